@@ -1,0 +1,83 @@
+package results
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// File is the name of the document in a results directory.
+const File = "results.json"
+
+// ErrHasResults says that a directory holds results already.
+var ErrHasResults = errors.New("already holds results")
+
+// Create makes dir for a new session, with its parents; it fails with ErrHasResults rather than
+// mix two sessions.
+func Create(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, File)); err == nil {
+		return fmt.Errorf("%s %w", dir, ErrHasResults)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.MkdirAll(dir, 0o755)
+}
+
+// Write stores s in dir. The document is replaced as a whole: when the disk is full, the one that
+// was there before stays.
+func Write(dir string, s Session) (err error) {
+	s.APIVersion, s.Kind, s.Schema = APIVersion, Kind, Schema
+	data, err := json.MarshalIndent(s, "", " ")
+	if err != nil {
+		return err
+	}
+	return WriteFile(filepath.Join(dir, File), append(data, '\n'))
+}
+
+// WriteFile replaces the file name as a whole, or leaves what was there.
+func WriteFile(name string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), name)
+}
+
+// Read loads the session in dir.
+func Read(dir string) (Session, error) {
+	name := filepath.Join(dir, File)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return Session{}, err
+	}
+	var s Session
+	if err := json.Unmarshal(data, &s); err != nil {
+		return Session{}, fmt.Errorf("%s: %w", name, err)
+	}
+	if s.APIVersion != APIVersion || s.Kind != Kind || s.Schema != Schema {
+		return Session{}, fmt.Errorf("%s: expected %s %s schema %d, found %s %s schema %d",
+			name, APIVersion, Kind, Schema, s.APIVersion, s.Kind, s.Schema)
+	}
+	return s, nil
+}

@@ -1,0 +1,206 @@
+// Package results is the results directory of a proof: its schema, its writer and its reader.
+//
+// `prove` writes it run by run; `report` and other tools read it. Probes and the witness return
+// these types, so that what is measured is what is stored. Times are in nanoseconds, sizes in bytes
+// and rates in bit/s, with the unit in the JSON key. What is not known is absent or null.
+package results
+
+import (
+	"time"
+
+	"isolane.dev/isolane/cpuset"
+)
+
+// APIVersion and Kind head the document; Schema counts incompatible changes of it.
+const (
+	APIVersion = "isolane.dev/v1alpha1"
+	Kind       = "ProveResult"
+	Schema     = 1
+)
+
+// Session is the whole document, results.json.
+type Session struct {
+	APIVersion  string      `json:"apiVersion"`
+	Kind        string      `json:"kind"`
+	Schema      int         `json:"schema"`
+	Scenario    Scenario    `json:"scenario"`
+	Environment Environment `json:"environment"`
+	Started     time.Time   `json:"started"`
+	Ended       time.Time   `json:"ended"` // of the last run stored
+	Complete    bool        `json:"complete"`
+	// Notes say what a reader of the figures must know: what this machine could not give,
+	// what fell back to something else, what was never run on a real kernel.
+	Notes []string `json:"notes"`
+	Cells []Cell   `json:"cells"`
+	Runs  []Run    `json:"runs"` // in the order in which they were made
+}
+
+// Scenario says what was asked.
+type Scenario struct {
+	Name   string `json:"name"`
+	Title  string `json:"title"`
+	Mode   string `json:"mode"`   // quick, standard or proof
+	Blocks int    `json:"blocks"` // counted ones; one more is run first and dropped
+	Seed   uint64 `json:"seed"`   // of the order of the cells
+	Source string `json:"source"` // the scenario as YAML, with all defaults filled in
+}
+
+// Environment is the machine and the programs that made the figures.
+type Environment struct {
+	Hostname    string            `json:"hostname"`
+	Kernel      string            `json:"kernel"` // release and version, as uname prints them
+	Cmdline     string            `json:"cmdline"`
+	BootID      string            `json:"bootID"`
+	CPUModel    string            `json:"cpuModel"`
+	Hypervisor  bool              `json:"hypervisor"`
+	Online      cpuset.Set        `json:"online"`
+	IdleDriver  string            `json:"idleDriver"`
+	IdleGov     string            `json:"idleGovernor"`
+	Clocksource string            `json:"clocksource"`
+	MemoryBytes uint64            `json:"memoryBytes"`
+	Versions    map[string]string `json:"versions"` // isolane, stress-ng, iperf3: program to version
+}
+
+// Cell is one combination of conditions. Cells with the same Path, Runtime and so on differ only
+// in what their fields say.
+type Cell struct {
+	Name      string `json:"name"`      // noise-placement-path, "noisy-lane-express"
+	Placement string `json:"placement"` // floating, pinned or lane
+	Noise     string `json:"noise"`     // quiet or noisy
+	Path      string `json:"path"`      // bridge or express, as asked
+	Baseline  bool   `json:"baseline"`  // the cell to which the others are compared
+	// The CPUs that the plan gives each part.
+	Application cpuset.Set  `json:"applicationCPUs"`
+	Client      cpuset.Set  `json:"clientCPUs"`
+	Neighbours  cpuset.Set  `json:"neighbourCPUs"` // empty in quiet cells
+	Published   []Published `json:"published,omitempty"`
+}
+
+// Published is a figure of somebody else for the same conditions.
+type Published struct {
+	Metric    string  `json:"metric"`  // throughput or rtt
+	Percent   float64 `json:"percent"` // of the baseline cell
+	Qualifier string  `json:"qualifier"`
+	Source    string  `json:"source"`
+}
+
+// Run is one cell measured once, with fresh processes and sockets.
+type Run struct {
+	Block    int           `json:"block"` // 0 is the warm-up block, which is dropped
+	Cell     string        `json:"cell"`
+	Started  time.Time     `json:"started"`
+	Duration Nanoseconds   `json:"durationNanoseconds"`
+	Dropped  string        `json:"dropped,omitempty"` // why this run is not used although it is valid
+	Void     []string      `json:"void,omitempty"`    // what contradicts the plan; a void run is not used
+	Notes    []string      `json:"notes,omitempty"`
+	Measured []Measurement `json:"measurements"`
+	Witness  Witness       `json:"witness"`
+}
+
+// Used says whether the figures of the run count.
+func (r Run) Used() bool { return r.Dropped == "" && len(r.Void) == 0 }
+
+// Nanoseconds is a duration or a moment within a run.
+type Nanoseconds int64
+
+// Measurement is what one probe found in one run.
+type Measurement struct {
+	// Name tells the probe and its settings: "rtt-udp-64-pingpong", "rtt-udp-64-open",
+	// "throughput-tcp-up". It is the same in all runs of a session.
+	Name   string      `json:"name"`
+	Metric string      `json:"metric"` // rtt or throughput
+	Window Nanoseconds `json:"windowNanoseconds"`
+	Void   []string    `json:"void,omitempty"` // why this one figure is not used: the client could not keep up
+	RTT    *RTT        `json:"rtt,omitempty"`
+	Rate   *Throughput `json:"throughput,omitempty"`
+}
+
+// RTT is the outcome of an echo probe. Open-loop latencies count from the intended send time.
+type RTT struct {
+	Protocol     string    `json:"protocol"` // udp or tcp
+	PayloadBytes int       `json:"payloadBytes"`
+	Mode         string    `json:"mode"` // pingpong (closed loop: service time) or open
+	RatePerSec   float64   `json:"ratePerSecond,omitempty"`
+	Wait         string    `json:"wait"` // how the client awaits the reply: spin or block
+	Sent         uint64    `json:"sent"`
+	Lost         uint64    `json:"lost"`
+	Latency      Histogram `json:"latency"`
+	SendLag      Histogram `json:"sendLag,omitempty"` // open loop: actual minus intended send time
+}
+
+// Histogram is an HdrHistogram from 1 ns to 60 s with 3 digits, in the V2 compressed base64 form
+// that other HdrHistogram tools read. The empty string is an empty histogram.
+type Histogram string
+
+// Throughput is the outcome of an iperf3 run, as its receiver saw it.
+type Throughput struct {
+	Protocol          string  `json:"protocol"`
+	Direction         string  `json:"direction"` // up: client to application; down: the other way
+	WriteBytes        int     `json:"writeBytes"`
+	BitsPerSecond     float64 `json:"bitsPerSecond"`
+	Retransmits       uint64  `json:"retransmits"`
+	CongestionControl string  `json:"congestionControl"`
+	ClientCPUPercent  float64 `json:"clientCPUPercent"`
+	ServerCPUPercent  float64 `json:"serverCPUPercent"`
+}
+
+// Witness is the evidence of what really happened during the measured part of a run.
+type Witness struct {
+	Source     string     `json:"source"` // bpf (sched_switch) or procfs (sampled)
+	Threads    []Thread   `json:"threads"`
+	Cpusets    []Cpuset   `json:"cpusets"`
+	CPUs       []CPU      `json:"cpus"`
+	Intruders  []Intruder `json:"intruders"` // on the lane's CPUs, the costliest first; empty outside lanes
+	Neighbours Neighbours `json:"neighbours"`
+	Warnings   []string   `json:"warnings,omitempty"`
+}
+
+// Thread is one thread of a measured process.
+type Thread struct {
+	Role        string      `json:"role"` // application or client
+	PID         int         `json:"pid"`
+	TID         int         `json:"tid"`
+	Comm        string      `json:"comm"`
+	Planned     cpuset.Set  `json:"plannedCPUs"`
+	Seen        cpuset.Set  `json:"seenCPUs"` // where it really ran
+	Voluntary   uint64      `json:"voluntarySwitches"`
+	Involuntary uint64      `json:"involuntarySwitches"`
+	Ran         Nanoseconds `json:"ranNanoseconds"` // 0 where only procfs was there
+}
+
+// Cpuset is a cpuset that the plan counts on.
+type Cpuset struct {
+	Path    string     `json:"path"`
+	Planned cpuset.Set `json:"plannedCPUs"`
+	InForce cpuset.Set `json:"inForceCPUs"`
+}
+
+// CPU counts what the kernel did on one CPU during the window.
+type CPU struct {
+	ID              int               `json:"id"`
+	Interrupts      uint64            `json:"interrupts"`
+	InterruptSource map[string]uint64 `json:"interruptSources,omitempty"` // by name, those that fired
+	Softirqs        map[string]uint64 `json:"softirqs,omitempty"`
+	ContextSwitches uint64            `json:"contextSwitches,omitempty"` // counted by bpf only
+	Steal           Nanoseconds       `json:"stealNanoseconds"`
+	Idle            Nanoseconds       `json:"idleNanoseconds"`
+}
+
+// Intruder is a task that ran on a lane's CPU without belonging to it.
+type Intruder struct {
+	CPU    int         `json:"cpu"`
+	TID    int         `json:"tid"`
+	Comm   string      `json:"comm"`
+	Runs   uint64      `json:"runs"`
+	Ran    Nanoseconds `json:"ranNanoseconds"`
+	Worst  Nanoseconds `json:"worstNanoseconds"` // the longest single stay
+	Remedy string      `json:"remedy,omitempty"`
+}
+
+// Neighbours is what the noise delivered. In quiet cells Alive is false and the rest is empty.
+type Neighbours struct {
+	Alive      bool               `json:"alive"` // at the end of the last probe
+	CPUTime    Nanoseconds        `json:"cpuTimeNanoseconds"`
+	Seen       cpuset.Set         `json:"seenCPUs"`
+	BogoPerSec map[string]float64 `json:"bogoOpsPerSecond,omitempty"` // by stressor, as stress-ng counts
+}

@@ -1,0 +1,73 @@
+package results
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"isolane.dev/isolane/cpuset"
+)
+
+func sample(t *testing.T) Session {
+	t.Helper()
+	h := NewHistogram()
+	for _, v := range []int64{1, 8_400, 59_000_000_000} {
+		if err := h.RecordValue(v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	packed, err := Encode(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Session{
+		APIVersion: APIVersion, Kind: Kind, Schema: Schema,
+		Scenario: Scenario{Name: "edge", Mode: "quick", Blocks: 3, Seed: 7},
+		Cells:    []Cell{{Name: "quiet-floating-bridge", Baseline: true, Application: cpuset.MustParse("0-1")}},
+		Runs: []Run{{Cell: "quiet-floating-bridge", Measured: []Measurement{
+			{Name: "rtt-udp-64-pingpong", Metric: "rtt", RTT: &RTT{Latency: packed}}}}},
+	}
+}
+
+func TestWriteRead(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	if err := Create(dir); err != nil {
+		t.Fatal(err)
+	}
+	want := sample(t)
+	if err := Write(dir, want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("read back (-want +got):\n%s", d)
+	}
+	h, err := got.Runs[0].Measured[0].RTT.Latency.Decode()
+	if err != nil || h.TotalCount() != 3 || h.Min() != 1 || !h.ValuesAreEquivalent(h.ValueAtQuantile(50), 8_400) {
+		t.Errorf("histogram read back with %d samples, min %d, P50 %d: %v", h.TotalCount(), h.Min(), h.ValueAtQuantile(50), err)
+	}
+	if err := Create(dir); !errors.Is(err, ErrHasResults) {
+		t.Errorf("Create on a used directory: %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestReadRefusesOtherDocuments(t *testing.T) {
+	dir := t.TempDir()
+	for _, text := range []string{"", "{", `{"apiVersion":"isolane.dev/v1alpha1","kind":"ProveResult","schema":2}`} {
+		if err := os.WriteFile(filepath.Join(dir, File), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(dir); err == nil {
+			t.Errorf("read %q without an error", text)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// NetnsDir is where ip-netns(8) keeps its names.
+const NetnsDir = "/run/netns"
+
+// netNS is a named network namespace with its loopback up: "" or "present".
+type netNS struct{}
+
+func (netNS) Read(_ context.Context, s Step) (string, error) {
+	ns, err := netns.GetFromPath(filepath.Join(NetnsDir, s.Target))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return present, ns.Close()
+}
+
+func (netNS) Write(_ context.Context, s Step, value string) error {
+	if value == "" {
+		return netns.DeleteNamed(s.Target)
+	}
+	if err := os.MkdirAll(NetnsDir, 0o755); err != nil {
+		return err
+	}
+	return inThread(func() error {
+		ns, err := netns.NewNamed(s.Target) // and enters it
+		if err != nil {
+			return err
+		}
+		defer ns.Close() //nolint:errcheck // the name keeps the namespace
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		lo, err := h.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return h.LinkSetUp(lo)
+	})
+}
+
+// inThread calls f in a thread of its own, which ends with it: what f changes of the thread, such
+// as its namespace, does not reach another goroutine.
+func inThread(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		done <- f()
+	}()
+	return <-done
+}
+
+// Netns opens the netlink socket of a named namespace, or that of the host for "".
+func Netns(name string) (*netlink.Handle, error) {
+	if name == "" {
+		return netlink.NewHandle(unix.NETLINK_ROUTE)
+	}
+	ns, err := netns.GetFromPath(filepath.Join(NetnsDir, name))
+	if err != nil {
+		return nil, fmt.Errorf("network namespace %s: %w", name, err)
+	}
+	defer ns.Close() //nolint:errcheck // the handle has its own reference
+	return netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+}

@@ -1,0 +1,25 @@
+// Package bridge is the path that most hosts use: veth, Linux bridge, veth.
+package bridge
+
+import (
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
+)
+
+const device = "isl-br"
+
+// Path is the path "bridge".
+type Path struct{}
+
+// Name returns "bridge".
+func (Path) Name() string { return "bridge" }
+
+// Steps returns what makes the path between the two ends.
+func (Path) Steps(p netpath.Pair) ([]journal.Step, error) {
+	br, err := journal.LinkStep(device, journal.Link{Type: "bridge"})
+	if err != nil {
+		return nil, err
+	}
+	ends, err := p.Ends(device)
+	return append([]journal.Step{br}, ends...), err
+}

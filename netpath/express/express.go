@@ -1,0 +1,179 @@
+// Package express is the path on which the host only hands frames over: an eBPF program at the
+// host end of each veth pair redirects what enters it straight to the inside of the other one.
+// Loading and attaching is the step kind of this package, so undo finds it.
+package express
+
+//go:generate clang -O2 -g -Wall -Werror -target bpfel -I/usr/include/x86_64-linux-gnu -fdebug-compilation-dir=. -c bpf/express.c -o bpf/express.o
+//go:generate llvm-strip -g bpf/express.o
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
+)
+
+//go:embed bpf/express.o
+var object []byte
+
+// Kind is the kind of the steps that Op does.
+const Kind = "express"
+
+// Path is the path "express".
+type Path struct{}
+
+// Name returns "express".
+func (Path) Name() string { return "express" }
+
+// Steps returns what makes the path between the two ends.
+func (Path) Steps(p netpath.Pair) ([]journal.Step, error) {
+	steps, err := p.Ends("")
+	if err != nil {
+		return nil, err
+	}
+	for _, hop := range []struct{ from, to netpath.End }{{p.Client, p.Application}, {p.Application, p.Client}} {
+		value, err := json.Marshal(redirect{Port: hop.to.Port, MAC: hop.to.MAC})
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, journal.Step{Kind: Kind, Target: hop.from.Port, After: string(value)})
+	}
+	return steps, nil
+}
+
+// Supported says why this kernel cannot do it, or nil.
+func (Path) Supported() error {
+	err := features.HaveProgramHelper(ebpf.SchedCLS, asm.FnRedirectPeer)
+	if err != nil {
+		return fmt.Errorf("express needs bpf_redirect_peer (Linux 5.10): %w", err)
+	}
+	return nil
+}
+
+// redirect is the value of a step: where the frames go that enter the step's target.
+type redirect struct {
+	Port string `json:"port"` // the host end of the other pair
+	MAC  string `json:"mac"`  // of the device inside
+}
+
+// Op attaches the program to the ingress hook of a host-side veth, and takes it off again with the
+// hook (clsact).
+type Op struct{}
+
+// filter is the name of the tc filter; it ends with a digest of the value, by which Read knows it.
+func filter(value string) string {
+	sum := uint32(2166136261)
+	for _, c := range []byte(value) {
+		sum = (sum ^ uint32(c)) * 16777619
+	}
+	return fmt.Sprintf("isolane-%08x", sum)
+}
+
+// Read returns the step's value where our filter is attached, and "" where none is.
+func (Op) Read(_ context.Context, s journal.Step) (string, error) {
+	h, l, err := device(s.Target)
+	if err != nil {
+		if errors.As(err, &netlink.LinkNotFoundError{}) {
+			return "", nil
+		}
+		return "", err
+	}
+	defer h.Close()
+	filters, err := h.FilterList(l, netlink.HANDLE_MIN_INGRESS)
+	if err != nil {
+		return "", err
+	}
+	for _, f := range filters {
+		if b, ok := f.(*netlink.BpfFilter); ok && b.Name == filter(s.After) {
+			return s.After, nil
+		}
+	}
+	if len(filters) > 0 {
+		return "a tc filter that isolane did not attach", nil
+	}
+	return "", nil
+}
+
+// Write attaches (value is a redirect) or detaches ("").
+func (Op) Write(_ context.Context, s journal.Step, value string) error {
+	h, l, err := device(s.Target)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	hook := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index,
+		Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+	if value == "" {
+		return h.QdiscDel(hook)
+	}
+	prog, err := load(h, value)
+	if err != nil {
+		return err
+	}
+	defer prog.Close() //nolint:errcheck // the filter holds the program
+	if err = h.QdiscAdd(hook); err != nil {
+		return fmt.Errorf("clsact: %w", err)
+	}
+	return h.FilterAdd(&netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS,
+			Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL},
+		Fd: prog.FD(), Name: filter(value), DirectAction: true,
+	})
+}
+
+func device(name string) (*netlink.Handle, netlink.Link, error) {
+	h, err := journal.Netns("")
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := h.LinkByName(name)
+	if err != nil {
+		h.Close()
+		return nil, nil, err
+	}
+	return h, l, nil
+}
+
+// load puts the program with its constants into the kernel.
+func load(h *netlink.Handle, value string) (*ebpf.Program, error) {
+	var r redirect
+	if err := json.Unmarshal([]byte(value), &r); err != nil {
+		return nil, err
+	}
+	to, err := h.LinkByName(r.Port)
+	if err != nil {
+		return nil, err
+	}
+	mac, err := net.ParseMAC(r.MAC)
+	if err != nil || len(mac) != 6 {
+		return nil, fmt.Errorf("mac %q: expected six bytes", r.MAC)
+	}
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(object))
+	if err != nil {
+		return nil, err
+	}
+	if err = spec.Variables["port"].Set(uint32(to.Attrs().Index)); err != nil { //nolint:gosec // G115: an index is positive
+		return nil, err
+	}
+	if err = spec.Variables["mac"].Set([6]byte(mac)); err != nil {
+		return nil, err
+	}
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, err
+	}
+	defer coll.Close()
+	return coll.DetachProgram("express"), nil
+}

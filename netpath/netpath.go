@@ -1,0 +1,58 @@
+// Package netpath holds what the network paths share: the two ends that a path connects, as steps.
+//
+// Each path is a folder that returns steps; a path never changes the host itself.
+package netpath
+
+import (
+	"fmt"
+	"net/netip"
+
+	"isolane.dev/isolane/journal"
+)
+
+// End is one side of a path: a namespace with one veth device in it, and the other end of that
+// veth on the host.
+type End struct {
+	Netns     string // name under /run/netns
+	Port      string // the device on the host
+	Device    string // the device in the namespace
+	MAC       string // of Device
+	Addresses []netip.Prefix
+}
+
+// Pair is what a path connects.
+type Pair struct {
+	Client, Application End
+}
+
+// Lab returns the pair that measurements use: namespaces of its own, and addresses from the ranges
+// for benchmarks (RFC 2544, 198.18.0.0/15) and for private use (RFC 4193, fd00::/8), which no
+// other link of a host carries.
+func Lab() Pair {
+	end := func(role, port string, n int) End {
+		return End{
+			Netns: "isolane-" + role, Port: port, Device: "eth0",
+			MAC: fmt.Sprintf("02:15:01:a0:00:%02x", n),
+			Addresses: []netip.Prefix{
+				netip.MustParsePrefix(fmt.Sprintf("198.18.0.%d/24", n)),
+				netip.MustParsePrefix(fmt.Sprintf("fd15:01a0::%d/64", n)),
+			},
+		}
+	}
+	return Pair{Client: end("client", "isl-client", 1), Application: end("app", "isl-app", 2)}
+}
+
+// Ends returns the steps that make both namespaces and their veth pairs; master is the bridge that
+// takes the host ends, or "".
+func (p Pair) Ends(master string) ([]journal.Step, error) {
+	var steps []journal.Step
+	for _, e := range []End{p.Client, p.Application} {
+		link, err := journal.LinkStep(e.Port, journal.Link{Type: "veth", Master: master, Peer: &journal.Peer{
+			Netns: e.Netns, Name: e.Device, MAC: e.MAC, Addresses: e.Addresses}})
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, journal.Step{Kind: "netns", Target: e.Netns, After: "present"}, link)
+	}
+	return steps, nil
+}

@@ -1,0 +1,70 @@
+// Package noise is the noisy neighbours: stress-ng, and the work that it says it delivered.
+//
+// It builds the command line and reads the report; who starts it, and on which CPUs it may run, is
+// the business of the caller.
+package noise
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Program is the program that makes the noise; it is a package of that name in Debian.
+const Program = "stress-ng"
+
+// Stressor is one kind of work, by stress-ng's name for it (stress-ng(1)).
+type Stressor struct {
+	Name    string            `json:"name"`              // cpu, malloc, vm
+	Options map[string]string `json:"options,omitempty"` // method: sqrt is --cpu-method sqrt
+}
+
+// Validate says what is wrong with a stressor.
+func (s Stressor) Validate() error {
+	word := regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+	if !word.MatchString(s.Name) {
+		return fmt.Errorf("name: %q is not the name of a stressor", s.Name)
+	}
+	for option := range s.Options {
+		if !word.MatchString(option) {
+			return fmt.Errorf("options: %q is not the name of an option", option)
+		}
+	}
+	return nil
+}
+
+// Argv is the command line of neighbours that keep cpus CPUs busy, one instance of each stressor a
+// CPU, until they are told to end. Their report goes to the file named report.
+func Argv(stressors []Stressor, cpus int, report string) []string {
+	argv := []string{Program, "--quiet", "--timeout", "0", "--metrics", "--yaml", report}
+	for _, s := range stressors {
+		argv = append(argv, "--"+s.Name, strconv.Itoa(cpus))
+		for option, value := range s.Options {
+			argv = append(argv, "--"+s.Name+"-"+option, value)
+		}
+	}
+	return argv
+}
+
+// Delivered reads stress-ng's report: bogo operations per second of real time, by stressor.
+func Delivered(report []byte) (map[string]float64, error) {
+	var r struct {
+		Metrics []struct {
+			Stressor string  `json:"stressor"`
+			Rate     float64 `json:"bogo-ops-per-second-real-time"`
+		} `json:"metrics"`
+	}
+	if err := yaml.Unmarshal(report, &r); err != nil {
+		return nil, fmt.Errorf("%s report: %w", Program, err)
+	}
+	if len(r.Metrics) == 0 {
+		return nil, fmt.Errorf("%s report: expected metrics, found none", Program)
+	}
+	delivered := map[string]float64{}
+	for _, m := range r.Metrics {
+		delivered[m.Stressor] += m.Rate
+	}
+	return delivered, nil
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,4 +70,23 @@ func retry(ctx context.Context, limit time.Duration, again error, f func() error
 		case <-tick.C:
 		}
 	}
+}
+
+// controller is a controller that a cgroup v2 hands to its children: the name, or "".
+type controller struct{}
+
+func (controller) Read(_ context.Context, s Step) (string, error) {
+	data, err := os.ReadFile(s.Target)
+	if slices.Contains(strings.Fields(string(data)), s.After) {
+		return s.After, err
+	}
+	return "", err
+}
+
+func (controller) Write(ctx context.Context, s Step, value string) error {
+	sign := "+"
+	if value == "" {
+		sign = "-"
+	}
+	return file{}.Write(ctx, s, sign+s.After)
 }

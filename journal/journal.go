@@ -42,13 +42,14 @@ type Op interface {
 // Ops returns the operation of each kind that this package knows; drivers add theirs.
 func Ops() map[string]Op {
 	return map[string]Op{
-		"file":    file{},
-		"dir":     dir{},
-		"tasks":   tasks{},
-		"task":    task{},
-		"process": process{},
-		"netns":   netNS{},
-		"link":    link{},
+		"file":       file{},
+		"dir":        dir{},
+		"controller": controller{},
+		"tasks":      tasks{},
+		"task":       task{},
+		"process":    process{},
+		"netns":      netNS{},
+		"link":       link{},
 	}
 }
 

@@ -68,7 +68,9 @@ type Cell struct {
 	Placement string `json:"placement"` // floating, pinned or lane
 	Noise     string `json:"noise"`     // quiet or noisy
 	Path      string `json:"path"`      // bridge or express, as asked
-	Baseline  bool   `json:"baseline"`  // the cell to which the others are compared
+	// PathInForce differs from Path where this kernel cannot do what was asked; a note says why.
+	PathInForce string `json:"pathInForce"`
+	Baseline    bool   `json:"baseline"` // the cell to which the others are compared
 	// The CPUs that the plan gives each part.
 	Application cpuset.Set  `json:"applicationCPUs"`
 	Client      cpuset.Set  `json:"clientCPUs"`
@@ -146,13 +148,14 @@ type Throughput struct {
 
 // Witness is the evidence of what really happened during the measured part of a run.
 type Witness struct {
-	Source     string     `json:"source"` // bpf (sched_switch) or procfs (sampled)
-	Threads    []Thread   `json:"threads"`
-	Cpusets    []Cpuset   `json:"cpusets"`
-	CPUs       []CPU      `json:"cpus"`
-	Intruders  []Intruder `json:"intruders"` // on the lane's CPUs, the costliest first; empty outside lanes
-	Neighbours Neighbours `json:"neighbours"`
-	Warnings   []string   `json:"warnings,omitempty"`
+	Window     Nanoseconds `json:"windowNanoseconds"`
+	Source     string      `json:"source"` // bpf (sched_switch) or procfs (sampled)
+	Threads    []Thread    `json:"threads"`
+	Cpusets    []Cpuset    `json:"cpusets"`
+	CPUs       []CPU       `json:"cpus"`
+	Intruders  []Intruder  `json:"intruders"` // on the lane's CPUs, the costliest first; empty outside lanes
+	Neighbours Neighbours  `json:"neighbours"`
+	Warnings   []string    `json:"warnings,omitempty"`
 }
 
 // Thread is one thread of a measured process.
@@ -191,6 +194,7 @@ type Intruder struct {
 	CPU    int         `json:"cpu"`
 	TID    int         `json:"tid"`
 	Comm   string      `json:"comm"`
+	Kernel bool        `json:"kernel"` // a kernel thread
 	Runs   uint64      `json:"runs"`
 	Ran    Nanoseconds `json:"ranNanoseconds"`
 	Worst  Nanoseconds `json:"worstNanoseconds"` // the longest single stay

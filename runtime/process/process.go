@@ -1,9 +1,9 @@
 // Package process runs a workload as a plain process: inside a network namespace, cgroups and a
 // scheduling class that are set before its program starts.
 //
-// A process cannot be put into a namespace from outside, so the isolane binary starts itself as
-// `isolane launch`, enters everything, and then becomes the workload (execve), under the same
-// process id.
+// A process is born in its cgroup, so that not one instant of it runs elsewhere. It cannot be put
+// into a namespace from outside, so the isolane binary starts itself as `isolane launch`, enters
+// the rest, and then becomes the workload (execve), under the same process id.
 package process
 
 import (
@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -23,22 +24,19 @@ import (
 
 // Confines is what a process lives in. The zero value confines nothing.
 type Confines struct {
-	Netns    string   // name under /run/netns; "" is the namespace of the caller
-	Cgroups  []string // directories of cgroups to join
-	Policy   string   // fifo, rr or other; "" leaves it
-	Priority int      // 1-99 with fifo and rr
+	Netns    string // name under /run/netns; "" is the namespace of the caller
+	Cgroup   string // directory of the cgroup to be born in; "" is that of the caller
+	Policy   string // fifo, rr or other; "" leaves it
+	Priority int    // 1-99 with fifo and rr
 }
 
-// Command returns the command that starts argv within c; self is the path of the isolane binary.
-// The process gets a process group of its own, so that Ctrl-C reaches only isolane, and ends when
-// isolane dies.
+// Command returns the command that starts argv within c when it is given to Start; self is the path
+// of the isolane binary. The process gets a process group of its own, so that Ctrl-C reaches only
+// isolane, and ends when isolane dies.
 func Command(ctx context.Context, self string, c Confines, argv ...string) *exec.Cmd {
 	args := []string{"launch"}
 	if c.Netns != "" {
 		args = append(args, "--netns", c.Netns)
-	}
-	for _, dir := range c.Cgroups {
-		args = append(args, "--cgroup", dir)
 	}
 	if c.Policy != "" {
 		args = append(args, "--policy", c.Policy, "--priority", strconv.Itoa(c.Priority))
@@ -46,6 +44,55 @@ func Command(ctx context.Context, self string, c Confines, argv ...string) *exec
 	cmd := exec.CommandContext(ctx, self, slices.Concat(args, []string{"--"}, argv)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	return cmd
+}
+
+// Start starts cmd in the cgroup whose directory is given, "" in that of the caller.
+func Start(cmd *exec.Cmd, cgroup string) error {
+	if cgroup == "" {
+		return cmd.Start()
+	}
+	if _, err := os.Stat(filepath.Join(cgroup, "cgroup.controllers")); err == nil {
+		return startV2(cmd, cgroup)
+	}
+	return startV1(cmd, cgroup)
+}
+
+// startV2 lets the kernel make the process inside the cgroup (CLONE_INTO_CGROUP, clone(2)).
+func startV2(cmd *exec.Cmd, cgroup string) error {
+	dir, err := os.Open(cgroup)
+	if err != nil {
+		return err
+	}
+	defer dir.Close() //nolint:errcheck // only a reference
+	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+	return cmd.Start()
+}
+
+// startV1 goes into the cgroup with the one thread that makes the process, and back: a child is
+// born where its parent thread is (cgroups(7)).
+func startV1(cmd *exec.Cmd, cgroup string) (err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	home, err := os.ReadFile("/proc/thread-self/cpuset")
+	if err != nil {
+		return err
+	}
+	if err = joinV1(cgroup); err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, joinV1(filepath.Join(filepath.Dir(cgroup), strings.TrimSpace(string(home)))))
+	}()
+	return cmd.Start()
+}
+
+// joinV1 moves this thread alone.
+func joinV1(cgroup string) error {
+	tasks := filepath.Join(cgroup, "tasks")
+	if err := os.WriteFile(tasks, []byte(strconv.Itoa(unix.Gettid())+"\n"), 0); err != nil {
+		return fmt.Errorf("%s: %w", tasks, err)
+	}
+	return nil
 }
 
 // Become enters the confines and then replaces the process by argv. It returns only with an error.
@@ -58,12 +105,6 @@ func Become(c Confines, argv []string) error {
 		return err
 	}
 	runtime.LockOSThread() // namespace and policy belong to this thread, and go on with its execve
-	for _, dir := range c.Cgroups {
-		procs := filepath.Join(dir, "cgroup.procs")
-		if err := os.WriteFile(procs, []byte("0\n"), 0); err != nil {
-			return fmt.Errorf("%s: %w", procs, err)
-		}
-	}
 	if err := enter(c.Netns); err != nil {
 		return err
 	}

@@ -1,0 +1,41 @@
+# make          builds bin/isolane
+# make prove    shows on this machine what noisy neighbours do and what a lane gives back (root)
+# make test     runs all tests (root; without it the tests that need it are skipped and counted)
+
+GO ?= go
+LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/isolane ./cmd/isolane
+
+prove: packages build
+	bin/isolane prove edge --quick
+
+test: packages
+	$(GO) test -json ./... | $(GO) run ./test/summary
+
+# Debian packages, installed only where they are missing.
+packages:
+	@missing=$$(for p in stress-ng iperf3 iproute2; do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
+	[ -z "$$missing" ] || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	apt-get install -y -qq --no-install-recommends $$missing; }
+
+lint:
+	$(GO) vet ./...
+	$(LINT) run ./...
+
+fuzz:
+	$(GO) run ./test/fuzz 20s
+
+# The echo client against a plain C program, on two CPUs (root, gcc).
+bench:
+	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
+
+# Compiles the eBPF programs again (clang, llvm, libbpf-dev); CI fails when that changes a file.
+generate:
+	$(GO) generate ./...
+
+golden:
+	$(GO) test ./report -update
+
+.PHONY: build prove test packages lint fuzz bench generate golden

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"isolane.dev/isolane/host"
+)
+
+func hostCommand() *cobra.Command {
+	var root, format string
+	cmd := &cobra.Command{
+		Use:   "host",
+		Short: "Show the machine: CPUs, caches, NUMA nodes, interrupts, kernel",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, err := host.Read(os.DirFS(root))
+			if err != nil {
+				return fail(fmt.Errorf("%s: %w", root, err))
+			}
+			switch format {
+			case "json":
+				return printJSON(cmd.OutOrStdout(), h)
+			case "text":
+				printHost(cmd.OutOrStdout(), h)
+				return nil
+			}
+			return usage(fmt.Errorf("-o %q: expected text or json", format))
+		},
+	}
+	cmd.Flags().StringVar(&root, "root", "/", "directory that looks like / of the machine")
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	return cmd
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+func printHost(w io.Writer, h host.Host) {
+	fmt.Fprintf(w, "%s: %s, kernel %s\n", h.Hostname, h.Kernel.CPUModel, h.Kernel.Release)
+	fmt.Fprintf(w, "CPUs %s online, %s usable, %d cores, %d MiB memory\n", h.Online(), h.Usable(), len(h.Cores()), h.MemoryBytes>>20)
+	for _, n := range h.NUMANodes {
+		fmt.Fprintf(w, "NUMA node %d: CPUs %s, %d MiB, distances %v\n", n.ID, n.CPUs, n.MemoryBytes>>20, n.Distances)
+	}
+	for i, core := range h.Cores() {
+		c, _ := h.CPU(core.First())
+		fmt.Fprintf(w, "core %d: CPUs %s, package %s, L3 %s, %s\n", i, core, known(c.Package), known(c.L3), c.Kind)
+	}
+	fmt.Fprintf(w, "%d interrupts, cgroup %s, idle %s/%s, clock %s\n", len(h.Interrupts), h.Kernel.Cgroup.Version,
+		h.Kernel.IdleDriver, h.Kernel.IdleGovernor, h.Kernel.Clocksource)
+	for _, warning := range h.Warnings {
+		fmt.Fprintln(w, "warning:", warning)
+	}
+}
+
+func known(n *int) string {
+	if n == nil {
+		return "unknown"
+	}
+	return fmt.Sprint(*n)
+}

@@ -1,0 +1,115 @@
+package enforce
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+)
+
+// Flags in field 9 of /proc/PID/stat, from include/linux/sched.h.
+const (
+	pfKthread       = 0x00200000
+	pfNoSetaffinity = 0x04000000
+)
+
+// kernelThreads moves the kernel threads that may be moved off the CPUs
+// (Documentation/admin-guide/kernel-per-CPU-kthreads.rst). Those bound to a CPU stay: the witness
+// shows what they cost. A thread that ends meanwhile, or refuses, is no error.
+func kernelThreads(root fs.FS, _ host.Host, cpus cpuset.Set) ([]journal.Step, error) {
+	entries, err := fs.ReadDir(root, "proc")
+	if err != nil {
+		return nil, err
+	}
+	var steps []journal.Step
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		s, err := kernelThread(root, pid, cpus)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, s...)
+	}
+	return steps, nil
+}
+
+func kernelThread(root fs.FS, pid int, cpus cpuset.Set) ([]journal.Step, error) {
+	stat, err := fs.ReadFile(root, fmt.Sprintf("proc/%d/stat", pid))
+	if err != nil {
+		return nil, gone(err)
+	}
+	flags, start, err := parseStat(stat)
+	if err != nil {
+		return nil, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	}
+	if flags&pfKthread == 0 || flags&pfNoSetaffinity != 0 {
+		return nil, nil
+	}
+	status, err := fs.ReadFile(root, fmt.Sprintf("proc/%d/status", pid))
+	if err != nil {
+		return nil, gone(err)
+	}
+	allowed, err := allowedList(string(status))
+	if err != nil {
+		return nil, fmt.Errorf("/proc/%d/status: %w", pid, err)
+	}
+	to := allowed.Difference(cpus)
+	if !allowed.Intersects(cpus) || to.IsEmpty() { // elsewhere, or bound there by its owner
+		return nil, nil
+	}
+	return []journal.Step{{Kind: "task", Target: journal.TaskTarget(pid, start), After: to.String(), Optional: true}}, nil
+}
+
+// gone turns the end of a process between two reads into nothing to do.
+func gone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || strings.Contains(err.Error(), "no such process") {
+		return nil
+	}
+	return err
+}
+
+// parseStat reads the flags and the start time of a task: fields 9 and 22 of /proc/PID/stat. The
+// name in field 2 may hold spaces and parentheses.
+func parseStat(stat []byte) (flags, start uint64, err error) {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 20 {
+		return 0, 0, fmt.Errorf("expected at least 22 fields, found %d after the name", len(fields))
+	}
+	if flags, err = strconv.ParseUint(string(fields[6]), 10, 64); err != nil {
+		return 0, 0, err
+	}
+	start, err = strconv.ParseUint(string(fields[19]), 10, 64)
+	return flags, start, err
+}
+
+func allowedList(status string) (cpuset.Set, error) {
+	for line := range strings.Lines(status) {
+		if list, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
+			return cpuset.Parse(list)
+		}
+	}
+	return cpuset.Set{}, errors.New("expected a line Cpus_allowed_list")
+}
+
+func trim(data []byte) string { return strings.TrimSpace(string(data)) }
+
+// widen pads a cpumask with zeros to the width in which the kernel prints it.
+func widen(mask, like string) string {
+	for len(mask) < len(like) {
+		if like[len(like)-len(mask)-1] == ',' {
+			mask = "," + mask
+		} else {
+			mask = "0" + mask
+		}
+	}
+	return mask
+}

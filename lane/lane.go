@@ -1,0 +1,231 @@
+// Package lane is the declaration: what one workload needs, as its YAML says.
+//
+//	apiVersion: isolane.dev/v1alpha1
+//	kind: Lane
+//	metadata: {name: vrouter-17}
+//	spec:
+//	  cpus: {count: 2, smt: isolate}
+//
+// Only metadata.name and spec.cpus.count are required; unknown fields are errors.
+package lane
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"isolane.dev/isolane/quantity"
+)
+
+// APIVersion and Kind head a declaration.
+const (
+	APIVersion = "isolane.dev/v1alpha1"
+	Kind       = "Lane"
+)
+
+// The SMT wishes.
+const (
+	Isolate = "isolate" // the siblings of the lane's CPUs are the lane's too and stay idle
+	Pack    = "pack"    // whole cores, all threads used
+	Any     = "any"     // single threads, but no core shared where that can be avoided
+)
+
+// Lane is one declaration.
+type Lane struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	Metadata   Metadata `json:"metadata"`
+	Spec       Spec     `json:"spec"`
+}
+
+// Metadata names a lane.
+type Metadata struct {
+	Name string `json:"name"`
+}
+
+// Spec is what a lane needs.
+type Spec struct {
+	CPUs       CPUs           `json:"cpus"`
+	Memory     Memory         `json:"memory,omitzero"`
+	Network    Network        `json:"network,omitzero"`
+	Near       Near           `json:"near,omitzero"`
+	Roles      map[string]int `json:"roles,omitempty"` // named threads: CPUs of each
+	Scheduling Scheduling     `json:"scheduling,omitzero"`
+	Objective  Objective      `json:"objective,omitzero"`
+}
+
+// CPUs is how many CPUs, and of what kind.
+type CPUs struct {
+	Count int    `json:"count"`
+	SMT   string `json:"smt,omitempty"`  // Isolate, Pack or Any; "" is Any
+	Kind  string `json:"kind,omitempty"` // performance or efficiency; "" takes either
+}
+
+// Memory is how much, and how much of it in hugepages by page size.
+type Memory struct {
+	Size      quantity.Bytes            `json:"size,omitempty"`
+	Hugepages map[string]quantity.Bytes `json:"hugepages,omitempty"`
+}
+
+// Network is how packets reach the workload.
+type Network struct {
+	Path   string `json:"path,omitempty"`
+	Device string `json:"device,omitempty"`
+	VLAN   VLAN   `json:"vlan,omitzero"`
+}
+
+// VLAN are the tags on the wire; 0 is none.
+type VLAN struct {
+	Outer int `json:"outer,omitempty"`
+	Inner int `json:"inner,omitempty"`
+}
+
+// Near is what the lane must be close to; one of the fields.
+type Near struct {
+	Device   string `json:"device,omitempty"`
+	NUMANode *int   `json:"numaNode,omitempty"`
+	Lane     string `json:"lane,omitempty"`
+}
+
+// Scheduling is the class of the workload's threads.
+type Scheduling struct {
+	Policy   string `json:"policy,omitempty"` // fifo, rr or other; "" leaves it
+	Priority int    `json:"priority,omitempty"`
+	BusyPoll bool   `json:"busyPoll,omitempty"` // spin for packets instead of sleeping
+}
+
+// Objective is what the lane must reach.
+type Objective struct {
+	RTT        map[string]quantity.Duration `json:"rtt,omitempty"` // by percentile: p50, p99, p99.9
+	Throughput Throughput                   `json:"throughput,omitzero"`
+}
+
+// Throughput bounds a rate.
+type Throughput struct {
+	Min quantity.BitRate `json:"min,omitempty"`
+}
+
+// Parse reads the documents of a YAML stream; name is the file's, for errors.
+func Parse(name string, r io.Reader) ([]Lane, error) {
+	data, err := io.ReadAll(io.LimitReader(r, 1<<20))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	var lanes []Lane
+	separator := regexp.MustCompile(`(?m)^---[ \t]*$`)
+	for i, doc := range separator.Split(string(data), -1) {
+		if strings.TrimSpace(doc) == "" {
+			continue
+		}
+		var l Lane
+		if err := yaml.UnmarshalStrict([]byte(doc), &l); err != nil {
+			return nil, fmt.Errorf("%s: document %d: %s", name, i+1, cleanError(err))
+		}
+		if err := l.validate(); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if slices.ContainsFunc(lanes, func(o Lane) bool { return o.Metadata.Name == l.Metadata.Name }) {
+			return nil, fmt.Errorf("%s: metadata.name: %q stands there twice", name, l.Metadata.Name)
+		}
+		lanes = append(lanes, l)
+	}
+	if len(lanes) == 0 {
+		return nil, fmt.Errorf("%s: expected at least one document of kind Lane", name)
+	}
+	return lanes, nil
+}
+
+// cleanError drops the library's preamble from what it says.
+func cleanError(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	for _, preamble := range []string{"error unmarshaling JSON: ", "while decoding JSON: ", "error converting YAML to JSON: ", "json: "} {
+		text = strings.TrimPrefix(text, preamble)
+	}
+	return text
+}
+
+func (l Lane) validate() error {
+	switch {
+	case l.APIVersion != APIVersion || l.Kind != Kind:
+		return fmt.Errorf("apiVersion, kind: expected %s %s, found %q %q", APIVersion, Kind, l.APIVersion, l.Kind)
+	case !regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`).MatchString(l.Metadata.Name):
+		return fmt.Errorf("metadata.name: %q: expected 1-63 of a-z, 0-9, '-' and '.'", l.Metadata.Name)
+	}
+	return l.Spec.Validate()
+}
+
+// Validate says what is wrong with a spec; the error names the field.
+func (s Spec) Validate() error {
+	n := s.Near
+	nears := 0
+	for _, set := range []bool{n.Device != "", n.NUMANode != nil, n.Lane != ""} {
+		if set {
+			nears++
+		}
+	}
+	switch {
+	case s.CPUs.Count < 1:
+		return fmt.Errorf("spec.cpus.count: %d: must be at least 1", s.CPUs.Count)
+	case !slices.Contains([]string{"", Isolate, Pack, Any}, s.CPUs.SMT):
+		return fmt.Errorf("spec.cpus.smt: %q: expected isolate, pack or any", s.CPUs.SMT)
+	case !slices.Contains([]string{"", "performance", "efficiency"}, s.CPUs.Kind):
+		return fmt.Errorf("spec.cpus.kind: %q: expected performance or efficiency", s.CPUs.Kind)
+	case nears > 1:
+		return errors.New("spec.near: expected one of device, numaNode and lane")
+	case n.NUMANode != nil && *n.NUMANode < 0:
+		return fmt.Errorf("spec.near.numaNode: %d: must not be negative", *n.NUMANode)
+	}
+	return s.validateRest()
+}
+
+func (s Spec) validateRest() error {
+	total := 0
+	for role, count := range s.Roles {
+		if count < 1 {
+			return fmt.Errorf("spec.roles.%s: %d: must be at least 1", role, count)
+		}
+		total += count
+	}
+	if total > s.CPUs.Count {
+		return fmt.Errorf("spec.roles: %d CPUs in all, but spec.cpus.count is %d", total, s.CPUs.Count)
+	}
+	for _, tag := range []int{s.Network.VLAN.Outer, s.Network.VLAN.Inner} {
+		if tag < 0 || tag > 4094 {
+			return fmt.Errorf("spec.network.vlan: %d: expected 1-4094", tag)
+		}
+	}
+	for size, total := range s.Memory.Hugepages {
+		page, err := quantity.ParseBytes(size)
+		if err != nil || page == 0 || total%page != 0 {
+			return fmt.Errorf("spec.memory.hugepages.%s: %s is not a multiple of the page size", size, total)
+		}
+	}
+	percentile := regexp.MustCompile(`^(p[0-9]{1,2}(\.[0-9]{1,4})?|max)$`)
+	for p := range s.Objective.RTT {
+		if !percentile.MatchString(p) {
+			return fmt.Errorf("spec.objective.rtt: %q: expected a percentile such as p99.9, or max", p)
+		}
+	}
+	return s.Scheduling.validate()
+}
+
+func (s Scheduling) validate() error {
+	switch s.Policy {
+	case "", "other":
+		if s.Priority != 0 {
+			return fmt.Errorf("spec.scheduling.priority: %d: only with policy fifo or rr", s.Priority)
+		}
+	case "fifo", "rr":
+		if s.Priority < 1 || s.Priority > 98 {
+			return fmt.Errorf("spec.scheduling.priority: %d: expected 1-98", s.Priority)
+		}
+	default:
+		return fmt.Errorf("spec.scheduling.policy: %q: expected fifo, rr or other", s.Policy)
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+package netpath_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/netpath/bridge"
+	"isolane.dev/isolane/netpath/express"
+)
+
+type path interface {
+	Name() string
+	Steps(netpath.Pair) ([]journal.Step, error)
+}
+
+func ops() map[string]journal.Op {
+	all := journal.Ops()
+	maps.Copy(all, map[string]journal.Op{express.Kind: express.Op{}})
+	return all
+}
+
+// testPair is a pair with names of its own, so that a measurement may run beside the test.
+func testPair() netpath.Pair {
+	p := netpath.Lab()
+	p.Client.Netns, p.Client.Port = "isolane-test-client", "isl-test-c"
+	p.Application.Netns, p.Application.Port = "isolane-test-app", "isl-test-a"
+	return p
+}
+
+// in calls f in the namespace of that name.
+func in(t *testing.T, netns string, f func() error) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		fd, err := unix.Open(filepath.Join(journal.NetnsDir, netns), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			err = errors.Join(unix.Setns(fd, unix.CLONE_NEWNET), unix.Close(fd))
+		}
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("in %s: %v", netns, err)
+	}
+}
+
+func present(name string) bool {
+	_, err := os.Stat(filepath.Join(journal.NetnsDir, name))
+	_, lerr := net.InterfaceByName(name)
+	return err == nil || lerr == nil
+}
+
+// Each path resolves addresses by ARP and neighbour discovery, carries IPv4 and IPv6, datagrams and
+// streams, and is gone after undo, also when the process that made it was killed.
+func TestPaths(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	for _, p := range []path{bridge.Path{}, express.Path{}} {
+		t.Run(p.Name(), func(t *testing.T) {
+			if p.Name() == "express" {
+				hosttest.Need(t, hosttest.BPF)
+			}
+			dir := t.TempDir()
+			j, err := journal.Open(dir, "test", ops())
+			if err != nil {
+				t.Fatal(err)
+			}
+			pair := testPair()
+			steps, err := p.Steps(pair)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				// As after a SIGKILL: the journal is read again from its file.
+				if err := j.Close(); err != nil {
+					t.Error(err)
+				}
+				if _, err := journal.Recover(context.Background(), dir, ops()); err != nil {
+					t.Error(err)
+				}
+				for _, e := range []netpath.End{pair.Client, pair.Application} {
+					if present(e.Netns) || present(e.Port) {
+						t.Errorf("%s or %s is still there", e.Netns, e.Port)
+					}
+				}
+			}()
+			if _, err = j.Apply(t.Context(), steps); err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range pair.Application.Addresses {
+				echo(t, pair, "udp", a.Addr())
+				echo(t, pair, "tcp", a.Addr())
+			}
+			unreachable(t, pair)
+		})
+	}
+}
+
+func echo(t *testing.T, pair netpath.Pair, network string, addr netip.Addr) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	target := netip.AddrPortFrom(addr, 7007).String()
+	served := make(chan error, 1)
+	in(t, pair.Application.Netns, func() error {
+		var lc net.ListenConfig
+		if network == "udp" {
+			c, err := lc.ListenPacket(ctx, network, target)
+			if err == nil {
+				go func() {
+					buf := make([]byte, 2048)
+					n, from, err := c.ReadFrom(buf)
+					if err == nil {
+						_, err = c.WriteTo(buf[:n], from)
+					}
+					served <- errors.Join(err, c.Close())
+				}()
+			}
+			return err
+		}
+		l, err := lc.Listen(ctx, network, target)
+		if err == nil {
+			go func() {
+				c, err := l.Accept()
+				if err == nil {
+					buf := make([]byte, 2048)
+					var n int
+					if n, err = c.Read(buf); err == nil {
+						_, err = c.Write(buf[:n])
+					}
+					err = errors.Join(err, c.Close())
+				}
+				served <- errors.Join(err, l.Close())
+			}()
+		}
+		return err
+	})
+	in(t, pair.Client.Netns, func() error {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, network, target)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if err = c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			return err
+		}
+		if _, err = c.Write([]byte("ping")); err != nil {
+			return err
+		}
+		buf := make([]byte, 16)
+		n, err := c.Read(buf)
+		if err == nil && string(buf[:n]) != "ping" {
+			err = fmt.Errorf("%s %s: read %q", network, target, buf[:n])
+		}
+		return err
+	})
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// unreachable checks that the namespaces lead nowhere else.
+func unreachable(t *testing.T, pair netpath.Pair) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "ip", "-n", pair.Client.Netns, "route", "show", "default").CombinedOutput()
+	if err != nil || len(out) > 0 {
+		t.Errorf("default route: %q, %v", out, err)
+	}
+}
+
+func TestDeviceOfSomebodyElseIsNotTaken(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	add := exec.CommandContext(t.Context(), "ip", "link", "add", "isl-test-c", "type", "bridge")
+	if out, err := add.CombinedOutput(); err != nil {
+		t.Skipf("skipped: this kernel has no bridges: %s", out)
+	}
+	defer func() {
+		if out, err := exec.CommandContext(context.Background(), "ip", "link", "del", "isl-test-c").CombinedOutput(); err != nil {
+			t.Errorf("their device is gone: %s", out)
+		}
+	}()
+	j, err := journal.Open(t.TempDir(), "test", ops())
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps, err := bridge.Path{}.Steps(testPair())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = j.Apply(t.Context(), steps); err == nil {
+		t.Error("took over a device that it did not make")
+	}
+	if err := errors.Join(j.Undo(t.Context()), j.Close()); err != nil {
+		t.Error(err)
+	}
+}

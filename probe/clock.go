@@ -1,0 +1,66 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Now reads CLOCK_MONOTONIC in nanoseconds (clock_gettime(2)).
+func Now() int64 {
+	var t unix.Timespec
+	// It cannot fail with a clock that exists and a pointer that is valid.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
+	return t.Nano()
+}
+
+// SleepUntil sleeps until the monotonic clock shows deadline, in the kernel and to an absolute
+// time, so that being late once does not add up. The system call goes the normal way, through Go's
+// scheduler: a raw one is cut short by the signals with which Go preempts, and a sleep that ends
+// early makes negative latencies. EINTR is slept again.
+func SleepUntil(deadline int64) error {
+	t := unix.NsecToTimespec(deadline)
+	for {
+		err := unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &t, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// SpinMargin is how long before a deadline a loop stops sleeping and polls the clock: longer than
+// most wake-ups of a virtual machine, and still a small part of a millisecond.
+const SpinMargin = 60 * time.Microsecond
+
+// WaitUntil sleeps until SpinMargin before deadline, and polls the clock for the rest.
+func WaitUntil(deadline int64) error {
+	if early := deadline - int64(SpinMargin); Now() < early {
+		if err := SleepUntil(early); err != nil {
+			return err
+		}
+	}
+	for Now() < deadline {
+		continue
+	}
+	return nil
+}
+
+// HotLoop gives this goroutine a thread of its own with the finest timers and stops the garbage
+// collector, until the returned function is called from the same goroutine.
+func HotLoop() (func(), error) {
+	runtime.LockOSThread()
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("timer slack: %w", err)
+	}
+	runtime.GC()
+	percent := debug.SetGCPercent(-1)
+	return func() {
+		debug.SetGCPercent(percent)
+		runtime.UnlockOSThread()
+	}, nil
+}

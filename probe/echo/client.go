@@ -1,0 +1,297 @@
+package echo
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/results"
+)
+
+// magic begins each message, so that a stray datagram is not taken for a reply.
+const magic = 0x49534f4c414e4531 // "ISOLANE1"
+
+// stragglers is how long replies are awaited after the window.
+const stragglers = 200 * time.Millisecond
+
+// timeout is when a message of the closed loop counts as lost.
+const timeout = time.Second
+
+// Run measures round-trip times against the application at s.Address.
+//
+// One thread does everything. While replies are outstanding it polls for them (or, with
+// probe.Block, sleeps in the kernel until one is there); between messages it sleeps, so that the
+// CPU is free for others. In the open loop a message that could not leave in time leaves late, and
+// its latency counts from when it should have left; none is left out.
+func Run(ctx context.Context, s probe.Settings) (results.Measurement, error) {
+	m := results.Measurement{Name: s.Name, Metric: "rtt", Window: results.Nanoseconds(s.Window)}
+	if err := s.Validate(); err != nil {
+		return m, err
+	}
+	fd, err := connect(s.Address, s.Protocol)
+	if err != nil {
+		return m, err
+	}
+	defer fd.close()
+	done, err := probe.HotLoop()
+	if err != nil {
+		return m, err
+	}
+	defer done()
+	c := newClient(fd, s)
+	if s.Mode == probe.Open {
+		err = c.openLoop(ctx)
+	} else {
+		err = c.pingPong(ctx)
+	}
+	if err != nil {
+		return m, fmt.Errorf("%s %s: %w", s.Protocol, s.Address, err)
+	}
+	m.RTT = &results.RTT{Protocol: s.Protocol, PayloadBytes: s.PayloadBytes, Mode: s.Mode, RatePerSec: s.RatePerSecond,
+		Wait: c.waitName(), Sent: c.sent, Lost: c.lost}
+	if m.RTT.Latency, err = results.Encode(c.latency); err != nil {
+		return m, err
+	}
+	if m.RTT.SendLag, err = results.Encode(c.lag); err != nil {
+		return m, err
+	}
+	m.Void = c.objections()
+	return m, nil
+}
+
+type client struct {
+	socket
+	probe.Settings
+	latency, lag *hdrhistogram.Histogram
+	sent, lost   uint64 // within the window
+	out          []byte // the message
+	in           []byte
+	filled       int // bytes in in, of a stream
+}
+
+func newClient(fd socket, s probe.Settings) *client {
+	c := &client{socket: fd, Settings: s, latency: results.NewHistogram(), lag: results.NewHistogram(),
+		out: make([]byte, s.PayloadBytes), in: make([]byte, max(s.PayloadBytes, 2048))}
+	binary.LittleEndian.PutUint64(c.out, magic)
+	_ = c.latency.RecordValue(1) // touches the counters' pages; the highest first value ends its growth
+	c.latency.Reset()
+	return c
+}
+
+func (c *client) waitName() string {
+	if c.Wait == probe.Block {
+		return probe.Block
+	}
+	return probe.Spin
+}
+
+// post sends the message of that number.
+func (c *client) post(seq uint64) error {
+	binary.LittleEndian.PutUint64(c.out[8:], seq)
+	err := c.send(c.out)
+	if c.Protocol == probe.UDP && errors.Is(err, unix.ENOBUFS) {
+		return nil // lost on the way out: the missing reply counts it
+	}
+	return err
+}
+
+// reply looks for a reply without waiting and returns its number. Anything else that arrives is
+// passed over.
+func (c *client) reply() (seq uint64, ok bool, err error) {
+	size := c.PayloadBytes
+	into := c.in
+	if c.Protocol == probe.TCP {
+		into = c.in[c.filled:size]
+	}
+	n, err := c.poll(into)
+	switch {
+	case err != nil && idle(err):
+		return 0, false, nil
+	case err != nil:
+		return 0, false, err
+	case n == 0 && c.Protocol == probe.TCP:
+		return 0, false, errors.New("the application closed the connection")
+	}
+	if c.Protocol == probe.TCP {
+		if c.filled += n; c.filled < size {
+			return 0, false, nil
+		}
+		c.filled, n = 0, size
+	}
+	if n != size || binary.LittleEndian.Uint64(c.in) != magic {
+		return 0, false, nil
+	}
+	return binary.LittleEndian.Uint64(c.in[8:]), true, nil
+}
+
+// await polls, or sleeps, until a reply is there or the clock shows deadline.
+func (c *client) await(deadline int64) (seq uint64, ok bool, err error) {
+	for {
+		if seq, ok, err = c.reply(); ok || err != nil {
+			return seq, ok, err
+		}
+		left := deadline - probe.Now()
+		if left <= 0 {
+			return 0, false, nil
+		}
+		if c.Wait == probe.Block {
+			if err = c.wait(left); err != nil {
+				return 0, false, err
+			}
+		}
+	}
+}
+
+func (c *client) pingPong(ctx context.Context) error {
+	begin := probe.Now() + int64(c.Warmup)
+	end := begin + int64(c.Window)
+	for seq := uint64(1); ; seq++ {
+		sent := probe.Now()
+		if sent >= end {
+			return nil
+		}
+		if seq%64 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		counts := sent >= begin
+		if counts {
+			c.sent++
+		}
+		if err := c.post(seq); err != nil {
+			return err
+		}
+		got, err := c.answer(seq, sent+int64(timeout))
+		if err != nil {
+			return err
+		}
+		switch {
+		case counts && got == 0:
+			c.lost++
+		case counts:
+			record(c.latency, got-sent)
+		}
+		if c.Gap > 0 {
+			if err := probe.SleepUntil(probe.Now() + int64(c.Gap)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// answer waits for the reply to seq and returns when it came, or 0. Replies to messages that were
+// given up are passed over.
+func (c *client) answer(seq uint64, deadline int64) (int64, error) {
+	for {
+		got, ok, err := c.await(deadline)
+		if err != nil || !ok {
+			return 0, err
+		}
+		if got == seq {
+			return probe.Now(), nil
+		}
+	}
+}
+
+// record counts a value; those over the histogram's range of 60 s count as 60 s.
+func record(h *hdrhistogram.Histogram, v int64) {
+	_ = h.RecordValue(min(max(v, 1), int64(60*time.Second)))
+}
+
+// openLoop sends message n at begin + n×interval. sentAt remembers nothing: the number tells when
+// it should have left.
+func (c *client) openLoop(ctx context.Context) error {
+	interval := 1e9 / c.RatePerSecond
+	first := probe.Now() + int64(time.Millisecond)
+	begin := first + int64(c.Warmup)
+	total := uint64(float64(c.Warmup+c.Window) / interval)
+	due := func(seq uint64) int64 { return first + int64(float64(seq)*interval) }
+	seen := make([]bool, total)
+	outstanding := 0
+	take := func(seq uint64) {
+		if seq >= total || seen[seq] { // of an earlier connection, or a duplicate
+			return
+		}
+		seen[seq] = true
+		outstanding--
+		if due(seq) >= begin {
+			record(c.latency, probe.Now()-due(seq))
+		}
+	}
+	for seq := range total {
+		if seq%64 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := c.collect(due(seq), &outstanding, take); err != nil {
+			return err
+		}
+		if due(seq) >= begin {
+			c.sent++
+			record(c.lag, probe.Now()-due(seq))
+		}
+		if err := c.post(seq); err != nil {
+			return err
+		}
+		outstanding++
+	}
+	deadline := max(due(total), probe.Now()) + int64(stragglers)
+	for outstanding > 0 && probe.Now() < deadline {
+		seq, ok, err := c.await(deadline)
+		if err != nil {
+			return err
+		}
+		if ok {
+			take(seq)
+		}
+	}
+	for seq, came := range seen {
+		if !came && due(uint64(seq)) >= begin { //nolint:gosec // G115: an index
+			c.lost++
+		}
+	}
+	return nil
+}
+
+// collect takes replies until the clock shows next: while some are outstanding it watches for
+// them, and sleeps otherwise.
+func (c *client) collect(next int64, outstanding *int, take func(uint64)) error {
+	for *outstanding > 0 {
+		now := probe.Now()
+		if now >= next {
+			return nil
+		}
+		seq, ok, err := c.await(next)
+		if err != nil {
+			return err
+		}
+		if ok {
+			take(seq)
+		}
+	}
+	return probe.WaitUntil(next)
+}
+
+// objections are why the figures of this measurement are not to be used.
+func (c *client) objections() []string {
+	var why []string
+	if c.latency.TotalCount() == 0 {
+		return []string{"no replies"}
+	}
+	if c.lost*100 > c.sent {
+		why = append(why, fmt.Sprintf("%d of %d messages lost", c.lost, c.sent))
+	}
+	if c.Mode != probe.Open {
+		return why
+	}
+	lag, p99 := c.lag.ValueAtQuantile(99.9), c.latency.ValueAtQuantile(99)
+	if lag*10 > p99 {
+		why = append(why, fmt.Sprintf("the client could not keep up: send lag P99.9 %s, latency P99 %s",
+			time.Duration(lag), time.Duration(p99)))
+	}
+	return why
+}

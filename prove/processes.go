@@ -1,0 +1,143 @@
+package prove
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/runtime/process"
+)
+
+// proc is a process of a run. Its pid is in the journal, so that recover ends it after a crash.
+type proc struct {
+	name   string
+	cmd    *exec.Cmd
+	stdout *output
+	stderr *output
+	ended  chan struct{} // closed when the process has ended and err is set
+	err    error
+}
+
+// output collects what a process prints, up to a bound, and tells when a text has appeared.
+type output struct {
+	mu    sync.Mutex
+	data  bytes.Buffer
+	await string
+	seen  chan struct{} // closed when await was printed; nil when nobody waits
+}
+
+const maxOutput = 16 << 20
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.data.Len()+len(p) <= maxOutput {
+		o.data.Write(p)
+	}
+	if o.seen != nil && strings.Contains(o.data.String(), o.await) {
+		close(o.seen)
+		o.seen = nil
+	}
+	return len(p), nil
+}
+
+func (o *output) bytes() []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return bytes.Clone(o.data.Bytes())
+}
+
+// start starts argv in its confines.
+func start(ctx context.Context, j *journal.Journal, self, name string, c process.Confines, argv []string) (*proc, error) {
+	return startAwaiting(ctx, j, self, name, c, argv, "")
+}
+
+// startAwaiting starts argv and waits until it has printed the text ready.
+func startAwaiting(ctx context.Context, j *journal.Journal, self, name string, c process.Confines, argv []string, ready string) (*proc, error) {
+	p := &proc{name: name, cmd: process.Command(ctx, self, c, argv...), stdout: &output{}, stderr: &output{},
+		ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
+	seen := make(chan struct{})
+	if ready == "" {
+		close(seen)
+	} else {
+		p.stdout.await, p.stdout.seen = ready, seen
+	}
+	if err := process.Start(p.cmd, c.Cgroup); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	if began, err := journal.StartTime(p.pid()); err == nil { // else it has ended already
+		err = j.Adopt(journal.Step{Kind: "process", Target: journal.TaskTarget(p.pid(), began), After: journal.Running})
+		if err != nil {
+			return nil, errors.Join(err, p.stop(syscall.SIGKILL, time.Second))
+		}
+	}
+	timeout := time.NewTimer(10 * time.Second)
+	defer timeout.Stop()
+	select {
+	case <-seen:
+		return p, nil
+	case <-p.ended:
+		return nil, fmt.Errorf("%s ended before it was ready: %w", name, p.failure())
+	case <-timeout.C:
+		return nil, errors.Join(fmt.Errorf("%s: not ready after 10 s", name), p.stop(syscall.SIGKILL, time.Second))
+	}
+}
+
+func (p *proc) pid() int { return p.cmd.Process.Pid }
+
+// wait waits for the end of the process and returns what it printed.
+func (p *proc) wait() ([]byte, error) {
+	<-p.ended
+	return p.stdout.bytes(), p.failure()
+}
+
+// failure is how the process ended, with the last line that it printed as the reason.
+func (p *proc) failure() error {
+	if p.err == nil {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(string(p.stderr.bytes())), "\n")
+	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
+		return fmt.Errorf("%w: %s", p.err, last)
+	}
+	return p.err
+}
+
+// stop asks the process to end, and kills it when it does not within patience.
+func (p *proc) stop(signal syscall.Signal, patience time.Duration) error {
+	select {
+	case <-p.ended:
+		return nil
+	default:
+	}
+	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+		// it ended between the two calls
+		<-p.ended
+		return nil //nolint:nilerr // an ended process is what was wanted
+	}
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case <-p.ended:
+		return nil
+	case <-timeout.C:
+	}
+	err := p.cmd.Process.Kill()
+	<-p.ended
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.name, err)
+	}
+	return fmt.Errorf("%s did not end within %s and was killed", p.name, patience)
+}

@@ -1,0 +1,315 @@
+package prove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/noise"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/process"
+	"isolane.dev/isolane/witness"
+)
+
+// Path is one way for packets to reach the application. Steps returns what makes it.
+type Path interface {
+	Name() string
+	Steps(netpath.Pair) ([]journal.Step, error)
+}
+
+// Probe drives one measuring program: its side at the application, and its client.
+type Probe interface {
+	Name() string // the kind in a scenario
+	Port() int
+	Server(self string, s probe.Settings) []string
+	Ready() string // what the server prints when it can be used
+	Client(self string, s probe.Settings) []string
+	Parse(output []byte, s probe.Settings) (results.Measurement, error)
+}
+
+// settle is the time between the start of application and neighbours and the first probe.
+const settle = 500 * time.Millisecond
+
+// runner makes the runs of a session, one at a time.
+type runner struct {
+	self     string // the isolane binary
+	root     fs.FS  // of the host
+	journal  *journal.Journal
+	scenario Scenario
+	mode     Mode
+	layout   layout
+	paths    map[string]Path
+	probes   map[string]Probe
+	fault    func(context.Context, moment) error // the self-test's; nil otherwise
+}
+
+// moment is a point of a run at which the self-test breaks something.
+type moment struct {
+	probe       string // the probe whose client has just started; "" before the first
+	application []*proc
+	neighbours  *proc
+}
+
+// run measures one cell and leaves the host as it was. The error says that the host could not be
+// brought back, or that the session cannot go on; what went wrong with the run alone makes it void.
+func (r *runner) run(ctx context.Context, c results.Cell) (results.Run, error) {
+	run := results.Run{Cell: c.Name, Started: time.Now()}
+	err := r.measure(ctx, c, &run)
+	if uerr := r.journal.Undo(context.WithoutCancel(ctx)); uerr != nil {
+		return run, errors.Join(err, uerr)
+	}
+	run.Duration = results.Nanoseconds(time.Since(run.Started))
+	if err != nil && ctx.Err() == nil {
+		run.Void = append(run.Void, err.Error())
+	}
+	return run, ctx.Err()
+}
+
+// groups of a run beside the lane's own.
+const (
+	clientGroup     = "edge-client"
+	neighboursGroup = "neighbours"
+)
+
+// prepare brings the host into the cell's conditions and returns where the parts go.
+func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, run *results.Run) error {
+	path, ok := r.paths[c.PathInForce]
+	if !ok {
+		return fmt.Errorf("path %q: no driver", c.PathInForce)
+	}
+	steps, err := path.Steps(netpath.Lab())
+	if err != nil {
+		return err
+	}
+	var more []journal.Step
+	groups := []enforce.Group{{Name: clientGroup, CPUs: c.Client}}
+	if c.Placement == Lane {
+		more, err = enforce.Steps(r.root, h, r.layout.placement)
+	} else {
+		groups = append(groups, enforce.Group{Name: applicationLane, CPUs: c.Application})
+	}
+	if err != nil {
+		return err
+	}
+	if c.Noise == Noisy {
+		groups = append(groups, enforce.Group{Name: neighboursGroup, CPUs: c.Neighbours})
+	}
+	own, err := enforce.Groups(h, groups...)
+	if err != nil {
+		return err
+	}
+	awake, err := enforce.Awake(r.root, h, c.Client)
+	if err != nil {
+		return err
+	}
+	refused, err := r.journal.Apply(ctx, slices.Concat(steps, more, own, awake))
+	for _, f := range refused {
+		run.Notes = append(run.Notes, "refused: "+f.Err.Error())
+	}
+	return err
+}
+
+func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) (err error) {
+	ctx, cancel := context.WithCancel(ctx) // ends every process of this run
+	defer cancel()
+	h, err := host.Read(r.root)
+	if err != nil {
+		return err
+	}
+	if err = r.prepare(ctx, h, c, run); err != nil {
+		return err
+	}
+	scratch, err := os.MkdirTemp("", "isolane-run-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+
+	servers, err := r.startServers(ctx, h, c)
+	defer func() {
+		for _, p := range servers {
+			err = errors.Join(err, p.stop(syscall.SIGKILL, time.Second))
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	m := moment{application: servers}
+	if c.Noise == Noisy {
+		if m.neighbours, err = r.startNeighbours(ctx, h, c, scratch); err != nil {
+			return err
+		}
+	}
+	if err = pause(ctx, settle); err == nil {
+		err = r.observe(ctx, h, c, m, run)
+	}
+	if m.neighbours != nil {
+		err = errors.Join(err, r.stopNeighbours(m.neighbours, scratch, run))
+	}
+	return err
+}
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+func (r *runner) startServers(ctx context.Context, h host.Host, c results.Cell) ([]*proc, error) {
+	dir, err := enforce.GroupDir(h, applicationLane)
+	if err != nil {
+		return nil, err
+	}
+	confines := process.Confines{Netns: netpath.Lab().Application.Netns, Cgroup: dir}
+	var servers []*proc
+	started := map[string]bool{}
+	for _, spec := range r.scenario.Spec.Probes {
+		if started[spec.Kind] {
+			continue
+		}
+		started[spec.Kind] = true
+		driver := r.probes[spec.Kind]
+		argv := driver.Server(r.self, r.settings(spec, c))
+		p, err := startAwaiting(ctx, r.journal, r.self, spec.Kind+" server", confines, argv, driver.Ready())
+		if err != nil {
+			return servers, err
+		}
+		servers = append(servers, p)
+	}
+	return servers, nil
+}
+
+// settings are those of a probe in a cell, with the application's address.
+func (r *runner) settings(spec ProbeSpec, c results.Cell) probe.Settings {
+	s := spec.settings(r.mode)
+	addr := netpath.Lab().Application.Addresses[0].Addr()
+	s.Address = netip.AddrPortFrom(addr, uint16(r.probes[spec.Kind].Port())) //nolint:gosec // G115: a port
+	if c.Placement == Lane && r.scenario.Spec.Lane.Scheduling.BusyPoll {
+		s.ServerWait = probe.Spin
+	}
+	return s
+}
+
+func (r *runner) startNeighbours(ctx context.Context, h host.Host, c results.Cell, scratch string) (*proc, error) {
+	dir, err := enforce.GroupDir(h, neighboursGroup)
+	if err != nil {
+		return nil, err
+	}
+	argv := noise.Argv(r.scenario.Spec.Neighbours, c.Neighbours.Len(), filepath.Join(scratch, "noise.yaml"))
+	argv = append(argv, "--temp-path", scratch)
+	return start(ctx, r.journal, r.self, "neighbours", process.Confines{Cgroup: dir}, argv)
+}
+
+// stopNeighbours ends the noise and notes what it delivered.
+func (r *runner) stopNeighbours(p *proc, scratch string, run *results.Run) error {
+	if err := p.stop(syscall.SIGINT, 5*time.Second); err != nil {
+		return err
+	}
+	report, err := os.ReadFile(filepath.Join(scratch, "noise.yaml"))
+	if err != nil {
+		run.Notes = append(run.Notes, "the neighbours left no report of their work: "+err.Error())
+		return nil
+	}
+	run.Witness.Neighbours.BogoPerSec, err = noise.Delivered(report)
+	return err
+}
+
+// observe runs the probes under the eyes of the witness.
+func (r *runner) observe(ctx context.Context, h host.Host, c results.Cell, m moment, run *results.Run) error {
+	watch, err := r.watch(h, c, m)
+	if err != nil {
+		return err
+	}
+	if r.fault != nil {
+		if err = r.fault(ctx, m); err != nil {
+			return err
+		}
+	}
+	w, err := witness.Begin(ctx, watch)
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, spec := range r.scenario.Spec.Probes {
+		measured, perr := r.probe(ctx, h, c, spec, w, m)
+		if perr != nil {
+			failed = fmt.Errorf("%s: %w", spec.Name, perr)
+			break
+		}
+		run.Measured = append(run.Measured, measured)
+	}
+	run.Witness, err = w.End()
+	run.Void = append(run.Void, witness.Contradictions(run.Witness, expectations(c, run.Witness))...)
+	return errors.Join(failed, err)
+}
+
+// probe makes one measurement with a fresh client process.
+func (r *runner) probe(ctx context.Context, h host.Host, c results.Cell, spec ProbeSpec, w *witness.Session, m moment) (results.Measurement, error) {
+	dir, err := enforce.GroupDir(h, clientGroup)
+	if err != nil {
+		return results.Measurement{}, err
+	}
+	client := r.scenario.Spec.Client
+	confines := process.Confines{Netns: netpath.Lab().Client.Netns, Cgroup: dir,
+		Policy: client.Policy, Priority: client.Priority}
+	driver, settings := r.probes[spec.Kind], r.settings(spec, c)
+	p, err := start(ctx, r.journal, r.self, spec.Name, confines, driver.Client(r.self, settings))
+	if err != nil {
+		return results.Measurement{}, err
+	}
+	w.AddSubject(witness.Subject{Role: witness.Client, PID: p.pid(), Planned: c.Client})
+	if r.fault != nil {
+		m.probe = spec.Name
+		if err = r.fault(ctx, m); err != nil {
+			return results.Measurement{}, errors.Join(err, p.stop(syscall.SIGKILL, time.Second))
+		}
+	}
+	out, err := p.wait()
+	if err != nil {
+		return results.Measurement{}, err
+	}
+	return driver.Parse(out, settings)
+}
+
+func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, error) {
+	w := witness.Watch{CPUs: h.Online(), Cpusets: map[string]cpuset.Set{}}
+	for _, p := range m.application {
+		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Application, PID: p.pid(), Planned: c.Application})
+	}
+	if c.Placement == Lane {
+		w.Lane = c.Application
+	}
+	for name, cpus := range map[string]cpuset.Set{applicationLane: c.Application, clientGroup: c.Client, neighboursGroup: c.Neighbours} {
+		if cpus.IsEmpty() {
+			continue
+		}
+		dir, err := enforce.GroupDir(h, name)
+		if err != nil {
+			return w, err
+		}
+		w.Cpusets[dir] = cpus
+	}
+	if m.neighbours != nil {
+		w.Neighbours.PID, w.Neighbours.Planned = m.neighbours.pid(), c.Neighbours
+	}
+	return w, nil
+}

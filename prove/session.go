@@ -1,0 +1,329 @@
+package prove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/witness"
+
+	"sigs.k8s.io/yaml"
+)
+
+// ErrInput says that what was asked cannot be, on any day: the user has to ask for something else.
+var ErrInput = errors.New("bad input")
+
+// ErrInterrupted says that the session ended before its last run; what was measured is stored.
+var ErrInterrupted = errors.New("interrupted")
+
+// Options says what to prove, and with which drivers.
+type Options struct {
+	Scenario   Scenario
+	Mode       string   // quick, standard or proof
+	Cells      []string // names; none: those of the scenario; "all": all combinations
+	Seed       uint64
+	Dir        string // of the results
+	Resume     bool   // go on with the session in Dir
+	Self       string // path of the isolane binary
+	Root       fs.FS  // of the host
+	JournalDir string
+	Ops        map[string]journal.Op
+	Paths      []Path
+	Probes     []Probe
+	Versions   map[string]string // of the programs, for the record
+	// Plan is called once before the first run, Progress before each run. Either may be nil.
+	Plan     func(Estimate)
+	Progress func(Progress)
+}
+
+// Estimate is what lies ahead, told before the session starts.
+type Estimate struct {
+	Runs, Cells, Blocks int
+	Takes               time.Duration
+	Seed                uint64
+	Notes               []string
+}
+
+// Progress is where a session is.
+type Progress struct {
+	Done, Runs    int
+	Block, Blocks int // block 0 is the warm-up block
+	Cell          string
+	Left          time.Duration
+	Void          int // runs so far
+}
+
+// Run runs a session and stores it run by run in o.Dir. On interruption it returns what was
+// measured and ErrInterrupted. The host is left as it was found in every case, or the error says
+// what could not be restored.
+func Run(ctx context.Context, o Options) (results.Session, error) {
+	s, r, err := open(o)
+	if err != nil {
+		return s, err
+	}
+	defer r.journal.Close() //nolint:errcheck // an unfinished undo was reported by the run
+	todo := remaining(s)
+	if o.Plan != nil {
+		o.Plan(Estimate{Runs: len(todo), Cells: len(s.Cells), Blocks: s.Scenario.Blocks, Takes: r.estimate() * time.Duration(len(todo)),
+			Seed: s.Scenario.Seed, Notes: s.Notes})
+	}
+	began := time.Now()
+	failures := 0
+	for i, slot := range todo {
+		if o.Progress != nil {
+			o.Progress(progress(s, r, todo, i, time.Since(began)))
+		}
+		cell := s.Cells[slices.IndexFunc(s.Cells, func(c results.Cell) bool { return c.Name == slot.cell })]
+		run, err := r.run(ctx, cell)
+		if err != nil {
+			return s, interrupted(ctx, err)
+		}
+		run.Block = slot.block
+		if slot.block == 0 {
+			run.Dropped = "warm-up block"
+		}
+		s.Runs = append(s.Runs, run)
+		s.Ended = time.Now()
+		s.Complete = i == len(todo)-1
+		if err = results.Write(o.Dir, s); err != nil {
+			return s, err
+		}
+		if failures++; len(run.Measured) > 0 {
+			failures = 0
+		}
+		if failures == maxFailures {
+			return s, fmt.Errorf("%d runs in a row measured nothing; the last: %s", maxFailures, run.Void[0])
+		}
+	}
+	return s, nil
+}
+
+// maxFailures is how many runs in a row may fail before a session gives up.
+const maxFailures = 3
+
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	if errors.Is(err, context.Canceled) {
+		return ErrInterrupted
+	}
+	return errors.Join(ErrInterrupted, err)
+}
+
+func progress(s results.Session, r *runner, todo []slot, i int, spent time.Duration) Progress {
+	p := Progress{Done: i, Runs: len(todo), Block: todo[i].block, Blocks: s.Scenario.Blocks, Cell: todo[i].cell}
+	each := r.estimate()
+	if i > 0 {
+		each = spent / time.Duration(i)
+	}
+	p.Left = each * time.Duration(len(todo)-i)
+	for _, run := range s.Runs {
+		if len(run.Void) > 0 {
+			p.Void++
+		}
+	}
+	return p
+}
+
+// estimate is how long one run takes: the windows, and what this code was seen to need around them.
+func (r *runner) estimate() time.Duration {
+	total := settle + 700*time.Millisecond
+	for _, p := range r.scenario.Spec.Probes {
+		s := p.settings(r.mode)
+		total += s.Warmup + s.Window + 100*time.Millisecond
+	}
+	return total
+}
+
+// open checks everything that can be checked before the host is touched.
+func open(o Options) (results.Session, *runner, error) {
+	h, err := host.Read(o.Root)
+	if err != nil {
+		return results.Session{}, nil, err
+	}
+	s, err := newSession(o, h)
+	if err != nil {
+		return s, nil, err
+	}
+	r := &runner{self: o.Self, root: o.Root, paths: map[string]Path{}, probes: map[string]Probe{},
+		scenario: o.Scenario, mode: o.Scenario.Spec.Modes[s.Scenario.Mode]}
+	for _, p := range o.Paths {
+		r.paths[p.Name()] = p
+	}
+	for _, p := range o.Probes {
+		r.probes[p.Name()] = p
+	}
+	for i, p := range o.Scenario.Spec.Probes {
+		if r.probes[p.Kind] == nil {
+			return s, nil, fmt.Errorf("%w: spec.probes[%d].kind: %q is unknown", ErrInput, i, p.Kind)
+		}
+	}
+	if r.layout, err = newLayout(h, o.Scenario.Spec.Lane); err != nil {
+		return s, nil, err
+	}
+	for i, c := range s.Cells {
+		s.Cells[i] = r.layout.assign(c)
+	}
+	if err = r.settlePaths(&s); err != nil {
+		return s, nil, err
+	}
+	for _, n := range r.layout.notes() {
+		if !slices.Contains(s.Notes, n) { // a resumed session has it
+			s.Notes = append(s.Notes, n)
+		}
+	}
+	if !o.Resume {
+		err = results.Create(o.Dir)
+	}
+	if err != nil {
+		return s, nil, err
+	}
+	r.journal, err = journal.Open(o.JournalDir, "prove", o.Ops)
+	if err == nil && len(r.journal.Pending()) > 0 {
+		err = errors.Join(errors.New("a session that crashed has left changes on this host: run isolane recover"), r.journal.Close())
+	}
+	return s, r, err
+}
+
+// supporter is a path that may be impossible on a kernel.
+type supporter interface{ Supported() error }
+
+// settlePaths replaces a path that this kernel cannot do by the baseline's, and says so.
+func (r *runner) settlePaths(s *results.Session) error {
+	fallback := ""
+	for _, c := range s.Cells {
+		if c.Baseline {
+			fallback = c.Path
+		}
+	}
+	noted := map[string]bool{}
+	for i, c := range s.Cells {
+		path, ok := r.paths[c.Path]
+		if !ok {
+			return fmt.Errorf("%w: cell %s: path %q is unknown", ErrInput, c.Name, c.Path)
+		}
+		s.Cells[i].PathInForce = c.Path
+		sp, ok := path.(supporter)
+		if !ok {
+			continue
+		}
+		if err := sp.Supported(); err != nil {
+			s.Cells[i].PathInForce = fallback
+			if note := fmt.Sprintf("%v: its cells ran on %s instead", err, fallback); !noted[note] && !slices.Contains(s.Notes, note) {
+				noted[note] = true
+				s.Notes = append(s.Notes, note)
+			}
+		}
+	}
+	return nil
+}
+
+func (l layout) notes() []string {
+	var notes []string
+	if l.shared {
+		notes = append(notes, fmt.Sprintf("This machine lets isolane use two CPUs. The outside client has CPU %s, so the platform "+
+			"is CPU %s alone: floating things have one CPU to float over, and in the pinned and lane cells the neighbours "+
+			"share the client's CPU, below its real-time priority. With four or more CPUs each has its own.", l.client, l.platform))
+	}
+	return notes
+}
+
+// newSession is a fresh session, or with Resume the stored one without the block that was cut.
+func newSession(o Options, h host.Host) (results.Session, error) {
+	if o.Resume {
+		return resume(o, h)
+	}
+	mode, ok := o.Scenario.Spec.Modes[o.Mode]
+	if !ok {
+		return results.Session{}, fmt.Errorf("%w: scenario %s has no mode %s", ErrInput, o.Scenario.Metadata.Name, o.Mode)
+	}
+	cells, err := o.Scenario.cells(o.Cells)
+	if err != nil {
+		return results.Session{}, err
+	}
+	source, err := yaml.Marshal(o.Scenario)
+	if err != nil {
+		return results.Session{}, err
+	}
+	return results.Session{
+		Scenario: results.Scenario{Name: o.Scenario.Metadata.Name, Title: o.Scenario.Metadata.Title, Mode: o.Mode,
+			Blocks: mode.Blocks, Seed: o.Seed, Source: string(source)},
+		Environment: environment(h, o.Versions), Started: time.Now(), Cells: cells,
+	}, nil
+}
+
+// resume takes up the session in o.Dir. A block that was cut is measured again as a whole: its
+// cells are compared with each other, so they must stand close together in time.
+func resume(o Options, h host.Host) (results.Session, error) {
+	s, err := results.Read(o.Dir)
+	if err != nil {
+		return s, err
+	}
+	if s.Complete {
+		return s, fmt.Errorf("%w: %s: the session is complete", ErrInput, o.Dir)
+	}
+	now := environment(h, o.Versions)
+	if now.Kernel != s.Environment.Kernel || now.Online != s.Environment.Online || now.CPUModel != s.Environment.CPUModel {
+		return s, fmt.Errorf("%s: measured on another machine or kernel (%s, CPUs %s)", o.Dir, s.Environment.Kernel, s.Environment.Online)
+	}
+	if now.BootID != s.Environment.BootID {
+		s.Notes = append(s.Notes, "The machine was rebooted within the session.")
+	}
+	byBlock := map[int]int{}
+	for _, r := range s.Runs {
+		if r.Dropped != cut {
+			byBlock[r.Block]++
+		}
+	}
+	for i, r := range s.Runs {
+		if byBlock[r.Block] < len(s.Cells) && r.Dropped != cut {
+			s.Runs[i].Dropped = cut
+		}
+	}
+	return s, nil
+}
+
+// cut is why runs of an interrupted block are not used.
+const cut = "interrupted block, measured again"
+
+// remaining are the runs that are still to be made.
+func remaining(s results.Session) []slot {
+	var names []string
+	for _, c := range s.Cells {
+		names = append(names, c.Name)
+	}
+	done := map[slot]bool{}
+	for _, r := range s.Runs {
+		if r.Dropped != cut {
+			done[slot{r.Block, r.Cell}] = true
+		}
+	}
+	return slices.DeleteFunc(schedule(names, s.Scenario.Blocks, s.Scenario.Seed), func(k slot) bool { return done[k] })
+}
+
+// expectations are what the witness of a cell must show.
+func expectations(c results.Cell, w results.Witness) witness.Expect {
+	e := witness.Expect{Noisy: c.Noise == Noisy, Neighbours: c.Neighbours, Measured: c.Application.Union(c.Client),
+		StealPercent: stealBudget, Window: w.Window}
+	if c.Placement == Lane {
+		e.Lane = c.Application
+	}
+	return e
+}
+
+// stealBudget is how much of a measured CPU's time the hypervisor may take before a run is void.
+const stealBudget = 5.0
+
+func environment(h host.Host, versions map[string]string) results.Environment {
+	return results.Environment{Hostname: h.Hostname, Kernel: h.Kernel.Release + " " + h.Kernel.Version, Cmdline: h.Kernel.Cmdline,
+		BootID: h.Kernel.BootID, CPUModel: h.Kernel.CPUModel, Hypervisor: h.Kernel.Hypervisor, Online: h.Online(),
+		IdleDriver: h.Kernel.IdleDriver, IdleGov: h.Kernel.IdleGovernor, Clocksource: h.Kernel.Clocksource,
+		MemoryBytes: h.MemoryBytes, Versions: versions}
+}

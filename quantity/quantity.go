@@ -1,0 +1,154 @@
+// Package quantity reads and prints sizes, durations and bit rates, each in one way.
+package quantity
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bytes is a size in bytes: "1Gi", "512Mi", "128Ki", "2G" (decimal), "64".
+type Bytes uint64
+
+// unit is a suffix and its factor; the larger come first, so that printing takes the largest.
+type unit struct {
+	suffix string
+	factor uint64
+}
+
+func byteUnits() []unit {
+	return []unit{
+		{"Ti", 1 << 40}, {"Gi", 1 << 30}, {"Mi", 1 << 20}, {"Ki", 1 << 10},
+		{"T", 1e12}, {"G", 1e9}, {"M", 1e6}, {"k", 1e3}, {"", 1},
+	}
+}
+
+func rateUnits() []unit {
+	return []unit{{"Tbit/s", 1e12}, {"Gbit/s", 1e9}, {"Mbit/s", 1e6}, {"kbit/s", 1e3}, {"bit/s", 1}}
+}
+
+// ParseBytes reads a size.
+func ParseBytes(s string) (Bytes, error) {
+	v, err := parse(s, byteUnits())
+	if err != nil {
+		return 0, fmt.Errorf("size %q: %w", s, err)
+	}
+	return Bytes(v), nil
+}
+
+// String prints the size with the largest binary unit that divides it.
+func (b Bytes) String() string { return format(uint64(b), byteUnits()[:4], "") }
+
+// MarshalText prints the size.
+func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+// UnmarshalText reads a size.
+func (b *Bytes) UnmarshalText(text []byte) (err error) {
+	*b, err = ParseBytes(string(text))
+	return err
+}
+
+// UnmarshalJSON reads a size, also one without quotes: 64.
+func (b *Bytes) UnmarshalJSON(data []byte) error { return b.UnmarshalText(unquote(data)) }
+
+// BitRate is a rate in bit/s: "1Gbit/s", "100Mbit/s".
+type BitRate uint64
+
+// ParseBitRate reads a rate.
+func ParseBitRate(s string) (BitRate, error) {
+	v, err := parse(s, rateUnits())
+	if err != nil {
+		return 0, fmt.Errorf("rate %q: %w", s, err)
+	}
+	return BitRate(v), nil
+}
+
+// String prints the rate with the largest unit that divides it.
+func (r BitRate) String() string { return format(uint64(r), rateUnits(), "bit/s") }
+
+// MarshalText prints the rate.
+func (r BitRate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads a rate.
+func (r *BitRate) UnmarshalText(text []byte) (err error) {
+	*r, err = ParseBitRate(string(text))
+	return err
+}
+
+// Duration is a time.Duration that is written as in Go: "100us", "1.5ms", "2s". It is not negative.
+type Duration time.Duration
+
+// ParseDuration reads a duration.
+func ParseDuration(s string) (Duration, error) {
+	d, err := time.ParseDuration(s)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("duration %q: expected a number and ns, us, ms, s, m or h", s)
+	case d < 0:
+		return 0, fmt.Errorf("duration %q: must not be negative", s)
+	}
+	return Duration(d), nil
+}
+
+// Duration returns d as the standard library has it.
+func (d Duration) Duration() time.Duration { return time.Duration(d) }
+
+// String prints the duration, with "us" for microseconds.
+func (d Duration) String() string { return strings.Replace(time.Duration(d).String(), "µ", "u", 1) }
+
+// MarshalText prints the duration.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads a duration.
+func (d *Duration) UnmarshalText(text []byte) (err error) {
+	*d, err = ParseDuration(string(text))
+	return err
+}
+
+// parse reads a decimal number and one of the units. A fraction must come out whole: "1.5Gi".
+func parse(s string, units []unit) (uint64, error) {
+	number := strings.TrimRightFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
+	suffix := strings.TrimSpace(s[len(number):])
+	for _, u := range units {
+		if u.suffix != suffix {
+			continue
+		}
+		if v, err := strconv.ParseUint(number, 10, 64); err == nil {
+			if v > math.MaxUint64/u.factor {
+				return 0, fmt.Errorf("is too large")
+			}
+			return v * u.factor, nil
+		}
+		f, err := strconv.ParseFloat(number, 64)
+		product := f * float64(u.factor)
+		if err != nil || strings.ContainsAny(number, "eExXpP_+-") || product != math.Trunc(product) || product > 1<<53 {
+			break
+		}
+		return uint64(product), nil
+	}
+	var names []string
+	for _, u := range units {
+		if u.suffix != "" {
+			names = append(names, u.suffix)
+		}
+	}
+	return 0, fmt.Errorf("expected a whole number of the units %s", strings.Join(names, ", "))
+}
+
+func format(v uint64, units []unit, base string) string {
+	for _, u := range units {
+		if v >= u.factor && v%u.factor == 0 {
+			return strconv.FormatUint(v/u.factor, 10) + u.suffix
+		}
+	}
+	return strconv.FormatUint(v, 10) + base
+}
+
+func unquote(data []byte) []byte {
+	if len(data) >= 2 && data[0] == '"' && data[len(data)-1] == '"' {
+		return data[1 : len(data)-1]
+	}
+	return data
+}

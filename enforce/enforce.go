@@ -14,7 +14,8 @@ import (
 )
 
 // Steps returns what is missing on the host for p: cpusets, and for the lanes' CPUs no interrupt,
-// no movable kernel thread, no unbound work queue and no deep idle state. root is the file system
+// no movable kernel thread, no unbound work queue and no deep idle state, and busy polling
+// where a lane asks for it. root is the file system
 // that h was read from.
 func Steps(root fs.FS, h host.Host, p plan.Placement) ([]journal.Step, error) {
 	steps, err := cpusets(h, p)
@@ -31,7 +32,7 @@ func Steps(root fs.FS, h host.Host, p plan.Placement) ([]journal.Step, error) {
 		}
 		steps = append(steps, more...)
 	}
-	return steps, nil
+	return append(steps, busyPoll(root, h, p)...), nil
 }
 
 func file(path, value string) journal.Step {

@@ -48,6 +48,7 @@ func Ops() map[string]Op {
 		"tasks":      tasks{},
 		"task":       task{},
 		"process":    process{},
+		"sysctl":     sysctl{},
 		"netns":      netNS{},
 		"link":       link{},
 	}

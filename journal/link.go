@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"net"
 	"net/netip"
+	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -28,6 +29,9 @@ type Peer struct {
 	Name      string         `json:"name"`
 	MAC       string         `json:"mac"`
 	Addresses []netip.Prefix `json:"addresses"`
+	// WireFrames keeps frames to the size that a wire carries: TCP's segmentation is not left to a
+	// device that does not exist.
+	WireFrames bool `json:"wireFrames"`
 }
 
 // LinkStep is the step that makes the device name.
@@ -158,6 +162,11 @@ func configure(p Peer) error {
 	if err != nil {
 		return err
 	}
+	if p.WireFrames {
+		if err = segmentBeforeDevice(p); err != nil {
+			return fmt.Errorf("%s in %s: segmentation offload: %w", p.Name, p.Netns, err)
+		}
+	}
 	for _, a := range p.Addresses {
 		ipnet := &net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}
 		if err = h.AddrAdd(l, &netlink.Addr{IPNet: ipnet, Flags: unix.IFA_F_NODAD}); err != nil {
@@ -165,4 +174,28 @@ func configure(p Peer) error {
 		}
 	}
 	return h.LinkSetUp(l)
+}
+
+// segmentBeforeDevice turns TCP segmentation offload off, as ethtool -K DEVICE tso off does
+// (include/uapi/linux/ethtool.h): the kernel then cuts segments before it hands them over.
+func segmentBeforeDevice(p Peer) error {
+	return inNetns(p.Netns, func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd) //nolint:errcheck // only carries the call
+		value := struct{ command, data uint32 }{unix.ETHTOOL_STSO, 0}
+		request := struct {
+			name [unix.IFNAMSIZ]byte
+			data *struct{ command, data uint32 }
+			_    [16]byte
+		}{data: &value}
+		copy(request.name[:unix.IFNAMSIZ-1], p.Name)
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))) //nolint:gosec // G103: the argument of an ioctl
+		if errno != 0 {
+			return errno
+		}
+		return nil
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -55,6 +56,45 @@ func (netNS) Write(_ context.Context, s Step, value string) error {
 		}
 		return h.LinkSetUp(lo)
 	})
+}
+
+// SysctlTarget names a setting of a network namespace for a step of kind sysctl: key is its path
+// under /proc/sys.
+func SysctlTarget(netns, key string) string { return netns + ":" + key }
+
+// sysctl is a setting that each network namespace has of its own.
+type sysctl struct{}
+
+func (sysctl) in(target string, f func(path string) error) error {
+	name, key, _ := strings.Cut(target, ":")
+	return inNetns(name, func() error { return f(filepath.Join("/proc/sys", key)) })
+}
+
+// inNetns calls f in a thread of its own inside the namespace.
+func inNetns(name string, f func() error) error {
+	return inThread(func() error {
+		ns, err := netns.GetFromPath(filepath.Join(NetnsDir, name))
+		if err != nil {
+			return err
+		}
+		defer ns.Close() //nolint:errcheck // only a reference
+		if err = netns.Set(ns); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
+func (c sysctl) Read(ctx context.Context, s Step) (value string, err error) {
+	err = c.in(s.Target, func(path string) error {
+		value, err = file{}.Read(ctx, Step{Target: path})
+		return err
+	})
+	return value, err
+}
+
+func (c sysctl) Write(ctx context.Context, s Step, value string) error {
+	return c.in(s.Target, func(path string) error { return file{}.Write(ctx, Step{Target: path}, value) })
 }
 
 // inThread calls f in a thread of its own, which ends with it: what f changes of the thread, such

@@ -42,13 +42,25 @@ func Lab() Pair {
 	return Pair{Client: end("client", "isl-client", 1), Application: end("app", "isl-app", 2)}
 }
 
+// CongestionControl returns the steps that make TCP in both namespaces use an algorithm from the
+// first moment of a socket. To change it later, as programs can, is not the same: a socket that
+// was born with BBR keeps its pacing timers.
+func (p Pair) CongestionControl(name string) []journal.Step {
+	var steps []journal.Step
+	for _, e := range []End{p.Client, p.Application} {
+		steps = append(steps, journal.Step{Kind: "sysctl", After: name,
+			Target: journal.SysctlTarget(e.Netns, "net/ipv4/tcp_congestion_control")})
+	}
+	return steps
+}
+
 // Ends returns the steps that make both namespaces and their veth pairs; master is the bridge that
 // takes the host ends, or "".
 func (p Pair) Ends(master string) ([]journal.Step, error) {
 	var steps []journal.Step
 	for _, e := range []End{p.Client, p.Application} {
 		link, err := journal.LinkStep(e.Port, journal.Link{Type: "veth", Master: master, Peer: &journal.Peer{
-			Netns: e.Netns, Name: e.Device, MAC: e.MAC, Addresses: e.Addresses}})
+			Netns: e.Netns, Name: e.Device, MAC: e.MAC, Addresses: e.Addresses, WireFrames: true}})
 		if err != nil {
 			return nil, err
 		}

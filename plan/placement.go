@@ -17,6 +17,7 @@ type Lane struct {
 	CPUs        cpuset.Set `json:"cpus"`
 	Idle        cpuset.Set `json:"idle,omitempty"` // SMT siblings that the lane owns and keeps idle
 	MemoryNodes cpuset.Set `json:"memoryNodes"`
+	BusyPoll    bool       `json:"busyPoll,omitempty"` // its sockets spin for packets instead of sleeping
 	Reasons     []string   `json:"reasons"`
 }
 

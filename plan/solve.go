@@ -95,6 +95,7 @@ func place(h host.Host, p Placement, l lane.Lane) (Lane, bool, error) {
 		return Lane{}, false, refuse(h, p, l, cores, boot)
 	}
 	shared := sharesCore(h, best)
+	best.BusyPoll = l.Spec.Scheduling.BusyPoll
 	best.Reasons = reasons(h, best, boot, shared)
 	return best, crosses == 0 && !shared, nil
 }

@@ -33,8 +33,8 @@ func SleepUntil(deadline int64) error {
 }
 
 // SpinMargin is how long before a deadline a loop stops sleeping and polls the clock: longer than
-// most wake-ups of a virtual machine, and still a small part of a millisecond.
-const SpinMargin = 60 * time.Microsecond
+// most wake-ups of a virtual machine on a busy CPU, and still a small part of a millisecond.
+const SpinMargin = 250 * time.Microsecond
 
 // WaitUntil sleeps until SpinMargin before deadline, and polls the clock for the rest.
 func WaitUntil(deadline int64) error {

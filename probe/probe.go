@@ -35,8 +35,7 @@ type Settings struct {
 	Mode          string         `json:"mode,omitempty"`
 	RatePerSecond float64        `json:"ratePerSecond,omitempty"` // open loop
 	Gap           time.Duration  `json:"gapNanoseconds,omitempty"`
-	Wait          string         `json:"wait,omitempty"`       // of the client; "" is Spin
-	ServerWait    string         `json:"serverWait,omitempty"` // of the application; "" is Block
+	Wait          string         `json:"wait,omitempty"` // of the client; "" is Spin
 	Direction     string         `json:"direction,omitempty"`
 	WriteBytes    int            `json:"writeBytes,omitempty"`
 	// CongestionControl is TCP's algorithm, "" leaves the host's.

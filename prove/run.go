@@ -94,6 +94,9 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, run *
 	if err != nil {
 		return err
 	}
+	if cc := r.scenario.Spec.CongestionControl; cc != "" {
+		steps = append(steps, netpath.Lab().CongestionControl(cc)...)
+	}
 	var more []journal.Step
 	groups := []enforce.Group{{Name: clientGroup, CPUs: c.Client}}
 	if c.Placement == Lane {
@@ -174,13 +177,22 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (r *runner) startServers(ctx context.Context, h host.Host, c results.Cell) ([]*proc, error) {
+func (r *runner) startServers(ctx context.Context, h host.Host, c results.Cell) (servers []*proc, err error) {
 	dir, err := enforce.GroupDir(h, applicationLane)
 	if err != nil {
 		return nil, err
 	}
 	confines := process.Confines{Netns: netpath.Lab().Application.Netns, Cgroup: dir}
-	var servers []*proc
+	if c.Placement == Lane && r.scenario.Spec.Lane.Scheduling.BusyPoll {
+		on, off := enforce.BusySockets(r.root)
+		if _, err = r.journal.Apply(ctx, on); err != nil {
+			return nil, err
+		}
+		defer func() {
+			_, aerr := r.journal.Apply(ctx, off)
+			err = errors.Join(err, aerr)
+		}()
+	}
 	started := map[string]bool{}
 	for _, spec := range r.scenario.Spec.Probes {
 		if started[spec.Kind] {
@@ -202,10 +214,10 @@ func (r *runner) startServers(ctx context.Context, h host.Host, c results.Cell) 
 func (r *runner) settings(spec ProbeSpec, c results.Cell) probe.Settings {
 	s := spec.settings(r.mode)
 	addr := netpath.Lab().Application.Addresses[0].Addr()
-	s.Address = netip.AddrPortFrom(addr, uint16(r.probes[spec.Kind].Port())) //nolint:gosec // G115: a port
-	if c.Placement == Lane && r.scenario.Spec.Lane.Scheduling.BusyPoll {
-		s.ServerWait = probe.Spin
+	if s.Direction != "" {
+		s.CongestionControl = r.scenario.Spec.CongestionControl
 	}
+	s.Address = netip.AddrPortFrom(addr, uint16(r.probes[spec.Kind].Port())) //nolint:gosec // G115: a port
 	return s
 }
 

@@ -43,15 +43,17 @@ type Metadata struct {
 
 // ScenarioSpec is the body of a scenario.
 type ScenarioSpec struct {
-	Factors    Factors          `json:"factors"`
-	Baseline   string           `json:"baseline"`
-	Cells      []string         `json:"cells,omitempty"` // all combinations when absent
-	Lane       lane.Spec        `json:"lane"`            // what the application asks for
-	Client     Client           `json:"client"`
-	Neighbours []noise.Stressor `json:"neighbours"`
-	Probes     []ProbeSpec      `json:"probes"`
-	Modes      map[string]Mode  `json:"modes"` // quick, standard, proof
-	Published  PublishedSpec    `json:"published"`
+	Factors  Factors   `json:"factors"`
+	Baseline string    `json:"baseline"`
+	Cells    []string  `json:"cells,omitempty"` // all combinations when absent
+	Lane     lane.Spec `json:"lane"`            // what the application asks for
+	// CongestionControl is TCP's algorithm on both sides, "" leaves the host's.
+	CongestionControl string           `json:"congestionControl,omitempty"`
+	Client            Client           `json:"client"`
+	Neighbours        []noise.Stressor `json:"neighbours"`
+	Probes            []ProbeSpec      `json:"probes"`
+	Modes             map[string]Mode  `json:"modes"` // quick, standard, proof
+	Published         PublishedSpec    `json:"published"`
 }
 
 // Factors are the conditions that vary between cells, each with its levels.
@@ -69,17 +71,16 @@ type Client struct {
 
 // ProbeSpec is one measurement of each run.
 type ProbeSpec struct {
-	Name              string            `json:"name"`
-	Kind              string            `json:"kind"` // the probe: echo or iperf3
-	Protocol          string            `json:"protocol"`
-	Payload           quantity.Bytes    `json:"payload,omitempty"`
-	Mode              string            `json:"mode,omitempty"`
-	Gap               quantity.Duration `json:"gap,omitempty"`
-	Rate              float64           `json:"rate,omitempty"` // messages per second
-	Wait              string            `json:"wait,omitempty"`
-	Direction         string            `json:"direction,omitempty"`
-	Write             quantity.Bytes    `json:"write,omitempty"`
-	CongestionControl string            `json:"congestionControl,omitempty"`
+	Name      string            `json:"name"`
+	Kind      string            `json:"kind"` // the probe: echo or iperf3
+	Protocol  string            `json:"protocol"`
+	Payload   quantity.Bytes    `json:"payload,omitempty"`
+	Mode      string            `json:"mode,omitempty"`
+	Gap       quantity.Duration `json:"gap,omitempty"`
+	Rate      float64           `json:"rate,omitempty"` // messages per second
+	Wait      string            `json:"wait,omitempty"`
+	Direction string            `json:"direction,omitempty"`
+	Write     quantity.Bytes    `json:"write,omitempty"`
 }
 
 // Mode is how much is measured.
@@ -289,7 +290,7 @@ func (p ProbeSpec) settings(m Mode) probe.Settings {
 	s := probe.Settings{
 		Name: p.Name, Protocol: p.Protocol, PayloadBytes: int(p.Payload), Mode: p.Mode, RatePerSecond: p.Rate,
 		Gap: p.Gap.Duration(), Wait: p.Wait, Direction: p.Direction, WriteBytes: int(p.Write),
-		CongestionControl: p.CongestionControl, Warmup: m.Warmup.Duration(), Window: m.RTT.Duration(),
+		Warmup: m.Warmup.Duration(), Window: m.RTT.Duration(),
 	}
 	if p.Kind == "iperf3" {
 		s.Warmup, s.Window = m.ThroughputWarmup.Duration(), m.Throughput.Duration()

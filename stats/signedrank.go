@@ -206,3 +206,10 @@ func normalP(t int, doubled []int) float64 {
 	z := max(0, math.Abs(float64(t)-mean)-1) / math.Sqrt(variance) // 1: half a rank, doubled
 	return math.Erfc(z / math.Sqrt2)
 }
+
+// Median returns the median of x, NaN for no values.
+func Median(x []float64) float64 {
+	sorted := slices.Clone(x)
+	slices.Sort(sorted)
+	return median(sorted)
+}

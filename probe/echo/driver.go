@@ -19,11 +19,7 @@ func (Driver) Port() int { return 7007 }
 
 // Server is the command line at the application.
 func (Driver) Server(self string, s probe.Settings) []string {
-	argv := []string{self, "probe", "echo", "--serve", "--address", s.Address.String()}
-	if s.ServerWait != "" {
-		argv = append(argv, "--wait", s.ServerWait)
-	}
-	return argv
+	return []string{self, "probe", "echo", "--serve", "--address", s.Address.String()}
 }
 
 // Ready is what the server prints when it listens.

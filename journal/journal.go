@@ -47,7 +47,7 @@ func Ops() map[string]Op {
 		"controller": controller{},
 		"tasks":      tasks{},
 		"task":       task{},
-		"process":    process{},
+		"processes":  processes{},
 		"sysctl":     sysctl{},
 		"netns":      netNS{},
 		"link":       link{},
@@ -129,8 +129,8 @@ func (j *Journal) op(s Step) (Op, error) {
 	return op, nil
 }
 
-// Adopt records a change that was made by other means and is undone like a step: a process that
-// was started.
+// Adopt records a change that is made by other means and is undone like a step: the processes that
+// are started in a cgroup.
 func (j *Journal) Adopt(s Step) error { return j.log.done(s) }
 
 // Undo takes back all steps, the last first, and goes on where one cannot be taken back. What

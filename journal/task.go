@@ -17,7 +17,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// TaskTarget names a task for a step of kind task or process, so that another task that got the
+// TaskTarget names a task for a step of kind task, so that another task that got the
 // same number later is not taken for it. Start is field 22 of /proc/PID/stat.
 func TaskTarget(tid int, start uint64) string { return fmt.Sprintf("%d:%d", tid, start) }
 
@@ -95,45 +95,37 @@ func (task) Write(_ context.Context, s Step, value string) error {
 	return schedSetaffinity(tid, mask[:])
 }
 
-// process is a process that was started: "running" or "". It is recorded by Adopt and undone by
-// SIGKILL.
-type process struct{}
+// processes are those in a cgroup that was made for them: "running" or "". They are started by a
+// runtime and recorded by Adopt; undo kills them all, also the children of one that died.
+type processes struct{}
 
-// Running is the value of a process step while the process lives.
+// Running is the value of a processes step while there are any.
 const Running = "running"
 
-func (process) Read(_ context.Context, s Step) (string, error) {
-	pid, err := find(s.Target)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", nil
-	case err != nil:
+func (processes) Read(_ context.Context, s Step) (string, error) {
+	pids, err := members(s.Target)
+	if err != nil || len(pids) == 0 {
 		return "", err
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil || bytes.Contains(stat, []byte(") Z ")) {
-		return "", nil //nolint:nilerr // it ended between the two reads
 	}
 	return Running, nil
 }
 
-func (p process) Write(ctx context.Context, s Step, value string) error {
-	pid, err := find(s.Target)
-	if err != nil {
-		return err
-	}
+func (p processes) Write(ctx context.Context, s Step, value string) error {
 	if value != "" {
-		return errors.New("a process is started by its runtime, not by the journal")
+		return errors.New("processes are started by their runtime, not by the journal")
 	}
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-		return err
-	}
-	errAlive := errors.New("still there after SIGKILL")
-	return retry(ctx, 2*time.Second, errAlive, func() error {
-		if state, rerr := p.Read(ctx, s); rerr == nil && state == Running {
-			return errAlive
+	errAlive := errors.New("processes still there after SIGKILL")
+	return retry(ctx, 5*time.Second, errAlive, func() error {
+		pids, err := members(s.Target)
+		if err != nil || len(pids) == 0 {
+			return err
 		}
-		return nil
+		for _, pid := range pids {
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+		}
+		return errAlive
 	})
 }
 

@@ -11,11 +11,10 @@ import (
 	"syscall"
 	"time"
 
-	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/runtime/process"
 )
 
-// proc is a process of a run. Its pid is in the journal, so that recover ends it after a crash.
+// proc is a process of a run. Its cgroup is in the journal, so that recover ends it after a crash.
 type proc struct {
 	name   string
 	cmd    *exec.Cmd
@@ -55,12 +54,12 @@ func (o *output) bytes() []byte {
 }
 
 // start starts argv in its confines.
-func start(ctx context.Context, j *journal.Journal, self, name string, c process.Confines, argv []string) (*proc, error) {
-	return startAwaiting(ctx, j, self, name, c, argv, "")
+func start(ctx context.Context, self, name string, c process.Confines, argv []string) (*proc, error) {
+	return startAwaiting(ctx, self, name, c, argv, "")
 }
 
 // startAwaiting starts argv and waits until it has printed the text ready.
-func startAwaiting(ctx context.Context, j *journal.Journal, self, name string, c process.Confines, argv []string, ready string) (*proc, error) {
+func startAwaiting(ctx context.Context, self, name string, c process.Confines, argv []string, ready string) (*proc, error) {
 	p := &proc{name: name, cmd: process.Command(ctx, self, c, argv...), stdout: &output{}, stderr: &output{},
 		ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
@@ -77,12 +76,6 @@ func startAwaiting(ctx context.Context, j *journal.Journal, self, name string, c
 		p.err = p.cmd.Wait()
 		close(p.ended)
 	}()
-	if began, err := journal.StartTime(p.pid()); err == nil { // else it has ended already
-		err = j.Adopt(journal.Step{Kind: "process", Target: journal.TaskTarget(p.pid(), began), After: journal.Running})
-		if err != nil {
-			return nil, errors.Join(err, p.stop(syscall.SIGKILL, time.Second))
-		}
-	}
 	timeout := time.NewTimer(10 * time.Second)
 	defer timeout.Stop()
 	select {
@@ -134,7 +127,7 @@ func (p *proc) stop(signal syscall.Signal, patience time.Duration) error {
 		return nil
 	case <-timeout.C:
 	}
-	err := p.cmd.Process.Kill()
+	err := process.Kill(p.cmd)
 	<-p.ended
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)

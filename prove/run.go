@@ -122,7 +122,28 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, run *
 	for _, f := range refused {
 		run.Notes = append(run.Notes, "refused: "+f.Err.Error())
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return r.adopt(h, c)
+}
+
+// adopt puts the processes that will run in the cell's groups into the journal.
+func (r *runner) adopt(h host.Host, c results.Cell) error {
+	names := []string{applicationLane, clientGroup}
+	if c.Noise == Noisy {
+		names = append(names, neighboursGroup)
+	}
+	for _, name := range names {
+		dir, err := enforce.GroupDir(h, name)
+		if err != nil {
+			return err
+		}
+		if err = r.journal.Adopt(journal.Step{Kind: "processes", Target: dir, After: journal.Running}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) (err error) {
@@ -201,7 +222,7 @@ func (r *runner) startServers(ctx context.Context, h host.Host, c results.Cell) 
 		started[spec.Kind] = true
 		driver := r.probes[spec.Kind]
 		argv := driver.Server(r.self, r.settings(spec, c))
-		p, err := startAwaiting(ctx, r.journal, r.self, spec.Kind+" server", confines, argv, driver.Ready())
+		p, err := startAwaiting(ctx, r.self, spec.Kind+" server", confines, argv, driver.Ready())
 		if err != nil {
 			return servers, err
 		}
@@ -228,7 +249,7 @@ func (r *runner) startNeighbours(ctx context.Context, h host.Host, c results.Cel
 	}
 	argv := noise.Argv(r.scenario.Spec.Neighbours, c.Neighbours.Len(), filepath.Join(scratch, "noise.yaml"))
 	argv = append(argv, "--temp-path", scratch)
-	return start(ctx, r.journal, r.self, "neighbours", process.Confines{Cgroup: dir}, argv)
+	return start(ctx, r.self, "neighbours", process.Confines{Cgroup: dir}, argv)
 }
 
 // stopNeighbours ends the noise and notes what it delivered.
@@ -284,7 +305,7 @@ func (r *runner) probe(ctx context.Context, h host.Host, c results.Cell, spec Pr
 	confines := process.Confines{Netns: netpath.Lab().Client.Netns, Cgroup: dir,
 		Policy: client.Policy, Priority: client.Priority}
 	driver, settings := r.probes[spec.Kind], r.settings(spec, c)
-	p, err := start(ctx, r.journal, r.self, spec.Name, confines, driver.Client(r.self, settings))
+	p, err := start(ctx, r.self, spec.Name, confines, driver.Client(r.self, settings))
 	if err != nil {
 		return results.Measurement{}, err
 	}

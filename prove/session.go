@@ -19,6 +19,9 @@ import (
 // ErrInput says that what was asked cannot be, on any day: the user has to ask for something else.
 var ErrInput = errors.New("bad input")
 
+// ErrLeftovers says that a session before this one crashed.
+var ErrLeftovers = errors.New("a session that crashed has left changes on this host: run isolane recover")
+
 // ErrInterrupted says that the session ended before its last run; what was measured is stored.
 var ErrInterrupted = errors.New("interrupted")
 
@@ -143,16 +146,27 @@ func (r *runner) estimate() time.Duration {
 }
 
 // open checks everything that can be checked before the host is touched.
-func open(o Options) (results.Session, *runner, error) {
-	h, err := host.Read(o.Root)
-	if err != nil {
-		return results.Session{}, nil, err
-	}
-	s, err := newSession(o, h)
+func open(o Options) (s results.Session, r *runner, err error) {
+	j, err := journal.Open(o.JournalDir, "prove", o.Ops)
 	if err != nil {
 		return s, nil, err
 	}
-	r := &runner{self: o.Self, root: o.Root, paths: map[string]Path{}, probes: map[string]Probe{},
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, j.Close())
+		}
+	}()
+	if len(j.Pending()) > 0 { // also the CPUs that this process may use are those of the crash
+		return s, nil, ErrLeftovers
+	}
+	h, err := host.Read(o.Root)
+	if err != nil {
+		return s, nil, err
+	}
+	if s, err = newSession(o, h); err != nil {
+		return s, nil, err
+	}
+	r = &runner{journal: j, self: o.Self, root: o.Root, paths: map[string]Path{}, probes: map[string]Probe{},
 		scenario: o.Scenario, mode: o.Scenario.Spec.Modes[s.Scenario.Mode]}
 	for _, p := range o.Paths {
 		r.paths[p.Name()] = p
@@ -181,13 +195,6 @@ func open(o Options) (results.Session, *runner, error) {
 	}
 	if !o.Resume {
 		err = results.Create(o.Dir)
-	}
-	if err != nil {
-		return s, nil, err
-	}
-	r.journal, err = journal.Open(o.JournalDir, "prove", o.Ops)
-	if err == nil && len(r.journal.Pending()) > 0 {
-		err = errors.Join(errors.New("a session that crashed has left changes on this host: run isolane recover"), r.journal.Close())
 	}
 	return s, r, err
 }

@@ -169,7 +169,7 @@ func needRoot(command string) error {
 }
 
 func selfTest(cmd *cobra.Command, o prove.Options) error {
-	fmt.Fprintln(cmd.ErrOrStderr(), "breaking three things on purpose, about 30 s")
+	fmt.Fprintln(cmd.ErrOrStderr(), "breaking three things on purpose, about 15 s")
 	found, err := prove.SelfTest(cmd.Context(), o)
 	missed := 0
 	for _, c := range found {

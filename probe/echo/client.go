@@ -18,7 +18,7 @@ import (
 const magic = 0x49534f4c414e4531 // "ISOLANE1"
 
 // stragglers is how long replies are awaited after the window.
-const stragglers = 200 * time.Millisecond
+const stragglers = time.Second
 
 // timeout is when a message of the closed loop counts as lost.
 const timeout = time.Second

@@ -43,7 +43,16 @@ func Command(ctx context.Context, self string, c Confines, argv ...string) *exec
 	}
 	cmd := exec.CommandContext(ctx, self, slices.Concat(args, []string{"--"}, argv)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return Kill(cmd) }
 	return cmd
+}
+
+// Kill ends a process of Command, and the children that it left in its process group.
+func Kill(cmd *exec.Cmd) error {
+	if err := unix.Kill(-cmd.Process.Pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	return nil
 }
 
 // Start starts cmd in the cgroup whose directory is given, "" in that of the caller.

@@ -1,0 +1,190 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/results"
+)
+
+// Proof is the witness's evidence over the used runs of a cell: where the measured threads were,
+// and what else their CPUs did.
+type Proof struct {
+	Runs        int
+	Source      string // bpf or procfs, or both
+	Threads     int    // of all runs, those that ran
+	Application Seen
+	Client      Seen
+	Neighbours  cpuset.Set // where they were seen
+	Cpusets     []string   // in force, with the plan where that differs
+	// On the application's CPUs, per second.
+	Voluntary, Involuntary float64 // switches of the application's threads
+	Switches               float64 // of all tasks; counted by bpf only
+	Interrupts, NetRX      float64
+	StealPercent           float64
+	Intruders              []Intruder // the costliest first
+}
+
+// Seen is a plan for some threads, and what they did.
+type Seen struct {
+	Planned, Seen cpuset.Set
+	Strayed       int // threads that ran elsewhere
+}
+
+// Intruder is what tasks of one name cost a lane over all its used runs.
+type Intruder struct {
+	Comm       string
+	Kernel     bool
+	Tasks      int
+	Runs       uint64
+	Ran, Worst time.Duration
+	Remedy     string
+}
+
+func newProof(c results.Cell, used []results.Run) Proof {
+	p := Proof{Runs: len(used), Application: Seen{Planned: c.Application}, Client: Seen{Planned: c.Client}}
+	var window time.Duration
+	var sources []string
+	for _, r := range used {
+		w := r.Witness
+		window += time.Duration(w.Window)
+		if !slices.Contains(sources, w.Source) {
+			sources = append(sources, w.Source)
+		}
+		p.Neighbours = p.Neighbours.Union(w.Neighbours.Seen)
+		p.addThreads(w.Threads)
+		p.addCpusets(w.Cpusets)
+		p.addCPUs(w.CPUs, c.Application)
+		p.addIntruders(w.Intruders)
+	}
+	p.Source = strings.Join(sources, ", ")
+	slices.Sort(p.Cpusets)
+	slices.SortFunc(p.Intruders, func(a, b Intruder) int {
+		return cmp.Or(cmp.Compare(b.Ran, a.Ran), cmp.Compare(a.Comm, b.Comm))
+	})
+	if s := window.Seconds(); s > 0 {
+		for _, rate := range []*float64{&p.Voluntary, &p.Involuntary, &p.Switches, &p.Interrupts, &p.NetRX} {
+			*rate /= s
+		}
+		p.StealPercent *= 100 / s / float64(max(1, c.Application.Len()))
+	}
+	return p
+}
+
+func (p *Proof) addThreads(threads []results.Thread) {
+	for _, t := range threads {
+		if t.Seen.IsEmpty() {
+			continue // it slept all the time
+		}
+		p.Threads++
+		side := &p.Client
+		if t.Role == "application" {
+			side = &p.Application
+			p.Voluntary += float64(t.Voluntary)
+			p.Involuntary += float64(t.Involuntary)
+		}
+		side.Seen = side.Seen.Union(t.Seen)
+		if !t.Seen.IsSubsetOf(t.Planned) {
+			side.Strayed++
+		}
+	}
+}
+
+func (p *Proof) addCpusets(sets []results.Cpuset) {
+	for _, c := range sets {
+		text := fmt.Sprintf("%s %s", path.Base(c.Path), c.InForce)
+		if c.InForce != c.Planned {
+			text += fmt.Sprintf(" (planned %s)", c.Planned)
+		}
+		if !slices.Contains(p.Cpusets, text) {
+			p.Cpusets = append(p.Cpusets, text)
+		}
+	}
+}
+
+func (p *Proof) addCPUs(cpus []results.CPU, application cpuset.Set) {
+	for _, c := range cpus {
+		if !application.Contains(c.ID) {
+			continue
+		}
+		p.Switches += float64(c.ContextSwitches)
+		p.Interrupts += float64(c.Interrupts)
+		p.NetRX += float64(c.Softirqs["NET_RX"])
+		p.StealPercent += time.Duration(c.Steal).Seconds()
+	}
+}
+
+// addIntruders sums by name, without the part of it that says which of several.
+func (p *Proof) addIntruders(all []results.Intruder) {
+	for _, i := range all {
+		k := slices.IndexFunc(p.Intruders, func(o Intruder) bool { return o.Comm == i.Comm && o.Kernel == i.Kernel })
+		if k < 0 {
+			k = len(p.Intruders)
+			p.Intruders = append(p.Intruders, Intruder{Comm: i.Comm, Kernel: i.Kernel, Remedy: i.Remedy})
+		}
+		o := &p.Intruders[k]
+		o.Tasks++
+		o.Runs += i.Runs
+		o.Ran += time.Duration(i.Ran)
+		o.Worst = max(o.Worst, time.Duration(i.Worst))
+	}
+}
+
+// tally is a text and how often it came up.
+type tally struct {
+	Text  string
+	Count int
+}
+
+// tallies counts equal texts, in the order in which they came up first.
+func tallies(texts []string) []tally {
+	var all []tally
+	for _, t := range texts {
+		k := slices.IndexFunc(all, func(o tally) bool { return o.Text == t })
+		if k < 0 {
+			k = len(all)
+			all = append(all, tally{Text: t})
+		}
+		all[k].Count++
+	}
+	return all
+}
+
+// kind is a reason without its figures, so that equal ones can be counted.
+func kind(why string) string {
+	head, _, _ := strings.Cut(why, ":")
+	return head
+}
+
+// voidFigures counts the void measurements of used runs by name and kind of reason.
+func (s *Summary) voidFigures() []tally {
+	var texts []string
+	for _, r := range s.Session.Runs {
+		for _, m := range r.Measured {
+			if r.Used() && len(m.Void) > 0 {
+				texts = append(texts, m.Name+": "+kind(m.Void[0]))
+			}
+		}
+	}
+	return tallies(texts)
+}
+
+// runNotes counts the notes and the witness's warnings of all runs.
+func (s *Summary) runNotes() []tally {
+	var texts []string
+	for _, r := range s.Session.Runs {
+		texts = append(texts, r.Notes...)
+		texts = append(texts, r.Witness.Warnings...)
+	}
+	return tallies(texts)
+}
+
+// shared says whether the neighbours of some cell have to live on the client's CPUs.
+func (s *Summary) shared() bool {
+	return slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Neighbours.Intersects(c.Client) })
+}

@@ -1,0 +1,329 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/stats"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), string(got)); d != "" {
+		t.Errorf("%s (-want +got):\n%.4000s", file, d)
+	}
+}
+
+func summarize(t *testing.T, s results.Session) Summary {
+	t.Helper()
+	sum, err := Summarize(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+func printed(t *testing.T, s results.Session) string {
+	t.Helper()
+	var b strings.Builder
+	if err := Text(&b, summarize(t, s), 100); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func written(t *testing.T, s results.Session) string {
+	t.Helper()
+	var b strings.Builder
+	if err := HTML(&b, s); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestText(t *testing.T) {
+	for name, s := range map[string]results.Session{
+		"quick.txt": quickSession(t), "standard.txt": synthetic(t, "standard", 10, sixCells()),
+	} {
+		text := printed(t, s)
+		golden(t, name, []byte(text))
+		for _, line := range strings.Split(text, "\n") {
+			if n := utf8.RuneCountInString(line); n > 100 {
+				t.Errorf("%s: a line of %d columns: %s", name, n, line)
+			}
+			if strings.Trim(line, "µ×–±") != strings.TrimFunc(line, func(r rune) bool { return r > 126 }) {
+				t.Errorf("%s: a character beyond the agreed ones: %s", name, line)
+			}
+		}
+	}
+}
+
+func TestCharts(t *testing.T) {
+	sum := summarize(t, quickSession(t))
+	all, err := sum.charts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		if !c.Minor {
+			golden(t, c.File, c.SVG)
+		}
+		wellFormed(t, c.File, string(c.SVG))
+		for _, bad := range []string{"NaN", "Inf"} {
+			if strings.Contains(string(c.SVG), bad) {
+				t.Errorf("%s contains %s", c.File, bad)
+			}
+		}
+	}
+}
+
+func wellFormed(t *testing.T, name, text string) {
+	t.Helper()
+	d := xml.NewDecoder(strings.NewReader(text))
+	for {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestHTML(t *testing.T) {
+	s := quickSession(t)
+	s.Notes = append(s.Notes, `</script><script>alert("x")</script>`)
+	html := written(t, s)
+	wellFormed(t, Page, html)
+	_, rest, _ := strings.Cut(html, `<script type="application/json" id="results">`)
+	raw, _, _ := strings.Cut(rest, "</script>")
+	var got results.Session
+	if err := json.Unmarshal([]byte(raw), &got); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(s, got); d != "" {
+		t.Errorf("the session in the page (-want +got):\n%s", d)
+	}
+	for _, want := range []string{"1 of 30 runs void", "1 of 92 measurements in used runs void", "ran on CPU 2, planned 1",
+		"send lag P99.9 40µs", "--quick --seed 7", "Some &lt;CPU&gt; &amp; Co", "This is a &lt;made-up&gt; session.",
+		"Quick mode: figures, no verdict", "kworker/1:0", "<svg "} {
+		if !strings.Contains(html, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	bare := strings.ReplaceAll(html, `xmlns="http://www.w3.org/2000/svg"`, "")
+	if at := regexp.MustCompile(`https?://|url\(|@import|<link|<img|\ssrc=|alert\("x`).FindString(bare); at != "" {
+		t.Errorf("the page loads or runs something: %q", at)
+	}
+	if n := strings.Count(html, "<script"); n != 1 {
+		t.Errorf("%d script elements", n)
+	}
+}
+
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	if err := results.Write(dir, quickSession(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	for _, want := range []string{"report.html", "chart-throughput.svg", "chart-rtt.svg", "chart-range.svg", "chart-percentiles.svg",
+		"chart-percentiles-rtt-udp-64-open.svg", "chart-throughput-tcp-up.svg"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("%s is missing in %v", want, names)
+		}
+	}
+	first, err := os.ReadFile(filepath.Join(dir, Page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := os.ReadFile(filepath.Join(dir, Page)); err != nil || !bytes.Equal(first, again) {
+		t.Errorf("the second page differs from the first: %v", err)
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	sum := summarize(t, synthetic(t, "standard", 10, sixCells()))
+	for name, want := range map[string][2]stats.Verdict{
+		"quiet-floating-bridge": {"", ""},
+		"noisy-floating-bridge": {stats.Worse, stats.Better},
+		"noisy-lane-express":    {stats.Better, stats.Better},
+	} {
+		c := sum.cell(name)
+		if got := [2]stats.Verdict{c.Figures[Throughput].Verdict, c.Figures[sum.RTT].Verdict}; got != want {
+			t.Errorf("%s: throughput and RTT %v, want %v", name, got, want)
+		}
+	}
+	for _, a := range sum.Aims {
+		want := Reached
+		if a.Text == "throughput" { // 64 against sqrt(22*62) Gbit/s: 175%
+			want = Reached
+		}
+		if a.State != want {
+			t.Errorf("%s: %s, want %s", a.Text, a.State, want)
+		}
+	}
+	f := sum.cell("noisy-lane-express").Figures[Throughput]
+	if e := math.Sqrt(64*65) / math.Sqrt(22*62); math.Abs(f.Ratio.Estimate/e-1) > 0.03 || f.Ratio.Confidence < 0.95 {
+		t.Errorf("ratio %v, made up with %.3f", f.Ratio.Interval, e)
+	}
+	// The family is ten comparisons, and the least p of ten blocks is 2/1024.
+	if want := 10 * 2.0 / 1024; math.Abs(f.P-want) > 1e-9 {
+		t.Errorf("adjusted p = %v, want %v", f.P, want)
+	}
+}
+
+func TestPairsOnlyTheSameBlock(t *testing.T) {
+	s := synthetic(t, "quick", 4, sixCells())
+	runOf(t, s, "quiet-floating-bridge", 3).Void = []string{"made void"}
+	for i := range runOf(t, s, "noisy-lane-express", 1).Measured {
+		if m := &runOf(t, s, "noisy-lane-express", 1).Measured[i]; m.Name == "throughput-tcp-up" {
+			m.Void = []string{"nothing was received"}
+		}
+	}
+	sum := summarize(t, s)
+	c := sum.cell("noisy-lane-express")
+	blocks := func(c Comparison) (all []int) {
+		for _, r := range c.Blocks {
+			all = append(all, r.Block)
+		}
+		return all
+	}
+	for name, want := range map[string][]int{Throughput: {2, 4}, "throughput-tcp-up": {2, 4}, "throughput-tcp-down": {1, 2, 4},
+		sum.RTT: {1, 2, 4}} {
+		if got := blocks(c.Figures[name].Ratio); !slices.Equal(got, want) {
+			t.Errorf("%s is compared in blocks %v, want %v", name, got, want)
+		}
+	}
+	if n := len(c.Figures[sum.RTT].Blocks); n != 4 {
+		t.Errorf("%d runs have an RTT, want all 4: the baseline's void run takes nothing from it", n)
+	}
+	ratio := c.Figures[sum.RTT].Ratio
+	if _, _, interval := ratio.Spread(); interval || ratio.N != 3 {
+		t.Errorf("an interval of %d blocks", ratio.N)
+	}
+}
+
+func TestHonestEdges(t *testing.T) {
+	six := func() results.Session { return synthetic(t, "quick", 3, sixCells()) }
+	cases := []struct {
+		name   string
+		change func(*results.Session)
+		want   []string
+		lacks  []string
+	}{
+		{"no verdict in quick mode", func(*results.Session) {}, []string{"figures, no verdict", "3 blocks: range"},
+			[]string{"better", "worse ", "equivalent", "inconclusive", "95% interval"}},
+		{"interrupted", func(s *results.Session) { s.Complete, s.Runs = false, s.Runs[:14] },
+			[]string{"INTERRUPTED: 14 of 24 runs were made"}, nil},
+		{"no used run in a cell", func(s *results.Session) {
+			for b := range 4 {
+				runOf(t, *s, "noisy-lane-express", b).Void = []string{"made void"}
+			}
+		}, []string{"4 of 24 runs void", "all runs void", "NO FIGURE"}, nil},
+		{"no run at all", func(s *results.Session) { s.Complete, s.Runs = false, nil }, []string{"0 of 0 runs void"}, nil},
+		{"everything void", func(s *results.Session) {
+			for i := range s.Runs {
+				s.Runs[i].Void = []string{"made void"}
+			}
+		}, []string{"24 of 24 runs void, 0 used"}, nil},
+		{"one cell", func(s *results.Session) { *s = synthetic(t, "standard", 6, sixCells()[:1]) },
+			[]string{"quiet-floating-bridge  100%"}, []string{"Aims", "What noise costs"}},
+		{"no baseline", func(s *results.Session) { s.Cells[0].Baseline = false }, []string{"no cell is the baseline"}, []string{"Aims"}},
+		{"another path in force", func(s *results.Session) { s.Cells[5].PathInForce = "bridge" },
+			[]string{"noisy-lane-express*", "* another path"}, nil},
+		{"huge and small", func(s *results.Session) {
+			for i := range s.Runs {
+				for _, m := range s.Runs[i].Measured {
+					if m.Rate != nil && s.Runs[i].Cell == "noisy-lane-express" {
+						m.Rate.BitsPerSecond *= 1e6
+					} else if m.Rate != nil && s.Runs[i].Cell == "noisy-floating-bridge" {
+						m.Rate.BitsPerSecond *= 1e-8
+					}
+				}
+			}
+		}, []string{"REACHED"}, []string{"NaN", "Inf"}},
+		{"nothing received", func(s *results.Session) {
+			for i := range s.Runs {
+				for _, m := range s.Runs[i].Measured {
+					if m.RTT != nil && s.Runs[i].Cell == "noisy-lane-express" {
+						m.RTT.Lost, m.RTT.Latency = m.RTT.Sent, ""
+					}
+				}
+			}
+		}, []string{"no valid measurement"}, []string{"NaN"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			s := six()
+			c.change(&s)
+			text := printed(t, s)
+			for _, want := range c.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("the text lacks %q:\n%s", want, text)
+				}
+			}
+			for _, lacks := range c.lacks {
+				if strings.Contains(text, lacks) {
+					t.Errorf("the text has %q:\n%s", lacks, text)
+				}
+			}
+			html := written(t, s)
+			wellFormed(t, Page, html)
+			if at := regexp.MustCompile(`NaN|[+-]Inf\b`).FindString(html); at != "" {
+				t.Errorf("the page has %s", at)
+			}
+		})
+	}
+}
+
+func TestDigits(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 1: "1.00", 99.96: "100", 9.996: "10.0", 999.4: "999", 999.6: "1,000", 0.0123: "0.0123",
+		0.29: "0.290", 12345.6: "12,346", 3e-4: "3.0e-04", 5e9: "5.0e+09", math.Inf(1): "–", -4567: "-4,567"} {
+		if got := digits(v); got != want {
+			t.Errorf("digits(%v) = %q, want %q", v, got, want)
+		}
+	}
+}
+

@@ -1,0 +1,211 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/results"
+)
+
+// behaviour is what a made-up cell does.
+type behaviour struct {
+	up, down   float64 // Gbit/s
+	p50, tail  float64 // µs: the median, and what one in 400 takes
+	samples    int     // of each RTT measurement in a run
+	bogo, cpus float64
+}
+
+// behaviours are like those of a real machine: a quiet host answers late because its CPUs sleep,
+// a noisy one fast but now and then very late.
+func behaviours() map[string]behaviour {
+	return map[string]behaviour{
+		"quiet-floating-bridge":  {22, 62, 20, 90, 4000, 0, 0},
+		"noisy-floating-bridge":  {12, 17, 6, 3000, 4000, 3900, 2.9},
+		"quiet-pinned-bridge":    {23, 58, 19, 80, 4000, 0, 0},
+		"noisy-pinned-bridge":    {15, 40, 9, 600, 60, 2900, 1.9},
+		"quiet-lane-express":     {64, 66, 7, 12, 4000, 0, 0},
+		"noisy-lane-express":     {64, 65, 7, 13, 4000, 2850, 1.9},
+		"quiet-floating-express": {30, 64, 18, 85, 4000, 0, 0},
+		"noisy-floating-express": {16, 20, 6, 2500, 4000, 3900, 2.9},
+		"quiet-pinned-express":   {32, 64, 17, 80, 4000, 0, 0},
+		"noisy-pinned-express":   {24, 50, 9, 500, 4000, 2900, 1.9},
+		"quiet-lane-bridge":      {26, 63, 12, 30, 4000, 0, 0},
+		"noisy-lane-bridge":      {25, 63, 12, 35, 4000, 2900, 1.9},
+	}
+}
+
+// sixCells are those of the paper and their quiet counterparts; allCells all combinations.
+func sixCells() []string {
+	return []string{"quiet-floating-bridge", "noisy-floating-bridge", "quiet-pinned-bridge", "noisy-pinned-bridge",
+		"quiet-lane-express", "noisy-lane-express"}
+}
+
+func allCells() []string {
+	var all []string
+	for _, path := range []string{"bridge", "express"} {
+		for _, placement := range []string{"floating", "pinned", "lane"} {
+			for _, noise := range []string{"quiet", "noisy"} {
+				all = append(all, noise+"-"+placement+"-"+path)
+			}
+		}
+	}
+	return all
+}
+
+func cellNamed(name string) results.Cell {
+	c := results.Cell{Name: name, Baseline: name == "quiet-floating-bridge", Client: cpuset.MustParse("0"),
+		Application: cpuset.MustParse("1")}
+	parts := [3]string{}
+	for i, from := 0, 0; i < 3; i++ {
+		to := len(name)
+		if k := slices.Index([]byte(name[from:]), '-'); k >= 0 {
+			to = from + k
+		}
+		parts[i], from = name[from:to], min(to+1, len(name))
+	}
+	c.Noise, c.Placement, c.Path, c.PathInForce = parts[0], parts[1], parts[2], parts[2]
+	if c.Placement == "floating" {
+		c.Application = cpuset.MustParse("1-3")
+	}
+	if c.Noise == "noisy" {
+		c.Neighbours = cpuset.MustParse("1-3").Difference(cpuset.MustParse("1"))
+		if c.Placement == "floating" {
+			c.Neighbours = c.Application
+		}
+	}
+	const source = "Samajdar and Ranjan (white paper), Figures 3 to 6"
+	for cell, figures := range map[string][2]float64{"quiet-floating-bridge": {100, 100}, "noisy-floating-bridge": {60, 160},
+		"noisy-pinned-bridge": {68, 120}, "noisy-lane-express": {118, 98}} {
+		if cell == name {
+			c.Published = []results.Published{{Metric: "throughput", Percent: figures[0], Qualifier: "exact", Source: source},
+				{Metric: "rtt", Percent: figures[1], Qualifier: "average", Source: source}}
+		}
+	}
+	if name == "noisy-floating-bridge" {
+		c.Published[0].Qualifier = "about"
+	}
+	return c
+}
+
+// synthetic makes up a session: the same one for the same arguments.
+func synthetic(tb testing.TB, mode string, blocks int, names []string) results.Session {
+	tb.Helper()
+	started := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	s := results.Session{APIVersion: results.APIVersion, Kind: results.Kind, Schema: results.Schema, Complete: true,
+		Scenario: results.Scenario{Name: "edge", Title: "What noisy neighbours do to an edge application, and what a lane gives back",
+			Mode: mode, Blocks: blocks, Seed: 7, Source: "kind: Scenario\n"},
+		Environment: results.Environment{Hostname: "bench", Kernel: "6.12.0 #1 SMP", CPUModel: "Some <CPU> & Co", Online: cpuset.MustParse("0-3"),
+			Clocksource: "tsc", MemoryBytes: 16 << 30, Versions: map[string]string{"isolane": "test", "iperf3": "3.12"}},
+		Started: started}
+	for _, n := range names {
+		s.Cells = append(s.Cells, cellNamed(n))
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for block := range blocks + 1 {
+		order := r.Perm(len(s.Cells))
+		for _, i := range order {
+			run := syntheticRun(tb, r, s.Cells[i], block)
+			run.Started = started.Add(time.Duration(len(s.Runs)) * 10 * time.Second)
+			s.Runs = append(s.Runs, run)
+		}
+	}
+	s.Ended = started.Add(time.Duration(len(s.Runs)) * 10 * time.Second)
+	return s
+}
+
+func syntheticRun(tb testing.TB, r *rand.Rand, c results.Cell, block int) results.Run {
+	tb.Helper()
+	b := behaviours()[c.Name]
+	drift := 1 + 0.02*float64(block)
+	vary := func(v float64) float64 { return v * drift * math.Exp(0.03*r.NormFloat64()) }
+	run := results.Run{Block: block, Cell: c.Name, Duration: results.Nanoseconds(9 * time.Second)}
+	if block == 0 {
+		run.Dropped = "warm-up block"
+	}
+	for _, name := range []string{"rtt-udp-64-pingpong", "rtt-udp-64-open"} {
+		run.Measured = append(run.Measured, syntheticRTT(tb, r, name, vary(b.p50), b.tail, b.samples))
+	}
+	for name, v := range map[string]float64{"throughput-tcp-up": b.up, "throughput-tcp-down": b.down} {
+		run.Measured = append(run.Measured, results.Measurement{Name: name, Metric: "throughput",
+			Window: results.Nanoseconds(time.Second), Rate: &results.Throughput{Protocol: "tcp", BitsPerSecond: v}})
+	}
+	rates := run.Measured[2:]
+	slices.SortFunc(rates, func(a, b results.Measurement) int { return -slices.Compare([]byte(a.Name), []byte(b.Name)) })
+	for i := range rates {
+		rates[i].Rate.BitsPerSecond = vary(rates[i].Rate.BitsPerSecond * 1e9)
+	}
+	w := &run.Witness
+	w.Window, w.Source = results.Nanoseconds(5*time.Second), "bpf"
+	w.Threads = []results.Thread{
+		{Role: "application", Comm: "echo", Planned: c.Application, Seen: c.Application, Voluntary: 5000, Involuntary: 40},
+		{Role: "client", Comm: "probe", Planned: c.Client, Seen: c.Client}}
+	w.Cpusets = []results.Cpuset{{Path: "/sys/fs/cgroup/edge-app", Planned: c.Application, InForce: c.Application}}
+	w.CPUs = []results.CPU{{ID: 1, Interrupts: 1000, Softirqs: map[string]uint64{"NET_RX": 2500}, ContextSwitches: 9000,
+		Steal: results.Nanoseconds(5 * time.Millisecond)}}
+	if c.Placement == "lane" {
+		w.Intruders = []results.Intruder{{CPU: 1, Comm: "kworker/1:0", Kernel: true, Runs: 3, Ran: 40_000, Worst: 21_000, Remedy: "bound to its CPU"}}
+	}
+	if c.Noise == "noisy" {
+		w.Neighbours = results.Neighbours{Alive: true, CPUTime: results.Nanoseconds(vary(b.cpus) * 5e9), Seen: c.Neighbours,
+			BogoPerSec: map[string]float64{"cpu": vary(b.bogo), "malloc": vary(10 * b.bogo)}}
+	}
+	return run
+}
+
+func syntheticRTT(tb testing.TB, r *rand.Rand, name string, p50, tail float64, samples int) results.Measurement {
+	tb.Helper()
+	h, lag := results.NewHistogram(), results.NewHistogram()
+	for range samples {
+		v := p50 * math.Exp(0.12*r.NormFloat64())
+		if r.Float64() < 0.0025 {
+			v = tail * math.Exp(0.3*r.NormFloat64())
+		}
+		if err := h.RecordValue(int64(1000 * v)); err != nil {
+			tb.Fatal(err)
+		}
+		if err := lag.RecordValue(int64(200 + 100*r.Float64())); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	m := results.Measurement{Name: name, Metric: "rtt", Window: results.Nanoseconds(time.Second),
+		RTT: &results.RTT{Protocol: "udp", PayloadBytes: 64, Mode: "pingpong", Wait: "spin", Sent: uint64(samples)}}
+	var err error
+	if m.RTT.Latency, err = results.Encode(h); err != nil {
+		tb.Fatal(err)
+	}
+	if name == "rtt-udp-64-open" {
+		m.RTT.Mode, m.RTT.RatePerSec = "open", 1000
+		if m.RTT.SendLag, err = results.Encode(lag); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return m
+}
+
+// quickSession has everything that can be wrong with a session: a void run, a void measurement and
+// a cell with few samples.
+func quickSession(tb testing.TB) results.Session {
+	tb.Helper()
+	s := synthetic(tb, "quick", 4, sixCells())
+	s.Notes = []string{"This is a <made-up> session."}
+	runOf(tb, s, "noisy-pinned-bridge", 2).Void = []string{"application thread 7 (echo) ran on CPU 2, planned 1"}
+	runOf(tb, s, "noisy-lane-express", 3).Measured[1].Void = []string{"the client could not keep up: send lag P99.9 40µs, latency P99 13µs"}
+	runOf(tb, s, "quiet-lane-express", 1).Notes = []string{"refused: file /proc/irq/36/smp_affinity_list"}
+	return s
+}
+
+func runOf(tb testing.TB, s results.Session, cell string, block int) *results.Run {
+	tb.Helper()
+	for i := range s.Runs {
+		if s.Runs[i].Cell == cell && s.Runs[i].Block == block {
+			return &s.Runs[i]
+		}
+	}
+	tb.Fatal(fmt.Sprintf("no run of %s in block %d", cell, block))
+	return nil
+}

@@ -1,0 +1,280 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"html"
+	"image/color"
+	"math"
+	"strconv"
+	"strings"
+
+	xfont "golang.org/x/image/font"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// chartWidth is that of every chart, in points. The page scales it to what there is.
+const chartWidth = 720
+
+// slack is how much wider than the metrics a text may come out in another font than ours.
+const slack = 1.15
+
+// Inks of all charts. They stand on white in a dark page too.
+func ink() color.NRGBA   { return color.NRGBA{0x22, 0x22, 0x22, 0xff} }
+func faint() color.NRGBA { return color.NRGBA{0x59, 0x59, 0x59, 0xff} }
+func rule() color.NRGBA  { return color.NRGBA{0xdd, 0xdd, 0xdd, 0xff} }
+
+// placementColor is of the palette of Okabe and Ito, which colour-blind people can tell apart.
+func placementColor(placement string) color.NRGBA {
+	switch placement {
+	case "floating":
+		return color.NRGBA{0xd5, 0x5e, 0x00, 0xff} // vermillion
+	case "pinned":
+		return color.NRGBA{0x00, 0x72, 0xb2, 0xff} // blue
+	case "lane":
+		return color.NRGBA{0x00, 0x9e, 0x73, 0xff} // bluish green
+	}
+	return faint()
+}
+
+// fill is the colour of a cell's bar: quiet cells are pale.
+func (c Cell) fill() color.NRGBA {
+	full := placementColor(c.Placement)
+	if c.Noise != "quiet" {
+		return full
+	}
+	pale := func(v uint8) uint8 { return uint8(255 - (255-int(v))*2/5) } //nolint:gosec // G115: 153 to 255
+	return color.NRGBA{pale(full.R), pale(full.G), pale(full.B), 0xff}
+}
+
+// line is the style of a cell's curve: colour for the placement, dashes for noise and path, so that
+// the curves can be told apart without colour.
+func (c Cell) line(first string) draw.LineStyle {
+	s := draw.LineStyle{Color: placementColor(c.Placement), Width: 1.6}
+	switch quiet, other := c.Noise == "quiet", c.Path != first; {
+	case quiet && other:
+		s.Dashes = []vg.Length{2, 2}
+	case quiet:
+		s.Dashes = []vg.Length{7, 3}
+	case other:
+		s.Dashes = []vg.Length{12, 3, 2, 3}
+	}
+	return s
+}
+
+func style(size vg.Length, c color.Color, x text.XAlignment, y text.YAlignment) draw.TextStyle {
+	return draw.TextStyle{Color: c, XAlign: x, YAlign: y, Handler: plot.DefaultTextHandler,
+		Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}}
+}
+
+func thin(c color.Color, width vg.Length) draw.LineStyle {
+	return draw.LineStyle{Color: c, Width: width}
+}
+
+// frame is what the charts have in common: a title, a line that says how to read it, a key, and the
+// axes.
+type frame struct {
+	title, hint string
+	unit        string // of the vertical axis; written above it
+	keys        []key
+	left, right vg.Length // kept free beside the axes
+	height      vg.Length
+	plot        *plot.Plot
+}
+
+// key explains one kind of mark. draw gets the swatch's canvas.
+type key struct {
+	text string
+	draw func(c draw.Canvas)
+}
+
+func newFrame(title, hint string, height vg.Length) frame {
+	p := plot.New()
+	p.BackgroundColor = nil
+	for _, a := range []*plot.Axis{&p.X, &p.Y} {
+		a.Label.TextStyle = style(9, ink(), text.XCenter, text.YBottom)
+		a.Tick.Label.Font = style(8.5, ink(), 0, 0).Font
+		a.Tick.Label.Color = ink()
+		a.LineStyle, a.Tick.LineStyle = thin(faint(), 0.7), thin(faint(), 0.7)
+		a.Padding, a.Tick.Length = 0, 4
+	}
+	p.X.Label.Padding = 4
+	return frame{title: title, hint: hint, plot: p, height: height}
+}
+
+// svg draws the chart. alt says what it shows, for those who do not see it.
+func (f frame) svg(alt string) ([]byte, error) {
+	out := vgsvg.New(chartWidth, f.height)
+	c := draw.New(out)
+	c.FillPolygon(color.White, corners(0, 0, chartWidth, f.height))
+	const margin = 12
+	c = draw.Crop(c, margin, -margin, margin, -margin)
+	title := style(12, ink(), text.XLeft, text.YTop)
+	title.Font.Weight = xfont.WeightBold
+	c.FillText(title, vg.Point{X: c.Min.X, Y: c.Max.Y}, f.title)
+	hint := style(8.5, faint(), text.XLeft, text.YTop)
+	top := c.Max.Y - 18
+	for _, line := range wrapped(f.hint, hint, c.Max.X-c.Min.X) {
+		c.FillText(hint, vg.Point{X: c.Min.X, Y: top}, line)
+		top -= 11
+	}
+	x := c.Min.X
+	for _, k := range f.keys {
+		swatch := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{
+			Min: vg.Point{X: x, Y: top - 12}, Max: vg.Point{X: x + 20, Y: top - 2}}}
+		k.draw(swatch)
+		s := style(8.5, ink(), text.XLeft, text.YCenter)
+		c.FillText(s, vg.Point{X: x + 24, Y: top - 7 + s.FontExtents().Descent}, k.text)
+		x += 24 + s.Width(k.text)*slack + 10
+	}
+	if len(f.keys) > 0 {
+		top -= 16
+	}
+	if f.unit != "" {
+		c.FillText(style(9, ink(), text.XLeft, text.YTop), vg.Point{X: c.Min.X, Y: top - 4}, f.unit)
+		top -= 16
+	}
+	f.plot.Draw(draw.Crop(c, f.left, -f.right, 0, top-8-c.Max.Y))
+	var raw bytes.Buffer
+	if _, err := out.WriteTo(&raw); err != nil {
+		return nil, err
+	}
+	return finish(raw.String(), alt)
+}
+
+func wrapped(s string, st draw.TextStyle, width vg.Length) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(s) {
+		if line != "" && slack*st.Width(line+" "+word) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return append(lines, line)
+}
+
+// finish makes what vgsvg writes fit for a page: a font that every browser has beside the one with
+// the same metrics, and a name for those who do not see the chart.
+func finish(raw, alt string) ([]byte, error) {
+	_, body, ok := strings.Cut(raw, "\txmlns=")
+	if _, body, ok = cutAfter(body, ok, `xmlns:xlink="http://www.w3.org/1999/xlink">`); !ok {
+		return nil, fmt.Errorf("chart: the SVG writer's output has changed: %.80q", raw)
+	}
+	head, _, _ := strings.Cut(raw, "\n\txmlns=")
+	_, head, _ = strings.Cut(head, "<svg ")
+	body = strings.NewReplacer(
+		"font-family:Liberation Sans;font-variant:normal;font-weight:normal;font-style:normal;", "",
+		"font-family:Liberation Sans;font-variant:normal;font-weight:bold;font-style:normal;", "font-weight:bold;",
+		"\n\tstyle=", " style=",
+	).Replace(body)
+	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" %s role="img" aria-label="%s" `+
+		`font-family="'Liberation Sans', Arimo, Arial, Helvetica, sans-serif">%s`, head, html.EscapeString(alt), body), nil
+}
+
+func cutAfter(s string, ok bool, sep string) (before, after string, found bool) {
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(s, sep)
+}
+
+func corners(x0, y0, x1, y1 vg.Length) []vg.Point {
+	return []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}}
+}
+
+// box draws a rectangle.
+func box(c draw.Canvas, x0, y0, x1, y1 vg.Length, fill color.Color, edge draw.LineStyle) {
+	pts := corners(x0, y0, x1, y1)
+	if fill != nil {
+		c.FillPolygon(fill, pts)
+	}
+	c.StrokeLines(edge, append(pts, pts[0]))
+}
+
+// hatched draws the rectangle of somebody else's figure.
+func hatched(c draw.Canvas, x0, y0, x1, y1 vg.Length) {
+	y0, y1 = min(y0, y1), max(y0, y1)
+	box(c, x0, y0, x1, y1, color.White, thin(faint(), 0.8))
+	const step = 5
+	var lines [][]vg.Point
+	for d := y0 - (x1 - x0); d < y1; d += step { // lines of 45 degrees: y = d + (x - x0)
+		a, b := max(x0, x0+y0-d), min(x1, x0+y1-d)
+		if a < b {
+			lines = append(lines, []vg.Point{{X: a, Y: d + a - x0}, {X: b, Y: d + b - x0}})
+		}
+	}
+	c.StrokeLines(thin(faint(), 0.5), lines...)
+}
+
+func dot(c draw.Canvas, x, y, r vg.Length, fill color.Color, edge draw.LineStyle) {
+	var p vg.Path
+	p.Move(vg.Point{X: x + r, Y: y})
+	p.Arc(vg.Point{X: x, Y: y}, r, 0, 2*math.Pi)
+	p.Close()
+	c.SetColor(fill)
+	c.Fill(p)
+	c.SetLineStyle(edge)
+	c.Stroke(p)
+}
+
+// label writes text on a white ground.
+func label(c draw.Canvas, s draw.TextStyle, x, y vg.Length, txt string) {
+	r := s.Rectangle(txt).Add(vg.Point{X: x, Y: y + s.FontExtents().Descent})
+	c.FillPolygon(color.White, corners(r.Min.X-1, r.Min.Y, r.Max.X+1, r.Max.Y))
+	c.FillText(s, vg.Point{X: x, Y: y + s.FontExtents().Descent}, txt)
+}
+
+// tickText prints the value of a tick, which is a round one.
+func tickText(v float64) string {
+	if v >= 1000 {
+		return digits(v)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+// logTicks are 1, 2 and 5 of each decade from lo to hi; over many decades the ones are enough.
+func logTicks(lo, hi float64, format func(float64) string) plot.ConstantTicks {
+	var ticks plot.ConstantTicks
+	many := math.Log10(hi/lo) > 3
+	for e := math.Floor(math.Log10(lo)); e <= math.Ceil(math.Log10(hi)); e++ {
+		for _, m := range []float64{1, 2, 5} {
+			v := m * math.Pow(10, e)
+			if v < lo*0.999 || v > hi*1.001 {
+				continue
+			}
+			t := plot.Tick{Value: v}
+			if m == 1 || !many {
+				t.Label = format(v)
+			}
+			ticks = append(ticks, t)
+		}
+	}
+	return ticks
+}
+
+// logRange rounds outward to 1, 2 or 5 of a decade.
+func logRange(lo, hi float64) (float64, float64) {
+	down, up := math.Pow(10, math.Floor(math.Log10(lo))), math.Pow(10, math.Floor(math.Log10(hi)))
+	from, to := down, up
+	for _, m := range []float64{1, 2, 5} {
+		if m*down <= lo {
+			from = m * down
+		}
+	}
+	for _, m := range []float64{10, 5, 2, 1} {
+		if m*up >= hi {
+			to = m * up
+		}
+	}
+	if from >= to {
+		to = from * 10
+	}
+	return from, to
+}

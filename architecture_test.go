@@ -30,7 +30,7 @@ func imports() map[string][]string {
 		"netpath":         {"journal"},
 		"netpath/*":       {"journal", "netpath"},
 		"runtime/process": {},
-		"witness":         {"cpuset", "results"},
+		"witness":         {"cpuset", "host", "results"},
 		"probe":           {},
 		"probe/*":         {"probe", "results"},
 		"prove": {"cpuset", "enforce", "host", "journal", "lane", "netpath", "noise", "plan", "probe", "quantity",

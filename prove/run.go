@@ -317,6 +317,7 @@ func (r *runner) probe(ctx context.Context, h host.Host, c results.Cell, spec Pr
 		}
 	}
 	out, err := p.wait()
+	w.SubjectDone(p.pid())
 	if err != nil {
 		return results.Measurement{}, err
 	}

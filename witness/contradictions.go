@@ -1,7 +1,10 @@
 package witness
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"isolane.dev/isolane/cpuset"
@@ -10,63 +13,109 @@ import (
 
 // Expect is what a plan expects of the evidence.
 type Expect struct {
-	Noisy        bool
-	Lane         cpuset.Set          // empty where there is none
-	Neighbours   cpuset.Set          // where they may run
+	Noisy        bool                // there are neighbours, and they work
+	Lane         cpuset.Set          // CPUs where only the application belongs; empty where there is no lane
+	Neighbours   cpuset.Set          // where the neighbours may run
 	Measured     cpuset.Set          // CPUs whose steal counts
-	StealPercent float64             // most of the window that a hypervisor may take
-	Window       results.Nanoseconds // length of the window
+	StealPercent float64             // of the window that a hypervisor may take from a measured CPU; 0 is nothing
+	NoisePercent float64             // of one CPU that the neighbours must have had; 0 is 1
+	Window       results.Nanoseconds // what the percentages are of; 0 is the witness's own
 }
 
-// userIntrusion is how much of a lane's window other programs may take before a run is void: a
-// thousandth.
-const userIntrusion = 1000
+func (e Expect) percent(d results.Nanoseconds) float64 {
+	return 100 * float64(d) / float64(max(e.Window, 1))
+}
 
-// noiseShare is how much of one CPU's window the neighbours must have had at least: a hundredth.
-// Less than that is no noise.
-const noiseShare = 100
+// intrusion is how much of a window other programs may run on a lane's CPUs, all together, before
+// the run is void: a thousandth, because a lane must show its P99.9, and at least a millisecond.
+func (e Expect) intrusion() results.Nanoseconds {
+	return max(e.Window/1000, results.Nanoseconds(time.Millisecond))
+}
 
 // Contradictions returns what in the evidence contradicts the plan, in words; none when a run is
-// valid. Kernel threads bound to a lane's CPU are reported as intruders, not as contradictions: no
-// run-time means can move them.
+// valid. A thread that never ran contradicts nothing. Kernel threads on a lane's CPU are reported
+// as intruders and are no contradictions: what is bound to a CPU cannot be moved while it is up.
 func Contradictions(w results.Witness, e Expect) []string {
+	if e.Window == 0 {
+		e.Window = w.Window
+	}
 	var why []string
 	for _, t := range w.Threads {
 		if wrong := t.Seen.Difference(t.Planned); !wrong.IsEmpty() {
-			why = append(why, fmt.Sprintf("%s thread %d (%s) ran on CPU %s, planned %s", t.Role, t.TID, t.Comm, wrong, t.Planned))
+			why = append(why, fmt.Sprintf("%s thread %d (%s) ran on CPU %s, planned %s",
+				t.Role, t.TID, t.Comm, wrong, named(t.Planned)))
 		}
 	}
 	for _, c := range w.Cpusets {
 		if c.InForce != c.Planned {
-			why = append(why, fmt.Sprintf("cpuset %s is %s in force, planned %s", c.Path, c.InForce, c.Planned))
+			why = append(why, fmt.Sprintf("cpuset %s is %s in force, planned %s", c.Path, named(c.InForce), named(c.Planned)))
 		}
 	}
-	why = append(why, noiseContradictions(w.Neighbours, e)...)
-	for _, c := range w.CPUs {
-		if percent := 100 * float64(c.Steal) / float64(max(e.Window, 1)); e.Measured.Contains(c.ID) && percent > e.StealPercent {
-			why = append(why, fmt.Sprintf("the hypervisor took %.1f%% of CPU %d, budget %g%%", percent, c.ID, e.StealPercent))
+	return slices.Concat(why, noise(w.Neighbours, e), steal(w.CPUs, e), intrusions(w.Intruders, e))
+}
+
+func noise(n results.Neighbours, e Expect) []string {
+	if !e.Noisy {
+		if n.Alive {
+			return []string{"neighbours are alive where quiet was planned"}
+		}
+		return nil
+	}
+	var why []string
+	least, percent := cmp.Or(e.NoisePercent, 1), e.percent(n.CPUTime)
+	switch {
+	case !n.Alive:
+		why = append(why, "the neighbours are dead")
+	case n.CPUTime == 0 || idle(n.BogoPerSec):
+		why = append(why, "the neighbours delivered no work")
+	case percent < least:
+		why = append(why, fmt.Sprintf("the neighbours had %.2f%% of one CPU, expected at least %g%%", percent, least))
+	}
+	if wrong := n.Seen.Difference(e.Neighbours); !wrong.IsEmpty() {
+		why = append(why, fmt.Sprintf("the neighbours ran on CPU %s, planned %s", wrong, named(e.Neighbours)))
+	}
+	return why
+}
+
+// idle says whether the neighbours counted their work, and it is nothing.
+func idle(bogoPerSec map[string]float64) bool {
+	for _, rate := range bogoPerSec {
+		if rate > 0 {
+			return false
 		}
 	}
-	for _, i := range w.Intruders {
-		if !i.Kernel && e.Lane.Contains(i.CPU) && i.Ran > e.Window/userIntrusion {
-			why = append(why, fmt.Sprintf("%s (%d) ran %s on the lane's CPU %d", i.Comm, i.TID, time.Duration(i.Ran), i.CPU))
+	return bogoPerSec != nil
+}
+
+// steal allows for the unit in which the kernel shows these times: what is seen may be one more
+// than what was taken.
+func steal(cpus []results.CPU, e Expect) []string {
+	var why []string
+	for _, c := range cpus {
+		if e.Measured.Contains(c.ID) && e.percent(c.Steal-tick) > e.StealPercent {
+			why = append(why, fmt.Sprintf("steal %.1f%% on CPU %d, budget %g%%", e.percent(c.Steal), c.ID, e.StealPercent))
 		}
 	}
 	return why
 }
 
-func noiseContradictions(n results.Neighbours, e Expect) []string {
-	if !e.Noisy {
+// intrusions are of tasks that are no kernel threads; the costliest are named.
+func intrusions(all []results.Intruder, e Expect) []string {
+	var sum results.Nanoseconds
+	var named []string
+	for _, i := range all {
+		if i.Kernel || !e.Lane.Contains(i.CPU) {
+			continue
+		}
+		sum += i.Ran
+		if len(named) < 3 {
+			named = append(named, fmt.Sprintf("%s (%d) %s on CPU %d in %d runs, the longest %s",
+				i.Comm, i.TID, time.Duration(i.Ran), i.CPU, i.Runs, time.Duration(i.Worst)))
+		}
+	}
+	if sum <= e.intrusion() {
 		return nil
 	}
-	var why []string
-	if !n.Alive {
-		why = append(why, "the neighbours are dead")
-	} else if n.CPUTime < e.Window/noiseShare {
-		why = append(why, fmt.Sprintf("the neighbours had only %s of CPU time in %s", time.Duration(n.CPUTime), time.Duration(e.Window)))
-	}
-	if wrong := n.Seen.Difference(e.Neighbours); !wrong.IsEmpty() {
-		why = append(why, fmt.Sprintf("the neighbours ran on CPU %s, planned %s", wrong, e.Neighbours))
-	}
-	return why
+	return []string{fmt.Sprintf("intruders ran %s on the lane's CPUs, at most %s expected: %s",
+		time.Duration(sum), time.Duration(e.intrusion()), strings.Join(named, "; "))}
 }

@@ -3,7 +3,8 @@ package witness
 import (
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
+	"math"
 	"strconv"
 	"strings"
 
@@ -11,22 +12,48 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// userHZ is the unit of times in /proc: fixed to 100 for all programs (proc_pid_stat(5)).
-const userHZ = 100
+// ticks count time in units of 1/USER_HZ, which is 1/100 s for all programs (proc_pid_stat(5)).
+type ticks uint64
 
-const tick = results.Nanoseconds(1e9 / userHZ)
+const tick = results.Nanoseconds(1e9 / 100)
+
+// duration is at most what fits, 292 years.
+func (t ticks) duration() results.Nanoseconds {
+	return results.Nanoseconds(min(t, ticks(math.MaxInt64/tick))) * tick
+}
+
+// since is the time from an earlier reading, 0 where the count ran backwards.
+func (t ticks) since(before ticks) results.Nanoseconds {
+	if t < before {
+		return 0
+	}
+	return (t - before).duration()
+}
+
+// task identifies a thread or process. Ids are used again, with the start time they are unique.
+type task struct {
+	id    int
+	start ticks // since boot
+}
+
+// kernelThread is PF_KTHREAD of include/linux/sched.h.
+const kernelThread = 0x00200000
 
 // taskStat is what is read of /proc/PID/stat or /proc/PID/task/TID/stat.
 type taskStat struct {
+	task
 	comm    string
 	state   byte
-	parent  int
-	cpuTime results.Nanoseconds // user and system, with ended children
+	parent  int // process id
+	kernel  bool
+	cpuTime ticks // user and system, with ended children that were waited for
 	lastCPU int
 }
 
-// parseTaskStat reads fields 2, 3, 4, 14-17 and 39 of proc_pid_stat(5). The name may hold spaces
-// and parentheses.
+func (s taskStat) dead() bool { return s.state == 'Z' || s.state == 'X' }
+
+// parseTaskStat reads fields 1-4, 9, 14-17, 22 and 39 of proc_pid_stat(5). The name may hold
+// spaces and parentheses.
 func parseTaskStat(text string) (taskStat, error) {
 	from, to := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
 	if from < 0 || to < from {
@@ -36,197 +63,106 @@ func parseTaskStat(text string) (taskStat, error) {
 	if len(f) < 37 {
 		return taskStat{}, fmt.Errorf("expected at least 39 fields, found %d after the name", len(f))
 	}
-	s := taskStat{comm: text[from+1 : to], state: f[0][0]}
-	var err error
-	if s.parent, err = strconv.Atoi(f[1]); err != nil {
-		return s, err
-	}
+	n := numbers{}
+	s := taskStat{comm: text[from+1 : to], state: f[0][0], parent: n.int(f[1])}
+	s.id = n.int(strings.TrimSpace(text[:from]))
+	s.kernel = n.parse(f[6], 32)&kernelThread != 0
 	for _, field := range f[11:15] {
-		ticks, err := strconv.ParseInt(field, 10, 48)
-		if err != nil {
-			return s, err
-		}
-		s.cpuTime += results.Nanoseconds(ticks) * tick
+		s.cpuTime += ticks(n.parse(field, 61))
 	}
-	if s.lastCPU, err = strconv.Atoi(f[36]); err != nil || s.lastCPU < 0 || s.lastCPU > cpuset.Max {
-		return s, fmt.Errorf("field 39: expected a CPU, found %q", f[36])
+	s.start = ticks(n.parse(f[19], 64))
+	s.lastCPU = n.int(f[36])
+	if n.err == nil && s.lastCPU > cpuset.Max {
+		n.err = fmt.Errorf("field 39: expected a CPU, found %d", s.lastCPU)
 	}
-	return s, nil
+	return s, n.err
 }
 
-// parseSwitches reads the context switches of /proc/PID/task/TID/status.
-func parseSwitches(text string) (voluntary, involuntary uint64) {
+// numbers parses unsigned numbers and keeps the first error.
+type numbers struct{ err error }
+
+func (n *numbers) parse(text string, bits int) uint64 {
+	v, err := strconv.ParseUint(text, 10, bits)
+	if n.err == nil {
+		n.err = err
+	}
+	return v
+}
+
+func (n *numbers) int(text string) int { return int(n.parse(text, 31)) } //nolint:gosec // G115: 31 bits
+
+// switches are context switches of a thread.
+type switches struct{ voluntary, involuntary uint64 }
+
+// parseSwitches reads the context switches of /proc/PID/task/TID/status (proc_pid_status(5)).
+func parseSwitches(text string) (switches, error) {
+	var s switches
+	var found int
+	n := numbers{}
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(line, ":")
-		n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64)
-		if err != nil {
-			continue
-		}
 		switch key {
 		case "voluntary_ctxt_switches":
-			voluntary = n
+			s.voluntary = n.parse(strings.TrimSpace(value), 64)
+			found++
 		case "nonvoluntary_ctxt_switches":
-			involuntary = n
+			s.involuntary = n.parse(strings.TrimSpace(value), 64)
+			found++
 		}
 	}
-	return voluntary, involuntary
+	if n.err == nil && found != 2 {
+		n.err = errors.New("expected voluntary_ctxt_switches and nonvoluntary_ctxt_switches")
+	}
+	return s, n.err
 }
 
-// counts are numbers by source and CPU, as in /proc/interrupts and /proc/softirqs.
-type counts map[string]map[int]uint64
-
-// parseCounts reads a table whose head names the CPUs. Rows may have fewer columns than the head,
-// and text behind them, which becomes part of the name where the row's label is only a number.
-func parseCounts(text string) counts {
-	lines := strings.Split(text, "\n")
-	var cpus []int
-	for _, f := range strings.Fields(lines[0]) {
-		id, err := strconv.Atoi(strings.TrimPrefix(f, "CPU"))
-		if err != nil || !strings.HasPrefix(f, "CPU") || id < 0 || id > cpuset.Max {
-			return nil
-		}
-		cpus = append(cpus, id)
+// parseSchedstat reads for how long and how often a thread was on a CPU, from
+// /proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst).
+func parseSchedstat(text string) (ran results.Nanoseconds, runs uint64, err error) {
+	f := strings.Fields(text)
+	if len(f) < 3 {
+		return 0, 0, fmt.Errorf("expected 3 fields, found %d", len(f))
 	}
-	all := counts{}
-	for _, line := range lines[1:] {
-		label, rest, ok := strings.Cut(line, ":")
-		if !ok {
-			continue
-		}
-		fields := strings.Fields(rest)
-		row := map[int]uint64{}
-		used := 0
-		for i, f := range fields {
-			n, err := strconv.ParseUint(f, 10, 64)
-			if err != nil || i >= len(cpus) {
-				break
-			}
-			row[cpus[i]] = n
-			used++
-		}
-		name := strings.TrimSpace(label)
-		if _, err := strconv.Atoi(name); err == nil && used < len(fields) {
-			name += " " + fields[len(fields)-1]
-		}
-		all[name] = row
-	}
-	return all
+	n := numbers{}
+	ran, runs = results.Nanoseconds(n.parse(f[0], 63)), n.parse(f[2], 64) //nolint:gosec // G115: 63 bits
+	return ran, runs, n.err
 }
 
-// since subtracts an earlier reading; sources that did not fire are left out.
-func (c counts) since(before counts) counts {
-	delta := counts{}
-	for name, row := range c {
-		for cpu, n := range row {
-			if was := before[name][cpu]; n > was {
-				if delta[name] == nil {
-					delta[name] = map[int]uint64{}
-				}
-				delta[name][cpu] = n - was
-			}
-		}
+// ids returns the entries of a directory whose names are numbers: processes in proc, threads in
+// proc/PID/task. None when the directory is gone.
+func ids(root fs.FS, dir string) []int {
+	entries, err := fs.ReadDir(root, dir)
+	if err != nil {
+		return nil
 	}
-	return delta
-}
-
-// on returns the counts of one CPU.
-func (c counts) on(cpu int) map[string]uint64 {
-	found := map[string]uint64{}
-	for name, row := range c {
-		if row[cpu] > 0 {
-			found[name] = row[cpu]
+	var found []int
+	for _, e := range entries {
+		if id, err := strconv.Atoi(e.Name()); err == nil && id > 0 {
+			found = append(found, id)
 		}
 	}
 	return found
 }
 
-type cpuTimes struct{ idle, steal results.Nanoseconds }
+func processDir(pid int) string { return "proc/" + strconv.Itoa(pid) }
 
-// parseStat reads idle (with iowait) and steal time by CPU from /proc/stat (proc_stat(5)).
-func parseStat(text string) map[int]cpuTimes {
-	all := map[int]cpuTimes{}
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if len(f) < 9 || !strings.HasPrefix(f[0], "cpu") {
-			continue
-		}
-		id, err := strconv.Atoi(f[0][3:])
-		if err != nil {
-			continue
-		}
-		var t cpuTimes
-		for i, into := range map[int]*results.Nanoseconds{4: &t.idle, 5: &t.idle, 8: &t.steal} {
-			if n, err := strconv.ParseInt(f[i], 10, 48); err == nil {
-				*into += results.Nanoseconds(n) * tick
-			}
-		}
-		all[id] = t
-	}
-	return all
+func threadDir(pid, tid int) string { return fmt.Sprintf("proc/%d/task/%d", pid, tid) }
+
+// readTask reads the stat file of a process or thread; the error says that it is gone, too.
+func readTask(root fs.FS, dir string) (taskStat, error) {
+	return readAs(root, dir+"/stat", parseTaskStat)
 }
 
-// tids returns the threads of a process; none when it has ended.
-func tids(pid int) []int {
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+// readAs reads and parses one file; the error names it.
+func readAs[T any](root fs.FS, path string, parse func(string) (T, error)) (T, error) {
+	text, err := fs.ReadFile(root, path)
 	if err != nil {
-		return nil
+		var none T
+		return none, err
 	}
-	var ids []int
-	for _, e := range entries {
-		if id, err := strconv.Atoi(e.Name()); err == nil {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-func readTask(path string) (taskStat, error) {
-	data, err := os.ReadFile(path)
+	v, err := parse(string(text))
 	if err != nil {
-		return taskStat{}, err
+		return v, fmt.Errorf("%s: %w", path, err)
 	}
-	return parseTaskStat(string(data))
-}
-
-// tree returns the processes that descend from root, with root.
-func tree(root int) map[int]taskStat {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	all := map[int]taskStat{}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		if s, err := readTask(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
-			all[pid] = s
-		}
-	}
-	in := map[int]taskStat{}
-	if s, ok := all[root]; ok {
-		in[root] = s
-	}
-	for grown := true; grown; {
-		grown = false
-		for pid, s := range all {
-			if _, known := in[pid]; known {
-				continue
-			}
-			if _, child := in[s.parent]; child {
-				in[pid] = s
-				grown = true
-			}
-		}
-	}
-	return in
-}
-
-func readText(path string) string {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	return string(data)
+	return v, nil
 }

@@ -1,23 +1,30 @@
 // Package witness gathers the evidence of what really happened during a measurement: on which CPUs
 // the measured threads ran, who else was there, what interrupts fired, and whether the neighbours
-// did their work. It judges that evidence against the plan.
+// did their work. It judges that evidence against the plan, and changes nothing.
 //
-// Where the kernel allows it, an eBPF program at sched_switch adds up every stay on every CPU;
-// elsewhere /proc is sampled, and the evidence says so.
+// Where the kernel allows it (5.18 or newer with BTF), an eBPF program at sched_switch adds up each
+// task's runs on each CPU; elsewhere /proc is sampled, and the evidence says so.
+//
+//	s, err := witness.Begin(ctx, watch)
+//	… measure …
+//	w, err := s.End()
+//	void := witness.Contradictions(w, expect)
 package witness
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/results"
 )
 
@@ -27,7 +34,8 @@ const (
 	Client      = "client"
 )
 
-// Subject is a measured process: all its threads.
+// Subject is a measured process with all its threads. Planned are the CPUs that it may use: any
+// other contradicts the plan.
 type Subject struct {
 	Role    string
 	PID     int
@@ -44,55 +52,84 @@ type Watch struct {
 	NoBPF      bool                  // sample /proc even where eBPF is to be had
 }
 
-// Neighbours is the root of the processes that make noise; PID 0 is none.
+// Neighbours is the process that makes noise, with all that descend from it; PID 0 is none.
 type Neighbours struct {
 	PID     int
 	Planned cpuset.Set
 }
 
-// Session is a window that is being watched.
+// Session is a window that is being watched. End must be called, once.
 type Session struct {
 	watch    Watch
-	began    time.Time
-	tracer   *tracer
+	root     fs.FS
+	tracer   *tracer // nil where /proc is sampled
+	stop     func()  // ends the sampling and waits for it
 	warnings []string
-	before   reading
-	stop     func() // ends the sampling and waits for it
+	began    time.Time
+	before   counters
+	online   cpuset.Set
+	cpusets  []results.Cpuset
+	census   census // without a tracer
 
-	mu      sync.Mutex
-	threads map[int]*results.Thread // by tid
-	base    map[int][2]uint64       // context switches at the first sight
-	noisy   cpuset.Set
-	members map[int]bool // pids that were seen among the neighbours
+	mu         sync.Mutex // guards what the sampling looks at
+	subjects   *subjects
+	neighbours *family
 }
 
-// reading is the kernel's counters at one moment.
-type reading struct {
-	interrupts, softirqs counts
-	cpus                 map[int]cpuTimes
-	noise                map[int]taskStat
-}
+// sampling is how often /proc is looked at where there is no tracer.
+const sampling = 250 * time.Millisecond
 
-func read(w Watch) reading {
-	r := reading{interrupts: parseCounts(readText("/proc/interrupts")), softirqs: parseCounts(readText("/proc/softirqs")),
-		cpus: parseStat(readText("/proc/stat"))}
-	if w.Neighbours.PID != 0 {
-		r.noise = tree(w.Neighbours.PID)
-	}
-	return r
-}
-
-// Begin starts to watch.
+// Begin opens the window. The end of ctx ends only the sampling.
 func Begin(ctx context.Context, w Watch) (*Session, error) {
-	s := &Session{watch: w, threads: map[int]*results.Thread{}, base: map[int][2]uint64{}, members: map[int]bool{}}
-	if !w.NoBPF {
-		var err error
-		if s.tracer, err = newTracer(); err != nil {
-			s.warnings = append(s.warnings, fmt.Sprintf("no eBPF at sched_switch, /proc is sampled instead: %v", err))
-		}
+	s := &Session{watch: w, root: host.Live(), stop: func() {}}
+	if w.NoBPF {
+		s.warnings = append(s.warnings, "/proc is sampled, as was asked")
+	} else if t, err := newTracer(s.root); err != nil {
+		s.warnings = append(s.warnings, fmt.Sprintf("no eBPF at sched_switch, /proc is sampled instead: %v", err))
+	} else {
+		s.tracer = t
 	}
-	s.before, s.began = read(w), time.Now()
-	s.sample()
+	sampled := s.tracer == nil
+	s.neighbours = newFamily(s.root, w.Neighbours.PID, sampled)
+	s.subjects = &subjects{root: s.root, sampled: sampled, threads: map[task]*thread{}}
+	for _, subject := range w.Subjects {
+		s.subjects.add(subject, true)
+	}
+	s.cpusets = s.readCpusets()
+	err := s.open()
+	if err != nil && s.tracer != nil {
+		return nil, errors.Join(err, s.tracer.discard())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if sampled {
+		s.stop = s.sample(ctx)
+	}
+	return s, nil
+}
+
+// open reads the counters and begins to count, in this order: what the reading costs is not the
+// window's.
+func (s *Session) open() (err error) {
+	if s.before, err = readCounters(s.root); err != nil {
+		return err
+	}
+	if s.online, err = onlineCPUs(s.root); err != nil {
+		return err
+	}
+	if s.tracer == nil && !s.watch.Lane.IsEmpty() {
+		s.census = takeCensus(s.root)
+	}
+	s.began = time.Now()
+	if s.tracer != nil {
+		return s.tracer.open()
+	}
+	return nil
+}
+
+// sample looks at /proc in a goroutine until the returned function is called, or ctx ends.
+func (s *Session) sample(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -104,212 +141,131 @@ func Begin(ctx context.Context, w Watch) (*Session, error) {
 			case <-ctx.Done():
 				return
 			case <-t.C:
-				s.sample()
+				s.look()
 			}
 		}
 	}()
-	s.stop = func() {
+	return func() {
 		cancel()
 		<-done
 	}
-	return s, nil
+}
+
+func (s *Session) look() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.subjects.look()
+	s.neighbours.look()
 }
 
 // AddSubject adds a process that started within the window.
 func (s *Session) AddSubject(subject Subject) {
 	s.mu.Lock()
-	s.watch.Subjects = append(s.watch.Subjects, subject)
-	s.mu.Unlock()
-	s.sample()
+	defer s.mu.Unlock()
+	s.subjects.add(subject, false)
 }
 
-// sample looks where the threads are now.
-func (s *Session) sample() {
+// SubjectDone looks at a process once more that is about to end, or has just ended. Without a
+// tracer its last state is lost otherwise.
+func (s *Session) SubjectDone(pid int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, subject := range s.watch.Subjects {
-		for _, tid := range tids(subject.PID) {
-			s.look(subject, tid)
-		}
-	}
-	if s.watch.Neighbours.PID == 0 {
-		return
-	}
-	for pid, st := range tree(s.watch.Neighbours.PID) {
-		s.members[pid] = true
-		if st.cpuTime > s.before.noise[pid].cpuTime {
-			s.noisy = s.noisy.Union(cpuset.Of(st.lastCPU))
+	for _, p := range s.subjects.processes {
+		if p.PID == pid {
+			s.subjects.lookAt(p, false)
 		}
 	}
 }
 
-func (s *Session) look(subject Subject, tid int) {
-	dir := fmt.Sprintf("/proc/%d/task/%d/", subject.PID, tid)
-	st, err := readTask(dir + "stat")
-	if err != nil {
-		return // it has ended
-	}
-	voluntary, involuntary := parseSwitches(readText(dir + "status"))
-	t := s.threads[tid]
-	if t == nil {
-		t = &results.Thread{Role: subject.Role, PID: subject.PID, TID: tid, Planned: subject.Planned}
-		s.threads[tid] = t
-		s.base[tid] = [2]uint64{voluntary, involuntary}
-		if subject.Role == Client { // it started within the window: all its switches count
-			s.base[tid] = [2]uint64{}
-		}
-	}
-	t.Comm = st.comm
-	if voluntary+involuntary > s.base[tid][0]+s.base[tid][1] || st.state == 'R' {
-		t.Voluntary, t.Involuntary = voluntary-s.base[tid][0], involuntary-s.base[tid][1]
-		if s.tracer == nil || st.state == 'R' { // with the tracer a sleeping thread's stays are known exactly
-			t.Seen = t.Seen.Union(cpuset.Of(st.lastCPU))
-		}
-	}
-}
-
-// End stops watching and returns the evidence.
+// End closes the window and returns the evidence. With an error the evidence is incomplete.
 func (s *Session) End() (results.Witness, error) {
 	s.stop()
-	s.sample()
-	var stays []stay
-	w := results.Witness{Window: results.Nanoseconds(time.Since(s.began)), Source: "procfs", Warnings: s.warnings}
+	w := results.Witness{Source: "procfs"}
+	var failed error
 	if s.tracer != nil {
 		w.Source = "bpf"
-		var err error
-		if stays, err = s.tracer.stop(); err != nil {
-			w.Warnings = append(w.Warnings, fmt.Sprintf("sched_switch: %v", err))
-		}
+		failed = s.tracer.close()
 	}
-	after := read(s.watch)
-	w.CPUs = s.cpus(after, stays)
-	w.Threads = s.attribute(stays)
-	w.Intruders = intruders(s.watch, stays)
-	w.Neighbours = s.neighbours(after, stays)
+	w.Window = results.Nanoseconds(time.Since(s.began))
+	after, err := readCounters(s.root)
+	failed = errors.Join(failed, err)
+	s.look()
+	var c counted
+	if s.census != nil {
+		c.stays = takeCensus(s.root).since(s.census, s.watch.Lane)
+	}
+	if s.tracer != nil {
+		c, err = s.tracer.collect()
+		failed = errors.Join(failed, err)
+		s.warnings = slices.Concat(s.warnings, s.subjects.attribute(c.stays),
+			s.neighbours.attribute(c.stays, s.watch.Neighbours.Planned))
+	}
+	w.Intruders = intruders(s.watch.Lane, c.stays, func(st stay) bool {
+		p, ok := s.subjects.find(st)
+		return ok && p.Role == Application
+	})
+	w.Threads, w.Neighbours = s.subjects.found(), s.neighbours.found()
+	w.CPUs = after.since(s.before, s.watch.CPUs, c.switches)
+	w.Cpusets = s.worseCpusets()
+	w.Warnings = slices.Concat(s.warnings, s.subjects.missing(), s.gaps(c))
+	return w, failed
+}
+
+// gaps say what the evidence lacks.
+func (s *Session) gaps(c counted) (warnings []string) {
+	if c.dropped > 0 {
+		warnings = append(warnings, fmt.Sprintf("%d runs of tasks found no room and are missing", c.dropped))
+	}
+	if online, err := onlineCPUs(s.root); err != nil || online != s.online {
+		warnings = append(warnings, fmt.Sprintf("the CPUs online changed from %s to %s within the window", s.online, named(online)))
+	}
+	if s.census != nil {
+		warnings = append(warnings, "intruders are those that ran and were last on a lane's CPU; "+
+			"how long is known only of tasks bound to it")
+	}
+	return warnings
+}
+
+func (s *Session) readCpusets() []results.Cpuset {
+	var all []results.Cpuset
 	for _, dir := range slices.Sorted(maps.Keys(s.watch.Cpusets)) {
 		force, err := inForce(dir)
 		if err != nil {
-			return w, err
+			s.warnings = append(s.warnings, err.Error())
 		}
-		w.Cpusets = append(w.Cpusets, results.Cpuset{Path: dir, Planned: s.watch.Cpusets[dir], InForce: force})
+		all = append(all, results.Cpuset{Path: dir, Planned: s.watch.Cpusets[dir], InForce: force})
 	}
-	return w, nil
+	return all
 }
 
-// inForce reads the CPUs that a cgroup has: of v2 and of v1.
+// worseCpusets reads the cpusets again. Of one that was not as planned at the begin of the window or
+// is not at its end, that moment counts.
+func (s *Session) worseCpusets() []results.Cpuset {
+	now := s.readCpusets()
+	for i, before := range s.cpusets {
+		if before.InForce != before.Planned {
+			now[i] = before
+		}
+	}
+	return now
+}
+
+// inForce reads the CPUs that a cgroup has: of v2 and of v1 (cpuset(7), cgroup-v2.rst).
 func inForce(dir string) (cpuset.Set, error) {
-	for _, name := range []string{"cpuset.cpus.effective", "cpuset.effective_cpus"} {
-		if text := readText(filepath.Join(dir, name)); text != "" {
-			set, err := cpuset.Parse(text)
-			if err != nil {
-				return set, fmt.Errorf("%s/%s: %w", dir, name, err)
-			}
-			return set, nil
-		}
-	}
-	return cpuset.Set{}, fmt.Errorf("%s: expected a cpuset in force", dir)
-}
-
-func (s *Session) cpus(after reading, stays []stay) []results.CPU {
-	interrupts, softirqs := after.interrupts.since(s.before.interrupts), after.softirqs.since(s.before.softirqs)
-	switches := map[int]uint64{}
-	for _, st := range stays {
-		switches[st.cpu] += st.runs
-	}
-	var all []results.CPU
-	for id := range s.watch.CPUs.All() {
-		c := results.CPU{ID: id, InterruptSource: interrupts.on(id), Softirqs: softirqs.on(id), ContextSwitches: switches[id],
-			Steal: after.cpus[id].steal - s.before.cpus[id].steal, Idle: after.cpus[id].idle - s.before.cpus[id].idle}
-		for _, n := range c.InterruptSource {
-			c.Interrupts += n
-		}
-		all = append(all, c)
-	}
-	return all
-}
-
-// attribute gives the stays to the subjects' threads. Threads that came and went between two looks
-// are known by their process.
-func (s *Session) attribute(stays []stay) []results.Thread {
-	subjects := map[int]Subject{}
-	for _, subject := range s.watch.Subjects {
-		subjects[subject.PID] = subject
-	}
-	for _, st := range stays {
-		subject, ok := subjects[st.tgid]
-		if !ok {
+	for _, name := range []string{"cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"} {
+		path := filepath.Join(dir, name)
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		t := s.threads[st.tid]
-		if t == nil {
-			t = &results.Thread{Role: subject.Role, PID: subject.PID, TID: st.tid, Comm: st.comm, Planned: subject.Planned}
-			s.threads[st.tid] = t
+		if err != nil {
+			return cpuset.Set{}, err
 		}
-		t.Seen = t.Seen.Union(cpuset.Of(st.cpu))
-		t.Ran += st.ran
-	}
-	var all []results.Thread
-	for _, tid := range slices.Sorted(maps.Keys(s.threads)) {
-		all = append(all, *s.threads[tid])
-	}
-	return all
-}
-
-func (s *Session) neighbours(after reading, stays []stay) results.Neighbours {
-	root := s.watch.Neighbours.PID
-	if root == 0 {
-		return results.Neighbours{}
-	}
-	n := results.Neighbours{Seen: s.noisy}
-	st, ok := after.noise[root]
-	n.Alive = ok && st.state != 'Z'
-	for pid, now := range after.noise {
-		n.CPUTime += now.cpuTime - s.before.noise[pid].cpuTime
-	}
-	for _, st := range stays {
-		if s.members[st.tgid] {
-			n.Seen = n.Seen.Union(cpuset.Of(st.cpu))
+		set, err := cpuset.Parse(string(text))
+		if err != nil {
+			return set, fmt.Errorf("%s: %w", path, err)
 		}
+		return set, nil
 	}
-	if n.CPUTime < 0 { // the root died and took its children's sums with it
-		n.CPUTime = 0
-	}
-	return n
-}
-
-// kernelThread is PF_KTHREAD of include/linux/sched.h.
-const kernelThread = 0x00200000
-
-// maxIntruders bounds the list; the cheapest are left out.
-const maxIntruders = 20
-
-// intruders are the tasks on the lane's CPUs that are not the application, the costliest first.
-func intruders(w Watch, stays []stay) []results.Intruder {
-	var all []results.Intruder
-	for _, st := range stays {
-		if !w.Lane.Contains(st.cpu) || slices.ContainsFunc(w.Subjects, func(s Subject) bool {
-			return s.Role == Application && s.PID == st.tgid
-		}) {
-			continue
-		}
-		all = append(all, results.Intruder{CPU: st.cpu, TID: st.tid, Comm: st.comm, Kernel: st.flags&kernelThread != 0,
-			Runs: st.runs, Ran: st.ran, Worst: st.worst, Remedy: remedy(st)})
-	}
-	slices.SortFunc(all, func(a, b results.Intruder) int {
-		return cmp.Or(cmp.Compare(b.Ran, a.Ran), cmp.Compare(a.TID, b.TID), cmp.Compare(a.CPU, b.CPU))
-	})
-	return all[:min(len(all), maxIntruders)]
-}
-
-func remedy(st stay) string {
-	switch {
-	case st.flags&kernelThread == 0:
-		return "keep it off with the housekeeping cpuset"
-	case strings.HasPrefix(st.comm, "kworker/u"):
-		return "take the CPU out of /sys/devices/virtual/workqueue/cpumask"
-	case strings.HasPrefix(st.comm, "ksoftirqd/"), strings.HasPrefix(st.comm, "kworker/"),
-		strings.HasPrefix(st.comm, "migration/"), strings.HasPrefix(st.comm, "cpuhp/"):
-		return "bound to its CPU: move what wakes it (interrupts, timers, work queued there)"
-	}
-	return "move it with taskset, or boot with isolcpus where it refuses"
+	return cpuset.Set{}, fmt.Errorf("%s: expected the CPUs of a cgroup, found no such file", dir)
 }

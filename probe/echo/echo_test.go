@@ -1,0 +1,251 @@
+package echo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/results"
+)
+
+// freePort finds a port that is free for both protocols now.
+func freePort(t *testing.T, ip string) netip.AddrPort {
+	t.Helper()
+	for range 20 {
+		l, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
+		if err != nil {
+			t.Skipf("skipped: no %s loopback: %v", ip, err)
+		}
+		addr := netip.MustParseAddrPort(l.Addr().String())
+		u, uerr := net.ListenPacket("udp", addr.String())
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if uerr == nil {
+			if err := u.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return addr
+		}
+	}
+	t.Fatal("no free port")
+	return netip.AddrPort{}
+}
+
+// serve runs the application until the test ends.
+func serve(t *testing.T, ip, wait string) netip.AddrPort {
+	t.Helper()
+	addr := freePort(t, ip)
+	ctx, cancel := context.WithCancel(context.Background())
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, addr, wait, w) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("server: %v", err)
+		}
+	})
+	line := make([]byte, 256)
+	n, err := r.Read(line)
+	if err != nil || !strings.HasPrefix(string(line[:n]), Ready) {
+		t.Fatalf("%q, %v", line[:n], err)
+	}
+	return addr
+}
+
+func settings(addr netip.AddrPort, protocol, mode string) probe.Settings {
+	s := probe.Settings{Name: "test", Address: addr, Protocol: protocol, Mode: mode, PayloadBytes: 64,
+		Warmup: 10 * time.Millisecond, Window: 100 * time.Millisecond}
+	if mode == probe.Open {
+		s.RatePerSecond = 1000
+	}
+	return s
+}
+
+func latencies(t *testing.T, m results.Measurement) (n int64, low, high time.Duration) {
+	t.Helper()
+	h, err := m.RTT.Latency.Decode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.TotalCount(), time.Duration(h.Min()), time.Duration(h.Max())
+}
+
+func TestEcho(t *testing.T) {
+	for _, ip := range []string{"127.0.0.1", "::1"} {
+		for _, waiting := range []string{probe.Block, probe.Spin} {
+			addr := serve(t, ip, waiting)
+			for _, protocol := range []string{probe.UDP, probe.TCP} {
+				for _, mode := range []string{probe.PingPong, probe.Open} {
+					s := settings(addr, protocol, mode)
+					s.Wait, s.PayloadBytes = waiting, 1400
+					m, err := Run(t.Context(), s)
+					if err != nil {
+						t.Fatalf("%s %s %s %s: %v", ip, protocol, mode, waiting, err)
+					}
+					n, low, _ := latencies(t, m)
+					if n == 0 || low <= 0 || uint64(n)+m.RTT.Lost != m.RTT.Sent || mode == probe.Open && m.RTT.Sent < 99 {
+						t.Errorf("%s %s %s %s: %d samples of %d sent, %d lost, min %s", ip, protocol, mode, waiting, n, m.RTT.Sent, m.RTT.Lost, low)
+					}
+				}
+			}
+		}
+	}
+}
+
+// responder answers datagrams, except that it stalls once for 500 ms, and sends what mangle makes
+// of each message.
+func responder(t *testing.T, stall time.Duration, mangle func([]byte) [][]byte) netip.AddrPort {
+	t.Helper()
+	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	group.Go(func() {
+		buf := make([]byte, 2048)
+		for i := 0; ; i++ {
+			n, from, err := c.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			if i == 100 && stall > 0 {
+				<-time.After(stall)
+			}
+			for _, out := range mangle(buf[:n]) {
+				if _, err := c.WriteToUDPAddrPort(out, from); err != nil {
+					return
+				}
+			}
+		}
+	})
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		group.Wait()
+	})
+	return netip.MustParseAddrPort(c.LocalAddr().String())
+}
+
+func same(b []byte) [][]byte { return [][]byte{b} }
+
+// The demonstration of coordinated omission: a stall of 500 ms delays every message that should
+// have left meanwhile (as far as they fit into the socket's buffer: the rest is lost, and counted). The open loop counts them all; the closed loop sees one slow exchange.
+func TestStall(t *testing.T) {
+	const stall = 500 * time.Millisecond
+	count := func(mode string) (late int64, worst time.Duration) {
+		s := settings(responder(t, stall, same), probe.UDP, mode)
+		s.Warmup, s.Window = 0, 1500*time.Millisecond
+		m, err := Run(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := m.RTT.Latency.Decode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, bar := range h.Distribution() {
+			if bar.From >= int64(stall/5) {
+				late += bar.Count
+			}
+		}
+		return late, time.Duration(h.Max())
+	}
+	if late, worst := count(probe.Open); late < 200 || worst < stall*9/10 {
+		t.Errorf("open loop: %d messages later than 100 ms, worst %s", late, worst)
+	}
+	if late, worst := count(probe.PingPong); late > 20 || worst < stall*9/10 {
+		t.Errorf("closed loop: %d messages later than 100 ms, worst %s", late, worst)
+	}
+}
+
+// Duplicates, strangers and losses: no reply counts twice, and what is missing is counted.
+func TestUnreliableResponder(t *testing.T) {
+	n := 0
+	addr := responder(t, 0, func(b []byte) [][]byte {
+		n++
+		if n%10 == 0 {
+			return nil
+		}
+		return [][]byte{[]byte("who is there?"), b, b, bytes.Repeat([]byte{7}, 64)}
+	})
+	m, err := Run(t.Context(), settings(addr, probe.UDP, probe.Open))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, _ := latencies(t, m)
+	if uint64(got)+m.RTT.Lost != m.RTT.Sent || m.RTT.Lost < m.RTT.Sent/20 || len(m.Void) == 0 {
+		t.Errorf("%d replies, %d lost of %d sent, void: %q", got, m.RTT.Lost, m.RTT.Sent, m.Void)
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	addr := freePort(t, "127.0.0.1")
+	for _, protocol := range []string{probe.UDP, probe.TCP} {
+		if _, err := Run(t.Context(), settings(addr, protocol, probe.PingPong)); !errors.Is(err, unix.ECONNREFUSED) ||
+			!strings.Contains(err.Error(), addr.String()) {
+			t.Errorf("%s: %v", protocol, err)
+		}
+	}
+}
+
+// Signals, as Go's scheduler sends them, neither end a sleep early nor lose a message.
+func TestSignals(t *testing.T) {
+	addr := serve(t, "127.0.0.1", probe.Block)
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() {
+		for ctx.Err() == nil {
+			_ = syscall.Kill(syscall.Getpid(), syscall.SIGURG)
+			<-time.After(200 * time.Microsecond)
+		}
+	})
+	m, err := Run(t.Context(), settings(addr, probe.UDP, probe.Open))
+	cancel()
+	group.Wait()
+	if err != nil || m.RTT.Lost > 0 || m.RTT.Sent < 99 {
+		t.Errorf("%+v, %v", m.RTT, err)
+	}
+	from := probe.Now()
+	if err := probe.SleepUntil(from + int64(20*time.Millisecond)); err != nil || probe.Now() < from+int64(20*time.Millisecond) {
+		t.Errorf("slept %s of 20 ms, %v", time.Duration(probe.Now()-from), err)
+	}
+}
+
+// An exchange allocates nothing.
+func TestNoAllocation(t *testing.T) {
+	addr := serve(t, "127.0.0.1", probe.Block)
+	fd, err := connect(addr, probe.UDP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fd.close()
+	c := newClient(fd, settings(addr, probe.UDP, probe.PingPong))
+	seq := uint64(0)
+	if n := testing.AllocsPerRun(200, func() {
+		seq++
+		if err := c.post(seq); err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.answer(seq, probe.Now()+int64(time.Second))
+		if err != nil || got == 0 {
+			t.Fatal(got, err)
+		}
+		record(c.latency, got)
+	}); n > 0 {
+		t.Errorf("%v allocations per exchange", n)
+	}
+}

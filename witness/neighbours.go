@@ -1,0 +1,149 @@
+package witness
+
+import (
+	"fmt"
+	"io/fs"
+	"time"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/results"
+)
+
+// family follows a process with all that descend from it. Who once belonged to it still does when
+// its parent has died.
+type family struct {
+	root    fs.FS
+	sampled bool // there is no tracer: /proc tells where they run
+	head    task
+	alive   bool
+	debug   []string
+	members map[task]ticks // CPU time when it was last seen
+	total   ticks
+	spent   results.Nanoseconds
+	seen    cpuset.Set
+}
+
+// newFamily follows nobody where pid is 0.
+func newFamily(root fs.FS, pid int, sampled bool) *family {
+	f := &family{root: root, sampled: sampled, head: task{id: pid}, members: map[task]ticks{}}
+	if pid == 0 {
+		return f
+	}
+	if st, err := readTask(root, processDir(pid)); err == nil {
+		f.head = st.task
+	}
+	f.look()
+	f.spent, f.seen = 0, cpuset.Set{} // that was before the window
+	return f
+}
+
+// look finds the members and what they have spent. The time of a child that has ended moves to the
+// parent that waited for it, so that their sum grows by what they ran; it falls where one ends that
+// nobody of the family waits for.
+func (f *family) look() {
+	if f.head.id == 0 {
+		return
+	}
+	now := f.living()
+	head, ok := now[f.head.id]
+	f.alive = ok && head.task == f.head && !head.dead()
+	var total ticks
+	for _, st := range now {
+		total += st.cpuTime
+		if before, known := f.members[st.task]; f.sampled && (!known || st.cpuTime > before) {
+			f.where(st)
+		}
+		f.members[st.task] = st.cpuTime
+	}
+	f.spent += total.since(f.total)
+	f.total = total
+}
+
+// where notes on which CPUs the threads of a member are that has run: of several, those that run now.
+func (f *family) where(st taskStat) {
+	tids := ids(f.root, processDir(st.id)+"/task")
+	for _, tid := range tids {
+		t, err := readTask(f.root, threadDir(st.id, tid))
+		if err == nil && (t.state == 'R' || len(tids) == 1) {
+			f.seen = f.seen.Union(cpuset.Of(t.lastCPU))
+		}
+	}
+}
+
+// living returns the members that have a place in /proc, by process id.
+func (f *family) living() map[int]taskStat {
+	others, in := map[int]taskStat{}, map[int]taskStat{}
+	for _, pid := range ids(f.root, "proc") {
+		st, err := readTask(f.root, processDir(pid))
+		if err != nil {
+			continue // it has ended
+		}
+		if _, known := f.members[st.task]; known || st.task == f.head {
+			in[pid] = st
+		} else {
+			others[pid] = st
+		}
+	}
+	for grown := true; grown; {
+		grown = false
+		for pid, st := range others {
+			if _, ok := in[st.parent]; ok {
+				in[pid], grown = st, true
+				delete(others, pid)
+			}
+		}
+	}
+	return in
+}
+
+// attribute gives the stays to the family, also of members that came and went between two looks, and
+// says which were where they were not planned. Both ways to know the CPU time may miss some of
+// it, so the larger one holds.
+func (f *family) attribute(stays []stay, planned cpuset.Set) (warnings []string) {
+	members := f.lineage(stays)
+	var ran results.Nanoseconds
+	runs, strayed := map[int]uint64{}, map[int]results.Nanoseconds{}
+	for _, st := range stays {
+		if !members[st.process] {
+			continue
+		}
+		f.seen = f.seen.Union(cpuset.Of(st.cpu))
+		f.debug = append(f.debug, fmt.Sprintf("%+v", st))
+		ran += st.ran
+		runs[st.cpu] += st.runs
+		strayed[st.cpu] += st.ran
+	}
+	f.spent = max(f.spent, ran)
+	for cpu := range f.seen.Difference(planned).All() {
+		warnings = append(warnings, fmt.Sprintf("neighbours: %d times, %s on CPU %d, planned %s",
+			runs[cpu], time.Duration(strayed[cpu]), cpu, named(planned)))
+	}
+	return warnings
+}
+
+// lineage returns the processes of the family, with those that only the stays know.
+func (f *family) lineage(stays []stay) map[task]bool {
+	members := map[task]bool{}
+	born := map[int]ticks{} // of the youngest member with an id
+	admit := func(t task) {
+		members[t] = true
+		born[t.id] = max(born[t.id], t.start)
+	}
+	for t := range f.members {
+		admit(t)
+	}
+	for grown := true; grown; {
+		grown = false
+		for _, st := range stays {
+			if since, ok := born[st.parent]; ok && st.process.start >= since && !members[st.process] {
+				admit(st.process)
+				grown = true
+			}
+		}
+	}
+	return members
+}
+
+func (f *family) found() results.Neighbours {
+	return results.Neighbours{Alive: f.alive, CPUTime: f.spent, Seen: f.seen}
+}

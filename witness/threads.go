@@ -1,0 +1,165 @@
+package witness
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"time"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/results"
+)
+
+// subjects follows the threads of the measured processes.
+type subjects struct {
+	root      fs.FS
+	sampled   bool // there is no tracer: /proc tells where they run
+	processes []process
+	threads   map[task]*thread
+}
+
+// process is a subject that was found. Its start is 0 where it had ended before the first look.
+type process struct {
+	Subject
+	start ticks
+	past  bool // it was there when the window began
+}
+
+type thread struct {
+	results.Thread
+	base, last switches // at the begin of the window, at the last look
+}
+
+// add takes a process in. Threads of a process that is there when the window begins have a past,
+// which does not count.
+func (s *subjects) add(subject Subject, past bool) {
+	p := process{Subject: subject, past: past}
+	if st, err := readTask(s.root, processDir(subject.PID)); err == nil {
+		p.start = st.start
+	}
+	if !slices.Contains(s.processes, p) {
+		s.processes = append(s.processes, p)
+	}
+	s.lookAt(p, past)
+}
+
+// look sees where the threads are now.
+func (s *subjects) look() {
+	for _, p := range s.processes {
+		s.lookAt(p, false)
+	}
+}
+
+func (s *subjects) lookAt(p process, past bool) {
+	if st, err := readTask(s.root, processDir(p.PID)); err != nil || st.start != p.start {
+		return // it has ended; the id may be another's by now
+	}
+	for _, tid := range ids(s.root, processDir(p.PID)+"/task") {
+		dir := threadDir(p.PID, tid)
+		st, err := readTask(s.root, dir)
+		if err != nil {
+			continue // it has ended
+		}
+		t := s.thread(p, st.task, st.comm)
+		if !s.sampled {
+			continue
+		}
+		now, err := readAs(s.root, dir+"/status", parseSwitches)
+		if err != nil {
+			continue
+		}
+		if past {
+			t.base, t.last = now, now
+		}
+		if now != t.last || st.state == 'R' {
+			t.Seen = t.Seen.Union(cpuset.Of(st.lastCPU))
+		}
+		t.last = now
+		t.Voluntary, t.Involuntary = now.voluntary-t.base.voluntary, now.involuntary-t.base.involuntary
+	}
+}
+
+// thread returns what is known of a thread, which now has the name comm.
+func (s *subjects) thread(p process, id task, comm string) *thread {
+	t := s.threads[id]
+	if t == nil {
+		t = &thread{Thread: results.Thread{Role: p.Role, PID: p.PID, TID: id.id, Planned: p.Planned}}
+		s.threads[id] = t
+	}
+	t.Comm = comm
+	return t
+}
+
+// find returns the subject that a stay belongs to.
+func (s *subjects) find(st stay) (process, bool) {
+	at := slices.IndexFunc(s.processes, func(p process) bool {
+		return p.PID == st.process.id && (p.start == 0 || p.start == st.process.start)
+	})
+	if at < 0 {
+		return process{}, false
+	}
+	return s.processes[at], true
+}
+
+// attribute gives the stays to the threads, and says which were where they were not planned.
+func (s *subjects) attribute(stays []stay) (warnings []string) {
+	for _, st := range stays {
+		p, ok := s.find(st)
+		if !ok {
+			continue
+		}
+		t := s.thread(p, st.task, st.comm)
+		t.Seen = t.Seen.Union(cpuset.Of(st.cpu))
+		t.Ran += st.ran
+		t.Voluntary += st.voluntary
+		t.Involuntary += st.involuntary
+		if !p.Planned.Contains(st.cpu) {
+			warnings = append(warnings, fmt.Sprintf("%s thread %d (%s): %d times, %s on CPU %d, planned %s",
+				p.Role, st.id, st.comm, st.runs, time.Duration(st.ran), st.cpu, named(p.Planned)))
+		}
+	}
+	slices.Sort(warnings)
+	return warnings
+}
+
+// missing says of which subjects nothing was seen, and which ended although they were there from
+// the begin of the window.
+func (s *subjects) missing() (warnings []string) {
+	known := map[int]bool{}
+	for _, t := range s.threads {
+		known[t.PID] = true
+	}
+	for _, p := range s.processes {
+		st, err := readTask(s.root, processDir(p.PID))
+		gone := err != nil || st.start != p.start || st.dead()
+		switch {
+		case !known[p.PID]:
+			warnings = append(warnings, fmt.Sprintf("%s process %d had ended before it was seen", p.Role, p.PID))
+		case p.past && gone:
+			warnings = append(warnings, fmt.Sprintf("%s process %d ended within the window", p.Role, p.PID))
+		}
+	}
+	return warnings
+}
+
+// found returns the threads in the order of their ids.
+func (s *subjects) found() []results.Thread {
+	order := slices.SortedFunc(maps.Keys(s.threads), func(a, b task) int {
+		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.start, b.start))
+	})
+	var all []results.Thread
+	for _, id := range order {
+		all = append(all, s.threads[id].Thread)
+	}
+	return all
+}
+
+// named prints a set for a sentence.
+func named(s cpuset.Set) string {
+	if s.IsEmpty() {
+		return "none"
+	}
+	return s.String()
+}

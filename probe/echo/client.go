@@ -44,7 +44,10 @@ func Run(ctx context.Context, s probe.Settings) (results.Measurement, error) {
 		return m, err
 	}
 	defer done()
-	c := newClient(fd, s)
+	c, err := newClient(fd, s)
+	if err != nil {
+		return m, err
+	}
 	if s.Mode == probe.Open {
 		err = c.openLoop(ctx)
 	} else {
@@ -68,6 +71,7 @@ func Run(ctx context.Context, s probe.Settings) (results.Measurement, error) {
 type client struct {
 	socket
 	probe.Settings
+	clock        probe.Clock
 	latency, lag *hdrhistogram.Histogram
 	sent, lost   uint64 // within the window
 	out          []byte // the message
@@ -75,13 +79,17 @@ type client struct {
 	filled       int // bytes in in, of a stream
 }
 
-func newClient(fd socket, s probe.Settings) *client {
-	c := &client{socket: fd, Settings: s, latency: results.NewHistogram(), lag: results.NewHistogram(),
+func newClient(fd socket, s probe.Settings) (*client, error) {
+	clock, err := probe.NewClock()
+	if err != nil {
+		return nil, err
+	}
+	c := &client{clock: clock, socket: fd, Settings: s, latency: results.NewHistogram(), lag: results.NewHistogram(),
 		out: make([]byte, s.PayloadBytes), in: make([]byte, max(s.PayloadBytes, 2048))}
 	binary.LittleEndian.PutUint64(c.out, magic)
 	_ = c.latency.RecordValue(1) // touches the counters' pages; the highest first value ends its growth
 	c.latency.Reset()
-	return c
+	return c, nil
 }
 
 func (c *client) waitName() string {
@@ -94,11 +102,13 @@ func (c *client) waitName() string {
 // post sends the message of that number.
 func (c *client) post(seq uint64) error {
 	binary.LittleEndian.PutUint64(c.out[8:], seq)
-	err := c.send(c.out)
-	if c.Protocol == probe.UDP && errors.Is(err, unix.ENOBUFS) {
-		return nil // lost on the way out: the missing reply counts it
+	if c.Protocol == probe.TCP || seq%tickEvery == 0 {
+		return c.send(c.out)
 	}
-	return err
+	if errno := c.offer(c.out); errno != 0 && errno != unix.ENOBUFS && errno != unix.EAGAIN {
+		return errno
+	}
+	return nil // what got lost on the way out, the missing reply counts
 }
 
 // reply looks for a reply without waiting and returns its number. Anything else that arrives is
@@ -109,12 +119,12 @@ func (c *client) reply() (seq uint64, ok bool, err error) {
 	if c.Protocol == probe.TCP {
 		into = c.in[c.filled:size]
 	}
-	n, err := c.poll(into)
+	n, errno := c.poll(into)
 	switch {
-	case err != nil && idle(err):
+	case idle(errno):
 		return 0, false, nil
-	case err != nil:
-		return 0, false, err
+	case errno != 0:
+		return 0, false, errno
 	case n == 0 && c.Protocol == probe.TCP:
 		return 0, false, errors.New("the application closed the connection")
 	}
@@ -130,13 +140,17 @@ func (c *client) reply() (seq uint64, ok bool, err error) {
 	return binary.LittleEndian.Uint64(c.in[8:]), true, nil
 }
 
-// await polls, or sleeps, until a reply is there or the clock shows deadline.
-func (c *client) await(deadline int64) (seq uint64, ok bool, err error) {
-	for {
+// await polls, or sleeps, until a reply is there or the clock shows deadline. It looks at the clock
+// after every so many polls.
+func (c *client) await(deadline int64, every int) (seq uint64, ok bool, err error) {
+	for polls := 1; ; polls++ {
 		if seq, ok, err = c.reply(); ok || err != nil {
 			return seq, ok, err
 		}
-		left := deadline - probe.Now()
+		if polls%every != 0 && c.Wait != probe.Block {
+			continue
+		}
+		left := deadline - c.clock.Now()
 		if left <= 0 {
 			return 0, false, nil
 		}
@@ -149,10 +163,10 @@ func (c *client) await(deadline int64) (seq uint64, ok bool, err error) {
 }
 
 func (c *client) pingPong(ctx context.Context) error {
-	begin := probe.Now() + int64(c.Warmup)
+	begin := c.clock.Now() + int64(c.Warmup)
 	end := begin + int64(c.Window)
 	for seq := uint64(1); ; seq++ {
-		sent := probe.Now()
+		sent := c.clock.Now()
 		if sent >= end {
 			return nil
 		}
@@ -177,7 +191,7 @@ func (c *client) pingPong(ctx context.Context) error {
 			record(c.latency, got-sent)
 		}
 		if c.Gap > 0 {
-			if err := probe.SleepUntil(probe.Now() + int64(c.Gap)); err != nil {
+			if err := probe.SleepUntil(c.clock.Now() + int64(c.Gap)); err != nil {
 				return err
 			}
 		}
@@ -188,12 +202,12 @@ func (c *client) pingPong(ctx context.Context) error {
 // given up are passed over.
 func (c *client) answer(seq uint64, deadline int64) (int64, error) {
 	for {
-		got, ok, err := c.await(deadline)
+		got, ok, err := c.await(deadline, 64)
 		if err != nil || !ok {
 			return 0, err
 		}
 		if got == seq {
-			return probe.Now(), nil
+			return c.clock.Now(), nil
 		}
 	}
 }
@@ -207,7 +221,7 @@ func record(h *hdrhistogram.Histogram, v int64) {
 // it should have left.
 func (c *client) openLoop(ctx context.Context) error {
 	interval := 1e9 / c.RatePerSecond
-	first := probe.Now() + int64(time.Millisecond)
+	first := c.clock.Now() + int64(time.Millisecond)
 	begin := first + int64(c.Warmup)
 	total := uint64(float64(c.Warmup+c.Window) / interval)
 	due := func(seq uint64) int64 { return first + int64(float64(seq)*interval) }
@@ -220,7 +234,7 @@ func (c *client) openLoop(ctx context.Context) error {
 		seen[seq] = true
 		outstanding--
 		if due(seq) >= begin {
-			record(c.latency, probe.Now()-due(seq))
+			record(c.latency, c.clock.Now()-due(seq))
 		}
 	}
 	for seq := range total {
@@ -232,16 +246,16 @@ func (c *client) openLoop(ctx context.Context) error {
 		}
 		if due(seq) >= begin {
 			c.sent++
-			record(c.lag, probe.Now()-due(seq))
+			record(c.lag, c.clock.Now()-due(seq))
 		}
 		if err := c.post(seq); err != nil {
 			return err
 		}
 		outstanding++
 	}
-	deadline := max(due(total), probe.Now()) + int64(stragglers)
-	for outstanding > 0 && probe.Now() < deadline {
-		seq, ok, err := c.await(deadline)
+	deadline := max(due(total), c.clock.Now()) + int64(stragglers)
+	for outstanding > 0 && c.clock.Now() < deadline {
+		seq, ok, err := c.await(deadline, 1)
 		if err != nil {
 			return err
 		}
@@ -261,11 +275,11 @@ func (c *client) openLoop(ctx context.Context) error {
 // them, and sleeps otherwise.
 func (c *client) collect(next int64, outstanding *int, take func(uint64)) error {
 	for *outstanding > 0 {
-		now := probe.Now()
+		now := c.clock.Now()
 		if now >= next {
 			return nil
 		}
-		seq, ok, err := c.await(next)
+		seq, ok, err := c.await(next, 1)
 		if err != nil {
 			return err
 		}
@@ -273,7 +287,7 @@ func (c *client) collect(next int64, outstanding *int, take func(uint64)) error 
 			take(seq)
 		}
 	}
-	return probe.WaitUntil(next)
+	return c.clock.WaitUntil(next)
 }
 
 // objections are why the figures of this measurement are not to be used.

@@ -219,9 +219,13 @@ func TestSignals(t *testing.T) {
 	if err != nil || m.RTT.Lost > 0 || m.RTT.Sent < 99 {
 		t.Errorf("%+v, %v", m.RTT, err)
 	}
-	from := probe.Now()
-	if err := probe.SleepUntil(from + int64(20*time.Millisecond)); err != nil || probe.Now() < from+int64(20*time.Millisecond) {
-		t.Errorf("slept %s of 20 ms, %v", time.Duration(probe.Now()-from), err)
+	clock, err := probe.NewClock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := clock.Now()
+	if err := probe.SleepUntil(from + int64(20*time.Millisecond)); err != nil || clock.Now() < from+int64(20*time.Millisecond) {
+		t.Errorf("slept %s of 20 ms, %v", time.Duration(clock.Now()-from), err)
 	}
 }
 
@@ -233,14 +237,17 @@ func TestNoAllocation(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer fd.close()
-	c := newClient(fd, settings(addr, probe.UDP, probe.PingPong))
+	c, err := newClient(fd, settings(addr, probe.UDP, probe.PingPong))
+	if err != nil {
+		t.Fatal(err)
+	}
 	seq := uint64(0)
 	if n := testing.AllocsPerRun(200, func() {
 		seq++
 		if err := c.post(seq); err != nil {
 			t.Fatal(err)
 		}
-		got, err := c.answer(seq, probe.Now()+int64(time.Second))
+		got, err := c.answer(seq, c.clock.Now()+int64(time.Second))
 		if err != nil || got == 0 {
 			t.Fatal(got, err)
 		}

@@ -137,9 +137,9 @@ func (d *datagram) echo(fd socket, flags int) error {
 	case d.size == 0: // shut down
 		return io.EOF
 	}
-	_, _, errno = unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&d.buf[0])), n, //nolint:gosec // G103: the buffer of a system call
-		0, uintptr(unsafe.Pointer(&d.from)), uintptr(d.size)) //nolint:gosec // G103: the address of a system call
-	if errno != 0 && errno != unix.ECONNREFUSED && errno != unix.EINTR {
+	_, _, errno = call(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&d.buf[0])), n, //nolint:gosec // G103: the buffer of a system call
+		uintptr(flags), uintptr(unsafe.Pointer(&d.from)), uintptr(d.size)) //nolint:gosec // G103: the address of a system call
+	if errno != 0 && errno != unix.ECONNREFUSED && errno != unix.EINTR && errno != unix.EAGAIN {
 		return errno
 	}
 	return nil
@@ -167,17 +167,17 @@ func (s *server) spin(datagrams, listener socket) error {
 			return err
 		}
 		for i := 0; i < len(streams); i++ {
-			n, err := streams[i].poll(buf)
-			if err != nil && idle(err) {
+			n, errno := streams[i].poll(buf)
+			if idle(errno) {
 				continue
 			}
-			if err != nil || n == 0 || streams[i].send(buf[:n]) != nil {
+			if errno != 0 || n == 0 || streams[i].send(buf[:n]) != nil {
 				streams[i].close()
 				streams = append(streams[:i], streams[i+1:]...)
 				i--
 			}
 		}
-		if round%256 != 0 {
+		if round%tickEvery != 0 {
 			continue
 		}
 		if s.ctx.Err() != nil {

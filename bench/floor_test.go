@@ -1,0 +1,166 @@
+// Package bench compares Isolane's own measuring programs with the plainest possible ones.
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/echo"
+)
+
+const (
+	pairs  = 10
+	window = time.Second
+	server = "198.18.1.2"
+	client = "198.18.1.1"
+)
+
+// floor is what one run of either program found, in nanoseconds.
+type floor struct {
+	N    int64 `json:"n"`
+	P50  int64 `json:"p50"`
+	P999 int64 `json:"p999"`
+	Max  int64 `json:"max"`
+}
+
+// TestMain makes this binary the Go side: the same code as `isolane probe echo`.
+func TestMain(m *testing.M) {
+	addr := netip.MustParseAddrPort(server + ":7007")
+	var err error
+	switch os.Getenv("ISOLANE_BENCH") {
+	case "server":
+		err = echo.Serve(context.Background(), addr, probe.Spin, os.Stdout)
+	case "client":
+		err = goClient(addr)
+	default:
+		os.Exit(m.Run()) //nolint:forbidigo // TestMain is this package's main
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1) //nolint:forbidigo // TestMain is this package's main
+	}
+}
+
+func goClient(addr netip.AddrPort) error {
+	m, err := echo.Run(context.Background(), probe.Settings{Name: "floor", Address: addr, Protocol: probe.UDP,
+		Mode: probe.PingPong, PayloadBytes: 64, Wait: probe.Spin, Warmup: 100 * time.Millisecond, Window: window})
+	if err != nil {
+		return err
+	}
+	h, err := m.RTT.Latency.Decode()
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(floor{h.TotalCount(), h.ValueAtQuantile(50), h.ValueAtQuantile(99.9), h.Max()})
+}
+
+// BenchmarkFloor measures the round trip over one veth pair, both ends spinning on CPUs of their
+// own: Isolane's echo client and server against the same in C, in pairs of random order. It
+// reports the medians, and those of the ratios within the pairs.
+func BenchmarkFloor(b *testing.B) {
+	hosttest.Need(b, hosttest.Root, hosttest.CPUs(2), hosttest.Program("gcc"), hosttest.Program("ip"))
+	c := filepath.Join(b.TempDir(), "floor")
+	if out, err := exec.Command("gcc", "-O2", "-Wall", "-Werror", "-o", c, "testdata/floor.c").CombinedOutput(); err != nil {
+		b.Fatalf("%s%v", out, err)
+	}
+	h, err := host.Read(host.Live())
+	if err != nil {
+		b.Fatal(err)
+	}
+	cpus := []string{fmt.Sprint(h.Usable().First()), fmt.Sprint(h.Usable().Last())}
+	network(b)
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	inGo := func() floor {
+		return run(b, cpus, []string{"env", "ISOLANE_BENCH=server", self}, []string{"env", "ISOLANE_BENCH=client", self})
+	}
+	inC := func() floor {
+		return run(b, cpus, []string{c, "server", server, "7007", "64"},
+			[]string{c, "client", server, "7007", "64", fmt.Sprint(window.Seconds())})
+	}
+	for b.Loop() {
+		var p50, p999, goP50, cP50, goP999, cP999 []float64
+		for range pairs {
+			var g, p floor
+			if rand.N(2) == 0 {
+				g, p = inGo(), inC()
+			} else {
+				p, g = inC(), inGo()
+			}
+			b.Logf("Go P50 %d P99.9 %d max %d (%d)  C P50 %d P99.9 %d max %d (%d)", g.P50, g.P999, g.Max, g.N, p.P50, p.P999, p.Max, p.N)
+			p50, p999 = append(p50, float64(g.P50)/float64(p.P50)), append(p999, float64(g.P999)/float64(p.P999))
+			goP50, cP50 = append(goP50, float64(g.P50)), append(cP50, float64(p.P50))
+			goP999, cP999 = append(goP999, float64(g.P999)), append(cP999, float64(p.P999))
+		}
+		for name, values := range map[string][]float64{"P50-Go/C": p50, "P99.9-Go/C": p999, "P50-Go-ns": goP50, "P50-C-ns": cP50,
+			"P99.9-Go-ns": goP999, "P99.9-C-ns": cP999} {
+			slices.Sort(values)
+			b.ReportMetric((values[(pairs-1)/2]+values[pairs/2])/2, name)
+		}
+	}
+}
+
+// network makes the veth pair and takes it away.
+func network(b *testing.B) {
+	b.Helper()
+	ip := func(args string) {
+		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			b.Fatalf("ip %s: %s", args, out)
+		}
+	}
+	for _, ns := range []string{"isolane-bench-a", "isolane-bench-b"} {
+		ip("netns add " + ns)
+		b.Cleanup(func() { ip("netns del " + ns) })
+	}
+	ip("-n isolane-bench-a link add eth0 type veth peer name eth0 netns isolane-bench-b")
+	for ns, addr := range map[string]string{"a": client, "b": server} {
+		ip("-n isolane-bench-" + ns + " addr add " + addr + "/24 dev eth0")
+		ip("-n isolane-bench-" + ns + " link set eth0 up")
+	}
+}
+
+// run starts a server and a client, both with real-time priority, and returns what the client says.
+func run(b *testing.B, cpus, serve, measure []string) floor {
+	b.Helper()
+	start := func(netns, cpu string, argv []string) *exec.Cmd {
+		args := []string{"netns", "exec", netns, "taskset", "-c", cpu, "chrt", "-f", "50"}
+		return exec.CommandContext(b.Context(), "ip", append(args, argv...)...)
+	}
+	s := start("isolane-bench-b", cpus[1], serve)
+	if err := s.Start(); err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		if err := s.Process.Kill(); err != nil {
+			b.Error(err)
+		}
+		_ = s.Wait() // it was killed
+	}()
+	<-time.After(200 * time.Millisecond) // until it listens
+	c := start("isolane-bench-a", cpus[0], measure)
+	c.Stderr = os.Stderr
+	out, err := c.Output()
+	var f floor
+	if err == nil {
+		err = json.Unmarshal(out, &f)
+	}
+	if err != nil {
+		b.Fatalf("%q: %v", out, err)
+	}
+	return f
+}

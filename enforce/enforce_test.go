@@ -139,7 +139,7 @@ func TestLaneOnThisHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := errors.Join(j.Undo(context.Background()), j.Close()); err != nil {
+		if err = errors.Join(j.Undo(context.Background()), j.Close()); err != nil {
 			t.Error(err)
 		}
 		if d := cmp.Diff(before, knobValues(t)); d != "" {

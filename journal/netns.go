@@ -60,7 +60,7 @@ func (netNS) Write(_ context.Context, s Step, value string) error {
 
 // SysctlTarget names a setting of a network namespace for a step of kind sysctl: key is its path
 // under /proc/sys.
-func SysctlTarget(netns, key string) string { return netns + ":" + key }
+func SysctlTarget(namespace, key string) string { return namespace + ":" + key }
 
 // sysctl is a setting that each network namespace has of its own.
 type sysctl struct{}

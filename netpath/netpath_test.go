@@ -89,10 +89,10 @@ func TestPaths(t *testing.T) {
 			}
 			defer func() {
 				// As after a SIGKILL: the journal is read again from its file.
-				if err := j.Close(); err != nil {
+				if err = j.Close(); err != nil {
 					t.Error(err)
 				}
-				if _, err := journal.Recover(context.Background(), dir, ops()); err != nil {
+				if _, err = journal.Recover(context.Background(), dir, ops()); err != nil {
 					t.Error(err)
 				}
 				for _, e := range []netpath.End{pair.Client, pair.Application} {
@@ -126,11 +126,11 @@ func echo(t *testing.T, pair netpath.Pair, network string, addr netip.Addr) {
 			if err == nil {
 				go func() {
 					buf := make([]byte, 2048)
-					n, from, err := c.ReadFrom(buf)
-					if err == nil {
-						_, err = c.WriteTo(buf[:n], from)
+					n, from, rerr := c.ReadFrom(buf)
+					if rerr == nil {
+						_, rerr = c.WriteTo(buf[:n], from)
 					}
-					served <- errors.Join(err, c.Close())
+					served <- errors.Join(rerr, c.Close())
 				}()
 			}
 			return err
@@ -138,16 +138,16 @@ func echo(t *testing.T, pair netpath.Pair, network string, addr netip.Addr) {
 		l, err := lc.Listen(ctx, network, target)
 		if err == nil {
 			go func() {
-				c, err := l.Accept()
-				if err == nil {
+				c, aerr := l.Accept()
+				if aerr == nil {
 					buf := make([]byte, 2048)
 					var n int
-					if n, err = c.Read(buf); err == nil {
-						_, err = c.Write(buf[:n])
+					if n, aerr = c.Read(buf); aerr == nil {
+						_, aerr = c.Write(buf[:n])
 					}
-					err = errors.Join(err, c.Close())
+					aerr = errors.Join(aerr, c.Close())
 				}
-				served <- errors.Join(err, l.Close())
+				served <- errors.Join(aerr, l.Close())
 			}()
 		}
 		return err
@@ -158,7 +158,7 @@ func echo(t *testing.T, pair netpath.Pair, network string, addr netip.Addr) {
 		if err != nil {
 			return err
 		}
-		defer c.Close()
+		defer c.Close() //nolint:errcheck // the exchange is over
 		if err = c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 			return err
 		}

@@ -180,8 +180,7 @@ func take(cores []core, count int, smt string) (cpus, idle cpuset.Set, ok bool) 
 		}
 		return 0
 	})
-	if smt != lane.Isolate && smt != lane.Pack && count == 1 {
-		slices.Reverse(ordered) // a single thread completes a half-used core before it breaks a whole one
+	if smt != lane.Isolate && smt != lane.Pack && count == 1 { // a single thread completes a half-used core
 		slices.SortStableFunc(ordered, func(a, b core) int { return a.free.Len() - b.free.Len() })
 	}
 	for _, c := range ordered {
@@ -189,13 +188,13 @@ func take(cores []core, count int, smt string) (cpus, idle cpuset.Set, ok bool) 
 		if left == 0 {
 			break
 		}
-		switch {
-		case smt == lane.Isolate:
+		switch smt {
+		case lane.Isolate:
 			if c.whole {
 				first := cpuset.Of(c.free.First())
 				cpus, idle = cpus.Union(first), idle.Union(c.free.Difference(first))
 			}
-		case smt == lane.Pack:
+		case lane.Pack:
 			if c.whole && c.free.Len() <= left {
 				cpus = cpus.Union(c.free)
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -139,6 +140,9 @@ func (s Scenario) validate() error {
 		if err := check(); err != nil {
 			return err
 		}
+	}
+	if err := s.Spec.Lane.Validate(); err != nil {
+		return fmt.Errorf("spec.lane: %w", err)
 	}
 	for i, n := range s.Spec.Neighbours {
 		if err := n.Validate(); err != nil {
@@ -285,11 +289,14 @@ func (s Scenario) cells(names []string) ([]results.Cell, error) {
 	return cells, nil
 }
 
+// whole is a size as an int; one that does not fit is too large for every probe, which says so.
+func whole(b quantity.Bytes) int { return int(min(b, math.MaxInt32)) }
+
 // settings are those of the probe in a mode, without the address.
 func (p ProbeSpec) settings(m Mode) probe.Settings {
 	s := probe.Settings{
-		Name: p.Name, Protocol: p.Protocol, PayloadBytes: int(p.Payload), Mode: p.Mode, RatePerSecond: p.Rate,
-		Gap: p.Gap.Duration(), Wait: p.Wait, Direction: p.Direction, WriteBytes: int(p.Write),
+		Name: p.Name, Protocol: p.Protocol, PayloadBytes: whole(p.Payload), Mode: p.Mode, RatePerSecond: p.Rate,
+		Gap: p.Gap.Duration(), Wait: p.Wait, Direction: p.Direction, WriteBytes: whole(p.Write),
 		Warmup: m.Warmup.Duration(), Window: m.RTT.Duration(),
 	}
 	if p.Kind == "iperf3" {

@@ -283,6 +283,12 @@ func resume(o Options, h host.Host) (results.Session, error) {
 	if now.BootID != s.Environment.BootID {
 		s.Notes = append(s.Notes, "The machine was rebooted within the session.")
 	}
+	dropCutBlock(&s)
+	return s, nil
+}
+
+// dropCutBlock marks the runs of a block that has not all its cells.
+func dropCutBlock(s *results.Session) {
 	byBlock := map[int]int{}
 	for _, r := range s.Runs {
 		if r.Dropped != cut {
@@ -294,7 +300,6 @@ func resume(o Options, h host.Host) (results.Session, error) {
 			s.Runs[i].Dropped = cut
 		}
 	}
-	return s, nil
 }
 
 // cut is why runs of an interrupted block are not used.

@@ -23,7 +23,7 @@ type State string
 const (
 	Reached    State = "reached"
 	NotReached State = "not reached"
-	Open       State = "open" // the estimate reaches it, the worse end does not
+	Open       State = "open" // the estimate reaches it, the worse end does not; or one block alone
 	NoFigure   State = "no figure"
 )
 
@@ -86,7 +86,7 @@ func (t target) judge(c Cell, found Comparison) Aim {
 		passes, worse = func(v float64) bool { return v <= t.ratio }, hi
 	}
 	switch {
-	case passes(worse):
+	case found.N > 1 && passes(worse):
 		a.State = Reached
 	case passes(found.Estimate):
 		a.State = Open

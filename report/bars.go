@@ -57,7 +57,8 @@ func (s *Summary) barsChart(name, title, hint, paper string, value func(Figure) 
 
 // stacked is a cell's name in lines that fit below a bar.
 func stacked(c Cell) string {
-	return strings.Join([]string{c.Noise, c.Placement, strings.TrimPrefix(c.Label(), c.Noise+"-"+c.Placement+"-")}, "\n")
+	first := c.Noise + "-" + c.Placement + "-"
+	return c.Noise + "\n" + c.Placement + "\n" + strings.TrimPrefix(c.Label(), first)
 }
 
 // extent is the range of all that is to be drawn, with the line at 100%.
@@ -150,7 +151,7 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 	if b.log {
 		foot = y(1)
 	}
-	width := x(1) - x(0)
+	width := min(x(1)-x(0), 150)
 	for i, cell := range b.cells {
 		middle := x(float64(i))
 		if paper, ok := cell.paper(b.paper); ok {
@@ -159,7 +160,8 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 		}
 		b.drawCell(c, cell, middle-0.28*width, middle+0.28*width, foot, y)
 	}
-	c.StrokeLine2(draw.LineStyle{Color: ink(), Width: 1, Dashes: []vg.Length{4, 3}}, c.Min.X, y(1), c.Max.X, y(1))
+	line := draw.LineStyle{Color: ink(), Width: 1, Dashes: []vg.Length{4, 3}}
+	c.StrokeLine2(line, c.Min.X, y(1), c.Max.X, y(1))
 }
 
 // drawPaper writes the figure into the bar, upwards, where it cannot meet another label.
@@ -168,7 +170,10 @@ func (b bars) drawPaper(c draw.Canvas, figure string, x0, foot, x1, top vg.Lengt
 	s := style(8, ink(), text.XLeft, text.YCenter)
 	txt := "paper " + figure
 	s.Rotation = math.Pi / 2
-	at := vg.Point{X: (x0 + x1) / 2, Y: min(foot, top) + 4}
+	at := vg.Point{X: (x0 + x1) / 2, Y: foot + 4}
+	if b.log { // a bar may be flat or hang
+		at.Y = max(foot, top) + 4
+	}
 	w, h := s.Width(txt), s.Height(txt)
 	c.FillPolygon(color.White, corners(at.X-h/2, at.Y-2, at.X+h/2, at.Y+w+2))
 	c.FillText(s, vg.Point{X: at.X - s.FontExtents().Descent, Y: at.Y}, txt)
@@ -192,6 +197,9 @@ func (b bars) drawCell(c draw.Canvas, cell Cell, left, right, foot vg.Length, y 
 		top = max(top, drawBlocks(c, f.Ratio, left, right, y))
 	}
 	s := style(8.5, ink(), text.XCenter, text.YBottom)
+	if len(b.cells) > 8 {
+		s.Font.Size = 7
+	}
 	txt := percent(f.Ratio.Estimate) + "\n" + b.value(f)
 	if line := y(1); top < line && top+6+s.Height(txt) > line {
 		top = line // rather than across it

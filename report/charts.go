@@ -113,21 +113,22 @@ func (s *Summary) rttChart(name string, add adder) error {
 	}
 	title := fmt.Sprintf("RTT P50 in percent of %s: %s", s.Baseline, name)
 	f := s.barsChart(name, title, hint, paper, func(f Figure) string { return micros(f.RTT.Quantile(0.5)) })
-	return add(f, chart{File: s.file("rtt", name), Data: s.rttTable(name), Alt: s.alt(title, name), Minor: name != s.RTT})
+	return add(f, chart{File: s.file("rtt", name), Data: s.rttTable(name), Alt: s.alt(title, name),
+		Minor: name != s.RTT})
 }
 
 func (s *Summary) rttRanges(name string, add adder) error {
 	title := "RTT from the shortest to the longest: " + name
 	f := s.rangesChart(name, title, "All used runs of a cell merged. A maximum grows with the time measured; "+
 		"a percentile that the sample does not support is left out.")
-	return add(f, chart{File: s.file("range", name), Data: s.distributionTable(name), Alt: s.tailAlt(title, name),
-		Minor: name != s.RTT})
+	return add(f, chart{File: s.file("range", name), Data: s.distributionTable(name),
+		Alt: s.tailAlt(title, name), Minor: name != s.RTT})
 }
 
 func (s *Summary) rttPercentiles(name string, add adder) error {
 	title := "RTT by percentile: " + name
-	f := s.percentilesChart(name, title, "All used runs of a cell merged. Each line ends at the highest percentile that its "+
-		"sample supports. Lower is better; a flat line is a predictable one.")
+	f := s.percentilesChart(name, title, "All used runs of a cell merged. Each line ends at the highest "+
+		"percentile that its sample supports. Lower is better; a flat line is a predictable one.")
 	return add(f, chart{File: s.file("percentiles", name), Alt: s.tailAlt(title, name), Minor: name != s.RTT})
 }
 

@@ -74,30 +74,31 @@ func (s *Summary) percentilesChart(name, title, hint string) frame {
 	return f
 }
 
-// steps are the corners of the curve up to the supported percentile. Steps too small to see are
-// merged.
+// steps are the corners of the curve up to the supported percentile, and end at its value. Steps too
+// small to see are merged.
 func (c curve) steps() [][2]float64 {
 	const least = 0.002 // decades
 	var corners [][2]float64
 	x, y, seen := 0.0, math.NaN(), int64(0)
-	total := c.Histogram.TotalCount()
+	last := c.Quantile(c.Supported)
 	for _, bar := range c.Histogram.Distribution() {
 		if bar.Count == 0 {
 			continue
 		}
-		if v := float64(max(1, bar.To)) / 1e3; math.IsNaN(y) || math.Log10(v/y) > least {
-			corners = append(corners, [2]float64{x, v})
+		v := float64(max(1, bar.To)) / 1e3
+		ends := float64(bar.To) >= last
+		if math.IsNaN(y) || ends || math.Log10(v/y) > least {
 			if !math.IsNaN(y) {
-				corners = slices.Insert(corners, len(corners)-1, [2]float64{x, y})
+				corners = append(corners, [2]float64{x, y})
 			}
+			corners = append(corners, [2]float64{x, v})
 			y = v
 		}
-		seen += bar.Count
-		if q := float64(seen) / float64(total); q < c.Supported {
-			x = nines(q)
-			continue
+		if ends {
+			return append(corners, [2]float64{nines(c.Supported), v})
 		}
-		return append(corners, [2]float64{nines(c.Supported), y})
+		seen += bar.Count
+		x = nines(min(c.Supported, float64(seen)/float64(c.Histogram.TotalCount())))
 	}
 	return corners
 }
@@ -191,7 +192,7 @@ func (s *Summary) rangesChart(name, title, hint string) frame {
 	p.X.Tick.Marker = logTicks(p.X.Min, p.X.Max, tickText)
 	p.Y.Min, p.Y.Max = -0.5, float64(len(all))-0.5
 	p.Y.Tick.Length = 0
-	p.Y.LineStyle.Width = 0
+	p.Y.Width = 0
 	p.Y.Tick.Marker = plot.ConstantTicks{}
 	p.Add(ranges{all})
 	f.keys = rangeKeys()
@@ -200,13 +201,17 @@ func (s *Summary) rangesChart(name, title, hint string) frame {
 
 func rangeKeys() []key {
 	return []key{
-		{"min to max", func(c draw.Canvas) { c.StrokeLine2(thin(ink(), 1), c.Min.X, c.Center().Y, c.Max.X, c.Center().Y) }},
+		{"min to max", func(c draw.Canvas) {
+			c.StrokeLine2(thin(ink(), 1), c.Min.X, c.Center().Y, c.Max.X, c.Center().Y)
+		}},
 		{"P50 to P99", func(c draw.Canvas) {
 			box(c, c.Min.X, c.Center().Y-4, c.Max.X, c.Center().Y+4, placementColor("lane"), thin(ink(), 0.5))
 		}},
-		{"P50 (written below)", func(c draw.Canvas) { c.StrokeLine2(thin(ink(), 2), c.Center().X, c.Min.Y-1, c.Center().X, c.Max.Y+1) }},
+		{"P50 (written below)", func(c draw.Canvas) {
+			c.StrokeLine2(thin(ink(), 2), c.Center().X, c.Min.Y-1, c.Center().X, c.Max.Y+1)
+		}},
 		{"mean", func(c draw.Canvas) { diamond(c, c.Center().X, c.Center().Y) }},
-		{"P99.9 (written above)", func(c draw.Canvas) { tailMark(c, c.Center().X, c.Center().Y) }},
+		{"P99.9 (written above)", func(c draw.Canvas) { tailMark(c, c.Center().X, c.Center().Y-4) }},
 	}
 }
 
@@ -233,7 +238,8 @@ func (r ranges) Plot(c draw.Canvas, on *plot.Plot) {
 		name, small := style(8.5, ink(), text.XLeft, text.YCenter), style(7.5, faint(), text.XLeft, text.YCenter)
 		left, d := c.Min.X-132, name.FontExtents().Descent
 		c.FillText(name, vg.Point{X: left, Y: row + 4 + d}, cv.cell.Label())
-		c.FillText(small, vg.Point{X: left, Y: row - 5.5 + d}, fmt.Sprintf("%s samples in %s", count(cv.N()), seconds(cv.Window)))
+		c.FillText(small, vg.Point{X: left, Y: row - 5.5 + d},
+			fmt.Sprintf("%s samples in %s", count(cv.N()), seconds(cv.Window)))
 		drawRange(c, cv, x, row)
 	}
 }

@@ -122,7 +122,9 @@ func (p *Proof) addCPUs(cpus []results.CPU, application cpuset.Set) {
 // addIntruders sums by name, without the part of it that says which of several.
 func (p *Proof) addIntruders(all []results.Intruder) {
 	for _, i := range all {
-		k := slices.IndexFunc(p.Intruders, func(o Intruder) bool { return o.Comm == i.Comm && o.Kernel == i.Kernel })
+		k := slices.IndexFunc(p.Intruders, func(o Intruder) bool {
+			return o.Comm == i.Comm && o.Kernel == i.Kernel
+		})
 		if k < 0 {
 			k = len(p.Intruders)
 			p.Intruders = append(p.Intruders, Intruder{Comm: i.Comm, Kernel: i.Kernel, Remedy: i.Remedy})

@@ -87,7 +87,7 @@ func seconds(d time.Duration) string { return tickText(d.Seconds()) + " s" }
 func spread(c Comparison) string {
 	lo, hi, interval := c.Spread()
 	switch {
-	case !c.Known() || math.IsNaN(lo) || math.IsNaN(hi):
+	case !c.Known() || c.N == 1:
 		return none
 	case interval:
 		return fmt.Sprintf("[%s, %s]", digits(100*lo), digits(100*hi))
@@ -104,7 +104,10 @@ func spreadWords(c Comparison) string {
 	case interval:
 		return fmt.Sprintf("%s (%d blocks)", spread(c), c.N)
 	}
-	return fmt.Sprintf("(%s, range: %s)", plural(c.N, "block"), spread(c))
+	if c.N == 1 {
+		return "(1 block)"
+	}
+	return fmt.Sprintf("(%d blocks, range: %s)", c.N, spread(c))
 }
 
 func plural(n int, what string) string {

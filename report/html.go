@@ -31,13 +31,9 @@ type page struct {
 	Tables           []table // without a chart
 	Proof            []table
 	Blocks           []table
-	VoidRuns         []void
-	VoidFigures      []void
 	Notes            []tally // of runs
-	Environment      [][2]string
 	Command          string
 	Shared           bool
-	Method           method
 	Raw              json.RawMessage
 }
 
@@ -45,21 +41,6 @@ type page struct {
 type figure struct {
 	chart
 	Inline template.HTML
-}
-
-// void is an entry of the ledger.
-type void struct {
-	Block   string
-	Cell    string
-	What    string
-	Reasons []string
-}
-
-// method holds the constants that the method section names.
-type method struct {
-	Confidence, Alpha, ThroughputMargin, RTTMargin string
-	N50, N99, N999, N9999                          string
-	Primary                                        string
 }
 
 // HTML writes the page: one file that needs no network and no JavaScript, with the whole session in
@@ -77,7 +58,10 @@ func HTML(w io.Writer, s results.Session) error {
 }
 
 func (s *Summary) html(w io.Writer, all []chart) error {
-	t, err := template.New(Page).Parse(pageTemplate)
+	t, err := template.New(Page).Funcs(template.FuncMap{
+		"samplesFor": func(p float64) string { return count(stats.SamplesFor(p)) },
+		"gibibytes":  func(bytes uint64) string { return digits(float64(bytes)/(1<<30)) + " GiB" },
+	}).Parse(pageTemplate)
 	if err != nil {
 		return err
 	}
@@ -86,13 +70,9 @@ func (s *Summary) html(w io.Writer, all []chart) error {
 		return err
 	}
 	p := page{Summary: s, Lines: s.firstLines(), Sentences: s.sentences(), Caveats: s.caveats(), Heat: s.heat(),
-		Proof: s.proofTables(), VoidRuns: s.voidRuns(), VoidFigures: s.voidMeasurements(), Notes: s.runNotes(),
-		Environment: s.environment(), Command: s.command(), Shared: s.shared(), Raw: raw,
-		Method: method{percent(confidence), percent(alpha), percent(throughputMargin), percent(rttMargin),
-			count(stats.SamplesFor(0.5)), count(stats.SamplesFor(0.99)), count(stats.SamplesFor(0.999)),
-			count(stats.SamplesFor(0.9999)), s.RTT}}
+		Proof: s.proofTables(), Notes: s.runNotes(), Command: s.command(), Shared: s.shared(), Raw: raw}
 	for _, c := range all {
-		f := figure{c, template.HTML(c.SVG)} //nolint:gosec // G203: drawn here; its texts were escaped when they were drawn
+		f := figure{c, template.HTML(c.SVG)} //nolint:gosec // G203: drawn here, its texts are escaped
 		if c.Minor {
 			p.Further = append(p.Further, f)
 		} else {
@@ -138,73 +118,22 @@ func Write(dir string) error {
 	return results.WriteFile(filepath.Join(dir, Page), b.Bytes())
 }
 
-// Class is the style of an aim's card.
-func (a Aim) Class() string { return strings.ReplaceAll(string(a.State), " ", "-") }
-
 // sentences say what noise costs where, in words.
 func (s *Summary) sentences() []string {
 	var all []string
 	for _, c := range s.Costs {
-		if !c.Throughput.Known() {
-			continue
+		ours := strings.HasSuffix(aimBase, c.Name) || strings.HasSuffix(aimCell, c.Name)
+		if !c.Throughput.Known() || len(s.Costs) > 3 && !ours {
+			continue // of many, those of the aims; the table has the others
 		}
-		text := fmt.Sprintf("Under noise %s keeps %s %s of its own quiet throughput", c.Name, percent(c.Throughput.Estimate),
-			spreadWords(c.Throughput))
+		text := fmt.Sprintf("Under noise %s keeps %s %s of its own quiet throughput", c.Name,
+			percent(c.Throughput.Estimate), spreadWords(c.Throughput))
 		if c.Quiet > 0 && c.Noisy > 0 {
 			text += fmt.Sprintf("; its RTT P99.9 goes from %s to %s", micros(c.Quiet), micros(c.Noisy))
 		}
 		all = append(all, text+".")
 	}
 	return all
-}
-
-func (s *Summary) voidRuns() []void {
-	var all []void
-	for _, r := range s.Session.Runs {
-		if len(r.Void) > 0 {
-			all = append(all, void{blockName(r), r.Cell, r.Started.UTC().Format("15:04:05") + " UTC", r.Void})
-		}
-	}
-	return all
-}
-
-func (s *Summary) voidMeasurements() []void {
-	var all []void
-	for _, r := range s.Session.Runs {
-		for _, m := range r.Measured {
-			if r.Used() && len(m.Void) > 0 {
-				all = append(all, void{blockName(r), r.Cell, m.Name, m.Void})
-			}
-		}
-	}
-	return all
-}
-
-func blockName(r results.Run) string {
-	if r.Block == 0 {
-		return "warm-up"
-	}
-	return fmt.Sprint(r.Block)
-}
-
-func (s *Summary) environment() [][2]string {
-	e := s.Session.Environment
-	where := "no hypervisor seen"
-	if e.Hypervisor {
-		where = "a virtual machine"
-	}
-	return [][2]string{
-		{"host", e.Hostname + ", " + where},
-		{"processor", e.CPUModel + ", CPUs " + e.Online.String() + " online"},
-		{"memory", digits(float64(e.MemoryBytes)/(1<<30)) + " GiB"},
-		{"kernel", e.Kernel},
-		{"command line", e.Cmdline},
-		{"idle driver and governor", e.IdleDriver + ", " + e.IdleGov},
-		{"clock source", e.Clocksource},
-		{"boot id", e.BootID},
-		{"started, ended", s.Session.Started.UTC().Format("2006-01-02 15:04:05") + " to " +
-			s.Session.Ended.UTC().Format("2006-01-02 15:04:05") + " UTC"},
-	}
 }
 
 // command repeats the session.
@@ -214,5 +143,6 @@ func (s *Summary) command() string {
 	for _, c := range s.Cells {
 		cells = append(cells, c.Name)
 	}
-	return fmt.Sprintf("isolane prove %s --%s --seed %d --cells %s", sc.Name, sc.Mode, sc.Seed, strings.Join(cells, ","))
+	return fmt.Sprintf("isolane prove %s --%s --seed %d --cells %s", sc.Name, sc.Mode, sc.Seed,
+		strings.Join(cells, ","))
 }

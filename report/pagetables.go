@@ -37,14 +37,17 @@ func (s *Summary) heat() heatTable {
 			row.Note += fmt.Sprintf(", %d void", c.Void)
 		}
 		f, rtt := c.Figures[Throughput], c.Figures[s.RTT]
+		rates := none
+		if len(f.Blocks) > 0 {
+			rates = rate(f.Centre)
+		}
 		row.Cells = []heat{
-			newHeat(f.Ratio.Estimate, around(f), rate(f.Centre), false, f.Ratio.Known()),
+			newHeat(f.Ratio.Estimate, around(f), rates, false, f.Ratio.Known()),
 			newHeat(rtt.Ratio.Estimate, around(rtt), micros(rtt.RTT.Quantile(0.5)), true, rtt.Ratio.Known()),
 		}
 		for _, value := range []func(*Distribution) float64{
 			func(d *Distribution) float64 { return d.Quantile(0.99) },
 			func(d *Distribution) float64 { return d.Quantile(0.999) },
-			(*Distribution).Max,
 		} {
 			own, ratio := value(rtt.RTT), math.NaN()
 			if base != nil {
@@ -52,6 +55,11 @@ func (s *Summary) heat() heatTable {
 			}
 			row.Cells = append(row.Cells, newHeat(ratio, "", micros(own), true, !math.IsNaN(ratio)))
 		}
+		longest := heat{Main: none} // not compared: a maximum is of a sample and a time
+		if d := rtt.RTT; d.N() > 0 {
+			longest = heat{Main: micros(d.Max()), Sub: fmt.Sprintf("of %s in %s", count(d.N()), seconds(d.Window))}
+		}
+		row.Cells = append(row.Cells, longest)
 		for i := range row.Cells {
 			if c.Baseline {
 				row.Cells[i].Class = ""
@@ -109,13 +117,14 @@ func newHeat(ratio float64, more, absolute string, lower, known bool) heat {
 // proofTables show where the measured threads ran, and what else their CPUs did.
 func (s *Summary) proofTables() []table {
 	where := table{Title: "Where the threads ran, of all used runs",
-		Head: []string{"cell", "runs", "witness", "threads", "application planned", "seen", "strayed", "client planned", "seen",
-			"strayed", "neighbours planned", "seen", "cpusets in force"}}
+		Head: []string{"cell", "runs", "witness", "threads", "application planned", "seen", "strayed",
+			"client planned", "seen", "strayed", "neighbours planned", "seen", "cpusets in force"}}
 	what := table{Title: "What happened on the application's CPUs, per second",
-		Head: []string{"cell", "voluntary switches", "involuntary", "switches of all tasks", "interrupts", "NET_RX softirqs", "steal"}}
+		Head: []string{"cell", "voluntary switches", "involuntary", "switches of all tasks", "interrupts",
+			"NET_RX softirqs", "steal"}}
 	who := table{Title: "Intruders on the lanes' CPUs: the five costliest of each cell, of all used runs",
 		Head:  []string{"cell", "task", "kind", "ms", "longest, µs", "stays", "remedy"},
-		Notes: []string{"A kernel thread bound to a CPU cannot be moved; other programs in a lane make a run void."}}
+		Notes: []string{"A kernel thread bound to a CPU cannot be moved; a program in a lane makes a run void."}}
 	for _, c := range s.Cells {
 		p := c.Proof
 		if p.Runs == 0 {
@@ -137,8 +146,8 @@ func (s *Summary) proofTables() []table {
 			if i.Kernel {
 				kind = "kernel thread"
 			}
-			who.Rows = append(who.Rows, []string{c.Label(), i.Comm, kind, digits(float64(i.Ran) / float64(time.Millisecond)),
-				micro(float64(i.Worst)), count(i.Runs), i.Remedy})
+			who.Rows = append(who.Rows, []string{c.Label(), i.Comm, kind,
+				digits(float64(i.Ran) / float64(time.Millisecond)), micro(float64(i.Worst)), count(i.Runs), i.Remedy})
 		}
 	}
 	if len(who.Rows) == 0 {

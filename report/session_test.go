@@ -1,7 +1,7 @@
 package report
 
 import (
-	"fmt"
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -41,8 +41,8 @@ func behaviours() map[string]behaviour {
 
 // sixCells are those of the paper and their quiet counterparts; allCells all combinations.
 func sixCells() []string {
-	return []string{"quiet-floating-bridge", "noisy-floating-bridge", "quiet-pinned-bridge", "noisy-pinned-bridge",
-		"quiet-lane-express", "noisy-lane-express"}
+	return []string{"quiet-floating-bridge", "noisy-floating-bridge", "quiet-pinned-bridge",
+		"noisy-pinned-bridge", "quiet-lane-express", "noisy-lane-express"}
 }
 
 func allCells() []string {
@@ -79,10 +79,11 @@ func cellNamed(name string) results.Cell {
 		}
 	}
 	const source = "Samajdar and Ranjan (white paper), Figures 3 to 6"
-	for cell, figures := range map[string][2]float64{"quiet-floating-bridge": {100, 100}, "noisy-floating-bridge": {60, 160},
-		"noisy-pinned-bridge": {68, 120}, "noisy-lane-express": {118, 98}} {
+	for cell, figures := range map[string][2]float64{"quiet-floating-bridge": {100, 100},
+		"noisy-floating-bridge": {60, 160}, "noisy-pinned-bridge": {68, 120}, "noisy-lane-express": {118, 98}} {
 		if cell == name {
-			c.Published = []results.Published{{Metric: "throughput", Percent: figures[0], Qualifier: "exact", Source: source},
+			c.Published = []results.Published{
+				{Metric: "throughput", Percent: figures[0], Qualifier: "exact", Source: source},
 				{Metric: "rtt", Percent: figures[1], Qualifier: "average", Source: source}}
 		}
 	}
@@ -96,11 +97,14 @@ func cellNamed(name string) results.Cell {
 func synthetic(tb testing.TB, mode string, blocks int, names []string) results.Session {
 	tb.Helper()
 	started := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	s := results.Session{APIVersion: results.APIVersion, Kind: results.Kind, Schema: results.Schema, Complete: true,
-		Scenario: results.Scenario{Name: "edge", Title: "What noisy neighbours do to an edge application, and what a lane gives back",
-			Mode: mode, Blocks: blocks, Seed: 7, Source: "kind: Scenario\n"},
-		Environment: results.Environment{Hostname: "bench", Kernel: "6.12.0 #1 SMP", CPUModel: "Some <CPU> & Co", Online: cpuset.MustParse("0-3"),
-			Clocksource: "tsc", MemoryBytes: 16 << 30, Versions: map[string]string{"isolane": "test", "iperf3": "3.12"}},
+	s := results.Session{
+		APIVersion: results.APIVersion, Kind: results.Kind, Schema: results.Schema, Complete: true,
+		Scenario: results.Scenario{Name: "edge",
+			Title: "What noisy neighbours do to an edge application, and what a lane gives back",
+			Mode:  mode, Blocks: blocks, Seed: 7, Source: "kind: Scenario\n"},
+		Environment: results.Environment{Hostname: "bench", Kernel: "6.12.0 #1 SMP", CPUModel: "Some <CPU> & Co",
+			Online: cpuset.MustParse("0-3"), Clocksource: "tsc", MemoryBytes: 16 << 30,
+			Versions: map[string]string{"isolane": "test", "iperf3": "3.12"}},
 		Started: started}
 	for _, n := range names {
 		s.Cells = append(s.Cells, cellNamed(n))
@@ -135,29 +139,34 @@ func syntheticRun(tb testing.TB, r *rand.Rand, c results.Cell, block int) result
 			Window: results.Nanoseconds(time.Second), Rate: &results.Throughput{Protocol: "tcp", BitsPerSecond: v}})
 	}
 	rates := run.Measured[2:]
-	slices.SortFunc(rates, func(a, b results.Measurement) int { return -slices.Compare([]byte(a.Name), []byte(b.Name)) })
+	slices.SortFunc(rates, func(a, b results.Measurement) int { return cmp.Compare(b.Name, a.Name) })
 	for i := range rates {
 		rates[i].Rate.BitsPerSecond = vary(rates[i].Rate.BitsPerSecond * 1e9)
 	}
 	w := &run.Witness
 	w.Window, w.Source = results.Nanoseconds(5*time.Second), "bpf"
 	w.Threads = []results.Thread{
-		{Role: "application", Comm: "echo", Planned: c.Application, Seen: c.Application, Voluntary: 5000, Involuntary: 40},
+		{Role: "application", Comm: "echo", Planned: c.Application, Seen: c.Application, Voluntary: 5000,
+			Involuntary: 40},
 		{Role: "client", Comm: "probe", Planned: c.Client, Seen: c.Client}}
-	w.Cpusets = []results.Cpuset{{Path: "/sys/fs/cgroup/edge-app", Planned: c.Application, InForce: c.Application}}
-	w.CPUs = []results.CPU{{ID: 1, Interrupts: 1000, Softirqs: map[string]uint64{"NET_RX": 2500}, ContextSwitches: 9000,
-		Steal: results.Nanoseconds(5 * time.Millisecond)}}
+	w.Cpusets = []results.Cpuset{{Path: "/groups/edge-app", Planned: c.Application, InForce: c.Application}}
+	w.CPUs = []results.CPU{{ID: 1, Interrupts: 1000, Softirqs: map[string]uint64{"NET_RX": 2500},
+		ContextSwitches: 9000, Steal: results.Nanoseconds(5 * time.Millisecond)}}
 	if c.Placement == "lane" {
-		w.Intruders = []results.Intruder{{CPU: 1, Comm: "kworker/1:0", Kernel: true, Runs: 3, Ran: 40_000, Worst: 21_000, Remedy: "bound to its CPU"}}
+		w.Intruders = []results.Intruder{{CPU: 1, Comm: "kworker/1:0", Kernel: true, Runs: 3, Ran: 40_000,
+			Worst: 21_000, Remedy: "bound to its CPU"}}
 	}
 	if c.Noise == "noisy" {
-		w.Neighbours = results.Neighbours{Alive: true, CPUTime: results.Nanoseconds(vary(b.cpus) * 5e9), Seen: c.Neighbours,
+		w.Neighbours = results.Neighbours{Alive: true, Seen: c.Neighbours,
+			CPUTime:    results.Nanoseconds(vary(b.cpus) * 5e9),
 			BogoPerSec: map[string]float64{"cpu": vary(b.bogo), "malloc": vary(10 * b.bogo)}}
 	}
 	return run
 }
 
-func syntheticRTT(tb testing.TB, r *rand.Rand, name string, p50, tail float64, samples int) results.Measurement {
+func syntheticRTT(
+	tb testing.TB, r *rand.Rand, name string, p50, tail float64, samples int,
+) results.Measurement {
 	tb.Helper()
 	h, lag := results.NewHistogram(), results.NewHistogram()
 	for range samples {
@@ -194,7 +203,8 @@ func quickSession(tb testing.TB) results.Session {
 	s := synthetic(tb, "quick", 4, sixCells())
 	s.Notes = []string{"This is a <made-up> session."}
 	runOf(tb, s, "noisy-pinned-bridge", 2).Void = []string{"application thread 7 (echo) ran on CPU 2, planned 1"}
-	runOf(tb, s, "noisy-lane-express", 3).Measured[1].Void = []string{"the client could not keep up: send lag P99.9 40µs, latency P99 13µs"}
+	runOf(tb, s, "noisy-lane-express", 3).Measured[1].Void = []string{
+		"the client could not keep up: send lag P99.9 40µs, latency P99 13µs"}
 	runOf(tb, s, "quiet-lane-express", 1).Notes = []string{"refused: file /proc/irq/36/smp_affinity_list"}
 	return s
 }
@@ -206,6 +216,6 @@ func runOf(tb testing.TB, s results.Session, cell string, block int) *results.Ru
 			return &s.Runs[i]
 		}
 	}
-	tb.Fatal(fmt.Sprintf("no run of %s in block %d", cell, block))
+	tb.Fatalf("no run of %s in block %d", cell, block)
 	return nil
 }

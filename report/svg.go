@@ -163,26 +163,20 @@ func wrapped(s string, st draw.TextStyle, width vg.Length) []string {
 // finish makes what vgsvg writes fit for a page: a font that every browser has beside the one with
 // the same metrics, and a name for those who do not see the chart.
 func finish(raw, alt string) ([]byte, error) {
-	_, body, ok := strings.Cut(raw, "\txmlns=")
-	if _, body, ok = cutAfter(body, ok, `xmlns:xlink="http://www.w3.org/1999/xlink">`); !ok {
+	_, rest, _ := strings.Cut(raw, "<svg ")
+	size, rest, _ := strings.Cut(rest, "\n\txmlns=")
+	_, body, ok := strings.Cut(rest, `xmlns:xlink="http://www.w3.org/1999/xlink">`)
+	if !ok {
 		return nil, fmt.Errorf("chart: the SVG writer's output has changed: %.80q", raw)
 	}
-	head, _, _ := strings.Cut(raw, "\n\txmlns=")
-	_, head, _ = strings.Cut(head, "<svg ")
 	body = strings.NewReplacer(
 		"font-family:Liberation Sans;font-variant:normal;font-weight:normal;font-style:normal;", "",
 		"font-family:Liberation Sans;font-variant:normal;font-weight:bold;font-style:normal;", "font-weight:bold;",
 		"\n\tstyle=", " style=",
 	).Replace(body)
-	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" %s role="img" aria-label="%s" `+
-		`font-family="'Liberation Sans', Arimo, Arial, Helvetica, sans-serif">%s`, head, html.EscapeString(alt), body), nil
-}
-
-func cutAfter(s string, ok bool, sep string) (before, after string, found bool) {
-	if !ok {
-		return "", "", false
-	}
-	return strings.Cut(s, sep)
+	const fonts = "'Liberation Sans', Arimo, Arial, Helvetica, sans-serif"
+	head := `<svg xmlns="http://www.w3.org/2000/svg" ` + size + ` role="img" aria-label="` + html.EscapeString(alt) + `"`
+	return []byte(head + ` font-family="` + fonts + `">` + body), nil
 }
 
 func corners(x0, y0, x1, y1 vg.Length) []vg.Point {

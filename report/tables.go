@@ -20,7 +20,8 @@ type table struct {
 
 // Words says whether a column holds words, which stand left and may be wrapped, or figures.
 func (t table) Words(column int) bool {
-	return column == 0 || slices.Contains([]string{"verdict", "witness", "task", "kind", "remedy", "cpusets in force"}, t.Head[column])
+	words := []string{"verdict", "P50 verdict", "witness", "task", "kind", "remedy", "cpusets in force"}
+	return column == 0 || slices.Contains(words, t.Head[column])
 }
 
 // Short says whether a row has a remark instead of figures.
@@ -29,7 +30,9 @@ func (t table) Short(row []string) bool { return len(row) < len(t.Head) }
 // drop removes the columns in which no row says anything.
 func (t table) drop() table {
 	for k := len(t.Head) - 1; k > 0; k-- {
-		if slices.ContainsFunc(t.Rows, func(row []string) bool { return k < len(row) && row[k] != "" && row[k] != none }) {
+		if slices.ContainsFunc(t.Rows, func(row []string) bool {
+			return k < len(row) && row[k] != "" && row[k] != none
+		}) {
 			continue
 		}
 		t.Head = slices.Delete(t.Head, k, k+1)
@@ -127,8 +130,9 @@ func (s *Summary) throughputTable() table {
 
 func (s *Summary) rttTable(name string) table {
 	head, note := s.spreadHead()
-	t := table{Title: fmt.Sprintf("Round trip (%s), P50 in %% of %s, block by block; the rest in µs", name, s.Baseline),
-		Head: []string{"cell", "%", head, "P50", "P99", "P99.9", "max", "mean %", "paper", "verdict"}}
+	t := table{
+		Title: fmt.Sprintf("Round trip (%s), P50 in %% of %s, block by block; the rest in µs", name, s.Baseline),
+		Head:  []string{"cell", "%", head, "P50", "P99", "P99.9", "max", "mean %", "paper", "P50 verdict"}}
 	for _, c := range s.Cells {
 		f, ok := c.Figures[name]
 		if !ok || len(f.Blocks) == 0 {
@@ -140,8 +144,9 @@ func (s *Summary) rttTable(name string) table {
 		if !c.Baseline {
 			mean = percent(f.Means.Estimate)
 		}
-		t.Rows = append(t.Rows, []string{c.Label(), estimate, around, micro(f.RTT.Quantile(0.5)), micro(f.RTT.Quantile(0.99)),
-			micro(f.RTT.Quantile(0.999)), micro(f.RTT.Max()), mean, c.published("rtt"), string(f.Verdict)})
+		t.Rows = append(t.Rows, []string{c.Label(), estimate, around, micro(f.RTT.Quantile(0.5)),
+			micro(f.RTT.Quantile(0.99)), micro(f.RTT.Quantile(0.999)), micro(f.RTT.Max()), mean, c.published("rtt"),
+			string(f.Verdict)})
 	}
 	t.Notes = append(t.Notes, note, s.sampleNote(name))
 	if s.averages() {
@@ -202,21 +207,22 @@ func (s *Summary) costTable() table {
 
 // workTable shows the price of isolation.
 func (s *Summary) workTable() table {
-	t := table{Title: "Price of isolation: what the neighbours got, CPUs' worth of time and bogo operations per second",
-		Head: []string{"cell"}}
-	base := ""
+	t := table{Head: []string{"cell"},
+		Title: "Price of isolation: what the neighbours got, CPUs' worth of time and bogo operations per second"}
+	var bases []string
 	for _, c := range s.Cells {
 		for _, w := range c.Work {
 			if !slices.Contains(t.Head, w.Name) {
 				t.Head = append(t.Head, w.Name)
 			}
 		}
-		if c.WorkBase != "" {
-			base = c.WorkBase
+		if c.WorkBase != "" && !slices.Contains(bases, c.WorkBase) {
+			bases = append(bases, c.WorkBase)
 		}
 	}
-	if base != "" {
-		t.Notes = []string{"In brackets: of what they get in the noisy floating cell (" + base + "), block by block."}
+	if len(bases) > 0 {
+		t.Notes = []string{fmt.Sprintf("In brackets: of what they got floating (%s), block by block.",
+			strings.Join(bases, ", "))}
 	}
 	for _, c := range s.Cells {
 		if len(c.Work) == 0 {
@@ -245,7 +251,8 @@ func (s *Summary) distributionTable(name string) table {
 	for _, p := range quantiles {
 		t.Head = append(t.Head, pname(p))
 	}
-	t.Head = append(t.Head, "max", "mean", "P99.9 of single runs", "samples", "seconds", "lost", "send lag P99.9")
+	t.Head = append(t.Head, "max", "mean", "P99.9 of single runs", "samples", "seconds", "lost",
+		"send lag P99.9")
 	for _, c := range s.Cells {
 		f := c.Figures[name]
 		d := f.RTT
@@ -261,8 +268,8 @@ func (s *Summary) distributionTable(name string) table {
 		if d.Open {
 			lag = micro((&Distribution{Histogram: d.Lag}).Quantile(0.999))
 		}
-		t.Rows = append(t.Rows, append(row, micro(d.Max()), micro(d.Histogram.Mean()), tailRange(f.Blocks), count(d.N()),
-			tickText(d.Window.Seconds()), fmt.Sprintf("%s of %s", count(d.Lost), count(d.Sent)), lag))
+		t.Rows = append(t.Rows, append(row, micro(d.Max()), micro(d.Histogram.Mean()), tailRange(f.Blocks),
+			count(d.N()), tickText(d.Window.Seconds()), fmt.Sprintf("%s of %s", count(d.Lost), count(d.Sent)), lag))
 	}
 	return t.drop()
 }

@@ -70,7 +70,8 @@ func (s *Summary) firstLines() []string {
 		}
 		dropped = strings.Join(parts, ", ")
 	}
-	lines = append(lines, mode, fmt.Sprintf("%d of %s void, %d used, %s", s.Void, plural(len(s.Session.Runs), "run"), s.Used, dropped))
+	lines = append(lines, mode, fmt.Sprintf("%d of %s void, %d used, %s", s.Void,
+		plural(len(s.Session.Runs), "run"), s.Used, dropped))
 	void := fmt.Sprintf("%d of %s in used runs void", s.VoidFigures, plural(s.Figures, "measurement"))
 	for _, t := range s.voidFigures() {
 		void += fmt.Sprintf("; %d× %s", t.Count, t.Text)
@@ -85,7 +86,7 @@ func (a Aim) sentence() string {
 		text += "; paper: " + a.Paper
 	}
 	if a.State == Open {
-		text += ". The estimate reaches the aim, the worse end of the spread does not"
+		text += ". The estimate reaches the aim, the blocks do not show it"
 	}
 	return text
 }
@@ -102,11 +103,12 @@ func (s *Summary) caveats() []string {
 		all = append(all, "* another path than the one asked was in force: see the notes.")
 	}
 	if s.shared() {
-		all = append(all, "In some cells the neighbours share the client's CPUs, so their loss beside a lane is that of a machine "+
-			"without a CPU to spare.")
+		all = append(all, "In some cells the neighbours share the client's CPUs, so their loss beside a lane is "+
+			"that of a machine without a CPU to spare.")
 	}
 	if strings.HasSuffix(s.RTT, "pingpong") {
-		all = append(all, s.RTT+" is a closed loop: service time, one message in flight. It cannot show queueing; the open loop can.")
+		all = append(all, s.RTT+" is a closed loop: service time, one message in flight. It cannot show queueing; "+
+			"the open loop can.")
 	}
 	all = append(all, "A maximum has no interval and grows with the time measured.")
 	for _, source := range s.sources() {
@@ -143,8 +145,8 @@ func (s *Summary) tailCaveats() []string {
 		}
 		own, quiet := f.RTT.Quantile(p), base.Figures[s.RTT].RTT.Quantile(p)
 		if f.Ratio.Known() && f.Ratio.Estimate < 1 && own > 2*quiet {
-			all = append(all, fmt.Sprintf("%s: P50 is below that of %s, but %s is %s× as long (%s against %s µs): judge it by its tail.",
-				c.Name, s.Baseline, pname(p), digits(own/quiet), micro(own), micro(quiet)))
+			all = append(all, fmt.Sprintf("%s: P50 is below that of %s, but %s is %s× as long (%s against %s µs): "+
+				"judge it by its tail.", c.Name, s.Baseline, pname(p), digits(own/quiet), micro(own), micro(quiet)))
 		}
 	}
 	return all

@@ -26,7 +26,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(dir)                     //nolint:errcheck // a temporary directory
 	if err = os.Chmod(dir, 0o755); err != nil { // a script runs it as another user
 		fmt.Fprintln(os.Stderr, err)
 		return 1

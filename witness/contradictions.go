@@ -48,7 +48,8 @@ func Contradictions(w results.Witness, e Expect) []string {
 	}
 	for _, c := range w.Cpusets {
 		if c.InForce != c.Planned {
-			why = append(why, fmt.Sprintf("cpuset %s is %s in force, planned %s", c.Path, named(c.InForce), named(c.Planned)))
+			why = append(why, fmt.Sprintf("cpuset %s is %s in force, planned %s",
+				c.Path, named(c.InForce), named(c.Planned)))
 		}
 	}
 	return slices.Concat(why, noise(w.Neighbours, e), steal(w.CPUs, e), intrusions(w.Intruders, e))
@@ -69,7 +70,8 @@ func noise(n results.Neighbours, e Expect) []string {
 	case n.CPUTime == 0 || idle(n.BogoPerSec):
 		why = append(why, "the neighbours delivered no work")
 	case percent < least:
-		why = append(why, fmt.Sprintf("the neighbours had %.2f%% of one CPU, expected at least %g%%", percent, least))
+		why = append(why, fmt.Sprintf("the neighbours had %.2f%% of one CPU, expected at least %g%%",
+			percent, least))
 	}
 	if wrong := n.Seen.Difference(e.Neighbours); !wrong.IsEmpty() {
 		why = append(why, fmt.Sprintf("the neighbours ran on CPU %s, planned %s", wrong, named(e.Neighbours)))
@@ -93,7 +95,8 @@ func steal(cpus []results.CPU, e Expect) []string {
 	var why []string
 	for _, c := range cpus {
 		if e.Measured.Contains(c.ID) && e.percent(c.Steal-tick) > e.StealPercent {
-			why = append(why, fmt.Sprintf("steal %.1f%% on CPU %d, budget %g%%", e.percent(c.Steal), c.ID, e.StealPercent))
+			why = append(why, fmt.Sprintf("steal %.1f%% on CPU %d, budget %g%%",
+				e.percent(c.Steal), c.ID, e.StealPercent))
 		}
 	}
 	return why

@@ -16,7 +16,6 @@ type family struct {
 	sampled bool // there is no tracer: /proc tells where they run
 	head    task
 	alive   bool
-	debug   []string
 	members map[task]ticks // CPU time when it was last seen
 	total   ticks
 	spent   results.Nanoseconds
@@ -108,7 +107,6 @@ func (f *family) attribute(stays []stay, planned cpuset.Set) (warnings []string)
 			continue
 		}
 		f.seen = f.seen.Union(cpuset.Of(st.cpu))
-		f.debug = append(f.debug, fmt.Sprintf("%+v", st))
 		ran += st.ran
 		runs[st.cpu] += st.runs
 		strayed[st.cpu] += st.ran

@@ -217,7 +217,8 @@ func (s *Session) gaps(c counted) (warnings []string) {
 		warnings = append(warnings, fmt.Sprintf("%d runs of tasks found no room and are missing", c.dropped))
 	}
 	if online, err := onlineCPUs(s.root); err != nil || online != s.online {
-		warnings = append(warnings, fmt.Sprintf("the CPUs online changed from %s to %s within the window", s.online, named(online)))
+		warnings = append(warnings, fmt.Sprintf("the CPUs online changed from %s to %s within the window",
+			s.online, named(online)))
 	}
 	if s.census != nil {
 		warnings = append(warnings, "intruders are those that ran and were last on a lane's CPU; "+

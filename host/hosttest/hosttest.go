@@ -19,11 +19,11 @@ import (
 type Feature func() string
 
 // Need skips the test with the reason where this machine lacks a feature.
-func Need(t testing.TB, features ...Feature) {
-	t.Helper()
-	for _, missing := range features {
+func Need(tb testing.TB, needed ...Feature) {
+	tb.Helper()
+	for _, missing := range needed {
 		if why := missing(); why != "" {
-			t.Skip("skipped: " + why)
+			tb.Skip("skipped: " + why)
 		}
 	}
 }
@@ -182,11 +182,11 @@ func (m Machine) FS() fstest.MapFS {
 }
 
 // Host reads the machine.
-func (m Machine) Host(t testing.TB) host.Host {
-	t.Helper()
+func (m Machine) Host(tb testing.TB) host.Host {
+	tb.Helper()
 	h, err := host.Read(m.FS())
 	if err != nil || len(h.Warnings) > 0 {
-		t.Fatalf("%+v: %v, warnings %v", m, err, h.Warnings)
+		tb.Fatalf("%+v: %v, warnings %v", m, err, h.Warnings)
 	}
 	return h
 }

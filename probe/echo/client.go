@@ -264,7 +264,7 @@ func (c *client) openLoop(ctx context.Context) error {
 		}
 	}
 	for seq, came := range seen {
-		if !came && due(uint64(seq)) >= begin { //nolint:gosec // G115: an index
+		if !came && due(uint64(seq)) >= begin {
 			c.lost++
 		}
 	}

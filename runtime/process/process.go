@@ -98,7 +98,7 @@ func startV1(cmd *exec.Cmd, cgroup string) (err error) {
 // joinV1 moves this thread alone.
 func joinV1(cgroup string) error {
 	tasks := filepath.Join(cgroup, "tasks")
-	if err := os.WriteFile(tasks, []byte(strconv.Itoa(unix.Gettid())+"\n"), 0); err != nil {
+	if err := os.WriteFile(tasks, []byte(strconv.Itoa(unix.Gettid())+"\n"), 0); err != nil { //nolint:gosec // G703: a cgroup that the caller made
 		return fmt.Errorf("%s: %w", tasks, err)
 	}
 	return nil

@@ -1,0 +1,135 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/hosttest"
+)
+
+// TestMain makes this binary stand in for `isolane launch -- COMMAND`, and for the command itself.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "launch" {
+		c := Confines{}
+		args := os.Args[2:]
+		for len(args) > 0 && args[0] != "--" {
+			switch args[0] {
+			case "--policy":
+				c.Policy = args[1]
+			case "--priority":
+				if _, err := fmt.Sscan(args[1], &c.Priority); err != nil {
+					panic(err)
+				}
+			}
+			args = args[2:]
+		}
+		fmt.Fprintln(os.Stderr, Become(c, args[1:]))
+		os.Exit(1) //nolint:forbidigo // TestMain is this package's main
+	}
+	os.Exit(m.Run()) //nolint:forbidigo // TestMain is this package's main
+}
+
+// A process is born in its cgroup, with its policy, and keeps its process id through the exec.
+func TestStart(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Cpuset)
+	h, err := host.Read(host.Live())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Kernel.Cgroup.CpusetV1 == nil {
+		t.Skip("skipped: needs a cgroup v1 cpuset")
+	}
+	dir := filepath.Join(*h.Kernel.Cgroup.CpusetV1, "isolane-process-test")
+	if err = os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err = unix.Rmdir(dir); err != nil {
+			t.Error(err)
+		}
+	}()
+	last := fmt.Sprint(h.Usable().Last())
+	for name, value := range map[string]string{"cpuset.cpus": last, "cpuset.mems": h.MemoryNodes().String()} {
+		if err = os.WriteFile(filepath.Join(dir, name), []byte(value), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, err := os.ReadFile("/proc/thread-self/cpuset")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := Command(t.Context(), self, Confines{Policy: "fifo", Priority: 7}, "sh", "-c",
+		"echo pid $$; grep Cpus_allowed_list /proc/self/status; cat /proc/self/cpuset; chrt -p $$")
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err = Start(cmd, dir); err != nil {
+		t.Fatal(err)
+	}
+	if err = cmd.Wait(); err != nil {
+		t.Fatalf("%v: %s", err, &out)
+	}
+	for _, want := range []string{fmt.Sprint("pid ", cmd.Process.Pid), "Cpus_allowed_list:\t" + last + "\n", "/isolane-process-test\n", "SCHED_FIFO", "priority: 7"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, &out)
+		}
+	}
+	if back, rerr := os.ReadFile("/proc/thread-self/cpuset"); rerr != nil || !bytes.Equal(back, home) {
+		t.Errorf("this thread is in %s, was in %s, %v", back, home, rerr)
+	}
+}
+
+// When the run ends, so do the children that a workload left behind.
+func TestCancelEndsTheGroup(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cmd := Command(ctx, self, Confines{}, "sh", "-c", "sleep 1000 & echo $!; wait")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = w
+	if err = Start(cmd, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err = w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var child int
+	if _, err = fmt.Fscan(r, &child); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err = cmd.Wait(); err == nil {
+		t.Error("the command ended by itself")
+	}
+	// The pipe closes when nobody holds its other end: the child has ended.
+	if n, rerr := r.Read(make([]byte, 1)); n != 0 || rerr == nil {
+		t.Errorf("read %d, %v", n, rerr)
+	}
+	if err = unix.Kill(child, 0); err == nil {
+		stat, rerr := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
+		if rerr == nil && !strings.Contains(string(stat), ") Z ") {
+			t.Errorf("child %d still runs", child)
+		}
+	} else if !errors.Is(err, unix.ESRCH) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,164 @@
+package witness
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// childMode makes the test binary a process to be witnessed: "burn" burns CPU time, "family" lets a
+// child of its own do it that ends at once.
+const childMode = "ISOLANE_WITNESS_CHILD"
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(childMode); mode != "" {
+		if err := child(mode); err != nil {
+			fmt.Fprintln(os.Stderr, err) // the parent sees that no answer comes
+		}
+		return
+	}
+	m.Run()
+}
+
+// comm is the name that the kernel gives the children: the program's, of at most 15 bytes.
+func comm() string {
+	name := filepath.Base(os.Args[0])
+	return name[:min(len(name), 15)]
+}
+
+// child burns as many milliseconds of CPU time as each line says, and answers each with what all of
+// this process has spent by then.
+func child(mode string) error {
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		ms, err := strconv.Atoi(lines.Text())
+		if err != nil {
+			return err
+		}
+		if mode == "family" {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = []string{childMode + "=burn"}
+			cmd.Stdin = strings.NewReader(lines.Text() + "\n")
+			err = cmd.Run()
+		} else {
+			err = burn(time.Duration(ms) * time.Millisecond)
+		}
+		if err != nil {
+			return err
+		}
+		if _, err = fmt.Fprintln(os.Stdout, int64(cpuTime(unix.CLOCK_PROCESS_CPUTIME_ID))); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+func cpuTime(clock int32) time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(clock, &now); err != nil {
+		return 0
+	}
+	return time.Duration(now.Nano())
+}
+
+func burn(d time.Duration) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for end := cpuTime(unix.CLOCK_THREAD_CPUTIME_ID) + d; cpuTime(unix.CLOCK_THREAD_CPUTIME_ID) < end; {
+	}
+	return nil
+}
+
+// burner is a child process that runs on one CPU.
+type burner struct {
+	tb  testing.TB
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// start starts a child whose threads are all born on the given CPU.
+func start(tb testing.TB, mode string, cpu int) *burner {
+	tb.Helper()
+	b := &burner{tb: tb, cmd: exec.Command(os.Args[0])}
+	b.cmd.Env = []string{childMode + "=" + mode, "GOMAXPROCS=1"}
+	b.cmd.Stderr = os.Stderr
+	b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	in, err := b.cmd.StdinPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out, err := b.cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b.in, b.out = in, bufio.NewReader(out)
+	runtime.LockOSThread() // also for Pdeathsig
+	var before, only unix.CPUSet
+	only.Set(cpu)
+	if err = errors.Join(unix.SchedGetaffinity(0, &before), unix.SchedSetaffinity(0, &only)); err != nil {
+		tb.Fatal(err)
+	}
+	err = b.cmd.Start()
+	if err = errors.Join(err, unix.SchedSetaffinity(0, &before)); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		b.end()
+		runtime.UnlockOSThread()
+	})
+	b.burn(1) // it is up
+	return b
+}
+
+func (b *burner) pid() int { return b.cmd.Process.Pid }
+
+func (b *burner) tids() []int { return ids(os.DirFS("/"), processDir(b.pid())+"/task") }
+
+// burn lets the child burn CPU time and returns what it has spent in all.
+func (b *burner) burn(ms int) time.Duration {
+	b.tb.Helper()
+	if _, err := fmt.Fprintln(b.in, ms); err != nil {
+		b.tb.Fatal(err)
+	}
+	line, err := b.out.ReadString('\n')
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	spent, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	return time.Duration(spent)
+}
+
+// move pins all threads of the child to another CPU.
+func (b *burner) move(cpu int) {
+	b.tb.Helper()
+	var only unix.CPUSet
+	only.Set(cpu)
+	for _, tid := range b.tids() {
+		if err := unix.SchedSetaffinity(tid, &only); err != nil {
+			b.tb.Fatal(err)
+		}
+	}
+}
+
+// end ends the child and waits for it. It may be called again.
+func (b *burner) end() {
+	_ = b.in.Close()
+	_ = b.cmd.Process.Kill()
+	_ = b.cmd.Wait()
+}

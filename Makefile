@@ -1,6 +1,6 @@
 # make          builds bin/isolane
 # make prove    shows on this machine what noisy neighbours do and what a lane gives back (root)
-# make test     runs all tests, one package at a time since some change this host (root; without it the tests that need it are skipped and counted)
+# make test     runs all tests (root; without it the tests that need it are skipped, and counted)
 
 GO ?= go
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -11,6 +11,7 @@ build:
 prove: packages build
 	bin/isolane prove edge --quick
 
+# One package at a time: some change this host.
 test: packages
 	$(GO) test -json -count=1 -p 1 ./... | $(GO) run ./test/summary
 

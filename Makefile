@@ -25,8 +25,10 @@ lint:
 	$(GO) vet ./...
 	$(LINT) run ./...
 
+# Each fuzz target for 20 s.
 fuzz:
-	$(GO) run ./test/fuzz 20s
+	@grep -o '^func Fuzz[A-Za-z]*' -r --include='*_test.go' . | sed 's|/[^/]*:func | |' | while read dir name; do \
+	$(GO) test $$dir -run '^$$' -fuzz "^$$name$$" -fuzztime 20s || exit 1; done
 
 # The echo client against a plain C program, on two CPUs (root, gcc).
 bench:
@@ -37,6 +39,6 @@ generate:
 	$(GO) generate ./...
 
 golden:
-	$(GO) test ./report -update
+	$(GO) test . ./report -update
 
 .PHONY: build prove test packages lint fuzz bench generate golden

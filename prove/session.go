@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/results"
@@ -188,7 +189,11 @@ func open(o Options) (s results.Session, r *runner, err error) {
 	if err = r.settlePaths(&s); err != nil {
 		return s, nil, err
 	}
-	for _, n := range r.layout.notes() {
+	notes := r.layout.notes()
+	if n := enforce.Untested(h); n != "" {
+		notes = append(notes, n)
+	}
+	for _, n := range notes {
 		if !slices.Contains(s.Notes, n) { // a resumed session has it
 			s.Notes = append(s.Notes, n)
 		}

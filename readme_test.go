@@ -1,0 +1,70 @@
+package isolane_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"isolane.dev/isolane/report"
+	"isolane.dev/isolane/results"
+)
+
+var update = flag.Bool("update", false, "write README.md and the charts again from docs/edge")
+
+const (
+	resultBegin = "<!-- result: make golden writes this from docs/edge -->\n"
+	resultEnd   = "<!-- end of result -->"
+)
+
+// The table and the charts in the README are what the program makes of the stored session.
+func TestReadme(t *testing.T) {
+	const dir = "docs/edge"
+	session, err := results.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	summary, err := report.Summarize(session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	if err = report.Text(&table, summary, 100); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(data), resultBegin)
+	_, tail, closed := strings.Cut(rest, resultEnd)
+	if !ok || !closed {
+		t.Fatal("README.md: expected the marks of the result")
+	}
+	want := head + resultBegin + "```\n" + table.String() + "```\n" + resultEnd + tail
+	made := t.TempDir()
+	if err = results.Write(made, session); err == nil {
+		err = report.Write(made)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{"README.md": want}
+	for _, chart := range []string{"chart-throughput.svg", "chart-range.svg"} {
+		svg, err := os.ReadFile(filepath.Join(made, chart))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[filepath.Join(dir, chart)] = string(svg)
+	}
+	for name, content := range files {
+		if *update {
+			if err := results.WriteFile(name, []byte(content)); err != nil {
+				t.Fatal(err)
+			}
+		} else if got, err := os.ReadFile(name); err != nil || string(got) != content {
+			t.Errorf("%s is not what the program makes of %s (%v): make golden", name, dir, err)
+		}
+	}
+}

@@ -183,6 +183,9 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 	if m.neighbours != nil {
 		err = errors.Join(err, r.stopNeighbours(m.neighbours, scratch, run))
 	}
+	if run.Witness.Source != "" { // the neighbours' own count of their work is part of the evidence
+		run.Void = append(run.Void, witness.Contradictions(run.Witness, expectations(c, run.Witness))...)
+	}
 	return err
 }
 
@@ -291,7 +294,6 @@ func (r *runner) observe(ctx context.Context, h host.Host, c results.Cell, m mom
 		run.Measured = append(run.Measured, measured)
 	}
 	run.Witness, err = w.End()
-	run.Void = append(run.Void, witness.Contradictions(run.Witness, expectations(c, run.Witness))...)
 	return errors.Join(failed, err)
 }
 

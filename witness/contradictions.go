@@ -17,7 +17,7 @@ type Expect struct {
 	Lane         cpuset.Set          // CPUs where only the application belongs; empty where there is no lane
 	Neighbours   cpuset.Set          // where the neighbours may run
 	Measured     cpuset.Set          // CPUs whose steal counts
-	StealPercent float64             // of the window that a hypervisor may take from a measured CPU; 0 is nothing
+	StealPercent float64             // of a measured CPU that a hypervisor may take; 0 is nothing
 	NoisePercent float64             // of one CPU that the neighbours must have had; 0 is 1
 	Window       results.Nanoseconds // what the percentages are of; 0 is the witness's own
 }

@@ -68,7 +68,7 @@ func (a *attempt) Errorf(format string, args ...any) {
 // both runs a test with the tracer and with /proc sampled. Other programs, such as the tests of
 // other packages that make lanes, may move all tasks of the machine between cpusets meanwhile, and
 // so those of this test: what goes wrong must do so three times.
-func both(t *testing.T, test func(t testing.TB, noBPF bool)) {
+func both(t *testing.T, test func(tb testing.TB, noBPF bool)) {
 	t.Helper()
 	for _, noBPF := range []bool{false, true} {
 		t.Run(map[bool]string{false: "bpf", true: "procfs"}[noBPF], func(t *testing.T) {
@@ -101,24 +101,26 @@ func tracing() string {
 }
 
 func TestThreadsWhereTheyRan(t *testing.T) {
-	both(t, func(t testing.TB, noBPF bool) {
-		b := start(t, "burn", 0)
-		s := begin(t, Watch{Subjects: []Subject{{Application, b.pid(), cpuset.Of(0)}}, NoBPF: noBPF})
+	both(t, func(tb testing.TB, noBPF bool) {
+		tb.Helper()
+		b := start(tb, "burn", 0)
+		s := begin(tb, Watch{Subjects: []Subject{{Application, b.pid(), cpuset.Of(0)}}, NoBPF: noBPF})
 		before := b.burn(1)
 		spent := b.burn(100) - before
-		w := end(t, s)
+		w := end(tb, s)
 		cpus, ran := seen(w, b.pid())
 		if cpus != cpuset.Of(0) {
-			t.Errorf("seen on CPU %s, want 0", cpus)
+			tb.Errorf("seen on CPU %s, want 0", cpus)
 		}
 		if !noBPF && (ran < spent/2 || ran > time.Duration(w.Window)) {
-			t.Errorf("ran %s of %s, in a window of %s", ran, spent, time.Duration(w.Window))
+			tb.Errorf("ran %s of %s, in a window of %s", ran, spent, time.Duration(w.Window))
 		}
 		if why := Contradictions(w, Expect{}); len(why) > 0 {
-			t.Errorf("contradictions: %q", why)
+			tb.Errorf("contradictions: %q", why)
 		}
-		if c := w.CPUs; len(c) != 2 || c[0].Interrupts+c[1].Interrupts == 0 || (c[0].ContextSwitches == 0) != noBPF {
-			t.Errorf("CPUs: %+v", c)
+		c := w.CPUs
+		if len(c) != 2 || c[0].Interrupts+c[1].Interrupts == 0 || (c[0].ContextSwitches == 0) != noBPF {
+			tb.Errorf("CPUs: %+v", c)
 		}
 	})
 }
@@ -138,126 +140,133 @@ func TestThreadThatNeverSwitches(t *testing.T) {
 }
 
 func TestThreadsThatMove(t *testing.T) {
-	both(t, func(t testing.TB, noBPF bool) {
-		b := start(t, "burn", 0)
-		s := begin(t, Watch{Subjects: []Subject{{Application, b.pid(), cpuset.Of(0)}}, NoBPF: noBPF})
+	both(t, func(tb testing.TB, noBPF bool) {
+		tb.Helper()
+		b := start(tb, "burn", 0)
+		s := begin(tb, Watch{Subjects: []Subject{{Application, b.pid(), cpuset.Of(0)}}, NoBPF: noBPF})
 		b.burn(50)
 		s.SubjectDone(b.pid()) // a look at it now
 		b.move(1)
 		b.burn(50)
-		w := end(t, s)
+		w := end(tb, s)
 		if cpus, _ := seen(w, b.pid()); cpus != cpuset.Of(0, 1) {
-			t.Errorf("seen on CPU %s, want 0-1", cpus)
+			tb.Errorf("seen on CPU %s, want 0-1", cpus)
 		}
 		why := strings.Join(Contradictions(w, Expect{}), "\n")
 		if !strings.Contains(why, "("+comm()+") ran on CPU 1, planned 0") {
-			t.Errorf("contradictions: %q", why)
+			tb.Errorf("contradictions: %q", why)
 		}
 		if !noBPF && !strings.Contains(strings.Join(w.Warnings, "\n"), "on CPU 1, planned 0") {
-			t.Errorf("warnings: %q", w.Warnings)
+			tb.Errorf("warnings: %q", w.Warnings)
 		}
 	})
 }
 
 // A client comes and goes within the window; nothing of it may be lost.
 func TestClientWithinTheWindow(t *testing.T) {
-	both(t, func(t testing.TB, noBPF bool) {
-		s := begin(t, Watch{NoBPF: noBPF})
-		b := start(t, "burn", 1)
+	both(t, func(tb testing.TB, noBPF bool) {
+		tb.Helper()
+		s := begin(tb, Watch{NoBPF: noBPF})
+		b := start(tb, "burn", 1)
 		s.AddSubject(Subject{Client, b.pid(), cpuset.Of(1)})
 		b.burn(20)
 		s.SubjectDone(b.pid())
 		b.end()
 		s.SubjectDone(b.pid())
-		w := end(t, s)
+		w := end(tb, s)
 		cpus, _ := seen(w, b.pid())
 		var switched uint64
 		for _, t := range w.Threads {
 			switched += t.Voluntary + t.Involuntary
 		}
 		if cpus != cpuset.Of(1) || switched == 0 {
-			t.Errorf("seen on CPU %s with %d switches, want 1 and some", cpus, switched)
+			tb.Errorf("seen on CPU %s with %d switches, want 1 and some", cpus, switched)
 		}
 		if why := Contradictions(w, Expect{}); len(why) > 0 {
-			t.Errorf("contradictions: %q", why)
+			tb.Errorf("contradictions: %q", why)
 		}
 	})
 }
 
 func TestNeighbours(t *testing.T) {
-	both(t, func(t testing.TB, noBPF bool) {
-		b := start(t, "family", 1)
-		s := begin(t, Watch{Neighbours: Neighbours{b.pid(), cpuset.Of(1)}, NoBPF: noBPF})
+	both(t, func(tb testing.TB, noBPF bool) {
+		tb.Helper()
+		b := start(tb, "family", 1)
+		s := begin(tb, Watch{Neighbours: Neighbours{b.pid(), cpuset.Of(1)}, NoBPF: noBPF})
 		b.burn(100)
 		s.look()
-		w := end(t, s)
+		w := end(tb, s)
 		n := w.Neighbours
 		// The children are known by their parent's time alone: to the tick, and there were two.
 		if !n.Alive || time.Duration(n.CPUTime) < 70*time.Millisecond || !noBPF && n.Seen != cpuset.Of(1) {
-			t.Errorf("neighbours: %+v", n)
+			tb.Errorf("neighbours: %+v", n)
 		}
 		if why := Contradictions(w, Expect{Noisy: true, Neighbours: cpuset.Of(1)}); len(why) > 0 {
-			t.Errorf("contradictions: %q, warnings: %q", why, w.Warnings)
+			tb.Errorf("contradictions: %q, warnings: %q", why, w.Warnings)
 		}
 	})
 }
 
 func TestDeadNeighbours(t *testing.T) {
-	both(t, func(t testing.TB, noBPF bool) {
-		b := start(t, "burn", 1)
-		s := begin(t, Watch{Neighbours: Neighbours{b.pid(), cpuset.Of(1)}, NoBPF: noBPF})
+	both(t, func(tb testing.TB, noBPF bool) {
+		tb.Helper()
+		b := start(tb, "burn", 1)
+		s := begin(tb, Watch{Neighbours: Neighbours{b.pid(), cpuset.Of(1)}, NoBPF: noBPF})
 		b.burn(20)
 		b.end()
-		w := end(t, s)
+		w := end(tb, s)
 		why := Contradictions(w, Expect{Noisy: true, Neighbours: cpuset.Of(1)})
 		if !slices.Contains(why, "the neighbours are dead") {
-			t.Errorf("contradictions: %q", why)
+			tb.Errorf("contradictions: %q", why)
 		}
 	})
 }
 
 func TestIntruderIsNamed(t *testing.T) {
-	both(t, func(t testing.TB, noBPF bool) {
-		app, b := start(t, "burn", 0), start(t, "burn", 0)
-		s := begin(t, Watch{Lane: cpuset.Of(0), Subjects: []Subject{{Application, app.pid(), cpuset.Of(0)}}, NoBPF: noBPF})
+	both(t, func(tb testing.TB, noBPF bool) {
+		tb.Helper()
+		app, b := start(tb, "burn", 0), start(tb, "burn", 0)
+		subjects := []Subject{{Application, app.pid(), cpuset.Of(0)}}
+		s := begin(tb, Watch{Lane: cpuset.Of(0), Subjects: subjects, NoBPF: noBPF})
 		app.burn(5)
 		b.burn(100)
-		w := end(t, s)
+		w := end(tb, s)
 		var ran results.Nanoseconds
 		for _, i := range w.Intruders {
 			if slices.Contains(b.tids(), i.TID) {
 				ran += i.Ran
 				if i.Comm != comm() || i.Kernel || i.CPU != 0 {
-					t.Errorf("%+v", i)
+					tb.Errorf("%+v", i)
 				}
 			}
 			if slices.Contains(app.tids(), i.TID) {
-				t.Errorf("the application is an intruder: %+v", i)
+				tb.Errorf("the application is an intruder: %+v", i)
 			}
 		}
 		if time.Duration(ran) < 50*time.Millisecond {
-			t.Errorf("process %d ran %s of 100 ms or more: %+v", b.pid(), time.Duration(ran), w.Intruders)
+			tb.Errorf("process %d ran %s of 100 ms or more: %+v", b.pid(), time.Duration(ran), w.Intruders)
 		}
 		why := strings.Join(Contradictions(w, Expect{Lane: cpuset.Of(0)}), "\n")
 		if !strings.Contains(why, "intruders ran") || !strings.Contains(why, comm()+" (") {
-			t.Errorf("contradictions: %q", why)
+			tb.Errorf("contradictions: %q", why)
 		}
 	})
 }
 
 func TestNothingIsLeft(t *testing.T) {
-	both(t, func(t testing.TB, noBPF bool) {
+	both(t, func(tb testing.TB, noBPF bool) {
+		tb.Helper()
 		open := func() int {
 			entries, err := os.ReadDir("/proc/self/fd")
 			if err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 			return len(entries)
 		}
 		window := func() {
-			w := end(t, begin(t, Watch{Lane: cpuset.Of(0), NoBPF: noBPF}))
+			w := end(tb, begin(tb, Watch{Lane: cpuset.Of(0), NoBPF: noBPF}))
 			if w.Window <= 0 {
-				t.Errorf("window: %d", w.Window)
+				tb.Errorf("window: %d", w.Window)
 			}
 		}
 		window() // what the libraries keep for ever
@@ -266,7 +275,7 @@ func TestNothingIsLeft(t *testing.T) {
 			window()
 		}
 		if f, r := open(), runtime.NumGoroutine(); f != files || r != routines {
-			t.Errorf("%d files and %d goroutines before, %d and %d after", files, routines, f, r)
+			tb.Errorf("%d files and %d goroutines before, %d and %d after", files, routines, f, r)
 		}
 	})
 }

@@ -15,14 +15,16 @@ import (
 
 // statLine is a stat file of which only the fields that are read are told.
 func statLine(id, name, state, parent, flags, utime, cutime, start, cpu string) string {
-	f := strings.Fields("0 (x) S 0 1 1 0 -1 0 0 0 0 0 7 8 9 10 20 0 1 0 5 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0")
-	f[0], f[1], f[2], f[3], f[8], f[13], f[15], f[21], f[38] = id, "("+name+")", state, parent, flags, utime, cutime, start, cpu
+	f := strings.Fields("0 (x) S 0 1 1 0 -1 0 0 0 0 0 7 8 9 10 20 0 1 0 5 0 0" + strings.Repeat(" 0", 20))
+	f[0], f[1], f[2], f[3], f[8] = id, "("+name+")", state, parent, flags
+	f[13], f[15], f[21], f[38] = utime, cutime, start, cpu
 	return strings.Join(f, " ") + "\n"
 }
 
 func TestParseTaskStat(t *testing.T) {
 	got, err := parseTaskStat(statLine("42", "a) (b c", "R", "7", "4194304", "100", "20", "999", "3"))
-	want := taskStat{task: task{42, 999}, comm: "a) (b c", state: 'R', parent: 7, cpuTime: 100 + 8 + 20 + 10, lastCPU: 3}
+	want := taskStat{task: task{42, 999}, comm: "a) (b c", state: 'R', parent: 7,
+		cpuTime: 100 + 8 + 20 + 10, lastCPU: 3}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
@@ -49,7 +51,8 @@ func TestParseSwitches(t *testing.T) {
 	if want := (switches{12, 3}); err != nil || got != want {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
-	for _, text := range []string{"", "voluntary_ctxt_switches:\t1\n", "voluntary_ctxt_switches:\t1\nnonvoluntary_ctxt_switches:\t-\n"} {
+	half := "voluntary_ctxt_switches:\t1\n"
+	for _, text := range []string{"", half, half + "nonvoluntary_ctxt_switches:\t-\n"} {
 		if got, err := parseSwitches(text); err == nil {
 			t.Errorf("%q: got %v, want an error", text, got)
 		}
@@ -126,7 +129,8 @@ func TestParseCPUTimes(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(cpuTimes{})); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
-	for _, text := range []string{"", "cpu  1 2 3 4 5 6 7 8\n", "cpu0 1 2\n", "cpux 1 2 3 4 5 6 7 8\n", "cpu0 1 2 3 - 5 6 7 8\n"} {
+	for _, text := range []string{"", "cpu  1 2 3 4 5 6 7 8\n", "cpu0 1 2\n", "cpux 1 2 3 4 5 6 7 8\n",
+		"cpu0 1 2 3 - 5 6 7 8\n"} {
 		if got, err := parseCPUTimes(text); err == nil {
 			t.Errorf("%q: got %v, want an error", text, got)
 		}
@@ -145,12 +149,14 @@ func TestCountersSince(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := readCounters(root(strings.ReplaceAll(interrupts, "  4  ", "  9  "), strings.ReplaceAll(stat, "100 20 0 21900 7", "90 25 0 21900 9")))
+	after, err := readCounters(root(strings.ReplaceAll(interrupts, "  4  ", "  9  "),
+		strings.ReplaceAll(stat, "100 20 0 21900 7", "90 25 0 21900 9")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []results.CPU{
-		{ID: 0, Interrupts: 5, InterruptSource: map[string]uint64{"1 i8042": 5}, Softirqs: map[string]uint64{}, ContextSwitches: 11, Steal: 2 * tick},
+		{ID: 0, Interrupts: 5, InterruptSource: map[string]uint64{"1 i8042": 5},
+			Softirqs: map[string]uint64{}, ContextSwitches: 11, Steal: 2 * tick},
 		{ID: 2, InterruptSource: map[string]uint64{}, Softirqs: map[string]uint64{}},
 	}
 	if diff := cmp.Diff(want, after.since(before, cpuset.Of(0, 2), map[int]uint64{0: 11})); diff != "" {
@@ -187,7 +193,8 @@ func FuzzParseTaskStat(f *testing.F) {
 	f.Add("1 () X")
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := parseTaskStat(text)
-		if err == nil && (s.lastCPU < 0 || s.lastCPU > cpuset.Max || s.id < 0 || s.parent < 0 || s.cpuTime.duration() < 0) {
+		within := s.lastCPU >= 0 && s.lastCPU <= cpuset.Max && s.id >= 0 && s.parent >= 0
+		if err == nil && (!within || s.cpuTime.duration() < 0) {
 			t.Errorf("%+v", s)
 		}
 	})

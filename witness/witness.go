@@ -3,7 +3,10 @@
 // did their work. It judges that evidence against the plan, and changes nothing.
 //
 // Where the kernel allows it (5.18 or newer with BTF), an eBPF program at sched_switch adds up each
-// task's runs on each CPU; elsewhere /proc is sampled, and the evidence says so.
+// task's runs on each CPU; elsewhere /proc is sampled, and the evidence says so. The program takes
+// 0.08 to 0.1 µs at each switch by the kernel's own statistics; two threads that wake each other in
+// turn get 0.16 µs slower at each, with all that belongs to it (BenchmarkSwitch, the least of 25
+// rounds, Linux 6.18 in a virtual machine with two CPUs).
 //
 //	s, err := witness.Begin(ctx, watch)
 //	… measure …

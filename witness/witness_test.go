@@ -21,8 +21,10 @@ const ms = results.Nanoseconds(time.Millisecond)
 // good is the evidence of a run that went as planned, and expected its plan.
 func good() (results.Witness, Expect) {
 	w := results.Witness{
-		Window:  1000 * ms,
-		Threads: []results.Thread{{Role: Application, PID: 12, TID: 12, Comm: "echo", Planned: cpuset.Of(0), Seen: cpuset.Of(0)}},
+		Window: 1000 * ms,
+		Threads: []results.Thread{
+			{Role: Application, PID: 12, TID: 12, Comm: "echo", Planned: cpuset.Of(0), Seen: cpuset.Of(0)},
+		},
 		Cpusets: []results.Cpuset{{Path: "/c/lane", Planned: cpuset.Of(0), InForce: cpuset.Of(0)}},
 		CPUs:    []results.CPU{{ID: 0, Steal: 50 * ms}, {ID: 1, Steal: 900 * ms}},
 		Intruders: []results.Intruder{
@@ -31,47 +33,69 @@ func good() (results.Witness, Expect) {
 		},
 		Neighbours: results.Neighbours{Alive: true, CPUTime: 900 * ms, Seen: cpuset.Of(1)},
 	}
-	return w, Expect{Noisy: true, Lane: cpuset.Of(0), Neighbours: cpuset.Of(1), Measured: cpuset.Of(0), StealPercent: 5}
+	return w, Expect{Noisy: true, Lane: cpuset.Of(0), Neighbours: cpuset.Of(1),
+		Measured: cpuset.Of(0), StealPercent: 5}
 }
 
-func TestContradictions(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		spoil func(*results.Witness, *Expect)
-		want  string // "": none
-	}{
+type contradiction struct {
+	name  string
+	spoil func(*results.Witness, *Expect)
+	want  string // "": none
+}
+
+func contradictions() []contradiction {
+	return []contradiction{
 		{"as planned", func(*results.Witness, *Expect) {}, ""},
-		{"a thread that never ran", func(w *results.Witness, _ *Expect) { w.Threads[0].Seen = cpuset.Set{} }, ""},
-		{"a thread elsewhere", func(w *results.Witness, _ *Expect) { w.Threads[0].Seen = cpuset.Of(0, 1, 2) },
+		{"a thread that never ran",
+			func(w *results.Witness, _ *Expect) { w.Threads[0].Seen = cpuset.Set{} }, ""},
+		{"a thread elsewhere",
+			func(w *results.Witness, _ *Expect) { w.Threads[0].Seen = cpuset.Of(0, 1, 2) },
 			"application thread 12 (echo) ran on CPU 1-2, planned 0"},
-		{"a thread without a plan", func(w *results.Witness, _ *Expect) { w.Threads[0].Planned = cpuset.Set{} },
+		{"a thread without a plan",
+			func(w *results.Witness, _ *Expect) { w.Threads[0].Planned = cpuset.Set{} },
 			"application thread 12 (echo) ran on CPU 0, planned none"},
 		{"another cpuset", func(w *results.Witness, _ *Expect) { w.Cpusets[0].InForce = cpuset.Of(0, 1) },
 			"cpuset /c/lane is 0-1 in force, planned 0"},
 		{"no cpuset", func(w *results.Witness, _ *Expect) { w.Cpusets[0].InForce = cpuset.Set{} },
 			"cpuset /c/lane is none in force, planned 0"},
-		{"dead neighbours", func(w *results.Witness, _ *Expect) { w.Neighbours.Alive = false }, "the neighbours are dead"},
-		{"no work", func(w *results.Witness, _ *Expect) { w.Neighbours.CPUTime = 0 }, "the neighbours delivered no work"},
-		{"no operations", func(w *results.Witness, _ *Expect) { w.Neighbours.BogoPerSec = map[string]float64{"cpu": 0} },
+		{"dead neighbours",
+			func(w *results.Witness, _ *Expect) { w.Neighbours.Alive = false }, "the neighbours are dead"},
+		{"no work",
+			func(w *results.Witness, _ *Expect) { w.Neighbours.CPUTime = 0 }, "the neighbours delivered no work"},
+		{"no operations",
+			func(w *results.Witness, _ *Expect) { w.Neighbours.BogoPerSec = map[string]float64{"cpu": 0} },
 			"the neighbours delivered no work"},
-		{"operations", func(w *results.Witness, _ *Expect) { w.Neighbours.BogoPerSec = map[string]float64{"cpu": 0, "vm": 3} }, ""},
+		{"operations",
+			func(w *results.Witness, _ *Expect) { w.Neighbours.BogoPerSec = map[string]float64{"a": 0, "b": 3} }, ""},
 		{"little work", func(w *results.Witness, _ *Expect) { w.Neighbours.CPUTime = 5 * ms },
 			"the neighbours had 0.50% of one CPU, expected at least 1%"},
 		{"less work than asked", func(_ *results.Witness, e *Expect) { e.NoisePercent = 95 },
 			"the neighbours had 90.00% of one CPU, expected at least 95%"},
-		{"neighbours elsewhere", func(w *results.Witness, _ *Expect) { w.Neighbours.Seen = cpuset.Of(0, 1) },
+		{"neighbours elsewhere",
+			func(w *results.Witness, _ *Expect) { w.Neighbours.Seen = cpuset.Of(0, 1) },
 			"the neighbours ran on CPU 0, planned 1"},
 		{"neighbours in a quiet cell", func(_ *results.Witness, e *Expect) { e.Noisy = false },
 			"neighbours are alive where quiet was planned"},
-		{"quiet", func(w *results.Witness, e *Expect) { e.Noisy, w.Neighbours = false, results.Neighbours{} }, ""},
-		{"steal within a tick of the budget", func(w *results.Witness, _ *Expect) { w.CPUs[0].Steal = 60 * ms }, ""},
-		{"steal", func(w *results.Witness, _ *Expect) { w.CPUs[0].Steal = 81 * ms }, "steal 8.1% on CPU 0, budget 5%"},
-		{"a window of the plan's own", func(_ *results.Witness, e *Expect) { e.Window = 500 * ms }, "steal 10.0% on CPU 0, budget 5%"},
+		{"quiet",
+			func(w *results.Witness, e *Expect) { e.Noisy, w.Neighbours = false, results.Neighbours{} }, ""},
+		{"steal within a tick of the budget",
+			func(w *results.Witness, _ *Expect) { w.CPUs[0].Steal = 60 * ms }, ""},
+		{"steal",
+			func(w *results.Witness, _ *Expect) { w.CPUs[0].Steal = 81 * ms }, "steal 8.1% on CPU 0, budget 5%"},
+		{"a window of the plan's own",
+			func(_ *results.Witness, e *Expect) { e.Window = 500 * ms }, "steal 10.0% on CPU 0, budget 5%"},
 		{"an intruder", func(w *results.Witness, _ *Expect) { w.Intruders[1].Ran = 2 * ms },
-			"intruders ran 2ms on the lane's CPUs, at most 1ms expected: sshd (99) 2ms on CPU 0 in 3 runs, the longest 500µs"},
-		{"an intruder in a long window", func(w *results.Witness, _ *Expect) { w.Intruders[1].Ran, w.Window = 2*ms, 3000*ms }, ""},
-		{"an intruder where there is no lane", func(w *results.Witness, e *Expect) { w.Intruders[1].Ran, e.Lane = 2*ms, cpuset.Set{} }, ""},
-	} {
+			"intruders ran 2ms on the lane's CPUs, at most 1ms expected: " +
+				"sshd (99) 2ms on CPU 0 in 3 runs, the longest 500µs"},
+		{"an intruder in a long window",
+			func(w *results.Witness, _ *Expect) { w.Intruders[1].Ran, w.Window = 2*ms, 3000*ms }, ""},
+		{"an intruder where there is no lane",
+			func(w *results.Witness, e *Expect) { w.Intruders[1].Ran, e.Lane = 2*ms, cpuset.Set{} }, ""},
+	}
+}
+
+func TestContradictions(t *testing.T) {
+	for _, c := range contradictions() {
 		t.Run(c.name, func(t *testing.T) {
 			w, e := good()
 			c.spoil(&w, &e)
@@ -97,7 +121,8 @@ func proc(stats ...string) fs.FS {
 }
 
 func simple(pid, parent, cpuTicks, start int) string {
-	return statLine(fmt.Sprint(pid), "p", "S", fmt.Sprint(parent), "0", fmt.Sprint(cpuTicks), "0", fmt.Sprint(start), "1")
+	return statLine(fmt.Sprint(pid), "p", "S", fmt.Sprint(parent), "0", fmt.Sprint(cpuTicks), "0",
+		fmt.Sprint(start), "1")
 }
 
 func TestAttribution(t *testing.T) {
@@ -106,16 +131,18 @@ func TestAttribution(t *testing.T) {
 	s.add(Subject{Application, 10, cpuset.Of(0)}, true) // twice is once
 	s.add(Subject{Client, 20, cpuset.Of(1)}, false)     // it has ended already
 	s.add(Subject{Client, 30, cpuset.Of(1)}, false)     // that one never ran
+	app, reused, client, other := task{10, 100}, task{10, 50}, task{20, 300}, task{5, 5}
 	warnings := s.attribute([]stay{
-		{task: task{10, 100}, process: task{10, 100}, cpu: 0, comm: "main", runs: 4, ran: 5, switches: switches{3, 1}},
-		{task: task{10, 100}, process: task{10, 100}, cpu: 1, comm: "main", runs: 1, ran: 2, switches: switches{0, 1}},
-		{task: task{11, 101}, process: task{10, 100}, cpu: 0, comm: "worker", runs: 1, ran: 1},
-		{task: task{10, 50}, process: task{10, 50}, cpu: 1, comm: "before", runs: 1, ran: 1}, // the id was another's
-		{task: task{20, 300}, process: task{20, 300}, cpu: 1, comm: "client", runs: 1, ran: 9},
-		{task: task{5, 5}, process: task{5, 5}, cpu: 1, comm: "other", runs: 1, ran: 9},
+		{task: app, process: app, cpu: 0, comm: "main", runs: 4, ran: 5, switches: switches{3, 1}},
+		{task: app, process: app, cpu: 1, comm: "main", runs: 1, ran: 2, switches: switches{0, 1}},
+		{task: task{11, 101}, process: app, cpu: 0, comm: "worker", runs: 1, ran: 1},
+		{task: reused, process: reused, cpu: 1, comm: "before", runs: 1, ran: 1}, // the id was another's
+		{task: client, process: client, cpu: 1, comm: "client", runs: 1, ran: 9},
+		{task: other, process: other, cpu: 1, comm: "other", runs: 1, ran: 9},
 	})
 	want := []results.Thread{
-		{Role: Application, PID: 10, TID: 10, Comm: "main", Planned: cpuset.Of(0), Seen: cpuset.Of(0, 1), Voluntary: 3, Involuntary: 2, Ran: 7},
+		{Role: Application, PID: 10, TID: 10, Comm: "main", Planned: cpuset.Of(0), Seen: cpuset.Of(0, 1),
+			Voluntary: 3, Involuntary: 2, Ran: 7},
 		{Role: Application, PID: 10, TID: 11, Comm: "worker", Planned: cpuset.Of(0), Seen: cpuset.Of(0), Ran: 1},
 		{Role: Client, PID: 20, TID: 20, Comm: "client", Planned: cpuset.Of(1), Seen: cpuset.Of(1), Ran: 9},
 	}
@@ -145,18 +172,24 @@ func TestSampledThreads(t *testing.T) {
 		t.Errorf("a thread that sleeps: %+v", got)
 	}
 	second := proc(simple(10, 1, 0, 100)).(fstest.MapFS)
-	second["proc/10/task/10/status"].Data = []byte("voluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t3\n")
+	second["proc/10/task/10/status"].Data =
+		[]byte("voluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t3\n")
 	s.root = second
 	s.look()
 	s.root = proc() // it has ended: what was seen stays
 	s.look()
-	if got := s.found(); len(got) != 1 || got[0].Seen != cpuset.Of(1) || got[0].Voluntary != 4 || got[0].Involuntary != 1 {
-		t.Errorf("a thread that ran: %+v", got)
+	want := []results.Thread{
+		{Role: Application, PID: 10, TID: 10, Comm: "p", Planned: cpuset.Of(1), Seen: cpuset.Of(1),
+			Voluntary: 4, Involuntary: 1},
+	}
+	if diff := cmp.Diff(want, s.found()); diff != "" {
+		t.Error(diff)
 	}
 }
 
 func TestFamily(t *testing.T) {
-	f := newFamily(proc(simple(10, 1, 100, 50), simple(11, 10, 7, 51), simple(12, 11, 3, 52), simple(40, 1, 900, 60)), 10, false)
+	f := newFamily(proc(simple(10, 1, 100, 50), simple(11, 10, 7, 51), simple(12, 11, 3, 52),
+		simple(40, 1, 900, 60)), 10, false)
 	if n := f.found(); !n.Alive || n.CPUTime != 0 {
 		t.Errorf("at the begin: %+v", n)
 	}
@@ -166,12 +199,15 @@ func TestFamily(t *testing.T) {
 	if n := f.found(); n.CPUTime != 8*tick {
 		t.Errorf("CPU time: %+v", n)
 	}
+	run := func(t task, parent, cpu int, runs uint64, ran results.Nanoseconds) stay {
+		return stay{task: t, process: t, parent: parent, cpu: cpu, runs: runs, ran: ran}
+	}
 	stays := []stay{
-		{task: task{10, 50}, process: task{10, 50}, parent: 1, cpu: 1, runs: 1, ran: 100 * ms},
-		{task: task{80, 82}, process: task{80, 82}, parent: 13, cpu: 1, runs: 2, ran: 10 * ms}, // came and went
-		{task: task{81, 83}, process: task{81, 83}, parent: 80, cpu: 0, runs: 3, ran: 20 * ms}, // and its child
-		{task: task{90, 40}, process: task{90, 40}, parent: 13, cpu: 3, runs: 1, ran: ms},      // older than 13: of an earlier 13
-		{task: task{40, 60}, process: task{40, 60}, parent: 1, cpu: 3, runs: 1, ran: ms},
+		run(task{10, 50}, 1, 1, 1, 100*ms),
+		run(task{80, 82}, 13, 1, 2, 10*ms), // came and went
+		run(task{81, 83}, 80, 0, 3, 20*ms), // and its child
+		run(task{90, 40}, 13, 3, 1, ms),    // older than 13: the child of an earlier 13
+		run(task{40, 60}, 1, 3, 1, ms),
 	}
 	warnings := f.attribute(stays, cpuset.Of(1))
 	want := results.Neighbours{Alive: true, CPUTime: 130 * ms, Seen: cpuset.Of(0, 1)}
@@ -191,6 +227,20 @@ func TestFamily(t *testing.T) {
 	}
 }
 
+func TestSampledFamily(t *testing.T) {
+	f := newFamily(proc(simple(10, 1, 100, 50), simple(11, 10, 100, 51)), 10, true)
+	f.look()
+	if n := f.found(); !n.Seen.IsEmpty() || n.CPUTime != 0 {
+		t.Errorf("a family that sleeps: %+v", n)
+	}
+	f.root = proc(simple(10, 1, 100, 50), simple(11, 10, 103, 51))
+	f.look()
+	want := results.Neighbours{Alive: true, CPUTime: 3 * tick, Seen: cpuset.Of(1)}
+	if diff := cmp.Diff(want, f.found()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestNoFamily(t *testing.T) {
 	f := newFamily(proc(simple(1, 0, 5, 1)), 0, false)
 	f.look()
@@ -201,19 +251,23 @@ func TestNoFamily(t *testing.T) {
 }
 
 func TestIntruders(t *testing.T) {
-	stays := []stay{
-		{task: task{14, 1}, process: task{14, 1}, cpu: 0, kernel: true, comm: "ksoftirqd/0", runs: 9, ran: 3, longest: 2},
-		{task: task{50, 1}, process: task{50, 1}, cpu: 0, comm: "sshd", runs: 1, ran: 7, longest: 7},
-		{task: task{50, 1}, process: task{50, 1}, cpu: 1, comm: "sshd", runs: 1, ran: 8, longest: 8},
-		{task: task{60, 1}, process: task{60, 1}, cpu: 0, comm: "echo", runs: 1, ran: 90},
-		{task: task{70, 1}, process: task{os.Getpid(), 1}, cpu: 0, comm: "isolane", runs: 1, ran: 1, longest: 1},
+	run := func(pid, cpu int, comm string, ran results.Nanoseconds) stay {
+		id := task{pid, 1}
+		return stay{task: id, process: id, cpu: cpu, comm: comm, runs: 1, ran: ran, longest: ran}
 	}
+	ksoftirqd := run(14, 0, "ksoftirqd/0", 3)
+	ksoftirqd.kernel, ksoftirqd.runs = true, 9
+	stays := []stay{ksoftirqd, run(50, 0, "sshd", 7), run(50, 1, "sshd", 8), run(60, 0, "echo", 90),
+		run(os.Getpid(), 0, "isolane", 1)}
 	got := intruders(cpuset.Of(0), stays, func(st stay) bool { return st.process.id == 60 })
 	want := []results.Intruder{
-		{CPU: 0, TID: 50, Comm: "sshd", Runs: 1, Ran: 7, Worst: 7, Remedy: "keep it off with the housekeeping cpuset"},
-		{CPU: 0, TID: 14, Comm: "ksoftirqd/0", Kernel: true, Runs: 9, Ran: 3, Worst: 2,
-			Remedy: "bound to its CPU: move what wakes it, the interrupts, timers and packet steering (RPS) that raise softirqs there"},
-		{CPU: 0, TID: 70, Comm: "isolane", Runs: 1, Ran: 1, Worst: 1, Remedy: "isolane itself: it belongs on the housekeeping CPUs"},
+		{CPU: 0, TID: 50, Comm: "sshd", Runs: 1, Ran: 7, Worst: 7,
+			Remedy: "keep it off with the housekeeping cpuset"},
+		{CPU: 0, TID: 14, Comm: "ksoftirqd/0", Kernel: true, Runs: 9, Ran: 3, Worst: 3,
+			Remedy: "bound to its CPU: move what wakes it, " +
+				"the interrupts, timers and packet steering (RPS) that raise softirqs there"},
+		{CPU: 0, TID: os.Getpid(), Comm: "isolane", Runs: 1, Ran: 1, Worst: 1,
+			Remedy: "isolane itself: it belongs on the housekeeping CPUs"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -222,8 +276,9 @@ func TestIntruders(t *testing.T) {
 
 func TestRemedy(t *testing.T) {
 	for comm, want := range map[string]string{
-		"kworker/u8:3":    "unbound: take the CPU out of /sys/devices/virtual/workqueue/cpumask",
-		"kworker/0:1H":    "bound to its CPU: move what wakes it, the interrupt, driver or timer that queues work on this CPU",
+		"kworker/u8:3": "unbound: take the CPU out of /sys/devices/virtual/workqueue/cpumask",
+		"kworker/0:1H": "bound to its CPU: move what wakes it, " +
+			"the interrupt, driver or timer that queues work on this CPU",
 		"kworker/R-rcu_g": "rescuer of a work queue: it runs when memory is short",
 		"irq/24-nvme0q1":  "an interrupt's thread: move the interrupt by its smp_affinity_list in /proc/irq",
 		"kswapd0":         "move it with taskset, or boot with isolcpus where it refuses",
@@ -265,12 +320,12 @@ func TestManyIntruders(t *testing.T) {
 }
 
 func TestCensus(t *testing.T) {
-	tally := func(id, cpu int, ran results.Nanoseconds, allowed string) tally {
-		return tally{process: task{id, 1}, stat: taskStat{task: task{id, 1}, comm: "x", lastCPU: cpu}, ran: ran, runs: 1,
-			allowed: cpuset.MustParse(allowed)}
+	at := func(cpu int, ran results.Nanoseconds, allowed string) tally {
+		return tally{stat: taskStat{lastCPU: cpu}, ran: ran, allowed: cpuset.MustParse(allowed)}
 	}
-	before := census{{1, 1}: tally(1, 0, 5, "0"), {2, 1}: tally(2, 0, 5, "0-1"), {3, 1}: tally(3, 0, 5, "0"), {4, 1}: tally(4, 0, 5, "0")}
-	after := census{{1, 1}: tally(1, 0, 9, "0"), {2, 1}: tally(2, 0, 9, "0-1"), {3, 1}: tally(3, 0, 5, "0"), {4, 1}: tally(4, 1, 9, "0-1")}
+	bound, free, idle, elsewhere := task{1, 1}, task{2, 1}, task{3, 1}, task{4, 1}
+	before := census{bound: at(0, 5, "0"), free: at(0, 5, "0-1"), idle: at(0, 5, "0"), elsewhere: at(0, 5, "0")}
+	after := census{bound: at(0, 9, "0"), free: at(0, 9, "0-1"), idle: at(0, 5, "0"), elsewhere: at(1, 9, "0")}
 	got := map[int]results.Nanoseconds{}
 	for _, st := range after.since(before, cpuset.Of(0)) {
 		got[st.id] = st.ran
@@ -315,10 +370,14 @@ func TestCpusetThatChanges(t *testing.T) {
 		}
 	}
 	write("0-1\n")
-	s := begin(t, Watch{Cpusets: map[string]cpuset.Set{dir: cpuset.Of(0), dir + "-gone": cpuset.Of(1)}, NoBPF: true})
+	plan := map[string]cpuset.Set{dir: cpuset.Of(0), dir + "-gone": cpuset.Of(1)}
+	s := begin(t, Watch{Cpusets: plan, NoBPF: true})
 	write("0\n")
 	w := end(t, s)
-	want := []results.Cpuset{{Path: dir, Planned: cpuset.Of(0), InForce: cpuset.Of(0, 1)}, {Path: dir + "-gone", Planned: cpuset.Of(1)}}
+	want := []results.Cpuset{
+		{Path: dir, Planned: cpuset.Of(0), InForce: cpuset.Of(0, 1)},
+		{Path: dir + "-gone", Planned: cpuset.Of(1)},
+	}
 	if diff := cmp.Diff(want, w.Cpusets); diff != "" {
 		t.Error(diff)
 	}

@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/scenarios"
 )
@@ -113,6 +116,35 @@ func TestLayout(t *testing.T) {
 	}
 	if _, err := newLayout(hosttest.Machine{Packages: 1, CoresPerPackage: 1, ThreadsPerCore: 1}.Host(t), one); !errors.Is(err, ErrTooSmall) {
 		t.Errorf("one CPU: %v", err)
+	}
+}
+
+// impossiblePath is a path that this kernel cannot do.
+type impossiblePath struct{}
+
+func (impossiblePath) Name() string                               { return "express" }
+func (impossiblePath) Steps(netpath.Pair) ([]journal.Step, error) { return nil, nil }
+func (impossiblePath) Supported() error                           { return errors.New("express needs Linux 5.10") }
+
+// Where the kernel cannot do a path, its cells run on the baseline's, and a note says so once.
+func TestFallback(t *testing.T) {
+	_, sc := edge(t)
+	s := results.Session{Cells: sc.AllCells()}
+	r := runner{paths: map[string]Path{"bridge": bridge.Path{}, "express": impossiblePath{}}}
+	if err := r.settlePaths(&s); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range s.Cells {
+		if c.PathInForce != "bridge" {
+			t.Errorf("%s runs on %s", c.Name, c.PathInForce)
+		}
+	}
+	if len(s.Notes) != 1 || s.Notes[0] != "express needs Linux 5.10: its cells ran on bridge instead" {
+		t.Errorf("notes %q", s.Notes)
+	}
+	delete(r.paths, "express")
+	if err := r.settlePaths(&s); !errors.Is(err, ErrInput) {
+		t.Errorf("an unknown path: %v", err)
 	}
 }
 

@@ -64,8 +64,8 @@ func summarize(r io.Reader, w io.Writer) (bool, error) {
 				failed = true
 				fmt.Fprintf(w, "FAIL %s\n%s", key, output[key])
 			}
-			if e.Test == "" {
-				fmt.Fprintf(w, "%-4s %s\n", e.Action, e.Package)
+			if e.Test == "" && e.Action != "skip" { // a package without tests says skip
+				fmt.Fprintf(w, "%s %s\n", e.Action, e.Package)
 			}
 		case "build-fail":
 			failed = true

@@ -164,6 +164,9 @@ func open(o Options) (s results.Session, r *runner, err error) {
 	if err != nil {
 		return s, nil, err
 	}
+	if _, err = enforce.GroupDir(h, applicationLane); err != nil {
+		return s, nil, err
+	}
 	if s, err = newSession(o, h); err != nil {
 		return s, nil, err
 	}

@@ -43,6 +43,11 @@ type Probe interface {
 // settle is the time between the start of application and neighbours and the first probe.
 const settle = 500 * time.Millisecond
 
+// patience is how long after its window a client may still take.
+const patience = 20 * time.Second
+
+var errStarved = fmt.Errorf("the client did not end within %s after its window: what else runs with real-time priority on its CPU?", patience)
+
 // runner makes the runs of a session, one at a time.
 type runner struct {
 	self     string // the isolane binary
@@ -307,6 +312,10 @@ func (r *runner) probe(ctx context.Context, h host.Host, c results.Cell, spec Pr
 	confines := process.Confines{Netns: netpath.Lab().Client.Netns, Cgroup: dir,
 		Policy: client.Policy, Priority: client.Priority}
 	driver, settings := r.probes[spec.Kind], r.settings(spec, c)
+	// A client that something starves, such as a foreign real-time program on its CPU, must not
+	// hold the session up for ever.
+	ctx, cancel := context.WithTimeoutCause(ctx, settings.Warmup+settings.Window+patience, errStarved)
+	defer cancel()
 	p, err := start(ctx, r.self, spec.Name, confines, driver.Client(r.self, settings))
 	if err != nil {
 		return results.Measurement{}, err
@@ -320,6 +329,9 @@ func (r *runner) probe(ctx context.Context, h host.Host, c results.Cell, spec Pr
 	}
 	out, err := p.wait()
 	w.SubjectDone(p.pid())
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errStarved) {
+		err = cause
+	}
 	if err != nil {
 		return results.Measurement{}, err
 	}

@@ -23,6 +23,7 @@ type End struct {
 // Pair is what a path connects.
 type Pair struct {
 	Client, Application End
+	Bridge              string // the device between them, of a path that has one
 }
 
 // Lab returns the pair that measurements use: namespaces of its own, and addresses from the ranges
@@ -39,7 +40,7 @@ func Lab() Pair {
 			},
 		}
 	}
-	return Pair{Client: end("client", "isl-client", 1), Application: end("app", "isl-app", 2)}
+	return Pair{Client: end("client", "isl-client", 1), Application: end("app", "isl-app", 2), Bridge: "isl-br"}
 }
 
 // CongestionControl returns the steps that make TCP in both namespaces use an algorithm from the

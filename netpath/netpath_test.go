@@ -39,6 +39,7 @@ func testPair() netpath.Pair {
 	p := netpath.Lab()
 	p.Client.Netns, p.Client.Port = "isolane-test-client", "isl-test-c"
 	p.Application.Netns, p.Application.Port = "isolane-test-app", "isl-test-a"
+	p.Bridge = "isl-test-br"
 	return p
 }
 

@@ -38,6 +38,10 @@ func run(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
 		return 1
 	}
+	if left, _ := filepath.Glob("/run/isolane/*.journal"); len(left) > 0 {
+		fmt.Fprintf(os.Stderr, "%s: a crashed session has left changes on this host: run isolane recover\n", left[0])
+		return 1
+	}
 	before := fingerprint()
 	code := m.Run()
 	if after := fingerprint(); after != before {

@@ -6,8 +6,6 @@ import (
 	"isolane.dev/isolane/netpath"
 )
 
-const device = "isl-br"
-
 // Path is the path "bridge".
 type Path struct{}
 
@@ -16,10 +14,10 @@ func (Path) Name() string { return "bridge" }
 
 // Steps returns what makes the path between the two ends.
 func (Path) Steps(p netpath.Pair) ([]journal.Step, error) {
-	br, err := journal.LinkStep(device, journal.Link{Type: "bridge"})
+	br, err := journal.LinkStep(p.Bridge, journal.Link{Type: "bridge"})
 	if err != nil {
 		return nil, err
 	}
-	ends, err := p.Ends(device)
+	ends, err := p.Ends(p.Bridge)
 	return append([]journal.Step{br}, ends...), err
 }

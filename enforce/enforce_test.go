@@ -124,7 +124,7 @@ func TestNoCpuset(t *testing.T) {
 
 // On the machine at hand: the steps of a lane are done, nothing is left to do, and all is undone.
 func TestLaneOnThisHost(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.Cpuset, hosttest.CPUs(2))
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	root := host.Live()
 	h, err := host.Read(root)
 	if err != nil {

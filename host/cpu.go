@@ -1,8 +1,10 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
@@ -13,148 +15,191 @@ const cpuDir = "sys/devices/system/cpu"
 // cpus reads /sys/devices/system/cpu (Documentation/admin-guide/cputopology.rst,
 // Documentation/ABI/testing/sysfs-devices-system-cpu).
 func (r *reader) cpus() []CPU {
-	ids := r.numbered(cpuDir, "cpu")
-	if len(ids) == 0 {
-		r.err = errors.New("/" + cpuDir + ": expected at least cpu0: is sysfs mounted?")
+	list := r.list(cpuDir + "/online")
+	ids := r.ids(cpuDir, "cpu")
+	if list != nil {
+		ids = ids.Union(*list)
+	}
+	if ids.IsEmpty() {
+		r.err = errors.New("/" + cpuDir + ": expected at least cpu0: is this the root of a machine, with sysfs?")
 		return nil
 	}
-	online := r.list(cpuDir + "/online")
+	online := r.online(ids, list)
+	if online.IsEmpty() {
+		r.warn("/%s/online: no CPU of %s is online", cpuDir, ids)
+	}
 	allowed := r.allowed()
-	kinds := r.kinds()
-	nodes := r.nodeOf()
-	cpus := make([]CPU, 0, len(ids))
-	for _, id := range ids {
-		c := CPU{ID: id, Online: r.online(id, online), Kind: Uniform}
+	nodes := r.nodeOf(online)
+	cpus := make([]CPU, 0, ids.Len())
+	for id := range ids.All() {
+		c := CPU{ID: id, Online: online.Contains(id)}
 		if allowed != nil {
 			is := allowed.Contains(id)
 			c.Allowed = &is
 		}
-		if kind, ok := kinds[id]; ok {
-			c.Kind = kind
-		}
-		if c.Online {
-			if n, ok := nodes[id]; ok {
-				c.NUMANode = &n
-			}
-			r.topology(&c)
+		if n, ok := nodes[id]; ok {
+			c.NUMANode = &n
 		}
 		cpus = append(cpus, c)
 	}
-	r.checkSymmetry(cpus)
+	r.topology(cpus, online)
+	r.kinds(cpus)
+	slices.SortStableFunc(r.caches, func(a, b Cache) int {
+		return cmp.Or(a.Level-b.Level, strings.Compare(a.Type, b.Type), a.CPUs.First()-b.CPUs.First())
+	})
 	return cpus
 }
 
-// online prefers the list of all, then the CPU's own file; CPU 0 often has none because it cannot
-// go offline.
-func (r *reader) online(id int, list *cpuset.Set) bool {
+// online prefers the list of all, then the CPU's own file, which CPU 0 often lacks because it cannot
+// go offline. A CPU that is offline has no directory topology, if the others have.
+func (r *reader) online(ids cpuset.Set, list *cpuset.Set) cpuset.Set {
 	if list != nil {
-		return list.Contains(id)
+		return *list
 	}
-	n := r.number(fmt.Sprintf("%s/cpu%d/online", cpuDir, id))
-	return n == nil || *n == 1
+	has := func(id int) bool { return len(r.entries(fmt.Sprintf("%s/cpu%d/topology", cpuDir, id))) > 0 }
+	var silent, with, online []int
+	for id := range ids.All() {
+		switch n := r.number(fmt.Sprintf("%s/cpu%d/online", cpuDir, id)); {
+		case n != nil && *n == 1:
+			online = append(online, id)
+		case n == nil && has(id):
+			with = append(with, id)
+		case n == nil:
+			silent = append(silent, id)
+		}
+	}
+	if len(with) == 0 {
+		with = silent
+	}
+	return cpuset.Of(append(online, with...)...)
 }
 
 // allowed is the cpuset in force for the reading process (proc_pid_status(5)).
 func (r *reader) allowed() *cpuset.Set {
-	status, ok := r.read("proc/self/status")
-	if !ok {
-		return nil
-	}
+	status, _ := r.read("proc/self/status")
 	for line := range strings.Lines(status) {
-		if list, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
-			set, err := cpuset.Parse(list)
-			if err != nil {
-				r.warn("/proc/self/status: %v", err)
-				return nil
-			}
-			return &set
+		list, ok := strings.CutPrefix(line, "Cpus_allowed_list:")
+		if !ok {
+			continue
 		}
+		set, err := cpuset.Parse(list)
+		if err != nil {
+			r.warn("/proc/self/status: Cpus_allowed_list: %v", err)
+			return nil
+		}
+		return &set
 	}
 	return nil
 }
 
-// kinds tells performance from efficiency cores by their PMUs, which list their CPUs.
-func (r *reader) kinds() map[int]string {
-	kinds := map[int]string{}
-	for pmu, kind := range map[string]string{"cpu_core": Performance, "cpu_atom": Efficiency} {
-		if set := r.list("sys/devices/" + pmu + "/cpus"); set != nil {
-			for c := range set.All() {
-				kinds[c] = kind
-			}
+// topology fills in package, die, core and caches of the online CPUs, from the lists of who shares
+// them.
+func (r *reader) topology(cpus []CPU, online cpuset.Set) {
+	cores, packages, dies := newSharing("core"), newSharing("package"), newSharing("die")
+	clusters := newSharing("cluster")
+	levels := []*sharing{newSharing("L1"), newSharing("L2"), newSharing("L3")}
+	for id := range online.All() {
+		dir := fmt.Sprintf("%s/cpu%d/topology/", cpuDir, id)
+		r.claim(cores, id, online, dir+"core_cpus", dir+"thread_siblings")
+		r.claim(packages, id, online, dir+"package_cpus", dir+"core_siblings")
+		r.claim(dies, id, online, dir+"die_cpus")
+		r.claim(clusters, id, online, dir+"cluster_cpus")
+		r.readCaches(id, online, cores, levels)
+	}
+	r.splitUnits(cores)
+	core, clusterOf, dieOf, packageOf := r.agree(cores), r.agree(clusters), r.agree(dies), r.agree(packages)
+	l1Of, l2Of, l3Of := r.agree(levels[0]), r.agree(levels[1]), r.agree(levels[2])
+	r.checkNesting(core, map[string]map[int]cpuset.Set{
+		"L1": l1Of, "L2": l2Of, "L3": l3Of, "cluster": clusterOf, "die": dieOf, "package": packageOf})
+	numbers := r.packageNumbers(packageOf, online)
+	for i := range cpus {
+		c := &cpus[i]
+		c.Core, c.Cluster, c.Die = lowest(core, c.ID), lowest(clusterOf, c.ID), lowest(dieOf, c.ID)
+		c.L1, c.L2, c.L3 = lowest(l1Of, c.ID), lowest(l2Of, c.ID), lowest(l3Of, c.ID)
+		if n, ok := numbers[c.ID]; ok {
+			c.Package = &n
+		}
+		if siblings, ok := core[c.ID]; ok {
+			place := slices.Index(siblings.Slice(), c.ID)
+			c.Thread = &place
 		}
 	}
-	return kinds
 }
 
-// topology fills in package, die, core and caches from the lists of who shares them.
-func (r *reader) topology(c *CPU) {
-	dir := fmt.Sprintf("%s/cpu%d/", cpuDir, c.ID)
-	group := func(paths ...string) (*int, cpuset.Set) {
-		for _, p := range paths {
-			set := r.list(dir + p)
-			if set == nil {
-				if text, ok := r.read(dir + strings.TrimSuffix(p, "_list")); ok { // only the mask
-					if mask, err := cpuset.ParseMask(text); err == nil {
-						set = &mask
-					}
-				}
-			}
-			if set == nil || set.IsEmpty() {
-				continue
-			}
-			if !set.Contains(c.ID) {
-				r.warn("/%s%s: CPU %d is not in its own list %s", dir, p, c.ID, set)
-				continue
-			}
-			first := set.First()
-			return &first, *set
-		}
-		return nil, cpuset.Set{}
+// lowest is the machine-unique number of a CPU's group.
+func lowest(groups map[int]cpuset.Set, id int) *int {
+	group, ok := groups[id]
+	if !ok {
+		return nil
 	}
-	var siblings cpuset.Set
-	c.Core, siblings = group("topology/core_cpus_list", "topology/thread_siblings_list")
-	if c.Core != nil {
-		place := siblings.Intersection(cpuset.Of(upTo(c.ID)...)).Len() - 1
-		c.Thread = &place
-	}
-	c.Package, _ = group("topology/package_cpus_list", "topology/core_siblings_list")
-	c.Die, _ = group("topology/die_cpus_list")
-	for _, index := range r.numbered(dir+"cache", "index") {
-		cache := fmt.Sprintf("cache/index%d/", index)
-		level := r.number(dir + cache + "level")
-		if level == nil || r.text(dir+cache+"type") == "Instruction" {
+	n := group.First()
+	return &n
+}
+
+// readCaches notes each cache of a CPU, and claims the unified and data caches of its levels 1 to 3. Size
+// and type are those that the lowest CPU says.
+func (r *reader) readCaches(id int, online cpuset.Set, cores *sharing, levels []*sharing) {
+	parent := fmt.Sprintf("%s/cpu%d/cache", cpuDir, id)
+	for _, index := range r.numbered(parent, "index", "") {
+		dir := fmt.Sprintf("%s/index%d/", parent, index)
+		level := r.small(dir + "level")
+		if level == nil || *level < 1 || *level > 9 {
 			continue
 		}
-		switch *level {
-		case 2:
-			c.L2, _ = group(cache + "shared_cpu_list")
-		case 3:
-			c.L3, _ = group(cache + "shared_cpu_list")
-		}
-	}
-}
-
-func upTo(id int) []int {
-	ids := make([]int, id+1)
-	for i := range ids {
-		ids[i] = i
-	}
-	return ids
-}
-
-// checkSymmetry warns where two CPUs disagree on whether they share a core: then the lower number
-// of the one is not that of the other.
-func (r *reader) checkSymmetry(cpus []CPU) {
-	first := map[int]CPU{}
-	for _, c := range cpus {
-		first[c.ID] = c
-	}
-	for _, c := range cpus {
-		if c.Core == nil {
+		shared := r.set(dir+"shared_cpu_map", dir+"shared_cpu_list")
+		if shared == nil {
 			continue
 		}
-		if head, ok := first[*c.Core]; ok && head.Online && head.Core != nil && *head.Core != *c.Core {
-			r.warn("/%s/cpu%d/topology: CPU %d counts itself to the core of CPU %d, which does not", cpuDir, c.ID, c.ID, *c.Core)
+		if shared.IsEmpty() { // ia64 says so of caches that belong to one core
+			shared = &cpuset.Set{}
+			*shared = cores.claims[id]
+		}
+		set := shared.Intersection(online)
+		if !set.Contains(id) {
+			if !shared.IsEmpty() {
+				r.warn("/%sshared_cpu_list: CPU %d is not in its own list %s", dir, id, shared)
+			}
+			continue
+		}
+		kind := strings.ToLower(r.text(dir + "type"))
+		if kind != "instruction" && *level <= len(levels) {
+			if s := levels[*level-1]; s.claims[id].IsEmpty() {
+				s.claim(id, set)
+			}
+		}
+		if set.First() == id {
+			r.caches = append(r.caches, Cache{Level: *level, Type: kind, SizeBytes: r.kibibytes(dir + "size"), CPUs: set})
 		}
 	}
+}
+
+// packageNumbers are the kernel's, if each package has one of its own; else the lowest CPU of each.
+func (r *reader) packageNumbers(groups map[int]cpuset.Set, online cpuset.Set) map[int]int {
+	said := map[int]int{}
+	for id := range online.All() {
+		n := r.number(fmt.Sprintf("%s/cpu%d/topology/physical_package_id", cpuDir, id))
+		if n != nil && *n <= 1<<31 {
+			said[id] = int(*n)
+		}
+	}
+	if len(groups) == 0 { // no lists: then the number is all there is
+		return said
+	}
+	numbers, owner := map[int]int{}, map[int]cpuset.Set{}
+	unique := true
+	for id, group := range groups {
+		numbers[id] = group.First()
+		n, ok := said[id]
+		if other, taken := owner[n]; !ok || taken && other != group || said[group.First()] != n {
+			unique = false
+		}
+		owner[n] = group
+	}
+	if !unique {
+		return numbers
+	}
+	for id := range groups {
+		numbers[id] = said[id]
+	}
+	return numbers
 }

@@ -4,11 +4,15 @@
 // Identifiers are unique over the whole machine and made from the kernel's sibling lists: a raw
 // core_id is unique only within its package. What the source does not say is nil, never a guess;
 // contradictions become warnings.
+//
+//	h, err := host.Read(host.Live())
+//	fmt.Println(h.Online(), h.Siblings(0), h.Warnings)
 package host
 
 import (
+	"cmp"
 	"io/fs"
-	"os"
+	"slices"
 
 	"isolane.dev/isolane/cpuset"
 )
@@ -19,103 +23,157 @@ const (
 	Kind       = "Host"
 )
 
-// Host is one machine at one moment.
+// Host is one machine at one moment. Its zero strings and sizes are what the source does not say;
+// JSON has null there.
 type Host struct {
 	APIVersion  string      `json:"apiVersion"`
 	Kind        string      `json:"kind"`
 	Hostname    string      `json:"hostname"`
-	CPUs        []CPU       `json:"cpus"` // by id
-	NUMANodes   []NUMANode  `json:"numaNodes"`
+	CPUs        []CPU       `json:"cpus"`      // by id
+	NUMANodes   []NUMANode  `json:"numaNodes"` // by id
 	MemoryBytes uint64      `json:"memoryBytes"`
-	Interrupts  []Interrupt `json:"interrupts"`
+	Caches      []Cache     `json:"caches"`     // by level, type and lowest CPU
+	PCIDevices  []PCIDevice `json:"pciDevices"` // by address
+	Interrupts  []Interrupt `json:"interrupts"` // by number
 	Kernel      Kernel      `json:"kernel"`
-	Warnings    []string    `json:"warnings"`
+	Warnings    []string    `json:"warnings"` // what in the source is wrong or contradicts itself
 }
+
+// CPUKind says which kind of core a CPU belongs to; "" is not known.
+type CPUKind string
 
 // The kinds of CPU.
 const (
-	Performance = "performance"
-	Efficiency  = "efficiency"
-	Uniform     = "uniform" // all CPUs of the machine are alike
+	Performance CPUKind = "performance"
+	Efficiency  CPUKind = "efficiency"
+	Uniform     CPUKind = "uniform" // all CPUs of the machine are alike
 )
 
-// CPU is a logical CPU. Package, Die, L2, L3 and Core are numbers that are unique over the machine:
-// the lowest CPU of the group. They are nil of an offline CPU, and where the kernel says nothing.
+// CPU is a logical CPU. Die, Cluster, L1 (of data), L2, L3 and Core are numbers that are unique over
+// the machine: the lowest online CPU of the group. All but ID, Online, Allowed, Kind and MaxHertz are
+// nil of an offline CPU.
 type CPU struct {
-	ID       int    `json:"id"` // the kernel's number
-	Online   bool   `json:"online"`
-	Allowed  *bool  `json:"allowed"` // by the cpuset in force for the reading process
-	Package  *int   `json:"package"`
-	Die      *int   `json:"die"`
-	NUMANode *int   `json:"numaNode"` // the kernel's number
-	L3       *int   `json:"l3"`
-	L2       *int   `json:"l2"`
-	Core     *int   `json:"core"`
-	Thread   *int   `json:"thread"` // place among the siblings of its core, from 0
-	Kind     string `json:"kind"`
+	ID       int     `json:"id"` // the kernel's number
+	Online   bool    `json:"online"`
+	Allowed  *bool   `json:"allowed"`  // by the cpuset in force for the reading process
+	Package  *int    `json:"package"`  // the kernel's number where that is unique, else as Die
+	Die      *int    `json:"die"`      //
+	NUMANode *int    `json:"numaNode"` // the kernel's number
+	L3       *int    `json:"l3"`
+	Cluster  *int    `json:"cluster"` // cores that share something below the L3, as the firmware says
+	L2       *int    `json:"l2"`
+	L1       *int    `json:"l1"`
+	Core     *int    `json:"core"`
+	Thread   *int    `json:"thread"` // place among the online CPUs of its core, from 0
+	Kind     CPUKind `json:"kind"`
+	Capacity *uint64 `json:"capacity"` // relative to the largest core, 1024 (sched-capacity.rst)
+	MaxHertz *uint64 `json:"maxHertz"` // of the hardware, not of the policy in force
 }
 
-// NUMANode is a memory node; one without CPUs has none.
+// Cache is one cache and the online CPUs that share it.
+type Cache struct {
+	Level     int        `json:"level"`
+	Type      string     `json:"type"`      // data, instruction, unified; "" is not known
+	SizeBytes uint64     `json:"sizeBytes"` // 0 is not known
+	CPUs      cpuset.Set `json:"cpus"`
+}
+
+// PCIDevice is one function of a device on PCI.
+type PCIDevice struct {
+	Address   string      `json:"address"` // "0000:3b:00.0"
+	Class     string      `json:"class"`   // "0x020000": base class, subclass, programming interface
+	Kind      string      `json:"kind"`    // network, storage, gpu, accelerator, bridge or other, by class
+	Vendor    string      `json:"vendor"`  // "0x8086"
+	Device    string      `json:"device"`
+	Driver    *string     `json:"driver"`
+	NUMANode  *int        `json:"numaNode"`
+	LocalCPUs *cpuset.Set `json:"localCPUs"`
+	Netdevs   []string    `json:"netdevs"` // in the network namespace of the reader
+	SRIOV     *SRIOV      `json:"sriov"`   // nil: the function cannot
+	PF        *string     `json:"pf"`      // of a virtual function: the physical one
+	VFs       []string    `json:"vfs"`     // of a physical function
+}
+
+// SRIOV says how many virtual functions a physical one can have and has
+// (Documentation/PCI/pci-iov-howto.rst).
+type SRIOV struct {
+	TotalVFs int `json:"totalVFs"`
+	NumVFs   int `json:"numVFs"`
+}
+
+// NUMANode is a memory node; some have no CPUs, and some no memory.
 type NUMANode struct {
 	ID          int         `json:"id"`
-	CPUs        cpuset.Set  `json:"cpus"`
+	CPUs        cpuset.Set  `json:"cpus"`      // those online
+	HasMemory   *bool       `json:"hasMemory"` // nil: the source does not say
 	MemoryBytes uint64      `json:"memoryBytes"`
-	Distances   []int       `json:"distances"` // to the nodes in the order of their ids
-	Hugepages   []Hugepages `json:"hugepages"`
+	Distances   []int       `json:"distances"` // to the nodes in the order of their ids, 10 to itself
+	Hugepages   []Hugepages `json:"hugepages"` // by size
 }
 
 // Hugepages are those of one size on one node.
 type Hugepages struct {
-	PageBytes uint64 `json:"pageBytes"`
-	Total     uint64 `json:"total"`
-	Free      uint64 `json:"free"`
+	PageBytes uint64  `json:"pageBytes"`
+	Total     *uint64 `json:"total"`
+	Free      *uint64 `json:"free"`
 }
 
-// Interrupt is one line of /proc/interrupts with a number, and where it may fire.
+// Interrupt is one numbered interrupt and where it may fire.
 type Interrupt struct {
 	IRQ       int         `json:"irq"`
-	Name      string      `json:"name"`      // of its actions, "virtio2-input.0"; "" where none is registered
+	Name      *string     `json:"name"`      // of its actions, "virtio2-input.0"
+	Device    *string     `json:"device"`    // PCI address, "0000:00:03.0", where the kernel prints it
 	Affinity  *cpuset.Set `json:"affinity"`  // asked
 	Effective *cpuset.Set `json:"effective"` // in force
+	Managed   *bool       `json:"managed"`   // by the kernel, which refuses to move it; debugfs alone says so
 }
 
 // Kernel is what the kernel says of itself.
 type Kernel struct {
-	Release      string     `json:"release"`
-	Version      string     `json:"version"`
-	Cmdline      string     `json:"cmdline"`
-	BootID       string     `json:"bootID"`
-	Isolated     cpuset.Set `json:"isolated"`
-	NohzFull     cpuset.Set `json:"nohzFull"`
-	Realtime     bool       `json:"realtime"` // PREEMPT_RT
-	Cgroup       Cgroup     `json:"cgroup"`
-	Clocksource  string     `json:"clocksource"`
-	IdleDriver   string     `json:"idleDriver"`
-	IdleGovernor string     `json:"idleGovernor"`
-	Hypervisor   bool       `json:"hypervisor"`
-	CPUModel     string     `json:"cpuModel"`
+	Release      string            `json:"release"`
+	Version      string            `json:"version"`
+	Cmdline      string            `json:"cmdline"` // in force
+	BootID       string            `json:"bootID"`
+	Isolated     *cpuset.Set       `json:"isolated"` // in force, from isolcpus= or isolated partitions
+	NohzFull     *cpuset.Set       `json:"nohzFull"` // in force
+	RCUNoCBs     *cpuset.Set       `json:"rcuNocbs"` // asked by rcu_nocbs=, and NohzFull, which implies it
+	Preempt      *string           `json:"preempt"`  // none, voluntary, full, lazy, rt; dynamic: chosen at run time
+	Realtime     *bool             `json:"realtime"` // PREEMPT_RT
+	Cgroup       Cgroup            `json:"cgroup"`   //
+	Clocksource  string            `json:"clocksource"`
+	IdleDriver   string            `json:"idleDriver"`
+	IdleGovernor string            `json:"idleGovernor"`
+	CPUModel     string            `json:"cpuModel"`
+	Microcode    string            `json:"microcode"`
+	Flags        []string          `json:"-"`                // of an x86 CPU, as in /proc/cpuinfo
+	Hypervisor   *bool             `json:"hypervisor"`       // the CPU is a guest's
+	Steal        *uint64           `json:"stealNanoseconds"` // that the hypervisor took from all CPUs since boot
+	Mitigations  map[string]string `json:"mitigations"`      // of hardware vulnerabilities, by name
 }
 
 // Cgroup says where the hierarchies are mounted.
 type Cgroup struct {
-	Version            string   `json:"version"`  // v1, v2, hybrid or none
-	CpusetV1           *string  `json:"cpusetV1"` // mount point of the cpuset hierarchy
-	Unified            *string  `json:"unified"`  // mount point of cgroup v2
-	UnifiedControllers []string `json:"unifiedControllers"`
+	Version            string   `json:"version"`            // v1, v2, hybrid or none; "" is not known
+	CpusetV1           *string  `json:"cpusetV1"`           // mount point of the v1 cpuset hierarchy
+	Unified            *string  `json:"unified"`            // mount point of cgroup v2
+	UnifiedControllers []string `json:"unifiedControllers"` // of cgroup v2
 }
 
-// Live returns the file system of this machine.
-func Live() fs.FS { return os.DirFS("/") }
-
-// Read reads the machine under root.
+// Read reads the machine under root. What is missing or wrong there is nil and a warning; the error
+// is for a source without CPUs.
 func Read(root fs.FS) (Host, error) {
-	r := &reader{root: root}
+	r := &reader{root: root, warnings: []string{}}
 	h := Host{APIVersion: APIVersion, Kind: Kind, Hostname: r.text("proc/sys/kernel/hostname")}
 	h.CPUs = r.cpus()
-	h.NUMANodes = r.nodes(h.CPUs)
+	h.NUMANodes = r.nodes(h.Online())
 	h.MemoryBytes = r.meminfo("proc/meminfo", "MemTotal:")
-	h.Interrupts = r.interrupts()
+	h.Caches = r.caches
+	h.PCIDevices = r.pciDevices()
+	h.Interrupts = r.interrupts(h.PCIDevices)
 	h.Kernel = r.kernel()
+	if r.differ > 0 {
+		r.warn("%s (%d lists contradict their masks; the masks are taken)", r.differs, r.differ)
+	}
 	h.Warnings = r.warnings
 	return h, r.err
 }
@@ -140,24 +198,43 @@ func (h Host) where(is func(CPU) bool) cpuset.Set {
 	return cpuset.Of(ids...)
 }
 
-// Cores returns the usable CPUs by core, each set in the order of the CPUs' lowest number. A CPU
-// whose core is not known is a core of its own.
+// CPU returns the CPU of that number, or false.
+func (h Host) CPU(id int) (CPU, bool) {
+	at, ok := slices.BinarySearchFunc(h.CPUs, id, func(c CPU, id int) int { return cmp.Compare(c.ID, id) })
+	if !ok {
+		return CPU{}, false
+	}
+	return h.CPUs[at], true
+}
+
+// Siblings returns the online CPUs of the core that the CPU belongs to, itself among them; only
+// itself where the core is not known, and none of an offline CPU.
+func (h Host) Siblings(id int) cpuset.Set {
+	cpu, ok := h.CPU(id)
+	if !ok || !cpu.Online {
+		return cpuset.Set{}
+	}
+	if cpu.Core == nil {
+		return cpuset.Of(id)
+	}
+	return h.where(func(c CPU) bool { return c.Core != nil && *c.Core == *cpu.Core })
+}
+
+// Cores returns the usable CPUs by core, in the order of their lowest numbers. A CPU whose core is
+// not known is a core of its own.
 func (h Host) Cores() []cpuset.Set {
 	usable := h.Usable()
 	byCore := map[int][]int{}
 	var order []int
-	for _, c := range h.CPUs {
-		if !usable.Contains(c.ID) {
-			continue
-		}
-		core := c.ID
-		if c.Core != nil {
+	for id := range usable.All() {
+		core := id
+		if c, _ := h.CPU(id); c.Core != nil {
 			core = *c.Core
 		}
 		if byCore[core] == nil {
 			order = append(order, core)
 		}
-		byCore[core] = append(byCore[core], c.ID)
+		byCore[core] = append(byCore[core], id)
 	}
 	cores := make([]cpuset.Set, 0, len(order))
 	for _, core := range order {
@@ -166,26 +243,17 @@ func (h Host) Cores() []cpuset.Set {
 	return cores
 }
 
-// CPU returns the CPU of that number, or false.
-func (h Host) CPU(id int) (CPU, bool) {
-	for _, c := range h.CPUs {
-		if c.ID == id {
-			return c, true
-		}
-	}
-	return CPU{}, false
-}
-
-// MemoryNodes returns the nodes that have memory; node 0 where the kernel knows no nodes.
+// MemoryNodes returns the nodes that have memory, those of which the source does not say it among
+// them; node 0 where the kernel knows no nodes, because it then counts all memory to that one.
 func (h Host) MemoryNodes() cpuset.Set {
+	if len(h.NUMANodes) == 0 {
+		return cpuset.Of(0)
+	}
 	var ids []int
 	for _, n := range h.NUMANodes {
-		if n.MemoryBytes > 0 {
+		if n.HasMemory == nil || *n.HasMemory {
 			ids = append(ids, n.ID)
 		}
-	}
-	if len(ids) == 0 {
-		return cpuset.Of(0)
 	}
 	return cpuset.Of(ids...)
 }

@@ -2,129 +2,271 @@ package host_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
+
+	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 )
 
+// groups returns the sets of online CPUs that have the same number, in the order of their lowest CPU.
+func groups(h host.Host, number func(host.CPU) *int) []string {
+	by := map[int]cpuset.Set{}
+	for _, c := range h.CPUs {
+		if n := number(c); n != nil {
+			by[*n] = by[*n].Union(cpuset.Of(c.ID))
+		}
+	}
+	var sets []cpuset.Set
+	for _, s := range by {
+		sets = append(sets, s)
+	}
+	slices.SortFunc(sets, func(a, b cpuset.Set) int { return a.First() - b.First() })
+	var texts []string
+	for _, s := range sets {
+		texts = append(texts, s.String())
+	}
+	return texts
+}
+
+func coreOf(c host.CPU) *int    { return c.Core }
+func l2Of(c host.CPU) *int      { return c.L2 }
+func l3Of(c host.CPU) *int      { return c.L3 }
+func dieOf(c host.CPU) *int     { return c.Die }
+func packageOf(c host.CPU) *int { return c.Package }
+func nodeOf(c host.CPU) *int    { return c.NUMANode }
+
+// check holds each host against what must be true of any.
+func check(t *testing.T, h host.Host) {
+	t.Helper()
+	for i, c := range h.CPUs {
+		if i > 0 && h.CPUs[i-1].ID >= c.ID {
+			t.Errorf("CPU %d stands after CPU %d", c.ID, h.CPUs[i-1].ID)
+		}
+		if !c.Online {
+			for _, of := range []func(host.CPU) *int{coreOf, l2Of, l3Of, dieOf, packageOf, nodeOf} {
+				if of(c) != nil {
+					t.Errorf("CPU %d is offline and has a place: %+v", c.ID, c)
+				}
+			}
+			continue
+		}
+		siblings := h.Siblings(c.ID)
+		if !siblings.Contains(c.ID) || !siblings.IsSubsetOf(h.Online()) {
+			t.Errorf("siblings of CPU %d: %s, online %s", c.ID, siblings, h.Online())
+		}
+		if c.Core != nil && (*c.Core != siblings.First() || siblings.Slice()[*c.Thread] != c.ID) {
+			t.Errorf("CPU %d: core %d, thread %d, siblings %s", c.ID, *c.Core, *c.Thread, siblings)
+		}
+	}
+	var all cpuset.Set
+	for _, core := range h.Cores() {
+		if core.Intersects(all) {
+			t.Errorf("core %s overlaps another", core)
+		}
+		all = all.Union(core)
+	}
+	if all != h.Usable() {
+		t.Errorf("cores hold %s, usable are %s", all, h.Usable())
+	}
+	if _, err := json.Marshal(h); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestThisMachine(t *testing.T) {
 	h, err := host.Read(host.Live())
 	if err != nil {
 		t.Fatal(err)
 	}
-	usable := cpuset.Set{}
-	for _, core := range h.Cores() {
-		if core.Intersects(usable) {
-			t.Errorf("CPU in two cores: %s", core)
+	check(t, h)
+	var affinity unix.CPUSet
+	var uts unix.Utsname
+	if err := errorsOf(unix.SchedGetaffinity(os.Getpid(), &affinity), unix.Uname(&uts)); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.Usable(); got.Len() != affinity.Count() || got.Len() != runtime.NumCPU() {
+		t.Errorf("usable are %s; the scheduler says %d, the runtime %d", got, affinity.Count(), runtime.NumCPU())
+	}
+	if got, want := h.Kernel.Release, unix.ByteSliceToString(uts.Release[:]); got != want {
+		t.Errorf("release %q, want %q", got, want)
+	}
+	if h.MemoryBytes == 0 || len(h.Interrupts) == 0 || h.Kernel.Cgroup.Version == "" || h.Kernel.Cmdline == "" {
+		t.Errorf("memory %d, %d interrupts, cgroup %+v, command line %q", h.MemoryBytes, len(h.Interrupts),
+			h.Kernel.Cgroup, h.Kernel.Cmdline)
+	}
+}
+
+func errorsOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
 		}
-		usable = usable.Union(core)
 	}
-	if usable != h.Usable() || usable.IsEmpty() || h.MemoryBytes == 0 || h.Kernel.Release == "" || len(h.Interrupts) == 0 {
-		t.Errorf("cores hold %s of %s; memory %d, kernel %q, %d interrupts", usable, h.Usable(), h.MemoryBytes, h.Kernel.Release, len(h.Interrupts))
-	}
-	if len(h.Warnings) > 0 {
-		t.Errorf("warnings: %q", h.Warnings)
-	}
+	return nil
 }
 
-func cores(h host.Host) string {
-	var all []string
-	for _, c := range h.Cores() {
-		all = append(all, c.String())
-	}
-	return strings.Join(all, " ")
-}
-
-func TestMachines(t *testing.T) {
-	for _, c := range []struct {
-		name    string
+func TestGeneratedMachines(t *testing.T) {
+	for name, c := range map[string]struct {
 		machine hosttest.Machine
-		cores   string
-		nodes   string
+		of      func(host.CPU) *int
+		want    []string
 	}{
-		{"two packages with raw core ids that repeat", hosttest.Machine{Packages: 2, CoresPerPackage: 2, ThreadsPerCore: 2}, "0,4 1,5 2,6 3,7", "0-1,4-5 2-3,6-7"},
-		{"hybrid", hosttest.Machine{Packages: 1, CoresPerPackage: 2, EfficiencyCores: 2, ThreadsPerCore: 2}, "0,4 1,5 2 3", "0-5"},
-		{"half offline", hosttest.Machine{Packages: 2, CoresPerPackage: 2, ThreadsPerCore: 2, Offline: cpuset.MustParse("4-6")}, "0 1 2 3,7", "0-1 2-3,7"},
-		{"four nodes", hosttest.Machine{Packages: 2, NodesPerPackage: 2, CoresPerPackage: 4, ThreadsPerCore: 1, CoresPerL3: 2}, "0 1 2 3 4 5 6 7", "0-1 2-3 4-5 6-7"},
+		"two nodes with SMT: cores": {hosttest.Machine{Packages: 2, CoresPerPackage: 2, ThreadsPerCore: 2}, coreOf,
+			[]string{"0,4", "1,5", "2,6", "3,7"}},
+		"two nodes with SMT: nodes": {hosttest.Machine{Packages: 2, CoresPerPackage: 2, ThreadsPerCore: 2}, nodeOf,
+			[]string{"0-1,4-5", "2-3,6-7"}},
+		"two nodes a package: packages": {hosttest.Machine{Packages: 2, CoresPerPackage: 4, ThreadsPerCore: 1,
+			NodesPerPackage: 2}, packageOf, []string{"0-3", "4-7"}},
+		"two nodes a package: nodes": {hosttest.Machine{Packages: 2, CoresPerPackage: 4, ThreadsPerCore: 1,
+			NodesPerPackage: 2}, nodeOf, []string{"0-1", "2-3", "4-5", "6-7"}},
+		"several L3 a package": {hosttest.Machine{Packages: 2, CoresPerPackage: 4, ThreadsPerCore: 2,
+			CoresPerL3: 2}, l3Of, []string{"0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"}},
+		"hybrid: cores": {hosttest.Machine{Packages: 1, CoresPerPackage: 2, EfficiencyCores: 4, ThreadsPerCore: 2},
+			coreOf, []string{"0,6", "1,7", "2", "3", "4", "5"}},
+		"hybrid: L2": {hosttest.Machine{Packages: 1, CoresPerPackage: 2, EfficiencyCores: 4, ThreadsPerCore: 2},
+			l2Of, []string{"0,6", "1,7", "2-5"}},
+		"offline siblings: cores": {hosttest.Machine{Packages: 1, CoresPerPackage: 3, ThreadsPerCore: 2,
+			Offline: cpuset.MustParse("1,3")}, coreOf, []string{"0", "2,5", "4"}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			h := c.machine.Host(t)
-			if got := cores(h); got != c.cores {
-				t.Errorf("cores %s, want %s", got, c.cores)
-			}
-			var nodes []string
-			for _, n := range h.NUMANodes {
-				nodes = append(nodes, n.CPUs.String())
-			}
-			if got := strings.Join(nodes, " "); got != c.nodes {
-				t.Errorf("nodes %s, want %s", got, c.nodes)
+			check(t, h)
+			if got := groups(h, c.of); !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
 	}
-	h := hosttest.Machine{Packages: 1, CoresPerPackage: 2, EfficiencyCores: 2, ThreadsPerCore: 2}.Host(t)
-	if c, _ := h.CPU(3); c.Kind != host.Efficiency || *c.Core != 3 || *c.L3 != 0 {
-		t.Errorf("CPU 3 of the hybrid machine: %+v", c)
-	}
 }
 
-// What is missing is null, what contradicts itself is a warning, and nothing panics.
-func TestBrokenMachines(t *testing.T) {
-	if _, err := host.Read(fstest.MapFS{}); err == nil {
-		t.Error("an empty tree is a machine")
+func TestKinds(t *testing.T) {
+	files := hosttest.Machine{Packages: 1, CoresPerPackage: 1, EfficiencyCores: 1, ThreadsPerCore: 2,
+		Allowed: cpuset.Of(0, 2)}.FS()
+	want := func(kinds string) {
+		t.Helper()
+		h, err := host.Read(files)
+		got := ""
+		for _, c := range h.CPUs {
+			got += fmt.Sprintf("%d %s %v,", c.ID, c.Kind, *c.Allowed)
+		}
+		if err != nil || got != kinds {
+			t.Errorf("got %q, %v; want %q", got, err, kinds)
+		}
 	}
-	root := hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 2}.FS()
-	root["sys/devices/system/cpu/cpu2/topology/thread_siblings_list"].Data = []byte("1-0\n")
-	root["sys/devices/system/cpu/cpu3/topology/thread_siblings_list"].Data = []byte("0,3\n")
-	root["sys/devices/system/node/node1/cpulist"] = &fstest.MapFile{Data: []byte("1\n")}
-	root["proc/interrupts"] = &fstest.MapFile{Data: []byte("  CPU0 CPU1\n 1: 5\nNMI: x\n 2: 1 2 chip 3-edge nic rx\nERR: 0\n")}
-	h, err := host.Read(root)
+	want("0 performance true,1 efficiency false,2 performance true,")
+	delete(files, "sys/devices/cpu_core/cpus")
+	delete(files, "sys/devices/cpu_atom/cpus") // cores with and without SMT are not alike, but which is which?
+	want("0  true,1  false,2  true,")
+}
+
+// A machine whose files contradict each other: nothing is made up, and each contradiction is named.
+func TestContradictions(t *testing.T) {
+	files := hosttest.Machine{Packages: 2, CoresPerPackage: 2, ThreadsPerCore: 2}.FS()
+	put := func(path, text string) { files["sys/devices/system/"+path] = &fstest.MapFile{Data: []byte(text)} }
+	put("cpu/cpu0/topology/thread_siblings_list", "0,1\n")       // CPU 4 says 0,4
+	put("cpu/cpu2/topology/thread_siblings_list", "6\n")         // not even itself
+	put("cpu/cpu3/cache/index3/shared_cpu_list", "7-3\n")        // backwards; CPU 7 and others know better
+	put("cpu/cpu3/topology/physical_package_id", "0\n")          // that of the other package
+	put("node/node1/cpulist", "1,2-3,6-7\n")                     // CPU 1 is in node 0 too
+	put("cpu/cpu5/cache/index2/level", "-1\n")                   // unknown, the kernel's way
+	put("cpu/cpu9999/topology/thread_siblings_list", "9999\n")   // beyond any kernel
+	put("cpu/isolated", strings.Repeat("0,", 1<<20))             // endless
+	put("cpu/cpu7/cache/index3/type", "Instruction\n")           // no unified cache at all
+	put("cpu/cpu6/topology/core_siblings_list", "2,3,6,7,900\n") // 900 is not there
+	h, err := host.Read(files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, _ := h.CPU(2); c.Core != nil {
-		t.Errorf("a backwards sibling list gave core %d", *c.Core)
+	check(t, h)
+	for _, c := range []struct {
+		what string
+		got  []string
+		want string
+	}{
+		{"cores", groups(h, coreOf), "1,5 2,6 3,7"},
+		{"L3", groups(h, l3Of), "0-1,4-5 2-3,6-7"},
+		{"nodes", groups(h, nodeOf), "0,4-5 2-3,6-7"},
+		{"packages", groups(h, packageOf), "0-1,4-5 2-3,6-7"},
+	} {
+		if got := strings.Join(c.got, " "); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.what, got, c.want)
+		}
 	}
-	if c, _ := h.CPU(1); c.NUMANode != nil {
-		t.Errorf("a CPU in two nodes is in node %d", *c.NUMANode)
+	warnings := strings.Join(h.Warnings, "\n")
+	for _, want := range []string{"CPU 4 says that CPUs 0,4 share their core", "not in its own list", "runs backwards",
+		"stand in each of the nodes 0-1", "cpu9999", "isolated: left out: longer than"} {
+		if !strings.Contains(warnings, want) {
+			t.Errorf("no warning says %q:\n%s", want, warnings)
+		}
 	}
-	if len(h.Warnings) < 2 || len(h.Interrupts) != 2 || h.Interrupts[1].Name != "nic rx" {
-		t.Errorf("warnings %q, interrupts %+v", h.Warnings, h.Interrupts)
+	if h.Kernel.Isolated != nil {
+		t.Errorf("isolated is %s", h.Kernel.Isolated)
+	}
+}
+
+// A directory that poses as a root must not hang the reader.
+func TestHostileTree(t *testing.T) {
+	root := t.TempDir()
+	cpu := filepath.Join(root, "sys/devices/system/cpu/cpu0")
+	err := errorsOf(os.MkdirAll(cpu, 0o755), os.MkdirAll(filepath.Join(root, "proc"), 0o755),
+		syscall.Mkfifo(filepath.Join(root, "proc/interrupts"), 0o600),
+		os.Symlink("loop", filepath.Join(cpu, "loop")), os.Symlink("loop", filepath.Join(cpu, "topology")),
+		os.Symlink("/dev/zero", filepath.Join(root, "proc/cpuinfo")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := host.Read(os.DirFS(root))
+	if err != nil || len(h.Interrupts) > 0 || len(h.Warnings) < 2 {
+		t.Errorf("%v, %+v", err, h)
+	}
+	_, err = host.Read(os.DirFS(t.TempDir()))
+	if err == nil || !strings.Contains(err.Error(), "/sys/devices/system/cpu") {
+		t.Errorf("an empty directory: %v", err)
+	}
+}
+
+func TestJSONSaysNull(t *testing.T) {
+	h, err := host.Read(fstest.MapFS{"sys/devices/system/cpu/cpu3/uevent": {}})
+	if err != nil {
+		t.Fatal(err)
 	}
 	data, err := json.Marshal(h)
-	if err != nil || !strings.Contains(string(data), `"core":null`) {
-		t.Errorf("%s, %v", data, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"cpus":[{"id":3,"online":true,"allowed":null,"package":null,"die":null,"numaNode":null,"l3":null,` +
+			`"cluster":null,"l2":null,"l1":null,"core":null,"thread":null,"kind":"uniform","capacity":null,"maxHertz":null}]`,
+		`"interrupts":null`, `"warnings":[]`, `"memoryBytes":null`, `"release":null`, `"realtime":null`,
+		`"cgroup":null`, `"isolated":null`, `"hypervisor":null`,
+		`"apiVersion":"isolane.dev/v1alpha1","kind":"Host"`,
+	} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("no %s in %s", want, data)
+		}
 	}
 }
 
-func FuzzInterruptNames(f *testing.F) {
-	f.Add("   CPU0 CPU1\n 24: 1 2 IO-APIC 5-edge nic\n")
-	f.Fuzz(func(_ *testing.T, text string) { host.ParseInterruptNames(text) })
-}
-
-func FuzzTopology(f *testing.F) {
-	f.Add("0,4", "0-7", "Node 0 MemTotal: 5 kB", "10 20")
-	f.Fuzz(func(_ *testing.T, siblings, node, meminfo, distance string) {
-		root := hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 2}.FS()
-		root["sys/devices/system/cpu/cpu1/topology/thread_siblings_list"].Data = []byte(siblings)
-		root["sys/devices/system/node/node0/cpulist"].Data = []byte(node)
-		root["sys/devices/system/node/node0/meminfo"].Data = []byte(meminfo)
-		root["sys/devices/system/node/node0/distance"] = &fstest.MapFile{Data: []byte(distance)}
-		h, err := host.Read(root)
-		if err == nil {
-			h.Cores()
-		}
-	})
-}
-
+// 256 CPUs in a real directory, as in sysfs.
 func BenchmarkRead(b *testing.B) {
-	root := hosttest.Machine{Packages: 2, CoresPerPackage: 64, ThreadsPerCore: 2, CoresPerL3: 8}.FS()
+	dir := b.TempDir()
+	m := hosttest.Machine{Packages: 2, CoresPerPackage: 64, ThreadsPerCore: 2, NodesPerPackage: 4, CoresPerL3: 8}
+	if err := os.CopyFS(dir, m.FS()); err != nil {
+		b.Fatal(err)
+	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := host.Read(root); err != nil {
+		if _, err := host.Read(os.DirFS(dir)); err != nil {
 			b.Fatal(err)
 		}
 	}

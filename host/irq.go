@@ -2,74 +2,110 @@ package host
 
 import (
 	"fmt"
-	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// interrupts reads the numbered lines of /proc/interrupts (proc_interrupts(5)) and where each may
-// fire (Documentation/core-api/irq/irq-affinity.rst).
-func (r *reader) interrupts() []Interrupt {
-	text, ok := r.read("proc/interrupts")
-	if !ok {
-		return nil
+// interrupts reads the numbered lines of /proc/interrupts (proc_interrupts(5)), and where each may
+// fire (Documentation/core-api/irq/irq-affinity.rst). Where that file is missing, as in some
+// snapshots, /proc/irq still has the numbers.
+func (r *reader) interrupts(devices []PCIDevice) []Interrupt {
+	var all []Interrupt
+	columns := 0
+	there := r.lines("proc/interrupts", func(line string) bool {
+		if columns == 0 {
+			columns = strings.Count(line, "CPU")
+		} else if irq, ok := parseInterrupt(line, columns); ok {
+			all = append(all, irq)
+		}
+		return true
+	})
+	if !there {
+		for _, n := range r.numbered("proc/irq", "", "") {
+			all = append(all, Interrupt{IRQ: int(n)}) //nolint:gosec // G115: numbered has 32 bits at most
+		}
 	}
-	names := ParseInterruptNames(text)
-	irqs := make([]int, 0, len(names))
-	for irq := range names {
-		irqs = append(irqs, irq)
+	owner := r.messageOwners(devices)
+	for i := range all {
+		dir := fmt.Sprintf("proc/irq/%d/", all[i].IRQ)
+		all[i].Affinity = r.set(dir+"smp_affinity", dir+"smp_affinity_list")
+		all[i].Effective = r.set(dir+"effective_affinity", dir+"effective_affinity_list")
+		if at, ok := owner[all[i].IRQ]; ok && all[i].Device == nil {
+			all[i].Device = &at
+		}
+		all[i].Managed = r.managed(all[i].IRQ)
 	}
-	slices.Sort(irqs)
-	all := make([]Interrupt, 0, len(irqs))
-	for _, irq := range irqs {
-		dir := fmt.Sprintf("proc/irq/%d/", irq)
-		all = append(all, Interrupt{IRQ: irq, Name: names[irq], Affinity: r.list(dir + "smp_affinity_list"),
-			Effective: r.list(dir + "effective_affinity_list")})
-	}
+	slices.SortStableFunc(all, func(a, b Interrupt) int { return a.IRQ - b.IRQ })
 	return all
 }
 
-// ParseInterruptNames returns the actions of each numbered interrupt: what stands after the counts,
-// the chip and the hardware number. A line may have fewer counts than the header has CPUs.
-func ParseInterruptNames(text string) map[int]string {
-	names := map[int]string{}
-	for line := range strings.Lines(text) {
-		number, rest, ok := strings.Cut(line, ":")
-		irq, err := strconv.Atoi(strings.TrimSpace(number))
-		if !ok || err != nil || irq < 0 {
-			continue
-		}
-		fields := strings.Fields(rest)
-		for len(fields) > 0 && isDigits(fields[0]) {
-			fields = fields[1:]
-		}
-		// The chip, and the hardware number with the trigger ("6-edge", or "6-edge" glued to it).
-		if len(fields) > 2 {
-			names[irq] = strings.Join(fields[2:], " ")
-		} else {
-			names[irq] = ""
+// messageOwners says which device has which message-signalled interrupt: older kernels do not print
+// it in /proc/interrupts (Documentation/ABI/testing/sysfs-bus-pci, msi_irqs).
+func (r *reader) messageOwners(devices []PCIDevice) map[int]string {
+	owner := map[int]string{}
+	for _, d := range devices {
+		for _, irq := range r.numbered(pciDir+"/"+d.Address+"/msi_irqs", "", "") {
+			owner[int(irq)] = d.Address //nolint:gosec // G115: numbered has 32 bits at most
 		}
 	}
-	return names
+	return owner
+}
+
+// managed reads the flag that kernel/irq/debugfs.c prints of an interrupt whose affinity the kernel
+// keeps to itself. Nothing but debugfs (CONFIG_GENERIC_IRQ_DEBUGFS) has it.
+func (r *reader) managed(irq int) *bool {
+	text, ok := r.read(fmt.Sprintf("sys/kernel/debug/irq/irqs/%d", irq))
+	if !ok {
+		return nil
+	}
+	is := strings.Contains(text, "IRQD_AFFINITY_MANAGED")
+	return &is
+}
+
+// parseInterrupt reads a line of /proc/interrupts as kernel/irq/proc.c prints it: number, counts by
+// CPU (some lines have fewer than the header), chip, number in the chip with its trigger, actions.
+//
+//	36:  0  189834  PCI-MSIX-0000:00:02.0   1-edge      virtio1-req.0
+//	11:  5       7  GICv3  27 Level  arch_timer
+func parseInterrupt(line string, columns int) (Interrupt, bool) {
+	number, rest, ok := strings.Cut(line, ":")
+	irq, err := strconv.ParseUint(strings.TrimSpace(number), 10, 31)
+	if !ok || err != nil {
+		return Interrupt{}, false
+	}
+	fields := strings.Fields(rest)
+	for n := 0; n < columns && len(fields) > 0 && isDigits(fields[0]); n++ {
+		fields = fields[1:]
+	}
+	i := Interrupt{IRQ: int(irq)}
+	if len(fields) == 0 {
+		return i, true
+	}
+	i.Device = orNull(pciAddress(fields[0]))
+	fields = fields[1:]
+	if len(fields) > 0 {
+		hardware, _, _ := strings.Cut(fields[0], "-")
+		if isDigits(hardware) || hardware == "" { // "5-edge", "27", and Xen's "-virq"
+			fields = fields[1:]
+		}
+	}
+	if len(fields) > 0 && (fields[0] == "Level" || fields[0] == "Edge") {
+		fields = fields[1:]
+	}
+	i.Name = orNull(strings.Join(fields, " "))
+	return i, true
+}
+
+// pciAddress returns the address at the end of a chip's name: "PCI-MSIX-0000:00:02.0".
+func pciAddress(chip string) string {
+	address := chip[strings.LastIndexByte(chip, '-')+1:]
+	if !isPCIAddress(address) {
+		return ""
+	}
+	return address
 }
 
 func isDigits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
-}
-
-func (r *reader) hugepageSizes(dir string) []uint64 {
-	entries, err := fs.ReadDir(r.root, dir)
-	if err != nil {
-		return nil
-	}
-	var sizes []uint64
-	for _, e := range entries {
-		size, ok := strings.CutSuffix(strings.TrimPrefix(e.Name(), "hugepages-"), "kB")
-		if kib, err := strconv.ParseUint(size, 10, 40); ok && err == nil {
-			sizes = append(sizes, kib)
-		}
-	}
-	slices.Sort(sizes)
-	return sizes
 }

@@ -2,7 +2,10 @@ package host
 
 import (
 	"slices"
+	"strconv"
 	"strings"
+
+	"isolane.dev/isolane/cpuset"
 )
 
 func (r *reader) kernel() Kernel {
@@ -11,55 +14,167 @@ func (r *reader) kernel() Kernel {
 		Version:      r.text("proc/sys/kernel/version"),
 		Cmdline:      r.text("proc/cmdline"),
 		BootID:       r.text("proc/sys/kernel/random/boot_id"),
-		Realtime:     r.text("sys/kernel/realtime") == "1",
+		Isolated:     r.list(cpuDir + "/isolated"),
+		NohzFull:     r.list(cpuDir + "/nohz_full"),
 		Cgroup:       r.cgroup(),
 		Clocksource:  r.text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
 		IdleDriver:   r.text(cpuDir + "/cpuidle/current_driver"),
 		IdleGovernor: r.text(cpuDir + "/cpuidle/current_governor_ro"),
 	}
-	if set := r.list(cpuDir + "/isolated"); set != nil {
-		k.Isolated = *set
+	if k.Release == "" { // snapshots often have just /proc/version
+		k.Release, k.Version = splitVersion(r.text("proc/version"))
 	}
-	if set := r.list(cpuDir + "/nohz_full"); set != nil {
-		k.NohzFull = *set
+	if k.IdleGovernor == "" {
+		k.IdleGovernor = r.text(cpuDir + "/cpuidle/current_governor")
 	}
-	info, _ := r.read("proc/cpuinfo")
-	for line := range strings.Lines(info) {
-		key, value, _ := strings.Cut(line, ":")
-		switch strings.TrimSpace(key) {
-		case "model name":
-			k.CPUModel = strings.TrimSpace(value)
-		case "flags":
-			k.Hypervisor = slices.Contains(strings.Fields(value), "hypervisor")
-		case "":
-			return k // the other CPUs say the same
+	k.RCUNoCBs = r.noCallbacks(k)
+	is := r.text("sys/kernel/realtime") == "1" || strings.Contains(k.Version, " PREEMPT_RT")
+	if is || k.Version != "" {
+		k.Realtime = &is
+	}
+	k.Preempt = orNull(preempt(k, r.text("sys/kernel/debug/sched/preempt")))
+	r.cpuinfo(&k)
+	k.Steal = r.steal()
+	for _, name := range r.entries(cpuDir + "/vulnerabilities") {
+		if k.Mitigations == nil {
+			k.Mitigations = map[string]string{}
 		}
+		k.Mitigations[name] = r.text(cpuDir + "/vulnerabilities/" + name)
 	}
 	return k
 }
 
-// cgroup finds the hierarchies in /proc/mounts (cgroups(7)).
+// cpuinfo reads what /proc/cpuinfo says of the first CPU (proc_cpuinfo(5)); the others say the same.
+func (r *reader) cpuinfo(k *Kernel) {
+	r.lines("proc/cpuinfo", func(line string) bool {
+		key, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		switch strings.TrimSpace(key) {
+		case "model name":
+			k.CPUModel = value
+		case "microcode":
+			k.Microcode = value
+		case "flags": // of x86, where alone they tell of a hypervisor
+			k.Flags = strings.Fields(value)
+			is := slices.Contains(k.Flags, "hypervisor")
+			k.Hypervisor = &is
+		case "":
+			return false
+		}
+		return true
+	})
+}
+
+// steal is the eighth column of the first line of /proc/stat, in ticks of USER_HZ, which is 100 on
+// every architecture that Isolane runs on (proc_stat(5)).
+func (r *reader) steal() *uint64 {
+	var steal *uint64
+	r.lines("proc/stat", func(line string) bool {
+		if f := strings.Fields(line); len(f) > 8 && f[0] == "cpu" {
+			if ticks, err := strconv.ParseUint(f[8], 10, 54); err == nil {
+				ticks *= 1e7
+				steal = &ticks
+			}
+		}
+		return false
+	})
+	return steal
+}
+
+// splitVersion takes "Linux version 6.1.0 (builder) #1 SMP" apart (proc_version(5)).
+func splitVersion(banner string) (release, version string) {
+	if rest, ok := strings.CutPrefix(banner, "Linux version "); ok {
+		release, rest, _ = strings.Cut(rest, " ")
+		if _, after, found := strings.Cut(rest, " #"); found {
+			version = "#" + after
+		}
+	}
+	return release, version
+}
+
+// preempt is the preemption model in force: /sys/kernel/debug/sched/preempt marks it as in
+// "none voluntary (full)", which only root may read. A kernel without PREEMPT in its version has
+// none or voluntary, and does not say which.
+func preempt(k Kernel, debug string) string {
+	if _, rest, ok := strings.Cut(debug, "("); ok {
+		if model, _, closed := strings.Cut(rest, ")"); closed {
+			return model
+		}
+	}
+	asked, _ := bootParameter(k.Cmdline, "preempt")
+	switch {
+	case k.Realtime != nil && *k.Realtime:
+		return "rt"
+	case strings.Contains(k.Version, " PREEMPT_DYNAMIC") && asked != "":
+		return asked
+	case strings.Contains(k.Version, " PREEMPT_DYNAMIC"):
+		return "dynamic"
+	case strings.Contains(k.Version, " PREEMPT"):
+		return "full"
+	}
+	return ""
+}
+
+// noCallbacks is nil where the command line is not known or wrong.
+func (r *reader) noCallbacks(k Kernel) *cpuset.Set {
+	if k.Cmdline == "" {
+		return nil
+	}
+	var possible cpuset.Set
+	if set := r.list(cpuDir + "/possible"); set != nil {
+		possible = *set
+	}
+	asked, _ := bootParameter(k.Cmdline, "rcu_nocbs")
+	set, err := cpuset.ParseWithin(asked, possible)
+	if err != nil {
+		r.warn("/proc/cmdline: rcu_nocbs: %v", err)
+		return nil
+	}
+	if k.NohzFull != nil {
+		set = set.Union(*k.NohzFull)
+	}
+	return &set
+}
+
+// bootParameter returns the last value of a parameter, and whether it is there. The kernel takes
+// dashes for underscores, and leaves what stands after "--" to init.
+func bootParameter(cmdline, name string) (value string, ok bool) {
+	for _, f := range strings.Fields(cmdline) {
+		if f == "--" {
+			break
+		}
+		key, v, _ := strings.Cut(strings.Trim(f, `"`), "=")
+		if strings.ReplaceAll(key, "-", "_") == name {
+			value, ok = v, true
+		}
+	}
+	return value, ok
+}
+
+// cgroup finds the hierarchies in /proc/self/mounts (cgroups(7)).
 func (r *reader) cgroup() Cgroup {
 	var c Cgroup
 	v1 := false
-	mounts, _ := r.read("proc/mounts")
-	for line := range strings.Lines(mounts) {
+	note := func(line string) bool {
 		f := strings.Fields(line)
 		if len(f) < 4 {
-			continue
+			return true
 		}
+		at := unescape(f[1])
 		switch {
 		case f[2] == "cgroup2" && c.Unified == nil:
-			c.Unified = &f[1]
-			c.UnifiedControllers = strings.Fields(r.text(strings.TrimPrefix(f[1], "/") + "/cgroup.controllers"))
+			c.Unified = &at
 		case f[2] == "cgroup":
 			v1 = true
 			if c.CpusetV1 == nil && slices.Contains(strings.Split(f[3], ","), "cpuset") {
-				c.CpusetV1 = &f[1]
+				c.CpusetV1 = &at
 			}
 		}
+		return true
 	}
+	known := r.lines("proc/self/mounts", note) || r.lines("proc/mounts", note)
 	switch {
+	case !known:
 	case v1 && c.Unified != nil:
 		c.Version = "hybrid"
 	case v1:
@@ -69,5 +184,15 @@ func (r *reader) cgroup() Cgroup {
 	default:
 		c.Version = "none"
 	}
+	if c.Unified != nil {
+		if text, ok := r.read(strings.TrimPrefix(*c.Unified, "/") + "/cgroup.controllers"); ok {
+			c.UnifiedControllers = strings.Fields(text)
+		}
+	}
 	return c
+}
+
+// unescape undoes what /proc/mounts does to white space (getmntent(3)).
+func unescape(path string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,68 +12,70 @@ import (
 const nodeDir = "sys/devices/system/node"
 
 // nodes reads /sys/devices/system/node (Documentation/ABI/stable/sysfs-devices-node).
-func (r *reader) nodes(cpus []CPU) []NUMANode {
-	var online []int
-	for _, c := range cpus {
-		if c.Online {
-			online = append(online, c.ID)
-		}
+func (r *reader) nodes(online cpuset.Set) []NUMANode {
+	withMemory := r.list(nodeDir + "/has_memory")
+	if withMemory == nil {
+		withMemory = r.list(nodeDir + "/has_normal_memory")
 	}
 	nodes := []NUMANode{}
-	for _, id := range r.numbered(nodeDir, "node") {
+	for id := range r.ids(nodeDir, "node").All() {
 		dir := fmt.Sprintf("%s/node%d", nodeDir, id)
-		n := NUMANode{ID: id, MemoryBytes: r.meminfo(dir+"/meminfo", "MemTotal:"), Distances: r.distances(dir),
-			Hugepages: r.hugepages(dir)}
-		if set := r.nodeCPUs(dir); set != nil {
-			n.CPUs = set.Intersection(cpuset.Of(online...))
+		n := NUMANode{ID: id, CPUs: r.nodeCPUs(id).Intersection(online), Distances: r.distances(dir),
+			MemoryBytes: r.meminfo(dir+"/meminfo", "MemTotal:"), Hugepages: r.hugepages(dir + "/hugepages")}
+		if has := n.MemoryBytes > 0; withMemory != nil {
+			has = withMemory.Contains(id)
+			n.HasMemory = &has
+		} else if has {
+			n.HasMemory = &has
 		}
 		nodes = append(nodes, n)
 	}
 	return nodes
 }
 
-func (r *reader) nodeCPUs(dir string) *cpuset.Set {
-	if set := r.list(dir + "/cpulist"); set != nil {
-		return set
+// nodeCPUs prefers the node's own sets to the links to its CPUs.
+func (r *reader) nodeCPUs(id int) cpuset.Set {
+	dir := fmt.Sprintf("%s/node%d", nodeDir, id)
+	if set := r.set(dir+"/cpumap", dir+"/cpulist"); set != nil {
+		return *set
 	}
-	if text, ok := r.read(dir + "/cpumap"); ok {
-		set, err := cpuset.ParseMask(text)
-		if err == nil {
-			return &set
-		}
-		r.warn("/%s/cpumap: %v", dir, err)
-	}
-	return nil
+	return r.ids(dir, "cpu")
 }
 
-// nodeOf says which node each CPU belongs to. A CPU in two nodes belongs to none that is known.
-func (r *reader) nodeOf() map[int]int {
-	of := map[int]int{}
-	twice := map[int]bool{}
-	for _, id := range r.numbered(nodeDir, "node") {
-		set := r.nodeCPUs(fmt.Sprintf("%s/node%d", nodeDir, id))
-		if set == nil {
+// nodeOf says which node each online CPU belongs to. A CPU in several nodes belongs to none that is
+// known.
+func (r *reader) nodeOf(online cpuset.Set) map[int]int {
+	of := map[int][]int{}
+	for id := range r.ids(nodeDir, "node").All() {
+		for c := range r.nodeCPUs(id).Intersection(online).All() {
+			of[c] = append(of[c], id)
+		}
+	}
+	one, several := map[int]int{}, map[cpuset.Set][]int{}
+	for c, nodes := range of {
+		if len(nodes) == 1 {
+			one[c] = nodes[0]
 			continue
 		}
-		for c := range set.All() {
-			if other, ok := of[c]; ok {
-				r.warn("/%s: CPU %d stands in node %d and in node %d", nodeDir, c, other, id)
-				twice[c] = true
-			}
-			of[c] = id
-		}
+		several[cpuset.Of(nodes...)] = append(several[cpuset.Of(nodes...)], c)
 	}
-	for c := range twice {
-		delete(of, c)
+	var texts []string
+	for nodes, cpus := range several {
+		texts = append(texts, fmt.Sprintf("/%s: CPUs %s stand in each of the nodes %s", nodeDir,
+			cpuset.Of(cpus...), nodes))
 	}
-	return of
+	slices.Sort(texts)
+	for _, text := range texts {
+		r.warn("%s", text)
+	}
+	return one
 }
 
 func (r *reader) distances(dir string) []int {
 	var distances []int
 	for _, f := range strings.Fields(r.text(dir + "/distance")) {
 		d, err := strconv.Atoi(f)
-		if err != nil {
+		if err != nil || d < 0 {
 			r.warn("/%s/distance: expected numbers, found %.40q", dir, f)
 			return nil
 		}
@@ -81,18 +84,13 @@ func (r *reader) distances(dir string) []int {
 	return distances
 }
 
+// hugepages reads the pages by size (Documentation/admin-guide/mm/hugetlbpage.rst).
 func (r *reader) hugepages(dir string) []Hugepages {
 	pages := []Hugepages{}
-	for _, kib := range r.hugepageSizes(dir + "/hugepages") {
-		sub := fmt.Sprintf("%s/hugepages/hugepages-%dkB", dir, kib)
-		p := Hugepages{PageBytes: kib << 10}
-		if n := r.number(sub + "/nr_hugepages"); n != nil {
-			p.Total = uint64(*n) //nolint:gosec // G115: number never returns a negative one
-		}
-		if n := r.number(sub + "/free_hugepages"); n != nil {
-			p.Free = uint64(*n) //nolint:gosec // G115: number never returns a negative one
-		}
-		pages = append(pages, p)
+	for _, kib := range r.numbered(dir, "hugepages-", "kB") {
+		sub := fmt.Sprintf("%s/hugepages-%dkB/", dir, kib)
+		pages = append(pages, Hugepages{PageBytes: kib << 10, Total: r.number(sub + "nr_hugepages"),
+			Free: r.number(sub + "free_hugepages")})
 	}
 	return pages
 }

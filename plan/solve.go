@@ -239,8 +239,8 @@ func reasons(h host.Host, l Lane, boot cpuset.Set, shared bool) []string {
 	if shared {
 		why = append(why, "shares a core with others: the count does not fill whole cores")
 	}
-	if isolated := l.CPUs.Intersection(h.Kernel.Isolated); !isolated.IsEmpty() {
-		why = append(why, fmt.Sprintf("CPU %s: isolated by the kernel's command line", isolated))
+	if h.Kernel.Isolated != nil && h.Kernel.Isolated.Intersects(l.CPUs) {
+		why = append(why, fmt.Sprintf("CPU %s: isolated by the kernel", l.CPUs.Intersection(*h.Kernel.Isolated)))
 	}
 	return why
 }

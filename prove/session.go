@@ -343,7 +343,7 @@ const stealBudget = 5.0
 
 func environment(h host.Host, versions map[string]string) results.Environment {
 	return results.Environment{Hostname: h.Hostname, Kernel: h.Kernel.Release + " " + h.Kernel.Version, Cmdline: h.Kernel.Cmdline,
-		BootID: h.Kernel.BootID, CPUModel: h.Kernel.CPUModel, Hypervisor: h.Kernel.Hypervisor, Online: h.Online(),
+		BootID: h.Kernel.BootID, CPUModel: h.Kernel.CPUModel, Hypervisor: h.Kernel.Hypervisor != nil && *h.Kernel.Hypervisor, Online: h.Online(),
 		IdleDriver: h.Kernel.IdleDriver, IdleGov: h.Kernel.IdleGovernor, Clocksource: h.Kernel.Clocksource,
 		MemoryBytes: h.MemoryBytes, Versions: versions}
 }

@@ -98,7 +98,7 @@ func TestAnywhere(t *testing.T) { scripts(t, testscript.Params{Dir: "testdata/an
 
 // One session at a time: the journal of prove belongs to one process.
 func TestOnThisHost(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.Cpuset, hosttest.CPUs(2), hosttest.Program("stress-ng"), hosttest.Program("iperf3"))
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2), hosttest.Program("stress-ng"), hosttest.Program("iperf3"))
 	files, err := filepath.Glob("testdata/host/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no scripts", err)

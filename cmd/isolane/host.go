@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -12,15 +11,16 @@ import (
 )
 
 func hostCommand() *cobra.Command {
-	var root, format string
+	var format string
+	var from source
 	cmd := &cobra.Command{
 		Use:   "host",
 		Short: "Show the machine: CPUs, caches, NUMA nodes, interrupts, kernel",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, err := host.Read(os.DirFS(root))
+			h, _, err := from.read()
 			if err != nil {
-				return fail(fmt.Errorf("%s: %w", root, err))
+				return err
 			}
 			switch format {
 			case "json":
@@ -32,8 +32,35 @@ func hostCommand() *cobra.Command {
 			return usage(fmt.Errorf("-o %q: expected text or json", format))
 		},
 	}
-	cmd.Flags().StringVar(&root, "root", "/", "directory that looks like / of the machine")
+	from.flags(cmd)
 	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	cmd.AddCommand(snapshotCommand())
+	return cmd
+}
+
+func snapshotCommand() *cobra.Command {
+	var from source
+	cmd := &cobra.Command{
+		Use:   "snapshot FILE",
+		Short: "Save what was read of the machine, to be read elsewhere: FILE.tar, .tar.gz or .tar.zst",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root, err := from.open()
+			if err != nil {
+				return usage(err)
+			}
+			rec := host.Record(root)
+			if _, err := host.Read(rec); err != nil {
+				return fail(err)
+			}
+			if err := rec.Save(args[0]); err != nil {
+				return fail(err)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: read it with: isolane host --snapshot %s\n", args[0], args[0])
+			return nil
+		},
+	}
+	from.flags(cmd)
 	return cmd
 }
 

@@ -7,13 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 )
 
 func planCommand() *cobra.Command {
-	var root, file, format string
+	var file, format string
+	var from source
 	cmd := &cobra.Command{
 		Use:   "plan -f LANES",
 		Short: "Show what would go where on this machine, and why",
@@ -31,16 +31,16 @@ func planCommand() *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
-			h, err := host.Read(os.DirFS(root))
+			h, _, err := from.read()
 			if err != nil {
-				return fail(fmt.Errorf("%s: %w", root, err))
+				return err
 			}
 			p, err := plan.Solve(h, plan.Placement{}, lanes)
 			return showPlan(cmd, p, err, format)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "file with lanes (YAML)")
-	cmd.Flags().StringVar(&root, "root", "/", "directory that looks like / of the machine")
+	from.flags(cmd)
 	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
 	if err := cmd.MarkFlagRequired("file"); err != nil {
 		panic(err) // the flag is defined above

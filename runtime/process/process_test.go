@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 
 // A process is born in its cgroup, with its policy, and keeps its process id through the exec.
 func TestStart(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.Cpuset)
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset)
 	h, err := host.Read(host.Live())
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"isolane.dev/isolane/host"
+)
+
+// source is where a command reads the machine from.
+type source struct{ root, snapshot string }
+
+func (s *source) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.root, "root", "", "directory that looks like / of the machine (with --snapshot: a folder in it)")
+	cmd.Flags().StringVar(&s.snapshot, "snapshot", "", "archive of the machine's /sys and /proc: tar, plain or gz, bz2, xz, zst")
+}
+
+// isLive says whether the machine is this one.
+func (s *source) isLive() bool { return s.snapshot == "" && (s.root == "" || s.root == "/") }
+
+func (s *source) open() (fs.FS, error) {
+	switch {
+	case s.snapshot != "":
+		return host.OpenArchive(s.snapshot, s.root)
+	case s.isLive():
+		return host.Live(), nil
+	}
+	return host.Dir(s.root)
+}
+
+// read reads the machine, and returns its files too. What the user named and is no machine is bad
+// input.
+func (s *source) read() (host.Host, fs.FS, error) {
+	wrong := usage
+	if s.isLive() {
+		wrong = fail
+	}
+	root, err := s.open()
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = fmt.Errorf("%s: %w", path.Path, path.Err)
+	}
+	if err != nil {
+		return host.Host{}, nil, wrong(err)
+	}
+	h, err := host.Read(root)
+	if err != nil {
+		return host.Host{}, nil, wrong(fmt.Errorf("%s%s%w", s.snapshot, s.root, err))
+	}
+	return h, root, nil
+}

@@ -1,0 +1,167 @@
+package host
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"isolane.dev/isolane/cpuset"
+)
+
+// kinds tells performance from efficiency cores. The sources, the surest first: the PMUs of x86,
+// which list their CPUs; the part numbers of ARM (MIDR_EL1); the capacity that the scheduler uses
+// (Documentation/scheduler/sched-capacity.rst); the highest performance of CPPC; the highest
+// frequency. Where none of them says that CPUs differ, they are uniform, unless the number of their
+// threads differs: then the kind is not known.
+func (r *reader) kinds(cpus []CPU) {
+	cppc := map[int]uint64{}
+	for i := range cpus {
+		c := &cpus[i]
+		dir := fmt.Sprintf("%s/cpu%d/", cpuDir, c.ID)
+		c.Capacity = r.number(dir + "cpu_capacity")
+		if khz := r.number(dir + "cpufreq/cpuinfo_max_freq"); khz != nil && *khz < 1<<40 {
+			hertz := *khz * 1000
+			c.MaxHertz = &hertz
+		}
+		if n := r.number(dir + "acpi_cppc/highest_perf"); n != nil {
+			cppc[c.ID] = *n
+		}
+	}
+	if r.kindsByPMU(cpus) || r.kindsByPart(cpus) {
+		return
+	}
+	capacity, hertz := map[int]uint64{}, map[int]uint64{}
+	for _, c := range cpus {
+		if c.Capacity != nil {
+			capacity[c.ID] = *c.Capacity
+		}
+		if c.MaxHertz != nil {
+			hertz[c.ID] = *c.MaxHertz
+		}
+	}
+	for _, measure := range []map[int]uint64{capacity, cppc, hertz} {
+		if tiers := tiersOf(measure); len(tiers) > 1 {
+			setKinds(cpus, tiers)
+			return
+		}
+	}
+	if sameThreads(cpus) {
+		for i := range cpus {
+			cpus[i].Kind = Uniform
+		}
+	}
+}
+
+// setKinds gives the CPUs of the highest tier the kind performance and those of the lowest the kind
+// efficiency. What lies between is neither.
+func setKinds(cpus []CPU, tiers []cpuset.Set) {
+	for i := range cpus {
+		switch id := cpus[i].ID; {
+		case tiers[len(tiers)-1].Contains(id):
+			cpus[i].Kind = Performance
+		case tiers[0].Contains(id):
+			cpus[i].Kind = Efficiency
+		}
+	}
+}
+
+// tiersOf parts CPUs by a measure, the lowest first. Values within a tenth of each other are of one
+// tier: the best cores of a package are allowed some hundred megahertz more than their equals.
+func tiersOf(measure map[int]uint64) []cpuset.Set {
+	var tiers []cpuset.Set
+	var last uint64
+	values := slices.Sorted(maps.Values(measure))
+	for _, value := range slices.Compact(values) {
+		if len(tiers) == 0 || value-last > value/10 {
+			tiers = append(tiers, cpuset.Set{})
+		}
+		last = value
+		for id, v := range measure {
+			if v == value {
+				tiers[len(tiers)-1] = tiers[len(tiers)-1].Union(cpuset.Of(id))
+			}
+		}
+	}
+	return tiers
+}
+
+// kindsByPMU uses the PMUs cpu_core, cpu_atom and cpu_lowpower (Documentation/admin-guide/perf/
+// and arch/x86/events/intel/core.c).
+func (r *reader) kindsByPMU(cpus []CPU) bool {
+	performance := r.list("sys/devices/cpu_core/cpus")
+	atom, low := r.list("sys/devices/cpu_atom/cpus"), r.list("sys/devices/cpu_lowpower/cpus")
+	if performance == nil && atom == nil && low == nil {
+		return false
+	}
+	var p, e cpuset.Set
+	if performance != nil {
+		p = *performance
+	}
+	for _, set := range []*cpuset.Set{atom, low} {
+		if set != nil {
+			e = e.Union(*set)
+		}
+	}
+	if both := p.Intersection(e); !both.IsEmpty() {
+		r.warn("/sys/devices: CPU %s is in cpu_core and in cpu_atom", both)
+		p, e = p.Difference(both), e.Difference(both)
+	}
+	setKinds(cpus, []cpuset.Set{e, p})
+	return true
+}
+
+// kindsByPart uses the implementer and part number of ARM's main identification register, in the
+// order of the capacities of the parts. It returns false where they do not differ.
+func (r *reader) kindsByPart(cpus []CPU) bool {
+	const part = 0xff00fff0 // implementer and part: not variant and revision
+	byPart, most := map[uint64]cpuset.Set{}, map[uint64]uint64{}
+	for _, c := range cpus {
+		midr, ok := r.hexadecimal(fmt.Sprintf("%s/cpu%d/regs/identification/midr_el1", cpuDir, c.ID))
+		if !ok {
+			continue
+		}
+		key := midr & part
+		byPart[key] = byPart[key].Union(cpuset.Of(c.ID))
+		for _, measure := range []*uint64{c.Capacity, c.MaxHertz} {
+			if measure != nil {
+				most[key] = max(most[key], *measure)
+				break
+			}
+		}
+	}
+	if len(byPart) < 2 {
+		return false
+	}
+	parts := slices.SortedFunc(maps.Keys(byPart), func(a, b uint64) int {
+		return int(most[a]) - int(most[b]) //nolint:gosec // G115: both are small, and a wrong order is a wrong kind only
+	})
+	for i := 1; i < len(parts); i++ {
+		if most[parts[i]] == most[parts[i-1]] {
+			return true // the parts differ, and nothing says which is the stronger: not known
+		}
+	}
+	tiers := make([]cpuset.Set, 0, len(parts))
+	for _, p := range parts {
+		tiers = append(tiers, byPart[p])
+	}
+	setKinds(cpus, tiers)
+	return true
+}
+
+// sameThreads says whether the cores have equally many threads; offline CPUs may hide some.
+func sameThreads(cpus []CPU) bool {
+	threads := map[int]int{}
+	for _, c := range cpus {
+		if !c.Online {
+			return true
+		}
+		if c.Core != nil {
+			threads[*c.Core]++
+		}
+	}
+	sizes := map[int]bool{}
+	for _, n := range threads {
+		sizes[n] = true
+	}
+	return len(sizes) < 2
+}

@@ -1,0 +1,139 @@
+package host
+
+import (
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseInterrupt(t *testing.T) {
+	for line, want := range map[string]Interrupt{
+		" 36:  0  189834  PCI-MSIX-0000:00:02.0   1-edge      virtio1-req.0": {
+			IRQ: 36, Name: new("virtio1-req.0"), Device: new("0000:00:02.0")},
+		"124:  0  0  IR-PCI-MSI-10000:e1:02.0  0-edge  PCIe PME, pciehp": {
+			IRQ: 124, Name: new("PCIe PME, pciehp"), Device: new("10000:e1:02.0")},
+		" 11:  5  7  GICv3  27 Level  arch_timer":     {IRQ: 11, Name: new("arch_timer")},
+		"  9:  5  IO-APIC  9-fasteoi  acpi":           {IRQ: 9, Name: new("acpi")}, // one count for two CPUs
+		"  2:  0  0  XT-PIC  cascade":                 {IRQ: 2, Name: new("cascade")},
+		" 53:  1  2  PCI-MSI-edge  3w-9xxx":           {IRQ: 53, Name: new("3w-9xxx")}, // before Linux 3
+		" 16:  1  2  xen-percpu  -virq  timer0":       {IRQ: 16, Name: new("timer0")},
+		" 17:  1  2  dummy  44":                       {IRQ: 17},
+		" 18:  1  2  None":                            {IRQ: 18},
+		" 19:":                                        {IRQ: 19},
+		"4000000000:  1  2  IO-APIC  9-fasteoi  acpi": {IRQ: -1},
+		"NMI:  0  0  Non-maskable interrupts":         {IRQ: -1},
+		"-1:  0  0  x":                                {IRQ: -1},
+		"no colon":                                    {IRQ: -1},
+	} {
+		got, ok := parseInterrupt(line, 2)
+		if !ok {
+			got.IRQ = -1
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", line, diff)
+		}
+	}
+}
+
+func TestPreempt(t *testing.T) {
+	for _, c := range []struct{ version, cmdline, debug, want string }{
+		{"#1 SMP PREEMPT_DYNAMIC x", "", "none voluntary (full) lazy", "full"},
+		{"#1 SMP PREEMPT_DYNAMIC x", "quiet preempt=voluntary", "", "voluntary"},
+		{"#1 SMP PREEMPT_DYNAMIC x", "quiet", "", "dynamic"},
+		{"#1 SMP PREEMPT_RT x", "", "", "rt"},
+		{"#1 SMP PREEMPT x", "", "", "full"},
+		{"#1 SMP x", "preempt=full", "", ""},
+	} {
+		k := Kernel{Version: c.version, Cmdline: c.cmdline}
+		k.Realtime = new(c.want == "rt")
+		if got := preempt(k, c.debug); got != c.want {
+			t.Errorf("%+v: got %q", c, got)
+		}
+	}
+}
+
+func TestNoCallbacks(t *testing.T) {
+	for cmdline, want := range map[string]string{
+		"rcu_nocbs=1-2": "1-2,7", "rcu-nocbs=0-N:1/4": "0,4,7", "quiet": "7", "rcu_nocbs": "7",
+		"x -- rcu_nocbs=1": "7", `"rcu_nocbs=3"`: "3,7", "tuned.rcu_nocbs=4": "7",
+	} {
+		files := fstest.MapFS{
+			"proc/cmdline":                      {Data: []byte(cmdline)},
+			"sys/devices/system/cpu/possible":   {Data: []byte("0-7")},
+			"sys/devices/system/cpu/nohz_full":  {Data: []byte("7")},
+			"sys/devices/system/cpu/cpu0/crash": {},
+		}
+		h, err := Read(files)
+		if err != nil || h.Kernel.RCUNoCBs == nil || h.Kernel.RCUNoCBs.String() != want {
+			t.Errorf("%q: got %v, %v; want %s", cmdline, h.Kernel.RCUNoCBs, err, want)
+		}
+	}
+}
+
+func TestCgroup(t *testing.T) {
+	const v1 = "cg /sys/fs/cgroup/cpuset\\040x cgroup rw,cpuset 0 0\n"
+	const v2 = "cg2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
+	controllers := []string{"cpuset", "cpu"}
+	at, unified := new("/sys/fs/cgroup/cpuset x"), new("/sys/fs/cgroup/unified")
+	for mounts, want := range map[string]Cgroup{
+		v1: {Version: "v1", CpusetV1: at},
+		v2: {Version: "v2", Unified: unified, UnifiedControllers: controllers},
+		v2 + v1: {Version: "hybrid", CpusetV1: at,
+			Unified: unified, UnifiedControllers: controllers},
+		"cg /c cgroup rw,cpu,cpusets 0 0\n": {Version: "v1"},
+		"proc /proc proc rw 0 0\n":          {Version: "none"},
+	} {
+		r := &reader{root: fstest.MapFS{"proc/self/mounts": {Data: []byte(mounts)},
+			"sys/fs/cgroup/unified/cgroup.controllers": {Data: []byte("cpuset cpu\n")}}}
+		if diff := cmp.Diff(want, r.cgroup()); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", mounts, diff)
+		}
+	}
+}
+
+func FuzzInterrupt(f *testing.F) {
+	f.Add(" 36:  0  189834  PCI-MSIX-0000:00:02.0   1-edge      virtio1-req.0", 2)
+	f.Add("11: 5 7 GICv3 27 Level arch_timer", 1)
+	f.Add("1: -", -1)
+	f.Fuzz(func(t *testing.T, line string, columns int) {
+		i, ok := parseInterrupt(line, columns)
+		wrong := !ok && i != (Interrupt{}) || i.IRQ < 0 || i.Name != nil && *i.Name == ""
+		if wrong || i.Device != nil && len(*i.Device) < 12 {
+			t.Errorf("%q: %+v, %v", line, i, ok)
+		}
+	})
+}
+
+// Whatever the lists say: no panic, and groups that contain their own CPUs.
+func FuzzLists(f *testing.F) {
+	f.Add("0-3", "0,2", "1,3", "0-1", "0-3", "0 10 20")
+	f.Add("", "0", "3-1", "0-8191", "\x00", "-1")
+	f.Add("0-3", "0-3:1/2", "", "f", "1", "")
+	f.Fuzz(func(t *testing.T, online, siblings0, siblings1, l3, node0, distance string) {
+		files := fstest.MapFS{}
+		for path, text := range map[string]string{
+			"cpu/online": online, "cpu/cpu0/topology/thread_siblings_list": siblings0,
+			"cpu/cpu1/topology/core_cpus_list": siblings1, "cpu/cpu1/topology/core_cpus": siblings0,
+			"cpu/cpu2/topology/thread_siblings": siblings1, "cpu/cpu3/online": online,
+			"cpu/cpu0/topology/core_id": siblings1, "cpu/cpu1/topology/core_id": distance,
+			"cpu/cpu1/cache/index3/level": "3", "cpu/cpu1/cache/index3/shared_cpu_list": l3,
+			"cpu/cpu2/cache/index3/level": "3", "cpu/cpu2/cache/index3/shared_cpu_map": l3,
+			"cpu/cpu0/topology/physical_package_id": distance, "cpu/isolated": node0, "cpu/nohz_full": l3,
+			"node/node0/cpulist": node0, "node/node0/distance": distance, "node/node1/cpumap": node0,
+			"node/node0/hugepages/hugepages-2048kB/nr_hugepages": distance,
+		} {
+			files["sys/devices/system/"+path] = &fstest.MapFile{Data: []byte(text)}
+		}
+		h, err := Read(files)
+		if err != nil {
+			t.Fatal(err) // there are CPUs
+		}
+		for _, c := range h.CPUs {
+			wrong := c.Online != h.Siblings(c.ID).Contains(c.ID) || !c.Online && (c.L3 != nil || c.NUMANode != nil)
+			if wrong || c.Core != nil && *c.Core > c.ID {
+				t.Errorf("CPU %d: %+v, siblings %s", c.ID, c, h.Siblings(c.ID))
+			}
+		}
+	})
+}

@@ -1,0 +1,123 @@
+package host
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const pciDir = "sys/bus/pci/devices"
+
+// pciDevices reads /sys/bus/pci/devices (Documentation/ABI/testing/sysfs-bus-pci,
+// Documentation/PCI/sysfs-pci.rst).
+func (r *reader) pciDevices() []PCIDevice {
+	devices := []PCIDevice{}
+	pf := map[string]string{} // VF: PF
+	for _, address := range r.entries(pciDir) {
+		if !isPCIAddress(address) {
+			continue
+		}
+		dir := path.Join(pciDir, address)
+		d := PCIDevice{Address: address, Class: r.text(dir + "/class"), Vendor: r.text(dir + "/vendor"),
+			Device: r.text(dir + "/device"), Driver: r.linkName(dir + "/driver"), PF: r.linkName(dir + "/physfn"),
+			NUMANode: r.small(dir + "/numa_node"), LocalCPUs: r.set(dir+"/local_cpus", dir+"/local_cpulist")}
+		d.Kind = pciKind(d.Class)
+		if d.Kind == "network" {
+			d.Netdevs = r.netdevs(dir)
+		}
+		if total := r.small(dir + "/sriov_totalvfs"); total != nil && *total > 0 {
+			d.SRIOV = &SRIOV{TotalVFs: *total}
+			if n := r.small(dir + "/sriov_numvfs"); n != nil {
+				d.SRIOV.NumVFs = *n
+			}
+			for _, n := range r.numbered(dir, "virtfn", "") {
+				if vf := r.linkName(fmt.Sprintf("%s/virtfn%d", dir, n)); vf != nil {
+					d.VFs = append(d.VFs, *vf)
+					pf[*vf] = address
+				}
+			}
+			if len(d.VFs) != d.SRIOV.NumVFs {
+				r.warn("/%s/sriov_numvfs: says %d virtual functions, there are %d", dir, d.SRIOV.NumVFs, len(d.VFs))
+			}
+		}
+		devices = append(devices, d)
+	}
+	for i, d := range devices {
+		if of, ok := pf[d.Address]; ok && d.PF == nil {
+			devices[i].PF = &of
+		}
+	}
+	slices.SortFunc(devices, func(a, b PCIDevice) int { return strings.Compare(a.Address, b.Address) })
+	return devices
+}
+
+// netdevs finds the network interfaces of a function, or of the virtio device on it.
+func (r *reader) netdevs(dir string) []string {
+	names := r.entries(dir + "/net")
+	if len(names) == 0 {
+		for _, n := range r.numbered(dir, "virtio", "") {
+			names = append(names, r.entries(fmt.Sprintf("%s/virtio%d/net", dir, n))...)
+		}
+	}
+	return names
+}
+
+// pciKind names the base class, and the co-processors among the processors (PCI Code and ID
+// Assignment Specification).
+func pciKind(class string) string {
+	n, err := strconv.ParseUint(strings.TrimPrefix(class, "0x"), 16, 24)
+	if err != nil {
+		return ""
+	}
+	switch n >> 16 {
+	case 0x01:
+		return "storage"
+	case 0x02:
+		return "network"
+	case 0x03:
+		return "gpu"
+	case 0x06:
+		return "bridge"
+	case 0x12:
+		return "accelerator"
+	case 0x0b:
+		if n>>8 == 0x0b40 {
+			return "accelerator"
+		}
+	}
+	return "other"
+}
+
+// linkName returns the last name of a link's target; nil where there is no link.
+func (r *reader) linkName(name string) *string {
+	target, err := fs.ReadLink(r.root, name)
+	if err != nil || target == "" {
+		return nil
+	}
+	return orNull(path.Base(target))
+}
+
+// entries lists the names in a directory, in ascending order.
+func (r *reader) entries(dir string) []string {
+	found, err := fs.ReadDir(r.root, dir)
+	if err != nil {
+		return nil
+	}
+	names := make([]string, 0, len(found))
+	for _, e := range found {
+		names = append(names, e.Name())
+	}
+	slices.Sort(names)
+	return names
+}
+
+// isPCIAddress says whether a name is domain:bus:slot.function, "0000:3b:00.0". A domain may have
+// eight digits.
+func isPCIAddress(name string) bool {
+	var domain, bus, slot, function uint
+	_, err := fmt.Sscanf(name, "%x:%x:%x.%x", &domain, &bus, &slot, &function)
+	return err == nil && name == fmt.Sprintf("%04x:%02x:%02x.%x", domain, bus, slot, function)
+}

@@ -53,7 +53,7 @@ func (d dir) Open(name string) (fs.File, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	return os.NewFile(uintptr(fd), name), nil //nolint:gosec // G115: a descriptor is not negative
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 func (d dir) open(name string) (int, error) {
@@ -80,9 +80,9 @@ func (d dir) ReadFile(name string) ([]byte, error) {
 	}
 	fd, err := d.open(name)
 	if errors.Is(err, unix.ENOSYS) {
-		f, err := d.Open(name)
-		if err != nil {
-			return nil, err
+		f, oerr := d.Open(name)
+		if oerr != nil {
+			return nil, oerr
 		}
 		defer f.Close() //nolint:errcheck // only read
 		return io.ReadAll(io.LimitReader(f, maxFile+1))

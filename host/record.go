@@ -138,10 +138,10 @@ func (r *Recorder) write(w io.Writer, name string) (err error) {
 	for _, name := range slices.Sorted(maps.Keys(r.seen)) {
 		e := r.seen[name]
 		h := tar.Header{Name: name, Mode: int64(e.mode.Perm()), ModTime: now, Typeflag: tar.TypeReg, Size: int64(len(e.data))}
-		switch e.mode.Type() {
-		case fs.ModeDir:
+		switch {
+		case e.mode.IsDir():
 			h.Typeflag, h.Name = tar.TypeDir, name+"/"
-		case fs.ModeSymlink:
+		case e.mode.Type() == fs.ModeSymlink:
 			h.Typeflag, h.Linkname, h.Size, e.data = tar.TypeSymlink, string(e.data), 0, nil
 		}
 		if err = t.WriteHeader(&h); err == nil {

@@ -25,6 +25,7 @@ func imports() map[string][]string {
 		"host":            {"cpuset"},
 		"host/hosttest":   {"cpuset", "host"},
 		"lane":            {"quantity"},
+		"audit":           {"cpuset", "host"},
 		"plan":            {"cpuset", "host", "lane"},
 		"enforce":         {"cpuset", "host", "journal", "plan"},
 		"netpath":         {"journal"},

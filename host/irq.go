@@ -8,21 +8,23 @@ import (
 )
 
 // interrupts reads the numbered lines of /proc/interrupts (proc_interrupts(5)), and where each may
-// fire (Documentation/core-api/irq/irq-affinity.rst). Where that file is missing, as in some
-// snapshots, /proc/irq still has the numbers.
+// fire (Documentation/core-api/irq/irq-affinity.rst). /proc/irq has more of them: those that a device
+// holds and no driver has asked for yet.
 func (r *reader) interrupts(devices []PCIDevice) []Interrupt {
 	var all []Interrupt
 	columns := 0
-	there := r.lines("proc/interrupts", func(line string) bool {
+	listed := map[uint64]bool{}
+	r.lines("proc/interrupts", func(line string) bool {
 		if columns == 0 {
 			columns = strings.Count(line, "CPU")
 		} else if irq, ok := parseInterrupt(line, columns); ok {
 			all = append(all, irq)
+			listed[uint64(irq.IRQ)] = true //nolint:gosec // G115: never negative
 		}
 		return true
 	})
-	if !there {
-		for _, n := range r.numbered("proc/irq", "", "") {
+	for _, n := range r.numbered("proc/irq", "", "") {
+		if !listed[n] {
 			all = append(all, Interrupt{IRQ: int(n)}) //nolint:gosec // G115: numbered has 32 bits at most
 		}
 	}

@@ -71,7 +71,7 @@ func (r *reader) steal() *uint64 {
 	var steal *uint64
 	r.lines("proc/stat", func(line string) bool {
 		if f := strings.Fields(line); len(f) > 8 && f[0] == "cpu" {
-			if ticks, err := strconv.ParseUint(f[8], 10, 54); err == nil {
+			if ticks, err := strconv.ParseUint(f[8], 10, 39); err == nil { // 174 years, so that it fits
 				ticks *= 1e7
 				steal = &ticks
 			}
@@ -101,7 +101,7 @@ func preempt(k Kernel, debug string) string {
 			return model
 		}
 	}
-	asked, _ := bootParameter(k.Cmdline, "preempt")
+	asked, _ := ParseBootline(k.Cmdline).Get("preempt")
 	switch {
 	case k.Realtime != nil && *k.Realtime:
 		return "rt"
@@ -124,7 +124,7 @@ func (r *reader) noCallbacks(k Kernel) *cpuset.Set {
 	if set := r.list(cpuDir + "/possible"); set != nil {
 		possible = *set
 	}
-	asked, _ := bootParameter(k.Cmdline, "rcu_nocbs")
+	asked, _ := ParseBootline(k.Cmdline).Get("rcu_nocbs")
 	set, err := cpuset.ParseWithin(asked, possible)
 	if err != nil {
 		r.warn("/proc/cmdline: rcu_nocbs: %v", err)
@@ -134,21 +134,6 @@ func (r *reader) noCallbacks(k Kernel) *cpuset.Set {
 		set = set.Union(*k.NohzFull)
 	}
 	return &set
-}
-
-// bootParameter returns the last value of a parameter, and whether it is there. The kernel takes
-// dashes for underscores, and leaves what stands after "--" to init.
-func bootParameter(cmdline, name string) (value string, ok bool) {
-	for _, f := range strings.Fields(cmdline) {
-		if f == "--" {
-			break
-		}
-		key, v, _ := strings.Cut(strings.Trim(f, `"`), "=")
-		if strings.ReplaceAll(key, "-", "_") == name {
-			value, ok = v, true
-		}
-	}
-	return value, ok
 }
 
 // cgroup finds the hierarchies in /proc/self/mounts (cgroups(7)).

@@ -43,7 +43,7 @@ func TestSnapshots(t *testing.T) {
 		{"hwloc/nvidia-dgx-gb10.tar.bz2", // two kinds of core, by their part numbers
 			"online 20 of 20, 20 cores, 20 L2, 2 L3, 0 dies, 1 packages, 1 nodes, efficiency, 0 interrupts", ""},
 		{"nto/master-2x-gold6330.tgz", //nolint:misspell // the folder's name
-			"online 112 of 112, 56 cores, 56 L2, 2 L3, 2 dies, 2 packages, 2 nodes, uniform, 1862 interrupts", ""},
+			"online 112 of 112, 56 cores, 56 L2, 2 L3, 2 dies, 2 packages, 2 nodes, uniform, 1874 interrupts", ""},
 		{"ghw/linux-amd64-intel-xeon-L5640.tar.gz",
 			"online 24 of 24, 12 cores, 12 L2, 2 L3, 2 dies, 2 packages, 2 nodes, uniform, 0 interrupts", ""},
 		{"ghw/linux-amd64-intel-i7-1270P.tar.gz", // hybrid, and the snapshot does not say which is which

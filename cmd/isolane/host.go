@@ -53,6 +53,7 @@ func snapshotCommand() *cobra.Command {
 			if _, err := host.Read(rec); err != nil {
 				return fail(err)
 			}
+			host.ReadSettings(rec) // so that the snapshot can be audited
 			if err := rec.Save(args[0]); err != nil {
 				return fail(err)
 			}
@@ -66,6 +67,7 @@ func snapshotCommand() *cobra.Command {
 
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	if err := e.Encode(v); err != nil {
 		return fail(err)

@@ -1,0 +1,132 @@
+// Package audit says what keeps a machine from being deterministic: a table of rules, each of which
+// holds what was asked (command line, configuration) against what is in force (sysfs, procfs). It
+// reads nothing itself and changes nothing.
+//
+// A knob is wrong only for a purpose, so each finding has a severity for each class of workload. A
+// rule whose files the source does not have is listed as unknown, never as passed.
+package audit
+
+import (
+	"cmp"
+	"slices"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+)
+
+// APIVersion and Kind head the JSON document.
+const (
+	APIVersion = "isolane.dev/v1alpha1"
+	Kind       = "Audit"
+)
+
+// Severity says how bad a finding is.
+type Severity int
+
+// The severities.
+const (
+	None  Severity = iota // of no concern to this class
+	Info                  // worth knowing
+	Warn                  // costs latency now and then
+	Fault                 // the lane is not what it claims to be
+)
+
+func (s Severity) String() string { return [...]string{"none", "info", "warn", "fault"}[s] }
+
+// MarshalText makes a severity its name in JSON.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Severities are those for the classes of workload: a thread that polls and never sleeps (DPDK, VPP),
+// a real-time thread that sleeps and must wake up in time, and throughput.
+type Severities struct {
+	PollMode   Severity `json:"pollMode"`
+	RealTime   Severity `json:"realTime"`
+	Throughput Severity `json:"throughput"`
+}
+
+func (s Severities) worst() Severity { return max(s.PollMode, s.RealTime, s.Throughput) }
+
+// capped is for a machine without lanes: nothing is broken yet.
+func (s Severities) capped(most Severity) Severities {
+	return Severities{min(s.PollMode, most), min(s.RealTime, most), min(s.Throughput, most)}
+}
+
+// Finding is one thing that is not as it should be.
+type Finding struct {
+	Rule     string     `json:"rule"`
+	Title    string     `json:"title"`
+	Severity Severity   `json:"severity"` // the worst of the classes
+	Classes  Severities `json:"classes"`
+	CPUs     cpuset.Set `json:"cpus"` // hit by it; empty: the whole machine
+	Asked    string     `json:"asked,omitempty"`
+	InForce  string     `json:"inForce"`
+	Evidence []string   `json:"evidence,omitempty"` // the files and entries, all of them
+	Cost     string     `json:"cost"`               // what it typically costs, or what is at stake
+	RunTime  string     `json:"mendAtRunTime,omitempty"`
+	Boot     string     `json:"mendAtBoot,omitempty"`
+	Source   string     `json:"source"` // the kernel document that says so
+}
+
+// Report is the result of an audit.
+type Report struct {
+	APIVersion string     `json:"apiVersion"`
+	Kind       string     `json:"kind"`
+	Hostname   string     `json:"hostname"`
+	LaneCPUs   cpuset.Set `json:"laneCPUs"`
+	LaneSource string     `json:"laneSource"` // what says which CPUs are the lanes'
+	Readiness  bool       `json:"readiness"`  // there are no lanes: the CPUs are those that could be
+	Findings   []Finding  `json:"findings"`   // the worst first
+	Passed     []string   `json:"passed"`     // rules without a finding
+	NeedLanes  []string   `json:"needLanes"`  // rules that say nothing of a machine without lanes
+	Unknown    []Unknown  `json:"unknown"`    // rules that the source cannot answer
+	Warnings   []string   `json:"warnings"`   // of the reading of the machine
+}
+
+// Unknown is a rule that could not be checked.
+type Unknown struct {
+	Rule    string `json:"rule"`
+	Missing string `json:"missing"` // the file that says it
+}
+
+// Worst is the severity of the worst finding.
+func (r Report) Worst() Severity {
+	worst := None
+	for _, f := range r.Findings {
+		worst = max(worst, f.Severity)
+	}
+	return worst
+}
+
+// Run audits a machine. lane are the CPUs that somebody says are the lanes', and source who says so.
+// Where there are none, what the machine itself isolates counts, and where that is nothing too, the
+// audit is one of readiness: of the CPUs that could become lanes, and with no severity above warn.
+func Run(h host.Host, s host.Settings, lane cpuset.Set, source string) Report {
+	r := Report{APIVersion: APIVersion, Kind: Kind, Hostname: h.Hostname, LaneCPUs: lane, LaneSource: source,
+		Findings: []Finding{}, Passed: []string{}, NeedLanes: []string{}, Unknown: []Unknown{}, Warnings: h.Warnings}
+	sub := &subject{Host: h, files: s.Files, tasks: s.Tasks, fired: s.Fired, boot: bootline{host.ParseBootline(h.Kernel.Cmdline)}}
+	if lane.IsEmpty() {
+		r.LaneCPUs, r.LaneSource, r.Readiness = sub.own()
+	}
+	sub.asked = r.LaneCPUs
+	sub.lane = r.LaneCPUs.Intersection(h.Online())
+	for _, rule := range rules() {
+		if r.Readiness && rule.needsLanes {
+			r.NeedLanes = append(r.NeedLanes, rule.id)
+			continue
+		}
+		sub.missing = ""
+		hits := rule.check(sub)
+		switch {
+		case len(hits) > 0:
+		case sub.missing != "":
+			r.Unknown = append(r.Unknown, Unknown{rule.id, sub.missing})
+		default:
+			r.Passed = append(r.Passed, rule.id)
+		}
+		for _, h := range hits {
+			r.Findings = append(r.Findings, sub.finding(rule, h, r.Readiness))
+		}
+	}
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+	return r
+}

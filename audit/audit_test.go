@@ -1,0 +1,224 @@
+package audit
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"golang.org/x/tools/txtar"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/hosttest"
+)
+
+// machine is that of the files in testdata, with changes: content by path, "" for a file that is gone.
+func machine(t *testing.T, file string, changes map[string]string) fstest.MapFS {
+	t.Helper()
+	files := hosttest.Machine{Packages: 2, CoresPerPackage: 4, ThreadsPerCore: 2, MemoryOnlyNodes: 1}.FS()
+	a, err := txtar.ParseFile("testdata/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range a.Files {
+		files[f.Name] = &fstest.MapFile{Data: f.Data}
+	}
+	for name, text := range changes {
+		if files[name] = (&fstest.MapFile{Data: []byte(text)}); text == "" {
+			delete(files, name)
+		}
+	}
+	return files
+}
+
+func run(t *testing.T, files fstest.MapFS, lane string) Report {
+	t.Helper()
+	h, err := host.Read(files)
+	if err != nil || len(h.Warnings) > 0 {
+		t.Fatal(err, h.Warnings)
+	}
+	return Run(h, host.ReadSettings(files), cpuset.MustParse(lane), "test")
+}
+
+func found(r Report) map[string]Finding {
+	by := map[string]Finding{}
+	for _, f := range r.Findings {
+		by[f.Rule] = f
+	}
+	return by
+}
+
+// On a machine where all is right no rule may find anything worse than a note, and each must say that
+// it passed: it had what it needs.
+func TestQuiet(t *testing.T) {
+	r := run(t, machine(t, "quiet.txtar", nil), "2-3,10-11")
+	by := found(r)
+	delete(by, "smt")            // the lane has both threads of its cores
+	delete(by, "rt-unthrottled") // it wants -1, and nobody watches
+	for _, f := range by {
+		t.Errorf("%s: %s: %v", f.Rule, f.InForce, f.Evidence)
+	}
+	want := []Unknown{{"smi", "file with MSR 0x34 (turbostat and rtla hwnoise read it)"}, {"nic-coalescing", "file with what ethtool -c, -g and -n say"}}
+	if !slices.Equal(r.Unknown, want) {
+		t.Errorf("could not be checked: %v", r.Unknown)
+	}
+	if want := "no fault found: 0 faults, 0 warnings, 2 notes"; !strings.HasPrefix(r.Verdict(), want) {
+		t.Errorf("verdict %q, want %s", r.Verdict(), want)
+	}
+}
+
+// Each rule finds its fault, on one machine as far as the faults can stand together.
+func TestEachRuleFires(t *testing.T) {
+	const lane = "0,2-3,14"
+	seen := map[string]bool{"smi": true, "nic-coalescing": true} // they say only that they cannot know
+	for _, changes := range []map[string]string{
+		nil,
+		{"proc/cmdline": "isolcpus=N-3", "proc/sys/kernel/timer_migration": "0", "proc/sys/kernel/sched_rt_runtime_us": "-1"},
+		{"sys/kernel/realtime": "1", "sys/module/rcutree/parameters/kthread_prio": "1"},
+		{"proc/sys/kernel/osrelease": "6.12.1", "sys/kernel/debug/sched/fair_server/cpu2/runtime": "50000000"},
+		{"sys/devices/system/cpu/cpu2/online": "0", "sys/devices/system/cpu/online": "0-1,3-15"},
+		{"sys/devices/cpu_core/cpus": "0-7", "sys/devices/cpu_atom/cpus": "8-15"},
+		{"proc/cmdline": "quiet", "sys/devices/system/cpu/cpu2/cpuidle/state1/latency": "133"},
+	} {
+		for rule := range found(run(t, machine(t, "noisy.txtar", changes), lane)) {
+			seen[rule] = true
+		}
+	}
+	for rule := range found(run(t, machine(t, "noisy.txtar", nil), "2,10")) { // both threads of a core
+		seen[rule] = true
+	}
+	var all []string
+	for _, r := range rules() {
+		all = append(all, r.id)
+		if r.title == "" || r.cost == "" || r.source == "" || r.classes.worst() == None {
+			t.Errorf("rule %s lacks a title, cost, source or severity", r.id)
+		}
+	}
+	slices.Sort(all)
+	if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, all) {
+		t.Errorf("fired: %s\nrules: %s", got, all)
+	}
+}
+
+// A source without settings passes no rule that needs them: what is not known is not right.
+func TestUnknownIsNotPassed(t *testing.T) {
+	r := run(t, hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 2}.FS(), "1,3")
+	want := []string{"lane-online", "boot-cpu", "whole-cores", "core-kinds", "partition", "resctrl"}
+	want = append(want, "nohz-housekeeping", "rps-default", "hugepages-node", "hugepages-surplus", "turbo", "uncore", "mce-poll",
+		"xps", "nic-node", "nic-node-unknown", "aspm", "iommu", "nic-coalescing", "guest-idle") // the machine has no such thing at all
+	for _, rule := range r.Passed {
+		if !slices.Contains(want, rule) {
+			t.Errorf("%s passed without anything to look at", rule)
+		}
+	}
+}
+
+// The traps of the field: what is asked is not what it looks like.
+func TestTraps(t *testing.T) {
+	const cmdline = "proc/cmdline"
+	for _, c := range []struct {
+		name    string
+		changes map[string]string
+		lane    string
+		rule    string // "" or one that must find something; with ! one that must not
+		want    string // in what it says is in force, or in the lane's source
+	}{
+		{"tuned.non_isolcpus is not isolcpus", map[string]string{cmdline: "tuned.non_isolcpus=000007e0"}, "14", "!isolcpus-list", ""},
+		{"nor does it isolate", map[string]string{cmdline: "tuned.non_isolcpus=000007e0", "sys/devices/system/cpu/nohz_full": "(null)"},
+			"", "", "no lanes yet"},
+		{"a stride", map[string]string{cmdline: "isolcpus=0-15:2/4"}, "", "", "0-1,4-5,8-9,12-13 isolcpus= on"},
+		{"N after a number", map[string]string{cmdline: "isolcpus=domain,12-N"}, "", "", "12-15 isolcpus= on"},
+		{"all is no cpulist of isolcpus", map[string]string{cmdline: "isolcpus=all"}, "14", "isolcpus-list", "takes all for an unknown flag"},
+		{"N first is a flag that is wrong", map[string]string{cmdline: "isolcpus=N-3"}, "14", "isolcpus-list", "ignores the whole parameter"},
+		{"all of nohz_full", map[string]string{cmdline: "nohz_full=all"}, "14", "nohz-boot-cpu", "nohz_full is \"4-5\""},
+		{"N of nohz_full", map[string]string{cmdline: "nohz_full=8-N"}, "14", "!nohz-boot-cpu", ""},
+		{"a flag of no kernel", map[string]string{cmdline: "isolcpus=io_queue,14"}, "14", "isolcpus-list", "skips io_queue and takes domain"},
+		{"managed_irq alone", map[string]string{cmdline: "isolcpus=managed_irq,14"}, "14", "load-balancing", "without the flag domain"},
+		{"the last one counts", map[string]string{cmdline: "isolcpus=3 isolcpus=managed_irq,domain,14"}, "14", "!isolcpus-managed", ""},
+		{"what init gets is not the kernel's", map[string]string{cmdline: "quiet -- isolcpus=14 mce=off"}, "14", "!mce-off", ""},
+		{"boot CPU dropped from nohz_full", nil, "14", "nohz-boot-cpu", "nohz_full is \"4-5\""},
+		{"a split core", nil, "2", "whole-cores", "CPUs 10 beside lane CPUs 2"},
+		{"an empty list of irqbalance", nil, "14", "irqbalance", "bans nothing"},
+		{"a list of irqbalance", map[string]string{"etc/default/irqbalance": "IRQBALANCE_BANNED_CPULIST=14"}, "14", "!irqbalance", ""},
+		{"no list of irqbalance", map[string]string{"etc/default/irqbalance": "#", "sys/devices/system/cpu/isolated": "14"}, "14", "!irqbalance", ""},
+		{"managed interrupts have their own mend", nil, "2", "irq-managed", "1 of 4"},
+		{"a partition isolates", map[string]string{"sys/fs/cgroup/cpuset.cpus.isolated": "14"}, "14", "!load-balancing", ""},
+		{"v1: balancing off", map[string]string{"sys/fs/cgroup/cpuset/cpuset.sched_load_balance": "0",
+			"sys/fs/cgroup/cpuset/rest/cpuset.sched_load_balance": "1", "sys/fs/cgroup/cpuset/rest/cpuset.effective_cpus": "0-13"},
+			"14", "!load-balancing", ""},
+		{"v1: balancing off at the root only", map[string]string{"sys/fs/cgroup/cpuset/cpuset.sched_load_balance": "0",
+			"sys/fs/cgroup/cpuset/rest/cpuset.sched_load_balance": "1", "sys/fs/cgroup/cpuset/rest/cpuset.effective_cpus": "0-15"},
+			"14", "load-balancing", "CPUs 14"},
+		{"v1: a quota", map[string]string{"sys/fs/cgroup/cpu/pod/cpu.cfs_quota_us": "50000", "sys/fs/cgroup/cpuset/pod/cpuset.effective_cpus": "14"},
+			"14", "quota", "1 cgroups"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := run(t, machine(t, "noisy.txtar", c.changes), c.lane)
+			rule, unwanted := strings.CutPrefix(c.rule, "!")
+			f, ok := found(r)[rule]
+			switch {
+			case c.rule == "":
+				if got := r.LaneCPUs.String() + " " + r.LaneSource; !strings.Contains(got, c.want) {
+					t.Errorf("lane CPUs %s, want %s", got, c.want)
+				}
+			case ok == unwanted:
+				t.Errorf("%s found: %v; want %v: %+v", rule, ok, !unwanted, f)
+			case !strings.Contains(f.InForce, c.want):
+				t.Errorf("%s: in force %q, want %q", rule, f.InForce, c.want)
+			}
+		})
+	}
+}
+
+// Without lanes nothing can be broken yet.
+func TestReadiness(t *testing.T) {
+	r := run(t, machine(t, "noisy.txtar", map[string]string{"proc/cmdline": "quiet", "sys/devices/system/cpu/nohz_full": "(null)"}), "")
+	if !r.Readiness || r.LaneCPUs.String() != "1-7,9-15" || r.Worst() != Warn || len(r.NeedLanes) == 0 ||
+		!strings.HasPrefix(r.Verdict(), "not prepared for lanes: 0 faults") {
+		t.Errorf("readiness %v, lane CPUs %s, worst %s, %s", r.Readiness, r.LaneCPUs, r.Worst(), r.Verdict())
+	}
+}
+
+func TestWrite(t *testing.T) {
+	r := run(t, machine(t, "noisy.txtar", map[string]string{"proc/sys/kernel/hostname": "evil\x1b[2J"}), "0,2-3,14")
+	for i := range 500 {
+		r.Findings[0].Evidence = append(r.Findings[0].Evidence, strings.Repeat("1,", i)+"2")
+	}
+	var b strings.Builder
+	if err := r.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(b.String(), "\x1b") || strings.Count(b.String(), "\n") > 700 || !strings.Contains(b.String(), "more, which -o json lists") {
+		t.Errorf("%d lines: %.300s", strings.Count(b.String(), "\n"), b.String())
+	}
+	_, rest, _ := strings.Cut(b.String(), "\n") // the verdict has one line
+	for line := range strings.Lines(rest) {
+		if len([]rune(line)) > width+1 {
+			t.Errorf("longer than %d: %s", width, line)
+		}
+	}
+}
+
+// Any command line is taken apart without a panic, as the kernel would: a parameter that is found
+// stands in it.
+func FuzzBootline(f *testing.F) {
+	for _, s := range []string{"isolcpus=domain,managed_irq,0-15:2/4", `a="b c" isolcpus=N -- nohz_full=all`, "isolcpus=", "isolcpus=é,1", "=", `"`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, cmdline string) {
+		b := bootline{host.ParseBootline(cmdline)}
+		asked, ok := b.isolation()
+		if _, there := b.Get("isolcpus"); there != ok {
+			t.Errorf("%q: %v", cmdline, ok)
+		}
+		cpus, err := asked.cpus(cpuset.MustParse("0-7"))
+		if err == nil && cpus.IsEmpty() {
+			t.Errorf("%q: no CPUs and no error", cmdline)
+		}
+		if ok && !strings.Contains(cmdline, "isolcpus") {
+			t.Errorf("%q: invented isolcpus", cmdline)
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"isolane.dev/isolane/audit"
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+)
+
+func auditCommand() *cobra.Command {
+	var from source
+	var lanes, format, failOn string
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Say what keeps the machine from being deterministic; changes nothing",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			threshold, known := map[string]audit.Severity{"": audit.Fault + 1, "warn": audit.Warn, "fault": audit.Fault}[failOn]
+			switch {
+			case !known:
+				return usage(fmt.Errorf("--fail-on %q: expected warn or fault", failOn))
+			case format != "text" && format != "json":
+				return usage(fmt.Errorf("-o %q: expected text or json", format))
+			}
+			h, root, err := from.read()
+			if err != nil {
+				return err
+			}
+			lane, err := laneCPUs(h, lanes)
+			if err != nil {
+				return usage(err)
+			}
+			r := audit.Run(h, host.ReadSettings(root), lane, "named by --lane-cpus")
+			if format == "json" {
+				err = printJSON(cmd.OutOrStdout(), r)
+			} else {
+				err = r.Write(cmd.OutOrStdout())
+			}
+			if err != nil {
+				return fail(err)
+			}
+			if r.Worst() >= threshold {
+				return no(errors.New(r.Verdict()))
+			}
+			return nil
+		},
+	}
+	from.flags(cmd)
+	cmd.Flags().StringVar(&lanes, "lane-cpus", "", "CPUs that lanes have (cpulist); without it, those that the machine isolates")
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	cmd.Flags().StringVar(&failOn, "fail-on", "", "exit with 3 from this severity on: warn or fault")
+	return cmd
+}
+
+// laneCPUs reads --lane-cpus. A CPU that the machine does not have is a mistake; one that is offline
+// is a finding.
+func laneCPUs(h host.Host, list string) (cpuset.Set, error) {
+	var ids []int
+	for _, c := range h.CPUs {
+		ids = append(ids, c.ID)
+	}
+	possible := cpuset.Of(ids...)
+	lane, err := cpuset.ParseWithin(list, possible)
+	if err != nil {
+		return lane, fmt.Errorf("--lane-cpus: %w", err)
+	}
+	if gone := lane.Difference(possible); !gone.IsEmpty() {
+		return lane, fmt.Errorf("--lane-cpus: there are no CPUs %s, the machine has %s", gone, possible)
+	}
+	return lane, nil
+}

@@ -1,0 +1,236 @@
+package host
+
+import (
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"isolane.dev/isolane/cpuset"
+)
+
+// Settings are the knobs of a machine at one moment, and what its tasks and interrupts did. They are
+// apart from Host because they are many files that only an audit needs.
+type Settings struct {
+	Files map[string]string  // content by path, "/proc/sys/vm/swappiness": "60", without white space around it
+	Tasks []Task             // by id; nil: the source does not say
+	Fired map[int]cpuset.Set // CPUs on which an interrupt has fired since boot, by number; nil: as above
+}
+
+// Task is a thread (proc_pid_status(5), proc_pid_stat(5)).
+type Task struct {
+	ID        int
+	Process   int    // the id of its first thread
+	Name      string // comm
+	Kernel    bool   // a kernel thread
+	Allowed   cpuset.Set
+	Processor int            // where it ran last
+	Policy    string         // other, fifo, rr, batch, idle, deadline, ext
+	Priority  int            // real-time priority, 0 of the other policies
+	Nodes     cpuset.Set     // NUMA nodes that its memory may come from
+	Locked    uint64         // bytes that cannot be paged out
+	Swapped   uint64         // bytes that are
+	Pages     map[int]uint64 // bytes by NUMA node, of pinned processes only (proc_pid_numa_maps(5)); nil: not known
+}
+
+// knobs are what ReadSettings reads, as patterns of path.Match.
+func knobs() []string {
+	all := []string{
+		"etc/default/irqbalance", "etc/sysconfig/irqbalance",
+		"proc/irq/default_smp_affinity", "proc/sys/kernel/*watchdog*", "proc/sys/kernel/hung_task_timeout_secs",
+		"proc/sys/kernel/timer_migration", "proc/sys/kernel/sched_rt_*_us", "proc/sys/kernel/numa_balancing",
+		"proc/sys/net/core/busy_*", "proc/sys/net/core/rps_default_mask",
+		"proc/sys/vm/stat_interval", "proc/sys/vm/dirty_*", "proc/sys/vm/swappiness", "proc/sys/vm/zone_reclaim_mode",
+		"proc/sys/vm/compaction_proactiveness", "proc/swaps",
+		"sys/devices/virtual/workqueue/cpumask", "sys/devices/virtual/workqueue/*/cpumask",
+		cpuDir + "/smt/*", cpuDir + "/intel_pstate/*", cpuDir + "/amd_pstate/status", cpuDir + "/cpufreq/boost",
+		cpuDir + "/cpufreq/policy*/affected_cpus", cpuDir + "/cpufreq/policy*/scaling_governor",
+		cpuDir + "/cpufreq/policy*/scaling_driver", cpuDir + "/cpufreq/policy*/scaling_m*_freq",
+		cpuDir + "/cpufreq/policy*/energy_performance_preference", cpuDir + "/intel_uncore_frequency/*/m*_freq_khz",
+		cpuDir + "/cpu[0-9]*/cpuidle/state*/name", cpuDir + "/cpu[0-9]*/cpuidle/state*/latency",
+		cpuDir + "/cpu[0-9]*/cpuidle/state*/disable", cpuDir + "/cpu[0-9]*/power/pm_qos_resume_latency_us",
+		"sys/devices/system/machinecheck/machinecheck*/ignore_ce",
+		"sys/devices/system/machinecheck/machinecheck*/check_interval",
+		"sys/devices/system/node/node*/hugepages/hugepages-*/surplus_hugepages",
+		"sys/class/net/*/queues/*/*ps_cpus", "sys/class/net/*/threaded",
+		"sys/kernel/mm/transparent_hugepage/enabled", "sys/kernel/mm/transparent_hugepage/defrag",
+		"sys/kernel/mm/transparent_hugepage/khugepaged/defrag", "sys/kernel/mm/ksm/run", "sys/kernel/rcu_normal",
+		"sys/kernel/debug/sched/fair_server/cpu*/runtime",
+		"sys/module/kvm*/parameters/*", "sys/module/haltpoll/parameters/*", "sys/module/pcie_aspm/parameters/policy",
+		"sys/module/rcutree/parameters/kthread_prio", "sys/kernel/iommu_groups/*/type",
+		"sys/fs/cgroup/cpuset.cpus.isolated", "sys/fs/cgroup/cpuset/cpuset.sched_load_balance",
+		"sys/fs/resctrl/cpus_list", "sys/fs/resctrl/*/cpus_list",
+	}
+	for depth := range 4 { // kubepods.slice/kubepods-pod….slice/cri-….scope is three deep
+		below := strings.Repeat("/*", depth+1)
+		for _, file := range []string{"cpuset.cpus.partition", "cpuset.cpus.effective", "cpu.max"} {
+			all = append(all, "sys/fs/cgroup"+below+"/"+file)
+		}
+		for _, file := range []string{"cpuset/*/cpuset.sched_load_balance", "cpuset/*/cpuset.effective_cpus", "cpu/*/cpu.cfs_*_us"} {
+			all = append(all, "sys/fs/cgroup/"+strings.Replace(file, "/*", below, 1))
+		}
+	}
+	return all
+}
+
+// ReadSettings reads the knobs, tasks and interrupt counts of the machine under root. What is not
+// there is left out.
+func ReadSettings(root fs.FS) Settings {
+	r := &reader{root: root}
+	s := Settings{Files: map[string]string{}}
+	for _, pattern := range knobs() {
+		paths := []string{pattern}
+		if strings.ContainsAny(pattern, "*[") {
+			paths, _ = fs.Glob(root, pattern) // the patterns are well formed
+		}
+		for _, path := range paths {
+			if text, ok := r.read(path); ok {
+				s.Files["/"+path] = strings.TrimSpace(text)
+			}
+		}
+	}
+	s.Tasks = r.tasks()
+	s.Fired = r.fired()
+	return s
+}
+
+// fired reads the counts of the numbered lines of /proc/interrupts. Its columns are those of the
+// CPUs in the header, which are the online ones.
+func (r *reader) fired() map[int]cpuset.Set {
+	var fired map[int]cpuset.Set
+	var columns []int
+	r.lines("proc/interrupts", func(line string) bool {
+		if columns == nil {
+			columns = []int{}
+			for _, name := range strings.Fields(line) {
+				if id, err := strconv.ParseUint(strings.TrimPrefix(name, "CPU"), 10, 13); err == nil {
+					columns = append(columns, int(id)) // 13 bits, and cpuset.Max has as many
+				}
+			}
+			fired = map[int]cpuset.Set{}
+			return true
+		}
+		number, rest, _ := strings.Cut(line, ":")
+		irq, err := strconv.ParseUint(strings.TrimSpace(number), 10, 31)
+		if err != nil {
+			return true
+		}
+		var on []int
+		for i, count := range strings.Fields(rest) {
+			if i == len(columns) || !isDigits(count) {
+				break
+			}
+			if count != "0" {
+				on = append(on, columns[i])
+			}
+		}
+		fired[int(irq)] = cpuset.Of(on...)
+		return true
+	})
+	return fired
+}
+
+// tasks reads all threads; they come and go meanwhile.
+func (r *reader) tasks() []Task {
+	var tasks []Task
+	var everywhere cpuset.Set
+	for _, pid := range r.numbered("proc", "", "") {
+		for _, tid := range r.numbered(fmt.Sprintf("proc/%d/task", pid), "", "") {
+			dir := fmt.Sprintf("proc/%d/task/%d/", pid, tid)
+			t, ok := parseTask(r.text(dir+"status"), r.text(dir+"stat"))
+			if ok {
+				t.ID, t.Process = int(tid), int(pid) //nolint:gosec // G115: numbered has 32 bits at most
+				tasks = append(tasks, t)
+				everywhere = everywhere.Union(t.Allowed)
+			}
+		}
+	}
+	for i, t := range tasks {
+		if !t.Kernel && t.ID == t.Process && t.Allowed != everywhere {
+			if text, ok := r.read(fmt.Sprintf("proc/%d/numa_maps", t.ID)); ok && text != "" {
+				tasks[i].Pages = parsePages(text)
+			}
+		}
+	}
+	return tasks
+}
+
+// parseTask reads the two files of a thread; false for one that is dead or makes no sense.
+func parseTask(status, stat string) (Task, bool) {
+	var t Task
+	known := false
+	for line := range strings.Lines(status) {
+		key, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		switch key {
+		case "Name":
+			t.Name = value
+		case "Cpus_allowed_list":
+			set, err := cpuset.Parse(value)
+			t.Allowed, known = set, err == nil
+		case "Mems_allowed_list":
+			t.Nodes, _ = cpuset.Parse(value) // empty where it is wrong: not known
+		case "VmLck":
+			t.Locked = kibi(value)
+		case "VmSwap":
+			t.Swapped = kibi(value)
+		}
+	}
+	end := strings.LastIndexByte(stat, ')') // the name before it may hold anything
+	if !known || end < 0 {
+		return t, false
+	}
+	// Fields count from 1; the state, after the name, is the third.
+	const flags, processor, priority, policy = 9 - 3, 39 - 3, 40 - 3, 41 - 3
+	f := strings.Fields(stat[end+1:])
+	if len(f) <= policy || f[0] == "Z" || f[0] == "X" {
+		return t, false
+	}
+	const kernelThread = 0x00200000 // PF_KTHREAD
+	bits, err := strconv.ParseUint(f[flags], 10, 64)
+	t.Kernel = bits&kernelThread != 0
+	if err == nil {
+		t.Processor, err = strconv.Atoi(f[processor])
+	}
+	if err == nil {
+		t.Priority, err = strconv.Atoi(f[priority])
+	}
+	policies := map[string]string{"0": "other", "1": "fifo", "2": "rr", "3": "batch", "5": "idle", "6": "deadline", "7": "ext"}
+	t.Policy = policies[f[policy]]
+	return t, err == nil
+}
+
+// kibi reads "123 kB" in bytes; 0 where it is something else.
+func kibi(value string) uint64 {
+	n, err := strconv.ParseUint(strings.TrimSuffix(value, " kB"), 10, 54)
+	if err != nil {
+		return 0
+	}
+	return n << 10
+}
+
+// parsePages adds up the lines of numa_maps: "7f… default anon=5 N0=3 N1=2 kernelpagesize_kB=4".
+func parsePages(text string) map[int]uint64 {
+	pages := map[int]uint64{}
+	for line := range strings.Lines(text) {
+		here, size := map[int]uint64{}, uint64(4)
+		for _, field := range strings.Fields(line) {
+			key, value, _ := strings.Cut(field, "=")
+			n, err := strconv.ParseUint(value, 10, 32)
+			if err != nil {
+				continue
+			}
+			if key == "kernelpagesize_kB" {
+				size = n
+			} else if node, isNode := strings.CutPrefix(key, "N"); isNode && isDigits(node) {
+				if id, err := strconv.Atoi(node); err == nil {
+					here[id] += n
+				}
+			}
+		}
+		for node, n := range here {
+			pages[node] += n * size << 10
+		}
+	}
+	return pages
+}

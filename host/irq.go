@@ -7,6 +7,8 @@ import (
 	"strings"
 )
 
+const debugIRQs = "sys/kernel/debug/irq/irqs"
+
 // interrupts reads the numbered lines of /proc/interrupts (proc_interrupts(5)), and where each may
 // fire (Documentation/core-api/irq/irq-affinity.rst). /proc/irq has more of them: those that a device
 // holds and no driver has asked for yet.
@@ -29,14 +31,17 @@ func (r *reader) interrupts(devices []PCIDevice) []Interrupt {
 		}
 	}
 	owner := r.messageOwners(devices)
+	debug := len(r.entries(debugIRQs)) > 0
 	for i := range all {
 		dir := fmt.Sprintf("proc/irq/%d/", all[i].IRQ)
-		all[i].Affinity = r.set(dir+"smp_affinity", dir+"smp_affinity_list")
-		all[i].Effective = r.set(dir+"effective_affinity", dir+"effective_affinity_list")
+		all[i].Affinity = r.either(dir+"smp_affinity_list", dir+"smp_affinity")
+		all[i].Effective = r.either(dir+"effective_affinity_list", dir+"effective_affinity")
 		if at, ok := owner[all[i].IRQ]; ok && all[i].Device == nil {
 			all[i].Device = &at
 		}
-		all[i].Managed = r.managed(all[i].IRQ)
+		if debug {
+			all[i].Managed = r.managed(all[i].IRQ)
+		}
 	}
 	slices.SortStableFunc(all, func(a, b Interrupt) int { return a.IRQ - b.IRQ })
 	return all
@@ -57,7 +62,7 @@ func (r *reader) messageOwners(devices []PCIDevice) map[int]string {
 // managed reads the flag that kernel/irq/debugfs.c prints of an interrupt whose affinity the kernel
 // keeps to itself. Nothing but debugfs (CONFIG_GENERIC_IRQ_DEBUGFS) has it.
 func (r *reader) managed(irq int) *bool {
-	text, ok := r.read(fmt.Sprintf("sys/kernel/debug/irq/irqs/%d", irq))
+	text, ok := r.read(fmt.Sprintf("%s/%d", debugIRQs, irq))
 	if !ok {
 		return nil
 	}
@@ -76,10 +81,8 @@ func parseInterrupt(line string, columns int) (Interrupt, bool) {
 	if !ok || err != nil {
 		return Interrupt{}, false
 	}
+	rest = afterCounts(rest, columns)
 	fields := strings.Fields(rest)
-	for n := 0; n < columns && len(fields) > 0 && isDigits(fields[0]); n++ {
-		fields = fields[1:]
-	}
 	i := Interrupt{IRQ: int(irq)}
 	if len(fields) == 0 {
 		return i, true
@@ -97,6 +100,26 @@ func parseInterrupt(line string, columns int) (Interrupt, bool) {
 	}
 	i.Name = orNull(strings.Join(fields, " "))
 	return i, true
+}
+
+// afterCounts skips up to so many numbers. By hand: there are hundreds in each of thousands of lines.
+func afterCounts(s string, columns int) string {
+	at := 0
+	for ; columns > 0; columns-- {
+		end := at
+		for end < len(s) && s[end] == ' ' {
+			end++
+		}
+		start := end
+		for end < len(s) && s[end] >= '0' && s[end] <= '9' {
+			end++
+		}
+		if end == start || end < len(s) && s[end] != ' ' {
+			break
+		}
+		at = end
+	}
+	return s[at:]
 }
 
 // pciAddress returns the address at the end of a chip's name: "PCI-MSIX-0000:00:02.0".

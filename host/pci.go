@@ -22,7 +22,7 @@ func (r *reader) pciDevices() []PCIDevice {
 		}
 		dir := path.Join(pciDir, address)
 		d := PCIDevice{Address: address, Class: r.text(dir + "/class"), Vendor: r.text(dir + "/vendor"),
-			Device: r.text(dir + "/device"), Driver: r.linkName(dir + "/driver"), PF: r.linkName(dir + "/physfn"),
+			Device: r.text(dir + "/device"), Driver: r.linkName(dir + "/driver"), PF: r.linkedDevice(dir + "/physfn"),
 			NUMANode: r.small(dir + "/numa_node"), LocalCPUs: r.set(dir+"/local_cpus", dir+"/local_cpulist")}
 		d.Kind = pciKind(d.Class)
 		if d.Kind == "network" {
@@ -34,7 +34,7 @@ func (r *reader) pciDevices() []PCIDevice {
 				d.SRIOV.NumVFs = *n
 			}
 			for _, n := range r.numbered(dir, "virtfn", "") {
-				if vf := r.linkName(fmt.Sprintf("%s/virtfn%d", dir, n)); vf != nil {
+				if vf := r.linkedDevice(fmt.Sprintf("%s/virtfn%d", dir, n)); vf != nil {
 					d.VFs = append(d.VFs, *vf)
 					pf[*vf] = address
 				}
@@ -98,6 +98,16 @@ func (r *reader) linkName(name string) *string {
 		return nil
 	}
 	return orNull(path.Base(target))
+}
+
+// linkedDevice is linkName for a link to a device.
+func (r *reader) linkedDevice(name string) *string {
+	address := r.linkName(name)
+	if address != nil && !isPCIAddress(*address) {
+		r.warn("/%s: expected a link to a PCI device, found %.40q", name, *address)
+		return nil
+	}
+	return address
 }
 
 // entries lists the names in a directory, in ascending order.

@@ -164,6 +164,14 @@ func (r *reader) set(mask, list string) *cpuset.Set {
 	return m
 }
 
+// either reads a cpulist, or the cpumask that says the same where there is none.
+func (r *reader) either(list, mask string) *cpuset.Set {
+	if l := r.list(list); l != nil {
+		return l
+	}
+	return r.mask(mask)
+}
+
 // number reads a decimal number that is not negative; nil where there is none.
 func (r *reader) number(path string) *uint64 {
 	s, ok := r.read(path)

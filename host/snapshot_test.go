@@ -116,6 +116,9 @@ func compare(t *testing.T, h host.Host, objects []object) {
 			want[o.kind] = append(want[o.kind], o.cpus.String())
 		}
 	}
+	if listed != h.Usable() {
+		t.Errorf("usable are %s, want %s", h.Usable(), listed)
+	}
 	for kind, of := range map[string]func(host.CPU) *int{
 		"Package": packageOf, "Die": dieOf, "L3Cache": l3Of, "L2Cache": l2Of, "Core": coreOf,
 	} {

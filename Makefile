@@ -39,6 +39,7 @@ generate:
 	$(GO) generate ./...
 
 golden:
+	$(GO) test ./draw -update
 	$(GO) test . ./report -update
 
 .PHONY: build prove test packages lint fuzz bench generate golden

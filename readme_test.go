@@ -42,6 +42,7 @@ func TestReadme(t *testing.T) {
 	if !ok || !closed {
 		t.Fatal("README.md: expected the marks of the result")
 	}
+	tail = drawing(t, tail)
 	want := head + resultBegin + "```\n" + table.String() + "```\n" + resultEnd + tail
 	made := t.TempDir()
 	if err = results.Write(made, session); err == nil {
@@ -67,4 +68,20 @@ func TestReadme(t *testing.T) {
 			t.Errorf("%s is not what the program makes of %s (%v): make golden", name, dir, err)
 		}
 	}
+}
+
+// drawing puts the file into the README that its mark names.
+func drawing(t *testing.T, readme string) string {
+	t.Helper()
+	head, rest, ok := strings.Cut(readme, "<!-- file: ")
+	name, rest, named := strings.Cut(rest, " -->\n")
+	_, tail, closed := strings.Cut(rest, "<!-- end of file -->")
+	if !ok || !named || !closed {
+		t.Fatal("README.md: expected the marks of a file")
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return head + "<!-- file: " + name + " -->\n```\n" + string(text) + "```\n<!-- end of file -->" + tail
 }

@@ -124,7 +124,7 @@ func (r *reader) list(path string) *cpuset.Set {
 	if !ok {
 		return nil
 	}
-	if strings.TrimSpace(s) == "(null)" { // nohz_full of a kernel that was started without it
+	if s = strings.Trim(s, "\x00 \t\n"); s == "(null)" { // nohz_full of a kernel that was started without it
 		s = ""
 	}
 	set, err := cpuset.Parse(s)

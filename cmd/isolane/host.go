@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/draw"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/plan"
 )
 
 func hostCommand() *cobra.Command {
@@ -18,6 +21,9 @@ func hostCommand() *cobra.Command {
 		Short: "Show the machine: CPUs, caches, NUMA nodes, interrupts, kernel",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains([]string{"text", "json", "svg"}, format) {
+				return usage(fmt.Errorf("-o %q: expected text, json or svg", format))
+			}
 			h, _, err := from.read()
 			if err != nil {
 				return err
@@ -25,15 +31,19 @@ func hostCommand() *cobra.Command {
 			switch format {
 			case "json":
 				return printJSON(cmd.OutOrStdout(), h)
-			case "text":
-				printHost(cmd.OutOrStdout(), h)
-				return nil
+			case "svg":
+				err = draw.SVG(cmd.OutOrStdout(), h, plan.Placement{})
+			default:
+				err = draw.Text(cmd.OutOrStdout(), h, plan.Placement{})
 			}
-			return usage(fmt.Errorf("-o %q: expected text or json", format))
+			if err != nil {
+				return fail(err)
+			}
+			return nil
 		},
 	}
 	from.flags(cmd)
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, json or svg")
 	cmd.AddCommand(snapshotCommand())
 	return cmd
 }
@@ -73,28 +83,4 @@ func printJSON(w io.Writer, v any) error {
 		return fail(err)
 	}
 	return nil
-}
-
-func printHost(w io.Writer, h host.Host) {
-	fmt.Fprintf(w, "%s: %s, kernel %s\n", h.Hostname, h.Kernel.CPUModel, h.Kernel.Release)
-	fmt.Fprintf(w, "CPUs %s online, %s usable, %d cores, %d MiB memory\n", h.Online(), h.Usable(), len(h.Cores()), h.MemoryBytes>>20)
-	for _, n := range h.NUMANodes {
-		fmt.Fprintf(w, "NUMA node %d: CPUs %s, %d MiB, distances %v\n", n.ID, n.CPUs, n.MemoryBytes>>20, n.Distances)
-	}
-	for i, core := range h.Cores() {
-		c, _ := h.CPU(core.First())
-		fmt.Fprintf(w, "core %d: CPUs %s, package %s, L3 %s, %s\n", i, core, known(c.Package), known(c.L3), c.Kind)
-	}
-	fmt.Fprintf(w, "%d interrupts, cgroup %s, idle %s/%s, clock %s\n", len(h.Interrupts), h.Kernel.Cgroup.Version,
-		h.Kernel.IdleDriver, h.Kernel.IdleGovernor, h.Kernel.Clocksource)
-	for _, warning := range h.Warnings {
-		fmt.Fprintln(w, "warning:", warning)
-	}
-}
-
-func known(n *int) string {
-	if n == nil {
-		return "unknown"
-	}
-	return fmt.Sprint(*n)
 }

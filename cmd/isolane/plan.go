@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/draw"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 )
@@ -19,8 +22,8 @@ func planCommand() *cobra.Command {
 		Short: "Show what would go where on this machine, and why",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format != "text" && format != "json" {
-				return usage(fmt.Errorf("-o %q: expected text or json", format))
+			if !slices.Contains([]string{"text", "json", "svg"}, format) {
+				return usage(fmt.Errorf("-o %q: expected text, json or svg", format))
 			}
 			f, err := os.Open(file)
 			if err != nil {
@@ -36,19 +39,19 @@ func planCommand() *cobra.Command {
 				return err
 			}
 			p, err := plan.Solve(h, plan.Placement{}, lanes)
-			return showPlan(cmd, p, err, format)
+			return showPlan(cmd, h, p, err, format)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "file with lanes (YAML)")
 	from.flags(cmd)
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, json or svg")
 	if err := cmd.MarkFlagRequired("file"); err != nil {
 		panic(err) // the flag is defined above
 	}
 	return cmd
 }
 
-func showPlan(cmd *cobra.Command, p plan.Placement, err error, format string) error {
+func showPlan(cmd *cobra.Command, h host.Host, p plan.Placement, err error, format string) error {
 	w := cmd.OutOrStdout()
 	var refusal *plan.Refusal
 	switch {
@@ -63,6 +66,11 @@ func showPlan(cmd *cobra.Command, p plan.Placement, err error, format string) er
 		return fail(err)
 	case format == "json":
 		return printJSON(w, p)
+	case format == "svg":
+		if err = draw.SVG(w, h, p); err != nil {
+			return fail(err)
+		}
+		return nil
 	}
 	for _, l := range p.Lanes {
 		fmt.Fprintf(w, "lane %s: CPUs %s, memory of NUMA node %s\n", l.Name, l.CPUs, l.MemoryNodes)

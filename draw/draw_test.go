@@ -1,0 +1,207 @@
+package draw
+
+import (
+	"encoding/xml"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/plan"
+)
+
+var update = flag.Bool("update", false, "write what is drawn to testdata")
+
+// lanes puts a lane on every third core: whole cores, and single threads with an idle sibling.
+func lanes(h host.Host) plan.Placement {
+	var p plan.Placement
+	for i, core := range h.Cores() {
+		switch l := (plan.Lane{Name: fmt.Sprint("vrouter-", i), CPUs: core}); {
+		case i%6 == 3:
+			l.CPUs, l.Idle = cpuset.Of(core.First()), core.Difference(cpuset.Of(core.First()))
+			p.Lanes = append(p.Lanes, l)
+		case i%3 == 0 && i > 0:
+			p.Lanes = append(p.Lanes, l)
+		}
+	}
+	return p
+}
+
+func TestText(t *testing.T) {
+	read := func(root fs.FS) host.Host {
+		h, err := host.Read(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	hybrid := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 2, EfficiencyCores: 8, Isolated: cpuset.MustParse("6-7")}.Host(t)
+	for name, c := range map[string]struct {
+		h host.Host
+		p plan.Placement
+	}{
+		"cgroup2":   {h: read(hosttest.Snapshot(t, "hwloc/32amd64-4s2n4c-cgroup2.tar.bz2"))},
+		"offlines":  {h: read(hosttest.Snapshot(t, "hwloc/16em64t-4s2c2t-offlines.tar.bz2"))},
+		"buggynuma": {h: read(hosttest.Snapshot(t, "hwloc/8em64t-2s2ca2c-buggynuma.tar.bz2"))},
+		"vector":    {h: read(hosttest.Snapshot(t, "hwloc/32intel64-2p8co2t+8ve.tar.bz2"))},
+		"snc":       {h: read(hosttest.Snapshot(t, "nri-plugins/pkg_cpuallocator_testdata_sysfs.tar.bz2:sysfs/2-socket-4-node-40-core"))},
+		"lanes":     {h: hybrid, p: lanes(hybrid)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b strings.Builder
+			if err := Text(&b, c.h, c.p); err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join("testdata", name+".txt")
+			if *update {
+				if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), b.String()); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// On every machine, each CPU that runs is drawn once, in both ways; the text fits its columns, and
+// nothing of the picture lies outside it.
+func TestAllMachines(t *testing.T) {
+	machines := map[string]host.Host{}
+	for _, m := range []hosttest.Machine{
+		{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1},
+		{Packages: 2, CoresPerPackage: 64, ThreadsPerCore: 2, NodesPerPackage: 4, CoresPerL3: 8, MemoryOnlyNodes: 2},
+		{Packages: 1, CoresPerPackage: 8, ThreadsPerCore: 2, EfficiencyCores: 16},
+		{Packages: 4, CoresPerPackage: 8, ThreadsPerCore: 2, Offline: cpuset.MustParse("3,17-20"), Allowed: cpuset.MustParse("0-9")},
+	} {
+		machines[fmt.Sprintf("%+v", m)] = m.Host(t)
+	}
+	err := filepath.WalkDir(hosttest.Machines(t), func(file string, _ fs.DirEntry, err error) error {
+		if root, oerr := host.OpenArchive(file, ""); err == nil && oerr == nil {
+			if h, rerr := host.Read(root); rerr == nil {
+				machines[filepath.Base(file)] = h
+			}
+		}
+		return err
+	})
+	if err != nil || len(machines) < 12 {
+		t.Fatal(err, len(machines))
+	}
+	for name, h := range machines {
+		t.Run(name, func(t *testing.T) {
+			for _, p := range []plan.Placement{{}, lanes(h)} {
+				var text, picture strings.Builder
+				if err := errors.Join(Text(&text, h, p), SVG(&picture, h, p)); err != nil {
+					t.Fatal(err)
+				}
+				checkText(t, h, text.String())
+				checkSVG(t, h, picture.String())
+			}
+		})
+	}
+}
+
+func checkText(t *testing.T, h host.Host, text string) {
+	t.Helper()
+	var drawn []int
+	for _, core := range regexp.MustCompile(`\[([0-9A-Za-z -]+)\]`).FindAllStringSubmatch(text, -1) {
+		for _, word := range strings.Fields(core[1]) {
+			if id, err := strconv.Atoi(strings.TrimRight(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-")); err == nil {
+				drawn = append(drawn, id)
+			}
+		}
+	}
+	if len(drawn) != h.Online().Len() || cpuset.Of(drawn...) != h.Online() {
+		t.Errorf("drawn %v, online %s\n%s", drawn, h.Online(), text)
+	}
+	for line := range strings.Lines(text) {
+		if length(strings.TrimSuffix(line, "\n")) > columns && !strings.HasPrefix(line, "warning") {
+			t.Errorf("more than %d columns: %s", columns, line)
+		}
+	}
+}
+
+func checkSVG(t *testing.T, h host.Host, picture string) {
+	t.Helper()
+	var drawn []int
+	var width, height float64
+	d := xml.NewDecoder(strings.NewReader(picture))
+	for inCPU := false; ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch e := token.(type) {
+		case xml.StartElement:
+			at := map[string]string{}
+			for _, a := range e.Attr {
+				at[a.Name.Local] = a.Value
+			}
+			number := func(name string) float64 {
+				v, _ := strconv.ParseFloat(at[name], 64)
+				return v
+			}
+			if e.Name.Local == "svg" {
+				width, height = number("width"), number("height")
+			}
+			if right, low := number("x")+number("width"), number("y")+number("height"); right > width || low > height {
+				t.Errorf("%s at %g, %g of %g, %g", e.Name.Local, right, low, width, height)
+			}
+			if size := number("font-size"); e.Name.Local == "text" && size < 9 {
+				t.Errorf("text of %g", size)
+			}
+			inCPU = at["class"] == "cpu"
+		case xml.CharData:
+			if id, err := strconv.Atoi(string(e)); inCPU && err == nil {
+				drawn, inCPU = append(drawn, id), false
+			}
+		}
+	}
+	if len(drawn) != h.Online().Len() || cpuset.Of(drawn...) != h.Online() {
+		t.Errorf("drawn %v, online %s", drawn, h.Online())
+	}
+	if width > pictureWidth || height > 1700 {
+		t.Errorf("the picture is %g by %g", width, height)
+	}
+}
+
+// Names of a foreign machine become text and never markup or control characters.
+func TestHostileNames(t *testing.T) {
+	h := hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1}.Host(t)
+	h.Hostname, h.Kernel.CPUModel = `<script>"&`, "\x1b[2J\xff"
+	h.Warnings = []string{"</svg>\x00"}
+	p := plan.Placement{Lanes: []plan.Lane{{Name: "<b>", CPUs: cpuset.Of(1)}}}
+	var text, picture strings.Builder
+	if err := errors.Join(Text(&text, h, p), SVG(&picture, h, p)); err != nil {
+		t.Fatal(err)
+	}
+	checkSVG(t, h, picture.String())
+	for _, bad := range []string{"\x1b", "\x00", "<script", "<b>", "</svg>\x00"} {
+		if strings.Contains(picture.String(), bad) || bad < " " && strings.Contains(text.String(), bad) {
+			t.Errorf("found %q", bad)
+		}
+	}
+	if strings.Count(picture.String(), "</svg>") != 1 {
+		t.Error("the picture ends twice")
+	}
+}

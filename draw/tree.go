@@ -1,0 +1,361 @@
+// Package draw shows a machine, and what lanes hold on it, as text and as SVG.
+//
+// Both paint the same tree of boxes: packages, dies, NUMA nodes and L3 caches, each in the next larger
+// one, with cores in the smallest. The nesting comes from the sets of CPUs: on some machines a node
+// holds several L3 caches, on others an L3 spans several nodes.
+package draw
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/plan"
+)
+
+// box is a part of the machine that surrounds others.
+type box struct {
+	title    string
+	notes    []string // memory, devices
+	children []box
+	cores    []core // where there are no children
+}
+
+// core is a physical core. Cores that share an L2 stand together.
+type core struct {
+	cpus    []int
+	kind    string // P, E or ""
+	cluster int    // the lowest CPU with the same L2, -1 where the core has that alone
+	cache   string // the L2 of a cluster
+}
+
+// level is a way to divide CPUs.
+type level struct {
+	name  string
+	of    func(host.CPU) *int
+	title func(id int, cpus cpuset.Set) string
+}
+
+// build returns the machine as boxes. What has no place, such as CPUs that are offline, is in the notes
+// of the outermost.
+func build(h host.Host) box {
+	top := box{title: title(h)}
+	d := drawing{h: h, nodes: map[int]bool{}}
+	online := h.Online()
+	inner := d.divide(online, d.levels(online))
+	if len(inner) == 1 && inner[0].title == "" {
+		top.cores, top.children = inner[0].cores, inner[0].children
+	} else {
+		top.children = inner
+	}
+	for _, n := range h.NUMANodes {
+		if !d.nodes[n.ID] {
+			top.children = append(top.children, box{title: nodeTitle(n), notes: append(hugepages(n), d.devices(&n.ID)...)})
+		}
+	}
+	top.notes = append(top.notes, d.devices(nil)...)
+	var offline []int
+	for _, c := range h.CPUs {
+		if !c.Online {
+			offline = append(offline, c.ID)
+		}
+	}
+	if len(offline) > 0 {
+		top.notes = append(top.notes, fmt.Sprintf("offline: CPUs %s", cpuset.Of(offline...)))
+	}
+	return top
+}
+
+func title(h host.Host) string {
+	words := []string{cmp.Or(h.Hostname, "unknown host")}
+	if h.Kernel.CPUModel != "" {
+		words = append(words, h.Kernel.CPUModel)
+	}
+	words = append(words, fmt.Sprintf("%d CPUs online", h.Online().Len()))
+	if h.MemoryBytes > 0 {
+		words = append(words, size(h.MemoryBytes))
+	}
+	if h.Kernel.Release != "" {
+		words = append(words, "Linux "+h.Kernel.Release)
+	}
+	return strings.Join(words, ", ")
+}
+
+// drawing remembers which nodes have a box.
+type drawing struct {
+	h     host.Host
+	nodes map[int]bool
+}
+
+// levels are the ways to divide the CPUs, the coarsest first.
+func (d *drawing) levels(online cpuset.Set) []level {
+	levels := []level{
+		{"package", func(c host.CPU) *int { return c.Package }, func(id int, _ cpuset.Set) string { return fmt.Sprint("package ", id) }},
+		{"die", func(c host.CPU) *int { return c.Die }, func(int, cpuset.Set) string { return "die" }},
+		{"node", func(c host.CPU) *int { return c.NUMANode }, func(id int, _ cpuset.Set) string {
+			for _, n := range d.h.NUMANodes {
+				if n.ID == id {
+					return nodeTitle(n)
+				}
+			}
+			return fmt.Sprint("node ", id)
+		}},
+		{"L3", func(c host.CPU) *int { return c.L3 }, func(_ int, cpus cpuset.Set) string { return cacheTitle(d.h, 3, cpus) }},
+	}
+	slices.SortStableFunc(levels, func(a, b level) int { return len(d.parts(online, a)) - len(d.parts(online, b)) })
+	return levels
+}
+
+// part is some of the CPUs: those with the same number at a level, or -1 where it is not known.
+type part struct {
+	id   int
+	cpus cpuset.Set
+}
+
+// parts divides CPUs by a level.
+func (d *drawing) parts(cpus cpuset.Set, l level) []part {
+	var parts []part
+	for id := range cpus.All() {
+		c, _ := d.h.CPU(id)
+		at := -1
+		if n := l.of(c); n != nil {
+			at = *n
+		}
+		i := slices.IndexFunc(parts, func(p part) bool { return p.id == at })
+		if i < 0 {
+			i, parts = len(parts), append(parts, part{id: at})
+		}
+		parts[i].cpus = parts[i].cpus.Union(cpuset.Of(id))
+	}
+	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(uint(a.id), uint(b.id)) }) // -1 comes last
+	return parts
+}
+
+// divide returns the boxes of CPUs. Levels that hold the same CPUs have one box together. A level
+// that is not known draws nothing.
+func (d *drawing) divide(cpus cpuset.Set, levels []level) []box {
+	if len(levels) == 0 {
+		return []box{{cores: d.cores(cpus)}}
+	}
+	var boxes []box
+	for _, p := range d.parts(cpus, levels[0]) {
+		inner := d.divide(p.cpus, levels[1:])
+		if p.id == -1 {
+			boxes = append(boxes, inner...)
+			continue
+		}
+		l := levels[0]
+		name := l.title(p.id, p.cpus)
+		if all := d.whole(l, p.id); all != p.cpus {
+			name = fmt.Sprintf("part of %s", name)
+		}
+		b := box{title: name, children: inner}
+		if len(inner) == 1 { // the next level holds the same CPUs
+			b = inner[0]
+			b.title = strings.Trim(name+", "+inner[0].title, ", ")
+			if l.name == "die" { // says nothing that the package does not
+				b.title = inner[0].title
+			}
+		}
+		if l.name == "node" && !d.nodes[p.id] {
+			d.nodes[p.id] = true
+			for _, n := range d.h.NUMANodes {
+				if n.ID == p.id {
+					b.notes = append(b.notes, hugepages(n)...)
+				}
+			}
+			b.notes = append(b.notes, d.devices(&p.id)...)
+		}
+		boxes = append(boxes, b)
+	}
+	return boxes
+}
+
+// whole are all CPUs of a part.
+func (d *drawing) whole(l level, id int) cpuset.Set {
+	for _, p := range d.parts(d.h.Online(), l) {
+		if p.id == id {
+			return p.cpus
+		}
+	}
+	return cpuset.Set{}
+}
+
+func (d *drawing) cores(cpus cpuset.Set) []core {
+	var cores []core
+	var done cpuset.Set
+	for id := range cpus.All() {
+		if done.Contains(id) {
+			continue
+		}
+		threads := d.h.Siblings(id).Intersection(cpus)
+		done = done.Union(threads)
+		c, _ := d.h.CPU(id)
+		k := core{cpus: threads.Slice(), cluster: -1}
+		if d.isHybrid() {
+			k.kind = map[host.CPUKind]string{host.Performance: "P", host.Efficiency: "E"}[c.Kind]
+		}
+		if shared := d.sharers(c); shared.Len() > d.h.Siblings(id).Len() {
+			k.cluster, k.cache = shared.First(), cacheTitle(d.h, 2, shared)
+		}
+		cores = append(cores, k)
+	}
+	slices.SortStableFunc(cores, func(a, b core) int { return cmp.Compare(a.place(), b.place()) })
+	return cores
+}
+
+// place is where a core stands among the others.
+func (c core) place() int {
+	if c.cluster >= 0 {
+		return c.cluster
+	}
+	return c.cpus[0]
+}
+
+func (d *drawing) isHybrid() bool {
+	return slices.ContainsFunc(d.h.CPUs, func(c host.CPU) bool { return c.Online && c.Kind != d.h.CPUs[0].Kind })
+}
+
+// sharers are the CPUs with the same L2.
+func (d *drawing) sharers(c host.CPU) cpuset.Set {
+	if c.L2 == nil {
+		return cpuset.Set{}
+	}
+	return d.whole(level{of: func(c host.CPU) *int { return c.L2 }}, *c.L2)
+}
+
+func cacheTitle(h host.Host, wanted int, cpus cpuset.Set) string {
+	for _, c := range h.Caches {
+		if c.Level == wanted && c.SizeBytes > 0 && cpus.IsSubsetOf(c.CPUs) {
+			return fmt.Sprintf("L%d %s", wanted, size(c.SizeBytes))
+		}
+	}
+	return fmt.Sprintf("L%d", wanted)
+}
+
+func nodeTitle(n host.NUMANode) string {
+	text := fmt.Sprint("node ", n.ID)
+	switch {
+	case n.MemoryBytes > 0:
+		text += " " + size(n.MemoryBytes)
+	case n.HasMemory != nil && !*n.HasMemory:
+		text += " without memory"
+	}
+	if n.CPUs.IsEmpty() {
+		text += ", no CPUs"
+	}
+	return text
+}
+
+func hugepages(n host.NUMANode) []string {
+	var notes []string
+	for _, p := range n.Hugepages {
+		if p.Total != nil && *p.Total > 0 {
+			text := fmt.Sprintf("hugepages: %d of %s", *p.Total, size(p.PageBytes))
+			if p.Free != nil {
+				text += fmt.Sprintf(", %d free", *p.Free)
+			}
+			notes = append(notes, text)
+		}
+	}
+	return notes
+}
+
+func size(bytes uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	value, unit := float64(bytes), 0
+	for value >= 1024 && unit < len(units)-1 {
+		value, unit = value/1024, unit+1
+	}
+	if value >= 100 {
+		return fmt.Sprintf("%.0f %s", value, units[unit])
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + " " + units[unit]
+}
+
+// devices lists those of a node, or those of which no node is known, that lanes may want to be near
+// to. Virtual functions are counted with their physical one.
+func (d *drawing) devices(node *int) []string {
+	const most = 6 // of a kind
+	var notes []string
+	for _, kind := range []string{"network", "accelerator", "gpu", "storage"} {
+		var first, found []string // first those that one can use
+		for _, dev := range d.h.PCIDevices {
+			same := node == nil && dev.NUMANode == nil || node != nil && dev.NUMANode != nil && *node == *dev.NUMANode
+			switch {
+			case !same || dev.Kind != kind || dev.PF != nil:
+			case len(dev.Netdevs) > 0 || dev.SRIOV != nil:
+				first = append(first, kind+": "+device(dev))
+			default:
+				found = append(found, kind+": "+device(dev))
+			}
+		}
+		found = append(first, found...)
+		if len(found) > most {
+			found = append(found[:most-1], fmt.Sprintf("%s: and %d more", kind, len(found)-most+1))
+		}
+		notes = append(notes, found...)
+	}
+	return notes
+}
+
+func device(d host.PCIDevice) string {
+	words := append(slices.Clone(d.Netdevs), d.Address)
+	if d.Driver != nil {
+		words = append(words, *d.Driver)
+	}
+	if d.SRIOV != nil {
+		words = append(words, fmt.Sprintf("%d of %d VFs", d.SRIOV.NumVFs, d.SRIOV.TotalVFs))
+	}
+	return strings.Join(words, " ")
+}
+
+// mark is what a CPU is.
+type mark struct {
+	sign string // in text and picture: A is a lane, a its idle sibling, nothing housekeeping
+	name string // for the key
+	lane int    // its number, or -1
+	idle bool
+}
+
+// marks returns those of all online CPUs, and the key in the order in which it is to be read.
+func marks(h host.Host, p plan.Placement) (of map[int]mark, key []mark) {
+	of = map[int]mark{}
+	set := func(cpus cpuset.Set, m mark) {
+		if cpus.IsEmpty() {
+			return
+		}
+		for id := range cpus.All() {
+			of[id] = m
+		}
+		key = append(key, m)
+	}
+	online, usable := h.Online(), h.Usable()
+	var isolated cpuset.Set
+	if h.Kernel.Isolated != nil {
+		isolated = h.Kernel.Isolated.Intersection(online).Difference(p.CPUs())
+	}
+	if len(p.Lanes) > 0 || !isolated.IsEmpty() {
+		set(usable.Difference(p.CPUs()).Difference(isolated), mark{name: "housekeeping", lane: -1})
+	}
+	set(online.Difference(usable), mark{sign: "-", name: "not allowed by the cpuset in force", lane: -1})
+	set(isolated, mark{sign: "i", name: "isolated by the kernel", lane: -1})
+	for i, l := range p.Lanes {
+		sign := letters(i)
+		set(l.CPUs, mark{sign: sign, name: l.Name, lane: i})
+		set(l.Idle, mark{sign: strings.ToLower(sign), name: l.Name + ", kept idle", lane: i, idle: true})
+	}
+	return of, key
+}
+
+// letters counts A, B … Z, AA, AB …
+func letters(i int) string {
+	text := ""
+	for i++; i > 0; i = (i - 1) / 26 {
+		text = string(rune('A'+(i-1)%26)) + text
+	}
+	return text
+}

@@ -26,7 +26,7 @@ func imports() map[string][]string {
 		"host/hosttest":   {"cpuset", "host"},
 		"lane":            {"quantity"},
 		"audit":           {"cpuset", "host"},
-		"plan":            {"cpuset", "host", "lane"},
+		"plan":            {"cpuset", "host", "lane", "quantity"},
 		"draw":            {"cpuset", "host", "plan"},
 		"enforce":         {"cpuset", "host", "journal", "plan"},
 		"netpath":         {"journal"},

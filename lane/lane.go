@@ -10,9 +10,11 @@
 package lane
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -54,7 +56,9 @@ type Spec struct {
 	Memory     Memory         `json:"memory,omitzero"`
 	Network    Network        `json:"network,omitzero"`
 	Near       Near           `json:"near,omitzero"`
-	Roles      map[string]int `json:"roles,omitempty"` // named threads: CPUs of each
+	Apart      Apart          `json:"apart,omitzero"`
+	Preferred  map[string]int `json:"preferred,omitempty"` // wishes that may be broken, and what each costs; the others must hold
+	Roles      map[string]int `json:"roles,omitempty"`     // named threads: CPUs of each
 	Scheduling Scheduling     `json:"scheduling,omitzero"`
 	Objective  Objective      `json:"objective,omitzero"`
 }
@@ -62,11 +66,18 @@ type Spec struct {
 // CPUs is how many CPUs, and of what kind.
 type CPUs struct {
 	Count int    `json:"count"`
-	SMT   string `json:"smt,omitempty"`  // Isolate, Pack or Any; "" is Any
-	Kind  string `json:"kind,omitempty"` // performance or efficiency; "" takes either
+	SMT   string `json:"smt,omitempty"`   // Isolate, Pack or Any; "" is Any
+	Kind  string `json:"kind,omitempty"`  // performance or efficiency; "" takes either
+	L3    string `json:"l3,omitempty"`    // One: all below one L3
+	NUMA  string `json:"numa,omitempty"`  // One: CPUs and memory on one node
+	Share int    `json:"share,omitempty"` // how many lanes may share each of the CPUs, this one among them; 0 is 1
+	Boot  bool   `json:"boot,omitempty"`  // the lane may have the boot CPU and its siblings
 }
 
-// Memory is how much, and how much of it in hugepages by page size.
+// One is the wish for one L3 or one NUMA node.
+const One = "one"
+
+// Memory is how much ordinary memory, and how much more in hugepages, by page size.
 type Memory struct {
 	Size      quantity.Bytes            `json:"size,omitempty"`
 	Hugepages map[string]quantity.Bytes `json:"hugepages,omitempty"`
@@ -77,6 +88,8 @@ type Network struct {
 	Path   string `json:"path,omitempty"`
 	Device string `json:"device,omitempty"`
 	VLAN   VLAN   `json:"vlan,omitzero"`
+	VFs    int    `json:"vfs,omitempty"`    // virtual functions; path sriov has one where this is 0
+	Queues int    `json:"queues,omitempty"` // interrupts of the device that the lane's CPUs handle
 }
 
 // VLAN are the tags on the wire; 0 is none.
@@ -90,6 +103,12 @@ type Near struct {
 	Device   string `json:"device,omitempty"`
 	NUMANode *int   `json:"numaNode,omitempty"`
 	Lane     string `json:"lane,omitempty"`
+}
+
+// Apart names lanes that this one must not share something with.
+type Apart struct {
+	Lanes []string `json:"lanes,omitempty"`
+	Level string   `json:"level,omitempty"` // core, l3, node or package; "" is l3
 }
 
 // Scheduling is the class of the workload's threads.
@@ -150,6 +169,9 @@ func cleanError(err error) string {
 }
 
 func (l Lane) validate() error {
+	if l.Spec.Near.Lane == l.Metadata.Name && l.Metadata.Name != "" || slices.Contains(l.Spec.Apart.Lanes, l.Metadata.Name) {
+		return fmt.Errorf("spec.near, spec.apart: %q is the lane itself", l.Metadata.Name)
+	}
 	switch {
 	case l.APIVersion != APIVersion || l.Kind != Kind:
 		return fmt.Errorf("apiVersion, kind: expected %s %s, found %q %q", APIVersion, Kind, l.APIVersion, l.Kind)
@@ -179,8 +201,83 @@ func (s Spec) Validate() error {
 		return errors.New("spec.near: expected one of device, numaNode and lane")
 	case n.NUMANode != nil && *n.NUMANode < 0:
 		return fmt.Errorf("spec.near.numaNode: %d: must not be negative", *n.NUMANode)
+	case s.CPUs.L3 != "" && s.CPUs.L3 != One:
+		return fmt.Errorf("spec.cpus.l3: %q: expected one", s.CPUs.L3)
+	case s.CPUs.NUMA != "" && s.CPUs.NUMA != One:
+		return fmt.Errorf("spec.cpus.numa: %q: expected one", s.CPUs.NUMA)
+	case s.CPUs.Count > maxCPUs:
+		return fmt.Errorf("spec.cpus.count: %d: expected at most %d", s.CPUs.Count, maxCPUs)
 	}
-	return s.validateRest()
+	for _, check := range []func() error{s.validateSharing, s.validateWishes, s.validateRest} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const maxCPUs = 8192 // of the largest kernel
+
+func (s Spec) validateSharing() error {
+	switch share := s.CPUs.Share; {
+	case share < 0 || share > 64:
+		return fmt.Errorf("spec.cpus.share: %d: expected 1-64", share)
+	case share > 1 && (s.CPUs.SMT == Isolate || s.CPUs.SMT == Pack):
+		return fmt.Errorf("spec.cpus.share: %d contradicts spec.cpus.smt: %s: who shares a CPU cannot have whole cores", share, s.CPUs.SMT)
+	case share > 1 && (s.Scheduling.Policy == "fifo" || s.Scheduling.Policy == "rr"):
+		return fmt.Errorf("spec.cpus.share: %d contradicts spec.scheduling.policy: %s: one lane would starve the others", share, s.Scheduling.Policy)
+	}
+	return nil
+}
+
+// Wishes are the names that Preferred may have, as far as the spec has them.
+func (s Spec) Wishes() []string {
+	var wishes []string
+	for _, w := range []struct {
+		name  string
+		asked bool
+	}{
+		{"smt", s.CPUs.SMT == Isolate || s.CPUs.SMT == Pack}, {"kind", s.CPUs.Kind != ""}, {"l3", s.CPUs.L3 != ""},
+		{"numa", s.CPUs.NUMA != ""}, {"near", s.Near != Near{}}, {"apart", len(s.Apart.Lanes) > 0},
+	} {
+		if w.asked {
+			wishes = append(wishes, w.name)
+		}
+	}
+	return wishes
+}
+
+func (s Spec) validateWishes() error {
+	for _, name := range slices.Sorted(maps.Keys(s.Preferred)) {
+		if weight := s.Preferred[name]; weight < 1 || weight > 1000 {
+			return fmt.Errorf("spec.preferred.%s: %d: expected 1-1000", name, weight)
+		}
+		if !slices.Contains(s.Wishes(), name) {
+			return fmt.Errorf("spec.preferred.%s: expected one of the wishes in this spec: %s", name, cmp.Or(strings.Join(s.Wishes(), ", "), "there is none"))
+		}
+	}
+	if s.Apart.Level != "" && len(s.Apart.Lanes) == 0 {
+		return errors.New("spec.apart.lanes: expected the lanes to be apart from")
+	}
+	if !slices.Contains([]string{"", "core", "l3", "node", "package"}, s.Apart.Level) {
+		return fmt.Errorf("spec.apart.level: %q: expected core, l3, node or package", s.Apart.Level)
+	}
+	if s.Near.Lane != "" && slices.Contains(s.Apart.Lanes, s.Near.Lane) && (s.Apart.Level == "node" || s.Apart.Level == "package") {
+		return fmt.Errorf("spec.apart: contradicts spec.near.lane: %q", s.Near.Lane)
+	}
+	if s.Network.VFs < 0 || s.Network.VFs > 256 {
+		return fmt.Errorf("spec.network.vfs: %d: expected 0-256", s.Network.VFs)
+	}
+	if s.Network.Queues < 0 || s.Network.Queues > 1024 {
+		return fmt.Errorf("spec.network.queues: %d: expected 0-1024", s.Network.Queues)
+	}
+	if s.Network.VFs > 0 && s.Network.Path != "sriov" {
+		return fmt.Errorf("spec.network.vfs: %d: only with spec.network.path: sriov", s.Network.VFs)
+	}
+	if s.Network.Queues > 0 && s.Network.Device == "" {
+		return errors.New("spec.network.queues: expected spec.network.device, whose queues they are")
+	}
+	return nil
 }
 
 func (s Spec) validateRest() error {

@@ -1,31 +1,106 @@
 // Package plan decides which lane holds what on one host. It is pure: the same host and the same
 // lanes give the same Placement, or a Refusal that says why.
+//
+//	p, err := plan.Solve(h, plan.Placement{}, lanes)
+//	var r *plan.Refusal
+//	if errors.As(err, &r) { fmt.Println(r.Blocking, r.Cheapest) }
+//
+// A single lane is placed exactly, by dynamic programming over cores, L3 caches and nodes; several
+// lanes at once by branch and bound over their places. See docs/placement.md.
 package plan
 
-import "isolane.dev/isolane/cpuset"
+import (
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/lane"
+)
 
-// Placement says which lane holds what on one host. It is also what `isolane plan -o json` prints.
+// APIVersion and the kinds head the JSON documents.
+const (
+	APIVersion    = "isolane.dev/v1alpha1"
+	Kind          = "Placement"
+	KindOfRefusal = "Refusal"
+)
+
+// Placement says which lane holds what on one host. It is also what `isolane plan -o json` prints and
+// --placed reads.
 type Placement struct {
+	APIVersion   string     `json:"apiVersion"`
+	Kind         string     `json:"kind"`
+	Host         Machine    `json:"host"`
 	Lanes        []Lane     `json:"lanes"`
-	Housekeeping cpuset.Set `json:"housekeeping"` // never empty
-	Optimal      bool       `json:"optimal"`
+	Housekeeping cpuset.Set `json:"housekeeping"`    // never empty
+	Cost         Cost       `json:"cost"`            // of what this solution placed or moved
+	Optimal      bool       `json:"optimal"`         // nothing costs less
+	Bound        *Cost      `json:"bound,omitempty"` // where Optimal is false: nothing costs less than this
+	Moves        []Move     `json:"moves,omitempty"` // in the order in which they can be done
+}
+
+// Machine is what tells whether a placement is for this machine.
+type Machine struct {
+	Hostname string     `json:"hostname"`
+	CPUs     cpuset.Set `json:"cpus"` // all that the kernel knows, also those offline
 }
 
 // Lane is what one lane holds.
 type Lane struct {
-	Name        string     `json:"name"`
-	CPUs        cpuset.Set `json:"cpus"`
-	Idle        cpuset.Set `json:"idle,omitempty"` // SMT siblings that the lane owns and keeps idle
-	MemoryNodes cpuset.Set `json:"memoryNodes"`
-	BusyPoll    bool       `json:"busyPoll,omitempty"` // its sockets spin for packets instead of sleeping
-	Reasons     []string   `json:"reasons"`
+	Name        string                `json:"name"`
+	CPUs        cpuset.Set            `json:"cpus"`
+	Idle        cpuset.Set            `json:"idle,omitempty"` // SMT siblings that the lane owns and keeps idle
+	MemoryNodes cpuset.Set            `json:"memoryNodes"`
+	Memory      []Memory              `json:"memory,omitempty"` // what is set aside for it
+	Hugepages   []Hugepages           `json:"hugepages,omitempty"`
+	Devices     []Device              `json:"devices,omitempty"`
+	Interrupts  []Interrupt           `json:"interrupts,omitempty"` // those that its CPUs handle
+	Roles       map[string]cpuset.Set `json:"roles,omitempty"`
+	BusyPoll    bool                  `json:"busyPoll,omitempty"` // its sockets spin for packets instead of sleeping
+	Reasons     []string              `json:"reasons"`
+	Spec        lane.Spec             `json:"spec"` // what was asked, to place it again
 }
+
+// Memory is an amount on one node.
+type Memory struct {
+	Node  int    `json:"node"`
+	Bytes uint64 `json:"bytes"`
+}
+
+// Hugepages are pages of one size on one node.
+type Hugepages struct {
+	Node      int    `json:"node"`
+	PageBytes uint64 `json:"pageBytes"`
+	Pages     uint64 `json:"pages"`
+	Reserve   uint64 `json:"reserve,omitempty"` // of these, so many are not in the node's pool yet
+}
+
+// Device is a PCI function that the lane uses: a physical one, shared, or virtual ones of it.
+type Device struct {
+	Address string   `json:"address"`
+	VFs     []int    `json:"vfs,omitempty"`         // indexes of its virtual functions, the lane's alone
+	Virtual []string `json:"vfAddresses,omitempty"` // of those that exist already
+}
+
+// Interrupt is one of the lane's device, and the CPU that handles it.
+type Interrupt struct {
+	IRQ int `json:"irq"`
+	CPU int `json:"cpu"`
+}
+
+// Move takes a lane from one place to another while it runs.
+type Move struct {
+	Lane        string     `json:"lane"`
+	From        cpuset.Set `json:"from"`
+	To          cpuset.Set `json:"to"`
+	MemoryBytes uint64     `json:"memoryBytes"` // that has to migrate
+	Reason      string     `json:"reason"`
+}
+
+// Owned returns the CPUs that belong to the lane, also those kept idle.
+func (l Lane) Owned() cpuset.Set { return l.CPUs.Union(l.Idle) }
 
 // CPUs returns all CPUs that lanes own, also those kept idle.
 func (p Placement) CPUs() cpuset.Set {
 	var s cpuset.Set
 	for _, l := range p.Lanes {
-		s = s.Union(l.CPUs).Union(l.Idle)
+		s = s.Union(l.Owned())
 	}
 	return s
 }

@@ -11,9 +11,10 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/quantity"
 )
 
-func ask(name string, count int, smt string) lane.Lane {
+func askFor(name string, count int, smt string) lane.Lane {
 	return lane.Lane{Metadata: lane.Metadata{Name: name}, Spec: lane.Spec{CPUs: lane.CPUs{Count: count, SMT: smt}}}
 }
 
@@ -29,7 +30,7 @@ func TestSolve(t *testing.T) {
 	small := hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1}
 	smt := hosttest.Machine{Packages: 2, CoresPerPackage: 4, ThreadsPerCore: 2} // 0,8 1,9 2,10 3,11 | 4,12 5,13 6,14 7,15
 	node1 := 1
-	near := ask("a", 2, "")
+	near := askFor("a", 2, "")
 	near.Spec.Near.NUMANode = &node1
 	for _, c := range []struct {
 		name    string
@@ -37,12 +38,12 @@ func TestSolve(t *testing.T) {
 		lanes   []lane.Lane
 		want    string
 	}{
-		{"two CPUs: the boot CPU is housekeeping", small, []lane.Lane{ask("a", 1, "")}, "a=1 idle  node 0; housekeeping=0"},
-		{"isolate pays for whole cores", smt, []lane.Lane{ask("a", 2, lane.Isolate)}, "a=1-2 idle 9-10 node 0; housekeeping=0,3-8,11-15"},
-		{"pack takes whole cores", smt, []lane.Lane{ask("a", 4, lane.Pack)}, "a=1-2,9-10 idle  node 0; housekeeping=0,3-8,11-15"},
-		{"what does not fit beside the boot core goes to the other node", smt, []lane.Lane{ask("a", 8, lane.Pack)}, "a=4-7,12-15 idle  node 1; housekeeping=0-3,8-11"},
+		{"two CPUs: the boot CPU is housekeeping", small, []lane.Lane{askFor("a", 1, "")}, "a=1 idle  node 0; housekeeping=0"},
+		{"isolate pays for whole cores", smt, []lane.Lane{askFor("a", 2, lane.Isolate)}, "a=1-2 idle 9-10 node 0; housekeeping=0,3-8,11-15"},
+		{"pack takes whole cores", smt, []lane.Lane{askFor("a", 4, lane.Pack)}, "a=1-2,9-10 idle  node 0; housekeeping=0,3-8,11-15"},
+		{"what does not fit beside the boot core goes to the other node", smt, []lane.Lane{askFor("a", 8, lane.Pack)}, "a=4-7,12-15 idle  node 1; housekeeping=0-3,8-11"},
 		{"near a node", smt, []lane.Lane{near}, "a=4,12 idle  node 1; housekeeping=0-3,5-11,13-15"},
-		{"the second lane avoids the first", smt, []lane.Lane{ask("a", 2, ""), ask("b", 2, "")}, "a=1,9 idle  node 0; b=2,10 idle  node 0; housekeeping=0,3-8,11-15"},
+		{"the second lane avoids the first", smt, []lane.Lane{askFor("a", 2, ""), askFor("b", 2, "")}, "a=1,9 idle  node 0; b=2,10 idle  node 0; housekeeping=0,3-8,11-15"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := Solve(c.machine.Host(t), Placement{}, c.lanes)
@@ -55,18 +56,31 @@ func TestSolve(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	h := hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1}.Host(t)
-	_, err := Solve(h, Placement{}, []lane.Lane{ask("a", 1, ""), ask("b", 1, "")})
+	_, err := Solve(h, Placement{}, []lane.Lane{askFor("a", 1, ""), askFor("b", 1, "")})
 	var r *Refusal
-	if !errors.As(err, &r) || r.Lane != "b" || !strings.Contains(err.Error(), "1 belong to other lanes") {
+	if !errors.As(err, &r) || r.Lane != "b" || !strings.Contains(err.Error(), "1 CPUs belong to other lanes") {
 		t.Errorf("got %v", err)
 	}
-	if _, err = Solve(h, Placement{}, []lane.Lane{ask("a", 3, "")}); err == nil || !strings.Contains(err.Error(), "cheapest change: spec.cpus.count: 1") {
-		t.Errorf("got %v", err)
-	}
-	unplanned := ask("a", 1, "")
-	unplanned.Spec.Memory.Size = 1
-	if _, err = Solve(h, Placement{}, []lane.Lane{unplanned}); err == nil || !strings.Contains(err.Error(), "spec.memory: not planned yet") {
-		t.Errorf("got %v", err)
+	for _, c := range []struct {
+		count int
+		edit  func(*lane.Spec)
+		want  string
+	}{
+		{3, nil, "cheapest change: spec.cpus.count: 1"},
+		{1, func(s *lane.Spec) { s.CPUs.Kind = "efficiency" }, "spec.cpus.kind: efficiency; cheapest change: spec.preferred: {kind: 1}"},
+		{1, func(s *lane.Spec) { s.Memory.Size = 17 << 30 }, "spec.memory.size: 17Gi"},
+		{1, func(s *lane.Spec) { s.Near.Device = "ens9" }, `spec.near.device: "ens9": the machine has the network devices none`},
+		{1, func(s *lane.Spec) { s.Network.Path = "sriov" }, "no device has 1 free virtual functions"},
+		{1, func(s *lane.Spec) { s.Near.Lane = "b" }, "there is no lane b"},
+		{1, func(s *lane.Spec) { s.Memory.Hugepages = map[string]quantity.Bytes{"3Mi": 3 << 20} }, "no hugepages of that size"},
+	} {
+		l := askFor("a", c.count, "")
+		if c.edit != nil {
+			c.edit(&l.Spec)
+		}
+		if _, err = Solve(h, Placement{}, []lane.Lane{l}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
 	}
 }
 
@@ -78,7 +92,7 @@ func TestRules(t *testing.T) {
 		h := m.Host(t)
 		var p Placement
 		for i := range rapid.IntRange(1, 4).Draw(rt, "lanes") {
-			l := ask(fmt.Sprint("l", i), rapid.IntRange(1, 4).Draw(rt, "count"), rapid.SampledFrom([]string{"", lane.Isolate, lane.Pack}).Draw(rt, "smt"))
+			l := askFor(fmt.Sprint("l", i), rapid.IntRange(1, 4).Draw(rt, "count"), rapid.SampledFrom([]string{"", lane.Isolate, lane.Pack}).Draw(rt, "smt"))
 			next, err := Solve(h, p, []lane.Lane{l})
 			if err == nil {
 				referee(rt, h, p, next, l)

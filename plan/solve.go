@@ -1,290 +1,326 @@
 package plan
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
-	"strings"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 )
 
-// Refusal is why a lane does not fit. It is an error, and a document of its own.
-type Refusal struct {
-	Lane     string   `json:"lane"`
-	Blocking []string `json:"blocking"`
-	Cheapest string   `json:"cheapest,omitempty"` // change that would admit it
-}
-
-// Error is the refusal in one line.
-func (r *Refusal) Error() string {
-	text := fmt.Sprintf("lane %s refused: %s", r.Lane, strings.Join(r.Blocking, "; "))
-	if r.Cheapest != "" {
-		text += "; cheapest change: " + r.Cheapest
-	}
-	return text
-}
+// Limit is how many partial placements Solve looks at for lanes that are placed together, before it
+// answers with the best it has found. It is a number and not a time, so that the answer is the same on
+// every machine.
+const Limit = 20000
 
 // Solve adds lanes to what is placed on h already: all of them or none. What is placed stays where
-// it is. The error is a *Refusal where a lane does not fit.
-//
-// This version places CPUs and memory nodes one lane after the other, each as near together as the
-// machine allows; it calls the answer optimal only where nothing had to be given up. What a lane
-// asks for and this version does not plan is refused, never left out.
+// it is. The error is a *Refusal where a lane does not fit, and a *Mismatch where what is placed is
+// not for this machine, or not any more.
 func Solve(h host.Host, placed Placement, lanes []lane.Lane) (Placement, error) {
-	p := Placement{Lanes: slices.Clone(placed.Lanes), Optimal: true}
-	for _, l := range lanes {
-		if err := supported(l); err != nil {
-			return Placement{}, err
-		}
-		got, optimal, err := place(h, p, l)
-		if err != nil {
-			return Placement{}, err
-		}
-		p.Lanes = append(p.Lanes, got)
-		p.Optimal = p.Optimal && optimal
-	}
-	p.Housekeeping = h.Usable().Difference(p.CPUs())
-	return p, nil
+	return solve(h, placed, lanes, Limit)
 }
 
-func supported(l lane.Lane) error {
-	for _, wish := range []struct {
-		asked bool
-		field string
-	}{
-		{l.Spec.Memory.Size > 0 || len(l.Spec.Memory.Hugepages) > 0, "spec.memory"},
-		{l.Spec.Network != lane.Network{}, "spec.network"},
-		{l.Spec.Near.Device != "", "spec.near.device"},
-		{l.Spec.Near.Lane != "", "spec.near.lane"},
-		{len(l.Spec.Roles) > 0, "spec.roles"},
-		{l.Spec.CPUs.Kind != "", "spec.cpus.kind"},
-	} {
-		if wish.asked {
-			return &Refusal{Lane: l.Metadata.Name, Blocking: []string{wish.field + ": not planned yet by this version"}}
+func solve(h host.Host, placed Placement, lanes []lane.Lane, limit int) (Placement, error) {
+	if err := placed.check(h); err != nil {
+		return Placement{}, err
+	}
+	for _, l := range lanes {
+		if slices.ContainsFunc(placed.Lanes, func(p Lane) bool { return p.Name == l.Metadata.Name }) {
+			return Placement{}, &Refusal{Lane: l.Metadata.Name, Blocking: []string{"a lane of that name is placed already"}}
+		}
+		if err := knowsOthers(l, placed, lanes); err != nil {
+			return Placement{}, err
+		}
+	}
+	m := newMachine(h, placed.Lanes)
+	t := &together{m: m, lanes: lanes, before: m.block(), left: limit}
+	if err := t.run(); err != nil {
+		return Placement{}, err
+	}
+	return t.placement(placed), nil
+}
+
+// knowsOthers says whether the lanes that a lane names are there or are placed with it.
+func knowsOthers(l lane.Lane, placed Placement, lanes []lane.Lane) error {
+	for _, name := range append(slices.Clone(l.Spec.Apart.Lanes), l.Spec.Near.Lane) {
+		if name != "" && !slices.ContainsFunc(placed.Lanes, func(p Lane) bool { return p.Name == name }) &&
+			!slices.ContainsFunc(lanes, func(o lane.Lane) bool { return o.Metadata.Name == name }) {
+			return &Refusal{Lane: l.Metadata.Name, Blocking: []string{"spec.near, spec.apart: there is no lane " + name}}
 		}
 	}
 	return nil
 }
 
-// core is a physical core with the threads that are still free.
-type core struct {
-	free  cpuset.Set
-	whole bool // all of its usable threads are free
-	l3    int
-	node  int
+// together is the search for several lanes: branch and bound over their places.
+type together struct {
+	m       *machine
+	lanes   []lane.Lane
+	order   []int // in which they are placed: those that others want to be near to first, then the largest
+	alone   []Cost
+	before  int // the largest free block
+	left    int // partial placements that may still be looked at
+	best    []place
+	cost    Cost
+	found   bool
+	refusal error
 }
 
-// place finds the CPUs of one lane.
-func place(h host.Host, p Placement, l lane.Lane) (Lane, bool, error) {
-	cores, boot := freeCores(h, p, l)
-	need := l.Spec.CPUs.Count
-	best := Lane{}
-	found, crosses := false, 0
-	// One node that has room, the fullest first, so that large blocks stay whole; then all nodes.
-	for _, group := range groups(cores) {
-		cpus, idle, ok := take(group.cores, need, l.Spec.CPUs.SMT)
-		if ok {
-			best = Lane{Name: l.Metadata.Name, CPUs: cpus, Idle: idle, MemoryNodes: nodesOf(h, cpus)}
-			found, crosses = true, group.crossings
+func (t *together) run() error {
+	t.order = make([]int, len(t.lanes))
+	t.alone = make([]Cost, len(t.lanes))
+	for i, l := range t.lanes {
+		t.order[i] = i
+		p, ok, err := t.m.best(l, relaxed{})
+		if err != nil || !ok {
+			return t.m.refuse(l, err)
+		}
+		t.alone[i] = p.cost
+		t.alone[i].BlockLost = 0
+		if l.Spec.Near.Lane != "" {
+			t.alone[i].DeviceDistance = 0 // the other may come to lie elsewhere
+		}
+	}
+	slices.SortStableFunc(t.order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(t.depth(a), t.depth(b)), cmp.Compare(t.demand(b), t.demand(a)))
+	})
+	t.branch(0, nil, Cost{})
+	if !t.found {
+		if t.refusal == nil {
+			t.refusal = &Refusal{Lane: t.lanes[t.order[len(t.order)-1]].Metadata.Name, Blocking: []string{"no way was found to place all lanes together"}}
+		}
+		return t.refusal
+	}
+	return nil
+}
+
+// depth is how many lanes of this request a lane has to wait for.
+func (t *together) depth(i int) int {
+	depth, name := 0, t.lanes[i].Spec.Near.Lane
+	for range t.lanes { // a circle ends here
+		at := slices.IndexFunc(t.lanes, func(l lane.Lane) bool { return l.Metadata.Name == name })
+		if name == "" || at < 0 {
 			break
 		}
+		depth, name = depth+1, t.lanes[at].Spec.Near.Lane
 	}
-	if !found {
-		return Lane{}, false, refuse(h, p, l, cores, boot)
-	}
-	shared := sharesCore(h, best)
-	best.BusyPoll = l.Spec.Scheduling.BusyPoll
-	best.Reasons = reasons(h, best, boot, shared)
-	return best, crosses == 0 && !shared, nil
+	return depth
 }
 
-// freeCores returns the cores with free threads, and the boot core, which stays housekeeping.
-func freeCores(h host.Host, p Placement, l lane.Lane) ([]core, cpuset.Set) {
-	taken := p.CPUs()
-	var cores []core
-	var boot cpuset.Set
-	for i, threads := range h.Cores() {
-		if i == 0 {
-			boot = threads
+// demand is how much a lane takes, as far as it decides who goes first.
+func (t *together) demand(i int) int {
+	c := t.lanes[i].Spec.CPUs
+	if c.SMT == lane.Isolate {
+		return 2 * c.Count
+	}
+	return c.Count
+}
+
+// bound is the least that the lanes from a depth on can cost.
+func (t *together) bound(depth int) Cost {
+	var sum Cost
+	for _, i := range t.order[depth:] {
+		sum = sum.plus(t.alone[i])
+	}
+	return sum
+}
+
+// branch places the lanes from a depth on, in all ways that could be better than the best so far.
+func (t *together) branch(depth int, have []place, cost Cost) {
+	cost.BlockLost = t.before - t.m.block()
+	if t.found && cost.plus(t.bound(depth)).Compare(t.cost) >= 0 {
+		return
+	}
+	if depth == len(t.order) {
+		t.best, t.cost, t.found = slices.Clone(have), cost, true
+		return
+	}
+	l := t.lanes[t.order[depth]]
+	first, ok, err := t.m.best(l, relaxed{})
+	if err != nil || !ok {
+		if depth > 0 && t.refusal == nil {
+			t.refusal = t.m.refuse(l, err)
+		}
+		return
+	}
+	visit := func(p place) bool {
+		if t.left--; t.left < 0 && t.found || t.left < -Limit {
+			return false
+		}
+		t.m.put(Lane{Name: l.Metadata.Name, CPUs: p.cpus, Idle: p.idle, Memory: p.memory, Hugepages: p.huge,
+			Devices: t.m.devices(p), Spec: l.Spec})
+		t.branch(depth+1, append(have, p), cost.plus(p.cost))
+		t.m.pop()
+		return true
+	}
+	if !visit(first) || len(t.lanes) == 1 {
+		return // the best place of a single lane is the answer
+	}
+	t.m.every(l, func(p place) bool {
+		partial := cost.plus(p.cost)
+		partial.BlockLost = 0
+		if t.found && partial.plus(t.bound(depth+1)).Compare(t.cost) >= 0 {
+			t.left--
+			return t.left >= 0
+		}
+		return visit(p)
+	})
+}
+
+// placement writes the answer down.
+func (t *together) placement(placed Placement) Placement {
+	p := Placement{APIVersion: APIVersion, Kind: Kind, Host: identity(t.m.h), Cost: t.cost, Optimal: true,
+		Lanes: slices.Clone(placed.Lanes)}
+	if len(t.lanes) > 1 && t.left < 0 {
+		if bound := t.bound(0); bound.Compare(t.cost) < 0 {
+			p.Optimal, p.Bound = false, &bound
+		}
+	}
+	made := make([]Lane, len(t.lanes))
+	for depth, i := range t.order {
+		l := t.m.describe(t.best[depth])
+		t.m.put(l)
+		made[i] = l
+	}
+	p.Lanes = append(p.Lanes, made...) // in the order in which they were asked for
+	p.Housekeeping = t.m.housekeeping()
+	return p
+}
+
+// every calls use with all places of a lane, but for those that differ only in which of several equal
+// cores they take, until use returns false.
+func (m *machine) every(l lane.Lane, use func(place) bool) {
+	for _, dropped := range droppable(l.Spec, nil) {
+		ways, err := m.asks(l, relaxed{wishes: dropped})
+		if err != nil {
+			return
+		}
+		for _, a := range ways {
+			s := m.newSearch(a, func(cell) bool { return true })
+			e := enumeration{search: s, use: use, taken: make([]int8, len(m.cores))}
+			if !e.from(0, 0) {
+				return
+			}
+		}
+	}
+}
+
+// enumeration goes through the cores of a machine and takes 0, 1 … CPUs of each.
+type enumeration struct {
+	*search
+	use   func(place) bool
+	taken []int8
+}
+
+// from continues at a core, with so many CPUs taken; false to stop.
+func (e *enumeration) from(c, have int) bool {
+	if have == e.count {
+		return e.offer()
+	}
+	if c == len(e.m.cores) {
+		return true
+	}
+	most := min(e.most(c), e.count-have)
+	if !e.allows(e.m.cells[e.m.cores[c].cell].node) {
+		most = 0
+	}
+	for n := most; n >= 0; n-- {
+		whole := e.a.smt != lane.Pack || n == 0 || n == len(e.m.cores[c].cpus)
+		// Of equal cores, the first ones give the most.
+		if twin := c - 1; !whole || twin >= 0 && n > int(e.taken[twin]) && e.equal(twin, c) {
 			continue
 		}
-		free := threads.Difference(taken)
-		if free.IsEmpty() {
-			continue
+		e.taken[c] = int8(n) // no core has more than 8 threads
+		if !e.from(c+1, have+n) {
+			return false
 		}
-		c := core{free: free, whole: free == threads, l3: -1, node: -1}
-		if cpu, ok := h.CPU(threads.First()); ok {
-			if cpu.L3 != nil {
-				c.l3 = *cpu.L3
-			}
-			if cpu.NUMANode != nil {
-				c.node = *cpu.NUMANode
-			}
-		}
-		if n := l.Spec.Near.NUMANode; n != nil && *n != c.node {
-			continue
-		}
-		cores = append(cores, c)
+		e.taken[c] = 0
 	}
-	return cores, boot
+	return true
 }
 
-// group is a set of cores to take a lane from.
-type group struct {
-	cores     []core
-	crossings int // 0 within one L3, 1 within one node, 2 across nodes
+// equal says whether it makes no difference which of two cores of a cell is taken.
+func (e *enumeration) equal(a, b int) bool {
+	x, y := e.m.cores[a], e.m.cores[b]
+	return x.cell == y.cell && x.kind == y.kind && len(x.cpus) == len(y.cpus) && e.most(a) == e.most(b) &&
+		e.isShared(a) == e.isShared(b) && e.m.isWhole(a) && e.m.isWhole(b)
 }
 
-// groups lists where a lane may lie, the best first: within one L3, within one node, anywhere.
-// Within a level those with the fewest free threads come first.
-func groups(cores []core) []group {
-	by := func(key func(core) int, crossings int) []group {
-		at := map[int]int{}
-		var gs []group
-		for _, c := range cores {
-			k := key(c)
-			if _, ok := at[k]; !ok {
-				at[k] = len(gs)
-				gs = append(gs, group{crossings: crossings})
+// offer hands out a place, if there is memory for it.
+func (e *enumeration) offer() bool {
+	p := place{}
+	var cpuNodes uint64
+	for n, at := range e.m.nodes {
+		for cell := at.from; cell < at.to; cell++ {
+			c := e.m.cells[cell]
+			e.take(&p, cell, e.taken[c.from:c.to])
+			for _, took := range e.taken[c.from:c.to] {
+				if took > 0 {
+					cpuNodes |= 1 << n
+				}
 			}
-			gs[at[k]].cores = append(gs[at[k]].cores, c)
 		}
-		slices.SortStableFunc(gs, func(a, b group) int { return threads(a.cores) - threads(b.cores) })
-		return gs
 	}
-	all := by(func(c core) int { return c.node<<16 + c.l3 }, 0)
-	all = append(all, by(func(c core) int { return c.node }, 1)...)
-	return append(all, group{cores, 2})
+	if e.a.oneL3 && len(slices.Compact(slices.Sorted(slices.Values(e.m.l3s(p.cpus))))) > 1 {
+		return true
+	}
+	if !e.leavesHousekeeping(p) {
+		return true
+	}
+	k, most := count(cpuNodes), len(e.m.nodes)
+	if e.a.oneNode {
+		most = 1
+	}
+	for nodes := k; nodes <= most; nodes++ { // as few more for memory as do
+		done, going := false, true
+		subsets(len(e.m.nodes), nodes, func(set uint64) {
+			if set&cpuNodes != cpuNodes || done {
+				return
+			}
+			if memory, huge, ok := e.setAside(set, cpuNodes); ok {
+				p.memory, p.huge, done = memory, huge, true
+				e.price(&p, nodes)
+				going = e.use(p)
+			}
+		})
+		if done {
+			return going
+		}
+	}
+	return true
 }
 
-func threads(cores []core) int {
+func count(set uint64) int {
 	n := 0
-	for _, c := range cores {
-		n += c.free.Len()
+	for ; set > 0; set &= set - 1 {
+		n++
 	}
 	return n
 }
 
-// take picks count CPUs: whole cores as far as they go, and a single thread where the rest is odd.
-// With isolate each CPU has a whole core, whose other threads stay idle.
-func take(cores []core, count int, smt string) (cpus, idle cpuset.Set, ok bool) {
-	ordered := slices.Clone(cores)
-	slices.SortStableFunc(ordered, func(a, b core) int { // whole cores first, half-used ones at the end
-		if a.whole != b.whole {
-			if a.whole {
-				return -1
-			}
-			return 1
-		}
-		return 0
-	})
-	if smt != lane.Isolate && smt != lane.Pack && count == 1 { // a single thread completes a half-used core
-		slices.SortStableFunc(ordered, func(a, b core) int { return a.free.Len() - b.free.Len() })
-	}
-	for _, c := range ordered {
-		left := count - cpus.Len()
-		if left == 0 {
-			break
-		}
-		switch smt {
-		case lane.Isolate:
-			if c.whole {
-				first := cpuset.Of(c.free.First())
-				cpus, idle = cpus.Union(first), idle.Union(c.free.Difference(first))
-			}
-		case lane.Pack:
-			if c.whole && c.free.Len() <= left {
-				cpus = cpus.Union(c.free)
-			}
-		default:
-			cpus = cpus.Union(cpuset.Of(c.free.Slice()[:min(left, c.free.Len())]...))
-		}
-	}
-	return cpus, idle, cpus.Len() == count
+// Mismatch is why a placement does not fit a machine.
+type Mismatch struct {
+	Reason string
+	Lost   []string // lanes of which CPUs are gone; none: it is another machine
 }
 
-func nodesOf(h host.Host, cpus cpuset.Set) cpuset.Set {
-	var nodes []int
-	for id := range cpus.All() {
-		if c, ok := h.CPU(id); ok && c.NUMANode != nil {
-			nodes = append(nodes, *c.NUMANode)
-		}
+// Error is the reason.
+func (m *Mismatch) Error() string { return m.Reason }
+
+func identity(h host.Host) Machine {
+	m := Machine{Hostname: h.Hostname}
+	var ids []int
+	for _, c := range h.CPUs {
+		ids = append(ids, c.ID)
 	}
-	near := cpuset.Of(nodes...).Intersection(h.MemoryNodes())
-	if near.IsEmpty() { // nodes without memory
-		return h.MemoryNodes()
-	}
-	return near
+	m.CPUs = cpuset.Of(ids...)
+	return m
 }
 
-// sharesCore says whether a thread of the lane's cores belongs to somebody else.
-func sharesCore(h host.Host, l Lane) bool {
-	own := l.CPUs.Union(l.Idle)
-	for _, threads := range h.Cores() {
-		if threads.Intersects(own) && !threads.IsSubsetOf(own) {
-			return true
-		}
+// refuse says why a lane does not fit; err is what makes it impossible, if something alone does.
+func (m *machine) refuse(l lane.Lane, err error) error {
+	if err != nil {
+		return &Refusal{APIVersion: APIVersion, Kind: KindOfRefusal, Lane: l.Metadata.Name, Blocking: []string{err.Error()}}
 	}
-	return false
-}
-
-func reasons(h host.Host, l Lane, boot cpuset.Set, shared bool) []string {
-	why := []string{fmt.Sprintf("CPU %s: free, on NUMA node %s", l.CPUs, l.MemoryNodes),
-		fmt.Sprintf("not CPU %s: the boot core stays housekeeping", boot)}
-	if !l.Idle.IsEmpty() {
-		why = append(why, fmt.Sprintf("CPU %s idle: siblings of the lane's CPUs", l.Idle))
-	}
-	if shared {
-		why = append(why, "shares a core with others: the count does not fill whole cores")
-	}
-	if h.Kernel.Isolated != nil && h.Kernel.Isolated.Intersects(l.CPUs) {
-		why = append(why, fmt.Sprintf("CPU %s: isolated by the kernel", l.CPUs.Intersection(*h.Kernel.Isolated)))
-	}
-	return why
-}
-
-func refuse(h host.Host, p Placement, l lane.Lane, cores []core, boot cpuset.Set) error {
-	whole := 0
-	for _, c := range cores {
-		if c.whole {
-			whole++
-		}
-	}
-	r := &Refusal{Lane: l.Metadata.Name, Blocking: []string{
-		fmt.Sprintf("asks for %d CPUs (smt: %s), free are %d on %d cores, of them %d whole", l.Spec.CPUs.Count, smtName(l), threads(cores), len(cores), whole),
-		fmt.Sprintf("of CPUs %s, %s stay housekeeping with the boot CPU, %s belong to other lanes", h.Usable(), boot, orNone(p.CPUs())),
-	}}
-	if n := l.Spec.Near.NUMANode; n != nil {
-		r.Blocking = append(r.Blocking, fmt.Sprintf("spec.near.numaNode: %d", *n))
-	}
-	if most := largest(cores, l.Spec.CPUs.SMT); most > 0 && most < l.Spec.CPUs.Count {
-		r.Cheapest = fmt.Sprintf("spec.cpus.count: %d", most)
-	}
-	return r
-}
-
-// largest is how many CPUs would fit.
-func largest(cores []core, smt string) int {
-	for n := threads(cores); n > 0; n-- {
-		if _, _, ok := take(cores, n, smt); ok {
-			return n
-		}
-	}
-	return 0
-}
-
-func smtName(l lane.Lane) string {
-	if l.Spec.CPUs.SMT == "" {
-		return lane.Any
-	}
-	return l.Spec.CPUs.SMT
-}
-
-func orNone(s cpuset.Set) string {
-	if s.IsEmpty() {
-		return "none"
-	}
-	return s.String()
+	return m.explain(l)
 }

@@ -1,0 +1,47 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"isolane.dev/isolane/host"
+)
+
+// check says whether what is placed is for this machine, and still possible on it.
+func (p Placement) check(h host.Host) error {
+	if len(p.Lanes) == 0 {
+		return nil
+	}
+	here := identity(h)
+	if p.Host.Hostname != here.Hostname || p.Host.CPUs != here.CPUs {
+		return &Mismatch{Reason: fmt.Sprintf("the placement is of %q with CPUs %s, this machine is %q with CPUs %s",
+			p.Host.Hostname, p.Host.CPUs, here.Hostname, here.CPUs)}
+	}
+	usable := h.Usable()
+	var lost []string
+	reason := ""
+	for i, l := range p.Lanes {
+		if err := l.Spec.Validate(); err != nil {
+			return &Mismatch{Reason: fmt.Sprintf("lanes[%d]: %v", i, err)}
+		}
+		if gone := l.Owned().Difference(usable); !gone.IsEmpty() {
+			lost = append(lost, l.Name)
+			reason = fmt.Sprintf("lanes[%d]: %s has CPUs %s, which are offline or no longer allowed", i, l.Name, gone)
+		}
+		for j, o := range p.Lanes[:i] {
+			both := l.Owned().Intersection(o.Owned())
+			if !both.IsEmpty() && (l.Spec.CPUs.Share <= 1 || o.Spec.CPUs.Share <= 1) || l.Name == o.Name {
+				return &Mismatch{Reason: fmt.Sprintf("lanes[%d] and lanes[%d]: %s and %s both have CPUs %s", j, i, o.Name, l.Name, both)}
+			}
+		}
+		for _, d := range l.Devices {
+			if !slices.ContainsFunc(h.PCIDevices, func(dev host.PCIDevice) bool { return dev.Address == d.Address }) {
+				return &Mismatch{Reason: fmt.Sprintf("lanes[%d]: %s has device %s, which is not there", i, l.Name, d.Address)}
+			}
+		}
+	}
+	if len(lost) > 0 {
+		return &Mismatch{Reason: reason, Lost: lost}
+	}
+	return nil
+}

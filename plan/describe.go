@@ -1,0 +1,337 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/quantity"
+)
+
+// describe writes a place down as what the lane holds, with the reasons. The machine is still as it
+// was before the lane has it.
+func (m *machine) describe(p place) Lane {
+	l := Lane{Name: p.ask.name, CPUs: p.cpus, Idle: p.idle, Memory: p.memory, Hugepages: p.huge, Devices: m.devices(p),
+		BusyPoll: p.ask.spec.Scheduling.BusyPoll, Spec: p.ask.spec, Roles: roles(p)}
+	l.MemoryNodes = m.memoryNodes(p)
+	l.Interrupts = m.interrupts(l)
+	l.Reasons = slices.Concat(m.nodeReasons(p), m.coreReasons(p), m.memoryReasons(p, l), m.deviceReasons(p, l))
+	return l
+}
+
+// roles gives each role its CPUs in ascending order: main first, the others by name.
+func roles(p place) map[string]cpuset.Set {
+	if len(p.ask.spec.Roles) == 0 {
+		return nil
+	}
+	names := sortedKeys(p.ask.spec.Roles)
+	slices.SortStableFunc(names, func(a, b string) int {
+		switch {
+		case a == "main" && b != "main":
+			return -1
+		case b == "main" && a != "main":
+			return 1
+		}
+		return 0
+	})
+	cpus, out := p.cpus.Slice(), map[string]cpuset.Set{}
+	for _, name := range names {
+		n := p.ask.spec.Roles[name]
+		out[name], cpus = cpuset.Of(cpus[:n]...), cpus[n:]
+	}
+	return out
+}
+
+// devices are what the lane holds of the device of its place.
+func (m *machine) devices(p place) []Device {
+	if p.ask.device < 0 {
+		return nil
+	}
+	dev := m.h.PCIDevices[p.ask.device]
+	d := Device{Address: dev.Address}
+	var taken []int
+	for _, l := range m.lanes {
+		for _, has := range l.Devices {
+			if has.Address == dev.Address {
+				taken = append(taken, has.VFs...)
+			}
+		}
+	}
+	for i := 0; len(d.VFs) < p.ask.vfs; i++ {
+		if slices.Contains(taken, i) {
+			continue
+		}
+		d.VFs = append(d.VFs, i)
+		if i < len(dev.VFs) {
+			d.Virtual = append(d.Virtual, dev.VFs[i])
+		}
+	}
+	return []Device{d}
+}
+
+// memoryNodes are where the lane's memory comes from: the nodes set aside for it, or those of its
+// CPUs; where these have no memory, the nearest that have.
+func (m *machine) memoryNodes(p place) cpuset.Set {
+	var ids []int
+	for _, h := range p.memory {
+		ids = append(ids, h.Node)
+	}
+	for _, h := range p.huge {
+		ids = append(ids, h.Node)
+	}
+	if len(ids) > 0 {
+		return cpuset.Of(ids...)
+	}
+	best, with := 0, m.h.MemoryNodes()
+	for _, n := range m.places(p.cpus) {
+		if id := m.nodes[n].id; id >= 0 && with.Contains(id) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) > 0 || with.IsEmpty() {
+		return cpuset.Of(ids...)
+	}
+	for _, n := range m.places(p.cpus) {
+		for i, other := range m.nodes {
+			d := m.nodes[n].distances[i]
+			if other.id < 0 || !with.Contains(other.id) || best > 0 && d > best {
+				continue
+			}
+			if d < best || best == 0 {
+				best, ids = d, nil
+			}
+			ids = append(ids, other.id)
+		}
+	}
+	if len(ids) == 0 {
+		return with
+	}
+	return cpuset.Of(ids...)
+}
+
+// interrupts are those of the lane's virtual functions, and as many of the shared device as it asks
+// for and no other lane has. They go to the lane's CPUs in turn.
+func (m *machine) interrupts(l Lane) []Interrupt {
+	var irqs []Interrupt
+	cpus := l.CPUs.Slice()
+	taken := func(irq int) bool {
+		return slices.ContainsFunc(m.lanes, func(o Lane) bool {
+			return slices.ContainsFunc(o.Interrupts, func(i Interrupt) bool { return i.IRQ == irq })
+		})
+	}
+	queues := l.Spec.Network.Queues
+	for _, i := range m.h.Interrupts {
+		if i.Device == nil || i.Managed != nil && *i.Managed || taken(i.IRQ) {
+			continue
+		}
+		for _, d := range l.Devices {
+			own := slices.Contains(d.Virtual, *i.Device)
+			if !own && (d.Address != *i.Device || len(d.VFs) > 0 || queues == 0) {
+				continue
+			}
+			if !own {
+				queues--
+			}
+			irqs = append(irqs, Interrupt{IRQ: i.IRQ, CPU: cpus[len(irqs)%len(cpus)]})
+		}
+	}
+	return irqs
+}
+
+// nodeReasons say why the lane is on its nodes.
+func (m *machine) nodeReasons(p place) []string {
+	nodes := m.places(p.cpus)
+	names := m.names(nodes)
+	target := ""
+	switch near := p.ask.spec.Near; {
+	case near.Device != "":
+		target = near.Device
+	case near.Lane != "":
+		target = "lane " + near.Lane
+	case p.ask.device >= 0:
+		target = deviceName(m.h.PCIDevices[p.ask.device])
+	}
+	var why []string
+	switch {
+	case len(nodes) == 1 && m.nodes[nodes[0]].id < 0:
+	case len(nodes) > 1:
+		most, at := 0, 0
+		for n := range m.nodes {
+			if free := m.freeOn(n, p.ask); free > most {
+				most, at = free, n
+			}
+		}
+		why = append(why, fmt.Sprintf("nodes %s: no node alone has room for %d CPUs as asked; the most is %d, on node %d", names,
+			p.ask.spec.CPUs.Count, most, m.nodes[at].id))
+	case p.ask.spec.Near.NUMANode != nil && p.ask.near != nil:
+		why = append(why, fmt.Sprintf("node %s, because spec.near.numaNode says so", names))
+	case target != "" && len(p.ask.from) == 0:
+		why = append(why, fmt.Sprintf("node %s: on which node %s is, the machine does not say", names, target))
+	case target != "" && slices.Equal(nodes, p.ask.from):
+		why = append(why, fmt.Sprintf("node %s, because %s is there", names, target))
+	case target != "":
+		why = append(why, fmt.Sprintf("node %s at distance %d from %s on node %s: nothing nearer has room", names,
+			p.cost.DeviceDistance+10, target, m.names(p.ask.from)))
+	case len(m.nodes) > 1:
+		why = append(why, fmt.Sprintf("node %s: of the nodes that give up least for it, the one with the fewest free CPUs (%d)", names,
+			m.freeOn(nodes[0], p.ask)))
+	}
+	for _, w := range p.ask.dropped {
+		why = append(why, fmt.Sprintf("without the wish %s, which is preferred and cannot hold", w))
+	}
+	return why
+}
+
+func (m *machine) names(nodes []int) string {
+	var ids []int
+	for _, n := range nodes {
+		if m.nodes[n].id >= 0 {
+			ids = append(ids, m.nodes[n].id)
+		}
+	}
+	return cpuset.Of(ids...).String()
+}
+
+// freeOn is how many CPUs the lane could have on a node.
+func (m *machine) freeOn(n int, a ask) int {
+	a.near = nil
+	return m.newSearch(a, func(cell) bool { return true }).room[n]
+}
+
+func deviceName(d host.PCIDevice) string {
+	if len(d.Netdevs) > 0 {
+		return d.Netdevs[0]
+	}
+	return d.Address
+}
+
+// coreReasons say why the lane has these cores.
+func (m *machine) coreReasons(p place) []string {
+	var why []string
+	l3s := m.l3s(p.cpus)
+	slices.Sort(l3s)
+	switch l3s = slices.Compact(l3s); {
+	case len(l3s) > 1:
+		why = append(why, fmt.Sprintf("CPUs %s below %d L3 caches: no L3 alone has room for them", p.cpus, len(l3s)))
+	case l3s[0] < 0:
+		why = append(why, fmt.Sprintf("CPUs %s: the machine does not say which L3 they share", p.cpus))
+	default:
+		left, others := m.below(l3s[0], p)
+		switch {
+		case left == 0 && len(others) > 0:
+			why = append(why, fmt.Sprintf("CPUs %s, because they complete L3 %d, of which %s has the rest", p.cpus, l3s[0], strings.Join(others, ", ")))
+		case left == 0:
+			why = append(why, fmt.Sprintf("CPUs %s: all of L3 %d", p.cpus, l3s[0]))
+		default:
+			why = append(why, fmt.Sprintf("CPUs %s: below one L3 (%d), which has %d more free", p.cpus, l3s[0], left))
+		}
+	}
+	if !p.idle.IsEmpty() {
+		why = append(why, fmt.Sprintf("CPUs %s stay idle: they are siblings, and the lane pays for whole cores", p.idle))
+	}
+	if with := m.sharing(p); len(with) > 0 {
+		why = append(why, fmt.Sprintf("shares a core with %s: no whole cores are left that cross fewer nodes or L3 caches", strings.Join(with, ", ")))
+	}
+	if p.cost.MixedKinds > 0 {
+		why = append(why, "performance and efficiency cores mixed: neither kind alone has room")
+	}
+	if !p.ask.boot {
+		why = append(why, fmt.Sprintf("not CPUs %s: the boot core stays housekeeping", cpuset.Of(m.cores[m.boot].cpus...)))
+	}
+	if own := m.h.Kernel.Isolated; own != nil && own.Intersects(p.cpus) {
+		why = append(why, fmt.Sprintf("CPUs %s are isolated by the kernel", p.cpus.Intersection(*own)))
+	}
+	if share := p.ask.share; share > 1 {
+		joined := 0
+		for id := range p.cpus.All() {
+			if m.owner[id] == shared {
+				joined++
+			}
+		}
+		why = append(why, fmt.Sprintf("up to %d lanes share each CPU; %d of the %d had a lane already", share, joined, p.cpus.Len()))
+	}
+	return why
+}
+
+// below are the CPUs left below an L3 when the lane has its own, and the lanes that have others.
+func (m *machine) below(l3 int, p place) (left int, others []string) {
+	for _, c := range m.cells {
+		for k := c.from; c.l3 == l3 && k < c.to; k++ {
+			for _, id := range m.cores[k].cpus {
+				switch o := m.owner[id]; {
+				case p.cpus.Contains(id) || p.idle.Contains(id):
+				case o == free:
+					left++
+				case o >= 0 && !slices.Contains(others, m.lanes[o].Name):
+					others = append(others, m.lanes[o].Name)
+				}
+			}
+		}
+	}
+	return left, others
+}
+
+// sharing names those that have threads of the lane's cores.
+func (m *machine) sharing(p place) []string {
+	var with []string
+	for id := range p.cpus.All() {
+		for _, sibling := range m.cores[m.at[id]].cpus {
+			name := ""
+			switch o := m.owner[sibling]; {
+			case o >= 0:
+				name = m.lanes[o].Name
+			case o == shared && p.ask.share == 1:
+				name = "lanes that share CPUs"
+			case o == free && !p.cpus.Contains(sibling) && m.at[id] == m.boot:
+				name = "housekeeping"
+			}
+			if name != "" && !slices.Contains(with, name) {
+				with = append(with, name)
+			}
+		}
+	}
+	return with
+}
+
+func (m *machine) memoryReasons(p place, l Lane) []string {
+	var why []string
+	for _, h := range p.memory {
+		why = append(why, fmt.Sprintf("%s of memory on node %d", quantity.Bytes(h.Bytes), h.Node))
+	}
+	for _, h := range p.huge {
+		text := fmt.Sprintf("%d hugepages of %s on node %d", h.Pages, quantity.Bytes(h.PageBytes), h.Node)
+		if h.Reserve > 0 {
+			text += fmt.Sprintf(", %d of which have to be reserved", h.Reserve)
+		}
+		why = append(why, text)
+	}
+	if near := m.names(m.places(p.cpus)); near != l.MemoryNodes.String() && near != "" {
+		why = append(why, fmt.Sprintf("memory of nodes %s: the nearest that has enough", l.MemoryNodes))
+	}
+	return why
+}
+
+func (m *machine) deviceReasons(p place, l Lane) []string {
+	var why []string
+	for _, d := range l.Devices {
+		if len(d.VFs) == 0 {
+			continue
+		}
+		text := fmt.Sprintf("virtual functions %v of %s", d.VFs, deviceName(m.h.PCIDevices[p.ask.device]))
+		if len(d.Virtual) < len(d.VFs) {
+			text += ", which have to be made first"
+		}
+		why = append(why, text)
+	}
+	if want := p.ask.spec.Network.Queues; want > 0 {
+		why = append(why, fmt.Sprintf("%d of %d interrupts of %s go to the lane's CPUs", min(want, len(l.Interrupts)), want, p.ask.spec.Network.Device))
+	}
+	return why
+}
+
+// smtName is the wish as it is written.
+func smtName(s lane.Spec) string { return cmp.Or(s.CPUs.SMT, lane.Any) }

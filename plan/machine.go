@@ -1,0 +1,272 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+)
+
+// machine is a host made ready for the search, and who has what on it.
+type machine struct {
+	h     host.Host
+	cores []core // by node, L3 and lowest CPU
+	cells []cell
+	nodes []node
+	boot  int // the core of the boot CPU
+
+	at    []int // core by CPU, -1 of one that cannot be used
+	owner []int // by CPU: free, shared or the number of the lane in lanes
+	room  []int // by CPU that is shared: how many lanes may join
+	lanes []Lane
+}
+
+const (
+	free   = -1
+	shared = -2
+)
+
+// core is a physical core: its usable CPUs in ascending order.
+type core struct {
+	cpus []int
+	kind host.CPUKind
+	cell int
+}
+
+// cell is the cores of one node below one L3, cores[from:to].
+type cell struct {
+	node, l3 int // l3 is the host's number; where that is not known, one of its own for each node
+	from, to int
+}
+
+// node is a NUMA node, cells[from:to]. CPUs of which the node is not known are on one with number -1.
+type node struct {
+	id        int
+	from, to  int
+	hasMemory bool
+	memory    uint64            // bytes that lanes may have; 0 is not known
+	pool      map[uint64]uint64 // hugepages by size
+	distances []int             // by place in nodes
+}
+
+// newMachine makes the host ready, with the lanes that are placed already.
+func newMachine(h host.Host, placed []Lane) *machine {
+	m := &machine{h: h}
+	ids := 0
+	if n := len(h.CPUs); n > 0 {
+		ids = h.CPUs[n-1].ID + 1
+	}
+	m.at, m.owner, m.room = make([]int, ids), make([]int, ids), make([]int, ids)
+	for i := range m.at {
+		m.at[i], m.owner[i] = -1, free
+	}
+	m.divide()
+	m.describeNodes()
+	for _, l := range placed {
+		m.put(l)
+	}
+	return m
+}
+
+// divide sorts the usable CPUs into cores, cells and nodes.
+func (m *machine) divide() {
+	type place struct{ node, l3, core, cpu int }
+	var places []place
+	boot := -1
+	for _, c := range m.h.CPUs {
+		if !c.Online || c.Allowed != nil && !*c.Allowed {
+			continue
+		}
+		p := place{node: -1, l3: -1, core: c.ID, cpu: c.ID}
+		if c.NUMANode != nil {
+			p.node = *c.NUMANode
+		}
+		if c.L3 != nil {
+			p.l3 = *c.L3
+		}
+		if c.Core != nil {
+			p.core = *c.Core
+		}
+		if boot < 0 {
+			boot = c.ID
+		}
+		places = append(places, p)
+	}
+	slices.SortFunc(places, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.l3, b.l3), cmp.Compare(a.core, b.core), cmp.Compare(a.cpu, b.cpu))
+	})
+	for i, p := range places {
+		newNode := i == 0 || places[i-1].node != p.node
+		newCell := newNode || places[i-1].l3 != p.l3
+		if newNode {
+			m.nodes = append(m.nodes, node{id: p.node, from: len(m.cells)})
+		}
+		if newCell {
+			l3 := p.l3
+			if l3 < 0 {
+				l3 = -2 - p.node
+			}
+			m.cells = append(m.cells, cell{node: len(m.nodes) - 1, l3: l3, from: len(m.cores)})
+		}
+		if newCell || places[i-1].core != p.core {
+			c, _ := m.h.CPU(p.cpu)
+			m.cores = append(m.cores, core{kind: c.Kind, cell: len(m.cells) - 1})
+		}
+		last := &m.cores[len(m.cores)-1]
+		last.cpus = append(last.cpus, p.cpu)
+		m.at[p.cpu] = len(m.cores) - 1
+		m.cells[len(m.cells)-1].to = len(m.cores)
+		m.nodes[len(m.nodes)-1].to = len(m.cells)
+	}
+	if boot >= 0 {
+		m.boot = m.at[boot]
+	}
+}
+
+// describeNodes adds what the host knows of nodes, also of those without CPUs.
+func (m *machine) describeNodes() {
+	for _, n := range m.h.NUMANodes {
+		at := slices.IndexFunc(m.nodes, func(o node) bool { return o.id == n.ID })
+		if at < 0 {
+			at = len(m.nodes)
+			m.nodes = append(m.nodes, node{id: n.ID, from: len(m.cells), to: len(m.cells)})
+		}
+		to := &m.nodes[at]
+		to.hasMemory, to.memory = n.HasMemory == nil || *n.HasMemory, n.MemoryBytes
+		to.pool = map[uint64]uint64{}
+		for _, p := range n.Hugepages {
+			to.pool[p.PageBytes] = 0
+			if p.Total != nil {
+				to.pool[p.PageBytes] = *p.Total
+			}
+		}
+	}
+	if len(m.h.NUMANodes) == 0 && len(m.nodes) > 0 { // the kernel counts all memory to one node
+		m.nodes[0].hasMemory, m.nodes[0].memory = true, m.h.MemoryBytes
+	}
+	for i := range m.nodes {
+		m.nodes[i].distances = make([]int, len(m.nodes))
+		for j := range m.nodes {
+			m.nodes[i].distances[j] = m.distance(m.nodes[i].id, m.nodes[j].id)
+		}
+	}
+}
+
+// distance is the kernel's number for two nodes; 10 for a node and itself, 20 where it is not known.
+func (m *machine) distance(a, b int) int {
+	if a == b {
+		return 10
+	}
+	from := slices.IndexFunc(m.h.NUMANodes, func(n host.NUMANode) bool { return n.ID == a })
+	to := slices.IndexFunc(m.h.NUMANodes, func(n host.NUMANode) bool { return n.ID == b })
+	if from < 0 || to < 0 || to >= len(m.h.NUMANodes[from].Distances) {
+		return 20
+	}
+	return m.h.NUMANodes[from].Distances[to]
+}
+
+// put gives a lane what it has. CPUs that the machine does not have (any more) are skipped.
+func (m *machine) put(l Lane) {
+	share := max(1, l.Spec.CPUs.Share)
+	for id := range l.Owned().All() {
+		switch {
+		case id >= len(m.owner):
+		case share == 1:
+			m.owner[id] = len(m.lanes)
+		case m.owner[id] == shared:
+			m.room[id] = min(m.room[id]-1, share-1-m.sharers(id))
+		default:
+			m.owner[id], m.room[id] = shared, share-1
+		}
+	}
+	m.lanes = append(m.lanes, l)
+}
+
+// sharers is how many lanes are on a shared CPU.
+func (m *machine) sharers(id int) int {
+	n := 0
+	for _, l := range m.lanes {
+		if l.CPUs.Contains(id) {
+			n++
+		}
+	}
+	return n
+}
+
+// pop takes back what the last lane has.
+func (m *machine) pop() {
+	last := m.lanes[len(m.lanes)-1]
+	m.lanes = m.lanes[:len(m.lanes)-1]
+	for id := range last.Owned().All() {
+		if id >= len(m.owner) {
+			continue
+		}
+		m.owner[id], m.room[id] = free, 0
+		if last.Spec.CPUs.Share <= 1 {
+			continue
+		}
+		on := 0
+		for _, l := range m.lanes {
+			if l.CPUs.Contains(id) {
+				on++
+				left := l.Spec.CPUs.Share
+				if m.owner[id] == shared {
+					left = min(left, m.room[id])
+				}
+				m.owner[id], m.room[id] = shared, left
+			}
+		}
+		m.room[id] -= on
+	}
+}
+
+// isWhole says whether nobody has a thread of the core.
+func (m *machine) isWhole(c int) bool {
+	for _, id := range m.cores[c].cpus {
+		if m.owner[id] != free {
+			return false
+		}
+	}
+	return c != m.boot
+}
+
+// block is the largest number of CPUs of free whole cores on one node.
+func (m *machine) block() int {
+	most := 0
+	for n := range m.nodes {
+		most = max(most, m.wholeOn(n))
+	}
+	return most
+}
+
+func (m *machine) wholeOn(n int) int {
+	cpus := 0
+	for _, cell := range m.cells[m.nodes[n].from:m.nodes[n].to] {
+		for c := cell.from; c < cell.to; c++ {
+			if m.isWhole(c) {
+				cpus += len(m.cores[c].cpus)
+			}
+		}
+	}
+	return cpus
+}
+
+// housekeeping are the usable CPUs that no lane has.
+func (m *machine) housekeeping() cpuset.Set {
+	var ids []int
+	for id, c := range m.at {
+		if c >= 0 && m.owner[id] == free {
+			ids = append(ids, id)
+		}
+	}
+	return cpuset.Of(ids...)
+}
+
+// nodeOf is the place in nodes of a CPU; -1 of one that cannot be used.
+func (m *machine) nodeOf(id int) int {
+	if id >= len(m.at) || m.at[id] < 0 {
+		return -1
+	}
+	return m.cells[m.cores[m.at[id]].cell].node
+}

@@ -1,0 +1,558 @@
+package plan
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
+)
+
+// Repack is Solve that may move lanes: where a lane does not fit, or only by giving up more than it
+// would have to on an empty machine. The moves of the answer are in an order in which each goes to
+// CPUs that are free by then. Lanes that have lost CPUs are placed again.
+func Repack(h host.Host, placed Placement, lanes []lane.Lane) (Placement, error) {
+	var gone *Mismatch
+	if err := placed.check(h); err != nil && (!errors.As(err, &gone) || gone.Lost == nil) {
+		return Placement{}, err
+	}
+	a := arrangement{m: newMachine(h, nil)}
+	var again []Lane
+	for _, l := range placed.Lanes {
+		if gone != nil && slices.Contains(gone.Lost, l.Name) {
+			again = append(again, l)
+		} else {
+			a.lanes = append(a.lanes, l)
+		}
+	}
+	for _, l := range again {
+		if err := a.add(asked(l), "some of its CPUs are gone", l.CPUs.Union(l.Idle)); err != nil {
+			return Placement{}, err
+		}
+	}
+	order := slices.Clone(lanes)
+	slices.SortStableFunc(order, func(a, b lane.Lane) int { return cmp.Compare(b.Spec.CPUs.Count, a.Spec.CPUs.Count) })
+	for _, l := range order {
+		if slices.ContainsFunc(a.lanes, func(o Lane) bool { return o.Name == l.Metadata.Name }) {
+			return Placement{}, &Refusal{APIVersion: APIVersion, Kind: KindOfRefusal, Lane: l.Metadata.Name, Blocking: []string{"a lane of that name is placed already"}}
+		}
+		if err := knowsOthers(l, Placement{Lanes: a.lanes}, lanes); err != nil {
+			return Placement{}, err
+		}
+		if err := a.add(l, "", cpuset.Set{}); err != nil {
+			return Placement{}, err
+		}
+	}
+	p := Placement{APIVersion: APIVersion, Kind: Kind, Host: identity(h), Lanes: a.lanes, Moves: a.moves, Cost: a.cost}
+	p.Housekeeping = a.m.with(a.lanes).housekeeping()
+	// One lane at a time, moved by a search that does not look at everything: the least is what each
+	// costs on the machine alone, and where that is reached nothing is better.
+	p.Optimal = a.bound.Compare(a.cost) == 0
+	if !p.Optimal {
+		p.Bound = &a.bound
+	}
+	return p, nil
+}
+
+// arrangement is who is where while lanes are moved.
+type arrangement struct {
+	m     *machine // for what does not change; who has what on it is not used
+	lanes []Lane
+	moves []Move
+	cost  Cost
+	bound Cost
+}
+
+// asked is the declaration of a lane that is placed.
+func asked(l Lane) lane.Lane {
+	return lane.Lane{APIVersion: lane.APIVersion, Kind: lane.Kind, Metadata: lane.Metadata{Name: l.Name}, Spec: l.Spec}
+}
+
+// with is the machine with other lanes on it.
+func (m *machine) with(lanes []Lane) *machine {
+	o := *m
+	o.owner, o.room, o.lanes = make([]int, len(m.owner)), make([]int, len(m.room)), nil
+	for i := range o.owner {
+		o.owner[i] = free
+	}
+	for _, l := range lanes {
+		o.put(l)
+	}
+	return &o
+}
+
+// without are the lanes but for some.
+func without(lanes []Lane, names ...string) []Lane {
+	return slices.DeleteFunc(slices.Clone(lanes), func(l Lane) bool { return slices.Contains(names, l.Name) })
+}
+
+// add places a lane, and moves others if that saves something that costs more. A lane that had other
+// CPUs before has moved itself.
+func (a *arrangement) add(l lane.Lane, reason string, from cpuset.Set) error {
+	on := a.m.with(a.lanes)
+	alone, ok, err := a.m.with(nil).best(l, relaxed{})
+	if err != nil || !ok {
+		return on.refuse(l, err)
+	}
+	ideal := alone.cost
+	ideal.BlockLost = 0
+	now, fits, err := on.best(l, relaxed{})
+	if err != nil {
+		return on.refuse(l, err)
+	}
+	now.cost.BlockLost = 0
+	best, found := plan{own: now.cost, cost: now.cost}, fits
+	if !fits || ideal.Compare(now.cost) < 0 {
+		for _, p := range []func(lane.Lane, Cost) (plan, bool){a.fewMoves, a.newNodes} {
+			if other, ok := p(l, ideal); ok && (!found || other.compare(best) < 0) {
+				best, found = other, true
+			}
+		}
+	}
+	if !found {
+		return on.refuse(l, nil)
+	}
+	if best.lanes != nil {
+		a.lanes, a.moves = best.lanes, append(a.moves, best.moves...)
+		on = a.m.with(a.lanes)
+		if now, fits, err = on.best(l, relaxed{}); err != nil || !fits {
+			return on.refuse(l, err)
+		}
+	}
+	made := on.describe(now)
+	if !from.IsEmpty() {
+		a.moves = append(a.moves, move(Lane{Name: made.Name, CPUs: from, Spec: l.Spec}, made, reason))
+		best.cost.LanesMoved++
+	}
+	a.lanes = append(a.lanes, made)
+	a.cost, a.bound = a.cost.plus(best.cost), a.bound.plus(ideal)
+	return nil
+}
+
+// movesFor are the moves that would let a lane in.
+func (m *machine) movesFor(l lane.Lane) ([]Move, bool) {
+	a := arrangement{m: m, lanes: m.lanes}
+	alone, ok, err := m.with(nil).best(l, relaxed{})
+	if err != nil || !ok {
+		return nil, false
+	}
+	for _, find := range []func(lane.Lane, Cost) (plan, bool){a.fewMoves, a.newNodes} {
+		if p, ok := find(l, alone.cost); ok {
+			return p.moves, true
+		}
+	}
+	return nil, false
+}
+
+// plan is a way to make room: the lanes after the moves, and what they and the new lane cost more than
+// now.
+type plan struct {
+	lanes []Lane
+	moves []Move
+	own   Cost // of the new lane
+	cost  Cost // of all
+}
+
+// compare orders plans: first by the wishes and nodes of the new lane, for whose sake it is done.
+func (p plan) compare(q plan) int {
+	return cmp.Or(cmp.Compare(p.own.BrokenWishes, q.own.BrokenWishes), cmp.Compare(p.own.NUMACrossings, q.own.NUMACrossings),
+		p.cost.Compare(q.cost))
+}
+
+func move(from, to Lane, reason string) Move {
+	v := Move{Lane: to.Name, From: from.Owned(), To: to.Owned(), Reason: reason}
+	for _, h := range to.Memory {
+		if !from.MemoryNodes.Contains(h.Node) {
+			v.MemoryBytes += h.Bytes
+		}
+	}
+	for _, h := range to.Hugepages {
+		if !from.MemoryNodes.Contains(h.Node) {
+			v.MemoryBytes += h.Pages * h.PageBytes
+		}
+	}
+	return v
+}
+
+// isFixed says whether a lane has to stay: another one is near to it.
+func (a *arrangement) isFixed(name string) bool {
+	return slices.ContainsFunc(a.lanes, func(o Lane) bool { return o.Spec.Near.Lane == name })
+}
+
+// fewMoves takes one, two or three lanes away, places the new lane and then these again, the largest
+// first. It stops at the first number of moves that reaches the ideal.
+func (a *arrangement) fewMoves(l lane.Lane, ideal Cost) (plan, bool) {
+	var movable []int
+	for i, has := range a.lanes {
+		if !a.isFixed(has.Name) {
+			movable = append(movable, i)
+		}
+	}
+	slices.SortStableFunc(movable, func(x, y int) int { return cmp.Compare(a.lanes[x].CPUs.Len(), a.lanes[y].CPUs.Len()) })
+	var best plan
+	found := false
+	tries := 400
+	for size := 1; size <= min(3, len(movable)); size++ {
+		choosing(len(movable), size, func(chosen []int) bool {
+			var names []string
+			for _, c := range chosen {
+				names = append(names, a.lanes[movable[c]].Name)
+			}
+			if p, ok := a.moveThese(l, names); ok && (!found || p.compare(best) < 0) {
+				best, found = p, true
+			}
+			tries--
+			return tries > 0
+		})
+		reached := best.cost
+		reached.LanesMoved, reached.BlockLost = 0, 0
+		if found && reached.Compare(ideal) <= 0 {
+			break
+		}
+	}
+	return best, found
+}
+
+// choosing calls use with all choices of k of n numbers, until use returns false.
+func choosing(n, k int, use func([]int) bool) bool {
+	chosen := make([]int, k)
+	var from func(at, least int) bool
+	from = func(at, least int) bool {
+		if at == k {
+			return use(chosen)
+		}
+		for i := least; i < n; i++ {
+			chosen[at] = i
+			if !from(at+1, i+1) {
+				return false
+			}
+		}
+		return true
+	}
+	return from(0, 0)
+}
+
+// moveThese works out a plan that moves just these lanes.
+func (a *arrangement) moveThese(l lane.Lane, names []string) (plan, bool) {
+	on := a.m.with(without(a.lanes, names...))
+	first, ok, err := on.best(l, relaxed{})
+	if err != nil || !ok {
+		return plan{}, false
+	}
+	p := plan{own: first.cost, cost: first.cost}
+	p.cost.BlockLost = 0
+	on.put(on.describe(first))
+	targets := map[string]Lane{}
+	gone := slices.DeleteFunc(slices.Clone(a.lanes), func(h Lane) bool { return !slices.Contains(names, h.Name) })
+	slices.SortStableFunc(gone, func(x, y Lane) int { return cmp.Compare(y.CPUs.Len(), x.CPUs.Len()) })
+	for _, has := range gone {
+		next, fits, err := on.best(asked(has), relaxed{})
+		if err != nil || !fits {
+			return plan{}, false
+		}
+		p.cost = p.cost.plus(next.cost).minus(a.costOf(has))
+		p.cost.BlockLost = 0
+		targets[has.Name] = on.describe(next)
+		on.put(targets[has.Name])
+	}
+	for name, to := range targets { // a lane that comes to where it was has not moved
+		if a.lane(name).Owned() == to.Owned() {
+			delete(targets, name)
+		}
+	}
+	p.lanes, p.moves, ok = a.sequence(targets, l.Metadata.Name)
+	p.cost.LanesMoved += len(p.moves)
+	return p, ok
+}
+
+func (a *arrangement) lane(name string) Lane {
+	return a.lanes[slices.IndexFunc(a.lanes, func(l Lane) bool { return l.Name == name })]
+}
+
+// costOf is what a lane costs where it is.
+func (a *arrangement) costOf(has Lane) Cost {
+	m := a.m.with(without(a.lanes, has.Name))
+	l := asked(has)
+	ways, err := m.asks(l, relaxed{})
+	if err != nil {
+		return Cost{}
+	}
+	p := place{cpus: has.CPUs, idle: has.Idle}
+	s := m.newSearch(ways[0], func(cell) bool { return true })
+	nodes := m.places(has.CPUs)
+	for _, mem := range has.Memory {
+		at := slices.IndexFunc(m.nodes, func(n node) bool { return n.id == mem.Node })
+		if at >= 0 && !slices.Contains(nodes, at) {
+			nodes = append(nodes, at)
+		}
+	}
+	s.price(&p, len(nodes))
+	p.cost.BlockLost = 0
+	return p.cost
+}
+
+func (c Cost) minus(d Cost) Cost {
+	return Cost{c.BrokenWishes - d.BrokenWishes, c.NUMACrossings - d.NUMACrossings, c.L3Crossings - d.L3Crossings,
+		c.SharedCores - d.SharedCores, c.DeviceDistance - d.DeviceDistance, c.MixedKinds - d.MixedKinds,
+		c.LanesMoved - d.LanesMoved, c.BlockLost - d.BlockLost}
+}
+
+// sequence orders moves to targets so that each finds its CPUs free. Where lanes wait for each other
+// in a circle, one steps aside to any place that is free meanwhile.
+func (a *arrangement) sequence(targets map[string]Lane, reason string) ([]Lane, []Move, bool) {
+	lanes := slices.Clone(a.lanes)
+	var moves []Move
+	why := "makes room for " + reason
+	at := func(name string) int { return slices.IndexFunc(lanes, func(l Lane) bool { return l.Name == name }) }
+	do := func(name string, to Lane, why string) {
+		i := at(name)
+		moves = append(moves, move(lanes[i], to, why))
+		lanes[i] = to
+	}
+	waiting, stepped := sortedKeys(targets), map[string]bool{}
+	for len(waiting) > 0 {
+		before := len(waiting)
+		waiting = slices.DeleteFunc(waiting, func(name string) bool {
+			for _, o := range lanes {
+				if o.Name != name && overlap(o, targets[name]) {
+					return false
+				}
+			}
+			do(name, targets[name], why)
+			return true
+		})
+		if len(waiting) < before {
+			continue
+		}
+		aside := false
+		for _, name := range waiting {
+			if stepped[name] {
+				continue
+			}
+			if to, ok := a.stepAside(lanes, lanes[at(name)], waiting, targets); ok {
+				do(name, to, "steps aside while others move")
+				stepped[name], aside = true, true
+				break
+			}
+		}
+		if !aside {
+			return nil, nil, false
+		}
+	}
+	return lanes, moves, true
+}
+
+// overlap says whether two lanes cannot be there at once.
+func overlap(a, b Lane) bool {
+	return a.Owned().Intersects(b.Owned()) && (a.Spec.CPUs.Share <= 1 || b.Spec.CPUs.Share <= 1)
+}
+
+// stepAside finds a place for a lane outside of its own and of where the others want to go; failing
+// that, outside of its own.
+func (a *arrangement) stepAside(lanes []Lane, has Lane, waiting []string, targets map[string]Lane) (Lane, bool) {
+	m := a.m.with(without(lanes, has.Name))
+	wanted := has.Owned()
+	for _, name := range waiting {
+		wanted = wanted.Union(targets[name].Owned())
+	}
+	l := asked(has)
+	for _, banned := range []cpuset.Set{wanted, has.Owned()} {
+		ways, err := m.asks(l, relaxed{wishes: l.Spec.Wishes()})
+		if err != nil {
+			return Lane{}, false
+		}
+		way := ways[0]
+		way.banned = way.banned.Union(banned)
+		if p, ok := m.bestWay(way); ok {
+			return m.describe(p), true
+		}
+	}
+	return Lane{}, false
+}
+
+// newNodes makes room on a node: by a search for few moves from node to node, else by first-fit-
+// decreasing, with lanes where they are as far as they fit or all anew.
+func (a *arrangement) newNodes(l lane.Lane, _ Cost) (plan, bool) {
+	if steps, node, ok := a.shuffle(l); ok {
+		w := walk{a: a, lanes: slices.Clone(a.lanes), why: "makes room for " + l.Metadata.Name}
+		if !slices.ContainsFunc(steps, func(s step) bool { return !w.to(s.lane, s.node) }) {
+			if p, ok := w.end(l, node); ok {
+				return p, true
+			}
+		}
+	}
+	for _, stay := range []bool{true, false} {
+		if target, ok := a.packNodes(l, stay); ok {
+			if p, ok := a.toNodes(l, target); ok {
+				return p, true
+			}
+		}
+	}
+	return plan{}, false
+}
+
+// packNodes gives each lane a node, the largest first: with stay its own while there is room, else the
+// first that has.
+func (a *arrangement) packNodes(l lane.Lane, stay bool) (map[string]int, bool) {
+	empty := a.m.with(nil)
+	room := make([]int, len(a.m.nodes))
+	for id, c := range a.m.at {
+		if c >= 0 && c != a.m.boot {
+			room[a.m.nodeOf(id)]++
+		}
+	}
+	type item struct {
+		lane lane.Lane
+		has  Lane
+		size int
+	}
+	items := []item{{lane: l, size: l.Spec.CPUs.Count}}
+	for _, has := range a.lanes {
+		items = append(items, item{asked(has), has, has.Owned().Len()})
+	}
+	slices.SortStableFunc(items, func(x, y item) int { return cmp.Compare(y.size, x.size) })
+	target := map[string]int{}
+	for _, it := range items {
+		order := make([]int, 0, len(room)+1)
+		if at := a.m.places(it.has.CPUs); stay && len(at) == 1 {
+			order = append(order, at[0])
+		}
+		for n := range room {
+			order = append(order, n)
+		}
+		i := slices.IndexFunc(order, func(n int) bool { return room[n] >= it.size && empty.canBeOn(it.lane, n) })
+		if i < 0 {
+			return nil, false
+		}
+		target[it.lane.Metadata.Name] = order[i]
+		room[order[i]] -= it.size
+	}
+	return target, true
+}
+
+// canBeOn says whether a lane's wishes allow a node.
+func (m *machine) canBeOn(l lane.Lane, n int) bool {
+	ways, err := m.asks(l, relaxed{})
+	return err == nil && slices.ContainsFunc(ways, func(w ask) bool { return w.near == nil || slices.Contains(w.near, n) })
+}
+
+// walk is lanes on their way to other nodes.
+type walk struct {
+	a     *arrangement
+	lanes []Lane
+	moves []Move
+	why   string
+}
+
+func (w *walk) do(i int, to Lane, why string) {
+	w.moves = append(w.moves, move(w.lanes[i], to, why))
+	w.lanes[i] = to
+}
+
+// to moves a lane to a node, if it fits there now.
+func (w *walk) to(i, node int) bool {
+	to, ok := w.a.onNode(w.lanes, asked(w.lanes[i]), node)
+	if ok {
+		w.do(i, to, w.why)
+	}
+	return ok
+}
+
+// end places the new lane, and adds up what all this costs more than now.
+func (w *walk) end(l lane.Lane, node int) (plan, bool) {
+	last, ok := w.a.onNode(w.lanes, l, node)
+	if !ok {
+		return plan{}, false
+	}
+	after := arrangement{m: w.a.m, lanes: append(slices.Clone(w.lanes), last)}
+	own := after.costOf(last)
+	p := plan{lanes: w.lanes, moves: w.moves, own: own, cost: own}
+	for i, had := range w.a.lanes {
+		if w.lanes[i].Owned() != had.Owned() {
+			p.cost = p.cost.plus(after.costOf(w.lanes[i])).minus(w.a.costOf(had))
+		}
+	}
+	p.cost.LanesMoved += len(w.moves)
+	return p, true
+}
+
+// toNodes moves lanes to their nodes: those that fit at once first; when none does, one goes part of the
+// way; and when no CPU is free where one wants to go, another that has to leave makes room there first.
+func (a *arrangement) toNodes(l lane.Lane, target map[string]int) (plan, bool) {
+	w := walk{a: a, lanes: slices.Clone(a.lanes), why: "makes room for " + l.Metadata.Name}
+	var waiting []int
+	for i, has := range a.lanes {
+		if at := a.m.places(has.CPUs); (len(at) != 1 || at[0] != target[has.Name]) && !a.isFixed(has.Name) {
+			waiting = append(waiting, i)
+		}
+	}
+	slices.SortStableFunc(waiting, func(x, y int) int { return cmp.Compare(a.lanes[y].CPUs.Len(), a.lanes[x].CPUs.Len()) })
+	wants := func(i int) int { return target[w.lanes[i].Name] }
+	for rounds := 4 * len(a.lanes); len(waiting) > 0; rounds-- {
+		before := len(waiting)
+		waiting = slices.DeleteFunc(waiting, func(i int) bool { return w.to(i, wants(i)) })
+		if len(waiting) < before {
+			continue
+		}
+		partly := slices.ContainsFunc(waiting, func(i int) bool { return w.shift(i, -1, wants(i)) })
+		if !partly && !slices.ContainsFunc(waiting, func(i int) bool {
+			return slices.ContainsFunc(waiting, func(j int) bool { return wants(j) != wants(i) && w.shift(j, wants(i), -1) })
+		}) || rounds == 0 {
+			return plan{}, false
+		}
+	}
+	return w.end(l, target[l.Metadata.Name])
+}
+
+// shift moves as many of a lane's CPUs as there are free ones: off a node to any other, or from anywhere
+// else to a node; -1 is any. Lanes that want whole cores are left alone.
+func (w *walk) shift(i, off, to int) bool {
+	has := w.lanes[i]
+	if s := has.Spec.CPUs; s.Share > 1 || s.SMT == lane.Isolate || s.SMT == lane.Pack {
+		return false
+	}
+	m := w.a.m.with(without(w.lanes, has.Name))
+	ways, err := m.asks(asked(has), relaxed{wishes: []string{"near", "numa", "l3"}})
+	if err != nil {
+		return false
+	}
+	s := m.newSearch(ways[0], func(cell) bool { return true })
+	var from, free []int
+	for id, c := range m.at {
+		switch n := m.nodeOf(id); {
+		case c < 0:
+		case has.CPUs.Contains(id) && (n == off || off < 0 && n != to):
+			from = append(from, id)
+		case !has.CPUs.Contains(id) && s.isOpen(id) && s.most(c) > 0 && (n == to || to < 0 && n != off):
+			free = append(free, id)
+		}
+	}
+	k := min(len(from), len(free))
+	if k == 0 {
+		return false
+	}
+	p := place{ask: ways[0], cpus: has.CPUs.Difference(cpuset.Of(from[:k]...)).Union(cpuset.Of(free[:k]...)), memory: has.Memory, huge: has.Hugepages}
+	w.do(i, m.describe(p), "goes part of the way while others move")
+	return true
+}
+
+// onNode places a lane on one node; lanes has its old place, which does not count.
+func (a *arrangement) onNode(lanes []Lane, l lane.Lane, n int) (Lane, bool) {
+	m := a.m.with(without(lanes, l.Metadata.Name))
+	ways, err := m.asks(l, relaxed{})
+	if err != nil {
+		return Lane{}, false
+	}
+	for _, w := range ways {
+		if w.near != nil && !slices.Contains(w.near, n) {
+			continue
+		}
+		w.near = []int{n}
+		if p, ok := m.bestWay(w); ok {
+			return m.describe(p), true
+		}
+	}
+	return Lane{}, false
+}

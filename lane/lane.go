@@ -145,7 +145,7 @@ func Parse(name string, r io.Reader) ([]Lane, error) {
 		if err := yaml.UnmarshalStrict([]byte(doc), &l); err != nil {
 			return nil, fmt.Errorf("%s: document %d: %s", name, i+1, cleanError(err))
 		}
-		if err := l.validate(); err != nil {
+		if err := l.Validate(); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		if slices.ContainsFunc(lanes, func(o Lane) bool { return o.Metadata.Name == l.Metadata.Name }) {
@@ -168,7 +168,8 @@ func cleanError(err error) string {
 	return text
 }
 
-func (l Lane) validate() error {
+// Validate says what is wrong with a declaration; the error names the field.
+func (l Lane) Validate() error {
 	if l.Spec.Near.Lane == l.Metadata.Name && l.Metadata.Name != "" || slices.Contains(l.Spec.Apart.Lanes, l.Metadata.Name) {
 		return fmt.Errorf("spec.near, spec.apart: %q is the lane itself", l.Metadata.Name)
 	}

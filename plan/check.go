@@ -20,19 +20,18 @@ func (p Placement) check(h host.Host) error {
 	usable := h.Usable()
 	var lost []string
 	reason := ""
+	owner := map[int]int{}
 	for i, l := range p.Lanes {
-		if err := l.Spec.Validate(); err != nil {
-			return &Mismatch{Reason: fmt.Sprintf("lanes[%d]: %v", i, err)}
-		}
 		if gone := l.Owned().Difference(usable); !gone.IsEmpty() {
 			lost = append(lost, l.Name)
 			reason = fmt.Sprintf("lanes[%d]: %s has CPUs %s, which are offline or no longer allowed", i, l.Name, gone)
 		}
-		for j, o := range p.Lanes[:i] {
-			both := l.Owned().Intersection(o.Owned())
-			if !both.IsEmpty() && (l.Spec.CPUs.Share <= 1 || o.Spec.CPUs.Share <= 1) || l.Name == o.Name {
-				return &Mismatch{Reason: fmt.Sprintf("lanes[%d] and lanes[%d]: %s and %s both have CPUs %s", j, i, o.Name, l.Name, both)}
+		for id := range l.Owned().All() {
+			j, taken := owner[id]
+			if o := p.Lanes[j]; taken && (l.Spec.CPUs.Share <= 1 || o.Spec.CPUs.Share <= 1) {
+				return &Mismatch{Reason: fmt.Sprintf("lanes[%d] and lanes[%d]: %s and %s both have CPU %d", j, i, o.Name, l.Name, id)}
 			}
+			owner[id] = i
 		}
 		for _, d := range l.Devices {
 			if !slices.ContainsFunc(h.PCIDevices, func(dev host.PCIDevice) bool { return dev.Address == d.Address }) {

@@ -165,12 +165,12 @@ func move(from, to Lane, reason string) Move {
 	v := Move{Lane: to.Name, From: from.Owned(), To: to.Owned(), Reason: reason}
 	for _, h := range to.Memory {
 		if !from.MemoryNodes.Contains(h.Node) {
-			v.MemoryBytes += h.Bytes
+			v.MemoryBytes = plusCapped(v.MemoryBytes, h.Bytes)
 		}
 	}
 	for _, h := range to.Hugepages {
 		if !from.MemoryNodes.Contains(h.Node) {
-			v.MemoryBytes += h.Pages * h.PageBytes
+			v.MemoryBytes = plusCapped(v.MemoryBytes, timesCapped(h.Pages, h.PageBytes))
 		}
 	}
 	return v

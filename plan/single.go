@@ -200,7 +200,7 @@ func (s *search) isOpen(id int) bool {
 	if s.a.banned.Contains(id) || s.m.at[id] == s.m.boot && !s.a.boot {
 		return false
 	}
-	return s.m.owner[id] == free || s.a.share > 1 && s.m.owner[id] == shared && s.m.room[id] > 0
+	return s.m.owner[id] == free || s.a.share > 1 && s.m.owner[id] == shared && s.m.room[id] > 0 && s.m.sharers(id) < s.a.share
 }
 
 // most is how many CPUs of a core the lane could have.

@@ -3,8 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,10 +15,12 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
 )
 
 func planCommand() *cobra.Command {
-	var file, format string
+	var file, placedFile, format string
+	var repack bool
 	var from source
 	cmd := &cobra.Command{
 		Use:   "plan -f LANES",
@@ -25,30 +30,66 @@ func planCommand() *cobra.Command {
 			if !slices.Contains([]string{"text", "json", "svg"}, format) {
 				return usage(fmt.Errorf("-o %q: expected text, json or svg", format))
 			}
-			f, err := os.Open(file)
+			lanes, err := readFile(file, lane.Parse)
 			if err != nil {
-				return usage(err)
+				return err
 			}
-			defer f.Close() //nolint:errcheck // only read
-			lanes, err := lane.Parse(file, f)
-			if err != nil {
-				return usage(err)
+			var placed plan.Placement
+			if placedFile != "" {
+				if placed, err = readFile(placedFile, plan.Read); err != nil {
+					return err
+				}
 			}
 			h, _, err := from.read()
 			if err != nil {
 				return err
 			}
-			p, err := plan.Solve(h, plan.Placement{}, lanes)
+			solve := plan.Solve
+			if repack {
+				solve = plan.Repack
+			}
+			p, err := solve(h, placed, lanes)
+			var other *plan.Mismatch
+			if errors.As(err, &other) {
+				return mismatch(placedFile, other)
+			}
 			return showPlan(cmd, h, p, err, format)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "file with lanes (YAML)")
+	cmd.Flags().StringVar(&placedFile, "placed", "", "placement that is in force already (what -o json prints)")
+	cmd.Flags().BoolVar(&repack, "repack", false, "move lanes that are placed, where that saves something that costs more")
 	from.flags(cmd)
 	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, json or svg")
 	if err := cmd.MarkFlagRequired("file"); err != nil {
 		panic(err) // the flag is defined above
 	}
 	return cmd
+}
+
+// readFile opens and parses what the user named.
+func readFile[T any](name string, parse func(string, io.Reader) (T, error)) (T, error) {
+	var none T
+	f, err := os.Open(name)
+	if err != nil {
+		return none, usage(err)
+	}
+	defer f.Close() //nolint:errcheck // only read
+	v, err := parse(name, f)
+	if err != nil {
+		return none, usage(err)
+	}
+	return v, nil
+}
+
+// mismatch is bad input where the placement is of another machine; where lanes have lost CPUs, the
+// answer is no, and how to get back.
+func mismatch(file string, m *plan.Mismatch) error {
+	err := fmt.Errorf("%s: %w", file, m)
+	if len(m.Lost) == 0 {
+		return usage(err)
+	}
+	return &exitError{code: exitNo, err: err, hint: "--repack plans how lanes get back to CPUs that are there: " + strings.Join(m.Lost, ", ")}
 }
 
 func showPlan(cmd *cobra.Command, h host.Host, p plan.Placement, err error, format string) error {
@@ -72,12 +113,31 @@ func showPlan(cmd *cobra.Command, h host.Host, p plan.Placement, err error, form
 		}
 		return nil
 	}
+	printPlan(w, p)
+	return nil
+}
+
+func printPlan(w io.Writer, p plan.Placement) {
+	for i, m := range p.Moves {
+		fmt.Fprintf(w, "move %d: %s from CPUs %s to %s", i+1, m.Lane, m.From, m.To)
+		if m.MemoryBytes > 0 {
+			fmt.Fprintf(w, ", %s of memory", quantity.Bytes(m.MemoryBytes))
+		}
+		fmt.Fprintf(w, " (%s)\n", m.Reason)
+	}
 	for _, l := range p.Lanes {
 		fmt.Fprintf(w, "lane %s: CPUs %s, memory of NUMA node %s\n", l.Name, l.CPUs, l.MemoryNodes)
+		for _, role := range slices.Sorted(maps.Keys(l.Roles)) {
+			fmt.Fprintf(w, "  %s: CPUs %s\n", role, l.Roles[role])
+		}
 		for _, reason := range l.Reasons {
 			fmt.Fprintf(w, "  %s\n", reason)
 		}
 	}
 	fmt.Fprintf(w, "housekeeping: CPUs %s\n", p.Housekeeping)
-	return nil
+	if p.Optimal {
+		fmt.Fprintln(w, "optimal: nothing costs less")
+	} else {
+		fmt.Fprintf(w, "not known to be optimal: %+v, nothing costs less than %+v\n", p.Cost, *p.Bound)
+	}
 }

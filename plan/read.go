@@ -1,0 +1,71 @@
+package plan
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Read reads a placement as `isolane plan -o json` prints it; name is the file's, for errors. Unknown
+// and duplicate fields are errors, and so is what no machine could hold.
+func Read(name string, r io.Reader) (Placement, error) {
+	const most = 16 << 20
+	data, err := io.ReadAll(io.LimitReader(r, most+1))
+	var p Placement
+	switch {
+	case err != nil:
+		return p, fmt.Errorf("%s: %w", name, err)
+	case len(data) > most:
+		return p, fmt.Errorf("%s: longer than %d bytes", name, most)
+	}
+	if err := yaml.UnmarshalStrict(data, &p); err != nil {
+		text := strings.ReplaceAll(err.Error(), "\n", "; ")
+		for _, preamble := range []string{"error unmarshaling JSON: ", "while decoding JSON: ", "error converting YAML to JSON: ", "json: "} {
+			text = strings.TrimPrefix(text, preamble)
+		}
+		return p, fmt.Errorf("%s: %s", name, text)
+	}
+	if p.APIVersion != APIVersion || p.Kind != Kind {
+		return p, fmt.Errorf("%s: apiVersion, kind: expected %s %s, found %q %q", name, APIVersion, Kind, p.APIVersion, p.Kind)
+	}
+	for i, l := range p.Lanes {
+		if err := l.validate(); err != nil {
+			return p, fmt.Errorf("%s: lanes[%d]: %w", name, i, err)
+		}
+		if slices.ContainsFunc(p.Lanes[:i], func(o Lane) bool { return o.Name == l.Name }) {
+			return p, fmt.Errorf("%s: lanes[%d].name: %q stands there twice", name, i, l.Name)
+		}
+	}
+	return p, nil
+}
+
+func (l Lane) validate() error {
+	if err := asked(l).Validate(); err != nil {
+		return err
+	}
+	switch {
+	case l.CPUs.Len() != l.Spec.CPUs.Count:
+		return fmt.Errorf("cpus: %q: expected %d CPUs, as spec.cpus.count says", l.CPUs, l.Spec.CPUs.Count)
+	case l.CPUs.Intersects(l.Idle):
+		return fmt.Errorf("idle: %s are among its cpus", l.CPUs.Intersection(l.Idle))
+	}
+	for _, h := range l.Hugepages {
+		if h.PageBytes == 0 || h.Reserve > h.Pages {
+			return fmt.Errorf("hugepages: %d of %d bytes, %d to be reserved: makes no sense", h.Pages, h.PageBytes, h.Reserve)
+		}
+	}
+	for role, cpus := range l.Roles {
+		if !cpus.IsSubsetOf(l.CPUs) {
+			return fmt.Errorf("roles.%s: CPUs %s are not the lane's", role, cpus)
+		}
+	}
+	for _, d := range l.Devices {
+		if len(d.VFs) > 4096 {
+			return fmt.Errorf("devices: %s: %d virtual functions", d.Address, len(d.VFs))
+		}
+	}
+	return nil
+}

@@ -12,12 +12,21 @@ prove: packages build
 	bin/isolane prove edge --quick
 
 # One package at a time: some change this host.
-test: packages
+test: test-packages
 	$(GO) test -json -count=1 -p 1 ./... | $(GO) run ./test/summary
 
 # Debian packages, installed only where they are missing.
 packages:
-	@missing=$$(for p in stress-ng iperf3 iproute2; do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
+	@$(call install,stress-ng iperf3 iproute2)
+
+# What tests feed with our output. Programs that would start a service are only unpacked.
+test-packages: packages
+	@$(call install,libxml2-utils libvirt0 qemu-system-x86 dpdk-dev libunbound8 libxdp1 numactl)
+	@[ -x bin/programs/usr/sbin/nginx ] || { mkdir -p bin/programs && cd bin/programs && \
+	apt-get download -qq nginx openvswitch-common openvswitch-switch 2>/dev/null && \
+	for p in *.deb; do dpkg -x $$p . || exit 1; done && rm *.deb; }
+
+install = missing=$$(for p in $(1); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
 	[ -z "$$missing" ] || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 	apt-get install -y -qq --no-install-recommends $$missing; }
 
@@ -42,4 +51,4 @@ golden:
 	$(GO) test ./draw -update
 	$(GO) test . ./report -update
 
-.PHONY: build prove test packages lint fuzz bench generate golden
+.PHONY: build prove test packages test-packages lint fuzz bench generate golden

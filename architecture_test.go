@@ -27,6 +27,7 @@ func imports() map[string][]string {
 		"lane":            {"quantity"},
 		"audit":           {"cpuset", "host"},
 		"plan":            {"cpuset", "host", "lane", "quantity"},
+		"cores":           {"cpuset", "lane", "plan"},
 		"draw":            {"cpuset", "host", "plan"},
 		"enforce":         {"cpuset", "host", "journal", "plan"},
 		"netpath":         {"journal"},

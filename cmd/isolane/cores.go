@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"isolane.dev/isolane/cores"
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/plan"
+)
+
+func coresCommand() *cobra.Command {
+	var app, placedFile, granted string
+	var from source
+	var help strings.Builder
+	for _, a := range cores.Apps() {
+		fmt.Fprintf(&help, "  %-11s %s\n", a.Name, a.About)
+	}
+	cmd := &cobra.Command{
+		Use:   "cores NAME --for APPLICATION --placed FILE",
+		Short: "Write the core lists that an application in a lane needs",
+		Long:  "Writes what an application needs to be told of its lane. The applications:\n" + help.String(),
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := readFile(placedFile, plan.Read)
+			if err != nil {
+				return err
+			}
+			at := slices.IndexFunc(p.Lanes, func(l plan.Lane) bool { return l.Name == args[0] })
+			if at < 0 {
+				return usage(fmt.Errorf("%s: there is no lane %q", placedFile, args[0]))
+			}
+			set, err := cpuset.Parse(granted)
+			if err != nil {
+				return usage(fmt.Errorf("--cpuset: %w", err))
+			}
+			h, _, err := from.read()
+			if err != nil {
+				return err
+			}
+			text, err := cores.Write(app, cores.Request{Lane: p.Lanes[at], Housekeeping: p.Housekeeping, Granted: set,
+				Cores: h.Cores(), Nodes: len(h.NUMANodes)})
+			if err != nil {
+				return usage(err)
+			}
+			if _, err = fmt.Fprint(cmd.OutOrStdout(), text); err != nil {
+				return fail(err)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&app, "for", "", "application, one of those above")
+	cmd.Flags().StringVar(&placedFile, "placed", "", "placement with the lane (what plan -o json prints)")
+	cmd.Flags().StringVar(&granted, "cpuset", "", "cpuset that the application will see (cpulist); without it, the lane's CPUs")
+	from.flags(cmd)
+	for _, flag := range []string{"for", "placed"} {
+		if err := cmd.MarkFlagRequired(flag); err != nil {
+			panic(err) // the flag is defined above
+		}
+	}
+	return cmd
+}

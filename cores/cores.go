@@ -1,0 +1,127 @@
+// Package cores writes the core lists, masks and stanzas that applications need from what a lane holds:
+// one file an application.
+//
+// An application in a container sees the CPUs of its cpuset by their real numbers, but some count them
+// from zero. Each list is checked against that cpuset first.
+package cores
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/plan"
+)
+
+// Request is a lane and what surrounds it.
+type Request struct {
+	Lane         plan.Lane
+	Housekeeping cpuset.Set
+	Granted      cpuset.Set   // the cpuset that the application will see; empty: the lane's CPUs
+	Cores        []cpuset.Set // the machine's physical cores
+	Nodes        int          // how many NUMA nodes the machine has
+}
+
+// App is an application that wants to be told its cores.
+type App struct {
+	Name  string
+	About string // what is written
+	write func(Request) (string, error)
+}
+
+// Apps are all of them, by name.
+func Apps() []App {
+	return []App{
+		{"dpdk", "EAL options", dpdk},
+		{"kubelet", "KubeletConfiguration: what is kept from pods", kubelet},
+		{"libvirt", "elements of a domain", libvirt},
+		{"lxd", "configuration of an instance (also Incus)", lxd},
+		{"nginx", "directives of the main context", nginx},
+		{"opennebula", "attributes of a VM template", openNebula},
+		{"openmp", "environment", openMP},
+		{"ovs-dpdk", "ovs-vsctl commands", ovsDPDK},
+		{"qemu", "options, and which thread goes where", qemu},
+		{"taskset", "command prefix", taskset},
+		{"vpp", "stanza cpu of startup.conf", vpp},
+	}
+}
+
+// Write returns what an application needs. The error says which CPUs it would not have.
+func Write(app string, r Request) (string, error) {
+	at := slices.IndexFunc(Apps(), func(a App) bool { return a.Name == app })
+	if at < 0 {
+		var names []string
+		for _, a := range Apps() {
+			names = append(names, a.Name)
+		}
+		return "", fmt.Errorf("%q: expected one of %s", app, strings.Join(names, ", "))
+	}
+	if r.Granted.IsEmpty() {
+		r.Granted = r.Lane.CPUs
+	}
+	if out := r.Lane.CPUs.Difference(r.Granted); !out.IsEmpty() {
+		return "", fmt.Errorf("lane %s has CPUs %s, of which the application may not use %s: its cpuset is %s",
+			r.Lane.Name, r.Lane.CPUs, out, r.Granted)
+	}
+	return Apps()[at].write(r)
+}
+
+// main is the CPU of the role main, or the lane's first; the workers are all others.
+func (r Request) main() (int, cpuset.Set) {
+	first := r.Lane.CPUs.First()
+	if m, ok := r.Lane.Roles["main"]; ok && !m.IsEmpty() {
+		first = m.First()
+	}
+	return first, r.Lane.CPUs.Difference(cpuset.Of(first))
+}
+
+// relative are the places of CPUs in the cpuset that the application sees.
+func (r Request) relative(cpus cpuset.Set) cpuset.Set {
+	var places []int
+	for i, id := range r.Granted.Slice() {
+		if cpus.Contains(id) {
+			places = append(places, i)
+		}
+	}
+	return cpuset.Of(places...)
+}
+
+// byCore are the lane's CPUs, those of a core side by side, and how many threads each core has: 0
+// where they differ.
+func (r Request) byCore() (cpus []int, threads int) {
+	same := true
+	for _, core := range r.Cores {
+		mine := core.Intersection(r.Lane.CPUs)
+		if mine.IsEmpty() {
+			continue
+		}
+		cpus = append(cpus, mine.Slice()...)
+		same = same && (threads == 0 || threads == mine.Len())
+		threads = mine.Len()
+	}
+	if !same {
+		threads = 0
+	}
+	return cpus, threads
+}
+
+// mask is a hexadecimal number, without the commas of the kernel.
+func mask(cpus cpuset.Set) string {
+	return "0x" + strings.ReplaceAll(cpus.Mask(), ",", "")
+}
+
+// memoryByNode is what DPDK wants of each node in MiB: "1024,0".
+func (r Request) memoryByNode() string {
+	mib := make([]string, max(1, r.Nodes))
+	for i := range mib {
+		sum := uint64(0)
+		for _, h := range r.Lane.Hugepages {
+			if h.Node == i {
+				sum += h.Pages * (h.PageBytes >> 20)
+			}
+		}
+		mib[i] = fmt.Sprint(sum)
+	}
+	return strings.Join(mib, ",")
+}

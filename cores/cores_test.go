@@ -1,0 +1,231 @@
+package cores
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+)
+
+var update = flag.Bool("update", false, "write what applications get to testdata")
+
+// request places a lane on a machine.
+func request(t *testing.T, h host.Host, name, spec string) Request {
+	t.Helper()
+	lanes, err := lane.Parse("test", strings.NewReader("apiVersion: isolane.dev/v1alpha1\nkind: Lane\nmetadata: {name: "+name+"}\nspec: "+spec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Solve(h, plan.Placement{}, lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Request{Lane: p.Lanes[0], Housekeeping: p.Housekeeping, Cores: h.Cores(), Nodes: len(h.NUMANodes)}
+}
+
+// All applications, for lanes on a real machine and on one with CPUs beyond DPDK's 128.
+func TestWrite(t *testing.T) {
+	vector, err := host.Read(hosttest.Snapshot(t, "hwloc/32intel64-2p8co2t+8ve.tar.bz2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := hosttest.Machine{Packages: 2, CoresPerPackage: 64, ThreadsPerCore: 2}.Host(t)
+	var b strings.Builder
+	for _, r := range []Request{
+		request(t, vector, "router", "{cpus: {count: 4, smt: pack}, memory: {size: 1Gi, hugepages: {2Mi: 512Mi}}, roles: {main: 1, worker: 3}, "+
+			"network: {path: express, device: enp96s0f0, queues: 4}, scheduling: {policy: fifo, priority: 50}}"),
+		request(t, vector, "single", "{cpus: {count: 2, smt: isolate}}"),
+		request(t, large, "high", "{cpus: {count: 4, smt: pack}, near: {numaNode: 1}}"),
+	} {
+		for _, a := range Apps() {
+			text, err := Write(a.Name, r)
+			fmt.Fprintf(&b, "-- %s for %s --\n%s", r.Lane.Name, a.Name, text)
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if *update {
+		if err := os.WriteFile("testdata/all.txt", []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/all.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), b.String()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// What the application would not have is an error, and numbers that count from zero are places in the
+// cpuset that it has.
+func TestGranted(t *testing.T) {
+	r := Request{Lane: plan.Lane{Name: "a", CPUs: cpuset.MustParse("4-5")}, Granted: cpuset.MustParse("3,5-9")}
+	if _, err := Write("vpp", r); err == nil || !strings.Contains(err.Error(), "may not use 4: its cpuset is 3,5-9") {
+		t.Errorf("got %v", err)
+	}
+	r.Granted = cpuset.MustParse("3-9")
+	if text, err := Write("vpp", r); err != nil || !strings.Contains(text, "cpu { relative main-core 1 corelist-workers 2 }") {
+		t.Errorf("%s, %v", text, err)
+	}
+	if _, err := Write("word", r); err == nil || !strings.Contains(err.Error(), "expected one of dpdk, kubelet") {
+		t.Errorf("got %v", err)
+	}
+	r.Lane.CPUs = cpuset.Of(4)
+	if _, err := Write("ovs-dpdk", r); err == nil {
+		t.Error("one CPU is not enough for OVS-DPDK")
+	}
+	if text, _ := Write("lxd", r); !strings.Contains(text, `limits.cpu: "4-4"`) { // "4" would be four CPUs
+		t.Errorf("got %s", text)
+	}
+}
+
+// real is a lane on this machine, whose two CPUs real programs can be given.
+func real(t *testing.T, programs ...string) Request {
+	t.Helper()
+	unpacked, err := filepath.Abs("../bin/programs/usr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", os.Getenv("PATH")+":"+unpacked+"/bin:"+unpacked+"/sbin:/usr/sbin")
+	for _, p := range programs {
+		hosttest.Need(t, hosttest.Program(p), hosttest.CPUs(2))
+	}
+	h, err := host.Read(host.Live())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpus := h.Usable().Slice()[:2]
+	return Request{Lane: plan.Lane{Name: "real", CPUs: cpuset.Of(cpus...), MemoryNodes: cpuset.Of(0), Memory: []plan.Memory{{Node: 0, Bytes: 64 << 20}},
+		Spec: lane.Spec{CPUs: lane.CPUs{Count: 2}, Network: lane.Network{Device: "dpdk0", Queues: 2}}},
+		Housekeeping: cpuset.Of(cpus[0]), Cores: h.Cores(), Nodes: 1}
+}
+
+func write(t *testing.T, app string, r Request) string {
+	t.Helper()
+	text, err := Write(app, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// output runs a program to its end, with what is typed to it.
+func output(t *testing.T, typed string, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Stdin = strings.NewReader(typed)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func TestNginx(t *testing.T) {
+	r := real(t, "nginx")
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "nginx.conf")
+	text := write(t, "nginx", r) + "pid " + dir + "/pid;\nevents {}\n"
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := output(t, "", "nginx", "-t", "-c", conf, "-p", dir, "-e", "stderr"); !strings.Contains(out, "test is successful") {
+		t.Error(out)
+	}
+}
+
+func TestTaskset(t *testing.T) {
+	r := real(t, "taskset", "numactl")
+	args := append(strings.Fields(write(t, "taskset", r)), "sh", "-c", "grep Cpus_allowed_list /proc/self/status")
+	if out := output(t, "", args[0], args[1:]...); strings.Fields(out)[1] != r.Lane.CPUs.String() {
+		t.Errorf("%s runs on %s", args, out)
+	}
+}
+
+func TestLibvirtSchema(t *testing.T) {
+	const schema = "/usr/share/libvirt/schemas/domain.rng"
+	r := real(t, "xmllint")
+	r.Lane.Spec.Scheduling = lane.Scheduling{Policy: "fifo", Priority: 50}
+	r.Lane.Hugepages = []plan.Hugepages{{Node: 0, PageBytes: 2 << 20, Pages: 32}}
+	hosttest.Need(t, func() string {
+		if _, err := os.Stat(schema); err != nil {
+			return "needs libvirt's schema: " + err.Error()
+		}
+		return ""
+	})
+	file := filepath.Join(t.TempDir(), "domain.xml")
+	domain := "<domain type='kvm'><name>real</name><memory unit='MiB'>64</memory>" + write(t, "libvirt", r) +
+		"<os><type arch='x86_64'>hvm</type></os></domain>"
+	if err := os.WriteFile(file, []byte(domain), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	output(t, "", "xmllint", "--noout", "--relaxng", schema, file)
+}
+
+// QEMU takes the options and has as many virtual CPUs, named as the comments say.
+func TestQEMU(t *testing.T) {
+	r := real(t, "qemu-system-x86_64")
+	options, _, _ := strings.Cut(write(t, "qemu", r), "\n")
+	args := append(strings.Fields(options), "-machine", "q35", "-accel", "tcg", "-nodefaults", "-display", "none", "-S", "-qmp", "stdio")
+	out := output(t, `{"execute":"qmp_capabilities"}{"execute":"query-cpus-fast"}{"execute":"quit"}`, "qemu-system-x86_64", args...)
+	if n := strings.Count(out, `"cpu-index"`); n != 2 || !strings.Contains(out, `"node-id": 0`) {
+		t.Errorf("%d virtual CPUs: %s", n, out)
+	}
+}
+
+// DPDK starts its threads where the options say.
+func TestTestpmd(t *testing.T) {
+	r := real(t, "dpdk-testpmd")
+	args := append(strings.Fields(write(t, "dpdk", r)), "--no-huge", "-m", "64", "--no-pci", "--no-telemetry", "--no-shconf",
+		"--vdev=net_null0", "--", "-i", "--total-num-mbufs=2048")
+	out := output(t, "show config fwd\nquit\n", "dpdk-testpmd", args...)
+	if want := fmt.Sprintf("Logical Core %d", r.Lane.CPUs.Last()); !strings.Contains(out, want) {
+		t.Errorf("no %q in %s", want, out)
+	}
+}
+
+// The database of Open vSwitch takes the commands, and gives the values back.
+func TestOpenVSwitch(t *testing.T) {
+	r := real(t, "ovs-vsctl", "ovsdb-server", "ovsdb-tool")
+	dir := t.TempDir()
+	schema := "../bin/programs/usr/share/openvswitch/vswitch.ovsschema"
+	if _, err := os.Stat(schema); err != nil {
+		schema = "/usr/share/openvswitch/vswitch.ovsschema"
+	}
+	output(t, "", "ovsdb-tool", "create", dir+"/db", schema)
+	server := exec.CommandContext(t.Context(), "ovsdb-server", dir+"/db", "--remote=punix:"+dir+"/sock", "--unixctl="+dir+"/ctl", "--no-chdir")
+	var log bytes.Buffer
+	server.Stderr = &log
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	}()
+	db := "--db=unix:" + dir + "/sock"
+	output(t, "", "ovs-vsctl", db, "--retry", "--timeout=20", "--no-wait", "init")
+	output(t, "", "ovs-vsctl", db, "--timeout=20", "--no-wait", "add-br", "br0", "--", "add-port", "br0", "dpdk0")
+	output(t, strings.ReplaceAll(write(t, "ovs-dpdk", r), "ovs-vsctl", "ovs-vsctl --timeout=20 "+db), "sh", "-e")
+	got := output(t, "", "ovs-vsctl", db, "--timeout=20", "get", "Open_vSwitch", ".", "other_config:pmd-cpu-mask") +
+		output(t, "", "ovs-vsctl", db, "--timeout=20", "get", "Interface", "dpdk0", "other_config:pmd-rxq-affinity")
+	last := r.Lane.CPUs.Last()
+	if want := fmt.Sprintf("\"0x%x\"\n\"0:%d,1:%[2]d\"\n", 1<<last, last); got != want {
+		t.Errorf("got %s, want %s; %s", got, want, log.String())
+	}
+}

@@ -1,0 +1,37 @@
+package cores
+
+import (
+	"fmt"
+	"strings"
+)
+
+// maxLcores is RTE_MAX_LCORE of the distributions' builds: -l takes no CPU from this number on.
+const maxLcores = 128
+
+// dpdk writes EAL options (DPDK: EAL parameters). CPUs beyond RTE_MAX_LCORE are mapped to lcores from 0
+// on, main first.
+func dpdk(r Request) (string, error) {
+	main, workers := r.main()
+	if r.Lane.CPUs.Len() > maxLcores {
+		return "", fmt.Errorf("lane %s has %d CPUs, DPDK takes %d lcores", r.Lane.Name, r.Lane.CPUs.Len(), maxLcores)
+	}
+	var args []string
+	if r.Lane.CPUs.Last() < maxLcores {
+		args = append(args, "-l "+r.Lane.CPUs.String(), fmt.Sprintf("--main-lcore %d", main))
+	} else {
+		maps := []string{fmt.Sprintf("0@%d", main)}
+		for id := range workers.All() {
+			maps = append(maps, fmt.Sprintf("%d@%d", len(maps), id))
+		}
+		args = append(args, "--lcores "+strings.Join(maps, ","), "--main-lcore 0")
+	}
+	if len(r.Lane.Hugepages) > 0 {
+		args = append(args, "--socket-mem "+r.memoryByNode())
+	}
+	for _, d := range r.Lane.Devices {
+		for _, vf := range d.Virtual {
+			args = append(args, "-a "+vf)
+		}
+	}
+	return strings.Join(args, " ") + "\n", nil
+}

@@ -1,0 +1,118 @@
+package cores
+
+import (
+	"fmt"
+	"strings"
+
+	"isolane.dev/isolane/lane"
+)
+
+// topology is how the guest may see its CPUs: siblings as siblings where each of its cores has all
+// threads, else as cores.
+func (r Request) topology() (cpus []int, cores, threads int) {
+	cpus, threads = r.byCore()
+	if threads == 0 || r.Lane.Spec.CPUs.SMT == lane.Isolate {
+		threads = 1
+	}
+	return cpus, len(cpus) / threads, threads
+}
+
+// libvirt writes elements of a domain (libvirt: Domain XML format, CPU tuning, NUMA node tuning). The
+// emulator's and the I/O threads stay on housekeeping.
+func libvirt(r Request) (string, error) {
+	cpus, cores, threads := r.topology()
+	var b strings.Builder
+	fmt.Fprintf(&b, "<vcpu placement='static'>%d</vcpu>\n<iothreads>1</iothreads>\n<cputune>\n", len(cpus))
+	for v, id := range cpus {
+		fmt.Fprintf(&b, "  <vcpupin vcpu='%d' cpuset='%d'/>\n", v, id)
+	}
+	fmt.Fprintf(&b, "  <emulatorpin cpuset='%s'/>\n  <iothreadpin iothread='1' cpuset='%[1]s'/>\n", r.Housekeeping)
+	if p := r.Lane.Spec.Scheduling; p.Policy == "fifo" || p.Policy == "rr" {
+		fmt.Fprintf(&b, "  <vcpusched vcpus='0-%d' scheduler='%s' priority='%d'/>\n", len(cpus)-1, p.Policy, p.Priority)
+	}
+	b.WriteString("</cputune>\n")
+	if !r.Lane.MemoryNodes.IsEmpty() {
+		fmt.Fprintf(&b, "<numatune>\n  <memory mode='strict' nodeset='%s'/>\n</numatune>\n", r.Lane.MemoryNodes)
+	}
+	if len(r.Lane.Hugepages) > 0 {
+		fmt.Fprintf(&b, "<memoryBacking>\n  <hugepages>\n    <page size='%d' unit='KiB'/>\n  </hugepages>\n  <locked/>\n</memoryBacking>\n",
+			r.Lane.Hugepages[0].PageBytes>>10)
+	}
+	fmt.Fprintf(&b, "<cpu mode='host-passthrough'>\n  <topology sockets='1' dies='1' cores='%d' threads='%d'/>\n</cpu>\n", cores, threads)
+	return b.String(), nil
+}
+
+// qemu writes options (qemu-system-x86_64(1)). QEMU has none that pins the threads of virtual CPUs: QMP's
+// query-cpus-fast has their ids.
+func qemu(r Request) (string, error) {
+	cpus, cores, threads := r.topology()
+	var b strings.Builder
+	fmt.Fprintf(&b, "-smp %d,sockets=1,cores=%d,threads=%d -name debug-threads=on", len(cpus), cores, threads)
+	if size := r.guestMemory(); size > 0 && !r.Lane.MemoryNodes.IsEmpty() {
+		backend := "memory-backend-ram"
+		if len(r.Lane.Hugepages) > 0 {
+			backend = fmt.Sprintf("memory-backend-memfd,hugetlb=on,hugetlbsize=%d", r.Lane.Hugepages[0].PageBytes)
+		}
+		fmt.Fprintf(&b, " -m %dM -object %s,id=lane,size=%[1]dM,host-nodes=%[3]s,policy=bind,prealloc=on -numa node,memdev=lane",
+			size>>20, backend, r.Lane.MemoryNodes)
+	}
+	b.WriteString("\n")
+	for v, id := range cpus {
+		fmt.Fprintf(&b, "# thread \"CPU %d/KVM\": taskset -pc %d TID\n", v, id)
+	}
+	fmt.Fprintf(&b, "# all other threads: taskset -pc %s TID\n", r.Housekeeping)
+	return b.String(), nil
+}
+
+// guestMemory is the hugepages, or the ordinary memory where there are none.
+func (r Request) guestMemory() uint64 {
+	sum := uint64(0)
+	for _, h := range r.Lane.Hugepages {
+		sum += h.Pages * h.PageBytes
+	}
+	if sum > 0 {
+		return sum
+	}
+	for _, m := range r.Lane.Memory {
+		sum += m.Bytes
+	}
+	return sum
+}
+
+// lxd writes configuration of an instance (LXD: Instance options, limits.cpu). A single number there is
+// a count, so one CPU is written as a range.
+func lxd(r Request) (string, error) {
+	list := r.Lane.CPUs.String()
+	if r.Lane.CPUs.Len() == 1 {
+		list = fmt.Sprintf("%s-%[1]s", list)
+	}
+	text := fmt.Sprintf("limits.cpu: \"%s\"\n", list)
+	if !r.Lane.MemoryNodes.IsEmpty() {
+		text += fmt.Sprintf("limits.cpu.nodes: \"%s\"\n", r.Lane.MemoryNodes)
+	}
+	for _, h := range r.Lane.Hugepages {
+		if name := map[uint64]string{64 << 10: "64KB", 1 << 20: "1MB", 2 << 20: "2MB", 1 << 30: "1GB"}[h.PageBytes]; name != "" {
+			text += fmt.Sprintf("limits.hugepages.%s: \"%d\"\n", name, h.Pages*h.PageBytes)
+		}
+	}
+	return text, nil
+}
+
+// openNebula writes attributes of a VM template (OpenNebula: Virtual Topology and CPU Pinning).
+// OpenNebula chooses the CPUs itself, from those that its host may hand out: keep the others from it
+// with ISOLCPUS of the host.
+func openNebula(r Request) (string, error) {
+	cpus, cores, threads := r.topology()
+	policy := "THREAD"
+	if r.Lane.Spec.CPUs.SMT == lane.Isolate || r.Lane.Spec.CPUs.SMT == lane.Pack {
+		policy = "CORE"
+	}
+	topology := fmt.Sprintf("PIN_POLICY = \"%s\", SOCKETS = \"1\", CORES = \"%d\", THREADS = \"%d\"", policy, cores, threads)
+	if r.Lane.MemoryNodes.Len() == 1 {
+		topology += fmt.Sprintf(", NODE_AFFINITY = \"%s\"", r.Lane.MemoryNodes)
+	}
+	if len(r.Lane.Hugepages) > 0 {
+		topology += fmt.Sprintf(", HUGEPAGE_SIZE = \"%d\"", r.Lane.Hugepages[0].PageBytes>>20)
+	}
+	return fmt.Sprintf("CPU = \"%d\"\nVCPU = \"%[1]d\"\nTOPOLOGY = [ %s ]\n", len(cpus), topology), nil
+}

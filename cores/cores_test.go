@@ -1,7 +1,6 @@
 package cores
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"os"
@@ -9,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -50,15 +50,11 @@ func TestWrite(t *testing.T) {
 		request(t, large, "high", "{cpus: {count: 4, smt: pack}, near: {numaNode: 1}}"),
 	} {
 		for _, a := range Apps() {
-			text, err := Write(a.Name, r)
-			fmt.Fprintf(&b, "-- %s for %s --\n%s", r.Lane.Name, a.Name, text)
-			if err != nil {
-				t.Error(err)
-			}
+			fmt.Fprintf(&b, "-- %s for %s --\n%s", r.Lane.Name, a.Name, write(t, a.Name, r))
 		}
 	}
 	if *update {
-		if err := os.WriteFile("testdata/all.txt", []byte(b.String()), 0o644); err != nil {
+		if err = os.WriteFile("testdata/all.txt", []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,7 +97,7 @@ func real(t *testing.T, programs ...string) Request {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("PATH", os.Getenv("PATH")+":"+unpacked+"/bin:"+unpacked+"/sbin:/usr/sbin")
+	t.Setenv("PATH", os.Getenv("PATH")+":"+unpacked+"/bin:"+unpacked+"/sbin:"+unpacked+"/lib/openvswitch-switch:/usr/sbin:/usr/lib/openvswitch-switch")
 	for _, p := range programs {
 		hosttest.Need(t, hosttest.Program(p), hosttest.CPUs(2))
 	}
@@ -199,33 +195,43 @@ func TestTestpmd(t *testing.T) {
 	}
 }
 
-// The database of Open vSwitch takes the commands, and gives the values back.
+// Open vSwitch puts a thread and the queues of a port where the commands say. Its datapath is the one
+// for tests, which knows nothing but the two CPUs.
 func TestOpenVSwitch(t *testing.T) {
-	r := real(t, "ovs-vsctl", "ovsdb-server", "ovsdb-tool")
+	r := real(t, "ovs-vsctl", "ovs-appctl", "ovsdb-server", "ovsdb-tool", "ovs-vswitchd")
 	dir := t.TempDir()
 	schema := "../bin/programs/usr/share/openvswitch/vswitch.ovsschema"
 	if _, err := os.Stat(schema); err != nil {
 		schema = "/usr/share/openvswitch/vswitch.ovsschema"
 	}
 	output(t, "", "ovsdb-tool", "create", dir+"/db", schema)
-	server := exec.CommandContext(t.Context(), "ovsdb-server", dir+"/db", "--remote=punix:"+dir+"/sock", "--unixctl="+dir+"/ctl", "--no-chdir")
-	var log bytes.Buffer
-	server.Stderr = &log
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = server.Process.Kill()
-		_ = server.Wait()
-	}()
+	start(t, dir, "ovsdb-server", dir+"/db", "--remote=punix:"+dir+"/sock", "--unixctl="+dir+"/ctl")
 	db := "--db=unix:" + dir + "/sock"
 	output(t, "", "ovs-vsctl", db, "--retry", "--timeout=20", "--no-wait", "init")
-	output(t, "", "ovs-vsctl", db, "--timeout=20", "--no-wait", "add-br", "br0", "--", "add-port", "br0", "dpdk0")
-	output(t, strings.ReplaceAll(write(t, "ovs-dpdk", r), "ovs-vsctl", "ovs-vsctl --timeout=20 "+db), "sh", "-e")
-	got := output(t, "", "ovs-vsctl", db, "--timeout=20", "get", "Open_vSwitch", ".", "other_config:pmd-cpu-mask") +
-		output(t, "", "ovs-vsctl", db, "--timeout=20", "get", "Interface", "dpdk0", "other_config:pmd-rxq-affinity")
-	last := r.Lane.CPUs.Last()
-	if want := fmt.Sprintf("\"0x%x\"\n\"0:%d,1:%[2]d\"\n", 1<<last, last); got != want {
-		t.Errorf("got %s, want %s; %s", got, want, log.String())
+	start(t, dir, "ovs-vswitchd", "unix:"+dir+"/sock", "--enable-dummy=override", "--disable-system", "--dummy-numa=0,0", "--unixctl="+dir+"/vctl")
+	output(t, "", "ovs-vsctl", db, "--timeout=20", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy",
+		"--", "add-port", "br0", "dpdk0", "--", "set", "Interface", "dpdk0", "type=dummy-pmd")
+	r.Lane.CPUs = cpuset.MustParse("0-1") // of the dummy
+	output(t, strings.ReplaceAll(strings.ReplaceAll(write(t, "ovs-dpdk", r), "--no-wait", ""), "ovs-vsctl", "ovs-vsctl --timeout=20 "+db), "sh", "-e")
+	got := ""
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline) && !strings.Contains(got, "queue-id:  1"); {
+		got = output(t, "", "ovs-appctl", "-t", dir+"/vctl", "--timeout=20", "dpif-netdev/pmd-rxq-show")
 	}
+	if !strings.Contains(got, "core_id 1:\n  isolated : true\n") || strings.Contains(got, "core_id 0:") {
+		t.Error(got)
+	}
+}
+
+// start runs a daemon until the test ends.
+func start(t *testing.T, dir, name string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(name, args...) //nolint:noctx // it is ended below
+	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+dir, "OVS_LOGDIR="+dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
 }

@@ -53,7 +53,7 @@ func planCommand() *cobra.Command {
 			if errors.As(err, &other) {
 				return mismatch(placedFile, other)
 			}
-			return showPlan(cmd, h, p, err, format)
+			return showPlan(cmd, h, p, err, file, format)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "file with lanes (YAML)")
@@ -92,7 +92,7 @@ func mismatch(file string, m *plan.Mismatch) error {
 	return &exitError{code: exitNo, err: err, hint: "--repack plans how lanes get back to CPUs that are there: " + strings.Join(m.Lost, ", ")}
 }
 
-func showPlan(cmd *cobra.Command, h host.Host, p plan.Placement, err error, format string) error {
+func showPlan(cmd *cobra.Command, h host.Host, p plan.Placement, err error, file, format string) error {
 	w := cmd.OutOrStdout()
 	var refusal *plan.Refusal
 	switch {
@@ -102,7 +102,7 @@ func showPlan(cmd *cobra.Command, h host.Host, p plan.Placement, err error, form
 				return jerr
 			}
 		}
-		return no(err)
+		return no(fmt.Errorf("%s: %w", file, err))
 	case err != nil:
 		return fail(err)
 	case format == "json":

@@ -15,6 +15,16 @@ prove: packages build
 test: test-packages
 	$(GO) test -json -count=1 -p 1 ./... | $(GO) run ./test/summary
 
+# Virtual machines with NUMA, SMT, SR-IOV and a real-time kernel (root and the network, once).
+lab:
+	@$(call install,mmdebstrap)
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/isolane-lab ./cmd/isolane-lab
+	bin/isolane-lab build
+
+# Tests in these machines, several minutes.
+test-lab: lab build
+	ISOLANE_LAB=1 $(GO) test -json -count=1 -timeout 25m ./lab | $(GO) run ./test/summary
+
 # Debian packages, installed only where they are missing.
 packages:
 	@$(call install,stress-ng iperf3 iproute2)
@@ -51,4 +61,4 @@ golden:
 	$(GO) test ./draw -update
 	$(GO) test . ./report -update
 
-.PHONY: build prove test packages test-packages lint fuzz bench generate golden
+.PHONY: build prove lab test-lab test packages test-packages lint fuzz bench generate golden

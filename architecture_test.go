@@ -38,10 +38,12 @@ func imports() map[string][]string {
 		"probe/*":         {"probe", "results"},
 		"prove": {"cpuset", "enforce", "host", "journal", "lane", "netpath", "noise", "plan", "probe", "quantity",
 			"results", "runtime/process", "witness"},
-		"report":      {"cpuset", "results", "stats"},
-		"cmd/isolane": {"*"},
-		"test/*":      {},
-		"bench":       {"netpath", "netpath/*", "journal", "probe", "probe/echo", "results"},
+		"report":          {"cpuset", "results", "stats"},
+		"cmd/isolane":     {"*"},
+		"lab":             {},
+		"cmd/isolane-lab": {"lab"},
+		"test/*":          {},
+		"bench":           {"netpath", "netpath/*", "journal", "probe", "probe/echo", "results"},
 	}
 }
 

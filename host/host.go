@@ -137,7 +137,7 @@ type Kernel struct {
 	Isolated     *cpuset.Set       `json:"isolated"` // in force, from isolcpus= or isolated partitions
 	NohzFull     *cpuset.Set       `json:"nohzFull"` // in force
 	RCUNoCBs     *cpuset.Set       `json:"rcuNocbs"` // asked by rcu_nocbs=, and NohzFull, which implies it
-	Preempt      *string           `json:"preempt"`  // none, voluntary, full, lazy, rt; dynamic: chosen at run time
+	Preempt      *string           `json:"preempt"`  // none, voluntary, full, lazy (also of ordinary tasks under PREEMPT_RT), rt; dynamic: chosen at run time
 	Realtime     *bool             `json:"realtime"` // PREEMPT_RT
 	Cgroup       Cgroup            `json:"cgroup"`   //
 	Clocksource  string            `json:"clocksource"`

@@ -161,7 +161,9 @@ func TestLab(t *testing.T) {
 				e.Setenv("LAB", name)
 				e.Setenv("SHARE", share)
 				e.Setenv("TMPDIR", os.TempDir()) // where isolane-lab finds the machine
-				return nil
+				cache, err := Cache()
+				e.Setenv("ISOLANE_LAB_CACHE", cache)
+				return err
 			}})
 		})
 	}

@@ -201,8 +201,9 @@ func (vm *VM) Exec(ctx context.Context, argv []string, stdout, stderr io.Writer)
 	}
 }
 
-// Attach connects to a machine that another process started.
-func Attach(dir string) (*VM, error) {
+// Attach connects to a machine that another process started. It waits up to a limit while a command of
+// somebody else runs there.
+func Attach(dir string, limit time.Duration) (*VM, error) {
 	vm := &VM{dir: dir}
 	if _, ok := running(dir); !ok {
 		return nil, fmt.Errorf("%s: no machine runs there", dir)
@@ -211,8 +212,8 @@ func Attach(dir string) (*VM, error) {
 	if vm.conn, err = net.Dial("unix", filepath.Join(dir, "control")); err != nil {
 		return nil, err
 	}
-	if err = vm.ping(10 * time.Second); err != nil {
-		return nil, fmt.Errorf("%s: the guest does not answer (is another command running in it?): %w", dir, err)
+	if err = vm.ping(limit); err != nil {
+		return nil, fmt.Errorf("%s: the guest has not answered for %v: does another command run in it? %w", dir, limit, err)
 	}
 	return vm, nil
 }
@@ -250,6 +251,12 @@ func Down(dir string) error {
 		runtime.Gosched()
 	}
 	return fmt.Errorf("process %d does not end", pid)
+}
+
+// Running says whether a machine's process is there.
+func Running(dir string) bool {
+	_, ok := running(dir)
+	return ok
 }
 
 // running returns the process of a machine, if it is the one that was started: numbers are used again.

@@ -5,6 +5,7 @@
 package noise
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -55,6 +56,10 @@ func Delivered(report []byte) (map[string]float64, error) {
 			Stressor string  `json:"stressor"`
 			Rate     float64 `json:"bogo-ops-per-second-real-time"`
 		} `json:"metrics"`
+	}
+	// Only the metrics are read: stress-ng 0.19 writes a line into its build-info that is no YAML.
+	if at := bytes.Index(report, []byte("\nmetrics:")); at >= 0 {
+		report = report[at+1:]
 	}
 	if err := yaml.Unmarshal(report, &r); err != nil {
 		return nil, fmt.Errorf("%s report: %w", Program, err)

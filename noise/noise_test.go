@@ -7,8 +7,13 @@ import (
 )
 
 func TestDelivered(t *testing.T) {
-	// Written by stress-ng 0.15.06, shortened.
+	// Written by stress-ng 0.15.06, shortened, with the beginning of 0.19.02's.
 	got, err := Delivered([]byte(`---
+build-info:
+      compiler: 'gcc 14.2.0'
+source-date-epoch: 1751354863
+      stdc-version: '199901L'
+
 system-info:
       stress-ng-version: 0.15.06
       date-yyyy-mm-dd: 2026:11:20

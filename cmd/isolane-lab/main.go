@@ -160,8 +160,7 @@ func upCommand() *cobra.Command {
 			if err = os.MkdirAll(dir, 0o700); err != nil {
 				return err
 			}
-			if old, aerr := lab.Attach(dir); aerr == nil {
-				old.Close()
+			if lab.Running(dir) {
 				return fmt.Errorf("%s runs already: end it with isolane-lab down %[1]s", args[0])
 			}
 			vm, err := m.start(cmd.Context(), dir, true)
@@ -183,7 +182,7 @@ func execCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			vm, err := lab.Attach(dir)
+			vm, err := lab.Attach(dir, limit)
 			if err != nil {
 				return err
 			}

@@ -1,0 +1,67 @@
+package enforce
+
+import (
+	"strings"
+	"testing"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+)
+
+func TestBootLine(t *testing.T) {
+	h := hosttest.Machine{Packages: 2, CoresPerPackage: 2, ThreadsPerCore: 2}.Host(t)
+	h.Kernel.Cmdline = "quiet nohz_full=1,5 isolcpus=3"
+	p := plan.Placement{Housekeeping: cpuset.MustParse("0,2-4,6-7"), Lanes: []plan.Lane{
+		{Name: "a", CPUs: cpuset.Of(1), Idle: cpuset.Of(5), Hugepages: []plan.Hugepages{{Node: 1, PageBytes: 1 << 30, Pages: 2}, {Node: 0, PageBytes: 2 << 20, Pages: 8}},
+			Spec: lane.Spec{Scheduling: lane.Scheduling{Policy: "fifo", Priority: 50}}}}}
+	var got []string
+	for _, w := range BootLine(h, p) {
+		state := " missing"
+		if w.InForce {
+			state = " in force"
+		}
+		if w.Now != "" {
+			state = " now " + w.Now
+		}
+		got = append(got, w.Word+state)
+		if w.Reason == "" || w.Source == "" {
+			t.Errorf("%s has no reason or source", w.Word)
+		}
+	}
+	want := `isolcpus=managed_irq,domain,1,5 now isolcpus=3
+irqaffinity=0,2-4,6-7 missing
+nohz_full=1,5 in force
+rcu_nocbs=1,5 missing
+hugepagesz=2M hugepages=0:8 missing
+hugepagesz=1G hugepages=1:2 missing
+skew_tick=1 missing
+rcutree.kthread_prio=11 missing`
+	if text := strings.Join(got, "\n"); text != want {
+		t.Errorf("got:\n%s\nwant:\n%s", text, want)
+	}
+}
+
+func TestEditGRUB(t *testing.T) {
+	words := []BootWord{{Word: "nohz_full=1"}, {Word: "hugepagesz=2M hugepages=0:8"}}
+	for _, c := range []struct{ name, text, want, err string }{
+		{"Debian's", "GRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\nGRUB_CMDLINE_LINUX=\"\"\n# end\n",
+			"GRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\nGRUB_CMDLINE_LINUX=\"nohz_full=1 hugepagesz=2M hugepages=0:8\"\n# end\n", ""},
+		{"others stay, the same names go", "GRUB_CMDLINE_LINUX='console=ttyS0 nohz_full=3 hugepages=9'\n",
+			"GRUB_CMDLINE_LINUX=\"console=ttyS0 nohz_full=1 hugepagesz=2M hugepages=0:8\"\n", ""},
+		{"no such line", "A=1", "A=1\nGRUB_CMDLINE_LINUX=\"nohz_full=1 hugepagesz=2M hugepages=0:8\"\n", ""},
+		{"a program in it", "GRUB_CMDLINE_LINUX=\"$(cat /x)\"\n", "", "line 1: GRUB_CMDLINE_LINUX= holds more than plain words"},
+		{"twice", "GRUB_CMDLINE_LINUX=a\nGRUB_CMDLINE_LINUX=b\n", "", "line 2: GRUB_CMDLINE_LINUX= stands there twice"},
+	} {
+		got, err := EditGRUB(c.text, words)
+		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %q, %v; want %q, %s", c.name, got, err, c.want, c.err)
+		}
+		if err == nil {
+			if again, err := EditGRUB(got, words); again != got || err != nil {
+				t.Errorf("%s: a second time %q, %v", c.name, again, err)
+			}
+		}
+	}
+}

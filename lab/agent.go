@@ -29,6 +29,7 @@ type wire struct {
 	w  io.Writer
 }
 
+// send puts a line break in front too: half a line may be left of a runner that was killed.
 func (w *wire) send(m message) error {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -36,7 +37,7 @@ func (w *wire) send(m message) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, err = w.w.Write(append(data, '\n'))
+	_, err = w.w.Write(fmt.Appendf(nil, "\n%s\n", data))
 	return err
 }
 
@@ -45,45 +46,101 @@ type writer func(p []byte) error
 
 func (w writer) Write(p []byte) (int, error) { return len(p), w(p) }
 
+// forgotten is how long a machine waits for a runner before it ends itself.
+const forgotten = time.Hour
+
 // Guest is the agent: it runs in the machine and takes commands from a virtio-serial port, one after
-// the other, for ever.
+// the other. A command whose runner has gone is ended; a machine without a runner ends itself.
 func Guest(port string) error {
 	f, err := os.OpenFile(port, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
+	idle := time.AfterFunc(forgotten, func() { _ = os.WriteFile("/proc/sysrq-trigger", []byte("o"), 0) })
+	return serve(f, func(connected bool) {
+		if connected {
+			idle.Stop()
+		} else {
+			idle.Reset(forgotten)
+		}
+	})
+}
+
+// serve takes commands until reading fails for another reason than that nobody is connected. It says
+// when somebody is, and when not any more.
+func serve(f io.ReadWriter, connected func(bool)) error {
 	w := &wire{w: f}
 	in := bufio.NewReaderSize(f, 1<<16)
+	end := func() {}
+	somebody := false
 	for {
 		line, err := in.ReadBytes('\n')
-		if err != nil { // nobody is connected
+		switch {
+		case errors.Is(err, io.EOF): // nobody is connected
+			if somebody {
+				end()
+				connected(false)
+			}
+			somebody = false
 			in.Reset(f)
 			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // the port has no event for it
 			continue
+		case err != nil:
+			return err
+		case !somebody:
+			somebody = true
+			connected(true)
 		}
 		var m message
 		if json.Unmarshal(line, &m) != nil {
-			continue // half a line of a runner that is gone
+			continue // an empty line, or half a line of a runner that is gone
 		}
-		switch { // what cannot be sent has nobody to read it
+		switch {
 		case m.Ping != "":
+			end() // what follows the answer is of the runner that asked
 			_ = w.send(message{Pong: m.Ping})
 		case len(m.Argv) > 0:
-			code := run(w, m.Argv)
-			_ = w.send(message{Code: &code})
+			end()
+			end = start(w, m.Argv)
 		}
 	}
 }
 
-// run runs one command to its end, and returns its exit code as a shell would.
-func run(w *wire, argv []string) int {
-	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // the runner ends the machine, and so all in it
-	cmd.Stdout = writer(func(p []byte) error { return w.send(message{Out: p}) })
-	cmd.Stderr = writer(func(p []byte) error { return w.send(message{Err: p}) })
-	err := cmd.Run()
+// start runs a command, and reports its exit code when it has ended. It returns a function that ends
+// the command, with all that it started, and waits for that.
+func start(w *wire, argv []string) (end func()) {
+	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // ended by the function returned
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// What cannot be sent has nobody to read it.
+	cmd.Stdout = writer(func(p []byte) error { _ = w.send(message{Out: p}); return nil })
+	cmd.Stderr = writer(func(p []byte) error { _ = w.send(message{Err: p}); return nil })
+	cmd.WaitDelay = time.Second // a process that it leaves behind may hold its output open
+	if err := cmd.Start(); err != nil {
+		code := 127
+		_ = w.send(message{Err: fmt.Appendf(nil, "isolane-lab: %v\n", err), Code: &code})
+		return func() {}
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		code := exitCode(cmd.Wait())
+		_ = w.send(message{Code: &code})
+	}()
+	return func() {
+		select {
+		case <-ended:
+		default:
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			<-ended
+		}
+	}
+}
+
+// exitCode is the one that a shell would give.
+func exitCode(err error) int {
 	var exit *exec.ExitError
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, exec.ErrWaitDelay):
 		return 0
 	case errors.As(err, &exit):
 		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
@@ -91,6 +148,5 @@ func run(w *wire, argv []string) int {
 		}
 		return exit.ExitCode()
 	}
-	_ = w.send(message{Err: fmt.Appendf(nil, "isolane-lab: %v\n", err)})
 	return 127
 }

@@ -12,18 +12,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 )
 
-// silence is how long a guest may say nothing while it starts, and restarts how often it is started
-// again: emulated machines with several threads hang now and then, or crash.
-const (
-	silence  = 60 * time.Second
-	restarts = 3
-)
+// restarts is how often a guest is started again: emulated machines with several threads hang now and
+// then, or crash.
+const restarts = 3
 
 // VM is a running machine.
 type VM struct {
@@ -36,17 +34,27 @@ type VM struct {
 
 // Options are what a machine gets of the host.
 type Options struct {
-	Runner string    // folder with the program isolane-lab, whose agent runs in the guest
-	Share  string    // folder at /host in the guest
-	Dir    string    // folder for the machine's files
-	Detach bool      // the machine outlives this process
-	Log    io.Writer // says when a guest had to be started again
+	Runner  string        // folder with the program isolane-lab, whose agent runs in the guest
+	Share   string        // folder at /host in the guest
+	Dir     string        // folder for the machine's files
+	Wire    Wire          // to another machine
+	Detach  bool          // the machine outlives this process
+	Silence time.Duration // how long a guest may say nothing while it starts; 0: a minute
+	Log     io.Writer     // says when a guest had to be started again
 }
 
-// Start boots a machine and waits until it takes commands.
+// Start boots a machine and waits until it takes commands. A guest that is silent, or whose emulation
+// crashes, is started again, and the log says so.
 func (l Lab) Start(ctx context.Context, m Machine, o Options) (*VM, error) {
-	if err := m.validate(); err != nil {
+	if err := m.Validate(); err != nil {
 		return nil, err
+	}
+	const longest = 107 // bytes of the path of a Unix socket, unix(7)
+	if path := filepath.Join(o.Dir, "control"); max(len(path), len(o.Wire.Socket)) > longest {
+		return nil, fmt.Errorf("%s: longer than the %d bytes that a socket's path can have: set TMPDIR to a shorter folder", path, longest)
+	}
+	if o.Silence == 0 {
+		o.Silence = time.Minute
 	}
 	for try := 0; ; try++ {
 		vm, err := l.boot(ctx, m, o)
@@ -66,50 +74,55 @@ var (
 )
 
 func (l Lab) boot(ctx context.Context, m Machine, o Options) (*VM, error) {
-	vm := &VM{dir: o.Dir, done: make(chan error, 1)}
-	f := files{kernel: filepath.Join(l.dir, "vmlinux-"+m.Kernel), initrd: filepath.Join(l.dir, "initrd-"+m.Kernel), root: filepath.Join(l.dir, "root.ext4"),
-		nvme: filepath.Join(l.dir, "nvme.img"), control: filepath.Join(o.Dir, "control"), console: filepath.Join(o.Dir, "console"),
-		runner: o.Runner, share: o.Share}
-	_ = os.Remove(f.control)
-	program, args := l.qemu(m.args(f))
-	vm.cmd = exec.Command(program, args...) //nolint:noctx // ended by Stop, or with this process
-	vm.cmd.Env = append(os.Environ(), "QEMU_MODULE_DIR="+filepath.Join(l.dir, "qemu/usr/lib/x86_64-linux-gnu/qemu"))
-	vm.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if !o.Detach {
-		vm.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	file := func(name string) string { return filepath.Join(l.dir, name) }
+	f := files{kernel: file("vmlinux-" + m.Kernel), initrd: file("initrd-" + m.Kernel), root: file("root.ext4"), nvme: file("nvme.img"),
+		control: filepath.Join(o.Dir, "control"), console: filepath.Join(o.Dir, "console"), runner: o.Runner, share: o.Share, wire: o.Wire}
+	for _, old := range []string{f.control, f.console} {
+		_ = os.Remove(old)
 	}
 	log, err := os.Create(filepath.Join(o.Dir, "qemu.log"))
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() //nolint:errcheck // QEMU has its own
+	defer log.Close()                                                                                    //nolint:errcheck // QEMU has its own
+	vm := &VM{dir: o.Dir, done: make(chan error, 1), cmd: l.qemu(context.WithoutCancel(ctx), m.args(f))} // ended by Stop
 	vm.cmd.Stdout, vm.cmd.Stderr = log, log
-	started := make(chan error)
-	go func() { // the death signal comes when the thread that started QEMU ends, so it is kept
-		runtime.LockOSThread()
-		serr := vm.cmd.Start()
-		started <- serr
-		if serr == nil {
-			vm.done <- vm.cmd.Wait()
-		}
-	}()
-	if err = <-started; err != nil {
+	vm.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if !o.Detach {
+		vm.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
+	if err = vm.start(); err != nil {
 		return nil, err
 	}
 	pid := strconv.Itoa(vm.cmd.Process.Pid)
 	if err = os.WriteFile(filepath.Join(o.Dir, "pid"), []byte(pid+" "+startTime(pid)), 0o600); err == nil {
-		err = vm.connect(ctx, f.console)
+		err = vm.connect(ctx, f.console, o.Silence)
 	}
 	if err != nil {
-		vm.kill()
-		return nil, fmt.Errorf("%w; %s", err, l.lastLines(o.Dir))
+		vm.Stop()
+		return nil, fmt.Errorf("%w; %s", err, lastLines(o.Dir))
 	}
 	return vm, nil
 }
 
-// connect waits for the agent. A console that grows is not silent.
-func (vm *VM) connect(ctx context.Context, console string) error {
-	size, deadline := int64(0), time.Now().Add(silence)
+// start starts QEMU on a thread of its own: the death signal comes when the thread that started it
+// ends, so that thread is kept.
+func (vm *VM) start() error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := vm.cmd.Start()
+		started <- err
+		if err == nil {
+			vm.done <- vm.cmd.Wait()
+		}
+	}()
+	return <-started
+}
+
+// connect waits for the agent. A console that grows is not silent, but neither may it grow for ever.
+func (vm *VM) connect(ctx context.Context, console string, silence time.Duration) error {
+	size, deadline, last := int64(0), time.Now().Add(silence), time.Now().Add(5*silence)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -129,22 +142,21 @@ func (vm *VM) connect(ctx context.Context, console string) error {
 			if errors.As(err, &exit) && exit.ExitCode() < 0 {
 				return fmt.Errorf("%w: %w", errCrashed, err)
 			}
-			return fmt.Errorf("QEMU ended: %w", orEnded(err))
+			if err == nil {
+				return errors.New("the guest ended before it took commands: look at its command line and kernel")
+			}
+			return fmt.Errorf("QEMU ended: %w", err)
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
 		}
-		if time.Now().After(deadline) {
+		switch now := time.Now(); {
+		case now.After(deadline):
 			return fmt.Errorf("%w for %v", errSilent, silence)
+		case now.After(last):
+			return fmt.Errorf("the guest still takes no commands after %v: look at its command line and kernel", 5*silence)
 		}
 	}
-}
-
-func orEnded(err error) error {
-	if err == nil {
-		return errors.New("exit code 0")
-	}
-	return err
 }
 
 // ping finds the start of the stream.
@@ -169,8 +181,9 @@ func (vm *VM) ping(within time.Duration) error {
 	}
 }
 
-// Exec runs a command in the guest and returns its exit code. The error is for a machine that does not
-// answer any more.
+// Exec runs a command in the guest and returns its exit code, 128 and the signal's number where one ended
+// it. Processes that it leaves behind stay, without its output. The error is for a machine that does
+// not answer, and for a command that does not end while ctx lasts: no other can follow it.
 func (vm *VM) Exec(ctx context.Context, argv []string, stdout, stderr io.Writer) (int, error) {
 	stop := context.AfterFunc(ctx, func() { _ = vm.conn.SetDeadline(time.Now()) })
 	defer stop()
@@ -179,14 +192,20 @@ func (vm *VM) Exec(ctx context.Context, argv []string, stdout, stderr io.Writer)
 	}
 	for {
 		line, err := vm.in.ReadBytes('\n')
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return 0, fmt.Errorf("%s: did not end in time: give it longer, or see what it waits for; %s", strings.Join(argv, " "), lastLines(vm.dir))
+		}
 		if ctx.Err() != nil {
-			return 0, fmt.Errorf("%s: %w; the console is in %s", strings.Join(argv, " "), ctx.Err(), filepath.Join(vm.dir, "console"))
+			return 0, fmt.Errorf("%s: %w", strings.Join(argv, " "), ctx.Err())
 		}
 		if err != nil {
-			return 0, fmt.Errorf("the guest is gone: %w", err)
+			return 0, fmt.Errorf("%s: the guest is gone: %w; %s", strings.Join(argv, " "), err, lastLines(vm.dir))
 		}
 		var m message
-		if err = json.Unmarshal(line, &m); err != nil {
+		if len(line) > 1 {
+			err = json.Unmarshal(line, &m)
+		}
+		if err != nil {
 			return 0, fmt.Errorf("the guest does not make sense: %w", err)
 		}
 		if _, err = stdout.Write(m.Out); err == nil {
@@ -201,92 +220,40 @@ func (vm *VM) Exec(ctx context.Context, argv []string, stdout, stderr io.Writer)
 	}
 }
 
-// Attach connects to a machine that another process started. It waits up to a limit while a command of
-// somebody else runs there.
-func Attach(dir string, limit time.Duration) (*VM, error) {
-	vm := &VM{dir: dir}
-	if _, ok := running(dir); !ok {
-		return nil, fmt.Errorf("%s: no machine runs there", dir)
-	}
-	var err error
-	if vm.conn, err = net.Dial("unix", filepath.Join(dir, "control")); err != nil {
-		return nil, err
-	}
-	if err = vm.ping(limit); err != nil {
-		return nil, fmt.Errorf("%s: the guest has not answered for %v: does another command run in it? %w", dir, limit, err)
-	}
-	return vm, nil
+// Stop ends a machine that this process started; nothing in it is kept but what it wrote to the share.
+func (vm *VM) Stop() {
+	vm.Close()
+	_ = syscall.Kill(-vm.cmd.Process.Pid, syscall.SIGKILL)
+	<-vm.done                                   //nolint:errcheck // how it ended is no news
+	_ = os.Remove(filepath.Join(vm.dir, "pid")) //nolint:gosec // G703: the caller's folder
 }
 
 // Close leaves the machine running.
-func (vm *VM) Close() { _ = vm.conn.Close() }
-
-// Stop ends the machine; nothing in it is kept but what it wrote to the share.
-func (vm *VM) Stop() {
+func (vm *VM) Close() {
 	if vm.conn != nil {
 		_ = vm.conn.Close()
 	}
-	vm.kill()
 }
 
-func (vm *VM) kill() {
-	_ = vm.cmd.Process.Kill()
-	<-vm.done //nolint:errcheck // how it ended is no news
-	_ = os.Remove(filepath.Join(vm.dir, "pid"))
-}
-
-// Down ends a machine that another process started.
-func Down(dir string) error {
-	pid, ok := running(dir)
-	if !ok {
-		return fmt.Errorf("%s: no machine runs there", dir)
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		return err
-	}
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-		if _, ok := running(dir); !ok {
-			return os.Remove(filepath.Join(dir, "pid"))
-		}
-		runtime.Gosched()
-	}
-	return fmt.Errorf("process %d does not end", pid)
-}
-
-// Running says whether a machine's process is there.
-func Running(dir string) bool {
-	_, ok := running(dir)
-	return ok
-}
-
-// running returns the process of a machine, if it is the one that was started: numbers are used again.
-func running(dir string) (int, bool) {
-	data, err := os.ReadFile(filepath.Join(dir, "pid"))
-	pid, start, ok := strings.Cut(string(data), " ")
-	n, perr := strconv.Atoi(pid)
-	return n, err == nil && ok && perr == nil && start != "" && startTime(pid) == start
-}
-
-// startTime is when a process started, in ticks since boot (proc_pid_stat(5), field 22); "" of one that
-// is gone or a zombie.
-func startTime(pid string) string {
-	data, err := os.ReadFile("/proc/" + pid + "/stat") //nolint:gosec // G703: pid is a number, its caller has seen to it
-	f := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-	if err != nil || len(f) < 20 || f[0] == "Z" {
-		return ""
-	}
-	return f[19]
-}
-
-// lastLines are the end of what the guest and QEMU said, in one line.
-func (l Lab) lastLines(dir string) string {
+// lastLines are the end of what QEMU and the guest said, in one line; of a kernel that panicked, how it
+// came to that.
+func lastLines(dir string) string {
 	var last []string
 	for _, name := range []string{"qemu.log", "console"} {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-		if err == nil && len(data) > 0 {
-			last = append(last, name+": "+strings.ReplaceAll(strings.Join(lines[max(0, len(lines)-3):], " | "), "\r", ""))
+		data, _ := os.ReadFile(filepath.Join(dir, name)) // none: nothing was said
+		lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(string(data), "\r", "")), "\n")
+		if i := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, "Kernel panic") }); i >= 0 {
+			lines = lines[:i+1]
 		}
+		lines = slices.DeleteFunc(lines, func(l string) bool { // the hub of the cards is meant to be alone
+			return l == "" || strings.Contains(l, "is not connected to host network")
+		})
+		if len(lines) > 0 {
+			last = append(last, name+": "+strings.Join(lines[max(0, len(lines)-3):], " | "))
+		}
+	}
+	if len(last) == 0 {
+		return "it said nothing"
 	}
 	return strings.Join(last, "; ")
 }

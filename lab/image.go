@@ -1,0 +1,218 @@
+package lab
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// suite is the Debian release that everything in the lab comes from, keyring what it is signed with.
+const (
+	suite   = "trixie"
+	keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+)
+
+func guestPackages() []string {
+	return []string{"busybox-static", "iproute2", "iputils-ping", "iperf3", "ethtool", "pciutils", "util-linux", "mount", "hostname",
+		"kmod", "procps", "numactl", "rt-tests", "stress-ng", "nftables", "hwloc-nox"}
+}
+
+// qemuPackages are QEMU and the C library that it runs with.
+func qemuPackages() []string { return []string{"qemu-system-x86", "ipxe-qemu", "libc6"} }
+
+func kernelPackages() []string { return []string{"linux-image-amd64", "linux-image-rt-amd64"} }
+
+// moduleFolders are those of kernel modules that the guest gets.
+func moduleFolders() []string {
+	return []string{"net", "lib", "crypto", "kernel", "mm", "arch", "block", "virt", "fs/9p", "fs/ext4", "fs/jbd2", "fs/overlayfs", "fs/netfs",
+		"fs/nls", "fs/fuse", "drivers/net/ethernet/intel", "drivers/net/phy", "drivers/net/mdio", "drivers/net/ipvlan", "drivers/net/vxlan",
+		"drivers/vfio", "drivers/iommu", "drivers/virtio", "drivers/block", "drivers/nvme", "drivers/char", "drivers/vhost", "drivers/ptp",
+		"drivers/dca", "drivers/i2c", "drivers/pci", "drivers/acpi", "drivers/cpufreq"}
+}
+
+// bootstrap unpacks packages with all they depend on.
+func (b *builder) bootstrap(into, variant string, packages []string) error {
+	_, err := b.run("mmdebstrap", "--quiet", "--variant="+variant, "--include="+strings.Join(packages, ","),
+		"--aptopt=Apt::Install-Recommends \"false\"", "--dpkgopt=path-exclude=/usr/share/man/*",
+		"--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
+		suite, into, filepath.Join(b.dir, "apt/lab.sources"))
+	return err
+}
+
+func (b *builder) qemu() error {
+	if err := b.bootstrap(filepath.Join(b.dir, "qemu"), "extract", qemuPackages()); err != nil {
+		return err
+	}
+	b.say("QEMU unpacked")
+	return Lab{b.dir}.checkQEMU(b.ctx)
+}
+
+// kernels downloads and unpacks both, and takes the uncompressed kernel out of its wrapper: QEMU boots
+// that directly (PVH), and the guest saves seconds.
+func (b *builder) kernels(releases map[string]string) error {
+	for name, release := range releases {
+		apt := filepath.Join(b.dir, "apt")
+		if _, err := b.run("apt-get", append(slices.Clone(b.apt), "download", "linux-image-"+release)...); err != nil {
+			return err
+		}
+		debs, err := filepath.Glob(filepath.Join(b.dir, "linux-image-"+release+"_*.deb"))
+		if err != nil || len(debs) != 1 {
+			return fmt.Errorf("linux-image-%s: expected one package, found %d", release, len(debs))
+		}
+		into := filepath.Join(apt, name)
+		if _, err = b.run("dpkg", "-x", debs[0], into); err != nil {
+			return err
+		}
+		if err = os.Remove(debs[0]); err != nil {
+			return err
+		}
+		packed, err := os.ReadFile(filepath.Join(into, "boot/vmlinuz-"+release))
+		if err != nil {
+			return err
+		}
+		elf, err := unwrap(packed)
+		if err != nil {
+			return fmt.Errorf("vmlinuz-%s: %w", release, err)
+		}
+		if err := os.WriteFile(filepath.Join(b.dir, "vmlinux-"+name), elf, 0o644); err != nil { //nolint:gosec // G703: names of apt's packages
+			return err
+		}
+	}
+	b.say("kernels unpacked")
+	return nil
+}
+
+// unwrap finds the zstd stream in a bzImage that holds an ELF file.
+func unwrap(image []byte) ([]byte, error) {
+	magic := []byte{0x28, 0xb5, 0x2f, 0xfd}
+	for at := bytes.Index(image, magic); at >= 0; {
+		r, err := zstd.NewReader(bytes.NewReader(image[at:]), zstd.WithDecoderMaxMemory(1<<30))
+		if err == nil {
+			data, _ := io.ReadAll(io.LimitReader(r, 256<<20)) // what follows the stream is no part of it
+			r.Close()
+			if bytes.HasPrefix(data, []byte("\x7fELF")) {
+				return data, nil
+			}
+		}
+		next := bytes.Index(image[at+1:], magic)
+		if next < 0 {
+			break
+		}
+		at += 1 + next
+	}
+	return nil, errors.New("found no kernel compressed with zstd in it")
+}
+
+// root makes the root image, which all machines share, and for each kernel the first file system.
+func (b *builder) root(releases map[string]string) error {
+	root := filepath.Join(b.dir, "apt/root")
+	if err := b.bootstrap(root, "apt", guestPackages()); err != nil {
+		return err
+	}
+	b.say("root unpacked")
+	if err := os.WriteFile(filepath.Join(root, "sbin/lab-init"), initRoot, 0o755); err != nil {
+		return err
+	}
+	for name, release := range releases {
+		if err := b.modules(filepath.Join(b.dir, "apt", name), root, release); err != nil {
+			return err
+		}
+		if err := b.initrd(root, release, filepath.Join(b.dir, "initrd-"+name)); err != nil {
+			return err
+		}
+	}
+	image := filepath.Join(b.dir, "root.ext4")
+	for file, size := range map[string]int64{image: 1200 << 20, filepath.Join(b.dir, "nvme.img"): 64 << 20} {
+		if err := os.WriteFile(file, nil, 0o644); err != nil {
+			return err
+		}
+		if err := os.Truncate(file, size); err != nil {
+			return err
+		}
+	}
+	_, err := b.run("mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-m", "0", "-d", root, image)
+	b.say("image made")
+	return err
+}
+
+// modules copies a kernel's modules, without those that no machine here has, and uncompressed: the
+// emulated processor would be slow at it.
+func (b *builder) modules(kernel, root, release string) error {
+	from, to := filepath.Join(kernel, "usr/lib/modules", release), filepath.Join(root, "usr/lib/modules", release)
+	keep := func(name string) bool {
+		rest, ok := strings.CutPrefix(name, "kernel/")
+		if !ok {
+			return strings.HasPrefix(name, "modules.")
+		}
+		dir := filepath.Dir(rest)
+		return dir == "drivers/net" || dir == "fs" || slices.ContainsFunc(moduleFolders(), func(f string) bool { return strings.HasPrefix(rest, f+"/") })
+	}
+	err := fs.WalkDir(os.DirFS(from), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !keep(name) {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			return err
+		}
+		file := filepath.Join(to, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(file, data, 0o644) //nolint:gosec // G703: names out of a signed package
+	})
+	if err != nil {
+		return err
+	}
+	if _, err = b.run("sh", "-c", `find "$1" -name '*.ko.xz' -print0 | xargs -0 -r -n 64 -P 2 xz -d`, "sh", to); err != nil {
+		return err
+	}
+	_, err = b.run("chroot", root, "depmod", release)
+	return err
+}
+
+// initrd packs busybox, the modules that it takes to mount the root image, and the first program.
+func (b *builder) initrd(root, release, file string) error {
+	var c cpio
+	c.dir("bin")
+	c.dir("m")
+	busybox, err := os.ReadFile(filepath.Join(root, "bin/busybox"))
+	if err != nil {
+		return err
+	}
+	c.file("bin/busybox", busybox, 0o755)
+	c.file("init", initRAM, 0o755)
+	var order []string
+	for _, module := range []string{"virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "overlay"} {
+		text, err := b.run("chroot", root, "modprobe", "-S", release, "--show-depends", module)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(text) {
+			f := strings.Fields(line)
+			if len(f) < 2 || f[0] != "insmod" {
+				continue // built in
+			}
+			name := "m/" + filepath.Base(f[1])
+			if slices.Contains(order, "/"+name) {
+				continue
+			}
+			data, err := os.ReadFile(filepath.Join(root, f[1]))
+			if err != nil {
+				return err
+			}
+			c.file(name, data, 0o644)
+			order = append(order, "/"+name)
+		}
+	}
+	c.file("modules.order", []byte(strings.Join(order, "\n")+"\n"), 0o644)
+	return os.WriteFile(file, c.end(), 0o644)
+}

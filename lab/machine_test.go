@@ -1,0 +1,90 @@
+package lab
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// What QEMU is told, an option a line.
+func TestArgs(t *testing.T) {
+	f := files{kernel: "KERNEL", initrd: "INITRD", root: "ROOT", nvme: "NVME", control: "CONTROL", console: "CONSOLE", runner: "RUNNER", share: "a,share"}
+	small := Machine{Sockets: 1, Cores: 2, Threads: 2, Kernel: "rt", Cmdline: "isolcpus=1", Nodes: []Node{
+		{MemoryMiB: 512, Distances: []int{10, 30}}, {MemoryMiB: 256, Distances: []int{30, 10}, NICs: 2, NVMes: 1}}}
+	wired := f
+	wired.wire = Wire{Socket: "WIRE", End: 1}
+	for _, c := range []struct {
+		name string
+		m    Machine
+		f    files
+	}{{"default", Default(), f}, {"small-wired", small, wired}} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := c.m.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			got := strings.ReplaceAll(strings.Join(c.m.args(c.f), "\n"), "\n-", "\x00-")
+			got = strings.ReplaceAll(strings.ReplaceAll(got, "\n", " "), "\x00", "\n") + "\n"
+			golden := filepath.Join("testdata", c.name+".want.args")
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestReadMachine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "m.yaml")
+	for text, want := range map[string]string{
+		"kernel: rt":                       "",
+		"kernl: rt":                        "unknown field",
+		"kernel: bsd":                      "kernel: \"bsd\": expected generic or rt",
+		"sockets: 0":                       "expected at least 1 each",
+		"threads: 3\ncores: 1":             "",
+		"sockets: 3\ncores: 1":             "",
+		"sockets: 1\ncores: 1\nthreads: 1": "nodes: expected 1 to 8 that divide the 1 CPUs evenly",
+		"cmdline: \"a\\nb\"":               "cmdline: expected one line",
+		"nodes: [{memoryMiB: 1024, distances: [20]}]":         "nodes[0].distances: expected 1 numbers, 10 for the node itself",
+		"nodes: [{memoryMiB: 64, distances: [10]}]":           "nodes[0].memoryMiB: 64: expected 256 to 16384",
+		"nodes: [{memoryMiB: 256, distances: [10], nics: 9}]": "nodes[0]: expected at most 4 nics and 4 nvmes",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ReadMachine(file)
+		if (want == "") != (err == nil) || err != nil && (!strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), file)) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestKernelReleases(t *testing.T) {
+	got, err := kernelReleases("kmod 34\nlinux-image-6.12.107+deb13-amd64 6.12.107-1\nlinux-image-6.12.107+deb13-rt-amd64 6.12.107-1\n" +
+		"linux-image-amd64 6.12.107-1\nlinux-image-rt-amd64 6.12.107-1\n")
+	if diff := cmp.Diff(map[string]string{"generic": "6.12.107+deb13-amd64", "rt": "6.12.107+deb13-rt-amd64"}, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	if _, err = kernelReleases("linux-image-amd64 1\n"); err == nil {
+		t.Error("no error without a kernel")
+	}
+}
+
+func TestUnwrap(t *testing.T) {
+	if _, err := unwrap([]byte("MZ\x28\xb5\x2f\xfd not a stream")); err == nil || !strings.Contains(err.Error(), "found no kernel") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,152 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Mark is on the kernel's command line of every machine, and so in whatever records that: figures
+// measured under software emulation mean nothing.
+const Mark = "isolane.lab=emulated"
+
+// oldest is the first QEMU with all that the machines have: igb since 8.0, wires that reconnect since 9.2.
+func oldest() [2]int { return [2]int{9, 2} }
+
+// qemu is QEMU's command line through its own loader: nothing of it is installed.
+func (l Lab) qemu(ctx context.Context, args []string) *exec.Cmd {
+	root := filepath.Join(l.dir, "qemu")
+	lib := root + "/usr/lib/x86_64-linux-gnu"
+	cmd := exec.CommandContext(ctx, root+"/usr/lib64/ld-linux-x86-64.so.2", append([]string{
+		"--library-path", lib + ":" + lib + "/pulseaudio", "--argv0", "qemu-system-x86_64", root + "/usr/bin/qemu-system-x86_64",
+		"-L", root + "/usr/share/qemu", "-L", root + "/usr/share/seabios", "-L", root + "/usr/lib/ipxe/qemu"}, args...)...)
+	cmd.Env = append(os.Environ(), "QEMU_MODULE_DIR="+lib+"/qemu") // another version's modules crash it
+	return cmd
+}
+
+// checkQEMU is an error where QEMU does not run or is too old.
+func (l Lab) checkQEMU(ctx context.Context) error {
+	out, err := l.qemu(ctx, []string{"--version"}).CombinedOutput()
+	said, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	if err != nil {
+		return fmt.Errorf("qemu-system-x86_64 --version: %w: %s", err, said)
+	}
+	var is [2]int
+	want := oldest()
+	if _, err = fmt.Sscanf(said, "QEMU emulator version %d.%d", &is[0], &is[1]); err != nil {
+		return fmt.Errorf("qemu-system-x86_64 --version: expected a version, found %q", said)
+	}
+	if is[0] < want[0] || is[0] == want[0] && is[1] < want[1] {
+		return fmt.Errorf("QEMU %d.%d is too old, the lab needs %d.%d (igb cards, wires between machines): "+
+			"use a mirror with a newer suite than %s", is[0], is[1], want[0], want[1], suite)
+	}
+	return nil
+}
+
+// files are what a running machine needs of the host.
+type files struct {
+	kernel, initrd, root string
+	nvme                 string // image that all NVMes show, without writing to it
+	control, console     string
+	runner, share        string // folders
+	wire                 Wire
+}
+
+// command collects QEMU's options.
+type command []string
+
+func (c *command) add(option, format string, values ...any) {
+	*c = append(*c, option, fmt.Sprintf(format, values...))
+}
+
+// args are QEMU's. Why each is there is in docs/lab.md.
+func (m Machine) args(f files) []string {
+	kernel, initrd := f.kernel, f.initrd
+	for _, path := range []*string{&f.root, &f.nvme, &f.control, &f.console, &f.runner, &f.share, &f.wire.Socket} {
+		*path = strings.ReplaceAll(*path, ",", ",,") // as QEMU's options want it
+	}
+	c := command{"-machine", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max,vendor=GenuineIntel"}
+	m.processors(&c)
+	c = append(c, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-device", "intel-iommu,intremap=on,caching-mode=on")
+	c.add("-chardev", "file,id=console,path=%s", f.console)
+	c.add("-serial", "chardev:console")
+	m.devices(&c, f)
+	f.wire.args(&c)
+	c.add("-drive", "if=none,id=root,file=%s,format=raw,readonly=on,cache=unsafe", f.root)
+	c.add("-device", "virtio-blk-pci,drive=root,bus=pcie.0")
+	c.add("-device", "virtio-serial-pci,bus=pcie.0")
+	c.add("-chardev", "socket,id=ctl,path=%s,server=on,wait=off", f.control)
+	c.add("-device", "virtserialport,chardev=ctl,name=lab.0")
+	c.add("-fsdev", "local,id=lab,path=%s,security_model=none,multidevs=remap,readonly=on", f.runner)
+	c.add("-fsdev", "local,id=host,path=%s,security_model=none,multidevs=remap", f.share)
+	for _, share := range []string{"lab", "host"} {
+		c.add("-device", "virtio-9p-pci,fsdev=%s,mount_tag=%[1]s,bus=pcie.0", share)
+	}
+	c.add("-object", "rng-random,id=rng,filename=/dev/urandom")
+	c.add("-device", "virtio-rng-pci,rng=rng,bus=pcie.0")
+	return append(c, "-kernel", kernel, "-initrd", initrd, "-append", strings.TrimSpace(
+		"console=ttyS0 panic=-1 loglevel=7 nokaslr no_timer_check intel_iommu=on tsc=reliable "+Mark+" "+m.Cmdline))
+}
+
+func (m Machine) processors(c *command) {
+	total, per := 0, m.CPUs()/len(m.Nodes)
+	for i, n := range m.Nodes {
+		total += n.MemoryMiB
+		c.add("-object", "memory-backend-ram,id=m%d,size=%dM", i, n.MemoryMiB)
+		c.add("-numa", "node,nodeid=%d,cpus=%d-%d,memdev=m%[1]d", i, i*per, i*per+per-1)
+	}
+	for i, n := range m.Nodes {
+		for j, d := range n.Distances {
+			if i != j {
+				c.add("-numa", "dist,src=%d,dst=%d,val=%d", i, j, d)
+			}
+		}
+	}
+	c.add("-smp", "%d,sockets=%d,cores=%d,threads=%d", m.CPUs(), m.Sockets, m.Cores, m.Threads)
+	c.add("-m", "%dM", total)
+}
+
+// devices puts each node's behind a bridge of that node: those on pcie.0 itself have none.
+func (m Machine) devices(c *command, f files) {
+	for i, n := range m.Nodes {
+		c.add("-device", "pxb-pcie,id=pxb%d,bus=pcie.0,bus_nr=%d,numa_node=%[1]d", i, 24*(i+1))
+		slot := 0
+		port := func() string {
+			id := fmt.Sprintf("rp%d%d", i, slot)
+			c.add("-device", "pcie-root-port,id=%s,bus=pxb%d,chassis=%d,slot=%[3]d", id, i, 10*(i+1)+slot)
+			slot++
+			return id
+		}
+		for nic := range n.NICs {
+			c.add("-netdev", "hubport,id=n%d%d,hubid=1", i, nic)
+			c.add("-device", "igb,id=nic%d%d,bus=%s,netdev=n%[1]d%[2]d,mac=52:54:00:%02[4]x:%02[1]x:%02[2]x,romfile=",
+				i, nic, port(), f.wire.End)
+		}
+		for nvme := range n.NVMes {
+			c.add("-drive", "if=none,id=nv%d%d,file=%s,format=raw,snapshot=on", i, nvme, f.nvme)
+			c.add("-device", "nvme,serial=lab%d%d,drive=nv%[1]d%[2]d,bus=%s", i, nvme, port())
+		}
+	}
+}
+
+// Wire joins the network cards of two machines in one Ethernet segment. The cards of one machine are
+// joined anyway; the zero Wire ends there.
+type Wire struct {
+	Socket string // file, made by end 0
+	End    int    // 0 or 1, and in the cards' MAC addresses 52:54:00:END:NODE:CARD
+}
+
+func (w Wire) args(c *command) {
+	if w.Socket == "" {
+		return
+	}
+	server := "server=on"
+	if w.End != 0 {
+		server = "server=off,reconnect-ms=500"
+	}
+	c.add("-netdev", "stream,id=wire,%s,addr.type=unix,addr.path=%s", server, w.Socket)
+	c.add("-netdev", "hubport,id=n-wire,hubid=1,netdev=wire")
+}

@@ -22,9 +22,9 @@ func Running(dir string) bool {
 	return ok
 }
 
-// Attach connects to a machine that another process started. What an earlier runner left running in it
-// is ended.
-func Attach(dir string) (*VM, error) {
+// Attach connects to a machine that another process started. It waits up to a limit while another runner
+// uses it; what a runner that has gone left running there is ended.
+func Attach(dir string, limit time.Duration) (*VM, error) {
 	if !Running(dir) {
 		return nil, fmt.Errorf("%s: %w", dir, ErrNotRunning)
 	}
@@ -33,9 +33,9 @@ func Attach(dir string) (*VM, error) {
 		return nil, err
 	}
 	vm := &VM{dir: dir, conn: conn}
-	if err = vm.ping(10 * time.Second); err != nil {
+	if err = vm.ping(limit); err != nil {
 		vm.Close()
-		return nil, fmt.Errorf("%s: the guest does not answer (is another command running in it?): %w; %s", dir, err, lastLines(dir))
+		return nil, fmt.Errorf("%s: the guest has not answered for %v: does another command run in it? %w; %s", dir, limit, err, lastLines(dir))
 	}
 	return vm, nil
 }

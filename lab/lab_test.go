@@ -41,7 +41,7 @@ func TestLab(t *testing.T) {
 		for _, s := range groups[machine] {
 			names = append(names, name(s))
 		}
-		t.Run(strings.Join(names, "+"), func(t *testing.T) { together(t, machine, groups[machine]) })
+		t.Run(strings.Join(names, ","), func(t *testing.T) { together(t, machine, groups[machine]) })
 	}
 }
 
@@ -59,9 +59,10 @@ func together(t *testing.T, machine string, scripts []string) {
 	var vm *VM
 	share, err := t.TempDir(), errors.New("not booted")
 	bin, berr := filepath.Abs("../bin")
+	cache, cerr := Cache()
 	if os.Getenv("ISOLANE_LAB") != "" {
 		began := time.Now()
-		if vm, err = boot(ctx, t, machine, bin, share); err == nil {
+		if vm, err = boot(ctx, t, machine, bin, cache, share); err == nil {
 			defer vm.Stop()
 			t.Logf("booted in %v; emulated in software, timings mean nothing", time.Since(began).Round(time.Second))
 		}
@@ -71,8 +72,8 @@ func together(t *testing.T, machine string, scripts []string) {
 			switch {
 			case os.Getenv("ISOLANE_LAB") == "":
 				t.Skip("skipped: runs in virtual machines, several minutes: make test-lab")
-			case err != nil || berr != nil:
-				t.Fatal("not run: ", errors.Join(err, berr))
+			case errors.Join(err, berr, cerr) != nil:
+				t.Fatal("not run: ", errors.Join(err, berr, cerr))
 			case ctx.Err() != nil:
 				t.Fatal("not run: those before it took all the time there was")
 			}
@@ -88,18 +89,15 @@ func together(t *testing.T, machine string, scripts []string) {
 				Setup: func(e *testscript.Env) error {
 					e.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 					e.Setenv("SHARE", share)
+					e.Setenv("ISOLANE_LAB_CACHE", cache) // for scripts that boot another machine
 					return nil
 				}})
 		})
 	}
 }
 
-func boot(ctx context.Context, t *testing.T, machine, bin, share string) (*VM, error) {
+func boot(ctx context.Context, t *testing.T, machine, bin, cache, share string) (*VM, error) {
 	t.Helper()
-	cache, err := Cache()
-	if err != nil {
-		return nil, err
-	}
 	l, err := Open(cache)
 	if err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func (l Lab) Start(ctx context.Context, m Machine, o Options) (*VM, error) {
 		if err == nil {
 			return vm, nil
 		}
-		if try == restarts || ctx.Err() != nil || !errors.Is(err, errSilent) && !errors.Is(err, errCrashed) {
+		if try == restarts || ctx.Err() != nil || !errors.Is(err, errHangs) && !errors.Is(err, errCrashed) {
 			return nil, err
 		}
 		fmt.Fprintf(o.Log, "isolane-lab: %v; started again (%d of %d)\n", err, try+1, restarts)
@@ -69,8 +69,8 @@ func (l Lab) Start(ctx context.Context, m Machine, o Options) (*VM, error) {
 }
 
 var (
-	errSilent  = errors.New("the guest is silent")
-	errCrashed = errors.New("QEMU crashed") // threads of the emulation race while the guest maps its devices
+	errHangs   = errors.New("the guest hangs") // threads of the emulation wait for each other, in silence or not
+	errCrashed = errors.New("QEMU crashed")    // threads of the emulation race while the guest maps its devices
 )
 
 func (l Lab) boot(ctx context.Context, m Machine, o Options) (*VM, error) {
@@ -120,9 +120,10 @@ func (vm *VM) start() error {
 	return <-started
 }
 
-// connect waits for the agent. A console that grows is not silent, but neither may it grow for ever.
+// connect waits for the agent. A console that grows is not silent, but a kernel that only tells of its stalls
+// hangs all the same.
 func (vm *VM) connect(ctx context.Context, console string, silence time.Duration) error {
-	size, deadline, last := int64(0), time.Now().Add(silence), time.Now().Add(5*silence)
+	size, deadline, last := int64(0), time.Now().Add(silence), time.Now().Add(2*silence)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -152,9 +153,9 @@ func (vm *VM) connect(ctx context.Context, console string, silence time.Duration
 		}
 		switch now := time.Now(); {
 		case now.After(deadline):
-			return fmt.Errorf("%w for %v", errSilent, silence)
+			return fmt.Errorf("%w: silent for %v", errHangs, silence)
 		case now.After(last):
-			return fmt.Errorf("the guest still takes no commands after %v: look at its command line and kernel", 5*silence)
+			return fmt.Errorf("%w: no commands taken after %v (look at its command line and kernel)", errHangs, 2*silence)
 		}
 	}
 }

@@ -177,7 +177,7 @@ func TestExec(t *testing.T) {
 // A guest that is silent is started again, and each time is told.
 func TestSilent(t *testing.T) {
 	_, o, log := up(t, "silent 2")
-	if n := strings.Count(log.String(), "the guest is silent for 2s; it said nothing; started again"); n != 2 {
+	if n := strings.Count(log.String(), "the guest hangs: silent for 2s; it said nothing; started again"); n != 2 {
 		t.Errorf("told %d times: %s", n, log)
 	}
 	if !Running(o.Dir) {
@@ -189,7 +189,7 @@ func TestAlwaysSilent(t *testing.T) {
 	l, o, log := standIn(t, "silent 99")
 	o.Silence = 200 * time.Millisecond
 	_, err := l.Start(t.Context(), Default(), o)
-	if !errors.Is(err, errSilent) || strings.Count(log.String(), "started again") != restarts || Running(o.Dir) {
+	if !errors.Is(err, errHangs) || strings.Count(log.String(), "started again") != restarts || Running(o.Dir) {
 		t.Errorf("%v; %s", err, log)
 	}
 }
@@ -237,7 +237,7 @@ func TestHang(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	vm.Close()
-	again, err := Attach(o.Dir)
+	again, err := Attach(o.Dir, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -205,7 +205,7 @@ func execCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			vm, err := lab.Attach(dir)
+			vm, err := lab.Attach(dir, limit)
 			if err != nil {
 				return fail(err)
 			}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -203,7 +204,10 @@ func (b *builder) run(name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(b.ctx, name, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
 	cmd.Dir = b.dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// Whatever ends this process ends the program too: the signal comes when the thread does, so that is kept.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) } // with what it has started
 	cmd.WaitDelay = 10 * time.Second
 	var out, said bytes.Buffer
@@ -238,13 +242,13 @@ func (b *builder) versions() (string, error) {
 		"-oDir::Etc::Preferences=/dev/null", "-oDir::Etc::PreferencesParts=/dev/null", "-oDir::State::Lists=" + apt + "/lists",
 		"-oDir::State::Status=" + apt + "/status", "-oDir::Cache=" + apt + "/cache", "-oAPT::Sandbox::User=root"}
 	if _, err = b.run("apt-get", append(slices.Clone(b.apt), "update")...); err != nil {
-		return "", err
+		return "", fmt.Errorf("%s (its keys are in the package debian-archive-keyring): %w", suite, err)
 	}
 	// As if all were to be installed where there is nothing yet.
 	all := slices.Concat(b.apt, []string{"--simulate", "--no-install-recommends", "install", "?essential"}, guestPackages(), qemuPackages(), kernelPackages())
 	text, err := b.run("apt-get", all...)
 	if err != nil {
-		return "", fmt.Errorf("%s has not all packages of the lab: %w", suite, err)
+		return "", fmt.Errorf("%s has not all packages that lab/image.go lists: %w", suite, err)
 	}
 	var lines []string
 	for line := range strings.Lines(text) {

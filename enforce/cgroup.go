@@ -42,14 +42,6 @@ func cpusetRoot(h host.Host) (string, bool, error) {
 	return "", false, ErrNoCpuset
 }
 
-// Untested says which of the steps for h were never seen to work on a real kernel, "" for none.
-func Untested(h host.Host) string {
-	if _, v2, err := cpusetRoot(h); err == nil && v2 {
-		return "cpusets of cgroup v2 and isolated partitions: untested on a real kernel so far; the witness checks what is in force"
-	}
-	return ""
-}
-
 // Groups returns the steps that make cpuset cgroups.
 func Groups(h host.Host, groups ...Group) ([]journal.Step, error) {
 	root, v2, err := cpusetRoot(h)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"time"
 
 	"isolane.dev/isolane/enforce"
@@ -193,8 +194,8 @@ func open(o Options) (s results.Session, r *runner, err error) {
 		return s, nil, err
 	}
 	notes := r.layout.notes()
-	if n := enforce.Untested(h); n != "" {
-		notes = append(notes, n)
+	if slices.Contains(strings.Fields(h.Kernel.Cmdline), emulated) {
+		notes = append(notes, "Made in the lab: the processor is emulated in software, so the figures mean nothing.")
 	}
 	for _, n := range notes {
 		if !slices.Contains(s.Notes, n) { // a resumed session has it
@@ -206,6 +207,9 @@ func open(o Options) (s results.Session, r *runner, err error) {
 	}
 	return s, r, err
 }
+
+// emulated is on the command line of the kernels in the lab (docs/lab.md).
+const emulated = "isolane.lab=emulated"
 
 // supporter is a path that may be impossible on a kernel.
 type supporter interface{ Supported() error }

@@ -148,7 +148,7 @@ func allowedInterrupts(s *subject) []hit {
 }
 
 // irqbalance reads what its configuration bans. Without one it bans isolated and nohz_full CPUs, as
-// they are when it starts. An empty list bans nothing (since version 1.9.5; before, it counted as
+// they are when it starts. An empty list bans nothing (since a change of March 2026; before, it counted as
 // no list).
 func irqbalance(s *subject) []hit {
 	running := slices.ContainsFunc(s.tasks, func(t host.Task) bool { return t.Name == "irqbalance" })

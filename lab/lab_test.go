@@ -78,7 +78,7 @@ func together(t *testing.T, machine string, scripts []string) {
 				t.Fatal("not run: those before it took all the time there was")
 			}
 			guest := func(ts *testscript.TestScript, argv []string) int {
-				limit, cancel := context.WithTimeout(ctx, 5*time.Minute)
+				limit, cancel := context.WithTimeout(ctx, 12*time.Minute)
 				defer cancel()
 				var code int
 				code, err = vm.Exec(limit, argv, ts.Stdout(), ts.Stderr()) // after an error no other script can follow

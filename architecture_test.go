@@ -32,7 +32,7 @@ func imports() map[string][]string {
 		"enforce":         {"cpuset", "host", "journal", "plan"},
 		"netpath":         {"journal"},
 		"netpath/*":       {"journal", "netpath"},
-		"runtime/process": {},
+		"runtime/process": {"cpuset"},
 		"witness":         {"cpuset", "host", "results"},
 		"probe":           {},
 		"probe/*":         {"probe", "results"},

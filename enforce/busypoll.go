@@ -3,7 +3,6 @@ package enforce
 import (
 	"io/fs"
 
-	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
@@ -19,13 +18,13 @@ const (
 
 // busyPoll allows busy polling where a lane asks for it. On its own this changes nothing: only
 // sockets with SO_BUSY_POLL spin.
-func busyPoll(root fs.FS, _ host.Host, p plan.Placement) []journal.Step {
+func busyPoll(v View, p plan.Placement) ([]journal.Step, error) {
 	for _, l := range p.Lanes {
-		if _, err := fs.Stat(root, busyPollFile); l.BusyPoll && err == nil {
-			return []journal.Step{file("/"+busyPollFile, busyPollMicroseconds)}
+		if _, err := fs.Stat(v.Root, busyPollFile); l.BusyPoll && err == nil {
+			return []journal.Step{file("/"+busyPollFile, busyPollMicroseconds)}, nil
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // BusySockets returns the step that gives SO_BUSY_POLL to sockets made from now on, and the step

@@ -1,8 +1,13 @@
 package enforce
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"io/fs"
 	"path"
+	"slices"
+	"strings"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
@@ -20,12 +25,10 @@ type Group struct {
 	MemoryNodes cpuset.Set // empty: all
 }
 
-const prefix = "isolane-"
-
 // GroupDir returns the directory of the group of that name: a process joins by its cgroup.procs.
 func GroupDir(h host.Host, name string) (string, error) {
 	root, _, err := cpusetRoot(h)
-	return path.Join(root, prefix+name), err
+	return path.Join(root, journal.GroupPrefix+name), err
 }
 
 // cpusetRoot returns where cpuset cgroups are made, and whether they are of cgroup v2.
@@ -50,47 +53,122 @@ func Groups(h host.Host, groups ...Group) ([]journal.Step, error) {
 	}
 	var steps []journal.Step
 	if v2 {
-		steps = append(steps, journal.Step{Kind: "controller", Target: path.Join(root, "cgroup.subtree_control"), After: "cpuset"})
+		steps = append(steps, journal.Step{Kind: "controller", Target: journal.ControllerTarget(root, "cpuset"), After: "cpuset"})
 	}
 	for _, g := range groups {
 		nodes := g.MemoryNodes
 		if nodes.IsEmpty() {
 			nodes = h.MemoryNodes()
 		}
-		dir := path.Join(root, prefix+g.Name)
+		dir := path.Join(root, journal.GroupPrefix+g.Name)
 		steps = append(steps,
-			journal.Step{Kind: "dir", Target: dir, After: "present"},
-			file(path.Join(dir, "cpuset.cpus"), g.CPUs.String()),
-			file(path.Join(dir, "cpuset.mems"), nodes.String()))
+			journal.Step{Kind: "cgroup", Target: dir, After: "present"},
+			attribute(dir, "cpuset.cpus", g.CPUs.String()),
+			attribute(dir, "cpuset.mems", nodes.String()))
 	}
 	return steps, nil
 }
 
+func attribute(dir, name, value string) journal.Step {
+	return journal.Step{Kind: "attribute", Target: path.Join(dir, name), After: value}
+}
+
+// housekeeping is the group of all that is in no lane, with cgroup v1.
+const housekeeping = "housekeeping"
+
+// siblings is the group that keeps the SMT siblings of a lane's CPUs: nobody is in it. A lane's name cannot
+// have a tilde.
+func siblings(lane string) string { return lane + "~siblings" }
+
 // cpusets gives each lane its cgroup and keeps all other tasks off the lanes' CPUs. With cgroup v2
 // the lane is an isolated partition, and the kernel itself takes its CPUs from everybody else
 // (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus.partition"). With v1 the others are moved
-// into a housekeeping cpuset (Documentation/admin-guide/cgroup-v1/cpusets.rst).
-func cpusets(h host.Host, p plan.Placement) ([]journal.Step, error) {
-	root, v2, err := cpusetRoot(h)
+// into a housekeeping cpuset, and the scheduler balances only that one
+// (Documentation/admin-guide/cgroup-v1/cpusets.rst).
+func cpusets(v View, p plan.Placement) ([]journal.Step, error) {
+	root, v2, err := cpusetRoot(v.Host)
 	if err != nil {
 		return nil, err
 	}
 	var groups []Group
 	if !v2 {
-		groups = append(groups, Group{Name: "housekeeping", CPUs: p.Housekeeping})
+		groups = append(groups, Group{Name: housekeeping, CPUs: p.Housekeeping})
 	}
 	for _, l := range p.Lanes {
-		groups = append(groups, Group{Name: l.Name, CPUs: l.CPUs.Union(l.Idle), MemoryNodes: l.MemoryNodes})
+		groups = append(groups, Group{Name: l.Name, CPUs: l.CPUs, MemoryNodes: l.MemoryNodes})
+		if !l.Idle.IsEmpty() {
+			groups = append(groups, Group{Name: siblings(l.Name), CPUs: l.Idle, MemoryNodes: l.MemoryNodes})
+		}
 	}
-	steps, err := Groups(h, groups...)
+	steps, err := Groups(v.Host, groups...)
 	if err != nil {
 		return nil, err
 	}
-	if !v2 {
-		return append(steps, journal.Step{Kind: "tasks", Target: root, After: path.Join(root, prefix+"housekeeping")}), nil
+	if v2 {
+		for _, g := range groups {
+			level := cmp.Or(v.Levels[g.Name], isolated)
+			steps = append(steps, optional(file(partitionFile(root, g.Name), level)))
+		}
+		return steps, nil
 	}
-	for _, l := range p.Lanes {
-		steps = append(steps, file(path.Join(root, prefix+l.Name, "cpuset.cpus.partition"), "isolated"))
+	for _, g := range groups[1:] {
+		dir := path.Join(root, journal.GroupPrefix+g.Name)
+		steps = append(steps, attribute(dir, "cpuset.memory_migrate", "1"), attribute(dir, "cpuset.sched_load_balance", "0"))
 	}
-	return steps, nil
+	others, err := otherCpusets(v.Root, root, p.CPUs())
+	steps = append(steps, others...)
+	return append(steps, journal.Step{Kind: "tasks", Target: root, After: path.Join(root, journal.GroupPrefix+housekeeping)},
+		file(path.Join(root, "cpuset.sched_load_balance"), "0")), err
+}
+
+// The kinds of partition, the best first.
+const (
+	isolated = "isolated" // its CPUs are nobody else's, and the scheduler does not balance them
+	rootOnly = "root"     // its CPUs are nobody else's
+	member   = "member"   // a cpuset like any other
+)
+
+func partitionFile(root, group string) string {
+	return path.Join(root, journal.GroupPrefix+group, "cpuset.cpus.partition")
+}
+
+// otherCpusets takes the CPUs out of cpusets of cgroup v1 that others made, the deepest first: a cpuset's
+// CPUs must be its parent's too. It is an error where one with processes would have none left: they would
+// be in the lanes.
+func otherCpusets(root fs.FS, mount string, cpus cpuset.Set) ([]journal.Step, error) {
+	var steps []journal.Step
+	top := strings.TrimPrefix(mount, "/")
+	err := fs.WalkDir(root, top, func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // gone meanwhile
+			return nil
+		case err != nil || !e.IsDir() || name == top:
+			return err
+		case strings.HasPrefix(e.Name(), journal.GroupPrefix):
+			return fs.SkipDir
+		}
+		list, err := fs.ReadFile(root, path.Join(name, "cpuset.cpus"))
+		if err != nil {
+			return nil //nolint:nilerr // gone meanwhile
+		}
+		now, err := cpuset.Parse(trim(list))
+		if err != nil {
+			return fmt.Errorf("/%s/cpuset.cpus: %w", name, err)
+		}
+		to := now.Difference(cpus)
+		if !now.Intersects(cpus) {
+			return nil
+		}
+		if to.IsEmpty() {
+			procs, _ := fs.ReadFile(root, path.Join(name, "cgroup.procs")) // gone meanwhile: nobody
+			if trim(procs) == "" {
+				return nil
+			}
+			return fmt.Errorf("/%s: has processes and only CPUs %s, which are to be the lanes': give it others, or end them", name, now)
+		}
+		steps = append(steps, optional(file("/"+path.Join(name, "cpuset.cpus"), to.String())))
+		return nil
+	})
+	slices.Reverse(steps)
+	return steps, err
 }

@@ -2,7 +2,9 @@ package enforce
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,16 +37,34 @@ func machine(t *testing.T, mounts string) (fstest.MapFS, host.Host) {
 	t.Helper()
 	root := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.FS()
 	for path, content := range map[string]string{
-		"proc/mounts":                                                mounts,
-		"sys/fs/cgroup/cgroup.controllers":                           "cpuset cpu memory",
-		"proc/interrupts":                                            "     CPU0 CPU1 CPU2 CPU3\n 24: 1 0 0 0 IO-APIC 5-edge nic\n 25: 0 0 9 0 PCI-MSI 1-edge disk\n 26: 0 0 0 0 PCI-MSI 2-edge elsewhere\n",
-		"proc/irq/24/smp_affinity_list":                              "0-3",
-		"proc/irq/25/smp_affinity_list":                              "2",
-		"proc/irq/26/smp_affinity_list":                              "0",
-		"proc/irq/default_smp_affinity":                              "0000000f",
-		"proc/sys/net/core/busy_poll":                                "0",
-		"proc/sys/net/core/busy_read":                                "0",
-		"sys/devices/virtual/workqueue/cpumask":                      "f",
+		"proc/mounts":                                                           mounts,
+		"sys/fs/cgroup/cgroup.controllers":                                      "cpuset cpu memory",
+		"proc/interrupts":                                                       "     CPU0 CPU1 CPU2 CPU3\n 24: 1 0 0 0 IO-APIC 5-edge nic\n 25: 0 0 9 0 PCI-MSI 1-edge disk\n 26: 0 0 0 0 PCI-MSI 2-edge elsewhere\n",
+		"proc/irq/24/smp_affinity_list":                                         "0-3",
+		"proc/irq/25/smp_affinity_list":                                         "2",
+		"proc/irq/26/smp_affinity_list":                                         "0",
+		"proc/irq/default_smp_affinity":                                         "0000000f",
+		"proc/sys/net/core/busy_poll":                                           "0",
+		"proc/sys/net/core/busy_read":                                           "0",
+		"sys/devices/virtual/workqueue/cpumask":                                 "f",
+		"sys/devices/virtual/workqueue/writeback/cpumask":                       "f",
+		"sys/devices/system/cpu/cpu3/cpuidle/state0/disable":                    "0", // an older kernel: no latency to ask for
+		"sys/devices/system/cpu/cpu3/cpuidle/state1/disable":                    "0",
+		"sys/devices/system/cpu/cpufreq/policy0/affected_cpus":                  "0 1",
+		"sys/devices/system/cpu/cpufreq/policy0/scaling_governor":               "powersave",
+		"sys/devices/system/cpu/cpufreq/policy2/affected_cpus":                  "2 3",
+		"sys/devices/system/cpu/cpufreq/policy2/scaling_governor":               "powersave",
+		"sys/devices/virtual/net/br0/queues/rx-0/rps_cpus":                      "f",
+		"sys/devices/virtual/net/br0/queues/tx-0/xps_cpus":                      "4",
+		"proc/sys/kernel/watchdog_cpumask":                                      "0-3",
+		"proc/sys/kernel/sched_rt_runtime_us":                                   "950000",
+		"sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages": "8",
+		"sys/fs/cgroup/cgroup.subtree_control":                                  "",
+		"sys/fs/cgroup/cpuset/cpuset.sched_load_balance":                        "1",
+		// a cpuset of another manager, one in it, and one that would be empty
+		"sys/fs/cgroup/cpuset/docker/cpuset.cpus":                    "0-3",
+		"sys/fs/cgroup/cpuset/docker/one/cpuset.cpus":                "1-2",
+		"sys/fs/cgroup/cpuset/docker/alone/cpuset.cpus":              "2",
 		"sys/devices/system/cpu/cpu2/power/pm_qos_resume_latency_us": "0",
 		// a movable kernel thread, one bound to its CPU by flag, one by mask, and a program
 		"proc/12/stat":   "12 (kworker/u8:0) I 2 0 0 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 1 0 77 0",
@@ -58,6 +78,7 @@ func machine(t *testing.T, mounts string) (fstest.MapFS, host.Host) {
 	} {
 		root[path] = &fstest.MapFile{Data: []byte(content + "\n")}
 	}
+	root["sys/class/net/br0"] = &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("../../devices/virtual/net/br0")}
 	h, err := host.Read(root)
 	if err != nil {
 		t.Fatal(err)
@@ -65,50 +86,86 @@ func machine(t *testing.T, mounts string) (fstest.MapFS, host.Host) {
 	return root, h
 }
 
+// placement is a lane with a CPU, the CPU's sibling, hugepages and a queue of its device.
 func placement() plan.Placement {
-	return plan.Placement{Housekeeping: cpuset.MustParse("0-1,3"), Lanes: []plan.Lane{
-		{Name: "a", CPUs: cpuset.Of(2), MemoryNodes: cpuset.Of(0), BusyPoll: true}}}
+	l := plan.Lane{Name: "a", CPUs: cpuset.Of(2), Idle: cpuset.Of(3), MemoryNodes: cpuset.Of(0), BusyPoll: true,
+		Hugepages:  []plan.Hugepages{{Node: 0, PageBytes: 2 << 20, Pages: 20, Reserve: 12}},
+		Interrupts: []plan.Interrupt{{IRQ: 26, CPU: 2}}}
+	l.Spec.Scheduling.Policy, l.Spec.Scheduling.Priority = "fifo", 1
+	l.Spec.CPUs.Count = 1
+	return plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Housekeeping: cpuset.MustParse("0-1"), Lanes: []plan.Lane{l}}
 }
 
-const knobs = `file /proc/irq/24/smp_affinity_list -> 0-1,3 (optional)
-file /proc/irq/25/smp_affinity_list -> 0-1,3 (optional)
-file /proc/irq/default_smp_affinity -> 0000000b
-file /sys/devices/virtual/workqueue/cpumask -> b
-task 12:77 -> 0-1,3 (optional)
+const knobs = `file /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages -> 20
+file /proc/irq/24/smp_affinity_list -> 0-1 (optional)
+file /proc/irq/25/smp_affinity_list -> 0-1 (optional)
+file /proc/irq/26/smp_affinity_list -> 2 (optional)
+file /proc/irq/default_smp_affinity -> 00000003
+file /sys/devices/virtual/workqueue/cpumask -> 3
+file /sys/devices/virtual/workqueue/writeback/cpumask -> 3 (optional)
+file /sys/devices/virtual/net/br0/queues/rx-0/rps_cpus -> 3 (optional)
+file /sys/devices/virtual/net/br0/queues/tx-0/xps_cpus -> 0 (optional)
+file /proc/sys/kernel/watchdog_cpumask -> 0-1 (optional)
+task 12:77 -> 0-1 (optional)
 file /sys/devices/system/cpu/cpu2/power/pm_qos_resume_latency_us -> n/a
+file /sys/devices/system/cpu/cpu3/cpuidle/state1/disable -> 1
+file /sys/devices/system/cpu/cpufreq/policy2/scaling_governor -> performance (optional)
 file /proc/sys/net/core/busy_poll -> 50
 `
 
 func TestStepsCgroupV1(t *testing.T) {
 	root, h := machine(t, "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0")
-	got, err := Steps(root, h, placement())
+	got, err := Steps(View{Root: root, Host: h}, placement())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `dir /sys/fs/cgroup/cpuset/isolane-housekeeping -> present
-file /sys/fs/cgroup/cpuset/isolane-housekeeping/cpuset.cpus -> 0-1,3
-file /sys/fs/cgroup/cpuset/isolane-housekeeping/cpuset.mems -> 0
-dir /sys/fs/cgroup/cpuset/isolane-a -> present
-file /sys/fs/cgroup/cpuset/isolane-a/cpuset.cpus -> 2
-file /sys/fs/cgroup/cpuset/isolane-a/cpuset.mems -> 0
-tasks /sys/fs/cgroup/cpuset -> /sys/fs/cgroup/cpuset/isolane-housekeeping
-` + knobs
+	const dir = "/sys/fs/cgroup/cpuset/"
+	want := "cgroup " + dir + "isolane-housekeeping -> present\n" +
+		"attribute " + dir + "isolane-housekeeping/cpuset.cpus -> 0-1\n" +
+		"attribute " + dir + "isolane-housekeeping/cpuset.mems -> 0\n" +
+		"cgroup " + dir + "isolane-a -> present\n" +
+		"attribute " + dir + "isolane-a/cpuset.cpus -> 2\n" +
+		"attribute " + dir + "isolane-a/cpuset.mems -> 0\n" +
+		"cgroup " + dir + "isolane-a~siblings -> present\n" +
+		"attribute " + dir + "isolane-a~siblings/cpuset.cpus -> 3\n" +
+		"attribute " + dir + "isolane-a~siblings/cpuset.mems -> 0\n" +
+		"attribute " + dir + "isolane-a/cpuset.memory_migrate -> 1\n" +
+		"attribute " + dir + "isolane-a/cpuset.sched_load_balance -> 0\n" +
+		"attribute " + dir + "isolane-a~siblings/cpuset.memory_migrate -> 1\n" +
+		"attribute " + dir + "isolane-a~siblings/cpuset.sched_load_balance -> 0\n" +
+		"file " + dir + "docker/one/cpuset.cpus -> 1 (optional)\n" +
+		"file " + dir + "docker/cpuset.cpus -> 0-1 (optional)\n" +
+		"tasks /sys/fs/cgroup/cpuset -> " + dir + "isolane-housekeeping\n" +
+		"file " + dir + "cpuset.sched_load_balance -> 0\n" + knobs
 	if d := cmp.Diff(want, lines(got)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 
+// Processes that another manager has put on a lane's CPU alone are not left there.
+func TestOthersOnTheLane(t *testing.T) {
+	root, h := machine(t, "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0")
+	root["sys/fs/cgroup/cpuset/docker/alone/cgroup.procs"] = &fstest.MapFile{Data: []byte("15\n")}
+	if _, err := Steps(View{Root: root, Host: h}, placement()); err == nil || !strings.Contains(err.Error(), "docker/alone") {
+		t.Error(err)
+	}
+}
+
 func TestStepsCgroupV2(t *testing.T) {
 	root, h := machine(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
-	got, err := Steps(root, h, placement())
+	got, err := Steps(View{Root: root, Host: h}, placement())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `controller /sys/fs/cgroup/cgroup.subtree_control -> cpuset
-dir /sys/fs/cgroup/isolane-a -> present
-file /sys/fs/cgroup/isolane-a/cpuset.cpus -> 2
-file /sys/fs/cgroup/isolane-a/cpuset.mems -> 0
-file /sys/fs/cgroup/isolane-a/cpuset.cpus.partition -> isolated
+	want := `controller /sys/fs/cgroup:cpuset -> cpuset
+cgroup /sys/fs/cgroup/isolane-a -> present
+attribute /sys/fs/cgroup/isolane-a/cpuset.cpus -> 2
+attribute /sys/fs/cgroup/isolane-a/cpuset.mems -> 0
+cgroup /sys/fs/cgroup/isolane-a~siblings -> present
+attribute /sys/fs/cgroup/isolane-a~siblings/cpuset.cpus -> 3
+attribute /sys/fs/cgroup/isolane-a~siblings/cpuset.mems -> 0
+file /sys/fs/cgroup/isolane-a/cpuset.cpus.partition -> isolated (optional)
+file /sys/fs/cgroup/isolane-a~siblings/cpuset.cpus.partition -> isolated (optional)
 ` + knobs
 	if d := cmp.Diff(want, lines(got)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -117,7 +174,7 @@ file /sys/fs/cgroup/isolane-a/cpuset.cpus.partition -> isolated
 
 func TestNoCpuset(t *testing.T) {
 	root, h := machine(t, "proc /proc proc rw 0 0")
-	if _, err := Steps(root, h, placement()); !errors.Is(err, ErrNoCpuset) {
+	if _, err := Steps(View{Root: root, Host: h}, placement()); !errors.Is(err, ErrNoCpuset) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -134,7 +191,7 @@ func TestLaneOnThisHost(t *testing.T) {
 	p := plan.Placement{Housekeeping: h.Usable().Difference(lane), Lanes: []plan.Lane{
 		{Name: "test-lane", CPUs: lane, MemoryNodes: h.MemoryNodes()}}}
 	before := knobValues(t)
-	j, err := journal.Open(t.TempDir(), "test", journal.Ops())
+	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", journal.Ops("/"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +203,7 @@ func TestLaneOnThisHost(t *testing.T) {
 			t.Errorf("left changed (-before +after):\n%s", d)
 		}
 	}()
-	steps, err := Steps(root, h, p)
+	steps, err := Steps(View{Root: root, Host: h}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,13 +217,13 @@ func TestLaneOnThisHost(t *testing.T) {
 	if after.Usable() != p.Housekeeping {
 		t.Errorf("this test may still use CPUs %s, want %s", after.Usable(), p.Housekeeping)
 	}
-	again, err := Steps(root, after, p)
+	again, err := Steps(View{Root: root, Host: after}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range again {
-		now, err := journal.Ops()[s.Kind].Read(t.Context(), s)
-		if err == nil && now != s.After && !s.Optional {
+		stands, now, err := j.Stands(t.Context(), s)
+		if err == nil && !stands && !s.Optional {
 			t.Errorf("not in force: %s (reads %q)", s, now)
 		}
 	}
@@ -177,7 +234,10 @@ func knobValues(t *testing.T) map[string]string {
 	t.Helper()
 	values := map[string]string{}
 	for _, pattern := range []string{"/proc/irq/*/smp_affinity_list", "/proc/irq/default_smp_affinity",
-		"/sys/devices/virtual/workqueue/cpumask", "/sys/devices/system/cpu/cpu*/power/pm_qos_resume_latency_us"} {
+		"/sys/devices/virtual/workqueue/cpumask", "/sys/devices/virtual/workqueue/*/cpumask",
+		"/sys/devices/system/cpu/cpu*/power/pm_qos_resume_latency_us", "/proc/sys/kernel/watchdog_cpumask",
+		"/sys/devices/virtual/net/*/queues/*/?ps_cpus", "/sys/fs/cgroup/cpuset/cpuset.sched_load_balance",
+		"/sys/fs/cgroup/cpuset/isolane-*/*", "/sys/fs/cgroup/isolane-*/*"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -187,6 +247,19 @@ func knobValues(t *testing.T) map[string]string {
 			if err == nil {
 				values[p] = string(data)
 			}
+		}
+	}
+	threads, err := filepath.Glob("/proc/[0-9]*/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range threads {
+		data, rerr := os.ReadFile(path)
+		status := string(data)
+		// Kernel threads; workers come and go.
+		if rerr == nil && !strings.Contains(status, "VmSize:") && !strings.Contains(status, "Name:\tkworker/") && !strings.Contains(status, "State:\tZ") {
+			_, list, _ := strings.Cut(status, "Cpus_allowed_list:\t")
+			values[path], _, _ = strings.Cut(list, "\n")
 		}
 	}
 	status, err := os.ReadFile("/proc/self/status")
@@ -199,4 +272,15 @@ func knobValues(t *testing.T) map[string]string {
 		}
 	}
 	return values
+}
+
+func writeJSON(t *testing.T, file string, v any) {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }

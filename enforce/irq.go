@@ -3,56 +3,99 @@ package enforce
 import (
 	"fmt"
 	"io/fs"
+	"strconv"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
 )
 
-// interrupts moves what may fire on the CPUs to the others, also interrupts that come later
-// (Documentation/core-api/irq/irq-affinity.rst). Managed and per-CPU interrupts refuse to move; so
-// these steps are optional, and the witness counts what is left.
-func interrupts(root fs.FS, h host.Host, cpus cpuset.Set) ([]journal.Step, error) {
-	others := h.Online().Difference(cpus)
+// interrupts moves those of the lanes' device queues to the lanes, and what else may fire on the lanes'
+// CPUs to the others, also interrupts that come later (Documentation/core-api/irq/irq-affinity.rst).
+// Managed and per-CPU interrupts refuse to move; so these steps are optional, and the witness counts
+// what is left.
+func interrupts(v View, p plan.Placement) ([]journal.Step, error) {
+	cpus := p.CPUs()
+	others := v.Host.Online().Difference(cpus)
+	own := map[int]int{}
+	for _, l := range p.Lanes {
+		for _, i := range l.Interrupts {
+			own[i.IRQ] = i.CPU
+		}
+	}
 	var steps []journal.Step
-	for _, irq := range h.Interrupts {
-		if irq.Affinity == nil || !irq.Affinity.Intersects(cpus) {
+	for _, irq := range v.Host.Interrupts {
+		if irq.Affinity == nil {
 			continue
 		}
 		to := irq.Affinity.Difference(cpus)
-		if to.IsEmpty() {
+		cpu, mine := own[irq.IRQ]
+		switch {
+		case mine:
+			to = cpuset.Of(cpu)
+		case !irq.Affinity.Intersects(cpus):
+			continue
+		case to.IsEmpty():
 			to = others
 		}
-		s := file(fmt.Sprintf("/proc/irq/%d/smp_affinity_list", irq.IRQ), to.String())
-		s.Optional = true
-		steps = append(steps, s)
+		steps = append(steps, optional(file("/proc/irq/"+strconv.Itoa(irq.IRQ)+"/smp_affinity_list", to.String())))
 	}
-	const preset = "proc/irq/default_smp_affinity"
-	return append(steps, maskStep(root, preset, cpus, others)...), nil
+	return append(steps, maskStep(v.Root, "proc/irq/default_smp_affinity", cpus, others)...), nil
 }
 
-// workqueues keeps unbound work queues off the CPUs (Documentation/core-api/workqueue.rst).
-func workqueues(root fs.FS, h host.Host, cpus cpuset.Set) ([]journal.Step, error) {
-	const path = "sys/devices/virtual/workqueue/cpumask"
-	return maskStep(root, path, cpus, h.Online().Difference(cpus)), nil
+// workqueues keeps unbound work queues off the lanes' CPUs, those with a mask of their own too, writeback's
+// among them (Documentation/core-api/workqueue.rst).
+func workqueues(v View, p plan.Placement) ([]journal.Step, error) {
+	const dir = "sys/devices/virtual/workqueue"
+	cpus := p.CPUs()
+	others := v.Host.Online().Difference(cpus)
+	steps := maskStep(v.Root, dir+"/cpumask", cpus, others)
+	masks, err := fs.Glob(v.Root, dir+"/*/cpumask")
+	for _, name := range masks {
+		for _, s := range maskStep(v.Root, name, cpus, others) {
+			steps = append(steps, optional(s)) // its driver may have taken it away meanwhile
+		}
+	}
+	return steps, err
+}
+
+// packetSteering keeps the processing of received packets (RPS) and the choice of a queue to send with
+// (XPS) off the lanes' CPUs (Documentation/networking/scaling.rst).
+func packetSteering(v View, p plan.Placement) ([]journal.Step, error) {
+	var steps []journal.Step
+	cpus := p.CPUs()
+	devices, err := fs.Glob(v.Root, "sys/class/net/*")
+	for _, name := range devices {
+		dir, ok := resolve(v.Root, name)
+		if !ok {
+			continue
+		}
+		for _, queue := range []string{"/queues/rx-*/rps_cpus", "/queues/tx-*/xps_cpus"} {
+			masks, merr := fs.Glob(v.Root, dir+queue)
+			if merr != nil {
+				return nil, fmt.Errorf("%s: %w", dir, merr)
+			}
+			for _, mask := range masks {
+				for _, s := range maskStep(v.Root, mask, cpus, cpuset.Set{}) { // an empty mask steers nowhere
+					steps = append(steps, optional(s))
+				}
+			}
+		}
+	}
+	return steps, err
 }
 
 // maskStep takes cpus out of the cpumask in a file, or sets it to others where none would be left.
 // The kernel prints masks with leading zeros: the step keeps the file's width, so that what is read
 // back compares equal. A file that is missing or not a mask is left alone.
-func maskStep(root fs.FS, path string, cpus, others cpuset.Set) []journal.Step {
-	data, err := fs.ReadFile(root, path)
-	if err != nil {
-		return nil
-	}
-	text := trim(data)
-	now, err := cpuset.ParseMask(text)
-	if err != nil || !now.Intersects(cpus) {
+func maskStep(root fs.FS, name string, cpus, others cpuset.Set) []journal.Step {
+	now, text, ok := readMask(root, name)
+	if !ok || !now.Intersects(cpus) {
 		return nil
 	}
 	to := now.Difference(cpus)
 	if to.IsEmpty() {
 		to = others
 	}
-	return []journal.Step{file("/"+path, widen(to.Mask(), text))}
+	return []journal.Step{file("/"+name, widen(to.Mask(), text))}
 }

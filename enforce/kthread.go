@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
 )
 
 // Flags in field 9 of /proc/PID/stat, from include/linux/sched.h.
@@ -22,8 +22,8 @@ const (
 // kernelThreads moves the kernel threads that may be moved off the CPUs
 // (Documentation/admin-guide/kernel-per-CPU-kthreads.rst). Those bound to a CPU stay: the witness
 // shows what they cost. A thread that ends meanwhile, or refuses, is no error.
-func kernelThreads(root fs.FS, _ host.Host, cpus cpuset.Set) ([]journal.Step, error) {
-	entries, err := fs.ReadDir(root, "proc")
+func kernelThreads(v View, p plan.Placement) ([]journal.Step, error) {
+	entries, err := fs.ReadDir(v.Root, "proc")
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func kernelThreads(root fs.FS, _ host.Host, cpus cpuset.Set) ([]journal.Step, er
 		if err != nil {
 			continue
 		}
-		s, err := kernelThread(root, pid, cpus)
+		s, err := v.kernelThread(pid, p.CPUs())
 		if err != nil {
 			return nil, err
 		}
@@ -42,8 +42,8 @@ func kernelThreads(root fs.FS, _ host.Host, cpus cpuset.Set) ([]journal.Step, er
 	return steps, nil
 }
 
-func kernelThread(root fs.FS, pid int, cpus cpuset.Set) ([]journal.Step, error) {
-	stat, err := fs.ReadFile(root, fmt.Sprintf("proc/%d/stat", pid))
+func (v View) kernelThread(pid int, cpus cpuset.Set) ([]journal.Step, error) {
+	stat, err := fs.ReadFile(v.Root, fmt.Sprintf("proc/%d/stat", pid))
 	if err != nil {
 		return nil, gone(err)
 	}
@@ -54,7 +54,7 @@ func kernelThread(root fs.FS, pid int, cpus cpuset.Set) ([]journal.Step, error) 
 	if flags&pfKthread == 0 || flags&pfNoSetaffinity != 0 {
 		return nil, nil
 	}
-	status, err := fs.ReadFile(root, fmt.Sprintf("proc/%d/status", pid))
+	status, err := fs.ReadFile(v.Root, fmt.Sprintf("proc/%d/status", pid))
 	if err != nil {
 		return nil, gone(err)
 	}
@@ -62,11 +62,13 @@ func kernelThread(root fs.FS, pid int, cpus cpuset.Set) ([]journal.Step, error) 
 	if err != nil {
 		return nil, fmt.Errorf("/proc/%d/status: %w", pid, err)
 	}
+	target := journal.TaskTarget(pid, start)
+	allowed = v.allowed(target, allowed)
 	to := allowed.Difference(cpus)
 	if !allowed.Intersects(cpus) || to.IsEmpty() { // elsewhere, or bound there by its owner
 		return nil, nil
 	}
-	return []journal.Step{{Kind: "task", Target: journal.TaskTarget(pid, start), After: to.String(), Optional: true}}, nil
+	return []journal.Step{{Kind: "task", Target: target, After: to.String(), Optional: true}}, nil
 }
 
 // gone turns the end of a process between two reads into nothing to do.

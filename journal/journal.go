@@ -4,14 +4,16 @@
 // Each step is written to the log before it is done, read back after it, and undone in reverse
 // order, and only where the host still shows what the journal wrote: a later change of somebody
 // else is reported and left alone. The log lies under /run, which goes with a reboot, as all that
-// is changed here does.
+// is changed here does; a log of another boot is not believed.
 package journal
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"slices"
 )
 
 // Step is one change of the host as data: the Target of this Kind had the value Before and is to
@@ -24,31 +26,47 @@ type Step struct {
 	// Optional: the kernel may refuse this one, such as a managed interrupt. A refusal is
 	// reported, not an error.
 	Optional bool `json:"optional,omitempty"`
+	// Replaced is the value that an earlier step for the same target had set, which this one replaces:
+	// after a crash between record and change the host still has it.
+	Replaced string `json:"replaced,omitempty"`
 }
 
-// String is the step as `--dry-run` prints it.
+// String is the step as messages name it.
 func (s Step) String() string {
 	return fmt.Sprintf("%s %s: %q -> %q", s.Kind, s.Target, s.Before, s.After)
 }
 
+// same says whether two steps are about the same thing: the later one replaces the earlier.
+func (s Step) same(o Step) bool { return s.Kind == o.Kind && s.Target == o.Target }
+
 // Op knows how one kind of step is read and written. Both fail with fs.ErrNotExist where the
 // target does not exist and its absence is not a value ("" is the value of an absent thing that
-// the step itself makes).
+// the step itself makes). Check says what in a step cannot be: a journal is checked before it is
+// believed, so that one that somebody else wrote changes nothing but what steps may change.
 type Op interface {
+	Check(s Step) error
 	Read(ctx context.Context, s Step) (string, error)
 	Write(ctx context.Context, s Step, value string) error
 }
 
-// Ops returns the operation of each kind that this package knows; drivers add theirs.
-func Ops() map[string]Op {
+// stander is an Op whose value does not tell whether a step is in force.
+type stander interface {
+	Stands(ctx context.Context, s Step) (bool, error)
+}
+
+// Ops returns the operation of each kind that this package knows; drivers add theirs. Root is "/", or a
+// directory that stands in for the kernel's files.
+func Ops(root string) map[string]Op {
+	k := kernel{root}
 	return map[string]Op{
-		"file":       file{},
-		"dir":        dir{},
-		"controller": controller{},
-		"tasks":      tasks{},
+		"file":       file{k},
+		"attribute":  attribute{file{k}},
+		"cgroup":     cgroup{k},
+		"controller": controller{k},
+		"tasks":      tasks{k},
 		"task":       task{},
-		"processes":  processes{},
-		"sysctl":     sysctl{},
+		"processes":  processes{k},
+		"sysctl":     sysctl{k},
 		"netns":      netNS{},
 		"link":       link{},
 	}
@@ -62,8 +80,9 @@ type Refused struct {
 
 // Journal is an open log and what it has done.
 type Journal struct {
-	ops map[string]Op
-	log *log
+	ops  map[string]Op
+	log  *log
+	lock io.Closer
 }
 
 // Apply does the steps in order. A step that is in force already is none of ours and is not
@@ -83,39 +102,115 @@ func (j *Journal) Apply(ctx context.Context, steps []Step) ([]Refused, error) {
 	return refused, nil
 }
 
+// Reconcile makes the steps that are done equal to those that are wanted: what is no longer wanted is
+// taken back, the last first, and then what is missing is done. What somebody else changed since is left
+// alone where it is to be taken back; the error tells.
+func (j *Journal) Reconcile(ctx context.Context, want []Step) ([]Refused, error) {
+	wanted := map[[2]string]bool{}
+	for _, s := range want {
+		wanted[[2]string{s.Kind, s.Target}] = true
+	}
+	left := j.undoWhere(ctx, func(s Step) bool { return !wanted[[2]string{s.Kind, s.Target}] })
+	refused, err := j.Apply(ctx, want)
+	return refused, errors.Join(left, err)
+}
+
+// Missing returns what Reconcile would do now, in its order: the steps to take back, as their inverse, and
+// those to do. It changes nothing.
+func (j *Journal) Missing(ctx context.Context, want []Step) ([]Step, error) {
+	var missing []Step
+	for _, s := range slices.Backward(j.log.open()) {
+		if slices.ContainsFunc(want, s.same) || s.Kind == "attribute" { // which goes with its cgroup
+			continue
+		}
+		if _, _, err := j.Stands(ctx, s); !errors.Is(err, fs.ErrNotExist) { // a task may have ended
+			missing = append(missing, s.Inverse())
+		}
+	}
+	for _, s := range want {
+		stands, now, err := j.Stands(ctx, s)
+		gone := errors.Is(err, fs.ErrNotExist)
+		if err != nil && !gone {
+			return nil, fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
+		}
+		if !stands && (!gone || s.Kind != "task") { // what an earlier step makes is not there yet
+			s.Before = now
+			missing = append(missing, s)
+		}
+	}
+	return missing, nil
+}
+
+// do does one step. Where an earlier step has the same target, what was there before that one stays the
+// value to come back to.
 func (j *Journal) do(ctx context.Context, s Step) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	op, err := j.op(s)
-	if err != nil {
-		return err
+	if err == nil {
+		err = op.Check(s)
 	}
-	if s.Before, err = op.Read(ctx, s); err != nil {
+	if err != nil {
 		return fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
 	}
-	if s.Before == s.After {
+	stands, now, err := state(ctx, op, s)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
+	}
+	s.Before = now
+	earlier, open := j.log.find(s)
+	if open {
+		s.Before, s.Replaced = earlier.Before, earlier.After
+	}
+	if stands && (!open || earlier.After == s.After) {
 		return nil
 	}
 	if err = j.log.done(s); err != nil {
 		return err
 	}
-	if err = op.Write(ctx, s, s.After); err == nil {
+	if !stands {
+		err = op.Write(ctx, s, s.After)
+	}
+	if err == nil {
 		err = verify(ctx, op, s)
 	}
-	if err != nil && s.Optional {
+	switch {
+	case err != nil && s.Optional:
 		// Nothing changed, or not to what was asked: put back what was there and forget the step.
 		return errors.Join(fmt.Errorf("%s %s: %w", s.Kind, s.Target, err), j.undo(ctx, op, s, true))
-	}
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
+	case s.Before == s.After:
+		return j.log.undone(s)
 	}
 	return nil
 }
 
+// state reads what a step's target is like, and whether the step is in force.
+func state(ctx context.Context, op Op, s Step) (stands bool, now string, err error) {
+	if now, err = op.Read(ctx, s); err != nil {
+		return false, now, err
+	}
+	if o, ok := op.(stander); ok {
+		stands, err = o.Stands(ctx, s)
+		return stands, now, err
+	}
+	return now == s.After, now, nil
+}
+
+// Stands says whether a step is in force, and what there is now.
+func (j *Journal) Stands(ctx context.Context, s Step) (stands bool, now string, err error) {
+	op, err := j.op(s)
+	if err != nil {
+		return false, "", err
+	}
+	return state(ctx, op, s)
+}
+
 func verify(ctx context.Context, op Op, s Step) error {
-	now, err := op.Read(ctx, s)
-	if err == nil && now != s.After {
+	stands, now, err := state(ctx, op, s)
+	if err == nil && !stands {
 		err = fmt.Errorf("wrote %q, reads %q", s.After, now)
 	}
 	return err
@@ -137,12 +232,18 @@ func (j *Journal) Adopt(s Step) error { return j.log.done(s) }
 // somebody else changed since is left as it is and reported. When nothing is left the log is
 // removed.
 func (j *Journal) Undo(ctx context.Context) error {
+	return j.undoWhere(ctx, func(Step) bool { return true })
+}
+
+func (j *Journal) undoWhere(ctx context.Context, which func(Step) bool) error {
 	var errs []error
-	steps := j.log.open()
-	for i := len(steps) - 1; i >= 0; i-- {
-		op, err := j.op(steps[i])
+	for _, s := range slices.Backward(j.log.open()) {
+		if !which(s) {
+			continue
+		}
+		op, err := j.op(s)
 		if err == nil {
-			err = j.undo(ctx, op, steps[i], false)
+			err = j.undo(ctx, op, s, false)
 		}
 		errs = append(errs, err)
 	}
@@ -157,7 +258,7 @@ func (j *Journal) undo(ctx context.Context, op Op, s Step, force bool) error {
 		return j.log.undone(s)
 	case err != nil:
 		return fmt.Errorf("undo %s %s: %w", s.Kind, s.Target, err)
-	case now != s.After && !force:
+	case now != s.After && (s.Replaced == "" || now != s.Replaced) && !force:
 		return errors.Join(j.log.undone(s), fmt.Errorf(
 			"undo %s %s: left alone: somebody changed it from %q to %q since (it was %q before)",
 			s.Kind, s.Target, s.After, now, s.Before))
@@ -171,5 +272,5 @@ func (j *Journal) undo(ctx context.Context, op Op, s Step, force bool) error {
 // Pending returns the steps that are done and not undone, in the order in which they were done.
 func (j *Journal) Pending() []Step { return j.log.open() }
 
-// Close gives the journal up. A log with steps that were not undone stays for Recover.
-func (j *Journal) Close() error { return j.log.close() }
+// Close gives the journal and its lock up. A log with steps that were not undone stays for Recover.
+func (j *Journal) Close() error { return errors.Join(j.log.close(), j.lock.Close()) }

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,6 +26,13 @@ type fakeHost struct {
 }
 
 var errKilled = errors.New("killed")
+
+func (h *fakeHost) Check(s Step) error {
+	if s.Target == "forbidden" {
+		return errors.New("forbidden")
+	}
+	return nil
+}
 
 func (h *fakeHost) Read(_ context.Context, s Step) (string, error) {
 	v, ok := h.values[s.Target]
@@ -66,7 +75,8 @@ func killed(t *testing.T, j *Journal, f func()) (died bool) {
 		if r := recover(); r != nil {
 			died = true
 		}
-		if err := j.log.f.Close(); err != nil {
+		l, ok := j.lock.(*lock)
+		if err := errors.Join(j.log.f.Close(), l.f.Close()); err != nil || !ok {
 			t.Error(err)
 		}
 	}()
@@ -93,7 +103,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 		for at := 1; at <= 2*n; at++ {
 			before, list := steps(n)
 			h := &fakeHost{values: maps.Clone(before), killAt: at, after: after}
-			dir := t.TempDir()
+			dir := stateDirectory(t)
 			j := open(t, dir, h)
 			died := killed(t, j, func() {
 				_, _ = j.Apply(t.Context(), list)
@@ -120,7 +130,7 @@ func TestApplyUndo(t *testing.T) {
 	before, list := steps(3)
 	before["knob1"] = "new" // in force already: none of ours
 	h := &fakeHost{values: maps.Clone(before)}
-	j := open(t, t.TempDir(), h)
+	j := open(t, stateDirectory(t), h)
 	if refused, err := j.Apply(t.Context(), list); err != nil || len(refused) > 0 {
 		t.Fatal(refused, err)
 	}
@@ -138,7 +148,7 @@ func TestApplyUndo(t *testing.T) {
 func TestRefusedStep(t *testing.T) {
 	before, list := steps(3)
 	h := &fakeHost{values: maps.Clone(before), refuse: map[string]error{"knob1": errors.New("managed")}}
-	j := open(t, t.TempDir(), h)
+	j := open(t, stateDirectory(t), h)
 	if _, err := j.Apply(t.Context(), list); err == nil {
 		t.Error("a refused step is no error")
 	}
@@ -158,7 +168,7 @@ func TestRefusedStep(t *testing.T) {
 func TestUndoLeavesTheChangesOfOthers(t *testing.T) {
 	before, list := steps(2)
 	h := &fakeHost{values: maps.Clone(before)}
-	j := open(t, t.TempDir(), h)
+	j := open(t, stateDirectory(t), h)
 	if _, err := j.Apply(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +186,7 @@ func TestUndoLeavesTheChangesOfOthers(t *testing.T) {
 }
 
 func TestBusyJournal(t *testing.T) {
-	dir := t.TempDir()
+	dir := stateDirectory(t)
 	h := &fakeHost{values: map[string]string{"knob": "old"}}
 	j := open(t, dir, h)
 	if _, err := j.Apply(t.Context(), []Step{{Kind: "fake", Target: "knob", After: "new"}}); err != nil {
@@ -185,8 +195,9 @@ func TestBusyJournal(t *testing.T) {
 	if _, err := Open(dir, "test", h.ops()); !errors.Is(err, ErrBusy) {
 		t.Errorf("opened twice: %v", err)
 	}
-	if found, err := Recover(t.Context(), dir, h.ops()); err != nil || len(found) > 0 {
-		t.Errorf("recovered the journal of a living process: %v, %v", found, err)
+	if found, err := Recover(t.Context(), dir, h.ops()); !errors.Is(err, ErrBusy) || len(found) > 0 ||
+		!strings.Contains(err.Error(), fmt.Sprintf("(process %d)", os.Getpid())) {
+		t.Errorf("recovered the journal of a living process, or did not name it: %v, %v", found, err)
 	}
 	if err := errors.Join(j.Undo(t.Context()), j.Close()); err != nil {
 		t.Error(err)
@@ -195,46 +206,188 @@ func TestBusyJournal(t *testing.T) {
 
 // A record cut in the middle was written before its step was done: it does not count.
 func TestTornLog(t *testing.T) {
-	steps, err := replay([]byte(`{"done":{"kind":"fake","target":"a","before":"","after":"x"}}` + "\n" + `{"done":{"ki`))
+	const whole = `{"boot":"b"}` + "\n" + `{"done":{"kind":"fake","target":"a","before":"","after":"x"}}` + "\n"
+	steps, err := replay([]byte(whole+`{"done":{"ki`), "b")
 	if err != nil || len(steps) != 1 {
 		t.Errorf("got %v, %v", steps, err)
 	}
-	if _, err := replay([]byte("{}}\n")); err == nil {
+	if _, err := replay([]byte("{}}\n"), "b"); err == nil {
 		t.Error("a damaged line passed")
+	}
+	if steps, err := replay([]byte(whole), "another"); err != nil || len(steps) > 0 {
+		t.Errorf("steps of another boot were believed: %v, %v", steps, err)
 	}
 }
 
-func TestFileAndDir(t *testing.T) {
+// After a line that was cut off, and with a disk that was full, the log goes on with whole records.
+func TestLogGoesOn(t *testing.T) {
+	before, list := steps(2)
+	h := &fakeHost{values: maps.Clone(before)}
+	dir := stateDirectory(t)
+	j := open(t, dir, h)
+	if _, err := j.Apply(t.Context(), list[:1]); err != nil {
+		t.Fatal(err)
+	}
+	killed(t, j, func() { _, _ = j.log.f.WriteAt([]byte(`{"done":{"ki`), j.log.size) })
+	j = open(t, dir, h)
+	if _, err := j.Apply(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	killed(t, j, func() {})
+	if _, err := Recover(t.Context(), dir, h.ops()); err != nil || h.values["knob0"] != "old" || h.values["knob1"] != "old" {
+		t.Error(err, h.values)
+	}
+}
+
+// Other steps take the place of those that are done: only what differs changes, and what there was at
+// first comes back.
+func TestReconcile(t *testing.T) {
+	before, list := steps(3)
+	for _, when := range []string{"", "record", "change"} { // of knob1 at which the process is killed
+		h := &fakeHost{values: maps.Clone(before)}
+		dir := stateDirectory(t)
+		j := open(t, dir, h)
+		if _, err := j.Reconcile(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		h.calls = 0
+		newer := slices.Clone(list[:2])
+		newer[1].After = "newer"
+		if when != "" {
+			h.killAt, h.after = 2, when == "change" // the first call takes knob2 back
+			if !killed(t, j, func() { _, _ = j.Reconcile(t.Context(), newer) }) {
+				t.Fatal("nobody died")
+			}
+			h.killAt = 0
+			j = open(t, dir, h)
+		}
+		for range 2 {
+			if _, err := j.Reconcile(t.Context(), newer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := cmp.Diff(map[string]string{"knob0": "new", "knob1": "newer", "knob2": "old"}, h.values); d != "" {
+			t.Errorf("killed at %q (-want +got):\n%s", when, d)
+		}
+		if when == "" && h.calls != 2 {
+			t.Errorf("%d changes, want 2", h.calls)
+		}
+		if err := errors.Join(j.Undo(t.Context()), j.Close()); err != nil {
+			t.Error(err)
+		}
+		if d := cmp.Diff(before, h.values); d != "" {
+			t.Errorf("killed at %q, after undo (-want +got):\n%s", when, d)
+		}
+	}
+}
+
+// A journal that somebody else could have written, or that names what Isolane does not change, is not
+// believed.
+func TestCraftedJournal(t *testing.T) {
+	boot, err := BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	victim := filepath.Join(t.TempDir(), "cpuset.cpus") // a known name, but a file of a disk
+	for _, crafted := range []Step{
+		{Kind: "file", Target: "/etc/passwd", Before: "root::0:0::/:/bin/sh", After: "x"},
+		{Kind: "file", Target: "/proc/irq/../sys/kernel/core_pattern", Before: "|/bin/sh", After: "core"},
+		{Kind: "file", Target: "/proc/irq/1/smp_affinity_list", Before: "0\n1", After: "1"},
+		{Kind: "file", Target: victim, Before: "owned", After: "0"},
+		{Kind: "attribute", Target: "/sys/fs/cgroup/system.slice/cpuset.cpus", After: "0"},
+		{Kind: "cgroup", Target: "/sys/fs/cgroup/system.slice", After: "present"},
+		{Kind: "processes", Target: "/sys/fs/cgroup", After: Running},
+		{Kind: "tasks", Target: "/sys/fs/cgroup/a", After: "/sys/fs/cgroup/b"},
+		{Kind: "task", Target: "1", Before: "0", After: "1"},
+		{Kind: "controller", Target: "/sys/fs/cgroup:devices", After: "devices"},
+		{Kind: "netns", Target: "../../etc"},
+		{Kind: "sysctl", Target: "x:kernel/core_pattern", Before: "|sh"},
+		{Kind: "link", Target: "eth0"},
+		{Kind: "exec", Target: "/bin/sh"},
+	} {
+		if err = os.WriteFile(victim, []byte("0"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		dir := stateDirectory(t)
+		if err = os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		l := &log{}
+		if l.f, err = os.OpenFile(filepath.Join(dir, "x"+suffix), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err = errors.Join(l.append(record{Boot: boot}, record{Done: &crafted}), l.f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = Recover(t.Context(), dir, Ops("/")); err == nil {
+			t.Errorf("%s passed", crafted)
+		}
+		if data, _ := os.ReadFile(victim); string(data) != "0" {
+			t.Fatalf("%s wrote %q", crafted, data)
+		}
+	}
+	dir := stateDirectory(t)
+	if err = os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h := &fakeHost{values: map[string]string{}}
+	if err = os.WriteFile(filepath.Join(dir, "x"+suffix), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err = os.Chmod(filepath.Join(dir, "x"+suffix), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = Open(dir, "x", h.ops()); err == nil {
+		t.Error("a journal that everybody may write was believed")
+	}
+	if err = os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = Open(dir, "y", h.ops()); err == nil {
+		t.Error("a directory that others may enter was believed")
+	}
+}
+
+// stateDirectory is one for journals.
+func stateDirectory(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "run")
+}
+
+func TestFileAndGroup(t *testing.T) {
 	root := t.TempDir()
-	knob := filepath.Join(root, "knob")
-	if err := os.WriteFile(knob, []byte("0-1\n"), 0o600); err != nil {
+	const knob, made = "/sys/devices/virtual/workqueue/cpumask", "/sys/isolane-made"
+	if err := os.MkdirAll(filepath.Join(root, filepath.Dir(knob)), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	j, err := Open(t.TempDir(), "test", Ops())
+	if err := os.WriteFile(filepath.Join(root, knob), []byte("0-1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j, err := Open(stateDirectory(t), "test", Ops(root))
 	if err != nil {
 		t.Fatal(err)
 	}
-	made := filepath.Join(root, "made")
-	_, err = j.Apply(t.Context(), []Step{{Kind: "dir", Target: made, After: "present"}, {Kind: "file", Target: knob, After: "0"}})
+	_, err = j.Apply(t.Context(), []Step{{Kind: "cgroup", Target: made, After: "present"},
+		{Kind: "attribute", Target: made + "/cpuset.cpus", After: "1"}, {Kind: "file", Target: knob, After: "0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = os.Stat(made); err != nil {
-		t.Error(err)
+	if data, rerr := os.ReadFile(filepath.Join(root, made, "cpuset.cpus")); rerr != nil || string(data) != "1\n" {
+		t.Error(data, rerr)
 	}
 	if err = errors.Join(j.Undo(t.Context()), j.Close()); err != nil {
 		t.Error(err)
 	}
-	data, err := os.ReadFile(knob)
+	data, err := os.ReadFile(filepath.Join(root, knob))
 	if err != nil || string(data) != "0-1\n" {
 		t.Errorf("knob %q, %v", data, err)
 	}
-	if _, err := os.Stat(made); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(root, made)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("directory still there: %v", err)
 	}
 }
 
 func FuzzReplay(f *testing.F) {
-	f.Add([]byte(`{"done":{"kind":"a","target":"b"}}` + "\n" + `{"undone":{"kind":"a","target":"b"}}` + "\n"))
-	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = replay(data) })
+	f.Add([]byte(`{"boot":"b"}` + "\n" + `{"done":{"kind":"a","target":"b"}}` + "\n" + `{"undone":{"kind":"a","target":"b"}}` + "\n"))
+	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = replay(data, "b") })
 }

@@ -44,6 +44,17 @@ func LinkStep(name string, l Link) (Step, error) {
 // ours is an error, never taken over.
 type link struct{}
 
+func (link) Check(s Step) error {
+	var l Link
+	if s.After == "" || json.Unmarshal([]byte(s.After), &l) != nil {
+		return fmt.Errorf("link %s: %q: expected a description in JSON", s.Target, s.After)
+	}
+	if l.Peer != nil {
+		return errors.Join(checkName(s.Target), checkName(l.Peer.Netns), checkName(l.Peer.Name))
+	}
+	return checkName(s.Target)
+}
+
 // Read returns the asked value where the device carries its mark; so a device of somebody else
 // never looks like ours.
 func (link) Read(_ context.Context, s Step) (string, error) {

@@ -7,8 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -19,55 +22,120 @@ const Dir = "/run/isolane"
 
 const suffix = ".journal"
 
-// ErrBusy says that another process holds the journal of that name.
-var ErrBusy = errors.New("in use by another isolane process")
-
 // log is the file: one JSON record a line, appended and flushed before the host is touched.
 type log struct {
 	f     *os.File
+	head  int64 // bytes of its first record
+	size  int64
 	steps []Step // done and not undone
 }
 
 type record struct {
-	Done   *Step `json:"done,omitempty"`
-	Undone *Step `json:"undone,omitempty"`
+	Boot   string `json:"boot,omitempty"` // of the machine, when the log began
+	Done   *Step  `json:"done,omitempty"`
+	Undone *Step  `json:"undone,omitempty"`
 }
 
-// Open makes or reopens the journal of that name in dir and locks it. It fails with ErrBusy while
-// another process has it.
+// BootID tells one boot of the machine from another (random(4)).
+func BootID() (string, error) {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(data)), err
+}
+
+// Open makes or reopens the journal of that name in dir, and keeps every other process from opening one
+// there: it fails with ErrBusy and the name of the process that has it. All steps in it are checked.
 func Open(dir, name string, ops map[string]Op) (*Journal, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := stateDir(dir); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, name+suffix)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	l, err := takeLock(dir)
 	if err != nil {
 		return nil, err
 	}
-	fd := int(f.Fd())
-	if err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = ErrBusy
-		}
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+	j := &Journal{ops: ops, lock: l}
+	if j.log, err = openLog(filepath.Join(dir, name+suffix), j.check); err != nil {
+		return nil, errors.Join(err, l.Close())
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	steps, err := replay(data)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
-	}
-	return &Journal{ops: ops, log: &log{f: f, steps: steps}}, nil
+	return j, nil
 }
 
-// replay returns the steps that are done and not undone. A last line without its end was being
-// written when the process died, before the host was touched: it does not count.
-func replay(data []byte) ([]Step, error) {
-	var steps []Step
-	end := bytes.LastIndexByte(data, '\n')
-	lines := bufio.NewScanner(bytes.NewReader(data[:end+1]))
+// Look reads the journal of that name and changes nothing, also while another process has it.
+func Look(dir, name string, ops map[string]Op) (*Journal, error) {
+	j := &Journal{ops: ops, log: &log{}, lock: io.NopCloser(nil)}
+	data, err := ReadState(dir, name+suffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return j, nil
+	}
+	boot, berr := BootID()
+	if err = errors.Join(err, berr); err != nil {
+		return nil, err
+	}
+	if j.log.steps, err = replay(data, boot); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, name+suffix), err)
+	}
+	return j, nil
+}
+
+func (j *Journal) check(s Step) error {
+	op, err := j.op(s)
+	if err != nil {
+		return err
+	}
+	return op.Check(s)
+}
+
+// openLog reads the log and goes on where it ends. What was before the last reboot is over, and a line
+// that was being written when its process died does not count.
+func openLog(path string, check func(Step) error) (*log, error) {
+	boot, err := BootID()
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	l := &log{f: f}
+	if err = l.load(boot, check); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+	}
+	return l, nil
+}
+
+func (l *log) load(boot string, check func(Step) error) error {
+	if err := private(l.f.Name(), false); err != nil {
+		return err
+	}
+	const most = 256 << 20
+	data, err := io.ReadAll(io.LimitReader(l.f, most))
+	if err != nil {
+		return err
+	}
+	if l.steps, err = replay(data, boot); err != nil {
+		return err
+	}
+	for _, s := range l.steps {
+		if err = check(s); err != nil {
+			return fmt.Errorf("step %s: %w: isolane did not write that: look, then remove the file", s.Kind, err)
+		}
+	}
+	if len(l.steps) > 0 {
+		l.head, l.size = int64(bytes.IndexByte(data, '\n')+1), int64(bytes.LastIndexByte(data, '\n')+1)
+	}
+	if err = l.f.Truncate(l.size); err != nil || l.size > 0 {
+		return err
+	}
+	err = l.append(record{Boot: boot})
+	l.head = l.size
+	return err
+}
+
+// replay returns the steps that are done and not undone, if they are of this boot. A last line without
+// its end was being written when the process died, before the host was touched: it does not count.
+func replay(data []byte, boot string) ([]Step, error) {
+	l := &log{}
+	now := false
+	lines := bufio.NewScanner(bytes.NewReader(data[:bytes.LastIndexByte(data, '\n')+1]))
 	lines.Buffer(nil, 1<<20)
 	for n := 1; lines.Scan(); n++ {
 		var r record
@@ -75,55 +143,92 @@ func replay(data []byte) ([]Step, error) {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 		switch {
+		case r.Boot != "":
+			now = r.Boot == boot
+		case !now:
 		case r.Done != nil:
-			steps = append(steps, *r.Done)
+			l.put(*r.Done)
 		case r.Undone != nil:
-			steps = without(steps, *r.Undone)
+			l.drop(*r.Undone)
 		}
 	}
-	return steps, lines.Err()
+	return l.steps, lines.Err()
 }
 
-// without drops the last step equal to s.
-func without(steps []Step, s Step) []Step {
-	for i := len(steps) - 1; i >= 0; i-- {
-		if steps[i] == s {
-			return append(steps[:i:i], steps[i+1:]...)
-		}
+func (l *log) index(s Step) int { return slices.IndexFunc(l.steps, s.same) }
+
+func (l *log) find(s Step) (Step, bool) {
+	if i := l.index(s); i >= 0 {
+		return l.steps[i], true
 	}
-	return steps
+	return Step{}, false
+}
+
+func (l *log) put(s Step) {
+	if i := l.index(s); i >= 0 {
+		l.steps[i] = s
+		return
+	}
+	l.steps = append(l.steps, s)
+}
+
+func (l *log) drop(s Step) {
+	if i := l.index(s); i >= 0 {
+		l.steps = slices.Delete(l.steps, i, i+1)
+	}
 }
 
 func (l *log) done(s Step) error {
 	if err := l.append(record{Done: &s}); err != nil {
 		return err
 	}
-	l.steps = append(l.steps, s)
+	l.put(s)
 	return nil
 }
 
+// undone starts the log anew when nothing is left: those of long sessions stay short. A record that finds no
+// room is no error: whoever reads the log later sees that the host is as before the step.
 func (l *log) undone(s Step) error {
-	l.steps = without(l.steps, s)
-	if len(l.steps) == 0 { // keeps the log of a long session short
-		return l.f.Truncate(0)
+	if l.drop(s); len(l.steps) > 0 {
+		if err := l.append(record{Undone: &s}); !errors.Is(err, unix.ENOSPC) {
+			return err
+		}
+		return nil
 	}
-	return l.append(record{Undone: &s})
+	l.size = l.head
+	return l.f.Truncate(l.size)
 }
 
-func (l *log) append(r record) error {
-	line, err := json.Marshal(r)
+// append writes whole records or none: what a full disk left of one is cut off.
+func (l *log) append(records ...record) error {
+	if l.f == nil {
+		return errors.New("the journal is open to look at only")
+	}
+	var lines []byte
+	for _, r := range records {
+		line, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		lines = append(append(lines, line...), '\n')
+	}
+	_, err := l.f.WriteAt(lines, l.size)
+	if err == nil {
+		err = l.f.Sync()
+	}
 	if err != nil {
-		return err
+		return errors.Join(err, l.f.Truncate(l.size))
 	}
-	if _, err := l.f.Write(append(line, '\n')); err != nil {
-		return err
-	}
-	return l.f.Sync()
+	l.size += int64(len(lines))
+	return nil
 }
 
-func (l *log) open() []Step { return append([]Step(nil), l.steps...) }
+func (l *log) open() []Step { return slices.Clone(l.steps) }
 
 func (l *log) close() error {
+	if l.f == nil {
+		return nil
+	}
 	var err error
 	if len(l.steps) == 0 {
 		err = os.Remove(l.f.Name())
@@ -131,9 +236,9 @@ func (l *log) close() error {
 	return errors.Join(err, l.f.Close())
 }
 
-// Recover undoes each journal in dir that no living process holds. It returns the names of those
-// that it found, also with an error.
-func Recover(ctx context.Context, dir string, ops map[string]Op) ([]string, error) {
+// Recover undoes each journal in dir, but those of the names to skip. It returns the names of those in
+// which it found something, also with an error.
+func Recover(ctx context.Context, dir string, ops map[string]Op, skip ...string) ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
 	if err != nil {
 		return nil, err
@@ -142,10 +247,10 @@ func Recover(ctx context.Context, dir string, ops map[string]Op) ([]string, erro
 	var errs []error
 	for _, path := range paths {
 		name := strings.TrimSuffix(filepath.Base(path), suffix)
-		j, err := Open(dir, name, ops)
-		if errors.Is(err, ErrBusy) {
+		if slices.Contains(skip, name) {
 			continue
 		}
+		j, err := Open(dir, name, ops)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -21,6 +21,16 @@ const NetnsDir = "/run/netns"
 // netNS is a named network namespace with its loopback up: "" or "present".
 type netNS struct{}
 
+func (netNS) Check(s Step) error { return checkName(s.Target) }
+
+// checkName says whether a name can be that of a network namespace or device, and no path.
+func checkName(name string) error {
+	if name == "" || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
+		return fmt.Errorf("%q: expected a name of letters, digits, - and _", name)
+	}
+	return nil
+}
+
 func (netNS) Read(_ context.Context, s Step) (string, error) {
 	ns, err := netns.GetFromPath(filepath.Join(NetnsDir, s.Target))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -63,7 +73,15 @@ func (netNS) Write(_ context.Context, s Step, value string) error {
 func SysctlTarget(namespace, key string) string { return namespace + ":" + key }
 
 // sysctl is a setting that each network namespace has of its own.
-type sysctl struct{}
+type sysctl struct{ kernel }
+
+func (sysctl) Check(s Step) error {
+	name, key, _ := strings.Cut(s.Target, ":")
+	if key != "net/ipv4/tcp_congestion_control" {
+		return fmt.Errorf("%q: no setting of a network namespace that isolane changes", key)
+	}
+	return errors.Join(checkName(name), checkName(s.After))
+}
 
 func (sysctl) in(target string, f func(path string) error) error {
 	name, key, _ := strings.Cut(target, ":")
@@ -85,16 +103,16 @@ func inNetns(name string, f func() error) error {
 	})
 }
 
-func (c sysctl) Read(ctx context.Context, s Step) (value string, err error) {
+func (c sysctl) Read(_ context.Context, s Step) (value string, err error) {
 	err = c.in(s.Target, func(path string) error {
-		value, err = file{}.Read(ctx, Step{Target: path})
+		value, err = c.read(path)
 		return err
 	})
 	return value, err
 }
 
-func (c sysctl) Write(ctx context.Context, s Step, value string) error {
-	return c.in(s.Target, func(path string) error { return file{}.Write(ctx, Step{Target: path}, value) })
+func (c sysctl) Write(_ context.Context, s Step, value string) error {
+	return c.in(s.Target, func(path string) error { return c.write(path, value) })
 }
 
 // inThread calls f in a thread of its own, which ends with it: what f changes of the thread, such

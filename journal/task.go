@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -60,6 +58,18 @@ func find(target string) (int, error) {
 // task is the CPU affinity of one task, as a cpulist.
 type task struct{}
 
+func (task) Check(s Step) error {
+	id, start, ok := strings.Cut(s.Target, ":")
+	_, err1 := strconv.ParseUint(id, 10, 31)
+	_, err2 := strconv.ParseUint(start, 10, 64)
+	_, err3 := cpuset.Parse(s.After)
+	_, err4 := cpuset.Parse(s.Before)
+	if err := errors.Join(err1, err2, err3, err4); err != nil || !ok {
+		return fmt.Errorf("%q from %q to %q: expected tid:start and CPUs", s.Target, s.Before, s.After)
+	}
+	return nil
+}
+
 func (task) Read(_ context.Context, s Step) (string, error) {
 	tid, err := find(s.Target)
 	if err != nil {
@@ -93,97 +103,6 @@ func (task) Write(_ context.Context, s Step, value string) error {
 		mask[c/8] |= 1 << (c % 8)
 	}
 	return schedSetaffinity(tid, mask[:])
-}
-
-// processes are those in a cgroup that was made for them: "running" or "". They are started by a
-// runtime and recorded by Adopt; undo kills them all, also the children of one that died.
-type processes struct{}
-
-// Running is the value of a processes step while there are any.
-const Running = "running"
-
-func (processes) Read(_ context.Context, s Step) (string, error) {
-	pids, err := members(s.Target)
-	if err != nil || len(pids) == 0 {
-		return "", err
-	}
-	return Running, nil
-}
-
-func (p processes) Write(ctx context.Context, s Step, value string) error {
-	if value != "" {
-		return errors.New("processes are started by their runtime, not by the journal")
-	}
-	errAlive := errors.New("processes still there after SIGKILL")
-	return retry(ctx, 5*time.Second, errAlive, func() error {
-		pids, err := members(s.Target)
-		if err != nil || len(pids) == 0 {
-			return err
-		}
-		for _, pid := range pids {
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-				return err
-			}
-		}
-		return errAlive
-	})
-}
-
-// tasks is where the processes of a cgroup are: Target is the cgroup that they are to leave,
-// After the one that takes them. Kernel threads stay: their affinity is theirs (kind task).
-type tasks struct{}
-
-func (tasks) Read(_ context.Context, s Step) (string, error) {
-	pids, err := members(s.After)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(pids) == 0 {
-		return s.Target, nil
-	}
-	return s.After, err
-}
-
-// Write moves the processes. New ones may be born meanwhile, so it looks again until none is left.
-func (tasks) Write(_ context.Context, s Step, to string) error {
-	from := s.Target
-	if to == s.Target {
-		from = s.After
-	}
-	for range 20 {
-		pids, err := members(from)
-		if err != nil {
-			return err
-		}
-		moved := 0
-		for _, pid := range pids {
-			if to == s.After && kernelThread(pid) {
-				continue
-			}
-			err := file{}.Write(context.Background(), Step{Target: filepath.Join(to, "cgroup.procs")}, strconv.Itoa(pid))
-			if err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("process %d: %w", pid, err)
-			}
-			moved++
-		}
-		if moved == 0 {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s: processes are born there faster than they can be moved to %s", from, to)
-}
-
-func members(cgroup string) ([]int, error) {
-	data, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
-	if err != nil {
-		return nil, err
-	}
-	var pids []int
-	for _, f := range strings.Fields(string(data)) {
-		pid, err := strconv.Atoi(f)
-		if err != nil {
-			return nil, fmt.Errorf("%s/cgroup.procs: %q is not a process id", cgroup, f)
-		}
-		pids = append(pids, pid)
-	}
-	return pids, nil
 }
 
 // kernelThread says whether a process has no memory of its own: /proc/PID/exe of a kernel thread

@@ -29,7 +29,7 @@ type path interface {
 }
 
 func ops() map[string]journal.Op {
-	all := journal.Ops()
+	all := journal.Ops("/")
 	maps.Copy(all, map[string]journal.Op{express.Kind: express.Op{}})
 	return all
 }
@@ -78,7 +78,7 @@ func TestPaths(t *testing.T) {
 			if p.Name() == "express" {
 				hosttest.Need(t, hosttest.BPF)
 			}
-			dir := t.TempDir()
+			dir := filepath.Join(t.TempDir(), "run")
 			j, err := journal.Open(dir, "test", ops())
 			if err != nil {
 				t.Fatal(err)
@@ -198,7 +198,7 @@ func TestDeviceOfSomebodyElseIsNotTaken(t *testing.T) {
 			t.Errorf("their device is gone: %s", out)
 		}
 	}()
-	j, err := journal.Open(t.TempDir(), "test", ops())
+	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", ops())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, run *
 	var more []journal.Step
 	groups := []enforce.Group{{Name: clientGroup, CPUs: c.Client}}
 	if c.Placement == Lane {
-		more, err = enforce.Steps(r.root, h, r.layout.placement)
+		more, err = enforce.Steps(enforce.View{Root: r.root, Host: h}, r.layout.placement)
 	} else {
 		groups = append(groups, enforce.Group{Name: applicationLane, CPUs: c.Application})
 	}
@@ -119,7 +119,7 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, run *
 	if err != nil {
 		return err
 	}
-	awake, err := enforce.Awake(r.root, h, c.Client)
+	awake, err := enforce.Awake(enforce.View{Root: r.root, Host: h}, c.Client)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func probes() []prove.Probe {
 
 // ops are the step kinds of the journal and of the drivers.
 func ops() map[string]journal.Op {
-	all := journal.Ops()
+	all := journal.Ops("/")
 	maps.Copy(all, map[string]journal.Op{express.Kind: express.Op{}})
 	return all
 }

@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,22 +13,33 @@ import (
 func recoverCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "recover",
-		Short: "Undo what a crash of isolane left on this host",
+		Short: "End what a crash of isolane has left half done: the lanes that were in force stay, all else is undone",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needRoot("recover"); err != nil {
+			// An undo that has begun is finished, whatever the user presses.
+			ctx := context.WithoutCancel(cmd.Context())
+			l, err := openLanes("recover")
+			if err != nil {
 				return err
 			}
-			// An undo that has begun is finished, whatever the user presses.
-			found, err := journal.Recover(context.WithoutCancel(cmd.Context()), journal.Dir, ops())
+			steps, err := l.Recover(ctx)
+			if err = errors.Join(err, l.Close()); err != nil {
+				return fail(err)
+			}
+			w := cmd.OutOrStdout()
+			found, err := journal.Recover(ctx, journal.Dir, ops())
 			if err != nil {
 				return fail(err)
 			}
-			if len(found) == 0 {
-				fmt.Fprintln(cmd.OutOrStdout(), "nothing to recover")
-				return nil
+			for _, name := range found {
+				fmt.Fprintln(w, "undone:", name)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "undone: %s\n", strings.Join(found, ", "))
+			switch {
+			case steps > 0:
+				fmt.Fprintf(w, "lanes: %d settings put back to what was in force\n", steps)
+			case len(found) == 0:
+				fmt.Fprintln(w, "nothing to recover")
+			}
 			return nil
 		},
 	}

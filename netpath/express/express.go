@@ -81,6 +81,15 @@ func filter(value string) string {
 	return fmt.Sprintf("isolane-%08x", sum)
 }
 
+// Check says what in a step cannot be.
+func (Op) Check(s journal.Step) error {
+	var to redirect
+	if err := json.Unmarshal([]byte(s.After), &to); err != nil || to.Port == "" || s.Before != "" {
+		return fmt.Errorf("%s: %q: expected where the frames go, in JSON", s.Target, s.After)
+	}
+	return nil
+}
+
 // Read returns the step's value where our filter is attached, and "" where none is.
 func (Op) Read(_ context.Context, s journal.Step) (string, error) {
 	h, l, err := device(s.Target)

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/runtime/process"
+)
+
+func runCommand() *cobra.Command {
+	var name, netns string
+	var more []string
+	cmd := &cobra.Command{
+		Use:   "run --lane NAME -- COMMAND [ARG...]",
+		Short: "Start a workload in its lane",
+		Long: "Becomes the command, inside the lane's cpuset, with its memory policy and scheduling, and without the\n" +
+			"capabilities that only administration needs. It is told of its lane in ISOLANE_CPUS, ISOLANE_CPUS_RELATIVE (as\n" +
+			"numbers in the cpuset), ISOLANE_CPUS_ROLE for each role, ISOLANE_MEMORY_NODES, and ISOLANE_HUGEPAGES_2MI (where\n" +
+			"pages of that size are mounted).",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, argv []string) error {
+			if err := needCapabilities("run"); err != nil {
+				return err
+			}
+			l, err := enforce.Look(journal.Dir, host.Live(), ops())
+			if err != nil {
+				return fail(err)
+			}
+			lane, err := l.Lane(name)
+			if err != nil {
+				return usage(fmt.Errorf("--lane: %w", err))
+			}
+			in, err := laneOf(l, lane)
+			if err != nil {
+				return fail(err)
+			}
+			in.Netns, in.Capabilities = netns, append(in.Capabilities, more...)
+			env, err := laneEnvironment(host.Live(), lane)
+			if err != nil {
+				return fail(err)
+			}
+			return fail(in.Enter(argv, append(os.Environ(), env...)))
+		},
+	}
+	cmd.Flags().StringVar(&name, "lane", "", "lane that is in force")
+	cmd.Flags().StringVar(&netns, "netns", "", "network namespace to enter (a name under /run/netns)")
+	cmd.Flags().StringSliceVar(&more, "cap-add", nil, "capabilities to leave to the command beside the usual ones, such as NET_ADMIN,SYS_RAWIO")
+	if err := cmd.MarkFlagRequired("lane"); err != nil {
+		panic(err) // the flag is defined above
+	}
+	return cmd
+}
+
+// laneOf is what a workload of the lane lives in.
+func laneOf(l *enforce.Lanes, lane plan.Lane) (process.Lane, error) {
+	groups, err := l.Groups()
+	if err != nil {
+		return process.Lane{}, err
+	}
+	i := slices.IndexFunc(groups, func(g enforce.LaneGroup) bool { return g.Lane.Name == lane.Name })
+	s := lane.Spec.Scheduling
+	realTime := s.Policy == "fifo" || s.Policy == "rr"
+	keep := process.Usual()
+	if realTime {
+		keep = append(keep, "SYS_NICE") // to give its threads priorities
+	}
+	return process.Lane{Confines: process.Confines{Cgroup: groups[i].Dir, Policy: s.Policy, Priority: s.Priority},
+		MemoryNodes: lane.MemoryNodes, Capabilities: keep, RealTime: realTime}, nil
+}
+
+// laneEnvironment tells a workload of its lane.
+func laneEnvironment(root fs.FS, lane plan.Lane) ([]string, error) {
+	relative := func(cpus cpuset.Set) string {
+		var places []int
+		for i, c := range lane.CPUs.Slice() {
+			if cpus.Contains(c) {
+				places = append(places, i)
+			}
+		}
+		return cpuset.Of(places...).String()
+	}
+	env := []string{"ISOLANE_LANE=" + lane.Name, "ISOLANE_CPUS=" + lane.CPUs.String(), "ISOLANE_CPUS_RELATIVE=" + relative(lane.CPUs),
+		"ISOLANE_MEMORY_NODES=" + lane.MemoryNodes.String()}
+	for role, cpus := range lane.Roles {
+		name := "ISOLANE_CPUS_" + strings.ToUpper(strings.ReplaceAll(role, "-", "_"))
+		env = append(env, name+"="+cpus.String(), name+"_RELATIVE="+relative(cpus))
+	}
+	mounts, err := hugepageMounts(root)
+	for size, dir := range mounts {
+		env = append(env, fmt.Sprintf("ISOLANE_HUGEPAGES_%s=%s", strings.ToUpper(quantity.Bytes(size).String()), dir))
+	}
+	slices.Sort(env)
+	return env, err
+}
+
+// hugepageMounts returns where pages of each size are mounted (Documentation/admin-guide/mm/hugetlbpage.rst).
+func hugepageMounts(root fs.FS) (map[uint64]string, error) {
+	f, err := root.Open("proc/mounts")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	mounts := map[uint64]string{}
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		field := strings.Fields(lines.Text()) // device, directory, type, options
+		if len(field) < 4 || field[2] != "hugetlbfs" {
+			continue
+		}
+		for option := range strings.SplitSeq(field[3], ",") {
+			size, ok := strings.CutPrefix(option, "pagesize=")
+			if !ok {
+				continue
+			}
+			bytes, err := quantity.ParseBytes(strings.TrimSuffix(size, "M") + "Mi")
+			if strings.HasSuffix(size, "G") {
+				bytes, err = quantity.ParseBytes(strings.TrimSuffix(size, "G") + "Gi")
+			}
+			if err != nil {
+				return nil, fmt.Errorf("/proc/mounts: hugetlbfs on %s: %w", field[1], err)
+			}
+			if _, earlier := mounts[uint64(bytes)]; !earlier {
+				mounts[uint64(bytes)] = field[1]
+			}
+		}
+	}
+	return mounts, lines.Err()
+}
+
+// needCapabilities says what a command lacks that changes the host.
+func needCapabilities(command string) error {
+	missing, err := process.Missing("DAC_OVERRIDE", "SYS_ADMIN", "SYS_NICE")
+	if err != nil {
+		return fail(err)
+	}
+	if len(missing) > 0 {
+		return hint(fmt.Errorf("%s changes cpusets, interrupts and tasks: %s missing", command, strings.Join(missing, ", ")), "sudo isolane "+command)
+	}
+	return nil
+}

@@ -1,0 +1,285 @@
+package enforce
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+// Applied is what is in force: the file lanes.json beside the journal.
+type Applied struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	BootID     string            `json:"bootID"`
+	Placement  plan.Placement    `json:"placement"`
+	Levels     map[string]string `json:"partitions,omitempty"` // by lane, where the kernel does not grant isolated
+	Refused    []Refusal         `json:"refused,omitempty"`
+}
+
+// Refusal is a step that the kernel did not take, and why.
+type Refusal struct {
+	Target string `json:"target"`
+	Value  string `json:"value"`
+	Reason string `json:"reason"`
+}
+
+const (
+	// JournalName is the name of the journal of lanes.
+	JournalName = "lanes"
+	stateFile   = "lanes.json"
+	appliedKind = "AppliedLanes"
+)
+
+// readApplied returns what is in force by the state in dir; nothing where there is none, or where it is of
+// the time before a reboot, which took all back.
+func readApplied(dir string) (Applied, error) {
+	none := Applied{APIVersion: plan.APIVersion, Kind: appliedKind}
+	boot, err := journal.BootID()
+	if err != nil {
+		return none, err
+	}
+	none.BootID = boot
+	data, err := journal.ReadState(dir, stateFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return none, nil
+	}
+	if err != nil {
+		return none, err
+	}
+	var a Applied
+	if err = json.Unmarshal(data, &a); err != nil {
+		return none, fmt.Errorf("%s: %w", filepath.Join(dir, stateFile), err)
+	}
+	if a.BootID != boot {
+		return none, nil
+	}
+	return a, nil
+}
+
+// Lanes are the lanes in force on this host, and the journal of what that took. Only one process at a time
+// has them.
+type Lanes struct {
+	Applied
+	dir     string
+	root    fs.FS
+	journal *journal.Journal
+}
+
+// Open reads what is in force. It fails with journal.ErrBusy while another process changes the host.
+func Open(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
+	j, err := journal.Open(dir, JournalName, ops)
+	if err != nil {
+		return nil, err
+	}
+	l := &Lanes{dir: dir, root: root, journal: j}
+	if l.Applied, err = readApplied(dir); err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
+	return l, nil
+}
+
+// Look reads what is in force and changes nothing, also while another process changes the host.
+func Look(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
+	j, err := journal.Look(dir, JournalName, ops)
+	if err != nil {
+		return nil, err
+	}
+	l := &Lanes{dir: dir, root: root, journal: j}
+	l.Applied, err = readApplied(dir)
+	return l, err
+}
+
+// Close lets other processes change the host.
+func (l *Lanes) Close() error { return l.journal.Close() }
+
+// View is the host as it was before any lane.
+func (l *Lanes) View() (View, error) {
+	v, err := NewView(l.root, l.journal.Pending(), l.Placement)
+	v.Levels = l.Levels
+	return v, err
+}
+
+// Missing returns the steps that would make p true now, as far as they can be told before: those that
+// take back what is no longer wanted, and those that are not in force.
+func (l *Lanes) Missing(ctx context.Context, p plan.Placement) ([]journal.Step, error) {
+	v, err := l.View()
+	if err != nil {
+		return nil, err
+	}
+	want, err := l.want(v, p)
+	if err != nil {
+		return nil, err
+	}
+	return l.journal.Missing(ctx, want)
+}
+
+// want are the steps of a placement; none without lanes.
+func (l *Lanes) want(v View, p plan.Placement) ([]journal.Step, error) {
+	if len(p.Lanes) == 0 {
+		return nil, nil
+	}
+	return Steps(v, p)
+}
+
+// Apply makes p true: only what differs from what is in force changes. Where that fails the host comes back
+// to what was in force before.
+func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
+	next := Applied{APIVersion: plan.APIVersion, Kind: appliedKind, BootID: l.BootID, Placement: p}
+	for _, lane := range p.Lanes { // a level that was refused for the same CPUs is not asked for again
+		i := slices.IndexFunc(l.Placement.Lanes, func(o plan.Lane) bool { return o.Name == lane.Name && o.Owned() == lane.Owned() })
+		if level, ok := l.Levels[lane.Name]; ok && i >= 0 {
+			next.grant(lane.Name, level)
+		}
+	}
+	if err := l.reconcile(ctx, &next); err != nil {
+		return errors.Join(err, l.back(ctx))
+	}
+	if err := l.store(next); err != nil {
+		return errors.Join(err, l.back(ctx))
+	}
+	l.Applied = next
+	return nil
+}
+
+// back returns to what was in force before, also when the user has lost patience.
+func (l *Lanes) back(ctx context.Context) error {
+	last := l.Applied
+	if err := l.reconcile(context.WithoutCancel(ctx), &last); err != nil {
+		return fmt.Errorf("and going back: %w", err)
+	}
+	return nil
+}
+
+// Settings is how many settings of the host are changed for the lanes.
+func (l *Lanes) Settings() int { return len(l.journal.Pending()) }
+
+// Recover ends what a crash cut off: what was in force before it, is again. It returns how many steps that
+// took.
+func (l *Lanes) Recover(ctx context.Context) (int, error) {
+	missing, err := l.Missing(ctx, l.Placement)
+	if err != nil {
+		return 0, err
+	}
+	return len(missing), l.back(ctx)
+}
+
+func (a *Applied) grant(lane, level string) {
+	if a.Levels == nil {
+		a.Levels = map[string]string{}
+	}
+	a.Levels[lane] = level
+}
+
+// reconcile makes what is wanted true and notes in a what the kernel refuses.
+func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
+	v, err := l.View()
+	if err != nil {
+		return err
+	}
+	v.Levels = a.Levels
+	want, err := l.want(v, a.Placement)
+	if err != nil {
+		return err
+	}
+	refused, err := l.journal.Reconcile(ctx, want)
+	a.Refused = nil
+	for _, r := range refused {
+		a.refuse(r)
+		if r.Step.After == isolated && filepath.Base(r.Step.Target) == "cpuset.cpus.partition" {
+			more, lerr := l.lower(ctx, a, r.Step)
+			a.Refused = append(a.Refused, more...)
+			err = errors.Join(err, lerr)
+		}
+	}
+	return err
+}
+
+func (a *Applied) refuse(r journal.Refused) {
+	a.Refused = append(a.Refused, Refusal{r.Step.Target, r.Step.After, r.Err.Error()})
+}
+
+// lower asks for what a kernel grants that does not grant an isolated partition.
+func (l *Lanes) lower(ctx context.Context, a *Applied, s journal.Step) ([]Refusal, error) {
+	group := strings.TrimPrefix(filepath.Base(filepath.Dir(s.Target)), journal.GroupPrefix)
+	s.After = rootOnly
+	refused, err := l.journal.Apply(ctx, []journal.Step{s})
+	if len(refused) == 0 {
+		a.grant(group, rootOnly)
+		return nil, err
+	}
+	a.grant(group, member)
+	return []Refusal{{s.Target, s.After, refused[0].Err.Error()}}, err
+}
+
+func (l *Lanes) store(a Applied) error {
+	if len(a.Placement.Lanes) == 0 {
+		if err := os.Remove(filepath.Join(l.dir, stateFile)); err != nil && !errors.Is(err, fs.ErrNotExist) { //nolint:gosec // G703: the directory of journals
+			return err
+		}
+		return nil
+	}
+	data, err := json.MarshalIndent(a, "", " ")
+	if err != nil {
+		return err
+	}
+	return journal.WriteState(l.dir, stateFile, append(data, '\n'))
+}
+
+// Lane returns a lane in force by its name.
+func (a Applied) Lane(name string) (plan.Lane, error) {
+	var names []string
+	for _, l := range a.Placement.Lanes {
+		if l.Name == name {
+			return l, nil
+		}
+		names = append(names, l.Name)
+	}
+	if len(names) == 0 {
+		return plan.Lane{}, fmt.Errorf("there is no lane %q: none is in force", name)
+	}
+	return plan.Lane{}, fmt.Errorf("there is no lane %q: in force are %s", name, strings.Join(names, ", "))
+}
+
+// LaneGroup is a lane's cgroup and what is in it.
+type LaneGroup struct {
+	Lane      plan.Lane
+	Dir       string
+	Partition string // as the kernel says, with its reason where it is invalid; "" with cgroup v1
+	Processes int
+}
+
+// Groups returns the cgroups of the lanes in force.
+func (l *Lanes) Groups() ([]LaneGroup, error) {
+	v, err := l.View()
+	if err != nil || len(l.Placement.Lanes) == 0 {
+		return nil, err
+	}
+	var groups []LaneGroup
+	for _, lane := range l.Placement.Lanes {
+		dir, err := GroupDir(v.Host, lane.Name)
+		if err != nil {
+			return nil, err
+		}
+		g := LaneGroup{Lane: lane, Dir: dir}
+		name := strings.TrimPrefix(dir, "/")
+		if text, rerr := fs.ReadFile(l.root, name+"/cpuset.cpus.partition"); rerr == nil {
+			g.Partition = trim(text)
+		}
+		procs, err := fs.ReadFile(l.root, name+"/cgroup.procs")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // somebody removed it: that is drift
+			return nil, err
+		}
+		g.Processes = len(strings.Fields(string(procs)))
+		groups = append(groups, g)
+	}
+	return groups, nil
+}

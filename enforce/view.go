@@ -1,0 +1,125 @@
+package enforce
+
+import (
+	"bytes"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+// View is a host as it was before Isolane changed it. Knobs plan from it, so that the same placement
+// wants the same steps whatever is in force.
+type View struct {
+	Root fs.FS     // shows the values that were there before
+	Host host.Host // read from Root
+	was  map[string]string
+	// Levels are the kinds of partition that the kernel grants to lanes; isolated where it is silent.
+	Levels map[string]string
+}
+
+// NewView reads the host under root, on which steps are done for lanes that are placed.
+func NewView(root fs.FS, done []journal.Step, placed plan.Placement) (View, error) {
+	v := View{was: map[string]string{}}
+	files := map[string]string{}
+	for _, s := range done {
+		switch s.Kind {
+		case "file":
+			files[strings.TrimPrefix(s.Target, "/")] = s.Before
+		case "task":
+			v.was[s.Target] = s.Before
+		}
+	}
+	v.Root = before{root, files}
+	var err error
+	v.Host, err = host.Read(v.Root)
+	// What lanes own is no longer this process's to use, but theirs to be placed on again.
+	usable := placed.CPUs().Union(placed.Housekeeping)
+	for i, c := range v.Host.CPUs {
+		if usable.Contains(c.ID) && c.Allowed != nil {
+			allowed := true
+			v.Host.CPUs[i].Allowed = &allowed
+		}
+	}
+	return v, err
+}
+
+// allowed returns the CPUs that a task had before.
+func (v View) allowed(target string, now cpuset.Set) cpuset.Set {
+	if list, ok := v.was[target]; ok {
+		if set, err := cpuset.Parse(list); err == nil {
+			return set
+		}
+	}
+	return now
+}
+
+// before is a file system in which some files have another content.
+type before struct {
+	fs.FS
+	files map[string]string
+}
+
+func (b before) ReadFile(name string) ([]byte, error) {
+	if text, ok := b.files[name]; ok {
+		return []byte(text + "\n"), nil
+	}
+	return fs.ReadFile(b.FS, name)
+}
+
+func (b before) Open(name string) (fs.File, error) {
+	text, ok := b.files[name]
+	if !ok {
+		return b.FS.Open(name)
+	}
+	return &content{Reader: bytes.NewReader([]byte(text + "\n")), name: path.Base(name)}, nil
+}
+
+func (b before) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(b.FS, name) }
+func (b before) ReadLink(name string) (string, error)       { return fs.ReadLink(b.FS, name) }
+func (b before) Stat(name string) (fs.FileInfo, error)      { return fs.Stat(b.FS, name) }
+
+// Lstat makes before an fs.ReadLinkFS.
+func (b before) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(b.FS, name) }
+
+// content is an open file with a text of ours.
+type content struct {
+	*bytes.Reader
+	name string
+}
+
+func (c *content) Stat() (fs.FileInfo, error) { return info{c}, nil }
+func (*content) Close() error                 { return nil }
+
+type info struct{ *content }
+
+func (i info) Name() string     { return i.name }
+func (info) Mode() fs.FileMode  { return 0o444 }
+func (info) ModTime() time.Time { return time.Time{} }
+func (info) IsDir() bool        { return false }
+func (info) Sys() any           { return nil }
+
+// readMask reads a cpumask; ok is false where there is none.
+func readMask(root fs.FS, name string) (mask cpuset.Set, text string, ok bool) {
+	data, err := fs.ReadFile(root, name)
+	if err != nil {
+		return mask, "", false
+	}
+	text = trim(data)
+	mask, err = cpuset.ParseMask(text)
+	return mask, text, err == nil
+}
+
+// resolve returns where a link of /sys/class leads: steps name files without links on the way.
+func resolve(root fs.FS, name string) (string, bool) {
+	target, err := fs.ReadLink(root, name)
+	if err != nil {
+		return "", false
+	}
+	return path.Join(path.Dir(name), target), true
+}

@@ -1,0 +1,135 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// kernel is the file system through which the kernel's settings are reached: below root, "/" for the
+// live one. Another root is a directory that stands in for the kernel, as tests have it.
+//
+// What a journal names is believed only so far: no symbolic link is followed, only files that are known
+// are opened, and on the live system only those that lie on a file system of the kernel's.
+type kernel struct{ root string }
+
+func (k kernel) live() bool { return k.root == "/" }
+
+// settings are the files of /proc and /sys that steps may write, as patterns of path.Match.
+func settings() []string {
+	const cpu, queue = "/sys/devices/system/cpu/", "queues/[rt]x-*/[rx]ps_cpus"
+	return []string{
+		"/proc/irq/[0-9]*/smp_affinity_list", "/proc/irq/default_smp_affinity",
+		"/proc/sys/net/core/busy_poll", "/proc/sys/net/core/busy_read",
+		"/proc/sys/kernel/sched_rt_runtime_us", "/proc/sys/kernel/watchdog_cpumask",
+		"/sys/devices/virtual/workqueue/cpumask", "/sys/devices/virtual/workqueue/*/cpumask",
+		cpu + "cpu[0-9]*/power/pm_qos_resume_latency_us", cpu + "cpu[0-9]*/cpuidle/state[0-9]*/disable",
+		cpu + "cpufreq/policy[0-9]*/scaling_governor",
+		"/sys/devices/system/node/node[0-9]*/hugepages/hugepages-[0-9]*kB/nr_hugepages",
+		"/sys/devices/virtual/net/*/" + queue, "/sys/devices/pci*/*/net/*/" + queue, "/sys/devices/pci*/*/*/net/*/" + queue,
+		"/sys/devices/pci*/*/*/*/net/*/" + queue, "/sys/devices/pci*/*/*/*/*/net/*/" + queue,
+	}
+}
+
+// ofGroups are the files of a cgroup that steps may write.
+func ofGroups() []string {
+	return []string{"cpuset.cpus", "cpuset.mems", "cpuset.cpus.partition", "cpuset.sched_load_balance", "cpuset.memory_migrate",
+		"cgroup.subtree_control",
+		"cgroup.procs", "memory.swap.max", "memory.swappiness"}
+}
+
+// check says whether a step may name the file.
+func check(name string) error {
+	if !path.IsAbs(name) || path.Clean(name) != name {
+		return fmt.Errorf("%q: expected an absolute path without detours", name)
+	}
+	if slices.Contains(ofGroups(), path.Base(name)) {
+		return nil
+	}
+	for _, pattern := range settings() {
+		if ok, _ := path.Match(pattern, name); ok {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: no setting that isolane changes", name)
+}
+
+// open opens a file or directory without following a symbolic link (openat2(2)).
+func (k kernel) open(name string, flags uint64) (*os.File, error) {
+	root, err := unix.Open(k.root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: k.root, Err: err}
+	}
+	defer unix.Close(root) //nolint:errcheck // only a reference
+	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
+	if flags&unix.O_CREAT != 0 {
+		how.Mode = 0o644
+	}
+	fd, err := unix.Openat2(root, strings.TrimPrefix(name, "/"), &how)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if err = k.ours(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// ours says whether a file lies on a file system of the kernel's own.
+func (k kernel) ours(f *os.File) error {
+	if !k.live() {
+		return nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		return fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	switch st.Type {
+	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC:
+		return nil
+	}
+	return fmt.Errorf("%s: expected a file of /proc, /sys or a cgroup, found one of another file system", f.Name())
+}
+
+// read returns a file's content without the white space at its end. Of a cgroup's files one that a
+// stand-in lacks is empty: the kernel makes them, a directory does not.
+func (k kernel) read(name string) (string, error) {
+	f, err := k.open(name, unix.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) && !k.live() && slices.Contains(ofGroups(), path.Base(name)) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	data, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	return strings.TrimRight(string(data), " \t\n"), err
+}
+
+func (k kernel) write(name, value string) error {
+	flags := uint64(unix.O_WRONLY | unix.O_TRUNC)
+	if !k.live() {
+		flags |= unix.O_CREAT // as in read
+	}
+	f, err := k.open(name, flags)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value + "\n")
+	return errors.Join(err, f.Close())
+}
+
+// parent opens the directory that holds name.
+func (k kernel) parent(name string) (*os.File, error) {
+	return k.open(filepath.Dir(name), unix.O_PATH|unix.O_DIRECTORY)
+}

@@ -1,0 +1,113 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrBusy says that another process is changing this host.
+var ErrBusy = errors.New("in use")
+
+// lock keeps other processes from changing this host. It is held by an open file, so it goes with the
+// process; its text names the holder.
+type lock struct{ f *os.File }
+
+func takeLock(dir string) (*lock, error) {
+	path := filepath.Join(dir, "lock")
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			holder, rerr := io.ReadAll(io.LimitReader(f, 256))
+			if errors.Is(err, unix.EWOULDBLOCK) {
+				err = fmt.Errorf("%s: %w by %s: wait until it has ended", dir, ErrBusy, strings.TrimSpace(string(holder)))
+			}
+			return nil, errors.Join(err, rerr, f.Close())
+		}
+		mine, err := f.Stat()
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		if there, lerr := os.Lstat(path); lerr != nil || !os.SameFile(mine, there) { // its holder has just removed it
+			if err = f.Close(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		text := fmt.Sprintf("%s (process %d)\n", strings.Join(os.Args[:min(2, len(os.Args))], " "), os.Getpid())
+		if err = errors.Join(f.Truncate(0), write(f, text)); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return &lock{f}, nil
+	}
+}
+
+func write(f *os.File, text string) error {
+	_, err := f.WriteString(text)
+	return err
+}
+
+// Close removes the file while it is locked: who opens it later makes another one.
+func (l *lock) Close() error { return errors.Join(os.Remove(l.f.Name()), l.f.Close()) }
+
+// stateDir makes the directory of the journals, or checks that nobody else could have written there.
+func stateDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return private(dir, true)
+}
+
+// private says whether a file or directory is this user's alone, and no link.
+func private(path string, dir bool) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err = unix.Lstat(path, &st); err != nil {
+		return err
+	}
+	if info.IsDir() != dir || !dir && !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s: expected it to be this user's alone (mode 0700, 0600 of a file), found %s of user %d: who wrote there could change this host: look, then remove it",
+			path, info.Mode(), st.Uid)
+	}
+	return nil
+}
+
+// ReadState returns a file of the directory of journals, whose content is this user's alone to write.
+func ReadState(dir, name string) ([]byte, error) {
+	if err := private(dir, true); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, name)
+	if err := private(path, false); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}
+
+// WriteState replaces such a file as a whole, or leaves what was there. The caller has a journal open in dir.
+func WriteState(dir, name string, data []byte) error {
+	fresh := filepath.Join(dir, "."+name)
+	f, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(write(f, string(data)), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(fresh, filepath.Join(dir, name))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(fresh))
+	}
+	return nil
+}

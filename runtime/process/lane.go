@@ -1,0 +1,152 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/cpuset"
+)
+
+// Lane is what a workload of a lane lives in, beside its cgroup.
+type Lane struct {
+	Confines
+	MemoryNodes  cpuset.Set // its memory comes from nowhere else; empty: from everywhere
+	Capabilities []string   // that it may have, "NET_ADMIN"; root's others are dropped
+	RealTime     bool       // no huge pages behind its back, exact timers
+}
+
+// Enter puts this process into the lane, and then replaces it by argv with the environment env. It returns
+// only with an error. The process keeps its id, so who waits for it or signals it need not know.
+func (l Lane) Enter(argv, env []string) error {
+	program, err := exec.LookPath(argv[0])
+	if err != nil {
+		return err
+	}
+	keep, err := capabilities(l.Capabilities)
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread() // what follows belongs to this thread, and goes on with its execve
+	procs := filepath.Join(l.Cgroup, "cgroup.procs")
+	if err = os.WriteFile(procs, []byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
+		return fmt.Errorf("%s: %w: is the lane in force? isolane status shows it", procs, err)
+	}
+	for _, step := range []func() error{func() error { return enter(l.Netns) }, l.bindMemory, l.realTime,
+		func() error { return schedule(l.Confines) }, func() error { return drop(keep) }} {
+		if err = step(); err != nil {
+			return err
+		}
+	}
+	return unix.Exec(program, argv, env)
+}
+
+// mpolBind is MPOL_BIND of include/uapi/linux/mempolicy.h.
+const mpolBind = 2
+
+// bindMemory lets memory come from the lane's nodes only (set_mempolicy(2)). A kernel without NUMA has
+// one node.
+func (l Lane) bindMemory() error {
+	if l.MemoryNodes.IsEmpty() {
+		return nil
+	}
+	var mask [1024 / 64]uint64
+	for n := range l.MemoryNodes.All() {
+		if n < 1024 {
+			mask[n/64] |= 1 << (n % 64)
+		}
+	}
+	_, _, errno := unix.Syscall(unix.SYS_SET_MEMPOLICY, mpolBind, uintptr(unsafe.Pointer(&mask)), 1024) //nolint:gosec // G103: the system call takes a pointer
+	if errno != 0 && !errors.Is(errno, unix.ENOSYS) {
+		return fmt.Errorf("memory of node %s: %w", l.MemoryNodes, errno)
+	}
+	return nil
+}
+
+func (l Lane) realTime() error {
+	if !l.RealTime {
+		return nil
+	}
+	if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("PR_SET_THP_DISABLE: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil { // 1 ns; only the other policies have any
+		return fmt.Errorf("PR_SET_TIMERSLACK: %w", err)
+	}
+	return nil
+}
+
+// names are the capabilities of include/uapi/linux/capability.h by their numbers.
+func names() []string {
+	return []string{"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
+		"LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER", "SYS_MODULE",
+		"SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE", "SYS_RESOURCE", "SYS_TIME",
+		"SYS_TTY_CONFIG", "MKNOD", "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP", "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG",
+		"WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF", "CHECKPOINT_RESTORE"}
+}
+
+// Usual are the capabilities that programs need which handle files, users and sockets: those that container
+// runtimes leave too.
+func Usual() []string {
+	return []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE",
+		"NET_RAW", "IPC_LOCK", "SYS_CHROOT", "MKNOD", "AUDIT_WRITE", "SETFCAP"}
+}
+
+// capabilities returns the numbers of named ones.
+func capabilities(keep []string) ([]int, error) {
+	var numbers []int
+	for _, name := range keep {
+		i := slices.Index(names(), name)
+		if i < 0 {
+			return nil, fmt.Errorf("capability %q: expected a name as in capabilities(7), without CAP_", name)
+		}
+		numbers = append(numbers, i)
+	}
+	return numbers, nil
+}
+
+// drop takes capabilities out of the bounding set: no program gets them by execve any more, and of this
+// thread's inheritable ones (capabilities(7)).
+func drop(keep []int) error {
+	for c := range 64 {
+		if slices.Contains(keep, c) {
+			continue
+		}
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) { // the kernel has no more
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("PR_CAPBSET_DROP: %w", err)
+		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("PR_CAP_AMBIENT: %w", err)
+	}
+	return nil
+}
+
+// Missing returns those of the named capabilities that this process does not have in force.
+func Missing(need ...string) ([]string, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return nil, fmt.Errorf("capget: %w", err)
+	}
+	var missing []string
+	numbers, err := capabilities(need)
+	for i, c := range numbers {
+		if data[c/32].Effective&(1<<(c%32)) == 0 {
+			missing = append(missing, "CAP_"+need[i])
+		}
+	}
+	return missing, err
+}

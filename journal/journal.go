@@ -47,6 +47,8 @@ func Ops() map[string]Op {
 		"controller": controller{},
 		"tasks":      tasks{},
 		"task":       task{},
+		"member":     member{},
+		"cpuset":     cpusetCPUs{},
 		"processes":  processes{},
 		"sysctl":     sysctl{},
 		"netns":      netNS{},

@@ -88,6 +88,10 @@ func (task) Write(_ context.Context, s Step, value string) error {
 	if err != nil {
 		return err
 	}
+	return setAffinity(tid, set)
+}
+
+func setAffinity(tid int, set cpuset.Set) error {
 	var mask [1024 / 8 * 8]byte
 	for c := range set.All() {
 		mask[c/8] |= 1 << (c % 8)

@@ -128,6 +128,16 @@ func start(t *testing.T, argv ...string) int {
 	return cmd.Process.Pid
 }
 
+// allow sets the affinity of a thread.
+func allow(t *testing.T, tid, cpu int) {
+	t.Helper()
+	var set unix.CPUSet
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(tid, &set); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func tree(pid int) func() ([]Thread, error) {
 	return func() ([]Thread, error) { return Tree(host.Live(), pid) }
 }
@@ -168,11 +178,7 @@ func TestTreeOnThisHost(t *testing.T) {
 				}
 				return child > 0
 			})
-			var one unix.CPUSet
-			one.Set(first.First())
-			if err := unix.SchedSetaffinity(child, &one); err != nil {
-				t.Fatal(err)
-			}
+			allow(t, child, first.First())
 			before := where(t, tree(pid))
 			s := open(t, lane)
 			s.attach(t, "", tree(pid))
@@ -189,11 +195,50 @@ func TestTreeOnThisHost(t *testing.T) {
 					t.Errorf("%s may use CPUs %s, want %s", th.Comm, th.CPUs, want)
 				}
 			}
+			allow(t, pid, lane.Last()) // what is asked for in the lane does not outlast it
 			s.undo(t)
 			if d := cmp.Diff(before, where(t, tree(pid))); d != "" {
 				t.Errorf("left changed (-before +after):\n%s", d)
 			}
 		})
+	}
+}
+
+// A process whose cgroup was removed meanwhile comes back to the one above.
+func TestCgroupIsGone(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
+	s := open(t, cpuset.Of(read(t, host.Live()).Usable().Last()))
+	lane, err := enforce.GroupDir(s.host, s.lane.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := filepath.Dir(lane)
+	gone := filepath.Join(top, "isolane-attach-test-gone")
+	if err = os.Mkdir(gone, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if rerr := unix.Rmdir(gone); rerr != nil && !errors.Is(rerr, unix.ENOENT) {
+			t.Error(rerr)
+		}
+	})
+	pid := start(t, "sleep", "1000")
+	for _, f := range [][2]string{{"cpuset.cpus", fmt.Sprint(s.host.Usable().First())}, {"cpuset.mems", s.host.MemoryNodes().String()}, {"cgroup.procs", fmt.Sprint(pid)}} {
+		if err = os.WriteFile(filepath.Join(gone, f[0]), []byte(f[1]), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.attach(t, "", tree(pid))
+	if err = unix.Rmdir(gone); err != nil {
+		t.Fatal(err)
+	}
+	s.undo(t)
+	h, err := journal.HierarchyOf(host.Live(), top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if dir, err := h.Of(host.Live(), processDir(pid)); dir != top || err != nil {
+		t.Errorf("it is in %s, %v, want %s", dir, err, top)
 	}
 }
 
@@ -258,11 +303,7 @@ func TestContainer(t *testing.T) {
 			if err != nil || len(threads) != 1 {
 				t.Fatal(threads, err)
 			}
-			var one unix.CPUSet
-			one.Set(s.host.Usable().First())
-			if err = unix.SchedSetaffinity(threads[0].TID, &one); err != nil {
-				t.Fatal(err)
-			}
+			allow(t, threads[0].TID, s.host.Usable().First())
 			before := where(t, look)
 			s.attach(t, group, look)
 			line := "Cpus_allowed_list:\t" + lane.String() + "\n"
@@ -273,6 +314,7 @@ func TestContainer(t *testing.T) {
 			if !strings.HasPrefix(out, line) {
 				t.Errorf("in the container:\n%s\nwant\n%s", out, line)
 			}
+			allow(t, threads[0].TID, lane.Last())
 			s.undo(t)
 			if d := cmp.Diff(before, where(t, look)); d != "" {
 				t.Errorf("left changed (-before +after):\n%s", d)

@@ -33,6 +33,7 @@ func imports() map[string][]string {
 		"netpath":         {"journal"},
 		"netpath/*":       {"journal", "netpath"},
 		"runtime/process": {"cpuset"},
+		"runtime/running": {"cpuset", "enforce", "host", "journal", "plan"},
 		"witness":         {"cpuset", "host", "results"},
 		"probe":           {},
 		"probe/*":         {"probe", "results"},

@@ -65,6 +65,8 @@ func Ops(root string) map[string]Op {
 		"controller": controller{k},
 		"tasks":      tasks{k},
 		"task":       task{},
+		"member":     member{k},
+		"cpuset":     cpusetCPUs{file{k}},
 		"processes":  processes{k},
 		"sysctl":     sysctl{k},
 		"netns":      netNS{},

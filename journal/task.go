@@ -59,13 +59,17 @@ func find(target string) (int, error) {
 type task struct{}
 
 func (task) Check(s Step) error {
-	id, start, ok := strings.Cut(s.Target, ":")
-	_, err1 := strconv.ParseUint(id, 10, 31)
-	_, err2 := strconv.ParseUint(start, 10, 64)
-	_, err3 := cpuset.Parse(s.After)
-	_, err4 := cpuset.Parse(s.Before)
-	if err := errors.Join(err1, err2, err3, err4); err != nil || !ok {
-		return fmt.Errorf("%q from %q to %q: expected tid:start and CPUs", s.Target, s.Before, s.After)
+	_, err := cpuset.Parse(s.After)
+	_, berr := cpuset.Parse(s.Before)
+	return errors.Join(checkTask(s.Target), err, berr)
+}
+
+func checkTask(target string) error {
+	id, start, ok := strings.Cut(target, ":")
+	_, err := strconv.ParseUint(id, 10, 31)
+	_, serr := strconv.ParseUint(start, 10, 64)
+	if err = errors.Join(err, serr); err != nil || !ok {
+		return fmt.Errorf("%q: expected tid:start", target)
 	}
 	return nil
 }
@@ -98,6 +102,10 @@ func (task) Write(_ context.Context, s Step, value string) error {
 	if err != nil {
 		return err
 	}
+	return setAffinity(tid, set)
+}
+
+func setAffinity(tid int, set cpuset.Set) error {
 	var mask [1024 / 8 * 8]byte
 	for c := range set.All() {
 		mask[c/8] |= 1 << (c % 8)

@@ -1,0 +1,264 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/cpuset"
+)
+
+// member is the cgroup that one process is in: Target is its TaskTarget, After the directory of the
+// cgroup that takes it. The value before also holds the affinities, see pins.
+type member struct{ kernel }
+
+// Check lets processes move only into cgroups of Isolane's own, and back.
+func (member) Check(s Step) error {
+	dir, _, err := parsePins(s.Before)
+	if err == nil && dir != "" && (!path.IsAbs(dir) || path.Clean(dir) != dir) {
+		err = fmt.Errorf("%q: expected the directory of a cgroup", dir)
+	}
+	return errors.Join(err, checkTask(s.Target), ownGroup(s.After))
+}
+
+func (member) Read(_ context.Context, s Step) (string, error) {
+	pid, err := find(s.Target)
+	if err != nil {
+		return "", err
+	}
+	root := os.DirFS("/")
+	h, err := HierarchyOf(root, s.After)
+	if err != nil {
+		return "", err
+	}
+	dir, err := h.Of(root, "proc/"+strconv.Itoa(pid))
+	if err != nil || dir == s.After {
+		return dir, ended(err)
+	}
+	p, err := pinsOf(threads(pid), h, dir)
+	return dir + p.String(), err
+}
+
+func (m member) Write(_ context.Context, s Step, value string) error {
+	pid, err := find(s.Target)
+	if err != nil {
+		return err
+	}
+	root := os.DirFS("/")
+	h, err := HierarchyOf(root, s.After)
+	if err != nil {
+		return err
+	}
+	dir, keep, err := parsePins(value)
+	if err != nil {
+		return fmt.Errorf("member %s: %w", s.Target, err)
+	}
+	if dir == s.After {
+		var from string
+		if from, err = h.Of(root, "proc/"+strconv.Itoa(pid)); err != nil {
+			return ended(err)
+		}
+		if keep, err = pinsOf(threads(pid), h, from); err == nil {
+			err = m.join(dir, pid)
+		}
+	} else {
+		dir, err = m.rejoin(h, dir, pid)
+	}
+	if err != nil {
+		return err
+	}
+	return keep.restore(threads(pid), h, dir)
+}
+
+func (m member) join(dir string, pid int) error {
+	return ended(m.write(path.Join(dir, "cgroup.procs"), strconv.Itoa(pid)))
+}
+
+// rejoin is join for the way back, and returns where the process is then. The cgroup that it came
+// from may have been removed: then the nearest one above it that takes processes.
+func (m member) rejoin(h Hierarchy, dir string, pid int) (string, error) {
+	for {
+		err := m.join(dir, pid)
+		if err == nil || dir == h.Mount || errors.Is(err, unix.ESRCH) || !below(dir, h.Mount) {
+			return dir, err
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// ended makes the end of a task fs.ErrNotExist.
+func ended(err error) error {
+	if errors.Is(err, unix.ESRCH) {
+		return fs.ErrNotExist
+	}
+	return err
+}
+
+// threads are those of a process; none when it has ended.
+func threads(pid int) []int {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return nil
+	}
+	var tids []int
+	for _, e := range entries {
+		if tid, err := strconv.Atoi(e.Name()); err == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return tids
+}
+
+// cpusetCPUs are the CPUs of a cpuset of cgroup v1 that is not Isolane's: Target is its cpuset.cpus,
+// After a cpulist. The value before also holds the affinities, see pins.
+type cpusetCPUs struct{ file }
+
+// Check lets a step change only the CPUs of a cpuset.
+func (c cpusetCPUs) Check(s Step) error {
+	before, _, err := parsePins(s.Before)
+	if err == nil && path.Base(s.Target) != "cpuset.cpus" {
+		err = fmt.Errorf("%s: expected a cpuset.cpus", s.Target)
+	}
+	return errors.Join(err, c.file.Check(Step{Target: s.Target, Before: before, After: s.After}))
+}
+
+func (c cpusetCPUs) Read(ctx context.Context, s Step) (string, error) {
+	now, err := c.file.Read(ctx, s)
+	if err != nil || now == s.After {
+		return now, err
+	}
+	p, err := pinsIn(s.Target)
+	return now + p.String(), err
+}
+
+func (c cpusetCPUs) Write(ctx context.Context, s Step, value string) error {
+	cpus, keep, err := parsePins(value)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.Target, err)
+	}
+	if cpus == s.After {
+		if keep, err = pinsIn(s.Target); err != nil {
+			return err
+		}
+	}
+	if err = c.file.Write(ctx, s, cpus); err != nil {
+		return err
+	}
+	dir, h, tids, err := tasksOf(s.Target)
+	if err != nil || len(tids) == 0 {
+		return err
+	}
+	return keep.restore(tids, h, dir)
+}
+
+func pinsIn(file string) (pins, error) {
+	dir, h, tids, err := tasksOf(file)
+	if err != nil || len(tids) == 0 {
+		return nil, err
+	}
+	return pinsOf(tids, h, dir)
+}
+
+// tasksOf returns the threads that are in the cgroup which a file belongs to.
+func tasksOf(file string) (dir string, h Hierarchy, tids []int, err error) {
+	dir = filepath.Dir(file)
+	if h, err = HierarchyOf(os.DirFS("/"), dir); err != nil {
+		return "", h, nil, err
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "tasks"))
+	for _, f := range strings.Fields(string(data)) {
+		if tid, aerr := strconv.Atoi(f); aerr == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return dir, h, tids, err
+}
+
+// pins are the threads, by their TaskTarget, that may use fewer CPUs than their cpuset has. The
+// kernel may forget that when the cpuset changes, and since Linux 6.2 remembers it too long: what
+// a step of kind task asks for lasts beyond the way back (kernel/sched/core.c, user_cpus_ptr). So
+// who changes a cpuset writes down the affinities and sets them again.
+type pins map[string]cpuset.Set
+
+func pinsOf(tids []int, h Hierarchy, dir string) (pins, error) {
+	all, err := h.CPUs(os.DirFS("/"), dir)
+	if err != nil {
+		return nil, err
+	}
+	p := pins{}
+	for _, tid := range tids {
+		start, err := StartTime(tid)
+		if err != nil {
+			continue // it has ended
+		}
+		target := TaskTarget(tid, start)
+		may, err := task{}.Read(context.Background(), Step{Target: target})
+		if err != nil {
+			continue
+		}
+		if set, err := cpuset.Parse(may); err == nil && !all.IsSubsetOf(set) {
+			p[target] = set
+		}
+	}
+	return p, nil
+}
+
+// restore gives each thread the CPUs that it had of its own, where its cpuset has them, and all
+// others every CPU of the cpuset, also those that it gets later.
+func (p pins) restore(tids []int, h Hierarchy, dir string) error {
+	all, err := h.CPUs(os.DirFS("/"), dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, tid := range tids {
+		start, err := StartTime(tid)
+		if err != nil {
+			continue // it has ended
+		}
+		set, ok := p[TaskTarget(tid, start)]
+		if !ok || !set.IsSubsetOf(all) {
+			set = cpuset.MustParse(fmt.Sprintf("0-%d", cpuset.Max))
+		}
+		err = setAffinity(tid, set)
+		// Some threads of the kernel in a process, such as io_uring's, refuse (PF_NO_SETAFFINITY).
+		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) {
+			errs = append(errs, fmt.Errorf("thread %d: %w", tid, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// String is a line a thread, each after a line feed, which no path and no cpulist has.
+func (p pins) String() string {
+	var b strings.Builder
+	for _, target := range slices.Sorted(maps.Keys(p)) {
+		b.WriteString("\n" + target + "=" + p[target].String())
+	}
+	return b.String()
+}
+
+// parsePins splits a value into what stands before the pins, and these.
+func parsePins(value string) (string, pins, error) {
+	head, rest, _ := strings.Cut(value, "\n")
+	p := pins{}
+	for line := range strings.Lines(rest) {
+		target, list, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		set, err := cpuset.Parse(list)
+		if err != nil || set.IsEmpty() {
+			return "", nil, fmt.Errorf("%q: expected tid:start=cpulist", line)
+		}
+		p[target] = set
+	}
+	return head, p, nil
+}

@@ -1,0 +1,208 @@
+package running
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/plan"
+)
+
+// The names that programs give their threads: QEMU with -name debug-threads=on (accel/*-accel-ops.c;
+// one thread runs all virtual CPUs under tcg,thread=single), Firecracker and Cloud Hypervisor; DPDK
+// (lib/eal/linux/eal.c), VPP (vlib/threads.c) and Open vSwitch (lib/dpif-netdev.c).
+const (
+	vcpuName   = `^(?:CPU |fc_vcpu |vcpu)(\d+)(?:/[A-Z]+)?$|^ALL CPUs/TCG$`
+	pmdName    = `^pmd-c(\d+)`
+	dpdkName   = `^(?:lcore-worker-|lcore-slave-|dpdk-worker)(\d+)$`
+	vppName    = `^vpp_wk_(\d+)$`
+	vppMain    = "vpp_main"
+	qemuPrefix = `^(qemu-system-|qemu-kvm$|kvm$)`
+)
+
+// role is what a thread gets of its lane.
+type role struct {
+	cpus cpuset.Set
+	one  bool // of several equal threads, each of which has a CPU: the workload depends on it
+}
+
+// roles says which threads want other CPUs than the lane as a whole, by TID. root serves the command
+// lines; the socket that one names is asked on this machine.
+func roles(h host.Host, root fs.FS, l plan.Lane, threads []Thread) (map[int]role, []string) {
+	m := mapping{lane: l, host: h, want: map[int]role{}}
+	for _, p := range byProcess(threads) {
+		vcpus := numbered(p, vcpuName)
+		if len(vcpus) == 0 && regexp.MustCompile(qemuPrefix).MatchString(p[0].Program) {
+			vcpus = m.asked(root, p)
+		}
+		workers := numbered(p, dpdkName)
+		vpp := slices.ContainsFunc(p, func(t Thread) bool { return t.Comm == vppMain })
+		if vpp {
+			workers = numbered(p, vppName)
+		}
+		switch {
+		case len(vcpus) > 0:
+			m.machine(p, vcpus)
+		case vpp || len(workers) > 0 && len(numbered(p, pmdName)) == 0: // Open vSwitch pins its own
+			m.dataplane(p, workers)
+		}
+	}
+	if len(m.mapped) > 1 {
+		m.warn("lane %s: %s have threads for certain CPUs of it, and share them: give each a lane of its own",
+			l.Name, strings.Join(m.mapped, ", "))
+	}
+	return m.want, m.warnings
+}
+
+type mapping struct {
+	lane     plan.Lane
+	host     host.Host
+	want     map[int]role
+	mapped   []string // processes
+	warnings []string
+}
+
+func (m *mapping) warn(format string, args ...any) {
+	m.warnings = append(m.warnings, fmt.Sprintf(format, args...))
+}
+
+// machine gives virtual CPU i the CPU i of the role vcpu, one to one, and QEMU's other threads those
+// of the role emulator. A lane without these roles gives the virtual CPUs its first CPUs and the
+// other threads the rest. CPUs are counted core by core, as `isolane cores --for qemu` does, so that
+// the guest's siblings are siblings.
+func (m *mapping) machine(p []Thread, vcpus map[int]Thread) {
+	emulator := m.lane.Roles["emulator"]
+	cpus := m.byCore(m.cpus("vcpu", m.lane.CPUs.Difference(emulator)))
+	used := m.pair(p, vcpus, "vCPU", "vcpu", cpus)
+	if emulator.IsEmpty() {
+		emulator = m.lane.CPUs.Difference(used)
+	}
+	if emulator.IsEmpty() {
+		// The first virtual CPU is the one that a guest keeps its own house on.
+		emulator = m.want[vcpus[slices.Min(slices.Collect(maps.Keys(vcpus)))].TID].cpus
+	}
+	if emulator.Intersects(used) {
+		m.warn("%s: lane %s has no CPU besides its vCPUs': the emulator's threads share CPUs %s with them: give the lane one CPU more",
+			name(p), m.lane.Name, emulator)
+	}
+	m.rest(p, emulator)
+}
+
+// dataplane gives worker i the CPU i of the role worker, one to one, and all other threads the role
+// main, which is by default the lane's first CPU.
+func (m *mapping) dataplane(p []Thread, workers map[int]Thread) {
+	first := m.cpus("main", cpuset.Of(m.lane.CPUs.First()))
+	cpus := m.cpus("worker", m.lane.CPUs.Difference(first))
+	if cpus.Intersects(first) && len(workers) > 0 {
+		m.warn("%s: lane %s has no CPU besides %s: workers and main thread share it: give the lane one CPU more",
+			name(p), m.lane.Name, first)
+	}
+	m.pair(p, workers, "worker", "worker", cpus.Slice())
+	m.rest(p, first)
+}
+
+// cpus returns those of a role, or others where the lane has no such role.
+func (m *mapping) cpus(name string, others cpuset.Set) cpuset.Set {
+	if cpus := m.lane.Roles[name]; !cpus.IsEmpty() {
+		return cpus
+	}
+	if others.IsEmpty() {
+		return m.lane.CPUs
+	}
+	return others
+}
+
+// pair gives the threads, in the order of their numbers, a CPU each, and returns those taken. Where
+// there are too few it begins again with the first.
+func (m *mapping) pair(p []Thread, threads map[int]Thread, what, from string, cpus []int) (used cpuset.Set) {
+	m.mapped = append(m.mapped, name(p))
+	for i, number := range slices.Sorted(maps.Keys(threads)) {
+		cpu := cpuset.Of(cpus[i%len(cpus)])
+		m.want[threads[number].TID] = role{cpu, true}
+		used = used.Union(cpu)
+	}
+	if len(threads) > len(cpus) {
+		m.warn("%s: %d %ss share CPUs %s: give the lane or its role %s %d CPUs", name(p), len(threads), what,
+			cpuset.Of(cpus...), from, len(threads))
+	}
+	return used
+}
+
+// rest gives all threads that have none yet these CPUs.
+func (m *mapping) rest(p []Thread, cpus cpuset.Set) {
+	for _, t := range p {
+		if _, ok := m.want[t.TID]; !ok {
+			m.want[t.TID] = role{cpus: cpus}
+		}
+	}
+}
+
+// byCore returns the CPUs with the siblings of a core side by side.
+func (m *mapping) byCore(cpus cpuset.Set) []int {
+	var order []int
+	for cpu := range cpus.All() {
+		for sibling := range m.host.Siblings(cpu).Union(cpuset.Of(cpu)).Intersection(cpus).All() {
+			if !slices.Contains(order, sibling) {
+				order = append(order, sibling)
+			}
+		}
+	}
+	return order
+}
+
+// asked finds the threads of virtual CPUs by QMP. Only threads of the process itself count, whatever
+// its socket says.
+func (m *mapping) asked(root fs.FS, p []Thread) map[int]Thread {
+	line, _ := fs.ReadFile(root, processDir(p[0].PID)+"/cmdline") // one that has ended has no socket
+	socket := qmpSocket(strings.Split(string(bytes.TrimRight(line, "\x00")), "\x00"))
+	if socket == "" {
+		m.warn("%s: its threads have no names and it has no QMP socket, so vCPUs and emulator share the lane: start it with -name debug-threads=on", name(p))
+		return nil
+	}
+	ids, err := queryCPUs(p[0].PID, socket)
+	if err != nil {
+		m.warn("%s: QMP at %s: %v: vCPUs and emulator share the lane: start it with -name debug-threads=on", name(p), socket, err)
+		return nil
+	}
+	vcpus, seen := map[int]Thread{}, map[int]bool{}
+	for _, index := range slices.Sorted(maps.Keys(ids)) {
+		at := slices.IndexFunc(p, func(t Thread) bool { return t.NSTID == ids[index] })
+		if at >= 0 && !seen[at] { // tcg,thread=single has one thread for all
+			vcpus[index], seen[at] = p[at], true
+		}
+	}
+	return vcpus
+}
+
+// numbered returns the threads whose name matches, by the number in it; without one it is 0.
+func numbered(p []Thread, pattern string) map[int]Thread {
+	re := regexp.MustCompile(pattern)
+	found := map[int]Thread{}
+	for _, t := range p {
+		if match := re.FindStringSubmatch(t.Comm); match != nil {
+			n, _ := strconv.Atoi(match[1]) // at most 14 digits, or none
+			found[n] = t
+		}
+	}
+	return found
+}
+
+// byProcess groups threads, which are in the order of their processes.
+func byProcess(threads []Thread) (groups [][]Thread) {
+	for i, t := range threads {
+		if i == 0 || threads[i-1].PID != t.PID {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], t)
+	}
+	return groups
+}
+
+func name(p []Thread) string { return fmt.Sprintf("process %d (%s)", p[0].PID, p[0].Program) }

@@ -1,0 +1,363 @@
+package running
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+const mountsV1 = `31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw
+34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+`
+const mountsV2 = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n"
+
+// machine has 8 CPUs, two of each core, a lane's cgroup and a container's.
+func machine(t *testing.T, v2 bool) fstest.MapFS {
+	t.Helper()
+	root := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 2}.FS()
+	files := map[string]string{
+		"proc/self/mountinfo": mountsV1, "proc/self/mounts": "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n",
+	}
+	top, effective := "sys/fs/cgroup/cpuset", "cpuset.effective_cpus"
+	if v2 {
+		files = map[string]string{"proc/self/mountinfo": mountsV2, "proc/self/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+			"sys/fs/cgroup/cgroup.controllers": "cpuset cpu"}
+		top, effective = "sys/fs/cgroup", "cpuset.cpus.effective"
+	}
+	for dir, cpus := range map[string]string{"": "0-7", "/isolane-a": "2-5", "/docker": "0-7", "/docker/c1": "0-3", "/docker/c1/init": "0-1"} {
+		for name, content := range map[string]string{effective: cpus, "cpuset.cpus": cpus, "cpuset.mems": "0", "cgroup.procs": ""} {
+			files[top+dir+"/"+name] = content
+		}
+	}
+	write(root, files)
+	return root
+}
+
+func write(root fstest.MapFS, files map[string]string) {
+	for name, content := range files {
+		root[name] = &fstest.MapFile{Data: []byte(content + "\n")}
+	}
+}
+
+// process adds one; its threads have the ids after its own.
+func process(root fstest.MapFS, pid, parent int, cgroup, cmdline string, comms ...string) {
+	for i, comm := range comms {
+		tid := pid + i
+		for _, dir := range []string{fmt.Sprintf("proc/%d/task/%d", pid, tid), fmt.Sprintf("proc/%d", pid)} {
+			if i > 0 && !strings.Contains(dir, "task") {
+				continue
+			}
+			write(root, map[string]string{
+				dir + "/stat":   fmt.Sprintf("%d (%s) S %d 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0", tid, comm, parent, 1000+tid),
+				dir + "/status": fmt.Sprintf("NSpid:\t%d\t%d\nCpus_allowed_list:\t0-7\n", tid, i+1),
+				dir + "/cgroup": "4:memory:/x\n3:cpuset:" + cgroup + "\n0::" + cgroup,
+			})
+		}
+	}
+	root[fmt.Sprintf("proc/%d/cmdline", pid)] = &fstest.MapFile{Data: []byte(strings.ReplaceAll(cmdline, " ", "\x00") + "\x00")}
+}
+
+func tids(threads []Thread) (ids []int) {
+	for _, t := range threads {
+		ids = append(ids, t.TID)
+	}
+	return ids
+}
+
+func TestTree(t *testing.T) {
+	root := machine(t, false)
+	process(root, 100, 1, "/", "/usr/bin/app --x", "app (main) x", "worker")
+	process(root, 50, 100, "/", "child", "child") // the numbers of processes begin again
+	process(root, 60, 50, "/", "grandchild", "grandchild")
+	process(root, 70, 1, "/", "other", "other")
+	threads, err := Tree(root, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]int{50, 60, 100, 101}, tids(threads)); d != "" {
+		t.Errorf("threads (-want +got):\n%s", d)
+	}
+	want := Thread{TID: 100, PID: 100, NSTID: 1, Start: 1100, Comm: "app (main) x", Program: "app", CPUs: cpuset.MustParse("0-7"), parent: 1}
+	if got := threads[2]; got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if _, err := Tree(root, 99); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a process that is not there: %v", err)
+	}
+	if _, err := Tree(root, 1); err == nil {
+		t.Error("took init")
+	}
+}
+
+func TestCgroup(t *testing.T) {
+	root := machine(t, false)
+	process(root, 100, 1, "/docker/c1", "app", "app", "worker")
+	process(root, 110, 100, "/docker/c1/init", "child", "child")
+	process(root, 120, 2, "/docker/c1", "", "vhost-100")
+	write(root, map[string]string{
+		"sys/fs/cgroup/cpuset/docker/c1/cgroup.procs":      "100\n120",
+		"sys/fs/cgroup/cpuset/docker/c1/init/cgroup.procs": "110",
+		"sys/fs/cgroup/cpuset/docker/outside/cgroup.procs": "0",
+		"proc/120/task/120/stat":                           "120 (vhost-100) S 2 0 0 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 1 0 1 0",
+	})
+	threads, err := Cgroup(root, "/sys/fs/cgroup/cpuset/docker/c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]int{100, 101, 110}, tids(threads)); d != "" {
+		t.Errorf("threads (-want +got):\n%s", d)
+	}
+	for _, dir := range []string{"isolane-a", "none", "docker/outside"} {
+		if got, err := Cgroup(root, "/sys/fs/cgroup/cpuset/"+dir); err == nil {
+			t.Errorf("%s: %v", dir, got)
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
+	root := machine(t, false)
+	root["sys/fs/cgroup/cpuset/link"] = &fstest.MapFile{Data: []byte("docker"), Mode: fs.ModeSymlink}
+	h := read(t, root)
+	const want = "/sys/fs/cgroup/cpuset/docker/c1"
+	for _, group := range []string{"docker/c1", "docker/c1/", want} {
+		if got, err := Resolve(h, root, group); got != want || err != nil {
+			t.Errorf("%s: %s, %v", group, got, err)
+		}
+	}
+	for _, group := range []string{"", "/", ".", "docker/../docker", "link/c1", "none", "docker/c1/cgroup.procs",
+		"/sys/fs/cgroup/memory/x", "/sys/fs/cgroup/cpuset", "/sys/fs/cgroup/cpusets"} {
+		if got, err := Resolve(h, root, group); err == nil {
+			t.Errorf("%q: took %s", group, got)
+		}
+	}
+}
+
+func read(t *testing.T, root fs.FS) host.Host {
+	t.Helper()
+	h, err := host.Read(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func lines(steps []journal.Step) string {
+	var b strings.Builder
+	for _, s := range steps {
+		fmt.Fprintf(&b, "%s %s -> %s", s.Kind, strings.TrimPrefix(s.Target, "/sys/fs/cgroup/cpuset/"), s.After)
+		if s.Optional {
+			b.WriteString(" (optional)")
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func laneA(roles map[string]string) plan.Lane {
+	l := plan.Lane{Name: "a", CPUs: cpuset.MustParse("2-5"), Roles: map[string]cpuset.Set{}}
+	for name, cpus := range roles {
+		l.Roles[name] = cpuset.MustParse(cpus)
+	}
+	return l
+}
+
+// Siblings of the machine are 0,1; 2,3; 4,5; 6,7.
+func TestRoles(t *testing.T) {
+	for name, c := range map[string]struct {
+		cmdline string
+		comms   []string
+		roles   map[string]string
+		cpus    string // of the lane, 2-5 where empty
+		want    string // CPUs of the threads, "" for the lane's
+		warning string
+	}{
+		"QEMU": {"qemu-system-x86_64", []string{"qemu-system-x86", "call_rcu", "CPU 1/KVM", "CPU 0/KVM", "IO mon_iothread", "vhost-100"},
+			nil, "", "4-5 4-5 3 2 4-5 4-5", ""},
+		"QEMU, roles": {"qemu-system-x86_64", []string{"qemu-system-x86", "CPU 0/KVM", "CPU 1/KVM", "CPU 2/KVM"},
+			map[string]string{"emulator": "2", "vcpu": "3-5"}, "", "2 3 4 5", ""},
+		"QEMU, no CPU for the emulator": {"qemu-system-x86_64", []string{"qemu-system-x86", "CPU 0/TCG", "CPU 1/TCG"},
+			nil, "4-5", "4 4 5", "the emulator's threads share CPUs 4"},
+		"QEMU, too few CPUs": {"qemu-system-x86_64", []string{"qemu-system-x86", "CPU 0/TCG", "CPU 1/TCG", "CPU 2/TCG"},
+			map[string]string{"vcpu": "2-3"}, "", "4-5 2 3 2", "3 vCPUs share CPUs 2-3"},
+		"QEMU, one thread": {"kvm", []string{"kvm", "ALL CPUs/TCG"}, nil, "", "3-5 2", ""},
+		"QEMU, no names":   {"/usr/bin/kvm -m 1G", []string{"kvm", "kvm"}, nil, "", " ", "no QMP socket"},
+		"QEMU, dead QMP":   {"kvm -qmp unix:/none/q,server=on", []string{"kvm", "kvm"}, nil, "", " ", "QMP at /none/q: "},
+		"Firecracker":      {"firecracker", []string{"firecracker", "fc_api", "fc_vcpu 0"}, nil, "", "3-5 3-5 2", ""},
+		"DPDK": {"dpdk-testpmd", []string{"dpdk-testpmd", "rte_mp_handle", "lcore-worker-4", "lcore-worker-3"},
+			nil, "", "2 2 4 3", ""},
+		"DPDK 23": {"l3fwd", []string{"l3fwd", "dpdk-intr", "dpdk-worker9"}, map[string]string{"main": "5", "worker": "3"}, "", "5 5 3", ""},
+		"DPDK, one CPU": {"l3fwd", []string{"l3fwd", "dpdk-worker9"}, nil, "3", "3 3",
+			"lane a has no CPU besides 3"},
+		"VPP": {"/usr/bin/vpp -c x", []string{"vpp_main", "vpp_wk_0", "vpp_wk_1", "vpp_stats"}, nil, "", "2 3 4 2", ""},
+		"OVS": {"ovs-vswitchd", []string{"ovs-vswitchd", "pmd-c03/id:9", "lcore-worker-3"}, nil, "", "  ", ""},
+		"any": {"nginx: worker", []string{"nginx", "CPU watcher"}, nil, "", " ", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := machine(t, false)
+			process(root, 100, 1, "/", c.cmdline, c.comms...)
+			threads, err := Tree(root, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := laneA(c.roles)
+			if c.cpus != "" {
+				l.CPUs = cpuset.MustParse(c.cpus)
+			}
+			want, warnings := roles(read(t, root), root, l, threads)
+			var got []string
+			for _, th := range threads {
+				got = append(got, want[th.TID].cpus.String())
+			}
+			if d := cmp.Diff(c.want, strings.Join(got, " ")); d != "" {
+				t.Errorf("CPUs (-want +got):\n%s", d)
+			}
+			if text := strings.Join(warnings, "\n"); !strings.Contains(text, c.warning) || (text == "") != (c.warning == "") {
+				t.Errorf("warnings %q, want %q", text, c.warning)
+			}
+		})
+	}
+}
+
+// A guest's siblings are siblings, also where their numbers are far apart.
+func TestByCore(t *testing.T) {
+	id := func(n int) *int { return &n }
+	var h host.Host
+	for cpu := range 8 {
+		h.CPUs = append(h.CPUs, host.CPU{ID: cpu, Online: true, Core: id(cpu % 4)})
+	}
+	m := mapping{host: h}
+	if d := cmp.Diff([]int{1, 5, 2, 6}, m.byCore(cpuset.MustParse("1-2,5-6"))); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestStepsTree(t *testing.T) {
+	root := machine(t, false)
+	process(root, 100, 1, "/", "vpp", "vpp_main", "vpp_wk_0")
+	process(root, 110, 100, "/isolane-a", "helper", "helper")
+	process(root, 120, 100, "/docker", "helper", "helper")
+	l := laneA(nil)
+	l.Idle = cpuset.MustParse("6")
+	write(root, map[string]string{"proc/120/task/120/status": "Cpus_allowed_list:\t3\n"})
+	threads, err := Tree(root, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps, warnings, err := Steps(read(t, root), root, l, threads, "")
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(warnings, err)
+	}
+	want := `member 100:1100 -> /sys/fs/cgroup/cpuset/isolane-a
+member 120:1120 -> /sys/fs/cgroup/cpuset/isolane-a (optional)
+task 100:1100 -> 2 (optional)
+task 101:1101 -> 3
+task 110:1110 -> 2-5 (optional)
+task 120:1120 -> 3 (optional)
+`
+	if d := cmp.Diff(want, lines(steps)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestStepsContainerV1(t *testing.T) {
+	root := machine(t, false)
+	process(root, 100, 1, "/docker/c1", "app", "app")
+	threads, err := Tree(root, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, group := read(t, root), "/sys/fs/cgroup/cpuset/docker/c1"
+	steps, _, err := Steps(h, root, laneA(nil), threads, group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `cpuset docker/c1/cpuset.cpus -> 0-5
+cpuset docker/c1/init/cpuset.cpus -> 0-5
+cpuset docker/c1/init/cpuset.cpus -> 2-5
+cpuset docker/c1/cpuset.cpus -> 2-5
+`
+	if d := cmp.Diff(want, lines(steps)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	write(root, map[string]string{"sys/fs/cgroup/cpuset/docker/cpuset.cpus": "0-3"})
+	if _, _, err := Steps(h, root, laneA(nil), threads, group); err == nil || !strings.Contains(err.Error(), "docker/cpuset.cpus: expected 2-5 of lane a") {
+		t.Errorf("CPUs that the cgroup above does not have: %v", err)
+	}
+	if _, _, err := Steps(h, root, laneA(nil), threads, "/sys/fs/cgroup/cpuset/isolane-a"); err == nil {
+		t.Error("attached the lane to itself")
+	}
+}
+
+func TestStepsV2(t *testing.T) {
+	root := machine(t, true)
+	process(root, 100, 1, "/docker/c1", "app", "app")
+	h := read(t, root)
+	threads, err := Tree(root, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps, warnings, err := Steps(h, root, laneA(nil), threads, "/sys/fs/cgroup/docker/c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff("member 100:1100 -> /sys/fs/cgroup/isolane-a\n", lines(steps)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "/sys/fs/cgroup/docker/c1: its limits") {
+		t.Errorf("warnings %q", warnings)
+	}
+	write(root, map[string]string{"sys/fs/cgroup/docker/c1/cgroup.type": "threaded"})
+	if _, _, err := Steps(h, root, laneA(nil), threads, ""); err == nil || !strings.Contains(err.Error(), "threaded") {
+		t.Errorf("a threaded cgroup: %v", err)
+	}
+	l := laneA(nil)
+	l.Name = "b"
+	if _, _, err := Steps(h, root, l, threads, ""); err == nil || !strings.Contains(err.Error(), "apply it first") {
+		t.Errorf("a lane that is not applied: %v", err)
+	}
+}
+
+// A process whose threads are in several cgroups could not be put back.
+func TestSplitProcess(t *testing.T) {
+	root := machine(t, false)
+	process(root, 100, 1, "/docker", "app", "app", "worker")
+	write(root, map[string]string{"proc/100/task/101/cgroup": "3:cpuset:/docker/c1"})
+	threads, err := Tree(root, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Steps(read(t, root), root, laneA(nil), threads, ""); err == nil || !strings.Contains(err.Error(), "attach its cgroup instead") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add([]byte("12 (a (b) c) S 1 0 0 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 77 0"))
+	f.Add([]byte(")("))
+	f.Fuzz(func(t *testing.T, stat []byte) {
+		th, err := parseStat(stat)
+		if err == nil && (th.TID < 0 || th.parent < 0) {
+			t.Errorf("%q: %+v", stat, th)
+		}
+	})
+}
+
+func FuzzParseStatus(f *testing.F) {
+	f.Add("NSpid:\t12\t3\nCpus_allowed_list:\t0-3\n")
+	f.Fuzz(func(_ *testing.T, status string) {
+		var th Thread
+		_ = th.parseStatus(status)
+	})
+}

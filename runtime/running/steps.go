@@ -1,0 +1,275 @@
+package running
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+// Resolve returns the absolute directory of a cgroup in the hierarchy that has the cpuset controller.
+// group is absolute or relative to the root of that hierarchy, such as docker/ID. It must lie below
+// that root, without "..", and no part of it may be a symbolic link.
+func Resolve(h host.Host, root fs.FS, group string) (string, error) {
+	lane, err := enforce.GroupDir(h, "any")
+	if err != nil {
+		return "", err
+	}
+	top := path.Dir(lane)
+	dir := group
+	if !path.IsAbs(group) {
+		dir = path.Join(top, group)
+	}
+	if slices.Contains(strings.Split(group, "/"), "..") || !strings.HasPrefix(path.Clean(dir), top+"/") {
+		return "", fmt.Errorf("cgroup %q: expected a directory below %s, which has the cpuset controller", group, top)
+	}
+	dir = path.Clean(dir)
+	for at := dir; at != top; at = path.Dir(at) {
+		var info fs.FileInfo
+		if info, err = fs.Lstat(root, at[1:]); err != nil {
+			return "", fmt.Errorf("cgroup %q: %w", group, err)
+		}
+		if !info.IsDir() {
+			return "", fmt.Errorf("cgroup %q: %s: expected a directory, found %s", group, at, info.Mode().Type())
+		}
+	}
+	mounted, err := journal.HierarchyOf(root, dir)
+	if err == nil && mounted.Mount != top {
+		err = fmt.Errorf("cgroup %q: expected a cgroup of %s, found one of %s", group, top, mounted.Mount)
+	}
+	return dir, err
+}
+
+// Steps returns what is missing to have the threads in the lane, which is in force already, and what
+// the user should know. group is the cgroup that was asked for, from Resolve, or "" for a process tree.
+//
+// Where the cpuset controller is one of cgroup v1, a group stays where it is and its cpuset gets the
+// lane's CPUs and memory nodes, as `runc update --cpuset-cpus` does: the runtime still finds the
+// container in its cgroup, what `exec` adds is born there, and it may use the CPUs that the lane keeps
+// idle neither. With v2 the lane is an isolated partition, whose CPUs nobody outside may use
+// (Documentation/admin-guide/cgroup-v2.rst), so the processes are moved into the lane's cgroup, as those
+// of a tree are with either.
+func Steps(h host.Host, root fs.FS, l plan.Lane, threads []Thread, group string) ([]journal.Step, []string, error) {
+	dir, err := enforce.GroupDir(h, l.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	hier, err := journal.HierarchyOf(root, path.Dir(dir))
+	if err != nil {
+		return nil, nil, err
+	}
+	if group == dir {
+		return nil, nil, fmt.Errorf("cgroup %s: expected another than the lane's own", group)
+	}
+	a := attachment{host: h, root: root, lane: l, dir: dir, hierarchy: hier, moved: map[int]bool{}}
+	if group != "" && !hier.V2 {
+		err = a.regroup(group)
+	} else {
+		err = a.move(threads)
+	}
+	if err == nil {
+		err = a.pin(threads, group != "" && !hier.V2)
+	}
+	return a.steps, a.warnings, err
+}
+
+type attachment struct {
+	host      host.Host
+	root      fs.FS
+	lane      plan.Lane
+	dir       string // the lane's cgroup
+	hierarchy journal.Hierarchy
+	steps     []journal.Step
+	warnings  []string
+	all       bool         // the cpuset of all threads changes
+	moved     map[int]bool // the processes whose cpuset changes
+}
+
+// regroup changes a cpuset of cgroup v1 and those below it. Each must hold the CPUs of those below at
+// every moment (Documentation/admin-guide/cgroup-v1/cpusets.rst), so from the top they first get the
+// lane's besides their own, and then, from the bottom, only the lane's.
+func (a *attachment) regroup(group string) error {
+	nodes := a.nodes()
+	dirs, err := subtree(a.root, group)
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		kind, name string
+		want       cpuset.Set
+	}{{"file", "cpuset.mems", nodes}, {"cpuset", "cpuset.cpus", a.lane.CPUs}} {
+		if err := a.fits(group, f.name, f.want); err != nil {
+			return err
+		}
+		var last []journal.Step
+		for _, dir := range dirs {
+			file := path.Join(dir, f.name)
+			now, err := a.set(file)
+			if err != nil {
+				return err
+			}
+			if now == f.want || now.IsEmpty() { // an empty one has no tasks
+				continue
+			}
+			if both := now.Union(f.want); both != now && len(dirs) > 1 {
+				a.steps = append(a.steps, journal.Step{Kind: f.kind, Target: file, After: both.String()})
+			}
+			last = append(last, journal.Step{Kind: f.kind, Target: file, After: f.want.String()})
+			a.all = true
+		}
+		slices.Reverse(last)
+		a.steps = append(a.steps, last...)
+	}
+	if more := a.host.MemoryNodes().Difference(nodes); a.all && !more.IsEmpty() {
+		a.warnings = append(a.warnings, fmt.Sprintf("cgroup %s: pages that it already has on nodes %s stay there: start it again, or move them with migratepages(8)", group, more))
+	}
+	return nil
+}
+
+func (a *attachment) nodes() cpuset.Set {
+	if a.lane.MemoryNodes.IsEmpty() {
+		return a.host.MemoryNodes()
+	}
+	return a.lane.MemoryNodes
+}
+
+// fits says whether the cgroups above one have what it is to get.
+func (a *attachment) fits(group, name string, want cpuset.Set) error {
+	for dir := path.Dir(group); len(dir) >= len(a.hierarchy.Mount); dir = path.Dir(dir) {
+		file := path.Join(dir, name)
+		has, err := a.set(file)
+		if err != nil {
+			return err
+		}
+		if !want.IsSubsetOf(has) {
+			return fmt.Errorf("%s: expected %s of lane %s in it, found %q: write them there", file, want, a.lane.Name, has)
+		}
+	}
+	return nil
+}
+
+func (a *attachment) set(file string) (cpuset.Set, error) {
+	data, err := fs.ReadFile(a.root, file[1:])
+	if err != nil {
+		return cpuset.Set{}, err
+	}
+	set, err := cpuset.Parse(string(data))
+	if err != nil {
+		return set, fmt.Errorf("%s: %w", file, err)
+	}
+	return set, nil
+}
+
+// move takes whole processes into the lane's cgroup.
+func (a *attachment) move(threads []Thread) error {
+	if _, err := fs.Stat(a.root, a.dir[1:]); err != nil {
+		return fmt.Errorf("lane %s: %w: apply it first", a.lane.Name, err)
+	}
+	var left []string
+	for _, p := range byProcess(threads) {
+		from, err := a.place(p)
+		if gone(err) || from == a.dir {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(p, func(t Thread) bool { return t.TID == t.PID })
+		if at < 0 {
+			continue // it has ended
+		}
+		a.moved[p[at].PID] = true
+		// A child may have ended until it is its turn.
+		child := slices.ContainsFunc(threads, func(t Thread) bool { return t.PID == p[at].parent })
+		a.steps = append(a.steps, journal.Step{Kind: "member", Target: journal.TaskTarget(p[at].PID, p[at].Start), After: a.dir, Optional: child})
+		if a.hierarchy.V2 && from != a.hierarchy.Mount && !slices.Contains(left, from) {
+			left = append(left, from)
+			a.warnings = append(a.warnings, fmt.Sprintf("cgroup %s: its limits of memory, CPU time and processes do not hold for what moves to %s, and what its runtime adds is born outside: set limits there, and attach again after an exec", from, a.dir))
+		}
+	}
+	return nil
+}
+
+// place returns the cgroup that a process is in. One whose threads are in several cannot be put
+// back: its runtime has to leave them in one, or cgroup v1 and the group be asked for.
+func (a *attachment) place(p []Thread) (string, error) {
+	place := ""
+	for _, t := range p {
+		dir, err := a.hierarchy.Of(a.root, fmt.Sprintf("%s/task/%d", processDir(t.PID), t.TID))
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		if place != "" && dir != place {
+			return "", fmt.Errorf("%s: expected all threads in one cgroup, found %s and %s: %s", name(p), place, dir, a.mend())
+		}
+		place = dir
+	}
+	if place == "" {
+		return "", fs.ErrNotExist
+	}
+	if kind, err := fs.ReadFile(a.root, path.Join(place, "cgroup.type")[1:]); err == nil && strings.TrimSpace(string(kind)) == "threaded" {
+		return "", fmt.Errorf("%s: %s: expected a cgroup of processes, found a threaded one: %s", name(p), place, a.mend())
+	}
+	return place, nil
+}
+
+func (a *attachment) mend() string {
+	if a.hierarchy.V2 {
+		return "let what started it place its threads, see `isolane cores`"
+	}
+	return "attach its cgroup instead"
+}
+
+// pin gives threads with a role their CPUs. Where the lane keeps CPUs idle, which its cgroup has too,
+// it keeps all others off them, and leaves a thread the CPUs of the lane that it has of its own.
+func (a *attachment) pin(threads []Thread, stays bool) error {
+	want, warnings := roles(a.host, a.root, a.lane, threads)
+	a.warnings = append(a.warnings, warnings...)
+	for _, t := range threads {
+		r, ok := want[t.TID]
+		if !ok && !stays && !a.lane.Idle.IsEmpty() {
+			own, err := a.pinned(t)
+			if gone(err) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if r.cpus, ok = a.lane.CPUs, true; own && t.CPUs.IsSubsetOf(r.cpus) {
+				r.cpus = t.CPUs
+			}
+		}
+		if !ok || r.cpus == t.CPUs && !a.all && !a.moved[t.PID] {
+			continue
+		}
+		a.steps = append(a.steps, journal.Step{Kind: "task", Target: journal.TaskTarget(t.TID, t.Start), After: r.cpus.String(),
+			Optional: !r.one}) // the others come and go
+	}
+	return nil
+}
+
+// pinned says whether a thread may use fewer CPUs than its cpuset has.
+func (a *attachment) pinned(t Thread) (bool, error) {
+	dir, err := a.hierarchy.Of(a.root, fmt.Sprintf("%s/task/%d", processDir(t.PID), t.TID))
+	if err != nil {
+		return false, err
+	}
+	all, err := a.hierarchy.CPUs(a.root, dir)
+	if errors.Is(err, unix.ENODEV) {
+		err = fs.ErrNotExist // removed with the thread
+	}
+	return !all.IsSubsetOf(t.CPUs), err
+}

@@ -79,6 +79,7 @@ func command() *cobra.Command {
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(hostCommand(), auditCommand(), planCommand(), coresCommand(), bootCommand(), proveCommand(), scenariosCommand(), reportCommand(),
+		watchCommand(),
 		recoverCommand(), probeCommand(), launchCommand())
 	return root
 }

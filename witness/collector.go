@@ -36,6 +36,8 @@ type collector struct {
 	links    []link.Link
 	mount    *os.File          // of the cgroup hierarchy
 	cgroups  map[uint64]string // their paths by id, as they were met
+	keys     []sourceKey       // of the last reading, with their values
+	values   []sourceValue
 	missed   uint64
 	warnings []string
 }
@@ -214,26 +216,20 @@ func (c *collector) close() error {
 // read returns the sums. A run that goes on still counts as if it ended now: a task that never lets
 // go would not be seen otherwise.
 func (c *collector) read(ownThreads func() map[int]bool) ([]Source, error) {
-	found := map[sourceKey]*sourceValue{}
-	var k sourceKey
-	var v sourceValue
-	entries := c.coll.Maps["sources"].Iterate()
-	for entries.Next(&k, &v) {
-		if v.Count > 0 {
-			copied := v
-			found[k] = &copied
-		}
-	}
-	if err := entries.Err(); err != nil {
-		return nil, err
-	}
-	states, err := c.running(found, ownThreads)
+	err := c.lookup()
 	if err != nil {
 		return nil, err
 	}
-	all := make([]Source, 0, len(found))
-	for key, sum := range found {
-		s := c.source(key, sum)
+	states, err := c.running(ownThreads) // after the sums: a run that ends in between must not count twice
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Source, 0, len(c.keys))
+	for i, key := range c.keys {
+		if c.values[i].Count == 0 {
+			continue
+		}
+		s := c.source(key, &c.values[i])
 		if why := tickDependency(states[s.CPU].Tick); s.Kind == Tick && why != "" {
 			s.Remedy = "it could not stop because of " + why
 		}
@@ -242,8 +238,26 @@ func (c *collector) read(ownThreads func() map[int]bool) ([]Source, error) {
 	return all, nil
 }
 
+// lookup fills keys and values, in few system calls.
+func (c *collector) lookup() error {
+	const batch = 256
+	var cursor ebpf.MapBatchCursor
+	for n := 0; ; {
+		c.keys, c.values = slices.Grow(c.keys[:n], batch)[:n+batch], slices.Grow(c.values[:n], batch)[:n+batch]
+		found, err := c.coll.Maps["sources"].BatchLookup(&cursor, c.keys[n:], c.values[n:], nil)
+		n += found
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			c.keys, c.values = c.keys[:n], c.values[:n]
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
 // running adds the runs of the tasks that are on the CPUs now, and returns the CPUs' states.
-func (c *collector) running(found map[sourceKey]*sourceValue, ownThreads func() map[int]bool) ([]cpuState, error) {
+func (c *collector) running(ownThreads func() map[int]bool) ([]cpuState, error) {
 	var states []cpuState
 	now, err := monotonic()
 	if err == nil {
@@ -273,13 +287,13 @@ func (c *collector) running(found map[sourceKey]*sourceValue, ownThreads func() 
 		if st.kernel {
 			key.Kind = 1
 		}
-		v := found[key]
-		if v == nil {
-			v = &sourceValue{TGID: uint32(tid)} //nolint:gosec // G115: a thread id
+		at := slices.Index(c.keys, key)
+		if at < 0 {
+			v := sourceValue{TGID: uint32(tid)} //nolint:gosec // G115: a thread id
 			copy(v.Name[:], st.comm)
-			found[key] = v
+			at, c.keys, c.values = len(c.keys), append(c.keys, key), append(c.values, v)
 		}
-		v.add(now - s.Task.Since - inner)
+		c.values[at].add(now - s.Task.Since - inner)
 	}
 	return states, nil
 }
@@ -292,8 +306,9 @@ func monotonic() (uint64, error) {
 }
 
 func (c *collector) source(k sourceKey, v *sourceValue) Source {
+	count := v.Count                                                            // v is used again
 	total, longest := results.Nanoseconds(v.NS), results.Nanoseconds(v.Longest) //nolint:gosec // G115: of a trace
-	s := Source{CPU: int(k.CPU), Kind: kinds()[k.Kind], Count: &v.Count, Total: &total, Longest: &longest, P99: v.p99()}
+	s := Source{CPU: int(k.CPU), Kind: kinds()[k.Kind], Count: &count, Total: &total, Longest: &longest, P99: v.p99()}
 	id := int(k.ID) //nolint:gosec // G115: an interrupt, a vector or a thread
 	switch {
 	case k.ID == rest:
@@ -308,10 +323,11 @@ func (c *collector) source(k sourceKey, v *sourceValue) Source {
 		s.Name = localTimer
 	default:
 		s.Name, s.Work, s.TID = text(v.Name[:]), text(v.Work[:]), id
-		if s.Kind == Task {
-			s.PID = int(v.TGID)
+		if s.Kind == KernelThread {
+			break
 		}
-		if s.Cgroup = c.cgroup(v.Cgroup); v.Cgroup == 0 {
+		s.PID = int(v.TGID)
+		if s.Cgroup = c.cgroup(v.Cgroup); v.Cgroup == 0 { // the run has not ended yet
 			s.Cgroup = cgroupOf(c.root, id)
 		}
 	}

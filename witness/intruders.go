@@ -66,14 +66,16 @@ func bound(all []results.Intruder) []results.Intruder {
 	return kept
 }
 
+type remedyTable []struct{ kind, prefix, remedy string }
+
 // remedies are what to do about a source of some kind, by the begin of its name; the first match holds.
-func remedies() []struct{ kind, prefix, remedy string } {
+func remedies() remedyTable {
 	const (
 		bound  = "bound to its CPU: move what wakes it, "
 		timers = "set where its timers are armed: keep that work off the CPU"
 		tick   = "boot with nohz_full for this CPU, and keep a single task on it"
 	)
-	return []struct{ kind, prefix, remedy string }{
+	return remedyTable{
 		{Task, "", "keep it off with the housekeeping cpuset"},
 		{KernelThread, "kworker/u", "unbound: take the CPU out of /sys/devices/virtual/workqueue/cpumask"},
 		{KernelThread, "kworker/R", "rescuer of a work queue: it runs when memory is short"},
@@ -106,13 +108,13 @@ func remedies() []struct{ kind, prefix, remedy string } {
 	}
 }
 
-func remedy(st stay) string { return remedyFor(taskKind(st.kernel), st.comm, st.process.id) }
+func remedy(st stay) string { return remedies().find(taskKind(st.kernel), st.comm, st.process.id) }
 
-func remedyFor(kind, name string, pid int) string {
+func (t remedyTable) find(kind, name string, pid int) string {
 	if kind == Task && pid == os.Getpid() {
 		return "isolane itself: it belongs on the housekeeping CPUs"
 	}
-	for _, r := range remedies() {
+	for _, r := range t {
 		if r.kind == kind && strings.HasPrefix(name, r.prefix) {
 			return r.remedy
 		}

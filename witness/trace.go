@@ -126,8 +126,9 @@ func (t *Trace) Read() ([]Source, error) {
 			all = append(all, Source{CPU: cpu, Kind: Steal, Name: "hypervisor", Total: &stolen})
 		}
 	}
+	table := remedies()
 	for i := range all {
-		all[i].Remedy = cmp.Or(all[i].Remedy, remedyFor(all[i].Kind, all[i].Name, all[i].PID))
+		all[i].Remedy = cmp.Or(all[i].Remedy, table.find(all[i].Kind, all[i].Name, all[i].PID))
 	}
 	slices.SortFunc(all, compareSources)
 	if t.kernel != nil && t.kernel.missed > 0 {

@@ -145,7 +145,7 @@ func TestTraceOfTaskThatStays(t *testing.T) {
 
 // Tasks of an own cgroup and of one below it are no sources; all others on the same CPU are.
 func TestTraceLeavesOwnOut(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), hosttest.CgroupCpuset, collecting)
+	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
 	mount, v1, err := hierarchy(os.DirFS("/"))
 	if err != nil {
 		t.Fatal(err)
@@ -299,7 +299,7 @@ func TestTraceFromProc(t *testing.T) {
 		{CPU: 1, Kind: Task, Name: "p11", Cgroup: "/system.slice", PID: 11, TID: 11},
 	}
 	for i := range want {
-		want[i].Remedy = remedyFor(want[i].Kind, want[i].Name, want[i].PID)
+		want[i].Remedy = remedies().find(want[i].Kind, want[i].Name, want[i].PID)
 		if want[i].Remedy == "" {
 			t.Errorf("nothing to do about %+v", want[i])
 		}

@@ -218,7 +218,7 @@ func (i *intruders) print() error {
 		return e.Encode(i.reading)
 	case i.screen != nil:
 		width, height, err := term.GetSize(int(i.screen.Fd()))
-		if err != nil {
+		if err != nil || width == 0 || height == 0 {
 			width, height = 80, 24
 		}
 		_, err = fmt.Fprint(i.w, "\x1b[H", strings.ReplaceAll(i.table(width, height-1), "\n", "\x1b[K\n"), "\x1b[J")
@@ -258,23 +258,23 @@ func (i *intruders) line() string {
 // table fits into width and height, where these are not 0: the sources that took least are left out,
 // and the remedies cut.
 func (i *intruders) table(width, height int) string {
+	lines := []string{i.line()}
+	for _, w := range i.Warnings {
+		lines = append(lines, "warning: "+w)
+	}
+	shown := i.Sources
+	if room := max(height-len(lines)-2, 1); height > 0 && len(shown) > room {
+		lines = append(lines, fmt.Sprintf("%d sources that took less are left out here", len(shown)-room))
+		shown = shown[:room]
+	}
 	rows := [][]string{{"CPU", "kind", "source", "count", "total µs", "P99 µs", "longest µs", "what to do"}}
-	for _, s := range i.Sources {
+	for _, s := range shown {
 		count := "–"
 		if s.Count != nil {
 			count = fmt.Sprint(*s.Count)
 		}
 		rows = append(rows, []string{fmt.Sprint(s.CPU), s.Kind, title(s), count, micros(s.Total), micros(s.P99),
 			micros(s.Longest), s.Remedy})
-	}
-	lines := []string{i.line()}
-	for _, w := range i.Warnings {
-		lines = append(lines, "warning: "+w)
-	}
-	if room := height - len(lines) - 1; height > 0 && len(rows) > max(room, 2) {
-		left := len(rows) - max(room, 2)
-		rows = rows[:max(room, 2)]
-		lines = append(lines, fmt.Sprintf("%d sources that took less are left out here", left))
 	}
 	lines = append(lines, columns(rows)...)
 	if width > 0 {

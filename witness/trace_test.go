@@ -209,6 +209,25 @@ func join(t *testing.T, dir string, pid int) {
 	}
 }
 
+// What finds no room of its own is added up.
+func TestTraceOfTooMany(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
+	tr := trace(t, 0)
+	for id := uint64(0); ; id++ {
+		err := tr.kernel.coll.Maps["sources"].Put(sourceKey{Kind: 1, ID: id, Start: 1}, sourceValue{})
+		if err != nil {
+			break // full
+		}
+	}
+	b := start(t, "burn", 0)
+	b.burn(20)
+	all := read(t, tr)
+	others := slices.IndexFunc(all, func(s Source) bool { return s.Name == "others" && s.Kind == Task && s.TID == 0 })
+	if others < 0 || *all[others].Count == 0 || time.Duration(*all[others].Longest) <= 0 {
+		t.Errorf("%+v", all)
+	}
+}
+
 // A kworker's row says which function it ran, and an interrupt's or softirq's is on the right CPU.
 func TestTraceNamesWork(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)

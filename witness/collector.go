@@ -56,8 +56,8 @@ type (
 	}
 	frame    struct{ Since, Inner, ID uint64 }
 	cpuState struct {
-		Watched, Inner, Missed, Tick, Work, Start uint64
-		Task, Soft, Hard                          frame
+		Watched, Inner, Missed, Tick, Work, Start, TGID uint64
+		Task, Soft, Hard                                frame
 	}
 )
 
@@ -179,7 +179,7 @@ func (c *collector) fill(own []uint64) error {
 // attach puts the programs in place. Each attachment changes kernel code, for which all CPUs are
 // interrupted: the programs that see this go first, and so meet the task that is on each CPU.
 func (c *collector) attach(spec *ebpf.CollectionSpec) error {
-	first := []string{"call_function_exit", "call_function_entry", switchPoint}
+	first := []string{"call_function_single_entry", "call_function_entry", switchPoint}
 	var names []string
 	for name := range spec.Programs {
 		names = append(names, name)
@@ -231,7 +231,7 @@ func (c *collector) read(ownThreads func() map[int]bool) ([]Source, error) {
 		}
 		s := c.source(key, &c.values[i])
 		if why := tickDependency(states[s.CPU].Tick); s.Kind == Tick && why != "" {
-			s.Remedy = "it could not stop because of " + why
+			s.Remedy = "it could not stop because of " + why + ": take that off the CPU"
 		}
 		all = append(all, s)
 	}
@@ -289,7 +289,7 @@ func (c *collector) running(ownThreads func() map[int]bool) ([]cpuState, error) 
 		}
 		at := slices.Index(c.keys, key)
 		if at < 0 {
-			v := sourceValue{TGID: uint32(tid)} //nolint:gosec // G115: a thread id
+			v := sourceValue{TGID: uint32(s.TGID)} //nolint:gosec // G115: a process id
 			copy(v.Name[:], st.comm)
 			at, c.keys, c.values = len(c.keys), append(c.keys, key), append(c.values, v)
 		}

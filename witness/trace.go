@@ -64,7 +64,7 @@ type Trace struct {
 
 // NewTrace begins to watch. The tasks of the cgroups own, and of those below, are the lanes' own work
 // and no sources; they are directories of the hierarchy that has the cpuset controller. Attaching the
-// programs interrupts every CPU of the machine a few times, before anything is counted.
+// programs interrupts every CPU of the machine, some 200 times, before anything is counted.
 func NewTrace(root fs.FS, cpus cpuset.Set, own []string) (*Trace, error) {
 	t := &Trace{root: root, cpus: cpus, own: own, tasks: map[task]Source{}}
 	online, err := onlineCPUs(root)

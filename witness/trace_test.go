@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/hosttest"
@@ -132,14 +133,23 @@ func TestTraceKinds(t *testing.T) {
 	}
 }
 
-// A task that is on the CPU before the trace, and never lets go, is seen.
-func TestTraceOfTaskThatStays(t *testing.T) {
+// A run that has not ended is seen, here that of the thread that reads, once an interrupt has told
+// who is on the CPU.
+func TestTraceOfRunThatGoesOn(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
-	tr := trace(t, 1)
-	b := start(t, "burn", 1)
-	found, _ := ofProcess(read(t, tr), b.pid())
-	if len(found) == 0 {
-		t.Errorf("process %d is missing", b.pid())
+	pid := 0
+	err := onFirstCPU(func() error {
+		tr := trace(t, 0)
+		for deadline := time.Now().Add(20 * time.Second); pid == 0 && time.Now().Before(deadline); {
+			all := read(t, tr)
+			if at := slices.IndexFunc(all, func(s Source) bool { return s.TID == unix.Gettid() }); at >= 0 {
+				pid = all[at].PID
+			}
+		}
+		return nil
+	})
+	if err != nil || pid != os.Getpid() {
+		t.Errorf("process %d: %v", pid, err)
 	}
 }
 

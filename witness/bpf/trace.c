@@ -121,6 +121,7 @@ struct cpu {
 	__u64 tick;   // why the tick could not stop: TICK_DEP_MASK_* of include/linux/tick.h
 	__u64 work;   // what the kworker on the CPU began last
 	__u64 start;  // of the task on the CPU, whose thread id is task.id
+	__u64 tgid;   // and its process
 	struct frame task, soft, hard;
 };
 
@@ -188,16 +189,20 @@ static __noinline struct source *add(struct cpu *c, struct key *k, __u64 ns) {
 	return s;
 }
 
+// enter notes the task that has the CPU from now on.
+static __always_inline void enter(struct cpu *c, struct task_struct *t) {
+	c->start = t->start_boottime;
+	c->tgid = t->tgid;
+	c->task.id = t->pid;
+	c->task.inner = c->inner;
+	c->task.since = bpf_ktime_get_ns();
+}
+
 // begin and end read the clock and c->inner in an order that an interrupt between the two makes a
 // softirq longer by that interrupt: the other one could make it negative.
 static __always_inline void begin(struct cpu *c, struct frame *f, __u64 id) {
-	if (!c->task.since) { // this CPU has not switched yet since the programs were attached
-		struct task_struct *t = bpf_get_current_task_btf();
-		c->start = t->start_boottime;
-		c->task.id = t->pid;
-		c->task.inner = c->inner;
-		c->task.since = bpf_ktime_get_ns();
-	}
+	if (!c->task.since) // this CPU has not switched yet since the programs were attached
+		enter(c, bpf_get_current_task_btf());
 	f->id = id;
 	f->since = bpf_ktime_get_ns();
 	f->inner = *(volatile __u64 *)&c->inner;
@@ -270,10 +275,7 @@ int BPF_PROG(sched_switch, _Bool preempt, struct task_struct *prev, struct task_
 		leave(c, prev);
 	c->work = 0;
 	c->soft.since = 0; // on PREEMPT_RT a softirq can be preempted: its rest is its thread's
-	c->start = next->start_boottime;
-	c->task.id = next->pid;
-	c->task.inner = c->inner;
-	c->task.since = bpf_ktime_get_ns();
+	enter(c, next);
 	return 0;
 }
 

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,6 +135,12 @@ func (r *reader) noCallbacks(k Kernel) *cpuset.Set {
 		set = set.Union(*k.NohzFull)
 	}
 	return &set
+}
+
+// Cgroups reads only where the cgroup hierarchies are mounted, for who needs no more of the machine.
+func Cgroups(root fs.FS) Cgroup {
+	r := reader{root: root}
+	return r.cgroup()
 }
 
 // cgroup finds the hierarchies in /proc/self/mounts (cgroups(7)).

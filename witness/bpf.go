@@ -2,6 +2,8 @@ package witness
 
 //go:generate clang -O2 -g -Wall -Werror -target bpfel -I/usr/include/x86_64-linux-gnu -fdebug-compilation-dir=. -c bpf/switch.c -o bpf/switch.o
 //go:generate llvm-strip -g bpf/switch.o
+//go:generate clang -O2 -g -Wall -Werror -target bpfel -I/usr/include/x86_64-linux-gnu -fdebug-compilation-dir=. -c bpf/trace.c -o bpf/trace.o
+//go:generate llvm-strip -g bpf/trace.o
 
 import (
 	"bytes"

@@ -1,0 +1,86 @@
+package test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/witness"
+)
+
+// While isolane watches CPU 1, a second trace of that CPU finds no thread of it, and neither does
+// its own.
+func TestWatchStaysOff(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), hosttest.BPF)
+	cmd := exec.Command(filepath.Join(binDir, "isolane"), "watch", "--cpus", "1", "-o", "json")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	first := readings(t, lines, 1)
+	if first.Evidence != "bpf" {
+		t.Skipf("skipped: needs eBPF at the kernel's tracepoints: %q", first.Warnings)
+	}
+	trace, err := witness.NewTrace(os.DirFS("/"), cpuset.Of(1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := readings(t, lines, 3)
+	sources, err := trace.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = trace.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, s := range append(sources, last.Sources...) {
+		if s.PID == cmd.Process.Pid {
+			t.Errorf("isolane ran on CPU 1: %+v", s)
+		}
+	}
+	if len(sources) == 0 || len(last.Sources) == 0 {
+		t.Errorf("%d sources here, %d there: expected at least a tick", len(sources), len(last.Sources))
+	}
+	if err = cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Error(err)
+	}
+	if final := readings(t, lines, 1); !final.Final && !readings(t, lines, 1).Final { // a second may have passed first
+		t.Error("no final document after Ctrl-C")
+	}
+	if err = cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+type watchDocument struct {
+	Evidence string
+	Final    bool
+	Sources  []witness.Source
+	Warnings []string
+}
+
+// readings reads n documents and returns the last.
+func readings(t *testing.T, lines *bufio.Scanner, n int) (last watchDocument) {
+	t.Helper()
+	for range n {
+		if !lines.Scan() {
+			t.Fatalf("expected a document: %v", lines.Err())
+		}
+		last = watchDocument{}
+		if err := json.Unmarshal(lines.Bytes(), &last); err != nil {
+			t.Fatalf("%s: %v", lines.Text(), err)
+		}
+	}
+	return last
+}

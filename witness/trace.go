@@ -1,0 +1,197 @@
+package witness
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/results"
+)
+
+// The kinds of sources that take a CPU's time.
+const (
+	Task         = "task"
+	KernelThread = "kernel thread"
+	Interrupt    = "interrupt"
+	Softirq      = "softirq"
+	IPI          = "ipi"  // an interrupt that another CPU sends
+	Tick         = "tick" // the local timer: the scheduler's tick, and timers that programs set
+	Steal        = "steal"
+)
+
+// Source is what takes time from one CPU, added up since the trace began. A time is the source's
+// own: what interrupted it meanwhile has a row of its own, so the times of a CPU do not overlap. It
+// counts whatever the CPU did otherwise, also while it idled. Nil is unknown.
+type Source struct {
+	CPU    int    `json:"cpu"`
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	Work   string `json:"work,omitempty"`   // the kernel's function that a kworker ran
+	Cgroup string `json:"cgroup,omitempty"` // of a task, in the hierarchy with the cpuset controller
+	PID    int    `json:"pid,omitempty"`    // of a task
+	TID    int    `json:"tid,omitempty"`    // of a task or kernel thread; 0: those that found no room, together
+	IRQ    *int   `json:"irq,omitempty"`    // of an interrupt
+
+	Count   *uint64              `json:"count"`
+	Total   *results.Nanoseconds `json:"totalNanoseconds"`
+	P99     *results.Nanoseconds `json:"p99Nanoseconds"` // the upper bound of its bucket, an eighth wide at most; of 100 at least
+	Longest *results.Nanoseconds `json:"longestNanoseconds"`
+	Remedy  string               `json:"remedy"`
+}
+
+// Trace watches CPUs from NewTrace to Close. eBPF programs on these CPUs add up what takes their
+// time; where the kernel refuses them, differences of /proc do, which know counts and few times.
+// No thread of this process runs on a watched CPU for it, if StayOff was called before.
+//
+//	t, err := witness.NewTrace(root, lane, []string{cgroup})
+//	defer t.Close()
+//	… wait …
+//	sources, err := t.Read()
+type Trace struct {
+	root     fs.FS
+	cpus     cpuset.Set
+	own      []string
+	kernel   *collector // nil: /proc
+	before   counters   // with a collector only the times
+	census   census     // without a collector
+	tasks    map[task]Source
+	warnings []string
+}
+
+// NewTrace begins to watch. The tasks of the cgroups own, and of those below, are the lanes' own work
+// and no sources; they are directories of the hierarchy that has the cpuset controller. Attaching the
+// programs interrupts every CPU of the machine, some 200 times, before anything is counted.
+func NewTrace(root fs.FS, cpus cpuset.Set, own []string) (*Trace, error) {
+	t := &Trace{root: root, cpus: cpus, own: own, tasks: map[task]Source{}}
+	online, err := onlineCPUs(root)
+	if err != nil {
+		return nil, err
+	}
+	if !cpus.IsSubsetOf(online) || cpus.IsEmpty() {
+		return nil, fmt.Errorf("CPUs %s: expected some of those online, %s", named(cpus), online)
+	}
+	k, err := newCollector(root, cpus, own)
+	if errors.Is(err, errOwn) {
+		return nil, err
+	}
+	if err != nil {
+		t.warnings = append(t.warnings, fmt.Sprintf("no eBPF, differences of /proc instead: "+
+			"times are known only of tasks bound to one CPU, and what came and went within a second is missing: %v", err))
+		return t, t.beginProc()
+	}
+	t.kernel = k
+	t.warnings = append(t.warnings, k.warnings...)
+	if t.before.times, err = readAs(root, "proc/stat", parseCPUTimes); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	if err = k.start(); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// Evidence is bpf or procfs.
+func (t *Trace) Evidence() string {
+	if t.kernel != nil {
+		return "bpf"
+	}
+	return "procfs"
+}
+
+// Warnings say what the trace cannot see, or has missed.
+func (t *Trace) Warnings() []string { return t.warnings }
+
+// Read returns the sources so far, the costliest first: by total time, then by count.
+func (t *Trace) Read() ([]Source, error) {
+	var all []Source
+	var err error
+	if t.kernel != nil {
+		all, err = t.kernel.read(t.ownThreads)
+	} else {
+		all, err = t.readProc()
+	}
+	if err != nil {
+		return nil, err
+	}
+	times, err := readAs(t.root, "proc/stat", parseCPUTimes)
+	if err != nil {
+		return nil, err
+	}
+	for cpu := range t.cpus.All() {
+		if stolen := times[cpu].steal.since(t.before.times[cpu].steal); stolen > 0 {
+			all = append(all, Source{CPU: cpu, Kind: Steal, Name: "hypervisor", Total: &stolen})
+		}
+	}
+	table := remedies()
+	for i := range all {
+		all[i].Remedy = cmp.Or(all[i].Remedy, table.find(all[i].Kind, all[i].Name, all[i].PID))
+	}
+	slices.SortFunc(all, compareSources)
+	if t.kernel != nil && t.kernel.missed > 0 {
+		t.warnings = append(slices.Clip(t.kernel.warnings), fmt.Sprintf("%d intrusions found no room and are missing", t.kernel.missed))
+	}
+	return all, nil
+}
+
+func compareSources(a, b Source) int {
+	return cmp.Or(cmp.Compare(value(b.Total), value(a.Total)), cmp.Compare(value(b.Count), value(a.Count)),
+		cmp.Compare(a.CPU, b.CPU), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.TID, b.TID))
+}
+
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// Close ends the trace. What was read before remains valid.
+func (t *Trace) Close() error {
+	if t.kernel == nil {
+		return nil
+	}
+	return t.kernel.close()
+}
+
+// beginProc takes the counts that later ones are compared with.
+func (t *Trace) beginProc() (err error) {
+	t.before, err = readCounters(t.root)
+	t.census = takeCensus(t.root)
+	return err
+}
+
+// readProc compares /proc with what it was at the begin.
+func (t *Trace) readProc() ([]Source, error) {
+	now, err := readCounters(t.root)
+	if err != nil {
+		return nil, err
+	}
+	var all []Source
+	for cpu := range t.cpus.All() {
+		for label, n := range now.interrupts.since(t.before.interrupts, cpu) {
+			s := interruptSource(label)
+			s.CPU, s.Count = cpu, &n
+			all = append(all, s)
+		}
+		for name, n := range now.softirqs.since(t.before.softirqs, cpu) {
+			all = append(all, Source{CPU: cpu, Kind: Softirq, Name: name, Count: &n})
+		}
+	}
+	own := t.ownThreads()
+	for _, st := range takeCensus(t.root).since(t.census, t.cpus) {
+		if own[st.id] {
+			continue
+		}
+		s := Source{CPU: st.cpu, Kind: taskKind(st.kernel), Name: st.comm, PID: st.process.id, TID: st.id,
+			Cgroup: cgroupOf(t.root, st.id)}
+		if st.ran > 0 || st.runs > 0 {
+			s.Count, s.Total = &st.runs, &st.ran
+		}
+		t.tasks[st.task] = s // and stays there when it has ended
+	}
+	return slices.AppendSeq(all, maps.Values(t.tasks)), nil
+}

@@ -115,7 +115,7 @@ func cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 		dir := path.Join(root, journal.GroupPrefix+g.Name)
 		steps = append(steps, attribute(dir, "cpuset.memory_migrate", "1"), attribute(dir, "cpuset.sched_load_balance", "0"))
 	}
-	others, err := otherCpusets(v.Root, root, p.CPUs())
+	others, err := v.otherCpusets(root, p.CPUs())
 	steps = append(steps, others...)
 	return append(steps, journal.Step{Kind: "tasks", Target: root, After: path.Join(root, journal.GroupPrefix+housekeeping)},
 		file(path.Join(root, "cpuset.sched_load_balance"), "0")), err
@@ -134,20 +134,22 @@ func partitionFile(root, group string) string {
 
 // otherCpusets takes the CPUs out of cpusets of cgroup v1 that others made, the deepest first: a cpuset's
 // CPUs must be its parent's too. It is an error where one with processes would have none left: they would
-// be in the lanes.
-func otherCpusets(root fs.FS, mount string, cpus cpuset.Set) ([]journal.Step, error) {
+// be in the lanes. Those that are attached to a lane have its CPUs, and so have the ones above them.
+func (v View) otherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error) {
 	var steps []journal.Step
 	top := strings.TrimPrefix(mount, "/")
-	err := fs.WalkDir(root, top, func(name string, e fs.DirEntry, err error) error {
+	err := fs.WalkDir(v.Root, top, func(name string, e fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // gone meanwhile
 			return nil
 		case err != nil || !e.IsDir() || name == top:
 			return err
-		case strings.HasPrefix(e.Name(), journal.GroupPrefix):
+		case strings.HasPrefix(e.Name(), journal.GroupPrefix), slices.Contains(v.Attached, "/"+name):
 			return fs.SkipDir
+		case slices.ContainsFunc(v.Attached, func(dir string) bool { return strings.HasPrefix(dir, "/"+name+"/") }):
+			return nil
 		}
-		list, err := fs.ReadFile(root, path.Join(name, "cpuset.cpus"))
+		list, err := fs.ReadFile(v.Root, path.Join(name, "cpuset.cpus"))
 		if err != nil {
 			return nil //nolint:nilerr // gone meanwhile
 		}
@@ -160,7 +162,7 @@ func otherCpusets(root fs.FS, mount string, cpus cpuset.Set) ([]journal.Step, er
 			return nil
 		}
 		if to.IsEmpty() {
-			procs, _ := fs.ReadFile(root, path.Join(name, "cgroup.procs")) // gone meanwhile: nobody
+			procs, _ := fs.ReadFile(v.Root, path.Join(name, "cgroup.procs")) // gone meanwhile: nobody
 			if trim(procs) == "" {
 				return nil
 			}

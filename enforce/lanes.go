@@ -23,6 +23,16 @@ type Applied struct {
 	Placement  plan.Placement    `json:"placement"`
 	Levels     map[string]string `json:"partitions,omitempty"` // by lane, where the kernel does not grant isolated
 	Refused    []Refusal         `json:"refused,omitempty"`
+	Attached   []Attachment      `json:"attached,omitempty"`
+}
+
+// Attachment is a workload that ran already when it came into its lane. Its steps are in a journal of
+// their own, so that it can leave without the lane.
+type Attachment struct {
+	Lane    string `json:"lane"`
+	Group   string `json:"group,omitempty"` // the cgroup that was attached as a whole; it keeps its processes with cgroup v1
+	PID     int    `json:"pid,omitempty"`   // or the process
+	Journal string `json:"journal"`
 }
 
 // Refusal is a step that the kernel did not take, and why.
@@ -104,8 +114,17 @@ func (l *Lanes) Close() error { return l.journal.Close() }
 // View is the host as it was before any lane.
 func (l *Lanes) View() (View, error) {
 	v, err := NewView(l.root, l.journal.Pending(), l.Placement)
-	v.Levels = l.Levels
+	l.fill(&v)
 	return v, err
+}
+
+func (a Applied) fill(v *View) {
+	v.Levels, v.Attached = a.Levels, nil
+	for _, at := range a.Attached {
+		if at.Group != "" {
+			v.Attached = append(v.Attached, at.Group)
+		}
+	}
 }
 
 // Missing returns the steps that would make p true now, as far as they can be told before: those that
@@ -140,6 +159,15 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 			next.grant(lane.Name, level)
 		}
 	}
+	for _, at := range l.Attached {
+		if !slices.ContainsFunc(p.Lanes, func(o plan.Lane) bool { return o.Name == at.Lane }) {
+			if err := l.detach(ctx, at); err != nil {
+				return err
+			}
+			continue
+		}
+		next.Attached = append(next.Attached, at)
+	}
 	if err := l.reconcile(ctx, &next); err != nil {
 		return errors.Join(err, l.back(ctx))
 	}
@@ -148,6 +176,67 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 	}
 	l.Applied = next
 	return nil
+}
+
+// attaching begins the names of journals of attachments.
+const attaching = "attach-"
+
+// Attach brings a workload that runs already into its lane. next returns the steps that are missing; it is
+// asked again until there are none, because processes may be born meanwhile. Where that fails, all is undone.
+func (l *Lanes) Attach(ctx context.Context, at Attachment, next func() ([]journal.Step, error)) (err error) {
+	at.Journal = fmt.Sprintf("%s%s-%d", attaching, at.Lane, os.Getpid())
+	with := l.Applied
+	with.Attached = append(slices.Clone(l.Attached), at)
+	j, err := l.journal.Beside(at.Journal)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, j.Undo(context.WithoutCancel(ctx)), l.back(ctx))
+		}
+		err = errors.Join(err, j.Close())
+	}()
+	if err = l.reconcile(ctx, &with); err != nil { // the cgroups above it may have its CPUs again
+		return err
+	}
+	if err = untilNone(ctx, j, next); err != nil {
+		return err
+	}
+	if err = l.store(with); err == nil {
+		l.Applied = with
+	}
+	return err
+}
+
+// rounds is how often Attach looks for processes that were born meanwhile.
+const rounds = 20
+
+func untilNone(ctx context.Context, j *journal.Journal, next func() ([]journal.Step, error)) error {
+	for range rounds {
+		steps, err := next()
+		if err != nil || len(steps) == 0 {
+			return err
+		}
+		refused, err := j.Apply(ctx, steps)
+		for _, r := range refused {
+			if !errors.Is(r.Err, fs.ErrNotExist) { // else it has ended
+				err = errors.Join(err, r.Err)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return errors.New("processes are born there faster than they can be attached")
+}
+
+func (l *Lanes) detach(ctx context.Context, at Attachment) error {
+	j, err := l.journal.Beside(at.Journal)
+	if err != nil {
+		return err
+	}
+	return errors.Join(j.Undo(context.WithoutCancel(ctx)), j.Close())
 }
 
 // back returns to what was in force before, also when the user has lost patience.
@@ -165,6 +254,18 @@ func (l *Lanes) Settings() int { return len(l.journal.Pending()) }
 // Recover ends what a crash cut off: what was in force before it, is again. It returns how many steps that
 // took.
 func (l *Lanes) Recover(ctx context.Context) (int, error) {
+	left, err := filepath.Glob(filepath.Join(l.dir, attaching+"*.journal"))
+	if err != nil {
+		return 0, err
+	}
+	for _, file := range left {
+		name := strings.TrimSuffix(filepath.Base(file), ".journal")
+		if !slices.ContainsFunc(l.Attached, func(at Attachment) bool { return at.Journal == name }) {
+			if err = l.detach(ctx, Attachment{Journal: name}); err != nil {
+				return 0, err
+			}
+		}
+	}
 	missing, err := l.Missing(ctx, l.Placement)
 	if err != nil {
 		return 0, err
@@ -185,7 +286,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	if err != nil {
 		return err
 	}
-	v.Levels = a.Levels
+	a.fill(&v)
 	want, err := l.want(v, a.Placement)
 	if err != nil {
 		return err
@@ -232,6 +333,15 @@ func (l *Lanes) store(a Applied) error {
 		return err
 	}
 	return journal.WriteState(l.dir, stateFile, append(data, '\n'))
+}
+
+// Journals are the names of those that belong to the lanes.
+func (a Applied) Journals() []string {
+	names := []string{JournalName}
+	for _, at := range a.Attached {
+		names = append(names, at.Journal)
+	}
+	return names
 }
 
 // Lane returns a lane in force by its name.

@@ -21,6 +21,8 @@ type View struct {
 	was  map[string]string
 	// Levels are the kinds of partition that the kernel grants to lanes; isolated where it is silent.
 	Levels map[string]string
+	// Attached are cgroups of others whose processes are in a lane.
+	Attached []string
 }
 
 // NewView reads the host under root, on which steps are done for lanes that are placed.

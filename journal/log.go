@@ -53,11 +53,27 @@ func Open(dir, name string, ops map[string]Op) (*Journal, error) {
 		return nil, err
 	}
 	j := &Journal{ops: ops, lock: l}
-	if j.log, err = openLog(filepath.Join(dir, name+suffix), j.check); err != nil {
+	if err = j.load(dir, name); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return j, nil
 }
+
+// Beside opens another journal in the same directory, under the lock of this one, which must stay open.
+func (j *Journal) Beside(name string) (*Journal, error) {
+	o := &Journal{ops: j.ops, lock: io.NopCloser(nil)}
+	if j.log.f == nil {
+		return nil, errLook
+	}
+	return o, o.load(filepath.Dir(j.log.f.Name()), name)
+}
+
+func (j *Journal) load(dir, name string) (err error) {
+	j.log, err = openLog(filepath.Join(dir, name+suffix), j.check)
+	return err
+}
+
+var errLook = errors.New("the journal is open to look at only")
 
 // Look reads the journal of that name and changes nothing, also while another process has it.
 func Look(dir, name string, ops map[string]Op) (*Journal, error) {
@@ -202,7 +218,7 @@ func (l *log) undone(s Step) error {
 // append writes whole records or none: what a full disk left of one is cut off.
 func (l *log) append(records ...record) error {
 	if l.f == nil {
-		return errors.New("the journal is open to look at only")
+		return errLook
 	}
 	var lines []byte
 	for _, r := range records {

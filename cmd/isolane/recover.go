@@ -23,11 +23,12 @@ func recoverCommand() *cobra.Command {
 				return err
 			}
 			steps, err := l.Recover(ctx)
+			keep := l.Journals()
 			if err = errors.Join(err, l.Close()); err != nil {
 				return fail(err)
 			}
 			w := cmd.OutOrStdout()
-			found, err := journal.Recover(ctx, journal.Dir, ops())
+			found, err := journal.Recover(ctx, journal.Dir, ops(), keep...)
 			if err != nil {
 				return fail(err)
 			}

@@ -1,14 +1,11 @@
 package running
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
@@ -55,8 +52,7 @@ func Resolve(h host.Host, root fs.FS, group string) (string, error) {
 //
 // Where the cpuset controller is one of cgroup v1, a group stays where it is and its cpuset gets the
 // lane's CPUs and memory nodes, as `runc update --cpuset-cpus` does: the runtime still finds the
-// container in its cgroup, what `exec` adds is born there, and it may use the CPUs that the lane keeps
-// idle neither. With v2 the lane is an isolated partition, whose CPUs nobody outside may use
+// container in its cgroup, and what `exec` adds is born there. With v2 the lane is an isolated partition, whose CPUs nobody outside may use
 // (Documentation/admin-guide/cgroup-v2.rst), so the processes are moved into the lane's cgroup, as those
 // of a tree are with either.
 func Steps(h host.Host, root fs.FS, l plan.Lane, threads []Thread, group string) ([]journal.Step, []string, error) {
@@ -78,7 +74,7 @@ func Steps(h host.Host, root fs.FS, l plan.Lane, threads []Thread, group string)
 		err = a.move(threads)
 	}
 	if err == nil {
-		err = a.pin(threads, group != "" && !hier.V2)
+		a.pin(threads)
 	}
 	return a.steps, a.warnings, err
 }
@@ -233,43 +229,16 @@ func (a *attachment) mend() string {
 	return "attach its cgroup instead"
 }
 
-// pin gives threads with a role their CPUs. Where the lane keeps CPUs idle, which its cgroup has too,
-// it keeps all others off them, and leaves a thread the CPUs of the lane that it has of its own.
-func (a *attachment) pin(threads []Thread, stays bool) error {
+// pin gives threads with a role their CPUs.
+func (a *attachment) pin(threads []Thread) {
 	want, warnings := roles(a.host, a.root, a.lane, threads)
 	a.warnings = append(a.warnings, warnings...)
 	for _, t := range threads {
 		r, ok := want[t.TID]
-		if !ok && !stays && !a.lane.Idle.IsEmpty() {
-			own, err := a.pinned(t)
-			if gone(err) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			if r.cpus, ok = a.lane.CPUs, true; own && t.CPUs.IsSubsetOf(r.cpus) {
-				r.cpus = t.CPUs
-			}
-		}
 		if !ok || r.cpus == t.CPUs && !a.all && !a.moved[t.PID] {
 			continue
 		}
 		a.steps = append(a.steps, journal.Step{Kind: "task", Target: journal.TaskTarget(t.TID, t.Start), After: r.cpus.String(),
 			Optional: !r.one}) // the others come and go
 	}
-	return nil
-}
-
-// pinned says whether a thread may use fewer CPUs than its cpuset has.
-func (a *attachment) pinned(t Thread) (bool, error) {
-	dir, err := a.hierarchy.Of(a.root, fmt.Sprintf("%s/task/%d", processDir(t.PID), t.TID))
-	if err != nil {
-		return false, err
-	}
-	all, err := a.hierarchy.CPUs(a.root, dir)
-	if errors.Is(err, unix.ENODEV) {
-		err = fs.ErrNotExist // removed with the thread
-	}
-	return !all.IsSubsetOf(t.CPUs), err
 }

@@ -69,6 +69,11 @@ ps -eo comm= | grep -E '^(stress-ng|iperf3)' || true`).CombinedOutput()
 func setup(env *testscript.Env) error {
 	env.Setenv("PATH", binDir+":"+env.Getenv("PATH"))
 	env.Setenv("ISOLANE", filepath.Join(binDir, "isolane"))
+	env.Defer(func() { // what a script that failed left in force
+		if _, err := os.Stat("/run/isolane/lanes.json"); err == nil {
+			_ = exec.Command(filepath.Join(binDir, "isolane"), "release", "--all").Run() // the fingerprint shows the rest
+		}
+	})
 	return nil
 }
 

@@ -16,7 +16,9 @@ import (
 	"golang.org/x/term"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/witness"
@@ -24,6 +26,7 @@ import (
 
 type watchFlags struct {
 	cpus, format string
+	repair       bool
 	own          []string
 	window       time.Duration
 	budget       time.Duration
@@ -33,11 +36,12 @@ func watchCommand() *cobra.Command {
 	var f watchFlags
 	cmd := &cobra.Command{
 		Use:   "watch [NAME]",
-		Short: "Show who takes time from the lanes' CPUs, and what to do about it",
+		Short: "Show who takes time from the lanes' CPUs, what to do about it, and what drifts from the plan",
 		Long: "Counts on the CPUs of all lanes, or of one, every task that is not the lane's, kernel thread,\n" +
 			"interrupt, softirq, IPI, tick and what the hypervisor takes: how often, for how long, P99 and the\n" +
 			"longest. A time is the source's own: what interrupted it has a row of its own. Works until Ctrl-C\n" +
-			"or --for, and then sums up. Needs root. Isolane itself keeps off these CPUs.",
+			"or --for, and then sums up. Tells within a second what is no longer as apply has set it, and with --repair\n" +
+			"puts it back. Needs root. Isolane itself keeps off these CPUs.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -45,6 +49,8 @@ func watchCommand() *cobra.Command {
 				return usage(fmt.Errorf("-o %q: expected text or json", f.format))
 			case f.window < 0 || f.budget < 0:
 				return usage(errors.New("--for and --budget: expected a positive duration"))
+			case f.cpus != "" && f.repair:
+				return usage(errors.New("--repair puts back what apply has set: leave out --cpus"))
 			case f.cpus != "" && len(args) > 0:
 				return usage(errors.New("--cpus names the CPUs: leave out the lane"))
 			}
@@ -55,46 +61,42 @@ func watchCommand() *cobra.Command {
 	cmd.Flags().StringSliceVar(&f.own, "cgroup", nil, "with --cpus: cgroup directories whose tasks belong there")
 	cmd.Flags().DurationVar(&f.window, "for", 0, "end after this time, such as 30s; default: Ctrl-C")
 	cmd.Flags().DurationVar(&f.budget, "budget", 0, "longest single intrusion allowed, such as 50us; beyond it the exit code is 3")
+	cmd.Flags().BoolVar(&f.repair, "repair", false, "put back what somebody else changes, unless they keep changing it")
 	cmd.Flags().StringVarP(&f.format, "output", "o", "text", "text, or json: a document a second, one a line")
 	return cmd
 }
 
-// applied returns the lanes in force on this host.
-func applied() (plan.Placement, error) { return plan.Placement{}, nil }
-
-// watched says which CPUs to look at, and the cgroups of the lanes' own tasks.
-func (f watchFlags) watched(args []string) (cpus cpuset.Set, own []string, err error) {
+// watched says which CPUs to look at, the cgroups of the lanes' own tasks, and who looks for drift.
+func (f watchFlags) watched(args []string) (cpus cpuset.Set, own []string, guard *enforce.Guard, err error) {
 	if f.cpus != "" {
 		if cpus, err = cpuset.Parse(f.cpus); err != nil {
 			err = usage(fmt.Errorf("--cpus: %w", err))
 		}
-		return cpus, f.own, err
+		return cpus, f.own, nil, err
 	}
-	p, err := applied()
+	if guard, err = enforce.NewGuard(journal.Dir, host.Live(), ops()); err != nil {
+		return cpus, nil, nil, fail(err)
+	}
+	cpus, own, err = guard.Watched(strings.Join(args, ""))
 	if err != nil {
-		return cpus, nil, fail(err)
+		return cpus, nil, nil, usage(errors.Join(err, guard.Close()))
 	}
-	for _, l := range p.Lanes {
-		if len(args) == 0 || l.Name == args[0] {
-			cpus = cpus.Union(l.CPUs)
-		}
+	if cpus.IsEmpty() {
+		return cpus, nil, nil, usage(errors.Join(errors.New("no lanes are in force: give --cpus, or isolane apply"), guard.Close()))
 	}
-	switch {
-	case len(p.Lanes) == 0:
-		err = usage(errors.New("no lanes are applied: give --cpus"))
-	case cpus.IsEmpty():
-		err = usage(fmt.Errorf("there is no lane %s", args[0]))
-	}
-	return cpus, nil, err
+	return cpus, own, guard, nil
 }
 
 func runWatch(cmd *cobra.Command, args []string, f watchFlags) error {
-	cpus, own, err := f.watched(args)
+	if os.Geteuid() != 0 {
+		return hint(errors.New("watch needs root: it attaches programs to the kernel's tracepoints"), "sudo isolane watch")
+	}
+	cpus, own, guard, err := f.watched(args)
 	if err != nil {
 		return err
 	}
-	if os.Geteuid() != 0 {
-		return hint(errors.New("watch needs root: it attaches programs to the kernel's tracepoints"), "sudo isolane watch")
+	if guard != nil {
+		defer guard.Close() //nolint:errcheck // only listens
 	}
 	root := host.Live()
 	if err = witness.StayOff(root, cpus); err != nil {
@@ -104,7 +106,7 @@ func runWatch(cmd *cobra.Command, args []string, f watchFlags) error {
 	if err != nil {
 		return fail(err)
 	}
-	last, err := f.follow(cmd.Context(), trace, newIntruders(cmd.OutOrStdout(), f, cpus))
+	last, err := f.follow(cmd.Context(), trace, guard, newIntruders(cmd.OutOrStdout(), f, cpus))
 	if err = errors.Join(err, trace.Close()); err != nil {
 		return fail(err)
 	}
@@ -112,7 +114,7 @@ func runWatch(cmd *cobra.Command, args []string, f watchFlags) error {
 }
 
 // follow shows what the trace finds, each second and at the end, and returns the last reading.
-func (f watchFlags) follow(ctx context.Context, trace *witness.Trace, show *intruders) (sources []witness.Source, err error) {
+func (f watchFlags) follow(ctx context.Context, trace *witness.Trace, guard *enforce.Guard, show *intruders) (sources []witness.Source, err error) {
 	if f.window > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, f.window)
@@ -134,6 +136,15 @@ func (f watchFlags) follow(ctx context.Context, trace *witness.Trace, show *intr
 		show.reading = reading{
 			Window: results.Nanoseconds(time.Since(began)), Sources: sources,
 			Warnings: trace.Warnings(), Evidence: trace.Evidence(), Final: ended,
+		}
+		if guard != nil && !ended {
+			drift, gerr := guard.Check(context.WithoutCancel(ctx), f.repair)
+			if gerr != nil {
+				return nil, gerr
+			}
+			if err = show.drifted(drift); err != nil {
+				return nil, err
+			}
 		}
 		if err = show.print(); err != nil {
 			return nil, err
@@ -186,6 +197,7 @@ type intruders struct {
 	w      io.Writer
 	json   bool
 	screen *os.File // nil: no terminal
+	drift  []string // the last that was found, for the terminal
 	cpus   cpuset.Set
 }
 
@@ -231,6 +243,44 @@ func (i *intruders) print() error {
 	return err
 }
 
+// drifted shows what has changed: a line each, or a document.
+func (i *intruders) drifted(found []enforce.Drift) error {
+	for _, d := range found {
+		if i.json {
+			e := json.NewEncoder(i.w)
+			e.SetEscapeHTML(false)
+			err := e.Encode(struct {
+				APIVersion string    `json:"apiVersion"`
+				Kind       string    `json:"kind"`
+				At         time.Time `json:"at"`
+				enforce.Drift
+			}{plan.APIVersion, "Drift", time.Now().UTC(), d})
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		text := fmt.Sprintf("%s drift: %s: expected %s, found %s", time.Now().Format(time.TimeOnly), d.Target, d.Expected, d.Found)
+		if d.By != "" {
+			text += ", by " + d.By
+		}
+		if d.Repaired {
+			text += ": put back"
+		}
+		if d.Note != "" {
+			text += ": " + d.Note
+		}
+		if i.screen == nil {
+			if _, err := fmt.Fprintln(i.w, text); err != nil {
+				return err
+			}
+		}
+		i.drift = append(i.drift, text)
+		i.drift = i.drift[max(0, len(i.drift)-5):]
+	}
+	return nil
+}
+
 // line sums a reading up.
 func (i *intruders) line() string {
 	var count uint64
@@ -261,6 +311,9 @@ func (i *intruders) table(width, height int) string {
 	lines := []string{i.line()}
 	for _, w := range i.Warnings {
 		lines = append(lines, "warning: "+w)
+	}
+	if height > 0 {
+		lines = append(lines, i.drift...)
 	}
 	shown := i.Sources
 	if room := max(height-len(lines)-2, 1); height > 0 && len(shown) > room {

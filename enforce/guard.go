@@ -1,0 +1,329 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/journal"
+)
+
+// Drift is something that is not, or no longer, as the lanes want it.
+type Drift struct {
+	Target   string `json:"target"`
+	Expected string `json:"expected"`
+	Found    string `json:"found"`
+	By       string `json:"by,omitempty"` // who wrote there last, if the kernel told
+	Repaired bool   `json:"repaired"`
+	Note     string `json:"note,omitempty"`
+
+	step journal.Step // that would put it back; none where only its owner can
+}
+
+// Guard watches what is in force, and puts it back.
+type Guard struct {
+	dir     string
+	root    fs.FS
+	ops     map[string]journal.Op
+	lanes   *Lanes // to look at
+	view    View
+	want    []journal.Step
+	groups  []LaneGroup
+	writers *writers
+
+	seen     seen
+	since    map[string]map[int]uint64 // the processes of each lane and when they started
+	reported map[string]string         // what was found, by target
+	repairs  map[string][]time.Time
+}
+
+// seen is what changes where interrupts, threads or CPUs come or go.
+type seen struct {
+	online, interrupts, applied string
+	tasks                       map[string]bool
+}
+
+// NewGuard watches the lanes that are in force by the state in dir.
+func NewGuard(dir string, root fs.FS, ops map[string]journal.Op) (*Guard, error) {
+	g := &Guard{dir: dir, root: root, ops: ops, writers: newWriters(), since: map[string]map[int]uint64{},
+		reported: map[string]string{}, repairs: map[string][]time.Time{}}
+	s, err := g.look()
+	if err != nil {
+		return nil, err
+	}
+	return g, g.learn(s)
+}
+
+// Close ends the watch.
+func (g *Guard) Close() error { return g.writers.close() }
+
+// look reads what tells that there are new things to look at.
+func (g *Guard) look() (seen, error) {
+	s := seen{tasks: map[string]bool{}}
+	online, err := fs.ReadFile(g.root, "sys/devices/system/cpu/online")
+	if err != nil {
+		return s, err
+	}
+	s.online = trim(online)
+	interrupts, err := fs.ReadDir(g.root, "proc/irq")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s, err
+	}
+	for _, e := range interrupts {
+		s.interrupts += e.Name() + " "
+	}
+	state, err := journal.ReadState(g.dir, stateFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s, err
+	}
+	s.applied = string(state)
+	tasks, err := fs.ReadDir(g.root, "proc")
+	for _, e := range tasks {
+		if n := e.Name()[0]; n >= '0' && n <= '9' {
+			s.tasks[e.Name()] = true
+		}
+	}
+	return s, err
+}
+
+// learn plans anew what is wanted.
+func (g *Guard) learn(s seen) (err error) {
+	if g.lanes, err = Look(g.dir, g.root, g.ops); err != nil {
+		return err
+	}
+	if g.view, err = g.lanes.View(); err != nil {
+		return err
+	}
+	if g.want, err = g.lanes.want(g.view, g.lanes.Placement); err != nil {
+		return err
+	}
+	if g.groups, err = g.lanes.Groups(); err != nil {
+		return err
+	}
+	for _, s := range g.want {
+		switch s.Kind {
+		case "file", "attribute", "cgroup":
+			g.writers.watch(s.Target)
+		}
+	}
+	g.seen = s
+	return nil
+}
+
+// Check returns what is not in force and was so before, or differently. With repair it is put back, unless
+// somebody else keeps changing it.
+func (g *Guard) Check(ctx context.Context, repair bool) ([]Drift, error) {
+	if _, err := g.writers.read(); err != nil {
+		return nil, err
+	}
+	now, err := g.look()
+	if err != nil {
+		return nil, err
+	}
+	var found []Drift
+	if gone := g.offline(now.online); gone != "" {
+		found = append(found, Drift{Target: "/sys/devices/system/cpu/online", Expected: g.lanes.Placement.CPUs().String() + " online",
+			Found: now.online, Note: gone})
+	}
+	if now.online != g.seen.online || now.interrupts != g.seen.interrupts || now.applied != g.seen.applied {
+		if err = g.learn(now); err != nil {
+			return nil, err
+		}
+	} else if err = g.newTasks(now); err != nil {
+		return nil, err
+	}
+	steps, err := g.steps(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if repair && len(steps) > 0 {
+		if err = g.repair(ctx, steps); err != nil {
+			return nil, err
+		}
+	}
+	gone, err := g.processes()
+	return g.fresh(slices.Concat(found, steps, gone)), err
+}
+
+// offline names the lanes that have lost CPUs.
+func (g *Guard) offline(list string) string {
+	online, err := cpuset.Parse(list)
+	if err != nil {
+		return ""
+	}
+	var lost []string
+	for _, l := range g.lanes.Placement.Lanes {
+		if gone := l.Owned().Difference(online); !gone.IsEmpty() {
+			lost = append(lost, fmt.Sprintf("lane %s has lost CPUs %s, which are offline", l.Name, gone))
+		}
+	}
+	return strings.Join(lost, "; ")
+}
+
+// newTasks adds what new kernel threads are to be told.
+func (g *Guard) newTasks(now seen) error {
+	cpus := g.lanes.Placement.CPUs()
+	for id := range now.tasks {
+		if g.seen.tasks[id] {
+			continue
+		}
+		pid, err := strconv.Atoi(id)
+		if err != nil {
+			continue
+		}
+		steps, err := g.view.kernelThread(pid, cpus)
+		if err != nil {
+			return err
+		}
+		g.want = append(g.want, steps...)
+	}
+	g.seen.tasks = now.tasks
+	return nil
+}
+
+// steps returns the drift of settings.
+func (g *Guard) steps(ctx context.Context) ([]Drift, error) {
+	var found []Drift
+	for _, s := range g.want {
+		stands, now, err := g.lanes.journal.Stands(ctx, s)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && s.Kind == "task", stands: // the task has ended
+			continue
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
+		case slices.ContainsFunc(g.lanes.Refused, func(r Refusal) bool { return r.Target == s.Target && r.Value == s.After }):
+			continue
+		}
+		d := Drift{Target: s.Target, Expected: s.After, Found: now, By: g.writers.of(s.Target), step: s}
+		if s.Kind == "tasks" {
+			d.Expected, d.Found = "no process of its own", "processes that were born or moved there"
+		}
+		found = append(found, d)
+	}
+	return found, nil
+}
+
+// stubborn is how often within a minute somebody may change the same again before Isolane lets it be.
+const stubborn = 3
+
+// repair puts back what can be. Another isolane process that is at work has the first word.
+func (g *Guard) repair(ctx context.Context, found []Drift) error {
+	var steps []journal.Step
+	for i, d := range found {
+		recent := slices.DeleteFunc(g.repairs[d.Target], func(t time.Time) bool { return time.Since(t) > time.Minute })
+		g.repairs[d.Target] = recent
+		if len(recent) >= stubborn {
+			who := d.By
+			if who == "" {
+				who = "somebody whom the kernel does not name"
+			}
+			found[i].Note = fmt.Sprintf("%s has changed this %d times within a minute: left alone; end it, or keep it off the lanes' CPUs", who, stubborn)
+			continue
+		}
+		g.repairs[d.Target] = append(recent, time.Now())
+		steps = append(steps, d.step)
+	}
+	if len(steps) == 0 {
+		return nil
+	}
+	l, err := Open(g.dir, g.root, g.ops)
+	if errors.Is(err, journal.ErrBusy) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	refused, err := l.journal.Apply(ctx, steps)
+	if err = errors.Join(err, l.Close()); err != nil {
+		return err
+	}
+	for i, d := range found {
+		no := slices.IndexFunc(refused, func(r journal.Refused) bool { return r.Step.Target == d.Target })
+		switch {
+		case no >= 0:
+			found[i].Note = "refused: " + refused[no].Err.Error()
+		case d.Note == "":
+			found[i].Repaired = true
+		}
+	}
+	return nil
+}
+
+// processes reports lanes whose processes have ended, and processes that have left their lane.
+func (g *Guard) processes() ([]Drift, error) {
+	var found []Drift
+	for _, group := range g.groups {
+		name := strings.TrimPrefix(group.Dir, "/") + "/cgroup.procs"
+		data, err := fs.ReadFile(g.root, name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		before, now := g.since[group.Lane.Name], map[int]uint64{}
+		for _, f := range strings.Fields(string(data)) {
+			pid, err := strconv.Atoi(f)
+			if err != nil {
+				return nil, fmt.Errorf("/%s: %q: expected a process id", name, f)
+			}
+			if start, known := before[pid]; known {
+				now[pid] = start
+			} else if start, err = journal.StartTime(pid); err == nil {
+				now[pid] = start
+			}
+		}
+		for _, pid := range slices.Sorted(maps.Keys(before)) {
+			if _, still := now[pid]; still {
+				continue
+			}
+			if start, err := journal.StartTime(pid); err == nil && start == before[pid] {
+				found = append(found, Drift{Target: program(pid), Expected: "lane " + group.Lane.Name, Found: "another cgroup", Note: "it has left the lane"})
+			}
+		}
+		if len(before) > 0 && len(now) == 0 {
+			found = append(found, Drift{Target: "lane " + group.Lane.Name, Expected: "running", Found: "no process", Note: "its last process has ended or left"})
+		}
+		g.since[group.Lane.Name] = now
+	}
+	return found, nil
+}
+
+// fresh returns what was not found the last time, or otherwise.
+func (g *Guard) fresh(found []Drift) []Drift {
+	var fresh []Drift
+	now := map[string]string{}
+	for _, d := range found {
+		text := fmt.Sprintf("%s %s %v %s", d.Expected, d.Found, d.Repaired, d.Note)
+		if now[d.Target] = text; d.Repaired || g.reported[d.Target] != text {
+			fresh = append(fresh, d)
+		}
+	}
+	g.reported = now
+	return fresh
+}
+
+// Watched returns the CPUs of the lanes in force, all or that of a name, and the cgroups whose tasks belong
+// there.
+func (g *Guard) Watched(name string) (cpus cpuset.Set, own []string, err error) {
+	if name != "" {
+		if _, err = g.lanes.Lane(name); err != nil {
+			return cpus, nil, err
+		}
+	}
+	for _, group := range g.groups {
+		if name == "" || group.Lane.Name == name {
+			cpus, own = cpus.Union(group.Lane.Owned()), append(own, group.Dir)
+		}
+	}
+	for _, at := range g.lanes.Attached {
+		if at.Group != "" && (name == "" || at.Lane == name) {
+			own = append(own, at.Group)
+		}
+	}
+	return cpus, own, nil
+}

@@ -1,0 +1,104 @@
+package enforce
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// writers notes who writes to files, as far as the kernel tells (fanotify(7)): programs, not the kernel itself.
+type writers struct {
+	fd   int
+	dirs map[string]bool
+	last map[string]string // by file: the program and its process id
+	self int
+}
+
+// newWriters returns nil where the kernel has no fanotify, or does not let us.
+func newWriters() *writers {
+	fd, err := unix.FanotifyInit(unix.FAN_CLASS_NOTIF|unix.FAN_NONBLOCK|unix.FAN_CLOEXEC, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_LARGEFILE)
+	if err != nil {
+		return nil
+	}
+	return &writers{fd: fd, dirs: map[string]bool{}, last: map[string]string{}, self: os.Getpid()}
+}
+
+// watch looks at the directories of files from now on: another file there may set the same, as smp_affinity
+// sets what smp_affinity_list shows.
+func (w *writers) watch(file string) {
+	dir := filepath.Dir(file)
+	if w == nil || w.dirs[dir] {
+		return
+	}
+	const what = unix.FAN_MODIFY | unix.FAN_EVENT_ON_CHILD
+	if unix.FanotifyMark(w.fd, unix.FAN_MARK_ADD, what, unix.AT_FDCWD, dir) == nil { // else it is not there, and its writer is not known
+		w.dirs[dir] = true
+	}
+}
+
+// read takes in what was written since, and says whether anything was.
+func (w *writers) read() (bool, error) {
+	if w == nil {
+		return false, nil
+	}
+	some := false
+	var buffer [4096]byte
+	for {
+		n, err := unix.Read(w.fd, buffer[:])
+		if errors.Is(err, unix.EAGAIN) || n == 0 {
+			return some, nil
+		}
+		if err != nil {
+			return some, fmt.Errorf("fanotify: %w", err)
+		}
+		for at := 0; at+int(unsafe.Sizeof(unix.FanotifyEventMetadata{})) <= n; {
+			event := (*unix.FanotifyEventMetadata)(unsafe.Pointer(&buffer[at])) //nolint:gosec // G103: the kernel's records
+			if event.Event_len == 0 {
+				break
+			}
+			at += int(event.Event_len)
+			if event.Fd < 0 {
+				continue
+			}
+			file, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", event.Fd))
+			err = errors.Join(err, unix.Close(int(event.Fd)))
+			if err == nil && int(event.Pid) != w.self {
+				w.last[file], some = program(int(event.Pid)), true
+			}
+		}
+	}
+}
+
+// program names a process: one that has ended is only a number.
+func program(pid int) string {
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil {
+		return fmt.Sprintf("a program that has ended (process %d)", pid)
+	}
+	return fmt.Sprintf("%s (process %d)", strings.TrimSpace(string(name)), pid)
+}
+
+// of returns who wrote last to a file, or beside it to one that sets the same; "" where that is not known.
+func (w *writers) of(file string) string {
+	if w == nil {
+		return ""
+	}
+	for _, name := range []string{file, strings.TrimSuffix(file, "_list")} {
+		if who, ok := w.last[name]; ok {
+			return who
+		}
+	}
+	return ""
+}
+
+func (w *writers) close() error {
+	if w == nil {
+		return nil
+	}
+	return unix.Close(w.fd)
+}

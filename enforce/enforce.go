@@ -15,12 +15,12 @@ import (
 // watchdog, no deep idle state and no change of frequency; hugepages on the lanes' nodes; and what their
 // scheduling asks for.
 func Steps(v View, p plan.Placement) ([]journal.Step, error) {
-	steps, err := cpusets(v, p)
-	if err != nil {
-		return nil, err
-	}
+	var steps []journal.Step
+	// What the kernel changes too, with each partition that comes or goes, is set before the cpusets and put back
+	// after them: it gives all its threads, also those that had fewer, every CPU that is in no partition
+	// (kernel/cgroup/cpuset.c), and takes those that are in one from the work queues.
 	for _, knob := range []func(View, plan.Placement) ([]journal.Step, error){
-		hugepages, interrupts, workqueues, packetSteering, watchdogs, kernelThreads, idleStates, governors, realTime, busyPoll,
+		kernelThreads, workqueues, cpusets, hugepages, interrupts, packetSteering, watchdogs, idleStates, governors, realTime, busyPoll,
 	} {
 		more, err := knob(v, p)
 		if err != nil {

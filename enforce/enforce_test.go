@@ -96,17 +96,19 @@ func placement() plan.Placement {
 	return plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Housekeeping: cpuset.MustParse("0-1"), Lanes: []plan.Lane{l}}
 }
 
+const masks = `task 12:77 -> 0-1 (optional)
+file /sys/devices/virtual/workqueue/cpumask -> 3
+file /sys/devices/virtual/workqueue/writeback/cpumask -> 3 (optional)
+`
+
 const knobs = `file /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages -> 20
 file /proc/irq/24/smp_affinity_list -> 0-1 (optional)
 file /proc/irq/25/smp_affinity_list -> 0-1 (optional)
 file /proc/irq/26/smp_affinity_list -> 2 (optional)
 file /proc/irq/default_smp_affinity -> 00000003
-file /sys/devices/virtual/workqueue/cpumask -> 3
-file /sys/devices/virtual/workqueue/writeback/cpumask -> 3 (optional)
 file /sys/devices/virtual/net/br0/queues/rx-0/rps_cpus -> 3 (optional)
 file /sys/devices/virtual/net/br0/queues/tx-0/xps_cpus -> 0 (optional)
 file /proc/sys/kernel/watchdog_cpumask -> 0-1 (optional)
-task 12:77 -> 0-1 (optional)
 file /sys/devices/system/cpu/cpu2/power/pm_qos_resume_latency_us -> n/a
 file /sys/devices/system/cpu/cpu3/cpuidle/state1/disable -> 1
 file /sys/devices/system/cpu/cpufreq/policy2/scaling_governor -> performance (optional)
@@ -120,7 +122,8 @@ func TestStepsCgroupV1(t *testing.T) {
 		t.Fatal(err)
 	}
 	const dir = "/sys/fs/cgroup/cpuset/"
-	want := "cgroup " + dir + "isolane-housekeeping -> present\n" +
+	want := masks +
+		"cgroup " + dir + "isolane-housekeeping -> present\n" +
 		"attribute " + dir + "isolane-housekeeping/cpuset.cpus -> 0-1\n" +
 		"attribute " + dir + "isolane-housekeeping/cpuset.mems -> 0\n" +
 		"cgroup " + dir + "isolane-a -> present\n" +
@@ -157,7 +160,7 @@ func TestStepsCgroupV2(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `controller /sys/fs/cgroup:cpuset -> cpuset
+	want := masks + `controller /sys/fs/cgroup:cpuset -> cpuset
 cgroup /sys/fs/cgroup/isolane-a -> present
 attribute /sys/fs/cgroup/isolane-a/cpuset.cpus -> 2
 attribute /sys/fs/cgroup/isolane-a/cpuset.mems -> 0
@@ -237,7 +240,7 @@ func knobValues(t *testing.T) map[string]string {
 		"/sys/devices/virtual/workqueue/cpumask", "/sys/devices/virtual/workqueue/*/cpumask",
 		"/sys/devices/system/cpu/cpu*/power/pm_qos_resume_latency_us", "/proc/sys/kernel/watchdog_cpumask",
 		"/sys/devices/virtual/net/*/queues/*/?ps_cpus", "/sys/fs/cgroup/cpuset/cpuset.sched_load_balance",
-		"/sys/fs/cgroup/cpuset/isolane-*/*", "/sys/fs/cgroup/isolane-*/*"} {
+		"/sys/fs/cgroup/cpuset/isolane-*/cpuset.*", "/sys/fs/cgroup/isolane-*/cpuset.*"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

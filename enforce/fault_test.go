@@ -177,8 +177,8 @@ func (b bench) faults(t *testing.T, first, second plan.Placement) {
 					break
 				}
 				if err == nil { // a step that the kernel may refuse: all but that one is done
-					if d := differences(after, b.fingerprint(t)); d > 1 {
-						t.Errorf("change %d refused: %d settings differ from what was asked", at, d)
+					if now := b.fingerprint(t); differences(after, now) > 1 {
+						t.Errorf("change %d refused (-asked +now):\n%s", at, cmp.Diff(after, now))
 					}
 					continue
 				}

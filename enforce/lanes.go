@@ -291,7 +291,15 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	if err != nil {
 		return err
 	}
+	if _, err = l.journal.Apply(ctx, l.loosen(want)); err != nil {
+		return err
+	}
 	refused, err := l.journal.Reconcile(ctx, want)
+	if err == nil { // what the kernel has changed with the cpusets, see Steps
+		_, err = l.journal.Apply(ctx, slices.DeleteFunc(want, func(s journal.Step) bool {
+			return slices.ContainsFunc(refused, func(r journal.Refused) bool { return r.Step.Target == s.Target })
+		}))
+	}
 	a.Refused = nil
 	for _, r := range refused {
 		a.refuse(r)
@@ -302,6 +310,28 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 		}
 	}
 	return err
+}
+
+// loosen returns the steps that make plain cpusets of partitions whose CPUs will change. Two partitions that
+// change places would be invalid in between, and the kernel does not take back all that goes with that.
+func (l *Lanes) loosen(want []journal.Step) []journal.Step {
+	var steps []journal.Step
+	for _, s := range want {
+		if filepath.Base(s.Target) != "cpuset.cpus" {
+			continue
+		}
+		dir := filepath.Dir(s.Target)
+		for _, done := range l.journal.Pending() {
+			if done.Target == s.Target && done.After != s.After {
+				for _, p := range l.journal.Pending() {
+					if p.Target == dir+"/cpuset.cpus.partition" {
+						steps = append(steps, file(p.Target, member))
+					}
+				}
+			}
+		}
+	}
+	return steps
 }
 
 func (a *Applied) refuse(r journal.Refused) {

@@ -54,6 +54,12 @@ type stander interface {
 	Stands(ctx context.Context, s Step) (bool, error)
 }
 
+// restorer is an Op of something that the kernel also changes by itself: Restores says whether what is there
+// now may be its doing, so that putting back what was there before takes nothing from anybody.
+type restorer interface {
+	Restores(s Step, now string) bool
+}
+
 // Ops returns the operation of each kind that this package knows; drivers add theirs. Root is "/", or a
 // directory that stands in for the kernel's files.
 func Ops(root string) map[string]Op {
@@ -260,7 +266,7 @@ func (j *Journal) undo(ctx context.Context, op Op, s Step, force bool) error {
 		return j.log.undone(s)
 	case err != nil:
 		return fmt.Errorf("undo %s %s: %w", s.Kind, s.Target, err)
-	case now != s.After && (s.Replaced == "" || now != s.Replaced) && !force:
+	case now != s.After && (s.Replaced == "" || now != s.Replaced) && !force && !restores(op, s, now):
 		return errors.Join(j.log.undone(s), fmt.Errorf(
 			"undo %s %s: left alone: somebody changed it from %q to %q since (it was %q before)",
 			s.Kind, s.Target, s.After, now, s.Before))
@@ -269,6 +275,11 @@ func (j *Journal) undo(ctx context.Context, op Op, s Step, force bool) error {
 		return fmt.Errorf("undo %s %s: %w", s.Kind, s.Target, err)
 	}
 	return j.log.undone(s)
+}
+
+func restores(op Op, s Step, now string) bool {
+	r, ok := op.(restorer)
+	return ok && r.Restores(s, now)
 }
 
 // Pending returns the steps that are done and not undone, in the order in which they were done.

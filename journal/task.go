@@ -93,6 +93,14 @@ func (task) Read(_ context.Context, s Step) (string, error) {
 	return cpuset.Of(cpus...).String(), nil
 }
 
+// Restores lets a task have its own CPUs back that has been given all: so does the kernel with its threads when a
+// cpuset changes.
+func (task) Restores(s Step, now string) bool {
+	before, err := cpuset.Parse(s.Before)
+	wide, werr := cpuset.Parse(now)
+	return errors.Join(err, werr) == nil && before.IsSubsetOf(wide)
+}
+
 func (task) Write(_ context.Context, s Step, value string) error {
 	tid, err := find(s.Target)
 	if err != nil {

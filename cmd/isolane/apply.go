@@ -147,23 +147,35 @@ func idle(l plan.Lane) string {
 	return fmt.Sprintf(", siblings %s idle", l.Idle)
 }
 
+// printRefused groups what the kernel refused for the same reason.
 func printRefused(w io.Writer, refused []enforce.Refusal) {
+	var order []string
+	targets := map[string][]string{}
 	for _, r := range refused {
-		fmt.Fprintf(w, "refused by the kernel: %s (%s)\n", r.Reason, refusedBecause(r))
+		what, why := refusedBecause(r)
+		if targets[why] == nil {
+			order = append(order, why)
+		}
+		targets[why] = append(targets[why], what)
+	}
+	for _, why := range order {
+		fmt.Fprintf(w, "refused by the kernel: %s: %s\n", strings.Join(targets[why], ", "), why)
 	}
 }
 
-// refusedBecause explains what the kernel's error numbers do not.
-func refusedBecause(r enforce.Refusal) string {
+// refusedBecause says what is refused, and explains what the kernel's error numbers do not.
+func refusedBecause(r enforce.Refusal) (what, why string) {
+	irq, isIRQ := strings.CutPrefix(r.Target, "/proc/irq/")
 	switch {
-	case strings.HasPrefix(r.Target, "/proc/irq/"):
-		return "a managed or per-CPU interrupt: only isolcpus=managed_irq at boot keeps it away; isolane watch shows whether it fires"
+	case isIRQ:
+		irq, _, _ = strings.Cut(irq, "/")
+		return "interrupt " + irq, "managed by the kernel or bound to a CPU: only isolcpus=managed_irq at boot keeps it away; isolane watch shows whether it fires"
 	case strings.HasSuffix(r.Target, ".partition"):
-		return "the lane's CPUs are shared with others as far as this kernel lets them; tried root and member instead: untested on a real kernel"
-	case strings.Contains(r.Target, ":"):
-		return "a thread bound to its CPU: isolane watch shows what it costs"
+		return r.Target, r.Reason + ": the lane's CPUs are kept from others as far as this kernel lets them (untested on a real kernel)"
+	case !strings.HasPrefix(r.Target, "/"):
+		return "thread " + r.Target, "bound to its CPU: isolane watch shows what it costs"
 	}
-	return "it stays as it was"
+	return r.Target, r.Reason
 }
 
 func releaseCommand() *cobra.Command {

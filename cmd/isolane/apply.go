@@ -39,7 +39,7 @@ func applyCommand() *cobra.Command {
 				return err
 			}
 			defer l.Close() //nolint:errcheck // what is in force is stored
-			p, err := place(l, lanes)
+			p, _, err := place(l, lanes)
 			var refusal *plan.Refusal
 			var lost *plan.Mismatch
 			switch {
@@ -73,11 +73,12 @@ func openLanes(command string) (*enforce.Lanes, error) {
 	return l, nil
 }
 
-// place plans lanes beside those in force. A lane whose place is asked for as before keeps it.
-func place(l *enforce.Lanes, lanes []lane.Lane) (plan.Placement, error) {
+// place plans lanes beside those in force, on the host as it was before them. A lane whose place is asked for
+// as before keeps it.
+func place(l *enforce.Lanes, lanes []lane.Lane) (plan.Placement, host.Host, error) {
 	v, err := l.View()
 	if err != nil {
-		return plan.Placement{}, err
+		return plan.Placement{}, v.Host, err
 	}
 	placed := l.Placement
 	placed.Lanes = slices.Clone(placed.Lanes)
@@ -94,7 +95,8 @@ func place(l *enforce.Lanes, lanes []lane.Lane) (plan.Placement, error) {
 			fresh = append(fresh, want)
 		}
 	}
-	return plan.Solve(v.Host, placed, fresh)
+	p, err := plan.Solve(v.Host, placed, fresh)
+	return p, v.Host, err
 }
 
 // samePlace says whether two declarations differ in nothing that decides where a lane goes.

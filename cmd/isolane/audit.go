@@ -34,7 +34,15 @@ func auditCommand() *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
-			r := audit.Run(h, host.ReadSettings(root), lane, "named by --lane-cpus")
+			named := "named by --lane-cpus"
+			if lanes == "" {
+				inForce, ferr := from.inForce()
+				if ferr != nil {
+					return fail(ferr)
+				}
+				lane, named = inForce.Placement.CPUs(), "of the lanes in force"
+			}
+			r := audit.Run(h, host.ReadSettings(root), lane, named)
 			if format == "json" {
 				err = printJSON(cmd.OutOrStdout(), r)
 			} else {
@@ -50,7 +58,7 @@ func auditCommand() *cobra.Command {
 		},
 	}
 	from.flags(cmd)
-	cmd.Flags().StringVar(&lanes, "lane-cpus", "", "CPUs that lanes have (cpulist); without it, those that the machine isolates")
+	cmd.Flags().StringVar(&lanes, "lane-cpus", "", "CPUs that lanes have (cpulist); without it, those of the lanes in force, else those that the machine isolates")
 	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
 	cmd.Flags().StringVar(&failOn, "fail-on", "", "exit with 3 from this severity on: warn or fault")
 	return cmd

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/enforce"
-	"isolane.dev/isolane/plan"
 )
 
 func bootCommand() *cobra.Command {
@@ -19,7 +18,7 @@ func bootCommand() *cobra.Command {
 	var apply, undo bool
 	var from source
 	cmd := &cobra.Command{
-		Use:   "boot --placed FILE",
+		Use:   "boot",
 		Short: "Show the kernel command line that lanes want, beside the one in force; --apply edits GRUB's defaults",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -30,7 +29,7 @@ func bootCommand() *cobra.Command {
 			case undo:
 				return undoGRUB(w, grub)
 			}
-			p, err := readFile(placedFile, plan.Read)
+			p, err := from.placed(placedFile)
 			if err != nil {
 				return err
 			}
@@ -49,14 +48,13 @@ func bootCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&placedFile, "placed", "", "placement with the lanes (what plan -o json prints)")
+	cmd.Flags().StringVar(&placedFile, "placed", "", "placement with the lanes (what plan -o json prints); without it, the lanes in force")
 	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
 	cmd.Flags().BoolVar(&apply, "apply", false, "write the line into GRUB's defaults file, and keep the file as it was beside it")
 	cmd.Flags().BoolVar(&undo, "undo", false, "put GRUB's defaults file back as it was before the first --apply")
 	cmd.Flags().StringVar(&grub, "grub", "/etc/default/grub", "GRUB's defaults file")
 	from.flags(cmd)
 	cmd.MarkFlagsMutuallyExclusive("apply", "undo")
-	cmd.MarkFlagsOneRequired("placed", "undo")
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,18 +21,18 @@ func coresCommand() *cobra.Command {
 		fmt.Fprintf(&help, "  %-11s %s\n", a.Name, a.About)
 	}
 	cmd := &cobra.Command{
-		Use:   "cores NAME --for APPLICATION --placed FILE",
+		Use:   "cores NAME --for APPLICATION",
 		Short: "Write the core lists that an application in a lane needs",
 		Long:  "Writes what an application needs to be told of its lane. The applications:\n" + help.String(),
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := readFile(placedFile, plan.Read)
+			p, err := from.placed(placedFile)
 			if err != nil {
 				return err
 			}
 			at := slices.IndexFunc(p.Lanes, func(l plan.Lane) bool { return l.Name == args[0] })
 			if at < 0 {
-				return usage(fmt.Errorf("%s: there is no lane %q", placedFile, args[0]))
+				return usage(fmt.Errorf("%s: there is no lane %q", cmp.Or(placedFile, "in force"), args[0]))
 			}
 			set, err := cpuset.Parse(granted)
 			if err != nil {
@@ -53,13 +54,11 @@ func coresCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&app, "for", "", "application, one of those above")
-	cmd.Flags().StringVar(&placedFile, "placed", "", "placement with the lane (what plan -o json prints)")
+	cmd.Flags().StringVar(&placedFile, "placed", "", "placement with the lane (what plan -o json prints); without it, the lanes in force")
 	cmd.Flags().StringVar(&granted, "cpuset", "", "cpuset that the application will see (cpulist); without it, the lane's CPUs")
 	from.flags(cmd)
-	for _, flag := range []string{"for", "placed"} {
-		if err := cmd.MarkFlagRequired(flag); err != nil {
-			panic(err) // the flag is defined above
-		}
+	if err := cmd.MarkFlagRequired("for"); err != nil {
+		panic(err) // the flag is defined above
 	}
 	return cmd
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/draw"
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
@@ -44,11 +45,21 @@ func planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			solve := plan.Solve
-			if repack {
-				solve = plan.Repack
+			var l *enforce.Lanes
+			if placedFile == "" { // beside the lanes in force, on the machine as it was before them
+				if l, err = from.inForce(); err != nil {
+					return fail(err)
+				}
 			}
-			p, err := solve(h, placed, lanes)
+			var p plan.Placement
+			switch {
+			case l == nil || len(l.Placement.Lanes) == 0:
+				p, err = solver(repack)(h, placed, lanes)
+			case repack:
+				return usage(errors.New("--repack: name the placement with --placed FILE"))
+			default:
+				p, h, err = place(l, lanes)
+			}
 			var other *plan.Mismatch
 			if errors.As(err, &other) {
 				return mismatch(placedFile, other)
@@ -57,7 +68,7 @@ func planCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "file with lanes (YAML)")
-	cmd.Flags().StringVar(&placedFile, "placed", "", "placement that is in force already (what -o json prints)")
+	cmd.Flags().StringVar(&placedFile, "placed", "", "placement that is in force already (what -o json prints); without it, the lanes in force here")
 	cmd.Flags().BoolVar(&repack, "repack", false, "move lanes that are placed, where that saves something that costs more")
 	from.flags(cmd)
 	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, json or svg")
@@ -65,6 +76,13 @@ func planCommand() *cobra.Command {
 		panic(err) // the flag is defined above
 	}
 	return cmd
+}
+
+func solver(repack bool) func(host.Host, plan.Placement, []lane.Lane) (plan.Placement, error) {
+	if repack {
+		return plan.Repack
+	}
+	return plan.Solve
 }
 
 // readFile opens and parses what the user named.

@@ -7,7 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
 )
 
 // source is where a command reads the machine from.
@@ -29,6 +32,33 @@ func (s *source) open() (fs.FS, error) {
 		return host.Live(), nil
 	}
 	return host.Dir(s.root)
+}
+
+// placed reads the placement in a file; without one, that of the lanes in force on this machine.
+func (s *source) placed(file string) (plan.Placement, error) {
+	if file != "" {
+		return readFile(file, plan.Read)
+	}
+	l, err := s.inForce()
+	if err != nil {
+		return plan.Placement{}, fail(err)
+	}
+	if len(l.Placement.Lanes) == 0 {
+		return plan.Placement{}, usage(errors.New("no lanes are in force here: name a placement with --placed FILE (what plan -o json prints)"))
+	}
+	return l.Placement, nil
+}
+
+// inForce are the lanes in force on this machine: none of another one, and none that this user may see.
+func (s *source) inForce() (*enforce.Lanes, error) {
+	if !s.isLive() {
+		return &enforce.Lanes{}, nil
+	}
+	l, err := enforce.Look(journal.Dir, host.Live(), ops())
+	if errors.Is(err, fs.ErrPermission) {
+		return &enforce.Lanes{}, nil
+	}
+	return l, err
 }
 
 // read reads the machine, and returns its files too. What the user named and is no machine is bad

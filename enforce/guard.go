@@ -215,7 +215,7 @@ const stubborn = 3
 
 // repair puts back what can be. Another isolane process that is at work has the first word.
 func (g *Guard) repair(ctx context.Context, found []Drift) error {
-	var steps []journal.Step
+	left := 0
 	for i, d := range found {
 		recent := slices.DeleteFunc(g.repairs[d.Target], func(t time.Time) bool { return time.Since(t) > time.Minute })
 		g.repairs[d.Target] = recent
@@ -225,12 +225,12 @@ func (g *Guard) repair(ctx context.Context, found []Drift) error {
 				who = "somebody whom the kernel does not name"
 			}
 			found[i].Note = fmt.Sprintf("%s has changed this %d times within a minute: left alone; end it, or keep it off the lanes' CPUs", who, stubborn)
+			left++
 			continue
 		}
 		g.repairs[d.Target] = append(recent, time.Now())
-		steps = append(steps, d.step)
 	}
-	if len(steps) == 0 {
+	if left == len(found) {
 		return nil
 	}
 	l, err := Open(g.dir, g.root, g.ops)
@@ -240,20 +240,19 @@ func (g *Guard) repair(ctx context.Context, found []Drift) error {
 	if err != nil {
 		return err
 	}
-	refused, err := l.journal.Apply(ctx, steps)
-	if err = errors.Join(err, l.Close()); err != nil {
-		return err
-	}
 	for i, d := range found {
-		no := slices.IndexFunc(refused, func(r journal.Refused) bool { return r.Step.Target == d.Target })
-		switch {
-		case no >= 0:
-			found[i].Note = "refused: " + refused[no].Err.Error()
-		case d.Note == "":
-			found[i].Repaired = true
+		if d.Note != "" {
+			continue
+		}
+		refused, err := l.journal.Apply(ctx, []journal.Step{d.step})
+		if len(refused) > 0 {
+			err = refused[0].Err
+		}
+		if found[i].Repaired = err == nil; err != nil { // as the CPUs of a cpuset while they are offline
+			found[i].Note = "cannot be put back: " + err.Error()
 		}
 	}
-	return nil
+	return l.Close()
 }
 
 // processes reports lanes whose processes have ended, and processes that have left their lane.

@@ -23,12 +23,12 @@ func (f file) Read(_ context.Context, s Step) (string, error) { return f.read(s.
 
 func (f file) Write(_ context.Context, s Step, value string) error { return f.write(s.Target, value) }
 
-// attribute is a file of a cgroup that an earlier step made. It goes with its cgroup, so that there is
+// attribute is a file of a cgroup of Isolane's. What was empty before goes with its cgroup, so that there is
 // nothing to undo: no cpuset that has tasks would let go of its CPUs.
 type attribute struct{ file }
 
 func (a attribute) Write(ctx context.Context, s Step, value string) error {
-	if value != s.After {
+	if value == "" {
 		return nil
 	}
 	return a.file.Write(ctx, s, value)

@@ -165,8 +165,14 @@ func open(o Options) (s results.Session, r *runner, err error) {
 	if err != nil {
 		return s, nil, err
 	}
-	if _, err = enforce.GroupDir(h, applicationLane); err != nil {
-		return s, nil, err
+	for _, name := range []string{applicationLane, clientGroup, neighboursGroup} {
+		dir, derr := enforce.GroupDir(h, name)
+		if derr != nil {
+			return s, nil, derr
+		}
+		if _, derr = fs.Stat(o.Root, strings.TrimPrefix(dir, "/")); derr == nil {
+			return s, nil, fmt.Errorf("%s is there already: isolane release a lane of that name first", dir)
+		}
 	}
 	if s, err = newSession(o, h); err != nil {
 		return s, nil, err

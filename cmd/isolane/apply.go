@@ -43,8 +43,10 @@ func applyCommand() *cobra.Command {
 			var refusal *plan.Refusal
 			var lost *plan.Mismatch
 			switch {
-			case errors.As(err, &refusal), errors.As(err, &lost):
+			case errors.As(err, &refusal):
 				return no(fmt.Errorf("%s: %w", file, err))
+			case errors.As(err, &lost):
+				return &exitError{code: exitNo, err: err, hint: "bring the CPUs back online, or isolane release the lanes that have lost them"}
 			case err != nil:
 				return fail(err)
 			case dryRun:

@@ -105,6 +105,11 @@ func cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 		return nil, err
 	}
 	if v2 {
+		swap, serr := noSwap(v, root, p)
+		if serr != nil {
+			return nil, serr
+		}
+		steps = append(steps, swap...)
 		for _, g := range groups {
 			level := cmp.Or(v.Levels[g.Name], isolated)
 			steps = append(steps, optional(file(partitionFile(root, g.Name), level)))

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -60,6 +61,7 @@ func machine(t *testing.T, mounts string) (fstest.MapFS, host.Host) {
 		"proc/sys/kernel/sched_rt_runtime_us":                                   "950000",
 		"sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages": "8",
 		"sys/fs/cgroup/cgroup.subtree_control":                                  "",
+		"proc/swaps":                                                            "Filename Type Size Used Priority\n/dev/sda2 partition 1024 0 -2",
 		"sys/fs/cgroup/cpuset/cpuset.sched_load_balance":                        "1",
 		// a cpuset of another manager, one in it, and one that would be empty
 		"sys/fs/cgroup/cpuset/docker/cpuset.cpus":                    "0-3",
@@ -167,6 +169,8 @@ attribute /sys/fs/cgroup/isolane-a/cpuset.mems -> 0
 cgroup /sys/fs/cgroup/isolane-a~siblings -> present
 attribute /sys/fs/cgroup/isolane-a~siblings/cpuset.cpus -> 3
 attribute /sys/fs/cgroup/isolane-a~siblings/cpuset.mems -> 0
+controller /sys/fs/cgroup:memory -> memory
+attribute /sys/fs/cgroup/isolane-a/memory.swap.max -> 0
 file /sys/fs/cgroup/isolane-a/cpuset.cpus.partition -> isolated (optional)
 file /sys/fs/cgroup/isolane-a~siblings/cpuset.cpus.partition -> isolated (optional)
 ` + knobs
@@ -256,8 +260,16 @@ func knobValues(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	self, err := journal.StartTime(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, path := range threads {
 		data, rerr := os.ReadFile(path)
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if start, serr := journal.StartTime(pid); serr != nil || start > self {
+			continue // it came during the test, for another reason
+		}
 		status := string(data)
 		// Kernel threads; workers come and go.
 		if rerr == nil && !strings.Contains(status, "VmSize:") && !strings.Contains(status, "Name:\tkworker/") && !strings.Contains(status, "State:\tZ") {

@@ -135,8 +135,14 @@ func (c controller) Read(_ context.Context, s Step) (string, error) {
 func (c controller) Write(_ context.Context, s Step, value string) error {
 	name, controller := controllerOf(s)
 	switch {
-	case !c.live():
-		return c.write(name, value) // the kernel would add to what is there
+	case !c.live(): // the kernel would add to what is there, or take it out
+		now, err := c.read(name)
+		if err != nil {
+			return err
+		}
+		list := slices.DeleteFunc(strings.Fields(now), func(f string) bool { return f == controller })
+		list = slices.Sorted(slices.Values(append(list, strings.Fields(value)...)))
+		return c.write(name, strings.Join(list, " "))
 	case value == "":
 		return c.write(name, "-"+controller)
 	}

@@ -391,3 +391,29 @@ func FuzzReplay(f *testing.F) {
 	f.Add([]byte(`{"boot":"b"}` + "\n" + `{"done":{"kind":"a","target":"b"}}` + "\n" + `{"undone":{"kind":"a","target":"b"}}` + "\n"))
 	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = replay(data, "b") })
 }
+
+// Whatever a journal says, only what steps may change is named.
+func FuzzCheck(f *testing.F) {
+	for kind := range Ops("/") {
+		f.Add(kind, "/proc/irq/1/smp_affinity_list", "0-1", "0")
+		f.Add(kind, "/sys/fs/cgroup/isolane-a/cpuset.cpus", "", "0")
+		f.Add(kind, "12:34", "/sys/fs/cgroup\n12:34=0", "/sys/fs/cgroup/isolane-a")
+	}
+	f.Fuzz(func(t *testing.T, kind, target, before, after string) {
+		op, ok := Ops("/")[kind]
+		if !ok || op.Check(Step{Kind: kind, Target: target, Before: before, After: after}) != nil {
+			return
+		}
+		switch kind {
+		case "file", "attribute", "cgroup", "cpuset", "processes", "tasks":
+			if !filepath.IsAbs(target) || filepath.Clean(target) != target {
+				t.Errorf("%s %q passed", kind, target)
+			}
+			known := strings.HasPrefix(target, "/proc/irq/") || strings.HasPrefix(target, "/proc/sys/") || strings.HasPrefix(target, "/sys/devices/") ||
+				slices.Contains(ofGroups(), filepath.Base(target)) || kind == "tasks"
+			if !known && !strings.HasPrefix(filepath.Base(target), GroupPrefix) {
+				t.Errorf("%s %q passed", kind, target)
+			}
+		}
+	})
+}

@@ -179,6 +179,9 @@ func (l Lane) Validate() error {
 	case !regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`).MatchString(l.Metadata.Name):
 		return fmt.Errorf("metadata.name: %q: expected 1-63 of a-z, 0-9, '-' and '.'", l.Metadata.Name)
 	}
+	if l.Metadata.Name == "housekeeping" {
+		return errors.New(`metadata.name: "housekeeping" is what all CPUs are called that are no lane's: expected another name`)
+	}
 	return l.Spec.Validate()
 }
 

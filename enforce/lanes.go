@@ -79,6 +79,8 @@ func readApplied(dir string) (Applied, error) {
 // has them.
 type Lanes struct {
 	Applied
+	// Left is what the last change of the lanes was to take back and did not, because it is somebody else's by now.
+	Left    []*journal.LeftAlone
 	dir     string
 	root    fs.FS
 	journal *journal.Journal
@@ -236,7 +238,23 @@ func (l *Lanes) detach(ctx context.Context, at Attachment) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(j.Undo(context.WithoutCancel(ctx)), j.Close())
+	_, left, err := j.Reconcile(context.WithoutCancel(ctx), nil)
+	l.Left = append(l.Left, left...)
+	return errors.Join(err, j.Close())
+}
+
+// Detach lets a workload out of its lane, back to where it was.
+func (l *Lanes) Detach(ctx context.Context, at Attachment) error {
+	without := l.Applied
+	without.Attached = slices.DeleteFunc(slices.Clone(l.Attached), func(o Attachment) bool { return o == at })
+	if err := l.detach(ctx, at); err != nil {
+		return err
+	}
+	if err := l.store(without); err != nil {
+		return err
+	}
+	l.Applied = without
+	return nil
 }
 
 // back returns to what was in force before, also when the user has lost patience.
@@ -294,7 +312,8 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	if _, err = l.journal.Apply(ctx, l.loosen(want)); err != nil {
 		return err
 	}
-	refused, err := l.journal.Reconcile(ctx, want)
+	refused, left, err := l.journal.Reconcile(ctx, want)
+	l.Left = append(l.Left, left...)
 	if err == nil { // what the kernel has changed with the cpusets, see Steps
 		_, err = l.journal.Apply(ctx, slices.DeleteFunc(want, func(s journal.Step) bool {
 			return slices.ContainsFunc(refused, func(r journal.Refused) bool { return r.Step.Target == s.Target })

@@ -110,17 +110,27 @@ func (j *Journal) Apply(ctx context.Context, steps []Step) ([]Refused, error) {
 	return refused, nil
 }
 
+// LeftAlone is a step that was not taken back, because somebody else has changed what it had set.
+type LeftAlone struct {
+	Step Step
+	Now  string
+}
+
+func (l *LeftAlone) Error() string {
+	return fmt.Sprintf("undo %s %s: left alone: somebody changed it from %q to %q since (it was %q before)",
+		l.Step.Kind, l.Step.Target, l.Step.After, l.Now, l.Step.Before)
+}
+
 // Reconcile makes the steps that are done equal to those that are wanted: what is no longer wanted is
-// taken back, the last first, and then what is missing is done. What somebody else changed since is left
-// alone where it is to be taken back; the error tells.
-func (j *Journal) Reconcile(ctx context.Context, want []Step) ([]Refused, error) {
+// taken back, the last first, and then what is missing is done. What is left alone is returned, and no error.
+func (j *Journal) Reconcile(ctx context.Context, want []Step) (refused []Refused, left []*LeftAlone, err error) {
 	wanted := map[[2]string]bool{}
 	for _, s := range want {
 		wanted[[2]string{s.Kind, s.Target}] = true
 	}
-	left := j.undoWhere(ctx, func(s Step) bool { return !wanted[[2]string{s.Kind, s.Target}] })
-	refused, err := j.Apply(ctx, want)
-	return refused, errors.Join(left, err)
+	left, err = j.undoWhere(ctx, func(s Step) bool { return !wanted[[2]string{s.Kind, s.Target}] })
+	refused, aerr := j.Apply(ctx, want)
+	return refused, left, errors.Join(err, aerr)
 }
 
 // Missing returns what Reconcile would do now, in its order: the steps to take back, as their inverse, and
@@ -240,10 +250,14 @@ func (j *Journal) Adopt(s Step) error { return j.log.done(s) }
 // somebody else changed since is left as it is and reported. When nothing is left the log is
 // removed.
 func (j *Journal) Undo(ctx context.Context) error {
-	return j.undoWhere(ctx, func(Step) bool { return true })
+	left, err := j.undoWhere(ctx, func(Step) bool { return true })
+	for _, l := range left {
+		err = errors.Join(err, l)
+	}
+	return err
 }
 
-func (j *Journal) undoWhere(ctx context.Context, which func(Step) bool) error {
+func (j *Journal) undoWhere(ctx context.Context, which func(Step) bool) (left []*LeftAlone, err error) {
 	var errs []error
 	for _, s := range slices.Backward(j.log.open()) {
 		if !which(s) {
@@ -253,9 +267,14 @@ func (j *Journal) undoWhere(ctx context.Context, which func(Step) bool) error {
 		if err == nil {
 			err = j.undo(ctx, op, s, false)
 		}
-		errs = append(errs, err)
+		var alone *LeftAlone
+		if errors.As(err, &alone) {
+			left = append(left, alone)
+		} else {
+			errs = append(errs, err)
+		}
 	}
-	return errors.Join(errs...)
+	return left, errors.Join(errs...)
 }
 
 // undo takes one step back. With force it does so whatever the host shows.
@@ -267,9 +286,7 @@ func (j *Journal) undo(ctx context.Context, op Op, s Step, force bool) error {
 	case err != nil:
 		return fmt.Errorf("undo %s %s: %w", s.Kind, s.Target, err)
 	case now != s.After && (s.Replaced == "" || now != s.Replaced) && !force && !restores(op, s, now):
-		return errors.Join(j.log.undone(s), fmt.Errorf(
-			"undo %s %s: left alone: somebody changed it from %q to %q since (it was %q before)",
-			s.Kind, s.Target, s.After, now, s.Before))
+		return errors.Join(j.log.undone(s), &LeftAlone{s, now})
 	}
 	if err := op.Write(ctx, s, s.Before); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("undo %s %s: %w", s.Kind, s.Target, err)

@@ -247,7 +247,7 @@ func TestReconcile(t *testing.T) {
 		h := &fakeHost{values: maps.Clone(before)}
 		dir := stateDirectory(t)
 		j := open(t, dir, h)
-		if _, err := j.Reconcile(t.Context(), list); err != nil {
+		if _, _, err := j.Reconcile(t.Context(), list); err != nil {
 			t.Fatal(err)
 		}
 		h.calls = 0
@@ -255,14 +255,14 @@ func TestReconcile(t *testing.T) {
 		newer[1].After = "newer"
 		if when != "" {
 			h.killAt, h.after = 2, when == "change" // the first call takes knob2 back
-			if !killed(t, j, func() { _, _ = j.Reconcile(t.Context(), newer) }) {
+			if !killed(t, j, func() { _, _, _ = j.Reconcile(t.Context(), newer) }) {
 				t.Fatal("nobody died")
 			}
 			h.killAt = 0
 			j = open(t, dir, h)
 		}
 		for range 2 {
-			if _, err := j.Reconcile(t.Context(), newer); err != nil {
+			if _, _, err := j.Reconcile(t.Context(), newer); err != nil {
 				t.Fatal(err)
 			}
 		}

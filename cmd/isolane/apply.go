@@ -128,20 +128,53 @@ func printMissing(cmd *cobra.Command, l *enforce.Lanes, p plan.Placement) error 
 // putInForce changes the host and says what came of it.
 func putInForce(cmd *cobra.Command, l *enforce.Lanes, p plan.Placement) error {
 	before := l.Settings()
-	if err := l.Apply(cmd.Context(), p); err != nil {
-		if errors.Is(err, context.Canceled) {
-			err = fmt.Errorf("interrupted: %w", err)
-		}
-		return hint(err, "the lanes that were in force before are; isolane status shows them")
+	moving := movingWith(l.Applied, p)
+	var err error
+	for _, at := range moving {
+		err = errors.Join(err, l.Detach(cmd.Context(), at))
+	}
+	if err == nil {
+		err = l.Apply(cmd.Context(), p)
 	}
 	w := cmd.OutOrStdout()
+	for _, at := range moving { // into the lane where it is now, whatever came of it
+		if _, _, aerr := attach(cmd, l, at); aerr != nil {
+			fmt.Fprintf(w, "no longer in lane %s: %v\n", at.Lane, aerr)
+		}
+	}
+	if errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("interrupted: %w", err)
+	}
+	if err != nil {
+		return hint(err, "the lanes that were in force before are; isolane status shows them")
+	}
 	for _, placed := range p.Lanes {
 		fmt.Fprintf(w, "lane %s: CPUs %s, memory of NUMA node %s%s\n", placed.Name, placed.CPUs, placed.MemoryNodes, idle(placed))
 	}
 	fmt.Fprintf(w, "housekeeping: CPUs %s\nin force: %d settings changed (%+d), isolane release takes them back\n",
 		p.Housekeeping, l.Settings(), l.Settings()-before)
 	printRefused(w, l.Refused)
+	printLeft(w, l.Left)
 	return nil
+}
+
+// movingWith are the attached workloads whose lane gets other CPUs or memory.
+func movingWith(now enforce.Applied, p plan.Placement) []enforce.Attachment {
+	var moving []enforce.Attachment
+	for _, at := range now.Attached {
+		was, err := now.Lane(at.Lane)
+		to := slices.IndexFunc(p.Lanes, func(l plan.Lane) bool { return l.Name == at.Lane })
+		if err == nil && to >= 0 && (p.Lanes[to].CPUs != was.CPUs || p.Lanes[to].MemoryNodes != was.MemoryNodes || !reflect.DeepEqual(p.Lanes[to].Roles, was.Roles)) {
+			moving = append(moving, at)
+		}
+	}
+	return moving
+}
+
+func printLeft(w io.Writer, left []*journal.LeftAlone) {
+	for _, a := range left {
+		fmt.Fprintf(w, "left as it is: %s: somebody changed it from %q to %q since, it was %q before\n", a.Step.Target, a.Step.After, a.Now, a.Step.Before)
+	}
 }
 
 func idle(l plan.Lane) string {
@@ -217,7 +250,8 @@ func releaseCommand() *cobra.Command {
 			if err = l.Apply(cmd.Context(), p); err != nil {
 				return fail(err)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "released: %d settings are as they were, %d stay changed\n", before-l.Settings(), l.Settings())
+			fmt.Fprintf(cmd.OutOrStdout(), "released: %d settings are as they were, %d stay changed\n", before-l.Settings()-len(l.Left), l.Settings())
+			printLeft(cmd.OutOrStdout(), l.Left)
 			return nil
 		},
 	}

@@ -28,6 +28,7 @@ func recoverCommand() *cobra.Command {
 				return fail(err)
 			}
 			w := cmd.OutOrStdout()
+			printLeft(w, l.Left)
 			found, err := journal.Recover(ctx, journal.Dir, ops(), keep...)
 			if err != nil {
 				return fail(err)

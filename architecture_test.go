@@ -38,7 +38,7 @@ func imports() map[string][]string {
 		"probe":           {},
 		"probe/*":         {"probe", "results"},
 		"prove": {"cpuset", "enforce", "host", "journal", "lane", "netpath", "noise", "plan", "probe", "quantity",
-			"results", "runtime/process", "witness"},
+			"results", "runtime/process", "stats", "witness"},
 		"report":          {"cpuset", "results", "stats"},
 		"cmd/isolane":     {"*"},
 		"lab":             {},

@@ -316,6 +316,9 @@ func (r *runner) probe(ctx context.Context, h host.Host, c results.Cell, spec Pr
 	// hold the session up for ever.
 	ctx, cancel := context.WithTimeoutCause(ctx, settings.Warmup+settings.Window+patience, errStarved)
 	defer cancel()
+	if settings.Direction == "" { // throughput has no samples to explain
+		w.Record()
+	}
 	p, err := start(ctx, r.self, spec.Name, confines, driver.Client(r.self, settings))
 	if err != nil {
 		return results.Measurement{}, err
@@ -335,7 +338,14 @@ func (r *runner) probe(ctx context.Context, h host.Host, c results.Cell, spec Pr
 	if err != nil {
 		return results.Measurement{}, err
 	}
-	return driver.Parse(out, settings)
+	measured, err := driver.Parse(out, settings)
+	if err != nil || settings.Direction != "" {
+		return measured, err
+	}
+	if all, lost, ok := w.Recorded(); ok {
+		measured.Tail, err = tail(measured, all, lost)
+	}
+	return measured, err
 }
 
 func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, error) {
@@ -355,6 +365,9 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 			return w, err
 		}
 		w.Cpusets[dir] = cpus
+		if name == applicationLane {
+			w.Measured, w.Own = cpus, []string{dir}
+		}
 	}
 	if m.neighbours != nil {
 		w.Neighbours.PID, w.Neighbours.Planned = m.neighbours.pid(), c.Neighbours

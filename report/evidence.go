@@ -28,6 +28,7 @@ type Proof struct {
 	Interrupts, NetRX      float64
 	StealPercent           float64
 	Intruders              []Intruder // the costliest first
+	Sources                []Source   // the costliest first
 }
 
 // Seen is a plan for some threads, and what they did.
@@ -46,6 +47,14 @@ type Intruder struct {
 	Remedy     string
 }
 
+// Source is what took time from the application's CPUs under one name, over all used runs. What is 0
+// is not known.
+type Source struct {
+	Kind, Name          string
+	Count               uint64
+	Total, P99, Longest time.Duration
+}
+
 func newProof(c results.Cell, used []results.Run) Proof {
 	p := Proof{Runs: len(used), Application: Seen{Planned: c.Application}, Client: Seen{Planned: c.Client}}
 	var window time.Duration
@@ -61,11 +70,15 @@ func newProof(c results.Cell, used []results.Run) Proof {
 		p.addCpusets(w.Cpusets)
 		p.addCPUs(w.CPUs, c.Application)
 		p.addIntruders(w.Intruders)
+		p.addSources(w.Sources)
 	}
 	p.Source = strings.Join(sources, ", ")
 	slices.Sort(p.Cpusets)
 	slices.SortFunc(p.Intruders, func(a, b Intruder) int {
 		return cmp.Or(cmp.Compare(b.Ran, a.Ran), cmp.Compare(a.Comm, b.Comm))
+	})
+	slices.SortFunc(p.Sources, func(a, b Source) int {
+		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
 	})
 	if s := window.Seconds(); s > 0 {
 		for _, rate := range []*float64{&p.Voluntary, &p.Involuntary, &p.Switches, &p.Interrupts, &p.NetRX} {
@@ -134,6 +147,29 @@ func (p *Proof) addIntruders(all []results.Intruder) {
 		o.Runs += i.Runs
 		o.Ran += time.Duration(i.Ran)
 		o.Worst = max(o.Worst, time.Duration(i.Worst))
+	}
+}
+
+func (p *Proof) addSources(all []results.Source) {
+	for _, i := range all {
+		k := slices.IndexFunc(p.Sources, func(o Source) bool { return o.Kind == i.Kind && o.Name == i.Name })
+		if k < 0 {
+			k = len(p.Sources)
+			p.Sources = append(p.Sources, Source{Kind: i.Kind, Name: i.Name})
+		}
+		o := &p.Sources[k]
+		if i.Count != nil {
+			o.Count += *i.Count
+		}
+		if i.Total != nil {
+			o.Total += time.Duration(*i.Total)
+		}
+		if i.P99 != nil {
+			o.P99 = max(o.P99, time.Duration(*i.P99))
+		}
+		if i.Longest != nil {
+			o.Longest = max(o.Longest, time.Duration(*i.Longest))
+		}
 	}
 }
 

@@ -79,7 +79,7 @@ func (s *Summary) html(w io.Writer, all []chart) error {
 			p.Primary = append(p.Primary, f)
 		}
 	}
-	for _, t := range []table{s.costTable(), s.workTable()} {
+	for _, t := range []table{s.costTable(), s.tailTable(), s.workTable()} {
 		if len(t.Rows) > 0 {
 			p.Tables = append(p.Tables, t)
 		}

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -150,10 +151,7 @@ func (s *Summary) proofTables() []table {
 				digits(float64(i.Ran) / float64(time.Millisecond)), micro(float64(i.Worst)), count(i.Runs), i.Remedy})
 		}
 	}
-	if len(who.Rows) == 0 {
-		return []table{where, what}
-	}
-	return []table{where, what, who}
+	return slices.DeleteFunc([]table{where, what, s.sourceTable(), who}, func(t table) bool { return len(t.Rows) == 0 })
 }
 
 func cpus(s cpuset.Set) string {

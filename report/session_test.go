@@ -152,6 +152,9 @@ func syntheticRun(tb testing.TB, r *rand.Rand, c results.Cell, block int) result
 	w.Cpusets = []results.Cpuset{{Path: "/groups/edge-app", Planned: c.Application, InForce: c.Application}}
 	w.CPUs = []results.CPU{{ID: 1, Interrupts: 1000, Softirqs: map[string]uint64{"NET_RX": 2500},
 		ContextSwitches: 9000, Steal: results.Nanoseconds(5 * time.Millisecond)}}
+	n, total, p99, longest := uint64(1250), results.Nanoseconds(9_000_000), results.Nanoseconds(9_200), results.Nanoseconds(31_000)
+	w.Sources = []results.Source{{CPU: 1, Kind: "tick", Name: "local timer", Count: &n, Total: &total, P99: &p99, Longest: &longest}}
+	run.Measured[0].Tail = syntheticTail(c, block)
 	if c.Placement == "lane" {
 		w.Intruders = []results.Intruder{{CPU: 1, Comm: "kworker/1:0", Kernel: true, Runs: 3, Ran: 40_000,
 			Worst: 21_000, Remedy: "bound to its CPU"}}
@@ -162,6 +165,25 @@ func syntheticRun(tb testing.TB, r *rand.Rand, c results.Cell, block int) result
 			BogoPerSec: map[string]float64{"cpu": vary(b.bogo), "malloc": vary(10 * b.bogo)}}
 	}
 	return run
+}
+
+// syntheticTail is nil of one cell, and in a block with too few samples for P99.9.
+func syntheticTail(c results.Cell, block int) *results.Tail {
+	t := &results.Tail{Quantile: 0.999, Samples: 4, Excess: 4_000_000, Unexplained: 320_000, Met: []results.Met{
+		{Kind: "kernel thread", Name: "ksoftirqd/1", Took: 2_440_000}, {Kind: "task", Name: "stress-ng", Took: 880_000},
+		{Kind: "softirq", Name: "NET_RX", Took: 200_000}, {Kind: "tick", Name: "local timer", Took: 80_000},
+		{Kind: "interrupt", Name: "eth0", Took: 80_000}}}
+	switch c.Name {
+	case "quiet-pinned-bridge":
+		return nil
+	case "noisy-pinned-bridge":
+		t.Quantile, t.Samples = 0, 1
+	case "noisy-floating-bridge":
+		t.Lost, t.Missing = 7, block
+	case "noisy-lane-express":
+		t.Excess, t.Unexplained, t.Met = 9_000, 9_000, nil
+	}
+	return t
 }
 
 func syntheticRTT(

@@ -54,6 +54,7 @@ type Cell struct {
 	Work                []Figure          // what the neighbours got, against them in the floating cell
 	WorkBase            string            // that cell, "" for none
 	Proof               Proof
+	Tail                Tail // of the primary RTT
 }
 
 // Label is the cell's name, with an asterisk where another path than the one asked was in force.
@@ -203,6 +204,7 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	}
 	cell.Work = work(used)
 	cell.Proof = newProof(c, used)
+	cell.Tail = newTail(s.RTT, c, used)
 	return cell, nil
 }
 

@@ -20,7 +20,8 @@ type table struct {
 
 // Words says whether a column holds words, which stand left and may be wrapped, or figures.
 func (t table) Words(column int) bool {
-	words := []string{"verdict", "P50 verdict", "witness", "task", "kind", "remedy", "cpusets in force"}
+	words := []string{"verdict", "P50 verdict", "witness", "task", "kind", "remedy", "cpusets in force",
+		"from", "of which", "source"}
 	return column == 0 || slices.Contains(words, t.Head[column])
 }
 

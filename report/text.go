@@ -33,6 +33,16 @@ func Text(w io.Writer, s Summary, width int) error {
 	if len(s.Costs) > 0 {
 		p.table(s.costTable())
 	}
+	if slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Tail.Runs > 0 }) {
+		p.line("")
+		p.wrap("", "What the worst samples met ("+s.RTT+")")
+		for _, c := range s.Cells {
+			if c.Tail.Runs > 0 {
+				p.wrap(c.tailLine())
+			}
+		}
+		p.wrap("  ", tailNote)
+	}
 	if t := s.workTable(); len(t.Rows) > 0 {
 		p.table(t)
 	}

@@ -114,7 +114,36 @@ type Measurement struct {
 	Window Nanoseconds `json:"windowNanoseconds"`
 	Void   []string    `json:"void,omitempty"` // why this one figure is not used: the client could not keep up
 	RTT    *RTT        `json:"rtt,omitempty"`
+	Worst  []Sample    `json:"worst,omitempty"` // the longest samples, the longest first; at most 64
+	Tail   *Tail       `json:"tail,omitempty"`  // what the longest of them met; nil where nothing recorded it
 	Rate   *Throughput `json:"throughput,omitempty"`
+}
+
+// Sample is one round trip, from its (in the open loop: intended) send time to its reply, on
+// CLOCK_MONOTONIC.
+type Sample struct {
+	Begin Nanoseconds `json:"beginNanoseconds"`
+	End   Nanoseconds `json:"endNanoseconds"`
+}
+
+// Tail links the longest samples of a measurement, by time, to what ran on the application's CPUs
+// meanwhile. The times are parts of Excess: what the samples took beyond the run's median.
+type Tail struct {
+	Quantile    float64     `json:"quantile,omitempty"` // the samples are those from here on; 0: the longest hundredth of a sample too small for one
+	Samples     int         `json:"samples"`
+	Missing     int         `json:"missing,omitempty"` // as long, but too many to be kept
+	Excess      Nanoseconds `json:"excessNanoseconds"`
+	Met         []Met       `json:"met"` // the costliest first
+	Unexplained Nanoseconds `json:"unexplainedNanoseconds"`
+	Lost        uint64      `json:"lostIntrusions,omitempty"` // found no room: they are among what is unexplained
+}
+
+// Met is how much of the excess a source covers. Of sources that interrupt each other only the
+// innermost counts.
+type Met struct {
+	Kind string      `json:"kind"` // as of a Source
+	Name string      `json:"name"`
+	Took Nanoseconds `json:"tookNanoseconds"`
 }
 
 // RTT is the outcome of an echo probe. Open-loop latencies count from the intended send time.
@@ -148,14 +177,17 @@ type Throughput struct {
 
 // Witness is the evidence of what really happened during the measured part of a run.
 type Witness struct {
-	Window     Nanoseconds `json:"windowNanoseconds"`
-	Source     string      `json:"source"` // bpf (sched_switch) or procfs (sampled)
-	Threads    []Thread    `json:"threads"`
-	Cpusets    []Cpuset    `json:"cpusets"`
-	CPUs       []CPU       `json:"cpus"`
-	Intruders  []Intruder  `json:"intruders"` // on the lane's CPUs, the costliest first; empty outside lanes
-	Neighbours Neighbours  `json:"neighbours"`
-	Warnings   []string    `json:"warnings,omitempty"`
+	Window  Nanoseconds `json:"windowNanoseconds"`
+	Source  string      `json:"source"` // bpf (sched_switch) or procfs (sampled)
+	Threads []Thread    `json:"threads"`
+	Cpusets []Cpuset    `json:"cpusets"`
+	CPUs    []CPU       `json:"cpus"`
+	// Sources are what took the time of the application's CPUs, in every cell, the costliest first; those
+	// beyond a bound are missing. From before the window to its end.
+	Sources    []Source   `json:"sources,omitempty"`
+	Intruders  []Intruder `json:"intruders"` // on the lane's CPUs, the costliest first; empty outside lanes
+	Neighbours Neighbours `json:"neighbours"`
+	Warnings   []string   `json:"warnings,omitempty"`
 }
 
 // Thread is one thread of a measured process.
@@ -187,6 +219,26 @@ type CPU struct {
 	ContextSwitches uint64            `json:"contextSwitches,omitempty"` // counted by bpf only
 	Steal           Nanoseconds       `json:"stealNanoseconds"`
 	Idle            Nanoseconds       `json:"idleNanoseconds"`
+}
+
+// Source is what takes time from one CPU, added up since the trace began. A time is the source's
+// own: what interrupted it meanwhile has a row of its own, so the times of a CPU do not overlap. It
+// counts whatever the CPU did otherwise, also while it idled. Nil is unknown.
+type Source struct {
+	CPU    int    `json:"cpu"`
+	Kind   string `json:"kind"` // task, kernel thread, interrupt, softirq, ipi, tick or steal
+	Name   string `json:"name"`
+	Work   string `json:"work,omitempty"`   // the kernel's function that a kworker ran
+	Cgroup string `json:"cgroup,omitempty"` // of a task, in the hierarchy with the cpuset controller
+	PID    int    `json:"pid,omitempty"`    // of a task
+	TID    int    `json:"tid,omitempty"`    // of a task or kernel thread; 0: those that found no room, together
+	IRQ    *int   `json:"irq,omitempty"`    // of an interrupt
+
+	Count   *uint64      `json:"count"`
+	Total   *Nanoseconds `json:"totalNanoseconds"`
+	P99     *Nanoseconds `json:"p99Nanoseconds"` // the upper bound of its bucket, an eighth wide at most; of 100 at least
+	Longest *Nanoseconds `json:"longestNanoseconds"`
+	Remedy  string       `json:"remedy"`
 }
 
 // Intruder is a task that ran on a lane's CPU without belonging to it.

@@ -28,7 +28,10 @@ func sample(t *testing.T) Session {
 		Scenario: Scenario{Name: "edge", Mode: "quick", Blocks: 3, Seed: 7},
 		Cells:    []Cell{{Name: "quiet-floating-bridge", Baseline: true, Application: cpuset.MustParse("0-1")}},
 		Runs: []Run{{Cell: "quiet-floating-bridge", Measured: []Measurement{
-			{Name: "rtt-udp-64-pingpong", Metric: "rtt", RTT: &RTT{Latency: packed}}}}},
+			{Name: "rtt-udp-64-pingpong", Metric: "rtt", RTT: &RTT{Latency: packed},
+				Worst: []Sample{{Begin: 1_000_000_000_000, End: 1_059_000_000_000}},
+				Tail: &Tail{Quantile: 0.999, Samples: 1, Excess: 59_000_000_000, Unexplained: 58_000_000_000,
+					Met: []Met{{Kind: "task", Name: "stress-ng", Took: 1_000_000_000}}}}}}},
 	}
 }
 
@@ -57,6 +60,20 @@ func TestWriteRead(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// Sessions of before 2026-11-21 lack the worst samples.
+func TestReadsWithoutWorst(t *testing.T) {
+	dir := t.TempDir()
+	const text = `{"apiVersion":"isolane.dev/v1alpha1","kind":"ProveResult","schema":1,"runs":[{"cell":"a","measurements":
+		[{"name":"rtt","metric":"rtt","rtt":{"protocol":"udp","latency":""}}],"witness":{"source":"bpf","intruders":null}}]}`
+	if err := os.WriteFile(filepath.Join(dir, File), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Read(dir)
+	if err != nil || s.Runs[0].Measured[0].Worst != nil || s.Runs[0].Measured[0].Tail != nil || s.Runs[0].Witness.Sources != nil {
+		t.Errorf("%+v, %v", s.Runs, err)
 	}
 }
 

@@ -17,6 +17,10 @@ import (
 var binDir string // of the built isolane
 
 func TestMain(m *testing.M) {
+	if cpu := os.Getenv(intruderCPU); cpu != "" {
+		fmt.Fprintln(os.Stderr, intrude(cpu))
+		os.Exit(1) //nolint:forbidigo // TestMain is this package's main
+	}
 	os.Exit(run(m)) //nolint:forbidigo // TestMain is this package's main
 }
 

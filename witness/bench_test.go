@@ -8,18 +8,25 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/hosttest"
 )
 
 // BenchmarkSwitch measures what the tracer costs at each sched_switch: two threads on one CPU pass
 // a byte to and fro through pipes, and the kernel counts the time that the program took (statistics
 // of bpf(2), BPF_ENABLE_STATS, which end with the benchmark). An operation is a round trip of two
-// switches; "without" is the same with no tracer.
+// switches; "without" is the same with no tracer, "recording" has the trace of a proof's cell beside it.
 func BenchmarkSwitch(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, tracing)
 	b.Run("without", func(b *testing.B) { pingPong(b, b.N) })
 	b.Run("with", func(b *testing.B) {
 		s := begin(b, Watch{})
+		pingPong(b, b.N)
+		end(b, s)
+	})
+	b.Run("recording", func(b *testing.B) { // the trace of a proof beside it
+		s := begin(b, Watch{Measured: cpuset.Of(0)})
+		s.Record()
 		pingPong(b, b.N)
 		end(b, s)
 	})
@@ -29,14 +36,18 @@ func BenchmarkSwitch(b *testing.B) {
 			b.Skip("skipped: ", err)
 		}
 		defer stats.Close() //nolint:errcheck // a reference
-		s := begin(b, Watch{})
+		s := begin(b, Watch{Measured: cpuset.Of(0)})
+		s.Record()
 		pingPong(b, max(b.N, 100_000)) // one is no sample: make bench asks for one
-		took, err := s.tracer.coll.Programs["on_switch"].Stats()
-		if err != nil {
-			b.Fatal(err)
+		for unit, p := range map[string]*ebpf.Program{"ns/switch": s.tracer.coll.Programs["on_switch"],
+			"recording-ns/switch": s.trace.kernel.coll.Programs[switchPoint]} {
+			took, err := p.Stats()
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(took.Runtime.Nanoseconds())/float64(took.RunCount), unit)
 		}
 		end(b, s)
-		b.ReportMetric(float64(took.Runtime.Nanoseconds())/float64(took.RunCount), "ns/switch")
 	})
 }
 

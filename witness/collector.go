@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
@@ -39,6 +40,8 @@ type collector struct {
 	keys     []sourceKey       // of the last reading, with their values
 	values   []sourceValue
 	missed   uint64
+	lost     uint64          // notes, before this recording
+	notes    *ringbuf.Reader // nil: nothing is recorded
 	warnings []string
 }
 
@@ -56,8 +59,8 @@ type (
 	}
 	frame    struct{ Since, Inner, ID uint64 }
 	cpuState struct {
-		Watched, Inner, Missed, Tick, Work, Start, TGID uint64
-		Task, Soft, Hard                                frame
+		Watched, Inner, Missed, Tick, Work, Start, TGID, Lost uint64
+		Task, Soft, Hard                                      frame
 	}
 )
 
@@ -66,8 +69,9 @@ func kinds() []string { return []string{Task, KernelThread, Interrupt, Softirq, 
 
 const rest = math.MaxUint64 // the id of the sources that found no room
 
-// newCollector loads and attaches the programs; they count only from start on.
-func newCollector(root fs.FS, cpus cpuset.Set, own []string) (c *collector, err error) {
+// newCollector loads and attaches the programs; they count only from start on. Room is how many bytes
+// of notes a recording may leave, 0 for no recording; it is a power of two.
+func newCollector(root fs.FS, cpus cpuset.Set, own []string, room int) (c *collector, err error) {
 	mount, v1, err := hierarchy(root)
 	if err != nil {
 		return nil, err
@@ -87,7 +91,11 @@ func newCollector(root fs.FS, cpus cpuset.Set, own []string) (c *collector, err 
 	// Some ten kernel threads, interrupts, softirqs and IPIs each, and room for tasks.
 	spec.Maps["sources"].MaxEntries = uint32(2048 + 64*cpus.Len()) //nolint:gosec // G115: few CPUs
 	spec.Maps["own"].MaxEntries = uint32(max(1, len(ids)))         //nolint:gosec // G115: few cgroups
-	if err = spec.Variables["v1"].Set(v1); err != nil {
+	if err = sleepingRing(root); room > 0 && err != nil {
+		c.warnings, room = append(c.warnings, "no timeline of single intrusions: "+err.Error()), 0
+	}
+	spec.Maps["notes"].MaxEntries = uint32(max(room, os.Getpagesize())) //nolint:gosec // G115: some MiB
+	if err = errors.Join(spec.Variables["v1"].Set(v1), spec.Variables["several"].Set(cpus.Len() > 1)); err != nil {
 		return nil, err
 	}
 	if c.coll, err = ebpf.NewCollection(spec); err != nil {
@@ -95,6 +103,9 @@ func newCollector(root fs.FS, cpus cpuset.Set, own []string) (c *collector, err 
 	}
 	if c.mount, err = os.Open(mount); err == nil {
 		err = errors.Join(c.fill(ids), c.attach(spec))
+	}
+	if err == nil && room > 0 {
+		c.notes, err = ringbuf.NewReader(c.coll.Maps["notes"])
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.close())
@@ -206,6 +217,9 @@ func (c *collector) close() error {
 	for _, l := range c.links {
 		failed = append(failed, l.Close())
 	}
+	if c.notes != nil {
+		failed = append(failed, c.notes.Close())
+	}
 	if c.mount != nil {
 		failed = append(failed, c.mount.Close())
 	}
@@ -312,7 +326,7 @@ func (c *collector) source(k sourceKey, v *sourceValue) Source {
 	id := int(k.ID) //nolint:gosec // G115: an interrupt, a vector or a thread
 	switch {
 	case k.ID == rest:
-		s.Name = "others"
+		s.Name = others
 	case s.Kind == Interrupt:
 		s.Name, s.IRQ = text(v.Name[:]), &id
 	case s.Kind == Softirq && id < len(softirqs()):

@@ -23,25 +23,8 @@ const (
 	Steal        = "steal"
 )
 
-// Source is what takes time from one CPU, added up since the trace began. A time is the source's
-// own: what interrupted it meanwhile has a row of its own, so the times of a CPU do not overlap. It
-// counts whatever the CPU did otherwise, also while it idled. Nil is unknown.
-type Source struct {
-	CPU    int    `json:"cpu"`
-	Kind   string `json:"kind"`
-	Name   string `json:"name"`
-	Work   string `json:"work,omitempty"`   // the kernel's function that a kworker ran
-	Cgroup string `json:"cgroup,omitempty"` // of a task, in the hierarchy with the cpuset controller
-	PID    int    `json:"pid,omitempty"`    // of a task
-	TID    int    `json:"tid,omitempty"`    // of a task or kernel thread; 0: those that found no room, together
-	IRQ    *int   `json:"irq,omitempty"`    // of an interrupt
-
-	Count   *uint64              `json:"count"`
-	Total   *results.Nanoseconds `json:"totalNanoseconds"`
-	P99     *results.Nanoseconds `json:"p99Nanoseconds"` // the upper bound of its bucket, an eighth wide at most; of 100 at least
-	Longest *results.Nanoseconds `json:"longestNanoseconds"`
-	Remedy  string               `json:"remedy"`
-}
+// Source is what takes time from one CPU, added up since the trace began.
+type Source = results.Source
 
 // Trace watches CPUs from NewTrace to Close. eBPF programs on these CPUs add up what takes their
 // time; where the kernel refuses them, differences of /proc do, which know counts and few times.
@@ -66,6 +49,11 @@ type Trace struct {
 // and no sources; they are directories of the hierarchy that has the cpuset controller. Attaching the
 // programs interrupts every CPU of the machine, some 200 times, before anything is counted.
 func NewTrace(root fs.FS, cpus cpuset.Set, own []string) (*Trace, error) {
+	return newTrace(root, cpus, own, 0)
+}
+
+// newTrace is NewTrace with room for a recording, in bytes (see newCollector).
+func newTrace(root fs.FS, cpus cpuset.Set, own []string, room int) (*Trace, error) {
 	t := &Trace{root: root, cpus: cpus, own: own, tasks: map[task]Source{}}
 	online, err := onlineCPUs(root)
 	if err != nil {
@@ -74,7 +62,7 @@ func NewTrace(root fs.FS, cpus cpuset.Set, own []string) (*Trace, error) {
 	if !cpus.IsSubsetOf(online) || cpus.IsEmpty() {
 		return nil, fmt.Errorf("CPUs %s: expected some of those online, %s", named(cpus), online)
 	}
-	k, err := newCollector(root, cpus, own)
+	k, err := newCollector(root, cpus, own, room)
 	if errors.Is(err, errOwn) {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ import (
 
 // collecting is a kernel that takes the programs of a trace.
 func collecting() string {
-	c, err := newCollector(os.DirFS("/"), cpuset.Of(0), nil)
+	c, err := newCollector(os.DirFS("/"), cpuset.Of(0), nil, 0)
 	if err == nil {
 		err = c.close()
 	}

@@ -52,6 +52,8 @@ type Watch struct {
 	Lane       cpuset.Set            // there everybody but the application is an intruder; empty: nowhere
 	Cpusets    map[string]cpuset.Set // directory of a cgroup to the CPUs planned for it
 	CPUs       cpuset.Set            // those to count on
+	Measured   cpuset.Set            // there a trace finds what takes time, and when; empty: nowhere
+	Own        []string              // directories of the cgroups whose tasks are no sources there (NewTrace)
 	NoBPF      bool                  // sample /proc even where eBPF is to be had
 }
 
@@ -66,6 +68,7 @@ type Session struct {
 	watch    Watch
 	root     fs.FS
 	tracer   *tracer // nil where /proc is sampled
+	trace    *Trace  // nil where nothing is to be traced
 	stop     func()  // ends the sampling and waits for it
 	warnings []string
 	began    time.Time
@@ -92,6 +95,7 @@ func Begin(ctx context.Context, w Watch) (*Session, error) {
 	} else {
 		s.tracer = t
 	}
+	s.beginTrace()
 	sampled := s.tracer == nil
 	s.neighbours = newFamily(s.root, w.Neighbours.PID, sampled)
 	s.subjects = &subjects{root: s.root, sampled: sampled, threads: map[task]*thread{}}
@@ -101,15 +105,75 @@ func Begin(ctx context.Context, w Watch) (*Session, error) {
 	s.cpusets = s.readCpusets()
 	err := s.open()
 	if err != nil && s.tracer != nil {
-		return nil, errors.Join(err, s.tracer.discard())
+		err = errors.Join(err, s.tracer.discard())
 	}
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.endTrace())
 	}
 	if sampled {
 		s.stop = s.sample(ctx)
 	}
 	return s, nil
+}
+
+// beginTrace attaches the programs of a trace, which interrupts all CPUs: before the window. Its sources
+// explain the figures and void nothing, so a trace that fails is a warning.
+func (s *Session) beginTrace() {
+	if s.watch.Measured.IsEmpty() {
+		return
+	}
+	t, err := newTrace(s.root, s.watch.Measured, s.watch.Own, timelineRoom)
+	if err != nil {
+		s.warnings = append(s.warnings, fmt.Sprintf("no trace of the application's CPUs: %v", err))
+		return
+	}
+	s.trace = t
+}
+
+func (s *Session) endTrace() error {
+	if s.trace == nil {
+		return nil
+	}
+	return s.trace.Close()
+}
+
+// maxSources bounds the sources of a window.
+const maxSources = 16
+
+// sources reads what the trace found, once the window is closed.
+func (s *Session) sources() []Source {
+	if s.trace == nil {
+		return nil
+	}
+	all, err := s.trace.Read()
+	if err != nil {
+		s.warnings = append(s.warnings, fmt.Sprintf("trace of the application's CPUs: %v", err))
+	}
+	s.warnings = append(s.warnings, s.trace.Warnings()...)
+	return all[:min(len(all), maxSources)]
+}
+
+// Record begins to note each intrusion on the measured CPUs that takes 2 µs or more.
+func (s *Session) Record() {
+	if s.trace == nil || s.trace.kernel == nil {
+		return
+	}
+	if err := s.trace.kernel.record(); err != nil {
+		s.warnings = append(s.warnings, fmt.Sprintf("no timeline: %v", err))
+	}
+}
+
+// Recorded ends that and returns what was noted, and how many found no room; ok is false where nothing
+// could be noted.
+func (s *Session) Recorded() (all []Intrusion, lost uint64, ok bool) {
+	if s.trace == nil || s.trace.kernel == nil || s.trace.kernel.notes == nil {
+		return nil, 0, false
+	}
+	all, lost, err := s.trace.kernel.recorded()
+	if err != nil {
+		s.warnings = append(s.warnings, fmt.Sprintf("no timeline: %v", err))
+	}
+	return all, lost, err == nil
 }
 
 // open reads the counters and begins to count, in this order: what the reading costs is not the
@@ -192,6 +256,8 @@ func (s *Session) End() (results.Witness, error) {
 	w.Window = results.Nanoseconds(time.Since(s.began))
 	after, err := readCounters(s.root)
 	failed = errors.Join(failed, err)
+	w.Sources = s.sources()
+	failed = errors.Join(failed, s.endTrace())
 	s.look()
 	var c counted
 	if s.census != nil {

@@ -64,6 +64,7 @@ func Run(ctx context.Context, s probe.Settings) (results.Measurement, error) {
 	if m.RTT.SendLag, err = results.Encode(c.lag); err != nil {
 		return m, err
 	}
+	m.Worst = c.longest.samples()
 	m.Void = c.objections()
 	return m, nil
 }
@@ -73,6 +74,7 @@ type client struct {
 	probe.Settings
 	clock        probe.Clock
 	latency, lag *hdrhistogram.Histogram
+	longest      longest
 	sent, lost   uint64 // within the window
 	out          []byte // the message
 	in           []byte
@@ -188,7 +190,7 @@ func (c *client) pingPong(ctx context.Context) error {
 		case counts && got == 0:
 			c.lost++
 		case counts:
-			record(c.latency, got-sent)
+			c.measured(sent, got)
 		}
 		if c.Gap > 0 {
 			if err := probe.SleepUntil(c.clock.Now() + int64(c.Gap)); err != nil {
@@ -209,6 +211,14 @@ func (c *client) answer(seq uint64, deadline int64) (int64, error) {
 		if got == seq {
 			return c.clock.Now(), nil
 		}
+	}
+}
+
+// measured counts a round trip of the window.
+func (c *client) measured(begin, end int64) {
+	record(c.latency, end-begin)
+	if end-begin > c.longest.least {
+		c.longest.add(begin, end)
 	}
 }
 
@@ -234,7 +244,7 @@ func (c *client) openLoop(ctx context.Context) error {
 		seen[seq] = true
 		outstanding--
 		if due(seq) >= begin {
-			record(c.latency, c.clock.Now()-due(seq))
+			c.measured(due(seq), c.clock.Now())
 		}
 	}
 	for seq := range total {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: (MIT OR GPL-2.0-only)
 // Adds up, in the kernel, what takes the time of the watched CPUs: by source how often, for how long,
 // the longest, and a histogram. Nothing is sent out: user space reads the sums from another CPU.
+// While recording is set, each intrusion of some length also leaves a note with its begin and end, which
+// is read afterwards: no note wakes anybody.
 //
 // A time is a source's own: from its first to its last instruction that a tracepoint sees, less what
 // interrupted it meanwhile. So the times of a CPU do not overlap, and neither a task nor a softirq is
@@ -108,6 +110,28 @@ struct {
 	__type(value, __u8);
 } own SEC(".maps");
 
+// The loader gives it pages for a recording.
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} notes SEC(".maps");
+
+// OWN is the kind of a run of an own task, whatever its length: where several CPUs are watched, it tells
+// on which of them the lane's work was.
+#define OWN 6
+
+// An intrusion is noted if it lasted so long, in nanoseconds, with what interrupted it.
+#define LONG 2000
+
+struct note {
+	__u32 cpu;
+	__u32 kind;
+	__u64 id;
+	__u64 start;
+	__u64 begin; // of bpf_ktime_get_ns, which is CLOCK_MONOTONIC
+	__u64 end;
+};
+
 struct frame {
 	__u64 since; // 0: nothing runs at this level
 	__u64 inner; // what cpu.inner was then
@@ -122,6 +146,7 @@ struct cpu {
 	__u64 work;   // what the kworker on the CPU began last
 	__u64 start;  // of the task on the CPU, whose thread id is task.id
 	__u64 tgid;   // and its process
+	__u64 lost;   // notes that found no room
 	struct frame task, soft, hard;
 };
 
@@ -133,6 +158,8 @@ struct {
 } cpus SEC(".maps");
 
 const volatile _Bool v1 = 0; // the cpuset controller is in a cgroup v1 hierarchy
+const volatile _Bool several = 0; // CPUs are watched
+_Bool recording = 0;
 _Bool counting = 0;          // attaching the programs interrupts all CPUs: that is not counted
 
 static __always_inline struct cpu *watched(void) {
@@ -208,22 +235,33 @@ static __always_inline void begin(struct cpu *c, struct frame *f, __u64 id) {
 	f->inner = *(volatile __u64 *)&c->inner;
 }
 
-static __always_inline __u64 end(struct cpu *c, struct frame *f) {
+static __always_inline __u64 end(struct cpu *c, struct frame *f, __u64 *now) {
 	__u64 inner = *(volatile __u64 *)&c->inner - f->inner;
-	__u64 ns = bpf_ktime_get_ns() - f->since - inner;
+	*now = bpf_ktime_get_ns();
+	__u64 ns = *now - f->since - inner;
 	f->since = 0;
 	return ns;
+}
+
+static __always_inline void note(struct cpu *c, struct key *k, __u64 begin, __u64 end) {
+	if (!recording || (end - begin < LONG && k->kind != OWN))
+		return;
+	struct note n = {.cpu = k->cpu, .kind = k->kind, .id = k->id, .start = k->start, .begin = begin, .end = end};
+	if (bpf_ringbuf_output(&notes, &n, sizeof(n), BPF_RB_NO_WAKEUP))
+		c->lost++;
 }
 
 // finish ends what begin began; where that is not known, it began before the programs were there.
 static __always_inline struct source *finish(struct cpu *c, struct frame *f, __u32 kind, __u64 id) {
 	if (!f->since || f->id != id)
 		return NULL;
-	__u64 ns = end(c, f);
+	__u64 since = f->since, now;
+	__u64 ns = end(c, f, &now);
 	__sync_fetch_and_add(&c->inner, ns); // a softirq can be interrupted right here
 	if (!counting)
 		return NULL;
 	struct key k = {.cpu = bpf_get_smp_processor_id(), .kind = kind, .id = id};
+	note(c, &k, since, now);
 	return add(c, &k, ns);
 }
 
@@ -247,14 +285,21 @@ static __always_inline __u64 owner(struct task_struct *t) {
 
 static __always_inline void leave(struct cpu *c, struct task_struct *t) {
 	static const char symbol[] = "%ps";
-	__u64 ns = end(c, &c->task);
+	__u64 since = c->task.since, now;
+	__u64 ns = end(c, &c->task, &now);
 	__u64 cgroup = owner(t);
-	if (!cgroup || !counting)
+	if (!counting)
 		return;
 	struct key k = {
 		.cpu = bpf_get_smp_processor_id(), .kind = t->flags & PF_KTHREAD ? KERNEL_THREAD : TASK,
 		.id = t->pid, .start = t->start_boottime, .work = c->work,
 	};
+	if (!cgroup)
+		k.kind = OWN;
+	if (cgroup || several)
+		note(c, &k, since, now);
+	if (!cgroup)
+		return;
 	struct source *s = add(c, &k, ns);
 	if (!s || k.id == REST)
 		return;

@@ -1,0 +1,34 @@
+package prove
+
+import (
+	"math"
+
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/stats"
+	"isolane.dev/isolane/witness"
+)
+
+// tail links the longest samples of a measurement to what intruded meanwhile: those from P99.9 on where
+// the sample supports it, else from P99 on, else the longest hundredth. Nil: there are none.
+func tail(m results.Measurement, all []witness.Intrusion, lost uint64) (*results.Tail, error) {
+	if len(m.Worst) == 0 || m.RTT == nil {
+		return nil, nil //nolint:nilnil // no tail is no error
+	}
+	latency, err := m.RTT.Latency.Decode()
+	if err != nil {
+		return nil, err
+	}
+	n := uint64(latency.TotalCount()) //nolint:gosec // G115: never negative
+	of, quantile := 0.99, 0.0
+	switch {
+	case n >= stats.SamplesFor(0.999):
+		of, quantile = 0.999, 0.999
+	case n >= stats.SamplesFor(0.99):
+		quantile = 0.99
+	}
+	from := int(n) - int(math.Ceil(of*float64(n))) + 1 //nolint:gosec // G115: nearest rank, itself included
+	known := min(from, len(m.Worst))
+	found := witness.Explain(m.Worst[:known], results.Nanoseconds(latency.ValueAtQuantile(50)), all)
+	found.Quantile, found.Missing, found.Lost = quantile, from-known, lost
+	return &found, nil
+}

@@ -1,0 +1,174 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"isolane.dev/isolane/results"
+)
+
+// Tail is what the longest samples of a cell met on the application's CPUs, of all used runs that
+// recorded it. Times are parts of Excess, what the samples took beyond their run's median.
+type Tail struct {
+	Quantiles           []float64 // one or several: runs differ in how many samples they have
+	Runs                int
+	Samples, Missing    int
+	Excess, Unexplained time.Duration
+	Met                 []results.Met // the costliest first
+	Lost                uint64
+	Steal               time.Duration // in the whole windows; the moments are not known
+}
+
+func newTail(name string, c results.Cell, used []results.Run) Tail {
+	var t Tail
+	for _, r := range used {
+		k := slices.IndexFunc(r.Measured, func(m results.Measurement) bool {
+			return m.Name == name && m.Tail != nil && len(m.Void) == 0
+		})
+		if k < 0 {
+			continue
+		}
+		one := r.Measured[k].Tail
+		t.Runs++
+		t.Samples += one.Samples
+		t.Missing += one.Missing
+		t.Excess += time.Duration(one.Excess)
+		t.Unexplained += time.Duration(one.Unexplained)
+		t.Lost += one.Lost
+		if !slices.Contains(t.Quantiles, one.Quantile) {
+			t.Quantiles = append(t.Quantiles, one.Quantile)
+		}
+		for _, m := range one.Met {
+			at := slices.IndexFunc(t.Met, func(o results.Met) bool { return o.Kind == m.Kind && o.Name == m.Name })
+			if at < 0 {
+				at, t.Met = len(t.Met), append(t.Met, results.Met{Kind: m.Kind, Name: m.Name})
+			}
+			t.Met[at].Took += m.Took
+		}
+		for _, cpu := range r.Witness.CPUs {
+			if c.Application.Contains(cpu.ID) {
+				t.Steal += time.Duration(cpu.Steal)
+			}
+		}
+	}
+	slices.Sort(t.Quantiles)
+	slices.SortFunc(t.Met, func(a, b results.Met) int {
+		return cmp.Or(cmp.Compare(b.Took, a.Took), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	return t
+}
+
+// name says which samples these are: P99.9.
+func (t Tail) name() string {
+	var names []string
+	for _, q := range t.Quantiles {
+		if q == 0 {
+			names = append(names, "worst 1%")
+		} else {
+			names = append(names, pname(q))
+		}
+	}
+	return strings.Join(names, " and ")
+}
+
+// shares says what the samples met, in percent of the excess: four sources at most, the others together.
+func (t Tail) shares() string {
+	if t.Excess == 0 {
+		return "nothing beyond the median"
+	}
+	var parts []string
+	others := t.Excess - t.Unexplained
+	for _, m := range t.Met[:min(4, len(t.Met))] {
+		if share := t.share(time.Duration(m.Took)); share >= 1 {
+			parts = append(parts, fmt.Sprintf("%d%% %s", share, sourceName(m.Kind, m.Name)))
+			others -= time.Duration(m.Took)
+		}
+	}
+	if share := t.share(others); share >= 1 {
+		parts = append(parts, fmt.Sprintf("%d%% others", share))
+	}
+	text := strings.Join(append(parts, fmt.Sprintf("%d%% unexplained", t.share(t.Unexplained))), ", ")
+	if t.Lost > 0 {
+		text += fmt.Sprintf(" (%s found no room)", plural(int(min(t.Lost, math.MaxInt32)), "intrusion"))
+	}
+	return text
+}
+
+// share is a part of the excess in percent.
+func (t Tail) share(of time.Duration) int {
+	return int(math.Round(100 * float64(of) / float64(t.Excess)))
+}
+
+// samples is how many there were, and how many of them are known.
+func (t Tail) samples() string {
+	if t.Missing == 0 {
+		return count(uint64(t.Samples)) //nolint:gosec // G115: never negative
+	}
+	return fmt.Sprintf("%d of %d", t.Samples, t.Samples+t.Missing)
+}
+
+// sourceName tells softirqs, interrupts and IPIs, which are named after what they serve, from tasks.
+func sourceName(kind, name string) string {
+	switch kind {
+	case "softirq", "interrupt":
+		return name + " " + kind
+	case "ipi":
+		return name + " IPI"
+	}
+	return name
+}
+
+// tailLine says in words what the worst samples met.
+func (c Cell) tailLine() (head, text string) {
+	head, text = fmt.Sprintf("%s of %s: ", c.Tail.name(), c.Label()), c.Tail.shares()
+	if c.Tail.Steal > 0 {
+		text += fmt.Sprintf("; steal in the windows: %s ms, not placed in time", digits(c.Tail.Steal.Seconds()*1e3))
+	}
+	return head, text
+}
+
+const tailNote = "Shares of the time beyond the run's median that an interruption of 2 µs or more on the application's " +
+	"CPUs overlaps; where they nest, the innermost counts. What the packet itself needs is among them. " +
+	"Unexplained is what no program sees: the hypervisor, a CPU that wakes up, and the client's side."
+
+func (s *Summary) tailTable() table {
+	t := table{Title: "What the worst samples met (" + s.RTT + ")",
+		Head:  []string{"cell", "from", "samples", "excess, µs", "of which", "steal, ms"},
+		Notes: []string{tailNote, "Excess is a mean. Steal is that of the whole windows; it cannot be placed in time, and may be what is unexplained."}}
+	for _, c := range s.Cells {
+		if c.Tail.Runs == 0 {
+			continue
+		}
+		mean := float64(c.Tail.Excess) / float64(max(1, c.Tail.Samples))
+		t.Rows = append(t.Rows, []string{c.Label(), c.Tail.name(), c.Tail.samples(), micro(mean), c.Tail.shares(),
+			digits(c.Tail.Steal.Seconds() * 1e3)})
+	}
+	return t
+}
+
+// sourceTable shows what took time on the application's CPUs at all.
+func (s *Summary) sourceTable() table {
+	t := table{Title: "What took time on the application's CPUs: the five costliest of each cell, of all used runs",
+		Head: []string{"cell", "source", "kind", "ms", "count", "P99, µs", "longest, µs"},
+		Notes: []string{"The application's own tasks are no sources. Times do not overlap, but steal is within the others. " +
+			"P99 is that of the worst run, and of the worst task where several have a name."}}
+	for _, c := range s.Cells {
+		for _, o := range c.Proof.Sources[:min(5, len(c.Proof.Sources))] {
+			t.Rows = append(t.Rows, []string{c.Label(), o.Name, o.Kind, digits(o.Total.Seconds() * 1e3),
+				orNone(o.Count > 0, count(o.Count)), orNone(o.P99 > 0, micro(float64(o.P99))),
+				orNone(o.Longest > 0, micro(float64(o.Longest)))})
+		}
+	}
+	return t
+}
+
+func orNone(known bool, text string) string {
+	if known {
+		return text
+	}
+	return none
+}

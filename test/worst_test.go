@@ -1,0 +1,160 @@
+package test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/report"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/witness"
+)
+
+// intruderCPU makes the test binary a real-time task that takes a CPU for 2 ms in every 20 ms.
+const intruderCPU = "ISOLANE_TEST_INTRUDER"
+
+func intrude(cpu string) error {
+	n, err := strconv.Atoi(cpu)
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	var only unix.CPUSet
+	only.Set(n)
+	if err = unix.SchedSetaffinity(0, &only); err != nil {
+		return err
+	}
+	if err = os.WriteFile("/proc/thread-self/comm", []byte("intruder"), 0); err != nil {
+		return err
+	}
+	if err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 60}, 0); err != nil {
+		return err
+	}
+	if _, err = fmt.Fprintln(os.Stdout, "ready"); err != nil {
+		return err
+	}
+	for {
+		for end := time.Now().Add(2 * time.Millisecond); time.Now().Before(end); {
+		}
+		pause := unix.NsecToTimespec(int64(18 * time.Millisecond))
+		if err = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &pause, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+const worstScenario = `
+apiVersion: isolane.dev/v1alpha1
+kind: Scenario
+metadata: {name: worst, title: One cell with an intruder}
+spec:
+  factors: {placement: [pinned], noise: [quiet], path: [bridge]}
+  baseline: quiet-pinned-bridge
+  cells: [quiet-pinned-bridge]
+  lane: {cpus: {count: 1}}
+  client: {policy: rr, priority: 50}
+  neighbours: [{name: cpu, options: {method: sqrt}}]
+  probes:
+    - {name: rtt-udp-64-pingpong, kind: echo, protocol: udp, payload: 64, mode: pingpong, gap: 500us}
+  modes:
+    quick: {blocks: 1, warmup: 20ms, rtt: 1s, throughputWarmup: 0s, throughput: 1s}
+  published: {source: nobody, figures: []}
+`
+
+// The report names the intruder on the application's CPU first among what the worst samples met.
+func TestWorstSamplesNameTheIntruder(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2), hosttest.BPF, hosttest.Program("stress-ng"))
+	dir := t.TempDir()
+	file := filepath.Join(dir, "worst.yaml")
+	if err := os.WriteFile(file, []byte(worstScenario), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := prove(t, file, filepath.Join(dir, "alone"))
+	if m := met(s); m["intruder"] > 0 {
+		t.Errorf("nobody intruded, and met is %v", m)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = []string{intruderCPU + "=" + strconv.Itoa(s.Cells[0].Application.First())}
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // for Pdeathsig
+	defer runtime.UnlockOSThread()
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	if _, err = out.Read(make([]byte, 1)); err != nil {
+		t.Fatal("the intruder did not start: ", err)
+	}
+	var text bytes.Buffer
+	for i := range 3 { // what else runs on this machine may be worse for a while
+		s = prove(t, file, filepath.Join(dir, strconv.Itoa(i)))
+		sum, err := report.Summarize(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Reset()
+		if err = report.Text(&text, sum, 100); err != nil {
+			t.Fatal(err)
+		}
+		if tail := sum.Cells[0].Tail; len(tail.Met) > 0 && tail.Met[0].Name == "intruder" && tail.Met[0].Kind == witness.Task &&
+			strings.Contains(text.String(), "% intruder, ") {
+			t.Log(text.String()[strings.Index(text.String(), "What the worst"):])
+			return
+		}
+	}
+	t.Errorf("the intruder is not the main explanation:\n%s", text.String())
+}
+
+// prove runs a session and reads it.
+func prove(t *testing.T, file, dir string) results.Session {
+	t.Helper()
+	if out, err := exec.Command(filepath.Join(binDir, "isolane"), "prove", file, "--out", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	s, err := results.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range s.Runs {
+		if len(r.Void) > 0 {
+			t.Logf("void: %q", r.Void)
+		}
+	}
+	return s
+}
+
+// met adds up what the sources of one name cover, over all runs.
+func met(s results.Session) map[string]results.Nanoseconds {
+	all := map[string]results.Nanoseconds{}
+	for _, r := range s.Runs {
+		for _, m := range r.Measured {
+			if m.Tail == nil {
+				continue
+			}
+			for _, o := range m.Tail.Met {
+				all[o.Name] += o.Took
+			}
+		}
+	}
+	return all
+}

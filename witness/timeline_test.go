@@ -1,0 +1,141 @@
+package witness
+
+import (
+	"os"
+	"testing"
+	"testing/fstest"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/results"
+)
+
+// recording is a trace that can note single intrusions.
+func recording(t *testing.T, cpus cpuset.Set, room int, own ...string) *collector {
+	t.Helper()
+	tr, err := newTrace(os.DirFS("/"), cpus, own, room)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tr.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if tr.kernel == nil || tr.kernel.notes == nil {
+		t.Skipf("skipped: needs a ring buffer: %q", tr.Warnings())
+	}
+	return tr.kernel
+}
+
+func now(t *testing.T) results.Nanoseconds {
+	t.Helper()
+	ns, err := monotonic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results.Nanoseconds(ns)
+}
+
+func TestRecorded(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
+	c := recording(t, cpuset.Of(0), timelineRoom)
+	b := start(t, "burn", 0)
+	b.burn(5) // before the recording
+	began := now(t)
+	if err := c.record(); err != nil {
+		t.Fatal(err)
+	}
+	spent := -b.burn(0)
+	spent += b.burn(20)
+	all, lost, err := c.recorded()
+	ended := now(t)
+	if err != nil || lost > 0 {
+		t.Fatalf("%d lost, %v", lost, err)
+	}
+	var ran results.Nanoseconds
+	for _, in := range all {
+		if in.CPU != 0 || in.End-in.Begin < 2000 || in.End < began || in.End > ended || in.Kind == Own || in.Name == "" {
+			t.Errorf("from %d to %d: %+v", began, ended, in)
+		}
+		if in.Kind == Task && in.Name == comm() {
+			ran += in.End - in.Begin
+		}
+	}
+	if int64(ran) < int64(spent)/2 { // with what interrupted it; runs below 2 µs are missing
+		t.Errorf("%d ns of %d: %+v", ran, spent, all)
+	}
+	b.burn(5)
+	if err = c.record(); err != nil {
+		t.Fatal(err)
+	}
+	if all, _, err = c.recorded(); err != nil || len(all) > 0 && all[0].End < ended {
+		t.Errorf("an intrusion from between the recordings: %+v, %v", all, err)
+	}
+}
+
+// What finds no room is counted, and only in the recording in which it was lost.
+func TestRecordedLost(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
+	c := recording(t, cpuset.Of(0), os.Getpagesize())
+	b := start(t, "burn", 0)
+	if err := c.record(); err != nil {
+		t.Fatal(err)
+	}
+	for range 500 { // two switches each at least, and 85 notes have room
+		b.burn(0)
+	}
+	if all, lost, err := c.recorded(); err != nil || len(all) == 0 || lost == 0 {
+		t.Errorf("%d noted, %d lost, %v", len(all), lost, err)
+	}
+	if _, lost, err := c.recorded(); err != nil || lost > 0 {
+		t.Errorf("%d lost again, %v", lost, err)
+	}
+}
+
+// Of several CPUs the runs of own tasks are noted.
+func TestRecordedOwn(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
+	mount, _, err := hierarchy(os.DirFS("/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := recording(t, cpuset.Of(0, 1), timelineRoom, mount) // every task is own
+	if err = c.record(); err != nil {
+		t.Fatal(err)
+	}
+	b := start(t, "burn", 0)
+	b.burn(5)
+	all, _, err := c.recorded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := 0
+	for _, in := range all {
+		if in.Kind == Task || in.Kind == KernelThread {
+			t.Errorf("%+v", in)
+		}
+		if in.Kind == Own && in.CPU == 0 {
+			own++
+		}
+	}
+	if own == 0 {
+		t.Error("no run of an own task on CPU 0")
+	}
+}
+
+func TestSleepingRing(t *testing.T) {
+	for _, c := range []struct {
+		realtime, release string
+		refused           bool
+	}{{"1\n", "6.1.0-rt\n", true}, {"1\n", "6.11.2\n", true}, {"1\n", "6.12.0\n", false}, {"1\n", "7.0-rc1\n", false},
+		{"0\n", "5.4.0\n", false}, {"", "5.4.0\n", false}, {"1\n", "?\n", true}} {
+		root := fstest.MapFS{"proc/sys/kernel/osrelease": {Data: []byte(c.release)}}
+		if c.realtime != "" {
+			root["sys/kernel/realtime"] = &fstest.MapFile{Data: []byte(c.realtime)}
+		}
+		if err := sleepingRing(root); (err != nil) != c.refused {
+			t.Errorf("realtime %q, %q: %v", c.realtime, c.release, err)
+		}
+	}
+}

@@ -18,9 +18,10 @@ func Steps(v View, p plan.Placement) ([]journal.Step, error) {
 	var steps []journal.Step
 	// What the kernel changes too, with each partition that comes or goes, is set before the cpusets and put back
 	// after them: it gives all its threads, also those that had fewer, every CPU that is in no partition
-	// (kernel/cgroup/cpuset.c), and takes those that are in one from the work queues.
+	// (kernel/cgroup/cpuset.c), and takes those that are in one from the work queues. Units come before the
+	// cpusets too: CPUs that one of them names cannot become a partition.
 	for _, knob := range []func(View, plan.Placement) ([]journal.Step, error){
-		kernelThreads, workqueues, cpusets, hugepages, interrupts, packetSteering, watchdogs, idleStates, governors, realTime, busyPoll,
+		kernelThreads, workqueues, units, cpusets, hugepages, interrupts, packetSteering, watchdogs, idleStates, governors, realTime, busyPoll,
 	} {
 		more, err := knob(v, p)
 		if err != nil {

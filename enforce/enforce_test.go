@@ -68,6 +68,12 @@ func machine(t *testing.T, mounts string) (fstest.MapFS, host.Host) {
 		"sys/fs/cgroup/cpuset/docker/one/cpuset.cpus":                "1-2",
 		"sys/fs/cgroup/cpuset/docker/alone/cpuset.cpus":              "2",
 		"sys/devices/system/cpu/cpu2/power/pm_qos_resume_latency_us": "0",
+		// systemd, with slices that have all CPUs, two of the housekeeping ones, one, and none
+		"run/systemd/system/a.slice":              "",
+		"sys/fs/cgroup/init.scope/cpuset.cpus":    "",
+		"sys/fs/cgroup/system.slice/cpuset.cpus":  "0-2",
+		"sys/fs/cgroup/user.slice/cpuset.cpus":    "1-3",
+		"sys/fs/cgroup/machine.slice/cpuset.cpus": "3",
 		// a movable kernel thread, one bound to its CPU by flag, one by mask, and a program
 		"proc/12/stat":   "12 (kworker/u8:0) I 2 0 0 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 1 0 77 0",
 		"proc/12/status": "Cpus_allowed_list:\t0-3\n",
@@ -158,11 +164,12 @@ func TestOthersOnTheLane(t *testing.T) {
 
 func TestStepsCgroupV2(t *testing.T) {
 	root, h := machine(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
-	got, err := Steps(View{Root: root, Host: h}, placement())
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := masks + `controller /sys/fs/cgroup:cpuset -> cpuset
+	const units = `unit init.scope:AllowedCPUs -> 0-1
+unit system.slice:AllowedCPUs -> 0-1
+unit user.slice:AllowedCPUs -> 1
+unit machine.slice:AllowedCPUs -> 0-1
+`
+	const groups = `controller /sys/fs/cgroup:cpuset -> cpuset
 cgroup /sys/fs/cgroup/isolane-a -> present
 attribute /sys/fs/cgroup/isolane-a/cpuset.cpus -> 2
 attribute /sys/fs/cgroup/isolane-a/cpuset.mems -> 0
@@ -174,8 +181,15 @@ attribute /sys/fs/cgroup/isolane-a/memory.swap.max -> 0
 file /sys/fs/cgroup/isolane-a/cpuset.cpus.partition -> isolated (optional)
 file /sys/fs/cgroup/isolane-a~siblings/cpuset.cpus.partition -> isolated (optional)
 ` + knobs
-	if d := cmp.Diff(want, lines(got)); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
+	for _, want := range []string{masks + units + groups, masks + groups} {
+		got, err := Steps(View{Root: root, Host: h}, placement())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, lines(got)); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		delete(root, "run/systemd/system/a.slice") // another process 1
 	}
 }
 

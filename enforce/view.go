@@ -33,7 +33,7 @@ func NewView(root fs.FS, done []journal.Step, placed plan.Placement) (View, erro
 		switch s.Kind {
 		case "file":
 			files[strings.TrimPrefix(s.Target, "/")] = s.Before
-		case "task":
+		case "task", "unit":
 			v.was[s.Target] = s.Before
 		}
 	}
@@ -51,7 +51,7 @@ func NewView(root fs.FS, done []journal.Step, placed plan.Placement) (View, erro
 	return v, err
 }
 
-// allowed returns the CPUs that a task had before.
+// allowed returns the CPUs that a task or unit had before.
 func (v View) allowed(target string, now cpuset.Set) cpuset.Set {
 	if list, ok := v.was[target]; ok {
 		if set, err := cpuset.Parse(list); err == nil {

@@ -77,6 +77,7 @@ func Ops(root string) map[string]Op {
 		"sysctl":     sysctl{k},
 		"netns":      netNS{},
 		"link":       link{},
+		"unit":       unit{k},
 	}
 }
 

@@ -304,6 +304,11 @@ func TestCraftedJournal(t *testing.T) {
 		{Kind: "sysctl", Target: "x:kernel/core_pattern", Before: "|sh"},
 		{Kind: "link", Target: "eth0"},
 		{Kind: "exec", Target: "/bin/sh"},
+		{Kind: "unit", Target: "ssh.service:AllowedCPUs", After: "0"},
+		{Kind: "unit", Target: "-.slice:AllowedCPUs", After: "0"},
+		{Kind: "unit", Target: "../system.slice:AllowedCPUs", After: "0"},
+		{Kind: "unit", Target: "system.slice:ExecStart", After: "0"},
+		{Kind: "unit", Target: "system.slice:AllowedCPUs", Before: "0\nExecStart=/bin/sh", After: "0"},
 	} {
 		if err = os.WriteFile(victim, []byte("0"), 0o600); err != nil {
 			t.Fatal(err)

@@ -40,6 +40,9 @@ func Shell(s Step) string {
 	case "sysctl":
 		name, key, _ := strings.Cut(s.Target, ":")
 		return fmt.Sprintf("ip netns exec %s sysctl -w %s=%s", name, strings.ReplaceAll(key, "/", "."), s.After)
+	case "unit":
+		name, property, _ := unitOf(s)
+		return fmt.Sprintf("systemctl set-property --runtime %s %s=%s", name, property, s.After)
 	case "link":
 		return shellLink(s)
 	}

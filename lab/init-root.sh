@@ -1,12 +1,34 @@
 #!/bin/sh
-# Process 1 of the guest. There is no systemd: mounts, drivers, and the agent that takes commands.
+# Process 1 of the guest: mounts, drivers, and the agent that takes commands. A machine with systemd has the first
+# from that, and the rest from this script as a unit.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb
-mount -t proc proc /proc; mount -t sysfs sys /sys
-mkdir -p /dev/pts /dev/shm /dev/hugepages
-mount -t devpts devpts /dev/pts; mount -t tmpfs shm /dev/shm; mount -t tmpfs run /run; mkdir -p /run/lock /run/netns
-mount -t cgroup2 none /sys/fs/cgroup; mount -t debugfs none /sys/kernel/debug; mount -t tracefs none /sys/kernel/tracing
-mount -t hugetlbfs none /dev/hugepages; mount -t tmpfs tmp /tmp
-hostname lab; ip link set lo up
+if [ $$ = 1 ]; then
+	mount -t proc proc /proc
+	if grep -qw isolane.lab.init=systemd /proc/cmdline; then
+		mount -t tmpfs -o mode=755 run /run; mkdir -p /run/systemd/system/multi-user.target.wants
+		cd /run/systemd/system
+		# Devices have no units without udev: nothing may wait for them. The rest is slow, and nobody's need.
+		for unit in serial-getty@ttyS0 getty@tty1 systemd-logind systemd-journal-flush systemd-update-done \
+			ldconfig systemd-sysusers systemd-tmpfiles-setup systemd-tmpfiles-setup-dev systemd-tmpfiles-setup-dev-early \
+			systemd-tmpfiles-clean systemd-firstboot systemd-random-seed systemd-pcrphase e2scrub_reap fstrim; do
+			ln -s /dev/null $unit.service
+		done
+		for unit in apt-daily apt-daily-upgrade dpkg-db-backup e2scrub_all fstrim systemd-tmpfiles-clean; do
+			ln -s /dev/null $unit.timer
+		done
+		printf '[Service]\nExecStart=/sbin/lab-init\nKillMode=process\n' > isolane-lab.service
+		ln -s ../isolane-lab.service multi-user.target.wants
+		ln -s /usr/lib/systemd/system/multi-user.target default.target
+		exec /usr/lib/systemd/systemd
+	fi
+	mount -t sysfs sys /sys
+	mkdir -p /dev/pts /dev/shm /dev/hugepages
+	mount -t devpts devpts /dev/pts; mount -t tmpfs shm /dev/shm; mount -t tmpfs run /run; mkdir -p /run/lock
+	mount -t cgroup2 none /sys/fs/cgroup; mount -t debugfs none /sys/kernel/debug; mount -t tracefs none /sys/kernel/tracing
+	mount -t hugetlbfs none /dev/hugepages; mount -t tmpfs tmp /tmp
+	hostname lab; ip link set lo up
+fi
+mkdir -p /run/netns
 modprobe -q 9pnet_virtio
 for share in lab host; do
 	mkdir -p /$share; mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 $share /$share

@@ -20,6 +20,7 @@ type Machine struct {
 	Threads int    `json:"threads"` // of a core
 	Nodes   []Node `json:"nodes"`   // the CPUs are dealt out to them in order
 	Kernel  string `json:"kernel"`  // generic or rt
+	Init    string `json:"init"`    // process 1: script, which starts nothing but the agent, or systemd
 	Cmdline string `json:"cmdline"` // added to the kernel's command line
 }
 
@@ -34,7 +35,7 @@ type Node struct {
 // Default is the machine that tests use unless they state another: two sockets of two cores of two
 // threads, a node and a card for each socket, and an NVMe on the second node.
 func Default() Machine {
-	return Machine{Sockets: 2, Cores: 2, Threads: 2, Kernel: "generic", Nodes: []Node{
+	return Machine{Sockets: 2, Cores: 2, Threads: 2, Kernel: "generic", Init: "script", Nodes: []Node{
 		{MemoryMiB: 1024, Distances: []int{10, 21}, NICs: 1},
 		{MemoryMiB: 1024, Distances: []int{21, 10}, NICs: 1, NVMes: 1},
 	}}
@@ -75,6 +76,8 @@ func (m Machine) Validate() error {
 		return fmt.Errorf("nodes: expected 1 to 8 that divide the %d CPUs evenly, found %d", m.CPUs(), len(m.Nodes))
 	case m.Kernel != "generic" && m.Kernel != "rt":
 		return fmt.Errorf("kernel: %q: expected generic or rt", m.Kernel)
+	case m.Init != "script" && m.Init != "systemd":
+		return fmt.Errorf("init: %q: expected script or systemd", m.Init)
 	case strings.ContainsAny(m.Cmdline, "\n\x00"):
 		return errors.New("cmdline: expected one line")
 	}

@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // What QEMU is told, an option a line.
 func TestArgs(t *testing.T) {
 	f := files{kernel: "KERNEL", initrd: "INITRD", root: "ROOT", nvme: "NVME", control: "CONTROL", console: "CONSOLE", runner: "RUNNER", share: "a,share"}
-	small := Machine{Sockets: 1, Cores: 2, Threads: 2, Kernel: "rt", Cmdline: "isolcpus=1", Nodes: []Node{
+	small := Machine{Sockets: 1, Cores: 2, Threads: 2, Kernel: "rt", Init: "systemd", Cmdline: "isolcpus=1", Nodes: []Node{
 		{MemoryMiB: 512, Distances: []int{10, 30}}, {MemoryMiB: 256, Distances: []int{30, 10}, NICs: 2, NVMes: 1}}}
 	wired := f
 	wired.wire = Wire{Socket: "WIRE", End: 1}
@@ -61,6 +61,8 @@ func TestReadMachine(t *testing.T) {
 		"nodes: [{memoryMiB: 1024, distances: [20]}]":         "nodes[0].distances: expected 1 numbers, 10 for the node itself",
 		"nodes: [{memoryMiB: 64, distances: [10]}]":           "nodes[0].memoryMiB: 64: expected 256 to 16384",
 		"nodes: [{memoryMiB: 256, distances: [10], nics: 9}]": "nodes[0]: expected at most 4 nics and 4 nvmes",
+		"init: systemd": "",
+		"init: openrc":  "init: \"openrc\": expected script or systemd",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -87,8 +87,12 @@ func (m Machine) args(f files) []string {
 	}
 	c.add("-object", "rng-random,id=rng,filename=/dev/urandom")
 	c.add("-device", "virtio-rng-pci,rng=rng,bus=pcie.0")
+	cmdline := m.Cmdline
+	if m.Init == "systemd" {
+		cmdline = "isolane.lab.init=systemd " + cmdline // for init-root.sh
+	}
 	return append(c, "-kernel", kernel, "-initrd", initrd, "-append", strings.TrimSpace(
-		"console=ttyS0 panic=-1 loglevel=7 nokaslr no_timer_check intel_iommu=on tsc=reliable "+Mark+" "+m.Cmdline))
+		"console=ttyS0 panic=-1 loglevel=7 nokaslr no_timer_check intel_iommu=on tsc=reliable "+Mark+" "+cmdline))
 }
 
 func (m Machine) processors(c *command) {

@@ -1,0 +1,45 @@
+package enforce
+
+import (
+	"io/fs"
+	"path"
+	"strings"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+// units gives what systemd starts the housekeeping CPUs, with cgroup v2 where systemd is process 1. With
+// that it also needs the cpuset controller at the root itself: without a unit that does, it takes the
+// controller away there when any unit with other needs starts (cg_enable in src/shared/cgroup-setup.c), and
+// all lanes with it.
+//
+// Lanes are at the root, and not in a unit with Delegate=: that needs a process that lives as long as they
+// do, and a CPU for it or cpuset.cpus.exclusive (Linux 6.7); systemctl stop would end all workloads.
+func units(v View, p plan.Placement) ([]journal.Step, error) {
+	root, v2, err := cpusetRoot(v.Host)
+	if err != nil || !v2 {
+		return nil, err
+	}
+	if _, err = fs.Stat(v.Root, "run/systemd/system"); err != nil { // sd_booted(3)
+		return nil, nil //nolint:nilerr // no systemd
+	}
+	var steps []journal.Step
+	// Also those that are not there yet: a slice whose CPUs are set to those of a lane makes its partition
+	// invalid, and one that is told before it starts is no drift when it does.
+	for _, name := range []string{"init.scope", "system.slice", "user.slice", "machine.slice"} {
+		target := journal.UnitTarget(name, "AllowedCPUs")
+		text, _ := fs.ReadFile(v.Root, strings.TrimPrefix(path.Join(root, name, "cpuset.cpus"), "/")) // none: not set
+		now, err := cpuset.Parse(trim(text))
+		if err != nil {
+			return nil, err
+		}
+		to := v.allowed(target, now).Intersection(p.Housekeeping)
+		if to.IsEmpty() {
+			to = p.Housekeeping
+		}
+		steps = append(steps, journal.Step{Kind: "unit", Target: target, After: to.String()})
+	}
+	return steps, nil
+}

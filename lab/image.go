@@ -22,7 +22,7 @@ const (
 
 func guestPackages() []string {
 	return []string{"busybox-static", "iproute2", "iputils-ping", "iperf3", "ethtool", "pciutils", "util-linux", "mount", "hostname",
-		"kmod", "procps", "numactl", "rt-tests", "stress-ng", "nftables", "hwloc-nox", "systemd", "dbus"}
+		"kmod", "procps", "numactl", "rt-tests", "stress-ng", "nftables", "hwloc-nox", "systemd", "dbus", "runc", "crun"}
 }
 
 // qemuPackages are QEMU and the C library that it runs with.

@@ -264,7 +264,7 @@ func TestNothingIsLeft(t *testing.T) {
 			return len(entries)
 		}
 		window := func() {
-			w := end(tb, begin(tb, Watch{Lane: cpuset.Of(0), NoBPF: noBPF}))
+			w := end(tb, begin(tb, Watch{Lane: cpuset.Of(0), Measured: cpuset.Of(0), NoBPF: noBPF}))
 			if w.Window <= 0 {
 				tb.Errorf("window: %d", w.Window)
 			}

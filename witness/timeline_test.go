@@ -74,6 +74,31 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
+// A window's evidence has what took time on the measured CPUs, and nothing is left of the trace.
+func TestSourcesOfWindow(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
+	b := start(t, "burn", 0)
+	s := begin(t, Watch{Measured: cpuset.Of(0)})
+	s.Record()
+	b.burn(50)
+	all, _, ok := s.Recorded()
+	w := end(t, s)
+	if found, _ := ofProcess(w.Sources, b.pid()); len(found) == 0 || len(w.Sources) > maxSources {
+		t.Errorf("process %d is missing: %+v", b.pid(), w.Sources)
+	}
+	if !ok || len(all) == 0 || len(w.Intruders) > 0 {
+		t.Errorf("%v, %d intrusions, intruders %+v", ok, len(all), w.Intruders)
+	}
+	s = begin(t, Watch{Measured: cpuset.Of(0), NoBPF: true})
+	s.Record()
+	if all, _, ok = s.Recorded(); ok || len(all) > 0 {
+		t.Errorf("%d intrusions without eBPF", len(all))
+	}
+	if w = end(t, s); len(w.Sources) > 0 {
+		t.Errorf("without eBPF: %+v", w.Sources)
+	}
+}
+
 // What finds no room is counted, and only in the recording in which it was lost.
 func TestRecordedLost(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)

@@ -6,7 +6,8 @@
 // task's runs on each CPU; elsewhere /proc is sampled, and the evidence says so. The program takes
 // 0.08 to 0.1 µs at each switch by the kernel's own statistics; two threads that wake each other in
 // turn get 0.16 µs slower at each, with all that belongs to it (BenchmarkSwitch, the least of 25
-// rounds, Linux 6.18 in a virtual machine with two CPUs).
+// rounds, Linux 6.18 in a virtual machine with two CPUs). A trace of the measured CPUs (Watch.Measured)
+// takes as much once more there; it tells what took their time and when, and voids nothing.
 //
 //	s, err := witness.Begin(ctx, watch)
 //	… measure …
@@ -52,7 +53,7 @@ type Watch struct {
 	Lane       cpuset.Set            // there everybody but the application is an intruder; empty: nowhere
 	Cpusets    map[string]cpuset.Set // directory of a cgroup to the CPUs planned for it
 	CPUs       cpuset.Set            // those to count on
-	Measured   cpuset.Set            // there a trace finds what takes time, and when; empty: nowhere
+	Measured   cpuset.Set            // there a trace finds what takes time, and when; empty or NoBPF: nowhere
 	Own        []string              // directories of the cgroups whose tasks are no sources there (NewTrace)
 	NoBPF      bool                  // sample /proc even where eBPF is to be had
 }
@@ -119,7 +120,7 @@ func Begin(ctx context.Context, w Watch) (*Session, error) {
 // beginTrace attaches the programs of a trace, which interrupts all CPUs: before the window. Its sources
 // explain the figures and void nothing, so a trace that fails is a warning.
 func (s *Session) beginTrace() {
-	if s.watch.Measured.IsEmpty() {
+	if s.watch.Measured.IsEmpty() || s.watch.NoBPF {
 		return
 	}
 	t, err := newTrace(s.root, s.watch.Measured, s.watch.Own, timelineRoom)

@@ -11,9 +11,8 @@ import (
 )
 
 // units gives what systemd starts the housekeeping CPUs, with cgroup v2 where systemd is process 1. With
-// that it also needs the cpuset controller at the root itself: without a unit that does, it takes the
-// controller away there when any unit with other needs starts (cg_enable in src/shared/cgroup-setup.c), and
-// all lanes with it.
+// that it needs the cpuset controller at the root itself: where no unit does, it takes the controller away
+// there, and all lanes with it, when a unit starts that needs another one (systemd#38547, "not a bug").
 //
 // Lanes are at the root, and not in a unit with Delegate=: that needs a process that lives as long as they
 // do, and a CPU for it or cpuset.cpus.exclusive (Linux 6.7); systemctl stop would end all workloads.
@@ -30,7 +29,8 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 	// invalid, and one that is told before it starts is no drift when it does.
 	for _, name := range []string{"init.scope", "system.slice", "user.slice", "machine.slice"} {
 		target := journal.UnitTarget(name, "AllowedCPUs")
-		text, _ := fs.ReadFile(v.Root, strings.TrimPrefix(path.Join(root, name, "cpuset.cpus"), "/")) // none: not set
+		file := strings.TrimPrefix(path.Join(root, name, "cpuset.cpus"), "/")
+		text, _ := fs.ReadFile(v.Root, file) // none: not set
 		now, err := cpuset.Parse(trim(text))
 		if err != nil {
 			return nil, err

@@ -1,20 +1,18 @@
 #!/bin/sh
-# Process 1 of the guest: mounts, drivers, and the agent that takes commands. A machine with systemd has the first
-# from that, and the rest from this script as a unit.
+# Process 1 of the guest: mounts, drivers, and the agent that takes commands. A machine with systemd has the
+# mounts from that, and the rest from this script as a unit.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb
 if [ $$ = 1 ]; then
 	mount -t proc proc /proc
 	if grep -qw isolane.lab.init=systemd /proc/cmdline; then
 		mount -t tmpfs -o mode=755 run /run; mkdir -p /run/systemd/system/multi-user.target.wants
 		cd /run/systemd/system
-		# Devices have no units without udev: nothing may wait for them. The rest is slow, and nobody's need.
-		for unit in serial-getty@ttyS0 getty@tty1 systemd-logind systemd-journal-flush systemd-update-done \
-			ldconfig systemd-sysusers systemd-tmpfiles-setup systemd-tmpfiles-setup-dev systemd-tmpfiles-setup-dev-early \
-			systemd-tmpfiles-clean systemd-firstboot systemd-random-seed systemd-pcrphase e2scrub_reap fstrim; do
-			ln -s /dev/null $unit.service
-		done
-		for unit in apt-daily apt-daily-upgrade dpkg-db-backup e2scrub_all fstrim systemd-tmpfiles-clean; do
-			ln -s /dev/null $unit.timer
+		# What is slow, and nobody's need. Without udev no device has a unit that a console could wait for.
+		for unit in getty.target timers.target ldconfig.service kmod-static-nodes.service systemd-logind.service \
+			systemd-journal-catalog-update.service systemd-sysusers.service systemd-tmpfiles-setup.service \
+			systemd-tmpfiles-setup-dev.service systemd-tmpfiles-setup-dev-early.service systemd-update-done.service \
+			modprobe@configfs.service modprobe@efi_pstore.service modprobe@fuse.service sys-fs-fuse-connections.mount; do
+			ln -s /dev/null $unit
 		done
 		printf '[Service]\nExecStart=/sbin/lab-init\nKillMode=process\n' > isolane-lab.service
 		ln -s ../isolane-lab.service multi-user.target.wants

@@ -62,7 +62,7 @@ func (c cgroup) Write(ctx context.Context, s Step, value string) error {
 	}
 	// A cgroup stays busy for a moment after its last process has ended.
 	return retry(ctx, 2*time.Second, unix.EBUSY, func() error {
-		if err := c.move(s.Target, path.Dir(s.Target), func(int) bool { return true }); err != nil {
+		if err := c.move(ctx, s.Target, path.Dir(s.Target), func(int) bool { return true }); err != nil {
 			return err
 		}
 		return unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR)
@@ -210,36 +210,37 @@ func (t tasks) Stands(_ context.Context, s Step) (bool, error) {
 	return !slices.ContainsFunc(pids, func(pid int) bool { return !kernelThread(pid) }), err
 }
 
-func (t tasks) Write(_ context.Context, s Step, to string) error {
+func (t tasks) Write(ctx context.Context, s Step, to string) error {
 	if to == s.Target {
-		return t.move(s.After, to, func(int) bool { return true })
+		return t.move(ctx, s.After, to, func(int) bool { return true })
 	}
-	return t.move(s.Target, to, func(pid int) bool { return !kernelThread(pid) })
+	return t.move(ctx, s.Target, to, func(pid int) bool { return !kernelThread(pid) })
 }
 
-// move takes the processes of one cgroup to another. New ones may be born meanwhile, so it looks again
-// until none is left.
-func (k kernel) move(from, to string, which func(pid int) bool) error {
-	for range 20 {
+// move takes the processes of one cgroup to another, also those that are born meanwhile. One that is about to
+// end stays where it is until it has.
+func (k kernel) move(ctx context.Context, from, to string, which func(pid int) bool) error {
+	errLeft := errors.New("processes are left")
+	err := retry(ctx, 5*time.Second, errLeft, func() error {
 		pids, err := k.members(from)
 		if err != nil {
 			return err
 		}
-		moved := 0
 		for _, pid := range pids {
 			if !which(pid) {
 				continue
 			}
-			if err = k.write(path.Join(to, "cgroup.procs"), strconv.Itoa(pid)); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("process %d: %w", pid, err)
+			if werr := k.write(path.Join(to, "cgroup.procs"), strconv.Itoa(pid)); werr != nil && !errors.Is(werr, unix.ESRCH) {
+				return fmt.Errorf("process %d: %w", pid, werr)
 			}
-			moved++
+			err = errLeft
 		}
-		if moved == 0 {
-			return nil
-		}
+		return err
+	})
+	if errors.Is(err, errLeft) {
+		return fmt.Errorf("%s: processes are born there faster than they can be moved to %s", from, to)
 	}
-	return fmt.Errorf("%s: processes are born there faster than they can be moved to %s", from, to)
+	return err
 }
 
 func (k kernel) members(group string) ([]int, error) {

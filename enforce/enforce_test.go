@@ -193,6 +193,20 @@ file /sys/fs/cgroup/isolane-a~siblings/cpuset.cpus.partition -> isolated (option
 	}
 }
 
+// What an administrator has set for good comes back with the next daemon-reload.
+func TestUnitSetForGood(t *testing.T) {
+	root, h := machine(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
+	root["etc/systemd/system.control/system.slice.d/50-AllowedCPUs.conf"] = &fstest.MapFile{}
+	_, err := Steps(View{Root: root, Host: h}, placement())
+	if err == nil || !strings.HasSuffix(err.Error(), "set-property system.slice AllowedCPUs=0-1") {
+		t.Error(err)
+	}
+	root["sys/fs/cgroup/system.slice/cpuset.cpus"].Data = []byte("1\n")
+	if _, err = Steps(View{Root: root, Host: h}, placement()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNoCpuset(t *testing.T) {
 	root, h := machine(t, "proc /proc proc rw 0 0")
 	if _, err := Steps(View{Root: root, Host: h}, placement()); !errors.Is(err, ErrNoCpuset) {

@@ -1,6 +1,7 @@
 package enforce
 
 import (
+	"fmt"
 	"io/fs"
 	"path"
 	"strings"
@@ -35,7 +36,14 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 		if err != nil {
 			return nil, err
 		}
-		to := v.allowed(target, now).Intersection(p.Housekeeping)
+		before := v.allowed(target, now)
+		// This file is stronger than what is set until the next boot only.
+		last := path.Join("etc/systemd/system.control", name+".d", "50-AllowedCPUs.conf")
+		if _, err = fs.Stat(v.Root, last); err == nil && !before.IsSubsetOf(p.Housekeeping) {
+			return nil, fmt.Errorf("/%s: the CPUs %s would come back with a daemon-reload, and end the lanes: "+
+				"systemctl set-property %s AllowedCPUs=%s", last, before, name, p.Housekeeping)
+		}
+		to := before.Intersection(p.Housekeeping)
 		if to.IsEmpty() {
 			to = p.Housekeeping
 		}

@@ -23,6 +23,11 @@ func (f file) Read(_ context.Context, s Step) (string, error) { return f.read(s.
 
 func (f file) Write(_ context.Context, s Step, value string) error { return f.write(s.Target, value) }
 
+// Restores: the kernel says so where a partition has become invalid, whoever is the cause.
+func (file) Restores(s Step, now string) bool {
+	return path.Base(s.Target) == "cpuset.cpus.partition" && strings.HasPrefix(now, s.After+" invalid")
+}
+
 // attribute is a file of a cgroup of Isolane's. What was empty before goes with its cgroup, so that there is
 // nothing to undo: no cpuset that has tasks would let go of its CPUs.
 type attribute struct{ file }

@@ -378,6 +378,22 @@ func TestReboot(t *testing.T) {
 	}
 }
 
+// What no real kernel has seen yet says so.
+func TestUntested(t *testing.T) {
+	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
+	l, err := Open(b.state, b.fs(t), journal.Ops(b.root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = l.Apply(t.Context(), placement())
+	if d := cmp.Diff([]string{"the frequency governor", "idle states that are disabled one by one"}, l.Untested()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if err = errors.Join(err, l.Apply(t.Context(), nothing()), l.Close()); err != nil || len(l.Untested()) > 0 {
+		t.Error(err)
+	}
+}
+
 // Applying what is in force changes nothing; a lane that goes takes back its own settings alone.
 func TestOnlyWhatDiffers(t *testing.T) {
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")

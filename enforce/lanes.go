@@ -269,6 +269,24 @@ func (l *Lanes) back(ctx context.Context) error {
 // Settings is how many settings of the host are changed for the lanes.
 func (l *Lanes) Settings() int { return len(l.journal.Pending()) }
 
+// Untested names those of the changes in force that were never made on a real kernel when this was written.
+func (l *Lanes) Untested() []string {
+	var names []string
+	for _, u := range []struct{ pattern, name string }{
+		{"/sys/devices/system/cpu/cpufreq/policy*/scaling_governor", "the frequency governor"},
+		{"/sys/devices/system/cpu/cpu*/cpuidle/state*/disable", "idle states that are disabled one by one"},
+		{"/" + rtRuntime, "no pause for real-time tasks"},
+	} {
+		if slices.ContainsFunc(l.journal.Pending(), func(s journal.Step) bool {
+			matched, _ := filepath.Match(u.pattern, s.Target)
+			return matched
+		}) {
+			names = append(names, u.name)
+		}
+	}
+	return names
+}
+
 // Recover ends what a crash cut off: what was in force before it, is again. It returns how many steps that
 // took.
 func (l *Lanes) Recover(ctx context.Context) (int, error) {

@@ -155,6 +155,9 @@ func putInForce(cmd *cobra.Command, l *enforce.Lanes, p plan.Placement) error {
 		p.Housekeeping, l.Settings(), l.Settings()-before)
 	printRefused(w, l.Refused)
 	printLeft(w, l.Left)
+	for _, name := range l.Untested() {
+		fmt.Fprintf(w, "untested on a real kernel: %s\n", name)
+	}
 	return nil
 }
 

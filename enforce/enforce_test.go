@@ -81,6 +81,8 @@ func machine(t *testing.T, mounts string) (fstest.MapFS, host.Host) {
 		"proc/13/status": "Cpus_allowed_list:\t2\n",
 		"proc/14/stat":   "14 (rcuog (x) 2) S 2 0 0 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 1 0 79 0",
 		"proc/14/status": "Cpus_allowed_list:\t2\n",
+		"proc/16/stat":   "16 (irq/24-nic) S 2 0 0 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 1 0 81 0",
+		"proc/16/status": "Cpus_allowed_list:\t0-3\n",
 		"proc/15/stat":   "15 (bash) S 1 0 0 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 80 0",
 		"proc/15/status": "Cpus_allowed_list:\t0-3\n",
 	} {

@@ -226,9 +226,7 @@ func (g *Guard) repair(ctx context.Context, found []Drift) error {
 			}
 			found[i].Note = fmt.Sprintf("%s has changed this %d times within a minute: left alone; end it, or keep it off the lanes' CPUs", who, stubborn)
 			left++
-			continue
 		}
-		g.repairs[d.Target] = append(recent, time.Now())
 	}
 	if left == len(found) {
 		return nil
@@ -248,9 +246,12 @@ func (g *Guard) repair(ctx context.Context, found []Drift) error {
 		if len(refused) > 0 {
 			err = refused[0].Err
 		}
-		if found[i].Repaired = err == nil; err != nil { // as the CPUs of a cpuset while they are offline
+		if err != nil { // as the CPUs of a cpuset while they are offline
 			found[i].Note = "cannot be put back: " + err.Error()
+			continue
 		}
+		found[i].Repaired = true
+		g.repairs[d.Target] = append(g.repairs[d.Target], time.Now())
 	}
 	return l.Close()
 }

@@ -51,7 +51,8 @@ func (v View) kernelThread(pid int, cpus cpuset.Set) ([]journal.Step, error) {
 	if err != nil {
 		return nil, fmt.Errorf("/proc/%d/stat: %w", pid, err)
 	}
-	if flags&pfKthread == 0 || flags&pfNoSetaffinity != 0 {
+	// The threads of interrupts follow their interrupt (kernel/irq/manage.c).
+	if flags&pfKthread == 0 || flags&pfNoSetaffinity != 0 || bytes.Contains(stat, []byte("(irq/")) {
 		return nil, nil
 	}
 	status, err := fs.ReadFile(v.Root, fmt.Sprintf("proc/%d/status", pid))

@@ -113,7 +113,7 @@ func (m *machine) memoryNodes(p place) cpuset.Set {
 	return cpuset.Of(ids...)
 }
 
-// interrupts are those of the lane's virtual functions, and as many of the shared device as it asks
+// interrupts are those of the lane's virtual functions, and as many queues of the shared device as it asks
 // for and no other lane has. They go to the lane's CPUs in turn.
 func (m *machine) interrupts(l Lane) []Interrupt {
 	var irqs []Interrupt
@@ -130,7 +130,7 @@ func (m *machine) interrupts(l Lane) []Interrupt {
 		}
 		for _, d := range l.Devices {
 			own := slices.Contains(d.Virtual, *i.Device)
-			if !own && (d.Address != *i.Device || len(d.VFs) > 0 || queues == 0) {
+			if !own && (d.Address != *i.Device || len(d.VFs) > 0 || queues == 0 || !m.isQueue(i)) {
 				continue
 			}
 			if !own {
@@ -140,6 +140,18 @@ func (m *machine) interrupts(l Lane) []Interrupt {
 		}
 	}
 	return irqs
+}
+
+// isQueue says whether an interrupt is one of a network card's queues, and not of its link or control: drivers
+// number queues at the end of the name ("eth0-TxRx-3", "virtio2-input.0", "mlx5_comp3@pci:0000:3b:00.0"), and name
+// the others otherwise ("eth0", "virtio2-config", "i40e-0000:3b:00.0:misc"). One without a name may be.
+func (m *machine) isQueue(i host.Interrupt) bool {
+	if i.Name == nil {
+		return true
+	}
+	name, _, _ := strings.Cut(*i.Name, "@")
+	alone := slices.ContainsFunc(m.h.PCIDevices, func(d host.PCIDevice) bool { return slices.Contains(d.Netdevs, name) })
+	return !alone && name != "" && name[len(name)-1] >= '0' && name[len(name)-1] <= '9'
 }
 
 // nodeReasons say why the lane is on its nodes.

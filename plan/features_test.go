@@ -22,8 +22,9 @@ func vector(t *testing.T) host.Host {
 		t.Fatal(err)
 	}
 	device := "0000:60:00.0"
-	for i := range 4 {
-		h.Interrupts = append(h.Interrupts, host.Interrupt{IRQ: 100 + i, Device: &device})
+	// The card's link, its queues, and what is neither.
+	for i, name := range []string{"enp96s0f0", "enp96s0f0-TxRx-0", "i40e-0000:60:00.0:misc", "enp96s0f0-TxRx-1", "x_comp2@pci:0000:60:00.0"} {
+		h.Interrupts = append(h.Interrupts, host.Interrupt{IRQ: 100 + i, Name: &name, Device: &device})
 	}
 	return h
 }
@@ -90,7 +91,7 @@ func TestRolesAndInterrupts(t *testing.T) {
 	}
 	a := p.Lanes[0]
 	if a.Roles["main"] != cpuset.Of(1) || a.Roles["worker"] != cpuset.MustParse("2,17") ||
-		!slices.Equal(a.Interrupts, []Interrupt{{100, 1}, {101, 2}}) {
+		!slices.Equal(a.Interrupts, []Interrupt{{101, 1}, {103, 2}}) {
 		t.Errorf("roles %v, interrupts %v", a.Roles, a.Interrupts)
 	}
 }

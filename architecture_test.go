@@ -32,7 +32,7 @@ func imports() map[string][]string {
 		"enforce":         {"cpuset", "host", "journal", "plan"},
 		"netpath":         {"journal"},
 		"netpath/*":       {"journal", "netpath"},
-		"runtime/process": {"cpuset"},
+		"runtime/process": {"cpuset", "journal"},
 		"runtime/running": {"cpuset", "enforce", "host", "journal", "plan"},
 		"witness":         {"cpuset", "host", "results"},
 		"probe":           {},

@@ -154,7 +154,7 @@ func timerMigration(s *subject) []hit {
 func throttling(s *subject) []hit {
 	runtime, ok := s.number("/proc/sys/kernel/sched_rt_runtime_us")
 	period, also := s.number("/proc/sys/kernel/sched_rt_period_us")
-	if !ok || !also || runtime < 0 || runtime >= period || s.release(6, 12) {
+	if !ok || !also || runtime < 0 || runtime >= period || s.Kernel.AtLeast(6, 12) {
 		return nil
 	}
 	return []hit{{cpus: s.lane, inForce: fmt.Sprintf("sched_rt_runtime_us is %d of %d", runtime, period)}}
@@ -162,7 +162,7 @@ func throttling(s *subject) []hit {
 
 func unthrottled(s *subject) []hit {
 	runtime, ok := s.number("/proc/sys/kernel/sched_rt_runtime_us")
-	if !ok || runtime >= 0 || s.release(6, 12) {
+	if !ok || runtime >= 0 || s.Kernel.AtLeast(6, 12) {
 		return nil
 	}
 	for _, t := range s.tasks {
@@ -177,7 +177,7 @@ func fairServer(s *subject) []hit {
 	if s.Kernel.Release == "" {
 		s.lacks("/proc/sys/kernel/osrelease")
 	}
-	if !s.release(6, 12) {
+	if !s.Kernel.AtLeast(6, 12) {
 		return nil
 	}
 	var on []int

@@ -194,15 +194,6 @@ func (s *subject) possible() cpuset.Set {
 // housekeeping are the online CPUs that are no lane's.
 func (s *subject) housekeeping() cpuset.Set { return s.Online().Difference(s.lane) }
 
-// release says whether the kernel is at least this one; false where its release is not known.
-func (s *subject) release(major, minor int) bool {
-	var a, b int
-	if _, err := fmt.Sscanf(s.Kernel.Release, "%d.%d", &a, &b); err != nil {
-		return false
-	}
-	return a > major || a == major && b >= minor
-}
-
 // unless is the check of a file with one number; it hits where ok does not hold.
 func unless(file string, ok func(n int64) bool) func(*subject) []hit {
 	return func(s *subject) []hit {

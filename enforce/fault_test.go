@@ -359,7 +359,7 @@ func TestReboot(t *testing.T) {
 	}
 	fresh := standIn(t, "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0")
 	fresh.state = b.state
-	for _, name := range []string{stateFile, JournalName + ".journal"} {
+	for _, name := range []string{stateFile, journalName + ".journal"} {
 		data, rerr := os.ReadFile(filepath.Join(b.state, name))
 		if rerr != nil {
 			t.Fatal(rerr)
@@ -400,7 +400,7 @@ func TestOnlyWhatDiffers(t *testing.T) {
 	start := b.fingerprint(t)
 	two := placement()
 	two.Housekeeping = cpuset.MustParse("0")
-	two.Lanes = append(two.Lanes, plan.Lane{Name: "b", CPUs: cpuset.Of(1), MemoryNodes: cpuset.Of(0)})
+	two.Lanes = append(two.Lanes, plan.Lane{Name: "b", CPUs: cpuset.Of(1), MemoryNodes: cpuset.Of(0), Spec: two.Lanes[0].Spec})
 	one := placement()
 	for _, p := range []plan.Placement{one, two, two, one, {}} {
 		ops, calls := withFault(b.root, 0, "")

@@ -101,7 +101,7 @@ func (g *Guard) learn(s seen) (err error) {
 	if g.view, err = g.lanes.View(); err != nil {
 		return err
 	}
-	if g.want, err = g.lanes.want(g.view, g.lanes.Placement); err != nil {
+	if g.want, err = want(g.view, g.lanes.Placement); err != nil {
 		return err
 	}
 	if g.groups, err = g.lanes.Groups(); err != nil {

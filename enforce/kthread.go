@@ -1,7 +1,6 @@
 package enforce
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,14 +8,9 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
-)
-
-// Flags in field 9 of /proc/PID/stat, from include/linux/sched.h.
-const (
-	pfKthread       = 0x00200000
-	pfNoSetaffinity = 0x04000000
 )
 
 // kernelThreads moves the kernel threads that may be moved off the CPUs
@@ -47,12 +41,12 @@ func (v View) kernelThread(pid int, cpus cpuset.Set) ([]journal.Step, error) {
 	if err != nil {
 		return nil, gone(err)
 	}
-	flags, start, err := parseStat(stat)
+	t, err := host.ParseStat(string(stat))
 	if err != nil {
 		return nil, fmt.Errorf("/proc/%d/stat: %w", pid, err)
 	}
 	// The threads of interrupts follow their interrupt (kernel/irq/manage.c).
-	if flags&pfKthread == 0 || flags&pfNoSetaffinity != 0 || bytes.Contains(stat, []byte("(irq/")) {
+	if !t.Kernel || t.Fixed || strings.HasPrefix(t.Comm, "irq/") {
 		return nil, nil
 	}
 	status, err := fs.ReadFile(v.Root, fmt.Sprintf("proc/%d/status", pid))
@@ -63,7 +57,7 @@ func (v View) kernelThread(pid int, cpus cpuset.Set) ([]journal.Step, error) {
 	if err != nil {
 		return nil, fmt.Errorf("/proc/%d/status: %w", pid, err)
 	}
-	target := journal.TaskTarget(pid, start)
+	target := journal.TaskTarget(pid, t.Start)
 	allowed = v.allowed(target, allowed)
 	to := allowed.Difference(cpus)
 	if !allowed.Intersects(cpus) || to.IsEmpty() { // elsewhere, or bound there by its owner
@@ -78,20 +72,6 @@ func gone(err error) error {
 		return nil
 	}
 	return err
-}
-
-// parseStat reads the flags and the start time of a task: fields 9 and 22 of /proc/PID/stat. The
-// name in field 2 may hold spaces and parentheses.
-func parseStat(stat []byte) (flags, start uint64, err error) {
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 20 {
-		return 0, 0, fmt.Errorf("expected at least 22 fields, found %d after the name", len(fields))
-	}
-	if flags, err = strconv.ParseUint(string(fields[6]), 10, 64); err != nil {
-		return 0, 0, err
-	}
-	start, err = strconv.ParseUint(string(fields[19]), 10, 64)
-	return flags, start, err
 }
 
 func allowedList(status string) (cpuset.Set, error) {

@@ -1,6 +1,7 @@
 package enforce
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,7 +32,8 @@ type Applied struct {
 type Attachment struct {
 	Lane    string `json:"lane"`
 	Group   string `json:"group,omitempty"` // the cgroup that was attached as a whole; it keeps its processes with cgroup v1
-	PID     int    `json:"pid,omitempty"`   // or the process
+	PID     int    `json:"pid,omitempty"`   // or the process, with
+	Start   uint64 `json:"start,omitempty"` // when it started (journal.StartTime): its number may become another's
 	Journal string `json:"journal"`
 }
 
@@ -43,8 +45,7 @@ type Refusal struct {
 }
 
 const (
-	// JournalName is the name of the journal of lanes.
-	JournalName = "lanes"
+	journalName = "lanes"
 	stateFile   = "lanes.json"
 	appliedKind = "AppliedLanes"
 )
@@ -72,7 +73,12 @@ func readApplied(dir string) (Applied, error) {
 	if a.BootID != boot {
 		return none, nil
 	}
-	return a, nil
+	// Checked as what comes from elsewhere is: names become paths.
+	placed, err := json.Marshal(a.Placement)
+	if err == nil {
+		_, err = plan.Read(filepath.Join(dir, stateFile), bytes.NewReader(placed))
+	}
+	return a, err
 }
 
 // Lanes are the lanes in force on this host, and the journal of what that took. Only one process at a time
@@ -88,7 +94,7 @@ type Lanes struct {
 
 // Open reads what is in force. It fails with journal.ErrBusy while another process changes the host.
 func Open(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
-	j, err := journal.Open(dir, JournalName, ops)
+	j, err := journal.Open(dir, journalName, ops)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +107,7 @@ func Open(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
 
 // Look reads what is in force and changes nothing, also while another process changes the host.
 func Look(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
-	j, err := journal.Look(dir, JournalName, ops)
+	j, err := journal.Look(dir, journalName, ops)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +142,7 @@ func (l *Lanes) Missing(ctx context.Context, p plan.Placement) ([]journal.Step, 
 	if err != nil {
 		return nil, err
 	}
-	want, err := l.want(v, p)
+	want, err := want(v, p)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +150,7 @@ func (l *Lanes) Missing(ctx context.Context, p plan.Placement) ([]journal.Step, 
 }
 
 // want are the steps of a placement; none without lanes.
-func (l *Lanes) want(v View, p plan.Placement) ([]journal.Step, error) {
+func want(v View, p plan.Placement) ([]journal.Step, error) {
 	if len(p.Lanes) == 0 {
 		return nil, nil
 	}
@@ -186,7 +192,12 @@ const attaching = "attach-"
 // Attach brings a workload that runs already into its lane. next returns the steps that are missing; it is
 // asked again until there are none, because processes may be born meanwhile. Where that fails, all is undone.
 func (l *Lanes) Attach(ctx context.Context, at Attachment, next func() ([]journal.Step, error)) (err error) {
-	at.Journal = fmt.Sprintf("%s%s-%d", attaching, at.Lane, os.Getpid())
+	for n := 1; ; n++ {
+		at.Journal = fmt.Sprintf("%s%s-%d", attaching, at.Lane, n)
+		if !slices.ContainsFunc(l.Attached, func(o Attachment) bool { return o.Journal == at.Journal }) {
+			break
+		}
+	}
 	with := l.Applied
 	with.Attached = append(slices.Clone(l.Attached), at)
 	j, err := l.journal.Beside(at.Journal)
@@ -323,7 +334,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 		return err
 	}
 	a.fill(&v)
-	want, err := l.want(v, a.Placement)
+	want, err := want(v, a.Placement)
 	if err != nil {
 		return err
 	}
@@ -404,7 +415,7 @@ func (l *Lanes) store(a Applied) error {
 
 // Journals are the names of those that belong to the lanes.
 func (a Applied) Journals() []string {
-	names := []string{JournalName}
+	names := []string{journalName}
 	for _, at := range a.Attached {
 		names = append(names, at.Journal)
 	}

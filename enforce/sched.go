@@ -3,7 +3,6 @@ package enforce
 import (
 	"io/fs"
 	"slices"
-	"strings"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
@@ -41,7 +40,7 @@ func realTime(v View, p plan.Placement) ([]journal.Step, error) {
 			cpus = cpus.Union(l.CPUs)
 		}
 	}
-	if cpus.IsEmpty() || fairServer(v.Host) || !quiet(v.Host, cpus) {
+	if cpus.IsEmpty() || v.Host.Kernel.AtLeast(6, 12) || !quiet(v.Host, cpus) {
 		return nil, nil
 	}
 	if _, err := fs.Stat(v.Root, rtRuntime); err != nil {
@@ -54,25 +53,4 @@ func realTime(v View, p plan.Placement) ([]journal.Step, error) {
 func quiet(h host.Host, cpus cpuset.Set) bool {
 	tickless := h.Kernel.NohzFull
 	return tickless != nil && cpus.IsSubsetOf(*tickless) && !cpus.Contains(h.CPUs[0].ID)
-}
-
-// fairServer says whether the kernel is 6.12 or newer.
-func fairServer(h host.Host) bool {
-	var major, minor int
-	for i, part := range strings.SplitN(h.Kernel.Release, ".", 3) {
-		n := 0
-		for _, c := range part {
-			if c < '0' || c > '9' {
-				break
-			}
-			n = 10*n + int(c-'0')
-		}
-		switch i {
-		case 0:
-			major = n
-		case 1:
-			minor = n
-		}
-	}
-	return major > 6 || major == 6 && minor >= 12
 }

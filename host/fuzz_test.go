@@ -108,3 +108,28 @@ func FuzzArchive(f *testing.F) {
 		}
 	})
 }
+
+func TestParseStat(t *testing.T) {
+	const head = "12 (a (b) c) S 1 0 0 0 -1 69206016 0 0 0 0 3 4 5 6 20 0 1 0 77"
+	got, err := ParseStat(head)
+	want := TaskStat{ID: 12, Comm: "a (b) c", State: 'S', Parent: 1, Kernel: true, Fixed: true, CPUTicks: 18, Start: 77,
+		Processor: -1, Priority: -1, policy: -1}
+	if err != nil || got != want {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	for _, text := range []string{"", ")(", strings.TrimSuffix(head, " 77"), strings.Replace(head, "12", "-12", 1), strings.Replace(head, "77", "x", 1)} {
+		if _, err = ParseStat(text); err == nil {
+			t.Errorf("%q passed", text)
+		}
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add("12 (a (b) c) S 1 0 0 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 77 0")
+	f.Add(")(")
+	f.Fuzz(func(t *testing.T, text string) {
+		if s, err := ParseStat(text); err == nil && (s.ID < 0 || s.Parent < 0 || s.Processor < -1) {
+			t.Errorf("%q: %+v", text, s)
+		}
+	})
+}

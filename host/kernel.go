@@ -1,6 +1,7 @@
 package host
 
 import (
+	"fmt"
 	"io/fs"
 	"slices"
 	"strconv"
@@ -187,4 +188,13 @@ func (r *reader) cgroup() Cgroup {
 // unescape undoes what /proc/mounts does to white space (getmntent(3)).
 func unescape(path string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
+}
+
+// AtLeast says whether the kernel is of this release or a newer one; false where its release is not known.
+func (k Kernel) AtLeast(major, minor int) bool {
+	var a, b int
+	if _, err := fmt.Sscanf(k.Release, "%d.%d", &a, &b); err != nil {
+		return false
+	}
+	return a > major || a == major && b >= minor
 }

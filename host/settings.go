@@ -176,28 +176,10 @@ func parseTask(status, stat string) (Task, bool) {
 			t.Swapped = kibi(value)
 		}
 	}
-	end := strings.LastIndexByte(stat, ')') // the name before it may hold anything
-	if !known || end < 0 {
-		return t, false
-	}
-	// Fields count from 1; the state, after the name, is the third.
-	const flags, processor, priority, policy = 9 - 3, 39 - 3, 40 - 3, 41 - 3
-	f := strings.Fields(stat[end+1:])
-	if len(f) <= policy || f[0] == "Z" || f[0] == "X" {
-		return t, false
-	}
-	const kernelThread = 0x00200000 // PF_KTHREAD
-	bits, err := strconv.ParseUint(f[flags], 10, 64)
-	t.Kernel = bits&kernelThread != 0
-	if err == nil {
-		t.Processor, err = strconv.Atoi(f[processor])
-	}
-	if err == nil {
-		t.Priority, err = strconv.Atoi(f[priority])
-	}
-	policies := map[string]string{"0": "other", "1": "fifo", "2": "rr", "3": "batch", "5": "idle", "6": "deadline", "7": "ext"}
-	t.Policy = policies[f[policy]]
-	return t, err == nil
+	read, err := ParseStat(stat)
+	policies := map[int]string{0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
+	t.Kernel, t.Processor, t.Priority, t.Policy = read.Kernel, read.Processor, read.Priority, policies[read.policy]
+	return t, err == nil && known && !read.Dead() && read.policy >= 0
 }
 
 // kibi reads "123 kB" in bytes; 0 where it is something else.

@@ -230,7 +230,7 @@ func (p pins) restore(tids []int, h Hierarchy, dir string) error {
 		if !ok || !set.IsSubsetOf(all) {
 			set = cpuset.MustParse(fmt.Sprintf("0-%d", cpuset.Max))
 		}
-		err = setAffinity(tid, set)
+		err = SetAffinity(tid, set)
 		// Some threads of the kernel in a process, such as io_uring's, refuse (PF_NO_SETAFFINITY).
 		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) {
 			errs = append(errs, fmt.Errorf("thread %d: %w", tid, err))

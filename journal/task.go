@@ -110,10 +110,11 @@ func (task) Write(_ context.Context, s Step, value string) error {
 	if err != nil {
 		return err
 	}
-	return setAffinity(tid, set)
+	return SetAffinity(tid, set)
 }
 
-func setAffinity(tid int, set cpuset.Set) error {
+// SetAffinity lets a thread use only these CPUs (sched_setaffinity(2)), of any number.
+func SetAffinity(tid int, set cpuset.Set) error {
 	var mask [1024 / 8 * 8]byte
 	for c := range set.All() {
 		mask[c/8] |= 1 << (c % 8)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/results"
 )
 
@@ -52,30 +53,14 @@ type taskStat struct {
 
 func (s taskStat) dead() bool { return s.state == 'Z' || s.state == 'X' }
 
-// parseTaskStat reads fields 1-4, 9, 14-17, 22 and 39 of proc_pid_stat(5). The name may hold
-// spaces and parentheses.
+// parseTaskStat wants all that taskStat has.
 func parseTaskStat(text string) (taskStat, error) {
-	from, to := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
-	if from < 0 || to < from {
-		return taskStat{}, errors.New("expected a name in parentheses")
+	t, err := host.ParseStat(text)
+	if err == nil && (t.Processor < 0 || t.Processor > cpuset.Max) {
+		err = fmt.Errorf("field 39: expected a CPU, found %d", t.Processor)
 	}
-	f := strings.Fields(text[to+1:])
-	if len(f) < 37 {
-		return taskStat{}, fmt.Errorf("expected at least 39 fields, found %d after the name", len(f))
-	}
-	n := numbers{}
-	s := taskStat{comm: text[from+1 : to], state: f[0][0], parent: n.int(f[1])}
-	s.id = n.int(strings.TrimSpace(text[:from]))
-	s.kernel = n.parse(f[6], 32)&kernelThread != 0
-	for _, field := range f[11:15] {
-		s.cpuTime += ticks(n.parse(field, 61))
-	}
-	s.start = ticks(n.parse(f[19], 64))
-	s.lastCPU = n.int(f[36])
-	if n.err == nil && s.lastCPU > cpuset.Max {
-		n.err = fmt.Errorf("field 39: expected a CPU, found %d", s.lastCPU)
-	}
-	return s, n.err
+	return taskStat{task: task{id: t.ID, start: ticks(t.Start)}, comm: t.Comm, state: t.State, parent: t.Parent, kernel: t.Kernel,
+		cpuTime: ticks(t.CPUTicks), lastCPU: t.Processor}, err
 }
 
 // numbers parses unsigned numbers and keeps the first error.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf/ringbuf"
 
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/results"
 )
 
@@ -110,12 +111,8 @@ func sleepingRing(root fs.FS) error {
 	if err != nil {
 		return err
 	}
-	var major, minor int
-	if _, err = fmt.Sscanf(string(release), "%d.%d", &major, &minor); err != nil {
-		return fmt.Errorf("/proc/sys/kernel/osrelease: expected MAJOR.MINOR, found %q", release)
-	}
-	if major < 6 || major == 6 && minor < 12 {
-		return fmt.Errorf("the ring buffer of this real-time kernel may sleep: needs Linux 6.12, found %d.%d", major, minor)
+	if !(host.Kernel{Release: string(release)}).AtLeast(6, 12) {
+		return fmt.Errorf("the ring buffer of this real-time kernel may sleep: needs Linux 6.12, found %s", bytes.TrimSpace(release))
 	}
 	return nil
 }

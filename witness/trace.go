@@ -28,7 +28,7 @@ type Source = results.Source
 
 // Trace watches CPUs from NewTrace to Close. eBPF programs on these CPUs add up what takes their
 // time; where the kernel refuses them, differences of /proc do, which know counts and few times.
-// No thread of this process runs on a watched CPU for it, if StayOff was called before.
+// No thread of this process runs on a watched CPU for it, if process.StayOff was called before.
 //
 //	t, err := witness.NewTrace(root, lane, []string{cgroup})
 //	defer t.Close()

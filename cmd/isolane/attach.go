@@ -63,7 +63,13 @@ func attach(cmd *cobra.Command, l *enforce.Lanes, at enforce.Attachment) (thread
 		return 0, nil, fail(err)
 	}
 	look := func() ([]running.Thread, error) { return running.Tree(root, at.PID) }
-	if at.Group != "" {
+	if at.Group == "" {
+		start, serr := journal.StartTime(at.PID)
+		if serr != nil || at.Start != 0 && start != at.Start {
+			return 0, nil, usage(fmt.Errorf("process %d: has ended, or there is none", at.PID))
+		}
+		at.Start = start
+	} else {
 		if at.Group, err = running.Resolve(h, root, at.Group); err != nil {
 			return 0, nil, usage(err)
 		}

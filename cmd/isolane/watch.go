@@ -21,6 +21,7 @@ import (
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/witness"
 )
 
@@ -99,7 +100,7 @@ func runWatch(cmd *cobra.Command, args []string, f watchFlags) error {
 		defer guard.Close() //nolint:errcheck // only listens
 	}
 	root := host.Live()
-	if err = witness.StayOff(root, cpus); err != nil {
+	if err = process.StayOff(cpus); err != nil {
 		return usage(err)
 	}
 	trace, err := witness.NewTrace(root, cpus, own)

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 )
 
 // Thread is one thread of a running process, from /proc/PID/task/TID (proc_pid_stat(5),
@@ -38,9 +39,6 @@ type Thread struct {
 	kernel bool
 	parent int // the process that made its process
 }
-
-// pfKthread is PF_KTHREAD of include/linux/sched.h.
-const pfKthread = 0x00200000
 
 // Tree returns the threads of a process and of its descendants, by process and thread. A descendant
 // whose parent has ended belongs to another process by then, and is not found. The error is
@@ -66,11 +64,11 @@ func Tree(root fs.FS, pid int) ([]Thread, error) {
 		if err != nil {
 			continue // it has ended
 		}
-		t, err := parseStat(data)
+		t, err := host.ParseStat(string(data))
 		if err != nil {
 			return nil, fmt.Errorf("/proc/%d/stat: %w", id, err)
 		}
-		children[t.parent] = append(children[t.parent], id)
+		children[t.Parent] = append(children[t.Parent], id)
 	}
 	pids := []int{pid}
 	for i := 0; i < len(pids); i++ {
@@ -173,7 +171,8 @@ func readThread(root fs.FS, dir string) (Thread, error) {
 	if err != nil {
 		return Thread{}, err
 	}
-	t, err := parseStat(data)
+	stat, err := host.ParseStat(string(data))
+	t := Thread{TID: stat.ID, Comm: stat.Comm, Start: stat.Start, parent: stat.Parent, kernel: stat.Kernel}
 	if err != nil {
 		return t, fmt.Errorf("/%s/stat: %w", dir, err)
 	}
@@ -184,24 +183,6 @@ func readThread(root fs.FS, dir string) (Thread, error) {
 		return t, fmt.Errorf("/%s/status: %w", dir, err)
 	}
 	return t, nil
-}
-
-// parseStat reads fields 1, 2, 4, 9 and 22. The name may hold spaces and parentheses.
-func parseStat(stat []byte) (Thread, error) {
-	from, to := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
-	if from < 0 || to < from {
-		return Thread{}, errors.New("expected a name in parentheses")
-	}
-	f := strings.Fields(string(stat[to+1:]))
-	if len(f) < 20 {
-		return Thread{}, fmt.Errorf("expected at least 22 fields, found %d after the name", len(f))
-	}
-	tid, err := strconv.ParseUint(string(bytes.TrimSpace(stat[:from])), 10, 31)
-	parent, perr := strconv.ParseUint(f[1], 10, 31)
-	flags, ferr := strconv.ParseUint(f[6], 10, 64)
-	start, serr := strconv.ParseUint(f[19], 10, 64)
-	return Thread{TID: int(tid), Comm: string(stat[from+1 : to]), Start: start, parent: int(parent),
-		kernel: flags&pfKthread != 0}, errors.Join(err, perr, ferr, serr)
 }
 
 // parseStatus reads Cpus_allowed_list and the last number of NSpid, which kernels without PID

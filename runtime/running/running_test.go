@@ -339,17 +339,6 @@ func TestSplitProcess(t *testing.T) {
 	}
 }
 
-func FuzzParseStat(f *testing.F) {
-	f.Add([]byte("12 (a (b) c) S 1 0 0 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 77 0"))
-	f.Add([]byte(")("))
-	f.Fuzz(func(t *testing.T, stat []byte) {
-		th, err := parseStat(stat)
-		if err == nil && (th.TID < 0 || th.parent < 0) {
-			t.Errorf("%q: %+v", stat, th)
-		}
-	})
-}
-
 func FuzzParseStatus(f *testing.F) {
 	f.Add("NSpid:\t12\t3\nCpus_allowed_list:\t0-3\n")
 	f.Fuzz(func(_ *testing.T, status string) {

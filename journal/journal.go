@@ -71,6 +71,7 @@ func Ops(root string) map[string]Op {
 		"controller": controller{k},
 		"tasks":      tasks{k},
 		"task":       task{},
+		"scheduling": scheduling{},
 		"member":     member{k},
 		"cpuset":     cpusetCPUs{file{k}},
 		"processes":  processes{k},

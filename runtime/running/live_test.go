@@ -142,7 +142,7 @@ func tree(pid int) func() ([]Thread, error) {
 	return func() ([]Thread, error) { return Tree(host.Live(), pid) }
 }
 
-// where are the CPUs of threads and the cgroups of their processes.
+// where are the CPUs and the scheduling of threads, and the cgroups of their processes.
 func where(t *testing.T, look func() ([]Thread, error)) map[string]string {
 	t.Helper()
 	threads, err := look()
@@ -155,7 +155,11 @@ func where(t *testing.T, look func() ([]Thread, error)) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found[fmt.Sprintf("%d %s", th.TID, th.Comm)] = th.CPUs.String() + "\n" + string(cgroups)
+		scheduling, err := journal.SchedulingOf(th.TID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[fmt.Sprintf("%d %s", th.TID, th.Comm)] = th.CPUs.String() + "\n" + scheduling.String() + "\n" + string(cgroups)
 	}
 	return found
 }
@@ -242,7 +246,8 @@ func TestCgroupIsGone(t *testing.T) {
 	}
 }
 
-// The threads of a QEMU's virtual CPUs are found by name and by QMP, and get a CPU each.
+// The threads of a QEMU's virtual CPUs are found by name and by QMP, and get a CPU each, and alone the lane's
+// policy; a thread that has one keeps it.
 func TestQEMU(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2), hosttest.Program("qemu-system-x86_64"))
 	usable := read(t, host.Live()).Usable()
@@ -258,8 +263,13 @@ func TestQEMU(t *testing.T) {
 				vcpus, err = queryCPUs(pid, socket)
 				return err == nil && len(vcpus) == 2
 			})
+			attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 3}
+			if err := unix.SchedSetAttr(vcpus[1], &attr, 0); err != nil {
+				t.Fatal(err)
+			}
 			before := where(t, tree(pid))
 			s := open(t, lane)
+			s.lane.Spec.Scheduling.Policy, s.lane.Spec.Scheduling.Priority = "fifo", 2
 			warnings := s.attach(t, "", tree(pid))
 			if len(warnings) != 1 || !strings.Contains(warnings[0], "the emulator's threads share CPUs") {
 				t.Errorf("warnings %q", warnings)
@@ -269,12 +279,16 @@ func TestQEMU(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, th := range threads {
-				want := cpuset.Of(lane.First())
-				if th.NSTID == vcpus[1] {
-					want = cpuset.Of(lane.Last())
+				want, how := cpuset.Of(lane.First()), "other 0 1"
+				switch th.NSTID {
+				case vcpus[0]:
+					how = "fifo 2"
+				case vcpus[1]:
+					want, how = cpuset.Of(lane.Last()), "rr 3"
 				}
-				if th.CPUs != want {
-					t.Errorf("thread %d (%s) may use CPUs %s, want %s (vCPUs %v)", th.TID, th.Comm, th.CPUs, want, vcpus)
+				scheduling, err := journal.SchedulingOf(th.TID)
+				if th.CPUs != want || scheduling.String() != how || err != nil {
+					t.Errorf("thread %d (%s) has CPUs %s and %s, want %s and %s (vCPUs %v) %v", th.TID, th.Comm, th.CPUs, scheduling, want, how, vcpus, err)
 				}
 			}
 			s.undo(t)

@@ -1,6 +1,7 @@
 package running
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -74,7 +75,7 @@ func Steps(h host.Host, root fs.FS, l plan.Lane, threads []Thread, group string)
 		err = a.move(threads)
 	}
 	if err == nil {
-		a.pin(threads)
+		err = a.pin(threads)
 	}
 	return a.steps, a.warnings, err
 }
@@ -229,16 +230,41 @@ func (a *attachment) mend() string {
 	return "attach its cgroup instead"
 }
 
-// pin gives threads with a role their CPUs.
-func (a *attachment) pin(threads []Thread) {
+// pin gives threads with a role their CPUs, and each thread the scheduling that the lane asks for.
+func (a *attachment) pin(threads []Thread) error {
 	want, warnings := roles(a.host, a.root, a.lane, threads)
 	a.warnings = append(a.warnings, warnings...)
 	for _, t := range threads {
 		r, ok := want[t.TID]
-		if !ok || r.cpus == t.CPUs && !a.all && !a.moved[t.PID] {
-			continue
+		if ok && (r.cpus != t.CPUs || a.all || a.moved[t.PID]) {
+			a.steps = append(a.steps, journal.Step{Kind: "task", Target: journal.TaskTarget(t.TID, t.Start), After: r.cpus.String(),
+				Optional: !r.one}) // the others come and go
 		}
-		a.steps = append(a.steps, journal.Step{Kind: "task", Target: journal.TaskTarget(t.TID, t.Start), After: r.cpus.String(),
-			Optional: !r.one}) // the others come and go
+		if err := a.schedule(t, ok && !r.one); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// schedule gives a thread of a lane for fifo or rr what `run` would: that policy, or, where it only helps those
+// with a CPU of their own, exact timers. A thread with a real-time policy chose it itself, and keeps it.
+func (a *attachment) schedule(t Thread, helps bool) error {
+	lane := a.lane.Spec.Scheduling
+	to := journal.Scheduling{Policy: lane.Policy, Priority: lane.Priority}
+	if !to.RealTime() {
+		return nil
+	}
+	now, err := journal.SchedulingOf(t.TID)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, journal.ErrDeadline) || now.RealTime() {
+		return nil
+	}
+	if helps {
+		to = now
+		to.Slack = 1 // 0 is the default
+	}
+	if err == nil && to != now {
+		a.steps = append(a.steps, journal.Step{Kind: "scheduling", Target: journal.TaskTarget(t.TID, t.Start), After: to.String(), Optional: true}) // it may end
+	}
+	return err
 }

@@ -35,6 +35,7 @@ type Guard struct {
 	lanes   *Lanes // to look at
 	view    View
 	want    []journal.Step
+	kept    []journal.Step // of attached workloads
 	groups  []LaneGroup
 	writers *writers
 
@@ -104,12 +105,15 @@ func (g *Guard) learn(s seen) (err error) {
 	if g.want, err = want(g.view, g.lanes.Placement); err != nil {
 		return err
 	}
+	if g.kept, err = g.lanes.kept(g.lanes.Attached); err != nil {
+		return err
+	}
 	if g.groups, err = g.lanes.Groups(); err != nil {
 		return err
 	}
-	for _, s := range g.want {
+	for _, s := range slices.Concat(g.want, g.kept) {
 		switch s.Kind {
-		case "file", "attribute", "cgroup":
+		case "file", "attribute", "cgroup", "cpuset":
 			g.writers.watch(s.Target)
 		}
 	}
@@ -201,13 +205,18 @@ func (g *Guard) steps(ctx context.Context) ([]Drift, error) {
 		case slices.ContainsFunc(g.lanes.Refused, func(r Refusal) bool { return r.Target == s.Target && r.Value == s.After }):
 			continue
 		}
-		d := Drift{Target: s.Target, Expected: s.After, Found: now, By: g.writers.of(s.Target), step: s}
+		d := Drift{Target: Named(s), Expected: s.After, Found: now, By: g.writers.of(s.Target), step: s}
 		if s.Kind == "tasks" {
 			d.Expected, d.Found = "no process of its own", "processes that were born or moved there"
 		}
 		found = append(found, d)
 	}
-	return found, nil
+	strayed, err := g.lanes.strayed(ctx, g.kept)
+	for _, s := range strayed {
+		now, _, _ := strings.Cut(s.Before, "\n") // without what each thread had
+		found = append(found, Drift{Target: Named(s), Expected: s.After, Found: now, By: g.writers.of(s.Target), step: s})
+	}
+	return found, err
 }
 
 // stubborn is how often within a minute somebody may change the same again before Isolane lets it be.
@@ -242,11 +251,7 @@ func (g *Guard) repair(ctx context.Context, found []Drift) error {
 		if d.Note != "" {
 			continue
 		}
-		refused, err := l.journal.Apply(ctx, []journal.Step{d.step})
-		if len(refused) > 0 {
-			err = refused[0].Err
-		}
-		if err != nil { // as the CPUs of a cpuset while they are offline
+		if err = l.again(ctx, d.step); err != nil { // as the CPUs of a cpuset while they are offline
 			found[i].Note = "cannot be put back: " + err.Error()
 			continue
 		}
@@ -281,7 +286,10 @@ func (g *Guard) processes() ([]Drift, error) {
 			if _, still := now[pid]; still {
 				continue
 			}
-			if start, err := journal.StartTime(pid); err == nil && start == before[pid] {
+			attached := slices.ContainsFunc(g.kept, func(s journal.Step) bool { // of which steps tells already
+				return s.Kind == "member" && s.Target == journal.TaskTarget(pid, before[pid])
+			})
+			if start, err := journal.StartTime(pid); err == nil && start == before[pid] && !attached {
 				found = append(found, Drift{Target: program(pid), Expected: "lane " + group.Lane.Name, Found: "another cgroup", Note: "it has left the lane"})
 			}
 		}

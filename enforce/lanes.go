@@ -27,16 +27,6 @@ type Applied struct {
 	Attached   []Attachment      `json:"attached,omitempty"`
 }
 
-// Attachment is a workload that ran already when it came into its lane. Its steps are in a journal of
-// their own, so that it can leave without the lane.
-type Attachment struct {
-	Lane    string `json:"lane"`
-	Group   string `json:"group,omitempty"` // the cgroup that was attached as a whole; it keeps its processes with cgroup v1
-	PID     int    `json:"pid,omitempty"`   // or the process, with
-	Start   uint64 `json:"start,omitempty"` // when it started (journal.StartTime): its number may become another's
-	Journal string `json:"journal"`
-}
-
 // Refusal is a step that the kernel did not take, and why.
 type Refusal struct {
 	Target string `json:"target"`
@@ -89,6 +79,7 @@ type Lanes struct {
 	Left    []*journal.LeftAlone
 	dir     string
 	root    fs.FS
+	ops     map[string]journal.Op
 	journal *journal.Journal
 }
 
@@ -98,7 +89,7 @@ func Open(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lanes{dir: dir, root: root, journal: j}
+	l := &Lanes{dir: dir, root: root, ops: ops, journal: j}
 	if l.Applied, err = readApplied(dir); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
@@ -111,7 +102,7 @@ func Look(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lanes{dir: dir, root: root, journal: j}
+	l := &Lanes{dir: dir, root: root, ops: ops, journal: j}
 	l.Applied, err = readApplied(dir)
 	return l, err
 }
@@ -136,7 +127,7 @@ func (a Applied) fill(v *View) {
 }
 
 // Missing returns the steps that would make p true now, as far as they can be told before: those that
-// take back what is no longer wanted, and those that are not in force.
+// take back what is no longer wanted, and those that are not in force, of the attached workloads too.
 func (l *Lanes) Missing(ctx context.Context, p plan.Placement) ([]journal.Step, error) {
 	v, err := l.View()
 	if err != nil {
@@ -146,7 +137,16 @@ func (l *Lanes) Missing(ctx context.Context, p plan.Placement) ([]journal.Step, 
 	if err != nil {
 		return nil, err
 	}
-	return l.journal.Missing(ctx, want)
+	missing, err := l.journal.Missing(ctx, want)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := l.kept(l.Attached)
+	if err != nil {
+		return nil, err
+	}
+	strayed, err := l.strayed(ctx, kept)
+	return append(missing, strayed...), err
 }
 
 // want are the steps of a placement; none without lanes.
@@ -183,88 +183,6 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 		return errors.Join(err, l.back(ctx))
 	}
 	l.Applied = next
-	return nil
-}
-
-// attaching begins the names of journals of attachments.
-const attaching = "attach-"
-
-// Attach brings a workload that runs already into its lane. next returns the steps that are missing; it is
-// asked again until there are none, because processes may be born meanwhile. Where that fails, all is undone.
-func (l *Lanes) Attach(ctx context.Context, at Attachment, next func() ([]journal.Step, error)) (err error) {
-	for n := 1; ; n++ {
-		at.Journal = fmt.Sprintf("%s%s-%d", attaching, at.Lane, n)
-		if !slices.ContainsFunc(l.Attached, func(o Attachment) bool { return o.Journal == at.Journal }) {
-			break
-		}
-	}
-	with := l.Applied
-	with.Attached = append(slices.Clone(l.Attached), at)
-	j, err := l.journal.Beside(at.Journal)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, j.Undo(context.WithoutCancel(ctx)), l.back(ctx))
-		}
-		err = errors.Join(err, j.Close())
-	}()
-	if err = l.reconcile(ctx, &with); err != nil { // the cgroups above it may have its CPUs again
-		return err
-	}
-	if err = untilNone(ctx, j, next); err != nil {
-		return err
-	}
-	if err = l.store(with); err == nil {
-		l.Applied = with
-	}
-	return err
-}
-
-// rounds is how often Attach looks for processes that were born meanwhile.
-const rounds = 20
-
-func untilNone(ctx context.Context, j *journal.Journal, next func() ([]journal.Step, error)) error {
-	for range rounds {
-		steps, err := next()
-		if err != nil || len(steps) == 0 {
-			return err
-		}
-		refused, err := j.Apply(ctx, steps)
-		for _, r := range refused {
-			if !errors.Is(r.Err, fs.ErrNotExist) { // else it has ended
-				err = errors.Join(err, r.Err)
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return errors.New("processes are born there faster than they can be attached")
-}
-
-func (l *Lanes) detach(ctx context.Context, at Attachment) error {
-	j, err := l.journal.Beside(at.Journal)
-	if err != nil {
-		return err
-	}
-	_, left, err := j.Reconcile(context.WithoutCancel(ctx), nil)
-	l.Left = append(l.Left, left...)
-	return errors.Join(err, j.Close())
-}
-
-// Detach lets a workload out of its lane, back to where it was.
-func (l *Lanes) Detach(ctx context.Context, at Attachment) error {
-	without := l.Applied
-	without.Attached = slices.DeleteFunc(slices.Clone(l.Attached), func(o Attachment) bool { return o == at })
-	if err := l.detach(ctx, at); err != nil {
-		return err
-	}
-	if err := l.store(without); err != nil {
-		return err
-	}
-	l.Applied = without
 	return nil
 }
 
@@ -349,6 +267,9 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 		}))
 	}
 	a.Refused = nil
+	if err == nil {
+		err = l.keep(ctx, a)
+	}
 	for _, r := range refused {
 		a.refuse(r)
 		if r.Step.After == isolated && filepath.Base(r.Step.Target) == "cpuset.cpus.partition" {

@@ -161,13 +161,14 @@ func putInForce(cmd *cobra.Command, l *enforce.Lanes, p plan.Placement) error {
 	return nil
 }
 
-// movingWith are the attached workloads whose lane gets other CPUs or memory.
+// movingWith are the attached workloads whose lane gets other CPUs, memory or scheduling.
 func movingWith(now enforce.Applied, p plan.Placement) []enforce.Attachment {
 	var moving []enforce.Attachment
 	for _, at := range now.Attached {
 		was, err := now.Lane(at.Lane)
 		to := slices.IndexFunc(p.Lanes, func(l plan.Lane) bool { return l.Name == at.Lane })
-		if err == nil && to >= 0 && (p.Lanes[to].CPUs != was.CPUs || p.Lanes[to].MemoryNodes != was.MemoryNodes || !reflect.DeepEqual(p.Lanes[to].Roles, was.Roles)) {
+		if err == nil && to >= 0 && (p.Lanes[to].CPUs != was.CPUs || p.Lanes[to].MemoryNodes != was.MemoryNodes || !reflect.DeepEqual(p.Lanes[to].Roles, was.Roles) ||
+			p.Lanes[to].Spec.Scheduling != was.Spec.Scheduling) {
 			moving = append(moving, at)
 		}
 	}
@@ -274,13 +275,14 @@ type status struct {
 }
 
 type statusLane struct {
-	Name        string `json:"name"`
-	CPUs        string `json:"cpus"`
-	Idle        string `json:"idle,omitempty"`
-	MemoryNodes string `json:"memoryNodes"`
-	Group       string `json:"group"`
-	Partition   string `json:"partition,omitempty"` // cgroup v2
-	Processes   int    `json:"processes"`
+	Name        string   `json:"name"`
+	CPUs        string   `json:"cpus"`
+	Idle        string   `json:"idle,omitempty"`
+	MemoryNodes string   `json:"memoryNodes"`
+	Group       string   `json:"group"`
+	Partition   string   `json:"partition,omitempty"` // cgroup v2
+	Processes   int      `json:"processes"`           // of its cgroup
+	Attached    []string `json:"attached,omitempty"`  // cgroups and processes that ran before
 }
 
 // drift is a setting that is not as the lanes want it.
@@ -339,12 +341,23 @@ func readStatus(ctx context.Context) (status, error) {
 	for _, m := range missing {
 		known := slices.ContainsFunc(l.Refused, func(r enforce.Refusal) bool { return r.Target == m.Target && r.Value == m.After })
 		if !known {
-			s.Drift = append(s.Drift, drift{m.Target, m.After, m.Before})
+			now, _, _ := strings.Cut(m.Before, "\n") // without what each thread had
+			s.Drift = append(s.Drift, drift{enforce.Named(m), m.After, now})
 		}
 	}
 	groups, err := l.Groups()
 	for _, g := range groups {
-		s.Lanes = append(s.Lanes, statusLane{Name: g.Lane.Name, CPUs: g.Lane.CPUs.String(), Idle: g.Lane.Idle.String(),
+		var attached []string
+		for _, at := range l.Attached {
+			switch {
+			case at.Lane != g.Lane.Name:
+			case at.Group != "":
+				attached = append(attached, at.Group)
+			default:
+				attached = append(attached, fmt.Sprintf("process %d", at.PID))
+			}
+		}
+		s.Lanes = append(s.Lanes, statusLane{Attached: attached, Name: g.Lane.Name, CPUs: g.Lane.CPUs.String(), Idle: g.Lane.Idle.String(),
 			MemoryNodes: g.Lane.MemoryNodes.String(), Group: g.Dir, Partition: g.Partition, Processes: g.Processes})
 	}
 	return s, err
@@ -361,6 +374,9 @@ func (s status) print(w io.Writer) {
 		}
 		if l.Idle != "" {
 			fmt.Fprintf(w, ", siblings %s idle", l.Idle)
+		}
+		if len(l.Attached) > 0 {
+			fmt.Fprintf(w, ", attached: %s", strings.Join(l.Attached, ", "))
 		}
 		fmt.Fprintln(w)
 	}

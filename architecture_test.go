@@ -20,7 +20,7 @@ const module = "isolane.dev/isolane"
 func imports() map[string][]string {
 	return map[string][]string{
 		"cpuset": {}, "quantity": {}, "stats": {}, "noise": {}, "scenarios": {},
-		"journal":         {"cpuset"},
+		"journal":         {"cpuset", "host"},
 		"results":         {"cpuset"},
 		"host":            {"cpuset"},
 		"host/hosttest":   {"cpuset", "host"},

@@ -209,11 +209,11 @@ func FuzzBootline(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, cmdline string) {
 		b := bootline{host.ParseBootline(cmdline)}
-		asked, ok := b.isolation()
+		asked, ok := b.Isolcpus()
 		if _, there := b.Get("isolcpus"); there != ok {
 			t.Errorf("%q: %v", cmdline, ok)
 		}
-		cpus, err := asked.cpus(cpuset.MustParse("0-7"))
+		cpus, err := asked.CPUs(cpuset.MustParse("0-7"))
 		if err == nil && cpus.IsEmpty() {
 			t.Errorf("%q: no CPUs and no error", cmdline)
 		}

@@ -107,20 +107,20 @@ func bootRules() []rule {
 }
 
 func isolcpusList(s *subject) []hit {
-	asked, ok := s.boot.isolation()
+	asked, ok := s.boot.Isolcpus()
 	if !ok {
 		return s.noCmdline()
 	}
 	h := hit{asked: s.boot.asked("isolcpus")}
-	cpus, err := asked.cpus(s.possible())
+	cpus, err := asked.CPUs(s.possible())
 	switch gone := cpus.Difference(s.possible()); {
-	case err != nil && len(asked.skipped) > 0:
-		h.inForce = fmt.Sprintf("nothing is isolated: the kernel takes %s for an unknown flag, and %v", strings.Join(asked.skipped, ", "), err)
+	case err != nil && len(asked.Skipped) > 0:
+		h.inForce = fmt.Sprintf("nothing is isolated: the kernel takes %s for an unknown flag, and %v", strings.Join(asked.Skipped, ", "), err)
 	case err != nil:
 		h.inForce = fmt.Sprintf("nothing is isolated: %v", err)
-	case len(asked.skipped) > 0:
+	case len(asked.Skipped) > 0:
 		h.classes, h.cpus = &Severities{Warn, Warn, Info}, cpus
-		h.inForce = fmt.Sprintf("the kernel skips %s and takes %s", strings.Join(asked.skipped, ", "), strings.Join(asked.flags, ", "))
+		h.inForce = fmt.Sprintf("the kernel skips %s and takes %s", strings.Join(asked.Skipped, ", "), strings.Join(asked.Flags, ", "))
 	case !gone.IsEmpty():
 		h.classes = &Severities{Info, Info, Info}
 		h.inForce = fmt.Sprintf("there are no CPUs %s", gone)
@@ -139,9 +139,9 @@ func (s *subject) noCmdline() []hit {
 }
 
 func isolcpusInForce(s *subject) []hit {
-	asked, ok := s.boot.isolation()
-	cpus, err := asked.cpus(s.possible())
-	if !ok || err != nil || !asked.has("domain") {
+	asked, ok := s.boot.Isolcpus()
+	cpus, err := asked.CPUs(s.possible())
+	if !ok || err != nil || !asked.Has("domain") {
 		return s.noCmdline()
 	}
 	if s.Kernel.Isolated == nil {
@@ -157,12 +157,12 @@ func isolcpusInForce(s *subject) []hit {
 }
 
 func isolcpusManaged(s *subject) []hit {
-	asked, ok := s.boot.isolation()
-	cpus, err := asked.cpus(s.possible())
-	if !ok || err != nil || asked.has("managed_irq") {
+	asked, ok := s.boot.Isolcpus()
+	cpus, err := asked.CPUs(s.possible())
+	if !ok || err != nil || asked.Has("managed_irq") {
 		return s.noCmdline()
 	}
-	return []hit{{cpus: cpus, asked: s.boot.asked("isolcpus"), inForce: "flags in force: " + strings.Join(asked.flags, ", ")}}
+	return []hit{{cpus: cpus, asked: s.boot.asked("isolcpus"), inForce: "flags in force: " + strings.Join(asked.Flags, ", ")}}
 }
 
 func nohzBootCPU(s *subject) []hit {

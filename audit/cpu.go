@@ -161,9 +161,9 @@ func balanced(s *subject) []hit {
 		return nil
 	}
 	h := hit{cpus: left, inForce: fmt.Sprintf("CPUs %s are in scheduler domains with others", left)}
-	if asked, ok := s.boot.isolation(); ok {
+	if asked, ok := s.boot.Isolcpus(); ok {
 		h.asked = s.boot.asked("isolcpus")
-		if !asked.has("domain") {
+		if !asked.Has("domain") {
 			h.inForce += "; without the flag domain, isolcpus= leaves its CPUs to the load balancer"
 		}
 	}

@@ -154,8 +154,8 @@ func (s *subject) optional(pattern string) []string {
 // own returns the CPUs that the machine isolates itself, and what says so.
 func (s *subject) own() (cpus cpuset.Set, source string, readiness bool) {
 	online := s.Online()
-	asked, _ := s.boot.isolation()
-	isolated, _ := asked.cpus(s.possible()) // none where it is wrong
+	asked, _ := s.boot.Isolcpus()
+	isolated, _ := asked.CPUs(s.possible()) // none where it is wrong
 	partitions, _ := cpuset.Parse(s.files["/sys/fs/cgroup/cpuset.cpus.isolated"])
 	for _, set := range []struct {
 		cpus cpuset.Set

@@ -16,6 +16,9 @@ import (
 // scheduling asks for.
 func Steps(v View, p plan.Placement) ([]journal.Step, error) {
 	var steps []journal.Step
+	if lanes := p.CPUs(); !lanes.IsEmpty() {
+		steps = append(steps, journal.Step{Kind: "affinities", Target: journal.AffinitiesTarget, After: lanes.String()})
+	}
 	// What the kernel changes too, with each partition that comes or goes, is set before the cpusets and put back
 	// after them: it gives all its threads, also those that had fewer, every CPU that is in no partition
 	// (kernel/cgroup/cpuset.c), and takes those that are in one from the work queues. Units come before the

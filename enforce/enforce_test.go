@@ -106,7 +106,8 @@ func placement() plan.Placement {
 	return plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Housekeeping: cpuset.MustParse("0-1"), Lanes: []plan.Lane{l}}
 }
 
-const masks = `task 12:77 -> 0-1 (optional)
+const masks = `affinities threads -> 2-3
+task 12:77 -> 0-1 (optional)
 file /sys/devices/virtual/workqueue/cpumask -> 3
 file /sys/devices/virtual/workqueue/writeback/cpumask -> 3 (optional)
 `

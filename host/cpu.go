@@ -75,7 +75,8 @@ func (r *reader) online(ids cpuset.Set, list *cpuset.Set) cpuset.Set {
 	return cpuset.Of(append(online, with...)...)
 }
 
-// allowed is the cpuset in force for the reading process (proc_pid_status(5)).
+// allowed is the cpuset in force for the reading process (proc_pid_status(5)). What isolcpus= keeps every process
+// off is in its cpuset all the same, so a lane may have it.
 func (r *reader) allowed() *cpuset.Set {
 	status, _ := r.read("proc/self/status")
 	for line := range strings.Lines(status) {
@@ -87,6 +88,11 @@ func (r *reader) allowed() *cpuset.Set {
 		if err != nil {
 			r.warn("/proc/self/status: Cpus_allowed_list: %v", err)
 			return nil
+		}
+		if isolated := r.list(cpuDir + "/isolated"); isolated != nil && !isolated.IsEmpty() {
+			if own := r.cpusetCPUs(); own != nil {
+				set = set.Union(isolated.Intersection(*own))
+			}
 		}
 		return &set
 	}

@@ -71,6 +71,7 @@ func Ops(root string) map[string]Op {
 		"controller": controller{k},
 		"tasks":      tasks{k},
 		"task":       task{},
+		"affinities": affinities{k},
 		"scheduling": scheduling{},
 		"member":     member{k},
 		"cpuset":     cpusetCPUs{file{k}},
@@ -80,6 +81,11 @@ func Ops(root string) map[string]Op {
 		"link":       link{},
 		"unit":       unit{k},
 	}
+}
+
+// settler is an Op of something that the kernel changes with other steps: Settle is called when these are done.
+type settler interface {
+	Settle(ctx context.Context, s Step) error
 }
 
 // Refused is an optional step that the kernel did not take.
@@ -109,7 +115,21 @@ func (j *Journal) Apply(ctx context.Context, steps []Step) ([]Refused, error) {
 			return refused, err
 		}
 	}
-	return refused, nil
+	return refused, j.settle(ctx, steps)
+}
+
+func (j *Journal) settle(ctx context.Context, steps []Step) error {
+	for _, s := range steps {
+		op, ok := j.ops[s.Kind].(settler)
+		done, open := j.log.find(s)
+		if !ok || !open {
+			continue
+		}
+		if err := op.Settle(ctx, done); err != nil {
+			return fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
+		}
+	}
+	return nil
 }
 
 // LeftAlone is a step that was not taken back, because somebody else has changed what it had set.
@@ -174,14 +194,16 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
 	}
+	earlier, open := j.log.find(s)
+	if s.Before = ""; open {
+		s.Before, s.Replaced = earlier.Before, earlier.After
+	}
 	stands, now, err := state(ctx, op, s)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
 	}
-	s.Before = now
-	earlier, open := j.log.find(s)
-	if open {
-		s.Before, s.Replaced = earlier.Before, earlier.After
+	if !open {
+		s.Before = now
 	}
 	if stands && (!open || earlier.After == s.After) {
 		return nil
@@ -224,6 +246,9 @@ func (j *Journal) Stands(ctx context.Context, s Step) (stands bool, now string, 
 	op, err := j.op(s)
 	if err != nil {
 		return false, "", err
+	}
+	if done, open := j.log.find(s); open {
+		s.Before = done.Before
 	}
 	return state(ctx, op, s)
 }

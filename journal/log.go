@@ -152,7 +152,7 @@ func replay(data []byte, boot string) ([]Step, error) {
 	l := &log{}
 	now := false
 	lines := bufio.NewScanner(bytes.NewReader(data[:bytes.LastIndexByte(data, '\n')+1]))
-	lines.Buffer(nil, 1<<20)
+	lines.Buffer(nil, 64<<20) // a step may hold all threads of the machine
 	for n := 1; lines.Scan(); n++ {
 		var r record
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {

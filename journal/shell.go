@@ -32,6 +32,11 @@ func Shell(s Step) string {
 	case "task":
 		id, _, _ := strings.Cut(s.Target, ":")
 		return fmt.Sprintf("taskset -pc %s %s", s.After, id)
+	case "affinities":
+		if strings.HasPrefix(s.After, noted) {
+			return "# threads have the CPUs again that they had"
+		}
+		return "# threads that may use only some CPUs keep to these, but for " + s.After
 	case "netns":
 		if s.After == "" {
 			return "ip netns del " + s.Target

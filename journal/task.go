@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +8,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
 )
@@ -22,20 +19,8 @@ func TaskTarget(tid int, start uint64) string { return fmt.Sprintf("%d:%d", tid,
 // StartTime reads when a task started, in clock ticks after boot: field 22 of /proc/PID/stat
 // (proc_pid_stat(5)).
 func StartTime(tid int) (uint64, error) {
-	path := fmt.Sprintf("/proc/%d/stat", tid)
-	data, err := os.ReadFile(path)
-	if errors.Is(err, unix.ESRCH) {
-		err = fs.ErrNotExist
-	}
-	if err != nil {
-		return 0, err
-	}
-	_, rest, ok := bytes.Cut(data[max(0, bytes.LastIndexByte(data, ')')):], []byte(" "))
-	fields := bytes.Fields(rest)
-	if !ok || len(fields) < 20 {
-		return 0, fmt.Errorf("%s: expected at least 22 fields", path)
-	}
-	return strconv.ParseUint(string(fields[19]), 10, 64)
+	s, err := statOf(tid)
+	return s.Start, err
 }
 
 // find returns the id of the task that target names, or fs.ErrNotExist when it has ended.
@@ -79,10 +64,16 @@ func (task) Read(_ context.Context, s Step) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var mask [1024 / 8 * 8]byte // 8192 CPUs
+	may, err := affinityOf(tid)
+	return may.String(), err
+}
+
+// affinityOf returns the CPUs that a thread may use (sched_getaffinity(2)), of 8192 at most.
+func affinityOf(tid int) (cpuset.Set, error) {
+	var mask [1024 / 8 * 8]byte
 	n, err := schedGetaffinity(tid, mask[:])
 	if err != nil {
-		return "", err
+		return cpuset.Set{}, err
 	}
 	var cpus []int
 	for c := range n * 8 {
@@ -90,7 +81,7 @@ func (task) Read(_ context.Context, s Step) (string, error) {
 			cpus = append(cpus, c)
 		}
 	}
-	return cpuset.Of(cpus...).String(), nil
+	return cpuset.Of(cpus...), nil
 }
 
 // Restores lets a task have its own CPUs back that has been given all: so does the kernel with its threads when a

@@ -36,3 +36,8 @@ func (c Cost) plus(d Cost) Cost {
 		c.SharedCores + d.SharedCores, c.DeviceDistance + d.DeviceDistance, c.MixedKinds + d.MixedKinds,
 		c.LanesMoved + d.LanesMoved, c.BlockLost + d.BlockLost}
 }
+
+// crossings are the first three fields.
+func (c Cost) crossings() Cost {
+	return Cost{BrokenWishes: c.BrokenWishes, NUMACrossings: c.NUMACrossings, L3Crossings: c.L3Crossings}
+}

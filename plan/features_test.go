@@ -84,6 +84,26 @@ func TestWishes(t *testing.T) {
 	}
 }
 
+// Lanes get what boot isolated, while all fit there; housekeeping gets nothing of it.
+func TestBootIsolated(t *testing.T) {
+	h := vector(t)
+	isolated := cpuset.MustParse("4-7,20-23")
+	h.Kernel.Cmdline, h.Kernel.Isolated = "isolcpus=managed_irq,domain,4-7,20-23", &isolated
+	for lanes, want := range map[string]string{
+		"a: {cpus: {count: 4}}": "4-5,20-21",
+		"a: {cpus: {count: 2, smt: isolate}, near: {numaNode: 1}, preferred: {near: 1}}": "8-9",
+		"a: {cpus: {count: 9}}": "1-5,17-20", // too many
+	} {
+		p, err := Solve(h, Placement{}, declare(t, lanes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Lanes[0].CPUs.String() != want || p.Housekeeping.Intersects(isolated) {
+			t.Errorf("%s: CPUs %s, want %s; housekeeping %s", lanes, p.Lanes[0].CPUs, want, p.Housekeeping)
+		}
+	}
+}
+
 func TestRolesAndInterrupts(t *testing.T) {
 	p, err := Solve(vector(t), Placement{}, declare(t, "a: {cpus: {count: 4}, roles: {worker: 2, main: 1}, network: {path: express, device: enp96s0f0, queues: 2}}"))
 	if err != nil {

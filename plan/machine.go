@@ -15,6 +15,8 @@ type machine struct {
 	cells []cell
 	nodes []node
 	boot  int // the core of the boot CPU
+	// kept are CPUs that no new lane gets, isolated those that boot isolated: of use to lanes only.
+	kept, isolated cpuset.Set
 
 	at    []int // core by CPU, -1 of one that cannot be used
 	owner []int // by CPU: free, shared or the number of the lane in lanes
@@ -52,7 +54,7 @@ type node struct {
 
 // newMachine makes the host ready, with the lanes that are placed already.
 func newMachine(h host.Host, placed []Lane) *machine {
-	m := &machine{h: h}
+	m := &machine{h: h, isolated: h.BootIsolated()}
 	ids := 0
 	if n := len(h.CPUs); n > 0 {
 		ids = h.CPUs[n-1].ID + 1
@@ -252,7 +254,7 @@ func (m *machine) wholeOn(n int) int {
 	return cpus
 }
 
-// housekeeping are the usable CPUs that no lane has.
+// housekeeping are the usable CPUs that no lane has, without those that boot isolated if there are others.
 func (m *machine) housekeeping() cpuset.Set {
 	var ids []int
 	for id, c := range m.at {
@@ -260,7 +262,11 @@ func (m *machine) housekeeping() cpuset.Set {
 			ids = append(ids, id)
 		}
 	}
-	return cpuset.Of(ids...)
+	all := cpuset.Of(ids...)
+	if others := all.Difference(m.isolated); !others.IsEmpty() {
+		return others
+	}
+	return all
 }
 
 // nodeOf is the place in nodes of a CPU; -1 of one that cannot be used.

@@ -197,7 +197,7 @@ func (s *search) allows(n int) bool { return s.a.near == nil || slices.Contains(
 
 // isOpen says whether the lane may have a CPU.
 func (s *search) isOpen(id int) bool {
-	if s.a.banned.Contains(id) || s.m.at[id] == s.m.boot && !s.a.boot {
+	if s.a.banned.Contains(id) || s.m.kept.Contains(id) || s.m.at[id] == s.m.boot && !s.a.boot {
 		return false
 	}
 	return s.m.owner[id] == free || s.a.share > 1 && s.m.owner[id] == shared && s.m.room[id] > 0 && s.m.sharers(id) < s.a.share
@@ -228,7 +228,7 @@ func (s *search) most(c int) int {
 // and what cannot be given away is housekeeping's.
 func (s *search) isShared(c int) bool {
 	for _, id := range s.m.cores[c].cpus {
-		if o := s.m.owner[id]; o >= 0 || o == shared && s.a.share == 1 {
+		if o := s.m.owner[id]; o >= 0 || o == shared && s.a.share == 1 || s.m.kept.Contains(id) {
 			return true
 		}
 	}

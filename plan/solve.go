@@ -15,7 +15,7 @@ import (
 const Limit = 20000
 
 // Solve adds lanes to what is placed on h already: all of them or none. What is placed stays where
-// it is. The error is a *Refusal where a lane does not fit, and a *Mismatch where what is placed is
+// it is. CPUs that boot isolated come first: where all the lanes fit there, with no more crossings, they get no others. The error is a *Refusal where a lane does not fit, and a *Mismatch where what is placed is
 // not for this machine, or not any more.
 func Solve(h host.Host, placed Placement, lanes []lane.Lane) (Placement, error) {
 	return solve(h, placed, lanes, Limit)
@@ -37,6 +37,14 @@ func solve(h host.Host, placed Placement, lanes []lane.Lane, limit int) (Placeme
 	t := &together{m: m, lanes: lanes, before: m.block(), left: limit}
 	if err := t.run(); err != nil {
 		return Placement{}, err
+	}
+	if isolated := m.isolated.Intersection(h.Usable()); !isolated.IsEmpty() {
+		m.kept = h.Usable().Difference(isolated)
+		on := &together{m: m, lanes: lanes, before: m.block(), left: limit}
+		if on.run() == nil && on.cost.crossings().Compare(t.cost.crossings()) <= 0 {
+			return on.placement(placed), nil
+		}
+		m.kept = cpuset.Set{}
 	}
 	return t.placement(placed), nil
 }

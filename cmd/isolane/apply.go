@@ -197,7 +197,9 @@ func printRefused(w io.Writer, refused []enforce.Refusal) {
 		if targets[why] == nil {
 			order = append(order, why)
 		}
-		targets[why] = append(targets[why], what)
+		if !slices.Contains(targets[why], what) {
+			targets[why] = append(targets[why], what)
+		}
 	}
 	for _, why := range order {
 		fmt.Fprintf(w, "refused by the kernel: %s: %s\n", strings.Join(targets[why], ", "), why)
@@ -211,6 +213,8 @@ func refusedBecause(r enforce.Refusal) (what, why string) {
 	case isIRQ:
 		irq, _, _ = strings.Cut(irq, "/")
 		return "interrupt " + irq, "managed by the kernel or bound to a CPU: only isolcpus=managed_irq at boot keeps it away; isolane watch shows whether it fires"
+	case strings.HasSuffix(r.Target, ".partition") && strings.Contains(r.Reason, "housekeeping setup"): // PERR_HKEEPING
+		return r.Target, "boot isolated these CPUs, and this kernel makes no partition of such: they stay closed to all that does not ask for them"
 	case strings.HasSuffix(r.Target, ".partition"):
 		return r.Target, r.Reason + ": the lane's CPUs are kept from others as far as this kernel lets them (untested on a real kernel)"
 	case !strings.HasPrefix(r.Target, "/"):
@@ -243,11 +247,15 @@ func releaseCommand() *cobra.Command {
 					return usage(err)
 				}
 			}
+			v, err := l.View()
+			if err != nil {
+				return fail(err)
+			}
 			for _, lane := range l.Placement.Lanes {
 				if !all && !slices.Contains(names, lane.Name) {
 					p.Lanes = append(p.Lanes, lane)
 				} else {
-					p.Housekeeping = p.Housekeeping.Union(lane.Owned())
+					p.Housekeeping = p.Housekeeping.Union(lane.Owned().Difference(v.Host.BootIsolated()))
 				}
 			}
 			before := l.Settings()

@@ -1,0 +1,71 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/cpuset"
+)
+
+// Isolcpus is the parameter of that name as the kernel takes it apart (housekeeping_isolcpus_setup
+// in kernel/sched/isolation.c).
+type Isolcpus struct {
+	Flags   []string // that the kernel knows; domain where it knows none
+	Skipped []string // words that it takes for flags of other versions: "all" is one
+	Invalid string   // a word for which it ignores the whole parameter: "N-7", "domain0"
+	List    string   // the rest, a cpulist
+}
+
+const asciiLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+// Isolcpus returns isolcpus= taken apart; false where it is not there. Words that begin with a letter
+// are flags up to the first that begins otherwise.
+func (b Bootline) Isolcpus() (Isolcpus, bool) {
+	value, ok := b.Get("isolcpus")
+	var i Isolcpus
+	for value != "" && strings.ContainsRune(asciiLetters, rune(value[0])) && i.Invalid == "" {
+		word, rest, more := strings.Cut(value, ",")
+		switch {
+		case more && slices.Contains([]string{"nohz", "domain", "managed_irq"}, word):
+			i.Flags = append(i.Flags, word)
+		case strings.Trim(word, asciiLetters+"_") != "":
+			i.Invalid = word
+		default:
+			i.Skipped = append(i.Skipped, word)
+		}
+		value = rest
+	}
+	if len(i.Flags) == 0 {
+		i.Flags = []string{"domain"}
+	}
+	i.List = value
+	return i, ok
+}
+
+// Has says whether a flag is in force.
+func (i Isolcpus) Has(flag string) bool { return i.Invalid == "" && slices.Contains(i.Flags, flag) }
+
+// CPUs are those of the list; the error says why the kernel takes none.
+func (i Isolcpus) CPUs(possible cpuset.Set) (cpuset.Set, error) {
+	if i.Invalid != "" {
+		return cpuset.Set{}, fmt.Errorf("%q is no flag and no cpulist: the kernel ignores the whole parameter", i.Invalid)
+	}
+	set, err := cpuset.ParseWithin(i.List, possible)
+	if err == nil && set.IsEmpty() {
+		err = errors.New("there is no cpulist")
+	}
+	return set, err
+}
+
+// BootIsolated are the CPUs that isolcpus= keeps the scheduler off: no process has them that does not ask for
+// them.
+func (h Host) BootIsolated() cpuset.Set {
+	asked, ok := ParseBootline(h.Kernel.Cmdline).Isolcpus()
+	if !ok || !asked.Has("domain") || h.Kernel.Isolated == nil {
+		return cpuset.Set{}
+	}
+	cpus, _ := asked.CPUs(h.where(func(CPU) bool { return true })) // none where the list is wrong
+	return cpus.Intersection(*h.Kernel.Isolated)
+}

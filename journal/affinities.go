@@ -1,0 +1,206 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+)
+
+// affinities keeps all threads of the machine to the CPUs that they had of their own, but for those of the
+// lanes: After are these, and the value before has the threads, see pins.
+//
+// When CPUs become a partition, or cease to be one, the kernel gives each thread outside all others
+// (kernel/cgroup/cpuset.c, update_tasks_cpumask), and the same to one that comes back to the root. What
+// isolcpus= has kept every thread from would be open to all of them, and before Linux 6.2 what
+// sched_setaffinity(2) asked for is forgotten too. So the threads are noted before, and set again when
+// all else is done.
+type affinities struct{ kernel }
+
+// AffinitiesTarget is the only target of steps of kind affinities.
+const AffinitiesTarget = "threads"
+
+// noted begins the value before.
+const noted = "noted"
+
+func (affinities) Check(s Step) error {
+	head, keep, err := parsePins(s.Before)
+	if err == nil && (s.Target != AffinitiesTarget || s.Before != "" && head != noted) {
+		err = fmt.Errorf("%s: %q: expected %s and what was noted", s.Target, head, AffinitiesTarget)
+	}
+	for target := range keep {
+		err = errors.Join(err, checkTask(target))
+	}
+	_, aerr := cpuset.Parse(s.After)
+	_, rerr := cpuset.Parse(s.Replaced)
+	return errors.Join(err, aerr, rerr)
+}
+
+func (a affinities) Read(_ context.Context, s Step) (string, error) {
+	if s.Before != "" {
+		return s.After, nil
+	}
+	if !a.live() {
+		return noted, nil
+	}
+	keep := pins{}
+	err := eachThread(func(t thread, all cpuset.Set) error {
+		if t.may.IsEmpty() || all.IsSubsetOf(t.may) {
+			return nil
+		}
+		keep[t.target()] = t.may
+		return nil
+	})
+	return noted + keep.String(), err
+}
+
+func (a affinities) Write(ctx context.Context, s Step, value string) error {
+	if value != s.Before {
+		return nil // Settle comes when the cpusets are there
+	}
+	s.Replaced, s.After = s.After, ""
+	return a.Settle(ctx, s)
+}
+
+// Settle sets what the kernel has changed, of threads that were noted, and of those that are their children.
+func (a affinities) Settle(_ context.Context, s Step) error {
+	_, keep, err := parsePins(s.Before)
+	if err != nil || !a.live() || len(keep) == 0 {
+		return err
+	}
+	lanes, err := cpuset.Parse(s.After)
+	if err != nil {
+		return err
+	}
+	earlier, err := cpuset.Parse(s.Replaced)
+	if err != nil {
+		return err
+	}
+	return eachThread(func(t thread, all cpuset.Set) error {
+		own, ok := keep.of(t)
+		to := own.Difference(lanes).Intersection(all)
+		wide := all.IsSubsetOf(t.may) || t.may == own.Difference(earlier)
+		if !ok || to.IsEmpty() || to == t.may || !wide {
+			return nil
+		}
+		err := SetAffinity(t.tid, to)
+		if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EBUSY) { // ended; the kernel's; deadline
+			return nil
+		}
+		return err
+	})
+}
+
+// thread is one of the machine, and the CPUs that it may use.
+type thread struct {
+	tid, pid int
+	start    uint64
+	may      cpuset.Set
+}
+
+func (t thread) target() string { return TaskTarget(t.tid, t.start) }
+
+// of returns the CPUs that a thread had, or else its process, or the nearest that this comes from.
+func (p pins) of(t thread) (cpuset.Set, bool) {
+	if own, ok := p[t.target()]; ok {
+		return own, true
+	}
+	for pid := t.pid; pid > 0; {
+		f, err := statOf(pid)
+		if err != nil {
+			break
+		}
+		if own, ok := p[TaskTarget(pid, f.Start)]; ok {
+			return own, true
+		}
+		pid = f.Parent
+	}
+	return cpuset.Set{}, false
+}
+
+// eachThread calls do with each thread whose CPUs may be changed, and with all that its cpuset has.
+func eachThread(do func(t thread, all cpuset.Set) error) error {
+	root := os.DirFS("/")
+	h, err := cpusetHierarchy(root)
+	if err != nil {
+		return err
+	}
+	cpus := map[string]cpuset.Set{}
+	processes, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	for _, e := range processes {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		for _, tid := range threads(pid) {
+			f, err := statOf(tid)
+			if err != nil || f.Fixed {
+				continue // it has ended, or nobody may
+			}
+			dir, err := h.Of(root, fmt.Sprintf("proc/%d/task/%d", pid, tid))
+			if err != nil {
+				continue
+			}
+			if _, known := cpus[dir]; !known {
+				cpus[dir], _ = h.CPUs(root, dir) // gone meanwhile: none, and its threads too
+			}
+			t := thread{tid: tid, pid: pid, start: f.Start}
+			if t.may, err = affinityOf(tid); err != nil || cpus[dir].IsEmpty() {
+				continue
+			}
+			if err = do(t, cpus[dir]); err != nil {
+				return fmt.Errorf("thread %d: %w", tid, err)
+			}
+		}
+	}
+	return nil
+}
+
+// cpusetHierarchy is the one that has the cpuset controller.
+func cpusetHierarchy(root fs.FS) (Hierarchy, error) {
+	data, err := fs.ReadFile(root, "proc/self/mountinfo")
+	if err != nil {
+		return Hierarchy{}, err
+	}
+	v2 := ""
+	for line := range strings.Lines(string(data)) {
+		head, tail, _ := strings.Cut(line, " - ")
+		at, kind := strings.Fields(head), strings.Fields(tail)
+		switch {
+		case len(at) < 5 || len(kind) < 3:
+		case kind[0] == "cgroup" && strings.Contains(","+kind[2]+",", ",cpuset,"):
+			return HierarchyOf(root, unescape(at[4]))
+		case kind[0] == "cgroup2" && v2 == "":
+			v2 = unescape(at[4])
+		}
+	}
+	return HierarchyOf(root, v2)
+}
+
+// statOf reads what /proc/PID/stat says of a task; fs.ErrNotExist when it has ended.
+func statOf(tid int) (host.TaskStat, error) {
+	path := fmt.Sprintf("/proc/%d/stat", tid)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, unix.ESRCH) {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return host.TaskStat{}, err
+	}
+	s, err := host.ParseStat(string(data))
+	if err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return s, err
+}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
@@ -46,6 +48,48 @@ func BenchmarkApply100(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkCheck looks for drift of eight lanes on such a machine, which watch does once a second.
+func BenchmarkCheck(b *testing.B) {
+	dir, state := large(b, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0"), filepath.Join(b.TempDir(), "run")
+	root, err := host.Dir(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Housekeeping: cpuset.MustParse("0-239")}
+	for i := range 8 {
+		l := plan.Lane{Name: fmt.Sprintf("lane-%d", i), CPUs: cpuset.Of(240+2*i, 241+2*i), MemoryNodes: cpuset.Of(1)}
+		l.Spec.CPUs.Count = 2
+		p.Lanes = append(p.Lanes, l)
+	}
+	l, err := Open(state, root, journal.Ops(dir))
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err = errors.Join(l.Apply(b.Context(), p), l.Close()); err != nil {
+		b.Fatal(err)
+	}
+	g, err := NewGuard(state, root, journal.Ops(dir))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer g.Close() //nolint:errcheck // only listens
+	var before, after unix.Rusage
+	if err = unix.Getrusage(unix.RUSAGE_SELF, &before); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if found, cerr := g.Check(b.Context(), false); cerr != nil || len(found) > 0 {
+			b.Fatal(found, cerr)
+		}
+	}
+	if err = unix.Getrusage(unix.RUSAGE_SELF, &after); err != nil {
+		b.Fatal(err)
+	}
+	used := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
+	b.ReportMetric(float64(used)/float64(b.N)/1e6, "cpu-ms/op")
+	b.ReportMetric(float64(len(g.want)), "settings")
 }
 
 func large(b *testing.B, mounts string) string {

@@ -38,6 +38,7 @@ type Guard struct {
 	kept    []journal.Step // of attached workloads
 	groups  []LaneGroup
 	writers *writers
+	now     *contents
 
 	seen     seen
 	since    map[string]map[int]uint64 // the processes of each lane and when they started
@@ -53,7 +54,7 @@ type seen struct {
 
 // NewGuard watches the lanes that are in force by the state in dir.
 func NewGuard(dir string, root fs.FS, ops map[string]journal.Op) (*Guard, error) {
-	g := &Guard{dir: dir, root: root, ops: ops, writers: newWriters(), since: map[string]map[int]uint64{},
+	g := &Guard{dir: dir, root: root, ops: ops, writers: newWriters(), now: newContents(root), since: map[string]map[int]uint64{},
 		reported: map[string]string{}, repairs: map[string][]time.Time{}}
 	s, err := g.look()
 	if err != nil {
@@ -63,7 +64,10 @@ func NewGuard(dir string, root fs.FS, ops map[string]journal.Op) (*Guard, error)
 }
 
 // Close ends the watch.
-func (g *Guard) Close() error { return g.writers.close() }
+func (g *Guard) Close() error {
+	g.now.close()
+	return g.writers.close()
+}
 
 // look reads what tells that there are new things to look at.
 func (g *Guard) look() (seen, error) {
@@ -77,9 +81,11 @@ func (g *Guard) look() (seen, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, err
 	}
+	var names strings.Builder
 	for _, e := range interrupts {
-		s.interrupts += e.Name() + " "
+		names.WriteString(e.Name() + " ")
 	}
+	s.interrupts = names.String()
 	state, err := journal.ReadState(g.dir, stateFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, err
@@ -196,6 +202,9 @@ func (g *Guard) newTasks(now seen) error {
 func (g *Guard) steps(ctx context.Context) ([]Drift, error) {
 	var found []Drift
 	for _, s := range g.want {
+		if g.now.stand(s) {
+			continue
+		}
 		stands, now, err := g.lanes.journal.Stands(ctx, s)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && s.Kind == "task", stands: // the task has ended

@@ -247,8 +247,10 @@ func (j *Journal) Stands(ctx context.Context, s Step) (stands bool, now string, 
 	if err != nil {
 		return false, "", err
 	}
-	if done, open := j.log.find(s); open {
-		s.Before = done.Before
+	if _, noted := op.(settler); noted {
+		if done, open := j.log.find(s); open {
+			s.Before = done.Before
+		}
 	}
 	return state(ctx, op, s)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -103,7 +104,10 @@ func runWatch(cmd *cobra.Command, args []string, f watchFlags) error {
 	if err = process.StayOff(cpus); err != nil {
 		return usage(err)
 	}
+	// The kernel's description of its types is large, and garbage as soon as the programs are loaded.
+	limit := debug.SetMemoryLimit(18 << 20)
 	trace, err := witness.NewTrace(root, cpus, own)
+	debug.SetMemoryLimit(limit)
 	if err != nil {
 		return fail(err)
 	}

@@ -24,7 +24,8 @@ type Drift struct {
 	Repaired bool   `json:"repaired"`
 	Note     string `json:"note,omitempty"`
 
-	step journal.Step // that would put it back; none where only its owner can
+	step    journal.Step // that would put it back; none where only its owner can
+	journal string       // where that step is recorded, of an attachment; "" of the lanes
 }
 
 // Guard watches what is in force, and puts it back.
@@ -35,6 +36,7 @@ type Guard struct {
 	lanes   *Lanes // to look at
 	view    View
 	want    []journal.Step
+	pinned  map[string][]journal.Step // threads of attached workloads, by journal
 	groups  []LaneGroup
 	writers *writers
 
@@ -106,6 +108,15 @@ func (g *Guard) learn(s seen) (err error) {
 	}
 	if g.groups, err = g.lanes.Groups(); err != nil {
 		return err
+	}
+	g.pinned = map[string][]journal.Step{}
+	for _, at := range g.lanes.Attached {
+		steps, aerr := g.lanes.placed(at)
+		if aerr != nil {
+			return aerr
+		}
+		// Of processes that have left their lane tells processes.
+		g.pinned[at.Journal] = slices.DeleteFunc(steps, func(s journal.Step) bool { return s.Kind == "member" })
 	}
 	for _, s := range g.want {
 		switch s.Kind {
@@ -207,7 +218,27 @@ func (g *Guard) steps(ctx context.Context) ([]Drift, error) {
 		}
 		found = append(found, d)
 	}
+	for name, steps := range g.pinned {
+		strayed, err := g.lanes.strayed(ctx, steps)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range strayed {
+			found = append(found, Drift{Target: Subject(g.root, s), Expected: s.After, Found: s.Before, step: s, journal: name})
+		}
+	}
 	return found, nil
+}
+
+// Subject names what a step is about: for a thread also its name.
+func Subject(root fs.FS, s journal.Step) string {
+	what := map[string]string{"task": "thread", "member": "process"}[s.Kind]
+	if what == "" {
+		return s.Target
+	}
+	id, _, _ := strings.Cut(s.Target, ":")
+	comm, _ := fs.ReadFile(root, "proc/"+id+"/comm") // it may have ended
+	return fmt.Sprintf("%s %s (%s)", what, id, trim(comm))
 }
 
 // stubborn is how often within a minute somebody may change the same again before Isolane lets it be.
@@ -242,11 +273,7 @@ func (g *Guard) repair(ctx context.Context, found []Drift) error {
 		if d.Note != "" {
 			continue
 		}
-		refused, err := l.journal.Apply(ctx, []journal.Step{d.step})
-		if len(refused) > 0 {
-			err = refused[0].Err
-		}
-		if err != nil { // as the CPUs of a cpuset while they are offline
+		if err = l.putBack(ctx, d); err != nil { // as the CPUs of a cpuset while they are offline
 			found[i].Note = "cannot be put back: " + err.Error()
 			continue
 		}
@@ -254,6 +281,25 @@ func (g *Guard) repair(ctx context.Context, found []Drift) error {
 		g.repairs[d.Target] = append(g.repairs[d.Target], time.Now())
 	}
 	return l.Close()
+}
+
+func (l *Lanes) putBack(ctx context.Context, d Drift) error {
+	j := l.journal
+	if d.journal != "" {
+		if !slices.ContainsFunc(l.Attached, func(at Attachment) bool { return at.Journal == d.journal }) {
+			return errors.New("it has left the lane")
+		}
+		var err error
+		if j, err = l.journal.Beside(d.journal); err != nil {
+			return err
+		}
+		defer j.Close() //nolint:errcheck // each record is flushed
+	}
+	refused, err := j.Apply(ctx, []journal.Step{d.step})
+	if len(refused) > 0 {
+		err = refused[0].Err
+	}
+	return err
 }
 
 // processes reports lanes whose processes have ended, and processes that have left their lane.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
@@ -89,6 +90,7 @@ type Lanes struct {
 	Left    []*journal.LeftAlone
 	dir     string
 	root    fs.FS
+	ops     map[string]journal.Op
 	journal *journal.Journal
 }
 
@@ -98,7 +100,7 @@ func Open(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lanes{dir: dir, root: root, journal: j}
+	l := &Lanes{dir: dir, root: root, ops: ops, journal: j}
 	if l.Applied, err = readApplied(dir); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
@@ -111,7 +113,7 @@ func Look(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lanes{dir: dir, root: root, journal: j}
+	l := &Lanes{dir: dir, root: root, ops: ops, journal: j}
 	l.Applied, err = readApplied(dir)
 	return l, err
 }
@@ -163,8 +165,9 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 	next := Applied{APIVersion: plan.APIVersion, Kind: appliedKind, BootID: l.BootID, Placement: p}
 	for _, lane := range p.Lanes { // a level that was refused for the same CPUs is not asked for again
 		i := slices.IndexFunc(l.Placement.Lanes, func(o plan.Lane) bool { return o.Name == lane.Name && o.Owned() == lane.Owned() })
-		if level, ok := l.Levels[lane.Name]; ok && i >= 0 {
+		if level, ok := l.Levels[lane.Name]; ok && i >= 0 && l.stillRefused(lane.Name) {
 			next.grant(lane.Name, level)
+			next.Refused = l.Refused // see lowered
 		}
 	}
 	for _, at := range l.Attached {
@@ -176,10 +179,16 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 		}
 		next.Attached = append(next.Attached, at)
 	}
-	if err := l.reconcile(ctx, &next); err != nil {
+	err := l.reconcile(ctx, &next)
+	for _, at := range next.Attached {
+		if err == nil {
+			err = l.reattach(ctx, at)
+		}
+	}
+	if err != nil {
 		return errors.Join(err, l.back(ctx))
 	}
-	if err := l.store(next); err != nil {
+	if err = l.store(next); err != nil {
 		return errors.Join(err, l.back(ctx))
 	}
 	l.Applied = next
@@ -231,17 +240,82 @@ func untilNone(ctx context.Context, j *journal.Journal, next func() ([]journal.S
 		if err != nil || len(steps) == 0 {
 			return err
 		}
-		refused, err := j.Apply(ctx, steps)
-		for _, r := range refused {
-			if !errors.Is(r.Err, fs.ErrNotExist) { // else it has ended
-				err = errors.Join(err, r.Err)
-			}
-		}
-		if err != nil {
+		if err = applyLiving(ctx, j, steps); err != nil {
 			return err
 		}
 	}
 	return errors.New("processes are born there faster than they can be attached")
+}
+
+// applyLiving does steps; an optional one whose thread or process has ended is no error.
+func applyLiving(ctx context.Context, j *journal.Journal, steps []journal.Step) error {
+	refused, err := j.Apply(ctx, steps)
+	for _, r := range refused {
+		if !errors.Is(r.Err, fs.ErrNotExist) {
+			err = errors.Join(err, r.Err)
+		}
+	}
+	return err
+}
+
+// placed are the steps of an attachment that say where its processes and threads are.
+func (l *Lanes) placed(at Attachment) ([]journal.Step, error) {
+	j, err := journal.Look(l.dir, at.Journal, l.ops)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(j.Pending(), func(s journal.Step) bool {
+		return s.Kind == "cgroup" || s.Kind == "keeper" // which go with their scope
+	}), nil
+}
+
+// Strayed returns the steps of attached workloads that somebody has taken back or changed, with what there
+// is now as the value before. What has ended is none of them.
+func (l *Lanes) Strayed(ctx context.Context) ([]journal.Step, error) {
+	var found []journal.Step
+	for _, at := range l.Attached {
+		steps, err := l.placed(at)
+		if err == nil {
+			steps, err = l.strayed(ctx, steps)
+		}
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, steps...)
+	}
+	return found, nil
+}
+
+func (l *Lanes) strayed(ctx context.Context, steps []journal.Step) ([]journal.Step, error) {
+	var found []journal.Step
+	for _, s := range steps {
+		stands, now, err := l.journal.Stands(ctx, s)
+		switch {
+		case stands || errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
+		}
+		s.Before, _, _ = strings.Cut(now, "\n") // what single threads have of their own follows
+		found = append(found, s)
+	}
+	return found, nil
+}
+
+// reattach puts back what has strayed of an attachment whose lane is where it was.
+func (l *Lanes) reattach(ctx context.Context, at Attachment) error {
+	steps, err := l.placed(at)
+	if err == nil {
+		steps, err = l.strayed(ctx, steps)
+	}
+	if err != nil || len(steps) == 0 {
+		return err
+	}
+	j, err := l.journal.Beside(at.Journal)
+	if err != nil {
+		return err
+	}
+	return errors.Join(applyLiving(ctx, j, steps), j.Close())
 }
 
 func (l *Lanes) detach(ctx context.Context, at Attachment) error {
@@ -250,6 +324,8 @@ func (l *Lanes) detach(ctx context.Context, at Attachment) error {
 		return err
 	}
 	_, left, err := j.Reconcile(context.WithoutCancel(ctx), nil)
+	// A thread's affinity comes back with the cpuset, whatever it was in the lane.
+	left = slices.DeleteFunc(left, func(a *journal.LeftAlone) bool { return a.Step.Kind == "task" })
 	l.Left = append(l.Left, left...)
 	return errors.Join(err, j.Close())
 }
@@ -348,8 +424,9 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 			return slices.ContainsFunc(refused, func(r journal.Refused) bool { return r.Step.Target == s.Target })
 		}))
 	}
-	a.Refused = nil
+	a.Refused = a.lowered()
 	for _, r := range refused {
+		r.Err = l.because(r)
 		a.refuse(r)
 		if r.Step.After == isolated && filepath.Base(r.Step.Target) == "cpuset.cpus.partition" {
 			more, lerr := l.lower(ctx, a, r.Step)
@@ -358,6 +435,63 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 		}
 	}
 	return err
+}
+
+// notExclusive is how the kernel says that another cgroup has CPUs of a partition.
+const notExclusive = "not exclusive"
+
+// because adds to the kernel's reason who has the CPUs of a partition.
+func (l *Lanes) because(r journal.Refused) error {
+	if !strings.Contains(r.Err.Error(), notExclusive) {
+		return r.Err
+	}
+	file, theirs, others, err := l.rival(filepath.Dir(r.Step.Target))
+	if err != nil || file == "" {
+		return r.Err
+	}
+	return fmt.Errorf("%w: %s is %s: write %s there, and apply again", r.Err, file, theirs, others)
+}
+
+// rival returns the cpuset.cpus of a cgroup beside a lane's, as LXC's are, that has CPUs of the lane: what is in
+// it, and what may be. It is "" where there is none.
+func (l *Lanes) rival(dir string) (file string, theirs, others cpuset.Set, err error) {
+	text, err := fs.ReadFile(l.root, strings.TrimPrefix(dir, "/")+"/cpuset.cpus")
+	if err != nil {
+		return "", theirs, others, err
+	}
+	lane, err := cpuset.Parse(trim(text))
+	if err != nil {
+		return "", theirs, others, err
+	}
+	files, err := fs.Glob(l.root, strings.TrimPrefix(filepath.Dir(dir), "/")+"/*/cpuset.cpus")
+	for _, file = range files {
+		text, _ = fs.ReadFile(l.root, file) // removed meanwhile
+		var perr error
+		if theirs, perr = cpuset.Parse(trim(text)); perr == nil && filepath.Dir("/"+file) != dir && theirs.Intersects(lane) {
+			return "/" + file, theirs, theirs.Difference(lane), nil
+		}
+	}
+	return "", cpuset.Set{}, others, err
+}
+
+// lowered are the refusals of partitions that are not asked for again.
+func (a Applied) lowered() []Refusal {
+	return slices.DeleteFunc(slices.Clone(a.Refused), func(r Refusal) bool {
+		group := strings.TrimPrefix(filepath.Base(filepath.Dir(r.Target)), journal.GroupPrefix)
+		return filepath.Base(r.Target) != "cpuset.cpus.partition" || a.Levels[group] == ""
+	})
+}
+
+// stillRefused says whether what the kernel refused of a lane's partition need not be asked for again.
+func (l *Lanes) stillRefused(group string) bool {
+	for _, r := range l.Refused {
+		dir := filepath.Dir(r.Target)
+		if filepath.Base(dir) == journal.GroupPrefix+group && strings.Contains(r.Reason, notExclusive) {
+			file, _, _, err := l.rival(dir)
+			return file != "" || err != nil
+		}
+	}
+	return true
 }
 
 // loosen returns the steps that make plain cpusets of partitions whose CPUs will change. Two partitions that
@@ -389,6 +523,10 @@ func (a *Applied) refuse(r journal.Refused) {
 // lower asks for what a kernel grants that does not grant an isolated partition.
 func (l *Lanes) lower(ctx context.Context, a *Applied, s journal.Step) ([]Refusal, error) {
 	group := strings.TrimPrefix(filepath.Base(filepath.Dir(s.Target)), journal.GroupPrefix)
+	if strings.Contains(a.Refused[len(a.Refused)-1].Reason, notExclusive) { // nor is that
+		a.grant(group, member)
+		return nil, nil
+	}
 	s.After = rootOnly
 	refused, err := l.journal.Apply(ctx, []journal.Step{s})
 	if len(refused) == 0 {

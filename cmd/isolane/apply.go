@@ -210,6 +210,8 @@ func refusedBecause(r enforce.Refusal) (what, why string) {
 	case isIRQ:
 		irq, _, _ = strings.Cut(irq, "/")
 		return "interrupt " + irq, "managed by the kernel or bound to a CPU: only isolcpus=managed_irq at boot keeps it away; isolane watch shows whether it fires"
+	case strings.Contains(r.Reason, "not exclusive"): // and who has them
+		return r.Target, r.Reason
 	case strings.HasSuffix(r.Target, ".partition"):
 		return r.Target, r.Reason + ": the lane's CPUs are kept from others as far as this kernel lets them (untested on a real kernel)"
 	case !strings.HasPrefix(r.Target, "/"):
@@ -341,6 +343,13 @@ func readStatus(ctx context.Context) (status, error) {
 		if !known {
 			s.Drift = append(s.Drift, drift{m.Target, m.After, m.Before})
 		}
+	}
+	strayed, err := l.Strayed(ctx)
+	if err != nil {
+		return s, err
+	}
+	for _, m := range strayed {
+		s.Drift = append(s.Drift, drift{enforce.Subject(host.Live(), m), m.After, m.Before})
 	}
 	groups, err := l.Groups()
 	for _, g := range groups {

@@ -53,9 +53,9 @@ func Resolve(h host.Host, root fs.FS, group string) (string, error) {
 // Where the cpuset controller is one of cgroup v1, a group stays where it is and its cpuset gets the
 // lane's CPUs and memory nodes, as `runc update --cpuset-cpus` does: the runtime still finds the
 // container in its cgroup, and what `exec` adds is born there. With v2 the lane is an isolated partition,
-// whose CPUs nobody outside may use (Documentation/admin-guide/cgroup-v2.rst), so the processes are moved into the lane's cgroup, as those
-// of a tree are with either. All threads of a process move with it, also those in threaded cgroups, as
-// libvirt has them, and come back there.
+// whose CPUs nobody outside may use (Documentation/admin-guide/cgroup-v2.rst), so the processes are moved
+// into the lane's cgroup, as those of a tree are with either. All threads of a process move with it, also
+// those in threaded cgroups, as libvirt has them, and come back there.
 func Steps(h host.Host, root fs.FS, l plan.Lane, threads []Thread, group string) ([]journal.Step, []string, error) {
 	dir, err := enforce.GroupDir(h, l.Name)
 	if err != nil {

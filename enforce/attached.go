@@ -86,6 +86,8 @@ func (l *Lanes) detach(ctx context.Context, at Attachment) error {
 		return err
 	}
 	_, left, err := j.Reconcile(context.WithoutCancel(ctx), nil)
+	// A thread's affinity comes back with the cpuset, whatever it was in the lane.
+	left = slices.DeleteFunc(left, func(a *journal.LeftAlone) bool { return a.Step.Kind == "task" })
 	l.Left = append(l.Left, left...)
 	return errors.Join(err, j.Close())
 }
@@ -112,7 +114,11 @@ func (l *Lanes) kept(attached []Attachment) ([]journal.Step, error) {
 		if err != nil {
 			return nil, err
 		}
-		steps = append(steps, j.Pending()...)
+		for _, s := range j.Pending() {
+			if s.Kind != "cgroup" && s.Kind != "keeper" { // which go with the scope that they are in
+				steps = append(steps, s)
+			}
+		}
 	}
 	return steps, nil
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
@@ -163,8 +164,9 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 	next := Applied{APIVersion: plan.APIVersion, Kind: appliedKind, BootID: l.BootID, Placement: p}
 	for _, lane := range p.Lanes { // a level that was refused for the same CPUs is not asked for again
 		i := slices.IndexFunc(l.Placement.Lanes, func(o plan.Lane) bool { return o.Name == lane.Name && o.Owned() == lane.Owned() })
-		if level, ok := l.Levels[lane.Name]; ok && i >= 0 {
+		if level, ok := l.Levels[lane.Name]; ok && i >= 0 && l.stillRefused(lane.Name) {
 			next.grant(lane.Name, level)
+			next.Refused = l.Refused // see lowered
 		}
 	}
 	for _, at := range l.Attached {
@@ -266,11 +268,12 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 			return slices.ContainsFunc(refused, func(r journal.Refused) bool { return r.Step.Target == s.Target })
 		}))
 	}
-	a.Refused = nil
+	a.Refused = a.lowered()
 	if err == nil {
 		err = l.keep(ctx, a)
 	}
 	for _, r := range refused {
+		r.Err = l.because(r)
 		a.refuse(r)
 		if r.Step.After == isolated && filepath.Base(r.Step.Target) == "cpuset.cpus.partition" {
 			more, lerr := l.lower(ctx, a, r.Step)
@@ -279,6 +282,63 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 		}
 	}
 	return err
+}
+
+// notExclusive is how the kernel says that another cgroup has CPUs of a partition.
+const notExclusive = "not exclusive"
+
+// because adds to the kernel's reason who has the CPUs of a partition.
+func (l *Lanes) because(r journal.Refused) error {
+	if !strings.Contains(r.Err.Error(), notExclusive) {
+		return r.Err
+	}
+	file, theirs, others, err := l.rival(filepath.Dir(r.Step.Target))
+	if err != nil || file == "" {
+		return r.Err
+	}
+	return fmt.Errorf("%w: %s is %s: write %s there, and apply again", r.Err, file, theirs, others)
+}
+
+// rival returns the cpuset.cpus of a cgroup beside a lane's, as LXC's are, that has CPUs of the lane: what is in
+// it, and what may be. It is "" where there is none.
+func (l *Lanes) rival(dir string) (file string, theirs, others cpuset.Set, err error) {
+	text, err := fs.ReadFile(l.root, strings.TrimPrefix(dir, "/")+"/cpuset.cpus")
+	if err != nil {
+		return "", theirs, others, err
+	}
+	lane, err := cpuset.Parse(trim(text))
+	if err != nil {
+		return "", theirs, others, err
+	}
+	files, err := fs.Glob(l.root, strings.TrimPrefix(filepath.Dir(dir), "/")+"/*/cpuset.cpus")
+	for _, file = range files {
+		text, _ = fs.ReadFile(l.root, file) // removed meanwhile
+		var perr error
+		if theirs, perr = cpuset.Parse(trim(text)); perr == nil && filepath.Dir("/"+file) != dir && theirs.Intersects(lane) {
+			return "/" + file, theirs, theirs.Difference(lane), nil
+		}
+	}
+	return "", cpuset.Set{}, others, err
+}
+
+// lowered are the refusals of partitions that are not asked for again.
+func (a Applied) lowered() []Refusal {
+	return slices.DeleteFunc(slices.Clone(a.Refused), func(r Refusal) bool {
+		group := strings.TrimPrefix(filepath.Base(filepath.Dir(r.Target)), journal.GroupPrefix)
+		return filepath.Base(r.Target) != "cpuset.cpus.partition" || a.Levels[group] == ""
+	})
+}
+
+// stillRefused says whether what the kernel refused of a lane's partition need not be asked for again.
+func (l *Lanes) stillRefused(group string) bool {
+	for _, r := range l.Refused {
+		dir := filepath.Dir(r.Target)
+		if filepath.Base(dir) == journal.GroupPrefix+group && strings.Contains(r.Reason, notExclusive) {
+			file, _, _, err := l.rival(dir)
+			return file != "" || err != nil
+		}
+	}
+	return true
 }
 
 // loosen returns the steps that make plain cpusets of partitions whose CPUs will change. Two partitions that
@@ -310,6 +370,10 @@ func (a *Applied) refuse(r journal.Refused) {
 // lower asks for what a kernel grants that does not grant an isolated partition.
 func (l *Lanes) lower(ctx context.Context, a *Applied, s journal.Step) ([]Refusal, error) {
 	group := strings.TrimPrefix(filepath.Base(filepath.Dir(s.Target)), journal.GroupPrefix)
+	if strings.Contains(a.Refused[len(a.Refused)-1].Reason, notExclusive) { // nor is that
+		a.grant(group, member)
+		return nil, nil
+	}
 	s.After = rootOnly
 	refused, err := l.journal.Apply(ctx, []journal.Step{s})
 	if len(refused) == 0 {

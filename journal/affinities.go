@@ -36,8 +36,10 @@ func (affinities) Check(s Step) error {
 	if err == nil && (s.Target != AffinitiesTarget || s.Before != "" && head != noted) {
 		err = fmt.Errorf("%s: %q: expected %s and what was noted", s.Target, head, AffinitiesTarget)
 	}
-	for target := range keep {
-		err = errors.Join(err, checkTask(target))
+	for target, own := range keep {
+		if err = errors.Join(err, checkTask(target)); own.group != "" {
+			err = fmt.Errorf("%s: %q: expected CPUs alone", target, own.group)
+		}
 	}
 	_, aerr := cpuset.Parse(s.After)
 	_, rerr := cpuset.Parse(s.Replaced)
@@ -56,7 +58,7 @@ func (a affinities) Read(_ context.Context, s Step) (string, error) {
 		if t.may.IsEmpty() || all.IsSubsetOf(t.may) {
 			return nil
 		}
-		keep[t.target()] = t.may
+		keep[t.target()] = pin{cpus: t.may}
 		return nil
 	})
 	return noted + keep.String(), err
@@ -85,7 +87,7 @@ func (a affinities) Settle(_ context.Context, s Step) error {
 		return err
 	}
 	return eachThread(func(t thread, all cpuset.Set) error {
-		own, ok := keep.of(t)
+		own, ok := keep.inherited(t)
 		to := own.Difference(lanes).Intersection(all)
 		wide := all.IsSubsetOf(t.may) || t.may == own.Difference(earlier)
 		if !ok || to.IsEmpty() || to == t.may || !wide {
@@ -108,10 +110,10 @@ type thread struct {
 
 func (t thread) target() string { return TaskTarget(t.tid, t.start) }
 
-// of returns the CPUs that a thread had, or else its process, or the nearest that this comes from.
-func (p pins) of(t thread) (cpuset.Set, bool) {
+// inherited returns the CPUs that a thread had, or else its process, or the nearest that this comes from.
+func (p pins) inherited(t thread) (cpuset.Set, bool) {
 	if own, ok := p[t.target()]; ok {
-		return own, true
+		return own.cpus, true
 	}
 	for pid := t.pid; pid > 0; {
 		f, err := statOf(pid)
@@ -119,7 +121,7 @@ func (p pins) of(t thread) (cpuset.Set, bool) {
 			break
 		}
 		if own, ok := p[TaskTarget(pid, f.Start)]; ok {
-			return own, true
+			return own.cpus, true
 		}
 		pid = f.Parent
 	}

@@ -245,6 +245,9 @@ func (k kernel) move(ctx context.Context, from, to string, which func(pid int) b
 
 func (k kernel) members(group string) ([]int, error) {
 	text, err := k.read(path.Join(group, "cgroup.procs"))
+	if errors.Is(err, unix.EOPNOTSUPP) { // threaded: Isolane's own have processes of one thread
+		text, err = k.read(path.Join(group, "cgroup.threads"))
+	}
 	if err != nil {
 		return nil, err
 	}

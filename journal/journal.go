@@ -76,6 +76,7 @@ func Ops(root string) map[string]Op {
 		"member":     member{k},
 		"cpuset":     cpusetCPUs{file{k}},
 		"processes":  processes{k},
+		"keeper":     keeper{processes{k}},
 		"sysctl":     sysctl{k},
 		"netns":      netNS{},
 		"link":       link{},

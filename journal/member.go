@@ -18,17 +18,32 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// member is the cgroup that one process is in: Target is its TaskTarget, After the directory of the
-// cgroup that takes it. The value before also holds the affinities, see pins.
+// member is the cgroup that one process is in, which is that of its main thread: Target is its TaskTarget,
+// After the directory of the cgroup that takes it. The value before also holds what single threads have of
+// their own, see pins.
 type member struct{ kernel }
 
-// Check lets processes move only into cgroups of Isolane's own, and back.
+// Check lets processes move only into cgroups of Isolane's own, which are at the root of their hierarchy,
+// and back into that hierarchy.
 func (member) Check(s Step) error {
-	dir, _, err := parsePins(s.Before)
-	if err == nil && dir != "" && (!path.IsAbs(dir) || path.Clean(dir) != dir) {
-		err = fmt.Errorf("%q: expected the directory of a cgroup", dir)
+	dir, p, err := parsePins(s.Before)
+	top := path.Dir(s.After)
+	if dir != "" {
+		err = errors.Join(err, checkGroup(dir, top))
+	}
+	for _, own := range p {
+		if own.group != "" {
+			err = errors.Join(err, checkGroup(own.group, top))
+		}
 	}
 	return errors.Join(err, checkTask(s.Target), ownGroup(s.After))
+}
+
+func checkGroup(dir, top string) error {
+	if !path.IsAbs(dir) || path.Clean(dir) != dir || !below(dir, top) {
+		return fmt.Errorf("%q: expected the directory of a cgroup below %s", dir, top)
+	}
+	return nil
 }
 
 func (member) Read(_ context.Context, s Step) (string, error) {
@@ -71,29 +86,48 @@ func (m member) Write(_ context.Context, s Step, value string) error {
 		if keep, err = pinsOf(threads(pid), h, from); err == nil {
 			err = m.join(dir, pid)
 		}
-	} else {
-		dir, err = m.rejoin(h, dir, pid)
+	} else if err = m.rejoin(h, dir, pid); err == nil {
+		err = m.scatter(threads(pid), keep)
 	}
 	if err != nil {
 		return err
 	}
-	return keep.restore(threads(pid), h, dir)
+	return keep.restore(threads(pid), h)
 }
 
 func (m member) join(dir string, pid int) error {
 	return ended(m.write(path.Join(dir, "cgroup.procs"), strconv.Itoa(pid)))
 }
 
-// rejoin is join for the way back, and returns where the process is then. The cgroup that it came
-// from may have been removed: then the nearest one above it that takes processes.
-func (m member) rejoin(h Hierarchy, dir string, pid int) (string, error) {
+// rejoin is join for the way back. The cgroup that it came from may have been removed: then the nearest
+// one above it that takes processes.
+func (m member) rejoin(h Hierarchy, dir string, pid int) error {
 	for {
 		err := m.join(dir, pid)
-		if err == nil || dir == h.Mount || errors.Is(err, unix.ESRCH) || !below(dir, h.Mount) {
-			return dir, err
+		if err == nil || dir == h.Mount || !below(dir, h.Mount) {
+			return err
 		}
 		dir = filepath.Dir(dir)
 	}
+}
+
+// scatter puts threads back into the threaded cgroups that they came from. All others stay in that of the
+// main thread: those that are new, and those whose cgroup was removed or is no longer in the same domain
+// (Documentation/admin-guide/cgroup-v2.rst, Threads).
+func (m member) scatter(tids []int, p pins) error {
+	var errs []error
+	for _, tid := range tids {
+		own, ok := p.of(tid)
+		if !ok || own.group == "" {
+			continue
+		}
+		err := m.write(path.Join(own.group, "cgroup.threads"), strconv.Itoa(tid))
+		if err != nil && !slices.ContainsFunc([]error{unix.ESRCH, unix.ENOENT, unix.ENODEV, unix.EOPNOTSUPP},
+			func(expected error) bool { return errors.Is(err, expected) }) {
+			errs = append(errs, fmt.Errorf("thread %d: %w", tid, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // ended makes the end of a task fs.ErrNotExist.
@@ -125,9 +159,14 @@ type cpusetCPUs struct{ file }
 
 // Check lets a step change only the CPUs of a cpuset.
 func (c cpusetCPUs) Check(s Step) error {
-	before, _, err := parsePins(s.Before)
+	before, p, err := parsePins(s.Before)
 	if err == nil && path.Base(s.Target) != "cpuset.cpus" {
 		err = fmt.Errorf("%s: expected a cpuset.cpus", s.Target)
+	}
+	for _, own := range p {
+		if own.group != "" {
+			err = fmt.Errorf("%q: expected affinities only", own.group)
+		}
 	}
 	return errors.Join(err, c.file.Check(Step{Target: s.Target, Before: before, After: s.After}))
 }
@@ -154,11 +193,11 @@ func (c cpusetCPUs) Write(ctx context.Context, s Step, value string) error {
 	if err = c.file.Write(ctx, s, cpus); err != nil {
 		return err
 	}
-	dir, h, tids, err := tasksOf(s.Target)
+	_, h, tids, err := tasksOf(s.Target)
 	if err != nil || len(tids) == 0 {
 		return err
 	}
-	return keep.restore(tids, h, dir)
+	return keep.restore(tids, h)
 }
 
 func pinsIn(file string) (pins, error) {
@@ -184,53 +223,93 @@ func tasksOf(file string) (dir string, h Hierarchy, tids []int, err error) {
 	return dir, h, tids, err
 }
 
-// pins are the threads, by their TaskTarget, that may use fewer CPUs than their cpuset has. The
-// kernel may forget that when the cpuset changes, and since Linux 6.2 remembers it too long: what
-// a step of kind task asks for lasts beyond the way back (kernel/sched/core.c, user_cpus_ptr). So
-// who changes a cpuset writes down the affinities and sets them again.
-type pins map[string]cpuset.Set
+// pins are the threads, by their TaskTarget, that have something of their own.
+//
+// CPUs: the thread may use fewer than its cpuset has. The kernel may forget that when the cpuset changes,
+// and since Linux 6.2 remembers it too long: what a step of kind task asks for lasts beyond the way back
+// (kernel/sched/core.c, user_cpus_ptr). So who changes a cpuset writes down the affinities and sets them
+// again.
+//
+// A group: with cgroup v2 the thread is in another, threaded cgroup than the main thread. A process that
+// leaves their domain has all its threads in one.
+type pins map[string]pin
 
-func pinsOf(tids []int, h Hierarchy, dir string) (pins, error) {
-	all, err := h.CPUs(os.DirFS("/"), dir)
+type pin struct {
+	cpus  cpuset.Set // empty: all of its cpuset
+	group string     // "": where the main thread is
+}
+
+// of returns what a thread has of its own.
+func (p pins) of(tid int) (pin, bool) {
+	start, err := StartTime(tid)
 	if err != nil {
-		return nil, err
+		return pin{}, false // it has ended
 	}
+	own, ok := p[TaskTarget(tid, start)]
+	return own, ok
+}
+
+// pinsOf reads them of threads whose main thread is in the cgroup dir.
+func pinsOf(tids []int, h Hierarchy, dir string) (pins, error) {
 	p := pins{}
 	for _, tid := range tids {
 		start, err := StartTime(tid)
 		if err != nil {
 			continue // it has ended
 		}
-		target := TaskTarget(tid, start)
+		group, all, err := h.place(tid)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		target, own := TaskTarget(tid, start), pin{}
 		may, err := task{}.Read(context.Background(), Step{Target: target})
 		if err != nil {
 			continue
 		}
 		if set, err := cpuset.Parse(may); err == nil && !all.IsSubsetOf(set) {
-			p[target] = set
+			own.cpus = set
+		}
+		if h.V2 && group != dir {
+			own.group = group
+		}
+		if own != (pin{}) {
+			p[target] = own
 		}
 	}
 	return p, nil
 }
 
+// place returns the cgroup of a thread, and the CPUs that this gives it; fs.ErrNotExist when it has ended.
+func (h Hierarchy) place(tid int) (string, cpuset.Set, error) {
+	root := os.DirFS("/")
+	group, err := h.Of(root, "proc/"+strconv.Itoa(tid))
+	if err != nil {
+		return "", cpuset.Set{}, ended(err)
+	}
+	cpus, err := h.CPUs(root, group)
+	return group, cpus, err
+}
+
 // restore gives each thread the CPUs that it had of its own, where its cpuset has them, and all
 // others every CPU of the cpuset, also those that it gets later.
-func (p pins) restore(tids []int, h Hierarchy, dir string) error {
-	all, err := h.CPUs(os.DirFS("/"), dir)
-	if err != nil {
-		return err
-	}
+func (p pins) restore(tids []int, h Hierarchy) error {
 	var errs []error
 	for _, tid := range tids {
-		start, err := StartTime(tid)
+		_, all, err := h.place(tid)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
-			continue // it has ended
+			return err
 		}
-		set, ok := p[TaskTarget(tid, start)]
-		if !ok || !set.IsSubsetOf(all) {
-			set = cpuset.MustParse(fmt.Sprintf("0-%d", cpuset.Max))
+		own, _ := p.of(tid)
+		if own.cpus.IsEmpty() || !own.cpus.IsSubsetOf(all) {
+			own.cpus = cpuset.MustParse(fmt.Sprintf("0-%d", cpuset.Max))
 		}
-		err = SetAffinity(tid, set)
+		err = SetAffinity(tid, own.cpus)
 		// Some threads of the kernel in a process, such as io_uring's, refuse (PF_NO_SETAFFINITY).
 		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) {
 			errs = append(errs, fmt.Errorf("thread %d: %w", tid, err))
@@ -239,11 +318,15 @@ func (p pins) restore(tids []int, h Hierarchy, dir string) error {
 	return errors.Join(errs...)
 }
 
-// String is a line a thread, each after a line feed, which no path and no cpulist has.
+// String is a line a thread, each after a line feed, which no path and no cpulist has: tid:start=cpulist,
+// and behind a space the cgroup.
 func (p pins) String() string {
 	var b strings.Builder
 	for _, target := range slices.Sorted(maps.Keys(p)) {
-		b.WriteString("\n" + target + "=" + p[target].String())
+		b.WriteString("\n" + target + "=" + p[target].cpus.String())
+		if group := p[target].group; group != "" {
+			b.WriteString(" " + group)
+		}
 	}
 	return b.String()
 }
@@ -253,12 +336,13 @@ func parsePins(value string) (string, pins, error) {
 	head, rest, _ := strings.Cut(value, "\n")
 	p := pins{}
 	for line := range strings.Lines(rest) {
-		target, list, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		target, own, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		list, group, _ := strings.Cut(own, " ")
 		set, err := cpuset.Parse(list)
-		if err != nil || set.IsEmpty() {
-			return "", nil, fmt.Errorf("%q: expected tid:start=cpulist", line)
+		if err != nil || set.IsEmpty() && group == "" {
+			return "", nil, fmt.Errorf("%q: expected tid:start=cpulist, or this and a cgroup", line)
 		}
-		p[target] = set
+		p[target] = pin{set, group}
 	}
 	return head, p, nil
 }

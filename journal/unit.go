@@ -3,10 +3,14 @@ package journal
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os/exec"
 	"path"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
 )
@@ -64,6 +68,30 @@ func (u unit) Write(ctx context.Context, s Step, value string) error {
 		return u.write(file, value)
 	}
 	_, err := systemctl(ctx, "set-property", "--runtime", "--", name, property+"="+value)
+	if err == nil && value == "" {
+		err = u.widen(file)
+	}
+	return err
+}
+
+// widen gives a unit all there is. systemd lets go of the file as it is, and where others below have the
+// controller too, as Docker and libvirt do, the file stays and so did its CPUs (seen with systemd 257). The
+// kernel empties none of a cgroup with processes (kernel/cgroup/cpuset.c, validate_change).
+func (u unit) widen(file string) error {
+	err := u.write(file, "")
+	if errors.Is(err, unix.ENOSPC) {
+		all := "/sys/devices/system/cpu/possible"
+		if path.Base(file) == "cpuset.mems" {
+			all = "/sys/devices/system/node/has_memory"
+		}
+		var list string
+		if list, err = u.read(all); err == nil {
+			err = u.write(file, list)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) { // nobody has it
+		return nil
+	}
 	return err
 }
 

@@ -22,7 +22,9 @@ const (
 
 func guestPackages() []string {
 	return []string{"busybox-static", "iproute2", "iputils-ping", "iperf3", "ethtool", "pciutils", "util-linux", "mount", "hostname",
-		"kmod", "procps", "numactl", "rt-tests", "stress-ng", "nftables", "hwloc-nox", "systemd", "dbus", "runc", "crun"}
+		"kmod", "procps", "numactl", "rt-tests", "stress-ng", "nftables", "hwloc-nox", "systemd", "dbus", "runc", "crun",
+		"docker.io", "docker-cli", "podman", "lxc", "libvirt-daemon", "libvirt-daemon-driver-qemu", "libvirt-clients",
+		"qemu-system-x86", "systemd-container"}
 }
 
 // qemuPackages are QEMU and the C library that it runs with.
@@ -130,7 +132,7 @@ func (b *builder) root(releases map[string]string) error {
 		}
 	}
 	image := filepath.Join(b.dir, "root.ext4")
-	for file, size := range map[string]int64{image: 1200 << 20, filepath.Join(b.dir, "nvme.img"): 64 << 20} {
+	for file, size := range map[string]int64{image: 1800 << 20, filepath.Join(b.dir, "nvme.img"): 64 << 20} {
 		if err := os.WriteFile(file, nil, 0o644); err != nil {
 			return err
 		}

@@ -215,6 +215,8 @@ func refusedBecause(r enforce.Refusal) (what, why string) {
 		return "interrupt " + irq, "managed by the kernel or bound to a CPU: only isolcpus=managed_irq at boot keeps it away; isolane watch shows whether it fires"
 	case strings.HasSuffix(r.Target, ".partition") && strings.Contains(r.Reason, "housekeeping setup"): // PERR_HKEEPING
 		return r.Target, "boot isolated these CPUs, and this kernel makes no partition of such: they stay closed to all that does not ask for them"
+	case strings.Contains(r.Reason, "not exclusive"): // and who has them
+		return r.Target, r.Reason
 	case strings.HasSuffix(r.Target, ".partition"):
 		return r.Target, r.Reason + ": the lane's CPUs are kept from others as far as this kernel lets them (untested on a real kernel)"
 	case !strings.HasPrefix(r.Target, "/"):

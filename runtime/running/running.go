@@ -24,6 +24,7 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
 )
 
 // Thread is one thread of a running process, from /proc/PID/task/TID (proc_pid_stat(5),
@@ -91,9 +92,16 @@ func Cgroup(root fs.FS, dir string) ([]Thread, error) {
 	if err != nil {
 		return nil, err
 	}
-	var pids []int
+	if threaded(root, dir) {
+		return nil, fmt.Errorf("cgroup %s: expected one of processes, found a threaded one: give the nearest above it that is none", dir)
+	}
+	var pids, keepers []int
 	for _, g := range groups {
-		file := path.Join(g, "cgroup.procs")
+		file, into := path.Join(g, "cgroup.procs"), &pids
+		if g != dir && journal.IsKeeperGroup(g) {
+			// A process of one thread; in a threaded cgroup the one above lists them too.
+			file, into = path.Join(g, "cgroup.threads"), &keepers
+		}
 		var data []byte
 		switch data, err = fs.ReadFile(root, file[1:]); {
 		case errors.Is(err, fs.ErrNotExist) && g != dir, errors.Is(err, unix.ENODEV), errors.Is(err, unix.EOPNOTSUPP):
@@ -107,15 +115,22 @@ func Cgroup(root fs.FS, dir string) ([]Thread, error) {
 			if perr != nil || pid < 1 {
 				return nil, fmt.Errorf("%s: %q: expected a process of this PID namespace: run Isolane in the host's", file, f)
 			}
-			pids = append(pids, pid)
+			*into = append(*into, pid)
 		}
 	}
 	threads, err := threadsOf(root, pids)
-	threads = slices.DeleteFunc(threads, func(t Thread) bool { return t.kernel })
+	threads = slices.DeleteFunc(threads, func(t Thread) bool { return t.kernel || slices.Contains(keepers, t.PID) })
 	if err == nil && len(threads) == 0 {
 		return nil, fmt.Errorf("%s: %w", dir, ErrEmpty)
 	}
 	return threads, err
+}
+
+// threaded says whether a cgroup is a part of a domain above it, which lists its processes
+// (Documentation/admin-guide/cgroup-v2.rst, Threads).
+func threaded(root fs.FS, dir string) bool {
+	kind, err := fs.ReadFile(root, path.Join(dir, "cgroup.type")[1:])
+	return err == nil && strings.TrimSpace(string(kind)) == "threaded"
 }
 
 // subtree returns a cgroup and those below it, each after its parent.

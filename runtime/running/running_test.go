@@ -314,10 +314,6 @@ func TestStepsV2(t *testing.T) {
 	if len(warnings) != 1 || !strings.Contains(warnings[0], "/sys/fs/cgroup/docker/c1: its limits") {
 		t.Errorf("warnings %q", warnings)
 	}
-	write(root, map[string]string{"sys/fs/cgroup/docker/c1/cgroup.type": "threaded"})
-	if _, _, err := Steps(h, root, laneA(nil), threads, ""); err == nil || !strings.Contains(err.Error(), "threaded") {
-		t.Errorf("a threaded cgroup: %v", err)
-	}
 	l := laneA(nil)
 	l.Name = "b"
 	if _, _, err := Steps(h, root, l, threads, ""); err == nil || !strings.Contains(err.Error(), "apply it first") {
@@ -325,7 +321,53 @@ func TestStepsV2(t *testing.T) {
 	}
 }
 
-// A process whose threads are in several cgroups could not be put back.
+// libvirt's: below systemd's scope a domain of threaded cgroups. The processes move as a whole, and leave one
+// behind that keeps the scope.
+func TestStepsThreaded(t *testing.T) {
+	root := machine(t, true)
+	const scope = "/machine.slice/qemu.scope"
+	process(root, 100, 1, scope+"/libvirt/emulator", "qemu-system-x86_64", "qemu", "CPU 0/TCG", "IO iothread1")
+	process(root, 110, 1, scope+"/isolane-100", "sleep", "sleep")
+	write(root, map[string]string{
+		"proc/100/task/101/cgroup":                                    "0::" + scope + "/libvirt/vcpu0",
+		"sys/fs/cgroup" + scope + "/cgroup.procs":                     "",
+		"sys/fs/cgroup" + scope + "/libvirt/cgroup.procs":             "100\n110",
+		"sys/fs/cgroup" + scope + "/libvirt/cgroup.type":              "domain threaded",
+		"sys/fs/cgroup" + scope + "/libvirt/emulator/cgroup.type":     "threaded",
+		"sys/fs/cgroup" + scope + "/libvirt/vcpu0/cgroup.type":        "threaded",
+		"sys/fs/cgroup" + scope + "/libvirt/isolane-7/cgroup.threads": "110", // another lane's keeper
+		"run/systemd/system/x":                                        "",
+	})
+	h := read(t, root)
+	for _, group := range []string{"/sys/fs/cgroup" + scope, "/sys/fs/cgroup" + scope + "/libvirt"} {
+		threads, err := Cgroup(root, group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps, warnings, err := Steps(h, root, laneA(nil), threads, group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := `cgroup /sys/fs/cgroup/machine.slice/qemu.scope/isolane-100 -> present
+keeper /sys/fs/cgroup/machine.slice/qemu.scope/isolane-100 -> running
+member 100:1100 -> /sys/fs/cgroup/isolane-a
+task 100:1100 -> 3-5 (optional)
+task 101:1101 -> 2
+task 102:1102 -> 3-5 (optional)
+`
+		if d := cmp.Diff(want, lines(steps)); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		if len(warnings) != 1 || !strings.Contains(warnings[0], scope+"/libvirt: its limits") {
+			t.Errorf("warnings %q", warnings)
+		}
+	}
+	if _, err := Cgroup(root, "/sys/fs/cgroup"+scope+"/libvirt/vcpu0"); err == nil || !strings.Contains(err.Error(), "found a threaded one") {
+		t.Errorf("a threaded cgroup: %v", err)
+	}
+}
+
+// A process whose threads are in several cgroups of v1 could not be put back.
 func TestSplitProcess(t *testing.T) {
 	root := machine(t, false)
 	process(root, 100, 1, "/docker", "app", "app", "worker")

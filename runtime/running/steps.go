@@ -53,9 +53,10 @@ func Resolve(h host.Host, root fs.FS, group string) (string, error) {
 //
 // Where the cpuset controller is one of cgroup v1, a group stays where it is and its cpuset gets the
 // lane's CPUs and memory nodes, as `runc update --cpuset-cpus` does: the runtime still finds the
-// container in its cgroup, and what `exec` adds is born there. With v2 the lane is an isolated partition, whose CPUs nobody outside may use
-// (Documentation/admin-guide/cgroup-v2.rst), so the processes are moved into the lane's cgroup, as those
-// of a tree are with either.
+// container in its cgroup, and what `exec` adds is born there. With v2 the lane is an isolated partition,
+// whose CPUs nobody outside may use (Documentation/admin-guide/cgroup-v2.rst), so the processes are moved
+// into the lane's cgroup, as those of a tree are with either. All threads of a process move with it, also
+// those in threaded cgroups, as libvirt has them, and come back there.
 func Steps(h host.Host, root fs.FS, l plan.Lane, threads []Thread, group string) ([]journal.Step, []string, error) {
 	dir, err := enforce.GroupDir(h, l.Name)
 	if err != nil {
@@ -68,7 +69,7 @@ func Steps(h host.Host, root fs.FS, l plan.Lane, threads []Thread, group string)
 	if group == dir {
 		return nil, nil, fmt.Errorf("cgroup %s: expected another than the lane's own", group)
 	}
-	a := attachment{host: h, root: root, lane: l, dir: dir, hierarchy: hier, moved: map[int]bool{}}
+	a := attachment{host: h, root: root, lane: l, dir: dir, hierarchy: hier, moved: map[int]bool{}, kept: map[string]bool{}}
 	if group != "" && !hier.V2 {
 		err = a.regroup(group)
 	} else {
@@ -88,8 +89,9 @@ type attachment struct {
 	hierarchy journal.Hierarchy
 	steps     []journal.Step
 	warnings  []string
-	all       bool         // the cpuset of all threads changes
-	moved     map[int]bool // the processes whose cpuset changes
+	all       bool            // the cpuset of all threads changes
+	moved     map[int]bool    // the processes whose cpuset changes
+	kept      map[string]bool // the scopes that have a keeper
 }
 
 // regroup changes a cpuset of cgroup v1 and those below it. Each must hold the CPUs of those below at
@@ -188,8 +190,9 @@ func (a *attachment) move(threads []Thread) error {
 		a.moved[p[at].PID] = true
 		// A child may have ended until it is its turn.
 		child := slices.ContainsFunc(threads, func(t Thread) bool { return t.PID == p[at].parent })
+		a.keep(from, p[at].PID)
 		a.steps = append(a.steps, journal.Step{Kind: "member", Target: journal.TaskTarget(p[at].PID, p[at].Start), After: a.dir, Optional: child})
-		if a.hierarchy.V2 && from != a.hierarchy.Mount && !slices.Contains(left, from) {
+		if from = a.domain(from); a.hierarchy.V2 && from != a.hierarchy.Mount && !slices.Contains(left, from) {
 			left = append(left, from)
 			a.warnings = append(a.warnings, fmt.Sprintf("cgroup %s: its limits of memory, CPU time and processes do not hold for what moves to %s, and what its runtime adds is born outside: set limits there, and attach again after an exec", from, a.dir))
 		}
@@ -197,9 +200,13 @@ func (a *attachment) move(threads []Thread) error {
 	return nil
 }
 
-// place returns the cgroup that a process is in. One whose threads are in several cannot be put
-// back: its runtime has to leave them in one, or cgroup v1 and the group be asked for.
+// place returns the cgroup that a process is in. With cgroup v2 that is the main thread's: the others may be
+// in other threaded ones of the same domain. With v1 a process whose threads are in several cannot be put
+// back.
 func (a *attachment) place(p []Thread) (string, error) {
+	if a.hierarchy.V2 {
+		return a.hierarchy.Of(a.root, processDir(p[0].PID))
+	}
 	place := ""
 	for _, t := range p {
 		dir, err := a.hierarchy.Of(a.root, fmt.Sprintf("%s/task/%d", processDir(t.PID), t.TID))
@@ -210,24 +217,42 @@ func (a *attachment) place(p []Thread) (string, error) {
 			return "", err
 		}
 		if place != "" && dir != place {
-			return "", fmt.Errorf("%s: expected all threads in one cgroup, found %s and %s: %s", name(p), place, dir, a.mend())
+			return "", fmt.Errorf("%s: expected all threads in one cgroup, found %s and %s: attach its cgroup instead", name(p), place, dir)
 		}
 		place = dir
 	}
 	if place == "" {
 		return "", fs.ErrNotExist
 	}
-	if kind, err := fs.ReadFile(a.root, path.Join(place, "cgroup.type")[1:]); err == nil && strings.TrimSpace(string(kind)) == "threaded" {
-		return "", fmt.Errorf("%s: %s: expected a cgroup of processes, found a threaded one: %s", name(p), place, a.mend())
-	}
 	return place, nil
 }
 
-func (a *attachment) mend() string {
-	if a.hierarchy.V2 {
-		return "let what started it place its threads, see `isolane cores`"
+// domain returns the nearest cgroup that is not threaded: the limits of memory are there.
+func (a *attachment) domain(dir string) string {
+	for dir != a.hierarchy.Mount && threaded(a.root, dir) {
+		dir = path.Dir(dir)
 	}
-	return "attach its cgroup instead"
+	return dir
+}
+
+// keep has a process stay in the scope of systemd's that another leaves: see the journal's kind keeper.
+func (a *attachment) keep(from string, pid int) {
+	if _, err := fs.Stat(a.root, "run/systemd/system"); err != nil || !a.hierarchy.V2 { // sd_booted(3)
+		return
+	}
+	scope := from
+	for !strings.HasSuffix(scope, ".scope") {
+		if scope == a.hierarchy.Mount {
+			return
+		}
+		scope = path.Dir(scope)
+	}
+	if !a.kept[scope] {
+		a.kept[scope] = true
+		group := journal.KeeperGroup(scope, pid) // another attachment has its own
+		a.steps = append(a.steps, journal.Step{Kind: "cgroup", Target: group, After: "present"},
+			journal.Step{Kind: "keeper", Target: group, After: journal.Running})
+	}
 }
 
 // pin gives threads with a role their CPUs, and each thread the scheduling that the lane asks for.

@@ -211,7 +211,7 @@ func refusedBecause(r enforce.Refusal) (what, why string) {
 		irq, _, _ = strings.Cut(irq, "/")
 		return "interrupt " + irq, "managed by the kernel or bound to a CPU: only isolcpus=managed_irq at boot keeps it away; isolane watch shows whether it fires"
 	case strings.HasSuffix(r.Target, ".partition"):
-		return r.Target, r.Reason + ": the lane's CPUs are kept from others as far as this kernel lets them (untested on a real kernel)"
+		return r.Target, r.Reason + ": the lane's CPUs are kept from others as far as this kernel lets them"
 	case !strings.HasPrefix(r.Target, "/"):
 		return "thread " + r.Target, "bound to its CPU: isolane watch shows what it costs"
 	}

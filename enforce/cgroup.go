@@ -111,7 +111,7 @@ func cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 		}
 		steps = append(steps, swap...)
 		for _, g := range groups {
-			level := cmp.Or(v.Levels[g.Name], isolated)
+			level := cmp.Or(v.Levels[g.Name], v.highest())
 			steps = append(steps, optional(file(partitionFile(root, g.Name), level)))
 		}
 		return steps, nil
@@ -132,6 +132,16 @@ const (
 	rootOnly = "root"     // its CPUs are nobody else's
 	member   = "member"   // a cpuset like any other
 )
+
+// highest is the kind of partition to ask for first. Before 5.11 the kernel does not know which of its workers are
+// bound to a CPU. Where it takes a partition's CPUs from all tasks of the root's cgroup (5.10.223 does), it moves
+// those too, and the host hangs.
+func (v View) highest() string {
+	if v.Host.Kernel.AtLeast(5, 11) {
+		return isolated
+	}
+	return member
+}
 
 func partitionFile(root, group string) string {
 	return path.Join(root, journal.GroupPrefix+group, "cpuset.cpus.partition")

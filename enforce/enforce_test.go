@@ -57,6 +57,7 @@ func machine(t *testing.T, mounts string) (fstest.MapFS, host.Host) {
 		"sys/devices/system/cpu/cpufreq/policy2/scaling_governor":               "powersave",
 		"sys/devices/virtual/net/br0/queues/rx-0/rps_cpus":                      "f",
 		"sys/devices/virtual/net/br0/queues/tx-0/xps_cpus":                      "4",
+		"proc/sys/kernel/osrelease":                                             "6.8.0",
 		"proc/sys/kernel/watchdog_cpumask":                                      "0-3",
 		"proc/sys/kernel/sched_rt_runtime_us":                                   "950000",
 		"sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages": "8",

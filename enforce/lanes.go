@@ -202,20 +202,12 @@ func (l *Lanes) Settings() int { return len(l.journal.Pending()) }
 
 // Untested names those of the changes in force that were never made on a real kernel when this was written.
 func (l *Lanes) Untested() []string {
-	var names []string
-	for _, u := range []struct{ pattern, name string }{
-		{"/sys/devices/system/cpu/cpufreq/policy*/scaling_governor", "the frequency governor"},
-		{"/sys/devices/system/cpu/cpu*/cpuidle/state*/disable", "idle states that are disabled one by one"},
-		{"/" + rtRuntime, "no pause for real-time tasks"},
-	} {
-		if slices.ContainsFunc(l.journal.Pending(), func(s journal.Step) bool {
-			matched, _ := filepath.Match(u.pattern, s.Target)
-			return matched
-		}) {
-			names = append(names, u.name)
+	for _, level := range l.Levels {
+		if level == rootOnly {
+			return []string{"partitions that are root and not isolated (Linux 5.11 to 5.19)"}
 		}
 	}
-	return names
+	return nil
 }
 
 // Recover ends what a crash cut off: what was in force before it, is again. It returns how many steps that
@@ -271,6 +263,9 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	a.Refused = a.lowered()
 	if err == nil {
 		err = l.keep(ctx, a)
+	}
+	if v.highest() == member {
+		a.notAsked(want)
 	}
 	for _, r := range refused {
 		r.Err = l.because(r)
@@ -361,6 +356,15 @@ func (l *Lanes) loosen(want []journal.Step) []journal.Step {
 		}
 	}
 	return steps
+}
+
+// notAsked notes the partitions that this kernel is not asked for.
+func (a *Applied) notAsked(want []journal.Step) {
+	for _, s := range want {
+		if filepath.Base(s.Target) == "cpuset.cpus.partition" {
+			a.Refused = append(a.Refused, Refusal{s.Target, isolated, "before Linux 5.11 a partition moves kernel threads off the CPUs that they are bound to, and the host may hang"})
+		}
+	}
 }
 
 func (a *Applied) refuse(r journal.Refused) {

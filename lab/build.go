@@ -54,7 +54,7 @@ func Open(cache string) (Lab, error) {
 // recipe is the beginning of a lab's name: all that it is made from but the versions of the packages.
 func recipe() string {
 	const revision = 1 // higher when the code makes something else of the same
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %s %v %v %v", revision, initRAM, initRoot, guestPackages(), qemuPackages(), moduleFolders()))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %s %v %v %v %v", revision, initRAM, initRoot, guestPackages(), qemuPackages(), kernelPackages(), moduleFolders()))
 	return fmt.Sprintf("%s-%x", suite, sum[:4])
 }
 
@@ -62,7 +62,6 @@ func recipe() string {
 type builder struct {
 	ctx  context.Context //nolint:containedctx // one call, many steps
 	dir  string
-	apt  []string // options that keep apt off the machine's own lists
 	log  io.Writer
 	from time.Time
 }
@@ -86,14 +85,14 @@ func Build(ctx context.Context, cache string, update bool, log io.Writer) (Lab, 
 	}
 	defer remove(dir) //nolint:errcheck // gone after the rename; else the next build removes it
 	b := &builder{ctx: ctx, dir: dir, log: log, from: time.Now()}
-	versions, err := b.versions()
+	versions, releases, err := b.versions()
 	if err != nil {
 		return Lab{}, err
 	}
 	sum := sha256.Sum256([]byte(versions))
 	l := Lab{filepath.Join(cache, fmt.Sprintf("%s-%x", recipe(), sum[:4]))}
 	if _, err = os.Stat(l.dir); err != nil {
-		if err = b.make(versions); err != nil {
+		if err = b.make(versions, releases); err != nil {
 			return Lab{}, err
 		}
 		if err = os.Rename(dir, l.dir); err != nil {
@@ -158,11 +157,7 @@ func remove(dir string) error {
 }
 
 // make makes all of a lab.
-func (b *builder) make(versions string) error {
-	releases, err := kernelReleases(versions)
-	if err != nil {
-		return err
-	}
+func (b *builder) make(versions string, releases map[string]release) error {
 	for _, step := range []func() error{b.qemu, func() error { return b.kernels(releases) }, func() error { return b.root(releases) },
 		func() error { return os.WriteFile(filepath.Join(b.dir, "packages"), []byte(versions), 0o644) }, // for the reader
 		func() error { return remove(filepath.Join(b.dir, "apt")) },
@@ -219,36 +214,80 @@ func (b *builder) run(name string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// versions reads the suite's lists, whose signature apt checks, from the mirror that the machine itself
-// uses. It returns a line for each package that the lab is made from: its name and version.
-func (b *builder) versions() (string, error) {
+// release is that of a kernel, as "6.12.107+deb13-rt-amd64", and the suite that it is of.
+type release struct{ name, suite string }
+
+// versions returns a line for each package that the lab is made from, its name and version, and the kernels by
+// their name in a machine's description. A mirror need not have the older suites.
+func (b *builder) versions() (string, map[string]release, error) {
 	mirror, err := b.mirror()
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	apt := filepath.Join(b.dir, "apt")
+	var lines []string
+	releases := map[string]release{}
+	for _, s := range suites() {
+		packages := kernelPackages()[s]
+		if s == suite {
+			packages = slices.Concat([]string{"?essential"}, guestPackages(), qemuPackages(), packages)
+		}
+		found, err := b.packages(mirror, s, packages)
+		switch {
+		case err != nil && (s == suite || b.ctx.Err() != nil):
+			return "", nil, err
+		case err != nil:
+			b.say("no machines with the kernel %s: %v", s, err)
+		}
+		for _, line := range found {
+			name, kernel, ok := kernelOf(s, line)
+			if ok {
+				releases[name] = kernel
+			}
+			if ok || s == suite { // of the older suites nothing but the kernel is used
+				lines = append(lines, line)
+			}
+		}
+	}
+	for _, name := range []string{"generic", "rt"} {
+		if releases[name].name == "" {
+			return "", nil, fmt.Errorf("kernels: expected one for %s among the packages of %s, found %v", name, suite, releases)
+		}
+	}
+	b.say("versions of %d packages known", len(lines))
+	return strings.Join(lines, ""), releases, nil
+}
+
+// apt are options that keep apt off the machine's own lists, and on those of a suite.
+func (b *builder) apt(suite string) []string {
+	dir := b.aptDir(suite)
+	return []string{"-qq", "-oDir::Etc::SourceList=" + dir + "/lab.sources", "-oDir::Etc::SourceParts=/dev/null",
+		"-oDir::Etc::Preferences=/dev/null", "-oDir::Etc::PreferencesParts=/dev/null", "-oDir::State::Lists=" + dir + "/lists",
+		"-oDir::State::Status=" + dir + "/status", "-oDir::Cache=" + dir + "/cache", "-oAPT::Sandbox::User=root"}
+}
+
+func (b *builder) aptDir(suite string) string { return filepath.Join(b.dir, "apt", suite) }
+
+// packages reads a suite's lists, whose signature apt checks, from the mirror that the machine itself uses. It
+// returns a line, sorted, for each package that would be installed where there is nothing yet.
+func (b *builder) packages(mirror, suite string, packages []string) ([]string, error) {
+	dir := b.aptDir(suite)
 	for _, d := range []string{"lists/partial", "cache/archives/partial"} {
-		if err = os.MkdirAll(filepath.Join(apt, d), 0o755); err != nil {
-			return "", err
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			return nil, err
 		}
 	}
 	sources := fmt.Sprintf("Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n", mirror, suite, keyring)
 	for name, text := range map[string]string{"lab.sources": sources, "status": ""} {
-		if err = os.WriteFile(filepath.Join(apt, name), []byte(text), 0o644); err != nil {
-			return "", err
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return nil, err
 		}
 	}
-	b.apt = []string{"-qq", "-oDir::Etc::SourceList=" + apt + "/lab.sources", "-oDir::Etc::SourceParts=/dev/null",
-		"-oDir::Etc::Preferences=/dev/null", "-oDir::Etc::PreferencesParts=/dev/null", "-oDir::State::Lists=" + apt + "/lists",
-		"-oDir::State::Status=" + apt + "/status", "-oDir::Cache=" + apt + "/cache", "-oAPT::Sandbox::User=root"}
-	if _, err = b.run("apt-get", append(slices.Clone(b.apt), "update")...); err != nil {
-		return "", fmt.Errorf("%s (its keys are in the package debian-archive-keyring): %w", suite, err)
+	if _, err := b.run("apt-get", append(b.apt(suite), "update")...); err != nil {
+		return nil, fmt.Errorf("%s (its keys are in the package debian-archive-keyring): %w", suite, err)
 	}
-	// As if all were to be installed where there is nothing yet.
-	all := slices.Concat(b.apt, []string{"--simulate", "--no-install-recommends", "install", "?essential"}, guestPackages(), qemuPackages(), kernelPackages())
-	text, err := b.run("apt-get", all...)
+	text, err := b.run("apt-get", slices.Concat(b.apt(suite), []string{"--simulate", "--no-install-recommends", "install"}, packages)...)
 	if err != nil {
-		return "", fmt.Errorf("%s has not all packages that lab/image.go lists: %w", suite, err)
+		return nil, fmt.Errorf("%s has not all packages that lab/image.go lists: %w", suite, err)
 	}
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -257,8 +296,7 @@ func (b *builder) versions() (string, error) {
 		}
 	}
 	slices.Sort(lines)
-	b.say("versions of %d packages known", len(lines))
-	return strings.Join(lines, ""), nil
+	return lines, nil
 }
 
 // mirror is where the machine itself has Debian from.
@@ -275,22 +313,20 @@ func (b *builder) mirror() (string, error) {
 	return "", errors.New("apt-get indextargets: no mirror with Debian's main among the machine's sources: run apt-get update")
 }
 
-// kernelReleases picks the kernels out of the packages: "6.12.107+deb13-rt-amd64" by the name rt.
-func kernelReleases(versions string) (map[string]string, error) {
-	releases := map[string]string{}
-	for line := range strings.Lines(versions) {
-		name, _, _ := strings.Cut(line, " ")
-		release, ok := strings.CutPrefix(name, "linux-image-")
-		switch {
-		case !ok || release[0] < '0' || release[0] > '9': // a package that only names another
-		case strings.HasSuffix(release, "-rt-amd64"):
-			releases["rt"] = release
-		default:
-			releases["generic"] = release
-		}
+// kernelOf finds a kernel in the line of a package, and its name in a machine's description. ok is false for other
+// packages, also those that only name the newest kernel's.
+func kernelOf(from, line string) (name string, kernel release, ok bool) {
+	pkg, _, _ := strings.Cut(line, " ")
+	version, ok := strings.CutPrefix(pkg, "linux-image-")
+	switch {
+	case !ok || version[0] < '0' || version[0] > '9':
+		return "", release{}, false
+	case from != suite:
+		name = from
+	case strings.HasSuffix(version, "-rt-amd64"):
+		name = "rt"
+	default:
+		name = "generic"
 	}
-	if len(releases) != 2 {
-		return nil, fmt.Errorf("kernels: expected one for generic and one for rt among the packages, found %v", releases)
-	}
-	return releases, nil
+	return name, release{version, from}, true
 }

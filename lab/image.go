@@ -2,11 +2,13 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +16,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// suite is the Debian release that everything in the lab comes from, keyring what it is signed with.
+// suite is the Debian release that everything in the lab comes from but the older kernels, keyring what all of it is
+// signed with.
 const (
 	suite   = "trixie"
 	keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -30,13 +33,25 @@ func guestPackages() []string {
 // qemuPackages are QEMU and the C library that it runs with.
 func qemuPackages() []string { return []string{"qemu-system-x86", "ipxe-qemu", "libc6"} }
 
-func kernelPackages() []string { return []string{"linux-image-amd64", "linux-image-rt-amd64"} }
+// suites are those that the lab has packages of. The older ones give a kernel each, which has their name.
+func suites() []string { return []string{suite, "bookworm", "bullseye"} }
+
+func kernelPackages() map[string][]string {
+	return map[string][]string{
+		suite:      {"linux-image-amd64", "linux-image-rt-amd64"},
+		"bookworm": {"linux-image-amd64"}, // Linux 6.1: the last of Debian's whose scheduler has no fair server (6.12)
+		"bullseye": {"linux-image-amd64"}, // Linux 5.10: knows no isolated partitions (6.0)
+	}
+}
+
+// KernelNames are what a machine's description can name: two of the newest suite, and the suites of older ones.
+func KernelNames() []string { return append([]string{"generic", "rt"}, suites()[1:]...) }
 
 // moduleFolders are those of kernel modules that the guest gets.
 func moduleFolders() []string {
-	return []string{"net", "lib", "crypto", "kernel", "mm", "arch", "block", "virt", "fs/9p", "fs/ext4", "fs/jbd2", "fs/overlayfs", "fs/netfs",
+	return []string{"net", "lib", "crypto", "kernel", "mm", "arch", "block", "virt", "fs/9p", "fs/fscache", "fs/ext4", "fs/jbd2", "fs/overlayfs", "fs/netfs",
 		"fs/nls", "fs/fuse", "drivers/net/ethernet/intel", "drivers/net/phy", "drivers/net/mdio", "drivers/net/ipvlan", "drivers/net/vxlan",
-		"drivers/vfio", "drivers/iommu", "drivers/virtio", "drivers/block", "drivers/nvme", "drivers/char", "drivers/vhost", "drivers/ptp",
+		"drivers/vfio", "drivers/iommu", "drivers/virtio", "drivers/block", "drivers/nvme", "drivers/char", "drivers/vhost", "drivers/ptp", "drivers/pps",
 		"drivers/dca", "drivers/i2c", "drivers/pci", "drivers/acpi", "drivers/cpufreq"}
 }
 
@@ -45,7 +60,7 @@ func (b *builder) bootstrap(into, variant string, packages []string) error {
 	_, err := b.run("mmdebstrap", "--quiet", "--variant="+variant, "--include="+strings.Join(packages, ","),
 		"--aptopt=Apt::Install-Recommends \"false\"", "--dpkgopt=path-exclude=/usr/share/man/*",
 		"--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
-		suite, into, filepath.Join(b.dir, "apt/lab.sources"))
+		suite, into, filepath.Join(b.aptDir(suite), "lab.sources"))
 	return err
 }
 
@@ -57,32 +72,31 @@ func (b *builder) qemu() error {
 	return Lab{b.dir}.checkQEMU(b.ctx)
 }
 
-// kernels downloads and unpacks both, and takes the uncompressed kernel out of its wrapper: QEMU boots
-// that directly (PVH), and the guest saves seconds.
-func (b *builder) kernels(releases map[string]string) error {
-	for name, release := range releases {
-		apt := filepath.Join(b.dir, "apt")
-		if _, err := b.run("apt-get", append(slices.Clone(b.apt), "download", "linux-image-"+release)...); err != nil {
+// kernels downloads and unpacks all, and takes the uncompressed kernels out of their wrappers: QEMU boots
+// those directly (PVH), and the guest saves seconds.
+func (b *builder) kernels(releases map[string]release) error {
+	for name, r := range releases {
+		if _, err := b.run("apt-get", append(b.apt(r.suite), "download", "linux-image-"+r.name)...); err != nil {
 			return err
 		}
-		debs, err := filepath.Glob(filepath.Join(b.dir, "linux-image-"+release+"_*.deb"))
+		debs, err := filepath.Glob(filepath.Join(b.dir, "linux-image-"+r.name+"_*.deb"))
 		if err != nil || len(debs) != 1 {
-			return fmt.Errorf("linux-image-%s: expected one package, found %d", release, len(debs))
+			return fmt.Errorf("linux-image-%s: expected one package, found %d", r.name, len(debs))
 		}
-		into := filepath.Join(apt, name)
+		into := b.kernelDir(name)
 		if _, err = b.run("dpkg", "-x", debs[0], into); err != nil {
 			return err
 		}
 		if err = os.Remove(debs[0]); err != nil {
 			return err
 		}
-		packed, err := os.ReadFile(filepath.Join(into, "boot/vmlinuz-"+release))
+		packed, err := os.ReadFile(filepath.Join(into, "boot/vmlinuz-"+r.name))
 		if err != nil {
 			return err
 		}
-		elf, err := unwrap(packed)
+		elf, err := unwrap(b.ctx, packed)
 		if err != nil {
-			return fmt.Errorf("vmlinuz-%s: %w", release, err)
+			return fmt.Errorf("vmlinuz-%s: %w", r.name, err)
 		}
 		if err := os.WriteFile(filepath.Join(b.dir, "vmlinux-"+name), elf, 0o644); err != nil { //nolint:gosec // G703: names of apt's packages
 			return err
@@ -92,29 +106,49 @@ func (b *builder) kernels(releases map[string]string) error {
 	return nil
 }
 
-// unwrap finds the zstd stream in a bzImage that holds an ELF file.
-func unwrap(image []byte) ([]byte, error) {
-	magic := []byte{0x28, 0xb5, 0x2f, 0xfd}
-	for at := bytes.Index(image, magic); at >= 0; {
-		r, err := zstd.NewReader(bytes.NewReader(image[at:]), zstd.WithDecoderMaxMemory(1<<30))
-		if err == nil {
-			data, _ := io.ReadAll(io.LimitReader(r, 256<<20)) // what follows the stream is no part of it
-			r.Close()
-			if bytes.HasPrefix(data, []byte("\x7fELF")) {
-				return data, nil
+func (b *builder) kernelDir(name string) string { return filepath.Join(b.dir, "apt/kernel-"+name) }
+
+// unwrap finds the compressed ELF file in a bzImage.
+func unwrap(ctx context.Context, image []byte) ([]byte, error) {
+	for _, stream := range []struct {
+		magic  string
+		unpack func(context.Context, []byte) []byte
+	}{{"\x28\xb5\x2f\xfd", unzstd}, {"\xfd7zXZ\x00", unxz}} {
+		for rest := image; ; rest = rest[1:] {
+			at := bytes.Index(rest, []byte(stream.magic))
+			if at < 0 {
+				break
+			}
+			rest = rest[at:]
+			if elf := stream.unpack(ctx, rest); bytes.HasPrefix(elf, []byte("\x7fELF")) {
+				return elf, nil
 			}
 		}
-		next := bytes.Index(image[at+1:], magic)
-		if next < 0 {
-			break
-		}
-		at += 1 + next
 	}
-	return nil, errors.New("found no kernel compressed with zstd in it")
+	return nil, errors.New("found no kernel compressed with zstd or xz in it")
+}
+
+// unzstd unpacks the stream at the beginning of data. What follows the stream is no part of it.
+func unzstd(_ context.Context, data []byte) []byte {
+	r, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderMaxMemory(1<<30))
+	if err != nil {
+		return nil
+	}
+	defer r.Close()
+	unpacked, _ := io.ReadAll(io.LimitReader(r, 256<<20))
+	return unpacked
+}
+
+// unxz does the same by the program: kernels have the filter for x86 code, which the package does not know.
+func unxz(ctx context.Context, data []byte) []byte {
+	cmd := exec.CommandContext(ctx, "xz", "-dc", "--single-stream")
+	cmd.Stdin = bytes.NewReader(data)
+	unpacked, _ := cmd.Output()
+	return unpacked
 }
 
 // root makes the root image, which all machines share, and for each kernel the first file system.
-func (b *builder) root(releases map[string]string) error {
+func (b *builder) root(releases map[string]release) error {
 	root := filepath.Join(b.dir, "apt/root")
 	if err := b.bootstrap(root, "apt", guestPackages()); err != nil {
 		return err
@@ -123,11 +157,11 @@ func (b *builder) root(releases map[string]string) error {
 	if err := os.WriteFile(filepath.Join(root, "sbin/lab-init"), initRoot, 0o755); err != nil {
 		return err
 	}
-	for name, release := range releases {
-		if err := b.modules(filepath.Join(b.dir, "apt", name), root, release); err != nil {
+	for name, r := range releases {
+		if err := b.modules(b.kernelDir(name), root, r.name); err != nil {
 			return err
 		}
-		if err := b.initrd(root, release, filepath.Join(b.dir, "initrd-"+name)); err != nil {
+		if err := b.initrd(root, r.name, filepath.Join(b.dir, "initrd-"+name)); err != nil {
 			return err
 		}
 	}
@@ -149,6 +183,9 @@ func (b *builder) root(releases map[string]string) error {
 // emulated processor would be slow at it.
 func (b *builder) modules(kernel, root, release string) error {
 	from, to := filepath.Join(kernel, "usr/lib/modules", release), filepath.Join(root, "usr/lib/modules", release)
+	if _, err := os.Stat(from); err != nil {
+		from = filepath.Join(kernel, "lib/modules", release) // before the merged /usr
+	}
 	keep := func(name string) bool {
 		rest, ok := strings.CutPrefix(name, "kernel/")
 		if !ok {

@@ -32,8 +32,9 @@ modprobe -q 9pnet_virtio
 for share in lab host; do
 	mkdir -p /$share; mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 $share /$share
 done
-# There is no udev either: all aliases at once load the driver of every device.
-modprobe -qa $(cat /sys/bus/pci/devices/*/modalias) 2>/dev/null
+# There is no udev either: all aliases at once load the driver of every device; that of frequencies loads where there
+# are any.
+modprobe -qa $(cat /sys/bus/pci/devices/*/modalias /sys/bus/virtio/devices/*/modalias) acpi-cpufreq 2>/dev/null
 for port in /sys/class/virtio-ports/*; do
 	[ "$(cat $port/name 2>/dev/null)" = lab.0 ] && /lab/isolane-lab guest /dev/${port##*/} &
 done

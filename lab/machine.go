@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -19,9 +20,10 @@ type Machine struct {
 	Cores   int    `json:"cores"`   // of a socket
 	Threads int    `json:"threads"` // of a core
 	Nodes   []Node `json:"nodes"`   // the CPUs are dealt out to them in order
-	Kernel  string `json:"kernel"`  // generic or rt
+	Kernel  string `json:"kernel"`  // one of KernelNames
 	Init    string `json:"init"`    // process 1: script, which starts nothing but the agent, or systemd
 	Cmdline string `json:"cmdline"` // added to the kernel's command line
+	Power   bool   `json:"power"`   // the CPUs have frequencies and idle states to choose from
 }
 
 // Node is a NUMA node.
@@ -74,8 +76,8 @@ func (m Machine) Validate() error {
 		return fmt.Errorf("sockets, cores, threads: expected at least 1 each and at most %d CPUs in all", most)
 	case len(m.Nodes) < 1 || len(m.Nodes) > 8 || m.CPUs()%len(m.Nodes) != 0:
 		return fmt.Errorf("nodes: expected 1 to 8 that divide the %d CPUs evenly, found %d", m.CPUs(), len(m.Nodes))
-	case m.Kernel != "generic" && m.Kernel != "rt":
-		return fmt.Errorf("kernel: %q: expected generic or rt", m.Kernel)
+	case !slices.Contains(KernelNames(), m.Kernel):
+		return fmt.Errorf("kernel: %q: expected one of %s", m.Kernel, strings.Join(KernelNames(), ", "))
 	case m.Init != "script" && m.Init != "systemd":
 		return fmt.Errorf("init: %q: expected script or systemd", m.Init)
 	case strings.ContainsAny(m.Cmdline, "\n\x00"):

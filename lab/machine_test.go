@@ -3,6 +3,7 @@ package lab
 import (
 	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,7 +53,7 @@ func TestReadMachine(t *testing.T) {
 	for text, want := range map[string]string{
 		"kernel: rt":                       "",
 		"kernl: rt":                        "unknown field",
-		"kernel: bsd":                      "kernel: \"bsd\": expected generic or rt",
+		"kernel: bsd":                      "kernel: \"bsd\": expected one of generic, rt, bookworm, bullseye",
 		"sockets: 0":                       "expected at least 1 each",
 		"threads: 3\ncores: 1":             "",
 		"sockets: 3\ncores: 1":             "",
@@ -74,19 +75,43 @@ func TestReadMachine(t *testing.T) {
 	}
 }
 
-func TestKernelReleases(t *testing.T) {
-	got, err := kernelReleases("kmod 34\nlinux-image-6.12.107+deb13-amd64 6.12.107-1\nlinux-image-6.12.107+deb13-rt-amd64 6.12.107-1\n" +
-		"linux-image-amd64 6.12.107-1\nlinux-image-rt-amd64 6.12.107-1\n")
-	if diff := cmp.Diff(map[string]string{"generic": "6.12.107+deb13-amd64", "rt": "6.12.107+deb13-rt-amd64"}, got); diff != "" || err != nil {
-		t.Error(diff, err)
-	}
-	if _, err = kernelReleases("linux-image-amd64 1\n"); err == nil {
-		t.Error("no error without a kernel")
+func TestKernelOf(t *testing.T) {
+	for text, want := range map[string]string{
+		"trixie linux-image-6.12.107+deb13-amd64 6.12.107-1\n":    "generic 6.12.107+deb13-amd64",
+		"trixie linux-image-6.12.107+deb13-rt-amd64 6.12.107-1\n": "rt 6.12.107+deb13-rt-amd64",
+		"bullseye linux-image-5.10.0-32-amd64 5.10.223-1\n":       "bullseye 5.10.0-32-amd64",
+		"bullseye linux-image-amd64 5.10.223-1\n":                 "",
+		"trixie kmod 34\n": "",
+	} {
+		from, line, _ := strings.Cut(text, " ")
+		name, kernel, ok := kernelOf(from, line)
+		if got := strings.TrimSpace(name + " " + kernel.name); got != want || ok != (want != "") || ok && kernel.suite != from {
+			t.Errorf("%s: %q of %q, want %q", text, got, kernel.suite, want)
+		}
 	}
 }
 
+// A kernel is found behind its wrapper's code, by either program.
 func TestUnwrap(t *testing.T) {
-	if _, err := unwrap([]byte("MZ\x28\xb5\x2f\xfd not a stream")); err == nil || !strings.Contains(err.Error(), "found no kernel") {
+	kernel := "\x7fELF and the rest"
+	for _, program := range []string{"zstd", "xz"} {
+		t.Run(program, func(t *testing.T) {
+			if _, err := exec.LookPath(program); err != nil {
+				t.Skip("skipped:", err)
+			}
+			cmd := exec.CommandContext(t.Context(), program, "-c")
+			cmd.Stdin = strings.NewReader(kernel)
+			packed, err := cmd.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			image := "MZ\x28\xb5\x2f\xfd\xfd7zXZ\x00 not a stream" + string(packed) + "and a table"
+			if got, err := unwrap(t.Context(), []byte(image)); err != nil || string(got) != kernel {
+				t.Errorf("got %q, %v", got, err)
+			}
+		})
+	}
+	if _, err := unwrap(t.Context(), []byte("MZ\x28\xb5\x2f\xfd not a stream")); err == nil || !strings.Contains(err.Error(), "found no kernel") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -52,6 +52,7 @@ type files struct {
 	nvme                 string // image that all NVMes show, without writing to it
 	control, console     string
 	runner, share        string // folders
+	power                string // table of ACPI; used where the machine has Power
 	wire                 Wire
 }
 
@@ -65,14 +66,17 @@ func (c *command) add(option, format string, values ...any) {
 // args are QEMU's. Why each is there is in docs/lab.md.
 func (m Machine) args(f files) []string {
 	kernel, initrd := f.kernel, f.initrd
-	for _, path := range []*string{&f.root, &f.nvme, &f.control, &f.console, &f.runner, &f.share, &f.wire.Socket} {
+	for _, path := range []*string{&f.root, &f.nvme, &f.control, &f.console, &f.runner, &f.share, &f.power, &f.wire.Socket} {
 		*path = strings.ReplaceAll(*path, ",", ",,") // as QEMU's options want it
 	}
-	c := command{"-machine", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max,vendor=GenuineIntel"}
+	c := command{"-machine", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max,vendor=GenuineIntel,monitor=off"}
 	m.processors(&c)
 	c = append(c, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-device", "intel-iommu,intremap=on,caching-mode=on")
 	c.add("-chardev", "file,id=console,path=%s", f.console)
 	c.add("-serial", "chardev:console")
+	if m.Power {
+		c.add("-acpitable", "sig=SSDT,rev=2,data=%s", f.power)
+	}
 	m.devices(&c, f)
 	f.wire.args(&c)
 	c.add("-drive", "if=none,id=root,file=%s,format=raw,readonly=on,cache=unsafe", f.root)

@@ -20,7 +20,7 @@ type machine struct{ file, kernel, cmdline, share string }
 
 func (m *machine) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&m.file, "machine", "m", "", "description of the machine (YAML); without it two sockets, two nodes, eight CPUs")
-	cmd.Flags().StringVar(&m.kernel, "kernel", "", "generic or rt")
+	cmd.Flags().StringVar(&m.kernel, "kernel", "", strings.Join(lab.KernelNames(), ", "))
 	cmd.Flags().StringVar(&m.cmdline, "cmdline", "", "added to the kernel's command line")
 	cmd.Flags().StringVar(&m.share, "share", "", "folder that the guest has as /host, and may write to")
 }

@@ -218,7 +218,7 @@ func refusedBecause(r enforce.Refusal) (what, why string) {
 	case strings.Contains(r.Reason, "not exclusive"): // and who has them
 		return r.Target, r.Reason
 	case strings.HasSuffix(r.Target, ".partition"):
-		return r.Target, r.Reason + ": the lane's CPUs are kept from others as far as this kernel lets them (untested on a real kernel)"
+		return r.Target, r.Reason + ": the lane's CPUs are kept from others as far as this kernel lets them"
 	case !strings.HasPrefix(r.Target, "/"):
 		return "thread " + r.Target, "bound to its CPU: isolane watch shows what it costs"
 	}

@@ -104,12 +104,12 @@ func cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 	if err != nil {
 		return nil, err
 	}
+	swap, err := noSwap(v, root, p)
+	if err != nil {
+		return nil, err
+	}
+	steps = append(steps, swap...)
 	if v2 {
-		swap, serr := noSwap(v, root, p)
-		if serr != nil {
-			return nil, serr
-		}
-		steps = append(steps, swap...)
 		for _, g := range groups {
 			level := cmp.Or(v.Levels[g.Name], v.highest())
 			steps = append(steps, optional(file(partitionFile(root, g.Name), level)))

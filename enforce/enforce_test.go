@@ -128,7 +128,7 @@ file /proc/sys/net/core/busy_poll -> 50
 `
 
 func TestStepsCgroupV1(t *testing.T) {
-	root, h := machine(t, "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0")
+	root, h := machine(t, "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\ncgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0")
 	got, err := Steps(View{Root: root, Host: h}, placement())
 	if err != nil {
 		t.Fatal(err)
@@ -144,6 +144,8 @@ func TestStepsCgroupV1(t *testing.T) {
 		"cgroup " + dir + "isolane-a~siblings -> present\n" +
 		"attribute " + dir + "isolane-a~siblings/cpuset.cpus -> 3\n" +
 		"attribute " + dir + "isolane-a~siblings/cpuset.mems -> 0\n" +
+		"cgroup /sys/fs/cgroup/memory/isolane-a -> present\n" +
+		"attribute /sys/fs/cgroup/memory/isolane-a/memory.swappiness -> 0\n" +
 		"attribute " + dir + "isolane-a/cpuset.memory_migrate -> 1\n" +
 		"attribute " + dir + "isolane-a/cpuset.sched_load_balance -> 0\n" +
 		"attribute " + dir + "isolane-a~siblings/cpuset.memory_migrate -> 1\n" +

@@ -430,6 +430,7 @@ func (a Applied) Lane(name string) (plan.Lane, error) {
 type LaneGroup struct {
 	Lane      plan.Lane
 	Dir       string
+	Memory    string // its cgroup in the v1 memory hierarchy; "" where it has none
 	Partition string // as the kernel says, with its reason where it is invalid; "" with cgroup v1
 	Processes int
 }
@@ -446,7 +447,7 @@ func (l *Lanes) Groups() ([]LaneGroup, error) {
 		if err != nil {
 			return nil, err
 		}
-		g := LaneGroup{Lane: lane, Dir: dir}
+		g := LaneGroup{Lane: lane, Dir: dir, Memory: MemoryGroup(l.root, v.Host, lane.Name)}
 		name := strings.TrimPrefix(dir, "/")
 		if text, rerr := fs.ReadFile(l.root, name+"/cpuset.cpus.partition"); rerr == nil {
 			g.Partition = trim(text)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
@@ -42,20 +43,46 @@ func hugepages(v View, p plan.Placement) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// noSwap keeps the lanes' memory from being swapped out, where the machine swaps and its cgroup v2 has the
-// memory controller (Documentation/admin-guide/cgroup-v2.rst, memory.swap.max). With cgroup v1 memory is a
-// hierarchy of its own, in which the lanes are not.
+// noSwap keeps the lanes' memory from being swapped out, where the machine swaps and has the memory controller.
+// With cgroup v2 there is no swap for them (Documentation/admin-guide/cgroup-v2.rst, memory.swap.max). With v1 memory
+// is a hierarchy of its own, where the kernel swaps a lane's memory only when it finds none of files to give up
+// (Documentation/admin-guide/cgroup-v1/memory.rst, swappiness).
 func noSwap(v View, root string, p plan.Placement) ([]journal.Step, error) {
 	swaps, err := fs.ReadFile(v.Root, "proc/swaps")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // a kernel that does not swap
 	}
-	if err != nil || strings.Count(trim(swaps), "\n") == 0 || !slices.Contains(v.Host.Kernel.Cgroup.UnifiedControllers, "memory") {
+	if err != nil || strings.Count(trim(swaps), "\n") == 0 {
 		return nil, err
 	}
-	steps := []journal.Step{{Kind: "controller", Target: journal.ControllerTarget(root, "memory"), After: "memory"}}
-	for _, l := range p.Lanes {
-		steps = append(steps, attribute(path.Join(root, journal.GroupPrefix+l.Name), "memory.swap.max", "0"))
+	var steps []journal.Step
+	c := v.Host.Kernel.Cgroup
+	switch {
+	case c.MemoryV1 != nil:
+		for _, l := range p.Lanes {
+			dir := path.Join(*c.MemoryV1, journal.GroupPrefix+l.Name)
+			if *c.MemoryV1 != root {
+				steps = append(steps, journal.Step{Kind: "cgroup", Target: dir, After: "present"})
+			}
+			steps = append(steps, attribute(dir, "memory.swappiness", "0"))
+		}
+	case c.CpusetV1 == nil && slices.Contains(c.UnifiedControllers, "memory"):
+		steps = append(steps, journal.Step{Kind: "controller", Target: journal.ControllerTarget(root, "memory"), After: "memory"})
+		for _, l := range p.Lanes {
+			steps = append(steps, attribute(path.Join(root, journal.GroupPrefix+l.Name), "memory.swap.max", "0"))
+		}
 	}
 	return steps, nil
+}
+
+// MemoryGroup is the lane's cgroup in the v1 memory hierarchy, "" where it has none.
+func MemoryGroup(root fs.FS, h host.Host, lane string) string {
+	if h.Kernel.Cgroup.MemoryV1 == nil {
+		return ""
+	}
+	dir := path.Join(*h.Kernel.Cgroup.MemoryV1, journal.GroupPrefix+lane)
+	if _, err := fs.Stat(root, dir[1:]); err != nil {
+		return ""
+	}
+	return dir
 }

@@ -155,6 +155,7 @@ type Kernel struct {
 type Cgroup struct {
 	Version            string   `json:"version"`            // v1, v2, hybrid or none; "" is not known
 	CpusetV1           *string  `json:"cpusetV1"`           // mount point of the v1 cpuset hierarchy
+	MemoryV1           *string  `json:"memoryV1"`           // of the v1 memory hierarchy
 	Unified            *string  `json:"unified"`            // mount point of cgroup v2
 	UnifiedControllers []string `json:"unifiedControllers"` // of cgroup v2
 }

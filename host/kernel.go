@@ -159,8 +159,12 @@ func (r *reader) cgroup() Cgroup {
 			c.Unified = &at
 		case f[2] == "cgroup":
 			v1 = true
-			if c.CpusetV1 == nil && slices.Contains(strings.Split(f[3], ","), "cpuset") {
+			options := strings.Split(f[3], ",")
+			if c.CpusetV1 == nil && slices.Contains(options, "cpuset") {
 				c.CpusetV1 = &at
+			}
+			if c.MemoryV1 == nil && slices.Contains(options, "memory") {
+				c.MemoryV1 = &at
 			}
 		}
 		return true

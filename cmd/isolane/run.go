@@ -77,7 +77,7 @@ func laneOf(l *enforce.Lanes, lane plan.Lane) (process.Lane, error) {
 		keep = append(keep, "SYS_NICE") // to give its threads priorities
 	}
 	return process.Lane{Confines: process.Confines{Cgroup: groups[i].Dir, Policy: s.Policy, Priority: s.Priority},
-		MemoryNodes: lane.MemoryNodes, Capabilities: keep, RealTime: realTime}, nil
+		Memory: groups[i].Memory, MemoryNodes: lane.MemoryNodes, Capabilities: keep, RealTime: realTime}, nil
 }
 
 // laneEnvironment tells a workload of its lane.

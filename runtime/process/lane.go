@@ -19,6 +19,7 @@ import (
 // Lane is what a workload of a lane lives in, beside its cgroup.
 type Lane struct {
 	Confines
+	Memory       string     // directory of its cgroup in the v1 memory hierarchy, if it has one
 	MemoryNodes  cpuset.Set // its memory comes from nowhere else; empty: from everywhere
 	Capabilities []string   // that it may have, "NET_ADMIN"; root's others are dropped
 	RealTime     bool       // no huge pages behind its back, exact timers
@@ -36,9 +37,14 @@ func (l Lane) Enter(argv, env []string) error {
 		return err
 	}
 	runtime.LockOSThread() // what follows belongs to this thread, and goes on with its execve
-	procs := filepath.Join(l.Cgroup, "cgroup.procs")
-	if err = os.WriteFile(procs, []byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
-		return fmt.Errorf("%s: %w: is the lane in force? isolane status shows it", procs, err)
+	for _, dir := range []string{l.Cgroup, l.Memory} {
+		procs := filepath.Join(dir, "cgroup.procs")
+		if dir == "" {
+			continue
+		}
+		if err = os.WriteFile(procs, []byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
+			return fmt.Errorf("%s: %w: is the lane in force? isolane status shows it", procs, err)
+		}
 	}
 	for _, step := range []func() error{func() error { return enter(l.Netns) }, l.bindMemory, l.realTime,
 		func() error { return schedule(l.Confines) }, func() error { return drop(keep) }} {

@@ -28,7 +28,7 @@ func machine(t *testing.T, v2 bool) fstest.MapFS {
 	t.Helper()
 	root := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 2}.FS()
 	files := map[string]string{
-		"proc/self/mountinfo": mountsV1, "proc/self/mounts": "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n",
+		"proc/self/mountinfo": mountsV1, "proc/self/mounts": "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\ncgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n",
 	}
 	top, effective := "sys/fs/cgroup/cpuset", "cpuset.effective_cpus"
 	if v2 {
@@ -285,6 +285,14 @@ cpuset docker/c1/init/cpuset.cpus -> 2-5
 cpuset docker/c1/cpuset.cpus -> 2-5
 `
 	if d := cmp.Diff(want, lines(steps)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	// A machine that swaps: the lane has a memory cgroup, and the container keeps its own.
+	write(root, map[string]string{"sys/fs/cgroup/memory/isolane-a/memory.swappiness": "0", "sys/fs/cgroup/memory/x/memory.swappiness": "60"})
+	if steps, _, err = Steps(h, root, laneA(nil), threads, group); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want+"file /sys/fs/cgroup/memory/x/memory.swappiness -> 0\n", lines(steps)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	write(root, map[string]string{"sys/fs/cgroup/cpuset/docker/cpuset.cpus": "0-3"})

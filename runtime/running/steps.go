@@ -76,6 +76,9 @@ func Steps(h host.Host, root fs.FS, l plan.Lane, threads []Thread, group string)
 		err = a.move(threads)
 	}
 	if err == nil {
+		err = a.noSwap(threads)
+	}
+	if err == nil {
 		err = a.pin(threads)
 	}
 	return a.steps, a.warnings, err
@@ -195,6 +198,38 @@ func (a *attachment) move(threads []Thread) error {
 		if from = a.domain(from); a.hierarchy.V2 && from != a.hierarchy.Mount && !slices.Contains(left, from) {
 			left = append(left, from)
 			a.warnings = append(a.warnings, fmt.Sprintf("cgroup %s: its limits of memory, CPU time and processes do not hold for what moves to %s, and what its runtime adds is born outside: set limits there, and attach again after an exec", from, a.dir))
+		}
+	}
+	return nil
+}
+
+// noSwap keeps the workload's memory from being swapped out where cgroup v1 has it in a hierarchy of its own: there
+// it stays in its cgroups, with their limits. The lane has one too where the machine swaps.
+func (a *attachment) noSwap(threads []Thread) error {
+	lane := enforce.MemoryGroup(a.root, a.host, a.lane.Name)
+	if lane == "" {
+		return nil
+	}
+	hier, err := journal.HierarchyOf(a.root, lane)
+	if err != nil {
+		return err
+	}
+	var done []string
+	for _, p := range byProcess(threads) {
+		dir, err := hier.Of(a.root, processDir(p[0].PID))
+		switch {
+		case gone(err) || slices.Contains(done, dir) || dir == lane:
+			continue
+		case err != nil:
+			return err
+		case dir == hier.Mount:
+			a.warnings = append(a.warnings, fmt.Sprintf("%s: it is in no memory cgroup of its own, and may be swapped out: start it with isolane run", name(p)))
+			continue
+		}
+		done = append(done, dir)
+		file := path.Join(dir, "memory.swappiness")
+		if now, err := fs.ReadFile(a.root, file[1:]); err == nil && strings.TrimSpace(string(now)) != "0" {
+			a.steps = append(a.steps, journal.Step{Kind: "file", Target: file, After: "0"})
 		}
 	}
 	return nil

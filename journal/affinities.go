@@ -54,11 +54,18 @@ func (a affinities) Read(_ context.Context, s Step) (string, error) {
 		return noted, nil
 	}
 	keep := pins{}
-	err := eachThread(func(t thread, all cpuset.Set) error {
-		if t.may.IsEmpty() || all.IsSubsetOf(t.may) {
-			return nil
+	online, err := fs.ReadFile(os.DirFS("/"), "sys/devices/system/cpu/online")
+	if err != nil {
+		return "", err
+	}
+	every, err := cpuset.Parse(string(online))
+	if err != nil {
+		return "", err
+	}
+	err = eachThread(func(t thread, all func() cpuset.Set) error {
+		if !every.IsSubsetOf(t.may) && !all().IsSubsetOf(t.may) {
+			keep[t.target()] = pin{cpus: t.may}
 		}
-		keep[t.target()] = pin{cpus: t.may}
 		return nil
 	})
 	return noted + keep.String(), err
@@ -86,11 +93,18 @@ func (a affinities) Settle(_ context.Context, s Step) error {
 	if err != nil {
 		return err
 	}
-	return eachThread(func(t thread, all cpuset.Set) error {
-		own, ok := keep.inherited(t)
-		to := own.Difference(lanes).Intersection(all)
-		wide := all.IsSubsetOf(t.may) || t.may == own.Difference(earlier)
-		if !ok || to.IsEmpty() || to == t.may || !wide {
+	family := map[int]cpuset.Set{}
+	return eachThread(func(t thread, all func() cpuset.Set) error {
+		own := keep[t.target()].cpus
+		if own.IsEmpty() {
+			own = keep.inherited(t.pid, family)
+		}
+		if own.IsEmpty() || own.Difference(lanes) == t.may {
+			return nil
+		}
+		to := own.Difference(lanes).Intersection(all())
+		wide := all().IsSubsetOf(t.may) || t.may == own.Difference(earlier)
+		if to.IsEmpty() || to == t.may || !wide {
 			return nil
 		}
 		err := SetAffinity(t.tid, to)
@@ -110,26 +124,27 @@ type thread struct {
 
 func (t thread) target() string { return TaskTarget(t.tid, t.start) }
 
-// inherited returns the CPUs that a thread had, or else its process, or the nearest that this comes from.
-func (p pins) inherited(t thread) (cpuset.Set, bool) {
-	if own, ok := p[t.target()]; ok {
-		return own.cpus, true
+// inherited returns the CPUs that a process had, or else the nearest that it comes from; none where all had all.
+func (p pins) inherited(pid int, family map[int]cpuset.Set) cpuset.Set {
+	if own, known := family[pid]; known || pid <= 0 {
+		return own
 	}
-	for pid := t.pid; pid > 0; {
-		f, err := statOf(pid)
-		if err != nil {
-			break
-		}
-		if own, ok := p[TaskTarget(pid, f.Start)]; ok {
-			return own.cpus, true
-		}
-		pid = f.Parent
+	family[pid] = cpuset.Set{}
+	f, err := statOf(pid)
+	if err != nil {
+		return cpuset.Set{}
 	}
-	return cpuset.Set{}, false
+	own := p[TaskTarget(pid, f.Start)].cpus
+	if own.IsEmpty() {
+		own = p.inherited(f.Parent, family)
+	}
+	family[pid] = own
+	return own
 }
 
-// eachThread calls do with each thread whose CPUs may be changed, and with all that its cpuset has.
-func eachThread(do func(t thread, all cpuset.Set) error) error {
+// eachThread calls do with each thread whose CPUs may be changed. all returns those of its cpuset; none when it has
+// ended.
+func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 	root := os.DirFS("/")
 	h, err := cpusetHierarchy(root)
 	if err != nil {
@@ -150,18 +165,21 @@ func eachThread(do func(t thread, all cpuset.Set) error) error {
 			if err != nil || f.Fixed {
 				continue // it has ended, or nobody may
 			}
-			dir, err := h.Of(root, fmt.Sprintf("proc/%d/task/%d", pid, tid))
-			if err != nil {
-				continue
-			}
-			if _, known := cpus[dir]; !known {
-				cpus[dir], _ = h.CPUs(root, dir) // gone meanwhile: none, and its threads too
-			}
 			t := thread{tid: tid, pid: pid, start: f.Start}
-			if t.may, err = affinityOf(tid); err != nil || cpus[dir].IsEmpty() {
+			if t.may, err = affinityOf(tid); err != nil {
 				continue
 			}
-			if err = do(t, cpus[dir]); err != nil {
+			all := func() cpuset.Set {
+				dir, err := h.Of(root, fmt.Sprintf("proc/%d/task/%d", pid, tid))
+				if err != nil {
+					return cpuset.Set{}
+				}
+				if _, known := cpus[dir]; !known {
+					cpus[dir], _ = h.CPUs(root, dir) // gone meanwhile: none, and its threads too
+				}
+				return cpus[dir]
+			}
+			if err = do(t, all); err != nil {
 				return fmt.Errorf("thread %d: %w", tid, err)
 			}
 		}

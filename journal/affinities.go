@@ -170,8 +170,8 @@ func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 				continue
 			}
 			all := func() cpuset.Set {
-				dir, err := h.Of(root, fmt.Sprintf("proc/%d/task/%d", pid, tid))
-				if err != nil {
+				dir, gone := h.Of(root, fmt.Sprintf("proc/%d/task/%d", pid, tid))
+				if gone != nil {
 					return cpuset.Set{}
 				}
 				if _, known := cpus[dir]; !known {

@@ -28,13 +28,30 @@ type affinities struct{ kernel }
 // AffinitiesTarget is the only target of steps of kind affinities.
 const AffinitiesTarget = "threads"
 
-// noted begins the value before.
-const noted = "noted"
+// noted begins the value before. Behind it stands when the youngest thread of then was born, as in TaskTarget:
+// one that is younger has what its parents had.
+const noted = "noted "
+
+func parseNoted(value string) (youngest uint64, keep pins, err error) {
+	head, keep, err := parsePins(value)
+	if err != nil {
+		return 0, nil, err
+	}
+	born, ok := strings.CutPrefix(head, noted)
+	if youngest, err = strconv.ParseUint(born, 10, 64); err != nil || !ok {
+		return 0, nil, fmt.Errorf("%q: expected what was noted of threads", head)
+	}
+	return youngest, keep, nil
+}
 
 func (affinities) Check(s Step) error {
-	head, keep, err := parsePins(s.Before)
-	if err == nil && (s.Target != AffinitiesTarget || s.Before != "" && head != noted) {
-		err = fmt.Errorf("%s: %q: expected %s and what was noted", s.Target, head, AffinitiesTarget)
+	var keep pins
+	var err error
+	if s.Before != "" {
+		_, keep, err = parseNoted(s.Before)
+	}
+	if s.Target != AffinitiesTarget {
+		err = fmt.Errorf("%s: expected %s", s.Target, AffinitiesTarget)
 	}
 	for target, own := range keep {
 		if err = errors.Join(err, checkTask(target)); own.group != "" {
@@ -51,9 +68,9 @@ func (a affinities) Read(_ context.Context, s Step) (string, error) {
 		return s.After, nil
 	}
 	if !a.live() {
-		return noted, nil
+		return noted + "0", nil
 	}
-	keep := pins{}
+	keep, youngest := pins{}, uint64(0)
 	online, err := fs.ReadFile(os.DirFS("/"), "sys/devices/system/cpu/online")
 	if err != nil {
 		return "", err
@@ -63,12 +80,13 @@ func (a affinities) Read(_ context.Context, s Step) (string, error) {
 		return "", err
 	}
 	err = eachThread(func(t thread, all func() cpuset.Set) error {
+		youngest = max(youngest, t.start)
 		if !every.IsSubsetOf(t.may) && !all().IsSubsetOf(t.may) {
 			keep[t.target()] = pin{cpus: t.may}
 		}
 		return nil
 	})
-	return noted + keep.String(), err
+	return noted + strconv.FormatUint(youngest, 10) + keep.String(), err
 }
 
 func (a affinities) Write(ctx context.Context, s Step, value string) error {
@@ -79,9 +97,9 @@ func (a affinities) Write(ctx context.Context, s Step, value string) error {
 	return a.Settle(ctx, s)
 }
 
-// Settle sets what the kernel has changed, of threads that were noted, and of those that are their children.
+// Settle sets what the kernel has changed, of threads that were noted, and of younger ones that come from them.
 func (a affinities) Settle(_ context.Context, s Step) error {
-	_, keep, err := parsePins(s.Before)
+	youngest, keep, err := parseNoted(s.Before)
 	if err != nil || !a.live() || len(keep) == 0 {
 		return err
 	}
@@ -96,7 +114,7 @@ func (a affinities) Settle(_ context.Context, s Step) error {
 	family := map[int]cpuset.Set{}
 	return eachThread(func(t thread, all func() cpuset.Set) error {
 		own := keep[t.target()].cpus
-		if own.IsEmpty() {
+		if own.IsEmpty() && t.start > youngest {
 			own = keep.inherited(t.pid, family)
 		}
 		if own.IsEmpty() || own.Difference(lanes) == t.may {

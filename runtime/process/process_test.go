@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -124,7 +125,8 @@ func TestCancelEndsTheGroup(t *testing.T) {
 	if n, rerr := r.Read(make([]byte, 1)); n != 0 || rerr == nil {
 		t.Errorf("read %d, %v", n, rerr)
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	end := time.Now().Add(10 * time.Second)
+	for {
 		stat, rerr := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
 		if rerr != nil || strings.Contains(string(stat), ") Z ") {
 			return
@@ -132,5 +134,6 @@ func TestCancelEndsTheGroup(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("child %d still runs", child)
 		}
+		runtime.Gosched()
 	}
 }

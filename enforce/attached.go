@@ -153,7 +153,7 @@ func (l *Lanes) keep(ctx context.Context, a *Applied) error {
 	}
 	for _, s := range strayed {
 		if err = l.again(ctx, s); err != nil {
-			a.refuse(journal.Refused{Step: s, Err: err})
+			a.Refused = append(a.Refused, Refusal{Named(s), s.After, err.Error()})
 		}
 	}
 	return ctx.Err()

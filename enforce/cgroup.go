@@ -80,6 +80,12 @@ const housekeeping = "housekeeping"
 // have a tilde.
 func siblings(lane string) string { return lane + "~siblings" }
 
+// others are the CPUs that cpusets beside the lanes' may have: housekeeping, and what boot isolated, for those that
+// ask for it.
+func (v View) others(p plan.Placement) cpuset.Set {
+	return p.Housekeeping.Union(v.Host.BootIsolated().Difference(p.CPUs()))
+}
+
 // cpusets gives each lane its cgroup and keeps all other tasks off the lanes' CPUs. With cgroup v2
 // the lane is an isolated partition, and the kernel itself takes its CPUs from everybody else
 // (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus.partition"). With v1 the others are moved
@@ -92,7 +98,7 @@ func cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 	}
 	var groups []Group
 	if !v2 {
-		groups = append(groups, Group{Name: housekeeping, CPUs: p.Housekeeping})
+		groups = append(groups, Group{Name: housekeeping, CPUs: v.others(p)})
 	}
 	for _, l := range p.Lanes {
 		groups = append(groups, Group{Name: l.Name, CPUs: l.CPUs, MemoryNodes: l.MemoryNodes})

@@ -7,21 +7,28 @@ import (
 	"io/fs"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"isolane.dev/isolane/journal"
 )
 
-// contents looks at the same files over and over: each stays open, so that a look is one system call. The kernel
+// contents looks at the same files over and over: each stays open, so that a look opens nothing. The kernel
 // makes their text anew for each reading from the beginning.
 type contents struct {
 	root   fs.FS
 	files  map[string]fs.File
+	most   int // of files that stay open: half of what this process may have
 	buffer [4096]byte
 }
 
-func newContents(root fs.FS) *contents { return &contents{root: root, files: map[string]fs.File{}} }
-
-// most is how many files stay open: fewer than the least limit that is usual (4096).
-const most = 3000
+func newContents(root fs.FS) *contents {
+	c := &contents{root: root, files: map[string]fs.File{}}
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
+		c.most = int(min(limit.Cur/2, 1<<16))
+	}
+	return c
+}
 
 // stand says whether a file has what a step wrote. False also where that is not known: then the step is asked.
 func (c *contents) stand(s journal.Step) bool {
@@ -30,7 +37,7 @@ func (c *contents) stand(s journal.Step) bool {
 	}
 	f, known := c.files[s.Target]
 	if !known {
-		if len(c.files) == most {
+		if len(c.files) >= c.most {
 			return false
 		}
 		var err error

@@ -256,6 +256,11 @@ func (g *Guard) repair(ctx context.Context, found []Drift) error {
 	if err != nil {
 		return err
 	}
+	defer l.Close() //nolint:errcheck // each step is on disk
+	// The lanes may have changed since the look.
+	if state, serr := journal.ReadState(g.dir, stateFile); serr != nil || string(state) != g.seen.applied {
+		return nil
+	}
 	for i, d := range found {
 		if d.Note != "" {
 			continue
@@ -267,7 +272,7 @@ func (g *Guard) repair(ctx context.Context, found []Drift) error {
 		found[i].Repaired = true
 		g.repairs[d.Target] = append(g.repairs[d.Target], time.Now())
 	}
-	return l.Close()
+	return l.settle(ctx, g.want)
 }
 
 // processes reports lanes whose processes have ended, and processes that have left their lane.

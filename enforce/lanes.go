@@ -65,6 +65,11 @@ func readApplied(dir string) (Applied, error) {
 		return none, nil
 	}
 	// Checked as what comes from elsewhere is: names become paths.
+	for _, at := range a.Attached {
+		if !strings.HasPrefix(at.Journal, attaching) || strings.Contains(at.Journal, "/") {
+			return none, fmt.Errorf("%s: attached journal %q: isolane did not write that: look, then remove the file", filepath.Join(dir, stateFile), at.Journal)
+		}
+	}
 	placed, err := json.Marshal(a.Placement)
 	if err == nil {
 		_, err = plan.Read(filepath.Join(dir, stateFile), bytes.NewReader(placed))
@@ -171,7 +176,7 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 	}
 	for _, at := range l.Attached {
 		if !slices.ContainsFunc(p.Lanes, func(o plan.Lane) bool { return o.Name == at.Lane }) {
-			if err := l.detach(ctx, at); err != nil {
+			if err := l.Detach(ctx, at); err != nil { // stored: whatever comes, it is out
 				return err
 			}
 			continue
@@ -204,7 +209,7 @@ func (l *Lanes) Settings() int { return len(l.journal.Pending()) }
 func (l *Lanes) Untested() []string {
 	for _, level := range l.Levels {
 		if level == rootOnly {
-			return []string{"partitions that are root and not isolated (Linux 5.11 to 5.19)"}
+			return []string{"partitions that are root and not isolated (Linux 5.11 to 6.0)"}
 		}
 	}
 	return nil
@@ -255,15 +260,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	}
 	refused, left, err := l.journal.Reconcile(ctx, want)
 	l.Left = append(l.Left, left...)
-	if err == nil { // what the kernel has changed with the cpusets, see Steps
-		_, err = l.journal.Apply(ctx, slices.DeleteFunc(want, func(s journal.Step) bool {
-			return slices.ContainsFunc(refused, func(r journal.Refused) bool { return r.Step.Target == s.Target })
-		}))
-	}
 	a.Refused = a.lowered()
-	if err == nil {
-		err = l.keep(ctx, a)
-	}
 	if v.highest() == member {
 		a.notAsked(want)
 	}
@@ -276,6 +273,21 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 			err = errors.Join(err, lerr)
 		}
 	}
+	if err != nil {
+		return err
+	}
+	// What the kernel has changed with the cpusets, see Steps.
+	if _, err = l.journal.Apply(ctx, slices.DeleteFunc(slices.Clone(want), func(s journal.Step) bool {
+		return slices.ContainsFunc(refused, func(r journal.Refused) bool { return r.Step.Target == s.Target })
+	})); err != nil {
+		return err
+	}
+	return l.keep(ctx, a)
+}
+
+// settle sets what the kernel changes with each partition that comes or goes, see Steps.
+func (l *Lanes) settle(ctx context.Context, want []journal.Step) error {
+	_, err := l.journal.Apply(ctx, slices.DeleteFunc(slices.Clone(want), func(s journal.Step) bool { return s.Kind != "affinities" }))
 	return err
 }
 
@@ -290,6 +302,9 @@ func (l *Lanes) because(r journal.Refused) error {
 	file, theirs, others, err := l.rival(filepath.Dir(r.Step.Target))
 	if err != nil || file == "" {
 		return r.Err
+	}
+	if others.IsEmpty() {
+		return fmt.Errorf("%w: %s is %s: give it other CPUs, and apply again", r.Err, file, theirs)
 	}
 	return fmt.Errorf("%w: %s is %s: write %s there, and apply again", r.Err, file, theirs, others)
 }

@@ -26,6 +26,7 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 		return nil, nil //nolint:nilerr // no systemd
 	}
 	var steps []journal.Step
+	others := v.others(p)
 	// Also those that are not there yet: a slice whose CPUs are set to those of a lane makes its partition
 	// invalid, and one that is told before it starts is no drift when it does.
 	for _, name := range []string{"init.scope", "system.slice", "user.slice", "machine.slice"} {
@@ -39,13 +40,13 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 		before := v.allowed(target, now)
 		// This file is stronger than what is set until the next boot only.
 		last := path.Join("etc/systemd/system.control", name+".d", "50-AllowedCPUs.conf")
-		if _, err = fs.Stat(v.Root, last); err == nil && !before.IsSubsetOf(p.Housekeeping) {
+		if _, err = fs.Stat(v.Root, last); err == nil && !before.IsSubsetOf(others) {
 			return nil, fmt.Errorf("/%s: the CPUs %s would come back with a daemon-reload, and end the lanes: "+
-				"systemctl set-property %s AllowedCPUs=%s", last, before, name, p.Housekeeping)
+				"systemctl set-property %s AllowedCPUs=%s", last, before, name, others)
 		}
-		to := before.Intersection(p.Housekeeping)
+		to := before.Intersection(others)
 		if to.IsEmpty() {
-			to = p.Housekeeping
+			to = others
 		}
 		steps = append(steps, journal.Step{Kind: "unit", Target: target, After: to.String()})
 	}

@@ -115,7 +115,10 @@ func (a affinities) Settle(_ context.Context, s Step) error {
 	return eachThread(func(t thread, all func() cpuset.Set) error {
 		own := keep[t.target()].cpus
 		if own.IsEmpty() && t.start > youngest {
-			own = keep.inherited(t.pid, family)
+			// In a cpuset of its own, as that of a container, it has what that has.
+			if own = keep.inherited(t.pid, family); !own.Difference(lanes).IsSubsetOf(all()) {
+				return nil
+			}
 		}
 		if own.IsEmpty() || own.Difference(lanes) == t.may {
 			return nil
@@ -126,8 +129,11 @@ func (a affinities) Settle(_ context.Context, s Step) error {
 			return nil
 		}
 		err := SetAffinity(t.tid, to)
-		if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EBUSY) { // ended; the kernel's; deadline
-			return nil
+		// It has ended, is the kernel's, has a deadline, or a security module guards it.
+		for _, refused := range []error{unix.ESRCH, unix.EINVAL, unix.EBUSY, unix.EPERM, unix.EACCES} {
+			if errors.Is(err, refused) {
+				return nil
+			}
 		}
 		return err
 	})
@@ -180,11 +186,11 @@ func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 		}
 		for _, tid := range threads(pid) {
 			f, err := statOf(tid)
-			if err != nil || f.Fixed {
-				continue // it has ended, or nobody may
+			if err != nil || f.Fixed || f.Kernel && strings.HasPrefix(f.Comm, "irq/") {
+				continue // it has ended, nobody may, or it follows its interrupt
 			}
 			t := thread{tid: tid, pid: pid, start: f.Start}
-			if t.may, err = affinityOf(tid); err != nil {
+			if t.may, err = Affinity(tid); err != nil {
 				continue
 			}
 			all := func() cpuset.Set {

@@ -248,7 +248,7 @@ func (j *Journal) Stands(ctx context.Context, s Step) (stands bool, now string, 
 	if err != nil {
 		return false, "", err
 	}
-	if _, noted := op.(settler); noted {
+	if _, ok := op.(settler); ok {
 		if done, open := j.log.find(s); open {
 			s.Before = done.Before
 		}

@@ -64,12 +64,12 @@ func (task) Read(_ context.Context, s Step) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	may, err := affinityOf(tid)
+	may, err := Affinity(tid)
 	return may.String(), err
 }
 
-// affinityOf returns the CPUs that a thread may use (sched_getaffinity(2)), of 8192 at most.
-func affinityOf(tid int) (cpuset.Set, error) {
+// Affinity returns the CPUs that a thread may use (sched_getaffinity(2)), of 8192 at most.
+func Affinity(tid int) (cpuset.Set, error) {
 	var mask [1024 / 8 * 8]byte
 	n, err := schedGetaffinity(tid, mask[:])
 	if err != nil {

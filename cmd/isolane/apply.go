@@ -219,6 +219,8 @@ func refusedBecause(r enforce.Refusal) (what, why string) {
 		return r.Target, r.Reason
 	case strings.HasSuffix(r.Target, ".partition"):
 		return r.Target, r.Reason + ": the lane's CPUs are kept from others as far as this kernel lets them"
+	case strings.Contains(r.Target, " "): // of what is attached
+		return r.Target, r.Reason
 	case !strings.HasPrefix(r.Target, "/"):
 		return "thread " + r.Target, "bound to its CPU: isolane watch shows what it costs"
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/journal"
 )
 
 // Lane is what a workload of a lane lives in, beside its cgroup.
@@ -45,6 +46,10 @@ func (l Lane) Enter(argv, env []string) error {
 		if err = os.WriteFile(procs, []byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
 			return fmt.Errorf("%s: %w: is the lane in force? isolane status shows it", procs, err)
 		}
+	}
+	// All of the lane, whatever this process inherits: since Linux 6.2 the kernel cuts the cpuset with it.
+	if err = journal.SetAffinity(0, cpuset.MustParse(fmt.Sprintf("0-%d", cpuset.Max))); err != nil {
+		return fmt.Errorf("the lane's CPUs: %w", err)
 	}
 	for _, step := range []func() error{func() error { return enter(l.Netns) }, l.bindMemory, l.realTime,
 		func() error { return schedule(l.Confines) }, func() error { return drop(keep) }} {

@@ -25,6 +25,9 @@ func StayOff(cpus cpuset.Set) error {
 		return fmt.Errorf("%s: %w", online, err)
 	}
 	rest := all.Difference(cpus)
+	if own, err := journal.Affinity(0); err == nil && own.Intersects(rest) { // no more than it had
+		rest = own.Intersection(rest)
+	}
 	if rest.IsEmpty() {
 		return fmt.Errorf("CPUs %s: none is left for isolane itself: leave one out", cpus)
 	}

@@ -268,7 +268,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 		r.Err = l.because(r)
 		a.refuse(r)
 		if r.Step.After == isolated && filepath.Base(r.Step.Target) == "cpuset.cpus.partition" {
-			more, lerr := l.lower(ctx, a, r.Step)
+			more, lerr := l.lower(ctx, a, r)
 			a.Refused = append(a.Refused, more...)
 			err = errors.Join(err, lerr)
 		}
@@ -387,9 +387,10 @@ func (a *Applied) refuse(r journal.Refused) {
 }
 
 // lower asks for what a kernel grants that does not grant an isolated partition.
-func (l *Lanes) lower(ctx context.Context, a *Applied, s journal.Step) ([]Refusal, error) {
+func (l *Lanes) lower(ctx context.Context, a *Applied, r journal.Refused) ([]Refusal, error) {
+	s := r.Step
 	group := strings.TrimPrefix(filepath.Base(filepath.Dir(s.Target)), journal.GroupPrefix)
-	if strings.Contains(a.Refused[len(a.Refused)-1].Reason, notExclusive) { // nor is that
+	if strings.Contains(r.Err.Error(), notExclusive) { // nor is that
 		a.grant(group, member)
 		return nil, nil
 	}

@@ -170,11 +170,29 @@ func (p pins) inherited(pid int, family map[int]cpuset.Set) cpuset.Set {
 // ended.
 func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 	root := os.DirFS("/")
-	h, err := cpusetHierarchy(root)
+	mounted := host.Cgroups(root)
+	top := mounted.CpusetV1
+	if top == nil {
+		top = mounted.Unified
+	}
+	if top == nil {
+		return errors.New("/proc/self/mounts: expected a cgroup hierarchy with the cpuset controller")
+	}
+	h, err := HierarchyOf(root, *top)
 	if err != nil {
 		return err
 	}
-	cpus := map[string]cpuset.Set{}
+	known := map[string]cpuset.Set{}
+	all := func(tid int) cpuset.Set {
+		dir, gone := h.Of(root, fmt.Sprintf("proc/%d", tid))
+		if gone != nil {
+			return cpuset.Set{}
+		}
+		if _, ok := known[dir]; !ok {
+			known[dir], _ = h.CPUs(root, dir) // removed meanwhile: none
+		}
+		return known[dir]
+	}
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
 		return err
@@ -185,25 +203,11 @@ func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 			continue
 		}
 		for _, tid := range threads(pid) {
-			f, err := statOf(tid)
-			if err != nil || f.Fixed || f.Kernel && strings.HasPrefix(f.Comm, "irq/") {
-				continue // it has ended, nobody may, or it follows its interrupt
-			}
-			t := thread{tid: tid, pid: pid, start: f.Start}
-			if t.may, err = Affinity(tid); err != nil {
+			t, ok := movable(pid, tid)
+			if !ok {
 				continue
 			}
-			all := func() cpuset.Set {
-				dir, gone := h.Of(root, fmt.Sprintf("proc/%d/task/%d", pid, tid))
-				if gone != nil {
-					return cpuset.Set{}
-				}
-				if _, known := cpus[dir]; !known {
-					cpus[dir], _ = h.CPUs(root, dir) // gone meanwhile: none, and its threads too
-				}
-				return cpus[dir]
-			}
-			if err = do(t, all); err != nil {
+			if err = do(t, func() cpuset.Set { return all(tid) }); err != nil {
 				return fmt.Errorf("thread %d: %w", tid, err)
 			}
 		}
@@ -211,25 +215,14 @@ func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 	return nil
 }
 
-// cpusetHierarchy is the one that has the cpuset controller.
-func cpusetHierarchy(root fs.FS) (Hierarchy, error) {
-	data, err := fs.ReadFile(root, "proc/self/mountinfo")
-	if err != nil {
-		return Hierarchy{}, err
+// movable is false for a thread that has ended, that nobody may move, or that follows its interrupt.
+func movable(pid, tid int) (thread, bool) {
+	f, err := statOf(tid)
+	if err != nil || f.Fixed || f.Kernel && strings.HasPrefix(f.Comm, "irq/") {
+		return thread{}, false
 	}
-	v2 := ""
-	for line := range strings.Lines(string(data)) {
-		head, tail, _ := strings.Cut(line, " - ")
-		at, kind := strings.Fields(head), strings.Fields(tail)
-		switch {
-		case len(at) < 5 || len(kind) < 3:
-		case kind[0] == "cgroup" && strings.Contains(","+kind[2]+",", ",cpuset,"):
-			return HierarchyOf(root, unescape(at[4]))
-		case kind[0] == "cgroup2" && v2 == "":
-			v2 = unescape(at[4])
-		}
-	}
-	return HierarchyOf(root, v2)
+	may, err := Affinity(tid)
+	return thread{tid: tid, pid: pid, start: f.Start, may: may}, err == nil
 }
 
 // statOf reads what /proc/PID/stat says of a task; fs.ErrNotExist when it has ended.

@@ -265,12 +265,12 @@ func pinsOf(tids []int, h Hierarchy, dir string) (pins, error) {
 			return nil, err
 		}
 		target, own := TaskTarget(tid, start), pin{}
-		may, err := task{}.Read(context.Background(), Step{Target: target})
+		may, err := Affinity(tid)
 		if err != nil {
 			continue
 		}
-		if set, err := cpuset.Parse(may); err == nil && !all.IsSubsetOf(set) {
-			own.cpus = set
+		if !all.IsSubsetOf(may) {
+			own.cpus = may
 		}
 		if h.V2 && group != dir {
 			own.group = group
@@ -305,11 +305,11 @@ func (p pins) restore(tids []int, h Hierarchy) error {
 		if err != nil {
 			return err
 		}
-		own, _ := p.of(tid)
-		if own.cpus.IsEmpty() || !own.cpus.IsSubsetOf(all) {
-			own.cpus = cpuset.MustParse(fmt.Sprintf("0-%d", cpuset.Max))
+		if own, _ := p.of(tid); own.cpus.IsEmpty() || !own.cpus.IsSubsetOf(all) {
+			err = ResetAffinity(tid)
+		} else {
+			err = SetAffinity(tid, own.cpus)
 		}
-		err = SetAffinity(tid, own.cpus)
 		// Some threads of the kernel in a process, such as io_uring's, refuse (PF_NO_SETAFFINITY).
 		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) {
 			errs = append(errs, fmt.Errorf("thread %d: %w", tid, err))

@@ -113,6 +113,11 @@ func SetAffinity(tid int, set cpuset.Set) error {
 	return schedSetaffinity(tid, mask[:])
 }
 
+// ResetAffinity lets a thread use every CPU of its cpuset, also those that this gets later.
+func ResetAffinity(tid int) error {
+	return SetAffinity(tid, cpuset.MustParse(fmt.Sprintf("0-%d", cpuset.Max)))
+}
+
 // kernelThread says whether a process has no memory of its own: /proc/PID/exe of a kernel thread
 // cannot be read, and its command line is empty.
 func kernelThread(pid int) bool {

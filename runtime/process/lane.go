@@ -48,7 +48,7 @@ func (l Lane) Enter(argv, env []string) error {
 		}
 	}
 	// All of the lane, whatever this process inherits: since Linux 6.2 the kernel cuts the cpuset with it.
-	if err = journal.SetAffinity(0, cpuset.MustParse(fmt.Sprintf("0-%d", cpuset.Max))); err != nil {
+	if err = journal.ResetAffinity(0); err != nil {
 		return fmt.Errorf("the lane's CPUs: %w", err)
 	}
 	for _, step := range []func() error{func() error { return enter(l.Netns) }, l.bindMemory, l.realTime,

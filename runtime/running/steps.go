@@ -309,6 +309,7 @@ func (a *attachment) pin(threads []Thread) error {
 
 // schedule gives a thread of a lane for fifo or rr what `run` would: that policy, or, where it only helps those
 // with a CPU of their own, exact timers. A thread with a real-time policy chose it itself, and keeps it.
+// What it has is asked of this machine, and not of root.
 func (a *attachment) schedule(t Thread, helps bool) error {
 	lane := a.lane.Spec.Scheduling
 	to := journal.Scheduling{Policy: lane.Policy, Priority: lane.Priority}

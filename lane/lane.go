@@ -72,6 +72,9 @@ type CPUs struct {
 	NUMA  string `json:"numa,omitempty"`  // One: CPUs and memory on one node
 	Share int    `json:"share,omitempty"` // how many lanes may share each of the CPUs, this one among them; 0 is 1
 	Boot  bool   `json:"boot,omitempty"`  // the lane may have the boot CPU and its siblings
+	// Balance spreads the lane's threads over its own CPUs, as the kernel does elsewhere. Absent,
+	// Isolane decides: see Spec.Balanced.
+	Balance *bool `json:"balance,omitempty"`
 }
 
 // One is the wish for one L3 or one NUMA node.
@@ -218,6 +221,19 @@ func (s Spec) Validate() error {
 		}
 	}
 	return nil
+}
+
+// Balanced says whether the kernel balances the lane's threads over its CPUs. Without spec.cpus.balance a lane
+// is balanced unless it has nothing to balance: one CPU, or roles that bind a thread to each of its CPUs.
+func (s Spec) Balanced() bool {
+	if s.CPUs.Balance != nil {
+		return *s.CPUs.Balance
+	}
+	bound := 0
+	for _, count := range s.Roles {
+		bound += count
+	}
+	return s.CPUs.Count > 1 && bound < s.CPUs.Count
 }
 
 const maxCPUs = 8192 // of the largest kernel

@@ -62,6 +62,29 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+func TestBalanced(t *testing.T) {
+	yes, no := true, false
+	for _, c := range []struct {
+		cpus  int
+		roles map[string]int
+		asked *bool
+		want  bool
+	}{
+		{1, nil, nil, false},
+		{1, nil, &yes, true},
+		{3, nil, nil, true},
+		{3, nil, &no, false},
+		{3, map[string]int{"main": 1, "worker": 2}, nil, false},
+		{3, map[string]int{"main": 1, "worker": 2}, &yes, true},
+		{4, map[string]int{"main": 1, "worker": 2}, nil, true},
+	} {
+		s := Spec{CPUs: CPUs{Count: c.cpus, Balance: c.asked}, Roles: c.roles}
+		if err := s.Validate(); err != nil || s.Balanced() != c.want {
+			t.Errorf("%+v: balanced %v, %v; want %v", c, s.Balanced(), err, c.want)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add(full)
 	f.Add("---\n---\n")

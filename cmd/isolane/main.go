@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Exit codes, which scripts rely on.
@@ -66,6 +67,19 @@ func usage(err error) error          { return &exitError{code: exitUsage, err: e
 func no(err error) error             { return &exitError{code: exitNo, err: err} }
 func hint(err error, h string) error { return &exitError{code: exitFailed, err: err, hint: h} }
 
+// flagError says what is wrong with a flag as all our errors do.
+func flagError(_ *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		name := "--" + invalid.GetFlag().Name
+		if short := invalid.GetFlag().Shorthand; short != "" {
+			name = "-" + short
+		}
+		err = fmt.Errorf("%s %q: %w", name, invalid.GetValue(), invalid.Unwrap())
+	}
+	return usage(err)
+}
+
 func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "isolane",
@@ -77,7 +91,7 @@ func command() *cobra.Command {
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(hostCommand(), auditCommand(), planCommand(), coresCommand(), applyCommand(), statusCommand(), watchCommand(), runCommand(), attachCommand(), releaseCommand(), bootCommand(), proveCommand(), scenariosCommand(), reportCommand(),
 		recoverCommand(), probeCommand(), launchCommand())
 	return root

@@ -17,6 +17,7 @@ import (
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/runtime/process"
+	"isolane.dev/isolane/runtime/running"
 )
 
 func runCommand() *cobra.Command {
@@ -30,8 +31,12 @@ func runCommand() *cobra.Command {
 			"numbers in the cpuset), ISOLANE_CPUS_ROLE for each role, ISOLANE_MEMORY_NODES, and ISOLANE_HUGEPAGES_2MI (where\n" +
 			"pages of that size are mounted).",
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, argv []string) error {
+		RunE: func(cmd *cobra.Command, argv []string) error {
 			if err := needCapabilities("run"); err != nil {
+				return err
+			}
+			stays, err := stay(cmd, name)
+			if err != nil {
 				return err
 			}
 			l, err := enforce.Look(journal.Dir, host.Live(), ops())
@@ -42,9 +47,9 @@ func runCommand() *cobra.Command {
 			if err != nil {
 				return usage(fmt.Errorf("--lane: %w", err))
 			}
-			in, err := laneOf(l, lane)
+			in, err := laneOf(l, lane, stays)
 			if err != nil {
-				return fail(err)
+				return err
 			}
 			in.Netns, in.Capabilities = netns, append(in.Capabilities, more...)
 			env, err := laneEnvironment(host.Live(), lane)
@@ -63,21 +68,62 @@ func runCommand() *cobra.Command {
 	return cmd
 }
 
-// laneOf is what a workload of the lane lives in.
-func laneOf(l *enforce.Lanes, lane plan.Lane) (process.Lane, error) {
+// stay keeps what runs as a service, or alone in a cgroup as in a container, where it is: its lane comes to that
+// cgroup, and whoever has made it stops and limits what runs there as before. Where the kernel cannot, this process
+// moves to the lane, and what it leaves running comes back when the service ends. False where the caller is to move.
+func stay(cmd *cobra.Command, lane string) (bool, error) {
+	root := host.Live()
+	h, err := host.Read(root)
+	if err != nil {
+		return false, fail(err)
+	}
+	at := enforce.Attachment{Lane: lane, Own: true}
+	group, alone := running.OwnGroup(h, root, os.Getpid())
+	switch {
+	case alone:
+		at.Group = group
+	case running.InService(h, root, os.Getpid()):
+		at.Own, at.PID = false, os.Getpid()
+	default:
+		return false, nil
+	}
+	l, err := enforce.OpenWait(cmd.Context(), journal.Dir, root, ops())
+	if err != nil {
+		return false, fail(err)
+	}
+	defer l.Close() //nolint:errcheck // what is in force is stored
+	if _, err = l.Lane(lane); err != nil {
+		return false, usage(fmt.Errorf("--lane: %w", err))
+	}
+	_, warnings, err := attach(cmd, l, at)
+	for _, w := range warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), "isolane:", w)
+	}
+	return true, err
+}
+
+// laneOf is what a workload of the lane lives in; stays says that it is there already.
+func laneOf(l *enforce.Lanes, lane plan.Lane, stays bool) (process.Lane, error) {
 	groups, err := l.Groups()
 	if err != nil {
-		return process.Lane{}, err
+		return process.Lane{}, fail(err)
 	}
-	i := slices.IndexFunc(groups, func(g enforce.LaneGroup) bool { return g.Lane.Name == lane.Name })
+	g := groups[slices.IndexFunc(groups, func(g enforce.LaneGroup) bool { return g.Lane.Name == lane.Name })]
+	cgroup := g.Dir
+	switch {
+	case stays:
+		cgroup = ""
+	case g.Own:
+		return process.Lane{}, no(&enforce.OwnedError{Lane: lane.Name, Group: g.Dir})
+	}
 	s := lane.Spec.Scheduling
 	realTime := s.Policy == "fifo" || s.Policy == "rr"
 	keep := process.Usual()
 	if realTime {
 		keep = append(keep, "SYS_NICE") // to give its threads priorities
 	}
-	return process.Lane{Confines: process.Confines{Cgroup: groups[i].Dir, Policy: s.Policy, Priority: s.Priority},
-		Memory: groups[i].Memory, MemoryNodes: lane.MemoryNodes, Capabilities: keep, RealTime: realTime}, nil
+	return process.Lane{Confines: process.Confines{Cgroup: cgroup, Policy: s.Policy, Priority: s.Priority},
+		Memory: g.Memory, MemoryNodes: lane.MemoryNodes, Capabilities: keep, RealTime: realTime}, nil
 }
 
 // laneEnvironment tells a workload of its lane.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,10 @@ func (f *laneFiles) read(cmd *cobra.Command) ([]lane.Lane, error) {
 		return nil, nil
 	}
 	lanes, err := lane.ReadAll(f.names, cmd.InOrStdin())
+	var field *lane.FieldError
+	if errors.As(err, &field) {
+		return nil, &exitError{code: exitUsage, err: err, hint: "isolane explain " + field.Topic()}
+	}
 	if err != nil {
 		return nil, usage(err)
 	}

@@ -1,6 +1,9 @@
 package lane
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Field describes one field of a declaration. The table of them is what `isolane explain lane` prints, what
 // the JSON schema is made from, and what Validate holds values against.
@@ -126,4 +129,31 @@ func field(table []Field, path string) (Field, bool) {
 		}
 	}
 	return Field{}, false
+}
+
+// Topic is the row of a field as `isolane explain` is asked for it: lane.spec.cpus; lane alone has no path.
+func Topic(name string) (Field, error) {
+	path, isLane := strings.CutPrefix(name, "lane")
+	if path == "" && isLane {
+		return Field{}, nil
+	}
+	table := Fields()
+	if path, dotted := strings.CutPrefix(path, "."); isLane && dotted {
+		if f, ok := field(table, path); ok {
+			return f, nil
+		}
+	}
+	known := []string{"lane"}
+	for _, f := range table {
+		known = append(known, "lane."+f.Path)
+	}
+	for _, k := range known {
+		if strings.HasSuffix(k, "."+name) { // spec.cpus, cpus
+			return Field{}, fmt.Errorf("%s: expected %s", cut(name, longest), k)
+		}
+	}
+	if meant := nearest(name, known); meant != "" {
+		return Field{}, fmt.Errorf("%s: there is no such field, did you mean %s?", cut(name, longest), meant)
+	}
+	return Field{}, fmt.Errorf("%s: there is no such field: isolane explain lane shows all", cut(name, longest))
 }

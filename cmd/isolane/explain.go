@@ -117,6 +117,8 @@ func explainLane(w io.Writer, topic lane.Field) error {
 func explainField(w io.Writer, f lane.Field, name string) {
 	form := f.Form
 	switch {
+	case f.Form == "BOOL":
+		form = "true | false"
 	case len(f.Values) > 0:
 		form = strings.Join(f.Values, " | ")
 	case f.Max > 0:

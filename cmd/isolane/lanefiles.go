@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,7 +13,8 @@ import (
 type laneFiles struct{ names []string }
 
 func (f *laneFiles) flags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVarP(&f.names, "file", "f", nil, "file with lanes (YAML), directory of such files, or - for standard input; more than one -f may be given")
+	cmd.Flags().StringArrayVarP(&f.names, "file", "f", nil,
+		"file with lanes (YAML), directory of such files, or - for standard input; may be given several times")
 	if err := cmd.MarkFlagFilename("file", "yaml", "yml", "json"); err != nil {
 		panic(err) // the flag is defined above
 	}
@@ -24,6 +26,10 @@ func (f *laneFiles) read(cmd *cobra.Command) ([]lane.Lane, error) {
 		return nil, nil
 	}
 	lanes, err := lane.ReadAll(f.names, cmd.InOrStdin())
+	var field *lane.FieldError
+	if errors.As(err, &field) {
+		return nil, &exitError{code: exitUsage, err: err, hint: "isolane explain " + field.Topic()}
+	}
 	if err != nil {
 		return nil, usage(err)
 	}

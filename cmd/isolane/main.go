@@ -25,20 +25,33 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// A closed pipe is an error of the write, and does not end us in the midst of a change.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	root := command()
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	root.SetOut(checked(stdout, cancel))
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
+	var lost *outputError
+	if errors.As(context.Cause(ctx), &lost) {
+		return lost.report(stderr, err)
+	}
 	if err == nil {
 		return exitYes
 	}
+	return explain(stderr, err)
+}
+
+// explain prints what went wrong, and returns the exit code.
+func explain(stderr io.Writer, err error) int {
 	var exit *exitError
 	if !errors.As(err, &exit) {
 		exit = &exitError{code: exitUsage, err: err} // what cobra refuses: an unknown command or flag
@@ -80,19 +93,35 @@ func flagError(_ *cobra.Command, err error) error {
 	return usage(err)
 }
 
+// noSuchCommand refuses what is no command, and names those that it resembles.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("unknown command %.40q, did you mean %s?", args[0], strings.Join(near, " or "))
+	}
+	return fmt.Errorf("unknown command %.40q: isolane help lists the commands", args[0])
+}
+
 func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "isolane",
 		Short: "Lanes for latency-critical workloads: discover, plan, enforce, prove",
 		Long: "Isolane gives a workload a lane: CPUs, memory, interrupts and a network path of its own,\n" +
 			"and proves by measurement under noisy neighbours what that is worth on this machine.",
+		Version:       builtFrom().String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          noSuchCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("isolane {{.Version}}\n")
+	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(hostCommand(), auditCommand(), planCommand(), coresCommand(), applyCommand(), statusCommand(), watchCommand(), runCommand(), attachCommand(), releaseCommand(), bootCommand(), proveCommand(), scenariosCommand(), reportCommand(),
-		recoverCommand(), probeCommand(), launchCommand())
+	root.AddCommand(hostCommand(), auditCommand(), planCommand(), coresCommand(),
+		applyCommand(), statusCommand(), watchCommand(), runCommand(), attachCommand(), releaseCommand(), recoverCommand(),
+		bootCommand(), proveCommand(), scenariosCommand(), reportCommand(),
+		explainCommand(), versionCommand(), probeCommand(), launchCommand())
 	return root
 }

@@ -233,8 +233,8 @@ func (r *reader) kibibytes(path string) uint64 {
 	return n * unit
 }
 
-// meminfo reads the line "KEY N kB" and returns bytes, 0 where there is none.
-func (r *reader) meminfo(path, key string) uint64 {
+// meminfo reads the line "KEY N kB" and returns bytes; false where there is none.
+func (r *reader) meminfo(path, key string) (uint64, bool) {
 	s, _ := r.read(path)
 	for line := range strings.Lines(s) {
 		_, rest, ok := strings.Cut(line, key)
@@ -245,11 +245,11 @@ func (r *reader) meminfo(path, key string) uint64 {
 		n, err := strconv.ParseUint(fields[0], 10, 54)
 		if err != nil {
 			r.warn("/%s: %s expected a number of kB, found %.40q", path, key, fields[0])
-			return 0
+			return 0, false
 		}
-		return n << 10
+		return n << 10, true
 	}
-	return 0
+	return 0, false
 }
 
 // numbered returns the numbers of the entries PREFIX-N-SUFFIX of a directory, in ascending order.

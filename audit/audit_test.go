@@ -15,7 +15,7 @@ import (
 )
 
 // machine is that of the files in testdata, with changes: content by path, "" for a file that is gone.
-func machine(t *testing.T, file string, changes map[string]string) fstest.MapFS {
+func machine(t testing.TB, file string, changes map[string]string) fstest.MapFS {
 	t.Helper()
 	files := hosttest.Machine{Packages: 2, CoresPerPackage: 4, ThreadsPerCore: 2, MemoryOnlyNodes: 1}.FS()
 	a, err := txtar.ParseFile("testdata/" + file)
@@ -149,6 +149,8 @@ func TestTraps(t *testing.T) {
 		{"no list of irqbalance", map[string]string{"etc/default/irqbalance": "#", "sys/devices/system/cpu/isolated": "14"}, "14", "!irqbalance", ""},
 		{"set, and not fired since", map[string]string{"proc/irq/25/smp_affinity_list": "1"}, "3", "irq-pending", "1 of 4"},
 		{"so it is as good as gone", map[string]string{"proc/irq/25/smp_affinity_list": "1"}, "3", "!irq-directed", ""},
+		{"nor does its thread", map[string]string{"proc/irq/24/smp_affinity_list": "1"}, "2", "!irq-threads", ""},
+		{"a thread of one that is not", nil, "2", "irq-threads", "1 of"},
 		{"also from its card", map[string]string{"proc/irq/25/smp_affinity_list": "1"}, "2-3", "nic-vectors", "1 of 2 vectors"},
 		{"vectors by card", nil, "2-3", "nic-vectors", "2 of 2 vectors of network cards go to lane CPUs"},
 		{"an L3 of the lane's own", nil, "0-3,8-11", "!resctrl", ""},
@@ -198,7 +200,7 @@ func TestText(t *testing.T) {
 	changes := map[string]string{
 		"proc/irq/1/effective_affinity_list": "2", "proc/cmdline": "isolcpus=2 nohz_full=0,2", "sys/devices/system/cpu/nohz_full": "(null)",
 		"etc/default/irqbalance": "#", "proc/cpuinfo": "flags : fpu hypervisor", "proc/sys/vm/swappiness": "",
-		"proc/interrupts": "           CPU0\n  0: 1 IO-APIC 2-edge timer\n  1: 0 IO-APIC 1-edge\n 24: 1 PCI-MSI-0000:bb:00.0 0-edge ens1f0-0\n 27: 0 PCI-MSI-0000:bc:00.0 0-edge x\n",
+		"proc/interrupts":                    "           CPU0\n  0: 1 IO-APIC 2-edge timer\n  1: 0 IO-APIC 1-edge\n 24: 1 PCI-MSI-0000:bb:00.0 0-edge ens1f0-0\n 27: 0 PCI-MSI-0000:bc:00.0 0-edge x\n",
 		"proc/irq/0/effective_affinity_list": "0", "proc/irq/27/effective_affinity_list": "0", "proc/irq/24/effective_affinity_list": "0",
 	}
 	r := run(t, machine(t, "noisy.txtar", changes), "0,2")
@@ -238,6 +240,44 @@ func TestWrite(t *testing.T) {
 			t.Errorf("longer than %d: %s", width, line)
 		}
 	}
+}
+
+// A machine with one file changed in any way is audited: no panic, no text over two pages that a terminal would
+// obey, and each rule is found, passed, unknown or in need of lanes.
+func FuzzRun(f *testing.F) {
+	files := machine(f, "noisy.txtar", nil)
+	names := slices.Sorted(maps.Keys(files))
+	for i := 0; i < len(names); i += 16 { // the fuzzer finds the others
+		f.Add(uint16(i), string(files[names[i]].Data), "0,2-3,14")
+	}
+	f.Add(uint16(0), "-1\n", "")
+	f.Fuzz(func(t *testing.T, which uint16, text, lane string) {
+		cpus, err := cpuset.Parse(lane)
+		if err != nil {
+			return
+		}
+		changed := maps.Clone(files)
+		changed[names[int(which)%len(names)]] = &fstest.MapFile{Data: []byte(text)}
+		h, err := host.Read(changed)
+		if err != nil {
+			return // no CPUs
+		}
+		r := Run(h, host.ReadSettings(changed), cpus, "fuzz")
+		said := map[string]bool{}
+		for _, id := range slices.Concat(r.Passed, r.NeedLanes) {
+			said[id] = true
+		}
+		for _, u := range r.Unknown {
+			said[u.Rule] = true
+		}
+		for _, finding := range r.Findings {
+			said[finding.Rule] = true
+		}
+		var b strings.Builder
+		if err = r.Write(&b); err != nil || len(said) != len(rules()) || strings.ContainsAny(b.String(), "\x1b\x07\x00") {
+			t.Errorf("%s: %v, %d of %d rules: %.500q", names[int(which)%len(names)], err, len(said), len(rules()), b.String())
+		}
+	})
 }
 
 // Any command line is taken apart without a panic, as the kernel would: a parameter that is found

@@ -33,7 +33,7 @@ func interruptRules() []rule {
 			source:  isolationGuide, check: func(s *subject) []hit { return s.directed(false) },
 		},
 		{
-			id: "irq-pending", title: "interrupts are set to other CPUs, and leave lane CPUs when they fire",
+			id: "irq-pending", title: "interrupts are set to other CPUs, and leave lane CPUs with their threads when they fire",
 			classes: Severities{Info, Info, Info}, needsLanes: true,
 			cost:    "one interrupt each on a lane CPU, 2 to 20 µs, if it ever fires again",
 			runTime: "nothing: smp_affinity_list is set, and effective_affinity_list follows with the next interrupt",
@@ -243,8 +243,18 @@ func irqbalance(s *subject) []hit {
 	return []hit{h}
 }
 
+// interruptThreads leaves out those that move with the next interrupt (irq_thread_check_affinity in
+// kernel/irq/manage.c).
 func interruptThreads(s *subject) []hit {
-	return s.tasksOnLane(func(t host.Task) bool { return t.Kernel && strings.HasPrefix(t.Name, "irq/") })
+	pending := map[string]bool{}
+	for _, i := range s.Interrupts {
+		pending[strconv.Itoa(i.IRQ)] = s.isPending(i)
+	}
+	return s.tasksOnLane(func(t host.Task) bool {
+		name, ok := strings.CutPrefix(t.Name, "irq/")
+		number, _, _ := strings.Cut(name, "-")
+		return t.Kernel && ok && !pending[number]
+	})
 }
 
 // cpuOf is the number in a path's part such as cpu7 or machinecheck7; -1 without one.

@@ -15,12 +15,12 @@ import (
 )
 
 // machine is that of the files in testdata, with changes: content by path, "" for a file that is gone.
-func machine(t testing.TB, file string, changes map[string]string) fstest.MapFS {
-	t.Helper()
+func machine(tb testing.TB, file string, changes map[string]string) fstest.MapFS {
+	tb.Helper()
 	files := hosttest.Machine{Packages: 2, CoresPerPackage: 4, ThreadsPerCore: 2, MemoryOnlyNodes: 1}.FS()
 	a, err := txtar.ParseFile("testdata/" + file)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, f := range a.Files {
 		files[f.Name] = &fstest.MapFile{Data: f.Data}

@@ -106,8 +106,8 @@ func TestGranted(t *testing.T) {
 func TestRefused(t *testing.T) {
 	all := cpuset.MustParse("0-127")
 	r := func(cpus string) Request {
-		lane := plan.Lane{Name: "a", CPUs: cpuset.MustParse(cpus), MemoryNodes: cpuset.Of(0)}
-		return Request{Lane: lane, Lanes: []plan.Lane{lane}, Housekeeping: all.Difference(lane.CPUs), Cores: []cpuset.Set{all}, MemoryNodes: cpuset.Of(0)}
+		a := plan.Lane{Name: "a", CPUs: cpuset.MustParse(cpus), MemoryNodes: cpuset.Of(0)}
+		return Request{Lane: a, Lanes: []plan.Lane{a}, Housekeeping: all.Difference(a.CPUs), Cores: []cpuset.Set{all}, MemoryNodes: cpuset.Of(0)}
 	}
 	elsewhere, full, nodes := r("1"), r("1"), r("1")
 	elsewhere.Cores = []cpuset.Set{cpuset.Of(0)}
@@ -156,10 +156,10 @@ func TestVPPLongList(t *testing.T) {
 	}
 	for cpus, want := range map[string]string{
 		"8,16":    "cpu {\n  main-core 8\n  corelist-workers 16\n}\n",
-		"800,808": "\ncpu { main-core 0 relative corelist-workers 1 }\n",
+		"800,808": ": 800,808\ncpu { main-core 0 relative corelist-workers 1 }\n",
 	} {
-		lane := plan.Lane{Name: "a", CPUs: cpuset.MustParse(cpus)}
-		text := write(t, "vpp", Request{Lane: lane, Cores: online})
+		a := plan.Lane{Name: "a", CPUs: cpuset.MustParse(cpus)}
+		text := write(t, "vpp", Request{Lane: a, Cores: online})
 		if !strings.Contains(text, want) || cpus == "800,808" && strings.Contains(text, "main-core 800") {
 			t.Errorf("%s: %s", cpus, text)
 		}

@@ -14,17 +14,19 @@ const (
 	maxVPPOnline  = 255 // characters that clib_sysfs_read_bitmap takes of cpu/online
 )
 
-// vpp writes the sections cpu and buffers (FD.io: VPP configuration). VPP takes the numbers of CPUs as the kernel's,
-// and exits if one is not in its cpuset; with relative, since 25.06, as places among those that it may use when
-// it starts. An older VPP skips that word and all behind it without an error. It stands after main-core: since
-// 26.02 VPP looks for both at once, in this order, and else pins main where it happens to run, which is where its
-// heap then is.
+// vpp writes the sections cpu and buffers (FD.io: VPP configuration). VPP takes the numbers of CPUs as the
+// kernel's, and exits if one is not in its cpuset; with relative, since 25.06, as places among those that it
+// may use when it starts. An older VPP skips that word and all behind it without an error. It stands after
+// main-core: since 26.02 VPP looks for both at once, in this order, and else pins main where it happens to
+// run, which is where its heap then is.
 func vpp(r Request) (string, error) {
 	switch {
 	case r.Lane.CPUs.Len() > maxVPPThreads:
-		return "", fmt.Errorf("lane %s has %d CPUs, VPP takes %d: main and %d workers", r.Lane.Name, r.Lane.CPUs.Len(), maxVPPThreads, maxVPPThreads-1)
+		return "", fmt.Errorf("lane %s has %d CPUs, VPP takes %d: main and %d workers", r.Lane.Name, r.Lane.CPUs.Len(),
+			maxVPPThreads, maxVPPThreads-1)
 	case r.MemoryNodes.Last() > maxVPPNode:
-		return "", fmt.Errorf("this machine has memory on node %d: VPP starts only where the highest is %d or less", r.MemoryNodes.Last(), maxVPPNode)
+		return "", fmt.Errorf("this machine has memory on node %d: VPP starts only where the highest is %d or less",
+			r.MemoryNodes.Last(), maxVPPNode)
 	}
 	main, workers := r.main()
 	one := cpuset.Of(main)
@@ -37,11 +39,12 @@ func vpp(r Request) (string, error) {
 	plain += "}\n"
 	switch {
 	case !r.Lane.CPUs.IsSubsetOf(r.vppSees()):
-		plain = fmt.Sprintf("# VPP reads %d characters of /sys/devices/system/cpu/online, which do not name all of these CPUs. So this needs\n"+
-			"# VPP 25.06, and counts places among the CPUs that VPP may use when it starts: %s\ncpu { %s }\n", maxVPPOnline, r.Granted, places)
+		plain = fmt.Sprintf("# VPP reads %d characters of /sys/devices/system/cpu/online, which do not name all of these CPUs.\n"+
+			"# So this needs VPP 25.06, and counts places among the CPUs that it may use when it starts: %s\ncpu { %s }\n",
+			maxVPPOnline, r.Granted, places)
 	case r.relative(workers) != workers || r.relative(one) != one:
-		plain += fmt.Sprintf("\n# The same from VPP 25.06 on, by places among the CPUs that it may use when it starts (its cpuset, and taskset),\n"+
-			"# %s:\n# cpu { %s }\n", r.Granted, places)
+		plain += fmt.Sprintf("\n# The same from VPP 25.06 on, by places among the CPUs that it may use when it starts\n"+
+			"# (its cpuset, and taskset), %s:\n# cpu { %s }\n", r.Granted, places)
 	}
 	return plain + r.foreignBuffers(), nil
 }

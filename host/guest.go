@@ -37,10 +37,10 @@ func (r *reader) strings(path string) []string {
 func (r *reader) firmwareIsGuest() bool {
 	const dir = "sys/class/dmi/id/"
 	vendor, product := r.text(dir+"sys_vendor"), r.text(dir+"product_name")
-	switch {
-	case vendor == "Amazon EC2":
+	switch vendor {
+	case "Amazon EC2":
 		return product != "" && !strings.Contains(product, ".metal")
-	case vendor == "Microsoft Corporation":
+	case "Microsoft Corporation":
 		return product == "Virtual Machine"
 	}
 	for _, name := range []string{vendor, product, r.text(dir + "bios_vendor")} {

@@ -53,7 +53,8 @@ func (r *reader) hasMemory(nodes []NUMANode, sized cpuset.Set) {
 		n.HasMemory = &has
 	}
 	if len(differ) > 0 {
-		r.warn("/%s: says that nodes %s have memory, and meminfo of nodes %s says otherwise: that is taken", file, list, cpuset.Of(differ...))
+		r.warn("/%s: says that nodes %s have memory, and meminfo of nodes %s says otherwise: that is taken",
+			file, list, cpuset.Of(differ...))
 	}
 }
 

@@ -28,7 +28,7 @@ func imports() map[string][]string {
 		"audit":           {"cpuset", "host", "quantity", "terminal"},
 		"plan":            {"cpuset", "host", "lane", "quantity"},
 		"cores":           {"cpuset", "lane", "plan"},
-		"draw":            {"cpuset", "host", "plan", "terminal"},
+		"draw":            {"cpuset", "host", "plan", "quantity", "terminal"},
 		"enforce":         {"cpuset", "host", "journal", "plan", "quantity"},
 		"netpath":         {"journal"},
 		"netpath/*":       {"journal", "netpath"},

@@ -99,14 +99,14 @@ func Clean(text string) string {
 }
 
 // Fold puts text behind head, in lines that each end; those after the first are indented as far as head
-// is wide. What a no-break space joins stays together.
+// is wide. What a no-break space joins stays together, and is written with a space.
 func (t Terminal) Fold(head, text string) string {
 	var b strings.Builder
 	for i, line := range fold(text, max(t.Columns-Width(head), 20)) {
 		if i == 1 {
 			head = strings.Repeat(" ", Width(head))
 		}
-		b.WriteString(strings.TrimRight(head+line, " ") + "\n")
+		b.WriteString(strings.TrimRight(head+strings.ReplaceAll(line, "\u00a0", " "), " ") + "\n")
 	}
 	return b.String()
 }

@@ -82,7 +82,7 @@ func TestFold(t *testing.T) {
 		{"", "", "\n"},
 		{"cpus: ", "0,2,4,6,8,10,12,14,16,18,20,22", "cpus: 0,2,4,6,8,10,12,14,\n      16,18,20,22\n"},
 		{"", "abcdefghijklmnopqrstuvwxyz", "abcdefghijklmnopqrstuvwx\nyz\n"},
-		{"", "fifteen of these [10\u00a011]", "fifteen of these [10\u00a011]\n"},
+		{"", "fifteen of these [10\u00a011]", "fifteen of these [10 11]\n"},
 		{"", "\x1b[31mthis is an error in red\x1b[0m and more", "\x1b[31mthis is an error in red\x1b[0m\nand more\n"},
 		{"", "it \x1b[31mis a longer error in red\x1b[0m",
 			"it \x1b[31mis a longer error in\x1b[0m\n\x1b[31mred\x1b[0m\n"},

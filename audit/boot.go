@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/quantity"
 )
 
 const (
@@ -278,9 +279,9 @@ func repeated(s *subject) []hit {
 	case len(h.evidence) == 0:
 		return s.noCmdline()
 	case h.classes != nil:
-		h.inForce = fmt.Sprintf("%s, with values that differ", counted(len(h.evidence), "parameter"))
+		h.inForce = fmt.Sprintf("%s, with values that differ", quantity.Count(len(h.evidence), "parameter"))
 	default:
-		h.inForce = fmt.Sprintf("%s, each with the same value", counted(len(h.evidence), "parameter"))
+		h.inForce = fmt.Sprintf("%s, each with the same value", quantity.Count(len(h.evidence), "parameter"))
 	}
 	return []hit{h}
 }

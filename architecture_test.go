@@ -29,7 +29,7 @@ func imports() map[string][]string {
 		"plan":            {"cpuset", "host", "lane", "quantity"},
 		"cores":           {"cpuset", "lane", "plan"},
 		"draw":            {"cpuset", "host", "plan"},
-		"enforce":         {"cpuset", "host", "journal", "plan"},
+		"enforce":         {"cpuset", "host", "journal", "lane", "plan"},
 		"netpath":         {"journal"},
 		"netpath/*":       {"journal", "netpath"},
 		"runtime/process": {"cpuset", "journal"},

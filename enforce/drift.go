@@ -1,0 +1,54 @@
+package enforce
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/journal"
+)
+
+// Drift returns what is not as the lanes in force want it; not what the kernel has refused when they came.
+func (l *Lanes) Drift(ctx context.Context) ([]Drift, error) {
+	missing, err := l.Missing(ctx, l.Placement)
+	if err != nil {
+		return nil, err
+	}
+	var found []Drift
+	for _, s := range missing {
+		if !l.isRefused(s) {
+			found = append(found, l.drift(s))
+		}
+	}
+	return found, nil
+}
+
+func (l *Lanes) isRefused(s journal.Step) bool {
+	return slices.ContainsFunc(l.Refused, func(r Refusal) bool { return r.Target == s.Target && r.Value == s.After })
+}
+
+// drift describes a step that is not in force: Before is what is there now.
+func (l *Lanes) drift(s journal.Step) Drift {
+	now, _, _ := strings.Cut(s.Before, "\n") // without what each thread had
+	d := Drift{Target: Named(s), Expected: s.After, Found: now, step: s}
+	switch {
+	case s.Kind == "tasks" && s.After != s.Target:
+		d.Expected, d.Found = "no process of its own", "processes that were born or moved there"
+	case filepath.Base(s.Target) == "cpuset.cpus.partition" && strings.Contains(now, notExclusive):
+		d.Note = l.culprit(filepath.Dir(s.Target))
+	}
+	return d
+}
+
+// culprit names who has CPUs of a lane's partition, and what ends that.
+func (l *Lanes) culprit(dir string) string {
+	file, theirs, others, err := l.rival(dir)
+	switch {
+	case err != nil || file == "":
+		return ""
+	case others.IsEmpty():
+		return file + " is " + theirs.String() + ": give it other CPUs, then isolane apply"
+	}
+	return file + " is " + theirs.String() + ": write " + others.String() + " there, then isolane apply"
+}

@@ -1,0 +1,93 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+// Status is what is in force and what of it is not: what `isolane status -o json` prints.
+type Status struct {
+	APIVersion   string       `json:"apiVersion"`
+	Kind         string       `json:"kind"` // Status
+	Lanes        []LaneStatus `json:"lanes"`
+	Housekeeping string       `json:"housekeeping"`
+	Settings     int          `json:"settings"` // of the host that are changed for the lanes
+	Drift        []Drift      `json:"drift"`
+	Refused      []Refusal    `json:"refused"`
+	Unrecorded   []string     `json:"unrecorded"` // cgroups of Isolane's that no journal tells of, see Unrecorded
+}
+
+// LaneStatus is a lane in force.
+type LaneStatus struct {
+	Name        string           `json:"name"`
+	CPUs        string           `json:"cpus"`
+	Idle        string           `json:"idle,omitempty"`
+	MemoryNodes string           `json:"memoryNodes"`
+	Group       string           `json:"group"`
+	Partition   string           `json:"partition,omitempty"` // cgroup v2, as the kernel says
+	Processes   int              `json:"processes"`           // of its cgroup
+	Attached    []AttachedStatus `json:"attached,omitempty"`
+	// Abandoned: the isolane run that made the lane for its command has ended without releasing it.
+	Abandoned bool `json:"abandoned,omitempty"`
+}
+
+// AttachedStatus is a workload that ran before it came into the lane: a cgroup or a process.
+type AttachedStatus struct {
+	Group string `json:"group,omitempty"`
+	PID   int    `json:"pid,omitempty"`
+	Ended bool   `json:"ended,omitempty"`
+}
+
+// Settled says whether all is as the lanes want it.
+func (s Status) Settled() bool {
+	return len(s.Drift) == 0 && len(s.Unrecorded) == 0 &&
+		!slices.ContainsFunc(s.Lanes, func(l LaneStatus) bool { return l.Abandoned })
+}
+
+// Status returns what is in force. It changes nothing.
+func (l *Lanes) Status(ctx context.Context) (Status, error) {
+	s := Status{APIVersion: plan.APIVersion, Kind: "Status", Lanes: []LaneStatus{}, Drift: []Drift{}, Refused: []Refusal{},
+		Unrecorded: []string{}, Housekeeping: l.Placement.Housekeeping.String(), Settings: l.Settings()}
+	s.Refused = append(s.Refused, l.Refused...)
+	drift, err := l.Drift(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.Drift = append(s.Drift, drift...)
+	unrecorded, err := l.Unrecorded()
+	if err != nil {
+		return s, err
+	}
+	s.Unrecorded = append(s.Unrecorded, unrecorded...)
+	groups, err := l.Groups()
+	for _, g := range groups {
+		s.Lanes = append(s.Lanes, LaneStatus{Name: g.Lane.Name, CPUs: g.Lane.CPUs.String(), Idle: g.Lane.Idle.String(),
+			MemoryNodes: g.Lane.MemoryNodes.String(), Group: g.Dir, Partition: g.Partition, Processes: g.Processes,
+			Attached: l.attachedTo(g.Lane.Name), Abandoned: l.abandoned(g.Lane.Name)})
+	}
+	return s, err
+}
+
+// attachedTo are the workloads that were attached to a lane, each once.
+func (l *Lanes) attachedTo(name string) []AttachedStatus {
+	var all []AttachedStatus
+	for _, at := range l.Attached {
+		a := AttachedStatus{Group: at.Group, PID: at.PID}
+		if at.Group != "" {
+			_, err := fs.Stat(l.root, at.Group[1:])
+			a.Ended = errors.Is(err, fs.ErrNotExist)
+		} else {
+			start, err := journal.StartTime(at.PID)
+			a.Ended = err != nil || start != at.Start
+		}
+		if at.Lane == name && !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	return all
+}

@@ -24,7 +24,7 @@ func attachCommand() *cobra.Command {
 			"isolane release undoes it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := openLanes("attach")
+			l, err := openLanes(cmd.Context(), cmd.ErrOrStderr(), "attach")
 			if err != nil {
 				return err
 			}

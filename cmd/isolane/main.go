@@ -78,7 +78,7 @@ func command() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(hostCommand(), auditCommand(), planCommand(), coresCommand(), applyCommand(), statusCommand(), watchCommand(), runCommand(), attachCommand(), releaseCommand(), bootCommand(), proveCommand(), scenariosCommand(), reportCommand(),
+	root.AddCommand(hostCommand(), auditCommand(), planCommand(), coresCommand(), applyCommand(), diffCommand(), statusCommand(), watchCommand(), runCommand(), attachCommand(), releaseCommand(), bootCommand(), proveCommand(), scenariosCommand(), reportCommand(),
 		recoverCommand(), probeCommand(), launchCommand())
 	return root
 }

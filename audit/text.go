@@ -3,15 +3,14 @@ package audit
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/terminal"
 )
 
-const (
-	width       = 100 // columns of the text
-	mostLines   = 3   // of the evidence; JSON has all
-	fieldIndent = "            "
-)
+const mostLines = 3 // of the evidence; JSON has all
 
 // Verdict is the report in one line.
 func (r Report) Verdict() string {
@@ -31,38 +30,32 @@ func (r Report) Verdict() string {
 		verdict = "nearly deterministic"
 	}
 	return fmt.Sprintf("%s: %s, %s, %s; %d rules passed, %d could not be checked", verdict,
-		counted(count[Fault], "fault"), counted(count[Warn], "warning"), counted(count[Info], "note"), len(r.Passed), len(r.Unknown))
-}
-
-func counted(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
+		quantity.Count(count[Fault], "fault"), quantity.Count(count[Warn], "warning"), quantity.Count(count[Info], "note"), len(r.Passed), len(r.Unknown))
 }
 
 // Write prints the report for a person: the verdict, then the findings, the worst first, with a few
 // lines of evidence each.
-func (r Report) Write(w io.Writer) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s\n", orUnknown(r.Hostname), r.Verdict())
-	wrap(&b, "lane CPUs", fmt.Sprintf("%s (%s)", r.LaneCPUs, r.LaneSource))
+func (r Report) Write(w io.Writer, on terminal.Terminal) error {
+	b := &printer{on: on}
+	b.WriteString(on.Fold(on.Bold(orUnknown(r.Hostname)+": "), r.Verdict()))
+	b.field("lane CPUs", fmt.Sprintf("%s (%s)", r.LaneCPUs, r.LaneSource))
 	for _, f := range r.Findings {
-		f.write(&b)
+		f.write(b)
 	}
-	r.writeUnknown(&b)
+	r.writeUnknown(b)
 	if len(r.NeedLanes) > 0 {
-		fmt.Fprintf(&b, "\n%s ask about lanes; name some with --lane-cpus to have them checked.\n", counted(len(r.NeedLanes), "rule"))
+		b.WriteString("\n" + on.Fold("", quantity.Count(len(r.NeedLanes), "rule")+
+			" ask about lanes; name some with --lane-cpus to have them checked."))
 	}
 	for _, warning := range r.Warnings {
-		fmt.Fprintf(&b, "warning: %s\n", printable(warning))
+		b.WriteString(on.Fold(on.Yellow("warning: "), terminal.Clean(warning)))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
 // writeUnknown gathers the rules by what they miss.
-func (r Report) writeUnknown(b *strings.Builder) {
+func (r Report) writeUnknown(b *printer) {
 	rules := map[string][]string{}
 	var order []string
 	for _, u := range r.Unknown {
@@ -75,7 +68,7 @@ func (r Report) writeUnknown(b *strings.Builder) {
 		b.WriteString("\nCould not be checked:\n")
 	}
 	for _, missing := range order {
-		wrap(b, "", fmt.Sprintf("%s: there is no %s", strings.Join(rules[missing], ", "), missing))
+		b.field("", fmt.Sprintf("%s: there is no %s", strings.Join(rules[missing], ", "), missing))
 	}
 }
 
@@ -83,69 +76,50 @@ func orUnknown(s string) string {
 	if s == "" {
 		return "unknown host"
 	}
-	return printable(s)
+	return terminal.Clean(s)
 }
 
-func (f Finding) write(b *strings.Builder) {
-	fmt.Fprintf(b, "\n%s  %s: %s\n", strings.ToUpper(f.Severity.String()), f.Rule, f.Title)
+// printer writes fields in the columns that there are.
+type printer struct {
+	strings.Builder
+	on terminal.Terminal
+}
+
+// field prints a field, if there is something to print.
+func (b *printer) field(name, text string) {
+	if text != "" {
+		b.WriteString(b.on.Fold(fmt.Sprintf("  %-10s", name), terminal.Clean(text)))
+	}
+}
+
+func (f Finding) write(b *printer) {
+	severity := strings.ToUpper(f.Severity.String())
+	switch f.Severity {
+	case Fault:
+		severity = b.on.Red(severity)
+	case Warn:
+		severity = b.on.Yellow(severity)
+	case Info:
+		severity = b.on.Dim(severity)
+	}
+	b.WriteString("\n" + b.on.Fold(severity+"  ", f.Rule+": "+f.Title))
 	if f.Severity > Info {
-		wrap(b, "for", fmt.Sprintf("poll mode %s, real-time %s, throughput %s", f.Classes.PollMode, f.Classes.RealTime, f.Classes.Throughput))
+		b.field("for", fmt.Sprintf("poll mode %s, real-time %s, throughput %s", f.Classes.PollMode, f.Classes.RealTime, f.Classes.Throughput))
 	}
 	if !f.CPUs.IsEmpty() {
-		wrap(b, "CPUs", f.CPUs.String())
+		b.field("CPUs", f.CPUs.String())
 	}
-	wrap(b, "asked", f.Asked)
-	wrap(b, "in force", f.InForce)
-	for i, line := range f.Evidence {
-		if i == mostLines && len(f.Evidence) > mostLines+1 {
-			fmt.Fprintf(b, "%s… and %d more, which -o json lists\n", fieldIndent, len(f.Evidence)-mostLines)
-			break
-		}
-		wrap(b, "", line)
+	b.field("asked", f.Asked)
+	b.field("in force", f.InForce)
+	shown := f.Evidence
+	if len(shown) > mostLines+1 {
+		shown = append(slices.Clone(shown[:mostLines]), fmt.Sprintf("… and %d more, which -o json lists", len(shown)-mostLines))
 	}
-	wrap(b, "costs", f.Cost)
-	wrap(b, "mend now", f.RunTime)
-	wrap(b, "at boot", f.Boot)
-	wrap(b, "see", f.Source)
-}
-
-// wrap prints a field, if there is something to print. A list that is longer than a line is broken
-// at its commas.
-func wrap(b *strings.Builder, field, text string) {
-	if text == "" {
-		return
+	for _, line := range shown {
+		b.field("", line)
 	}
-	const room = width - len(fieldIndent)
-	line := fmt.Sprintf("  %-10s", field)
-	start := true
-	for _, word := range strings.Fields(printable(text)) {
-		for utf8.RuneCountInString(word) > room && strings.Contains(word[:room], ",") {
-			at := strings.LastIndexByte(word[:room], ',') + 1
-			if !start {
-				b.WriteString(line + "\n")
-				line = fieldIndent
-			}
-			b.WriteString(line + word[:at] + "\n")
-			line, start, word = fieldIndent, true, word[at:]
-		}
-		if !start && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
-			b.WriteString(line + "\n")
-			line, start = fieldIndent, true
-		}
-		if !start {
-			line += " "
-		}
-		line, start = line+word, false
-	}
-	b.WriteString(line + "\n")
-}
-
-// printable takes the control characters out of what a foreign machine says.
-func printable(s string) string {
-	return strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f {
-			return ' '
-		}
-		return c
-	}, s)
+	b.field("costs", f.Cost)
+	b.field("mend now", f.RunTime)
+	b.field("at boot", f.Boot)
+	b.field("see", f.Source)
 }

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -20,6 +21,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/terminal"
 )
 
 var update = flag.Bool("update", false, "write what is drawn to testdata")
@@ -61,7 +63,7 @@ func TestText(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
-			if err := Text(&b, c.h, c.p); err != nil {
+			if err := Text(&b, c.h, c.p, terminal.Terminal{Columns: 100}); err != nil {
 				t.Fatal(err)
 			}
 			file := filepath.Join("testdata", name+".txt")
@@ -107,34 +109,58 @@ func TestAllMachines(t *testing.T) {
 	for name, h := range machines {
 		t.Run(name, func(t *testing.T) {
 			for _, p := range []plan.Placement{{}, lanes(h)} {
-				var text, picture strings.Builder
-				if err := errors.Join(Text(&text, h, p), SVG(&picture, h, p)); err != nil {
+				for _, columns := range []int{60, 100, 200} {
+					for _, colour := range []bool{false, true} {
+						var text strings.Builder
+						if err := Text(&text, h, p, terminal.Terminal{Columns: columns, Colour: colour}); err != nil {
+							t.Fatal(err)
+						}
+						checkText(t, h, text.String(), columns)
+					}
+				}
+				var picture strings.Builder
+				if err := SVG(&picture, h, p); err != nil {
 					t.Fatal(err)
 				}
-				checkText(t, h, text.String())
 				checkSVG(t, h, picture.String())
 			}
 		})
 	}
 }
 
-func checkText(t *testing.T, h host.Host, text string) {
+// checkText finds each CPU once, and each line within its columns and its frame.
+func checkText(t *testing.T, h host.Host, text string, columns int) {
 	t.Helper()
+	text = regexp.MustCompile("\x1b\\[[0-9]+m").ReplaceAllString(text, "")
 	var drawn []int
-	for _, core := range regexp.MustCompile(`\[([0-9A-Za-z -]+)\]`).FindAllStringSubmatch(text, -1) {
-		for _, word := range strings.Fields(core[1]) {
-			if id, err := strconv.Atoi(strings.TrimRight(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-")); err == nil {
-				drawn = append(drawn, id)
+	frame := 0
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		wide := utf8.RuneCountInString(line)
+		if wide > columns {
+			t.Errorf("more than %d columns: %s", columns, line)
+		}
+		switch first, _ := utf8.DecodeRuneInString(line); first {
+		case '┌':
+			frame = wide
+		case '│', '└':
+			if wide != frame {
+				t.Errorf("the frame of %d columns breaks: %s", frame, line)
 			}
+		}
+	}
+	for _, core := range regexp.MustCompile(`\[([^]]+)\]`).FindAllStringSubmatch(text, -1) {
+		for _, word := range strings.FieldsFunc(core[1], func(c rune) bool { return c == ' ' || c == '│' || c == '\n' }) {
+			number, _, _ := strings.Cut(strings.TrimRight(word, "-i"), ":")
+			id, err := strconv.Atoi(number)
+			if err != nil {
+				t.Error(err)
+			}
+			drawn = append(drawn, id)
 		}
 	}
 	if len(drawn) != h.Online().Len() || cpuset.Of(drawn...) != h.Online() {
 		t.Errorf("drawn %v, online %s\n%s", drawn, h.Online(), text)
-	}
-	for line := range strings.Lines(text) {
-		if length(strings.TrimSuffix(line, "\n")) > columns && !strings.HasPrefix(line, "warning") {
-			t.Errorf("more than %d columns: %s", columns, line)
-		}
 	}
 }
 
@@ -180,7 +206,7 @@ func checkSVG(t *testing.T, h host.Host, picture string) {
 	if len(drawn) != h.Online().Len() || cpuset.Of(drawn...) != h.Online() {
 		t.Errorf("drawn %v, online %s", drawn, h.Online())
 	}
-	if width > pictureWidth || height > 1700 {
+	if width > pictureWidth || height > 5000 {
 		t.Errorf("the picture is %g by %g", width, height)
 	}
 }
@@ -192,7 +218,7 @@ func TestHostileNames(t *testing.T) {
 	h.Warnings = []string{"</svg>\x00"}
 	p := plan.Placement{Lanes: []plan.Lane{{Name: "<b>", CPUs: cpuset.Of(1)}}}
 	var text, picture strings.Builder
-	if err := errors.Join(Text(&text, h, p), SVG(&picture, h, p)); err != nil {
+	if err := errors.Join(Text(&text, h, p, terminal.Terminal{Columns: 60}), SVG(&picture, h, p)); err != nil {
 		t.Fatal(err)
 	}
 	checkSVG(t, h, picture.String())

@@ -4,48 +4,58 @@ import (
 	"fmt"
 	"html"
 	"io"
-	"math"
+	"maps"
+	"slices"
 	"strings"
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
 )
 
-// Sizes of the picture, in pixels. Text is taken to be 0.58 of its size wide a character, and
-// somewhat wider in its bounds, because fonts differ.
+// Sizes of the picture, in pixels: narrow and with large type, so that it can be read on a telephone. Text
+// is taken to be 0.58 of its size wide a character, and somewhat wider in its bounds, because fonts differ.
 const (
-	pictureWidth = 1200
-	margin       = 10
-	gap          = 8
+	pictureWidth = 480
+	margin       = 8
+	gap          = 7
 	titleSize    = 13
-	noteSize     = 11
-	cpuSize      = 11
+	noteSize     = 12
+	cpuSize      = 12
+	nameSize     = 10
 	lineHeight   = 16
 	coreGap      = 4
 	cpuHeight    = 20
+	nameHeight   = 12
 	perCharacter = 0.62
 )
 
-// SVG draws the machine as a picture on white, at most 1,200 pixels wide. Lanes are told apart by
-// letters and not by colour alone.
+// style is what the picture looks like in the dark. Lanes keep their colours, and the text on them.
+const style = `@media (prefers-color-scheme: dark) {
+.isolane { fill: #e4e4e2 } .isolane .ground { fill: #16181a } .isolane .box { fill: #fff; stroke: #777 }
+.isolane .core { fill: #202427; stroke: #888 } .isolane .plain { fill: #3a4046 } .isolane .soft { fill: #b0b4b8 } }`
+
+// SVG draws the machine as a picture. Lanes are told apart by their names, or letters, and not by colour
+// alone.
 func SVG(w io.Writer, h host.Host, p plan.Placement) error {
 	s := &svg{}
-	s.of, s.key = marks(h, p)
-	s.cpuWidth = s.widest(h)
+	s.arrange(h, p)
 	top := s.measure(build(h), pictureWidth-2*margin)
+	top.width = pictureWidth - 2*margin
 	s.paint(top, margin, margin)
-	s.width = max(top.width+2*margin, 600)
 	bottom := s.legend(margin+top.height+gap, h.Warnings)
-	name := html.EscapeString(clean(title(h)))
+	name := html.EscapeString(strings.ReplaceAll(clean(title(h)), "\u00a0", " "))
 	_, err := fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d" `+
-		`font-family="'Liberation Sans', Arial, Helvetica, sans-serif" fill="#222" role="img">
+		`class="isolane" style="max-width:100%%;height:auto" font-family="'Liberation Sans', Arial, Helvetica, sans-serif" `+
+		`fill="#222" role="img">
 <title>%[3]s</title>
 <defs>
-<pattern id="idle" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="5" height="5" fill="#fff" fill-opacity="0.75"/><path d="M0 0V5" stroke="#222" stroke-opacity="0.45"/></pattern>
+<style>%[4]s</style>
+<pattern id="idle" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="5" height="5" fill="#fff" fill-opacity="0.75"/><path d="M0 0V5" stroke="#222" stroke-opacity="0.3"/></pattern>
 </defs>
-<rect width="%[1]d" height="%[2]d" fill="#fff"/>
-%[4]s</svg>
-`, s.width, bottom+margin, name, s.out.String())
+<rect width="%[1]d" height="%[2]d" fill="#fff" class="ground"/>
+%[5]s</svg>
+`, pictureWidth, bottom+margin, name, style, s.out.String())
 	return err
 }
 
@@ -54,12 +64,13 @@ type svg struct {
 	of       map[int]mark
 	key      []mark
 	cpuWidth int
-	width    int // of the picture
+	high     int // of a CPU: higher where lanes have their names below the numbers
 }
 
 // measured is a box with its place relative to the one around it.
 type measured struct {
 	box
+	titles              []string // lines
 	x, y, width, height int
 	notesY              int
 	inner               []measured
@@ -76,52 +87,65 @@ func textWidth(text string, size int) int {
 	return int(float64(len([]rune(text))*size)*perCharacter) + 1
 }
 
-// widest is the width of a CPU: that of the highest number and the longest mark.
-func (s *svg) widest(h host.Host) int {
-	chars := len(fmt.Sprint(h.CPUs[len(h.CPUs)-1].ID))
-	sign := 0
-	for _, m := range s.key {
-		sign = max(sign, len(m.sign))
+// arrange marks the CPUs, and says how large one has to be for its number and the name of its lane.
+func (s *svg) arrange(h host.Host, p plan.Placement) {
+	threads, high := 1, 0
+	for id := range h.Online().All() {
+		threads, high = max(threads, h.Siblings(id).Len()), id
 	}
-	return textWidth(strings.Repeat("0", chars+sign), cpuSize) + 7
+	const inset = 110 // of the boxes around cores
+	room := (pictureWidth-inset)/threads - 4
+	short := min(shortName, max(1, int(float64(room)/(nameSize*perCharacter))))
+	s.of, s.key = marks(h, p, short)
+	s.cpuWidth, s.high = textWidth(strings.Repeat("0", len(fmt.Sprint(high))+1), cpuSize)+5, cpuHeight
+	for _, m := range s.of {
+		if len(m.lanes) > 0 {
+			s.cpuWidth, s.high = max(s.cpuWidth, min(room, textWidth(m.sign, nameSize)+4)), cpuHeight+nameHeight
+		}
+	}
 }
 
 // measure lays a box out within a width.
 func (s *svg) measure(b box, width int) measured {
-	m := measured{box: b}
-	m.title = fit(clean(b.title), titleSize, width-2*gap)
-	m.width = textWidth(m.title, titleSize) + 2*gap
+	m := measured{box: b, titles: fold(clean(b.title), titleSize, width-2*gap)}
 	y := gap
-	if m.title != "" {
-		y += lineHeight + 2
+	for _, line := range m.titles {
+		m.width = max(m.width, textWidth(line, titleSize)+2*gap)
+		y += lineHeight
 	}
-	y = s.placeCores(&m, width-2*gap, y)
+	y = s.placeCores(&m, width-2*gap, y+2)
 	y = s.placeChildren(&m, width-2*gap, y)
 	m.notes, m.notesY = nil, y
 	for _, note := range b.notes {
-		note = fit(clean(note), noteSize, width-2*gap)
-		m.notes = append(m.notes, note)
-		m.width = max(m.width, textWidth(note, noteSize)+2*gap)
-		y += lineHeight
+		for _, line := range fold(clean(note), noteSize, width-2*gap) {
+			m.notes = append(m.notes, line)
+			m.width = max(m.width, textWidth(line, noteSize)+2*gap)
+			y += lineHeight
+		}
 	}
 	m.height = y + gap
 	return m
 }
 
-// placeCores puts the cores into rows, in all about three times as wide as high. Cores with the same
-// L2 stay in one row where there is room.
+// fold breaks a text into lines that fit into a width.
+func fold(text string, size, width int) []string {
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	return lines(text, int(float64(width)/(float64(size)*perCharacter)))
+}
+
+// placeCores puts the cores into rows. Cores with the same L2 stay in one row where there is room.
 func (s *svg) placeCores(m *measured, width, y int) int {
 	if len(m.box.cores) == 0 {
 		return y
 	}
-	high, total := cpuHeight+6, 0
+	high := s.high + 6
 	for _, c := range m.box.cores {
-		total += s.coreWidth(c) + coreGap
 		if c.cluster >= 0 {
-			high = cpuHeight + 6 + lineHeight - 2
+			high = s.high + 6 + lineHeight - 2
 		}
 	}
-	width = min(width, max(int(math.Sqrt(float64(3*total*high))), m.width-2*gap))
 	x := gap
 	for start := 0; start < len(m.box.cores); {
 		end, run := s.cluster(m.box.cores, start)
@@ -201,8 +225,10 @@ func inRow(boxes []measured, width, most int) int {
 }
 
 func (s *svg) paint(m measured, x, y int) {
-	fmt.Fprintf(&s.out, `<rect x="%d" y="%d" width="%d" height="%d" rx="4" fill="#000" fill-opacity="0.025" stroke="#888"/>`+"\n", x, y, m.width, m.height)
-	s.text(x+gap, y+gap+titleSize-2, titleSize, m.title, ` font-weight="bold"`)
+	fmt.Fprintf(&s.out, `<rect x="%d" y="%d" width="%d" height="%d" rx="4" fill="#000" fill-opacity="0.025" stroke="#888" class="box"/>`+"\n", x, y, m.width, m.height)
+	for i, line := range m.titles {
+		s.text(x+gap, y+gap+titleSize-2+i*lineHeight, titleSize, line, ` font-weight="bold"`)
+	}
 	for _, c := range m.cores {
 		s.core(c, x+c.x, y+c.y)
 	}
@@ -217,17 +243,18 @@ func (s *svg) paint(m measured, x, y int) {
 func (s *svg) core(c placed, x, y int) {
 	wide := s.coreWidth(c.core)
 	if c.run > 0 {
-		below := y + cpuHeight + 5
-		fmt.Fprintf(&s.out, `<path d="M%d %dh%d" stroke="#595959" stroke-width="2"/>`+"\n", x+1, below, c.run-2)
+		below := y + s.high + 5
+		fmt.Fprintf(&s.out, `<path d="M%d %dh%d" stroke="#777" stroke-width="2"/>`+"\n", x+1, below, c.run-2)
 		label := c.cache
-		if textWidth(label, 9) > c.run {
+		if textWidth(label, nameSize) > c.run {
 			label = "L2"
 		}
-		s.text(x+1, below+10, 9, label, ` fill="#595959"`)
+		s.text(x+1, below+11, nameSize, label, ` fill="#595959" class="soft"`)
 	}
-	fmt.Fprintf(&s.out, `<rect x="%d" y="%d" width="%d" height="%d" rx="2" fill="#fff" stroke="#595959"/>`+"\n", x, y, wide, cpuHeight+2)
+	fmt.Fprintf(&s.out, `<rect x="%d" y="%d" width="%d" height="%d" rx="2" fill="#fff" stroke="#595959" class="core"/>`+"\n",
+		x, y, wide, s.high+2)
 	if c.kind != "" {
-		s.text(x+3, y+15, 10, c.kind, ` fill="#595959"`)
+		s.text(x+3, y+s.high/2+5, nameSize, c.kind, ` fill="#595959" class="soft"`)
 		x += 11
 	}
 	for i, id := range c.cpus {
@@ -235,37 +262,61 @@ func (s *svg) core(c placed, x, y int) {
 	}
 }
 
-// cpu paints one, with its mark.
+// cpu paints one, with the name of its lane.
 func (s *svg) cpu(id, x, y int) {
 	m, marked := s.of[id]
+	middle, low, class := x+(s.cpuWidth-1)/2, y+s.high/2+4, `class="cpu"`
 	if marked {
-		s.swatch(m, x, y, s.cpuWidth-1, cpuHeight-2)
+		s.swatch(m, x, y, s.cpuWidth-1, s.high-2)
 	}
-	label := fmt.Sprint(id)
-	fmt.Fprintf(&s.out, `<text x="%d" y="%d" font-size="%d" text-anchor="middle" class="cpu">%s`, x+(s.cpuWidth-1)/2, y+13, cpuSize, label)
-	if m.sign != "" {
-		fmt.Fprintf(&s.out, `<tspan font-weight="bold">%s</tspan>`, m.sign)
+	if len(m.lanes) > 0 {
+		class = `class="cpu" fill="#222" font-weight="bold"`
+		if name := s.name(m); name != "" {
+			low = y + 14
+			s.text(middle, low+nameHeight, nameSize, name, ` text-anchor="middle" fill="#222"`)
+		}
+	}
+	fmt.Fprintf(&s.out, `<text x="%d" y="%d" font-size="%d" text-anchor="middle" %s>%d`, middle, low, cpuSize, class, id)
+	if len(m.lanes) == 0 && m.sign != "" {
+		fmt.Fprintf(&s.out, `<tspan>%s</tspan>`, m.sign)
 	}
 	s.out.WriteString("</text>\n")
 }
 
-// swatch paints what a mark looks like.
+// name is what stands below a CPU's number: that of the lane; where several share it and there is no room
+// for all, how many.
+func (s *svg) name(m mark) string {
+	if textWidth(clean(m.sign), nameSize) <= s.cpuWidth {
+		return clean(m.sign)
+	}
+	if text := quantity.Count(len(m.lanes), "lane"); len(m.lanes) > 1 && textWidth(text, nameSize) <= s.cpuWidth {
+		return text
+	}
+	return ""
+}
+
+// swatch paints what a mark looks like. Lanes that share a CPU have a part of it each.
 func (s *svg) swatch(m mark, x, y, width, height int) {
-	rect := fmt.Sprintf(`<rect x="%d" y="%d" width="%d" height="%d" `, x, y, width, height)
+	rect := func(x, width int, more string) {
+		fmt.Fprintf(&s.out, `<rect x="%d" y="%d" width="%d" height="%d" %s/>`, x, y, width, height, more)
+	}
 	switch {
-	case m.lane >= 0:
+	case len(m.lanes) > 0:
 		// Okabe and Ito's palette, which colour-blind people can tell apart, lightened for black text.
 		colors := []string{"#f2b44d", "#8fcdf0", "#4dbb9d", "#f5ec7b", "#6aa5d8", "#e58d50", "#dba6c4"}
-		s.out.WriteString(rect + `fill="` + colors[m.lane%len(colors)] + `"/>`)
+		for i, lane := range m.lanes {
+			from, to := width*i/len(m.lanes), width*(i+1)/len(m.lanes)
+			rect(x+from, to-from, `fill="`+colors[lane%len(colors)]+`"`)
+		}
 		if m.idle {
-			s.out.WriteString(rect + `fill="url(#idle)"/>`)
+			rect(x, width, `fill="url(#idle)"`)
 		}
 	case m.sign == "":
-		s.out.WriteString(rect + `fill="#eee"/>`)
-	case m.sign == "i":
-		s.out.WriteString(rect + `fill="#fff" stroke="#0072b2" stroke-width="2"/>`)
+		rect(x, width, `fill="#e8e8e8" class="plain"`)
+	case m.sign == byKernel:
+		rect(x, width, `fill="none" stroke="#0072b2" stroke-width="2"`)
 	default:
-		s.out.WriteString(rect + `fill="#fff" stroke="#888" stroke-dasharray="2 2"/>`)
+		rect(x, width, `fill="none" stroke="#888" stroke-dasharray="2 2"`)
 	}
 	s.out.WriteString("\n")
 }
@@ -278,33 +329,31 @@ func (s *svg) text(x, y, size int, text, more string) {
 
 // legend paints the key and the warnings below the machine, and returns where it ends.
 func (s *svg) legend(y int, warnings []string) int {
-	x := margin
-	for _, m := range s.key {
-		label := fit(clean(m.name), noteSize, s.width/2)
-		wide := s.cpuWidth + 6 + textWidth(label, noteSize) + 14
-		if x > margin && x+wide > s.width-margin {
-			x, y = margin, y+lineHeight+6
+	line := func(text string) {
+		for _, l := range fold(text, noteSize, pictureWidth-3*margin-s.cpuWidth) {
+			s.text(2*margin+s.cpuWidth, y+13, noteSize, l, "")
+			y += lineHeight
 		}
-		s.swatch(m, x+1, y, s.cpuWidth-2, lineHeight)
-		fmt.Fprintf(&s.out, `<text x="%d" y="%d" font-size="%d" font-weight="bold" text-anchor="middle">%s</text>`+"\n",
-			x+s.cpuWidth/2, y+12, noteSize, m.sign)
-		s.text(x+s.cpuWidth+5, y+12, noteSize, label, "")
-		x += wide
+		y += 4
 	}
-	if len(s.key) > 0 {
-		y += lineHeight + 6
+	for _, m := range s.key {
+		s.swatch(m, margin, y+1, s.cpuWidth, lineHeight)
+		fill := ""
+		if len(m.lanes) > 0 {
+			fill = ` fill="#222"`
+		}
+		s.text(margin+s.cpuWidth/2, y+13, nameSize, clean(m.sign), ` text-anchor="middle"`+fill)
+		line(clean(m.name))
+	}
+	if slices.ContainsFunc(slices.Collect(maps.Values(s.of)), func(m mark) bool { return m.idle }) {
+		s.swatch(mark{lanes: []int{0}, idle: true}, margin, y+1, s.cpuWidth, lineHeight)
+		line("hatched: a sibling that the lane keeps idle")
 	}
 	for _, warning := range warnings {
-		s.text(margin, y+12, noteSize, fit("warning: "+clean(warning), noteSize, s.width-2*margin), "")
-		y += lineHeight
+		for _, l := range fold("warning: "+clean(warning), noteSize, pictureWidth-2*margin) {
+			s.text(margin, y+13, noteSize, l, "")
+			y += lineHeight
+		}
 	}
 	return y
-}
-
-// fit cuts a text to a width.
-func fit(text string, size, width int) string {
-	if textWidth(text, size) <= width {
-		return text
-	}
-	return cut(text, max(2, int(float64(width-1)/(float64(size)*perCharacter))))
 }

@@ -1,47 +1,56 @@
 package draw
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/terminal"
 )
 
-const columns = 100
-
-// Text draws the machine in characters, 100 columns wide at most. CPUs in brackets are one core; a
-// letter behind a CPU is explained below the picture.
-func Text(w io.Writer, h host.Host, p plan.Placement) error {
-	t := texter{}
-	t.of, t.key = marks(h, p)
-	lines := t.box(build(h), columns)
-	if len(t.key) > 0 {
-		names := make([]string, len(t.key))
-		for i, m := range t.key {
-			names[i] = cmp.Or(m.sign, "no letter:") + " " + clean(m.name)
+// Text draws the machine in characters. CPUs in brackets are one core; what stands behind a CPU is its
+// lane, or explained below the picture.
+func Text(w io.Writer, h host.Host, p plan.Placement, on terminal.Terminal) error {
+	t := texter{on: on}
+	var key []mark
+	t.of, key = marks(h, p, shortName)
+	lines := t.box(build(h), on.Columns)
+	var words []string
+	for _, m := range key {
+		switch word := clean(m.name); {
+		case len(m.lanes) > 0 && m.sign == p.Lanes[m.lanes[0]].Name:
+			words = append(words, word)
+		case m.sign == "":
+			words = append(words, "no mark: "+word)
+		default:
+			words = append(words, m.sign+": "+word)
 		}
-		lines = append(lines, flow(names, columns, "  ")...)
+	}
+	text := strings.Join(lines, "\n") + "\n"
+	for _, line := range flow(words, on.Columns, "   ") {
+		if length(line) > on.Columns {
+			line = strings.TrimSuffix(on.Fold("", line), "\n")
+		}
+		text += line + "\n"
 	}
 	for _, warning := range h.Warnings {
-		lines = append(lines, "warning: "+clean(warning))
+		text += on.Fold(on.Yellow("warning: "), clean(warning))
 	}
-	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
+	_, err := io.WriteString(w, text)
 	return err
 }
 
 type texter struct {
-	of  map[int]mark
-	key []mark
+	on terminal.Terminal
+	of map[int]mark
 }
 
 // box draws one within a width, and no wider than it has to be.
 func (t texter) box(b box, width int) []string {
-	var inner []string
-	inner = append(inner, t.cores(b.cores, width-4)...)
+	title := lines(clean(b.title), width-6)
+	inner := append(title[1:], t.cores(b.cores, width-4)...)
 	var row [][]string // boxes side by side
 	used := 0
 	flush := func() {
@@ -58,9 +67,15 @@ func (t texter) box(b box, width int) []string {
 	}
 	flush()
 	for _, note := range b.notes {
-		inner = append(inner, cut(clean(note), width-4))
+		inner = append(inner, lines(clean(note), width-4)...)
 	}
-	return frame(cut(clean(b.title), width-6), inner)
+	return frame(title[0], inner)
+}
+
+// lines folds a text.
+func lines(text string, width int) []string {
+	folded := terminal.Terminal{Columns: width}.Fold("", text)
+	return strings.Split(strings.TrimSuffix(folded, "\n"), "\n")
 }
 
 func (t texter) cores(cores []core, width int) []string {
@@ -68,25 +83,40 @@ func (t texter) cores(cores []core, width int) []string {
 	for i, c := range cores {
 		cpus := make([]string, len(c.cpus))
 		for j, id := range c.cpus {
-			cpus[j] = fmt.Sprint(id)
-			if m, ok := t.of[id]; ok {
-				cpus[j] += m.sign
-			}
+			cpus[j] = t.cpu(id)
 		}
-		word := c.kind + "[" + strings.Join(cpus, "\u00a0") + "]"
+		before, after := c.kind+"[", "]"
 		if c.cluster >= 0 && (i == 0 || cores[i-1].cluster != c.cluster) {
-			word = "L2{" + word
+			before = "L2{" + before
 		}
 		if c.cluster >= 0 && (i == len(cores)-1 || cores[i+1].cluster != c.cluster) {
-			word += "}"
+			after += "}"
 		}
-		words = append(words, word)
+		cpus[0] = before + cpus[0]
+		cpus[len(cpus)-1] += after
+		if word := strings.Join(cpus, " "); length(word) <= width {
+			cpus = []string{word}
+		}
+		words = append(words, cpus...)
 	}
-	lines := flow(words, width, " ")
-	for i := range lines {
-		lines[i] = strings.ReplaceAll(lines[i], "\u00a0", " ")
+	return flow(words, width, " ")
+}
+
+// cpu is a CPU with its mark.
+func (t texter) cpu(id int) string {
+	text := fmt.Sprint(id)
+	switch m, marked := t.of[id]; {
+	case !marked || m.sign == "":
+		return text
+	case m.idle:
+		return t.on.Dim(text + ":" + m.sign)
+	case len(m.lanes) > 0:
+		return t.on.Bold(text + ":" + clean(m.sign))
+	case m.sign == outside:
+		return t.on.Dim(text + m.sign)
+	default:
+		return text + m.sign
 	}
-	return lines
 }
 
 // flow puts words into lines.
@@ -143,21 +173,6 @@ func frame(title string, inner []string) []string {
 	return append(lines, "└"+strings.Repeat("─", wide+2)+"┘")
 }
 
-func length(s string) int { return utf8.RuneCountInString(s) }
+func length(s string) int { return terminal.Width(s) }
 
-func cut(s string, width int) string {
-	if length(s) <= width {
-		return s
-	}
-	return string([]rune(s)[:width-1]) + "…"
-}
-
-// clean takes the control characters out of what a foreign machine says.
-func clean(s string) string {
-	return strings.Map(func(c rune) rune {
-		if c < ' ' || c >= 0x7f && c < 0xa0 || c == utf8.RuneError {
-			return ' '
-		}
-		return c
-	}, s)
-}
+func clean(s string) string { return terminal.Clean(s) }

@@ -14,6 +14,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
 )
 
 // box is a part of the machine that surrounds others.
@@ -56,7 +57,7 @@ func build(h host.Host) box {
 			top.children = append(top.children, box{title: nodeTitle(n), notes: append(hugepages(n), d.devices(&n.ID)...)})
 		}
 	}
-	top.notes = append(top.notes, d.devices(nil)...)
+	top.notes = append(d.caches(online), d.devices(nil)...)
 	var offline []int
 	for _, c := range h.CPUs {
 		if !c.Online {
@@ -64,7 +65,7 @@ func build(h host.Host) box {
 		}
 	}
 	if len(offline) > 0 {
-		top.notes = append(top.notes, fmt.Sprintf("offline: CPUs %s", cpuset.Of(offline...)))
+		top.notes = append(top.notes, "offline: "+cpuList(cpuset.Of(offline...)))
 	}
 	return top
 }
@@ -79,7 +80,7 @@ func title(h host.Host) string {
 		words = append(words, size(h.MemoryBytes))
 	}
 	if h.Kernel.Release != "" {
-		words = append(words, "Linux "+h.Kernel.Release)
+		words = append(words, "Linux\u00a0"+h.Kernel.Release)
 	}
 	return strings.Join(words, ", ")
 }
@@ -313,16 +314,77 @@ func device(d host.PCIDevice) string {
 	return strings.Join(words, " ")
 }
 
-// mark is what a CPU is.
-type mark struct {
-	sign string // in text and picture: A is a lane, a its idle sibling, nothing housekeeping
-	name string // for the key
-	lane int    // its number, or -1
-	idle bool
+// caches says which caches a core has below the L3: a line, or one for each kind of core.
+func (d *drawing) caches(online cpuset.Set) []string {
+	const most = 3 // lines
+	var texts []string
+	cores := map[string]int{}
+	var done cpuset.Set
+	for id := range online.All() {
+		if done.Contains(id) {
+			continue
+		}
+		own := d.h.Siblings(id)
+		done = done.Union(own)
+		var words []string
+		for _, c := range d.h.Caches {
+			if c.Level < 3 && c.SizeBytes > 0 && c.CPUs.Contains(id) {
+				words = append(words, cacheName(c)+" "+size(c.SizeBytes)+d.sharedBy(c, own))
+			}
+		}
+		if text := strings.Join(words, ", "); text != "" {
+			if cores[text] == 0 {
+				texts = append(texts, text)
+			}
+			cores[text]++
+		}
+	}
+	switch {
+	case len(texts) == 1:
+		return []string{"each core: " + texts[0]}
+	case len(texts) > most:
+		return nil // a machine that contradicts itself
+	}
+	for i, text := range texts {
+		texts[i] = quantity.Count(cores[text], "core") + ": " + text
+	}
+	return texts
 }
 
-// marks returns those of all online CPUs, and the key in the order in which it is to be read.
-func marks(h host.Host, p plan.Placement) (of map[int]mark, key []mark) {
+func cacheName(c host.Cache) string {
+	return fmt.Sprintf("L%d%s", c.Level, map[string]string{"data": "d", "instruction": "i"}[c.Type])
+}
+
+// sharedBy says how many cores have a cache together.
+func (d *drawing) sharedBy(c host.Cache, own cpuset.Set) string {
+	if c.CPUs.IsSubsetOf(own) {
+		return ""
+	}
+	cores := 0
+	for left := c.CPUs; !left.IsEmpty(); cores++ {
+		left = left.Difference(d.h.Siblings(left.First()).Union(cpuset.Of(left.First())))
+	}
+	return fmt.Sprintf(" (%d cores)", cores)
+}
+
+// mark is what a CPU is.
+type mark struct {
+	sign  string // of a lane its name, where that is short
+	name  string // for the key
+	lanes []int  // their numbers; several may share a CPU
+	idle  bool
+}
+
+const (
+	idleSign  = "idle"
+	outside   = "-" // CPUs that nobody here may use
+	byKernel  = "i"
+	shortName = 12 // longest name of a lane that stands beside each of its CPUs
+)
+
+// marks returns those of all online CPUs, and the key in the order in which it is to be read. Names of
+// lanes longer than short become letters.
+func marks(h host.Host, p plan.Placement, short int) (of map[int]mark, key []mark) {
 	of = map[int]mark{}
 	set := func(cpus cpuset.Set, m mark) {
 		if cpus.IsEmpty() {
@@ -338,17 +400,40 @@ func marks(h host.Host, p plan.Placement) (of map[int]mark, key []mark) {
 	if h.Kernel.Isolated != nil {
 		isolated = h.Kernel.Isolated.Intersection(online).Difference(p.CPUs())
 	}
-	if len(p.Lanes) > 0 || !isolated.IsEmpty() {
-		set(usable.Difference(p.CPUs()).Difference(isolated), mark{name: "housekeeping", lane: -1})
-	}
-	set(online.Difference(usable), mark{sign: "-", name: "not allowed by the cpuset in force", lane: -1})
-	set(isolated, mark{sign: "i", name: "isolated by the kernel", lane: -1})
 	for i, l := range p.Lanes {
-		sign := letters(i)
-		set(l.CPUs, mark{sign: sign, name: l.Name, lane: i})
-		set(l.Idle, mark{sign: strings.ToLower(sign), name: l.Name + ", kept idle", lane: i, idle: true})
+		sign := l.Name
+		if len([]rune(sign)) > short || sign == idleSign || sign == byKernel || sign == outside {
+			sign = letters(i)
+		}
+		m := mark{sign: sign, name: "lane " + l.Name + ": " + cpuList(l.CPUs), lanes: []int{i}}
+		if !l.Idle.IsEmpty() {
+			m.name += ", and " + l.Idle.String() + " kept idle"
+		}
+		key = append(key, m)
+		for id := range l.CPUs.All() {
+			m := m
+			if with, shared := of[id]; shared {
+				m.sign, m.lanes = with.sign+"+"+m.sign, append(slices.Clone(with.lanes), i)
+			}
+			of[id] = m
+		}
+		for id := range l.Idle.All() {
+			of[id] = mark{sign: idleSign, lanes: []int{i}, idle: true}
+		}
 	}
+	if len(p.Lanes) > 0 || !isolated.IsEmpty() {
+		set(usable.Difference(p.CPUs()).Difference(isolated), mark{name: "housekeeping"})
+	}
+	set(online.Difference(usable).Difference(p.CPUs()), mark{sign: outside, name: "not allowed by the cpuset in force"})
+	set(isolated, mark{sign: byKernel, name: "isolated by the kernel"})
 	return of, key
+}
+
+func cpuList(cpus cpuset.Set) string {
+	if cpus.Len() == 1 {
+		return "CPU " + cpus.String()
+	}
+	return "CPUs " + cpus.String()
 }
 
 // letters counts A, B … Z, AA, AB …

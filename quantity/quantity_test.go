@@ -2,6 +2,7 @@ package quantity
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 )
@@ -72,4 +73,11 @@ func FuzzRoundTrip(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestCount(t *testing.T) {
+	got := []string{Count(0, "lane"), Count(1, "process"), Count(2, "process"), Count(2, "CPU")}
+	if want := []string{"0 lanes", "1 process", "2 processes", "2 CPUs"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }

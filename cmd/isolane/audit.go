@@ -9,6 +9,7 @@ import (
 	"isolane.dev/isolane/audit"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/terminal"
 )
 
 func auditCommand() *cobra.Command {
@@ -46,7 +47,7 @@ func auditCommand() *cobra.Command {
 			if format == "json" {
 				err = printJSON(cmd.OutOrStdout(), r)
 			} else {
-				err = r.Write(cmd.OutOrStdout())
+				err = r.Write(cmd.OutOrStdout(), terminal.Of(cmd.OutOrStdout()))
 			}
 			if err != nil {
 				return fail(err)

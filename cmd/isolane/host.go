@@ -11,6 +11,7 @@ import (
 	"isolane.dev/isolane/draw"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/terminal"
 )
 
 func hostCommand() *cobra.Command {
@@ -24,17 +25,18 @@ func hostCommand() *cobra.Command {
 			if !slices.Contains([]string{"text", "json", "svg"}, format) {
 				return usage(fmt.Errorf("-o %q: expected text, json or svg", format))
 			}
-			h, _, err := from.read()
+			h, p, err := from.withLanes()
 			if err != nil {
 				return err
 			}
+			w := cmd.OutOrStdout()
 			switch format {
 			case "json":
-				return printJSON(cmd.OutOrStdout(), h)
+				return printHost(w, h, p.Lanes)
 			case "svg":
-				err = draw.SVG(cmd.OutOrStdout(), h, plan.Placement{})
+				err = draw.SVG(w, h, p)
 			default:
-				err = draw.Text(cmd.OutOrStdout(), h, plan.Placement{})
+				err = draw.Text(w, h, p, terminal.Of(w))
 			}
 			if err != nil {
 				return fail(err)
@@ -46,6 +48,39 @@ func hostCommand() *cobra.Command {
 	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, json or svg")
 	cmd.AddCommand(snapshotCommand())
 	return cmd
+}
+
+// withLanes reads the machine as it was before the lanes in force, and these.
+func (s *source) withLanes() (host.Host, plan.Placement, error) {
+	h, _, err := s.read()
+	if err != nil {
+		return h, plan.Placement{}, err
+	}
+	l, err := s.inForce()
+	if err != nil {
+		return h, plan.Placement{}, fail(err)
+	}
+	if len(l.Placement.Lanes) == 0 {
+		return h, l.Placement, nil
+	}
+	v, err := l.View()
+	if err != nil {
+		return h, plan.Placement{}, fail(err)
+	}
+	return v.Host, l.Placement, nil
+}
+
+// printHost prints the machine with what its lanes own.
+func printHost(w io.Writer, h host.Host, lanes []plan.Lane) error {
+	machine, err := json.Marshal(h)
+	if err != nil {
+		return fail(err)
+	}
+	owned, err := json.Marshal(append([]plan.Lane{}, lanes...))
+	if err != nil {
+		return fail(err)
+	}
+	return printJSON(w, json.RawMessage(slices.Concat(machine[:len(machine)-1], []byte(`,"lanes":`), owned, []byte("}"))))
 }
 
 func snapshotCommand() *cobra.Command {

@@ -1,0 +1,168 @@
+package terminal
+
+import (
+	"slices"
+	"strings"
+)
+
+const (
+	between   = "  " // columns
+	leastText = 16   // columns that a text is folded into
+	leastLast = 32   // the same of the last column; where there is less, it goes below its row
+	indent    = "    "
+)
+
+// Table has columns as wide as they need to be.
+type Table struct {
+	Head []string
+	// Rows may be shorter than Head: their last cell is a remark that takes the rest of the line.
+	Rows    [][]string
+	Figures []int // the columns that stand right
+}
+
+// Table returns the lines of a table within Columns. Where it is too wide, the last column is folded, or
+// goes below its row; then other texts are folded; and what has still no room follows below as a table
+// that begins with the first column again.
+func (t Terminal) Table(table Table) string {
+	p := painter{Table: table, columns: t.Columns, from: 1}
+	p.Head = slices.Clone(p.Head)
+	for i, cell := range p.Head {
+		p.Head[i] = t.Bold(cell)
+	}
+	p.rows = append([][]string{p.Head}, p.Rows...)
+	p.measure()
+	for p.from < len(p.widths) || p.from == 1 {
+		p.to = p.from + 1
+		for p.to < len(p.widths) && p.sum(p.from, p.to+1) <= p.columns {
+			p.to++
+		}
+		if p.from > 1 {
+			p.WriteString("\n")
+		}
+		for _, row := range p.rows {
+			p.row(row)
+		}
+		p.from = p.to
+	}
+	return p.String()
+}
+
+// painter writes columns 0 and from to to.
+type painter struct {
+	Table
+	strings.Builder
+	columns  int
+	rows     [][]string
+	widths   []int
+	below    bool // the last column is
+	from, to int
+}
+
+func (p *painter) text(column int) bool { return column > 0 && !slices.Contains(p.Figures, column) }
+
+// sum is how wide the first column and some others are.
+func (p *painter) sum(from, to int) int {
+	wide := p.widths[0]
+	for _, w := range p.widths[min(from, len(p.widths)):min(to, len(p.widths))] {
+		wide += len(between) + w
+	}
+	return wide
+}
+
+// measure says how wide the columns are.
+func (p *painter) measure() {
+	p.widths = make([]int, len(p.Head))
+	for _, row := range p.rows {
+		for k, cell := range row {
+			if len(row) == len(p.Head) || k < len(row)-1 {
+				p.widths[k] = max(p.widths[k], Width(cell))
+			}
+		}
+	}
+	p.widths[0] = min(p.widths[0], p.columns/2)
+	last := len(p.widths) - 1
+	if p.sum(1, last+1) > p.columns && p.text(last) {
+		if room := p.columns - p.sum(1, last) - len(between); room >= leastLast {
+			p.widths[last] = room
+		} else {
+			p.below, p.widths = true, p.widths[:last]
+		}
+	}
+	least := p.sum(1, len(p.widths)) - p.columns
+	for k, w := range p.widths {
+		if p.text(k) {
+			least -= max(0, w-leastText)
+		}
+	}
+	if least > 0 { // the columns go below each other
+		for k := range p.widths {
+			if p.text(k) {
+				p.widths[k] = min(p.widths[k], max(leastText, p.columns-p.widths[0]-len(between)))
+			}
+		}
+		return
+	}
+	for over := p.sum(1, len(p.widths)) - p.columns; over > 0; over = p.sum(1, len(p.widths)) - p.columns {
+		widest := 0
+		for k, w := range p.widths {
+			if p.text(k) && (widest == 0 || w > p.widths[widest]) {
+				widest = k
+			}
+		}
+		p.widths[widest] = max(leastText, p.widths[widest]-over)
+	}
+}
+
+// row writes a row's cells of these columns, in as many lines as they need.
+func (p *painter) row(row []string) {
+	if len(row) < len(p.Head) && len(row) > 0 {
+		p.remark(row)
+		return
+	}
+	columns := []int{0}
+	for k := p.from; k < min(p.to, len(p.widths)); k++ {
+		columns = append(columns, k)
+	}
+	var cells [][]string
+	high := 1
+	for _, k := range columns {
+		lines := []string{row[k]}
+		if Width(row[k]) > p.widths[k] {
+			lines = fold(row[k], p.widths[k])
+		}
+		cells, high = append(cells, lines), max(high, len(lines))
+	}
+	for i := range high {
+		line := ""
+		for c, k := range columns {
+			cell := ""
+			if i < len(cells[c]) {
+				cell = cells[c][i]
+			}
+			pad := strings.Repeat(" ", max(0, p.widths[k]-Width(cell)))
+			if slices.Contains(p.Figures, k) {
+				cell, pad = pad+cell, ""
+			}
+			if c > 0 {
+				line += between
+			}
+			line += cell + pad
+		}
+		p.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	if last := row[len(row)-1]; p.below && p.to >= len(p.widths) && last != "" {
+		p.WriteString(Terminal{Columns: p.columns}.Fold(indent, last))
+	}
+}
+
+// remark writes a row whose last cell stands in for what is missing, once.
+func (p *painter) remark(row []string) {
+	if p.from > 1 {
+		return
+	}
+	line := ""
+	for k, cell := range row[:len(row)-1] {
+		line += cell + strings.Repeat(" ", max(0, p.widths[min(k, len(p.widths)-1)]-Width(cell))) + between
+	}
+	p.WriteString(Terminal{Columns: p.columns}.Fold(line, row[len(row)-1]))
+}

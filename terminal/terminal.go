@@ -1,0 +1,158 @@
+// Package terminal is what a reader's terminal can show: so many columns, and colour or none. It folds
+// text and tables into the columns, and knows nothing of what they say.
+package terminal
+
+import (
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// Columns that output is made for. A narrower terminal wraps lines itself.
+const (
+	Least   = 60
+	Most    = 200
+	Without = 100 // where no terminal reads
+)
+
+// Terminal is how wide lines may be, and whether they may be coloured.
+type Terminal struct {
+	Columns int
+	Colour  bool
+}
+
+// Of says what reads w. COLUMNS goes before the size of the window; NO_COLOR, if it is not empty, and
+// TERM=dumb turn colours off.
+func Of(w io.Writer) Terminal {
+	t := Terminal{Columns: Without}
+	if file, ok := w.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(file.Fd())) {
+		t.Colour = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
+			t.Columns = width
+		}
+	}
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		t.Columns = n
+	}
+	t.Columns = min(max(t.Columns, Least), Most)
+	return t
+}
+
+// Red is for what is wrong.
+func (t Terminal) Red(text string) string { return t.paint("31", text) }
+
+// Yellow is for what needs a look.
+func (t Terminal) Yellow(text string) string { return t.paint("33", text) }
+
+// Green is for what is as it should be.
+func (t Terminal) Green(text string) string { return t.paint("32", text) }
+
+// Bold is for what to read first.
+func (t Terminal) Bold(text string) string { return t.paint("1", text) }
+
+// Dim is for what most readers may skip.
+func (t Terminal) Dim(text string) string { return t.paint("2", text) }
+
+const plain = "\x1b[0m"
+
+func (t Terminal) paint(code, text string) string {
+	if !t.Colour || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + plain
+}
+
+// Width is how many columns a text takes; colours take none.
+func Width(text string) int {
+	n := utf8.RuneCountInString(text)
+	for {
+		_, rest, found := strings.Cut(text, "\x1b[")
+		code, after, closed := strings.Cut(rest, "m")
+		if !found || !closed {
+			return n
+		}
+		n -= len("\x1b[m") + len(code)
+		text = after
+	}
+}
+
+// Cut shortens a text without colours to so many columns.
+func Cut(text string, columns int) string {
+	if utf8.RuneCountInString(text) <= columns {
+		return text
+	}
+	return string([]rune(text)[:max(columns-1, 0)]) + "…"
+}
+
+// Clean takes the control characters out of what a foreign machine or program says.
+func Clean(text string) string {
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c >= 0x7f && c < 0xa0 || c == utf8.RuneError {
+			return ' '
+		}
+		return c
+	}, text)
+}
+
+// Fold puts text behind head, in lines that each end; those after the first are indented as far as head
+// is wide. What a no-break space joins stays together, and is written with a space.
+func (t Terminal) Fold(head, text string) string {
+	var b strings.Builder
+	for i, line := range fold(text, max(t.Columns-Width(head), 20)) {
+		if i == 1 {
+			head = strings.Repeat(" ", Width(head))
+		}
+		b.WriteString(strings.TrimRight(head+strings.ReplaceAll(line, "\u00a0", " "), " ") + "\n")
+	}
+	return b.String()
+}
+
+// fold returns at least one line. A word wider than a line is broken behind a comma, a slash or a
+// hyphen, or where it has none, at the end of the line.
+func fold(text string, columns int) []string {
+	var lines []string
+	line := ""
+	flush := func() {
+		if line != "" {
+			lines, line = append(lines, line), ""
+		}
+	}
+	for _, word := range strings.FieldsFunc(text, func(c rune) bool { return c == ' ' || c == '\n' || c == '\t' }) {
+		if line != "" && Width(line)+1+Width(word) > columns {
+			flush()
+		}
+		for Width(word) > columns {
+			at := len(string([]rune(word)[:columns]))
+			if k := strings.LastIndexAny(word[:at], ",/-"); k > 0 {
+				at = k + 1
+			}
+			lines, word = append(lines, word[:at]), word[at:]
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	flush()
+	return carry(append(lines, make([]string, max(0, 1-len(lines)))...))
+}
+
+// carry ends a colour at the end of a line and takes it up in the next, so that it colours nothing
+// between them.
+func carry(lines []string) []string {
+	open := ""
+	for i, line := range lines {
+		line = open + line
+		open = ""
+		if k := strings.LastIndex(line, "\x1b["); k >= 0 && !strings.HasPrefix(line[k:], plain) {
+			code, _, _ := strings.Cut(line[k:], "m")
+			open, line = code+"m", line+plain
+		}
+		lines[i] = line
+	}
+	return lines
+}

@@ -19,7 +19,7 @@ const module = "isolane.dev/isolane"
 // its end stands for all packages below it.
 func imports() map[string][]string {
 	return map[string][]string{
-		"cpuset": {}, "quantity": {}, "terminal": {}, "stats": {}, "noise": {}, "scenarios": {},
+		"cpuset": {}, "quantity": {}, "terminal": {}, "stats": {}, "noise": {}, "scenarios": {}, "examples": {},
 		"journal":         {"cpuset", "host"},
 		"results":         {"cpuset"},
 		"host":            {"cpuset"},

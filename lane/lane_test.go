@@ -34,41 +34,25 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
-	for _, c := range []struct{ old, new, want string }{
-		{"count: 2", "count: 0", "lanes.yaml: spec.cpus.count: 0: must be at least 1"},
-		{"count: 2", "cuont: 2", `unknown field "cuont"`},
-		{"smt: isolate", "smt: yes", "spec.cpus.smt"},
-		{"near: {device: ens1f0}", "near: {device: ens1f0, numaNode: 1}", "spec.near: expected one of"},
-		{"worker: 1", "worker: 2", "spec.roles: 3 CPUs in all, but spec.cpus.count is 2"},
-		{"512Mi", "511Ki", "spec.memory.hugepages.2Mi"},
-		{"priority: 50", "priority: 99", "spec.scheduling.priority: 99: expected 1-98"},
-		{"p99.9:", "p100:", "spec.objective.rtt"},
-		{"vrouter-17", "../etc", "metadata.name"},
-		{"kind: Lane", "kind: Line", "apiVersion, kind"},
-		{"1Gbit/s", "1GB", `rate "1GB"`},
-		{"outer: 100", "outer: 4095", "spec.network.vlan"},
+func TestBalanced(t *testing.T) {
+	yes, no := true, false
+	for _, c := range []struct {
+		cpus  int
+		roles map[string]int
+		asked *bool
+		want  bool
+	}{
+		{1, nil, nil, false},
+		{1, nil, &yes, true},
+		{3, nil, nil, true},
+		{3, nil, &no, false},
+		{3, map[string]int{"main": 1, "worker": 2}, nil, false},
+		{3, map[string]int{"main": 1, "worker": 2}, &yes, true},
+		{4, map[string]int{"main": 1, "worker": 2}, nil, true},
 	} {
-		_, err := Parse("lanes.yaml", strings.NewReader(strings.Replace(full, c.old, c.new, 1)))
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s instead of %s: %v; want one line with %q", c.new, c.old, err, c.want)
+		s := Spec{CPUs: CPUs{Count: c.cpus, Balance: c.asked}, Roles: c.roles}
+		if err := s.Validate(); err != nil || s.Balanced() != c.want {
+			t.Errorf("%+v: balanced %v, %v; want %v", c, s.Balanced(), err, c.want)
 		}
 	}
-	if _, err := Parse("lanes.yaml", strings.NewReader("\n---\n")); err == nil {
-		t.Error("an empty file passed")
-	}
-	if _, err := Parse("lanes.yaml", strings.NewReader(full+"---\n"+full)); err == nil {
-		t.Error("two lanes of one name passed")
-	}
-}
-
-func FuzzParse(f *testing.F) {
-	f.Add(full)
-	f.Add("---\n---\n")
-	f.Fuzz(func(t *testing.T, in string) {
-		lanes, err := Parse("f", strings.NewReader(in))
-		if err == nil && (len(lanes) == 0 || lanes[0].Spec.CPUs.Count < 1) {
-			t.Errorf("%q passed as %+v", in, lanes)
-		}
-	})
 }

@@ -2,6 +2,7 @@
 package quantity
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -31,7 +32,7 @@ func rateUnits() []unit {
 
 // ParseBytes reads a size.
 func ParseBytes(s string) (Bytes, error) {
-	v, err := parse(s, byteUnits())
+	v, err := parse(s, byteUnits(), sizeUnit)
 	if err != nil {
 		return 0, fmt.Errorf("size %q: %w", s, err)
 	}
@@ -58,7 +59,7 @@ type BitRate uint64
 
 // ParseBitRate reads a rate.
 func ParseBitRate(s string) (BitRate, error) {
-	v, err := parse(s, rateUnits())
+	v, err := parse(s, rateUnits(), rateUnit)
 	if err != nil {
 		return 0, fmt.Errorf("rate %q: %w", s, err)
 	}
@@ -83,11 +84,16 @@ type Duration time.Duration
 // ParseDuration reads a duration.
 func ParseDuration(s string) (Duration, error) {
 	d, err := time.ParseDuration(s)
-	switch {
+	switch compact := strings.ReplaceAll(s, " ", ""); {
+	case err != nil && compact != s:
+		if _, cerr := time.ParseDuration(compact); cerr == nil {
+			return 0, fmt.Errorf("duration %q: %w", s, errors.New("expected "+compact))
+		}
+		fallthrough
 	case err != nil:
-		return 0, fmt.Errorf("duration %q: expected a number and ns, us, ms, s, m or h", s)
+		return 0, fmt.Errorf("duration %q: %w", s, errors.New("expected a number and ns, us, ms, s, m or h"))
 	case d < 0:
-		return 0, fmt.Errorf("duration %q: must not be negative", s)
+		return 0, fmt.Errorf("duration %q: %w", s, errors.New("expected no negative time"))
 	}
 	return Duration(d), nil
 }
@@ -108,7 +114,8 @@ func (d *Duration) UnmarshalText(text []byte) (err error) {
 }
 
 // parse reads a decimal number and one of the units. A fraction must come out whole: "1.5Gi".
-func parse(s string, units []unit) (uint64, error) {
+// An error names the unit that another spelling was meant to be; plain reduces both to what they share.
+func parse(s string, units []unit, plain func(string) string) (uint64, error) {
 	number := strings.TrimRightFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
 	suffix := strings.TrimSpace(s[len(number):])
 	for _, u := range units {
@@ -117,7 +124,7 @@ func parse(s string, units []unit) (uint64, error) {
 		}
 		if v, err := strconv.ParseUint(number, 10, 64); err == nil {
 			if v > math.MaxUint64/u.factor {
-				return 0, fmt.Errorf("is too large")
+				return 0, errors.New("is too large")
 			}
 			return v * u.factor, nil
 		}
@@ -130,11 +137,26 @@ func parse(s string, units []unit) (uint64, error) {
 	}
 	var names []string
 	for _, u := range units {
-		if u.suffix != "" {
-			names = append(names, u.suffix)
+		if u.suffix == "" {
+			continue
 		}
+		if _, err := strconv.ParseFloat(number, 64); err == nil && u.suffix != suffix && plain(u.suffix) == plain(suffix) {
+			return 0, fmt.Errorf("expected %s%s", number, u.suffix)
+		}
+		names = append(names, u.suffix)
 	}
 	return 0, fmt.Errorf("expected a whole number of the units %s", strings.Join(names, ", "))
+}
+
+// sizeUnit is mi for Mi, MiB and mib, and m for M and MB.
+func sizeUnit(unit string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(unit), "ytes"), "b")
+}
+
+// rateUnit is g for Gbps, Gb/s and Gbit, but not for GB/s, which are bytes.
+func rateUnit(unit string) string {
+	unit = strings.TrimSuffix(strings.TrimSuffix(unit, "/s"), "ps")
+	return strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(unit, "it"), "b"))
 }
 
 func format(v uint64, units []unit, base string) string {

@@ -3,6 +3,7 @@ package quantity
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -47,6 +48,27 @@ func TestDuration(t *testing.T) {
 	for _, in := range []string{"", "5", "-1s", "1 s", "9e9s"} {
 		if got, err := ParseDuration(in); err == nil {
 			t.Errorf("ParseDuration(%q) = %s; want an error", in, got)
+		}
+	}
+}
+
+// Spellings of other tools are not read, but answered with ours.
+func TestOtherSpellings(t *testing.T) {
+	size := func(s string) error { _, err := ParseBytes(s); return err }
+	rate := func(s string) error { _, err := ParseBitRate(s); return err }
+	duration := func(s string) error { _, err := ParseDuration(s); return err }
+	for _, c := range []struct {
+		parse    func(string) error
+		in, want string
+	}{
+		{size, "64MiB", "expected 64Mi"}, {size, "1 GiB", "expected 1Gi"}, {size, "64mb", "expected 64M"}, {size, "8KB", "expected 8k"},
+		{size, "1.5gib", "expected 1.5Gi"}, {size, "64", ""}, {size, "12 monkeys", "expected a whole number of the units Ti, Gi, Mi"},
+		{rate, "1Gbps", "expected 1Gbit/s"}, {rate, "10Gb/s", "expected 10Gbit/s"}, {rate, "1G", "expected 1Gbit/s"},
+		{rate, "1GB/s", "expected a whole number of the units"}, {duration, "100 us", "expected 100us"}, {duration, "100", "expected a number and ns, us"},
+	} {
+		err := c.parse(c.in)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), `"`+c.in+`": `+c.want)) {
+			t.Errorf("%s: %v; want %q", c.in, err, c.want)
 		}
 	}
 }

@@ -73,6 +73,11 @@ ps -eo comm= | grep -E '^(stress-ng|iperf3)' || true`).CombinedOutput()
 func setup(env *testscript.Env) error {
 	env.Setenv("PATH", binDir+":"+env.Getenv("PATH"))
 	env.Setenv("ISOLANE", filepath.Join(binDir, "isolane"))
+	repository, err := filepath.Abs("..")
+	if err != nil {
+		return err
+	}
+	env.Setenv("REPOSITORY", repository)
 	env.Defer(func() { // what a script that failed left in force
 		if _, err := os.Stat("/run/isolane/lanes.json"); err == nil {
 			_ = exec.Command(filepath.Join(binDir, "isolane"), "release", "--all").Run() // the fingerprint shows the rest
@@ -99,7 +104,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 func scripts(t *testing.T, p testscript.Params) {
 	t.Helper()
 	p.Setup, p.RequireExplicitExec = setup, true
-	p.Cmds = map[string]func(*testscript.TestScript, bool, []string){"exits": exits}
+	p.Cmds = map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "conforms": conforms}
 	testscript.Run(t, p)
 }
 

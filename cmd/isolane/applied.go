@@ -18,15 +18,14 @@ import (
 
 // applied is the JSON of isolane apply.
 type applied struct {
-	APIVersion string             `json:"apiVersion"`
-	Kind       string             `json:"kind"` // Applied
-	Placement  plan.Placement     `json:"placement"`
-	Settings   int                `json:"settings"` // of the host that are changed for the lanes
-	Change     enforce.Change     `json:"change"`   // of this time
-	Refused    []enforce.Refusal  `json:"refused"`
-	Left       []left             `json:"left"`
-	Untested   []string           `json:"untested"`
-	Units      []enforce.UnitCPUs `json:"units"` // of systemd's that ask for the lanes' CPUs
+	head
+	Placement plan.Placement     `json:"placement"`
+	Settings  int                `json:"settings"` // of the host that are changed for the lanes
+	Change    enforce.Change     `json:"change"`   // of this time
+	Refused   []enforce.Refusal  `json:"refused"`
+	Left      []left             `json:"left"`
+	Untested  []string           `json:"untested"`
+	Units     []enforce.UnitCPUs `json:"units"` // of systemd's that ask for the lanes' CPUs
 }
 
 // left is a setting that was not taken back, because somebody else has changed it since.
@@ -38,10 +37,10 @@ type left struct {
 }
 
 func newApplied(l *enforce.Lanes, p plan.Placement, c enforce.Change) (applied, error) {
-	a := applied{APIVersion: plan.APIVersion, Kind: "Applied", Placement: p, Settings: l.Settings(), Change: c,
-		Refused: slices.Concat([]enforce.Refusal{}, l.Refused), Left: leftAlone(l), Untested: slices.Concat([]string{}, l.Untested())}
+	a := applied{head: document("Applied"), Placement: p, Settings: l.Settings(), Change: c,
+		Refused: append([]enforce.Refusal{}, l.Refused...), Left: leftAlone(l), Untested: append([]string{}, l.Untested()...)}
 	units, err := enforce.Units(host.Live(), p)
-	a.Units = slices.Concat([]enforce.UnitCPUs{}, units)
+	a.Units = append([]enforce.UnitCPUs{}, units...)
 	if err != nil {
 		return a, fail(err)
 	}
@@ -56,8 +55,8 @@ func leftAlone(l *enforce.Lanes) []left {
 	return all
 }
 
-func (a applied) show(w io.Writer, format string, verbose bool) error {
-	if format == "json" {
+func (a applied) show(w io.Writer, out output, verbose bool) error {
+	if out.json() {
 		return printJSON(w, a)
 	}
 	for _, placed := range a.Placement.Lanes {
@@ -248,16 +247,15 @@ func printDifference(w io.Writer, d enforce.Difference) {
 
 // released is the JSON of isolane release.
 type released struct {
-	APIVersion string   `json:"apiVersion"`
-	Kind       string   `json:"kind"` // Released
-	Lanes      []string `json:"lanes"`
-	TakenBack  int      `json:"takenBack"` // settings that are as they were before the lanes
-	Settings   int      `json:"settings"`  // that are still changed, for lanes that stay
-	Left       []left   `json:"left"`
+	head
+	Lanes     []string `json:"lanes"`
+	TakenBack int      `json:"takenBack"` // settings that are as they were before the lanes
+	Settings  int      `json:"settings"`  // that are still changed, for lanes that stay
+	Left      []left   `json:"left"`
 }
 
-func release(cmd *cobra.Command, l *enforce.Lanes, names []string) (released, error) {
-	r := released{APIVersion: plan.APIVersion, Kind: "Released", Lanes: slices.Concat([]string{}, names)}
+func releaseLanes(cmd *cobra.Command, l *enforce.Lanes, names []string) (released, error) {
+	r := released{head: document("Released"), Lanes: append([]string{}, names...)}
 	p, err := l.Without(names...)
 	if err != nil {
 		return r, err
@@ -269,8 +267,8 @@ func release(cmd *cobra.Command, l *enforce.Lanes, names []string) (released, er
 	return r, err
 }
 
-func (r released) show(w io.Writer, format string) error {
-	if format == "json" {
+func (r released) show(w io.Writer, out output) error {
+	if out.json() {
 		return printJSON(w, r)
 	}
 	are, stay := "are", "stay"

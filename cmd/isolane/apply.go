@@ -11,12 +11,12 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
-	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 )
 
 func applyCommand() *cobra.Command {
-	var file, format string
+	var files laneFiles
+	var out output
 	var dryRun, prune, verbose bool
 	cmd := &cobra.Command{
 		Use:   "apply [-f LANES]",
@@ -26,21 +26,18 @@ func applyCommand() *cobra.Command {
 			"them); those that it describes as they are, too. Without a file, what somebody else has changed is put back.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := textOrJSON(format); err != nil {
-				return err
-			}
-			if prune && file == "" {
+			if prune && len(files.names) == 0 {
 				return usage(errors.New("--prune: name with -f the lanes that stay"))
 			}
 			if dryRun {
-				return showDifference(cmd, file, prune, format, printCommands)
+				return showDifference(cmd, files, prune, out, printCommands)
 			}
 			l, err := openLanes(cmd.Context(), cmd.ErrOrStderr(), "apply")
 			if err != nil {
 				return err
 			}
 			defer l.Close() //nolint:errcheck // what is in force is stored
-			p, err := wanted(l, file, prune)
+			p, err := wanted(cmd, l, files, prune)
 			if err != nil {
 				return err
 			}
@@ -48,34 +45,32 @@ func applyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return result.show(cmd.OutOrStdout(), format, verbose)
+			return result.show(cmd.OutOrStdout(), out, verbose)
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "file with lanes (YAML)")
+	files.flags(cmd)
 	cmd.Flags().BoolVar(&prune, "prune", false, "release the lanes in force that the file does not name")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the commands that a person would type, and change nothing")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	out.flags(cmd, "text", "json")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "list what was put back and what the kernel refused")
 	return cmd
 }
 
 func diffCommand() *cobra.Command {
-	var file, format string
+	var files laneFiles
+	var out output
 	var prune bool
 	cmd := &cobra.Command{
 		Use:   "diff [-f LANES]",
 		Short: "Show what apply would change: lanes, and settings with old and new value; exits with 3 where there is any",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := textOrJSON(format); err != nil {
-				return err
-			}
-			return showDifference(cmd, file, prune, format, printDifference)
+			return showDifference(cmd, files, prune, out, printDifference)
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "file with lanes (YAML); without it, the lanes in force")
+	files.flags(cmd)
 	cmd.Flags().BoolVar(&prune, "prune", false, "as apply --prune does it")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	out.flags(cmd, "text", "json")
 	return cmd
 }
 
@@ -99,22 +94,19 @@ func openLanes(ctx context.Context, w io.Writer, command string) (*enforce.Lanes
 }
 
 // wanted places the lanes of a file beside those in force; these alone without a file.
-func wanted(l *enforce.Lanes, file string, prune bool) (plan.Placement, error) {
+func wanted(cmd *cobra.Command, l *enforce.Lanes, files laneFiles, prune bool) (plan.Placement, error) {
 	if err := l.Recorded(); err != nil {
 		return plan.Placement{}, withoutRecord(err)
 	}
-	var lanes []lane.Lane
-	var err error
-	if file != "" {
-		lanes, err = readFile(file, lane.Parse)
-	} else if len(l.Placement.Lanes) == 0 {
+	lanes, err := files.read(cmd)
+	if err == nil && len(files.names)+len(l.Placement.Lanes) == 0 {
 		err = usage(errors.New("no lanes are in force: name a file with lanes by -f"))
 	}
 	if err != nil {
 		return plan.Placement{}, err
 	}
 	p, _, err := l.Want(lanes, prune)
-	return p, refused(err, file)
+	return p, refused(err, files.String())
 }
 
 // refused gives the planner's error its exit code.
@@ -158,7 +150,7 @@ func withoutRecord(err error) error {
 }
 
 // showDifference says what apply would do; also to a user who may not do it, as far as they may read it.
-func showDifference(cmd *cobra.Command, file string, prune bool, format string, print func(io.Writer, enforce.Difference)) error {
+func showDifference(cmd *cobra.Command, files laneFiles, prune bool, out output, print func(io.Writer, enforce.Difference)) error {
 	l, err := enforce.Look(journal.Dir, host.Live(), ops())
 	if errors.Is(err, journal.ErrNeedsRoot) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "needs root to see the lanes in force: %s\nwithout them, as if there were none:\n", sudo())
@@ -167,7 +159,7 @@ func showDifference(cmd *cobra.Command, file string, prune bool, format string, 
 	if err != nil {
 		return fail(err)
 	}
-	p, err := wanted(l, file, prune)
+	p, err := wanted(cmd, l, files, prune)
 	if err != nil {
 		return err
 	}
@@ -175,7 +167,7 @@ func showDifference(cmd *cobra.Command, file string, prune bool, format string, 
 	if err != nil {
 		return fail(err)
 	}
-	if format == "json" {
+	if out.json() {
 		err = printJSON(cmd.OutOrStdout(), d)
 	} else {
 		print(cmd.OutOrStdout(), d)
@@ -186,17 +178,9 @@ func showDifference(cmd *cobra.Command, file string, prune bool, format string, 
 	return err
 }
 
-// textOrJSON checks -o.
-func textOrJSON(format string) error {
-	if format != "text" && format != "json" {
-		return usage(fmt.Errorf("-o %q: expected text or json", format))
-	}
-	return nil
-}
-
 func releaseCommand() *cobra.Command {
 	var all bool
-	var format string
+	var out output
 	cmd := &cobra.Command{
 		Use:   "release NAME... | --all",
 		Short: "Take lanes back: their settings are undone, their processes go on outside",
@@ -207,9 +191,6 @@ func releaseCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, names []string) error {
-			if err := textOrJSON(format); err != nil {
-				return err
-			}
 			l, err := openLanes(cmd.Context(), cmd.ErrOrStderr(), "release")
 			if err != nil {
 				return err
@@ -225,14 +206,14 @@ func releaseCommand() *cobra.Command {
 					return usage(err)
 				}
 			}
-			r, err := release(cmd, l, names)
+			r, err := releaseLanes(cmd, l, names)
 			if err != nil {
 				return fail(err)
 			}
-			return r.show(cmd.OutOrStdout(), format)
+			return r.show(cmd.OutOrStdout(), out)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all lanes")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	out.flags(cmd, "text", "json")
 	return cmd
 }

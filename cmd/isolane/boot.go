@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +15,8 @@ import (
 )
 
 func bootCommand() *cobra.Command {
-	var placedFile, format, grub string
+	var placedFile, grub string
+	var out output
 	var apply, undo bool
 	var from source
 	cmd := &cobra.Command{
@@ -23,11 +25,8 @@ func bootCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := cmd.OutOrStdout()
-			switch {
-			case format != "text" && format != "json":
-				return usage(fmt.Errorf("-o %q: expected text or json", format))
-			case undo:
-				return undoGRUB(w, grub)
+			if undo {
+				return showGRUB(w, out, undoGRUB, grub, nil)
 			}
 			p, err := from.placed(placedFile)
 			if err != nil {
@@ -39,23 +38,47 @@ func bootCommand() *cobra.Command {
 			}
 			words := enforce.BootLine(h, p)
 			if apply {
-				return applyGRUB(w, grub, words)
+				return showGRUB(w, out, applyGRUB, grub, words)
 			}
-			if format == "json" {
-				return printJSON(w, words)
+			if out.json() {
+				return printJSON(w, bootDocument{document("Boot"), append([]enforce.BootWord{}, words...), bootLine(words)})
 			}
 			printBoot(w, words)
 			return nil
 		},
 	}
 	cmd.Flags().StringVar(&placedFile, "placed", "", "placement with the lanes (what plan -o json prints); without it, the lanes in force")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	out.flags(cmd, "text", "json")
 	cmd.Flags().BoolVar(&apply, "apply", false, "write the line into GRUB's defaults file, and keep the file as it was beside it")
 	cmd.Flags().BoolVar(&undo, "undo", false, "put GRUB's defaults file back as it was before the first --apply")
 	cmd.Flags().StringVar(&grub, "grub", "/etc/default/grub", "GRUB's defaults file")
 	from.flags(cmd)
 	cmd.MarkFlagsMutuallyExclusive("apply", "undo")
 	return cmd
+}
+
+// bootDocument is the JSON of isolane boot.
+type bootDocument struct {
+	head
+	Words []enforce.BootWord `json:"words"`
+	Line  string             `json:"line"` // all words, as they stand on a command line
+}
+
+// grubDocument is the JSON of isolane boot --apply and --undo.
+type grubDocument struct {
+	head
+	File    string `json:"file"`
+	Before  string `json:"before"`  // where the file is kept as it was
+	Changed bool   `json:"changed"` // the file was written; without, it had the words already
+	Line    string `json:"line"`    // the words that the file has now beside its own; empty after --undo
+}
+
+func bootLine(words []enforce.BootWord) string {
+	var line []string
+	for _, b := range words {
+		line = append(line, b.Word)
+	}
+	return strings.Join(line, " ")
 }
 
 func printBoot(w io.Writer, words []enforce.BootWord) {
@@ -69,28 +92,41 @@ func printBoot(w io.Writer, words []enforce.BootWord) {
 		}
 		fmt.Fprintf(w, "%s\n  %s: %s\n", b.Word, state, b.Reason)
 	}
-	line := ""
-	for _, b := range words {
-		line += " " + b.Word
-	}
-	fmt.Fprintf(w, "line:%s\n", line)
+	fmt.Fprintf(w, "line: %s\n", bootLine(words))
 }
 
 // before is where the file is kept as it was.
 func before(grub string) string { return grub + ".before-isolane" }
 
-func applyGRUB(w io.Writer, grub string, words []enforce.BootWord) error {
+// showGRUB changes GRUB's defaults file, and says what came of it.
+func showGRUB(w io.Writer, out output, change func(string, []enforce.BootWord) (bool, error), grub string, words []enforce.BootWord) error {
+	changed, err := change(grub, words)
+	switch {
+	case err != nil:
+		return fail(err)
+	case out.json():
+		return printJSON(w, grubDocument{document("GRUB"), grub, before(grub), changed, bootLine(words)})
+	case words == nil:
+		fmt.Fprintf(w, "%s is as it was before isolane\n", grub)
+	case !changed:
+		fmt.Fprintf(w, "%s has these words already\n", grub)
+	default:
+		fmt.Fprintf(w, "%s is written, as it was it is in %s\nnow run update-grub and start the machine again\n", grub, before(grub))
+	}
+	return nil
+}
+
+func applyGRUB(grub string, words []enforce.BootWord) (changed bool, err error) {
 	old, err := os.ReadFile(grub)
 	if err != nil {
-		return fail(err)
+		return false, err
 	}
 	text, err := enforce.EditGRUB(string(old), words)
 	if err != nil {
-		return fail(fmt.Errorf("%s: %w", grub, err))
+		return false, fmt.Errorf("%s: %w", grub, err)
 	}
 	if text == string(old) {
-		fmt.Fprintf(w, "%s has these words already\n", grub)
-		return nil
+		return false, nil
 	}
 	if _, err = os.Stat(before(grub)); errors.Is(err, fs.ErrNotExist) {
 		err = replaceFile(before(grub), string(old))
@@ -98,19 +134,11 @@ func applyGRUB(w io.Writer, grub string, words []enforce.BootWord) error {
 	if err == nil {
 		err = replaceFile(grub, text)
 	}
-	if err != nil {
-		return fail(err)
-	}
-	fmt.Fprintf(w, "%s is written, as it was it is in %s\nnow run update-grub and start the machine again\n", grub, before(grub))
-	return nil
+	return true, err
 }
 
-func undoGRUB(w io.Writer, grub string) error {
-	if err := os.Rename(before(grub), grub); err != nil {
-		return fail(err)
-	}
-	fmt.Fprintf(w, "%s is as it was before isolane\n", grub)
-	return nil
+func undoGRUB(grub string, _ []enforce.BootWord) (changed bool, err error) {
+	return true, os.Rename(before(grub), grub)
 }
 
 // replaceFile writes a file that is there complete or not at all.

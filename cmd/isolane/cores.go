@@ -13,8 +13,18 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
+// coresDocument is the JSON of isolane cores.
+type coresDocument struct {
+	head
+	Lane        string     `json:"lane"`
+	Application string     `json:"application"`
+	CPUs        cpuset.Set `json:"cpus"`
+	Text        string     `json:"text"` // what the application reads
+}
+
 func coresCommand() *cobra.Command {
 	var app, placedFile, granted string
+	var out output
 	var from source
 	var help strings.Builder
 	for _, a := range cores.Apps() {
@@ -47,9 +57,10 @@ func coresCommand() *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
-			if _, err = fmt.Fprint(cmd.OutOrStdout(), text); err != nil {
-				return fail(err)
+			if out.json() {
+				return printJSON(cmd.OutOrStdout(), coresDocument{document("Cores"), args[0], app, p.Lanes[at].CPUs, text})
 			}
+			fmt.Fprint(cmd.OutOrStdout(), text)
 			return nil
 		},
 	}
@@ -57,6 +68,7 @@ func coresCommand() *cobra.Command {
 	cmd.Flags().StringVar(&placedFile, "placed", "", "placement with the lane (what plan -o json prints); without it, the lanes in force")
 	cmd.Flags().StringVar(&granted, "cpuset", "", "cpuset that the application will see (cpulist); without it, the lane's CPUs")
 	from.flags(cmd)
+	out.flags(cmd, "text", "json")
 	if err := cmd.MarkFlagRequired("for"); err != nil {
 		panic(err) // the flag is defined above
 	}

@@ -15,22 +15,19 @@ import (
 )
 
 func hostCommand() *cobra.Command {
-	var format string
+	var out output
 	var from source
 	cmd := &cobra.Command{
 		Use:   "host",
 		Short: "Show the machine: CPUs, caches, NUMA nodes, interrupts, kernel",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains([]string{"text", "json", "svg"}, format) {
-				return usage(fmt.Errorf("-o %q: expected text, json or svg", format))
-			}
 			h, p, err := from.withLanes()
 			if err != nil {
 				return err
 			}
 			w := cmd.OutOrStdout()
-			switch format {
+			switch out.format {
 			case "json":
 				return printHost(w, h, p.Lanes)
 			case "svg":
@@ -45,7 +42,7 @@ func hostCommand() *cobra.Command {
 		},
 	}
 	from.flags(cmd)
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, json or svg")
+	out.flags(cmd, "text", "json", "svg")
 	cmd.AddCommand(snapshotCommand())
 	return cmd
 }
@@ -108,14 +105,4 @@ func snapshotCommand() *cobra.Command {
 	}
 	from.flags(cmd)
 	return cmd
-}
-
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
-		return fail(err)
-	}
-	return nil
 }

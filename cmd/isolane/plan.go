@@ -20,7 +20,9 @@ import (
 )
 
 func planCommand() *cobra.Command {
-	var file, placedFile, format string
+	var files laneFiles
+	var placedFile string
+	var out output
 	var repack bool
 	var from source
 	cmd := &cobra.Command{
@@ -28,10 +30,7 @@ func planCommand() *cobra.Command {
 		Short: "Show what would go where on this machine, and why",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains([]string{"text", "json", "svg"}, format) {
-				return usage(fmt.Errorf("-o %q: expected text, json or svg", format))
-			}
-			lanes, err := readFile(file, lane.Parse)
+			lanes, err := files.read(cmd)
 			if err != nil {
 				return err
 			}
@@ -64,14 +63,14 @@ func planCommand() *cobra.Command {
 			if errors.As(err, &other) {
 				return mismatch(placedFile, other)
 			}
-			return showPlan(cmd, h, p, err, file, format)
+			return showPlan(cmd, h, p, err, files.String(), out.format)
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "file with lanes (YAML)")
+	files.flags(cmd)
 	cmd.Flags().StringVar(&placedFile, "placed", "", "placement that is in force already (what -o json prints); without it, the lanes in force here")
 	cmd.Flags().BoolVar(&repack, "repack", false, "move lanes that are placed, where that saves something that costs more")
 	from.flags(cmd)
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, json or svg")
+	out.flags(cmd, "text", "json", "svg")
 	if err := cmd.MarkFlagRequired("file"); err != nil {
 		panic(err) // the flag is defined above
 	}

@@ -207,7 +207,7 @@ func present(w io.Writer, dir string, s results.Session) error {
 
 // versions records what made the figures.
 func versions(ctx context.Context) map[string]string {
-	found := map[string]string{"isolane": version()}
+	found := map[string]string{"isolane": builtFrom().String()}
 	for _, program := range []string{"stress-ng", "iperf3"} {
 		out, err := exec.CommandContext(ctx, program, "--version").Output()
 		if line, _, _ := strings.Cut(string(out), "\n"); err == nil {

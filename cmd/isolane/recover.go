@@ -14,14 +14,12 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
-	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/quantity"
 )
 
 // recovered is the JSON of isolane recover.
 type recovered struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`     // Recovered
+	head
 	Released   []string          `json:"released"` // lanes whose isolane run has ended without doing so
 	Undone     []string          `json:"undone"`   // sessions that were cut off
 	PutBack    []enforce.Drift   `json:"putBack"`  // what was not as the lanes in force want it
@@ -32,7 +30,7 @@ type recovered struct {
 
 func recoverCommand() *cobra.Command {
 	var adopt bool
-	var format string
+	var out output
 	cmd := &cobra.Command{
 		Use:   "recover",
 		Short: "End what a crash of isolane has left half done: the lanes that were in force stay, all else is undone",
@@ -41,15 +39,12 @@ func recoverCommand() *cobra.Command {
 			"their cgroups, and gives what lanes change the kernel's defaults.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := textOrJSON(format); err != nil {
-				return err
-			}
 			if err := needCapabilities("recover"); err != nil {
 				return err
 			}
 			// An undo that has begun is finished, whatever the user presses.
 			r, err := recoverAll(context.WithoutCancel(cmd.Context()), adopt)
-			if format == "json" {
+			if out.json() {
 				err = errors.Join(err, printJSON(cmd.OutOrStdout(), r))
 			} else {
 				r.print(cmd.OutOrStdout())
@@ -64,12 +59,12 @@ func recoverCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&adopt, "adopt", false, "take over lanes that nobody has a record of: back to the kernel's defaults")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	out.flags(cmd, "text", "json")
 	return cmd
 }
 
 func recoverAll(ctx context.Context, adopt bool) (recovered, error) {
-	r := recovered{APIVersion: plan.APIVersion, Kind: "Recovered", Released: []string{}, Undone: []string{},
+	r := recovered{head: document("Recovered"), Released: []string{}, Undone: []string{},
 		PutBack: []enforce.Drift{}, Left: []left{}, Adopted: []enforce.Adopted{}, Unrecorded: []string{}}
 	l, err := enforce.Open(journal.Dir, host.Live(), ops())
 	if err != nil {

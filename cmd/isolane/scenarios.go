@@ -9,8 +9,20 @@ import (
 	"isolane.dev/isolane/scenarios"
 )
 
+// scenariosDocument is the JSON of isolane scenarios.
+type scenariosDocument struct {
+	head
+	Scenarios []scenarioLine `json:"scenarios"`
+}
+
+type scenarioLine struct {
+	Name  string `json:"name"`
+	Title string `json:"title"`
+}
+
 func scenariosCommand() *cobra.Command {
-	return &cobra.Command{
+	var out output
+	cmd := &cobra.Command{
 		Use:   "scenarios",
 		Short: "List the scenarios that come with isolane",
 		Args:  cobra.NoArgs,
@@ -19,15 +31,24 @@ func scenariosCommand() *cobra.Command {
 			if err != nil {
 				return fail(err)
 			}
+			list := scenariosDocument{head: document("Scenarios"), Scenarios: []scenarioLine{}}
 			for _, f := range files {
 				name := strings.TrimSuffix(f.Name(), ".yaml")
 				s, err := loadScenario(name)
 				if err != nil {
 					return fail(err)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", name, s.Metadata.Title)
+				list.Scenarios = append(list.Scenarios, scenarioLine{name, s.Metadata.Title})
+			}
+			if out.json() {
+				return printJSON(cmd.OutOrStdout(), list)
+			}
+			for _, s := range list.Scenarios {
+				fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", s.Name, s.Title)
 			}
 			return nil
 		},
 	}
+	out.flags(cmd, "text", "json")
+	return cmd
 }

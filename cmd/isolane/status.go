@@ -15,16 +15,13 @@ import (
 )
 
 func statusCommand() *cobra.Command {
-	var format string
+	var out output
 	var verbose bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the lanes in force, and what somebody else has changed since; exits with 3 where that is so",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := textOrJSON(format); err != nil {
-				return err
-			}
 			l, err := enforce.Look(journal.Dir, host.Live(), ops())
 			if err != nil {
 				return seeing(err)
@@ -33,7 +30,7 @@ func statusCommand() *cobra.Command {
 			if err != nil {
 				return fail(err)
 			}
-			if format == "json" {
+			if out.json() {
 				err = printJSON(cmd.OutOrStdout(), s)
 			} else {
 				printStatus(cmd.OutOrStdout(), s, verbose)
@@ -44,7 +41,7 @@ func statusCommand() *cobra.Command {
 			return no(errors.New(unsettled(s)))
 		},
 	}
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	out.flags(cmd, "text", "json")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "list what the kernel refused")
 	return cmd
 }

@@ -2,23 +2,88 @@ package main
 
 import (
 	"cmp"
+	"fmt"
+	"runtime"
 	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
 )
 
-// version is the commit that the program was built from, where the build knows it.
-func version() string {
+// Whoever packages Isolane without its repository sets these:
+// -ldflags "-X main.release=1.2.3 -X main.commit=0123456789ab -X main.date=2026-11-21T12:00:00Z".
+var release, commit, date string //nolint:gochecknoglobals // the linker sets variables only
+
+// built is what this program was built from, as far as the build knows it.
+type built struct {
+	Version  string `json:"version"`          // "devel" between releases
+	Commit   string `json:"commit,omitempty"` // of the repository
+	Date     string `json:"date,omitempty"`   // of the commit, as in RFC 3339
+	Modified bool   `json:"modified"`         // the source had changes beside the commit
+	Go       string `json:"go"`               // the Go release that built it
+	Platform string `json:"platform"`         // linux/amd64
+}
+
+func builtFrom() built {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "unknown"
+		info = &debug.BuildInfo{}
 	}
-	revision, dirty := "", ""
+	return builtAs(info)
+}
+
+// builtAs reads what the go command wrote into the program; what packagers say goes first.
+func builtAs(info *debug.BuildInfo) built {
+	b := built{Go: cmp.Or(info.GoVersion, runtime.Version()), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value[:min(12, len(s.Value))]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = " with changes"
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.time":
+			b.Date = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
 		}
 	}
-	return cmp.Or(revision, info.Main.Version) + dirty
+	version := info.Main.Version
+	if version == "(devel)" || strings.HasPrefix(version, "v0.0.0-") && b.Commit != "" { // which says no more than the commit
+		version = ""
+	}
+	b.Version, b.Commit, b.Date = cmp.Or(release, version, "devel"), cmp.Or(commit, b.Commit), cmp.Or(date, b.Date)
+	return b
+}
+
+// String is one line for a person, and for the record of a measurement.
+func (b built) String() string {
+	text := b.Version + ", commit " + cmp.Or(b.Commit[:min(12, len(b.Commit))], "unknown")
+	if b.Modified {
+		text += " with changes"
+	}
+	if b.Date != "" {
+		text += ", " + b.Date
+	}
+	return text
+}
+
+type versionDocument struct {
+	head
+	built
+}
+
+func versionCommand() *cobra.Command {
+	var out output
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Show the version and the commit that this program was built from",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if b := builtFrom(); out.json() {
+				return printJSON(cmd.OutOrStdout(), versionDocument{document("Version"), b})
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "isolane %s\n", builtFrom())
+			return nil
+		},
+	}
+	out.flags(cmd, "text", "json")
+	return cmd
 }

@@ -1,0 +1,241 @@
+package lane
+
+import (
+	"encoding"
+	"errors"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// decoder fills a declaration from a YAML document, and remembers in which line each field stands. It goes no
+// deeper than the declaration does, so that neither deep documents nor aliases of aliases cost anything.
+type decoder struct {
+	table []Field
+	lines map[string]int
+}
+
+// kinds of YAML values.
+const (
+	tagNull = "!!null"
+	tagText = "!!str"
+	tagInt  = "!!int"
+	tagReal = "!!float"
+	tagBool = "!!bool"
+)
+
+func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) error {
+	line := n.Line
+	if d.lines[path] == 0 {
+		d.lines[path] = line
+	}
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	err := d.decode(n, v, path)
+	var f *FieldError
+	if errors.As(err, &f) && f.Line == 0 {
+		f.Line = line
+	}
+	return err
+}
+
+func (d *decoder) decode(n *yaml.Node, v reflect.Value, path string) error {
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == tagNull {
+		return nil // a field without a value is as one that is not there
+	}
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
+	if text, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return d.quantity(n, text, path)
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		return d.fields(n, v, path)
+	case reflect.Map:
+		return d.names(n, v, path)
+	case reflect.Slice:
+		return d.list(n, v, path)
+	case reflect.Int:
+		number, err := strconv.Atoi(n.Value)
+		if n.Kind != yaml.ScalarNode || n.ShortTag() != tagInt || err != nil || strconv.Itoa(number) != n.Value {
+			return d.unexpected(n, path)
+		}
+		v.SetInt(int64(number))
+	case reflect.Bool:
+		if n.Kind != yaml.ScalarNode || n.ShortTag() != tagBool {
+			return d.unexpected(n, path)
+		}
+		v.SetBool(strings.EqualFold(n.Value, "true"))
+	default:
+		if n.Kind != yaml.ScalarNode || n.ShortTag() != tagText {
+			return d.unexpected(n, path)
+		}
+		if isSwitch(n) {
+			return wrong(path, "%s without quotes is true or false to many readers of YAML: write %q", n.Value, n.Value)
+		}
+		v.SetString(n.Value)
+	}
+	return nil
+}
+
+// quantity reads a size, a time or a rate.
+func (d *decoder) quantity(n *yaml.Node, text encoding.TextUnmarshaler, path string) error {
+	if n.Kind != yaml.ScalarNode || !slices.Contains([]string{tagText, tagInt, tagReal}, n.ShortTag()) {
+		return d.unexpected(n, path)
+	}
+	if err := text.UnmarshalText([]byte(n.Value)); err != nil {
+		if reason := errors.Unwrap(err); reason != nil { // without what it names the value
+			err = reason
+		}
+		return wrong(path, "%v, found %s", err, quoted(n.Value))
+	}
+	return nil
+}
+
+// fields reads a structure: no field that it does not have, none twice.
+func (d *decoder) fields(n *yaml.Node, v reflect.Value, path string) error {
+	if n.Kind != yaml.MappingNode {
+		return d.unexpected(n, path)
+	}
+	var known []string
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		known = append(known, jsonName(f))
+	}
+	return d.pairs(n, path, func(key, value *yaml.Node, at string) error {
+		i := slices.Index(known, key.Value)
+		if i < 0 {
+			return d.unknown(key, at, known)
+		}
+		return d.value(value, v.Field(i), at)
+	})
+}
+
+// names reads what is given by names that the user chooses.
+func (d *decoder) names(n *yaml.Node, v reflect.Value, path string) error {
+	if n.Kind != yaml.MappingNode {
+		return d.unexpected(n, path)
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	return d.pairs(n, path, func(key, value *yaml.Node, at string) error {
+		if isSwitch(key) || key.ShortTag() == tagBool {
+			return &FieldError{Line: key.Line, Field: at,
+				Text: key.Value + " without quotes is true or false to many readers of YAML: write " + strconv.Quote(key.Value)}
+		}
+		one := reflect.New(v.Type().Elem()).Elem()
+		if err := d.value(value, one, at); err != nil {
+			return err
+		}
+		v.SetMapIndex(reflect.ValueOf(key.Value), one)
+		return nil
+	})
+}
+
+// pairs goes over names and values.
+func (d *decoder) pairs(n *yaml.Node, path string, each func(key, value *yaml.Node, at string) error) error {
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		at := strings.TrimPrefix(path+"."+key.Value, ".")
+		switch first := seen[key.Value]; {
+		case key.Kind != yaml.ScalarNode || key.Value == "":
+			return &FieldError{Line: key.Line, Field: path, Text: "expected the name of a field, found " + found(key)}
+		case key.ShortTag() == "!!merge":
+			return &FieldError{Line: key.Line, Field: path, Text: "<<: expected the fields themselves: other fields are not merged in"}
+		case first > 0:
+			return &FieldError{Line: key.Line, Field: at, Text: "stands there twice, first in line " + strconv.Itoa(first)}
+		}
+		seen[key.Value], d.lines[at] = key.Line, key.Line
+		if err := each(key, value, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *decoder) list(n *yaml.Node, v reflect.Value, path string) error {
+	if n.Kind != yaml.SequenceNode {
+		return d.unexpected(n, path)
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+	for i, one := range n.Content {
+		if err := d.value(one, v.Index(i), path+"["+strconv.Itoa(i)+"]"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unknown says what a field that does not exist may have been meant to be.
+func (d *decoder) unknown(key *yaml.Node, at string, known []string) error {
+	e := &FieldError{Line: key.Line, Field: at, Text: "unknown field: expected " + or(known)}
+	if meant := nearest(key.Value, known); meant != "" {
+		e.Text = "unknown field, did you mean " + meant + "?"
+		return e
+	}
+	for _, f := range d.table {
+		if strings.HasSuffix(f.Path, "."+key.Value) {
+			e.Text = "unknown field, did you mean " + f.Path + "?"
+			break
+		}
+	}
+	return e
+}
+
+// unexpected says how the value of a field is written.
+func (d *decoder) unexpected(n *yaml.Node, path string) error {
+	f, _ := field(d.table, path)
+	form := map[string]string{"": "text", "N": "a whole number", "TAG": "a whole number", "COST": "a whole number", "BOOL": "true or false",
+		"NAME": "a name", "TEXT": "text", "SIZE": "a size such as 512Mi", "TIME": "a time such as 100us", "RATE": "a rate such as 1Gbit/s"}[f.Form]
+	switch {
+	case len(f.Values) > 0:
+		form = or(f.Values)
+	case form == "":
+		form = f.Form
+	}
+	if f.Form == "N" && n.ShortTag() == tagText && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 {
+		form += " without quotes"
+	}
+	text := "expected " + form + ", found " + found(n)
+	if f.Form == "NAME" && n.Kind == yaml.ScalarNode {
+		text += ": write it in quotes"
+	}
+	return wrong(path, "%s", text)
+}
+
+// found says what stands there in place of what was expected.
+func found(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		if len(n.Content) == 0 {
+			return "{}"
+		}
+		return "{" + cut(n.Content[0].Value, longest) + ": …}"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.AliasNode:
+		return "*" + cut(n.Value, longest)
+	}
+	if n.ShortTag() == tagText {
+		return quoted(n.Value)
+	}
+	if text := quoted(n.Value); text != `"`+n.Value+`"` {
+		return text
+	}
+	return n.Value
+}
+
+// isSwitch says whether a word without quotes is true or false in YAML 1.1, which many programs read.
+func isSwitch(n *yaml.Node) bool {
+	return n.Style == 0 && slices.Contains([]string{"y", "n", "yes", "no", "on", "off"}, strings.ToLower(n.Value))
+}
+
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}

@@ -1,0 +1,127 @@
+package lane
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// FieldError says what is wrong with one field of a declaration, and where it stands.
+type FieldError struct {
+	File  string // "" where the declaration is of no file
+	Line  int    // 0 where it is not known
+	Field string // spec.cpus.count; "" for a document as a whole
+	Text  string
+}
+
+// Error names file, line and field, and says what was expected.
+func (e *FieldError) Error() string {
+	text := e.Text
+	if e.Field != "" {
+		text = cut(e.Field, 100) + ": " + text
+	}
+	switch {
+	case e.File == "":
+		return text
+	case e.Line == 0:
+		return e.File + ": " + text
+	}
+	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, text)
+}
+
+// Topic is what `isolane explain` tells about the field, or about what it is in: lane.spec.cpus.
+func (e *FieldError) Topic() string {
+	table := Fields()
+	for path := e.Field; path != ""; path = parent(path) {
+		if f, ok := field(table, path); ok {
+			return "lane." + strings.TrimSuffix(f.Path, ".*")
+		}
+	}
+	return "lane"
+}
+
+// wrong is the error of a field.
+func wrong(path, format string, args ...any) error {
+	return &FieldError{Field: path, Text: fmt.Sprintf(format, args...)}
+}
+
+// located adds to an error of a field where it stands.
+func located(err error, file string, lines map[string]int) error {
+	var f *FieldError
+	if !errors.As(err, &f) {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	at := *f
+	at.File = file
+	for path := at.Field; at.Line == 0 && path != ""; path = parent(path) {
+		at.Line = lines[path]
+	}
+	if at.Line == 0 {
+		at.Line = lines[""]
+	}
+	return &at
+}
+
+func parent(path string) string { return path[:max(0, strings.LastIndexByte(path, '.'))] }
+
+// longest is how much of a value errors repeat.
+const longest = 40
+
+// quoted repeats a value, but no long one.
+func quoted(s string) string { return fmt.Sprintf("%q", cut(s, longest)) }
+
+func cut(s string, most int) string {
+	runes := 0
+	for i := range s {
+		if runes++; runes > most {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}
+
+// or lists words as a sentence does.
+func or(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// nearest is the word that a misspelt one was meant to be, or "".
+func nearest(misspelt string, words []string) string {
+	if len(misspelt) > longest {
+		return ""
+	}
+	best, least := "", max(1, min(3, len(misspelt)/2))+1
+	for _, w := range words {
+		if d := distance(strings.ToLower(misspelt), strings.ToLower(w)); d < least {
+			best, least = w, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters must be added, dropped, replaced or swapped with their neighbour.
+func distance(a, b string) int {
+	before, last, row := []int(nil), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := last[j]
+			if a[i] != b[j] {
+				replaced++
+			}
+			row[j+1] = min(replaced, last[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last, row = last, row, make([]int, len(b)+1)
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,209 @@
+package lane
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxFile is how long a file may be, in bytes.
+const maxFile = 1 << 20
+
+// ReadAll reads the lanes of what a user names: files, directories with files *.yaml and *.yml, and "-" for
+// stdin. No two lanes may have one name.
+func ReadAll(names []string, stdin io.Reader) ([]Lane, error) {
+	r := reader{seen: map[string]string{}}
+	for i, name := range names {
+		if name == "-" && slices.Contains(names[:i], "-") {
+			return nil, errors.New("-: standard input can be read once only")
+		}
+		err := r.named(name, stdin)
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = fmt.Errorf("%s: %w", path.Path, path.Err)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return r.lanes, nil
+}
+
+// Parse reads the lanes of one file; name is the file's, for errors.
+func Parse(name string, from io.Reader) ([]Lane, error) {
+	r := reader{seen: map[string]string{}}
+	err := r.file(name, from)
+	return r.lanes, err
+}
+
+// reader gathers lanes.
+type reader struct {
+	lanes []Lane
+	seen  map[string]string // where the lane of a name stands
+}
+
+func (r *reader) named(name string, stdin io.Reader) error {
+	if name == "-" {
+		return r.file("stdin", stdin)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return r.file(name, f)
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return err
+	}
+	before := len(r.lanes)
+	for _, e := range entries { // sorted
+		ext := filepath.Ext(e.Name())
+		if e.IsDir() || strings.HasPrefix(e.Name(), ".") || ext != ".yaml" && ext != ".yml" {
+			continue
+		}
+		if err = r.named(filepath.Join(name, e.Name()), nil); err != nil {
+			return err
+		}
+	}
+	if len(r.lanes) == before {
+		return fmt.Errorf("%s: expected files *.yaml or *.yml with lanes in this directory", name)
+	}
+	return nil
+}
+
+// file reads all documents of one file.
+func (r *reader) file(name string, from io.Reader) error {
+	data, err := io.ReadAll(io.LimitReader(from, maxFile+1))
+	if err != nil {
+		return err
+	}
+	if len(data) > maxFile {
+		return fmt.Errorf("%s: expected at most 1 MiB", name)
+	}
+	if err = isText(name, data); err != nil {
+		return err
+	}
+	before := len(r.lanes)
+	documents := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var n yaml.Node
+		err = documents.Decode(&n)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return notYAML(name, data, err)
+		}
+		if n = *n.Content[0]; n.Kind == yaml.ScalarNode && n.ShortTag() == tagNull {
+			continue // an empty document
+		}
+		lines := map[string]int{}
+		l, err := parseDocument(&n, lines)
+		if err != nil {
+			return located(err, name, lines)
+		}
+		at := fmt.Sprintf("%s:%d", name, lines["metadata.name"])
+		if other, is := r.seen[l.Metadata.Name]; is {
+			return located(wrong("metadata.name", "%q is the name of the lane at %s already", l.Metadata.Name, other), name, lines)
+		}
+		r.seen[l.Metadata.Name] = at
+		r.lanes = append(r.lanes, l)
+	}
+	if len(r.lanes) == before {
+		return &FieldError{File: name, Text: "expected at least one document of kind Lane, found none"}
+	}
+	return nil
+}
+
+func parseDocument(n *yaml.Node, lines map[string]int) (Lane, error) {
+	var l Lane
+	d := decoder{table: Fields(), lines: lines}
+	if err := d.isLane(n); err != nil {
+		return l, err
+	}
+	if err := d.value(n, reflect.ValueOf(&l).Elem(), ""); err != nil {
+		return l, err
+	}
+	for _, f := range d.table {
+		if f.Required && lines[f.Path] == 0 {
+			return l, wrong(f.Path, "missing: expected %s", expected(f))
+		}
+	}
+	return l, l.Validate()
+}
+
+// isLane looks at the head of a document before all else, since what follows means nothing in others.
+func (d *decoder) isLane(n *yaml.Node) error {
+	if n.Kind != yaml.MappingNode {
+		return &FieldError{Line: n.Line, Text: "expected a document of kind Lane, found " + found(n)}
+	}
+	var names []string
+	isHead := false
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i].Value, n.Content[i+1]
+		names = append(names, name)
+		want, is := map[string]string{"apiVersion": APIVersion, "kind": Kind}[name]
+		isHead = isHead || is
+		if is && value.Value != want {
+			return &FieldError{Line: value.Line, Field: name, Text: "expected " + want + ", found " + found(value)}
+		}
+	}
+	if !isHead {
+		return &FieldError{Line: n.Line, Text: fmt.Sprintf("expected a document with apiVersion: %s and kind: %s, found the fields %s",
+			APIVersion, Kind, cut(strings.Join(names, ", "), longest))}
+	}
+	return nil
+}
+
+// notYAML says where a file is no YAML. The library names no line where that is the first one, and none of an
+// anchor that does not exist.
+func notYAML(name string, data []byte, err error) error {
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	m := regexp.MustCompile(`^(?:yaml: )?(?:line ([0-9]+): )?(.*)$`).FindStringSubmatch(text)
+	e := &FieldError{File: name, Line: 1, Text: "expected YAML: " + cut(m[2], 200)}
+	if m[1] != "" {
+		e.Line, _ = strconv.Atoi(m[1])
+	}
+	if anchor := regexp.MustCompile(`^unknown anchor '(.*)' referenced$`).FindStringSubmatch(m[2]); anchor != nil {
+		before, _, _ := bytes.Cut(data, []byte("*"+anchor[1]))
+		e.Line = 1 + bytes.Count(before, []byte("\n"))
+	}
+	return e
+}
+
+// isText refuses what cannot be YAML, and says where.
+func isText(name string, data []byte) error {
+	line := 1
+	for len(data) > 0 {
+		r, size := utf8.DecodeRune(data)
+		switch {
+		case r == '\n':
+			line++
+		case r == utf8.RuneError && size == 1:
+			return &FieldError{File: name, Line: line, Text: "expected YAML: found what is no UTF-8"}
+		case r < ' ' && r != '\t' && r != '\r' || r == 0x7f:
+			return &FieldError{File: name, Line: line, Text: fmt.Sprintf("expected YAML: found the character %U", r)}
+		}
+		data = data[size:]
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package lane
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"isolane.dev/isolane/quantity"
+)
+
+// Validate says what is wrong with a declaration; the error names the field.
+func (l Lane) Validate() error {
+	if err := inTable(Fields(), reflect.ValueOf(l), ""); err != nil {
+		return err
+	}
+	name := l.Metadata.Name
+	switch {
+	case !isName(name):
+		return wrong("metadata.name", "expected 1-63 of a-z, 0-9, '-' and '.', found %s", quoted(name))
+	case name == "housekeeping":
+		return wrong("metadata.name", "expected another name: housekeeping is what all CPUs are called that are no lane's")
+	case l.Spec.Near.Lane == name:
+		return wrong("spec.near.lane", "expected another lane, %q is this one", name)
+	case slices.Contains(l.Spec.Apart.Lanes, name):
+		return wrong("spec.apart.lanes", "expected other lanes, %q is this one", name)
+	}
+	return l.Spec.validateRules()
+}
+
+// Validate says what is wrong with a spec; the error names the field.
+func (s Spec) Validate() error {
+	if err := inTable(Fields(), reflect.ValueOf(s), "spec"); err != nil {
+		return err
+	}
+	return s.validateRules()
+}
+
+func isName(s string) bool {
+	return regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`).MatchString(s)
+}
+
+// inTable holds words and numbers against the table of fields.
+func inTable(table []Field, v reflect.Value, path string) error {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return nil
+		}
+		return inRange(table, v.Elem(), path)
+	case reflect.Struct:
+		for i, f := range reflect.VisibleFields(v.Type()) {
+			if err := inTable(table, v.Field(i), strings.TrimPrefix(path+"."+jsonName(f), ".")); err != nil {
+				return err
+			}
+		}
+	case reflect.Map:
+		for _, key := range slices.SortedFunc(slices.Values(v.MapKeys()), func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) }) {
+			if err := inRange(table, v.MapIndex(key), path+"."+key.String()); err != nil {
+				return err
+			}
+		}
+	default:
+		if f, _ := field(table, path); !v.IsZero() || f.Required {
+			return inRange(table, v, path)
+		}
+	}
+	return nil
+}
+
+// inRange holds one value against its row.
+func inRange(table []Field, v reflect.Value, path string) error {
+	f, _ := field(table, path)
+	switch {
+	case v.Kind() == reflect.String && len(f.Values) > 0 && !slices.Contains(f.Values, v.String()):
+		return wrong(path, "expected %s, found %s", expected(f), quoted(v.String()))
+	case v.Kind() == reflect.Int && f.Max > 0 && (v.Int() < int64(f.Min) || v.Int() > int64(f.Max)):
+		return wrong(path, "expected %s, found %d", expected(f), v.Int())
+	}
+	return nil
+}
+
+// expected is what a field may be, for errors.
+func expected(f Field) string {
+	switch {
+	case len(f.Values) > 0:
+		return or(f.Values)
+	case f.Max > 0:
+		return strconv.Itoa(f.Min) + "-" + strconv.Itoa(f.Max)
+	}
+	return f.Form
+}
+
+// validateRules is what concerns more than one field.
+func (s Spec) validateRules() error {
+	for _, check := range []func() error{s.validateSharing, s.validateNear, s.validateWishes, s.validateNetwork, s.validateRoles, s.validateMemory,
+		s.validateObjective, s.Scheduling.validate} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s Spec) validateSharing() error {
+	switch share := s.CPUs.Share; {
+	case share > 1 && (s.CPUs.SMT == Isolate || s.CPUs.SMT == Pack):
+		return wrong("spec.cpus.share", "%d contradicts spec.cpus.smt: %s: who shares a CPU cannot have whole cores", share, s.CPUs.SMT)
+	case share > 1 && (s.Scheduling.Policy == "fifo" || s.Scheduling.Policy == "rr"):
+		return wrong("spec.cpus.share", "%d contradicts spec.scheduling.policy: %s: one lane would starve the others", share, s.Scheduling.Policy)
+	}
+	return nil
+}
+
+func (s Spec) validateNear() error {
+	n, asked := s.Near, 0
+	for _, set := range []bool{n.Device != "", n.NUMANode != nil, n.Lane != ""} {
+		if set {
+			asked++
+		}
+	}
+	if asked > 1 {
+		return wrong("spec.near", "expected one of device, numaNode and lane, found %d", asked)
+	}
+	return nil
+}
+
+func (s Spec) validateWishes() error {
+	for _, name := range slices.Sorted(maps.Keys(s.Preferred)) {
+		if !slices.Contains(s.Wishes(), name) {
+			return wrong("spec.preferred."+name, "expected one of the wishes in this spec: %s", cmp.Or(strings.Join(s.Wishes(), ", "), "there is none"))
+		}
+	}
+	switch {
+	case s.Apart.Level != "" && len(s.Apart.Lanes) == 0:
+		return wrong("spec.apart.lanes", "missing: expected the lanes to be apart from")
+	case s.Near.Lane != "" && slices.Contains(s.Apart.Lanes, s.Near.Lane) && (s.Apart.Level == "node" || s.Apart.Level == "package"):
+		return wrong("spec.apart", "contradicts spec.near.lane: %s", quoted(s.Near.Lane))
+	}
+	return nil
+}
+
+func (s Spec) validateNetwork() error {
+	switch n := s.Network; {
+	case n.VFs > 0 && n.Path != "sriov":
+		return wrong("spec.network.vfs", "%d is only possible with spec.network.path: sriov", n.VFs)
+	case n.Queues > 0 && n.Device == "":
+		return wrong("spec.network.queues", "expected spec.network.device too, whose queues they are")
+	}
+	return nil
+}
+
+func (s Spec) validateRoles() error {
+	total := 0
+	for _, count := range s.Roles {
+		total += count
+	}
+	if total > s.CPUs.Count {
+		return wrong("spec.roles", "expected at most spec.cpus.count CPUs, %d, found %d in all", s.CPUs.Count, total)
+	}
+	return nil
+}
+
+func (s Spec) validateMemory() error {
+	for _, size := range slices.Sorted(maps.Keys(s.Memory.Hugepages)) {
+		path, total := "spec.memory.hugepages."+size, s.Memory.Hugepages[size]
+		switch page, err := quantity.ParseBytes(size); {
+		case err != nil || page == 0:
+			return wrong(path, "expected the size of a page, such as 2Mi or 1Gi, found %s", quoted(size))
+		case total%page != 0:
+			return wrong(path, "expected a multiple of the page, %s, found %s", page, total)
+		}
+	}
+	return nil
+}
+
+func (s Spec) validateObjective() error {
+	percentile := regexp.MustCompile(`^(p[0-9]{1,2}(\.[0-9]{1,4})?|max)$`)
+	for _, p := range slices.Sorted(maps.Keys(s.Objective.RTT)) {
+		if !percentile.MatchString(p) {
+			return wrong("spec.objective.rtt."+p, "expected a percentile such as p99.9, or max, found %s", quoted(p))
+		}
+	}
+	return nil
+}
+
+func (s Scheduling) validate() error {
+	realTime := s.Policy == "fifo" || s.Policy == "rr"
+	switch {
+	case realTime && s.Priority == 0:
+		return wrong("spec.scheduling.priority", "missing: policy %s needs one, 1-98", s.Policy)
+	case !realTime && s.Priority != 0:
+		return wrong("spec.scheduling.priority", "%d is only possible with policy fifo or rr", s.Priority)
+	}
+	return nil
+}

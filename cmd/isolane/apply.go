@@ -114,6 +114,8 @@ func refused(err error, file string) error {
 	var refusal *plan.Refusal
 	var lost *plan.Mismatch
 	switch {
+	case errors.As(err, &refusal) && file == "":
+		return no(err)
 	case errors.As(err, &refusal):
 		return no(fmt.Errorf("%s: %w", file, err))
 	case errors.As(err, &lost):

@@ -68,6 +68,9 @@ func attach(cmd *cobra.Command, l *enforce.Lanes, at enforce.Attachment) (thread
 		if serr != nil || at.Start != 0 && start != at.Start {
 			return 0, nil, usage(fmt.Errorf("process %d: has ended, or there is none", at.PID))
 		}
+		if isKernelThread(root, at.PID) {
+			return 0, nil, usage(fmt.Errorf("process %d: a kernel thread cannot be attached", at.PID))
+		}
 		at.Start = start
 	} else {
 		if at.Group, err = running.Resolve(h, root, at.Group); err != nil {
@@ -101,4 +104,14 @@ func attach(cmd *cobra.Command, l *enforce.Lanes, at enforce.Attachment) (thread
 		return 0, nil, fail(err)
 	}
 	return len(seen), warnings, nil
+}
+
+// isKernelThread is false also for a process that has just ended.
+func isKernelThread(root fs.FS, pid int) bool {
+	text, err := fs.ReadFile(root, fmt.Sprintf("proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	t, err := host.ParseStat(string(text))
+	return err == nil && t.Kernel
 }

@@ -29,7 +29,7 @@ func imports() map[string][]string {
 		"plan":            {"cpuset", "host", "lane", "quantity"},
 		"cores":           {"cpuset", "lane", "plan"},
 		"draw":            {"cpuset", "host", "plan", "quantity", "terminal"},
-		"enforce":         {"cpuset", "host", "journal", "plan", "quantity"},
+		"enforce":         {"cpuset", "host", "journal", "lane", "plan", "quantity"},
 		"netpath":         {"journal"},
 		"netpath/*":       {"journal", "netpath"},
 		"runtime/process": {"cpuset", "journal"},

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
@@ -30,6 +29,7 @@ type Applied struct {
 	Levels     map[string]string `json:"partitions,omitempty"` // by lane, where the kernel does not grant isolated
 	Refused    []Refusal         `json:"refused,omitempty"`
 	Attached   []Attachment      `json:"attached,omitempty"`
+	Runs       map[string]Run    `json:"runs,omitempty"` // by lane: who made it for a command of its own
 }
 
 // Refusal is a step that the kernel did not take, and why.
@@ -71,7 +71,7 @@ func readApplied(dir string) (Applied, error) {
 	// Checked as what comes from elsewhere is: names become paths.
 	for _, at := range a.Attached {
 		if !strings.HasPrefix(at.Journal, attaching) || strings.Contains(at.Journal, "/") {
-			return none, fmt.Errorf("%s: attached journal %q: isolane did not write that: look, then remove the file", filepath.Join(dir, stateFile), at.Journal)
+			return none, fmt.Errorf("%s: attached journal %q: isolane did not write that: keep the file elsewhere, then isolane recover --adopt", filepath.Join(dir, stateFile), at.Journal)
 		}
 	}
 	placed, err := json.Marshal(a.Placement)
@@ -105,25 +105,6 @@ func Open(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
 		return nil, errors.Join(err, j.Close())
 	}
 	return l, nil
-}
-
-// OpenWait is Open for programs that are started at the same time: it waits for its turn, half a minute at most.
-func OpenWait(ctx context.Context, dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
-	for {
-		l, err := Open(dir, root, ops)
-		if !errors.Is(err, journal.ErrBusy) {
-			return l, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-again.C:
-		}
-	}
 }
 
 // Look reads what is in force and changes nothing, also while another process changes the host.
@@ -170,7 +151,8 @@ func (a Applied) fill(v *View) {
 }
 
 // Missing returns the steps that would make p true now, as far as they can be told before: those that
-// take back what is no longer wanted, and those that are not in force, of the attached workloads too.
+// take back what is no longer wanted, and those that are not in force, of the attached workloads too. With a
+// *journal.UnreadError it returns those that it could read.
 func (l *Lanes) Missing(ctx context.Context, p plan.Placement) ([]journal.Step, error) {
 	v, err := l.View()
 	if err != nil {
@@ -180,16 +162,17 @@ func (l *Lanes) Missing(ctx context.Context, p plan.Placement) ([]journal.Step, 
 	if err != nil {
 		return nil, err
 	}
-	missing, err := l.journal.Missing(ctx, want)
-	if err != nil {
-		return nil, err
+	var unread *journal.UnreadError
+	missing, merr := l.journal.Missing(ctx, want)
+	if merr != nil && !errors.As(merr, &unread) {
+		return nil, merr
 	}
 	kept, err := l.kept(l.Attached)
 	if err != nil {
 		return nil, err
 	}
 	strayed, err := l.strayed(ctx, kept)
-	return append(missing, strayed...), err
+	return append(missing, strayed...), errors.Join(merr, err)
 }
 
 // want are the steps of a placement; none without lanes.
@@ -206,7 +189,7 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 	if err := l.dropEnded(ctx); err != nil {
 		return err
 	}
-	next := Applied{APIVersion: plan.APIVersion, Kind: appliedKind, BootID: l.BootID, Placement: p}
+	next := Applied{APIVersion: plan.APIVersion, Kind: appliedKind, BootID: l.BootID, Placement: p, Runs: l.runsOf(p)}
 	for _, lane := range p.Lanes { // a level that was refused for the same CPUs is not asked for again
 		i := slices.IndexFunc(l.Placement.Lanes, func(o plan.Lane) bool {
 			return o.Name == lane.Name && o.Owned() == lane.Owned() && o.Spec.Balanced() == lane.Spec.Balanced()
@@ -257,29 +240,28 @@ func (l *Lanes) Untested() []string {
 	return nil
 }
 
-// Recover ends what a crash cut off: what was in force before it, is again. It returns how many steps that
-// took.
-func (l *Lanes) Recover(ctx context.Context) (int, error) {
+// Recover ends what a crash cut off: what was in force before it, is again. It returns what was not.
+func (l *Lanes) Recover(ctx context.Context) ([]Drift, error) {
 	left, err := filepath.Glob(filepath.Join(l.dir, attaching+"*.journal"))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	for _, file := range left {
 		name := strings.TrimSuffix(filepath.Base(file), ".journal")
 		if !slices.ContainsFunc(l.Attached, func(at Attachment) bool { return at.Journal == name }) {
 			if err = l.detach(ctx, Attachment{Journal: name}); err != nil {
-				return 0, err
+				return nil, err
 			}
 		}
 	}
 	if err = l.dropEnded(ctx); err != nil {
-		return 0, err
+		return nil, err
 	}
-	missing, err := l.Missing(ctx, l.Placement)
+	drift, err := l.Drift(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return len(missing), l.back(ctx)
+	return drift, l.back(ctx)
 }
 
 // reconcile makes what is wanted true and notes in a what the kernel refuses.

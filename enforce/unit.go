@@ -29,7 +29,7 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 	others := v.others(p)
 	// Also those that are not there yet: a slice whose CPUs are set to those of a lane makes its partition
 	// invalid, and one that is told before it starts is no drift when it does.
-	for _, name := range []string{"init.scope", "system.slice", "user.slice", "machine.slice"} {
+	for _, name := range managedUnits() {
 		target := journal.UnitTarget(name, "AllowedCPUs")
 		file := strings.TrimPrefix(path.Join(root, name, "cpuset.cpus"), "/")
 		text, _ := fs.ReadFile(v.Root, file) // none: not set
@@ -51,4 +51,9 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 		steps = append(steps, journal.Step{Kind: "unit", Target: target, After: to.String()})
 	}
 	return steps, nil
+}
+
+// managedUnits are those that hold all that systemd starts.
+func managedUnits() []string {
+	return []string{"init.scope", "system.slice", "user.slice", "machine.slice"}
 }

@@ -225,30 +225,55 @@ func (t tasks) Write(ctx context.Context, s Step, to string) error {
 	return t.move(ctx, s.Target, to, func(pid int) bool { return !kernelThread(pid) })
 }
 
+// How long processes are moved that are born meanwhile; after half of it they are frozen, where the kernel can. A
+// busy machine needs many rounds.
+const movingTime = 30 * time.Second
+
 // move takes the processes of one cgroup to another, also those that are born meanwhile. One that is about to
 // end stays where it is until it has.
 func (k kernel) move(ctx context.Context, from, to string, which func(pid int) bool) error {
 	errLeft := errors.New("processes are left")
-	err := retry(ctx, 5*time.Second, errLeft, func() error {
-		pids, err := k.members(from)
-		if err != nil {
-			return err
+	left, begun := 0, time.Now()
+	freeze := path.Join(from, "cgroup.freeze") // cgroup v2, but of the root; who is moved out goes on
+	frozen := false
+	err := retry(ctx, movingTime, errLeft, func() error {
+		if !frozen && k.live() && time.Since(begun) > movingTime/2 {
+			frozen = k.write(freeze, "1") == nil
 		}
-		for _, pid := range pids {
-			if !which(pid) {
-				continue
-			}
-			if werr := k.write(path.Join(to, "cgroup.procs"), strconv.Itoa(pid)); werr != nil && !errors.Is(werr, unix.ESRCH) {
-				return fmt.Errorf("process %d: %w", pid, werr)
-			}
+		var err error
+		left, err = k.moveOnce(from, to, which)
+		if err == nil && left > 0 {
 			err = errLeft
 		}
 		return err
 	})
+	if frozen {
+		_ = k.write(freeze, "0") // gone with the cgroup, if that is
+	}
 	if errors.Is(err, errLeft) {
-		return fmt.Errorf("%s: processes are born there faster than they can be moved to %s", from, to)
+		return fmt.Errorf("%s: processes are born there faster than they can be moved to %s, %d in the last round: try again, "+
+			"or when less is started", from, to, left)
 	}
 	return err
+}
+
+// moveOnce moves those that are there now, and returns how many that were.
+func (k kernel) moveOnce(from, to string, which func(pid int) bool) (int, error) {
+	pids, err := k.members(from)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, pid := range pids {
+		if !which(pid) {
+			continue
+		}
+		if err = k.write(path.Join(to, "cgroup.procs"), strconv.Itoa(pid)); err != nil && !errors.Is(err, unix.ESRCH) {
+			return n, fmt.Errorf("process %d: %w", pid, err)
+		}
+		n++
+	}
+	return n, nil
 }
 
 func (k kernel) members(group string) ([]int, error) {

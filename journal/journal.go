@@ -14,6 +14,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strings"
 )
 
 // Step is one change of the host as data: the Target of this Kind had the value Before and is to
@@ -156,10 +157,18 @@ func (j *Journal) Reconcile(ctx context.Context, want []Step) (refused []Refused
 	return refused, left, errors.Join(err, aerr)
 }
 
+// UnreadError are targets that this user may not read, so that it is not known whether they are missing.
+type UnreadError struct{ Targets []string }
+
+func (u *UnreadError) Error() string {
+	return "needs root to read " + strings.Join(u.Targets, ", ")
+}
+
 // Missing returns what Reconcile would do now, in its order: the steps to take back, as their inverse, and
-// those to do. It changes nothing.
+// those to do. It changes nothing. With a *UnreadError it returns those that it could read.
 func (j *Journal) Missing(ctx context.Context, want []Step) ([]Step, error) {
 	var missing []Step
+	var unread UnreadError
 	for _, s := range slices.Backward(j.log.open()) {
 		if slices.ContainsFunc(want, s.same) || s.Kind == "attribute" { // which goes with its cgroup
 			continue
@@ -171,6 +180,10 @@ func (j *Journal) Missing(ctx context.Context, want []Step) ([]Step, error) {
 	for _, s := range want {
 		stands, now, err := j.Stands(ctx, s)
 		gone := errors.Is(err, fs.ErrNotExist)
+		if errors.Is(err, fs.ErrPermission) {
+			unread.Targets = append(unread.Targets, s.Target)
+			continue
+		}
 		if err != nil && !gone {
 			return nil, fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
 		}
@@ -178,6 +191,9 @@ func (j *Journal) Missing(ctx context.Context, want []Step) ([]Step, error) {
 			s.Before = now
 			missing = append(missing, s)
 		}
+	}
+	if len(unread.Targets) > 0 {
+		return missing, &unread
 	}
 	return missing, nil
 }
@@ -228,6 +244,26 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 		return j.log.undone(s)
 	}
 	return nil
+}
+
+// Set makes a step true and records nothing, so that it is not taken back: for what nobody knows the value before
+// of. It returns what was there.
+func (j *Journal) Set(ctx context.Context, s Step) (before string, err error) {
+	op, err := j.op(s)
+	if err == nil {
+		err = op.Check(s)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
+	}
+	stands, before, err := state(ctx, op, s)
+	if err != nil || stands {
+		return before, err
+	}
+	if err = op.Write(ctx, s, s.After); err == nil {
+		err = verify(ctx, op, s)
+	}
+	return before, err
 }
 
 // state reads what a step's target is like, and whether the step is in force.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,6 +67,9 @@ func stateDir(dir string) error {
 	return private(dir, true)
 }
 
+// ErrNeedsRoot says that what is in force is root's alone to see, as it should be. It is fs.ErrPermission.
+var ErrNeedsRoot = fmt.Errorf("needs root: %w", fs.ErrPermission)
+
 // private says whether a file or directory is this user's alone, and no link.
 func private(path string, dir bool) error {
 	info, err := os.Lstat(path)
@@ -76,11 +80,17 @@ func private(path string, dir bool) error {
 	if err = unix.Lstat(path, &st); err != nil {
 		return err
 	}
-	if info.IsDir() != dir || !dir && !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 || int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s: expected it to be this user's alone (mode 0700, 0600 of a file), found %s of user %d: who wrote there could change this host: look, then remove it",
-			path, info.Mode(), st.Uid)
+	me := os.Geteuid()
+	closed := info.IsDir() == dir && (dir || info.Mode().IsRegular()) && info.Mode().Perm()&0o077 == 0
+	switch {
+	case closed && int(st.Uid) == me:
+		return nil
+	case closed && st.Uid == 0:
+		return fmt.Errorf("%s: %w", path, ErrNeedsRoot)
 	}
-	return nil
+	return fmt.Errorf("%s: expected it to be this user's alone (mode 0700, 0600 of a file), found %s of user %d: "+
+		"others could write there: see what is in it, and keep it: the lanes in force cannot be taken back without it",
+		path, info.Mode(), st.Uid)
 }
 
 // ReadState returns a file of the directory of journals, whose content is this user's alone to write.

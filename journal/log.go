@@ -75,9 +75,14 @@ func (j *Journal) load(dir, name string) (err error) {
 
 var errLook = errors.New("the journal is open to look at only")
 
+// None is a journal without steps, to look with at what would be done.
+func None(ops map[string]Op) *Journal {
+	return &Journal{ops: ops, log: &log{}, lock: io.NopCloser(nil)}
+}
+
 // Look reads the journal of that name and changes nothing, also while another process has it.
 func Look(dir, name string, ops map[string]Op) (*Journal, error) {
-	j := &Journal{ops: ops, log: &log{}, lock: io.NopCloser(nil)}
+	j := None(ops)
 	data, err := ReadState(dir, name+suffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return j, nil
@@ -132,7 +137,7 @@ func (l *log) load(boot string, check func(Step) error) error {
 	}
 	for _, s := range l.steps {
 		if err = check(s); err != nil {
-			return fmt.Errorf("step %s: %w: isolane did not write that: look, then remove the file", s.Kind, err)
+			return fmt.Errorf("step %s: %w: isolane did not write that: keep the file elsewhere, then isolane recover --adopt", s.Kind, err)
 		}
 	}
 	if len(l.steps) > 0 {

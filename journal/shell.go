@@ -11,7 +11,7 @@ import (
 func Shell(s Step) string {
 	switch s.Kind {
 	case "file", "attribute":
-		return fmt.Sprintf("echo %s > %s", quote(s.After), s.Target)
+		return fmt.Sprintf("echo %s > %s", Quote(s.After), s.Target)
 	case "cgroup":
 		if s.After == "" {
 			return "rmdir " + s.Target
@@ -71,8 +71,8 @@ func shellLink(s Step) string {
 	return fmt.Sprintf("ip link add %s type veth peer name %s address %s netns %s && ip link set %[1]s up", s.Target, l.Peer.Name, l.Peer.MAC, l.Peer.Netns)
 }
 
-// quote makes a word that a shell takes as it is.
-func quote(text string) string {
+// Quote makes a word that a shell takes as it is.
+func Quote(text string) string {
 	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_,./:+") == "" {
 		return text
 	}

@@ -27,7 +27,7 @@ func attachCommand() *cobra.Command {
 			"VPP get the CPUs of their roles; a QEMU without thread names is asked by QMP. isolane release undoes it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := openLanes("attach")
+			l, err := openLanes(cmd.Context(), cmd.ErrOrStderr(), "attach")
 			if err != nil {
 				return err
 			}
@@ -111,6 +111,9 @@ func workload(h host.Host, root fs.FS, at enforce.Attachment) (enforce.Attachmen
 		if serr != nil || at.Start != 0 && start != at.Start {
 			return at, fmt.Errorf("process %d: has ended, or there is none", at.PID)
 		}
+		if isKernelThread(root, at.PID) {
+			return at, fmt.Errorf("process %d: a kernel thread cannot be attached", at.PID)
+		}
 		if at.Start = start; own {
 			if group, ok := running.OwnGroup(h, root, at.PID); ok {
 				at.Group, at.PID, at.Start = group, 0, 0
@@ -129,4 +132,14 @@ func threadsOf(root fs.FS, at enforce.Attachment) ([]running.Thread, error) {
 		return running.Cgroup(root, at.Group)
 	}
 	return running.Tree(root, at.PID)
+}
+
+// isKernelThread is false also for a process that has just ended.
+func isKernelThread(root fs.FS, pid int) bool {
+	text, err := fs.ReadFile(root, fmt.Sprintf("proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	t, err := host.ParseStat(string(text))
+	return err == nil && t.Kernel
 }

@@ -120,7 +120,7 @@ func command() *cobra.Command {
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(hostCommand(), auditCommand(), planCommand(), coresCommand(),
-		applyCommand(), statusCommand(), watchCommand(), runCommand(), attachCommand(), releaseCommand(), recoverCommand(),
+		applyCommand(), diffCommand(), statusCommand(), watchCommand(), runCommand(), attachCommand(), releaseCommand(), recoverCommand(),
 		bootCommand(), proveCommand(), scenariosCommand(), reportCommand(),
 		explainCommand(), versionCommand(), probeCommand(), launchCommand())
 	return root

@@ -57,7 +57,7 @@ func planCommand() *cobra.Command {
 			case repack:
 				return usage(errors.New("--repack: name the placement with --placed FILE"))
 			default:
-				p, h, err = place(l, lanes)
+				p, h, err = l.Want(lanes, false)
 			}
 			var other *plan.Mismatch
 			if errors.As(err, &other) {

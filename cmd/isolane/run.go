@@ -2,9 +2,12 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -21,51 +24,102 @@ import (
 )
 
 func runCommand() *cobra.Command {
-	var name, netns string
-	var more []string
+	var name string
+	var c confines
+	var fresh temporary
 	cmd := &cobra.Command{
-		Use:   "run --lane NAME -- COMMAND [ARG...]",
-		Short: "Start a workload in its lane",
+		Use:   "run {--lane NAME | --cpus N} -- COMMAND [ARG...]",
+		Short: "Start a workload in its lane, or in one that lives as long as it does",
 		Long: "Becomes the command, inside the lane's cpuset, with its memory policy and scheduling, and without the\n" +
 			"capabilities that only administration needs. It is told of its lane in ISOLANE_CPUS, ISOLANE_CPUS_RELATIVE (as\n" +
 			"numbers in the cpuset), ISOLANE_CPUS_ROLE for each role, ISOLANE_MEMORY_NODES, and ISOLANE_HUGEPAGES_2MI (where\n" +
-			"pages of that size are mounted).",
+			"pages of that size are mounted).\n\n" +
+			"With --cpus it makes a lane for the command, run-PID, passes signals on, and releases the lane when the command\n" +
+			"ends. The exit code is the command's (128 and more: it was ended by a signal), 126 where it cannot be executed,\n" +
+			"127 where there is none.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			if err := needCapabilities("run"); err != nil {
 				return err
 			}
-			stays, err := stay(cmd, name)
-			if err != nil {
-				return err
+			if name == "" {
+				return fresh.run(cmd, c, argv)
 			}
-			l, err := enforce.Look(journal.Dir, host.Live(), ops())
-			if err != nil {
-				return fail(err)
-			}
-			lane, err := l.Lane(name)
-			if err != nil {
-				return usage(fmt.Errorf("--lane: %w", err))
-			}
-			in, err := laneOf(l, lane, stays)
-			if err != nil {
-				return err
-			}
-			in.Netns, in.Capabilities = netns, append(in.Capabilities, more...)
-			env, err := laneEnvironment(host.Live(), lane)
-			if err != nil {
-				return fail(err)
-			}
-			return fail(in.Enter(argv, append(os.Environ(), env...)))
+			return become(cmd, name, c, argv)
 		},
 	}
 	cmd.Flags().StringVar(&name, "lane", "", "lane that is in force")
-	cmd.Flags().StringVar(&netns, "netns", "", "network namespace to enter (a name under /run/netns)")
-	cmd.Flags().StringSliceVar(&more, "cap-add", nil, "capabilities to leave to the command beside the usual ones, such as NET_ADMIN,SYS_RAWIO")
-	if err := cmd.MarkFlagRequired("lane"); err != nil {
+	cmd.Flags().StringVar(&c.netns, "netns", "", "network namespace to enter (a name under /run/netns)")
+	cmd.Flags().StringSliceVar(&c.more, "cap-add", nil, "capabilities to leave to the command beside the usual ones, such as NET_ADMIN,SYS_RAWIO")
+	cmd.Flags().IntVar(&c.parent, "parent", 0, "the process that the command does not outlive")
+	if err := cmd.Flags().MarkHidden("parent"); err != nil {
 		panic(err) // the flag is defined above
 	}
+	fresh.flags(cmd)
+	cmd.MarkFlagsMutuallyExclusive("lane", "cpus")
+	cmd.MarkFlagsOneRequired("lane", "cpus")
 	return cmd
+}
+
+// confines are what a command lives in beside its lane.
+type confines struct {
+	netns  string
+	more   []string // capabilities
+	parent int      // the process that the command does not outlive; 0: none
+}
+
+// become replaces this process by a command in a lane that is in force.
+func become(cmd *cobra.Command, name string, c confines, argv []string) error {
+	stays, err := stay(cmd, name)
+	if err != nil {
+		return err
+	}
+	l, err := enforce.Look(journal.Dir, host.Live(), ops())
+	if err != nil {
+		return fail(err)
+	}
+	lane, err := l.Lane(name)
+	if err != nil {
+		return usage(fmt.Errorf("--lane: %w", err))
+	}
+	in, err := laneOf(l, lane, stays)
+	if err != nil {
+		return err
+	}
+	in.Netns, in.Capabilities, in.Parent = c.netns, append(in.Capabilities, c.more...), c.parent
+	env, err := laneEnvironment(host.Live(), lane)
+	if err != nil {
+		return fail(err)
+	}
+	return notStarted(in.Enter(argv, append(os.Environ(), env...)))
+}
+
+// What env(1) and others that start programs exit with where there is none to start.
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// notStarted gives the error of a program that could not be started the exit code that env(1) gives.
+func notStarted(err error) error {
+	var e *exec.Error
+	switch {
+	case !errors.As(err, &e):
+		return fail(err)
+	case errors.Is(err, exec.ErrNotFound) && !inPath(e.Name), errors.Is(err, fs.ErrNotExist):
+		return &exitError{code: exitNotFound, err: err}
+	}
+	return &exitError{code: exitNotExecutable, err: err}
+}
+
+// inPath says whether there is a file of that name, which is then no program (execvp(3), EACCES).
+func inPath(name string) bool {
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && !info.IsDir() {
+			return true
+		}
+	}
+	return false
 }
 
 // stay keeps what runs as a service, or alone in a cgroup as in a container, where it is: its lane comes to that
@@ -87,9 +141,9 @@ func stay(cmd *cobra.Command, lane string) (bool, error) {
 	default:
 		return false, nil
 	}
-	l, err := enforce.OpenWait(cmd.Context(), journal.Dir, root, ops())
+	l, err := openWaiting(cmd.Context(), cmd.ErrOrStderr())
 	if err != nil {
-		return false, fail(err)
+		return false, err
 	}
 	defer l.Close() //nolint:errcheck // what is in force is stored
 	if _, err = l.Lane(lane); err != nil {
@@ -183,16 +237,4 @@ func hugepageMounts(root fs.FS) (map[uint64]string, error) {
 		}
 	}
 	return mounts, lines.Err()
-}
-
-// needCapabilities says what a command lacks that changes the host.
-func needCapabilities(command string) error {
-	missing, err := process.Missing("DAC_OVERRIDE", "SYS_ADMIN", "SYS_NICE")
-	if err != nil {
-		return fail(err)
-	}
-	if len(missing) > 0 {
-		return hint(fmt.Errorf("%s changes cpusets, interrupts and tasks: %s missing", command, strings.Join(missing, ", ")), "sudo isolane "+command)
-	}
-	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/audit"
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
@@ -37,7 +38,11 @@ func documents() map[string]any {
 		plan.Kind:          plan.Placement{},
 		plan.KindOfRefusal: plan.Refusal{},
 		results.Kind:       results.Session{},
-		"Status":           status{},
+		"Status":           enforce.Status{},
+		"Difference":       enforce.Difference{},
+		"Applied":          applied{},
+		"Released":         released{},
+		"Recovered":        recovered{},
 		"Intruders":        reading{},
 		"Boot":             bootDocument{},
 		"GRUB":             grubDocument{},

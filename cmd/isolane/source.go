@@ -14,9 +14,13 @@ import (
 )
 
 // source is where a command reads the machine from.
-type source struct{ root, snapshot string }
+type source struct {
+	root, snapshot string
+	cmd            *cobra.Command
+}
 
 func (s *source) flags(cmd *cobra.Command) {
+	s.cmd = cmd
 	cmd.Flags().StringVar(&s.root, "root", "", "directory that looks like / of the machine (with --snapshot: a folder in it)")
 	cmd.Flags().StringVar(&s.snapshot, "snapshot", "", "archive of the machine's /sys and /proc: tar, plain or gz, bz2, xz, zst")
 }
@@ -39,8 +43,11 @@ func (s *source) placed(file string) (plan.Placement, error) {
 	if file != "" {
 		return readFile(file, plan.Read)
 	}
-	l, err := s.inForce()
+	l, err := s.look()
 	if err != nil {
+		if errors.Is(err, journal.ErrNeedsRoot) {
+			return plan.Placement{}, hint(errors.New("needs root to see the lanes in force, or a placement by --placed FILE"), sudo())
+		}
 		return plan.Placement{}, fail(err)
 	}
 	if len(l.Placement.Lanes) == 0 {
@@ -49,13 +56,20 @@ func (s *source) placed(file string) (plan.Placement, error) {
 	return l.Placement, nil
 }
 
-// inForce are the lanes in force on this machine: none of another one, and none that this user may see.
-func (s *source) inForce() (*enforce.Lanes, error) {
+// look reads the lanes in force on this machine: none of another one.
+func (s *source) look() (*enforce.Lanes, error) {
 	if !s.isLive() {
 		return &enforce.Lanes{}, nil
 	}
-	l, err := enforce.Look(journal.Dir, host.Live(), ops())
-	if errors.Is(err, fs.ErrPermission) {
+	return enforce.Look(journal.Dir, host.Live(), ops())
+}
+
+// inForce are the lanes in force on this machine, for what is also worth something without them: a user who may
+// not see them is told, and gets none.
+func (s *source) inForce() (*enforce.Lanes, error) {
+	l, err := s.look()
+	if errors.Is(err, journal.ErrNeedsRoot) {
+		fmt.Fprintln(s.cmd.ErrOrStderr(), "needs root to see the lanes in force:", sudo())
 		return &enforce.Lanes{}, nil
 	}
 	return l, err

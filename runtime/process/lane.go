@@ -24,10 +24,12 @@ type Lane struct {
 	MemoryNodes  cpuset.Set // its memory comes from nowhere else; empty: from everywhere
 	Capabilities []string   // that it may have, "NET_ADMIN"; root's others are dropped
 	RealTime     bool       // no huge pages behind its back, exact timers
+	Parent       int        // the process that it does not outlive; 0: none
 }
 
 // Enter puts this process into the lane, and then replaces it by argv with the environment env. It returns
-// only with an error. The process keeps its id, so who waits for it or signals it need not know.
+// only with an error, an *exec.Error where the program is the reason. The process keeps its id, so who waits for
+// it or signals it need not know.
 func (l Lane) Enter(argv, env []string) error {
 	program, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -52,12 +54,12 @@ func (l Lane) Enter(argv, env []string) error {
 		return fmt.Errorf("the lane's CPUs: %w", err)
 	}
 	for _, step := range []func() error{func() error { return enter(l.Netns) }, l.bindMemory, l.realTime,
-		func() error { return schedule(l.Confines) }, func() error { return drop(keep) }} {
+		func() error { return schedule(l.Confines) }, func() error { return drop(keep) }, l.dieWithParent} {
 		if err = step(); err != nil {
 			return err
 		}
 	}
-	return unix.Exec(program, argv, env)
+	return &exec.Error{Name: program, Err: unix.Exec(program, argv, env)}
 }
 
 // mpolBind is MPOL_BIND of include/uapi/linux/mempolicy.h.
@@ -78,6 +80,20 @@ func (l Lane) bindMemory() error {
 	_, _, errno := unix.Syscall(unix.SYS_SET_MEMPOLICY, mpolBind, uintptr(unsafe.Pointer(&mask)), 1024) //nolint:gosec // G103: the system call takes a pointer
 	if errno != 0 && !errors.Is(errno, unix.ENOSYS) {
 		return fmt.Errorf("memory of node %s: %w", l.MemoryNodes, errno)
+	}
+	return nil
+}
+
+// dieWithParent is of this thread too, and lasts beyond execve (PR_SET_PDEATHSIG(2const)).
+func (l Lane) dieWithParent() error {
+	if l.Parent == 0 {
+		return nil
+	}
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("PR_SET_PDEATHSIG: %w", err)
+	}
+	if os.Getppid() != l.Parent {
+		return fmt.Errorf("process %d, which started this one, has ended", l.Parent)
 	}
 	return nil
 }

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
+)
+
+// applied is the JSON of isolane apply.
+type applied struct {
+	head
+	Placement plan.Placement     `json:"placement"`
+	Settings  int                `json:"settings"` // of the host that are changed for the lanes
+	Change    enforce.Change     `json:"change"`   // of this time
+	Refused   []enforce.Refusal  `json:"refused"`
+	Left      []left             `json:"left"`
+	Untested  []string           `json:"untested"`
+	Units     []enforce.UnitCPUs `json:"units"` // of systemd's that ask for the lanes' CPUs
+}
+
+// left is a setting that was not taken back, because somebody else has changed it since.
+type left struct {
+	Target string `json:"target"`
+	Before string `json:"before"`
+	Set    string `json:"set"`
+	Found  string `json:"found"`
+}
+
+func newApplied(l *enforce.Lanes, p plan.Placement, c enforce.Change) (applied, error) {
+	a := applied{head: document("Applied"), Placement: p, Settings: l.Settings(), Change: c,
+		Refused: append([]enforce.Refusal{}, l.Refused...), Left: leftAlone(l), Untested: append([]string{}, l.Untested()...)}
+	units, err := enforce.Units(host.Live(), p)
+	a.Units = append([]enforce.UnitCPUs{}, units...)
+	if err != nil {
+		return a, fail(err)
+	}
+	return a, nil
+}
+
+func leftAlone(l *enforce.Lanes) []left {
+	all := []left{}
+	for _, a := range l.Left {
+		all = append(all, left{a.Step.Target, a.Step.Before, a.Step.After, a.Now})
+	}
+	return all
+}
+
+func (a applied) show(w io.Writer, out output, verbose bool) error {
+	if out.json() {
+		return printJSON(w, a)
+	}
+	for _, placed := range a.Placement.Lanes {
+		fmt.Fprintf(w, "lane %s: CPUs %s, memory of NUMA node %s%s\n", placed.Name, placed.CPUs, placed.MemoryNodes, idle(placed))
+	}
+	for _, name := range a.Change.Removed {
+		fmt.Fprintf(w, "lane %s: released\n", name)
+	}
+	fmt.Fprintf(w, "housekeeping: CPUs %s\nin force: %s of the host changed, isolane release takes them back\nnow: %s\n",
+		a.Placement.Housekeeping, quantity.Count(a.Settings, "setting"), a.sum())
+	if verbose {
+		printDrift(w, "put back", a.Change.PutBack)
+	}
+	for _, o := range a.Change.Outside {
+		fmt.Fprintf(w, "no longer in lane %s: %s\n", o.Lane, o.Reason)
+	}
+	printRefused(w, a.Refused, verbose)
+	printLeft(w, a.Left)
+	for _, name := range a.Untested {
+		fmt.Fprintf(w, "untested on a real kernel: %s\n", name)
+	}
+	printUnits(w, a.Units)
+	return nil
+}
+
+// sum is what was done this time.
+func (a applied) sum() string {
+	var parts []string
+	for _, n := range []struct {
+		count int
+		what  string
+	}{{len(a.Change.PutBack), "put back"}, {a.Change.Changed, "changed"}, {a.Change.TakenBack, "taken back"}} {
+		if n.count > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n.count, n.what))
+		}
+	}
+	for _, m := range a.Change.Moved {
+		part := fmt.Sprintf("lane %s moved from CPUs %s to %s", m.Lane, m.From, m.To)
+		if m.Processes > 0 {
+			part += " with " + quantity.Count(m.Processes, "process")
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) == 0 {
+		return "nothing to do"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func idle(l plan.Lane) string {
+	if l.Idle.IsEmpty() {
+		return ""
+	}
+	return fmt.Sprintf(", siblings %s idle", l.Idle)
+}
+
+func printLeft(w io.Writer, all []left) {
+	for _, a := range all {
+		fmt.Fprintf(w, "left as it is: %s: somebody changed it from %q to %q since, it was %q before\n", a.Target, a.Set, a.Found, a.Before)
+	}
+}
+
+func printUnits(w io.Writer, units []enforce.UnitCPUs) {
+	for _, u := range units {
+		fmt.Fprintln(w, "note: unit", u)
+	}
+}
+
+func printDrift(w io.Writer, what string, all []enforce.Drift) {
+	for _, d := range all {
+		fmt.Fprintf(w, "%s: %s: expected %q, found %q", what, d.Target, d.Expected, d.Found)
+		if d.Note != "" {
+			fmt.Fprintf(w, ": %s", d.Note)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// printRefused says in a line each what the kernel keeps for a reason that is known, and lists it with verbose.
+func printRefused(w io.Writer, refused []enforce.Refusal, verbose bool) {
+	var interrupts []int
+	threads := 0
+	for _, r := range refused {
+		var irq int
+		switch {
+		case strings.HasPrefix(r.Target, "/proc/irq/"):
+			if _, err := fmt.Sscanf(r.Target, "/proc/irq/%d/", &irq); err == nil && !slices.Contains(interrupts, irq) {
+				interrupts = append(interrupts, irq)
+			}
+		case !strings.HasPrefix(r.Target, "/") && !strings.Contains(r.Target, " "):
+			threads++
+			if verbose {
+				fmt.Fprintf(w, "kept by the kernel: %s\n", enforce.Named(journal.Step{Kind: "task", Target: r.Target}))
+			}
+		default:
+			fmt.Fprintf(w, "refused by the kernel: %s: %s\n", r.Target, refusedBecause(r))
+		}
+	}
+	if n := len(interrupts); n > 0 {
+		fmt.Fprintf(w, "the kernel keeps %s on lanes' CPUs (%s)%s\n", quantity.Count(n, "interrupt"), cpuset.Of(interrupts...),
+			more(verbose, ": managed by the kernel or bound to a CPU: only isolcpus=managed_irq at boot keeps it away; "+
+				"isolane watch shows whether it fires"))
+	}
+	if threads > 0 {
+		fmt.Fprintf(w, "the kernel keeps %s of its own on lanes' CPUs%s\n", quantity.Count(threads, "thread"),
+			more(verbose, ": bound to its CPU: isolane watch shows what it costs"))
+	}
+}
+
+func more(verbose bool, text string) string {
+	if !verbose {
+		return ""
+	}
+	return text
+}
+
+// refusedBecause explains what the kernel's error numbers do not.
+func refusedBecause(r enforce.Refusal) string {
+	switch {
+	case strings.HasSuffix(r.Target, ".partition") && strings.Contains(r.Reason, "housekeeping setup"): // PERR_HKEEPING
+		return "boot isolated these CPUs, and this kernel makes no partition of such: they stay closed to all that does not ask for them"
+	case strings.HasSuffix(r.Target, ".partition") && !strings.Contains(r.Reason, "not exclusive"): // and who has them
+		return r.Reason + ": the lane's CPUs are kept from others as far as this kernel lets them"
+	}
+	return r.Reason
+}
+
+// printCommands prints what a person would type.
+func printCommands(w io.Writer, d enforce.Difference) {
+	for _, s := range d.Settings {
+		line := s.Command
+		var about []string
+		if strings.HasPrefix(line, "taskset ") {
+			_, name, _ := strings.Cut(s.Name, "(")
+			about = append(about, strings.TrimSuffix(name, ")"))
+		}
+		if s.From != "" && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "for ") {
+			about = append(about, "was "+s.From)
+		}
+		if s.MayBeRefused {
+			about = append(about, "the kernel may refuse")
+		}
+		if len(about) > 0 {
+			line += " # " + strings.Join(about, ", ")
+		}
+		fmt.Fprintln(w, line)
+	}
+	for _, name := range d.Unread {
+		fmt.Fprintf(w, "# needs root to read %s: it may be changed too\n", name)
+	}
+	if d.None() {
+		fmt.Fprintln(w, "# nothing is missing")
+	}
+	for _, u := range d.Units {
+		fmt.Fprintln(w, "# unit", u)
+	}
+}
+
+// printDifference prints lanes, and settings with + where there was none, - where there will be none, and ~.
+func printDifference(w io.Writer, d enforce.Difference) {
+	for _, l := range d.Lanes {
+		switch l.Change {
+		case "added":
+			fmt.Fprintf(w, "+ lane %s: CPUs %s\n", l.Name, l.To)
+		case "removed":
+			fmt.Fprintf(w, "- lane %s: CPUs %s\n", l.Name, l.From)
+		case "moved":
+			fmt.Fprintf(w, "~ lane %s: moved from CPUs %s to %s\n", l.Name, l.From, l.To)
+		default:
+			fmt.Fprintf(w, "~ lane %s: changed where it is, CPUs %s\n", l.Name, l.To)
+		}
+	}
+	for _, s := range d.Settings {
+		switch {
+		case s.From == "":
+			fmt.Fprintf(w, "+ %s: %s\n", s.Name, s.To)
+		case s.To == "":
+			fmt.Fprintf(w, "- %s: %s\n", s.Name, s.From)
+		default:
+			fmt.Fprintf(w, "~ %s: %s -> %s\n", s.Name, s.From, s.To)
+		}
+	}
+	for _, name := range d.Unread {
+		fmt.Fprintf(w, "? %s: needs root to read it\n", name)
+	}
+	printUnits(w, d.Units)
+}
+
+// released is the JSON of isolane release.
+type released struct {
+	head
+	Lanes     []string `json:"lanes"`
+	TakenBack int      `json:"takenBack"` // settings that are as they were before the lanes
+	Settings  int      `json:"settings"`  // that are still changed, for lanes that stay
+	Left      []left   `json:"left"`
+}
+
+func releaseLanes(cmd *cobra.Command, l *enforce.Lanes, names []string) (released, error) {
+	r := released{head: document("Released"), Lanes: append([]string{}, names...)}
+	p, err := l.Without(names...)
+	if err != nil {
+		return r, err
+	}
+	before := l.Settings()
+	err = l.Apply(cmd.Context(), p)
+	r.Settings, r.Left = l.Settings(), leftAlone(l)
+	r.TakenBack = before - r.Settings - len(r.Left)
+	return r, err
+}
+
+func (r released) show(w io.Writer, out output) error {
+	if out.json() {
+		return printJSON(w, r)
+	}
+	are, stay := "are", "stay"
+	if r.TakenBack == 1 {
+		are = "is"
+	}
+	if r.Settings == 1 {
+		stay = "stays"
+	}
+	fmt.Fprintf(w, "released: %s %s as before, %d %s changed\n", quantity.Count(r.TakenBack, "setting"), are, r.Settings, stay)
+	printLeft(w, r.Left)
+	return nil
+}

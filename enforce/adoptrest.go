@@ -1,0 +1,172 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+)
+
+// sysctls of the whole host.
+func (a *adoption) sysctls(ctx context.Context) error {
+	watched := a.possible
+	if a.host.Kernel.NohzFull != nil {
+		watched = watched.Difference(*a.host.Kernel.NohzFull)
+	}
+	for _, knob := range []struct{ name, ours, usual string }{
+		{"proc/sys/kernel/watchdog_cpumask", "", watched.String()},
+		{rtRuntime, "-1", "950000"},
+		{busyPollFile, busyPollMicroseconds, "0"},
+		{busyReadFile, busyPollMicroseconds, "0"},
+	} {
+		text, err := fs.ReadFile(a.root, knob.name)
+		if err != nil || knob.ours != "" && trim(text) != knob.ours { // the kernel has none, or it is not as lanes want it
+			continue
+		}
+		if err = a.set(ctx, file("/"+knob.name, knob.usual)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// threads of the kernel that have all CPUs, or all of a node, but for the lanes', get these again.
+func (a *adoption) threads(ctx context.Context) error {
+	online := a.host.Online()
+	usual := []cpuset.Set{online, online.Difference(a.host.BootIsolated())}
+	for _, n := range a.host.NUMANodes {
+		usual = append(usual, n.CPUs)
+	}
+	entries, err := fs.ReadDir(a.root, "proc")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		pid, aerr := strconv.Atoi(e.Name())
+		if aerr != nil {
+			continue
+		}
+		stat, serr := fs.ReadFile(a.root, path.Join("proc", e.Name(), "stat"))
+		status, terr := fs.ReadFile(a.root, path.Join("proc", e.Name(), "status"))
+		t, perr := host.ParseStat(string(stat))
+		now, lerr := allowedList(string(status))
+		if errors.Join(serr, terr, perr, lerr) != nil || !t.Kernel || t.Fixed || strings.HasPrefix(t.Comm, "irq/") {
+			continue // as in kernelThread
+		}
+		at := slices.IndexFunc(usual, func(cpus cpuset.Set) bool { return cpus.Intersects(a.lanes) && now == a.without(cpus) })
+		if at < 0 {
+			continue
+		}
+		s := journal.Step{Kind: "task", Target: journal.TaskTarget(pid, t.Start), After: usual[at].String()}
+		if err = a.set(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// units of systemd's get back the CPUs that were taken until the next boot.
+func (a *adoption) units(ctx context.Context) error {
+	for _, name := range managedUnits() {
+		dropIn := path.Join("run/systemd/system.control", name+".d", "50-AllowedCPUs.conf")
+		if _, err := fs.Stat(a.root, dropIn); err != nil {
+			continue
+		}
+		if err := a.set(ctx, journal.Step{Kind: "unit", Target: journal.UnitTarget(name, "AllowedCPUs")}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// otherCpusets of cgroup v1 that have all CPUs but the lanes' get these again, the highest first.
+func (a *adoption) otherCpusets(ctx context.Context) error {
+	root, v2, err := cpusetRoot(a.host)
+	if err != nil || v2 {
+		return err
+	}
+	online := a.host.Online()
+	return fs.WalkDir(a.root, root[1:], func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // gone meanwhile
+			return nil
+		case err != nil || !e.IsDir() || "/"+name == root:
+			return err
+		case strings.HasPrefix(e.Name(), journal.GroupPrefix):
+			return fs.SkipDir
+		}
+		list, rerr := fs.ReadFile(a.root, path.Join(name, "cpuset.cpus"))
+		if now, perr := cpuset.Parse(trim(list)); rerr == nil && perr == nil && now == a.without(online) {
+			return a.set(ctx, file("/"+path.Join(name, "cpuset.cpus"), online.String()))
+		}
+		return nil
+	})
+}
+
+// remove takes the cgroups away, also those that keep the scopes of attached workloads.
+func (a *adoption) remove(ctx context.Context) error {
+	tops, err := a.hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, top := range tops {
+		err = fs.WalkDir(a.root, top[1:], func(name string, e fs.DirEntry, err error) error {
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return nil
+			case err != nil || !e.IsDir() || !journal.IsKeeperGroup("/"+name):
+				return err
+			}
+			if err = a.set(ctx, journal.Step{Kind: "processes", Target: "/" + name}); err != nil {
+				return err
+			}
+			if err = a.set(ctx, journal.Step{Kind: "cgroup", Target: "/" + name}); err != nil {
+				return err
+			}
+			return fs.SkipDir
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, dir := range slices.Backward(a.groups) {
+		procs, _ := fs.ReadFile(a.root, path.Join(dir, "cgroup.procs")[1:]) // a stand-in has none
+		if err = a.set(ctx, journal.Step{Kind: "cgroup", Target: dir}); err != nil {
+			return err
+		}
+		if n := len(strings.Fields(string(procs))); n > 0 && len(a.did) > 0 {
+			a.did[len(a.did)-1].Note = fmt.Sprintf("its processes (%d) are in the cgroup above", n)
+		}
+	}
+	return nil
+}
+
+// unknown says what lanes may have changed and only the administrator knows the value of.
+func (a *adoption) unknown() {
+	pools, _ := fs.Glob(a.root, "sys/devices/system/node/node*/hugepages/hugepages-*/nr_hugepages")
+	for _, name := range pools {
+		if text, err := fs.ReadFile(a.root, name); err == nil && trim(text) != "0" {
+			a.note("/"+name, trim(text)+" pages stay: how many of them were the lanes' is not known")
+		}
+	}
+	devices, _ := fs.Glob(a.root, "sys/class/net/*")
+	for _, name := range devices {
+		target, ok := resolve(a.root, name)
+		masks, _ := fs.Glob(a.root, target+"/queues/tx-*/xps_cpus")
+		if ok && slices.ContainsFunc(masks, func(mask string) bool {
+			now, _, is := readMask(a.root, mask)
+			return is && !now.Intersects(a.lanes) && len(masks) > 1
+		}) {
+			a.note(path.Base(name), "the CPUs that send by its queues (xps_cpus) stay: its driver sets them when the device comes up")
+		}
+	}
+	a.note("CPUs of other threads", "what a program or taskset chose among CPUs "+a.lanes.String()+" before the lanes is not known")
+}

@@ -1,0 +1,140 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+// Change is what came of putting lanes in force.
+type Change struct {
+	Added     []string  `json:"added"`   // lanes
+	Removed   []string  `json:"removed"` // lanes
+	Moved     []Moved   `json:"moved"`
+	PutBack   []Drift   `json:"putBack"`   // what somebody else had changed since the last time
+	Changed   int       `json:"changed"`   // settings that have another value now, for the lanes
+	TakenBack int       `json:"takenBack"` // settings that are as they were before the lanes
+	Outside   []Outside `json:"outside"`   // attached workloads that did not come into their lane again
+}
+
+// Moved is a lane that has other CPUs than before.
+type Moved struct {
+	Lane      string `json:"lane"`
+	From      string `json:"from"`
+	To        string `json:"to"`
+	Processes int    `json:"processes"` // that moved with it
+}
+
+// Outside is an attached workload that is no longer in its lane.
+type Outside struct {
+	Lane   string `json:"lane"`
+	Reason string `json:"reason"`
+}
+
+// Put makes a placement true. Workloads that were attached to a lane that gets other CPUs, memory or scheduling come
+// out of it first, and into it again by attach: it gets them with the roles of where the lane is now. Where Put
+// fails the host comes back to what was in force before. It refuses with a *NoRecordError where a lane is without
+// record: what that changed would be taken for what was there before.
+func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachment) error) (Change, error) {
+	if err := l.Recorded(); err != nil {
+		return Change{}, err
+	}
+	var drift []Drift
+	var err error
+	if len(l.Placement.Lanes) > 0 {
+		if drift, err = l.Drift(ctx); err != nil {
+			return Change{}, err
+		}
+	}
+	was, before := l.Applied, l.journal.Pending()
+	moving := movingWith(was, p)
+	for _, at := range moving {
+		err = errors.Join(err, l.Detach(ctx, at))
+	}
+	if err == nil {
+		err = l.Apply(ctx, p)
+	}
+	c := Change{Added: []string{}, Removed: []string{}, Moved: []Moved{}, PutBack: []Drift{}, Outside: []Outside{}}
+	for _, at := range moving { // into the lane where it is now, whatever came of it
+		if aerr := attach(at); aerr != nil {
+			c.Outside = append(c.Outside, Outside{at.Lane, aerr.Error()})
+		}
+	}
+	if errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("interrupted: %w", err)
+	}
+	if err != nil {
+		return c, err
+	}
+	c.count(before, l.journal.Pending(), len(l.Left))
+	for _, d := range drift {
+		if stands, _, serr := l.journal.Stands(ctx, d.step); serr == nil && stands && slices.ContainsFunc(before, func(s journal.Step) bool {
+			return s.Kind == d.step.Kind && s.Target == d.step.Target && s.After == d.step.After
+		}) {
+			d.Repaired = true
+			c.PutBack = append(c.PutBack, d)
+		}
+	}
+	return c, c.compare(was, l)
+}
+
+// count compares the steps that were in force with those that are.
+func (c *Change) count(before, after []journal.Step, left int) {
+	stands := map[[2]string]string{}
+	for _, s := range before {
+		stands[[2]string{s.Kind, s.Target}] = s.After
+	}
+	for _, s := range after {
+		if value, ok := stands[[2]string{s.Kind, s.Target}]; !ok || value != s.After {
+			c.Changed++
+		}
+		delete(stands, [2]string{s.Kind, s.Target})
+	}
+	c.TakenBack = len(stands) - left
+}
+
+// compare says which lanes have come, gone and moved.
+func (c *Change) compare(was Applied, l *Lanes) error {
+	groups, err := l.Groups()
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		old, oerr := was.Lane(g.Lane.Name)
+		switch {
+		case oerr != nil:
+			c.Added = append(c.Added, g.Lane.Name)
+		case old.CPUs != g.Lane.CPUs:
+			c.Moved = append(c.Moved, Moved{g.Lane.Name, old.CPUs.String(), g.Lane.CPUs.String(), g.Processes})
+		}
+	}
+	for _, old := range was.Placement.Lanes {
+		if _, gone := l.Lane(old.Name); gone != nil {
+			c.Removed = append(c.Removed, old.Name)
+		}
+	}
+	return nil
+}
+
+// movingWith are the attached workloads whose lane gets other CPUs, memory or scheduling.
+func movingWith(now Applied, p plan.Placement) []Attachment {
+	var moving []Attachment
+	for _, at := range now.Attached {
+		was, err := now.Lane(at.Lane)
+		to := slices.IndexFunc(p.Lanes, func(l plan.Lane) bool { return l.Name == at.Lane })
+		if err != nil || to < 0 {
+			continue
+		}
+		next := p.Lanes[to]
+		if next.CPUs != was.CPUs || next.MemoryNodes != was.MemoryNodes || !reflect.DeepEqual(next.Roles, was.Roles) ||
+			next.Spec.Scheduling != was.Spec.Scheduling {
+			moving = append(moving, at)
+		}
+	}
+	return moving
+}

@@ -1,0 +1,121 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+// Difference is what putting a placement in force would change.
+type Difference struct {
+	APIVersion string       `json:"apiVersion"`
+	Kind       string       `json:"kind"` // Difference
+	Lanes      []LaneChange `json:"lanes"`
+	Settings   []Setting    `json:"settings"` // in the order of the changes
+	Units      []UnitCPUs   `json:"units"`    // of systemd's that ask for CPUs of the lanes
+	Unread     []string     `json:"unread"`   // what this user may not read: whether that would change is not known
+}
+
+// LaneChange is a lane that would be added, moved, removed, or changed where it is.
+type LaneChange struct {
+	Name   string `json:"name"`
+	Change string `json:"change"` // added, moved, removed or changed
+	From   string `json:"from,omitempty"`
+	To     string `json:"to,omitempty"`
+}
+
+// Setting is a value of the host that would change.
+type Setting struct {
+	Name    string `json:"name"`    // a file, or what of which thread
+	From    string `json:"from"`    // "": there is none
+	To      string `json:"to"`      // "": there will be none
+	Command string `json:"command"` // that a person would type
+	// MayBeRefused: the kernel may not take it, as with interrupts that are bound to a CPU.
+	MayBeRefused bool `json:"mayBeRefused,omitempty"`
+}
+
+// None says whether nothing would change.
+func (d Difference) None() bool {
+	return len(d.Lanes) == 0 && len(d.Settings) == 0 && len(d.Unread) == 0
+}
+
+// Diff says what Put of a placement would change, as far as that can be told before. It changes nothing.
+func (l *Lanes) Diff(ctx context.Context, p plan.Placement) (Difference, error) {
+	d := Difference{APIVersion: plan.APIVersion, Kind: "Difference", Lanes: l.laneChanges(p), Settings: []Setting{},
+		Units: []UnitCPUs{}, Unread: []string{}}
+	units, err := Units(l.root, p)
+	if err != nil {
+		return d, err
+	}
+	d.Units = append(d.Units, units...)
+	missing, err := l.Missing(ctx, p)
+	var unread *journal.UnreadError
+	if errors.As(err, &unread) {
+		d.Unread, err = unread.Targets, nil
+	}
+	if err != nil {
+		return d, err
+	}
+	for _, s := range missing {
+		if l.isRefused(s) && len(d.Lanes) == 0 { // it was tried for these lanes
+			continue
+		}
+		d.Settings = append(d.Settings, l.setting(s))
+	}
+	return d, nil
+}
+
+// setting describes a step that is missing for people.
+func (l *Lanes) setting(s journal.Step) Setting {
+	one := func(value string) string { // without what each thread had
+		line, _, _ := strings.Cut(value, "\n")
+		return line
+	}
+	set := Setting{Name: Named(s), From: one(s.Before), To: one(s.After), Command: journal.Shell(s), MayBeRefused: s.Optional}
+	switch s.Kind {
+	case "affinities":
+		set.Name, set.From, set.To = "CPUs of all other threads", "theirs", "theirs without "+s.After
+		if strings.HasPrefix(s.After, "noted") {
+			set.From, set.To = "theirs without "+s.Before, "theirs"
+		}
+	case "tasks":
+		set.Name = "processes of " + s.Target
+	}
+	return set
+}
+
+func (l *Lanes) laneChanges(p plan.Placement) []LaneChange {
+	changes := []LaneChange{}
+	for _, next := range p.Lanes {
+		was, err := l.Lane(next.Name)
+		c := LaneChange{Name: next.Name, From: was.CPUs.String(), To: next.CPUs.String()}
+		switch {
+		case err != nil:
+			c.Change = "added"
+		case was.CPUs != next.CPUs || was.Idle != next.Idle || was.MemoryNodes != next.MemoryNodes:
+			c.Change = "moved"
+		case !sameLane(was, next):
+			c.Change = "changed"
+		default:
+			continue
+		}
+		changes = append(changes, c)
+	}
+	for _, was := range l.Placement.Lanes {
+		if !slices.ContainsFunc(p.Lanes, func(next plan.Lane) bool { return next.Name == was.Name }) {
+			changes = append(changes, LaneChange{Name: was.Name, Change: "removed", From: was.CPUs.String()})
+		}
+	}
+	return changes
+}
+
+// sameLane says whether two placed lanes differ in nothing but why they are where they are.
+func sameLane(a, b plan.Lane) bool {
+	a.Reasons, b.Reasons = nil, nil
+	return reflect.DeepEqual(a, b)
+}

@@ -1,0 +1,305 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+)
+
+func (b bench) open(t *testing.T) *Lanes {
+	t.Helper()
+	l, err := Open(b.state, b.fs(t), journal.Ops(b.root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func (b bench) write(t *testing.T, name, text string) {
+	t.Helper()
+	name = filepath.Join(b.root, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text+"\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func noAttach(Attachment) error { return nil }
+
+// What somebody changed is put back, what a lane that moves needs is changed, and a second time there is nothing to
+// do; a lane that goes takes back its own.
+func TestPutCounts(t *testing.T) {
+	b := standIn(t, "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0")
+	l := b.open(t)
+	one := placement()
+	c, err := l.Put(t.Context(), one, noAttach)
+	if err != nil || c.Changed != l.Settings() || c.Changed == 0 || len(c.PutBack)+c.TakenBack+len(c.Moved) != 0 || len(c.Added) != 1 {
+		t.Fatalf("first: %+v, %v", c, err)
+	}
+	nothingDone := Change{Added: []string{}, Removed: []string{}, Moved: []Moved{}, PutBack: []Drift{}, Outside: []Outside{}}
+	if c, err = l.Put(t.Context(), one, noAttach); err != nil || cmp.Diff(nothingDone, c) != "" {
+		t.Errorf("again: %+v, %v", c, err)
+	}
+	b.write(t, "proc/irq/default_smp_affinity", "0000000f")
+	b.write(t, "proc/irq/24/smp_affinity_list", "0-3")
+	b.write(t, "sys/fs/cgroup/cpuset/isolane-a/cgroup.procs", "15")
+	other := one
+	other.Lanes = []plan.Lane{one.Lanes[0]}
+	other.Lanes[0].CPUs, other.Lanes[0].Idle = cpuset.Of(3), cpuset.Of(2)
+	if c, err = l.Put(t.Context(), other, noAttach); err != nil || len(c.PutBack) != 2 || c.Changed == 0 ||
+		cmp.Diff([]Moved{{Lane: "a", From: "2", To: "3", Processes: 1}}, c.Moved) != "" {
+		t.Errorf("moved: %+v, %v", c, err)
+	}
+	settings := l.Settings()
+	if c, err = l.Put(t.Context(), nothing(), noAttach); err != nil || c.TakenBack != settings || len(c.Removed) != 1 {
+		t.Errorf("removed: %+v, %v", c, err)
+	}
+}
+
+// refusing is a kernel that does not take one setting.
+type refusing struct {
+	journal.Op
+	target string
+}
+
+func (r refusing) Write(ctx context.Context, s journal.Step, value string) error {
+	if s.Target == r.target {
+		return unix.EIO
+	}
+	return r.Op.Write(ctx, s, value)
+}
+
+// Recover of what is in force has nothing to do, also where the kernel has refused something, and else names it.
+func TestRecoverNames(t *testing.T) {
+	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
+	l := b.open(t)
+	l.ops["file"] = refusing{l.ops["file"], "/proc/irq/25/smp_affinity_list"}
+	if _, err := l.Put(t.Context(), placement(), noAttach); err != nil || len(l.Refused) == 0 {
+		t.Fatal(l.Refused, err)
+	}
+	found, err := l.Recover(t.Context())
+	if err != nil || len(found) != 0 {
+		t.Errorf("%v, %v", found, err)
+	}
+	b.write(t, "proc/irq/default_smp_affinity", "0000000f")
+	found, err = l.Recover(t.Context())
+	if err != nil || len(found) != 1 || found[0].Target != "/proc/irq/default_smp_affinity" || found[0].Found != "0000000f" {
+		t.Errorf("%v, %v", found, err)
+	}
+}
+
+// Lanes that are not named any more go with --prune in one change, and their CPUs can be had at once.
+func TestWantPrune(t *testing.T) {
+	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
+	l := b.open(t)
+	three := lane.Lane{Metadata: lane.Metadata{Name: "old"}, Spec: lane.Spec{CPUs: lane.CPUs{Count: 3}}}
+	p, _, err := l.Want([]lane.Lane{three}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = l.Put(t.Context(), p, noAttach); err != nil {
+		t.Fatal(err)
+	}
+	renamed := three
+	renamed.Metadata.Name = "new"
+	var refusal *plan.Refusal
+	if _, _, err = l.Want([]lane.Lane{renamed}, false); !errors.As(err, &refusal) {
+		t.Errorf("beside the old one: %v", err)
+	}
+	if p, _, err = l.Want([]lane.Lane{renamed}, true); err != nil || len(p.Lanes) != 1 {
+		t.Fatal(p, err)
+	}
+	d, err := l.Diff(t.Context(), p)
+	want := []LaneChange{{Name: "new", Change: "added", To: "1-3"}, {Name: "old", Change: "removed", From: "1-3"}}
+	if err != nil || cmp.Diff(want, d.Lanes) != "" {
+		t.Error(err, cmp.Diff(want, d.Lanes))
+	}
+	if c, err := l.Put(t.Context(), p, noAttach); err != nil || len(c.Added) != 1 || len(c.Removed) != 1 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// A lane of an isolane run goes when that has ended, and not before.
+func TestExpire(t *testing.T) {
+	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
+	before := maps.Clone(b.fingerprint(t))
+	l := b.open(t)
+	if err := l.Lend("a", os.Getpid()); err != nil {
+		t.Fatal(err)
+	}
+	stat, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := filepath.Join("proc", strings.Fields(string(stat))[0], "stat")
+	b.write(t, self, string(stat))
+	if _, err = l.Put(t.Context(), placement(), noAttach); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := l.Expire(t.Context()); err != nil || len(names) != 0 {
+		t.Error(names, err)
+	}
+	if err = os.RemoveAll(filepath.Dir(filepath.Join(b.root, self))); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := l.Status(t.Context()); err != nil || !s.Lanes[0].Abandoned || s.Settled() {
+		t.Error(s, err)
+	}
+	if names, err := l.Expire(t.Context()); err != nil || len(names) != 1 || len(l.Runs) != 0 {
+		t.Error(names, err, l.Runs)
+	}
+	if d := cmp.Diff(before, b.fingerprint(t)); d != "" {
+		t.Errorf("(-before +after):\n%s", d)
+	}
+}
+
+// A partition that another cgroup has ended names it.
+func TestLostPartition(t *testing.T) {
+	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
+	l := b.open(t)
+	if _, err := l.Put(t.Context(), placement(), noAttach); err != nil {
+		t.Fatal(err)
+	}
+	b.write(t, "sys/fs/cgroup/app/cpuset.cpus", "1-2")
+	b.write(t, "sys/fs/cgroup/isolane-a/cpuset.cpus.partition", "isolated invalid (Cpu list in cpuset.cpus not exclusive)")
+	s, err := l.Status(t.Context())
+	if err != nil || len(s.Drift) != 1 || s.Drift[0].Note != "/sys/fs/cgroup/app/cpuset.cpus is 1-2: write 1 there, then isolane apply" {
+		t.Fatal(s.Drift, err)
+	}
+	b.write(t, "sys/fs/cgroup/app/cpuset.cpus", "1")
+	if c, err := l.Put(t.Context(), l.Placement, noAttach); err != nil || len(c.PutBack) != 1 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if s, err = l.Status(t.Context()); err != nil || !s.Settled() || s.Lanes[0].Partition != isolated {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// Units that ask for a lane's CPUs are named, with the file that has the last word.
+func TestUnits(t *testing.T) {
+	root := fstest.MapFS{}
+	for name, text := range map[string]string{
+		"run/systemd/system/x":                                                 "",
+		"usr/lib/systemd/system/pinned.service":                                "[Service]\nCPUAffinity=2 3\n",
+		"usr/lib/systemd/system/range.service":                                 "[Service]\nCPUAffinity=0-1\nCPUAffinity=3\n",
+		"usr/lib/systemd/system/free.service":                                  "[Service]\nCPUAffinity=0,1\n",
+		"usr/lib/systemd/system/numa.service":                                  "[Service]\nCPUAffinity=numa\n",
+		"usr/lib/systemd/system/shadowed.service":                              "[Service]\nCPUAffinity=2\n",
+		"etc/systemd/system/shadowed.service":                                  "[Service]\nAllowedCPUs=2-3\n",
+		"usr/lib/systemd/system/reset.service":                                 "[Service]\nCPUAffinity=2\n",
+		"etc/systemd/system/reset.service.d/10-none.conf":                      "[Service]\nCPUAffinity=\n",
+		"run/systemd/system.control/system.slice.d/50-AllowedCPUs.conf":        "[Slice]\nAllowedCPUs=0-3\n",
+		"etc/systemd/system.control/backup.service.d/50-AllowedCPUs.conf":      "[Service]\nAllowedCPUs=3 1\n",
+		"usr/lib/systemd/system/continued.service":                             "[Service]\nCPUAffinity=0 \\\n 2\n",
+		"etc/systemd/system/multi-user.target.wants/pinned.service/not-a-file": "",
+	} {
+		root[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	units, err := Units(root, placement()) // CPUs 2-3
+	var got []string
+	for _, u := range units {
+		got = append(got, u.String())
+	}
+	want := []string{
+		"backup.service: AllowedCPUs=1,3 (/etc/systemd/system.control/backup.service.d/50-AllowedCPUs.conf): it loses CPUs 3",
+		"continued.service: CPUAffinity=0,2 (/usr/lib/systemd/system/continued.service): it loses CPUs 2",
+		"pinned.service: CPUAffinity=2-3 (/usr/lib/systemd/system/pinned.service): these are lanes' CPUs, it will not start any more",
+		"range.service: CPUAffinity=0-1,3 (/usr/lib/systemd/system/range.service): it loses CPUs 3",
+		"shadowed.service: AllowedCPUs=2-3 (/etc/systemd/system/shadowed.service): these are lanes' CPUs, it gets those of its slice",
+	}
+	if err != nil || cmp.Diff(want, got) != "" {
+		t.Error(err, cmp.Diff(want, got))
+	}
+	delete(root, "run/systemd/system/x")
+	if units, err = Units(root, placement()); err != nil || len(units) > 0 {
+		t.Errorf("without systemd: %v, %v", units, err)
+	}
+}
+
+// Where somebody removed the record of lanes, they are told, nothing is recorded over them, and Adopt gives all that
+// lanes change the kernel's defaults; what was never otherwise stays.
+func TestAdopt(t *testing.T) {
+	for _, mounts := range []string{"cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0"} {
+		version, _, _ := strings.Cut(mounts, " ")
+		t.Run(version, func(t *testing.T) {
+			b := standIn(t, mounts)
+			for name, text := range map[string]string{ // as the kernel has them
+				"proc/irq/25/smp_affinity_list":                                         "0-3",
+				"proc/irq/26/smp_affinity_list":                                         "0-3",
+				"sys/devices/virtual/net/br0/queues/rx-0/rps_cpus":                      "0",
+				"sys/devices/system/cpu/cpufreq/policy0/scaling_governor":               "schedutil",
+				"sys/devices/system/cpu/cpufreq/policy2/scaling_governor":               "schedutil",
+				"sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages": "0",
+			} {
+				b.write(t, name, text)
+			}
+			before := maps.Clone(b.fingerprint(t))
+			if err := b.apply(t, journal.Ops(b.root), placement()); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.RemoveAll(b.state); err != nil {
+				t.Fatal(err)
+			}
+			l := b.open(t)
+			s, err := l.Status(t.Context())
+			if err != nil || len(s.Unrecorded) == 0 || s.Settled() {
+				t.Errorf("%+v, %v", s, err)
+			}
+			var alone *NoRecordError
+			if _, err = l.Put(t.Context(), placement(), noAttach); !errors.As(err, &alone) || l.Settings() != 0 {
+				t.Errorf("%d settings recorded, %v", l.Settings(), err)
+			}
+			did, err := l.Adopt(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			unknown := map[string]bool{}
+			for _, a := range did {
+				unknown[a.Name] = unknown[a.Name] || a.Kind == Unknown
+			}
+			for _, name := range differing(before, b.fingerprint(t)) {
+				// What only the administrator knows, and what stays open for others.
+				name = strings.TrimPrefix(name, b.root)
+				if !unknown[name] && !strings.HasPrefix(name, "/sys/fs/cgroup/") && !strings.HasSuffix(name, "xps_cpus") {
+					t.Errorf("%s is not as the kernel has it", name)
+				}
+			}
+			if again, err := l.Adopt(t.Context()); err != nil || len(again) > 0 {
+				t.Errorf("again: %v, %v", again, err)
+			}
+			if _, err = l.Put(t.Context(), placement(), noAttach); err != nil {
+				t.Error(err)
+			}
+			if _, err = l.Put(t.Context(), nothing(), noAttach); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func differing(a, b map[string]string) []string {
+	var names []string
+	for k, v := range a {
+		if b[k] != v {
+			names = append(names, k)
+		}
+	}
+	return names
+}

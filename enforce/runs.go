@@ -1,0 +1,75 @@
+package enforce
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+// Run is an isolane run that made a lane for its command, and releases it when that ends.
+type Run struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // journal.StartTime: its number may become another's
+}
+
+// Lend notes that a lane, which Put is to make, lives as long as a process.
+func (l *Lanes) Lend(lane string, pid int) error {
+	start, err := journal.StartTime(pid)
+	if err != nil {
+		return err
+	}
+	runs := maps.Clone(l.Runs)
+	if runs == nil {
+		runs = map[string]Run{}
+	}
+	runs[lane] = Run{pid, start}
+	l.Runs = runs
+	return nil
+}
+
+// runsOf leaves out those whose lanes are not in a placement.
+func (a Applied) runsOf(p plan.Placement) map[string]Run {
+	runs := maps.Clone(a.Runs)
+	maps.DeleteFunc(runs, func(name string, _ Run) bool {
+		return !slices.ContainsFunc(p.Lanes, func(l plan.Lane) bool { return l.Name == name })
+	})
+	return runs
+}
+
+// abandoned says whether the process has ended for whose command a lane was made.
+func (l *Lanes) abandoned(name string) bool {
+	r, lent := l.Runs[name]
+	if !lent {
+		return false
+	}
+	stat, err := fs.ReadFile(l.root, fmt.Sprintf("proc/%d/stat", r.PID))
+	if err != nil {
+		return true
+	}
+	t, err := host.ParseStat(string(stat))
+	return err != nil || t.Start != r.Start || t.Dead()
+}
+
+// Expire releases the lanes whose isolane run has ended without doing so, and returns their names.
+func (l *Lanes) Expire(ctx context.Context) ([]string, error) {
+	var names []string
+	for _, lane := range l.Placement.Lanes {
+		if l.abandoned(lane.Name) {
+			names = append(names, lane.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	p, err := l.Without(names...)
+	if err != nil {
+		return nil, err
+	}
+	return names, l.Apply(ctx, p)
+}

@@ -1,0 +1,88 @@
+package enforce
+
+import (
+	"context"
+	"slices"
+
+	"isolane.dev/isolane/plan"
+)
+
+// Status is what is in force and what of it is not: what `isolane status -o json` prints.
+type Status struct {
+	APIVersion   string       `json:"apiVersion"`
+	Kind         string       `json:"kind"` // Status
+	Lanes        []LaneStatus `json:"lanes"`
+	Housekeeping string       `json:"housekeeping"`
+	Settings     int          `json:"settings"` // of the host that are changed for the lanes
+	Drift        []Drift      `json:"drift"`
+	Refused      []Refusal    `json:"refused"`
+	Unrecorded   []string     `json:"unrecorded"` // cgroups of Isolane's that no journal tells of, see Unrecorded
+}
+
+// LaneStatus is a lane in force.
+type LaneStatus struct {
+	Name        string           `json:"name"`
+	CPUs        string           `json:"cpus"`
+	Idle        string           `json:"idle,omitempty"`
+	MemoryNodes string           `json:"memoryNodes"`
+	Group       string           `json:"group"`
+	Own         bool             `json:"own,omitempty"` // the group is the workload's own
+	Balance     string           `json:"balance"`       // who spreads the threads over the CPUs
+	Partition   string           `json:"partition,omitempty"` // cgroup v2, as the kernel says
+	Processes   int              `json:"processes"`           // of its cgroup
+	Attached    []AttachedStatus `json:"attached,omitempty"`
+	// Abandoned: the isolane run that made the lane for its command has ended without releasing it.
+	Abandoned bool `json:"abandoned,omitempty"`
+}
+
+// AttachedStatus is a workload that ran before it came into the lane: a cgroup or a process.
+type AttachedStatus struct {
+	Group string `json:"group,omitempty"`
+	PID   int    `json:"pid,omitempty"`
+	Moved bool   `json:"moved,omitempty"` // out of its cgroup, into the lane's
+}
+
+// Settled says whether all is as the lanes want it.
+func (s Status) Settled() bool {
+	return len(s.Drift) == 0 && len(s.Unrecorded) == 0 &&
+		!slices.ContainsFunc(s.Lanes, func(l LaneStatus) bool { return l.Abandoned })
+}
+
+// Status returns what is in force. It changes nothing.
+func (l *Lanes) Status(ctx context.Context) (Status, error) {
+	s := Status{APIVersion: plan.APIVersion, Kind: "Status", Lanes: []LaneStatus{}, Drift: []Drift{}, Refused: []Refusal{},
+		Unrecorded: []string{}, Housekeeping: l.Placement.Housekeeping.String(), Settings: l.Settings()}
+	s.Refused = append(s.Refused, l.Refused...)
+	drift, err := l.Drift(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.Drift = append(s.Drift, drift...)
+	unrecorded, err := l.Unrecorded()
+	if err != nil {
+		return s, err
+	}
+	s.Unrecorded = append(s.Unrecorded, unrecorded...)
+	running, err := l.Running(ctx)
+	if err != nil {
+		return s, err
+	}
+	groups, err := l.Groups()
+	for _, g := range groups {
+		s.Lanes = append(s.Lanes, LaneStatus{Name: g.Lane.Name, CPUs: g.Lane.CPUs.String(), Idle: g.Lane.Idle.String(),
+			MemoryNodes: g.Lane.MemoryNodes.String(), Group: g.Dir, Partition: g.Partition, Processes: g.Processes,
+			Own: g.Own, Balance: g.Balance, Attached: attachedTo(g.Lane.Name, running, g.Partition != ""), Abandoned: l.abandoned(g.Lane.Name)})
+	}
+	return s, err
+}
+
+// attachedTo are the workloads that are attached to a lane and run.
+func attachedTo(name string, running []Attachment, v2 bool) []AttachedStatus {
+	var all []AttachedStatus
+	for _, at := range running {
+		if at.Lane == name {
+			all = append(all, AttachedStatus{Group: at.Group, PID: at.PID, Moved: v2 && !at.Own && at.Group != ""})
+		}
+	}
+	return all
+}

@@ -1,0 +1,108 @@
+package enforce
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/plan"
+)
+
+// UnitCPUs is a unit of systemd's that asks for CPUs of lanes.
+type UnitCPUs struct {
+	Unit    string     `json:"unit"`
+	Setting string     `json:"setting"` // CPUAffinity or AllowedCPUs
+	File    string     `json:"file"`
+	CPUs    cpuset.Set `json:"cpus"`  // that it asks for
+	Taken   cpuset.Set `json:"taken"` // of these, the lanes'
+}
+
+// String says what will come of it.
+func (u UnitCPUs) String() string {
+	what := "it loses CPUs " + u.Taken.String()
+	if u.CPUs == u.Taken {
+		what = "these are lanes' CPUs, it will not start any more"
+		if u.Setting == "AllowedCPUs" { // the kernel gives it what the slice above has
+			what = "these are lanes' CPUs, it gets those of its slice"
+		}
+	}
+	return fmt.Sprintf("%s: %s=%s (%s): %s", u.Unit, u.Setting, u.CPUs, u.File, what)
+}
+
+// Units returns the units whose CPUAffinity= or AllowedCPUs= names CPUs of lanes (systemd.exec(5),
+// systemd.resource-control(5)), by unit, where systemd is process 1: from the files of units and their drop-ins
+// (systemd.unit(5)), so also those that do not run now.
+func Units(root fs.FS, p plan.Placement) ([]UnitCPUs, error) {
+	if _, err := fs.Stat(root, "run/systemd/system"); err != nil { // sd_booted(3)
+		return nil, nil //nolint:nilerr // no systemd
+	}
+	found := map[[2]string]UnitCPUs{}
+	seen := map[string]bool{}
+	// The first directory has the last word; of drop-ins all count, in the order of their names.
+	dirs := []string{"etc/systemd/system.control", "run/systemd/system.control", "run/systemd/transient",
+		"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"}
+	var dropIns []string
+	for _, dir := range dirs {
+		entries, err := fs.ReadDir(root, dir)
+		if err != nil {
+			continue // not every machine has each
+		}
+		for _, e := range entries {
+			name := path.Join(dir, e.Name())
+			if strings.HasSuffix(e.Name(), ".d") {
+				more, gerr := fs.Glob(root, name+"/*.conf")
+				if gerr != nil {
+					return nil, gerr
+				}
+				dropIns = append(dropIns, more...)
+			} else if !seen[e.Name()] {
+				seen[e.Name()] = true
+				read(root, e.Name(), name, found)
+			}
+		}
+	}
+	slices.SortStableFunc(dropIns, func(a, b string) int { return strings.Compare(path.Base(a), path.Base(b)) })
+	for _, name := range dropIns {
+		unit := strings.TrimSuffix(path.Base(path.Dir(name)), ".d")
+		if file := path.Base(name); !seen[unit+"/"+file] {
+			seen[unit+"/"+file] = true
+			read(root, unit, name, found)
+		}
+	}
+	var units []UnitCPUs
+	for _, u := range found {
+		if u.Taken = u.CPUs.Intersection(p.CPUs()); !u.Taken.IsEmpty() {
+			units = append(units, u)
+		}
+	}
+	slices.SortFunc(units, func(a, b UnitCPUs) int { return strings.Compare(a.Unit+a.Setting, b.Unit+b.Setting) })
+	return units, nil
+}
+
+// read adds what a file of a unit asks for: an empty value takes back what was asked for before, others add up.
+func read(root fs.FS, unit, name string, found map[[2]string]UnitCPUs) {
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		return // a directory, or gone
+	}
+	for line := range strings.Lines(strings.ReplaceAll(string(text), "\\\n", " ")) {
+		setting, value, ok := strings.Cut(line, "=")
+		if setting = strings.TrimSpace(setting); !ok || setting != "CPUAffinity" && setting != "AllowedCPUs" {
+			continue
+		}
+		list := strings.Join(strings.FieldsFunc(value, func(r rune) bool { return r == ' ' || r == '\t' || r == ',' || r == '\n' }), ",")
+		cpus, perr := cpuset.Parse(list) // "numa" and what systemd refuses is none
+		key := [2]string{unit, setting}
+		switch u := found[key]; {
+		case list == "":
+			delete(found, key)
+		case strings.HasPrefix(name, "run/systemd/system.control/") && slices.Contains(managedUnits(), unit):
+			// Isolane's own, see units
+		case perr == nil:
+			found[key] = UnitCPUs{Unit: unit, Setting: setting, File: "/" + name, CPUs: u.CPUs.Union(cpus)}
+		}
+	}
+}

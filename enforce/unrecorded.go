@@ -1,0 +1,108 @@
+package enforce
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+)
+
+// NoRecordError says that there are cgroups of Isolane's that no journal tells of, because somebody removed the
+// directory of the journals. What is changed for them has no value before.
+type NoRecordError struct{ Groups []string }
+
+func (n *NoRecordError) Error() string {
+	return fmt.Sprintf("%s: of isolane, and without a record in %s, which somebody must have removed: "+
+		"what is changed on this host would be taken for what was there before", strings.Join(n.Groups, ", "), journal.Dir)
+}
+
+// Recorded is a *NoRecordError where there are such cgroups.
+func (l *Lanes) Recorded() error {
+	groups, err := l.Unrecorded()
+	if err == nil && len(groups) > 0 {
+		err = &NoRecordError{groups}
+	}
+	return err
+}
+
+// Unrecorded returns the cgroups of Isolane's that no journal tells of: Adopt removes them.
+func (l *Lanes) Unrecorded() ([]string, error) {
+	if l.dir == "" { // which are recorded is not to be seen
+		return nil, nil
+	}
+	tops, err := l.hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	var groups []string
+	for _, top := range tops {
+		found, gerr := fs.Glob(l.root, path.Join(top, journal.GroupPrefix+"*")[1:])
+		if gerr != nil {
+			return nil, gerr
+		}
+		groups = append(groups, found...)
+	}
+	if len(groups) == 0 {
+		return nil, nil
+	}
+	// A group is recorded before it is made: what is read now tells of all that were found.
+	done, err := l.pending()
+	if err != nil {
+		return nil, err
+	}
+	var alone []string
+	for _, name := range groups {
+		dir := "/" + name
+		if slices.ContainsFunc(done, func(s journal.Step) bool {
+			return s.Target == dir || strings.HasPrefix(s.Target, dir+"/") || s.After == dir
+		}) {
+			continue
+		}
+		if info, serr := fs.Stat(l.root, name); serr == nil && info.IsDir() { // not removed meanwhile
+			alone = append(alone, dir)
+		}
+	}
+	return alone, nil
+}
+
+// Unseen stands for the lanes in force where the user may not see them: none.
+func Unseen(root fs.FS, ops map[string]journal.Op) *Lanes {
+	return &Lanes{root: root, ops: ops, journal: journal.None(ops)}
+}
+
+// hierarchies are the directories in which Isolane makes cgroups; none where the host has no cpusets.
+func (l *Lanes) hierarchies() ([]string, error) {
+	c := host.Cgroups(l.root)
+	root, _, err := cpusetRoot(host.Host{Kernel: host.Kernel{Cgroup: c}})
+	if errors.Is(err, ErrNoCpuset) {
+		return nil, nil
+	}
+	tops := []string{root}
+	if c.MemoryV1 != nil && *c.MemoryV1 != root {
+		tops = append(tops, *c.MemoryV1)
+	}
+	return tops, err
+}
+
+// pending are the steps of all journals.
+func (l *Lanes) pending() ([]journal.Step, error) {
+	files, err := filepath.Glob(filepath.Join(l.dir, "*.journal"))
+	if err != nil {
+		return nil, err
+	}
+	var steps []journal.Step
+	for _, file := range files {
+		j, jerr := journal.Look(l.dir, strings.TrimSuffix(filepath.Base(file), ".journal"), l.ops)
+		if jerr != nil {
+			return nil, jerr
+		}
+		steps = append(steps, j.Pending()...)
+	}
+	return steps, nil
+}

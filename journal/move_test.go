@@ -1,0 +1,74 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/hosttest"
+)
+
+// Processes each of which makes the next one and ends are all moved, and the cgroup is removed.
+func TestMoveFromForkStorm(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	mounted := host.Cgroups(host.Live())
+	if mounted.Unified == nil {
+		t.Skip("no cgroup v2")
+	}
+	top := filepath.Join(*mounted.Unified, "isolane-test-move")
+	from := filepath.Join(top, "isolane-from")
+	if err := os.MkdirAll(from, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := os.WriteFile(filepath.Join(top, "cgroup.kill"), []byte("1"), 0)
+		err = errors.Join(err, cgroup{kernel{"/"}}.Write(context.Background(), Step{Target: top}, ""))
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	dir, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close() //nolint:errcheck // only a reference
+	for range 20 {
+		storm := exec.CommandContext(t.Context(), "sh", "-c", "next() { next & }; next")
+		storm.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+		if err = storm.Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step := Step{Kind: "cgroup", Target: from, Before: "", After: present}
+	if err = (cgroup{kernel{"/"}}).Write(t.Context(), step, ""); err != nil {
+		t.Fatal(err)
+	}
+	left, err := (kernel{"/"}).members(top)
+	if _, serr := os.Stat(from); !errors.Is(serr, os.ErrNotExist) || err != nil || len(left) == 0 {
+		t.Errorf("%d processes above, %v, %v", len(left), err, serr)
+	}
+}
+
+// Where moving never ends, the error says how many were left, and to try again.
+func TestMoveThatNeverEnds(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{"from/cgroup.procs": "77\n78\n", "to/cgroup.procs": ""} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755),
+			os.WriteFile(filepath.Join(root, name), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	err := kernel{root}.move(ctx, "/from", "/to", func(pid int) bool { return pid == 78 })
+	if err == nil || !strings.Contains(err.Error(), "faster than they can be moved to /to, 1 in the last round: try again") {
+		t.Error(err)
+	}
+}

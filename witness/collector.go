@@ -37,8 +37,9 @@ type collector struct {
 	links    []link.Link
 	mount    *os.File          // of the cgroup hierarchy
 	cgroups  map[uint64]string // their paths by id, as they were met
-	keys     []sourceKey       // of the last reading, with their values
+	keys     []sourceKey       // of this reading, with their values
 	values   []sourceValue
+	before   map[sourceKey]sourceValue // of the reading before
 	missed   uint64
 	lost     uint64          // notes, before this recording
 	notes    *ringbuf.Reader // nil: nothing is recorded
@@ -227,29 +228,37 @@ func (c *collector) close() error {
 	return errors.Join(failed...)
 }
 
-// read returns the sums. A run that goes on still counts as if it ended now: a task that never lets
-// go would not be seen otherwise.
-func (c *collector) read(ownThreads func() map[int]bool) ([]Source, error) {
-	err := c.lookup()
-	if err != nil {
-		return nil, err
+// read returns the sums, and what was added since it was called before. A run that goes on still counts as
+// if it ended now: a task that never lets go would not be seen otherwise.
+func (c *collector) read(ownThreads func() map[int]bool) (since, last []Source, err error) {
+	if err = c.lookup(); err != nil {
+		return nil, nil, err
 	}
 	states, err := c.running(ownThreads) // after the sums: a run that ends in between must not count twice
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	all := make([]Source, 0, len(c.keys))
+	since = make([]Source, 0, len(c.keys))
+	before := c.before
+	c.before = make(map[sourceKey]sourceValue, len(c.keys))
 	for i, key := range c.keys {
-		if c.values[i].Count == 0 {
+		v := &c.values[i]
+		if v.Count == 0 {
 			continue
 		}
-		s := c.source(key, &c.values[i])
+		s := c.source(key, v)
 		if why := tickDependency(states[s.CPU].Tick); s.Kind == Tick && why != "" {
 			s.Remedy = "it could not stop because of " + why + ": take that off the CPU"
 		}
-		all = append(all, s)
+		since = append(since, s)
+		was := before[key]
+		if d := v.since(&was); d.Count > 0 {
+			measure(&s, &d)
+			last = append(last, s)
+		}
+		c.before[key] = *v
 	}
-	return all, nil
+	return since, last, nil
 }
 
 // lookup fills keys and values, in few system calls.
@@ -319,10 +328,16 @@ func monotonic() (uint64, error) {
 	return uint64(ts.Nano()), err //nolint:gosec // G115: since boot
 }
 
-func (c *collector) source(k sourceKey, v *sourceValue) Source {
+// measure sets the figures of a source.
+func measure(s *Source, v *sourceValue) {
 	count := v.Count                                                            // v is used again
 	total, longest := results.Nanoseconds(v.NS), results.Nanoseconds(v.Longest) //nolint:gosec // G115: of a trace
-	s := Source{CPU: int(k.CPU), Kind: kinds()[k.Kind], Count: &count, Total: &total, Longest: &longest, P99: v.p99()}
+	s.Count, s.Total, s.Longest, s.P99 = &count, &total, &longest, v.p99()
+}
+
+func (c *collector) source(k sourceKey, v *sourceValue) Source {
+	s := Source{CPU: int(k.CPU), Kind: kinds()[k.Kind]}
+	measure(&s, v)
 	id := int(k.ID) //nolint:gosec // G115: an interrupt, a vector or a thread
 	switch {
 	case k.ID == rest:

@@ -17,7 +17,10 @@ func (t *Trace) balancing(cpu int) string {
 	with, known := t.domains[cpu]
 	online, err := onlineCPUs(t.root)
 	tickless, _ := readAs(t.root, "sys/devices/system/cpu/nohz_full", cpuset.Parse) // none: no such kernel
+	_, v1, _ := hierarchy(t.root)
 	switch {
+	case known && with.IsEmpty() && v1:
+		return "idle, it balances for other CPUs, since it was idle when it was isolated: boot with nohz_full for it"
 	case known && with.IsEmpty():
 		return "idle, it balances for other CPUs, since it was idle when it was isolated: release the lane and apply it again, or boot with nohz_full for it"
 	case known && err == nil && with.IsSubsetOf(t.cpus) && !online.IsSubsetOf(t.cpus) && tickless.Contains(cpu):

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/results"
 )
 
 //go:embed bpf/trace.o
@@ -328,13 +327,6 @@ func monotonic() (uint64, error) {
 	return uint64(ts.Nano()), err //nolint:gosec // G115: since boot
 }
 
-// measure sets the figures of a source.
-func measure(s *Source, v *sourceValue) {
-	count := v.Count                                                            // v is used again
-	total, longest := results.Nanoseconds(v.NS), results.Nanoseconds(v.Longest) //nolint:gosec // G115: of a trace
-	s.Count, s.Total, s.Longest, s.P99 = &count, &total, &longest, v.p99()
-}
-
 func (c *collector) source(k sourceKey, v *sourceValue) Source {
 	s := Source{CPU: int(k.CPU), Kind: kinds()[k.Kind]}
 	measure(&s, v)
@@ -387,42 +379,4 @@ func (c *collector) cgroup(id uint64) string {
 func text(b []byte) string {
 	b, _, _ = bytes.Cut(b, []byte{0})
 	return strings.ToValidUTF8(string(b), "?")
-}
-
-// add counts one intrusion, as the function of that name of bpf/trace.c does.
-func (v *sourceValue) add(ns uint64) {
-	v.Count++
-	v.NS += ns
-	v.Longest = max(v.Longest, ns)
-	at := len(v.Buckets) - 1
-	for at > 0 && upper(at-1) > ns {
-		at--
-	}
-	v.Buckets[at]++
-}
-
-// upper is where a bucket ends: those below 8 are 64 ns wide, the others an eighth of a power of two.
-func upper(bucket int) uint64 {
-	if bucket < 8 {
-		return uint64(bucket+1) * 64 //nolint:gosec // G115: small
-	}
-	e := bucket/8 - 1
-	return uint64(8+bucket%8+1) << e * 64
-}
-
-// p99 is the upper bound of the 99th percentile (nearest rank), nil of fewer than 100.
-func (v *sourceValue) p99() *results.Nanoseconds {
-	if v.Count < 100 {
-		return nil
-	}
-	rank, seen := v.Count-v.Count/100, uint64(0)
-	for at, n := range v.Buckets {
-		seen += uint64(n)
-		if seen >= rank && at < len(v.Buckets)-1 {
-			bound := results.Nanoseconds(min(upper(at), v.Longest)) //nolint:gosec // G115: 4.3 s at most
-			return &bound
-		}
-	}
-	longest := results.Nanoseconds(v.Longest) //nolint:gosec // G115: of a trace
-	return &longest
 }

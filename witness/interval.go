@@ -2,36 +2,6 @@ package witness
 
 import "isolane.dev/isolane/results"
 
-// since is what was added to v after an earlier reading. A run that went on all the while is one in each
-// reading. How long the longest was is known exactly only where it is the longest of all; else the upper end
-// of its bucket is given, an eighth wide at most.
-func (v *sourceValue) since(before *sourceValue) sourceValue {
-	d := *v
-	d.Count = less(v.Count, before.Count)
-	d.NS = less(v.NS, before.NS)
-	if d.Count == 0 && d.NS > 0 {
-		d.Count = 1
-	}
-	highest := -1
-	for i := range d.Buckets {
-		d.Buckets[i] = less(v.Buckets[i], before.Buckets[i])
-		if d.Buckets[i] > 0 {
-			highest = i
-		}
-	}
-	if v.Longest == before.Longest && highest >= 0 && highest < len(d.Buckets)-1 {
-		d.Longest = min(v.Longest, upper(highest))
-	}
-	return d
-}
-
-func less[T uint32 | uint64](now, before T) T {
-	if now < before { // a run that went on had been counted in
-		return 0
-	}
-	return now - before
-}
-
 // added returns the sources that have more than in an earlier reading, with the difference. How long the
 // longest was is not known.
 func added(now, before []Source) []Source {

@@ -40,7 +40,8 @@ cpu4 0 0 0
 cpu5 0 0 0
 domain0 00000000,00000060 1 2
 `
-	root := fstest.MapFS{"proc/schedstat": {Data: []byte(stat)}, "sys/devices/system/cpu/online": {Data: []byte("0-6\n")}}
+	root := fstest.MapFS{"proc/schedstat": {Data: []byte(stat)},
+		"proc/self/mounts": {Data: []byte("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")}, "sys/devices/system/cpu/online": {Data: []byte("0-6\n")}}
 	tr := &Trace{root: root, cpus: cpuset.MustParse("1,4-6")}
 	tr.lookAtDomains([]Source{{Kind: Softirq, Name: sched}})
 	tickless := map[bool]string{false: "(null)\n", true: "4-6\n"}
@@ -59,6 +60,10 @@ domain0 00000000,00000060 1 2
 		if got := tr.balancing(c.cpu); !strings.Contains(got, c.want) {
 			t.Errorf("CPU %d: %q", c.cpu, got)
 		}
+	}
+	root["proc/self/mounts"].Data = []byte("cgroup /c cgroup rw,cpuset 0 0\n")
+	if got := tr.balancing(4); !strings.HasSuffix(got, "isolated: boot with nohz_full for it") {
+		t.Errorf("cgroup v1: %q", got)
 	}
 }
 

@@ -144,7 +144,7 @@ func (f watchFlags) follow(ctx context.Context, trace *witness.Trace, guard *enf
 		case <-ctx.Done():
 			ended = true
 		case now := <-second.C:
-			if f.window > 0 && end.Sub(now) < time.Second/2 {
+			if f.window > 0 && end.Sub(now) < time.Second/5 {
 				continue // the end is the next second's
 			}
 		}

@@ -2,6 +2,8 @@ package witness
 
 import (
 	"fmt"
+	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,39 +13,45 @@ import (
 // How often /proc/schedstat is read, which is large on large machines: once in so many readings.
 const domainsEvery = 10
 
-// balancing says what to do about the softirq SCHED on a CPU, in which the kernel balances: for the CPU itself,
-// or where it is idle for all others (kernel/sched/fair.c, "NOHZ idle load balancing").
-func (t *Trace) balancing(cpu int) string {
-	with, known := t.domains[cpu]
-	online, err := onlineCPUs(t.root)
-	tickless, _ := readAs(t.root, "sys/devices/system/cpu/nohz_full", cpuset.Parse) // none: no such kernel
-	_, v1, _ := hierarchy(t.root)
+// balance is with whom the scheduler balances CPUs, and what else decides whether it does.
+type balance struct {
+	looked   int                // how often it was asked for
+	domains  map[int]cpuset.Set // nil: not known
+	online   cpuset.Set
+	tickless cpuset.Set // nohz_full
+	v1       bool       // cpusets are of cgroup v1
+}
+
+// look reads anew now and then, if the sources ask for it at all.
+func (b *balance) look(root fs.FS, all []Source) {
+	if !slices.ContainsFunc(all, func(s Source) bool { return s.Kind == Softirq && s.Name == sched }) {
+		return
+	}
+	if b.looked%domainsEvery == 0 {
+		b.domains, _ = readAs(root, "proc/schedstat", parseDomains) // none without CONFIG_SCHEDSTATS
+		b.online, _ = onlineCPUs(root)
+		b.tickless, _ = readAs(root, "sys/devices/system/cpu/nohz_full", cpuset.Parse) // none without CONFIG_NO_HZ_FULL
+		_, b.v1, _ = hierarchy(root)
+	}
+	b.looked++
+}
+
+// remedy says what to do about the softirq SCHED on one of the watched CPUs, in which the kernel balances: for the
+// CPU itself, or where it is idle for all others (kernel/sched/fair.c, "NOHZ idle load balancing").
+func (b *balance) remedy(cpu int, watched cpuset.Set) string {
+	with, known := b.domains[cpu]
+	among := known && with.IsSubsetOf(watched) && !b.online.IsSubsetOf(watched)
 	switch {
-	case known && with.IsEmpty() && v1:
+	case known && with.IsEmpty() && b.v1:
 		return "idle, it balances for other CPUs, since it was idle when it was isolated: boot with nohz_full for it"
 	case known && with.IsEmpty():
 		return "idle, it balances for other CPUs, since it was idle when it was isolated: release the lane and apply it again, or boot with nohz_full for it"
-	case known && err == nil && with.IsSubsetOf(t.cpus) && !online.IsSubsetOf(t.cpus) && tickless.Contains(cpu):
+	case among && b.tickless.Contains(cpu):
 		return "its lane's CPUs are balanced: spec.cpus.balance false ends that"
-	case known && err == nil && with.IsSubsetOf(t.cpus) && !online.IsSubsetOf(t.cpus):
+	case among:
 		return "its lane's CPUs are balanced, and while idle it does so for others: boot with nohz_full for it, or spec.cpus.balance false"
 	}
 	return remedies().find(Softirq, sched, 0)
-}
-
-// lookAtDomains reads who is balanced with whom, now and then, if that is asked at all.
-func (t *Trace) lookAtDomains(all []Source) {
-	asked := false
-	for _, s := range all {
-		asked = asked || s.Kind == Softirq && s.Name == sched
-	}
-	if !asked {
-		return
-	}
-	if t.looked%domainsEvery == 0 {
-		t.domains, _ = readAs(t.root, "proc/schedstat", parseDomains) // without CONFIG_SCHEDSTATS nothing is known
-	}
-	t.looked++
 }
 
 const sched = "SCHED"

@@ -38,7 +38,8 @@ type collector struct {
 	cgroups  map[uint64]string // their paths by id, as they were met
 	keys     []sourceKey       // of this reading, with their values
 	values   []sourceValue
-	before   map[sourceKey]sourceValue // of the reading before
+	before   []sourceValue     // those of the reading before
+	at       map[sourceKey]int // where in it
 	missed   uint64
 	lost     uint64          // notes, before this recording
 	notes    *ringbuf.Reader // nil: nothing is recorded
@@ -238,8 +239,6 @@ func (c *collector) read(ownThreads func() map[int]bool) (since, last []Source, 
 		return nil, nil, err
 	}
 	since = make([]Source, 0, len(c.keys))
-	before := c.before
-	c.before = make(map[sourceKey]sourceValue, len(c.keys))
 	for i, key := range c.keys {
 		v := &c.values[i]
 		if v.Count == 0 {
@@ -250,14 +249,30 @@ func (c *collector) read(ownThreads func() map[int]bool) (since, last []Source, 
 			s.Remedy = "it could not stop because of " + why + ": take that off the CPU"
 		}
 		since = append(since, s)
-		was := before[key]
-		if d := v.since(&was); d.Count > 0 {
+		was := &sourceValue{}
+		if at, known := c.at[key]; known {
+			was = &c.before[at]
+		}
+		if v.Count != was.Count || v.NS != was.NS {
+			d := v.since(was)
 			measure(&s, &d)
 			last = append(last, s)
 		}
-		c.before[key] = *v
 	}
+	c.remember()
 	return since, last, nil
+}
+
+// remember keeps the values for the next reading to compare with.
+func (c *collector) remember() {
+	c.before, c.values = c.values, c.before[:0]
+	if c.at == nil {
+		c.at = make(map[sourceKey]int, len(c.keys))
+	}
+	clear(c.at)
+	for i, key := range c.keys {
+		c.at[key] = i
+	}
 }
 
 // lookup fills keys and values, in few system calls.

@@ -42,8 +42,12 @@ domain0 00000000,00000060 1 2
 `
 	root := fstest.MapFS{"proc/schedstat": {Data: []byte(stat)},
 		"proc/self/mounts": {Data: []byte("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")}, "sys/devices/system/cpu/online": {Data: []byte("0-6\n")}}
-	tr := &Trace{root: root, cpus: cpuset.MustParse("1,4-6")}
-	tr.lookAtDomains([]Source{{Kind: Softirq, Name: sched}})
+	watched, asks := cpuset.MustParse("1,4-6"), []Source{{Kind: Softirq, Name: sched}}
+	remedy := func(cpu int) string {
+		var b balance
+		b.look(root, asks)
+		return b.remedy(cpu, watched)
+	}
 	tickless := map[bool]string{false: "(null)\n", true: "4-6\n"}
 	for _, c := range []struct {
 		cpu      int
@@ -57,12 +61,12 @@ domain0 00000000,00000060 1 2
 		{6, false, "put the CPU into an isolated partition"}, // not listed: nothing is known
 	} {
 		root["sys/devices/system/cpu/nohz_full"] = &fstest.MapFile{Data: []byte(tickless[c.nohzFull])}
-		if got := tr.balancing(c.cpu); !strings.Contains(got, c.want) {
+		if got := remedy(c.cpu); !strings.Contains(got, c.want) {
 			t.Errorf("CPU %d: %q", c.cpu, got)
 		}
 	}
 	root["proc/self/mounts"].Data = []byte("cgroup /c cgroup rw,cpuset 0 0\n")
-	if got := tr.balancing(4); !strings.HasSuffix(got, "isolated: boot with nohz_full for it") {
+	if got := remedy(4); !strings.HasSuffix(got, "isolated: boot with nohz_full for it") {
 		t.Errorf("cgroup v1: %q", got)
 	}
 }

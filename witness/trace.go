@@ -43,8 +43,7 @@ type Trace struct {
 	census   census     // without a collector
 	tasks    map[task]Source
 	last     []Source // of the reading before, but for what the collector compares itself
-	domains  map[int]cpuset.Set
-	looked   int // how often domains were of use
+	balance  balance
 	warnings []string
 }
 
@@ -122,7 +121,7 @@ func (t *Trace) Read() (r Reading, err error) {
 		}
 	}
 	r.Since, r.Last, t.last = append(r.Since, others...), append(r.Last, added(others, t.last)...), others
-	t.lookAtDomains(r.Since)
+	t.balance.look(t.root, r.Since)
 	table := remedies()
 	for _, all := range [][]Source{r.Since, r.Last} {
 		t.own.mark(all)
@@ -131,7 +130,7 @@ func (t *Trace) Read() (r Reading, err error) {
 			case s.Own:
 				all[i].Remedy = ""
 			case s.Kind == Softirq && s.Name == sched:
-				all[i].Remedy = t.balancing(s.CPU)
+				all[i].Remedy = t.balance.remedy(s.CPU, t.cpus)
 			default:
 				all[i].Remedy = cmp.Or(s.Remedy, table.find(s.Kind, s.Name, s.PID))
 			}

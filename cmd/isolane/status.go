@@ -50,11 +50,7 @@ func statusCommand() *cobra.Command {
 func unsettled(s enforce.Status) string {
 	var parts []string
 	if n := len(s.Drift); n > 0 {
-		are, them := "are", "them"
-		if n == 1 {
-			are, them = "is", "it"
-		}
-		parts = append(parts, fmt.Sprintf("%s %s not as the lanes want %s: isolane apply puts %[3]s back", quantity.Count(n, "setting"), are, them))
+		parts = append(parts, unwanted(n))
 	}
 	for _, l := range s.Lanes {
 		if l.Abandoned {
@@ -66,6 +62,15 @@ func unsettled(s enforce.Status) string {
 			quantity.Count(n, "cgroup")))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// unwanted says that so many settings are not as the lanes want them.
+func unwanted(n int) string {
+	are, them := "are", "them"
+	if n == 1 {
+		are, them = "is", "it"
+	}
+	return fmt.Sprintf("%s %s not as the lanes want %s: isolane apply puts %[3]s back", quantity.Count(n, "setting"), are, them)
 }
 
 func printStatus(w io.Writer, s enforce.Status, verbose bool) {

@@ -63,8 +63,8 @@ func (p *bruteProblem) randomBefore(r *rand.Rand, f *referee, name string, comin
 	if r.IntN(3) == 0 {
 		l.spec.Memory.Size = bruteGiB
 	}
-	s := &bruteSearch{f: f, first: len(p.before), within: f.usable, stock: newStock(p.m, p.before), places: map[string]bool{}, nodeSets: map[string][]mask{}}
-	s.lanes = append(append([]*bruteLane{}, p.before...), l)
+	s := newBruteSearch(f, p.before, []*bruteLane{l})
+	l = s.lanes[s.first]
 	var found []bruteLane
 	s.places1(s.first, s.lanes[:s.first], func(with []*bruteLane) {
 		if why, _ := f.judge(with, false); why == "" && (l.memory.len() == 1 || l.spec.Memory.Size == 0) && s.fits(s.first) {
@@ -84,8 +84,8 @@ func randomLevel(r *rand.Rand) string {
 
 func (p *bruteProblem) randomSpec(r *rand.Rand, name string, known []string) lane.Spec {
 	chance := func(percent int) bool { return r.IntN(100) < percent }
-	s := lane.Spec{CPUs: lane.CPUs{Count: 1 + r.IntN(3)}}
-	if chance(10) {
+	s := lane.Spec{CPUs: lane.CPUs{Count: 1 + r.IntN(min(3, 1+len(p.m.cpus)/2/len(known)))}}
+	if chance(7) {
 		s.CPUs.Count = 4 + r.IntN(5)
 	}
 	if chance(30) {

@@ -70,7 +70,7 @@ func randomMachine(r *rand.Rand) *bruteMachine {
 	}
 	m.hybrid, m.noL3 = chance(20), chance(5)
 	most := 16 / packages / perPackage / threads
-	cores := min(1+r.IntN(6), most) // of a node
+	cores := min(max(1, 4/packages/perPackage)+r.IntN(5), most) // of a node
 	perL3 := 1 + r.IntN(cores)
 	if chance(40) {
 		perL3 = cores

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"isolane.dev/isolane/lane"
@@ -12,28 +13,35 @@ import (
 // bruteSearch tries all places of all lanes. What it leaves out is no better than what it tries: places that
 // are alike but for the names of equal cores and threads, and what costs more already than the best.
 type bruteSearch struct {
-	f       *referee
-	lanes   []*bruteLane // those placed before, then those to place
-	first   int          // of those to place
-	within  mask         // CPUs that they may have
-	stock   bruteStock
-	alone   []bruteCost // the least that this lane and those after it cost by themselves; the last field apart
-	best    bruteCost
-	found   bool
-	text    string // where the lanes are at the least cost
-	steps   int
-	any     bool            // the first will do
-	places  map[string]bool // memory of node sets: whether all sizes fit
-	aborted bool
+	f          *referee
+	lanes      []*bruteLane // those placed before, then those to place
+	first      int          // of those to place
+	stock      bruteStock
+	alone      []bruteCost // the least that this lane and those after it cost by themselves; the last field apart
+	best       bruteCost
+	found      bool
+	text       string // where the lanes are at the least cost
+	steps      int
+	any        bool            // the first will do
+	everything bool            // also what is alike: slow, for a test
+	places     map[string]bool // memory of node sets: whether all sizes fit
+	aborted    bool
 
 	nodeSets map[string][]mask // by lane
 }
 
 const bruteMostSteps = 3_000_000
 
-// bruteSolve returns the least cost of placing lanes beside those before, on CPUs of within.
-func bruteSolve(f *referee, before, lanes []*bruteLane, within mask, any bool) *bruteSearch {
-	s := &bruteSearch{f: f, first: len(before), within: within, stock: newStock(f.m, before), any: any, places: map[string]bool{}, nodeSets: map[string][]mask{}}
+// bruteSolve returns the least cost of placing lanes beside those before.
+func bruteSolve(f *referee, before, lanes []*bruteLane, any bool) *bruteSearch {
+	s := newBruteSearch(f, before, lanes)
+	s.any = any
+	s.run()
+	return s
+}
+
+func newBruteSearch(f *referee, before, lanes []*bruteLane) *bruteSearch {
+	s := &bruteSearch{f: f, first: len(before), stock: newStock(f.m, before), places: map[string]bool{}, nodeSets: map[string][]mask{}}
 	for _, l := range before {
 		s.lanes = append(s.lanes, l)
 	}
@@ -42,11 +50,13 @@ func bruteSolve(f *referee, before, lanes []*bruteLane, within mask, any bool) *
 		c.cpus, c.idle, c.memory, c.before = 0, 0, 0, false
 		s.lanes = append(s.lanes, &c)
 	}
-	if !s.enough() || !s.leastAlone() {
-		return s
-	}
-	s.place(s.first)
 	return s
+}
+
+func (s *bruteSearch) run() {
+	if s.enough() && s.leastAlone() {
+		s.place(s.first)
+	}
 }
 
 // enough sees at once where all lanes together want more memory, functions or CPUs than there are.
@@ -156,7 +166,7 @@ func (s *bruteSearch) place(i int) {
 			return
 		}
 		bound := o.cost.plus(s.alone[i+1])
-		if s.found && bound.compare(s.best) >= 0 {
+		if s.found && bound.compare(s.best) >= 0 && !s.everything {
 			return // those behind cost no less
 		}
 		l.cpus, l.idle, l.memory, l.device = o.cpus, o.idle, o.memory, o.device
@@ -229,7 +239,7 @@ func functions(s lane.Spec) int {
 
 // cpuSets gives the sets of CPUs for a lane, one of each kind of those that are alike.
 func (s *bruteSearch) cpuSets(l *bruteLane, others []*bruteLane, use func(cpus, idle mask)) {
-	free := s.within & s.f.usable
+	free := s.f.usable
 	if !l.spec.CPUs.Boot {
 		free &^= s.f.boot
 	}
@@ -238,7 +248,7 @@ func (s *bruteSearch) cpuSets(l *bruteLane, others []*bruteLane, use func(cpus, 
 	whole := l.spec.CPUs.SMT == lane.Isolate || l.spec.CPUs.SMT == lane.Pack
 	cores := s.coresOf(free, others)
 	if whole {
-		s.choose(cores, 0, l.spec.CPUs.Count, nil, func(core bruteCore, take mask) (mask, mask, bool) {
+		s.choose(cores, nil, l.spec.CPUs.Count, func(core bruteCore, take mask) (mask, mask, bool) {
 			if len(core.threads) != s.f.cores[core.id].len() {
 				return 0, 0, false
 			}
@@ -250,7 +260,8 @@ func (s *bruteSearch) cpuSets(l *bruteLane, others []*bruteLane, use func(cpus, 
 		}, 0, 0, use)
 	}
 	if !whole || mayBreak {
-		s.choose(cores, 0, l.spec.CPUs.Count, nil, func(_ bruteCore, take mask) (mask, mask, bool) { return take, 0, true }, 0, 0, use)
+		any := func(_ bruteCore, take mask) (mask, mask, bool) { return take, 0, true }
+		s.choose(cores, nil, l.spec.CPUs.Count, any, 0, 0, use)
 	}
 }
 
@@ -275,80 +286,110 @@ func (s *bruteSearch) open(l *bruteLane, others []*bruteLane) mask {
 	return free
 }
 
-// bruteCore is a core with threads to take, those that are alike beside each other, and a signature: cores
-// with the same are alike.
+// bruteCore is a core with threads to take, those that are alike beside each other, and a signature: cores of one L3
+// with the same are alike. L3s of which all cores are alike are alike.
 type bruteCore struct {
 	id      int
 	threads []int
 	keys    []uint64 // of the threads
 	sign    [8]uint64
+	start   int // place of the first core of its L3
+	twin    int // of the first core of an L3 before it that is alike; -1 is none
 }
 
 func (s *bruteSearch) coresOf(free mask, others []*bruteLane) []bruteCore {
-	var cores []bruteCore
+	byL3 := map[int][]bruteCore{}
 	for id, all := range s.f.cores {
-		if all&free == 0 {
+		if all == 0 {
 			continue
 		}
-		core := bruteCore{id: id}
-		var taken []uint64
-		type thread struct {
-			id  int
-			key uint64
-		}
-		var threads []thread
-		for cpu := range s.f.m.cpus {
-			if !all.has(cpu) {
-				continue
-			}
-			var key uint64
-			for i, o := range others {
-				if o.cpus.has(cpu) {
-					key |= 1 << (2 * i)
-				}
-				if o.idle.has(cpu) {
-					key |= 2 << (2 * i)
-				}
-			}
-			for i, list := range s.f.lists {
-				if list.has(cpu) {
-					key |= 1 << (40 + i)
-				}
-			}
-			if free.has(cpu) {
-				threads = append(threads, thread{cpu, key})
-			} else {
-				taken = append(taken, key)
-			}
-		}
-		slices.SortFunc(threads, func(a, b thread) int { return cmp.Or(cmp.Compare(a.key, b.key), a.id-b.id) })
-		slices.Sort(taken)
-		c := s.f.m.cpus[threads[0].id]
-		kind := uint64(c.node)<<8 | uint64(c.l3)<<16 | uint64(c.pkg)<<24 | uint64(len(threads))<<32 | uint64(all.len())<<40
-		if c.efficient {
-			kind |= 1
-		}
-		if all == s.f.boot {
-			kind |= 2
-		}
-		core.sign[0] = kind
-		for i, t := range threads {
-			core.threads, core.keys = append(core.threads, t.id), append(core.keys, t.key)
-			core.sign[1+i] = t.key
-		}
-		for i, key := range taken {
-			core.sign[1+len(threads)+i] = key | 1<<50
-		}
-		cores = append(cores, core)
+		c := s.f.m.cpus[bits.TrailingZeros32(uint32(all))]
+		byL3[c.l3] = append(byL3[c.l3], s.core(id, free, others))
 	}
-	slices.SortStableFunc(cores, func(a, b bruteCore) int { return slices.Compare(a.sign[:], b.sign[:]) })
-	return cores
+	var groups [][]bruteCore
+	for _, cores := range byL3 {
+		slices.SortFunc(cores, func(a, b bruteCore) int { return cmp.Or(slices.Compare(a.sign[:], b.sign[:]), a.id-b.id) })
+		groups = append(groups, cores)
+	}
+	compare := func(a, b []bruteCore) int {
+		return slices.CompareFunc(a, b, func(a, b bruteCore) int { return slices.Compare(a.sign[:], b.sign[:]) })
+	}
+	slices.SortFunc(groups, func(a, b []bruteCore) int { return cmp.Or(compare(a, b), a[0].id-b[0].id) })
+	var all []bruteCore
+	for i, cores := range groups {
+		start, twin := len(all), -1
+		if i > 0 && compare(groups[i-1], cores) == 0 {
+			twin = start - len(cores)
+		}
+		for _, c := range cores {
+			c.start, c.twin = start, twin
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
-// choose takes so many threads of the cores from at on. Of cores that are alike the earlier gets at least what the later
-// gets; of threads that are alike the earlier goes first.
-func (s *bruteSearch) choose(cores []bruteCore, at, left int, last []int, form func(bruteCore, mask) (mask, mask, bool),
-	cpus, idle mask, use func(cpus, idle mask)) {
+func (s *bruteSearch) core(id int, free mask, others []*bruteLane) bruteCore {
+	core := bruteCore{id: id}
+	type thread struct {
+		id  int
+		key uint64
+	}
+	var threads []thread
+	var taken []uint64
+	all := s.f.cores[id]
+	for cpu := range s.f.m.cpus {
+		if !all.has(cpu) {
+			continue
+		}
+		var key uint64
+		for i, o := range others {
+			if o.cpus.has(cpu) {
+				key |= 1 << (2 * i)
+			}
+			if o.idle.has(cpu) {
+				key |= 2 << (2 * i)
+			}
+		}
+		for i, list := range s.f.lists {
+			if list.has(cpu) {
+				key |= 1 << (40 + i)
+			}
+		}
+		if free.has(cpu) {
+			threads = append(threads, thread{cpu, key})
+		} else {
+			taken = append(taken, key)
+		}
+	}
+	slices.SortFunc(threads, func(a, b thread) int { return cmp.Or(cmp.Compare(a.key, b.key), a.id-b.id) })
+	slices.Sort(taken)
+	c := s.f.m.cpus[bits.TrailingZeros32(uint32(all))]
+	kind := uint64(c.node)<<8 | uint64(c.pkg)<<24 | uint64(len(threads))<<32 | uint64(all.len())<<40
+	if c.efficient {
+		kind |= 1
+	}
+	if all == s.f.boot {
+		kind |= 2
+	}
+	core.sign[0] = kind
+	for i, t := range threads {
+		core.threads, core.keys = append(core.threads, t.id), append(core.keys, t.key)
+		core.sign[1+i] = t.key
+	}
+	for i, key := range taken {
+		core.sign[1+len(threads)+i] = key | 1<<50
+	}
+	return core
+}
+
+// bruteForm says which CPUs of a core a lane has, and which it keeps idle, if it takes these; false where it cannot.
+type bruteForm func(core bruteCore, take mask) (cpus, idle mask, ok bool)
+
+// choose takes so many threads of the cores from the last of patterns on. Of cores that are alike the earlier gets at
+// least what the later gets, and so of L3s; of threads that are alike the earlier goes first.
+func (s *bruteSearch) choose(cores []bruteCore, patterns []int, left int, form bruteForm, cpus, idle mask, use func(cpus, idle mask)) {
+	at := len(patterns)
 	if left == 0 {
 		use(cpus, idle)
 		return
@@ -358,27 +399,32 @@ func (s *bruteSearch) choose(cores []bruteCore, at, left int, last []int, form f
 	}
 	core := cores[at]
 	most := 1<<len(core.threads) - 1
-	if at > 0 && cores[at-1].sign == core.sign {
-		most = last[0]
+	if s.everything {
+		core.start, core.twin = at, -1
+	}
+	if at > core.start && cores[at-1].sign == core.sign {
+		most = patterns[at-1]
+	}
+	if t := core.twin; t >= 0 && slices.Equal(patterns[core.start:at], patterns[t:t+at-core.start]) {
+		most = min(most, patterns[t+at-core.start])
 	}
 	for pattern := 0; pattern <= most; pattern++ {
-		if !core.canonical(pattern) {
+		if !s.everything && !core.canonical(pattern) {
 			continue
 		}
-		var take mask
+		var take, rest mask
 		for i, t := range core.threads {
 			if pattern>>i&1 == 1 {
 				take |= 1 << t
 			}
 		}
-		var rest mask
 		if take != 0 {
 			var ok bool
 			if take, rest, ok = form(core, take); !ok || take.len() > left {
 				continue
 			}
 		}
-		s.choose(cores, at+1, left-take.len(), []int{pattern}, form, cpus|take, idle|rest, use)
+		s.choose(cores, append(patterns[:at:at], pattern), left-take.len(), form, cpus|take, idle|rest, use)
 	}
 }
 

@@ -54,6 +54,26 @@ func TestBruteForce(t *testing.T) {
 // bruteShown is how many faults of a kind are printed.
 const bruteShown = 3
 
+// TestBruteForceLeavesNothingOut holds the search that leaves out what is alike against one that does not.
+func TestBruteForceLeavesNothingOut(t *testing.T) {
+	compared := 0
+	for i := range 400 {
+		p := randomProblem(rand.New(rand.NewPCG(2, uint64(i))))
+		if len(p.m.cpus) > 7 {
+			continue
+		}
+		f := newReferee(p.m)
+		quick, slow := bruteSolve(f, p.before, p.lanes, false), newBruteSearch(f, p.before, p.lanes)
+		slow.everything = true
+		slow.run()
+		if slow.aborted || quick.found != slow.found || quick.best != slow.best {
+			t.Errorf("file %d: %v %v, not %v %v: %s\n%s", i, quick.found, quick.best, slow.found, slow.best, slow.text, p)
+		}
+		compared++
+	}
+	t.Logf("%d files", compared)
+}
+
 func number(t *testing.T, name string, otherwise int) int {
 	text := os.Getenv(name)
 	if text == "" {
@@ -93,21 +113,28 @@ func (p *bruteProblem) check(count *bruteCount) (fault bruteFault) {
 		return p.checkRefusal(f, h, refusal, count)
 	}
 	count.placed++
-	if fault := p.checkPlacement(f, got, count); fault.kind != "" {
+	least := p.least(f)
+	if fault := p.checkPlacement(f, got, least); fault.kind != "" {
 		return fault
+	}
+	switch {
+	case least.tooMany:
+		count.tooMany++
+	case got.Optimal:
+		count.optimal++
 	}
 	again, err := plan.Repack(h, p.placed(), p.declared())
 	if err != nil {
 		return bruteFault{"repack refuses", err.Error()}
 	}
-	if fault := p.checkRepacked(f, again); fault.kind != "" {
-		return fault
+	if fault := p.checkRepacked(f, again, got, least); fault.kind != "" {
+		return bruteFault{"repack: " + fault.kind, fault.text}
 	}
 	return p.checkOrder(h, got)
 }
 
-// checkPlacement holds an answer against the rules, its own cost and the least cost.
-func (p *bruteProblem) checkPlacement(f *referee, got plan.Placement, count *bruteCount) bruteFault {
+// checkPlacement holds an answer without moves against the rules, its own cost and the least cost.
+func (p *bruteProblem) checkPlacement(f *referee, got plan.Placement, least bruteLeast) bruteFault {
 	lanes, fault := p.read(f, got)
 	if fault.kind != "" {
 		return fault
@@ -119,47 +146,33 @@ func (p *bruteProblem) checkPlacement(f *referee, got plan.Placement, count *bru
 	}
 	why, cost := f.judge(lanes, false)
 	text := fmt.Sprintf("got %s", describe(got))
-	if why != "" {
-		return bruteFault{"not valid", why + "\n  " + text}
-	}
-	if cost != costOf(got.Cost) {
-		return bruteFault{"cost", fmt.Sprintf("it costs %v\n  %s", cost, text)}
-	}
-	least, ok := p.least(f)
 	switch {
-	case !ok:
-		count.tooMany++
+	case why != "":
+		return bruteFault{"not valid", why + "\n  " + text}
+	case cost != costOf(got.Cost):
+		return bruteFault{"cost", fmt.Sprintf("it costs %v\n  %s", cost, text)}
+	case least.tooMany:
 		return bruteFault{}
-	case least.found == nil:
-		return bruteFault{"referee", "finds no place\n  " + text}
-	case cost.compare(*least.found) < 0:
-		return bruteFault{"referee", fmt.Sprintf("finds %v\n  %s", *least.found, text)}
-	case got.Optimal && cost != *least.found:
-		return bruteFault{"not optimal", fmt.Sprintf("%v is possible: %s\n  %s", *least.found, least.text, text)}
-	case !got.Optimal && (got.Bound == nil || costOf(*got.Bound).compare(*least.found) > 0):
-		return bruteFault{"bound", fmt.Sprintf("%v is possible, bound %v\n  %s", *least.found, got.Bound, text)}
-	}
-	if got.Optimal {
-		count.optimal++
+	case !least.found || cost.compare(least.cost) < 0:
+		return bruteFault{"referee", fmt.Sprintf("finds %v at best: %s\n  %s", least.cost, least.text, text)}
+	case got.Optimal && cost != least.cost:
+		return bruteFault{"not optimal", fmt.Sprintf("%v is possible: %s\n  %s", least.cost, least.text, text)}
+	case !got.Optimal && (got.Bound == nil || costOf(*got.Bound).compare(least.cost) > 0):
+		return bruteFault{"bound", fmt.Sprintf("%v is possible: %s, bound %+v\n  %s", least.cost, least.text, got.Bound, text)}
 	}
 	return bruteFault{}
 }
 
+// bruteLeast is the least cost of a file and where its lanes are then.
 type bruteLeast struct {
-	found *bruteCost
-	text  string
+	found, tooMany bool // tooMany: there are more places than are tried
+	cost           bruteCost
+	text           string
 }
 
-// least is the least cost of the file; false where there are too many places to try.
-func (p *bruteProblem) least(f *referee) (bruteLeast, bool) {
-	all := bruteSolve(f, p.before, p.lanes, f.usable, false)
-	if all.aborted {
-		return bruteLeast{}, false
-	}
-	if !all.found {
-		return bruteLeast{}, true
-	}
-	return bruteLeast{&all.best, all.text}, true
+func (p *bruteProblem) least(f *referee) bruteLeast {
+	s := bruteSolve(f, p.before, p.lanes, false)
+	return bruteLeast{s.found, s.aborted, s.best, s.text}
 }
 
 // costOf reads the fields by their names, as a user does.
@@ -191,7 +204,7 @@ func describe(p plan.Placement) string {
 // checkRefusal sees that there is no place, and that the cheapest change makes one.
 func (p *bruteProblem) checkRefusal(f *referee, h host.Host, r *plan.Refusal, count *bruteCount) bruteFault {
 	count.refused++
-	all := bruteSolve(f, p.before, p.lanes, f.usable, true)
+	all := bruteSolve(f, p.before, p.lanes, true)
 	if all.aborted && !all.found {
 		count.tooMany++
 	} else if all.found {
@@ -202,8 +215,12 @@ func (p *bruteProblem) checkRefusal(f *referee, h host.Host, r *plan.Refusal, co
 	}
 	count.changes++
 	if len(r.Cheapest.Moves) > 0 {
-		if _, err := plan.Repack(h, p.placed(), p.declared()); err != nil {
+		again, err := plan.Repack(h, p.placed(), p.declared())
+		if err != nil {
 			return bruteFault{"moves", fmt.Sprintf("%s\n  with --repack: %v", r, err)}
+		}
+		if fault := p.checkRepacked(f, again, plan.Placement{}, bruteLeast{}); fault.kind != "" {
+			return bruteFault{"repack: " + fault.kind, fault.text}
 		}
 		return bruteFault{}
 	}
@@ -250,17 +267,51 @@ func (p *bruteProblem) apply(r *plan.Refusal) (*bruteProblem, error) {
 	return nil, fmt.Errorf("%q is no change that a person can make", r.Cheapest.Change)
 }
 
-// checkRepacked sees that what may be moved was, and that the rules hold.
-func (p *bruteProblem) checkRepacked(f *referee, got plan.Placement) bruteFault {
+// checkRepacked sees that the rules hold, that what is elsewhere now was moved, step by step to free CPUs, and that nothing is
+// worse than without moves.
+func (p *bruteProblem) checkRepacked(f *referee, got, plain plan.Placement, least bruteLeast) bruteFault {
+	if len(got.Moves) == 0 {
+		fault := p.checkPlacement(f, got, least)
+		if fault.kind == "" && plain.Host.Hostname != "" && costOf(got.Cost).compare(costOf(plain.Cost)) > 0 {
+			fault = bruteFault{"worse", fmt.Sprintf("%s\n  without: %s", describe(got), describe(plain))}
+		}
+		return fault
+	}
 	lanes, fault := p.read(f, got)
 	if fault.kind != "" {
-		return bruteFault{"repacked: " + fault.kind, fault.text}
+		return fault
 	}
 	for _, l := range lanes {
 		l.before = false
 	}
 	if why, _ := f.judge(lanes, false); why != "" {
-		return bruteFault{"repacked: not valid", why + "\n  " + describe(got)}
+		return bruteFault{"not valid", why + "\n  " + describe(got)}
+	}
+	return p.checkMoves(lanes, got)
+}
+
+func (p *bruteProblem) checkMoves(lanes []*bruteLane, got plan.Placement) bruteFault {
+	now := map[string]mask{}
+	for _, l := range p.before {
+		now[l.name] = l.owned()
+	}
+	for _, m := range got.Moves {
+		l := find(p.before, m.Lane)
+		if l == nil {
+			return bruteFault{"moves", fmt.Sprintf("%s is not placed\n  %v", m.Lane, got.Moves)}
+		}
+		for _, o := range p.before {
+			if o != l && now[o.name]&maskOf(m.To) != 0 && (o.spec.CPUs.Share < 2 || l.spec.CPUs.Share < 2) {
+				return bruteFault{"moves", fmt.Sprintf("%s to CPUs of %s\n  %v", m.Lane, o.name, got.Moves)}
+			}
+		}
+		now[l.name] = maskOf(m.To)
+	}
+	for _, l := range lanes {
+		before := find(p.before, l.name)
+		if before != nil && l.cpus&^now[l.name] != 0 {
+			return bruteFault{"moves", fmt.Sprintf("%s comes elsewhere\n  %v\n  %s", l.name, got.Moves, describe(got))}
+		}
 	}
 	return bruteFault{}
 }
@@ -384,12 +435,16 @@ func (p *bruteProblem) checkStock(got plan.Placement) string {
 		page uint64
 	}
 	memory, pool, vfs := map[int]uint64{}, map[key]uint64{}, map[string]cpuset.Set{}
+	takes := false
 	for _, l := range got.Lanes {
+		comes := find(p.lanes, l.Name) != nil
 		for _, m := range l.Memory {
 			memory[m.Node] += m.Bytes
+			takes = takes || comes && m.Bytes > 0
 		}
 		for _, pages := range l.Hugepages {
 			memory[pages.Node] += pages.Reserve * pages.PageBytes
+			takes = takes || comes && pages.Reserve > 0
 			pool[key{pages.Node, pages.PageBytes}] += pages.Pages - pages.Reserve
 		}
 		for _, d := range l.Devices {
@@ -401,8 +456,7 @@ func (p *bruteProblem) checkStock(got plan.Placement) string {
 			}
 		}
 	}
-	var left uint64
-	some := false
+	var left, all uint64
 	for id, n := range p.m.nodes {
 		has := uint64(n.memory)
 		for page, gib := range n.pool {
@@ -414,13 +468,13 @@ func (p *bruteProblem) checkStock(got plan.Placement) string {
 		if memory[id] > has*bruteGiB || !n.allowed && memory[id] > 0 {
 			return fmt.Sprintf("%d bytes of node %d", memory[id], id)
 		}
-		some = some || memory[id] > 0
 		if n.allowed {
 			left += has*bruteGiB - memory[id]
+			all += uint64(n.memory) * bruteGiB
 		}
 	}
-	if some && left == 0 {
-		return "housekeeping has no memory"
+	if takes && left < min(bruteGiB/2, all/8) {
+		return fmt.Sprintf("housekeeping has %d bytes", left)
 	}
 	return ""
 }
@@ -571,7 +625,11 @@ func (p *bruteProblem) smallerMachines() []*bruteProblem {
 	edit(func(m *bruteMachine) { m.hybrid, m.noL3 = false, false })
 	edit(func(m *bruteMachine) {
 		for i := range m.nodes {
-			m.nodes[i].pool = map[int]int{}
+			none := map[int]int{}
+			for page := range m.nodes[i].pool {
+				none[page] = 0
+			}
+			m.nodes[i].pool = none
 		}
 	})
 	edit(func(m *bruteMachine) {

@@ -16,6 +16,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
 )
 
 // TestBruteForce holds the planner against a search of all places, by code of its own: random machines of up to 16
@@ -236,15 +237,29 @@ func (p *bruteProblem) checkRefusal(f *referee, h host.Host, r *plan.Refusal, co
 
 var (
 	countChange  = regexp.MustCompile(`^spec\.cpus\.count: (\d+)$`)
+	memoryChange = regexp.MustCompile(`^spec\.memory\.size: (\w+)$`)
 	preferChange = regexp.MustCompile(`^spec\.preferred: \{(\w+): (\d+)\}$`)
 )
 
 // apply does what a refusal proposes.
 func (p *bruteProblem) apply(r *plan.Refusal) (*bruteProblem, error) {
 	q := p.clone()
-	l := find(q.lanes, r.Lane)
+	l := find(q.lanes, r.Cheapest.Lane)
 	if l == nil {
-		return nil, fmt.Errorf("no lane %q in the file", r.Lane)
+		return nil, fmt.Errorf("no lane %q in the file", r.Cheapest.Lane)
+	}
+	if r.Cheapest.Change == "leave it out" {
+		q.lanes = slices.DeleteFunc(q.lanes, func(o *bruteLane) bool { return o.name == r.Cheapest.Lane })
+		return q, nil
+	}
+	if m := memoryChange.FindStringSubmatch(r.Cheapest.Change); m != nil {
+		size, err := quantity.ParseBytes(m[1])
+		l.spec.Memory.Size = size
+		return q, err
+	}
+	if r.Cheapest.Change == "spec.cpus.share: 2" {
+		l.spec.CPUs.Share = 2
+		return q, nil
 	}
 	if m := countChange.FindStringSubmatch(r.Cheapest.Change); m != nil {
 		n, err := strconv.Atoi(m[1])

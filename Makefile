@@ -6,7 +6,7 @@ GO ?= go
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/isolane ./cmd/isolane
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=auto -o bin/isolane ./cmd/isolane
 
 prove: packages build
 	bin/isolane prove edge --quick
@@ -59,6 +59,7 @@ generate:
 	$(GO) generate ./...
 
 golden:
+	$(GO) test ./cmd/isolane -update
 	$(GO) test ./draw -update
 	$(GO) test . ./report -update
 

@@ -16,12 +16,12 @@ import (
 )
 
 // machine is that of the files in testdata, with changes: content by path, "" for a file that is gone.
-func machine(t *testing.T, file string, changes map[string]string) fstest.MapFS {
-	t.Helper()
+func machine(tb testing.TB, file string, changes map[string]string) fstest.MapFS {
+	tb.Helper()
 	files := hosttest.Machine{Packages: 2, CoresPerPackage: 4, ThreadsPerCore: 2, MemoryOnlyNodes: 1}.FS()
 	a, err := txtar.ParseFile("testdata/" + file)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, f := range a.Files {
 		files[f.Name] = &fstest.MapFile{Data: f.Data}
@@ -82,6 +82,7 @@ func TestEachRuleFires(t *testing.T) {
 		{"sys/devices/system/cpu/cpu2/online": "0", "sys/devices/system/cpu/online": "0-1,3-15"},
 		{"sys/devices/cpu_core/cpus": "0-7", "sys/devices/cpu_atom/cpus": "8-15"},
 		{"proc/cmdline": "quiet", "sys/devices/system/cpu/cpu2/cpuidle/state1/latency": "133"},
+		{"proc/cmdline": "skew_tick=1 quiet skew_tick=0 quiet", "proc/irq/25/smp_affinity_list": "1"},
 	} {
 		for rule := range found(run(t, machine(t, "noisy.txtar", changes), lane)) {
 			seen[rule] = true
@@ -108,7 +109,7 @@ func TestUnknownIsNotPassed(t *testing.T) {
 	r := run(t, hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 2}.FS(), "1,3")
 	want := []string{"lane-online", "boot-cpu", "whole-cores", "core-kinds", "partition", "resctrl"}
 	want = append(want, "nohz-housekeeping", "rps-default", "hugepages-node", "hugepages-surplus", "turbo", "uncore", "mce-poll",
-		"xps", "nic-node", "nic-node-unknown", "aspm", "iommu", "nic-coalescing", "guest-idle") // the machine has no such thing at all
+		"xps", "nic-vectors", "nic-node", "nic-node-unknown", "aspm", "iommu", "nic-coalescing", "guest-idle") // the machine has no such thing at all
 	for _, rule := range r.Passed {
 		if !slices.Contains(want, rule) {
 			t.Errorf("%s passed without anything to look at", rule)
@@ -133,17 +134,28 @@ func TestTraps(t *testing.T) {
 		{"N after a number", map[string]string{cmdline: "isolcpus=domain,12-N"}, "", "", "12-15 isolcpus= on"},
 		{"all is no cpulist of isolcpus", map[string]string{cmdline: "isolcpus=all"}, "14", "isolcpus-list", "takes all for an unknown flag"},
 		{"N first is a flag that is wrong", map[string]string{cmdline: "isolcpus=N-3"}, "14", "isolcpus-list", "ignores the whole parameter"},
-		{"all of nohz_full", map[string]string{cmdline: "nohz_full=all"}, "14", "nohz-boot-cpu", "nohz_full is \"4-5\""},
+		{"all of nohz_full", map[string]string{cmdline: "nohz_full=all"}, "14", "nohz-boot-cpu", "nohz_full is 4-5"},
 		{"N of nohz_full", map[string]string{cmdline: "nohz_full=8-N"}, "14", "!nohz-boot-cpu", ""},
 		{"a flag of no kernel", map[string]string{cmdline: "isolcpus=io_queue,14"}, "14", "isolcpus-list", "skips io_queue and takes domain"},
 		{"managed_irq alone", map[string]string{cmdline: "isolcpus=managed_irq,14"}, "14", "load-balancing", "without the flag domain"},
-		{"the last one counts", map[string]string{cmdline: "isolcpus=3 isolcpus=managed_irq,domain,14"}, "14", "!isolcpus-managed", ""},
+		{"the first isolcpus counts", map[string]string{cmdline: "isolcpus=managed_irq,domain,14 isolcpus=3"}, "14", "!isolcpus-managed", ""},
+		{"two that differ", map[string]string{cmdline: "skew_tick=1 isolcpus=14 isolcpus=3 skew_tick=1"}, "14", "repeated", "2 parameters, with values that differ"},
+		{"two that do not", map[string]string{cmdline: "skew_tick=1 tsc=reliable skew_tick=1"}, "14", "repeated", "1 parameter, each with the same value"},
+		{"two that may", map[string]string{cmdline: "console=tty0 console=ttyS0 rd.lvm.lv=a rd.lvm.lv=b"}, "14", "!repeated", ""},
 		{"what init gets is not the kernel's", map[string]string{cmdline: "quiet -- isolcpus=14 mce=off"}, "14", "!mce-off", ""},
-		{"boot CPU dropped from nohz_full", nil, "14", "nohz-boot-cpu", "nohz_full is \"4-5\""},
+		{"boot CPU dropped from nohz_full", nil, "14", "nohz-boot-cpu", "nohz_full is 4-5"},
 		{"a split core", nil, "2", "whole-cores", "CPUs 10 beside lane CPUs 2"},
 		{"an empty list of irqbalance", nil, "14", "irqbalance", "bans nothing"},
 		{"a list of irqbalance", map[string]string{"etc/default/irqbalance": "IRQBALANCE_BANNED_CPULIST=14"}, "14", "!irqbalance", ""},
 		{"no list of irqbalance", map[string]string{"etc/default/irqbalance": "#", "sys/devices/system/cpu/isolated": "14"}, "14", "!irqbalance", ""},
+		{"set, and not fired since", map[string]string{"proc/irq/25/smp_affinity_list": "1"}, "3", "irq-pending", "1 of 4"},
+		{"so it is as good as gone", map[string]string{"proc/irq/25/smp_affinity_list": "1"}, "3", "!irq-directed", ""},
+		{"nor does its thread", map[string]string{"proc/irq/24/smp_affinity_list": "1"}, "2", "!irq-threads", ""},
+		{"a thread of one that is not", nil, "2", "irq-threads", "1 of"},
+		{"also from its card", map[string]string{"proc/irq/25/smp_affinity_list": "1"}, "2-3", "nic-vectors", "1 of 2 vectors"},
+		{"vectors by card", nil, "2-3", "nic-vectors", "2 of 2 vectors of network cards go to lane CPUs"},
+		{"an L3 of the lane's own", nil, "0-3,8-11", "!resctrl", ""},
+		{"an L3 that others have too", nil, "2-3", "resctrl", "the CPU can divide its L3"},
 		{"managed interrupts have their own mend", nil, "2", "irq-managed", "1 of 4"},
 		{"a partition isolates", map[string]string{"sys/fs/cgroup/cpuset.cpus.isolated": "14"}, "14", "!load-balancing", ""},
 		{"v1: balancing off", map[string]string{"sys/fs/cgroup/cpuset/cpuset.sched_load_balance": "0",
@@ -182,6 +194,35 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
+// An engineer reads the first lines: queues of network and storage devices come before others, and last
+// come interrupts without a handler. Only a guest is told of guests, and nothing is quoted that is not
+// there.
+func TestText(t *testing.T) {
+	changes := map[string]string{
+		"proc/irq/1/effective_affinity_list": "2", "proc/cmdline": "isolcpus=2 nohz_full=0,2", "sys/devices/system/cpu/nohz_full": "(null)",
+		"etc/default/irqbalance": "#", "proc/cpuinfo": "flags : fpu hypervisor", "proc/sys/vm/swappiness": "",
+		"proc/interrupts":                    "           CPU0\n  0: 1 IO-APIC 2-edge timer\n  1: 0 IO-APIC 1-edge\n 24: 1 PCI-MSI-0000:bb:00.0 0-edge ens1f0-0\n 27: 0 PCI-MSI-0000:bc:00.0 0-edge x\n",
+		"proc/irq/0/effective_affinity_list": "0", "proc/irq/27/effective_affinity_list": "0", "proc/irq/24/effective_affinity_list": "0",
+	}
+	r := run(t, machine(t, "noisy.txtar", changes), "0,2")
+	var b strings.Builder
+	if err := r.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	fired, directed := found(r)["irq-fired"].Evidence, found(r)["irq-directed"].Evidence
+	if len(fired) != 2 || !strings.HasPrefix(fired[0], "IRQ 24 ") || !strings.HasPrefix(fired[1], "IRQ 0 ") ||
+		len(directed) == 0 || !strings.HasPrefix(directed[len(directed)-1], "IRQ 1:") {
+		t.Errorf("fired %q, directed %q", fired, directed)
+	}
+	if strings.Contains(b.String(), `""`) || !strings.Contains(b.String(), "offloaded from no CPU") {
+		t.Errorf("empty quotes: %s", b.String())
+	}
+	bare := run(t, machine(t, "noisy.txtar", map[string]string{"proc/cpuinfo": "flags : fpu"}), "0,2")
+	if text := found(bare)["boot-cpu"].RunTime; strings.Contains(text, "guest") || !strings.Contains(found(r)["boot-cpu"].RunTime, "in a guest too") {
+		t.Errorf("on bare metal: %s", text)
+	}
+}
+
 func TestWrite(t *testing.T) {
 	r := run(t, machine(t, "noisy.txtar", map[string]string{"proc/sys/kernel/hostname": "evil\x1b[2J"}), "0,2-3,14")
 	for i := range 500 {
@@ -199,6 +240,44 @@ func TestWrite(t *testing.T) {
 			t.Errorf("longer than 60: %s", line)
 		}
 	}
+}
+
+// A machine with one file changed in any way is audited: no panic, no text over two pages that a terminal would
+// obey, and each rule is found, passed, unknown or in need of lanes.
+func FuzzRun(f *testing.F) {
+	files := machine(f, "noisy.txtar", nil)
+	names := slices.Sorted(maps.Keys(files))
+	for i := 0; i < len(names); i += 16 { // the fuzzer finds the others
+		f.Add(uint16(i), string(files[names[i]].Data), "0,2-3,14")
+	}
+	f.Add(uint16(0), "-1\n", "")
+	f.Fuzz(func(t *testing.T, which uint16, text, lane string) {
+		cpus, err := cpuset.Parse(lane)
+		if err != nil {
+			return
+		}
+		changed := maps.Clone(files)
+		changed[names[int(which)%len(names)]] = &fstest.MapFile{Data: []byte(text)}
+		h, err := host.Read(changed)
+		if err != nil {
+			return // no CPUs
+		}
+		r := Run(h, host.ReadSettings(changed), cpus, "fuzz")
+		said := map[string]bool{}
+		for _, id := range slices.Concat(r.Passed, r.NeedLanes) {
+			said[id] = true
+		}
+		for _, u := range r.Unknown {
+			said[u.Rule] = true
+		}
+		for _, finding := range r.Findings {
+			said[finding.Rule] = true
+		}
+		var b strings.Builder
+		if err = r.Write(&b); err != nil || len(said) != len(rules()) || strings.ContainsAny(b.String(), "\x1b\x07\x00") {
+			t.Errorf("%s: %v, %d of %d rules: %.500q", names[int(which)%len(names)], err, len(said), len(rules()), b.String())
+		}
+	})
 }
 
 // Any command line is taken apart without a panic, as the kernel would: a parameter that is found

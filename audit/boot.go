@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/quantity"
 )
 
 const (
@@ -82,6 +83,13 @@ func bootRules() []rule {
 			source:  parameters + ", skew_tick=", check: skewTick,
 		},
 		{
+			id: "repeated", title: "parameters stand more than once on the command line",
+			classes: Severities{Info, Info, Info},
+			cost:    "of most the last counts, of isolcpus= and nohz_full= the first list: who changes the other one changes nothing",
+			boot:    "leave one; look who adds the other: the boot loader's defaults, tuned, a machine configuration",
+			source:  parameters, check: repeated,
+		},
+		{
 			id: "mce-off", title: "mce=off hides hardware faults",
 			classes: Severities{Fault, Fault, Fault},
 			cost:    "memory and cache errors go unseen and corrupt data; the gain is a poll every five minutes",
@@ -153,7 +161,7 @@ func isolcpusInForce(s *subject) []hit {
 		return nil
 	}
 	return []hit{{cpus: lost, asked: s.boot.asked("isolcpus"),
-		inForce: fmt.Sprintf("/sys/devices/system/cpu/isolated is %q", s.Kernel.Isolated)}}
+		inForce: fmt.Sprintf("/sys/devices/system/cpu/isolated is %s", orNone(*s.Kernel.Isolated, "empty"))}}
 }
 
 func isolcpusManaged(s *subject) []hit {
@@ -175,7 +183,7 @@ func nohzBootCPU(s *subject) []hit {
 	}
 	h := hit{cpus: cpuset.Of(s.bootCPU()), asked: s.boot.asked("nohz_full"), inForce: "the file that says it is missing"}
 	if s.Kernel.NohzFull != nil {
-		h.inForce = fmt.Sprintf("/sys/devices/system/cpu/nohz_full is %q", s.Kernel.NohzFull)
+		h.inForce = fmt.Sprintf("/sys/devices/system/cpu/nohz_full is %s", orNone(*s.Kernel.NohzFull, "empty"))
 	}
 	return []hit{h}
 }
@@ -193,7 +201,7 @@ func nohzFull(s *subject) []hit {
 	}
 	h := hit{cpus: ticking, asked: s.boot.asked("nohz_full"), inForce: "no CPU is tickless: the kernel has no CONFIG_NO_HZ_FULL"}
 	if s.Kernel.NohzFull != nil {
-		h.inForce = fmt.Sprintf("/sys/devices/system/cpu/nohz_full is %q", s.Kernel.NohzFull)
+		h.inForce = fmt.Sprintf("/sys/devices/system/cpu/nohz_full is %s", orNone(*s.Kernel.NohzFull, "empty"))
 	}
 	if asked, ok := s.boot.cpus("nohz_full", s.possible()); ok && asked.Difference(cpuset.Of(s.bootCPU())).Intersects(ticking) {
 		h.classes = &Severities{Fault, Warn, Info} // asked and not in force
@@ -218,7 +226,7 @@ func rcuCallbacks(s *subject) []hit {
 	if left.IsEmpty() {
 		return nil
 	}
-	return []hit{{cpus: left, asked: s.boot.asked("rcu_nocbs"), inForce: fmt.Sprintf("callbacks are offloaded from %q", s.Kernel.RCUNoCBs)}}
+	return []hit{{cpus: left, asked: s.boot.asked("rcu_nocbs"), inForce: fmt.Sprintf("callbacks are offloaded from %s", orNone(*s.Kernel.RCUNoCBs, "no CPU"))}}
 }
 
 func systemdAffinity(s *subject) []hit {
@@ -244,6 +252,38 @@ func skewTick(s *subject) []hit {
 		return s.noCmdline()
 	}
 	return []hit{{cpus: s.lane, asked: s.boot.asked("skew_tick"), inForce: "skew_tick=1 is not on the command line"}}
+}
+
+// repeated leaves out what takes several values. Values that differ are worse than the same one twice.
+func repeated(s *subject) []hit {
+	severals := []string{"acpi", "acpi_osi", "blacklist", "console", "crashkernel", "debug", "earlycon", "earlyprintk", "efi",
+		"hugepages", "hugepagesz", "ifname", "initcall_blacklist", "initrd", "intel_iommu", "iommu", "ip", "kgdboc", "libata.force",
+		"memmap", "modprobe.blacklist", "module_blacklist", "nameserver", "netconsole", "netdev", "numa", "pci", "pcie_ports",
+		"trace_event", "usbcore.quirks", "vfio_pci.ids", "video"}
+	var h hit
+	for _, p := range s.boot.Repeated() {
+		word := strings.Join(p.Values, "") == "" // quiet, rw: as good as once
+		if word || slices.Contains(severals, p.Name) || strings.HasPrefix(p.Name, "rd.") || strings.HasPrefix(p.Name, "systemd.") {
+			continue
+		}
+		var given []string
+		for _, value := range p.Values {
+			given = append(given, p.Name+"="+value)
+		}
+		h.evidence = append(h.evidence, strings.Join(given, " "))
+		if len(slices.Compact(slices.Clone(p.Values))) > 1 {
+			h.classes = &Severities{Warn, Warn, Warn}
+		}
+	}
+	switch {
+	case len(h.evidence) == 0:
+		return s.noCmdline()
+	case h.classes != nil:
+		h.inForce = fmt.Sprintf("%s, with values that differ", quantity.Count(len(h.evidence), "parameter"))
+	default:
+		h.inForce = fmt.Sprintf("%s, each with the same value", quantity.Count(len(h.evidence), "parameter"))
+	}
+	return []hit{h}
 }
 
 func mceOff(s *subject) []hit {

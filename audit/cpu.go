@@ -29,7 +29,7 @@ func cpuRules() []rule {
 			id: "boot-cpu", title: "the boot CPU is a lane's",
 			classes: Severities{Fault, Fault, Warn}, needsLanes: true,
 			cost:    "timekeeping, the first interrupts and unbound work stay there: tens of µs, every tick",
-			runTime: "give the lane other CPUs; in a guest too: isolate a vCPU other than 0",
+			runTime: "give the lane other CPUs",
 			source:  "Documentation/timers/no_hz.rst", check: bootCPU,
 		},
 		{
@@ -57,10 +57,11 @@ func cpuRules() []rule {
 		{
 			id: "load-balancing", title: "the scheduler balances other tasks onto lane CPUs",
 			classes: Severities{Fault, Fault, Warn}, needsLanes: true,
-			cost:    "any task that is not pinned elsewhere may run there for milliseconds",
-			runTime: "cgroup v2: a cpuset with cpuset.cpus={lane} and cpuset.cpus.partition=isolated; v1: cpuset.sched_load_balance=0",
-			boot:    "isolcpus=domain,managed_irq,{lane} where a partition cannot be used",
-			source:  isolationGuide, check: balanced,
+			cost: "any task that is not pinned elsewhere may run there for milliseconds",
+			runTime: "cgroup v2: a cpuset with cpuset.cpus={lane} and cpuset.cpus.partition=isolated; v1: cpuset.sched_load_balance=0. " +
+				"Where CRI-O does it per pod (annotation cpu-load-balancing.crio.io: disable, OpenShift), this is right until such a pod runs",
+			boot:   "isolcpus=domain,managed_irq,{lane} where a partition cannot be used",
+			source: isolationGuide, check: balanced,
 		},
 		{
 			id: "partition", title: "a cpuset partition is not valid",
@@ -70,9 +71,9 @@ func cpuRules() []rule {
 			source:  cgroupGuide, check: invalidPartitions,
 		},
 		{
-			id: "resctrl", title: "lane CPUs share all of the L3 with everyone",
-			classes: Severities{Info, Info, Info}, needsLanes: true,
-			cost:    "a neighbour that streams memory evicts the lane's lines: a few to tens of percent",
+			id: "resctrl", title: "lane CPUs share all of their L3 with CPUs of no lane",
+			classes: Severities{Warn, Warn, Info}, needsLanes: true,
+			cost:    "a neighbour that streams memory evicts the lane's lines: a few to tens of percent, and worst cases of some µs; no other knob keeps it off",
 			runTime: "a group under /sys/fs/resctrl with cache ways of its own and cpus_list {lane}",
 			source:  "Documentation/filesystems/resctrl.rst", check: sharedCacheWays,
 		},
@@ -91,7 +92,11 @@ func bootCPU(s *subject) []hit {
 	if !s.lane.Contains(s.bootCPU()) {
 		return nil
 	}
-	return []hit{{cpus: cpuset.Of(s.bootCPU()), inForce: fmt.Sprintf("CPU %d is in %s", s.bootCPU(), s.lane)}}
+	h := hit{cpus: cpuset.Of(s.bootCPU()), inForce: fmt.Sprintf("CPU %d is in %s", s.bootCPU(), s.lane)}
+	if guest := s.Kernel.Hypervisor; guest != nil && *guest {
+		h.runTime = "give the lane other CPUs, in a guest too: isolate a virtual CPU other than 0"
+	}
+	return []hit{h}
 }
 
 func splitCores(s *subject) []hit {
@@ -209,10 +214,36 @@ func invalidPartitions(s *subject) []hit {
 	return []hit{h}
 }
 
+// sharedCacheWays is of no concern to a lane that has an L3 to itself.
 func sharedCacheWays(s *subject) []hit {
-	if slices.Contains(s.Kernel.Flags, "cat_l3") && len(s.optional("/sys/fs/resctrl/cpus_list")) == 0 {
-		return []hit{{cpus: s.lane, inForce: "the CPU can divide its L3 (cat_l3), and /sys/fs/resctrl is not mounted",
+	const file = "/sys/fs/resctrl/cpus_list" // of the group that everybody is in
+	shared := s.sharedL3()
+	if shared.IsEmpty() {
+		return nil
+	}
+	if _, mounted := s.files[file]; !mounted && slices.Contains(s.Kernel.Flags, "cat_l3") {
+		return []hit{{cpus: shared, inForce: "the CPU can divide its L3 (cat_l3), and /sys/fs/resctrl is not mounted",
 			runTime: "mount -t resctrl resctrl /sys/fs/resctrl, then a group with cpus_list {lane}"}}
 	}
-	return s.overlaps(s.optional("/sys/fs/resctrl/cpus_list"), s.list)
+	return s.overlaps(s.optional(file), func(file string) (cpuset.Set, bool) {
+		cpus, ok := s.list(file)
+		return cpus.Intersection(shared), ok
+	})
+}
+
+// sharedL3 are the lane CPUs whose L3 others have too, as far as is known.
+func (s *subject) sharedL3() cpuset.Set {
+	others := map[int]bool{}
+	for id := range s.housekeeping().All() {
+		if c, _ := s.CPU(id); c.L3 != nil {
+			others[*c.L3] = true
+		}
+	}
+	var shared []int
+	for id := range s.lane.All() {
+		if c, _ := s.CPU(id); c.L3 == nil || others[*c.L3] {
+			shared = append(shared, id)
+		}
+	}
+	return cpuset.Of(shared...)
 }

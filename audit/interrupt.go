@@ -33,6 +33,13 @@ func interruptRules() []rule {
 			source:  isolationGuide, check: func(s *subject) []hit { return s.directed(false) },
 		},
 		{
+			id: "irq-pending", title: "interrupts are set to other CPUs, and leave lane CPUs with their threads when they fire",
+			classes: Severities{Info, Info, Info}, needsLanes: true,
+			cost:    "one interrupt each on a lane CPU, 2 to 20 µs, if it ever fires again",
+			runTime: "nothing: smp_affinity_list is set, and effective_affinity_list follows with the next interrupt",
+			source:  irqGuide, check: pendingInterrupts,
+		},
+		{
 			id: "irq-managed", title: "managed interrupts go to lane CPUs, and the kernel refuses to move them",
 			classes: Severities{Fault, Fault, Warn}, needsLanes: true,
 			cost:    "2 to 20 µs whenever a lane CPU, or one that shares the queue, does I/O on the device",
@@ -93,9 +100,18 @@ func name(i host.Interrupt) string {
 	return strconv.Itoa(i.IRQ)
 }
 
-// gather is one hit with all interrupts that is accepts; where says on which CPUs it has them.
+// isPending says whether somebody has set an interrupt off the lanes, and it goes there until it fires:
+// most chips can be told only then (irq_move_masked_irq in kernel/irq/migration.c).
+func (s *subject) isPending(i host.Interrupt) bool {
+	asked := orEmpty(i.Affinity)
+	return i.Effective != nil && i.Effective.Intersects(s.lane) && asked.Intersects(s.Online()) && !asked.Intersects(s.lane)
+}
+
+// gather is one hit with all interrupts that is accepts, those first that an engineer can do something
+// about; where says on which CPUs it has them.
 func (s *subject) gather(where func(host.Interrupt) cpuset.Set, is func(host.Interrupt) bool) []hit {
 	var h hit
+	var found []host.Interrupt
 	known, unsure := false, 0
 	for _, i := range s.Interrupts {
 		known = known || i.Affinity != nil || i.Effective != nil
@@ -107,6 +123,11 @@ func (s *subject) gather(where func(host.Interrupt) cpuset.Set, is func(host.Int
 			unsure++
 		}
 		h.cpus = h.cpus.Union(on)
+		found = append(found, i)
+	}
+	kinds := s.kinds()
+	slices.SortStableFunc(found, func(a, b host.Interrupt) int { return rank(a, kinds) - rank(b, kinds) })
+	for _, i := range found {
 		h.evidence = append(h.evidence, fmt.Sprintf("IRQ %s: CPUs %s", name(i), where(i)))
 	}
 	if !known {
@@ -122,6 +143,37 @@ func (s *subject) gather(where func(host.Interrupt) cpuset.Set, is func(host.Int
 	return []hit{h}
 }
 
+// kinds are those of the devices on PCI, by address.
+func (s *subject) kinds() map[string]string {
+	kinds := map[string]string{}
+	for _, d := range s.PCIDevices {
+		kinds[d.Address] = d.Kind
+	}
+	return kinds
+}
+
+// rank puts the queues of network and storage devices before what seldom fires, and last what has no
+// handler, so that it does not fire, or cannot be moved.
+func rank(i host.Interrupt, kinds map[string]string) int {
+	switch {
+	case i.Name == nil || i.Device == nil && slices.Contains([]string{"timer", "cascade", "rtc0"}, *i.Name):
+		return 4
+	case i.Device == nil:
+		return 2
+	case kinds[*i.Device] == "network":
+		return 0
+	case kinds[*i.Device] == "storage":
+		return 1
+	case kinds[*i.Device] == "bridge":
+		return 3
+	}
+	return 2
+}
+
+func pendingInterrupts(s *subject) []hit {
+	return s.gather(effective, s.isPending)
+}
+
 // directed finds interrupts that go to lane CPUs and can be moved: those that have fired there, or
 // the others.
 func (s *subject) directed(hasFired bool) []hit {
@@ -130,7 +182,7 @@ func (s *subject) directed(hasFired bool) []hit {
 	}
 	return s.gather(effective, func(i host.Interrupt) bool {
 		fired := s.fired[i.IRQ].Intersection(effective(i)).Intersects(s.lane)
-		return fired == hasFired && (i.Managed == nil || !*i.Managed)
+		return fired == hasFired && (i.Managed == nil || !*i.Managed) && !s.isPending(i)
 	})
 }
 
@@ -138,7 +190,7 @@ func managedInterrupts(s *subject) []hit {
 	if !slices.ContainsFunc(s.Interrupts, func(i host.Interrupt) bool { return i.Managed != nil }) {
 		s.lacks("/sys/kernel/debug/irq/irqs")
 	}
-	return s.gather(effective, func(i host.Interrupt) bool { return i.Managed != nil && *i.Managed })
+	return s.gather(effective, func(i host.Interrupt) bool { return i.Managed != nil && *i.Managed && !s.isPending(i) })
 }
 
 func allowedInterrupts(s *subject) []hit {
@@ -153,7 +205,7 @@ func allowedInterrupts(s *subject) []hit {
 func irqbalance(s *subject) []hit {
 	running := slices.ContainsFunc(s.tasks, func(t host.Task) bool { return t.Name == "irqbalance" })
 	auto := orEmpty(s.Kernel.Isolated).Union(orEmpty(s.Kernel.NohzFull))
-	h := hit{inForce: fmt.Sprintf("it bans what is isolated or nohz_full: CPUs %q", auto)}
+	h := hit{inForce: fmt.Sprintf("it bans what is isolated or nohz_full: CPUs %s", orNone(auto, "none"))}
 	banned, configured := auto, false
 	for _, file := range []string{"/etc/default/irqbalance", "/etc/sysconfig/irqbalance"} {
 		for line := range strings.Lines(s.files[file]) {
@@ -170,7 +222,7 @@ func irqbalance(s *subject) []hit {
 				continue
 			}
 			configured, banned, h.asked = true, set, file+": "+strings.TrimSpace(line)
-			h.inForce = fmt.Sprintf("it bans CPUs %q and no longer what is isolated", set)
+			h.inForce = fmt.Sprintf("it bans CPUs %s and no longer what is isolated", set)
 			if err != nil || set.IsEmpty() {
 				banned, h.inForce = cpuset.Set{}, "it bans nothing, and no longer what is isolated"
 			}
@@ -191,8 +243,18 @@ func irqbalance(s *subject) []hit {
 	return []hit{h}
 }
 
+// interruptThreads leaves out those that move with the next interrupt (irq_thread_check_affinity in
+// kernel/irq/manage.c).
 func interruptThreads(s *subject) []hit {
-	return s.tasksOnLane(func(t host.Task) bool { return t.Kernel && strings.HasPrefix(t.Name, "irq/") })
+	pending := map[string]bool{}
+	for _, i := range s.Interrupts {
+		pending[strconv.Itoa(i.IRQ)] = s.isPending(i)
+	}
+	return s.tasksOnLane(func(t host.Task) bool {
+		name, ok := strings.CutPrefix(t.Name, "irq/")
+		number, _, _ := strings.Cut(name, "-")
+		return t.Kernel && ok && !pending[number]
+	})
 }
 
 // cpuOf is the number in a path's part such as cpu7 or machinecheck7; -1 without one.

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"isolane.dev/isolane/host"
@@ -50,6 +51,14 @@ func networkRules() []rule {
 			source:  "Documentation/networking/napi.rst, threaded NAPI", check: func(s *subject) []hit {
 				return s.tasksOnLane(func(t host.Task) bool { return t.Kernel && strings.HasPrefix(t.Name, "napi/") })
 			},
+		},
+		{
+			id: "nic-vectors", title: "network cards interrupt lane CPUs",
+			classes: Severities{Warn, Warn, Info}, needsLanes: true,
+			cost:    "2 to 20 µs each, and the packets behind it: a card spreads its queues over all CPUs; right only for the lane's own queues",
+			runTime: "fewer queues, ethtool -L DEV combined N, then echo {housekeeping} > /proc/irq/N/smp_affinity_list for each that is left",
+			boot:    "irqaffinity={housekeeping}, isolcpus=managed_irq,{lane}",
+			source:  irqGuide, check: networkVectors,
 		},
 		{
 			id: "nic-node", title: "network devices are on other NUMA nodes than the lane",
@@ -142,6 +151,50 @@ func label(d host.PCIDevice) string {
 		return d.Address
 	}
 	return d.Address + " (" + strings.Join(d.Netdevs, ", ") + ")"
+}
+
+// networkVectors counts by card: the same interrupts as in the findings about interrupts, as an engineer
+// would mend them. What is set to other CPUs is as good as moved.
+func networkVectors(s *subject) []hit {
+	type card struct {
+		text      string
+		on, total int
+	}
+	var h hit
+	var cards []card
+	sum := card{}
+	for _, d := range s.PCIDevices {
+		c := card{text: label(d)}
+		if d.Driver != nil {
+			c.text += " " + *d.Driver
+		}
+		for _, i := range s.Interrupts {
+			if d.Kind != "network" || i.Device == nil || *i.Device != d.Address {
+				continue
+			}
+			c.total++
+			if on := effective(i).Intersection(s.lane); !on.IsEmpty() && !s.isPending(i) {
+				c.on++
+				h.cpus = h.cpus.Union(on)
+			}
+		}
+		sum.on, sum.total = sum.on+c.on, sum.total+c.total
+		if c.on > 0 {
+			cards = append(cards, c)
+		}
+	}
+	if sum.total == 0 && len(s.interfaces()) > 0 {
+		s.lacks("/proc/interrupts that names devices, or msi_irqs of network cards")
+	}
+	if sum.on == 0 {
+		return nil
+	}
+	slices.SortStableFunc(cards, func(a, b card) int { return b.on - a.on })
+	for _, c := range cards {
+		h.evidence = append(h.evidence, fmt.Sprintf("%s: %d of %d vectors", c.text, c.on, c.total))
+	}
+	h.inForce = fmt.Sprintf("%d of %d vectors of network cards go to lane CPUs", sum.on, sum.total)
+	return []hit{h}
 }
 
 // farDevices is of concern only where no device is near.

@@ -57,7 +57,7 @@ func (s *subject) finding(r rule, h hit, readiness bool) Finding {
 
 func (s *subject) fill(mend string) string {
 	return strings.NewReplacer("{lane}", s.lane.String(), "{lane-mask}", s.lane.Mask(),
-		"{housekeeping}", s.housekeeping().String(), "{housekeeping-mask}", s.housekeeping().Mask()).Replace(mend)
+		"{housekeeping}", orNone(s.housekeeping(), "CPUS (all are lanes')"), "{housekeeping-mask}", s.housekeeping().Mask()).Replace(mend)
 }
 
 // subject is what the rules look at. What a rule asks for and the source does not have is noted in
@@ -171,6 +171,9 @@ func (s *subject) own() (cpus cpuset.Set, source string, readiness bool) {
 	}
 	return s.Usable().Difference(s.Siblings(s.bootCPU())), "no lanes yet: what lies outside the boot core", true
 }
+
+// orNone is a list of CPUs, or the word for none.
+func orNone(set cpuset.Set, none string) string { return cmp.Or(set.String(), none) }
 
 func orEmpty(set *cpuset.Set) cpuset.Set {
 	if set == nil {

@@ -139,5 +139,5 @@ func guestIdle(s *subject) []hit {
 		s.lacks("/sys/devices/system/cpu/cpuidle/current_driver")
 		return nil
 	}
-	return []hit{{inForce: fmt.Sprintf("idle driver %q, not haltpoll", s.Kernel.IdleDriver)}}
+	return []hit{{inForce: fmt.Sprintf("idle driver %s, not haltpoll", s.Kernel.IdleDriver)}}
 }

@@ -17,10 +17,11 @@ import (
 // Request is a lane and what surrounds it.
 type Request struct {
 	Lane         plan.Lane
+	Lanes        []plan.Lane // all that are placed, this one among them
 	Housekeeping cpuset.Set
 	Granted      cpuset.Set   // the cpuset that the application will see; empty: the lane's CPUs
-	Cores        []cpuset.Set // the machine's physical cores
-	Nodes        int          // how many NUMA nodes the machine has
+	Cores        []cpuset.Set // of all CPUs online, by core: those of a lane in force are nobody else's, and listed
+	MemoryNodes  cpuset.Set   // NUMA nodes of the machine that have memory
 }
 
 // App is an application that wants to be told its cores.
@@ -34,7 +35,7 @@ type App struct {
 func Apps() []App {
 	return []App{
 		{"dpdk", "EAL options", dpdk},
-		{"kubelet", "KubeletConfiguration: what is kept from pods", kubelet},
+		{"kubelet", "KubeletConfiguration: what is kept from pods, for all lanes at once", kubelet},
 		{"libvirt", "elements of a domain", libvirt},
 		{"lxd", "configuration of an instance (also Incus)", lxd},
 		{"nginx", "directives of the main context", nginx},
@@ -43,7 +44,7 @@ func Apps() []App {
 		{"ovs-dpdk", "ovs-vsctl commands", ovsDPDK},
 		{"qemu", "options, and which thread goes where", qemu},
 		{"taskset", "command prefix", taskset},
-		{"vpp", "stanza cpu of startup.conf", vpp},
+		{"vpp", "sections of startup.conf", vpp},
 	}
 }
 
@@ -57,6 +58,13 @@ func Write(app string, r Request) (string, error) {
 		}
 		return "", fmt.Errorf("%q: expected one of %s", app, strings.Join(names, ", "))
 	}
+	if r.Lane.CPUs.IsEmpty() {
+		return "", fmt.Errorf("lane %s has no CPUs", r.Lane.Name)
+	}
+	if out := r.Lane.CPUs.Difference(r.online()); !out.IsEmpty() {
+		return "", fmt.Errorf("lane %s has CPUs %s, and of these %s are not online on this machine, which has %s: plan it again here",
+			r.Lane.Name, r.Lane.CPUs, out, r.online())
+	}
 	if r.Granted.IsEmpty() {
 		r.Granted = r.Lane.CPUs
 	}
@@ -65,6 +73,22 @@ func Write(app string, r Request) (string, error) {
 			r.Lane.Name, r.Lane.CPUs, out, r.Granted)
 	}
 	return Apps()[at].write(r)
+}
+
+func (r Request) online() cpuset.Set {
+	var online cpuset.Set
+	for _, core := range r.Cores {
+		online = online.Union(core)
+	}
+	return online
+}
+
+// others are the CPUs for threads that are not the lane's own work.
+func (r Request) others() (cpuset.Set, error) {
+	if r.Housekeeping.IsEmpty() {
+		return r.Housekeeping, fmt.Errorf("no CPU is left for housekeeping, where the other threads of lane %s belong", r.Lane.Name)
+	}
+	return r.Housekeeping, nil
 }
 
 // main is the CPU of the role main, or the lane's first; the workers are all others.
@@ -111,9 +135,9 @@ func mask(cpus cpuset.Set) string {
 	return "0x" + strings.ReplaceAll(cpus.Mask(), ",", "")
 }
 
-// memoryByNode is what DPDK wants of each node in MiB: "1024,0".
+// memoryByNode is what DPDK wants of each node in MiB, from node 0 on: "1024,0".
 func (r Request) memoryByNode() string {
-	mib := make([]string, max(1, r.Nodes))
+	mib := make([]string, max(0, r.MemoryNodes.Last(), r.Lane.MemoryNodes.Last())+1)
 	for i := range mib {
 		sum := uint64(0)
 		for _, h := range r.Lane.Hugepages {

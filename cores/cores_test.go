@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,10 +33,21 @@ func request(t *testing.T, h host.Host, name, spec string) Request {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Request{Lane: p.Lanes[0], Housekeeping: p.Housekeeping, Cores: h.Cores(), Nodes: len(h.NUMANodes)}
+	h = inForce(h, p)
+	return Request{Lane: p.Lanes[0], Lanes: p.Lanes, Housekeeping: p.Housekeeping, Cores: h.CoresOf(h.Online()), MemoryNodes: h.MemoryNodes()}
 }
 
-// All applications, for lanes on a real machine and on one with CPUs beyond DPDK's 128.
+// inForce is the machine as others see it while the lanes are in force: their CPUs are not allowed to anybody else.
+func inForce(h host.Host, p plan.Placement) host.Host {
+	h.CPUs = slices.Clone(h.CPUs)
+	for i := range h.CPUs {
+		allowed := p.Housekeeping.Contains(h.CPUs[i].ID)
+		h.CPUs[i].Allowed = &allowed
+	}
+	return h
+}
+
+// All applications, for lanes in force on a real machine and on one with CPUs beyond DPDK's 128.
 func TestWrite(t *testing.T) {
 	vector, err := host.Read(hosttest.Snapshot(t, "hwloc/32intel64-2p8co2t+8ve.tar.bz2"))
 	if err != nil {
@@ -70,12 +82,12 @@ func TestWrite(t *testing.T) {
 // What the application would not have is an error, and numbers that count from zero are places in the
 // cpuset that it has.
 func TestGranted(t *testing.T) {
-	r := Request{Lane: plan.Lane{Name: "a", CPUs: cpuset.MustParse("4-5")}, Granted: cpuset.MustParse("3,5-9")}
+	r := Request{Lane: plan.Lane{Name: "a", CPUs: cpuset.MustParse("4-5")}, Granted: cpuset.MustParse("3,5-9"), Cores: []cpuset.Set{cpuset.MustParse("0-9")}}
 	if _, err := Write("vpp", r); err == nil || !strings.Contains(err.Error(), "may not use 4: its cpuset is 3,5-9") {
 		t.Errorf("got %v", err)
 	}
 	r.Granted = cpuset.MustParse("3-9")
-	if text, err := Write("vpp", r); err != nil || !strings.Contains(text, "cpu { relative main-core 1 corelist-workers 2 }") {
+	if text, err := Write("vpp", r); err != nil || !strings.Contains(text, "cpu { main-core 1 relative corelist-workers 2 }") {
 		t.Errorf("%s, %v", text, err)
 	}
 	if _, err := Write("word", r); err == nil || !strings.Contains(err.Error(), "expected one of dpdk, kubelet") {
@@ -87,6 +99,70 @@ func TestGranted(t *testing.T) {
 	}
 	if text, _ := Write("lxd", r); !strings.Contains(text, `limits.cpu: "4-4"`) { // "4" would be four CPUs
 		t.Errorf("got %s", text)
+	}
+}
+
+// What cannot be written is an error that says why.
+func TestRefused(t *testing.T) {
+	all := cpuset.MustParse("0-127")
+	r := func(cpus string) Request {
+		a := plan.Lane{Name: "a", CPUs: cpuset.MustParse(cpus), MemoryNodes: cpuset.Of(0)}
+		return Request{Lane: a, Lanes: []plan.Lane{a}, Housekeeping: all.Difference(a.CPUs), Cores: []cpuset.Set{all}, MemoryNodes: cpuset.Of(0)}
+	}
+	elsewhere, full, nodes := r("1"), r("1"), r("1")
+	elsewhere.Cores = []cpuset.Set{cpuset.Of(0)}
+	full.Housekeeping = cpuset.Set{}
+	nodes.MemoryNodes = cpuset.Of(0, 73)
+	for _, c := range []struct {
+		r         Request
+		app, want string // "" for what can be written
+	}{
+		{r(""), "openmp", "lane a has no CPUs"},
+		{elsewhere, "qemu", "of these 1 are not online on this machine, which has 0: plan it again"},
+		{full, "qemu", "no CPU is left for housekeeping"},
+		{full, "libvirt", "no CPU is left for housekeeping"},
+		{r("1-127"), "kubelet", "beside the boot core no CPU is left for pods"},
+		{r("1-63"), "vpp", ""},
+		{r("1-64"), "vpp", "lane a has 64 CPUs, VPP takes 63: main and 62 workers"},
+		{nodes, "vpp", "memory on node 73: VPP starts only where the highest is 31 or less"},
+	} {
+		text, err := Write(c.app, c.r)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || text != "" || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s for %s: %q, %v, want %q", c.app, c.r.Lane.CPUs, text, err, c.want)
+		}
+	}
+}
+
+// The kubelet keeps off all that lanes own, whichever lane is asked for.
+func TestKubelet(t *testing.T) {
+	v := plan.Lane{Name: "v", CPUs: cpuset.MustParse("2-3"), Idle: cpuset.MustParse("10-11")}
+	w := plan.Lane{Name: "w", CPUs: cpuset.MustParse("4,12")}
+	r := Request{Lane: v, Lanes: []plan.Lane{v, w}}
+	for id := range 8 {
+		r.Cores = append(r.Cores, cpuset.Of(id, id+8))
+	}
+	text := write(t, "kubelet", r)
+	r.Lane = w
+	if !strings.Contains(text, `reservedSystemCPUs: "0,2-4,8,10-12"`) || !strings.Contains(text, "Pods get CPUs 1,5-7,9,13-15.") || text != write(t, "kubelet", r) {
+		t.Error(text)
+	}
+}
+
+// On a machine whose list of online CPUs is longer than VPP reads, numbers beyond its end are no CPUs to VPP.
+func TestVPPLongList(t *testing.T) {
+	var online []cpuset.Set
+	for id := range 128 {
+		online = append(online, cpuset.Of(8*id)) // POWER with SMT switched off
+	}
+	for cpus, want := range map[string]string{
+		"8,16":    "cpu {\n  main-core 8\n  corelist-workers 16\n}\n",
+		"800,808": ": 800,808\ncpu { main-core 0 relative corelist-workers 1 }\n",
+	} {
+		a := plan.Lane{Name: "a", CPUs: cpuset.MustParse(cpus)}
+		text := write(t, "vpp", Request{Lane: a, Cores: online})
+		if !strings.Contains(text, want) || cpus == "800,808" && strings.Contains(text, "main-core 800") {
+			t.Errorf("%s: %s", cpus, text)
+		}
 	}
 }
 
@@ -108,7 +184,7 @@ func real(t *testing.T, programs ...string) Request {
 	cpus := h.Usable().Slice()[:2]
 	return Request{Lane: plan.Lane{Name: "real", CPUs: cpuset.Of(cpus...), MemoryNodes: cpuset.Of(0), Memory: []plan.Memory{{Node: 0, Bytes: 64 << 20}},
 		Spec: lane.Spec{CPUs: lane.CPUs{Count: 2}, Network: lane.Network{Device: "dpdk0", Queues: 2}}},
-		Housekeeping: cpuset.Of(cpus[0]), Cores: h.Cores(), Nodes: 1}
+		Housekeeping: cpuset.Of(cpus[0]), Cores: h.CoresOf(h.Online()), MemoryNodes: cpuset.Of(0)}
 }
 
 func write(t *testing.T, app string, r Request) string {

@@ -21,12 +21,16 @@ func (r Request) topology() (cpus []int, cores, threads int) {
 // emulator's and the I/O threads stay on housekeeping.
 func libvirt(r Request) (string, error) {
 	cpus, cores, threads := r.topology()
+	others, err := r.others()
+	if err != nil {
+		return "", err
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "<vcpu placement='static'>%d</vcpu>\n<iothreads>1</iothreads>\n<cputune>\n", len(cpus))
 	for v, id := range cpus {
 		fmt.Fprintf(&b, "  <vcpupin vcpu='%d' cpuset='%d'/>\n", v, id)
 	}
-	fmt.Fprintf(&b, "  <emulatorpin cpuset='%s'/>\n  <iothreadpin iothread='1' cpuset='%[1]s'/>\n", r.Housekeeping)
+	fmt.Fprintf(&b, "  <emulatorpin cpuset='%s'/>\n  <iothreadpin iothread='1' cpuset='%[1]s'/>\n", others)
 	if p := r.Lane.Spec.Scheduling; p.Policy == "fifo" || p.Policy == "rr" {
 		fmt.Fprintf(&b, "  <vcpusched vcpus='0-%d' scheduler='%s' priority='%d'/>\n", len(cpus)-1, p.Policy, p.Priority)
 	}
@@ -46,6 +50,10 @@ func libvirt(r Request) (string, error) {
 // query-cpus-fast has their ids.
 func qemu(r Request) (string, error) {
 	cpus, cores, threads := r.topology()
+	others, err := r.others()
+	if err != nil {
+		return "", err
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "-smp %d,sockets=1,cores=%d,threads=%d -name debug-threads=on", len(cpus), cores, threads)
 	if size := r.guestMemory(); size > 0 && !r.Lane.MemoryNodes.IsEmpty() {
@@ -60,7 +68,7 @@ func qemu(r Request) (string, error) {
 	for v, id := range cpus {
 		fmt.Fprintf(&b, "# thread \"CPU %d/KVM\": taskset -pc %d TID\n", v, id)
 	}
-	fmt.Fprintf(&b, "# all other threads: taskset -pc %s TID\n", r.Housekeeping)
+	fmt.Fprintf(&b, "# all other threads: taskset -pc %s TID\n", others)
 	return b.String(), nil
 }
 

@@ -1,8 +1,11 @@
 package cores
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
+
+	"isolane.dev/isolane/cpuset"
 )
 
 // taskset writes a prefix for a command (taskset(1), numactl(8)).
@@ -35,14 +38,30 @@ func nginx(r Request) (string, error) {
 	return fmt.Sprintf("worker_processes %d;\nworker_cpu_affinity %s;\n", len(masks), strings.Join(masks, " ")), nil
 }
 
-// kubelet writes a KubeletConfiguration that keeps housekeeping from pods and gives whole cores of one
-// node (Kubernetes: Control CPU Management Policies on the Node). It is about the host and not one lane.
+// kubelet writes a KubeletConfiguration for a kubelet beside the lanes (Kubernetes: Control CPU Management
+// Policies on the Node): pods get housekeeping. It reserves all that lanes own, idle siblings too, and the
+// boot core for the host's own work; strict, so that pods without CPUs of their own stay off as well. It is
+// the same for each lane of the host.
 func kubelet(r Request) (string, error) {
-	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
+	var owned cpuset.Set
+	for _, l := range r.Lanes {
+		owned = owned.Union(l.Owned())
+	}
+	boot := r.Cores[0].Difference(owned) // Write has seen that there are some
+	left := r.online().Difference(owned).Difference(boot)
+	if left.IsEmpty() {
+		return "", fmt.Errorf("lanes own CPUs %s, and beside the boot core no CPU is left for pods", owned)
+	}
+	return fmt.Sprintf(`# Pods get CPUs %s. Lanes own %s; %s is for the host itself.
+apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 cpuManagerPolicy: static
-cpuManagerPolicyOptions: {full-pcpus-only: "true"}
+cpuManagerPolicyOptions:
+  full-pcpus-only: "true"
+  strict-cpu-reservation: "true" # from Kubernetes 1.33; before it, pods of the shared pool reach reserved CPUs
 topologyManagerPolicy: single-numa-node
 reservedSystemCPUs: "%s"
-`, r.Housekeeping), nil
+`, left, owned, orNone(boot), owned.Union(boot)), nil
 }
+
+func orNone(cpus cpuset.Set) string { return cmp.Or(cpus.String(), "no CPU") }

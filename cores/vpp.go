@@ -1,28 +1,78 @@
 package cores
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
 
-// vpp writes the stanza cpu (FD.io: VPP configuration, "The cpu section"). With relative, since VPP
-// 24.10, its numbers are places in the cpuset that VPP was started in; without, VPP takes them as the
-// kernel's and exits if one is not in its cpuset.
+	"isolane.dev/isolane/cpuset"
+)
+
+// Bounds of VPP (26.06).
+const (
+	maxVPPThreads = 63  // vlib_thread_init counts main and workers, and refuses FRAME_QUEUE_MAX_NELTS, 64
+	maxVPPNode    = 31  // VLIB_BUFFER_MAX_NUMA_NODES
+	maxVPPOnline  = 255 // characters that clib_sysfs_read_bitmap takes of cpu/online
+)
+
+// vpp writes the sections cpu and buffers (FD.io: VPP configuration). VPP takes the numbers of CPUs as the
+// kernel's, and exits if one is not in its cpuset; with relative, since 25.06, as places among those that it
+// may use when it starts. An older VPP skips that word and all behind it without an error. It stands after
+// main-core: since 26.02 VPP looks for both at once, in this order, and else pins main where it happens to
+// run, which is where its heap then is.
 func vpp(r Request) (string, error) {
+	switch {
+	case r.Lane.CPUs.Len() > maxVPPThreads:
+		return "", fmt.Errorf("lane %s has %d CPUs, VPP takes %d: main and %d workers", r.Lane.Name, r.Lane.CPUs.Len(),
+			maxVPPThreads, maxVPPThreads-1)
+	case r.MemoryNodes.Last() > maxVPPNode:
+		return "", fmt.Errorf("this machine has memory on node %d: VPP starts only where the highest is %d or less",
+			r.MemoryNodes.Last(), maxVPPNode)
+	}
 	main, workers := r.main()
-	stanza := func(relative string, main int, workers fmt.Stringer) string {
-		text := "cpu {\n" + relative + fmt.Sprintf("  main-core %d\n", main)
-		if r.Lane.CPUs.Len() > 1 {
-			text += fmt.Sprintf("  corelist-workers %s\n", workers)
-		}
-		return text + "}\n"
+	one := cpuset.Of(main)
+	places := "main-core " + r.relative(one).String() + " relative"
+	plain := fmt.Sprintf("cpu {\n  main-core %d\n", main)
+	if !workers.IsEmpty() {
+		places += " corelist-workers " + r.relative(workers).String()
+		plain += fmt.Sprintf("  corelist-workers %s\n", workers)
 	}
-	text := stanza("", main, workers)
-	one := r.Lane.CPUs.Difference(workers)
-	if rel := r.relative(workers); rel != workers || r.relative(one) != one {
-		text += "\n# The same for VPP 24.10 and later, with places in the cpuset " + r.Granted.String() + ":\n# " +
-			"cpu { relative main-core " + r.relative(one).String()
-		if !rel.IsEmpty() {
-			text += " corelist-workers " + rel.String()
-		}
-		text += " }\n"
+	plain += "}\n"
+	switch {
+	case !r.Lane.CPUs.IsSubsetOf(r.vppSees()):
+		plain = fmt.Sprintf("# VPP reads %d characters of /sys/devices/system/cpu/online, which do not name all of these CPUs.\n"+
+			"# So this needs VPP 25.06, and counts places among the CPUs that it may use when it starts: %s\ncpu { %s }\n",
+			maxVPPOnline, r.Granted, places)
+	case r.relative(workers) != workers || r.relative(one) != one:
+		plain += fmt.Sprintf("\n# The same from VPP 25.06 on, by places among the CPUs that it may use when it starts\n"+
+			"# (its cpuset, and taskset), %s:\n# cpu { %s }\n", r.Granted, places)
 	}
-	return text, nil
+	return plain + r.foreignBuffers(), nil
+}
+
+// vppSees are the online CPUs that VPP reads, without the last of a list that is cut.
+func (r Request) vppSees() cpuset.Set {
+	list := r.online().String()
+	if len(list) <= maxVPPOnline {
+		return r.online()
+	}
+	list = list[:maxVPPOnline]
+	seen, err := cpuset.Parse(list[:strings.LastIndexByte(list, ',')])
+	if err != nil {
+		return cpuset.Set{} // never: it is the beginning of a list
+	}
+	return seen
+}
+
+// foreignBuffers keeps VPP from other nodes than the lane's. It would have hugepages made for buffers on each
+// node with memory.
+func (r Request) foreignBuffers() string {
+	foreign := r.MemoryNodes.Difference(r.Lane.MemoryNodes)
+	if foreign.IsEmpty() || r.Lane.MemoryNodes.IsEmpty() {
+		return ""
+	}
+	text := "\n# No buffers and no hugepages on other nodes than the lane's. VPP before 24.10 does not start with it.\nbuffers {\n"
+	for node := range foreign.All() {
+		text += fmt.Sprintf("  numa %d { buffers 0 }\n", node)
+	}
+	return text + "}\n"
 }

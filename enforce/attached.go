@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"path"
 	"slices"
 	"strings"
 
@@ -16,29 +18,65 @@ import (
 // their own, so that it can leave without the lane.
 type Attachment struct {
 	Lane    string `json:"lane"`
-	Group   string `json:"group,omitempty"` // the cgroup that was attached as a whole; it keeps its processes with cgroup v1
+	Group   string `json:"group,omitempty"` // the cgroup that was attached as a whole
+	Own     bool   `json:"own,omitempty"`   // the lane is in that cgroup, and its processes stay there (cgroup v2)
 	PID     int    `json:"pid,omitempty"`   // or the process, with
 	Start   uint64 `json:"start,omitempty"` // when it started (journal.StartTime): its number may become another's
 	Journal string `json:"journal"`
 }
 
+// same says whether two attachments are of the same workload and lane.
+func (at Attachment) same(o Attachment) bool {
+	return at.Lane == o.Lane && at.Group == o.Group && at.PID == o.PID && at.Start == o.Start
+}
+
 // attaching begins the names of journals of attachments.
 const attaching = "attach-"
 
-// Attach brings a workload that runs already into its lane. next returns the steps that are missing; it is
-// asked again until there are none, because processes may be born meanwhile. Where that fails, all is undone.
-func (l *Lanes) Attach(ctx context.Context, at Attachment, next func() ([]journal.Step, error)) (err error) {
+// MovedGroup is the cgroup within the lane's that the processes of an attachment are moved to, with cgroup v2.
+func MovedGroup(lane string, at Attachment) string {
+	return path.Join(lane, journal.GroupPrefix+at.Journal)
+}
+
+// OwnedError says that a lane is in the cgroup of its workload, so that no other workload can be in it.
+type OwnedError struct{ Lane, Group string }
+
+func (e *OwnedError) Error() string {
+	return fmt.Sprintf("lane %s is in %s, the cgroup of its workload: give this one a lane of its own, or attach both with --move", e.Lane, e.Group)
+}
+
+// Attach brings a workload that runs already into its lane, and returns how: where at.Own asks for it and the kernel
+// can, the lane moves into the workload's cgroup, else the workload into the lane's. why says what kept it from that.
+// next returns the steps that are missing, dir being the lane's cgroup; it is asked again until there are none, because
+// processes may be born meanwhile. Where that fails, all is undone.
+func (l *Lanes) Attach(ctx context.Context, at Attachment, next func(dir string, at Attachment) ([]journal.Step, error)) (_ Attachment, why string, err error) {
+	if err = l.dropEnded(ctx); err != nil {
+		return at, "", err
+	}
+	for _, o := range slices.Clone(l.Attached) {
+		switch {
+		case o.same(at):
+			err = l.Detach(ctx, o)
+		case o.Lane == at.Lane && o.Own:
+			err = &OwnedError{o.Lane, o.Group}
+		}
+		if err != nil {
+			return at, "", err
+		}
+	}
 	for n := 1; ; n++ {
 		at.Journal = fmt.Sprintf("%s%s-%d", attaching, at.Lane, n)
 		if !slices.ContainsFunc(l.Attached, func(o Attachment) bool { return o.Journal == at.Journal }) {
 			break
 		}
 	}
-	with := l.Applied
-	with.Attached = append(slices.Clone(l.Attached), at)
+	if at.Own {
+		why = l.noOwn(at)
+		at.Own = why == ""
+	}
 	j, err := l.journal.Beside(at.Journal)
 	if err != nil {
-		return err
+		return at, "", err
 	}
 	defer func() {
 		if err != nil {
@@ -46,16 +84,150 @@ func (l *Lanes) Attach(ctx context.Context, at Attachment, next func() ([]journa
 		}
 		err = errors.Join(err, j.Close())
 	}()
-	if err = l.reconcile(ctx, &with); err != nil { // the cgroups above it may have its CPUs again
-		return err
+	with, err := l.attaching(ctx, at) // with v1 the cgroups above it may have its CPUs again
+	if err == nil && at.Own && with.Levels[at.Lane] == member {
+		why, at.Own = with.reason(at.Group), false
+		with, err = l.attaching(ctx, at)
 	}
-	if err = untilNone(ctx, j, next); err != nil {
-		return err
+	if err == nil {
+		var dir string
+		if dir, err = l.dirOf(with, at.Lane); err == nil {
+			err = untilNone(ctx, j, func() ([]journal.Step, error) { return next(dir, at) })
+		}
 	}
-	if err = l.store(with); err == nil {
+	if err == nil {
+		err = l.store(with)
+	}
+	if err == nil {
 		l.Applied = with
 	}
-	return err
+	return at, why, err
+}
+
+// dirOf is the cgroup of a lane as it will be with what is about to be in force.
+func (l *Lanes) dirOf(with Applied, name string) (string, error) {
+	lane, err := with.Lane(name)
+	if err != nil {
+		return "", err
+	}
+	v, err := l.View()
+	if err != nil {
+		return "", err
+	}
+	with.fill(&v)
+	root, v2, err := cpusetRoot(v.Host)
+	return v.laneDir(root, v2, lane), err
+}
+
+// attaching puts in force what a further attachment needs of the lanes.
+func (l *Lanes) attaching(ctx context.Context, at Attachment) (Applied, error) {
+	with := l.Applied
+	with.Attached = append(slices.Clone(l.Attached), at)
+	with.Levels = maps.Clone(l.Levels)
+	delete(with.Levels, at.Lane) // another cgroup, which may get another kind
+	err := l.reconcile(ctx, &with)
+	return with, err
+}
+
+// reason is why the kernel has refused a partition.
+func (a Applied) reason(dir string) string {
+	for _, r := range a.Refused {
+		if r.Target == path.Join(dir, partitionFile) {
+			return r.Reason
+		}
+	}
+	return "the kernel makes no partition of it"
+}
+
+// noOwn says what keeps a lane from being in the workload's own cgroup, "" if nothing does.
+func (l *Lanes) noOwn(at Attachment) string {
+	v, err := l.View()
+	if err != nil {
+		return err.Error()
+	}
+	lane, err := l.Lane(at.Lane)
+	if err != nil {
+		return err.Error()
+	}
+	dir, err := l.dirOf(l.Applied, at.Lane)
+	if err != nil {
+		return err.Error()
+	}
+	switch {
+	case !OwnGroups(v.Host):
+		return "before Linux 6.7 the kernel makes no partition of a cgroup whose parents are none"
+	case shares(lane):
+		return "lanes that share CPUs are in one partition"
+	case slices.ContainsFunc(l.Attached, func(o Attachment) bool { return o.Lane == at.Lane }), populated(l.root, dir):
+		return "other workloads are in this lane already"
+	}
+	return ""
+}
+
+// ended says whether nothing of an attached workload runs any more.
+func (l *Lanes) ended(ctx context.Context, at Attachment) (bool, error) {
+	if at.Own {
+		return !populated(l.root, at.Group), nil
+	}
+	j, err := journal.Look(l.dir, at.Journal, l.ops)
+	if err != nil {
+		return false, err
+	}
+	steps := 0
+	for _, s := range j.Pending() {
+		switch s.Kind {
+		case "cgroup":
+			if !journal.IsKeeperGroup(s.Target) && populated(l.root, s.Target) {
+				return false, nil
+			}
+		case "keeper":
+		default:
+			steps++
+			if _, _, err := l.journal.Stands(ctx, s); !errors.Is(err, fs.ErrNotExist) {
+				return false, nil
+			}
+		}
+	}
+	if steps == 0 && at.Group != "" { // it had all that the lane wants
+		return !populated(l.root, at.Group), nil
+	}
+	if steps == 0 {
+		start, err := journal.StartTime(at.PID)
+		return err != nil || start != at.Start, nil
+	}
+	return true, nil
+}
+
+// Running are the attached workloads that have not ended.
+func (l *Lanes) Running(ctx context.Context) ([]Attachment, error) {
+	var running []Attachment
+	for _, at := range l.Attached {
+		ended, err := l.ended(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		if !ended {
+			running = append(running, at)
+		}
+	}
+	return running, nil
+}
+
+// dropEnded forgets attached workloads that have ended, and what was set for them. A lane that was in the cgroup of
+// one is made anew by the next reconcile.
+func (l *Lanes) dropEnded(ctx context.Context) error {
+	running, err := l.Running(ctx)
+	if err != nil {
+		return err
+	}
+	for _, at := range slices.Clone(l.Attached) {
+		if !slices.Contains(running, at) {
+			if err = l.Detach(ctx, at); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // rounds is how often Attach looks for processes that were born meanwhile.
@@ -85,11 +257,46 @@ func (l *Lanes) detach(ctx context.Context, at Attachment) error {
 	if err != nil {
 		return err
 	}
+	if err = l.homeward(j); err != nil {
+		return errors.Join(err, j.Close())
+	}
 	_, left, err := j.Reconcile(context.WithoutCancel(ctx), nil)
 	// A thread's affinity comes back with the cpuset, whatever it was in the lane.
 	left = slices.DeleteFunc(left, func(a *journal.LeftAlone) bool { return a.Step.Kind == "task" })
 	l.Left = append(l.Left, left...)
 	return errors.Join(err, j.Close())
+}
+
+// homeward has processes that were born in the lane go where those that they come from go.
+func (l *Lanes) homeward(j *journal.Journal) error {
+	moved, home, steps := map[string]bool{}, "", j.Pending()
+	for _, s := range steps {
+		if s.Kind == "member" {
+			moved[s.Target] = true
+			home, _, _ = strings.Cut(s.Before, "\n") // without what single threads have
+		}
+	}
+	if home == "" {
+		return nil
+	}
+	for _, s := range steps {
+		if s.Kind != "cgroup" || journal.IsKeeperGroup(s.Target) {
+			continue
+		}
+		pids, err := processesIn(l.root, s.Target)
+		if err != nil {
+			return err
+		}
+		for _, pid := range pids {
+			start, err := journal.StartTime(pid)
+			if target := journal.TaskTarget(pid, start); err == nil && !moved[target] {
+				if err = j.Adopt(journal.Step{Kind: "member", Target: target, Before: home, After: s.Target}); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // Detach lets a workload out of its lane, back to where it was.

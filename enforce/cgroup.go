@@ -53,20 +53,22 @@ func Groups(h host.Host, groups ...Group) ([]journal.Step, error) {
 	}
 	var steps []journal.Step
 	if v2 {
-		steps = append(steps, journal.Step{Kind: "controller", Target: journal.ControllerTarget(root, "cpuset"), After: "cpuset"})
+		steps = append(steps, controller(root))
 	}
 	for _, g := range groups {
-		nodes := g.MemoryNodes
-		if nodes.IsEmpty() {
-			nodes = h.MemoryNodes()
-		}
-		dir := path.Join(root, journal.GroupPrefix+g.Name)
-		steps = append(steps,
-			journal.Step{Kind: "cgroup", Target: dir, After: "present"},
-			attribute(dir, "cpuset.cpus", g.CPUs.String()),
-			attribute(dir, "cpuset.mems", nodes.String()))
+		steps = append(steps, g.steps(h, root)...)
 	}
 	return steps, nil
+}
+
+func (g Group) steps(h host.Host, root string) []journal.Step {
+	nodes := g.MemoryNodes
+	if nodes.IsEmpty() {
+		nodes = h.MemoryNodes()
+	}
+	dir := path.Join(root, journal.GroupPrefix+g.Name)
+	return []journal.Step{{Kind: "cgroup", Target: dir, After: "present"},
+		attribute(dir, "cpuset.cpus", g.CPUs.String()), attribute(dir, "cpuset.mems", nodes.String())}
 }
 
 func attribute(dir, name, value string) journal.Step {
@@ -86,22 +88,25 @@ func (v View) others(p plan.Placement) cpuset.Set {
 	return p.Housekeeping.Union(v.Host.BootIsolated().Difference(p.CPUs()))
 }
 
-// cpusets gives each lane its cgroup and keeps all other tasks off the lanes' CPUs. With cgroup v2
-// the lane is an isolated partition, and the kernel itself takes its CPUs from everybody else
-// (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus.partition"). With v1 the others are moved
-// into a housekeeping cpuset, and the scheduler balances only that one
-// (Documentation/admin-guide/cgroup-v1/cpusets.rst).
+// cpusets gives each lane its cgroup and keeps all other tasks off the lanes' CPUs. With cgroup v2 the lane is a
+// partition, and the kernel itself takes its CPUs from everybody else (Documentation/admin-guide/cgroup-v2.rst,
+// "cpuset.cpus.partition"). With v1 the others are moved into a housekeeping cpuset, and the scheduler balances only
+// that one and those of lanes that are balanced (Documentation/admin-guide/cgroup-v1/cpusets.rst).
 func cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 	root, v2, err := cpusetRoot(v.Host)
 	if err != nil {
 		return nil, err
 	}
-	var groups []Group
-	if !v2 {
-		groups = append(groups, Group{Name: housekeeping, CPUs: v.others(p)})
+	if v2 {
+		return partitioned(v, root, p)
 	}
+	groups := []Group{{Name: housekeeping, CPUs: v.others(p)}}
+	balance := map[string]string{}
 	for _, l := range p.Lanes {
 		groups = append(groups, Group{Name: l.Name, CPUs: l.CPUs, MemoryNodes: l.MemoryNodes})
+		if l.Spec.Balanced() {
+			balance[l.Name] = "1"
+		}
 		if !l.Idle.IsEmpty() {
 			groups = append(groups, Group{Name: siblings(l.Name), CPUs: l.Idle, MemoryNodes: l.MemoryNodes})
 		}
@@ -115,42 +120,15 @@ func cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 		return nil, err
 	}
 	steps = append(steps, swap...)
-	if v2 {
-		for _, g := range groups {
-			level := cmp.Or(v.Levels[g.Name], v.highest())
-			steps = append(steps, optional(file(partitionFile(root, g.Name), level)))
-		}
-		return steps, nil
-	}
 	for _, g := range groups[1:] {
 		dir := path.Join(root, journal.GroupPrefix+g.Name)
-		steps = append(steps, attribute(dir, "cpuset.memory_migrate", "1"), attribute(dir, "cpuset.sched_load_balance", "0"))
+		steps = append(steps, attribute(dir, "cpuset.memory_migrate", "1"),
+			attribute(dir, "cpuset.sched_load_balance", cmp.Or(balance[g.Name], "0")))
 	}
 	others, err := v.otherCpusets(root, p.CPUs())
 	steps = append(steps, others...)
 	return append(steps, journal.Step{Kind: "tasks", Target: root, After: path.Join(root, journal.GroupPrefix+housekeeping)},
 		file(path.Join(root, "cpuset.sched_load_balance"), "0")), err
-}
-
-// The kinds of partition, the best first.
-const (
-	isolated = "isolated" // its CPUs are nobody else's, and the scheduler does not balance them
-	rootOnly = "root"     // its CPUs are nobody else's
-	member   = "member"   // a cpuset like any other
-)
-
-// highest is the kind of partition to ask for first. Before 5.11 the kernel does not know which of its workers are
-// bound to a CPU. Where it takes a partition's CPUs from all tasks of the root's cgroup (5.10.223 does), it moves
-// those too, and the host hangs.
-func (v View) highest() string {
-	if v.Host.Kernel.AtLeast(5, 11) {
-		return isolated
-	}
-	return member
-}
-
-func partitionFile(root, group string) string {
-	return path.Join(root, journal.GroupPrefix+group, "cpuset.cpus.partition")
 }
 
 // otherCpusets takes the CPUs out of cpusets of cgroup v1 that others made, the deepest first: a cpuset's
@@ -168,6 +146,8 @@ func (v View) otherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error
 		case strings.HasPrefix(e.Name(), journal.GroupPrefix), slices.Contains(v.Attached, "/"+name):
 			return fs.SkipDir
 		case slices.ContainsFunc(v.Attached, func(dir string) bool { return strings.HasPrefix(dir, "/"+name+"/") }):
+			// Balanced, it would be balanced with the lane below it.
+			steps = append(steps, optional(file("/"+path.Join(name, "cpuset.sched_load_balance"), "0")))
 			return nil
 		}
 		list, err := fs.ReadFile(v.Root, path.Join(name, "cpuset.cpus"))

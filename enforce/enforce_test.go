@@ -199,6 +199,62 @@ file /sys/fs/cgroup/isolane-a~siblings/cpuset.cpus.partition -> isolated (option
 	}
 }
 
+// A lane that is balanced is another kind of partition; lanes that share CPUs are in one; a workload's own cgroup is one
+// below cgroups that are none, and systemd is told.
+func TestKindsOfPartition(t *testing.T) {
+	root, h := machine(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
+	root["proc/swaps"].Data = []byte("Filename Type Size Used Priority\n")
+	root["sys/fs/cgroup/system.slice/cpuset.cpus.exclusive"] = &fstest.MapFile{Data: []byte("0\n")}
+	two := func(name string, cpus string, share int) plan.Lane {
+		l := plan.Lane{Name: name, CPUs: cpuset.MustParse(cpus), MemoryNodes: cpuset.Of(0)}
+		l.Spec.CPUs.Count, l.Spec.CPUs.Share = l.CPUs.Len(), share
+		return l
+	}
+	for _, test := range []struct {
+		name  string
+		lanes []plan.Lane
+		own   map[string]string
+		want  string
+	}{
+		{"balanced", []plan.Lane{two("a", "2-3", 0)}, nil, `cgroup isolane-a -> present
+attribute isolane-a/cpuset.cpus -> 2-3
+attribute isolane-a/cpuset.mems -> 0
+file isolane-a/cpuset.cpus.partition -> root (optional)
+`},
+		{"shared", []plan.Lane{two("a", "2-3", 2), two("b", "3", 2)}, nil, `cgroup isolane-shared~ -> present
+attribute isolane-shared~/cpuset.cpus -> 2-3
+attribute isolane-shared~/cpuset.mems -> 0
+controller isolane-shared~:cpuset -> cpuset
+cgroup isolane-shared~/isolane-a -> present
+attribute isolane-shared~/isolane-a/cpuset.cpus -> 2-3
+attribute isolane-shared~/isolane-a/cpuset.mems -> 0
+cgroup isolane-shared~/isolane-b -> present
+attribute isolane-shared~/isolane-b/cpuset.cpus -> 3
+attribute isolane-shared~/isolane-b/cpuset.mems -> 0
+file isolane-shared~/cpuset.cpus.partition -> root (optional)
+`},
+		{"own", []plan.Lane{two("a", "2-3", 0)}, map[string]string{"a": "/sys/fs/cgroup/system.slice/web.service"},
+			`unit system.slice/web.service:AllowedCPUs -> 2-3
+controller /sys/fs/cgroup:cpuset -> cpuset
+controller system.slice:cpuset -> cpuset
+file system.slice/cpuset.cpus.exclusive -> 0,2-3
+file system.slice/web.service/cpuset.mems -> 0
+file system.slice/web.service/cpuset.cpus.exclusive -> 2-3
+file system.slice/web.service/cpuset.cpus -> 2-3
+file system.slice/web.service/cpuset.cpus.partition -> root (optional)
+`},
+	} {
+		steps, err := cpusets(View{Root: root, Host: h, Own: test.own}, plan.Placement{Lanes: test.lanes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.TrimPrefix(lines(steps), "controller /sys/fs/cgroup:cpuset -> cpuset\n")
+		if d := cmp.Diff(test.want, strings.ReplaceAll(got, "/sys/fs/cgroup/", "")); d != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, d)
+		}
+	}
+}
+
 // What an administrator has set for good comes back with the next daemon-reload.
 func TestUnitSetForGood(t *testing.T) {
 	root, h := machine(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")

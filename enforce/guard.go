@@ -48,8 +48,8 @@ type Guard struct {
 
 // seen is what changes where interrupts, threads or CPUs come or go.
 type seen struct {
-	online, interrupts, applied string
-	tasks                       map[string]bool
+	online, interrupts, applied, ended string // ended: attachments of which nothing runs any more
+	tasks                              map[string]bool
 }
 
 // NewGuard watches the lanes that are in force by the state in dir.
@@ -91,6 +91,13 @@ func (g *Guard) look() (seen, error) {
 		return s, err
 	}
 	s.applied = string(state)
+	if g.lanes != nil {
+		for _, at := range g.lanes.Attached {
+			if at.Own && !populated(g.root, at.Group) {
+				s.ended += at.Group + " "
+			}
+		}
+	}
 	tasks, err := fs.ReadDir(g.root, "proc")
 	for _, e := range tasks {
 		if n := e.Name()[0]; n >= '0' && n <= '9' {
@@ -142,7 +149,15 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]Drift, error) {
 		found = append(found, Drift{Target: "/sys/devices/system/cpu/online", Expected: g.lanes.Placement.CPUs().String() + " online",
 			Found: now.online, Note: gone})
 	}
-	if now.online != g.seen.online || now.interrupts != g.seen.interrupts || now.applied != g.seen.applied {
+	if now.ended != "" && repair {
+		if err = g.reap(ctx); err != nil {
+			return nil, err
+		}
+		if now, err = g.look(); err != nil {
+			return nil, err
+		}
+	}
+	if now.online != g.seen.online || now.interrupts != g.seen.interrupts || now.applied != g.seen.applied || now.ended != g.seen.ended {
 		if err = g.learn(now); err != nil {
 			return nil, err
 		}
@@ -160,6 +175,19 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]Drift, error) {
 	}
 	gone, err := g.processes()
 	return g.fresh(slices.Concat(found, steps, gone)), err
+}
+
+// reap makes lanes anew that were in the cgroups of workloads which have ended.
+func (g *Guard) reap(ctx context.Context) error {
+	l, err := Open(g.dir, g.root, g.ops)
+	if errors.Is(err, journal.ErrBusy) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer l.Close() //nolint:errcheck // each step is on disk
+	return l.Apply(ctx, l.Placement)
 }
 
 // offline names the lanes that have lost CPUs.
@@ -279,20 +307,15 @@ func (g *Guard) repair(ctx context.Context, found []Drift) error {
 func (g *Guard) processes() ([]Drift, error) {
 	var found []Drift
 	for _, group := range g.groups {
-		name := strings.TrimPrefix(group.Dir, "/") + "/cgroup.procs"
-		data, err := fs.ReadFile(g.root, name)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		pids, err := processesIn(g.root, group.Dir)
+		if err != nil {
 			return nil, err
 		}
 		before, now := g.since[group.Lane.Name], map[int]uint64{}
-		for _, f := range strings.Fields(string(data)) {
-			pid, err := strconv.Atoi(f)
-			if err != nil {
-				return nil, fmt.Errorf("/%s: %q: expected a process id", name, f)
-			}
+		for _, pid := range pids {
 			if start, known := before[pid]; known {
 				now[pid] = start
-			} else if start, err = journal.StartTime(pid); err == nil {
+			} else if start, err := journal.StartTime(pid); err == nil {
 				now[pid] = start
 			}
 		}

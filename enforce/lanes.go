@@ -8,11 +8,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
@@ -88,6 +92,7 @@ type Lanes struct {
 	root    fs.FS
 	ops     map[string]journal.Op
 	journal *journal.Journal
+	before  *host.Host // nil until it is read
 }
 
 // Open reads what is in force. It fails with journal.ErrBusy while another process changes the host.
@@ -101,6 +106,25 @@ func Open(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
 		return nil, errors.Join(err, j.Close())
 	}
 	return l, nil
+}
+
+// OpenWait is Open for programs that are started at the same time: it waits for its turn, half a minute at most.
+func OpenWait(ctx context.Context, dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		l, err := Open(dir, root, ops)
+		if !errors.Is(err, journal.ErrBusy) {
+			return l, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-again.C:
+		}
+	}
 }
 
 // Look reads what is in force and changes nothing, also while another process changes the host.
@@ -117,18 +141,31 @@ func Look(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
 // Close lets other processes change the host.
 func (l *Lanes) Close() error { return l.journal.Close() }
 
-// View is the host as it was before any lane.
+// View is the host as it was before any lane. It is read once: what lanes change in it is not in it.
 func (l *Lanes) View() (View, error) {
-	v, err := NewView(l.root, l.journal.Pending(), l.Placement)
+	v := viewBefore(l.root, l.journal.Pending())
+	if l.before == nil {
+		h, err := host.Read(v.Root)
+		if err != nil {
+			return v, err
+		}
+		l.before = &h
+	}
+	v.host(*l.before, l.Placement)
 	l.fill(&v)
-	return v, err
+	return v, nil
 }
 
 func (a Applied) fill(v *View) {
-	v.Levels, v.Attached = a.Levels, nil
+	v.Levels, v.Attached, v.Own, v.ownCPUs = a.Levels, nil, map[string]string{}, map[string]cpuset.Set{}
 	for _, at := range a.Attached {
 		if at.Group != "" {
 			v.Attached = append(v.Attached, at.Group)
+		}
+		if at.Own && populated(v.Root, at.Group) {
+			if lane, err := a.Lane(at.Lane); err == nil {
+				v.Own[at.Lane], v.ownCPUs[at.Lane] = at.Group, lane.CPUs
+			}
 		}
 	}
 }
@@ -169,9 +206,14 @@ func want(v View, p plan.Placement) ([]journal.Step, error) {
 // Apply makes p true: only what differs from what is in force changes. Where that fails the host comes back
 // to what was in force before.
 func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
+	if err := l.dropEnded(ctx); err != nil {
+		return err
+	}
 	next := Applied{APIVersion: plan.APIVersion, Kind: appliedKind, BootID: l.BootID, Placement: p, Runs: l.runsOf(p)}
 	for _, lane := range p.Lanes { // a level that was refused for the same CPUs is not asked for again
-		i := slices.IndexFunc(l.Placement.Lanes, func(o plan.Lane) bool { return o.Name == lane.Name && o.Owned() == lane.Owned() })
+		i := slices.IndexFunc(l.Placement.Lanes, func(o plan.Lane) bool {
+			return o.Name == lane.Name && o.Owned() == lane.Owned() && o.Spec.Balanced() == lane.Spec.Balanced()
+		})
 		if level, ok := l.Levels[lane.Name]; ok && i >= 0 && l.stillRefused(lane.Name) {
 			next.grant(lane.Name, level)
 			next.Refused = l.Refused // see lowered
@@ -210,8 +252,8 @@ func (l *Lanes) Settings() int { return len(l.journal.Pending()) }
 
 // Untested names those of the changes in force that were never made on a real kernel when this was written.
 func (l *Lanes) Untested() []string {
-	for _, level := range l.Levels {
-		if level == rootOnly {
+	for _, lane := range l.Placement.Lanes {
+		if l.Levels[lane.Name] == rootOnly && !lane.Spec.Balanced() {
 			return []string{"partitions that are root and not isolated (Linux 5.11 to 6.0)"}
 		}
 	}
@@ -232,18 +274,14 @@ func (l *Lanes) Recover(ctx context.Context) ([]Drift, error) {
 			}
 		}
 	}
+	if err = l.dropEnded(ctx); err != nil {
+		return nil, err
+	}
 	drift, err := l.Drift(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return drift, l.back(ctx)
-}
-
-func (a *Applied) grant(lane, level string) {
-	if a.Levels == nil {
-		a.Levels = map[string]string{}
-	}
-	a.Levels[lane] = level
 }
 
 // reconcile makes what is wanted true and notes in a what the kernel refuses.
@@ -263,13 +301,13 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	refused, left, err := l.journal.Reconcile(ctx, want)
 	l.Left = append(l.Left, left...)
 	a.Refused = a.lowered()
-	if v.highest() == member {
+	if v.granted(isolated) == member {
 		a.notAsked(want)
 	}
 	for _, r := range refused {
 		r.Err = l.because(r)
 		a.refuse(r)
-		if r.Step.After == isolated && filepath.Base(r.Step.Target) == "cpuset.cpus.partition" {
+		if r.Step.After != member && isPartition(r.Step.Target) {
 			more, lerr := l.lower(ctx, a, r)
 			a.Refused = append(a.Refused, more...)
 			err = errors.Join(err, lerr)
@@ -293,117 +331,8 @@ func (l *Lanes) settle(ctx context.Context, want []journal.Step) error {
 	return err
 }
 
-// notExclusive is how the kernel says that another cgroup has CPUs of a partition.
-const notExclusive = "not exclusive"
-
-// because adds to the kernel's reason who has the CPUs of a partition.
-func (l *Lanes) because(r journal.Refused) error {
-	if !strings.Contains(r.Err.Error(), notExclusive) {
-		return r.Err
-	}
-	file, theirs, others, err := l.rival(filepath.Dir(r.Step.Target))
-	if err != nil || file == "" {
-		return r.Err
-	}
-	if others.IsEmpty() {
-		return fmt.Errorf("%w: %s is %s: give it other CPUs, and apply again", r.Err, file, theirs)
-	}
-	return fmt.Errorf("%w: %s is %s: write %s there, and apply again", r.Err, file, theirs, others)
-}
-
-// rival returns the cpuset.cpus of a cgroup beside a lane's, as LXC's are, that has CPUs of the lane: what is in
-// it, and what may be. It is "" where there is none.
-func (l *Lanes) rival(dir string) (file string, theirs, others cpuset.Set, err error) {
-	text, err := fs.ReadFile(l.root, strings.TrimPrefix(dir, "/")+"/cpuset.cpus")
-	if err != nil {
-		return "", theirs, others, err
-	}
-	lane, err := cpuset.Parse(trim(text))
-	if err != nil {
-		return "", theirs, others, err
-	}
-	files, err := fs.Glob(l.root, strings.TrimPrefix(filepath.Dir(dir), "/")+"/*/cpuset.cpus")
-	for _, file = range files {
-		text, _ = fs.ReadFile(l.root, file) // removed meanwhile
-		var perr error
-		if theirs, perr = cpuset.Parse(trim(text)); perr == nil && filepath.Dir("/"+file) != dir && theirs.Intersects(lane) {
-			return "/" + file, theirs, theirs.Difference(lane), nil
-		}
-	}
-	return "", cpuset.Set{}, others, err
-}
-
-// lowered are the refusals of partitions that are not asked for again.
-func (a Applied) lowered() []Refusal {
-	return slices.DeleteFunc(slices.Clone(a.Refused), func(r Refusal) bool {
-		group := strings.TrimPrefix(filepath.Base(filepath.Dir(r.Target)), journal.GroupPrefix)
-		return filepath.Base(r.Target) != "cpuset.cpus.partition" || a.Levels[group] == ""
-	})
-}
-
-// stillRefused says whether what the kernel refused of a lane's partition need not be asked for again.
-func (l *Lanes) stillRefused(group string) bool {
-	for _, r := range l.Refused {
-		dir := filepath.Dir(r.Target)
-		if filepath.Base(dir) == journal.GroupPrefix+group && strings.Contains(r.Reason, notExclusive) {
-			file, _, _, err := l.rival(dir)
-			return file != "" || err != nil
-		}
-	}
-	return true
-}
-
-// loosen returns the steps that make plain cpusets of partitions whose CPUs will change. Two partitions that
-// change places would be invalid in between, and the kernel does not take back all that goes with that.
-func (l *Lanes) loosen(want []journal.Step) []journal.Step {
-	var steps []journal.Step
-	for _, s := range want {
-		if filepath.Base(s.Target) != "cpuset.cpus" {
-			continue
-		}
-		dir := filepath.Dir(s.Target)
-		for _, done := range l.journal.Pending() {
-			if done.Target == s.Target && done.After != s.After {
-				for _, p := range l.journal.Pending() {
-					if p.Target == dir+"/cpuset.cpus.partition" {
-						steps = append(steps, file(p.Target, member))
-					}
-				}
-			}
-		}
-	}
-	return steps
-}
-
-// notAsked notes the partitions that this kernel is not asked for.
-func (a *Applied) notAsked(want []journal.Step) {
-	for _, s := range want {
-		if filepath.Base(s.Target) == "cpuset.cpus.partition" {
-			a.Refused = append(a.Refused, Refusal{s.Target, isolated, "before Linux 5.11 a partition moves kernel threads off the CPUs that they are bound to, and the host may hang"})
-		}
-	}
-}
-
 func (a *Applied) refuse(r journal.Refused) {
 	a.Refused = append(a.Refused, Refusal{r.Step.Target, r.Step.After, r.Err.Error()})
-}
-
-// lower asks for what a kernel grants that does not grant an isolated partition.
-func (l *Lanes) lower(ctx context.Context, a *Applied, r journal.Refused) ([]Refusal, error) {
-	s := r.Step
-	group := strings.TrimPrefix(filepath.Base(filepath.Dir(s.Target)), journal.GroupPrefix)
-	if strings.Contains(r.Err.Error(), notExclusive) { // nor is that
-		a.grant(group, member)
-		return nil, nil
-	}
-	s.After = rootOnly
-	refused, err := l.journal.Apply(ctx, []journal.Step{s})
-	if len(refused) == 0 {
-		a.grant(group, rootOnly)
-		return nil, err
-	}
-	a.grant(group, member)
-	return []Refusal{{s.Target, s.After, refused[0].Err.Error()}}, err
 }
 
 func (l *Lanes) store(a Applied) error {
@@ -449,6 +378,8 @@ type LaneGroup struct {
 	Lane      plan.Lane
 	Dir       string
 	Memory    string // its cgroup in the v1 memory hierarchy; "" where it has none
+	Own       bool   // it is the workload's, as its service manager or container runtime has made it
+	Balance   string // who spreads the threads over the lane's CPUs
 	Partition string // as the kernel says, with its reason where it is invalid; "" with cgroup v1
 	Processes int
 }
@@ -459,23 +390,60 @@ func (l *Lanes) Groups() ([]LaneGroup, error) {
 	if err != nil || len(l.Placement.Lanes) == 0 {
 		return nil, err
 	}
+	root, v2, err := cpusetRoot(v.Host)
+	if err != nil {
+		return nil, err
+	}
+	boot := v.Host.BootIsolated()
 	var groups []LaneGroup
 	for _, lane := range l.Placement.Lanes {
-		dir, err := GroupDir(v.Host, lane.Name)
+		g := LaneGroup{Lane: lane, Dir: v.laneDir(root, v2, lane), Own: v.Own[lane.Name] != "",
+			Memory: MemoryGroup(l.root, v.Host, lane.Name), Balance: describeBalance(lane, l.Levels[lane.Name], boot)}
+		part := g.Dir
+		if v2 && shares(lane) {
+			part = path.Dir(part)
+		}
+		if text, rerr := fs.ReadFile(l.root, path.Join(part, partitionFile)[1:]); rerr == nil {
+			g.Partition = trim(text)
+		}
+		pids, err := processesIn(l.root, g.Dir)
 		if err != nil {
 			return nil, err
 		}
-		g := LaneGroup{Lane: lane, Dir: dir, Memory: MemoryGroup(l.root, v.Host, lane.Name)}
-		name := strings.TrimPrefix(dir, "/")
-		if text, rerr := fs.ReadFile(l.root, name+"/cpuset.cpus.partition"); rerr == nil {
-			g.Partition = trim(text)
-		}
-		procs, err := fs.ReadFile(l.root, name+"/cgroup.procs")
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // somebody removed it: that is drift
-			return nil, err
-		}
-		g.Processes = len(strings.Fields(string(procs)))
+		g.Processes = len(pids)
 		groups = append(groups, g)
 	}
 	return groups, nil
+}
+
+// processesIn are those of a cgroup and of the ones in it; none where it has gone.
+func processesIn(root fs.FS, dir string) ([]int, error) {
+	var pids []int
+	err := fs.WalkDir(root, dir[1:], func(name string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) { // gone meanwhile: that is drift
+			return nil
+		}
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		procs, err := fs.ReadFile(root, name+"/cgroup.procs")
+		if err != nil { // gone, or threaded: then the one above it lists them
+			return nil //nolint:nilerr // see above
+		}
+		for _, f := range strings.Fields(string(procs)) {
+			pid, err := strconv.Atoi(f)
+			if err != nil {
+				return fmt.Errorf("/%s/cgroup.procs: %q: expected a process id", name, f)
+			}
+			pids = append(pids, pid)
+		}
+		return nil
+	})
+	return pids, err
+}
+
+// populated says whether a cgroup, or one in it, has processes.
+func populated(root fs.FS, dir string) bool {
+	pids, err := processesIn(root, dir)
+	return err == nil && len(pids) > 0
 }

@@ -69,11 +69,25 @@ func noSwap(v View, root string, p plan.Placement) ([]journal.Step, error) {
 	case c.CpusetV1 == nil && slices.Contains(c.UnifiedControllers, "memory"):
 		steps = append(steps, journal.Step{Kind: "controller", Target: journal.ControllerTarget(root, "memory"), After: "memory"})
 		for _, l := range p.Lanes {
-			steps = append(steps, attribute(path.Join(root, journal.GroupPrefix+l.Name), "memory.swap.max", "0"))
+			if v.Own[l.Name] != "" { // where the workload's cgroup has the controller
+				if name := path.Join(v.Own[l.Name], swapFile); exists(v.Root, name) {
+					steps = append(steps, file(name, "0"))
+				}
+				continue
+			}
+			dir := v.laneDir(root, true, l)
+			if shares(l) { // for all of them at once
+				dir = path.Dir(dir)
+			}
+			if s := attribute(dir, swapFile, "0"); !slices.Contains(steps, s) {
+				steps = append(steps, s)
+			}
 		}
 	}
 	return steps, nil
 }
+
+const swapFile = "memory.swap.max"
 
 // MemoryGroup is the lane's cgroup in the v1 memory hierarchy, "" where it has none.
 func MemoryGroup(root fs.FS, h host.Host, lane string) string {

@@ -29,7 +29,9 @@ type LaneStatus struct {
 	Idle        string           `json:"idle,omitempty"`
 	MemoryNodes string           `json:"memoryNodes"`
 	Group       string           `json:"group"`
+	Own         bool             `json:"own,omitempty"`       // the group is the workload's, of its service manager or runtime
 	Partition   string           `json:"partition,omitempty"` // cgroup v2, as the kernel says
+	Balance     string           `json:"balance"`             // who spreads the threads over the lane's CPUs
 	Processes   int              `json:"processes"`           // of its cgroup
 	Attached    []AttachedStatus `json:"attached,omitempty"`
 	// Abandoned: the isolane run that made the lane for its command has ended without releasing it.
@@ -67,7 +69,7 @@ func (l *Lanes) Status(ctx context.Context) (Status, error) {
 	groups, err := l.Groups()
 	for _, g := range groups {
 		s.Lanes = append(s.Lanes, LaneStatus{Name: g.Lane.Name, CPUs: g.Lane.CPUs.String(), Idle: g.Lane.Idle.String(),
-			MemoryNodes: g.Lane.MemoryNodes.String(), Group: g.Dir, Partition: g.Partition, Processes: g.Processes,
+			MemoryNodes: g.Lane.MemoryNodes.String(), Group: g.Dir, Own: g.Own, Partition: g.Partition, Balance: g.Balance, Processes: g.Processes,
 			Attached: l.attachedTo(g.Lane.Name), Abandoned: l.abandoned(g.Lane.Name)})
 	}
 	return s, err

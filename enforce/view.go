@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,14 +20,26 @@ type View struct {
 	Root fs.FS     // shows the values that were there before
 	Host host.Host // read from Root
 	was  map[string]string
-	// Levels are the kinds of partition that the kernel grants to lanes; isolated where it is silent.
+	// Levels are the kinds of partition that the kernel has granted, by lane or group, where these are not those
+	// that were asked for.
 	Levels map[string]string
 	// Attached are cgroups of others whose processes are in a lane.
 	Attached []string
+	// Own are the cgroups of workloads that have their lane there, by lane, with cgroup v2.
+	Own     map[string]string
+	ownCPUs map[string]cpuset.Set
 }
 
 // NewView reads the host under root, on which steps are done for lanes that are placed.
 func NewView(root fs.FS, done []journal.Step, placed plan.Placement) (View, error) {
+	v := viewBefore(root, done)
+	h, err := host.Read(v.Root)
+	v.host(h, placed)
+	return v, err
+}
+
+// viewBefore shows the files as they were before the steps. It has no host yet.
+func viewBefore(root fs.FS, done []journal.Step) View {
 	v := View{was: map[string]string{}}
 	files := map[string]string{}
 	for _, s := range done {
@@ -38,9 +51,13 @@ func NewView(root fs.FS, done []journal.Step, placed plan.Placement) (View, erro
 		}
 	}
 	v.Root = before{root, files}
-	var err error
-	v.Host, err = host.Read(v.Root)
-	// What lanes own is no longer this process's to use, but theirs to be placed on again.
+	return v
+}
+
+// host sets the host. What lanes own is no longer this process's to use, but theirs to be placed on again.
+func (v *View) host(h host.Host, placed plan.Placement) {
+	v.Host = h
+	v.Host.CPUs = slices.Clone(h.CPUs)
 	usable := placed.CPUs().Union(placed.Housekeeping)
 	for i, c := range v.Host.CPUs {
 		if usable.Contains(c.ID) && c.Allowed != nil {
@@ -48,7 +65,6 @@ func NewView(root fs.FS, done []journal.Step, placed plan.Placement) (View, erro
 			v.Host.CPUs[i].Allowed = &allowed
 		}
 	}
-	return v, err
 }
 
 // allowed returns the CPUs that a task or unit had before.
@@ -124,4 +140,9 @@ func resolve(root fs.FS, name string) (string, bool) {
 		return "", false
 	}
 	return path.Join(path.Dir(name), target), true
+}
+
+func exists(root fs.FS, name string) bool {
+	_, err := fs.Stat(root, strings.TrimPrefix(name, "/"))
+	return err == nil
 }

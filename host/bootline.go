@@ -6,7 +6,7 @@ import (
 )
 
 // Bootline is a kernel command line (Documentation/admin-guide/kernel-parameters.rst). A parameter
-// may stand several times; the last one counts.
+// may stand several times.
 type Bootline []parameter
 
 type parameter struct {
@@ -34,13 +34,44 @@ func ParseBootline(cmdline string) Bootline {
 	return b
 }
 
-// Get returns the value of the last parameter of exactly that name: tuned.non_isolcpus is not
-// isolcpus.
+// Get returns the value of the parameter of exactly that name: tuned.non_isolcpus is not isolcpus. Of
+// several the last one counts, but of isolcpus and nohz_full the first: the kernel refuses another list
+// after it (housekeeping_setup in kernel/sched/isolation.c).
 func (b Bootline) Get(name string) (string, bool) {
-	for _, p := range slices.Backward(b) {
+	values := b.values(name)
+	switch {
+	case len(values) == 0:
+		return "", false
+	case name == "isolcpus", name == "nohz_full":
+		return values[0], true
+	}
+	return values[len(values)-1], true
+}
+
+func (b Bootline) values(name string) []string {
+	var values []string
+	for _, p := range b {
 		if p.name == name {
-			return p.value, true
+			values = append(values, p.value)
 		}
 	}
-	return "", false
+	return values
+}
+
+// Repeat is a parameter that stands more than once.
+type Repeat struct {
+	Name   string
+	Values []string
+}
+
+// Repeated returns the parameters that stand more than once, in the order of their first values.
+func (b Bootline) Repeated() []Repeat {
+	var all []Repeat
+	for i, p := range b {
+		values := b.values(p.name)
+		if len(values) > 1 && slices.IndexFunc(b, func(o parameter) bool { return o.name == p.name }) == i {
+			all = append(all, Repeat{p.name, values})
+		}
+	}
+	return all
 }

@@ -132,8 +132,8 @@ func (r *reader) topology(cpus []CPU, online cpuset.Set) {
 		dir := fmt.Sprintf("%s/cpu%d/topology/", cpuDir, id)
 		r.claim(cores, id, online, dir+"core_cpus", dir+"thread_siblings")
 		r.claim(packages, id, online, dir+"package_cpus", dir+"core_siblings")
-		r.claim(dies, id, online, dir+"die_cpus")
-		r.claim(clusters, id, online, dir+"cluster_cpus")
+		r.claimNumbered(dies, id, online, dir)
+		r.claimNumbered(clusters, id, online, dir)
 		r.readCaches(id, online, cores, levels)
 	}
 	r.splitUnits(cores)

@@ -143,10 +143,10 @@ type Kernel struct {
 	Clocksource  string            `json:"clocksource"`
 	IdleDriver   string            `json:"idleDriver"`
 	IdleGovernor string            `json:"idleGovernor"`
-	CPUModel     string            `json:"cpuModel"`
+	CPUModel     string            `json:"cpuModel"` // several where cores differ, "Cortex-X925, Cortex-A725"
 	Microcode    string            `json:"microcode"`
 	Flags        []string          `json:"-"`                // of an x86 CPU, as in /proc/cpuinfo
-	Hypervisor   *bool             `json:"hypervisor"`       // the CPU is a guest's
+	Hypervisor   *bool             `json:"hypervisor"`       // the machine is a guest
 	Steal        *uint64           `json:"stealNanoseconds"` // that the hypervisor took from all CPUs since boot
 	Mitigations  map[string]string `json:"mitigations"`      // of hardware vulnerabilities, by name
 }
@@ -167,11 +167,11 @@ func Read(root fs.FS) (Host, error) {
 	h := Host{APIVersion: APIVersion, Kind: Kind, Hostname: r.text("proc/sys/kernel/hostname")}
 	h.CPUs = r.cpus()
 	h.NUMANodes = r.nodes(h.Online())
-	h.MemoryBytes = r.meminfo("proc/meminfo", "MemTotal:")
+	h.MemoryBytes, _ = r.meminfo("proc/meminfo", "MemTotal:")
 	h.Caches = r.caches
 	h.PCIDevices = r.pciDevices()
 	h.Interrupts = r.interrupts(h.PCIDevices)
-	h.Kernel = r.kernel()
+	h.Kernel = r.kernel(h.PCIDevices)
 	if r.differ > 0 {
 		r.warn("%s (%d lists contradict their masks; the masks are taken)", r.differs, r.differ)
 	}
@@ -223,11 +223,13 @@ func (h Host) Siblings(id int) cpuset.Set {
 
 // Cores returns the usable CPUs by core, in the order of their lowest numbers. A CPU whose core is
 // not known is a core of its own.
-func (h Host) Cores() []cpuset.Set {
-	usable := h.Usable()
+func (h Host) Cores() []cpuset.Set { return h.CoresOf(h.Usable()) }
+
+// CoresOf is Cores of any CPUs: those of a lane in force are online, and not usable by others.
+func (h Host) CoresOf(cpus cpuset.Set) []cpuset.Set {
 	byCore := map[int][]int{}
 	var order []int
-	for id := range usable.All() {
+	for id := range cpus.All() {
 		core := id
 		if c, _ := h.CPU(id); c.Core != nil {
 			core = *c.Core

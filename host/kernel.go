@@ -10,7 +10,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-func (r *reader) kernel() Kernel {
+func (r *reader) kernel(devices []PCIDevice) Kernel {
 	k := Kernel{
 		Release:      r.text("proc/sys/kernel/osrelease"),
 		Version:      r.text("proc/sys/kernel/version"),
@@ -36,6 +36,7 @@ func (r *reader) kernel() Kernel {
 	}
 	k.Preempt = orNull(preempt(k, r.text("sys/kernel/debug/sched/preempt")))
 	r.cpuinfo(&k)
+	k.Hypervisor = r.guest(k.Flags, devices)
 	k.Steal = r.steal()
 	for _, name := range r.entries(cpuDir + "/vulnerabilities") {
 		if k.Mitigations == nil {
@@ -44,27 +45,6 @@ func (r *reader) kernel() Kernel {
 		k.Mitigations[name] = r.text(cpuDir + "/vulnerabilities/" + name)
 	}
 	return k
-}
-
-// cpuinfo reads what /proc/cpuinfo says of the first CPU (proc_cpuinfo(5)); the others say the same.
-func (r *reader) cpuinfo(k *Kernel) {
-	r.lines("proc/cpuinfo", func(line string) bool {
-		key, value, _ := strings.Cut(line, ":")
-		value = strings.TrimSpace(value)
-		switch strings.TrimSpace(key) {
-		case "model name":
-			k.CPUModel = value
-		case "microcode":
-			k.Microcode = value
-		case "flags": // of x86, where alone they tell of a hypervisor
-			k.Flags = strings.Fields(value)
-			is := slices.Contains(k.Flags, "hypervisor")
-			k.Hypervisor = &is
-		case "":
-			return false
-		}
-		return true
-	})
 }
 
 // steal is the eighth column of the first line of /proc/stat, in ticks of USER_HZ, which is 100 on

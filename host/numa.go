@@ -13,24 +13,49 @@ const nodeDir = "sys/devices/system/node"
 
 // nodes reads /sys/devices/system/node (Documentation/ABI/stable/sysfs-devices-node).
 func (r *reader) nodes(online cpuset.Set) []NUMANode {
-	withMemory := r.list(nodeDir + "/has_memory")
-	if withMemory == nil {
-		withMemory = r.list(nodeDir + "/has_normal_memory")
-	}
 	nodes := []NUMANode{}
+	var sized []int
 	for id := range r.ids(nodeDir, "node").All() {
 		dir := fmt.Sprintf("%s/node%d", nodeDir, id)
 		n := NUMANode{ID: id, CPUs: r.nodeCPUs(id).Intersection(online), Distances: r.distances(dir),
-			MemoryBytes: r.meminfo(dir+"/meminfo", "MemTotal:"), Hugepages: r.hugepages(dir + "/hugepages")}
-		if has := n.MemoryBytes > 0; withMemory != nil {
-			has = withMemory.Contains(id)
-			n.HasMemory = &has
-		} else if has {
-			n.HasMemory = &has
+			Hugepages: r.hugepages(dir + "/hugepages")}
+		known := false
+		if n.MemoryBytes, known = r.meminfo(dir+"/meminfo", "MemTotal:"); known {
+			sized = append(sized, id)
 		}
 		nodes = append(nodes, n)
 	}
+	r.hasMemory(nodes, cpuset.Of(sized...))
 	return nodes
+}
+
+// hasMemory holds the list of nodes with memory against those whose meminfo has a size. Where they differ
+// the latter counts: the size is what is drawn and planned with.
+func (r *reader) hasMemory(nodes []NUMANode, sized cpuset.Set) {
+	file := nodeDir + "/has_memory"
+	list := r.list(file)
+	if list == nil {
+		file = nodeDir + "/has_normal_memory"
+		list = r.list(file)
+	}
+	var differ []int
+	for i := range nodes {
+		n := &nodes[i]
+		has := n.MemoryBytes > 0
+		switch known := sized.Contains(n.ID); {
+		case known && list != nil && list.Contains(n.ID) != has:
+			differ = append(differ, n.ID)
+		case !known && list != nil:
+			has = list.Contains(n.ID)
+		case !known:
+			continue
+		}
+		n.HasMemory = &has
+	}
+	if len(differ) > 0 {
+		r.warn("/%s: says that nodes %s have memory, and meminfo of nodes %s says otherwise: that is taken",
+			file, list, cpuset.Of(differ...))
+	}
 }
 
 // nodeCPUs prefers the node's own sets to the links to its CPUs.

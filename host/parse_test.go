@@ -120,6 +120,8 @@ func FuzzLists(f *testing.F) {
 			"cpu/cpu1/cache/index3/level": "3", "cpu/cpu1/cache/index3/shared_cpu_list": l3,
 			"cpu/cpu2/cache/index3/level": "3", "cpu/cpu2/cache/index3/shared_cpu_map": l3,
 			"cpu/cpu0/topology/physical_package_id": distance, "cpu/isolated": node0, "cpu/nohz_full": l3,
+			"cpu/cpu0/topology/die_cpus": l3, "cpu/cpu0/topology/die_id": distance, "cpu/cpu1/topology/cluster_cpus": siblings1,
+			"cpu/cpu1/topology/cluster_id": distance, "node/has_memory": node0, "node/node1/meminfo": "MemTotal: " + distance + " kB",
 			"node/node0/cpulist": node0, "node/node0/distance": distance, "node/node1/cpumap": node0,
 			"node/node0/hugepages/hugepages-2048kB/nr_hugepages": distance,
 		} {
@@ -128,6 +130,11 @@ func FuzzLists(f *testing.F) {
 		h, err := Read(files)
 		if err != nil {
 			t.Fatal(err) // there are CPUs
+		}
+		for _, n := range h.NUMANodes {
+			if n.MemoryBytes > 0 && !*n.HasMemory {
+				t.Errorf("node %d has %d bytes and no memory", n.ID, n.MemoryBytes)
+			}
 		}
 		for _, c := range h.CPUs {
 			wrong := c.Online != h.Siblings(c.ID).Contains(c.ID) || !c.Online && (c.L3 != nil || c.NUMANode != nil)

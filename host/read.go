@@ -182,11 +182,19 @@ func (r *reader) number(path string) *uint64 {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
 		if _, err := strconv.ParseInt(s, 10, 64); err != nil { // -1 says that the kernel does not know
-			r.warn("/%s: expected a number, found %.40q", path, s)
+			r.warn("/%s: expected a number, found %s", path, quoted(s))
 		}
 		return nil
 	}
 	return &n
+}
+
+// quoted is what was found where something else was expected.
+func quoted(s string) string {
+	if s == "" {
+		return "nothing"
+	}
+	return fmt.Sprintf("%.40q", s)
 }
 
 // hexadecimal reads a number such as 0x00000000410fd4b0.
@@ -197,7 +205,7 @@ func (r *reader) hexadecimal(path string) (uint64, bool) {
 	}
 	n, err := strconv.ParseUint(strings.TrimPrefix(strings.TrimSpace(s), "0x"), 16, 64)
 	if err != nil {
-		r.warn("/%s: expected a hexadecimal number, found %.40q", path, s)
+		r.warn("/%s: expected a hexadecimal number, found %s", path, quoted(s))
 	}
 	return n, err == nil
 }
@@ -233,8 +241,8 @@ func (r *reader) kibibytes(path string) uint64 {
 	return n * unit
 }
 
-// meminfo reads the line "KEY N kB" and returns bytes, 0 where there is none.
-func (r *reader) meminfo(path, key string) uint64 {
+// meminfo reads the line "KEY N kB" and returns bytes; false where there is none.
+func (r *reader) meminfo(path, key string) (uint64, bool) {
 	s, _ := r.read(path)
 	for line := range strings.Lines(s) {
 		_, rest, ok := strings.Cut(line, key)
@@ -245,11 +253,11 @@ func (r *reader) meminfo(path, key string) uint64 {
 		n, err := strconv.ParseUint(fields[0], 10, 54)
 		if err != nil {
 			r.warn("/%s: %s expected a number of kB, found %.40q", path, key, fields[0])
-			return 0
+			return 0, false
 		}
-		return n << 10
+		return n << 10, true
 	}
-	return 0
+	return 0, false
 }
 
 // numbered returns the numbers of the entries PREFIX-N-SUFFIX of a directory, in ascending order.

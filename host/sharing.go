@@ -41,6 +41,18 @@ func (r *reader) claim(s *sharing, id int, online cpuset.Set, paths ...string) {
 	}
 }
 
+// claimNumbered is claim for a die or a cluster. A kernel that knows of none says that each CPU is one by
+// itself, and gives it a number below 0.
+func (r *reader) claimNumbered(s *sharing, id int, online cpuset.Set, dir string) {
+	all := &sharing{what: s.what, claims: map[int]cpuset.Set{}}
+	r.claim(all, id, online, dir+s.what+"_cpus")
+	set := all.claims[id]
+	if set.IsEmpty() || set == cpuset.Of(id) && strings.HasPrefix(r.text(dir+s.what+"_id"), "-") {
+		return
+	}
+	s.claim(id, set)
+}
+
 // agree returns the group of each CPU. A claim makes a group where all whom it names say the same,
 // and are more than those outside who name one of them. A CPU that says nothing belongs where the
 // others name it. Any other claim makes no group, and is a warning.

@@ -42,6 +42,11 @@ func TestSnapshots(t *testing.T) {
 			"CPUs 0-7 stand in each of the nodes 0-7"},
 		{"hwloc/nvidia-dgx-gb10.tar.bz2", // two kinds of core, by their part numbers
 			"online 20 of 20, 20 cores, 20 L2, 2 L3, 0 dies, 1 packages, 1 nodes, efficiency, 0 interrupts", ""},
+		{"hwloc/128arm-2pa2n8cluster4co.tar.bz2", // die_id is -1, and each CPU a die by itself
+			"online 128 of 128, 128 cores, 128 L2, 4 L3, 0 dies, 2 packages, 4 nodes, uniform, 0 interrupts", ""},
+		{"hwloc/48amd64-4pa2n6c-sparse.tar.bz2",
+			"online 48 of 48, 48 cores, 48 L2, 8 L3, 0 dies, 4 packages, 8 nodes, uniform, 0 interrupts",
+			"has_normal_memory: says that nodes 0-7 have memory, and meminfo of nodes 33-34,45,72-73 says otherwise"},
 		{"nto/master-2x-gold6330.tgz", //nolint:misspell // the folder's name
 			"online 112 of 112, 56 cores, 56 L2, 2 L3, 2 dies, 2 packages, 2 nodes, uniform, 1874 interrupts", ""},
 		{"ghw/linux-amd64-intel-xeon-L5640.tar.gz",
@@ -82,7 +87,7 @@ type object struct {
 // lists: it leaves out those that the cpuset in force does not allow.
 func TestAgainstHwloc(t *testing.T) {
 	for archive, suffix := range map[string]string{
-		"16amd64-8n2c-cpusets": ".console", "16em64t-4s2c2t-offlines": ".console", "32amd64-4s2n4c-cgroup2": ".xml",
+		"128arm-2pa2n8cluster4co": ".console", "48amd64-4pa2n6c-sparse": ".console", "16amd64-8n2c-cpusets": ".console", "16em64t-4s2c2t-offlines": ".console", "32amd64-4s2n4c-cgroup2": ".xml",
 		"32intel64-2p8co2t+8ve": ".console", "40intel64-2g2n4c+pcilocality": ".xml", "64amd64-4s2n4ca2co": ".console",
 		"8em64t-2s2ca2c-buggynuma": ".console", "nvidia-dgx-gb10": ".xml",
 	} {

@@ -27,11 +27,19 @@ func ownGroup(dir string) error {
 	return nil
 }
 
+// outside is the nearest cgroup above one of Isolane's that is none.
+func outside(dir string) string {
+	for ownGroup(dir) == nil {
+		dir = path.Dir(dir)
+	}
+	return dir
+}
+
 // present is the value of a cgroup, namespace or link that exists.
 const present = "present"
 
-// cgroup is a cgroup: "" or "present". Processes that are in it when it is taken away go on in its
-// parent.
+// cgroup is a cgroup: "" or "present". Processes that are in it when it is taken away go on in the nearest one above
+// that is not Isolane's.
 type cgroup struct{ kernel }
 
 func (cgroup) Check(s Step) error { return ownGroup(s.Target) }
@@ -62,7 +70,7 @@ func (c cgroup) Write(ctx context.Context, s Step, value string) error {
 	}
 	// A cgroup stays busy for a moment after its last process has ended.
 	return retry(ctx, 2*time.Second, unix.EBUSY, func() error {
-		if err := c.move(ctx, s.Target, path.Dir(s.Target), func(int) bool { return true }); err != nil {
+		if err := c.move(ctx, s.Target, outside(s.Target), func(int) bool { return true }); err != nil {
 			return err
 		}
 		return unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR)

@@ -21,7 +21,12 @@ func (file) Check(s Step) error {
 
 func (f file) Read(_ context.Context, s Step) (string, error) { return f.read(s.Target) }
 
-func (f file) Write(_ context.Context, s Step, value string) error { return f.write(s.Target, value) }
+func (f file) Write(_ context.Context, s Step, value string) error {
+	if base := path.Base(s.Target); value == "" && (base == "cpuset.cpus" || base == "cpuset.mems") {
+		return f.inherit(s.Target)
+	}
+	return f.write(s.Target, value)
+}
 
 // Restores: the kernel says so where a partition has become invalid, whoever is the cause.
 func (file) Restores(s Step, now string) bool {

@@ -41,7 +41,7 @@ func settings() []string {
 
 // ofGroups are the files of a cgroup that steps may write.
 func ofGroups() []string {
-	return []string{"cpuset.cpus", "cpuset.mems", "cpuset.cpus.partition", "cpuset.sched_load_balance", "cpuset.memory_migrate",
+	return []string{"cpuset.cpus", "cpuset.mems", "cpuset.cpus.partition", "cpuset.cpus.exclusive", "cpuset.sched_load_balance", "cpuset.memory_migrate",
 		"cgroup.subtree_control",
 		"cgroup.procs", "memory.swap.max", "memory.swappiness"}
 }
@@ -127,6 +127,23 @@ func (k kernel) write(name, value string) error {
 	}
 	_, err = f.WriteString(value + "\n")
 	return errors.Join(err, f.Close())
+}
+
+// inherit empties the list of a cpuset, so that it has what its parent has. The kernel empties none of a cgroup v2
+// with processes (kernel/cgroup/cpuset.c, validate_change): that one gets all there is, which means the same.
+func (k kernel) inherit(name string) error {
+	err := k.write(name, "")
+	if errors.Is(err, unix.ENOSPC) {
+		all := "/sys/devices/system/cpu/possible"
+		if path.Base(name) == "cpuset.mems" {
+			all = "/sys/devices/system/node/has_memory"
+		}
+		var list string
+		if list, err = k.read(all); err == nil {
+			err = k.write(name, list)
+		}
+	}
+	return err
 }
 
 // parent opens the directory that holds name.

@@ -27,7 +27,7 @@ type member struct{ kernel }
 // and back into that hierarchy.
 func (member) Check(s Step) error {
 	dir, p, err := parsePins(s.Before)
-	top := path.Dir(s.After)
+	top := outside(s.After)
 	if dir != "" {
 		err = errors.Join(err, checkGroup(dir, top))
 	}

@@ -15,29 +15,42 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// UnitTarget names a property of a slice or scope of systemd for a step of kind unit.
-func UnitTarget(name, property string) string { return name + ":" + property }
+// UnitTarget names a property of a unit of systemd for a step of kind unit; group is its cgroup, relative to the
+// root: system.slice/nginx.service.
+func UnitTarget(group, property string) string { return group + ":" + property }
 
-// unit is which CPUs or memory nodes a slice or scope of systemd may use: a list, or "" where that is not
-// set (AllowedCPUs and AllowedMemoryNodes of systemd.resource-control(5)). It holds until the next boot. What
-// stays of one that is unset again is an empty drop-in below /run.
+// unit is which CPUs or memory nodes a unit of systemd may use: a list, or "" where that is not set (AllowedCPUs and
+// AllowedMemoryNodes of systemd.resource-control(5)). It holds until the next boot. What stays of one that is unset
+// again is an empty drop-in below /run.
 type unit struct{ kernel }
 
 // unitOf returns the unit, the property, and the file in which the kernel is told of it.
 func unitOf(s Step) (name, property, file string) {
-	name, property, _ = strings.Cut(s.Target, ":")
+	at := max(0, strings.LastIndex(s.Target, ":"))
+	group, property := s.Target[:at], s.Target[min(at+1, len(s.Target)):]
 	attribute := map[string]string{"AllowedCPUs": "cpuset.cpus", "AllowedMemoryNodes": "cpuset.mems"}[property]
-	return name, property, path.Join("/sys/fs/cgroup", name, attribute) // where systemd mounts it
+	return path.Base(group), property, path.Join("/sys/fs/cgroup", group, attribute) // where systemd mounts it
+}
+
+// checkUnit says whether a cgroup can be that of a unit: slices, and in the last a service, scope or slice
+// (systemd.unit(5)).
+func checkUnit(group string) error {
+	parts := strings.Split(group, "/")
+	for i, name := range parts {
+		kind := path.Ext(name)
+		known := kind == ".slice" || i == len(parts)-1 && (kind == ".scope" || kind == ".service")
+		strange := strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:-_.\\@") != ""
+		if !known || strange || name == kind || strings.HasPrefix(name, "-") || len(name) > 255 {
+			return fmt.Errorf("%q: expected the cgroup of a slice, service or scope", group)
+		}
+	}
+	return nil
 }
 
 func (unit) Check(s Step) error {
 	name, property, file := unitOf(s)
-	stem, isSlice := strings.CutSuffix(name, ".slice")
-	if !isSlice {
-		stem, _ = strings.CutSuffix(name, ".scope")
-	}
-	if stem == name || strings.HasPrefix(name, "-") || checkName(stem) != nil {
-		return fmt.Errorf("%q: expected a slice or scope", name)
+	if err := checkUnit(strings.TrimSuffix(s.Target, ":"+property)); err != nil {
+		return err
 	}
 	if path.Base(file) == name {
 		return fmt.Errorf("%q: expected AllowedCPUs or AllowedMemoryNodes", property)
@@ -51,15 +64,28 @@ func (unit) Check(s Step) error {
 }
 
 // Read asks systemd only where the kernel does not show what the step wants: isolane watch looks every
-// second.
+// second. It fails with fs.ErrNotExist where there is no such unit any more.
 func (u unit) Read(ctx context.Context, s Step) (string, error) {
 	name, property, file := unitOf(s)
 	told, err := u.read(file)
 	if !u.live() || err == nil && told != "" && told == s.After {
 		return told, err
 	}
-	text, err := systemctl(ctx, "show", "--property="+property, "--value", "--", name)
-	return strings.ReplaceAll(text, " ", ","), err
+	text, err := systemctl(ctx, "show", "--property=LoadState", "--property="+property, "--", name)
+	if err != nil {
+		return "", err
+	}
+	value := ""
+	for line := range strings.Lines(text) {
+		key, v, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch {
+		case key == property:
+			value = strings.ReplaceAll(v, " ", ",")
+		case key == "LoadState" && v == "not-found" && path.Ext(name) != ".slice": // a slice is made when it is needed
+			return "", fmt.Errorf("unit %s: %w", name, fs.ErrNotExist)
+		}
+	}
+	return value, nil
 }
 
 func (u unit) Write(ctx context.Context, s Step, value string) error {
@@ -75,20 +101,9 @@ func (u unit) Write(ctx context.Context, s Step, value string) error {
 }
 
 // widen gives a unit all there is. systemd lets go of the file as it is, and where others below have the
-// controller too, as Docker and libvirt do, the file stays and so did its CPUs (seen with systemd 257). The
-// kernel empties none of a cgroup with processes (kernel/cgroup/cpuset.c, validate_change).
+// controller too, as Docker and libvirt do, the file stays and so did its CPUs (seen with systemd 257).
 func (u unit) widen(file string) error {
-	err := u.write(file, "")
-	if errors.Is(err, unix.ENOSPC) {
-		all := "/sys/devices/system/cpu/possible"
-		if path.Base(file) == "cpuset.mems" {
-			all = "/sys/devices/system/node/has_memory"
-		}
-		var list string
-		if list, err = u.read(all); err == nil {
-			err = u.write(file, list)
-		}
-	}
+	err := u.inherit(file)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) { // nobody has it
 		return nil
 	}

@@ -77,7 +77,7 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, path string) error {
 			return d.unexpected(n, path)
 		}
 		if isSwitch(n) {
-			return wrong(path, "%s without quotes is true or false to many readers of YAML: write %q", n.Value, n.Value)
+			return wrong(path, "%s", inQuotes(n.Value))
 		}
 		v.SetString(n.Value)
 	}
@@ -124,8 +124,7 @@ func (d *decoder) names(n *yaml.Node, v reflect.Value, path string) error {
 	v.Set(reflect.MakeMap(v.Type()))
 	return d.pairs(n, path, func(key, value *yaml.Node, at string) error {
 		if isSwitch(key) || key.ShortTag() == tagBool {
-			return &FieldError{Line: key.Line, Field: at,
-				Text: key.Value + " without quotes is true or false to many readers of YAML: write " + strconv.Quote(key.Value)}
+			return &FieldError{Line: key.Line, Field: at, Text: inQuotes(key.Value)}
 		}
 		one := reflect.New(v.Type().Elem()).Elem()
 		if err := d.value(value, one, at); err != nil {
@@ -146,9 +145,10 @@ func (d *decoder) pairs(n *yaml.Node, path string, each func(key, value *yaml.No
 		case key.Kind != yaml.ScalarNode || key.Value == "":
 			return &FieldError{Line: key.Line, Field: path, Text: "expected the name of a field, found " + found(key)}
 		case key.ShortTag() == "!!merge":
-			return &FieldError{Line: key.Line, Field: path, Text: "<<: expected the fields themselves: other fields are not merged in"}
+			return &FieldError{Line: key.Line, Field: path, Text: "<<: expected the fields themselves: nothing is merged in"}
 		case first > 0:
-			return &FieldError{Line: key.Line, Field: at, Text: "stands there twice, first in line " + strconv.Itoa(first)}
+			text := "stands there twice, first in line " + strconv.Itoa(first)
+			return &FieldError{Line: key.Line, Field: at, Text: text}
 		}
 		seen[key.Value], d.lines[at] = key.Line, key.Line
 		if err := each(key, value, at); err != nil {
@@ -190,8 +190,11 @@ func (d *decoder) unknown(key *yaml.Node, at string, known []string) error {
 // unexpected says how the value of a field is written.
 func (d *decoder) unexpected(n *yaml.Node, path string) error {
 	f, _ := field(d.table, path)
-	form := map[string]string{"": "text", "N": "a whole number", "TAG": "a whole number", "COST": "a whole number", "BOOL": "true or false",
-		"NAME": "a name", "TEXT": "text", "SIZE": "a size such as 512Mi", "TIME": "a time such as 100us", "RATE": "a rate such as 1Gbit/s"}[f.Form]
+	form := map[string]string{
+		"": "text", "TEXT": "text", "NAME": "a name", "BOOL": "true or false",
+		"N": "a whole number", "TAG": "a whole number", "COST": "a whole number",
+		"SIZE": "a size such as 512Mi", "TIME": "a time such as 100us", "RATE": "a rate such as 1Gbit/s",
+	}[f.Form]
 	switch {
 	case len(f.Values) > 0:
 		form = or(f.Values)
@@ -220,6 +223,7 @@ func found(n *yaml.Node) string {
 		return "a list"
 	case yaml.AliasNode:
 		return "*" + cut(n.Value, longest)
+	default: // a scalar
 	}
 	if n.ShortTag() == tagText {
 		return quoted(n.Value)
@@ -232,7 +236,12 @@ func found(n *yaml.Node) string {
 
 // isSwitch says whether a word without quotes is true or false in YAML 1.1, which many programs read.
 func isSwitch(n *yaml.Node) bool {
-	return n.Style == 0 && slices.Contains([]string{"y", "n", "yes", "no", "on", "off"}, strings.ToLower(n.Value))
+	words := []string{"y", "n", "yes", "no", "on", "off"}
+	return n.Style == 0 && slices.Contains(words, strings.ToLower(n.Value))
+}
+
+func inQuotes(word string) string {
+	return word + " without quotes is true or false to many readers of YAML: write " + strconv.Quote(word)
 }
 
 func jsonName(f reflect.StructField) string {

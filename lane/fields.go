@@ -2,6 +2,7 @@ package lane
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -20,101 +21,161 @@ type Field struct {
 
 // Fields are all fields of a declaration, each before those inside of it.
 func Fields() []Field {
-	return append([]Field{
-		{Path: "apiVersion", Form: "TEXT", Required: true, Values: []string{APIVersion}, Example: APIVersion,
-			Meaning: "The version of the declaration."},
-		{Path: "kind", Form: "TEXT", Required: true, Values: []string{Kind}, Example: Kind, Meaning: "What the document declares."},
-		{Path: "metadata", Form: "{name: NAME}", Required: true, Example: "{name: web}", Meaning: "What the lane is called."},
-		{Path: "metadata.name", Form: "NAME", Required: true, Example: "web",
-			Meaning: "The lane's name on its host: 1-63 of a-z, 0-9, '-' and '.'. Commands, cgroups and other lanes use it."},
-		{Path: "spec", Form: "{cpus: {count: N}}", Required: true, Example: "{cpus: {count: 2}}", Meaning: "What the lane needs."},
-	}, append(cpuFields(), restFields()...)...)
+	return slices.Concat(headFields(), cpuFields(), resourceFields(), placeFields(), threadFields())
 }
 
-func cpuFields() []Field {
-	one := []string{One}
+func headFields() []Field {
 	return []Field{
-		{Path: "spec.cpus", Form: "{count: N}", Required: true, Example: "{count: 4, smt: isolate}",
-			Meaning: "How many CPUs, and of what kind. A CPU is what the kernel numbers: one thread of a core."},
-		{Path: "spec.cpus.count", Form: "N", Required: true, Min: 1, Max: 8192, Example: "4", Meaning: "How many CPUs the lane owns."},
-		{Path: "spec.cpus.smt", Form: "WORD", Default: Any, Values: []string{Isolate, Pack, Any}, Example: Isolate,
-			Meaning: "What happens to the sibling threads of its cores. isolate: they are the lane's too, and stay idle. " +
-				"pack: the lane has whole cores and uses all their threads. any: single threads, but no core is shared where that can be avoided."},
-		{Path: "spec.cpus.kind", Form: "WORD", Values: []string{"performance", "efficiency"}, Example: "performance",
-			Default: "the kind is not asked for",
-			Meaning: "The kind of core, on machines that have two."},
-		{Path: "spec.cpus.l3", Form: "WORD", Values: one, Example: One, Default: "few L3 caches are preferred",
-			Meaning: "one: all CPUs below one L3 cache."},
-		{Path: "spec.cpus.numa", Form: "WORD", Values: one, Example: One, Default: "few NUMA nodes are preferred",
-			Meaning: "one: CPUs and memory on one NUMA node."},
-		{Path: "spec.cpus.share", Form: "N", Default: "1, the lane owns its CPUs alone", Min: 1, Max: 64, Example: "2",
-			Meaning: "How many lanes may share each of the CPUs, this one among them. Not with smt isolate or pack, nor with policy fifo or rr."},
-		{Path: "spec.cpus.boot", Form: "BOOL", Default: "false", Example: "true",
-			Meaning: "The lane may have the boot CPU and its siblings, which the kernel uses for work of its own."},
-		{Path: "spec.cpus.balance", Form: "BOOL", Example: "false",
-			Default: "true, but false for a lane of one CPU and for one whose roles have all its CPUs",
-			Meaning: "The kernel spreads the lane's threads over the lane's CPUs. false is for programs that pin each thread themselves: " +
-				"threads that nobody pins then all stay on one CPU."},
+		{Path: "apiVersion", Form: "TEXT", Required: true, Values: []string{APIVersion},
+			Example: APIVersion,
+			Meaning: "The version of the declaration."},
+		{Path: "kind", Form: "TEXT", Required: true, Values: []string{Kind}, Example: Kind,
+			Meaning: "What the document declares."},
+		{Path: "metadata", Form: "{name: NAME}", Required: true, Example: "{name: web}",
+			Meaning: "What the lane is called."},
+		{Path: "metadata.name", Form: "NAME", Required: true, Example: "web",
+			Meaning: "The lane's name on its host: 1-63 of a-z, 0-9, '-' and '.'. Commands, cgroups " +
+				"and other lanes use it."},
+		{Path: "spec", Form: "{cpus: {count: N}}", Required: true, Example: "{cpus: {count: 2}}",
+			Meaning: "What the lane needs."},
 	}
 }
 
-func restFields() []Field {
+func cpuFields() []Field {
 	return []Field{
-		{Path: "spec.memory", Form: "{size: SIZE, hugepages: {2Mi: SIZE}}", Example: "{size: 1Gi, hugepages: {2Mi: 512Mi}}",
-			Default: "memory of the nearest NUMA node, as much as there is", Meaning: "Memory that must be near the CPUs."},
+		{Path: "spec.cpus", Form: "{count: N}", Required: true, Example: "{count: 4, smt: isolate}",
+			Meaning: "How many CPUs, and of what kind. A CPU is what the kernel numbers: one thread of " +
+				"a core."},
+		{Path: "spec.cpus.count", Form: "N", Required: true, Min: 1, Max: 8192, Example: "4",
+			Meaning: "How many CPUs the lane owns."},
+		{Path: "spec.cpus.smt", Form: "WORD", Values: []string{Isolate, Pack, Any}, Default: Any,
+			Example: Isolate,
+			Meaning: "What happens to the sibling threads of its cores. isolate: they are the lane's " +
+				"too, and stay idle. pack: the lane has whole cores and uses all their threads. " +
+				"any: single threads, but no core is shared where that can be avoided."},
+		{Path: "spec.cpus.kind", Form: "WORD", Values: []string{"performance", "efficiency"},
+			Default: "the kind is not asked for", Example: "performance",
+			Meaning: "The kind of core, on machines that have two."},
+		{Path: "spec.cpus.l3", Form: "WORD", Values: []string{One}, Default: "few L3 caches are preferred",
+			Example: One,
+			Meaning: "one: all CPUs below one L3 cache."},
+		{Path: "spec.cpus.numa", Form: "WORD", Values: []string{One}, Default: "few NUMA nodes are preferred",
+			Example: One,
+			Meaning: "one: CPUs and memory on one NUMA node."},
+		{Path: "spec.cpus.share", Form: "N", Min: 1, Max: 64,
+			Default: "1, the lane owns its CPUs alone", Example: "2",
+			Meaning: "How many lanes may share each of the CPUs, this one among them. Not with smt " +
+				"isolate or pack, nor with policy fifo or rr."},
+		{Path: "spec.cpus.boot", Form: "BOOL", Default: "false", Example: "true",
+			Meaning: "The lane may have the boot CPU and its siblings, which the kernel uses for work " +
+				"of its own."},
+		{Path: "spec.cpus.balance", Form: "BOOL",
+			Default: "true, but false for a lane of one CPU and for one whose roles have all its CPUs",
+			Example: "false",
+			Meaning: "The kernel spreads the lane's threads over the lane's CPUs. false is for " +
+				"programs that pin each thread themselves: threads that nobody pins then all stay " +
+				"on one CPU."},
+	}
+}
+
+func resourceFields() []Field {
+	return []Field{
+		{Path: "spec.memory", Form: "{size: SIZE, hugepages: {2Mi: SIZE}}",
+			Default: "memory of the nearest NUMA node, as much as there is",
+			Example: "{size: 1Gi, hugepages: {2Mi: 512Mi}}",
+			Meaning: "Memory that must be near the CPUs."},
 		{Path: "spec.memory.size", Form: "SIZE", Default: "no amount is asked for", Example: "1Gi",
-			Meaning: "Ordinary memory, without the hugepages. The units are Ki, Mi, Gi, Ti and k, M, G, T."},
-		{Path: "spec.memory.hugepages", Form: "{2Mi: SIZE}", Default: "none", Example: "{2Mi: 512Mi, 1Gi: 2Gi}",
+			Meaning: "Ordinary memory, without the hugepages. The units are Ki, Mi, Gi, Ti and k, M, " +
+				"G, T."},
+		{Path: "spec.memory.hugepages", Form: "{2Mi: SIZE}", Default: "none",
+			Example: "{2Mi: 512Mi, 1Gi: 2Gi}",
 			Meaning: "Memory in hugepages, by the size of a page."},
 		{Path: "spec.memory.hugepages.*", Form: "SIZE", Example: "512Mi",
 			Meaning: "Memory in pages of this size: a multiple of the page."},
-		{Path: "spec.network", Form: "{device: NAME}", Default: "none", Example: "{device: ens1f0, queues: 2}",
+		{Path: "spec.network", Form: "{device: NAME}", Default: "none",
+			Example: "{device: ens1f0, queues: 2}",
 			Meaning: "How packets reach the workload."},
-		{Path: "spec.network.path", Form: "WORD", Default: "auto", Example: "sriov",
+		{Path: "spec.network.path", Form: "WORD",
 			Values:  []string{"auto", "bridge", "express", "macvlan", "ovs", "ovs-dpdk", "sriov", "vpp"},
+			Default: "auto", Example: "sriov",
 			Meaning: "The path of packets. With sriov the lane gets virtual functions."},
-		{Path: "spec.network.device", Form: "NAME", Example: "ens1f0", Default: "for sriov, any that has free functions",
+		{Path: "spec.network.device", Form: "NAME", Default: "for sriov, any that has free functions",
+			Example: "ens1f0",
 			Meaning: "The network device that is the uplink."},
-		{Path: "spec.network.vlan", Form: "{outer: TAG, inner: TAG}", Default: "none", Example: "{outer: 100, inner: 17}",
+		{Path: "spec.network.vlan", Form: "{outer: TAG, inner: TAG}", Default: "none",
+			Example: "{outer: 100, inner: 17}",
 			Meaning: "The VLAN tags on the wire."},
-		{Path: "spec.network.vlan.outer", Form: "TAG", Default: "none", Min: 1, Max: 4094, Example: "100", Meaning: "The first tag."},
-		{Path: "spec.network.vlan.inner", Form: "TAG", Default: "none", Min: 1, Max: 4094, Example: "17", Meaning: "The second tag (QinQ)."},
-		{Path: "spec.network.vfs", Form: "N", Default: "1 with path sriov", Min: 1, Max: 256, Example: "2",
+		{Path: "spec.network.vlan.outer", Form: "TAG", Min: 1, Max: 4094, Default: "none",
+			Example: "100",
+			Meaning: "The first tag."},
+		{Path: "spec.network.vlan.inner", Form: "TAG", Min: 1, Max: 4094, Default: "none",
+			Example: "17",
+			Meaning: "The second tag (QinQ)."},
+		{Path: "spec.network.vfs", Form: "N", Min: 1, Max: 256, Default: "1 with path sriov",
+			Example: "2",
 			Meaning: "How many virtual functions the lane gets; only with path sriov."},
-		{Path: "spec.network.queues", Form: "N", Default: "none", Min: 1, Max: 1024, Example: "2",
+		{Path: "spec.network.queues", Form: "N", Min: 1, Max: 1024, Default: "none", Example: "2",
 			Meaning: "How many interrupts of the device's queues go to the lane's CPUs."},
-		{Path: "spec.near", Form: "one of {device: NAME}, {numaNode: N} and {lane: NAME}", Default: "nothing", Example: "{device: ens1f0}",
+	}
+}
+
+func placeFields() []Field {
+	return []Field{
+		{Path: "spec.near", Form: "one of {device: NAME}, {numaNode: N} and {lane: NAME}",
+			Default: "nothing", Example: "{device: ens1f0}",
 			Meaning: "What the lane must be close to: one thing."},
-		{Path: "spec.near.device", Form: "NAME", Example: "ens1f0", Meaning: "On the NUMA node of this device: a network device or a PCI address."},
-		{Path: "spec.near.numaNode", Form: "N", Min: 0, Max: 1023, Example: "0", Meaning: "On this NUMA node."},
-		{Path: "spec.near.lane", Form: "NAME", Example: "db", Meaning: "Beside this lane."},
-		{Path: "spec.apart", Form: "{lanes: [NAME]}", Default: "nothing", Example: "{lanes: [db], level: node}",
+		{Path: "spec.near.device", Form: "NAME", Example: "ens1f0",
+			Meaning: "On the NUMA node of this device: a network device or a PCI address."},
+		{Path: "spec.near.numaNode", Form: "N", Min: 0, Max: 1023, Example: "0",
+			Meaning: "On this NUMA node."},
+		{Path: "spec.near.lane", Form: "NAME", Example: "db",
+			Meaning: "Beside this lane."},
+		{Path: "spec.apart", Form: "{lanes: [NAME]}", Default: "nothing",
+			Example: "{lanes: [db], level: node}",
 			Meaning: "What the lane must not share with other lanes."},
-		{Path: "spec.apart.lanes", Form: "[NAME]", Example: "[db]", Meaning: "The other lanes, by name."},
-		{Path: "spec.apart.level", Form: "WORD", Default: "l3", Values: []string{"core", "l3", "node", "package"}, Example: "node",
+		{Path: "spec.apart.lanes", Form: "[NAME]", Example: "[db]",
+			Meaning: "The other lanes, by name."},
+		{Path: "spec.apart.level", Form: "WORD", Values: []string{"core", "l3", "node", "package"},
+			Default: "l3", Example: "node",
 			Meaning: "What they must not share: a core, an L3 cache, a NUMA node or a package."},
-		{Path: "spec.preferred", Form: "{WISH: COST}", Default: "all wishes must hold", Example: "{near: 3}",
-			Meaning: "Wishes of this lane that may be broken, and what each costs. The wishes are smt, kind, l3, numa, near and apart."},
+		{Path: "spec.preferred", Form: "{WISH: COST}", Default: "all wishes must hold",
+			Example: "{near: 3}",
+			Meaning: "Wishes of this lane that may be broken, and what each costs. The wishes are smt, " +
+				"kind, l3, numa, near and apart."},
 		{Path: "spec.preferred.*", Form: "COST", Min: 1, Max: 1000, Example: "3",
-			Meaning: "What it costs to break the wish: the planner breaks those that cost least in all."},
+			Meaning: "What it costs to break the wish: the planner breaks those that cost least in " +
+				"all."},
+	}
+}
+
+func threadFields() []Field {
+	return []Field{
 		{Path: "spec.roles", Form: "{NAME: N}", Default: "none", Example: "{main: 1, worker: 3}",
-			Meaning: "Named threads with CPUs of their own, as VPP, DPDK and QEMU have: main, worker, vcpu, emulator and others."},
+			Meaning: "Named threads with CPUs of their own, as VPP, DPDK and QEMU have: main, worker, " +
+				"vcpu, emulator and others."},
 		{Path: "spec.roles.*", Form: "N", Min: 1, Max: 8192, Example: "3",
 			Meaning: "How many of the lane's CPUs these threads have."},
-		{Path: "spec.scheduling", Form: "{policy: fifo, priority: N}", Default: "as the workload has it", Example: "{policy: fifo, priority: 50}",
+		{Path: "spec.scheduling", Form: "{policy: fifo, priority: N}",
+			Default: "as the workload has it", Example: "{policy: fifo, priority: 50}",
 			Meaning: "The scheduling class of the workload's threads."},
-		{Path: "spec.scheduling.policy", Form: "WORD", Default: "as the workload has it", Values: []string{"fifo", "rr", "other"}, Example: "fifo",
+		{Path: "spec.scheduling.policy", Form: "WORD", Values: []string{"fifo", "rr", "other"},
+			Default: "as the workload has it", Example: "fifo",
 			Meaning: "fifo and rr are the real-time classes, other is the usual one."},
 		{Path: "spec.scheduling.priority", Form: "N", Min: 1, Max: 98, Example: "50",
 			Meaning: "The real-time priority; fifo and rr need one."},
 		{Path: "spec.scheduling.busyPoll", Form: "BOOL", Default: "false", Example: "true",
 			Meaning: "Sockets wait for packets by polling the device instead of sleeping."},
-		{Path: "spec.objective", Form: "{rtt: {p99: TIME}, throughput: {min: RATE}}", Default: "none", Example: "{rtt: {p99: 100us}}",
+		{Path: "spec.objective", Form: "{rtt: {p99: TIME}, throughput: {min: RATE}}", Default: "none",
+			Example: "{rtt: {p99: 100us}}",
 			Meaning: "What the lane must reach; a measurement says whether it does."},
-		{Path: "spec.objective.rtt", Form: "{p99: TIME}", Default: "none", Example: "{p99: 100us, p99.9: 250us}",
+		{Path: "spec.objective.rtt", Form: "{p99: TIME}", Default: "none",
+			Example: "{p99: 100us, p99.9: 250us}",
 			Meaning: "Bounds of the round-trip time, by percentile: p50, p99, p99.9, max."},
-		{Path: "spec.objective.rtt.*", Form: "TIME", Example: "100us", Meaning: "The bound of this percentile. The units are ns, us, ms, s."},
-		{Path: "spec.objective.throughput", Form: "{min: RATE}", Default: "none", Example: "{min: 1Gbit/s}", Meaning: "Bounds of the throughput."},
+		{Path: "spec.objective.rtt.*", Form: "TIME", Example: "100us",
+			Meaning: "The bound of this percentile. The units are ns, us, ms, s."},
+		{Path: "spec.objective.throughput", Form: "{min: RATE}", Default: "none",
+			Example: "{min: 1Gbit/s}",
+			Meaning: "Bounds of the throughput."},
 		{Path: "spec.objective.throughput.min", Form: "RATE", Default: "none", Example: "1Gbit/s",
 			Meaning: "The least throughput. The units are kbit/s, Mbit/s, Gbit/s."},
 	}
@@ -133,12 +194,11 @@ func field(table []Field, path string) (Field, bool) {
 
 // Topic is the row of a field as `isolane explain` is asked for it: lane.spec.cpus; lane alone has no path.
 func Topic(name string) (Field, error) {
-	path, isLane := strings.CutPrefix(name, "lane")
-	if path == "" && isLane {
+	if name == "lane" {
 		return Field{}, nil
 	}
 	table := Fields()
-	if path, dotted := strings.CutPrefix(path, "."); isLane && dotted {
+	if path, isLane := strings.CutPrefix(name, "lane."); isLane {
 		if f, ok := field(table, path); ok {
 			return f, nil
 		}

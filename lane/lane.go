@@ -44,7 +44,7 @@ type Spec struct {
 	Network    Network        `json:"network,omitzero"`
 	Near       Near           `json:"near,omitzero"`
 	Apart      Apart          `json:"apart,omitzero"`
-	Preferred  map[string]int `json:"preferred,omitempty"` // wishes that may be broken, and what each costs; the others must hold
+	Preferred  map[string]int `json:"preferred,omitempty"` // wishes that may be broken, and what each costs
 	Roles      map[string]int `json:"roles,omitempty"`     // named threads: CPUs of each
 	Scheduling Scheduling     `json:"scheduling,omitzero"`
 	Objective  Objective      `json:"objective,omitzero"`
@@ -57,7 +57,7 @@ type CPUs struct {
 	Kind  string `json:"kind,omitempty"`  // performance or efficiency; "" takes either
 	L3    string `json:"l3,omitempty"`    // One: all below one L3
 	NUMA  string `json:"numa,omitempty"`  // One: CPUs and memory on one node
-	Share int    `json:"share,omitempty"` // how many lanes may share each of the CPUs, this one among them; 0 is 1
+	Share int    `json:"share,omitempty"` // how many lanes may share each CPU, this one among them; 0 is 1
 	Boot  bool   `json:"boot,omitempty"`  // the lane may have the boot CPU and its siblings
 	// Balance spreads the lane's threads over its own CPUs, as the kernel does elsewhere. Absent,
 	// Isolane decides: see Spec.Balanced.
@@ -119,8 +119,9 @@ type Throughput struct {
 	Min quantity.BitRate `json:"min,omitempty"`
 }
 
-// Balanced says whether the kernel balances the lane's threads over its CPUs. Without spec.cpus.balance a lane
-// is balanced unless it has nothing to balance: one CPU, or roles that bind a thread to each of its CPUs.
+// Balanced says whether the kernel balances the lane's threads over its CPUs. Without
+// spec.cpus.balance a lane is balanced unless it has nothing to balance: one CPU, or roles that bind a
+// thread to each of its CPUs.
 func (s Spec) Balanced() bool {
 	if s.CPUs.Balance != nil {
 		return *s.CPUs.Balance

@@ -123,7 +123,8 @@ func (r *reader) file(name string, from io.Reader) error {
 		}
 		at := fmt.Sprintf("%s:%d", name, lines["metadata.name"])
 		if other, is := r.seen[l.Metadata.Name]; is {
-			return located(wrong("metadata.name", "%q is the name of the lane at %s already", l.Metadata.Name, other), name, lines)
+			err = wrong("metadata.name", "%q is the name of the lane at %s already", l.Metadata.Name, other)
+			return located(err, name, lines)
 		}
 		r.seen[l.Metadata.Name] = at
 		r.lanes = append(r.lanes, l)
@@ -168,8 +169,8 @@ func (d *decoder) isLane(n *yaml.Node) error {
 		}
 	}
 	if !isHead {
-		return &FieldError{Line: n.Line, Text: fmt.Sprintf("expected a document with apiVersion: %s and kind: %s, found the fields %s",
-			APIVersion, Kind, cut(strings.Join(names, ", "), longest))}
+		return &FieldError{Line: n.Line, Text: "expected a document with apiVersion: " + APIVersion + " and kind: " + Kind +
+			", found the fields " + cut(strings.Join(names, ", "), longest)}
 	}
 	return nil
 }
@@ -183,7 +184,8 @@ func notYAML(name string, data []byte, err error) error {
 	if m[1] != "" {
 		e.Line, _ = strconv.Atoi(m[1])
 	}
-	if anchor := regexp.MustCompile(`^unknown anchor '(.*)' referenced$`).FindStringSubmatch(m[2]); anchor != nil {
+	unknown := regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
+	if anchor := unknown.FindStringSubmatch(m[2]); anchor != nil {
 		before, _, _ := bytes.Cut(data, []byte("*"+anchor[1]))
 		e.Line = 1 + bytes.Count(before, []byte("\n"))
 	}

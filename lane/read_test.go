@@ -34,7 +34,7 @@ func TestParseRefuses(t *testing.T) {
 		{"smt: isolate", "smt: isolated", `5: spec.cpus.smt: expected isolate, pack or any, found "isolated"`},
 		{"near: {device: ens1f0}", "near: {device: ens1f0, numaNode: 1}", "8: spec.near: expected one of device, numaNode and lane, found 2"},
 		{"near: {device: ens1f0}", "near: {numaNode: -1}", "8: spec.near.numaNode: expected 0-1023, found -1"},
-		{"worker: 1", "worker: 2", "9: spec.roles: expected at most spec.cpus.count CPUs, 2, found 3 in all"},
+		{"worker: 1", "worker: 2", "9: spec.roles: expected at most 2 CPUs in all, spec.cpus.count, found 3"},
 		{"worker: 1", "worker: 0", "9: spec.roles.worker: expected 1-8192, found 0"},
 		{"worker: 1", "y: 1", `9: spec.roles.y: y without quotes is true or false to many readers of YAML: write "y"`},
 		{"size: 1Gi", "size: 64MiB", `6: spec.memory.size: expected 64Mi, found "64MiB"`},

@@ -22,7 +22,7 @@ func (l Lane) Validate() error {
 	case !isName(name):
 		return wrong("metadata.name", "expected 1-63 of a-z, 0-9, '-' and '.', found %s", quoted(name))
 	case name == "housekeeping":
-		return wrong("metadata.name", "expected another name: housekeeping is what all CPUs are called that are no lane's")
+		return wrong("metadata.name", "expected another name: housekeeping are all CPUs that are no lane's")
 	case l.Spec.Near.Lane == name:
 		return wrong("spec.near.lane", "expected another lane, %q is this one", name)
 	case slices.Contains(l.Spec.Apart.Lanes, name):
@@ -58,7 +58,9 @@ func inTable(table []Field, v reflect.Value, path string) error {
 			}
 		}
 	case reflect.Map:
-		for _, key := range slices.SortedFunc(slices.Values(v.MapKeys()), func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) }) {
+		keys := v.MapKeys()
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) })
+		for _, key := range keys {
 			if err := inRange(table, v.MapIndex(key), path+"."+key.String()); err != nil {
 				return err
 			}
@@ -96,8 +98,10 @@ func expected(f Field) string {
 
 // validateRules is what concerns more than one field.
 func (s Spec) validateRules() error {
-	for _, check := range []func() error{s.validateSharing, s.validateNear, s.validateWishes, s.validateNetwork, s.validateRoles, s.validateMemory,
-		s.validateObjective, s.Scheduling.validate} {
+	for _, check := range []func() error{
+		s.validateSharing, s.validateNear, s.validateWishes, s.validateNetwork,
+		s.validateRoles, s.validateMemory, s.validateObjective, s.Scheduling.validate,
+	} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -108,9 +112,11 @@ func (s Spec) validateRules() error {
 func (s Spec) validateSharing() error {
 	switch share := s.CPUs.Share; {
 	case share > 1 && (s.CPUs.SMT == Isolate || s.CPUs.SMT == Pack):
-		return wrong("spec.cpus.share", "%d contradicts spec.cpus.smt: %s: who shares a CPU cannot have whole cores", share, s.CPUs.SMT)
+		return wrong("spec.cpus.share", "%d contradicts spec.cpus.smt: %s: who shares a CPU cannot have whole cores",
+			share, s.CPUs.SMT)
 	case share > 1 && (s.Scheduling.Policy == "fifo" || s.Scheduling.Policy == "rr"):
-		return wrong("spec.cpus.share", "%d contradicts spec.scheduling.policy: %s: one lane would starve the others", share, s.Scheduling.Policy)
+		return wrong("spec.cpus.share", "%d contradicts spec.scheduling.policy: %s: one lane would starve the others",
+			share, s.Scheduling.Policy)
 	}
 	return nil
 }
@@ -129,15 +135,18 @@ func (s Spec) validateNear() error {
 }
 
 func (s Spec) validateWishes() error {
+	wishes := s.Wishes()
 	for _, name := range slices.Sorted(maps.Keys(s.Preferred)) {
-		if !slices.Contains(s.Wishes(), name) {
-			return wrong("spec.preferred."+name, "expected one of the wishes in this spec: %s", cmp.Or(strings.Join(s.Wishes(), ", "), "there is none"))
+		if !slices.Contains(wishes, name) {
+			return wrong("spec.preferred."+name, "expected one of the wishes in this spec: %s",
+				cmp.Or(strings.Join(wishes, ", "), "there is none"))
 		}
 	}
+	far := s.Apart.Level == "node" || s.Apart.Level == "package"
 	switch {
 	case s.Apart.Level != "" && len(s.Apart.Lanes) == 0:
 		return wrong("spec.apart.lanes", "missing: expected the lanes to be apart from")
-	case s.Near.Lane != "" && slices.Contains(s.Apart.Lanes, s.Near.Lane) && (s.Apart.Level == "node" || s.Apart.Level == "package"):
+	case far && s.Near.Lane != "" && slices.Contains(s.Apart.Lanes, s.Near.Lane):
 		return wrong("spec.apart", "contradicts spec.near.lane: %s", quoted(s.Near.Lane))
 	}
 	return nil
@@ -159,7 +168,7 @@ func (s Spec) validateRoles() error {
 		total += count
 	}
 	if total > s.CPUs.Count {
-		return wrong("spec.roles", "expected at most spec.cpus.count CPUs, %d, found %d in all", s.CPUs.Count, total)
+		return wrong("spec.roles", "expected at most %d CPUs in all, spec.cpus.count, found %d", s.CPUs.Count, total)
 	}
 	return nil
 }

@@ -21,6 +21,10 @@ func Read(name string, r io.Reader) (Placement, error) {
 	case len(data) > most:
 		return p, fmt.Errorf("%s: longer than %d bytes", name, most)
 	}
+	var head struct{ Kind string }
+	if yaml.Unmarshal(data, &head) == nil && head.Kind == KindOfRefusal {
+		return p, fmt.Errorf("%s: expected a placement, found the refusal of one: change the lanes as it says, and plan again", name)
+	}
 	if err := yaml.UnmarshalStrict(data, &p); err != nil {
 		text := strings.ReplaceAll(err.Error(), "\n", "; ")
 		for _, preamble := range []string{"error unmarshaling JSON: ", "while decoding JSON: ", "error converting YAML to JSON: ", "json: "} {

@@ -140,7 +140,8 @@ func parse(s string, units []unit, plain func(string) string) (uint64, error) {
 		if u.suffix == "" {
 			continue
 		}
-		if _, err := strconv.ParseFloat(number, 64); err == nil && u.suffix != suffix && plain(u.suffix) == plain(suffix) {
+		_, err := strconv.ParseFloat(number, 64)
+		if err == nil && u.suffix != suffix && plain(u.suffix) == plain(suffix) {
 			return 0, fmt.Errorf("expected %s%s", number, u.suffix)
 		}
 		names = append(names, u.suffix)

@@ -14,18 +14,16 @@ import (
 
 func auditCommand() *cobra.Command {
 	var from source
-	var lanes, format, failOn string
+	var lanes, failOn string
+	var out output
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Say what keeps the machine from being deterministic; changes nothing",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			threshold, known := map[string]audit.Severity{"": audit.Fault + 1, "warn": audit.Warn, "fault": audit.Fault}[failOn]
-			switch {
-			case !known:
+			if !known {
 				return usage(fmt.Errorf("--fail-on %q: expected warn or fault", failOn))
-			case format != "text" && format != "json":
-				return usage(fmt.Errorf("-o %q: expected text or json", format))
 			}
 			h, root, err := from.read()
 			if err != nil {
@@ -44,7 +42,7 @@ func auditCommand() *cobra.Command {
 				lane, named = inForce.Placement.CPUs(), "of the lanes in force"
 			}
 			r := audit.Run(h, host.ReadSettings(root), lane, named)
-			if format == "json" {
+			if out.json() {
 				err = printJSON(cmd.OutOrStdout(), r)
 			} else {
 				err = r.Write(cmd.OutOrStdout(), terminal.Of(cmd.OutOrStdout()))
@@ -60,7 +58,7 @@ func auditCommand() *cobra.Command {
 	}
 	from.flags(cmd)
 	cmd.Flags().StringVar(&lanes, "lane-cpus", "", "CPUs that lanes have (cpulist); without it, those of the lanes in force, else those that the machine isolates")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
+	out.flags(cmd, "text", "json")
 	cmd.Flags().StringVar(&failOn, "fail-on", "", "exit with 3 from this severity on: warn or fault")
 	return cmd
 }

@@ -26,7 +26,7 @@ func bootCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := cmd.OutOrStdout()
 			if undo {
-				return showGRUB(w, out, undoGRUB, grub, nil)
+				return showGRUB(w, out, grub, nil)
 			}
 			p, err := from.placed(placedFile)
 			if err != nil {
@@ -38,10 +38,11 @@ func bootCommand() *cobra.Command {
 			}
 			words := enforce.BootLine(h, p)
 			if apply {
-				return showGRUB(w, out, applyGRUB, grub, words)
+				return showGRUB(w, out, grub, append([]enforce.BootWord{}, words...))
 			}
 			if out.json() {
-				return printJSON(w, bootDocument{document("Boot"), append([]enforce.BootWord{}, words...), bootLine(words)})
+				words = append([]enforce.BootWord{}, words...) // none is a list too
+				return printJSON(w, bootDocument{document("Boot"), words, bootLine(words)})
 			}
 			printBoot(w, words)
 			return nil
@@ -98,8 +99,12 @@ func printBoot(w io.Writer, words []enforce.BootWord) {
 // before is where the file is kept as it was.
 func before(grub string) string { return grub + ".before-isolane" }
 
-// showGRUB changes GRUB's defaults file, and says what came of it.
-func showGRUB(w io.Writer, out output, change func(string, []enforce.BootWord) (bool, error), grub string, words []enforce.BootWord) error {
+// showGRUB changes GRUB's defaults file, and says what came of it. Without words it is put back.
+func showGRUB(w io.Writer, out output, grub string, words []enforce.BootWord) error {
+	change := applyGRUB
+	if words == nil {
+		change = undoGRUB
+	}
 	changed, err := change(grub, words)
 	switch {
 	case err != nil:

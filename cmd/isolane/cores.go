@@ -52,8 +52,8 @@ func coresCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text, err := cores.Write(app, cores.Request{Lane: p.Lanes[at], Housekeeping: p.Housekeeping, Granted: set,
-				Cores: h.Cores(), Nodes: len(h.NUMANodes)})
+			text, err := cores.Write(app, cores.Request{Lane: p.Lanes[at], Lanes: p.Lanes, Housekeeping: p.Housekeeping,
+				Granted: set, Cores: h.CoresOf(h.Online()), MemoryNodes: h.MemoryNodes()})
 			if err != nil {
 				return usage(err)
 			}

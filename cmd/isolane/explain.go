@@ -67,7 +67,7 @@ func showExample(w io.Writer, name string) error {
 	}
 	name = strings.TrimSuffix(name, ".yaml")
 	if !slices.Contains(names, name) {
-		return usage(fmt.Errorf("%.60s: there is no such example: expected one of %s", name, strings.Join(names, ", ")))
+		return usage(fmt.Errorf("%.60s: there is no such example: isolane explain examples lists them", name))
 	}
 	text, err := example(name)
 	if err != nil {

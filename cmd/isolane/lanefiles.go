@@ -13,7 +13,8 @@ import (
 type laneFiles struct{ names []string }
 
 func (f *laneFiles) flags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVarP(&f.names, "file", "f", nil, "file with lanes (YAML), directory of such files, or - for standard input; more than one -f may be given")
+	cmd.Flags().StringArrayVarP(&f.names, "file", "f", nil,
+		"file with lanes (YAML), directory of such files, or - for standard input; may be given several times")
 	if err := cmd.MarkFlagFilename("file", "yaml", "yml", "json"); err != nil {
 		panic(err) // the flag is defined above
 	}

@@ -25,7 +25,8 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe is an error of the write, and does not end us in its midst
+	// A closed pipe is an error of the write, and does not end us in the midst of a change.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
@@ -118,8 +119,9 @@ func command() *cobra.Command {
 	root.SetVersionTemplate("isolane {{.Version}}\n")
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(hostCommand(), auditCommand(), planCommand(), coresCommand(), applyCommand(), diffCommand(), statusCommand(),
-		watchCommand(), runCommand(), attachCommand(), releaseCommand(), bootCommand(), proveCommand(), scenariosCommand(),
-		reportCommand(), recoverCommand(), explainCommand(), versionCommand(), probeCommand(), launchCommand())
+	root.AddCommand(hostCommand(), auditCommand(), planCommand(), coresCommand(),
+		applyCommand(), diffCommand(), statusCommand(), watchCommand(), runCommand(), attachCommand(), releaseCommand(), recoverCommand(),
+		bootCommand(), proveCommand(), scenariosCommand(), reportCommand(),
+		explainCommand(), versionCommand(), probeCommand(), launchCommand())
 	return root
 }

@@ -28,7 +28,8 @@ type output struct {
 func (o *output) flags(cmd *cobra.Command, formats ...string) {
 	o.format, o.formats = formats[0], formats
 	cmd.Flags().VarP(o, "output", "o", o.expected())
-	if err := cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	complete := cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)
+	if err := cmd.RegisterFlagCompletionFunc("output", complete); err != nil {
 		panic(err) // the flag is defined above
 	}
 }
@@ -80,8 +81,8 @@ type outputError struct{ err error }
 func (e *outputError) Error() string { return "standard output: " + e.err.Error() }
 func (e *outputError) Unwrap() error { return e.err }
 
-// report says that what was printed is not complete, and what else the command failed in. Who has closed a pipe
-// knows it, and is told nothing.
+// report says that what was printed is not complete, and what else the command failed in. Who has
+// closed a pipe knows it, and is told nothing.
 func (e *outputError) report(stderr io.Writer, err error) int {
 	if err != nil && !errors.Is(err, e.err) && !errors.Is(err, context.Canceled) {
 		explain(stderr, err)

@@ -74,8 +74,8 @@ type reportFigure struct {
 	Verdict       stats.Verdict `json:"verdict,omitempty"`
 }
 
-// reportRatio is an estimate, with its interval of confidence; where the blocks are too few for one, low and high
-// are the least and the greatest ratio of a block.
+// reportRatio is an estimate, with its interval of confidence; where the blocks are too few for one,
+// low and high are the least and the greatest ratio of a block.
 type reportRatio struct {
 	Estimate   float64  `json:"estimate"`
 	Low        *float64 `json:"low"`
@@ -99,8 +99,10 @@ func presentJSON(cmd *cobra.Command, dir string, s results.Session) error {
 	if err = report.Write(dir); err != nil {
 		return err
 	}
-	d := reportDocument{head: document("Report"), Page: filepath.Join(dir, "report.html"), Scenario: s.Scenario.Name, Mode: s.Scenario.Mode,
-		Complete: s.Complete, Planned: sum.Planned, Used: sum.Used, Void: sum.Void, Baseline: sum.Baseline, Cells: []reportCell{}, Aims: []reportAim{}}
+	d := reportDocument{head: document("Report"), Page: filepath.Join(dir, "report.html"),
+		Scenario: s.Scenario.Name, Mode: s.Scenario.Mode, Complete: s.Complete,
+		Planned: sum.Planned, Used: sum.Used, Void: sum.Void, Baseline: sum.Baseline,
+		Cells: []reportCell{}, Aims: []reportAim{}}
 	for _, c := range sum.Cells {
 		cell := reportCell{Name: c.Name, Used: c.Used, Void: c.Void, Figures: []reportFigure{}}
 		for _, name := range slices.Concat([]string{report.Throughput}, sum.Directions, sum.RTTs) {
@@ -119,7 +121,8 @@ func presentJSON(cmd *cobra.Command, dir string, s results.Session) error {
 func newReportFigure(f report.Figure, baseline bool) reportFigure {
 	r := reportFigure{Name: f.Name, Metric: f.Metric, Verdict: f.Verdict}
 	if f.RTT != nil {
-		r.P50, r.P99, r.P999, r.Max = known(f.RTT.Quantile(0.5)), known(f.RTT.Quantile(0.99)), known(f.RTT.Quantile(0.999)), known(f.RTT.Max())
+		r.P50, r.P99 = known(f.RTT.Quantile(0.5)), known(f.RTT.Quantile(0.99))
+		r.P999, r.Max = known(f.RTT.Quantile(0.999)), known(f.RTT.Max())
 		r.Samples = f.RTT.N()
 	} else {
 		r.BitsPerSecond = known(f.Centre)

@@ -20,6 +20,7 @@ import (
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/runtime/process"
+	"isolane.dev/isolane/runtime/running"
 )
 
 func runCommand() *cobra.Command {
@@ -44,7 +45,7 @@ func runCommand() *cobra.Command {
 			if name == "" {
 				return fresh.run(cmd, c, argv)
 			}
-			return become(name, c, argv)
+			return become(cmd, name, c, argv)
 		},
 	}
 	cmd.Flags().StringVar(&name, "lane", "", "lane that is in force")
@@ -68,7 +69,11 @@ type confines struct {
 }
 
 // become replaces this process by a command in a lane that is in force.
-func become(name string, c confines, argv []string) error {
+func become(cmd *cobra.Command, name string, c confines, argv []string) error {
+	stays, err := stay(cmd, name)
+	if err != nil {
+		return err
+	}
 	l, err := enforce.Look(journal.Dir, host.Live(), ops())
 	if err != nil {
 		return fail(err)
@@ -77,9 +82,9 @@ func become(name string, c confines, argv []string) error {
 	if err != nil {
 		return usage(fmt.Errorf("--lane: %w", err))
 	}
-	in, err := laneOf(l, lane)
+	in, err := laneOf(l, lane, stays)
 	if err != nil {
-		return fail(err)
+		return err
 	}
 	in.Netns, in.Capabilities, in.Parent = c.netns, append(in.Capabilities, c.more...), c.parent
 	env, err := laneEnvironment(host.Live(), lane)
@@ -117,21 +122,62 @@ func inPath(name string) bool {
 	return false
 }
 
-// laneOf is what a workload of the lane lives in.
-func laneOf(l *enforce.Lanes, lane plan.Lane) (process.Lane, error) {
+// stay keeps what runs as a service, or alone in a cgroup as in a container, where it is: its lane comes to that
+// cgroup, and whoever has made it stops and limits what runs there as before. Where the kernel cannot, this process
+// moves to the lane, and what it leaves running comes back when the service ends. False where the caller is to move.
+func stay(cmd *cobra.Command, lane string) (bool, error) {
+	root := host.Live()
+	h, err := host.Read(root)
+	if err != nil {
+		return false, fail(err)
+	}
+	at := enforce.Attachment{Lane: lane, Own: true}
+	group, alone := running.OwnGroup(h, root, os.Getpid())
+	switch {
+	case alone:
+		at.Group = group
+	case running.InService(h, root, os.Getpid()):
+		at.Own, at.PID = false, os.Getpid()
+	default:
+		return false, nil
+	}
+	l, err := enforce.OpenWait(cmd.Context(), journal.Dir, root, ops())
+	if err != nil {
+		return false, fail(err)
+	}
+	defer l.Close() //nolint:errcheck // what is in force is stored
+	if _, err = l.Lane(lane); err != nil {
+		return false, usage(fmt.Errorf("--lane: %w", err))
+	}
+	_, warnings, err := attach(cmd, l, at)
+	for _, w := range warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), "isolane:", w)
+	}
+	return true, err
+}
+
+// laneOf is what a workload of the lane lives in; stays says that it is there already.
+func laneOf(l *enforce.Lanes, lane plan.Lane, stays bool) (process.Lane, error) {
 	groups, err := l.Groups()
 	if err != nil {
-		return process.Lane{}, err
+		return process.Lane{}, fail(err)
 	}
-	i := slices.IndexFunc(groups, func(g enforce.LaneGroup) bool { return g.Lane.Name == lane.Name })
+	g := groups[slices.IndexFunc(groups, func(g enforce.LaneGroup) bool { return g.Lane.Name == lane.Name })]
+	cgroup := g.Dir
+	switch {
+	case stays:
+		cgroup = ""
+	case g.Own:
+		return process.Lane{}, no(&enforce.OwnedError{Lane: lane.Name, Group: g.Dir})
+	}
 	s := lane.Spec.Scheduling
 	realTime := s.Policy == "fifo" || s.Policy == "rr"
 	keep := process.Usual()
 	if realTime {
 		keep = append(keep, "SYS_NICE") // to give its threads priorities
 	}
-	return process.Lane{Confines: process.Confines{Cgroup: groups[i].Dir, Policy: s.Policy, Priority: s.Priority},
-		Memory: groups[i].Memory, MemoryNodes: lane.MemoryNodes, Capabilities: keep, RealTime: realTime}, nil
+	return process.Lane{Confines: process.Confines{Cgroup: cgroup, Policy: s.Policy, Priority: s.Priority},
+		Memory: g.Memory, MemoryNodes: lane.MemoryNodes, Capabilities: keep, RealTime: realTime}, nil
 }
 
 // laneEnvironment tells a workload of its lane.

@@ -137,8 +137,9 @@ func (g generator) schema(t reflect.Type, path string) map[string]any {
 		return map[string]any{"type": "integer", "minimum": 0}
 	case reflect.Int, reflect.Int64, reflect.Int32:
 		return map[string]any{"type": "integer"}
+	default:
+		panic("no schema for " + t.String())
 	}
-	panic("no schema for " + t.String())
 }
 
 // structure is the schema of a struct.

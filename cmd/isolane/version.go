@@ -46,10 +46,11 @@ func builtAs(info *debug.BuildInfo) built {
 		}
 	}
 	version := info.Main.Version
-	if version == "(devel)" || strings.HasPrefix(version, "v0.0.0-") && b.Commit != "" { // which says no more than the commit
-		version = ""
+	if version == "(devel)" || strings.HasPrefix(version, "v0.0.0-") && b.Commit != "" {
+		version = "" // it says no more than the commit
 	}
-	b.Version, b.Commit, b.Date = cmp.Or(release, version, "devel"), cmp.Or(commit, b.Commit), cmp.Or(date, b.Date)
+	b.Version = cmp.Or(release, version, "devel")
+	b.Commit, b.Date = cmp.Or(commit, b.Commit), cmp.Or(date, b.Date)
 	return b
 }
 

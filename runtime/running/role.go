@@ -30,7 +30,7 @@ const (
 // role is what a thread gets of its lane.
 type role struct {
 	cpus cpuset.Set
-	one  bool // of several equal threads, each of which has a CPU: the workload depends on it
+	one  bool // of several equal threads, each of which should have a CPU: the workload depends on it
 }
 
 // roles says which threads want other CPUs than the lane as a whole, by TID. root serves the command
@@ -119,16 +119,20 @@ func (m *mapping) cpus(name string, others cpuset.Set) cpuset.Set {
 	return others
 }
 
-// pair gives the threads, in the order of their numbers, a CPU each, and returns those taken. Where
-// there are too few it begins again with the first.
+// pair gives the threads, in the order of their numbers, a CPU each, and returns those taken. Where there are too
+// few CPUs all threads get all of them, to be balanced; in a lane without balancing it begins again with the first.
 func (m *mapping) pair(p []Thread, threads map[int]Thread, what, from string, cpus []int) (used cpuset.Set) {
 	m.mapped = append(m.mapped, name(p))
+	few := len(threads) > len(cpus)
 	for i, number := range slices.Sorted(maps.Keys(threads)) {
-		cpu := cpuset.Of(cpus[i%len(cpus)])
-		m.want[threads[number].TID] = role{cpu, true}
-		used = used.Union(cpu)
+		r := role{cpuset.Of(cpus[i%len(cpus)]), true}
+		if few && m.lane.Spec.Balanced() {
+			r.cpus = cpuset.Of(cpus...)
+		}
+		m.want[threads[number].TID] = r
+		used = used.Union(r.cpus)
 	}
-	if len(threads) > len(cpus) {
+	if few {
 		m.warn("%s: %d %ss share CPUs %s: give the lane or its role %s %d CPUs", name(p), len(threads), what,
 			cpuset.Of(cpus...), from, len(threads))
 	}

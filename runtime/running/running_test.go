@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
@@ -165,6 +166,15 @@ func lines(steps []journal.Step) string {
 	return b.String()
 }
 
+// missing are the steps for a group, or for a process tree, which is "".
+func missing(h host.Host, root fs.FS, l plan.Lane, threads []Thread, group string) ([]journal.Step, []string, error) {
+	dir, err := enforce.GroupDir(h, l.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return Steps(h, root, l, dir, enforce.Attachment{Group: group, Journal: "attach-a-1"}, threads)
+}
+
 func laneA(roles map[string]string) plan.Lane {
 	l := plan.Lane{Name: "a", CPUs: cpuset.MustParse("2-5"), Roles: map[string]cpuset.Set{}}
 	for name, cpus := range roles {
@@ -253,7 +263,7 @@ func TestStepsTree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps, warnings, err := Steps(read(t, root), root, l, threads, "")
+	steps, warnings, err := missing(read(t, root), root, l, threads, "")
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}
@@ -275,7 +285,7 @@ func TestStepsContainerV1(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, group := read(t, root), "/sys/fs/cgroup/cpuset/docker/c1"
-	steps, _, err := Steps(h, root, laneA(nil), threads, group)
+	steps, _, err := missing(h, root, laneA(nil), threads, group)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,17 +299,17 @@ cpuset docker/c1/cpuset.cpus -> 2-5
 	}
 	// A machine that swaps: the lane has a memory cgroup, and the container keeps its own.
 	write(root, map[string]string{"sys/fs/cgroup/memory/isolane-a/memory.swappiness": "0", "sys/fs/cgroup/memory/x/memory.swappiness": "60"})
-	if steps, _, err = Steps(h, root, laneA(nil), threads, group); err != nil {
+	if steps, _, err = missing(h, root, laneA(nil), threads, group); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(want+"file /sys/fs/cgroup/memory/x/memory.swappiness -> 0\n", lines(steps)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	write(root, map[string]string{"sys/fs/cgroup/cpuset/docker/cpuset.cpus": "0-3"})
-	if _, _, err := Steps(h, root, laneA(nil), threads, group); err == nil || !strings.Contains(err.Error(), "docker/cpuset.cpus: expected 2-5 of lane a") {
+	if _, _, err := missing(h, root, laneA(nil), threads, group); err == nil || !strings.Contains(err.Error(), "docker/cpuset.cpus: expected 2-5 of lane a") {
 		t.Errorf("CPUs that the cgroup above does not have: %v", err)
 	}
-	if _, _, err := Steps(h, root, laneA(nil), threads, "/sys/fs/cgroup/cpuset/isolane-a"); err == nil {
+	if _, _, err := missing(h, root, laneA(nil), threads, "/sys/fs/cgroup/cpuset/isolane-a"); err == nil {
 		t.Error("attached the lane to itself")
 	}
 }
@@ -312,19 +322,19 @@ func TestStepsV2(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps, warnings, err := Steps(h, root, laneA(nil), threads, "/sys/fs/cgroup/docker/c1")
+	steps, warnings, err := missing(h, root, laneA(nil), threads, "/sys/fs/cgroup/docker/c1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff("member 100:1100 -> /sys/fs/cgroup/isolane-a\n", lines(steps)); d != "" {
+	if d := cmp.Diff("cgroup /sys/fs/cgroup/isolane-a/isolane-attach-a-1 -> present\nmember 100:1100 -> /sys/fs/cgroup/isolane-a/isolane-attach-a-1\n", lines(steps)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if len(warnings) != 1 || !strings.Contains(warnings[0], "/sys/fs/cgroup/docker/c1: its limits") {
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "MOVED out of cgroup /sys/fs/cgroup/docker/c1") {
 		t.Errorf("warnings %q", warnings)
 	}
 	l := laneA(nil)
 	l.Name = "b"
-	if _, _, err := Steps(h, root, l, threads, ""); err == nil || !strings.Contains(err.Error(), "apply it first") {
+	if _, _, err := missing(h, root, l, threads, ""); err == nil || !strings.Contains(err.Error(), "apply it first") {
 		t.Errorf("a lane that is not applied: %v", err)
 	}
 }
@@ -352,13 +362,14 @@ func TestStepsThreaded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		steps, warnings, err := Steps(h, root, laneA(nil), threads, group)
+		steps, warnings, err := missing(h, root, laneA(nil), threads, group)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := `cgroup /sys/fs/cgroup/machine.slice/qemu.scope/isolane-100 -> present
-keeper /sys/fs/cgroup/machine.slice/qemu.scope/isolane-100 -> running
-member 100:1100 -> /sys/fs/cgroup/isolane-a
+		want := `cgroup /sys/fs/cgroup/isolane-a/isolane-attach-a-1 -> present
+cgroup /sys/fs/cgroup/machine.slice/qemu.scope/isolane-100 -> present
+keeper /sys/fs/cgroup/machine.slice/qemu.scope/isolane-100 /sys/fs/cgroup/isolane-a/isolane-attach-a-1 -> running
+member 100:1100 -> /sys/fs/cgroup/isolane-a/isolane-attach-a-1
 task 100:1100 -> 3-5 (optional)
 task 101:1101 -> 2
 task 102:1102 -> 3-5 (optional)
@@ -366,7 +377,7 @@ task 102:1102 -> 3-5 (optional)
 		if d := cmp.Diff(want, lines(steps)); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
-		if len(warnings) != 1 || !strings.Contains(warnings[0], scope+"/libvirt: its limits") {
+		if len(warnings) != 1 || !strings.Contains(warnings[0], "MOVED out of cgroup /sys/fs/cgroup"+scope+"/libvirt") {
 			t.Errorf("warnings %q", warnings)
 		}
 	}
@@ -384,7 +395,7 @@ func TestSplitProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Steps(read(t, root), root, laneA(nil), threads, ""); err == nil || !strings.Contains(err.Error(), "attach its cgroup instead") {
+	if _, _, err := missing(read(t, root), root, laneA(nil), threads, ""); err == nil || !strings.Contains(err.Error(), "attach its cgroup instead") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 // group is absolute or relative to the root of that hierarchy, such as docker/ID. It must lie below
 // that root, without "..", and no part of it may be a symbolic link.
 func Resolve(h host.Host, root fs.FS, group string) (string, error) {
-	lane, err := enforce.GroupDir(h, "any")
+	lane, err := enforce.GroupDir(h, "any") // for its parent
 	if err != nil {
 		return "", err
 	}
@@ -48,32 +48,74 @@ func Resolve(h host.Host, root fs.FS, group string) (string, error) {
 	return dir, err
 }
 
-// Steps returns what is missing to have the threads in the lane, which is in force already, and what
-// the user should know. group is the cgroup that was asked for, from Resolve, or "" for a process tree.
+// InService says whether a process is in a service of systemd's that is not a user's session, with cgroup v2.
+func InService(h host.Host, root fs.FS, pid int) bool {
+	lane, err := enforce.GroupDir(h, "any") // for its parent
+	if err != nil {
+		return false
+	}
+	hier, err := journal.HierarchyOf(root, path.Dir(lane))
+	if err != nil || !hier.V2 {
+		return false
+	}
+	group, err := hier.Of(root, processDir(pid))
+	_, booted := fs.Stat(root, "run/systemd/system") // sd_booted(3)
+	return err == nil && booted == nil && strings.HasSuffix(group, ".service")
+}
+
+// OwnGroup returns the cgroup of a process where only the process and its descendants are in it, as that of a service
+// or container.
+func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
+	lane, err := enforce.GroupDir(h, "any") // for its parent
+	if err != nil {
+		return "", false
+	}
+	hier, err := journal.HierarchyOf(root, path.Dir(lane))
+	if err != nil {
+		return "", false
+	}
+	group, err := hier.Of(root, processDir(pid))
+	if err != nil || group == hier.Mount || strings.Contains(group, "/"+journal.GroupPrefix) || threaded(root, group) {
+		return "", false
+	}
+	all, err := Cgroup(root, group)
+	if err != nil {
+		return "", false
+	}
+	tree, err := Tree(root, pid)
+	if err != nil {
+		return "", false
+	}
+	return group, !slices.ContainsFunc(all, func(t Thread) bool {
+		return !slices.ContainsFunc(tree, func(o Thread) bool { return o.PID == t.PID })
+	})
+}
+
+// Steps returns what is missing to have the threads of an attachment in the lane, which is in force already in the
+// cgroup dir, and what the user should know.
 //
-// Where the cpuset controller is one of cgroup v1, a group stays where it is and its cpuset gets the
-// lane's CPUs and memory nodes, as `runc update --cpuset-cpus` does: the runtime still finds the
-// container in its cgroup, and what `exec` adds is born there. With v2 the lane is an isolated partition,
-// whose CPUs nobody outside may use (Documentation/admin-guide/cgroup-v2.rst), so the processes are moved
-// into the lane's cgroup, as those of a tree are with either. All threads of a process move with it, also
-// those in threaded cgroups, as libvirt has them, and come back there.
-func Steps(h host.Host, root fs.FS, l plan.Lane, threads []Thread, group string) ([]journal.Step, []string, error) {
-	dir, err := enforce.GroupDir(h, l.Name)
+// A workload stays in its own cgroup wherever the kernel can give that the lane's CPUs: then limits, statistics and
+// the view of its service manager or container runtime are as before, and what it adds is born in the lane. With
+// cgroup v1 the group's cpuset gets the lane's CPUs and memory nodes, as `runc update --cpuset-cpus` does. With v2 it
+// is a partition already where at.Own says so (enforce.Lanes.Attach). Else the processes are moved into the lane's
+// cgroup: only tasks of a partition may use its CPUs (Documentation/admin-guide/cgroup-v2.rst). All threads of a
+// process move with it, also those in threaded cgroups, as libvirt has them, and come back there.
+func Steps(h host.Host, root fs.FS, l plan.Lane, dir string, at enforce.Attachment, threads []Thread) ([]journal.Step, []string, error) {
+	hier, err := journal.HierarchyOf(root, dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	hier, err := journal.HierarchyOf(root, path.Dir(dir))
-	if err != nil {
-		return nil, nil, err
-	}
-	if group == dir {
-		return nil, nil, fmt.Errorf("cgroup %s: expected another than the lane's own", group)
+	if at.Group == dir && !at.Own {
+		return nil, nil, fmt.Errorf("cgroup %s: expected another than the lane's own", at.Group)
 	}
 	a := attachment{host: h, root: root, lane: l, dir: dir, hierarchy: hier, moved: map[int]bool{}, kept: map[string]bool{}}
-	if group != "" && !hier.V2 {
-		err = a.regroup(group)
-	} else {
-		err = a.move(threads)
+	switch {
+	case at.Own:
+		a.all = true
+	case at.Group != "" && !hier.V2:
+		err = a.regroup(at.Group)
+	default:
+		err = a.move(at, threads)
 	}
 	if err == nil {
 		err = a.noSwap(threads)
@@ -88,13 +130,13 @@ type attachment struct {
 	host      host.Host
 	root      fs.FS
 	lane      plan.Lane
-	dir       string // the lane's cgroup
+	dir       string // the cgroup that the processes are to be in
 	hierarchy journal.Hierarchy
 	steps     []journal.Step
 	warnings  []string
 	all       bool            // the cpuset of all threads changes
 	moved     map[int]bool    // the processes whose cpuset changes
-	kept      map[string]bool // the scopes that have a keeper
+	kept      map[string]bool // the units that have a keeper
 }
 
 // regroup changes a cpuset of cgroup v1 and those below it. Each must hold the CPUs of those below at
@@ -131,6 +173,16 @@ func (a *attachment) regroup(group string) error {
 		}
 		slices.Reverse(last)
 		a.steps = append(a.steps, last...)
+	}
+	balance := "0"
+	if a.lane.Spec.Balanced() {
+		balance = "1"
+	}
+	for _, dir := range dirs {
+		name := path.Join(dir, "cpuset.sched_load_balance")
+		if now, err := fs.ReadFile(a.root, name[1:]); err == nil && strings.TrimSpace(string(now)) != balance {
+			a.steps = append(a.steps, journal.Step{Kind: "file", Target: name, After: balance})
+		}
 	}
 	if more := a.host.MemoryNodes().Difference(nodes); a.all && !more.IsEmpty() {
 		a.warnings = append(a.warnings, fmt.Sprintf("cgroup %s: pages that it already has on nodes %s stay there: start it again, or move them with migratepages(8)", group, more))
@@ -172,10 +224,17 @@ func (a *attachment) set(file string) (cpuset.Set, error) {
 	return set, nil
 }
 
-// move takes whole processes into the lane's cgroup.
-func (a *attachment) move(threads []Thread) error {
+// move takes whole processes into the lane's cgroup; with v2 into one within it, so that it is known later whose
+// children are there.
+func (a *attachment) move(at enforce.Attachment, threads []Thread) error {
 	if _, err := fs.Stat(a.root, a.dir[1:]); err != nil {
 		return fmt.Errorf("lane %s: %w: apply it first", a.lane.Name, err)
+	}
+	if a.hierarchy.V2 {
+		a.dir = enforce.MovedGroup(a.dir, at)
+		if _, err := fs.Stat(a.root, a.dir[1:]); err != nil {
+			a.steps = append(a.steps, journal.Step{Kind: "cgroup", Target: a.dir, After: "present"})
+		}
 	}
 	var left []string
 	for _, p := range byProcess(threads) {
@@ -186,21 +245,31 @@ func (a *attachment) move(threads []Thread) error {
 		if err != nil {
 			return err
 		}
-		at := slices.IndexFunc(p, func(t Thread) bool { return t.TID == t.PID })
-		if at < 0 {
+		main := slices.IndexFunc(p, func(t Thread) bool { return t.TID == t.PID })
+		if main < 0 {
 			continue // it has ended
 		}
-		a.moved[p[at].PID] = true
+		a.moved[p[main].PID] = true
 		// A child may have ended until it is its turn.
-		child := slices.ContainsFunc(threads, func(t Thread) bool { return t.PID == p[at].parent })
-		a.keep(from, p[at].PID)
-		a.steps = append(a.steps, journal.Step{Kind: "member", Target: journal.TaskTarget(p[at].PID, p[at].Start), After: a.dir, Optional: child})
+		child := slices.ContainsFunc(threads, func(t Thread) bool { return t.PID == p[main].parent })
+		kept := a.keep(from, p[main].PID)
+		a.steps = append(a.steps, journal.Step{Kind: "member", Target: journal.TaskTarget(p[main].PID, p[main].Start), After: a.dir, Optional: child})
 		if from = a.domain(from); a.hierarchy.V2 && from != a.hierarchy.Mount && !slices.Contains(left, from) {
 			left = append(left, from)
-			a.warnings = append(a.warnings, fmt.Sprintf("cgroup %s: its limits of memory, CPU time and processes do not hold for what moves to %s, and what its runtime adds is born outside: set limits there, and attach again after an exec", from, a.dir))
+			a.warnMoved(from, kept)
 		}
 	}
 	return nil
+}
+
+// warnMoved says loudly what it means that processes leave their cgroup.
+func (a *attachment) warnMoved(from string, kept bool) {
+	back := "isolane release brings them back"
+	if kept {
+		back = "they come back with isolane release, and when systemd stops the unit (not with KillMode=mixed or process)"
+	}
+	a.warnings = append(a.warnings, fmt.Sprintf("MOVED out of cgroup %s to %s: its limits, statistics and freezer do not "+
+		"reach them there, and what its runtime adds is born outside; %s", from, a.dir, back))
 }
 
 // noSwap keeps the workload's memory from being swapped out where cgroup v1 has it in a hierarchy of its own: there
@@ -270,24 +339,25 @@ func (a *attachment) domain(dir string) string {
 	return dir
 }
 
-// keep has a process stay in the scope of systemd's that another leaves: see the journal's kind keeper.
-func (a *attachment) keep(from string, pid int) {
+// keep has a process stay in the service or scope of systemd's that another leaves: see the journal's kind keeper.
+func (a *attachment) keep(from string, pid int) bool {
 	if _, err := fs.Stat(a.root, "run/systemd/system"); err != nil || !a.hierarchy.V2 { // sd_booted(3)
-		return
+		return false
 	}
-	scope := from
-	for !strings.HasSuffix(scope, ".scope") {
-		if scope == a.hierarchy.Mount {
-			return
+	unit := from
+	for !strings.HasSuffix(unit, ".scope") && !strings.HasSuffix(unit, ".service") {
+		if unit == a.hierarchy.Mount {
+			return false
 		}
-		scope = path.Dir(scope)
+		unit = path.Dir(unit)
 	}
-	if !a.kept[scope] {
-		a.kept[scope] = true
-		group := journal.KeeperGroup(scope, pid) // another attachment has its own
+	if !a.kept[unit] {
+		a.kept[unit] = true
+		group := journal.KeeperGroup(unit, pid) // another attachment has its own
 		a.steps = append(a.steps, journal.Step{Kind: "cgroup", Target: group, After: "present"},
-			journal.Step{Kind: "keeper", Target: group, After: journal.Running})
+			journal.Step{Kind: "keeper", Target: journal.KeeperTarget(group, a.dir), After: journal.Running})
 	}
+	return true
 }
 
 // pin gives threads with a role their CPUs, and each thread the scheduling that the lane asks for.

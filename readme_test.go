@@ -9,6 +9,7 @@ import (
 
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/terminal"
 )
 
 var update = flag.Bool("update", false, "write README.md and the charts again from docs/edge")
@@ -30,7 +31,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	var table strings.Builder
-	if err = report.Text(&table, summary, 100); err != nil {
+	if err = report.Text(&table, summary, terminal.Terminal{Columns: 100}); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile("README.md")

@@ -206,7 +206,7 @@ func TestText(t *testing.T) {
 	}
 	r := run(t, machine(t, "noisy.txtar", changes), "0,2")
 	var b strings.Builder
-	if err := r.Write(&b); err != nil {
+	if err := r.Write(&b, terminal.Terminal{Columns: 100}); err != nil {
 		t.Fatal(err)
 	}
 	fired, directed := found(r)["irq-fired"].Evidence, found(r)["irq-directed"].Evidence
@@ -274,7 +274,7 @@ func FuzzRun(f *testing.F) {
 			said[finding.Rule] = true
 		}
 		var b strings.Builder
-		if err = r.Write(&b); err != nil || len(said) != len(rules()) || strings.ContainsAny(b.String(), "\x1b\x07\x00") {
+		if err = r.Write(&b, terminal.Terminal{Columns: 100}); err != nil || len(said) != len(rules()) || strings.ContainsAny(b.String(), "\x1b\x07\x00") {
 			t.Errorf("%s: %v, %d of %d rules: %.500q", names[int(which)%len(names)], err, len(said), len(rules()), b.String())
 		}
 	})

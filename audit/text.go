@@ -99,7 +99,7 @@ func (f Finding) write(b *printer) {
 		severity = b.on.Red(severity)
 	case Warn:
 		severity = b.on.Yellow(severity)
-	case Info:
+	default:
 		severity = b.on.Dim(severity)
 	}
 	b.WriteString("\n" + b.on.Fold(severity+"  ", f.Rule+": "+f.Title))

@@ -13,7 +13,6 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/quantity"
 )
 
@@ -365,82 +364,4 @@ func (d *drawing) sharedBy(c host.Cache, own cpuset.Set) string {
 		left = left.Difference(d.h.Siblings(left.First()).Union(cpuset.Of(left.First())))
 	}
 	return fmt.Sprintf(" (%d cores)", cores)
-}
-
-// mark is what a CPU is.
-type mark struct {
-	sign  string // of a lane its name, where that is short
-	name  string // for the key
-	lanes []int  // their numbers; several may share a CPU
-	idle  bool
-}
-
-const (
-	idleSign  = "idle"
-	outside   = "-" // CPUs that nobody here may use
-	byKernel  = "i"
-	shortName = 12 // longest name of a lane that stands beside each of its CPUs
-)
-
-// marks returns those of all online CPUs, and the key in the order in which it is to be read. Names of
-// lanes longer than short become letters.
-func marks(h host.Host, p plan.Placement, short int) (of map[int]mark, key []mark) {
-	of = map[int]mark{}
-	set := func(cpus cpuset.Set, m mark) {
-		if cpus.IsEmpty() {
-			return
-		}
-		for id := range cpus.All() {
-			of[id] = m
-		}
-		key = append(key, m)
-	}
-	online, usable := h.Online(), h.Usable()
-	var isolated cpuset.Set
-	if h.Kernel.Isolated != nil {
-		isolated = h.Kernel.Isolated.Intersection(online).Difference(p.CPUs())
-	}
-	for i, l := range p.Lanes {
-		sign := l.Name
-		if len([]rune(sign)) > short || sign == idleSign || sign == byKernel || sign == outside {
-			sign = letters(i)
-		}
-		m := mark{sign: sign, name: "lane " + l.Name + ": " + cpuList(l.CPUs), lanes: []int{i}}
-		if !l.Idle.IsEmpty() {
-			m.name += ", and " + l.Idle.String() + " kept idle"
-		}
-		key = append(key, m)
-		for id := range l.CPUs.All() {
-			m := m
-			if with, shared := of[id]; shared {
-				m.sign, m.lanes = with.sign+"+"+m.sign, append(slices.Clone(with.lanes), i)
-			}
-			of[id] = m
-		}
-		for id := range l.Idle.All() {
-			of[id] = mark{sign: idleSign, lanes: []int{i}, idle: true}
-		}
-	}
-	if len(p.Lanes) > 0 || !isolated.IsEmpty() {
-		set(usable.Difference(p.CPUs()).Difference(isolated), mark{name: "housekeeping"})
-	}
-	set(online.Difference(usable).Difference(p.CPUs()), mark{sign: outside, name: "not allowed by the cpuset in force"})
-	set(isolated, mark{sign: byKernel, name: "isolated by the kernel"})
-	return of, key
-}
-
-func cpuList(cpus cpuset.Set) string {
-	if cpus.Len() == 1 {
-		return "CPU " + cpus.String()
-	}
-	return "CPUs " + cpus.String()
-}
-
-// letters counts A, B … Z, AA, AB …
-func letters(i int) string {
-	text := ""
-	for i++; i > 0; i = (i - 1) / 26 {
-		text = string(rune('A'+(i-1)%26)) + text
-	}
-	return text
 }

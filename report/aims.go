@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	"isolane.dev/isolane/stats"
 )
@@ -13,6 +14,18 @@ type Aim struct {
 	Goal  string
 	Paper string // the paper's figure for the same conditions, "" for none
 	State State
+	Firm  bool // a verdict: of a session that gives some, and of enough blocks
+}
+
+// verdictBlocks is the least for an interval, and so for a verdict.
+const verdictBlocks = 6
+
+// aimNote says where the states are no verdicts.
+func (s *Summary) aimNote() string {
+	if slices.ContainsFunc(s.Aims, func(a Aim) bool { return !a.Firm }) {
+		return fmt.Sprintf(" (no verdict: that needs %d blocks, and a session that is not quick)", verdictBlocks)
+	}
+	return ""
 }
 
 // State of an aim.
@@ -62,7 +75,11 @@ func (s *Summary) aims() []Aim {
 		}
 		all = append(all, t.judge(*own, own.Figures[name].Ratio))
 	}
-	return append(all, tailAim(own.Figures[s.RTT], base.Figures[s.RTT]))
+	all = append(all, tailAim(own.Figures[s.RTT], base.Figures[s.RTT]))
+	for i := range all {
+		all[i].Firm = all[i].Firm && s.Verdicts
+	}
+	return all
 }
 
 func (t target) judge(c Cell, found Comparison) Aim {
@@ -79,7 +96,8 @@ func (t target) judge(c Cell, found Comparison) Aim {
 		return a
 	}
 	a.Found = percent(found.Estimate) + " " + spreadWords(found)
-	lo, hi, _ := found.Spread()
+	lo, hi, interval := found.Spread()
+	a.Firm = interval
 	passes := func(v float64) bool { return v >= t.ratio }
 	worse := lo
 	if t.goal == stats.LowerIsBetter {
@@ -116,6 +134,7 @@ func tailAim(own, base Figure) Aim {
 	if len(blocks) > 0 {
 		a.Found += fmt.Sprintf(", lower in %d of %d blocks", below, len(blocks))
 	}
+	a.Firm = len(blocks) >= verdictBlocks
 	a.State = NotReached
 	if o < b {
 		a.State = Reached

@@ -88,7 +88,7 @@ func (s *Summary) throughputChart(name string, add adder) error {
 		title, what, paper = "Throughput "+short(name)+" in percent of "+s.Baseline, name, ""
 		data = s.blockTable(name)
 	}
-	hint := fmt.Sprintf("TCP, %s. Above each bar the median of the runs. More is better.", what)
+	hint := fmt.Sprintf("TCP, %s. On the right the Hodges–Lehmann estimate, and the median of the runs. More is better.", what)
 	f := s.barsChart(name, title, hint, paper, func(f Figure) string { return rate(f.Centre) })
 	return add(f, chart{File: s.file("throughput", strings.TrimPrefix(name, "throughput-")), Data: data,
 		Alt: s.alt(title, name), Minor: name != Throughput})
@@ -104,7 +104,7 @@ func (s *Summary) averages() bool {
 
 func (s *Summary) rttChart(name string, add adder) error {
 	paper := ""
-	hint := "Median round trip (P50). Above each bar P50 of all runs merged. Less is better."
+	hint := "Median round trip (P50). On the right the Hodges–Lehmann estimate, and P50 of all runs merged. Less is better."
 	if name == s.RTT {
 		paper = "rtt"
 		if s.averages() {
@@ -119,7 +119,7 @@ func (s *Summary) rttChart(name string, add adder) error {
 
 func (s *Summary) rttRanges(name string, add adder) error {
 	title := "RTT from the shortest to the longest: " + name
-	f := s.rangesChart(name, title, "All used runs of a cell merged. A maximum grows with the time measured; "+
+	f := s.rangesChart(name, title, "All used runs of a cell merged, in µs. A maximum grows with the time measured; "+
 		"a percentile that the sample does not support is left out.")
 	return add(f, chart{File: s.file("range", name), Data: s.distributionTable(name),
 		Alt: s.tailAlt(title, name), Minor: name != s.RTT})

@@ -45,12 +45,12 @@ func nines(p float64) float64 { return -math.Log10(1 - p) }
 
 // percentilesChart shows the distributions up to the highest percentile that each sample supports.
 func (s *Summary) percentilesChart(name, title, hint string) frame {
-	f := newFrame(title, hint, 400)
-	f.right = 178
 	all, lo, hi := s.curves(name, func(d *Distribution) float64 { return d.Quantile(d.Supported) })
+	f := newFrame(title, hint, 290)
+	f.right = 8
 	p := f.plot
 	p.X.Label.Text = "percentile (logarithmic towards 100)"
-	f.unit = "round trip, µs (logarithmic)"
+	f.unit = "round trip (logarithmic)"
 	last := 1.0
 	for _, c := range all {
 		last = max(last, nines(c.Supported))
@@ -65,12 +65,21 @@ func (s *Summary) percentilesChart(name, title, hint string) frame {
 	p.X.Tick.Marker = ticks
 	p.Y.Min, p.Y.Max = logRange(lo, hi)
 	p.Y.Scale = plot.LogScale{}
-	p.Y.Tick.Marker = logTicks(p.Y.Min, p.Y.Max, tickText)
+	p.Y.Tick.Marker = logTicks(p.Y.Min, p.Y.Max, durationTick)
 	first := ""
 	if base := s.cell(s.Baseline); base != nil {
 		first = base.Path
 	}
 	p.Add(percentiles{all, first})
+	slices.SortStableFunc(all, func(a, b curve) int { return cmp.Compare(b.Quantile(b.Supported), a.Quantile(a.Supported)) })
+	for _, c := range all {
+		f.keys = append(f.keys, key{
+			text: fmt.Sprintf("%s, to %s of %s samples", c.cell.Label(), pname(c.Supported), count(c.N())),
+			draw: func(canvas draw.Canvas) {
+				y := canvas.Center().Y
+				canvas.StrokeLine2(c.cell.line(first), canvas.Min.X, y, canvas.Max.X, y)
+			}, swatch: 34})
+	}
 	return f
 }
 
@@ -107,12 +116,6 @@ func (c curve) steps() [][2]float64 {
 func (p percentiles) Plot(c draw.Canvas, on *plot.Plot) {
 	x, y := on.Transforms(&c)
 	grid(c, on, x, y)
-	type end struct {
-		curve
-		style draw.LineStyle
-		y     vg.Length
-	}
-	var ends []end
 	for _, cv := range p.curves {
 		style := cv.cell.line(p.first)
 		corners := cv.steps()
@@ -126,40 +129,6 @@ func (p percentiles) Plot(c draw.Canvas, on *plot.Plot) {
 		c.StrokeLines(style, pts)
 		last := pts[len(pts)-1]
 		dot(c, last.X, last.Y, 2.5, style.Color, thin(ink(), 0.5))
-		ends = append(ends, end{cv, style, last.Y})
-	}
-	slices.SortStableFunc(ends, func(a, b end) int { return cmp.Compare(b.y, a.y) })
-	var at []vg.Length
-	for _, e := range ends {
-		at = append(at, e.y)
-	}
-	spreadOut(at, 24, c.Min.Y+12, c.Max.Y-6)
-	for i, e := range ends {
-		left := c.Max.X + 10
-		c.StrokeLine2(e.style, left, at[i], left+32, at[i])
-		s := style(8.5, ink(), text.XLeft, text.YCenter)
-		small := style(7.5, faint(), text.XLeft, text.YCenter)
-		d := s.FontExtents().Descent
-		c.FillText(s, vg.Point{X: left + 38, Y: at[i] + 4 + d}, e.cell.Label())
-		c.FillText(small, vg.Point{X: left + 38, Y: at[i] - 5.5 + d},
-			fmt.Sprintf("to %s; %s samples", pname(e.Supported), count(e.N())))
-	}
-}
-
-// spreadOut moves descending positions apart until they are a gap from each other, within lo to hi.
-func spreadOut(at []vg.Length, gap, lo, hi vg.Length) {
-	if n := len(at); n > 1 {
-		gap = min(gap, (hi-lo)/vg.Length(n-1))
-	}
-	for i := range at {
-		limit := hi - gap*vg.Length(i)
-		if i > 0 {
-			limit = at[i-1] - gap
-		}
-		at[i] = min(at[i], limit)
-	}
-	for i := len(at) - 1; i >= 0; i-- {
-		at[i] = max(at[i], lo+gap*vg.Length(len(at)-1-i))
 	}
 }
 
@@ -179,39 +148,49 @@ func grid(c draw.Canvas, on *plot.Plot, x, y func(float64) vg.Length) {
 // ranges is a plotter: a row a cell, from the shortest to the longest round trip.
 type ranges struct{ curves []curve }
 
+// Heights of what a row of it has below the name, and what the figures at its ends need.
+const (
+	rangeLabel = 15
+	rangeBar   = 13
+	rangeEnds  = 46
+)
+
 // rangesChart is Figure 6 of the paper, with percentiles as far as the sample supports them.
 func (s *Summary) rangesChart(name, title, hint string) frame {
 	all, lo, hi := s.curves(name, (*Distribution).Max)
-	f := newFrame(title, hint, vg.Length(110+40*len(all)))
-	f.left = 132
+	const row = rowName + 2*rangeLabel + rangeBar + rowGap
+	f := newFrame(title, hint, vg.Length(len(all))*row+34)
+	f.left, f.right = rangeEnds, rangeEnds
 	p := f.plot
-	p.X.Label.Text = "round trip, µs (logarithmic)"
+	p.X.Label.Text = "round trip (logarithmic)"
 	p.X.Scale = plot.LogScale{}
-	decades := math.Log10(hi/lo) + 0.3
-	p.X.Min, p.X.Max = lo*math.Pow(10, -0.08*decades), hi*math.Pow(10, 0.1*decades) // room for the figures
-	p.X.Tick.Marker = logTicks(p.X.Min, p.X.Max, tickText)
-	p.Y.Min, p.Y.Max = -0.5, float64(len(all))-0.5
-	p.Y.Tick.Length = 0
-	p.Y.Width = 0
-	p.Y.Tick.Marker = plot.ConstantTicks{}
+	p.X.Min, p.X.Max = lo, max(hi, 2*lo)
+	p.X.Tick.Marker = logTicks(p.X.Min, p.X.Max, durationTick)
+	p.Y.Min, p.Y.Max = 0, float64(len(all))
+	p.HideY()
 	p.Add(ranges{all})
 	f.keys = rangeKeys()
+	var cells []Cell
+	for _, c := range all {
+		cells = append(cells, c.cell)
+	}
+	f.keys = append(f.keys, placementKeys(cells)...)
 	return f
 }
 
 func rangeKeys() []key {
 	return []key{
-		{"min to max", func(c draw.Canvas) {
+		{text: "min to max", draw: func(c draw.Canvas) {
 			c.StrokeLine2(thin(ink(), 1), c.Min.X, c.Center().Y, c.Max.X, c.Center().Y)
 		}},
-		{"P50 to P99", func(c draw.Canvas) {
-			box(c, c.Min.X, c.Center().Y-4, c.Max.X, c.Center().Y+4, placementColor("lane"), thin(ink(), 0.5))
+		{text: "P50 to P99", draw: func(c draw.Canvas) {
+			box(c, c.Min.X, c.Center().Y-4, c.Max.X, c.Center().Y+4, nil, thin(ink(), 1))
 		}},
-		{"P50 (written below)", func(c draw.Canvas) {
+		{text: "P50 (written below)", draw: func(c draw.Canvas) {
 			c.StrokeLine2(thin(ink(), 2), c.Center().X, c.Min.Y-1, c.Center().X, c.Max.Y+1)
-		}},
-		{"mean", func(c draw.Canvas) { diamond(c, c.Center().X, c.Center().Y) }},
-		{"P99.9 (written above)", func(c draw.Canvas) { tailMark(c, c.Center().X, c.Center().Y-4) }},
+		}, swatch: 6},
+		{text: "mean", draw: func(c draw.Canvas) { diamond(c, c.Center().X, c.Center().Y) }, swatch: 8},
+		{text: "P99.9 (written above)", draw: func(c draw.Canvas) { tailMark(c, c.Center().X, c.Center().Y-4) }, swatch: 8},
 	}
 }
 
@@ -234,13 +213,11 @@ func (r ranges) Plot(c draw.Canvas, on *plot.Plot) {
 		}
 	}
 	for i, cv := range r.curves {
-		row := y(float64(len(r.curves) - 1 - i))
-		name, small := style(8.5, ink(), text.XLeft, text.YCenter), style(7.5, faint(), text.XLeft, text.YCenter)
-		left, d := c.Min.X-132, name.FontExtents().Descent
-		c.FillText(name, vg.Point{X: left, Y: row + 4 + d}, cv.cell.Label())
-		c.FillText(small, vg.Point{X: left, Y: row - 5.5 + d},
+		top := y(float64(len(r.curves) - i))
+		label(c, style(bodyText, ink(), text.XLeft, text.YCenter), c.Min.X-rangeEnds, top-rowName/2, cv.cell.Label())
+		label(c, style(smallText, faint(), text.XRight, text.YCenter), c.Max.X+rangeEnds, top-rowName/2,
 			fmt.Sprintf("%s samples in %s", count(cv.N()), seconds(cv.Window)))
-		drawRange(c, cv, x, row)
+		drawRange(c, cv, x, top-rowName-rangeLabel-rangeBar/2)
 	}
 }
 
@@ -256,18 +233,16 @@ func drawRange(c draw.Canvas, cv curve, x func(float64) vg.Length, y vg.Length) 
 	if p99 > 0 {
 		box(c, at(p50), y-5, at(p99), y+5, cv.cell.fill(), thin(colour, 1))
 	}
-	left := style(8, ink(), text.XRight, text.YCenter)
-	right := style(8, ink(), text.XLeft, text.YCenter)
-	middle := style(8, ink(), text.XCenter, text.YCenter)
-	label(c, left, from-5, y, micro(float64(cv.Histogram.Min())))
-	label(c, right, to+5, y, micro(cv.Max()))
+	label(c, style(smallText, ink(), text.XRight, text.YCenter), from-5, y, micro(float64(cv.Histogram.Min())))
+	label(c, style(smallText, ink(), text.XLeft, text.YCenter), to+5, y, micro(cv.Max()))
+	middle := style(smallText, ink(), text.XCenter, text.YCenter)
 	if p50 > 0 {
 		c.StrokeLine2(thin(ink(), 2), at(p50), y-6, at(p50), y+6)
-		label(c, middle, at(p50), y-13, micro(p50))
+		label(c, middle, at(p50), y-15, micro(p50))
 	}
 	diamond(c, at(cv.Histogram.Mean()), y)
 	if tail > 0 {
 		tailMark(c, at(tail), y)
-		label(c, middle, at(tail), y+13, micro(tail))
+		label(c, middle, at(tail), y+14, micro(tail))
 	}
 }

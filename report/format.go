@@ -75,10 +75,20 @@ func rate(v float64) string {
 	return digits(v/1e3) + " kbit/s"
 }
 
-// micro prints nanoseconds as microseconds, without the unit.
-func micro(ns float64) string { return digits(ns / 1e3) }
+// micro prints nanoseconds as microseconds, without the unit; from a second on as seconds.
+func micro(ns float64) string {
+	if ns >= 1e9 && !math.IsInf(ns, 0) {
+		return digits(ns/1e9) + " s"
+	}
+	return digits(ns / 1e3)
+}
 
-func micros(ns float64) string { return micro(ns) + " µs" }
+func micros(ns float64) string {
+	if text := micro(ns); strings.HasSuffix(text, " s") {
+		return text
+	}
+	return micro(ns) + " µs"
+}
 
 func seconds(d time.Duration) string { return tickText(d.Seconds()) + " s" }
 
@@ -108,13 +118,6 @@ func spreadWords(c Comparison) string {
 		return "(1 block)"
 	}
 	return fmt.Sprintf("(%d blocks, range: %s)", c.N, spread(c))
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // published prints somebody else's figure.

@@ -25,6 +25,7 @@ type page struct {
 	*Summary
 	Lines            []string // the first ones
 	Sentences        []string // with the aims, the verdict
+	AimNote          string
 	Caveats          []string
 	Heat             heatTable
 	Primary, Further []figure
@@ -69,7 +70,7 @@ func (s *Summary) html(w io.Writer, all []chart) error {
 	if err != nil {
 		return err
 	}
-	p := page{Summary: s, Lines: s.firstLines(), Sentences: s.sentences(), Caveats: s.caveats(), Heat: s.heat(),
+	p := page{Summary: s, Lines: s.firstLines(), Sentences: s.sentences(), AimNote: s.aimNote(), Caveats: s.caveats(), Heat: s.heat(),
 		Proof: s.proofTables(), Notes: s.runNotes(), Command: s.command(), Shared: s.shared(), Raw: raw}
 	for _, c := range all {
 		f := figure{c, template.HTML(c.SVG)} //nolint:gosec // G203: drawn here, its texts are escaped

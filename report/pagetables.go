@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/quantity"
 )
 
 // heatTable is the matrix of all cells: figures with a tint that says how far they are from the
@@ -15,6 +16,7 @@ import (
 type heatTable struct {
 	Head []string
 	Rows []heatRow
+	Note string // the cells without figures
 }
 
 type heatRow struct {
@@ -32,8 +34,13 @@ type heat struct {
 func (s *Summary) heat() heatTable {
 	t := heatTable{Head: []string{"throughput", "RTT P50", "RTT P99", "RTT P99.9", "RTT max"}}
 	base := s.cell(s.Baseline)
+	var missing []string
 	for _, c := range s.Cells {
-		row := heatRow{Name: c.Label(), Base: c.Baseline, Note: fmt.Sprintf("%s used", plural(c.Used, "run"))}
+		if c.Used == 0 {
+			missing = append(missing, c.Label())
+			continue
+		}
+		row := heatRow{Name: c.Label(), Base: c.Baseline, Note: fmt.Sprintf("%s used", quantity.Count(c.Used, "run"))}
 		if c.Void > 0 {
 			row.Note += fmt.Sprintf(", %d void", c.Void)
 		}
@@ -67,6 +74,9 @@ func (s *Summary) heat() heatTable {
 			}
 		}
 		t.Rows = append(t.Rows, row)
+	}
+	if len(missing) > 0 {
+		t.Note = "No run used: " + strings.Join(missing, ", ") + "."
 	}
 	return t
 }
@@ -151,7 +161,7 @@ func (s *Summary) proofTables() []table {
 				digits(float64(i.Ran) / float64(time.Millisecond)), micro(float64(i.Worst)), count(i.Runs), i.Remedy})
 		}
 	}
-	return slices.DeleteFunc([]table{where, what, s.sourceTable(), who}, func(t table) bool { return len(t.Rows) == 0 })
+	return slices.DeleteFunc([]table{where.gather(), what, s.sourceTable(), who}, func(t table) bool { return len(t.Rows) == 0 })
 }
 
 func cpus(s cpuset.Set) string {

@@ -20,6 +20,7 @@ import (
 
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
+	"isolane.dev/isolane/terminal"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -53,10 +54,10 @@ func summarize(t *testing.T, s results.Session) Summary {
 	return sum
 }
 
-func printed(t *testing.T, s results.Session) string {
+func printed(t *testing.T, s results.Session, columns int) string {
 	t.Helper()
 	var b strings.Builder
-	if err := Text(&b, summarize(t, s), 100); err != nil {
+	if err := Text(&b, summarize(t, s), terminal.Terminal{Columns: columns}); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -75,15 +76,40 @@ func TestText(t *testing.T) {
 	for name, s := range map[string]results.Session{
 		"quick.txt": quickSession(t), "standard.txt": synthetic(t, "standard", 10, sixCells()),
 	} {
-		text := printed(t, s)
-		golden(t, name, []byte(text))
-		for _, line := range strings.Split(text, "\n") {
-			if n := utf8.RuneCountInString(line); n > 100 {
-				t.Errorf("%s: a line of %d columns: %s", name, n, line)
+		golden(t, name, []byte(printed(t, s, 100)))
+		for _, columns := range []int{60, 80, 100, 200} {
+			for _, line := range strings.Split(printed(t, s, columns), "\n") {
+				if n := utf8.RuneCountInString(line); n > columns {
+					t.Errorf("%s: a line of %d columns: %s", name, n, line)
+				}
+				if strings.Trim(line, "µ×–±") != strings.TrimFunc(line, func(r rune) bool { return r > 126 }) {
+					t.Errorf("%s: a character beyond the agreed ones: %s", name, line)
+				}
 			}
-			if strings.Trim(line, "µ×–±") != strings.TrimFunc(line, func(r rune) bool { return r > 126 }) {
-				t.Errorf("%s: a character beyond the agreed ones: %s", name, line)
-			}
+		}
+	}
+}
+
+// Few blocks reach an aim, but that is no verdict and does not look like one.
+func TestNoVerdictNoColour(t *testing.T) {
+	for name, c := range map[string]struct {
+		s    results.Session
+		firm bool
+	}{
+		"quick":       {synthetic(t, "quick", 10, sixCells()), false},
+		"five blocks": {synthetic(t, "standard", 5, sixCells()), false},
+		"ten blocks":  {synthetic(t, "standard", 10, sixCells()), true},
+	} {
+		var b strings.Builder
+		if err := Text(&b, summarize(t, c.s), terminal.Terminal{Columns: 100, Colour: true}); err != nil {
+			t.Fatal(err)
+		}
+		if coloured := strings.Contains(b.String(), "\x1b[32mREACHED"); coloured != c.firm ||
+			strings.Contains(b.String(), "no verdict: that needs") == c.firm || !strings.Contains(b.String(), "REACHED") {
+			t.Errorf("%s: coloured: %v, want %v\n%s", name, coloured, c.firm, b.String())
+		}
+		if html := written(t, c.s); strings.Contains(html, `class="aim reached"`) != c.firm {
+			t.Errorf("%s: the page's card has the colour of a verdict: %v", name, !c.firm)
 		}
 	}
 }
@@ -100,6 +126,12 @@ func TestCharts(t *testing.T) {
 				golden(t, c.File, c.SVG)
 			}
 			wellFormed(t, c.File, string(c.SVG))
+			if !strings.Contains(string(c.SVG), "prefers-color-scheme: dark") {
+				t.Errorf("%s is white in the dark", c.File)
+			}
+			if small := regexp.MustCompile(`font-size:[0-9]px`).FindString(string(c.SVG)); small != "" {
+				t.Errorf("%s: %s of %d is too small", c.File, small, chartWidth)
+			}
 			if at := regexp.MustCompile(`NaN|Inf`).FindString(string(c.SVG)); at != "" {
 				t.Errorf("%s contains %s", c.File, at)
 			}
@@ -269,6 +301,23 @@ func TestHonestEdges(t *testing.T) {
 			[]string{"better", "worse ", "equivalent", "inconclusive", "95% interval"}},
 		{"interrupted", func(s *results.Session) { s.Complete, s.Runs = false, s.Runs[:14] },
 			[]string{"INTERRUPTED: 14 of 24 runs were made"}, nil},
+		{"interrupted early", func(s *results.Session) { s.Complete, s.Runs = false, s.Runs[:8] },
+			[]string{"no run used: ", "INTERRUPTED: 8 of 24"}, []string{"express  no run used", "bridge  no run used"}},
+		{"interrupted in the warm-up", func(s *results.Session) { s.Complete, s.Runs = false, s.Runs[:5] },
+			[]string{"No run counts, so there are no figures."}, []string{"no run used", "Aims"}},
+		{"nothing published", func(s *results.Session) {
+			for i := range s.Cells {
+				s.Cells[i].Published = nil
+			}
+		}, []string{"Round trip"}, []string{"paper"}},
+		{"a stall of seconds", func(s *results.Session) {
+			h := results.NewHistogram()
+			if err := h.RecordValue(4_956_602_000); err != nil {
+				t.Fatal(err)
+			}
+			m := &runOf(t, *s, "noisy-floating-bridge", 1).Measured[0]
+			m.RTT.Latency, _ = results.Encode(h)
+		}, []string{"4.96 s"}, []string{"4,95"}},
 		{"no used run in a cell", func(s *results.Session) {
 			for b := range 4 {
 				runOf(t, *s, "noisy-lane-express", b).Void = []string{"made void"}
@@ -314,7 +363,7 @@ func TestHonestEdges(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := six()
 			c.change(&s)
-			text := printed(t, s)
+			text := printed(t, s, 100)
 			for _, want := range c.want {
 				if !strings.Contains(text, want) {
 					t.Errorf("the text lacks %q:\n%s", want, text)

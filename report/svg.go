@@ -18,16 +18,33 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// chartWidth is that of every chart, in points. The page scales it to what there is.
-const chartWidth = 720
+// chartWidth is that of every chart, in points: narrow, so that its text can be read where it is shown on 400
+// pixels. The page scales it to what there is.
+const chartWidth = 440
+
+// Sizes of text.
+const (
+	titleText = 13
+	bodyText  = 11
+	smallText = 10.5
+	lineSkip  = 14
+)
 
 // slack is how much wider than the metrics a text may come out in another font than ours.
 const slack = 1.15
 
-// Inks of all charts. They stand on white in a dark page too.
+// Inks of all charts by day; dark says what becomes of them at night.
 func ink() color.NRGBA   { return color.NRGBA{0x22, 0x22, 0x22, 0xff} }
 func faint() color.NRGBA { return color.NRGBA{0x59, 0x59, 0x59, 0xff} }
 func rule() color.NRGBA  { return color.NRGBA{0xdd, 0xdd, 0xdd, 0xff} }
+
+// placements are those that have a hue.
+func placements() []string { return []string{"floating", "pinned", "lane"} }
+
+// placementsAtNight are the full and the pale hue in the dark.
+func placementsAtNight() map[string][2]string {
+	return map[string][2]string{"floating": {"#f07c2e", "#7d4526"}, "pinned": {"#4aa3df", "#285573"}, "lane": {"#2cc294", "#1c6450"}}
+}
 
 // placementColor is of the palette of Okabe and Ito, which colour-blind people can tell apart.
 func placementColor(placement string) color.NRGBA {
@@ -44,12 +61,36 @@ func placementColor(placement string) color.NRGBA {
 
 // fill is the colour of a cell's bar: quiet cells are pale.
 func (c Cell) fill() color.NRGBA {
-	full := placementColor(c.Placement)
-	if c.Noise != "quiet" {
-		return full
+	if c.Noise == "quiet" {
+		return pale(placementColor(c.Placement))
 	}
-	pale := func(v uint8) uint8 { return uint8(255 - (255-int(v))*2/5) } //nolint:gosec // G115: 153 to 255
-	return color.NRGBA{pale(full.R), pale(full.G), pale(full.B), 0xff}
+	return placementColor(c.Placement)
+}
+
+func pale(full color.NRGBA) color.NRGBA {
+	half := func(v uint8) uint8 { return uint8(255 - (255-int(v))*2/5) } //nolint:gosec // G115: 153 to 255
+	return color.NRGBA{half(full.R), half(full.G), half(full.B), 0xff}
+}
+
+// dark is the style of all charts in the dark: each colour's stand-in.
+func dark() string {
+	var b strings.Builder
+	b.WriteString("@media (prefers-color-scheme: dark) {\n")
+	replace := func(day color.NRGBA, night string) {
+		name := fmt.Sprintf("#%02X%02X%02X", day.R, day.G, day.B)
+		fmt.Fprintf(&b, ".isolane-chart [style*=\"fill:%s\"] { fill: %s !important }\n", name, night)
+		fmt.Fprintf(&b, ".isolane-chart [style*=\"stroke:%s\"] { stroke: %s !important }\n", name, night)
+	}
+	replace(color.NRGBA{0xff, 0xff, 0xff, 0xff}, "#16181a")
+	replace(ink(), "#e8e8e6")
+	replace(faint(), "#a9adb0")
+	replace(rule(), "#3a3e42")
+	for _, placement := range placements() {
+		night := placementsAtNight()[placement]
+		replace(placementColor(placement), night[0])
+		replace(pale(placementColor(placement)), night[1])
+	}
+	return b.String() + "}"
 }
 
 // line is the style of a cell's curve: colour for the placement, dashes for noise and path, so that
@@ -89,16 +130,25 @@ type frame struct {
 
 // key explains one kind of mark. draw gets the swatch's canvas.
 type key struct {
-	text string
-	draw func(c draw.Canvas)
+	text   string
+	draw   func(c draw.Canvas)
+	swatch vg.Length // its width, 0 for what is usual
+	x      vg.Length // set where it is drawn
+}
+
+func (k key) wide() vg.Length {
+	if k.swatch > 0 {
+		return k.swatch
+	}
+	return 18
 }
 
 func newFrame(title, hint string, height vg.Length) frame {
 	p := plot.New()
 	p.BackgroundColor = nil
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		a.Label.TextStyle = style(9, ink(), text.XCenter, text.YBottom)
-		a.Tick.Label.Font = style(8.5, ink(), 0, 0).Font
+		a.Label.TextStyle = style(smallText, ink(), text.XCenter, text.YBottom)
+		a.Tick.Label.Font = style(smallText, ink(), 0, 0).Font
 		a.Tick.Label.Color = ink()
 		a.LineStyle, a.Tick.LineStyle = thin(faint(), 0.7), thin(faint(), 0.7)
 		a.Padding, a.Tick.Length = 0, 4
@@ -109,35 +159,44 @@ func newFrame(title, hint string, height vg.Length) frame {
 
 // svg draws the chart. alt says what it shows, for those who do not see it.
 func (f frame) svg(alt string) ([]byte, error) {
-	out := vgsvg.New(chartWidth, f.height)
-	c := draw.New(out)
-	c.FillPolygon(color.White, corners(0, 0, chartWidth, f.height))
 	const margin = 12
-	c = draw.Crop(c, margin, -margin, margin, -margin)
-	title := style(12, ink(), text.XLeft, text.YTop)
+	width := vg.Length(chartWidth - 2*margin)
+	title := style(titleText, ink(), text.XLeft, text.YTop)
 	title.Font.Weight = xfont.WeightBold
-	c.FillText(title, vg.Point{X: c.Min.X, Y: c.Max.Y}, f.title)
-	hint := style(8.5, faint(), text.XLeft, text.YTop)
-	top := c.Max.Y - 18
-	for _, line := range wrapped(f.hint, hint, c.Max.X-c.Min.X) {
+	hint := style(smallText, faint(), text.XLeft, text.YTop)
+	titles, hints, keys := wrapped(f.title, title, width), wrapped(f.hint, hint, width), f.keyRows(width)
+	head := vg.Length(len(titles))*(titleText+4) + vg.Length(len(hints)+len(keys))*lineSkip + 18
+	if f.unit != "" {
+		head += lineSkip
+	}
+	height := 2*margin + head + f.height
+	out := vgsvg.New(chartWidth, height)
+	c := draw.New(out)
+	c.FillPolygon(color.White, corners(0, 0, chartWidth, height))
+	c = draw.Crop(c, margin, -margin, margin, -margin)
+	top := c.Max.Y
+	for _, line := range titles {
+		c.FillText(title, vg.Point{X: c.Min.X, Y: top}, line)
+		top -= titleText + 4
+	}
+	for _, line := range hints {
 		c.FillText(hint, vg.Point{X: c.Min.X, Y: top}, line)
-		top -= 11
+		top -= lineSkip
 	}
-	x := c.Min.X
-	for _, k := range f.keys {
-		swatch := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{
-			Min: vg.Point{X: x, Y: top - 12}, Max: vg.Point{X: x + 20, Y: top - 2}}}
-		k.draw(swatch)
-		s := style(8.5, ink(), text.XLeft, text.YCenter)
-		c.FillText(s, vg.Point{X: x + 24, Y: top - 7 + s.FontExtents().Descent}, k.text)
-		x += 24 + s.Width(k.text)*slack + 10
-	}
-	if len(f.keys) > 0 {
-		top -= 16
+	top -= 4
+	for _, row := range keys {
+		for _, k := range row {
+			x := c.Min.X + k.x
+			k.draw(draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{
+				Min: vg.Point{X: x, Y: top - 12}, Max: vg.Point{X: x + k.wide(), Y: top - 2}}})
+			s := style(smallText, ink(), text.XLeft, text.YCenter)
+			c.FillText(s, vg.Point{X: x + k.wide() + 4, Y: top - 7 + s.FontExtents().Descent}, k.text)
+		}
+		top -= lineSkip
 	}
 	if f.unit != "" {
-		c.FillText(style(9, ink(), text.XLeft, text.YTop), vg.Point{X: c.Min.X, Y: top - 4}, f.unit)
-		top -= 16
+		c.FillText(style(smallText, ink(), text.XLeft, text.YTop), vg.Point{X: c.Min.X, Y: top - 4}, f.unit)
+		top -= lineSkip
 	}
 	f.plot.Draw(draw.Crop(c, f.left, -f.right, 0, top-8-c.Max.Y))
 	var raw bytes.Buffer
@@ -145,6 +204,22 @@ func (f frame) svg(alt string) ([]byte, error) {
 		return nil, err
 	}
 	return finish(raw.String(), alt)
+}
+
+// keyRows puts the keys into rows.
+func (f frame) keyRows(width vg.Length) [][]key {
+	var rows [][]key
+	x := width
+	for _, k := range f.keys {
+		wide := k.wide() + 4 + style(smallText, ink(), text.XLeft, text.YCenter).Width(k.text)*slack
+		if x > 0 && x+wide > width {
+			rows, x = append(rows, nil), 0
+		}
+		k.x = x
+		rows[len(rows)-1] = append(rows[len(rows)-1], k)
+		x += wide + 12
+	}
+	return rows
 }
 
 func wrapped(s string, st draw.TextStyle, width vg.Length) []string {
@@ -175,8 +250,19 @@ func finish(raw, alt string) ([]byte, error) {
 		"\n\tstyle=", " style=",
 	).Replace(body)
 	const fonts = "'Liberation Sans', Arimo, Arial, Helvetica, sans-serif"
-	head := `<svg xmlns="http://www.w3.org/2000/svg" ` + size + ` role="img" aria-label="` + html.EscapeString(alt) + `"`
-	return []byte(head + ` font-family="` + fonts + `">` + body), nil
+	_, viewBox, _ := strings.Cut(size, "viewBox=")
+	_, high, ok := strings.Cut(strings.Trim(viewBox, `"`), fmt.Sprintf("0 0 %d ", chartWidth))
+	if !ok {
+		return nil, fmt.Errorf("chart: the SVG writer's size has changed: %q", size)
+	}
+	tall, err := strconv.ParseFloat(high, 64)
+	if err != nil {
+		return nil, fmt.Errorf("chart: the SVG writer's size has changed: %q", size)
+	}
+	const scale = 1.3 // shown as large as other text, where there is room
+	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" class="isolane-chart" width="%.0f" height="%.0f" viewBox=%s `+
+		`style="max-width:100%%;height:auto" role="img" aria-label="%s" font-family="%s">`+"\n<style>%s</style>%s",
+		scale*chartWidth, scale*tall, viewBox, html.EscapeString(alt), fonts, dark(), body), nil
 }
 
 func corners(x0, y0, x1, y1 vg.Length) []vg.Point {
@@ -223,6 +309,17 @@ func label(c draw.Canvas, s draw.TextStyle, x, y vg.Length, txt string) {
 	r := s.Rectangle(txt).Add(vg.Point{X: x, Y: y + s.FontExtents().Descent})
 	c.FillPolygon(color.White, corners(r.Min.X-1, r.Min.Y, r.Max.X+1, r.Max.Y))
 	c.FillText(s, vg.Point{X: x, Y: y + s.FontExtents().Descent}, txt)
+}
+
+// durationTick prints a tick of microseconds.
+func durationTick(v float64) string {
+	switch {
+	case v >= 1e6:
+		return tickText(v/1e6) + " s"
+	case v >= 1e3:
+		return tickText(v/1e3) + " ms"
+	}
+	return tickText(v) + " µs"
 }
 
 // tickText prints the value of a tick, which is a round one.

@@ -2,10 +2,12 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/stats"
 )
 
@@ -28,20 +30,39 @@ func (t table) Words(column int) bool {
 // Short says whether a row has a remark instead of figures.
 func (t table) Short(row []string) bool { return len(row) < len(t.Head) }
 
-// drop removes the columns in which no row says anything.
-func (t table) drop() table {
+// drop removes columns in which no row says anything: those of these names, or any.
+func (t table) drop(names ...string) table {
 	for k := len(t.Head) - 1; k > 0; k-- {
-		if slices.ContainsFunc(t.Rows, func(row []string) bool {
-			return k < len(row) && row[k] != "" && row[k] != none
+		if len(names) > 0 && !slices.Contains(names, t.Head[k]) || slices.ContainsFunc(t.Rows, func(row []string) bool {
+			return !t.Short(row) && row[k] != "" && row[k] != none
 		}) {
 			continue
 		}
-		t.Head = slices.Delete(t.Head, k, k+1)
 		for i, row := range t.Rows {
-			if k < len(row) {
+			if !t.Short(row) {
 				t.Rows[i] = slices.Delete(row, k, k+1)
 			}
 		}
+		t.Head = slices.Delete(t.Head, k, k+1)
+	}
+	return t
+}
+
+// gather puts the cells without figures into a note, where they are many.
+func (t table) gather() table {
+	const many = 3
+	cells := map[string][]string{}
+	for _, row := range t.Rows {
+		if t.Short(row) {
+			cells[row[1]] = append(cells[row[1]], row[0])
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(cells)) {
+		if len(cells[why]) < many {
+			continue
+		}
+		t.Rows = slices.DeleteFunc(t.Rows, func(row []string) bool { return t.Short(row) && row[1] == why })
+		t.Notes = append([]string{why + ": " + strings.Join(cells[why], ", ") + "."}, t.Notes...)
 	}
 	return t
 }
@@ -69,7 +90,7 @@ func (s *Summary) spreadHead() (head, note string) {
 		return head, ""
 	}
 	return fmt.Sprintf("range of %d", most),
-		fmt.Sprintf("%s: range of the blocks' ratios, no interval (that needs 6 blocks).", plural(most, "block"))
+		fmt.Sprintf("%s: range of the blocks' ratios, no interval (that needs 6 blocks).", quantity.Count(most, "block"))
 }
 
 // missing says why a cell has no figure.
@@ -126,7 +147,7 @@ func (s *Summary) throughputTable() table {
 		t.Rows = append(t.Rows, append(row, c.published("throughput"), string(f.Verdict)))
 	}
 	t.Notes = append(t.Notes, note)
-	return t.drop()
+	return t.drop("paper", "verdict").gather()
 }
 
 func (s *Summary) rttTable(name string) table {
@@ -153,13 +174,7 @@ func (s *Summary) rttTable(name string) table {
 	if s.averages() {
 		t.Notes = append(t.Notes, "The paper gives averages: compare them with \"mean %\", not with P50.")
 	}
-	if !slices.ContainsFunc(t.Rows, func(r []string) bool { return len(r) > 9 && r[9] != "" }) {
-		t.Head = t.Head[:9]
-		for i, r := range t.Rows {
-			t.Rows[i] = r[:min(9, len(r))]
-		}
-	}
-	return t
+	return t.drop("paper", "P50 verdict").gather()
 }
 
 // sampleNote says of how many samples the percentiles and the maximum are, and what was too few.
@@ -272,7 +287,7 @@ func (s *Summary) distributionTable(name string) table {
 		t.Rows = append(t.Rows, append(row, micro(d.Max()), micro(d.Histogram.Mean()), tailRange(f.Blocks),
 			count(d.N()), tickText(d.Window.Seconds()), fmt.Sprintf("%s of %s", count(d.Lost), count(d.Sent)), lag))
 	}
-	return t.drop()
+	return t.drop().gather()
 }
 
 // tailRange is the range of P99.9 over the runs whose sample supports it.

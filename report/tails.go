@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 )
 
@@ -93,7 +94,7 @@ func (t Tail) shares() string {
 	}
 	text := strings.Join(append(parts, fmt.Sprintf("%d%% unexplained", t.share(t.Unexplained))), ", ")
 	if t.Lost > 0 {
-		text += fmt.Sprintf(" (%s found no room)", plural(int(min(t.Lost, math.MaxInt32)), "intrusion"))
+		text += fmt.Sprintf(" (%s found no room)", quantity.Count(int(min(t.Lost, math.MaxInt32)), "intrusion"))
 	}
 	return text
 }
@@ -123,12 +124,12 @@ func sourceName(kind, name string) string {
 }
 
 // tailLine says in words what the worst samples met.
-func (c Cell) tailLine() (head, text string) {
-	head, text = fmt.Sprintf("%s of %s: ", c.Tail.name(), c.Label()), c.Tail.shares()
+func (c Cell) tailLine() string {
+	text := fmt.Sprintf("%s of %s: %s", c.Tail.name(), c.Label(), c.Tail.shares())
 	if c.Tail.Steal > 0 {
 		text += fmt.Sprintf("; steal in the windows: %s ms, not placed in time", digits(c.Tail.Steal.Seconds()*1e3))
 	}
-	return head, text
+	return text
 }
 
 const tailNote = "Shares of the time beyond the run's median that an interruption of 2 µs or more on the application's " +

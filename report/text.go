@@ -6,24 +6,41 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/terminal"
 )
 
-// Text prints the session for a terminal of that many columns. Prose is wrapped; tables of ordinary
-// figures need 100 columns.
-func Text(w io.Writer, s Summary, width int) error {
-	p := printer{w: w, width: width}
-	for _, l := range s.firstLines() {
-		p.wrap("", l)
+// Text prints the session as a terminal can show it.
+func Text(w io.Writer, s Summary, on terminal.Terminal) error {
+	p := printer{on: on}
+	for i, l := range s.firstLines() {
+		if i == 0 {
+			l = on.Bold(l)
+		}
+		p.fold("", l)
 	}
 	e := s.Session.Environment
-	p.wrap("machine: ", fmt.Sprintf("%s, CPUs %s, kernel %s", e.CPUModel, e.Online, e.Kernel))
+	p.fold("machine: ", fmt.Sprintf("%s, CPUs %s, kernel %s", e.CPUModel, e.Online, e.Kernel))
 	for _, n := range s.Session.Notes {
-		p.wrap("note: ", n)
+		p.fold("note: ", n)
 	}
 	if s.Baseline == "" {
-		p.wrap("note: ", "no cell is the baseline: nothing can be compared.")
+		p.fold("note: ", "no cell is the baseline: nothing can be compared.")
 	}
+	if s.Used > 0 {
+		p.figures(s)
+	}
+	p.WriteString("\n")
+	for _, c := range s.caveats() {
+		p.fold("- ", c)
+	}
+	_, err := io.WriteString(w, p.String())
+	return err
+}
+
+// figures prints the tables and the aims.
+func (p *printer) figures(s Summary) {
 	if len(s.Directions) > 0 {
 		p.table(s.throughputTable())
 	}
@@ -34,30 +51,23 @@ func Text(w io.Writer, s Summary, width int) error {
 		p.table(s.costTable())
 	}
 	if slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Tail.Runs > 0 }) {
-		p.line("")
-		p.wrap("", "What the worst samples met ("+s.RTT+")")
+		p.title("What the worst samples met (" + s.RTT + ")")
 		for _, c := range s.Cells {
 			if c.Tail.Runs > 0 {
-				p.wrap(c.tailLine())
+				p.fold("- ", c.tailLine())
 			}
 		}
-		p.wrap("  ", tailNote)
+		p.fold("  ", tailNote)
 	}
 	if t := s.workTable(); len(t.Rows) > 0 {
 		p.table(t)
 	}
 	if len(s.Aims) > 0 {
-		p.line("")
-		p.line("Aims: %s against %s", aimCell, aimBase)
+		p.title("Aims: " + aimCell + " against " + aimBase + s.aimNote())
 		for _, a := range s.Aims {
-			p.wrap(fmt.Sprintf("  %-12s ", strings.ToUpper(string(a.State))), a.sentence())
+			p.fold("  "+p.state(a), a.sentence())
 		}
 	}
-	p.line("")
-	for _, c := range s.caveats() {
-		p.wrap("- ", c)
-	}
-	return p.err
 }
 
 // firstLines say what was measured, how much of it counts, and what it can show.
@@ -68,7 +78,7 @@ func (s *Summary) firstLines() []string {
 		lines = append(lines, fmt.Sprintf("INTERRUPTED: %d of %d runs were made. What follows is of those.",
 			len(s.Session.Runs), s.Planned))
 	}
-	mode := fmt.Sprintf("%s, %s, seed %d", sc.Mode, plural(sc.Blocks, "block"), sc.Seed)
+	mode := fmt.Sprintf("%s, %s, seed %d", sc.Mode, quantity.Count(sc.Blocks, "block"), sc.Seed)
 	if !s.Verdicts {
 		mode += ": figures, no verdict"
 	}
@@ -81,8 +91,11 @@ func (s *Summary) firstLines() []string {
 		dropped = strings.Join(parts, ", ")
 	}
 	lines = append(lines, mode, fmt.Sprintf("%d of %s void, %d used, %s", s.Void,
-		plural(len(s.Session.Runs), "run"), s.Used, dropped))
-	void := fmt.Sprintf("%d of %s in used runs void", s.VoidFigures, plural(s.Figures, "measurement"))
+		quantity.Count(len(s.Session.Runs), "run"), s.Used, dropped))
+	if s.Used == 0 {
+		return append(lines, "No run counts, so there are no figures.")
+	}
+	void := fmt.Sprintf("%d of %s in used runs void", s.VoidFigures, quantity.Count(s.Figures, "measurement"))
 	for _, t := range s.voidFigures() {
 		void += fmt.Sprintf("; %d× %s", t.Count, t.Text)
 	}
@@ -106,7 +119,7 @@ func (s *Summary) caveats() []string {
 	var all []string
 	if s.Verdicts && s.Inconclusive > 0 {
 		all = append(all, fmt.Sprintf("%s on the primary figures: inconclusive. More blocks narrow the intervals.",
-			plural(s.Inconclusive, "verdict")))
+			quantity.Count(s.Inconclusive, "verdict")))
 	}
 	all = append(all, s.tailCaveats()...)
 	if slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Label() != c.Name }) {
@@ -163,64 +176,45 @@ func (s *Summary) tailCaveats() []string {
 }
 
 type printer struct {
-	w     io.Writer
-	width int
-	err   error
+	strings.Builder
+	on terminal.Terminal
 }
 
-func (p *printer) line(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintln(p.w, strings.TrimRight(fmt.Sprintf(format, args...), " "))
+func (p *printer) fold(head, text string) { p.WriteString(p.on.Fold(head, text)) }
+
+func (p *printer) title(text string) {
+	p.WriteString("\n")
+	p.fold("", p.on.Bold(text))
+}
+
+// state has the colour of a verdict where it is one.
+func (p *printer) state(a Aim) string {
+	text := fmt.Sprintf("%-12s ", strings.ToUpper(string(a.State)))
+	switch {
+	case !a.Firm:
+	case a.State == Reached:
+		return p.on.Green(text)
+	case a.State == NotReached:
+		return p.on.Red(text)
+	case a.State == Open:
+		return p.on.Yellow(text)
 	}
+	return text
 }
 
-// wrap prints text behind head, with the lines that follow indented as far.
-func (p *printer) wrap(head, text string) {
-	line, empty := head, true
-	for _, word := range strings.Fields(text) {
-		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > p.width {
-			p.line("%s", line)
-			line, empty = strings.Repeat(" ", utf8.RuneCountInString(head)), true
-		}
-		if !empty {
-			line += " "
-		}
-		line, empty = line+word, false
-	}
-	p.line("%s", line)
-}
-
-// table prints t with columns as wide as they need to be; text stands left, figures right.
+// table prints t; text stands left, figures right.
 func (p *printer) table(t table) {
-	p.line("")
-	p.wrap("", t.Title)
-	widths := make([]int, len(t.Head))
-	for _, row := range append([][]string{t.Head}, t.Rows...) {
-		for k, cell := range row {
-			if k > 0 && t.Short(row) {
-				continue // a remark that stands in for the figures
-			}
-			widths[k] = max(widths[k], utf8.RuneCountInString(cell))
+	p.title(t.Title)
+	out := terminal.Table{Head: t.Head, Rows: t.Rows}
+	for k := range t.Head {
+		if !t.Words(k) {
+			out.Figures = append(out.Figures, k)
 		}
 	}
-	for _, row := range append([][]string{t.Head}, t.Rows...) {
-		line := ""
-		for k, cell := range row {
-			pad := strings.Repeat(" ", max(0, widths[k]-utf8.RuneCountInString(cell)))
-			switch {
-			case k == 0:
-				line = cell + pad
-			case t.Words(k) || t.Short(row):
-				line += "  " + cell + pad
-			default:
-				line += "  " + pad + cell
-			}
-		}
-		p.line("%s", line)
-	}
+	p.WriteString(p.on.Table(out))
 	for _, n := range t.Notes {
 		if n != "" {
-			p.wrap("  ", n)
+			p.fold("  ", n)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/terminal"
 	"isolane.dev/isolane/witness"
 )
 
@@ -113,7 +114,7 @@ func TestWorstSamplesNameTheIntruder(t *testing.T) {
 			t.Fatal(err)
 		}
 		text.Reset()
-		if err = report.Text(&text, sum, 100); err != nil {
+		if err = report.Text(&text, sum, terminal.Terminal{Columns: 100}); err != nil {
 			t.Fatal(err)
 		}
 		if tail := sum.Cells[0].Tail; len(tail.Met) > 0 && tail.Met[0].Name == "intruder" && tail.Met[0].Kind == witness.Task &&

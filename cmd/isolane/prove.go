@@ -21,6 +21,7 @@ import (
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/scenarios"
+	"isolane.dev/isolane/terminal"
 )
 
 type proveFlags struct {
@@ -195,7 +196,7 @@ func present(w io.Writer, dir string, s results.Session) error {
 	if err != nil {
 		return err
 	}
-	if err = report.Text(w, summary, 100); err != nil {
+	if err = report.Text(w, summary, terminal.Of(w)); err != nil {
 		return err
 	}
 	if err = report.Write(dir); err != nil {
@@ -220,13 +221,13 @@ func versions(ctx context.Context) map[string]string {
 // display shows where a session is: one line that renews itself on a terminal, and a line a run
 // elsewhere.
 type display struct {
-	w        io.Writer
-	terminal bool
+	w       io.Writer
+	renewed bool
 }
 
 func newDisplay(w io.Writer) display {
 	f, ok := w.(*os.File)
-	return display{w: w, terminal: ok && term.IsTerminal(int(f.Fd()))}
+	return display{w: w, renewed: ok && term.IsTerminal(int(f.Fd()))}
 }
 
 func (d display) plan(e prove.Estimate) {
@@ -246,7 +247,7 @@ func (d display) progress(p prove.Progress) {
 	if p.Void > 0 {
 		line += fmt.Sprintf("  %d void", p.Void)
 	}
-	if d.terminal {
+	if d.renewed {
 		fmt.Fprintf(d.w, "\r\x1b[K%s", line)
 	} else {
 		fmt.Fprintln(d.w, line)
@@ -254,7 +255,7 @@ func (d display) progress(p prove.Progress) {
 }
 
 func (d display) done() {
-	if d.terminal {
+	if d.renewed {
 		fmt.Fprint(d.w, "\r\x1b[K")
 	}
 }

@@ -2,11 +2,8 @@ package enforce
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"slices"
 
-	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
 
@@ -68,28 +65,29 @@ func (l *Lanes) Status(ctx context.Context) (Status, error) {
 	s.Unrecorded = append(s.Unrecorded, unrecorded...)
 	groups, err := l.Groups()
 	for _, g := range groups {
+		attached, aerr := l.attachedTo(ctx, g.Lane.Name)
+		if aerr != nil {
+			return s, aerr
+		}
 		s.Lanes = append(s.Lanes, LaneStatus{Name: g.Lane.Name, CPUs: g.Lane.CPUs.String(), Idle: g.Lane.Idle.String(),
 			MemoryNodes: g.Lane.MemoryNodes.String(), Group: g.Dir, Own: g.Own, Partition: g.Partition, Balance: g.Balance, Processes: g.Processes,
-			Attached: l.attachedTo(g.Lane.Name), Abandoned: l.abandoned(g.Lane.Name)})
+			Attached: attached, Abandoned: l.abandoned(g.Lane.Name)})
 	}
 	return s, err
 }
 
-// attachedTo are the workloads that were attached to a lane, each once.
-func (l *Lanes) attachedTo(name string) []AttachedStatus {
+// attachedTo are the workloads that were attached to a lane.
+func (l *Lanes) attachedTo(ctx context.Context, name string) ([]AttachedStatus, error) {
 	var all []AttachedStatus
 	for _, at := range l.Attached {
-		a := AttachedStatus{Group: at.Group, PID: at.PID}
-		if at.Group != "" {
-			_, err := fs.Stat(l.root, at.Group[1:])
-			a.Ended = errors.Is(err, fs.ErrNotExist)
-		} else {
-			start, err := journal.StartTime(at.PID)
-			a.Ended = err != nil || start != at.Start
+		if at.Lane != name {
+			continue
 		}
-		if at.Lane == name && !slices.Contains(all, a) {
-			all = append(all, a)
+		ended, err := l.ended(ctx, at)
+		if err != nil {
+			return nil, err
 		}
+		all = append(all, AttachedStatus{Group: at.Group, PID: at.PID, Ended: ended})
 	}
-	return all
+	return all, nil
 }

@@ -138,15 +138,30 @@ func (a *adoption) remove(ctx context.Context) error {
 		}
 	}
 	for _, dir := range slices.Backward(a.groups) {
-		procs, _ := fs.ReadFile(a.root, path.Join(dir, "cgroup.procs")[1:]) // a stand-in has none
-		if err = a.set(ctx, journal.Step{Kind: "cgroup", Target: dir}); err != nil {
+		if err = a.removeGroup(ctx, dir); err != nil {
 			return err
-		}
-		if n := len(strings.Fields(string(procs))); n > 0 && len(a.did) > 0 {
-			a.did[len(a.did)-1].Note = fmt.Sprintf("its processes (%d) are in the cgroup above", n)
 		}
 	}
 	return nil
+}
+
+// removeGroup removes a cgroup and those of Isolane's in it, the deepest first.
+func (a *adoption) removeGroup(ctx context.Context, dir string) error {
+	pids, err := processesIn(a.root, dir)
+	if err != nil {
+		return err
+	}
+	inside, err := fs.Glob(a.root, path.Join(dir, journal.GroupPrefix+"*")[1:])
+	for _, name := range inside {
+		if err = a.removeGroup(ctx, "/"+name); err != nil {
+			return err
+		}
+	}
+	done := len(a.did)
+	if err = errors.Join(err, a.set(ctx, journal.Step{Kind: "cgroup", Target: dir})); err == nil && len(pids) > 0 && len(a.did) > done {
+		a.did[done].Note = fmt.Sprintf("its processes (%d) are in the cgroup above", len(pids))
+	}
+	return err
 }
 
 // unknown says what lanes may have changed and only the administrator knows the value of.
@@ -168,5 +183,24 @@ func (a *adoption) unknown() {
 			a.note(path.Base(name), "the CPUs that send by its queues (xps_cpus) stay: its driver sets them when the device comes up")
 		}
 	}
+	a.partitions()
 	a.note("CPUs of other threads", "what a program or taskset chose among CPUs "+a.lanes.String()+" before the lanes is not known")
+}
+
+// partitions of cgroup v2 that are not in Isolane's cgroups may be lanes in those of their workloads, or somebody else's.
+func (a *adoption) partitions() {
+	root, v2, err := cpusetRoot(a.host)
+	if err != nil || !v2 {
+		return
+	}
+	_ = fs.WalkDir(a.root, root[1:], func(name string, e fs.DirEntry, err error) error {
+		if err != nil || !e.IsDir() || "/"+name == root {
+			return nil //nolint:nilerr // gone meanwhile
+		}
+		text, rerr := fs.ReadFile(a.root, path.Join(name, partitionFile))
+		if rerr == nil && !strings.HasPrefix(trim(text), member) {
+			a.note("/"+path.Join(name, partitionFile), "if a lane was in this cgroup, write member there, then empty its "+exclusiveFile)
+		}
+		return nil
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
@@ -105,6 +106,25 @@ func Open(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
 		return nil, errors.Join(err, j.Close())
 	}
 	return l, nil
+}
+
+// OpenWait is Open for programs that are started at the same time: it waits for its turn, half a minute at most.
+func OpenWait(ctx context.Context, dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		l, err := Open(dir, root, ops)
+		if !errors.Is(err, journal.ErrBusy) {
+			return l, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-again.C:
+		}
+	}
 }
 
 // Look reads what is in force and changes nothing, also while another process changes the host.

@@ -26,8 +26,8 @@ type LaneStatus struct {
 	Idle        string           `json:"idle,omitempty"`
 	MemoryNodes string           `json:"memoryNodes"`
 	Group       string           `json:"group"`
-	Own         bool             `json:"own,omitempty"` // the group is the workload's own
-	Balance     string           `json:"balance"`       // who spreads the threads over the CPUs
+	Own         bool             `json:"own,omitempty"`       // the group is the workload's own
+	Balance     string           `json:"balance"`             // who spreads the threads over the CPUs
 	Partition   string           `json:"partition,omitempty"` // cgroup v2, as the kernel says
 	Processes   int              `json:"processes"`           // of its cgroup
 	Attached    []AttachedStatus `json:"attached,omitempty"`

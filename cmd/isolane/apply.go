@@ -83,14 +83,18 @@ func openLanes(ctx context.Context, w io.Writer, command string) (*enforce.Lanes
 	if err != nil {
 		return nil, fail(err)
 	}
+	if err = expire(ctx, w, l); err != nil {
+		return nil, fail(errors.Join(err, l.Close()))
+	}
+	return l, nil
+}
+
+func expire(ctx context.Context, w io.Writer, l *enforce.Lanes) error {
 	expired, err := l.Expire(ctx)
 	for _, name := range expired {
 		fmt.Fprintf(w, "lane %s is released: the isolane run that made it has ended\n", name)
 	}
-	if err != nil {
-		return nil, fail(errors.Join(err, l.Close()))
-	}
-	return l, nil
+	return err
 }
 
 // wanted places the lanes of a file beside those in force; these alone without a file.

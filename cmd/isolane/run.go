@@ -141,9 +141,9 @@ func stay(cmd *cobra.Command, lane string) (bool, error) {
 	default:
 		return false, nil
 	}
-	l, err := openWaiting(cmd.Context(), cmd.ErrOrStderr())
+	l, err := enforce.OpenWait(cmd.Context(), journal.Dir, root, ops())
 	if err != nil {
-		return false, err
+		return false, fail(err)
 	}
 	defer l.Close() //nolint:errcheck // what is in force is stored
 	if _, err = l.Lane(lane); err != nil {

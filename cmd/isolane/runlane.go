@@ -14,12 +14,12 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
@@ -87,11 +87,14 @@ func (t *temporary) run(cmd *cobra.Command, c confines, argv []string) (err erro
 }
 
 func (t *temporary) make(ctx context.Context, cmd *cobra.Command, name string, lanes []lane.Lane) error {
-	l, err := openWaiting(ctx, cmd.ErrOrStderr())
+	l, err := enforce.OpenWait(ctx, journal.Dir, host.Live(), ops())
 	if err != nil {
-		return err
+		return fail(err)
 	}
 	defer l.Close() //nolint:errcheck // what is in force is stored
+	if err = expire(ctx, cmd.ErrOrStderr(), l); err != nil {
+		return fail(err)
+	}
 	if err = l.Recorded(); err != nil {
 		return withoutRecord(err)
 	}
@@ -106,31 +109,9 @@ func (t *temporary) make(ctx context.Context, cmd *cobra.Command, name string, l
 	return err
 }
 
-// patience is how long run waits for another isolane that changes the host.
-const patience = time.Minute
-
-// openWaiting is openLanes when its turn has come.
-func openWaiting(ctx context.Context, w io.Writer) (*enforce.Lanes, error) {
-	limit, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		l, err := openLanes(ctx, w, "run")
-		if !errors.Is(err, journal.ErrBusy) {
-			return l, err
-		}
-		select {
-		case <-limit.Done():
-			return nil, err
-		case <-tick.C:
-		}
-	}
-}
-
 // giveBack releases the lane, if nobody else has.
 func giveBack(ctx context.Context, w io.Writer, name string) error {
-	l, err := openWaiting(ctx, w)
+	l, err := enforce.OpenWait(ctx, journal.Dir, host.Live(), ops())
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func cpuFields() []Field {
 				"too, and stay idle. pack: the lane has whole cores and uses all their threads. " +
 				"any: single threads, but no core is shared where that can be avoided."},
 		{Path: "spec.cpus.kind", Form: "WORD", Values: []string{"performance", "efficiency"},
-			Default: "the kind is not asked for", Example: "performance",
+			Default: "performance cores first", Example: "performance",
 			Meaning: "The kind of core, on machines that have two."},
 		{Path: "spec.cpus.l3", Form: "WORD", Values: []string{One}, Default: "few L3 caches are preferred",
 			Example: One,

@@ -99,11 +99,32 @@ func expected(f Field) string {
 // validateRules is what concerns more than one field.
 func (s Spec) validateRules() error {
 	for _, check := range []func() error{
-		s.validateSharing, s.validateNear, s.validateWishes, s.validateNetwork,
+		s.validateNames, s.validateSharing, s.validateNear, s.validateWishes, s.validateNetwork,
 		s.validateRoles, s.validateMemory, s.validateObjective, s.Scheduling.validate,
 	} {
 		if err := check(); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// validateNames is what names of other things look like, so that nothing else is looked for.
+func (s Spec) validateNames() error {
+	device := regexp.MustCompile(`^[!-.0-~]{1,127}$`) // alternative names of links have no more
+	for _, f := range []struct{ path, name string }{
+		{"spec.near.device", s.Near.Device}, {"spec.network.device", s.Network.Device},
+	} {
+		if f.name != "" && !device.MatchString(f.name) {
+			return wrong(f.path, "expected a network device or a PCI address, found %s", quoted(f.name))
+		}
+	}
+	if s.Near.Lane != "" && !isName(s.Near.Lane) {
+		return wrong("spec.near.lane", "expected the name of a lane, found %s", quoted(s.Near.Lane))
+	}
+	for i, name := range s.Apart.Lanes {
+		if !isName(name) {
+			return wrong("spec.apart.lanes["+strconv.Itoa(i)+"]", "expected the name of a lane, found %s", quoted(name))
 		}
 	}
 	return nil

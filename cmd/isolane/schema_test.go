@@ -203,13 +203,10 @@ func nulls(t reflect.Type) map[string]bool {
 	if err != nil || json.Unmarshal(data, &fields) != nil {
 		panic("no JSON of " + t.String())
 	}
-	of := t
-	if of.NumField() > 0 && of.Field(0).Anonymous && of.Field(0).Type.Kind() == reflect.Struct { // a document of another package
-		of = of.Field(0).Type
-	}
-	null, told := map[string]bool{}, slices.Contains([]string{"host", "results"}, filepath.Base(of.PkgPath()))
+	null := map[string]bool{}
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		told := slices.Contains([]string{"host", "results"}, filepath.Base(owner(t, f).PkgPath()))
 		isList := f.Type.Kind() == reflect.Slice || f.Type.Kind() == reflect.Map
 		null[name] = string(fields[name]) == "null" && (!isList || told)
 	}
@@ -226,10 +223,16 @@ func orNull(p map[string]any) map[string]any {
 
 // comment is what the source says of a field.
 func (g generator) comment(t reflect.Type, f reflect.StructField) string {
-	for _, at := range f.Index[:len(f.Index)-1] { // of the embedded struct that has it
+	t = owner(t, f)
+	return g.commentsOf(t.PkgPath())[t.Name()+"."+f.Name]
+}
+
+// owner is the struct that has a field: an embedded one, or t itself.
+func owner(t reflect.Type, f reflect.StructField) reflect.Type {
+	for _, at := range f.Index[:len(f.Index)-1] {
 		t = t.Field(at).Type
 	}
-	return g.commentsOf(t.PkgPath())[t.Name()+"."+f.Name]
+	return t
 }
 
 // commentsOf reads the comments of one of our packages.

@@ -109,14 +109,12 @@ func TestAllMachines(t *testing.T) {
 	for name, h := range machines {
 		t.Run(name, func(t *testing.T) {
 			for _, p := range []plan.Placement{{}, lanes(h)} {
-				for _, columns := range []int{60, 100, 200} {
-					for _, colour := range []bool{false, true} {
-						var text strings.Builder
-						if err := Text(&text, h, p, terminal.Terminal{Columns: columns, Colour: colour}); err != nil {
-							t.Fatal(err)
-						}
-						checkText(t, h, text.String(), columns)
+				for _, on := range []terminal.Terminal{{Columns: 60}, {Columns: 100, Colour: true}, {Columns: 200}} {
+					var text strings.Builder
+					if err := Text(&text, h, p, on); err != nil {
+						t.Fatal(err)
 					}
+					checkText(t, h, text.String(), on.Columns)
 				}
 				var picture strings.Builder
 				if err := SVG(&picture, h, p); err != nil {

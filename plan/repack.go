@@ -131,7 +131,9 @@ func (a *arrangement) addAll(lost []Lane, lanes []lane.Lane) bool {
 // onlyMoves sees that only lanes that are placed move: where one of this request had to make room for another, the others
 // move at once to where they came to be.
 func (a *arrangement) onlyMoves(placed []Lane) bool {
-	isPlaced := func(name string) bool { return slices.ContainsFunc(placed, func(l Lane) bool { return l.Name == name }) }
+	isPlaced := func(name string) bool {
+		return slices.ContainsFunc(placed, func(l Lane) bool { return l.Name == name })
+	}
 	if !slices.ContainsFunc(a.moves, func(m Move) bool { return !isPlaced(m.Lane) }) {
 		return true
 	}

@@ -2,7 +2,7 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
+	"encoding/binary"
 	"math/bits"
 	"slices"
 	"strings"
@@ -33,7 +33,12 @@ type together struct {
 	deep   int  // how many lanes could be placed at most
 	stuck  *stuck
 	seen   map[string]Cost
-	sets   map[uint64][]uint64
+	named  []bool // by lane: another one has a wish about it
+	wanted bool   // some lane wants memory
+	// Room for what is needed again and again.
+	scratch []byte
+	cores   []uint64
+	sets    map[uint64][]uint64
 }
 
 // stuck is the first lane that had no place, and what was there by then.
@@ -54,7 +59,10 @@ func newTogether(m *machine, lanes []lane.Lane, steps int) *together {
 			wanting++
 		}
 	}
-	t.memory = wanting > 1
+	t.memory, t.wanted = wanting > 1, wanting > 0
+	for _, l := range t.lanes {
+		t.named = append(t.named, t.isNamed(l.Metadata.Name))
+	}
 	special := func(s lane.Spec) bool { return s.CPUs.Share > 1 || len(s.Apart.Lanes) > 0 }
 	t.plain = !slices.ContainsFunc(lanes, func(l lane.Lane) bool { return special(l.Spec) }) &&
 		!slices.ContainsFunc(m.lanes, func(l Lane) bool { return special(l.Spec) })
@@ -140,7 +148,11 @@ func (t *together) branch(depth int, cost Cost) {
 		t.best, t.cost, t.found = slices.Clone(t.have), cost, true
 		return
 	}
-	if key := t.key(depth); t.hasSeen(key, cost) || !t.couldBeat(cost, t.alone[depth]) {
+	if key := t.key(depth); t.hasSeen(key, cost) {
+		return
+	}
+	cost.BlockLost = max(cost.BlockLost, t.leastLoss(depth))
+	if !t.couldBeat(cost, t.alone[depth]) {
 		return
 	}
 	l := t.lanes[depth]
@@ -181,9 +193,34 @@ func (t *together) couldBeat(cost, rest Cost) bool {
 	return !t.any && cost.Compare(t.cost) < 0
 }
 
+// leastLoss is the least that the largest free block comes to lose when the lanes from a depth on are placed: what does not
+// find room beside others has to come from whole cores.
+func (t *together) leastLoss(depth int) int {
+	m := t.m
+	beside, whole := 0, m.wholes()
+	for id, c := range m.at {
+		if c >= 0 && m.owner[id] == free && !m.isWhole(c) {
+			beside++
+		}
+	}
+	need := 0
+	for _, l := range t.lanes[depth:] {
+		if l.Spec.CPUs.Share <= 1 {
+			need += l.Spec.CPUs.Count
+		}
+	}
+	total := 0
+	for _, w := range whole {
+		total += w
+	}
+	left := min(slices.Max(append(whole, 0)), total-max(0, need-beside))
+	return t.before - max(0, left)
+}
+
 // ahead looks where a lane would go if it were the last: the place to try first, and the least that it costs. False: there is
 // no place for it any more.
 func (t *together) ahead(l lane.Lane) (*place, bool, Cost) {
+	tries := t.m.tries
 	p, ok, _ := t.m.best(l, relaxed{})
 	least, fits := p.cost, ok
 	if t.memory { // what others have of memory may come from elsewhere
@@ -198,25 +235,32 @@ func (t *together) ahead(l lane.Lane) (*place, bool, Cost) {
 		t.m.lanes = all
 		p.unsure = p.unsure || q.unsure
 	}
-	if !fits && t.stuck == nil {
+	if !ok && t.stuck == nil {
 		t.stuck = &stuck{l, t.m.with(t.m.lanes)}
 	}
 	least.BlockLost = 0
 	if p.unsure {
 		least = Cost{}
 	}
-	t.steps -= len(t.m.cores)
+	t.steps -= len(t.m.cores) * (t.m.tries - tries)
 	if !ok {
 		return nil, fits, least
 	}
 	return &p, fits, least
 }
 
+// visitSteps is what going on with another lane counts for, beside looking at one place.
+const visitSteps = 20
+
 // visit puts a lane at a place and goes on with the others, if all wishes hold and there is memory for all.
 func (t *together) visit(depth int, p *place) {
 	t.m.put(t.m.lane(p))
 	t.have = append(t.have, *p)
-	was := slices.Clone(t.m.lanes[t.first:])
+	var was []Lane
+	if t.wanted {
+		was = slices.Clone(t.m.lanes[t.first:])
+	}
+	t.steps -= visitSteps
 	if cost, ok := t.price(); ok && t.supplied() && !t.m.free().IsEmpty() {
 		t.branch(depth+1, cost)
 	}
@@ -333,7 +377,7 @@ func (t *together) memorySets(cpus uint64) []uint64 {
 	}
 	slices.SortStableFunc(sets, func(a, b uint64) int {
 		return cmp.Or(cmp.Compare(bits.OnesCount64(a|cpus), bits.OnesCount64(b|cpus)),
-			cmp.Compare(t.m.memoryDistance(cpus, a), t.m.memoryDistance(cpus, b)))
+			cmp.Compare(t.m.memoryDistance(cpus, a), t.m.memoryDistance(cpus, b)), cmp.Compare(bits.OnesCount64(b), bits.OnesCount64(a)))
 	})
 	return sets
 }
@@ -351,63 +395,69 @@ func (t *together) hasSeen(key string, cost Cost) bool {
 // of a cell, and where the lanes are that others have wishes about, or that want memory or devices.
 func (t *together) key(depth int) string {
 	m := t.m
-	var b strings.Builder
-	fmt.Fprint(&b, depth)
+	b := append(t.scratch[:0], byte(depth))
 	for _, cell := range m.cells {
-		var cores []string
+		cores := t.cores[:0]
 		for c := cell.from; c < cell.to; c++ {
 			cores = append(cores, t.coreKey(c))
 		}
 		if t.plain {
 			slices.Sort(cores)
 		}
-		fmt.Fprint(&b, cores)
+		for _, c := range cores {
+			b = binary.LittleEndian.AppendUint64(b, c)
+		}
+		t.cores = cores
 	}
 	for i := range t.have {
 		p := &t.have[i]
-		if t.isNamed(p.ask.name) || p.ask.spec.Near.Lane != "" || len(p.ask.spec.Apart.Lanes) > 0 || p.ask.share > 1 {
-			fmt.Fprint(&b, p.ask.name, p.cpus)
+		if t.named[i] || p.ask.spec.Near.Lane != "" || len(p.ask.spec.Apart.Lanes) > 0 || p.ask.share > 1 {
+			b = append(append(b, ' '), p.cpus.String()...)
 		}
 		if p.ask.wantsMemory() {
-			fmt.Fprint(&b, " ", p.set)
+			b = binary.LittleEndian.AppendUint64(append(b, ' '), p.set)
 		}
 		if p.ask.vfs > 0 {
-			fmt.Fprint(&b, " ", p.ask.device)
+			b = binary.LittleEndian.AppendUint64(append(b, ' '), uint64(p.ask.device)) //nolint:gosec // G115: it has one
 		}
 	}
-	return b.String()
+	t.scratch = b
+	return string(b)
 }
 
-// coreKey is what a core has left, and how many of the lanes on it share it with nobody so far.
-func (t *together) coreKey(c int) string {
+// coreKey is what a core has left, and whether a lane of the request is alone on it so far: four bits for each CPU.
+func (t *together) coreKey(c int) uint64 {
 	m := t.m
-	key := []byte{byte(len(m.cores[c].kind))}
+	var states [8]byte
 	alone := -1
-	for _, id := range m.cores[c].cpus {
-		state := byte('0')
+	cpus := m.cores[c].cpus[:min(len(states), len(m.cores[c].cpus))]
+	for i, id := range cpus {
 		switch o := m.owner[id]; {
 		case o == free:
-			state = byte('a' + m.lacks[id])
+			states[i] = byte(2 + m.lacks[id]) // up to three lists
 			if m.ours[id] {
-				state -= 'a' - 'A'
+				states[i] += 4
 			}
 		case o == shared:
-			state = '1'
+			states[i] = 1
 		case o >= t.first && (alone == -1 || alone == o):
 			alone = o
 		default:
 			alone = -2
 		}
-		key = append(key, state)
+	}
+	slices.Sort(states[:len(cpus)])
+	key := uint64(len(m.cores[c].kind))
+	if c == m.boot {
+		key |= 1 << 8
 	}
 	if alone >= 0 {
-		key = append(key, '!')
+		key |= 1 << 9
 	}
-	if c == m.boot {
-		key = append(key, 'B')
+	for i, s := range states {
+		key |= uint64(s) << (10 + 4*i)
 	}
-	slices.Sort(key[1:])
-	return string(key)
+	return key
 }
 
 // isNamed says whether a lane has a wish about another one.

@@ -184,6 +184,12 @@ func (s *search) run() (place, bool) {
 		if found {
 			return best, true
 		}
+		if k > 1 {
+			continue
+		}
+		if _, ok := s.fill(1<<len(s.m.nodes)-1, anyKind, -1); !ok {
+			break // there is no way even with all of them
+		}
 	}
 	return place{}, false
 }

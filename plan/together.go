@@ -2,8 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"encoding/binary"
-	"math/bits"
 	"slices"
 	"strings"
 
@@ -127,17 +125,6 @@ func (t *together) run() (*lane.Lane, error) {
 	return nil, nil
 }
 
-// crowded says whether the lanes need more CPUs than there are.
-func (t *together) crowded() bool {
-	need := 0
-	for _, l := range t.lanes {
-		if l.Spec.CPUs.Share <= 1 {
-			need += l.Spec.CPUs.Count
-		}
-	}
-	return need > 0 && need >= t.m.free().Len() // one is housekeeping's
-}
-
 // branch places the lanes from a depth on, in all ways that could be better than the best so far.
 func (t *together) branch(depth int, cost Cost) {
 	t.deep = max(t.deep, depth)
@@ -179,42 +166,6 @@ func (t *together) branch(depth int, cost Cost) {
 		})
 		return !t.over()
 	})
-}
-
-// over says whether the search has to end.
-func (t *together) over() bool { return t.steps < 0 || t.any && t.found }
-
-// couldBeat says whether what is placed, with the least that the others cost, may cost less than the best so far.
-func (t *together) couldBeat(cost, rest Cost) bool {
-	if !t.found {
-		return true
-	}
-	cost = cost.plus(rest)
-	return !t.any && cost.Compare(t.cost) < 0
-}
-
-// leastLoss is the least that the largest free block comes to lose when the lanes from a depth on are placed: what does not
-// find room beside others has to come from whole cores.
-func (t *together) leastLoss(depth int) int {
-	m := t.m
-	beside, whole := 0, m.wholes()
-	for id, c := range m.at {
-		if c >= 0 && m.owner[id] == free && !m.isWhole(c) {
-			beside++
-		}
-	}
-	need := 0
-	for _, l := range t.lanes[depth:] {
-		if l.Spec.CPUs.Share <= 1 {
-			need += l.Spec.CPUs.Count
-		}
-	}
-	total := 0
-	for _, w := range whole {
-		total += w
-	}
-	left := min(slices.Max(append(whole, 0)), total-max(0, need-beside))
-	return t.before - max(0, left)
 }
 
 // ahead looks where a lane would go if it were the last: the place to try first, and the least that it costs. False: there is
@@ -269,33 +220,6 @@ func (t *together) visit(depth int, p *place) {
 	t.m.pop()
 }
 
-// supplied finds memory for all lanes that are placed, and notes what each gets.
-func (t *together) supplied() bool {
-	var needs []need
-	var who []int
-	for i := range t.have {
-		if p := &t.have[i]; p.ask.wantsMemory() {
-			needs, who = append(needs, need{&p.ask, p.set, p.nodes}), append(who, i)
-		}
-	}
-	if len(needs) == 0 {
-		return true
-	}
-	for i := t.first; i < len(t.m.lanes); i++ {
-		t.m.lanes[i].Memory, t.m.lanes[i].Hugepages = nil, nil
-	}
-	all, ok := t.m.supply(needs)
-	if !ok {
-		return false
-	}
-	for i, g := range all {
-		t.have[who[i]].given = g
-		l := &t.m.lanes[t.first+who[i]]
-		l.Memory, l.Hugepages = g.memory, g.huge
-	}
-	return true
-}
-
 // price is what the lanes that are placed cost. False: a wish that must hold does not.
 func (t *together) price() (Cost, bool) {
 	var sum Cost
@@ -330,139 +254,4 @@ func (t *together) isAsBefore(o *Lane) bool {
 		}
 	}
 	return true
-}
-
-// withMemory calls use with a place for each set of nodes from which its memory could come, those that cost least first.
-func (t *together) withMemory(p place, use func(place)) {
-	if !p.ask.wantsMemory() {
-		use(p)
-		return
-	}
-	sets, ok := t.sets[p.nodes]
-	if !ok {
-		sets = t.memorySets(p.nodes)
-		t.sets[p.nodes] = sets
-	}
-	for _, set := range sets {
-		if p.set = set; t.m.survey(&p) {
-			use(p)
-		}
-	}
-}
-
-// memorySets are the sets of nodes with memory, the best for CPUs on some nodes first. On a machine with many, only
-// sets of up to two are looked at.
-func (t *together) memorySets(cpus uint64) []uint64 {
-	var with []int
-	for n, at := range t.m.nodes {
-		if at.hasMemory {
-			with = append(with, n)
-		}
-	}
-	var sets []uint64
-	most := len(with)
-	if most > 8 {
-		most, t.unsure = 2, true
-	}
-	for k := 1; k <= most; k++ {
-		subsets(len(with), k, func(chosen uint64) {
-			set := uint64(0)
-			for i, n := range with {
-				if chosen&(1<<i) != 0 {
-					set |= 1 << n
-				}
-			}
-			sets = append(sets, set)
-		})
-	}
-	slices.SortStableFunc(sets, func(a, b uint64) int {
-		return cmp.Or(cmp.Compare(bits.OnesCount64(a|cpus), bits.OnesCount64(b|cpus)),
-			cmp.Compare(t.m.memoryDistance(cpus, a), t.m.memoryDistance(cpus, b)), cmp.Compare(bits.OnesCount64(b), bits.OnesCount64(a)))
-	})
-	return sets
-}
-
-// hasSeen says whether the search was in the same situation before at no higher cost, and notes it otherwise.
-func (t *together) hasSeen(key string, cost Cost) bool {
-	if was, ok := t.seen[key]; ok && was.Compare(cost) <= 0 {
-		return true
-	}
-	t.seen[key] = cost
-	return false
-}
-
-// key tells situations apart that leave different things to the lanes that are still to be placed: what is free of each core
-// of a cell, and where the lanes are that others have wishes about, or that want memory or devices.
-func (t *together) key(depth int) string {
-	m := t.m
-	b := append(t.scratch[:0], byte(depth))
-	for _, cell := range m.cells {
-		cores := t.cores[:0]
-		for c := cell.from; c < cell.to; c++ {
-			cores = append(cores, t.coreKey(c))
-		}
-		if t.plain {
-			slices.Sort(cores)
-		}
-		for _, c := range cores {
-			b = binary.LittleEndian.AppendUint64(b, c)
-		}
-		t.cores = cores
-	}
-	for i := range t.have {
-		p := &t.have[i]
-		if t.named[i] || p.ask.spec.Near.Lane != "" || len(p.ask.spec.Apart.Lanes) > 0 || p.ask.share > 1 {
-			b = append(append(b, ' '), p.cpus.String()...)
-		}
-		if p.ask.wantsMemory() {
-			b = binary.LittleEndian.AppendUint64(append(b, ' '), p.set)
-		}
-		if p.ask.vfs > 0 {
-			b = binary.LittleEndian.AppendUint64(append(b, ' '), uint64(p.ask.device)) //nolint:gosec // G115: it has one
-		}
-	}
-	t.scratch = b
-	return string(b)
-}
-
-// coreKey is what a core has left, and whether a lane of the request is alone on it so far: four bits for each CPU.
-func (t *together) coreKey(c int) uint64 {
-	m := t.m
-	var states [8]byte
-	alone := -1
-	cpus := m.cores[c].cpus[:min(len(states), len(m.cores[c].cpus))]
-	for i, id := range cpus {
-		switch o := m.owner[id]; {
-		case o == free:
-			states[i] = byte(2 + m.lacks[id]) // up to three lists
-			if m.ours[id] {
-				states[i] += 4
-			}
-		case o == shared:
-			states[i] = 1
-		case o >= t.first && (alone == -1 || alone == o):
-			alone = o
-		default:
-			alone = -2
-		}
-	}
-	slices.Sort(states[:len(cpus)])
-	key := uint64(len(m.cores[c].kind))
-	if c == m.boot {
-		key |= 1 << 8
-	}
-	if alone >= 0 {
-		key |= 1 << 9
-	}
-	for i, s := range states {
-		key |= uint64(s) << (10 + 4*i)
-	}
-	return key
-}
-
-// isNamed says whether a lane has a wish about another one.
-func (t *together) isNamed(name string) bool {
-	names := func(s lane.Spec) bool { return s.Near.Lane == name || slices.Contains(s.Apart.Lanes, name) }
-	return slices.ContainsFunc(t.lanes, func(l lane.Lane) bool { return names(l.Spec) }) ||
-		slices.ContainsFunc(t.m.lanes[:t.first], func(l Lane) bool { return names(l.Spec) })
 }

@@ -1,16 +1,22 @@
 package plan_test
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"regexp"
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
@@ -234,37 +240,47 @@ func (p *bruteProblem) checkRefusal(f *referee, h host.Host, r *plan.Refusal, co
 	return bruteFault{}
 }
 
-var (
-	countChange  = regexp.MustCompile(`^spec\.cpus\.count: (\d+)$`)
-	preferChange = regexp.MustCompile(`^spec\.preferred: \{(\w+): (\d+)\}$`)
-)
+var bruteChange = regexp.MustCompile(`^(leave it out|spec\.[^ ]+: .+)$`)
 
-// apply does what a refusal proposes.
+// apply does what a refusal proposes, as a person would who edits the file.
 func (p *bruteProblem) apply(r *plan.Refusal) (*bruteProblem, error) {
+	change := r.Cheapest.Change
+	if !bruteChange.MatchString(change) {
+		return nil, fmt.Errorf("%q is no change that a person can make", change)
+	}
 	q := p.clone()
-	l := find(q.lanes, r.Lane)
-	if l == nil {
-		return nil, fmt.Errorf("no lane %q in the file", r.Lane)
+	name := cmp.Or(r.Cheapest.Lane, r.Lane)
+	at := slices.IndexFunc(q.lanes, func(l *bruteLane) bool { return l.name == name })
+	if at < 0 {
+		return nil, fmt.Errorf("no lane %q in the file", name)
 	}
-	if m := countChange.FindStringSubmatch(r.Cheapest.Change); m != nil {
-		n, err := strconv.Atoi(m[1])
-		l.spec.CPUs.Count = n
-		return q, err
-	}
-	if r.Cheapest.Change == "spec.cpus.boot: true" {
-		l.spec.CPUs.Boot = true
+	if change == "leave it out" {
+		q.lanes = slices.Delete(q.lanes, at, at+1)
 		return q, nil
 	}
-	if m := preferChange.FindStringSubmatch(r.Cheapest.Change); m != nil {
-		n, err := strconv.Atoi(m[2])
-		preferred := map[string]int{m[1]: n}
-		for wish, weight := range l.spec.Preferred {
-			preferred[wish] = weight
-		}
-		l.spec.Preferred = preferred
-		return q, err
+	return q, q.lanes[at].edit(change)
+}
+
+// edit sets one field: "spec.cpus.count: 2". What is set in a map is added to it.
+func (l *bruteLane) edit(text string) error {
+	field, value, _ := strings.Cut(text, ": ")
+	path := strings.Split(field, ".")[1:]
+	document := fmt.Sprintf("{%s: %s%s", strings.Join(path, ": {"), value, strings.Repeat("}", len(path)))
+	old := l.spec
+	l.spec.Preferred, l.spec.Memory.Hugepages = maps.Clone(old.Preferred), maps.Clone(old.Memory.Hugepages)
+	data, err := yaml.YAMLToJSON([]byte(document))
+	if err != nil {
+		return fmt.Errorf("%s: %w", document, err)
 	}
-	return nil, fmt.Errorf("%q is no change that a person can make", r.Cheapest.Change)
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&l.spec); err != nil {
+		return fmt.Errorf("%s: %w", document, err)
+	}
+	if brief(l) == brief(&bruteLane{name: l.name, spec: old}) {
+		return fmt.Errorf("%s: changes nothing", document)
+	}
+	return declare(l).Validate()
 }
 
 // checkRepacked sees that the rules hold, that what is elsewhere now was moved, step by step to free CPUs, and that nothing is

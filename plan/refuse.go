@@ -100,6 +100,9 @@ type constraint struct {
 // blocking finds the fewest constraints that keep a lane out, by leaving out all others. It is called for lanes that do
 // not fit.
 func (m *machine) blocking(l lane.Lane) []string {
+	if len(m.cores) == 0 {
+		return []string{fmt.Sprintf("asks for %s; none is usable", cpuCount(l.Spec.CPUs.Count))}
+	}
 	texts := []string{m.balance(l)}
 	all := m.constraints(l)
 	found := false

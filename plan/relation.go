@@ -26,6 +26,9 @@ func (m *machine) groupOf(id int, level string) int {
 		}
 		return -1
 	}
+	if cell.l3 < 0 {
+		return -1
+	}
 	return cell.cache
 }
 

@@ -140,7 +140,7 @@ func (f *referee) judge(lanes []*bruteLane, more bool) (string, bruteCost) {
 			return l.name + ": " + why, cost
 		}
 		cost[numaCrossings] += max(0, (in(f.nodes, l.cpus)|l.memory).len()-1)
-		cost[l3Crossings] += max(0, in(f.l3s, l.cpus).len()-1)
+		cost[l3Crossings] += max(0, in(f.oneL3(), l.cpus).len()-1)
 		for _, list := range f.lists {
 			cost[unpreparedCPUs] += (l.cpus &^ list).len()
 		}
@@ -272,7 +272,7 @@ func (f *referee) binding(l *bruteLane, lanes []*bruteLane, cost *bruteCost) str
 	return ""
 }
 
-// oneL3 are the groups of which a lane with `l3: one` wants one: nodes, where the machine names no L3.
+// oneL3 are the L3s: nodes, where the machine names none.
 func (f *referee) oneL3() []mask {
 	if len(f.l3s) == 0 {
 		return f.nodes
@@ -375,7 +375,7 @@ func (f *referee) distance(l *bruteLane, lanes []*bruteLane) int {
 			}
 			farthest = max(farthest, nearest-10)
 		}
-		return farthest + (in(f.l3s, l.cpus) &^ in(f.l3s, o.cpus)).len()
+		return farthest + (in(f.oneL3(), l.cpus) &^ in(f.oneL3(), o.cpus)).len()
 	}
 	node, farthest := f.target(l), 0
 	for n := range f.nodes {

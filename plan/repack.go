@@ -69,7 +69,7 @@ func repack(h host.Host, placed Placement, lanes []lane.Lane) (Placement, error)
 		}
 	}
 	a := arrangement{m: m, lanes: kept.Lanes}
-	if !a.addAll(lost, lanes) || fits && a.compare(placed, plain) >= 0 {
+	if !a.addAll(lost, lanes) || !a.onlyMoves(placed.Lanes) || fits && a.compare(placed, plain) >= 0 {
 		return plain, err
 	}
 	p := Placement{APIVersion: APIVersion, Kind: Kind, Host: identity(h), Lanes: a.lanes, Moves: a.moves, Cost: a.cost(placed, a.lanes, len(a.moves))}
@@ -126,6 +126,25 @@ func (a *arrangement) addAll(lost []Lane, lanes []lane.Lane) bool {
 		}
 	}
 	return a.holds()
+}
+
+// onlyMoves sees that only lanes that are placed move: where one of this request had to make room for another, the others
+// move at once to where they came to be.
+func (a *arrangement) onlyMoves(placed []Lane) bool {
+	isPlaced := func(name string) bool { return slices.ContainsFunc(placed, func(l Lane) bool { return l.Name == name }) }
+	if !slices.ContainsFunc(a.moves, func(m Move) bool { return !isPlaced(m.Lane) }) {
+		return true
+	}
+	targets := map[string]Lane{}
+	for _, l := range placed {
+		if to := a.lane(l.Name); to.Owned() != l.Owned() {
+			targets[l.Name] = to
+		}
+	}
+	before := arrangement{m: a.m, lanes: placed}
+	_, moves, ok := before.sequence(targets, "new lanes")
+	a.moves = moves
+	return ok
 }
 
 // holds says whether the rules hold for all lanes where they are now.

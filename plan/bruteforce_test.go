@@ -207,7 +207,7 @@ func describe(p plan.Placement) string {
 	return text
 }
 
-// checkRefusal sees that there is no place, and that the cheapest change makes one.
+// checkRefusal sees that there is no place, that the cheapest change makes one, and that no simpler one does.
 func (p *bruteProblem) checkRefusal(f *referee, h host.Host, r *plan.Refusal, count *bruteCount) bruteFault {
 	count.refused++
 	all := bruteSolve(f, p.before, p.lanes, true)
@@ -217,7 +217,7 @@ func (p *bruteProblem) checkRefusal(f *referee, h host.Host, r *plan.Refusal, co
 		return bruteFault{"refused", fmt.Sprintf("%s\n  though this is possible: %s", r, all.text)}
 	}
 	if r.Cheapest == nil {
-		return bruteFault{}
+		return p.simpler(f, r, bruteNoChange)
 	}
 	count.changes++
 	if len(r.Cheapest.Moves) > 0 {
@@ -237,7 +237,76 @@ func (p *bruteProblem) checkRefusal(f *referee, h host.Host, r *plan.Refusal, co
 	if _, err := plan.Solve(h, changed.placed(), changed.declared()); err != nil {
 		return bruteFault{"change", fmt.Sprintf("%s\n  so changed: %v", r, err)}
 	}
-	return bruteFault{}
+	return p.simpler(f, r, changeClass(r.Cheapest.Change))
+}
+
+// The kinds of change in the order in which they are cheap, as docs/placement.md has it.
+const (
+	bruteLetGo = iota
+	bruteBoot
+	bruteLess
+	bruteLeaveOut
+	bruteNoChange
+)
+
+func changeClass(change string) int {
+	switch {
+	case strings.HasPrefix(change, "spec.preferred"):
+		return bruteLetGo
+	case strings.HasPrefix(change, "spec.cpus.boot"):
+		return bruteBoot
+	case change == "leave it out":
+		return bruteLeaveOut
+	}
+	return bruteLess
+}
+
+// simpler sees that no change of a cheaper kind than the one that was named makes the file fit.
+func (p *bruteProblem) simpler(f *referee, r *plan.Refusal, than int) bruteFault {
+	var found bruteFault
+	try := func(class, i int, what string, change func(*lane.Spec)) {
+		if found.kind != "" || class >= than {
+			return
+		}
+		q := p.clone()
+		change(&q.lanes[i].spec)
+		if declare(q.lanes[i]).Validate() != nil {
+			return
+		}
+		if class == bruteLeaveOut {
+			q.lanes = slices.Delete(q.lanes, i, i+1)
+		}
+		if !q.valid() {
+			return
+		}
+		s := newBruteSearch(f, q.before, q.lanes)
+		s.any, s.most = true, bruteFewSteps
+		if s.run(); s.found {
+			found = bruteFault{"simpler", fmt.Sprintf("%s\n  but lane %s: %s is enough: %s", r, p.lanes[i].name, what, s.text)}
+		}
+	}
+	for i, l := range p.lanes {
+		for _, wish := range l.spec.Wishes() {
+			if _, may := l.spec.Preferred[wish]; !may {
+				try(bruteLetGo, i, "without "+wish, func(s *lane.Spec) {
+					s.Preferred = maps.Clone(s.Preferred)
+					if s.Preferred == nil {
+						s.Preferred = map[string]int{}
+					}
+					s.Preferred[wish] = 1
+				})
+			}
+		}
+		try(bruteBoot, i, "boot", func(s *lane.Spec) { s.CPUs.Boot = true })
+		for n := 1; n < l.spec.CPUs.Count; n++ {
+			try(bruteLess, i, fmt.Sprintf("%d CPUs", n), func(s *lane.Spec) { s.CPUs.Count = n })
+		}
+		if l.spec.Memory.Size > bruteGiB {
+			try(bruteLess, i, "1Gi", func(s *lane.Spec) { s.Memory.Size = bruteGiB })
+		}
+		try(bruteLeaveOut, i, "leave it out", func(*lane.Spec) {})
+	}
+	return found
 }
 
 var bruteChange = regexp.MustCompile(`^(leave it out|spec\.[^ ]+: .+)$`)
@@ -332,19 +401,23 @@ func (p *bruteProblem) checkMoves(lanes []*bruteLane, got plan.Placement) bruteF
 	return bruteFault{}
 }
 
-// checkOrder turns the file round: that changes nothing but ties.
+// checkOrder turns the file round, or takes its last lane first: that changes nothing but ties.
 func (p *bruteProblem) checkOrder(h host.Host, got plan.Placement) bruteFault {
 	if len(p.lanes) < 2 {
 		return bruteFault{}
 	}
 	lanes := p.declared()
-	slices.Reverse(lanes)
+	if n := len(lanes); p.lanes[0].spec.CPUs.Count%2 == 0 {
+		lanes = append(lanes[n-1:n:n], lanes[:n-1]...)
+	} else {
+		slices.Reverse(lanes)
+	}
 	turned, err := plan.Solve(h, p.placed(), lanes)
 	if err != nil {
-		return bruteFault{"order", fmt.Sprintf("the other way round: %v", err)}
+		return bruteFault{"order", fmt.Sprintf("in another order: %v", err)}
 	}
 	if turned.Optimal && got.Optimal && turned.Cost != got.Cost {
-		return bruteFault{"order", fmt.Sprintf("%s\n  the other way round: %s", describe(got), describe(turned))}
+		return bruteFault{"order", fmt.Sprintf("%s\n  in another order: %s", describe(got), describe(turned))}
 	}
 	return bruteFault{}
 }

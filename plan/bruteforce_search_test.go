@@ -22,6 +22,7 @@ type bruteSearch struct {
 	found      bool
 	text       string // where the lanes are at the least cost
 	steps      int
+	most       int             // steps
 	any        bool            // the first will do
 	everything bool            // also what is alike: slow, for a test
 	places     map[string]bool // memory of node sets: whether all sizes fit

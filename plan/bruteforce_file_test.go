@@ -59,15 +59,29 @@ func (p *bruteProblem) randomBefore(r *rand.Rand, f *referee, name string, comin
 	l.spec.CPUs.Boot = r.IntN(5) == 0
 	if r.IntN(3) == 0 {
 		l.spec.Apart = lane.Apart{Lanes: []string{coming[r.IntN(len(coming))]}, Level: randomLevel(r)}
+		for _, o := range p.before {
+			if r.IntN(2) == 0 {
+				l.spec.Apart.Lanes = append(l.spec.Apart.Lanes, o.name)
+			}
+		}
+		if r.IntN(2) == 0 {
+			l.spec.Preferred = map[string]int{"apart": 1 + r.IntN(3)}
+		}
 	}
-	if r.IntN(3) == 0 {
+	switch pages := slices.Sorted(maps.Keys(p.m.nodes[0].pool)); {
+	case r.IntN(3) == 0:
 		l.spec.Memory.Size = bruteGiB
+	case len(pages) > 0 && r.IntN(2) == 0:
+		l.spec.Memory.Hugepages = map[string]quantity.Bytes{pageName(pages[0]): bruteGiB}
+	}
+	if len(p.m.devices) > 0 && r.IntN(4) == 0 {
+		l.spec.Network = lane.Network{Path: "sriov", Device: p.m.devices[r.IntN(len(p.m.devices))].netdev}
 	}
 	s := newBruteSearch(f, p.before, []*bruteLane{l})
 	l = s.lanes[s.first]
 	var found []bruteLane
 	s.places1(s.first, s.lanes[:s.first], func(with []*bruteLane) {
-		if why, _ := f.judge(with, false); why == "" && (l.memory.len() == 1 || l.spec.Memory.Size == 0) && s.fits(s.first) {
+		if why, _ := f.judge(with, false); why == "" && l.memory.len() < 2 && s.fits(s.first) && s.stock.pooled(l) {
 			found = append(found, *l)
 		}
 	})
@@ -160,11 +174,12 @@ func (p *bruteProblem) randomMemory(r *rand.Rand, s *lane.Spec) {
 	}
 	for _, page := range slices.Sorted(maps.Keys(p.m.nodes[0].pool)) {
 		if r.IntN(100) < 20 {
-			size := map[int]string{brutePage2Mi: "2Mi", brutePage1Gi: "1Gi"}[page]
-			s.Memory.Hugepages = map[string]quantity.Bytes{size: quantity.Bytes((1 + r.IntN(2)) * bruteGiB)}
+			s.Memory.Hugepages = map[string]quantity.Bytes{pageName(page): quantity.Bytes((1 + r.IntN(2)) * bruteGiB)}
 		}
 	}
 }
+
+func pageName(page int) string { return map[int]string{brutePage2Mi: "2Mi", brutePage1Gi: "1Gi"}[page] }
 
 func (p *bruteProblem) randomNetwork(r *rand.Rand, s *lane.Spec) {
 	if len(p.m.devices) == 0 || r.IntN(100) < 70 {
@@ -202,7 +217,7 @@ func (p *bruteProblem) placed() plan.Placement {
 	}
 	was := plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Optimal: true,
 		Host: plan.Machine{Hostname: "brute", CPUs: p.m.where(func(bruteCPU) bool { return true })}}
-	rest := newReferee(p.m).usable
+	rest, used := newReferee(p.m).usable, map[int]int{}
 	for _, l := range p.before {
 		nodes := l.memory
 		if nodes == 0 {
@@ -212,6 +227,14 @@ func (p *bruteProblem) placed() plan.Placement {
 			Spec: l.spec}
 		if l.spec.Memory.Size > 0 {
 			placed.Memory = []plan.Memory{{Node: setOf(l.memory).First(), Bytes: uint64(l.spec.Memory.Size)}}
+		}
+		for size, total := range l.spec.Memory.Hugepages {
+			page := uint64(pageMiB(size)) << 20
+			placed.Hugepages = []plan.Hugepages{{Node: setOf(l.memory).First(), PageBytes: page, Pages: uint64(total) / page}}
+		}
+		if l.device >= 0 {
+			placed.Devices = []plan.Device{{Address: p.m.devices[l.device].address, VFs: []int{used[l.device]}}}
+			used[l.device]++
 		}
 		was.Lanes = append(was.Lanes, placed)
 		rest &^= l.owned()

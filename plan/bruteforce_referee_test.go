@@ -253,15 +253,15 @@ func (f *referee) holds(l *bruteLane, lanes []*bruteLane, cost *bruteCost) strin
 	return ""
 }
 
-// binding checks what a lane that was there before asks of those that come.
+// binding checks what a lane that was there before asks of those that come, if it had it until now.
 func (f *referee) binding(l *bruteLane, lanes []*bruteLane, cost *bruteCost) string {
-	var come []*bruteLane
+	var before []*bruteLane
 	for _, o := range lanes {
-		if !o.before {
-			come = append(come, o)
+		if o.before {
+			before = append(before, o)
 		}
 	}
-	if f.apart(l, come) {
+	if f.apart(l, lanes) || !f.apart(l, before) {
 		return ""
 	}
 	weight, may := l.spec.Preferred["apart"]

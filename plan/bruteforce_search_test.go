@@ -22,6 +22,7 @@ type bruteSearch struct {
 	found      bool
 	text       string // where the lanes are at the least cost
 	steps      int
+	most       int             // steps
 	any        bool            // the first will do
 	everything bool            // also what is alike: slow, for a test
 	places     map[string]bool // memory of node sets: whether all sizes fit
@@ -30,7 +31,11 @@ type bruteSearch struct {
 	nodeSets map[string][]mask // by lane
 }
 
-const bruteMostSteps = 3_000_000
+// bruteMostSteps is how many places are tried for a file, and bruteFewSteps for each of its simpler variants.
+const (
+	bruteMostSteps = 3_000_000
+	bruteFewSteps  = 10_000
+)
 
 // bruteSolve returns the least cost of placing lanes beside those before.
 func bruteSolve(f *referee, before, lanes []*bruteLane, any bool) *bruteSearch {
@@ -41,7 +46,7 @@ func bruteSolve(f *referee, before, lanes []*bruteLane, any bool) *bruteSearch {
 }
 
 func newBruteSearch(f *referee, before, lanes []*bruteLane) *bruteSearch {
-	s := &bruteSearch{f: f, first: len(before), stock: newStock(f.m, before), places: map[string]bool{}, nodeSets: map[string][]mask{}}
+	s := &bruteSearch{f: f, most: bruteMostSteps, first: len(before), stock: newStock(f.m, before), places: map[string]bool{}, nodeSets: map[string][]mask{}}
 	for _, l := range before {
 		s.lanes = append(s.lanes, l)
 	}
@@ -158,7 +163,7 @@ func (s *bruteSearch) place(i int) {
 		return cmp.Or(a.cost.compare(b.cost), cmp.Compare(a.cpus, b.cpus), cmp.Compare(a.memory, b.memory))
 	})
 	for _, o := range options {
-		if s.steps > bruteMostSteps {
+		if s.steps > s.most {
 			s.aborted = true
 			return
 		}
@@ -461,10 +466,11 @@ func newStock(m *bruteMachine, before []*bruteLane) bruteStock {
 		st.vfs = append(st.vfs, d.totalVFs)
 	}
 	for _, l := range before {
-		if l.spec.Memory.Size > 0 { // of one node
-			for n := range st.memory {
-				if l.memory.has(n) {
-					st.memory[n] -= gib(l.spec.Memory.Size)
+		for n := range st.memory { // of one node, pages from the pool
+			if l.memory.has(n) {
+				st.memory[n] -= gib(l.spec.Memory.Size)
+				for size, total := range l.spec.Memory.Hugepages {
+					st.pool[n][pageMiB(size)] -= gib(total)
 				}
 			}
 		}
@@ -473,6 +479,18 @@ func newStock(m *bruteMachine, before []*bruteLane) bruteStock {
 		}
 	}
 	return st
+}
+
+// pooled says whether the pages of a lane that is to be there before come from the pool.
+func (st bruteStock) pooled(l *bruteLane) bool {
+	for size, total := range l.spec.Memory.Hugepages {
+		for n := range st.pool {
+			if l.memory.has(n) && st.pool[n][pageMiB(size)] < gib(total) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func gib(b quantity.Bytes) int { return int(b / bruteGiB) }

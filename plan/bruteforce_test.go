@@ -1,22 +1,27 @@
 package plan_test
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"regexp"
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
-	"isolane.dev/isolane/quantity"
 )
 
 // TestBruteForce holds the planner against a search of all places, by code of its own: random machines of up to 16
@@ -202,7 +207,7 @@ func describe(p plan.Placement) string {
 	return text
 }
 
-// checkRefusal sees that there is no place, and that the cheapest change makes one.
+// checkRefusal sees that there is no place, that the cheapest change makes one, and that no simpler one does.
 func (p *bruteProblem) checkRefusal(f *referee, h host.Host, r *plan.Refusal, count *bruteCount) bruteFault {
 	count.refused++
 	all := bruteSolve(f, p.before, p.lanes, true)
@@ -212,7 +217,7 @@ func (p *bruteProblem) checkRefusal(f *referee, h host.Host, r *plan.Refusal, co
 		return bruteFault{"refused", fmt.Sprintf("%s\n  though this is possible: %s", r, all.text)}
 	}
 	if r.Cheapest == nil {
-		return bruteFault{}
+		return p.simpler(f, r, bruteNoChange)
 	}
 	count.changes++
 	if len(r.Cheapest.Moves) > 0 {
@@ -232,54 +237,119 @@ func (p *bruteProblem) checkRefusal(f *referee, h host.Host, r *plan.Refusal, co
 	if _, err := plan.Solve(h, changed.placed(), changed.declared()); err != nil {
 		return bruteFault{"change", fmt.Sprintf("%s\n  so changed: %v", r, err)}
 	}
-	return bruteFault{}
+	return p.simpler(f, r, changeClass(r.Cheapest.Change))
 }
 
-var (
-	countChange  = regexp.MustCompile(`^spec\.cpus\.count: (\d+)$`)
-	memoryChange = regexp.MustCompile(`^spec\.memory\.size: (\w+)$`)
-	preferChange = regexp.MustCompile(`^spec\.preferred: \{(\w+): (\d+)\}$`)
+// The kinds of change in the order in which they are cheap, as docs/placement.md has it.
+const (
+	bruteLetGo = iota
+	bruteBoot
+	bruteLess
+	bruteLeaveOut
+	bruteNoChange
 )
 
-// apply does what a refusal proposes.
-func (p *bruteProblem) apply(r *plan.Refusal) (*bruteProblem, error) {
-	q := p.clone()
-	l := find(q.lanes, r.Cheapest.Lane)
-	if l == nil {
-		return nil, fmt.Errorf("no lane %q in the file", r.Cheapest.Lane)
+func changeClass(change string) int {
+	switch {
+	case strings.HasPrefix(change, "spec.preferred"):
+		return bruteLetGo
+	case strings.HasPrefix(change, "spec.cpus.boot"):
+		return bruteBoot
+	case change == "leave it out":
+		return bruteLeaveOut
 	}
-	if r.Cheapest.Change == "leave it out" {
-		q.lanes = slices.DeleteFunc(q.lanes, func(o *bruteLane) bool { return o.name == r.Cheapest.Lane })
-		return q, nil
-	}
-	if m := memoryChange.FindStringSubmatch(r.Cheapest.Change); m != nil {
-		size, err := quantity.ParseBytes(m[1])
-		l.spec.Memory.Size = size
-		return q, err
-	}
-	if r.Cheapest.Change == "spec.cpus.share: 2" {
-		l.spec.CPUs.Share = 2
-		return q, nil
-	}
-	if m := countChange.FindStringSubmatch(r.Cheapest.Change); m != nil {
-		n, err := strconv.Atoi(m[1])
-		l.spec.CPUs.Count = n
-		return q, err
-	}
-	if r.Cheapest.Change == "spec.cpus.boot: true" {
-		l.spec.CPUs.Boot = true
-		return q, nil
-	}
-	if m := preferChange.FindStringSubmatch(r.Cheapest.Change); m != nil {
-		n, err := strconv.Atoi(m[2])
-		preferred := map[string]int{m[1]: n}
-		for wish, weight := range l.spec.Preferred {
-			preferred[wish] = weight
+	return bruteLess
+}
+
+// simpler sees that no change of a cheaper kind than the one that was named makes the file fit.
+func (p *bruteProblem) simpler(f *referee, r *plan.Refusal, than int) bruteFault {
+	var found bruteFault
+	try := func(class, i int, what string, change func(*lane.Spec)) {
+		if found.kind != "" || class >= than {
+			return
 		}
-		l.spec.Preferred = preferred
-		return q, err
+		q := p.clone()
+		change(&q.lanes[i].spec)
+		if declare(q.lanes[i]).Validate() != nil {
+			return
+		}
+		if class == bruteLeaveOut {
+			q.lanes = slices.Delete(q.lanes, i, i+1)
+		}
+		if !q.valid() {
+			return
+		}
+		s := newBruteSearch(f, q.before, q.lanes)
+		s.any, s.most = true, bruteFewSteps
+		if s.run(); s.found {
+			found = bruteFault{"simpler", fmt.Sprintf("%s\n  but lane %s: %s is enough: %s", r, p.lanes[i].name, what, s.text)}
+		}
 	}
-	return nil, fmt.Errorf("%q is no change that a person can make", r.Cheapest.Change)
+	for i, l := range p.lanes {
+		for _, wish := range l.spec.Wishes() {
+			if _, may := l.spec.Preferred[wish]; !may {
+				try(bruteLetGo, i, "without "+wish, func(s *lane.Spec) {
+					s.Preferred = maps.Clone(s.Preferred)
+					if s.Preferred == nil {
+						s.Preferred = map[string]int{}
+					}
+					s.Preferred[wish] = 1
+				})
+			}
+		}
+		try(bruteBoot, i, "boot", func(s *lane.Spec) { s.CPUs.Boot = true })
+		for n := 1; n < l.spec.CPUs.Count; n++ {
+			try(bruteLess, i, fmt.Sprintf("%d CPUs", n), func(s *lane.Spec) { s.CPUs.Count = n })
+		}
+		if l.spec.Memory.Size > bruteGiB {
+			try(bruteLess, i, "1Gi", func(s *lane.Spec) { s.Memory.Size = bruteGiB })
+		}
+		try(bruteLeaveOut, i, "leave it out", func(*lane.Spec) {})
+	}
+	return found
+}
+
+var bruteChange = regexp.MustCompile(`^(leave it out|spec\.[^ ]+: .+)$`)
+
+// apply does what a refusal proposes, as a person would who edits the file.
+func (p *bruteProblem) apply(r *plan.Refusal) (*bruteProblem, error) {
+	change := r.Cheapest.Change
+	if !bruteChange.MatchString(change) {
+		return nil, fmt.Errorf("%q is no change that a person can make", change)
+	}
+	q := p.clone()
+	name := cmp.Or(r.Cheapest.Lane, r.Lane)
+	at := slices.IndexFunc(q.lanes, func(l *bruteLane) bool { return l.name == name })
+	if at < 0 {
+		return nil, fmt.Errorf("no lane %q in the file", name)
+	}
+	if change == "leave it out" {
+		q.lanes = slices.Delete(q.lanes, at, at+1)
+		return q, nil
+	}
+	return q, q.lanes[at].edit(change)
+}
+
+// edit sets one field: "spec.cpus.count: 2". What is set in a map is added to it.
+func (l *bruteLane) edit(text string) error {
+	field, value, _ := strings.Cut(text, ": ")
+	path := strings.Split(field, ".")[1:]
+	document := fmt.Sprintf("{%s: %s%s", strings.Join(path, ": {"), value, strings.Repeat("}", len(path)))
+	old := l.spec
+	l.spec.Preferred, l.spec.Memory.Hugepages = maps.Clone(old.Preferred), maps.Clone(old.Memory.Hugepages)
+	data, err := yaml.YAMLToJSON([]byte(document))
+	if err != nil {
+		return fmt.Errorf("%s: %w", document, err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&l.spec); err != nil {
+		return fmt.Errorf("%s: %w", document, err)
+	}
+	if brief(l) == brief(&bruteLane{name: l.name, spec: old}) {
+		return fmt.Errorf("%s: changes nothing", document)
+	}
+	return declare(l).Validate()
 }
 
 // checkRepacked sees that the rules hold, that what is elsewhere now was moved, step by step to free CPUs, and that nothing is
@@ -331,19 +401,23 @@ func (p *bruteProblem) checkMoves(lanes []*bruteLane, got plan.Placement) bruteF
 	return bruteFault{}
 }
 
-// checkOrder turns the file round: that changes nothing but ties.
+// checkOrder turns the file round, or takes its last lane first: that changes nothing but ties.
 func (p *bruteProblem) checkOrder(h host.Host, got plan.Placement) bruteFault {
 	if len(p.lanes) < 2 {
 		return bruteFault{}
 	}
 	lanes := p.declared()
-	slices.Reverse(lanes)
+	if n := len(lanes); p.lanes[0].spec.CPUs.Count%2 == 0 {
+		lanes = append(lanes[n-1:n:n], lanes[:n-1]...)
+	} else {
+		slices.Reverse(lanes)
+	}
 	turned, err := plan.Solve(h, p.placed(), lanes)
 	if err != nil {
-		return bruteFault{"order", fmt.Sprintf("the other way round: %v", err)}
+		return bruteFault{"order", fmt.Sprintf("in another order: %v", err)}
 	}
 	if turned.Optimal && got.Optimal && turned.Cost != got.Cost {
-		return bruteFault{"order", fmt.Sprintf("%s\n  the other way round: %s", describe(got), describe(turned))}
+		return bruteFault{"order", fmt.Sprintf("%s\n  in another order: %s", describe(got), describe(turned))}
 	}
 	return bruteFault{}
 }

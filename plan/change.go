@@ -16,12 +16,13 @@ type changes struct {
 	placed Placement
 	lanes  []lane.Lane
 	tries  int
+	steps  int // that may be taken in all
 }
 
 // cheapest returns the first change, in the order of docs/placement.md, that makes all lanes fit; nil where none of those
 // that were tried does. The lane that was refused comes before the others.
 func cheapest(h host.Host, placed Placement, lanes []lane.Lane, name string) *Change {
-	c := changes{h: h, placed: placed, lanes: lanes, tries: 200}
+	c := changes{h: h, placed: placed, lanes: lanes, tries: 200, steps: 100000}
 	if len(placed.Lanes) > 0 {
 		if p, err := repack(h, placed, lanes); err == nil && len(p.Moves) > 0 {
 			return &Change{Moves: p.Moves}
@@ -58,18 +59,19 @@ func (c *changes) works(i int, edit func(*lane.Spec)) bool {
 	}
 	lanes := slices.Clone(c.lanes)
 	edit(&lanes[i].Spec)
-	return lanes[i].Spec.Validate() == nil && couldFit(c.h, c.placed, lanes)
+	return lanes[i].Spec.Validate() == nil && c.fit(lanes)
 }
 
-// couldFit says whether lanes fit, as far as a short search finds a way.
-func couldFit(h host.Host, placed Placement, lanes []lane.Lane) bool {
-	const steps = 10000
-	if placed.check(h) != nil || known(placed, lanes) != nil {
+// fit says whether lanes fit, as far as a short search finds a way.
+func (c *changes) fit(lanes []lane.Lane) bool {
+	most := min(5000, c.steps)
+	if most <= 0 || c.placed.check(c.h) != nil || known(c.placed, lanes) != nil {
 		return false
 	}
-	t := newTogether(newMachine(h, placed.Lanes), lanes, steps)
+	t := newTogether(newMachine(c.h, c.placed.Lanes), lanes, most)
 	t.any = true
 	l, _ := t.run()
+	c.steps -= most - max(0, t.steps)
 	return l == nil && t.found
 }
 
@@ -140,7 +142,7 @@ func (c *changes) memory(i int) string {
 
 func (c *changes) leave(i int) string {
 	rest := slices.Delete(slices.Clone(c.lanes), i, i+1)
-	if len(rest) > 0 && couldFit(c.h, c.placed, rest) {
+	if len(rest) > 0 && c.fit(rest) {
 		return "leave it out"
 	}
 	return ""

@@ -53,7 +53,10 @@ func (c Cost) String() string {
 			parts = append(parts, fmt.Sprintf("%d %s", *n, words()[i]))
 		}
 	}
-	return orNone(strings.Join(parts, ", "))
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Above says in words how far a cost is from a bound, in the first field in which they differ: what comes

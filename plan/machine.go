@@ -25,6 +25,7 @@ type machine struct {
 	owner []int // by CPU: free, shared or the number of the lane in lanes
 	room  []int // by CPU that is shared: how many lanes may join
 	lanes []Lane
+	tries int // searches for one lane so far
 }
 
 const (

@@ -138,10 +138,11 @@ func (m *machine) balance(l lane.Lane) string {
 	}
 	free := usable.Difference(taken)
 	switch {
-	case l.Spec.CPUs.Boot && !free.IsEmpty():
+	case free.IsEmpty():
+	case l.Spec.CPUs.Boot || boot.IsEmpty():
 		text += ", 1 has to stay housekeeping's"
 		free = free.Difference(cpuset.Of(free.First()))
-	case !l.Spec.CPUs.Boot && !boot.IsEmpty():
+	default:
 		text += fmt.Sprintf(", %d %s housekeeping's (the boot core, CPUs %s)", boot.Len(), one(boot.Len(), "stays", "stay"), boot)
 		free = free.Difference(boot)
 	}

@@ -73,6 +73,7 @@ func (m *machine) bestFor(a ask) (place, bool) {
 // bestWay is best for one way to ask. A place that leaves housekeeping no CPU is none: then one of those that are free
 // now has to stay free, whichever costs least.
 func (m *machine) bestWay(a ask, crowded bool, soft []Lane) (place, bool) {
+	m.tries++
 	p, ok := m.bestCrowded(a, soft)
 	free := m.free()
 	if !ok || crowded || !free.IsSubsetOf(p.owned()) {
@@ -183,6 +184,12 @@ func (s *search) run() (place, bool) {
 		if found {
 			return best, true
 		}
+		if k > 1 {
+			continue
+		}
+		if _, ok := s.fill(1<<len(s.m.nodes)-1, anyKind, -1); !ok {
+			break // there is no way even with all of them
+		}
 	}
 	return place{}, false
 }
@@ -195,7 +202,11 @@ func (s *search) bestIn(set uint64) (place, bool) {
 		for _, kind := range s.kinds {
 			for _, counted := range s.blocks(cpus) {
 				p, ok := s.fill(cpus, kind, counted)
-				if p.set = memory; ok && s.m.price(&p, s.whole, s.block, s.soft) && (!found || p.compare(&best) < 0) {
+				p.set = memory
+				if !ok || !s.m.price(&p, s.whole, s.block, s.soft) || memory > 0 && p.nodes != cpus {
+					continue // with CPUs on fewer nodes, memory is chosen for these
+				}
+				if !found || p.compare(&best) < 0 {
 					best, found = p, true
 				}
 			}
@@ -235,7 +246,7 @@ func (s *search) memoryOn(set, cpus uint64) (uint64, bool) {
 	for own := cpus; ; own = (own - 1) & cpus {
 		nodes := set&^cpus | own
 		d := s.m.memoryDistance(cpus, nodes)
-		if !found || d < least || d == least && bits.OnesCount64(nodes) < bits.OnesCount64(best) {
+		if !found || d < least || d == least && bits.OnesCount64(nodes) > bits.OnesCount64(best) {
 			if _, ok := s.m.supply([]need{{&s.a, nodes, cpus}}); ok {
 				best, found, least = nodes, true, d
 			}

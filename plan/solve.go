@@ -11,7 +11,7 @@ import (
 
 // Limit is how many steps Solve takes for lanes that are placed together, before it answers with the best it has
 // found. It is a number and not a time, so that the answer is the same on every machine.
-const Limit = 300000
+const Limit = 150000
 
 // Solve adds lanes to what is placed on h already: all of them or none. What is placed stays where
 // it is. The error is a *Refusal where a lane does not fit, and a *Mismatch where what is placed is
@@ -69,7 +69,9 @@ func (t *together) placement(placed Placement) Placement {
 	p := Placement{APIVersion: APIVersion, Kind: Kind, Host: identity(t.m.h), Cost: t.cost, Optimal: true,
 		Lanes: slices.Clone(placed.Lanes)}
 	if t.steps < 0 || t.unsure {
-		if bound := t.alone[0]; bound.Compare(t.cost) < 0 {
+		bound := t.alone[0]
+		bound.BlockLost = t.leastLoss(0)
+		if bound.Compare(t.cost) < 0 {
 			p.Optimal, p.Bound = false, &bound
 		}
 	}

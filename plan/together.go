@@ -2,8 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
-	"math/bits"
 	"slices"
 	"strings"
 
@@ -33,7 +31,12 @@ type together struct {
 	deep   int  // how many lanes could be placed at most
 	stuck  *stuck
 	seen   map[string]Cost
-	sets   map[uint64][]uint64
+	named  []bool // by lane: another one has a wish about it
+	wanted bool   // some lane wants memory
+	// Room for what is needed again and again.
+	scratch []byte
+	cores   []uint64
+	sets    map[uint64][]uint64
 }
 
 // stuck is the first lane that had no place, and what was there by then.
@@ -54,7 +57,10 @@ func newTogether(m *machine, lanes []lane.Lane, steps int) *together {
 			wanting++
 		}
 	}
-	t.memory = wanting > 1
+	t.memory, t.wanted = wanting > 1, wanting > 0
+	for _, l := range t.lanes {
+		t.named = append(t.named, t.isNamed(l.Metadata.Name))
+	}
 	special := func(s lane.Spec) bool { return s.CPUs.Share > 1 || len(s.Apart.Lanes) > 0 }
 	t.plain = !slices.ContainsFunc(lanes, func(l lane.Lane) bool { return special(l.Spec) }) &&
 		!slices.ContainsFunc(m.lanes, func(l Lane) bool { return special(l.Spec) })
@@ -119,17 +125,6 @@ func (t *together) run() (*lane.Lane, error) {
 	return nil, nil
 }
 
-// crowded says whether the lanes need more CPUs than there are.
-func (t *together) crowded() bool {
-	need := 0
-	for _, l := range t.lanes {
-		if l.Spec.CPUs.Share <= 1 {
-			need += l.Spec.CPUs.Count
-		}
-	}
-	return need > 0 && need >= t.m.free().Len() // one is housekeeping's
-}
-
 // branch places the lanes from a depth on, in all ways that could be better than the best so far.
 func (t *together) branch(depth int, cost Cost) {
 	t.deep = max(t.deep, depth)
@@ -140,7 +135,11 @@ func (t *together) branch(depth int, cost Cost) {
 		t.best, t.cost, t.found = slices.Clone(t.have), cost, true
 		return
 	}
-	if key := t.key(depth); t.hasSeen(key, cost) || !t.couldBeat(cost, t.alone[depth]) {
+	if key := t.key(depth); t.hasSeen(key, cost) {
+		return
+	}
+	cost.BlockLost = max(cost.BlockLost, t.leastLoss(depth))
+	if !t.couldBeat(cost, t.alone[depth]) {
 		return
 	}
 	l := t.lanes[depth]
@@ -169,21 +168,10 @@ func (t *together) branch(depth int, cost Cost) {
 	})
 }
 
-// over says whether the search has to end.
-func (t *together) over() bool { return t.steps < 0 || t.any && t.found }
-
-// couldBeat says whether what is placed, with the least that the others cost, may cost less than the best so far.
-func (t *together) couldBeat(cost, rest Cost) bool {
-	if !t.found {
-		return true
-	}
-	cost = cost.plus(rest)
-	return !t.any && cost.Compare(t.cost) < 0
-}
-
 // ahead looks where a lane would go if it were the last: the place to try first, and the least that it costs. False: there is
 // no place for it any more.
 func (t *together) ahead(l lane.Lane) (*place, bool, Cost) {
+	tries := t.m.tries
 	p, ok, _ := t.m.best(l, relaxed{})
 	least, fits := p.cost, ok
 	if t.memory { // what others have of memory may come from elsewhere
@@ -198,58 +186,38 @@ func (t *together) ahead(l lane.Lane) (*place, bool, Cost) {
 		t.m.lanes = all
 		p.unsure = p.unsure || q.unsure
 	}
-	if !fits && t.stuck == nil {
+	if !ok && t.stuck == nil {
 		t.stuck = &stuck{l, t.m.with(t.m.lanes)}
 	}
 	least.BlockLost = 0
 	if p.unsure {
 		least = Cost{}
 	}
-	t.steps -= len(t.m.cores)
+	t.steps -= len(t.m.cores) * (t.m.tries - tries)
 	if !ok {
 		return nil, fits, least
 	}
 	return &p, fits, least
 }
 
+// visitSteps is what going on with another lane counts for, beside looking at one place.
+const visitSteps = 20
+
 // visit puts a lane at a place and goes on with the others, if all wishes hold and there is memory for all.
 func (t *together) visit(depth int, p *place) {
 	t.m.put(t.m.lane(p))
 	t.have = append(t.have, *p)
-	was := slices.Clone(t.m.lanes[t.first:])
+	var was []Lane
+	if t.wanted {
+		was = slices.Clone(t.m.lanes[t.first:])
+	}
+	t.steps -= visitSteps
 	if cost, ok := t.price(); ok && t.supplied() && !t.m.free().IsEmpty() {
 		t.branch(depth+1, cost)
 	}
 	copy(t.m.lanes[t.first:], was)
 	t.have = t.have[:len(t.have)-1]
 	t.m.pop()
-}
-
-// supplied finds memory for all lanes that are placed, and notes what each gets.
-func (t *together) supplied() bool {
-	var needs []need
-	var who []int
-	for i := range t.have {
-		if p := &t.have[i]; p.ask.wantsMemory() {
-			needs, who = append(needs, need{&p.ask, p.set, p.nodes}), append(who, i)
-		}
-	}
-	if len(needs) == 0 {
-		return true
-	}
-	for i := t.first; i < len(t.m.lanes); i++ {
-		t.m.lanes[i].Memory, t.m.lanes[i].Hugepages = nil, nil
-	}
-	all, ok := t.m.supply(needs)
-	if !ok {
-		return false
-	}
-	for i, g := range all {
-		t.have[who[i]].given = g
-		l := &t.m.lanes[t.first+who[i]]
-		l.Memory, l.Hugepages = g.memory, g.huge
-	}
-	return true
 }
 
 // price is what the lanes that are placed cost. False: a wish that must hold does not.
@@ -286,133 +254,4 @@ func (t *together) isAsBefore(o *Lane) bool {
 		}
 	}
 	return true
-}
-
-// withMemory calls use with a place for each set of nodes from which its memory could come, those that cost least first.
-func (t *together) withMemory(p place, use func(place)) {
-	if !p.ask.wantsMemory() {
-		use(p)
-		return
-	}
-	sets, ok := t.sets[p.nodes]
-	if !ok {
-		sets = t.memorySets(p.nodes)
-		t.sets[p.nodes] = sets
-	}
-	for _, set := range sets {
-		if p.set = set; t.m.survey(&p) {
-			use(p)
-		}
-	}
-}
-
-// memorySets are the sets of nodes with memory, the best for CPUs on some nodes first. On a machine with many, only
-// sets of up to two are looked at.
-func (t *together) memorySets(cpus uint64) []uint64 {
-	var with []int
-	for n, at := range t.m.nodes {
-		if at.hasMemory {
-			with = append(with, n)
-		}
-	}
-	var sets []uint64
-	most := len(with)
-	if most > 8 {
-		most, t.unsure = 2, true
-	}
-	for k := 1; k <= most; k++ {
-		subsets(len(with), k, func(chosen uint64) {
-			set := uint64(0)
-			for i, n := range with {
-				if chosen&(1<<i) != 0 {
-					set |= 1 << n
-				}
-			}
-			sets = append(sets, set)
-		})
-	}
-	slices.SortStableFunc(sets, func(a, b uint64) int {
-		return cmp.Or(cmp.Compare(bits.OnesCount64(a|cpus), bits.OnesCount64(b|cpus)),
-			cmp.Compare(t.m.memoryDistance(cpus, a), t.m.memoryDistance(cpus, b)))
-	})
-	return sets
-}
-
-// hasSeen says whether the search was in the same situation before at no higher cost, and notes it otherwise.
-func (t *together) hasSeen(key string, cost Cost) bool {
-	if was, ok := t.seen[key]; ok && was.Compare(cost) <= 0 {
-		return true
-	}
-	t.seen[key] = cost
-	return false
-}
-
-// key tells situations apart that leave different things to the lanes that are still to be placed: what is free of each core
-// of a cell, and where the lanes are that others have wishes about, or that want memory or devices.
-func (t *together) key(depth int) string {
-	m := t.m
-	var b strings.Builder
-	fmt.Fprint(&b, depth)
-	for _, cell := range m.cells {
-		var cores []string
-		for c := cell.from; c < cell.to; c++ {
-			cores = append(cores, t.coreKey(c))
-		}
-		if t.plain {
-			slices.Sort(cores)
-		}
-		fmt.Fprint(&b, cores)
-	}
-	for i := range t.have {
-		p := &t.have[i]
-		if t.isNamed(p.ask.name) || p.ask.spec.Near.Lane != "" || len(p.ask.spec.Apart.Lanes) > 0 || p.ask.share > 1 {
-			fmt.Fprint(&b, p.ask.name, p.cpus)
-		}
-		if p.ask.wantsMemory() {
-			fmt.Fprint(&b, " ", p.set)
-		}
-		if p.ask.vfs > 0 {
-			fmt.Fprint(&b, " ", p.ask.device)
-		}
-	}
-	return b.String()
-}
-
-// coreKey is what a core has left, and how many of the lanes on it share it with nobody so far.
-func (t *together) coreKey(c int) string {
-	m := t.m
-	key := []byte{byte(len(m.cores[c].kind))}
-	alone := -1
-	for _, id := range m.cores[c].cpus {
-		state := byte('0')
-		switch o := m.owner[id]; {
-		case o == free:
-			state = byte('a' + m.lacks[id])
-			if m.ours[id] {
-				state -= 'a' - 'A'
-			}
-		case o == shared:
-			state = '1'
-		case o >= t.first && (alone == -1 || alone == o):
-			alone = o
-		default:
-			alone = -2
-		}
-		key = append(key, state)
-	}
-	if alone >= 0 {
-		key = append(key, '!')
-	}
-	if c == m.boot {
-		key = append(key, 'B')
-	}
-	slices.Sort(key[1:])
-	return string(key)
-}
-
-// isNamed says whether a lane has a wish about another one.
-func (t *together) isNamed(name string) bool {
-	names := func(s lane.Spec) bool { return s.Near.Lane == name || slices.Contains(s.Apart.Lanes, name) }
-	return slices.ContainsFunc(t.lanes, func(l lane.Lane) bool { return names(l.Spec) }) ||
-		slices.ContainsFunc(t.m.lanes[:t.first], func(l Lane) bool { return names(l.Spec) })
 }

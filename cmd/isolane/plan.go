@@ -155,6 +155,7 @@ func printPlan(w io.Writer, p plan.Placement) {
 	if p.Optimal {
 		fmt.Fprintln(w, "optimal: nothing costs less")
 	} else {
-		fmt.Fprintf(w, "not known to be optimal: %+v, nothing costs less than %+v\n", p.Cost, *p.Bound)
+		fmt.Fprintf(w, "not known to be optimal: %s\n", p.Cost.Above(*p.Bound))
+		fmt.Fprintf(w, "  it costs: %s\n  nothing costs less than: %s\n", p.Cost, *p.Bound)
 	}
 }

@@ -1,0 +1,93 @@
+package plan
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"isolane.dev/isolane/lane"
+)
+
+// hasSeen says whether the search was in the same situation before at no higher cost, and notes it otherwise.
+func (t *together) hasSeen(key string, cost Cost) bool {
+	if was, ok := t.seen[key]; ok && was.Compare(cost) <= 0 {
+		return true
+	}
+	t.seen[key] = cost
+	return false
+}
+
+// key tells situations apart that leave different things to the lanes that are still to be placed: what is free of each core
+// of a cell, and where the lanes are that others have wishes about, or that want memory or devices.
+func (t *together) key(depth int) string {
+	m := t.m
+	b := binary.LittleEndian.AppendUint64(t.scratch[:0], uint64(depth)) //nolint:gosec // G115: never negative
+	for _, cell := range m.cells {
+		cores := t.cores[:0]
+		for c := cell.from; c < cell.to; c++ {
+			cores = append(cores, t.coreKey(c))
+		}
+		if t.plain {
+			slices.Sort(cores)
+		}
+		for _, c := range cores {
+			b = binary.LittleEndian.AppendUint64(b, c)
+		}
+		t.cores = cores
+	}
+	for i := range t.have {
+		p := &t.have[i]
+		if t.named[i] || p.ask.spec.Near.Lane != "" || len(p.ask.spec.Apart.Lanes) > 0 || p.ask.share > 1 {
+			b = append(append(b, ' '), p.cpus.String()...)
+		}
+		if p.ask.wantsMemory() {
+			b = binary.LittleEndian.AppendUint64(append(b, ' '), p.set)
+		}
+		if p.ask.vfs > 0 {
+			b = binary.LittleEndian.AppendUint64(append(b, ' '), uint64(p.ask.device)) //nolint:gosec // G115: it has one
+		}
+	}
+	t.scratch = b
+	return string(b)
+}
+
+// coreKey is what a core has left, and whether a lane of the request is alone on it so far: four bits for each CPU.
+func (t *together) coreKey(c int) uint64 {
+	m := t.m
+	var states [8]byte
+	alone := -1
+	cpus := m.cores[c].cpus[:min(len(states), len(m.cores[c].cpus))]
+	for i, id := range cpus {
+		switch o := m.owner[id]; {
+		case o == free:
+			states[i] = byte(2 + m.lacks[id]) //nolint:gosec // G115: there are up to three lists
+			if m.ours[id] {
+				states[i] += 4
+			}
+		case o == shared:
+			states[i] = 1
+		case o >= t.first && (alone == -1 || alone == o):
+			alone = o
+		default:
+			alone = -2
+		}
+	}
+	slices.Sort(states[:len(cpus)])
+	key := uint64(len(m.cores[c].kind))
+	if c == m.boot {
+		key |= 1 << 8
+	}
+	if alone >= 0 {
+		key |= 1 << 9
+	}
+	for i, s := range states {
+		key |= uint64(s) << (10 + 4*i)
+	}
+	return key
+}
+
+// isNamed says whether a lane has a wish about another one.
+func (t *together) isNamed(name string) bool {
+	names := func(s lane.Spec) bool { return s.Near.Lane == name || slices.Contains(s.Apart.Lanes, name) }
+	return slices.ContainsFunc(t.lanes, func(l lane.Lane) bool { return names(l.Spec) }) ||
+		slices.ContainsFunc(t.m.lanes[:t.first], func(l Lane) bool { return names(l.Spec) })
+}

@@ -150,15 +150,15 @@ func mixedKinds(s *subject) []hit {
 }
 
 // balanced finds the lane CPUs that are in a scheduler domain with others. The kernel takes a CPU out
-// of them by isolcpus=domain, by a valid isolated partition, or (v1) when no cpuset that balances has
-// it together with others.
+// of them by isolcpus=domain, by a valid partition of lane CPUs alone, which may balance over these, or (v1)
+// when no cpuset that balances has it together with others.
 func balanced(s *subject) []hit {
 	partitions, hasPartitions := cpuset.Parse(s.files["/sys/fs/cgroup/cpuset.cpus.isolated"])
 	if s.Kernel.Isolated == nil && hasPartitions != nil {
 		s.lacks("/sys/devices/system/cpu/isolated")
 		return nil
 	}
-	left := s.lane.Difference(orEmpty(s.Kernel.Isolated)).Difference(partitions)
+	left := s.lane.Difference(orEmpty(s.Kernel.Isolated)).Difference(partitions).Difference(s.ownDomains())
 	if group, known := s.balancedV1(); known {
 		left = left.Intersection(group)
 	}
@@ -175,7 +175,21 @@ func balanced(s *subject) []hit {
 	return []hit{h}
 }
 
-// balancedV1 returns the CPUs that a v1 cpuset balances over; false without the hierarchy.
+// ownDomains are the CPUs of valid partitions that have lane CPUs and no others.
+func (s *subject) ownDomains() cpuset.Set {
+	var own cpuset.Set
+	for depth := range 4 {
+		for _, p := range s.optional("/sys/fs/cgroup" + strings.Repeat("/*", depth+1) + "/cpuset.cpus.partition") {
+			cpus, err := cpuset.Parse(s.files[path.Dir(p)+"/cpuset.cpus.effective"])
+			if (s.files[p] == "root" || s.files[p] == "isolated") && err == nil && cpus.IsSubsetOf(s.lane) {
+				own = own.Union(cpus)
+			}
+		}
+	}
+	return own
+}
+
+// balancedV1 returns the CPUs that a v1 cpuset balances over that has more than lane CPUs; false without the hierarchy.
 func (s *subject) balancedV1() (cpus cpuset.Set, known bool) {
 	const root = "/sys/fs/cgroup/cpuset"
 	switch s.files[root+"/cpuset.sched_load_balance"] {
@@ -187,7 +201,7 @@ func (s *subject) balancedV1() (cpus cpuset.Set, known bool) {
 	for depth := range 4 {
 		for _, p := range s.optional(root + strings.Repeat("/*", depth+1) + "/cpuset.sched_load_balance") {
 			group, err := cpuset.Parse(s.files[path.Dir(p)+"/cpuset.effective_cpus"])
-			if s.files[p] == "1" && err == nil && group.Len() > 1 {
+			if s.files[p] == "1" && err == nil && group.Len() > 1 && !group.IsSubsetOf(s.lane) {
 				cpus = cpus.Union(group)
 			}
 		}

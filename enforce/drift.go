@@ -15,13 +15,31 @@ func (l *Lanes) Drift(ctx context.Context) ([]Drift, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found []Drift
+	found, gone := l.orphaned()
 	for _, s := range missing {
-		if !l.isRefused(s) {
+		if !l.isRefused(s) && !gone(s) {
 			found = append(found, l.drift(s))
 		}
 	}
 	return found, nil
+}
+
+// orphaned are the lanes that were in the cgroup of a workload which has ended: these CPUs are everybody's. gone says
+// whether a step is part of that.
+func (l *Lanes) orphaned() (found []Drift, gone func(journal.Step) bool) {
+	var parts []string
+	for _, at := range l.Attached {
+		lane, err := l.Lane(at.Lane)
+		if !at.Own || err != nil || populated(l.root, at.Group) {
+			continue
+		}
+		found = append(found, Drift{Target: "lane " + at.Lane, Expected: "CPUs " + lane.CPUs.String() + " for itself", Found: "everybody's",
+			Note: "its workload " + at.Group + " has ended: isolane apply, or watch --repair, closes them again"})
+		parts = append(parts, at.Group, journal.GroupPrefix+at.Lane, filepath.Base(at.Group)+":", exclusiveFile)
+	}
+	return found, func(s journal.Step) bool {
+		return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(s.Target, part) })
+	}
 }
 
 func (l *Lanes) isRefused(s journal.Step) bool {

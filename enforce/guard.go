@@ -43,6 +43,7 @@ type Guard struct {
 	seen     seen
 	since    map[string]map[int]uint64 // the processes of each lane and when they started
 	reported map[string]string         // what was found, by target
+	left     []Drift
 	repairs  map[string][]time.Time
 }
 
@@ -174,6 +175,7 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]Drift, error) {
 		}
 	}
 	gone, err := g.processes()
+	g.left = slices.DeleteFunc(slices.Concat(found, steps), func(d Drift) bool { return d.Repaired })
 	return g.fresh(slices.Concat(found, steps, gone)), err
 }
 
@@ -189,6 +191,9 @@ func (g *Guard) reap(ctx context.Context) error {
 	defer l.Close() //nolint:errcheck // each step is on disk
 	return l.Apply(ctx, l.Placement)
 }
+
+// Left is what the last Check found and nobody has put back.
+func (g *Guard) Left() []Drift { return g.left }
 
 // offline names the lanes that have lost CPUs.
 func (g *Guard) offline(list string) string {
@@ -352,23 +357,35 @@ func (g *Guard) fresh(found []Drift) []Drift {
 	return fresh
 }
 
-// Watched returns the CPUs of the lanes in force, all or that of a name, and the cgroups whose tasks belong
-// there.
-func (g *Guard) Watched(name string) (cpus cpuset.Set, own []string, err error) {
+// Watched is what there is to watch of lanes: their CPUs, the cgroups whose tasks belong there, and the
+// interrupts that do, each with its CPU.
+type Watched struct {
+	CPUs       cpuset.Set
+	Groups     []string
+	Interrupts map[int]int
+}
+
+// Watched returns what there is to watch of the lanes in force, all or that of a name.
+func (g *Guard) Watched(name string) (w Watched, err error) {
 	if name != "" {
 		if _, err = g.lanes.Lane(name); err != nil {
-			return cpus, nil, err
+			return w, err
 		}
 	}
+	w.Interrupts = map[int]int{}
 	for _, group := range g.groups {
-		if name == "" || group.Lane.Name == name {
-			cpus, own = cpus.Union(group.Lane.Owned()), append(own, group.Dir)
+		if name != "" && group.Lane.Name != name {
+			continue
+		}
+		w.CPUs, w.Groups = w.CPUs.Union(group.Lane.Owned()), append(w.Groups, group.Dir)
+		for _, i := range group.Lane.Interrupts {
+			w.Interrupts[i.IRQ] = i.CPU
 		}
 	}
 	for _, at := range g.lanes.Attached {
 		if at.Group != "" && (name == "" || at.Lane == name) {
-			own = append(own, at.Group)
+			w.Groups = append(w.Groups, at.Group)
 		}
 	}
-	return cpus, own, nil
+	return w, nil
 }

@@ -26,9 +26,9 @@ type LaneStatus struct {
 	Idle        string           `json:"idle,omitempty"`
 	MemoryNodes string           `json:"memoryNodes"`
 	Group       string           `json:"group"`
-	Own         bool             `json:"own,omitempty"`       // the group is the workload's, of its service manager or runtime
+	Own         bool             `json:"own,omitempty"`       // the group is the workload's own
+	Balance     string           `json:"balance"`             // who spreads the threads over the CPUs
 	Partition   string           `json:"partition,omitempty"` // cgroup v2, as the kernel says
-	Balance     string           `json:"balance"`             // who spreads the threads over the lane's CPUs
 	Processes   int              `json:"processes"`           // of its cgroup
 	Attached    []AttachedStatus `json:"attached,omitempty"`
 	// Abandoned: the isolane run that made the lane for its command has ended without releasing it.
@@ -39,7 +39,7 @@ type LaneStatus struct {
 type AttachedStatus struct {
 	Group string `json:"group,omitempty"`
 	PID   int    `json:"pid,omitempty"`
-	Ended bool   `json:"ended,omitempty"`
+	Moved bool   `json:"moved,omitempty"` // out of its cgroup, into the lane's
 }
 
 // Settled says whether all is as the lanes want it.
@@ -63,31 +63,26 @@ func (l *Lanes) Status(ctx context.Context) (Status, error) {
 		return s, err
 	}
 	s.Unrecorded = append(s.Unrecorded, unrecorded...)
+	running, err := l.Running(ctx)
+	if err != nil {
+		return s, err
+	}
 	groups, err := l.Groups()
 	for _, g := range groups {
-		attached, aerr := l.attachedTo(ctx, g.Lane.Name)
-		if aerr != nil {
-			return s, aerr
-		}
 		s.Lanes = append(s.Lanes, LaneStatus{Name: g.Lane.Name, CPUs: g.Lane.CPUs.String(), Idle: g.Lane.Idle.String(),
-			MemoryNodes: g.Lane.MemoryNodes.String(), Group: g.Dir, Own: g.Own, Partition: g.Partition, Balance: g.Balance, Processes: g.Processes,
-			Attached: attached, Abandoned: l.abandoned(g.Lane.Name)})
+			MemoryNodes: g.Lane.MemoryNodes.String(), Group: g.Dir, Partition: g.Partition, Processes: g.Processes,
+			Own: g.Own, Balance: g.Balance, Attached: attachedTo(g.Lane.Name, running, g.Partition != ""), Abandoned: l.abandoned(g.Lane.Name)})
 	}
 	return s, err
 }
 
-// attachedTo are the workloads that were attached to a lane.
-func (l *Lanes) attachedTo(ctx context.Context, name string) ([]AttachedStatus, error) {
+// attachedTo are the workloads that are attached to a lane and run.
+func attachedTo(name string, running []Attachment, v2 bool) []AttachedStatus {
 	var all []AttachedStatus
-	for _, at := range l.Attached {
-		if at.Lane != name {
-			continue
+	for _, at := range running {
+		if at.Lane == name {
+			all = append(all, AttachedStatus{Group: at.Group, PID: at.PID, Moved: v2 && !at.Own && at.Group != ""})
 		}
-		ended, err := l.ended(ctx, at)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, AttachedStatus{Group: at.Group, PID: at.PID, Ended: ended})
 	}
-	return all, nil
+	return all
 }

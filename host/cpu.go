@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -90,36 +89,13 @@ func (r *reader) allowed() *cpuset.Set {
 			return nil
 		}
 		if isolated := r.list(cpuDir + "/isolated"); isolated != nil && !isolated.IsEmpty() {
-			if own := r.cpusetCPUs(); own != nil {
+			if own := r.inCpuset("cpus"); own != nil {
 				set = set.Union(isolated.Intersection(*own))
 			}
 		}
 		return &set
 	}
-	return r.cpusetCPUs()
-}
-
-// cpusetCPUs is what the cgroup of the reading process allows (cpuset(7)), for snapshots without
-// /proc/self/status. /dev/cpuset is how it was mounted before there were cgroups.
-func (r *reader) cpusetCPUs() *cpuset.Set {
-	of := r.text("proc/self/cpuset")
-	if of == "" {
-		return nil
-	}
-	files := []string{"/dev/cpuset" + of + "/cpus"}
-	c := r.cgroup()
-	if c.CpusetV1 != nil {
-		files = append(files, *c.CpusetV1+of+"/cpuset.effective_cpus", *c.CpusetV1+of+"/cpuset.cpus")
-	}
-	if c.Unified != nil {
-		files = append(files, *c.Unified+of+"/cpuset.cpus.effective")
-	}
-	for _, file := range files {
-		if set := r.list(strings.TrimPrefix(path.Clean(file), "/")); set != nil {
-			return set
-		}
-	}
-	return nil
+	return r.inCpuset("cpus")
 }
 
 // topology fills in package, die, core and caches of the online CPUs, from the lists of who shares

@@ -106,6 +106,7 @@ type NUMANode struct {
 	ID          int         `json:"id"`
 	CPUs        cpuset.Set  `json:"cpus"`      // those online
 	HasMemory   *bool       `json:"hasMemory"` // nil: the source does not say
+	Allowed     *bool       `json:"allowed"`   // its memory, by the cpuset in force for the reading process; nil: the source does not say
 	MemoryBytes uint64      `json:"memoryBytes"`
 	Distances   []int       `json:"distances"` // to the nodes in the order of their ids, 10 to itself
 	Hugepages   []Hugepages `json:"hugepages"` // by size
@@ -167,6 +168,7 @@ func Read(root fs.FS) (Host, error) {
 	h := Host{APIVersion: APIVersion, Kind: Kind, Hostname: r.text("proc/sys/kernel/hostname")}
 	h.CPUs = r.cpus()
 	h.NUMANodes = r.nodes(h.Online())
+	r.allowNodes(h.NUMANodes)
 	h.MemoryBytes, _ = r.meminfo("proc/meminfo", "MemTotal:")
 	h.Caches = r.caches
 	h.PCIDevices = r.pciDevices()

@@ -21,9 +21,12 @@ func (file) Check(s Step) error {
 
 func (f file) Read(_ context.Context, s Step) (string, error) { return f.read(s.Target) }
 
-func (f file) Write(_ context.Context, s Step, value string) error {
+func (f file) Write(ctx context.Context, s Step, value string) error {
 	if base := path.Base(s.Target); value == "" && (base == "cpuset.cpus" || base == "cpuset.mems") {
 		return f.inherit(s.Target)
+	}
+	if f.isolates(s.Target, value) {
+		defer f.awake(ctx, path.Dir(s.Target), value)()
 	}
 	return f.write(s.Target, value)
 }

@@ -3,11 +3,11 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,11 +27,10 @@ func takeLock(dir string) (*lock, error) {
 			return nil, err
 		}
 		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			holder, rerr := io.ReadAll(io.LimitReader(f, 256))
 			if errors.Is(err, unix.EWOULDBLOCK) {
-				err = fmt.Errorf("%s: %w by %s: wait until it has ended", dir, ErrBusy, strings.TrimSpace(string(holder)))
+				err = fmt.Errorf("%s: %w by %s: wait until it has ended", dir, ErrBusy, holder(f))
 			}
-			return nil, errors.Join(err, rerr, f.Close())
+			return nil, errors.Join(err, f.Close())
 		}
 		mine, err := f.Stat()
 		if err != nil {
@@ -49,6 +48,18 @@ func takeLock(dir string) (*lock, error) {
 		}
 		return &lock{f}, nil
 	}
+}
+
+// holder reads who has the lock: it writes that a moment after it has taken it.
+func holder(f *os.File) string {
+	var name [256]byte
+	for range 50 {
+		if n, _ := f.ReadAt(name[:], 0); n > 0 {
+			return strings.TrimSpace(string(name[:n]))
+		}
+		<-time.After(time.Millisecond)
+	}
+	return "another process"
 }
 
 func write(f *os.File, text string) error {

@@ -123,8 +123,12 @@ func (d *decoder) names(n *yaml.Node, v reflect.Value, path string) error {
 	}
 	v.Set(reflect.MakeMap(v.Type()))
 	return d.pairs(n, path, func(key, value *yaml.Node, at string) error {
-		if isSwitch(key) || key.ShortTag() == tagBool {
+		switch {
+		case isSwitch(key):
 			return &FieldError{Line: key.Line, Field: at, Text: inQuotes(key.Value)}
+		case key.ShortTag() != tagText:
+			text := "expected a name, found " + found(key) + ": write it in quotes"
+			return &FieldError{Line: key.Line, Field: path, Text: text}
 		}
 		one := reflect.New(v.Type().Elem()).Elem()
 		if err := d.value(value, one, at); err != nil {
@@ -192,7 +196,7 @@ func (d *decoder) unexpected(n *yaml.Node, path string) error {
 	f, _ := field(d.table, path)
 	form := map[string]string{
 		"": "text", "TEXT": "text", "NAME": "a name", "BOOL": "true or false",
-		"N": "a whole number", "TAG": "a whole number", "COST": "a whole number",
+		"N": "a whole number such as 4", "TAG": "a whole number such as 100", "COST": "a whole number such as 3",
 		"SIZE": "a size such as 512Mi", "TIME": "a time such as 100us", "RATE": "a rate such as 1Gbit/s",
 	}[f.Form]
 	switch {
@@ -201,7 +205,7 @@ func (d *decoder) unexpected(n *yaml.Node, path string) error {
 	case form == "":
 		form = f.Form
 	}
-	if f.Form == "N" && n.ShortTag() == tagText && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 {
+	if f.Max > 0 && n.ShortTag() == tagText && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 {
 		form += " without quotes"
 	}
 	text := "expected " + form + ", found " + found(n)
@@ -218,11 +222,11 @@ func found(n *yaml.Node) string {
 		if len(n.Content) == 0 {
 			return "{}"
 		}
-		return "{" + cut(n.Content[0].Value, longest) + ": …}"
+		return "{" + printable(n.Content[0].Value, longest) + ": …}"
 	case yaml.SequenceNode:
 		return "a list"
 	case yaml.AliasNode:
-		return "*" + cut(n.Value, longest)
+		return "*" + printable(n.Value, longest)
 	default: // a scalar
 	}
 	if n.ShortTag() == tagText {

@@ -3,6 +3,7 @@ package lane
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -18,7 +19,7 @@ type FieldError struct {
 func (e *FieldError) Error() string {
 	text := e.Text
 	if e.Field != "" {
-		text = cut(e.Field, 100) + ": " + text
+		text = printable(e.Field, 100) + ": " + text
 	}
 	switch {
 	case e.File == "":
@@ -69,6 +70,12 @@ const longest = 40
 
 // quoted repeats a value, but no long one.
 func quoted(s string) string { return fmt.Sprintf("%q", cut(s, longest)) }
+
+// printable is a text that may hold anything, on one line.
+func printable(s string, most int) string {
+	q := strconv.Quote(cut(s, most))
+	return q[1 : len(q)-1]
+}
 
 func cut(s string, most int) string {
 	runes := 0

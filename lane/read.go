@@ -170,7 +170,7 @@ func (d *decoder) isLane(n *yaml.Node) error {
 	}
 	if !isHead {
 		return &FieldError{Line: n.Line, Text: "expected a document with apiVersion: " + APIVersion + " and kind: " + Kind +
-			", found the fields " + cut(strings.Join(names, ", "), longest)}
+			", found the fields " + printable(strings.Join(names, ", "), longest)}
 	}
 	return nil
 }

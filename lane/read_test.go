@@ -3,11 +3,13 @@ package lane
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+	sigs "sigs.k8s.io/yaml"
 )
 
 // Each error is one line that says where and what, in the user's words.
@@ -22,12 +24,12 @@ func TestParseRefuses(t *testing.T) {
 		{"count: 2", "Count: 2", "5: spec.cpus.Count: unknown field, did you mean count?"},
 		{"count: 2", "cores: 2", "5: spec.cpus.cores: unknown field: expected count, smt, kind, l3, numa, share, boot or balance"},
 		{"count: 2", "numaNode: 2", "5: spec.cpus.numaNode: unknown field, did you mean spec.near.numaNode?"},
-		{"count: 2", `count: "2"`, `5: spec.cpus.count: expected a whole number without quotes, found "2"`},
-		{"count: 2", "count: 2.5", "5: spec.cpus.count: expected a whole number, found 2.5"},
-		{"count: 2", "count: 010", "5: spec.cpus.count: expected a whole number, found 010"},
-		{"count: 2", "count: 99999999999999999999", "5: spec.cpus.count: expected a whole number, found 99999999999999999999"},
-		{"count: 2", "count: two", `5: spec.cpus.count: expected a whole number, found "two"`},
-		{"count: 2", "count: {a: 1}", "5: spec.cpus.count: expected a whole number, found {a: …}"},
+		{"count: 2", `count: "2"`, `5: spec.cpus.count: expected a whole number such as 4 without quotes, found "2"`},
+		{"count: 2", "count: 2.5", "5: spec.cpus.count: expected a whole number such as 4, found 2.5"},
+		{"count: 2", "count: 010", "5: spec.cpus.count: expected a whole number such as 4, found 010"},
+		{"count: 2", "count: 99999999999999999999", "5: spec.cpus.count: expected a whole number such as 4, found 99999999999999999999"},
+		{"count: 2", "count: two", `5: spec.cpus.count: expected a whole number such as 4, found "two"`},
+		{"count: 2", "count: {a: 1}", "5: spec.cpus.count: expected a whole number such as 4, found {a: …}"},
 		{"count: 2", "count: 2, boot: yes", `5: spec.cpus.boot: expected true or false, found "yes"`},
 		{"count: 2", "count: 2, count: 3", "5: spec.cpus.count: stands there twice, first in line 5"},
 		{"smt: isolate", "smt: yes", `5: spec.cpus.smt: yes without quotes is true or false to many readers of YAML: write "yes"`},
@@ -43,6 +45,9 @@ func TestParseRefuses(t *testing.T) {
 		{"size: 1Gi, hugepages: {2Mi: 512Mi}", "hugepages: 512Mi", `6: spec.memory.hugepages: expected {2Mi: SIZE}, found "512Mi"`},
 		{"512Mi", "511Ki", "6: spec.memory.hugepages.2Mi: expected a multiple of the page, 2Mi, found 511Ki"},
 		{"2Mi: 512Mi", "huge: 512Mi", `6: spec.memory.hugepages.huge: expected the size of a page, such as 2Mi or 1Gi, found "huge"`},
+		{"worker: 1", "~: 1", "9: spec.roles: expected a name, found ~: write it in quotes"},
+		{"worker: 1", `"work\ner": 1`, `9: spec.roles.work\ner: expected 1-32 letters, digits, '-' and '_', found "work\ner"`},
+		{"100us", "0s", "11: spec.objective.rtt.p99: expected more than 0, found 0"},
 		{"priority: 50", "priority: 99", "10: spec.scheduling.priority: expected 1-98, found 99"},
 		{", priority: 50", "", "10: spec.scheduling.priority: missing: policy fifo needs one, 1-98"},
 		{"p99.9:", "p100:", `11: spec.objective.rtt.p100: expected a percentile such as p99.9, or max, found "p100"`},
@@ -184,6 +189,10 @@ func FuzzParse(f *testing.F) {
 		}
 		if documents := countDocuments(in); documents != len(lanes) {
 			t.Errorf("%q: %d lanes of %d documents", in, len(lanes), documents)
+		}
+		var other Lane // as a reader reads it that goes by JSON and knows no lines
+		if sigs.UnmarshalStrict([]byte(in), &other) == nil && len(lanes) == 1 && !reflect.DeepEqual(lanes[0], other) {
+			t.Errorf("%q: %+v; expected %+v", in, lanes[0], other)
 		}
 		for _, l := range lanes {
 			if err := l.Validate(); err != nil {

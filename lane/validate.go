@@ -163,9 +163,12 @@ func (s Spec) validateNetwork() error {
 }
 
 func (s Spec) validateRoles() error {
-	total := 0
-	for _, count := range s.Roles {
-		total += count
+	name, total := regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,31}$`), 0
+	for _, role := range slices.Sorted(maps.Keys(s.Roles)) {
+		if !name.MatchString(role) {
+			return wrong("spec.roles."+role, "expected 1-32 letters, digits, '-' and '_', found %s", quoted(role))
+		}
+		total += s.Roles[role]
 	}
 	if total > s.CPUs.Count {
 		return wrong("spec.roles", "expected at most %d CPUs in all, spec.cpus.count, found %d", s.CPUs.Count, total)
@@ -191,6 +194,9 @@ func (s Spec) validateObjective() error {
 	for _, p := range slices.Sorted(maps.Keys(s.Objective.RTT)) {
 		if !percentile.MatchString(p) {
 			return wrong("spec.objective.rtt."+p, "expected a percentile such as p99.9, or max, found %s", quoted(p))
+		}
+		if s.Objective.RTT[p] == 0 {
+			return wrong("spec.objective.rtt."+p, "expected more than 0, found 0")
 		}
 	}
 	return nil

@@ -22,100 +22,70 @@ type ask struct {
 	oneNode bool
 	near    []int      // places of the nodes that it must be on; nil: any
 	from    []int      // places of the nodes that distance counts from; nil: it does not count
-	l3s     []int      // those of the lane to be near to; nil: they do not count
+	caches  []int      // L3s of the lane to be near to, by their places; nil: they do not count
 	banned  cpuset.Set // by wishes to be apart
 	boot    bool
+	fast    bool // efficiency cores cost something
 	memory  uint64
 	huge    []Memory // bytes by page size, which stands in Node's place
 	device  int      // in the host's PCIDevices, -1 without
 	vfs     int
-	broken  int // weights of the preferred wishes that were dropped
-	dropped []string
+	dropped []string // wishes that the search leaves out
 }
 
-// relaxed says which limits a search leaves out, to see whether they are what blocks it.
+// wantsMemory says whether something has to be set aside.
+func (a *ask) wantsMemory() bool { return a.memory > 0 || len(a.huge) > 0 }
+
+// relaxed says which limits a search leaves out.
 type relaxed struct {
-	wishes []string // dropped
-	boot   bool
+	wishes  []string // of the lane's own
+	others  []string // lanes whose preferred wish to be apart is left out
+	boot    bool     // the lane may have the boot core
+	crowded bool     // housekeeping needs no CPU
+	alone   bool     // what other lanes would rather have does not count
+	anyways bool     // all devices that would do, and not just the best of each node
 }
+
+func (r relaxed) drops(wish string) bool { return slices.Contains(r.wishes, wish) }
 
 // asks returns the ways to ask for a lane: one for each device that would do. An error is what makes
 // the lane impossible on this machine.
 func (m *machine) asks(l lane.Lane, r relaxed) ([]ask, error) {
 	s := l.Spec
-	drop := func(wish string) bool { return slices.Contains(r.wishes, wish) }
 	a := ask{name: l.Metadata.Name, spec: s, share: max(1, s.CPUs.Share), smt: s.CPUs.SMT, kind: host.CPUKind(s.CPUs.Kind),
-		oneL3: s.CPUs.L3 == lane.One && !drop("l3"), oneNode: s.CPUs.NUMA == lane.One && !drop("numa"),
-		boot: s.CPUs.Boot || r.boot, memory: uint64(s.Memory.Size), device: -1, dropped: r.wishes}
-	if a.smt == "" || drop("smt") {
+		oneL3: s.CPUs.L3 == lane.One && !r.drops("l3"), oneNode: s.CPUs.NUMA == lane.One && !r.drops("numa"),
+		boot: s.CPUs.Boot || r.boot, fast: m.performant && s.CPUs.Kind != string(host.Efficiency),
+		memory: uint64(s.Memory.Size), device: -1, dropped: r.wishes}
+	if a.smt == "" || r.drops("smt") {
 		a.smt = lane.Any
 	}
-	if drop("kind") {
+	if r.drops("kind") {
 		a.kind = ""
-	}
-	for _, w := range r.wishes {
-		a.broken += s.Preferred[w]
 	}
 	for _, size := range sortedKeys(s.Memory.Hugepages) {
 		page, err := quantity.ParseBytes(size)
 		if err != nil {
-			return nil, fmt.Errorf("spec.memory.hugepages.%s: %w", size, err)
+			return nil, fmt.Errorf("spec.memory.hugepages.%s: %w", cut(size), err)
 		}
 		a.huge = append(a.huge, Memory{Node: int(page), Bytes: uint64(s.Memory.Hugepages[size])}) //nolint:gosec // G115: checked below
 		if !m.hasPages(uint64(page)) {
-			return nil, fmt.Errorf("spec.memory.hugepages.%s: the machine has no hugepages of that size; it has %s", size, m.pageSizes())
+			return nil, fmt.Errorf("spec.memory.hugepages.%s: the machine has no hugepages of that size; it has %s", cut(size), m.pageSizes())
 		}
 	}
-	if !drop("apart") {
-		m.keepApart(&a)
-	}
-	if err := m.approach(&a, drop("near")); err != nil {
+	m.keepApart(&a, r)
+	if err := m.approach(&a, r.drops("near")); err != nil {
 		return nil, err
 	}
-	return m.withDevices(a)
+	return m.withDevices(a, r.anyways)
 }
 
-// keepApart bans the CPUs that the lane, or a lane that is there already, does not want it to have.
-func (m *machine) keepApart(a *ask) {
-	for _, l := range m.lanes {
-		if slices.Contains(a.spec.Apart.Lanes, l.Name) {
-			a.banned = a.banned.Union(m.around(l.CPUs, a.spec.Apart.Level))
-		}
-		if _, soft := l.Spec.Preferred["apart"]; slices.Contains(l.Spec.Apart.Lanes, a.name) && !soft {
-			a.banned = a.banned.Union(m.around(l.CPUs, l.Spec.Apart.Level))
-		}
+// cut keeps what an error repeats of its input to a sensible length.
+func cut(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
 	}
-}
-
-// around are the CPUs that share a core, an L3, a node or a package with some of the given ones.
-func (m *machine) around(cpus cpuset.Set, level string) cpuset.Set {
-	of := func(c host.CPU) *int {
-		switch level {
-		case "core":
-			return c.Core
-		case "node":
-			return c.NUMANode
-		case "package":
-			return c.Package
-		}
-		if c.L3 == nil {
-			return c.NUMANode
-		}
-		return c.L3
-	}
-	var there []int
-	for id := range cpus.All() {
-		if c, ok := m.h.CPU(id); ok && of(c) != nil {
-			there = append(there, *of(c))
-		}
-	}
-	ids := cpus.Slice()
-	for _, c := range m.h.CPUs {
-		if n := of(c); n != nil && slices.Contains(there, *n) {
-			ids = append(ids, c.ID)
-		}
-	}
-	return cpuset.Of(ids...)
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 // approach turns the wish to be near something into nodes.
@@ -131,13 +101,13 @@ func (m *machine) approach(a *ask, dropped bool) error {
 	case near.Lane != "":
 		for _, l := range m.lanes {
 			if l.Name == near.Lane {
-				a.from, a.l3s = m.places(l.CPUs), m.l3s(l.CPUs)
+				a.from, a.caches = m.places(l.CPUs), m.caches(l.CPUs)
 			}
 		}
 	case near.Device != "":
 		d := m.findDevice(near.Device)
 		if d < 0 {
-			return fmt.Errorf("spec.near.device: %q: the machine has %s", near.Device, m.deviceNames())
+			return fmt.Errorf("spec.near.device: %q: the machine has %s", cut(near.Device), m.deviceNames())
 		}
 		a.from = m.deviceNode(d)
 	}
@@ -184,20 +154,23 @@ func (m *machine) places(cpus cpuset.Set) []int {
 	return places
 }
 
-// l3s are those of CPUs.
-func (m *machine) l3s(cpus cpuset.Set) []int {
-	l3s := []int{}
+// caches are the L3s above CPUs, by their places in ascending order.
+func (m *machine) caches(cpus cpuset.Set) []int {
+	caches := []int{}
 	for id := range cpus.All() {
 		if m.nodeOf(id) >= 0 {
-			l3s = append(l3s, m.cells[m.cores[m.at[id]].cell].l3)
+			if c := m.cells[m.cores[m.at[id]].cell].cache; !slices.Contains(caches, c) {
+				caches = append(caches, c)
+			}
 		}
 	}
-	return l3s
+	slices.Sort(caches)
+	return caches
 }
 
 // withDevices chooses the device of the network path: the one that is named, or for virtual
-// functions the best one on each node, which the search then chooses from.
-func (m *machine) withDevices(a ask) ([]ask, error) {
+// functions the best one on each node, which the search then chooses from; with all, any that would do.
+func (m *machine) withDevices(a ask, all bool) ([]ask, error) {
 	net := a.spec.Network
 	a.vfs = net.VFs
 	if net.Path == "sriov" {
@@ -206,10 +179,10 @@ func (m *machine) withDevices(a ask) ([]ask, error) {
 	if net.Device != "" {
 		d := m.findDevice(net.Device)
 		if d < 0 {
-			return nil, fmt.Errorf("spec.network.device: %q: the machine has %s", net.Device, m.deviceNames())
+			return nil, fmt.Errorf("spec.network.device: %q: the machine has %s", cut(net.Device), m.deviceNames())
 		}
 		if a.vfs > m.freeVFs(d) {
-			return nil, fmt.Errorf("spec.network: %s has %d free virtual functions, the lane wants %d", net.Device, m.freeVFs(d), a.vfs)
+			return nil, fmt.Errorf("spec.network: %s has %d free virtual functions, the lane wants %d", cut(net.Device), m.freeVFs(d), a.vfs)
 		}
 		return []ask{m.withDevice(a, d)}, nil
 	}
@@ -217,8 +190,13 @@ func (m *machine) withDevices(a ask) ([]ask, error) {
 		return []ask{a}, nil
 	}
 	best := map[int]int{} // device by node
+	var ways []ask
 	for d, dev := range m.h.PCIDevices {
 		if dev.Kind != "network" || m.freeVFs(d) < a.vfs {
+			continue
+		}
+		if all {
+			ways = append(ways, m.withDevice(a, d))
 			continue
 		}
 		n := -1
@@ -229,7 +207,6 @@ func (m *machine) withDevices(a ask) ([]ask, error) {
 			best[n] = d
 		}
 	}
-	var ways []ask
 	for _, n := range sortedKeys(best) {
 		ways = append(ways, m.withDevice(a, best[n]))
 	}

@@ -15,9 +15,8 @@ import (
 // describe writes a place down as what the lane holds, with the reasons. The machine is still as it
 // was before the lane has it.
 func (m *machine) describe(p place) Lane {
-	l := Lane{Name: p.ask.name, CPUs: p.cpus, Idle: p.idle, Memory: p.memory, Hugepages: p.huge, Devices: m.devices(p),
-		BusyPoll: p.ask.spec.Scheduling.BusyPoll, Spec: p.ask.spec, Roles: roles(p)}
-	l.MemoryNodes = m.memoryNodes(p)
+	l := m.lane(&p)
+	l.BusyPoll, l.Roles, l.MemoryNodes = p.ask.spec.Scheduling.BusyPoll, roles(p), m.memoryNodes(p)
 	l.Interrupts = m.interrupts(l)
 	l.Reasons = slices.Concat(m.nodeReasons(p), m.coreReasons(p), m.memoryReasons(p, l), m.deviceReasons(p, l))
 	return l
@@ -47,7 +46,7 @@ func roles(p place) map[string]cpuset.Set {
 }
 
 // devices are what the lane holds of the device of its place.
-func (m *machine) devices(p place) []Device {
+func (m *machine) devices(p *place) []Device {
 	if p.ask.device < 0 {
 		return nil
 	}
@@ -74,41 +73,37 @@ func (m *machine) devices(p place) []Device {
 }
 
 // memoryNodes are where the lane's memory comes from: the nodes set aside for it, or those of its
-// CPUs; where these have no memory, the nearest that have.
+// CPUs; where these have no memory that it may use, the nearest that have.
 func (m *machine) memoryNodes(p place) cpuset.Set {
 	var ids []int
-	for _, h := range p.memory {
+	for _, h := range p.given.memory {
 		ids = append(ids, h.Node)
 	}
-	for _, h := range p.huge {
+	for _, h := range p.given.huge {
 		ids = append(ids, h.Node)
 	}
 	if len(ids) > 0 {
 		return cpuset.Of(ids...)
 	}
-	best, with := 0, m.h.MemoryNodes()
-	for _, n := range m.places(p.cpus) {
-		if id := m.nodes[n].id; id >= 0 && with.Contains(id) {
-			ids = append(ids, id)
+	own := m.places(p.cpus)
+	for _, n := range own {
+		if m.nodes[n].hasMemory {
+			ids = append(ids, m.nodes[n].id)
 		}
 	}
-	if len(ids) > 0 || with.IsEmpty() {
+	if len(ids) > 0 {
 		return cpuset.Of(ids...)
 	}
-	for _, n := range m.places(p.cpus) {
-		for i, other := range m.nodes {
-			d := m.nodes[n].distances[i]
-			if other.id < 0 || !with.Contains(other.id) || best > 0 && d > best {
-				continue
-			}
-			if d < best || best == 0 {
-				best, ids = d, nil
-			}
-			ids = append(ids, other.id)
+	best := 0
+	for i, other := range m.nodes {
+		d := m.nearTo(m.set(own), i)
+		if !other.hasMemory || len(ids) > 0 && d > best {
+			continue
 		}
-	}
-	if len(ids) == 0 {
-		return with
+		if d < best {
+			ids = nil
+		}
+		best, ids = d, append(ids, other.id)
 	}
 	return cpuset.Of(ids...)
 }
@@ -157,45 +152,63 @@ func (m *machine) isQueue(i host.Interrupt) bool {
 // nodeReasons say why the lane is on its nodes.
 func (m *machine) nodeReasons(p place) []string {
 	nodes := m.places(p.cpus)
-	names := m.names(nodes)
-	target := ""
-	switch near := p.ask.spec.Near; {
-	case near.Device != "":
-		target = near.Device
-	case near.Lane != "":
-		target = "lane " + near.Lane
-	case p.ask.device >= 0:
-		target = deviceName(m.h.PCIDevices[p.ask.device])
-	}
-	var why []string
+	names, near := m.names(nodes), p.ask.spec.Near
+	target, from := m.target(p)
 	switch {
 	case len(nodes) == 1 && m.nodes[nodes[0]].id < 0:
 	case len(nodes) > 1:
-		most, at := 0, 0
-		for n := range m.nodes {
-			if free := m.freeOn(n, p.ask); free > most {
-				most, at = free, n
+		return []string{fmt.Sprintf("nodes %s: %s", names, m.noRoom(p))}
+	case near.NUMANode != nil && slices.Equal(nodes, from):
+		return []string{fmt.Sprintf("node %s, because spec.near.numaNode says so", names)}
+	case target != "" && len(from) == 0:
+		return []string{fmt.Sprintf("node %s: on which node %s is, the machine does not say", names, target)}
+	case target != "" && slices.Contains(from, nodes[0]):
+		return []string{fmt.Sprintf("node %s, because %s is there", names, target)}
+	case target != "":
+		return []string{fmt.Sprintf("node %s at distance %d from %s on node %s: nothing nearer has room", names,
+			m.distanceTo(from, p.nodes)+10, target, m.names(from))}
+	case len(m.nodes) > 1:
+		return []string{fmt.Sprintf("node %s: of the nodes that give up least for it, the one with the fewest free CPUs (%d)", names,
+			m.freeOn(nodes[0], p.ask))}
+	}
+	return nil
+}
+
+// target is what the lane wants to be near to, and its nodes; "" where there is nothing.
+func (m *machine) target(p place) (name string, nodes []int) {
+	switch near := p.ask.spec.Near; {
+	case near.Device != "":
+		return cut(near.Device), p.ask.from
+	case near.NUMANode != nil:
+		return fmt.Sprintf("node %d", *near.NUMANode), p.ask.from
+	case near.Lane != "":
+		for _, l := range m.lanes {
+			if l.Name == near.Lane {
+				return "lane " + l.Name, m.places(l.CPUs)
 			}
 		}
-		why = append(why, fmt.Sprintf("nodes %s: no node alone has room for %d CPUs as asked; the most is %d, on node %d", names,
-			p.ask.spec.CPUs.Count, most, m.nodes[at].id))
-	case p.ask.spec.Near.NUMANode != nil && p.ask.near != nil:
-		why = append(why, fmt.Sprintf("node %s, because spec.near.numaNode says so", names))
-	case target != "" && len(p.ask.from) == 0:
-		why = append(why, fmt.Sprintf("node %s: on which node %s is, the machine does not say", names, target))
-	case target != "" && slices.Equal(nodes, p.ask.from):
-		why = append(why, fmt.Sprintf("node %s, because %s is there", names, target))
-	case target != "":
-		why = append(why, fmt.Sprintf("node %s at distance %d from %s on node %s: nothing nearer has room", names,
-			p.cost.DeviceDistance+10, target, m.names(p.ask.from)))
-	case len(m.nodes) > 1:
-		why = append(why, fmt.Sprintf("node %s: of the nodes that give up least for it, the one with the fewest free CPUs (%d)", names,
-			m.freeOn(nodes[0], p.ask)))
+	case p.ask.device >= 0:
+		return deviceName(m.h.PCIDevices[p.ask.device]), p.ask.from
 	}
-	for _, w := range p.ask.dropped {
-		why = append(why, fmt.Sprintf("without the wish %s, which is preferred and cannot hold", w))
+	return "", nil
+}
+
+// noRoom says why the lane is on several nodes.
+func (m *machine) noRoom(p place) string {
+	most, at := 0, 0
+	for n := range m.nodes {
+		if free := m.freeOn(n, p.ask); free > most {
+			most, at = free, n
+		}
 	}
-	return why
+	if count := p.ask.spec.CPUs.Count; most < count {
+		return fmt.Sprintf("no node alone has room for %d CPUs as asked; the most is %d, on node %d", count, most, m.nodes[at].id)
+	}
+	if p.ask.wantsMemory() {
+		return fmt.Sprintf("no node alone has room for %d CPUs as asked and for the memory", p.ask.spec.CPUs.Count)
+	}
+	return fmt.Sprintf("node %d alone had room for %d CPUs as asked, but all lanes together cost less like this",
+		m.nodes[at].id, p.ask.spec.CPUs.Count)
 }
 
 func (m *machine) names(nodes []int) string {
@@ -211,7 +224,7 @@ func (m *machine) names(nodes []int) string {
 // freeOn is how many CPUs the lane could have on a node.
 func (m *machine) freeOn(n int, a ask) int {
 	a.near = nil
-	return m.newSearch(a, func(cell) bool { return true }).room[n]
+	return m.newSearch(a, nil).room[n]
 }
 
 func deviceName(d host.PCIDevice) string {
@@ -224,9 +237,11 @@ func deviceName(d host.PCIDevice) string {
 // coreReasons say why the lane has these cores.
 func (m *machine) coreReasons(p place) []string {
 	var why []string
-	l3s := m.l3s(p.cpus)
-	slices.Sort(l3s)
-	switch l3s = slices.Compact(l3s); {
+	var l3s []int
+	for _, cache := range m.caches(p.cpus) {
+		l3s = append(l3s, m.cells[slices.IndexFunc(m.cells, func(c cell) bool { return c.cache == cache })].l3)
+	}
+	switch {
 	case len(l3s) > 1:
 		why = append(why, fmt.Sprintf("CPUs %s below %d L3 caches: no L3 alone has room for them", p.cpus, len(l3s)))
 	case l3s[0] < 0:
@@ -245,17 +260,22 @@ func (m *machine) coreReasons(p place) []string {
 	if !p.idle.IsEmpty() {
 		why = append(why, fmt.Sprintf("CPUs %s stay idle: they are siblings, and the lane pays for whole cores", p.idle))
 	}
-	if with := m.sharing(p); len(with) > 0 {
-		why = append(why, fmt.Sprintf("shares a core with %s: no whole cores are left that cross fewer nodes or L3 caches", strings.Join(with, ", ")))
-	}
-	if p.cost.MixedKinds > 0 {
-		why = append(why, "performance and efficiency cores mixed: neither kind alone has room")
+	switch {
+	case p.fixed.MixedKinds > 0:
+		why = append(why, "performance and efficiency cores mixed: neither kind alone has room at no more cost")
+	case p.fixed.EfficiencyCPUs > 0:
+		why = append(why, "on efficiency cores: performance cores come first, but have no room at no more cost in what counts more")
+	case m.performant && p.ask.fast && p.ask.spec.CPUs.Kind == "":
+		why = append(why, "on performance cores, which come first where spec.cpus.kind says nothing")
 	}
 	if !p.ask.boot {
 		why = append(why, fmt.Sprintf("not CPUs %s: the boot core stays housekeeping", cpuset.Of(m.cores[m.boot].cpus...)))
 	}
 	if own := m.h.Kernel.Isolated; own != nil && own.Intersects(p.cpus) {
 		why = append(why, fmt.Sprintf("CPUs %s are isolated by the kernel", p.cpus.Intersection(*own)))
+	}
+	if n := p.fixed.UnpreparedCPUs; n > 0 {
+		why = append(why, "some CPUs outside of those that boot prepared (isolcpus=, nohz_full=): these have no room at no more cost")
 	}
 	if share := p.ask.share; share > 1 {
 		joined := 0
@@ -287,34 +307,12 @@ func (m *machine) below(l3 int, p place) (left int, others []string) {
 	return left, others
 }
 
-// sharing names those that have threads of the lane's cores.
-func (m *machine) sharing(p place) []string {
-	var with []string
-	for id := range p.cpus.All() {
-		for _, sibling := range m.cores[m.at[id]].cpus {
-			name := ""
-			switch o := m.owner[sibling]; {
-			case o >= 0:
-				name = m.lanes[o].Name
-			case o == shared && p.ask.share == 1:
-				name = "lanes that share CPUs"
-			case o == free && !p.cpus.Contains(sibling) && m.at[id] == m.boot:
-				name = "housekeeping"
-			}
-			if name != "" && !slices.Contains(with, name) {
-				with = append(with, name)
-			}
-		}
-	}
-	return with
-}
-
 func (m *machine) memoryReasons(p place, l Lane) []string {
 	var why []string
-	for _, h := range p.memory {
+	for _, h := range p.given.memory {
 		why = append(why, fmt.Sprintf("%s of memory on node %d", quantity.Bytes(h.Bytes), h.Node))
 	}
-	for _, h := range p.huge {
+	for _, h := range p.given.huge {
 		text := fmt.Sprintf("%d hugepages of %s on node %d", h.Pages, quantity.Bytes(h.PageBytes), h.Node)
 		if h.Reserve > 0 {
 			text += fmt.Sprintf(", %d of which have to be reserved", h.Reserve)
@@ -322,7 +320,7 @@ func (m *machine) memoryReasons(p place, l Lane) []string {
 		why = append(why, text)
 	}
 	if near := m.names(m.places(p.cpus)); near != l.MemoryNodes.String() && near != "" {
-		why = append(why, fmt.Sprintf("memory of nodes %s: the nearest that has enough", l.MemoryNodes))
+		why = append(why, fmt.Sprintf("memory of nodes %s: the nearest that has enough for all lanes", l.MemoryNodes))
 	}
 	return why
 }

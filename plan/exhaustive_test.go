@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -20,6 +21,7 @@ type brute struct {
 	lanes  []lane.Lane
 	owners map[int]string
 	before int
+	hybrid bool
 	best   *Cost
 }
 
@@ -41,6 +43,16 @@ func (b *brute) owned() cpuset.Set {
 	var ids []int
 	for id := range b.owners {
 		ids = append(ids, id)
+	}
+	return cpuset.Of(ids...)
+}
+
+func (b *brute) ownedBy(name string) cpuset.Set {
+	var ids []int
+	for id, owner := range b.owners {
+		if owner == name {
+			ids = append(ids, id)
+		}
 	}
 	return cpuset.Of(ids...)
 }
@@ -101,6 +113,15 @@ func (b *brute) price(l lane.Lane, cpus cpuset.Set, siblings bool) (Cost, cpuset
 		kinds[first.Kind] = true
 		if core.Intersects(b.owned()) {
 			c.SharedCores++
+			for id := range core.Intersection(b.owned()).All() { // a lane of the request that had it for itself pays too
+				if name := b.owners[id]; !strings.HasPrefix(name, "placed") && core.Intersection(b.owned()).IsSubsetOf(b.ownedBy(name)) {
+					c.SharedCores++
+					break
+				}
+			}
+		}
+		if b.hybrid && first.Kind != host.Performance && s.CPUs.Kind != string(host.Efficiency) {
+			c.EfficiencyCPUs += mine.Len()
 		}
 		switch s.CPUs.SMT {
 		case lane.Isolate:
@@ -188,7 +209,7 @@ func sameAsExhaustive(t *testing.T) func(*rapid.T) {
 		if rapid.Bool().Draw(rt, "two") {
 			lanes = append(lanes, draw("b", 3))
 		}
-		b := &brute{h: h, t: truthOf(h), lanes: lanes, owners: map[int]string{}}
+		b := &brute{h: h, t: truthOf(h), lanes: lanes, owners: map[int]string{}, hybrid: m.EfficiencyCores > 0}
 		for _, l := range p.Lanes {
 			for id := range l.Owned().All() {
 				b.owners[id] = l.Name

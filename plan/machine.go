@@ -15,8 +15,11 @@ type machine struct {
 	cells []cell
 	nodes []node
 	boot  int // the core of the boot CPU
-	// kept are CPUs that no new lane gets, isolated those that boot isolated: of use to lanes only.
-	kept, isolated cpuset.Set
+	l3s   int // how many L3 caches the cells have
+
+	prepared
+	keep       uint64 // bytes of memory that stay housekeeping's
+	performant bool   // there are performance cores
 
 	at    []int // core by CPU, -1 of one that cannot be used
 	owner []int // by CPU: free, shared or the number of the lane in lanes
@@ -39,6 +42,7 @@ type core struct {
 // cell is the cores of one node below one L3, cores[from:to].
 type cell struct {
 	node, l3 int // l3 is the host's number; where that is not known, one of its own for each node
+	cache    int // place of the L3 among all
 	from, to int
 }
 
@@ -54,7 +58,7 @@ type node struct {
 
 // newMachine makes the host ready, with the lanes that are placed already.
 func newMachine(h host.Host, placed []Lane) *machine {
-	m := &machine{h: h, isolated: h.BootIsolated()}
+	m := &machine{h: h}
 	ids := 0
 	if n := len(h.CPUs); n > 0 {
 		ids = h.CPUs[n-1].ID + 1
@@ -65,6 +69,7 @@ func newMachine(h host.Host, placed []Lane) *machine {
 	}
 	m.divide()
 	m.describeNodes()
+	m.prepare()
 	for _, l := range placed {
 		m.put(l)
 	}
@@ -109,11 +114,12 @@ func (m *machine) divide() {
 			if l3 < 0 {
 				l3 = -2 - p.node
 			}
-			m.cells = append(m.cells, cell{node: len(m.nodes) - 1, l3: l3, from: len(m.cores)})
+			m.cells = append(m.cells, cell{node: len(m.nodes) - 1, l3: l3, cache: m.cacheOf(l3), from: len(m.cores)})
 		}
 		if newCell || places[i-1].core != p.core {
 			c, _ := m.h.CPU(p.cpu)
 			m.cores = append(m.cores, core{kind: c.Kind, cell: len(m.cells) - 1})
+			m.performant = m.performant || c.Kind == host.Performance
 		}
 		last := &m.cores[len(m.cores)-1]
 		last.cpus = append(last.cpus, p.cpu)
@@ -126,6 +132,17 @@ func (m *machine) divide() {
 	}
 }
 
+// cacheOf is the place of an L3, which has cells in other nodes already or is new.
+func (m *machine) cacheOf(l3 int) int {
+	for _, c := range m.cells {
+		if c.l3 == l3 {
+			return c.cache
+		}
+	}
+	m.l3s++
+	return m.l3s - 1
+}
+
 // describeNodes adds what the host knows of nodes, also of those without CPUs.
 func (m *machine) describeNodes() {
 	for _, n := range m.h.NUMANodes {
@@ -135,6 +152,9 @@ func (m *machine) describeNodes() {
 			m.nodes = append(m.nodes, node{id: n.ID, from: len(m.cells), to: len(m.cells)})
 		}
 		to := &m.nodes[at]
+		if n.Allowed != nil && !*n.Allowed {
+			continue // its memory is not this process's to give away
+		}
 		to.hasMemory, to.memory = n.HasMemory == nil || *n.HasMemory, n.MemoryBytes
 		to.pool = map[uint64]uint64{}
 		for _, p := range n.Hugepages {
@@ -144,9 +164,16 @@ func (m *machine) describeNodes() {
 			}
 		}
 	}
-	if len(m.h.NUMANodes) == 0 && len(m.nodes) > 0 { // the kernel counts all memory to one node
-		m.nodes[0].hasMemory, m.nodes[0].memory = true, m.h.MemoryBytes
+	if len(m.h.NUMANodes) == 0 && len(m.nodes) > 0 { // the kernel counts all memory to one node, which is 0
+		m.nodes[0].id, m.nodes[0].hasMemory, m.nodes[0].memory = 0, true, m.h.MemoryBytes
 	}
+	total := uint64(0)
+	for _, n := range m.nodes {
+		if n.hasMemory {
+			total = plusCapped(total, n.memory)
+		}
+	}
+	m.keep = min(512<<20, total/8)
 	for i := range m.nodes {
 		m.nodes[i].distances = make([]int, len(m.nodes))
 		for j := range m.nodes {
@@ -234,36 +261,34 @@ func (m *machine) isWhole(c int) bool {
 }
 
 // block is the largest number of CPUs of free whole cores on one node.
-func (m *machine) block() int {
-	most := 0
-	for n := range m.nodes {
-		most = max(most, m.wholeOn(n))
-	}
-	return most
-}
+func (m *machine) block() int { return slices.Max(append(m.wholes(), 0)) }
 
-func (m *machine) wholeOn(n int) int {
-	cpus := 0
-	for _, cell := range m.cells[m.nodes[n].from:m.nodes[n].to] {
-		for c := cell.from; c < cell.to; c++ {
-			if m.isWhole(c) {
-				cpus += len(m.cores[c].cpus)
-			}
+// wholes are the CPUs of free whole cores, by node.
+func (m *machine) wholes() []int {
+	whole := make([]int, len(m.nodes), len(m.nodes)+1)
+	for c := range m.cores {
+		if m.isWhole(c) {
+			whole[m.cells[m.cores[c].cell].node] += len(m.cores[c].cpus)
 		}
 	}
-	return cpus
+	return whole
 }
 
-// housekeeping are the usable CPUs that no lane has, without those that boot isolated if there are others.
-func (m *machine) housekeeping() cpuset.Set {
+// free are the usable CPUs that no lane has.
+func (m *machine) free() cpuset.Set {
 	var ids []int
 	for id, c := range m.at {
 		if c >= 0 && m.owner[id] == free {
 			ids = append(ids, id)
 		}
 	}
-	all := cpuset.Of(ids...)
-	if others := all.Difference(m.isolated); !others.IsEmpty() {
+	return cpuset.Of(ids...)
+}
+
+// housekeeping are the usable CPUs that no lane has, without those that boot isolated if there are others.
+func (m *machine) housekeeping() cpuset.Set {
+	all := m.free()
+	if others := all.Difference(m.h.BootIsolated()); !others.IsEmpty() {
 		return others
 	}
 	return all

@@ -58,7 +58,7 @@ func TestRefusals(t *testing.T) {
 	h := hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1}.Host(t)
 	_, err := Solve(h, Placement{}, []lane.Lane{askFor("a", 1, ""), askFor("b", 1, "")})
 	var r *Refusal
-	if !errors.As(err, &r) || r.Lane != "b" || !strings.Contains(err.Error(), "1 CPUs belong to other lanes") {
+	if !errors.As(err, &r) || r.Lane != "b" || !strings.Contains(err.Error(), "of 2 usable, 1 belongs to lanes placed before it (a), 1 stays housekeeping's (the boot core, CPUs 0), 0 are free; cheapest change: leave it out") {
 		t.Errorf("got %v", err)
 	}
 	for _, c := range []struct {

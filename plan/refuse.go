@@ -1,12 +1,15 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/quantity"
 )
 
 // Refusal is why a lane does not fit. It is an error, and a document of its own.
@@ -14,12 +17,15 @@ type Refusal struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
 	Lane       string   `json:"lane"`
-	Blocking   []string `json:"blocking"` // the fewest constraints that cannot hold together
-	Cheapest   *Change  `json:"cheapest,omitempty"`
+	Blocking   []string `json:"blocking"`           // the fewest constraints that cannot hold together
+	Cheapest   *Change  `json:"cheapest,omitempty"` // nil: none is known
+	searched   bool     // for a change
 }
 
-// Change is what would admit a lane: something to ask for differently, or lanes to move.
+// Change is what would admit all lanes that were asked for: one of them asked for differently, or lanes to move. It was
+// tried.
 type Change struct {
+	Lane   string `json:"lane,omitempty"` // that is to ask differently
 	Change string `json:"change,omitempty"`
 	Moves  []Move `json:"moves,omitempty"`
 }
@@ -27,18 +33,62 @@ type Change struct {
 // Error is the refusal in one line.
 func (r *Refusal) Error() string {
 	text := fmt.Sprintf("lane %s refused: %s", r.Lane, strings.Join(r.Blocking, "; "))
-	switch {
-	case r.Cheapest == nil:
-	case len(r.Cheapest.Moves) > 0:
+	switch c := r.Cheapest; {
+	case c == nil && !r.searched:
+	case c == nil:
+		text += "; no change of one lane is known that would help"
+	case len(c.Moves) > 0:
 		var moves []string
-		for _, m := range r.Cheapest.Moves {
+		for _, m := range c.Moves {
 			moves = append(moves, fmt.Sprintf("%s from CPUs %s to %s", m.Lane, m.From, m.To))
 		}
 		text += "; cheapest change: move " + strings.Join(moves, ", then ") + " (--repack)"
+	case c.Lane != "" && c.Lane != r.Lane:
+		text += fmt.Sprintf("; cheapest change: lane %s: %s", c.Lane, c.Change)
 	default:
-		text += "; cheapest change: " + r.Cheapest.Change
+		text += "; cheapest change: " + c.Change
 	}
 	return text
+}
+
+// refused is a refusal that is not explained yet.
+type refused struct {
+	lane   lane.Lane
+	reason error    // what makes it impossible on this machine
+	on     *machine // on which it does not fit; nil: all lanes fit by themselves, and not together
+	proven bool
+}
+
+// Error names the lane.
+func (r *refused) Error() string { return r.lane.Metadata.Name + ": does not fit" }
+
+// refused says which lane the search could not place.
+func (t *together) refused() *refused {
+	if t.stuck != nil {
+		return &refused{lane: t.stuck.lane, on: t.stuck.on}
+	}
+	return &refused{lane: t.lanes[min(t.deep, len(t.lanes)-1)], proven: t.steps >= 0 && !t.unsure}
+}
+
+// explained makes a refusal of an error that is not explained yet.
+func explained(err error, h host.Host, placed Placement, lanes []lane.Lane) error {
+	var r *refused
+	if !errors.As(err, &r) {
+		return err
+	}
+	out := &Refusal{APIVersion: APIVersion, Kind: KindOfRefusal, Lane: r.lane.Metadata.Name, searched: true}
+	switch {
+	case r.reason != nil:
+		out.Blocking = []string{r.reason.Error()}
+	case r.on != nil:
+		out.Blocking = r.on.blocking(r.lane)
+	case r.proven:
+		out.Blocking = []string{"all lanes fit alone, but not together"}
+	default:
+		out.Blocking = []string{fmt.Sprintf("all lanes fit alone, but no way was found to place them together in %d steps", Limit)}
+	}
+	out.Cheapest = cheapest(h, placed, lanes, r.lane.Metadata.Name)
+	return out
 }
 
 // constraint is one of the things that may keep a lane out.
@@ -47,80 +97,99 @@ type constraint struct {
 	text string
 }
 
-// explain finds the fewest constraints that keep a lane out, by leaving out all others, and the
-// cheapest change. It is called for lanes that do not fit.
-func (m *machine) explain(l lane.Lane) error {
-	r := &Refusal{APIVersion: APIVersion, Kind: KindOfRefusal, Lane: l.Metadata.Name}
+// blocking finds the fewest constraints that keep a lane out, by leaving out all others. It is called for lanes that do
+// not fit.
+func (m *machine) blocking(l lane.Lane) []string {
+	if len(m.cores) == 0 {
+		return []string{fmt.Sprintf("asks for %s; none is usable", cpuCount(l.Spec.CPUs.Count))}
+	}
+	texts := []string{m.balance(l)}
 	all := m.constraints(l)
-	for size := 0; size <= len(all) && r.Blocking == nil; size++ {
+	found := false
+	for size := 0; size <= len(all) && !found; size++ {
 		subsets(len(all), size, func(set uint64) {
-			if r.Blocking == nil && !m.fitsWith(l, all, set) {
-				r.Blocking = []string{m.demandText(l)}
-				for i, c := range all {
-					if set&(1<<i) != 0 {
-						r.Blocking = append(r.Blocking, c.text)
-					}
+			if found || m.fitsWith(l, all, set) {
+				return
+			}
+			found = true
+			for i, c := range all {
+				if set&(1<<i) != 0 && c.text != "" {
+					texts = append(texts, c.text)
 				}
 			}
 		})
 	}
-	if moves, ok := m.movesFor(l); ok {
-		r.Cheapest = &Change{Moves: moves}
-		return r
-	}
-	for i, c := range all {
-		if slices.Contains(l.Spec.Wishes(), c.name) && m.fitsWith(l, all, (1<<len(all)-1)&^(1<<i)) {
-			r.Cheapest = &Change{Change: fmt.Sprintf("spec.preferred: {%s: 1}", c.name)}
-			return r
-		}
-	}
-	for n := l.Spec.CPUs.Count - 1; n > 0; n-- {
-		fewer := l
-		fewer.Spec.CPUs.Count, fewer.Spec.Roles = n, nil
-		if _, ok, err := m.best(fewer, relaxed{}); ok && err == nil {
-			r.Cheapest = &Change{Change: fmt.Sprintf("spec.cpus.count: %d", n)}
-			return r
-		}
-	}
-	for i, c := range all {
-		if c.name == "boot" && m.fitsWith(l, all, (1<<len(all)-1)&^(1<<i)) {
-			r.Cheapest = &Change{Change: "spec.cpus.boot: true"}
-		}
-	}
-	return r
+	return texts
 }
 
-func (m *machine) demandText(l lane.Lane) string {
-	return fmt.Sprintf("asks for %d CPUs, %d are usable", l.Spec.CPUs.Count, m.usable().Len())
-}
-
-func (m *machine) usable() cpuset.Set {
-	var ids []int
-	for _, c := range m.cores {
-		ids = append(ids, c.cpus...)
+// balance says who has the usable CPUs, so that the numbers add up.
+func (m *machine) balance(l lane.Lane) string {
+	usable := m.h.Usable()
+	var taken cpuset.Set
+	var names []string
+	for _, o := range m.lanes {
+		taken, names = taken.Union(o.Owned()), append(names, o.Name)
 	}
-	return cpuset.Of(ids...)
+	taken = taken.Intersection(usable)
+	boot := cpuset.Of(m.cores[m.boot].cpus...).Difference(taken)
+	text := fmt.Sprintf("asks for %s; of %d usable", cpuCount(l.Spec.CPUs.Count), usable.Len())
+	if !taken.IsEmpty() {
+		text += fmt.Sprintf(", %d %s to lanes placed before it (%s)", taken.Len(), one(taken.Len(), "belongs", "belong"), few(names))
+	}
+	free := usable.Difference(taken)
+	switch {
+	case l.Spec.CPUs.Boot && !free.IsEmpty():
+		text += ", 1 has to stay housekeeping's"
+		free = free.Difference(cpuset.Of(free.First()))
+	case !l.Spec.CPUs.Boot && !boot.IsEmpty():
+		text += fmt.Sprintf(", %d %s housekeeping's (the boot core, CPUs %s)", boot.Len(), one(boot.Len(), "stays", "stay"), boot)
+		free = free.Difference(boot)
+	}
+	return text + fmt.Sprintf(", %d %s free", free.Len(), one(free.Len(), "is", "are"))
 }
 
-// constraints are what a lane asks for beyond a number of CPUs, and what limits all lanes.
+func cpuCount(n int) string { return fmt.Sprintf("%d %s", n, one(n, "CPU", "CPUs")) }
+
+func one(n int, single, several string) string {
+	if n == 1 {
+		return single
+	}
+	return several
+}
+
+// few are the first of some names.
+func few(names []string) string {
+	if len(names) > 4 {
+		return strings.Join(names[:4], ", ") + fmt.Sprintf(" and %d more", len(names)-4)
+	}
+	return strings.Join(names, ", ")
+}
+
+// constraints are what a lane asks for beyond a number of CPUs, and what limits all lanes. Those without a text are in
+// the balance.
 func (m *machine) constraints(l lane.Lane) []constraint {
 	s := l.Spec
-	all := []constraint{}
+	all := []constraint{{"housekeeping", ""}}
 	if len(m.lanes) > 0 {
-		var has cpuset.Set
-		for _, o := range m.lanes {
-			has = has.Union(o.Owned())
-		}
-		all = append(all, constraint{"others", fmt.Sprintf("%d CPUs belong to other lanes", has.Len())})
+		all = append(all, constraint{"others", ""})
 	}
 	if !s.CPUs.Boot {
-		all = append(all, constraint{"boot", fmt.Sprintf("the boot core (CPUs %s) stays housekeeping", cpuset.Of(m.cores[m.boot].cpus...))})
+		all = append(all, constraint{"boot", ""})
 	}
 	if s.Memory.Size > 0 {
-		all = append(all, constraint{"memory", fmt.Sprintf("spec.memory.size: %s", s.Memory.Size)})
+		all = append(all, constraint{"memory", fmt.Sprintf("spec.memory.size: %s (%s)", s.Memory.Size, m.memoryText())})
 	}
 	if len(s.Memory.Hugepages) > 0 {
 		all = append(all, constraint{"hugepages", "spec.memory.hugepages"})
+	}
+	var apart []string
+	for _, o := range m.lanes {
+		if slices.Contains(o.Spec.Apart.Lanes, l.Metadata.Name) && o.Spec.Preferred["apart"] == 0 {
+			apart = append(apart, o.Name)
+		}
+	}
+	if len(apart) > 0 {
+		all = append(all, constraint{"theirs", "spec.apart of " + few(apart) + ": not beside this lane"})
 	}
 	texts := map[string]string{
 		"smt":   "spec.cpus.smt: " + smtName(s) + " wants whole cores",
@@ -128,7 +197,7 @@ func (m *machine) constraints(l lane.Lane) []constraint {
 		"l3":    "spec.cpus.l3: all below one L3",
 		"numa":  "spec.cpus.numa: all on one node",
 		"near":  "spec.near: " + nearText(s.Near),
-		"apart": fmt.Sprintf("spec.apart: not beside %s", strings.Join(s.Apart.Lanes, ", ")),
+		"apart": fmt.Sprintf("spec.apart: not beside %s", few(s.Apart.Lanes)),
 	}
 	for _, w := range s.Wishes() {
 		if _, soft := s.Preferred[w]; !soft {
@@ -138,14 +207,24 @@ func (m *machine) constraints(l lane.Lane) []constraint {
 	return all
 }
 
+// memoryText is how much memory there is to have.
+func (m *machine) memoryText() string {
+	left := uint64(0)
+	for n := range m.nodes {
+		bytes, _ := m.freeMemory(n)
+		left = plusCapped(left, bytes)
+	}
+	return fmt.Sprintf("%s are free, of which %s stay housekeeping's", quantity.Bytes(left), quantity.Bytes(m.keep))
+}
+
 func nearText(n lane.Near) string {
 	switch {
 	case n.NUMANode != nil:
 		return fmt.Sprintf("node %d", *n.NUMANode)
 	case n.Lane != "":
-		return "lane " + n.Lane
+		return "lane " + cut(n.Lane)
 	}
-	return n.Device
+	return cut(n.Device)
 }
 
 // fitsWith says whether a lane fits with just some of its constraints.
@@ -157,6 +236,8 @@ func (m *machine) fitsWith(l lane.Lane, all []constraint, set uint64) bool {
 			continue
 		}
 		switch c.name {
+		case "housekeeping":
+			r.crowded = true
 		case "others":
 			on = newMachine(m.h, nil)
 		case "boot":
@@ -165,6 +246,10 @@ func (m *machine) fitsWith(l lane.Lane, all []constraint, set uint64) bool {
 			l.Spec.Memory.Size = 0
 		case "hugepages":
 			l.Spec.Memory.Hugepages = nil
+		case "theirs":
+			for _, o := range m.lanes {
+				r.others = append(r.others, o.Name)
+			}
 		default:
 			r.wishes = append(r.wishes, c.name)
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"strings"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
@@ -12,48 +13,189 @@ import (
 
 // Repack is Solve that may move lanes: where a lane does not fit, or only by giving up more than it
 // would have to on an empty machine. The moves of the answer are in an order in which each goes to
-// CPUs that are free by then. Lanes that have lost CPUs are placed again.
+// CPUs that are free by then. Lanes that have lost CPUs are placed again. Where no moves are found that save something,
+// the answer is that of Solve.
 func Repack(h host.Host, placed Placement, lanes []lane.Lane) (Placement, error) {
-	var gone *Mismatch
-	if err := placed.check(h); err != nil && (!errors.As(err, &gone) || gone.Lost == nil) {
-		return Placement{}, err
+	p, err := repack(h, placed, lanes)
+	if err == nil {
+		return p, nil
 	}
-	a := arrangement{m: newMachine(h, nil)}
-	var again []Lane
-	for _, l := range placed.Lanes {
-		if gone != nil && slices.Contains(gone.Lost, l.Name) {
-			again = append(again, l)
-		} else {
-			a.lanes = append(a.lanes, l)
+	kept, lost, _ := placed.kept(h)
+	return Placement{}, explained(err, h, kept, slices.Concat(askedAll(lost), lanes))
+}
+
+// kept parts the lanes that are placed into those that can stay and those that have lost CPUs.
+func (p Placement) kept(h host.Host) (Placement, []Lane, error) {
+	var gone *Mismatch
+	err := p.check(h)
+	if err == nil || !errors.As(err, &gone) || gone.Lost == nil {
+		return p, nil, err
+	}
+	var lost []Lane
+	for _, l := range p.Lanes {
+		if slices.Contains(gone.Lost, l.Name) {
+			lost = append(lost, l)
 		}
 	}
-	for _, l := range again {
-		if err := a.add(asked(l), "some of its CPUs are gone", l.CPUs.Union(l.Idle)); err != nil {
-			return Placement{}, err
+	p.Lanes = without(p.Lanes, gone.Lost...)
+	return p, lost, nil
+}
+
+func askedAll(lanes []Lane) []lane.Lane {
+	all := make([]lane.Lane, len(lanes))
+	for i, l := range lanes {
+		all[i] = asked(l)
+	}
+	return all
+}
+
+// repack is Repack that does not explain what it refuses.
+func repack(h host.Host, placed Placement, lanes []lane.Lane) (Placement, error) {
+	kept, lost, err := placed.kept(h)
+	if err != nil {
+		return Placement{}, err
+	}
+	plain, err := solve(h, kept, slices.Concat(askedAll(lost), lanes), Limit)
+	var no *refused
+	if err != nil && !errors.As(err, &no) {
+		return Placement{}, err
+	}
+	m := newMachine(h, nil)
+	fits := err == nil
+	if fits {
+		plain.moved(lost)
+		if rest := plain.Cost; rest.minus(Cost{LanesMoved: rest.LanesMoved, BlockLost: rest.BlockLost}).Compare(m.ideal(slices.Concat(askedAll(lost), lanes))) <= 0 {
+			return plain, nil
+		}
+	}
+	a := arrangement{m: m, lanes: kept.Lanes}
+	if !a.addAll(lost, lanes) || !a.onlyMoves(placed.Lanes) || fits && a.compare(placed, plain) >= 0 {
+		return plain, err
+	}
+	p := Placement{APIVersion: APIVersion, Kind: Kind, Host: identity(h), Lanes: a.lanes, Moves: a.moves, Cost: a.cost(placed, a.lanes, len(a.moves))}
+	on := m.with(a.lanes)
+	p.Housekeeping = on.housekeeping()
+	// One lane at a time, moved by a search that does not look at everything: the least is what each, also of those that
+	// were there, costs on the machine alone, and where that is reached nothing is better.
+	bound := m.ideal(askedAll(a.lanes)).minus(m.total(kept.Lanes))
+	bound.BlockLost = min(0, p.Cost.BlockLost)
+	if p.Optimal = bound.Compare(p.Cost) >= 0; !p.Optimal {
+		p.Bound = &bound
+	}
+	return p, nil
+}
+
+// ideal is what lanes cost at least, each on the machine alone.
+func (m *machine) ideal(lanes []lane.Lane) Cost {
+	var sum Cost
+	for _, l := range lanes {
+		if p, ok, err := m.best(l, relaxed{}); ok && err == nil && !p.unsure {
+			p.cost.BlockLost = 0
+			sum = sum.plus(p.cost)
+		}
+	}
+	return sum
+}
+
+// moved notes the moves of lanes that had lost CPUs.
+func (p *Placement) moved(lost []Lane) {
+	for _, had := range lost {
+		at := slices.IndexFunc(p.Lanes, func(l Lane) bool { return l.Name == had.Name })
+		p.Moves = append(p.Moves, move(had, p.Lanes[at], goneReason))
+		p.Cost.LanesMoved++
+	}
+}
+
+const goneReason = "some of its CPUs are gone"
+
+// addAll places lanes, the largest first, after those that have lost CPUs. False: one does not fit, or what came out breaks
+// a rule.
+func (a *arrangement) addAll(lost []Lane, lanes []lane.Lane) bool {
+	for _, l := range lost {
+		if !a.add(asked(l), l.Owned()) {
+			return false
 		}
 	}
 	order := slices.Clone(lanes)
-	slices.SortStableFunc(order, func(a, b lane.Lane) int { return cmp.Compare(b.Spec.CPUs.Count, a.Spec.CPUs.Count) })
+	slices.SortFunc(order, func(a, b lane.Lane) int {
+		return cmp.Or(cmp.Compare(b.Spec.CPUs.Count, a.Spec.CPUs.Count), strings.Compare(a.Metadata.Name, b.Metadata.Name))
+	})
 	for _, l := range order {
-		if slices.ContainsFunc(a.lanes, func(o Lane) bool { return o.Name == l.Metadata.Name }) {
-			return Placement{}, &Refusal{APIVersion: APIVersion, Kind: KindOfRefusal, Lane: l.Metadata.Name, Blocking: []string{"a lane of that name is placed already"}}
-		}
-		if err := knowsOthers(l, Placement{Lanes: a.lanes}, lanes); err != nil {
-			return Placement{}, err
-		}
-		if err := a.add(l, "", cpuset.Set{}); err != nil {
-			return Placement{}, err
+		if !a.add(l, cpuset.Set{}) {
+			return false
 		}
 	}
-	p := Placement{APIVersion: APIVersion, Kind: Kind, Host: identity(h), Lanes: a.lanes, Moves: a.moves, Cost: a.cost}
-	p.Housekeeping = a.m.with(a.lanes).housekeeping()
-	// One lane at a time, moved by a search that does not look at everything: the least is what each
-	// costs on the machine alone, and where that is reached nothing is better.
-	p.Optimal = a.bound.Compare(a.cost) == 0
-	if !p.Optimal {
-		p.Bound = &a.bound
+	return a.holds()
+}
+
+// onlyMoves sees that only lanes that are placed move: where one of this request had to make room for another, the others
+// move at once to where they came to be.
+func (a *arrangement) onlyMoves(placed []Lane) bool {
+	isPlaced := func(name string) bool {
+		return slices.ContainsFunc(placed, func(l Lane) bool { return l.Name == name })
 	}
-	return p, nil
+	if !slices.ContainsFunc(a.moves, func(m Move) bool { return !isPlaced(m.Lane) }) {
+		return true
+	}
+	targets := map[string]Lane{}
+	for _, l := range placed {
+		if to := a.lane(l.Name); to.Owned() != l.Owned() {
+			targets[l.Name] = to
+		}
+	}
+	before := arrangement{m: a.m, lanes: placed}
+	_, moves, ok := before.sequence(targets, "new lanes")
+	a.moves = moves
+	return ok
+}
+
+// holds says whether the rules hold for all lanes where they are now.
+func (a *arrangement) holds() bool {
+	on := a.m.with(a.lanes)
+	for i, l := range a.lanes {
+		p, err := on.placeOf(l)
+		if err != nil || !on.survey(&p) {
+			return false
+		}
+		if _, v := on.beside(&p, i); v.fails {
+			return false
+		}
+	}
+	return !on.free().IsEmpty()
+}
+
+// cost is what lanes cost more where they are now than what was placed before.
+func (a *arrangement) cost(placed Placement, now []Lane, moves int) Cost {
+	sum := a.m.total(now).minus(a.m.total(placed.Lanes))
+	sum.LanesMoved = moves
+	return sum
+}
+
+// total is what lanes cost where they are; a lane that cannot be there costs nothing.
+func (m *machine) total(lanes []Lane) Cost {
+	on := m.with(lanes)
+	sum := Cost{BlockLost: m.block() - on.block()}
+	for i, l := range lanes {
+		if !l.Owned().IsSubsetOf(m.h.Usable()) {
+			continue
+		}
+		p, err := on.placeOf(l)
+		if err != nil {
+			continue
+		}
+		on.survey(&p)
+		own, _ := on.beside(&p, i)
+		sum = sum.plus(p.fixed).plus(own)
+	}
+	return sum
+}
+
+// compare says whether the arrangement is better than a plan without moves: first by wishes and nodes, for whose sake lanes
+// are moved, then by all that it costs.
+func (a *arrangement) compare(placed, plain Placement) int {
+	with := a.cost(placed, a.lanes, len(a.moves))
+	without := a.cost(placed, plain.Lanes, len(plain.Moves))
+	return with.Compare(without)
 }
 
 // arrangement is who is where while lanes are moved.
@@ -61,8 +203,6 @@ type arrangement struct {
 	m     *machine // for what does not change; who has what on it is not used
 	lanes []Lane
 	moves []Move
-	cost  Cost
-	bound Cost
 }
 
 // asked is the declaration of a lane that is placed.
@@ -90,65 +230,50 @@ func without(lanes []Lane, names ...string) []Lane {
 
 // add places a lane, and moves others if that saves something that costs more. A lane that had other
 // CPUs before has moved itself.
-func (a *arrangement) add(l lane.Lane, reason string, from cpuset.Set) error {
+func (a *arrangement) add(l lane.Lane, from cpuset.Set) bool {
 	on := a.m.with(a.lanes)
 	alone, ok, err := a.m.with(nil).best(l, relaxed{})
 	if err != nil || !ok {
-		return on.refuse(l, err)
+		return false
 	}
 	ideal := alone.cost
 	ideal.BlockLost = 0
 	now, fits, err := on.best(l, relaxed{})
 	if err != nil {
-		return on.refuse(l, err)
+		return false
 	}
 	now.cost.BlockLost = 0
-	best, found := plan{own: now.cost, cost: now.cost}, fits
+	best, found := room{own: now.cost, cost: now.cost}, fits
 	if !fits || ideal.Compare(now.cost) < 0 {
-		for _, p := range []func(lane.Lane, Cost) (plan, bool){a.fewMoves, a.newNodes} {
+		for _, p := range []func(lane.Lane, Cost) (room, bool){a.fewMoves, a.newNodes} {
 			if other, ok := p(l, ideal); ok && (!found || other.compare(best) < 0) {
 				best, found = other, true
 			}
 		}
 	}
 	if !found {
-		return on.refuse(l, nil)
+		return false
 	}
 	if best.lanes != nil {
 		a.lanes, a.moves = best.lanes, append(a.moves, best.moves...)
 		on = a.m.with(a.lanes)
 		if now, fits, err = on.best(l, relaxed{}); err != nil || !fits {
-			return on.refuse(l, err)
+			return false
 		}
 	}
 	made := on.describe(now)
 	if !from.IsEmpty() {
-		a.moves = append(a.moves, move(Lane{Name: made.Name, CPUs: from, Spec: l.Spec}, made, reason))
-		best.cost.LanesMoved++
+		a.moves = append(a.moves, move(Lane{Name: made.Name, CPUs: from, Spec: l.Spec}, made, goneReason))
 	}
+	on.put(made)
+	made.Reasons = append(made.Reasons, on.lateReasons(&now, len(on.lanes)-1)...)
 	a.lanes = append(a.lanes, made)
-	a.cost, a.bound = a.cost.plus(best.cost), a.bound.plus(ideal)
-	return nil
+	return true
 }
 
-// movesFor are the moves that would let a lane in.
-func (m *machine) movesFor(l lane.Lane) ([]Move, bool) {
-	a := arrangement{m: m, lanes: m.lanes}
-	alone, ok, err := m.with(nil).best(l, relaxed{})
-	if err != nil || !ok {
-		return nil, false
-	}
-	for _, find := range []func(lane.Lane, Cost) (plan, bool){a.fewMoves, a.newNodes} {
-		if p, ok := find(l, alone.cost); ok {
-			return p.moves, true
-		}
-	}
-	return nil, false
-}
-
-// plan is a way to make room: the lanes after the moves, and what they and the new lane cost more than
+// room is a way to make room: the lanes after the moves, and what they and the new lane cost more than
 // now.
-type plan struct {
+type room struct {
 	lanes []Lane
 	moves []Move
 	own   Cost // of the new lane
@@ -156,7 +281,7 @@ type plan struct {
 }
 
 // compare orders plans: first by the wishes and nodes of the new lane, for whose sake it is done.
-func (p plan) compare(q plan) int {
+func (p room) compare(q room) int {
 	return cmp.Or(cmp.Compare(p.own.BrokenWishes, q.own.BrokenWishes), cmp.Compare(p.own.NUMACrossings, q.own.NUMACrossings),
 		p.cost.Compare(q.cost))
 }
@@ -183,7 +308,7 @@ func (a *arrangement) isFixed(name string) bool {
 
 // fewMoves takes one, two or three lanes away, places the new lane and then these again, the largest
 // first. It stops at the first number of moves that reaches the ideal.
-func (a *arrangement) fewMoves(l lane.Lane, ideal Cost) (plan, bool) {
+func (a *arrangement) fewMoves(l lane.Lane, ideal Cost) (room, bool) {
 	var movable []int
 	for i, has := range a.lanes {
 		if !a.isFixed(has.Name) {
@@ -191,7 +316,7 @@ func (a *arrangement) fewMoves(l lane.Lane, ideal Cost) (plan, bool) {
 		}
 	}
 	slices.SortStableFunc(movable, func(x, y int) int { return cmp.Compare(a.lanes[x].CPUs.Len(), a.lanes[y].CPUs.Len()) })
-	var best plan
+	var best room
 	found := false
 	tries := 400
 	for size := 1; size <= min(3, len(movable)); size++ {
@@ -235,13 +360,13 @@ func choosing(n, k int, use func([]int) bool) bool {
 }
 
 // moveThese works out a plan that moves just these lanes.
-func (a *arrangement) moveThese(l lane.Lane, names []string) (plan, bool) {
+func (a *arrangement) moveThese(l lane.Lane, names []string) (room, bool) {
 	on := a.m.with(without(a.lanes, names...))
 	first, ok, err := on.best(l, relaxed{})
 	if err != nil || !ok {
-		return plan{}, false
+		return room{}, false
 	}
-	p := plan{own: first.cost, cost: first.cost}
+	p := room{own: first.cost, cost: first.cost}
 	p.cost.BlockLost = 0
 	on.put(on.describe(first))
 	targets := map[string]Lane{}
@@ -250,7 +375,7 @@ func (a *arrangement) moveThese(l lane.Lane, names []string) (plan, bool) {
 	for _, has := range gone {
 		next, fits, err := on.best(asked(has), relaxed{})
 		if err != nil || !fits {
-			return plan{}, false
+			return room{}, false
 		}
 		p.cost = p.cost.plus(next.cost).minus(a.costOf(has))
 		p.cost.BlockLost = 0
@@ -274,29 +399,13 @@ func (a *arrangement) lane(name string) Lane {
 // costOf is what a lane costs where it is.
 func (a *arrangement) costOf(has Lane) Cost {
 	m := a.m.with(without(a.lanes, has.Name))
-	l := asked(has)
-	ways, err := m.asks(l, relaxed{})
+	p, err := m.placeOf(has)
 	if err != nil {
 		return Cost{}
 	}
-	p := place{cpus: has.CPUs, idle: has.Idle}
-	s := m.newSearch(ways[0], func(cell) bool { return true })
-	nodes := m.places(has.CPUs)
-	for _, mem := range has.Memory {
-		at := slices.IndexFunc(m.nodes, func(n node) bool { return n.id == mem.Node })
-		if at >= 0 && !slices.Contains(nodes, at) {
-			nodes = append(nodes, at)
-		}
-	}
-	s.price(&p, len(nodes))
-	p.cost.BlockLost = 0
-	return p.cost
-}
-
-func (c Cost) minus(d Cost) Cost {
-	return Cost{c.BrokenWishes - d.BrokenWishes, c.NUMACrossings - d.NUMACrossings, c.L3Crossings - d.L3Crossings,
-		c.SharedCores - d.SharedCores, c.DeviceDistance - d.DeviceDistance, c.MixedKinds - d.MixedKinds,
-		c.LanesMoved - d.LanesMoved, c.BlockLost - d.BlockLost}
+	m.survey(&p)
+	own, _ := m.beside(&p, -1)
+	return p.fixed.plus(own)
 }
 
 // sequence orders moves to targets so that each finds its CPUs free. Where lanes wait for each other
@@ -365,7 +474,7 @@ func (a *arrangement) stepAside(lanes []Lane, has Lane, waiting []string, target
 		}
 		way := ways[0]
 		way.banned = way.banned.Union(banned)
-		if p, ok := m.bestWay(way); ok {
+		if p, ok := m.bestFor(way); ok {
 			return m.describe(p), true
 		}
 	}
@@ -374,7 +483,7 @@ func (a *arrangement) stepAside(lanes []Lane, has Lane, waiting []string, target
 
 // newNodes makes room on a node: by a search for few moves from node to node, else by first-fit-
 // decreasing, with lanes where they are as far as they fit or all anew.
-func (a *arrangement) newNodes(l lane.Lane, _ Cost) (plan, bool) {
+func (a *arrangement) newNodes(l lane.Lane, _ Cost) (room, bool) {
 	if steps, node, ok := a.shuffle(l); ok {
 		w := walk{a: a, lanes: slices.Clone(a.lanes), why: "makes room for " + l.Metadata.Name}
 		if !slices.ContainsFunc(steps, func(s step) bool { return !w.to(s.lane, s.node) }) {
@@ -390,7 +499,7 @@ func (a *arrangement) newNodes(l lane.Lane, _ Cost) (plan, bool) {
 			}
 		}
 	}
-	return plan{}, false
+	return room{}, false
 }
 
 // packNodes gives each lane a node, the largest first: with stay its own while there is room, else the
@@ -461,14 +570,14 @@ func (w *walk) to(i, node int) bool {
 }
 
 // end places the new lane, and adds up what all this costs more than now.
-func (w *walk) end(l lane.Lane, node int) (plan, bool) {
+func (w *walk) end(l lane.Lane, node int) (room, bool) {
 	last, ok := w.a.onNode(w.lanes, l, node)
 	if !ok {
-		return plan{}, false
+		return room{}, false
 	}
 	after := arrangement{m: w.a.m, lanes: append(slices.Clone(w.lanes), last)}
 	own := after.costOf(last)
-	p := plan{lanes: w.lanes, moves: w.moves, own: own, cost: own}
+	p := room{lanes: w.lanes, moves: w.moves, own: own, cost: own}
 	for i, had := range w.a.lanes {
 		if w.lanes[i].Owned() != had.Owned() {
 			p.cost = p.cost.plus(after.costOf(w.lanes[i])).minus(w.a.costOf(had))
@@ -480,7 +589,7 @@ func (w *walk) end(l lane.Lane, node int) (plan, bool) {
 
 // toNodes moves lanes to their nodes: those that fit at once first; when none does, one goes part of the
 // way; and when no CPU is free where one wants to go, another that has to leave makes room there first.
-func (a *arrangement) toNodes(l lane.Lane, target map[string]int) (plan, bool) {
+func (a *arrangement) toNodes(l lane.Lane, target map[string]int) (room, bool) {
 	w := walk{a: a, lanes: slices.Clone(a.lanes), why: "makes room for " + l.Metadata.Name}
 	var waiting []int
 	for i, has := range a.lanes {
@@ -500,7 +609,7 @@ func (a *arrangement) toNodes(l lane.Lane, target map[string]int) (plan, bool) {
 		if !partly && !slices.ContainsFunc(waiting, func(i int) bool {
 			return slices.ContainsFunc(waiting, func(j int) bool { return wants(j) != wants(i) && w.shift(j, wants(i), -1) })
 		}) || rounds == 0 {
-			return plan{}, false
+			return room{}, false
 		}
 	}
 	return w.end(l, target[l.Metadata.Name])
@@ -518,14 +627,14 @@ func (w *walk) shift(i, off, to int) bool {
 	if err != nil {
 		return false
 	}
-	s := m.newSearch(ways[0], func(cell) bool { return true })
+	s := m.newSearch(ways[0], nil)
 	var from, free []int
 	for id, c := range m.at {
 		switch n := m.nodeOf(id); {
 		case c < 0:
 		case has.CPUs.Contains(id) && (n == off || off < 0 && n != to):
 			from = append(from, id)
-		case !has.CPUs.Contains(id) && s.isOpen(id) && s.most(c) > 0 && (n == to || to < 0 && n != off):
+		case !has.CPUs.Contains(id) && s.isOpen(id) && s.takes[c].most > 0 && (n == to || to < 0 && n != off):
 			free = append(free, id)
 		}
 	}
@@ -533,7 +642,9 @@ func (w *walk) shift(i, off, to int) bool {
 	if k == 0 {
 		return false
 	}
-	p := place{ask: ways[0], cpus: has.CPUs.Difference(cpuset.Of(from[:k]...)).Union(cpuset.Of(free[:k]...)), memory: has.Memory, huge: has.Hugepages}
+	p := place{ask: ways[0], given: given{has.Memory, has.Hugepages},
+		cpus: has.CPUs.Difference(cpuset.Of(from[:k]...)).Union(cpuset.Of(free[:k]...))}
+	m.survey(&p)
 	w.do(i, m.describe(p), "goes part of the way while others move")
 	return true
 }
@@ -550,7 +661,7 @@ func (a *arrangement) onNode(lanes []Lane, l lane.Lane, n int) (Lane, bool) {
 			continue
 		}
 		w.near = []int{n}
-		if p, ok := m.bestWay(w); ok {
+		if p, ok := m.bestFor(w); ok {
 			return m.describe(p), true
 		}
 	}

@@ -61,7 +61,7 @@ func TestParseRefuses(t *testing.T) {
 		{"throughput: 1s}", "throughput: 1500ms}", "iperf3 takes whole seconds"},
 		{"blocks: 3", "blocks: 0", "spec.modes.quick.blocks"},
 		{"priority: 50", "priority: 99", "spec.client"},
-		{"cpus: {count: 1}", "cpus: {count: 0}", "spec.lane: spec.cpus.count: 0"},
+		{"cpus: {count: 1}", "cpus: {count: 0}", "spec.lane: spec.cpus.count: expected 1-8192, found 0"},
 		{"name: rtt-udp-1400-pingpong", "name: rtt-udp-64-pingpong", "stands there twice"},
 		{"{name: malloc", "{name: --exec", "spec.neighbours[1].name"},
 		{"cell: noisy-pinned-bridge", "cell: noisy-pinned-wire", "spec.published.figures[2].cell"},

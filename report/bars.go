@@ -35,12 +35,18 @@ const (
 
 // barsChart shows a figure in percent of the baseline: Figures 3 and 5 of the paper.
 func (s *Summary) barsChart(name, title, hint, paper string, value func(Figure) string) frame {
-	b := bars{cells: s.Cells, name: name, value: value, paper: paper}
-	f := newFrame(title, hint, vg.Length(len(s.Cells))*b.row()+34)
+	unused := s.unused()
+	cells := slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool { return slices.Contains(unused, c.Label()) })
+	b := bars{cells: cells, name: name, value: value, paper: paper}
+	rows := vg.Length(0)
+	for _, c := range cells {
+		rows += b.row(c)
+	}
+	f := newFrame(title, hint, rows+34)
 	lo, hi := b.extent()
 	b.log = hi > 10 || lo < 0.02
 	p := f.plot
-	p.Y.Min, p.Y.Max = 0, float64(len(s.Cells))
+	p.Y.Min, p.Y.Max = 0, float64(rows)
 	p.HideY()
 	p.X.Label.Text = "% of " + s.Baseline
 	if b.log {
@@ -58,9 +64,9 @@ func (s *Summary) barsChart(name, title, hint, paper string, value func(Figure) 
 	return f
 }
 
-// row is the height of one.
-func (b bars) row() vg.Length {
-	if b.published() {
+// row is the height of a cell's.
+func (b bars) row(c Cell) vg.Length {
+	if _, ok := c.paper(b.paper); ok {
 		return rowName + rowBar + rowBlocks + rowPaper + rowGap
 	}
 	return rowName + rowBar + rowBlocks + rowGap
@@ -114,13 +120,13 @@ func linearTicks(hi float64) plot.ConstantTicks {
 }
 
 func (b bars) keys(s *Summary) []key {
-	_, note := s.spreadHead()
-	whisker := "95% interval"
-	if note != "" {
-		whisker = "range of the blocks"
-		if strings.HasPrefix(note, "[") {
-			whisker = "95% interval, or range of few blocks"
-		}
+	head, note := s.spreadHead()
+	whisker := "range of the blocks"
+	switch {
+	case strings.HasPrefix(note, "["):
+		whisker = "95% interval, or range of few blocks"
+	case strings.HasPrefix(head, "95%"):
+		whisker = head
 	}
 	keys := placementKeys(b.cells)
 	keys = append(keys,
@@ -178,8 +184,10 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 	if b.log {
 		foot = x(1)
 	}
-	for i, cell := range b.cells {
-		b.drawCell(c, cell, y(float64(len(b.cells)-i)), foot, x)
+	top := p.Y.Max
+	for _, cell := range b.cells {
+		b.drawCell(c, cell, y(top), foot, x)
+		top -= float64(b.row(cell))
 	}
 }
 

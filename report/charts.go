@@ -26,7 +26,7 @@ func (s *Summary) charts() ([]chart, error) {
 		all = append(all, c)
 		return err
 	}
-	if s.has(Throughput) {
+	if s.compared(Throughput) {
 		if err := s.throughputChart(Throughput, add); err != nil {
 			return nil, err
 		}
@@ -37,14 +37,18 @@ func (s *Summary) charts() ([]chart, error) {
 		if !s.has(name) {
 			continue
 		}
-		for _, draw := range []func(string, adder) error{s.rttChart, s.rttRanges, s.rttPercentiles} {
+		draws := []func(string, adder) error{s.rttChart, s.rttRanges, s.rttPercentiles}
+		if !s.compared(name) {
+			draws = draws[1:]
+		}
+		for _, draw := range draws {
 			if err := draw(name, add); err != nil {
 				return nil, err
 			}
 		}
 	}
 	for _, name := range s.Directions {
-		if s.has(name) && len(s.Directions) > 1 {
+		if s.compared(name) && len(s.Directions) > 1 {
 			if err := s.throughputChart(name, add); err != nil {
 				return nil, err
 			}
@@ -65,6 +69,11 @@ func (s *Summary) rank(name string) int {
 
 func (s *Summary) has(name string) bool {
 	return slices.ContainsFunc(s.Cells, func(c Cell) bool { return len(c.Figures[name].Blocks) > 0 })
+}
+
+// compared says whether there is anything in percent of the baseline.
+func (s *Summary) compared(name string) bool {
+	return slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Figures[name].Ratio.Known() })
 }
 
 // file names a chart: the primary ones by what they are, the others by their measurement too.

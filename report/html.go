@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"isolane.dev/isolane/results"
@@ -70,7 +71,8 @@ func (s *Summary) html(w io.Writer, all []chart) error {
 	if err != nil {
 		return err
 	}
-	p := page{Summary: s, Lines: s.firstLines(), Sentences: s.sentences(), AimNote: s.aimNote(), Caveats: s.caveats(), Heat: s.heat(),
+	lines := slices.DeleteFunc(s.firstLines(), func(l string) bool { return strings.HasPrefix(l, interrupted) }) // said above
+	p := page{Summary: s, Lines: lines, Sentences: s.sentences(), AimNote: s.aimNote(), Caveats: s.caveats(), Heat: s.heat(),
 		Proof: s.proofTables(), Notes: s.runNotes(), Command: s.command(), Shared: s.shared(), Raw: raw}
 	for _, c := range all {
 		f := figure{c, template.HTML(c.SVG)} //nolint:gosec // G203: drawn here, its texts are escaped

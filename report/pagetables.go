@@ -16,7 +16,6 @@ import (
 type heatTable struct {
 	Head []string
 	Rows []heatRow
-	Note string // the cells without figures
 }
 
 type heatRow struct {
@@ -34,10 +33,9 @@ type heat struct {
 func (s *Summary) heat() heatTable {
 	t := heatTable{Head: []string{"throughput", "RTT P50", "RTT P99", "RTT P99.9", "RTT max"}}
 	base := s.cell(s.Baseline)
-	var missing []string
+	unused := s.unused()
 	for _, c := range s.Cells {
-		if c.Used == 0 {
-			missing = append(missing, c.Label())
+		if slices.Contains(unused, c.Label()) {
 			continue
 		}
 		row := heatRow{Name: c.Label(), Base: c.Baseline, Note: fmt.Sprintf("%s used", quantity.Count(c.Used, "run"))}
@@ -74,9 +72,6 @@ func (s *Summary) heat() heatTable {
 			}
 		}
 		t.Rows = append(t.Rows, row)
-	}
-	if len(missing) > 0 {
-		t.Note = "No run used: " + strings.Join(missing, ", ") + "."
 	}
 	return t
 }
@@ -128,8 +123,8 @@ func newHeat(ratio float64, more, absolute string, lower, known bool) heat {
 // proofTables show where the measured threads ran, and what else their CPUs did.
 func (s *Summary) proofTables() []table {
 	where := table{Title: "Where the threads ran, of all used runs",
-		Head: []string{"cell", "runs", "witness", "threads", "application planned", "seen", "strayed",
-			"client planned", "seen", "strayed", "neighbours planned", "seen", "cpusets in force"}}
+		Head: []string{"cell", "runs", "witness", "threads", "strayed", "application planned", "application seen",
+			"client planned", "client seen", "neighbours planned", "neighbours seen", "cpusets in force"}}
 	what := table{Title: "What happened on the application's CPUs, per second",
 		Head: []string{"cell", "voluntary switches", "involuntary", "switches of all tasks", "interrupts",
 			"NET_RX softirqs", "steal"}}
@@ -143,8 +138,8 @@ func (s *Summary) proofTables() []table {
 			continue
 		}
 		where.Rows = append(where.Rows, []string{c.Label(), fmt.Sprint(p.Runs), p.Source, fmt.Sprint(p.Threads),
-			cpus(p.Application.Planned), cpus(p.Application.Seen), fmt.Sprint(p.Application.Strayed),
-			cpus(p.Client.Planned), cpus(p.Client.Seen), fmt.Sprint(p.Client.Strayed),
+			fmt.Sprint(p.Application.Strayed + p.Client.Strayed), cpus(p.Application.Planned), cpus(p.Application.Seen),
+			cpus(p.Client.Planned), cpus(p.Client.Seen),
 			cpus(c.Neighbours), cpus(p.Neighbours), strings.Join(p.Cpusets, "; ")})
 		switches := none
 		if p.Switches > 0 {

@@ -302,7 +302,11 @@ func TestHonestEdges(t *testing.T) {
 		{"interrupted", func(s *results.Session) { s.Complete, s.Runs = false, s.Runs[:14] },
 			[]string{"INTERRUPTED: 14 of 24 runs were made"}, nil},
 		{"interrupted early", func(s *results.Session) { s.Complete, s.Runs = false, s.Runs[:8] },
-			[]string{"no run used: ", "INTERRUPTED: 8 of 24"}, []string{"express  no run used", "bridge  no run used"}},
+			[]string{"no run used in 4 cells: ", "INTERRUPTED: 8 of 24"}, []string{"express  no run used", "bridge  no run used"}},
+		{"interrupted before the baseline", func(s *results.Session) {
+			s.Complete = false
+			s.Runs = slices.DeleteFunc(s.Runs, func(r results.Run) bool { return r.Cell == s.Cells[0].Name })
+		}, []string{"noisy-floating-bridge  –"}, []string{" 0%", "range of 0"}},
 		{"interrupted in the warm-up", func(s *results.Session) { s.Complete, s.Runs = false, s.Runs[:5] },
 			[]string{"No run counts, so there are no figures."}, []string{"no run used", "Aims"}},
 		{"nothing published", func(s *results.Session) {

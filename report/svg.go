@@ -330,10 +330,10 @@ func tickText(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// logTicks are 1, 2 and 5 of each decade from lo to hi; over many decades the ones are enough.
+// logTicks are 1, 2 and 5 of each decade from lo to hi; over many decades there is room for the ones only.
 func logTicks(lo, hi float64, format func(float64) string) plot.ConstantTicks {
 	var ticks plot.ConstantTicks
-	many := math.Log10(hi/lo) > 3
+	many := math.Log10(hi/lo) > 1.5
 	for e := math.Floor(math.Log10(lo)); e <= math.Ceil(math.Log10(hi)); e++ {
 		for _, m := range []float64{1, 2, 5} {
 			v := m * math.Pow(10, e)

@@ -27,6 +27,11 @@ func (t table) Words(column int) bool {
 	return column == 0 || slices.Contains(words, t.Head[column])
 }
 
+// Long says whether a column's words need a line of their own where the page is narrow.
+func (t table) Long(column int) bool {
+	return slices.Contains([]string{"remedy", "cpusets in force", "of which"}, t.Head[column])
+}
+
 // Short says whether a row has a remark instead of figures.
 func (t table) Short(row []string) bool { return len(row) < len(t.Head) }
 
@@ -48,9 +53,28 @@ func (t table) drop(names ...string) table {
 	return t
 }
 
-// gather puts the cells without figures into a note, where they are many.
+// many cells without figures are named once for all tables, or in a note, and not in a row each.
+const many = 3
+
+// noRun is why a cell has no figure where the session has not come to it.
+const noRun = "no run used"
+
+// unused are the cells without a run, where they are many.
+func (s *Summary) unused() []string {
+	var names []string
+	for _, c := range s.Cells {
+		if c.missing("") == noRun {
+			names = append(names, c.Label())
+		}
+	}
+	if len(names) < many {
+		return nil
+	}
+	return names
+}
+
+// gather takes out the rows without figures, where they are many.
 func (t table) gather() table {
-	const many = 3
 	cells := map[string][]string{}
 	for _, row := range t.Rows {
 		if t.Short(row) {
@@ -62,7 +86,9 @@ func (t table) gather() table {
 			continue
 		}
 		t.Rows = slices.DeleteFunc(t.Rows, func(row []string) bool { return t.Short(row) && row[1] == why })
-		t.Notes = append([]string{why + ": " + strings.Join(cells[why], ", ") + "."}, t.Notes...)
+		if why != noRun {
+			t.Notes = append([]string{why + ": " + strings.Join(cells[why], ", ") + "."}, t.Notes...)
+		}
 	}
 	return t
 }
@@ -89,6 +115,9 @@ func (s *Summary) spreadHead() (head, note string) {
 	case head != "":
 		return head, ""
 	}
+	if most == 0 {
+		return "range", ""
+	}
 	return fmt.Sprintf("range of %d", most),
 		fmt.Sprintf("%s: range of the blocks' ratios, no interval (that needs 6 blocks).", quantity.Count(most, "block"))
 }
@@ -99,7 +128,7 @@ func (c Cell) missing(name string) string {
 	case c.Used == 0 && c.Void > 0:
 		return "all runs void"
 	case c.Used == 0:
-		return "no run used"
+		return noRun
 	case name == Throughput:
 		return "no run with all directions"
 	}
@@ -108,8 +137,11 @@ func (c Cell) missing(name string) string {
 
 // ratio prints the estimate and its spread; the baseline is 100% by definition.
 func (c Cell) ratio(f Comparison) (estimate, around string) {
-	if c.Baseline {
+	switch {
+	case c.Baseline:
 		return "100%", none
+	case !f.Known():
+		return none, none
 	}
 	return percent(f.Estimate), spread(f)
 }
@@ -162,10 +194,7 @@ func (s *Summary) rttTable(name string) table {
 			continue
 		}
 		estimate, around := c.ratio(f.Ratio)
-		mean := "100%"
-		if !c.Baseline {
-			mean = percent(f.Means.Estimate)
-		}
+		mean, _ := c.ratio(f.Means)
 		t.Rows = append(t.Rows, []string{c.Label(), estimate, around, micro(f.RTT.Quantile(0.5)),
 			micro(f.RTT.Quantile(0.99)), micro(f.RTT.Quantile(0.999)), micro(f.RTT.Max()), mean, c.published("rtt"),
 			string(f.Verdict)})
@@ -215,6 +244,9 @@ func (s *Summary) costTable() table {
 	t := table{Title: "What noise costs: each noisy cell in % of its own quiet cell, block by block",
 		Head: []string{"placement-path", "throughput", head, "RTT P50", head, "P99.9 µs quiet", "noisy"}}
 	for _, c := range s.Costs {
+		if !c.Throughput.Known() && !c.RTT.Known() && math.IsNaN(c.Quiet) && math.IsNaN(c.Noisy) {
+			continue
+		}
 		t.Rows = append(t.Rows, []string{c.Name, percent(c.Throughput.Estimate), spread(c.Throughput),
 			percent(c.RTT.Estimate), spread(c.RTT), micro(c.Quiet), micro(c.Noisy)})
 	}

@@ -47,8 +47,8 @@ func (p *printer) figures(s Summary) {
 	if s.RTT != "" {
 		p.table(s.rttTable(s.RTT))
 	}
-	if len(s.Costs) > 0 {
-		p.table(s.costTable())
+	if t := s.costTable(); len(t.Rows) > 0 {
+		p.table(t)
 	}
 	if slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Tail.Runs > 0 }) {
 		p.title("What the worst samples met (" + s.RTT + ")")
@@ -70,12 +70,14 @@ func (p *printer) figures(s Summary) {
 	}
 }
 
+const interrupted = "INTERRUPTED"
+
 // firstLines say what was measured, how much of it counts, and what it can show.
 func (s *Summary) firstLines() []string {
 	sc := s.Session.Scenario
 	lines := []string{sc.Name + ": " + sc.Title}
 	if !s.Session.Complete {
-		lines = append(lines, fmt.Sprintf("INTERRUPTED: %d of %d runs were made. What follows is of those.",
+		lines = append(lines, fmt.Sprintf(interrupted+": %d of %d runs were made. What follows is of those.",
 			len(s.Session.Runs), s.Planned))
 	}
 	mode := fmt.Sprintf("%s, %s, seed %d", sc.Mode, quantity.Count(sc.Blocks, "block"), sc.Seed)
@@ -94,6 +96,9 @@ func (s *Summary) firstLines() []string {
 		quantity.Count(len(s.Session.Runs), "run"), s.Used, dropped))
 	if s.Used == 0 {
 		return append(lines, "No run counts, so there are no figures.")
+	}
+	if unused := s.unused(); len(unused) > 0 {
+		lines = append(lines, fmt.Sprintf("%s in %d cells: %s", noRun, len(unused), strings.Join(unused, ", ")))
 	}
 	void := fmt.Sprintf("%d of %s in used runs void", s.VoidFigures, quantity.Count(s.Figures, "measurement"))
 	for _, t := range s.voidFigures() {

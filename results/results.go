@@ -233,6 +233,7 @@ type Source struct {
 	PID    int    `json:"pid,omitempty"`    // of a task
 	TID    int    `json:"tid,omitempty"`    // of a task or kernel thread; 0: those that found no room, together
 	IRQ    *int   `json:"irq,omitempty"`    // of an interrupt
+	Own    bool   `json:"own,omitempty"`    // it serves a device of the lane's own
 
 	Count   *uint64      `json:"count"`
 	Total   *Nanoseconds `json:"totalNanoseconds"`

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/hosttest"
@@ -32,25 +33,29 @@ func TestWatchStaysOff(t *testing.T) {
 	if first.Evidence != "bpf" {
 		t.Skipf("skipped: needs eBPF at the kernel's tracepoints: %q", first.Warnings)
 	}
-	trace, err := witness.NewTrace(os.DirFS("/"), cpuset.Of(1), nil)
+	trace, err := witness.NewTrace(os.DirFS("/"), cpuset.Of(1), witness.Owned{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	last := readings(t, lines, 3)
-	sources, err := trace.Read()
+	here, err := trace.Read()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err = trace.Close(); err != nil {
 		t.Error(err)
 	}
-	for _, s := range append(sources, last.Sources...) {
+	for _, s := range append(here.Since, last.SinceStart.Sources...) {
 		if s.PID == cmd.Process.Pid {
 			t.Errorf("isolane ran on CPU 1: %+v", s)
 		}
 	}
-	if len(sources) == 0 || len(last.Sources) == 0 {
-		t.Errorf("%d sources here, %d there: expected at least a tick", len(sources), len(last.Sources))
+	if len(here.Since) == 0 || len(last.Sources) == 0 {
+		t.Errorf("%d sources here, %d there: expected at least a tick", len(here.Since), len(last.Sources))
+	}
+	if last.Kind != "Intruders" || last.Host == "" || !last.At.After(first.At) || last.At.Location() != time.UTC ||
+		last.Window <= 0 || last.SinceStart.Window < last.Window+first.Window || !last.SinceStart.At.Equal(first.SinceStart.At) {
+		t.Errorf("the first document %+v, the fourth %+v", first, last)
 	}
 	if err = cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Error(err)
@@ -64,9 +69,16 @@ func TestWatchStaysOff(t *testing.T) {
 }
 
 type watchDocument struct {
-	Evidence string
-	Final    bool
-	Sources  []witness.Source
+	APIVersion, Kind, Host, Evidence string
+	At                               time.Time
+	Final                            bool
+	Window                           time.Duration `json:"windowNanoseconds"`
+	Sources                          []witness.Source
+	SinceStart                       struct {
+		At      time.Time
+		Window  time.Duration `json:"windowNanoseconds"`
+		Sources []witness.Source
+	}
 	Warnings []string
 }
 

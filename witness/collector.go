@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/results"
 )
 
 //go:embed bpf/trace.o
@@ -37,8 +36,10 @@ type collector struct {
 	links    []link.Link
 	mount    *os.File          // of the cgroup hierarchy
 	cgroups  map[uint64]string // their paths by id, as they were met
-	keys     []sourceKey       // of the last reading, with their values
+	keys     []sourceKey       // of this reading, with their values
 	values   []sourceValue
+	before   []sourceValue     // those of the reading before
+	at       map[sourceKey]int // where in it
 	missed   uint64
 	lost     uint64          // notes, before this recording
 	notes    *ringbuf.Reader // nil: nothing is recorded
@@ -227,29 +228,51 @@ func (c *collector) close() error {
 	return errors.Join(failed...)
 }
 
-// read returns the sums. A run that goes on still counts as if it ended now: a task that never lets
-// go would not be seen otherwise.
-func (c *collector) read(ownThreads func() map[int]bool) ([]Source, error) {
-	err := c.lookup()
-	if err != nil {
-		return nil, err
+// read returns the sums, and what was added since it was called before. A run that goes on still counts as
+// if it ended now: a task that never lets go would not be seen otherwise.
+func (c *collector) read(ownThreads func() map[int]bool) (since, last []Source, err error) {
+	if err = c.lookup(); err != nil {
+		return nil, nil, err
 	}
 	states, err := c.running(ownThreads) // after the sums: a run that ends in between must not count twice
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	all := make([]Source, 0, len(c.keys))
+	since = make([]Source, 0, len(c.keys))
 	for i, key := range c.keys {
-		if c.values[i].Count == 0 {
+		v := &c.values[i]
+		if v.Count == 0 {
 			continue
 		}
-		s := c.source(key, &c.values[i])
+		s := c.source(key, v)
 		if why := tickDependency(states[s.CPU].Tick); s.Kind == Tick && why != "" {
 			s.Remedy = "it could not stop because of " + why + ": take that off the CPU"
 		}
-		all = append(all, s)
+		since = append(since, s)
+		was := &sourceValue{}
+		if at, known := c.at[key]; known {
+			was = &c.before[at]
+		}
+		if v.Count != was.Count || v.NS != was.NS {
+			d := v.since(was)
+			measure(&s, &d)
+			last = append(last, s)
+		}
 	}
-	return all, nil
+	c.remember()
+	return since, last, nil
+}
+
+// remember keeps the values for the next reading to compare with.
+func (c *collector) remember() {
+	c.before, c.values = c.values, c.before[:0]
+	if c.at == nil {
+		c.at = make(map[sourceKey]int, len(c.keys))
+	}
+	clear(c.at)
+	for i, key := range c.keys {
+		c.at[key] = i
+	}
 }
 
 // lookup fills keys and values, in few system calls.
@@ -320,9 +343,8 @@ func monotonic() (uint64, error) {
 }
 
 func (c *collector) source(k sourceKey, v *sourceValue) Source {
-	count := v.Count                                                            // v is used again
-	total, longest := results.Nanoseconds(v.NS), results.Nanoseconds(v.Longest) //nolint:gosec // G115: of a trace
-	s := Source{CPU: int(k.CPU), Kind: kinds()[k.Kind], Count: &count, Total: &total, Longest: &longest, P99: v.p99()}
+	s := Source{CPU: int(k.CPU), Kind: kinds()[k.Kind]}
+	measure(&s, v)
 	id := int(k.ID) //nolint:gosec // G115: an interrupt, a vector or a thread
 	switch {
 	case k.ID == rest:
@@ -372,42 +394,4 @@ func (c *collector) cgroup(id uint64) string {
 func text(b []byte) string {
 	b, _, _ = bytes.Cut(b, []byte{0})
 	return strings.ToValidUTF8(string(b), "?")
-}
-
-// add counts one intrusion, as the function of that name of bpf/trace.c does.
-func (v *sourceValue) add(ns uint64) {
-	v.Count++
-	v.NS += ns
-	v.Longest = max(v.Longest, ns)
-	at := len(v.Buckets) - 1
-	for at > 0 && upper(at-1) > ns {
-		at--
-	}
-	v.Buckets[at]++
-}
-
-// upper is where a bucket ends: those below 8 are 64 ns wide, the others an eighth of a power of two.
-func upper(bucket int) uint64 {
-	if bucket < 8 {
-		return uint64(bucket+1) * 64 //nolint:gosec // G115: small
-	}
-	e := bucket/8 - 1
-	return uint64(8+bucket%8+1) << e * 64
-}
-
-// p99 is the upper bound of the 99th percentile (nearest rank), nil of fewer than 100.
-func (v *sourceValue) p99() *results.Nanoseconds {
-	if v.Count < 100 {
-		return nil
-	}
-	rank, seen := v.Count-v.Count/100, uint64(0)
-	for at, n := range v.Buckets {
-		seen += uint64(n)
-		if seen >= rank && at < len(v.Buckets)-1 {
-			bound := results.Nanoseconds(min(upper(at), v.Longest)) //nolint:gosec // G115: 4.3 s at most
-			return &bound
-		}
-	}
-	longest := results.Nanoseconds(v.Longest) //nolint:gosec // G115: of a trace
-	return &longest
 }

@@ -100,7 +100,7 @@ func remedies() remedyTable {
 		{Softirq, "RCU", "boot with rcu_nocbs for this CPU"},
 		{Softirq, "", "move the interrupt whose driver raises it"},
 		{IPI, "reschedule", "a task is woken there: keep others than the lane's off the CPU"},
-		{IPI, "call function", "another CPU asks for it: TLB shootdowns of memory shared with the lane, changed kernel code, tools that look at every CPU"},
+		{IPI, "call function", "another CPU asks for it: to balance, where as many SCHED softirqs come; else TLB shootdowns of memory shared with the lane, changed kernel code, tools that look at every CPU"},
 		{IPI, "irq work", "perf events, tracing and printk: end what uses them"},
 		{IPI, "", "another CPU sends it: find out who with the tracepoint ipi_send_cpu"},
 		{Tick, "", tick},

@@ -75,7 +75,7 @@ func hierarchy(root fs.FS) (mount string, v1 bool, err error) {
 // ownThreads returns the thread ids of all tasks in the own cgroups and those below.
 func (t *Trace) ownThreads() map[int]bool {
 	own := map[int]bool{}
-	for _, dir := range t.own {
+	for _, dir := range t.own.Cgroups {
 		_ = fs.WalkDir(t.root, strings.TrimPrefix(dir, "/"), func(name string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return nil //nolint:nilerr // a cgroup that has gone has no threads

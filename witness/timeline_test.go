@@ -13,7 +13,7 @@ import (
 // recording is a trace that can note single intrusions.
 func recording(t *testing.T, cpus cpuset.Set, room int, own ...string) *collector {
 	t.Helper()
-	tr, err := newTrace(os.DirFS("/"), cpus, own, room)
+	tr, err := newTrace(os.DirFS("/"), cpus, Owned{Cgroups: own}, room)
 	if err != nil {
 		t.Fatal(err)
 	}

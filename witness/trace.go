@@ -30,30 +30,37 @@ type Source = results.Source
 // time; where the kernel refuses them, differences of /proc do, which know counts and few times.
 // No thread of this process runs on a watched CPU for it, if process.StayOff was called before.
 //
-//	t, err := witness.NewTrace(root, lane, []string{cgroup})
+//	t, err := witness.NewTrace(root, lane, witness.Owned{Cgroups: []string{cgroup}})
 //	defer t.Close()
 //	… wait …
-//	sources, err := t.Read()
+//	reading, err := t.Read()
 type Trace struct {
 	root     fs.FS
 	cpus     cpuset.Set
-	own      []string
+	own      Owned
 	kernel   *collector // nil: /proc
 	before   counters   // with a collector only the times
 	census   census     // without a collector
 	tasks    map[task]Source
+	last     []Source // of the reading before, but for what the collector compares itself
+	balance  balance
 	warnings []string
 }
 
-// NewTrace begins to watch. The tasks of the cgroups own, and of those below, are the lanes' own work
-// and no sources; they are directories of the hierarchy that has the cpuset controller. Attaching the
-// programs interrupts every CPU of the machine, some 200 times, before anything is counted.
-func NewTrace(root fs.FS, cpus cpuset.Set, own []string) (*Trace, error) {
+// Reading is what was found, the costliest first (by total time, then by count), and the lanes' own last.
+type Reading struct {
+	Since []Source // since the trace began
+	Last  []Source // since the reading before
+}
+
+// NewTrace begins to watch. Attaching the programs interrupts every CPU of the machine, some 200 times,
+// before anything is counted.
+func NewTrace(root fs.FS, cpus cpuset.Set, own Owned) (*Trace, error) {
 	return newTrace(root, cpus, own, 0)
 }
 
 // newTrace is NewTrace with room for a recording, in bytes (see newCollector).
-func newTrace(root fs.FS, cpus cpuset.Set, own []string, room int) (*Trace, error) {
+func newTrace(root fs.FS, cpus cpuset.Set, own Owned, room int) (*Trace, error) {
 	t := &Trace{root: root, cpus: cpus, own: own, tasks: map[task]Source{}}
 	online, err := onlineCPUs(root)
 	if err != nil {
@@ -62,7 +69,7 @@ func newTrace(root fs.FS, cpus cpuset.Set, own []string, room int) (*Trace, erro
 	if !cpus.IsSubsetOf(online) || cpus.IsEmpty() {
 		return nil, fmt.Errorf("CPUs %s: expected some of those online, %s", named(cpus), online)
 	}
-	k, err := newCollector(root, cpus, own, room)
+	k, err := newCollector(root, cpus, own.Cgroups, room)
 	if errors.Is(err, errOwn) {
 		return nil, err
 	}
@@ -93,41 +100,59 @@ func (t *Trace) Evidence() string {
 // Warnings say what the trace cannot see, or has missed.
 func (t *Trace) Warnings() []string { return t.warnings }
 
-// Read returns the sources so far, the costliest first: by total time, then by count.
-func (t *Trace) Read() ([]Source, error) {
-	var all []Source
-	var err error
+// Read returns the sources so far, and those since it was called before.
+func (t *Trace) Read() (r Reading, err error) {
+	var others []Source // those that the collector does not compare
 	if t.kernel != nil {
-		all, err = t.kernel.read(t.ownThreads)
+		r.Since, r.Last, err = t.kernel.read(t.ownThreads)
 	} else {
-		all, err = t.readProc()
+		others, err = t.readProc()
 	}
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	times, err := readAs(t.root, "proc/stat", parseCPUTimes)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	for cpu := range t.cpus.All() {
 		if stolen := times[cpu].steal.since(t.before.times[cpu].steal); stolen > 0 {
-			all = append(all, Source{CPU: cpu, Kind: Steal, Name: "hypervisor", Total: &stolen})
+			others = append(others, Source{CPU: cpu, Kind: Steal, Name: "hypervisor", Total: &stolen})
 		}
 	}
+	r.Since, r.Last, t.last = append(r.Since, others...), append(r.Last, added(others, t.last)...), others
+	t.balance.look(t.root, r.Since)
 	table := remedies()
-	for i := range all {
-		all[i].Remedy = cmp.Or(all[i].Remedy, table.find(all[i].Kind, all[i].Name, all[i].PID))
+	for _, all := range [][]Source{r.Since, r.Last} {
+		t.own.mark(all)
+		for i, s := range all {
+			switch {
+			case s.Own:
+				all[i].Remedy = ""
+			case s.Kind == Softirq && s.Name == sched:
+				all[i].Remedy = t.balance.remedy(s.CPU, t.cpus)
+			default:
+				all[i].Remedy = cmp.Or(s.Remedy, table.find(s.Kind, s.Name, s.PID))
+			}
+		}
+		slices.SortFunc(all, compareSources)
 	}
-	slices.SortFunc(all, compareSources)
 	if t.kernel != nil && t.kernel.missed > 0 {
 		t.warnings = append(slices.Clip(t.kernel.warnings), fmt.Sprintf("%d intrusions found no room and are missing", t.kernel.missed))
 	}
-	return all, nil
+	return r, nil
 }
 
 func compareSources(a, b Source) int {
-	return cmp.Or(cmp.Compare(value(b.Total), value(a.Total)), cmp.Compare(value(b.Count), value(a.Count)),
+	return cmp.Or(boolean(a.Own)-boolean(b.Own), cmp.Compare(value(b.Total), value(a.Total)), cmp.Compare(value(b.Count), value(a.Count)),
 		cmp.Compare(a.CPU, b.CPU), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.TID, b.TID))
+}
+
+func boolean(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func value[T any](p *T) (v T) {

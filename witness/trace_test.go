@@ -35,7 +35,7 @@ func collecting() string {
 // trace watches a CPU until the test ends.
 func trace(tb testing.TB, cpu int, own ...string) *Trace {
 	tb.Helper()
-	t, err := NewTrace(os.DirFS("/"), cpuset.Of(cpu), own)
+	t, err := NewTrace(os.DirFS("/"), cpuset.Of(cpu), Owned{Cgroups: own})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -52,11 +52,11 @@ func trace(tb testing.TB, cpu int, own ...string) *Trace {
 
 func read(tb testing.TB, t *Trace) []Source {
 	tb.Helper()
-	all, err := t.Read()
+	r, err := t.Read()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return all
+	return r.Since
 }
 
 // ofProcess returns what the tasks of a process took.
@@ -93,6 +93,15 @@ func TestTraceFindsTask(t *testing.T) {
 	}
 	if later, again := ofProcess(read(t, tr), b.pid()); again < total {
 		t.Errorf("%s, then less: %+v", total, later)
+	}
+	more := b.burn(150) - spent - before
+	r, err := tr.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, sum := ofProcess(r.Since, b.pid())
+	if last, took := ofProcess(r.Last, b.pid()); took < more/2 || took > sum-total/2 {
+		t.Errorf("%s since the reading before, %s in all, it spent %s: %+v", took, sum, more, last)
 	}
 }
 
@@ -194,7 +203,7 @@ func TestTraceLeavesOwnOut(t *testing.T) {
 	if found, _ := ofProcess(all, intruder.pid()); len(found) == 0 {
 		t.Errorf("process %d is missing: %+v", intruder.pid(), all)
 	}
-	if _, err = NewTrace(os.DirFS("/"), cpuset.Of(0), []string{t.TempDir()}); err == nil {
+	if _, err = NewTrace(os.DirFS("/"), cpuset.Of(0), Owned{Cgroups: []string{t.TempDir()}}); err == nil {
 		t.Error("a directory that is no cgroup is taken")
 	}
 }
@@ -311,7 +320,7 @@ func TestTraceFromProc(t *testing.T) {
 	const cpus = "     CPU0   CPU1\n"
 	tr := &Trace{root: root(cpus+" 24: 0 5 IO-APIC 5-edge eth0\nLOC: 0 7 Local timer\nNMI: 0 1 Non-maskable\n",
 		cpus+"NET_RX: 0 1\n", "cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 3\n", "100 0 1"),
-		cpus: cpuset.Of(1), own: []string{"/c/lane"}, tasks: map[task]Source{}}
+		cpus: cpuset.Of(1), own: Owned{Cgroups: []string{"/c/lane"}}, tasks: map[task]Source{}}
 	if err := tr.beginProc(); err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +380,7 @@ func TestParseCgroup(t *testing.T) {
 func TestTraceOfNoSuchCPU(t *testing.T) {
 	root := fstest.MapFS{"sys/devices/system/cpu/online": {Data: []byte("0-1\n")}}
 	for _, cpus := range []cpuset.Set{{}, cpuset.Of(1, 2)} {
-		if _, err := NewTrace(fs.FS(root), cpus, nil); err == nil {
+		if _, err := NewTrace(fs.FS(root), cpus, Owned{}); err == nil {
 			t.Errorf("%s: no error", cpus)
 		}
 	}

@@ -123,7 +123,7 @@ func (s *Session) beginTrace() {
 	if s.watch.Measured.IsEmpty() || s.watch.NoBPF {
 		return
 	}
-	t, err := newTrace(s.root, s.watch.Measured, s.watch.Own, timelineRoom)
+	t, err := newTrace(s.root, s.watch.Measured, Owned{Cgroups: s.watch.Own}, timelineRoom)
 	if err != nil {
 		s.warnings = append(s.warnings, fmt.Sprintf("no trace of the application's CPUs: %v", err))
 		return
@@ -146,12 +146,12 @@ func (s *Session) sources() []Source {
 	if s.trace == nil {
 		return nil
 	}
-	all, err := s.trace.Read()
+	found, err := s.trace.Read()
 	if err != nil {
 		s.warnings = append(s.warnings, fmt.Sprintf("trace of the application's CPUs: %v", err))
 	}
 	s.warnings = append(s.warnings, s.trace.Warnings()...)
-	return all[:min(len(all), maxSources)]
+	return found.Since[:min(len(found.Since), maxSources)]
 }
 
 // Record begins to note each intrusion on the measured CPUs that takes 2 µs or more.

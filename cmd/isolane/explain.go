@@ -12,6 +12,7 @@ import (
 
 	"isolane.dev/isolane/examples"
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/terminal"
 )
 
 func explainCommand() *cobra.Command {
@@ -128,25 +129,11 @@ func explainField(w io.Writer, f lane.Field, name string) {
 	if !f.Required {
 		without = "without it: " + cmp.Or(f.Default, "nothing")
 	}
-	fmt.Fprintf(w, "%s  <%s>  %s\n", name, form, without)
+	term := terminal.Of(w)
+	fmt.Fprint(w, term.Fold(term.Bold(name)+"  ", "<"+form+">  "+without))
 	last := name[strings.LastIndexByte(name, '.')+1:]
-	for _, line := range wrapped(f.Meaning, 90) {
-		fmt.Fprintf(w, "    %s\n", line)
-	}
+	fmt.Fprint(w, term.Fold("    ", f.Meaning))
 	if last != "NAME" {
 		fmt.Fprintf(w, "    example: %s: %s\n", last, f.Example)
 	}
-}
-
-// wrapped breaks a text into lines.
-func wrapped(text string, width int) []string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && len(line)+1+len(word) > width {
-			lines, line = append(lines, line), ""
-		}
-		line = strings.TrimSpace(line + " " + word)
-	}
-	return append(lines, line)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -29,7 +28,7 @@ func hostCommand() *cobra.Command {
 			w := cmd.OutOrStdout()
 			switch out.format {
 			case "json":
-				return printHost(w, h, p.Lanes)
+				return printJSON(w, machine{h, p.Lanes})
 			case "svg":
 				err = draw.SVG(w, h, p)
 			default:
@@ -67,17 +66,20 @@ func (s *source) withLanes() (host.Host, plan.Placement, error) {
 	return v.Host, l.Placement, nil
 }
 
-// printHost prints the machine with what its lanes own.
-func printHost(w io.Writer, h host.Host, lanes []plan.Lane) error {
-	machine, err := json.Marshal(h)
+// machine is the JSON of isolane host: the host, and what its lanes own.
+type machine struct {
+	host.Host
+	Lanes []plan.Lane `json:"lanes"`
+}
+
+// MarshalJSON adds the lanes to what the host prints of itself.
+func (m machine) MarshalJSON() ([]byte, error) {
+	h, err := json.Marshal(m.Host)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
-	owned, err := json.Marshal(append([]plan.Lane{}, lanes...))
-	if err != nil {
-		return fail(err)
-	}
-	return printJSON(w, json.RawMessage(slices.Concat(machine[:len(machine)-1], []byte(`,"lanes":`), owned, []byte("}"))))
+	lanes, err := json.Marshal(append([]plan.Lane{}, m.Lanes...))
+	return slices.Concat(h[:len(h)-1], []byte(`,"lanes":`), lanes, []byte("}")), err
 }
 
 func snapshotCommand() *cobra.Command {

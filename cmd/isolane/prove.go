@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/prove"
@@ -92,10 +93,32 @@ func runProve(cmd *cobra.Command, args []string, f proveFlags) error {
 		return usage(err)
 	case errors.Is(err, prove.ErrInterrupted) && len(session.Runs) > 0:
 		return hint(fmt.Errorf("%w: %d runs are stored in %s", err, len(session.Runs), o.Dir), "go on with: isolane prove --resume "+o.Dir)
+	case errors.Is(err, prove.ErrTooSmall):
+		return hint(err, beside())
 	case err != nil:
 		return fail(err)
 	}
 	return nil
+}
+
+// beside names the lanes in force, whose CPUs a proof cannot have; "" where there are none.
+func beside() string {
+	l, err := enforce.Look(journal.Dir, host.Live(), ops())
+	if err != nil {
+		return "" // the machine is too small with or without lanes
+	}
+	var have, names []string
+	for _, lane := range l.Placement.Lanes {
+		cpus := "CPU "
+		if lane.Owned().Len() > 1 {
+			cpus = "CPUs "
+		}
+		have, names = append(have, "lane "+lane.Name+" has "+cpus+lane.Owned().String()), append(names, lane.Name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return strings.Join(have, ", ") + ": isolane release " + strings.Join(names, " ") + " first"
 }
 
 func (f proveFlags) options(args []string) (prove.Options, error) {

@@ -33,7 +33,7 @@ const schemaDir = "../../docs/schema"
 func documents() map[string]any {
 	return map[string]any{
 		lane.Kind:          lane.Lane{},
-		host.Kind:          host.Host{},
+		host.Kind:          machine{},
 		audit.Kind:         audit.Report{},
 		plan.Kind:          plan.Placement{},
 		plan.KindOfRefusal: plan.Refusal{},
@@ -203,7 +203,11 @@ func nulls(t reflect.Type) map[string]bool {
 	if err != nil || json.Unmarshal(data, &fields) != nil {
 		panic("no JSON of " + t.String())
 	}
-	null, told := map[string]bool{}, slices.Contains([]string{"host", "results"}, filepath.Base(t.PkgPath()))
+	of := t
+	if of.NumField() > 0 && of.Field(0).Anonymous && of.Field(0).Type.Kind() == reflect.Struct { // a document of another package
+		of = of.Field(0).Type
+	}
+	null, told := map[string]bool{}, slices.Contains([]string{"host", "results"}, filepath.Base(of.PkgPath()))
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		isList := f.Type.Kind() == reflect.Slice || f.Type.Kind() == reflect.Map

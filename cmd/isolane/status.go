@@ -50,11 +50,7 @@ func statusCommand() *cobra.Command {
 func unsettled(s enforce.Status) string {
 	var parts []string
 	if n := len(s.Drift); n > 0 {
-		are, them := "are", "them"
-		if n == 1 {
-			are, them = "is", "it"
-		}
-		parts = append(parts, fmt.Sprintf("%s %s not as the lanes want %s: isolane apply puts %[3]s back", quantity.Count(n, "setting"), are, them))
+		parts = append(parts, unwanted(n))
 	}
 	for _, l := range s.Lanes {
 		if l.Abandoned {
@@ -68,12 +64,24 @@ func unsettled(s enforce.Status) string {
 	return strings.Join(parts, "; ")
 }
 
+// unwanted says that so many settings are not as the lanes want them.
+func unwanted(n int) string {
+	are, them := "are", "them"
+	if n == 1 {
+		are, them = "is", "it"
+	}
+	return fmt.Sprintf("%s %s not as the lanes want %s: isolane apply puts %[3]s back", quantity.Count(n, "setting"), are, them)
+}
+
 func printStatus(w io.Writer, s enforce.Status, verbose bool) {
 	if len(s.Lanes) == 0 {
 		fmt.Fprintln(w, "no lanes are in force")
 	}
 	for _, l := range s.Lanes {
 		fmt.Fprintf(w, "lane %s: CPUs %s, memory of NUMA node %s, %s\n  %s", l.Name, l.CPUs, l.MemoryNodes, quantity.Count(l.Processes, "process"), l.Group)
+		if l.Own {
+			fmt.Fprint(w, " (the workload's own)")
+		}
 		if l.Partition != "" {
 			fmt.Fprintf(w, ", partition %s", l.Partition)
 		}
@@ -84,18 +92,20 @@ func printStatus(w io.Writer, s enforce.Status, verbose bool) {
 		var attached []string
 		for _, a := range l.Attached {
 			text := a.Group
-			if text == "" {
+			switch {
+			case a.Group == l.Group:
+				continue
+			case a.Moved:
+				text += " (moved out of it)"
+			case text == "":
 				text = fmt.Sprintf("process %d", a.PID)
-			}
-			if a.Ended {
-				text += " (ended)"
 			}
 			attached = append(attached, text)
 		}
 		if len(attached) > 0 {
 			fmt.Fprintf(w, ", attached: %s", strings.Join(attached, ", "))
 		}
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, "\n  %s\n", l.Balance)
 	}
 	if len(s.Lanes) > 0 {
 		fmt.Fprintf(w, "housekeeping: CPUs %s\n%s of the host changed\n", s.Housekeeping, quantity.Count(s.Settings, "setting"))

@@ -2,25 +2,20 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
-	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/witness"
@@ -41,9 +36,11 @@ func watchCommand() *cobra.Command {
 		Short: "Show who takes time from the lanes' CPUs, what to do about it, and what drifts from the plan",
 		Long: "Counts on the CPUs of all lanes, or of one, every task that is not the lane's, kernel thread,\n" +
 			"interrupt, softirq, IPI, tick and what the hypervisor takes: how often, for how long, P99 and the\n" +
-			"longest. A time is the source's own: what interrupted it has a row of its own. Works until Ctrl-C\n" +
-			"or --for, and then sums up. Tells within a second what is no longer as apply has set it, and with --repair\n" +
-			"puts it back. Needs root. Isolane itself keeps off these CPUs.",
+			"longest, in the last second and since the start. A time is the source's own: what interrupted it has a\n" +
+			"row of its own. The interrupts of a lane's own device, and what follows from them, are shown as its own.\n" +
+			"Works until Ctrl-C or --for, and then sums up. Tells within a second what is no longer as apply has set\n" +
+			"it, and with --repair puts it back; what is left in the end makes the exit code 3. Needs root. Isolane\n" +
+			"itself keeps off these CPUs.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -68,32 +65,33 @@ func watchCommand() *cobra.Command {
 	return cmd
 }
 
-// watched says which CPUs to look at, the cgroups of the lanes' own tasks, and who looks for drift.
-func (f watchFlags) watched(args []string) (cpus cpuset.Set, own []string, guard *enforce.Guard, err error) {
+// watched says what to look at, and who looks for drift.
+func (f watchFlags) watched(args []string) (w enforce.Watched, guard *enforce.Guard, err error) {
 	if f.cpus != "" {
-		if cpus, err = cpuset.Parse(f.cpus); err != nil {
+		w.Groups = f.own
+		if w.CPUs, err = cpuset.Parse(f.cpus); err != nil {
 			err = usage(fmt.Errorf("--cpus: %w", err))
 		}
-		return cpus, f.own, nil, err
+		return w, nil, err
 	}
 	if guard, err = enforce.NewGuard(journal.Dir, host.Live(), ops()); err != nil {
-		return cpus, nil, nil, fail(err)
+		return w, nil, fail(err)
 	}
-	cpus, own, err = guard.Watched(strings.Join(args, ""))
+	w, err = guard.Watched(strings.Join(args, ""))
 	if err != nil {
-		return cpus, nil, nil, usage(errors.Join(err, guard.Close()))
+		return w, nil, usage(errors.Join(err, guard.Close()))
 	}
-	if cpus.IsEmpty() {
-		return cpus, nil, nil, usage(errors.Join(errors.New("no lanes are in force: give --cpus, or isolane apply"), guard.Close()))
+	if w.CPUs.IsEmpty() {
+		return w, nil, usage(errors.Join(errors.New("no lanes are in force: give --cpus, or isolane apply"), guard.Close()))
 	}
-	return cpus, own, guard, nil
+	return w, guard, nil
 }
 
 func runWatch(cmd *cobra.Command, args []string, f watchFlags) error {
 	if os.Geteuid() != 0 {
 		return hint(errors.New("watch needs root: it attaches programs to the kernel's tracepoints"), "sudo isolane watch")
 	}
-	cpus, own, guard, err := f.watched(args)
+	w, guard, err := f.watched(args)
 	if err != nil {
 		return err
 	}
@@ -101,75 +99,93 @@ func runWatch(cmd *cobra.Command, args []string, f watchFlags) error {
 		defer guard.Close() //nolint:errcheck // only listens
 	}
 	root := host.Live()
-	if err = process.StayOff(cpus); err != nil {
+	if err = process.StayOff(w.CPUs); err != nil {
 		return usage(err)
 	}
 	// The kernel's description of its types is large, and garbage as soon as the programs are loaded.
 	limit := debug.SetMemoryLimit(18 << 20)
-	trace, err := witness.NewTrace(root, cpus, own)
+	trace, err := witness.NewTrace(root, w.CPUs, witness.Owned{Cgroups: w.Groups, Interrupts: w.Interrupts})
 	debug.SetMemoryLimit(limit)
 	if err != nil {
 		return fail(err)
 	}
-	last, err := f.follow(cmd.Context(), trace, guard, newIntruders(cmd.OutOrStdout(), f, cpus))
+	show, err := newDisplayOfWatch(cmd.OutOrStdout(), f, w.CPUs)
+	if err != nil {
+		return fail(errors.Join(err, trace.Close()))
+	}
+	last, err := f.follow(cmd.Context(), trace, guard, show)
 	if err = errors.Join(err, trace.Close()); err != nil {
 		return fail(err)
 	}
-	return f.verdict(last, trace.Evidence())
+	if f.budget > 0 && trace.Evidence() != "bpf" {
+		return fail(errors.New("--budget: how long an intrusion lasted is not known without eBPF"))
+	}
+	if err = errors.Join(f.verdict(last.Since), unrepaired(guard)); err != nil {
+		return no(err)
+	}
+	return nil
 }
 
 // follow shows what the trace finds, each second and at the end, and returns the last reading.
-func (f watchFlags) follow(ctx context.Context, trace *witness.Trace, guard *enforce.Guard, show *intruders) (sources []witness.Source, err error) {
+func (f watchFlags) follow(ctx context.Context, trace *witness.Trace, guard *enforce.Guard, show *watchDisplay) (found witness.Reading, err error) {
+	began := time.Now()
+	end := began.Add(f.window)
 	if f.window > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.window)
+		ctx, cancel = context.WithDeadline(ctx, end)
 		defer cancel()
 	}
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
-	began := time.Now()
 	defer show.leave() // also where reading fails
+	before := began
 	for ended := false; !ended; {
 		select {
 		case <-ctx.Done():
 			ended = true
-		case <-second.C:
+		case now := <-second.C:
+			if f.window > 0 && end.Sub(now) < time.Second/5 {
+				continue // the end is the next second's
+			}
 		}
-		if sources, err = trace.Read(); err != nil {
-			return nil, err
+		if found, err = trace.Read(); err != nil {
+			return found, err
 		}
-		show.reading = reading{
-			Window: results.Nanoseconds(time.Since(began)), Sources: sources,
-			Warnings: trace.Warnings(), Evidence: trace.Evidence(), Final: ended,
-		}
-		if guard != nil && !ended {
-			drift, gerr := guard.Check(context.WithoutCancel(ctx), f.repair)
+		now := time.Now()
+		r := reading{At: now.UTC(), Evidence: trace.Evidence(), Window: results.Nanoseconds(now.Sub(before)), Sources: found.Last,
+			SinceStart: sinceStart{began.UTC(), results.Nanoseconds(now.Sub(began)), found.Since}, Warnings: trace.Warnings(), Final: ended}
+		before = now
+		if guard != nil {
+			fresh, gerr := guard.Check(context.WithoutCancel(ctx), f.repair)
 			if gerr != nil {
-				return nil, gerr
+				return found, gerr
 			}
-			if err = show.drifted(drift); err != nil {
-				return nil, err
-			}
+			r.drifted(fresh, guard.Left())
 		}
-		if err = show.print(); err != nil {
-			return nil, err
+		if err = show.print(r); err != nil {
+			return found, err
 		}
 	}
-	return sources, nil
+	return found, nil
+}
+
+// unrepaired says whether settings are not as the lanes want them, as isolane status does.
+func unrepaired(guard *enforce.Guard) error {
+	if guard == nil || len(guard.Left()) == 0 {
+		return nil
+	}
+	return errors.New(unwanted(len(guard.Left())))
 }
 
 // verdict compares the longest intrusion with the budget. Steal has no longest: the kernel counts
 // only its sum, in ticks.
-func (f watchFlags) verdict(sources []witness.Source, evidence string) error {
+func (f watchFlags) verdict(sources []witness.Source) error {
 	if f.budget == 0 {
 		return nil
 	}
-	if evidence != "bpf" {
-		return fail(errors.New("--budget: how long an intrusion lasted is not known without eBPF"))
-	}
 	over, worst := 0, witness.Source{}
 	for _, s := range sources {
-		if s.Longest == nil || time.Duration(*s.Longest) <= f.budget {
+		if s.Own || s.Longest == nil || time.Duration(*s.Longest) <= f.budget {
 			continue
 		}
 		if over++; worst.Longest == nil || *s.Longest > *worst.Longest {
@@ -179,225 +195,6 @@ func (f watchFlags) verdict(sources []witness.Source, evidence string) error {
 	if over == 0 {
 		return nil
 	}
-	return no(fmt.Errorf("the budget of %s is exceeded by %d sources: %s %s took CPU %d for %s",
-		f.budget, over, worst.Kind, title(worst), worst.CPU, time.Duration(*worst.Longest)))
-}
-
-// reading is what is printed as JSON.
-type reading struct {
-	APIVersion string              `json:"apiVersion"`
-	Kind       string              `json:"kind"`
-	Evidence   string              `json:"evidence"` // bpf or procfs
-	CPUs       cpuset.Set          `json:"cpus"`
-	Window     results.Nanoseconds `json:"windowNanoseconds"` // all is added up since its begin
-	Final      bool                `json:"final"`
-	Sources    []witness.Source    `json:"sources"` // the costliest first
-	Warnings   []string            `json:"warnings"`
-}
-
-// intruders shows readings: a table that renews itself on a terminal, a line a second elsewhere and
-// the table at the end, or JSON.
-type intruders struct {
-	reading
-	w      io.Writer
-	json   bool
-	screen *os.File // nil: no terminal
-	drift  []string // the last that was found, for the terminal
-	cpus   cpuset.Set
-}
-
-func newIntruders(w io.Writer, f watchFlags, cpus cpuset.Set) *intruders {
-	show := &intruders{w: w, json: f.format == "json", cpus: cpus}
-	if file, ok := w.(*os.File); ok && !show.json && term.IsTerminal(int(file.Fd())) {
-		show.screen = file
-		fmt.Fprint(w, "\x1b[?1049h") // a screen of its own: what was there comes back
-	}
-	return show
-}
-
-func (i *intruders) leave() {
-	if i.screen != nil {
-		fmt.Fprint(i.w, "\x1b[?1049l")
-		i.screen = nil
-	}
-}
-
-func (i *intruders) print() error {
-	if i.Final {
-		i.leave()
-	}
-	switch {
-	case i.json:
-		i.APIVersion, i.Kind, i.CPUs = "isolane.dev/v1alpha1", "Intruders", i.cpus
-		i.Sources, i.Warnings = append([]witness.Source{}, i.Sources...), append([]string{}, i.Warnings...)
-		e := json.NewEncoder(i.w)
-		e.SetEscapeHTML(false)
-		return e.Encode(i.reading)
-	case i.screen != nil:
-		width, height, err := term.GetSize(int(i.screen.Fd()))
-		if err != nil || width == 0 || height == 0 {
-			width, height = 80, 24
-		}
-		_, err = fmt.Fprint(i.w, "\x1b[H", strings.ReplaceAll(i.table(width, height-1), "\n", "\x1b[K\n"), "\x1b[J")
-		return err
-	case i.Final:
-		_, err := fmt.Fprint(i.w, i.table(0, 0))
-		return err
-	}
-	_, err := fmt.Fprintln(i.w, i.line())
-	return err
-}
-
-// drifted shows what has changed: a line each, or a document.
-func (i *intruders) drifted(found []enforce.Drift) error {
-	for _, d := range found {
-		if i.json {
-			e := json.NewEncoder(i.w)
-			e.SetEscapeHTML(false)
-			err := e.Encode(struct {
-				APIVersion string    `json:"apiVersion"`
-				Kind       string    `json:"kind"`
-				At         time.Time `json:"at"`
-				enforce.Drift
-			}{plan.APIVersion, "Drift", time.Now().UTC(), d})
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		text := fmt.Sprintf("%s drift: %s: expected %s, found %s", time.Now().Format(time.TimeOnly), d.Target, d.Expected, d.Found)
-		if d.By != "" {
-			text += ", by " + d.By
-		}
-		if d.Repaired {
-			text += ": put back"
-		}
-		if d.Note != "" {
-			text += ": " + d.Note
-		}
-		if i.screen == nil {
-			if _, err := fmt.Fprintln(i.w, text); err != nil {
-				return err
-			}
-		}
-		i.drift = append(i.drift, text)
-		i.drift = i.drift[max(0, len(i.drift)-5):]
-	}
-	return nil
-}
-
-// line sums a reading up.
-func (i *intruders) line() string {
-	var count uint64
-	var total results.Nanoseconds
-	var longest witness.Source
-	for _, s := range i.Sources {
-		if s.Count != nil {
-			count += *s.Count
-		}
-		if s.Total != nil && s.Kind != witness.Steal { // which is a part of the others, or of the lane's time
-			total += *s.Total
-		}
-		if s.Longest != nil && (longest.Longest == nil || *s.Longest > *longest.Longest) {
-			longest = s
-		}
-	}
-	text := fmt.Sprintf("%s: CPUs %s: %d sources, %d times, %s µs", time.Duration(i.Window).Round(time.Second), i.cpus,
-		len(i.Sources), count, micros(&total))
-	if longest.Longest != nil {
-		text += fmt.Sprintf(", the longest %s µs: %s %s on CPU %d", micros(longest.Longest), longest.Kind, title(longest), longest.CPU)
-	}
-	return text
-}
-
-// table fits into width and height, where these are not 0: the sources that took least are left out,
-// and the remedies cut.
-func (i *intruders) table(width, height int) string {
-	lines := []string{i.line()}
-	for _, w := range i.Warnings {
-		lines = append(lines, "warning: "+w)
-	}
-	if height > 0 {
-		lines = append(lines, i.drift...)
-	}
-	shown := i.Sources
-	if room := max(height-len(lines)-2, 1); height > 0 && len(shown) > room {
-		lines = append(lines, fmt.Sprintf("%d sources that took less are left out here", len(shown)-room))
-		shown = shown[:room]
-	}
-	rows := [][]string{{"CPU", "kind", "source", "count", "total µs", "P99 µs", "longest µs", "what to do"}}
-	for _, s := range shown {
-		count := "–"
-		if s.Count != nil {
-			count = fmt.Sprint(*s.Count)
-		}
-		rows = append(rows, []string{fmt.Sprint(s.CPU), s.Kind, title(s), count, micros(s.Total), micros(s.P99),
-			micros(s.Longest), s.Remedy})
-	}
-	lines = append(lines, columns(rows)...)
-	if width > 0 {
-		for k, l := range lines {
-			lines[k] = cut(l, width)
-		}
-	}
-	return strings.Join(lines, "\n") + "\n"
-}
-
-// columns makes them as wide as they need to be; figures stand right.
-func columns(rows [][]string) []string {
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for k, cell := range row {
-			widths[k] = max(widths[k], utf8.RuneCountInString(cell))
-		}
-	}
-	var lines []string
-	for _, row := range rows {
-		var line strings.Builder
-		for k, cell := range row {
-			pad := strings.Repeat(" ", widths[k]-utf8.RuneCountInString(cell))
-			if slices.Contains([]int{0, 3, 4, 5, 6}, k) {
-				cell, pad = pad+cell, ""
-			}
-			fmt.Fprintf(&line, "%s%s  ", cell, pad)
-		}
-		lines = append(lines, strings.TrimRight(line.String(), " "))
-	}
-	return lines
-}
-
-func cut(line string, width int) string {
-	if utf8.RuneCountInString(line) <= width {
-		return line
-	}
-	return string([]rune(line)[:max(width-1, 0)]) + "…"
-}
-
-// micros prints a time in µs, with a digit behind the point below 100.
-func micros(ns *results.Nanoseconds) string {
-	switch {
-	case ns == nil:
-		return "–"
-	case *ns < 100_000:
-		return fmt.Sprintf("%.1f", float64(*ns)/1000)
-	}
-	return fmt.Sprintf("%.0f", float64(*ns)/1000)
-}
-
-// title names a source with what tells it from others of that name.
-func title(s witness.Source) string {
-	text := s.Name
-	if s.IRQ != nil {
-		text = strings.TrimSpace(fmt.Sprintf("%d %s", *s.IRQ, text))
-	}
-	if s.TID != 0 {
-		text += fmt.Sprintf(" (%d)", s.TID)
-	}
-	if s.Work != "" {
-		text += " " + s.Work
-	}
-	if s.Kind == witness.Task && s.Cgroup != "" {
-		text += " in " + s.Cgroup
-	}
-	return text
+	return fmt.Errorf("the budget of %s is exceeded by %s: %s took CPU %d for %s",
+		f.budget, quantity.Count(over, "source"), title(worst), worst.CPU, took(worst.Longest))
 }

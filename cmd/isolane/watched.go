@@ -1,0 +1,301 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/terminal"
+	"isolane.dev/isolane/witness"
+)
+
+// reading is what is printed as JSON, each second and at the end.
+type reading struct {
+	APIVersion string              `json:"apiVersion"`
+	Kind       string              `json:"kind"`
+	Host       string              `json:"host"`
+	At         time.Time           `json:"at"`
+	Evidence   string              `json:"evidence"` // bpf or procfs
+	CPUs       cpuset.Set          `json:"cpus"`
+	Final      bool                `json:"final"`
+	Window     results.Nanoseconds `json:"windowNanoseconds"` // since the document before
+	Sources    []witness.Source    `json:"sources"`           // of that window, the costliest first, the lanes' own last
+	SinceStart sinceStart          `json:"sinceStart"`
+	Drift      []enforce.Drift     `json:"drift"` // what is not as the lanes want it, or was put back just now
+	Warnings   []string            `json:"warnings"`
+
+	fresh []enforce.Drift // what was not told before
+}
+
+type sinceStart struct {
+	At      time.Time           `json:"at"`
+	Window  results.Nanoseconds `json:"windowNanoseconds"`
+	Sources []witness.Source    `json:"sources"`
+}
+
+// drifted adds what is new, and what is left of what was told before.
+func (r *reading) drifted(fresh, left []enforce.Drift) {
+	r.fresh, r.Drift = fresh, left
+	for _, d := range fresh {
+		if !slices.ContainsFunc(left, func(l enforce.Drift) bool { return l.Target == d.Target }) {
+			r.Drift = append(r.Drift, d)
+		}
+	}
+}
+
+// watchDisplay shows readings: a table that renews itself on a terminal, a line a second elsewhere and the table
+// at the end, or JSON.
+type watchDisplay struct {
+	w      io.Writer
+	json   bool
+	screen *os.File // nil: no terminal
+	drift  []string // the last that was found, for the terminal
+	host   string
+	cpus   cpuset.Set
+	budget time.Duration
+}
+
+func newDisplayOfWatch(w io.Writer, f watchFlags, cpus cpuset.Set) (*watchDisplay, error) {
+	name, err := os.Hostname()
+	show := &watchDisplay{w: w, json: f.format == "json", host: name, cpus: cpus, budget: f.budget}
+	if file, ok := w.(*os.File); ok && !show.json && term.IsTerminal(int(file.Fd())) {
+		show.screen = file
+		fmt.Fprint(w, "\x1b[?1049h") // a screen of its own: what was there comes back
+	}
+	return show, err
+}
+
+func (d *watchDisplay) leave() {
+	if d.screen != nil {
+		fmt.Fprint(d.w, "\x1b[?1049l")
+		d.screen = nil
+	}
+}
+
+func (d *watchDisplay) print(r reading) error {
+	if r.Final {
+		d.leave()
+	}
+	if d.json {
+		r.APIVersion, r.Kind, r.Host, r.CPUs = plan.APIVersion, "Intruders", d.host, d.cpus
+		r.Sources, r.SinceStart.Sources = append([]witness.Source{}, r.Sources...), append([]witness.Source{}, r.SinceStart.Sources...)
+		r.Drift, r.Warnings = append([]enforce.Drift{}, r.Drift...), append([]string{}, r.Warnings...)
+		e := json.NewEncoder(d.w)
+		e.SetEscapeHTML(false)
+		return e.Encode(r)
+	}
+	for _, drift := range r.fresh {
+		text := driftText(r.At, drift)
+		if d.screen == nil {
+			if _, err := fmt.Fprintln(d.w, text); err != nil {
+				return err
+			}
+		}
+		d.drift = append(d.drift, text)
+		d.drift = d.drift[max(0, len(d.drift)-5):]
+	}
+	if d.screen != nil {
+		_, height, err := term.GetSize(int(d.screen.Fd()))
+		if err != nil || height == 0 {
+			height = 24
+		}
+		text := d.picture(terminal.Of(d.screen), r, height-1)
+		_, err = fmt.Fprint(d.w, "\x1b[H", strings.ReplaceAll(text, "\n", "\x1b[K\n"), "\x1b[J")
+		return err
+	}
+	line := fmt.Sprintf("%s last %s: %s; since the start, %s: %s\n", r.At.Local().Format(time.TimeOnly),
+		took(&r.Window), sum(r.Sources), took(&r.SinceStart.Window), sum(r.SinceStart.Sources))
+	if r.Final {
+		line += "\n" + d.picture(terminal.Of(d.w), r, 0)
+	}
+	_, err := io.WriteString(d.w, line)
+	return err
+}
+
+func driftText(at time.Time, d enforce.Drift) string {
+	text := fmt.Sprintf("%s drift: %s: expected %s, found %s", at.Local().Format(time.TimeOnly), d.Target, d.Expected, d.Found)
+	if d.By != "" {
+		text += ", by " + d.By
+	}
+	if d.Repaired {
+		text += ": put back"
+	}
+	if d.Note != "" {
+		text += ": " + d.Note
+	}
+	return text
+}
+
+// sum adds up what is not the lanes' own.
+func sum(sources []witness.Source) string {
+	var n, count uint64
+	var total results.Nanoseconds
+	var longest witness.Source
+	for _, s := range sources {
+		if s.Own {
+			continue
+		}
+		n++
+		if s.Count != nil {
+			count += *s.Count
+		}
+		if s.Total != nil && s.Kind != witness.Steal { // which is a part of the others, or of the lane's time
+			total += *s.Total
+		}
+		if s.Longest != nil && (longest.Longest == nil || *s.Longest > *longest.Longest) {
+			longest = s
+		}
+	}
+	if n == 0 {
+		return "nothing"
+	}
+	text := fmt.Sprintf("%d times, %s", count, took(&total))
+	if longest.Longest != nil {
+		text += fmt.Sprintf(", the longest %s (%s on CPU %d)", took(longest.Longest), title(longest), longest.CPU)
+	}
+	return text
+}
+
+// picture is the table with what is above it, in a height that is not 0: the sources that took least are
+// left out.
+func (d *watchDisplay) picture(t terminal.Terminal, r reading, height int) string {
+	head := t.Bold("CPUs "+d.cpus.String()) + "\n"
+	if d.screen != nil {
+		head = t.Fold(t.Bold("last "+took(&r.Window))+": ", sum(r.Sources)) +
+			t.Fold(t.Bold("since the start, "+took(&r.SinceStart.Window))+": ", sum(r.SinceStart.Sources))
+	}
+	for _, w := range r.Warnings {
+		head += t.Fold(t.Yellow("warning")+": ", w)
+	}
+	if d.screen != nil {
+		for _, text := range d.drift {
+			head += t.Fold("", t.Yellow(text))
+		}
+	}
+	rows := d.rows(t, r)
+	if height == 0 {
+		return head + table(t, rows)
+	}
+	room := height - strings.Count(head, "\n")
+	shown := min(len(rows), max(room, 1))
+	for {
+		text := table(t, rows[:shown])
+		if left := len(rows) - shown; left > 0 {
+			text += fmt.Sprintf("%d sources that took less are left out here\n", left)
+		}
+		over := strings.Count(text, "\n") - room
+		if over <= 0 || shown <= 1 {
+			return head + text
+		}
+		shown = max(1, shown-max(1, over/3))
+	}
+}
+
+// narrow is the width below which a table leaves figures out.
+const narrow = 80
+
+func table(t terminal.Terminal, rows [][]string) string {
+	w := terminal.Table{Head: []string{"CPU", "source", "1 s", "took", "in all", "took", "P99", "longest", "what to do"},
+		Rows: rows, Figures: []int{0, 2, 3, 4, 5, 6, 7}}
+	if t.Columns < narrow {
+		leave := func(row []string) []string { return slices.Concat(row[:3], row[4:6], row[7:]) }
+		w.Head, w.Figures = leave(w.Head), []int{0, 2, 3, 4, 5}
+		w.Rows = nil
+		for _, row := range rows {
+			w.Rows = append(w.Rows, leave(row))
+		}
+	}
+	return t.Table(w)
+}
+
+// rows are a source each: those of the last second first while the watch goes on, and by all that they took
+// at its end.
+func (d *watchDisplay) rows(t terminal.Terminal, r reading) [][]string {
+	last := map[string]witness.Source{}
+	for _, s := range r.Sources {
+		last[fmt.Sprint(s.CPU, title(s))] = s
+	}
+	var now, before [][]string
+	for _, s := range r.SinceStart.Sources {
+		l, lately := last[fmt.Sprint(s.CPU, title(s))]
+		row := []string{fmt.Sprint(s.CPU), terminal.Clean(title(s)), times(l.Count), took(l.Total), times(s.Count), took(s.Total),
+			took(s.P99), took(s.Longest), s.Remedy}
+		switch {
+		case s.Own:
+			row[8] = "the lane's own"
+		case d.budget > 0 && s.Longest != nil && time.Duration(*s.Longest) > d.budget:
+			row[7] = t.Red(row[7])
+		}
+		if lately && !s.Own && !r.Final {
+			now = append(now, row)
+		} else {
+			before = append(before, row)
+		}
+	}
+	rows, above := append(now, before...), ""
+	for _, row := range rows { // what is to do about several in a row is said once
+		if row[8] == above {
+			row[8] = ""
+		} else {
+			above = row[8]
+		}
+	}
+	return rows
+}
+
+func times(n *uint64) string {
+	if n == nil {
+		return "–"
+	}
+	return fmt.Sprint(*n)
+}
+
+// took prints a time as people read it, in three digits.
+func took(ns *results.Nanoseconds) string {
+	if ns == nil {
+		return "–"
+	}
+	v, unit := float64(*ns), "ns"
+	for _, next := range []struct {
+		unit string
+		size float64
+	}{{"µs", 1e3}, {"ms", 1e3}, {"s", 1e3}} {
+		if v < 999.5 {
+			break
+		}
+		v, unit = v/next.size, next.unit
+	}
+	digits := 0
+	if unit != "ns" {
+		digits = max(0, 2-len(fmt.Sprint(int(v)))+1)
+	}
+	return fmt.Sprintf("%.*f %s", digits, v, unit)
+}
+
+// title names a source with its kind, and what tells it from others of that name.
+func title(s witness.Source) string {
+	text := s.Kind + " " + s.Name
+	if s.IRQ != nil {
+		text = strings.TrimSpace(fmt.Sprintf("%s %d %s", s.Kind, *s.IRQ, s.Name))
+	}
+	if s.TID != 0 {
+		text += fmt.Sprintf(" (%d)", s.TID)
+	}
+	if s.Work != "" {
+		text += " " + s.Work
+	}
+	if s.Kind == witness.Task && s.Cgroup != "" {
+		text += " in " + s.Cgroup
+	}
+	return text
+}

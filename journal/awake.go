@@ -1,0 +1,107 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/cpuset"
+)
+
+// isolates says whether a value takes CPUs out of the scheduler's domains: a partition that is isolated, or a
+// root one of a single CPU.
+func (k kernel) isolates(name, value string) bool {
+	return k.live() && path.Base(name) == "cpuset.cpus.partition" && (value == "isolated" || value == "root")
+}
+
+// awake keeps the CPUs of a cgroup v2 busy until the function that it returns is called.
+//
+// An idle CPU without a tick is in the kernel's list of those that balance for others, and leaves it with its
+// next busy tick; but no longer when it is in no domain by then (sched_balance_trigger in kernel/sched/fair.c).
+// So a CPU that is idle while it becomes isolated would be interrupted for as long as its partition lasts.
+//
+// A partition is worth more than this: where nothing can be started there, it is made all the same, and
+// isolane watch tells what happens on its CPUs.
+func (k kernel) awake(ctx context.Context, group, value string) (stop func()) {
+	var busy []*exec.Cmd
+	runtime.LockOSThread() // the death signal comes when this thread ends
+	stop = func() {
+		for _, cmd := range busy {
+			_ = cmd.Process.Kill() // it may have ended
+			_ = cmd.Wait()         // "killed"
+		}
+		runtime.UnlockOSThread()
+	}
+	list, err := k.read(path.Join(group, "cpuset.cpus.effective"))
+	if err != nil {
+		return stop
+	}
+	cpus, err := cpuset.Parse(list)
+	if err != nil || value == "root" && cpus.Len() > 1 { // which have a domain of their own
+		return stop
+	}
+	dir, err := k.open(group, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return stop
+	}
+	defer dir.Close() //nolint:errcheck // only a reference
+	var kept cpuset.Set
+	for cpu := range cpus.All() {
+		cmd := exec.Command("/bin/sh", "-c", "while :; do :; done")
+		cmd.Dir, cmd.Env = "/", []string{}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+		if cmd.Start() != nil {
+			break
+		}
+		busy = append(busy, cmd)
+		if SetAffinity(cmd.Process.Pid, cpuset.Of(cpu)) == nil {
+			kept = kept.Union(cpuset.Of(cpu))
+		}
+	}
+	k.busyTick(ctx, kept)
+	return stop
+}
+
+// busyTick waits until a tick has met each of the CPUs at work.
+func (k kernel) busyTick(ctx context.Context, cpus cpuset.Set) {
+	before := k.worked()
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // many ticks
+	defer cancel()
+	look := time.NewTicker(2 * time.Millisecond)
+	defer look.Stop()
+	for !cpus.IsEmpty() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		now := k.worked()
+		for cpu := range cpus.All() {
+			if name := fmt.Sprint("cpu", cpu); now[name] != before[name] {
+				cpus = cpus.Difference(cpuset.Of(cpu))
+			}
+		}
+	}
+}
+
+// worked returns the time that each CPU was at work, by its name in /proc/stat (proc_stat(5)), where ticks add it up.
+func (k kernel) worked() map[string]string {
+	text, err := k.read("/proc/stat")
+	if err != nil {
+		return nil
+	}
+	found := map[string]string{}
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) > 3 && strings.HasPrefix(f[0], "cpu") {
+			found[f[0]] = strings.Join(f[1:4], " ") // user, nice, system
+		}
+	}
+	return found
+}

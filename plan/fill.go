@@ -1,0 +1,237 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
+)
+
+// tie is how little a place breaks up: whole cores of which it takes some threads, then CPUs times how many others are
+// free beside them, which is low where they fill up an L3.
+type tie struct{ broken, fill int32 }
+
+func (t tie) compare(u tie) int {
+	return cmp.Or(cmp.Compare(t.broken, u.broken), cmp.Compare(t.fill, u.fill))
+}
+
+// score is the part of a cost that adds up core by core, in the order of the cost's fields, and what decides
+// among equals.
+type score struct {
+	caches     int32 // L3s
+	unprepared int32
+	shared     int32
+	far        int32 // L3s other than those to be near to
+	efficiency int32
+	block      int32 // CPUs of free whole cores, on the node on which they count
+	tie
+}
+
+func (s score) plus(t score) score {
+	return score{s.caches + t.caches, s.unprepared + t.unprepared, s.shared + t.shared, s.far + t.far,
+		s.efficiency + t.efficiency, s.block + t.block, tie{s.broken + t.broken, s.fill + t.fill}}
+}
+
+func (s *score) less(t *score) bool {
+	switch {
+	case s.caches != t.caches:
+		return s.caches < t.caches
+	case s.unprepared != t.unprepared:
+		return s.unprepared < t.unprepared
+	case s.shared != t.shared:
+		return s.shared < t.shared
+	case s.far != t.far:
+		return s.far < t.far
+	case s.efficiency != t.efficiency:
+		return s.efficiency < t.efficiency
+	case s.block != t.block:
+		return s.block < t.block
+	case s.broken != t.broken:
+		return s.broken < t.broken
+	}
+	return s.fill < t.fill
+}
+
+// impossible is the score where there is no way.
+const impossible = 1<<31 - 1
+
+// sums are the best scores for each number of CPUs, beginning with none.
+func sums(count int) []score {
+	s := make([]score, count+1)
+	for i := range s[1:] {
+		s[i+1].caches = impossible
+	}
+	return s
+}
+
+// join adds what one more part offers to what there is so far: from[n] becomes how many CPUs of the part the best
+// way to n CPUs takes.
+func join(sum, more []score, from []int32) {
+	for to := len(sum) - 1; to > 0; to-- { // downwards, so that what is below is still without the part
+		for n := 1; n < len(more) && n <= to; n++ {
+			if sum[to-n].caches == impossible || more[n].caches == impossible {
+				continue
+			}
+			if next := sum[to-n].plus(more[n]); next.less(&sum[to]) {
+				sum[to], from[to] = next, int32(n) //nolint:gosec // G115: at most as many as there are CPUs
+			}
+		}
+	}
+}
+
+type tableKey struct {
+	cell    int
+	kind    host.CPUKind
+	counted bool
+}
+
+// cellTable has the best way to take each number of CPUs from a cell: its score, and how many of each core.
+type cellTable struct {
+	scores []score
+	taken  [][]int32 // by core of the cell, then by number of CPUs of it and those before
+}
+
+// fill finds the CPUs on a set of nodes by dynamic programming: over the cores of each cell, over the
+// cells of each L3, and over these. kind limits the cores, counted is the node whose free whole cores
+// count.
+func (s *search) fill(set uint64, kind host.CPUKind, counted int) (place, bool) {
+	type part struct {
+		cells []int
+		taken [][]int32 // by cell, then by number of CPUs of it and those before
+		all   []int32   // of the L3, by number of CPUs of it and those before
+	}
+	total := sums(s.count)
+	var parts []part
+	for first, c := range s.m.cells {
+		seen := slices.ContainsFunc(s.m.cells[:first], func(b cell) bool { return b.cache == c.cache && set&(1<<b.node) != 0 })
+		if seen || set&(1<<c.node) == 0 {
+			continue
+		}
+		sum, p := sums(s.count), part{all: make([]int32, s.count+1)}
+		for j := first; j < len(s.m.cells); j++ { // the same L3 may span nodes
+			d := s.m.cells[j]
+			if d.cache != c.cache || set&(1<<d.node) == 0 || !s.allows(d) {
+				continue
+			}
+			from := make([]int32, s.count+1)
+			join(sum, s.tableOf(j, kind, counted == d.node).scores, from)
+			p.cells, p.taken = append(p.cells, j), append(p.taken, from)
+		}
+		for n := range sum[1:] {
+			if sum[n+1].caches != impossible {
+				sum[n+1].caches++
+				if s.a.caches != nil && !slices.Contains(s.a.caches, c.cache) {
+					sum[n+1].far++
+				}
+			}
+		}
+		join(total, sum, p.all)
+		parts = append(parts, p)
+	}
+	if total[s.count].caches == impossible {
+		return place{}, false
+	}
+	p := place{ask: s.a, tie: total[s.count].tie}
+	var cpus, idle []int
+	left := s.count
+	for i := len(parts) - 1; i >= 0; i-- {
+		n := int(parts[i].all[left])
+		left -= n
+		for j := len(parts[i].cells) - 1; j >= 0; j-- {
+			k := int(parts[i].taken[j][n])
+			n -= k
+			cell := parts[i].cells[j]
+			cpus, idle = s.take(cpus, idle, cell, s.tableOf(cell, kind, counted == s.m.cells[cell].node), k)
+		}
+	}
+	p.cpus, p.idle = cpuset.Of(cpus...), cpuset.Of(idle...)
+	return p, true
+}
+
+// take adds the CPUs of a cell.
+func (s *search) take(cpus, idle []int, at int, t cellTable, count int) (took, kept []int) {
+	c := s.m.cells[at]
+	for k := c.to - 1; k >= c.from && count > 0; k-- {
+		n := int(t.taken[k-c.from][count])
+		count -= n
+		open := s.takes[k].open
+		if cpus = append(cpus, open[:n]...); n > 0 && s.a.smt == lane.Isolate {
+			idle = append(idle, open[n:]...)
+		}
+	}
+	return cpus, idle
+}
+
+// tableOf works out a cell once.
+func (s *search) tableOf(cell int, kind host.CPUKind, counted bool) cellTable {
+	key := tableKey{cell, kind, counted}
+	if t, ok := s.table[key]; ok {
+		return t
+	}
+	c := s.m.cells[cell]
+	open := 0
+	for k := c.from; k < c.to; k++ {
+		open += s.takes[k].most
+	}
+	count := min(s.count, open)
+	t := cellTable{scores: sums(count), taken: make([][]int32, c.to-c.from)}
+	rows := make([]int32, (c.to-c.from)*(count+1))
+	more := make([]score, 0, 9)
+	for k := c.from; k < c.to; k++ {
+		t.taken[k-c.from] = rows[(k-c.from)*(count+1) : (k-c.from+1)*(count+1)]
+		if s.takes[k].most > 0 && (kind == anyKind || s.m.cores[k].kind == kind) {
+			more = s.options(more[:0], k, open, counted)
+			join(t.scores, more, t.taken[k-c.from])
+		}
+	}
+	s.table[key] = t
+	return t
+}
+
+// options are the scores of taking 0, 1 … CPUs of a core; open is how many its cell has for the lane.
+func (s *search) options(more []score, c, open int, counted bool) []score {
+	core, t := &s.m.cores[c], &s.takes[c]
+	whole := s.m.isWhole(c)
+	slow := s.a.fast && core.kind != host.Performance
+	unprepared, joined := 0, 0
+	for n := range t.most + 1 {
+		if n > 0 {
+			id := t.open[n-1]
+			unprepared += s.m.lacks[id]
+			if s.m.owner[id] == shared {
+				joined++
+			}
+		}
+		v := score{unprepared: int32(unprepared), tie: tie{fill: int32((n - joined) * open)}} //nolint:gosec // G115: both are small
+		if n < len(core.cpus) && s.a.smt != lane.Isolate && s.sharesCore(c, t.open[:n]) {
+			v.shared = 1
+		}
+		if slow {
+			v.efficiency = int32(n) //nolint:gosec // G115: no core has more than 8 threads
+		}
+		if whole && counted {
+			v.block = int32(len(core.cpus)) //nolint:gosec // G115: as above
+		}
+		if whole && n < len(core.cpus) && s.a.smt == lane.Any {
+			v.broken = 1
+		}
+		if n == 0 || s.a.smt == lane.Pack && n < len(core.cpus) {
+			v = score{caches: impossible}
+		}
+		more = append(more, v)
+	}
+	more[0] = score{}
+	return more
+}
+
+// sharesCore says whether somebody else has a thread of a core of which the lane takes some.
+func (s *search) sharesCore(c int, taken []int) bool {
+	for _, id := range s.m.cores[c].cpus {
+		if !slices.Contains(taken, id) && s.m.isOthers(id, s.a.share, -1) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,288 @@
+package plan
+
+import (
+	"cmp"
+	"maps"
+	"math/bits"
+	"slices"
+)
+
+// need is what one lane wants to have set aside, and from which nodes it may come.
+type need struct {
+	ask   *ask
+	nodes uint64
+	from  uint64 // nodes with its CPUs: memory comes from the nearest first
+}
+
+// given is what a need gets.
+type given struct {
+	memory []Memory
+	huge   []Hugepages
+}
+
+// supply finds memory and hugepages for several needs at once: a flow from what is wanted to the pools and the
+// memory of nodes, so that none takes what another cannot do without. False where there is not enough. Pages are
+// whole: amounts flow in multiples of them.
+func (m *machine) supply(needs []need) ([]given, bool) {
+	f := flow{m: m}
+	for n := range m.nodes {
+		left, pool := m.freeMemory(n)
+		f.left = append(f.left, left)
+		f.pools = append(f.pools, pool)
+		f.spare = plusCapped(f.spare, left)
+	}
+	f.spare -= min(f.spare, m.keep)
+	for i, n := range needs {
+		for _, h := range n.ask.huge {
+			page := uint64(h.Node) //nolint:gosec // G115: a size
+			f.add(i, n, page, h.Bytes/page*page)
+		}
+	}
+	for i, n := range needs {
+		if n.ask.memory > 0 {
+			f.add(i, n, 1, n.ask.memory)
+		}
+	}
+	slices.SortStableFunc(f.wants, func(a, b want) int { return cmp.Compare(b.page, a.page) }) // the largest pages first
+	left := make([]uint64, len(f.wants))
+	for i, w := range f.wants { // pools first, as far as they go: so the least memory is taken
+		for left[i] = w.bytes; w.page > 1 && left[i] > 0; {
+			moved := f.push(i, left[i], true)
+			if left[i] -= moved; moved == 0 {
+				break
+			}
+		}
+	}
+	for i := range f.wants {
+		for left[i] > 0 {
+			moved := f.push(i, left[i], false)
+			if left[i] -= moved; moved == 0 {
+				return nil, false
+			}
+		}
+	}
+	return f.given(needs), true
+}
+
+// want is bytes in pages of one size for one need, and what flows to it so far.
+type want struct {
+	need  int
+	page  uint64 // 1 of ordinary memory
+	bytes uint64
+	order []int // of its nodes, the nearest first
+	mem   map[int]uint64
+	pool  map[int]uint64
+}
+
+// flow is the state of the search for a supply.
+type flow struct {
+	m     *machine
+	left  []uint64            // bytes of each node's memory that nobody has
+	pools []map[uint64]uint64 // pages of each node's pools that nobody has
+	spare uint64              // bytes of memory that may be taken in all: the rest is housekeeping's
+	wants []want
+}
+
+func (f *flow) add(i int, n need, page, bytes uint64) {
+	w := want{need: i, page: page, bytes: bytes, mem: map[int]uint64{}, pool: map[int]uint64{}}
+	for at := range f.m.nodes {
+		if n.nodes&(1<<at) != 0 {
+			w.order = append(w.order, at)
+		}
+	}
+	slices.SortStableFunc(w.order, func(a, b int) int { return cmp.Compare(f.m.nearTo(n.from, a), f.m.nearTo(n.from, b)) })
+	f.wants = append(f.wants, w)
+}
+
+// via says who takes over what a want has on a node, in its pool or its memory.
+type via struct {
+	want, node int
+	pooled     bool
+}
+
+// push brings bytes to a want, at most most: from a pool, from memory (unless only pools are wanted), or from what
+// another want has there that can do with something else. It returns how many; 0 is none.
+func (f *flow) push(to int, most uint64, onlyPools bool) uint64 {
+	came := map[int]via{to: {want: -1}}
+	queue := []int{to}
+	for len(queue) > 0 {
+		i := queue[0]
+		queue = queue[1:]
+		w := &f.wants[i]
+		for _, pooled := range []bool{true, false} {
+			if onlyPools && !pooled {
+				continue
+			}
+			for _, n := range w.order {
+				if amount := f.along(came, i, min(most, f.room(w, n, pooled))); amount > 0 {
+					f.take(w, n, pooled, amount)
+					return amount
+				}
+				for j := range f.wants { // who has something there may go elsewhere
+					if _, seen := came[j]; !seen && f.couldTake(w, &f.wants[j], n, pooled) {
+						came[j] = via{i, n, pooled}
+						queue = append(queue, j)
+					}
+				}
+			}
+		}
+	}
+	return 0
+}
+
+// along hands so many bytes, or as many whole pages as all on the way can, from want to want; at is the last, which
+// then may take as many. It returns how many; with 0 nothing has changed.
+func (f *flow) along(came map[int]via, last int, amount uint64) uint64 {
+	page := uint64(1)
+	for at := last; at >= 0; at = came[at].want {
+		page = max(page, f.wants[at].page)
+		if v := came[at]; v.want >= 0 {
+			amount = min(amount, f.wants[at].have(v.pooled)[v.node])
+		}
+	}
+	if amount -= amount % page; amount == 0 {
+		return 0
+	}
+	for at := last; came[at].want >= 0; at = came[at].want {
+		v := came[at]
+		f.wants[at].have(v.pooled)[v.node] -= amount
+		f.wants[v.want].have(v.pooled)[v.node] += amount
+	}
+	return amount
+}
+
+// couldTake says whether a want could use what another one has on a node.
+func (f *flow) couldTake(w, o *want, n int, pooled bool) bool {
+	if o.have(pooled)[n] == 0 || pooled && o.page != w.page {
+		return false
+	}
+	_, known := f.pools[n][w.page]
+	return w.page == 1 || known
+}
+
+// have is what a want has of pools, or of memory, by node.
+func (w *want) have(pooled bool) map[int]uint64 {
+	if pooled {
+		return w.pool
+	}
+	return w.mem
+}
+
+// room is how many bytes, in whole pages, a node's pool or memory has left for a want.
+func (f *flow) room(w *want, n int, pooled bool) uint64 {
+	if w.page > 1 {
+		pages, ok := f.pools[n][w.page]
+		if pooled || !ok { // a node that does not know the size has no such pages at all
+			return timesCapped(pages, w.page)
+		}
+	}
+	if pooled {
+		return 0
+	}
+	room := min(f.left[n], f.spare)
+	return room - room%w.page
+}
+
+func (f *flow) take(w *want, n int, pooled bool, bytes uint64) {
+	w.have(pooled)[n] += bytes
+	if pooled {
+		f.pools[n][w.page] -= bytes / w.page
+		return
+	}
+	f.left[n] -= bytes
+	f.spare -= bytes
+}
+
+// given writes down what each need got.
+func (f *flow) given(needs []need) []given {
+	all := make([]given, len(needs))
+	for _, w := range f.wants {
+		g := &all[w.need]
+		for _, n := range w.order {
+			bytes := w.mem[n] + w.pool[n]
+			switch {
+			case bytes == 0:
+			case w.page == 1:
+				g.memory = append(g.memory, Memory{Node: f.m.nodes[n].id, Bytes: bytes})
+			default:
+				g.huge = append(g.huge, Hugepages{Node: f.m.nodes[n].id, PageBytes: w.page, Pages: bytes / w.page, Reserve: w.mem[n] / w.page})
+			}
+		}
+	}
+	return all
+}
+
+// nearTo is the least distance between a node and those of a set; 0 where the set is empty.
+func (m *machine) nearTo(set uint64, n int) int {
+	least := 0
+	for c := range m.nodes {
+		if d := m.nodes[c].distances[n]; set&(1<<c) != 0 && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return least
+}
+
+// memoryDistance is field 6 of the cost: how far the nodes of a set are from the farthest with CPUs.
+func (m *machine) memoryDistance(cpus, memory uint64) int {
+	sum := 0
+	for n := range m.nodes {
+		if memory&(1<<n) == 0 {
+			continue
+		}
+		far := 10
+		for c := range m.nodes {
+			if cpus&(1<<c) != 0 {
+				far = max(far, m.nodes[c].distances[n])
+			}
+		}
+		sum += far - 10
+	}
+	return sum
+}
+
+// freeMemory is what no lane has of a node's memory, less its pools of hugepages, and of these pools.
+func (m *machine) freeMemory(n int) (bytes uint64, pool map[uint64]uint64) {
+	at := m.nodes[n]
+	pool = maps.Clone(at.pool)
+	if !at.hasMemory {
+		return 0, pool
+	}
+	used := uint64(0)
+	for size, pages := range at.pool {
+		used = plusCapped(used, timesCapped(size, pages))
+	}
+	for _, l := range m.lanes {
+		for _, has := range l.Memory {
+			if has.Node == at.id {
+				used = plusCapped(used, has.Bytes)
+			}
+		}
+		for _, has := range l.Hugepages {
+			if has.Node == at.id {
+				inPool := min(has.Pages, pool[has.PageBytes])
+				if pool != nil {
+					pool[has.PageBytes] -= inPool
+				}
+				used = plusCapped(used, timesCapped(has.Pages-inPool, has.PageBytes))
+			}
+		}
+	}
+	return at.memory - min(at.memory, used), pool
+}
+
+func plusCapped(a, b uint64) uint64 {
+	sum, carry := bits.Add64(a, b, 0)
+	if carry > 0 {
+		return 1<<64 - 1
+	}
+	return sum
+}
+
+func timesCapped(a, b uint64) uint64 {
+	high, low := bits.Mul64(a, b)
+	if high > 0 {
+		return 1<<64 - 1
+	}
+	return low
+}

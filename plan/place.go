@@ -1,0 +1,253 @@
+package plan
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
+)
+
+// place is where a lane could go.
+type place struct {
+	ask    ask
+	cpus   cpuset.Set
+	idle   cpuset.Set
+	nodes  uint64 // with its CPUs
+	set    uint64 // from which its memory may come
+	given  given
+	fixed  Cost     // what it costs whatever other lanes do
+	lost   []string // the wishes that do not hold, for which fixed has the weights
+	cost   Cost     // what it costs on the machine as it was when it was looked for
+	tie    tie      // decides among equal costs
+	unsure bool     // there may be better ones
+}
+
+// compare orders places: by cost, then by how little they break up, then by their CPUs.
+func (p *place) compare(q *place) int {
+	if n := p.cost.Compare(q.cost); n != 0 {
+		return n
+	}
+	return cmp.Or(p.tie.compare(q.tie), cmp.Compare(p.cpus.First(), q.cpus.First()))
+}
+
+func (p *place) owned() cpuset.Set { return p.cpus.Union(p.idle) }
+
+// lane is the place as what takes up room on a machine.
+func (m *machine) lane(p *place) Lane {
+	return Lane{Name: p.ask.name, CPUs: p.cpus, Idle: p.idle, Memory: p.given.memory, Hugepages: p.given.huge,
+		Devices: m.devices(p), Spec: p.ask.spec}
+}
+
+// survey works out the part of a place's cost that other lanes have no part in. It needs its CPUs, and the nodes of its
+// memory. False: a wish that must hold does not.
+func (m *machine) survey(p *place) bool {
+	a, c := &p.ask, Cost{}
+	p.nodes = 0
+	var caches []int
+	kinds, ofKind := make([]host.CPUKind, 0, 3), true
+	for id := range p.cpus.All() {
+		core := &m.cores[m.at[id]]
+		cell := &m.cells[core.cell]
+		p.nodes |= 1 << cell.node
+		if !slices.Contains(caches, cell.cache) {
+			caches = append(caches, cell.cache)
+		}
+		if !slices.Contains(kinds, core.kind) {
+			kinds = append(kinds, core.kind)
+		}
+		c.UnpreparedCPUs += m.lacks[id]
+		if a.fast && core.kind != host.Performance {
+			c.EfficiencyCPUs++
+		}
+		ofKind = ofKind && fits(core.kind, host.CPUKind(a.spec.CPUs.Kind))
+	}
+	c.NUMACrossings = bits.OnesCount64(p.nodes|p.set) - 1
+	c.L3Crossings = len(caches) - 1
+	c.MemoryDistance = m.memoryDistance(p.nodes, p.set)
+	if len(kinds) > 1 {
+		c.MixedKinds = 1
+	}
+	v := verdict{ask: a}
+	check := func(wish string, asked, is bool) { v.check(wish, !asked || is) }
+	s := a.spec.CPUs
+	check("smt", s.SMT == lane.Isolate || s.SMT == lane.Pack, a.smt == s.SMT)
+	check("kind", s.Kind != "", ofKind)
+	check("l3", s.L3 == lane.One, len(caches) == 1)
+	check("numa", s.NUMA == lane.One, c.NUMACrossings == 0)
+	if a.spec.Near.Lane == "" {
+		c.DeviceDistance = m.distanceTo(a.from, p.nodes)
+		if a.spec.Near != (lane.Near{}) && len(a.from) > 0 {
+			v.check("near", p.nodes&^m.set(m.nearest(a.from)) == 0)
+		}
+	}
+	c.BrokenWishes = v.weight
+	p.fixed, p.lost = c, v.lost
+	return !v.fails
+}
+
+// distanceTo is field 7 of the cost: from the nearest of some nodes to the farthest of a set.
+func (m *machine) distanceTo(from []int, set uint64) int {
+	far := 10
+	for n := range m.nodes {
+		if set&(1<<n) != 0 && len(from) > 0 {
+			d := m.nodes[from[0]].distances[n]
+			for _, f := range from {
+				d = min(d, m.nodes[f].distances[n])
+			}
+			far = max(far, d)
+		}
+	}
+	return far - 10
+}
+
+// sharedCores are the place's cores of which somebody else has a thread. Lanes that share CPUs are one party.
+// The place itself may be on the machine already, as the lane of that number.
+func (m *machine) sharedCores(p *place, self int) int {
+	n, owned := 0, p.owned()
+	for id := range p.cpus.All() {
+		c := m.at[id]
+		if id != m.firstOf(c, p) && !p.idle.Contains(m.firstOf(c, p)) {
+			continue
+		}
+		for _, sibling := range m.cores[c].cpus {
+			if !owned.Contains(sibling) && m.isOthers(sibling, p.ask.share, self) {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
+// isOthers says whether somebody has a CPU for good: another lane, unless both share CPUs, or housekeeping.
+func (m *machine) isOthers(id, share, self int) bool {
+	switch o := m.owner[id]; {
+	case o == free:
+		return m.ours[id]
+	case o == shared:
+		return share == 1
+	default:
+		return o != self
+	}
+}
+
+// verdict collects which wishes of a place hold.
+type verdict struct {
+	ask    *ask
+	weight int      // of those that do not and are preferred
+	lost   []string // these
+	fails  bool     // one does not that must
+}
+
+func (v *verdict) check(wish string, holds bool) {
+	if holds {
+		return
+	}
+	weight, soft := v.ask.spec.Preferred[wish]
+	if soft {
+		v.weight, v.lost = v.weight+weight, append(v.lost, wish)
+	}
+	v.fails = v.fails || !soft && !slices.Contains(v.ask.dropped, wish)
+}
+
+// beside works out the part of a place's cost that depends on the lanes that are there, and which of its wishes towards
+// these hold. The place itself may be there already, as the lane of that number.
+func (m *machine) beside(p *place, self int) (Cost, verdict) {
+	c, v, s := Cost{SharedCores: m.sharedCores(p, self)}, verdict{ask: &p.ask}, &p.ask.spec
+	if len(s.Apart.Lanes) > 0 {
+		v.check("apart", m.isApart(p.ask.name, *s, p.cpus))
+	}
+	if s.Near.Lane != "" {
+		if o := slices.IndexFunc(m.lanes, func(l Lane) bool { return l.Name == s.Near.Lane }); o >= 0 {
+			from, there := m.places(m.lanes[o].CPUs), m.caches(m.lanes[o].CPUs)
+			v.check("near", p.nodes&^m.set(m.nearest(from)) == 0)
+			c.DeviceDistance = m.distanceTo(from, p.nodes)
+			for _, cache := range m.caches(p.cpus) {
+				if !slices.Contains(there, cache) {
+					c.DeviceDistance++
+				}
+			}
+		}
+	}
+	c.BrokenWishes = v.weight
+	return c, v
+}
+
+// price works out what a place costs on the machine as it is; the lane is not there. whole are the CPUs of free whole cores
+// of each node, block the most of these. False: a wish that must hold does not.
+func (m *machine) price(p *place, whole []int, block int, soft []Lane) bool {
+	ok := m.survey(p)
+	own, v := m.beside(p, -1)
+	p.cost = p.fixed.plus(own)
+	for _, o := range soft {
+		if m.touch(p.cpus, o.CPUs, o.Spec.Apart.Level) {
+			p.cost.BrokenWishes += o.Spec.Preferred["apart"]
+		}
+	}
+	used := make([]int, len(m.nodes))
+	for id := range p.owned().All() {
+		if c := m.at[id]; id == m.firstOf(c, p) && m.isWhole(c) {
+			used[m.cells[m.cores[c].cell].node] += len(m.cores[c].cpus)
+		}
+	}
+	after := 0
+	for n := range whole {
+		after = max(after, whole[n]-used[n])
+	}
+	p.cost.BlockLost = block - after
+	return ok && !v.fails
+}
+
+// firstOf is the lowest CPU of a core that the place owns.
+func (m *machine) firstOf(c int, p *place) int {
+	for _, id := range m.cores[c].cpus {
+		if p.cpus.Contains(id) || p.idle.Contains(id) {
+			return id
+		}
+	}
+	return -1
+}
+
+// placeOf is the place of a lane that is there.
+func (m *machine) placeOf(l Lane) (place, error) {
+	ways, err := m.asks(asked(l), relaxed{wishes: l.Spec.Wishes(), anyways: true})
+	if err != nil {
+		return place{}, err
+	}
+	p := place{ask: ways[0], cpus: l.CPUs, idle: l.Idle, given: given{l.Memory, l.Hugepages}}
+	for _, w := range ways {
+		if w.device >= 0 && len(l.Devices) > 0 && m.h.PCIDevices[w.device].Address == l.Devices[0].Address {
+			p.ask = w
+		}
+	}
+	p.ask.dropped, p.ask.smt = nil, l.Spec.CPUs.SMT
+	if p.ask.smt == "" || !m.hasWholeCores(l) {
+		p.ask.smt = lane.Any
+	}
+	for n, at := range m.nodes {
+		if slices.ContainsFunc(l.Memory, func(h Memory) bool { return h.Node == at.id }) ||
+			slices.ContainsFunc(l.Hugepages, func(h Hugepages) bool { return h.Node == at.id }) {
+			p.set |= 1 << n
+		}
+	}
+	return p, nil
+}
+
+// hasWholeCores says whether a lane's wish for whole cores holds.
+func (m *machine) hasWholeCores(l Lane) bool {
+	owned := l.Owned()
+	for id := range owned.All() {
+		if id >= len(m.at) || m.at[id] < 0 {
+			return false
+		}
+		core := cpuset.Of(m.cores[m.at[id]].cpus...)
+		used := core.Intersection(l.CPUs).Len()
+		if !core.IsSubsetOf(owned) || l.Spec.CPUs.SMT == lane.Isolate && used != 1 || l.Spec.CPUs.SMT == lane.Pack && used != core.Len() {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,51 @@
+package plan
+
+import (
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+)
+
+// prepared is what the command line of the kernel did for lanes.
+type prepared struct {
+	lacks []int  // by CPU: how many of the lists that boot made for lanes are without it
+	ours  []bool // by CPU: housekeeping's for good, unless a lane owns it
+}
+
+// prepare finds the lists. Where there are some, what lies outside of all is housekeeping's; the boot core always is.
+func (m *machine) prepare() {
+	m.lacks, m.ours = make([]int, len(m.at)), make([]bool, len(m.at))
+	usable := m.h.Usable()
+	lists, all := 0, cpuset.Set{}
+	for _, list := range bootLists(m.h) {
+		if !list.Intersects(usable) {
+			continue
+		}
+		lists, all = lists+1, all.Union(list)
+		for id := range m.lacks {
+			if !list.Contains(id) {
+				m.lacks[id]++
+			}
+		}
+	}
+	for id, c := range m.at {
+		m.ours[id] = c >= 0 && (c == m.boot || lists > 0 && !all.Contains(id))
+	}
+}
+
+// bootLists are the CPUs that boot kept the scheduler, device interrupts and the tick off.
+func bootLists(h host.Host) []cpuset.Set {
+	lists := []cpuset.Set{h.BootIsolated()}
+	var known []int
+	for _, c := range h.CPUs {
+		known = append(known, c.ID)
+	}
+	if asked, ok := host.ParseBootline(h.Kernel.Cmdline).Isolcpus(); ok && asked.Has("managed_irq") {
+		if list, err := asked.CPUs(cpuset.Of(known...)); err == nil { // where it is wrong, the kernel takes none
+			lists = append(lists, list)
+		}
+	}
+	if h.Kernel.NohzFull != nil {
+		lists = append(lists, *h.Kernel.NohzFull)
+	}
+	return lists
+}

@@ -1,0 +1,128 @@
+package plan
+
+import (
+	"slices"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
+)
+
+// groupOf is what a CPU shares with others at a level of spec.apart, as a number; CPUs of which the machine does not
+// say it have the same one.
+func (m *machine) groupOf(id int, level string) int {
+	if id >= len(m.at) || m.at[id] < 0 {
+		return -2 // a lane that is placed has it, and the machine no longer
+	}
+	cell := m.cells[m.cores[m.at[id]].cell]
+	switch level {
+	case "core":
+		return m.at[id]
+	case "node":
+		return cell.node
+	case "package":
+		if c, _ := m.h.CPU(id); c.Package != nil {
+			return *c.Package
+		}
+		return -1
+	}
+	if cell.l3 < 0 {
+		return -1
+	}
+	return cell.cache
+}
+
+func (m *machine) groups(cpus cpuset.Set, level string) []int {
+	var groups []int
+	for id := range cpus.All() {
+		if g := m.groupOf(id, level); g != -2 && !slices.Contains(groups, g) {
+			groups = append(groups, g)
+		}
+	}
+	return groups
+}
+
+// around are the usable CPUs that share a core, an L3, a node or a package with some of the given ones.
+func (m *machine) around(cpus cpuset.Set, level string) cpuset.Set {
+	groups := m.groups(cpus, level)
+	var ids []int
+	for id, c := range m.at {
+		if c >= 0 && slices.Contains(groups, m.groupOf(id, level)) {
+			ids = append(ids, id)
+		}
+	}
+	return cpuset.Of(ids...)
+}
+
+// touch says whether two lanes share something at a level.
+func (m *machine) touch(a, b cpuset.Set, level string) bool {
+	groups := m.groups(a, level)
+	for id := range b.All() {
+		if slices.Contains(groups, m.groupOf(id, level)) {
+			return true
+		}
+	}
+	return false
+}
+
+// isApart says whether a lane's wish to be apart holds on CPUs, towards the lanes that are there.
+func (m *machine) isApart(name string, s lane.Spec, cpus cpuset.Set) bool {
+	for _, o := range m.lanes {
+		if o.Name != name && slices.Contains(s.Apart.Lanes, o.Name) && m.touch(o.CPUs, cpus, s.Apart.Level) {
+			return false
+		}
+	}
+	return true
+}
+
+// isNear says whether a lane's wish to be near another one holds on nodes, if that one is there.
+func (m *machine) isNear(s lane.Spec, nodes uint64) bool {
+	for _, o := range m.lanes {
+		if o.Name == s.Near.Lane {
+			return nodes&^m.set(m.nearest(m.places(o.CPUs))) == 0
+		}
+	}
+	return true
+}
+
+// set is nodes by their places as one number.
+func (m *machine) set(nodes []int) uint64 {
+	var set uint64
+	for _, n := range nodes {
+		set |= 1 << n
+	}
+	return set
+}
+
+// keepApart bans the CPUs that the lane, or a lane that is there already, does not want it to have.
+func (m *machine) keepApart(a *ask, r relaxed) {
+	for _, o := range m.lanes {
+		if slices.Contains(a.spec.Apart.Lanes, o.Name) && !r.drops("apart") {
+			a.banned = a.banned.Union(m.around(o.CPUs, a.spec.Apart.Level))
+		}
+		if slices.Contains(o.Spec.Apart.Lanes, a.name) && !slices.Contains(r.others, o.Name) {
+			a.banned = a.banned.Union(m.around(o.CPUs, o.Spec.Apart.Level))
+		}
+	}
+}
+
+// softAparts are the lanes that are there and would rather be apart from this one, and are so far; lost are those that
+// are not, so that one more makes no difference.
+func (m *machine) softAparts(name string) (whole []Lane, lost []string) {
+	for _, o := range m.lanes {
+		if o.Spec.Preferred["apart"] == 0 || !slices.Contains(o.Spec.Apart.Lanes, name) {
+			continue
+		}
+		if m.isApart(o.Name, o.Spec, o.CPUs) {
+			whole = append(whole, o)
+		} else {
+			lost = append(lost, o.Name)
+		}
+	}
+	return whole, lost
+}
+
+// fits says whether a core is of the kind that is asked for.
+func fits(have, asked host.CPUKind) bool {
+	return asked == "" || have == asked || have == host.Uniform && asked == host.Performance
+}

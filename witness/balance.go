@@ -1,0 +1,89 @@
+package witness
+
+import (
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"isolane.dev/isolane/cpuset"
+)
+
+// How often /proc/schedstat is read, which is large on large machines: once in so many readings.
+const domainsEvery = 10
+
+// balance is with whom the scheduler balances CPUs, and what else decides whether it does.
+type balance struct {
+	looked   int                // how often it was asked for
+	domains  map[int]cpuset.Set // nil: not known
+	online   cpuset.Set
+	tickless cpuset.Set // nohz_full
+	v1       bool       // cpusets are of cgroup v1
+}
+
+// look reads anew now and then, if the sources ask for it at all.
+func (b *balance) look(root fs.FS, all []Source) {
+	if !slices.ContainsFunc(all, func(s Source) bool { return s.Kind == Softirq && s.Name == sched }) {
+		return
+	}
+	if b.looked%domainsEvery == 0 {
+		b.domains, _ = readAs(root, "proc/schedstat", parseDomains) // none without CONFIG_SCHEDSTATS
+		b.online, _ = onlineCPUs(root)
+		b.tickless, _ = readAs(root, "sys/devices/system/cpu/nohz_full", cpuset.Parse) // none without CONFIG_NO_HZ_FULL
+		_, b.v1, _ = hierarchy(root)
+	}
+	b.looked++
+}
+
+// remedy says what to do about the softirq SCHED on one of the watched CPUs, in which the kernel balances: for the
+// CPU itself, or where it is idle for all others (kernel/sched/fair.c, "NOHZ idle load balancing").
+func (b *balance) remedy(cpu int, watched cpuset.Set) string {
+	with, known := b.domains[cpu]
+	among := known && with.IsSubsetOf(watched) && !b.online.IsSubsetOf(watched)
+	switch {
+	case known && with.IsEmpty() && b.v1:
+		return "idle, it balances for other CPUs, since it was idle when it was isolated: boot with nohz_full for it"
+	case known && with.IsEmpty():
+		return "idle, it balances for other CPUs, since it was idle when it was isolated: release the lane and apply it again, or boot with nohz_full for it"
+	case among && b.tickless.Contains(cpu):
+		return "its lane's CPUs are balanced: spec.cpus.balance false ends that"
+	case among:
+		return "its lane's CPUs are balanced, and while idle it does so for others: boot with nohz_full for it, or spec.cpus.balance false"
+	}
+	return remedies().find(Softirq, sched, 0)
+}
+
+const sched = "SCHED"
+
+// parseDomains returns for each CPU of /proc/schedstat (Documentation/scheduler/sched-stats.rst) those that the
+// scheduler balances it with, of its widest domain: of an isolated one none.
+func parseDomains(text string) (map[int]cpuset.Set, error) {
+	all := map[int]cpuset.Set{}
+	cpu := -1
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		if number, ok := strings.CutPrefix(f[0], "cpu"); ok {
+			id, err := strconv.Atoi(number)
+			if err != nil || id < 0 {
+				return nil, fmt.Errorf("expected cpuN, found %q", f[0])
+			}
+			cpu, all[id] = id, cpuset.Set{}
+		}
+		if !strings.HasPrefix(f[0], "domain") || cpu < 0 {
+			continue
+		}
+		mask, err := cpuset.ParseMask(f[1])
+		if err != nil && len(f) > 2 { // version 17 puts the domain's name first
+			mask, err = cpuset.ParseMask(f[2])
+		}
+		if err != nil {
+			return nil, err
+		}
+		all[cpu] = all[cpu].Union(mask)
+	}
+	return all, nil
+}

@@ -1,0 +1,78 @@
+package witness
+
+import "isolane.dev/isolane/results"
+
+// measure sets the figures of a source.
+func measure(s *Source, v *sourceValue) {
+	count := v.Count                                                            // v is used again
+	total, longest := results.Nanoseconds(v.NS), results.Nanoseconds(v.Longest) //nolint:gosec // G115: of a trace
+	s.Count, s.Total, s.Longest, s.P99 = &count, &total, &longest, v.p99()
+}
+
+// add counts one intrusion, as the function of that name of bpf/trace.c does.
+func (v *sourceValue) add(ns uint64) {
+	v.Count++
+	v.NS += ns
+	v.Longest = max(v.Longest, ns)
+	at := len(v.Buckets) - 1
+	for at > 0 && upper(at-1) > ns {
+		at--
+	}
+	v.Buckets[at]++
+}
+
+// upper is where a bucket ends: those below 8 are 64 ns wide, the others an eighth of a power of two.
+func upper(bucket int) uint64 {
+	if bucket < 8 {
+		return uint64(bucket+1) * 64 //nolint:gosec // G115: small
+	}
+	e := bucket/8 - 1
+	return uint64(8+bucket%8+1) << e * 64
+}
+
+// p99 is the upper bound of the 99th percentile (nearest rank), nil of fewer than 100.
+func (v *sourceValue) p99() *results.Nanoseconds {
+	if v.Count < 100 {
+		return nil
+	}
+	rank, seen := v.Count-v.Count/100, uint64(0)
+	for at, n := range v.Buckets {
+		seen += uint64(n)
+		if seen >= rank && at < len(v.Buckets)-1 {
+			bound := results.Nanoseconds(min(upper(at), v.Longest)) //nolint:gosec // G115: 4.3 s at most
+			return &bound
+		}
+	}
+	longest := results.Nanoseconds(v.Longest) //nolint:gosec // G115: of a trace
+	return &longest
+}
+
+// since is what was added to v after an earlier reading. A run that went on all the while is one in each
+// reading. How long the longest was is known exactly only where it is the longest of all; else the upper end
+// of its bucket is given, an eighth wide at most.
+func (v *sourceValue) since(before *sourceValue) sourceValue {
+	d := *v
+	d.Count = less(v.Count, before.Count)
+	d.NS = less(v.NS, before.NS)
+	if d.Count == 0 && d.NS > 0 {
+		d.Count = 1
+	}
+	highest := -1
+	for i := range d.Buckets {
+		d.Buckets[i] = less(v.Buckets[i], before.Buckets[i])
+		if d.Buckets[i] > 0 {
+			highest = i
+		}
+	}
+	if v.Longest == before.Longest && highest >= 0 && highest < len(d.Buckets)-1 {
+		d.Longest = min(v.Longest, upper(highest))
+	}
+	return d
+}
+
+func less[T uint32 | uint64](now, before T) T {
+	if now < before { // a run that went on had been counted in
+		return 0
+	}
+	return now - before
+}

@@ -153,16 +153,18 @@ func TestExpire(t *testing.T) {
 	if _, err = l.Put(t.Context(), placement(), noAttach); err != nil {
 		t.Fatal(err)
 	}
-	if names, err := l.Expire(t.Context()); err != nil || len(names) != 0 {
+	names, err := l.Expire(t.Context())
+	if err != nil || len(names) != 0 {
 		t.Error(names, err)
 	}
 	if err = os.RemoveAll(filepath.Dir(filepath.Join(b.root, self))); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := l.Status(t.Context()); err != nil || !s.Lanes[0].Abandoned || s.Settled() {
+	s, err := l.Status(t.Context())
+	if err != nil || !s.Lanes[0].Abandoned || s.Settled() {
 		t.Error(s, err)
 	}
-	if names, err := l.Expire(t.Context()); err != nil || len(names) != 1 || len(l.Runs) != 0 {
+	if names, err = l.Expire(t.Context()); err != nil || len(names) != 1 || len(l.Runs) != 0 {
 		t.Error(names, err, l.Runs)
 	}
 	if d := cmp.Diff(before, b.fingerprint(t)); d != "" {
@@ -184,7 +186,8 @@ func TestLostPartition(t *testing.T) {
 		t.Fatal(s.Drift, err)
 	}
 	b.write(t, "sys/fs/cgroup/app/cpuset.cpus", "1")
-	if c, err := l.Put(t.Context(), l.Placement, noAttach); err != nil || len(c.PutBack) != 1 {
+	c, err := l.Put(t.Context(), l.Placement, noAttach)
+	if err != nil || len(c.PutBack) != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if s, err = l.Status(t.Context()); err != nil || !s.Settled() || s.Lanes[0].Partition != isolated {
@@ -281,7 +284,8 @@ func TestAdopt(t *testing.T) {
 					t.Errorf("%s is not as the kernel has it", name)
 				}
 			}
-			if again, err := l.Adopt(t.Context()); err != nil || len(again) > 0 {
+			again, err := l.Adopt(t.Context())
+			if err != nil || len(again) > 0 {
 				t.Errorf("again: %v, %v", again, err)
 			}
 			if _, err = l.Put(t.Context(), placement(), noAttach); err != nil {

@@ -34,6 +34,7 @@ func imports() map[string][]string {
 		"netpath/*":       {"journal", "netpath"},
 		"runtime/process": {"cpuset", "journal"},
 		"runtime/running": {"cpuset", "enforce", "host", "journal", "plan"},
+		"runtime/spread":  {"cpuset", "host", "journal"},
 		"witness":         {"cpuset", "host", "results"},
 		"probe":           {},
 		"probe/*":         {"probe", "results"},

@@ -24,7 +24,7 @@ func Steps(v View, p plan.Placement) ([]journal.Step, error) {
 	// (kernel/cgroup/cpuset.c), and takes those that are in one from the work queues. Units come before the
 	// cpusets too: CPUs that one of them names cannot become a partition.
 	for _, knob := range []func(View, plan.Placement) ([]journal.Step, error){
-		kernelThreads, workqueues, units, cpusets, hugepages, interrupts, packetSteering, watchdogs, idleStates, governors, realTime, busyPoll,
+		kernelThreads, workqueues, units, cpusets, spreaders, hugepages, interrupts, packetSteering, watchdogs, idleStates, governors, realTime, busyPoll,
 	} {
 		more, err := knob(v, p)
 		if err != nil {

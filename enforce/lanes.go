@@ -380,6 +380,7 @@ type LaneGroup struct {
 	Memory    string // its cgroup in the v1 memory hierarchy; "" where it has none
 	Own       bool   // it is the workload's, as its service manager or container runtime has made it
 	Balance   string // who spreads the threads over the lane's CPUs
+	Spread    bool   // Isolane does
 	Partition string // as the kernel says, with its reason where it is invalid; "" with cgroup v1
 	Processes int
 }
@@ -394,11 +395,10 @@ func (l *Lanes) Groups() ([]LaneGroup, error) {
 	if err != nil {
 		return nil, err
 	}
-	boot := v.Host.BootIsolated()
 	var groups []LaneGroup
 	for _, lane := range l.Placement.Lanes {
 		g := LaneGroup{Lane: lane, Dir: v.laneDir(root, v2, lane), Own: v.Own[lane.Name] != "",
-			Memory: MemoryGroup(l.root, v.Host, lane.Name), Balance: describeBalance(lane, l.Levels[lane.Name], boot)}
+			Memory: MemoryGroup(l.root, v.Host, lane.Name), Spread: v.spreads(lane), Balance: v.describeBalance(lane)}
 		part := g.Dir
 		if v2 && shares(lane) {
 			part = path.Dir(part)

@@ -2,7 +2,6 @@ package enforce
 
 import (
 	"cmp"
-	"fmt"
 	"io/fs"
 	"path"
 	"slices"
@@ -205,15 +204,4 @@ func (v View) managedUnit(root, dir string) string {
 		}
 	}
 	return ""
-}
-
-// describeBalance says who spreads a lane's threads over its CPUs.
-func describeBalance(l plan.Lane, level string, boot cpuset.Set) string {
-	switch {
-	case !l.Spec.Balanced():
-		return "not balanced: each thread stays on the CPU that it is bound to"
-	case level == isolated || l.CPUs.Intersects(boot):
-		return fmt.Sprintf("spread by isolane: the kernel balances no CPUs of isolcpus=%s", boot)
-	}
-	return "balanced by the kernel over its own CPUs"
 }

@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path"
 	"runtime"
@@ -39,13 +40,20 @@ func (k kernel) awake(ctx context.Context, group, value string) (stop func()) {
 		}
 		runtime.UnlockOSThread()
 	}
-	list, err := k.read(path.Join(group, "cpuset.cpus.effective"))
+	cpus, err := k.list(path.Join(group, "cpuset.cpus"))
+	if err != nil || value == "root" && cpus.Len() > 1 { // which have a domain of their own
+		return stop
+	}
+	may, err := k.list(path.Join(group, "cpuset.cpus.effective"))
 	if err != nil {
 		return stop
 	}
-	cpus, err := cpuset.Parse(list)
-	if err != nil || value == "root" && cpus.Len() > 1 { // which have a domain of their own
-		return stop
+	if !cpus.IsSubsetOf(may) { // a workload's own cgroup, whose parents do not have them: they are everybody's until now
+		h, herr := HierarchyOf(os.DirFS("/"), group)
+		if herr != nil {
+			return stop
+		}
+		group = h.Mount
 	}
 	dir, err := k.open(group, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -67,6 +75,14 @@ func (k kernel) awake(ctx context.Context, group, value string) (stop func()) {
 	}
 	k.busyTick(ctx, kept)
 	return stop
+}
+
+func (k kernel) list(name string) (cpuset.Set, error) {
+	text, err := k.read(name)
+	if err != nil {
+		return cpuset.Set{}, err
+	}
+	return cpuset.Parse(text)
 }
 
 // busyTick waits until a tick has met each of the CPUs at work.

@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/netpath/express"
@@ -24,6 +25,6 @@ func probes() []prove.Probe {
 // ops are the step kinds of the journal and of the drivers.
 func ops() map[string]journal.Op {
 	all := journal.Ops("/")
-	maps.Copy(all, map[string]journal.Op{express.Kind: express.Op{}})
+	maps.Copy(all, map[string]journal.Op{express.Kind: express.Op{}, enforce.Spreader: journal.Daemon("/", "spread")})
 	return all
 }

@@ -122,6 +122,6 @@ func command() *cobra.Command {
 	root.AddCommand(hostCommand(), auditCommand(), planCommand(), coresCommand(),
 		applyCommand(), diffCommand(), statusCommand(), watchCommand(), runCommand(), attachCommand(), releaseCommand(), recoverCommand(),
 		bootCommand(), proveCommand(), scenariosCommand(), reportCommand(),
-		explainCommand(), versionCommand(), probeCommand(), launchCommand())
+		explainCommand(), versionCommand(), probeCommand(), launchCommand(), spreadCommand())
 	return root
 }

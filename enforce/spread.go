@@ -1,0 +1,53 @@
+package enforce
+
+import (
+	"path"
+
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+// Spreader is the kind of the step that starts a process which spreads the threads of lanes that the kernel does not
+// balance (package runtime/spread). Its operation is the program's: journal.Daemon.
+const Spreader = "spreader"
+
+// spreader is the group of that process. A lane's name cannot have a tilde.
+const spreader = "spreader~"
+
+// spreads says whether the threads of a lane are to be spread and the kernel does not do it: it balances no CPUs of
+// isolcpus= nor those of isolated partitions.
+func (v View) spreads(l plan.Lane) bool {
+	name := l.Name
+	if shares(l) {
+		name = shared
+	}
+	return l.Spec.Balanced() && (l.CPUs.Intersects(v.Host.BootIsolated()) || v.Levels[name] == isolated)
+}
+
+// spreaders starts one process for all lanes that need it, on housekeeping CPUs.
+func spreaders(v View, p plan.Placement) ([]journal.Step, error) {
+	for _, l := range p.Lanes {
+		if !v.spreads(l) {
+			continue
+		}
+		root, _, err := cpusetRoot(v.Host)
+		if err != nil {
+			return nil, err
+		}
+		steps, err := Groups(v.Host, Group{Name: spreader, CPUs: p.Housekeeping})
+		dir := path.Join(root, journal.GroupPrefix+spreader)
+		return append(steps, journal.Step{Kind: Spreader, Target: dir, After: journal.Running}), err
+	}
+	return nil, nil
+}
+
+// describeBalance says who spreads a lane's threads over its CPUs.
+func (v View) describeBalance(l plan.Lane) string {
+	switch {
+	case !l.Spec.Balanced():
+		return "not balanced: each thread stays on the CPU that it is bound to"
+	case v.spreads(l):
+		return "spread by isolane, ten times a second: the kernel balances no isolated CPUs"
+	}
+	return "balanced by the kernel over its own CPUs"
+}

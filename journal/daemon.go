@@ -1,0 +1,38 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path"
+	"strconv"
+	"syscall"
+)
+
+// daemon is a process of this program that goes on by itself, in a cgroup of Isolane's that was made for it: "" or
+// "running".
+type daemon struct {
+	processes
+	args []string
+}
+
+// Daemon is the operation of a step whose process is this program, called with the arguments.
+func Daemon(root string, args ...string) Op { return daemon{processes{kernel{root}}, args} }
+
+func (d daemon) Write(ctx context.Context, s Step, value string) error {
+	if value != Running || !d.live() {
+		return d.processes.Write(ctx, s, value)
+	}
+	cmd := exec.Command("/proc/self/exe", d.args...)
+	cmd.Dir, cmd.Env = "/", []string{}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("%s: %w", s.Target, err)
+	}
+	if err := d.write(path.Join(s.Target, "cgroup.procs"), strconv.Itoa(cmd.Process.Pid)); err != nil {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()         // "killed"
+		return err
+	}
+	return cmd.Process.Release()
+}

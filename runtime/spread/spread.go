@@ -1,0 +1,126 @@
+// Package spread moves threads of a lane from CPUs on which others wait to CPUs that idle, where the kernel does not:
+// it balances no CPUs of isolcpus= (kernel/sched/topology.c), and a thread stays where it was born.
+//
+//	err := spread.Once(root, "/sys/fs/cgroup/isolane-web", cpus)
+//
+// A thread that may use only some of the lane's CPUs has been bound by somebody, and stays.
+package spread
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+)
+
+// Thread is one that runs or waits for its turn on a CPU.
+type Thread struct {
+	ID, CPU int
+	Bound   bool // to some of the lane's CPUs
+}
+
+// Move takes a thread to another CPU.
+type Move struct{ Thread, To int }
+
+// Moves returns what leaves no CPU idle beside a queue: as long as a CPU has two threads more than another, one of
+// those that are not bound goes there. The fewest threads move.
+func Moves(threads []Thread, cpus cpuset.Set) []Move {
+	if cpus.IsEmpty() {
+		return nil
+	}
+	queue := map[int][]Thread{}
+	for _, t := range threads {
+		queue[t.CPU] = append(queue[t.CPU], t)
+	}
+	var moves []Move
+	for {
+		from, to := -1, cpus.First()
+		for cpu := range cpus.All() {
+			if len(queue[cpu]) < len(queue[to]) {
+				to = cpu
+			}
+			free := slices.ContainsFunc(queue[cpu], func(t Thread) bool { return !t.Bound })
+			if free && (from < 0 || len(queue[cpu]) > len(queue[from])) {
+				from = cpu
+			}
+		}
+		if from < 0 || len(queue[from]) < len(queue[to])+2 {
+			return moves
+		}
+		i := slices.IndexFunc(queue[from], func(t Thread) bool { return !t.Bound })
+		t := queue[from][i]
+		queue[from] = slices.Delete(queue[from], i, i+1)
+		t.Bound = true // once is enough
+		queue[to] = append(queue[to], t)
+		moves = append(moves, Move{t.ID, to})
+	}
+}
+
+// Once looks at the threads of a cgroup and of those in it, and moves what waits beside an idle CPU. A thread that is
+// moved may use all of the lane's CPUs afterwards, as before.
+func Once(root fs.FS, dir string, cpus cpuset.Set) error {
+	threads, err := runnable(root, dir, cpus)
+	if err != nil {
+		return err
+	}
+	for _, m := range Moves(threads, cpus) {
+		err = journal.SetAffinity(m.Thread, cpuset.Of(m.To))
+		if err == nil {
+			err = journal.ResetAffinity(m.Thread)
+		}
+		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) { // it has ended or left, or is the kernel's
+			return fmt.Errorf("thread %d to CPU %d: %w", m.Thread, m.To, err)
+		}
+	}
+	return nil
+}
+
+// runnable are the threads that run or wait now.
+func runnable(root fs.FS, dir string, cpus cpuset.Set) ([]Thread, error) {
+	var found []Thread
+	err := fs.WalkDir(root, dir[1:], func(name string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !d.IsDir() { // removed meanwhile
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		list, err := fs.ReadFile(root, path.Join(name, "cgroup.threads"))
+		if err != nil {
+			list, err = fs.ReadFile(root, path.Join(name, "tasks")) // cgroup v1
+		}
+		if err != nil {
+			return nil //nolint:nilerr // removed meanwhile
+		}
+		for _, f := range strings.Fields(string(list)) {
+			tid, err := strconv.Atoi(f)
+			if err != nil {
+				return fmt.Errorf("/%s: %q: expected a thread id", name, f)
+			}
+			stat, err := fs.ReadFile(root, fmt.Sprintf("proc/%d/stat", tid))
+			if err != nil {
+				continue // it has ended
+			}
+			t, err := host.ParseStat(string(stat))
+			if err != nil || t.State != 'R' {
+				continue
+			}
+			may, err := journal.Affinity(tid)
+			if err != nil {
+				continue
+			}
+			found = append(found, Thread{tid, t.Processor, !cpus.IsSubsetOf(may)})
+		}
+		return nil
+	})
+	return found, err
+}

@@ -241,6 +241,20 @@ func (m *machine) memoryDistance(cpus, memory uint64) int {
 	return sum
 }
 
+// hasStock says whether the lanes that are there have no more memory of a node than it has, and leave housekeeping some.
+func (m *machine) hasStock() bool {
+	left, taken := uint64(0), uint64(0)
+	for n := range m.nodes {
+		empty, pool := m.with(nil).freeMemory(n)
+		used := m.usedMemory(n, pool)
+		if used > empty {
+			return false
+		}
+		left, taken = plusCapped(left, empty-used), plusCapped(taken, used)
+	}
+	return taken == 0 || left >= m.keep
+}
+
 // freeMemory is what no lane has of a node's memory, less its pools of hugepages, and of these pools.
 func (m *machine) freeMemory(n int) (bytes uint64, pool map[uint64]uint64) {
 	at := m.nodes[n]
@@ -248,27 +262,34 @@ func (m *machine) freeMemory(n int) (bytes uint64, pool map[uint64]uint64) {
 	if !at.hasMemory {
 		return 0, pool
 	}
-	used := uint64(0)
+	used := m.usedMemory(n, pool)
 	for size, pages := range at.pool {
 		used = plusCapped(used, timesCapped(size, pages))
 	}
+	return at.memory - min(at.memory, used), pool
+}
+
+// usedMemory is what lanes have of a node's memory, beside pages of its pools, which it takes away from these.
+func (m *machine) usedMemory(n int, pool map[uint64]uint64) uint64 {
+	used, id := uint64(0), m.nodes[n].id
 	for _, l := range m.lanes {
 		for _, has := range l.Memory {
-			if has.Node == at.id {
+			if has.Node == id {
 				used = plusCapped(used, has.Bytes)
 			}
 		}
 		for _, has := range l.Hugepages {
-			if has.Node == at.id {
-				inPool := min(has.Pages, pool[has.PageBytes])
-				if pool != nil {
-					pool[has.PageBytes] -= inPool
-				}
-				used = plusCapped(used, timesCapped(has.Pages-inPool, has.PageBytes))
+			if has.Node != id {
+				continue
 			}
+			inPool := min(has.Pages, pool[has.PageBytes])
+			if inPool > 0 {
+				pool[has.PageBytes] -= inPool
+			}
+			used = plusCapped(used, timesCapped(has.Pages-inPool, has.PageBytes))
 		}
 	}
-	return at.memory - min(at.memory, used), pool
+	return used
 }
 
 func plusCapped(a, b uint64) uint64 {

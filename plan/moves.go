@@ -17,7 +17,7 @@ func (a *arrangement) onlyMoves(placed []Lane) bool {
 	}
 	targets := map[string]Lane{}
 	for _, l := range placed {
-		if to := a.lane(l.Name); to.Owned() != l.Owned() {
+		if to := a.lane(l.Name); to.Owned() != l.Owned() || to.MemoryNodes != l.MemoryNodes {
 			targets[l.Name] = to
 		}
 	}

@@ -140,7 +140,7 @@ func (a *arrangement) holds() bool {
 			return false
 		}
 	}
-	return !on.free().IsEmpty()
+	return !on.free().IsEmpty() && on.hasStock()
 }
 
 // cost is what lanes cost more where they are now than what was placed before.

@@ -98,7 +98,7 @@ func (a *arrangement) moveThese(l lane.Lane, names []string) (room, bool) {
 		on.put(targets[has.Name])
 	}
 	for name, to := range targets { // a lane that comes to where it was has not moved
-		if a.lane(name).Owned() == to.Owned() {
+		if had := a.lane(name); had.Owned() == to.Owned() && had.MemoryNodes == to.MemoryNodes {
 			delete(targets, name)
 		}
 	}

@@ -66,7 +66,7 @@ func (t *together) memorySets(cpus uint64) []uint64 {
 	var sets []uint64
 	most := len(with)
 	if most > 8 {
-		most, t.unsure = 2, true
+		most = 2
 	}
 	for k := 1; k <= most; k++ {
 		subsets(len(with), k, func(chosen uint64) {
@@ -90,6 +90,7 @@ func (t *together) memorySets(cpus uint64) []uint64 {
 			return sets[:i+1] // it always does, and takes nothing that another lane needs
 		}
 	}
+	t.unsure = t.unsure || most < len(with)
 	return sets
 }
 

@@ -291,3 +291,36 @@ func BenchmarkRead(b *testing.B) {
 		}
 	}
 }
+
+// The memory nodes that the cpuset allows, from the process's own status or its cgroup; null where nothing says so.
+func TestAllowedNodes(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		want  string
+	}{
+		{"nothing says so", nil, "null null"},
+		{"the status", map[string]string{"proc/self/status": "Mems_allowed_list:\t1"}, "false true"},
+		{"a cpuset of cgroup v1", map[string]string{"proc/self/cpuset": "/box", "dev/cpuset/box/mems": "0"}, "true false"},
+		{"cgroup v2", map[string]string{"proc/self/cpuset": "/box", "proc/self/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0",
+			"sys/fs/cgroup/box/cpuset.mems.effective": "0-1"}, "true true"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			root := hosttest.Machine{Packages: 2, CoresPerPackage: 1, ThreadsPerCore: 1}.FS()
+			for name, text := range c.files {
+				root[name] = &fstest.MapFile{Data: []byte(text + "\n")}
+			}
+			var got []string
+			for _, n := range read(t, root).NUMANodes {
+				text, err := json.Marshal(n.Allowed)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, string(text))
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("got %v, want %s", got, c.want)
+			}
+		})
+	}
+}

@@ -136,14 +136,14 @@ func (e *enumeration) from(c, have int, cost Cost, at footprint) bool {
 	if have+e.after[c] < e.count {
 		return true
 	}
-	cell := e.m.cells[e.m.cores[c].cell]
+	within := e.m.cells[e.m.cores[c].cell]
 	for i, way := range e.ways[c] {
 		if have+len(way) > e.count || e.same[c] && i < e.took[c-1] { // of equal cores, the first ones give the most
 			continue
 		}
 		next, to := cost, at
 		if len(way) > 0 {
-			next, to = e.reach(cost, at, c, way, cell)
+			next, to = e.reach(cost, at, c, way, within)
 			if e.a.oneL3 && next.L3Crossings > 0 || e.a.oneNode && next.NUMACrossings > 0 || !e.hope(next) {
 				continue
 			}
@@ -158,10 +158,10 @@ func (e *enumeration) from(c, have int, cost Cost, at footprint) bool {
 }
 
 // reach adds what the CPUs of one more core cost for sure.
-func (e *enumeration) reach(cost Cost, at footprint, c int, way []int, cell cell) (Cost, footprint) {
-	at.nodes |= 1 << cell.node
-	if at.last != cell.cache+1 {
-		at.last, at.caches = cell.cache+1, at.caches+1
+func (e *enumeration) reach(cost Cost, at footprint, c int, way []int, in cell) (Cost, footprint) {
+	at.nodes |= 1 << in.node
+	if at.last != in.cache+1 {
+		at.last, at.caches = in.cache+1, at.caches+1
 	}
 	cost.NUMACrossings = bits.OnesCount64(at.nodes) - 1
 	if cost.L3Crossings = at.caches - 1; len(e.m.cells) > e.m.l3s { // an L3 above several nodes may come again

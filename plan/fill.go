@@ -75,7 +75,7 @@ func join(sum, more []score, from []int32) {
 				continue
 			}
 			if next := sum[to-n].plus(more[n]); next.less(&sum[to]) {
-				sum[to], from[to] = next, int32(n) //nolint:gosec // G115: at most as many as there are CPUs
+				sum[to], from[to] = next, int32(n)
 			}
 		}
 	}
@@ -209,7 +209,7 @@ func (s *search) options(more []score, c, open int, counted bool) []score {
 			v.shared = 1
 		}
 		if slow {
-			v.efficiency = int32(n) //nolint:gosec // G115: no core has more than 8 threads
+			v.efficiency = int32(n)
 		}
 		if whole && counted {
 			v.block = int32(len(core.cpus)) //nolint:gosec // G115: as above

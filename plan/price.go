@@ -91,10 +91,10 @@ func (m *machine) sharedCores(p *place, self int) int {
 
 // isOthers says whether somebody has a CPU for good: another lane, unless both share CPUs, or housekeeping.
 func (m *machine) isOthers(id, share, self int) bool {
-	switch o := m.owner[id]; {
-	case o == free:
+	switch o := m.owner[id]; o {
+	case free:
 		return m.ours[id]
-	case o == shared:
+	case shared:
 		return share == 1
 	default:
 		return o != self

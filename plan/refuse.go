@@ -56,7 +56,7 @@ type refused struct {
 	lane   lane.Lane
 	reason error    // what makes it impossible on this machine
 	on     *machine // on which it does not fit; nil: all lanes fit by themselves, and not together
-	proven bool
+	proven bool     // there is no way
 }
 
 // Error names the lane.
@@ -64,10 +64,11 @@ func (r *refused) Error() string { return r.lane.Metadata.Name + ": does not fit
 
 // refused says which lane the search could not place.
 func (t *together) refused() *refused {
+	proven := t.full || t.steps >= 0 && !t.unsure
 	if t.stuck != nil {
-		return &refused{lane: t.stuck.lane, on: t.stuck.on}
+		return &refused{lane: t.stuck.lane, on: t.stuck.on, proven: proven}
 	}
-	return &refused{lane: t.lanes[min(t.deep, len(t.lanes)-1)], proven: t.steps >= 0 && !t.unsure}
+	return &refused{lane: t.lanes[min(t.deep, len(t.lanes)-1)], proven: proven}
 }
 
 // explained makes a refusal of an error that is not explained yet.
@@ -82,10 +83,11 @@ func explained(err error, h host.Host, placed Placement, lanes []lane.Lane) erro
 		out.Blocking = []string{r.reason.Error()}
 	case r.on != nil:
 		out.Blocking = r.on.blocking(r.lane)
-	case r.proven:
-		out.Blocking = []string{"all lanes fit alone, but not together"}
 	default:
-		out.Blocking = []string{fmt.Sprintf("all lanes fit alone, but no way was found to place them together in %d steps", Limit)}
+		out.Blocking = []string{"each lane fits alone, but not all together"}
+	}
+	if !r.proven {
+		out.Blocking = append(out.Blocking, fmt.Sprintf("no way was found in %d steps, which does not prove that there is none", Limit))
 	}
 	out.Cheapest = cheapest(h, placed, lanes, r.lane.Metadata.Name)
 	return out

@@ -14,22 +14,22 @@ func (m *machine) groupOf(id int, level string) int {
 	if id >= len(m.at) || m.at[id] < 0 {
 		return -2 // a lane that is placed has it, and the machine no longer
 	}
-	cell := m.cells[m.cores[m.at[id]].cell]
+	at := m.cells[m.cores[m.at[id]].cell]
 	switch level {
 	case "core":
 		return m.at[id]
 	case "node":
-		return cell.node
+		return at.node
 	case "package":
 		if c, _ := m.h.CPU(id); c.Package != nil {
 			return *c.Package
 		}
 		return -1
 	}
-	if cell.l3 < 0 {
+	if at.l3 < 0 {
 		return -1
 	}
-	return cell.cache
+	return at.cache
 }
 
 func (m *machine) groups(cpus cpuset.Set, level string) []int {
@@ -70,16 +70,6 @@ func (m *machine) isApart(name string, s lane.Spec, cpus cpuset.Set) bool {
 	for _, o := range m.lanes {
 		if o.Name != name && slices.Contains(s.Apart.Lanes, o.Name) && m.touch(o.CPUs, cpus, s.Apart.Level) {
 			return false
-		}
-	}
-	return true
-}
-
-// isNear says whether a lane's wish to be near another one holds on nodes, if that one is there.
-func (m *machine) isNear(s lane.Spec, nodes uint64) bool {
-	for _, o := range m.lanes {
-		if o.Name == s.Near.Lane {
-			return nodes&^m.set(m.nearest(m.places(o.CPUs))) == 0
 		}
 	}
 	return true

@@ -221,7 +221,8 @@ func TestChangeHelps(t *testing.T) {
 			lanes[i].Spec.CPUs.Count = n
 		}
 	}
-	if p, err := Solve(h, Placement{}, lanes); err != nil {
+	p, err := Solve(h, Placement{}, lanes)
+	if err != nil {
 		t.Errorf("%s, %v", show(p), err)
 	}
 	// Where none is known, the refusal says so.

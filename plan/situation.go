@@ -20,7 +20,7 @@ func (t *together) hasSeen(key string, cost Cost) bool {
 // of a cell, and where the lanes are that others have wishes about, or that want memory or devices.
 func (t *together) key(depth int) string {
 	m := t.m
-	b := append(t.scratch[:0], byte(depth))
+	b := binary.LittleEndian.AppendUint64(t.scratch[:0], uint64(depth)) //nolint:gosec // G115: never negative
 	for _, cell := range m.cells {
 		cores := t.cores[:0]
 		for c := cell.from; c < cell.to; c++ {
@@ -59,7 +59,7 @@ func (t *together) coreKey(c int) uint64 {
 	for i, id := range cpus {
 		switch o := m.owner[id]; {
 		case o == free:
-			states[i] = byte(2 + m.lacks[id]) // up to three lists
+			states[i] = byte(2 + m.lacks[id]) //nolint:gosec // G115: there are up to three lists
 			if m.ours[id] {
 				states[i] += 4
 			}

@@ -32,7 +32,7 @@ func solve(h host.Host, placed Placement, lanes []lane.Lane, limit int) (Placeme
 	t := newTogether(newMachine(h, placed.Lanes), lanes, limit)
 	l, err := t.run()
 	if l != nil {
-		return Placement{}, &refused{lane: *l, reason: err, on: t.m}
+		return Placement{}, &refused{lane: *l, reason: err, on: t.m, proven: true}
 	}
 	if !t.found {
 		return Placement{}, t.refused()

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math/bits"
 	"slices"
+
+	"isolane.dev/isolane/quantity"
 )
 
 // supplied finds memory for all lanes that are placed, and notes what each gets.
@@ -55,6 +57,7 @@ func (t *together) withMemory(p place, use func(place)) {
 // sets of up to two are looked at.
 func (t *together) memorySets(cpus uint64) []uint64 {
 	var with []int
+	ample := t.ample()
 	for n, at := range t.m.nodes {
 		if at.hasMemory {
 			with = append(with, n)
@@ -63,7 +66,7 @@ func (t *together) memorySets(cpus uint64) []uint64 {
 	var sets []uint64
 	most := len(with)
 	if most > 8 {
-		most, t.unsure = 2, true
+		most = 2
 	}
 	for k := 1; k <= most; k++ {
 		subsets(len(with), k, func(chosen uint64) {
@@ -73,12 +76,53 @@ func (t *together) memorySets(cpus uint64) []uint64 {
 					set |= 1 << n
 				}
 			}
-			sets = append(sets, set)
+			if k == 1 || set&ample == 0 {
+				sets = append(sets, set)
+			}
 		})
 	}
 	slices.SortStableFunc(sets, func(a, b uint64) int {
 		return cmp.Or(cmp.Compare(bits.OnesCount64(a|cpus), bits.OnesCount64(b|cpus)),
 			cmp.Compare(t.m.memoryDistance(cpus, a), t.m.memoryDistance(cpus, b)), cmp.Compare(bits.OnesCount64(b), bits.OnesCount64(a)))
 	})
+	for i, set := range sets {
+		if set&ample != 0 {
+			return sets[:i+1] // it always does, and takes nothing that another lane needs
+		}
+	}
+	t.unsure = t.unsure || most < len(with)
 	return sets
+}
+
+// ample are the nodes that have memory for all lanes of the request together, whatever these leave in pools.
+func (t *together) ample() uint64 {
+	need, page := uint64(0), uint64(1)
+	sizes := map[uint64]bool{}
+	for _, l := range t.lanes {
+		need = plusCapped(need, uint64(l.Spec.Memory.Size))
+		for name, bytes := range l.Spec.Memory.Hugepages {
+			size, _ := quantity.ParseBytes(name) // it was parsed before
+			need, page, sizes[uint64(size)] = plusCapped(need, uint64(bytes)), max(page, uint64(size)), true
+		}
+	}
+	placed := t.m.lanes
+	t.m.lanes = placed[:t.first]
+	defer func() { t.m.lanes = placed }()
+	ample, spare := uint64(0), uint64(0)
+	for n := range t.m.nodes {
+		left, pool := t.m.freeMemory(n)
+		spare = plusCapped(spare, left)
+		knows := true
+		for size := range sizes {
+			_, ok := pool[size]
+			knows = knows && ok
+		}
+		if knows && left >= plusCapped(need, page) {
+			ample |= 1 << n
+		}
+	}
+	if spare < plusCapped(need, t.m.keep) {
+		return 0
+	}
+	return ample
 }

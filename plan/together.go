@@ -28,6 +28,7 @@ type together struct {
 	cost   Cost
 	found  bool
 	unsure bool // some places were not looked at
+	full   bool // there are not enough CPUs
 	deep   int  // how many lanes could be placed at most
 	stuck  *stuck
 	seen   map[string]Cost
@@ -118,7 +119,7 @@ func (t *together) run() (*lane.Lane, error) {
 		}
 		t.alone[i] = t.alone[i+1].plus(least)
 	}
-	if t.crowded() {
+	if t.full = t.crowded(); t.full {
 		t.steps = 0 // as far as it goes, to say which lane does not fit
 	}
 	t.branch(0, Cost{})

@@ -139,6 +139,7 @@ func printDrift(w io.Writer, what string, all []enforce.Drift) {
 func printRefused(w io.Writer, refused []enforce.Refusal, verbose bool) {
 	var interrupts []int
 	threads := 0
+	said := map[string]bool{} // a partition may be refused in either kind
 	for _, r := range refused {
 		var irq int
 		switch {
@@ -152,7 +153,10 @@ func printRefused(w io.Writer, refused []enforce.Refusal, verbose bool) {
 				fmt.Fprintf(w, "kept by the kernel: %s\n", enforce.Named(journal.Step{Kind: "task", Target: r.Target}))
 			}
 		default:
-			fmt.Fprintf(w, "refused by the kernel: %s: %s\n", r.Target, refusedBecause(r))
+			if text := r.Target + ": " + refusedBecause(r); !said[text] {
+				fmt.Fprintln(w, "refused by the kernel:", text)
+				said[text] = true
+			}
 		}
 	}
 	if n := len(interrupts); n > 0 {

@@ -271,6 +271,7 @@ func (m *machine) coreReasons(p place) []string {
 	if !p.ask.boot {
 		why = append(why, fmt.Sprintf("not CPUs %s: the boot core stays housekeeping", cpuset.Of(m.cores[m.boot].cpus...)))
 	}
+	why = append(why, m.balanceReason(p))
 	if own := m.h.Kernel.Isolated; own != nil && own.Intersects(p.cpus) {
 		why = append(why, fmt.Sprintf("CPUs %s are isolated by the kernel", p.cpus.Intersection(*own)))
 	}
@@ -287,6 +288,19 @@ func (m *machine) coreReasons(p place) []string {
 		why = append(why, fmt.Sprintf("up to %d lanes share each CPU; %d of the %d had a lane already", share, joined, p.cpus.Len()))
 	}
 	return why
+}
+
+// balanceReason says who spreads the lane's threads over its CPUs.
+func (m *machine) balanceReason(p place) string {
+	switch {
+	case p.cpus.Len() == 1:
+		return "one CPU: nothing to balance"
+	case !p.ask.spec.Balanced():
+		return "not balanced: bind each thread to its CPU (spec.cpus.balance: true spreads them)"
+	case p.cpus.Intersects(m.h.BootIsolated()):
+		return "isolane spreads the threads: the kernel balances no CPUs of isolcpus="
+	}
+	return "the kernel balances the threads over these CPUs and no others"
 }
 
 // below are the CPUs left below an L3 when the lane has its own, and the lanes that have others.

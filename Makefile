@@ -48,7 +48,7 @@ lint:
 # Each fuzz target for 20 s.
 fuzz:
 	@grep -o '^func Fuzz[A-Za-z]*' -r --include='*_test.go' . | sed 's|/[^/]*:func | |' | while read dir name; do \
-	$(GO) test $$dir -run '^$$' -fuzz "^$$name$$" -fuzztime 20s || exit 1; done
+	$(GO) test $$dir -run '^$$' -fuzz "^$$name$$" -fuzztime 20s -fuzzminimizetime 1x || exit 1; done
 
 # The echo client against a plain C program, on two CPUs (root, gcc).
 bench:

@@ -44,6 +44,8 @@ func spreaders(v View, p plan.Placement) ([]journal.Step, error) {
 // describeBalance says who spreads a lane's threads over its CPUs.
 func (v View) describeBalance(l plan.Lane) string {
 	switch {
+	case l.CPUs.Len() == 1:
+		return "one CPU: nothing to balance"
 	case !l.Spec.Balanced():
 		return "not balanced: each thread stays on the CPU that it is bound to"
 	case v.spreads(l):

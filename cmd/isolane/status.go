@@ -85,7 +85,6 @@ func printStatus(w io.Writer, s enforce.Status, verbose bool) {
 		if l.Partition != "" {
 			fmt.Fprintf(w, ", partition %s", l.Partition)
 		}
-		fmt.Fprintf(w, ", %s", l.Balance)
 		if l.Idle != "" {
 			fmt.Fprintf(w, ", siblings %s idle", l.Idle)
 		}

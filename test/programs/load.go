@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// spin keeps n goroutines busy for ever.
+func spin(n int) {
+	for range n - 1 {
+		go func() {
+			for {
+			}
+		}()
+	}
+	for {
+	}
+}
+
+// client calls one connection's work again and again, for ever, on so many connections that each worker has some.
+func client(port, n int, work func(addr string) error) {
+	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	for range 8*n - 1 {
+		go forever(addr, work)
+	}
+	forever(addr, work)
+}
+
+func forever(addr string, work func(string) error) {
+	for {
+		if err := work(addr); err != nil {
+			<-time.After(100 * time.Millisecond) // not there yet
+		}
+	}
+}
+
+// askHTTP has a web server compress its text.
+func askHTTP() func(string) error {
+	c := &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1 << 10}}
+	return func(addr string) error {
+		request, err := http.NewRequest(http.MethodGet, "http://"+addr+"/text", nil) //nolint:noctx // it ends with the process
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Accept-Encoding", "gzip")
+		answer, err := c.Do(request)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close() //nolint:errcheck // only read
+		_, err = io.Copy(io.Discard, answer.Body)
+		return err
+	}
+}
+
+// askMemcache asks for thousands of keys that are not there, without waiting for the answers.
+func askMemcache(addr string) error {
+	c, err := net.Dial("tcp", addr) //nolint:noctx // it ends with the process
+	if err != nil {
+		return err
+	}
+	defer c.Close()                               //nolint:errcheck // nothing is lost
+	go func() { _, _ = io.Copy(io.Discard, c) }() // ends with the connection
+	batch := bytes.Repeat([]byte("get a\r\n"), 8192)
+	for {
+		if _, err = c.Write(batch); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// program is a real program that keeps as many threads busy as it is told to. In the commands {n} is that number,
+// {dir} a folder of its own, {port} a free TCP port, and {self} this program.
+type program struct {
+	name    string
+	inside  string               // what is in the lane
+	outside string               // what loads it, beside the lane
+	first   bool                 // outside is there before inside
+	env     []string             // of inside
+	single  func() (bool, error) // whether this version does all in one thread; nil: it does not
+	files   func(dir string, values *strings.Replacer) error
+}
+
+// table is all programs that lanes are tried with.
+func table() []program {
+	return []program{
+		{name: "nginx", inside: "nginx -e stderr -p {dir} -c {dir}/nginx.conf", outside: "{self} http {port} {n}", files: website},
+		{name: "memcached", inside: "memcached -u root -l 127.0.0.1 -p {port} -t {n}", outside: "{self} memcache {port} {n}"},
+		{name: "go", inside: "{self} spin {n}", env: []string{"GOMAXPROCS={n}"}},
+		{name: "python", inside: "python3 {dir}/busy.py", files: script},
+		{name: "stress-ng", inside: "stress-ng --quiet --cpu {n}"},
+		{name: "iperf3", inside: "iperf3 -c 127.0.0.1 -p {port} -P {n} -t 600 -i 0", outside: "iperf3 -s -p {port} -i 0", first: true,
+			single: oldIperf},
+		{name: "qemu", inside: "qemu-system-x86_64 -accel tcg,thread=multi -name box,debug-threads=on -nodefaults -display none" +
+			" -m 16 -smp {n} -bios {dir}/bios", files: firmware},
+	}
+}
+
+// oldIperf says whether this iperf3 has no thread for each stream: before 3.16.
+func oldIperf() (bool, error) {
+	text, err := exec.Command("iperf3", "--version").Output()
+	var major, minor int
+	if _, serr := fmt.Sscanf(string(text), "iperf %d.%d", &major, &minor); err != nil || serr != nil {
+		return false, fmt.Errorf("iperf3 --version: %w: %q", errors.Join(err, serr), text)
+	}
+	return major < 3 || major == 3 && minor < 16, nil
+}
+
+// website is what nginx compresses for each request: then its workers are busier than those who ask.
+func website(dir string, values *strings.Replacer) error {
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // G404: text that does not compress at once
+	var text bytes.Buffer
+	for text.Len() < 1<<20 {
+		fmt.Fprintln(&text, random.Uint64())
+	}
+	conf := values.Replace(`daemon off; user root; worker_processes {n}; pid {dir}/pid; error_log stderr;
+events { worker_connections 512; }
+http {
+	access_log off; gzip on; gzip_comp_level 9; gzip_types *;
+	client_body_temp_path {dir}/a; proxy_temp_path {dir}/b; fastcgi_temp_path {dir}/c; uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e;
+	server { listen 127.0.0.1:{port} reuseport; root {dir}; }
+}
+`)
+	if err := os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(conf), 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "text"), text.Bytes(), 0o600)
+}
+
+// script has Python work in processes: its threads take turns.
+func script(dir string, values *strings.Replacer) error {
+	return os.WriteFile(filepath.Join(dir, "busy.py"), []byte(values.Replace(`import os
+for i in range({n} - 1):
+    if os.fork() == 0:
+        break
+while True:
+    pass
+`)), 0o600)
+}
+
+// firmware is a BIOS that wakes all virtual CPUs, each to run in a circle: 64 KiB, at 0xf0000 and at the end of 4 GiB.
+func firmware(dir string, _ *strings.Replacer) error {
+	image := make([]byte, 1<<16)
+	copy(image, "\xeb\xfe")                                 // where the others start: jmp .
+	copy(image[0xfff0:], "\xea\x00\x01\x00\xf0")            // where the first starts: jmp 0xf000:0x0100
+	copy(image[0x180:], "\x0f\x00\x90\x01\x0f\x00")         // a descriptor table of 16 bytes at 0xf0190:
+	copy(image[0x198:], "\xff\xff\x00\x00\x00\x92\xcf\x00") // 8 is all memory
+	copy(image[0x100:], "\xfa\x2e\x66\x0f\x01\x16\x80\x01"+ // cli; lgdt cs:[0x180]
+		"\x0f\x20\xc0\x0c\x01\x0f\x22\xc0"+ // enter protected mode, CR0.PE
+		"\xbb\x08\x00\x8e\xdb\x24\xfe\x0f\x22\xc0"+ // mov ds,8, which stays so when that mode is left
+		"\x67\x66\xc7\x05\x00\x03\xe0\xfe\x00\x45\x0c\x00"+ // the local APIC: INIT to all others
+		"\xb9\x00\x00\xe2\xfe"+ // wait
+		"\x67\x66\xc7\x05\x00\x03\xe0\xfe\xf0\x46\x0c\x00\xeb\xfe") // start them at 0xf0000, and jmp .
+	return os.WriteFile(filepath.Join(dir, "bios"), image, 0o600)
+}
+
+// values are what stands for {…} in commands and files.
+func values(dir, self string, port, n int) *strings.Replacer {
+	return strings.NewReplacer("{n}", strconv.Itoa(n), "{dir}", dir, "{port}", strconv.Itoa(port), "{self}", self)
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// thread is one at a moment: proc_pid_stat(5), and /proc/PID/schedstat (Documentation/scheduler/sched-stats.rst).
+type thread struct {
+	pid, tid  int
+	comm      string
+	running   bool // or runnable
+	cpu       int  // that it runs on, or ran on last
+	run, wait time.Duration
+}
+
+// gone says whether what was read has ended.
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
+
+// parents returns the parent of each process.
+func parents() (map[int]int, error) {
+	dirs, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, err
+	}
+	found := map[int]int{}
+	for _, file := range dirs {
+		pid, perr := strconv.Atoi(path.Base(path.Dir(file)))
+		_, fields, rerr := readStat(file)
+		if gone(rerr) {
+			continue
+		}
+		if err = errors.Join(perr, rerr); err != nil {
+			return nil, err
+		}
+		if found[pid], err = strconv.Atoi(fields[1]); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// tree returns processes with all that descend from them.
+func tree(pids ...int) ([]int, error) {
+	parent, err := parents()
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Clone(pids)
+	for i := 0; i < len(all); i++ {
+		for child, of := range parent {
+			if of == all[i] && !slices.Contains(all, child) {
+				all = append(all, child)
+			}
+		}
+	}
+	return all, nil
+}
+
+// readStat returns the name of a task, and the fields after it; the first of them is the state.
+func readStat(file string) (string, []string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", nil, err
+	}
+	from, to := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
+	fields := strings.Fields(string(data[to+1:]))
+	if from < 0 || to < from || len(fields) < 37 {
+		return "", nil, fmt.Errorf("%s: expected the fields of proc_pid_stat(5), found %q", file, data)
+	}
+	return string(data[from+1 : to]), fields, nil
+}
+
+// threads returns those of the processes, by TID.
+func threads(pids []int) (map[int]thread, error) {
+	found := map[int]thread{}
+	for _, pid := range pids {
+		dirs, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+		if err != nil {
+			return nil, err
+		}
+		for _, dir := range dirs {
+			t, err := readThread(pid, dir)
+			if gone(err) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			found[t.tid] = t
+		}
+	}
+	return found, nil
+}
+
+func readThread(pid int, dir string) (thread, error) {
+	t := thread{pid: pid}
+	comm, fields, err := readStat(dir + "/stat")
+	if err != nil {
+		return t, err
+	}
+	times, err := os.ReadFile(dir + "/schedstat")
+	if err != nil {
+		return t, err
+	}
+	t.comm, t.running = comm, fields[0] == "R"
+	var tidErr, cpuErr error
+	t.tid, tidErr = strconv.Atoi(path.Base(dir))
+	t.cpu, cpuErr = strconv.Atoi(fields[36])
+	_, err = fmt.Sscan(string(times), &t.run, &t.wait)
+	return t, errors.Join(tidErr, cpuErr, err)
+}
+
+// allowed returns the CPUs that a thread may use, as a list.
+func allowed(t thread) (string, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", t.pid, t.tid))
+	if err != nil {
+		return "", err
+	}
+	_, rest, _ := strings.Cut(string(data), "Cpus_allowed_list:")
+	list, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(list), nil
+}

@@ -170,6 +170,7 @@ func Read(root fs.FS) (Host, error) {
 	h.NUMANodes = r.nodes(h.Online())
 	r.allowNodes(h.NUMANodes)
 	h.MemoryBytes, _ = r.meminfo("proc/meminfo", "MemTotal:")
+	r.addUp(h.NUMANodes, h.MemoryBytes)
 	h.Caches = r.caches
 	h.PCIDevices = r.pciDevices()
 	h.Interrupts = r.interrupts(h.PCIDevices)

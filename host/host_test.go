@@ -324,3 +324,21 @@ func TestAllowedNodes(t *testing.T) {
 		})
 	}
 }
+
+// Of one node all memory is its; of several, what their counts say is told to differ.
+func TestMemoryOfNodesAddsUp(t *testing.T) {
+	for packages, want := range map[int]uint64{1: 32 << 30, 2: 1 << 30} {
+		root := hosttest.Machine{Packages: packages, CoresPerPackage: 2, ThreadsPerCore: 1}.FS()
+		root["proc/meminfo"] = &fstest.MapFile{Data: []byte("MemTotal: 33554432 kB\n")}
+		for node := range packages {
+			root[fmt.Sprintf("sys/devices/system/node/node%d/meminfo", node)] = &fstest.MapFile{Data: fmt.Appendf(nil, "Node %d MemTotal: 1048576 kB\n", node)}
+		}
+		h, err := host.Read(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := h.NUMANodes[0].MemoryBytes; got != want || !strings.Contains(strings.Join(h.Warnings, "; "), "/proc/meminfo says 32768 MiB") {
+			t.Errorf("%d nodes: node 0 has %d bytes, want %d; warnings %q", packages, got, want, h.Warnings)
+		}
+	}
+}

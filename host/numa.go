@@ -58,6 +58,26 @@ func (r *reader) hasMemory(nodes []NUMANode, sized cpuset.Set) {
 	}
 }
 
+// addUp holds the memory of the nodes against that of the machine. They differ by more than a little where the kernel is
+// not yet done with a node's pages, or an archive was made up. Of one node all memory is its.
+func (r *reader) addUp(nodes []NUMANode, total uint64) {
+	var sum uint64
+	with := []int{}
+	for i, n := range nodes {
+		if sum += n.MemoryBytes; n.MemoryBytes > 0 {
+			with = append(with, i)
+		}
+	}
+	if sum == 0 || total == 0 || sum > total-total/20 && sum < total+total/20 {
+		return
+	}
+	taken := "the nodes' counts"
+	if len(nodes) == 1 {
+		nodes[with[0]].MemoryBytes, taken = total, "/proc/meminfo counts"
+	}
+	r.warn("/%s: the nodes have %d MiB of memory, and /proc/meminfo says %d MiB: %s", nodeDir, sum>>20, total>>20, taken)
+}
+
 // nodeCPUs prefers the node's own sets to the links to its CPUs.
 func (r *reader) nodeCPUs(id int) cpuset.Set {
 	dir := fmt.Sprintf("%s/node%d", nodeDir, id)

@@ -295,6 +295,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	if err != nil {
 		return err
 	}
+	made := l.journal.Made()
 	if _, err = l.journal.Apply(ctx, l.loosen(want)); err != nil {
 		return err
 	}
@@ -315,6 +316,9 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	}
 	if err != nil {
 		return err
+	}
+	if l.journal.Made() == made {
+		return l.keep(ctx, a)
 	}
 	// What the kernel has changed with the cpusets, see Steps.
 	if _, err = l.journal.Apply(ctx, slices.DeleteFunc(slices.Clone(want), func(s journal.Step) bool {

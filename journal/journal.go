@@ -101,7 +101,11 @@ type Journal struct {
 	ops  map[string]Op
 	log  *log
 	lock io.Closer
+	made int
 }
+
+// Made is how many changes of the host this journal has made since it was opened, those taken back among them.
+func (j *Journal) Made() int { return j.made }
 
 // Apply does the steps in order. A step that is in force already is none of ours and is not
 // recorded. It stops at the first error; what was done until then is undone by Undo.
@@ -234,6 +238,9 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	if err == nil {
 		err = verify(ctx, op, s)
 	}
+	if err == nil && !stands {
+		j.made++
+	}
 	switch {
 	case err != nil && s.Optional:
 		// Nothing changed, or not to what was asked: put back what was there and forget the step.
@@ -356,6 +363,9 @@ func (j *Journal) undo(ctx context.Context, op Op, s Step, force bool) error {
 	}
 	if err := op.Write(ctx, s, s.Before); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("undo %s %s: %w", s.Kind, s.Target, err)
+	}
+	if !force {
+		j.made++
 	}
 	return j.log.undone(s)
 }

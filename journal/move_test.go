@@ -22,7 +22,7 @@ func TestMoveFromForkStorm(t *testing.T) {
 	if mounted.Unified == nil {
 		t.Skip("no cgroup v2")
 	}
-	top := filepath.Join(*mounted.Unified, "isolane-test-move")
+	top := filepath.Join(*mounted.Unified, "test-isolane-move") // not one of Isolane's: what is moved goes there
 	from := filepath.Join(top, "isolane-from")
 	if err := os.MkdirAll(from, 0o755); err != nil {
 		t.Fatal(err)

@@ -86,12 +86,6 @@ func (t trial) try(p program) (err error) {
 		inside = append([]string{"isolane", "run", "--lane", t.lane, "--"}, inside...)
 	}
 	outside := strings.Fields(v.Replace(p.outside))
-	if p.first {
-		if err = start(outside, nil); err != nil {
-			return err
-		}
-		<-time.After(time.Second) // it is to listen by then
-	}
 	var env []string
 	for _, e := range p.env {
 		env = append(env, v.Replace(e))
@@ -100,18 +94,9 @@ func (t trial) try(p program) (err error) {
 		return err
 	}
 	pid := started[len(started)-1].Process.Pid
-	if len(outside) > 0 && !p.first {
+	if len(outside) > 0 {
 		if err = start(outside, nil); err != nil {
 			return err
-		}
-	}
-	if p.single != nil {
-		single, serr := p.single()
-		if serr != nil {
-			return serr
-		}
-		if single {
-			t.threads = 1
 		}
 	}
 	return t.counted(p.name, pid)

@@ -14,19 +14,17 @@ import (
 // {dir} a folder of its own, {port} a free TCP port, and {self} this program.
 type program struct {
 	name    string
-	inside  string   // what is in the lane
-	outside string   // what loads it, beside the lane
-	first   bool     // outside is there before inside
-	env     []string // of inside
+	inside  string // what is in the lane
+	outside string // what loads it, beside the lane
 	files   func(dir string, values *strings.Replacer) error
 }
 
 // table is all programs that lanes are tried with.
 func table() []program {
 	return []program{
-		{name: "nginx", inside: "nginx -e stderr -p {dir} -c {dir}/nginx.conf", outside: "{self} http {port} {n}", files: website},
-		{name: "memcached", inside: "memcached -u root -l 127.0.0.1 -p {port} -t {n}", outside: "{self} memcache {port} {n}"},
-		{name: "go", inside: "{self} spin {n}", env: []string{"GOMAXPROCS={n}"}},
+		{name: "nginx", inside: "nginx -e stderr -p {dir} -c {dir}/nginx.conf", outside: "env GOMAXPROCS=1 {self} http {port} {n}", files: website},
+		{name: "memcached", inside: "memcached -u root -l 127.0.0.1 -p {port} -t {n}", outside: "env GOMAXPROCS=1 {self} memcache {port} {n}"},
+		{name: "go", inside: "env GOMAXPROCS={n} {self} spin {n}"},
 		{name: "python", inside: "python3 {dir}/busy.py", files: script},
 		{name: "stress-ng", inside: "stress-ng --quiet --cpu {n}"},
 		{name: "iperf3", inside: "sh {dir}/streams", files: streams},

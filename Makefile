@@ -32,9 +32,9 @@ packages:
 # What tests feed with our output. Programs that would start a service are only unpacked.
 test-packages: packages
 	@$(call install,libxml2-utils libvirt0 qemu-system-x86 dpdk-dev libunbound8 libxdp1 numactl \
-	runc busybox-static)
-	@[ -x bin/programs/usr/sbin/nginx ] || { mkdir -p bin/programs && cd bin/programs && \
-	apt-get download -qq nginx openvswitch-common openvswitch-switch 2>/dev/null && \
+	runc busybox-static python3-minimal libevent-2.1-7 libsasl2-2)
+	@[ -x bin/programs/usr/bin/memcached ] || { mkdir -p bin/programs && cd bin/programs && \
+	apt-get download -qq nginx memcached openvswitch-common openvswitch-switch 2>/dev/null && \
 	for p in *.deb; do dpkg -x $$p . || exit 1; done && rm *.deb; }
 
 install = missing=$$(for p in $(1); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \

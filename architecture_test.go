@@ -44,7 +44,7 @@ func imports() map[string][]string {
 		"cmd/isolane":     {"*"},
 		"lab":             {},
 		"cmd/isolane-lab": {"lab"},
-		"test/*":          {},
+		"test/*":          {"cpuset"},
 		"bench":           {"netpath", "netpath/*", "journal", "probe", "probe/echo", "results"},
 	}
 }

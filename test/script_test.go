@@ -14,7 +14,7 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 )
 
-var binDir string // of the built isolane
+var binDir string // of the built isolane, and of the programs that try it
 
 func TestMain(m *testing.M) {
 	if cpu := os.Getenv(intruderCPU); cpu != "" {
@@ -36,11 +36,13 @@ func run(m *testing.M) int {
 		return 1
 	}
 	binDir = dir
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "isolane"), "../cmd/isolane")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
-		return 1
+	for program, source := range map[string]string{"isolane": "../cmd/isolane", "programs": "./programs"} {
+		build := exec.Command("go", "build", "-o", filepath.Join(dir, program), source)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
+			return 1
+		}
 	}
 	if left, _ := filepath.Glob("/run/isolane/*.journal"); len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "%s: a crashed session has left changes on this host: run isolane recover\n", left[0])

@@ -13,6 +13,7 @@ import (
 
 const (
 	look    = 50 * time.Millisecond // between two looks at all threads
+	fewest  = 10                    // of these looks, on a machine that is slow
 	wanting = 5                     // a thread is busy that wants a CPU in one of so many parts of the time
 )
 
@@ -52,7 +53,7 @@ func measure(lane, work cpuset.Set, window time.Duration, pids ...int) (count, e
 			c.add(before, now)
 		}
 		before = now
-		if c.window = time.Since(began); c.window >= window {
+		if c.window = time.Since(began); c.window >= window && c.looks >= fewest {
 			return c, nil
 		}
 	}

@@ -2,11 +2,9 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -16,37 +14,23 @@ import (
 // {dir} a folder of its own, {port} a free TCP port, and {self} this program.
 type program struct {
 	name    string
-	inside  string               // what is in the lane
-	outside string               // what loads it, beside the lane
-	first   bool                 // outside is there before inside
-	env     []string             // of inside
-	single  func() (bool, error) // whether this version does all in one thread; nil: it does not
+	inside  string // what is in the lane
+	outside string // what loads it, beside the lane
 	files   func(dir string, values *strings.Replacer) error
 }
 
 // table is all programs that lanes are tried with.
 func table() []program {
 	return []program{
-		{name: "nginx", inside: "nginx -e stderr -p {dir} -c {dir}/nginx.conf", outside: "{self} http {port} {n}", files: website},
-		{name: "memcached", inside: "memcached -u root -l 127.0.0.1 -p {port} -t {n}", outside: "{self} memcache {port} {n}"},
-		{name: "go", inside: "{self} spin {n}", env: []string{"GOMAXPROCS={n}"}},
+		{name: "nginx", inside: "nginx -e stderr -p {dir} -c {dir}/nginx.conf", outside: "env GOMAXPROCS=1 {self} http {port} {n}", files: website},
+		{name: "memcached", inside: "memcached -u root -l 127.0.0.1 -p {port} -t {n}", outside: "env GOMAXPROCS=1 {self} memcache {port} {n}"},
+		{name: "go", inside: "env GOMAXPROCS={n} {self} spin {n}"},
 		{name: "python", inside: "python3 {dir}/busy.py", files: script},
 		{name: "stress-ng", inside: "stress-ng --quiet --cpu {n}"},
-		{name: "iperf3", inside: "iperf3 -c 127.0.0.1 -p {port} -P {n} -t 600 -i 0", outside: "iperf3 -s -p {port} -i 0", first: true,
-			single: oldIperf},
+		{name: "iperf3", inside: "sh {dir}/streams", files: streams},
 		{name: "qemu", inside: "qemu-system-x86_64 -accel tcg,thread=multi -name box,debug-threads=on -nodefaults -display none" +
 			" -m 16 -smp {n} -bios {dir}/bios", files: firmware},
 	}
-}
-
-// oldIperf says whether this iperf3 has no thread for each stream: before 3.16.
-func oldIperf() (bool, error) {
-	text, err := exec.Command("iperf3", "--version").Output()
-	var major, minor int
-	if _, serr := fmt.Sscanf(string(text), "iperf %d.%d", &major, &minor); err != nil || serr != nil {
-		return false, fmt.Errorf("iperf3 --version: %w: %q", errors.Join(err, serr), text)
-	}
-	return major < 3 || major == 3 && minor < 16, nil
 }
 
 // website is what nginx compresses for each request: then its workers are busier than those who ask.
@@ -78,6 +62,13 @@ for i in range({n} - 1):
         break
 while True:
     pass
+`)), 0o600)
+}
+
+// streams has both ends of iperf3 in the lane: a thread for each stream of each from 3.16 on, one for each end before.
+func streams(dir string, values *strings.Replacer) error {
+	return os.WriteFile(filepath.Join(dir, "streams"), []byte(values.Replace(`iperf3 -s -i 0 -p {port} &
+until iperf3 -c 127.0.0.1 -p {port} -P {n} -t 600 -i 0; do sleep 0.1; done
 `)), 0o600)
 }
 

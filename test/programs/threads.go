@@ -28,40 +28,25 @@ type thread struct {
 // gone says whether what was read has ended.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// parents returns the parent of each process.
-func parents() (map[int]int, error) {
-	dirs, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return nil, err
-	}
-	found := map[int]int{}
-	for _, file := range dirs {
-		pid, perr := strconv.Atoi(path.Base(path.Dir(file)))
-		_, fields, rerr := readStat(file)
-		if gone(rerr) {
-			continue
-		}
-		if err = errors.Join(perr, rerr); err != nil {
-			return nil, err
-		}
-		if found[pid], err = strconv.Atoi(fields[1]); err != nil {
-			return nil, err
-		}
-	}
-	return found, nil
-}
-
-// tree returns processes with all that descend from them.
+// tree returns processes with all that descend from them (proc_pid_children(5)).
 func tree(pids ...int) ([]int, error) {
-	parent, err := parents()
-	if err != nil {
-		return nil, err
-	}
 	all := slices.Clone(pids)
 	for i := 0; i < len(all); i++ {
-		for child, of := range parent {
-			if of == all[i] && !slices.Contains(all, child) {
-				all = append(all, child)
+		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil && !gone(err) {
+				return nil, err
+			}
+			for child := range strings.FieldsSeq(string(text)) {
+				pid, err := strconv.Atoi(child)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", file, err)
+				}
+				all = append(all, pid)
 			}
 		}
 	}

@@ -74,9 +74,9 @@ func (t trial) try(p program) (err error) {
 			fmt.Fprintf(os.Stderr, "%s says:\n%s\n", p.name, text[max(0, len(text)-1000):])
 		}
 	}()
-	start := func(argv []string, env []string) error {
-		c := exec.Command(argv[0], argv[1:]...) //nolint:gosec // G204: of the table
-		c.Env, c.Stdout, c.Stderr = append(os.Environ(), env...), log, log
+	start := func(argv []string) error {
+		c := exec.Command(argv[0], argv[1:]...)
+		c.Stdout, c.Stderr = log, log
 		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 		started = append(started, c)
 		return c.Start()
@@ -86,32 +86,13 @@ func (t trial) try(p program) (err error) {
 		inside = append([]string{"isolane", "run", "--lane", t.lane, "--"}, inside...)
 	}
 	outside := strings.Fields(v.Replace(p.outside))
-	if p.first {
-		if err = start(outside, nil); err != nil {
-			return err
-		}
-		<-time.After(time.Second) // it is to listen by then
-	}
-	var env []string
-	for _, e := range p.env {
-		env = append(env, v.Replace(e))
-	}
-	if err = start(inside, env); err != nil {
+	if err = start(inside); err != nil {
 		return err
 	}
 	pid := started[len(started)-1].Process.Pid
-	if len(outside) > 0 && !p.first {
-		if err = start(outside, nil); err != nil {
+	if len(outside) > 0 {
+		if err = start(outside); err != nil {
 			return err
-		}
-	}
-	if p.single != nil {
-		single, serr := p.single()
-		if serr != nil {
-			return serr
-		}
-		if single {
-			t.threads = 1
 		}
 	}
 	return t.counted(p.name, pid)
@@ -132,8 +113,14 @@ func (t trial) values(dir string) (*strings.Replacer, error) {
 
 // counted waits until the program is busy, attaches it where that is to be, and counts.
 func (t trial) counted(name string, pid int) error {
-	const patience = time.Minute
+	const patience = 2 * time.Minute
 	for began := time.Now(); ; {
+		if comm, _, err := readStat(fmt.Sprintf("/proc/%d/stat", pid)); err != nil {
+			return err
+		} else if comm == "isolane" { // it has not become the program yet
+			<-time.After(look)
+			continue
+		}
 		c, err := measure(t.cpus, t.work, time.Second, pid)
 		if err != nil {
 			return err
@@ -149,7 +136,7 @@ func (t trial) counted(name string, pid int) error {
 	how := "run"
 	if t.attach {
 		how = "attach"
-		out, err := exec.Command("isolane", "attach", "--lane", t.lane, "--pid", fmt.Sprint(pid)).CombinedOutput() //nolint:gosec // G204
+		out, err := exec.Command("isolane", "attach", "--lane", t.lane, "--pid", fmt.Sprint(pid)).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("attach: %w: %s", err, out)
 		}

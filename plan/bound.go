@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// crowded says whether the lanes need more CPUs than there are.
+// crowded says whether the lanes need more CPUs or memory than there are.
 func (t *together) crowded() bool {
 	need := 0
 	for _, l := range t.lanes {
@@ -12,7 +12,7 @@ func (t *together) crowded() bool {
 			need += l.Spec.CPUs.Count
 		}
 	}
-	return need > 0 && need >= t.m.free().Len() // one is housekeeping's
+	return need > 0 && need >= t.m.free().Len() || t.isShort() // one is housekeeping's
 }
 
 // over says whether the search has to end.
@@ -49,4 +49,17 @@ func (t *together) leastLoss(depth int) int {
 	}
 	left := min(slices.Max(append(whole, 0)), total-max(0, need-beside))
 	return t.before - max(0, left)
+}
+
+// isShort says whether the lanes want more memory than all nodes have together; what pools have, lanes may have as pages.
+func (t *together) isShort() bool {
+	want, have, some := uint64(0), uint64(0), false
+	for _, l := range t.lanes {
+		want, some = plusCapped(want, uint64(l.Spec.Memory.Size)), some || l.Spec.Memory.Size > 0
+	}
+	for n := range t.m.nodes {
+		left, _ := t.m.freeMemory(n)
+		have = plusCapped(have, left)
+	}
+	return some && plusCapped(want, t.m.keep) > have
 }

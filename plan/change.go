@@ -22,7 +22,7 @@ type changes struct {
 // cheapest returns the first change, in the order of docs/placement.md, that makes all lanes fit; nil where none of those
 // that were tried does. The lane that was refused comes before the others.
 func cheapest(h host.Host, placed Placement, lanes []lane.Lane, name string) *Change {
-	c := changes{h: h, placed: placed, lanes: lanes, tries: 200, steps: 100000}
+	c := changes{h: h, placed: placed, lanes: lanes, tries: 200, steps: 200000}
 	if len(placed.Lanes) > 0 {
 		if p, err := repack(h, placed, lanes); err == nil && len(p.Moves) > 0 {
 			return &Change{Moves: p.Moves}
@@ -64,14 +64,16 @@ func (c *changes) works(i int, edit func(*lane.Spec)) bool {
 
 // fit says whether lanes fit, as far as a short search finds a way.
 func (c *changes) fit(lanes []lane.Lane) bool {
-	most := min(5000, c.steps)
+	most := min(max(5000, c.steps/8), c.steps) // the first tries, of what changes least, may take longer
 	if most <= 0 || c.placed.check(c.h) != nil || known(c.placed, lanes) != nil {
 		return false
 	}
 	t := newTogether(newMachine(c.h, c.placed.Lanes), lanes, most)
 	t.any = true
 	l, _ := t.run()
-	c.steps -= most - max(0, t.steps)
+	if c.steps -= most - max(0, t.steps); t.full { // then it took none
+		c.steps += most
+	}
 	return l == nil && t.found
 }
 
@@ -141,6 +143,7 @@ func (c *changes) memory(i int) string {
 }
 
 func (c *changes) leave(i int) string {
+	c.steps = max(c.steps, 5000) // what mostly helps is always tried
 	rest := slices.Delete(slices.Clone(c.lanes), i, i+1)
 	if len(rest) > 0 && c.fit(rest) {
 		return "leave it out"

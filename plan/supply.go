@@ -64,6 +64,12 @@ func (t *together) memorySets(cpus uint64) []uint64 {
 		}
 	}
 	var sets []uint64
+	if t.any { // what memory costs does not count: from all nodes, or for `numa: one` from one
+		for _, n := range with {
+			sets = append(sets, 1<<n)
+		}
+		return append([]uint64{t.m.set(with)}, sets...)
+	}
 	most := len(with)
 	if most > 8 {
 		most = 2

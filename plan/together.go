@@ -19,6 +19,7 @@ type together struct {
 	whole  []bool      // by lane placed before: its preferred wish to be apart holds so far
 	alone  []Cost      // of each lane from a depth on: the least that they cost together
 	steps  int         // that may still be taken
+	most   int         // steps in all
 	any    bool        // the first placement that is found will do
 	memory bool        // several lanes want memory
 	plain  bool        // no lane shares CPUs or wants to be apart: cores of a cell that have as much left are alike
@@ -47,10 +48,10 @@ type stuck struct {
 }
 
 func newTogether(m *machine, lanes []lane.Lane, steps int) *together {
-	t := &together{m: m, lanes: slices.Clone(lanes), given: lanes, first: len(m.lanes), before: m.block(), steps: steps,
+	t := &together{m: m, lanes: slices.Clone(lanes), given: lanes, first: len(m.lanes), before: m.block(), steps: steps, most: steps,
 		seen: map[string]Cost{}, sets: map[uint64][]uint64{}}
 	slices.SortFunc(t.lanes, func(a, b lane.Lane) int {
-		return cmp.Or(cmp.Compare(t.depth(a), t.depth(b)), cmp.Compare(demand(b), demand(a)), strings.Compare(a.Metadata.Name, b.Metadata.Name))
+		return cmp.Or(cmp.Compare(t.depth(a), t.depth(b)), cmp.Compare(demand(b), demand(a)), cmp.Compare(memoryOf(b), memoryOf(a)), strings.Compare(a.Metadata.Name, b.Metadata.Name))
 	})
 	wanting := 0
 	for _, l := range lanes {
@@ -92,6 +93,15 @@ func demand(l lane.Lane) int {
 	return l.Spec.CPUs.Count
 }
 
+// memoryOf is all that a lane wants to have set aside, in bytes.
+func memoryOf(l lane.Lane) uint64 {
+	sum := uint64(l.Spec.Memory.Size)
+	for _, bytes := range l.Spec.Memory.Hugepages {
+		sum = plusCapped(sum, uint64(bytes))
+	}
+	return sum
+}
+
 // run returns a lane that cannot be placed even alone, or what makes it impossible.
 func (t *together) run() (*lane.Lane, error) {
 	t.alone = make([]Cost, len(t.lanes)+1)
@@ -123,6 +133,13 @@ func (t *together) run() (*lane.Lane, error) {
 		t.steps = 0 // as far as it goes, to say which lane does not fit
 	}
 	t.branch(0, Cost{})
+	if !t.found && t.steps < 0 && !t.any && !t.full { // any placement is better than none
+		t.any, t.steps = true, t.most/4
+		clear(t.seen)
+		clear(t.sets)
+		t.branch(0, Cost{})
+		t.any, t.steps = false, -1
+	}
 	return nil, nil
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,7 +20,7 @@ import (
 // scope when its last process has left (systemd.scope(5)), and removes its cgroups: then the processes could not come
 // back, and the tools of containers and machines miss them. When systemd ends the unit it also ends the keeper, by
 // SIGTERM as it does all others there. The keeper then fetches back what has moved, so that nothing of the unit is
-// left running.
+// left running. A guard outside of the unit ends what a keeper that was killed can no longer fetch.
 type keeper struct{ processes }
 
 // KeeperTarget names a keeper for a step.
@@ -56,14 +58,69 @@ func (k keeper) Read(ctx context.Context, s Step) (string, error) {
 }
 
 // fetchBack waits for the end of the unit. Then it moves the processes of $1 to $2, its own cgroup, also those that
-// are born meanwhile, and tells them to end, as systemd has told it.
-const fetchBack = `end() { for round in 1 2 3 4 5 6 7 8 9 10; do for p in $(cat "$1/cgroup.procs"); do
+// are born meanwhile, and tells them to end, as systemd has told it. By SIGUSR1 it tells the guard that the lane lets
+// the workload go on elsewhere.
+const fetchBack = `end() { kill -KILL $!; for round in 1 2 3 4 5 6 7 8 9 10; do for p in $(cat "$1/cgroup.procs"); do
 echo $p > "$2/cgroup.procs" && kill $p; done; done 2> /dev/null; exit 0; }
-trap 'end "$1" "$2"' TERM HUP INT; while :; do sleep 2147483647 & wait $!; done`
+trap 'echo released >&3; kill -KILL $!; exit 0' USR1
+trap 'end "$1" "$2"' TERM HUP INT; echo ready; exec > /dev/null; while :; do sleep 2147483647 3>&- & wait $!; done`
+
+// guard waits for the keeper to end, whose end of a pipe it reads, and for $1, the keeper's cgroup, to go, which is when
+// the unit has ended. It ends what is then left in its directory, the cgroup that the unit's processes have moved to.
+const guard = `read released && exit; while [ -d "$1" ]; do sleep 1; done
+for round in 1 2 3 4 5 6 7 8 9 10; do kill -KILL $(cat cgroup.procs) || exit 0; done 2> /dev/null`
+
+// startGuard starts the guard of a keeper, and returns what the keeper is to hold until it ends.
+func (k keeper) startGuard(group, moved string) (*os.File, error) {
+	top, err := k.open(outside(moved), unix.O_RDONLY|unix.O_DIRECTORY) // nobody ends there what a unit has started
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close() //nolint:errcheck // only a reference
+	ended, hold, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer ended.Close() //nolint:errcheck // the guard has it
+	cmd := exec.Command("/bin/sh", "-c", guard, "isolane-guard", group)
+	cmd.Dir, cmd.Env, cmd.Stdin = moved, []string{"PATH=/usr/bin:/bin"}, ended
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(top.Fd())}
+	if err = cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", outside(moved), err), hold.Close())
+	}
+	return hold, cmd.Process.Release()
+}
+
+// release has a keeper end by itself, so that its guard lets go.
+func (k keeper) release(ctx context.Context, group string) error {
+	pids, err := k.members(group)
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if err = unix.Kill(pid, unix.SIGUSR1); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	errAlive := errors.New("it has not ended")
+	err = retry(ctx, time.Second, errAlive, func() error {
+		if pids, err := k.members(group); err != nil || len(pids) == 0 {
+			return err
+		}
+		return errAlive
+	})
+	if errors.Is(err, errAlive) { // it is stopped, or of an earlier isolane
+		return nil
+	}
+	return err
+}
 
 func (k keeper) Write(ctx context.Context, s Step, value string) error {
 	s, moved := keeperOf(s)
 	if value != Running {
+		if err := k.release(ctx, s.Target); err != nil {
+			return err
+		}
 		return k.processes.Write(ctx, s, value)
 	}
 	file := path.Join(s.Target, "cgroup.type")
@@ -88,12 +145,32 @@ func (k keeper) Write(ctx context.Context, s Step, value string) error {
 		return err
 	}
 	defer dir.Close() //nolint:errcheck // only a reference
+	hold, err := k.startGuard(s.Target, moved)
+	if err != nil {
+		return err
+	}
+	defer hold.Close() //nolint:errcheck // the keeper has it
 	cmd := exec.Command("/bin/sh", "-c", fetchBack, "isolane-keeper", moved, s.Target)
-	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/bin:/bin"}
+	cmd.Dir, cmd.Env, cmd.ExtraFiles = "/", []string{"PATH=/usr/bin:/bin"}, []*os.File{hold}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(dir.Fd()),
 		Credential: &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}}
-	if err = cmd.Start(); err != nil {
+	if err = startReady(cmd); err != nil {
 		return fmt.Errorf("%s: %w", s.Target, err)
 	}
 	return cmd.Process.Release()
+}
+
+// startReady starts a command, and returns when it has said that it is ready.
+func startReady(cmd *exec.Cmd) error {
+	said, say, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer said.Close() //nolint:errcheck // only read
+	cmd.Stdout = say
+	err = errors.Join(cmd.Start(), say.Close())
+	if err == nil {
+		_, err = said.Read(make([]byte, 1))
+	}
+	return err
 }

@@ -266,7 +266,7 @@ func (a *attachment) move(at enforce.Attachment, threads []Thread) error {
 func (a *attachment) warnMoved(from string, kept bool) {
 	back := "isolane release brings them back"
 	if kept {
-		back = "they come back with isolane release, and when systemd stops the unit (not with KillMode=mixed or process)"
+		back = "they come back with isolane release, and when systemd stops the unit (not with KillMode=process)"
 	}
 	a.warnings = append(a.warnings, fmt.Sprintf("MOVED out of cgroup %s to %s: its limits, statistics and freezer do not "+
 		"reach them there, and what its runtime adds is born outside; %s", from, a.dir, back))

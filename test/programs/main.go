@@ -114,6 +114,9 @@ func (t trial) check(busy int, args []string) error {
 		if err != nil {
 			return err
 		}
+		if err = become(pid); err != nil {
+			return err
+		}
 		pids = append(pids, pid)
 	}
 	return t.count("processes", busy, pids...)

@@ -111,16 +111,25 @@ func (t trial) values(dir string) (*strings.Replacer, error) {
 	return values(dir, self, l.Addr().(*net.TCPAddr).Port, t.threads), l.Close()
 }
 
+const patience = 2 * time.Minute // on a machine that is emulated
+
+// become waits until what isolane run started is the program.
+func become(pid int) error {
+	for began := time.Now(); time.Since(began) < patience; <-time.After(look) {
+		comm, _, err := readStat(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || comm != "isolane" {
+			return err
+		}
+	}
+	return fmt.Errorf("process %d: expected isolane run to become its command within %v", pid, patience)
+}
+
 // counted waits until the program is busy, attaches it where that is to be, and counts.
 func (t trial) counted(name string, pid int) error {
-	const patience = 2 * time.Minute
+	if err := become(pid); err != nil {
+		return err
+	}
 	for began := time.Now(); ; {
-		if comm, _, err := readStat(fmt.Sprintf("/proc/%d/stat", pid)); err != nil {
-			return err
-		} else if comm == "isolane" { // it has not become the program yet
-			<-time.After(look)
-			continue
-		}
 		c, err := measure(t.cpus, t.work, time.Second, pid)
 		if err != nil {
 			return err

@@ -65,3 +65,44 @@ func BenchmarkFleet(b *testing.B) {
 	}
 	b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)*10000/hosts, "s/10,000-hosts")
 }
+
+// Twenty lanes at once: mixed wishes, memory that does not fit on one node, and a file that is refused.
+func BenchmarkTogether(b *testing.B) {
+	small := hosttest.Machine{Packages: 2, CoresPerPackage: 20, ThreadsPerCore: 1}
+	large := hosttest.Machine{Packages: 2, CoresPerPackage: 64, ThreadsPerCore: 2, NodesPerPackage: 4, CoresPerL3: 8}
+	for _, bench := range []struct {
+		name    string
+		machine hosttest.Machine
+		count   func(i int) int
+		memory  string
+		refused bool
+	}{
+		{"40-CPUs", small, func(int) int { return 1 }, "", false},
+		{"40-CPUs-memory", small, func(i int) int { return 1 + i%2 }, "1Gi", false},
+		{"40-CPUs-refused", small, func(int) int { return 2 }, "", true},
+		{"256-CPUs", large, func(i int) int { return 1 + i%8 }, "", false},
+		{"256-CPUs-memory", large, func(i int) int { return 1 + i%8 }, "5Gi", false},
+		{"256-CPUs-refused", large, func(int) int { return 13 }, "", true},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			h := bench.machine.Host(b)
+			var lanes []lane.Lane
+			for i := range 20 {
+				l := askFor(fmt.Sprintf("l%02d", i), bench.count(i), []string{"", "", lane.Isolate}[i%3*i%2])
+				if err := l.Spec.Memory.Size.UnmarshalText([]byte(bench.memory)); bench.memory != "" && err != nil {
+					b.Fatal(err)
+				}
+				lanes = append(lanes, l)
+			}
+			for b.Loop() {
+				p, err := Solve(h, Placement{}, lanes)
+				if (err != nil) != bench.refused {
+					b.Fatal(err)
+				}
+				if err == nil && !p.Optimal {
+					b.ReportMetric(1, "not-proven")
+				}
+			}
+		})
+	}
+}

@@ -114,10 +114,10 @@ func (t trial) check(busy int, args []string) error {
 		if err != nil {
 			return err
 		}
-		if err = become(pid); err != nil {
-			return err
-		}
 		pids = append(pids, pid)
+	}
+	if err := t.loaded(busy, pids...); err != nil {
+		return err
 	}
 	return t.count("processes", busy, pids...)
 }

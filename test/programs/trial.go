@@ -113,34 +113,35 @@ func (t trial) values(dir string) (*strings.Replacer, error) {
 
 const patience = 2 * time.Minute // on a machine that is emulated
 
-// become waits until what isolane run started is the program.
-func become(pid int) error {
-	for began := time.Now(); time.Since(began) < patience; <-time.After(look) {
-		comm, _, err := readStat(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || comm != "isolane" {
+// loaded waits until what isolane run has started is its program, and so many threads are busy.
+func (t trial) loaded(busy int, pids ...int) error {
+	for began := time.Now(); ; <-time.After(look) {
+		comms := ""
+		for _, pid := range pids {
+			comm, _, err := readStat(fmt.Sprintf("/proc/%d/stat", pid))
+			if err != nil {
+				return err
+			}
+			comms += comm + " "
+		}
+		c, err := measure(t.cpus, t.work, time.Second, pids...)
+		if err != nil {
 			return err
 		}
+		if !strings.Contains(comms, "isolane ") && c.busy() >= busy {
+			return nil
+		}
+		if time.Since(began) > patience {
+			c.write(os.Stderr)
+			return fmt.Errorf("expected %d busy threads of %swithin %v, found %d", busy, comms, patience, c.busy())
+		}
 	}
-	return fmt.Errorf("process %d: expected isolane run to become its command within %v", pid, patience)
 }
 
 // counted waits until the program is busy, attaches it where that is to be, and counts.
 func (t trial) counted(name string, pid int) error {
-	if err := become(pid); err != nil {
+	if err := t.loaded(t.threads, pid); err != nil {
 		return err
-	}
-	for began := time.Now(); ; {
-		c, err := measure(t.cpus, t.work, time.Second, pid)
-		if err != nil {
-			return err
-		}
-		if c.busy() >= t.threads {
-			break
-		}
-		if time.Since(began) > patience {
-			c.write(os.Stderr)
-			return fmt.Errorf("expected %d busy threads within %v, found %d", t.threads, patience, c.busy())
-		}
 	}
 	how := "run"
 	if t.attach {

@@ -23,7 +23,7 @@ lab:
 
 # Tests in these machines, several minutes.
 test-lab: lab build
-	ISOLANE_LAB=1 $(GO) test -json -count=1 -timeout 25m ./lab | $(GO) run ./test/summary
+	ISOLANE_LAB=1 $(GO) test -json -count=1 -timeout 45m ./lab | $(GO) run ./test/summary
 
 # Debian packages, installed only where they are missing.
 packages:

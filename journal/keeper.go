@@ -104,10 +104,11 @@ func (k keeper) release(ctx context.Context, group string) error {
 	}
 	errAlive := errors.New("it has not ended")
 	err = retry(ctx, time.Second, errAlive, func() error {
-		if pids, err := k.members(group); err != nil || len(pids) == 0 {
-			return err
+		left, merr := k.members(group)
+		if merr == nil && len(left) > 0 {
+			return errAlive
 		}
-		return errAlive
+		return merr
 	})
 	if errors.Is(err, errAlive) { // it is stopped, or of an earlier isolane
 		return nil

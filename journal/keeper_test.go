@@ -68,7 +68,9 @@ func TestKeeper(t *testing.T) {
 			c.end(t, k, s, unit)
 			switch {
 			case c.ends:
-				<-ended
+				if err := <-ended; err == nil {
+					t.Error("it ended by itself")
+				}
 			default: // that it does not end cannot be waited for
 				select {
 				case err := <-ended:

@@ -70,6 +70,9 @@ func attach(cmd *cobra.Command, l *enforce.Lanes, at enforce.Attachment) (thread
 	if at, err = workload(h, root, at); err != nil {
 		return 0, nil, usage(err)
 	}
+	if err = leaveOwn(cmd, l, h, at); err != nil {
+		return 0, nil, fail(err)
+	}
 	wanted := at.Own
 	seen := map[int]bool{}
 	at, why, err := l.Attach(cmd.Context(), at, func(dir string, at enforce.Attachment) ([]journal.Step, error) {
@@ -125,6 +128,20 @@ func workload(h host.Host, root fs.FS, at enforce.Attachment) (enforce.Attachmen
 	at.Own = own && at.Group != ""
 	_, err = threadsOf(root, at)
 	return at, err
+}
+
+// leaveOwn lets a process that is to move out of the lane that is in its own cgroup until now.
+func leaveOwn(cmd *cobra.Command, l *enforce.Lanes, h host.Host, at enforce.Attachment) error {
+	if at.PID == 0 {
+		return nil
+	}
+	group, alone := running.OwnGroup(h, host.Live(), at.PID)
+	for _, o := range slices.Clone(l.Attached) {
+		if alone && o.Own && o.Lane == at.Lane && o.Group == group {
+			return l.Detach(cmd.Context(), o)
+		}
+	}
+	return nil
 }
 
 func threadsOf(root fs.FS, at enforce.Attachment) ([]running.Thread, error) {

@@ -82,13 +82,21 @@ func (k keeper) startGuard(group, moved string) (*os.File, error) {
 		return nil, err
 	}
 	defer ended.Close() //nolint:errcheck // the guard has it
-	cmd := exec.Command("/bin/sh", "-c", guard, "isolane-guard", group)
-	cmd.Dir, cmd.Env, cmd.Stdin = moved, []string{"PATH=/usr/bin:/bin"}, ended
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(top.Fd())}
-	if err = cmd.Start(); err != nil {
+	cmd := script(top, guard, "isolane-guard", group)
+	cmd.Dir, cmd.Stdin = moved, ended
+	if err = cmd.Run(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", outside(moved), err), hold.Close())
 	}
-	return hold, cmd.Process.Release()
+	return hold, nil
+}
+
+// script is a command that starts a shell in a cgroup and ends: the shell is no child of isolane run's, which becomes
+// the workload.
+func script(group *os.File, text string, args ...string) *exec.Cmd {
+	cmd := exec.Command("setsid", append([]string{"--fork", "/bin/sh", "-c", text}, args...)...)
+	cmd.Env = []string{"PATH=/usr/bin:/bin"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
+	return cmd
 }
 
 // release has a keeper end by itself, so that its guard lets go.
@@ -151,25 +159,24 @@ func (k keeper) Write(ctx context.Context, s Step, value string) error {
 		return err
 	}
 	defer hold.Close() //nolint:errcheck // the keeper has it
-	cmd := exec.Command("/bin/sh", "-c", fetchBack, "isolane-keeper", moved, s.Target)
-	cmd.Dir, cmd.Env, cmd.ExtraFiles = "/", []string{"PATH=/usr/bin:/bin"}, []*os.File{hold}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(dir.Fd()),
-		Credential: &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}}
-	if err = startReady(cmd); err != nil {
+	cmd := script(dir, fetchBack, "isolane-keeper", moved, s.Target)
+	cmd.Dir, cmd.ExtraFiles = "/", []*os.File{hold}
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
+	if err = runReady(cmd); err != nil {
 		return fmt.Errorf("%s: %w", s.Target, err)
 	}
-	return cmd.Process.Release()
+	return nil
 }
 
-// startReady starts a command, and returns when it has said that it is ready.
-func startReady(cmd *exec.Cmd) error {
+// runReady runs a command that starts another, and returns when that has said that it is ready.
+func runReady(cmd *exec.Cmd) error {
 	said, say, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer said.Close() //nolint:errcheck // only read
 	cmd.Stdout = say
-	err = errors.Join(cmd.Start(), say.Close())
+	err = errors.Join(cmd.Run(), say.Close())
 	if err == nil {
 		_, err = said.Read(make([]byte, 1))
 	}

@@ -3,10 +3,12 @@ package journal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -64,6 +66,16 @@ func TestKeeper(t *testing.T) {
 			k, s := keeper{processes{kernel{"/"}}}, Step{Kind: "keeper", Target: KeeperTarget(group, moved)}
 			if err := k.Write(t.Context(), s, Running); err != nil {
 				t.Fatal(err)
+			}
+			pids, err := k.members(group)
+			if err != nil || len(pids) == 0 {
+				t.Fatal(pids, err)
+			}
+			for _, pid := range pids { // isolane run becomes the workload, and knows of no child
+				if text, rerr := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); rerr == nil &&
+					strings.Contains(string(text), fmt.Sprintf("PPid:\t%d\n", os.Getpid())) {
+					t.Error("a child of this process")
+				}
 			}
 			c.end(t, k, s, unit)
 			switch {

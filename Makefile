@@ -21,14 +21,14 @@ lab:
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/isolane-lab ./cmd/isolane-lab
 	bin/isolane-lab build
 
-# Tests in these machines, several minutes.
+# Tests in these machines, a quarter of an hour.
 test-lab: lab build
-	ISOLANE_LAB=1 $(GO) test -json -count=1 -timeout 45m ./lab -skip 'TestLab/programs' | $(GO) run ./test/summary
+	ISOLANE_LAB=1 $(GO) test -json -count=1 -timeout 45m ./lab -skip 'TestLab/(programs|services)' | $(GO) run ./test/summary
 
-# Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=:
-# a quarter of an hour, and only where nothing else runs.
-test-programs: lab build
-	ISOLANE_LAB=1 $(GO) test -json -count=1 -timeout 45m ./lab -run 'TestLab/programs' | $(GO) run ./test/summary
+# Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
+# services, containers and machines in lanes beside systemd. As long again, and only where nothing else runs.
+test-workloads: lab build
+	ISOLANE_LAB=1 $(GO) test -json -count=1 -timeout 45m ./lab -run 'TestLab/(programs|services)' | $(GO) run ./test/summary
 
 # Debian packages, installed only where they are missing.
 packages:
@@ -68,4 +68,4 @@ golden:
 	$(GO) test ./draw -update
 	$(GO) test . ./report -update
 
-.PHONY: build prove lab test-lab test-programs test packages test-packages lint fuzz bench generate golden
+.PHONY: build prove lab test-lab test-workloads test packages test-packages lint fuzz bench generate golden

@@ -30,12 +30,16 @@ func spreaders(v View, p plan.Placement) ([]journal.Step, error) {
 		if !v.spreads(l) {
 			continue
 		}
-		root, _, err := cpusetRoot(v.Host)
+		root, v2, err := cpusetRoot(v.Host)
 		if err != nil {
 			return nil, err
 		}
-		steps, err := Groups(v.Host, Group{Name: spreader, CPUs: p.Housekeeping})
 		dir := path.Join(root, journal.GroupPrefix+spreader)
+		// With cgroup v2 it has what the root has: CPUs of its own could not become a partition later.
+		steps := []journal.Step{{Kind: "cgroup", Target: dir, After: "present"}}
+		if !v2 {
+			steps, err = Groups(v.Host, Group{Name: spreader, CPUs: p.Housekeeping})
+		}
 		return append(steps, journal.Step{Kind: Spreader, Target: dir, After: journal.Running}), err
 	}
 	return nil, nil

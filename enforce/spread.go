@@ -14,14 +14,17 @@ const Spreader = "spreader"
 // spreader is the group of that process. A lane's name cannot have a tilde.
 const spreader = "spreader~"
 
-// spreads says whether the threads of a lane are to be spread and the kernel does not do it: it balances no CPUs of
-// isolcpus= nor those of isolated partitions.
+// spreads says whether Isolane spreads the threads of a lane: the kernel balances no CPUs of isolcpus= nor those of
+// isolated partitions. Where roles have all CPUs, these are the threads that nobody has bound yet.
 func (v View) spreads(l plan.Lane) bool {
+	if l.CPUs.Len() == 1 || !l.Spec.Spread() {
+		return false
+	}
 	name := l.Name
 	if shares(l) {
 		name = shared
 	}
-	return l.Spec.Balanced() && (l.CPUs.Intersects(v.Host.BootIsolated()) || v.Levels[name] == isolated)
+	return !l.Spec.Balanced() || l.CPUs.Intersects(v.Host.BootIsolated()) || v.Levels[name] == isolated
 }
 
 // spreaders starts one process for all lanes that need it, on housekeeping CPUs.
@@ -50,8 +53,10 @@ func (v View) describeBalance(l plan.Lane) string {
 	switch {
 	case l.CPUs.Len() == 1:
 		return "one CPU: nothing to balance"
-	case !l.Spec.Balanced():
+	case !l.Spec.Spread():
 		return "not balanced: each thread stays on the CPU that it is bound to"
+	case !l.Spec.Balanced():
+		return "not balanced: its roles have all CPUs; isolane spreads threads that wait and are not bound, ten times a second"
 	case v.spreads(l):
 		return "spread by isolane, ten times a second: the kernel balances no isolated CPUs"
 	}

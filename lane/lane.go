@@ -133,6 +133,10 @@ func (s Spec) Balanced() bool {
 	return s.CPUs.Count > 1 && bound < s.CPUs.Count
 }
 
+// Spread says whether waiting threads go to idle CPUs of the lane, by the kernel where it balances them, by Isolane
+// where it does not: always, unless spec.cpus.balance is false.
+func (s Spec) Spread() bool { return s.CPUs.Balance == nil || *s.CPUs.Balance }
+
 // Wishes are the names that Preferred may have, as far as the spec has them.
 func (s Spec) Wishes() []string {
 	var wishes []string

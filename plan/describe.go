@@ -295,8 +295,10 @@ func (m *machine) balanceReason(p place) string {
 	switch {
 	case p.cpus.Len() == 1:
 		return "one CPU: nothing to balance"
-	case !p.ask.spec.Balanced():
+	case !p.ask.spec.Spread():
 		return "not balanced: bind each thread to its CPU (spec.cpus.balance: true spreads them)"
+	case !p.ask.spec.Balanced():
+		return "not balanced: the roles have all CPUs; isolane spreads threads that are not bound to one"
 	case p.cpus.Intersects(m.h.BootIsolated()):
 		return "isolane spreads the threads: the kernel balances no CPUs of isolcpus="
 	}

@@ -82,10 +82,6 @@ func become(cmd *cobra.Command, name string, c confines, argv []string) error {
 	if err != nil {
 		return usage(fmt.Errorf("--lane: %w", err))
 	}
-	if lane.CPUs.Len() > 1 && !lane.Spec.Balanced() {
-		fmt.Fprintf(cmd.ErrOrStderr(), "isolane: lane %s is without balancing: each thread stays on the CPU where it was born, until the program "+
-			"binds it (ISOLANE_CPUS), or isolane attach --lane %[1]s --pid N by its role\n", name)
-	}
 	in, err := laneOf(l, lane, stays)
 	if err != nil {
 		return err

@@ -31,6 +31,7 @@ type LaneStatus struct {
 	Partition   string           `json:"partition,omitempty"` // cgroup v2, as the kernel says
 	Processes   int              `json:"processes"`           // of its cgroup
 	Attached    []AttachedStatus `json:"attached,omitempty"`
+	Objectives  []Objective      `json:"objectives,omitempty"`
 	// Abandoned: the isolane run that made the lane for its command has ended without releasing it.
 	Abandoned bool `json:"abandoned,omitempty"`
 }
@@ -71,7 +72,8 @@ func (l *Lanes) Status(ctx context.Context) (Status, error) {
 	for _, g := range groups {
 		s.Lanes = append(s.Lanes, LaneStatus{Name: g.Lane.Name, CPUs: g.Lane.CPUs.String(), Idle: g.Lane.Idle.String(),
 			MemoryNodes: g.Lane.MemoryNodes.String(), Group: g.Dir, Partition: g.Partition, Processes: g.Processes,
-			Own: g.Own, Balance: g.Balance, Attached: attachedTo(g.Lane.Name, running, g.Partition != ""), Abandoned: l.abandoned(g.Lane.Name)})
+			Own: g.Own, Balance: g.Balance, Attached: attachedTo(g.Lane.Name, running, g.Partition != ""), Abandoned: l.abandoned(g.Lane.Name),
+			Objectives: Objectives(g.Lane.Spec.Objective)})
 	}
 	return s, err
 }

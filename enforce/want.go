@@ -14,6 +14,9 @@ import (
 // place is asked for as before keeps it. With prune, lanes in force that are not asked for go. The error is a
 // *plan.Refusal or a *plan.Mismatch where the lanes are the reason.
 func (l *Lanes) Want(lanes []lane.Lane, prune bool) (plan.Placement, host.Host, error) {
+	if err := Refuse(lanes); err != nil {
+		return plan.Placement{}, host.Host{}, err
+	}
 	v, err := l.View()
 	if err != nil {
 		return plan.Placement{}, v.Host, err

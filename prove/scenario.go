@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/noise"
 	"isolane.dev/isolane/probe"
@@ -140,6 +141,9 @@ func (s Scenario) validate() error {
 		if err := check(); err != nil {
 			return err
 		}
+	}
+	if err := enforce.Refuse([]lane.Lane{{Metadata: lane.Metadata{Name: s.Metadata.Name}, Spec: s.Spec.Lane}}); err != nil {
+		return err
 	}
 	if err := s.Spec.Lane.Validate(); err != nil {
 		return fmt.Errorf("spec.lane: %w", err)

@@ -51,7 +51,10 @@ func planCommand() *cobra.Command {
 				}
 			}
 			var p plan.Placement
+			refusal := enforce.Refuse(lanes)
 			switch {
+			case refusal != nil:
+				err = refusal
 			case l == nil || len(l.Placement.Lanes) == 0:
 				p, err = solver(repack)(h, placed, lanes)
 			case repack:

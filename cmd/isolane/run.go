@@ -170,14 +170,21 @@ func laneOf(l *enforce.Lanes, lane plan.Lane, stays bool) (process.Lane, error) 
 	case g.Own:
 		return process.Lane{}, no(&enforce.OwnedError{Lane: lane.Name, Group: g.Dir})
 	}
+	in := declared(lane)
+	in.Cgroup, in.Memory = cgroup, g.Memory
+	return in, nil
+}
+
+// declared is what the lane's declaration asks for its processes.
+func declared(lane plan.Lane) process.Lane {
 	s := lane.Spec.Scheduling
 	realTime := s.Policy == "fifo" || s.Policy == "rr"
 	keep := process.Usual()
 	if realTime {
 		keep = append(keep, "SYS_NICE") // to give its threads priorities
 	}
-	return process.Lane{Confines: process.Confines{Cgroup: cgroup, Policy: s.Policy, Priority: s.Priority},
-		Memory: g.Memory, MemoryNodes: lane.MemoryNodes, Capabilities: keep, RealTime: realTime}, nil
+	return process.Lane{Confines: process.Confines{Policy: s.Policy, Priority: s.Priority}, MemoryNodes: lane.MemoryNodes,
+		Capabilities: keep, RealTime: realTime}
 }
 
 // laneEnvironment tells a workload of its lane.

@@ -73,6 +73,14 @@ func unwanted(n int) string {
 	return fmt.Sprintf("%s %s not as the lanes want %s: isolane apply puts %[3]s back", quantity.Count(n, "setting"), are, them)
 }
 
+// objectiveText is the bound as a lane file writes it.
+func objectiveText(o enforce.Objective) string {
+	if o.Percentile != "" {
+		return fmt.Sprintf("%s %s at most %s", o.Metric, o.Percentile, quantity.Duration(o.MaxNanoseconds))
+	}
+	return fmt.Sprintf("%s at least %s", o.Metric, quantity.BitRate(o.MinBitsPerSecond))
+}
+
 func printStatus(w io.Writer, s enforce.Status, verbose bool) {
 	if len(s.Lanes) == 0 {
 		fmt.Fprintln(w, "no lanes are in force")
@@ -105,6 +113,9 @@ func printStatus(w io.Writer, s enforce.Status, verbose bool) {
 			fmt.Fprintf(w, ", attached: %s", strings.Join(attached, ", "))
 		}
 		fmt.Fprintf(w, "\n  %s\n", l.Balance)
+		for _, o := range l.Objectives {
+			fmt.Fprintf(w, "  objective %s: %s\n", objectiveText(o), o.Verdict)
+		}
 	}
 	if len(s.Lanes) > 0 {
 		fmt.Fprintf(w, "housekeeping: CPUs %s\n%s of the host changed\n", s.Housekeeping, quantity.Count(s.Settings, "setting"))

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
@@ -106,25 +105,6 @@ func Open(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
 		return nil, errors.Join(err, j.Close())
 	}
 	return l, nil
-}
-
-// OpenWait is Open for programs that are started at the same time: it waits for its turn, half a minute at most.
-func OpenWait(ctx context.Context, dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
-	for {
-		l, err := Open(dir, root, ops)
-		if !errors.Is(err, journal.ErrBusy) {
-			return l, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-again.C:
-		}
-	}
 }
 
 // Look reads what is in force and changes nothing, also while another process changes the host.
@@ -362,7 +342,7 @@ func (a Applied) Journals() []string {
 	return names
 }
 
-// Lane returns a lane in force by its name.
+// Lane returns a lane in force by its name, or a *NoLaneError.
 func (a Applied) Lane(name string) (plan.Lane, error) {
 	var names []string
 	for _, l := range a.Placement.Lanes {
@@ -371,10 +351,20 @@ func (a Applied) Lane(name string) (plan.Lane, error) {
 		}
 		names = append(names, l.Name)
 	}
-	if len(names) == 0 {
-		return plan.Lane{}, fmt.Errorf("there is no lane %q: none is in force", name)
+	return plan.Lane{}, &NoLaneError{name, names}
+}
+
+// NoLaneError says that a lane is not in force.
+type NoLaneError struct {
+	Name    string
+	InForce []string
+}
+
+func (e *NoLaneError) Error() string {
+	if len(e.InForce) == 0 {
+		return fmt.Sprintf("there is no lane %q: none is in force", e.Name)
 	}
-	return plan.Lane{}, fmt.Errorf("there is no lane %q: in force are %s", name, strings.Join(names, ", "))
+	return fmt.Sprintf("there is no lane %q: in force are %s", e.Name, strings.Join(e.InForce, ", "))
 }
 
 // LaneGroup is a lane's cgroup and what is in it.

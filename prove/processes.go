@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/runtime/process"
 )
 
@@ -54,13 +55,13 @@ func (o *output) bytes() []byte {
 }
 
 // start starts argv in its confines.
-func start(ctx context.Context, self, name string, c process.Confines, argv []string) (*proc, error) {
+func start(ctx context.Context, self string, name string, c process.Lane, argv []string) (*proc, error) {
 	return startAwaiting(ctx, self, name, c, argv, "")
 }
 
 // startAwaiting starts argv and waits until it has printed the text ready.
-func startAwaiting(ctx context.Context, self, name string, c process.Confines, argv []string, ready string) (*proc, error) {
-	p := &proc{name: name, cmd: process.Command(ctx, self, c, argv...), stdout: &output{}, stderr: &output{},
+func startAwaiting(ctx context.Context, self string, name string, c process.Lane, argv []string, ready string) (*proc, error) {
+	p := &proc{name: name, cmd: process.Command(ctx, lanes.Self(self), c, argv...), stdout: &output{}, stderr: &output{},
 		ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
 	seen := make(chan struct{})

@@ -211,7 +211,7 @@ func (r *runner) startServers(ctx context.Context, h host.Host, c results.Cell) 
 	if err != nil {
 		return nil, err
 	}
-	confines := process.Confines{Netns: netpath.Lab().Application.Netns, Cgroup: dir}
+	confines := process.Lane{Netns: netpath.Lab().Application.Netns, Cgroup: dir}
 	if c.Placement == Lane && r.scenario.Spec.Lane.Scheduling.BusyPoll {
 		on, off := enforce.BusySockets(r.root)
 		if _, err = r.journal.Apply(ctx, on); err != nil {
@@ -257,7 +257,7 @@ func (r *runner) startNeighbours(ctx context.Context, h host.Host, c results.Cel
 	}
 	argv := noise.Argv(r.scenario.Spec.Neighbours, c.Neighbours.Len(), filepath.Join(scratch, "noise.yaml"))
 	argv = append(argv, "--temp-path", scratch)
-	return start(ctx, r.self, "neighbours", process.Confines{Cgroup: dir}, argv)
+	return start(ctx, r.self, "neighbours", process.Lane{Cgroup: dir}, argv)
 }
 
 // stopNeighbours ends the noise and notes what it delivered.
@@ -309,7 +309,7 @@ func (r *runner) probe(ctx context.Context, h host.Host, c results.Cell, spec Pr
 		return results.Measurement{}, err
 	}
 	client := r.scenario.Spec.Client
-	confines := process.Confines{Netns: netpath.Lab().Client.Netns, Cgroup: dir,
+	confines := process.Lane{Netns: netpath.Lab().Client.Netns, Cgroup: dir,
 		Policy: client.Policy, Priority: client.Priority}
 	driver, settings := r.probes[spec.Kind], r.settings(spec, c)
 	// A client that something starves, such as a foreign real-time program on its CPU, must not

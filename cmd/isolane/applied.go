@@ -6,59 +6,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
-	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/quantity"
 )
 
-// applied is the JSON of isolane apply.
-type applied struct {
-	head
-	Placement plan.Placement     `json:"placement"`
-	Settings  int                `json:"settings"` // of the host that are changed for the lanes
-	Change    enforce.Change     `json:"change"`   // of this time
-	Refused   []enforce.Refusal  `json:"refused"`
-	Left      []left             `json:"left"`
-	Untested  []string           `json:"untested"`
-	Units     []enforce.UnitCPUs `json:"units"` // of systemd's that ask for the lanes' CPUs
-}
-
-// left is a setting that was not taken back, because somebody else has changed it since.
-type left struct {
-	Target string `json:"target"`
-	Before string `json:"before"`
-	Set    string `json:"set"`
-	Found  string `json:"found"`
-}
-
-func newApplied(l *enforce.Lanes, p plan.Placement, c enforce.Change) (applied, error) {
-	a := applied{head: document("Applied"), Placement: p, Settings: l.Settings(), Change: c,
-		Refused: append([]enforce.Refusal{}, l.Refused...), Left: leftAlone(l), Untested: append([]string{}, l.Untested()...)}
-	units, err := enforce.Units(host.Live(), p)
-	a.Units = append([]enforce.UnitCPUs{}, units...)
-	if err != nil {
-		return a, fail(err)
-	}
-	return a, nil
-}
-
-func leftAlone(l *enforce.Lanes) []left {
-	all := []left{}
-	for _, a := range l.Left {
-		all = append(all, left{a.Step.Target, a.Step.Before, a.Step.After, a.Now})
-	}
-	return all
-}
-
-func (a applied) show(w io.Writer, out output, verbose bool) error {
-	if out.json() {
-		return printJSON(w, a)
-	}
+func printApplied(w io.Writer, a lanes.Applied, verbose bool) {
 	for _, placed := range a.Placement.Lanes {
 		fmt.Fprintf(w, "lane %s: CPUs %s, memory of NUMA node %s%s\n", placed.Name, placed.CPUs, placed.MemoryNodes, idle(placed))
 	}
@@ -66,7 +22,7 @@ func (a applied) show(w io.Writer, out output, verbose bool) error {
 		fmt.Fprintf(w, "lane %s: released\n", name)
 	}
 	fmt.Fprintf(w, "housekeeping: CPUs %s\nin force: %s of the host changed, isolane release takes them back\nnow: %s\n",
-		a.Placement.Housekeeping, quantity.Count(a.Settings, "setting"), a.sum())
+		a.Placement.Housekeeping, quantity.Count(a.Settings, "setting"), changes(a.Change))
 	if verbose {
 		printDrift(w, "put back", a.Change.PutBack)
 	}
@@ -79,21 +35,20 @@ func (a applied) show(w io.Writer, out output, verbose bool) error {
 		fmt.Fprintf(w, "untested on a real kernel: %s\n", name)
 	}
 	printUnits(w, a.Units)
-	return nil
 }
 
-// sum is what was done this time.
-func (a applied) sum() string {
+// changes is what was done this time.
+func changes(c enforce.Change) string {
 	var parts []string
 	for _, n := range []struct {
 		count int
 		what  string
-	}{{len(a.Change.PutBack), "put back"}, {a.Change.Changed, "changed"}, {a.Change.TakenBack, "taken back"}} {
+	}{{len(c.PutBack), "put back"}, {c.Changed, "changed"}, {c.TakenBack, "taken back"}} {
 		if n.count > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n.count, n.what))
 		}
 	}
-	for _, m := range a.Change.Moved {
+	for _, m := range c.Moved {
 		part := fmt.Sprintf("lane %s moved from CPUs %s to %s", m.Lane, m.From, m.To)
 		if m.Processes > 0 {
 			part += " with " + quantity.Count(m.Processes, "process")
@@ -113,7 +68,7 @@ func idle(l plan.Lane) string {
 	return fmt.Sprintf(", siblings %s idle", l.Idle)
 }
 
-func printLeft(w io.Writer, all []left) {
+func printLeft(w io.Writer, all []lanes.Left) {
 	for _, a := range all {
 		fmt.Fprintf(w, "left as it is: %s: somebody changed it from %q to %q since, it was %q before\n", a.Target, a.Set, a.Found, a.Before)
 	}
@@ -249,32 +204,7 @@ func printDifference(w io.Writer, d enforce.Difference) {
 	printUnits(w, d.Units)
 }
 
-// released is the JSON of isolane release.
-type released struct {
-	head
-	Lanes     []string `json:"lanes"`
-	TakenBack int      `json:"takenBack"` // settings that are as they were before the lanes
-	Settings  int      `json:"settings"`  // that are still changed, for lanes that stay
-	Left      []left   `json:"left"`
-}
-
-func releaseLanes(cmd *cobra.Command, l *enforce.Lanes, names []string) (released, error) {
-	r := released{head: document("Released"), Lanes: append([]string{}, names...)}
-	p, err := l.Without(names...)
-	if err != nil {
-		return r, err
-	}
-	before := l.Settings()
-	err = l.Apply(cmd.Context(), p)
-	r.Settings, r.Left = l.Settings(), leftAlone(l)
-	r.TakenBack = before - r.Settings - len(r.Left)
-	return r, err
-}
-
-func (r released) show(w io.Writer, out output) error {
-	if out.json() {
-		return printJSON(w, r)
-	}
+func printReleased(w io.Writer, r lanes.Released) {
 	are, stay := "are", "stay"
 	if r.TakenBack == 1 {
 		are = "is"
@@ -284,5 +214,4 @@ func (r released) show(w io.Writer, out output) error {
 	}
 	fmt.Fprintf(w, "released: %s %s as before, %d %s changed\n", quantity.Count(r.TakenBack, "setting"), are, r.Settings, stay)
 	printLeft(w, r.Left)
-	return nil
 }

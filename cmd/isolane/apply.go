@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/enforce"
-	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
 )
 
@@ -32,7 +31,7 @@ func applyCommand() *cobra.Command {
 			if dryRun {
 				return showDifference(cmd, files, prune, out, printCommands)
 			}
-			l, err := openLanes(cmd.Context(), cmd.ErrOrStderr(), "apply")
+			l, err := openLanes(cmd, "apply")
 			if err != nil {
 				return err
 			}
@@ -41,11 +40,18 @@ func applyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := putInForce(cmd, l, p)
+			a, err := l.Put(cmd.Context(), p)
 			if err != nil {
-				return err
+				for _, o := range a.Change.Outside {
+					fmt.Fprintf(cmd.ErrOrStderr(), "no longer in lane %s: %s\n", o.Lane, o.Reason)
+				}
+				return hint(err, "the lanes that were in force before are; isolane status shows them")
 			}
-			return result.show(cmd.OutOrStdout(), out, verbose)
+			if out.json() {
+				return printJSON(cmd.OutOrStdout(), a)
+			}
+			printApplied(cmd.OutOrStdout(), a, verbose)
+			return nil
 		},
 	}
 	files.flags(cmd)
@@ -74,43 +80,48 @@ func diffCommand() *cobra.Command {
 	return cmd
 }
 
-// openLanes takes the lanes in force to change them, without those that an isolane run left behind.
-func openLanes(ctx context.Context, w io.Writer, command string) (*enforce.Lanes, error) {
+// openLanes takes the lanes in force to change them; lanes that an isolane run left behind are released.
+func openLanes(cmd *cobra.Command, command string) (*lanes.Lanes, error) {
 	if err := needCapabilities(command); err != nil {
 		return nil, err
 	}
-	l, err := enforce.Open(journal.Dir, host.Live(), ops())
+	l, expired, err := lanes.Open(cmd.Context(), options())
+	printExpired(cmd.ErrOrStderr(), expired)
 	if err != nil {
 		return nil, fail(err)
-	}
-	if err = expire(ctx, w, l); err != nil {
-		return nil, fail(errors.Join(err, l.Close()))
 	}
 	return l, nil
 }
 
-func expire(ctx context.Context, w io.Writer, l *enforce.Lanes) error {
-	expired, err := l.Expire(ctx)
-	for _, name := range expired {
+func printExpired(w io.Writer, names []string) {
+	for _, name := range names {
 		fmt.Fprintf(w, "lane %s is released: the isolane run that made it has ended\n", name)
 	}
-	return err
 }
 
 // wanted places the lanes of a file beside those in force; these alone without a file.
-func wanted(cmd *cobra.Command, l *enforce.Lanes, files laneFiles, prune bool) (plan.Placement, error) {
+func wanted(cmd *cobra.Command, l *lanes.Lanes, files laneFiles, prune bool) (plan.Placement, error) {
 	if err := l.Recorded(); err != nil {
 		return plan.Placement{}, withoutRecord(err)
 	}
-	lanes, err := files.read(cmd)
+	want, err := files.read(cmd)
 	if err == nil && len(files.names)+len(l.Placement.Lanes) == 0 {
 		err = usage(errors.New("no lanes are in force: name a file with lanes by -f"))
 	}
 	if err != nil {
 		return plan.Placement{}, err
 	}
-	p, _, err := l.Want(lanes, prune)
+	p, _, err := l.Want(want, prune)
 	return p, refused(err, files.String())
+}
+
+// notInForce gives the error of a lane that could not be put in force its exit code.
+func notInForce(err error, file string) error {
+	var alone *enforce.NoRecordError
+	if errors.As(err, &alone) {
+		return withoutRecord(err)
+	}
+	return refused(err, file)
 }
 
 // refused gives the planner's error its exit code.
@@ -130,21 +141,6 @@ func refused(err error, file string) error {
 	return nil
 }
 
-// putInForce changes the host.
-func putInForce(cmd *cobra.Command, l *enforce.Lanes, p plan.Placement) (applied, error) {
-	c, err := l.Put(cmd.Context(), p, func(at enforce.Attachment) error {
-		_, _, aerr := attach(cmd, l, at)
-		return aerr
-	})
-	if err != nil {
-		for _, o := range c.Outside {
-			fmt.Fprintf(cmd.ErrOrStderr(), "no longer in lane %s: %s\n", o.Lane, o.Reason)
-		}
-		return applied{}, hint(err, "the lanes that were in force before are; isolane status shows them")
-	}
-	return newApplied(l, p, c)
-}
-
 // withoutRecord says how to get out of lanes that nobody has a record of.
 func withoutRecord(err error) error {
 	var alone *enforce.NoRecordError
@@ -157,10 +153,10 @@ func withoutRecord(err error) error {
 
 // showDifference says what apply would do; also to a user who may not do it, as far as they may read it.
 func showDifference(cmd *cobra.Command, files laneFiles, prune bool, out output, print func(io.Writer, enforce.Difference)) error {
-	l, err := enforce.Look(journal.Dir, host.Live(), ops())
+	l, err := lanes.Look(options())
 	if errors.Is(err, journal.ErrNeedsRoot) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "needs root to see the lanes in force: %s\nwithout them, as if there were none:\n", sudo())
-		l, err = enforce.Unseen(host.Live(), ops()), nil
+		l, err = lanes.Unseen(options()), nil
 	}
 	if err != nil {
 		return fail(err)
@@ -197,7 +193,7 @@ func releaseCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, names []string) error {
-			l, err := openLanes(cmd.Context(), cmd.ErrOrStderr(), "release")
+			l, err := openLanes(cmd, "release")
 			if err != nil {
 				return err
 			}
@@ -212,11 +208,15 @@ func releaseCommand() *cobra.Command {
 					return usage(err)
 				}
 			}
-			r, err := releaseLanes(cmd, l, names)
-			if err != nil {
+			r, err := l.Release(cmd.Context(), names...)
+			switch {
+			case err != nil:
 				return fail(err)
+			case out.json():
+				return printJSON(cmd.OutOrStdout(), r)
 			}
-			return r.show(cmd.OutOrStdout(), out)
+			printReleased(cmd.OutOrStdout(), r)
+			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all lanes")

@@ -3,15 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/enforce"
-	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/journal"
-	"isolane.dev/isolane/runtime/running"
+	"isolane.dev/isolane/lanes"
 )
 
 func attachCommand() *cobra.Command {
@@ -27,18 +23,18 @@ func attachCommand() *cobra.Command {
 			"VPP get the CPUs of their roles; a QEMU without thread names is asked by QMP. isolane release undoes it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := openLanes(cmd.Context(), cmd.ErrOrStderr(), "attach")
+			l, err := openLanes(cmd, "attach")
 			if err != nil {
 				return err
 			}
 			defer l.Close() //nolint:errcheck // what is in force is stored
 			at.Own = !move
-			n, warnings, err := attach(cmd, l, at)
+			a, err := l.Attach(cmd.Context(), at)
 			if err != nil {
-				return err
+				return ofLane(err)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%d threads are in lane %s\n", n, at.Lane)
-			for _, w := range warnings {
+			fmt.Fprintf(cmd.OutOrStdout(), "%d threads are in lane %s\n", a.Threads, at.Lane)
+			for _, w := range a.Warnings {
 				fmt.Fprintln(cmd.OutOrStdout(), "note:", w)
 			}
 			return nil
@@ -56,107 +52,18 @@ func attachCommand() *cobra.Command {
 	return cmd
 }
 
-// attach returns how many threads are in the lane, and what the user should know.
-func attach(cmd *cobra.Command, l *enforce.Lanes, at enforce.Attachment) (threads int, warnings []string, err error) {
-	lane, err := l.Lane(at.Lane)
-	if err != nil {
-		return 0, nil, usage(fmt.Errorf("--lane: %w", err))
-	}
-	root := host.Live()
-	h, err := host.Read(root)
-	if err != nil {
-		return 0, nil, fail(err)
-	}
-	if at, err = workload(h, root, at); err != nil {
-		return 0, nil, usage(err)
-	}
-	if err = leaveOwn(cmd, l, h, at); err != nil {
-		return 0, nil, fail(err)
-	}
-	wanted := at.Own
-	seen := map[int]bool{}
-	at, why, err := l.Attach(cmd.Context(), at, func(dir string, at enforce.Attachment) ([]journal.Step, error) {
-		found, lerr := threadsOf(root, at)
-		if errors.Is(lerr, running.ErrEmpty) || errors.Is(lerr, fs.ErrNotExist) {
-			return nil, nil // all have moved, or ended
-		}
-		for _, t := range found {
-			seen[t.TID] = true
-		}
-		steps, more, serr := running.Steps(h, root, lane, dir, at, found)
-		for _, w := range more {
-			if !slices.Contains(warnings, w) {
-				warnings = append(warnings, w)
-			}
-		}
-		return steps, errors.Join(lerr, serr)
-	})
+// ofLane gives an error about a lane, or about what is to be in it, its exit code.
+func ofLane(err error) error {
+	var none *enforce.NoLaneError
+	var target *lanes.TargetError
 	var owned *enforce.OwnedError
 	switch {
+	case errors.As(err, &none):
+		return usage(fmt.Errorf("--lane: %w", err))
+	case errors.As(err, &target):
+		return usage(err)
 	case errors.As(err, &owned):
-		return 0, nil, no(err)
-	case err != nil:
-		return 0, nil, fail(err)
-	case wanted && !at.Own:
-		warnings = append(warnings, "the lane is not in the workload's own cgroup: "+why)
+		return no(err)
 	}
-	return len(seen), warnings, nil
-}
-
-// workload says of what a user names which process or cgroup it is, and whether the lane can be in that cgroup: that of
-// a process is its own where nobody else is in it.
-func workload(h host.Host, root fs.FS, at enforce.Attachment) (enforce.Attachment, error) {
-	own := at.Own && enforce.OwnGroups(h)
-	at.Own = false
-	var err error
-	if at.Group == "" {
-		start, serr := journal.StartTime(at.PID)
-		if serr != nil || at.Start != 0 && start != at.Start {
-			return at, fmt.Errorf("process %d: has ended, or there is none", at.PID)
-		}
-		if isKernelThread(root, at.PID) {
-			return at, fmt.Errorf("process %d: a kernel thread cannot be attached", at.PID)
-		}
-		if at.Start = start; own {
-			if group, ok := running.OwnGroup(h, root, at.PID); ok {
-				at.Group, at.PID, at.Start = group, 0, 0
-			}
-		}
-	} else if at.Group, err = running.Resolve(h, root, at.Group); err != nil {
-		return at, err
-	}
-	at.Own = own && at.Group != ""
-	_, err = threadsOf(root, at)
-	return at, err
-}
-
-// leaveOwn lets a process that is to move out of the lane that is in its own cgroup until now.
-func leaveOwn(cmd *cobra.Command, l *enforce.Lanes, h host.Host, at enforce.Attachment) error {
-	if at.PID == 0 {
-		return nil
-	}
-	group, alone := running.OwnGroup(h, host.Live(), at.PID)
-	for _, o := range slices.Clone(l.Attached) {
-		if alone && o.Own && o.Lane == at.Lane && o.Group == group {
-			return l.Detach(cmd.Context(), o)
-		}
-	}
-	return nil
-}
-
-func threadsOf(root fs.FS, at enforce.Attachment) ([]running.Thread, error) {
-	if at.Group != "" {
-		return running.Cgroup(root, at.Group)
-	}
-	return running.Tree(root, at.PID)
-}
-
-// isKernelThread is false also for a process that has just ended.
-func isKernelThread(root fs.FS, pid int) bool {
-	text, err := fs.ReadFile(root, fmt.Sprintf("proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	t, err := host.ParseStat(string(text))
-	return err == nil && t.Kernel
+	return fail(err)
 }

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"maps"
-
-	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/netpath/express"
 	"isolane.dev/isolane/probe/echo"
@@ -22,9 +20,7 @@ func probes() []prove.Probe {
 	return []prove.Probe{echo.Driver{}, iperf3.Driver{}}
 }
 
-// ops are the step kinds of the journal and of the drivers.
-func ops() map[string]journal.Op {
-	all := journal.Ops("/")
-	maps.Copy(all, map[string]journal.Op{express.Kind: express.Op{}, enforce.Spreader: journal.Daemon("/", "spread")})
-	return all
+// options are those of this host; the network paths bring kinds of steps.
+func options() lanes.Options {
+	return lanes.Options{Ops: map[string]journal.Op{express.Kind: express.Op{}}}.Complete()
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"isolane.dev/isolane/lanes"
 )
 
 // Exit codes, which scripts rely on.
@@ -27,9 +29,22 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	// A closed pipe is an error of the write, and does not end us in the midst of a change.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	var code int
+	if did, err := lanes.Entry(ctx, os.Args); did {
+		code = ended(os.Stderr, err)
+	} else {
+		code = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	}
 	stop()
 	os.Exit(code)
+}
+
+// ended is the exit code of what this program was started again for.
+func ended(stderr io.Writer, err error) int {
+	if err == nil {
+		return exitYes
+	}
+	return explain(stderr, notStarted(err))
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -122,6 +137,6 @@ func command() *cobra.Command {
 	root.AddCommand(hostCommand(), auditCommand(), planCommand(), coresCommand(),
 		applyCommand(), diffCommand(), statusCommand(), watchCommand(), runCommand(), attachCommand(), releaseCommand(), recoverCommand(),
 		bootCommand(), proveCommand(), scenariosCommand(), reportCommand(),
-		explainCommand(), versionCommand(), probeCommand(), launchCommand(), spreadCommand())
+		explainCommand(), versionCommand(), probeCommand())
 	return root
 }

@@ -15,6 +15,7 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/quantity"
 )
@@ -30,7 +31,7 @@ func planCommand() *cobra.Command {
 		Short: "Show what would go where on this machine, and why",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			lanes, err := files.read(cmd)
+			want, err := files.read(cmd)
 			if err != nil {
 				return err
 			}
@@ -44,23 +45,23 @@ func planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var l *enforce.Lanes
+			var l *lanes.Lanes
 			if placedFile == "" { // beside the lanes in force, on the machine as it was before them
 				if l, err = from.inForce(); err != nil {
 					return fail(err)
 				}
 			}
 			var p plan.Placement
-			refusal := enforce.Refuse(lanes)
+			refusal := enforce.Refuse(want)
 			switch {
 			case refusal != nil:
 				err = refusal
 			case l == nil || len(l.Placement.Lanes) == 0:
-				p, err = solver(repack)(h, placed, lanes)
+				p, err = solver(repack)(h, placed, want)
 			case repack:
 				return usage(errors.New("--repack: name the placement with --placed FILE"))
 			default:
-				p, h, err = l.Want(lanes, false)
+				p, h, err = l.Want(want, false)
 			}
 			var other *plan.Mismatch
 			if errors.As(err, &other) {

@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/prove"
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/results"
@@ -76,7 +76,7 @@ func runProve(cmd *cobra.Command, args []string, f proveFlags) error {
 	if o.Self, err = os.Executable(); err != nil {
 		return fail(err)
 	}
-	o.Root, o.JournalDir, o.Ops, o.Paths, o.Probes = host.Live(), journal.Dir, ops(), paths(), probes()
+	o.Root, o.JournalDir, o.Ops, o.Paths, o.Probes = host.Live(), journal.Dir, options().Ops, paths(), probes()
 	if f.selfTest {
 		return selfTest(cmd, o)
 	}
@@ -103,7 +103,7 @@ func runProve(cmd *cobra.Command, args []string, f proveFlags) error {
 
 // beside names the lanes in force, whose CPUs a proof cannot have; "" where there are none.
 func beside() string {
-	l, err := enforce.Look(journal.Dir, host.Live(), ops())
+	l, err := lanes.Look(options())
 	if err != nil {
 		return "" // the machine is too small with or without lanes
 	}

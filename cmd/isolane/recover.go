@@ -12,21 +12,9 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
-	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/quantity"
 )
-
-// recovered is the JSON of isolane recover.
-type recovered struct {
-	head
-	Released   []string          `json:"released"` // lanes whose isolane run has ended without doing so
-	Undone     []string          `json:"undone"`   // sessions that were cut off
-	PutBack    []enforce.Drift   `json:"putBack"`  // what was not as the lanes in force want it
-	Left       []left            `json:"left"`
-	Adopted    []enforce.Adopted `json:"adopted"`
-	Unrecorded []string          `json:"unrecorded"` // cgroups that --adopt would remove
-}
 
 func recoverCommand() *cobra.Command {
 	var adopt bool
@@ -43,11 +31,11 @@ func recoverCommand() *cobra.Command {
 				return err
 			}
 			// An undo that has begun is finished, whatever the user presses.
-			r, err := recoverAll(context.WithoutCancel(cmd.Context()), adopt)
+			r, err := lanes.Recover(context.WithoutCancel(cmd.Context()), options(), adopt)
 			if out.json() {
 				err = errors.Join(err, printJSON(cmd.OutOrStdout(), r))
 			} else {
-				r.print(cmd.OutOrStdout())
+				printRecovered(cmd.OutOrStdout(), r)
 			}
 			switch {
 			case err != nil:
@@ -63,57 +51,8 @@ func recoverCommand() *cobra.Command {
 	return cmd
 }
 
-func recoverAll(ctx context.Context, adopt bool) (recovered, error) {
-	r := recovered{head: document("Recovered"), Released: []string{}, Undone: []string{},
-		PutBack: []enforce.Drift{}, Left: []left{}, Adopted: []enforce.Adopted{}, Unrecorded: []string{}}
-	l, err := enforce.Open(journal.Dir, host.Live(), ops())
-	if err != nil {
-		return r, err
-	}
-	expired, err := l.Expire(ctx)
-	r.Released = append(r.Released, expired...)
-	if err == nil {
-		var drift []enforce.Drift
-		drift, err = l.Recover(ctx)
-		r.PutBack = append(r.PutBack, drift...)
-	}
-	r.Left = leftAlone(l)
-	keep := l.Journals()
-	if err = errors.Join(err, l.Close()); err != nil {
-		return r, err
-	}
-	found, err := journal.Recover(ctx, journal.Dir, ops(), keep...)
-	r.Undone = append(r.Undone, found...)
-	if err != nil {
-		return r, err
-	}
-	return r, r.adopt(ctx, adopt)
-}
-
-// adopt comes last: journals that were cut off tell of cgroups too.
-func (r *recovered) adopt(ctx context.Context, really bool) error {
-	l, err := enforce.Open(journal.Dir, host.Live(), ops())
-	if err != nil {
-		return err
-	}
-	defer l.Close() //nolint:errcheck // nothing is recorded
-	var alone []string
-	if really {
-		var did []enforce.Adopted
-		did, err = l.Adopt(ctx)
-		r.Adopted = append(r.Adopted, did...)
-	}
-	if err == nil {
-		alone, err = l.Unrecorded()
-		r.Unrecorded = append(r.Unrecorded, alone...)
-	}
-	return err
-}
-
-func (r recovered) print(w io.Writer) {
-	for _, name := range r.Released {
-		fmt.Fprintf(w, "lane %s is released: the isolane run that made it has ended\n", name)
-	}
+func printRecovered(w io.Writer, r lanes.Recovered) {
+	printExpired(w, r.Released)
 	for _, name := range r.Undone {
 		fmt.Fprintln(w, "undone:", name)
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -18,10 +17,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"isolane.dev/isolane/enforce"
-	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/quantity"
 )
 
@@ -43,93 +40,53 @@ func (t *temporary) flags(cmd *cobra.Command) {
 }
 
 // lane is the declaration, checked as one of a file.
-func (t *temporary) lane(name string) ([]lane.Lane, error) {
+func (t *temporary) lane(name string) (lane.Lane, error) {
 	l := lane.Lane{APIVersion: lane.APIVersion, Kind: lane.Kind, Metadata: lane.Metadata{Name: name}, Spec: t.spec}
 	if t.node >= 0 {
 		l.Spec.Near.NUMANode = &t.node
 	}
 	text, err := json.Marshal(l)
 	if err != nil {
-		return nil, err
+		return l, err
 	}
-	lanes, err := lane.Parse("run --cpus", bytes.NewReader(text))
+	checked, err := lane.Parse("run --cpus", bytes.NewReader(text))
 	if err != nil {
-		return nil, usage(err)
+		return l, usage(err)
 	}
-	return lanes, nil
+	return checked[0], nil
 }
 
 // run makes the lane, runs the command in it, and releases it whatever comes; when this process is killed, the
 // command is too, and the next isolane that changes the host releases the lane.
-func (t *temporary) run(cmd *cobra.Command, c confines, argv []string) (err error) {
+func (t *temporary) run(cmd *cobra.Command, with lanes.With, argv []string) (err error) {
 	if _, err = exec.LookPath(argv[0]); err != nil {
 		return notStarted(err)
 	}
 	name := fmt.Sprintf("run-%d", os.Getpid())
-	lanes, err := t.lane(name)
+	want, err := t.lane(name)
 	if err != nil {
 		return err
 	}
 	ctx := cmd.Context()
-	if err = t.make(ctx, cmd, name, lanes); err != nil {
-		return err
+	expired, err := lanes.PutFor(ctx, options(), os.Getpid(), want)
+	printExpired(cmd.ErrOrStderr(), expired)
+	if err != nil {
+		return notInForce(err, "run --cpus")
 	}
 	defer func() {
-		if rerr := giveBack(context.WithoutCancel(ctx), cmd.ErrOrStderr(), name); rerr != nil {
+		n, rerr := lanes.GiveBack(context.WithoutCancel(ctx), options(), name)
+		if n > 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "isolane: %s of lane %s: outside of it from now on\n", quantity.Count(n, "process"), name)
+		}
+		if rerr != nil {
 			fmt.Fprintf(cmd.ErrOrStderr(), "isolane: lane %s is still in force: %v: isolane recover releases it\n", name, rerr)
 		}
 	}()
-	args := []string{"run", "--lane", name, "--parent", strconv.Itoa(os.Getpid()), "--netns", c.netns}
-	for _, capability := range c.more {
+	args := []string{"run", "--lane", name, "--parent", strconv.Itoa(os.Getpid()), "--netns", with.Netns}
+	for _, capability := range with.Capabilities {
 		args = append(args, "--cap-add", capability)
 	}
 	return inherit(slices.Concat(args, []string{"--"}, argv))
-}
-
-func (t *temporary) make(ctx context.Context, cmd *cobra.Command, name string, lanes []lane.Lane) error {
-	l, err := enforce.OpenWait(ctx, journal.Dir, host.Live(), ops())
-	if err != nil {
-		return fail(err)
-	}
-	defer l.Close() //nolint:errcheck // what is in force is stored
-	if err = expire(ctx, cmd.ErrOrStderr(), l); err != nil {
-		return fail(err)
-	}
-	if err = l.Recorded(); err != nil {
-		return withoutRecord(err)
-	}
-	if err = l.Lend(name, os.Getpid()); err != nil {
-		return fail(err)
-	}
-	p, _, err := l.Want(lanes, false)
-	if err = refused(err, "run --cpus"); err != nil {
-		return err
-	}
-	_, err = putInForce(cmd, l, p)
-	return err
-}
-
-// giveBack releases the lane, if nobody else has.
-func giveBack(ctx context.Context, w io.Writer, name string) error {
-	l, err := enforce.OpenWait(ctx, journal.Dir, host.Live(), ops())
-	if err != nil {
-		return err
-	}
-	defer l.Close() //nolint:errcheck // what is in force is stored
-	groups, err := l.Groups()
-	for _, g := range groups {
-		if g.Lane.Name == name && g.Processes > 0 {
-			fmt.Fprintf(w, "isolane: %s of lane %s: outside of it from now on\n", quantity.Count(g.Processes, "process"), name)
-		}
-	}
-	if _, gone := l.Lane(name); err != nil || gone != nil {
-		return err
-	}
-	p, err := l.Without(name)
-	if err != nil {
-		return err
-	}
-	return l.Apply(ctx, p)
 }
 
 // inherit runs this program again in its own place, passes signals on, and returns its exit code.

@@ -21,6 +21,7 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/results"
 )
@@ -40,9 +41,9 @@ func documents() map[string]any {
 		results.Kind:       results.Session{},
 		"Status":           enforce.Status{},
 		"Difference":       enforce.Difference{},
-		"Applied":          applied{},
-		"Released":         released{},
-		"Recovered":        recovered{},
+		"Applied":          lanes.Applied{},
+		"Released":         lanes.Released{},
+		"Recovered":        lanes.Recovered{},
 		"Intruders":        reading{},
 		"Boot":             bootDocument{},
 		"GRUB":             grubDocument{},

@@ -10,6 +10,7 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
 )
 
@@ -57,20 +58,20 @@ func (s *source) placed(file string) (plan.Placement, error) {
 }
 
 // look reads the lanes in force on this machine: none of another one.
-func (s *source) look() (*enforce.Lanes, error) {
+func (s *source) look() (*lanes.Lanes, error) {
 	if !s.isLive() {
-		return &enforce.Lanes{}, nil
+		return &lanes.Lanes{Lanes: &enforce.Lanes{}}, nil
 	}
-	return enforce.Look(journal.Dir, host.Live(), ops())
+	return lanes.Look(options())
 }
 
 // inForce are the lanes in force on this machine, for what is also worth something without them: a user who may
 // not see them is told, and gets none.
-func (s *source) inForce() (*enforce.Lanes, error) {
+func (s *source) inForce() (*lanes.Lanes, error) {
 	l, err := s.look()
 	if errors.Is(err, journal.ErrNeedsRoot) {
 		fmt.Fprintln(s.cmd.ErrOrStderr(), "needs root to see the lanes in force:", sudo())
-		return &enforce.Lanes{}, nil
+		return &lanes.Lanes{Lanes: &enforce.Lanes{}}, nil
 	}
 	return l, err
 }

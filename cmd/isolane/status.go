@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/enforce"
-	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/quantity"
 )
 
@@ -22,7 +21,7 @@ func statusCommand() *cobra.Command {
 		Short: "Show the lanes in force, and what somebody else has changed since; exits with 3 where that is so",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := enforce.Look(journal.Dir, host.Live(), ops())
+			l, err := lanes.Look(options())
 			if err != nil {
 				return seeing(err)
 			}

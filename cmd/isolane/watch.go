@@ -74,7 +74,7 @@ func (f watchFlags) watched(args []string) (w enforce.Watched, guard *enforce.Gu
 		}
 		return w, nil, err
 	}
-	if guard, err = enforce.NewGuard(journal.Dir, host.Live(), ops()); err != nil {
+	if guard, err = enforce.NewGuard(journal.Dir, host.Live(), options().Ops); err != nil {
 		return w, nil, fail(err)
 	}
 	w, err = guard.Watched(strings.Join(args, ""))

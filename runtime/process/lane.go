@@ -17,13 +17,16 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// Lane is what a workload of a lane lives in, beside its cgroup.
+// Lane is what a process lives in. The zero value confines nothing.
 type Lane struct {
-	Confines
+	Netns        string     // name under /run/netns; "" is the namespace of the caller
+	Cgroup       string     // directory of the cgroup to be in; "" is that of the caller
+	Policy       string     // fifo, rr or other; "" leaves it
+	Priority     int        // 1-99 with fifo and rr
 	Memory       string     // directory of its cgroup in the v1 memory hierarchy, if it has one
 	MemoryNodes  cpuset.Set // its memory comes from nowhere else; empty: from everywhere
-	Capabilities []string   // that it may have, "NET_ADMIN"; root's others are dropped
-	RealTime     bool       // no huge pages behind its back, exact timers
+	Capabilities []string   // that it may have, "NET_ADMIN"; root's others are dropped; nil drops none
+	RealTime     bool       // no transparent huge pages, exact timers
 	Parent       int        // the process that it does not outlive; 0: none
 }
 
@@ -54,7 +57,7 @@ func (l Lane) Enter(argv, env []string) error {
 		return fmt.Errorf("the lane's CPUs: %w", err)
 	}
 	for _, step := range []func() error{func() error { return enter(l.Netns) }, l.bindMemory, l.realTime,
-		func() error { return schedule(l.Confines) }, func() error { return drop(keep) }, l.dieWithParent} {
+		l.schedule, func() error { return drop(keep) }, l.dieWithParent} {
 		if err = step(); err != nil {
 			return err
 		}
@@ -143,6 +146,9 @@ func capabilities(keep []string) ([]int, error) {
 // drop takes capabilities out of the bounding set: no program gets them by execve any more, and of this
 // thread's inheritable ones (capabilities(7)).
 func drop(keep []int) error {
+	if keep == nil {
+		return nil
+	}
 	for c := range 64 {
 		if slices.Contains(keep, c) {
 			continue

@@ -2,12 +2,13 @@
 // scheduling class that are set before its program starts.
 //
 // A process is born in its cgroup, so that not one instant of it runs elsewhere. It cannot be put
-// into a namespace from outside, so the isolane binary starts itself as `isolane launch`, enters
-// the rest, and then becomes the workload (execve), under the same process id.
+// into a namespace from outside, so this program starts itself, enters the
+// rest, and then becomes the workload (execve), under the same process id.
 package process
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -22,29 +23,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Confines is what a process lives in. The zero value confines nothing.
-type Confines struct {
-	Netns    string // name under /run/netns; "" is the namespace of the caller
-	Cgroup   string // directory of the cgroup to be born in; "" is that of the caller
-	Policy   string // fifo, rr or other; "" leaves it
-	Priority int    // 1-99 with fifo and rr
-}
-
-// Command returns the command that starts argv within c when it is given to Start; self is the path
-// of the isolane binary. The process gets a process group of its own, so that Ctrl-C reaches only
-// isolane, and ends when isolane dies.
-func Command(ctx context.Context, self string, c Confines, argv ...string) *exec.Cmd {
-	args := []string{"launch"}
-	if c.Netns != "" {
-		args = append(args, "--netns", c.Netns)
+// Command returns the command that starts argv within the lane when it is given to Start; self are the words with
+// which this program starts itself to call Become. The process gets a process group of its own, so that Ctrl-C reaches
+// only isolane, and ends when isolane dies.
+func Command(ctx context.Context, self []string, l Lane, argv ...string) *exec.Cmd {
+	confines, err := json.Marshal(l)
+	if err != nil {
+		panic(err) // strings, numbers and sets of CPUs
 	}
-	if c.Policy != "" {
-		args = append(args, "--policy", c.Policy, "--priority", strconv.Itoa(c.Priority))
-	}
-	cmd := exec.CommandContext(ctx, self, slices.Concat(args, []string{"--"}, argv)...)
+	args := slices.Concat(self[1:], []string{string(confines)}, argv)
+	cmd := exec.CommandContext(ctx, self[0], args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return Kill(cmd) }
 	return cmd
+}
+
+// Become is what a process of Command does, with its last arguments: it enters the lane and becomes the workload. It
+// returns only with an error.
+func Become(args []string) error {
+	if len(args) < 2 {
+		return errors.New("expected what the process lives in, and a command")
+	}
+	var l Lane
+	if err := json.Unmarshal([]byte(args[0]), &l); err != nil {
+		return err
+	}
+	return l.Enter(args[1:], os.Environ())
 }
 
 // Kill ends a process of Command, and the children that it left in its process group.
@@ -104,25 +108,6 @@ func joinV1(cgroup string) error {
 	return nil
 }
 
-// Become enters the confines and then replaces the process by argv. It returns only with an error.
-func Become(c Confines, argv []string) error {
-	if len(argv) == 0 {
-		return errors.New("launch: no command given")
-	}
-	program, err := exec.LookPath(argv[0])
-	if err != nil {
-		return err
-	}
-	runtime.LockOSThread() // namespace and policy belong to this thread, and go on with its execve
-	if err := enter(c.Netns); err != nil {
-		return err
-	}
-	if err := schedule(c); err != nil {
-		return err
-	}
-	return unix.Exec(program, argv, os.Environ())
-}
-
 func enter(netns string) error {
 	if netns == "" {
 		return nil
@@ -139,9 +124,9 @@ func enter(netns string) error {
 }
 
 // schedule sets policy and priority of this thread, sched(7).
-func schedule(c Confines) error {
+func (l Lane) schedule() error {
 	var policy uint32
-	switch c.Policy {
+	switch l.Policy {
 	case "":
 		return nil
 	case "other":
@@ -151,14 +136,14 @@ func schedule(c Confines) error {
 	case "rr":
 		policy = unix.SCHED_RR
 	default:
-		return fmt.Errorf("policy %q: expected fifo, rr or other", c.Policy)
+		return fmt.Errorf("policy %q: expected fifo, rr or other", l.Policy)
 	}
-	if c.Priority < 0 || c.Priority > 99 {
-		return fmt.Errorf("priority %d: expected 0-99", c.Priority)
+	if l.Priority < 0 || l.Priority > 99 {
+		return fmt.Errorf("priority %d: expected 0-99", l.Priority)
 	}
-	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: policy, Priority: uint32(c.Priority)}
+	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: policy, Priority: uint32(l.Priority)}
 	if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
-		return fmt.Errorf("policy %s priority %d: %w", c.Policy, c.Priority, err)
+		return fmt.Errorf("policy %s priority %d: %w", l.Policy, l.Priority, err)
 	}
 	return nil
 }

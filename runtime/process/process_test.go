@@ -17,23 +17,10 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 )
 
-// TestMain makes this binary stand in for `isolane launch -- COMMAND`, and for the command itself.
+// TestMain makes this binary what Command starts.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "launch" {
-		c := Confines{}
-		args := os.Args[2:]
-		for len(args) > 0 && args[0] != "--" {
-			switch args[0] {
-			case "--policy":
-				c.Policy = args[1]
-			case "--priority":
-				if _, err := fmt.Sscan(args[1], &c.Priority); err != nil {
-					panic(err)
-				}
-			}
-			args = args[2:]
-		}
-		fmt.Fprintln(os.Stderr, Become(c, args[1:]))
+	if len(os.Args) > 1 && os.Args[1] == "enter" {
+		fmt.Fprintln(os.Stderr, Become(os.Args[2:]))
 		os.Exit(1) //nolint:forbidigo // TestMain is this package's main
 	}
 	os.Exit(m.Run()) //nolint:forbidigo // TestMain is this package's main
@@ -73,7 +60,7 @@ func TestStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	cmd := Command(t.Context(), self, Confines{Policy: "fifo", Priority: 7}, "sh", "-c",
+	cmd := Command(t.Context(), []string{self, "enter"}, Lane{Policy: "fifo", Priority: 7}, "sh", "-c",
 		"echo pid $$; grep Cpus_allowed_list /proc/self/status; cat /proc/self/cpuset; chrt -p $$")
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err = Start(cmd, dir); err != nil {
@@ -101,7 +88,7 @@ func TestCancelEndsTheGroup(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cmd := Command(ctx, self, Confines{}, "sh", "-c", "sleep 1000 & echo $!; wait")
+	cmd := Command(ctx, []string{self, "enter"}, Lane{}, "sh", "-c", "sleep 1000 & echo $!; wait")
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

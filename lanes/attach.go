@@ -1,0 +1,128 @@
+package lanes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/runtime/running"
+)
+
+// TargetError says that what was named is no workload that can come into a lane.
+type TargetError struct{ Err error }
+
+func (e *TargetError) Error() string { return e.Err.Error() }
+func (e *TargetError) Unwrap() error { return e.Err }
+
+// Attached is what came of bringing a workload into its lane.
+type Attached struct {
+	Threads  int      // that are in the lane
+	Warnings []string // what its user should know
+}
+
+// Attach brings a workload that runs already into a lane. With at.Own the lane comes to the workload's own cgroup where
+// the kernel can. Errors: *TargetError, *enforce.NoLaneError, *enforce.OwnedError.
+func (l *Lanes) Attach(ctx context.Context, at enforce.Attachment) (Attached, error) {
+	var a Attached
+	lane, err := l.Lane(at.Lane)
+	if err != nil {
+		return a, err
+	}
+	root := l.o.Root
+	h, err := host.Read(root)
+	if err != nil {
+		return a, err
+	}
+	if at, err = workload(h, root, at); err != nil {
+		return a, &TargetError{err}
+	}
+	if err = l.leaveOwn(ctx, h, at); err != nil {
+		return a, err
+	}
+	wanted := at.Own
+	seen := map[int]bool{}
+	at, why, err := l.Lanes.Attach(ctx, at, func(dir string, at enforce.Attachment) ([]journal.Step, error) {
+		found, lerr := threadsOf(root, at)
+		if errors.Is(lerr, running.ErrEmpty) || errors.Is(lerr, fs.ErrNotExist) {
+			return nil, nil // all have moved, or ended
+		}
+		for _, t := range found {
+			seen[t.TID] = true
+		}
+		steps, more, serr := running.Steps(h, root, lane, dir, at, found)
+		for _, w := range more {
+			if !slices.Contains(a.Warnings, w) {
+				a.Warnings = append(a.Warnings, w)
+			}
+		}
+		return steps, errors.Join(lerr, serr)
+	})
+	if err == nil && wanted && !at.Own {
+		a.Warnings = append(a.Warnings, "the lane is not in the workload's own cgroup: "+why)
+	}
+	a.Threads = len(seen)
+	return a, err
+}
+
+// workload resolves what a user names to a process or cgroup, and says whether the lane can be in that cgroup: that of
+// a process is its own where nobody else is in it.
+func workload(h host.Host, root fs.FS, at enforce.Attachment) (enforce.Attachment, error) {
+	own := at.Own && enforce.OwnGroups(h)
+	at.Own = false
+	var err error
+	if at.Group == "" {
+		start, serr := journal.StartTime(at.PID)
+		if serr != nil || at.Start != 0 && start != at.Start {
+			return at, fmt.Errorf("process %d: has ended, or there is none", at.PID)
+		}
+		if isKernelThread(root, at.PID) {
+			return at, fmt.Errorf("process %d: a kernel thread cannot be attached", at.PID)
+		}
+		if at.Start = start; own {
+			if group, ok := running.OwnGroup(h, root, at.PID); ok {
+				at.Group, at.PID, at.Start = group, 0, 0
+			}
+		}
+	} else if at.Group, err = running.Resolve(h, root, at.Group); err != nil {
+		return at, err
+	}
+	at.Own = own && at.Group != ""
+	_, err = threadsOf(root, at)
+	return at, err
+}
+
+// leaveOwn detaches a process that is to move from the lane that is in its own cgroup until now.
+func (l *Lanes) leaveOwn(ctx context.Context, h host.Host, at enforce.Attachment) error {
+	if at.PID == 0 {
+		return nil
+	}
+	group, alone := running.OwnGroup(h, l.o.Root, at.PID)
+	for _, o := range slices.Clone(l.Attached) {
+		if alone && o.Own && o.Lane == at.Lane && o.Group == group {
+			return l.Detach(ctx, o)
+		}
+	}
+	return nil
+}
+
+func threadsOf(root fs.FS, at enforce.Attachment) ([]running.Thread, error) {
+	if at.Group != "" {
+		return running.Cgroup(root, at.Group)
+	}
+	return running.Tree(root, at.PID)
+}
+
+// isKernelThread is false also for a process that has just ended.
+func isKernelThread(root fs.FS, pid int) bool {
+	text, err := fs.ReadFile(root, fmt.Sprintf("proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	t, err := host.ParseStat(string(text))
+	return err == nil && t.Kernel
+}

@@ -1,0 +1,76 @@
+package lanes
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/runtime/process"
+	"isolane.dev/isolane/runtime/spread"
+)
+
+// The arguments with which a program is started again.
+const (
+	entry     = "isolane-entry"
+	entering  = "enter"
+	spreading = "spread"
+	entered   = "ISOLANE_ENTRY" // in the environment, until Entry has been called
+)
+
+// Self are the words that start a program again to become a workload, by its path.
+func Self(program string) []string { return []string{program, entry, entering} }
+
+// Entry does what this program was started again for by this package: to become a workload, or to spread threads. It
+// returns false where it was not. A program that imports this package calls it first in main:
+//
+//	if did, err := lanes.Entry(ctx, os.Args); did {
+//		log.Fatal(err) // the workload could not be started
+//	}
+func Entry(ctx context.Context, args []string) (did bool, err error) {
+	if len(args) < 3 || args[1] != entry {
+		return false, nil
+	}
+	if err = os.Unsetenv(entered); err != nil {
+		return true, err
+	}
+	switch args[2] {
+	case entering:
+		return true, process.Become(args[3:])
+	case spreading:
+		return true, spreadThreads(ctx, Options{})
+	}
+	return true, errors.New(args[2] + ": expected " + entering + " or " + spreading)
+}
+
+// spreadThreads spreads the threads of lanes that the kernel does not balance, until the context ends.
+func spreadThreads(ctx context.Context, o Options) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	var groups []enforce.LaneGroup
+	for n := 0; ; n++ {
+		if n%20 == 0 { // lanes come and go, and workloads
+			l, err := Look(o)
+			if err != nil {
+				return err
+			}
+			if groups, err = l.Groups(); err != nil {
+				return err
+			}
+		}
+		for _, g := range groups {
+			if !g.Spread {
+				continue
+			}
+			if err := spread.Once(o.Complete().Root, g.Dir, g.Lane.CPUs); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package lanes
+
+import (
+	"bufio"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
+)
+
+// environment tells a workload of its lane.
+func environment(root fs.FS, lane plan.Lane) ([]string, error) {
+	relative := func(cpus cpuset.Set) string {
+		var places []int
+		for i, c := range lane.CPUs.Slice() {
+			if cpus.Contains(c) {
+				places = append(places, i)
+			}
+		}
+		return cpuset.Of(places...).String()
+	}
+	env := []string{"ISOLANE_LANE=" + lane.Name, "ISOLANE_CPUS=" + lane.CPUs.String(), "ISOLANE_CPUS_RELATIVE=" + relative(lane.CPUs),
+		"ISOLANE_MEMORY_NODES=" + lane.MemoryNodes.String()}
+	for role, cpus := range lane.Roles {
+		name := "ISOLANE_CPUS_" + strings.ToUpper(strings.ReplaceAll(role, "-", "_"))
+		env = append(env, name+"="+cpus.String(), name+"_RELATIVE="+relative(cpus))
+	}
+	mounts, err := hugepageMounts(root)
+	for size, dir := range mounts {
+		env = append(env, fmt.Sprintf("ISOLANE_HUGEPAGES_%s=%s", strings.ToUpper(quantity.Bytes(size).String()), dir))
+	}
+	slices.Sort(env)
+	return env, err
+}
+
+// hugepageMounts returns where pages of each size are mounted (Documentation/admin-guide/mm/hugetlbpage.rst).
+func hugepageMounts(root fs.FS) (map[uint64]string, error) {
+	f, err := root.Open("proc/mounts")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	mounts := map[uint64]string{}
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		field := strings.Fields(lines.Text()) // device, directory, type, options
+		if len(field) < 4 || field[2] != "hugetlbfs" {
+			continue
+		}
+		for option := range strings.SplitSeq(field[3], ",") {
+			size, ok := strings.CutPrefix(option, "pagesize=")
+			if !ok {
+				continue
+			}
+			bytes, err := quantity.ParseBytes(strings.TrimSuffix(size, "M") + "Mi")
+			if strings.HasSuffix(size, "G") {
+				bytes, err = quantity.ParseBytes(strings.TrimSuffix(size, "G") + "Gi")
+			}
+			if err != nil {
+				return nil, fmt.Errorf("/proc/mounts: hugetlbfs on %s: %w", field[1], err)
+			}
+			if _, earlier := mounts[uint64(bytes)]; !earlier {
+				mounts[uint64(bytes)] = field[1]
+			}
+		}
+	}
+	return mounts, lines.Err()
+}

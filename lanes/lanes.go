@@ -1,0 +1,192 @@
+// Package lanes is Isolane as a library: it plans lanes beside those in force, puts them in force, starts workloads in
+// them and releases them. The commands are calls of it.
+//
+//	l, err := lanes.Open(ctx, lanes.Options{})
+//	p, _, err := l.Want([]lane.Lane{web}, false)
+//	applied, err := l.Put(ctx, p)
+//	cmd, err := l.Start(ctx, "web", []string{"nginx"}, nil)
+//	released, err := l.Release(ctx, "web")
+//	err = l.Close()
+//
+// A program that imports it calls Entry first in main: it is started again to become a workload.
+package lanes
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"time"
+
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+// Options say where the lanes are. The zero value is this host.
+type Options struct {
+	Dir  string                // of the record of what is in force; "" is /run/isolane
+	Root fs.FS                 // "/"; nil is this host's
+	Ops  map[string]journal.Op // further kinds of steps, of network paths
+	// Wait is called where another process changes the host, with its name, and Open waits until that has ended or
+	// the context ends. Without it Open fails at once with journal.ErrBusy.
+	Wait func(holder error)
+}
+
+// Complete fills in what is not given.
+func (o Options) Complete() Options {
+	if o.Dir == "" {
+		o.Dir = journal.Dir
+	}
+	if o.Root == nil {
+		o.Root = host.Live()
+	}
+	ops := maps.Clone(o.Ops)
+	if ops == nil {
+		ops = map[string]journal.Op{}
+	}
+	maps.Copy(ops, journal.Ops("/"))
+	ops[enforce.Spreader] = journal.Daemon("/", entry, spreading)
+	o.Ops = ops
+	return o
+}
+
+// Lanes are the lanes in force on a host. One process at a time has them to change.
+type Lanes struct {
+	*enforce.Lanes
+	o Options
+}
+
+// Open takes the lanes in force to change them. Lanes that were made for a process which has ended are released
+// first; Expired names them. The caller closes them.
+func Open(ctx context.Context, o Options) (l *Lanes, expired []string, err error) {
+	if os.Getenv(entered) != "" {
+		return nil, nil, errors.New("this program was started to become a workload, and did not call lanes.Entry first in main")
+	}
+	o = o.Complete()
+	inner, err := open(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	l = &Lanes{inner, o}
+	if expired, err = l.Expire(ctx); err != nil {
+		return nil, expired, errors.Join(err, l.Close())
+	}
+	return l, expired, nil
+}
+
+func open(ctx context.Context, o Options) (*enforce.Lanes, error) {
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for waits := false; ; waits = true {
+		l, err := enforce.Open(o.Dir, o.Root, o.Ops)
+		if !errors.Is(err, journal.ErrBusy) || o.Wait == nil {
+			return l, err
+		}
+		if !waits {
+			o.Wait(err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		case <-again.C:
+		}
+	}
+}
+
+// OpenPatiently is Open that waits half a minute for other processes.
+func OpenPatiently(ctx context.Context, o Options) (*Lanes, []string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if o.Wait == nil {
+		o.Wait = func(error) {}
+	}
+	return Open(ctx, o)
+}
+
+// Look reads the lanes in force, also while another process changes them. It can change nothing.
+func Look(o Options) (*Lanes, error) {
+	o = o.Complete()
+	l, err := enforce.Look(o.Dir, o.Root, o.Ops)
+	return &Lanes{l, o}, err
+}
+
+// Unseen stands for lanes that this user may not see, as if there were none.
+func Unseen(o Options) *Lanes {
+	o = o.Complete()
+	return &Lanes{enforce.Unseen(o.Root, o.Ops), o}
+}
+
+// Applied is what came of putting a placement in force.
+type Applied struct {
+	APIVersion string             `json:"apiVersion"`
+	Kind       string             `json:"kind"` // Applied
+	Placement  plan.Placement     `json:"placement"`
+	Settings   int                `json:"settings"` // of the host that are changed for the lanes
+	Change     enforce.Change     `json:"change"`   // of this time
+	Refused    []enforce.Refusal  `json:"refused"`
+	Left       []Left             `json:"left"`
+	Untested   []string           `json:"untested"`
+	Units      []enforce.UnitCPUs `json:"units"` // of systemd's that ask for the lanes' CPUs
+}
+
+// Left is a setting that was not taken back, because somebody else has changed it since.
+type Left struct {
+	Target string `json:"target"`
+	Before string `json:"before"`
+	Set    string `json:"set"`
+	Found  string `json:"found"`
+}
+
+// Put puts a placement in force; attached workloads go with their lanes. Where it fails the host comes back to what was
+// in force before.
+func (l *Lanes) Put(ctx context.Context, p plan.Placement) (Applied, error) {
+	a := Applied{APIVersion: plan.APIVersion, Kind: "Applied", Placement: p}
+	var err error
+	a.Change, err = l.Lanes.Put(ctx, p, func(at enforce.Attachment) error {
+		_, aerr := l.Attach(ctx, at)
+		return aerr
+	})
+	if err != nil {
+		return a, err
+	}
+	a.Settings, a.Left = l.Settings(), l.left()
+	a.Refused, a.Untested = append([]enforce.Refusal{}, l.Refused...), append([]string{}, l.Untested()...)
+	units, err := enforce.Units(l.o.Root, p)
+	a.Units = append([]enforce.UnitCPUs{}, units...)
+	return a, err
+}
+
+func (l *Lanes) left() []Left {
+	all := []Left{}
+	for _, a := range l.Left {
+		all = append(all, Left{a.Step.Target, a.Step.Before, a.Step.After, a.Now})
+	}
+	return all
+}
+
+// Released is what came of releasing lanes.
+type Released struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"` // Released
+	Lanes      []string `json:"lanes"`
+	TakenBack  int      `json:"takenBack"` // settings that are as they were before the lanes
+	Settings   int      `json:"settings"`  // that are still changed, for lanes that stay
+	Left       []Left   `json:"left"`
+}
+
+// Release takes lanes back; their processes go on outside. The error is an *enforce.NoLaneError where one is not in force.
+func (l *Lanes) Release(ctx context.Context, names ...string) (Released, error) {
+	r := Released{APIVersion: plan.APIVersion, Kind: "Released", Lanes: append([]string{}, names...)}
+	p, err := l.Without(names...)
+	if err != nil {
+		return r, err
+	}
+	before := l.Settings()
+	err = l.Apply(ctx, p)
+	r.Settings, r.Left = l.Settings(), l.left()
+	r.TakenBack = before - r.Settings - len(r.Left)
+	return r, err
+}

@@ -1,0 +1,66 @@
+package lanes
+
+import (
+	"context"
+	"errors"
+
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+// Recovered is what came of Recover.
+type Recovered struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`     // Recovered
+	Released   []string          `json:"released"` // lanes that were made for a process which has ended
+	Undone     []string          `json:"undone"`   // sessions that were cut off
+	PutBack    []enforce.Drift   `json:"putBack"`  // what was not as the lanes in force want it
+	Left       []Left            `json:"left"`
+	Adopted    []enforce.Adopted `json:"adopted"`
+	Unrecorded []string          `json:"unrecorded"` // cgroups that adopt would remove
+}
+
+// Recover ends what a crash has left half done: the lanes that were in force are so again, all else is undone. With
+// adopt, lanes without a record are removed, and what lanes change gets the kernel's defaults.
+func Recover(ctx context.Context, o Options, adopt bool) (Recovered, error) {
+	r := Recovered{APIVersion: plan.APIVersion, Kind: "Recovered", Released: []string{}, Undone: []string{},
+		PutBack: []enforce.Drift{}, Left: []Left{}, Adopted: []enforce.Adopted{}, Unrecorded: []string{}}
+	l, expired, err := Open(ctx, o)
+	r.Released = append(r.Released, expired...)
+	if err != nil {
+		return r, err
+	}
+	drift, err := l.Recover(ctx)
+	r.PutBack, r.Left = append(r.PutBack, drift...), l.left()
+	keep := l.Journals()
+	if err = errors.Join(err, l.Close()); err != nil {
+		return r, err
+	}
+	found, err := journal.Recover(ctx, l.o.Dir, l.o.Ops, keep...)
+	r.Undone = append(r.Undone, found...)
+	if err != nil {
+		return r, err
+	}
+	return r, r.adopt(ctx, o, adopt)
+}
+
+// adopt comes last: journals that were cut off know cgroups too.
+func (r *Recovered) adopt(ctx context.Context, o Options, really bool) error {
+	l, _, err := Open(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer l.Close() //nolint:errcheck // nothing is recorded
+	if really {
+		var did []enforce.Adopted
+		did, err = l.Adopt(ctx)
+		r.Adopted = append(r.Adopted, did...)
+	}
+	if err == nil {
+		var alone []string
+		alone, err = l.Unrecorded()
+		r.Unrecorded = append(r.Unrecorded, alone...)
+	}
+	return err
+}

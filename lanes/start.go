@@ -1,0 +1,121 @@
+package lanes
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"slices"
+
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/runtime/process"
+	"isolane.dev/isolane/runtime/running"
+)
+
+// With is what a workload has beside its lane.
+type With struct {
+	Netns        string   // network namespace
+	Capabilities []string // beside those that programs usually need, "NET_ADMIN"
+	Parent       int      // the process that it does not outlive; 0: none
+}
+
+// Start starts argv in a lane that is in force; the caller waits for it. set, unless it is nil, may change the command
+// before, such as its output.
+func (l *Lanes) Start(ctx context.Context, name string, argv []string, set func(*exec.Cmd)) (*exec.Cmd, error) {
+	in, env, err := l.inside(name, With{}, false)
+	if err != nil {
+		return nil, err
+	}
+	cmd := process.Command(ctx, Self("/proc/self/exe"), in, argv...)
+	cmd.Env = append(slices.Concat(os.Environ(), env), entered+"=1")
+	if set != nil {
+		set(cmd)
+	}
+	return cmd, process.Start(cmd, in.Cgroup)
+}
+
+// Become replaces this process by argv in a lane that is in force, under the same process id. It returns only with an
+// error. What runs as a service, or alone in a cgroup as in a container, stays where it is: its lane comes to that
+// cgroup. warn gets what the user should know.
+func Become(ctx context.Context, o Options, name string, with With, argv []string, warn func(string)) error {
+	stays, err := stay(ctx, o, name, warn)
+	if err != nil {
+		return err
+	}
+	l, err := Look(o)
+	if err != nil {
+		return err
+	}
+	in, env, err := l.inside(name, with, stays)
+	if err != nil {
+		return err
+	}
+	return in.Enter(argv, append(os.Environ(), env...))
+}
+
+// inside is what a workload of a lane lives in, and what its environment says of it; stays: it is there already.
+func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []string, error) {
+	lane, err := l.Lane(name)
+	if err != nil {
+		return process.Lane{}, nil, err
+	}
+	groups, err := l.Groups()
+	if err != nil {
+		return process.Lane{}, nil, err
+	}
+	g := groups[slices.IndexFunc(groups, func(g enforce.LaneGroup) bool { return g.Lane.Name == name })]
+	in := declared(lane)
+	in.Memory, in.Netns, in.Parent = g.Memory, with.Netns, with.Parent
+	in.Capabilities = append(in.Capabilities, with.Capabilities...)
+	switch {
+	case stays:
+	case g.Own:
+		return in, nil, &enforce.OwnedError{Lane: name, Group: g.Dir}
+	default:
+		in.Cgroup = g.Dir
+	}
+	env, err := environment(l.o.Root, lane)
+	return in, env, err
+}
+
+// declared is what a lane's declaration asks for its processes.
+func declared(lane plan.Lane) process.Lane {
+	s := lane.Spec.Scheduling
+	realTime := s.Policy == "fifo" || s.Policy == "rr"
+	keep := process.Usual()
+	if realTime {
+		keep = append(keep, "SYS_NICE") // to give its threads priorities
+	}
+	return process.Lane{Policy: s.Policy, Priority: s.Priority, MemoryNodes: lane.MemoryNodes, Capabilities: keep, RealTime: realTime}
+}
+
+// stay brings the lane to the cgroup of this process, where that is a service's or this process is alone in it, and
+// says whether it did. Where the kernel cannot, the process moves, and comes back when the lane goes.
+func stay(ctx context.Context, o Options, name string, warn func(string)) (bool, error) {
+	o = o.Complete()
+	h := host.Host{Kernel: host.Kernel{Cgroup: host.Cgroups(o.Root)}} // all that is asked of it
+	if h.Kernel.Cgroup.CpusetV1 != nil {                              // there services are in another hierarchy
+		return false, nil
+	}
+	at := enforce.Attachment{Lane: name, Own: true}
+	group, alone := running.OwnGroup(h, o.Root, os.Getpid())
+	switch {
+	case alone:
+		at.Group = group
+	case running.InService(h, o.Root, os.Getpid()):
+		at.Own, at.PID = false, os.Getpid()
+	default:
+		return false, nil
+	}
+	l, _, err := OpenPatiently(ctx, o)
+	if err != nil {
+		return false, err
+	}
+	defer l.Close() //nolint:errcheck // what is in force is stored
+	a, err := l.Attach(ctx, at)
+	for _, w := range a.Warnings {
+		warn(w)
+	}
+	return err == nil, err
+}

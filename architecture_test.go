@@ -43,6 +43,7 @@ func imports() map[string][]string {
 		"prove": {"cpuset", "enforce", "host", "journal", "lane", "lanes", "netpath", "noise", "plan", "probe", "quantity",
 			"results", "runtime/process", "stats", "witness"},
 		"report":          {"cpuset", "quantity", "results", "stats", "terminal"},
+		"examples/embed":  {"lane", "lanes"}, // a module of its own
 		"cmd/isolane":     {"*"},
 		"lab":             {},
 		"cmd/isolane-lab": {"lab"},

@@ -107,6 +107,9 @@ func Open(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
 	return l, nil
 }
 
+// Beside opens a journal of other changes, which belong to no lane, as long as the lanes are open.
+func (l *Lanes) Beside(name string) (*journal.Journal, error) { return l.journal.Beside(name) }
+
 // Look reads what is in force and changes nothing, also while another process changes the host.
 func Look(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
 	j, err := journal.Look(dir, journalName, ops)

@@ -26,6 +26,16 @@ type Recovered struct {
 func Recover(ctx context.Context, o Options, adopt bool) (Recovered, error) {
 	r := Recovered{APIVersion: plan.APIVersion, Kind: "Recovered", Released: []string{}, Undone: []string{},
 		PutBack: []enforce.Drift{}, Left: []Left{}, Adopted: []enforce.Adopted{}, Unrecorded: []string{}}
+	seen, err := Look(o)
+	if err != nil {
+		return r, err
+	}
+	// A session was beside its lane, and came after it.
+	found, err := journal.Recover(ctx, seen.o.Dir, seen.o.Ops, seen.Journals()...)
+	r.Undone = append(r.Undone, found...)
+	if err != nil {
+		return r, err
+	}
 	l, expired, err := Open(ctx, o)
 	r.Released = append(r.Released, expired...)
 	if err != nil {
@@ -33,13 +43,7 @@ func Recover(ctx context.Context, o Options, adopt bool) (Recovered, error) {
 	}
 	drift, err := l.Recover(ctx)
 	r.PutBack, r.Left = append(r.PutBack, drift...), l.left()
-	keep := l.Journals()
 	if err = errors.Join(err, l.Close()); err != nil {
-		return r, err
-	}
-	found, err := journal.Recover(ctx, l.o.Dir, l.o.Ops, keep...)
-	r.Undone = append(r.Undone, found...)
-	if err != nil {
 		return r, err
 	}
 	return r, r.adopt(ctx, o, adopt)

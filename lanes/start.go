@@ -23,7 +23,7 @@ type With struct {
 // Start starts argv in a lane that is in force; the caller waits for it. set, unless it is nil, may change the command
 // before, such as its output.
 func (l *Lanes) Start(ctx context.Context, name string, argv []string, set func(*exec.Cmd)) (*exec.Cmd, error) {
-	in, env, err := l.inside(name, With{}, false)
+	in, env, err := l.Inside(name, With{})
 	if err != nil {
 		return nil, err
 	}
@@ -52,6 +52,11 @@ func Become(ctx context.Context, o Options, name string, with With, argv []strin
 		return err
 	}
 	return in.Enter(argv, append(os.Environ(), env...))
+}
+
+// Inside is what a workload of a lane lives in, and what its environment says of the lane.
+func (l *Lanes) Inside(name string, with With) (process.Lane, []string, error) {
+	return l.inside(name, with, false)
 }
 
 // inside is what a workload of a lane lives in, and what its environment says of it; stays: it is there already.

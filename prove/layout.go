@@ -31,28 +31,30 @@ type layout struct {
 	shared    bool           // the neighbours have to share the client's CPU in pinned and lane cells
 }
 
-// newLayout plans the application and the client on h. With two CPUs the client has the one that
+// newLayout plans the application and the client on h, beside lanes in force. With two CPUs the client has the one that
 // the lane leaves, and confined neighbours have nowhere to go but there.
-func newLayout(h host.Host, spec lane.Spec) (layout, error) {
-	usable := h.Usable()
+func newLayout(h host.Host, placed plan.Placement, spec lane.Spec) (layout, error) {
+	usable := h.Usable().Difference(placed.CPUs())
 	if usable.Len() < 2 {
 		return layout{}, fmt.Errorf("%w: this one lets isolane use CPU %s", ErrTooSmall, usable)
 	}
 	app := lane.Lane{Metadata: lane.Metadata{Name: applicationLane}, Spec: spec}
 	client := lane.Lane{Metadata: lane.Metadata{Name: clientLane}, Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}}
-	both, err := plan.Solve(h, plan.Placement{}, []lane.Lane{app, client})
+	both, err := plan.Solve(h, placed, []lane.Lane{app, client})
 	if err == nil {
-		l := layout{lane: both.Lanes[0].CPUs, client: both.Lanes[1].CPUs, placement: both}
-		l.placement.Lanes = both.Lanes[:1]
+		n := len(placed.Lanes)
+		inLane, outside := both.Lanes[n], both.Lanes[n+1]
+		l := layout{lane: inLane.CPUs, client: outside.CPUs, placement: both}
+		l.placement.Lanes = both.Lanes[:n+1]
 		l.platform = usable.Difference(l.client)
-		l.rest = l.platform.Difference(both.Lanes[0].CPUs).Difference(both.Lanes[0].Idle)
+		l.rest = l.platform.Difference(inLane.Owned())
 		return l, nil
 	}
-	alone, err := plan.Solve(h, plan.Placement{}, []lane.Lane{app})
+	alone, err := plan.Solve(h, placed, []lane.Lane{app})
 	if err != nil {
 		return layout{}, err
 	}
-	l := layout{placement: alone, lane: alone.Lanes[0].CPUs, shared: true}
+	l := layout{placement: alone, lane: alone.Lanes[len(placed.Lanes)].CPUs, shared: true}
 	l.client = cpuset.Of(alone.Housekeeping.First())
 	l.platform = usable.Difference(l.client)
 	l.rest = l.client

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -55,15 +56,15 @@ func (o *output) bytes() []byte {
 }
 
 // start starts argv in its confines.
-func start(ctx context.Context, self string, name string, c process.Lane, argv []string) (*proc, error) {
-	return startAwaiting(ctx, self, name, c, argv, "")
+func start(ctx context.Context, self, name string, c process.Lane, argv []string) (*proc, error) {
+	return startAwaiting(ctx, self, name, c, nil, argv, "")
 }
 
-// startAwaiting starts argv and waits until it has printed the text ready.
-func startAwaiting(ctx context.Context, self string, name string, c process.Lane, argv []string, ready string) (*proc, error) {
+// startAwaiting starts argv, with more in its environment, and waits until it has printed the text ready.
+func startAwaiting(ctx context.Context, self, name string, c process.Lane, env, argv []string, ready string) (*proc, error) {
 	p := &proc{name: name, cmd: process.Command(ctx, lanes.Self(self), c, argv...), stdout: &output{}, stderr: &output{},
 		ended: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = p.stdout, p.stderr, append(os.Environ(), env...)
 	seen := make(chan struct{})
 	if ready == "" {
 		close(seen)

@@ -12,6 +12,7 @@ import (
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/netpath/bridge"
+	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/scenarios"
 )
@@ -94,7 +95,7 @@ func TestLayout(t *testing.T) {
 		{"three CPUs do not", hosttest.Machine{Packages: 1, CoresPerPackage: 3, ThreadsPerCore: 1}, "2 1 0-1 0 false"},
 		{"four CPUs", hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}, "2 1 0-1,3 0,3 false"},
 	} {
-		l, err := newLayout(c.machine.Host(t), one)
+		l, err := newLayout(c.machine.Host(t), plan.Placement{}, one)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +115,7 @@ func TestLayout(t *testing.T) {
 			t.Errorf("%s: pinned %+v", c.name, pinned)
 		}
 	}
-	if _, err := newLayout(hosttest.Machine{Packages: 1, CoresPerPackage: 1, ThreadsPerCore: 1}.Host(t), one); !errors.Is(err, ErrTooSmall) {
+	if _, err := newLayout(hosttest.Machine{Packages: 1, CoresPerPackage: 1, ThreadsPerCore: 1}.Host(t), plan.Placement{}, one); !errors.Is(err, ErrTooSmall) {
 		t.Errorf("one CPU: %v", err)
 	}
 }

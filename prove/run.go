@@ -16,6 +16,7 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/noise"
 	"isolane.dev/isolane/probe"
@@ -52,7 +53,8 @@ var errStarved = fmt.Errorf("the client did not end within %s after its window: 
 type runner struct {
 	self     string // the isolane binary
 	root     fs.FS  // of the host
-	journal  *journal.Journal
+	lanes    *lanes.Lanes
+	journal  *journal.Journal // of what is not the lane's: paths, groups of neighbours and client
 	scenario Scenario
 	mode     Mode
 	layout   layout
@@ -73,7 +75,7 @@ type moment struct {
 func (r *runner) run(ctx context.Context, c results.Cell) (results.Run, error) {
 	run := results.Run{Cell: c.Name, Started: time.Now()}
 	err := r.measure(ctx, c, &run)
-	if uerr := r.journal.Undo(context.WithoutCancel(ctx)); uerr != nil {
+	if uerr := r.undo(context.WithoutCancel(ctx)); uerr != nil {
 		return run, errors.Join(err, uerr)
 	}
 	run.Duration = results.Nanoseconds(time.Since(run.Started))
@@ -81,6 +83,16 @@ func (r *runner) run(ctx context.Context, c results.Cell) (results.Run, error) {
 		run.Void = append(run.Void, err.Error())
 	}
 	return run, ctx.Err()
+}
+
+// undo takes back what a run has changed, in reverse order.
+func (r *runner) undo(ctx context.Context) error {
+	err := r.journal.Undo(ctx)
+	if _, none := r.lanes.Lane(applicationLane); none == nil {
+		_, rerr := r.lanes.Release(ctx, applicationLane)
+		err = errors.Join(err, rerr)
+	}
+	return err
 }
 
 // groups of a run beside the lane's own.
@@ -102,15 +114,13 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, run *
 	if cc := r.scenario.Spec.CongestionControl; cc != "" {
 		steps = append(steps, netpath.Lab().CongestionControl(cc)...)
 	}
-	var more []journal.Step
 	groups := []enforce.Group{{Name: clientGroup, CPUs: c.Client}}
 	if c.Placement == Lane {
-		more, err = enforce.Steps(enforce.View{Root: r.root, Host: h}, r.layout.placement)
+		if err = r.putLane(ctx, run); err != nil {
+			return err
+		}
 	} else {
 		groups = append(groups, enforce.Group{Name: applicationLane, CPUs: c.Application})
-	}
-	if err != nil {
-		return err
 	}
 	if c.Noise == Noisy {
 		groups = append(groups, enforce.Group{Name: neighboursGroup, CPUs: c.Neighbours})
@@ -123,7 +133,7 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, run *
 	if err != nil {
 		return err
 	}
-	refused, err := r.journal.Apply(ctx, slices.Concat(steps, more, own, awake))
+	refused, err := r.journal.Apply(ctx, slices.Concat(steps, own, awake))
 	for _, f := range refused {
 		run.Notes = append(run.Notes, "refused: "+f.Err.Error())
 	}
@@ -131,6 +141,18 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, run *
 		return err
 	}
 	return r.adopt(h, c)
+}
+
+// putLane puts the application's lane in force, as isolane apply does. When this process dies, the lane does not last.
+func (r *runner) putLane(ctx context.Context, run *results.Run) error {
+	if err := r.lanes.Lend(applicationLane, os.Getpid()); err != nil {
+		return err
+	}
+	a, err := r.lanes.Put(ctx, r.layout.placement)
+	for _, f := range a.Refused {
+		run.Notes = append(run.Notes, "refused: "+f.Reason)
+	}
+	return err
 }
 
 // adopt puts the processes that will run in the cell's groups into the journal.
@@ -211,7 +233,12 @@ func (r *runner) startServers(ctx context.Context, h host.Host, c results.Cell) 
 	if err != nil {
 		return nil, err
 	}
-	confines := process.Lane{Netns: netpath.Lab().Application.Netns, Cgroup: dir}
+	confines, env := process.Lane{Netns: netpath.Lab().Application.Netns, Cgroup: dir}, []string(nil)
+	if c.Placement == Lane { // all that isolane run gives
+		if confines, env, err = r.lanes.Inside(applicationLane, lanes.With{Netns: confines.Netns}); err != nil {
+			return nil, err
+		}
+	}
 	if c.Placement == Lane && r.scenario.Spec.Lane.Scheduling.BusyPoll {
 		on, off := enforce.BusySockets(r.root)
 		if _, err = r.journal.Apply(ctx, on); err != nil {
@@ -230,7 +257,7 @@ func (r *runner) startServers(ctx context.Context, h host.Host, c results.Cell) 
 		started[spec.Kind] = true
 		driver := r.probes[spec.Kind]
 		argv := driver.Server(r.self, r.settings(spec, c))
-		p, err := startAwaiting(ctx, r.self, spec.Kind+" server", confines, argv, driver.Ready())
+		p, err := startAwaiting(ctx, r.self, spec.Kind+" server", confines, env, argv, driver.Ready())
 		if err != nil {
 			return servers, err
 		}

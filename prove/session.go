@@ -12,6 +12,7 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/witness"
 
@@ -29,19 +30,18 @@ var ErrInterrupted = errors.New("interrupted")
 
 // Options says what to prove, and with which drivers.
 type Options struct {
-	Scenario   Scenario
-	Mode       string   // quick, standard or proof
-	Cells      []string // names; none: those of the scenario; "all": all combinations
-	Seed       uint64
-	Dir        string // of the results
-	Resume     bool   // go on with the session in Dir
-	Self       string // path of the isolane binary
-	Root       fs.FS  // of the host
-	JournalDir string
-	Ops        map[string]journal.Op
-	Paths      []Path
-	Probes     []Probe
-	Versions   map[string]string // of the programs, for the record
+	Scenario Scenario
+	Mode     string   // quick, standard or proof
+	Cells    []string // names; none: those of the scenario; "all": all combinations
+	Seed     uint64
+	Dir      string // of the results
+	Resume   bool   // go on with the session in Dir
+	Self     string // path of the isolane binary
+	Root     fs.FS  // of the host
+	Lanes    lanes.Options
+	Paths    []Path
+	Probes   []Probe
+	Versions map[string]string // of the programs, for the record
 	// Plan is called once before the first run, Progress before each run. Either may be nil.
 	Plan     func(Estimate)
 	Progress func(Progress)
@@ -68,11 +68,11 @@ type Progress struct {
 // measured and ErrInterrupted. The host is left as it was found in every case, or the error says
 // what could not be restored.
 func Run(ctx context.Context, o Options) (results.Session, error) {
-	s, r, err := open(o)
+	s, r, err := open(ctx, o)
 	if err != nil {
 		return s, err
 	}
-	defer r.journal.Close() //nolint:errcheck // an unfinished undo was reported by the run
+	defer r.close()
 	todo := remaining(s)
 	if o.Plan != nil {
 		o.Plan(Estimate{Runs: len(todo), Cells: len(s.Cells), Blocks: s.Scenario.Blocks, Takes: r.estimate() * time.Duration(len(todo)),
@@ -148,23 +148,31 @@ func (r *runner) estimate() time.Duration {
 }
 
 // open checks everything that can be checked before the host is touched.
-func open(o Options) (s results.Session, r *runner, err error) {
-	j, err := journal.Open(o.JournalDir, "prove", o.Ops)
+func open(ctx context.Context, o Options) (s results.Session, _ *runner, err error) {
+	l, _, err := lanes.Open(ctx, o.Lanes)
 	if err != nil {
 		return s, nil, err
 	}
+	r := &runner{lanes: l, journal: journal.None(nil), self: o.Self, root: o.Root, paths: map[string]Path{}, probes: map[string]Probe{},
+		scenario: o.Scenario}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, j.Close())
+			r.close()
 		}
 	}()
+	j, err := l.Beside("prove")
+	if err != nil {
+		return s, nil, err
+	}
+	r.journal = j
 	if len(j.Pending()) > 0 { // also the CPUs that this process may use are those of the crash
 		return s, nil, ErrLeftovers
 	}
-	h, err := host.Read(o.Root)
+	v, err := l.View()
 	if err != nil {
 		return s, nil, err
 	}
+	h := v.Host
 	for _, name := range []string{applicationLane, clientGroup, neighboursGroup} {
 		dir, derr := enforce.GroupDir(h, name)
 		if derr != nil {
@@ -177,8 +185,7 @@ func open(o Options) (s results.Session, r *runner, err error) {
 	if s, err = newSession(o, h); err != nil {
 		return s, nil, err
 	}
-	r = &runner{journal: j, self: o.Self, root: o.Root, paths: map[string]Path{}, probes: map[string]Probe{},
-		scenario: o.Scenario, mode: o.Scenario.Spec.Modes[s.Scenario.Mode]}
+	r.mode = o.Scenario.Spec.Modes[s.Scenario.Mode]
 	for _, p := range o.Paths {
 		r.paths[p.Name()] = p
 	}
@@ -190,7 +197,7 @@ func open(o Options) (s results.Session, r *runner, err error) {
 			return s, nil, fmt.Errorf("%w: spec.probes[%d].kind: %q is unknown", ErrInput, i, p.Kind)
 		}
 	}
-	if r.layout, err = newLayout(h, o.Scenario.Spec.Lane); err != nil {
+	if r.layout, err = newLayout(h, l.Placement, o.Scenario.Spec.Lane); err != nil {
 		return s, nil, err
 	}
 	for i, c := range s.Cells {
@@ -212,6 +219,12 @@ func open(o Options) (s results.Session, r *runner, err error) {
 		err = results.Create(o.Dir)
 	}
 	return s, r, err
+}
+
+// close lets other processes change the host. An undo that did not end was reported by its run.
+func (r *runner) close() {
+	_ = r.journal.Close()
+	_ = r.lanes.Close()
 }
 
 // emulated is on the command line of the kernels in the lab (docs/lab.md).

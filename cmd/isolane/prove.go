@@ -16,7 +16,6 @@ import (
 	"golang.org/x/term"
 
 	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/prove"
 	"isolane.dev/isolane/report"
@@ -76,7 +75,7 @@ func runProve(cmd *cobra.Command, args []string, f proveFlags) error {
 	if o.Self, err = os.Executable(); err != nil {
 		return fail(err)
 	}
-	o.Root, o.JournalDir, o.Ops, o.Paths, o.Probes = host.Live(), journal.Dir, options().Ops, paths(), probes()
+	o.Root, o.Lanes, o.Paths, o.Probes = host.Live(), options(), paths(), probes()
 	if f.selfTest {
 		return selfTest(cmd, o)
 	}

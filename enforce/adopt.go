@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
@@ -79,7 +80,7 @@ type adoption struct {
 func (a *adoption) cpus() (cpuset.Set, error) {
 	var all cpuset.Set
 	for _, dir := range a.groups {
-		if path.Base(dir) == journal.GroupPrefix+housekeeping {
+		if path.Base(dir) == change.GroupPrefix+housekeeping {
 			continue
 		}
 		text, err := fs.ReadFile(a.root, path.Join(dir, "cpuset.cpus")[1:])
@@ -105,11 +106,11 @@ func (a *adoption) set(ctx context.Context, s journal.Step) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && before == s.After: // it has ended, or is so already
 	case err != nil && ctx.Err() == nil:
-		a.did = append(a.did, Adopted{Name: Named(s), Kind: Kept, From: before, Note: err.Error()})
-	case err == nil && s.Kind == "cgroup":
-		a.did = append(a.did, Adopted{Name: Named(s), Kind: Removed})
+		a.did = append(a.did, Adopted{Name: a.ops.name(s), Kind: Kept, From: before, Note: err.Error()})
+	case err == nil && s.Kind == change.KindCgroup:
+		a.did = append(a.did, Adopted{Name: a.ops.name(s), Kind: Removed})
 	case err == nil:
-		a.did = append(a.did, Adopted{Name: Named(s), Kind: Set, From: before, To: s.After})
+		a.did = append(a.did, Adopted{Name: a.ops.name(s), Kind: Set, From: before, To: s.After})
 	}
 	return ctx.Err()
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
@@ -22,7 +23,7 @@ func (a *adoption) sysctls(ctx context.Context) error {
 		watched = watched.Difference(*a.host.Kernel.NohzFull)
 	}
 	for _, knob := range []struct{ name, ours, usual string }{
-		{"proc/sys/kernel/watchdog_cpumask", "", watched.String()},
+		{watchdogMask, "", watched.String()},
 		{rtRuntime, "-1", "950000"},
 		{busyPollFile, busyPollMicroseconds, "0"},
 		{busyReadFile, busyPollMicroseconds, "0"},
@@ -65,7 +66,7 @@ func (a *adoption) threads(ctx context.Context) error {
 		if at < 0 {
 			continue
 		}
-		s := journal.Step{Kind: "task", Target: journal.TaskTarget(pid, t.Start), After: usual[at].String()}
+		s := journal.Step{Kind: change.KindTask, Target: change.TaskTarget(pid, t.Start), After: usual[at].String()}
 		if err = a.set(ctx, s); err != nil {
 			return err
 		}
@@ -80,7 +81,7 @@ func (a *adoption) units(ctx context.Context) error {
 		if _, err := fs.Stat(a.root, dropIn); err != nil {
 			continue
 		}
-		if err := a.set(ctx, journal.Step{Kind: "unit", Target: journal.UnitTarget(name, "AllowedCPUs")}); err != nil {
+		if err := a.set(ctx, journal.Step{Kind: change.KindUnit, Target: change.UnitTarget(name, "AllowedCPUs")}); err != nil {
 			return err
 		}
 	}
@@ -100,7 +101,7 @@ func (a *adoption) otherCpusets(ctx context.Context) error {
 			return nil
 		case err != nil || !e.IsDir() || "/"+name == root:
 			return err
-		case strings.HasPrefix(e.Name(), journal.GroupPrefix):
+		case strings.HasPrefix(e.Name(), change.GroupPrefix):
 			return fs.SkipDir
 		}
 		list, rerr := fs.ReadFile(a.root, path.Join(name, "cpuset.cpus"))
@@ -122,13 +123,13 @@ func (a *adoption) remove(ctx context.Context) error {
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
 				return nil
-			case err != nil || !e.IsDir() || !journal.IsKeeperGroup("/"+name):
+			case err != nil || !e.IsDir() || !change.IsKeeperGroup("/"+name):
 				return err
 			}
-			if err = a.set(ctx, journal.Step{Kind: "processes", Target: "/" + name}); err != nil {
+			if err = a.set(ctx, journal.Step{Kind: change.KindProcesses, Target: "/" + name}); err != nil {
 				return err
 			}
-			if err = a.set(ctx, journal.Step{Kind: "cgroup", Target: "/" + name}); err != nil {
+			if err = a.set(ctx, journal.Step{Kind: change.KindCgroup, Target: "/" + name}); err != nil {
 				return err
 			}
 			return fs.SkipDir
@@ -151,14 +152,14 @@ func (a *adoption) removeGroup(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	inside, err := fs.Glob(a.root, path.Join(dir, journal.GroupPrefix+"*")[1:])
+	inside, err := fs.Glob(a.root, path.Join(dir, change.GroupPrefix+"*")[1:])
 	for _, name := range inside {
 		if err = a.removeGroup(ctx, "/"+name); err != nil {
 			return err
 		}
 	}
 	done := len(a.did)
-	if err = errors.Join(err, a.set(ctx, journal.Step{Kind: "cgroup", Target: dir})); err == nil && len(pids) > 0 && len(a.did) > done {
+	if err = errors.Join(err, a.set(ctx, journal.Step{Kind: change.KindCgroup, Target: dir})); err == nil && len(pids) > 0 && len(a.did) > done {
 		a.did[done].Note = fmt.Sprintf("its processes (%d) are in the cgroup above", len(pids))
 	}
 	return err

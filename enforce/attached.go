@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/journal"
 )
 
@@ -21,7 +21,7 @@ type Attachment struct {
 	Group   string `json:"group,omitempty"` // the cgroup that was attached as a whole
 	Own     bool   `json:"own,omitempty"`   // the lane is in that cgroup, and its processes stay there (cgroup v2)
 	PID     int    `json:"pid,omitempty"`   // or the process, with
-	Start   uint64 `json:"start,omitempty"` // when it started (journal.StartTime): its number may become another's
+	Start   uint64 `json:"start,omitempty"` // when it started (change.StartTime): its number may become another's
 	Journal string `json:"journal"`
 }
 
@@ -35,7 +35,7 @@ const attaching = "attach-"
 
 // MovedGroup is the cgroup within the lane's that the processes of an attachment are moved to, with cgroup v2.
 func MovedGroup(lane string, at Attachment) string {
-	return path.Join(lane, journal.GroupPrefix+at.Journal)
+	return path.Join(lane, change.GroupPrefix+at.Journal)
 }
 
 // OwnedError says that a lane is in the cgroup of its workload, so that no other workload can be in it.
@@ -176,14 +176,14 @@ func (l *Lanes) ended(ctx context.Context, at Attachment) (bool, error) {
 	steps := 0
 	for _, s := range j.Pending() {
 		switch s.Kind {
-		case "cgroup":
-			if !journal.IsKeeperGroup(s.Target) && populated(l.root, s.Target) {
+		case change.KindCgroup:
+			if !change.IsKeeperGroup(s.Target) && populated(l.root, s.Target) {
 				return false, nil
 			}
-		case "keeper":
+		case change.KindKeeper:
 		default:
 			steps++
-			if _, _, err := l.journal.Stands(ctx, s); !errors.Is(err, fs.ErrNotExist) {
+			if _, _, err := l.journal.InForce(ctx, s); !errors.Is(err, fs.ErrNotExist) {
 				return false, nil
 			}
 		}
@@ -192,7 +192,7 @@ func (l *Lanes) ended(ctx context.Context, at Attachment) (bool, error) {
 		return !populated(l.root, at.Group), nil
 	}
 	if steps == 0 {
-		start, err := journal.StartTime(at.PID)
+		start, err := change.StartTime(at.PID)
 		return err != nil || start != at.Start, nil
 	}
 	return true, nil
@@ -262,7 +262,7 @@ func (l *Lanes) detach(ctx context.Context, at Attachment) error {
 	}
 	_, left, err := j.Reconcile(context.WithoutCancel(ctx), nil)
 	// A thread's affinity comes back with the cpuset, whatever it was in the lane.
-	left = slices.DeleteFunc(left, func(a *journal.LeftAlone) bool { return a.Step.Kind == "task" })
+	left = slices.DeleteFunc(left, func(a *journal.LeftAlone) bool { return a.Step.Kind == change.KindTask })
 	l.Left = append(l.Left, left...)
 	return errors.Join(err, j.Close())
 }
@@ -271,7 +271,7 @@ func (l *Lanes) detach(ctx context.Context, at Attachment) error {
 func (l *Lanes) homeward(j *journal.Journal) error {
 	moved, home, steps := map[string]bool{}, "", j.Pending()
 	for _, s := range steps {
-		if s.Kind == "member" {
+		if s.Kind == change.KindMember {
 			moved[s.Target] = true
 			home, _, _ = strings.Cut(s.Before, "\n") // without what single threads have
 		}
@@ -280,7 +280,7 @@ func (l *Lanes) homeward(j *journal.Journal) error {
 		return nil
 	}
 	for _, s := range steps {
-		if s.Kind != "cgroup" || journal.IsKeeperGroup(s.Target) {
+		if s.Kind != change.KindCgroup || change.IsKeeperGroup(s.Target) {
 			continue
 		}
 		pids, err := processesIn(l.root, s.Target)
@@ -288,9 +288,9 @@ func (l *Lanes) homeward(j *journal.Journal) error {
 			return err
 		}
 		for _, pid := range pids {
-			start, err := journal.StartTime(pid)
-			if target := journal.TaskTarget(pid, start); err == nil && !moved[target] {
-				if err = j.Adopt(journal.Step{Kind: "member", Target: target, Before: home, After: s.Target}); err != nil {
+			start, err := change.StartTime(pid)
+			if target := change.TaskTarget(pid, start); err == nil && !moved[target] {
+				if err = j.Adopt(journal.Step{Kind: change.KindMember, Target: target, Before: home, After: s.Target}); err != nil {
 					return err
 				}
 			}
@@ -322,7 +322,7 @@ func (l *Lanes) kept(attached []Attachment) ([]journal.Step, error) {
 			return nil, err
 		}
 		for _, s := range j.Pending() {
-			if s.Kind != "cgroup" && s.Kind != "keeper" { // which go with the scope that they are in
+			if s.Kind != change.KindCgroup && s.Kind != change.KindKeeper { // which go with the scope that they are in
 				steps = append(steps, s)
 			}
 		}
@@ -335,8 +335,8 @@ func (l *Lanes) kept(attached []Attachment) ([]journal.Step, error) {
 func (l *Lanes) strayed(ctx context.Context, kept []journal.Step) ([]journal.Step, error) {
 	var strayed []journal.Step
 	for _, s := range kept {
-		stands, now, err := l.journal.Stands(ctx, s)
-		if errors.Is(err, fs.ErrNotExist) || stands {
+		inForce, now, err := l.journal.InForce(ctx, s)
+		if errors.Is(err, fs.ErrNotExist) || inForce {
 			continue
 		}
 		if err != nil {
@@ -360,7 +360,7 @@ func (l *Lanes) keep(ctx context.Context, a *Applied) error {
 	}
 	for _, s := range strayed {
 		if err = l.again(ctx, s); err != nil {
-			a.Refused = append(a.Refused, Refusal{Named(s), s.After, err.Error()})
+			a.Refused = append(a.Refused, Refusal{l.ops.name(s), s.After, err.Error()})
 		}
 	}
 	return ctx.Err()
@@ -389,18 +389,4 @@ func (l *Lanes) again(ctx context.Context, s journal.Step) error {
 		err = refused[0].Err
 	}
 	return err
-}
-
-// Named says for people what a step sets: a file, or what of a thread.
-func Named(s journal.Step) string {
-	what := map[string]string{"task": "CPUs of thread", "scheduling": "scheduling of thread", "member": "cgroup of process"}[s.Kind]
-	if what == "" {
-		return s.Target
-	}
-	id, _, _ := strings.Cut(s.Target, ":")
-	name, err := os.ReadFile("/proc/" + id + "/comm")
-	if err != nil {
-		return what + " " + id + ", which has ended"
-	}
-	return fmt.Sprintf("%s %s (%s)", what, id, strings.TrimSpace(string(name)))
 }

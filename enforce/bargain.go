@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 )
@@ -20,7 +21,7 @@ func (a Applied) partitionName(file string) string {
 			return at.Lane
 		}
 	}
-	return strings.TrimPrefix(filepath.Base(dir), journal.GroupPrefix)
+	return strings.TrimPrefix(filepath.Base(dir), change.GroupPrefix)
 }
 
 func isPartition(file string) bool { return filepath.Base(file) == partitionFile }
@@ -83,7 +84,7 @@ func (a Applied) lowered() []Refusal {
 func (l *Lanes) stillRefused(group string) bool {
 	for _, r := range l.Refused {
 		dir := filepath.Dir(r.Target)
-		if filepath.Base(dir) == journal.GroupPrefix+group && strings.Contains(r.Reason, notExclusive) {
+		if filepath.Base(dir) == change.GroupPrefix+group && strings.Contains(r.Reason, notExclusive) {
 			file, _, _, err := l.rival(dir)
 			return file != "" || err != nil
 		}

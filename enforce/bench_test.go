@@ -14,7 +14,6 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
-	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
 
@@ -37,7 +36,7 @@ func BenchmarkApply100(b *testing.B) {
 					b.Fatal(err)
 				}
 				b.StartTimer()
-				l, err := Open(state, root, journal.Ops(dir))
+				l, err := Open(state, root, Ops(dir))
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -63,14 +62,14 @@ func BenchmarkCheck(b *testing.B) {
 		l.Spec.CPUs.Count = 2
 		p.Lanes = append(p.Lanes, l)
 	}
-	l, err := Open(state, root, journal.Ops(dir))
+	l, err := Open(state, root, Ops(dir))
 	if err != nil {
 		b.Fatal(err)
 	}
 	if err = errors.Join(l.Apply(b.Context(), p), l.Close()); err != nil {
 		b.Fatal(err)
 	}
-	g, err := NewGuard(state, root, journal.Ops(dir))
+	g, err := NewGuard(state, root, Ops(dir))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -136,7 +135,7 @@ func BenchmarkApply(b *testing.B) {
 	p := plan.Placement{Housekeeping: h.Usable().Difference(lane), Lanes: []plan.Lane{{Name: "bench", CPUs: lane, MemoryNodes: h.MemoryNodes()}}}
 	state := filepath.Join(b.TempDir(), "run")
 	for b.Loop() {
-		l, err := Open(state, host.Live(), journal.Ops("/"))
+		l, err := Open(state, host.Live(), Ops("/"))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -27,6 +27,8 @@ func busyPoll(v View, p plan.Placement) ([]journal.Step, error) {
 	return nil, nil
 }
 
+func busyPollFiles() []string { return []string{"/" + busyPollFile, "/" + busyReadFile} }
+
 // BusySockets returns the step that gives SO_BUSY_POLL to sockets made from now on, and the step
 // that ends that. The setting is the whole host's, so it is to be in force only for the moment in
 // which a lane's workload opens its sockets; those that it accepts later inherit the option.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
@@ -28,7 +29,7 @@ type Group struct {
 // GroupDir returns the directory of the group of that name: a process joins by its cgroup.procs.
 func GroupDir(h host.Host, name string) (string, error) {
 	root, _, err := cpusetRoot(h)
-	return path.Join(root, journal.GroupPrefix+name), err
+	return path.Join(root, change.GroupPrefix+name), err
 }
 
 // cpusetRoot returns where cpuset cgroups are made, and whether they are of cgroup v2.
@@ -66,13 +67,13 @@ func (g Group) steps(h host.Host, root string) []journal.Step {
 	if nodes.IsEmpty() {
 		nodes = h.MemoryNodes()
 	}
-	dir := path.Join(root, journal.GroupPrefix+g.Name)
-	return []journal.Step{{Kind: "cgroup", Target: dir, After: "present"},
+	dir := path.Join(root, change.GroupPrefix+g.Name)
+	return []journal.Step{{Kind: change.KindCgroup, Target: dir, After: change.Present},
 		attribute(dir, "cpuset.cpus", g.CPUs.String()), attribute(dir, "cpuset.mems", nodes.String())}
 }
 
 func attribute(dir, name, value string) journal.Step {
-	return journal.Step{Kind: "attribute", Target: path.Join(dir, name), After: value}
+	return journal.Step{Kind: change.KindAttribute, Target: path.Join(dir, name), After: value}
 }
 
 // housekeeping is the group of all that is in no lane, with cgroup v1.
@@ -121,13 +122,13 @@ func cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 	}
 	steps = append(steps, swap...)
 	for _, g := range groups[1:] {
-		dir := path.Join(root, journal.GroupPrefix+g.Name)
+		dir := path.Join(root, change.GroupPrefix+g.Name)
 		steps = append(steps, attribute(dir, "cpuset.memory_migrate", "1"),
 			attribute(dir, "cpuset.sched_load_balance", cmp.Or(balance[g.Name], "0")))
 	}
 	others, err := v.otherCpusets(root, p.CPUs())
 	steps = append(steps, others...)
-	return append(steps, journal.Step{Kind: "tasks", Target: root, After: path.Join(root, journal.GroupPrefix+housekeeping)},
+	return append(steps, journal.Step{Kind: change.KindTasks, Target: root, After: path.Join(root, change.GroupPrefix+housekeeping)},
 		file(path.Join(root, "cpuset.sched_load_balance"), "0")), err
 }
 
@@ -143,7 +144,7 @@ func (v View) otherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error
 			return nil
 		case err != nil || !e.IsDir() || name == top:
 			return err
-		case strings.HasPrefix(e.Name(), journal.GroupPrefix), slices.Contains(v.Attached, "/"+name):
+		case strings.HasPrefix(e.Name(), change.GroupPrefix), slices.Contains(v.Attached, "/"+name):
 			return fs.SkipDir
 		case slices.ContainsFunc(v.Attached, func(dir string) bool { return strings.HasPrefix(dir, "/"+name+"/") }):
 			// Balanced, it would be balanced with the lane below it.

@@ -73,7 +73,7 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachmen
 	}
 	c.count(before, l.journal.Pending(), len(l.Left))
 	for _, d := range drift {
-		if stands, _, serr := l.journal.Stands(ctx, d.step); serr == nil && stands && slices.ContainsFunc(before, func(s journal.Step) bool {
+		if inForce, _, serr := l.journal.InForce(ctx, d.step); serr == nil && inForce && slices.ContainsFunc(before, func(s journal.Step) bool {
 			return s.Kind == d.step.Kind && s.Target == d.step.Target && s.After == d.step.After
 		}) {
 			d.Repaired = true

@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"isolane.dev/isolane/journal"
 )
 
 // contents looks at the same files over and over: each stays open, so that a look opens nothing. The kernel
@@ -30,32 +28,30 @@ func newContents(root fs.FS) *contents {
 	return c
 }
 
-// stand says whether a file has what a step wrote. False also where that is not known: then the step is asked.
-func (c *contents) stand(s journal.Step) bool {
-	if s.Kind != "file" && s.Kind != "attribute" {
-		return false
-	}
-	f, known := c.files[s.Target]
+// has says whether a file has this text. False also where that is not known: then the step's operation is
+// asked.
+func (c *contents) has(file, text string) bool {
+	f, known := c.files[file]
 	if !known {
 		if len(c.files) >= c.most {
 			return false
 		}
 		var err error
-		if f, err = c.root.Open(strings.TrimPrefix(s.Target, "/")); err != nil {
+		if f, err = c.root.Open(strings.TrimPrefix(file, "/")); err != nil {
 			return false
 		}
-		c.files[s.Target] = f
+		c.files[file] = f
 	}
 	at, ok := f.(io.ReaderAt)
 	if !ok {
 		return false
 	}
 	n, err := at.ReadAt(c.buffer[:], 0)
-	if errors.Is(err, io.EOF) && string(bytes.TrimRight(c.buffer[:n], " \t\n")) == s.After {
+	if errors.Is(err, io.EOF) && string(bytes.TrimRight(c.buffer[:n], " \t\n")) == text {
 		return true
 	}
 	_ = f.Close() // it may be of an interrupt or a cgroup that has gone, and come back
-	delete(c.files, s.Target)
+	delete(c.files, file)
 	return false
 }
 

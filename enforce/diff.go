@@ -5,8 +5,8 @@ import (
 	"errors"
 	"reflect"
 	"slices"
-	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
@@ -72,20 +72,8 @@ func (l *Lanes) Diff(ctx context.Context, p plan.Placement) (Difference, error) 
 
 // setting describes a step that is missing for people.
 func (l *Lanes) setting(s journal.Step) Setting {
-	one := func(value string) string { // without what each thread had
-		line, _, _ := strings.Cut(value, "\n")
-		return line
-	}
-	set := Setting{Name: Named(s), From: one(s.Before), To: one(s.After), Command: journal.Shell(s), MayBeRefused: s.Optional}
-	switch s.Kind {
-	case "affinities":
-		set.Name, set.From, set.To = "CPUs of all other threads", "theirs", "theirs without "+s.After
-		if strings.HasPrefix(s.After, "noted") {
-			set.From, set.To = "theirs without "+s.Before, "theirs"
-		}
-	case "tasks":
-		set.Name = "processes of " + s.Target
-	}
+	set := Setting{Command: change.Shell(l.ops[s.Kind], s), MayBeRefused: s.Optional}
+	set.Name, set.From, set.To = l.ops.describe(s)
 	return set
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/journal"
 )
 
@@ -35,7 +36,7 @@ func (l *Lanes) orphaned() (found []Drift, gone func(journal.Step) bool) {
 		}
 		found = append(found, Drift{Target: "lane " + at.Lane, Expected: "CPUs " + lane.CPUs.String() + " for itself", Found: "everybody's",
 			Note: "its workload " + at.Group + " has ended: isolane apply, or watch --repair, closes them again"})
-		parts = append(parts, at.Group, journal.GroupPrefix+at.Lane, filepath.Base(at.Group)+":", exclusiveFile)
+		parts = append(parts, at.Group, change.GroupPrefix+at.Lane, filepath.Base(at.Group)+":", exclusiveFile)
 	}
 	return found, func(s journal.Step) bool {
 		return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(s.Target, part) })
@@ -48,12 +49,8 @@ func (l *Lanes) isRefused(s journal.Step) bool {
 
 // drift describes a step that is not in force: Before is what is there now.
 func (l *Lanes) drift(s journal.Step) Drift {
-	now, _, _ := strings.Cut(s.Before, "\n") // without what each thread had
-	d := Drift{Target: Named(s), Expected: s.After, Found: now, step: s}
-	switch {
-	case s.Kind == "tasks" && s.After != s.Target:
-		d.Expected, d.Found = "no process of its own", "processes that were born or moved there"
-	case filepath.Base(s.Target) == "cpuset.cpus.partition" && strings.Contains(now, notExclusive):
+	d := l.ops.drift(s)
+	if isPartition(s.Target) && strings.Contains(d.Found, notExclusive) {
 		d.Note = l.culprit(filepath.Dir(s.Target))
 	}
 	return d

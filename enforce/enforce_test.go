@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
@@ -113,7 +114,7 @@ file /sys/devices/virtual/workqueue/cpumask -> 3
 file /sys/devices/virtual/workqueue/writeback/cpumask -> 3 (optional)
 `
 
-const knobs = `file /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages -> 20
+const knobSteps = `file /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages -> 20
 file /proc/irq/24/smp_affinity_list -> 0-1 (optional)
 file /proc/irq/25/smp_affinity_list -> 0-1 (optional)
 file /proc/irq/26/smp_affinity_list -> 2 (optional)
@@ -153,7 +154,7 @@ func TestStepsCgroupV1(t *testing.T) {
 		"file " + dir + "docker/one/cpuset.cpus -> 1 (optional)\n" +
 		"file " + dir + "docker/cpuset.cpus -> 0-1 (optional)\n" +
 		"tasks /sys/fs/cgroup/cpuset -> " + dir + "isolane-housekeeping\n" +
-		"file " + dir + "cpuset.sched_load_balance -> 0\n" + knobs
+		"file " + dir + "cpuset.sched_load_balance -> 0\n" + knobSteps
 	if d := cmp.Diff(want, lines(got)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -186,7 +187,7 @@ controller /sys/fs/cgroup:memory -> memory
 attribute /sys/fs/cgroup/isolane-a/memory.swap.max -> 0
 file /sys/fs/cgroup/isolane-a/cpuset.cpus.partition -> isolated (optional)
 file /sys/fs/cgroup/isolane-a~siblings/cpuset.cpus.partition -> isolated (optional)
-` + knobs
+` + knobSteps
 	for _, want := range []string{masks + units + groups, masks + groups} {
 		got, err := Steps(View{Root: root, Host: h}, placement())
 		if err != nil {
@@ -288,7 +289,7 @@ func TestLaneOnThisHost(t *testing.T) {
 	p := plan.Placement{Housekeeping: h.Usable().Difference(lane), Lanes: []plan.Lane{
 		{Name: "test-lane", CPUs: lane, MemoryNodes: h.MemoryNodes()}}}
 	before := knobValues(t)
-	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", journal.Ops("/"))
+	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", Ops("/"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,8 +320,8 @@ func TestLaneOnThisHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range again {
-		stands, now, err := j.Stands(t.Context(), s)
-		if err == nil && !stands && !s.Optional {
+		inForce, now, err := j.InForce(t.Context(), s)
+		if err == nil && !inForce && !s.Optional {
 			t.Errorf("not in force: %s (reads %q)", s, now)
 		}
 	}
@@ -350,14 +351,14 @@ func knobValues(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	self, err := journal.StartTime(os.Getpid())
+	self, err := change.StartTime(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range threads {
 		data, rerr := os.ReadFile(path)
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if start, serr := journal.StartTime(pid); serr != nil || start > self {
+		if start, serr := change.StartTime(pid); serr != nil || start > self {
 			continue // it came during the test, for another reason
 		}
 		status := string(data)

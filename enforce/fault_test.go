@@ -63,20 +63,31 @@ func (f faulty) Write(ctx context.Context, s journal.Step, value string) error {
 	return err
 }
 
-// Stands is not lost in the wrapping.
-func (f faulty) Stands(ctx context.Context, s journal.Step) (bool, error) {
+// InForce is not lost in the wrapping.
+func (f faulty) InForce(ctx context.Context, s journal.Step) (bool, error) {
 	if o, ok := f.Op.(interface {
-		Stands(context.Context, journal.Step) (bool, error)
+		InForce(context.Context, journal.Step) (bool, error)
 	}); ok {
-		return o.Stands(ctx, s)
+		return o.InForce(ctx, s)
 	}
 	now, err := f.Read(ctx, s)
 	return now == s.After, err
 }
 
+// File is not lost either.
+func (f faulty) File(s journal.Step) string { return operations{s.Kind: f.Op}.file(s) }
+
+// UndoneWithOther is not lost either.
+func (f faulty) UndoneWithOther(s journal.Step) bool {
+	return operations{s.Kind: f.Op}.undoneWithOther(s)
+}
+
+// Ends is not lost either.
+func (f faulty) Ends(s journal.Step) bool { return operations{s.Kind: f.Op}.ends(s) }
+
 func withFault(root string, at int, kill string) (map[string]journal.Op, *int) {
 	calls := new(int)
-	ops := journal.Ops(root)
+	ops := Ops(root)
 	for kind, op := range ops {
 		ops[kind] = faulty{op, calls, at, kill}
 	}
@@ -135,7 +146,7 @@ func (b bench) apply(t *testing.T, ops map[string]journal.Op, p plan.Placement) 
 
 func (b bench) recover(t *testing.T) {
 	t.Helper()
-	l, err := Open(b.state, b.fs(t), journal.Ops(b.root))
+	l, err := Open(b.state, b.fs(t), Ops(b.root))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +161,7 @@ func (b bench) recover(t *testing.T) {
 // with the second.
 func (b bench) faults(t *testing.T, first, second plan.Placement) {
 	t.Helper()
-	if err := b.apply(t, journal.Ops(b.root), first); err != nil {
+	if err := b.apply(t, Ops(b.root), first); err != nil {
 		t.Fatal(err)
 	}
 	before := b.fingerprint(t)
@@ -167,7 +178,7 @@ func (b bench) faults(t *testing.T, first, second plan.Placement) {
 	writeJSON(t, file, second)
 	for _, kill := range []string{"before", "after", ""} {
 		for at := 1; at <= n; at++ {
-			if err := b.apply(t, journal.Ops(b.root), first); err != nil {
+			if err := b.apply(t, Ops(b.root), first); err != nil {
 				t.Fatal(err)
 			}
 			if kill == "" {
@@ -298,7 +309,7 @@ func thisHost(t *testing.T) (bench, plan.Placement) {
 	before := knobValues(t)
 	b := bench{root: "/", state: filepath.Join(t.TempDir(), "run"), fingerprint: knobValues}
 	t.Cleanup(func() {
-		if l, err := Open(b.state, host.Live(), journal.Ops("/")); err == nil {
+		if l, err := Open(b.state, host.Live(), Ops("/")); err == nil {
 			if err = errors.Join(l.Apply(context.Background(), plan.Placement{}), l.Close()); err != nil {
 				t.Error(err)
 			}
@@ -322,13 +333,13 @@ func TestFullDisk(t *testing.T) {
 		if err := unix.Mount("tmpfs", b.state, "tmpfs", 0, fmt.Sprintf("size=%d,mode=700", pages*os.Getpagesize())); err != nil {
 			t.Fatal(err)
 		}
-		l, err := Open(b.state, b.fs(t), journal.Ops(b.root))
+		l, err := Open(b.state, b.fs(t), Ops(b.root))
 		if err == nil {
 			err = errors.Join(l.Apply(t.Context(), one), l.Close())
 		}
 		if err != nil {
 			failed++
-		} else if err = b.apply(t, journal.Ops(b.root), plan.Placement{}); err != nil {
+		} else if err = b.apply(t, Ops(b.root), plan.Placement{}); err != nil {
 			t.Error(err)
 		}
 		if err != nil && !errors.Is(err, unix.ENOSPC) {
@@ -350,7 +361,7 @@ func TestFullDisk(t *testing.T) {
 func TestReboot(t *testing.T) {
 	b := standIn(t, "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0")
 	one := placement()
-	if err := b.apply(t, journal.Ops(b.root), one); err != nil {
+	if err := b.apply(t, Ops(b.root), one); err != nil {
 		t.Fatal(err)
 	}
 	boot, err := journal.BootID()
@@ -373,7 +384,7 @@ func TestReboot(t *testing.T) {
 	if d := cmp.Diff(before, fresh.fingerprint(t)); d != "" {
 		t.Errorf("(-before +after):\n%s", d)
 	}
-	if err = fresh.apply(t, journal.Ops(fresh.root), one); err != nil {
+	if err = fresh.apply(t, Ops(fresh.root), one); err != nil {
 		t.Error(err)
 	}
 }
@@ -384,7 +395,7 @@ func TestNoPartition(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.root, "proc/sys/kernel/osrelease"), []byte("5.10.0-32-amd64\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := Open(b.state, b.fs(t), journal.Ops(b.root))
+	l, err := Open(b.state, b.fs(t), Ops(b.root))
 	if err != nil {
 		t.Fatal(err)
 	}

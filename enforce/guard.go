@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 )
@@ -31,7 +33,7 @@ type Drift struct {
 type Guard struct {
 	dir     string
 	root    fs.FS
-	ops     map[string]journal.Op
+	ops     operations
 	lanes   *Lanes // to look at
 	view    View
 	want    []journal.Step
@@ -126,8 +128,7 @@ func (g *Guard) learn(s seen) (err error) {
 		return err
 	}
 	for _, s := range slices.Concat(g.want, g.kept) {
-		switch s.Kind {
-		case "file", "attribute", "cgroup", "cpuset":
+		if filepath.IsAbs(s.Target) {
 			g.writers.watch(s.Target)
 		}
 	}
@@ -235,30 +236,33 @@ func (g *Guard) newTasks(now seen) error {
 func (g *Guard) steps(ctx context.Context) ([]Drift, error) {
 	var found []Drift
 	for _, s := range g.want {
-		if g.now.stand(s) {
+		if file := g.ops.file(s); file != "" && g.now.has(file, s.After) {
 			continue
 		}
-		stands, now, err := g.lanes.journal.Stands(ctx, s)
+		inForce, now, err := g.lanes.journal.InForce(ctx, s)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && s.Kind == "task", stands: // the task has ended
+		case errors.Is(err, fs.ErrNotExist) && g.ops.ends(s), inForce: // the thread has ended
 			continue
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return nil, fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
 		case slices.ContainsFunc(g.lanes.Refused, func(r Refusal) bool { return r.Target == s.Target && r.Value == s.After }):
 			continue
 		}
-		d := Drift{Target: Named(s), Expected: s.After, Found: now, By: g.writers.of(s.Target), step: s}
-		if s.Kind == "tasks" {
-			d.Expected, d.Found = "no process of its own", "processes that were born or moved there"
-		}
-		found = append(found, d)
+		found = append(found, g.drift(s, now))
 	}
 	strayed, err := g.lanes.strayed(ctx, g.kept)
 	for _, s := range strayed {
-		now, _, _ := strings.Cut(s.Before, "\n") // without what each thread had
-		found = append(found, Drift{Target: Named(s), Expected: s.After, Found: now, By: g.writers.of(s.Target), step: s})
+		found = append(found, g.drift(s, s.Before))
 	}
 	return found, err
+}
+
+// drift is that a step is not in force, and who wrote there last.
+func (g *Guard) drift(s journal.Step, now string) Drift {
+	s.Before = now
+	d := g.ops.drift(s)
+	d.By = g.writers.of(s.Target)
+	return d
 }
 
 // stubborn is how often within a minute somebody may change the same again before Isolane lets it be.
@@ -305,7 +309,7 @@ func (g *Guard) repair(ctx context.Context, found []Drift) error {
 		found[i].Repaired = true
 		g.repairs[d.Target] = append(g.repairs[d.Target], time.Now())
 	}
-	return l.settle(ctx, g.want)
+	return l.journal.Finish(ctx, g.want)
 }
 
 // processes reports lanes whose processes have ended, and processes that have left their lane.
@@ -320,7 +324,7 @@ func (g *Guard) processes() ([]Drift, error) {
 		for _, pid := range pids {
 			if start, known := before[pid]; known {
 				now[pid] = start
-			} else if start, err := journal.StartTime(pid); err == nil {
+			} else if start, err := change.StartTime(pid); err == nil {
 				now[pid] = start
 			}
 		}
@@ -329,9 +333,9 @@ func (g *Guard) processes() ([]Drift, error) {
 				continue
 			}
 			attached := slices.ContainsFunc(g.kept, func(s journal.Step) bool { // of which steps tells already
-				return s.Kind == "member" && s.Target == journal.TaskTarget(pid, before[pid])
+				return s.Kind == change.KindMember && s.Target == change.TaskTarget(pid, before[pid])
 			})
-			if start, err := journal.StartTime(pid); err == nil && start == before[pid] && !attached {
+			if start, err := change.StartTime(pid); err == nil && start == before[pid] && !attached {
 				found = append(found, Drift{Target: program(pid), Expected: "lane " + group.Lane.Name, Found: "another cgroup", Note: "it has left the lane"})
 			}
 		}

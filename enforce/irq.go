@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strconv"
+	"strings"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
@@ -43,6 +44,10 @@ func interrupts(v View, p plan.Placement) ([]journal.Step, error) {
 	return append(steps, maskStep(v.Root, "proc/irq/default_smp_affinity", cpus, others)...), nil
 }
 
+func interruptFiles() []string {
+	return []string{"/proc/irq/[0-9]*/smp_affinity_list", "/proc/irq/default_smp_affinity"}
+}
+
 // workqueues keeps unbound work queues off the lanes' CPUs, those with a mask of their own too, writeback's
 // among them (Documentation/core-api/workqueue.rst).
 func workqueues(v View, p plan.Placement) ([]journal.Step, error) {
@@ -57,6 +62,10 @@ func workqueues(v View, p plan.Placement) ([]journal.Step, error) {
 		}
 	}
 	return steps, err
+}
+
+func workqueueFiles() []string {
+	return []string{"/sys/devices/virtual/workqueue/cpumask", "/sys/devices/virtual/workqueue/*/cpumask"}
 }
 
 // packetSteering keeps the processing of received packets (RPS) and the choice of a queue to send with
@@ -83,6 +92,15 @@ func packetSteering(v View, p plan.Placement) ([]journal.Step, error) {
 		}
 	}
 	return steps, err
+}
+
+// packetSteeringFiles are those of devices at most four levels below their host bridge.
+func packetSteeringFiles() []string {
+	files := []string{"/sys/devices/virtual/net/*/queues/[rt]x-*/[rx]ps_cpus"}
+	for depth := 1; depth <= 4; depth++ {
+		files = append(files, "/sys/devices/pci*"+strings.Repeat("/*", depth)+"/net/*/queues/[rt]x-*/[rx]ps_cpus")
+	}
+	return files
 }
 
 // maskStep takes cpus out of the cpumask in a file, or sets it to others where none would be left.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
@@ -57,13 +58,13 @@ func (v View) kernelThread(pid int, cpus cpuset.Set) ([]journal.Step, error) {
 	if err != nil {
 		return nil, fmt.Errorf("/proc/%d/status: %w", pid, err)
 	}
-	target := journal.TaskTarget(pid, t.Start)
-	allowed = v.allowed(target, allowed)
+	target := change.TaskTarget(pid, t.Start)
+	allowed = v.cpusBefore(change.KindTask, target, allowed)
 	to := allowed.Difference(cpus)
 	if !allowed.Intersects(cpus) || to.IsEmpty() { // elsewhere, or bound there by its owner
 		return nil, nil
 	}
-	return []journal.Step{{Kind: "task", Target: target, After: to.String(), Optional: true}}, nil
+	return []journal.Step{{Kind: change.KindTask, Target: target, After: to.String(), Optional: true}}, nil
 }
 
 // gone turns the end of a process between two reads into nothing to do.

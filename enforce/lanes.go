@@ -85,18 +85,32 @@ func readApplied(dir string) (Applied, error) {
 // has them.
 type Lanes struct {
 	Applied
-	// Left is what the last change of the lanes was to take back and did not, because it is somebody else's by now.
+	// Left is what the last change of the lanes was to take back and did not, because it is somebody else's by
+	// now.
 	Left    []*journal.LeftAlone
 	dir     string
 	root    fs.FS
-	ops     map[string]journal.Op
+	ops     operations
 	journal *journal.Journal
 	before  *host.Host // nil until it is read
 }
 
-// Open reads what is in force. It fails with journal.ErrBusy while another process changes the host.
+// Open reads what is in force. It fails with a *journal.BusyError while another process changes the host.
 func Open(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
 	j, err := journal.Open(dir, journalName, ops)
+	return opened(j, err, dir, root, ops)
+}
+
+// OpenWait is Open that waits while another process changes the host, until ctx ends. It calls waiting, which
+// may be nil, with each process that it waits for.
+func OpenWait(
+	ctx context.Context, dir string, root fs.FS, ops map[string]journal.Op, waiting func(*journal.BusyError),
+) (*Lanes, error) {
+	j, err := journal.OpenWait(ctx, dir, journalName, ops, waiting)
+	return opened(j, err, dir, root, ops)
+}
+
+func opened(j *journal.Journal, err error, dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +140,7 @@ func (l *Lanes) Close() error { return l.journal.Close() }
 
 // View is the host as it was before any lane. It is read once: what lanes change in it is not in it.
 func (l *Lanes) View() (View, error) {
-	v := viewBefore(l.root, l.journal.Pending())
+	v := l.viewBefore()
 	if l.before == nil {
 		h, err := host.Read(v.Root)
 		if err != nil {
@@ -310,12 +324,6 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 		return err
 	}
 	return l.keep(ctx, a)
-}
-
-// settle sets what the kernel changes with each partition that comes or goes, see Steps.
-func (l *Lanes) settle(ctx context.Context, want []journal.Step) error {
-	_, err := l.journal.Apply(ctx, slices.DeleteFunc(slices.Clone(want), func(s journal.Step) bool { return s.Kind != "affinities" }))
-	return err
 }
 
 func (a *Applied) refuse(r journal.Refused) {

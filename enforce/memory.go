@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
@@ -43,6 +44,10 @@ func hugepages(v View, p plan.Placement) ([]journal.Step, error) {
 	return steps, nil
 }
 
+func hugepageFiles() []string {
+	return []string{"/sys/devices/system/node/node[0-9]*/hugepages/hugepages-[0-9]*kB/nr_hugepages"}
+}
+
 // noSwap keeps the lanes' memory from being swapped out, where the machine swaps and has the memory controller.
 // With cgroup v2 there is no swap for them (Documentation/admin-guide/cgroup-v2.rst, memory.swap.max). With v1 memory
 // is a hierarchy of its own, where the kernel swaps a lane's memory only when it finds none of files to give up
@@ -60,14 +65,14 @@ func noSwap(v View, root string, p plan.Placement) ([]journal.Step, error) {
 	switch {
 	case c.MemoryV1 != nil:
 		for _, l := range p.Lanes {
-			dir := path.Join(*c.MemoryV1, journal.GroupPrefix+l.Name)
+			dir := path.Join(*c.MemoryV1, change.GroupPrefix+l.Name)
 			if *c.MemoryV1 != root {
-				steps = append(steps, journal.Step{Kind: "cgroup", Target: dir, After: "present"})
+				steps = append(steps, journal.Step{Kind: change.KindCgroup, Target: dir, After: change.Present})
 			}
 			steps = append(steps, attribute(dir, "memory.swappiness", "0"))
 		}
 	case c.CpusetV1 == nil && slices.Contains(c.UnifiedControllers, "memory"):
-		steps = append(steps, journal.Step{Kind: "controller", Target: journal.ControllerTarget(root, "memory"), After: "memory"})
+		steps = append(steps, journal.Step{Kind: change.KindController, Target: change.ControllerTarget(root, "memory"), After: "memory"})
 		for _, l := range p.Lanes {
 			if v.Own[l.Name] != "" { // where the workload's cgroup has the controller
 				if name := path.Join(v.Own[l.Name], swapFile); exists(v.Root, name) {
@@ -94,7 +99,7 @@ func MemoryGroup(root fs.FS, h host.Host, lane string) string {
 	if h.Kernel.Cgroup.MemoryV1 == nil {
 		return ""
 	}
-	dir := path.Join(*h.Kernel.Cgroup.MemoryV1, journal.GroupPrefix+lane)
+	dir := path.Join(*h.Kernel.Cgroup.MemoryV1, change.GroupPrefix+lane)
 	if _, err := fs.Stat(root, dir[1:]); err != nil {
 		return ""
 	}

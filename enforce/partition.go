@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
@@ -40,9 +41,9 @@ func (v View) laneDir(root string, v2 bool, l plan.Lane) string {
 	case own != "":
 		return own
 	case v2 && shares(l):
-		return path.Join(root, journal.GroupPrefix+shared, journal.GroupPrefix+l.Name)
+		return path.Join(root, change.GroupPrefix+shared, change.GroupPrefix+l.Name)
 	}
-	return path.Join(root, journal.GroupPrefix+l.Name)
+	return path.Join(root, change.GroupPrefix+l.Name)
 }
 
 // partitions are those of a placement, each with the kind that its threads need.
@@ -58,11 +59,11 @@ func (v View) partitions(root string, p plan.Placement) []partition {
 		}
 		parts = append(parts, partition{l.Name, v.laneDir(root, true, l), kind[l.Spec.Balanced()]})
 		if !l.Idle.IsEmpty() {
-			parts = append(parts, partition{siblings(l.Name), path.Join(root, journal.GroupPrefix+siblings(l.Name)), isolated})
+			parts = append(parts, partition{siblings(l.Name), path.Join(root, change.GroupPrefix+siblings(l.Name)), isolated})
 		}
 	}
 	if !pool.CPUs.IsEmpty() {
-		parts = append(parts, partition{shared, path.Join(root, journal.GroupPrefix+shared), kind[balanced]})
+		parts = append(parts, partition{shared, path.Join(root, change.GroupPrefix+shared), kind[balanced]})
 	}
 	return parts
 }
@@ -78,7 +79,7 @@ func partitioned(v View, root string, p plan.Placement) ([]journal.Step, error) 
 		case v.Own[l.Name] != "":
 			own = append(own, l)
 		case shares(l):
-			g.Name = path.Join(shared, journal.GroupPrefix+l.Name)
+			g.Name = path.Join(shared, change.GroupPrefix+l.Name)
 			sharing = append(sharing, g)
 			pool.CPUs, pool.MemoryNodes = pool.CPUs.Union(g.CPUs), pool.MemoryNodes.Union(g.MemoryNodes)
 		default:
@@ -97,7 +98,7 @@ func partitioned(v View, root string, p plan.Placement) ([]journal.Step, error) 
 		return nil, err
 	}
 	if len(sharing) > 0 {
-		steps = append(steps, controller(path.Join(root, journal.GroupPrefix+shared)))
+		steps = append(steps, controller(path.Join(root, change.GroupPrefix+shared)))
 		for _, g := range sharing {
 			steps = append(steps, g.steps(v.Host, root)...)
 		}
@@ -123,7 +124,7 @@ const (
 )
 
 func controller(group string) journal.Step {
-	return journal.Step{Kind: "controller", Target: journal.ControllerTarget(group, "cpuset"), After: "cpuset"}
+	return journal.Step{Kind: change.KindController, Target: change.ControllerTarget(group, "cpuset"), After: "cpuset"}
 }
 
 // granted is the kind of partition to ask for first. Before 5.11 the kernel does not know which of its workers are
@@ -150,7 +151,7 @@ func (v View) ownGroup(root string, l plan.Lane) []journal.Step {
 	dir := v.Own[l.Name]
 	var steps []journal.Step
 	if unit := v.managedUnit(root, dir); unit != "" {
-		steps = append(steps, journal.Step{Kind: "unit", Target: journal.UnitTarget(unit, "AllowedCPUs"), After: l.CPUs.String()})
+		steps = append(steps, journal.Step{Kind: change.KindUnit, Target: change.UnitTarget(unit, "AllowedCPUs"), After: l.CPUs.String()})
 	}
 	var above []string
 	for at := path.Dir(dir); at != root && at != "/"; at = path.Dir(at) {

@@ -41,6 +41,11 @@ func Awake(v View, cpus cpuset.Set) ([]journal.Step, error) {
 	return steps, nil
 }
 
+func idleStateFiles() []string {
+	const cpu = "/sys/devices/system/cpu/cpu[0-9]*/"
+	return []string{cpu + "power/pm_qos_resume_latency_us", cpu + "cpuidle/state[0-9]*/disable"}
+}
+
 // governors keeps the lanes' CPUs at their highest frequency (Documentation/admin-guide/pm/cpufreq.rst). A
 // policy that also has CPUs of others is theirs too: there is one frequency for all.
 func governors(v View, p plan.Placement) ([]journal.Step, error) {
@@ -61,6 +66,10 @@ func governors(v View, p plan.Placement) ([]journal.Step, error) {
 		}
 	}
 	return steps, err
+}
+
+func governorFiles() []string {
+	return []string{"/sys/devices/system/cpu/cpufreq/policy[0-9]*/scaling_governor"}
 }
 
 // parseSpaced reads CPUs as cpufreq prints them: "0 1 2".

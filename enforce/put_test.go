@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
@@ -21,7 +22,7 @@ import (
 
 func (b bench) open(t *testing.T) *Lanes {
 	t.Helper()
-	l, err := Open(b.state, b.fs(t), journal.Ops(b.root))
+	l, err := Open(b.state, b.fs(t), Ops(b.root))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,9 +74,14 @@ func TestPutCounts(t *testing.T) {
 	}
 }
 
+type fileOp interface {
+	journal.Op
+	File(s journal.Step) string
+}
+
 // refusing is a kernel that does not take one setting.
 type refusing struct {
-	journal.Op
+	fileOp
 	target string
 }
 
@@ -83,14 +89,14 @@ func (r refusing) Write(ctx context.Context, s journal.Step, value string) error
 	if s.Target == r.target {
 		return unix.EIO
 	}
-	return r.Op.Write(ctx, s, value)
+	return r.fileOp.Write(ctx, s, value)
 }
 
 // Recover of what is in force has nothing to do, also where the kernel has refused something, and else names it.
 func TestRecoverNames(t *testing.T) {
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 	l := b.open(t)
-	l.ops["file"] = refusing{l.ops["file"], "/proc/irq/25/smp_affinity_list"}
+	l.ops[change.KindFile] = refusing{l.ops[change.KindFile].(fileOp), "/proc/irq/25/smp_affinity_list"}
 	if _, err := l.Put(t.Context(), placement(), noAttach); err != nil || len(l.Refused) == 0 {
 		t.Fatal(l.Refused, err)
 	}
@@ -254,7 +260,7 @@ func TestAdopt(t *testing.T) {
 				b.write(t, name, text)
 			}
 			before := maps.Clone(b.fingerprint(t))
-			if err := b.apply(t, journal.Ops(b.root), placement()); err != nil {
+			if err := b.apply(t, Ops(b.root), placement()); err != nil {
 				t.Fatal(err)
 			}
 			if err := os.RemoveAll(b.state); err != nil {

@@ -7,20 +7,20 @@ import (
 	"maps"
 	"slices"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
 
 // Run is an isolane run that made a lane for its command, and releases it when that ends.
 type Run struct {
 	PID   int    `json:"pid"`
-	Start uint64 `json:"start"` // journal.StartTime: its number may become another's
+	Start uint64 `json:"start"` // change.StartTime: its number may become another's
 }
 
 // Lend notes that a lane, which Put is to make, lives as long as a process.
 func (l *Lanes) Lend(lane string, pid int) error {
-	start, err := journal.StartTime(pid)
+	start, err := change.StartTime(pid)
 	if err != nil {
 		return err
 	}

@@ -10,11 +10,12 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
+const watchdogMask = "proc/sys/kernel/watchdog_cpumask"
+
 // watchdogs keeps the lockup detector's timer and event off the lanes' CPUs
 // (Documentation/admin-guide/lockup-watchdogs.rst).
 func watchdogs(v View, p plan.Placement) ([]journal.Step, error) {
-	const name = "proc/sys/kernel/watchdog_cpumask"
-	text, err := fs.ReadFile(v.Root, name)
+	text, err := fs.ReadFile(v.Root, watchdogMask)
 	if err != nil {
 		return nil, nil // a kernel without the detector
 	}
@@ -22,8 +23,10 @@ func watchdogs(v View, p plan.Placement) ([]journal.Step, error) {
 	if err != nil || !now.Intersects(p.CPUs()) {
 		return nil, err
 	}
-	return []journal.Step{optional(file("/"+name, now.Difference(p.CPUs()).String()))}, nil
+	return []journal.Step{optional(file("/"+watchdogMask, now.Difference(p.CPUs()).String()))}, nil
 }
+
+func watchdogFiles() []string { return []string{"/" + watchdogMask} }
 
 // rtRuntime is how much of each second real-time tasks may have of a CPU, in µs; -1 is all.
 const rtRuntime = "proc/sys/kernel/sched_rt_runtime_us"
@@ -48,6 +51,8 @@ func realTime(v View, p plan.Placement) ([]journal.Step, error) {
 	}
 	return []journal.Step{optional(file("/"+rtRuntime, "-1"))}, nil
 }
+
+func realTimeFiles() []string { return []string{"/" + rtRuntime} }
 
 // quiet says whether the kernel has nothing of its own to do on CPUs that a task keeps for ever.
 func quiet(h host.Host, cpus cpuset.Set) bool {

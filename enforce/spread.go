@@ -3,12 +3,13 @@ package enforce
 import (
 	"path"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
 
 // Spreader is the kind of the step that starts a process which spreads the threads of lanes that the kernel does not
-// balance (package runtime/spread). Its operation is the program's: journal.Daemon.
+// balance (package runtime/spread). Its operation is the program's: change.Daemon.
 const Spreader = "spreader"
 
 // spreader is the group of that process. A lane's name cannot have a tilde.
@@ -37,13 +38,13 @@ func spreaders(v View, p plan.Placement) ([]journal.Step, error) {
 		if err != nil {
 			return nil, err
 		}
-		dir := path.Join(root, journal.GroupPrefix+spreader)
+		dir := path.Join(root, change.GroupPrefix+spreader)
 		// With cgroup v2 it has what the root has: CPUs of its own could not become a partition later.
-		steps := []journal.Step{{Kind: "cgroup", Target: dir, After: "present"}}
+		steps := []journal.Step{{Kind: change.KindCgroup, Target: dir, After: change.Present}}
 		if !v2 {
 			steps, err = Groups(v.Host, Group{Name: spreader, CPUs: p.Housekeeping})
 		}
-		return append(steps, journal.Step{Kind: Spreader, Target: dir, After: journal.Running}), err
+		return append(steps, journal.Step{Kind: Spreader, Target: dir, After: change.Running}), err
 	}
 	return nil, nil
 }

@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
@@ -30,14 +31,14 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 	// Also those that are not there yet: a slice whose CPUs are set to those of a lane makes its partition
 	// invalid, and one that is told before it starts is no drift when it does.
 	for _, name := range managedUnits() {
-		target := journal.UnitTarget(name, "AllowedCPUs")
+		target := change.UnitTarget(name, "AllowedCPUs")
 		file := strings.TrimPrefix(path.Join(root, name, "cpuset.cpus"), "/")
 		text, _ := fs.ReadFile(v.Root, file) // none: not set
 		now, err := cpuset.Parse(trim(text))
 		if err != nil {
 			return nil, err
 		}
-		before := v.allowed(target, now)
+		before := v.cpusBefore(change.KindUnit, target, now)
 		// This file is stronger than what is set until the next boot only.
 		last := path.Join("etc/systemd/system.control", name+".d", "50-AllowedCPUs.conf")
 		if _, err = fs.Stat(v.Root, last); err == nil && !before.IsSubsetOf(others) {
@@ -48,7 +49,7 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 		if to.IsEmpty() {
 			to = others
 		}
-		steps = append(steps, journal.Step{Kind: "unit", Target: target, After: to.String()})
+		steps = append(steps, journal.Step{Kind: change.KindUnit, Target: target, After: to.String()})
 	}
 	return steps, nil
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 )
@@ -42,7 +43,7 @@ func (l *Lanes) Unrecorded() ([]string, error) {
 	}
 	var groups []string
 	for _, top := range tops {
-		found, gerr := fs.Glob(l.root, path.Join(top, journal.GroupPrefix+"*")[1:])
+		found, gerr := fs.Glob(l.root, path.Join(top, change.GroupPrefix+"*")[1:])
 		if gerr != nil {
 			return nil, gerr
 		}

@@ -10,16 +10,15 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
 
 // View is a host as it was before Isolane changed it. Knobs plan from it, so that the same placement
 // wants the same steps whatever is in force.
 type View struct {
-	Root fs.FS     // shows the values that were there before
-	Host host.Host // read from Root
-	was  map[string]string
+	Root fs.FS                // shows the values that were there before
+	Host host.Host            // read from Root
+	was  map[[2]string]string // the values before, by kind and target of the steps
 	// Levels are the kinds of partition that the kernel has granted, by lane or group, where these are not those
 	// that were asked for.
 	Levels map[string]string
@@ -30,27 +29,17 @@ type View struct {
 	ownCPUs map[string]cpuset.Set
 }
 
-// NewView reads the host under root, on which steps are done for lanes that are placed.
-func NewView(root fs.FS, done []journal.Step, placed plan.Placement) (View, error) {
-	v := viewBefore(root, done)
-	h, err := host.Read(v.Root)
-	v.host(h, placed)
-	return v, err
-}
-
-// viewBefore shows the files as they were before the steps. It has no host yet.
-func viewBefore(root fs.FS, done []journal.Step) View {
-	v := View{was: map[string]string{}}
+// viewBefore shows the files as they were before any lane. It has no host yet.
+func (l *Lanes) viewBefore() View {
+	v := View{was: map[[2]string]string{}}
 	files := map[string]string{}
-	for _, s := range done {
-		switch s.Kind {
-		case "file":
-			files[strings.TrimPrefix(s.Target, "/")] = s.Before
-		case "task", "unit":
-			v.was[s.Target] = s.Before
+	for _, s := range l.journal.Pending() {
+		v.was[[2]string{s.Kind, s.Target}] = s.Before
+		if file := l.ops.file(s); file != "" && !l.ops.undoneWithOther(s) {
+			files[strings.TrimPrefix(file, "/")] = s.Before
 		}
 	}
-	v.Root = before{root, files}
+	v.Root = before{l.root, files}
 	return v
 }
 
@@ -67,9 +56,9 @@ func (v *View) host(h host.Host, placed plan.Placement) {
 	}
 }
 
-// allowed returns the CPUs that a task or unit had before.
-func (v View) allowed(target string, now cpuset.Set) cpuset.Set {
-	if list, ok := v.was[target]; ok {
+// cpusBefore returns the CPUs that the target of a step had before, which has these now.
+func (v View) cpusBefore(kind, target string, now cpuset.Set) cpuset.Set {
+	if list, ok := v.was[[2]string{kind, target}]; ok {
 		if set, err := cpuset.Parse(list); err == nil {
 			return set
 		}

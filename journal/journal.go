@@ -1,10 +1,13 @@
-// Package journal changes a host, and is the only package that does.
+// Package journal changes a host so that each change can be taken back, whatever happens meanwhile.
 //
 // A change is a Step: data, because undo happens in another process, after a SIGKILL or a reboot.
 // Each step is written to the log before it is done, read back after it, and undone in reverse
-// order, and only where the host still shows what the journal wrote: a later change of somebody
-// else is reported and left alone. The log lies under /run, which goes with a reboot, as all that
-// is changed here does; a log of another boot is not believed.
+// order, and only where the host still shows what the journal wrote: a later change by somebody
+// else is reported and left as it is. The log lies under /run, which goes with a reboot, as all
+// that is changed here does; a log of another boot is ignored.
+//
+// The package knows no kind of step. What a kind reads and writes is its Op (package change has
+// those of the kernel); what else the journal asks of a kind is an optional interface of the Op.
 package journal
 
 import (
@@ -37,7 +40,13 @@ func (s Step) String() string {
 	return fmt.Sprintf("%s %s: %q -> %q", s.Kind, s.Target, s.Before, s.After)
 }
 
-// same says whether two steps are about the same thing: the later one replaces the earlier.
+// Inverse is the step that takes s back.
+func (s Step) Inverse() Step {
+	s.Before, s.After = s.After, s.Before
+	return s
+}
+
+// same says whether two steps have the same target: the later one replaces the earlier.
 func (s Step) same(o Step) bool { return s.Kind == o.Kind && s.Target == o.Target }
 
 // Op knows how one kind of step is read and written. Both fail with fs.ErrNotExist where the
@@ -50,45 +59,27 @@ type Op interface {
 	Write(ctx context.Context, s Step, value string) error
 }
 
-// stander is an Op whose value does not tell whether a step is in force.
-type stander interface {
-	Stands(ctx context.Context, s Step) (bool, error)
-}
-
-// restorer is an Op of something that the kernel also changes by itself: Restores says whether what is there
-// now may be its doing, so that putting back what was there before takes nothing from anybody.
-type restorer interface {
-	Restores(s Step, now string) bool
-}
-
-// Ops returns the operation of each kind that this package knows; drivers add theirs. Root is "/", or a
-// directory that stands in for the kernel's files.
-func Ops(root string) map[string]Op {
-	k := kernel{root}
-	return map[string]Op{
-		"file":       file{k},
-		"attribute":  attribute{file{k}},
-		"cgroup":     cgroup{k},
-		"controller": controller{k},
-		"tasks":      tasks{k},
-		"task":       task{},
-		"affinities": affinities{k},
-		"scheduling": scheduling{},
-		"member":     member{k},
-		"cpuset":     cpusetCPUs{file{k}},
-		"processes":  processes{k},
-		"keeper":     keeper{processes{k}},
-		"sysctl":     sysctl{k},
-		"netns":      netNS{},
-		"link":       link{},
-		"unit":       unit{k},
+// Optional interfaces of an Op.
+type (
+	// comparer: the value alone does not say whether a step is in force.
+	comparer interface {
+		InForce(ctx context.Context, s Step) (bool, error)
 	}
-}
-
-// settler is an Op of something that the kernel changes with other steps: Settle is called when these are done.
-type settler interface {
-	Settle(ctx context.Context, s Step) error
-}
+	// overwriter: the kernel also changes the target by itself. MayOverwrite says whether what is there
+	// now may come from that, so that undo takes nothing from anybody.
+	overwriter interface {
+		MayOverwrite(s Step, now string) bool
+	}
+	// finisher: the kernel changes the target again with later steps. Finish is called after these.
+	finisher interface {
+		Finish(ctx context.Context, s Step) error
+	}
+	// ender: Ends says whether the target may end by itself, as a thread does. Then nothing is missing.
+	ender interface{ Ends(s Step) bool }
+	// dependent: UndoneWithOther says whether undo of another step takes this one back too, as the
+	// removal of a cgroup does with its files.
+	dependent interface{ UndoneWithOther(s Step) bool }
+)
 
 // Refused is an optional step that the kernel did not take.
 type Refused struct {
@@ -104,7 +95,7 @@ type Journal struct {
 	made int
 }
 
-// Made is how many changes of the host this journal has made since it was opened, those taken back among them.
+// Made is how many changes of the host this journal has made since it was opened, with those taken back.
 func (j *Journal) Made() int { return j.made }
 
 // Apply does the steps in order. A step that is in force already is none of ours and is not
@@ -121,17 +112,18 @@ func (j *Journal) Apply(ctx context.Context, steps []Step) ([]Refused, error) {
 			return refused, err
 		}
 	}
-	return refused, j.settle(ctx, steps)
+	return refused, j.Finish(ctx, steps)
 }
 
-func (j *Journal) settle(ctx context.Context, steps []Step) error {
+// Finish sets again what the kernel has changed of those steps that are done. Apply ends with it.
+func (j *Journal) Finish(ctx context.Context, steps []Step) error {
 	for _, s := range steps {
-		op, ok := j.ops[s.Kind].(settler)
+		op, ok := j.ops[s.Kind].(finisher)
 		done, open := j.log.find(s)
 		if !ok || !open {
 			continue
 		}
-		if err := op.Settle(ctx, done); err != nil {
+		if err := op.Finish(ctx, done); err != nil {
 			return fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
 		}
 	}
@@ -150,13 +142,13 @@ func (l *LeftAlone) Error() string {
 }
 
 // Reconcile makes the steps that are done equal to those that are wanted: what is no longer wanted is
-// taken back, the last first, and then what is missing is done. What is left alone is returned, and no error.
-func (j *Journal) Reconcile(ctx context.Context, want []Step) (refused []Refused, left []*LeftAlone, err error) {
+// taken back, the last first, and then what is missing is done. What is left alone is no error.
+func (j *Journal) Reconcile(ctx context.Context, want []Step) ([]Refused, []*LeftAlone, error) {
 	wanted := map[[2]string]bool{}
 	for _, s := range want {
 		wanted[[2]string{s.Kind, s.Target}] = true
 	}
-	left, err = j.undoWhere(ctx, func(s Step) bool { return !wanted[[2]string{s.Kind, s.Target}] })
+	left, err := j.undoWhere(ctx, func(s Step) bool { return !wanted[[2]string{s.Kind, s.Target}] })
 	refused, aerr := j.Apply(ctx, want)
 	return refused, left, errors.Join(err, aerr)
 }
@@ -174,15 +166,16 @@ func (j *Journal) Missing(ctx context.Context, want []Step) ([]Step, error) {
 	var missing []Step
 	var unread UnreadError
 	for _, s := range slices.Backward(j.log.open()) {
-		if slices.ContainsFunc(want, s.same) || s.Kind == "attribute" { // which goes with its cgroup
+		d, is := j.ops[s.Kind].(dependent)
+		if slices.ContainsFunc(want, s.same) || is && d.UndoneWithOther(s) {
 			continue
 		}
-		if _, _, err := j.Stands(ctx, s); !errors.Is(err, fs.ErrNotExist) { // a task may have ended
+		if _, _, err := j.InForce(ctx, s); !errors.Is(err, fs.ErrNotExist) { // a task may have ended
 			missing = append(missing, s.Inverse())
 		}
 	}
 	for _, s := range want {
-		stands, now, err := j.Stands(ctx, s)
+		inForce, now, err := j.InForce(ctx, s)
 		gone := errors.Is(err, fs.ErrNotExist)
 		if errors.Is(err, fs.ErrPermission) {
 			unread.Targets = append(unread.Targets, s.Target)
@@ -191,7 +184,8 @@ func (j *Journal) Missing(ctx context.Context, want []Step) ([]Step, error) {
 		if err != nil && !gone {
 			return nil, fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
 		}
-		if !stands && (!gone || s.Kind != "task") { // what an earlier step makes is not there yet
+		// What is gone may be made by an earlier step, unless it has ended.
+		if e, is := j.ops[s.Kind].(ender); !inForce && (!gone || !is || !e.Ends(s)) {
 			s.Before = now
 			missing = append(missing, s)
 		}
@@ -219,26 +213,26 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	if s.Before = ""; open {
 		s.Before, s.Replaced = earlier.Before, earlier.After
 	}
-	stands, now, err := state(ctx, op, s)
+	inForce, now, err := state(ctx, op, s)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
 	}
 	if !open {
 		s.Before = now
 	}
-	if stands && (!open || earlier.After == s.After) {
+	if inForce && (!open || earlier.After == s.After) {
 		return nil
 	}
 	if err = j.log.done(s); err != nil {
 		return err
 	}
-	if !stands {
+	if !inForce {
 		err = op.Write(ctx, s, s.After)
 	}
 	if err == nil {
 		err = verify(ctx, op, s)
 	}
-	if err == nil && !stands {
+	if err == nil && !inForce {
 		j.made++
 	}
 	switch {
@@ -253,8 +247,7 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	return nil
 }
 
-// Set makes a step true and records nothing, so that it is not taken back: for what nobody knows the value before
-// of. It returns what was there.
+// Set makes a step true and records nothing, so that it is not taken back. It returns what was there.
 func (j *Journal) Set(ctx context.Context, s Step) (before string, err error) {
 	op, err := j.op(s)
 	if err == nil {
@@ -263,8 +256,8 @@ func (j *Journal) Set(ctx context.Context, s Step) (before string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
 	}
-	stands, before, err := state(ctx, op, s)
-	if err != nil || stands {
+	inForce, before, err := state(ctx, op, s)
+	if err != nil || inForce {
 		return before, err
 	}
 	if err = op.Write(ctx, s, s.After); err == nil {
@@ -274,24 +267,24 @@ func (j *Journal) Set(ctx context.Context, s Step) (before string, err error) {
 }
 
 // state reads what a step's target is like, and whether the step is in force.
-func state(ctx context.Context, op Op, s Step) (stands bool, now string, err error) {
+func state(ctx context.Context, op Op, s Step) (inForce bool, now string, err error) {
 	if now, err = op.Read(ctx, s); err != nil {
 		return false, now, err
 	}
-	if o, ok := op.(stander); ok {
-		stands, err = o.Stands(ctx, s)
-		return stands, now, err
+	if o, ok := op.(comparer); ok {
+		inForce, err = o.InForce(ctx, s)
+		return inForce, now, err
 	}
 	return now == s.After, now, nil
 }
 
-// Stands says whether a step is in force, and what there is now.
-func (j *Journal) Stands(ctx context.Context, s Step) (stands bool, now string, err error) {
+// InForce says whether a step is in force, and what there is now.
+func (j *Journal) InForce(ctx context.Context, s Step) (inForce bool, now string, err error) {
 	op, err := j.op(s)
 	if err != nil {
 		return false, "", err
 	}
-	if _, ok := op.(settler); ok {
+	if _, ok := op.(finisher); ok {
 		if done, open := j.log.find(s); open {
 			s.Before = done.Before
 		}
@@ -300,8 +293,8 @@ func (j *Journal) Stands(ctx context.Context, s Step) (stands bool, now string, 
 }
 
 func verify(ctx context.Context, op Op, s Step) error {
-	stands, now, err := state(ctx, op, s)
-	if err == nil && !stands {
+	inForce, now, err := state(ctx, op, s)
+	if err == nil && !inForce {
 		err = fmt.Errorf("wrote %q, reads %q", s.After, now)
 	}
 	return err
@@ -358,7 +351,7 @@ func (j *Journal) undo(ctx context.Context, op Op, s Step, force bool) error {
 		return j.log.undone(s)
 	case err != nil:
 		return fmt.Errorf("undo %s %s: %w", s.Kind, s.Target, err)
-	case now != s.After && (s.Replaced == "" || now != s.Replaced) && !force && !restores(op, s, now):
+	case now != s.After && (s.Replaced == "" || now != s.Replaced) && !force && !mayOverwrite(op, s, now):
 		return errors.Join(j.log.undone(s), &LeftAlone{s, now})
 	}
 	if err := op.Write(ctx, s, s.Before); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -370,9 +363,9 @@ func (j *Journal) undo(ctx context.Context, op Op, s Step, force bool) error {
 	return j.log.undone(s)
 }
 
-func restores(op Op, s Step, now string) bool {
-	r, ok := op.(restorer)
-	return ok && r.Restores(s, now)
+func mayOverwrite(op Op, s Step, now string) bool {
+	o, ok := op.(overwriter)
+	return ok && o.MayOverwrite(s, now)
 }
 
 // Pending returns the steps that are done and not undone, in the order in which they were done.

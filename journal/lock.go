@@ -12,8 +12,48 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrBusy says that another process is changing this host.
+// ErrBusy is what a *BusyError is.
 var ErrBusy = errors.New("in use")
+
+// BusyError says that another process is changing this host.
+type BusyError struct {
+	Dir    string // of the journals
+	Holder Holder
+}
+
+func (b *BusyError) Error() string {
+	return fmt.Sprintf("%s: %v by %s: wait until it has ended", b.Dir, ErrBusy, b.Holder)
+}
+
+// Is makes a BusyError ErrBusy.
+func (*BusyError) Is(target error) bool { return target == ErrBusy }
+
+// Holder is the process that has the lock; the zero value where that is not known.
+type Holder struct {
+	Command string // "isolane apply"
+	PID     int
+}
+
+// String is "isolane apply (process 12)".
+func (h Holder) String() string {
+	if h == (Holder{}) {
+		return "another process"
+	}
+	return fmt.Sprintf("%s (process %d)", h.Command, h.PID)
+}
+
+// parseHolder reads what String has made.
+func parseHolder(text string) Holder {
+	at := strings.LastIndex(text, " (process ")
+	var h Holder
+	if at >= 0 {
+		h.Command = text[:at]
+		if _, err := fmt.Sscanf(text[at:], " (process %d)", &h.PID); err == nil {
+			return h
+		}
+	}
+	return Holder{}
+}
 
 // lock keeps other processes from changing this host. It is held by an open file, so it goes with the
 // process; its text names the holder.
@@ -28,7 +68,7 @@ func takeLock(dir string) (*lock, error) {
 		}
 		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 			if errors.Is(err, unix.EWOULDBLOCK) {
-				err = fmt.Errorf("%s: %w by %s: wait until it has ended", dir, ErrBusy, holder(f))
+				err = &BusyError{dir, holder(f)}
 			}
 			return nil, errors.Join(err, f.Close())
 		}
@@ -36,30 +76,31 @@ func takeLock(dir string) (*lock, error) {
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		if there, lerr := os.Lstat(path); lerr != nil || !os.SameFile(mine, there) { // its holder has just removed it
+		// Its holder may have removed it just now.
+		if there, lerr := os.Lstat(path); lerr != nil || !os.SameFile(mine, there) {
 			if err = f.Close(); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		text := fmt.Sprintf("%s (process %d)\n", strings.Join(os.Args[:min(2, len(os.Args))], " "), os.Getpid())
-		if err = errors.Join(f.Truncate(0), write(f, text)); err != nil {
+		own := Holder{strings.Join(os.Args[:min(2, len(os.Args))], " "), os.Getpid()}
+		if err = errors.Join(f.Truncate(0), write(f, own.String()+"\n")); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 		return &lock{f}, nil
 	}
 }
 
-// holder reads who has the lock: it writes that a moment after it has taken it.
-func holder(f *os.File) string {
-	var name [256]byte
+// holder reads who has the lock. It writes that a moment after it has taken it.
+func holder(f *os.File) Holder {
+	var text [4096]byte
 	for range 50 {
-		if n, _ := f.ReadAt(name[:], 0); n > 0 {
-			return strings.TrimSpace(string(name[:n]))
+		if n, _ := f.ReadAt(text[:], 0); n > 0 {
+			return parseHolder(strings.TrimSpace(string(text[:n])))
 		}
 		<-time.After(time.Millisecond)
 	}
-	return "another process"
+	return Holder{}
 }
 
 func write(f *os.File, text string) error {
@@ -99,9 +140,9 @@ func private(path string, dir bool) error {
 	case closed && st.Uid == 0:
 		return fmt.Errorf("%s: %w", path, ErrNeedsRoot)
 	}
-	return fmt.Errorf("%s: expected it to be this user's alone (mode 0700, 0600 of a file), found %s of user %d: "+
-		"others could write there: see what is in it, and keep it: the lanes in force cannot be taken back without it",
-		path, info.Mode(), st.Uid)
+	return fmt.Errorf("%s: expected it to be this user's alone (mode 0700, 0600 of a file), found %s of "+
+		"user %d: others could write there: see what is in it, and keep it: the lanes in force cannot be taken "+
+		"back without it", path, info.Mode(), st.Uid)
 }
 
 // ReadState returns a file of the directory of journals, whose content is this user's alone to write.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,7 +44,7 @@ func BootID() (string, error) {
 }
 
 // Open makes or reopens the journal of that name in dir, and keeps every other process from opening one
-// there: it fails with ErrBusy and the name of the process that has it. All steps in it are checked.
+// there: it fails with a *BusyError that names the process which has it. All steps in it are checked.
 func Open(dir, name string, ops map[string]Op) (*Journal, error) {
 	if err := stateDir(dir); err != nil {
 		return nil, err
@@ -59,11 +60,37 @@ func Open(dir, name string, ops map[string]Op) (*Journal, error) {
 	return j, nil
 }
 
+// OpenWait is Open that waits while another process has a journal open in dir. It calls waiting, which may
+// be nil, with each process that it waits for. When ctx ends it fails with the *BusyError.
+func OpenWait(
+	ctx context.Context, dir, name string, ops map[string]Op, waiting func(*BusyError),
+) (*Journal, error) {
+	retry := time.NewTicker(20 * time.Millisecond)
+	defer retry.Stop()
+	var last Holder
+	for {
+		j, err := Open(dir, name, ops)
+		var busy *BusyError
+		if !errors.As(err, &busy) {
+			return j, err
+		}
+		if waiting != nil && busy.Holder != last {
+			waiting(busy)
+		}
+		last = busy.Holder
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-retry.C:
+		}
+	}
+}
+
 // Beside opens another journal in the same directory, under the lock of this one, which must stay open.
 func (j *Journal) Beside(name string) (*Journal, error) {
 	o := &Journal{ops: j.ops, lock: io.NopCloser(nil)}
 	if j.log.f == nil {
-		return nil, errLook
+		return nil, errReadOnly
 	}
 	return o, o.load(filepath.Dir(j.log.f.Name()), name)
 }
@@ -73,9 +100,9 @@ func (j *Journal) load(dir, name string) (err error) {
 	return err
 }
 
-var errLook = errors.New("the journal is open to look at only")
+var errReadOnly = errors.New("the journal is open for reading only")
 
-// None is a journal without steps, to look with at what would be done.
+// None is a journal without steps, to find out what would be done.
 func None(ops map[string]Op) *Journal {
 	return &Journal{ops: ops, log: &log{}, lock: io.NopCloser(nil)}
 }
@@ -137,7 +164,8 @@ func (l *log) load(boot string, check func(Step) error) error {
 	}
 	for _, s := range l.steps {
 		if err = check(s); err != nil {
-			return fmt.Errorf("step %s: %w: isolane did not write that: keep the file elsewhere, then isolane recover --adopt", s.Kind, err)
+			return fmt.Errorf("step %s: %w: isolane did not write that: "+
+				"keep the file elsewhere, then isolane recover --adopt", s.Kind, err)
 		}
 	}
 	if len(l.steps) > 0 {
@@ -223,7 +251,7 @@ func (l *log) undone(s Step) error {
 // append writes whole records or none: what a full disk left of one is cut off.
 func (l *log) append(records ...record) error {
 	if l.f == nil {
-		return errLook
+		return errReadOnly
 	}
 	var lines []byte
 	for _, r := range records {

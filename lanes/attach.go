@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
@@ -76,7 +77,7 @@ func workload(h host.Host, root fs.FS, at enforce.Attachment) (enforce.Attachmen
 	at.Own = false
 	var err error
 	if at.Group == "" {
-		start, serr := journal.StartTime(at.PID)
+		start, serr := change.StartTime(at.PID)
 		if serr != nil || at.Start != 0 && start != at.Start {
 			return at, fmt.Errorf("process %d: has ended, or there is none", at.PID)
 		}

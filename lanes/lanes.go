@@ -19,6 +19,7 @@ import (
 	"os"
 	"time"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
@@ -47,8 +48,8 @@ func (o Options) Complete() Options {
 	if ops == nil {
 		ops = map[string]journal.Op{}
 	}
-	maps.Copy(ops, journal.Ops("/"))
-	ops[enforce.Spreader] = journal.Daemon("/", entry, spreading)
+	maps.Copy(ops, enforce.Ops("/"))
+	ops[enforce.Spreader] = change.Daemon("/", entry, spreading)
 	o.Ops = ops
 	return o
 }
@@ -78,22 +79,10 @@ func Open(ctx context.Context, o Options) (l *Lanes, expired []string, err error
 }
 
 func open(ctx context.Context, o Options) (*enforce.Lanes, error) {
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
-	for waits := false; ; waits = true {
-		l, err := enforce.Open(o.Dir, o.Root, o.Ops)
-		if !errors.Is(err, journal.ErrBusy) || o.Wait == nil {
-			return l, err
-		}
-		if !waits {
-			o.Wait(err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(err, ctx.Err())
-		case <-again.C:
-		}
+	if o.Wait == nil {
+		return enforce.Open(o.Dir, o.Root, o.Ops)
 	}
+	return enforce.OpenWait(ctx, o.Dir, o.Root, o.Ops, func(b *journal.BusyError) { o.Wait(b) })
 }
 
 // OpenPatiently is Open that waits half a minute for other processes.

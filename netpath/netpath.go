@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/journal"
 )
 
@@ -49,8 +50,8 @@ func Lab() Pair {
 func (p Pair) CongestionControl(name string) []journal.Step {
 	var steps []journal.Step
 	for _, e := range []End{p.Client, p.Application} {
-		steps = append(steps, journal.Step{Kind: "sysctl", After: name,
-			Target: journal.SysctlTarget(e.Netns, "net/ipv4/tcp_congestion_control")})
+		steps = append(steps, journal.Step{Kind: change.KindSysctl, After: name,
+			Target: change.SysctlTarget(e.Netns, "net/ipv4/tcp_congestion_control")})
 	}
 	return steps
 }
@@ -60,12 +61,12 @@ func (p Pair) CongestionControl(name string) []journal.Step {
 func (p Pair) Ends(master string) ([]journal.Step, error) {
 	var steps []journal.Step
 	for _, e := range []End{p.Client, p.Application} {
-		link, err := journal.LinkStep(e.Port, journal.Link{Type: "veth", Master: master, Peer: &journal.Peer{
+		link, err := change.LinkStep(e.Port, change.Link{Type: "veth", Master: master, Peer: &change.Peer{
 			Netns: e.Netns, Name: e.Device, MAC: e.MAC, Addresses: e.Addresses, WireFrames: true}})
 		if err != nil {
 			return nil, err
 		}
-		steps = append(steps, journal.Step{Kind: "netns", Target: e.Netns, After: "present"}, link)
+		steps = append(steps, journal.Step{Kind: change.KindNetns, Target: e.Netns, After: change.Present}, link)
 	}
 	return steps, nil
 }

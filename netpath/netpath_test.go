@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/netpath"
@@ -29,7 +30,7 @@ type path interface {
 }
 
 func ops() map[string]journal.Op {
-	all := journal.Ops("/")
+	all := change.Ops("/")
 	maps.Copy(all, map[string]journal.Op{express.Kind: express.Op{}})
 	return all
 }
@@ -49,7 +50,7 @@ func in(t *testing.T, netns string, f func() error) {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // the thread ends with the goroutine
-		fd, err := unix.Open(filepath.Join(journal.NetnsDir, netns), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open(filepath.Join(change.NetnsDir, netns), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err == nil {
 			err = errors.Join(unix.Setns(fd, unix.CLONE_NEWNET), unix.Close(fd))
 		}
@@ -64,7 +65,7 @@ func in(t *testing.T, netns string, f func() error) {
 }
 
 func present(name string) bool {
-	_, err := os.Stat(filepath.Join(journal.NetnsDir, name))
+	_, err := os.Stat(filepath.Join(change.NetnsDir, name))
 	_, lerr := net.InterfaceByName(name)
 	return err == nil || lerr == nil
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
@@ -166,7 +167,7 @@ func (r *runner) adopt(h host.Host, c results.Cell) error {
 		if err != nil {
 			return err
 		}
-		if err = r.journal.Adopt(journal.Step{Kind: "processes", Target: dir, After: journal.Running}); err != nil {
+		if err = r.journal.Adopt(journal.Step{Kind: change.KindProcesses, Target: dir, After: change.Running}); err != nil {
 			return err
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
-	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/quantity"
@@ -105,7 +105,7 @@ func printRefused(w io.Writer, refused []enforce.Refusal, verbose bool) {
 		case !strings.HasPrefix(r.Target, "/") && !strings.Contains(r.Target, " "):
 			threads++
 			if verbose {
-				fmt.Fprintf(w, "kept by the kernel: %s\n", enforce.Named(journal.Step{Kind: "task", Target: r.Target}))
+				fmt.Fprintf(w, "kept by the kernel: %s\n", change.TaskName("CPUs of thread", r.Target))
 			}
 		default:
 			if text := r.Target + ": " + refusedBecause(r); !said[text] {

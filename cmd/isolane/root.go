@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/runtime/process"
 )
@@ -35,7 +36,7 @@ func seeing(err error) error {
 func sudo() string {
 	words := []string{"sudo"}
 	for _, a := range os.Args {
-		words = append(words, journal.Quote(a))
+		words = append(words, change.Quote(a))
 	}
 	return strings.Join(words, " ")
 }

@@ -2,6 +2,7 @@
 package bridge
 
 import (
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/netpath"
 )
@@ -14,7 +15,7 @@ func (Path) Name() string { return "bridge" }
 
 // Steps returns what makes the path between the two ends.
 func (Path) Steps(p netpath.Pair) ([]journal.Step, error) {
-	br, err := journal.LinkStep(p.Bridge, journal.Link{Type: "bridge"})
+	br, err := change.LinkStep(p.Bridge, change.Link{Type: "bridge"})
 	if err != nil {
 		return nil, err
 	}

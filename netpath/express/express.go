@@ -21,6 +21,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/netpath"
 )
@@ -143,7 +144,7 @@ func (Op) Write(_ context.Context, s journal.Step, value string) error {
 }
 
 func device(name string) (*netlink.Handle, netlink.Link, error) {
-	h, err := journal.Netns("")
+	h, err := change.Netns("")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -9,12 +9,11 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/journal"
 )
 
 // Lane is what a process lives in. The zero value confines nothing.
@@ -53,7 +52,7 @@ func (l Lane) Enter(argv, env []string) error {
 		}
 	}
 	// All of the lane, whatever this process inherits: since Linux 6.2 the kernel cuts the cpuset with it.
-	if err = journal.ResetAffinity(0); err != nil {
+	if err = change.ResetAffinity(0); err != nil {
 		return fmt.Errorf("the lane's CPUs: %w", err)
 	}
 	for _, step := range []func() error{func() error { return enter(l.Netns) }, l.bindMemory, l.realTime,
@@ -65,24 +64,18 @@ func (l Lane) Enter(argv, env []string) error {
 	return &exec.Error{Name: program, Err: unix.Exec(program, argv, env)}
 }
 
-// mpolBind is MPOL_BIND of include/uapi/linux/mempolicy.h.
-const mpolBind = 2
-
 // bindMemory lets memory come from the lane's nodes only (set_mempolicy(2)). A kernel without NUMA has
 // one node.
 func (l Lane) bindMemory() error {
 	if l.MemoryNodes.IsEmpty() {
 		return nil
 	}
-	var mask [1024 / 64]uint64
+	var mask unix.CPUSet // the kernel has at most 1024 nodes (include/linux/numa.h)
 	for n := range l.MemoryNodes.All() {
-		if n < 1024 {
-			mask[n/64] |= 1 << (n % 64)
-		}
+		mask.Set(n)
 	}
-	_, _, errno := unix.Syscall(unix.SYS_SET_MEMPOLICY, mpolBind, uintptr(unsafe.Pointer(&mask)), 1024) //nolint:gosec // G103: the system call takes a pointer
-	if errno != 0 && !errors.Is(errno, unix.ENOSYS) {
-		return fmt.Errorf("memory of node %s: %w", l.MemoryNodes, errno)
+	if err := unix.SetMemPolicy(unix.MPOL_BIND, &mask); err != nil && !errors.Is(err, unix.ENOSYS) {
+		return fmt.Errorf("memory of node %s: %w", l.MemoryNodes, err)
 	}
 	return nil
 }

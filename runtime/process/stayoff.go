@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/journal"
 )
 
 // StayOff keeps all threads of this process off the CPUs, those to come too: a thread is born with
@@ -25,7 +25,7 @@ func StayOff(cpus cpuset.Set) error {
 		return fmt.Errorf("%s: %w", online, err)
 	}
 	rest := all.Difference(cpus)
-	if own, err := journal.Affinity(0); err == nil && own.Intersects(rest) { // no more than it had
+	if own, err := change.Affinity(0); err == nil && own.Intersects(rest) { // no more than it had
 		rest = own.Intersection(rest)
 	}
 	if rest.IsEmpty() {
@@ -44,7 +44,7 @@ func StayOff(cpus cpuset.Set) error {
 				continue
 			}
 			done[tid], grown = true, true
-			if err = journal.SetAffinity(tid, rest); err != nil && !errors.Is(err, unix.ESRCH) {
+			if err = change.SetAffinity(tid, rest); err != nil && !errors.Is(err, unix.ESRCH) {
 				return fmt.Errorf("thread %d to CPUs %s: %w", tid, rest, err)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
@@ -45,9 +46,9 @@ func open(t *testing.T, cpus cpuset.Set) *session {
 		if derr != nil {
 			t.Fatal(derr)
 		}
-		steps = append(steps, journal.Step{Kind: "file", Target: filepath.Join(dir, "cpuset.cpus.partition"), After: "isolated"})
+		steps = append(steps, journal.Step{Kind: change.KindFile, Target: filepath.Join(dir, "cpuset.cpus.partition"), After: "isolated"})
 	}
-	if s.journal, err = journal.Open(filepath.Join(t.TempDir(), "run"), "test", journal.Ops("/")); err != nil {
+	if s.journal, err = journal.Open(filepath.Join(t.TempDir(), "run"), "test", change.Ops("/")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.undo(t) })
@@ -155,7 +156,7 @@ func where(t *testing.T, look func() ([]Thread, error)) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		scheduling, err := journal.SchedulingOf(th.TID)
+		scheduling, err := change.SchedulingOf(th.TID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +238,7 @@ func TestCgroupIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.undo(t)
-	h, err := journal.HierarchyOf(host.Live(), top)
+	h, err := change.HierarchyOf(host.Live(), top)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +287,7 @@ func TestQEMU(t *testing.T) {
 				case vcpus[1]:
 					want, how = cpuset.Of(lane.Last()), "rr 3"
 				}
-				scheduling, err := journal.SchedulingOf(th.TID)
+				scheduling, err := change.SchedulingOf(th.TID)
 				if th.CPUs != want || scheduling.String() != how || err != nil {
 					t.Errorf("thread %d (%s) has CPUs %s and %s, want %s and %s (vCPUs %v) %v", th.TID, th.Comm, th.CPUs, scheduling, want, how, vcpus, err)
 				}

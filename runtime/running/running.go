@@ -22,9 +22,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/journal"
 )
 
 // Thread is one thread of a running process, from /proc/PID/task/TID (proc_pid_stat(5),
@@ -98,7 +98,7 @@ func Cgroup(root fs.FS, dir string) ([]Thread, error) {
 	var pids, keepers []int
 	for _, g := range groups {
 		file, into := path.Join(g, "cgroup.procs"), &pids
-		if g != dir && journal.IsKeeperGroup(g) {
+		if g != dir && change.IsKeeperGroup(g) {
 			// A process of one thread; in a threaded cgroup the one above lists them too.
 			file, into = path.Join(g, "cgroup.threads"), &keepers
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
@@ -41,7 +42,7 @@ func Resolve(h host.Host, root fs.FS, group string) (string, error) {
 			return "", fmt.Errorf("cgroup %q: %s: expected a directory, found %s", group, at, info.Mode().Type())
 		}
 	}
-	mounted, err := journal.HierarchyOf(root, dir)
+	mounted, err := change.HierarchyOf(root, dir)
 	if err == nil && mounted.Mount != top {
 		err = fmt.Errorf("cgroup %q: expected a cgroup of %s, found one of %s", group, top, mounted.Mount)
 	}
@@ -54,7 +55,7 @@ func InService(h host.Host, root fs.FS, pid int) bool {
 	if err != nil {
 		return false
 	}
-	hier, err := journal.HierarchyOf(root, path.Dir(lane))
+	hier, err := change.HierarchyOf(root, path.Dir(lane))
 	if err != nil || !hier.V2 {
 		return false
 	}
@@ -70,12 +71,12 @@ func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	hier, err := journal.HierarchyOf(root, path.Dir(lane))
+	hier, err := change.HierarchyOf(root, path.Dir(lane))
 	if err != nil {
 		return "", false
 	}
 	group, err := hier.Of(root, processDir(pid))
-	if err != nil || group == hier.Mount || strings.Contains(group, "/"+journal.GroupPrefix) || threaded(root, group) {
+	if err != nil || group == hier.Mount || strings.Contains(group, "/"+change.GroupPrefix) || threaded(root, group) {
 		return "", false
 	}
 	all, err := Cgroup(root, group)
@@ -101,7 +102,7 @@ func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
 // cgroup: only tasks of a partition may use its CPUs (Documentation/admin-guide/cgroup-v2.rst). All threads of a
 // process move with it, also those in threaded cgroups, as libvirt has them, and come back there.
 func Steps(h host.Host, root fs.FS, l plan.Lane, dir string, at enforce.Attachment, threads []Thread) ([]journal.Step, []string, error) {
-	hier, err := journal.HierarchyOf(root, dir)
+	hier, err := change.HierarchyOf(root, dir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -131,7 +132,7 @@ type attachment struct {
 	root      fs.FS
 	lane      plan.Lane
 	dir       string // the cgroup that the processes are to be in
-	hierarchy journal.Hierarchy
+	hierarchy change.Hierarchy
 	steps     []journal.Step
 	warnings  []string
 	all       bool            // the cpuset of all threads changes
@@ -151,7 +152,7 @@ func (a *attachment) regroup(group string) error {
 	for _, f := range []struct {
 		kind, name string
 		want       cpuset.Set
-	}{{"file", "cpuset.mems", nodes}, {"cpuset", "cpuset.cpus", a.lane.CPUs}} {
+	}{{change.KindFile, "cpuset.mems", nodes}, {change.KindCpuset, "cpuset.cpus", a.lane.CPUs}} {
 		if err := a.fits(group, f.name, f.want); err != nil {
 			return err
 		}
@@ -181,7 +182,7 @@ func (a *attachment) regroup(group string) error {
 	for _, dir := range dirs {
 		name := path.Join(dir, "cpuset.sched_load_balance")
 		if now, err := fs.ReadFile(a.root, name[1:]); err == nil && strings.TrimSpace(string(now)) != balance {
-			a.steps = append(a.steps, journal.Step{Kind: "file", Target: name, After: balance})
+			a.steps = append(a.steps, journal.Step{Kind: change.KindFile, Target: name, After: balance})
 		}
 	}
 	if more := a.host.MemoryNodes().Difference(nodes); a.all && !more.IsEmpty() {
@@ -233,7 +234,7 @@ func (a *attachment) move(at enforce.Attachment, threads []Thread) error {
 	if a.hierarchy.V2 {
 		a.dir = enforce.MovedGroup(a.dir, at)
 		if _, err := fs.Stat(a.root, a.dir[1:]); err != nil {
-			a.steps = append(a.steps, journal.Step{Kind: "cgroup", Target: a.dir, After: "present"})
+			a.steps = append(a.steps, journal.Step{Kind: change.KindCgroup, Target: a.dir, After: change.Present})
 		}
 	}
 	var left []string
@@ -253,7 +254,7 @@ func (a *attachment) move(at enforce.Attachment, threads []Thread) error {
 		// A child may have ended until it is its turn.
 		child := slices.ContainsFunc(threads, func(t Thread) bool { return t.PID == p[main].parent })
 		kept := a.keep(from, p[main].PID)
-		a.steps = append(a.steps, journal.Step{Kind: "member", Target: journal.TaskTarget(p[main].PID, p[main].Start), After: a.dir, Optional: child})
+		a.steps = append(a.steps, journal.Step{Kind: change.KindMember, Target: change.TaskTarget(p[main].PID, p[main].Start), After: a.dir, Optional: child})
 		if from = a.domain(from); a.hierarchy.V2 && from != a.hierarchy.Mount && !slices.Contains(left, from) {
 			left = append(left, from)
 			a.warnMoved(from, kept)
@@ -279,7 +280,7 @@ func (a *attachment) noSwap(threads []Thread) error {
 	if lane == "" {
 		return nil
 	}
-	hier, err := journal.HierarchyOf(a.root, lane)
+	hier, err := change.HierarchyOf(a.root, lane)
 	if err != nil {
 		return err
 	}
@@ -298,7 +299,7 @@ func (a *attachment) noSwap(threads []Thread) error {
 		done = append(done, dir)
 		file := path.Join(dir, "memory.swappiness")
 		if now, err := fs.ReadFile(a.root, file[1:]); err == nil && strings.TrimSpace(string(now)) != "0" {
-			a.steps = append(a.steps, journal.Step{Kind: "file", Target: file, After: "0"})
+			a.steps = append(a.steps, journal.Step{Kind: change.KindFile, Target: file, After: "0"})
 		}
 	}
 	return nil
@@ -353,9 +354,9 @@ func (a *attachment) keep(from string, pid int) bool {
 	}
 	if !a.kept[unit] {
 		a.kept[unit] = true
-		group := journal.KeeperGroup(unit, pid) // another attachment has its own
-		a.steps = append(a.steps, journal.Step{Kind: "cgroup", Target: group, After: "present"},
-			journal.Step{Kind: "keeper", Target: journal.KeeperTarget(group, a.dir), After: journal.Running})
+		group := change.KeeperGroup(unit, pid) // another attachment has its own
+		a.steps = append(a.steps, journal.Step{Kind: change.KindCgroup, Target: group, After: change.Present},
+			journal.Step{Kind: change.KindKeeper, Target: change.KeeperTarget(group, a.dir), After: change.Running})
 	}
 	return true
 }
@@ -367,7 +368,7 @@ func (a *attachment) pin(threads []Thread) error {
 	for _, t := range threads {
 		r, ok := want[t.TID]
 		if ok && (r.cpus != t.CPUs || a.all || a.moved[t.PID]) {
-			a.steps = append(a.steps, journal.Step{Kind: "task", Target: journal.TaskTarget(t.TID, t.Start), After: r.cpus.String(),
+			a.steps = append(a.steps, journal.Step{Kind: change.KindTask, Target: change.TaskTarget(t.TID, t.Start), After: r.cpus.String(),
 				Optional: !r.one}) // the others come and go
 		}
 		if err := a.schedule(t, ok && !r.one); err != nil {
@@ -382,12 +383,12 @@ func (a *attachment) pin(threads []Thread) error {
 // What it has is asked of this machine, and not of root.
 func (a *attachment) schedule(t Thread, helps bool) error {
 	lane := a.lane.Spec.Scheduling
-	to := journal.Scheduling{Policy: lane.Policy, Priority: lane.Priority}
+	to := change.Scheduling{Policy: lane.Policy, Priority: lane.Priority}
 	if !to.RealTime() {
 		return nil
 	}
-	now, err := journal.SchedulingOf(t.TID)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, journal.ErrDeadline) || now.RealTime() {
+	now, err := change.SchedulingOf(t.TID)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, change.ErrDeadline) || now.RealTime() {
 		return nil
 	}
 	if helps {
@@ -395,7 +396,7 @@ func (a *attachment) schedule(t Thread, helps bool) error {
 		to.Slack = 1 // 0 is the default
 	}
 	if err == nil && to != now {
-		a.steps = append(a.steps, journal.Step{Kind: "scheduling", Target: journal.TaskTarget(t.TID, t.Start), After: to.String(), Optional: true}) // it may end
+		a.steps = append(a.steps, journal.Step{Kind: change.KindScheduling, Target: change.TaskTarget(t.TID, t.Start), After: to.String(), Optional: true}) // it may end
 	}
 	return err
 }

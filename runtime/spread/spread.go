@@ -17,9 +17,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/journal"
 )
 
 // Thread is one that runs or waits for its turn on a CPU.
@@ -73,9 +73,9 @@ func Once(root fs.FS, dir string, cpus cpuset.Set) error {
 		return err
 	}
 	for _, m := range Moves(threads, cpus) {
-		err = journal.SetAffinity(m.Thread, cpuset.Of(m.To))
+		err = change.SetAffinity(m.Thread, cpuset.Of(m.To))
 		if err == nil {
-			err = journal.ResetAffinity(m.Thread)
+			err = change.ResetAffinity(m.Thread)
 		}
 		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) { // it has ended or left, or is the kernel's
 			return fmt.Errorf("thread %d to CPU %d: %w", m.Thread, m.To, err)
@@ -114,7 +114,7 @@ func runnable(root fs.FS, dir string, cpus cpuset.Set) ([]Thread, error) {
 			if err != nil || t.State != 'R' {
 				continue
 			}
-			may, err := journal.Affinity(tid)
+			may, err := change.Affinity(tid)
 			if err != nil {
 				continue
 			}

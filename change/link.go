@@ -1,4 +1,4 @@
-package journal
+package change
 
 import (
 	"context"
@@ -13,7 +13,13 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/journal"
 )
+
+// KindLink is a network device: the values are a Link as JSON. A device of that name that already exists and
+// is not exactly ours is an error, never taken over.
+const KindLink = "link"
 
 // Link is a network device of the host, and for a veth its other end. It is the value of a step of
 // kind link, as JSON.
@@ -35,16 +41,14 @@ type Peer struct {
 }
 
 // LinkStep is the step that makes the device name.
-func LinkStep(name string, l Link) (Step, error) {
+func LinkStep(name string, l Link) (journal.Step, error) {
 	data, err := json.Marshal(l)
-	return Step{Kind: "link", Target: name, After: string(data)}, err
+	return journal.Step{Kind: KindLink, Target: name, After: string(data)}, err
 }
 
-// link makes and removes devices. A device of that name that already exists and is not exactly
-// ours is an error, never taken over.
 type link struct{}
 
-func (link) Check(s Step) error {
+func (link) Check(s journal.Step) error {
 	var l Link
 	if s.After == "" || json.Unmarshal([]byte(s.After), &l) != nil {
 		return fmt.Errorf("link %s: %q: expected a description in JSON", s.Target, s.After)
@@ -57,7 +61,7 @@ func (link) Check(s Step) error {
 
 // Read returns the asked value where the device carries its mark; so a device of somebody else
 // never looks like ours.
-func (link) Read(_ context.Context, s Step) (string, error) {
+func (link) Read(_ context.Context, s journal.Step) (string, error) {
 	h, err := Netns("")
 	if err != nil {
 		return "", err
@@ -84,7 +88,7 @@ func mark(value string) uint32 {
 	return h.Sum32() | 1<<30
 }
 
-func (link) Write(_ context.Context, s Step, value string) error {
+func (link) Write(_ context.Context, s journal.Step, value string) error {
 	h, err := Netns("")
 	if err != nil {
 		return err
@@ -203,10 +207,24 @@ func segmentBeforeDevice(p Peer) error {
 			_    [16]byte
 		}{data: &value}
 		copy(request.name[:unix.IFNAMSIZ-1], p.Name)
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))) //nolint:gosec // G103: the argument of an ioctl
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+			uintptr(unsafe.Pointer(&request))) //nolint:gosec // G103: the argument of an ioctl
 		if errno != 0 {
 			return errno
 		}
 		return nil
 	})
+}
+
+// Shell is ip-link(8).
+func (link) Shell(s journal.Step) string {
+	var l Link
+	switch {
+	case s.After == "":
+		return "ip link del " + s.Target
+	case json.Unmarshal([]byte(s.After), &l) != nil || l.Peer == nil:
+		return fmt.Sprintf("ip link add %s type bridge && ip link set %[1]s up", s.Target)
+	}
+	return fmt.Sprintf("ip link add %s type veth peer name %s address %s netns %s && ip link set %[1]s up",
+		s.Target, l.Peer.Name, l.Peer.MAC, l.Peer.Netns)
 }

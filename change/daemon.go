@@ -1,4 +1,4 @@
-package journal
+package change
 
 import (
 	"context"
@@ -7,19 +7,21 @@ import (
 	"path"
 	"strconv"
 	"syscall"
+
+	"isolane.dev/isolane/journal"
 )
 
-// daemon is a process of this program that goes on by itself, in a cgroup of Isolane's that was made for it: "" or
-// "running".
+// daemon is a process of this program that goes on by itself, in a cgroup of Isolane's that was made for it:
+// "" or "running".
 type daemon struct {
 	processes
 	args []string
 }
 
 // Daemon is the operation of a step whose process is this program, called with the arguments.
-func Daemon(root string, args ...string) Op { return daemon{processes{kernel{root}}, args} }
+func Daemon(root string, args ...string) journal.Op { return daemon{processes{kernel{root}}, args} }
 
-func (d daemon) Write(ctx context.Context, s Step, value string) error {
+func (d daemon) Write(ctx context.Context, s journal.Step, value string) error {
 	if value != Running || !d.live() {
 		return d.processes.Write(ctx, s, value)
 	}

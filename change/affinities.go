@@ -1,4 +1,4 @@
-package journal
+package change
 
 import (
 	"context"
@@ -13,42 +13,45 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
 )
 
-// affinities keeps all threads of the machine to the CPUs that they had of their own, but for those of the
-// lanes: After are these, and the value before has the threads, see pins.
+// KindAffinities keeps all threads of the machine to the CPUs that they had of their own, but for those of
+// the lanes: After are these, and the value before has the threads, see pins.
 //
 // When CPUs become a partition, or cease to be one, the kernel gives each thread outside all others
 // (kernel/cgroup/cpuset.c, update_tasks_cpumask), and the same to one that comes back to the root. What
 // isolcpus= has kept every thread from would be open to all of them, and before Linux 6.2 what
-// sched_setaffinity(2) asked for is forgotten too. So the threads are noted before, and set again when
-// all else is done.
+// sched_setaffinity(2) asked for is forgotten too. So the CPUs of threads are recorded before, and set again
+// when all else is done.
+const KindAffinities = "affinities"
+
 type affinities struct{ kernel }
 
 // AffinitiesTarget is the only target of steps of kind affinities.
 const AffinitiesTarget = "threads"
 
-// noted begins the value before. Behind it stands when the youngest thread of then was born, as in TaskTarget:
-// one that is younger has what its parents had.
-const noted = "noted "
+// recorded begins the value before. It is followed by the start time of the youngest thread, as in
+// TaskTarget: one that is younger has what its parents had.
+const recorded = "noted "
 
-func parseNoted(value string) (youngest uint64, keep pins, err error) {
+func parseRecorded(value string) (youngest uint64, keep pins, err error) {
 	head, keep, err := parsePins(value)
 	if err != nil {
 		return 0, nil, err
 	}
-	born, ok := strings.CutPrefix(head, noted)
+	born, ok := strings.CutPrefix(head, recorded)
 	if youngest, err = strconv.ParseUint(born, 10, 64); err != nil || !ok {
-		return 0, nil, fmt.Errorf("%q: expected what was noted of threads", head)
+		return 0, nil, fmt.Errorf("%q: expected the CPUs of threads", head)
 	}
 	return youngest, keep, nil
 }
 
-func (affinities) Check(s Step) error {
+func (affinities) Check(s journal.Step) error {
 	var keep pins
 	var err error
 	if s.Before != "" {
-		_, keep, err = parseNoted(s.Before)
+		_, keep, err = parseRecorded(s.Before)
 	}
 	if s.Target != AffinitiesTarget {
 		err = fmt.Errorf("%s: expected %s", s.Target, AffinitiesTarget)
@@ -63,12 +66,12 @@ func (affinities) Check(s Step) error {
 	return errors.Join(err, aerr, rerr)
 }
 
-func (a affinities) Read(_ context.Context, s Step) (string, error) {
+func (a affinities) Read(_ context.Context, s journal.Step) (string, error) {
 	if s.Before != "" {
 		return s.After, nil
 	}
 	if !a.live() {
-		return noted + "0", nil
+		return recorded + "0", nil
 	}
 	keep, youngest := pins{}, uint64(0)
 	online, err := fs.ReadFile(os.DirFS("/"), "sys/devices/system/cpu/online")
@@ -86,20 +89,38 @@ func (a affinities) Read(_ context.Context, s Step) (string, error) {
 		}
 		return nil
 	})
-	return noted + strconv.FormatUint(youngest, 10) + keep.String(), err
+	return recorded + strconv.FormatUint(youngest, 10) + keep.String(), err
 }
 
-func (a affinities) Write(ctx context.Context, s Step, value string) error {
+func (a affinities) Write(ctx context.Context, s journal.Step, value string) error {
 	if value != s.Before {
-		return nil // Settle comes when the cpusets are there
+		return nil // Finish is called when the cpusets are there
 	}
 	s.Replaced, s.After = s.After, ""
-	return a.Settle(ctx, s)
+	return a.Finish(ctx, s)
 }
 
-// Settle sets what the kernel has changed, of threads that were noted, and of younger ones that come from them.
-func (a affinities) Settle(_ context.Context, s Step) error {
-	youngest, keep, err := parseNoted(s.Before)
+// Describe says it without what each thread has.
+func (affinities) Describe(s journal.Step) (name, from, to string) {
+	name = "CPUs of all other threads"
+	if strings.HasPrefix(s.After, recorded) {
+		return name, "theirs without " + s.Before, "theirs"
+	}
+	return name, "theirs", "theirs without " + s.After
+}
+
+// Shell is a comment: no command does that.
+func (affinities) Shell(s journal.Step) string {
+	if strings.HasPrefix(s.After, recorded) {
+		return "# threads have the CPUs again that they had"
+	}
+	return "# threads that may use only some CPUs keep to these, but for " + s.After
+}
+
+// Finish sets what the kernel has changed, of threads that were recorded, and of younger ones that come from
+// them.
+func (a affinities) Finish(_ context.Context, s journal.Step) error {
+	youngest, keep, err := parseRecorded(s.Before)
 	if err != nil || !a.live() || len(keep) == 0 {
 		return err
 	}
@@ -148,7 +169,8 @@ type thread struct {
 
 func (t thread) target() string { return TaskTarget(t.tid, t.start) }
 
-// inherited returns the CPUs that a process had, or else the nearest that it comes from; none where all had all.
+// inherited returns the CPUs that a process had, or else the nearest that it comes from; none where all had
+// all.
 func (p pins) inherited(pid int, family map[int]cpuset.Set) cpuset.Set {
 	if own, known := family[pid]; known || pid <= 0 {
 		return own
@@ -166,8 +188,8 @@ func (p pins) inherited(pid int, family map[int]cpuset.Set) cpuset.Set {
 	return own
 }
 
-// eachThread calls do with each thread whose CPUs may be changed. all returns those of its cpuset; none when it has
-// ended.
+// eachThread calls do with each thread whose CPUs may be changed. all returns those of its cpuset; none when
+// it has ended.
 func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 	root := os.DirFS("/")
 	mounted := host.Cgroups(root)
@@ -223,21 +245,4 @@ func movable(pid, tid int) (thread, bool) {
 	}
 	may, err := Affinity(tid)
 	return thread{tid: tid, pid: pid, start: f.Start, may: may}, err == nil
-}
-
-// statOf reads what /proc/PID/stat says of a task; fs.ErrNotExist when it has ended.
-func statOf(tid int) (host.TaskStat, error) {
-	path := fmt.Sprintf("/proc/%d/stat", tid)
-	data, err := os.ReadFile(path)
-	if errors.Is(err, unix.ESRCH) {
-		err = fs.ErrNotExist
-	}
-	if err != nil {
-		return host.TaskStat{}, err
-	}
-	s, err := host.ParseStat(string(data))
-	if err != nil {
-		err = fmt.Errorf("%s: %w", path, err)
-	}
-	return s, err
 }

@@ -1,4 +1,4 @@
-package journal
+package change
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/journal"
 )
 
 // Processes each of which makes the next one and ends are all moved, and the cgroup is removed.
@@ -29,7 +30,7 @@ func TestMoveFromForkStorm(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		err := os.WriteFile(filepath.Join(top, "cgroup.kill"), []byte("1"), 0)
-		err = errors.Join(err, cgroup{kernel{"/"}}.Write(context.Background(), Step{Target: top}, ""))
+		err = errors.Join(err, cgroup{kernel{"/"}}.Write(context.Background(), journal.Step{Target: top}, ""))
 		if err != nil {
 			t.Error(err)
 		}
@@ -46,7 +47,7 @@ func TestMoveFromForkStorm(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	step := Step{Kind: "cgroup", Target: from, Before: "", After: present}
+	step := journal.Step{Kind: KindCgroup, Target: from, Before: "", After: Present}
 	if err = (cgroup{kernel{"/"}}).Write(t.Context(), step, ""); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package journal
+package change
 
 import (
 	"context"
@@ -17,9 +17,11 @@ import (
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/journal"
 )
 
-// A service whose processes have moved to a lane ends there too, however systemd ends it; without the lane it goes on.
+// A service whose processes have moved to a lane ends there too, however systemd ends it; without the lane it
+// goes on.
 func TestKeeper(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	mounted := host.Cgroups(host.Live())
@@ -27,11 +29,11 @@ func TestKeeper(t *testing.T) {
 		t.Skip("no cgroup v2")
 	}
 	for name, c := range map[string]struct {
-		end  func(t *testing.T, k keeper, s Step, unit string) // of the unit, or of the lane
-		ends bool                                              // what has moved
+		end  func(t *testing.T, k keeper, s journal.Step, unit string) // of the unit, or of the lane
+		ends bool                                                      // what has moved
 	}{
-		"stopped":  {func(t *testing.T, k keeper, s Step, _ string) { t.Helper(); signalAll(t, k, s, unix.SIGTERM) }, true},
-		"killed":   {func(t *testing.T, k keeper, s Step, _ string) { t.Helper(); signalAll(t, k, s, unix.SIGKILL) }, true},
+		"stopped":  {func(t *testing.T, k keeper, s journal.Step, _ string) { t.Helper(); signalAll(t, k, s, unix.SIGTERM) }, true},
+		"killed":   {func(t *testing.T, k keeper, s journal.Step, _ string) { t.Helper(); signalAll(t, k, s, unix.SIGKILL) }, true},
 		"released": {releaseKeeper, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +52,7 @@ func TestKeeper(t *testing.T) {
 			go func() { ended <- work.Wait() }()
 			t.Cleanup(func() {
 				_ = work.Process.Kill()
-				err := cgroup{kernel{"/"}}.Write(context.Background(), Step{Target: moved}, "")
+				err := cgroup{kernel{"/"}}.Write(context.Background(), journal.Step{Target: moved}, "")
 				for _, dir := range []string{group, unit} {
 					if rerr := os.Remove(dir); !errors.Is(rerr, os.ErrNotExist) {
 						err = errors.Join(err, rerr)
@@ -63,7 +65,7 @@ func TestKeeper(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(moved, "cgroup.procs"), []byte(strconv.Itoa(work.Process.Pid)), 0); err != nil {
 				t.Fatal(err)
 			}
-			k, s := keeper{processes{kernel{"/"}}}, Step{Kind: "keeper", Target: KeeperTarget(group, moved)}
+			k, s := keeper{processes{kernel{"/"}}}, journal.Step{Kind: KindKeeper, Target: KeeperTarget(group, moved)}
 			if err := k.Write(t.Context(), s, Running); err != nil {
 				t.Fatal(err)
 			}
@@ -94,8 +96,9 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
-// signalAll does what systemd does with a unit: it signals all processes, and removes the cgroup when they have ended.
-func signalAll(t *testing.T, k keeper, s Step, sig syscall.Signal) {
+// signalAll does what systemd does with a unit: it signals all processes, and removes the cgroup when they
+// have ended.
+func signalAll(t *testing.T, k keeper, s journal.Step, sig syscall.Signal) {
 	t.Helper()
 	group, _ := keeperOf(s)
 	pids, err := k.members(group.Target)
@@ -112,7 +115,7 @@ func signalAll(t *testing.T, k keeper, s Step, sig syscall.Signal) {
 	}
 }
 
-func releaseKeeper(t *testing.T, k keeper, s Step, unit string) {
+func releaseKeeper(t *testing.T, k keeper, s journal.Step, unit string) {
 	t.Helper()
 	if err := k.Write(t.Context(), s, ""); err != nil {
 		t.Fatal(err)

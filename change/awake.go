@@ -1,4 +1,4 @@
-package journal
+package change
 
 import (
 	"context"
@@ -22,15 +22,16 @@ func (k kernel) isolates(name, value string) bool {
 	return k.live() && path.Base(name) == "cpuset.cpus.partition" && (value == "isolated" || value == "root")
 }
 
-// awake keeps the CPUs of a cgroup v2 busy until the function that it returns is called.
+// keepBusy keeps the CPUs of a cgroup v2 busy until the function that it returns is called.
 //
 // An idle CPU without a tick is in the kernel's list of those that balance for others, and leaves it with its
-// next busy tick; but no longer when it is in no domain by then (sched_balance_trigger in kernel/sched/fair.c).
-// So a CPU that is idle while it becomes isolated would be interrupted for as long as its partition lasts.
+// next busy tick; but no longer when it is in no domain by then (sched_balance_trigger in
+// kernel/sched/fair.c). So a CPU that is idle while it becomes isolated would be interrupted for as long as
+// its partition lasts.
 //
 // A partition is worth more than this: where nothing can be started there, it is made all the same, and
 // isolane watch tells what happens on its CPUs.
-func (k kernel) awake(ctx context.Context, group, value string) (stop func()) {
+func (k kernel) keepBusy(ctx context.Context, group, value string) (stop func()) {
 	var busy []*exec.Cmd
 	runtime.LockOSThread() // the death signal comes when this thread ends
 	stop = func() {
@@ -48,7 +49,7 @@ func (k kernel) awake(ctx context.Context, group, value string) (stop func()) {
 	if err != nil {
 		return stop
 	}
-	if !cpus.IsSubsetOf(may) { // a workload's own cgroup, whose parents do not have them: they are everybody's until now
+	if !cpus.IsSubsetOf(may) { // a workload's own cgroup, whose parents do not have them: they are still everybody's
 		h, herr := HierarchyOf(os.DirFS("/"), group)
 		if herr != nil {
 			return stop
@@ -64,7 +65,8 @@ func (k kernel) awake(ctx context.Context, group, value string) (stop func()) {
 	for cpu := range cpus.All() {
 		cmd := exec.Command("/bin/sh", "-c", "while :; do :; done")
 		cmd.Dir, cmd.Env = "/", []string{}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL,
+			UseCgroupFD: true, CgroupFD: int(dir.Fd())}
 		if cmd.Start() != nil {
 			break
 		}
@@ -107,7 +109,8 @@ func (k kernel) busyTick(ctx context.Context, cpus cpuset.Set) {
 	}
 }
 
-// worked returns the time that each CPU was at work, by its name in /proc/stat (proc_stat(5)), where ticks add it up.
+// worked returns the time that each CPU was at work, by its name in /proc/stat (proc_stat(5)), where ticks
+// add it up.
 func (k kernel) worked() map[string]string {
 	text, err := k.read("/proc/stat")
 	if err != nil {

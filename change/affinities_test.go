@@ -1,4 +1,4 @@
-package journal
+package change
 
 import (
 	"bufio"
@@ -11,10 +11,11 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/journal"
 )
 
-// What the kernel opens is closed again for a process that was noted and for its younger child, and for nobody
-// else: not for an older child that has all CPUs.
+// What the kernel opens is closed again for a process that was recorded and for its younger child, and for
+// nobody else: not for an older child that has all CPUs.
 func TestSettle(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	all, err := Affinity(0)
@@ -70,13 +71,13 @@ func TestSettle(t *testing.T) {
 		return found
 	}
 	op := affinities{kernel{"/"}}
-	s := Step{Kind: "affinities", Target: AffinitiesTarget, After: all.Difference(first).String(),
-		Before: fmt.Sprintf("%s%d%s", noted, born(elder), pins{TaskTarget(parent, born(parent)): {cpus: first}})}
+	s := journal.Step{Kind: KindAffinities, Target: AffinitiesTarget, After: all.Difference(first).String(),
+		Before: fmt.Sprintf("%s%d%s", recorded, born(elder), pins{TaskTarget(parent, born(parent)): {cpus: first}})}
 	if err = op.Check(s); err != nil {
 		t.Fatal(err)
 	}
 	for i, settle := range []func() error{
-		func() error { return op.Settle(context.Background(), s) },
+		func() error { return op.Finish(context.Background(), s) },
 		func() error { return op.Write(context.Background(), s, s.Before) },
 	} {
 		for _, pid := range []int{parent, elder, younger} {

@@ -1,4 +1,4 @@
-package journal
+package change
 
 import (
 	"context"
@@ -10,7 +10,12 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/journal"
 )
+
+// KindScheduling is how one thread is scheduled: Target is its TaskTarget, the values are as of Scheduling.
+const KindScheduling = "scheduling"
 
 // Scheduling is how a thread is scheduled (sched(7)), as a step of kind scheduling has it.
 type Scheduling struct {
@@ -22,7 +27,8 @@ type Scheduling struct {
 
 // policies are the numbers of include/uapi/linux/sched.h.
 func policies() map[string]uint32 {
-	return map[string]uint32{"other": unix.SCHED_NORMAL, "fifo": unix.SCHED_FIFO, "rr": unix.SCHED_RR, "batch": unix.SCHED_BATCH, "idle": unix.SCHED_IDLE}
+	return map[string]uint32{"other": unix.SCHED_NORMAL, "fifo": unix.SCHED_FIFO, "rr": unix.SCHED_RR,
+		"batch": unix.SCHED_BATCH, "idle": unix.SCHED_IDLE}
 }
 
 // RealTime says whether the policy is fifo or rr.
@@ -46,8 +52,10 @@ func parseScheduling(text string) (Scheduling, error) {
 		_, err = fmt.Sscanf(text, "%s %d %d", &s.Policy, &s.Nice, &s.Slack)
 	}
 	_, known := policies()[s.Policy]
-	if err != nil || !known || s.Nice < -20 || s.Nice > 19 || s.RealTime() && (s.Priority < 1 || s.Priority > 99) || s.String() != text {
-		return s, fmt.Errorf("%q: expected fifo or rr and a priority, or other, batch or idle, a nice value and nanoseconds", text)
+	if err != nil || !known || s.Nice < -20 || s.Nice > 19 || s.String() != text ||
+		s.RealTime() && (s.Priority < 1 || s.Priority > 99) {
+		return s, fmt.Errorf("%q: expected fifo or rr and a priority, "+
+			"or other, batch or idle, a nice value and nanoseconds", text)
 	}
 	return s, nil
 }
@@ -86,10 +94,9 @@ func SchedulingOf(tid int) (Scheduling, error) {
 // slackFile has a thread's timer slack, since Linux 4.6 (proc_pid_timerslack_ns(5)).
 func slackFile(tid int) string { return fmt.Sprintf("/proc/%d/timerslack_ns", tid) }
 
-// scheduling is how one thread is scheduled: Target is its TaskTarget, the values are as of Scheduling.
 type scheduling struct{}
 
-func (scheduling) Check(s Step) error {
+func (scheduling) Check(s journal.Step) error {
 	var berr error
 	if s.Before != "" {
 		_, berr = parseScheduling(s.Before)
@@ -98,7 +105,13 @@ func (scheduling) Check(s Step) error {
 	return errors.Join(checkTask(s.Target), berr, err)
 }
 
-func (scheduling) Read(_ context.Context, s Step) (string, error) {
+// Ends is true of each thread.
+func (scheduling) Ends(journal.Step) bool { return true }
+
+// Name is that of the thread.
+func (scheduling) Name(s journal.Step) string { return TaskName("scheduling of thread", s.Target) }
+
+func (scheduling) Read(_ context.Context, s journal.Step) (string, error) {
 	tid, err := find(s.Target)
 	if err != nil {
 		return "", err
@@ -110,7 +123,7 @@ func (scheduling) Read(_ context.Context, s Step) (string, error) {
 	return now.String(), err
 }
 
-func (scheduling) Write(_ context.Context, s Step, value string) error {
+func (scheduling) Write(_ context.Context, s journal.Step, value string) error {
 	tid, err := find(s.Target)
 	if err != nil {
 		return err
@@ -123,7 +136,8 @@ func (scheduling) Write(_ context.Context, s Step, value string) error {
 	if err != nil {
 		return ended(err)
 	}
-	attr.Policy, attr.Priority, attr.Nice = policies()[to.Policy], uint32(to.Priority), int32(to.Nice) //nolint:gosec // G115: checked
+	attr.Policy = policies()[to.Policy]
+	attr.Priority, attr.Nice = uint32(to.Priority), int32(to.Nice) //nolint:gosec // G115: checked
 	attr.Flags &= unix.SCHED_FLAG_RESET_ON_FORK
 	if err = unix.SchedSetAttr(tid, attr, 0); err != nil {
 		return ended(fmt.Errorf("thread %d: policy %s: %w", tid, value, err))

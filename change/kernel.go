@@ -1,4 +1,4 @@
-package journal
+package change
 
 import (
 	"errors"
@@ -17,50 +17,11 @@ import (
 // kernel is the file system through which the kernel's settings are reached: below root, "/" for the
 // live one. Another root is a directory that stands in for the kernel, as tests have it.
 //
-// What a journal names is believed only so far: no symbolic link is followed, only files that are known
-// are opened, and on the live system only those that lie on a file system of the kernel's.
+// A journal is not trusted: no symbolic link is followed, and on the live system only files are opened that
+// lie on a file system of the kernel's. Which files these are is for each kind's Check.
 type kernel struct{ root string }
 
 func (k kernel) live() bool { return k.root == "/" }
-
-// settings are the files of /proc and /sys that steps may write, as patterns of path.Match.
-func settings() []string {
-	const cpu, queue = "/sys/devices/system/cpu/", "queues/[rt]x-*/[rx]ps_cpus"
-	return []string{
-		"/proc/irq/[0-9]*/smp_affinity_list", "/proc/irq/default_smp_affinity",
-		"/proc/sys/net/core/busy_poll", "/proc/sys/net/core/busy_read",
-		"/proc/sys/kernel/sched_rt_runtime_us", "/proc/sys/kernel/watchdog_cpumask",
-		"/sys/devices/virtual/workqueue/cpumask", "/sys/devices/virtual/workqueue/*/cpumask",
-		cpu + "cpu[0-9]*/power/pm_qos_resume_latency_us", cpu + "cpu[0-9]*/cpuidle/state[0-9]*/disable",
-		cpu + "cpufreq/policy[0-9]*/scaling_governor",
-		"/sys/devices/system/node/node[0-9]*/hugepages/hugepages-[0-9]*kB/nr_hugepages",
-		"/sys/devices/virtual/net/*/" + queue, "/sys/devices/pci*/*/net/*/" + queue, "/sys/devices/pci*/*/*/net/*/" + queue,
-		"/sys/devices/pci*/*/*/*/net/*/" + queue, "/sys/devices/pci*/*/*/*/*/net/*/" + queue,
-	}
-}
-
-// ofGroups are the files of a cgroup that steps may write.
-func ofGroups() []string {
-	return []string{"cpuset.cpus", "cpuset.mems", "cpuset.cpus.partition", "cpuset.cpus.exclusive", "cpuset.sched_load_balance", "cpuset.memory_migrate",
-		"cgroup.subtree_control",
-		"cgroup.procs", "memory.swap.max", "memory.swappiness"}
-}
-
-// check says whether a step may name the file.
-func check(name string) error {
-	if !path.IsAbs(name) || path.Clean(name) != name {
-		return fmt.Errorf("%q: expected an absolute path without detours", name)
-	}
-	if slices.Contains(ofGroups(), path.Base(name)) {
-		return nil
-	}
-	for _, pattern := range settings() {
-		if ok, _ := path.Match(pattern, name); ok {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s: no setting that isolane changes", name)
-}
 
 // open opens a file or directory without following a symbolic link (openat2(2)).
 func (k kernel) open(name string, flags uint64) (*os.File, error) {
@@ -79,14 +40,14 @@ func (k kernel) open(name string, flags uint64) (*os.File, error) {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}
 	}
 	f := os.NewFile(uintptr(fd), name)
-	if err = k.ours(f); err != nil {
+	if err = k.onKernelFS(f); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-// ours says whether a file lies on a file system of the kernel's own.
-func (k kernel) ours(f *os.File) error {
+// onKernelFS says whether a file lies on a file system of the kernel's own.
+func (k kernel) onKernelFS(f *os.File) error {
 	if !k.live() {
 		return nil
 	}
@@ -98,14 +59,15 @@ func (k kernel) ours(f *os.File) error {
 	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC:
 		return nil
 	}
-	return fmt.Errorf("%s: expected a file of /proc, /sys or a cgroup, found one of another file system", f.Name())
+	return fmt.Errorf("%s: expected a file of /proc, /sys or a cgroup, found one of another file system",
+		f.Name())
 }
 
 // read returns a file's content without the white space at its end. Of a cgroup's files one that a
 // stand-in lacks is empty: the kernel makes them, a directory does not.
 func (k kernel) read(name string) (string, error) {
 	f, err := k.open(name, unix.O_RDONLY)
-	if errors.Is(err, fs.ErrNotExist) && !k.live() && slices.Contains(ofGroups(), path.Base(name)) {
+	if errors.Is(err, fs.ErrNotExist) && !k.live() && slices.Contains(groupFiles(), path.Base(name)) {
 		return "", nil
 	}
 	if err != nil {
@@ -129,8 +91,9 @@ func (k kernel) write(name, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// inherit empties the list of a cpuset, so that it has what its parent has. The kernel empties none of a cgroup v2
-// with processes (kernel/cgroup/cpuset.c, validate_change): that one gets all there is, which means the same.
+// inherit empties the list of a cpuset, so that it has what its parent has. The kernel empties none of a
+// cgroup v2 with processes (kernel/cgroup/cpuset.c, validate_change): that one gets all there is, which means
+// the same.
 func (k kernel) inherit(name string) error {
 	err := k.write(name, "")
 	if errors.Is(err, unix.ENOSPC) {

@@ -1,4 +1,4 @@
-package journal
+package change
 
 import (
 	"context"
@@ -13,20 +13,25 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/journal"
 )
 
-// keeper is a process that sleeps in a cgroup of Isolane's within somebody else's, of cgroup v2: "" or "running".
-// Target is that cgroup, and behind a space the one that the processes of the other have moved to. systemd ends a
-// scope when its last process has left (systemd.scope(5)), and removes its cgroups: then the processes could not come
-// back, and the tools of containers and machines miss them. When systemd ends the unit it also ends the keeper, by
-// SIGTERM as it does all others there. The keeper then fetches back what has moved, so that nothing of the unit is
-// left running. A guard outside of the unit ends what a keeper that was killed can no longer fetch.
+// KindKeeper is a process that sleeps in a cgroup of Isolane's within somebody else's, of cgroup v2: "" or
+// "running". Target is that cgroup, and behind a space the one that the processes of the other have moved to.
+// systemd ends a scope when its last process has left (systemd.scope(5)), and removes its cgroups: then the
+// processes could not come back, and the tools of containers and machines miss them. When systemd ends the
+// unit it also ends the keeper, by SIGTERM as it does all others there. The keeper then fetches back what has
+// moved, so that nothing of the unit is left running. A guard outside of the unit ends what a keeper that was
+// killed can no longer fetch.
+const KindKeeper = "keeper"
+
 type keeper struct{ processes }
 
 // KeeperTarget names a keeper for a step.
 func KeeperTarget(group, moved string) string { return group + " " + moved }
 
-func keeperOf(s Step) (group Step, moved string) {
+func keeperOf(s journal.Step) (group journal.Step, moved string) {
 	at := max(0, strings.LastIndex(s.Target, " "))
 	group, moved = s, s.Target[min(at+1, len(s.Target)):]
 	group.Target = s.Target[:at]
@@ -44,7 +49,7 @@ func IsKeeperGroup(dir string) bool {
 	return ok && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-func (k keeper) Check(s Step) error {
+func (k keeper) Check(s journal.Step) error {
 	if s.Before != "" {
 		return fmt.Errorf("%q: expected a process that was not there", s.Before)
 	}
@@ -52,27 +57,30 @@ func (k keeper) Check(s Step) error {
 	return errors.Join(k.processes.Check(group), ownGroup(moved))
 }
 
-func (k keeper) Read(ctx context.Context, s Step) (string, error) {
+func (k keeper) Read(ctx context.Context, s journal.Step) (string, error) {
 	group, _ := keeperOf(s)
 	return k.processes.Read(ctx, group)
 }
 
-// fetchBack waits for the end of the unit. Then it moves the processes of $1 to $2, its own cgroup, also those that
-// are born meanwhile, and tells them to end, as systemd has told it. By SIGUSR1 it tells the guard that the lane lets
-// the workload go on elsewhere.
-const fetchBack = `end() { kill -KILL $!; for round in 1 2 3 4 5 6 7 8 9 10; do for p in $(cat "$1/cgroup.procs"); do
-echo $p > "$2/cgroup.procs" && kill $p; done; done 2> /dev/null; exit 0; }
+// fetchBack waits for the end of the unit. Then it moves the processes of $1 to $2, its own cgroup, also
+// those that are born meanwhile, and tells them to end, as systemd has told it. By SIGUSR1 it tells the guard
+// that the lane lets the workload go on elsewhere.
+const fetchBack = `end() { kill -KILL $!; for round in 1 2 3 4 5 6 7 8 9 10; do
+for p in $(cat "$1/cgroup.procs"); do echo $p > "$2/cgroup.procs" && kill $p; done; done 2> /dev/null; exit 0; }
 trap 'echo released >&3; kill -KILL $!; exit 0' USR1
-trap 'end "$1" "$2"' TERM HUP INT; echo ready; exec > /dev/null; while :; do sleep 2147483647 3>&- & wait $!; done`
+trap 'end "$1" "$2"' TERM HUP INT; echo ready; exec > /dev/null
+while :; do sleep 2147483647 3>&- & wait $!; done`
 
-// guard waits for the keeper to end, whose end of a pipe it reads, and for $1, the keeper's cgroup, to go, which is when
-// the unit has ended. It ends what is then left in its directory, the cgroup that the unit's processes have moved to.
+// guard waits for the keeper to end, whose end of a pipe it reads, and for $1, the keeper's cgroup, to go,
+// which is when the unit has ended. It ends what is then left in its directory, the cgroup that the unit's
+// processes have moved to.
 const guard = `read released && exit; while [ -d "$1" ]; do sleep 1; done
 for round in 1 2 3 4 5 6 7 8 9 10; do kill -KILL $(cat cgroup.procs) || exit 0; done 2> /dev/null`
 
 // startGuard starts the guard of a keeper, and returns what the keeper is to hold until it ends.
 func (k keeper) startGuard(group, moved string) (*os.File, error) {
-	top, err := k.open(outside(moved), unix.O_RDONLY|unix.O_DIRECTORY) // nobody ends there what a unit has started
+	// Nobody ends there what a unit has started.
+	top, err := k.open(outside(moved), unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +98,8 @@ func (k keeper) startGuard(group, moved string) (*os.File, error) {
 	return hold, nil
 }
 
-// script is a command that starts a shell in a cgroup and ends: the shell is no child of isolane run's, which becomes
-// the workload.
+// script is a command that starts a shell in a cgroup and ends: the shell is no child of isolane run's, which
+// becomes the workload.
 func script(group *os.File, text string, args ...string) *exec.Cmd {
 	cmd := exec.Command("setsid", append([]string{"--fork", "/bin/sh", "-c", text}, args...)...)
 	cmd.Env = []string{"PATH=/usr/bin:/bin"}
@@ -124,7 +132,7 @@ func (k keeper) release(ctx context.Context, group string) error {
 	return err
 }
 
-func (k keeper) Write(ctx context.Context, s Step, value string) error {
+func (k keeper) Write(ctx context.Context, s journal.Step, value string) error {
 	s, moved := keeperOf(s)
 	if value != Running {
 		if err := k.release(ctx, s.Target); err != nil {

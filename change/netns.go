@@ -1,4 +1,4 @@
-package journal
+package change
 
 import (
 	"context"
@@ -13,25 +13,37 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/journal"
 )
 
 // NetnsDir is where ip-netns(8) keeps its names.
 const NetnsDir = "/run/netns"
 
-// netNS is a named network namespace with its loopback up: "" or "present".
+// KindNetns is a named network namespace with its loopback up: "" or Present.
+const KindNetns = "netns"
+
 type netNS struct{}
 
-func (netNS) Check(s Step) error { return checkName(s.Target) }
+func (netNS) Check(s journal.Step) error { return checkName(s.Target) }
 
 // checkName says whether a name can be that of a network namespace or device, and no path.
 func checkName(name string) error {
-	if name == "" || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
+	if name == "" || len(name) > 63 || strings.Trim(name, alphanumeric+"-_") != "" {
 		return fmt.Errorf("%q: expected a name of letters, digits, - and _", name)
 	}
 	return nil
 }
 
-func (netNS) Read(_ context.Context, s Step) (string, error) {
+// Shell is ip-netns(8).
+func (netNS) Shell(s journal.Step) string {
+	if s.After == "" {
+		return "ip netns del " + s.Target
+	}
+	return "ip netns add " + s.Target
+}
+
+func (netNS) Read(_ context.Context, s journal.Step) (string, error) {
 	ns, err := netns.GetFromPath(filepath.Join(NetnsDir, s.Target))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -39,10 +51,10 @@ func (netNS) Read(_ context.Context, s Step) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return present, ns.Close()
+	return Present, ns.Close()
 }
 
-func (netNS) Write(_ context.Context, s Step, value string) error {
+func (netNS) Write(_ context.Context, s journal.Step, value string) error {
 	if value == "" {
 		return netns.DeleteNamed(s.Target)
 	}
@@ -68,26 +80,6 @@ func (netNS) Write(_ context.Context, s Step, value string) error {
 	})
 }
 
-// SysctlTarget names a setting of a network namespace for a step of kind sysctl: key is its path
-// under /proc/sys.
-func SysctlTarget(namespace, key string) string { return namespace + ":" + key }
-
-// sysctl is a setting that each network namespace has of its own.
-type sysctl struct{ kernel }
-
-func (sysctl) Check(s Step) error {
-	name, key, _ := strings.Cut(s.Target, ":")
-	if key != "net/ipv4/tcp_congestion_control" {
-		return fmt.Errorf("%q: no setting of a network namespace that isolane changes", key)
-	}
-	return errors.Join(checkName(name), checkName(s.After))
-}
-
-func (sysctl) in(target string, f func(path string) error) error {
-	name, key, _ := strings.Cut(target, ":")
-	return inNetns(name, func() error { return f(filepath.Join("/proc/sys", key)) })
-}
-
 // inNetns calls f in a thread of its own inside the namespace.
 func inNetns(name string, f func() error) error {
 	return inThread(func() error {
@@ -101,18 +93,6 @@ func inNetns(name string, f func() error) error {
 		}
 		return f()
 	})
-}
-
-func (c sysctl) Read(_ context.Context, s Step) (value string, err error) {
-	err = c.in(s.Target, func(path string) error {
-		value, err = c.read(path)
-		return err
-	})
-	return value, err
-}
-
-func (c sysctl) Write(_ context.Context, s Step, value string) error {
-	return c.in(s.Target, func(path string) error { return c.write(path, value) })
 }
 
 // inThread calls f in a thread of its own, which ends with it: what f changes of the thread, such

@@ -1,4 +1,4 @@
-package journal
+package change
 
 import (
 	"fmt"
@@ -39,11 +39,13 @@ func HierarchyOf(root fs.FS, dir string) (Hierarchy, error) {
 		// The last of those mounted at the same place hides the others.
 		if below(dir, at) && len(at) >= len(found.Mount) {
 			kind = t[0]
-			found = Hierarchy{Mount: at, V2: kind == "cgroup2", root: unescape(h[3]), controllers: strings.Split(t[2], ",")}
+			found = Hierarchy{Mount: at, V2: kind == "cgroup2", root: unescape(h[3]),
+				controllers: strings.Split(t[2], ",")}
 		}
 	}
 	if kind != "cgroup" && kind != "cgroup2" {
-		return Hierarchy{}, fmt.Errorf("/%s: %s is in no cgroup hierarchy: expected a directory such as /sys/fs/cgroup/NAME", file, dir)
+		return Hierarchy{}, fmt.Errorf("/%s: %s is in no cgroup hierarchy: "+
+			"expected a directory such as /sys/fs/cgroup/NAME", file, dir)
 	}
 	return found, nil
 }
@@ -70,8 +72,8 @@ func (h Hierarchy) Of(root fs.FS, proc string) (string, error) {
 			continue
 		}
 		if !below(f[2], h.root) || path.Clean(f[2]) != f[2] {
-			return "", fmt.Errorf("/%s/cgroup: %s is not below %s, which is mounted at %s: run Isolane in the host's namespaces",
-				proc, f[2], h.root, h.Mount)
+			return "", fmt.Errorf("/%s/cgroup: %s is not below %s, which is mounted at %s: "+
+				"run Isolane in the host's namespaces", proc, f[2], h.root, h.Mount)
 		}
 		return path.Join(h.Mount, strings.TrimPrefix(f[2], h.root)), nil
 	}

@@ -1,4 +1,4 @@
-package journal
+package change
 
 import (
 	"bytes"
@@ -13,19 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/journal"
 )
 
-// UnitTarget names a property of a unit of systemd for a step of kind unit; group is its cgroup, relative to the
-// root: system.slice/nginx.service.
+// KindUnit is which CPUs or memory nodes a unit of systemd may use: a list, or "" where that is not set
+// (AllowedCPUs and AllowedMemoryNodes of systemd.resource-control(5)). It holds until the next boot. What
+// stays of one that is unset again is an empty drop-in below /run.
+const KindUnit = "unit"
+
+// UnitTarget names a property of a unit of systemd for a step of kind unit; group is its cgroup, relative to
+// the root: system.slice/nginx.service.
 func UnitTarget(group, property string) string { return group + ":" + property }
 
-// unit is which CPUs or memory nodes a unit of systemd may use: a list, or "" where that is not set (AllowedCPUs and
-// AllowedMemoryNodes of systemd.resource-control(5)). It holds until the next boot. What stays of one that is unset
-// again is an empty drop-in below /run.
 type unit struct{ kernel }
 
 // unitOf returns the unit, the property, and the file in which the kernel is told of it.
-func unitOf(s Step) (name, property, file string) {
+func unitOf(s journal.Step) (name, property, file string) {
 	at := max(0, strings.LastIndex(s.Target, ":"))
 	group, property := s.Target[:at], s.Target[min(at+1, len(s.Target)):]
 	attribute := map[string]string{"AllowedCPUs": "cpuset.cpus", "AllowedMemoryNodes": "cpuset.mems"}[property]
@@ -39,7 +42,7 @@ func checkUnit(group string) error {
 	for i, name := range parts {
 		kind := path.Ext(name)
 		known := kind == ".slice" || i == len(parts)-1 && (kind == ".scope" || kind == ".service")
-		strange := strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:-_.\\@") != ""
+		strange := strings.Trim(name, alphanumeric+":-_.\\@") != ""
 		if !known || strange || name == kind || strings.HasPrefix(name, "-") || len(name) > 255 {
 			return fmt.Errorf("%q: expected the cgroup of a slice, service or scope", group)
 		}
@@ -47,7 +50,7 @@ func checkUnit(group string) error {
 	return nil
 }
 
-func (unit) Check(s Step) error {
+func (unit) Check(s journal.Step) error {
 	name, property, file := unitOf(s)
 	if err := checkUnit(strings.TrimSuffix(s.Target, ":"+property)); err != nil {
 		return err
@@ -65,7 +68,7 @@ func (unit) Check(s Step) error {
 
 // Read asks systemd only where the kernel does not show what the step wants: isolane watch looks every
 // second. It fails with fs.ErrNotExist where there is no such unit any more.
-func (u unit) Read(ctx context.Context, s Step) (string, error) {
+func (u unit) Read(ctx context.Context, s journal.Step) (string, error) {
 	name, property, file := unitOf(s)
 	told, err := u.read(file)
 	if !u.live() || err == nil && told != "" && told == s.After {
@@ -81,14 +84,15 @@ func (u unit) Read(ctx context.Context, s Step) (string, error) {
 		switch {
 		case key == property:
 			value = strings.ReplaceAll(v, " ", ",")
-		case key == "LoadState" && v == "not-found" && path.Ext(name) != ".slice": // a slice is made when it is needed
+		// A slice is made when it is needed.
+		case key == "LoadState" && v == "not-found" && path.Ext(name) != ".slice":
 			return "", fmt.Errorf("unit %s: %w", name, fs.ErrNotExist)
 		}
 	}
 	return value, nil
 }
 
-func (u unit) Write(ctx context.Context, s Step, value string) error {
+func (u unit) Write(ctx context.Context, s journal.Step, value string) error {
 	name, property, file := unitOf(s)
 	if !u.live() {
 		return u.write(file, value)
@@ -118,7 +122,14 @@ func systemctl(ctx context.Context, args ...string) (string, error) {
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(said.String()))
+		return "", fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err,
+			strings.TrimSpace(said.String()))
 	}
 	return strings.TrimSpace(string(out)), nil
+}
+
+// Shell is systemctl(1).
+func (unit) Shell(s journal.Step) string {
+	name, property, _ := unitOf(s)
+	return fmt.Sprintf("systemctl set-property --runtime %s %s=%s", name, property, s.After)
 }

@@ -1,0 +1,46 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+
+	"isolane.dev/isolane/journal"
+)
+
+// KindAttribute is a file of a cgroup of Isolane's. What was empty before goes with its cgroup, so that there
+// is nothing to undo: no cpuset that has tasks would let go of its CPUs.
+const KindAttribute = "attribute"
+
+type attribute struct{ file }
+
+// groupFiles are the files of a cgroup that steps may write.
+func groupFiles() []string {
+	return []string{"cpuset.cpus", "cpuset.mems", "cpuset.cpus.partition", "cpuset.cpus.exclusive",
+		"cpuset.sched_load_balance", "cpuset.memory_migrate", "cgroup.subtree_control", "cgroup.procs",
+		"memory.swap.max", "memory.swappiness"}
+}
+
+func checkGroupFile(name string) error {
+	if !slices.Contains(groupFiles(), path.Base(name)) {
+		return fmt.Errorf("%s: no setting of a cgroup that isolane changes", name)
+	}
+	return checkPath(name)
+}
+
+// Check lets a step name only files of cgroups that are Isolane's own.
+func (attribute) Check(s journal.Step) error {
+	return errors.Join(ownGroup(path.Dir(s.Target)), checkGroupFile(s.Target), checkLine(s))
+}
+
+func (a attribute) Write(ctx context.Context, s journal.Step, value string) error {
+	if value == "" {
+		return nil
+	}
+	return a.file.Write(ctx, s, value)
+}
+
+// UndoneWithOther: it goes with its cgroup.
+func (attribute) UndoneWithOther(journal.Step) bool { return true }

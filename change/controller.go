@@ -1,0 +1,69 @@
+package change
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/journal"
+)
+
+// KindController is a controller that a cgroup v2 hands to its children: its name, or "".
+const KindController = "controller"
+
+// ControllerTarget names a controller for a step of kind controller, and the cgroup v2 whose children are
+// to have it.
+func ControllerTarget(group, name string) string { return group + ":" + name }
+
+type controller struct{ kernel }
+
+// controllerOf returns the file that a step writes, and the controller's name.
+func controllerOf(s journal.Step) (file, name string) {
+	group, name, _ := strings.Cut(s.Target, ":")
+	return path.Join(group, "cgroup.subtree_control"), name
+}
+
+func (c controller) Check(s journal.Step) error {
+	name, controller := controllerOf(s)
+	if controller != "cpuset" && controller != "memory" {
+		return fmt.Errorf("%q: expected the controller cpuset or memory", controller)
+	}
+	return checkPath(name)
+}
+
+func (c controller) Read(_ context.Context, s journal.Step) (string, error) {
+	name, controller := controllerOf(s)
+	text, err := c.read(name)
+	if slices.Contains(strings.Fields(text), controller) {
+		return controller, err
+	}
+	return "", err
+}
+
+func (c controller) Write(_ context.Context, s journal.Step, value string) error {
+	name, controller := controllerOf(s)
+	switch {
+	case !c.live(): // the kernel would add to what is there, or take it out
+		now, err := c.read(name)
+		if err != nil {
+			return err
+		}
+		list := slices.DeleteFunc(strings.Fields(now), func(f string) bool { return f == controller })
+		list = slices.Sorted(slices.Values(append(list, strings.Fields(value)...)))
+		return c.write(name, strings.Join(list, " "))
+	case value == "":
+		return c.write(name, "-"+controller)
+	}
+	return c.write(name, "+"+controller)
+}
+
+// Shell writes cgroup.subtree_control.
+func (controller) Shell(s journal.Step) string {
+	name, controller := controllerOf(s)
+	if s.After == "" {
+		return fmt.Sprintf("echo -%s > %s", controller, name)
+	}
+	return fmt.Sprintf("echo +%s > %s", controller, name)
+}

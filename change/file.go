@@ -1,0 +1,81 @@
+package change
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/journal"
+)
+
+// KindFile is the content of a file of /proc, /sys or a cgroup: Target is its path, the values are its text
+// without the white space at the end.
+const KindFile = "file"
+
+// file may write the files of cgroups, and those that the knobs of a host have declared.
+type file struct {
+	kernel
+	allowed []string // patterns of path.Match
+}
+
+// Check lets a step name only files that Isolane changes.
+func (f file) Check(s journal.Step) error {
+	if err := checkLine(s); err != nil {
+		return err
+	}
+	if checkGroupFile(s.Target) == nil {
+		return nil
+	}
+	if err := checkPath(s.Target); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(f.allowed, func(pattern string) bool {
+		ok, _ := path.Match(pattern, s.Target)
+		return ok
+	}) {
+		return fmt.Errorf("%s: no setting that isolane changes", s.Target)
+	}
+	return nil
+}
+
+// checkLine says whether the values are one line of text each.
+func checkLine(s journal.Step) error {
+	for _, value := range []string{s.Before, s.After} {
+		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
+			return fmt.Errorf("%s: %q: expected one line of plain text", s.Target, value)
+		}
+	}
+	return nil
+}
+
+func checkPath(name string) error {
+	if !path.IsAbs(name) || path.Clean(name) != name {
+		return fmt.Errorf("%q: expected an absolute path without detours", name)
+	}
+	return nil
+}
+
+func (f file) Read(_ context.Context, s journal.Step) (string, error) { return f.read(s.Target) }
+
+func (f file) Write(ctx context.Context, s journal.Step, value string) error {
+	if base := path.Base(s.Target); value == "" && (base == "cpuset.cpus" || base == "cpuset.mems") {
+		return f.inherit(s.Target)
+	}
+	if f.isolates(s.Target, value) {
+		defer f.keepBusy(ctx, path.Dir(s.Target), value)()
+	}
+	return f.write(s.Target, value)
+}
+
+// MayOverwrite: the kernel itself says so where a partition has become invalid, whoever is the cause.
+func (file) MayOverwrite(s journal.Step, now string) bool {
+	return path.Base(s.Target) == "cpuset.cpus.partition" && strings.HasPrefix(now, s.After+" invalid")
+}
+
+// File is the target.
+func (file) File(s journal.Step) string { return s.Target }
+
+// Shell writes the file.
+func (file) Shell(s journal.Step) string { return echo(s.After, s.Target) }

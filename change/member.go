@@ -1,0 +1,136 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/journal"
+)
+
+// KindMember is the cgroup that one process is in, which is that of its main thread: Target is its
+// TaskTarget, After the directory of the cgroup that takes it. The value before also holds what single
+// threads have of their own, see pins.
+const KindMember = "member"
+
+type member struct{ kernel }
+
+// Check lets processes move only into cgroups of Isolane's own, which are at the root of their hierarchy,
+// and back into that hierarchy.
+func (member) Check(s journal.Step) error {
+	dir, p, err := parsePins(s.Before)
+	top := outside(s.After)
+	if dir != "" {
+		err = errors.Join(err, checkGroup(dir, top))
+	}
+	for _, own := range p {
+		if own.group != "" {
+			err = errors.Join(err, checkGroup(own.group, top))
+		}
+	}
+	return errors.Join(err, checkTask(s.Target), ownGroup(s.After))
+}
+
+func checkGroup(dir, top string) error {
+	if !path.IsAbs(dir) || path.Clean(dir) != dir || !below(dir, top) {
+		return fmt.Errorf("%q: expected the directory of a cgroup below %s", dir, top)
+	}
+	return nil
+}
+
+// Ends is true of each process.
+func (member) Ends(journal.Step) bool { return true }
+
+// Name is that of the process.
+func (member) Name(s journal.Step) string { return TaskName("cgroup of process", s.Target) }
+
+func (member) Read(_ context.Context, s journal.Step) (string, error) {
+	pid, err := find(s.Target)
+	if err != nil {
+		return "", err
+	}
+	root := os.DirFS("/")
+	h, err := HierarchyOf(root, s.After)
+	if err != nil {
+		return "", err
+	}
+	dir, err := h.Of(root, "proc/"+strconv.Itoa(pid))
+	if err != nil || dir == s.After {
+		return dir, ended(err)
+	}
+	p, err := pinsOf(threads(pid), h, dir)
+	return dir + p.String(), err
+}
+
+func (m member) Write(_ context.Context, s journal.Step, value string) error {
+	pid, err := find(s.Target)
+	if err != nil {
+		return err
+	}
+	root := os.DirFS("/")
+	h, err := HierarchyOf(root, s.After)
+	if err != nil {
+		return err
+	}
+	dir, keep, err := parsePins(value)
+	if err != nil {
+		return fmt.Errorf("member %s: %w", s.Target, err)
+	}
+	if dir == s.After {
+		var from string
+		if from, err = h.Of(root, "proc/"+strconv.Itoa(pid)); err != nil {
+			return ended(err)
+		}
+		if keep, err = pinsOf(threads(pid), h, from); err == nil {
+			err = m.join(dir, pid)
+		}
+	} else if err = m.rejoin(h, dir, pid); err == nil {
+		err = m.scatter(threads(pid), keep)
+	}
+	if err != nil {
+		return err
+	}
+	return keep.restore(threads(pid), h)
+}
+
+func (m member) join(dir string, pid int) error {
+	return ended(m.write(path.Join(dir, "cgroup.procs"), strconv.Itoa(pid)))
+}
+
+// rejoin is join for the way back. The cgroup that it came from may have been removed: then the nearest
+// one above it that takes processes.
+func (m member) rejoin(h Hierarchy, dir string, pid int) error {
+	for {
+		err := m.join(dir, pid)
+		if err == nil || dir == h.Mount || !below(dir, h.Mount) {
+			return err
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// scatter puts threads back into the threaded cgroups that they came from. All others stay in that of the
+// main thread: those that are new, and those whose cgroup was removed or is no longer in the same domain
+// (Documentation/admin-guide/cgroup-v2.rst, Threads).
+func (m member) scatter(tids []int, p pins) error {
+	var errs []error
+	for _, tid := range tids {
+		own, ok := p.of(tid)
+		if !ok || own.group == "" {
+			continue
+		}
+		err := m.write(path.Join(own.group, "cgroup.threads"), strconv.Itoa(tid))
+		if err != nil && !slices.ContainsFunc([]error{unix.ESRCH, unix.ENOENT, unix.ENODEV, unix.EOPNOTSUPP},
+			func(expected error) bool { return errors.Is(err, expected) }) {
+			errs = append(errs, fmt.Errorf("thread %d: %w", tid, err))
+		}
+	}
+	return errors.Join(errs...)
+}

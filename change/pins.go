@@ -1,0 +1,140 @@
+package change
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/cpuset"
+)
+
+// pins are the threads, by their TaskTarget, that have something of their own.
+//
+// CPUs: the thread may use fewer than its cpuset has. The kernel may forget that when the cpuset changes,
+// and since Linux 6.2 remembers it too long: what a step of kind task asks for lasts beyond the way back
+// (kernel/sched/core.c, user_cpus_ptr). So who changes a cpuset writes down the affinities and sets them
+// again.
+//
+// A group: with cgroup v2 the thread is in another, threaded cgroup than the main thread. A process that
+// leaves their domain has all its threads in one.
+type pins map[string]pin
+
+type pin struct {
+	cpus  cpuset.Set // empty: all of its cpuset
+	group string     // "": where the main thread is
+}
+
+// of returns what a thread has of its own.
+func (p pins) of(tid int) (pin, bool) {
+	start, err := StartTime(tid)
+	if err != nil {
+		return pin{}, false // it has ended
+	}
+	own, ok := p[TaskTarget(tid, start)]
+	return own, ok
+}
+
+// pinsOf reads them of threads whose main thread is in the cgroup dir.
+func pinsOf(tids []int, h Hierarchy, dir string) (pins, error) {
+	p := pins{}
+	for _, tid := range tids {
+		start, err := StartTime(tid)
+		if err != nil {
+			continue // it has ended
+		}
+		group, all, err := h.place(tid)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		target, own := TaskTarget(tid, start), pin{}
+		may, err := Affinity(tid)
+		if err != nil {
+			continue
+		}
+		if !all.IsSubsetOf(may) {
+			own.cpus = may
+		}
+		if h.V2 && group != dir {
+			own.group = group
+		}
+		if own != (pin{}) {
+			p[target] = own
+		}
+	}
+	return p, nil
+}
+
+// place returns the cgroup of a thread, and the CPUs that this gives it; fs.ErrNotExist when it has ended.
+func (h Hierarchy) place(tid int) (string, cpuset.Set, error) {
+	root := os.DirFS("/")
+	group, err := h.Of(root, "proc/"+strconv.Itoa(tid))
+	if err != nil {
+		return "", cpuset.Set{}, ended(err)
+	}
+	cpus, err := h.CPUs(root, group)
+	return group, cpus, err
+}
+
+// restore gives each thread the CPUs that it had of its own, where its cpuset has them, and all
+// others every CPU of the cpuset, also those that it gets later.
+func (p pins) restore(tids []int, h Hierarchy) error {
+	var errs []error
+	for _, tid := range tids {
+		_, all, err := h.place(tid)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if own, _ := p.of(tid); own.cpus.IsEmpty() || !own.cpus.IsSubsetOf(all) {
+			err = ResetAffinity(tid)
+		} else {
+			err = SetAffinity(tid, own.cpus)
+		}
+		// Some threads of the kernel in a process, such as io_uring's, refuse (PF_NO_SETAFFINITY).
+		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) {
+			errs = append(errs, fmt.Errorf("thread %d: %w", tid, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// String is a line a thread, each after a line feed, which no path and no cpulist has: tid:start=cpulist,
+// and behind a space the cgroup.
+func (p pins) String() string {
+	var b strings.Builder
+	for _, target := range slices.Sorted(maps.Keys(p)) {
+		b.WriteString("\n" + target + "=" + p[target].cpus.String())
+		if group := p[target].group; group != "" {
+			b.WriteString(" " + group)
+		}
+	}
+	return b.String()
+}
+
+// parsePins splits a value into what stands before the pins, and these.
+func parsePins(value string) (string, pins, error) {
+	head, rest, _ := strings.Cut(value, "\n")
+	p := pins{}
+	for line := range strings.Lines(rest) {
+		target, own, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		list, group, _ := strings.Cut(own, " ")
+		set, err := cpuset.Parse(list)
+		if err != nil || set.IsEmpty() && group == "" {
+			return "", nil, fmt.Errorf("%q: expected tid:start=cpulist, or this and a cgroup", line)
+		}
+		p[target] = pin{set, group}
+	}
+	return head, p, nil
+}

@@ -1,0 +1,69 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/journal"
+)
+
+// KindProcesses are the processes in a cgroup that was made for them: Running or "". They are started by a
+// runtime and recorded by Journal.Adopt; undo kills them all, also the children of one that died.
+const KindProcesses = "processes"
+
+type processes struct{ kernel }
+
+func (processes) Check(s journal.Step) error { return ownGroup(s.Target) }
+
+func (p processes) Read(_ context.Context, s journal.Step) (string, error) {
+	pids, err := p.members(s.Target)
+	if err != nil || len(pids) == 0 {
+		return "", err
+	}
+	return Running, nil
+}
+
+func (p processes) Write(ctx context.Context, s journal.Step, value string) error {
+	if value != "" {
+		return errors.New("processes are started by their runtime, not by the journal")
+	}
+	errAlive := errors.New("processes still there after SIGKILL")
+	return retry(ctx, 5*time.Second, errAlive, func() error {
+		pids, err := p.members(s.Target)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		for _, pid := range pids {
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+		}
+		return errAlive
+	})
+}
+
+func (k kernel) members(group string) ([]int, error) {
+	text, err := k.read(path.Join(group, "cgroup.procs"))
+	if errors.Is(err, unix.EOPNOTSUPP) { // threaded: Isolane's own have processes of one thread
+		text, err = k.read(path.Join(group, "cgroup.threads"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, f := range strings.Fields(text) {
+		pid, err := strconv.Atoi(f)
+		if err != nil {
+			return nil, fmt.Errorf("%s/cgroup.procs: %q is not a process id", group, f)
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
+}

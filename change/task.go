@@ -1,0 +1,107 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/journal"
+)
+
+// KindTask is the CPU affinity of one thread, as a cpulist: Target is its TaskTarget.
+const KindTask = "task"
+
+type task struct{}
+
+// TaskTarget names a thread for steps, so that another task that got the
+// same number later is not taken for it. Start is field 22 of /proc/PID/stat.
+func TaskTarget(tid int, start uint64) string { return fmt.Sprintf("%d:%d", tid, start) }
+
+// find returns the id of the task that target names, or fs.ErrNotExist when it has ended.
+func find(target string) (int, error) {
+	id, start, _ := strings.Cut(target, ":")
+	tid, err := strconv.Atoi(id)
+	if err != nil {
+		return 0, fmt.Errorf("%q: expected tid:start", target)
+	}
+	now, err := StartTime(tid)
+	if err != nil {
+		return 0, err
+	}
+	if strconv.FormatUint(now, 10) != start {
+		return 0, fs.ErrNotExist
+	}
+	return tid, nil
+}
+
+func (task) Check(s journal.Step) error {
+	_, err := cpuset.Parse(s.After)
+	_, berr := cpuset.Parse(s.Before)
+	return errors.Join(checkTask(s.Target), err, berr)
+}
+
+func checkTask(target string) error {
+	id, start, ok := strings.Cut(target, ":")
+	_, err := strconv.ParseUint(id, 10, 31)
+	_, serr := strconv.ParseUint(start, 10, 64)
+	if err = errors.Join(err, serr); err != nil || !ok {
+		return fmt.Errorf("%q: expected tid:start", target)
+	}
+	return nil
+}
+
+func (task) Read(_ context.Context, s journal.Step) (string, error) {
+	tid, err := find(s.Target)
+	if err != nil {
+		return "", err
+	}
+	may, err := Affinity(tid)
+	return may.String(), err
+}
+
+// MayOverwrite lets a thread have its own CPUs back that has been given more: so does the kernel with its
+// threads when a cpuset changes.
+func (task) MayOverwrite(s journal.Step, now string) bool {
+	before, err := cpuset.Parse(s.Before)
+	wide, werr := cpuset.Parse(now)
+	return errors.Join(err, werr) == nil && before.IsSubsetOf(wide)
+}
+
+func (task) Write(_ context.Context, s journal.Step, value string) error {
+	tid, err := find(s.Target)
+	if err != nil {
+		return err
+	}
+	set, err := cpuset.Parse(value)
+	if err != nil {
+		return err
+	}
+	return SetAffinity(tid, set)
+}
+
+// Ends is true of each thread.
+func (task) Ends(journal.Step) bool { return true }
+
+// Name is that of the thread.
+func (task) Name(s journal.Step) string { return TaskName("CPUs of thread", s.Target) }
+
+// TaskName says for people what is set of which thread, which a TaskTarget names.
+func TaskName(what, target string) string {
+	id, _, _ := strings.Cut(target, ":")
+	name, err := os.ReadFile("/proc/" + id + "/comm")
+	if err != nil {
+		return what + " " + id + ", which has ended"
+	}
+	return fmt.Sprintf("%s %s (%s)", what, id, strings.TrimSpace(string(name)))
+}
+
+// Shell is taskset(1).
+func (task) Shell(s journal.Step) string {
+	id, _, _ := strings.Cut(s.Target, ":")
+	return fmt.Sprintf("taskset -pc %s %s", s.After, id)
+}

@@ -1,0 +1,124 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/journal"
+)
+
+// KindTasks is where the processes of a cgroup are: Target is the cgroup that they are to leave,
+// After the one that takes them. Kernel threads stay: their affinity is theirs (KindTask).
+const KindTasks = "tasks"
+
+type tasks struct{ kernel }
+
+func (tasks) Check(s journal.Step) error {
+	if !path.IsAbs(s.Target) || path.Clean(s.Target) != s.Target || path.Dir(s.After) != s.Target {
+		return fmt.Errorf("%q to %q: expected a cgroup and one in it", s.Target, s.After)
+	}
+	return ownGroup(s.After)
+}
+
+func (t tasks) Read(_ context.Context, s journal.Step) (string, error) {
+	pids, err := t.members(s.After)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(pids) == 0 {
+		return s.Target, nil
+	}
+	return s.After, err
+}
+
+// InForce says whether all have left: others may have come after the move.
+func (t tasks) InForce(_ context.Context, s journal.Step) (bool, error) {
+	pids, err := t.members(s.Target)
+	return !slices.ContainsFunc(pids, func(pid int) bool { return !kernelThread(pid) }), err
+}
+
+func (t tasks) Write(ctx context.Context, s journal.Step, to string) error {
+	if to == s.Target {
+		return t.move(ctx, s.After, to, func(int) bool { return true })
+	}
+	return t.move(ctx, s.Target, to, func(pid int) bool { return !kernelThread(pid) })
+}
+
+// Shell moves the processes.
+func (tasks) Shell(s journal.Step) string {
+	from, to := s.Target, s.After
+	if s.After == s.Target {
+		from, to = s.Before, s.After
+	}
+	return fmt.Sprintf("for p in $(cat %s/cgroup.procs); do echo $p > %s/cgroup.procs; done", from, to)
+}
+
+// Describe says whose processes they are.
+func (tasks) Describe(s journal.Step) (name, from, to string) {
+	return "processes of " + s.Target, s.Before, s.After
+}
+
+// DescribeDrift says what else is there.
+func (tasks) DescribeDrift(s journal.Step) (expected, found string) {
+	if s.After == s.Target {
+		return s.After, s.Before
+	}
+	return "no process of its own", "processes that were born or moved there"
+}
+
+// How long processes are moved that are born meanwhile; after half of it they are frozen, where the kernel
+// can. A busy machine needs many rounds.
+const movingTime = 30 * time.Second
+
+// move takes the processes of one cgroup to another, also those that are born meanwhile. One that is about to
+// end stays where it is until it has.
+func (k kernel) move(ctx context.Context, from, to string, which func(pid int) bool) error {
+	errLeft := errors.New("processes are left")
+	left, begun := 0, time.Now()
+	freeze := path.Join(from, "cgroup.freeze") // cgroup v2, but of the root; who is moved out goes on
+	frozen := false
+	err := retry(ctx, movingTime, errLeft, func() error {
+		if !frozen && k.live() && time.Since(begun) > movingTime/2 {
+			frozen = k.write(freeze, "1") == nil
+		}
+		var err error
+		left, err = k.moveOnce(from, to, which)
+		if err == nil && left > 0 {
+			err = errLeft
+		}
+		return err
+	})
+	if frozen {
+		_ = k.write(freeze, "0") // gone with the cgroup, if that is
+	}
+	if errors.Is(err, errLeft) {
+		return fmt.Errorf("%s: processes are born there faster than they can be moved to %s, "+
+			"%d in the last round: try again, or when less is started", from, to, left)
+	}
+	return err
+}
+
+// moveOnce moves those that are there now, and returns how many that were.
+func (k kernel) moveOnce(from, to string, which func(pid int) bool) (int, error) {
+	pids, err := k.members(from)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, pid := range pids {
+		if !which(pid) {
+			continue
+		}
+		err = k.write(path.Join(to, "cgroup.procs"), strconv.Itoa(pid))
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			return n, fmt.Errorf("process %d: %w", pid, err)
+		}
+		n++
+	}
+	return n, nil
+}

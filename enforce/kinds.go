@@ -1,0 +1,76 @@
+package enforce
+
+import (
+	"strings"
+
+	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/journal"
+)
+
+// Ops returns the operations of all kinds of steps that lanes take, but for the Spreader, which is the
+// program's. Root is "/", or a directory that stands in for the kernel's files.
+func Ops(root string) map[string]journal.Op {
+	var files []string
+	for _, k := range knobs() {
+		files = append(files, k.files...)
+	}
+	return change.Ops(root, files...)
+}
+
+// operations are asked for more than the journal asks for, see package change.
+type operations map[string]journal.Op
+
+// file is the file whose content is the value of a step, "" where there is none.
+func (o operations) file(s journal.Step) string {
+	if op, ok := o[s.Kind].(interface{ File(s journal.Step) string }); ok {
+		return op.File(s)
+	}
+	return ""
+}
+
+// name says for people what a step sets: a file, or what of a thread.
+func (o operations) name(s journal.Step) string {
+	if op, ok := o[s.Kind].(interface{ Name(s journal.Step) string }); ok {
+		return op.Name(s)
+	}
+	return s.Target
+}
+
+// describe says for people what a step changes from what to what.
+func (o operations) describe(s journal.Step) (name, from, to string) {
+	if op, ok := o[s.Kind].(interface {
+		Describe(s journal.Step) (name, from, to string)
+	}); ok {
+		return op.Describe(s)
+	}
+	return o.name(s), firstLine(s.Before), firstLine(s.After)
+}
+
+// drift is that a step is not in force: Before is what is there now.
+func (o operations) drift(s journal.Step) Drift {
+	d := Drift{Target: o.name(s), Expected: s.After, Found: firstLine(s.Before), step: s}
+	if op, ok := o[s.Kind].(interface {
+		DescribeDrift(s journal.Step) (expected, found string)
+	}); ok {
+		d.Expected, d.Found = op.DescribeDrift(s)
+	}
+	return d
+}
+
+// ends says whether the target of a step may end by itself.
+func (o operations) ends(s journal.Step) bool {
+	op, ok := o[s.Kind].(interface{ Ends(s journal.Step) bool })
+	return ok && op.Ends(s)
+}
+
+// undoneWithOther says whether a step is taken back with another one.
+func (o operations) undoneWithOther(s journal.Step) bool {
+	op, ok := o[s.Kind].(interface{ UndoneWithOther(s journal.Step) bool })
+	return ok && op.UndoneWithOther(s)
+}
+
+// firstLine is a value without what each thread had.
+func firstLine(value string) string {
+	line, _, _ := strings.Cut(value, "\n")
+	return line
+}

@@ -42,13 +42,13 @@ func imports() map[string][]string {
 		"probe/*": {"probe", "results"},
 		"prove": {"cpuset", "enforce", "host", "journal", "lane", "lanes", "netpath", "noise", "plan", "probe", "quantity",
 			"results", "runtime/process", "stats", "witness"},
-		"report":          {"cpuset", "quantity", "results", "stats", "terminal"},
-		"examples/embed":  {"lane", "lanes"}, // a module of its own
-		"cmd/isolane":     {"*"},
-		"lab":             {},
-		"cmd/isolane-lab": {"lab"},
-		"test/*":          {"cpuset"},
-		"bench":           {"netpath", "netpath/*", "journal", "probe", "probe/echo", "results"},
+		"report":         {"cpuset", "quantity", "results", "stats", "terminal"},
+		"examples/embed": {"lane", "lanes"}, // a module of its own
+		"cmd/isolane":    {"*"},
+		"test/*":         {"cpuset"},
+		"bench":          {"netpath", "netpath/*", "journal", "probe", "probe/echo", "results"},
+		// The module of the virtual machines, which knows Isolane as a program only.
+		"lab": {}, "lab/cmd/isolane-lab": {"lab"},
 	}
 }
 

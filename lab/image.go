@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/u-root/u-root/pkg/cpio"
 )
 
 // suite is the Debian release that everything in the lab comes from but the older kernels, keyring what all of it is
@@ -220,15 +221,12 @@ func (b *builder) modules(kernel, root, release string) error {
 
 // initrd packs busybox, the modules that it takes to mount the root image, and the first program.
 func (b *builder) initrd(root, release, file string) error {
-	var c cpio
-	c.dir("bin")
-	c.dir("m")
 	busybox, err := os.ReadFile(filepath.Join(root, "bin/busybox"))
 	if err != nil {
 		return err
 	}
-	c.file("bin/busybox", busybox, 0o755)
-	c.file("init", initRAM, 0o755)
+	records := []cpio.Record{cpio.Directory("bin", 0o755), cpio.Directory("m", 0o755),
+		cpio.StaticFile("bin/busybox", string(busybox), 0o755), cpio.StaticFile("init", string(initRAM), 0o755)}
 	var order []string
 	for _, module := range []string{"virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "overlay"} {
 		text, err := b.run("chroot", root, "modprobe", "-S", release, "--show-depends", module)
@@ -248,10 +246,14 @@ func (b *builder) initrd(root, release, file string) error {
 			if err != nil {
 				return err
 			}
-			c.file(name, data, 0o644)
+			records = append(records, cpio.StaticFile(name, string(data), 0o644))
 			order = append(order, "/"+name)
 		}
 	}
-	c.file("modules.order", []byte(strings.Join(order, "\n")+"\n"), 0o644)
-	return os.WriteFile(file, c.end(), 0o644)
+	records = append(records, cpio.StaticFile("modules.order", strings.Join(order, "\n")+"\n", 0o644), cpio.TrailerRecord)
+	var archive bytes.Buffer
+	if err = cpio.WriteRecords(cpio.Newc.Writer(&archive), records); err != nil {
+		return err
+	}
+	return os.WriteFile(file, archive.Bytes(), 0o644)
 }

@@ -72,8 +72,8 @@ generate:
 	$(GO) generate ./...
 
 golden:
-	$(GO) test ./cmd/isolane -update
-	$(GO) test ./draw -update
-	$(GO) test . ./report -update
+	$(GO) test ./cmd/isolane ./cores ./draw ./report -update
+	$(GO) test . -update
+	$(GO) -C lab test . -run TestArgs -update
 
 .PHONY: build prove lab test-lab test-workloads test packages test-packages lint fuzz bench generate golden

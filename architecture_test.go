@@ -45,7 +45,7 @@ func imports() map[string][]string {
 		"report":         {"cpuset", "quantity", "results", "stats", "terminal"},
 		"examples/embed": {"lane", "lanes"}, // a module of its own
 		"cmd/isolane":    {"*"},
-		"test/*":         {"cpuset"},
+		"test/*":         {"cpuset", "host/hosttest"},
 		"bench":          {"netpath", "netpath/*", "journal", "probe", "probe/echo", "results"},
 		// The module of the virtual machines, which knows Isolane as a program only.
 		"lab": {}, "lab/cmd/isolane-lab": {"lab"},

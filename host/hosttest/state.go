@@ -87,7 +87,7 @@ func (s State) cgroups(root string) error {
 // kernelThread begins the name of each in a State.
 const kernelThread = "kernel thread "
 
-// tasks adds the CPUs of kernel threads, and the processes of Isolane and of the programs that its tests start.
+// tasks adds the CPUs of kernel threads, and the processes of Isolane and of programs that its tests start.
 func (s State) tasks() error {
 	self, err := taskStat("self")
 	if err != nil {
@@ -113,7 +113,8 @@ func (s State) tasks() error {
 			if err == nil && ok {
 				s[fmt.Sprintf("%s%d %s", kernelThread, t.ID, name)], _, _ = strings.Cut(list, "\n")
 			}
-		case slices.Contains([]string{"isolane", "iperf3", "floor"}, t.Comm), strings.HasPrefix(t.Comm, "stress-ng"):
+		case slices.Contains([]string{"isolane", "iperf3", "floor"}, t.Comm),
+			strings.HasPrefix(t.Comm, "stress-ng"):
 			s[fmt.Sprintf("process %d %s", t.ID, t.Comm)] = "present"
 		}
 	}

@@ -286,7 +286,7 @@ func TestOpenVSwitch(t *testing.T) {
 // start runs a daemon until the test ends.
 func start(t *testing.T, dir, name string, args ...string) {
 	t.Helper()
-	cmd := exec.Command(name, args...) //nolint:noctx // it is ended below
+	cmd := exec.Command(name, args...) // it is ended below
 	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+dir, "OVS_LOGDIR="+dir)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -382,7 +382,7 @@ func TestNoPartition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // of a test
+	defer l.Close()
 	for range 2 {
 		if err = l.Apply(t.Context(), placement()); err != nil {
 			t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 
 func schedGetaffinity(tid int, mask []byte) (int, error) {
 	n, _, errno := unix.Syscall(unix.SYS_SCHED_GETAFFINITY, uintptr(tid), uintptr(len(mask)),
-		uintptr(unsafe.Pointer(&mask[0]))) //nolint:gosec // G103: the system call takes a pointer
+		uintptr(unsafe.Pointer(&mask[0])))
 	if errno != 0 {
 		return 0, errno
 	}
@@ -19,7 +19,7 @@ func schedGetaffinity(tid int, mask []byte) (int, error) {
 
 func schedSetaffinity(tid int, mask []byte) error {
 	_, _, errno := unix.Syscall(unix.SYS_SCHED_SETAFFINITY, uintptr(tid), uintptr(len(mask)),
-		uintptr(unsafe.Pointer(&mask[0]))) //nolint:gosec // G103: the system call takes a pointer
+		uintptr(unsafe.Pointer(&mask[0])))
 	if errno != 0 {
 		return errno
 	}

@@ -148,7 +148,7 @@ func add(h *netlink.Handle, name string, spec Link, group uint32) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(ns) //nolint:errcheck // read-only reference
+	defer unix.Close(ns)
 	return h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: spec.Peer.Name, PeerHardwareAddr: mac,
 		PeerNamespace: netlink.NsFd(ns)})
 }
@@ -195,7 +195,7 @@ func segmentBeforeDevice(p Peer) error {
 		if err != nil {
 			return err
 		}
-		defer unix.Close(fd) //nolint:errcheck // only carries the call
+		defer unix.Close(fd)
 		value := struct{ command, data uint32 }{unix.ETHTOOL_STSO, 0}
 		request := struct {
 			name [unix.IFNAMSIZ]byte
@@ -203,7 +203,7 @@ func segmentBeforeDevice(p Peer) error {
 			_    [16]byte
 		}{data: &value}
 		copy(request.name[:unix.IFNAMSIZ-1], p.Name)
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))) //nolint:gosec // G103: the argument of an ioctl
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
 		if errno != 0 {
 			return errno
 		}

@@ -123,7 +123,7 @@ func (scheduling) Write(_ context.Context, s Step, value string) error {
 	if err != nil {
 		return ended(err)
 	}
-	attr.Policy, attr.Priority, attr.Nice = policies()[to.Policy], uint32(to.Priority), int32(to.Nice) //nolint:gosec // G115: checked
+	attr.Policy, attr.Priority, attr.Nice = policies()[to.Policy], uint32(to.Priority), int32(to.Nice)
 	attr.Flags &= unix.SCHED_FLAG_RESET_ON_FORK
 	if err = unix.SchedSetAttr(tid, attr, 0); err != nil {
 		return ended(fmt.Errorf("thread %d: policy %s: %w", tid, value, err))

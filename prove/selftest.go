@@ -35,13 +35,13 @@ func SelfTest(ctx context.Context, o Options) ([]Caught, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+	defer os.RemoveAll(dir)
 	o.Dir, o.Cells, o.Resume = dir, []string{"all"}, false
 	s, r, err := open(o)
 	if err != nil {
 		return nil, err
 	}
-	defer r.journal.Close() //nolint:errcheck // an unfinished undo was reported by the run
+	defer r.journal.Close()
 	r.mode.RTT = quantity.Duration(4 * freeze)
 	r.scenario.Spec.Probes = slices.DeleteFunc(slices.Clone(r.scenario.Spec.Probes), func(p ProbeSpec) bool {
 		return p.Name != openProbe // the only one whose figures are looked at

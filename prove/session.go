@@ -72,7 +72,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 	if err != nil {
 		return s, err
 	}
-	defer r.journal.Close() //nolint:errcheck // an unfinished undo was reported by the run
+	defer r.journal.Close()
 	todo := remaining(s)
 	if o.Plan != nil {
 		o.Plan(Estimate{Runs: len(todo), Cells: len(s.Cells), Blocks: s.Scenario.Blocks, Takes: r.estimate() * time.Duration(len(todo)),

@@ -80,7 +80,7 @@ func (l Lane) bindMemory() error {
 			mask[n/64] |= 1 << (n % 64)
 		}
 	}
-	_, _, errno := unix.Syscall(unix.SYS_SET_MEMPOLICY, mpolBind, uintptr(unsafe.Pointer(&mask)), 1024) //nolint:gosec // G103: the system call takes a pointer
+	_, _, errno := unix.Syscall(unix.SYS_SET_MEMPOLICY, mpolBind, uintptr(unsafe.Pointer(&mask)), 1024)
 	if errno != 0 && !errors.Is(errno, unix.ENOSYS) {
 		return fmt.Errorf("memory of node %s: %w", l.MemoryNodes, errno)
 	}

@@ -2,8 +2,13 @@
 # make prove    shows on this machine what noisy neighbours do and what a lane gives back (root)
 # make test     runs all tests (root; without it the tests that need it are skipped, and counted)
 
+# Go modules: the library with its command, the lab, and a program that embeds the library.
+MODULES = . lab examples/embed
+
 GO ?= go
-LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+LINT = run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run ./...
+SHELL = bash
+.SHELLFLAGS = -o pipefail -c
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=auto -o bin/isolane ./cmd/isolane
@@ -13,22 +18,22 @@ prove: packages build
 
 # One package at a time: some change this host.
 test: test-packages
-	$(GO) test -json -count=1 -p 1 ./... | $(GO) run ./test/summary
+	$(call each,test -json -count=1 -p 1 ./...) | $(GO) run ./test/summary
 
 # Virtual machines with NUMA, SMT, SR-IOV and a real-time kernel (root and the network, once).
 lab:
 	@$(call install,mmdebstrap)
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/isolane-lab ./cmd/isolane-lab
+	CGO_ENABLED=0 $(GO) -C lab build -trimpath -o ../bin/isolane-lab ./cmd/isolane-lab
 	bin/isolane-lab build
 
 # Tests in these machines, a quarter of an hour.
 test-lab: lab build
-	ISOLANE_LAB=1 $(GO) test -json -count=1 -timeout 45m ./lab -skip 'TestLab/(programs|services)' | $(GO) run ./test/summary
+	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 45m . -skip 'TestLab/(programs|services)' | $(GO) run ./test/summary
 
 # Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
 # services, containers and machines in lanes beside systemd. As long again, and only where nothing else runs.
 test-workloads: lab build
-	ISOLANE_LAB=1 $(GO) test -json -count=1 -timeout 45m ./lab -run 'TestLab/(programs|services)' | $(GO) run ./test/summary
+	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 45m . -run 'TestLab/(programs|services)' | $(GO) run ./test/summary
 
 # Debian packages, installed only where they are missing.
 packages:
@@ -42,18 +47,21 @@ test-packages: packages
 	apt-get download -qq nginx memcached openvswitch-common openvswitch-switch 2>/dev/null && \
 	for p in *.deb; do dpkg -x $$p . || exit 1; done && rm *.deb; }
 
+# Runs a go command in all modules, and fails where it fails in one.
+each = { code=0; for m in $(MODULES); do $(GO) -C $$m $(1) || code=$$?; done; exit $$code; }
+
 install = missing=$$(for p in $(1); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
 	[ -z "$$missing" ] || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 	apt-get install -y -qq --no-install-recommends $$missing; }
 
 lint:
-	$(GO) vet ./...
-	$(LINT) run ./...
+	$(call each,vet ./...)
+	$(call each,$(LINT))
 
 # Each fuzz target for 20 s.
 fuzz:
 	@grep -o '^func Fuzz[A-Za-z]*' -r --include='*_test.go' . | sed 's|/[^/]*:func | |' | while read dir name; do \
-	$(GO) test $$dir -run '^$$' -fuzz "^$$name$$" -fuzztime 20s -fuzzminimizetime 1x || exit 1; done
+	$(GO) -C $$dir test -run '^$$' -fuzz "^$$name$$" -fuzztime 20s -fuzzminimizetime 1x || exit 1; done
 
 # The echo client against a plain C program, on two CPUs (root, gcc).
 bench:
@@ -64,8 +72,8 @@ generate:
 	$(GO) generate ./...
 
 golden:
-	$(GO) test ./cmd/isolane -update
-	$(GO) test ./draw -update
-	$(GO) test . ./report -update
+	$(GO) test ./cmd/isolane ./cores ./draw ./report -update
+	$(GO) test . -update
+	$(GO) -C lab test . -run TestArgs -update
 
 .PHONY: build prove lab test-lab test-workloads test packages test-packages lint fuzz bench generate golden

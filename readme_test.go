@@ -1,7 +1,6 @@
 package isolane_test
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,9 +9,8 @@ import (
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/terminal"
+	"isolane.dev/isolane/test/golden"
 )
-
-var update = flag.Bool("update", false, "write README.md and the charts again from docs/edge")
 
 const (
 	resultBegin = "<!-- result: make golden writes this from docs/edge -->\n"
@@ -61,13 +59,7 @@ func TestReadme(t *testing.T) {
 		files[filepath.Join(dir, chart)] = string(svg)
 	}
 	for name, content := range files {
-		if *update {
-			if err := results.WriteFile(name, []byte(content)); err != nil {
-				t.Fatal(err)
-			}
-		} else if got, err := os.ReadFile(name); err != nil || string(got) != content {
-			t.Errorf("%s is not what the program makes of %s (%v): make golden", name, dir, err)
-		}
+		golden.Check(t, name, []byte(content))
 	}
 }
 

@@ -127,7 +127,7 @@ func steal(s *subject) []hit {
 	if *s.Kernel.Steal == 0 {
 		return nil
 	}
-	taken := time.Duration(*s.Kernel.Steal) //nolint:gosec // G115: 54 bits of ticks at most fit
+	taken := time.Duration(*s.Kernel.Steal)
 	return []hit{{inForce: fmt.Sprintf("%v since boot, all CPUs together", taken)}}
 }
 

@@ -36,22 +36,18 @@ type floor struct {
 	Max  int64 `json:"max"`
 }
 
-// TestMain makes this binary the Go side: the same code as `isolane probe echo`.
-func TestMain(m *testing.M) {
+func TestMain(m *testing.M) { hosttest.Main(m, probeEcho) }
+
+// probeEcho makes this binary the Go side: the same code as `isolane probe echo`.
+func probeEcho() (bool, error) {
 	addr := netip.MustParseAddrPort(server + ":7007")
-	var err error
 	switch os.Getenv("ISOLANE_BENCH") {
 	case "server":
-		err = echo.Serve(context.Background(), addr, probe.Spin, os.Stdout)
+		return true, echo.Serve(context.Background(), addr, probe.Spin, os.Stdout)
 	case "client":
-		err = goClient(addr)
-	default:
-		os.Exit(m.Run()) //nolint:forbidigo // TestMain is this package's main
+		return true, goClient(addr)
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:forbidigo // TestMain is this package's main
-	}
+	return false, nil
 }
 
 func goClient(addr netip.AddrPort) error {

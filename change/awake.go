@@ -60,7 +60,7 @@ func (k kernel) keepBusy(ctx context.Context, group, value string) (stop func())
 	if err != nil {
 		return stop
 	}
-	defer dir.Close() //nolint:errcheck // only a reference
+	defer dir.Close()
 	var kept cpuset.Set
 	for cpu := range cpus.All() {
 		cmd := exec.Command("/bin/sh", "-c", "while :; do :; done")

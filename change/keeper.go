@@ -84,12 +84,12 @@ func (k keeper) startGuard(group, moved string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer top.Close() //nolint:errcheck // only a reference
+	defer top.Close()
 	ended, hold, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer ended.Close() //nolint:errcheck // the guard has it
+	defer ended.Close()
 	cmd := script(top, guard, "isolane-guard", group)
 	cmd.Dir, cmd.Stdin = moved, ended
 	if err = cmd.Run(); err != nil {
@@ -152,7 +152,7 @@ func (k keeper) Write(ctx context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	defer parent.Close()  //nolint:errcheck // only a reference
+	defer parent.Close()
 	var owner unix.Stat_t // who may end the others there, a user's systemd for one, may end it too
 	if err = unix.Fstat(int(parent.Fd()), &owner); err != nil {
 		return err
@@ -161,12 +161,12 @@ func (k keeper) Write(ctx context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close() //nolint:errcheck // only a reference
+	defer dir.Close()
 	hold, err := k.startGuard(s.Target, moved)
 	if err != nil {
 		return err
 	}
-	defer hold.Close() //nolint:errcheck // the keeper has it
+	defer hold.Close()
 	cmd := script(dir, fetchBack, "isolane-keeper", moved, s.Target)
 	cmd.Dir, cmd.ExtraFiles = "/", []*os.File{hold}
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
@@ -182,7 +182,7 @@ func runReady(cmd *exec.Cmd) error {
 	if err != nil {
 		return err
 	}
-	defer said.Close() //nolint:errcheck // only read
+	defer said.Close()
 	cmd.Stdout = say
 	err = errors.Join(cmd.Run(), say.Close())
 	if err == nil {

@@ -29,7 +29,7 @@ func (k kernel) open(name string, flags uint64) (*os.File, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: k.root, Err: err}
 	}
-	defer unix.Close(root) //nolint:errcheck // only a reference
+	defer unix.Close(root)
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
 	if flags&unix.O_CREAT != 0 {
@@ -73,7 +73,7 @@ func (k kernel) read(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, 1<<20))
 	return strings.TrimRight(string(data), " \t\n"), err
 }

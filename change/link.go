@@ -152,7 +152,7 @@ func add(h *netlink.Handle, name string, spec Link, group uint32) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(ns) //nolint:errcheck // read-only reference
+	defer unix.Close(ns)
 	return h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: spec.Peer.Name, PeerHardwareAddr: mac,
 		PeerNamespace: netlink.NsFd(ns)})
 }
@@ -199,7 +199,7 @@ func segmentBeforeDevice(p Peer) error {
 		if err != nil {
 			return err
 		}
-		defer unix.Close(fd) //nolint:errcheck // only carries the call
+		defer unix.Close(fd)
 		value := struct{ command, data uint32 }{unix.ETHTOOL_STSO, 0}
 		request := struct {
 			name [unix.IFNAMSIZ]byte

@@ -39,7 +39,7 @@ func TestMoveFromForkStorm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dir.Close() //nolint:errcheck // only a reference
+	defer dir.Close()
 	for range 20 {
 		storm := exec.CommandContext(t.Context(), "sh", "-c", "next() { next & }; next")
 		storm.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}

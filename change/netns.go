@@ -66,7 +66,7 @@ func (netNS) Write(_ context.Context, s journal.Step, value string) error {
 		if err != nil {
 			return err
 		}
-		defer ns.Close() //nolint:errcheck // the name keeps the namespace
+		defer ns.Close()
 		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return err
@@ -87,7 +87,7 @@ func inNetns(name string, f func() error) error {
 		if err != nil {
 			return err
 		}
-		defer ns.Close() //nolint:errcheck // only a reference
+		defer ns.Close()
 		if err = netns.Set(ns); err != nil {
 			return err
 		}
@@ -115,6 +115,6 @@ func Netns(name string) (*netlink.Handle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("network namespace %s: %w", name, err)
 	}
-	defer ns.Close() //nolint:errcheck // the handle has its own reference
+	defer ns.Close()
 	return netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 }

@@ -1,7 +1,6 @@
 package cores
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,16 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/test/golden"
 )
-
-var update = flag.Bool("update", false, "write what applications get to testdata")
 
 // request places a lane on a machine.
 func request(t *testing.T, h host.Host, name, spec string) Request {
@@ -65,18 +61,7 @@ func TestWrite(t *testing.T) {
 			fmt.Fprintf(&b, "-- %s for %s --\n%s", r.Lane.Name, a.Name, write(t, a.Name, r))
 		}
 	}
-	if *update {
-		if err = os.WriteFile("testdata/all.txt", []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile("testdata/all.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), b.String()); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	golden.Check(t, "testdata/all.txt", []byte(b.String()))
 }
 
 // What the application would not have is an error, and numbers that count from zero are places in the
@@ -301,7 +286,7 @@ func TestOpenVSwitch(t *testing.T) {
 // start runs a daemon until the test ends.
 func start(t *testing.T, dir, name string, args ...string) {
 	t.Helper()
-	cmd := exec.Command(name, args...) //nolint:noctx // it is ended below
+	cmd := exec.Command(name, args...) // it is ended below
 	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+dir, "OVS_LOGDIR="+dir)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -3,11 +3,9 @@ package draw
 import (
 	"encoding/xml"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -15,16 +13,13 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
-
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/terminal"
+	"isolane.dev/isolane/test/golden"
 )
-
-var update = flag.Bool("update", false, "write what is drawn to testdata")
 
 // lanes puts a lane on every third core: whole cores, and single threads with an idle sibling.
 func lanes(h host.Host) plan.Placement {
@@ -66,19 +61,7 @@ func TestText(t *testing.T) {
 			if err := Text(&b, c.h, c.p, terminal.Terminal{Columns: 100}); err != nil {
 				t.Fatal(err)
 			}
-			file := filepath.Join("testdata", name+".txt")
-			if *update {
-				if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), b.String()); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
+			golden.Check(t, filepath.Join("testdata", name+".txt"), []byte(b.String()))
 		})
 	}
 }

@@ -196,7 +196,7 @@ func (a *adoption) partitions() {
 	}
 	_ = fs.WalkDir(a.root, root[1:], func(name string, e fs.DirEntry, err error) error {
 		if err != nil || !e.IsDir() || "/"+name == root {
-			return nil //nolint:nilerr // gone meanwhile
+			return nil // gone meanwhile
 		}
 		text, rerr := fs.ReadFile(a.root, path.Join(name, partitionFile))
 		if rerr == nil && !strings.HasPrefix(trim(text), member) {

@@ -380,7 +380,7 @@ func (l *Lanes) again(ctx context.Context, s journal.Step) error {
 		if j, err = l.journal.Beside(at.Journal); err != nil {
 			return err
 		}
-		defer j.Close()    //nolint:errcheck // each step is on disk
+		defer j.Close()
 		s.Optional = false // refused now, it is still to be undone some day
 		break
 	}

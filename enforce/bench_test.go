@@ -73,7 +73,7 @@ func BenchmarkCheck(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer g.Close() //nolint:errcheck // only listens
+	defer g.Close()
 	var before, after unix.Rusage
 	if err = unix.Getrusage(unix.RUSAGE_SELF, &before); err != nil {
 		b.Fatal(err)

@@ -153,7 +153,7 @@ func (v View) otherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error
 		}
 		list, err := fs.ReadFile(v.Root, path.Join(name, "cpuset.cpus"))
 		if err != nil {
-			return nil //nolint:nilerr // gone meanwhile
+			return nil // gone meanwhile
 		}
 		now, err := cpuset.Parse(trim(list))
 		if err != nil {

@@ -7,14 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
-	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
@@ -330,44 +328,11 @@ func TestLaneOnThisHost(t *testing.T) {
 // knobValues are the host's settings that a lane changes.
 func knobValues(t *testing.T) map[string]string {
 	t.Helper()
-	values := map[string]string{}
-	for _, pattern := range []string{"/proc/irq/*/smp_affinity_list", "/proc/irq/default_smp_affinity",
-		"/sys/devices/virtual/workqueue/cpumask", "/sys/devices/virtual/workqueue/*/cpumask",
-		"/sys/devices/system/cpu/cpu*/power/pm_qos_resume_latency_us", "/proc/sys/kernel/watchdog_cpumask",
-		"/sys/devices/virtual/net/*/queues/*/?ps_cpus", "/sys/fs/cgroup/cpuset/cpuset.sched_load_balance",
-		"/sys/fs/cgroup/cpuset/isolane-*/cpuset.*", "/sys/fs/cgroup/isolane-*/cpuset.*"} {
-		paths, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range paths {
-			data, err := os.ReadFile(p)
-			if err == nil {
-				values[p] = string(data)
-			}
-		}
-	}
-	threads, err := filepath.Glob("/proc/[0-9]*/status")
+	values, err := hosttest.ReadState()
 	if err != nil {
 		t.Fatal(err)
 	}
-	self, err := change.StartTime(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range threads {
-		data, rerr := os.ReadFile(path)
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if start, serr := change.StartTime(pid); serr != nil || start > self {
-			continue // it came during the test, for another reason
-		}
-		status := string(data)
-		// Kernel threads; workers come and go.
-		if rerr == nil && !strings.Contains(status, "VmSize:") && !strings.Contains(status, "Name:\tkworker/") && !strings.Contains(status, "State:\tZ") {
-			_, list, _ := strings.Cut(status, "Cpus_allowed_list:\t")
-			values[path], _, _ = strings.Cut(list, "\n")
-		}
-	}
+	values = values.WithoutWorkers()
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		t.Fatal(err)

@@ -26,16 +26,7 @@ import (
 )
 
 // TestMain makes this binary stand in for an isolane that dies: it applies lanes and is killed on the way.
-func TestMain(m *testing.M) {
-	if os.Getenv("ISOLANE_TEST_DIE_AT") != "" {
-		if err := applyAndDie(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1) //nolint:forbidigo // TestMain is this package's main
-		}
-		os.Exit(0) //nolint:forbidigo // TestMain is this package's main
-	}
-	os.Exit(m.Run()) //nolint:forbidigo // TestMain is this package's main
-}
+func TestMain(m *testing.M) { hosttest.Main(m, applyAndDie) }
 
 // faulty does what an Op does, but for one call of Write.
 type faulty struct {
@@ -94,29 +85,32 @@ func withFault(root string, at int, kill string) (map[string]journal.Op, *int) {
 	return ops, calls
 }
 
-func applyAndDie() error {
+func applyAndDie() (bool, error) {
+	if os.Getenv("ISOLANE_TEST_DIE_AT") == "" {
+		return false, nil
+	}
 	at, err := strconv.Atoi(os.Getenv("ISOLANE_TEST_DIE_AT"))
 	if err != nil {
-		return err
+		return true, err
 	}
 	ops, _ := withFault(os.Getenv("ISOLANE_TEST_ROOT"), at, os.Getenv("ISOLANE_TEST_DIE"))
 	root, err := host.Dir(os.Getenv("ISOLANE_TEST_ROOT"))
 	if err != nil {
-		return err
+		return true, err
 	}
 	data, err := os.ReadFile(os.Getenv("ISOLANE_TEST_PLACEMENT"))
 	if err != nil {
-		return err
+		return true, err
 	}
 	p, err := plan.Read("placement", bytes.NewReader(data))
 	if err != nil {
-		return err
+		return true, err
 	}
 	l, err := Open(os.Getenv("ISOLANE_TEST_STATE"), root, ops)
 	if err != nil {
-		return err
+		return true, err
 	}
-	return errors.Join(l.Apply(context.Background(), p), l.Close())
+	return true, errors.Join(l.Apply(context.Background(), p), l.Close())
 }
 
 // bench is a host on which faults are tried: the live one, or a directory that stands in for it.
@@ -399,7 +393,7 @@ func TestNoPartition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // of a test
+	defer l.Close()
 	for range 2 {
 		if err = l.Apply(t.Context(), placement()); err != nil {
 			t.Fatal(err)

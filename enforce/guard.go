@@ -189,7 +189,7 @@ func (g *Guard) reap(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer l.Close() //nolint:errcheck // each step is on disk
+	defer l.Close()
 	return l.Apply(ctx, l.Placement)
 }
 
@@ -293,7 +293,7 @@ func (g *Guard) repair(ctx context.Context, found []Drift) error {
 	if err != nil {
 		return err
 	}
-	defer l.Close() //nolint:errcheck // each step is on disk
+	defer l.Close()
 	// The lanes may have changed since the look.
 	if state, serr := journal.ReadState(g.dir, stateFile); serr != nil || string(state) != g.seen.applied {
 		return nil

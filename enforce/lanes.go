@@ -332,7 +332,7 @@ func (a *Applied) refuse(r journal.Refused) {
 
 func (l *Lanes) store(a Applied) error {
 	if len(a.Placement.Lanes) == 0 {
-		if err := os.Remove(filepath.Join(l.dir, stateFile)); err != nil && !errors.Is(err, fs.ErrNotExist) { //nolint:gosec // G703: the directory of journals
+		if err := os.Remove(filepath.Join(l.dir, stateFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil
@@ -433,7 +433,7 @@ func processesIn(root fs.FS, dir string) ([]int, error) {
 		}
 		procs, err := fs.ReadFile(root, name+"/cgroup.procs")
 		if err != nil { // gone, or threaded: then the one above it lists them
-			return nil //nolint:nilerr // see above
+			return nil // see above
 		}
 		for _, f := range strings.Fields(string(procs)) {
 			pid, err := strconv.Atoi(f)

@@ -24,7 +24,7 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 		return nil, err
 	}
 	if _, err = fs.Stat(v.Root, "run/systemd/system"); err != nil { // sd_booted(3)
-		return nil, nil //nolint:nilerr // no systemd
+		return nil, nil // no systemd
 	}
 	var steps []journal.Step
 	others := v.others(p)

@@ -37,7 +37,7 @@ func (u UnitCPUs) String() string {
 // (systemd.unit(5)), so also those that do not run now.
 func Units(root fs.FS, p plan.Placement) ([]UnitCPUs, error) {
 	if _, err := fs.Stat(root, "run/systemd/system"); err != nil { // sd_booted(3)
-		return nil, nil //nolint:nilerr // no systemd
+		return nil, nil // no systemd
 	}
 	found := map[[2]string]UnitCPUs{}
 	seen := map[string]bool{}

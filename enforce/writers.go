@@ -57,7 +57,7 @@ func (w *writers) read() (bool, error) {
 			return some, fmt.Errorf("fanotify: %w", err)
 		}
 		for at := 0; at+int(unsafe.Sizeof(unix.FanotifyEventMetadata{})) <= n; {
-			event := (*unix.FanotifyEventMetadata)(unsafe.Pointer(&buffer[at])) //nolint:gosec // G103: the kernel's records
+			event := (*unix.FanotifyEventMetadata)(unsafe.Pointer(&buffer[at]))
 			if event.Event_len == 0 {
 				break
 			}

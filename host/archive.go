@@ -36,7 +36,7 @@ func OpenArchive(file, folder string) (fs.FS, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	a, err := readArchive(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)

@@ -84,13 +84,13 @@ func (d dir) ReadFile(name string) ([]byte, error) {
 		if oerr != nil {
 			return nil, oerr
 		}
-		defer f.Close() //nolint:errcheck // only read
+		defer f.Close()
 		return io.ReadAll(io.LimitReader(f, maxFile+1))
 	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	defer unix.Close(fd) //nolint:errcheck // only read
+	defer unix.Close(fd)
 	data := make([]byte, 0, 512)
 	for len(data) <= maxFile {
 		n, err := unix.Read(fd, data[len(data):cap(data)])
@@ -115,7 +115,7 @@ func (d dir) ReadDir(name string) ([]fs.DirEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	list, ok := f.(fs.ReadDirFile)
 	if !ok {
 		return nil, &fs.PathError{Op: "readdir", Path: name, Err: errors.ErrUnsupported}

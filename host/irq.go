@@ -21,13 +21,13 @@ func (r *reader) interrupts(devices []PCIDevice) []Interrupt {
 			columns = strings.Count(line, "CPU")
 		} else if irq, ok := parseInterrupt(line, columns); ok {
 			all = append(all, irq)
-			listed[uint64(irq.IRQ)] = true //nolint:gosec // G115: never negative
+			listed[uint64(irq.IRQ)] = true
 		}
 		return true
 	})
 	for _, n := range r.numbered("proc/irq", "", "") {
 		if !listed[n] {
-			all = append(all, Interrupt{IRQ: int(n)}) //nolint:gosec // G115: numbered has 32 bits at most
+			all = append(all, Interrupt{IRQ: int(n)})
 		}
 	}
 	owner := r.messageOwners(devices)
@@ -53,7 +53,7 @@ func (r *reader) messageOwners(devices []PCIDevice) map[int]string {
 	owner := map[int]string{}
 	for _, d := range devices {
 		for _, irq := range r.numbered(pciDir+"/"+d.Address+"/msi_irqs", "", "") {
-			owner[int(irq)] = d.Address //nolint:gosec // G115: numbered has 32 bits at most
+			owner[int(irq)] = d.Address
 		}
 	}
 	return owner

@@ -133,7 +133,7 @@ func (r *reader) kindsByPart(cpus []CPU) bool {
 		return false
 	}
 	parts := slices.SortedFunc(maps.Keys(byPart), func(a, b uint64) int {
-		return int(most[a]) - int(most[b]) //nolint:gosec // G115: both are small, and a wrong order is a wrong kind only
+		return int(most[a]) - int(most[b])
 	})
 	for i := 1; i < len(parts); i++ {
 		if most[parts[i]] == most[parts[i-1]] {

@@ -86,7 +86,7 @@ func (r *reader) bytes(path string) ([]byte, error) {
 	if f == nil {
 		return nil, fs.ErrNotExist
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }
 
@@ -97,7 +97,7 @@ func (r *reader) lines(path string, use func(string) bool) bool {
 	if f == nil {
 		return false
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	in := bufio.NewScanner(io.LimitReader(f, maxLines))
 	in.Buffer(nil, maxFile)
 	size := 0

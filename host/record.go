@@ -60,7 +60,7 @@ func (r *Recorder) ReadFile(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxLines))
 	if err == nil {
 		r.note(name, entry{mode: 0o444, data: data})
@@ -103,7 +103,7 @@ func (r *Recorder) Save(file string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // gone after the rename
+	defer os.Remove(f.Name())
 	if err = r.write(f, file); err == nil {
 		err = f.Sync()
 	}

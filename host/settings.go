@@ -139,7 +139,7 @@ func (r *reader) tasks() []Task {
 			dir := fmt.Sprintf("proc/%d/task/%d/", pid, tid)
 			t, ok := parseTask(r.text(dir+"status"), r.text(dir+"stat"))
 			if ok {
-				t.ID, t.Process = int(tid), int(pid) //nolint:gosec // G115: numbered has 32 bits at most
+				t.ID, t.Process = int(tid), int(pid)
 				tasks = append(tasks, t)
 				everywhere = everywhere.Union(t.Allowed)
 			}

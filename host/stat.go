@@ -52,7 +52,7 @@ func ParseStat(text string) (TaskStat, error) {
 		}
 		return v
 	}
-	small := func(text string) int { return int(number(text, 31)) } //nolint:gosec // G115: 31 bits
+	small := func(text string) int { return int(number(text, 31)) }
 	flags := number(f[9-first], 32)
 	s := TaskStat{ID: small(strings.TrimSpace(text[:from])), Comm: text[from+1 : to], State: f[0][0], Parent: small(f[4-first]),
 		Kernel: flags&kernelThread != 0, Fixed: flags&noSetaffinity != 0, Start: number(f[22-first], 64), Processor: -1, Priority: -1, policy: -1}

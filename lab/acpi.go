@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// powerTable returns what an SSDT says of the processors that QEMU's own tables leave out: P-states and C-states
+// powerTable returns an SSDT with what QEMU's own tables leave out of the processors: P-states and C-states
 // (ACPI 6.5, chapter 8.4), in AML (chapter 20). The threads of a core change frequency together.
 func (m Machine) powerTable() []byte {
 	// A port that no device answers at: the kernel notes what it has written, and nothing else comes of it.
@@ -18,8 +18,8 @@ func (m Machine) powerTable() []byte {
 			states = append(states, amlNumbers(mhz, mhz, 10, 10, uint32(i), uint32(i)))
 		}
 		const coordinatedByAny = 0xfd
-		domain := amlNumbers(5, 0, uint32(cpu/m.Threads), coordinatedByAny, uint32(m.Threads)) //nolint:gosec // G115: at most 64
-		table = append(table, aml(0x10, fmt.Appendf(nil, "\\\x2f\x03_SB_CPUSC%03X", cpu),      // Scope (\_SB.CPUS.C000)
+		domain := amlNumbers(5, 0, uint32(cpu/m.Threads), coordinatedByAny, uint32(m.Threads))
+		table = append(table, aml(0x10, fmt.Appendf(nil, "\\\x2f\x03_SB_CPUSC%03X", cpu), // Scope (\_SB.CPUS.C000)
 			amlName("_PCT", amlPackage(amlRegister(spaceIO, 16, port), amlRegister(spaceIO, 16, port))),
 			amlName("_PSS", amlPackage(states...)),
 			amlName("_PSD", amlPackage(domain)),
@@ -28,8 +28,8 @@ func (m Machine) powerTable() []byte {
 	return table
 }
 
-// idleState halts: the one type of C-state in which an emulated processor really sleeps. What makes it deep to
-// the kernel is its latency in µs.
+// idleState halts: the one type of C-state in which an emulated processor really sleeps. Its latency in µs
+// makes it a deep one to the kernel.
 func idleState(latency uint32) []byte {
 	const c1, power = 1, 100
 	return amlPackage(amlRegister(spaceFixedHardware, 0, 0), amlNumber(c1), amlNumber(latency), amlNumber(power))
@@ -45,7 +45,7 @@ const (
 func aml(op byte, parts ...[]byte) []byte {
 	body := slices.Concat(parts...)
 	n := len(body) + 3
-	return append([]byte{op, 0x80 | byte(n&0xf), byte(n >> 4), byte(n >> 12)}, body...) //nolint:gosec // G115: its bits
+	return append([]byte{op, 0x80 | byte(n&0xf), byte(n >> 4), byte(n >> 12)}, body...)
 }
 
 func amlName(name string, value []byte) []byte {
@@ -53,7 +53,7 @@ func amlName(name string, value []byte) []byte {
 }
 
 func amlPackage(elements ...[]byte) []byte {
-	count := byte(len(elements)) //nolint:gosec // G115: at most 5
+	count := byte(len(elements))
 	return aml(0x12, []byte{count}, slices.Concat(elements...))
 }
 
@@ -71,5 +71,5 @@ func amlNumbers(numbers ...uint32) []byte {
 func amlRegister(space, bits byte, address uint64) []byte {
 	descriptor := binary.LittleEndian.AppendUint64([]byte{0x82, 12, 0, space, bits, 0, 0}, address)
 	descriptor = append(descriptor, 0x79, 0)
-	return aml(0x11, amlNumber(uint32(len(descriptor))), descriptor) //nolint:gosec // G115: 17
+	return aml(0x11, amlNumber(uint32(len(descriptor))), descriptor)
 }

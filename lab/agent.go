@@ -15,7 +15,7 @@ import (
 
 // message is a line on the wire between the runner and the agent in the guest, as JSON.
 type message struct {
-	Ping string   `json:"ping,omitempty"` // answered with the same: whoever connects finds the start of the stream
+	Ping string   `json:"ping,omitempty"` // answered with a Pong: who connects finds the start of the stream
 	Pong string   `json:"pong,omitempty"`
 	Argv []string `json:"argv,omitempty"` // to run
 	Out  []byte   `json:"out,omitempty"`
@@ -109,7 +109,7 @@ func serve(f io.ReadWriter, connected func(bool)) error {
 // start runs a command, and reports its exit code when it has ended. It returns a function that ends
 // the command, with all that it started, and waits for that.
 func start(w *wire, argv []string) (end func()) {
-	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // ended by the function returned
+	cmd := exec.Command(argv[0], argv[1:]...) // ended by the function returned
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// What cannot be sent has nobody to read it.
 	cmd.Stdout = writer(func(p []byte) error { _ = w.send(message{Out: p}); return nil })

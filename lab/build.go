@@ -46,7 +46,8 @@ func Open(cache string) (Lab, error) {
 		return Lab{}, err
 	}
 	if err != nil || !strings.HasPrefix(filepath.Base(dir), recipe()) {
-		return Lab{}, fmt.Errorf("%s: there is no lab of this version of isolane-lab: isolane-lab build (root, and the network once)", cache)
+		return Lab{}, fmt.Errorf("%s: there is no lab of this version of isolane-lab: "+
+			"isolane-lab build (root, and the network once)", cache)
 	}
 	return Lab{dir}, nil
 }
@@ -54,13 +55,14 @@ func Open(cache string) (Lab, error) {
 // recipe is the beginning of a lab's name: all that it is made from but the versions of the packages.
 func recipe() string {
 	const revision = 1 // higher when the code makes something else of the same
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %s %v %v %v %v", revision, initRAM, initRoot, guestPackages(), qemuPackages(), kernelPackages(), moduleFolders()))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %s %v %v %v %v", revision, initRAM, initRoot,
+		guestPackages(), qemuPackages(), kernelPackages(), moduleFolders()))
 	return fmt.Sprintf("%s-%x", suite, sum[:4])
 }
 
 // builder makes a lab in a folder of its own, which gets its name when all is there.
 type builder struct {
-	ctx  context.Context //nolint:containedctx // one call, many steps
+	ctx  context.Context // one call, many steps
 	dir  string
 	log  io.Writer
 	from time.Time
@@ -125,8 +127,9 @@ func prepare(cache string) (unlock func(), err error) {
 	if err = unix.Statfs(cache, &disk); err != nil {
 		return nil, fmt.Errorf("%s: %w", cache, err)
 	}
-	if free := disk.Bavail * uint64(disk.Bsize); free < need { //nolint:gosec // G115: a block size
-		return nil, fmt.Errorf("%s: %d MiB are free, the lab needs %d: set ISOLANE_LAB_CACHE to a larger disk", cache, free>>20, need>>20)
+	if free := disk.Bavail * uint64(disk.Bsize); free < need {
+		return nil, fmt.Errorf("%s: %d MiB are free, the lab needs %d: set ISOLANE_LAB_CACHE to a larger disk",
+			cache, free>>20, need>>20)
 	}
 	lock, err := os.Create(filepath.Join(cache, ".lock"))
 	if err != nil {
@@ -158,8 +161,12 @@ func remove(dir string) error {
 
 // make makes all of a lab.
 func (b *builder) make(versions string, releases map[string]release) error {
-	for _, step := range []func() error{b.qemu, func() error { return b.kernels(releases) }, func() error { return b.root(releases) },
-		func() error { return os.WriteFile(filepath.Join(b.dir, "packages"), []byte(versions), 0o644) }, // for the reader
+	list := filepath.Join(b.dir, "packages") // for the reader
+	for _, step := range []func() error{
+		b.qemu,
+		func() error { return b.kernels(releases) },
+		func() error { return b.root(releases) },
+		func() error { return os.WriteFile(list, []byte(versions), 0o644) },
 		func() error { return remove(filepath.Join(b.dir, "apt")) },
 		func() error { return os.Chmod(b.dir, 0o755) }, // everybody may run machines
 	} {
@@ -203,13 +210,14 @@ func (b *builder) run(name string, args ...string) (string, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) } // with what it has started
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) } // with its children
 	cmd.WaitDelay = 10 * time.Second
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
 	if err := cmd.Run(); err != nil {
 		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
-		return "", fmt.Errorf("%s: %w: %s", name, cmp.Or(b.ctx.Err(), err), strings.Join(lines[max(0, len(lines)-3):], " | "))
+		last := strings.Join(lines[max(0, len(lines)-3):], " | ")
+		return "", fmt.Errorf("%s: %w: %s", name, cmp.Or(b.ctx.Err(), err), last)
 	}
 	return out.String(), nil
 }
@@ -217,8 +225,8 @@ func (b *builder) run(name string, args ...string) (string, error) {
 // release is that of a kernel, as "6.12.107+deb13-rt-amd64", and the suite that it is of.
 type release struct{ name, suite string }
 
-// versions returns a line for each package that the lab is made from, its name and version, and the kernels by
-// their name in a machine's description. A mirror need not have the older suites.
+// versions returns a line for each package that the lab is made from, with its name and version, and the
+// kernels by their name in a machine's description. A mirror need not have the older suites.
 func (b *builder) versions() (string, map[string]release, error) {
 	mirror, err := b.mirror()
 	if err != nil {
@@ -250,7 +258,8 @@ func (b *builder) versions() (string, map[string]release, error) {
 	}
 	for _, name := range []string{"generic", "rt"} {
 		if releases[name].name == "" {
-			return "", nil, fmt.Errorf("kernels: expected one for %s among the packages of %s, found %v", name, suite, releases)
+			return "", nil, fmt.Errorf("kernels: expected one for %s among the packages of %s, found %v",
+				name, suite, releases)
 		}
 	}
 	b.say("versions of %d packages known", len(lines))
@@ -261,14 +270,15 @@ func (b *builder) versions() (string, map[string]release, error) {
 func (b *builder) apt(suite string) []string {
 	dir := b.aptDir(suite)
 	return []string{"-qq", "-oDir::Etc::SourceList=" + dir + "/lab.sources", "-oDir::Etc::SourceParts=/dev/null",
-		"-oDir::Etc::Preferences=/dev/null", "-oDir::Etc::PreferencesParts=/dev/null", "-oDir::State::Lists=" + dir + "/lists",
-		"-oDir::State::Status=" + dir + "/status", "-oDir::Cache=" + dir + "/cache", "-oAPT::Sandbox::User=root"}
+		"-oDir::Etc::Preferences=/dev/null", "-oDir::Etc::PreferencesParts=/dev/null",
+		"-oDir::State::Lists=" + dir + "/lists", "-oDir::State::Status=" + dir + "/status",
+		"-oDir::Cache=" + dir + "/cache", "-oAPT::Sandbox::User=root"}
 }
 
 func (b *builder) aptDir(suite string) string { return filepath.Join(b.dir, "apt", suite) }
 
-// packages reads a suite's lists, whose signature apt checks, from the mirror that the machine itself uses. It
-// returns a line, sorted, for each package that would be installed where there is nothing yet.
+// packages reads a suite's lists, whose signature apt checks, from the mirror that the machine itself uses.
+// It returns a line for each package that would be installed where there is nothing yet, sorted.
 func (b *builder) packages(mirror, suite string, packages []string) ([]string, error) {
 	dir := b.aptDir(suite)
 	for _, d := range []string{"lists/partial", "cache/archives/partial"} {
@@ -276,7 +286,8 @@ func (b *builder) packages(mirror, suite string, packages []string) ([]string, e
 			return nil, err
 		}
 	}
-	sources := fmt.Sprintf("Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n", mirror, suite, keyring)
+	sources := fmt.Sprintf("Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n",
+		mirror, suite, keyring)
 	for name, text := range map[string]string{"lab.sources": sources, "status": ""} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return nil, err
@@ -285,7 +296,8 @@ func (b *builder) packages(mirror, suite string, packages []string) ([]string, e
 	if _, err := b.run("apt-get", append(b.apt(suite), "update")...); err != nil {
 		return nil, fmt.Errorf("%s (its keys are in the package debian-archive-keyring): %w", suite, err)
 	}
-	text, err := b.run("apt-get", slices.Concat(b.apt(suite), []string{"--simulate", "--no-install-recommends", "install"}, packages)...)
+	install := []string{"--simulate", "--no-install-recommends", "install"}
+	text, err := b.run("apt-get", slices.Concat(b.apt(suite), install, packages)...)
 	if err != nil {
 		return nil, fmt.Errorf("%s has not all packages that lab/image.go lists: %w", suite, err)
 	}
@@ -301,7 +313,8 @@ func (b *builder) packages(mirror, suite string, packages []string) ([]string, e
 
 // mirror is where the machine itself has Debian from.
 func (b *builder) mirror() (string, error) {
-	text, err := b.run("apt-get", "indextargets", "--format", "$(REPO_URI) $(COMPONENT) $(LABEL)", "Identifier: Packages")
+	const format = "$(REPO_URI) $(COMPONENT) $(LABEL)"
+	text, err := b.run("apt-get", "indextargets", "--format", format, "Identifier: Packages")
 	if err != nil {
 		return "", err
 	}
@@ -310,11 +323,12 @@ func (b *builder) mirror() (string, error) {
 			return f[0], nil
 		}
 	}
-	return "", errors.New("apt-get indextargets: no mirror with Debian's main among the machine's sources: run apt-get update")
+	return "", errors.New("apt-get indextargets: no mirror with Debian's main among the machine's sources: " +
+		"run apt-get update")
 }
 
-// kernelOf finds a kernel in the line of a package, and its name in a machine's description. ok is false for other
-// packages, also those that only name the newest kernel's.
+// kernelOf finds a kernel in the line of a package, and its name in a machine's description. ok is false for
+// other packages, also for those that only depend on the newest kernel's.
 func kernelOf(from, line string) (name string, kernel release, ok bool) {
 	pkg, _, _ := strings.Cut(line, " ")
 	version, ok := strings.CutPrefix(pkg, "linux-image-")

@@ -35,7 +35,8 @@ func Attach(dir string, limit time.Duration) (*VM, error) {
 	vm := &VM{dir: dir, conn: conn}
 	if err = vm.ping(limit); err != nil {
 		vm.Close()
-		return nil, fmt.Errorf("%s: the guest has not answered for %v: does another command run in it? %w; %s", dir, limit, err, lastLines(dir))
+		return nil, fmt.Errorf("%s: the guest has not answered for %v: does another command run in it? %w; %s",
+			dir, limit, err, lastLines(dir))
 	}
 	return vm, nil
 }
@@ -46,7 +47,7 @@ func Down(dir string) error {
 	// The process that this names is checked once more: its number may be another's by now.
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err == nil {
-		defer unix.Close(fd) //nolint:errcheck // only waited for
+		defer unix.Close(fd)
 	}
 	if again, ok := running(dir); err != nil || !ok || again != pid {
 		return fmt.Errorf("%s: %w", dir, ErrNotRunning)
@@ -56,7 +57,8 @@ func Down(dir string) error {
 	}
 	const limit = 10 * time.Second
 	for deadline := time.Now().Add(limit); ; {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(max(0, time.Until(deadline)).Milliseconds())) //nolint:gosec // G115: small
+		left := max(0, time.Until(deadline))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds()))
 		switch {
 		case errors.Is(err, unix.EINTR) && time.Now().Before(deadline):
 			continue
@@ -78,7 +80,7 @@ func running(dir string) (int, bool) {
 // startTime is when a process started, in ticks since boot (proc_pid_stat(5), field 22); "" of one that
 // is gone or a zombie.
 func startTime(pid string) string {
-	data, err := os.ReadFile("/proc/" + pid + "/stat") //nolint:gosec // G703: pid is a number, its caller has seen to it
+	data, err := os.ReadFile("/proc/" + pid + "/stat")
 	f := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
 	if err != nil || len(f) < 20 || f[0] == "Z" {
 		return ""

@@ -14,20 +14,22 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/u-root/u-root/pkg/cpio"
 )
 
-// suite is the Debian release that everything in the lab comes from but the older kernels, keyring what all of it is
-// signed with.
+// suite is the Debian release that everything in the lab comes from but the older kernels; keyring has the
+// keys that all of it is signed with.
 const (
 	suite   = "trixie"
 	keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 )
 
 func guestPackages() []string {
-	return []string{"busybox-static", "iproute2", "iputils-ping", "iperf3", "ethtool", "pciutils", "util-linux", "mount", "hostname",
-		"kmod", "procps", "numactl", "rt-tests", "stress-ng", "nftables", "hwloc-nox", "systemd", "dbus", "runc", "crun",
-		"docker.io", "docker-cli", "podman", "lxc", "libvirt-daemon", "libvirt-daemon-driver-qemu", "libvirt-clients",
-		"qemu-system-x86", "systemd-container", "nginx", "memcached", "python3-minimal"}
+	return []string{"busybox-static", "iproute2", "iputils-ping", "iperf3", "ethtool", "pciutils", "util-linux",
+		"mount", "hostname", "kmod", "procps", "numactl", "rt-tests", "stress-ng", "nftables", "hwloc-nox",
+		"systemd", "dbus", "runc", "crun", "docker.io", "docker-cli", "podman", "lxc", "libvirt-daemon",
+		"libvirt-daemon-driver-qemu", "libvirt-clients", "qemu-system-x86", "systemd-container", "nginx",
+		"memcached", "python3-minimal"}
 }
 
 // qemuPackages are QEMU and the C library that it runs with.
@@ -39,19 +41,21 @@ func suites() []string { return []string{suite, "bookworm", "bullseye"} }
 func kernelPackages() map[string][]string {
 	return map[string][]string{
 		suite:      {"linux-image-amd64", "linux-image-rt-amd64"},
-		"bookworm": {"linux-image-amd64"}, // Linux 6.1: the last of Debian's whose scheduler has no fair server (6.12)
+		"bookworm": {"linux-image-amd64"}, // Linux 6.1: Debian's last whose scheduler has no fair server (6.12)
 		"bullseye": {"linux-image-amd64"}, // Linux 5.10: knows no isolated partitions (6.0)
 	}
 }
 
-// KernelNames are what a machine's description can name: two of the newest suite, and the suites of older ones.
+// KernelNames are what a machine's description can name: two kernels of the newest suite, and older suites.
 func KernelNames() []string { return append([]string{"generic", "rt"}, suites()[1:]...) }
 
 // moduleFolders are those of kernel modules that the guest gets.
 func moduleFolders() []string {
-	return []string{"net", "lib", "crypto", "kernel", "mm", "arch", "block", "virt", "fs/9p", "fs/fscache", "fs/ext4", "fs/jbd2", "fs/overlayfs", "fs/netfs",
-		"fs/nls", "fs/fuse", "drivers/net/ethernet/intel", "drivers/net/phy", "drivers/net/mdio", "drivers/net/ipvlan", "drivers/net/vxlan",
-		"drivers/vfio", "drivers/iommu", "drivers/virtio", "drivers/block", "drivers/nvme", "drivers/char", "drivers/vhost", "drivers/ptp", "drivers/pps",
+	return []string{"net", "lib", "crypto", "kernel", "mm", "arch", "block", "virt",
+		"fs/9p", "fs/fscache", "fs/ext4", "fs/jbd2", "fs/overlayfs", "fs/netfs", "fs/nls", "fs/fuse",
+		"drivers/net/ethernet/intel", "drivers/net/phy", "drivers/net/mdio", "drivers/net/ipvlan",
+		"drivers/net/vxlan", "drivers/vfio", "drivers/iommu", "drivers/virtio", "drivers/block", "drivers/nvme",
+		"drivers/char", "drivers/vhost", "drivers/ptp", "drivers/pps",
 		"drivers/dca", "drivers/i2c", "drivers/pci", "drivers/acpi", "drivers/cpufreq"}
 }
 
@@ -98,7 +102,7 @@ func (b *builder) kernels(releases map[string]release) error {
 		if err != nil {
 			return fmt.Errorf("vmlinuz-%s: %w", r.name, err)
 		}
-		if err := os.WriteFile(filepath.Join(b.dir, "vmlinux-"+name), elf, 0o644); err != nil { //nolint:gosec // G703: names of apt's packages
+		if err := os.WriteFile(filepath.Join(b.dir, "vmlinux-"+name), elf, 0o644); err != nil {
 			return err
 		}
 	}
@@ -182,7 +186,8 @@ func (b *builder) root(releases map[string]release) error {
 // modules copies a kernel's modules, without those that no machine here has, and uncompressed: the
 // emulated processor would be slow at it.
 func (b *builder) modules(kernel, root, release string) error {
-	from, to := filepath.Join(kernel, "usr/lib/modules", release), filepath.Join(root, "usr/lib/modules", release)
+	from := filepath.Join(kernel, "usr/lib/modules", release)
+	to := filepath.Join(root, "usr/lib/modules", release)
 	if _, err := os.Stat(from); err != nil {
 		from = filepath.Join(kernel, "lib/modules", release) // before the merged /usr
 	}
@@ -192,7 +197,8 @@ func (b *builder) modules(kernel, root, release string) error {
 			return strings.HasPrefix(name, "modules.")
 		}
 		dir := filepath.Dir(rest)
-		return dir == "drivers/net" || dir == "fs" || slices.ContainsFunc(moduleFolders(), func(f string) bool { return strings.HasPrefix(rest, f+"/") })
+		return dir == "drivers/net" || dir == "fs" ||
+			slices.ContainsFunc(moduleFolders(), func(f string) bool { return strings.HasPrefix(rest, f+"/") })
 	}
 	err := fs.WalkDir(os.DirFS(from), ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !keep(name) {
@@ -206,12 +212,13 @@ func (b *builder) modules(kernel, root, release string) error {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
-		return os.WriteFile(file, data, 0o644) //nolint:gosec // G703: names out of a signed package
+		return os.WriteFile(file, data, 0o644)
 	})
 	if err != nil {
 		return err
 	}
-	if _, err = b.run("sh", "-c", `find "$1" -name '*.ko.xz' -print0 | xargs -0 -r -n 64 -P 2 xz -d`, "sh", to); err != nil {
+	const unpack = `find "$1" -name '*.ko.xz' -print0 | xargs -0 -r -n 64 -P 2 xz -d`
+	if _, err = b.run("sh", "-c", unpack, "sh", to); err != nil {
 		return err
 	}
 	_, err = b.run("chroot", root, "depmod", release)
@@ -220,15 +227,12 @@ func (b *builder) modules(kernel, root, release string) error {
 
 // initrd packs busybox, the modules that it takes to mount the root image, and the first program.
 func (b *builder) initrd(root, release, file string) error {
-	var c cpio
-	c.dir("bin")
-	c.dir("m")
 	busybox, err := os.ReadFile(filepath.Join(root, "bin/busybox"))
 	if err != nil {
 		return err
 	}
-	c.file("bin/busybox", busybox, 0o755)
-	c.file("init", initRAM, 0o755)
+	records := []cpio.Record{cpio.Directory("bin", 0o755), cpio.Directory("m", 0o755),
+		cpio.StaticFile("bin/busybox", string(busybox), 0o755), cpio.StaticFile("init", string(initRAM), 0o755)}
 	var order []string
 	for _, module := range []string{"virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "overlay"} {
 		text, err := b.run("chroot", root, "modprobe", "-S", release, "--show-depends", module)
@@ -248,10 +252,15 @@ func (b *builder) initrd(root, release, file string) error {
 			if err != nil {
 				return err
 			}
-			c.file(name, data, 0o644)
+			records = append(records, cpio.StaticFile(name, string(data), 0o644))
 			order = append(order, "/"+name)
 		}
 	}
-	c.file("modules.order", []byte(strings.Join(order, "\n")+"\n"), 0o644)
-	return os.WriteFile(file, c.end(), 0o644)
+	list := strings.Join(order, "\n") + "\n"
+	records = append(records, cpio.StaticFile("modules.order", list, 0o644), cpio.TrailerRecord)
+	var archive bytes.Buffer
+	if err := cpio.WriteRecords(cpio.Newc.Writer(&archive), records); err != nil {
+		return err
+	}
+	return os.WriteFile(file, archive.Bytes(), 0o644)
 }

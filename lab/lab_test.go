@@ -115,7 +115,7 @@ func boot(ctx context.Context, t *testing.T, machine, bin, cache, share string) 
 	if err = os.WriteFile(filepath.Join(share, "isolane"), data, 0o755); err != nil {
 		return nil, err
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", filepath.Join(share, "programs"), "../test/programs")
+	build := exec.CommandContext(ctx, "go", "-C", "..", "build", "-trimpath", "-o", filepath.Join(share, "programs"), "./test/programs")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, berr := build.CombinedOutput(); berr != nil {
 		return nil, fmt.Errorf("%w: %s", berr, out)

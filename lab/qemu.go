@@ -21,8 +21,9 @@ func (l Lab) qemu(ctx context.Context, args []string) *exec.Cmd {
 	root := filepath.Join(l.dir, "qemu")
 	lib := root + "/usr/lib/x86_64-linux-gnu"
 	cmd := exec.CommandContext(ctx, root+"/usr/lib64/ld-linux-x86-64.so.2", append([]string{
-		"--library-path", lib + ":" + lib + "/pulseaudio", "--argv0", "qemu-system-x86_64", root + "/usr/bin/qemu-system-x86_64",
-		"-L", root + "/usr/share/qemu", "-L", root + "/usr/share/seabios", "-L", root + "/usr/lib/ipxe/qemu"}, args...)...)
+		"--library-path", lib + ":" + lib + "/pulseaudio", "--argv0", "qemu-system-x86_64",
+		root + "/usr/bin/qemu-system-x86_64", "-L", root + "/usr/share/qemu", "-L", root + "/usr/share/seabios",
+		"-L", root + "/usr/lib/ipxe/qemu"}, args...)...)
 	cmd.Env = append(os.Environ(), "QEMU_MODULE_DIR="+lib+"/qemu") // another version's modules crash it
 	return cmd
 }
@@ -66,12 +67,15 @@ func (c *command) add(option, format string, values ...any) {
 // args are QEMU's. Why each is there is in docs/lab.md.
 func (m Machine) args(f files) []string {
 	kernel, initrd := f.kernel, f.initrd
-	for _, path := range []*string{&f.root, &f.nvme, &f.control, &f.console, &f.runner, &f.share, &f.power, &f.wire.Socket} {
+	for _, path := range []*string{&f.root, &f.nvme, &f.control, &f.console, &f.runner, &f.share, &f.power,
+		&f.wire.Socket} {
 		*path = strings.ReplaceAll(*path, ",", ",,") // as QEMU's options want it
 	}
-	c := command{"-machine", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max,vendor=GenuineIntel,monitor=off"}
+	c := command{"-machine", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi,tb-size=256",
+		"-cpu", "max,vendor=GenuineIntel,monitor=off"}
 	m.processors(&c)
-	c = append(c, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-device", "intel-iommu,intremap=on,caching-mode=on")
+	c = append(c, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-device", "intel-iommu,intremap=on,caching-mode=on")
 	c.add("-chardev", "file,id=console,path=%s", f.console)
 	c.add("-serial", "chardev:console")
 	if m.Power {

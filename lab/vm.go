@@ -51,7 +51,8 @@ func (l Lab) Start(ctx context.Context, m Machine, o Options) (*VM, error) {
 	}
 	const longest = 107 // bytes of the path of a Unix socket, unix(7)
 	if path := filepath.Join(o.Dir, "control"); max(len(path), len(o.Wire.Socket)) > longest {
-		return nil, fmt.Errorf("%s: longer than the %d bytes that a socket's path can have: set TMPDIR to a shorter folder", path, longest)
+		return nil, fmt.Errorf("%s: longer than the %d bytes that a socket's path can have: "+
+			"set TMPDIR to a shorter folder", path, longest)
 	}
 	if o.Silence == 0 {
 		o.Silence = time.Minute
@@ -75,11 +76,13 @@ var (
 
 func (l Lab) boot(ctx context.Context, m Machine, o Options) (*VM, error) {
 	file := func(name string) string { return filepath.Join(l.dir, name) }
-	f := files{kernel: file("vmlinux-" + m.Kernel), initrd: file("initrd-" + m.Kernel), root: file("root.ext4"), nvme: file("nvme.img"),
-		control: filepath.Join(o.Dir, "control"), console: filepath.Join(o.Dir, "console"), runner: o.Runner, share: o.Share, wire: o.Wire,
-		power: filepath.Join(o.Dir, "ssdt.aml")}
+	f := files{kernel: file("vmlinux-" + m.Kernel), initrd: file("initrd-" + m.Kernel),
+		root: file("root.ext4"), nvme: file("nvme.img"),
+		control: filepath.Join(o.Dir, "control"), console: filepath.Join(o.Dir, "console"),
+		runner: o.Runner, share: o.Share, wire: o.Wire, power: filepath.Join(o.Dir, "ssdt.aml")}
 	if _, err := os.Stat(f.kernel); err != nil && slices.Contains(suites(), m.Kernel) {
-		return nil, fmt.Errorf("kernel %s: the mirror had no suite of that name when the lab was built: isolane-lab build --update", m.Kernel)
+		return nil, fmt.Errorf("kernel %s: the mirror had no suite of that name when the lab was built: "+
+			"isolane-lab build --update", m.Kernel)
 	}
 	for _, old := range []string{f.control, f.console} {
 		_ = os.Remove(old)
@@ -91,8 +94,9 @@ func (l Lab) boot(ctx context.Context, m Machine, o Options) (*VM, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()                                                                                    //nolint:errcheck // QEMU has its own
-	vm := &VM{dir: o.Dir, done: make(chan error, 1), cmd: l.qemu(context.WithoutCancel(ctx), m.args(f))} // ended by Stop
+	defer log.Close()
+	vm := &VM{dir: o.Dir, done: make(chan error, 1)}
+	vm.cmd = l.qemu(context.WithoutCancel(ctx), m.args(f)) // ended by Stop
 	vm.cmd.Stdout, vm.cmd.Stderr = log, log
 	vm.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if !o.Detach {
@@ -162,7 +166,8 @@ func (vm *VM) connect(ctx context.Context, console string, silence time.Duration
 		case now.After(deadline):
 			return fmt.Errorf("%w: silent for %v", errHangs, silence)
 		case now.After(last):
-			return fmt.Errorf("%w: no commands taken after %v (look at its command line and kernel)", errHangs, 2*silence)
+			return fmt.Errorf("%w: no commands taken after %v (look at its command line and kernel)",
+				errHangs, 2*silence)
 		}
 	}
 }
@@ -201,7 +206,8 @@ func (vm *VM) Exec(ctx context.Context, argv []string, stdout, stderr io.Writer)
 	for {
 		line, err := vm.in.ReadBytes('\n')
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return 0, fmt.Errorf("%s: did not end in time: give it longer, or see what it waits for; %s", strings.Join(argv, " "), lastLines(vm.dir))
+			return 0, fmt.Errorf("%s: did not end in time: give it longer, or see what it waits for; %s",
+				strings.Join(argv, " "), lastLines(vm.dir))
 		}
 		if ctx.Err() != nil {
 			return 0, fmt.Errorf("%s: %w", strings.Join(argv, " "), ctx.Err())
@@ -232,8 +238,8 @@ func (vm *VM) Exec(ctx context.Context, argv []string, stdout, stderr io.Writer)
 func (vm *VM) Stop() {
 	vm.Close()
 	_ = syscall.Kill(-vm.cmd.Process.Pid, syscall.SIGKILL)
-	<-vm.done                                   //nolint:errcheck // how it ended is no news
-	_ = os.Remove(filepath.Join(vm.dir, "pid")) //nolint:gosec // G703: the caller's folder
+	<-vm.done //nolint:errcheck // how it ended is no news
+	_ = os.Remove(filepath.Join(vm.dir, "pid"))
 }
 
 // Close leaves the machine running.
@@ -250,7 +256,8 @@ func lastLines(dir string) string {
 	for _, name := range []string{"qemu.log", "console"} {
 		data, _ := os.ReadFile(filepath.Join(dir, name)) // none: nothing was said
 		lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(string(data), "\r", "")), "\n")
-		if i := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, "Kernel panic") }); i >= 0 {
+		panicked := func(line string) bool { return strings.Contains(line, "Kernel panic") }
+		if i := slices.IndexFunc(lines, panicked); i >= 0 {
 			lines = lines[:i+1]
 		}
 		lines = slices.DeleteFunc(lines, func(l string) bool { // the hub of the cards is meant to be alone

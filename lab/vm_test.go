@@ -306,7 +306,7 @@ func TestKilledRunner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd) //nolint:errcheck // only waited for
+	defer unix.Close(fd)
 	if err = runner.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

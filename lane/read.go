@@ -62,7 +62,7 @@ func (r *reader) named(name string, stdin io.Reader) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func hugepageMounts(root fs.FS) (map[uint64]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	mounts := map[uint64]string{}
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {

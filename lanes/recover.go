@@ -55,7 +55,7 @@ func (r *Recovered) adopt(ctx context.Context, o Options, really bool) error {
 	if err != nil {
 		return err
 	}
-	defer l.Close() //nolint:errcheck // nothing is recorded
+	defer l.Close()
 	if really {
 		var did []enforce.Adopted
 		did, err = l.Adopt(ctx)

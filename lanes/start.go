@@ -117,7 +117,7 @@ func stay(ctx context.Context, o Options, name string, warn func(string)) (bool,
 	if err != nil {
 		return false, err
 	}
-	defer l.Close() //nolint:errcheck // what is in force is stored
+	defer l.Close()
 	a, err := l.Attach(ctx, at)
 	for _, w := range a.Warnings {
 		warn(w)

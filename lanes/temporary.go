@@ -13,7 +13,7 @@ func PutFor(ctx context.Context, o Options, pid int, want lane.Lane) (expired []
 	if err != nil {
 		return expired, err
 	}
-	defer l.Close() //nolint:errcheck // what is in force is stored
+	defer l.Close()
 	if err = l.Recorded(); err != nil {
 		return expired, err
 	}
@@ -34,7 +34,7 @@ func GiveBack(ctx context.Context, o Options, name string) (processes int, err e
 	if err != nil {
 		return 0, err
 	}
-	defer l.Close() //nolint:errcheck // what is in force is stored
+	defer l.Close()
 	groups, err := l.Groups()
 	for _, g := range groups {
 		if g.Lane.Name == name {

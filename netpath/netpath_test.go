@@ -160,7 +160,7 @@ func echo(t *testing.T, pair netpath.Pair, network string, addr netip.Addr) {
 		if err != nil {
 			return err
 		}
-		defer c.Close() //nolint:errcheck // the exchange is over
+		defer c.Close()
 		if err = c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 			return err
 		}

@@ -67,7 +67,7 @@ func (m *machine) asks(l lane.Lane, r relaxed) ([]ask, error) {
 		if err != nil {
 			return nil, fmt.Errorf("spec.memory.hugepages.%s: %w", cut(size), err)
 		}
-		a.huge = append(a.huge, Memory{Node: int(page), Bytes: uint64(s.Memory.Hugepages[size])}) //nolint:gosec // G115: checked below
+		a.huge = append(a.huge, Memory{Node: int(page), Bytes: uint64(s.Memory.Hugepages[size])})
 		if !m.hasPages(uint64(page)) {
 			return nil, fmt.Errorf("spec.memory.hugepages.%s: the machine has no hugepages of that size; it has %s", cut(size), m.pageSizes())
 		}

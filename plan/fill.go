@@ -204,7 +204,7 @@ func (s *search) options(more []score, c, open int, counted bool) []score {
 				joined++
 			}
 		}
-		v := score{unprepared: int32(unprepared), tie: tie{fill: int32((n - joined) * open)}} //nolint:gosec // G115: both are small
+		v := score{unprepared: int32(unprepared), tie: tie{fill: int32((n - joined) * open)}}
 		if n < len(core.cpus) && s.a.smt != lane.Isolate && s.sharesCore(c, t.open[:n]) {
 			v.shared = 1
 		}
@@ -212,7 +212,7 @@ func (s *search) options(more []score, c, open int, counted bool) []score {
 			v.efficiency = int32(n)
 		}
 		if whole && counted {
-			v.block = int32(len(core.cpus)) //nolint:gosec // G115: as above
+			v.block = int32(len(core.cpus))
 		}
 		if whole && n < len(core.cpus) && s.a.smt == lane.Any {
 			v.broken = 1

@@ -34,7 +34,7 @@ func (m *machine) supply(needs []need) ([]given, bool) {
 	f.spare -= min(f.spare, m.keep)
 	for i, n := range needs {
 		for _, h := range n.ask.huge {
-			page := uint64(h.Node) //nolint:gosec // G115: a size
+			page := uint64(h.Node)
 			f.add(i, n, page, h.Bytes/page*page)
 		}
 	}

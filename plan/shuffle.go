@@ -120,7 +120,7 @@ func (a *arrangement) shuffle(l lane.Lane) ([]step, int, bool) {
 func key(at []int) string {
 	b := make([]byte, len(at))
 	for i, n := range at {
-		b[i] = byte(n + 1) //nolint:gosec // G115: at most 63 nodes
+		b[i] = byte(n + 1)
 	}
 	return string(b)
 }

@@ -20,7 +20,7 @@ func (t *together) hasSeen(key string, cost Cost) bool {
 // of a cell, and where the lanes are that others have wishes about, or that want memory or devices.
 func (t *together) key(depth int) string {
 	m := t.m
-	b := binary.LittleEndian.AppendUint64(t.scratch[:0], uint64(depth)) //nolint:gosec // G115: never negative
+	b := binary.LittleEndian.AppendUint64(t.scratch[:0], uint64(depth))
 	for _, cell := range m.cells {
 		cores := t.cores[:0]
 		for c := cell.from; c < cell.to; c++ {
@@ -43,7 +43,7 @@ func (t *together) key(depth int) string {
 			b = binary.LittleEndian.AppendUint64(append(b, ' '), p.set)
 		}
 		if p.ask.vfs > 0 {
-			b = binary.LittleEndian.AppendUint64(append(b, ' '), uint64(p.ask.device)) //nolint:gosec // G115: it has one
+			b = binary.LittleEndian.AppendUint64(append(b, ' '), uint64(p.ask.device))
 		}
 	}
 	t.scratch = b
@@ -59,7 +59,7 @@ func (t *together) coreKey(c int) uint64 {
 	for i, id := range cpus {
 		switch o := m.owner[id]; {
 		case o == free:
-			states[i] = byte(2 + m.lacks[id]) //nolint:gosec // G115: there are up to three lists
+			states[i] = byte(2 + m.lacks[id])
 			if m.ours[id] {
 				states[i] += 4
 			}

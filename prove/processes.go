@@ -120,7 +120,7 @@ func (p *proc) stop(signal syscall.Signal, patience time.Duration) error {
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 		// it ended between the two calls
 		<-p.ended
-		return nil //nolint:nilerr // an ended process is what was wanted
+		return nil // an ended process is what was wanted
 	}
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()

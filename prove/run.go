@@ -274,7 +274,7 @@ func (r *runner) settings(spec ProbeSpec, c results.Cell) probe.Settings {
 	if s.Direction != "" {
 		s.CongestionControl = r.scenario.Spec.CongestionControl
 	}
-	s.Address = netip.AddrPortFrom(addr, uint16(r.probes[spec.Kind].Port())) //nolint:gosec // G115: a port
+	s.Address = netip.AddrPortFrom(addr, uint16(r.probes[spec.Kind].Port()))
 	return s
 }
 

@@ -35,7 +35,7 @@ func SelfTest(ctx context.Context, o Options) ([]Caught, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+	defer os.RemoveAll(dir)
 	o.Dir, o.Cells, o.Resume = dir, []string{"all"}, false
 	s, r, err := open(ctx, o)
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 // the sample supports it, else from P99 on, else the longest hundredth. Nil: there are none.
 func tail(m results.Measurement, all []witness.Intrusion, lost uint64) (*results.Tail, error) {
 	if len(m.Worst) == 0 || m.RTT == nil {
-		return nil, nil //nolint:nilnil // no tail is no error
+		return nil, nil // no tail is no error
 	}
 	latency, err := m.RTT.Latency.Decode()
 	if err != nil {
 		return nil, err
 	}
-	n := uint64(latency.TotalCount()) //nolint:gosec // G115: never negative
+	n := uint64(latency.TotalCount())
 	of, quantile := 0.99, 0.0
 	switch {
 	case n >= stats.SamplesFor(0.999):
@@ -26,7 +26,7 @@ func tail(m results.Measurement, all []witness.Intrusion, lost uint64) (*results
 	case n >= stats.SamplesFor(0.99):
 		quantile = 0.99
 	}
-	from := int(n) - int(math.Ceil(of*float64(n))) + 1 //nolint:gosec // G115: nearest rank, itself included
+	from := int(n) - int(math.Ceil(of*float64(n))) + 1
 	known := min(from, len(m.Worst))
 	found := witness.Explain(m.Worst[:known], results.Nanoseconds(latency.ValueAtQuantile(50)), all)
 	found.Quantile, found.Missing, found.Lost = quantile, from-known, lost

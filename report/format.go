@@ -52,7 +52,7 @@ func thousands(v int64) string {
 	return sign + strings.Join(append([]string{s}, parts...), ",")
 }
 
-func count(n uint64) string { return thousands(int64(n)) } //nolint:gosec // G115: a count
+func count(n uint64) string { return thousands(int64(n)) }
 
 func percent(ratio float64) string {
 	if s := digits(100 * ratio); s != none {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
 	"math"
 	"os"
@@ -21,29 +20,8 @@ import (
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 	"isolane.dev/isolane/terminal"
+	"isolane.dev/isolane/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), string(got)); d != "" {
-		t.Errorf("%s (-want +got):\n%.4000s", file, d)
-	}
-}
 
 func summarize(t *testing.T, s results.Session) Summary {
 	t.Helper()
@@ -76,7 +54,7 @@ func TestText(t *testing.T) {
 	for name, s := range map[string]results.Session{
 		"quick.txt": quickSession(t), "standard.txt": synthetic(t, "standard", 10, sixCells()),
 	} {
-		golden(t, name, []byte(printed(t, s, 100)))
+		golden.Check(t, filepath.Join("testdata", name), []byte(printed(t, s, 100)))
 		for _, columns := range []int{60, 80, 100, 200} {
 			for _, line := range strings.Split(printed(t, s, columns), "\n") {
 				if n := utf8.RuneCountInString(line); n > columns {
@@ -123,7 +101,7 @@ func TestCharts(t *testing.T) {
 		}
 		for _, c := range all {
 			if i == 0 && !c.Minor {
-				golden(t, c.File, c.SVG)
+				golden.Check(t, filepath.Join("testdata", c.File), c.SVG)
 			}
 			wellFormed(t, c.File, string(c.SVG))
 			if !strings.Contains(string(c.SVG), "prefers-color-scheme: dark") {

@@ -102,7 +102,7 @@ func (d *Distribution) N() uint64 {
 	if d == nil {
 		return 0
 	}
-	return uint64(d.Histogram.TotalCount()) //nolint:gosec // G115: a count is never negative
+	return uint64(d.Histogram.TotalCount())
 }
 
 // Quantile returns a percentile in nanoseconds, NaN where the sample is too small for it.

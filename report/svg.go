@@ -68,7 +68,7 @@ func (c Cell) fill() color.NRGBA {
 }
 
 func pale(full color.NRGBA) color.NRGBA {
-	half := func(v uint8) uint8 { return uint8(255 - (255-int(v))*2/5) } //nolint:gosec // G115: 153 to 255
+	half := func(v uint8) uint8 { return uint8(255 - (255-int(v))*2/5) }
 	return color.NRGBA{half(full.R), half(full.G), half(full.B), 0xff}
 }
 

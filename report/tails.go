@@ -107,7 +107,7 @@ func (t Tail) share(of time.Duration) int {
 // samples is how many there were, and how many of them are known.
 func (t Tail) samples() string {
 	if t.Missing == 0 {
-		return count(uint64(t.Samples)) //nolint:gosec // G115: never negative
+		return count(uint64(t.Samples))
 	}
 	return fmt.Sprintf("%d of %d", t.Samples, t.Samples+t.Missing)
 }

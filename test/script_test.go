@@ -6,31 +6,32 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 )
 
 var binDir string // of the built isolane, and of the programs that try it
 
-func TestMain(m *testing.M) {
-	if cpu := os.Getenv(intruderCPU); cpu != "" {
-		fmt.Fprintln(os.Stderr, intrude(cpu))
-		os.Exit(1) //nolint:forbidigo // TestMain is this package's main
-	}
-	os.Exit(run(m)) //nolint:forbidigo // TestMain is this package's main
-}
+func TestMain(m *testing.M) { hosttest.Main(built{m}, intruder) }
 
-func run(m *testing.M) int {
+// built are the tests, run against binaries of the sources at hand. They must leave the host as it was.
+type built struct{ tests *testing.M }
+
+func (b built) Run() int {
 	dir, err := os.MkdirTemp("", "isolane-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)                     //nolint:errcheck // a temporary directory
+	defer os.RemoveAll(dir)
 	if err = os.Chmod(dir, 0o755); err != nil { // a script runs it as another user
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -39,8 +40,8 @@ func run(m *testing.M) int {
 	for program, source := range map[string]string{"isolane": "../cmd/isolane", "programs": "./programs"} {
 		build := exec.Command("go", "build", "-o", filepath.Join(dir, program), source)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
+		if out, berr := build.CombinedOutput(); berr != nil {
+			fmt.Fprintf(os.Stderr, "%s%v\n", out, berr)
 			return 1
 		}
 	}
@@ -48,31 +49,22 @@ func run(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "%s: a crashed session has left changes on this host: run isolane recover\n", left[0])
 		return 1
 	}
-	before := fingerprint()
-	code := m.Run()
-	if after := fingerprint(); after != before {
-		fmt.Fprintf(os.Stderr, "the tests left the host changed:\nbefore:\n%s\nafter:\n%s\n", before, after)
+	before, err := hosttest.ReadState()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := b.tests.Run()
+	after, err := hosttest.ReadState()
+	if changes := after.Changes(before); err != nil || len(changes) > 0 {
+		fmt.Fprintf(os.Stderr, "the tests left the host changed: %v\n%s\n", err, strings.Join(changes, "\n"))
 		return 1
 	}
 	return code
 }
 
-// fingerprint is what a test must leave as it was.
-func fingerprint() string {
-	out, err := exec.Command("sh", "-c", `ls /run/netns /run/isolane 2>/dev/null
-ip -o link | cut -d: -f2 | sort
-find /sys/fs/cgroup -type d -name 'isolane*' 2>/dev/null
-cat /proc/irq/*/smp_affinity_list /proc/irq/default_smp_affinity 2>/dev/null
-cat /sys/devices/virtual/workqueue/cpumask /proc/sys/vm/nr_hugepages /proc/sys/net/core/busy_poll /proc/sys/net/core/busy_read
-cat /sys/devices/system/cpu/cpu*/power/pm_qos_resume_latency_us 2>/dev/null
-ps -eo comm= | grep -E '^(stress-ng|iperf3)' || true`).CombinedOutput()
-	if err != nil {
-		return err.Error()
-	}
-	return string(out)
-}
-
 func setup(env *testscript.Env) error {
+	env.Values["tb"] = env.T()
 	env.Setenv("PATH", binDir+":"+env.Getenv("PATH"))
 	env.Setenv("ISOLANE", filepath.Join(binDir, "isolane"))
 	repository, err := filepath.Abs("..")
@@ -82,10 +74,64 @@ func setup(env *testscript.Env) error {
 	env.Setenv("REPOSITORY", repository)
 	env.Defer(func() { // what a script that failed left in force
 		if _, err := os.Stat("/run/isolane/lanes.json"); err == nil {
-			_ = exec.Command(filepath.Join(binDir, "isolane"), "release", "--all").Run() // the fingerprint shows the rest
+			_ = exec.Command(filepath.Join(binDir, "isolane"), "release", "--all").Run() // TestMain shows the rest
 		}
 	})
 	return nil
+}
+
+// needs skips a script on a machine that lacks something: needs even program:jq
+func needs(ts *testscript.TestScript, neg bool, args []string) {
+	tb, ok := ts.Value("tb").(testing.TB)
+	if neg || !ok || len(args) == 0 {
+		ts.Fatalf("usage: needs FEATURE...")
+	}
+	for _, name := range args {
+		program, is := strings.CutPrefix(name, "program:")
+		switch {
+		case is:
+			dirs := filepath.SplitList(ts.Getenv("PATH")) // which a script may have changed
+			if !slices.ContainsFunc(dirs, func(dir string) bool {
+				_, err := exec.LookPath(filepath.Join(dir, program))
+				return err == nil
+			}) {
+				tb.Skip("skipped: needs " + program)
+			}
+		case name == "cgroup1":
+			hosttest.Need(tb, hosttest.CgroupV1Cpuset)
+		case name == "even":
+			hosttest.Need(tb, hosttest.Even)
+		case name == "bpf":
+			hosttest.Need(tb, hosttest.BPF)
+		default:
+			ts.Fatalf("needs %s: expected cgroup1, even, bpf or program:NAME", name)
+		}
+	}
+}
+
+// split sets variables for a lane that takes all CPUs of this machine but one: COUNT, CPUS and CPUS_MASK
+// of all, LANE, LANE_MASK and LAST of the lane, HOUSE and HOUSE_MASK of the rest, and CPUSET, where the
+// hierarchy with the cpusets is mounted. In the files that are named it replaces them.
+func split(ts *testscript.TestScript, neg bool, files []string) {
+	h, err := host.Read(host.Live())
+	ts.Check(err)
+	usable := h.Usable()
+	house := cpuset.Of(usable.First())
+	lane := usable.Difference(house)
+	mount := h.Kernel.Cgroup.CpusetV1
+	if neg || mount == nil || lane.IsEmpty() {
+		ts.Fatalf("usage: split FILE..., after needs even cgroup1")
+	}
+	values := map[string]string{"COUNT": strconv.Itoa(lane.Len()), "CPUS": usable.String(), "CPUS_MASK": usable.Mask(),
+		"LANE": lane.String(), "LANE_MASK": lane.Mask(), "LAST": strconv.Itoa(lane.Last()),
+		"HOUSE": house.String(), "HOUSE_MASK": house.Mask(), "CPUSET": *mount}
+	for name, value := range values {
+		ts.Setenv(name, value)
+	}
+	for _, file := range files {
+		text := os.Expand(ts.ReadFile(file), func(name string) string { return values[name] })
+		ts.Check(os.WriteFile(ts.MkAbs(file), []byte(text), 0o644))
+	}
 }
 
 // exits runs a command and checks its exit code: exits 2 isolane …
@@ -106,7 +152,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 func scripts(t *testing.T, p testscript.Params) {
 	t.Helper()
 	p.Setup, p.RequireExplicitExec = setup, true
-	p.Cmds = map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "conforms": conforms}
+	p.Cmds = map[string]func(*testscript.TestScript, bool, []string){
+		"exits": exits, "conforms": conforms, "needs": needs, "split": split}
 	testscript.Run(t, p)
 }
 

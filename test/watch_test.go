@@ -10,15 +10,20 @@ import (
 	"time"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/witness"
 )
 
-// While isolane watches CPU 1, a second trace of that CPU finds no thread of it, and neither does
-// its own.
+// While isolane watches a CPU, a second trace of that CPU finds no thread of it, and neither does its own.
 func TestWatchStaysOff(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), hosttest.BPF)
-	cmd := exec.Command(filepath.Join(binDir, "isolane"), "watch", "--cpus", "1", "-o", "json")
+	h, err := host.Read(host.Live())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpu := cpuset.Of(h.Usable().Last())
+	cmd := exec.Command(filepath.Join(binDir, "isolane"), "watch", "--cpus", cpu.String(), "-o", "json")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -33,7 +38,7 @@ func TestWatchStaysOff(t *testing.T) {
 	if first.Evidence != "bpf" {
 		t.Skipf("skipped: needs eBPF at the kernel's tracepoints: %q", first.Warnings)
 	}
-	trace, err := witness.NewTrace(os.DirFS("/"), cpuset.Of(1), witness.Owned{})
+	trace, err := witness.NewTrace(os.DirFS("/"), cpu, witness.Owned{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +52,7 @@ func TestWatchStaysOff(t *testing.T) {
 	}
 	for _, s := range append(here.Since, last.SinceStart.Sources...) {
 		if s.PID == cmd.Process.Pid {
-			t.Errorf("isolane ran on CPU 1: %+v", s)
+			t.Errorf("isolane ran on CPU %s: %+v", cpu, s)
 		}
 	}
 	if len(here.Since) == 0 || len(last.Sources) == 0 {

@@ -26,6 +26,14 @@ import (
 // intruderCPU makes the test binary a real-time task that takes a CPU for 2 ms in every 20 ms.
 const intruderCPU = "ISOLANE_TEST_INTRUDER"
 
+func intruder() (bool, error) {
+	cpu := os.Getenv(intruderCPU)
+	if cpu == "" {
+		return false, nil
+	}
+	return true, intrude(cpu)
+}
+
 func intrude(cpu string) error {
 	n, err := strconv.Atoi(cpu)
 	if err != nil {

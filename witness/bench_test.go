@@ -35,7 +35,7 @@ func BenchmarkSwitch(b *testing.B) {
 		if err != nil {
 			b.Skip("skipped: ", err)
 		}
-		defer stats.Close() //nolint:errcheck // a reference
+		defer stats.Close()
 		s := begin(b, Watch{Measured: cpuset.Of(0)})
 		s.Record()
 		pingPong(b, max(b.N, 100_000)) // one is no sample: make bench asks for one

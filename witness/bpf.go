@@ -113,7 +113,6 @@ const onCPU = 1
 func (t *tracer) onEach(program string) error {
 	var failed []error
 	for cpu := range t.online.All() {
-		//nolint:gosec // G115: a CPU number
 		_, err := t.coll.Programs[program].Run(&ebpf.RunOptions{Flags: onCPU, CPU: uint32(cpu)})
 		if err != nil {
 			failed = append(failed, fmt.Errorf("CPU %d: %w", cpu, err))
@@ -169,7 +168,7 @@ func toStay(k stayKey, v stayValue) stay {
 		process: task{id: int(v.TGID), start: bootTicks(v.ProcessStart)}, parent: int(v.Parent),
 		kernel: v.Flags&kernelThread != 0, comm: strings.ToValidUTF8(string(name), "?"),
 		runs: v.Runs, switches: switches{v.Voluntary, v.Involuntary},
-		ran: results.Nanoseconds(v.NS), longest: results.Nanoseconds(v.Worst), //nolint:gosec // G115: of a window
+		ran: results.Nanoseconds(v.NS), longest: results.Nanoseconds(v.Worst),
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/host/hosttest"
 )
 
 // childMode makes the test binary a process to be witnessed: "burn" burns CPU time, "family" lets a
@@ -23,13 +25,13 @@ import (
 const childMode = "ISOLANE_WITNESS_CHILD"
 
 func TestMain(m *testing.M) {
-	if mode := os.Getenv(childMode); mode != "" {
-		if err := child(mode); err != nil {
-			fmt.Fprintln(os.Stderr, err) // the parent sees that no answer comes
+	hosttest.Main(m, func() (bool, error) {
+		mode := os.Getenv(childMode)
+		if mode == "" {
+			return false, nil
 		}
-		return
-	}
-	m.Run()
+		return true, child(mode)
+	})
 }
 
 // comm is the name that the kernel gives the children: the program's, of at most 15 bytes.

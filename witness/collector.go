@@ -90,12 +90,12 @@ func newCollector(root fs.FS, cpus cpuset.Set, own []string, room int) (c *colle
 		return nil, err
 	}
 	// Some ten kernel threads, interrupts, softirqs and IPIs each, and room for tasks.
-	spec.Maps["sources"].MaxEntries = uint32(2048 + 64*cpus.Len()) //nolint:gosec // G115: few CPUs
-	spec.Maps["own"].MaxEntries = uint32(max(1, len(ids)))         //nolint:gosec // G115: few cgroups
+	spec.Maps["sources"].MaxEntries = uint32(2048 + 64*cpus.Len())
+	spec.Maps["own"].MaxEntries = uint32(max(1, len(ids)))
 	if err = sleepingRing(root); room > 0 && err != nil {
 		c.warnings, room = append(c.warnings, "no timeline of single intrusions: "+err.Error()), 0
 	}
-	spec.Maps["notes"].MaxEntries = uint32(max(room, os.Getpagesize())) //nolint:gosec // G115: some MiB
+	spec.Maps["notes"].MaxEntries = uint32(max(room, os.Getpagesize()))
 	if err = errors.Join(spec.Variables["v1"].Set(v1), spec.Variables["several"].Set(cpus.Len() > 1)); err != nil {
 		return nil, err
 	}
@@ -173,7 +173,6 @@ func (c *collector) fill(own []uint64) error {
 		}
 		states[cpu].Watched = 1
 		for kind := range kinds() {
-			//nolint:gosec // G115: small numbers
 			key := sourceKey{CPU: uint32(cpu), Kind: uint32(kind), ID: rest}
 			if err = c.coll.Maps["sources"].Put(key, sourceValue{}); err != nil {
 				return err
@@ -315,18 +314,18 @@ func (c *collector) running(ownThreads func() map[int]bool) ([]cpuState, error) 
 		if own == nil {
 			own = ownThreads()
 		}
-		tid := int(s.Task.ID) //nolint:gosec // G115: a thread id
+		tid := int(s.Task.ID)
 		st, err := readTask(c.root, processDir(tid))
 		if own[tid] || err != nil || st.start != bootTicks(s.Start) {
 			continue
 		}
-		key := sourceKey{CPU: uint32(cpu), ID: s.Task.ID, Start: s.Start, Work: s.Work} //nolint:gosec // G115: a CPU
+		key := sourceKey{CPU: uint32(cpu), ID: s.Task.ID, Start: s.Start, Work: s.Work}
 		if st.kernel {
 			key.Kind = 1
 		}
 		at := slices.Index(c.keys, key)
 		if at < 0 {
-			v := sourceValue{TGID: uint32(s.TGID)} //nolint:gosec // G115: a process id
+			v := sourceValue{TGID: uint32(s.TGID)}
 			copy(v.Name[:], st.comm)
 			at, c.keys, c.values = len(c.keys), append(c.keys, key), append(c.values, v)
 		}
@@ -339,13 +338,13 @@ func (c *collector) running(ownThreads func() map[int]bool) ([]cpuState, error) 
 func monotonic() (uint64, error) {
 	var ts unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return uint64(ts.Nano()), err //nolint:gosec // G115: since boot
+	return uint64(ts.Nano()), err
 }
 
 func (c *collector) source(k sourceKey, v *sourceValue) Source {
 	s := Source{CPU: int(k.CPU), Kind: kinds()[k.Kind]}
 	measure(&s, v)
-	id := int(k.ID) //nolint:gosec // G115: an interrupt, a vector or a thread
+	id := int(k.ID)
 	switch {
 	case k.ID == rest:
 		s.Name = others
@@ -382,7 +381,7 @@ func (c *collector) cgroup(id uint64) string {
 	if err != nil {
 		return ""
 	}
-	defer unix.Close(fd) //nolint:errcheck // only a path
+	defer unix.Close(fd)
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
 		return ""

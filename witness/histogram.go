@@ -4,8 +4,8 @@ import "isolane.dev/isolane/results"
 
 // measure sets the figures of a source.
 func measure(s *Source, v *sourceValue) {
-	count := v.Count                                                            // v is used again
-	total, longest := results.Nanoseconds(v.NS), results.Nanoseconds(v.Longest) //nolint:gosec // G115: of a trace
+	count := v.Count // v is used again
+	total, longest := results.Nanoseconds(v.NS), results.Nanoseconds(v.Longest)
 	s.Count, s.Total, s.Longest, s.P99 = &count, &total, &longest, v.p99()
 }
 
@@ -24,7 +24,7 @@ func (v *sourceValue) add(ns uint64) {
 // upper is where a bucket ends: those below 8 are 64 ns wide, the others an eighth of a power of two.
 func upper(bucket int) uint64 {
 	if bucket < 8 {
-		return uint64(bucket+1) * 64 //nolint:gosec // G115: small
+		return uint64(bucket+1) * 64
 	}
 	e := bucket/8 - 1
 	return uint64(8+bucket%8+1) << e * 64
@@ -39,11 +39,11 @@ func (v *sourceValue) p99() *results.Nanoseconds {
 	for at, n := range v.Buckets {
 		seen += uint64(n)
 		if seen >= rank && at < len(v.Buckets)-1 {
-			bound := results.Nanoseconds(min(upper(at), v.Longest)) //nolint:gosec // G115: 4.3 s at most
+			bound := results.Nanoseconds(min(upper(at), v.Longest))
 			return &bound
 		}
 	}
-	longest := results.Nanoseconds(v.Longest) //nolint:gosec // G115: of a trace
+	longest := results.Nanoseconds(v.Longest)
 	return &longest
 }
 

@@ -74,7 +74,7 @@ func (n *numbers) parse(text string, bits int) uint64 {
 	return v
 }
 
-func (n *numbers) int(text string) int { return int(n.parse(text, 31)) } //nolint:gosec // G115: 31 bits
+func (n *numbers) int(text string) int { return int(n.parse(text, 31)) }
 
 // switches are context switches of a thread.
 type switches struct{ voluntary, involuntary uint64 }
@@ -109,7 +109,7 @@ func parseSchedstat(text string) (ran results.Nanoseconds, runs uint64, err erro
 		return 0, 0, fmt.Errorf("expected 3 fields, found %d", len(f))
 	}
 	n := numbers{}
-	ran, runs = results.Nanoseconds(n.parse(f[0], 63)), n.parse(f[2], 64) //nolint:gosec // G115: 63 bits
+	ran, runs = results.Nanoseconds(n.parse(f[0], 63)), n.parse(f[2], 64)
 	return ran, runs, n.err
 }
 

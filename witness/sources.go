@@ -78,7 +78,7 @@ func (t *Trace) ownThreads() map[int]bool {
 	for _, dir := range t.own.Cgroups {
 		_ = fs.WalkDir(t.root, strings.TrimPrefix(dir, "/"), func(name string, d fs.DirEntry, err error) error {
 			if err != nil {
-				return nil //nolint:nilerr // a cgroup that has gone has no threads
+				return nil // a cgroup that has gone has no threads
 			}
 			if base := path.Base(name); d.IsDir() || base != "cgroup.threads" && base != "tasks" {
 				return nil

@@ -80,7 +80,7 @@ func (c *collector) recorded() (all []Intrusion, lost uint64, err error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		in := Intrusion{CPU: int(n.CPU), Kind: Own, Begin: results.Nanoseconds(n.Begin), End: results.Nanoseconds(n.End)} //nolint:gosec // G115: since boot
+		in := Intrusion{CPU: int(n.CPU), Kind: Own, Begin: results.Nanoseconds(n.Begin), End: results.Nanoseconds(n.End)}
 		if int(n.Kind) < len(kinds()) {
 			in.Kind = kinds()[n.Kind]
 			in.Name = names[sourceKey{CPU: n.CPU, Kind: n.Kind, ID: n.ID, Start: n.Start}]
@@ -105,7 +105,7 @@ const others = "others"
 func sleepingRing(root fs.FS) error {
 	realtime, err := fs.ReadFile(root, "sys/kernel/realtime")
 	if err != nil || string(bytes.TrimSpace(realtime)) != "1" {
-		return nil //nolint:nilerr // only real-time kernels have the file
+		return nil // only real-time kernels have the file
 	}
 	release, err := fs.ReadFile(root, "proc/sys/kernel/osrelease")
 	if err != nil {

@@ -35,7 +35,7 @@ func applyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer l.Close() //nolint:errcheck // what is in force is stored
+			defer l.Close()
 			p, err := wanted(cmd, l, files, prune)
 			if err != nil {
 				return err
@@ -197,7 +197,7 @@ func releaseCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer l.Close() //nolint:errcheck // what is in force is stored
+			defer l.Close()
 			if all {
 				for _, placed := range l.Placement.Lanes {
 					names = append(names, placed.Name)

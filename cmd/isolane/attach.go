@@ -27,7 +27,7 @@ func attachCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer l.Close() //nolint:errcheck // what is in force is stored
+			defer l.Close()
 			at.Own = !move
 			a, err := l.Attach(cmd.Context(), at)
 			if err != nil {

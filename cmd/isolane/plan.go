@@ -95,7 +95,7 @@ func readFile[T any](name string, parse func(string, io.Reader) (T, error)) (T, 
 	if err != nil {
 		return none, usage(err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	v, err := parse(name, f)
 	if err != nil {
 		return none, usage(err)

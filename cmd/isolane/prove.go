@@ -157,7 +157,7 @@ func (f proveFlags) options(args []string) (prove.Options, error) {
 // loadScenario reads one of the program's own scenarios, or a file.
 func loadScenario(name string) (prove.Scenario, error) {
 	if f, err := scenarios.Files.Open(name + ".yaml"); err == nil {
-		defer f.Close() //nolint:errcheck // embedded
+		defer f.Close()
 		return prove.Parse(name, f)
 	}
 	f, err := os.Open(name)
@@ -167,7 +167,7 @@ func loadScenario(name string) (prove.Scenario, error) {
 	if err != nil {
 		return prove.Scenario{}, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	return prove.Parse(name, f)
 }
 

@@ -144,7 +144,7 @@ func fromTerminal(s os.Signal) bool {
 	if err != nil {
 		return false
 	}
-	defer tty.Close() //nolint:errcheck // only asked
+	defer tty.Close()
 	foreground, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
 	return err == nil && foreground == unix.Getpgrp()
 }

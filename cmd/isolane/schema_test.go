@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"encoding"
 	"encoding/json"
-	"flag"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -24,9 +22,8 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/test/golden"
 )
-
-var update = flag.Bool("update", false, "write docs/schema again")
 
 const schemaDir = "../../docs/schema"
 
@@ -76,15 +73,7 @@ func TestSchemas(t *testing.T) {
 		if err := e.Encode(s); err != nil {
 			t.Fatal(err)
 		}
-		name := filepath.Join(schemaDir, strings.ToLower(kind)+".json")
-		if *update {
-			if err := os.WriteFile(name, want.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want.Bytes()) {
-			t.Errorf("%s is not the schema of %T (%v): make golden", name, document, err)
-		}
+		golden.Check(t, filepath.Join(schemaDir, strings.ToLower(kind)+".json"), want.Bytes())
 	}
 	files, err := filepath.Glob(schemaDir + "/*.json")
 	if err != nil || len(files) != len(documents()) {

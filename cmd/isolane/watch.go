@@ -96,7 +96,7 @@ func runWatch(cmd *cobra.Command, args []string, f watchFlags) error {
 		return err
 	}
 	if guard != nil {
-		defer guard.Close() //nolint:errcheck // only listens
+		defer guard.Close()
 	}
 	root := host.Live()
 	if err = process.StayOff(w.CPUs); err != nil {

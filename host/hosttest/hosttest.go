@@ -56,6 +56,36 @@ func CgroupCpuset() string {
 	return ""
 }
 
+// CgroupV1Cpuset is the cpuset controller in a hierarchy of cgroup v1.
+func CgroupV1Cpuset() string {
+	h, err := host.Read(host.Live())
+	if err != nil {
+		return err.Error()
+	}
+	if h.Kernel.Cgroup.CpusetV1 == nil {
+		return "needs a cgroup v1 hierarchy with the cpuset controller"
+	}
+	return ""
+}
+
+// Even is a machine whose CPUs differ in nothing that a lane's placement depends on: all of them usable, not
+// isolated, in cores of one thread on one NUMA node.
+func Even() string {
+	h, err := host.Read(host.Live())
+	if err != nil {
+		return err.Error()
+	}
+	usable := h.Usable()
+	even := h.MemoryNodes().Len() == 1 && h.BootIsolated().IsEmpty() && len(h.CPUs) == usable.Len()
+	for _, core := range h.Cores() {
+		even = even && core.Len() == 1
+	}
+	if !even {
+		return "needs a machine with one NUMA node, without SMT, all CPUs usable and none isolated"
+	}
+	return ""
+}
+
 // CPUs is at least n usable CPUs.
 func CPUs(n int) Feature {
 	return func() string {

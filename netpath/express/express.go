@@ -132,7 +132,7 @@ func (Op) Write(_ context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	defer prog.Close() //nolint:errcheck // the filter holds the program
+	defer prog.Close()
 	if err = h.QdiscAdd(hook); err != nil {
 		return fmt.Errorf("clsact: %w", err)
 	}
@@ -174,7 +174,7 @@ func load(h *netlink.Handle, value string) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = spec.Variables["port"].Set(uint32(to.Attrs().Index)); err != nil { //nolint:gosec // G115: an index is positive
+	if err = spec.Variables["port"].Set(uint32(to.Attrs().Index)); err != nil {
 		return nil, err
 	}
 	if err = spec.Variables["mac"].Set([6]byte(mac)); err != nil {

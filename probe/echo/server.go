@@ -78,7 +78,7 @@ func listen(addr netip.AddrPort) (socket, error) {
 }
 
 type server struct {
-	ctx     context.Context //nolint:containedctx // lives exactly as long as Serve
+	ctx     context.Context // lives exactly as long as Serve
 	mu      sync.Mutex
 	err     error
 	streams map[socket]bool
@@ -127,8 +127,8 @@ func (d *datagram) echo(fd socket, flags int) error {
 		call = unix.RawSyscall6 // see socket.poll
 	}
 	d.size = unix.SizeofSockaddrAny
-	n, _, errno := call(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&d.buf[0])), uintptr(len(d.buf)), //nolint:gosec // G103: the buffer of a system call
-		uintptr(flags), uintptr(unsafe.Pointer(&d.from)), uintptr(unsafe.Pointer(&d.size))) //nolint:gosec // G103: the address of a system call
+	n, _, errno := call(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&d.buf[0])), uintptr(len(d.buf)),
+		uintptr(flags), uintptr(unsafe.Pointer(&d.from)), uintptr(unsafe.Pointer(&d.size)))
 	switch {
 	case idle(errno) || errno == unix.ECONNREFUSED: // the latter of an earlier reply
 		return nil
@@ -137,8 +137,8 @@ func (d *datagram) echo(fd socket, flags int) error {
 	case d.size == 0: // shut down
 		return io.EOF
 	}
-	_, _, errno = call(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&d.buf[0])), n, //nolint:gosec // G103: the buffer of a system call
-		uintptr(flags), uintptr(unsafe.Pointer(&d.from)), uintptr(d.size)) //nolint:gosec // G103: the address of a system call
+	_, _, errno = call(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&d.buf[0])), n,
+		uintptr(flags), uintptr(unsafe.Pointer(&d.from)), uintptr(d.size))
 	if errno != 0 && errno != unix.ECONNREFUSED && errno != unix.EINTR && errno != unix.EAGAIN {
 		return errno
 	}

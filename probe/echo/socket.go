@@ -64,7 +64,7 @@ func connect(a netip.AddrPort, protocol string) (socket, error) {
 // recv reads into b; flags are those of recvfrom(2). unix.Recvfrom would allocate an address.
 func (s socket) recv(b []byte, flags int) (int, error) {
 	for {
-		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(s), uintptr(unsafe.Pointer(&b[0])), //nolint:gosec // G103: the buffer of a system call
+		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(s), uintptr(unsafe.Pointer(&b[0])),
 			uintptr(len(b)), uintptr(flags), 0, 0)
 		if errno == unix.EINTR {
 			continue
@@ -80,7 +80,7 @@ func (s socket) recv(b []byte, flags int) (int, error) {
 // sleeps, so nobody needs this thread's place in Go's scheduler, and entering that costs more than
 // the look itself.
 func (s socket) poll(b []byte) (int, unix.Errno) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s), uintptr(unsafe.Pointer(&b[0])), //nolint:gosec // G103: the buffer of a system call
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s), uintptr(unsafe.Pointer(&b[0])),
 		uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
 	return int(n), errno
 }
@@ -91,7 +91,7 @@ const tickEvery = 256
 
 // offer sends a datagram without ever waiting; so it may be raw, as poll.
 func (s socket) offer(b []byte) unix.Errno {
-	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s), uintptr(unsafe.Pointer(&b[0])), //nolint:gosec // G103: the buffer of a system call
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s), uintptr(unsafe.Pointer(&b[0])),
 		uintptr(len(b)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
 	return errno
 }
@@ -99,7 +99,7 @@ func (s socket) offer(b []byte) unix.Errno {
 // send writes all of b.
 func (s socket) send(b []byte) error {
 	for len(b) > 0 {
-		n, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(s), uintptr(unsafe.Pointer(&b[0])), //nolint:gosec // G103: the buffer of a system call
+		n, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(s), uintptr(unsafe.Pointer(&b[0])),
 			uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
 		if errno == unix.EINTR {
 			continue
@@ -115,7 +115,7 @@ func (s socket) send(b []byte) error {
 // wait waits up to timeout nanoseconds for something to read (ppoll(2)); a negative timeout waits
 // for ever.
 func (s socket) wait(timeout int64) error {
-	fds := [1]unix.PollFd{{Fd: int32(s), Events: unix.POLLIN}} //nolint:gosec // G115: a descriptor
+	fds := [1]unix.PollFd{{Fd: int32(s), Events: unix.POLLIN}}
 	var ts *unix.Timespec
 	if timeout >= 0 {
 		t := unix.NsecToTimespec(timeout)

@@ -76,7 +76,7 @@ func startV2(cmd *exec.Cmd, cgroup string) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close() //nolint:errcheck // only a reference
+	defer dir.Close()
 	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
 	return cmd.Start()
 }
@@ -102,7 +102,7 @@ func startV1(cmd *exec.Cmd, cgroup string) (err error) {
 // joinV1 moves this thread alone.
 func joinV1(cgroup string) error {
 	tasks := filepath.Join(cgroup, "tasks")
-	if err := os.WriteFile(tasks, []byte(strconv.Itoa(unix.Gettid())+"\n"), 0); err != nil { //nolint:gosec // G703: a cgroup that the caller made
+	if err := os.WriteFile(tasks, []byte(strconv.Itoa(unix.Gettid())+"\n"), 0); err != nil {
 		return fmt.Errorf("%s: %w", tasks, err)
 	}
 	return nil

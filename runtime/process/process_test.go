@@ -17,13 +17,14 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 )
 
-// TestMain makes this binary what Command starts.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "enter" {
-		fmt.Fprintln(os.Stderr, Become(os.Args[2:]))
-		os.Exit(1) //nolint:forbidigo // TestMain is this package's main
+func TestMain(m *testing.M) { hosttest.Main(m, entered) }
+
+// entered makes this binary what Command starts.
+func entered() (bool, error) {
+	if len(os.Args) < 2 || os.Args[1] != "enter" {
+		return false, nil
 	}
-	os.Exit(m.Run()) //nolint:forbidigo // TestMain is this package's main
+	return true, Become(os.Args[2:])
 }
 
 // A process is born in its cgroup, with its policy, and keeps its process id through the exec.

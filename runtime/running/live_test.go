@@ -351,7 +351,7 @@ func container(t *testing.T, runtime, id string) func(args ...string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer out.Close() //nolint:errcheck // read by name
+		defer out.Close()
 		cmd.Stdout, cmd.Stderr = out, out
 		err = cmd.Run()
 		text, rerr := os.ReadFile(out.Name())

@@ -74,13 +74,13 @@ func queryCPUs(pid int, socket string) (map[int]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close() //nolint:errcheck // only a reference
+	defer dir.Close()
 	// The path of a socket has at most 107 bytes (unix(7)).
 	conn, err := net.DialTimeout("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), path.Base(seen)), qmpLimit)
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close() //nolint:errcheck // nothing is left to be sent
+	defer conn.Close()
 	if err = conn.SetDeadline(time.Now().Add(qmpLimit)); err != nil {
 		return nil, err
 	}

@@ -99,7 +99,7 @@ func runnable(root fs.FS, dir string, cpus cpuset.Set) ([]Thread, error) {
 			list, err = fs.ReadFile(root, path.Join(name, "tasks")) // cgroup v1
 		}
 		if err != nil {
-			return nil //nolint:nilerr // removed meanwhile
+			return nil // removed meanwhile
 		}
 		for _, f := range strings.Fields(string(list)) {
 			tid, err := strconv.Atoi(f)

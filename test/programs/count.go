@@ -110,24 +110,27 @@ func (c count) faults(busy int) []string {
 	for _, tid := range slices.Sorted(maps.Keys(c.threads)) {
 		u := c.threads[tid]
 		if out := u.on.Difference(c.lane); !out.IsEmpty() {
-			found = append(found, fmt.Sprintf("thread %d (%s) ran on CPUs %s, outside of the lane's", tid, u.comm, out))
+			found = append(found,
+				fmt.Sprintf("thread %d (%s) ran on CPUs %s, outside of the lane's", tid, u.comm, out))
 		}
 		list, err := allowed(u.thread)
 		if gone(err) {
 			continue
 		}
 		if cpus, perr := cpuset.Parse(list); err != nil || perr != nil || !cpus.IsSubsetOf(c.lane) {
-			found = append(found, fmt.Sprintf("thread %d (%s) may use CPUs %s, outside of the lane's", tid, u.comm, list))
+			found = append(found,
+				fmt.Sprintf("thread %d (%s) may use CPUs %s, outside of the lane's", tid, u.comm, list))
 		}
 	}
 	least, most := c.window, time.Duration(0)
 	for cpu := range c.work.All() {
 		least, most = min(least, c.perCPU[cpu]), max(most, c.perCPU[cpu])
 	}
-	// A third: the kernel may take some milliseconds to bring a thread to a CPU that has become idle. A tenth, where one
-	// CPU does less than half of another's work.
+	// A third: the kernel may take some milliseconds to bring a thread to a CPU that has become idle. A tenth,
+	// where one CPU does less than half of another's work.
 	if c.beside*3 > c.looks || c.beside*10 > c.looks && least*2 < most {
-		found = append(found, fmt.Sprintf("a CPU of the lane was idle beside another with a queue at %d of %d looks", c.beside, c.looks))
+		found = append(found, fmt.Sprintf("a CPU of the lane was idle beside another with a queue at %d of %d looks",
+			c.beside, c.looks))
 	}
 	return found
 }
@@ -139,7 +142,8 @@ func (c count) write(w io.Writer) {
 	for _, cpu := range slices.Sorted(maps.Keys(c.perCPU)) {
 		cpus = append(cpus, fmt.Sprintf("CPU %d %s", cpu, s(c.perCPU[cpu])))
 	}
-	fmt.Fprintf(w, "  in %s: %s; waited %s, idle beside a queue at %d of %d looks\n", s(c.window), strings.Join(cpus, ", "),
+	fmt.Fprintf(w, "  in %s: %s; waited %s, idle beside a queue at %d of %d looks\n",
+		s(c.window), strings.Join(cpus, ", "),
 		s(c.waited), c.beside, c.looks)
 	for _, tid := range slices.Sorted(maps.Keys(c.threads)) {
 		if u := c.threads[tid]; u.run*100 >= c.window {

@@ -1,5 +1,6 @@
-// Programs tries lanes with real programs: it has one table of them, starts each by isolane run or takes it into a lane
-// by isolane attach, loads it so that it has more busy threads than the lane has CPUs, and counts where each thread ran.
+// Programs tries lanes with real programs: it has one table of them, starts each by isolane run or takes it
+// into a lane by isolane attach, loads it so that it has more busy threads than the lane has CPUs, and counts
+// where each thread ran.
 //
 //	programs run --lane web [--for 10s] [--threads 4] [nginx ...]
 //	programs attach --lane web [nginx ...]

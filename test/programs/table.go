@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// program is a real program that keeps as many threads busy as it is told to. In the commands {n} is that number,
-// {dir} a folder of its own, {port} a free TCP port, and {self} this program.
+// program is a real program that keeps a given number of threads busy. In the commands {n} is that number,
+// {dir} a folder for its files, {port} a free TCP port, and {self} this program.
 type program struct {
 	name    string
 	inside  string // what is in the lane
@@ -22,20 +22,22 @@ type program struct {
 // table is all programs that lanes are tried with.
 func table() []program {
 	return []program{
-		{name: "nginx", inside: "nginx -e stderr -p {dir} -c {dir}/nginx.conf", outside: "env GOMAXPROCS=1 {self} http {port} {n}", files: website},
-		{name: "memcached", inside: "memcached -u root -l 127.0.0.1 -p {port} -t {n}", outside: "env GOMAXPROCS=1 {self} memcache {port} {n}"},
+		{name: "nginx", inside: "nginx -e stderr -p {dir} -c {dir}/nginx.conf",
+			outside: "env GOMAXPROCS=1 {self} http {port} {n}", files: website},
+		{name: "memcached", inside: "memcached -u root -l 127.0.0.1 -p {port} -t {n}",
+			outside: "env GOMAXPROCS=1 {self} memcache {port} {n}"},
 		{name: "go", inside: "env GOMAXPROCS={n} {self} spin {n}"},
 		{name: "python", inside: "python3 {dir}/busy.py", files: script},
 		{name: "stress-ng", inside: "stress-ng --quiet --cpu {n}"},
 		{name: "iperf3", inside: "sh {dir}/streams", files: streams},
-		{name: "qemu", inside: "qemu-system-x86_64 -accel tcg,thread=multi -name box,debug-threads=on -nodefaults -display none" +
-			" -m 16 -smp {n} -bios {dir}/bios", files: firmware},
+		{name: "qemu", inside: "qemu-system-x86_64 -accel tcg,thread=multi -name box,debug-threads=on" +
+			" -nodefaults -display none -m 16 -smp {n} -bios {dir}/bios", files: firmware},
 	}
 }
 
 // website is what nginx compresses for each request: then its workers are busier than those who ask.
 func website(dir string, values *strings.Replacer) error {
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // G404: text that does not compress at once
+	random := rand.New(rand.NewPCG(1, 2))
 	var text bytes.Buffer
 	for text.Len() < 1<<20 {
 		fmt.Fprintln(&text, random.Uint64())
@@ -44,7 +46,8 @@ func website(dir string, values *strings.Replacer) error {
 events { worker_connections 512; }
 http {
 	access_log off; gzip on; gzip_comp_level 9; gzip_types *;
-	client_body_temp_path {dir}/a; proxy_temp_path {dir}/b; fastcgi_temp_path {dir}/c; uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e;
+	client_body_temp_path {dir}/a; proxy_temp_path {dir}/b; fastcgi_temp_path {dir}/c;
+	uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e;
 	server { listen 127.0.0.1:{port} reuseport; root {dir}; }
 }
 `)
@@ -65,14 +68,15 @@ while True:
 `)), 0o600)
 }
 
-// streams has both ends of iperf3 in the lane: a thread for each stream of each from 3.16 on, one for each end before.
+// streams has both ends of iperf3 in the lane: from 3.16 on each has a thread for each stream, before one.
 func streams(dir string, values *strings.Replacer) error {
 	return os.WriteFile(filepath.Join(dir, "streams"), []byte(values.Replace(`iperf3 -s -i 0 -p {port} &
 until iperf3 -c 127.0.0.1 -p {port} -P {n} -t 600 -i 0; do sleep 0.1; done
 `)), 0o600)
 }
 
-// firmware is a BIOS that wakes all virtual CPUs, each to run in a circle: 64 KiB, at 0xf0000 and at the end of 4 GiB.
+// firmware is a BIOS that wakes all virtual CPUs, each to run in a circle: 64 KiB, at 0xf0000 and at the end
+// of 4 GiB.
 func firmware(dir string, _ *strings.Replacer) error {
 	image := make([]byte, 1<<16)
 	copy(image, "\xeb\xfe")                                 // where the others start: jmp .
@@ -90,5 +94,6 @@ func firmware(dir string, _ *strings.Replacer) error {
 
 // values are what stands for {…} in commands and files.
 func values(dir, self string, port, n int) *strings.Replacer {
-	return strings.NewReplacer("{n}", strconv.Itoa(n), "{dir}", dir, "{port}", strconv.Itoa(port), "{self}", self)
+	return strings.NewReplacer("{n}", strconv.Itoa(n), "{dir}", dir, "{port}", strconv.Itoa(port),
+		"{self}", self)
 }

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread is one at a moment: proc_pid_stat(5), and /proc/PID/schedstat (Documentation/scheduler/sched-stats.rst).
+// thread is one at a moment: proc_pid_stat(5), and /proc/PID/schedstat
+// (Documentation/scheduler/sched-stats.rst).
 type thread struct {
 	pid, tid  int
 	comm      string

@@ -51,7 +51,7 @@ func (t trial) try(p program) (err error) {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
+	defer os.RemoveAll(dir)
 	v, err := t.values(dir)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (t trial) try(p program) (err error) {
 	if err != nil {
 		return err
 	}
-	defer log.Close() //nolint:errcheck // it is written by others
+	defer log.Close()
 	var started []*exec.Cmd
 	defer func() {
 		err = errors.Join(err, end(started))
@@ -104,7 +104,7 @@ func (t trial) values(dir string) (*strings.Replacer, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
+	l, err := net.Listen("tcp", "127.0.0.1:0") // it does not wait
 	if err != nil {
 		return nil, err
 	}

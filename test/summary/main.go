@@ -87,7 +87,7 @@ func reason(output string) string {
 	for line := range strings.Lines(output) {
 		if _, why, ok := strings.Cut(line, "_test.go:"); ok {
 			if _, text, ok := strings.Cut(why, ": "); ok {
-				return strings.TrimSpace(text)
+				return strings.TrimPrefix(strings.TrimSpace(text), "skipped: ")
 			}
 		}
 		if _, text, ok := strings.Cut(line, "skipped: "); ok {

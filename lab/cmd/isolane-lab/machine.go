@@ -19,7 +19,8 @@ import (
 type machine struct{ file, kernel, cmdline, share string }
 
 func (m *machine) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&m.file, "machine", "m", "", "description of the machine (YAML); without it two sockets, two nodes, eight CPUs")
+	cmd.Flags().StringVarP(&m.file, "machine", "m", "",
+		"description of the machine (YAML); without it two sockets, two nodes, eight CPUs")
 	cmd.Flags().StringVar(&m.kernel, "kernel", "", strings.Join(lab.KernelNames(), ", "))
 	cmd.Flags().StringVar(&m.cmdline, "cmdline", "", "added to the kernel's command line")
 	cmd.Flags().StringVar(&m.share, "share", "", "folder that the guest has as /host, and may write to")
@@ -99,7 +100,7 @@ func runCommand() *cobra.Command {
 			if err != nil {
 				return fail(err)
 			}
-			defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+			defer os.RemoveAll(dir)
 			vm, err := m.start(cmd, lab.Options{Dir: dir})
 			if err != nil {
 				return err

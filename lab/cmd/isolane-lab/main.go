@@ -76,17 +76,19 @@ func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "isolane-lab",
 		Short: "Virtual machines with NUMA, SMT, SR-IOV and a real-time kernel, from Debian packages",
-		Long: "Runs virtual machines with NUMA, SMT, SR-IOV and a real-time kernel, all from Debian packages. The\n" +
-			"processor is emulated in software: the lab shows that something works, and its timings mean nothing.\n\n" +
-			"run and exec end with the exit code of the command in the machine. Else 0 is yes, 1 failed, 2 wrong\n" +
-			"usage or bad input, 3 no such machine runs.",
+		Long: `Runs virtual machines with NUMA, SMT, SR-IOV and a real-time kernel, all from Debian packages. The
+processor is emulated in software: the lab shows that something works, and its timings mean nothing.
+
+run and exec end with the exit code of the command in the machine. Else 0 is yes, 1 failed, 2 wrong
+usage or bad input, 3 no such machine runs.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(buildCommand(), runCommand(), upCommand(), pairCommand(), execCommand(), downCommand(), guestCommand())
+	root.AddCommand(buildCommand(), runCommand(), upCommand(), pairCommand(), execCommand(), downCommand(),
+		guestCommand())
 	return root
 }
 

@@ -1,0 +1,161 @@
+package hosttest
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/host"
+)
+
+// State is what lanes, proofs and tests change on a host, and must leave as it was: values by the name of
+// a file or of a task. Kernel threads that started later than this process are not in it.
+type State map[string]string
+
+// stateFiles are patterns of files whose contents belong to the state.
+func stateFiles() []string {
+	return []string{"/proc/irq/*/smp_affinity_list", "/proc/irq/default_smp_affinity",
+		"/sys/devices/virtual/workqueue/cpumask", "/sys/devices/virtual/workqueue/*/cpumask",
+		"/sys/devices/virtual/net/*/queues/*/?ps_cpus", "/proc/sys/kernel/watchdog_cpumask",
+		"/sys/devices/system/cpu/cpu*/power/pm_qos_resume_latency_us",
+		"/sys/fs/cgroup/cpuset/cpuset.sched_load_balance",
+		"/proc/sys/vm/nr_hugepages", "/sys/devices/system/node/node*/hugepages/*/nr_hugepages",
+		"/proc/sys/net/core/busy_poll", "/proc/sys/net/core/busy_read"}
+}
+
+// stateNames are patterns of files that belong to the state because they exist.
+func stateNames() []string { return []string{"/run/netns/*", "/sys/class/net/*", "/run/isolane/*"} }
+
+// ReadState reads the state of this host.
+func ReadState() (State, error) {
+	s := State{}
+	for _, pattern := range stateFiles() {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			s.file(file)
+		}
+	}
+	for _, pattern := range stateNames() {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			s[file] = "present"
+		}
+	}
+	if err := s.cgroups("/sys/fs/cgroup"); err != nil {
+		return nil, err
+	}
+	return s, s.tasks()
+}
+
+// file adds a file's content, unless it cannot be read: some have none, and some go while they are read.
+func (s State) file(name string) {
+	if data, err := os.ReadFile(name); err == nil {
+		s[name] = strings.TrimSpace(string(data))
+	}
+}
+
+// cgroups adds the CPUs and partitions of all cgroups that have some of their own, and all about cpusets of
+// those of Isolane.
+func (s State) cgroups(root string) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		name := filepath.Base(path)
+		switch ours := strings.HasPrefix(filepath.Base(filepath.Dir(path)), "isolane"); {
+		case err != nil: // cgroups come and go
+			return nil
+		case d.IsDir() && strings.HasPrefix(name, "isolane"):
+			s[path] = "present"
+		case ours && strings.HasPrefix(name, "cpuset."), name == "cpuset.cpus", name == "cpuset.cpus.partition":
+			s.file(path)
+			if !ours && (s[path] == "" || s[path] == "member") { // the defaults, also of a new cgroup
+				delete(s, path)
+			}
+		}
+		return nil
+	})
+}
+
+// kernelThread begins the name of each in a State.
+const kernelThread = "kernel thread "
+
+// tasks adds the CPUs of kernel threads, and the processes of Isolane and of programs that its tests start.
+func (s State) tasks() error {
+	self, err := taskStat("self")
+	if err != nil {
+		return err
+	}
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		t, err := taskStat(filepath.Base(dir))
+		if err != nil || t.Dead() || t.Kernel && t.Start > self.Start {
+			continue
+		}
+		name := t.Comm
+		if i := strings.IndexAny(name, "-+"); i > 0 && strings.HasPrefix(name, "kworker/") {
+			name = name[:i] // what follows is what the worker does at the moment
+		}
+		switch {
+		case t.Kernel:
+			status, err := os.ReadFile(filepath.Join(dir, "status"))
+			_, list, ok := strings.Cut(string(status), "Cpus_allowed_list:\t")
+			if err == nil && ok {
+				s[fmt.Sprintf("%s%d %s", kernelThread, t.ID, name)], _, _ = strings.Cut(list, "\n")
+			}
+		case slices.Contains([]string{"isolane", "iperf3", "floor"}, t.Comm),
+			strings.HasPrefix(t.Comm, "stress-ng"):
+			s[fmt.Sprintf("process %d %s", t.ID, t.Comm)] = "present"
+		}
+	}
+	return nil
+}
+
+func taskStat(pid string) (host.TaskStat, error) {
+	data, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+	if err != nil {
+		return host.TaskStat{}, err
+	}
+	return host.ParseStat(string(data))
+}
+
+// WithoutWorkers leaves out the kernel's workers, which come and go.
+func (s State) WithoutWorkers() State {
+	maps.DeleteFunc(s, func(name, _ string) bool {
+		return strings.HasPrefix(name, kernelThread) && strings.Contains(name, " kworker/")
+	})
+	return s
+}
+
+// Changes says what differs from an earlier state, a line each, sorted. A kernel thread counts only where it
+// is in both.
+func (s State) Changes(before State) []string {
+	var changes []string
+	for name, was := range before {
+		is, ok := s[name]
+		switch {
+		case is == was || !ok && strings.HasPrefix(name, kernelThread):
+		case !ok:
+			changes = append(changes, fmt.Sprintf("%s: was %q, is gone", name, was))
+		default:
+			changes = append(changes, fmt.Sprintf("%s: was %q, is %q", name, was, is))
+		}
+	}
+	for name, is := range s {
+		if _, ok := before[name]; !ok && !strings.HasPrefix(name, kernelThread) {
+			changes = append(changes, fmt.Sprintf("%s: was not there, is %q", name, is))
+		}
+	}
+	slices.Sort(changes)
+	return changes
+}

@@ -1,0 +1,43 @@
+// Command fingerprint prints the state of this host that the tests must leave as it was, as JSON. With a
+// file of what it printed earlier it prints what has changed since, and exits with 1 where something has.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"isolane.dev/isolane/host/hosttest"
+)
+
+func main() {
+	changes, err := fingerprint(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fingerprint:", err)
+	}
+	for _, c := range changes {
+		fmt.Println(c)
+	}
+	if err != nil || len(changes) > 0 {
+		os.Exit(1)
+	}
+}
+
+func fingerprint(args []string) ([]string, error) {
+	now, err := hosttest.ReadState()
+	if err != nil {
+		return nil, err
+	}
+	if len(args) == 0 {
+		return nil, json.NewEncoder(os.Stdout).Encode(now)
+	}
+	data, err := os.ReadFile(args[0])
+	if err != nil {
+		return nil, err
+	}
+	var before hosttest.State
+	if err = json.Unmarshal(data, &before); err != nil {
+		return nil, fmt.Errorf("%s: %w", args[0], err)
+	}
+	return now.Changes(before), nil
+}

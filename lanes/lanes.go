@@ -31,9 +31,9 @@ type Options struct {
 	Dir  string                // of the record of what is in force; "" is /run/isolane
 	Root fs.FS                 // "/"; nil is this host's
 	Ops  map[string]journal.Op // further kinds of steps, of network paths
-	// Wait is called where another process changes the host, with its name, and Open waits until that has ended or
-	// the context ends. Without it Open fails at once with journal.ErrBusy.
-	Wait func(holder error)
+	// Wait is called where another process changes the host, and Open waits until that has ended or the context ends.
+	// Without it Open fails at once with a *journal.BusyError.
+	Wait func(journal.Holder)
 }
 
 // Complete fills in what is not given.
@@ -61,7 +61,7 @@ type Lanes struct {
 }
 
 // Open takes the lanes in force to change them. Lanes that were made for a process which has ended are released
-// first; Expired names them. The caller closes them.
+// first, and named. The caller closes them.
 func Open(ctx context.Context, o Options) (l *Lanes, expired []string, err error) {
 	if os.Getenv(entered) != "" {
 		return nil, nil, errors.New("this program was started to become a workload, and did not call lanes.Entry first in main")
@@ -82,7 +82,7 @@ func open(ctx context.Context, o Options) (*enforce.Lanes, error) {
 	if o.Wait == nil {
 		return enforce.Open(o.Dir, o.Root, o.Ops)
 	}
-	return enforce.OpenWait(ctx, o.Dir, o.Root, o.Ops, func(b *journal.BusyError) { o.Wait(b) })
+	return enforce.OpenWait(ctx, o.Dir, o.Root, o.Ops, func(b *journal.BusyError) { o.Wait(b.Holder) })
 }
 
 // OpenPatiently is Open that waits half a minute for other processes.
@@ -90,7 +90,7 @@ func OpenPatiently(ctx context.Context, o Options) (*Lanes, []string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	if o.Wait == nil {
-		o.Wait = func(error) {}
+		o.Wait = func(journal.Holder) {}
 	}
 	return Open(ctx, o)
 }

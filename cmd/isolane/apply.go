@@ -80,12 +80,14 @@ func diffCommand() *cobra.Command {
 	return cmd
 }
 
-// openLanes takes the lanes in force to change them; lanes that an isolane run left behind are released.
+// openLanes takes the lanes in force to change them, and waits half a minute for others that do; lanes that an isolane run left behind are released.
 func openLanes(cmd *cobra.Command, command string) (*lanes.Lanes, error) {
 	if err := needCapabilities(command); err != nil {
 		return nil, err
 	}
-	l, expired, err := lanes.Open(cmd.Context(), options())
+	o := options()
+	o.Wait = func(h journal.Holder) { fmt.Fprintf(cmd.ErrOrStderr(), "waiting for %s, which changes this host\n", h) }
+	l, expired, err := lanes.OpenPatiently(cmd.Context(), o)
 	printExpired(cmd.ErrOrStderr(), expired)
 	if err != nil {
 		return nil, fail(err)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"time"
 
+	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 )
@@ -26,7 +27,7 @@ func main() {
 }
 
 func run(ctx context.Context, argv []string) (err error) {
-	wait := func(holder error) { log.Print(holder) } // another process changes the host
+	wait := func(h journal.Holder) { log.Printf("waiting for %s, which changes the host", h) }
 	l, _, err := lanes.Open(ctx, lanes.Options{Wait: wait})
 	if err != nil {
 		return err

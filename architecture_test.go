@@ -18,11 +18,12 @@ const module = "isolane.dev/isolane"
 // its end stands for all packages below it.
 func imports() map[string][]string {
 	return map[string][]string{
-		"cpuset": {}, "quantity": {}, "terminal": {}, "stats": {}, "noise": {}, "scenarios": {}, "examples": {},
+		"cpuset": {}, "quantity": {}, "terminal": {}, "stats": {}, "noise": {}, "sched": {}, "scenarios": {},
+		"examples":        {},
 		"journal":         {},
 		"change":          {"cpuset", "host", "journal"},
 		"results":         {"cpuset"},
-		"host":            {"cpuset"},
+		"host":            {"cpuset", "sched"},
 		"host/hosttest":   {"cpuset", "host"},
 		"lane":            {"quantity"},
 		"audit":           {"cpuset", "host", "quantity", "terminal"},

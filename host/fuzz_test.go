@@ -113,7 +113,7 @@ func TestParseStat(t *testing.T) {
 	const head = "12 (a (b) c) S 1 0 0 0 -1 69206016 0 0 0 0 3 4 5 6 20 0 1 0 77"
 	got, err := ParseStat(head)
 	want := TaskStat{ID: 12, Comm: "a (b) c", State: 'S', Parent: 1, Kernel: true, Fixed: true, CPUTicks: 18, Start: 77,
-		Processor: -1, Priority: -1, policy: -1}
+		Processor: -1, Priority: -1}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}

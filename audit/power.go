@@ -27,7 +27,7 @@ func idleRules() []rule {
 		impact: "the state's exit latency at each wake-up, 30 to 200 µs for C6, and cold caches; none for " +
 			"threads that poll",
 		fix:    "echo 10 > /sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us for each lane CPU",
-		boot:   "intel_idle.max_cstate=1, or processor.max_cstate=1 with acpi_idle: all CPUs, so better at run time",
+		boot:   "intel_idle.max_cstate=1, or processor.max_cstate=1 with acpi_idle; for all CPUs",
 		source: cpuidleGuide, check: deepStates,
 	}, {
 		id: "max-cstate", title: "a limit on C-states is for a driver that is not in use",
@@ -140,7 +140,7 @@ func deepStates(s *subject) []hit {
 		return cmp.Or(cmp.Compare(a.latency, b.latency), strings.Compare(a.name, b.name))
 	}) {
 		h.add(deep[k], "%s takes %d µs to leave: CPUs %s", k.name, k.latency, deep[k])
-		h.inForce = fmt.Sprintf("%s, %d µs to leave, may be entered; a process that holds /dev/cpu_dma_latency open "+
+		h.inForce = fmt.Sprintf("%s, %d µs to leave, may be entered; a device held open on /dev/cpu_dma_latency "+
 			"would not show here", k.name, k.latency)
 	}
 	if len(h.evidence) == 0 {

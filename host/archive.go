@@ -123,7 +123,8 @@ func (a archive) machine() (string, error) {
 	case 1:
 		return found[0], nil
 	}
-	return "", fmt.Errorf("it holds %d machines: choose one with --root: %s", len(found), strings.Join(found, ", "))
+	return "", fmt.Errorf("it holds %d machines: choose one with --root: %s", len(found),
+		strings.Join(found, ", "))
 }
 
 // archive is a tar as a file system in memory. It follows links within itself.

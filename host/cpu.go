@@ -73,7 +73,11 @@ func (r *reader) online(ids cpuset.Set, list *cpuset.Set) cpuset.Set {
 
 // topology fills in package, die, core and caches of the online CPUs, from the lists of CPUs that share them.
 func (r *reader) topology(cpus []CPU, online cpuset.Set) {
-	reported := map[string]reports{"core": {}, "cluster": {}, "die": {}, "package": {}, "L1": {}, "L2": {}, "L3": {}}
+	kinds := []string{"core", "cluster", "die", "package", "L1", "L2", "L3"}
+	reported := map[string]reports{}
+	for _, kind := range kinds {
+		reported[kind] = reports{}
+	}
 	for id := range online.All() {
 		dir := fmt.Sprintf("%s/cpu%d/topology/", cpuDir, id)
 		r.report(reported["core"], id, online, dir+"core_cpus", dir+"thread_siblings")
@@ -84,7 +88,7 @@ func (r *reader) topology(cpus []CPU, online cpuset.Set) {
 	}
 	r.splitUnits(reported["core"])
 	objects := map[string]map[int]cpuset.Set{}
-	for _, kind := range []string{"core", "cluster", "die", "package", "L1", "L2", "L3"} {
+	for _, kind := range kinds {
 		objects[kind] = r.objects(kind, reported[kind], online)
 	}
 	r.checkNesting(objects)
@@ -141,7 +145,8 @@ func (r *reader) readCaches(id int, online cpuset.Set, reported map[string]repor
 			sharing[id] = set
 		}
 		if set.First() == id {
-			r.caches = append(r.caches, Cache{Level: *level, Type: kind, SizeBytes: r.cacheSize(dir + "size"), CPUs: set})
+			size := r.cacheSize(dir + "size")
+			r.caches = append(r.caches, Cache{Level: *level, Type: kind, SizeBytes: size, CPUs: set})
 		}
 	}
 }

@@ -44,7 +44,7 @@ func (r *reader) allowed(key, file string) *cpuset.Set {
 	return &set
 }
 
-// parseStatus returns the lines of /proc/PID/status (proc_pid_status(5)) that this package uses, by their key.
+// parseStatus returns the lines of /proc/PID/status (proc_pid_status(5)) that this package uses, by key.
 func parseStatus(text string) map[string]string {
 	lines := map[string]string{}
 	for line := range strings.Lines(text) {

@@ -139,7 +139,7 @@ type Kernel struct {
 	Isolated     *cpuset.Set       `json:"isolated"` // in force, from isolcpus= or isolated partitions
 	NohzFull     *cpuset.Set       `json:"nohzFull"` // in force
 	RCUNoCBs     *cpuset.Set       `json:"rcuNocbs"` // requested by rcu_nocbs=, and NohzFull, which implies it
-	Preempt      *string           `json:"preempt"`  // none, voluntary, full, lazy, rt; dynamic: chosen at run time
+	Preempt      *string           `json:"preempt"`  // none, voluntary, full, lazy, rt, dynamic: at run time
 	Realtime     *bool             `json:"realtime"` // PREEMPT_RT, which may preempt ordinary tasks lazily
 	Cgroup       Cgroup            `json:"cgroup"`   //
 	Clocksource  string            `json:"clocksource"`
@@ -171,7 +171,7 @@ func Read(root fs.FS) (Host, error) {
 	h.NUMANodes = r.nodes(h.Online())
 	r.allowNodes(h.NUMANodes)
 	h.MemoryBytes, _ = r.meminfo("proc/meminfo", "MemTotal:")
-	r.addUp(h.NUMANodes, h.MemoryBytes)
+	r.checkMemory(h.NUMANodes, h.MemoryBytes)
 	h.Caches = r.caches
 	h.PCIDevices = r.pciDevices()
 	h.Interrupts = r.interrupts(h.PCIDevices)

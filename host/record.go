@@ -137,7 +137,8 @@ func (r *Recorder) write(w io.Writer, name string) (err error) {
 	now := time.Now().Truncate(time.Second)
 	for _, name := range slices.Sorted(maps.Keys(r.seen)) {
 		e := r.seen[name]
-		h := tar.Header{Name: name, Mode: int64(e.mode.Perm()), ModTime: now, Typeflag: tar.TypeReg, Size: int64(len(e.data))}
+		h := tar.Header{Name: name, Mode: int64(e.mode.Perm()), ModTime: now, Typeflag: tar.TypeReg,
+			Size: int64(len(e.data))}
 		switch {
 		case e.mode.IsDir():
 			h.Typeflag, h.Name = tar.TypeDir, name+"/"

@@ -30,7 +30,7 @@ type Task struct {
 	Nodes     cpuset.Set     // NUMA nodes that its memory may come from
 	Locked    uint64         // bytes that cannot be paged out
 	Swapped   uint64         // bytes that are
-	Pages     map[int]uint64 // bytes by NUMA node, of pinned processes only (proc_pid_numa_maps(5)); nil: not known
+	Pages     map[int]uint64 // bytes by NUMA node, only of pinned processes (proc_pid_numa_maps(5))
 }
 
 // CgroupDepth is how many levels of cgroups below a hierarchy's root are read:

@@ -39,7 +39,7 @@ func TestSnapshots(t *testing.T) {
 			"shared_cpu_list: says 0, but"}, // the masks were mended by hand, the lists were not
 		{"hwloc/8em64t-2s2ca2c-buggynuma.tar.bz2",
 			"online 8 of 8, 8 cores, 4 L2, 0 L3, 0 dies, 2 packages, 0 nodes, uniform, 0 interrupts",
-			"CPUs 0-7 stand in each of the nodes 0-7"},
+			"CPUs 0-7 are in each of the nodes 0-7"},
 		{"hwloc/nvidia-dgx-gb10.tar.bz2", // two kinds of core, by their part numbers
 			"online 20 of 20, 20 cores, 20 L2, 2 L3, 0 dies, 1 packages, 1 nodes, efficiency, 0 interrupts", ""},
 		{"hwloc/128arm-2pa2n8cluster4co.tar.bz2", // die_id is -1, and each CPU a die by itself

@@ -121,7 +121,8 @@ func fold(text string, columns int) []string {
 			lines, line = append(lines, line), ""
 		}
 	}
-	for _, word := range strings.FieldsFunc(text, func(c rune) bool { return c == ' ' || c == '\n' || c == '\t' }) {
+	breaks := func(c rune) bool { return c == ' ' || c == '\n' || c == '\t' }
+	for _, word := range strings.FieldsFunc(text, breaks) {
 		if line != "" && Width(line)+1+Width(word) > columns {
 			flush()
 		}

@@ -17,6 +17,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host/snapshot"
 )
 
 func read(t *testing.T, root fs.FS) host.Host {
@@ -287,7 +288,7 @@ func machines(t *testing.T) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = host.OpenArchive(f, "")
+		_, err = snapshot.Open(f, "")
 		if err == nil {
 			names = append(names, name)
 			continue
@@ -307,7 +308,7 @@ func machines(t *testing.T) []string {
 func TestSnapshotOfSnapshot(t *testing.T) {
 	for i, name := range machines(t) {
 		t.Run(name, func(t *testing.T) {
-			rec := host.Record(hosttest.Snapshot(t, name))
+			rec := snapshot.Record(hosttest.Snapshot(t, name))
 			want, err := json.Marshal(read(t, rec))
 			if err != nil {
 				t.Fatal(err)
@@ -316,7 +317,7 @@ func TestSnapshotOfSnapshot(t *testing.T) {
 			if err = rec.Save(file); err != nil {
 				t.Fatal(err)
 			}
-			root, err := host.OpenArchive(file, "")
+			root, err := snapshot.Open(file, "")
 			if err != nil {
 				t.Fatal(err)
 			}

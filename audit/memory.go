@@ -171,7 +171,10 @@ func swap(s *subject) []hit {
 func laneMemory(s *subject) []hit {
 	var h hit
 	for _, t := range s.allTasks() {
-		if wrong := s.wrongMemory(t); s.isOwn(t) && len(wrong) > 0 {
+		if !s.isOwn(t) {
+			continue
+		}
+		if wrong := s.wrongMemory(t); len(wrong) > 0 {
 			h.add(t.Allowed, "%d %s: %s", t.ID, t.Name, strings.Join(wrong, ", "))
 		}
 	}

@@ -15,14 +15,16 @@ import (
 // frequency. Where CPUs differ in none of them, they are uniform, unless the number of their
 // threads differs: then the kind is not known.
 func (r *reader) kinds(cpus []CPU) {
-	cppc := map[int]uint64{}
+	capacity, cppc, hertz := map[int]uint64{}, map[int]uint64{}, map[int]uint64{}
 	for i := range cpus {
 		c := &cpus[i]
 		dir := fmt.Sprintf("%s/cpu%d/", cpuDir, c.ID)
-		c.Capacity = r.number(dir + "cpu_capacity")
+		if c.Capacity = r.number(dir + "cpu_capacity"); c.Capacity != nil {
+			capacity[c.ID] = *c.Capacity
+		}
 		if khz := r.number(dir + "cpufreq/cpuinfo_max_freq"); khz != nil && *khz < 1<<40 {
-			hertz := *khz * 1000
-			c.MaxHertz = &hertz
+			hertz[c.ID] = *khz * 1000
+			c.MaxHertz = new(hertz[c.ID])
 		}
 		if n := r.number(dir + "acpi_cppc/highest_perf"); n != nil {
 			cppc[c.ID] = *n
@@ -30,15 +32,6 @@ func (r *reader) kinds(cpus []CPU) {
 	}
 	if r.kindsByPMU(cpus) || r.kindsByPart(cpus) {
 		return
-	}
-	capacity, hertz := map[int]uint64{}, map[int]uint64{}
-	for _, c := range cpus {
-		if c.Capacity != nil {
-			capacity[c.ID] = *c.Capacity
-		}
-		if c.MaxHertz != nil {
-			hertz[c.ID] = *c.MaxHertz
-		}
 	}
 	for _, measure := range []map[int]uint64{capacity, cppc, hertz} {
 		if tiers := tiersOf(measure); len(tiers) > 1 {

@@ -270,8 +270,8 @@ func (s picture) cpu(id int) element {
 	return e
 }
 
-// name is what stands below a CPU's number: that of the lane; where several share it and there is no room
-// for all, how many.
+// name is written below a CPU's number: that of the lane; where several share the CPU and there is no room
+// for all names, how many they are.
 func (s picture) name(m mark) string {
 	names := []string{clean(m.sign)}
 	if len(m.lanes) > 1 {

@@ -139,7 +139,7 @@ type Kernel struct {
 	Isolated     *cpuset.Set       `json:"isolated"` // in force, from isolcpus= or isolated partitions
 	NohzFull     *cpuset.Set       `json:"nohzFull"` // in force
 	RCUNoCBs     *cpuset.Set       `json:"rcuNocbs"` // requested by rcu_nocbs=, and NohzFull, which implies it
-	Preempt      *string           `json:"preempt"`  // none, voluntary, full, lazy, rt, dynamic: at run time
+	Preempt      *string           `json:"preempt"`  // none, voluntary, full, lazy, rt; dynamic: set at run time
 	Realtime     *bool             `json:"realtime"` // PREEMPT_RT, which may preempt ordinary tasks lazily
 	Cgroup       Cgroup            `json:"cgroup"`   //
 	Clocksource  string            `json:"clocksource"`

@@ -125,8 +125,8 @@ func (r *Recorder) write(to io.Writer, name string) (err error) {
 		to = z
 	}
 	all := newTree()
-	for _, path := range slices.Sorted(maps.Keys(r.seen)) {
-		all.put(path, r.seen[path].mode, r.seen[path].data)
+	for _, at := range slices.Sorted(maps.Keys(r.seen)) {
+		all.put(at, r.seen[at].mode, r.seen[at].data)
 	}
 	archive := tar.NewWriter(to)
 	return errors.Join(archive.AddFS(all), archive.Close())

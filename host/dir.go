@@ -86,13 +86,13 @@ func (d dir) ReadFile(name string) ([]byte, error) {
 		if ferr != nil {
 			return nil, ferr
 		}
-		defer f.Close() //nolint:errcheck // only read
+		defer f.Close()
 		return io.ReadAll(io.LimitReader(f, maxFile+1))
 	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	defer unix.Close(fd) //nolint:errcheck // only read
+	defer unix.Close(fd)
 	data := make([]byte, 0, 512)
 	for len(data) <= maxFile {
 		n, err := unix.Read(fd, data[len(data):cap(data)])
@@ -118,7 +118,7 @@ func (d dir) ReadDir(name string) ([]fs.DirEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	entries, err := f.ReadDir(most)
 	if errors.Is(err, io.EOF) {
 		err = nil

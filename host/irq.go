@@ -26,13 +26,13 @@ func (r *reader) interrupts(devices []PCIDevice) []Interrupt {
 			}
 		} else if irq, ok := parseInterrupt(line, table); ok {
 			all = append(all, irq)
-			listed[uint64(irq.IRQ)] = true //nolint:gosec // G115: never negative
+			listed[uint64(irq.IRQ)] = true
 		}
 		return table != nil
 	})
 	for _, n := range r.numbered("proc/irq", "", "") {
 		if !listed[n] {
-			unlisted := Interrupt{IRQ: int(n)} //nolint:gosec // G115: numbered has 32 bits at most
+			unlisted := Interrupt{IRQ: int(n)}
 			if table != nil {
 				unlisted.Fired = &cpuset.Set{}
 			}
@@ -62,7 +62,7 @@ func (r *reader) messageOwners(devices []PCIDevice) map[int]string {
 	owners := map[int]string{}
 	for _, d := range devices {
 		for _, irq := range r.numbered(pciDir+"/"+d.Address+"/msi_irqs", "", "") {
-			owners[int(irq)] = d.Address //nolint:gosec // G115: numbered has 32 bits at most
+			owners[int(irq)] = d.Address
 		}
 	}
 	return owners

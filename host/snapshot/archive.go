@@ -39,7 +39,7 @@ func Open(file, folder string) (fs.FS, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	a, err := read(f)
 	if err == nil && folder == "" {
 		folder, err = a.machine()

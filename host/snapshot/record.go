@@ -56,7 +56,7 @@ func (r *Recorder) ReadFile(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxFile))
 	if err == nil {
 		r.keep(name, file, data)
@@ -97,7 +97,7 @@ func (r *Recorder) Save(name string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // gone after the rename
+	defer os.Remove(f.Name())
 	if err = r.write(f, name); err == nil {
 		err = f.Sync()
 	}

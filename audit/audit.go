@@ -1,9 +1,9 @@
-// Package audit says what keeps a machine from being deterministic: a table of rules, each of which
-// holds what was asked (command line, configuration) against what is in force (sysfs, procfs). It
-// reads nothing itself and changes nothing.
+// Package audit reports what keeps a machine from being deterministic: a table of rules, each of which
+// compares what was requested (command line, configuration) with what is in force (sysfs, procfs). It
+// reads no file itself and changes nothing.
 //
-// A knob is wrong only for a purpose, so each finding has a severity for each class of workload. A
-// rule whose files the source does not have is listed as unknown, never as passed.
+// Whether a setting is wrong depends on the workload, so each finding has a severity for each class of
+// them. A rule whose files the source does not have is listed as unknown, never as passed.
 package audit
 
 import (
@@ -28,7 +28,7 @@ const (
 	None  Severity = iota // of no concern to this class
 	Info                  // worth knowing
 	Warn                  // costs latency now and then
-	Fault                 // the lane is not what it claims to be
+	Fault                 // the lane is not isolated as it should be
 )
 
 func (s Severity) String() string { return [...]string{"none", "info", "warn", "fault"}[s] }
@@ -57,14 +57,15 @@ type Finding struct {
 	Title    string     `json:"title"`
 	Severity Severity   `json:"severity"` // the worst of the classes
 	Classes  Severities `json:"classes"`
-	CPUs     cpuset.Set `json:"cpus"` // hit by it; empty: the whole machine
-	Asked    string     `json:"asked,omitempty"`
-	InForce  string     `json:"inForce"`
-	Evidence []string   `json:"evidence,omitempty"` // the files and entries, all of them
-	Cost     string     `json:"cost"`               // what it typically costs, or what is at stake
-	RunTime  string     `json:"mendAtRunTime,omitempty"`
-	Boot     string     `json:"mendAtBoot,omitempty"`
-	Source   string     `json:"source"` // the kernel document that says so
+	CPUs     cpuset.Set `json:"cpus"` // affected by it; empty: the whole machine
+	// Requested is what the command line or a file asks for, where that is not what is in force.
+	Requested string   `json:"requested,omitempty"`
+	InForce   string   `json:"inForce"`
+	Evidence  []string `json:"evidence,omitempty"` // the files and entries, all of them
+	Impact    string   `json:"impact"`             // what it typically costs, or what is at stake
+	Fix       string   `json:"fix,omitempty"`      // at run time
+	FixAtBoot string   `json:"fixAtBoot,omitempty"`
+	Source    string   `json:"source"` // the kernel document that says so
 }
 
 // Report is the result of an audit.
@@ -72,20 +73,20 @@ type Report struct {
 	APIVersion string     `json:"apiVersion"`
 	Kind       string     `json:"kind"`
 	Hostname   string     `json:"hostname"`
-	LaneCPUs   cpuset.Set `json:"laneCPUs"`
-	LaneSource string     `json:"laneSource"` // what says which CPUs are the lanes'
-	Readiness  bool       `json:"readiness"`  // there are no lanes: the CPUs are those that could be
+	CPUs       cpuset.Set `json:"cpus"`       // of the lanes
+	LaneSource string     `json:"laneSource"` // what says which CPUs belong to lanes
+	Readiness  bool       `json:"readiness"`  // there are no lanes: the CPUs are those that lanes could have
 	Findings   []Finding  `json:"findings"`   // the worst first
 	Passed     []string   `json:"passed"`     // rules without a finding
-	NeedLanes  []string   `json:"needLanes"`  // rules that say nothing of a machine without lanes
+	NeedLanes  []string   `json:"needLanes"`  // rules that do not apply to a machine without lanes
 	Unknown    []Unknown  `json:"unknown"`    // rules that the source cannot answer
-	Warnings   []string   `json:"warnings"`   // of the reading of the machine
+	Warnings   []string   `json:"warnings"`   // from reading the machine
 }
 
 // Unknown is a rule that could not be checked.
 type Unknown struct {
 	Rule    string `json:"rule"`
-	Missing string `json:"missing"` // the file that says it
+	Missing string `json:"missing"` // the file that it needs
 }
 
 // Worst is the severity of the worst finding.
@@ -97,18 +98,18 @@ func (r Report) Worst() Severity {
 	return worst
 }
 
-// Run audits a machine. lane are the CPUs that somebody says are the lanes', and source who says so.
-// Where there are none, what the machine itself isolates counts, and where that is nothing too, the
-// audit is one of readiness: of the CPUs that could become lanes, and with no severity above warn.
+// Run audits a machine. The lanes have the CPUs lane, as source says. Where lane is empty, the CPUs that the
+// machine itself isolates are audited; where it isolates none, the audit is one of readiness: of the CPUs
+// that could be used for lanes, and with no severity above warn.
 func Run(h host.Host, s host.Settings, lane cpuset.Set, source string) Report {
-	r := Report{APIVersion: APIVersion, Kind: Kind, Hostname: h.Hostname, LaneCPUs: lane, LaneSource: source,
-		Findings: []Finding{}, Passed: []string{}, NeedLanes: []string{}, Unknown: []Unknown{}, Warnings: h.Warnings}
-	sub := &subject{Host: h, files: s.Files, tasks: s.Tasks, fired: s.Fired, boot: bootline{host.ParseBootline(h.Kernel.Cmdline)}}
+	r := Report{APIVersion: APIVersion, Kind: Kind, Hostname: h.Hostname, CPUs: lane, LaneSource: source,
+		Findings: []Finding{}, Passed: []string{}, NeedLanes: []string{}, Unknown: []Unknown{},
+		Warnings: h.Warnings}
+	sub := &subject{Host: h, files: s.Files, tasks: s.Tasks, boot: host.ParseBootline(h.Kernel.Cmdline)}
 	if lane.IsEmpty() {
-		r.LaneCPUs, r.LaneSource, r.Readiness = sub.own()
+		r.CPUs, r.LaneSource, r.Readiness = sub.own()
 	}
-	sub.asked = r.LaneCPUs
-	sub.lane = r.LaneCPUs.Intersection(h.Online())
+	sub.named, sub.lane = r.CPUs, r.CPUs.Intersection(h.Online())
 	for _, rule := range rules() {
 		if r.Readiness && rule.needsLanes {
 			r.NeedLanes = append(r.NeedLanes, rule.id)

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -94,8 +95,8 @@ func TestEachRuleFires(t *testing.T) {
 	var all []string
 	for _, r := range rules() {
 		all = append(all, r.id)
-		if r.title == "" || r.cost == "" || r.source == "" || r.classes.worst() == None {
-			t.Errorf("rule %s lacks a title, cost, source or severity", r.id)
+		if r.title == "" || r.impact == "" || r.source == "" || cmp.Or(r.classes, usual()).worst() == None {
+			t.Errorf("rule %s lacks a title, impact, source or severity", r.id)
 		}
 	}
 	slices.Sort(all)
@@ -156,7 +157,7 @@ func TestTraps(t *testing.T) {
 		{"vectors by card", nil, "2-3", "nic-vectors", "2 of 2 vectors of network cards go to lane CPUs"},
 		{"an L3 of the lane's own", nil, "0-3,8-11", "!resctrl", ""},
 		{"an L3 that others have too", nil, "2-3", "resctrl", "the CPU can divide its L3"},
-		{"managed interrupts have their own mend", nil, "2", "irq-managed", "1 of 4"},
+		{"managed interrupts have their own fix", nil, "2", "irq-managed", "1 of 4"},
 		{"a partition isolates", map[string]string{"sys/fs/cgroup/cpuset.cpus.isolated": "14"}, "14", "!load-balancing", ""},
 		{"a partition that balances over the lane's CPUs alone", map[string]string{"sys/fs/cgroup/isolane-a/cpuset.cpus.partition": "root",
 			"sys/fs/cgroup/isolane-a/cpuset.cpus.effective": "2-3"}, "2-3", "!load-balancing", ""},
@@ -183,7 +184,7 @@ func TestTraps(t *testing.T) {
 			f, ok := found(r)[rule]
 			switch {
 			case c.rule == "":
-				if got := r.LaneCPUs.String() + " " + r.LaneSource; !strings.Contains(got, c.want) {
+				if got := r.CPUs.String() + " " + r.LaneSource; !strings.Contains(got, c.want) {
 					t.Errorf("lane CPUs %s, want %s", got, c.want)
 				}
 			case ok == unwanted:
@@ -198,9 +199,9 @@ func TestTraps(t *testing.T) {
 // Without lanes nothing can be broken yet.
 func TestReadiness(t *testing.T) {
 	r := run(t, machine(t, "noisy.txtar", map[string]string{"proc/cmdline": "quiet", "sys/devices/system/cpu/nohz_full": "(null)"}), "")
-	if !r.Readiness || r.LaneCPUs.String() != "1-7,9-15" || r.Worst() != Warn || len(r.NeedLanes) == 0 ||
+	if !r.Readiness || r.CPUs.String() != "1-7,9-15" || r.Worst() != Warn || len(r.NeedLanes) == 0 ||
 		!strings.HasPrefix(r.Verdict(), "not prepared for lanes: 0 faults") {
-		t.Errorf("readiness %v, lane CPUs %s, worst %s, %s", r.Readiness, r.LaneCPUs, r.Worst(), r.Verdict())
+		t.Errorf("readiness %v, lane CPUs %s, worst %s, %s", r.Readiness, r.CPUs, r.Worst(), r.Verdict())
 	}
 }
 
@@ -228,7 +229,7 @@ func TestText(t *testing.T) {
 		t.Errorf("empty quotes: %s", b.String())
 	}
 	bare := run(t, machine(t, "noisy.txtar", map[string]string{"proc/cpuinfo": "flags : fpu"}), "0,2")
-	if text := found(bare)["boot-cpu"].RunTime; strings.Contains(text, "guest") || !strings.Contains(found(r)["boot-cpu"].RunTime, "in a guest too") {
+	if text := found(bare)["boot-cpu"].Fix; strings.Contains(text, "guest") || !strings.Contains(found(r)["boot-cpu"].Fix, "in a guest too") {
 		t.Errorf("on bare metal: %s", text)
 	}
 }
@@ -297,7 +298,7 @@ func FuzzBootline(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, cmdline string) {
-		b := bootline{host.ParseBootline(cmdline)}
+		b := host.ParseBootline(cmdline)
 		asked, ok := b.Isolcpus()
 		if _, there := b.Get("isolcpus"); there != ok {
 			t.Errorf("%q: %v", cmdline, ok)

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,72 +14,56 @@ const irqGuide = "Documentation/core-api/irq/irq-affinity.rst"
 
 // interruptRules ask which interrupts come to lane CPUs, and who may send more there.
 func interruptRules() []rule {
-	return []rule{
-		{
-			id: "irq-fired", title: "interrupts have fired on lane CPUs and still go there",
-			classes: Severities{Fault, Fault, Warn}, needsLanes: true,
-			cost:    "2 to 20 µs each, and the softirq work behind it; right only for the lane's own device queues",
-			runTime: "echo {housekeeping} > /proc/irq/N/smp_affinity_list",
-			boot:    "irqaffinity={housekeeping}",
-			source:  isolationGuide, check: func(s *subject) []hit { return s.directed(true) },
-		},
-		{
-			id: "irq-directed", title: "interrupts go to lane CPUs",
-			classes: Severities{Warn, Warn, Info}, needsLanes: true,
-			cost:    "2 to 20 µs as soon as one fires; right only for the lane's own device queues",
-			runTime: "echo {housekeeping} > /proc/irq/N/smp_affinity_list",
-			boot:    "irqaffinity={housekeeping}",
-			source:  isolationGuide, check: func(s *subject) []hit { return s.directed(false) },
-		},
-		{
-			id: "irq-pending", title: "interrupts are set to other CPUs, and leave lane CPUs with their threads when they fire",
-			classes: Severities{Info, Info, Info}, needsLanes: true,
-			cost:    "one interrupt each on a lane CPU, 2 to 20 µs, if it ever fires again",
-			runTime: "nothing: smp_affinity_list is set, and effective_affinity_list follows with the next interrupt",
-			source:  irqGuide, check: pendingInterrupts,
-		},
-		{
-			id: "irq-managed", title: "managed interrupts go to lane CPUs, and the kernel refuses to move them",
-			classes: Severities{Fault, Fault, Warn}, needsLanes: true,
-			cost:    "2 to 20 µs whenever a lane CPU, or one that shares the queue, does I/O on the device",
-			runTime: "let the driver use fewer queues (module parameters, ethtool -L), or do that device's I/O from housekeeping only",
-			boot:    "isolcpus=managed_irq,{lane}: it moves the queues that have a housekeeping CPU in their mask, and no others",
-			source:  parameters + ", isolcpus= managed_irq", check: managedInterrupts,
-		},
-		{
-			id: "irq-allowed", title: "interrupts may be moved to lane CPUs",
-			classes: Severities{Info, Info, Info}, needsLanes: true,
-			cost:    "the kernel may choose a lane CPU when another goes offline or the driver sets up again",
-			runTime: "echo {housekeeping} > /proc/irq/N/smp_affinity_list",
-			boot:    "irqaffinity={housekeeping}",
-			source:  irqGuide, check: allowedInterrupts,
-		},
-		{
-			id: "irq-default", title: "new interrupts go to all CPUs",
-			classes: Severities{Warn, Warn, Info},
-			cost:    "the next device that comes up may interrupt a lane",
-			runTime: "echo {housekeeping-mask} > /proc/irq/default_smp_affinity",
-			boot:    "irqaffinity={housekeeping}",
-			source:  irqGuide, check: overlap("/proc/irq/default_smp_affinity"),
-		},
-		{
-			id: "irqbalance", title: "irqbalance may move interrupts to lane CPUs",
-			classes: Severities{Warn, Warn, Info},
-			cost:    "every 10 s it moves what somebody pinned by hand",
-			runTime: "stop it, or IRQBALANCE_BANNED_CPULIST={lane} in its configuration",
-			source:  "irqbalance(1), IRQBALANCE_BANNED_CPULIST", check: irqbalance,
-		},
-		{
-			id: "irq-threads", title: "threads of interrupts may run on lane CPUs",
-			classes: Severities{Warn, Fault, Info}, needsLanes: true,
-			cost:    "at FIFO 50 they preempt a lane thread below that for 5 to 50 µs",
-			runTime: "they follow /proc/irq/N/smp_affinity; give lane threads a higher priority where they must stay",
-			source:  perCPU, check: interruptThreads,
-		},
-	}
+	return []rule{{
+		id: "irq-fired", title: "interrupts have fired on lane CPUs and still go there",
+		classes: Severities{Fault, Fault, Warn}, needsLanes: true,
+		impact: "2 to 20 µs each, and the softirq work behind it; right only for the lane's own device queues",
+		fix:    "echo {housekeeping} > /proc/irq/N/smp_affinity_list", boot: "irqaffinity={housekeeping}",
+		source: isolationGuide, check: firedInterrupts,
+	}, {
+		id: "irq-directed", title: "interrupts go to lane CPUs", needsLanes: true,
+		impact: "2 to 20 µs as soon as one fires; right only for the lane's own device queues",
+		fix:    "echo {housekeeping} > /proc/irq/N/smp_affinity_list", boot: "irqaffinity={housekeeping}",
+		source: isolationGuide, check: directedInterrupts,
+	}, {
+		id: "irq-pending", title: "interrupts set to other CPUs leave lane CPUs only when they fire",
+		classes: Severities{Info, Info, Info}, needsLanes: true,
+		impact: "one more interrupt each on a lane CPU, 2 to 20 µs, if it ever fires again",
+		fix:    "nothing: smp_affinity_list is set, and effective_affinity_list follows with the next interrupt",
+		source: irqGuide, check: pendingInterrupts,
+	}, {
+		id: "irq-managed", title: "managed interrupts go to lane CPUs, and the kernel refuses to move them",
+		classes: Severities{Fault, Fault, Warn}, needsLanes: true,
+		impact: "2 to 20 µs whenever a lane CPU, or one that shares the queue, does I/O on the device",
+		fix:    "fewer queues (module parameters, ethtool -L), or no I/O on that device from lane CPUs",
+		boot:   "isolcpus=managed_irq,{lane}: it moves only queues with a housekeeping CPU in their mask",
+		source: parameters + ", isolcpus= managed_irq", check: managedInterrupts,
+	}, {
+		id: "irq-allowed", title: "interrupts may be moved to lane CPUs", classes: Severities{Info, Info, Info},
+		needsLanes: true,
+		impact:     "the kernel may choose a lane CPU when another goes offline or the driver restarts",
+		fix:        "echo {housekeeping} > /proc/irq/N/smp_affinity_list", boot: "irqaffinity={housekeeping}",
+		source: irqGuide, check: allowedInterrupts,
+	}, {
+		id: "irq-default", title: "new interrupts go to all CPUs",
+		impact: "the next device that comes up may interrupt a lane",
+		fix:    "echo {housekeeping-mask} > /proc/irq/default_smp_affinity", boot: "irqaffinity={housekeeping}",
+		source: irqGuide, check: overlap("/proc/irq/default_smp_affinity"),
+	}, {
+		id: "irqbalance", title: "irqbalance may move interrupts to lane CPUs",
+		impact: "every 10 s it moves interrupts that were pinned by hand",
+		fix:    "stop it, or IRQBALANCE_BANNED_CPULIST={lane} in its configuration",
+		source: "irqbalance(1), IRQBALANCE_BANNED_CPULIST", check: irqbalance,
+	}, {
+		id: "irq-threads", title: "threads of interrupts may run on lane CPUs",
+		classes: Severities{Warn, Fault, Info}, needsLanes: true,
+		impact: "at FIFO 50 they preempt a lane thread below that for 5 to 50 µs",
+		fix:    "they follow /proc/irq/N/smp_affinity; where they must stay, give lane threads a higher priority",
+		source: perCPU, check: interruptThreads,
+	}}
 }
 
-// effective is where an interrupt goes; what was asked where the kernel does not say.
+// effective is where an interrupt goes; its affinity where the kernel does not say.
 func effective(i host.Interrupt) cpuset.Set {
 	if i.Effective != nil {
 		return *i.Effective
@@ -89,71 +72,62 @@ func effective(i host.Interrupt) cpuset.Set {
 }
 
 func name(i host.Interrupt) string {
-	switch {
-	case i.Name != nil && i.Device != nil:
-		return fmt.Sprintf("%d (%s, %s)", i.IRQ, *i.Name, *i.Device)
-	case i.Name != nil:
-		return fmt.Sprintf("%d (%s)", i.IRQ, *i.Name)
-	case i.Device != nil:
-		return fmt.Sprintf("%d (%s)", i.IRQ, *i.Device)
+	var words []string
+	for _, word := range []*string{i.Name, i.Device} {
+		if word != nil {
+			words = append(words, *word)
+		}
 	}
-	return strconv.Itoa(i.IRQ)
+	if len(words) == 0 {
+		return strconv.Itoa(i.IRQ)
+	}
+	return fmt.Sprintf("%d (%s)", i.IRQ, strings.Join(words, ", "))
 }
 
-// isPending says whether somebody has set an interrupt off the lanes, and it goes there until it fires:
+// isPending says whether an interrupt was set to housekeeping CPUs, and goes to a lane CPU until it fires:
 // most chips can be told only then (irq_move_masked_irq in kernel/irq/migration.c).
 func (s *subject) isPending(i host.Interrupt) bool {
-	asked := orEmpty(i.Affinity)
-	return i.Effective != nil && i.Effective.Intersects(s.lane) && asked.Intersects(s.Online()) && !asked.Intersects(s.lane)
+	affinity := orEmpty(i.Affinity)
+	return i.Effective != nil && i.Effective.Intersects(s.lane) && affinity.Intersects(s.Online()) &&
+		!affinity.Intersects(s.lane)
 }
 
-// gather is one hit with all interrupts that is accepts, those first that an engineer can do something
-// about; where says on which CPUs it has them.
-func (s *subject) gather(where func(host.Interrupt) cpuset.Set, is func(host.Interrupt) bool) []hit {
-	var h hit
+// interrupts is one hit with all interrupts that is accepts, in the order of rank; where returns the CPUs of
+// an interrupt.
+func (s *subject) interrupts(where func(host.Interrupt) cpuset.Set, is func(host.Interrupt) bool) []hit {
 	var found []host.Interrupt
 	known, unsure := false, 0
 	for _, i := range s.Interrupts {
 		known = known || i.Affinity != nil || i.Effective != nil
-		on := where(i).Intersection(s.lane)
-		if on.IsEmpty() || !is(i) {
+		if !where(i).Intersects(s.lane) || !is(i) {
 			continue
 		}
 		if i.Managed == nil {
 			unsure++
 		}
-		h.cpus = h.cpus.Union(on)
 		found = append(found, i)
-	}
-	kinds := s.kinds()
-	slices.SortStableFunc(found, func(a, b host.Interrupt) int { return rank(a, kinds) - rank(b, kinds) })
-	for _, i := range found {
-		h.evidence = append(h.evidence, fmt.Sprintf("IRQ %s: CPUs %s", name(i), where(i)))
 	}
 	if !known {
 		s.lacks("/proc/irq/*/smp_affinity")
 	}
-	if len(h.evidence) == 0 {
-		return nil
-	}
-	h.inForce = fmt.Sprintf("%d of %d interrupts", len(h.evidence), len(s.Interrupts))
-	if unsure > 0 {
-		h.inForce += fmt.Sprintf(" (of %d it is not known whether they are managed: only debugfs says so)", unsure)
-	}
-	return []hit{h}
-}
-
-// kinds are those of the devices on PCI, by address.
-func (s *subject) kinds() map[string]string {
-	kinds := map[string]string{}
+	kinds := map[string]string{} // of the devices on PCI, by address
 	for _, d := range s.PCIDevices {
 		kinds[d.Address] = d.Kind
 	}
-	return kinds
+	slices.SortStableFunc(found, func(a, b host.Interrupt) int { return rank(a, kinds) - rank(b, kinds) })
+	var h hit
+	for _, i := range found {
+		h.add(where(i).Intersection(s.lane), "IRQ %s: CPUs %s", name(i), where(i))
+	}
+	note := ""
+	if unsure > 0 {
+		note = fmt.Sprintf(" (of %d it is not known whether they are managed: only debugfs says so)", unsure)
+	}
+	return h.counted("%d of %d interrupts%s", len(s.Interrupts), note)
 }
 
-// rank puts the queues of network and storage devices before what seldom fires, and last what has no
-// handler, so that it does not fire, or cannot be moved.
+// rank puts the queues of network and storage devices, about which an engineer can do something, before what
+// seldom fires, and last what has no handler, so that it does not fire, or cannot be moved.
 func rank(i host.Interrupt, kinds map[string]string) int {
 	switch {
 	case i.Name == nil || i.Device == nil && slices.Contains([]string{"timer", "cascade", "rtc0"}, *i.Name):
@@ -170,19 +144,24 @@ func rank(i host.Interrupt, kinds map[string]string) int {
 	return 2
 }
 
-func pendingInterrupts(s *subject) []hit {
-	return s.gather(effective, s.isPending)
+func pendingInterrupts(s *subject) []hit { return s.interrupts(effective, s.isPending) }
+
+func firedInterrupts(s *subject) []hit {
+	known := slices.ContainsFunc(s.Interrupts, func(i host.Interrupt) bool { return i.Fired != nil })
+	if !known {
+		s.lacks("/proc/interrupts")
+	}
+	return s.directed(true)
 }
+
+func directedInterrupts(s *subject) []hit { return s.directed(false) }
 
 // directed finds interrupts that go to lane CPUs and can be moved: those that have fired there, or
 // the others.
 func (s *subject) directed(hasFired bool) []hit {
-	if hasFired && s.fired == nil {
-		s.lacks("/proc/interrupts")
-	}
-	return s.gather(effective, func(i host.Interrupt) bool {
-		fired := s.fired[i.IRQ].Intersection(effective(i)).Intersects(s.lane)
-		return fired == hasFired && (i.Managed == nil || !*i.Managed) && !s.isPending(i)
+	return s.interrupts(effective, func(i host.Interrupt) bool {
+		fired := orEmpty(i.Fired).Intersection(effective(i)).Intersects(s.lane)
+		return fired == hasFired && !isTrue(i.Managed) && !s.isPending(i)
 	})
 }
 
@@ -190,56 +169,48 @@ func managedInterrupts(s *subject) []hit {
 	if !slices.ContainsFunc(s.Interrupts, func(i host.Interrupt) bool { return i.Managed != nil }) {
 		s.lacks("/sys/kernel/debug/irq/irqs")
 	}
-	return s.gather(effective, func(i host.Interrupt) bool { return i.Managed != nil && *i.Managed && !s.isPending(i) })
+	return s.interrupts(effective, func(i host.Interrupt) bool { return isTrue(i.Managed) && !s.isPending(i) })
 }
 
 func allowedInterrupts(s *subject) []hit {
-	return s.gather(func(i host.Interrupt) cpuset.Set { return orEmpty(i.Affinity) }, func(i host.Interrupt) bool {
-		return !effective(i).Intersects(s.lane)
-	})
+	return s.interrupts(func(i host.Interrupt) cpuset.Set { return orEmpty(i.Affinity) },
+		func(i host.Interrupt) bool { return !effective(i).Intersects(s.lane) })
 }
 
-// irqbalance reads what its configuration bans. Without one it bans isolated and nohz_full CPUs, as
+// irqbalance reads which CPUs its configuration bans. Without one it bans isolated and nohz_full CPUs, as
 // they are when it starts. An empty list bans nothing (since a change of March 2026; before, it counted as
 // no list).
 func irqbalance(s *subject) []hit {
 	running := slices.ContainsFunc(s.tasks, func(t host.Task) bool { return t.Name == "irqbalance" })
-	auto := orEmpty(s.Kernel.Isolated).Union(orEmpty(s.Kernel.NohzFull))
-	h := hit{inForce: fmt.Sprintf("it bans what is isolated or nohz_full: CPUs %s", orNone(auto, "none"))}
-	banned, configured := auto, false
+	banned, configured := orEmpty(s.Kernel.Isolated).Union(orEmpty(s.Kernel.NohzFull)), false
+	h := hit{inForce: fmt.Sprintf("it bans what is isolated or nohz_full: CPUs %s", orNone(banned, "none"))}
 	for _, file := range []string{"/etc/default/irqbalance", "/etc/sysconfig/irqbalance"} {
 		for line := range strings.Lines(s.files[file]) {
-			key, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
-			value = strings.Trim(strings.TrimSpace(value), `"'`)
-			var set cpuset.Set
-			var err error
-			switch key {
-			case "IRQBALANCE_BANNED_CPULIST":
-				set, err = cpuset.Parse(value)
-			case "IRQBALANCE_BANNED_CPUS":
-				set, err = cpuset.ParseMask(value)
-			default:
+			key, list, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
+			parse, ok := map[string]func(string) (cpuset.Set, error){
+				"IRQBALANCE_BANNED_CPULIST": cpuset.Parse, "IRQBALANCE_BANNED_CPUS": cpuset.ParseMask}[key]
+			if !ok {
 				continue
 			}
-			configured, banned, h.asked = true, set, file+": "+strings.TrimSpace(line)
+			set, err := parse(strings.Trim(strings.TrimSpace(list), `"'`))
+			configured, banned, h.requested = true, set, file+": "+strings.TrimSpace(line)
 			h.inForce = fmt.Sprintf("it bans CPUs %s and no longer what is isolated", set)
 			if err != nil || set.IsEmpty() {
 				banned, h.inForce = cpuset.Set{}, "it bans nothing, and no longer what is isolated"
 			}
 		}
 	}
-	left := s.lane.Difference(banned)
 	if s.tasks == nil {
 		s.lacks("/proc/*/status (does irqbalance run?)")
 	}
-	if left.IsEmpty() || !running && (s.tasks != nil || !configured) {
+	h.cpus = s.lane.Difference(banned)
+	if h.cpus.IsEmpty() || !running && (s.tasks != nil || !configured) {
 		return nil
 	}
 	if !running {
 		h.classes = &Severities{Info, Info, Info}
 		h.inForce += "; whether it runs is not known"
 	}
-	h.cpus = left
 	return []hit{h}
 }
 
@@ -259,8 +230,8 @@ func interruptThreads(s *subject) []hit {
 
 // cpuOf is the number in a path's part such as cpu7 or machinecheck7; -1 without one.
 func cpuOf(file, prefix string) int {
-	for dir := file; dir != "/" && dir != "."; dir = path.Dir(dir) {
-		if n, ok := strings.CutPrefix(path.Base(dir), prefix); ok {
+	for part := range strings.SplitSeq(file, "/") {
+		if n, ok := strings.CutPrefix(part, prefix); ok {
 			if id, err := strconv.Atoi(n); err == nil {
 				return id
 			}

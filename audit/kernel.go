@@ -2,103 +2,94 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 )
 
 const sysctlKernel = "Documentation/admin-guide/sysctl/kernel.rst"
 
-// kernelRules ask what the kernel itself does on lane CPUs.
+// kernelRules check what the kernel itself does on lane CPUs.
 func kernelRules() []rule {
-	return []rule{
-		{
-			id: "preempt", title: "the kernel is not PREEMPT_RT",
-			classes: Severities{None, Warn, None},
-			cost:    "a system call or softirq of somebody else holds up a woken thread: 50 µs to milliseconds at worst",
-			boot:    "a kernel with PREEMPT_RT for real-time threads; preempt=full narrows it on a dynamic kernel",
-			source:  "Documentation/core-api/real-time/theory.rst", check: preempt,
-		},
-		{
-			id: "workqueues", title: "unbound work queues may run on lane CPUs",
-			classes: Severities{Warn, Warn, Info},
-			cost:    "kworker threads for 5 to 100 µs at times that nobody chose",
-			runTime: "echo {housekeeping-mask} > /sys/devices/virtual/workqueue/cpumask (and into those of single queues)",
-			boot:    "workqueue.unbound_cpus={housekeeping}; isolcpus=domain and nohz_full= take lane CPUs out too",
-			source:  "Documentation/core-api/workqueue.rst", check: workqueues,
-		},
-		{
-			id: "nmi-watchdog", title: "the hard lockup detector watches lane CPUs",
-			classes: Severities{Info, Warn, None},
-			cost:    "a non-maskable interrupt every few seconds, 1 to 5 µs, and one hardware counter",
-			runTime: "echo 0 > /proc/sys/kernel/nmi_watchdog, or echo {housekeeping} > /proc/sys/kernel/watchdog_cpumask",
-			boot:    "nmi_watchdog=0",
-			source:  "Documentation/admin-guide/lockup-watchdogs.rst", check: watchdog("nmi_watchdog"),
-		},
-		{
-			id: "soft-watchdog", title: "the soft lockup detector runs on lane CPUs",
-			classes: Severities{Info, Warn, None},
-			cost:    "a timer every four seconds that stops the lane's thread for 2 to 10 µs",
-			runTime: "echo {housekeeping} > /proc/sys/kernel/watchdog_cpumask, or echo 0 > /proc/sys/kernel/soft_watchdog",
-			boot:    "nosoftlockup",
-			source:  "Documentation/admin-guide/lockup-watchdogs.rst", check: watchdog("soft_watchdog"),
-		},
-		{
-			id: "hung-task", title: "the hung task scanner wakes often",
-			classes: Severities{None, Info, None},
-			cost:    "khungtaskd walks all tasks every two minutes, on whichever CPU it may use",
-			runTime: "echo 600 > /proc/sys/kernel/hung_task_timeout_secs, or 0",
-			source:  sysctlKernel + ", hung_task_timeout_secs", check: unless("/proc/sys/kernel/hung_task_timeout_secs",
-				func(n int64) bool { return n == 0 || n >= 600 }),
-		},
-		{
-			id: "timer-migration", title: "timer_migration does not fit the way these CPUs are isolated",
-			classes: Severities{Info, Info, None}, needsLanes: true,
-			cost:   "timers of others may be armed on a lane CPU, some µs each",
-			source: sysctlKernel + ", timer_migration; Documentation/timers/no_hz.rst", check: timerMigration,
-		},
-		{
-			id: "rt-throttling", title: "real-time threads are throttled",
-			classes: Severities{Info, Fault, None},
-			cost:    "a FIFO thread that does not sleep is stopped for the rest of each period, 50 ms in each second by default",
-			runTime: "echo -1 > /proc/sys/kernel/sched_rt_runtime_us, with a watch on starved threads (stalld); a thread that always sleeps in time needs neither",
-			source:  "Documentation/scheduler/sched-rt-group.rst", check: throttling,
-		},
-		{
-			id: "rt-unthrottled", title: "nothing stops a real-time thread that runs away",
-			classes: Severities{Info, Info, None},
-			cost:    "a FIFO loop starves the kernel threads of its CPU, and the host may hang",
-			runTime: "keep stalld or a deadline server running, or put 950000 back where no lane needs -1",
-			source:  "Documentation/scheduler/sched-rt-group.rst", check: unthrottled,
-		},
-		{
-			id: "fair-server", title: "the deadline server of ordinary tasks may preempt a real-time thread",
-			classes: Severities{None, Warn, None}, needsLanes: true,
-			cost:    "up to 50 ms in each second, only while an ordinary task waits for that CPU",
-			runTime: "keep ordinary tasks off the lane; else echo 0 > /sys/kernel/debug/sched/fair_server/cpuN/runtime",
-			source:  "Documentation/scheduler/sched-deadline.rst", check: fairServer,
-		},
-		{
-			id: "rcu-expedited", title: "RCU interrupts all CPUs to end its grace periods sooner",
-			classes: Severities{Warn, Warn, None},
-			cost:    "an interrupt between CPUs of 1 to 5 µs whenever somebody waits for a grace period",
-			runTime: "echo 1 > /sys/kernel/rcu_normal",
-			boot:    "rcupdate.rcu_normal_after_boot=1 (PREEMPT_RT has it as default)",
-			source:  parameters + ", rcupdate.rcu_normal_after_boot", check: rcuExpedited,
-		},
-		{
-			id: "rcu-priority", title: "RCU's threads are below the lane's real-time threads",
-			classes: Severities{None, Info, None},
-			cost:    "with FIFO threads that do not sleep, callbacks starve and memory is not given back",
-			boot:    "rcutree.kthread_prio=11, or higher than the lane's threads",
-			source:  parameters + ", rcutree.kthread_prio", check: rcuPriority,
-		},
-	}
+	return []rule{{
+		id: "preempt", title: "the kernel is not PREEMPT_RT", classes: Severities{None, Warn, None},
+		impact: "a system call or softirq of others delays a woken thread: 50 µs, at worst milliseconds",
+		boot:   "a kernel with PREEMPT_RT for real-time threads; preempt=full helps on a dynamic kernel",
+		source: "Documentation/core-api/real-time/theory.rst", check: preempt,
+	}, {
+		id: "workqueues", title: "unbound work queues may run on lane CPUs",
+		impact: "kworker threads run there for 5 to 100 µs at any time",
+		fix:    "echo {housekeeping-mask} > /sys/devices/virtual/workqueue/cpumask (and those of single queues)",
+		boot:   "workqueue.unbound_cpus={housekeeping}; isolcpus=domain and nohz_full= exclude lane CPUs too",
+		source: "Documentation/core-api/workqueue.rst", check: workqueues,
+	}, {
+		id: "nmi-watchdog", title: "the hard lockup detector watches lane CPUs",
+		classes: Severities{Info, Warn, None},
+		impact:  "a non-maskable interrupt every few seconds, 1 to 5 µs, and one hardware counter",
+		fix:     "echo 0 > /proc/sys/kernel/nmi_watchdog, or {housekeeping} in /proc/sys/kernel/watchdog_cpumask",
+		boot:    "nmi_watchdog=0", source: "Documentation/admin-guide/lockup-watchdogs.rst",
+		check: watchdog("nmi_watchdog"),
+	}, {
+		id: "soft-watchdog", title: "the soft lockup detector runs on lane CPUs",
+		classes: Severities{Info, Warn, None},
+		impact:  "a timer every four seconds that stops the lane's thread for 2 to 10 µs",
+		fix:     "{housekeeping} in /proc/sys/kernel/watchdog_cpumask, or echo 0 > /proc/sys/kernel/soft_watchdog",
+		boot:    "nosoftlockup", source: "Documentation/admin-guide/lockup-watchdogs.rst",
+		check: watchdog("soft_watchdog"),
+	}, {
+		id: "hung-task", title: "the hung task scanner wakes often", classes: Severities{None, Info, None},
+		impact: "khungtaskd walks all tasks every two minutes, on whichever CPU it may use",
+		fix:    "echo 600 > /proc/sys/kernel/hung_task_timeout_secs, or 0",
+		source: sysctlKernel + ", hung_task_timeout_secs", check: unless("/proc/sys/kernel/hung_task_timeout_secs",
+			func(n int64) bool { return n == 0 || n >= 600 }),
+	}, {
+		id: "timer-migration", title: "timer_migration does not fit the way these CPUs are isolated",
+		classes: Severities{Info, Info, None}, needsLanes: true,
+		impact: "timers of others may be armed on a lane CPU, some µs each",
+		source: sysctlKernel + ", timer_migration; Documentation/timers/no_hz.rst", check: timerMigration,
+	}}
+}
+
+// realTimeRules ask what holds up a real-time thread.
+func realTimeRules() []rule {
+	return []rule{{
+		id: "rt-throttling", title: "real-time threads are throttled", classes: Severities{Info, Fault, None},
+		impact: "a FIFO thread that does not sleep is stopped for the rest of each period, 50 ms of each second",
+		fix: "echo -1 > /proc/sys/kernel/sched_rt_runtime_us, with stalld for starved threads; not needed by " +
+			"threads that sleep in time",
+		source: "Documentation/scheduler/sched-rt-group.rst", check: throttling,
+	}, {
+		id: "rt-unthrottled", title: "nothing stops a runaway real-time thread",
+		classes: Severities{Info, Info, None},
+		impact:  "a FIFO loop starves the kernel threads of its CPU, and the host may hang",
+		fix:     "run stalld or a deadline server, or write 950000 where no lane needs -1",
+		source:  "Documentation/scheduler/sched-rt-group.rst", check: unthrottled,
+	}, {
+		id: "fair-server", title: "the deadline server of ordinary tasks may preempt a real-time thread",
+		classes: Severities{None, Warn, None}, needsLanes: true,
+		impact: "up to 50 ms in each second, only while an ordinary task waits for that CPU",
+		fix:    "keep ordinary tasks off the lane; else echo 0 > /sys/kernel/debug/sched/fair_server/cpuN/runtime",
+		source: "Documentation/scheduler/sched-deadline.rst", check: fairServer,
+	}, {
+		id: "rcu-expedited", title: "RCU interrupts all CPUs to end its grace periods sooner",
+		classes: Severities{Warn, Warn, None},
+		impact:  "an interrupt between CPUs of 1 to 5 µs whenever somebody waits for a grace period",
+		fix:     "echo 1 > /sys/kernel/rcu_normal",
+		boot:    "rcupdate.rcu_normal_after_boot=1 (PREEMPT_RT has it as default)",
+		source:  parameters + ", rcupdate.rcu_normal_after_boot", check: rcuExpedited,
+	}, {
+		id: "rcu-priority", title: "RCU's threads are below the lane's real-time threads",
+		classes: Severities{None, Info, None},
+		impact:  "with FIFO threads that do not sleep, callbacks starve and memory is not freed",
+		boot:    "rcutree.kthread_prio=11, or higher than the lane's threads",
+		source:  parameters + ", rcutree.kthread_prio", check: rcuPriority,
+	}}
 }
 
 func preempt(s *subject) []hit {
 	if s.Kernel.Realtime == nil {
-		s.lacks("/proc/sys/kernel/version")
-		return nil
+		return s.noHit(false, "/proc/sys/kernel/version")
 	}
 	if *s.Kernel.Realtime {
 		return nil
@@ -130,23 +121,26 @@ func watchdog(detector string) func(*subject) []hit {
 	}
 }
 
-// timerMigration: the two schools are both right. Where lanes are isolated at boot, timers never get
-// there, and 0 keeps the timers that a lane arms on its own CPU. Where lanes come and go, the timers of
+// timerMigration: where lanes are isolated at boot (tuned), timers of others never get there, and 0 keeps the
+// timers that a lane arms on its own CPU. Where lanes come and go (Kubernetes operators), the timers of
 // whoever ran there before must leave, which needs 1.
 func timerMigration(s *subject) []hit {
 	const file = "/proc/sys/kernel/timer_migration"
 	n, ok := s.number(file)
-	static := s.lane.IsSubsetOf(orEmpty(s.Kernel.NohzFull))
-	switch {
-	case !ok:
-	case n == 1 && static:
-		return []hit{{cpus: s.lane, inForce: file + " is 1, and the lanes are tickless since boot",
-			runTime: "0 is right for lanes that are isolated at boot (tuned's choice): timers stay where they are armed. 1 stays right if lanes also come and go"}}
-	case n == 0 && !static:
-		return []hit{{cpus: s.lane, inForce: file + " is 0, and the lanes are not isolated at boot",
-			runTime: "echo 1 > " + file + ": right for lanes that come and go (the choice of Kubernetes operators): the timers of whoever ran there leave. 0 is right only with static isolation"}}
+	h := hit{cpus: s.lane}
+	switch static := s.lane.IsSubsetOf(orEmpty(s.Kernel.NohzFull)); {
+	case ok && n == 1 && static:
+		h.inForce = file + " is 1, and the lanes are tickless since boot"
+		h.fix = "0 is right for lanes that are isolated at boot (tuned's choice): timers stay where they are " +
+			"armed. 1 is right if lanes also come and go"
+	case ok && n == 0 && !static:
+		h.inForce = file + " is 0, and the lanes are not isolated at boot"
+		h.fix = "echo 1 > " + file + ": right for lanes that come and go (the choice of Kubernetes operators): " +
+			"the timers of whoever ran there leave. 0 is right only with static isolation"
+	default:
+		return nil
 	}
-	return nil
+	return []hit{h}
 }
 
 // throttling: since 6.12 it is the fair server that keeps a share for ordinary tasks, and these
@@ -162,23 +156,16 @@ func throttling(s *subject) []hit {
 
 func unthrottled(s *subject) []hit {
 	runtime, ok := s.number("/proc/sys/kernel/sched_rt_runtime_us")
-	if !ok || runtime >= 0 || s.Kernel.AtLeast(6, 12) {
+	watched := slices.ContainsFunc(s.tasks, func(t host.Task) bool { return t.Name == "stalld" })
+	if !ok || runtime >= 0 || watched || s.Kernel.AtLeast(6, 12) {
 		return nil
-	}
-	for _, t := range s.tasks {
-		if t.Name == "stalld" {
-			return nil
-		}
 	}
 	return []hit{{inForce: "sched_rt_runtime_us is -1"}}
 }
 
 func fairServer(s *subject) []hit {
-	if s.Kernel.Release == "" {
-		s.lacks("/proc/sys/kernel/osrelease")
-	}
 	if !s.Kernel.AtLeast(6, 12) {
-		return nil
+		return s.noHit(s.Kernel.Release != "", "/proc/sys/kernel/osrelease")
 	}
 	var on []int
 	for _, p := range s.matching("/sys/kernel/debug/sched/fair_server/cpu*/runtime") {
@@ -186,10 +173,7 @@ func fairServer(s *subject) []hit {
 			on = append(on, id)
 		}
 	}
-	if len(on) == 0 {
-		return nil
-	}
-	return []hit{{cpus: cpuset.Of(on...), inForce: fmt.Sprintf("fair_server runs on CPUs %s", cpuset.Of(on...))}}
+	return onCPUs(cpuset.Of(on...), "", "fair_server runs on CPUs %s", cpuset.Of(on...))
 }
 
 // rcuExpedited: expedited grace periods interrupt no CPU that is in user mode and nohz_full.
@@ -198,16 +182,13 @@ func rcuExpedited(s *subject) []hit {
 	if !ok || normal == 1 || s.lane.IsSubsetOf(orEmpty(s.Kernel.NohzFull)) {
 		return nil
 	}
-	return []hit{{cpus: s.lane, asked: s.boot.asked("rcupdate.rcu_normal_after_boot"), inForce: "/sys/kernel/rcu_normal is 0"}}
+	return []hit{{cpus: s.lane, requested: s.requested("rcupdate.rcu_normal_after_boot"),
+		inForce: "/sys/kernel/rcu_normal is 0"}}
 }
 
 func rcuPriority(s *subject) []hit {
-	if s.Kernel.Realtime == nil {
-		s.lacks("/proc/sys/kernel/version")
-		return nil
-	}
-	if !*s.Kernel.Realtime {
-		return nil
+	if !isTrue(s.Kernel.Realtime) {
+		return s.noHit(s.Kernel.Realtime != nil, "/proc/sys/kernel/version")
 	}
 	return unless("/sys/module/rcutree/parameters/kthread_prio", atLeast(11))(s)
 }

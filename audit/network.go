@@ -5,109 +5,90 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 )
 
 const scalingGuide = "Documentation/networking/scaling.rst"
 
-// networkRules ask how packets get to lane CPUs, and where the devices are.
-func networkRules() []rule {
-	return []rule{
-		{
-			id: "rps", title: "received packets are steered to lane CPUs",
-			classes: Severities{Warn, Warn, Info}, needsLanes: true,
-			cost:    "an interrupt between CPUs and softirq work, 5 to 50 µs a burst; right only for the lane's own interface",
-			runTime: "echo {housekeeping-mask} > /sys/class/net/DEV/queues/rx-N/rps_cpus",
-			source:  scalingGuide + ", RPS", check: func(s *subject) []hit {
-				return s.overlaps(s.matching("/sys/class/net/*/queues/rx-*/rps_cpus"), s.mask)
-			},
-		},
-		{
-			id: "rps-default", title: "interfaces that come up later steer packets to lane CPUs",
-			classes: Severities{Warn, Warn, Info}, needsLanes: true,
-			cost:    "5 to 50 µs of softirq work a burst, as soon as a container's interface appears",
-			runTime: "echo {housekeeping-mask} > /proc/sys/net/core/rps_default_mask",
-			source:  "Documentation/admin-guide/sysctl/net.rst, rps_default_mask", check: defaultSteering,
-		},
-		{
-			id: "xps", title: "lane and other CPUs share transmit queues",
-			classes: Severities{Info, Info, Info}, needsLanes: true,
-			cost:    "a lock that another CPU may hold, and completions in somebody else's interrupt",
-			runTime: "echo {lane-mask} > xps_cpus of a queue for the lane alone, and {housekeeping-mask} into the others",
-			source:  scalingGuide + ", XPS", check: sharedTransmit,
-		},
-		{
-			id: "busy-poll", title: "sockets sleep for packets",
-			classes: Severities{None, Info, None},
-			cost:    "an interrupt and a wake-up for each message, 5 to 30 µs, which busy polling saves where the CPU is the lane's alone",
-			runTime: "echo 50 > /proc/sys/net/core/busy_read; echo 50 > /proc/sys/net/core/busy_poll, or SO_BUSY_POLL in the lane only",
-			source:  "Documentation/networking/napi.rst, busy polling", check: noBusyPoll,
-		},
-		{
-			id: "napi-threads", title: "threads that receive packets may run on lane CPUs",
-			classes: Severities{Warn, Warn, Info}, needsLanes: true,
-			cost:    "5 to 100 µs a burst, wherever the scheduler puts them",
-			runTime: "taskset -pc CPU PID for each napi/ thread, or echo 0 > /sys/class/net/DEV/threaded",
-			source:  "Documentation/networking/napi.rst, threaded NAPI", check: func(s *subject) []hit {
-				return s.tasksOnLane(func(t host.Task) bool { return t.Kernel && strings.HasPrefix(t.Name, "napi/") })
-			},
-		},
-		{
-			id: "nic-vectors", title: "network cards interrupt lane CPUs",
-			classes: Severities{Warn, Warn, Info}, needsLanes: true,
-			cost:    "2 to 20 µs each, and the packets behind it: a card spreads its queues over all CPUs; right only for the lane's own queues",
-			runTime: "fewer queues, ethtool -L DEV combined N, then echo {housekeeping} > /proc/irq/N/smp_affinity_list for each that is left",
-			boot:    "irqaffinity={housekeeping}, isolcpus=managed_irq,{lane}",
-			source:  irqGuide, check: networkVectors,
-		},
-		{
-			id: "nic-node", title: "network devices are on other NUMA nodes than the lane",
-			classes: Severities{Warn, Warn, Warn}, needsLanes: true,
-			cost:    "each packet crosses the interconnect: 100 to 200 ns more, and its bandwidth",
-			runTime: "plan the lane near its device (near: {device: …}), or take a virtual function of a device on its node",
-			source:  "Documentation/ABI/testing/sysfs-bus-pci, numa_node", check: farDevices,
-		},
-		{
-			id: "nic-node-unknown", title: "network devices do not say which NUMA node they are on",
-			classes: Severities{Info, Info, Info},
-			cost:    "placement near them is a guess",
-			runTime: "look in the firmware's set-up for the slot's node; some firmware has a switch for it",
-			source:  "Documentation/ABI/testing/sysfs-bus-pci, numa_node", check: lostDevices,
-		},
-		{
-			id: "aspm", title: "PCI Express links may sleep",
-			classes: Severities{Warn, Warn, Info},
-			cost:    "2 to 70 µs until the link is awake again",
-			runTime: "echo performance > /sys/module/pcie_aspm/parameters/policy", boot: "pcie_aspm.policy=performance",
-			source: parameters + ", pcie_aspm", check: linkPower,
-		},
-		{
-			id: "iommu", title: "the IOMMU translates for the kernel's own drivers",
-			classes: Severities{None, None, Warn},
-			cost:    "mapping and flushing for each packet of a kernel driver: 5 to 50 percent of throughput; devices under vfio are not concerned",
-			boot:    "iommu=pt (passthrough for the kernel's drivers; vfio still isolates its devices)",
-			source:  parameters + ", iommu=", check: translated,
-		},
-		{
-			id: "nic-coalescing", title: "the interface waits to interrupt for several packets at once",
-			classes: Severities{None, Warn, None},
-			cost:    "adaptive moderation delays a packet by up to 100 µs",
-			runTime: "look: ethtool -c, -g, -n DEV; for latency: ethtool -C DEV adaptive-rx off rx-usecs 0",
-			source:  "ethtool(8)", check: func(s *subject) []hit {
-				if len(s.optional("/sys/class/net/*/queues/rx-*/rps_cpus")) > 0 {
-					s.lacks("file with what ethtool -c, -g and -n say")
-				}
-				return nil
-			},
-		},
-	}
+// packetRules check how packets get to lane CPUs.
+func packetRules() []rule {
+	return []rule{{
+		id: "rps", title: "received packets are steered to lane CPUs", needsLanes: true,
+		impact: "interrupts between CPUs and softirq work, 5 to 50 µs a burst; right for the lane's own interface",
+		fix:    "echo {housekeeping-mask} > /sys/class/net/DEV/queues/rx-N/rps_cpus",
+		source: scalingGuide + ", RPS", check: steering,
+	}, {
+		id: "rps-default", title: "interfaces that come up later steer packets to lane CPUs", needsLanes: true,
+		impact: "5 to 50 µs of softirq work a burst, as soon as a container's interface appears",
+		fix:    "echo {housekeeping-mask} > /proc/sys/net/core/rps_default_mask",
+		source: "Documentation/admin-guide/sysctl/net.rst, rps_default_mask", check: defaultSteering,
+	}, {
+		id: "xps", title: "lane and other CPUs share transmit queues", classes: Severities{Info, Info, Info},
+		needsLanes: true,
+		impact:     "a lock that another CPU may hold, and completions in interrupts of others",
+		fix:        "echo {lane-mask} > xps_cpus of the lane's own queue, {housekeeping-mask} into the others",
+		source:     scalingGuide + ", XPS", check: sharedTransmit,
+	}, {
+		id: "busy-poll", title: "sockets sleep for packets", classes: Severities{None, Info, None},
+		impact: "an interrupt and a wake-up for each message, 5 to 30 µs, which busy polling saves",
+		fix:    "echo 50 to /proc/sys/net/core/busy_read and busy_poll, or SO_BUSY_POLL in the lane only",
+		source: "Documentation/networking/napi.rst, busy polling", check: noBusyPoll,
+	}, {
+		id: "napi-threads", title: "threads that receive packets may run on lane CPUs", needsLanes: true,
+		impact: "5 to 100 µs a burst, wherever the scheduler puts them",
+		fix:    "taskset -pc CPU PID for each napi/ thread, or echo 0 > /sys/class/net/DEV/threaded",
+		source: "Documentation/networking/napi.rst, threaded NAPI", check: receiveThreads,
+	}}
 }
 
-func defaultSteering(s *subject) []hit {
-	if _, ok := s.files["/proc/sys/net/core/rps_default_mask"]; !ok { // since Linux 6.3, where the kernel has RPS
-		return nil
-	}
-	return overlap("/proc/sys/net/core/rps_default_mask")(s)
+// deviceRules check where the devices are, and how they reach memory.
+func deviceRules() []rule {
+	return []rule{{
+		id: "nic-vectors", title: "network cards interrupt lane CPUs", needsLanes: true,
+		impact: "2 to 20 µs each, and packet processing: a card spreads its queues over all CPUs; right for the " +
+			"lane's own queues",
+		fix:  "ethtool -L DEV combined N: fewer queues; then echo {housekeeping} > /proc/irq/N/smp_affinity_list",
+		boot: "irqaffinity={housekeeping}, isolcpus=managed_irq,{lane}", source: irqGuide, check: networkVectors,
+	}, {
+		id: "nic-node", title: "network devices are on other NUMA nodes than the lane",
+		classes: Severities{Warn, Warn, Warn}, needsLanes: true,
+		impact: "each packet crosses the interconnect: 100 to 200 ns more, and its bandwidth",
+		fix:    "plan the lane near its device (near: {device: …}), or use a device on its node",
+		source: "Documentation/ABI/testing/sysfs-bus-pci, numa_node", check: farDevices,
+	}, {
+		id: "nic-node-unknown", title: "network devices do not say which NUMA node they are on",
+		classes: Severities{Info, Info, Info},
+		impact:  "placement near them is a guess",
+		fix:     "some firmware has a setting for it; else find the slot in the board's manual",
+		source:  "Documentation/ABI/testing/sysfs-bus-pci, numa_node", check: unplacedDevices,
+	}, {
+		id: "aspm", title: "PCI Express links may sleep",
+		impact: "2 to 70 µs until the link is awake again",
+		fix:    "echo performance > /sys/module/pcie_aspm/parameters/policy", boot: "pcie_aspm.policy=performance",
+		source: parameters + ", pcie_aspm", check: linkPower,
+	}, {
+		id: "iommu", title: "the IOMMU translates for the kernel's own drivers",
+		classes: Severities{None, None, Warn},
+		impact: "mapping and flushing for each packet of a kernel driver: 5 to 50 percent of throughput; none " +
+			"with vfio",
+		boot:   "iommu=pt (passthrough for the kernel's drivers; vfio still isolates its devices)",
+		source: parameters + ", iommu=", check: translated,
+	}, {
+		id: "nic-coalescing", title: "the interface waits to interrupt for several packets at once",
+		classes: Severities{None, Warn, None},
+		impact:  "adaptive moderation delays a packet by up to 100 µs",
+		fix:     "see ethtool -c, -g, -n DEV; for latency: ethtool -C DEV adaptive-rx off rx-usecs 0",
+		source:  "ethtool(8)", check: coalescing,
+	}}
+}
+
+func steering(s *subject) []hit {
+	return s.overlaps(s.matching("/sys/class/net/*/queues/rx-*/rps_cpus"), s.mask)
+}
+
+func defaultSteering(s *subject) []hit { // since Linux 6.3, where the kernel has RPS
+	return s.overlaps(s.optional("/proc/sys/net/core/rps_default_mask"), s.mask)
 }
 
 func sharedTransmit(s *subject) []hit {
@@ -115,15 +96,10 @@ func sharedTransmit(s *subject) []hit {
 	for _, p := range s.optional("/sys/class/net/*/queues/tx-*/xps_cpus") {
 		cpus, ok := s.mask(p)
 		if on := cpus.Intersection(s.lane); ok && !on.IsEmpty() && !cpus.IsSubsetOf(s.lane) {
-			h.cpus = h.cpus.Union(on)
-			h.evidence = append(h.evidence, fmt.Sprintf("%s: CPUs %s", p, cpus))
+			h.add(on, "%s: CPUs %s", p, cpus)
 		}
 	}
-	if len(h.evidence) == 0 {
-		return nil
-	}
-	h.inForce = fmt.Sprintf("%d queues", len(h.evidence))
-	return []hit{h}
+	return h.counted("%d queues")
 }
 
 func noBusyPoll(s *subject) []hit {
@@ -135,15 +111,15 @@ func noBusyPoll(s *subject) []hit {
 	return []hit{{inForce: "busy_read and busy_poll are 0; single sockets may still ask for it"}}
 }
 
+func receiveThreads(s *subject) []hit {
+	return s.tasksOnLane(func(t host.Task) bool { return t.Kernel && strings.HasPrefix(t.Name, "napi/") })
+}
+
 // interfaces are the physical network functions that have an interface or could give virtual ones.
 func (s *subject) interfaces() []host.PCIDevice {
-	var nics []host.PCIDevice
-	for _, d := range s.PCIDevices {
-		if d.Kind == "network" && d.PF == nil && (len(d.Netdevs) > 0 || d.Driver != nil) {
-			nics = append(nics, d)
-		}
-	}
-	return nics
+	return slices.DeleteFunc(slices.Clone(s.PCIDevices), func(d host.PCIDevice) bool {
+		return d.Kind != "network" || d.PF != nil || len(d.Netdevs) == 0 && d.Driver == nil
+	})
 }
 
 func label(d host.PCIDevice) string {
@@ -154,7 +130,7 @@ func label(d host.PCIDevice) string {
 }
 
 // networkVectors counts by card: the same interrupts as in the findings about interrupts, as an engineer
-// would mend them. What is set to other CPUs is as good as moved.
+// would move them. Those that are set to other CPUs count as moved.
 func networkVectors(s *subject) []hit {
 	type card struct {
 		text      string
@@ -186,12 +162,12 @@ func networkVectors(s *subject) []hit {
 	if sum.total == 0 && len(s.interfaces()) > 0 {
 		s.lacks("/proc/interrupts that names devices, or msi_irqs of network cards")
 	}
-	if sum.on == 0 {
-		return nil
-	}
 	slices.SortStableFunc(cards, func(a, b card) int { return b.on - a.on })
 	for _, c := range cards {
-		h.evidence = append(h.evidence, fmt.Sprintf("%s: %d of %d vectors", c.text, c.on, c.total))
+		h.add(cpuset.Set{}, "%s: %d of %d vectors", c.text, c.on, c.total)
+	}
+	if sum.on == 0 {
+		return nil
 	}
 	h.inForce = fmt.Sprintf("%d of %d vectors of network cards go to lane CPUs", sum.on, sum.total)
 	return []hit{h}
@@ -199,35 +175,28 @@ func networkVectors(s *subject) []hit {
 
 // farDevices is of concern only where no device is near.
 func farDevices(s *subject) []hit {
-	near := s.nodes(s.lane)
-	var far []string
+	local := s.nodes(s.lane)
+	var h hit
 	for _, d := range s.interfaces() {
 		switch {
 		case d.NUMANode == nil:
-		case near.Contains(*d.NUMANode):
+		case local.IsEmpty() || local.Contains(*d.NUMANode):
 			return nil
 		default:
-			far = append(far, fmt.Sprintf("%s: node %d", label(d), *d.NUMANode))
+			h.add(s.lane, "%s: node %d", label(d), *d.NUMANode)
 		}
 	}
-	if near.IsEmpty() || len(far) == 0 {
-		return nil
-	}
-	return []hit{{cpus: s.lane, inForce: fmt.Sprintf("the lane is on node %s, all %d devices on others", near, len(far)), evidence: far}}
+	return h.counted("all %d devices are on other nodes than the lane, which is on node %s", local)
 }
 
-func lostDevices(s *subject) []hit {
+func unplacedDevices(s *subject) []hit {
 	var h hit
 	for _, d := range s.interfaces() {
-		if d.NUMANode == nil {
-			h.evidence = append(h.evidence, label(d))
+		if d.NUMANode == nil && len(s.NUMANodes) > 1 {
+			h.add(cpuset.Set{}, "%s", label(d))
 		}
 	}
-	if len(s.NUMANodes) < 2 || len(h.evidence) == 0 {
-		return nil
-	}
-	h.inForce = fmt.Sprintf("%d devices on a machine with %d nodes", len(h.evidence), len(s.NUMANodes))
-	return []hit{h}
+	return h.counted("%d devices on a machine with %d nodes", len(s.NUMANodes))
 }
 
 func linkPower(s *subject) []hit {
@@ -257,5 +226,12 @@ func translated(s *subject) []hit {
 	if lazy+strict == 0 {
 		return nil
 	}
-	return []hit{{asked: s.boot.asked("iommu"), inForce: fmt.Sprintf("%d of %d groups translate strictly, %d lazily", strict, len(groups), lazy)}}
+	return []hit{{requested: s.requested("iommu"),
+		inForce: fmt.Sprintf("%d of %d groups translate strictly, %d lazily", strict, len(groups), lazy)}}
+}
+
+// coalescing: only ethtool's netlink interface says it, which a snapshot does not have.
+func coalescing(s *subject) []hit {
+	none := len(s.optional("/sys/class/net/*/queues/rx-*/rps_cpus")) == 0
+	return s.noHit(none, "file with what ethtool -c, -g and -n say")
 }

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -16,148 +17,134 @@ const (
 	cpuidleGuide = "Documentation/admin-guide/pm/cpuidle.rst"
 )
 
-// budget is the exit latency that a lane is taken to bear.
+// budgetMicroseconds is the exit latency that a lane is assumed to tolerate.
 const budgetMicroseconds = 10
 
-// powerRules ask what changes the speed of a lane CPU, and how long it takes to wake up.
-func powerRules() []rule {
-	return []rule{
-		{
-			id: "c-states", title: "lane CPUs may sleep deeply",
-			classes: Severities{Info, Warn, None},
-			cost:    "the exit latency of the state at each wake-up, 30 to 200 µs for C6, and cold caches; a thread that polls never gets there",
-			runTime: "echo 10 > /sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us for each lane CPU, or disable the states",
-			boot:    "intel_idle.max_cstate=1 (Intel) or processor.max_cstate=1 (where acpi_idle drives): for all CPUs, so better at run time",
-			source:  cpuidleGuide, check: deepStates,
-		},
-		{
-			id: "max-cstate", title: "a limit on C-states is given to a driver that is not in use",
-			classes: Severities{Info, Warn, None},
-			cost:    "the limit does nothing: 30 to 200 µs at a wake-up",
-			boot:    "name the driver in use; intel_idle.max_cstate=0 does not stop sleeping, it hands over to acpi_idle",
-			source:  "Documentation/admin-guide/pm/intel_idle.rst", check: uselessLimit,
-		},
-		{
-			id: "idle-poll", title: "idle=poll keeps all CPUs spinning",
-			classes: Severities{Info, Info, Warn},
-			cost:    "no turbo and more heat for the lane; an idle sibling that spins takes part of its core; wake-ups save 1 to 200 µs",
-			runTime: "pm_qos_resume_latency_us of the lane's CPUs reaches the same for these alone",
-			boot:    "right only where every wake-up counts, SMT is off and the cooling is made for it; else leave it out",
-			source:  noHZ + ", idle=poll", check: idlePoll,
-		},
-		{
-			id: "governor", title: "the frequency of lane CPUs follows their load",
-			classes: Severities{Warn, Warn, Info},
-			cost:    "some ms at a lower frequency after each pause: up to three times the latency",
-			runTime: "echo performance > /sys/devices/system/cpu/cpufreq/policyN/scaling_governor",
-			boot:    "cpufreq.default_governor=performance",
-			source:  cpufreqGuide, check: governor,
-		},
-		{
-			id: "frequency-range", title: "the frequency of lane CPUs may change",
-			classes: Severities{Info, Info, None},
-			cost:    "results differ with temperature and with what neighbours do; a change stops the core for some µs",
-			runTime: "the same value in scaling_min_freq and scaling_max_freq, below the turbo range",
-			source:  cpufreqGuide, check: frequencyRange,
-		},
-		{
-			id: "epp", title: "the hardware prefers saving energy on lane CPUs",
-			classes: Severities{Warn, Warn, Info},
-			cost:    "the frequency rises late: up to three times the latency after a pause",
-			runTime: "echo performance > /sys/devices/system/cpu/cpufreq/policyN/energy_performance_preference, the same for all lane CPUs",
-			source:  "Documentation/admin-guide/pm/intel_pstate.rst, energy_performance_preference", check: energyPreference,
-		},
-		{
-			id: "pstate-disable", title: "intel_pstate=disable on a CPU that sets its own frequency",
-			classes: Severities{Warn, Warn, Warn},
-			cost:    "without HWP, acpi-cpufreq or nothing at all sets the frequency: turbo and the per-core limits may be lost",
-			boot:    "right on CPUs before HWP, or where userspace must set P-states through acpi-cpufreq; else leave it active with governor performance, or passive",
-			source:  "Documentation/admin-guide/pm/intel_pstate.rst", check: pstateDisabled,
-		},
-		{
-			id: "turbo", title: "turbo is on",
-			classes: Severities{Info, Info, None},
-			cost:    "the lane's clock depends on how many neighbours are busy: 10 to 40 percent",
-			runTime: "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo (echo 0 > …/cpufreq/boost elsewhere), or state it with each result",
-			source:  cpufreqGuide + ", boost", check: turbo,
-		},
-		{
-			id: "uncore", title: "the frequency of the uncore may change",
-			classes: Severities{Info, Info, None},
-			cost:    "L3 and memory are slower while the machine is quiet: 10 to 60 ns an access",
-			runTime: "the same value in min_freq_khz and max_freq_khz below intel_uncore_frequency",
-			source:  "Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst", check: uncore,
-		},
-		{
-			id: "clocksource", title: "reading the time is slow",
-			classes: Severities{Fault, Fault, Warn},
-			cost:    "1 µs and more for each clock_gettime, through a device that all CPUs share; the tick cannot stop",
-			runTime: "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource, if it is available",
-			boot:    "find out why the kernel left the TSC: dmesg | grep -i tsc",
-			source:  isolationGuide, check: slowClock,
-		},
-		{
-			id: "tsc", title: "the TSC is called reliable, and the CPU does not say so",
-			classes: Severities{Warn, Warn, Warn},
-			cost:    "if it drifts, time is wrong without a word: the watchdog that would have seen it is off",
-			boot:    "tsc=reliable is right with constant_tsc and nonstop_tsc among the CPU's flags; else leave it out, or tsc=nowatchdog",
-			source:  parameters + ", tsc=", check: tscReliable,
-		},
-		{
-			id: "mce-poll", title: "corrected memory errors are polled for on lane CPUs",
-			classes: Severities{Info, Info, None},
-			cost:    "a timer of some µs every five minutes, and firmware's interrupt where errors are logged",
-			runTime: "echo 1 > /sys/devices/system/machinecheck/machinecheckN/ignore_ce of the lane's CPUs; mce=off is no mend, it hides faults",
-			source:  "Documentation/arch/x86/x86_64/machinecheck.rst", check: machineCheckPoll,
-		},
-		{
-			id: "smi", title: "firmware takes the CPU",
-			classes: Severities{Warn, Fault, Info},
-			cost:    "a system management interrupt stops all CPUs for 10 µs to milliseconds, and no tracer sees it",
-			runTime: "measure: rtla hwnoise, or turbostat's column SMI before and after; switch it off in the firmware's set-up",
-			source:  "Documentation/trace/hwlat_detector.rst", check: func(s *subject) []hit {
-				s.lacks("file with MSR 0x34 (turbostat and rtla hwnoise read it)")
-				return nil
-			},
-		},
-	}
+// idleRules check how long a lane CPU takes to wake up.
+func idleRules() []rule {
+	return []rule{{
+		id: "c-states", title: "lane CPUs may sleep deeply", classes: Severities{Info, Warn, None},
+		impact: "the state's exit latency at each wake-up, 30 to 200 µs for C6, and cold caches; none for " +
+			"threads that poll",
+		fix:    "echo 10 > /sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us for each lane CPU",
+		boot:   "intel_idle.max_cstate=1, or processor.max_cstate=1 with acpi_idle; for all CPUs",
+		source: cpuidleGuide, check: deepStates,
+	}, {
+		id: "max-cstate", title: "a limit on C-states is for a driver that is not in use",
+		classes: Severities{Info, Warn, None},
+		impact:  "the limit does nothing: 30 to 200 µs at a wake-up",
+		boot:    "name the driver in use; intel_idle.max_cstate=0 selects acpi_idle and does not stop idle states",
+		source:  "Documentation/admin-guide/pm/intel_idle.rst", check: uselessLimit,
+	}, {
+		id: "idle-poll", title: "idle=poll keeps all CPUs spinning", classes: Severities{Info, Info, Warn},
+		impact: "no turbo and more heat; a sibling that spins takes part of the lane's core; wake-ups save 1 to " +
+			"200 µs",
+		fix:    "pm_qos_resume_latency_us of the lane's CPUs does the same for these alone",
+		boot:   "leave it out, unless every wake-up counts, SMT is off and the cooling allows it",
+		source: noHZ + ", idle=poll", check: idlePoll,
+	}}
 }
 
-// idleState is a state of cpuidle that a CPU may enter.
-type idleState struct {
-	name    string
-	latency int64 // microseconds to leave it
+// frequencyRules check what changes the speed of a lane CPU.
+func frequencyRules() []rule {
+	return []rule{{
+		id: "governor", title: "the frequency of lane CPUs follows their load",
+		impact: "some ms at a lower frequency after each pause: up to three times the latency",
+		fix:    "echo performance > /sys/devices/system/cpu/cpufreq/policyN/scaling_governor",
+		boot:   "cpufreq.default_governor=performance", source: cpufreqGuide, check: governor,
+	}, {
+		id: "frequency-range", title: "the frequency of lane CPUs may change",
+		classes: Severities{Info, Info, None},
+		impact:  "results differ with temperature and neighbours; a change stops the core for some µs",
+		fix:     "the same value in scaling_min_freq and scaling_max_freq, below the turbo range",
+		source:  cpufreqGuide, check: frequencyRange,
+	}, {
+		id: "epp", title: "the hardware prefers saving energy on lane CPUs",
+		impact: "the frequency rises late: up to three times the latency after a pause",
+		fix:    "echo performance > /sys/devices/system/cpu/cpufreq/policyN/energy_performance_preference",
+		source: "Documentation/admin-guide/pm/intel_pstate.rst, energy_performance_preference",
+		check:  energyPreference,
+	}, {
+		id: "pstate-disable", title: "intel_pstate=disable on a CPU that sets its own frequency",
+		classes: Severities{Warn, Warn, Warn},
+		impact:  "acpi-cpufreq or nothing sets the frequency without HWP: turbo and per-core limits may be lost",
+		boot: "leave it active with governor performance, or passive; right only where userspace must set " +
+			"P-states through acpi-cpufreq",
+		source: "Documentation/admin-guide/pm/intel_pstate.rst", check: pstateDisabled,
+	}, {
+		id: "turbo", title: "turbo is on", classes: Severities{Info, Info, None},
+		impact: "the lane's clock depends on how many neighbours are busy: 10 to 40 percent",
+		fix:    "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo (elsewhere echo 0 > …/cpufreq/boost)",
+		source: cpufreqGuide + ", boost", check: turbo,
+	}, {
+		id: "uncore", title: "the frequency of the uncore may change", classes: Severities{Info, Info, None},
+		impact: "L3 and memory are slower while the machine is quiet: 10 to 60 ns an access",
+		fix:    "the same value in min_freq_khz and max_freq_khz below intel_uncore_frequency",
+		source: "Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst", check: uncore,
+	}}
+}
+
+// clockRules check the clock, and what firmware does.
+func clockRules() []rule {
+	return []rule{{
+		id: "clocksource", title: "reading the time is slow", classes: Severities{Fault, Fault, Warn},
+		impact: "1 µs and more for each clock_gettime, from a device that all CPUs share; the tick cannot stop",
+		fix:    "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource, if it is available",
+		boot:   "find out why the kernel left the TSC: dmesg | grep -i tsc", source: isolationGuide,
+		check: slowClock,
+	}, {
+		id: "tsc", title: "tsc=reliable on a CPU that does not report a reliable TSC",
+		classes: Severities{Warn, Warn, Warn},
+		impact:  "if it drifts, the time is wrong and nothing reports it: the watchdog is off",
+		boot:    "leave it out, or tsc=nowatchdog; right only with the CPU's flags constant_tsc and nonstop_tsc",
+		source:  parameters + ", tsc=", check: tscReliable,
+	}, {
+		id: "mce-poll", title: "corrected memory errors are polled for on lane CPUs",
+		classes: Severities{Info, Info, None},
+		impact:  "a timer of some µs every five minutes, and firmware's interrupt where errors are logged",
+		fix:     "echo 1 > /sys/devices/system/machinecheck/machinecheckN/ignore_ce for its CPUs; never mce=off",
+		source:  "Documentation/arch/x86/x86_64/machinecheck.rst", check: machineCheckPoll,
+	}, {
+		id: "smi", title: "firmware interrupts the CPU", classes: Severities{Warn, Fault, Info},
+		impact: "a system management interrupt stops all CPUs for 10 µs to milliseconds, and no tracer sees it",
+		fix:    "measure with rtla hwnoise or turbostat's column SMI; switch it off in the firmware's settings",
+		source: "Documentation/trace/hwlat_detector.rst", check: systemManagement,
+	}}
 }
 
 // deepStates finds the enabled states whose exit latency is above what PM QoS allows, or above the
 // budget where that allows all ("0"); "n/a" there allows none.
 func deepStates(s *subject) []hit {
-	if value, _ := s.boot.Get("idle"); s.Kernel.IdleDriver == "none" || value == "poll" {
+	if idle, _ := s.boot.Get("idle"); s.Kernel.IdleDriver == "none" || idle == "poll" {
 		return nil // nobody puts a CPU to sleep
 	}
-	deep := map[idleState]cpuset.Set{}
+	type state struct {
+		name    string
+		latency int64 // microseconds to leave it
+	}
+	deep := map[state]cpuset.Set{}
 	for _, p := range s.matching("/sys/devices/system/cpu/cpu*/cpuidle/state*/latency") {
 		id := cpuOf(p, "cpu")
 		latency, ok := s.number(p)
 		limit, bound := s.files[fmt.Sprintf("/sys/devices/system/cpu/cpu%d/power/pm_qos_resume_latency_us", id)]
 		allowed, err := strconv.ParseInt(limit, 10, 64)
 		held := bound && (limit == "n/a" || err == nil && allowed > 0 && latency > allowed)
-		if ok && s.lane.Contains(id) && latency > budgetMicroseconds && !held && s.files[path.Dir(p)+"/disable"] != "1" {
-			state := idleState{s.files[path.Dir(p)+"/name"], latency}
-			deep[state] = deep[state].Union(cpuset.Of(id))
+		held = held || s.files[path.Dir(p)+"/disable"] == "1"
+		if ok && s.lane.Contains(id) && latency > budgetMicroseconds && !held {
+			k := state{s.files[path.Dir(p)+"/name"], latency}
+			deep[k] = deep[k].Union(cpuset.Of(id))
 		}
 	}
-	if len(deep) == 0 {
-		return nil
-	}
 	var h hit
-	for _, state := range slices.SortedFunc(maps.Keys(deep), func(a, b idleState) int {
-		return strings.Compare(fmt.Sprintf("%09d %s", a.latency, a.name), fmt.Sprintf("%09d %s", b.latency, b.name))
+	for _, k := range slices.SortedFunc(maps.Keys(deep), func(a, b state) int {
+		return cmp.Or(cmp.Compare(a.latency, b.latency), strings.Compare(a.name, b.name))
 	}) {
-		h.cpus = h.cpus.Union(deep[state])
-		h.evidence = append(h.evidence, fmt.Sprintf("%s takes %d µs to leave: CPUs %s", state.name, state.latency, deep[state]))
-		h.inForce = fmt.Sprintf("%s, %d µs to leave, may be entered; a device held open on /dev/cpu_dma_latency would not show here",
-			state.name, state.latency)
+		h.add(deep[k], "%s takes %d µs to leave: CPUs %s", k.name, k.latency, deep[k])
+		h.inForce = fmt.Sprintf("%s, %d µs to leave, may be entered; a device held open on /dev/cpu_dma_latency "+
+			"would not show here", k.name, k.latency)
+	}
+	if len(h.evidence) == 0 {
+		return nil
 	}
 	return []hit{h}
 }
@@ -166,58 +153,48 @@ func uselessLimit(s *subject) []hit {
 	limits := map[string]string{"intel_idle": "intel_idle.max_cstate", "acpi_idle": "processor.max_cstate"}
 	driver := s.Kernel.IdleDriver
 	if driver == "" || s.Kernel.Cmdline == "" {
-		s.lacks("/sys/devices/system/cpu/cpuidle/current_driver")
-		return nil
+		return s.noHit(false, "/sys/devices/system/cpu/cpuidle/current_driver")
 	}
 	if _, ok := s.boot.Get(limits[driver]); ok || driver == "none" {
 		return nil
 	}
 	var hits []hit
-	for _, param := range slices.Sorted(maps.Values(limits)) {
-		if _, ok := s.boot.Get(param); ok {
-			hits = append(hits, hit{asked: s.boot.asked(param), inForce: "cpuidle/current_driver is " + driver})
+	for _, limit := range slices.Sorted(maps.Values(limits)) {
+		if requested := s.requested(limit); requested != "" {
+			hits = append(hits, hit{requested: requested, inForce: "cpuidle/current_driver is " + driver})
 		}
 	}
 	return hits
 }
 
 func idlePoll(s *subject) []hit {
-	if value, _ := s.boot.Get("idle"); value == "poll" {
-		return []hit{{asked: "idle=poll", inForce: "no CPU enters an idle state", cpus: s.Online()}}
+	if idle, _ := s.boot.Get("idle"); idle == "poll" {
+		return []hit{{requested: "idle=poll", inForce: "no CPU enters an idle state", cpus: s.Online()}}
 	}
 	return s.noCmdline()
 }
 
-// policies calls use with each cpufreq policy that has lane CPUs, by its directory.
-func (s *subject) policies(use func(dir string, cpus cpuset.Set)) {
+// policies is one hit with the cpufreq policies of lane CPUs of which wrong says something, the CPUs gathered
+// by what it says.
+func (s *subject) policies(wrong func(dir string) string) []hit {
 	files := s.optional("/sys/devices/system/cpu/cpufreq/policy*/affected_cpus")
-	if len(files) == 0 && (s.Kernel.Hypervisor == nil || !*s.Kernel.Hypervisor) { // guests have none
+	if len(files) == 0 && !isTrue(s.Kernel.Hypervisor) { // guests have none
 		s.lacks("/sys/devices/system/cpu/cpufreq/policy*")
 	}
+	found := map[string]cpuset.Set{}
 	for _, p := range files {
 		cpus, err := cpuset.Parse(strings.ReplaceAll(s.files[p], " ", ","))
-		if on := cpus.Intersection(s.lane); err == nil && !on.IsEmpty() {
-			use(path.Dir(p), on)
+		on, text := cpus.Intersection(s.lane), wrong(path.Dir(p))
+		if err == nil && !on.IsEmpty() && text != "" {
+			found[text] = found[text].Union(on)
 		}
-	}
-}
-
-// byPolicy is one hit with the policies of which wrong says something, the CPUs gathered by what it
-// says.
-func (s *subject) byPolicy(wrong func(dir string) string) []hit {
-	found := map[string]cpuset.Set{}
-	s.policies(func(dir string, cpus cpuset.Set) {
-		if text := wrong(dir); text != "" {
-			found[text] = found[text].Union(cpus)
-		}
-	})
-	if len(found) == 0 {
-		return nil
 	}
 	var h hit
 	for _, text := range slices.Sorted(maps.Keys(found)) {
-		h.cpus = h.cpus.Union(found[text])
-		h.evidence = append(h.evidence, fmt.Sprintf("%s: CPUs %s", text, found[text]))
+		h.add(found[text], "%s: CPUs %s", text, found[text])
+	}
+	if len(h.evidence) == 0 {
+		return nil
 	}
 	h.inForce = strings.Join(h.evidence, "; ")
 	return []hit{h}
@@ -225,7 +202,7 @@ func (s *subject) byPolicy(wrong func(dir string) string) []hit {
 
 // governor: with HWP, powersave lets the hardware choose, and the energy preference decides.
 func governor(s *subject) []hit {
-	return s.byPolicy(func(dir string) string {
+	return s.policies(func(dir string) string {
 		g, active := s.files[dir+"/scaling_governor"], s.files[dir+"/energy_performance_preference"] != ""
 		if g == "" || g == "performance" || g == "powersave" && active {
 			return ""
@@ -235,7 +212,7 @@ func governor(s *subject) []hit {
 }
 
 func frequencyRange(s *subject) []hit {
-	return s.byPolicy(func(dir string) string {
+	return s.policies(func(dir string) string {
 		lo, hi := s.files[dir+"/scaling_min_freq"], s.files[dir+"/scaling_max_freq"]
 		if lo == hi {
 			return ""
@@ -245,37 +222,40 @@ func frequencyRange(s *subject) []hit {
 }
 
 func energyPreference(s *subject) []hit {
-	return s.byPolicy(func(dir string) string {
-		switch p := s.files[dir+"/energy_performance_preference"]; p {
-		case "", "performance", "0":
+	return s.policies(func(dir string) string {
+		p := s.files[dir+"/energy_performance_preference"]
+		if p == "" || p == "performance" || p == "0" {
 			return ""
-		default:
-			return "preference " + p
 		}
+		return "preference " + p
 	})
 }
 
 func pstateDisabled(s *subject) []hit {
-	value, _ := s.boot.Get("intel_pstate")
-	if value != "disable" {
+	return s.contradicted("intel_pstate", "disable", "the CPU has the flag hwp", func() bool {
+		return slices.Contains(s.Kernel.Flags, "hwp")
+	})
+}
+
+// contradicted hits where a boot parameter has this value and the flags of the CPU speak against it.
+func (s *subject) contradicted(parameter, bad, inForce string, wrong func() bool) []hit {
+	switch given, _ := s.boot.Get(parameter); {
+	case given != bad:
 		return s.noCmdline()
-	}
-	if s.Kernel.Flags == nil {
-		s.lacks("flags line in /proc/cpuinfo")
+	case s.Kernel.Flags == nil:
+		return s.noHit(false, "flags line in /proc/cpuinfo")
+	case !wrong():
 		return nil
 	}
-	if !slices.Contains(s.Kernel.Flags, "hwp") {
-		return nil
-	}
-	return []hit{{asked: "intel_pstate=disable", inForce: "the CPU has the flag hwp"}}
+	return []hit{{requested: parameter + "=" + bad, inForce: inForce}}
 }
 
 func turbo(s *subject) []hit {
-	if off, ok := s.files["/sys/devices/system/cpu/intel_pstate/no_turbo"]; ok && off == "0" {
-		return []hit{{cpus: s.lane, inForce: "/sys/devices/system/cpu/intel_pstate/no_turbo is 0"}}
-	}
-	if boost, ok := s.files["/sys/devices/system/cpu/cpufreq/boost"]; ok && boost == "1" {
-		return []hit{{cpus: s.lane, inForce: "/sys/devices/system/cpu/cpufreq/boost is 1"}}
+	for _, on := range []string{"intel_pstate/no_turbo is 0", "cpufreq/boost is 1"} {
+		file, value, _ := strings.Cut("/sys/devices/system/cpu/"+on, " is ")
+		if s.files[file] == value {
+			return []hit{{cpus: s.lane, inForce: file + " is " + value}}
+		}
 	}
 	return nil
 }
@@ -284,13 +264,13 @@ func uncore(s *subject) []hit {
 	var h hit
 	for _, p := range s.optional("/sys/devices/system/cpu/intel_uncore_frequency/*/min_freq_khz") {
 		if most := s.files[path.Dir(p)+"/max_freq_khz"]; s.files[p] != most {
-			h.evidence = append(h.evidence, fmt.Sprintf("%s: %s to %s kHz", path.Dir(p), s.files[p], most))
+			h.add(cpuset.Set{}, "%s: %s to %s kHz", path.Dir(p), s.files[p], most)
+			h.inForce = h.evidence[0]
 		}
 	}
 	if len(h.evidence) == 0 {
 		return nil
 	}
-	h.inForce = h.evidence[0]
 	return []hit{h}
 }
 
@@ -305,17 +285,9 @@ func slowClock(s *subject) []hit {
 }
 
 func tscReliable(s *subject) []hit {
-	if value, _ := s.boot.Get("tsc"); value != "reliable" {
-		return s.noCmdline()
-	}
-	if s.Kernel.Flags == nil {
-		s.lacks("flags line in /proc/cpuinfo")
-		return nil
-	}
-	if slices.Contains(s.Kernel.Flags, "constant_tsc") && slices.Contains(s.Kernel.Flags, "nonstop_tsc") {
-		return nil
-	}
-	return []hit{{asked: "tsc=reliable", inForce: "the CPU's flags lack constant_tsc or nonstop_tsc"}}
+	return s.contradicted("tsc", "reliable", "the CPU's flags lack constant_tsc or nonstop_tsc", func() bool {
+		return !slices.Contains(s.Kernel.Flags, "constant_tsc") || !slices.Contains(s.Kernel.Flags, "nonstop_tsc")
+	})
 }
 
 func machineCheckPoll(s *subject) []hit {
@@ -326,8 +298,10 @@ func machineCheckPoll(s *subject) []hit {
 			on = append(on, id)
 		}
 	}
-	if len(on) == 0 {
-		return nil
-	}
-	return []hit{{cpus: cpuset.Of(on...), inForce: fmt.Sprintf("machinecheck*/ignore_ce is 0 of CPUs %s", cpuset.Of(on...))}}
+	return onCPUs(cpuset.Of(on...), "", "machinecheck*/ignore_ce is 0 of CPUs %s", cpuset.Of(on...))
+}
+
+// systemManagement: MSR 0x34 counts these interrupts, and no file of the kernel has it.
+func systemManagement(s *subject) []hit {
+	return s.noHit(false, "file with MSR 0x34 (turbostat and rtla hwnoise read it)")
 }

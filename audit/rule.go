@@ -12,39 +12,66 @@ import (
 	"isolane.dev/isolane/host"
 )
 
-// rule is one row of a table. In its mends, {lane} and {housekeeping} stand for these CPUs as a
+// rule is one row of a table. In its fixes, {lane} and {housekeeping} stand for these CPUs as a
 // cpulist, {lane-mask} and {housekeeping-mask} for the same as a cpumask.
 type rule struct {
-	id, title     string
-	classes       Severities
-	needsLanes    bool // says nothing of a machine that has none yet
-	cost          string
-	runTime, boot string // how to mend it
-	source        string
-	check         func(s *subject) []hit
+	id, title  string
+	classes    Severities // the zero value is usual
+	needsLanes bool       // does not apply to a machine without lanes
+	impact     string     // what it typically costs, or what is at stake
+	fix, boot  string     // how to fix it at run time, and at boot
+	source     string     // the kernel document that says so
+	check      func(s *subject) []hit
 }
+
+// usual are the severities of a rule whose row has none.
+func usual() Severities { return Severities{Warn, Warn, Info} }
 
 // rules is the whole table, a file a family.
 func rules() []rule {
-	return slices.Concat(cpuRules(), bootRules(), interruptRules(), kernelRules(), taskRules(), memoryRules(),
-		powerRules(), networkRules(), virtualRules())
+	return slices.Concat(cpuRules(), bootRules(), parameterRules(), interruptRules(), kernelRules(),
+		realTimeRules(), taskRules(), memoryRules(), pageRules(), idleRules(), frequencyRules(), clockRules(),
+		packetRules(), deviceRules(), virtualRules())
 }
 
-// hit is what a rule finds. Its severities and mends are the rule's unless it has its own.
+// hit is what a rule finds. Its severities and its fix at run time replace those of the rule.
 type hit struct {
-	classes  *Severities
-	cpus     cpuset.Set
-	asked    string
-	inForce  string
-	evidence []string
-	runTime  string
-	boot     string
+	classes   *Severities
+	cpus      cpuset.Set
+	requested string // on the command line or in a file
+	inForce   string
+	evidence  []string
+	fix       string
+}
+
+// onCPUs is one hit on these CPUs; none where there are no CPUs.
+func onCPUs(cpus cpuset.Set, requested, format string, args ...any) []hit {
+	if cpus.IsEmpty() {
+		return nil
+	}
+	return []hit{{cpus: cpus, requested: requested, inForce: fmt.Sprintf(format, args...)}}
+}
+
+// add appends evidence, and the CPUs that it concerns.
+func (h *hit) add(cpus cpuset.Set, format string, args ...any) {
+	h.cpus = h.cpus.Union(cpus)
+	h.evidence = append(h.evidence, fmt.Sprintf(format, args...))
+}
+
+// counted is one hit, none where there is no evidence. The first verb of the format is for the number of
+// entries.
+func (h hit) counted(format string, args ...any) []hit {
+	if len(h.evidence) == 0 {
+		return nil
+	}
+	h.inForce = fmt.Sprintf(format, slices.Concat([]any{len(h.evidence)}, args)...)
+	return []hit{h}
 }
 
 func (s *subject) finding(r rule, h hit, readiness bool) Finding {
-	f := Finding{Rule: r.id, Title: r.title, Classes: r.classes, CPUs: h.cpus, Asked: h.asked, InForce: h.inForce,
-		Evidence: h.evidence, Cost: r.cost, Source: r.source,
-		RunTime: s.fill(cmp.Or(h.runTime, r.runTime)), Boot: s.fill(cmp.Or(h.boot, r.boot))}
+	f := Finding{Rule: r.id, Title: r.title, Classes: cmp.Or(r.classes, usual()), CPUs: h.cpus,
+		Requested: h.requested, InForce: h.inForce, Evidence: h.evidence, Impact: r.impact, Source: r.source,
+		Fix: s.fill(cmp.Or(h.fix, r.fix)), FixAtBoot: s.fill(r.boot)}
 	if h.classes != nil {
 		f.Classes = *h.classes
 	}
@@ -55,74 +82,82 @@ func (s *subject) finding(r rule, h hit, readiness bool) Finding {
 	return f
 }
 
-func (s *subject) fill(mend string) string {
+func (s *subject) fill(fix string) string {
+	housekeeping := s.housekeeping()
 	return strings.NewReplacer("{lane}", s.lane.String(), "{lane-mask}", s.lane.Mask(),
-		"{housekeeping}", orNone(s.housekeeping(), "CPUS (all are lanes')"), "{housekeeping-mask}", s.housekeeping().Mask()).Replace(mend)
+		"{housekeeping}", orNone(housekeeping, "CPUS (all belong to lanes)"),
+		"{housekeeping-mask}", housekeeping.Mask()).Replace(fix)
 }
 
-// subject is what the rules look at. What a rule asks for and the source does not have is noted in
-// missing: a rule without a hit is then unknown and not passed.
+// subject is what the rules look at. What a rule needs and the source does not have is kept in missing: a
+// rule without a hit is then unknown and not passed.
 type subject struct {
 	host.Host
 	files   map[string]string
 	tasks   []host.Task
-	fired   map[int]cpuset.Set
-	asked   cpuset.Set // the lanes' CPUs as somebody named them
+	named   cpuset.Set // the lanes' CPUs as the caller named them
 	lane    cpuset.Set // those of them that are online
-	boot    bootline
+	boot    host.Bootline
 	missing string
 }
 
 func (s *subject) lacks(file string) { s.missing = cmp.Or(s.missing, file) }
 
-// text is the content of a file.
-func (s *subject) text(file string) (string, bool) {
+// noHit notes that a file is missing, if it is, and finds nothing.
+func (s *subject) noHit(known bool, file string) []hit {
+	if !known {
+		s.lacks(file)
+	}
+	return nil
+}
+
+// noCmdline is noHit for the command line: a parameter that is not on it is no fault.
+func (s *subject) noCmdline() []hit { return s.noHit(s.Kernel.Cmdline != "", "/proc/cmdline") }
+
+// value is the content of a file; false where there is none or parse refuses it.
+func value[T any](s *subject, file, as string, parse func(string) (T, error)) (v T, ok bool) {
 	text, ok := s.files[file]
 	if !ok {
 		s.lacks(file)
+		return v, false
 	}
-	return text, ok
+	v, err := parse(text)
+	if err != nil {
+		s.lacks(file + " as a " + as)
+	}
+	return v, err == nil
 }
 
-// number is the content of a file as a number.
 func (s *subject) number(file string) (int64, bool) {
-	text, ok := s.text(file)
-	n, err := strconv.ParseInt(text, 10, 64)
-	if ok && err != nil {
-		s.lacks(file + " as a number")
-	}
-	return n, ok && err == nil
+	return value(s, file, "number", func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
+}
+
+func (s *subject) mask(file string) (cpuset.Set, bool) {
+	return value(s, file, "cpumask", cpuset.ParseMask)
+}
+
+func (s *subject) list(file string) (cpuset.Set, bool) {
+	return value(s, file, "cpulist", cpuset.Parse)
 }
 
 // chosen is the choice in brackets: "always [madvise] never".
 func (s *subject) chosen(file string) (string, bool) {
-	text, ok := s.text(file)
-	_, rest, _ := strings.Cut(text, "[")
-	choice, _, closed := strings.Cut(rest, "]")
-	if ok && !closed {
-		s.lacks(file + " with a choice in brackets")
-	}
-	return choice, ok && closed
+	return value(s, file, "choice in brackets", func(text string) (string, error) {
+		_, rest, _ := strings.Cut(text, "[")
+		choice, _, closed := strings.Cut(rest, "]")
+		if !closed {
+			return "", strconv.ErrSyntax
+		}
+		return choice, nil
+	})
 }
 
-// mask is the content of a file as a cpumask.
-func (s *subject) mask(file string) (cpuset.Set, bool) {
-	text, ok := s.text(file)
-	set, err := cpuset.ParseMask(text)
-	if ok && err != nil {
-		s.lacks(file + " as a cpumask")
+// allTasks returns the threads of the machine.
+func (s *subject) allTasks() []host.Task {
+	if s.tasks == nil {
+		s.lacks("/proc/*/task/*/status")
 	}
-	return set, ok && err == nil
-}
-
-// list is the content of a file as a cpulist.
-func (s *subject) list(file string) (cpuset.Set, bool) {
-	text, ok := s.text(file)
-	set, err := cpuset.Parse(text)
-	if ok && err != nil {
-		s.lacks(file + " as a cpulist")
-	}
-	return set, ok && err == nil
+	return s.tasks
 }
 
 // matching returns the paths that a pattern of path.Match fits, in natural order; there must be one.
@@ -143,19 +178,25 @@ func (s *subject) optional(pattern string) []string {
 		}
 	}
 	slices.SortFunc(paths, func(a, b string) int {
-		if n := cmp.Compare(len(a), len(b)); n != 0 { // cpu9 before cpu10
-			return n
-		}
-		return cmp.Compare(a, b)
+		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) // cpu9 before cpu10
 	})
+	return paths
+}
+
+// cgroups returns the paths of a file in the cgroups below a directory.
+func (s *subject) cgroups(dir, file string) []string {
+	var paths []string
+	for depth := range host.CgroupDepth {
+		paths = append(paths, s.optional(dir+strings.Repeat("/*", depth+1)+"/"+file)...)
+	}
 	return paths
 }
 
 // own returns the CPUs that the machine isolates itself, and what says so.
 func (s *subject) own() (cpus cpuset.Set, source string, readiness bool) {
 	online := s.Online()
-	asked, _ := s.boot.Isolcpus()
-	isolated, _ := asked.CPUs(s.possible()) // none where it is wrong
+	isolcpus, _ := s.boot.Isolcpus()
+	isolated, _ := isolcpus.CPUs(s.Possible()) // none where it is wrong
 	partitions, _ := cpuset.Parse(s.files["/sys/fs/cgroup/cpuset.cpus.isolated"])
 	for _, set := range []struct {
 		cpus cpuset.Set
@@ -169,7 +210,7 @@ func (s *subject) own() (cpus cpuset.Set, source string, readiness bool) {
 			return set.cpus.Intersection(online), set.name, false
 		}
 	}
-	return s.Usable().Difference(s.Siblings(s.bootCPU())), "no lanes yet: what lies outside the boot core", true
+	return s.Usable().Difference(s.Siblings(s.bootCPU())), "no lanes yet: all CPUs but the boot core", true
 }
 
 // orNone is a list of CPUs, or the word for none.
@@ -182,20 +223,30 @@ func orEmpty(set *cpuset.Set) cpuset.Set {
 	return *set
 }
 
+// isTrue is false where it is not known.
+func isTrue(b *bool) bool { return b != nil && *b }
+
 // bootCPU is the one that starts the others, keeps the time and cannot be left out of housekeeping.
 func (s *subject) bootCPU() int { return s.CPUs[0].ID }
 
-// possible are the CPUs that the kernel counts, which "N" and "all" mean.
-func (s *subject) possible() cpuset.Set {
-	var ids []int
-	for _, c := range s.CPUs {
-		ids = append(ids, c.ID)
+// housekeeping are the online CPUs that belong to no lane.
+func (s *subject) housekeeping() cpuset.Set { return s.Online().Difference(s.lane) }
+
+// requested is a boot parameter as it was given.
+func (s *subject) requested(name string) string {
+	value, ok := s.boot.Get(name)
+	if !ok {
+		return ""
 	}
-	return cpuset.Of(ids...)
+	return name + "=" + value
 }
 
-// housekeeping are the online CPUs that are no lane's.
-func (s *subject) housekeeping() cpuset.Set { return s.Online().Difference(s.lane) }
+// requestedCPUs is the CPU list of a parameter other than isolcpus; false where it is missing or wrong.
+func (s *subject) requestedCPUs(name string) (cpuset.Set, bool) {
+	list, ok := s.boot.Get(name)
+	set, err := cpuset.ParseWithin(list, s.Possible())
+	return set, ok && err == nil && !set.IsEmpty()
+}
 
 // unless is the check of a file with one number; it hits where ok does not hold.
 func unless(file string, ok func(n int64) bool) func(*subject) []hit {
@@ -222,26 +273,11 @@ func (s *subject) overlaps(paths []string, read func(string) (cpuset.Set, bool))
 	for _, p := range paths {
 		cpus, ok := read(p)
 		if on := cpus.Intersection(s.lane); ok && !on.IsEmpty() {
-			h.cpus = h.cpus.Union(on)
-			h.evidence = append(h.evidence, fmt.Sprintf("%s: CPUs %s", p, cpus))
+			h.add(on, "%s: CPUs %s", p, cpus)
 		}
 	}
-	switch len(h.evidence) {
-	case 0:
-		return nil
-	case 1:
-		h.inForce, h.evidence = h.evidence[0], nil
-	default:
-		h.inForce = fmt.Sprintf("%d files", len(h.evidence))
+	if len(h.evidence) == 1 {
+		return onCPUs(h.cpus, "", "%s", h.evidence[0])
 	}
-	return []hit{h}
-}
-
-// asked is a boot parameter as it was given, for a hit.
-func (b bootline) asked(name string) string {
-	value, ok := b.Get(name)
-	if !ok {
-		return ""
-	}
-	return name + "=" + value
+	return h.counted("%d files")
 }

@@ -30,7 +30,8 @@ func (r Report) Verdict() string {
 		verdict = "nearly deterministic"
 	}
 	return fmt.Sprintf("%s: %s, %s, %s; %d rules passed, %d could not be checked", verdict,
-		quantity.Count(count[Fault], "fault"), quantity.Count(count[Warn], "warning"), quantity.Count(count[Info], "note"), len(r.Passed), len(r.Unknown))
+		quantity.Count(count[Fault], "fault"), quantity.Count(count[Warn], "warning"),
+		quantity.Count(count[Info], "note"), len(r.Passed), len(r.Unknown))
 }
 
 // Write prints the report for a person: the verdict, then the findings, the worst first, with a few
@@ -38,14 +39,14 @@ func (r Report) Verdict() string {
 func (r Report) Write(w io.Writer, on terminal.Terminal) error {
 	b := &printer{on: on}
 	b.WriteString(on.Fold(on.Bold(orUnknown(r.Hostname)+": "), r.Verdict()))
-	b.field("lane CPUs", fmt.Sprintf("%s (%s)", r.LaneCPUs, r.LaneSource))
+	b.field("lane CPUs", fmt.Sprintf("%s (%s)", r.CPUs, r.LaneSource))
 	for _, f := range r.Findings {
 		f.write(b)
 	}
 	r.writeUnknown(b)
 	if len(r.NeedLanes) > 0 {
 		b.WriteString("\n" + on.Fold("", quantity.Count(len(r.NeedLanes), "rule")+
-			" ask about lanes; name some with --lane-cpus to have them checked."))
+			" need lanes; name some with --lane-cpus to have them checked."))
 	}
 	for _, warning := range r.Warnings {
 		b.WriteString(on.Fold(on.Yellow("warning: "), terminal.Clean(warning)))
@@ -54,7 +55,7 @@ func (r Report) Write(w io.Writer, on terminal.Terminal) error {
 	return err
 }
 
-// writeUnknown gathers the rules by what they miss.
+// writeUnknown groups the rules by the file that they lack.
 func (r Report) writeUnknown(b *printer) {
 	rules := map[string][]string{}
 	var order []string
@@ -104,22 +105,24 @@ func (f Finding) write(b *printer) {
 	}
 	b.WriteString("\n" + b.on.Fold(severity+"  ", f.Rule+": "+f.Title))
 	if f.Severity > Info {
-		b.field("for", fmt.Sprintf("poll mode %s, real-time %s, throughput %s", f.Classes.PollMode, f.Classes.RealTime, f.Classes.Throughput))
+		b.field("for", fmt.Sprintf("poll mode %s, real-time %s, throughput %s",
+			f.Classes.PollMode, f.Classes.RealTime, f.Classes.Throughput))
 	}
 	if !f.CPUs.IsEmpty() {
 		b.field("CPUs", f.CPUs.String())
 	}
-	b.field("asked", f.Asked)
+	b.field("requested", f.Requested)
 	b.field("in force", f.InForce)
 	shown := f.Evidence
 	if len(shown) > mostLines+1 {
-		shown = append(slices.Clone(shown[:mostLines]), fmt.Sprintf("… and %d more, which -o json lists", len(shown)-mostLines))
+		more := fmt.Sprintf("… and %d more, which -o json lists", len(shown)-mostLines)
+		shown = append(slices.Clone(shown[:mostLines]), more)
 	}
 	for _, line := range shown {
 		b.field("", line)
 	}
-	b.field("costs", f.Cost)
-	b.field("mend now", f.RunTime)
-	b.field("at boot", f.Boot)
+	b.field("impact", f.Impact)
+	b.field("fix", f.Fix)
+	b.field("at boot", f.FixAtBoot)
 	b.field("see", f.Source)
 }

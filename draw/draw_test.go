@@ -16,6 +16,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host/snapshot"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/terminal"
 	"isolane.dev/isolane/test/golden"
@@ -79,7 +80,7 @@ func TestAllMachines(t *testing.T) {
 		machines[fmt.Sprintf("%+v", m)] = m.Host(t)
 	}
 	err := filepath.WalkDir(hosttest.Machines(t), func(file string, _ fs.DirEntry, err error) error {
-		if root, oerr := host.OpenArchive(file, ""); err == nil && oerr == nil {
+		if root, oerr := snapshot.Open(file, ""); err == nil && oerr == nil {
 			if h, rerr := host.Read(root); rerr == nil {
 				machines[filepath.Base(file)] = h
 			}

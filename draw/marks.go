@@ -8,7 +8,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// mark is what a CPU is.
+// mark is what is drawn at a CPU.
 type mark struct {
 	sign  string // of a lane its name, where that is short
 	name  string // for the key
@@ -18,12 +18,12 @@ type mark struct {
 
 const (
 	idleSign  = "idle"
-	outside   = "-" // CPUs that nobody here may use
+	outside   = "-" // CPUs that this process may not use
 	byKernel  = "i"
-	shortName = 12 // longest name of a lane that stands beside each of its CPUs
+	shortName = 12 // longest name of a lane that is written at each of its CPUs
 )
 
-// marks returns those of all online CPUs, and the key in the order in which it is to be read. Names of
+// marks returns those of all online CPUs, and the key in its order. Names of
 // lanes longer than short become letters.
 func marks(h host.Host, p plan.Placement, short int) (of map[int]mark, key []mark) {
 	of = map[int]mark{}
@@ -65,7 +65,8 @@ func marks(h host.Host, p plan.Placement, short int) (of map[int]mark, key []mar
 	if len(p.Lanes) > 0 || !isolated.IsEmpty() {
 		set(usable.Difference(p.CPUs()).Difference(isolated), mark{name: "housekeeping"})
 	}
-	set(online.Difference(usable).Difference(p.CPUs()), mark{sign: outside, name: "not allowed by the cpuset in force"})
+	unusable := online.Difference(usable).Difference(p.CPUs())
+	set(unusable, mark{sign: outside, name: "not allowed by the cpuset in force"})
 	set(isolated, mark{sign: byKernel, name: "isolated by the kernel"})
 	return of, key
 }

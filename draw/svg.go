@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"html"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -13,8 +12,8 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// Sizes of the picture, in pixels: narrow and with large type, so that it can be read on a telephone. Text
-// is taken to be 0.58 of its size wide a character, and somewhat wider in its bounds, because fonts differ.
+// Sizes of the picture, in pixels: narrow and with large type, so that it can be read on a telephone. A
+// character is taken to be 0.62 of its size wide, somewhat more than it is in most fonts.
 const (
 	pictureWidth = 480
 	margin       = 8
@@ -30,330 +29,308 @@ const (
 	perCharacter = 0.62
 )
 
-// style is what the picture looks like in the dark. Lanes keep their colours, and the text on them.
-const style = `@media (prefers-color-scheme: dark) {
-.isolane { fill: #e4e4e2 } .isolane .ground { fill: #16181a } .isolane .box { fill: #fff; stroke: #777 }
-.isolane .core { fill: #202427; stroke: #888 } .isolane .plain { fill: #3a4046 } .isolane .soft { fill: #b0b4b8 } }`
-
-// SVG draws the machine as a picture. Lanes are told apart by their names, or letters, and not by colour
-// alone.
-func SVG(w io.Writer, h host.Host, p plan.Placement) error {
-	s := &svg{}
-	s.arrange(h, p)
-	top := s.measure(build(h), pictureWidth-2*margin)
-	top.width = pictureWidth - 2*margin
-	s.paint(top, margin, margin)
-	bottom := s.legend(margin+top.height+gap, h.Warnings)
-	name := html.EscapeString(strings.ReplaceAll(clean(title(h)), "\u00a0", " "))
-	_, err := fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d" `+
-		`class="isolane" style="max-width:100%%;height:auto" font-family="'Liberation Sans', Arial, Helvetica, sans-serif" `+
-		`fill="#222" role="img">
+// head begins the picture. In the dark, lanes keep their colours and the text on them.
+const head = `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d"
+class="isolane" style="max-width:100%%;height:auto" fill="#222" role="img"
+font-family="'Liberation Sans', Arial, Helvetica, sans-serif">
 <title>%[3]s</title>
 <defs>
-<style>%[4]s</style>
-<pattern id="idle" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="5" height="5" fill="#fff" fill-opacity="0.75"/><path d="M0 0V5" stroke="#222" stroke-opacity="0.3"/></pattern>
+<style>@media (prefers-color-scheme: dark) {
+.isolane { fill: #e4e4e2 } .isolane .ground { fill: #16181a } .isolane .box { fill: #fff; stroke: #777 }
+.isolane .core { fill: #202427; stroke: #888 } .isolane .plain { fill: #3a4046 }
+.isolane .soft { fill: #b0b4b8 } }</style>
+<pattern id="idle" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+<rect width="5" height="5" fill="#fff" fill-opacity="0.75"/>
+<path d="M0 0V5" stroke="#222" stroke-opacity="0.3"/>
+</pattern>
 </defs>
 <rect width="%[1]d" height="%[2]d" fill="#fff" class="ground"/>
-%[5]s</svg>
-`, pictureWidth, bottom+margin, name, style, s.out.String())
-	return err
-}
+`
 
-type svg struct {
-	out      strings.Builder
-	of       map[int]mark
-	key      []mark
-	cpuWidth int
-	high     int // of a CPU: higher where lanes have their names below the numbers
-}
+// Attributes of what is painted.
+const (
+	boxStyle     = `rx="4" fill="#000" fill-opacity="0.025" stroke="#888" class="box"`
+	coreStyle    = `rx="2" fill="#fff" stroke="#595959" class="core"`
+	soft         = `fill="#595959" class="soft"`
+	bold         = `font-weight="bold"`
+	middle       = `text-anchor="middle"`
+	onLane       = `fill="#222"` // in the dark too
+	idleStyle    = `fill="url(#idle)"`
+	plainStyle   = `fill="#e8e8e8" class="plain"`
+	kernelStyle  = `fill="none" stroke="#0072b2" stroke-width="2"`
+	outsideStyle = `fill="none" stroke="#888" stroke-dasharray="2 2"`
+)
 
-// measured is a box with its place relative to the one around it.
-type measured struct {
-	box
-	titles              []string // lines
+// element is a rectangle or a text of the picture, or several together. Its place is relative to the element
+// that it is in.
+type element struct {
 	x, y, width, height int
-	notesY              int
-	inner               []measured
-	cores               []placed
+	rect                string // attributes of the rectangle that is painted
+	text                string
+	size                int    // of the text, whose baseline is at y
+	style               string // attributes of the text
+	after               string // follows the text in its own <tspan>
+	inner               []element
 }
 
-type placed struct {
-	core
-	x, y int
-	run  int // width of the line that joins it with those after it that share its L2, 0 without
+func (e element) paint(out *strings.Builder, x, y int) {
+	x, y = x+e.x, y+e.y
+	if e.rect != "" {
+		fmt.Fprintf(out, `<rect x="%d" y="%d" width="%d" height="%d" %s/>`+"\n", x, y, e.width, e.height, e.rect)
+	}
+	if e.text != "" {
+		text := html.EscapeString(e.text)
+		fmt.Fprintf(out, `<text x="%d" y="%d" font-size="%d" %s>%s`, x, y, e.size, e.style, text)
+		if e.after != "" {
+			fmt.Fprintf(out, "<tspan>%s</tspan>", e.after)
+		}
+		out.WriteString("</text>\n")
+	}
+	for _, inner := range e.inner {
+		inner.paint(out, x, y)
+	}
+}
+
+// wrap puts elements side by side, at most so many in a row, with rows below each other. Those of a row get
+// the same height.
+func wrap(elements []element, width, most, gap int) (all element, rows int) {
+	all.inner = elements
+	for left := elements; len(left) > 0; rows++ {
+		n, x, high := 0, 0, 0
+		for n < len(left) && n < most && (n == 0 || x+left[n].width <= width) {
+			left[n].x, left[n].y = x, all.height
+			x += left[n].width + gap
+			high = max(high, left[n].height)
+			n++
+		}
+		for i := range left[:n] {
+			left[i].height = high
+		}
+		all.width, all.height, left = max(all.width, x-gap), all.height+high+gap, left[n:]
+	}
+	return all, rows
+}
+
+// column puts elements below each other.
+func column(elements ...element) element {
+	all, _ := wrap(elements, 0, 1, 0)
+	return all
+}
+
+// fold puts a text into lines that fit into a width.
+func fold(text string, size, width int, style string) element {
+	var folded []element
+	if strings.TrimSpace(text) != "" {
+		for _, line := range lines(text, int(float64(width)/(float64(size)*perCharacter))) {
+			folded = append(folded, element{width: textWidth(line, size), height: lineHeight,
+				inner: []element{{y: noteSize, text: line, size: size, style: style}}})
+		}
+	}
+	return column(folded...)
 }
 
 func textWidth(text string, size int) int {
 	return int(float64(len([]rune(text))*size)*perCharacter) + 1
 }
 
-// arrange marks the CPUs, and says how large one has to be for its number and the name of its lane.
-func (s *svg) arrange(h host.Host, p plan.Placement) {
-	threads, high := 1, 0
+// SVG draws the machine as a picture. Lanes are told apart by their names, or letters, and not by colour
+// alone.
+func SVG(w io.Writer, h host.Host, p plan.Placement) error {
+	s := newPicture(h, p)
+	machine := s.box(build(h), pictureWidth-2*margin)
+	machine.width = pictureWidth - 2*margin
+	all := column(machine, element{height: gap}, s.legend(h.Warnings))
+	var out strings.Builder
+	name := html.EscapeString(strings.ReplaceAll(clean(title(h)), "\u00a0", " "))
+	fmt.Fprintf(&out, head, pictureWidth, all.height+2*margin, name)
+	all.paint(&out, margin, margin)
+	_, err := io.WriteString(w, out.String()+"</svg>\n")
+	return err
+}
+
+type picture struct {
+	of       map[int]mark
+	key      []mark
+	cpuWidth int
+	high     int // of a CPU: higher where lanes have their names below the numbers
+}
+
+// newPicture marks the CPUs, and says how large one has to be for its number and the name of its lane.
+func newPicture(h host.Host, p plan.Placement) picture {
+	threads := 1
 	for id := range h.Online().All() {
-		threads, high = max(threads, h.Siblings(id).Len()), id
+		threads = max(threads, h.Siblings(id).Len())
 	}
 	const inset = 110 // of the boxes around cores
 	room := (pictureWidth-inset)/threads - 4
-	short := min(shortName, max(1, int(float64(room)/(nameSize*perCharacter))))
-	s.of, s.key = marks(h, p, short)
-	s.cpuWidth, s.high = textWidth(strings.Repeat("0", len(fmt.Sprint(high))+1), cpuSize)+5, cpuHeight
+	var s picture
+	s.of, s.key = marks(h, p, min(shortName, max(1, int(float64(room)/(nameSize*perCharacter)))))
+	digits := len(fmt.Sprint(h.Online().Last()))
+	s.cpuWidth, s.high = textWidth(strings.Repeat("0", digits+1), cpuSize)+5, cpuHeight
 	for _, m := range s.of {
 		if len(m.lanes) > 0 {
-			s.cpuWidth, s.high = max(s.cpuWidth, min(room, textWidth(m.sign, nameSize)+4)), cpuHeight+nameHeight
+			s.cpuWidth = max(s.cpuWidth, min(room, textWidth(m.sign, nameSize)+4))
+			s.high = cpuHeight + nameHeight
 		}
 	}
+	return s
 }
 
-// measure lays a box out within a width.
-func (s *svg) measure(b box, width int) measured {
-	m := measured{box: b, titles: fold(clean(b.title), titleSize, width-2*gap)}
-	y := gap
-	for _, line := range m.titles {
-		m.width = max(m.width, textWidth(line, titleSize)+2*gap)
-		y += lineHeight
+// box puts the title, the cores, the boxes inside and the notes of a box below each other.
+func (s picture) box(b box, width int) element {
+	width -= 2 * gap
+	var children []element
+	for _, child := range b.children {
+		children = append(children, s.box(child, width))
 	}
-	y = s.placeCores(&m, width-2*gap, y+2)
-	y = s.placeChildren(&m, width-2*gap, y)
-	m.notes, m.notesY = nil, y
+	// As few rows as they need, and about as many in each.
+	inside, rows := wrap(children, width, len(children), gap)
+	if rows > 0 {
+		inside, _ = wrap(children, width, (len(children)+rows-1)/rows, gap)
+	}
+	cores, _ := wrap(s.clusters(b.cores, width), width, len(b.cores), coreGap)
+	parts := []element{fold(clean(b.title), titleSize, width, bold), {height: 2}, cores, inside}
 	for _, note := range b.notes {
-		for _, line := range fold(clean(note), noteSize, width-2*gap) {
-			m.notes = append(m.notes, line)
-			m.width = max(m.width, textWidth(line, noteSize)+2*gap)
-			y += lineHeight
-		}
+		parts = append(parts, fold(clean(note), noteSize, width, ""))
 	}
-	m.height = y + gap
-	return m
+	all := column(parts...)
+	all.x, all.y = gap, gap
+	return element{width: all.width + 2*gap, height: all.height + 2*gap, rect: boxStyle, inner: []element{all}}
 }
 
-// fold breaks a text into lines that fit into a width.
-func fold(text string, size, width int) []string {
-	if strings.TrimSpace(text) == "" {
-		return nil
-	}
-	return lines(text, int(float64(width)/(float64(size)*perCharacter)))
-}
-
-// placeCores puts the cores into rows. Cores with the same L2 stay in one row where there is room.
-func (s *svg) placeCores(m *measured, width, y int) int {
-	if len(m.box.cores) == 0 {
-		return y
-	}
-	high := s.high + 6
-	for _, c := range m.box.cores {
-		if c.cluster >= 0 {
-			high = s.high + 6 + lineHeight - 2
-		}
-	}
-	x := gap
-	for start := 0; start < len(m.box.cores); {
-		end, run := s.cluster(m.box.cores, start)
-		if x > gap && x+run > gap+width {
-			x, y = gap, y+high
-		}
-		first := len(m.cores)
-		for _, c := range m.box.cores[start:end] {
-			if x > gap && x+s.coreWidth(c) > gap+width {
-				x, y = gap, y+high
-				first = len(m.cores)
+// clusters returns the cores, those with the same L2 side by side where there is room, with a line and the
+// name of the cache below them.
+func (s picture) clusters(cores []core, width int) []element {
+	var all []element
+	for len(cores) > 0 {
+		n, first := 0, cores[0]
+		group := element{height: s.high + 2}
+		for n < len(cores) && (n == 0 || first.cluster >= 0 && cores[n].cluster == first.cluster) {
+			c := s.core(cores[n])
+			if n > 0 && group.width+coreGap+c.width > width {
+				break
 			}
-			m.cores = append(m.cores, placed{core: c, x: x, y: y})
-			if c.cluster >= 0 {
-				m.cores[first].run = x + s.coreWidth(c) - m.cores[first].x
+			if n > 0 {
+				group.width += coreGap
 			}
-			x += s.coreWidth(c) + coreGap
-			m.width = max(m.width, x-coreGap+gap)
+			c.x = group.width
+			group.inner, group.width = append(group.inner, c), group.width+c.width
+			n++
 		}
-		start = end
+		if first.cluster >= 0 {
+			label := first.cache
+			if textWidth(label, nameSize) > group.width {
+				label = "L2"
+			}
+			group.inner = append(group.inner,
+				element{x: 1, y: s.high + 4, width: group.width - 2, height: 2, rect: `fill="#777"`},
+				element{x: 1, y: s.high + 16, text: label, size: nameSize, style: soft})
+			group.height += lineHeight - 2
+		}
+		all, cores = append(all, group), cores[n:]
 	}
-	return y + high
+	return all
 }
 
-// cluster returns where the cores with the L2 of the first end, and how wide they are together.
-func (s *svg) cluster(cores []core, start int) (end, wide int) {
-	for end = start; end < len(cores) && (end == start || cores[start].cluster >= 0 && cores[end].cluster == cores[start].cluster); end++ {
-		wide += s.coreWidth(cores[end]) + coreGap
-	}
-	return end, wide - coreGap
-}
-
-func (s *svg) coreWidth(c core) int {
-	wide := len(c.cpus)*s.cpuWidth + 4
+func (s picture) core(c core) element {
+	e := element{width: len(c.cpus)*s.cpuWidth + 4, height: s.high + 2, rect: coreStyle}
+	x := 2
 	if c.kind != "" {
-		wide += 11
-	}
-	return wide
-}
-
-// placeChildren puts boxes side by side, in as few rows as they need and about as many in each. The
-// boxes of a row get the same height.
-func (s *svg) placeChildren(m *measured, width, y int) int {
-	for _, child := range m.children {
-		m.inner = append(m.inner, s.measure(child, width))
-	}
-	rows := 0
-	for left := m.inner; len(left) > 0; rows++ {
-		left = left[inRow(left, width, len(left)):]
-	}
-	for left := m.inner; len(left) > 0; {
-		n := inRow(left, width, (len(m.inner)+rows-1)/rows)
-		x, high := gap, 0
-		for i := range left[:n] {
-			left[i].x, left[i].y = x, y
-			x += left[i].width + gap
-			high = max(high, left[i].height)
-		}
-		for i := range left[:n] {
-			left[i].height = high
-		}
-		m.width = max(m.width, x)
-		y += high + gap
-		left = left[n:]
-	}
-	return y
-}
-
-// inRow is how many boxes fit side by side, at most so many and at least one.
-func inRow(boxes []measured, width, most int) int {
-	n, used := 0, 0
-	for n < len(boxes) && n < most && (n == 0 || used+boxes[n].width <= width) {
-		used += boxes[n].width + gap
-		n++
-	}
-	return n
-}
-
-func (s *svg) paint(m measured, x, y int) {
-	fmt.Fprintf(&s.out, `<rect x="%d" y="%d" width="%d" height="%d" rx="4" fill="#000" fill-opacity="0.025" stroke="#888" class="box"/>`+"\n", x, y, m.width, m.height)
-	for i, line := range m.titles {
-		s.text(x+gap, y+gap+titleSize-2+i*lineHeight, titleSize, line, ` font-weight="bold"`)
-	}
-	for _, c := range m.cores {
-		s.core(c, x+c.x, y+c.y)
-	}
-	for _, child := range m.inner {
-		s.paint(child, x+child.x, y+child.y)
-	}
-	for i, note := range m.notes {
-		s.text(x+gap, y+m.notesY+i*lineHeight+noteSize, noteSize, note, "")
-	}
-}
-
-func (s *svg) core(c placed, x, y int) {
-	wide := s.coreWidth(c.core)
-	if c.run > 0 {
-		below := y + s.high + 5
-		fmt.Fprintf(&s.out, `<path d="M%d %dh%d" stroke="#777" stroke-width="2"/>`+"\n", x+1, below, c.run-2)
-		label := c.cache
-		if textWidth(label, nameSize) > c.run {
-			label = "L2"
-		}
-		s.text(x+1, below+11, nameSize, label, ` fill="#595959" class="soft"`)
-	}
-	fmt.Fprintf(&s.out, `<rect x="%d" y="%d" width="%d" height="%d" rx="2" fill="#fff" stroke="#595959" class="core"/>`+"\n",
-		x, y, wide, s.high+2)
-	if c.kind != "" {
-		s.text(x+3, y+s.high/2+5, nameSize, c.kind, ` fill="#595959" class="soft"`)
-		x += 11
+		e.inner = []element{{x: 3, y: s.high/2 + 5, text: c.kind, size: nameSize, style: soft}}
+		e.width, x = e.width+11, x+11
 	}
 	for i, id := range c.cpus {
-		s.cpu(id, x+2+i*s.cpuWidth, y+2)
+		cpu := s.cpu(id)
+		cpu.x, cpu.y = x+i*s.cpuWidth, 2
+		e.inner = append(e.inner, cpu)
 	}
+	return e
 }
 
-// cpu paints one, with the name of its lane.
-func (s *svg) cpu(id, x, y int) {
+// cpu is one with the name of its lane.
+func (s picture) cpu(id int) element {
 	m, marked := s.of[id]
-	middle, low, class := x+(s.cpuWidth-1)/2, y+s.high/2+4, `class="cpu"`
+	number := element{x: (s.cpuWidth - 1) / 2, y: s.high/2 + 4, text: fmt.Sprint(id), size: cpuSize,
+		style: `class="cpu" ` + middle}
+	var e element
 	if marked {
-		s.swatch(m, x, y, s.cpuWidth-1, s.high-2)
+		e = swatch(m, s.cpuWidth-1, s.high-2)
 	}
-	if len(m.lanes) > 0 {
-		class = `class="cpu" fill="#222" font-weight="bold"`
+	if len(m.lanes) == 0 {
+		number.after = m.sign
+	} else {
+		number.style += " " + onLane + " " + bold
 		if name := s.name(m); name != "" {
-			low = y + 14
-			s.text(middle, low+nameHeight, nameSize, name, ` text-anchor="middle" fill="#222"`)
+			number.y = 14
+			e.inner = append(e.inner, element{x: number.x, y: number.y + nameHeight, text: name, size: nameSize,
+				style: middle + " " + onLane})
 		}
 	}
-	fmt.Fprintf(&s.out, `<text x="%d" y="%d" font-size="%d" text-anchor="middle" %s>%d`, middle, low, cpuSize, class, id)
-	if len(m.lanes) == 0 && m.sign != "" {
-		fmt.Fprintf(&s.out, `<tspan>%s</tspan>`, m.sign)
-	}
-	s.out.WriteString("</text>\n")
+	e.inner = append(e.inner, number)
+	return e
 }
 
-// name is what stands below a CPU's number: that of the lane; where several share it and there is no room
-// for all, how many.
-func (s *svg) name(m mark) string {
-	if textWidth(clean(m.sign), nameSize) <= s.cpuWidth {
-		return clean(m.sign)
+// name is written below a CPU's number: that of the lane; where several share the CPU and there is no room
+// for all names, how many they are.
+func (s picture) name(m mark) string {
+	names := []string{clean(m.sign)}
+	if len(m.lanes) > 1 {
+		names = append(names, quantity.Count(len(m.lanes), "lane"))
 	}
-	if text := quantity.Count(len(m.lanes), "lane"); len(m.lanes) > 1 && textWidth(text, nameSize) <= s.cpuWidth {
-		return text
+	for _, name := range names {
+		if textWidth(name, nameSize) <= s.cpuWidth {
+			return name
+		}
 	}
 	return ""
 }
 
-// swatch paints what a mark looks like. Lanes that share a CPU have a part of it each.
-func (s *svg) swatch(m mark, x, y, width, height int) {
-	rect := func(x, width int, more string) {
-		fmt.Fprintf(&s.out, `<rect x="%d" y="%d" width="%d" height="%d" %s/>`, x, y, width, height, more)
+// swatch is what a mark looks like. Lanes that share a CPU have a part of it each.
+func swatch(m mark, width, height int) element {
+	e := element{width: width, height: height}
+	// Okabe and Ito's palette, which colour-blind people can tell apart, lightened for black text.
+	colors := []string{"#f2b44d", "#8fcdf0", "#4dbb9d", "#f5ec7b", "#6aa5d8", "#e58d50", "#dba6c4"}
+	for i, lane := range m.lanes {
+		from, to := width*i/len(m.lanes), width*(i+1)/len(m.lanes)
+		e.inner = append(e.inner, element{x: from, width: to - from, height: height,
+			rect: `fill="` + colors[lane%len(colors)] + `"`})
 	}
 	switch {
+	case m.idle:
+		e.inner = append(e.inner, element{width: width, height: height, rect: idleStyle})
 	case len(m.lanes) > 0:
-		// Okabe and Ito's palette, which colour-blind people can tell apart, lightened for black text.
-		colors := []string{"#f2b44d", "#8fcdf0", "#4dbb9d", "#f5ec7b", "#6aa5d8", "#e58d50", "#dba6c4"}
-		for i, lane := range m.lanes {
-			from, to := width*i/len(m.lanes), width*(i+1)/len(m.lanes)
-			rect(x+from, to-from, `fill="`+colors[lane%len(colors)]+`"`)
-		}
-		if m.idle {
-			rect(x, width, `fill="url(#idle)"`)
-		}
 	case m.sign == "":
-		rect(x, width, `fill="#e8e8e8" class="plain"`)
+		e.rect = plainStyle
 	case m.sign == byKernel:
-		rect(x, width, `fill="none" stroke="#0072b2" stroke-width="2"`)
+		e.rect = kernelStyle
 	default:
-		rect(x, width, `fill="none" stroke="#888" stroke-dasharray="2 2"`)
+		e.rect = outsideStyle
 	}
-	s.out.WriteString("\n")
+	return e
 }
 
-func (s *svg) text(x, y, size int, text, more string) {
-	if text != "" {
-		fmt.Fprintf(&s.out, `<text x="%d" y="%d" font-size="%d"%s>%s</text>`+"\n", x, y, size, more, html.EscapeString(text))
-	}
-}
-
-// legend paints the key and the warnings below the machine, and returns where it ends.
-func (s *svg) legend(y int, warnings []string) int {
-	line := func(text string) {
-		for _, l := range fold(text, noteSize, pictureWidth-3*margin-s.cpuWidth) {
-			s.text(2*margin+s.cpuWidth, y+13, noteSize, l, "")
-			y += lineHeight
+// legend is the key and the warnings below the machine.
+func (s picture) legend(warnings []string) element {
+	key := slices.Clone(s.key)
+	for _, m := range s.of {
+		if m.idle {
+			key = append(key, mark{name: "hatched: a sibling that the lane keeps idle", lanes: []int{0}, idle: true})
+			break
 		}
-		y += 4
 	}
-	for _, m := range s.key {
-		s.swatch(m, margin, y+1, s.cpuWidth, lineHeight)
-		fill := ""
+	var all []element
+	for _, m := range key {
+		text := fold(clean(m.name), noteSize, pictureWidth-3*margin-s.cpuWidth, "")
+		text.x = margin + s.cpuWidth
+		sign := element{x: s.cpuWidth / 2, y: noteSize, text: clean(m.sign), size: nameSize, style: middle}
 		if len(m.lanes) > 0 {
-			fill = ` fill="#222"`
+			sign.style += " " + onLane
 		}
-		s.text(margin+s.cpuWidth/2, y+13, nameSize, clean(m.sign), ` text-anchor="middle"`+fill)
-		line(clean(m.name))
-	}
-	if slices.ContainsFunc(slices.Collect(maps.Values(s.of)), func(m mark) bool { return m.idle }) {
-		s.swatch(mark{lanes: []int{0}, idle: true}, margin, y+1, s.cpuWidth, lineHeight)
-		line("hatched: a sibling that the lane keeps idle")
+		color := swatch(m, s.cpuWidth, lineHeight)
+		all = append(all, element{height: text.height + 4, inner: []element{color, sign, text}})
 	}
 	for _, warning := range warnings {
-		for _, l := range fold("warning: "+clean(warning), noteSize, pictureWidth-2*margin) {
-			s.text(margin, y+13, noteSize, l, "")
-			y += lineHeight
-		}
+		all = append(all, fold("warning: "+clean(warning), noteSize, pictureWidth-2*margin, ""))
 	}
-	return y
+	return column(all...)
 }

@@ -10,8 +10,8 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// Text draws the machine in characters. CPUs in brackets are one core; what stands behind a CPU is its
-// lane, or explained below the picture.
+// Text draws the machine in characters. CPUs in brackets are one core; a CPU is followed by its lane, or by a
+// mark that is explained below the picture.
 func Text(w io.Writer, h host.Host, p plan.Placement, on terminal.Terminal) error {
 	t := texter{on: on}
 	var key []mark

@@ -24,23 +24,22 @@ type box struct {
 	cores    []core // where there are no children
 }
 
-// core is a physical core. Cores that share an L2 stand together.
+// core is a physical core. Cores that share an L2 are adjacent.
 type core struct {
 	cpus    []int
 	kind    string // P, E or ""
-	cluster int    // the lowest CPU with the same L2, -1 where the core has that alone
+	cluster int    // the lowest CPU with the same L2, -1 where the core does not share it
 	cache   string // the L2 of a cluster
 }
 
 // level is a way to divide CPUs.
 type level struct {
-	name  string
-	of    func(host.CPU) *int
-	title func(id int, cpus cpuset.Set) string
+	name string
+	of   func(host.CPU) *int
 }
 
-// build returns the machine as boxes. What has no place, such as CPUs that are offline, is in the notes
-// of the outermost.
+// build returns the machine as boxes. Where an object is not known, such as that of CPUs that are offline, it
+// is in the notes of the outermost box.
 func build(h host.Host) box {
 	top := box{title: title(h)}
 	d := drawing{h: h, nodes: map[int]bool{}}
@@ -53,18 +52,12 @@ func build(h host.Host) box {
 	}
 	for _, n := range h.NUMANodes {
 		if !d.nodes[n.ID] {
-			top.children = append(top.children, box{title: nodeTitle(n), notes: append(hugepages(n), d.devices(&n.ID)...)})
+			top.children = append(top.children, box{title: nodeTitle(n), notes: d.nodeNotes(n)})
 		}
 	}
 	top.notes = append(d.caches(online), d.devices(nil)...)
-	var offline []int
-	for _, c := range h.CPUs {
-		if !c.Online {
-			offline = append(offline, c.ID)
-		}
-	}
-	if len(offline) > 0 {
-		top.notes = append(top.notes, "offline: "+cpuList(cpuset.Of(offline...)))
+	if offline := h.Possible().Difference(online); !offline.IsEmpty() {
+		top.notes = append(top.notes, "offline: "+cpuList(offline))
 	}
 	return top
 }
@@ -84,7 +77,7 @@ func title(h host.Host) string {
 	return strings.Join(words, ", ")
 }
 
-// drawing remembers which nodes have a box.
+// drawing keeps which nodes have a box.
 type drawing struct {
 	h     host.Host
 	nodes map[int]bool
@@ -93,20 +86,41 @@ type drawing struct {
 // levels are the ways to divide the CPUs, the coarsest first.
 func (d *drawing) levels(online cpuset.Set) []level {
 	levels := []level{
-		{"package", func(c host.CPU) *int { return c.Package }, func(id int, _ cpuset.Set) string { return fmt.Sprint("package ", id) }},
-		{"die", func(c host.CPU) *int { return c.Die }, func(int, cpuset.Set) string { return "die" }},
-		{"node", func(c host.CPU) *int { return c.NUMANode }, func(id int, _ cpuset.Set) string {
-			for _, n := range d.h.NUMANodes {
-				if n.ID == id {
-					return nodeTitle(n)
-				}
-			}
-			return fmt.Sprint("node ", id)
-		}},
-		{"L3", func(c host.CPU) *int { return c.L3 }, func(_ int, cpus cpuset.Set) string { return cacheTitle(d.h, 3, cpus) }},
+		{"package", func(c host.CPU) *int { return c.Package }},
+		{"die", func(c host.CPU) *int { return c.Die }},
+		{"node", func(c host.CPU) *int { return c.NUMANode }},
+		{"L3", func(c host.CPU) *int { return c.L3 }},
 	}
-	slices.SortStableFunc(levels, func(a, b level) int { return len(d.parts(online, a)) - len(d.parts(online, b)) })
+	slices.SortStableFunc(levels, func(a, b level) int {
+		return len(d.parts(online, a)) - len(d.parts(online, b))
+	})
 	return levels
+}
+
+// title is that of the box of a part.
+func (d *drawing) title(l level, p part) string {
+	text := l.name
+	switch l.name {
+	case "package":
+		text = fmt.Sprint("package ", p.id)
+	case "node":
+		text = nodeTitle(d.node(p.id))
+	case "L3":
+		text = cacheTitle(d.h, 3, p.cpus)
+	}
+	if d.whole(l, p.id) != p.cpus {
+		text = "part of " + text
+	}
+	return text
+}
+
+func (d *drawing) node(id int) host.NUMANode {
+	for _, n := range d.h.NUMANodes {
+		if n.ID == id {
+			return n
+		}
+	}
+	return host.NUMANode{ID: id}
 }
 
 // part is some of the CPUs: those with the same number at a level, or -1 where it is not known.
@@ -148,26 +162,18 @@ func (d *drawing) divide(cpus cpuset.Set, levels []level) []box {
 			continue
 		}
 		l := levels[0]
-		name := l.title(p.id, p.cpus)
-		if all := d.whole(l, p.id); all != p.cpus {
-			name = fmt.Sprintf("part of %s", name)
-		}
-		b := box{title: name, children: inner}
+		b := box{title: d.title(l, p), children: inner}
 		if len(inner) == 1 { // the next level holds the same CPUs
-			b = inner[0]
-			b.title = strings.Trim(name+", "+inner[0].title, ", ")
+			title := b.title + ", "
 			if l.name == "die" { // says nothing that the package does not
-				b.title = inner[0].title
+				title = ""
 			}
+			b = inner[0]
+			b.title = strings.TrimSuffix(title+b.title, ", ")
 		}
 		if l.name == "node" && !d.nodes[p.id] {
 			d.nodes[p.id] = true
-			for _, n := range d.h.NUMANodes {
-				if n.ID == p.id {
-					b.notes = append(b.notes, hugepages(n)...)
-				}
-			}
-			b.notes = append(b.notes, d.devices(&p.id)...)
+			b.notes = append(b.notes, d.nodeNotes(d.node(p.id))...)
 		}
 		boxes = append(boxes, b)
 	}
@@ -186,33 +192,25 @@ func (d *drawing) whole(l level, id int) cpuset.Set {
 
 func (d *drawing) cores(cpus cpuset.Set) []core {
 	var cores []core
-	var done cpuset.Set
-	for id := range cpus.All() {
-		if done.Contains(id) {
-			continue
-		}
-		threads := d.h.Siblings(id).Intersection(cpus)
-		done = done.Union(threads)
-		c, _ := d.h.CPU(id)
+	for _, threads := range d.h.CoresOf(cpus) {
+		c, _ := d.h.CPU(threads.First())
 		k := core{cpus: threads.Slice(), cluster: -1}
 		if d.isHybrid() {
 			k.kind = map[host.CPUKind]string{host.Performance: "P", host.Efficiency: "E"}[c.Kind]
 		}
-		if shared := d.sharers(c); shared.Len() > d.h.Siblings(id).Len() {
+		if shared := d.sharers(c); shared.Len() > d.h.Siblings(c.ID).Len() {
 			k.cluster, k.cache = shared.First(), cacheTitle(d.h, 2, shared)
 		}
 		cores = append(cores, k)
 	}
-	slices.SortStableFunc(cores, func(a, b core) int { return cmp.Compare(a.place(), b.place()) })
-	return cores
-}
-
-// place is where a core stands among the others.
-func (c core) place() int {
-	if c.cluster >= 0 {
-		return c.cluster
+	first := func(c core) int { // those of a cluster together
+		if c.cluster >= 0 {
+			return c.cluster
+		}
+		return c.cpus[0]
 	}
-	return c.cpus[0]
+	slices.SortStableFunc(cores, func(a, b core) int { return cmp.Compare(first(a), first(b)) })
+	return cores
 }
 
 func (d *drawing) isHybrid() bool {
@@ -250,7 +248,8 @@ func nodeTitle(n host.NUMANode) string {
 	return text
 }
 
-func hugepages(n host.NUMANode) []string {
+// nodeNotes are the hugepages and devices of a node.
+func (d *drawing) nodeNotes(n host.NUMANode) []string {
 	var notes []string
 	for _, p := range n.Hugepages {
 		if p.Total != nil && *p.Total > 0 {
@@ -261,7 +260,7 @@ func hugepages(n host.NUMANode) []string {
 			notes = append(notes, text)
 		}
 	}
-	return notes
+	return append(notes, d.devices(&n.ID)...)
 }
 
 func size(bytes uint64) string {
@@ -276,15 +275,15 @@ func size(bytes uint64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + " " + units[unit]
 }
 
-// devices lists those of a node, or those of which no node is known, that lanes may want to be near
-// to. Virtual functions are counted with their physical one.
+// devices lists those of a node, or those whose node is not known, that lanes may want to be near to.
+// Virtual functions are counted with their physical one.
 func (d *drawing) devices(node *int) []string {
 	const most = 6 // of a kind
 	var notes []string
 	for _, kind := range []string{"network", "accelerator", "gpu", "storage"} {
-		var first, found []string // first those that one can use
+		var first, found []string // first those that are in use or can be shared
 		for _, dev := range d.h.PCIDevices {
-			same := node == nil && dev.NUMANode == nil || node != nil && dev.NUMANode != nil && *node == *dev.NUMANode
+			same := (node == nil) == (dev.NUMANode == nil) && (node == nil || *node == *dev.NUMANode)
 			switch {
 			case !same || dev.Kind != kind || dev.PF != nil:
 			case len(dev.Netdevs) > 0 || dev.SRIOV != nil:
@@ -313,23 +312,23 @@ func device(d host.PCIDevice) string {
 	return strings.Join(words, " ")
 }
 
-// caches says which caches a core has below the L3: a line, or one for each kind of core.
+// caches are those that a core has below the L3: a line, or one for each kind of core.
 func (d *drawing) caches(online cpuset.Set) []string {
 	const most = 3 // lines
 	var texts []string
 	cores := map[string]int{}
-	var done cpuset.Set
-	for id := range online.All() {
-		if done.Contains(id) {
-			continue
-		}
-		own := d.h.Siblings(id)
-		done = done.Union(own)
+	for _, core := range d.h.CoresOf(online) {
 		var words []string
 		for _, c := range d.h.Caches {
-			if c.Level < 3 && c.SizeBytes > 0 && c.CPUs.Contains(id) {
-				words = append(words, cacheName(c)+" "+size(c.SizeBytes)+d.sharedBy(c, own))
+			if c.Level > 2 || c.SizeBytes == 0 || !c.CPUs.Contains(core.First()) {
+				continue
 			}
+			name := map[string]string{"data": "d", "instruction": "i"}[c.Type]
+			word := fmt.Sprintf("L%d%s %s", c.Level, name, size(c.SizeBytes))
+			if !c.CPUs.IsSubsetOf(core) {
+				word += fmt.Sprintf(" (%d cores)", len(d.h.CoresOf(c.CPUs)))
+			}
+			words = append(words, word)
 		}
 		if text := strings.Join(words, ", "); text != "" {
 			if cores[text] == 0 {
@@ -342,26 +341,10 @@ func (d *drawing) caches(online cpuset.Set) []string {
 	case len(texts) == 1:
 		return []string{"each core: " + texts[0]}
 	case len(texts) > most:
-		return nil // a machine that contradicts itself
+		return nil // the machine contradicts itself
 	}
 	for i, text := range texts {
 		texts[i] = quantity.Count(cores[text], "core") + ": " + text
 	}
 	return texts
-}
-
-func cacheName(c host.Cache) string {
-	return fmt.Sprintf("L%d%s", c.Level, map[string]string{"data": "d", "instruction": "i"}[c.Type])
-}
-
-// sharedBy says how many cores have a cache together.
-func (d *drawing) sharedBy(c host.Cache, own cpuset.Set) string {
-	if c.CPUs.IsSubsetOf(own) {
-		return ""
-	}
-	cores := 0
-	for left := c.CPUs; !left.IsEmpty(); cores++ {
-		left = left.Difference(d.h.Siblings(left.First()).Union(cpuset.Of(left.First())))
-	}
-	return fmt.Sprintf(" (%d cores)", cores)
 }

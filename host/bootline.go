@@ -6,7 +6,7 @@ import (
 )
 
 // Bootline is a kernel command line (Documentation/admin-guide/kernel-parameters.rst). A parameter
-// may stand several times.
+// may be given several times.
 type Bootline []parameter
 
 type parameter struct {
@@ -14,7 +14,7 @@ type parameter struct {
 	value string
 }
 
-// ParseBootline splits a command line at white space outside quotes. What stands after "--" is for init.
+// ParseBootline splits a command line at white space outside quotes. What follows "--" is for init.
 func ParseBootline(cmdline string) Bootline {
 	var b Bootline
 	quoted := false
@@ -58,13 +58,13 @@ func (b Bootline) values(name string) []string {
 	return values
 }
 
-// Repeat is a parameter that stands more than once.
+// Repeat is a parameter that is given more than once.
 type Repeat struct {
 	Name   string
 	Values []string
 }
 
-// Repeated returns the parameters that stand more than once, in the order of their first values.
+// Repeated returns the parameters that are given more than once, in the order of their first values.
 func (b Bootline) Repeated() []Repeat {
 	var all []Repeat
 	for i, p := range b {

@@ -16,10 +16,7 @@ const cpuDir = "sys/devices/system/cpu"
 // Documentation/ABI/testing/sysfs-devices-system-cpu).
 func (r *reader) cpus() []CPU {
 	list := r.list(cpuDir + "/online")
-	ids := r.ids(cpuDir, "cpu")
-	if list != nil {
-		ids = ids.Union(*list)
-	}
+	ids := r.ids(cpuDir, "cpu").Union(orZero(list))
 	if ids.IsEmpty() {
 		r.err = errors.New("/" + cpuDir + ": expected at least cpu0: is this the root of a machine, with sysfs?")
 		return nil
@@ -28,7 +25,7 @@ func (r *reader) cpus() []CPU {
 	if online.IsEmpty() {
 		r.warn("/%s/online: no CPU of %s is online", cpuDir, ids)
 	}
-	allowed := r.allowed()
+	allowed := r.allowedCPUs()
 	nodes := r.nodeOf(online)
 	cpus := make([]CPU, 0, ids.Len())
 	for id := range ids.All() {
@@ -56,95 +53,71 @@ func (r *reader) online(ids cpuset.Set, list *cpuset.Set) cpuset.Set {
 	if list != nil {
 		return *list
 	}
-	has := func(id int) bool { return len(r.entries(fmt.Sprintf("%s/cpu%d/topology", cpuDir, id))) > 0 }
-	var silent, with, online []int
+	var online, withTopology, without []int
 	for id := range ids.All() {
 		switch n := r.number(fmt.Sprintf("%s/cpu%d/online", cpuDir, id)); {
 		case n != nil && *n == 1:
 			online = append(online, id)
-		case n == nil && has(id):
-			with = append(with, id)
-		case n == nil:
-			silent = append(silent, id)
+		case n != nil:
+		case len(r.entries(fmt.Sprintf("%s/cpu%d/topology", cpuDir, id))) > 0:
+			withTopology = append(withTopology, id)
+		default:
+			without = append(without, id)
 		}
 	}
-	if len(with) == 0 {
-		with = silent
+	if len(withTopology) == 0 {
+		withTopology = without
 	}
-	return cpuset.Of(append(online, with...)...)
+	return cpuset.Of(append(online, withTopology...)...)
 }
 
-// allowed is the cpuset in force for the reading process (proc_pid_status(5)). What isolcpus= keeps every process
-// off is in its cpuset all the same, so a lane may have it.
-func (r *reader) allowed() *cpuset.Set {
-	status, _ := r.read("proc/self/status")
-	for line := range strings.Lines(status) {
-		list, ok := strings.CutPrefix(line, "Cpus_allowed_list:")
-		if !ok {
-			continue
-		}
-		set, err := cpuset.Parse(list)
-		if err != nil {
-			r.warn("/proc/self/status: Cpus_allowed_list: %v", err)
-			return nil
-		}
-		if isolated := r.list(cpuDir + "/isolated"); isolated != nil && !isolated.IsEmpty() {
-			if own := r.inCpuset("cpus"); own != nil {
-				set = set.Union(isolated.Intersection(*own))
-			}
-		}
-		return &set
-	}
-	return r.inCpuset("cpus")
-}
-
-// topology fills in package, die, core and caches of the online CPUs, from the lists of who shares
-// them.
+// topology fills in package, die, core and caches of the online CPUs, from the lists of CPUs that share them.
 func (r *reader) topology(cpus []CPU, online cpuset.Set) {
-	cores, packages, dies := newSharing("core"), newSharing("package"), newSharing("die")
-	clusters := newSharing("cluster")
-	levels := []*sharing{newSharing("L1"), newSharing("L2"), newSharing("L3")}
+	kinds := []string{"core", "cluster", "die", "package", "L1", "L2", "L3"}
+	reported := map[string]reports{}
+	for _, kind := range kinds {
+		reported[kind] = reports{}
+	}
 	for id := range online.All() {
 		dir := fmt.Sprintf("%s/cpu%d/topology/", cpuDir, id)
-		r.claim(cores, id, online, dir+"core_cpus", dir+"thread_siblings")
-		r.claim(packages, id, online, dir+"package_cpus", dir+"core_siblings")
-		r.claimNumbered(dies, id, online, dir)
-		r.claimNumbered(clusters, id, online, dir)
-		r.readCaches(id, online, cores, levels)
+		r.report(reported["core"], id, online, dir+"core_cpus", dir+"thread_siblings")
+		r.report(reported["package"], id, online, dir+"package_cpus", dir+"core_siblings")
+		r.reportNumbered(reported["die"], id, online, dir+"die")
+		r.reportNumbered(reported["cluster"], id, online, dir+"cluster")
+		r.readCaches(id, online, reported)
 	}
-	r.splitUnits(cores)
-	core, clusterOf, dieOf, packageOf := r.agree(cores), r.agree(clusters), r.agree(dies), r.agree(packages)
-	l1Of, l2Of, l3Of := r.agree(levels[0]), r.agree(levels[1]), r.agree(levels[2])
-	r.checkNesting(core, map[string]map[int]cpuset.Set{
-		"L1": l1Of, "L2": l2Of, "L3": l3Of, "cluster": clusterOf, "die": dieOf, "package": packageOf})
-	numbers := r.packageNumbers(packageOf, online)
+	r.splitUnits(reported["core"])
+	objects := map[string]map[int]cpuset.Set{}
+	for _, kind := range kinds {
+		objects[kind] = r.objects(kind, reported[kind], online)
+	}
+	r.checkNesting(objects)
+	packages := r.packageNumbers(objects["package"], online)
 	for i := range cpus {
 		c := &cpus[i]
-		c.Core, c.Cluster, c.Die = lowest(core, c.ID), lowest(clusterOf, c.ID), lowest(dieOf, c.ID)
-		c.L1, c.L2, c.L3 = lowest(l1Of, c.ID), lowest(l2Of, c.ID), lowest(l3Of, c.ID)
-		if n, ok := numbers[c.ID]; ok {
+		number := func(kind string) *int {
+			object, ok := objects[kind][c.ID]
+			if !ok {
+				return nil
+			}
+			n := object.First() // unique in the machine
+			return &n
+		}
+		c.Core, c.Cluster, c.Die = number("core"), number("cluster"), number("die")
+		c.L1, c.L2, c.L3 = number("L1"), number("L2"), number("L3")
+		if n, ok := packages[c.ID]; ok {
 			c.Package = &n
 		}
-		if siblings, ok := core[c.ID]; ok {
-			place := slices.Index(siblings.Slice(), c.ID)
-			c.Thread = &place
+		if core, ok := objects["core"][c.ID]; ok {
+			thread := slices.Index(core.Slice(), c.ID)
+			c.Thread = &thread
 		}
 	}
 }
 
-// lowest is the machine-unique number of a CPU's group.
-func lowest(groups map[int]cpuset.Set, id int) *int {
-	group, ok := groups[id]
-	if !ok {
-		return nil
-	}
-	n := group.First()
-	return &n
-}
-
-// readCaches notes each cache of a CPU, and claims the unified and data caches of its levels 1 to 3. Size
-// and type are those that the lowest CPU says.
-func (r *reader) readCaches(id int, online cpuset.Set, cores *sharing, levels []*sharing) {
+// readCaches adds each cache of a CPU, and reports the unified and data caches of its levels 1 to 3. Size
+// and type are those that the lowest CPU has in its files.
+func (r *reader) readCaches(id int, online cpuset.Set, reported map[string]reports) {
 	parent := fmt.Sprintf("%s/cpu%d/cache", cpuDir, id)
 	for _, index := range r.numbered(parent, "index", "") {
 		dir := fmt.Sprintf("%s/index%d/", parent, index)
@@ -156,56 +129,54 @@ func (r *reader) readCaches(id int, online cpuset.Set, cores *sharing, levels []
 		if shared == nil {
 			continue
 		}
-		if shared.IsEmpty() { // ia64 says so of caches that belong to one core
-			shared = &cpuset.Set{}
-			*shared = cores.claims[id]
+		set := *shared
+		if set.IsEmpty() { // ia64 says so of caches that belong to one core
+			set = reported["core"][id]
 		}
-		set := shared.Intersection(online)
-		if !set.Contains(id) {
+		if set = set.Intersection(online); !set.Contains(id) {
 			if !shared.IsEmpty() {
 				r.warn("/%sshared_cpu_list: CPU %d is not in its own list %s", dir, id, shared)
 			}
 			continue
 		}
 		kind := strings.ToLower(r.text(dir + "type"))
-		if kind != "instruction" && *level <= len(levels) {
-			if s := levels[*level-1]; s.claims[id].IsEmpty() {
-				s.claim(id, set)
-			}
+		sharing := reported[fmt.Sprint("L", *level)]
+		if _, known := sharing[id]; kind != "instruction" && sharing != nil && !known {
+			sharing[id] = set
 		}
 		if set.First() == id {
-			r.caches = append(r.caches, Cache{Level: *level, Type: kind, SizeBytes: r.kibibytes(dir + "size"), CPUs: set})
+			size := r.cacheSize(dir + "size")
+			r.caches = append(r.caches, Cache{Level: *level, Type: kind, SizeBytes: size, CPUs: set})
 		}
 	}
 }
 
-// packageNumbers are the kernel's, if each package has one of its own; else the lowest CPU of each.
-func (r *reader) packageNumbers(groups map[int]cpuset.Set, online cpuset.Set) map[int]int {
-	said := map[int]int{}
+// packageNumbers are the kernel's, if each package has another; else the lowest CPU of each.
+func (r *reader) packageNumbers(packages map[int]cpuset.Set, online cpuset.Set) map[int]int {
+	kernels := map[int]int{}
 	for id := range online.All() {
 		n := r.number(fmt.Sprintf("%s/cpu%d/topology/physical_package_id", cpuDir, id))
 		if n != nil && *n <= 1<<31 {
-			said[id] = int(*n)
+			kernels[id] = int(*n)
 		}
 	}
-	if len(groups) == 0 { // no lists: then the number is all there is
-		return said
+	if len(packages) == 0 { // no lists: then the number is all there is
+		return kernels
 	}
-	numbers, owner := map[int]int{}, map[int]cpuset.Set{}
+	numbers, owners := map[int]int{}, map[int]cpuset.Set{}
 	unique := true
-	for id, group := range groups {
-		numbers[id] = group.First()
-		n, ok := said[id]
-		if other, taken := owner[n]; !ok || taken && other != group || said[group.First()] != n {
+	for id, cpus := range packages {
+		numbers[id] = cpus.First()
+		n, ok := kernels[id]
+		if owner, taken := owners[n]; !ok || taken && owner != cpus || kernels[cpus.First()] != n {
 			unique = false
 		}
-		owner[n] = group
+		owners[n] = cpus
 	}
-	if !unique {
-		return numbers
-	}
-	for id := range groups {
-		numbers[id] = said[id]
+	if unique {
+		for id := range packages {
+			numbers[id] = kernels[id]
+		}
 	}
 	return numbers
 }

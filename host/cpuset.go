@@ -7,34 +7,53 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// allowNodes notes the memory nodes that the cpuset in force gives to the reading process (proc_pid_status(5),
-// cpuset(7)). Where nothing says so they stay nil.
-func (r *reader) allowNodes(nodes []NUMANode) {
-	mems := r.allowedNodes()
-	if mems == nil {
-		return
+// allowedCPUs are those that the cpuset in force gives to the reading process. CPUs that isolcpus= closes to
+// every process are in its cpuset all the same, so a lane may have them.
+func (r *reader) allowedCPUs() *cpuset.Set {
+	cpus := r.allowed("Cpus_allowed_list", "cpus")
+	if isolated := orZero(r.list(cpuDir + "/isolated")); cpus != nil && !isolated.IsEmpty() {
+		all := cpus.Union(isolated.Intersection(orZero(r.inCpuset("cpus"))))
+		return &all
 	}
+	return cpus
+}
+
+// allowNodes sets which memory nodes the cpuset in force gives to the reading process; nil where the source
+// does not say.
+func (r *reader) allowNodes(nodes []NUMANode) {
+	allowed := r.allowed("Mems_allowed_list", "mems")
 	for i := range nodes {
-		is := mems.Contains(nodes[i].ID)
-		nodes[i].Allowed = &is
+		if allowed != nil {
+			is := allowed.Contains(nodes[i].ID)
+			nodes[i].Allowed = &is
+		}
 	}
 }
 
-func (r *reader) allowedNodes() *cpuset.Set {
-	status, _ := r.read("proc/self/status")
-	for line := range strings.Lines(status) {
-		list, ok := strings.CutPrefix(line, "Mems_allowed_list:")
-		if !ok {
-			continue
-		}
-		set, err := cpuset.Parse(list)
-		if err != nil {
-			r.warn("/proc/self/status: Mems_allowed_list: %v", err)
-			return nil
-		}
-		return &set
+func (r *reader) allowed(key, file string) *cpuset.Set {
+	text, _ := r.read("proc/self/status")
+	list, ok := parseStatus(text)[key]
+	if !ok {
+		return r.inCpuset(file)
 	}
-	return r.inCpuset("mems")
+	set, err := cpuset.Parse(list)
+	if err != nil {
+		r.warn("/proc/self/status: %s: %v", key, err)
+		return nil
+	}
+	return &set
+}
+
+// parseStatus returns the lines of /proc/PID/status (proc_pid_status(5)) that this package uses, by key.
+func parseStatus(text string) map[string]string {
+	lines := map[string]string{}
+	for line := range strings.Lines(text) {
+		switch key, value, _ := strings.Cut(line, ":"); key {
+		case "Name", "Cpus_allowed_list", "Mems_allowed_list", "VmLck", "VmSwap":
+			lines[key] = strings.TrimSpace(value)
+		}
+	}
+	return lines
 }
 
 // inCpuset is what the cgroup of the reading process allows (cpuset(7)), cpus or mems, for snapshots without

@@ -38,16 +38,18 @@ type dir struct {
 	top  *os.File // the same directory
 }
 
-// Open opens a file or a directory. What could block for ever, such as a pipe, is not waited for.
+// Open opens a file or a directory. It does not wait for what could block for ever, such as a pipe.
 func (d dir) Open(name string) (fs.File, error) {
-	if !fs.ValidPath(name) {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	f, err := d.file(name)
+	if err != nil {
+		return nil, err
 	}
-	if d.root == nil {
-		return os.OpenFile("/"+name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	}
-	fd, err := d.open(name)
-	if errors.Is(err, unix.ENOSYS) { // before Linux 5.6
+	return f, nil
+}
+
+func (d dir) file(name string) (*os.File, error) {
+	fd, err := d.descriptor(name)
+	if d.root != nil && errors.Is(err, unix.ENOSYS) { // before Linux 5.6
 		return d.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	}
 	if err != nil {
@@ -56,7 +58,10 @@ func (d dir) Open(name string) (fs.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-func (d dir) open(name string) (int, error) {
+func (d dir) descriptor(name string) (int, error) {
+	if !fs.ValidPath(name) {
+		return -1, fs.ErrInvalid
+	}
 	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK
 	for {
 		var fd int
@@ -75,14 +80,11 @@ func (d dir) open(name string) (int, error) {
 
 // ReadFile reads a file, and of a longer one somewhat more than maxFile bytes.
 func (d dir) ReadFile(name string) ([]byte, error) {
-	if !fs.ValidPath(name) {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
-	}
-	fd, err := d.open(name)
+	fd, err := d.descriptor(name)
 	if errors.Is(err, unix.ENOSYS) {
-		f, oerr := d.Open(name)
-		if oerr != nil {
-			return nil, oerr
+		f, ferr := d.file(name)
+		if ferr != nil {
+			return nil, ferr
 		}
 		defer f.Close()
 		return io.ReadAll(io.LimitReader(f, maxFile+1))
@@ -111,16 +113,13 @@ func (d dir) ReadFile(name string) ([]byte, error) {
 
 // ReadDir lists a directory.
 func (d dir) ReadDir(name string) ([]fs.DirEntry, error) {
-	f, err := d.Open(name)
+	const most = 2 << 20 // entries
+	f, err := d.file(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	list, ok := f.(fs.ReadDirFile)
-	if !ok {
-		return nil, &fs.PathError{Op: "readdir", Path: name, Err: errors.ErrUnsupported}
-	}
-	entries, err := list.ReadDir(maxEntries)
+	entries, err := f.ReadDir(most)
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}

@@ -10,17 +10,16 @@ import (
 // lscpu(1) and systemd-detect-virt(1) read them, and their silence proves nothing but on x86 and on
 // POWER's bare metal.
 func (r *reader) guest(flags []string, devices []PCIDevice) *bool {
-	yes, no := true, false
 	compatible := r.strings("proc/device-tree/compatible")
+	is := func(machine string) bool { return slices.Contains(compatible, machine) }
 	switch {
-	case slices.Contains(flags, "hypervisor"), r.firmwareIsGuest(), r.hasVirtualBox(devices), r.isLogicalPartition(compatible):
-		return &yes
-	case len(r.strings("proc/device-tree/hypervisor/compatible")) > 0: // "linux,kvm", "xen,xen"
-		return &yes
-	case slices.Contains(compatible, "linux,dummy-virt"), slices.Contains(compatible, "riscv-virtio"): // QEMU's machine virt
-		return &yes
-	case flags != nil, slices.Contains(compatible, "ibm,powernv"):
-		return &no
+	case slices.Contains(flags, "hypervisor"), r.firmwareIsGuest(), r.hasVirtualBox(devices),
+		r.isLogicalPartition(compatible),
+		len(r.strings("proc/device-tree/hypervisor/compatible")) > 0, // "linux,kvm", "xen,xen"
+		is("linux,dummy-virt"), is("riscv-virtio"):                   // QEMU's machine virt
+		return new(true)
+	case flags != nil, is("ibm,powernv"):
+		return new(false)
 	}
 	return nil
 }
@@ -44,8 +43,8 @@ func (r *reader) firmwareIsGuest() bool {
 		return product == "Virtual Machine"
 	}
 	for _, name := range []string{vendor, product, r.text(dir + "bios_vendor")} {
-		for _, known := range []string{"QEMU", "KVM", "KubeVirt", "OpenStack", "VMware", "VMW", "innotek GmbH", "VirtualBox", "Xen",
-			"Bochs", "Parallels", "BHYVE", "Apple Virtualization"} {
+		for _, known := range []string{"QEMU", "KVM", "KubeVirt", "OpenStack", "VMware", "VMW", "innotek GmbH",
+			"VirtualBox", "Xen", "Bochs", "Parallels", "BHYVE", "Apple Virtualization"} {
 			if strings.HasPrefix(name, known) {
 				return true
 			}

@@ -1,9 +1,9 @@
 // Package host describes a machine as its kernel does: CPUs, caches, NUMA nodes, interrupts, boot
 // and run-time settings, read from an fs.FS that is / or looks like it. Reading changes nothing.
 //
-// Identifiers are unique over the whole machine and made from the kernel's sibling lists: a raw
-// core_id is unique only within its package. What the source does not say is nil, never a guess;
-// contradictions become warnings.
+// Words are those of hwloc where it has one. Identifiers are unique in the whole machine and made from the
+// kernel's sibling lists: a raw core_id is unique only within its package. What the source does not say is
+// nil, never a guess; contradictions become warnings.
 //
 //	h, err := host.Read(host.Live())
 //	fmt.Println(h.Online(), h.Siblings(0), h.Warnings)
@@ -36,7 +36,7 @@ type Host struct {
 	PCIDevices  []PCIDevice `json:"pciDevices"` // by address
 	Interrupts  []Interrupt `json:"interrupts"` // by number
 	Kernel      Kernel      `json:"kernel"`
-	Warnings    []string    `json:"warnings"` // what in the source is wrong or contradicts itself
+	Warnings    []string    `json:"warnings"` // what is wrong in the source, or contradicts itself
 }
 
 // CPUKind says which kind of core a CPU belongs to; "" is not known.
@@ -104,9 +104,9 @@ type SRIOV struct {
 // NUMANode is a memory node; some have no CPUs, and some no memory.
 type NUMANode struct {
 	ID          int         `json:"id"`
-	CPUs        cpuset.Set  `json:"cpus"`      // those online
-	HasMemory   *bool       `json:"hasMemory"` // nil: the source does not say
-	Allowed     *bool       `json:"allowed"`   // its memory, by the cpuset in force for the reading process; nil: the source does not say
+	CPUs        cpuset.Set  `json:"cpus"` // those online
+	HasMemory   *bool       `json:"hasMemory"`
+	Allowed     *bool       `json:"allowed"` // its memory, by the cpuset in force for the reading process
 	MemoryBytes uint64      `json:"memoryBytes"`
 	Distances   []int       `json:"distances"` // to the nodes in the order of their ids, 10 to itself
 	Hugepages   []Hugepages `json:"hugepages"` // by size
@@ -124,12 +124,13 @@ type Interrupt struct {
 	IRQ       int         `json:"irq"`
 	Name      *string     `json:"name"`      // of its actions, "virtio2-input.0"
 	Device    *string     `json:"device"`    // PCI address, "0000:00:03.0", where the kernel prints it
-	Affinity  *cpuset.Set `json:"affinity"`  // asked
+	Affinity  *cpuset.Set `json:"affinity"`  // requested
 	Effective *cpuset.Set `json:"effective"` // in force
-	Managed   *bool       `json:"managed"`   // by the kernel, which refuses to move it; debugfs alone says so
+	Managed   *bool       `json:"managed"`   // by the kernel, which refuses to move it; only debugfs says so
+	Fired     *cpuset.Set `json:"-"`         // the CPUs on which it has fired since boot
 }
 
-// Kernel is what the kernel says of itself.
+// Kernel is what the kernel reports of itself.
 type Kernel struct {
 	Release      string            `json:"release"`
 	Version      string            `json:"version"`
@@ -137,9 +138,9 @@ type Kernel struct {
 	BootID       string            `json:"bootID"`
 	Isolated     *cpuset.Set       `json:"isolated"` // in force, from isolcpus= or isolated partitions
 	NohzFull     *cpuset.Set       `json:"nohzFull"` // in force
-	RCUNoCBs     *cpuset.Set       `json:"rcuNocbs"` // asked by rcu_nocbs=, and NohzFull, which implies it
-	Preempt      *string           `json:"preempt"`  // none, voluntary, full, lazy (also of ordinary tasks under PREEMPT_RT), rt; dynamic: chosen at run time
-	Realtime     *bool             `json:"realtime"` // PREEMPT_RT
+	RCUNoCBs     *cpuset.Set       `json:"rcuNocbs"` // requested by rcu_nocbs=, and NohzFull, which implies it
+	Preempt      *string           `json:"preempt"`  // none, voluntary, full, lazy, rt; dynamic: set at run time
+	Realtime     *bool             `json:"realtime"` // PREEMPT_RT, which may preempt ordinary tasks lazily
 	Cgroup       Cgroup            `json:"cgroup"`   //
 	Clocksource  string            `json:"clocksource"`
 	IdleDriver   string            `json:"idleDriver"`
@@ -170,7 +171,7 @@ func Read(root fs.FS) (Host, error) {
 	h.NUMANodes = r.nodes(h.Online())
 	r.allowNodes(h.NUMANodes)
 	h.MemoryBytes, _ = r.meminfo("proc/meminfo", "MemTotal:")
-	r.addUp(h.NUMANodes, h.MemoryBytes)
+	r.checkMemory(h.NUMANodes, h.MemoryBytes)
 	h.Caches = r.caches
 	h.PCIDevices = r.pciDevices()
 	h.Interrupts = r.interrupts(h.PCIDevices)
@@ -186,6 +187,9 @@ func Read(root fs.FS) (Host, error) {
 func (h Host) Online() cpuset.Set {
 	return h.where(func(c CPU) bool { return c.Online })
 }
+
+// Possible returns all CPUs, also those that are offline.
+func (h Host) Possible() cpuset.Set { return h.where(func(CPU) bool { return true }) }
 
 // Usable returns the CPUs that run and that this process may use.
 func (h Host) Usable() cpuset.Set {
@@ -211,8 +215,8 @@ func (h Host) CPU(id int) (CPU, bool) {
 	return h.CPUs[at], true
 }
 
-// Siblings returns the online CPUs of the core that the CPU belongs to, itself among them; only
-// itself where the core is not known, and none of an offline CPU.
+// Siblings returns the online CPUs of the core that a CPU belongs to, including it; only that CPU where the
+// core is not known, and none where it is offline.
 func (h Host) Siblings(id int) cpuset.Set {
 	cpu, ok := h.CPU(id)
 	if !ok || !cpu.Online {
@@ -230,21 +234,11 @@ func (h Host) Cores() []cpuset.Set { return h.CoresOf(h.Usable()) }
 
 // CoresOf is Cores of any CPUs: those of a lane in force are online, and not usable by others.
 func (h Host) CoresOf(cpus cpuset.Set) []cpuset.Set {
-	byCore := map[int][]int{}
-	var order []int
-	for id := range cpus.All() {
-		core := id
-		if c, _ := h.CPU(id); c.Core != nil {
-			core = *c.Core
-		}
-		if byCore[core] == nil {
-			order = append(order, core)
-		}
-		byCore[core] = append(byCore[core], id)
-	}
-	cores := make([]cpuset.Set, 0, len(order))
-	for _, core := range order {
-		cores = append(cores, cpuset.Of(byCore[core]...))
+	var cores []cpuset.Set
+	for left := cpus; !left.IsEmpty(); {
+		id := left.First()
+		core := left.Intersection(h.Siblings(id).Union(cpuset.Of(id)))
+		cores, left = append(cores, core), left.Difference(core)
 	}
 	return cores
 }

@@ -204,7 +204,7 @@ func TestContradictions(t *testing.T) {
 	}
 	warnings := strings.Join(h.Warnings, "\n")
 	for _, want := range []string{"CPU 4 says that CPUs 0,4 share their core", "not in its own list", "runs backwards",
-		"stand in each of the nodes 0-1", "cpu9999", "isolated: left out: longer than"} {
+		"are in each of the nodes 0-1", "cpu9999", "isolated: left out: longer than"} {
 		if !strings.Contains(warnings, want) {
 			t.Errorf("no warning says %q:\n%s", want, warnings)
 		}

@@ -5,39 +5,48 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"isolane.dev/isolane/cpuset"
 )
 
 const debugIRQs = "sys/kernel/debug/irq/irqs"
 
-// interrupts reads the numbered lines of /proc/interrupts (proc_interrupts(5)), and where each may
-// fire (Documentation/core-api/irq/irq-affinity.rst). /proc/irq has more of them: those that a device
-// holds and no driver has asked for yet.
+// interrupts reads the numbered lines of /proc/interrupts, and where each may fire
+// (Documentation/core-api/irq/irq-affinity.rst). /proc/irq has more of them: those of devices whose driver
+// has not requested them yet.
 func (r *reader) interrupts(devices []PCIDevice) []Interrupt {
 	var all []Interrupt
-	columns := 0
+	var table *CountTable
 	listed := map[uint64]bool{}
 	r.lines("proc/interrupts", func(line string) bool {
-		if columns == 0 {
-			columns = strings.Count(line, "CPU")
-		} else if irq, ok := parseInterrupt(line, columns); ok {
+		if table == nil {
+			var err error
+			if table, err = ParseCountHead(line); err != nil {
+				r.warn("/proc/interrupts: %v", err)
+			}
+		} else if irq, ok := parseInterrupt(line, table); ok {
 			all = append(all, irq)
 			listed[uint64(irq.IRQ)] = true
 		}
-		return true
+		return table != nil
 	})
 	for _, n := range r.numbered("proc/irq", "", "") {
 		if !listed[n] {
-			all = append(all, Interrupt{IRQ: int(n)})
+			unlisted := Interrupt{IRQ: int(n)}
+			if table != nil {
+				unlisted.Fired = &cpuset.Set{}
+			}
+			all = append(all, unlisted)
 		}
 	}
-	owner := r.messageOwners(devices)
+	owners := r.messageOwners(devices)
 	debug := len(r.entries(debugIRQs)) > 0
 	for i := range all {
 		dir := fmt.Sprintf("proc/irq/%d/", all[i].IRQ)
 		all[i].Affinity = r.either(dir+"smp_affinity_list", dir+"smp_affinity")
 		all[i].Effective = r.either(dir+"effective_affinity_list", dir+"effective_affinity")
-		if at, ok := owner[all[i].IRQ]; ok && all[i].Device == nil {
-			all[i].Device = &at
+		if address, ok := owners[all[i].IRQ]; ok && all[i].Device == nil {
+			all[i].Device = &address
 		}
 		if debug {
 			all[i].Managed = r.managed(all[i].IRQ)
@@ -47,20 +56,20 @@ func (r *reader) interrupts(devices []PCIDevice) []Interrupt {
 	return all
 }
 
-// messageOwners says which device has which message-signalled interrupt: older kernels do not print
+// messageOwners returns the device of each message-signalled interrupt: older kernels do not print
 // it in /proc/interrupts (Documentation/ABI/testing/sysfs-bus-pci, msi_irqs).
 func (r *reader) messageOwners(devices []PCIDevice) map[int]string {
-	owner := map[int]string{}
+	owners := map[int]string{}
 	for _, d := range devices {
 		for _, irq := range r.numbered(pciDir+"/"+d.Address+"/msi_irqs", "", "") {
-			owner[int(irq)] = d.Address
+			owners[int(irq)] = d.Address
 		}
 	}
-	return owner
+	return owners
 }
 
-// managed reads the flag that kernel/irq/debugfs.c prints of an interrupt whose affinity the kernel
-// keeps to itself. Nothing but debugfs (CONFIG_GENERIC_IRQ_DEBUGFS) has it.
+// managed reads the flag that kernel/irq/debugfs.c prints of an interrupt whose affinity only the kernel
+// changes. Nothing but debugfs (CONFIG_GENERIC_IRQ_DEBUGFS) has it.
 func (r *reader) managed(irq int) *bool {
 	text, ok := r.read(fmt.Sprintf("%s/%d", debugIRQs, irq))
 	if !ok {
@@ -70,20 +79,80 @@ func (r *reader) managed(irq int) *bool {
 	return &is
 }
 
+// CountTable reads /proc/interrupts or /proc/softirqs (proc_interrupts(5)): a head with the online CPUs, then
+// a row for each thing that is counted.
+type CountTable struct {
+	CPUs   []int // of the columns
+	counts []uint64
+}
+
+// CountRow is a row of a CountTable.
+type CountRow struct {
+	Label  string   // "36", "NMI", "NET_RX"
+	Counts []uint64 // by column, valid until the next Row; totals of the machine, such as ERR, have only one
+	Text   string   // behind the counts
+}
+
+// ParseCountHead reads the first line: "CPU0 CPU1 CPU3".
+func ParseCountHead(line string) (*CountTable, error) {
+	t := &CountTable{}
+	for _, name := range strings.Fields(line) {
+		number, ok := strings.CutPrefix(name, "CPU")
+		id, err := strconv.ParseUint(number, 10, 31)
+		if !ok || err != nil || id > cpuset.Max {
+			return nil, fmt.Errorf("expected a head of CPUs, found %.40q", name)
+		}
+		t.CPUs = append(t.CPUs, int(id))
+	}
+	if len(t.CPUs) == 0 {
+		return nil, fmt.Errorf("expected a head of CPUs, found nothing")
+	}
+	return t, nil
+}
+
+// Row reads a line after the head; false where it has no label. By hand: a large machine has hundreds of
+// counts in each of thousands of lines.
+func (t *CountTable) Row(line string) (CountRow, bool) {
+	label, rest, ok := strings.Cut(line, ":")
+	t.counts = t.counts[:0]
+	at := 0
+	for len(t.counts) < len(t.CPUs) {
+		end := at
+		for end < len(rest) && rest[end] == ' ' {
+			end++
+		}
+		start, count := end, uint64(0)
+		for ; end < len(rest) && rest[end] >= '0' && rest[end] <= '9'; end++ {
+			count = count*10 + uint64(rest[end]-'0')
+		}
+		if end == start || end-start > 19 || end < len(rest) && rest[end] != ' ' {
+			break // "5-edge" or a word; 64 bits can have more digits only after centuries
+		}
+		t.counts, at = append(t.counts, count), end
+	}
+	return CountRow{Label: strings.TrimSpace(label), Counts: t.counts, Text: strings.TrimSpace(rest[at:])}, ok
+}
+
 // parseInterrupt reads a line of /proc/interrupts as kernel/irq/proc.c prints it: number, counts by
-// CPU (some lines have fewer than the header), chip, number in the chip with its trigger, actions.
+// CPU (some lines have fewer than the head), chip, number in the chip with its trigger, actions.
 //
 //	36:  0  189834  PCI-MSIX-0000:00:02.0   1-edge      virtio1-req.0
 //	11:  5       7  GICv3  27 Level  arch_timer
-func parseInterrupt(line string, columns int) (Interrupt, bool) {
-	number, rest, ok := strings.Cut(line, ":")
-	irq, err := strconv.ParseUint(strings.TrimSpace(number), 10, 31)
+func parseInterrupt(line string, table *CountTable) (Interrupt, bool) {
+	row, ok := table.Row(line)
+	irq, err := strconv.ParseUint(row.Label, 10, 31)
 	if !ok || err != nil {
 		return Interrupt{}, false
 	}
-	rest = afterCounts(rest, columns)
-	fields := strings.Fields(rest)
-	i := Interrupt{IRQ: int(irq)}
+	var fired []int
+	for column, count := range row.Counts {
+		if count > 0 {
+			fired = append(fired, table.CPUs[column])
+		}
+	}
+	on := cpuset.Of(fired...)
+	i := Interrupt{IRQ: int(irq), Fired: &on}
+	fields := strings.Fields(row.Text)
 	if len(fields) == 0 {
 		return i, true
 	}
@@ -100,26 +169,6 @@ func parseInterrupt(line string, columns int) (Interrupt, bool) {
 	}
 	i.Name = orNull(strings.Join(fields, " "))
 	return i, true
-}
-
-// afterCounts skips up to so many numbers. By hand: there are hundreds in each of thousands of lines.
-func afterCounts(s string, columns int) string {
-	at := 0
-	for ; columns > 0; columns-- {
-		end := at
-		for end < len(s) && s[end] == ' ' {
-			end++
-		}
-		start := end
-		for end < len(s) && s[end] >= '0' && s[end] <= '9' {
-			end++
-		}
-		if end == start || end < len(s) && s[end] != ' ' {
-			break
-		}
-		at = end
-	}
-	return s[at:]
 }
 
 // pciAddress returns the address at the end of a chip's name: "PCI-MSIX-0000:00:02.0".

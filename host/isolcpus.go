@@ -9,7 +9,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// Isolcpus is the parameter of that name as the kernel takes it apart (housekeeping_isolcpus_setup
+// Isolcpus is the parameter of that name as the kernel parses it (housekeeping_isolcpus_setup
 // in kernel/sched/isolation.c).
 type Isolcpus struct {
 	Flags   []string // that the kernel knows; domain where it knows none
@@ -20,8 +20,8 @@ type Isolcpus struct {
 
 const asciiLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-// Isolcpus returns isolcpus= taken apart; false where it is not there. Words that begin with a letter
-// are flags up to the first that begins otherwise.
+// Isolcpus returns isolcpus= as the kernel parses it; false where it is not given. Words that begin with a
+// letter are flags, up to the first word that does not.
 func (b Bootline) Isolcpus() (Isolcpus, bool) {
 	value, ok := b.Get("isolcpus")
 	var i Isolcpus
@@ -50,7 +50,8 @@ func (i Isolcpus) Has(flag string) bool { return i.Invalid == "" && slices.Conta
 // CPUs are those of the list; the error says why the kernel takes none.
 func (i Isolcpus) CPUs(possible cpuset.Set) (cpuset.Set, error) {
 	if i.Invalid != "" {
-		return cpuset.Set{}, fmt.Errorf("%q is no flag and no cpulist: the kernel ignores the whole parameter", i.Invalid)
+		err := fmt.Errorf("%q is no flag and no cpulist: the kernel ignores the whole parameter", i.Invalid)
+		return cpuset.Set{}, err
 	}
 	set, err := cpuset.ParseWithin(i.List, possible)
 	if err == nil && set.IsEmpty() {
@@ -59,13 +60,13 @@ func (i Isolcpus) CPUs(possible cpuset.Set) (cpuset.Set, error) {
 	return set, err
 }
 
-// BootIsolated are the CPUs that isolcpus= keeps the scheduler off: no process has them that does not ask for
-// them.
+// BootIsolated are the CPUs that isolcpus= takes from the scheduler: a process runs there only by its own
+// affinity.
 func (h Host) BootIsolated() cpuset.Set {
-	asked, ok := ParseBootline(h.Kernel.Cmdline).Isolcpus()
-	if !ok || !asked.Has("domain") || h.Kernel.Isolated == nil {
+	requested, ok := ParseBootline(h.Kernel.Cmdline).Isolcpus()
+	if !ok || !requested.Has("domain") || h.Kernel.Isolated == nil {
 		return cpuset.Set{}
 	}
-	cpus, _ := asked.CPUs(h.where(func(CPU) bool { return true })) // none where the list is wrong
+	cpus, _ := requested.CPUs(h.Possible()) // none where the list is wrong
 	return cpus.Intersection(*h.Kernel.Isolated)
 }

@@ -74,6 +74,14 @@ func (d PCIDevice) MarshalJSON() ([]byte, error) {
 	}{plain(d), orNull(d.Class), orNull(d.Kind), orNull(d.Vendor), orNull(d.Device)})
 }
 
+// orZero is the reverse of orNull.
+func orZero[T any](v *T) (zero T) {
+	if v == nil {
+		return zero
+	}
+	return *v
+}
+
 func orNull[T comparable](v T) *T {
 	if v == *new(T) {
 		return nil

@@ -83,12 +83,12 @@ func preempt(k Kernel, debug string) string {
 			return model
 		}
 	}
-	asked, _ := ParseBootline(k.Cmdline).Get("preempt")
+	requested, _ := ParseBootline(k.Cmdline).Get("preempt")
 	switch {
-	case k.Realtime != nil && *k.Realtime:
+	case orZero(k.Realtime):
 		return "rt"
-	case strings.Contains(k.Version, " PREEMPT_DYNAMIC") && asked != "":
-		return asked
+	case strings.Contains(k.Version, " PREEMPT_DYNAMIC") && requested != "":
+		return requested
 	case strings.Contains(k.Version, " PREEMPT_DYNAMIC"):
 		return "dynamic"
 	case strings.Contains(k.Version, " PREEMPT"):
@@ -102,23 +102,17 @@ func (r *reader) noCallbacks(k Kernel) *cpuset.Set {
 	if k.Cmdline == "" {
 		return nil
 	}
-	var possible cpuset.Set
-	if set := r.list(cpuDir + "/possible"); set != nil {
-		possible = *set
-	}
-	asked, _ := ParseBootline(k.Cmdline).Get("rcu_nocbs")
-	set, err := cpuset.ParseWithin(asked, possible)
+	requested, _ := ParseBootline(k.Cmdline).Get("rcu_nocbs")
+	set, err := cpuset.ParseWithin(requested, orZero(r.list(cpuDir+"/possible")))
 	if err != nil {
 		r.warn("/proc/cmdline: rcu_nocbs: %v", err)
 		return nil
 	}
-	if k.NohzFull != nil {
-		set = set.Union(*k.NohzFull)
-	}
+	set = set.Union(orZero(k.NohzFull))
 	return &set
 }
 
-// Cgroups reads only where the cgroup hierarchies are mounted, for who needs no more of the machine.
+// Cgroups reads only where the cgroup hierarchies are mounted, for callers that need no more of the machine.
 func Cgroups(root fs.FS) Cgroup {
 	r := reader{root: root}
 	return r.cgroup()

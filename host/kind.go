@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,20 +9,22 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// kinds tells performance from efficiency cores. The sources, the surest first: the PMUs of x86,
+// kinds tells performance from efficiency cores. The sources, the most reliable first: the PMUs of x86,
 // which list their CPUs; the part numbers of ARM (MIDR_EL1); the capacity that the scheduler uses
 // (Documentation/scheduler/sched-capacity.rst); the highest performance of CPPC; the highest
-// frequency. Where none of them says that CPUs differ, they are uniform, unless the number of their
+// frequency. Where CPUs differ in none of them, they are uniform, unless the number of their
 // threads differs: then the kind is not known.
 func (r *reader) kinds(cpus []CPU) {
-	cppc := map[int]uint64{}
+	capacity, cppc, hertz := map[int]uint64{}, map[int]uint64{}, map[int]uint64{}
 	for i := range cpus {
 		c := &cpus[i]
 		dir := fmt.Sprintf("%s/cpu%d/", cpuDir, c.ID)
-		c.Capacity = r.number(dir + "cpu_capacity")
+		if c.Capacity = r.number(dir + "cpu_capacity"); c.Capacity != nil {
+			capacity[c.ID] = *c.Capacity
+		}
 		if khz := r.number(dir + "cpufreq/cpuinfo_max_freq"); khz != nil && *khz < 1<<40 {
-			hertz := *khz * 1000
-			c.MaxHertz = &hertz
+			hertz[c.ID] = *khz * 1000
+			c.MaxHertz = new(hertz[c.ID])
 		}
 		if n := r.number(dir + "acpi_cppc/highest_perf"); n != nil {
 			cppc[c.ID] = *n
@@ -29,15 +32,6 @@ func (r *reader) kinds(cpus []CPU) {
 	}
 	if r.kindsByPMU(cpus) || r.kindsByPart(cpus) {
 		return
-	}
-	capacity, hertz := map[int]uint64{}, map[int]uint64{}
-	for _, c := range cpus {
-		if c.Capacity != nil {
-			capacity[c.ID] = *c.Capacity
-		}
-		if c.MaxHertz != nil {
-			hertz[c.ID] = *c.MaxHertz
-		}
 	}
 	for _, measure := range []map[int]uint64{capacity, cppc, hertz} {
 		if tiers := tiersOf(measure); len(tiers) > 1 {
@@ -53,7 +47,7 @@ func (r *reader) kinds(cpus []CPU) {
 }
 
 // setKinds gives the CPUs of the highest tier the kind performance and those of the lowest the kind
-// efficiency. What lies between is neither.
+// efficiency. Those between are neither.
 func setKinds(cpus []CPU, tiers []cpuset.Set) {
 	for i := range cpus {
 		switch id := cpus[i].ID; {
@@ -93,15 +87,7 @@ func (r *reader) kindsByPMU(cpus []CPU) bool {
 	if performance == nil && atom == nil && low == nil {
 		return false
 	}
-	var p, e cpuset.Set
-	if performance != nil {
-		p = *performance
-	}
-	for _, set := range []*cpuset.Set{atom, low} {
-		if set != nil {
-			e = e.Union(*set)
-		}
-	}
+	p, e := orZero(performance), orZero(atom).Union(orZero(low))
 	if both := p.Intersection(e); !both.IsEmpty() {
 		r.warn("/sys/devices: CPU %s is in cpu_core and in cpu_atom", both)
 		p, e = p.Difference(both), e.Difference(both)
@@ -116,11 +102,11 @@ func (r *reader) kindsByPart(cpus []CPU) bool {
 	const part = 0xff00fff0 // implementer and part: not variant and revision
 	byPart, most := map[uint64]cpuset.Set{}, map[uint64]uint64{}
 	for _, c := range cpus {
-		midr, ok := r.hexadecimal(fmt.Sprintf("%s/cpu%d/regs/identification/midr_el1", cpuDir, c.ID))
-		if !ok {
+		midr := r.hexadecimal(fmt.Sprintf("%s/cpu%d/regs/identification/midr_el1", cpuDir, c.ID))
+		if midr == nil {
 			continue
 		}
-		key := midr & part
+		key := *midr & part
 		byPart[key] = byPart[key].Union(cpuset.Of(c.ID))
 		for _, measure := range []*uint64{c.Capacity, c.MaxHertz} {
 			if measure != nil {
@@ -132,12 +118,10 @@ func (r *reader) kindsByPart(cpus []CPU) bool {
 	if len(byPart) < 2 {
 		return false
 	}
-	parts := slices.SortedFunc(maps.Keys(byPart), func(a, b uint64) int {
-		return int(most[a]) - int(most[b])
-	})
+	parts := slices.SortedFunc(maps.Keys(byPart), func(a, b uint64) int { return cmp.Compare(most[a], most[b]) })
 	for i := 1; i < len(parts); i++ {
 		if most[parts[i]] == most[parts[i-1]] {
-			return true // the parts differ, and nothing says which is the stronger: not known
+			return true // the parts differ, and nothing says which performs better: not known
 		}
 	}
 	tiers := make([]cpuset.Set, 0, len(parts))

@@ -29,8 +29,8 @@ func (r *reader) nodes(online cpuset.Set) []NUMANode {
 	return nodes
 }
 
-// hasMemory holds the list of nodes with memory against those whose meminfo has a size. Where they differ
-// the latter counts: the size is what is drawn and planned with.
+// hasMemory compares the list of nodes with memory with those whose meminfo has a size. Where they differ
+// the latter counts: drawings and plans use the size.
 func (r *reader) hasMemory(nodes []NUMANode, sized cpuset.Set) {
 	file := nodeDir + "/has_memory"
 	list := r.list(file)
@@ -58,24 +58,22 @@ func (r *reader) hasMemory(nodes []NUMANode, sized cpuset.Set) {
 	}
 }
 
-// addUp holds the memory of the nodes against that of the machine. They differ by more than a little where the kernel is
-// not yet done with a node's pages, or an archive was made up. Of one node all memory is its.
-func (r *reader) addUp(nodes []NUMANode, total uint64) {
+// checkMemory compares the memory of the nodes with that of the machine. They differ by more than 5 percent
+// where the kernel has not yet initialized all pages, or an archive was made up. One node has all memory.
+func (r *reader) checkMemory(nodes []NUMANode, total uint64) {
 	var sum uint64
-	with := []int{}
-	for i, n := range nodes {
-		if sum += n.MemoryBytes; n.MemoryBytes > 0 {
-			with = append(with, i)
-		}
+	for _, n := range nodes {
+		sum += n.MemoryBytes
 	}
 	if sum == 0 || total == 0 || sum > total-total/20 && sum < total+total/20 {
 		return
 	}
 	taken := "the nodes' counts"
 	if len(nodes) == 1 {
-		nodes[with[0]].MemoryBytes, taken = total, "/proc/meminfo counts"
+		nodes[0].MemoryBytes, taken = total, "/proc/meminfo counts"
 	}
-	r.warn("/%s: the nodes have %d MiB of memory, and /proc/meminfo says %d MiB: %s", nodeDir, sum>>20, total>>20, taken)
+	r.warn("/%s: the nodes have %d MiB of memory, and /proc/meminfo says %d MiB: %s",
+		nodeDir, sum>>20, total>>20, taken)
 }
 
 // nodeCPUs prefers the node's own sets to the links to its CPUs.
@@ -87,8 +85,7 @@ func (r *reader) nodeCPUs(id int) cpuset.Set {
 	return r.ids(dir, "cpu")
 }
 
-// nodeOf says which node each online CPU belongs to. A CPU in several nodes belongs to none that is
-// known.
+// nodeOf returns the node of each online CPU. A CPU in several nodes belongs to none that is known.
 func (r *reader) nodeOf(online cpuset.Set) map[int]int {
 	of := map[int][]int{}
 	for id := range r.ids(nodeDir, "node").All() {
@@ -106,7 +103,7 @@ func (r *reader) nodeOf(online cpuset.Set) map[int]int {
 	}
 	var texts []string
 	for nodes, cpus := range several {
-		texts = append(texts, fmt.Sprintf("/%s: CPUs %s stand in each of the nodes %s", nodeDir,
+		texts = append(texts, fmt.Sprintf("/%s: CPUs %s are in each of the nodes %s", nodeDir,
 			cpuset.Of(cpus...), nodes))
 	}
 	slices.Sort(texts)

@@ -5,6 +5,7 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func TestParseInterrupt(t *testing.T) {
@@ -26,10 +27,15 @@ func TestParseInterrupt(t *testing.T) {
 		"-1:  0  0  x":                                {IRQ: -1},
 		"no colon":                                    {IRQ: -1},
 	} {
-		got, ok := parseInterrupt(line, 2)
+		got, ok := parseInterrupt(line, &CountTable{CPUs: []int{0, 2}})
 		if !ok {
 			got.IRQ = -1
 		}
+		fired := map[int]string{36: "2", 11: "0,2", 9: "0", 53: "0,2", 16: "0,2", 17: "0,2", 18: "0,2"}[got.IRQ]
+		if ok && got.Fired.String() != fired {
+			t.Errorf("%q has fired on CPUs %s, want %q", line, got.Fired, fired)
+		}
+		got.Fired = nil
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", line, diff)
 		}
@@ -97,7 +103,7 @@ func FuzzInterrupt(f *testing.F) {
 	f.Add("11: 5 7 GICv3 27 Level arch_timer", 1)
 	f.Add("1: -", -1)
 	f.Fuzz(func(t *testing.T, line string, columns int) {
-		i, ok := parseInterrupt(line, columns)
+		i, ok := parseInterrupt(line, &CountTable{CPUs: make([]int, min(max(0, columns), 100))})
 		wrong := !ok && i != (Interrupt{}) || i.IRQ < 0 || i.Name != nil && *i.Name == ""
 		if wrong || i.Device != nil && len(*i.Device) < 12 {
 			t.Errorf("%q: %+v, %v", line, i, ok)
@@ -143,4 +149,34 @@ func FuzzLists(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The head and the rows of /proc/interrupts and /proc/softirqs.
+func TestCountTable(t *testing.T) {
+	for _, head := range []string{"", "  ", "CPU", "CPU0 8", "CPU-1", "CPU8192", "CPU0CPU1"} {
+		if table, err := ParseCountHead(head); err == nil {
+			t.Errorf("%q: %+v", head, table)
+		}
+	}
+	table, err := ParseCountHead("           CPU0       CPU3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]CountRow{
+		"    NET_RX:          7         12":           {Label: "NET_RX", Counts: []uint64{7, 12}},
+		"ERR:          5":                             {Label: "ERR", Counts: []uint64{5}},
+		"NMI:   1   2   Non-maskable interrupts":      {Label: "NMI", Counts: []uint64{1, 2}, Text: "Non-maskable interrupts"},
+		"9: 3 4-edge x":                               {Label: "9", Counts: []uint64{3}, Text: "4-edge x"},
+		"8: 9999999999999999999 18446744073709551615": {Label: "8", Counts: []uint64{9999999999999999999}, Text: "18446744073709551615"},
+		"7: 1 2 3": {Label: "7", Counts: []uint64{1, 2}, Text: "3"},
+		"6:":       {Label: "6"},
+	} {
+		got, ok := table.Row(line)
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" || !ok {
+			t.Errorf("%q: %v (-want +got):\n%s", line, ok, diff)
+		}
+	}
+	if row, ok := table.Row("no colon"); ok {
+		t.Errorf("%+v", row)
+	}
 }

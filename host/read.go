@@ -14,20 +14,19 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// Bounds on what is read: beyond them a file is left out with a warning, never cut without a word.
-// Only /proc/interrupts, /proc/cpuinfo and /proc/mounts grow with the machine: they are read line by
-// line.
+// Bounds on what is read: a file beyond them is left out with a warning, never cut silently. Only
+// /proc/interrupts, /proc/cpuinfo and /proc/mounts grow with the machine: they are read line by line.
 const (
 	maxFile  = 1 << 20
 	maxLines = 64 << 20
 )
 
-// reader reads files and collects what is wrong with them. A file that is not there is no error:
+// reader reads files and collects what is wrong with them. A missing file is no error:
 // kernels differ, and a snapshot has only part of them.
 type reader struct {
 	root     fs.FS
 	warnings []string
-	err      error   // what makes the whole reading worthless
+	err      error   // there are no CPUs
 	caches   []Cache // as the CPUs are read
 	differ   int     // how many cpulists contradict the cpumask beside them
 	differs  string  // the first of them
@@ -44,7 +43,7 @@ func (r *reader) warn(format string, args ...any) {
 }
 
 // open opens a regular file; nil where there is none that can be read. Anything else, such as a
-// named pipe in a directory that poses as a root, could block for ever.
+// named pipe in a directory that --root names, could block for ever.
 func (r *reader) open(path string) fs.File {
 	info, err := fs.Stat(r.root, path)
 	if err == nil && !info.Mode().IsRegular() {
@@ -90,8 +89,8 @@ func (r *reader) bytes(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }
 
-// lines hands out the lines of a file that may be long, until use returns false. It returns false
-// where there is no such file, and warns where the file goes beyond the bounds.
+// lines calls use with the lines of a file that may be long, until it returns false. It returns false
+// where there is no such file, and warns where the file exceeds the bounds.
 func (r *reader) lines(path string, use func(string) bool) bool {
 	f := r.open(path)
 	if f == nil {
@@ -118,39 +117,40 @@ func (r *reader) text(path string) string {
 	return strings.TrimSpace(s)
 }
 
-// list reads a cpulist; nil where the file is missing or wrong, which is a warning.
+// value reads and parses a file; nil where it is missing, or wrong, which is a warning.
+func value[T any](r *reader, path string, parse func(string) (T, error)) *T {
+	s, ok := r.read(path)
+	if !ok {
+		return nil
+	}
+	v, err := parse(strings.Trim(s, "\x00 \t\n"))
+	if err != nil {
+		if !errors.Is(err, errUnknown) {
+			r.warn("/%s: %v", path, err)
+		}
+		return nil
+	}
+	return &v
+}
+
+// errUnknown is what the kernel itself does not know: no warning.
+var errUnknown = errors.New("not known")
+
+// list reads a cpulist.
 func (r *reader) list(path string) *cpuset.Set {
-	s, ok := r.read(path)
-	if !ok {
-		return nil
-	}
-	if s = strings.Trim(s, "\x00 \t\n"); s == "(null)" { // nohz_full of a kernel that was started without it
-		s = ""
-	}
-	set, err := cpuset.Parse(s)
-	if err != nil {
-		r.warn("/%s: %v", path, err)
-		return nil
-	}
-	return &set
+	return value(r, path, func(s string) (cpuset.Set, error) {
+		if s == "(null)" { // nohz_full of a kernel that was started without it
+			return cpuset.Set{}, nil
+		}
+		return cpuset.Parse(s)
+	})
 }
 
-// mask reads a cpumask; nil where the file is missing or wrong, which is a warning.
-func (r *reader) mask(path string) *cpuset.Set {
-	s, ok := r.read(path)
-	if !ok {
-		return nil
-	}
-	set, err := cpuset.ParseMask(s)
-	if err != nil {
-		r.warn("/%s: %v", path, err)
-		return nil
-	}
-	return &set
-}
+// mask reads a cpumask.
+func (r *reader) mask(path string) *cpuset.Set { return value(r, path, cpuset.ParseMask) }
 
-// set reads a cpumask and the cpulist that says the same; nil where both are missing or wrong. Where
-// they differ the mask counts, as in hwloc: where an archive of sysfs was mended by hand, the mask was.
+// set reads a cpumask, or the cpulist beside it; nil where both are missing or wrong. Where they differ
+// the mask counts, as in hwloc: where an archive of sysfs was corrected by hand, the mask was.
 func (r *reader) set(mask, list string) *cpuset.Set {
 	m, l := r.mask(mask), r.list(list)
 	if m == nil {
@@ -164,7 +164,7 @@ func (r *reader) set(mask, list string) *cpuset.Set {
 	return m
 }
 
-// either reads a cpulist, or the cpumask that says the same where there is none.
+// either reads a cpulist, or where there is none the cpumask beside it.
 func (r *reader) either(list, mask string) *cpuset.Set {
 	if l := r.list(list); l != nil {
 		return l
@@ -172,42 +172,34 @@ func (r *reader) either(list, mask string) *cpuset.Set {
 	return r.mask(mask)
 }
 
-// number reads a decimal number that is not negative; nil where there is none.
+// number reads a decimal number that is not negative: with -1 the kernel says that it does not know.
 func (r *reader) number(path string) *uint64 {
-	s, ok := r.read(path)
-	if !ok {
-		return nil
-	}
-	s = strings.TrimSpace(s)
-	n, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
-		if _, err := strconv.ParseInt(s, 10, 64); err != nil { // -1 says that the kernel does not know
-			r.warn("/%s: expected a number, found %s", path, quoted(s))
+	return value(r, path, func(s string) (uint64, error) {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if _, negative := strconv.ParseInt(s, 10, 64); err != nil && negative == nil {
+			return 0, errUnknown
 		}
-		return nil
-	}
-	return &n
+		return n, expected(err, "a number", s)
+	})
 }
 
-// quoted is what was found where something else was expected.
-func quoted(s string) string {
-	if s == "" {
-		return "nothing"
+// expected is the error for a file that has something else than what was expected.
+func expected(err error, what, found string) error {
+	switch {
+	case err == nil:
+		return nil
+	case found == "":
+		return fmt.Errorf("expected %s, found nothing", what)
 	}
-	return fmt.Sprintf("%.40q", s)
+	return fmt.Errorf("expected %s, found %.40q", what, found)
 }
 
 // hexadecimal reads a number such as 0x00000000410fd4b0.
-func (r *reader) hexadecimal(path string) (uint64, bool) {
-	s, ok := r.read(path)
-	if !ok {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(strings.TrimPrefix(strings.TrimSpace(s), "0x"), 16, 64)
-	if err != nil {
-		r.warn("/%s: expected a hexadecimal number, found %s", path, quoted(s))
-	}
-	return n, err == nil
+func (r *reader) hexadecimal(path string) *uint64 {
+	return value(r, path, func(s string) (uint64, error) {
+		n, err := strconv.ParseUint(strings.TrimPrefix(s, "0x"), 16, 64)
+		return n, expected(err, "a hexadecimal number", s)
+	})
 }
 
 // small is number for what fits an int of 32 bits.
@@ -224,21 +216,23 @@ func (r *reader) small(path string) *int {
 	return &small
 }
 
-// kibibytes reads the size of a cache, "32K", in bytes; 0 where there is none.
-func (r *reader) kibibytes(path string) uint64 {
-	text := r.text(path)
-	digits, unit := strings.TrimRight(text, "KMG"), uint64(1<<10)
-	switch text[len(digits):] {
-	case "M":
-		unit = 1 << 20
-	case "G":
-		unit = 1 << 30
-	}
-	n, err := strconv.ParseUint(digits, 10, 32)
-	if err != nil && text != "" {
-		r.warn("/%s: expected a size such as 32K, found %.40q", path, text)
-	}
-	return n * unit
+// cacheSize reads the size of a cache, "32K", in bytes; 0 where there is none.
+func (r *reader) cacheSize(path string) uint64 {
+	size := value(r, path, func(s string) (uint64, error) {
+		digits, unit := strings.TrimRight(s, "KMG"), 10
+		switch s[len(digits):] {
+		case "M":
+			unit = 20
+		case "G":
+			unit = 30
+		}
+		n, err := strconv.ParseUint(digits, 10, 32)
+		if s == "" {
+			return 0, errUnknown
+		}
+		return n << unit, expected(err, "a size such as 32K", s)
+	})
+	return orZero(size)
 }
 
 // meminfo reads the line "KEY N kB" and returns bytes; false where there is none.

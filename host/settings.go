@@ -7,14 +7,14 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/sched"
 )
 
-// Settings are the knobs of a machine at one moment, and what its tasks and interrupts did. They are
-// apart from Host because they are many files that only an audit needs.
+// Settings are the settings of a machine at one moment, and its tasks. They are apart from Host because they
+// are many files that only an audit needs.
 type Settings struct {
-	Files map[string]string  // content by path, "/proc/sys/vm/swappiness": "60", without white space around it
-	Tasks []Task             // by id; nil: the source does not say
-	Fired map[int]cpuset.Set // CPUs on which an interrupt has fired since boot, by number; nil: as above
+	Files map[string]string // content by path, "/proc/sys/vm/swappiness": "60", without white space around it
+	Tasks []Task            // by id; nil: the source does not say
 }
 
 // Task is a thread (proc_pid_status(5), proc_pid_stat(5)).
@@ -24,29 +24,34 @@ type Task struct {
 	Name      string // comm
 	Kernel    bool   // a kernel thread
 	Allowed   cpuset.Set
-	Processor int            // where it ran last
-	Policy    string         // other, fifo, rr, batch, idle, deadline, ext
+	Processor int // where it ran last
+	Policy    sched.Policy
 	Priority  int            // real-time priority, 0 of the other policies
 	Nodes     cpuset.Set     // NUMA nodes that its memory may come from
 	Locked    uint64         // bytes that cannot be paged out
 	Swapped   uint64         // bytes that are
-	Pages     map[int]uint64 // bytes by NUMA node, of pinned processes only (proc_pid_numa_maps(5)); nil: not known
+	Pages     map[int]uint64 // bytes by NUMA node, only of pinned processes (proc_pid_numa_maps(5))
 }
 
-// knobs are what ReadSettings reads, as patterns of path.Match.
-func knobs() []string {
+// CgroupDepth is how many levels of cgroups below a hierarchy's root are read:
+// kubepods.slice/kubepods-pod….slice/cri-….scope has three.
+const CgroupDepth = 4
+
+// settingFiles are what ReadSettings reads, as patterns of path.Match.
+func settingFiles() []string {
 	all := []string{
 		"etc/default/irqbalance", "etc/sysconfig/irqbalance",
 		"proc/irq/default_smp_affinity", "proc/sys/kernel/*watchdog*", "proc/sys/kernel/hung_task_timeout_secs",
 		"proc/sys/kernel/timer_migration", "proc/sys/kernel/sched_rt_*_us", "proc/sys/kernel/numa_balancing",
-		"proc/sys/net/core/busy_*", "proc/sys/net/core/rps_default_mask",
-		"proc/sys/vm/stat_interval", "proc/sys/vm/dirty_*", "proc/sys/vm/swappiness", "proc/sys/vm/zone_reclaim_mode",
+		"proc/sys/net/core/busy_*", "proc/sys/net/core/rps_default_mask", "proc/sys/vm/stat_interval",
+		"proc/sys/vm/dirty_*", "proc/sys/vm/swappiness", "proc/sys/vm/zone_reclaim_mode",
 		"proc/sys/vm/compaction_proactiveness", "proc/swaps",
 		"sys/devices/virtual/workqueue/cpumask", "sys/devices/virtual/workqueue/*/cpumask",
 		cpuDir + "/smt/*", cpuDir + "/intel_pstate/*", cpuDir + "/amd_pstate/status", cpuDir + "/cpufreq/boost",
 		cpuDir + "/cpufreq/policy*/affected_cpus", cpuDir + "/cpufreq/policy*/scaling_governor",
 		cpuDir + "/cpufreq/policy*/scaling_driver", cpuDir + "/cpufreq/policy*/scaling_m*_freq",
-		cpuDir + "/cpufreq/policy*/energy_performance_preference", cpuDir + "/intel_uncore_frequency/*/m*_freq_khz",
+		cpuDir + "/cpufreq/policy*/energy_performance_preference",
+		cpuDir + "/intel_uncore_frequency/*/m*_freq_khz",
 		cpuDir + "/cpu[0-9]*/cpuidle/state*/name", cpuDir + "/cpu[0-9]*/cpuidle/state*/latency",
 		cpuDir + "/cpu[0-9]*/cpuidle/state*/disable", cpuDir + "/cpu[0-9]*/power/pm_qos_resume_latency_us",
 		"sys/devices/system/machinecheck/machinecheck*/ignore_ce",
@@ -55,30 +60,29 @@ func knobs() []string {
 		"sys/class/net/*/queues/*/*ps_cpus", "sys/class/net/*/threaded",
 		"sys/kernel/mm/transparent_hugepage/enabled", "sys/kernel/mm/transparent_hugepage/defrag",
 		"sys/kernel/mm/transparent_hugepage/khugepaged/defrag", "sys/kernel/mm/ksm/run", "sys/kernel/rcu_normal",
-		"sys/kernel/debug/sched/fair_server/cpu*/runtime",
-		"sys/module/kvm*/parameters/*", "sys/module/haltpoll/parameters/*", "sys/module/pcie_aspm/parameters/policy",
+		"sys/kernel/debug/sched/fair_server/cpu*/runtime", "sys/module/kvm*/parameters/*",
+		"sys/module/haltpoll/parameters/*", "sys/module/pcie_aspm/parameters/policy",
 		"sys/module/rcutree/parameters/kthread_prio", "sys/kernel/iommu_groups/*/type",
 		"sys/fs/cgroup/cpuset.cpus.isolated", "sys/fs/cgroup/cpuset/cpuset.sched_load_balance",
 		"sys/fs/resctrl/cpus_list", "sys/fs/resctrl/*/cpus_list",
 	}
-	for depth := range 4 { // kubepods.slice/kubepods-pod….slice/cri-….scope is three deep
-		below := strings.Repeat("/*", depth+1)
-		for _, file := range []string{"cpuset.cpus.partition", "cpuset.cpus.effective", "cpu.max"} {
-			all = append(all, "sys/fs/cgroup"+below+"/"+file)
-		}
-		for _, file := range []string{"cpuset/*/cpuset.sched_load_balance", "cpuset/*/cpuset.effective_cpus", "cpu/*/cpu.cfs_*_us"} {
-			all = append(all, "sys/fs/cgroup/"+strings.Replace(file, "/*", below, 1))
+	for depth := range CgroupDepth {
+		group := strings.Repeat("/*", depth+1)
+		for _, file := range []string{
+			group + "/cpuset.cpus.partition", group + "/cpuset.cpus.effective", group + "/cpu.max",
+			"/cpuset" + group + "/cpuset.sched_load_balance", "/cpuset" + group + "/cpuset.effective_cpus",
+			"/cpu" + group + "/cpu.cfs_*_us"} {
+			all = append(all, "sys/fs/cgroup"+file)
 		}
 	}
 	return all
 }
 
-// ReadSettings reads the knobs, tasks and interrupt counts of the machine under root. What is not
-// there is left out.
+// ReadSettings reads the settings and tasks of the machine under root. What is not there is left out.
 func ReadSettings(root fs.FS) Settings {
 	r := &reader{root: root}
 	s := Settings{Files: map[string]string{}}
-	for _, pattern := range knobs() {
+	for _, pattern := range settingFiles() {
 		paths := []string{pattern}
 		if strings.ContainsAny(pattern, "*[") {
 			paths, _ = fs.Glob(root, pattern) // the patterns are well formed
@@ -90,47 +94,10 @@ func ReadSettings(root fs.FS) Settings {
 		}
 	}
 	s.Tasks = r.tasks()
-	s.Fired = r.fired()
 	return s
 }
 
-// fired reads the counts of the numbered lines of /proc/interrupts. Its columns are those of the
-// CPUs in the header, which are the online ones.
-func (r *reader) fired() map[int]cpuset.Set {
-	var fired map[int]cpuset.Set
-	var columns []int
-	r.lines("proc/interrupts", func(line string) bool {
-		if columns == nil {
-			columns = []int{}
-			for _, name := range strings.Fields(line) {
-				if id, err := strconv.ParseUint(strings.TrimPrefix(name, "CPU"), 10, 13); err == nil {
-					columns = append(columns, int(id)) // 13 bits, and cpuset.Max has as many
-				}
-			}
-			fired = map[int]cpuset.Set{}
-			return true
-		}
-		number, rest, _ := strings.Cut(line, ":")
-		irq, err := strconv.ParseUint(strings.TrimSpace(number), 10, 31)
-		if err != nil {
-			return true
-		}
-		var on []int
-		for i, count := range strings.Fields(rest) {
-			if i == len(columns) || !isDigits(count) {
-				break
-			}
-			if count != "0" {
-				on = append(on, columns[i])
-			}
-		}
-		fired[int(irq)] = cpuset.Of(on...)
-		return true
-	})
-	return fired
-}
-
-// tasks reads all threads; they come and go meanwhile.
+// tasks reads all threads, some of which end while it does.
 func (r *reader) tasks() []Task {
 	var tasks []Task
 	var everywhere cpuset.Set
@@ -157,29 +124,14 @@ func (r *reader) tasks() []Task {
 
 // parseTask reads the two files of a thread; false for one that is dead or makes no sense.
 func parseTask(status, stat string) (Task, bool) {
-	var t Task
-	known := false
-	for line := range strings.Lines(status) {
-		key, value, _ := strings.Cut(line, ":")
-		value = strings.TrimSpace(value)
-		switch key {
-		case "Name":
-			t.Name = value
-		case "Cpus_allowed_list":
-			set, err := cpuset.Parse(value)
-			t.Allowed, known = set, err == nil
-		case "Mems_allowed_list":
-			t.Nodes, _ = cpuset.Parse(value) // empty where it is wrong: not known
-		case "VmLck":
-			t.Locked = kibi(value)
-		case "VmSwap":
-			t.Swapped = kibi(value)
-		}
-	}
-	read, err := ParseStat(stat)
-	policies := map[int]string{0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
-	t.Kernel, t.Processor, t.Priority, t.Policy = read.Kernel, read.Processor, read.Priority, policies[read.policy]
-	return t, err == nil && known && !read.Dead() && read.policy >= 0
+	lines := parseStatus(status)
+	allowed, known := lines["Cpus_allowed_list"]
+	cpus, cerr := cpuset.Parse(allowed)
+	nodes, _ := cpuset.Parse(lines["Mems_allowed_list"]) // empty where it is wrong: not known
+	s, err := ParseStat(stat)
+	t := Task{Name: lines["Name"], Kernel: s.Kernel, Allowed: cpus, Processor: s.Processor, Policy: s.Policy,
+		Priority: s.Priority, Nodes: nodes, Locked: kibi(lines["VmLck"]), Swapped: kibi(lines["VmSwap"])}
+	return t, known && cerr == nil && err == nil && !s.Dead() && s.Priority >= 0
 }
 
 // kibi reads "123 kB" in bytes; 0 where it is something else.

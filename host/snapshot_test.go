@@ -17,6 +17,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host/snapshot"
 )
 
 func read(t *testing.T, root fs.FS) host.Host {
@@ -39,7 +40,7 @@ func TestSnapshots(t *testing.T) {
 			"shared_cpu_list: says 0, but"}, // the masks were mended by hand, the lists were not
 		{"hwloc/8em64t-2s2ca2c-buggynuma.tar.bz2",
 			"online 8 of 8, 8 cores, 4 L2, 0 L3, 0 dies, 2 packages, 0 nodes, uniform, 0 interrupts",
-			"CPUs 0-7 stand in each of the nodes 0-7"},
+			"CPUs 0-7 are in each of the nodes 0-7"},
 		{"hwloc/nvidia-dgx-gb10.tar.bz2", // two kinds of core, by their part numbers
 			"online 20 of 20, 20 cores, 20 L2, 2 L3, 0 dies, 1 packages, 1 nodes, efficiency, 0 interrupts", ""},
 		{"hwloc/128arm-2pa2n8cluster4co.tar.bz2", // die_id is -1, and each CPU a die by itself
@@ -287,7 +288,7 @@ func machines(t *testing.T) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = host.OpenArchive(f, "")
+		_, err = snapshot.Open(f, "")
 		if err == nil {
 			names = append(names, name)
 			continue
@@ -307,7 +308,7 @@ func machines(t *testing.T) []string {
 func TestSnapshotOfSnapshot(t *testing.T) {
 	for i, name := range machines(t) {
 		t.Run(name, func(t *testing.T) {
-			rec := host.Record(hosttest.Snapshot(t, name))
+			rec := snapshot.Record(hosttest.Snapshot(t, name))
 			want, err := json.Marshal(read(t, rec))
 			if err != nil {
 				t.Fatal(err)
@@ -316,7 +317,7 @@ func TestSnapshotOfSnapshot(t *testing.T) {
 			if err = rec.Save(file); err != nil {
 				t.Fatal(err)
 			}
-			root, err := host.OpenArchive(file, "")
+			root, err := snapshot.Open(file, "")
 			if err != nil {
 				t.Fatal(err)
 			}

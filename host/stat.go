@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"isolane.dev/isolane/sched"
 )
 
 // TaskStat is what /proc/PID/stat or /proc/PID/task/TID/stat says of a task (proc_pid_stat(5)).
@@ -18,9 +20,10 @@ type TaskStat struct {
 	CPUTicks uint64 // user and system, with ended children that were waited for
 	Start    uint64 // in clock ticks after boot
 
-	// Of the fields from 39 on; -1 where the text ends before them.
-	Processor        int // where it ran last
-	Priority, policy int
+	// The fields from 39 on; -1 and "" where the text ends before them.
+	Processor int // where it ran last
+	Priority  int // real-time priority
+	Policy    sched.Policy
 }
 
 // Flags in field 9, from include/linux/sched.h.
@@ -54,14 +57,16 @@ func ParseStat(text string) (TaskStat, error) {
 	}
 	small := func(text string) int { return int(number(text, 31)) }
 	flags := number(f[9-first], 32)
-	s := TaskStat{ID: small(strings.TrimSpace(text[:from])), Comm: text[from+1 : to], State: f[0][0], Parent: small(f[4-first]),
-		Kernel: flags&kernelThread != 0, Fixed: flags&noSetaffinity != 0, Start: number(f[22-first], 64), Processor: -1, Priority: -1, policy: -1}
+	s := TaskStat{ID: small(strings.TrimSpace(text[:from])), Comm: text[from+1 : to], State: f[0][0],
+		Parent: small(f[4-first]), Kernel: flags&kernelThread != 0, Fixed: flags&noSetaffinity != 0,
+		Start: number(f[22-first], 64), Processor: -1, Priority: -1}
 	for _, field := range f[14-first : 18-first] {
 		s.CPUTicks += number(field, 61)
 	}
 	if len(f) > 41-first {
-		s.Processor, s.Priority, s.policy = small(f[39-first]), small(f[40-first]), small(f[41-first])
-	} else if len(f) > 39-first {
+		s.Priority, s.Policy = small(f[40-first]), sched.Numbered(number(f[41-first], 32))
+	}
+	if len(f) > 39-first {
 		s.Processor = small(f[39-first])
 	}
 	return s, failed

@@ -14,6 +14,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host/snapshot"
 	"isolane.dev/isolane/lane"
 )
 
@@ -284,7 +285,7 @@ func machines(tb testing.TB) map[string]host.Host {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		root, oerr := host.OpenArchive(file, "")
+		root, oerr := snapshot.Open(file, "")
 		add(filepath.Base(file), root, oerr)
 		return nil
 	})

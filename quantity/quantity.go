@@ -130,7 +130,8 @@ func parse(s string, units []unit, plain func(string) string) (uint64, error) {
 		}
 		f, err := strconv.ParseFloat(number, 64)
 		product := f * float64(u.factor)
-		if err != nil || strings.ContainsAny(number, "eExXpP_+-") || product != math.Trunc(product) || product > 1<<53 {
+		whole := product == math.Trunc(product) && product <= 1<<53
+		if err != nil || !whole || strings.ContainsAny(number, "eExXpP_+-") {
 			break
 		}
 		return uint64(product), nil

@@ -15,9 +15,9 @@ const (
 // Table has columns as wide as they need to be.
 type Table struct {
 	Head []string
-	// Rows may be shorter than Head: their last cell is a remark that takes the rest of the line.
+	// Rows may be shorter than Head: their last cell is then a remark that takes the rest of the line.
 	Rows    [][]string
-	Figures []int // the columns that stand right
+	Figures []int // the columns that are aligned right
 }
 
 // Table returns the lines of a table within Columns. Where it is too wide, the last column is folded, or
@@ -155,7 +155,7 @@ func (p *painter) row(row []string) {
 	}
 }
 
-// remark writes a row whose last cell stands in for what is missing, once.
+// remark writes a row whose last cell replaces the missing ones, once.
 func (p *painter) remark(row []string) {
 	if p.from > 1 {
 		return

@@ -1,5 +1,5 @@
-// Package terminal is what a reader's terminal can show: so many columns, and colour or none. It folds
-// text and tables into the columns, and knows nothing of what they say.
+// Package terminal knows what a reader's terminal can show, columns and colour, and folds text and tables
+// into the columns.
 package terminal
 
 import (
@@ -45,7 +45,7 @@ func Of(w io.Writer) Terminal {
 // Red is for what is wrong.
 func (t Terminal) Red(text string) string { return t.paint("31", text) }
 
-// Yellow is for what needs a look.
+// Yellow is for what needs attention.
 func (t Terminal) Yellow(text string) string { return t.paint("33", text) }
 
 // Green is for what is as it should be.
@@ -88,7 +88,7 @@ func Cut(text string, columns int) string {
 	return string([]rune(text)[:max(columns-1, 0)]) + "…"
 }
 
-// Clean takes the control characters out of what a foreign machine or program says.
+// Clean replaces the control characters in text of another machine or program.
 func Clean(text string) string {
 	return strings.Map(func(c rune) rune {
 		if c < ' ' || c >= 0x7f && c < 0xa0 || c == utf8.RuneError {
@@ -121,7 +121,8 @@ func fold(text string, columns int) []string {
 			lines, line = append(lines, line), ""
 		}
 	}
-	for _, word := range strings.FieldsFunc(text, func(c rune) bool { return c == ' ' || c == '\n' || c == '\t' }) {
+	breaks := func(c rune) bool { return c == ' ' || c == '\n' || c == '\t' }
+	for _, word := range strings.FieldsFunc(text, breaks) {
 		if line != "" && Width(line)+1+Width(word) > columns {
 			flush()
 		}
@@ -141,7 +142,7 @@ func fold(text string, columns int) []string {
 	return carry(append(lines, make([]string, max(0, 1-len(lines)))...))
 }
 
-// carry ends a colour at the end of a line and takes it up in the next, so that it colours nothing
+// carry ends a colour at the end of a line and begins it again in the next, so that it colours nothing
 // between them.
 func carry(lines []string) []string {
 	open := ""

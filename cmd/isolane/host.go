@@ -9,6 +9,7 @@ import (
 
 	"isolane.dev/isolane/draw"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/snapshot"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/terminal"
 )
@@ -93,7 +94,7 @@ func snapshotCommand() *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
-			rec := host.Record(root)
+			rec := snapshot.Record(root)
 			if _, err := host.Read(rec); err != nil {
 				return fail(err)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/snapshot"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
@@ -32,7 +33,7 @@ func (s *source) isLive() bool { return s.snapshot == "" && (s.root == "" || s.r
 func (s *source) open() (fs.FS, error) {
 	switch {
 	case s.snapshot != "":
-		return host.OpenArchive(s.snapshot, s.root)
+		return snapshot.Open(s.snapshot, s.root)
 	case s.isLive():
 		return host.Live(), nil
 	}

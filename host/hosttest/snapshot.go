@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/snapshot"
 )
 
 // Machines returns the folder with the snapshots of real machines.
@@ -26,7 +26,7 @@ func Machines(tb testing.TB) string {
 func Snapshot(tb testing.TB, name string) fs.FS {
 	tb.Helper()
 	file, folder, _ := strings.Cut(name, ":")
-	root, err := host.OpenArchive(filepath.Join(Machines(tb), file), folder)
+	root, err := snapshot.Open(filepath.Join(Machines(tb), file), folder)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -149,6 +149,14 @@ func (r *runner) estimate() time.Duration {
 
 // open checks everything that can be checked before the host is touched.
 func open(ctx context.Context, o Options) (s results.Session, _ *runner, err error) {
+	o.Lanes = o.Lanes.Complete()
+	last, err := journal.Look(o.Lanes.Dir, "prove", o.Lanes.Ops)
+	if err != nil {
+		return s, nil, err
+	}
+	if len(last.Pending()) > 0 { // also the CPUs that this process may use are those of the crash
+		return s, nil, ErrLeftovers
+	}
 	l, _, err := lanes.Open(ctx, o.Lanes)
 	if err != nil {
 		return s, nil, err
@@ -165,9 +173,6 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		return s, nil, err
 	}
 	r.journal = j
-	if len(j.Pending()) > 0 { // also the CPUs that this process may use are those of the crash
-		return s, nil, ErrLeftovers
-	}
 	v, err := l.View()
 	if err != nil {
 		return s, nil, err

@@ -27,6 +27,7 @@ import (
 // which this program starts itself to call Become. The process gets a process group of its own, so that Ctrl-C reaches
 // only isolane, and ends when isolane dies.
 func Command(ctx context.Context, self []string, l Lane, argv ...string) *exec.Cmd {
+	l.Parent = os.Getpid() // Pdeathsig is the first thread's, and execve may come from another
 	confines, err := json.Marshal(l)
 	if err != nil {
 		panic(err) // strings, numbers and sets of CPUs

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -17,14 +18,60 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 )
 
-func TestMain(m *testing.M) { hosttest.Main(m, entered) }
+func TestMain(m *testing.M) { hosttest.Main(m, entered, parent) }
 
-// entered makes this binary what Command starts.
+// entered makes this binary what Command starts. Its first thread is not the one that becomes the workload.
 func entered() (bool, error) {
 	if len(os.Args) < 2 || os.Args[1] != "enter" {
 		return false, nil
 	}
-	return true, Become(os.Args[2:])
+	runtime.LockOSThread()
+	failed := make(chan error)
+	go func() { failed <- Become(os.Args[2:]) }()
+	return true, <-failed
+}
+
+// parent starts a workload and says its process id.
+func parent() (bool, error) {
+	if len(os.Args) < 2 || os.Args[1] != "parent" {
+		return false, nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return true, err
+	}
+	cmd := Command(context.Background(), []string{self, "enter"}, Lane{}, "sh", "-c", "echo $$; exec sleep 1000")
+	cmd.Stdout = os.Stdout
+	if err = Start(cmd, ""); err != nil {
+		return true, err
+	}
+	return true, cmd.Wait()
+}
+
+// A workload does not outlive a parent that is killed.
+func TestEndsWithParent(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "parent")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err = fmt.Fscan(out, &pid); err != nil {
+		t.Fatal(err)
+	}
+	if err = cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	ended(t, pid)
+	_ = cmd.Wait() // killed
 }
 
 // A process is born in its cgroup, with its policy, and keeps its process id through the exec.
@@ -113,15 +160,20 @@ func TestCancelEndsTheGroup(t *testing.T) {
 	if n, rerr := r.Read(make([]byte, 1)); n != 0 || rerr == nil {
 		t.Errorf("read %d, %v", n, rerr)
 	}
-	end := time.Now().Add(10 * time.Second)
-	for {
-		stat, rerr := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
-		if rerr != nil || strings.Contains(string(stat), ") Z ") {
+	ended(t, child)
+}
+
+// ended waits for a process to end.
+func ended(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("child %d still runs", child)
+			_ = unix.Kill(pid, unix.SIGKILL)
+			t.Fatalf("process %d still runs", pid)
 		}
-		runtime.Gosched()
 	}
 }

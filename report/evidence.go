@@ -15,13 +15,13 @@ import (
 // Proof is the witness's evidence over the used runs of a cell: where the measured threads were,
 // and what else their CPUs did.
 type Proof struct {
-	Runs        int
-	Source      string // bpf or procfs, or both
-	Threads     int    // of all runs, those that ran
-	Application Seen
-	Client      Seen
-	Neighbours  cpuset.Set // where they were seen
-	Cpusets     []string   // in force, with the plan where that differs
+	Runs    int
+	Witness string // bpf or procfs, or both
+	Threads int    // of all runs, those that ran
+	Strayed int    // those of them that ran on other CPUs than planned
+	// Where they were seen.
+	Application, Client, Neighbours cpuset.Set
+	Cpusets                         []string // in force, with the plan where that differs
 	// On the application's CPUs, per second.
 	Voluntary, Involuntary float64 // switches of the application's threads
 	Switches               float64 // of all tasks; counted by bpf only
@@ -29,12 +29,6 @@ type Proof struct {
 	StealPercent           float64
 	Intruders              []Intruder // the costliest first
 	Sources                []Source   // the costliest first
-}
-
-// Seen is a plan for some threads, and what they did.
-type Seen struct {
-	Planned, Seen cpuset.Set
-	Strayed       int // threads that ran elsewhere
 }
 
 // Intruder is what tasks of one name cost a lane over all its used runs.
@@ -56,7 +50,7 @@ type Source struct {
 }
 
 func newProof(c results.Cell, used []results.Run) Proof {
-	p := Proof{Runs: len(used), Application: Seen{Planned: c.Application}, Client: Seen{Planned: c.Client}}
+	p := Proof{Runs: len(used)}
 	var window time.Duration
 	var sources []string
 	for _, r := range used {
@@ -72,7 +66,7 @@ func newProof(c results.Cell, used []results.Run) Proof {
 		p.addIntruders(w.Intruders)
 		p.addSources(w.Sources)
 	}
-	p.Source = strings.Join(sources, ", ")
+	p.Witness = strings.Join(sources, ", ")
 	slices.Sort(p.Cpusets)
 	slices.SortFunc(p.Intruders, func(a, b Intruder) int {
 		return cmp.Or(cmp.Compare(b.Ran, a.Ran), cmp.Compare(a.Comm, b.Comm))
@@ -101,9 +95,9 @@ func (p *Proof) addThreads(threads []results.Thread) {
 			p.Voluntary += float64(t.Voluntary)
 			p.Involuntary += float64(t.Involuntary)
 		}
-		side.Seen = side.Seen.Union(t.Seen)
+		*side = side.Union(t.Seen)
 		if !t.Seen.IsSubsetOf(t.Planned) {
-			side.Strayed++
+			p.Strayed++
 		}
 	}
 }
@@ -193,19 +187,14 @@ func tallies(texts []string) []tally {
 	return all
 }
 
-// kind is a reason without its figures, so that equal ones can be counted.
-func kind(why string) string {
-	head, _, _ := strings.Cut(why, ":")
-	return head
-}
-
-// voidFigures counts the void measurements of used runs by name and kind of reason.
-func (s *Summary) voidFigures() []tally {
+// voidValues counts the void measurements of used runs by name and reason, without the reason's figures.
+func (s *Summary) voidValues() []tally {
 	var texts []string
 	for _, r := range s.Session.Runs {
 		for _, m := range r.Measured {
 			if r.Used() && len(m.Void) > 0 {
-				texts = append(texts, m.Name+": "+kind(m.Void[0]))
+				why, _, _ := strings.Cut(m.Void[0], ":")
+				texts = append(texts, m.Name+": "+why)
 			}
 		}
 	}
@@ -216,8 +205,7 @@ func (s *Summary) voidFigures() []tally {
 func (s *Summary) runNotes() []tally {
 	var texts []string
 	for _, r := range s.Session.Runs {
-		texts = append(texts, r.Notes...)
-		texts = append(texts, r.Witness.Warnings...)
+		texts = slices.Concat(texts, r.Notes, r.Witness.Warnings)
 	}
 	return tallies(texts)
 }

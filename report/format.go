@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"isolane.dev/isolane/results"
 )
 
 // none stands for a figure that does not exist.
@@ -120,21 +118,26 @@ func spreadWords(c Comparison) string {
 	return fmt.Sprintf("(%d blocks, range: %s)", c.N, spread(c))
 }
 
-// published prints somebody else's figure.
-func published(p results.Published) string {
-	about := ""
-	if strings.HasPrefix(p.Qualifier, "about") {
-		about = "~"
-	}
-	return fmt.Sprintf("%s%g%%", about, p.Percent)
-}
-
-func (c Cell) published(metric string) string {
-	if p, ok := c.paper(metric); ok {
-		return published(p)
-	}
-	return none
-}
-
 // pname is the name of a quantile: P99.9.
 func pname(p float64) string { return "P" + strconv.FormatFloat(math.Round(p*1e8)/1e6, 'f', -1, 64) }
+
+func capital(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min(1, len(s)):] }
+
+// timeTick prints a round time.
+func timeTick(ns float64) string {
+	switch {
+	case ns >= 1e9:
+		return tickText(ns/1e9) + " s"
+	case ns >= 1e6:
+		return tickText(ns/1e6) + " ms"
+	}
+	return tickText(ns/1e3) + " µs"
+}
+
+// tickText prints the value of a tick, which is a round one.
+func tickText(v float64) string {
+	if v >= 1000 {
+		return digits(v)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"gonum.org/v1/plot/plotter"
 
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
@@ -43,8 +44,13 @@ func printed(t *testing.T, s results.Session, columns int) string {
 
 func written(t *testing.T, s results.Session) string {
 	t.Helper()
+	sum := summarize(t, s)
+	all, err := sum.charts()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var b strings.Builder
-	if err := HTML(&b, s); err != nil {
+	if err = (document{&sum, all}).html(&b); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -121,9 +127,9 @@ func TestCharts(t *testing.T) {
 func TestLinesEndAtThePercentile(t *testing.T) {
 	sum := summarize(t, quickSession(t))
 	for _, c := range sum.Cells {
-		d := c.Figures[sum.RTT].RTT
-		corners := curve{c, d}.steps()
-		got, want := corners[len(corners)-1], [2]float64{nines(d.Supported), d.Quantile(d.Supported) / 1e3}
+		d := c.Figure(sum.trip()).Merged
+		steps := d.steps()
+		got, want := steps[len(steps)-1], plotter.XY{X: nines(d.Supported), Y: d.Quantile(d.Supported)}
 		if got != want {
 			t.Errorf("%s: the line ends at %v, want %v", c.Name, got, want)
 		}
@@ -179,9 +185,16 @@ func TestWrite(t *testing.T) {
 	if err := results.Write(dir, quickSession(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(dir); err != nil {
-		t.Fatal(err)
+	write := func() {
+		stored, err := results.Read(dir)
+		if err == nil {
+			err = Write(dir, summarize(t, stored))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+	write()
 	var names []string
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -200,9 +213,7 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err = Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	write()
 	if again, err := os.ReadFile(filepath.Join(dir, Page)); err != nil || !bytes.Equal(first, again) {
 		t.Errorf("the second page differs from the first: %v", err)
 	}
@@ -216,7 +227,7 @@ func TestVerdicts(t *testing.T) {
 		"noisy-lane-express":    {stats.Better, stats.Better},
 	} {
 		c := sum.cell(name)
-		if got := [2]stats.Verdict{c.Figures[Throughput].Verdict, c.Figures[sum.RTT].Verdict}; got != want {
+		if got := [2]stats.Verdict{c.Figures[Throughput].Verdict, c.Figures[sum.trip().Name].Verdict}; got != want {
 			t.Errorf("%s: throughput and RTT %v, want %v", name, got, want)
 		}
 	}
@@ -231,8 +242,8 @@ func TestVerdicts(t *testing.T) {
 		t.Errorf("ratio %v, made up with %.3f", f.Ratio.Interval, e)
 	}
 	// The family is ten comparisons, and the least p of ten blocks is 2/1024.
-	if want := 10 * 2.0 / 1024; math.Abs(f.P-want) > 1e-9 {
-		t.Errorf("adjusted p = %v, want %v", f.P, want)
+	if want := 10 * 2.0 / 1024; math.Abs(f.Ratio.Adjusted-want) > 1e-9 {
+		t.Errorf("adjusted p = %v, want %v", f.Ratio.Adjusted, want)
 	}
 }
 
@@ -253,15 +264,15 @@ func TestPairsOnlyTheSameBlock(t *testing.T) {
 		return all
 	}
 	for name, want := range map[string][]int{Throughput: {2, 4}, "throughput-tcp-up": {2, 4},
-		"throughput-tcp-down": {1, 2, 4}, sum.RTT: {1, 2, 4}} {
+		"throughput-tcp-down": {1, 2, 4}, sum.trip().Name: {1, 2, 4}} {
 		if got := blocks(c.Figures[name].Ratio); !slices.Equal(got, want) {
 			t.Errorf("%s is compared in blocks %v, want %v", name, got, want)
 		}
 	}
-	if n := len(c.Figures[sum.RTT].Blocks); n != 4 {
+	if n := len(c.Figures[sum.trip().Name].Blocks); n != 4 {
 		t.Errorf("%d runs have an RTT, want all 4: the baseline's void run takes nothing from it", n)
 	}
-	ratio := c.Figures[sum.RTT].Ratio
+	ratio := c.Figures[sum.trip().Name].Ratio
 	if _, _, interval := ratio.Spread(); interval || ratio.N != 3 {
 		t.Errorf("an interval of %d blocks", ratio.N)
 	}

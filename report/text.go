@@ -41,17 +41,12 @@ func Text(w io.Writer, s Summary, on terminal.Terminal) error {
 
 // figures prints the tables and the aims.
 func (p *printer) figures(s Summary) {
-	if len(s.Directions) > 0 {
-		p.table(s.throughputTable())
+	for _, m := range s.primary() {
+		p.table(s.valueTable(m))
 	}
-	if s.RTT != "" {
-		p.table(s.rttTable(s.RTT))
-	}
-	if t := s.costTable(); len(t.Rows) > 0 {
-		p.table(t)
-	}
+	p.table(s.costTable())
 	if slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Tail.Runs > 0 }) {
-		p.title("What the worst samples met (" + s.RTT + ")")
+		p.title(s.tailTable().Title)
 		for _, c := range s.Cells {
 			if c.Tail.Runs > 0 {
 				p.fold("- ", c.tailLine())
@@ -59,11 +54,9 @@ func (p *printer) figures(s Summary) {
 		}
 		p.fold("  ", tailNote)
 	}
-	if t := s.workTable(); len(t.Rows) > 0 {
-		p.table(t)
-	}
+	p.table(s.workTable())
 	if len(s.Aims) > 0 {
-		p.title("Aims: " + aimCell + " against " + aimBase + s.aimNote())
+		p.title("Aims: " + aimPair + s.aimNote())
 		for _, a := range s.Aims {
 			p.fold("  "+p.state(a), a.sentence())
 		}
@@ -100,8 +93,8 @@ func (s *Summary) firstLines() []string {
 	if unused := s.unused(); len(unused) > 0 {
 		lines = append(lines, fmt.Sprintf("%s in %d cells: %s", noRun, len(unused), strings.Join(unused, ", ")))
 	}
-	void := fmt.Sprintf("%d of %s in used runs void", s.VoidFigures, quantity.Count(s.Figures, "measurement"))
-	for _, t := range s.voidFigures() {
+	void := fmt.Sprintf("%d of %s in used runs void", s.VoidValues, quantity.Count(s.Values, "measurement"))
+	for _, t := range s.voidValues() {
 		void += fmt.Sprintf("; %d× %s", t.Count, t.Text)
 	}
 	return append(lines, void)
@@ -134,8 +127,8 @@ func (s *Summary) caveats() []string {
 		all = append(all, "In some cells the neighbours share the client's CPUs, so their loss beside a lane is "+
 			"that of a machine without a CPU to spare.")
 	}
-	if strings.HasSuffix(s.RTT, "pingpong") {
-		all = append(all, s.RTT+" is a closed loop: service time, one message in flight. It cannot show queueing; "+
+	if m := s.trip(); m.closed {
+		all = append(all, m.Name+" is a closed loop: service time, one message in flight. It cannot show queueing; "+
 			"the open loop can.")
 	}
 	all = append(all, "A maximum has no interval and grows with the time measured.")
@@ -165,16 +158,18 @@ func (s *Summary) tailCaveats() []string {
 		return nil
 	}
 	var all []string
+	m := s.trip()
 	for _, c := range s.Cells {
-		f := c.Figures[s.RTT]
+		f, ref := c.Figure(m), base.Figure(m).Merged
 		p := 0.999
-		if !(f.RTT.Quantile(p) > 0) || !(base.Figures[s.RTT].RTT.Quantile(p) > 0) {
+		if !(f.Merged.Quantile(p) > 0) || !(ref.Quantile(p) > 0) {
 			p = 0.99
 		}
-		own, quiet := f.RTT.Quantile(p), base.Figures[s.RTT].RTT.Quantile(p)
-		if f.Ratio.Known() && f.Ratio.Estimate < 1 && own > 2*quiet {
-			all = append(all, fmt.Sprintf("%s: P50 is below that of %s, but %s is %s× as long (%s against %s µs): "+
-				"judge it by its tail.", c.Name, s.Baseline, pname(p), digits(own/quiet), micro(own), micro(quiet)))
+		own, other := f.Merged.Quantile(p), ref.Quantile(p)
+		if f.Ratio.Known() && f.Ratio.Estimate < 1 && own > 2*other {
+			all = append(all, fmt.Sprintf("%s: %s is below that of %s, but %s is %s× as long (%s against %s %s): "+
+				"judge it by its tail.", c.Name, m.statistic, s.Baseline, pname(p), digits(own/other), m.unit.plain(own),
+				m.unit.plain(other), m.unit.name))
 		}
 	}
 	return all
@@ -207,12 +202,16 @@ func (p *printer) state(a Aim) string {
 	return text
 }
 
-// table prints t; text stands left, figures right.
+// table prints t, unless it has no rows.
 func (p *printer) table(t table) {
+	if len(t.Rows) == 0 && len(t.Notes) == 0 {
+		return
+	}
 	p.title(t.Title)
-	out := terminal.Table{Head: t.Head, Rows: t.Rows}
-	for k := range t.Head {
-		if !t.Words(k) {
+	out := terminal.Table{Rows: t.Rows}
+	for k, c := range t.Columns {
+		out.Head = append(out.Head, c.Name)
+		if !c.Words {
 			out.Figures = append(out.Figures, k)
 		}
 	}

@@ -6,6 +6,7 @@
 package results
 
 import (
+	"strings"
 	"time"
 
 	"isolane.dev/isolane/cpuset"
@@ -85,6 +86,15 @@ type Published struct {
 	Qualifier string  `json:"qualifier"`
 	Source    string  `json:"source"`
 }
+
+// The words that a Qualifier may begin with. What follows, or stands instead, is for a reader.
+const (
+	About   = "about"   // read off a chart, or rounded
+	Average = "average" // of a quantity that we give as a percentile
+)
+
+// Qualified says whether the qualifier begins with a word.
+func (p Published) Qualified(word string) bool { return strings.HasPrefix(p.Qualifier, word) }
 
 // Run is one cell measured once, with fresh processes and sockets.
 type Run struct {

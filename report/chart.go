@@ -2,258 +2,243 @@ package report
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
-	"html"
-	"image/color"
+	"html/template"
+	"math"
+	"slices"
 	"strings"
 
-	xfont "golang.org/x/image/font"
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
+	"isolane.dev/isolane/terminal"
 )
 
-// chart is a picture with its data: a title, a line that says how to read it, a key, and a plot.
+//go:embed chart.svg.tmpl
+var chartTemplate string
+
+// chart is a picture with its data: a title, a line that says how to read it, a key, and a plot. Lengths are
+// in units of its text's pixels, downward from the upper left corner.
 type chart struct {
-	File  string // name of the SVG, without directory
-	Alt   string // what it shows, for those who do not see it
-	SVG   []byte
-	Data  table
-	Minor bool // one of the further charts
+	File, Title, Alt string // name of the SVG, without directory; what it shows, for those who do not see it
+	SVG              template.HTML
+	Data             table
+	Minor            bool // one of the further charts
+	Height           float64
 
-	title, hint string
-	unit        string // of the vertical axis; written above it
-	keys        []key
-	height      vg.Length
-	left, right vg.Length // kept free beside the axes
-	*plot.Plot
+	marks       strings.Builder
+	x, y        scale // of the plot
+	keyX        float64
+	left, right float64 // ends of the plot
 }
 
-// key explains one kind of mark.
-type key struct {
-	text   string
-	width  vg.Length // of the sample
-	sample plot.Thumbnailer
-}
-
-// chartWidth is that of every chart, in points: narrow, so that its text can be read where it is shown on 400
-// pixels. The page scales it to what there is.
-const chartWidth = 440
-
-// Sizes of text.
+// Every chart is narrow, so that its text can be read where it is shown on 400 pixels. The page scales it to
+// what there is.
 const (
-	titleText = 13
-	bodyText  = 11
-	smallText = 10.5
-	lineSkip  = 14
+	chartWidth  = 440
+	chartMargin = 12
+	lineSkip    = 14
 )
 
-// slack is how much wider than the metrics a text may come out in another font than ours.
-const slack = 1.15
-
-func style(size vg.Length, c color.Color, x draw.XAlignment) draw.TextStyle {
-	return draw.TextStyle{Color: c, XAlign: x, YAlign: draw.YCenter, Handler: plot.DefaultTextHandler,
-		Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}}
-}
-
-func bold(s draw.TextStyle) draw.TextStyle {
-	s.Font.Weight = xfont.WeightBold
-	return s
-}
-
-func thin(c color.Color, width vg.Length) draw.LineStyle {
-	return draw.LineStyle{Color: c, Width: width}
-}
-
+// newChart writes the title and the line below it.
 func newChart(title, hint string) *chart {
-	p := plot.New()
-	p.BackgroundColor = nil
-	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		a.Label.TextStyle = style(smallText, ink(), draw.XCenter)
-		a.Label.TextStyle.YAlign = draw.YBottom
-		a.Tick.Label.Font, a.Tick.Label.Color = a.Label.TextStyle.Font, ink()
-		a.LineStyle, a.Tick.LineStyle = thin(faint(), 0.7), thin(faint(), 0.7)
-		a.Padding, a.Tick.Length = 0, 4
-	}
-	p.X.Label.Padding = 4
-	grid := plotter.NewGrid()
-	grid.Vertical, grid.Horizontal = thin(rule(), 0.5), thin(rule(), 0.5)
-	p.Add(grid)
-	return &chart{title: title, hint: hint, Plot: p}
-}
-
-func (c *chart) key(text string, width vg.Length, sample plot.Thumbnailer) {
-	c.keys = append(c.keys, key{text, width, sample})
-}
-
-// paint makes the picture.
-func (c *chart) paint() error {
-	const margin, width = 12, chartWidth - 2*12
-	title, hint := bold(style(titleText, ink(), draw.XLeft)), style(smallText, faint(), draw.XLeft)
-	titles, hints := wrapped(c.title, title, width), wrapped(c.hint, hint, width)
-	places, rows := c.places(width)
-	head := vg.Length(len(titles))*(titleText+4) + vg.Length(len(hints)+rows)*lineSkip + 18
-	if c.unit != "" {
-		head += lineSkip + 4
-	}
-	height := 2*margin + head + c.height
-	out := vgsvg.New(chartWidth, height)
-	canvas := draw.New(out)
-	canvas.FillPolygon(color.White, corners(canvas.Rectangle))
-	canvas = draw.Crop(canvas, margin, -margin, margin, -margin)
-	top := canvas.Max.Y
-	write := func(s draw.TextStyle, skip vg.Length, lines ...string) {
-		for _, line := range lines {
-			canvas.FillText(s, vg.Point{X: canvas.Min.X, Y: top - skip/2 + s.FontExtents().Descent}, line)
-			top -= skip
+	c := &chart{Title: title, Height: chartMargin, left: chartMargin, right: chartWidth - chartMargin,
+		keyX: chartWidth}
+	for _, p := range []struct {
+		class, text   string
+		columns, skip int
+	}{{"title", title, 60, 17}, {"faint", hint, 80, lineSkip}} {
+		folded := terminal.Terminal{Columns: p.columns}.Fold("", p.text)
+		for line := range strings.Lines(folded) {
+			c.Height += float64(p.skip)
+			c.text(p.class, chartMargin, c.Height-5, strings.TrimSpace(line))
 		}
 	}
-	write(title, titleText+4, titles...)
-	write(hint, lineSkip, hints...)
-	top -= 4
-	for i, k := range c.keys {
-		l := k.legend()
-		l.Draw(draw.Crop(canvas, places[i].X, 0, 0, top-canvas.Max.Y+places[i].Y))
+	return c
+}
+
+// mark writes an element; lengths are rounded.
+func (c *chart) mark(format string, args ...any) {
+	for i, v := range args {
+		if length, ok := v.(float64); ok {
+			args[i] = round(length)
+		}
 	}
-	top -= vg.Length(rows) * lineSkip
-	if c.unit != "" {
-		top -= 4
-		write(style(smallText, ink(), draw.XLeft), lineSkip, c.unit)
+	fmt.Fprintf(&c.marks, format+"\n", args...)
+}
+
+// text stands on y.
+func (c *chart) text(class string, x, y float64, text string) {
+	c.mark(`<text class="%s" x="%g" y="%g">%s</text>`, class, x, y, template.HTMLEscapeString(text))
+}
+
+// box is around y.
+func (c *chart) box(class string, x0, x1, y, high float64) {
+	c.mark(`<rect class="%s" x="%g" y="%g" width="%g" height="%g" />`, class, min(x0, x1), y-high/2,
+		math.Abs(x1-x0), high)
+}
+
+func (c *chart) line(class string, x0, y0, x1, y1 float64) {
+	c.mark(`<path class="%s" d="M%g,%gL%g,%g" />`, class, x0, y0, x1, y1)
+}
+
+// whisker has caps at its ends.
+func (c *chart) whisker(class string, x0, x1, y, caps float64) {
+	c.mark(`<path class="%s" d="M%[2]g,%[4]gV%[5]gM%[2]g,%[6]gH%[3]gM%[3]g,%[4]gV%[5]g" />`, class, x0, x1,
+		y-caps/2, y+caps/2, y)
+}
+
+func (c *chart) dot(class string, x, y, r float64) {
+	c.mark(`<circle class="%s" cx="%g" cy="%g" r="%g" />`, class, x, y, r)
+}
+
+func (c *chart) diamond(x, y float64) {
+	c.mark(`<path class="mean" d="M%g,%gl4,4l-4,4l-4,-4z" />`, x, y-4)
+}
+func (c *chart) triangle(x, y float64) {
+	c.mark(`<path class="solid" d="M%g,%gh7l-3.5,7z" />`, x-3.5, y)
+}
+
+func round(v float64) float64 { return math.Round(100*v) / 100 }
+
+// key explains a mark, of so many columns of text that it fits the widest font. draw gets its sample's ends.
+func (c *chart) key(text string, width float64, draw func(x0, x1, y float64)) {
+	wide := width + 4 + 5.3*float64(terminal.Width(text))
+	if c.keyX+wide > chartWidth-chartMargin {
+		c.keyX = chartMargin
+		c.Height += lineSkip
 	}
-	c.Draw(draw.Crop(canvas, c.left, -c.right, 0, top-8-canvas.Max.Y))
-	var raw bytes.Buffer
-	_, err := out.WriteTo(&raw)
-	if err == nil {
-		c.SVG, err = finish(raw.String(), c.Alt, height)
+	draw(c.keyX, c.keyX+width, c.Height-4)
+	c.text("", c.keyX+width+4, c.Height, text)
+	c.keyX += wide + 8
+}
+
+// scale places values between two ends.
+type scale struct {
+	lo, hi, from, to float64
+	log              bool
+}
+
+func (s scale) at(v float64) float64 {
+	lo, hi := s.lo, s.hi
+	if s.log {
+		lo, hi, v = math.Log(lo), math.Log(hi), math.Log(v)
 	}
+	return s.from + (s.to-s.from)*(v-lo)/(hi-lo)
+}
+
+// tick is a place on an axis; one without a label is a minor one.
+type tick struct {
+	value float64
+	label string
+}
+
+// logTicks have labels at 1, 2 and 5 of each decade; over many decades there is room for the ones only.
+func logTicks(lo, hi float64, format func(float64) string) (ticks []tick) {
+	many := math.Log10(hi/lo) > 1.5
+	for e := math.Floor(math.Log10(lo)); e <= math.Log10(hi); e++ {
+		for digit := range 9 {
+			t := tick{value: float64(digit+1) * math.Pow(10, e)}
+			if digit == 0 || !many && (digit == 1 || digit == 4) {
+				t.label = format(t.value)
+			}
+			if t.value >= lo*0.999 && t.value <= hi*1.001 {
+				ticks = append(ticks, t)
+			}
+		}
+	}
+	return ticks
+}
+
+// percents are the ticks of an axis of ratios from 0 to at most 10.
+func percents(hi float64) (ticks []tick) {
+	step := 0.25
+	for hi/step > 8 {
+		step *= 2
+	}
+	for v := 0.0; v <= hi; v += step {
+		ticks = append(ticks, tick{v, fmt.Sprintf("%g%%", 100*v)})
+	}
+	return ticks
+}
+
+// outward rounds a range to one digit, so that ticks are at its ends.
+func outward(lo, hi float64) (float64, float64) {
+	down, up := math.Pow(10, math.Floor(math.Log10(lo))), math.Pow(10, math.Floor(math.Log10(hi)))
+	lo, hi = down*math.Floor(lo/down), up*math.Ceil(hi/up)
+	return lo, max(hi, 2*lo)
+}
+
+// axes draws the axis below a plot of some height, with its grid, and the vertical one if there are ticks.
+func (c *chart) axes(high float64, name string, ticks, vertical []tick) {
+	c.Height += 14
+	c.x.from, c.x.to = c.left, c.right
+	c.y.from, c.y.to = c.Height+high, c.Height
+	foot := c.Height + high
+	for _, t := range ticks {
+		x, length := c.x.at(t.value), 2.0
+		if t.label != "" {
+			length = 4
+			c.line("grid", x, foot, x, c.Height)
+			c.text("middle", x, foot+15, t.label)
+		}
+		c.line("axis", x, foot, x, foot+length)
+	}
+	for _, t := range vertical {
+		y, length := c.y.at(t.value), 2.0
+		if t.label != "" {
+			length = 4
+			c.line("grid", c.left, y, c.right, y)
+			c.text("end", c.left-7, y+4, t.label)
+		}
+		c.line("axis", c.left-length, y, c.left, y)
+	}
+	if len(vertical) > 0 {
+		c.line("axis", c.left, foot, c.left, c.Height)
+	}
+	c.line("axis", c.left, foot, c.right, foot)
+	c.text("middle", (c.left+c.right)/2, foot+30, name)
+}
+
+// paint makes the picture; what is below the plot is the axis.
+func (c *chart) paint() error {
+	c.Height = math.Ceil(c.Height + 34 + chartMargin)
+	t, err := template.New("chart").Parse(chartTemplate)
+	if err != nil {
+		return err
+	}
+	const scale = 1.3 // shown as large as other text, where there is room
+	var b bytes.Buffer
+	err = t.Execute(&b, map[string]any{"Alt": c.Alt, "Width": chartWidth, "Height": c.Height,
+		"ShownWidth": math.Round(scale * chartWidth), "ShownHeight": math.Round(scale * c.Height),
+		"Marks": template.HTML(c.marks.String())}) //nolint:gosec // G203: its texts are escaped
+	c.SVG = template.HTML(b.String()) //nolint:gosec // G203: as above
 	return err
 }
 
-func (k key) legend() plot.Legend {
-	l := plot.NewLegend()
-	l.Top, l.Left, l.ThumbnailWidth = true, true, k.width
-	l.TextStyle = style(smallText, ink(), draw.XLeft)
-	l.TextStyle.YAlign = draw.YBottom
-	l.Add(k.text, k.sample)
-	return l
+// look is the class of a cell's marks: a hue for the placement, and pale if it is quiet.
+func (c Cell) look() string {
+	class := "hue"
+	if k := slices.Index(placements(), c.Placement); k >= 0 {
+		class += fmt.Sprintf(" hue%d", k)
+	}
+	if c.Noise == quiet {
+		class += " pale"
+	}
+	return class
 }
 
-// places puts the keys into rows. They are relative to the upper left corner.
-func (c *chart) places(width vg.Length) (all []vg.Point, rows int) {
-	x := width
-	for _, k := range c.keys {
-		wide := k.width + slack*style(smallText, ink(), 0).Width("n"+k.text)
-		if x > 0 && x+wide > width {
-			x, rows = 0, rows+1
+// placementKeys explain the hues of the cells that there are, and why some are pale.
+func (c *chart) placementKeys(cells []Cell) {
+	sample := func(like Cell) func(x0, x1, y float64) {
+		return func(x0, x1, y float64) { c.box(like.look(), x0, x1, y, 10) }
+	}
+	like := Cell{}
+	for _, like.Placement = range placements() {
+		if slices.ContainsFunc(cells, func(c Cell) bool { return c.Placement == like.Placement }) {
+			c.key(like.Placement, 10, sample(like))
 		}
-		all = append(all, vg.Point{X: x, Y: -lineSkip * vg.Length(rows-1)})
-		x += wide + 12
 	}
-	return all, rows
-}
-
-func wrapped(s string, st draw.TextStyle, width vg.Length) []string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(s) {
-		if line != "" && slack*st.Width(line+" "+word) > width {
-			lines = append(lines, line)
-			line = ""
-		}
-		line = strings.TrimSpace(line + " " + word)
+	if slices.ContainsFunc(cells, func(c Cell) bool { return c.Noise == quiet }) {
+		like.Placement, like.Noise = placements()[0], quiet
+		c.key("pale: quiet", 10, sample(like))
 	}
-	return append(lines, line)
-}
-
-// finish makes what vgsvg writes fit for a page: a size that follows the page, a font that every browser has
-// beside the one with the same metrics, colours for the night, and a name for those who do not see the chart.
-func finish(raw, alt string, height vg.Length) ([]byte, error) {
-	_, body, ok := strings.Cut(raw, `xmlns:xlink="http://www.w3.org/1999/xlink">`)
-	if !ok {
-		return nil, fmt.Errorf("chart: the SVG writer's output has changed: %.80q", raw)
-	}
-	body = strings.NewReplacer(
-		"font-family:Liberation Sans;font-variant:normal;font-weight:normal;font-style:normal;", "",
-		"font-family:Liberation Sans;font-variant:normal;font-weight:bold;font-style:normal;", "font-weight:bold;",
-		"\n\tstyle=", " style=",
-	).Replace(body)
-	const fonts = "'Liberation Sans', Arimo, Arial, Helvetica, sans-serif"
-	const scale = 1.3 // shown as large as other text, where there is room
-	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" class="isolane-chart" width="%.0f" height="%.0f" `+
-		`viewBox="0 0 %d %.5g" style="max-width:100%%;height:auto" role="img" aria-label="%s" font-family="%s">`+
-		"\n<style>%s</style>%s", scale*chartWidth, scale*height, chartWidth, height, html.EscapeString(alt), fonts,
-		night(), body), nil
-}
-
-func corners(r vg.Rectangle) []vg.Point {
-	return []vg.Point{r.Min, {X: r.Max.X, Y: r.Min.Y}, r.Max, {X: r.Min.X, Y: r.Max.Y}}
-}
-
-// label is text at a point of the plot, on its ground's colour, so that no line of the grid crosses it.
-type label struct {
-	x, y   float64
-	dx, dy vg.Length
-	style  draw.TextStyle
-	text   string
-}
-
-// Plot implements plot.Plotter.
-func (l label) Plot(c draw.Canvas, p *plot.Plot) {
-	x, y := p.Transforms(&c)
-	at := vg.Point{X: x(l.x) + l.dx, Y: y(l.y) + l.dy + l.style.FontExtents().Descent}
-	r := l.style.Rectangle(l.text).Add(at)
-	r.Min.X, r.Max.X = r.Min.X-1, r.Max.X+1
-	c.FillPolygon(color.White, corners(r))
-	c.FillText(l.style, at, l.text)
-}
-
-// bar is a horizontal bar from one value to another.
-func bar(from, to, y float64, width vg.Length, fill color.Color, edge draw.LineStyle) *plotter.BarChart {
-	b := &plotter.BarChart{Values: plotter.Values{to - from}, XMin: y, Width: width, Color: fill, LineStyle: edge, Horizontal: true}
-	b.StackOn(&plotter.BarChart{Values: plotter.Values{from}, XMin: y})
-	return b
-}
-
-// whisker is a line between two values with caps at its ends; it is a sample of itself.
-type whisker struct{ *plotter.XErrorBars }
-
-func newWhisker(lo, hi, y float64, caps vg.Length, s draw.LineStyle) whisker {
-	return whisker{&plotter.XErrorBars{XYs: plotter.XYs{{X: lo, Y: y}}, XErrors: plotter.XErrors{{High: hi - lo}},
-		LineStyle: s, CapWidth: caps}}
-}
-
-// Thumbnail implements plot.Thumbnailer.
-func (w whisker) Thumbnail(c *draw.Canvas) {
-	y, half := c.Center().Y, w.CapWidth/2
-	c.StrokeLines(w.LineStyle, []vg.Point{{X: c.Min.X, Y: y}, {X: c.Max.X, Y: y}},
-		[]vg.Point{{X: c.Min.X, Y: y - half}, {X: c.Min.X, Y: y + half}},
-		[]vg.Point{{X: c.Max.X, Y: y - half}, {X: c.Max.X, Y: y + half}})
-}
-
-// mark is a glyph at a point.
-func mark(x, y float64, shape draw.GlyphDrawer, radius vg.Length, c color.Color) *plotter.Scatter {
-	return &plotter.Scatter{XYs: plotter.XYs{{X: x, Y: y}},
-		GlyphStyle: draw.GlyphStyle{Color: c, Radius: radius, Shape: shape}}
-}
-
-// ring is a white disc with an outline.
-type ring struct{}
-
-// DrawGlyph implements draw.GlyphDrawer.
-func (ring) DrawGlyph(c *draw.Canvas, s draw.GlyphStyle, at vg.Point) {
-	draw.CircleGlyph{}.DrawGlyph(c, s, at)
-	s.Radius -= 0.8
-	c.SetColor(color.White)
-	draw.CircleGlyph{}.DrawGlyph(c, s, at)
-}
-
-// stroke is a thick line across a bar.
-type stroke struct{}
-
-// DrawGlyph implements draw.GlyphDrawer.
-func (stroke) DrawGlyph(c *draw.Canvas, s draw.GlyphStyle, at vg.Point) {
-	c.StrokeLine2(thin(s.Color, 2), at.X, at.Y-s.Radius, at.X, at.Y+s.Radius)
 }

@@ -167,47 +167,29 @@ func (p *Proof) addSources(all []results.Source) {
 	}
 }
 
-// tally is a text and how often it came up.
-type tally struct {
-	Text  string
-	Count int
-}
-
-// tallies counts equal texts, in the order in which they came up first.
-func tallies(texts []string) []tally {
-	var all []tally
-	for _, t := range texts {
-		k := slices.IndexFunc(all, func(o tally) bool { return o.Text == t })
-		if k < 0 {
-			k = len(all)
-			all = append(all, tally{Text: t})
-		}
-		all[k].Count++
-	}
-	return all
-}
-
 // voidValues counts the void measurements of used runs by name and reason, without the reason's figures.
-func (s *Summary) voidValues() []tally {
-	var texts []string
+func (s *Summary) voidValues() map[string]int {
+	found := map[string]int{}
 	for _, r := range s.Session.Runs {
 		for _, m := range r.Measured {
 			if r.Used() && len(m.Void) > 0 {
 				why, _, _ := strings.Cut(m.Void[0], ":")
-				texts = append(texts, m.Name+": "+why)
+				found[m.Name+": "+why]++
 			}
 		}
 	}
-	return tallies(texts)
+	return found
 }
 
 // runNotes counts the notes and the witness's warnings of all runs.
-func (s *Summary) runNotes() []tally {
-	var texts []string
+func (s *Summary) runNotes() map[string]int {
+	found := map[string]int{}
 	for _, r := range s.Session.Runs {
-		texts = slices.Concat(texts, r.Notes, r.Witness.Warnings)
+		for _, note := range slices.Concat(r.Notes, r.Witness.Warnings) {
+			found[note]++
+		}
 	}
-	return tallies(texts)
+	return found
 }
 
 // shared says whether the neighbours of some cell have to live on the client's CPUs.

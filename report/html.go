@@ -32,7 +32,7 @@ type page struct {
 	Tables           []table // without a chart
 	Proof            []table
 	Blocks           []table
-	Notes            []tally // of runs
+	Notes            map[string]int // of runs
 	Command          string
 	Shared           bool
 	Raw              json.RawMessage
@@ -46,7 +46,6 @@ func (d document) html(w io.Writer) error {
 		"figure":     digits,
 		"orNone":     func(s fmt.Stringer) string { return orNone(s.String() != "", s.String()) },
 		"join":       strings.Join,
-		"drawn":      func(svg []byte) template.HTML { return template.HTML(svg) }, //nolint:gosec // G203: its texts are escaped
 	}).Parse(pageTemplate)
 	if err != nil {
 		return err
@@ -55,8 +54,9 @@ func (d document) html(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p := page{Summary: d.Summary, Sentences: d.sentences(), AimPair: aimPair, AimNote: d.aimNote(), Caveats: d.caveats(),
-		Matrix: d.matrix(), Tables: filled(d.costTable(), d.tailTable(), d.workTable()), Proof: filled(d.sourceTable(), d.intruderTable()),
+	p := page{Summary: d.Summary, Sentences: d.sentences(), AimPair: aimPair, AimNote: d.aimNote(),
+		Caveats: d.caveats(), Matrix: d.matrix(), Tables: filled(d.costTable(), d.tailTable(), d.workTable()),
+		Proof: filled(d.sourceTable(), d.intruderTable()),
 		Notes: d.runNotes(), Command: d.command(), Shared: d.shared(), Raw: raw}
 	var margins, family []string
 	for _, m := range d.primary() {

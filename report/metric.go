@@ -138,17 +138,8 @@ const (
 	floating = "floating"
 )
 
-// hue is how the charts show a placement by day, and its full and its pale colour at night. Those by day are
-// of the palette of Okabe and Ito, which colour-blind people can tell apart.
-type hue struct{ placement, day, night, pale string }
-
-func hues() []hue {
-	return []hue{
-		{floating, "#D55E00", "#f07c2e", "#7d4526"}, // vermillion
-		{"pinned", "#0072B2", "#4aa3df", "#285573"}, // blue
-		{"lane", "#009E73", "#2cc294", "#1c6450"},   // bluish green
-	}
-}
+// placements are the levels of the factor that charts show by hue.
+func placements() []string { return []string{floating, "pinned", "lane"} }
 
 // The cell that is to reach the aims, under noise, and what it is compared with: what a quiet host does now.
 const (

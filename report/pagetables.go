@@ -82,7 +82,8 @@ func (s *Summary) tinted(c Cell, m Metric) []tinted {
 	}
 	longest := tinted{Main: none} // not compared: a maximum is of a sample and a time
 	if d := f.Merged; d.N() > 0 {
-		longest = tinted{Main: m.unit.full(d.Max()), Sub: fmt.Sprintf("of %s in %s", count(d.N()), seconds(d.Window))}
+		longest.Main = m.unit.full(d.Max())
+		longest.Sub = fmt.Sprintf("of %s in %s", count(d.N()), seconds(d.Window))
 	}
 	return append(all, longest)
 }
@@ -130,8 +131,8 @@ func tint(m Metric, shown string, ratio float64, more string) tinted {
 
 func (s *Summary) intruderTable() table {
 	t := table{Title: "Intruders on the lanes' CPUs: the five costliest of each cell, of all used runs",
-		Columns: []column{{Name: "cell", Words: true}, {Name: "task", Words: true}, {Name: "kind", Words: true}, {Name: "ms"},
-			{Name: "longest, µs"}, {Name: "stays"}, {Name: "remedy", Words: true, Long: true}},
+		Columns: append(heads(3, "cell", "task", "kind", "ms", "longest, µs", "stays"),
+			column{Name: "remedy", Words: true, Long: true}),
 		Notes: []string{"A kernel thread bound to a CPU cannot be moved; a program in a lane makes a run void."}}
 	for _, c := range s.Cells {
 		for _, i := range c.Proof.Intruders[:min(5, len(c.Proof.Intruders))] {

@@ -3,20 +3,12 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"image/color"
 	"math"
 	"slices"
 	"strings"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-
-	"isolane.dev/isolane/stats"
 )
 
-// Heights of what a row has, from its top. The vertical axis counts them in points, downward from 0.
+// Heights of what a row has, from its top.
 const (
 	rowName    = 14
 	rowBar     = 13
@@ -24,98 +16,80 @@ const (
 	rowPaper   = 13
 	rowGap     = 8
 	rangeLabel = 15
-	axisRoom   = 34 // below the rows
 )
-
-// row writes the head of a row: the cell's name, and what is on its right.
-func (c *chart) row(y float64, cell Cell, right string, s draw.TextStyle) {
-	c.Add(label{x: c.X.Min, y: y - rowName/2, dx: -c.left, style: style(bodyText, ink(), draw.XLeft), text: cell.Label()},
-		label{x: c.X.Max, y: y - rowName/2, dx: c.right, style: s, text: right})
-}
 
 // bars shows a metric in percent of the baseline: for each cell a row with its bar, the whisker, its blocks,
 // and the paper's bar.
 func (s *Summary) bars(m Metric, title, hint string) *chart {
 	unused := s.unused()
-	cells := slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool { return slices.Contains(unused, c.Label()) })
-	lo, hi := extent(cells, m)
-	c := newChart(title, hint)
-	foot := 0.0
-	c.X.Label.Text = "% of " + s.Baseline
-	if hi > 10 || lo < 0.02 {
-		foot = 1
-		c.X.Label.Text += " (logarithmic)"
-		lo, hi = outward(min(lo, 1)*0.8, hi*1.1)
-		logAxis(&c.X, lo, hi, func(v float64) string { return tickText(100*v) + "%" })
-	} else {
-		lo, hi = 0, hi*1.1 // room for a figure behind the longest bar
-		c.X.Tick.Marker = percents(hi)
-	}
-	c.X.Min, c.X.Max = lo, hi
-	y, published := 0.0, false
-	var rows []func()
+	cells := slices.Clone(s.Cells)
+	cells = slices.DeleteFunc(cells, func(c Cell) bool { return slices.Contains(unused, c.Label()) })
+	high, published := 0.0, false
 	for _, cell := range cells {
-		top, paper := y, cell.published(m)
-		rows = append(rows, func() { c.barRow(cell, m, top, foot) })
-		y -= rowName + rowBar + rowBlocks + rowGap
-		if paper != nil {
-			y, published = y-rowPaper, true
+		high += rowName + rowBar + rowBlocks + rowGap
+		if cell.published(m) != nil {
+			high, published = high+rowPaper, true
 		}
 	}
-	c.height = vg.Length(-y) + axisRoom
-	full := draw.LineStyle{Color: ink(), Width: 1, Dashes: []vg.Length{4, 3}}
-	c.Add(&plotter.Line{XYs: plotter.XYs{{X: 1, Y: y}, {X: 1, Y: 0}}, LineStyle: full})
-	for _, draw := range rows {
-		draw()
-	}
-	c.X.Min, c.X.Max, c.Y.Min, c.Y.Max = lo, hi, y, 0 // and not what the plotters made of them
-	c.HideY()
+	c := newChart(title, hint)
+	c.right -= 14 // half of the last tick's label
 	c.placementKeys(cells)
-	c.key(s.whiskerKey(), 18, newWhisker(0, 0, 0, 8, thin(ink(), 1.3)))
-	c.key("one block", 6, mark(0, 0, ring{}, 2.2, ink()))
+	head, _ := s.spreadHead()
+	c.key(head, 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y, 8) })
+	c.key("one block", 6, func(x0, _, y float64) { c.dot("", x0+3, y, 1.8) })
 	if published {
-		c.key("the paper's figure", 18, bar(0, 0, 0, 0, color.White, paperEdge()))
+		c.key("the paper's figure", 18, func(x0, x1, y float64) { c.box("paper", x0, x1, y, 9) })
+	}
+	lo, hi := extent(cells, m)
+	name, foot := "% of "+s.Baseline, 0.0
+	var ticks []tick
+	if hi > 10 || lo < 0.02 {
+		name, foot = name+" (logarithmic)", 1
+		lo, hi = outward(min(lo, 1)*0.8, hi*1.1)
+		ticks = logTicks(lo, hi, func(v float64) string { return tickText(100*v) + "%" })
+	} else {
+		lo, hi = 0, hi*1.1 // room for a figure behind the longest bar
+		ticks = percents(hi)
+	}
+	c.x = scale{lo: lo, hi: hi, log: foot == 1}
+	c.axes(high, name, ticks, nil)
+	c.line("full", c.x.at(1), c.Height, c.x.at(1), c.Height+high)
+	for _, cell := range cells {
+		c.barRow(cell, m, c.x.at(foot))
 	}
 	return c
 }
 
-// paperEdge is the outline of somebody else's figure.
-func paperEdge() draw.LineStyle {
-	return draw.LineStyle{Color: faint(), Width: 1, Dashes: []vg.Length{3, 2}}
-}
-
-func (c *chart) barRow(cell Cell, m Metric, top, foot float64) {
+// barRow draws a row from the chart's height on.
+func (c *chart) barRow(cell Cell, m Metric, foot float64) {
 	f := cell.Figure(m)
-	at := top - rowName - rowBar/2.0
-	remark := style(bodyText, faint(), draw.XRight)
-	switch {
-	case len(f.Blocks) == 0:
-		c.row(top, cell, cell.missing(m), remark)
-	case !f.Ratio.Known():
-		c.row(top, cell, "not compared, "+m.shown(f), remark)
-	default:
-		c.row(top, cell, percent(f.Ratio.Estimate)+", "+m.shown(f), bold(style(bodyText, ink(), draw.XRight)))
-		c.Add(bar(foot, f.Ratio.Estimate, at, rowBar-2, cell.fill(), thin(cell.colour(), 1)))
+	y := c.Height + rowName + rowBar/2.0
+	class, remark := "name faint end", cell.missing(m)
+	if remark == "" && !f.Ratio.Known() {
+		remark = "not compared, " + m.shown(f)
+	} else if remark == "" {
+		class, remark = "figure end", percent(f.Ratio.Estimate)+", "+m.shown(f)
+		c.box(cell.look(), foot, c.x.at(f.Ratio.Estimate), y, rowBar-2)
+	}
+	c.text("name", c.left, c.Height+rowName-4, cell.Label())
+	c.text(class, c.right, c.Height+rowName-4, remark)
+	if lo, hi, _ := f.Ratio.Spread(); !cell.Baseline && lo > 0 && !math.IsInf(hi, 0) && len(f.Ratio.Blocks) > 1 {
+		c.whisker("ground", c.x.at(lo), c.x.at(hi), y, 8)
+		c.whisker("whisker", c.x.at(lo), c.x.at(hi), y, 8)
+	}
+	for k, b := range f.Ratio.Blocks { // the first at the top
 		if !cell.Baseline {
-			c.addBlocks(f.Ratio, at)
+			c.dot("", c.x.at(b.Value), y+rowBar/2.0+2+(rowBlocks-4)*(float64(k)+0.5)/float64(len(f.Ratio.Blocks)), 1.8)
 		}
 	}
-	if p := cell.published(m); p != nil {
-		at -= rowBar/2.0 + rowBlocks + rowPaper/2.0
-		c.Add(bar(foot, p.Percent/100, at, rowPaper-4, color.White, paperEdge()),
-			label{x: max(foot, p.Percent/100), y: at, dx: 4, style: style(smallText, faint(), draw.XLeft), text: quoted(p)})
+	c.Height += rowName + rowBar + rowBlocks
+	if p := cell.published(m); p != nil && p.Percent > 0 {
+		x := c.x.at(p.Percent / 100)
+		c.box("paper", foot, x, c.Height+rowPaper/2.0, rowPaper-4)
+		c.text("faint", max(foot, x)+4, c.Height+rowPaper/2.0+4, quoted(p))
+		c.Height += rowPaper
 	}
-}
-
-// addBlocks draws the whisker on a bar, and below the bar the blocks, the first at the top.
-func (c *chart) addBlocks(r Comparison, at float64) {
-	if lo, hi, _ := r.Spread(); lo > 0 && !math.IsInf(hi, 0) && len(r.Blocks) > 1 {
-		c.Add(newWhisker(lo, hi, at, 8, thin(color.White, 3)), newWhisker(lo, hi, at, 8, thin(ink(), 1.3)))
-	}
-	for k, b := range r.Blocks {
-		y := at - rowBar/2.0 - 2 - (rowBlocks-4)*(float64(k)+0.5)/float64(len(r.Blocks))
-		c.Add(mark(b.Value, y, ring{}, 2.2, ink()))
-	}
+	c.Height += rowGap
 }
 
 // extent is the range of all that is to be drawn, with the line at 100%.
@@ -136,17 +110,6 @@ func extent(cells []Cell, m Metric) (lo, hi float64) {
 	return slices.Min(all), slices.Max(all)
 }
 
-func (s *Summary) whiskerKey() string {
-	switch head, note := s.spreadHead(); {
-	case !strings.HasPrefix(head, "95%"):
-		return "range of the blocks"
-	case note != "":
-		return "95% interval, or range of few blocks"
-	default:
-		return head
-	}
-}
-
 // merged are the cells that have samples.
 func (s *Summary) merged(m Metric) []Cell {
 	return slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool { return c.Figure(m).Merged.N() == 0 })
@@ -158,68 +121,80 @@ func (d *Distribution) shortest() float64 { return max(1, float64(d.Histogram.Mi
 // percentiles shows the distributions up to the highest percentile that each sample supports.
 func (s *Summary) percentiles(m Metric, title, hint string) *chart {
 	c := newChart(title, hint)
-	c.height = 290
-	c.unit = strings.ToLower(m.title) + " (logarithmic)"
-	c.X.Label.Text = "percentile (logarithmic towards 100)"
-	first := ""
-	if base := s.cell(s.Baseline); base != nil {
-		first = base.Path
-	}
-	end := func(cell Cell) (float64, *Distribution) {
-		d := cell.Figure(m).Merged
-		return d.Quantile(d.Supported), d
-	}
-	lo, hi, last := math.Inf(1), 0.0, 1.0
+	c.left, c.right = c.left+50, c.right-14
 	cells := s.merged(m)
+	last := func(c Cell) float64 { return c.Figure(m).Merged.end() }
+	slices.SortStableFunc(cells, func(a, b Cell) int { return cmp.Compare(last(b), last(a)) })
+	lo, hi, end := math.Inf(1), 0.0, 1.0
 	for _, cell := range cells {
-		longest, d := end(cell)
-		lo, hi, last = min(lo, d.shortest()), max(hi, longest), max(last, nines(d.Supported))
-		if d.Supported > 0 {
-			line := cell.line(first)
-			c.Add(&plotter.Line{XYs: d.steps(), StepStyle: plotter.PostStep, LineStyle: line},
-				mark(nines(d.Supported), longest, draw.CircleGlyph{}, 2.5, line.Color))
-		}
-	}
-	ticks := plot.ConstantTicks{{Value: 0, Label: "0"}}
-	for _, q := range []float64{0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999} {
-		if nines(q) < last+0.01 {
-			ticks = append(ticks, plot.Tick{Value: nines(q), Label: pname(q)[1:]})
-		}
-	}
-	c.X.Min, c.X.Max, c.X.Tick.Marker = 0, last+0.08, ticks
-	lo, hi = outward(lo, hi)
-	logAxis(&c.Y, lo, hi, m.unit.tick)
-	slices.SortStableFunc(cells, func(a, b Cell) int {
-		x, _ := end(a)
-		y, _ := end(b)
-		return cmp.Compare(y, x)
-	})
-	for _, cell := range cells {
-		_, d := end(cell)
+		d := cell.Figure(m).Merged
+		lo, hi, end = min(lo, d.shortest()), max(hi, d.end()), max(end, nines(d.Supported))
+		c.keyX = chartWidth // a row each
 		c.key(fmt.Sprintf("%s, to %s of %s samples", cell.Label(), pname(d.Supported), count(d.N())), 34,
-			&plotter.Line{LineStyle: cell.line(first)})
+			func(x0, x1, y float64) { c.line(s.curve(cell), x0, y, x1, y) })
 	}
+	c.Height += lineSkip + 4
+	c.text("", chartMargin, c.Height, strings.ToLower(m.title)+" (logarithmic)")
+	ticks := []tick{{0, "0"}}
+	for _, q := range []float64{0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999} {
+		if nines(q) < end+0.01 {
+			ticks = append(ticks, tick{nines(q), pname(q)[1:]})
+		}
+	}
+	lo, hi = outward(lo, hi)
+	c.x, c.y = scale{hi: end + 0.08}, scale{lo: lo, hi: hi, log: true}
+	c.axes(256, "percentile (logarithmic towards 100)", ticks, logTicks(lo, hi, m.unit.tick))
+	for _, cell := range cells {
+		if d := cell.Figure(m).Merged; d.Supported > 0 {
+			var path strings.Builder
+			for i, p := range d.steps() {
+				if i == 0 {
+					fmt.Fprintf(&path, "M%g,%g", round(c.x.at(p[0])), round(c.y.at(p[1])))
+				} else {
+					fmt.Fprintf(&path, "H%gV%g", round(c.x.at(p[0])), round(c.y.at(p[1])))
+				}
+			}
+			c.mark(`<path class="%s" d="%s" />`, s.curve(cell), &path)
+			c.dot(strings.TrimSuffix(cell.look(), " pale"), c.x.at(nines(d.Supported)), c.y.at(d.end()), 2.5)
+		}
+	}
+	c.Height += 256
 	return c
 }
+
+// curve is the class of a cell's line: a hue for the placement, dashes for noise and path, so that the curves
+// can be told apart without colour.
+func (s *Summary) curve(c Cell) string {
+	dash := 0
+	if c.Noise == quiet {
+		dash = 1
+	}
+	if base := s.cell(s.Baseline); base != nil && c.Path != base.Path {
+		dash += 2
+	}
+	return fmt.Sprintf("%s curve dash%d", c.look(), dash)
+}
+
+// end is the highest percentile that the sample supports.
+func (d *Distribution) end() float64 { return d.Quantile(d.Supported) }
 
 // nines is the place of a quantile on the axis: 0 for none, 1 for 90%, 2 for 99%.
 func nines(p float64) float64 { return -math.Log10(1 - p) }
 
 // steps are the values from each percentile on, up to the supported one. Steps too small to see are merged.
-func (d *Distribution) steps() plotter.XYs {
+func (d *Distribution) steps() (all [][2]float64) {
 	const least = 0.002 // decades
-	var all plotter.XYs
-	x, seen, last := 0.0, int64(0), d.Quantile(d.Supported)
+	x, seen := 0.0, int64(0)
 	for _, bar := range d.Histogram.Distribution() {
 		if bar.Count == 0 {
 			continue
 		}
-		v, ends := float64(max(1, bar.To)), float64(bar.To) >= last
-		if len(all) == 0 || ends || math.Log10(v/all[len(all)-1].Y) > least {
-			all = append(all, plotter.XY{X: x, Y: v})
+		v, ends := float64(max(1, bar.To)), float64(bar.To) >= d.end()
+		if len(all) == 0 || ends || math.Log10(v/all[len(all)-1][1]) > least {
+			all = append(all, [2]float64{x, v})
 		}
 		if ends {
-			return append(all, plotter.XY{X: nines(d.Supported), Y: v})
+			return append(all, [2]float64{nines(d.Supported), v})
 		}
 		seen += bar.Count
 		x = nines(min(d.Supported, float64(seen)/float64(d.Histogram.TotalCount())))
@@ -231,65 +206,50 @@ func (d *Distribution) steps() plotter.XYs {
 // them.
 func (s *Summary) ranges(m Metric, title, hint string) *chart {
 	c := newChart(title, hint)
-	c.left, c.right = 46, 46 // for the figures at the ends
-	c.X.Label.Text = strings.ToLower(m.title) + " (logarithmic)"
+	c.key("min to max", 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y, 8) })
+	c.key("P50 to P99", 18, func(x0, x1, y float64) { c.mark(`<path d="M%g,%gh18v8h-18z" />`, x0, y-4) })
+	c.key("P50 (written below)", 6, func(x0, _, y float64) { c.line("thick", x0+3, y-6, x0+3, y+6) })
+	c.key("mean", 8, func(x0, _, y float64) { c.diamond(x0+4, y) })
+	c.key("P99.9 (written above)", 8, func(x0, _, y float64) { c.triangle(x0+4, y-3) })
 	cells := s.merged(m)
+	c.placementKeys(cells)
 	lo, hi := math.Inf(1), 0.0
 	for _, cell := range cells {
 		d := cell.Figure(m).Merged
 		lo, hi = min(lo, d.shortest()), max(hi, d.Max())
 	}
-	lo, hi = lo*0.999, max(hi, 2*lo)*1.001 // what is exactly at an end may be clipped
-	c.X.Min, c.X.Max = lo, hi
-	y := 0.0
+	hi = max(hi, 2*lo)
+	c.left, c.right = c.left+46, c.right-46 // for the figures at the ends
+	c.x = scale{lo: lo, hi: hi, log: true}
+	c.axes(float64(len(cells))*(rowName+2*rangeLabel+rowBar+rowGap), strings.ToLower(m.title)+" (logarithmic)",
+		logTicks(lo, hi, m.unit.tick), nil)
 	for _, cell := range cells {
 		d := cell.Figure(m).Merged
-		c.row(y, cell, fmt.Sprintf("%s samples in %s", count(d.N()), seconds(d.Window)),
-			style(smallText, faint(), draw.XRight))
-		c.rangeRow(cell, m, y-rowName-rangeLabel-rowBar/2.0)
-		y -= rowName + 2*rangeLabel + rowBar + rowGap
+		c.text("name", chartMargin, c.Height+rowName-4, cell.Label())
+		sample := fmt.Sprintf("%s samples in %s", count(d.N()), seconds(d.Window))
+		c.text("faint end", c.right+46, c.Height+rowName-4, sample)
+		c.rangeRow(cell, d, m.unit, c.Height+rowName+rangeLabel+rowBar/2.0)
+		c.Height += rowName + 2*rangeLabel + rowBar + rowGap
 	}
-	c.height = vg.Length(-y) + axisRoom
-	logAxis(&c.X, lo, hi, m.unit.tick)
-	c.Y.Min, c.Y.Max = y, 0
-	c.HideY()
-	c.key("min to max", 18, newWhisker(0, 0, 0, 8, thin(ink(), 1.2)))
-	c.key("P50 to P99", 18, bar(0, 0, 0, 0, color.White, thin(ink(), 1)))
-	c.key("P50 (written below)", 6, mark(0, 0, stroke{}, 6, ink()))
-	c.key("mean", 8, mark(0, 0, ring{}, 3.5, ink()))
-	c.key("P99.9 (written above)", 8, mark(0, 0, draw.PyramidGlyph{}, 3.5, ink()))
-	c.placementKeys(cells)
 	return c
 }
 
-func (c *chart) rangeRow(cell Cell, m Metric, y float64) {
-	d := cell.Figure(m).Merged
-	write := func(x float64, dx, dy vg.Length, align draw.XAlignment, value float64) {
-		c.Add(label{x: x, y: y, dx: dx, dy: dy, style: style(smallText, ink(), align), text: m.unit.plain(value)})
-	}
-	least, most := d.shortest(), d.Max()
-	c.Add(newWhisker(least, most, y, 8, thin(cell.colour(), 1.2)))
+func (c *chart) rangeRow(cell Cell, d *Distribution, u unit, y float64) {
+	c.whisker(cell.look()+" whisker", c.x.at(d.shortest()), c.x.at(d.Max()), y, 8)
 	p50, p99, tail := d.Quantile(0.5), d.Quantile(0.99), d.Quantile(0.999)
 	if p99 > 0 {
-		c.Add(bar(p50, p99, y, 10, cell.fill(), thin(cell.colour(), 1)))
+		c.box("ground", c.x.at(p50), c.x.at(p99), y, 10)
+		c.box(cell.look(), c.x.at(p50), c.x.at(p99), y, 10)
 	}
-	write(least, -5, 0, draw.XRight, float64(d.Histogram.Min()))
-	write(most, 5, 0, draw.XLeft, most)
+	c.text("end", c.x.at(d.shortest())-5, y+4, u.plain(float64(d.Histogram.Min())))
+	c.text("", c.x.at(d.Max())+5, y+4, u.plain(d.Max()))
 	if p50 > 0 {
-		c.Add(mark(p50, y, stroke{}, 6, ink()))
-		write(p50, 0, -15, draw.XCenter, p50)
+		c.line("thick", c.x.at(p50), y-6, c.x.at(p50), y+6)
+		c.text("middle", c.x.at(p50), y+19, u.plain(p50))
 	}
-	c.Add(mark(d.Histogram.Mean(), y, ring{}, 3.5, ink()))
+	c.diamond(c.x.at(max(1, d.Histogram.Mean())), y)
 	if tail > 0 {
-		c.Add(mark(tail, y, draw.PyramidGlyph{}, 3.5, ink()))
-		write(tail, 0, 14, draw.XCenter, tail)
+		c.triangle(c.x.at(tail), y-8)
+		c.text("middle", c.x.at(tail), y-11, u.plain(tail))
 	}
-}
-
-// direction says which way is better.
-func (m Metric) direction() string {
-	if m.margin.Goal == stats.LowerIsBetter {
-		return "Less is better."
-	}
-	return "More is better."
 }

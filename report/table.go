@@ -24,13 +24,26 @@ type column struct {
 	of       func(Cell) string
 }
 
-// newTable has a row for each cell; missing says why there are no figures, or "".
+// heads are columns of a table that fills its rows itself; the first ones hold words.
+func heads(words int, names ...string) []column {
+	var all []column
+	for k, name := range names {
+		all = append(all, column{Name: name, Words: k < words})
+	}
+	return all
+}
+
+// newTable has a row for each cell; missing, if given, says why there are no figures, or "".
 func newTable(title string, cells []Cell, missing func(Cell) string, columns ...column) table {
-	t := table{Title: title, Columns: slices.Insert(columns, 0, column{Name: "cell", Words: true, of: Cell.Label})}
+	t := table{Title: title, Columns: append(heads(1, "cell"), columns...)}
 	without := map[string][]string{}
 	for _, c := range cells {
 		row := []string{c.Label()}
-		if why := missing(c); why != "" {
+		why := ""
+		if missing != nil {
+			why = missing(c)
+		}
+		if why != "" {
 			row = append(row, why)
 			without[why] = append(without[why], c.Label())
 		} else {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -36,7 +37,7 @@ func (s *Summary) spreadHead() (head, note string) {
 		return "range", ""
 	}
 	return fmt.Sprintf("range of %d", most),
-		fmt.Sprintf("%s: range of the blocks' ratios, no interval (that needs 6 blocks).", quantity.Count(most, "block"))
+		quantity.Count(most, "block") + ": range of the blocks' ratios, no interval (that needs 6 blocks)."
 }
 
 // estimate prints a ratio; the baseline is 100% by definition.
@@ -65,8 +66,8 @@ func (s *Summary) valueTable(m Metric) table {
 	if m.statistic == "" {
 		columns = append(columns, m.median(m.unit.name))
 	} else {
-		title = fmt.Sprintf("%s (%s), %s in %% of %s, block by block; the rest in %s", m.title, m.detail, m.statistic,
-			s.Baseline, m.unit.name)
+		title = fmt.Sprintf("%s (%s), %s in %% of %s, block by block; the rest in %s", m.title, m.detail,
+			m.statistic, s.Baseline, m.unit.name)
 		columns = append(columns, m.quantile(0.5), m.quantile(0.99), m.quantile(0.999), m.max(),
 			column{Name: "mean %", of: func(c Cell) string { return c.estimate(c.Figure(m).Means) }})
 	}
@@ -97,7 +98,9 @@ func (m Metric) median(head string) column {
 }
 
 func (m Metric) quantile(p float64) column {
-	return column{Name: pname(p), of: func(c Cell) string { return m.unit.plain(c.Figure(m).Merged.Quantile(p)) }}
+	return column{Name: pname(p), of: func(c Cell) string {
+		return m.unit.plain(c.Figure(m).Merged.Quantile(p))
+	}}
 }
 
 func (m Metric) max() column {
@@ -110,9 +113,10 @@ func (s *Summary) sampleNote(m Metric) string {
 	if len(cells) == 0 {
 		return ""
 	}
-	lacking := false
-	slices.SortStableFunc(cells, func(a, b Cell) int { return int(a.Figure(m).Merged.N()) - int(b.Figure(m).Merged.N()) }) //nolint:gosec // G115: counts
-	shortest, longest := math.Inf(1), 0.0
+	size := func(c Cell) uint64 { return c.Figure(m).Merged.N() }
+	bySize := func(a, b Cell) int { return cmp.Compare(size(a), size(b)) }
+	least, most := slices.MinFunc(cells, bySize), slices.MaxFunc(cells, bySize)
+	shortest, longest, lacking := math.Inf(1), 0.0, false
 	for _, c := range cells {
 		d := c.Figure(m).Merged
 		shortest, longest = min(shortest, d.Window.Seconds()), max(longest, d.Window.Seconds())
@@ -123,7 +127,7 @@ func (s *Summary) sampleNote(m Metric) string {
 		window = tickText(shortest) + " to " + window
 	}
 	note := fmt.Sprintf("Percentiles and max are of all used runs merged: %s (%s) to %s samples in %s s a cell.",
-		count(cells[0].Figure(m).Merged.N()), cells[0].Name, count(cells[len(cells)-1].Figure(m).Merged.N()), window)
+		count(size(least)), least.Name, count(size(most)), window)
 	if lacking {
 		note += fmt.Sprintf(" %s: too few samples; P99 needs %s, P99.9 %s.", none, count(stats.SamplesFor(0.99)),
 			count(stats.SamplesFor(0.999)))
@@ -134,20 +138,15 @@ func (s *Summary) sampleNote(m Metric) string {
 // costTable shows what noise costs each placement on each path.
 func (s *Summary) costTable() table {
 	head, _ := s.spreadHead()
-	t := table{Title: "What noise costs: each noisy cell in % of its own quiet cell, block by block",
-		Columns: []column{{Name: "placement-path", Words: true}}}
-	add := func(names ...string) {
-		for _, n := range names {
-			t.Columns = append(t.Columns, column{Name: n})
-		}
-	}
-	trip := s.trip()
+	names, trip := []string{"placement-path"}, s.trip()
 	for _, m := range s.primary() {
-		add(m.value(), head)
+		names = append(names, m.value(), head)
 	}
 	if trip.Name != "" {
-		add("P99.9 "+trip.unit.name+" quiet", "noisy")
+		names = append(names, "P99.9 "+trip.unit.name+" quiet", "noisy")
 	}
+	t := table{Title: "What noise costs: each noisy cell in % of its own quiet cell, block by block",
+		Columns: heads(1, names...)}
 	for _, c := range s.Costs {
 		row := []string{c.Name}
 		for _, r := range c.Ratios {
@@ -192,10 +191,11 @@ func (s *Summary) workTable() table {
 			return digits(w.Centre)
 		}})
 	}
-	t := newTable("Price of isolation: what the neighbours got, CPUs' worth of time and bogo operations per second", cells,
-		func(Cell) string { return "" }, columns...)
+	t := newTable("Price of isolation: what the neighbours got, CPUs' worth of time and bogo operations per "+
+		"second", cells, nil, columns...)
 	if len(bases) > 0 {
-		t.Notes = []string{fmt.Sprintf("In brackets: of what they got floating (%s), block by block.", strings.Join(bases, ", "))}
+		t.Notes = []string{fmt.Sprintf("In brackets: of what they got floating (%s), block by block.",
+			strings.Join(bases, ", "))}
 	}
 	return t
 }
@@ -205,7 +205,8 @@ func (s *Summary) distributionTable(m Metric) table {
 	of := func(name string, value func(*Distribution) string) column {
 		return column{Name: name, of: func(c Cell) string { return value(c.Figure(m).Merged) }}
 	}
-	columns := []column{of("min", func(d *Distribution) string { return m.unit.plain(float64(d.Histogram.Min())) })}
+	least := func(d *Distribution) string { return m.unit.plain(float64(d.Histogram.Min())) }
+	columns := []column{of("min", least)}
 	for _, p := range []float64{0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999} {
 		columns = append(columns, m.quantile(p))
 	}
@@ -254,5 +255,5 @@ func (s *Summary) blockTable(m Metric) table {
 		}})
 	}
 	unit := strings.TrimPrefix(m.statistic+" in "+m.unit.name, " in ")
-	return newTable(fmt.Sprintf("%s, %s, block by block", m.Name, unit), s.Cells, func(Cell) string { return "" }, columns...)
+	return newTable(fmt.Sprintf("%s, %s, block by block", m.Name, unit), s.Cells, nil, columns...)
 }

@@ -132,13 +132,13 @@ func (c Cell) tailLine() string {
 	return text
 }
 
-const tailNote = "Shares of the time beyond the run's median that an interruption of 2 µs or more on the application's " +
-	"CPUs overlaps; where they nest, the innermost counts. What the packet itself needs is among them. " +
-	"Unexplained is what no program sees: the hypervisor, a CPU that wakes up, and the client's side."
+const tailNote = "Shares of the time beyond the run's median that an interruption of 2 µs or more on the " +
+	"application's CPUs overlaps; where they nest, the innermost counts. What the packet itself needs is " +
+	"among them. Unexplained is what no program sees: the hypervisor, a CPU that wakes up, and the client's side."
 
 func (s *Summary) tailTable() table {
 	cells := slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool { return c.Tail.Runs == 0 })
-	t := newTable("What the worst samples met ("+s.trip().Name+")", cells, func(Cell) string { return "" },
+	t := newTable("What the worst samples met ("+s.trip().Name+")", cells, nil,
 		column{Name: "from", Words: true, of: func(c Cell) string { return c.Tail.name() }},
 		column{Name: "samples", of: func(c Cell) string { return c.Tail.samples() }},
 		column{Name: "excess, µs", of: func(c Cell) string {
@@ -146,18 +146,18 @@ func (s *Summary) tailTable() table {
 		}},
 		column{Name: "of which", Words: true, Long: true, of: func(c Cell) string { return c.Tail.shares() }},
 		column{Name: "steal, ms", of: func(c Cell) string { return digits(c.Tail.Steal.Seconds() * 1e3) }})
-	t.Notes = []string{tailNote, "Excess is a mean. Steal is that of the whole windows; it cannot be placed in time, " +
-		"and may be what is unexplained."}
+	t.Notes = []string{tailNote, "Excess is a mean. Steal is that of the whole windows; it cannot be placed " +
+		"in time, and may be what is unexplained."}
 	return t
 }
 
 // sourceTable shows what took time on the application's CPUs at all.
 func (s *Summary) sourceTable() table {
-	t := table{Title: "What took time on the application's CPUs: the five costliest of each cell, of all used runs",
-		Columns: []column{{Name: "cell", Words: true}, {Name: "source", Words: true}, {Name: "kind", Words: true}, {Name: "ms"},
-			{Name: "count"}, {Name: "P99, µs"}, {Name: "longest, µs"}},
-		Notes: []string{"The application's own tasks are no sources. Times do not overlap, but steal is within the others. " +
-			"P99 is that of the worst run, and of the worst task where several have a name."}}
+	t := table{
+		Title:   "What took time on the application's CPUs: the five costliest of each cell, of all used runs",
+		Columns: heads(3, "cell", "source", "kind", "ms", "count", "P99, µs", "longest, µs"),
+		Notes: []string{"The application's own tasks are no sources. Times do not overlap, but steal is within " +
+			"the others. P99 is that of the worst run, and of the worst task where several have a name."}}
 	for _, c := range s.Cells {
 		for _, o := range c.Proof.Sources[:min(5, len(c.Proof.Sources))] {
 			t.Rows = append(t.Rows, []string{c.Label(), o.Name, o.Kind, digits(o.Total.Seconds() * 1e3),

@@ -94,8 +94,9 @@ func (s *Summary) firstLines() []string {
 		lines = append(lines, fmt.Sprintf("%s in %d cells: %s", noRun, len(unused), strings.Join(unused, ", ")))
 	}
 	void := fmt.Sprintf("%d of %s in used runs void", s.VoidValues, quantity.Count(s.Values, "measurement"))
-	for _, t := range s.voidValues() {
-		void += fmt.Sprintf("; %d× %s", t.Count, t.Text)
+	found := s.voidValues()
+	for _, why := range slices.Sorted(maps.Keys(found)) {
+		void += fmt.Sprintf("; %d× %s", found[why], why)
 	}
 	return append(lines, void)
 }
@@ -128,23 +129,14 @@ func (s *Summary) caveats() []string {
 			"that of a machine without a CPU to spare.")
 	}
 	if m := s.trip(); m.closed {
-		all = append(all, m.Name+" is a closed loop: service time, one message in flight. It cannot show queueing; "+
-			"the open loop can.")
+		all = append(all, m.Name+" is a closed loop: service time, one message in flight. It cannot show "+
+			"queueing; the open loop can.")
 	}
 	all = append(all, "A maximum has no interval and grows with the time measured.")
-	for _, source := range s.sources() {
-		all = append(all, "paper: "+source)
-	}
-	return all
-}
-
-// sources are where the published figures come from.
-func (s *Summary) sources() []string {
-	var all []string
 	for _, c := range s.Cells {
 		for _, p := range c.Published {
-			if p.Source != "" && !slices.Contains(all, p.Source) {
-				all = append(all, p.Source)
+			if source := "paper: " + p.Source; p.Source != "" && !slices.Contains(all, source) {
+				all = append(all, source)
 			}
 		}
 	}

@@ -65,7 +65,8 @@ func signedRank(x []float64, confidence float64) Interval {
 	n := len(kept)
 	i := Interval{Estimate: hodgesLehmann(kept), Lo: math.Inf(-1), Hi: math.Inf(1), N: n}
 	if n < len(x) {
-		i.Warnings = append(i.Warnings, fmt.Sprintf("%d of %d values are not finite and left out", len(x)-n, len(x)))
+		i.Warnings = append(i.Warnings,
+			fmt.Sprintf("%d of %d values are not finite and left out", len(x)-n, len(x)))
 	}
 	k, tail := criticalRank(n, (1-confidence)/2)
 	if k == 0 {

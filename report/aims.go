@@ -54,7 +54,7 @@ func (s *Summary) aims() []Aim {
 			all = append(all, t.judge(*own, s.Metrics[k]))
 		}
 	}
-	if m := s.trip(); m.Name != "" {
+	if m := s.distribution(); m.Name != "" {
 		all = append(all, tailAim(m, own.Figure(m), base.Figure(m)))
 	}
 	for i := range all {

@@ -65,13 +65,16 @@ func (c *chart) mark(format string, args ...any) {
 	fmt.Fprintf(&c.marks, format+"\n", args...)
 }
 
-// text stands on y.
+// text has its baseline at y.
 func (c *chart) text(class string, x, y float64, text string) {
 	c.mark(`<text class="%s" x="%g" y="%g">%s</text>`, class, x, y, template.HTMLEscapeString(text))
 }
 
-// box is around y.
+// box is around y. What is pale would show what is below it.
 func (c *chart) box(class string, x0, x1, y, high float64) {
+	if strings.HasSuffix(class, " pale") {
+		c.box("ground", x0, x1, y, high)
+	}
 	c.mark(`<rect class="%s" x="%g" y="%g" width="%g" height="%g" />`, class, min(x0, x1), y-high/2,
 		math.Abs(x1-x0), high)
 }
@@ -214,8 +217,8 @@ func (c *chart) paint() error {
 	return err
 }
 
-// look is the class of a cell's marks: a hue for the placement, and pale if it is quiet.
-func (c Cell) look() string {
+// class is that of a cell's marks: a hue for the placement, and pale if it is quiet.
+func (c Cell) class() string {
 	class := "hue"
 	if k := slices.Index(placements(), c.Placement); k >= 0 {
 		class += fmt.Sprintf(" hue%d", k)
@@ -229,7 +232,7 @@ func (c Cell) look() string {
 // placementKeys explain the hues of the cells that there are, and why some are pale.
 func (c *chart) placementKeys(cells []Cell) {
 	sample := func(like Cell) func(x0, x1, y float64) {
-		return func(x0, x1, y float64) { c.box(like.look(), x0, x1, y, 10) }
+		return func(x0, x1, y float64) { c.box(like.class(), x0, x1, y, 10) }
 	}
 	like := Cell{}
 	for _, like.Placement = range placements() {

@@ -41,7 +41,7 @@ func relate(own, base []Block, value func(Block) float64) Comparison {
 	var c Comparison
 	var a, b []float64
 	for _, o := range own {
-		reference, _ := at(base, o.Block)
+		reference, _ := blockAt(base, o.Block)
 		if v, r := value(o), value(reference); v > 0 && r > 0 { // NaN is not
 			a, b = append(a, v), append(b, r)
 			c.Blocks = append(c.Blocks, Block{Block: o.Block, Value: v / r})
@@ -152,15 +152,15 @@ func (s *Summary) floating(path string) *Cell {
 	return found
 }
 
-// Cost is what noise costs one placement on one path: its noisy cell against its quiet one.
-type Cost struct {
+// cost is what noise costs one placement on one path: its noisy cell against its quiet one.
+type cost struct {
 	Name         string // placement-path
 	Quiet, Noisy Cell
 	Ratios       []Comparison // of the primary metrics
 }
 
-func (s *Summary) costs() []Cost {
-	var all []Cost
+func (s *Summary) costs() []cost {
+	var all []cost
 	for _, n := range s.Cells {
 		k := slices.IndexFunc(s.Cells, func(c Cell) bool {
 			return c.Noise == quiet && c.Placement == n.Placement && c.Path == n.Path
@@ -168,7 +168,7 @@ func (s *Summary) costs() []Cost {
 		if n.Noise != noisy || k < 0 {
 			continue
 		}
-		c := Cost{Name: n.Placement + "-" + n.Path, Quiet: s.Cells[k], Noisy: n}
+		c := cost{Name: n.Placement + "-" + n.Path, Quiet: s.Cells[k], Noisy: n}
 		for _, m := range s.primary() {
 			c.Ratios = append(c.Ratios, relate(n.Figure(m).Blocks, c.Quiet.Figure(m).Blocks, blockValue))
 		}
@@ -178,6 +178,6 @@ func (s *Summary) costs() []Cost {
 }
 
 // tails are the P99.9 of the quiet and the noisy cell, NaN where the sample does not support it.
-func (c Cost) tails(m Metric) (quiet, noisy float64) {
+func (c cost) tails(m Metric) (quiet, noisy float64) {
 	return c.Quiet.Figure(m).Merged.Quantile(0.999), c.Noisy.Figure(m).Merged.Quantile(0.999)
 }

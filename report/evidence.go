@@ -12,13 +12,13 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Proof is the witness's evidence over the used runs of a cell: where the measured threads were,
+// proof is the witness's evidence over the used runs of a cell: where the measured threads were,
 // and what else their CPUs did.
-type Proof struct {
-	Runs    int
-	Witness string // bpf or procfs, or both
-	Threads int    // of all runs, those that ran
-	Strayed int    // those of them that ran on other CPUs than planned
+type proof struct {
+	Runs      int
+	Witness   string // bpf or procfs, or both
+	Threads   int    // of all runs, those that ran
+	Elsewhere int    // those of them that ran on other CPUs than planned
 	// Where they were seen.
 	Application, Client, Neighbours cpuset.Set
 	Cpusets                         []string // in force, with the plan where that differs
@@ -49,8 +49,8 @@ type Source struct {
 	Total, P99, Longest time.Duration
 }
 
-func newProof(c results.Cell, used []results.Run) Proof {
-	p := Proof{Runs: len(used)}
+func newProof(c results.Cell, used []results.Run) proof {
+	p := proof{Runs: len(used)}
 	var window time.Duration
 	var sources []string
 	for _, r := range used {
@@ -83,7 +83,7 @@ func newProof(c results.Cell, used []results.Run) Proof {
 	return p
 }
 
-func (p *Proof) addThreads(threads []results.Thread) {
+func (p *proof) addThreads(threads []results.Thread) {
 	for _, t := range threads {
 		if t.Seen.IsEmpty() {
 			continue // it slept all the time
@@ -97,12 +97,12 @@ func (p *Proof) addThreads(threads []results.Thread) {
 		}
 		*side = side.Union(t.Seen)
 		if !t.Seen.IsSubsetOf(t.Planned) {
-			p.Strayed++
+			p.Elsewhere++
 		}
 	}
 }
 
-func (p *Proof) addCpusets(sets []results.Cpuset) {
+func (p *proof) addCpusets(sets []results.Cpuset) {
 	for _, c := range sets {
 		text := fmt.Sprintf("%s %s", path.Base(c.Path), c.InForce)
 		if c.InForce != c.Planned {
@@ -114,7 +114,7 @@ func (p *Proof) addCpusets(sets []results.Cpuset) {
 	}
 }
 
-func (p *Proof) addCPUs(cpus []results.CPU, application cpuset.Set) {
+func (p *proof) addCPUs(cpus []results.CPU, application cpuset.Set) {
 	for _, c := range cpus {
 		if !application.Contains(c.ID) {
 			continue
@@ -127,7 +127,7 @@ func (p *Proof) addCPUs(cpus []results.CPU, application cpuset.Set) {
 }
 
 // addIntruders sums by name, without the part of it that says which of several.
-func (p *Proof) addIntruders(all []results.Intruder) {
+func (p *proof) addIntruders(all []results.Intruder) {
 	for _, i := range all {
 		k := slices.IndexFunc(p.Intruders, func(o Intruder) bool {
 			return o.Comm == i.Comm && o.Kernel == i.Kernel
@@ -144,7 +144,7 @@ func (p *Proof) addIntruders(all []results.Intruder) {
 	}
 }
 
-func (p *Proof) addSources(all []results.Source) {
+func (p *proof) addSources(all []results.Source) {
 	for _, i := range all {
 		k := slices.IndexFunc(p.Sources, func(o Source) bool { return o.Kind == i.Kind && o.Name == i.Name })
 		if k < 0 {

@@ -103,7 +103,7 @@ func (s *Summary) sentences() []string {
 		text := ""
 		for i, m := range s.primary() {
 			if m.margin.Goal == stats.HigherIsBetter && c.Ratios[i].Known() {
-				text = fmt.Sprintf("Under noise %s keeps %s %s of its own quiet %s", c.Name,
+				text = fmt.Sprintf("Under noise %s keeps %s %s of its quiet %s", c.Name,
 					percent(c.Ratios[i].Estimate), spreadWords(c.Ratios[i]), m.noun)
 			} else if without, with := c.tails(m); text != "" && without > 0 && with > 0 {
 				text += fmt.Sprintf("; its %s P99.9 goes from %s to %s", m.noun, m.unit.full(without), m.unit.full(with))

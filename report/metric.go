@@ -15,7 +15,7 @@ import (
 // The results do not describe their metrics, factors and aims. What is not in them is in this file, and
 // nowhere else in the package.
 type Metric struct {
-	Name    string // of the measurement; Throughput has none of its own
+	Name    string // of the measurement, or Throughput
 	Kind    string // throughput or rtt, as published figures name it
 	Primary bool   // comes first, and belongs to the one family of verdicts
 
@@ -44,9 +44,9 @@ func metrics(runs []results.Run) []Metric {
 			switch {
 			case seen[m.Name]:
 			case m.Rate != nil:
-				rates = append(rates, newRate(m))
+				rates = append(rates, newThroughput(m))
 			case m.RTT != nil:
-				trips = append(trips, newTrip(m))
+				trips = append(trips, newRoundTrip(m))
 			}
 			seen[m.Name] = true
 		}
@@ -54,7 +54,7 @@ func metrics(runs []results.Run) []Metric {
 	if len(rates) > 0 {
 		rates = slices.Insert(rates, 0, newMean(rates))
 	}
-	if len(trips) > 0 { // the closed loop of small datagrams stands for the others
+	if len(trips) > 0 { // the closed loop of small datagrams represents the others
 		first := max(0, slices.IndexFunc(trips, func(m Metric) bool { return m.Primary }))
 		for i := range trips {
 			trips[i].Primary = i == first
@@ -63,7 +63,7 @@ func metrics(runs []results.Run) []Metric {
 	return append(rates, trips...)
 }
 
-func newRate(m results.Measurement) Metric {
+func newThroughput(m results.Measurement) Metric {
 	return Metric{Name: m.Name, Kind: m.Metric, noun: "throughput", title: "Throughput", detail: m.Name,
 		about: "TCP, " + m.Name, unit: rates(), short: cmp.Or(m.Rate.Direction, m.Name),
 		margin: stats.Margin{Goal: stats.HigherIsBetter, Size: 0.05, Alpha: alpha}}
@@ -83,7 +83,7 @@ func newMean(parts []Metric) Metric {
 	return mean
 }
 
-func newTrip(m results.Measurement) Metric {
+func newRoundTrip(m results.Measurement) Metric {
 	closed := m.RTT.Mode == "pingpong"
 	return Metric{Name: m.Name, Kind: m.Metric, noun: "RTT", title: "Round trip", detail: m.Name,
 		about: "Median round trip (P50)", statistic: "P50", unit: times(), closed: closed,
@@ -107,8 +107,8 @@ func (s *Summary) primary() []Metric {
 	return slices.DeleteFunc(slices.Clone(s.Metrics), func(m Metric) bool { return !m.Primary })
 }
 
-// trip is the primary metric with a distribution; it has no name where there is none.
-func (s *Summary) trip() Metric {
+// distribution is the primary metric that has one; it has no name where there is none.
+func (s *Summary) distribution() Metric {
 	for _, m := range s.Metrics {
 		if m.Primary && m.statistic != "" {
 			return m

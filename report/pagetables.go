@@ -88,7 +88,7 @@ func (s *Summary) tinted(c Cell, m Metric) []tinted {
 	return append(all, longest)
 }
 
-// around is what stands behind an estimate: its spread and the verdict.
+// around is what follows an estimate: its spread and the verdict.
 func around(f Figure) string {
 	text := spread(f.Ratio)
 	if _, _, interval := f.Ratio.Spread(); !interval && text != none {

@@ -69,7 +69,7 @@ func (c *chart) barRow(cell Cell, m Metric, foot float64) {
 		remark = "not compared, " + m.shown(f)
 	} else if remark == "" {
 		class, remark = "figure end", percent(f.Ratio.Estimate)+", "+m.shown(f)
-		c.box(cell.look(), foot, c.x.at(f.Ratio.Estimate), y, rowBar-2)
+		c.box(cell.class(), foot, c.x.at(f.Ratio.Estimate), y, rowBar-2)
 	}
 	c.text("name", c.left, c.Height+rowName-4, cell.Label())
 	c.text(class, c.right, c.Height+rowName-4, remark)
@@ -155,7 +155,7 @@ func (s *Summary) percentiles(m Metric, title, hint string) *chart {
 				}
 			}
 			c.mark(`<path class="%s" d="%s" />`, s.curve(cell), &path)
-			c.dot(strings.TrimSuffix(cell.look(), " pale"), c.x.at(nines(d.Supported)), c.y.at(d.end()), 2.5)
+			c.dot(strings.TrimSuffix(cell.class(), " pale"), c.x.at(nines(d.Supported)), c.y.at(d.end()), 2.5)
 		}
 	}
 	c.Height += 256
@@ -172,7 +172,7 @@ func (s *Summary) curve(c Cell) string {
 	if base := s.cell(s.Baseline); base != nil && c.Path != base.Path {
 		dash += 2
 	}
-	return fmt.Sprintf("%s curve dash%d", c.look(), dash)
+	return fmt.Sprintf("%s curve dash%d", c.class(), dash)
 }
 
 // end is the highest percentile that the sample supports.
@@ -235,11 +235,10 @@ func (s *Summary) ranges(m Metric, title, hint string) *chart {
 }
 
 func (c *chart) rangeRow(cell Cell, d *Distribution, u unit, y float64) {
-	c.whisker(cell.look()+" whisker", c.x.at(d.shortest()), c.x.at(d.Max()), y, 8)
+	c.whisker(cell.class()+" whisker", c.x.at(d.shortest()), c.x.at(d.Max()), y, 8)
 	p50, p99, tail := d.Quantile(0.5), d.Quantile(0.99), d.Quantile(0.999)
 	if p99 > 0 {
-		c.box("ground", c.x.at(p50), c.x.at(p99), y, 10)
-		c.box(cell.look(), c.x.at(p50), c.x.at(p99), y, 10)
+		c.box(cell.class(), c.x.at(p50), c.x.at(p99), y, 10)
 	}
 	c.text("end", c.x.at(d.shortest())-5, y+4, u.plain(float64(d.Histogram.Min())))
 	c.text("", c.x.at(d.Max())+5, y+4, u.plain(d.Max()))

@@ -127,7 +127,7 @@ func TestCharts(t *testing.T) {
 func TestLinesEndAtThePercentile(t *testing.T) {
 	sum := summarize(t, quickSession(t))
 	for _, c := range sum.Cells {
-		d := c.Figure(sum.trip()).Merged
+		d := c.Figure(sum.distribution()).Merged
 		steps := d.steps()
 		got, want := steps[len(steps)-1], [2]float64{nines(d.Supported), d.Quantile(d.Supported)}
 		if got != want {
@@ -227,7 +227,7 @@ func TestVerdicts(t *testing.T) {
 		"noisy-lane-express":    {stats.Better, stats.Better},
 	} {
 		c := sum.cell(name)
-		if got := [2]stats.Verdict{c.Figures[Throughput].Verdict, c.Figures[sum.trip().Name].Verdict}; got != want {
+		if got := [2]stats.Verdict{c.Figures[Throughput].Verdict, c.Figures[sum.distribution().Name].Verdict}; got != want {
 			t.Errorf("%s: throughput and RTT %v, want %v", name, got, want)
 		}
 	}
@@ -264,15 +264,15 @@ func TestPairsOnlyTheSameBlock(t *testing.T) {
 		return all
 	}
 	for name, want := range map[string][]int{Throughput: {2, 4}, "throughput-tcp-up": {2, 4},
-		"throughput-tcp-down": {1, 2, 4}, sum.trip().Name: {1, 2, 4}} {
+		"throughput-tcp-down": {1, 2, 4}, sum.distribution().Name: {1, 2, 4}} {
 		if got := blocks(c.Figures[name].Ratio); !slices.Equal(got, want) {
 			t.Errorf("%s is compared in blocks %v, want %v", name, got, want)
 		}
 	}
-	if n := len(c.Figures[sum.trip().Name].Blocks); n != 4 {
+	if n := len(c.Figures[sum.distribution().Name].Blocks); n != 4 {
 		t.Errorf("%d runs have an RTT, want all 4: the baseline's void run takes nothing from it", n)
 	}
-	ratio := c.Figures[sum.trip().Name].Ratio
+	ratio := c.Figures[sum.distribution().Name].Ratio
 	if _, _, interval := ratio.Spread(); interval || ratio.N != 3 {
 		t.Errorf("an interval of %d blocks", ratio.N)
 	}
@@ -382,6 +382,37 @@ func TestDigits(t *testing.T) {
 		3e-4: "3.0e-04", 5e9: "5.0e+09", math.Inf(1): "–", -4567: "-4,567"} {
 		if got := digits(v); got != want {
 			t.Errorf("digits(%v) = %q, want %q", v, got, want)
+		}
+	}
+}
+
+// Names say nothing: directions, closed loops and the primary metrics come from the fields of the measurements.
+func TestMeaningIsNotInNames(t *testing.T) {
+	s := synthetic(t, "standard", 6, sixCells())
+	names := map[string]string{"rtt-udp-64-open": "alpha-up", "rtt-udp-64-pingpong": "größe <b>",
+		"throughput-tcp-up": "rtt-1", "throughput-tcp-down": "../pingpong"}
+	for i := range s.Runs {
+		slices.Reverse(s.Runs[i].Measured)
+		for k := range s.Runs[i].Measured {
+			s.Runs[i].Measured[k].Name = names[s.Runs[i].Measured[k].Name]
+		}
+	}
+	text := printed(t, s, 100)
+	for _, want := range []string{"Throughput (geometric mean of down and up)", "Round trip (größe <b>), P50",
+		"größe <b> is a closed loop", "REACHED      RTT P50"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the text lacks %q:\n%s", want, text)
+		}
+	}
+	sum := summarize(t, s)
+	all, err := sum.charts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		wellFormed(t, c.File, string(c.SVG))
+		if filepath.Base(c.File) != c.File {
+			t.Errorf("a chart outside of the directory: %s", c.File)
 		}
 	}
 }

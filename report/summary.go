@@ -30,7 +30,7 @@ type Summary struct {
 	Inconclusive       int            // verdicts on the primary metrics
 	Metrics            []Metric
 	Cells              []Cell
-	Costs              []Cost
+	Costs              []cost
 	Aims               []Aim
 }
 
@@ -41,7 +41,7 @@ type Cell struct {
 	Figures    map[string]*Figure // by metric
 	Work       map[string]*Figure // what the neighbours got, against them in the floating cell
 	WorkBase   string             // that cell, "" for none
-	Proof      Proof
+	Proof      proof
 	Tail       Tail // of the primary round trip
 }
 
@@ -78,8 +78,8 @@ type Block struct {
 	Value, Mean, P999 float64
 }
 
-// at finds a block's value.
-func at(blocks []Block, number int) (Block, bool) {
+// blockAt finds a block's value.
+func blockAt(blocks []Block, number int) (Block, bool) {
 	k := slices.IndexFunc(blocks, func(b Block) bool { return b.Block == number })
 	if k < 0 {
 		return Block{}, false
@@ -181,7 +181,7 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	cell.Used = len(used)
 	s.Used, s.Void = s.Used+cell.Used, s.Void+cell.Void
 	cell.Proof = newProof(c, used)
-	cell.Tail = newTail(s.trip().Name, c, used)
+	cell.Tail = newTail(s.distribution().Name, c, used)
 	return cell, nil
 }
 
@@ -218,7 +218,7 @@ blocks:
 	for _, b := range c.Figures[m.parts[0]].Blocks {
 		product := 1.0
 		for _, part := range m.parts {
-			value, ok := at(figure(c.Figures, part).Blocks, b.Block)
+			value, ok := blockAt(figure(c.Figures, part).Blocks, b.Block)
 			if !ok {
 				continue blocks
 			}

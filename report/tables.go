@@ -51,7 +51,7 @@ func (c Cell) estimate(r Comparison) string {
 	return percent(r.Estimate)
 }
 
-// valueTable has what the verdict on a metric stands on: ratios to the baseline, and figures of all runs.
+// valueTable has what the verdict on a metric is based on: ratios to the baseline, and figures of all runs.
 func (s *Summary) valueTable(m Metric) table {
 	head, note := s.spreadHead()
 	title := fmt.Sprintf("%s (%s) in %% of %s, block by block", m.title, m.detail, s.Baseline)
@@ -138,7 +138,7 @@ func (s *Summary) sampleNote(m Metric) string {
 // costTable shows what noise costs each placement on each path.
 func (s *Summary) costTable() table {
 	head, _ := s.spreadHead()
-	names, trip := []string{"placement-path"}, s.trip()
+	names, trip := []string{"placement-path"}, s.distribution()
 	for _, m := range s.primary() {
 		names = append(names, m.value(), head)
 	}
@@ -247,7 +247,7 @@ func (s *Summary) blockTable(m Metric) table {
 	var columns []column
 	for b := range s.Session.Scenario.Blocks {
 		columns = append(columns, column{Name: fmt.Sprint(b + 1), of: func(c Cell) string {
-			v, ok := at(c.Figure(m).Blocks, b+1)
+			v, ok := blockAt(c.Figure(m).Blocks, b+1)
 			if !ok {
 				return none
 			}

@@ -138,7 +138,7 @@ const tailNote = "Shares of the time beyond the run's median that an interruptio
 
 func (s *Summary) tailTable() table {
 	cells := slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool { return c.Tail.Runs == 0 })
-	t := newTable("What the worst samples met ("+s.trip().Name+")", cells, nil,
+	t := newTable("What the worst samples met ("+s.distribution().Name+")", cells, nil,
 		column{Name: "from", Words: true, of: func(c Cell) string { return c.Tail.name() }},
 		column{Name: "samples", of: func(c Cell) string { return c.Tail.samples() }},
 		column{Name: "excess, µs", of: func(c Cell) string {

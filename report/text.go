@@ -128,7 +128,7 @@ func (s *Summary) caveats() []string {
 		all = append(all, "In some cells the neighbours share the client's CPUs, so their loss beside a lane is "+
 			"that of a machine without a CPU to spare.")
 	}
-	if m := s.trip(); m.closed {
+	if m := s.distribution(); m.closed {
 		all = append(all, m.Name+" is a closed loop: service time, one message in flight. It cannot show "+
 			"queueing; the open loop can.")
 	}
@@ -150,7 +150,7 @@ func (s *Summary) tailCaveats() []string {
 		return nil
 	}
 	var all []string
-	m := s.trip()
+	m := s.distribution()
 	for _, c := range s.Cells {
 		f, ref := c.Figure(m), base.Figure(m).Merged
 		p := 0.999

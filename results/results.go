@@ -87,7 +87,7 @@ type Published struct {
 	Source    string  `json:"source"`
 }
 
-// The words that a Qualifier may begin with. What follows, or stands instead, is for a reader.
+// The words that a Qualifier may begin with. All else in it is for a reader.
 const (
 	About   = "about"   // read off a chart, or rounded
 	Average = "average" // of a quantity that we give as a percentile

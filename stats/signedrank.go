@@ -61,9 +61,9 @@ func median(sorted []float64) float64 {
 // values (k = 1), and k is 4 at eight and 9 at ten. Values that are not finite are dropped with a
 // warning.
 func signedRank(x []float64, confidence float64) Interval {
-	kept := finite(x)
-	n := len(kept)
-	i := Interval{Estimate: hodgesLehmann(kept), Lo: math.Inf(-1), Hi: math.Inf(1), N: n}
+	valid := finite(x)
+	n := len(valid)
+	i := Interval{Estimate: hodgesLehmann(valid), Lo: math.Inf(-1), Hi: math.Inf(1), N: n}
 	if n < len(x) {
 		i.Warnings = append(i.Warnings,
 			fmt.Sprintf("%d of %d values are not finite and left out", len(x)-n, len(x)))
@@ -74,7 +74,7 @@ func signedRank(x []float64, confidence float64) Interval {
 			n, 100*confidence, valuesFor(confidence)))
 		return i
 	}
-	w := walsh(kept)
+	w := walsh(valid)
 	i.Lo, i.Hi, i.Confidence = w[k-1], w[len(w)-k], 1-2*tail
 	return i
 }

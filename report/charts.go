@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,9 +18,7 @@ func (s *Summary) charts() ([]*chart, error) {
 	}
 	head, _ := s.spreadHead()
 	tail := []string{"P50", "P99", "P99.9", "max"}
-	metrics := slices.Clone(s.Metrics)
-	slices.SortStableFunc(metrics, func(a, b Metric) int { return cmp.Compare(a.minor(), b.minor()) })
-	for _, m := range metrics {
+	for _, m := range s.ordered() {
 		compared := slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Figure(m).Ratio.Known() })
 		if compared && !s.whole(m) {
 			data := s.valueTable(m)
@@ -49,14 +46,6 @@ func (s *Summary) charts() ([]*chart, error) {
 		}
 	}
 	return all, nil
-}
-
-// minor puts the primary metrics first.
-func (m Metric) minor() int {
-	if m.Primary {
-		return 0
-	}
-	return 1
 }
 
 // whole says whether a metric is the only part of another, which shows the same.
@@ -92,7 +81,7 @@ func (s *Summary) barsText(m Metric) (title, hint string) {
 	}
 	hint = fmt.Sprintf("%s. On the right the Hodges–Lehmann estimate, and %s. %s is better.", m.about, right,
 		better)
-	if s.averages(m) {
+	if m.Primary && s.averages(m) {
 		hint += " The paper gives averages, not medians."
 	}
 	return title, hint

@@ -79,7 +79,7 @@ func (d document) html(w io.Writer) error {
 			p.Primary = append(p.Primary, c)
 		}
 	}
-	for _, m := range d.Metrics {
+	for _, m := range d.ordered() {
 		if (m.Primary || m.statistic == "") && d.has(m) {
 			p.Blocks = append(p.Blocks, d.blockTable(m))
 		}

@@ -102,6 +102,12 @@ func (m Metric) shown(f Figure) string {
 	return m.unit.full(f.Centre)
 }
 
+// ordered are the metrics, the primary ones first.
+func (s *Summary) ordered() []Metric {
+	rest := slices.DeleteFunc(slices.Clone(s.Metrics), func(m Metric) bool { return m.Primary })
+	return append(s.primary(), rest...)
+}
+
 // primary are the metrics of the verdict.
 func (s *Summary) primary() []Metric {
 	return slices.DeleteFunc(slices.Clone(s.Metrics), func(m Metric) bool { return !m.Primary })
@@ -157,15 +163,15 @@ func targets() []target { return []target{{"throughput", 1.50}, {"rtt", 0.50}} }
 
 // averages says whether published figures of a metric are averages, where ours is a quantile.
 func (s *Summary) averages(m Metric) bool {
-	return m.Primary && m.statistic != "" && slices.ContainsFunc(s.Cells, func(c Cell) bool {
+	return m.statistic != "" && slices.ContainsFunc(s.Cells, func(c Cell) bool {
 		p := c.published(m)
 		return p != nil && p.Qualified(results.Average)
 	})
 }
 
-// published is somebody else's figure for a cell, nil for none. Only primary metrics have some.
+// published is somebody else's figure for a cell, nil for none.
 func (c Cell) published(m Metric) *results.Published {
-	k := slices.IndexFunc(c.Published, func(p results.Published) bool { return m.Primary && p.Metric == m.Kind })
+	k := slices.IndexFunc(c.Published, func(p results.Published) bool { return p.Metric == m.Kind })
 	if k < 0 {
 		return nil
 	}

@@ -21,6 +21,9 @@ const (
 // bars shows a metric in percent of the baseline: for each cell a row with its bar, the whisker, its blocks,
 // and the paper's bar.
 func (s *Summary) bars(m Metric, title, hint string) *chart {
+	if !m.Primary {
+		m.Kind = "" // what others published is drawn once, beside the primary metric
+	}
 	unused := s.unused()
 	cells := slices.Clone(s.Cells)
 	cells = slices.DeleteFunc(cells, func(c Cell) bool { return slices.Contains(unused, c.Label()) })

@@ -170,6 +170,9 @@ func TestHTML(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
+	if n := strings.Count(html, `>paper</th>`); n != 3 {
+		t.Errorf("%d tables compare with the paper, want those of throughput and of both round trips", n)
+	}
 	bare := strings.ReplaceAll(html, `xmlns="http://www.w3.org/2000/svg"`, "")
 	loads := regexp.MustCompile(`https?://|url\(|@import|<link|<img|\ssrc=|alert\("x`)
 	if at := loads.FindString(bare); at != "" {

@@ -50,7 +50,7 @@ func (d document) html(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	raw, err := json.Marshal(d.Session)
+	raw, err := json.Marshal(d.Session.Versioned())
 	if err != nil {
 		return err
 	}

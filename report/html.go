@@ -54,10 +54,10 @@ func (d document) html(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p := page{Summary: d.Summary, Sentences: d.sentences(), AimPair: aimPair, AimNote: d.aimNote(),
-		Caveats: d.caveats(), Matrix: d.matrix(), Tables: filled(d.costTable(), d.tailTable(), d.workTable()),
-		Proof: filled(d.sourceTable(), d.intruderTable()),
-		Notes: d.runNotes(), Command: d.command(), Shared: d.shared(), Raw: raw}
+	p := page{Summary: d.Summary, Lines: d.firstLines(), Sentences: d.sentences(), AimPair: aimPair,
+		AimNote: d.aimNote(), Caveats: d.caveats(), Matrix: d.matrix(), Notes: d.runNotes(), Command: d.command(),
+		Tables: filled(d.costTable(), d.tailTable(), d.workTable()),
+		Proof:  filled(d.sourceTable(), d.intruderTable()), Shared: d.shared(), Raw: raw}
 	var margins, family []string
 	for _, m := range d.primary() {
 		margins = append(margins, fmt.Sprintf("%g%% for %s", 100*m.margin.Size, m.noun))
@@ -67,11 +67,6 @@ func (d document) html(w io.Writer) error {
 		}
 	}
 	p.Margins, p.Family = strings.Join(margins, ", "), capital(strings.Join(family, " and "))
-	for _, l := range d.firstLines() {
-		if !strings.HasPrefix(l, interrupted) { // said above
-			p.Lines = append(p.Lines, l)
-		}
-	}
 	for _, c := range d.charts {
 		if c.Minor {
 			p.Further = append(p.Further, c)

@@ -218,7 +218,7 @@ blocks:
 	for _, b := range c.Figures[m.parts[0]].Blocks {
 		product := 1.0
 		for _, part := range m.parts {
-			value, ok := blockAt(figure(c.Figures, part).Blocks, b.Block)
+			value, ok := blockAt(c.Figure(Metric{Name: part}).Blocks, b.Block)
 			if !ok {
 				continue blocks
 			}

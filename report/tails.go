@@ -134,7 +134,8 @@ func (c Cell) tailLine() string {
 
 const tailNote = "Shares of the time beyond the run's median that an interruption of 2 µs or more on the " +
 	"application's CPUs overlaps; where they nest, the innermost counts. What the packet itself needs is " +
-	"among them. Unexplained is what no program sees: the hypervisor, a CPU that wakes up, and the client's side."
+	"among them. Unexplained is what no program sees: the hypervisor, a CPU that wakes up, and the client's " +
+	"side."
 
 func (s *Summary) tailTable() table {
 	cells := slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool { return c.Tail.Runs == 0 })

@@ -14,10 +14,12 @@ import (
 // Text prints the session as a terminal can show it.
 func Text(w io.Writer, s Summary, on terminal.Terminal) error {
 	p := printer{on: on}
-	for i, l := range s.firstLines() {
-		if i == 0 {
-			l = on.Bold(l)
-		}
+	p.fold("", on.Bold(s.Session.Scenario.Name+": "+s.Session.Scenario.Title))
+	if !s.Session.Complete {
+		p.fold("", fmt.Sprintf("INTERRUPTED: %d of %d runs were made. What follows is of those.",
+			len(s.Session.Runs), s.Planned))
+	}
+	for _, l := range s.firstLines() {
 		p.fold("", l)
 	}
 	e := s.Session.Environment
@@ -63,16 +65,9 @@ func (p *printer) figures(s Summary) {
 	}
 }
 
-const interrupted = "INTERRUPTED"
-
 // firstLines say what was measured, how much of it counts, and what it can show.
 func (s *Summary) firstLines() []string {
 	sc := s.Session.Scenario
-	lines := []string{sc.Name + ": " + sc.Title}
-	if !s.Session.Complete {
-		lines = append(lines, fmt.Sprintf(interrupted+": %d of %d runs were made. What follows is of those.",
-			len(s.Session.Runs), s.Planned))
-	}
 	mode := fmt.Sprintf("%s, %s, seed %d", sc.Mode, quantity.Count(sc.Blocks, "block"), sc.Seed)
 	if !s.Verdicts {
 		mode += ": figures, no verdict"
@@ -85,8 +80,8 @@ func (s *Summary) firstLines() []string {
 		}
 		dropped = strings.Join(parts, ", ")
 	}
-	lines = append(lines, mode, fmt.Sprintf("%d of %s void, %d used, %s", s.Void,
-		quantity.Count(len(s.Session.Runs), "run"), s.Used, dropped))
+	lines := []string{mode, fmt.Sprintf("%d of %s void, %d used, %s", s.Void,
+		quantity.Count(len(s.Session.Runs), "run"), s.Used, dropped)}
 	if s.Used == 0 {
 		return append(lines, "No run counts, so there are no figures.")
 	}

@@ -15,7 +15,7 @@ import (
 // The results do not describe their metrics, factors and aims. What is not in them is in this file, and
 // nowhere else in the package.
 type Metric struct {
-	Name    string // of the measurement, or Throughput
+	Name    string // of the measurement, or that of a mean
 	Kind    string // throughput or rtt, as published figures name it
 	Primary bool   // comes first, and belongs to the one family of verdicts
 
@@ -31,9 +31,9 @@ type Metric struct {
 	margin    stats.Margin
 }
 
-// Throughput names the metric that stands for all throughput measurements of a run: the geometric mean of
+// throughput names the metric that stands for all throughput measurements of a run: the geometric mean of
 // the directions, of runs in which none of them is void.
-const Throughput = "throughput"
+const throughput = "throughput"
 
 // metrics describes what the runs measure, in the order in which it was measured; means before their parts.
 func metrics(runs []results.Run) []Metric {
@@ -71,7 +71,10 @@ func newThroughput(m results.Measurement) Metric {
 
 func newMean(parts []Metric) Metric {
 	mean := parts[0]
-	mean.Name, mean.Primary = Throughput, true
+	mean.Name, mean.Primary = throughput, true
+	if slices.ContainsFunc(parts, func(p Metric) bool { return p.Name == throughput }) {
+		mean.Name += " (mean)"
+	}
 	var directions []string
 	for _, p := range parts {
 		mean.parts, directions = append(mean.parts, p.Name), append(directions, p.short)

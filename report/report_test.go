@@ -232,7 +232,7 @@ func TestVerdicts(t *testing.T) {
 		"noisy-lane-express":    {stats.Better, stats.Better},
 	} {
 		c := sum.cell(name)
-		if got := [2]stats.Verdict{c.Figures[Throughput].Verdict, c.Figures[sum.distribution().Name].Verdict}; got != want {
+		if got := [2]stats.Verdict{c.Figures[throughput].Verdict, c.Figures[sum.distribution().Name].Verdict}; got != want {
 			t.Errorf("%s: throughput and RTT %v, want %v", name, got, want)
 		}
 	}
@@ -241,7 +241,7 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("%s: %s, want %s", a.Text, a.State, Reached)
 		}
 	}
-	f := sum.cell("noisy-lane-express").Figures[Throughput]
+	f := sum.cell("noisy-lane-express").Figures[throughput]
 	e := math.Sqrt(64*65) / math.Sqrt(22*62)
 	if math.Abs(f.Ratio.Estimate/e-1) > 0.03 || f.Ratio.Confidence < 0.95 {
 		t.Errorf("ratio %v, made up with %.3f", f.Ratio.Interval, e)
@@ -268,7 +268,7 @@ func TestPairsOnlyTheSameBlock(t *testing.T) {
 		}
 		return all
 	}
-	for name, want := range map[string][]int{Throughput: {2, 4}, "throughput-tcp-up": {2, 4},
+	for name, want := range map[string][]int{throughput: {2, 4}, "throughput-tcp-up": {2, 4},
 		"throughput-tcp-down": {1, 2, 4}, sum.distribution().Name: {1, 2, 4}} {
 		if got := blocks(c.Figures[name].Ratio); !slices.Equal(got, want) {
 			t.Errorf("%s is compared in blocks %v, want %v", name, got, want)
@@ -395,7 +395,7 @@ func TestDigits(t *testing.T) {
 func TestMeaningIsNotInNames(t *testing.T) {
 	s := synthetic(t, "standard", 6, sixCells())
 	names := map[string]string{"rtt-udp-64-open": "alpha-up", "rtt-udp-64-pingpong": "größe <b>",
-		"throughput-tcp-up": "rtt-1", "throughput-tcp-down": "../pingpong"}
+		"throughput-tcp-up": "throughput", "throughput-tcp-down": "../pingpong"}
 	for i := range s.Runs {
 		slices.Reverse(s.Runs[i].Measured)
 		for k := range s.Runs[i].Measured {
@@ -404,7 +404,7 @@ func TestMeaningIsNotInNames(t *testing.T) {
 	}
 	text := printed(t, s, 100)
 	for _, want := range []string{"Throughput (geometric mean of down and up)", "Round trip (größe <b>), P50",
-		"größe <b> is a closed loop", "REACHED      RTT P50"} {
+		"größe <b> is a closed loop", "REACHED      throughput: 17", "REACHED      RTT P50"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
 		}

@@ -27,7 +27,7 @@ func exports() []func(document) ([]file, error) {
 func (d document) pictures() ([]file, error) {
 	var all []file
 	for _, c := range d.charts {
-		all = append(all, file{c.File, []byte(c.SVG)})
+		all = append(all, file{c.File, c.SVG})
 	}
 	return all, nil
 }

@@ -46,6 +46,7 @@ func (d document) html(w io.Writer) error {
 		"figure":     digits,
 		"orNone":     func(s fmt.Stringer) string { return orNone(s.String() != "", s.String()) },
 		"join":       strings.Join,
+		"drawn":      func(svg []byte) template.HTML { return template.HTML(svg) }, //nolint:gosec // G203: escaped
 	}).Parse(pageTemplate)
 	if err != nil {
 		return err

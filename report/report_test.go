@@ -106,7 +106,7 @@ func TestCharts(t *testing.T) {
 		}
 		for _, c := range all {
 			if i == 0 && !c.Minor {
-				golden.Check(t, filepath.Join("testdata", c.File), []byte(c.SVG))
+				golden.Check(t, filepath.Join("testdata", c.File), c.SVG)
 			}
 			wellFormed(t, c.File, string(c.SVG))
 			if !strings.Contains(string(c.SVG), "prefers-color-scheme: dark") {

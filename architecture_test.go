@@ -90,7 +90,7 @@ probe/echo             850        5
 probe/iperf3           100        5
 prove                 1550       30
 quantity               200       10
-report                3200       25
+report                2850       20
 results                400       35
 runtime/process        400       10
 runtime/running       1000       10

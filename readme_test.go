@@ -45,7 +45,7 @@ func TestReadme(t *testing.T) {
 	want := head + resultBegin + "```\n" + table.String() + "```\n" + resultEnd + tail
 	made := t.TempDir()
 	if err = results.Write(made, session); err == nil {
-		err = report.Write(made)
+		err = report.Write(made, summary)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,8 @@ type Aim struct {
 // verdictBlocks is the least for an interval, and so for a verdict.
 const verdictBlocks = 6
 
+const aimPair = aimCell + " against " + aimBase
+
 // aimNote says where the states are no verdicts.
 func (s *Summary) aimNote() string {
 	if slices.ContainsFunc(s.Aims, func(a Aim) bool { return !a.Firm }) {
@@ -40,27 +42,6 @@ const (
 	NoFigure   State = "no figure"
 )
 
-// The cell that is to reach the aims, under noise, against the baseline, what a quiet host does now.
-const (
-	aimCell = "noisy-lane-express"
-	aimBase = "quiet-floating-bridge"
-)
-
-// target is one aim as data: a ratio to the baseline.
-type target struct {
-	what   string
-	figure string // a metric
-	ratio  float64
-	goal   stats.Goal
-}
-
-func targets() []target {
-	return []target{
-		{"throughput", "throughput", 1.50, stats.HigherIsBetter},
-		{"RTT P50", "rtt", 0.50, stats.LowerIsBetter},
-	}
-}
-
 // aims returns nothing unless both cells are in the session.
 func (s *Summary) aims() []Aim {
 	own, base := s.cell(aimCell), s.cell(aimBase)
@@ -69,28 +50,29 @@ func (s *Summary) aims() []Aim {
 	}
 	var all []Aim
 	for _, t := range targets() {
-		name := Throughput
-		if t.figure == "rtt" {
-			name = s.RTT
+		if k := slices.IndexFunc(s.Metrics, func(m Metric) bool { return m.Primary && m.Kind == t.kind }); k >= 0 {
+			all = append(all, t.judge(*own, s.Metrics[k]))
 		}
-		all = append(all, t.judge(*own, own.Figures[name].Ratio))
 	}
-	all = append(all, tailAim(own.Figures[s.RTT], base.Figures[s.RTT]))
+	if m := s.distribution(); m.Name != "" {
+		all = append(all, tailAim(m, own.Figure(m), base.Figure(m)))
+	}
 	for i := range all {
 		all[i].Firm = all[i].Firm && s.Verdicts
 	}
 	return all
 }
 
-func (t target) judge(c Cell, found Comparison) Aim {
-	word := "at least"
-	if t.goal == stats.LowerIsBetter {
-		word = "at most"
+func (t target) judge(c Cell, m Metric) Aim {
+	word, passes := "at least", func(v float64) bool { return v >= t.ratio }
+	if m.margin.Goal == stats.LowerIsBetter {
+		word, passes = "at most", func(v float64) bool { return v <= t.ratio }
 	}
-	a := Aim{Text: t.what, Goal: fmt.Sprintf("%s %g%%", word, 100*t.ratio), State: NoFigure}
-	if p, ok := c.paper(t.figure); ok {
-		a.Paper = published(p)
+	a := Aim{Text: m.value(), Goal: fmt.Sprintf("%s %g%%", word, 100*t.ratio), State: NoFigure}
+	if p := c.published(m); p != nil {
+		a.Paper = quoted(p)
 	}
+	found := c.Figure(m).Ratio
 	if !found.Known() {
 		a.Found = "no block in which both count"
 		return a
@@ -98,13 +80,8 @@ func (t target) judge(c Cell, found Comparison) Aim {
 	a.Found = percent(found.Estimate) + " " + spreadWords(found)
 	lo, hi, interval := found.Spread()
 	a.Firm = interval
-	passes := func(v float64) bool { return v >= t.ratio }
-	worse := lo
-	if t.goal == stats.LowerIsBetter {
-		passes, worse = func(v float64) bool { return v <= t.ratio }, hi
-	}
 	switch {
-	case found.N > 1 && passes(worse):
+	case found.N > 1 && passes(lo) && passes(hi):
 		a.State = Reached
 	case passes(found.Estimate):
 		a.State = Open
@@ -115,19 +92,19 @@ func (t target) judge(c Cell, found Comparison) Aim {
 }
 
 // tailAim compares the merged histograms, and says in how many blocks the same holds.
-func tailAim(own, base Figure) Aim {
-	a := Aim{Text: "RTT P99.9", Goal: "below that of " + aimBase, State: NoFigure}
-	o, b := own.RTT.Quantile(0.999), base.RTT.Quantile(0.999)
+func tailAim(m Metric, own, base Figure) Aim {
+	a := Aim{Text: m.noun + " P99.9", Goal: "below that of " + aimBase, State: NoFigure}
+	o, b := own.Merged.Quantile(0.999), base.Merged.Quantile(0.999)
 	if !(o > 0) || !(b > 0) {
-		a.Found = fmt.Sprintf("too few samples (%s and %s; it needs %s)", count(own.RTT.N()), count(base.RTT.N()),
-			count(stats.SamplesFor(0.999)))
+		a.Found = fmt.Sprintf("too few samples (%s and %s; it needs %s)", count(own.Merged.N()),
+			count(base.Merged.N()), count(stats.SamplesFor(0.999)))
 		return a
 	}
-	a.Found = fmt.Sprintf("%s against %s", micros(o), micros(b))
+	a.Found = fmt.Sprintf("%s against %s", m.unit.full(o), m.unit.full(b))
 	below := 0
-	blocks := relate(own.Blocks, base.Blocks, func(b Block) float64 { return b.P999 }).Blocks
+	blocks := relate(own.Blocks, base.Blocks, blockP999).Blocks
 	for _, r := range blocks {
-		if r.Ratio < 1 {
+		if r.Value < 1 {
 			below++
 		}
 	}

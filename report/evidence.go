@@ -12,16 +12,16 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Proof is the witness's evidence over the used runs of a cell: where the measured threads were,
+// proof is the witness's evidence over the used runs of a cell: where the measured threads were,
 // and what else their CPUs did.
-type Proof struct {
-	Runs        int
-	Source      string // bpf or procfs, or both
-	Threads     int    // of all runs, those that ran
-	Application Seen
-	Client      Seen
-	Neighbours  cpuset.Set // where they were seen
-	Cpusets     []string   // in force, with the plan where that differs
+type proof struct {
+	Runs      int
+	Witness   string // bpf or procfs, or both
+	Threads   int    // of all runs, those that ran
+	Elsewhere int    // those of them that ran on other CPUs than planned
+	// Where they were seen.
+	Application, Client, Neighbours cpuset.Set
+	Cpusets                         []string // in force, with the plan where that differs
 	// On the application's CPUs, per second.
 	Voluntary, Involuntary float64 // switches of the application's threads
 	Switches               float64 // of all tasks; counted by bpf only
@@ -29,12 +29,6 @@ type Proof struct {
 	StealPercent           float64
 	Intruders              []Intruder // the costliest first
 	Sources                []Source   // the costliest first
-}
-
-// Seen is a plan for some threads, and what they did.
-type Seen struct {
-	Planned, Seen cpuset.Set
-	Strayed       int // threads that ran elsewhere
 }
 
 // Intruder is what tasks of one name cost a lane over all its used runs.
@@ -55,8 +49,8 @@ type Source struct {
 	Total, P99, Longest time.Duration
 }
 
-func newProof(c results.Cell, used []results.Run) Proof {
-	p := Proof{Runs: len(used), Application: Seen{Planned: c.Application}, Client: Seen{Planned: c.Client}}
+func newProof(c results.Cell, used []results.Run) proof {
+	p := proof{Runs: len(used)}
 	var window time.Duration
 	var sources []string
 	for _, r := range used {
@@ -72,7 +66,7 @@ func newProof(c results.Cell, used []results.Run) Proof {
 		p.addIntruders(w.Intruders)
 		p.addSources(w.Sources)
 	}
-	p.Source = strings.Join(sources, ", ")
+	p.Witness = strings.Join(sources, ", ")
 	slices.Sort(p.Cpusets)
 	slices.SortFunc(p.Intruders, func(a, b Intruder) int {
 		return cmp.Or(cmp.Compare(b.Ran, a.Ran), cmp.Compare(a.Comm, b.Comm))
@@ -89,7 +83,7 @@ func newProof(c results.Cell, used []results.Run) Proof {
 	return p
 }
 
-func (p *Proof) addThreads(threads []results.Thread) {
+func (p *proof) addThreads(threads []results.Thread) {
 	for _, t := range threads {
 		if t.Seen.IsEmpty() {
 			continue // it slept all the time
@@ -101,14 +95,14 @@ func (p *Proof) addThreads(threads []results.Thread) {
 			p.Voluntary += float64(t.Voluntary)
 			p.Involuntary += float64(t.Involuntary)
 		}
-		side.Seen = side.Seen.Union(t.Seen)
+		*side = side.Union(t.Seen)
 		if !t.Seen.IsSubsetOf(t.Planned) {
-			side.Strayed++
+			p.Elsewhere++
 		}
 	}
 }
 
-func (p *Proof) addCpusets(sets []results.Cpuset) {
+func (p *proof) addCpusets(sets []results.Cpuset) {
 	for _, c := range sets {
 		text := fmt.Sprintf("%s %s", path.Base(c.Path), c.InForce)
 		if c.InForce != c.Planned {
@@ -120,7 +114,7 @@ func (p *Proof) addCpusets(sets []results.Cpuset) {
 	}
 }
 
-func (p *Proof) addCPUs(cpus []results.CPU, application cpuset.Set) {
+func (p *proof) addCPUs(cpus []results.CPU, application cpuset.Set) {
 	for _, c := range cpus {
 		if !application.Contains(c.ID) {
 			continue
@@ -133,7 +127,7 @@ func (p *Proof) addCPUs(cpus []results.CPU, application cpuset.Set) {
 }
 
 // addIntruders sums by name, without the part of it that says which of several.
-func (p *Proof) addIntruders(all []results.Intruder) {
+func (p *proof) addIntruders(all []results.Intruder) {
 	for _, i := range all {
 		k := slices.IndexFunc(p.Intruders, func(o Intruder) bool {
 			return o.Comm == i.Comm && o.Kernel == i.Kernel
@@ -150,7 +144,7 @@ func (p *Proof) addIntruders(all []results.Intruder) {
 	}
 }
 
-func (p *Proof) addSources(all []results.Source) {
+func (p *proof) addSources(all []results.Source) {
 	for _, i := range all {
 		k := slices.IndexFunc(p.Sources, func(o Source) bool { return o.Kind == i.Kind && o.Name == i.Name })
 		if k < 0 {
@@ -173,53 +167,29 @@ func (p *Proof) addSources(all []results.Source) {
 	}
 }
 
-// tally is a text and how often it came up.
-type tally struct {
-	Text  string
-	Count int
-}
-
-// tallies counts equal texts, in the order in which they came up first.
-func tallies(texts []string) []tally {
-	var all []tally
-	for _, t := range texts {
-		k := slices.IndexFunc(all, func(o tally) bool { return o.Text == t })
-		if k < 0 {
-			k = len(all)
-			all = append(all, tally{Text: t})
-		}
-		all[k].Count++
-	}
-	return all
-}
-
-// kind is a reason without its figures, so that equal ones can be counted.
-func kind(why string) string {
-	head, _, _ := strings.Cut(why, ":")
-	return head
-}
-
-// voidFigures counts the void measurements of used runs by name and kind of reason.
-func (s *Summary) voidFigures() []tally {
-	var texts []string
+// voidValues counts the void measurements of used runs by name and reason, without the reason's figures.
+func (s *Summary) voidValues() map[string]int {
+	found := map[string]int{}
 	for _, r := range s.Session.Runs {
 		for _, m := range r.Measured {
 			if r.Used() && len(m.Void) > 0 {
-				texts = append(texts, m.Name+": "+kind(m.Void[0]))
+				why, _, _ := strings.Cut(m.Void[0], ":")
+				found[m.Name+": "+why]++
 			}
 		}
 	}
-	return tallies(texts)
+	return found
 }
 
 // runNotes counts the notes and the witness's warnings of all runs.
-func (s *Summary) runNotes() []tally {
-	var texts []string
+func (s *Summary) runNotes() map[string]int {
+	found := map[string]int{}
 	for _, r := range s.Session.Runs {
-		texts = append(texts, r.Notes...)
-		texts = append(texts, r.Witness.Warnings...)
+		for _, note := range slices.Concat(r.Notes, r.Witness.Warnings) {
+			found[note]++
+		}
 	}
-	return tallies(texts)
+	return found
 }
 
 // shared says whether the neighbours of some cell have to live on the client's CPUs.

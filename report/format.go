@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"isolane.dev/isolane/results"
 )
 
 // none stands for a figure that does not exist.
@@ -18,76 +16,75 @@ func digits(v float64) string {
 	switch a := math.Abs(v); {
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		return none
-	case a >= 1e9 || a > 0 && a < 1e-3:
+	case a == 0:
+		return "0"
+	case a >= 1e9 || a < 1e-3:
 		return strconv.FormatFloat(v, 'e', 1, 64)
 	case a >= 999.5:
 		return thousands(int64(math.Round(v)))
 	}
-	rounded, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 3, 64), 64)
-	if err != nil {
-		return none
-	}
-	switch a := math.Abs(rounded); {
-	case a >= 100 || a == 0:
-		return strconv.FormatFloat(rounded, 'f', 0, 64)
-	case a >= 10:
-		return strconv.FormatFloat(rounded, 'f', 1, 64)
-	case a >= 1:
-		return strconv.FormatFloat(rounded, 'f', 2, 64)
-	}
-	return strconv.FormatFloat(rounded, 'f', 2-int(math.Floor(math.Log10(math.Abs(rounded)))), 64)
+	v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 3, 64), 64) // 9.996 is 10.0
+	return strconv.FormatFloat(v, 'f', 2-int(math.Floor(math.Log10(math.Abs(v)))), 64)
 }
 
 func thousands(v int64) string {
 	s := strconv.FormatInt(v, 10)
-	sign := ""
-	if v < 0 {
-		sign, s = "-", s[1:]
+	for k := len(s) - 3; k > 0 && s[k-1] != '-'; k -= 3 {
+		s = s[:k] + "," + s[k:]
 	}
-	var parts []string
-	for len(s) > 3 {
-		parts = append([]string{s[len(s)-3:]}, parts...)
-		s = s[:len(s)-3]
-	}
-	return sign + strings.Join(append([]string{s}, parts...), ",")
+	return s
 }
 
 func count(n uint64) string { return thousands(int64(n)) }
 
-func percent(ratio float64) string {
-	if s := digits(100 * ratio); s != none {
-		return s + "%"
+func percent(ratio float64) string { return suffixed(digits(100*ratio), "%") }
+
+// suffixed puts a unit behind a figure that exists.
+func suffixed(figure, unit string) string {
+	if figure == none {
+		return none
+	}
+	return figure + unit
+}
+
+// step is a unit, and from where on it fits.
+type step struct {
+	from float64
+	unit string
+}
+
+// fitting prints v in the first unit that fits, or in the last.
+func fitting(v float64, format func(float64) string, steps ...step) string {
+	for i, s := range steps {
+		if v >= s.from || i == len(steps)-1 {
+			return suffixed(format(v/s.from), " "+s.unit)
+		}
 	}
 	return none
 }
 
-// gigabits prints bit/s as Gbit/s, without the unit.
+// rate prints bit/s, gigabits does without the unit.
+func rate(v float64) string {
+	return fitting(v, digits, step{1e9, "Gbit/s"}, step{1e6, "Mbit/s"}, step{1e3, "kbit/s"})
+}
+
 func gigabits(v float64) string { return digits(v / 1e9) }
 
-// rate prints bit/s with the unit that fits.
-func rate(v float64) string {
-	switch {
-	case v >= 1e9:
-		return digits(v/1e9) + " Gbit/s"
-	case v >= 1e6:
-		return digits(v/1e6) + " Mbit/s"
-	}
-	return digits(v/1e3) + " kbit/s"
+// micros prints nanoseconds as microseconds, from a second on as seconds; micro does without the unit µs.
+func micros(ns float64) string { return fitting(ns, digits, step{1e9, "s"}, step{1e3, "µs"}) }
+func micro(ns float64) string  { return strings.TrimSuffix(micros(ns), " µs") }
+
+// timeTick prints a round time.
+func timeTick(ns float64) string {
+	return fitting(ns, tickText, step{1e9, "s"}, step{1e6, "ms"}, step{1e3, "µs"})
 }
 
-// micro prints nanoseconds as microseconds, without the unit; from a second on as seconds.
-func micro(ns float64) string {
-	if ns >= 1e9 && !math.IsInf(ns, 0) {
-		return digits(ns/1e9) + " s"
+// tickText prints the value of a tick, which is a round one.
+func tickText(v float64) string {
+	if v >= 1000 {
+		return digits(v)
 	}
-	return digits(ns / 1e3)
-}
-
-func micros(ns float64) string {
-	if text := micro(ns); strings.HasSuffix(text, " s") {
-		return text
-	}
-	return micro(ns) + " µs"
+	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
 func seconds(d time.Duration) string { return tickText(d.Seconds()) + " s" }
@@ -113,28 +110,13 @@ func spreadWords(c Comparison) string {
 		return ""
 	case interval:
 		return fmt.Sprintf("%s (%d blocks)", spread(c), c.N)
-	}
-	if c.N == 1 {
+	case c.N == 1:
 		return "(1 block)"
 	}
 	return fmt.Sprintf("(%d blocks, range: %s)", c.N, spread(c))
 }
 
-// published prints somebody else's figure.
-func published(p results.Published) string {
-	about := ""
-	if strings.HasPrefix(p.Qualifier, "about") {
-		about = "~"
-	}
-	return fmt.Sprintf("%s%g%%", about, p.Percent)
-}
-
-func (c Cell) published(metric string) string {
-	if p, ok := c.paper(metric); ok {
-		return published(p)
-	}
-	return none
-}
-
 // pname is the name of a quantile: P99.9.
 func pname(p float64) string { return "P" + strconv.FormatFloat(math.Round(p*1e8)/1e6, 'f', -1, 64) }
+
+func capital(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min(1, len(s)):] }

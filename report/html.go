@@ -1,17 +1,14 @@
 package report
 
 import (
-	"bytes"
 	_ "embed"
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 
-	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
 
@@ -26,115 +23,91 @@ type page struct {
 	*Summary
 	Lines            []string // the first ones
 	Sentences        []string // with the aims, the verdict
-	AimNote          string
+	AimPair, AimNote string
+	Merged           string // which distribution the matrix shows
+	Margins, Family  string // of the verdicts
 	Caveats          []string
-	Heat             heatTable
-	Primary, Further []figure
+	Matrix           matrix
+	Primary, Further []*chart
 	Tables           []table // without a chart
 	Proof            []table
 	Blocks           []table
-	Notes            []tally // of runs
+	Notes            map[string]int // of runs
 	Command          string
 	Shared           bool
 	Raw              json.RawMessage
 }
 
-// figure is a chart in the page.
-type figure struct {
-	chart
-	Inline template.HTML
-}
-
-// HTML writes the page: one file that needs no network and no JavaScript, with the whole session in
-// it.
-func HTML(w io.Writer, s results.Session) error {
-	sum, err := Summarize(s)
-	if err != nil {
-		return err
-	}
-	all, err := sum.charts()
-	if err != nil {
-		return err
-	}
-	return sum.html(w, all)
-}
-
-func (s *Summary) html(w io.Writer, all []chart) error {
+// html writes the page: one file that needs no network and no JavaScript, with the whole session in it.
+func (d document) html(w io.Writer) error {
 	t, err := template.New(Page).Funcs(template.FuncMap{
 		"samplesFor": func(p float64) string { return count(stats.SamplesFor(p)) },
 		"gibibytes":  func(bytes uint64) string { return digits(float64(bytes)/(1<<30)) + " GiB" },
+		"figure":     digits,
+		"orNone":     func(s fmt.Stringer) string { return orNone(s.String() != "", s.String()) },
+		"join":       strings.Join,
+		"drawn":      func(svg []byte) template.HTML { return template.HTML(svg) }, //nolint:gosec // G203: escaped
 	}).Parse(pageTemplate)
 	if err != nil {
 		return err
 	}
-	raw, err := json.Marshal(s.Session)
+	raw, err := json.Marshal(d.Session.Versioned())
 	if err != nil {
 		return err
 	}
-	lines := slices.DeleteFunc(s.firstLines(), func(l string) bool { return strings.HasPrefix(l, interrupted) }) // said above
-	p := page{Summary: s, Lines: lines, Sentences: s.sentences(), AimNote: s.aimNote(), Caveats: s.caveats(), Heat: s.heat(),
-		Proof: s.proofTables(), Notes: s.runNotes(), Command: s.command(), Shared: s.shared(), Raw: raw}
-	for _, c := range all {
-		f := figure{c, template.HTML(c.SVG)} //nolint:gosec // G203: drawn here, its texts are escaped
+	p := page{Summary: d.Summary, Lines: d.firstLines(), Sentences: d.sentences(), AimPair: aimPair,
+		AimNote: d.aimNote(), Caveats: d.caveats(), Matrix: d.matrix(), Notes: d.runNotes(), Command: d.command(),
+		Tables: filled(d.costTable(), d.tailTable(), d.workTable()),
+		Proof:  filled(d.sourceTable(), d.intruderTable()), Shared: d.shared(), Raw: raw}
+	var margins, family []string
+	for _, m := range d.primary() {
+		margins = append(margins, fmt.Sprintf("%g%% for %s", 100*m.margin.Size, m.noun))
+		family = append(family, m.Name)
+		if m.statistic != "" {
+			p.Merged = m.noun + " is " + m.Name
+		}
+	}
+	p.Margins, p.Family = strings.Join(margins, ", "), capital(strings.Join(family, " and "))
+	for _, c := range d.charts {
 		if c.Minor {
-			p.Further = append(p.Further, f)
+			p.Further = append(p.Further, c)
 		} else {
-			p.Primary = append(p.Primary, f)
+			p.Primary = append(p.Primary, c)
 		}
 	}
-	for _, t := range []table{s.costTable(), s.tailTable(), s.workTable()} {
-		if len(t.Rows) > 0 {
-			p.Tables = append(p.Tables, t)
-		}
-	}
-	for _, name := range append([]string{Throughput, s.RTT}, s.Directions...) {
-		if s.has(name) {
-			p.Blocks = append(p.Blocks, s.blockTable(name))
+	for _, m := range d.ordered() {
+		if (m.Primary || m.statistic == "") && d.has(m) {
+			p.Blocks = append(p.Blocks, d.blockTable(m))
 		}
 	}
 	return t.Execute(w, p)
 }
 
-// Write makes the page and the charts of the results in dir again, and stores them there.
-func Write(dir string) error {
-	session, err := results.Read(dir)
-	if err != nil {
-		return err
-	}
-	s, err := Summarize(session)
-	if err != nil {
-		return err
-	}
-	all, err := s.charts()
-	if err != nil {
-		return err
-	}
-	for _, c := range all {
-		if err = results.WriteFile(filepath.Join(dir, c.File), c.SVG); err != nil {
-			return err
-		}
-	}
-	var b bytes.Buffer
-	if err = s.html(&b, all); err != nil {
-		return err
-	}
-	return results.WriteFile(filepath.Join(dir, Page), b.Bytes())
+// has says whether any cell has a figure of a metric.
+func (s *Summary) has(m Metric) bool {
+	return slices.ContainsFunc(s.Cells, func(c Cell) bool { return len(c.Figure(m).Blocks) > 0 })
 }
 
 // sentences say what noise costs where, in words.
 func (s *Summary) sentences() []string {
 	var all []string
 	for _, c := range s.Costs {
-		ours := strings.HasSuffix(aimBase, c.Name) || strings.HasSuffix(aimCell, c.Name)
-		if !c.Throughput.Known() || len(s.Costs) > 3 && !ours {
+		ours := c.Quiet.Name == aimBase || c.Noisy.Name == aimCell
+		if len(s.Costs) > 3 && !ours {
 			continue // of many, those of the aims; the table has the others
 		}
-		text := fmt.Sprintf("Under noise %s keeps %s %s of its own quiet throughput", c.Name,
-			percent(c.Throughput.Estimate), spreadWords(c.Throughput))
-		if c.Quiet > 0 && c.Noisy > 0 {
-			text += fmt.Sprintf("; its RTT P99.9 goes from %s to %s", micros(c.Quiet), micros(c.Noisy))
+		text := ""
+		for i, m := range s.primary() {
+			if m.margin.Goal == stats.HigherIsBetter && c.Ratios[i].Known() {
+				text = fmt.Sprintf("Under noise %s keeps %s %s of its quiet %s", c.Name,
+					percent(c.Ratios[i].Estimate), spreadWords(c.Ratios[i]), m.noun)
+			} else if without, with := c.tails(m); text != "" && without > 0 && with > 0 {
+				text += fmt.Sprintf("; its %s P99.9 goes from %s to %s", m.noun, m.unit.full(without), m.unit.full(with))
+			}
 		}
-		all = append(all, text+".")
+		if text != "" {
+			all = append(all, text+".")
+		}
 	}
 	return all
 }

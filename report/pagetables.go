@@ -4,68 +4,51 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
-	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/stats"
 )
 
-// heatTable is the matrix of all cells: figures with a tint that says how far they are from the
-// baseline, and on which side.
-type heatTable struct {
+// matrix has the primary figures of all cells, with a tint that says how far they are from the baseline, and
+// on which side.
+type matrix struct {
 	Head []string
-	Rows []heatRow
+	Rows []matrixRow
 }
 
-type heatRow struct {
+type matrixRow struct {
 	Name  string
 	Note  string // runs
-	Base  bool
-	Cells []heat
+	Cells []tinted
 }
 
-// heat is one figure.
-type heat struct {
-	Main, Sub, Class string
-}
+// tinted is a figure, large, with its percentage below. Class is the tint.
+type tinted struct{ Main, Sub, Class string }
 
-func (s *Summary) heat() heatTable {
-	t := heatTable{Head: []string{"throughput", "RTT P50", "RTT P99", "RTT P99.9", "RTT max"}}
-	base := s.cell(s.Baseline)
+func (s *Summary) matrix() matrix {
+	var t matrix
+	for _, m := range s.primary() {
+		t.Head = append(t.Head, m.value())
+		if m.statistic != "" {
+			t.Head = append(t.Head, m.noun+" P99", m.noun+" P99.9", m.noun+" max")
+		}
+	}
 	unused := s.unused()
 	for _, c := range s.Cells {
 		if slices.Contains(unused, c.Label()) {
 			continue
 		}
-		row := heatRow{Name: c.Label(), Base: c.Baseline, Note: fmt.Sprintf("%s used", quantity.Count(c.Used, "run"))}
+		row := matrixRow{Name: c.Label(), Note: quantity.Count(c.Used, "run") + " used"}
+		if c.Baseline {
+			row.Note = "baseline, " + row.Note
+		}
 		if c.Void > 0 {
 			row.Note += fmt.Sprintf(", %d void", c.Void)
 		}
-		f, rtt := c.Figures[Throughput], c.Figures[s.RTT]
-		rates := none
-		if len(f.Blocks) > 0 {
-			rates = rate(f.Centre)
+		for _, m := range s.primary() {
+			row.Cells = append(row.Cells, s.tinted(c, m)...)
 		}
-		row.Cells = []heat{
-			newHeat(f.Ratio.Estimate, around(f), rates, false, f.Ratio.Known()),
-			newHeat(rtt.Ratio.Estimate, around(rtt), micros(rtt.RTT.Quantile(0.5)), true, rtt.Ratio.Known()),
-		}
-		for _, value := range []func(*Distribution) float64{
-			func(d *Distribution) float64 { return d.Quantile(0.99) },
-			func(d *Distribution) float64 { return d.Quantile(0.999) },
-		} {
-			own, ratio := value(rtt.RTT), math.NaN()
-			if base != nil {
-				ratio = own / value(base.Figures[s.RTT].RTT)
-			}
-			row.Cells = append(row.Cells, newHeat(ratio, "", micros(own), true, !math.IsNaN(ratio)))
-		}
-		longest := heat{Main: none} // not compared: a maximum is of a sample and a time
-		if d := rtt.RTT; d.N() > 0 {
-			longest = heat{Main: micros(d.Max()), Sub: fmt.Sprintf("of %s in %s", count(d.N()), seconds(d.Window))}
-		}
-		row.Cells = append(row.Cells, longest)
 		for i := range row.Cells {
 			if c.Baseline {
 				row.Cells[i].Class = ""
@@ -76,7 +59,36 @@ func (s *Summary) heat() heatTable {
 	return t
 }
 
-// around is what stands behind an estimate: its spread and the verdict.
+// tinted are the figures of a cell: what is compared, and of a distribution its tail.
+func (s *Summary) tinted(c Cell, m Metric) []tinted {
+	f := c.Figure(m)
+	shown, ratio := none, math.NaN()
+	if len(f.Blocks) > 0 {
+		shown = m.shown(f)
+	}
+	if f.Ratio.Known() {
+		ratio = f.Ratio.Estimate
+	}
+	all := []tinted{tint(m, shown, ratio, around(f))}
+	if m.statistic == "" {
+		return all
+	}
+	for _, p := range []float64{0.99, 0.999} {
+		own, ratio := f.Merged.Quantile(p), math.NaN()
+		if base := s.cell(s.Baseline); base != nil {
+			ratio = own / base.Figure(m).Merged.Quantile(p)
+		}
+		all = append(all, tint(m, m.unit.full(own), ratio, ""))
+	}
+	longest := tinted{Main: none} // not compared: a maximum is of a sample and a time
+	if d := f.Merged; d.N() > 0 {
+		longest.Main = m.unit.full(d.Max())
+		longest.Sub = fmt.Sprintf("of %s in %s", count(d.N()), seconds(d.Window))
+	}
+	return append(all, longest)
+}
+
+// around is what follows an estimate: its spread and the verdict.
 func around(f Figure) string {
 	text := spread(f.Ratio)
 	if _, _, interval := f.Ratio.Spread(); !interval && text != none {
@@ -88,21 +100,18 @@ func around(f Figure) string {
 	return text
 }
 
-// newHeat prints the absolute figure large and its percentage below.
-func newHeat(ratio float64, more, absolute string, lower, known bool) heat {
-	h := heat{Main: absolute}
-	if strings.HasPrefix(absolute, none) {
-		h.Main = none
+// tint prints a figure and, where there is one, its ratio to the baseline.
+func tint(m Metric, shown string, ratio float64, more string) tinted {
+	t := tinted{Main: shown}
+	if math.IsNaN(ratio) {
+		return t
 	}
-	if !known {
-		return h
-	}
-	h.Sub = percent(ratio)
+	t.Sub = percent(ratio)
 	if ratio != 1 && more != "" && more != none {
-		h.Sub += " " + more
+		t.Sub += " " + more
 	}
 	better := math.Log2(ratio)
-	if lower {
+	if m.margin.Goal == stats.LowerIsBetter {
 		better = -better
 	}
 	side := "g"
@@ -111,57 +120,29 @@ func newHeat(ratio float64, more, absolute string, lower, known bool) heat {
 	}
 	switch a := math.Abs(better); { // 2.0: four times
 	case a >= 2:
-		h.Class = side + "3"
+		t.Class = side + "3"
 	case a >= 0.585: // half as much again
-		h.Class = side + "2"
+		t.Class = side + "2"
 	case a >= 0.138: // 10%
-		h.Class = side + "1"
+		t.Class = side + "1"
 	}
-	return h
+	return t
 }
 
-// proofTables show where the measured threads ran, and what else their CPUs did.
-func (s *Summary) proofTables() []table {
-	where := table{Title: "Where the threads ran, of all used runs",
-		Head: []string{"cell", "runs", "witness", "threads", "strayed", "application planned", "application seen",
-			"client planned", "client seen", "neighbours planned", "neighbours seen", "cpusets in force"}}
-	what := table{Title: "What happened on the application's CPUs, per second",
-		Head: []string{"cell", "voluntary switches", "involuntary", "switches of all tasks", "interrupts",
-			"NET_RX softirqs", "steal"}}
-	who := table{Title: "Intruders on the lanes' CPUs: the five costliest of each cell, of all used runs",
-		Head:  []string{"cell", "task", "kind", "ms", "longest, µs", "stays", "remedy"},
+func (s *Summary) intruderTable() table {
+	t := table{Title: "Intruders on the lanes' CPUs: the five costliest of each cell, of all used runs",
+		Columns: append(heads(3, "cell", "task", "kind", "ms", "longest, µs", "stays"),
+			column{Name: "remedy", Words: true, Long: true}),
 		Notes: []string{"A kernel thread bound to a CPU cannot be moved; a program in a lane makes a run void."}}
 	for _, c := range s.Cells {
-		p := c.Proof
-		if p.Runs == 0 {
-			where.Rows = append(where.Rows, []string{c.Label(), c.missing("")})
-			continue
-		}
-		where.Rows = append(where.Rows, []string{c.Label(), fmt.Sprint(p.Runs), p.Source, fmt.Sprint(p.Threads),
-			fmt.Sprint(p.Application.Strayed + p.Client.Strayed), cpus(p.Application.Planned), cpus(p.Application.Seen),
-			cpus(p.Client.Planned), cpus(p.Client.Seen),
-			cpus(c.Neighbours), cpus(p.Neighbours), strings.Join(p.Cpusets, "; ")})
-		switches := none
-		if p.Switches > 0 {
-			switches = digits(p.Switches)
-		}
-		what.Rows = append(what.Rows, []string{c.Label(), digits(p.Voluntary), digits(p.Involuntary), switches,
-			digits(p.Interrupts), digits(p.NetRX), digits(p.StealPercent) + "%"})
-		for _, i := range p.Intruders[:min(5, len(p.Intruders))] {
+		for _, i := range c.Proof.Intruders[:min(5, len(c.Proof.Intruders))] {
 			kind := "program"
 			if i.Kernel {
 				kind = "kernel thread"
 			}
-			who.Rows = append(who.Rows, []string{c.Label(), i.Comm, kind,
+			t.Rows = append(t.Rows, []string{c.Label(), i.Comm, kind,
 				digits(float64(i.Ran) / float64(time.Millisecond)), micro(float64(i.Worst)), count(i.Runs), i.Remedy})
 		}
 	}
-	return slices.DeleteFunc([]table{where.gather(), what, s.sourceTable(), who}, func(t table) bool { return len(t.Rows) == 0 })
-}
-
-func cpus(s cpuset.Set) string {
-	if s.IsEmpty() {
-		return none
-	}
-	return s.String()
+	return t
 }

@@ -43,8 +43,13 @@ func printed(t *testing.T, s results.Session, columns int) string {
 
 func written(t *testing.T, s results.Session) string {
 	t.Helper()
+	sum := summarize(t, s)
+	all, err := sum.charts()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var b strings.Builder
-	if err := HTML(&b, s); err != nil {
+	if err = (document{&sum, all}).html(&b); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -107,7 +112,8 @@ func TestCharts(t *testing.T) {
 			if !strings.Contains(string(c.SVG), "prefers-color-scheme: dark") {
 				t.Errorf("%s is white in the dark", c.File)
 			}
-			if small := regexp.MustCompile(`font-size:[0-9]px`).FindString(string(c.SVG)); small != "" {
+			small := regexp.MustCompile(`font(-size)?: *[0-9](\.[0-9]+)?px`).FindString(string(c.SVG))
+			if small != "" {
 				t.Errorf("%s: %s of %d is too small", c.File, small, chartWidth)
 			}
 			if at := regexp.MustCompile(`NaN|Inf`).FindString(string(c.SVG)); at != "" {
@@ -121,9 +127,9 @@ func TestCharts(t *testing.T) {
 func TestLinesEndAtThePercentile(t *testing.T) {
 	sum := summarize(t, quickSession(t))
 	for _, c := range sum.Cells {
-		d := c.Figures[sum.RTT].RTT
-		corners := curve{c, d}.steps()
-		got, want := corners[len(corners)-1], [2]float64{nines(d.Supported), d.Quantile(d.Supported) / 1e3}
+		d := c.Figure(sum.distribution()).Merged
+		steps := d.steps()
+		got, want := steps[len(steps)-1], [2]float64{nines(d.Supported), d.Quantile(d.Supported)}
 		if got != want {
 			t.Errorf("%s: the line ends at %v, want %v", c.Name, got, want)
 		}
@@ -145,7 +151,9 @@ func wellFormed(t *testing.T, name, text string) {
 func TestHTML(t *testing.T) {
 	s := quickSession(t)
 	s.Notes = append(s.Notes, `</script><script>alert("x")</script>`)
-	html := written(t, s)
+	measured := s // as prove has it, before it is stored
+	measured.APIVersion, measured.Kind, measured.Schema = "", "", 0
+	html := written(t, measured)
 	wellFormed(t, Page, html)
 	_, rest, _ := strings.Cut(html, `<script type="application/json" id="results">`)
 	raw, _, _ := strings.Cut(rest, "</script>")
@@ -164,6 +172,9 @@ func TestHTML(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
+	if n := strings.Count(html, `>paper</th>`); n != 3 {
+		t.Errorf("%d tables compare with the paper, want those of throughput and of both round trips", n)
+	}
 	bare := strings.ReplaceAll(html, `xmlns="http://www.w3.org/2000/svg"`, "")
 	loads := regexp.MustCompile(`https?://|url\(|@import|<link|<img|\ssrc=|alert\("x`)
 	if at := loads.FindString(bare); at != "" {
@@ -179,9 +190,16 @@ func TestWrite(t *testing.T) {
 	if err := results.Write(dir, quickSession(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(dir); err != nil {
-		t.Fatal(err)
+	write := func() {
+		stored, err := results.Read(dir)
+		if err == nil {
+			err = Write(dir, summarize(t, stored))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+	write()
 	var names []string
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -200,9 +218,7 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err = Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	write()
 	if again, err := os.ReadFile(filepath.Join(dir, Page)); err != nil || !bytes.Equal(first, again) {
 		t.Errorf("the second page differs from the first: %v", err)
 	}
@@ -216,7 +232,7 @@ func TestVerdicts(t *testing.T) {
 		"noisy-lane-express":    {stats.Better, stats.Better},
 	} {
 		c := sum.cell(name)
-		if got := [2]stats.Verdict{c.Figures[Throughput].Verdict, c.Figures[sum.RTT].Verdict}; got != want {
+		if got := [2]stats.Verdict{c.Figures[throughput].Verdict, c.Figures[sum.distribution().Name].Verdict}; got != want {
 			t.Errorf("%s: throughput and RTT %v, want %v", name, got, want)
 		}
 	}
@@ -225,14 +241,14 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("%s: %s, want %s", a.Text, a.State, Reached)
 		}
 	}
-	f := sum.cell("noisy-lane-express").Figures[Throughput]
+	f := sum.cell("noisy-lane-express").Figures[throughput]
 	e := math.Sqrt(64*65) / math.Sqrt(22*62)
 	if math.Abs(f.Ratio.Estimate/e-1) > 0.03 || f.Ratio.Confidence < 0.95 {
 		t.Errorf("ratio %v, made up with %.3f", f.Ratio.Interval, e)
 	}
 	// The family is ten comparisons, and the least p of ten blocks is 2/1024.
-	if want := 10 * 2.0 / 1024; math.Abs(f.P-want) > 1e-9 {
-		t.Errorf("adjusted p = %v, want %v", f.P, want)
+	if want := 10 * 2.0 / 1024; math.Abs(f.Ratio.Adjusted-want) > 1e-9 {
+		t.Errorf("adjusted p = %v, want %v", f.Ratio.Adjusted, want)
 	}
 }
 
@@ -252,16 +268,16 @@ func TestPairsOnlyTheSameBlock(t *testing.T) {
 		}
 		return all
 	}
-	for name, want := range map[string][]int{Throughput: {2, 4}, "throughput-tcp-up": {2, 4},
-		"throughput-tcp-down": {1, 2, 4}, sum.RTT: {1, 2, 4}} {
+	for name, want := range map[string][]int{throughput: {2, 4}, "throughput-tcp-up": {2, 4},
+		"throughput-tcp-down": {1, 2, 4}, sum.distribution().Name: {1, 2, 4}} {
 		if got := blocks(c.Figures[name].Ratio); !slices.Equal(got, want) {
 			t.Errorf("%s is compared in blocks %v, want %v", name, got, want)
 		}
 	}
-	if n := len(c.Figures[sum.RTT].Blocks); n != 4 {
+	if n := len(c.Figures[sum.distribution().Name].Blocks); n != 4 {
 		t.Errorf("%d runs have an RTT, want all 4: the baseline's void run takes nothing from it", n)
 	}
-	ratio := c.Figures[sum.RTT].Ratio
+	ratio := c.Figures[sum.distribution().Name].Ratio
 	if _, _, interval := ratio.Spread(); interval || ratio.N != 3 {
 		t.Errorf("an interval of %d blocks", ratio.N)
 	}
@@ -371,6 +387,37 @@ func TestDigits(t *testing.T) {
 		3e-4: "3.0e-04", 5e9: "5.0e+09", math.Inf(1): "–", -4567: "-4,567"} {
 		if got := digits(v); got != want {
 			t.Errorf("digits(%v) = %q, want %q", v, got, want)
+		}
+	}
+}
+
+// Names say nothing: directions, closed loops and the primary metrics come from the fields of the measurements.
+func TestMeaningIsNotInNames(t *testing.T) {
+	s := synthetic(t, "standard", 6, sixCells())
+	names := map[string]string{"rtt-udp-64-open": "alpha-up", "rtt-udp-64-pingpong": "größe <b>",
+		"throughput-tcp-up": "throughput", "throughput-tcp-down": "../pingpong"}
+	for i := range s.Runs {
+		slices.Reverse(s.Runs[i].Measured)
+		for k := range s.Runs[i].Measured {
+			s.Runs[i].Measured[k].Name = names[s.Runs[i].Measured[k].Name]
+		}
+	}
+	text := printed(t, s, 100)
+	for _, want := range []string{"Throughput (geometric mean of down and up)", "Round trip (größe <b>), P50",
+		"größe <b> is a closed loop", "REACHED      throughput: 17", "REACHED      RTT P50"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the text lacks %q:\n%s", want, text)
+		}
+	}
+	sum := summarize(t, s)
+	all, err := sum.charts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		wellFormed(t, c.File, string(c.SVG))
+		if filepath.Base(c.File) != c.File {
+			t.Errorf("a chart outside of the directory: %s", c.File)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -136,7 +137,8 @@ func syntheticRun(tb testing.TB, r *rand.Rand, c results.Cell, block int) result
 	}
 	for name, v := range map[string]float64{"throughput-tcp-up": b.up, "throughput-tcp-down": b.down} {
 		run.Measured = append(run.Measured, results.Measurement{Name: name, Metric: "throughput",
-			Window: results.Nanoseconds(time.Second), Rate: &results.Throughput{Protocol: "tcp", BitsPerSecond: v}})
+			Window: results.Nanoseconds(time.Second), Rate: &results.Throughput{Protocol: "tcp",
+				Direction: strings.TrimPrefix(name, "throughput-tcp-"), BitsPerSecond: v}})
 	}
 	rates := run.Measured[2:]
 	slices.SortFunc(rates, func(a, b results.Measurement) int { return cmp.Compare(b.Name, a.Name) })

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -19,42 +18,31 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// Throughput names the figure that stands for all throughput measurements of a run: the geometric
-// mean of the directions, of runs in which none of them is void.
-const Throughput = "throughput"
-
-// primaryRTT is the measurement that stands for the round trip where a session has it.
-const primaryRTT = "rtt-udp-64-pingpong"
-
 // Summary is what a session says.
 type Summary struct {
-	Session  results.Session
-	Baseline string // name of the cell that the others are compared with
-	Planned  int    // runs, with those of the warm-up block
-	Used     int    // runs
-	Void     int
-	Dropped  map[string]int // valid runs that are not used, by reason
-	// Figures counts the single measurements in used runs, VoidFigures those of them that are void.
-	Figures, VoidFigures int
-	Verdicts             bool     // quick sessions have none
-	Inconclusive         int      // verdicts on the primary figures
-	Directions           []string // names of the throughput measurements
-	RTTs                 []string // names of the RTT measurements
-	RTT                  string   // the primary one, "" for none
-	Cells                []Cell
-	Costs                []Cost
-	Aims                 []Aim
+	Session            results.Session
+	Baseline           string         // name of the cell that the others are compared with
+	Planned            int            // runs, with those of the warm-up block
+	Used, Void         int            // runs
+	Dropped            map[string]int // valid runs that are not used, by reason
+	Values, VoidValues int            // single measurements in used runs
+	Verdicts           bool           // quick sessions have none
+	Inconclusive       int            // verdicts on the primary metrics
+	Metrics            []Metric
+	Cells              []Cell
+	Costs              []cost
+	Aims               []Aim
 }
 
 // Cell is what a session says of one cell.
 type Cell struct {
 	results.Cell
-	Used, Void, Dropped int               // runs
-	Figures             map[string]Figure // by measurement, and Throughput
-	Work                []Figure          // what the neighbours got, against them in the floating cell
-	WorkBase            string            // that cell, "" for none
-	Proof               Proof
-	Tail                Tail // of the primary RTT
+	Used, Void int                // runs
+	Figures    map[string]*Figure // by metric
+	Work       map[string]*Figure // what the neighbours got, against them in the floating cell
+	WorkBase   string             // that cell, "" for none
+	Proof      proof
+	Tail       Tail // of the primary round trip
 }
 
 // Label is the cell's name, with an asterisk where another path than the one asked was in force.
@@ -65,25 +53,38 @@ func (c Cell) Label() string {
 	return c.Name
 }
 
-// Figure is one quantity over the used runs of a cell.
-type Figure struct {
-	Name   string
-	Metric string  // rtt or throughput; work for what neighbours got
-	Blocks []Block // one a run
-	Centre float64 // median of the blocks' values, NaN for none
-	Ratio  Comparison
-	Means  Comparison    // of the mean RTTs, as papers print them
-	P      float64       // of no difference, adjusted by Holm
-	RTT    *Distribution // nil for throughput
-	// Verdict is "" in quick sessions and for the baseline.
-	Verdict stats.Verdict
+// Figure returns what a cell has of a metric; it has no blocks where there is nothing.
+func (c Cell) Figure(m Metric) Figure {
+	if f, ok := c.Figures[m.Name]; ok {
+		return *f
+	}
+	return Figure{Centre: math.NaN()}
 }
 
-// Block is one run's value: bit/s, or nanoseconds of P50. The others are nanoseconds too, NaN where
-// there is none or where the run's sample is too small for it.
+// Figure is one quantity over the used runs of a cell.
+type Figure struct {
+	Blocks  []Block // one a run
+	Centre  float64 // median of the blocks' values, NaN for none
+	Ratio   Comparison
+	Means   Comparison    // of the means of distributions, as papers print them
+	Merged  *Distribution // nil where a run gives one value
+	Verdict stats.Verdict // "" in quick sessions and for the baseline
+}
+
+// Block is one run's value, in the unit of its metric: of a distribution the median. Mean and P999 are NaN
+// where there is no distribution, or where the run's sample is too small.
 type Block struct {
-	Block                  int
-	Value, Mean, P99, P999 float64
+	Block             int
+	Value, Mean, P999 float64
+}
+
+// blockAt finds a block's value.
+func blockAt(blocks []Block, number int) (Block, bool) {
+	k := slices.IndexFunc(blocks, func(b Block) bool { return b.Block == number })
+	if k < 0 {
+		return Block{}, false
+	}
+	return blocks[k], true
 }
 
 // Distribution is a histogram merged over runs, and what it supports.
@@ -113,7 +114,7 @@ func (d *Distribution) Quantile(p float64) float64 {
 	return float64(d.Histogram.ValueAtQuantile(100 * p))
 }
 
-// Max is the longest round trip in nanoseconds, NaN for an empty sample.
+// Max is the longest of the sample in nanoseconds, NaN where it is empty.
 func (d *Distribution) Max() float64 {
 	if d.N() == 0 {
 		return math.NaN()
@@ -124,16 +125,7 @@ func (d *Distribution) Max() float64 {
 // Summarize computes everything that the table and the page show.
 func Summarize(s results.Session) (Summary, error) {
 	sum := Summary{Session: s, Verdicts: s.Scenario.Mode != "quick", Dropped: map[string]int{},
-		Planned: (s.Scenario.Blocks + 1) * len(s.Cells)}
-	for _, r := range s.Runs {
-		sum.count(r)
-	}
-	if len(sum.RTTs) > 0 {
-		sum.RTT = sum.RTTs[0]
-		if slices.Contains(sum.RTTs, primaryRTT) {
-			sum.RTT = primaryRTT
-		}
-	}
+		Planned: (s.Scenario.Blocks + 1) * len(s.Cells), Metrics: metrics(s.Runs)}
 	for _, c := range s.Cells {
 		if c.Baseline {
 			sum.Baseline = c.Name
@@ -151,34 +143,9 @@ func Summarize(s results.Session) (Summary, error) {
 	return sum, nil
 }
 
-func (s *Summary) count(r results.Run) {
-	switch {
-	case len(r.Void) > 0:
-		s.Void++
-	case r.Dropped != "":
-		s.Dropped[r.Dropped]++
-	default:
-		s.Used++
-	}
-	for _, m := range r.Measured {
-		switch {
-		case m.Rate != nil && !slices.Contains(s.Directions, m.Name):
-			s.Directions = append(s.Directions, m.Name)
-		case m.RTT != nil && !slices.Contains(s.RTTs, m.Name):
-			s.RTTs = append(s.RTTs, m.Name)
-		}
-		if r.Used() {
-			s.Figures++
-			if len(m.Void) > 0 {
-				s.VoidFigures++
-			}
-		}
-	}
-}
-
-// newCell gathers the used runs of a cell. Comparisons come later.
+// newCell gathers the used runs of a cell and counts all of them. Comparisons come later.
 func (s *Summary) newCell(c results.Cell) (Cell, error) {
-	cell := Cell{Cell: c, Figures: map[string]Figure{}}
+	cell := Cell{Cell: c, Figures: map[string]*Figure{}, Work: map[string]*Figure{}}
 	var used []results.Run
 	for _, r := range s.Session.Runs {
 		switch {
@@ -186,60 +153,79 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 		case len(r.Void) > 0:
 			cell.Void++
 		case r.Dropped != "":
-			cell.Dropped++
+			s.Dropped[r.Dropped]++
 		default:
-			cell.Used++
 			used = append(used, r)
 		}
 	}
 	slices.SortStableFunc(used, func(a, b results.Run) int { return cmp.Compare(a.Block, b.Block) })
 	for _, r := range used {
-		if err := cell.add(r, len(s.Directions)); err != nil {
-			return cell, err
+		for _, m := range r.Measured {
+			s.Values++
+			if len(m.Void) > 0 {
+				s.VoidValues++
+			} else if err := cell.add(m, r.Block); err != nil {
+				return cell, fmt.Errorf("block %d, %s, %s: %w", r.Block, r.Cell, m.Name, err)
+			}
+		}
+		cell.addWork(r)
+	}
+	for _, m := range s.Metrics {
+		cell.addMean(m)
+	}
+	for _, figures := range []map[string]*Figure{cell.Figures, cell.Work} {
+		for _, f := range figures {
+			f.Centre = median(f.Blocks)
 		}
 	}
-	for name, f := range cell.Figures {
-		f.Centre = median(f.Blocks)
-		cell.Figures[name] = f
-	}
-	cell.Work = work(used)
+	cell.Used = len(used)
+	s.Used, s.Void = s.Used+cell.Used, s.Void+cell.Void
 	cell.Proof = newProof(c, used)
-	cell.Tail = newTail(s.RTT, c, used)
+	cell.Tail = newTail(s.distribution().Name, c, used)
 	return cell, nil
 }
 
-// add takes in the measurements of one run that are not void.
-func (c *Cell) add(r results.Run, directions int) error {
-	product, rates := 1.0, 0
-	for _, m := range r.Measured {
-		if len(m.Void) > 0 {
-			continue
-		}
-		f := c.Figures[m.Name]
-		f.Name, f.Metric = m.Name, m.Metric
-		switch {
-		case m.Rate != nil:
-			f.Blocks = append(f.Blocks, newBlock(r.Block, m.Rate.BitsPerSecond))
-			product *= m.Rate.BitsPerSecond
-			rates++
-		case m.RTT != nil:
-			if err := f.merge(m, r.Block); err != nil {
-				return fmt.Errorf("block %d, %s, %s: %w", r.Block, r.Cell, m.Name, err)
-			}
-		}
-		c.Figures[m.Name] = f
+// figure returns the figure of that name, a new one if there is none.
+func figure(figures map[string]*Figure, name string) *Figure {
+	if figures[name] == nil {
+		figures[name] = &Figure{}
 	}
-	if rates > 0 && rates == directions {
-		f := c.Figures[Throughput]
-		f.Name, f.Metric = Throughput, Throughput
-		f.Blocks = append(f.Blocks, newBlock(r.Block, math.Pow(product, 1/float64(rates))))
-		c.Figures[Throughput] = f
+	return figures[name]
+}
+
+func (f *Figure) add(block int, value float64) {
+	f.Blocks = append(f.Blocks, Block{Block: block, Value: value, Mean: math.NaN(), P999: math.NaN()})
+}
+
+// add takes in a measurement.
+func (c *Cell) add(m results.Measurement, block int) error {
+	f := figure(c.Figures, m.Name)
+	switch {
+	case m.Rate != nil:
+		f.add(block, m.Rate.BitsPerSecond)
+	case m.RTT != nil:
+		return f.merge(m, block)
 	}
 	return nil
 }
 
-func newBlock(block int, value float64) Block {
-	return Block{Block: block, Value: value, Mean: math.NaN(), P99: math.NaN(), P999: math.NaN()}
+// addMean gives the geometric mean of the parts of a metric, of the blocks in which all of them count.
+func (c *Cell) addMean(m Metric) {
+	if len(m.parts) == 0 || c.Figures[m.parts[0]] == nil {
+		return
+	}
+blocks:
+	for _, b := range c.Figures[m.parts[0]].Blocks {
+		product := 1.0
+		for _, part := range m.parts {
+			value, ok := blockAt(c.Figure(Metric{Name: part}).Blocks, b.Block)
+			if !ok {
+				continue blocks
+			}
+			product *= value.Value
+		}
+		figure(c.Figures, m.Name).add(b.Block, math.Pow(product, 1/float64(len(m.parts))))
+	}
 }
 
 // merge adds a run's histograms to those of the runs before, and its own values.
@@ -252,10 +238,10 @@ func (f *Figure) merge(m results.Measurement, block int) error {
 	if err != nil {
 		return err
 	}
-	if f.RTT == nil {
-		f.RTT = &Distribution{Histogram: results.NewHistogram(), Lag: results.NewHistogram()}
+	if f.Merged == nil {
+		f.Merged = &Distribution{Histogram: results.NewHistogram(), Lag: results.NewHistogram()}
 	}
-	d := f.RTT
+	d := f.Merged
 	if lost := d.Histogram.Merge(h) + d.Lag.Merge(lag); lost > 0 {
 		return fmt.Errorf("%d values are beyond the range of the histogram", lost)
 	}
@@ -264,13 +250,10 @@ func (f *Figure) merge(m results.Measurement, block int) error {
 	d.Window += time.Duration(m.Window)
 	d.Supported = stats.SupportedQuantile(d.N())
 	d.Open = m.RTT.Mode == "open"
-	one := &Distribution{Histogram: h}
-	if one.N() == 0 {
-		return nil // everything was lost; the losses count, but there is no latency
+	if one := (&Distribution{Histogram: h}); one.N() > 0 { // else all was lost: that counts, but has no latency
+		f.Blocks = append(f.Blocks, Block{Block: block, Value: float64(h.ValueAtQuantile(50)), Mean: h.Mean(),
+			P999: one.Quantile(0.999)})
 	}
-	b := newBlock(block, float64(h.ValueAtQuantile(50)))
-	b.Mean, b.P99, b.P999 = h.Mean(), one.Quantile(0.99), one.Quantile(0.999)
-	f.Blocks = append(f.Blocks, b)
 	return nil
 }
 
@@ -291,16 +274,3 @@ func (s *Summary) cell(name string) *Cell {
 	}
 	return nil
 }
-
-// paper returns the published figure of a cell for a metric.
-func (c Cell) paper(metric string) (results.Published, bool) {
-	for _, p := range c.Published {
-		if p.Metric == metric {
-			return p, true
-		}
-	}
-	return results.Published{}, false
-}
-
-// short is the last part of a measurement's name: the direction.
-func short(name string) string { return name[strings.LastIndexByte(name, '-')+1:] }

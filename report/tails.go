@@ -132,31 +132,33 @@ func (c Cell) tailLine() string {
 	return text
 }
 
-const tailNote = "Shares of the time beyond the run's median that an interruption of 2 µs or more on the application's " +
-	"CPUs overlaps; where they nest, the innermost counts. What the packet itself needs is among them. " +
-	"Unexplained is what no program sees: the hypervisor, a CPU that wakes up, and the client's side."
+const tailNote = "Shares of the time beyond the run's median that an interruption of 2 µs or more on the " +
+	"application's CPUs overlaps; where they nest, the innermost counts. What the packet itself needs is " +
+	"among them. Unexplained is what no program sees: the hypervisor, a CPU that wakes up, and the client's " +
+	"side."
 
 func (s *Summary) tailTable() table {
-	t := table{Title: "What the worst samples met (" + s.RTT + ")",
-		Head:  []string{"cell", "from", "samples", "excess, µs", "of which", "steal, ms"},
-		Notes: []string{tailNote, "Excess is a mean. Steal is that of the whole windows; it cannot be placed in time, and may be what is unexplained."}}
-	for _, c := range s.Cells {
-		if c.Tail.Runs == 0 {
-			continue
-		}
-		mean := float64(c.Tail.Excess) / float64(max(1, c.Tail.Samples))
-		t.Rows = append(t.Rows, []string{c.Label(), c.Tail.name(), c.Tail.samples(), micro(mean), c.Tail.shares(),
-			digits(c.Tail.Steal.Seconds() * 1e3)})
-	}
+	cells := slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool { return c.Tail.Runs == 0 })
+	t := newTable("What the worst samples met ("+s.distribution().Name+")", cells, nil,
+		column{Name: "from", Words: true, of: func(c Cell) string { return c.Tail.name() }},
+		column{Name: "samples", of: func(c Cell) string { return c.Tail.samples() }},
+		column{Name: "excess, µs", of: func(c Cell) string {
+			return micro(float64(c.Tail.Excess) / float64(max(1, c.Tail.Samples)))
+		}},
+		column{Name: "of which", Words: true, Long: true, of: func(c Cell) string { return c.Tail.shares() }},
+		column{Name: "steal, ms", of: func(c Cell) string { return digits(c.Tail.Steal.Seconds() * 1e3) }})
+	t.Notes = []string{tailNote, "Excess is a mean. Steal is that of the whole windows; it cannot be placed " +
+		"in time, and may be what is unexplained."}
 	return t
 }
 
 // sourceTable shows what took time on the application's CPUs at all.
 func (s *Summary) sourceTable() table {
-	t := table{Title: "What took time on the application's CPUs: the five costliest of each cell, of all used runs",
-		Head: []string{"cell", "source", "kind", "ms", "count", "P99, µs", "longest, µs"},
-		Notes: []string{"The application's own tasks are no sources. Times do not overlap, but steal is within the others. " +
-			"P99 is that of the worst run, and of the worst task where several have a name."}}
+	t := table{
+		Title:   "What took time on the application's CPUs: the five costliest of each cell, of all used runs",
+		Columns: heads(3, "cell", "source", "kind", "ms", "count", "P99, µs", "longest, µs"),
+		Notes: []string{"The application's own tasks are no sources. Times do not overlap, but steal is within " +
+			"the others. P99 is that of the worst run, and of the worst task where several have a name."}}
 	for _, c := range s.Cells {
 		for _, o := range c.Proof.Sources[:min(5, len(c.Proof.Sources))] {
 			t.Rows = append(t.Rows, []string{c.Label(), o.Name, o.Kind, digits(o.Total.Seconds() * 1e3),

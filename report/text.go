@@ -14,10 +14,12 @@ import (
 // Text prints the session as a terminal can show it.
 func Text(w io.Writer, s Summary, on terminal.Terminal) error {
 	p := printer{on: on}
-	for i, l := range s.firstLines() {
-		if i == 0 {
-			l = on.Bold(l)
-		}
+	p.fold("", on.Bold(s.Session.Scenario.Name+": "+s.Session.Scenario.Title))
+	if !s.Session.Complete {
+		p.fold("", fmt.Sprintf("INTERRUPTED: %d of %d runs were made. What follows is of those.",
+			len(s.Session.Runs), s.Planned))
+	}
+	for _, l := range s.firstLines() {
 		p.fold("", l)
 	}
 	e := s.Session.Environment
@@ -41,17 +43,12 @@ func Text(w io.Writer, s Summary, on terminal.Terminal) error {
 
 // figures prints the tables and the aims.
 func (p *printer) figures(s Summary) {
-	if len(s.Directions) > 0 {
-		p.table(s.throughputTable())
+	for _, m := range s.primary() {
+		p.table(s.valueTable(m))
 	}
-	if s.RTT != "" {
-		p.table(s.rttTable(s.RTT))
-	}
-	if t := s.costTable(); len(t.Rows) > 0 {
-		p.table(t)
-	}
+	p.table(s.costTable())
 	if slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Tail.Runs > 0 }) {
-		p.title("What the worst samples met (" + s.RTT + ")")
+		p.title(s.tailTable().Title)
 		for _, c := range s.Cells {
 			if c.Tail.Runs > 0 {
 				p.fold("- ", c.tailLine())
@@ -59,27 +56,18 @@ func (p *printer) figures(s Summary) {
 		}
 		p.fold("  ", tailNote)
 	}
-	if t := s.workTable(); len(t.Rows) > 0 {
-		p.table(t)
-	}
+	p.table(s.workTable())
 	if len(s.Aims) > 0 {
-		p.title("Aims: " + aimCell + " against " + aimBase + s.aimNote())
+		p.title("Aims: " + aimPair + s.aimNote())
 		for _, a := range s.Aims {
 			p.fold("  "+p.state(a), a.sentence())
 		}
 	}
 }
 
-const interrupted = "INTERRUPTED"
-
 // firstLines say what was measured, how much of it counts, and what it can show.
 func (s *Summary) firstLines() []string {
 	sc := s.Session.Scenario
-	lines := []string{sc.Name + ": " + sc.Title}
-	if !s.Session.Complete {
-		lines = append(lines, fmt.Sprintf(interrupted+": %d of %d runs were made. What follows is of those.",
-			len(s.Session.Runs), s.Planned))
-	}
 	mode := fmt.Sprintf("%s, %s, seed %d", sc.Mode, quantity.Count(sc.Blocks, "block"), sc.Seed)
 	if !s.Verdicts {
 		mode += ": figures, no verdict"
@@ -92,17 +80,18 @@ func (s *Summary) firstLines() []string {
 		}
 		dropped = strings.Join(parts, ", ")
 	}
-	lines = append(lines, mode, fmt.Sprintf("%d of %s void, %d used, %s", s.Void,
-		quantity.Count(len(s.Session.Runs), "run"), s.Used, dropped))
+	lines := []string{mode, fmt.Sprintf("%d of %s void, %d used, %s", s.Void,
+		quantity.Count(len(s.Session.Runs), "run"), s.Used, dropped)}
 	if s.Used == 0 {
 		return append(lines, "No run counts, so there are no figures.")
 	}
 	if unused := s.unused(); len(unused) > 0 {
 		lines = append(lines, fmt.Sprintf("%s in %d cells: %s", noRun, len(unused), strings.Join(unused, ", ")))
 	}
-	void := fmt.Sprintf("%d of %s in used runs void", s.VoidFigures, quantity.Count(s.Figures, "measurement"))
-	for _, t := range s.voidFigures() {
-		void += fmt.Sprintf("; %d× %s", t.Count, t.Text)
+	void := fmt.Sprintf("%d of %s in used runs void", s.VoidValues, quantity.Count(s.Values, "measurement"))
+	found := s.voidValues()
+	for _, why := range slices.Sorted(maps.Keys(found)) {
+		void += fmt.Sprintf("; %d× %s", found[why], why)
 	}
 	return append(lines, void)
 }
@@ -134,24 +123,15 @@ func (s *Summary) caveats() []string {
 		all = append(all, "In some cells the neighbours share the client's CPUs, so their loss beside a lane is "+
 			"that of a machine without a CPU to spare.")
 	}
-	if strings.HasSuffix(s.RTT, "pingpong") {
-		all = append(all, s.RTT+" is a closed loop: service time, one message in flight. It cannot show queueing; "+
-			"the open loop can.")
+	if m := s.distribution(); m.closed {
+		all = append(all, m.Name+" is a closed loop: service time, one message in flight. It cannot show "+
+			"queueing; the open loop can.")
 	}
 	all = append(all, "A maximum has no interval and grows with the time measured.")
-	for _, source := range s.sources() {
-		all = append(all, "paper: "+source)
-	}
-	return all
-}
-
-// sources are where the published figures come from.
-func (s *Summary) sources() []string {
-	var all []string
 	for _, c := range s.Cells {
 		for _, p := range c.Published {
-			if p.Source != "" && !slices.Contains(all, p.Source) {
-				all = append(all, p.Source)
+			if source := "paper: " + p.Source; p.Source != "" && !slices.Contains(all, source) {
+				all = append(all, source)
 			}
 		}
 	}
@@ -165,16 +145,18 @@ func (s *Summary) tailCaveats() []string {
 		return nil
 	}
 	var all []string
+	m := s.distribution()
 	for _, c := range s.Cells {
-		f := c.Figures[s.RTT]
+		f, ref := c.Figure(m), base.Figure(m).Merged
 		p := 0.999
-		if !(f.RTT.Quantile(p) > 0) || !(base.Figures[s.RTT].RTT.Quantile(p) > 0) {
+		if !(f.Merged.Quantile(p) > 0) || !(ref.Quantile(p) > 0) {
 			p = 0.99
 		}
-		own, quiet := f.RTT.Quantile(p), base.Figures[s.RTT].RTT.Quantile(p)
-		if f.Ratio.Known() && f.Ratio.Estimate < 1 && own > 2*quiet {
-			all = append(all, fmt.Sprintf("%s: P50 is below that of %s, but %s is %s× as long (%s against %s µs): "+
-				"judge it by its tail.", c.Name, s.Baseline, pname(p), digits(own/quiet), micro(own), micro(quiet)))
+		own, other := f.Merged.Quantile(p), ref.Quantile(p)
+		if f.Ratio.Known() && f.Ratio.Estimate < 1 && own > 2*other {
+			all = append(all, fmt.Sprintf("%s: %s is below that of %s, but %s is %s× as long (%s against %s %s): "+
+				"judge it by its tail.", c.Name, m.statistic, s.Baseline, pname(p), digits(own/other), m.unit.plain(own),
+				m.unit.plain(other), m.unit.name))
 		}
 	}
 	return all
@@ -207,12 +189,16 @@ func (p *printer) state(a Aim) string {
 	return text
 }
 
-// table prints t; text stands left, figures right.
+// table prints t, unless it has no rows.
 func (p *printer) table(t table) {
+	if len(t.Rows) == 0 && len(t.Notes) == 0 {
+		return
+	}
 	p.title(t.Title)
-	out := terminal.Table{Head: t.Head, Rows: t.Rows}
-	for k := range t.Head {
-		if !t.Words(k) {
+	out := terminal.Table{Rows: t.Rows}
+	for k, c := range t.Columns {
+		out.Head = append(out.Head, c.Name)
+		if !c.Words {
 			out.Figures = append(out.Figures, k)
 		}
 	}

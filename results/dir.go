@@ -26,11 +26,16 @@ func Create(dir string) error {
 	return os.MkdirAll(dir, 0o755)
 }
 
+// Versioned returns s with the version that this package reads and writes.
+func (s Session) Versioned() Session {
+	s.APIVersion, s.Kind, s.Schema = APIVersion, Kind, Schema
+	return s
+}
+
 // Write stores s in dir. The document is replaced as a whole: when the disk is full, the one that
 // was there before stays.
 func Write(dir string, s Session) (err error) {
-	s.APIVersion, s.Kind, s.Schema = APIVersion, Kind, Schema
-	data, err := json.MarshalIndent(s, "", " ")
+	data, err := json.MarshalIndent(s.Versioned(), "", " ")
 	if err != nil {
 		return err
 	}

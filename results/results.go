@@ -6,6 +6,7 @@
 package results
 
 import (
+	"strings"
 	"time"
 
 	"isolane.dev/isolane/cpuset"
@@ -86,6 +87,15 @@ type Published struct {
 	Source    string  `json:"source"`
 }
 
+// The words that a Qualifier may begin with. All else in it is for a reader.
+const (
+	About   = "about"   // read off a chart, or rounded
+	Average = "average" // of a quantity that we give as a percentile
+)
+
+// Qualified says whether the qualifier begins with a word.
+func (p Published) Qualified(word string) bool { return strings.HasPrefix(p.Qualifier, word) }
+
 // Run is one cell measured once, with fresh processes and sockets.
 type Run struct {
 	Block    int           `json:"block"` // 0 is the warm-up block, which is dropped
@@ -129,13 +139,15 @@ type Sample struct {
 // Tail links the longest samples of a measurement, by time, to what ran on the application's CPUs
 // meanwhile. The times are parts of Excess: what the samples took beyond the run's median.
 type Tail struct {
-	Quantile    float64     `json:"quantile,omitempty"` // the samples are those from here on; 0: the longest hundredth of a sample too small for one
+	// the samples are those from here on; 0: the longest hundredth of a sample too small for one
+	Quantile    float64     `json:"quantile,omitempty"`
 	Samples     int         `json:"samples"`
 	Missing     int         `json:"missing,omitempty"` // as long, but too many to be kept
 	Excess      Nanoseconds `json:"excessNanoseconds"`
 	Met         []Met       `json:"met"` // the costliest first
 	Unexplained Nanoseconds `json:"unexplainedNanoseconds"`
-	Lost        uint64      `json:"lostIntrusions,omitempty"` // found no room: they are among what is unexplained
+	// found no room: they are among what is unexplained
+	Lost uint64 `json:"lostIntrusions,omitempty"`
 }
 
 // Met is how much of the excess a source covers. Of sources that interrupt each other only the
@@ -235,9 +247,10 @@ type Source struct {
 	IRQ    *int   `json:"irq,omitempty"`    // of an interrupt
 	Own    bool   `json:"own,omitempty"`    // it serves a device of the lane's own
 
-	Count   *uint64      `json:"count"`
-	Total   *Nanoseconds `json:"totalNanoseconds"`
-	P99     *Nanoseconds `json:"p99Nanoseconds"` // the upper bound of its bucket, an eighth wide at most; of 100 at least
+	Count *uint64      `json:"count"`
+	Total *Nanoseconds `json:"totalNanoseconds"`
+	// the upper bound of its bucket, an eighth wide at most; of 100 at least
+	P99     *Nanoseconds `json:"p99Nanoseconds"`
 	Longest *Nanoseconds `json:"longestNanoseconds"`
 	Remedy  string       `json:"remedy"`
 }

@@ -1,28 +1,26 @@
 package stats
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 )
 
-// Ratio estimates by what factor a cell differs from the baseline: values of the same index come
-// from the same block. It is the exponential of SignedRank over the logarithms of the ratios. A
-// pair with a value that is not positive and finite is dropped with a warning.
-func Ratio(cell, baseline []float64, confidence float64) Interval {
-	logs, dropped := LogRatios(cell, baseline)
-	i := SignedRank(logs, confidence)
-	i.Estimate, i.Lo, i.Hi = math.Exp(i.Estimate), math.Exp(i.Lo), math.Exp(i.Hi)
-	if dropped > 0 {
-		i.Warnings = append(i.Warnings, fmt.Sprintf("%d pairs without two positive values are left out", dropped))
-	}
-	return i
+// Comparison is by what factor a cell differs from the baseline, and how surely.
+type Comparison struct {
+	Interval         // of the ratio
+	P        float64 // two-sided, that the ratio is 1; not adjusted
+	Adjusted float64 // P adjusted for the family it belongs to; NaN before Holm
 }
 
-// LogRatios returns the logarithms of the ratios of the pairs, and how many pairs had none.
-func LogRatios(cell, baseline []float64) (logs []float64, dropped int) {
+// Compare estimates the ratio of a cell to the baseline: values of the same index come from the same
+// block. It is the exponential of the signed-rank methods over the logarithms of the ratios. A pair with a
+// value that is not positive and finite is left out with a warning.
+func Compare(cell, baseline []float64, confidence float64) Comparison {
 	n := min(len(cell), len(baseline))
-	dropped = max(len(cell), len(baseline)) - n
+	dropped := max(len(cell), len(baseline)) - n
+	var logs []float64
 	for i := range n {
 		l := math.Log(cell[i] / baseline[i])
 		if !(cell[i] > 0) || !(baseline[i] > 0) || math.IsInf(l, 0) || math.IsNaN(l) {
@@ -31,34 +29,27 @@ func LogRatios(cell, baseline []float64) (logs []float64, dropped int) {
 		}
 		logs = append(logs, l)
 	}
-	return logs, dropped
+	c := Comparison{Interval: signedRank(logs, confidence), P: signedRankP(logs), Adjusted: math.NaN()}
+	c.Estimate, c.Lo, c.Hi = math.Exp(c.Estimate), math.Exp(c.Lo), math.Exp(c.Hi)
+	if dropped > 0 {
+		c.Warnings = append(c.Warnings, fmt.Sprintf("%d pairs without two positive values are left out", dropped))
+	}
+	return c
 }
 
-// Holm adjusts p-values for looking at all of them: each is compared with alpha as it stands (Holm,
-// Scandinavian Journal of Statistics 6, 1979). The order is kept; a NaN stays and does not count.
-func Holm(p []float64) []float64 {
-	adjusted := slices.Clone(p)
-	var order []int
-	for i, v := range p {
-		if !math.IsNaN(v) {
-			order = append(order, i)
-		}
-	}
-	slices.SortFunc(order, func(a, b int) int {
-		switch {
-		case p[a] < p[b]:
-			return -1
-		case p[a] > p[b]:
-			return 1
-		}
-		return 0
-	})
+// Known says whether there is an estimate.
+func (c Comparison) Known() bool { return c.N > 0 && !math.IsNaN(c.Estimate) }
+
+// Holm adjusts the p-values of a family of comparisons for looking at all of them: each may be compared
+// with alpha (Holm, Scandinavian Journal of Statistics 6, 1979). A NaN stays and does not count.
+func Holm(family []*Comparison) {
+	order := slices.DeleteFunc(slices.Clone(family), func(c *Comparison) bool { return math.IsNaN(c.P) })
+	slices.SortStableFunc(order, func(a, b *Comparison) int { return cmp.Compare(a.P, b.P) })
 	highest := 0.0
-	for k, i := range order {
-		highest = max(highest, min(1, p[i]*float64(len(order)-k)))
-		adjusted[i] = highest
+	for k, c := range order {
+		highest = max(highest, min(1, c.P*float64(len(order)-k)))
+		c.Adjusted = highest
 	}
-	return adjusted
 }
 
 // Verdict is what a comparison shows.
@@ -81,21 +72,28 @@ const (
 	LowerIsBetter
 )
 
-// Judge compares a ratio with 1. It is better or worse where the interval excludes 1, the p-value,
-// adjusted for all comparisons, is at most alpha, and the estimate is beyond the margin; equivalent
-// where the interval lies within the margin on both sides; and inconclusive otherwise.
-func Judge(ratio Interval, adjustedP, alpha, margin float64, goal Goal) Verdict {
-	lo, hi := 1/(1+margin), 1+margin
+// Margin says what a difference must be to count.
+type Margin struct {
+	Goal  Goal
+	Size  float64 // a ratio within 1/(1+Size) and 1+Size does not matter
+	Alpha float64 // the error rate of the family together
+}
+
+// Judge compares a ratio with 1. It is better or worse where the interval excludes 1, the adjusted p-value
+// is at most alpha, and the estimate is beyond the margin; equivalent where the interval lies within the
+// margin on both sides; and inconclusive otherwise, as is what Holm has not adjusted.
+func Judge(c Comparison, m Margin) Verdict {
+	lo, hi := 1/(1+m.Size), 1+m.Size
 	switch {
-	case ratio.Confidence == 0 || math.IsNaN(ratio.Estimate):
+	case c.Confidence == 0 || math.IsNaN(c.Estimate):
 		return Inconclusive
-	case ratio.Lo >= lo && ratio.Hi <= hi:
+	case c.Lo >= lo && c.Hi <= hi:
 		return Equivalent
-	case adjustedP > alpha || math.IsNaN(adjustedP) || ratio.Lo <= 1 && ratio.Hi >= 1:
+	case !(c.Adjusted <= m.Alpha) || c.Lo <= 1 && c.Hi >= 1:
 		return Inconclusive
-	case ratio.Estimate > hi && goal == HigherIsBetter, ratio.Estimate < lo && goal == LowerIsBetter:
+	case c.Estimate > hi && m.Goal == HigherIsBetter, c.Estimate < lo && m.Goal == LowerIsBetter:
 		return Better
-	case ratio.Estimate > hi, ratio.Estimate < lo:
+	case c.Estimate > hi, c.Estimate < lo:
 		return Worse
 	}
 	return Inconclusive

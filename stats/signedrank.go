@@ -7,6 +7,7 @@
 package stats
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -22,7 +23,7 @@ type Interval struct {
 }
 
 // exactUpTo is the sample size up to which the null distribution of the signed-rank statistic is
-// enumerated. Above, SignedRankP uses the normal approximation with continuity correction.
+// enumerated. Above, signedRankP uses the normal approximation with continuity correction.
 const exactUpTo = 50
 
 // walsh returns the averages of all pairs of x, each value with itself too, in ascending order.
@@ -37,10 +38,10 @@ func walsh(x []float64) []float64 {
 	return w
 }
 
-// HodgesLehmann estimates the centre of a symmetric distribution: the median of the Walsh averages
+// hodgesLehmann estimates the centre of a symmetric distribution: the median of the Walsh averages
 // (Hollander and Wolfe, Nonparametric Statistical Methods, 2nd ed., section 3.2). It is NaN for no
 // values.
-func HodgesLehmann(x []float64) float64 { return median(walsh(x)) }
+func hodgesLehmann(x []float64) float64 { return median(walsh(x)) }
 
 // median of sorted values.
 func median(sorted []float64) float64 {
@@ -54,17 +55,18 @@ func median(sorted []float64) float64 {
 	return sorted[n/2-1]/2 + sorted[n/2]/2
 }
 
-// SignedRank estimates the centre of x with the interval that inverts the exact two-sided Wilcoxon
+// signedRank estimates the centre of x with the interval that inverts the exact two-sided Wilcoxon
 // signed-rank test (Hollander and Wolfe, section 3.3): its ends are the k-th Walsh average from
 // either side, with the largest k for which P(T < k) <= (1-confidence)/2. At 95% that needs six
 // values (k = 1), and k is 4 at eight and 9 at ten. Values that are not finite are dropped with a
 // warning.
-func SignedRank(x []float64, confidence float64) Interval {
-	kept := finite(x)
-	n := len(kept)
-	i := Interval{Estimate: HodgesLehmann(kept), Lo: math.Inf(-1), Hi: math.Inf(1), N: n}
+func signedRank(x []float64, confidence float64) Interval {
+	valid := finite(x)
+	n := len(valid)
+	i := Interval{Estimate: hodgesLehmann(valid), Lo: math.Inf(-1), Hi: math.Inf(1), N: n}
 	if n < len(x) {
-		i.Warnings = append(i.Warnings, fmt.Sprintf("%d of %d values are not finite and left out", len(x)-n, len(x)))
+		i.Warnings = append(i.Warnings,
+			fmt.Sprintf("%d of %d values are not finite and left out", len(x)-n, len(x)))
 	}
 	k, tail := criticalRank(n, (1-confidence)/2)
 	if k == 0 {
@@ -72,7 +74,7 @@ func SignedRank(x []float64, confidence float64) Interval {
 			n, 100*confidence, valuesFor(confidence)))
 		return i
 	}
-	w := walsh(kept)
+	w := walsh(valid)
 	i.Lo, i.Hi, i.Confidence = w[k-1], w[len(w)-k], 1-2*tail
 	return i
 }
@@ -131,16 +133,11 @@ func nullDistribution(doubled []int) []float64 {
 	return p
 }
 
-// SignedRankP is the two-sided p-value of the Wilcoxon signed-rank test of the given centre
-// (Hollander and Wolfe, section 3.1). Values equal to the centre are dropped, tied distances share
-// their midrank, and the distribution is exact for up to 50 values. It is 1 for no values.
-func SignedRankP(x []float64, centre float64) float64 {
-	var d []float64
-	for _, v := range finite(x) {
-		if v != centre {
-			d = append(d, v-centre)
-		}
-	}
+// signedRankP is the two-sided p-value of the Wilcoxon signed-rank test that the centre is 0 (Hollander and
+// Wolfe, section 3.1). Zeros are dropped, equal distances share their midrank, and the distribution is exact
+// for up to 50 values. It is 1 for no values.
+func signedRankP(x []float64) float64 {
+	d := slices.DeleteFunc(finite(x), func(v float64) bool { return v == 0 })
 	if len(d) == 0 {
 		return 1
 	}
@@ -173,15 +170,7 @@ func doubledMidranks(d []float64) []int {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int {
-		switch x, y := math.Abs(d[a]), math.Abs(d[b]); {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(math.Abs(d[a]), math.Abs(d[b])) })
 	ranks := make([]int, len(d))
 	for from := 0; from < len(order); {
 		to := from

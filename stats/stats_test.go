@@ -21,10 +21,10 @@ func TestWorkedExample(t *testing.T) {
 	for i := range before {
 		d = append(d, after[i]-before[i])
 	}
-	if p := SignedRankP(d, 0); !near(p, 20.0/512, 1e-12) {
+	if p := signedRankP(d); !near(p, 20.0/512, 1e-12) {
 		t.Errorf("p = %v, want %v", p, 20.0/512)
 	}
-	i := SignedRank(d, 0.96)
+	i := signedRank(d, 0.96)
 	if !near(i.Estimate, -0.46, 0.0005) || !near(i.Lo, -0.786, 0.0005) || !near(i.Hi, -0.010, 0.0005) || !near(i.Confidence, 0.961, 0.0005) {
 		t.Errorf("got %+v", i)
 	}
@@ -63,33 +63,37 @@ func TestNullDistributionAgainstAllSigns(t *testing.T) {
 }
 
 func TestEdges(t *testing.T) {
-	if i := SignedRank(nil, 0.95); !math.IsNaN(i.Estimate) || i.Confidence != 0 {
+	if i := signedRank(nil, 0.95); !math.IsNaN(i.Estimate) || i.Confidence != 0 {
 		t.Errorf("no values: %+v", i)
 	}
 	// Walsh averages of ln 1, ln 2, ln 3: the middle two are ln √3 and ln 2, so the estimate is √(2√3).
-	if i := Ratio([]float64{1, 2, 3}, []float64{1, 1, 1}, 0.95); !near(i.Estimate, math.Sqrt(2*math.Sqrt(3)), 1e-12) ||
+	if i := Compare([]float64{1, 2, 3}, []float64{1, 1, 1}, 0.95); !near(i.Estimate, math.Sqrt(2*math.Sqrt(3)), 1e-12) ||
 		i.Lo != 0 || !math.IsInf(i.Hi, 1) || i.Confidence != 0 || len(i.Warnings) != 1 {
 		t.Errorf("three blocks: %+v", i)
 	}
-	i := Ratio([]float64{1, 0, math.NaN(), 2, 2, 2, 2, 2, 2}, []float64{1, 1, 1, 1, 1, 1, 1, 1, math.Inf(1)}, 0.95)
+	i := Compare([]float64{1, 0, math.NaN(), 2, 2, 2, 2, 2, 2}, []float64{1, 1, 1, 1, 1, 1, 1, 1, math.Inf(1)}, 0.95)
 	if i.N != 6 || len(i.Warnings) != 1 || i.Estimate != 2 {
 		t.Errorf("bad pairs: %+v", i)
 	}
-	if p := SignedRankP([]float64{1, 1, 1}, 1); p != 1 {
+	if p := signedRankP([]float64{0, 0, 0}); p != 1 {
 		t.Errorf("all equal to the centre: p = %v", p)
 	}
 }
 
 func TestHolm(t *testing.T) {
 	// Four p-values: 0.005×4, 0.01×3, then 0.03×2 and 0.04×1, which may not be below it.
-	got := Holm([]float64{0.01, 0.04, 0.03, 0.005, math.NaN()})
+	var family []*Comparison
+	for _, p := range []float64{0.01, 0.04, 0.03, 0.005, math.NaN()} {
+		family = append(family, &Comparison{P: p, Adjusted: math.NaN()})
+	}
+	Holm(family)
 	for i, want := range []float64{0.03, 0.06, 0.06, 0.02} {
-		if !near(got[i], want, 1e-12) {
-			t.Errorf("adjusted p %d = %v, want %v", i, got[i], want)
+		if got := family[i].Adjusted; !near(got, want, 1e-12) {
+			t.Errorf("adjusted p %d = %v, want %v", i, got, want)
 		}
 	}
-	if !math.IsNaN(got[4]) {
-		t.Errorf("NaN became %v", got[4])
+	if got := family[4].Adjusted; !math.IsNaN(got) {
+		t.Errorf("NaN became %v", got)
 	}
 }
 
@@ -125,9 +129,11 @@ func TestJudge(t *testing.T) {
 		{"wide", i(0.9, 1.5, 2.6), 0.01, HigherIsBetter, Inconclusive},
 		{"within the margin", i(0.97, 1, 1.03), 0.9, HigherIsBetter, Equivalent},
 		{"different, within the margin", i(1.01, 1.02, 1.03), 0.001, HigherIsBetter, Equivalent},
+		{"before Holm", i(1.4, 1.5, 1.6), math.NaN(), HigherIsBetter, Inconclusive},
 		{"three blocks", Interval{Estimate: 9, Lo: 0, Hi: math.Inf(1), N: 3}, 0.25, HigherIsBetter, Inconclusive},
 	} {
-		if got := Judge(c.ratio, c.p, 0.05, 0.05, c.goal); got != c.expect {
+		compared := Comparison{Interval: c.ratio, Adjusted: c.p}
+		if got := Judge(compared, Margin{Goal: c.goal, Size: 0.05, Alpha: 0.05}); got != c.expect {
 			t.Errorf("%s: %s, want %s", c.name, got, c.expect)
 		}
 	}
@@ -144,20 +150,26 @@ func TestProperties(t *testing.T) {
 			x[k] = 100 * r.NormFloat64()
 		}
 		a, b := rapid.Float64Range(-10, 10).Draw(t, "a"), rapid.Float64Range(0.1, 10).Draw(t, "b")
-		i := SignedRank(x, 0.95)
+		i := signedRank(x, 0.95)
 		moved := make([]float64, len(x))
 		for k := range x {
 			moved[len(x)-1-k] = a + b*x[k]
 		}
-		if m := SignedRank(moved, 0.95); !near(m.Estimate, a+b*i.Estimate, 1e-6) || !near(m.Lo, a+b*i.Lo, 1e-6) || !near(m.Hi, a+b*i.Hi, 1e-6) {
+		if m := signedRank(moved, 0.95); !near(m.Estimate, a+b*i.Estimate, 1e-6) || !near(m.Lo, a+b*i.Lo, 1e-6) || !near(m.Hi, a+b*i.Hi, 1e-6) {
 			t.Fatalf("%+v moved by %v×+%v: %+v", i, b, a, m)
 		}
 		const eps = 1e-9
+		around := func(centre float64) float64 {
+			for k := range x {
+				moved[k] = x[k] - centre
+			}
+			return signedRankP(moved)
+		}
 		if i.Hi-i.Lo > 4*eps {
-			if p := SignedRankP(x, i.Lo-eps); p > 0.05 {
+			if p := around(i.Lo - eps); p > 0.05 {
 				t.Fatalf("below the interval: p = %v, %+v", p, i)
 			}
-			if p := SignedRankP(x, i.Lo+eps); p <= 0.05 {
+			if p := around(i.Lo + eps); p <= 0.05 {
 				t.Fatalf("within the interval: p = %v, %+v", p, i)
 			}
 		}
@@ -210,15 +222,16 @@ func TestFalseAlarms(t *testing.T) {
 			single, family := 0, 0
 			for range sessions {
 				x := session(r, cells, blocks, make(r))
-				if i := Ratio(x[1], x[0], 0.95); i.Lo > 1 || i.Hi < 1 {
+				if i := Compare(x[1], x[0], 0.95); i.Lo > 1 || i.Hi < 1 {
 					single++
 				}
-				var p []float64
+				var all []*Comparison
 				for c := 1; c < cells; c++ {
-					logs, _ := LogRatios(x[c], x[0])
-					p = append(p, SignedRankP(logs, 0))
+					compared := Compare(x[c], x[0], 0.95)
+					all = append(all, &compared)
 				}
-				if slices.Min(Holm(p)) <= 0.05 {
+				Holm(all)
+				if slices.ContainsFunc(all, func(c *Comparison) bool { return c.Adjusted <= 0.05 }) {
 					family++
 				}
 			}
@@ -248,14 +261,14 @@ func TestBlockedOrderAndPower(t *testing.T) {
 				b = append(b, v)
 			}
 		}
-		if i := Ratio(b, a, 0.95); i.Lo > 1 || i.Hi < 1 {
+		if i := Compare(b, a, 0.95); i.Lo > 1 || i.Hi < 1 {
 			blocked++
 		}
 		x := session(r, 2, blocks, disturbances()["drift of 6%"](r))
 		for k := range x[1] {
 			x[1][k] *= 1.05
 		}
-		if i := Ratio(x[1], x[0], 0.95); i.Lo > 1 {
+		if i := Compare(x[1], x[0], 0.95); i.Lo > 1 {
 			found++
 		}
 	}

@@ -221,7 +221,7 @@ func present(w io.Writer, dir string, s results.Session) error {
 	if err = report.Text(w, summary, terminal.Of(w)); err != nil {
 		return err
 	}
-	if err = report.Write(dir); err != nil {
+	if err = report.Write(dir, summary); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "\nreport: %s\n", filepath.Join(dir, "report.html"))

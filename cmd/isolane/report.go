@@ -3,7 +3,6 @@ package main
 import (
 	"math"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -96,7 +95,7 @@ func presentJSON(cmd *cobra.Command, dir string, s results.Session) error {
 	if err != nil {
 		return err
 	}
-	if err = report.Write(dir); err != nil {
+	if err = report.Write(dir, sum); err != nil {
 		return err
 	}
 	d := reportDocument{head: document("Report"), Page: filepath.Join(dir, "report.html"),
@@ -105,9 +104,9 @@ func presentJSON(cmd *cobra.Command, dir string, s results.Session) error {
 		Cells: []reportCell{}, Aims: []reportAim{}}
 	for _, c := range sum.Cells {
 		cell := reportCell{Name: c.Name, Used: c.Used, Void: c.Void, Figures: []reportFigure{}}
-		for _, name := range slices.Concat([]string{report.Throughput}, sum.Directions, sum.RTTs) {
-			if f, ok := c.Figures[name]; ok {
-				cell.Figures = append(cell.Figures, newReportFigure(f, c.Baseline))
+		for _, m := range sum.Metrics {
+			if f := c.Figures[m.Name]; f != nil {
+				cell.Figures = append(cell.Figures, newReportFigure(m, *f, c.Baseline))
 			}
 		}
 		d.Cells = append(d.Cells, cell)
@@ -118,12 +117,11 @@ func presentJSON(cmd *cobra.Command, dir string, s results.Session) error {
 	return printJSON(cmd.OutOrStdout(), d)
 }
 
-func newReportFigure(f report.Figure, baseline bool) reportFigure {
-	r := reportFigure{Name: f.Name, Metric: f.Metric, Verdict: f.Verdict}
-	if f.RTT != nil {
-		r.P50, r.P99 = known(f.RTT.Quantile(0.5)), known(f.RTT.Quantile(0.99))
-		r.P999, r.Max = known(f.RTT.Quantile(0.999)), known(f.RTT.Max())
-		r.Samples = f.RTT.N()
+func newReportFigure(m report.Metric, f report.Figure, baseline bool) reportFigure {
+	r := reportFigure{Name: m.Name, Metric: m.Kind, Verdict: f.Verdict}
+	if d := f.Merged; d != nil {
+		r.P50, r.P99 = known(d.Quantile(0.5)), known(d.Quantile(0.99))
+		r.P999, r.Max, r.Samples = known(d.Quantile(0.999)), known(d.Max()), d.N()
 	} else {
 		r.BitsPerSecond = known(f.Centre)
 	}

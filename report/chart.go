@@ -1,0 +1,248 @@
+package report
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html"
+	"math"
+	"slices"
+	"strings"
+	"text/template"
+
+	"isolane.dev/isolane/terminal"
+)
+
+//go:embed chart.svg.tmpl
+var chartTemplate string
+
+// chart is a picture with its data: a title, a line that says how to read it, a key, and a plot. Lengths are
+// in units of its text's pixels, downward from the upper left corner.
+type chart struct {
+	File, Title, Alt string // name of the SVG, without directory; what it shows, for those who do not see it
+	SVG              []byte
+	Data             table
+	Minor            bool // one of the further charts
+	Height           float64
+
+	marks       strings.Builder
+	x, y        scale // of the plot
+	keyX        float64
+	left, right float64 // ends of the plot
+}
+
+// Every chart is narrow, so that its text can be read where it is shown on 400 pixels. The page scales it to
+// what there is.
+const (
+	chartWidth  = 440
+	chartMargin = 12
+	lineSkip    = 14
+)
+
+// newChart writes the title and the line below it.
+func newChart(title, hint string) *chart {
+	c := &chart{Title: title, Height: chartMargin, left: chartMargin, right: chartWidth - chartMargin,
+		keyX: chartWidth}
+	for _, p := range []struct {
+		class, text   string
+		columns, skip int
+	}{{"title", title, 60, 17}, {"faint", hint, 80, lineSkip}} {
+		folded := terminal.Terminal{Columns: p.columns}.Fold("", p.text)
+		for line := range strings.Lines(folded) {
+			c.Height += float64(p.skip)
+			c.text(p.class, chartMargin, c.Height-5, strings.TrimSpace(line))
+		}
+	}
+	return c
+}
+
+// mark writes an element; lengths are rounded.
+func (c *chart) mark(format string, args ...any) {
+	for i, v := range args {
+		if length, ok := v.(float64); ok {
+			args[i] = round(length)
+		}
+	}
+	fmt.Fprintf(&c.marks, format+"\n", args...)
+}
+
+// text has its baseline at y.
+func (c *chart) text(class string, x, y float64, text string) {
+	c.mark(`<text class="%s" x="%g" y="%g">%s</text>`, class, x, y, html.EscapeString(text))
+}
+
+// box is around y. What is pale would show what is below it.
+func (c *chart) box(class string, x0, x1, y, high float64) {
+	if strings.HasSuffix(class, " pale") {
+		c.box("ground", x0, x1, y, high)
+	}
+	c.mark(`<rect class="%s" x="%g" y="%g" width="%g" height="%g" />`, class, min(x0, x1), y-high/2,
+		math.Abs(x1-x0), high)
+}
+
+func (c *chart) line(class string, x0, y0, x1, y1 float64) {
+	c.mark(`<path class="%s" d="M%g,%gL%g,%g" />`, class, x0, y0, x1, y1)
+}
+
+// whisker has caps at its ends.
+func (c *chart) whisker(class string, x0, x1, y, caps float64) {
+	c.mark(`<path class="%s" d="M%[2]g,%[4]gV%[5]gM%[2]g,%[6]gH%[3]gM%[3]g,%[4]gV%[5]g" />`, class, x0, x1,
+		y-caps/2, y+caps/2, y)
+}
+
+func (c *chart) dot(class string, x, y, r float64) {
+	c.mark(`<circle class="%s" cx="%g" cy="%g" r="%g" />`, class, x, y, r)
+}
+
+func (c *chart) diamond(x, y float64) {
+	c.mark(`<path class="mean" d="M%g,%gl4,4l-4,4l-4,-4z" />`, x, y-4)
+}
+func (c *chart) triangle(x, y float64) {
+	c.mark(`<path class="solid" d="M%g,%gh7l-3.5,7z" />`, x-3.5, y)
+}
+
+func round(v float64) float64 { return math.Round(100*v) / 100 }
+
+// key explains a mark, of so many columns of text that it fits the widest font. draw gets its sample's ends.
+func (c *chart) key(text string, width float64, draw func(x0, x1, y float64)) {
+	wide := width + 4 + 5.3*float64(terminal.Width(text))
+	if c.keyX+wide > chartWidth-chartMargin {
+		c.keyX = chartMargin
+		c.Height += lineSkip
+	}
+	draw(c.keyX, c.keyX+width, c.Height-4)
+	c.text("", c.keyX+width+4, c.Height, text)
+	c.keyX += wide + 8
+}
+
+// scale places values between two ends.
+type scale struct {
+	lo, hi, from, to float64
+	log              bool
+}
+
+func (s scale) at(v float64) float64 {
+	lo, hi := s.lo, s.hi
+	if s.log {
+		lo, hi, v = math.Log(lo), math.Log(hi), math.Log(v)
+	}
+	return s.from + (s.to-s.from)*(v-lo)/(hi-lo)
+}
+
+// tick is a place on an axis; one without a label is a minor one.
+type tick struct {
+	value float64
+	label string
+}
+
+// logTicks have labels at 1, 2 and 5 of each decade; over many decades there is room for the ones only.
+func logTicks(lo, hi float64, format func(float64) string) (ticks []tick) {
+	many := math.Log10(hi/lo) > 1.5
+	for e := math.Floor(math.Log10(lo)); e <= math.Log10(hi); e++ {
+		for digit := range 9 {
+			t := tick{value: float64(digit+1) * math.Pow(10, e)}
+			if digit == 0 || !many && (digit == 1 || digit == 4) {
+				t.label = format(t.value)
+			}
+			if t.value >= lo*0.999 && t.value <= hi*1.001 {
+				ticks = append(ticks, t)
+			}
+		}
+	}
+	return ticks
+}
+
+// percents are the ticks of an axis of ratios from 0 to at most 10.
+func percents(hi float64) (ticks []tick) {
+	step := 0.25
+	for hi/step > 8 {
+		step *= 2
+	}
+	for v := 0.0; v <= hi; v += step {
+		ticks = append(ticks, tick{v, fmt.Sprintf("%g%%", 100*v)})
+	}
+	return ticks
+}
+
+// outward rounds a range to one digit, so that ticks are at its ends.
+func outward(lo, hi float64) (float64, float64) {
+	down, up := math.Pow(10, math.Floor(math.Log10(lo))), math.Pow(10, math.Floor(math.Log10(hi)))
+	lo, hi = down*math.Floor(lo/down), up*math.Ceil(hi/up)
+	return lo, max(hi, 2*lo)
+}
+
+// axes draws the axis below a plot of some height, with its grid, and the vertical one if there are ticks.
+func (c *chart) axes(high float64, name string, ticks, vertical []tick) {
+	c.Height += 14
+	c.x.from, c.x.to = c.left, c.right
+	c.y.from, c.y.to = c.Height+high, c.Height
+	foot := c.Height + high
+	for _, t := range ticks {
+		x, length := c.x.at(t.value), 2.0
+		if t.label != "" {
+			length = 4
+			c.line("grid", x, foot, x, c.Height)
+			c.text("middle", x, foot+15, t.label)
+		}
+		c.line("axis", x, foot, x, foot+length)
+	}
+	for _, t := range vertical {
+		y, length := c.y.at(t.value), 2.0
+		if t.label != "" {
+			length = 4
+			c.line("grid", c.left, y, c.right, y)
+			c.text("end", c.left-7, y+4, t.label)
+		}
+		c.line("axis", c.left-length, y, c.left, y)
+	}
+	if len(vertical) > 0 {
+		c.line("axis", c.left, foot, c.left, c.Height)
+	}
+	c.line("axis", c.left, foot, c.right, foot)
+	c.text("middle", (c.left+c.right)/2, foot+30, name)
+}
+
+// paint makes the picture; what is below the plot is the axis.
+func (c *chart) paint() error {
+	c.Height = math.Ceil(c.Height + 34 + chartMargin)
+	t, err := template.New("chart").Parse(chartTemplate)
+	if err != nil {
+		return err
+	}
+	const scale = 1.3 // shown as large as other text, where there is room
+	var b bytes.Buffer
+	err = t.Execute(&b, map[string]any{"Alt": c.Alt, "Width": chartWidth, "Height": c.Height,
+		"ShownWidth": math.Round(scale * chartWidth), "ShownHeight": math.Round(scale * c.Height),
+		"Marks": &c.marks})
+	c.SVG = b.Bytes()
+	return err
+}
+
+// class is that of a cell's marks: a hue for the placement, and pale if it is quiet.
+func (c Cell) class() string {
+	class := "hue"
+	if k := slices.Index(placements(), c.Placement); k >= 0 {
+		class += fmt.Sprintf(" hue%d", k)
+	}
+	if c.Noise == quiet {
+		class += " pale"
+	}
+	return class
+}
+
+// placementKeys explain the hues of the cells that there are, and why some are pale.
+func (c *chart) placementKeys(cells []Cell) {
+	sample := func(like Cell) func(x0, x1, y float64) {
+		return func(x0, x1, y float64) { c.box(like.class(), x0, x1, y, 10) }
+	}
+	like := Cell{}
+	for _, like.Placement = range placements() {
+		if slices.ContainsFunc(cells, func(c Cell) bool { return c.Placement == like.Placement }) {
+			c.key(like.Placement, 10, sample(like))
+		}
+	}
+	if slices.ContainsFunc(cells, func(c Cell) bool { return c.Noise == quiet }) {
+		like.Placement, like.Noise = placements()[0], quiet
+		c.key("pale: quiet", 10, sample(like))
+	}
+}

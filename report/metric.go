@@ -1,0 +1,193 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/stats"
+)
+
+// Metric is a quantity that runs measure, and all that tables and charts have to know of it.
+//
+// The results do not describe their metrics, factors and aims. What is not in them is in this file, and
+// nowhere else in the package.
+type Metric struct {
+	Name    string // of the measurement, or that of a mean
+	Kind    string // throughput or rtt, as published figures name it
+	Primary bool   // comes first, and belongs to the one family of verdicts
+
+	noun      string   // of sentences and charts
+	title     string   // of tables
+	detail    string   // which one it is
+	about     string   // how it is measured, for a chart
+	statistic string   // the quantile that is a run's value, "" where a run gives one value
+	unit      unit     // of its values
+	parts     []string // the measurements whose geometric mean it is
+	short     string   // as one of several parts
+	closed    bool     // a closed loop: one message in flight
+	margin    stats.Margin
+}
+
+// throughput names the metric that stands for all throughput measurements of a run: the geometric mean of
+// the directions, of runs in which none of them is void.
+const throughput = "throughput"
+
+// metrics describes what the runs measure, in the order in which it was measured; means before their parts.
+func metrics(runs []results.Run) []Metric {
+	var rates, trips []Metric
+	seen := map[string]bool{}
+	for _, r := range runs {
+		for _, m := range r.Measured {
+			switch {
+			case seen[m.Name]:
+			case m.Rate != nil:
+				rates = append(rates, newThroughput(m))
+			case m.RTT != nil:
+				trips = append(trips, newRoundTrip(m))
+			}
+			seen[m.Name] = true
+		}
+	}
+	if len(rates) > 0 {
+		rates = slices.Insert(rates, 0, newMean(rates))
+	}
+	if len(trips) > 0 { // the closed loop of small datagrams represents the others
+		first := max(0, slices.IndexFunc(trips, func(m Metric) bool { return m.Primary }))
+		for i := range trips {
+			trips[i].Primary = i == first
+		}
+	}
+	return append(rates, trips...)
+}
+
+func newThroughput(m results.Measurement) Metric {
+	return Metric{Name: m.Name, Kind: m.Metric, noun: "throughput", title: "Throughput", detail: m.Name,
+		about: "TCP, " + m.Name, unit: rates(), short: cmp.Or(m.Rate.Direction, m.Name),
+		margin: stats.Margin{Goal: stats.HigherIsBetter, Size: 0.05, Alpha: alpha}}
+}
+
+func newMean(parts []Metric) Metric {
+	mean := parts[0]
+	mean.Name, mean.Primary = throughput, true
+	if slices.ContainsFunc(parts, func(p Metric) bool { return p.Name == throughput }) {
+		mean.Name += " (mean)"
+	}
+	var directions []string
+	for _, p := range parts {
+		mean.parts, directions = append(mean.parts, p.Name), append(directions, p.short)
+	}
+	if len(parts) > 1 {
+		mean.detail = "geometric mean of " + strings.Join(directions, " and ")
+		mean.about = "TCP, " + mean.detail
+	}
+	return mean
+}
+
+func newRoundTrip(m results.Measurement) Metric {
+	closed := m.RTT.Mode == "pingpong"
+	return Metric{Name: m.Name, Kind: m.Metric, noun: "RTT", title: "Round trip", detail: m.Name,
+		about: "Median round trip (P50)", statistic: "P50", unit: times(), closed: closed,
+		Primary: closed && m.RTT.Protocol == "udp" && m.RTT.PayloadBytes <= 64,
+		margin:  stats.Margin{Goal: stats.LowerIsBetter, Size: 0.10, Alpha: alpha}}
+}
+
+// value is the name of what is compared: "throughput", "RTT P50".
+func (m Metric) value() string { return strings.TrimSpace(m.noun + " " + m.statistic) }
+
+// shown prints the figure of all runs with its unit.
+func (m Metric) shown(f Figure) string {
+	if m.statistic != "" {
+		return m.unit.full(f.Merged.Quantile(0.5))
+	}
+	return m.unit.full(f.Centre)
+}
+
+// ordered are the metrics, the primary ones first.
+func (s *Summary) ordered() []Metric {
+	rest := slices.DeleteFunc(slices.Clone(s.Metrics), func(m Metric) bool { return m.Primary })
+	return append(s.primary(), rest...)
+}
+
+// primary are the metrics of the verdict.
+func (s *Summary) primary() []Metric {
+	return slices.DeleteFunc(slices.Clone(s.Metrics), func(m Metric) bool { return !m.Primary })
+}
+
+// distribution is the primary metric that has one; it has no name where there is none.
+func (s *Summary) distribution() Metric {
+	for _, m := range s.Metrics {
+		if m.Primary && m.statistic != "" {
+			return m
+		}
+	}
+	return Metric{}
+}
+
+// unit prints values.
+type unit struct {
+	name  string               // in the head of a table
+	plain func(float64) string // below such a head
+	full  func(float64) string // with the unit that fits
+	tick  func(float64) string // a round value of an axis, with the unit that fits
+}
+
+// rates are bit/s.
+func rates() unit { return unit{name: "Gbit/s", plain: gigabits, full: rate, tick: rate} }
+
+// times are nanoseconds.
+func times() unit { return unit{name: "µs", plain: micro, full: micros, tick: timeTick} }
+
+// The levels of the factors noise and placement that have a part in comparisons.
+const (
+	quiet    = "quiet"
+	noisy    = "noisy"
+	floating = "floating"
+)
+
+// placements are the levels of the factor that charts show by hue.
+func placements() []string { return []string{floating, "pinned", "lane"} }
+
+// The cell that is to reach the aims, under noise, and what it is compared with: what a quiet host does now.
+const (
+	aimCell = "noisy-lane-express"
+	aimBase = "quiet-floating-bridge"
+)
+
+// target is an aim as data: a ratio to the baseline.
+type target struct {
+	kind  string // of a primary metric
+	ratio float64
+}
+
+func targets() []target { return []target{{"throughput", 1.50}, {"rtt", 0.50}} }
+
+// averages says whether published figures of a metric are averages, where ours is a quantile.
+func (s *Summary) averages(m Metric) bool {
+	return m.statistic != "" && slices.ContainsFunc(s.Cells, func(c Cell) bool {
+		p := c.published(m)
+		return p != nil && p.Qualified(results.Average)
+	})
+}
+
+// published is somebody else's figure for a cell, nil for none.
+func (c Cell) published(m Metric) *results.Published {
+	k := slices.IndexFunc(c.Published, func(p results.Published) bool { return p.Metric == m.Kind })
+	if k < 0 {
+		return nil
+	}
+	return &c.Published[k]
+}
+
+// quoted prints somebody else's figure.
+func quoted(p *results.Published) string {
+	switch {
+	case p == nil:
+		return none
+	case p.Qualified(results.About):
+		return fmt.Sprintf("~%g%%", p.Percent)
+	}
+	return fmt.Sprintf("%g%%", p.Percent)
+}

@@ -1,0 +1,257 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Heights of what a row has, from its top.
+const (
+	rowName    = 14
+	rowBar     = 13
+	rowBlocks  = 9
+	rowPaper   = 13
+	rowGap     = 8
+	rangeLabel = 15
+)
+
+// bars shows a metric in percent of the baseline: for each cell a row with its bar, the whisker, its blocks,
+// and the paper's bar.
+func (s *Summary) bars(m Metric, title, hint string) *chart {
+	if !m.Primary {
+		m.Kind = "" // what others published is drawn once, beside the primary metric
+	}
+	unused := s.unused()
+	cells := slices.Clone(s.Cells)
+	cells = slices.DeleteFunc(cells, func(c Cell) bool { return slices.Contains(unused, c.Label()) })
+	high, published := 0.0, false
+	for _, cell := range cells {
+		high += rowName + rowBar + rowBlocks + rowGap
+		if cell.published(m) != nil {
+			high, published = high+rowPaper, true
+		}
+	}
+	c := newChart(title, hint)
+	c.right -= 14 // half of the last tick's label
+	c.placementKeys(cells)
+	head, _ := s.spreadHead()
+	c.key(head, 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y, 8) })
+	c.key("one block", 6, func(x0, _, y float64) { c.dot("", x0+3, y, 1.8) })
+	if published {
+		c.key("the paper's figure", 18, func(x0, x1, y float64) { c.box("paper", x0, x1, y, 9) })
+	}
+	lo, hi := extent(cells, m)
+	name, foot := "% of "+s.Baseline, 0.0
+	var ticks []tick
+	if hi > 10 || lo < 0.02 {
+		name, foot = name+" (logarithmic)", 1
+		lo, hi = outward(min(lo, 1)*0.8, hi*1.1)
+		ticks = logTicks(lo, hi, func(v float64) string { return tickText(100*v) + "%" })
+	} else {
+		lo, hi = 0, hi*1.1 // room for a figure behind the longest bar
+		ticks = percents(hi)
+	}
+	c.x = scale{lo: lo, hi: hi, log: foot == 1}
+	c.axes(high, name, ticks, nil)
+	c.line("full", c.x.at(1), c.Height, c.x.at(1), c.Height+high)
+	for _, cell := range cells {
+		c.barRow(cell, m, c.x.at(foot))
+	}
+	return c
+}
+
+// barRow draws a row from the chart's height on.
+func (c *chart) barRow(cell Cell, m Metric, foot float64) {
+	f := cell.Figure(m)
+	y := c.Height + rowName + rowBar/2.0
+	class, remark := "name faint end", cell.missing(m)
+	if remark == "" && !f.Ratio.Known() {
+		remark = "not compared, " + m.shown(f)
+	} else if remark == "" {
+		class, remark = "figure end", percent(f.Ratio.Estimate)+", "+m.shown(f)
+		c.box(cell.class(), foot, c.x.at(f.Ratio.Estimate), y, rowBar-2)
+	}
+	c.text("name", c.left, c.Height+rowName-4, cell.Label())
+	c.text(class, c.right, c.Height+rowName-4, remark)
+	if lo, hi, _ := f.Ratio.Spread(); !cell.Baseline && lo > 0 && !math.IsInf(hi, 0) && len(f.Ratio.Blocks) > 1 {
+		c.whisker("ground", c.x.at(lo), c.x.at(hi), y, 8)
+		c.whisker("whisker", c.x.at(lo), c.x.at(hi), y, 8)
+	}
+	for k, b := range f.Ratio.Blocks { // the first at the top
+		if !cell.Baseline {
+			c.dot("", c.x.at(b.Value), y+rowBar/2.0+2+(rowBlocks-4)*(float64(k)+0.5)/float64(len(f.Ratio.Blocks)), 1.8)
+		}
+	}
+	c.Height += rowName + rowBar + rowBlocks
+	if p := cell.published(m); p != nil && p.Percent > 0 {
+		x := c.x.at(p.Percent / 100)
+		c.box("paper", foot, x, c.Height+rowPaper/2.0, rowPaper-4)
+		c.text("faint", max(foot, x)+4, c.Height+rowPaper/2.0+4, quoted(p))
+		c.Height += rowPaper
+	}
+	c.Height += rowGap
+}
+
+// extent is the range of all that is to be drawn, with the line at 100%.
+func extent(cells []Cell, m Metric) (lo, hi float64) {
+	all := []float64{1}
+	for _, c := range cells {
+		r := c.Figure(m).Ratio
+		from, to, _ := r.Spread()
+		all = append(all, r.Estimate, from, to)
+		for _, b := range r.Blocks {
+			all = append(all, b.Value)
+		}
+		if p := c.published(m); p != nil {
+			all = append(all, p.Percent/100)
+		}
+	}
+	all = slices.DeleteFunc(all, func(v float64) bool { return !(v > 0) || math.IsInf(v, 0) })
+	return slices.Min(all), slices.Max(all)
+}
+
+// merged are the cells that have samples.
+func (s *Summary) merged(m Metric) []Cell {
+	return slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool { return c.Figure(m).Merged.N() == 0 })
+}
+
+// shortest is at least a nanosecond, so that a logarithm can show it.
+func (d *Distribution) shortest() float64 { return max(1, float64(d.Histogram.Min())) }
+
+// percentiles shows the distributions up to the highest percentile that each sample supports.
+func (s *Summary) percentiles(m Metric, title, hint string) *chart {
+	c := newChart(title, hint)
+	c.left, c.right = c.left+50, c.right-14
+	cells := s.merged(m)
+	last := func(c Cell) float64 { return c.Figure(m).Merged.end() }
+	slices.SortStableFunc(cells, func(a, b Cell) int { return cmp.Compare(last(b), last(a)) })
+	lo, hi, end := math.Inf(1), 0.0, 1.0
+	for _, cell := range cells {
+		d := cell.Figure(m).Merged
+		lo, hi, end = min(lo, d.shortest()), max(hi, d.end()), max(end, nines(d.Supported))
+		c.keyX = chartWidth // a row each
+		c.key(fmt.Sprintf("%s, to %s of %s samples", cell.Label(), pname(d.Supported), count(d.N())), 34,
+			func(x0, x1, y float64) { c.line(s.curve(cell), x0, y, x1, y) })
+	}
+	c.Height += lineSkip + 4
+	c.text("", chartMargin, c.Height, strings.ToLower(m.title)+" (logarithmic)")
+	ticks := []tick{{0, "0"}}
+	for _, q := range []float64{0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999} {
+		if nines(q) < end+0.01 {
+			ticks = append(ticks, tick{nines(q), pname(q)[1:]})
+		}
+	}
+	lo, hi = outward(lo, hi)
+	c.x, c.y = scale{hi: end + 0.08}, scale{lo: lo, hi: hi, log: true}
+	c.axes(256, "percentile (logarithmic towards 100)", ticks, logTicks(lo, hi, m.unit.tick))
+	for _, cell := range cells {
+		if d := cell.Figure(m).Merged; d.Supported > 0 {
+			var path strings.Builder
+			for i, p := range d.steps() {
+				if i == 0 {
+					fmt.Fprintf(&path, "M%g,%g", round(c.x.at(p[0])), round(c.y.at(p[1])))
+				} else {
+					fmt.Fprintf(&path, "H%gV%g", round(c.x.at(p[0])), round(c.y.at(p[1])))
+				}
+			}
+			c.mark(`<path class="%s" d="%s" />`, s.curve(cell), &path)
+			c.dot(strings.TrimSuffix(cell.class(), " pale"), c.x.at(nines(d.Supported)), c.y.at(d.end()), 2.5)
+		}
+	}
+	c.Height += 256
+	return c
+}
+
+// curve is the class of a cell's line: a hue for the placement, dashes for noise and path, so that the curves
+// can be told apart without colour.
+func (s *Summary) curve(c Cell) string {
+	dash := 0
+	if c.Noise == quiet {
+		dash = 1
+	}
+	if base := s.cell(s.Baseline); base != nil && c.Path != base.Path {
+		dash += 2
+	}
+	return fmt.Sprintf("%s curve dash%d", c.class(), dash)
+}
+
+// end is the highest percentile that the sample supports.
+func (d *Distribution) end() float64 { return d.Quantile(d.Supported) }
+
+// nines is the place of a quantile on the axis: 0 for none, 1 for 90%, 2 for 99%.
+func nines(p float64) float64 { return -math.Log10(1 - p) }
+
+// steps are the values from each percentile on, up to the supported one. Steps too small to see are merged.
+func (d *Distribution) steps() (all [][2]float64) {
+	const least = 0.002 // decades
+	x, seen := 0.0, int64(0)
+	for _, bar := range d.Histogram.Distribution() {
+		if bar.Count == 0 {
+			continue
+		}
+		v, ends := float64(max(1, bar.To)), float64(bar.To) >= d.end()
+		if len(all) == 0 || ends || math.Log10(v/all[len(all)-1][1]) > least {
+			all = append(all, [2]float64{x, v})
+		}
+		if ends {
+			return append(all, [2]float64{nines(d.Supported), v})
+		}
+		seen += bar.Count
+		x = nines(min(d.Supported, float64(seen)/float64(d.Histogram.TotalCount())))
+	}
+	return all
+}
+
+// ranges shows a row a cell, from the shortest to the longest, with percentiles as far as the sample supports
+// them.
+func (s *Summary) ranges(m Metric, title, hint string) *chart {
+	c := newChart(title, hint)
+	c.key("min to max", 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y, 8) })
+	c.key("P50 to P99", 18, func(x0, x1, y float64) { c.mark(`<path d="M%g,%gh18v8h-18z" />`, x0, y-4) })
+	c.key("P50 (written below)", 6, func(x0, _, y float64) { c.line("thick", x0+3, y-6, x0+3, y+6) })
+	c.key("mean", 8, func(x0, _, y float64) { c.diamond(x0+4, y) })
+	c.key("P99.9 (written above)", 8, func(x0, _, y float64) { c.triangle(x0+4, y-3) })
+	cells := s.merged(m)
+	c.placementKeys(cells)
+	lo, hi := math.Inf(1), 0.0
+	for _, cell := range cells {
+		d := cell.Figure(m).Merged
+		lo, hi = min(lo, d.shortest()), max(hi, d.Max())
+	}
+	hi = max(hi, 2*lo)
+	c.left, c.right = c.left+46, c.right-46 // for the figures at the ends
+	c.x = scale{lo: lo, hi: hi, log: true}
+	c.axes(float64(len(cells))*(rowName+2*rangeLabel+rowBar+rowGap), strings.ToLower(m.title)+" (logarithmic)",
+		logTicks(lo, hi, m.unit.tick), nil)
+	for _, cell := range cells {
+		d := cell.Figure(m).Merged
+		c.text("name", chartMargin, c.Height+rowName-4, cell.Label())
+		sample := fmt.Sprintf("%s samples in %s", count(d.N()), seconds(d.Window))
+		c.text("faint end", c.right+46, c.Height+rowName-4, sample)
+		c.rangeRow(cell, d, m.unit, c.Height+rowName+rangeLabel+rowBar/2.0)
+		c.Height += rowName + 2*rangeLabel + rowBar + rowGap
+	}
+	return c
+}
+
+func (c *chart) rangeRow(cell Cell, d *Distribution, u unit, y float64) {
+	c.whisker(cell.class()+" whisker", c.x.at(d.shortest()), c.x.at(d.Max()), y, 8)
+	p50, p99, tail := d.Quantile(0.5), d.Quantile(0.99), d.Quantile(0.999)
+	if p99 > 0 {
+		c.box(cell.class(), c.x.at(p50), c.x.at(p99), y, 10)
+	}
+	c.text("end", c.x.at(d.shortest())-5, y+4, u.plain(float64(d.Histogram.Min())))
+	c.text("", c.x.at(d.Max())+5, y+4, u.plain(d.Max()))
+	if p50 > 0 {
+		c.line("thick", c.x.at(p50), y-6, c.x.at(p50), y+6)
+		c.text("middle", c.x.at(p50), y+19, u.plain(p50))
+	}
+	c.diamond(c.x.at(max(1, d.Histogram.Mean())), y)
+	if tail > 0 {
+		c.triangle(c.x.at(tail), y-8)
+		c.text("middle", c.x.at(tail), y-11, u.plain(tail))
+	}
+}

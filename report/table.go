@@ -1,0 +1,139 @@
+package report
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// table is what the terminal and the page print. A row with fewer cells than columns has a remark instead of
+// figures.
+type table struct {
+	Title   string
+	Columns []column
+	Rows    [][]string
+	Notes   []string
+}
+
+// column is one of figures, or of words, which stand left and may be wrapped. It says what it has of a cell.
+type column struct {
+	Name     string
+	Words    bool
+	Long     bool // words that need a line of their own where the page is narrow
+	optional bool // dropped where it says nothing
+	of       func(Cell) string
+}
+
+// heads are columns of a table that fills its rows itself; the first ones hold words.
+func heads(words int, names ...string) []column {
+	var all []column
+	for k, name := range names {
+		all = append(all, column{Name: name, Words: k < words})
+	}
+	return all
+}
+
+// newTable has a row for each cell; missing, if given, says why there are no figures, or "".
+func newTable(title string, cells []Cell, missing func(Cell) string, columns ...column) table {
+	t := table{Title: title, Columns: append(heads(1, "cell"), columns...)}
+	without := map[string][]string{}
+	for _, c := range cells {
+		row := []string{c.Label()}
+		why := ""
+		if missing != nil {
+			why = missing(c)
+		}
+		if why != "" {
+			row = append(row, why)
+			without[why] = append(without[why], c.Label())
+		} else {
+			for _, k := range t.Columns[1:] {
+				row = append(row, k.of(c))
+			}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	for k := len(t.Columns) - 1; k > 0; k-- {
+		says := func(row []string) bool { return !t.Short(row) && row[k] != "" && row[k] != none }
+		if !t.Columns[k].optional || slices.ContainsFunc(t.Rows, says) {
+			continue
+		}
+		for i, row := range t.Rows {
+			if !t.Short(row) {
+				t.Rows[i] = slices.Delete(row, k, k+1)
+			}
+		}
+		t.Columns = slices.Delete(t.Columns, k, k+1)
+	}
+	for _, why := range slices.Sorted(maps.Keys(without)) {
+		if len(without[why]) < many {
+			continue
+		}
+		t.Rows = slices.DeleteFunc(t.Rows, func(row []string) bool { return t.Short(row) && row[1] == why })
+		if why != noRun {
+			t.Notes = append(t.Notes, why+": "+strings.Join(without[why], ", ")+".")
+		}
+	}
+	return t
+}
+
+// Short says whether a row has a remark instead of figures.
+func (t table) Short(row []string) bool { return len(row) < len(t.Columns) }
+
+// words says what some columns have, for those who do not see a chart.
+func (t table) words(title string, columns ...string) string {
+	var rows []string
+	for _, row := range t.Rows {
+		text := row[0]
+		for k, c := range t.Columns[:len(row)] {
+			switch {
+			case t.Short(row) && k == 1:
+				text += " " + row[1]
+			case !t.Short(row) && slices.Contains(columns, c.Name) && row[k] != none:
+				text += " " + strings.TrimPrefix(c.Name+" ", "% ") + row[k]
+			}
+		}
+		rows = append(rows, text)
+	}
+	return title + ": " + strings.Join(rows, "; ") + "."
+}
+
+// filled are the tables that have rows.
+func filled(all ...table) []table {
+	return slices.DeleteFunc(all, func(t table) bool { return len(t.Rows) == 0 })
+}
+
+// many cells without figures are named once for all tables, or in a note, and not in a row each.
+const many = 3
+
+// noRun is why a cell has no figure where the session has not come to it.
+const noRun = "no run used"
+
+// unused are the cells without a run, where they are many.
+func (s *Summary) unused() []string {
+	var names []string
+	for _, c := range s.Cells {
+		if c.missing(Metric{}) == noRun {
+			names = append(names, c.Label())
+		}
+	}
+	if len(names) < many {
+		return nil
+	}
+	return names
+}
+
+// missing says why a cell has no figure of a metric, "" where it has one.
+func (c Cell) missing(m Metric) string {
+	switch {
+	case len(c.Figure(m).Blocks) > 0:
+		return ""
+	case c.Used == 0 && c.Void > 0:
+		return "all runs void"
+	case c.Used == 0:
+		return noRun
+	case len(m.parts) > 0:
+		return "no run with all directions"
+	}
+	return "no valid measurement"
+}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,9 +21,9 @@ type ask struct {
 	kind    host.CPUKind
 	oneL3   bool
 	oneNode bool
-	near    []int      // places of the nodes that it must be on; nil: any
-	from    []int      // places of the nodes that distance counts from; nil: it does not count
-	caches  []int      // L3s of the lane to be near to, by their places; nil: they do not count
+	near    nodeSet    // that it must be on; none: any
+	from    nodeSet    // that distance counts from; none: it does not count
+	caches  cpuset.Set // L3s of the lane to be near to, by their places; none: they do not count
 	banned  cpuset.Set // by wishes to be apart
 	boot    bool
 	fast    bool // efficiency cores cost something
@@ -67,9 +68,14 @@ func (m *machine) asks(l lane.Lane, r relaxed) ([]ask, error) {
 		if err != nil {
 			return nil, fmt.Errorf("spec.memory.hugepages.%s: %w", cut(size), err)
 		}
-		a.huge = append(a.huge, Memory{Node: int(page), Bytes: uint64(s.Memory.Hugepages[size])})
-		if !m.hasPages(uint64(page)) {
-			return nil, fmt.Errorf("spec.memory.hugepages.%s: the machine has no hugepages of that size; it has %s", cut(size), m.pageSizes())
+		a.huge = append(a.huge, Memory{Node: int(page), Bytes: uint64(s.Memory.Hugepages[size])}) //nolint:gosec // G115: checked below
+		if known := m.pageSizes(); !slices.Contains(known, uint64(page)) {
+			var has []string
+			for _, k := range known {
+				has = append(has, quantity.Bytes(k).String())
+			}
+			return nil, fmt.Errorf("spec.memory.hugepages.%s: the machine has no hugepages of that size; it has %s",
+				cut(size), orNone(strings.Join(has, ", ")))
 		}
 	}
 	m.keepApart(&a, r)
@@ -97,12 +103,10 @@ func (m *machine) approach(a *ask, dropped bool) error {
 		if at < 0 {
 			return fmt.Errorf("spec.near.numaNode: %d: the machine has nodes %s", *near.NUMANode, m.nodeIDs())
 		}
-		a.from = []int{at}
+		a.from = 1 << at
 	case near.Lane != "":
-		for _, l := range m.lanes {
-			if l.Name == near.Lane {
-				a.from, a.caches = m.places(l.CPUs), m.caches(l.CPUs)
-			}
+		if l, ok := find(m.lanes, near.Lane); ok {
+			a.from, a.caches = m.nodesOf(l.CPUs), m.cachesOf(l.CPUs)
 		}
 	case near.Device != "":
 		d := m.findDevice(near.Device)
@@ -117,57 +121,6 @@ func (m *machine) approach(a *ask, dropped bool) error {
 	return nil
 }
 
-// nearest are the nodes with CPUs that are as near as can be to some nodes: these themselves, if
-// they have CPUs.
-func (m *machine) nearest(from []int) []int {
-	if len(from) == 0 {
-		return nil
-	}
-	best, nearest := -1, []int{}
-	for i, n := range m.nodes {
-		if n.from == n.to {
-			continue
-		}
-		d := m.nodes[from[0]].distances[i]
-		for _, f := range from {
-			d = min(d, m.nodes[f].distances[i])
-		}
-		if best < 0 || d < best {
-			best, nearest = d, nil
-		}
-		if d == best {
-			nearest = append(nearest, i)
-		}
-	}
-	return nearest
-}
-
-// places are the nodes of CPUs, by their places.
-func (m *machine) places(cpus cpuset.Set) []int {
-	var places []int
-	for id := range cpus.All() {
-		if n := m.nodeOf(id); n >= 0 && !slices.Contains(places, n) {
-			places = append(places, n)
-		}
-	}
-	slices.Sort(places)
-	return places
-}
-
-// caches are the L3s above CPUs, by their places in ascending order.
-func (m *machine) caches(cpus cpuset.Set) []int {
-	caches := []int{}
-	for id := range cpus.All() {
-		if m.nodeOf(id) >= 0 {
-			if c := m.cells[m.cores[m.at[id]].cell].cache; !slices.Contains(caches, c) {
-				caches = append(caches, c)
-			}
-		}
-	}
-	slices.Sort(caches)
-	return caches
-}
-
 // withDevices chooses the device of the network path: the one that is named, or for virtual
 // functions the best one on each node, which the search then chooses from; with all, any that would do.
 func (m *machine) withDevices(a ask, all bool) ([]ask, error) {
@@ -176,54 +129,41 @@ func (m *machine) withDevices(a ask, all bool) ([]ask, error) {
 	if net.Path == "sriov" {
 		a.vfs = max(1, a.vfs)
 	}
-	if net.Device != "" {
-		d := m.findDevice(net.Device)
-		if d < 0 {
-			return nil, fmt.Errorf("spec.network.device: %q: the machine has %s", cut(net.Device), m.deviceNames())
-		}
-		if a.vfs > m.freeVFs(d) {
-			return nil, fmt.Errorf("spec.network: %s has %d free virtual functions, the lane wants %d", cut(net.Device), m.freeVFs(d), a.vfs)
-		}
-		return []ask{m.withDevice(a, d)}, nil
-	}
-	if a.vfs == 0 {
+	var devices []int
+	switch at := m.findDevice(net.Device); {
+	case net.Device == "" && a.vfs == 0:
 		return []ask{a}, nil
+	case net.Device == "":
+		for d, dev := range m.h.PCIDevices {
+			if dev.Kind == "network" && m.freeVFs(d) >= a.vfs {
+				devices = append(devices, d)
+			}
+		}
+		if len(devices) == 0 {
+			return nil, fmt.Errorf("spec.network.path: sriov: no device has %d free virtual functions", a.vfs)
+		}
+	case at < 0:
+		return nil, fmt.Errorf("spec.network.device: %q: the machine has %s", cut(net.Device), m.deviceNames())
+	case a.vfs > m.freeVFs(at):
+		return nil, fmt.Errorf("spec.network: %s has %d free virtual functions, the lane wants %d",
+			cut(net.Device), m.freeVFs(at), a.vfs)
+	default:
+		devices = []int{at}
 	}
-	best := map[int]int{} // device by node
-	var ways []ask
-	for d, dev := range m.h.PCIDevices {
-		if dev.Kind != "network" || m.freeVFs(d) < a.vfs {
-			continue
-		}
-		if all {
-			ways = append(ways, m.withDevice(a, d))
-			continue
-		}
-		n := -1
-		if dev.NUMANode != nil {
-			n = *dev.NUMANode
-		}
-		if b, ok := best[n]; !ok || m.freeVFs(d) < m.freeVFs(b) {
-			best[n] = d
-		}
+	if !all {
+		slices.SortStableFunc(devices, func(a, b int) int {
+			return cmp.Or(cmp.Compare(m.deviceNode(a), m.deviceNode(b)), cmp.Compare(m.freeVFs(a), m.freeVFs(b)))
+		})
+		devices = slices.CompactFunc(devices, func(a, b int) bool { return m.deviceNode(a) == m.deviceNode(b) })
 	}
-	for _, n := range sortedKeys(best) {
-		ways = append(ways, m.withDevice(a, best[n]))
-	}
-	if len(ways) == 0 {
-		return nil, fmt.Errorf("spec.network.path: sriov: no device has %d free virtual functions", a.vfs)
+	ways := make([]ask, len(devices))
+	for i, d := range devices {
+		ways[i] = a
+		if ways[i].device = d; a.spec.Near == (lane.Near{}) { // else distance counts from something else
+			ways[i].from = m.deviceNode(d)
+		}
 	}
 	return ways, nil
-}
-
-// withDevice is the ask with that device, from whose node distance counts unless the lane wants to be near
-// something else.
-func (m *machine) withDevice(a ask, d int) ask {
-	a.device = d
-	if a.spec.Near == (lane.Near{}) {
-		a.from = m.deviceNode(d)
-	}
-	return a
 }
 
 func (m *machine) findDevice(name string) int {
@@ -232,16 +172,17 @@ func (m *machine) findDevice(name string) int {
 	})
 }
 
-func (m *machine) deviceNode(d int) []int {
+// deviceNode is the node of a device; none where the machine does not say it.
+func (m *machine) deviceNode(d int) nodeSet {
 	n := m.h.PCIDevices[d].NUMANode
 	if n == nil {
-		return nil
+		return 0
 	}
 	at := slices.IndexFunc(m.nodes, func(o node) bool { return o.id == *n })
 	if at < 0 {
-		return nil
+		return 0
 	}
-	return []int{at}
+	return 1 << at
 }
 
 // freeVFs is how many virtual functions of a device no lane has.
@@ -261,32 +202,19 @@ func (m *machine) freeVFs(d int) int {
 	return n
 }
 
-func (m *machine) hasPages(size uint64) bool {
-	return slices.ContainsFunc(m.nodes, func(n node) bool { _, ok := n.pool[size]; return ok })
-}
-
-func (m *machine) pageSizes() string {
+// pageSizes are the sizes of hugepages that the machine has.
+func (m *machine) pageSizes() []uint64 {
 	sizes := map[uint64]bool{}
 	for _, n := range m.nodes {
 		for size := range n.pool {
 			sizes[size] = true
 		}
 	}
-	var names []string
-	for _, size := range sortedKeys(sizes) {
-		names = append(names, quantity.Bytes(size).String())
-	}
-	return orNone(strings.Join(names, ", "))
+	return sortedKeys(sizes)
 }
 
 func (m *machine) nodeIDs() string {
-	var ids []int
-	for _, n := range m.nodes {
-		if n.id >= 0 {
-			ids = append(ids, n.id)
-		}
-	}
-	return orNone(cpuset.Of(ids...).String())
+	return orNone(m.ids(1<<len(m.nodes) - 1).String())
 }
 
 func (m *machine) deviceNames() string {

@@ -85,27 +85,22 @@ func (m *machine) memoryNodes(p place) cpuset.Set {
 	if len(ids) > 0 {
 		return cpuset.Of(ids...)
 	}
-	own := m.places(p.cpus)
-	for _, n := range own {
-		if m.nodes[n].hasMemory {
-			ids = append(ids, m.nodes[n].id)
+	own := m.nodesOf(p.cpus)
+	best, nearest := 0, nodeSet(0)
+	for i, n := range m.nodes {
+		d := m.distance(own, i)
+		if own.has(i) {
+			d = 0
 		}
-	}
-	if len(ids) > 0 {
-		return cpuset.Of(ids...)
-	}
-	best := 0
-	for i, other := range m.nodes {
-		d := m.nearTo(m.set(own), i)
-		if !other.hasMemory || len(ids) > 0 && d > best {
+		if !n.hasMemory || nearest != 0 && d > best {
 			continue
 		}
 		if d < best {
-			ids = nil
+			nearest = 0
 		}
-		best, ids = d, append(ids, other.id)
+		best, nearest = d, nearest|1<<i
 	}
-	return cpuset.Of(ids...)
+	return m.ids(nearest)
 }
 
 // interrupts are those of the lane's virtual functions, and as many queues of the shared device as it asks
@@ -151,46 +146,50 @@ func (m *machine) isQueue(i host.Interrupt) bool {
 
 // nodeReasons say why the lane is on its nodes.
 func (m *machine) nodeReasons(p place) []string {
-	nodes := m.places(p.cpus)
-	names, near := m.names(nodes), p.ask.spec.Near
+	nodes := m.nodesOf(p.cpus)
+	names, at := m.ids(nodes), nodes.first()
 	target, from := m.target(p)
+	text := ""
 	switch {
-	case len(nodes) == 1 && m.nodes[nodes[0]].id < 0:
-	case len(nodes) > 1:
-		return []string{fmt.Sprintf("nodes %s: %s", names, m.noRoom(p))}
-	case near.NUMANode != nil && slices.Equal(nodes, from):
-		return []string{fmt.Sprintf("node %s, because spec.near.numaNode says so", names)}
-	case target != "" && len(from) == 0:
-		return []string{fmt.Sprintf("node %s: on which node %s is, the machine does not say", names, target)}
-	case target != "" && slices.Contains(from, nodes[0]):
-		return []string{fmt.Sprintf("node %s, because %s is there", names, target)}
+	case nodes.len() > 1:
+		text = fmt.Sprintf("nodes %s: %s", names, m.noRoom(p))
+	case m.nodes[at].id < 0:
+	case p.ask.spec.Near.NUMANode != nil && nodes == from:
+		text = fmt.Sprintf("node %s, because spec.near.numaNode says so", names)
+	case target != "" && from == 0:
+		text = fmt.Sprintf("node %s: on which node %s is, the machine does not say", names, target)
+	case target != "" && from.has(at):
+		text = fmt.Sprintf("node %s, because %s is there", names, target)
 	case target != "":
-		return []string{fmt.Sprintf("node %s at distance %d from %s on node %s: nothing nearer has room", names,
-			m.distanceTo(from, p.nodes)+10, target, m.names(from))}
+		text = fmt.Sprintf("node %s at distance %d from %s on node %s: nothing nearer has room", names,
+			m.distance(from, at), target, m.ids(from))
 	case len(m.nodes) > 1:
-		return []string{fmt.Sprintf("node %s: of the nodes that give up least for it, the one with the fewest free CPUs (%d)", names,
-			m.freeOn(nodes[0], p.ask))}
+		text = fmt.Sprintf("node %s: of the nodes that give up least for it, the one with the fewest free CPUs (%d)",
+			names, m.freeOn(at, p.ask))
 	}
-	return nil
+	if text == "" {
+		return nil
+	}
+	return []string{text}
 }
 
 // target is what the lane wants to be near to, and its nodes; "" where there is nothing.
-func (m *machine) target(p place) (name string, nodes []int) {
+func (m *machine) target(p place) (name string, nodes nodeSet) {
 	switch near := p.ask.spec.Near; {
 	case near.Device != "":
-		return cut(near.Device), p.ask.from
+		name = cut(near.Device)
 	case near.NUMANode != nil:
-		return fmt.Sprintf("node %d", *near.NUMANode), p.ask.from
+		name = fmt.Sprintf("node %d", *near.NUMANode)
 	case near.Lane != "":
-		for _, l := range m.lanes {
-			if l.Name == near.Lane {
-				return "lane " + l.Name, m.places(l.CPUs)
-			}
+		l, ok := find(m.lanes, near.Lane)
+		if !ok {
+			return "", 0
 		}
+		return "lane " + l.Name, m.nodesOf(l.CPUs)
 	case p.ask.device >= 0:
-		return deviceName(m.h.PCIDevices[p.ask.device]), p.ask.from
+		name = deviceName(m.h.PCIDevices[p.ask.device])
 	}
-	return "", nil
+	return name, p.ask.from
 }
 
 // noRoom says why the lane is on several nodes.
@@ -201,29 +200,30 @@ func (m *machine) noRoom(p place) string {
 			most, at = free, n
 		}
 	}
-	if count := p.ask.spec.CPUs.Count; most < count {
-		return fmt.Sprintf("no node alone has room for %d CPUs as asked; the most is %d, on node %d", count, most, m.nodes[at].id)
+	count, id := p.ask.spec.CPUs.Count, m.nodes[at].id
+	switch {
+	case most < count:
+		return fmt.Sprintf("no node alone has room for %d CPUs as asked; the most is %d, on node %d", count, most, id)
+	case p.ask.wantsMemory():
+		return fmt.Sprintf("no node alone has room for %d CPUs as asked and for the memory", count)
 	}
-	if p.ask.wantsMemory() {
-		return fmt.Sprintf("no node alone has room for %d CPUs as asked and for the memory", p.ask.spec.CPUs.Count)
-	}
-	return fmt.Sprintf("node %d alone had room for %d CPUs as asked, but all lanes together cost less like this",
-		m.nodes[at].id, p.ask.spec.CPUs.Count)
+	return fmt.Sprintf("node %d alone had room for %d CPUs as asked, but all lanes together cost less like this", id, count)
 }
 
-func (m *machine) names(nodes []int) string {
+// ids are the kernel's numbers of nodes.
+func (m *machine) ids(nodes nodeSet) cpuset.Set {
 	var ids []int
-	for _, n := range nodes {
+	for n := range nodes.all() {
 		if m.nodes[n].id >= 0 {
 			ids = append(ids, m.nodes[n].id)
 		}
 	}
-	return cpuset.Of(ids...).String()
+	return cpuset.Of(ids...)
 }
 
 // freeOn is how many CPUs the lane could have on a node.
 func (m *machine) freeOn(n int, a ask) int {
-	a.near = nil
+	a.near = 0
 	return m.newSearch(a, nil).room[n]
 }
 
@@ -237,25 +237,20 @@ func deviceName(d host.PCIDevice) string {
 // coreReasons say why the lane has these cores.
 func (m *machine) coreReasons(p place) []string {
 	var why []string
-	var l3s []int
-	for _, cache := range m.caches(p.cpus) {
-		l3s = append(l3s, m.cells[slices.IndexFunc(m.cells, func(c cell) bool { return c.cache == cache })].l3)
-	}
-	switch {
-	case len(l3s) > 1:
-		why = append(why, fmt.Sprintf("CPUs %s below %d L3 caches: no L3 alone has room for them", p.cpus, len(l3s)))
-	case l3s[0] < 0:
+	l3 := m.cells[m.cores[m.at[p.cpus.First()]].cell].l3
+	left, others := m.below(l3, p)
+	switch count := m.cachesOf(p.cpus).Len(); {
+	case count > 1:
+		why = append(why, fmt.Sprintf("CPUs %s below %d L3 caches: no L3 alone has room for them", p.cpus, count))
+	case l3 < 0:
 		why = append(why, fmt.Sprintf("CPUs %s: the machine does not say which L3 they share", p.cpus))
+	case left == 0 && len(others) > 0:
+		why = append(why, fmt.Sprintf("CPUs %s, because they complete L3 %d, of which %s has the rest", p.cpus, l3,
+			strings.Join(others, ", ")))
+	case left == 0:
+		why = append(why, fmt.Sprintf("CPUs %s: all of L3 %d", p.cpus, l3))
 	default:
-		left, others := m.below(l3s[0], p)
-		switch {
-		case left == 0 && len(others) > 0:
-			why = append(why, fmt.Sprintf("CPUs %s, because they complete L3 %d, of which %s has the rest", p.cpus, l3s[0], strings.Join(others, ", ")))
-		case left == 0:
-			why = append(why, fmt.Sprintf("CPUs %s: all of L3 %d", p.cpus, l3s[0]))
-		default:
-			why = append(why, fmt.Sprintf("CPUs %s: below one L3 (%d), which has %d more free", p.cpus, l3s[0], left))
-		}
+		why = append(why, fmt.Sprintf("CPUs %s: below one L3 (%d), which has %d more free", p.cpus, l3, left))
 	}
 	if !p.idle.IsEmpty() {
 		why = append(why, fmt.Sprintf("CPUs %s stay idle: they are siblings, and the lane pays for whole cores", p.idle))
@@ -335,7 +330,7 @@ func (m *machine) memoryReasons(p place, l Lane) []string {
 		}
 		why = append(why, text)
 	}
-	if near := m.names(m.places(p.cpus)); near != l.MemoryNodes.String() && near != "" {
+	if near := m.ids(m.nodesOf(p.cpus)); near != l.MemoryNodes && !near.IsEmpty() {
 		why = append(why, fmt.Sprintf("memory of nodes %s: the nearest that has enough for all lanes", l.MemoryNodes))
 	}
 	return why

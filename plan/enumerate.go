@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"math/bits"
 	"slices"
 
 	"isolane.dev/isolane/cpuset"
@@ -123,7 +122,7 @@ func (e *enumeration) isTwin(a, b int) bool {
 
 // footprint is where the CPUs that were taken so far lie.
 type footprint struct {
-	nodes  uint64
+	nodes  nodeSet
 	caches int
 	last   int // the L3 that was counted last, plus one
 }
@@ -163,7 +162,7 @@ func (e *enumeration) reach(cost Cost, at footprint, c int, way []int, in cell) 
 	if at.last != in.cache+1 {
 		at.last, at.caches = in.cache+1, at.caches+1
 	}
-	cost.NUMACrossings = bits.OnesCount64(at.nodes) - 1
+	cost.NUMACrossings = at.nodes.len() - 1
 	if cost.L3Crossings = at.caches - 1; len(e.m.cells) > e.m.l3s { // an L3 above several nodes may come again
 		cost.L3Crossings = 0
 	}

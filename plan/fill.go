@@ -96,7 +96,7 @@ type cellTable struct {
 // fill finds the CPUs on a set of nodes by dynamic programming: over the cores of each cell, over the
 // cells of each L3, and over these. kind limits the cores, counted is the node whose free whole cores
 // count.
-func (s *search) fill(set uint64, kind host.CPUKind, counted int) (place, bool) {
+func (s *search) fill(set nodeSet, kind host.CPUKind, counted int) (place, bool) {
 	type part struct {
 		cells []int
 		taken [][]int32 // by cell, then by number of CPUs of it and those before
@@ -105,14 +105,14 @@ func (s *search) fill(set uint64, kind host.CPUKind, counted int) (place, bool) 
 	total := sums(s.count)
 	var parts []part
 	for first, c := range s.m.cells {
-		seen := slices.ContainsFunc(s.m.cells[:first], func(b cell) bool { return b.cache == c.cache && set&(1<<b.node) != 0 })
-		if seen || set&(1<<c.node) == 0 {
+		seen := slices.ContainsFunc(s.m.cells[:first], func(b cell) bool { return b.cache == c.cache && set.has(b.node) })
+		if seen || !set.has(c.node) {
 			continue
 		}
 		sum, p := sums(s.count), part{all: make([]int32, s.count+1)}
 		for j := first; j < len(s.m.cells); j++ { // the same L3 may span nodes
 			d := s.m.cells[j]
-			if d.cache != c.cache || set&(1<<d.node) == 0 || !s.allows(d) {
+			if d.cache != c.cache || !set.has(d.node) || !s.allows(d) {
 				continue
 			}
 			from := make([]int32, s.count+1)
@@ -122,7 +122,7 @@ func (s *search) fill(set uint64, kind host.CPUKind, counted int) (place, bool) 
 		for n := range sum[1:] {
 			if sum[n+1].caches != impossible {
 				sum[n+1].caches++
-				if s.a.caches != nil && !slices.Contains(s.a.caches, c.cache) {
+				if !s.a.caches.IsEmpty() && !s.a.caches.Contains(c.cache) {
 					sum[n+1].far++
 				}
 			}

@@ -178,13 +178,13 @@ func (m *machine) describeNodes() {
 	for i := range m.nodes {
 		m.nodes[i].distances = make([]int, len(m.nodes))
 		for j := range m.nodes {
-			m.nodes[i].distances[j] = m.distance(m.nodes[i].id, m.nodes[j].id)
+			m.nodes[i].distances[j] = m.distanceOf(m.nodes[i].id, m.nodes[j].id)
 		}
 	}
 }
 
-// distance is the kernel's number for two nodes; 10 for a node and itself, 20 where it is not known.
-func (m *machine) distance(a, b int) int {
+// distanceOf is the kernel's number for two nodes; 10 for a node and itself, 20 where it is not known.
+func (m *machine) distanceOf(a, b int) int {
 	if a == b {
 		return 10
 	}
@@ -211,6 +211,19 @@ func (m *machine) put(l Lane) {
 		}
 	}
 	m.lanes = append(m.lanes, l)
+}
+
+// with is the machine with other lanes on it.
+func (m *machine) with(lanes []Lane) *machine {
+	o := *m
+	o.owner, o.room, o.lanes = make([]int, len(m.owner)), make([]int, len(m.room)), nil
+	for i := range o.owner {
+		o.owner[i] = free
+	}
+	for _, l := range lanes {
+		o.put(l)
+	}
+	return &o
 }
 
 // sharers is how many lanes are on a shared CPU.

@@ -10,8 +10,8 @@ import (
 // need is what one lane wants to have set aside, and from which nodes it may come.
 type need struct {
 	ask   *ask
-	nodes uint64
-	from  uint64 // nodes with its CPUs: memory comes from the nearest first
+	nodes nodeSet
+	from  nodeSet // nodes with its CPUs: memory comes from the nearest first
 }
 
 // given is what a need gets.
@@ -85,12 +85,8 @@ type flow struct {
 
 func (f *flow) add(i int, n need, page, bytes uint64) {
 	w := want{need: i, page: page, bytes: bytes, mem: map[int]uint64{}, pool: map[int]uint64{}}
-	for at := range f.m.nodes {
-		if n.nodes&(1<<at) != 0 {
-			w.order = append(w.order, at)
-		}
-	}
-	slices.SortStableFunc(w.order, func(a, b int) int { return cmp.Compare(f.m.nearTo(n.from, a), f.m.nearTo(n.from, b)) })
+	w.order = slices.Collect(n.nodes.all())
+	slices.SortStableFunc(w.order, func(a, b int) int { return cmp.Compare(f.m.distance(n.from, a), f.m.distance(n.from, b)) })
 	f.wants = append(f.wants, w)
 }
 
@@ -210,49 +206,6 @@ func (f *flow) given(needs []need) []given {
 		}
 	}
 	return all
-}
-
-// nearTo is the least distance between a node and those of a set; 0 where the set is empty.
-func (m *machine) nearTo(set uint64, n int) int {
-	least := 0
-	for c := range m.nodes {
-		if d := m.nodes[c].distances[n]; set&(1<<c) != 0 && (least == 0 || d < least) {
-			least = d
-		}
-	}
-	return least
-}
-
-// memoryDistance is field 6 of the cost: how far the nodes of a set are from the farthest with CPUs.
-func (m *machine) memoryDistance(cpus, memory uint64) int {
-	sum := 0
-	for n := range m.nodes {
-		if memory&(1<<n) == 0 {
-			continue
-		}
-		far := 10
-		for c := range m.nodes {
-			if cpus&(1<<c) != 0 {
-				far = max(far, m.nodes[c].distances[n])
-			}
-		}
-		sum += far - 10
-	}
-	return sum
-}
-
-// hasStock says whether the lanes that are there have no more memory of a node than it has, and leave housekeeping some.
-func (m *machine) hasStock() bool {
-	left, taken := uint64(0), uint64(0)
-	for n := range m.nodes {
-		empty, pool := m.with(nil).freeMemory(n)
-		used := m.usedMemory(n, pool)
-		if used > empty {
-			return false
-		}
-		left, taken = plusCapped(left, empty-used), plusCapped(taken, used)
-	}
-	return taken == 0 || left >= m.keep
 }
 
 // freeMemory is what no lane has of a node's memory, less its pools of hugepages, and of these pools.

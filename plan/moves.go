@@ -1,31 +1,14 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/lane"
 )
 
-// onlyMoves sees that only lanes that are placed move: where one of this request had to make room for another, the others
-// move at once to where they came to be.
-func (a *arrangement) onlyMoves(placed []Lane) bool {
-	isPlaced := func(name string) bool {
-		return slices.ContainsFunc(placed, func(l Lane) bool { return l.Name == name })
-	}
-	if !slices.ContainsFunc(a.moves, func(m Move) bool { return !isPlaced(m.Lane) }) {
-		return true
-	}
-	targets := map[string]Lane{}
-	for _, l := range placed {
-		if to := a.lane(l.Name); to.Owned() != l.Owned() || to.MemoryNodes != l.MemoryNodes {
-			targets[l.Name] = to
-		}
-	}
-	before := arrangement{m: a.m, lanes: placed}
-	_, moves, ok := before.sequence(targets, "new lanes")
-	a.moves = moves
-	return ok
-}
+const goneReason = "some of its CPUs are gone"
 
 func move(from, to Lane, reason string) Move {
 	v := Move{Lane: to.Name, From: from.Owned(), To: to.Owned(), Reason: reason}
@@ -42,75 +25,167 @@ func move(from, to Lane, reason string) Move {
 	return v
 }
 
-// sequence orders moves to targets so that each finds its CPUs free. Where lanes wait for each other
-// in a circle, one steps aside to any place that is free meanwhile.
-func (a *arrangement) sequence(targets map[string]Lane, reason string) ([]Lane, []Move, bool) {
-	lanes := slices.Clone(a.lanes)
-	var moves []Move
-	why := "makes room for " + reason
-	at := func(name string) int { return slices.IndexFunc(lanes, func(l Lane) bool { return l.Name == name }) }
-	do := func(name string, to Lane, why string) {
-		i := at(name)
-		moves = append(moves, move(lanes[i], to, why))
-		lanes[i] = to
-	}
-	waiting, stepped := sortedKeys(targets), map[string]bool{}
-	for len(waiting) > 0 {
-		before := len(waiting)
-		waiting = slices.DeleteFunc(waiting, func(name string) bool {
-			for _, o := range lanes {
-				if o.Name != name && overlap(o, targets[name]) {
-					return false
-				}
-			}
-			do(name, targets[name], why)
-			return true
-		})
-		if len(waiting) < before {
-			continue
-		}
-		aside := false
-		for _, name := range waiting {
-			if stepped[name] {
-				continue
-			}
-			if to, ok := a.stepAside(lanes, lanes[at(name)], waiting, targets); ok {
-				do(name, to, "steps aside while others move")
-				stepped[name], aside = true, true
-				break
-			}
-		}
-		if !aside {
-			return nil, nil, false
-		}
-	}
-	return lanes, moves, true
-}
-
 // overlap says whether two lanes cannot be there at once.
 func overlap(a, b Lane) bool {
 	return a.Owned().Intersects(b.Owned()) && (a.Spec.CPUs.Share <= 1 || b.Spec.CPUs.Share <= 1)
 }
 
-// stepAside finds a place for a lane outside of its own and of where the others want to go; failing
-// that, outside of its own.
-func (a *arrangement) stepAside(lanes []Lane, has Lane, waiting []string, targets map[string]Lane) (Lane, bool) {
-	m := a.m.with(without(lanes, has.Name))
-	wanted := has.Owned()
+// goal is where a lane comes to be: on these CPUs of a node, or wherever on the node it costs least by then.
+type goal struct {
+	exact bool
+	lane  Lane
+	node  int
+	cpus  cpuset.Set // all that the goal leaves to choose from
+}
+
+// route is lanes on their way to their goals. Its machine is empty.
+type route struct {
+	m     *machine
+	why   string
+	lanes []Lane
+	goals map[string]goal
+	moves []Move
+}
+
+// routeTo is the route from some places to others.
+func (r *repacking) routeTo(from, to []Lane) route {
+	t := route{m: r.m, why: r.why, goals: map[string]goal{}}
+	for _, l := range from {
+		next, ok := find(to, l.Name)
+		if !ok { // it has lost CPUs, and is not placed again yet
+			continue
+		}
+		t.lanes = append(t.lanes, l)
+		if l.Owned() != next.Owned() || l.MemoryNodes != next.MemoryNodes {
+			t.goals[l.Name] = goal{exact: true, lane: next, cpus: next.CPUs}
+		}
+	}
+	return t
+}
+
+// run moves all lanes, each to CPUs that are free by then: those that fit at once first. Where lanes wait for each other
+// in a circle, one steps aside, or some CPUs of one are exchanged for free ones. False: neither goes.
+func (t *route) run() bool {
+	stepped := map[string]bool{}
+	waiting := sortedKeys(t.goals)
+	slices.SortStableFunc(waiting, func(a, b string) int { return cmp.Compare(t.at(b).CPUs.Len(), t.at(a).CPUs.Len()) })
+	for rounds := 4 * len(t.lanes); len(waiting) > 0; rounds-- {
+		before := len(waiting)
+		waiting = slices.DeleteFunc(waiting, t.arrive)
+		if len(waiting) < before {
+			continue
+		}
+		if rounds == 0 || !t.stepAside(waiting, stepped) && !t.exchange(waiting) {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *route) at(name string) Lane {
+	l, _ := find(t.lanes, name)
+	return l
+}
+
+func (t *route) do(to Lane, why string) {
+	i := slices.IndexFunc(t.lanes, func(l Lane) bool { return l.Name == to.Name })
+	t.moves = append(t.moves, move(t.lanes[i], to, why))
+	t.lanes[i] = to
+}
+
+// arrive moves a lane to its goal, if there is room now.
+func (t *route) arrive(name string) bool {
+	g, others := t.goals[name], without(t.lanes, name)
+	if !g.exact {
+		on := t.m.with(others)
+		p, ok := on.bestOn(declaration(t.at(name)), g.node)
+		if !ok {
+			return false
+		}
+		g.lane = on.brief(p)
+	} else if slices.ContainsFunc(others, func(o Lane) bool { return overlap(o, g.lane) }) {
+		return false
+	}
+	t.do(g.lane, t.why)
+	return true
+}
+
+// stepAside finds a place for one of the lanes that wait for CPUs of each other, outside of its own and of where the
+// others want to go; failing that, outside of its own.
+func (t *route) stepAside(waiting []string, stepped map[string]bool) bool {
+	var wanted cpuset.Set
 	for _, name := range waiting {
-		wanted = wanted.Union(targets[name].Owned())
+		wanted = wanted.Union(t.goals[name].lane.Owned())
 	}
-	l := asked(has)
-	for _, banned := range []cpuset.Set{wanted, has.Owned()} {
-		ways, err := m.asks(l, relaxed{wishes: l.Spec.Wishes()})
-		if err != nil {
-			return Lane{}, false
+	for _, name := range waiting {
+		if stepped[name] || !t.goals[name].exact {
+			continue
 		}
-		way := ways[0]
-		way.banned = way.banned.Union(banned)
-		if p, ok := m.bestFor(way); ok {
-			return m.describe(p), true
+		has := t.at(name)
+		m := t.m.with(without(t.lanes, name))
+		ways, err := m.asks(declaration(has), relaxed{wishes: has.Spec.Wishes()})
+		for _, banned := range []cpuset.Set{has.Owned().Union(wanted), has.Owned()} {
+			if err != nil {
+				break
+			}
+			way := ways[0]
+			way.banned = way.banned.Union(banned)
+			if p, ok := m.bestFor(way); ok {
+				t.do(m.brief(p), "steps aside while others move")
+				stepped[name] = true
+				return true
+			}
 		}
 	}
-	return Lane{}, false
+	return false
+}
+
+// exchange moves some CPUs of a lane: to those of its goal that are free; failing that, off those that another one
+// waits for.
+func (t *route) exchange(waiting []string) bool {
+	all := t.m.h.Usable()
+	for _, name := range waiting {
+		if to := t.goals[name].cpus; t.shift(name, all.Difference(to), to) {
+			return true
+		}
+	}
+	for _, name := range waiting {
+		for _, other := range waiting {
+			if to := t.goals[other].cpus; to != t.goals[name].cpus && t.shift(name, to, all.Difference(to)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// shift exchanges CPUs of a lane in one set for as many free ones in another. Lanes that want whole cores, or share
+// CPUs, are not divided.
+func (t *route) shift(name string, off, onto cpuset.Set) bool {
+	has := t.at(name)
+	if s := has.Spec.CPUs; s.Share > 1 || s.SMT == lane.Isolate || s.SMT == lane.Pack {
+		return false
+	}
+	m := t.m.with(without(t.lanes, name))
+	ways, err := m.asks(declaration(has), relaxed{wishes: []string{"near", "numa", "l3"}})
+	if err != nil {
+		return false
+	}
+	s := m.newSearch(ways[0], nil)
+	var free []int
+	for id := range onto.Difference(has.CPUs).All() {
+		if c := m.at[id]; c >= 0 && s.isOpen(id) && s.takes[c].most > 0 {
+			free = append(free, id)
+		}
+	}
+	from := has.CPUs.Intersection(off).Slice()
+	k := min(len(from), len(free))
+	if k == 0 {
+		return false
+	}
+	p := place{ask: ways[0], given: given{has.Memory, has.Hugepages},
+		cpus: has.CPUs.Difference(cpuset.Of(from[:k]...)).Union(cpuset.Of(free[:k]...))}
+	m.survey(&p)
+	t.do(m.brief(p), "goes part of the way while others move")
+	return true
 }

@@ -13,8 +13,8 @@ type place struct {
 	ask    ask
 	cpus   cpuset.Set
 	idle   cpuset.Set
-	nodes  uint64 // with its CPUs
-	set    uint64 // from which its memory may come
+	nodes  nodeSet // with its CPUs
+	set    nodeSet // from which its memory may come
 	given  given
 	fixed  Cost     // what it costs whatever other lanes do
 	lost   []string // the wishes that do not hold, for which fixed has the weights
@@ -41,7 +41,7 @@ func (m *machine) lane(p *place) Lane {
 
 // placeOf is the place of a lane that is there.
 func (m *machine) placeOf(l Lane) (place, error) {
-	ways, err := m.asks(asked(l), relaxed{wishes: l.Spec.Wishes(), anyways: true})
+	ways, err := m.asks(declaration(l), relaxed{wishes: l.Spec.Wishes(), anyways: true})
 	if err != nil {
 		return place{}, err
 	}

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"math/bits"
 	"slices"
 
 	"isolane.dev/isolane/host"
@@ -31,7 +30,7 @@ func (m *machine) survey(p *place) bool {
 		}
 		ofKind = ofKind && fits(core.kind, host.CPUKind(a.spec.CPUs.Kind))
 	}
-	c.NUMACrossings = bits.OnesCount64(p.nodes|p.set) - 1
+	c.NUMACrossings = (p.nodes | p.set).len() - 1
 	c.L3Crossings = len(caches) - 1
 	c.MemoryDistance = m.memoryDistance(p.nodes, p.set)
 	if len(kinds) > 1 {
@@ -45,29 +44,14 @@ func (m *machine) survey(p *place) bool {
 	check("l3", s.L3 == lane.One, len(caches) == 1)
 	check("numa", s.NUMA == lane.One, c.NUMACrossings == 0)
 	if a.spec.Near.Lane == "" {
-		c.DeviceDistance = m.distanceTo(a.from, p.nodes)
-		if a.spec.Near != (lane.Near{}) && len(a.from) > 0 {
-			v.check("near", p.nodes&^m.set(m.nearest(a.from)) == 0)
+		c.DeviceDistance = m.deviceDistance(a.from, p.nodes)
+		if a.spec.Near != (lane.Near{}) && a.from != 0 {
+			v.check("near", p.nodes&^m.nearest(a.from) == 0)
 		}
 	}
 	c.BrokenWishes = v.weight
 	p.fixed, p.lost = c, v.lost
 	return !v.fails
-}
-
-// distanceTo is field 7 of the cost: from the nearest of some nodes to the farthest of a set.
-func (m *machine) distanceTo(from []int, set uint64) int {
-	far := 10
-	for n := range m.nodes {
-		if set&(1<<n) != 0 && len(from) > 0 {
-			d := m.nodes[from[0]].distances[n]
-			for _, f := range from {
-				d = min(d, m.nodes[f].distances[n])
-			}
-			far = max(far, d)
-		}
-	}
-	return far - 10
 }
 
 // sharedCores are the place's cores of which somebody else has a thread. Lanes that share CPUs are one party.
@@ -129,14 +113,9 @@ func (m *machine) beside(p *place, self int) (Cost, verdict) {
 	}
 	if s.Near.Lane != "" {
 		if o := slices.IndexFunc(m.lanes, func(l Lane) bool { return l.Name == s.Near.Lane }); o >= 0 {
-			from, there := m.places(m.lanes[o].CPUs), m.caches(m.lanes[o].CPUs)
-			v.check("near", p.nodes&^m.set(m.nearest(from)) == 0)
-			c.DeviceDistance = m.distanceTo(from, p.nodes)
-			for _, cache := range m.caches(p.cpus) {
-				if !slices.Contains(there, cache) {
-					c.DeviceDistance++
-				}
-			}
+			from := m.nodesOf(m.lanes[o].CPUs)
+			v.check("near", p.nodes&^m.nearest(from) == 0)
+			c.DeviceDistance = m.deviceDistance(from, p.nodes) + m.cachesOf(p.cpus).Difference(m.cachesOf(m.lanes[o].CPUs)).Len()
 		}
 	}
 	c.BrokenWishes = v.weight

@@ -47,7 +47,7 @@ func Read(name string, r io.Reader) (Placement, error) {
 }
 
 func (l Lane) validate() error {
-	if err := asked(l).Validate(); err != nil {
+	if err := declaration(l).Validate(); err != nil {
 		return err
 	}
 	switch {

@@ -109,7 +109,7 @@ func (m *machine) blocking(l lane.Lane) []string {
 	all := m.constraints(l)
 	found := false
 	for size := 0; size <= len(all) && !found; size++ {
-		subsets(len(all), size, func(set uint64) {
+		subsets(len(all), size, func(set nodeSet) {
 			if found || m.fitsWith(l, all, set) {
 				return
 			}
@@ -231,7 +231,7 @@ func nearText(n lane.Near) string {
 }
 
 // fitsWith says whether a lane fits with just some of its constraints.
-func (m *machine) fitsWith(l lane.Lane, all []constraint, set uint64) bool {
+func (m *machine) fitsWith(l lane.Lane, all []constraint, set nodeSet) bool {
 	var r relaxed
 	on := m
 	for i, c := range all {

@@ -8,38 +8,39 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// groupOf is what a CPU shares with others at a level of spec.apart, as a number; CPUs of which the machine does not
-// say it have the same one.
+// groupOf is what a CPU shares with others at a level of spec.apart, as a number: 0 for all of which the machine does not
+// say it, -1 for a CPU that a lane has and the machine no longer.
 func (m *machine) groupOf(id int, level string) int {
-	if id >= len(m.at) || m.at[id] < 0 {
-		return -2 // a lane that is placed has it, and the machine no longer
+	if m.nodeOf(id) < 0 {
+		return -1
 	}
 	at := m.cells[m.cores[m.at[id]].cell]
 	switch level {
 	case "core":
-		return m.at[id]
+		return m.at[id] + 1
 	case "node":
-		return at.node
+		return at.node + 1
 	case "package":
 		if c, _ := m.h.CPU(id); c.Package != nil {
-			return *c.Package
+			return *c.Package + 1
 		}
-		return -1
+	default:
+		if at.l3 >= 0 {
+			return at.cache + 1
+		}
 	}
-	if at.l3 < 0 {
-		return -1
-	}
-	return at.cache
+	return 0
 }
 
-func (m *machine) groups(cpus cpuset.Set, level string) []int {
+// groups are what CPUs share with others at a level.
+func (m *machine) groups(cpus cpuset.Set, level string) cpuset.Set {
 	var groups []int
 	for id := range cpus.All() {
-		if g := m.groupOf(id, level); g != -2 && !slices.Contains(groups, g) {
+		if g := m.groupOf(id, level); g >= 0 {
 			groups = append(groups, g)
 		}
 	}
-	return groups
+	return cpuset.Of(groups...)
 }
 
 // around are the usable CPUs that share a core, an L3, a node or a package with some of the given ones.
@@ -47,7 +48,7 @@ func (m *machine) around(cpus cpuset.Set, level string) cpuset.Set {
 	groups := m.groups(cpus, level)
 	var ids []int
 	for id, c := range m.at {
-		if c >= 0 && slices.Contains(groups, m.groupOf(id, level)) {
+		if c >= 0 && groups.Contains(m.groupOf(id, level)) {
 			ids = append(ids, id)
 		}
 	}
@@ -56,13 +57,7 @@ func (m *machine) around(cpus cpuset.Set, level string) cpuset.Set {
 
 // touch says whether two lanes share something at a level.
 func (m *machine) touch(a, b cpuset.Set, level string) bool {
-	groups := m.groups(a, level)
-	for id := range b.All() {
-		if slices.Contains(groups, m.groupOf(id, level)) {
-			return true
-		}
-	}
-	return false
+	return m.groups(a, level).Intersects(m.groups(b, level))
 }
 
 // isApart says whether a lane's wish to be apart holds on CPUs, towards the lanes that are there.
@@ -73,15 +68,6 @@ func (m *machine) isApart(name string, s lane.Spec, cpus cpuset.Set) bool {
 		}
 	}
 	return true
-}
-
-// set is nodes by their places as one number.
-func (m *machine) set(nodes []int) uint64 {
-	var set uint64
-	for _, n := range nodes {
-		set |= 1 << n
-	}
-	return set
 }
 
 // keepApart bans the CPUs that the lane, or a lane that is there already, does not want it to have.

@@ -13,15 +13,15 @@ import (
 
 // Repack is Solve that may move lanes: where a lane does not fit, or only by giving up more than it
 // would have to on an empty machine. The moves of the answer are in an order in which each goes to
-// CPUs that are free by then. Lanes that have lost CPUs are placed again. Where no moves are found that save something,
-// the answer is that of Solve.
+// CPUs that are free by then. Lanes that have lost CPUs are placed again. Where no moves are found that save
+// something, the answer is that of Solve.
 func Repack(h host.Host, placed Placement, lanes []lane.Lane) (Placement, error) {
 	p, err := repack(h, placed, lanes)
 	if err == nil {
 		return p, nil
 	}
 	kept, lost, _ := placed.kept(h)
-	return Placement{}, explained(err, h, kept, slices.Concat(askedAll(lost), lanes))
+	return Placement{}, explained(err, h, kept, slices.Concat(declarations(lost), lanes))
 }
 
 // kept parts the lanes that are placed into those that can stay and those that have lost CPUs.
@@ -41,12 +41,19 @@ func (p Placement) kept(h host.Host) (Placement, []Lane, error) {
 	return p, lost, nil
 }
 
-func askedAll(lanes []Lane) []lane.Lane {
-	all := make([]lane.Lane, len(lanes))
-	for i, l := range lanes {
-		all[i] = asked(l)
-	}
-	return all
+// repacking is the search for moves. Its machine is empty: who has what is put on copies of it.
+type repacking struct {
+	m      *machine
+	before []Lane // where lanes were, those that have lost CPUs too
+	why    string // the reason for moves
+}
+
+// arrangement is where lanes could be, and what that costs in all.
+type arrangement struct {
+	lanes []Lane
+	moves []Move
+	own   Cost // of the lane that was added last
+	cost  Cost
 }
 
 // repack is Repack that does not explain what it refuses.
@@ -55,34 +62,61 @@ func repack(h host.Host, placed Placement, lanes []lane.Lane) (Placement, error)
 	if err != nil {
 		return Placement{}, err
 	}
-	plain, err := solve(h, kept, slices.Concat(askedAll(lost), lanes), Limit)
+	wanted := slices.Concat(declarations(lost), lanes)
+	plain, err := solve(h, kept, wanted, Limit)
 	var no *refused
 	if err != nil && !errors.As(err, &no) {
 		return Placement{}, err
 	}
-	m := newMachine(h, nil)
-	fits := err == nil
-	if fits {
-		plain.moved(lost)
-		if rest := plain.Cost; rest.minus(Cost{LanesMoved: rest.LanesMoved, BlockLost: rest.BlockLost}).Compare(m.ideal(slices.Concat(askedAll(lost), lanes))) <= 0 {
+	r := repacking{m: newMachine(h, nil), before: placed.Lanes, why: "makes room for " + few(names(wanted))}
+	if err == nil {
+		plain.countMoves(lost)
+		if plain.Cost.withoutMoves().Compare(r.m.ideal(wanted)) <= 0 {
 			return plain, nil
 		}
 	}
-	a := arrangement{m: m, lanes: kept.Lanes}
-	if !a.addAll(lost, lanes) || !a.onlyMoves(placed.Lanes) || fits && a.compare(placed, plain) >= 0 {
+	now, ok := r.addAll(arrangement{lanes: kept.Lanes}, slices.Concat(declarations(lost), slices.SortedFunc(slices.Values(lanes), largestFirst)))
+	if !ok || err == nil && now.cost.Compare(r.cost(plain.Lanes, plain.Moves)) >= 0 {
 		return plain, err
 	}
-	p := Placement{APIVersion: APIVersion, Kind: Kind, Host: identity(h), Lanes: a.lanes, Moves: a.moves, Cost: a.cost(placed, a.lanes, len(a.moves))}
-	on := m.with(a.lanes)
-	p.Housekeeping = on.housekeeping()
-	// One lane at a time, moved by a search that does not look at everything: the least is what each, also of those that
-	// were there, costs on the machine alone, and where that is reached nothing is better.
-	bound := m.ideal(askedAll(a.lanes)).minus(m.total(kept.Lanes))
+	return r.placement(now, kept.Lanes, wanted), nil
+}
+
+// placement writes the answer down.
+func (r *repacking) placement(now arrangement, kept []Lane, wanted []lane.Lane) Placement {
+	order := slices.Concat(names(declarations(kept)), names(wanted))
+	slices.SortFunc(now.lanes, func(a, b Lane) int {
+		return cmp.Compare(slices.Index(order, a.Name), slices.Index(order, b.Name))
+	})
+	for i, l := range now.lanes {
+		if was, ok := find(r.before, l.Name); !ok || was.Owned() != l.Owned() {
+			now.lanes[i] = r.described(now.lanes, l)
+		}
+	}
+	p := Placement{APIVersion: APIVersion, Kind: Kind, Host: identity(r.m.h), Lanes: now.lanes, Moves: now.moves,
+		Cost: now.cost.minus(r.m.total(r.before)), Housekeeping: r.m.with(now.lanes).housekeeping()}
+	// The search does not look at everything. What each lane costs at least, also of those that were there, it
+	// costs on the machine alone: where that is reached, nothing is better.
+	bound := r.m.ideal(declarations(now.lanes)).minus(r.m.total(kept))
 	bound.BlockLost = min(0, p.Cost.BlockLost)
 	if p.Optimal = bound.Compare(p.Cost) >= 0; !p.Optimal {
 		p.Bound = &bound
 	}
-	return p, nil
+	return p
+}
+
+// described adds to a lane what depends on all others being where they are in the end.
+func (r *repacking) described(lanes []Lane, l Lane) Lane {
+	on := r.m.with(without(lanes, l.Name))
+	p, err := on.placeOf(l)
+	if err != nil {
+		return l
+	}
+	on.survey(&p)
+	l = on.describe(p)
+	on.put(l)
+	l.Reasons = append(l.Reasons, on.lateReasons(&p, len(on.lanes)-1)...)
+	return l
 }
 
 // ideal is what lanes cost at least, each on the machine alone.
@@ -97,59 +131,6 @@ func (m *machine) ideal(lanes []lane.Lane) Cost {
 	return sum
 }
 
-// moved notes the moves of lanes that had lost CPUs.
-func (p *Placement) moved(lost []Lane) {
-	for _, had := range lost {
-		at := slices.IndexFunc(p.Lanes, func(l Lane) bool { return l.Name == had.Name })
-		p.Moves = append(p.Moves, move(had, p.Lanes[at], goneReason))
-		p.Cost.LanesMoved++
-	}
-}
-
-const goneReason = "some of its CPUs are gone"
-
-// addAll places lanes, the largest first, after those that have lost CPUs. False: one does not fit, or what came out breaks
-// a rule.
-func (a *arrangement) addAll(lost []Lane, lanes []lane.Lane) bool {
-	for _, l := range lost {
-		if !a.add(asked(l), l.Owned()) {
-			return false
-		}
-	}
-	order := slices.Clone(lanes)
-	slices.SortFunc(order, func(a, b lane.Lane) int {
-		return cmp.Or(cmp.Compare(b.Spec.CPUs.Count, a.Spec.CPUs.Count), strings.Compare(a.Metadata.Name, b.Metadata.Name))
-	})
-	for _, l := range order {
-		if !a.add(l, cpuset.Set{}) {
-			return false
-		}
-	}
-	return a.holds()
-}
-
-// holds says whether the rules hold for all lanes where they are now.
-func (a *arrangement) holds() bool {
-	on := a.m.with(a.lanes)
-	for i, l := range a.lanes {
-		p, err := on.placeOf(l)
-		if err != nil || !on.survey(&p) {
-			return false
-		}
-		if _, v := on.beside(&p, i); v.fails {
-			return false
-		}
-	}
-	return !on.free().IsEmpty() && on.hasStock()
-}
-
-// cost is what lanes cost more where they are now than what was placed before.
-func (a *arrangement) cost(placed Placement, now []Lane, moves int) Cost {
-	sum := a.m.total(now).minus(a.m.total(placed.Lanes))
-	sum.LanesMoved = moves
-	return sum
-}
-
 // total is what lanes cost where they are; a lane that cannot be there costs nothing.
 func (m *machine) total(lanes []Lane) Cost {
 	on := m.with(lanes)
@@ -158,94 +139,300 @@ func (m *machine) total(lanes []Lane) Cost {
 		if !l.Owned().IsSubsetOf(m.h.Usable()) {
 			continue
 		}
-		p, err := on.placeOf(l)
-		if err != nil {
-			continue
+		if p, err := on.placeOf(l); err == nil {
+			on.survey(&p)
+			own, _ := on.beside(&p, i)
+			sum = sum.plus(p.fixed).plus(own)
 		}
-		on.survey(&p)
-		own, _ := on.beside(&p, i)
-		sum = sum.plus(p.fixed).plus(own)
 	}
 	return sum
 }
 
-// compare says whether the arrangement is better than a plan without moves: first by wishes and nodes, for whose sake lanes
-// are moved, then by all that it costs.
-func (a *arrangement) compare(placed, plain Placement) int {
-	with := a.cost(placed, a.lanes, len(a.moves))
-	without := a.cost(placed, plain.Lanes, len(plain.Moves))
-	return with.Compare(without)
+// cost is what lanes and moves cost in all.
+func (r *repacking) cost(lanes []Lane, moves []Move) Cost {
+	sum := r.m.total(lanes)
+	sum.LanesMoved = len(moves)
+	return sum
 }
 
-// arrangement is who is where while lanes are moved.
-type arrangement struct {
-	m     *machine // for what does not change; who has what on it is not used
-	lanes []Lane
-	moves []Move
+// countMoves adds the moves of lanes that had lost CPUs.
+func (p *Placement) countMoves(lost []Lane) {
+	for _, had := range lost {
+		to, _ := find(p.Lanes, had.Name)
+		p.Moves = append(p.Moves, move(had, to, goneReason))
+		p.Cost.LanesMoved++
+	}
 }
 
-// asked is the declaration of a lane that is placed.
-func asked(l Lane) lane.Lane {
+// addAll adds lanes one after the other. False: one does not fit, or what came out breaks a rule.
+func (r *repacking) addAll(now arrangement, wanted []lane.Lane) (arrangement, bool) {
+	for _, l := range wanted {
+		next, ok := r.add(now, l)
+		if !ok {
+			return now, false
+		}
+		if had, ok := find(r.before, l.Metadata.Name); ok {
+			made, _ := find(next.lanes, had.Name)
+			next.moves = append(next.moves, move(had, made, goneReason))
+		}
+		now = next
+	}
+	if slices.ContainsFunc(now.moves, func(m Move) bool { _, ok := find(r.before, m.Lane); return !ok }) {
+		// A lane of the request made room for another one: those that were there go at once to where they came to be.
+		t := r.routeTo(r.before, now.lanes)
+		if !t.run() {
+			return now, false
+		}
+		now.moves = t.moves
+	}
+	now.cost = r.cost(now.lanes, now.moves)
+	return now, r.holds(now.lanes)
+}
+
+// holds says whether the rules hold for lanes where they are.
+func (r *repacking) holds(lanes []Lane) bool {
+	on := r.m.with(lanes)
+	for i, l := range lanes {
+		p, err := on.placeOf(l)
+		if err != nil || !on.survey(&p) {
+			return false
+		}
+		if _, v := on.beside(&p, i); v.fails {
+			return false
+		}
+	}
+	return !on.free().IsEmpty()
+}
+
+// add places one more lane: where it costs least, if that is no more than on an empty machine; else with one, two or
+// three others taken away and placed again; else with each lane on a node.
+func (r *repacking) add(now arrangement, l lane.Lane) (arrangement, bool) {
+	ideal, ok, err := r.m.best(l, relaxed{})
+	if err != nil || !ok {
+		return now, false
+	}
+	least := arrangement{own: ideal.cost, cost: r.m.total(now.lanes).plus(ideal.cost).withoutMoves()}
+	best, found := arrangement{}, false
+	try := func(a arrangement, ok bool) bool {
+		if ok && (!found || a.compare(best) < 0) {
+			best, found = a, true
+		}
+		a = best
+		a.cost = a.cost.withoutMoves()
+		return found && a.compare(least) <= 0
+	}
+	movable := r.movable(now.lanes)
+	tries := 400
+	for size := 0; size <= min(3, len(movable)); size++ {
+		reached := false
+		combinations(movable, size, func(lifted []string) bool {
+			reached = try(r.lift(now, l, lifted)) || reached
+			tries--
+			return tries > 0
+		})
+		if reached {
+			return best, true
+		}
+	}
+	for _, target := range []func([]Lane, lane.Lane) (map[string]int, bool){r.fewestMoves, r.packStaying, r.packAnew} {
+		if nodes, ok := target(now.lanes, l); ok {
+			if a, ok := r.walk(now, l, nodes); ok {
+				try(a, ok)
+				break
+			}
+		}
+	}
+	return best, found
+}
+
+// movable are the names of the lanes that no other one is near to, the smallest first.
+func (r *repacking) movable(lanes []Lane) []string {
+	order := slices.Clone(lanes)
+	slices.SortStableFunc(order, func(a, b Lane) int { return cmp.Compare(a.CPUs.Len(), b.CPUs.Len()) })
+	var names []string
+	for _, l := range order {
+		if !isAnchor(lanes, l.Name) {
+			names = append(names, l.Name)
+		}
+	}
+	return names
+}
+
+// isAnchor says whether some lane is near to the one of that name, which therefore has to stay.
+func isAnchor(lanes []Lane, name string) bool {
+	return slices.ContainsFunc(lanes, func(l Lane) bool { return l.Spec.Near.Lane == name })
+}
+
+// combinations calls use with all choices of k of some names, until it returns false.
+func combinations(from []string, k int, use func([]string) bool) bool {
+	if k == 0 {
+		return use(nil)
+	}
+	for i := range from {
+		if !combinations(from[i+1:], k-1, func(rest []string) bool { return use(append(rest, from[i])) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// lift places a lane where others are taken away, and these again, the largest first.
+func (r *repacking) lift(now arrangement, l lane.Lane, lifted []string) (arrangement, bool) {
+	on := r.m.with(without(now.lanes, lifted...))
+	var again []lane.Lane
+	for _, name := range lifted {
+		had, _ := find(now.lanes, name)
+		again = append(again, declaration(had))
+	}
+	slices.SortFunc(again, largestFirst)
+	var own place
+	for i, next := range slices.Insert(again, 0, l) {
+		p, ok, err := on.best(next, relaxed{})
+		if err != nil || !ok {
+			return now, false
+		}
+		if i == 0 {
+			own = p
+		}
+		on.put(on.brief(p))
+	}
+	t := r.routeTo(now.lanes, on.lanes)
+	if !t.run() {
+		return now, false
+	}
+	made, _ := find(on.lanes, l.Metadata.Name)
+	return r.with(now, t, made, own.cost), true
+}
+
+// walk moves lanes to their nodes, and places one more on its own.
+func (r *repacking) walk(now arrangement, l lane.Lane, nodes map[string]int) (arrangement, bool) {
+	t := route{m: r.m, why: r.why, lanes: slices.Clone(now.lanes), goals: map[string]goal{}}
+	for _, has := range now.lanes {
+		if n, ok := nodes[has.Name]; ok && r.m.nodesOf(has.CPUs) != 1<<n && !isAnchor(now.lanes, has.Name) {
+			t.goals[has.Name] = goal{node: n, cpus: r.m.cpusOf(n)}
+		}
+	}
+	if !t.run() {
+		return now, false
+	}
+	on := r.m.with(t.lanes)
+	p, ok := on.bestOn(l, nodes[l.Metadata.Name])
+	if !ok {
+		return now, false
+	}
+	return r.with(now, t, on.brief(p), p.cost), true
+}
+
+// with is an arrangement after more moves, with one more lane.
+func (r *repacking) with(now arrangement, t route, made Lane, own Cost) arrangement {
+	a := arrangement{lanes: append(t.lanes, made), moves: slices.Concat(now.moves, t.moves), own: own}
+	a.cost = r.cost(a.lanes, a.moves)
+	return a
+}
+
+// brief is a place as a lane, without what is only read when all is done.
+func (m *machine) brief(p place) Lane {
+	l := m.lane(&p)
+	l.MemoryNodes = m.memoryNodes(p)
+	return l
+}
+
+// bestOn is best for a lane on one node.
+func (m *machine) bestOn(l lane.Lane, n int) (place, bool) {
+	ways, err := m.asks(l, relaxed{})
+	if err != nil {
+		return place{}, false
+	}
+	for _, w := range ways {
+		if w.near == 0 || w.near.has(n) {
+			w.near = 1 << n
+			if p, ok := m.bestFor(w); ok {
+				return p, true
+			}
+		}
+	}
+	return place{}, false
+}
+
+// packStaying gives each lane a node by first-fit-decreasing: its own while there is room, else the first that has.
+func (r *repacking) packStaying(lanes []Lane, l lane.Lane) (map[string]int, bool) {
+	return r.pack(lanes, l, func(has Lane) nodeSet { return r.m.nodesOf(has.CPUs) })
+}
+
+// packAnew does so without regard to where lanes are.
+func (r *repacking) packAnew(lanes []Lane, l lane.Lane) (map[string]int, bool) {
+	return r.pack(lanes, l, func(Lane) nodeSet { return 0 })
+}
+
+func (r *repacking) pack(lanes []Lane, l lane.Lane, own func(Lane) nodeSet) (map[string]int, bool) {
+	room := r.byNode(r.m.free().Difference(cpuset.Of(r.m.cores[r.m.boot].cpus...)))
+	items := append([]Lane{{Name: l.Metadata.Name, Spec: l.Spec}}, lanes...)
+	size := func(l Lane) int { return max(l.Spec.CPUs.Count, l.Owned().Len()) }
+	slices.SortStableFunc(items, func(x, y Lane) int { return cmp.Compare(size(y), size(x)) })
+	nodes := map[string]int{}
+	for _, it := range items {
+		order := slices.Collect(nodeSet(1<<len(room) - 1).all())
+		if at := own(it); at.len() == 1 {
+			order = slices.Insert(order, 0, at.first())
+		}
+		i := slices.IndexFunc(order, func(n int) bool { return room[n] >= size(it) && r.m.canBeOn(declaration(it), n) })
+		if i < 0 {
+			return nil, false
+		}
+		nodes[it.Name] = order[i]
+		room[order[i]] -= size(it)
+	}
+	return nodes, true
+}
+
+// canBeOn says whether a lane's wishes allow a node.
+func (m *machine) canBeOn(l lane.Lane, n int) bool {
+	ways, err := m.asks(l, relaxed{})
+	return err == nil && slices.ContainsFunc(ways, func(w ask) bool { return w.near == 0 || w.near.has(n) })
+}
+
+// compare orders ways: first by the wishes and nodes of the new lane, for whose sake lanes are moved.
+func (a arrangement) compare(b arrangement) int {
+	return cmp.Or(cmp.Compare(a.own.BrokenWishes, b.own.BrokenWishes), cmp.Compare(a.own.NUMACrossings, b.own.NUMACrossings),
+		a.cost.Compare(b.cost))
+}
+
+// largestFirst orders lanes by their CPUs, then by name.
+func largestFirst(a, b lane.Lane) int {
+	return cmp.Or(cmp.Compare(b.Spec.CPUs.Count, a.Spec.CPUs.Count), strings.Compare(a.Metadata.Name, b.Metadata.Name))
+}
+
+// declaration is that of a lane that is placed.
+func declaration(l Lane) lane.Lane {
 	return lane.Lane{APIVersion: lane.APIVersion, Kind: lane.Kind, Metadata: lane.Metadata{Name: l.Name}, Spec: l.Spec}
 }
 
-// with is the machine with other lanes on it.
-func (m *machine) with(lanes []Lane) *machine {
-	o := *m
-	o.owner, o.room, o.lanes = make([]int, len(m.owner)), make([]int, len(m.room)), nil
-	for i := range o.owner {
-		o.owner[i] = free
+func declarations(lanes []Lane) []lane.Lane {
+	all := make([]lane.Lane, len(lanes))
+	for i, l := range lanes {
+		all[i] = declaration(l)
 	}
-	for _, l := range lanes {
-		o.put(l)
+	return all
+}
+
+func names(lanes []lane.Lane) []string {
+	all := make([]string, len(lanes))
+	for i, l := range lanes {
+		all[i] = l.Metadata.Name
 	}
-	return &o
+	return all
+}
+
+// find is the lane of a name.
+func find(lanes []Lane, name string) (Lane, bool) {
+	i := slices.IndexFunc(lanes, func(l Lane) bool { return l.Name == name })
+	if i < 0 {
+		return Lane{}, false
+	}
+	return lanes[i], true
 }
 
 // without are the lanes but for some.
 func without(lanes []Lane, names ...string) []Lane {
 	return slices.DeleteFunc(slices.Clone(lanes), func(l Lane) bool { return slices.Contains(names, l.Name) })
-}
-
-// add places a lane, and moves others if that saves something that costs more. A lane that had other
-// CPUs before has moved itself.
-func (a *arrangement) add(l lane.Lane, from cpuset.Set) bool {
-	on := a.m.with(a.lanes)
-	alone, ok, err := a.m.with(nil).best(l, relaxed{})
-	if err != nil || !ok {
-		return false
-	}
-	ideal := alone.cost
-	ideal.BlockLost = 0
-	now, fits, err := on.best(l, relaxed{})
-	if err != nil {
-		return false
-	}
-	now.cost.BlockLost = 0
-	best, found := room{own: now.cost, cost: now.cost}, fits
-	if !fits || ideal.Compare(now.cost) < 0 {
-		for _, p := range []func(lane.Lane, Cost) (room, bool){a.fewMoves, a.newNodes} {
-			if other, ok := p(l, ideal); ok && (!found || other.compare(best) < 0) {
-				best, found = other, true
-			}
-		}
-	}
-	if !found {
-		return false
-	}
-	if best.lanes != nil {
-		a.lanes, a.moves = best.lanes, append(a.moves, best.moves...)
-		on = a.m.with(a.lanes)
-		if now, fits, err = on.best(l, relaxed{}); err != nil || !fits {
-			return false
-		}
-	}
-	made := on.describe(now)
-	if !from.IsEmpty() {
-		a.moves = append(a.moves, move(Lane{Name: made.Name, CPUs: from, Spec: l.Spec}, made, goneReason))
-	}
-	on.put(made)
-	made.Reasons = append(made.Reasons, on.lateReasons(&now, len(on.lanes)-1)...)
-	a.lanes = append(a.lanes, made)
-	return true
 }

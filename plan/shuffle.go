@@ -1,126 +1,110 @@
 package plan
 
 import (
-	"cmp"
-	"container/heap"
 	"slices"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/lane"
 )
 
-// step moves a lane, by its place in the arrangement, to a node.
-type step struct{ lane, node int }
-
-// state is how many CPUs are free on each node, and what was moved to come to it.
-type state struct {
-	room  []int
-	at    []int // node of each lane; -1 of one that is where it was in the beginning
-	steps []step
-	short int // CPUs that the best node still lacks
+// shuffle is lanes on other nodes than before.
+type shuffle struct {
+	at    []byte // by lane: its node plus one; 0 where it was
+	room  []int  // CPUs that are free, by node
+	moves int
 }
 
-// states is a queue, the one with the fewest moves and the least that is missing first.
-type states []state
-
-func (q states) Len() int      { return len(q) }
-func (q states) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *states) Push(x any)   { *q = append(*q, x.(state)) }
-func (q *states) Pop() any {
-	last := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return last
-}
-func (q states) Less(i, j int) bool {
-	a, b := q[i], q[j]
-	return cmp.Or(cmp.Compare(2*len(a.steps)+a.short, 2*len(b.steps)+b.short), cmp.Compare(a.short, b.short),
-		slices.Compare(a.at, b.at)) < 0
-}
-
-// shuffle looks for moves of whole lanes between nodes, each to a node that has room by then, after
-// which one node has room for the new lane. It counts CPUs only; whether cores and memory fit too is
-// seen when the moves are planned.
-func (a *arrangement) shuffle(l lane.Lane) ([]step, int, bool) {
-	const most = 4000 // states to look at
-	size := l.Spec.CPUs.Count
+// fewestMoves looks for the fewest moves of whole lanes between nodes, each to a node that has room by then, after
+// which one node has room for a new lane: the node of each lane that moves, and of the new one. It counts CPUs only;
+// whether cores and memory fit too is seen when the lanes are moved.
+func (r *repacking) fewestMoves(lanes []Lane, l lane.Lane) (map[string]int, bool) {
+	const most = 4000 // to look at
+	size, boot := l.Spec.CPUs.Count, cpuset.Of(r.m.cores[r.m.boot].cpus...)
 	if l.Spec.CPUs.SMT == lane.Isolate {
-		size *= len(a.m.cores[len(a.m.cores)-1].cpus)
+		size *= len(r.m.cores[len(r.m.cores)-1].cpus)
 	}
-	m := a.m.with(a.lanes)
-	start := state{room: make([]int, len(m.nodes)), at: make([]int, len(a.lanes))}
-	for id, c := range m.at {
-		if c >= 0 && c != m.boot && m.owner[id] == free {
-			start.room[m.nodeOf(id)]++
+	start := shuffle{at: make([]byte, len(lanes)), room: r.byNode(r.m.with(lanes).free().Difference(boot))}
+	seen := map[string]bool{}
+	queue, looked := [][]shuffle{}, 0 // by twice the moves, and the CPUs that are missing
+	push := func(s shuffle) int {
+		node, short := r.roomiest(l, s.room)
+		if short = max(0, size-short); node < 0 || seen[string(s.at)] {
+			return len(queue)
 		}
-	}
-	on := make([][]int, len(a.lanes)) // CPUs by node, in the beginning
-	for i, has := range a.lanes {
-		start.at[i] = -1
-		on[i] = make([]int, len(m.nodes))
-		for id := range has.Owned().All() {
-			if n := m.nodeOf(id); n >= 0 {
-				on[i][n]++
-			}
+		seen[string(s.at)] = true
+		least := 2*s.moves + short
+		for len(queue) <= least {
+			queue = append(queue, nil)
 		}
-	}
-	var wanted []int // nodes on which the new lane may be
-	for n := range m.nodes {
-		if m.canBeOn(l, n) {
-			wanted = append(wanted, n)
-		}
-	}
-	short := func(s state) int {
-		least := size
-		for _, n := range wanted {
-			least = min(least, max(0, size-s.room[n]))
-		}
+		queue[least] = append(queue[least], s)
 		return least
 	}
-	start.short = short(start)
-	queue, seen := &states{start}, map[string]bool{}
-	for looked := 0; queue.Len() > 0 && looked < most; looked++ {
-		s := heap.Pop(queue).(state)
-		if s.short == 0 {
-			node := wanted[slices.IndexFunc(wanted, func(n int) bool { return s.room[n] >= size })]
-			return s.steps, node, true
+	for next := push(start); next < len(queue) && looked < most; {
+		if len(queue[next]) == 0 {
+			next++
+			continue
 		}
-		for i, has := range a.lanes {
-			need := has.Owned().Len()
-			if a.isFixed(has.Name) || has.Spec.CPUs.Share > 1 {
-				continue
+		s := queue[next][0]
+		queue[next], looked = queue[next][1:], looked+1
+		if node, room := r.roomiest(l, s.room); room >= size {
+			nodes := map[string]int{l.Metadata.Name: node}
+			for i, at := range s.at {
+				if at > 0 {
+					nodes[lanes[i].Name] = int(at) - 1
+				}
 			}
+			return nodes, true
+		}
+		for i := range lanes {
 			for n := range s.room {
-				frees := 0
-				if s.at[i] < 0 {
-					frees = on[i][n]
-				}
-				if s.at[i] == n || s.room[n]+frees < need || frees == need || !m.canBeOn(asked(has), n) {
-					continue
-				}
-				next := state{room: slices.Clone(s.room), at: slices.Clone(s.at), steps: append(slices.Clone(s.steps), step{i, n})}
-				if s.at[i] < 0 {
-					for from, cpus := range on[i] {
-						next.room[from] += cpus
-					}
-				} else {
-					next.room[s.at[i]] += need
-				}
-				next.room[n] -= need
-				next.at[i] = n
-				next.short = short(next)
-				if key := key(next.at); !seen[key] {
-					seen[key] = true
-					heap.Push(queue, next)
+				if to, ok := r.shift(lanes, s, i, n); ok {
+					next = min(next, push(to))
 				}
 			}
 		}
 	}
-	return nil, 0, false
+	return nil, false
 }
 
-func key(at []int) string {
-	b := make([]byte, len(at))
-	for i, n := range at {
-		b[i] = byte(n + 1)
+// shift moves a lane to a node that has room for it. False: it has not, or the lane has to stay.
+func (r *repacking) shift(lanes []Lane, s shuffle, i, n int) (shuffle, bool) {
+	has, need, left := lanes[i], lanes[i].Owned().Len(), make([]int, len(s.room))
+	if s.at[i] == 0 {
+		left = r.byNode(has.Owned())
+	} else {
+		left[s.at[i]-1] = need
 	}
-	return string(b)
+	if left[n] == need || s.room[n]+left[n] < need || has.Spec.CPUs.Share > 1 || isAnchor(lanes, has.Name) ||
+		!r.m.canBeOn(declaration(has), n) {
+		return s, false
+	}
+	s.at, s.room, s.moves = slices.Clone(s.at), slices.Clone(s.room), s.moves+1
+	for from := range left {
+		s.room[from] += left[from]
+	}
+	s.room[n] -= need
+	s.at[i] = byte(n + 1) //nolint:gosec // G115: at most 63 nodes
+	return s, true
+}
+
+// roomiest is the node with the most room of those that a lane may be on; -1 is none.
+func (r *repacking) roomiest(l lane.Lane, room []int) (node, most int) {
+	node = -1
+	for n := range room {
+		if (node < 0 || room[n] > most) && r.m.canBeOn(l, n) {
+			node, most = n, room[n]
+		}
+	}
+	return node, most
+}
+
+// byNode are how many of some CPUs are on each node.
+func (r *repacking) byNode(cpus cpuset.Set) []int {
+	count := make([]int, len(r.m.nodes))
+	for id := range cpus.All() {
+		if n := r.m.nodeOf(id); n >= 0 {
+			count[n]++
+		}
+	}
+	return count
 }

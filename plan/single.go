@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"maps"
-	"math/bits"
 	"slices"
 
 	"isolane.dev/isolane/cpuset"
@@ -16,40 +15,28 @@ import (
 // dynamic programming finds the CPUs.
 func (m *machine) best(l lane.Lane, r relaxed) (place, bool, error) {
 	var best place
-	var err error
-	found, capped := false, false
-	whole, lost := m.softAparts(l.Metadata.Name)
-	if r.alone {
-		for _, o := range whole {
-			lost = append(lost, o.Name)
+	found := false
+	w := m.newWishes(l, r)
+	sets, all := w.lightest()
+	for _, set := range sets {
+		if found && w.weight(set) > best.cost.BrokenWishes {
+			break
 		}
-		whole = nil
-	}
-	w := newWishes(l.Spec, r, whole)
-	w.lightest(func(set uint64, weight int) bool {
-		if found && weight > best.cost.BrokenWishes {
-			return false
-		}
-		if w.tries == 0 {
-			set, capped = 1<<len(w.names)-1, true
-		}
-		var ways []ask
-		if ways, err = m.asks(l, w.relaxed(set, lost)); err != nil {
-			return false
+		ways, err := m.asks(l, w.without(set))
+		if err != nil {
+			return place{}, false, err
 		}
 		for _, a := range ways {
-			if p, ok := m.bestWay(a, r.crowded, whole); ok && (!found || p.compare(&best) < 0) {
+			if p, ok := m.bestWay(a, r.crowded, w.others); ok && (!found || p.compare(&best) < 0) {
 				best, found = p, true
 			}
 		}
-		return !capped
-	})
-	if err != nil || !found {
-		return place{}, false, err
 	}
-	best.unsure = capped
-	m.setAside(&best)
-	return best, true, nil
+	if found {
+		best.unsure = !all && best.cost.BrokenWishes > 0
+		m.setAside(&best)
+	}
+	return best, found, nil
 }
 
 // setAside notes what memory a place gets.
@@ -109,13 +96,13 @@ func (m *machine) bestCrowded(a ask, soft []Lane) (place, bool) {
 
 // subsets calls use with all sets of k of the first n bits, in ascending order (Gosper's hack). No
 // machine that this is for has more than 64 nodes; of a larger one the rest is not considered.
-func subsets(n, k int, use func(uint64)) {
+func subsets(n, k int, use func(nodeSet)) {
 	n = min(n, 63)
 	if k == 0 {
 		use(0)
 		return
 	}
-	for set := uint64(1)<<k - 1; k <= n && set < 1<<n; {
+	for set := nodeSet(1)<<k - 1; k <= n && set < 1<<n; {
 		use(set)
 		low := set & -set
 		next := set + low
@@ -164,7 +151,7 @@ func (s *search) limit(cache int) {
 }
 
 func (s *search) allows(c cell) bool {
-	return (s.cache < 0 || s.cache == c.cache) && (s.a.near == nil || slices.Contains(s.a.near, c.node))
+	return (s.cache < 0 || s.cache == c.cache) && (s.a.near == 0 || s.a.near.has(c.node))
 }
 
 // run tries all combinations of the smallest number of nodes that does.
@@ -176,7 +163,7 @@ func (s *search) run() (place, bool) {
 	for k := 1; k <= most; k++ {
 		var best place
 		found := false
-		subsets(len(s.m.nodes), k, func(set uint64) {
+		subsets(len(s.m.nodes), k, func(set nodeSet) {
 			if p, ok := s.bestIn(set); ok && (!found || p.compare(&best) < 0) {
 				best, found = p, true
 			}
@@ -195,10 +182,10 @@ func (s *search) run() (place, bool) {
 }
 
 // bestIn is the best place with CPUs and memory on just the nodes of a set.
-func (s *search) bestIn(set uint64) (place, bool) {
+func (s *search) bestIn(set nodeSet) (place, bool) {
 	var best place
 	found := false
-	try := func(cpus, memory uint64) {
+	try := func(cpus, memory nodeSet) {
 		for _, kind := range s.kinds {
 			for _, counted := range s.blocks(cpus) {
 				p, ok := s.fill(cpus, kind, counted)
@@ -228,25 +215,23 @@ func (s *search) bestIn(set uint64) (place, bool) {
 	return best, found
 }
 
-func (s *search) hasRoom(set uint64) bool {
+func (s *search) hasRoom(set nodeSet) bool {
 	room := 0
-	for n := range s.m.nodes {
-		if set&(1<<n) != 0 {
-			room += s.room[n]
-		}
+	for n := range set.all() {
+		room += s.room[n]
 	}
 	return room >= s.count
 }
 
 // memoryOn chooses from a set of nodes those from which memory comes: all without CPUs of the lane, and of the others
 // those that keep the distance least.
-func (s *search) memoryOn(set, cpus uint64) (uint64, bool) {
-	var best uint64
+func (s *search) memoryOn(set, cpus nodeSet) (nodeSet, bool) {
+	var best nodeSet
 	found, least := false, 0
 	for own := cpus; ; own = (own - 1) & cpus {
 		nodes := set&^cpus | own
 		d := s.m.memoryDistance(cpus, nodes)
-		if !found || d < least || d == least && bits.OnesCount64(nodes) > bits.OnesCount64(best) {
+		if !found || d < least || d == least && nodes.len() > best.len() {
 			if _, ok := s.m.supply([]need{{&s.a, nodes, cpus}}); ok {
 				best, found, least = nodes, true, d
 			}
@@ -276,18 +261,16 @@ func (s *search) kindsToTry() []host.CPUKind {
 
 // blocks are the nodes whose free whole cores may decide how much of the largest block is lost: -1
 // is none. A node counts only while it alone has the largest block.
-func (s *search) blocks(set uint64) []int {
+func (s *search) blocks(set nodeSet) []int {
 	outside := 0
 	for n := range s.m.nodes {
-		if set&(1<<n) == 0 {
+		if !set.has(n) {
 			outside = max(outside, s.whole[n])
 		}
 	}
 	nodes := []int{-1}
-	for n := range s.m.nodes {
-		if set&(1<<n) != 0 && outside < s.block {
-			nodes = append(nodes, n)
-		}
+	if outside < s.block {
+		nodes = slices.AppendSeq(nodes, set.all())
 	}
 	return nodes
 }

@@ -40,7 +40,7 @@ func (t *together) key(depth int) string {
 			b = append(append(b, ' '), p.cpus.String()...)
 		}
 		if p.ask.wantsMemory() {
-			b = binary.LittleEndian.AppendUint64(append(b, ' '), p.set)
+			b = binary.LittleEndian.AppendUint64(append(b, ' '), uint64(p.set))
 		}
 		if p.ask.vfs > 0 {
 			b = binary.LittleEndian.AppendUint64(append(b, ' '), uint64(p.ask.device))

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
 
 	"isolane.dev/isolane/cpuset"
@@ -42,23 +41,19 @@ func solve(h host.Host, placed Placement, lanes []lane.Lane, limit int) (Placeme
 
 // known says whether the lanes have names of their own, and those that they name are there or are placed with them.
 func known(placed Placement, lanes []lane.Lane) error {
-	isPlaced := func(name string) bool {
-		return slices.ContainsFunc(placed.Lanes, func(p Lane) bool { return p.Name == name })
-	}
+	all := names(slices.Concat(declarations(placed.Lanes), lanes))
 	for i, l := range lanes {
-		refuse := func(format string, args ...any) error {
-			return &Refusal{APIVersion: APIVersion, Kind: KindOfRefusal, Lane: l.Metadata.Name, Blocking: []string{fmt.Sprintf(format, args...)}}
-		}
-		isAsked := func(name string) bool {
-			return slices.ContainsFunc(lanes, func(o lane.Lane) bool { return o.Metadata.Name == name })
-		}
-		if isPlaced(l.Metadata.Name) || slices.ContainsFunc(lanes[:i], func(o lane.Lane) bool { return o.Metadata.Name == l.Metadata.Name }) {
-			return refuse("a lane of that name is placed already")
+		why := ""
+		if slices.Index(all, l.Metadata.Name) < len(placed.Lanes)+i {
+			why = "a lane of that name is placed already"
 		}
 		for _, name := range append(slices.Clone(l.Spec.Apart.Lanes), l.Spec.Near.Lane) {
-			if name != "" && !isPlaced(name) && !isAsked(name) {
-				return refuse("spec.near, spec.apart: there is no lane %s", cut(name))
+			if why == "" && name != "" && !slices.Contains(all, name) {
+				why = "spec.near, spec.apart: there is no lane " + cut(name)
 			}
+		}
+		if why != "" {
+			return &Refusal{APIVersion: APIVersion, Kind: KindOfRefusal, Lane: l.Metadata.Name, Blocking: []string{why}}
 		}
 	}
 	return nil

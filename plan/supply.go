@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"math/bits"
 	"slices"
 
 	"isolane.dev/isolane/quantity"
@@ -55,53 +54,52 @@ func (t *together) withMemory(p place, use func(place)) {
 
 // memorySets are the sets of nodes with memory, the best for CPUs on some nodes first. On a machine with many, only
 // sets of up to two are looked at.
-func (t *together) memorySets(cpus uint64) []uint64 {
-	var with []int
+func (t *together) memorySets(cpus nodeSet) []nodeSet {
+	var with nodeSet
 	ample := t.ample()
 	for n, at := range t.m.nodes {
 		if at.hasMemory {
-			with = append(with, n)
+			with |= 1 << n
 		}
 	}
-	var sets []uint64
+	var sets []nodeSet
 	if t.any { // what memory costs does not count: from all nodes, or for `numa: one` from one
-		for _, n := range with {
+		sets = append(sets, with)
+		for n := range with.all() {
 			sets = append(sets, 1<<n)
 		}
-		return append([]uint64{t.m.set(with)}, sets...)
+		return sets
 	}
-	most := len(with)
-	if most > 8 {
-		most = 2
+	add := func(set nodeSet) {
+		if set.len() == 1 || set&ample == 0 {
+			sets = append(sets, set)
+		}
 	}
-	for k := 1; k <= most; k++ {
-		subsets(len(with), k, func(chosen uint64) {
-			set := uint64(0)
-			for i, n := range with {
-				if chosen&(1<<i) != 0 {
-					set |= 1 << n
-				}
+	if t.unsure = t.unsure || with.len() > 8; with.len() <= 8 {
+		for set := with; set > 0; set = (set - 1) & with {
+			add(set)
+		}
+	} else {
+		for a := range with.all() {
+			for b := range (with >> a << a).all() {
+				add(1<<a | 1<<b)
 			}
-			if k == 1 || set&ample == 0 {
-				sets = append(sets, set)
-			}
-		})
+		}
 	}
-	slices.SortStableFunc(sets, func(a, b uint64) int {
-		return cmp.Or(cmp.Compare(bits.OnesCount64(a|cpus), bits.OnesCount64(b|cpus)),
-			cmp.Compare(t.m.memoryDistance(cpus, a), t.m.memoryDistance(cpus, b)), cmp.Compare(bits.OnesCount64(b), bits.OnesCount64(a)))
+	slices.SortFunc(sets, func(a, b nodeSet) int {
+		return cmp.Or(cmp.Compare((a|cpus).len(), (b|cpus).len()),
+			cmp.Compare(t.m.memoryDistance(cpus, a), t.m.memoryDistance(cpus, b)), cmp.Compare(b.len(), a.len()), cmp.Compare(a, b))
 	})
 	for i, set := range sets {
 		if set&ample != 0 {
 			return sets[:i+1] // it always does, and takes nothing that another lane needs
 		}
 	}
-	t.unsure = t.unsure || most < len(with)
 	return sets
 }
 
 // ample are the nodes that have memory for all lanes of the request together, whatever these leave in pools.
-func (t *together) ample() uint64 {
+func (t *together) ample() nodeSet {
 	need, page := uint64(0), uint64(1)
 	sizes := map[uint64]bool{}
 	for _, l := range t.lanes {
@@ -114,7 +112,7 @@ func (t *together) ample() uint64 {
 	placed := t.m.lanes
 	t.m.lanes = placed[:t.first]
 	defer func() { t.m.lanes = placed }()
-	ample, spare := uint64(0), uint64(0)
+	ample, spare := nodeSet(0), uint64(0)
 	for n := range t.m.nodes {
 		left, pool := t.m.freeMemory(n)
 		spare = plusCapped(spare, left)

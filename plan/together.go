@@ -38,7 +38,7 @@ type together struct {
 	// Room for what is needed again and again.
 	scratch []byte
 	cores   []uint64
-	sets    map[uint64][]uint64
+	sets    map[nodeSet][]nodeSet
 }
 
 // stuck is the first lane that had no place, and what was there by then.
@@ -49,7 +49,7 @@ type stuck struct {
 
 func newTogether(m *machine, lanes []lane.Lane, steps int) *together {
 	t := &together{m: m, lanes: slices.Clone(lanes), given: lanes, first: len(m.lanes), before: m.block(), steps: steps, most: steps,
-		seen: map[string]Cost{}, sets: map[uint64][]uint64{}}
+		seen: map[string]Cost{}, sets: map[nodeSet][]nodeSet{}}
 	slices.SortFunc(t.lanes, func(a, b lane.Lane) int {
 		return cmp.Or(cmp.Compare(t.depth(a), t.depth(b)), cmp.Compare(demand(b), demand(a)), cmp.Compare(memoryOf(b), memoryOf(a)), strings.Compare(a.Metadata.Name, b.Metadata.Name))
 	})

@@ -1,0 +1,107 @@
+package plan
+
+import (
+	"iter"
+	"math/bits"
+
+	"isolane.dev/isolane/cpuset"
+)
+
+// nodeSet is a set of nodes, by their places in the machine: the first 63 of them.
+type nodeSet uint64
+
+func (s nodeSet) has(n int) bool { return s&(1<<n) != 0 }
+func (s nodeSet) len() int       { return bits.OnesCount64(uint64(s)) }
+func (s nodeSet) first() int     { return bits.TrailingZeros64(uint64(s)) }
+
+func (s nodeSet) all() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for ; s != 0 && yield(s.first()); s &= s - 1 {
+		}
+	}
+}
+
+// nodesOf are the nodes of CPUs, but for those that cannot be used.
+func (m *machine) nodesOf(cpus cpuset.Set) nodeSet {
+	var s nodeSet
+	for id := range cpus.All() {
+		if n := m.nodeOf(id); n >= 0 {
+			s |= 1 << n
+		}
+	}
+	return s
+}
+
+// cpusOf are the usable CPUs of a node.
+func (m *machine) cpusOf(n int) cpuset.Set {
+	var ids []int
+	for id := range m.at {
+		if m.nodeOf(id) == n {
+			ids = append(ids, id)
+		}
+	}
+	return cpuset.Of(ids...)
+}
+
+// cachesOf are the L3s of CPUs by their places, but for those that cannot be used.
+func (m *machine) cachesOf(cpus cpuset.Set) cpuset.Set {
+	var caches []int
+	for id := range cpus.All() {
+		if m.nodeOf(id) >= 0 {
+			caches = append(caches, m.cells[m.cores[m.at[id]].cell].cache)
+		}
+	}
+	return cpuset.Of(caches...)
+}
+
+// nearest are the nodes with CPUs that are as near as can be to some nodes: these themselves, if they have CPUs.
+func (m *machine) nearest(from nodeSet) nodeSet {
+	var nearest nodeSet
+	best := 0
+	for i, n := range m.nodes {
+		if from == 0 || n.from == n.to {
+			continue
+		}
+		d := m.distance(from, i)
+		if nearest == 0 || d < best {
+			best, nearest = d, 0
+		}
+		if d == best {
+			nearest |= 1 << i
+		}
+	}
+	return nearest
+}
+
+// distance is the least from some nodes to one; 0 from none.
+func (m *machine) distance(from nodeSet, to int) int {
+	least := 0
+	for f := range from.all() {
+		if d := m.nodes[f].distances[to]; least == 0 || d < least {
+			least = d
+		}
+	}
+	return least
+}
+
+// deviceDistance is field 7 of the cost: from the nearest of some nodes to the farthest of a set.
+func (m *machine) deviceDistance(from, set nodeSet) int {
+	far := 10
+	for n := range set.all() {
+		far = max(far, m.distance(from, n))
+	}
+	return far - 10
+}
+
+// memoryDistance is field 6 of the cost: how far the nodes of a set are from the farthest with CPUs.
+func (m *machine) memoryDistance(cpus, memory nodeSet) int {
+	sum := 0
+	for n := range memory.all() {
+		far := 10
+		for c := range cpus.all() {
+			far = max(far, m.nodes[c].distances[n])
+		}
+		sum += far - 10
+	}
+	return sum
+}

@@ -297,11 +297,28 @@ func (f *referee) smt(l *bruteLane) bool {
 func (f *referee) kind(l *bruteLane) bool {
 	switch l.spec.CPUs.Kind {
 	case "performance":
-		return f.efficient(l.cpus) == 0
+		return f.efficient(l.cpus) == 0 && (f.m.hybrid || f.m.sameThreads())
 	case "efficiency":
 		return f.m.hybrid && f.efficient(l.cpus) == l.cpus
 	}
 	return true
+}
+
+// sameThreads says whether all cores have as many threads. Where the machine does not tell kinds of core apart, and they
+// have not, of which kind one is is not known.
+func (m *bruteMachine) sameThreads() bool {
+	threads := map[int]int{}
+	for _, c := range m.cpus {
+		if !c.online {
+			return true // its core may have lost a thread
+		}
+		threads[c.core]++
+	}
+	least, most := 1<<30, 0
+	for _, n := range threads {
+		least, most = min(least, n), max(most, n)
+	}
+	return least == most
 }
 
 // nearest are the nodes with usable CPUs that are nearest to a node: itself if it has some.

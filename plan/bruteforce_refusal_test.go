@@ -54,7 +54,9 @@ func (p *bruteProblem) checkRefusal(f *referee, h host.Host, r *plan.Refusal, co
 const (
 	bruteLetGo = iota
 	bruteBoot
-	bruteLess
+	bruteShare
+	bruteFewer
+	bruteLessMemory
 	bruteLeaveOut
 	bruteNoChange
 )
@@ -65,10 +67,14 @@ func changeClass(change string) int {
 		return bruteLetGo
 	case strings.HasPrefix(change, "spec.cpus.boot"):
 		return bruteBoot
+	case strings.HasPrefix(change, "spec.cpus.share"):
+		return bruteShare
+	case strings.HasPrefix(change, "spec.cpus.count"):
+		return bruteFewer
 	case change == "leave it out":
 		return bruteLeaveOut
 	}
-	return bruteLess
+	return bruteLessMemory
 }
 
 // simpler sees that no change of a cheaper kind than the one that was named makes the file fit.
@@ -108,11 +114,12 @@ func (p *bruteProblem) simpler(f *referee, r *plan.Refusal, than int) bruteFault
 			}
 		}
 		try(bruteBoot, i, "boot", func(s *lane.Spec) { s.CPUs.Boot = true })
+		try(bruteShare, i, "share", func(s *lane.Spec) { s.CPUs.Share = max(2, s.CPUs.Share) })
 		for n := 1; n < l.spec.CPUs.Count; n++ {
-			try(bruteLess, i, fmt.Sprintf("%d CPUs", n), func(s *lane.Spec) { s.CPUs.Count = n })
+			try(bruteFewer, i, fmt.Sprintf("%d CPUs", n), func(s *lane.Spec) { s.CPUs.Count = n })
 		}
 		if l.spec.Memory.Size > bruteGiB {
-			try(bruteLess, i, "1Gi", func(s *lane.Spec) { s.Memory.Size = bruteGiB })
+			try(bruteLessMemory, i, "1Gi", func(s *lane.Spec) { s.Memory.Size = bruteGiB })
 		}
 		try(bruteLeaveOut, i, "leave it out", func(*lane.Spec) {})
 	}

@@ -1,8 +1,8 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"isolane.dev/isolane/host"
@@ -15,50 +15,59 @@ type changes struct {
 	h      host.Host
 	placed Placement
 	lanes  []lane.Lane
-	tries  int
-	steps  int // that may be taken in all
+	tries  int // that are left for changes of this kind
+	steps  int
+}
+
+// edit is a change of one lane's declaration.
+type edit struct {
+	text string
+	do   func(*lane.Spec)
 }
 
 // cheapest returns the first change, in the order of docs/placement.md, that makes all lanes fit; nil where none of those
 // that were tried does. The lane that was refused comes before the others.
 func cheapest(h host.Host, placed Placement, lanes []lane.Lane, name string) *Change {
-	c := changes{h: h, placed: placed, lanes: lanes, tries: 200, steps: 200000}
 	if len(placed.Lanes) > 0 {
 		if p, err := repack(h, placed, lanes); err == nil && len(p.Moves) > 0 {
 			return &Change{Moves: p.Moves}
 		}
 	}
-	order := make([]int, len(lanes))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Compare(boolInt(lanes[a].Metadata.Name != name), boolInt(lanes[b].Metadata.Name != name))
-	})
-	for _, find := range []func(int) string{c.wish, c.boot, c.share, c.count, c.memory, c.leave} {
-		for _, i := range order {
-			if text := find(i); text != "" {
-				return &Change{Lane: lanes[i].Metadata.Name, Change: text}
+	refused := slices.IndexFunc(lanes, func(l lane.Lane) bool { return l.Metadata.Name == name })
+	lanes = slices.Concat(lanes[refused:refused+1], lanes[:refused], lanes[refused+1:])
+	c := changes{h: h, placed: placed, lanes: lanes}
+	for _, kind := range []func(lane.Spec) []edit{letGo, boot, share, c.count} {
+		c.tries, c.steps = 60, 40000
+		for i, l := range lanes {
+			for _, e := range kind(l.Spec) {
+				if c.works(i, e.do) {
+					return &Change{Lane: l.Metadata.Name, Change: e.text}
+				}
 			}
+		}
+	}
+	c.tries, c.steps = 60, 40000
+	for i, l := range lanes {
+		if text := c.memory(i); text != "" {
+			return &Change{Lane: l.Metadata.Name, Change: text}
+		}
+	}
+	for i, l := range lanes {
+		c.steps = 5000 // what mostly helps is always tried
+		if rest := slices.Delete(slices.Clone(lanes), i, i+1); len(rest) > 0 && c.fit(rest) {
+			return &Change{Lane: l.Metadata.Name, Change: "leave it out"}
 		}
 	}
 	return nil
 }
 
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // works says whether all lanes fit with an edit of one of them.
-func (c *changes) works(i int, edit func(*lane.Spec)) bool {
+func (c *changes) works(i int, do func(*lane.Spec)) bool {
 	if c.tries--; c.tries < 0 {
 		return false
 	}
 	lanes := slices.Clone(c.lanes)
-	edit(&lanes[i].Spec)
+	do(&lanes[i].Spec)
 	return lanes[i].Spec.Validate() == nil && c.fit(lanes)
 }
 
@@ -69,7 +78,7 @@ func (c *changes) fit(lanes []lane.Lane) bool {
 		return false
 	}
 	t := newTogether(newMachine(c.h, c.placed.Lanes), lanes, most)
-	t.any = true
+	t.anyWay(most)
 	l, _ := t.run()
 	if c.steps -= most - max(0, t.steps); t.full { // then it took none
 		c.steps += most
@@ -77,48 +86,43 @@ func (c *changes) fit(lanes []lane.Lane) bool {
 	return l == nil && t.found
 }
 
-func (c *changes) wish(i int) string {
-	s := c.lanes[i].Spec
+// letGo are edits that make one wish a preferred one.
+func letGo(s lane.Spec) []edit {
+	var edits []edit
 	for _, w := range s.Wishes() {
-		if _, soft := s.Preferred[w]; soft {
-			continue
-		}
-		if c.works(i, func(s *lane.Spec) {
-			preferred := map[string]int{w: 1}
-			for name, weight := range s.Preferred {
-				preferred[name] = weight
-			}
-			s.Preferred = preferred
-		}) {
-			return fmt.Sprintf("spec.preferred: {%s: 1}", w)
+		if _, soft := s.Preferred[w]; !soft {
+			edits = append(edits, edit{fmt.Sprintf("spec.preferred: {%s: 1}", w), func(s *lane.Spec) {
+				preferred := map[string]int{w: 1}
+				maps.Copy(preferred, s.Preferred)
+				s.Preferred = preferred
+			}})
 		}
 	}
-	return ""
+	return edits
 }
 
-func (c *changes) boot(i int) string {
-	if !c.lanes[i].Spec.CPUs.Boot && c.works(i, func(s *lane.Spec) { s.CPUs.Boot = true }) {
-		return "spec.cpus.boot: true"
+func boot(s lane.Spec) []edit {
+	if s.CPUs.Boot {
+		return nil
 	}
-	return ""
+	return []edit{{"spec.cpus.boot: true", func(s *lane.Spec) { s.CPUs.Boot = true }}}
 }
 
-func (c *changes) share(i int) string {
-	if c.lanes[i].Spec.CPUs.Share <= 1 && c.works(i, func(s *lane.Spec) { s.CPUs.Share = 2 }) {
-		return "spec.cpus.share: 2"
+func share(s lane.Spec) []edit {
+	if s.CPUs.Share > 1 {
+		return nil
 	}
-	return ""
+	return []edit{{"spec.cpus.share: 2", func(s *lane.Spec) { s.CPUs.Share = 2 }}}
 }
 
-// count looks for the largest number of CPUs that does.
-func (c *changes) count(i int) string {
+// count are edits to fewer CPUs, the most first.
+func (c *changes) count(s lane.Spec) []edit {
+	var edits []edit
 	free := newMachine(c.h, c.placed.Lanes).free().Len()
-	for n := min(c.lanes[i].Spec.CPUs.Count-1, free-1); n > 0; n-- {
-		if c.works(i, func(s *lane.Spec) { s.CPUs.Count = n }) {
-			return fmt.Sprintf("spec.cpus.count: %d", n)
-		}
+	for n := min(s.CPUs.Count-1, free-1); n > 0; n-- {
+		edits = append(edits, edit{fmt.Sprintf("spec.cpus.count: %d", n), func(s *lane.Spec) { s.CPUs.Count = n }})
 	}
-	return ""
+	return edits
 }
 
 // memory looks for the most memory that does, in MiB.
@@ -140,13 +144,4 @@ func (c *changes) memory(i int) string {
 		}
 	}
 	return fmt.Sprintf("spec.memory.size: %s", quantity.Bytes(least*mib))
-}
-
-func (c *changes) leave(i int) string {
-	c.steps = max(c.steps, 5000) // what mostly helps is always tried
-	rest := slices.Delete(slices.Clone(c.lanes), i, i+1)
-	if len(rest) > 0 && c.fit(rest) {
-		return "leave it out"
-	}
-	return ""
 }

@@ -50,9 +50,7 @@ type stuck struct {
 func newTogether(m *machine, lanes []lane.Lane, steps int) *together {
 	t := &together{m: m, lanes: slices.Clone(lanes), given: lanes, first: len(m.lanes), before: m.block(), steps: steps, most: steps,
 		seen: map[string]Cost{}, sets: map[nodeSet][]nodeSet{}}
-	slices.SortFunc(t.lanes, func(a, b lane.Lane) int {
-		return cmp.Or(cmp.Compare(t.depth(a), t.depth(b)), cmp.Compare(demand(b), demand(a)), cmp.Compare(memoryOf(b), memoryOf(a)), strings.Compare(a.Metadata.Name, b.Metadata.Name))
-	})
+	t.sort(func(lane.Lane) int { return 0 })
 	wanting := 0
 	for _, l := range lanes {
 		if l.Spec.Memory.Size > 0 || len(l.Spec.Memory.Hugepages) > 0 {
@@ -60,9 +58,6 @@ func newTogether(m *machine, lanes []lane.Lane, steps int) *together {
 		}
 	}
 	t.memory, t.wanted = wanting > 1, wanting > 0
-	for _, l := range t.lanes {
-		t.named = append(t.named, t.isNamed(l.Metadata.Name))
-	}
 	special := func(s lane.Spec) bool { return s.CPUs.Share > 1 || len(s.Apart.Lanes) > 0 }
 	t.plain = !slices.ContainsFunc(lanes, func(l lane.Lane) bool { return special(l.Spec) }) &&
 		!slices.ContainsFunc(m.lanes, func(l Lane) bool { return special(l.Spec) })
@@ -70,6 +65,35 @@ func newTogether(m *machine, lanes []lane.Lane, steps int) *together {
 		t.whole = append(t.whole, o.Spec.Preferred["apart"] > 0 && m.isApart(o.Name, o.Spec, o.CPUs))
 	}
 	return t
+}
+
+// sort puts the lanes into the order in which they are placed.
+func (t *together) sort(first func(lane.Lane) int) {
+	slices.SortFunc(t.lanes, func(a, b lane.Lane) int {
+		return cmp.Or(cmp.Compare(t.depth(a), t.depth(b)), cmp.Compare(first(a), first(b)), cmp.Compare(demand(b), demand(a)),
+			cmp.Compare(memoryOf(b), memoryOf(a)), strings.Compare(a.Metadata.Name, b.Metadata.Name))
+	})
+	t.named = nil
+	for _, l := range t.lanes {
+		t.named = append(t.named, t.isNamed(l.Metadata.Name))
+	}
+}
+
+// anyWay makes the search end with the first placement. Lanes with the fewest CPUs to choose from go first.
+func (t *together) anyWay(steps int) {
+	t.any, t.steps, t.most = true, steps, steps
+	choice := map[string]int{}
+	for _, l := range t.lanes {
+		ways, _ := t.m.asks(l, relaxed{wishes: sortedKeys(l.Spec.Preferred)})
+		for _, w := range ways {
+			sum := 0
+			for _, room := range t.m.newSearch(w, nil).room {
+				sum += room
+			}
+			choice[l.Metadata.Name] = max(choice[l.Metadata.Name], sum)
+		}
+	}
+	t.sort(func(l lane.Lane) int { return choice[l.Metadata.Name] })
 }
 
 // depth is how many lanes of this request a lane has to wait for.
@@ -134,7 +158,7 @@ func (t *together) run() (*lane.Lane, error) {
 	}
 	t.branch(0, Cost{})
 	if !t.found && t.steps < 0 && !t.any && !t.full { // any placement is better than none
-		t.any, t.steps = true, t.most/4
+		t.anyWay(t.most / 4)
 		clear(t.seen)
 		clear(t.sets)
 		t.branch(0, Cost{})

@@ -18,7 +18,8 @@ func (t *together) crowded() bool {
 // over says whether the search has to end.
 func (t *together) over() bool { return t.steps < 0 || t.any && t.found }
 
-// couldBeat says whether what is placed, with the least that the others cost, may cost less than the best so far.
+// couldBeat says whether what is placed, with the least that the others cost, may cost less than the best so
+// far.
 func (t *together) couldBeat(cost, rest Cost) bool {
 	if !t.found {
 		return true
@@ -27,8 +28,8 @@ func (t *together) couldBeat(cost, rest Cost) bool {
 	return !t.any && cost.Compare(t.cost) < 0
 }
 
-// leastLoss is the least that the largest free block comes to lose when the lanes from a depth on are placed: what does not
-// find room beside others has to come from whole cores.
+// leastLoss is the least that the largest free block comes to lose when the lanes from a depth on are placed:
+// what does not find room beside others has to come from whole cores.
 func (t *together) leastLoss(depth int) int {
 	m := t.m
 	beside, whole := 0, m.wholes()
@@ -51,7 +52,8 @@ func (t *together) leastLoss(depth int) int {
 	return t.before - max(0, left)
 }
 
-// isShort says whether the lanes want more memory than all nodes have together; what pools have, lanes may have as pages.
+// isShort says whether the lanes want more memory than all nodes have together; what pools have, lanes may
+// have as pages.
 func (t *together) isShort() bool {
 	want, have, some := uint64(0), uint64(0), false
 	for _, l := range t.lanes {

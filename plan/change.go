@@ -25,8 +25,8 @@ type edit struct {
 	do   func(*lane.Spec)
 }
 
-// cheapest returns the first change, in the order of docs/placement.md, that makes all lanes fit; nil where none of those
-// that were tried does. The lane that was refused comes before the others.
+// cheapest returns the first change, in the order of docs/placement.md, that makes all lanes fit; nil where
+// none of those that were tried does. The lane that was refused comes before the others.
 func cheapest(h host.Host, placed Placement, lanes []lane.Lane, name string) *Change {
 	if len(placed.Lanes) > 0 {
 		if p, err := repack(h, placed, lanes); err == nil && len(p.Moves) > 0 {
@@ -37,7 +37,7 @@ func cheapest(h host.Host, placed Placement, lanes []lane.Lane, name string) *Ch
 	lanes = slices.Concat(lanes[refused:refused+1], lanes[:refused], lanes[refused+1:])
 	c := changes{h: h, placed: placed, lanes: lanes}
 	for _, kind := range []func(lane.Spec) []edit{letGo, boot, share, c.count} {
-		c.tries, c.steps = 60, 40000
+		c.tries, c.steps = 60, 80000
 		for i, l := range lanes {
 			for _, e := range kind(l.Spec) {
 				if c.works(i, e.do) {
@@ -46,7 +46,7 @@ func cheapest(h host.Host, placed Placement, lanes []lane.Lane, name string) *Ch
 			}
 		}
 	}
-	c.tries, c.steps = 60, 40000
+	c.tries, c.steps = 60, 80000
 	for i, l := range lanes {
 		if text := c.memory(i); text != "" {
 			return &Change{Lane: l.Metadata.Name, Change: text}
@@ -73,7 +73,7 @@ func (c *changes) works(i int, do func(*lane.Spec)) bool {
 
 // fit says whether lanes fit, as far as a short search finds a way.
 func (c *changes) fit(lanes []lane.Lane) bool {
-	most := min(max(5000, c.steps/8), c.steps) // the first tries, of what changes least, may take longer
+	most := min(max(5000, c.steps/4), c.steps) // the first tries, of what changes least, may take longer
 	if most <= 0 || c.placed.check(c.h) != nil || known(c.placed, lanes) != nil {
 		return false
 	}

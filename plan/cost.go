@@ -86,8 +86,8 @@ func (c Cost) plus(d Cost) Cost {
 	return c
 }
 
-// withoutMoves is the part of a cost that does not come from how lanes got where they are, nor from what is left beside
-// them.
+// withoutMoves is the part of a cost that does not come from how lanes got where they are, nor from what is
+// left beside them.
 func (c Cost) withoutMoves() Cost {
 	c.LanesMoved, c.BlockLost = 0, 0
 	return c

@@ -132,9 +132,10 @@ func (m *machine) interrupts(l Lane) []Interrupt {
 	return irqs
 }
 
-// isQueue says whether an interrupt is one of a network card's queues, and not of its link or control: drivers
-// number queues at the end of the name ("eth0-TxRx-3", "virtio2-input.0", "mlx5_comp3@pci:0000:3b:00.0"), and name
-// the others otherwise ("eth0", "virtio2-config", "i40e-0000:3b:00.0:misc"). One without a name may be.
+// isQueue says whether an interrupt is one of a network card's queues, and not of its link or control:
+// drivers number queues at the end of the name ("eth0-TxRx-3", "virtio2-input.0",
+// "mlx5_comp3@pci:0000:3b:00.0"), and name the others otherwise ("eth0", "virtio2-config",
+// "i40e-0000:3b:00.0:misc"). One without a name may be.
 func (m *machine) isQueue(i host.Interrupt) bool {
 	if i.Name == nil {
 		return true

@@ -9,8 +9,8 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// enumeration goes through the cores of a machine and takes CPUs of each in all ways, but for those that differ only
-// in which of several equal cores they take.
+// enumeration goes through the cores of a machine and takes CPUs of each in all ways, but for those that
+// differ only in which of several equal cores they take.
 type enumeration struct {
 	*search
 	ways  [][][]int // by core: what may be taken of it, the most first and nothing last
@@ -21,8 +21,8 @@ type enumeration struct {
 	use   func(place) bool
 }
 
-// every calls use with all places of a lane until use returns false; hope says of what a part of a place costs at least
-// whether it is worth going on. Preferred wishes limit nothing: they are in the price.
+// every calls use with all places of a lane until use returns false; hope says of what a part of a place
+// costs at least whether it is worth going on. Preferred wishes limit nothing: they are in the price.
 func (m *machine) every(l lane.Lane, hope func(Cost) bool, use func(place) bool) {
 	soft := sortedKeys(l.Spec.Preferred)
 	whole, lost := m.softAparts(l.Metadata.Name)
@@ -95,8 +95,8 @@ func (e *enumeration) waysOf(c int) [][]int {
 	return append(ways, nil)
 }
 
-// isAlike says whether it makes no difference which of two CPUs of a core is taken. Those in the choices of a core
-// stand beside each other if they are.
+// isAlike says whether it makes no difference which of two CPUs of a core is taken. Those in the choices of a
+// core stand beside each other if they are.
 func (e *enumeration) isAlike(a, b int) bool {
 	m := e.m
 	if m.owner[a] != m.owner[b] || m.lacks[a] != m.lacks[b] || m.ours[a] != m.ours[b] {

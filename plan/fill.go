@@ -9,8 +9,8 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// tie is how little a place breaks up: whole cores of which it takes some threads, then CPUs times how many others are
-// free beside them, which is low where they fill up an L3.
+// tie is how little a place breaks up: whole cores of which it takes some threads, then CPUs times how many
+// others are free beside them, which is low where they fill up an L3.
 type tie struct{ broken, fill int32 }
 
 func (t tie) compare(u tie) int {
@@ -66,8 +66,8 @@ func sums(count int) []score {
 	return s
 }
 
-// join adds what one more part offers to what there is so far: from[n] becomes how many CPUs of the part the best
-// way to n CPUs takes.
+// join adds what one more part offers to what there is so far: from[n] becomes how many CPUs of the part the
+// best way to n CPUs takes.
 func join(sum, more []score, from []int32) {
 	for to := len(sum) - 1; to > 0; to-- { // downwards, so that what is below is still without the part
 		for n := 1; n < len(more) && n <= to; n++ {

@@ -20,9 +20,9 @@ type given struct {
 	huge   []Hugepages
 }
 
-// supply finds memory and hugepages for several needs at once: a flow from what is wanted to the pools and the
-// memory of nodes, so that none takes what another cannot do without. False where there is not enough. Pages are
-// whole: amounts flow in multiples of them.
+// supply finds memory and hugepages for several needs at once: a flow from what is wanted to the pools and
+// the memory of nodes, so that none takes what another cannot do without. False where there is not enough.
+// Pages are whole: amounts flow in multiples of them.
 func (m *machine) supply(needs []need) ([]given, bool) {
 	f := flow{m: m}
 	for n := range m.nodes {
@@ -96,8 +96,8 @@ type via struct {
 	pooled     bool
 }
 
-// push brings bytes to a want, at most most: from a pool, from memory (unless only pools are wanted), or from what
-// another want has there that can do with something else. It returns how many; 0 is none.
+// push brings bytes to a want, at most most: from a pool, from memory (unless only pools are wanted), or from
+// what another want has there that can do with something else. It returns how many; 0 is none.
 func (f *flow) push(to int, most uint64, onlyPools bool) uint64 {
 	came := map[int]via{to: {want: -1}}
 	queue := []int{to}
@@ -126,8 +126,8 @@ func (f *flow) push(to int, most uint64, onlyPools bool) uint64 {
 	return 0
 }
 
-// along hands so many bytes, or as many whole pages as all on the way can, from want to want; at is the last, which
-// then may take as many. It returns how many; with 0 nothing has changed.
+// along hands so many bytes, or as many whole pages as all on the way can, from want to want; at is the last,
+// which then may take as many. It returns how many; with 0 nothing has changed.
 func (f *flow) along(came map[int]via, last int, amount uint64) uint64 {
 	page := uint64(1)
 	for at := last; at >= 0; at = came[at].want {
@@ -222,7 +222,8 @@ func (m *machine) freeMemory(n int) (bytes uint64, pool map[uint64]uint64) {
 	return at.memory - min(at.memory, used), pool
 }
 
-// usedMemory is what lanes have of a node's memory, beside pages of its pools, which it takes away from these.
+// usedMemory is what lanes have of a node's memory, beside pages of its pools, which it takes away from
+// these.
 func (m *machine) usedMemory(n int, pool map[uint64]uint64) uint64 {
 	used, id := uint64(0), m.nodes[n].id
 	for _, l := range m.lanes {

@@ -63,8 +63,9 @@ func (r *repacking) routeTo(from, to []Lane) route {
 	return t
 }
 
-// run moves all lanes, each to CPUs that are free by then: those that fit at once first. Where lanes wait for each other
-// in a circle, one steps aside, or some CPUs of one are exchanged for free ones. False: neither goes.
+// run moves all lanes, each to CPUs that are free by then: those that fit at once first. Where lanes wait for
+// each other in a circle, one steps aside, or some CPUs of one are exchanged for free ones. False: neither
+// goes.
 func (t *route) run() bool {
 	stepped := map[string]bool{}
 	waiting := sortedKeys(t.goals)
@@ -110,8 +111,8 @@ func (t *route) arrive(name string) bool {
 	return true
 }
 
-// stepAside finds a place for one of the lanes that wait for CPUs of each other, outside of its own and of where the
-// others want to go; failing that, outside of its own.
+// stepAside finds a place for one of the lanes that wait for CPUs of each other, outside of its own and of
+// where the others want to go; failing that, outside of its own.
 func (t *route) stepAside(waiting []string, stepped map[string]bool) bool {
 	var wanted cpuset.Set
 	for _, name := range waiting {
@@ -140,8 +141,8 @@ func (t *route) stepAside(waiting []string, stepped map[string]bool) bool {
 	return false
 }
 
-// exchange moves some CPUs of a lane: to those of its goal that are free; failing that, off those that another one
-// waits for.
+// exchange moves some CPUs of a lane: to those of its goal that are free; failing that, off those that
+// another one waits for.
 func (t *route) exchange(waiting []string) bool {
 	all := t.m.h.Usable()
 	for _, name := range waiting {
@@ -159,8 +160,8 @@ func (t *route) exchange(waiting []string) bool {
 	return false
 }
 
-// shift exchanges CPUs of a lane in one set for as many free ones in another. Lanes that want whole cores, or share
-// CPUs, are not divided.
+// shift exchanges CPUs of a lane in one set for as many free ones in another. Lanes that want whole cores, or
+// share CPUs, are not divided.
 func (t *route) shift(name string, off, onto cpuset.Set) bool {
 	has := t.at(name)
 	if s := has.Spec.CPUs; s.Share > 1 || s.SMT == lane.Isolate || s.SMT == lane.Pack {

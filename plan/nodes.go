@@ -54,7 +54,8 @@ func (m *machine) cachesOf(cpus cpuset.Set) cpuset.Set {
 	return cpuset.Of(caches...)
 }
 
-// nearest are the nodes with CPUs that are as near as can be to some nodes: these themselves, if they have CPUs.
+// nearest are the nodes with CPUs that are as near as can be to some nodes: these themselves, if they have
+// CPUs.
 func (m *machine) nearest(from nodeSet) nodeSet {
 	var nearest nodeSet
 	best := 0

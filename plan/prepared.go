@@ -11,7 +11,8 @@ type prepared struct {
 	ours  []bool // by CPU: housekeeping's for good, unless a lane owns it
 }
 
-// prepare finds the lists. Where there are some, what lies outside of all is housekeeping's; the boot core always is.
+// prepare finds the lists. Where there are some, what lies outside of all is housekeeping's; the boot core
+// always is.
 func (m *machine) prepare() {
 	m.lacks, m.ours = make([]int, len(m.at)), make([]bool, len(m.at))
 	usable := m.h.Usable()

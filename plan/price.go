@@ -7,8 +7,8 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// survey works out the part of a place's cost that other lanes have no part in. It needs its CPUs, and the nodes of its
-// memory. False: a wish that must hold does not.
+// survey works out the part of a place's cost that other lanes have no part in. It needs its CPUs, and the
+// nodes of its memory. False: a wish that must hold does not.
 func (m *machine) survey(p *place) bool {
 	a, c := &p.ask, Cost{}
 	p.nodes = 0
@@ -104,8 +104,8 @@ func (v *verdict) check(wish string, holds bool) {
 	v.fails = v.fails || !soft && !slices.Contains(v.ask.dropped, wish)
 }
 
-// beside works out the part of a place's cost that depends on the lanes that are there, and which of its wishes towards
-// these hold. The place itself may be there already, as the lane of that number.
+// beside works out the part of a place's cost that depends on the lanes that are there, and which of its
+// wishes towards these hold. The place itself may be there already, as the lane of that number.
 func (m *machine) beside(p *place, self int) (Cost, verdict) {
 	c, v, s := Cost{SharedCores: m.sharedCores(p, self)}, verdict{ask: &p.ask}, &p.ask.spec
 	if len(s.Apart.Lanes) > 0 {
@@ -122,8 +122,8 @@ func (m *machine) beside(p *place, self int) (Cost, verdict) {
 	return c, v
 }
 
-// price works out what a place costs on the machine as it is; the lane is not there. whole are the CPUs of free whole cores
-// of each node, block the most of these. False: a wish that must hold does not.
+// price works out what a place costs on the machine as it is; the lane is not there. whole are the CPUs of
+// free whole cores of each node, block the most of these. False: a wish that must hold does not.
 func (m *machine) price(p *place, whole []int, block int, soft []Lane) bool {
 	ok := m.survey(p)
 	own, v := m.beside(p, -1)

@@ -22,8 +22,8 @@ type Refusal struct {
 	searched   bool     // for a change
 }
 
-// Change is what would admit all lanes that were asked for: one of them asked for differently, or lanes to move. It was
-// tried.
+// Change is what would admit all lanes that were asked for: one of them asked for differently, or lanes to
+// move. It was tried.
 type Change struct {
 	Lane   string `json:"lane,omitempty"` // that is to ask differently
 	Change string `json:"change,omitempty"`
@@ -99,8 +99,8 @@ type constraint struct {
 	text string
 }
 
-// blocking finds the fewest constraints that keep a lane out, by leaving out all others. It is called for lanes that do
-// not fit.
+// blocking finds the fewest constraints that keep a lane out, by leaving out all others. It is called for
+// lanes that do not fit.
 func (m *machine) blocking(l lane.Lane) []string {
 	if len(m.cores) == 0 {
 		return []string{fmt.Sprintf("asks for %s; none is usable", cpuCount(l.Spec.CPUs.Count))}
@@ -168,8 +168,8 @@ func few(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// constraints are what a lane asks for beyond a number of CPUs, and what limits all lanes. Those without a text are in
-// the balance.
+// constraints are what a lane asks for beyond a number of CPUs, and what limits all lanes. Those without a
+// text are in the balance.
 func (m *machine) constraints(l lane.Lane) []constraint {
 	s := l.Spec
 	all := []constraint{{"housekeeping", ""}}

@@ -8,8 +8,8 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// groupOf is what a CPU shares with others at a level of spec.apart, as a number: 0 for all of which the machine does not
-// say it, -1 for a CPU that a lane has and the machine no longer.
+// groupOf is what a CPU shares with others at a level of spec.apart, as a number: 0 for all of which the
+// machine does not say it, -1 for a CPU that a lane has and the machine no longer.
 func (m *machine) groupOf(id int, level string) int {
 	if m.nodeOf(id) < 0 {
 		return -1
@@ -82,8 +82,8 @@ func (m *machine) keepApart(a *ask, r relaxed) {
 	}
 }
 
-// softAparts are the lanes that are there and would rather be apart from this one, and are so far; lost are those that
-// are not, so that one more makes no difference.
+// softAparts are the lanes that are there and would rather be apart from this one, and are so far; lost are
+// those that are not, so that one more makes no difference.
 func (m *machine) softAparts(name string) (whole []Lane, lost []string) {
 	for _, o := range m.lanes {
 		if o.Spec.Preferred["apart"] == 0 || !slices.Contains(o.Spec.Apart.Lanes, name) {

@@ -178,7 +178,8 @@ func (r *repacking) addAll(now arrangement, wanted []lane.Lane) (arrangement, bo
 		now = next
 	}
 	if slices.ContainsFunc(now.moves, func(m Move) bool { _, ok := find(r.before, m.Lane); return !ok }) {
-		// A lane of the request made room for another one: those that were there go at once to where they came to be.
+		// A lane of the request made room for another one: those that were there go at once to where they came to
+		// be.
 		t := r.routeTo(r.before, now.lanes)
 		if !t.run() {
 			return now, false
@@ -204,8 +205,8 @@ func (r *repacking) holds(lanes []Lane) bool {
 	return !on.free().IsEmpty()
 }
 
-// add places one more lane: where it costs least, if that is no more than on an empty machine; else with one, two or
-// three others taken away and placed again; else with each lane on a node.
+// add places one more lane: where it costs least, if that is no more than on an empty machine; else with one,
+// two or three others taken away and placed again; else with each lane on a node.
 func (r *repacking) add(now arrangement, l lane.Lane) (arrangement, bool) {
 	ideal, ok, err := r.m.best(l, relaxed{})
 	if err != nil || !ok {
@@ -354,7 +355,8 @@ func (m *machine) bestOn(l lane.Lane, n int) (place, bool) {
 	return place{}, false
 }
 
-// packStaying gives each lane a node by first-fit-decreasing: its own while there is room, else the first that has.
+// packStaying gives each lane a node by first-fit-decreasing: its own while there is room, else the first
+// that has.
 func (r *repacking) packStaying(lanes []Lane, l lane.Lane) (map[string]int, bool) {
 	return r.pack(lanes, l, func(has Lane) nodeSet { return r.m.nodesOf(has.CPUs) })
 }

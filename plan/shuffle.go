@@ -14,9 +14,9 @@ type shuffle struct {
 	moves int
 }
 
-// fewestMoves looks for the fewest moves of whole lanes between nodes, each to a node that has room by then, after
-// which one node has room for a new lane: the node of each lane that moves, and of the new one. It counts CPUs only;
-// whether cores and memory fit too is seen when the lanes are moved.
+// fewestMoves looks for the fewest moves of whole lanes between nodes, each to a node that has room by then,
+// after which one node has room for a new lane: the node of each lane that moves, and of the new one. It
+// counts CPUs only; whether cores and memory fit too is seen when the lanes are moved.
 func (r *repacking) fewestMoves(lanes []Lane, l lane.Lane) (map[string]int, bool) {
 	const most = 4000 // to look at
 	size, boot := l.Spec.CPUs.Count, cpuset.Of(r.m.cores[r.m.boot].cpus...)

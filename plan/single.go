@@ -57,8 +57,8 @@ func (m *machine) bestFor(a ask) (place, bool) {
 	return p, ok
 }
 
-// bestWay is best for one way to ask. A place that leaves housekeeping no CPU is none: then one of those that are free
-// now has to stay free, whichever costs least.
+// bestWay is best for one way to ask. A place that leaves housekeeping no CPU is none: then one of those that
+// are free now has to stay free, whichever costs least.
 func (m *machine) bestWay(a ask, crowded bool, soft []Lane) (place, bool) {
 	m.tries++
 	p, ok := m.bestCrowded(a, soft)
@@ -223,8 +223,8 @@ func (s *search) hasRoom(set nodeSet) bool {
 	return room >= s.count
 }
 
-// memoryOn chooses from a set of nodes those from which memory comes: all without CPUs of the lane, and of the others
-// those that keep the distance least.
+// memoryOn chooses from a set of nodes those from which memory comes: all without CPUs of the lane, and of
+// the others those that keep the distance least.
 func (s *search) memoryOn(set, cpus nodeSet) (nodeSet, bool) {
 	var best nodeSet
 	found, least := false, 0

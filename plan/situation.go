@@ -16,8 +16,9 @@ func (t *together) hasSeen(key string, cost Cost) bool {
 	return false
 }
 
-// key tells situations apart that leave different things to the lanes that are still to be placed: what is free of each core
-// of a cell, and where the lanes are that others have wishes about, or that want memory or devices.
+// key tells situations apart that leave different things to the lanes that are still to be placed: what is
+// free of each core of a cell, and where the lanes are that others have wishes about, or that want memory or
+// devices.
 func (t *together) key(depth int) string {
 	m := t.m
 	b := binary.LittleEndian.AppendUint64(t.scratch[:0], uint64(depth))
@@ -50,7 +51,8 @@ func (t *together) key(depth int) string {
 	return string(b)
 }
 
-// coreKey is what a core has left, and whether a lane of the request is alone on it so far: four bits for each CPU.
+// coreKey is what a core has left, and whether a lane of the request is alone on it so far: four bits for
+// each CPU.
 func (t *together) coreKey(c int) uint64 {
 	m := t.m
 	var states [8]byte

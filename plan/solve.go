@@ -8,8 +8,8 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// Limit is how many steps Solve takes for lanes that are placed together, before it answers with the best it has
-// found. It is a number and not a time, so that the answer is the same on every machine.
+// Limit is how many steps Solve takes for lanes that are placed together, before it answers with the best it
+// has found. It is a number and not a time, so that the answer is the same on every machine.
 const Limit = 150000
 
 // Solve adds lanes to what is placed on h already: all of them or none. What is placed stays where
@@ -39,7 +39,8 @@ func solve(h host.Host, placed Placement, lanes []lane.Lane, limit int) (Placeme
 	return t.placement(placed), nil
 }
 
-// known says whether the lanes have names of their own, and those that they name are there or are placed with them.
+// known says whether the lanes have names of their own, and those that they name are there or are placed with
+// them.
 func known(placed Placement, lanes []lane.Lane) error {
 	all := names(slices.Concat(declarations(placed.Lanes), lanes))
 	for i, l := range lanes {

@@ -34,7 +34,8 @@ func (t *together) supplied() bool {
 	return true
 }
 
-// withMemory calls use with a place for each set of nodes from which its memory could come, those that cost least first.
+// withMemory calls use with a place for each set of nodes from which its memory could come, those that cost
+// least first.
 func (t *together) withMemory(p place, use func(place)) {
 	if !p.ask.wantsMemory() {
 		use(p)
@@ -52,8 +53,8 @@ func (t *together) withMemory(p place, use func(place)) {
 	}
 }
 
-// memorySets are the sets of nodes with memory, the best for CPUs on some nodes first. On a machine with many, only
-// sets of up to two are looked at.
+// memorySets are the sets of nodes with memory, the best for CPUs on some nodes first. On a machine with
+// many, only sets of up to two are looked at.
 func (t *together) memorySets(cpus nodeSet) []nodeSet {
 	var with nodeSet
 	ample := t.ample()

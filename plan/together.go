@@ -9,7 +9,8 @@ import (
 )
 
 // together is the search for several lanes: branch and bound over their places. All that a placement costs is
-// worked out for all its lanes, so the order in which they are placed changes nothing but the time that it takes.
+// worked out for all its lanes, so the order in which they are placed changes nothing but the time that it
+// takes.
 type together struct {
 	m      *machine
 	lanes  []lane.Lane // in the order in which they are placed: those that others want to be near to first, then the largest
@@ -50,7 +51,7 @@ type stuck struct {
 func newTogether(m *machine, lanes []lane.Lane, steps int) *together {
 	t := &together{m: m, lanes: slices.Clone(lanes), given: lanes, first: len(m.lanes), before: m.block(), steps: steps, most: steps,
 		seen: map[string]Cost{}, sets: map[nodeSet][]nodeSet{}}
-	t.sort(func(lane.Lane) int { return 0 })
+	t.sort()
 	wanting := 0
 	for _, l := range lanes {
 		if l.Spec.Memory.Size > 0 || len(l.Spec.Memory.Hugepages) > 0 {
@@ -68,10 +69,14 @@ func newTogether(m *machine, lanes []lane.Lane, steps int) *together {
 }
 
 // sort puts the lanes into the order in which they are placed.
-func (t *together) sort(first func(lane.Lane) int) {
+func (t *together) sort(keys ...func(lane.Lane) int) {
 	slices.SortFunc(t.lanes, func(a, b lane.Lane) int {
-		return cmp.Or(cmp.Compare(t.depth(a), t.depth(b)), cmp.Compare(first(a), first(b)), cmp.Compare(demand(b), demand(a)),
-			cmp.Compare(memoryOf(b), memoryOf(a)), strings.Compare(a.Metadata.Name, b.Metadata.Name))
+		for _, key := range append(keys, t.depth, func(l lane.Lane) int { return -demand(l) }) {
+			if n := cmp.Compare(key(a), key(b)); n != 0 {
+				return n
+			}
+		}
+		return cmp.Or(cmp.Compare(memoryOf(b), memoryOf(a)), strings.Compare(a.Metadata.Name, b.Metadata.Name))
 	})
 	t.named = nil
 	for _, l := range t.lanes {
@@ -79,7 +84,8 @@ func (t *together) sort(first func(lane.Lane) int) {
 	}
 }
 
-// anyWay makes the search end with the first placement. Lanes with the fewest CPUs to choose from go first.
+// anyWay makes the search end with the first placement. Lanes that are near to each other go first, then those with the
+// fewest CPUs to choose from.
 func (t *together) anyWay(steps int) {
 	t.any, t.steps, t.most = true, steps, steps
 	choice := map[string]int{}
@@ -93,7 +99,19 @@ func (t *together) anyWay(steps int) {
 			choice[l.Metadata.Name] = max(choice[l.Metadata.Name], sum)
 		}
 	}
-	t.sort(func(l lane.Lane) int { return choice[l.Metadata.Name] })
+	isLoose := func(l lane.Lane) int {
+		return boolInt(l.Spec.Near.Lane == "" && !slices.ContainsFunc(t.lanes, func(o lane.Lane) bool {
+			return o.Spec.Near.Lane == l.Metadata.Name
+		}))
+	}
+	t.sort(isLoose, t.depth, func(l lane.Lane) int { return choice[l.Metadata.Name] })
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // depth is how many lanes of this request a lane has to wait for.
@@ -210,8 +228,8 @@ func (t *together) branch(depth int, cost Cost) {
 	})
 }
 
-// ahead looks where a lane would go if it were the last: the place to try first, and the least that it costs. False: there is
-// no place for it any more.
+// ahead looks where a lane would go if it were the last: the place to try first, and the least that it costs.
+// False: there is no place for it any more.
 func (t *together) ahead(l lane.Lane) (*place, bool, Cost) {
 	tries := t.m.tries
 	p, ok, _ := t.m.best(l, relaxed{})

@@ -7,7 +7,8 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// wishes are the preferred wishes that may be let go for one lane: its own, and those of others to be apart from it.
+// wishes are the preferred wishes that may be let go for one lane: its own, and those of others to be apart
+// from it.
 type wishes struct {
 	base    relaxed
 	own     []string
@@ -59,7 +60,8 @@ func (w *wishes) without(set nodeSet) relaxed {
 	return r
 }
 
-// lightest are the sets of wishes by their weights, none first; false: not all of them, but 512 and the one of all.
+// lightest are the sets of wishes by their weights, none first; false: not all of them, but 512 and the one
+// of all.
 func (w *wishes) lightest() ([]nodeSet, bool) {
 	const most = 512
 	var sets []nodeSet

@@ -28,11 +28,14 @@ type ask struct {
 	boot    bool
 	fast    bool // efficiency cores cost something
 	memory  uint64
-	huge    []Memory // bytes by page size, which stands in Node's place
-	device  int      // in the host's PCIDevices, -1 without
+	huge    []hugeSize
+	device  int // in the host's PCIDevices, -1 without
 	vfs     int
 	dropped []string // wishes that the search leaves out
 }
+
+// hugeSize is how many bytes are wanted in pages of a size.
+type hugeSize struct{ page, bytes uint64 }
 
 // wantsMemory says whether something has to be set aside.
 func (a *ask) wantsMemory() bool { return a.memory > 0 || len(a.huge) > 0 }
@@ -53,7 +56,8 @@ func (r relaxed) drops(wish string) bool { return slices.Contains(r.wishes, wish
 // the lane impossible on this machine.
 func (m *machine) asks(l lane.Lane, r relaxed) ([]ask, error) {
 	s := l.Spec
-	a := ask{name: l.Metadata.Name, spec: s, share: max(1, s.CPUs.Share), smt: s.CPUs.SMT, kind: host.CPUKind(s.CPUs.Kind),
+	a := ask{name: l.Metadata.Name, spec: s, share: max(1, s.CPUs.Share), smt: s.CPUs.SMT,
+		kind:  host.CPUKind(s.CPUs.Kind),
 		oneL3: s.CPUs.L3 == lane.One && !r.drops("l3"), oneNode: s.CPUs.NUMA == lane.One && !r.drops("numa"),
 		boot: s.CPUs.Boot || r.boot, fast: m.performant && s.CPUs.Kind != string(host.Efficiency),
 		memory: uint64(s.Memory.Size), device: -1, dropped: r.wishes}
@@ -68,7 +72,7 @@ func (m *machine) asks(l lane.Lane, r relaxed) ([]ask, error) {
 		if err != nil {
 			return nil, fmt.Errorf("spec.memory.hugepages.%s: %w", cut(size), err)
 		}
-		a.huge = append(a.huge, Memory{Node: int(page), Bytes: uint64(s.Memory.Hugepages[size])}) //nolint:gosec // G115: checked below
+		a.huge = append(a.huge, hugeSize{uint64(page), uint64(s.Memory.Hugepages[size])})
 		if known := m.pageSizes(); !slices.Contains(known, uint64(page)) {
 			var has []string
 			for _, k := range known {

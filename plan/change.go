@@ -77,6 +77,10 @@ func (c *changes) fit(lanes []lane.Lane) bool {
 	if most <= 0 || c.placed.check(c.h) != nil || known(c.placed, lanes) != nil {
 		return false
 	}
+	lanes = slices.Clone(lanes)
+	for i := range lanes {
+		lanes[i].Spec = hard(lanes[i].Spec)
+	}
 	t := newTogether(newMachine(c.h, c.placed.Lanes), lanes, most)
 	t.anyWay(most)
 	l, _ := t.run()
@@ -84,6 +88,28 @@ func (c *changes) fit(lanes []lane.Lane) bool {
 		c.steps += most
 	}
 	return l == nil && t.found
+}
+
+// hard is a declaration without the wishes that are preferred: no lane is refused for them.
+func hard(s lane.Spec) lane.Spec {
+	for wish := range s.Preferred {
+		switch wish {
+		case "smt":
+			s.CPUs.SMT = ""
+		case "kind":
+			s.CPUs.Kind = ""
+		case "l3":
+			s.CPUs.L3 = ""
+		case "numa":
+			s.CPUs.NUMA = ""
+		case "near":
+			s.Near = lane.Near{}
+		case "apart":
+			s.Apart = lane.Apart{}
+		}
+	}
+	s.Preferred = nil
+	return s
 }
 
 // letGo are edits that make one wish a preferred one.

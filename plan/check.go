@@ -29,13 +29,15 @@ func (p Placement) check(h host.Host) error {
 		for id := range l.Owned().All() {
 			j, taken := owner[id]
 			if o := p.Lanes[j]; taken && (l.Spec.CPUs.Share <= 1 || o.Spec.CPUs.Share <= 1) {
-				return &Mismatch{Reason: fmt.Sprintf("lanes[%d] and lanes[%d]: %s and %s both have CPU %d", j, i, o.Name, l.Name, id)}
+				return &Mismatch{Reason: fmt.Sprintf("lanes[%d] and lanes[%d]: %s and %s both have CPU %d",
+					j, i, o.Name, l.Name, id)}
 			}
 			owner[id] = i
 		}
 		for _, d := range l.Devices {
 			if !slices.ContainsFunc(h.PCIDevices, func(dev host.PCIDevice) bool { return dev.Address == d.Address }) {
-				return &Mismatch{Reason: fmt.Sprintf("lanes[%d]: %s has device %s, which is not there", i, l.Name, d.Address)}
+				return &Mismatch{Reason: fmt.Sprintf("lanes[%d]: %s has device %s, which this machine has not",
+					i, l.Name, d.Address)}
 			}
 		}
 	}

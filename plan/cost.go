@@ -12,45 +12,55 @@ type Cost struct {
 	BrokenWishes   int `json:"brokenWishes"`   // the weights of the preferred wishes that do not hold
 	NUMACrossings  int `json:"numaCrossings"`  // nodes with CPUs or memory of a lane, less one
 	L3Crossings    int `json:"l3Crossings"`    // L3 caches above CPUs of a lane, less one
-	UnpreparedCPUs int `json:"unpreparedCPUs"` // CPUs of a lane outside of the lists that boot made for lanes, for each list
+	UnpreparedCPUs int `json:"unpreparedCPUs"` // CPUs of a lane outside of each list that boot made for lanes
 	SharedCores    int `json:"sharedCores"`    // cores of a lane of which somebody else has a thread
-	MemoryDistance int `json:"memoryDistance"` // from the farthest node with CPUs to each with memory set aside, less 10 each
-	DeviceDistance int `json:"deviceDistance"` // from the farthest node with CPUs to the device or lane to be near to, less 10; and L3 caches other than that lane's
+	MemoryDistance int `json:"memoryDistance"` // from CPUs to memory set aside, less 10 for each node
+	DeviceDistance int `json:"deviceDistance"` // to what it is to be near to, less 10; and other L3 caches
 	MixedKinds     int `json:"mixedKinds"`     // lanes with performance and efficiency cores
-	EfficiencyCPUs int `json:"efficiencyCPUs"` // CPUs on other than performance cores, of lanes that did not ask for these
-	LanesMoved     int `json:"lanesMoved"`
-	BlockLost      int `json:"blockLost"` // CPUs by which the largest block of free whole cores on one node shrinks
+	EfficiencyCPUs int `json:"efficiencyCPUs"` // CPUs on other than performance cores that were not asked for
+	LanesMoved     int `json:"lanesMoved"`     // moves
+	BlockLost      int `json:"blockLost"`      // CPUs by which the largest free block on one node shrinks
 }
 
-// fields are where Cost is read and changed field by field, in their order.
-func (c *Cost) fields() [11]*int {
-	return [...]*int{&c.BrokenWishes, &c.NUMACrossings, &c.L3Crossings, &c.UnpreparedCPUs, &c.SharedCores, &c.MemoryDistance,
-		&c.DeviceDistance, &c.MixedKinds, &c.EfficiencyCPUs, &c.LanesMoved, &c.BlockLost}
+// costField is one field, where it is read and changed, and its name for a person.
+type costField struct {
+	at   *int
+	name string
 }
 
-// words are the fields' names for a person: docs/placement.md explains them.
-func words() [11]string {
-	return [...]string{"weight of broken wishes", "NUMA crossings", "L3 crossings", "CPUs that boot did not prepare", "shared cores",
-		"memory distance", "device distance", "lanes of mixed kinds", "CPUs on efficiency cores", "lanes moved", "CPUs off the largest free block"}
+// fields are those of a cost, in their order.
+func (c *Cost) fields() [11]costField {
+	return [...]costField{
+		{&c.BrokenWishes, "weight of broken wishes"},
+		{&c.NUMACrossings, "NUMA crossings"},
+		{&c.L3Crossings, "L3 crossings"},
+		{&c.UnpreparedCPUs, "CPUs that boot did not prepare"},
+		{&c.SharedCores, "shared cores"},
+		{&c.MemoryDistance, "memory distance"},
+		{&c.DeviceDistance, "device distance"},
+		{&c.MixedKinds, "lanes of mixed kinds"},
+		{&c.EfficiencyCPUs, "CPUs on efficiency cores"},
+		{&c.LanesMoved, "lanes moved"},
+		{&c.BlockLost, "CPUs off the largest free block"},
+	}
 }
 
 // Compare orders costs, the least first.
 func (c Cost) Compare(d Cost) int {
-	a, b := c.fields(), d.fields()
-	for i := range a {
-		if *a[i] != *b[i] {
-			return cmp.Compare(*a[i], *b[i])
-		}
-	}
-	return 0
+	return cmp.Or(cmp.Compare(c.BrokenWishes, d.BrokenWishes), cmp.Compare(c.NUMACrossings, d.NUMACrossings),
+		cmp.Compare(c.L3Crossings, d.L3Crossings), cmp.Compare(c.UnpreparedCPUs, d.UnpreparedCPUs),
+		cmp.Compare(c.SharedCores, d.SharedCores), cmp.Compare(c.MemoryDistance, d.MemoryDistance),
+		cmp.Compare(c.DeviceDistance, d.DeviceDistance), cmp.Compare(c.MixedKinds, d.MixedKinds),
+		cmp.Compare(c.EfficiencyCPUs, d.EfficiencyCPUs), cmp.Compare(c.LanesMoved, d.LanesMoved),
+		cmp.Compare(c.BlockLost, d.BlockLost))
 }
 
 // String lists what is not zero, in words.
 func (c Cost) String() string {
 	var parts []string
-	for i, n := range c.fields() {
-		if *n != 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", *n, words()[i]))
+	for _, f := range c.fields() {
+		if *f.at != 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", *f.at, f.name))
 		}
 	}
 	if len(parts) == 0 {
@@ -62,40 +72,37 @@ func (c Cost) String() string {
 // Above says in words how far a cost is from a bound, in the first field in which they differ: what comes
 // after it counts only where that is equal.
 func (c Cost) Above(bound Cost) string {
-	a, b := c.fields(), bound.fields()
-	for i := range a {
-		if d := *a[i] - *b[i]; d != 0 {
-			return fmt.Sprintf("at most %d %s could be saved", d, words()[i])
+	d := c.minus(bound)
+	for _, f := range d.fields() {
+		if *f.at != 0 {
+			return fmt.Sprintf("at most %d %s could be saved", *f.at, f.name)
 		}
 	}
 	return "nothing could be saved"
 }
 
-func (c Cost) plus(d Cost) Cost {
-	c.BrokenWishes += d.BrokenWishes
-	c.NUMACrossings += d.NUMACrossings
-	c.L3Crossings += d.L3Crossings
-	c.UnpreparedCPUs += d.UnpreparedCPUs
-	c.SharedCores += d.SharedCores
-	c.MemoryDistance += d.MemoryDistance
-	c.DeviceDistance += d.DeviceDistance
-	c.MixedKinds += d.MixedKinds
-	c.EfficiencyCPUs += d.EfficiencyCPUs
-	c.LanesMoved += d.LanesMoved
-	c.BlockLost += d.BlockLost
+func (c Cost) plus(d Cost) Cost { return c.add(d, 1) }
+
+func (c Cost) minus(d Cost) Cost { return c.add(d, -1) }
+
+func (c Cost) add(d Cost, times int) Cost {
+	c.BrokenWishes += times * d.BrokenWishes
+	c.NUMACrossings += times * d.NUMACrossings
+	c.L3Crossings += times * d.L3Crossings
+	c.UnpreparedCPUs += times * d.UnpreparedCPUs
+	c.SharedCores += times * d.SharedCores
+	c.MemoryDistance += times * d.MemoryDistance
+	c.DeviceDistance += times * d.DeviceDistance
+	c.MixedKinds += times * d.MixedKinds
+	c.EfficiencyCPUs += times * d.EfficiencyCPUs
+	c.LanesMoved += times * d.LanesMoved
+	c.BlockLost += times * d.BlockLost
 	return c
 }
 
-// withoutMoves is the part of a cost that does not come from how lanes got where they are, nor from what is
+// withoutMoves is a cost but for its last two fields, which say how lanes got to where they are and what is
 // left beside them.
 func (c Cost) withoutMoves() Cost {
 	c.LanesMoved, c.BlockLost = 0, 0
-	return c
-}
-
-func (c Cost) minus(d Cost) Cost {
-	for i, n := range c.fields() {
-		*n -= *d.fields()[i]
-	}
 	return c
 }

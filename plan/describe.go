@@ -29,13 +29,7 @@ func roles(p place) map[string]cpuset.Set {
 	}
 	names := sortedKeys(p.ask.spec.Roles)
 	slices.SortStableFunc(names, func(a, b string) int {
-		switch {
-		case a == "main" && b != "main":
-			return -1
-		case b == "main" && a != "main":
-			return 1
-		}
-		return 0
+		return boolInt(a != "main") - boolInt(b != "main")
 	})
 	cpus, out := p.cpus.Slice(), map[string]cpuset.Set{}
 	for _, name := range names {
@@ -141,8 +135,7 @@ func (m *machine) isQueue(i host.Interrupt) bool {
 		return true
 	}
 	name, _, _ := strings.Cut(*i.Name, "@")
-	alone := slices.ContainsFunc(m.h.PCIDevices, func(d host.PCIDevice) bool { return slices.Contains(d.Netdevs, name) })
-	return !alone && name != "" && name[len(name)-1] >= '0' && name[len(name)-1] <= '9'
+	return m.findDevice(name) < 0 && name != "" && name[len(name)-1] >= '0' && name[len(name)-1] <= '9'
 }
 
 // nodeReasons say why the lane is on its nodes.
@@ -165,8 +158,8 @@ func (m *machine) nodeReasons(p place) []string {
 		text = fmt.Sprintf("node %s at distance %d from %s on node %s: nothing nearer has room", names,
 			m.distance(from, at), target, m.ids(from))
 	case len(m.nodes) > 1:
-		text = fmt.Sprintf("node %s: of the nodes that give up least for it, the one with the fewest free CPUs (%d)",
-			names, m.freeOn(at, p.ask))
+		text = fmt.Sprintf("node %s: of the nodes that give up least for it, the one with the fewest free CPUs "+
+			"(%d)", names, m.freeOn(at, p.ask))
 	}
 	if text == "" {
 		return nil
@@ -204,11 +197,13 @@ func (m *machine) noRoom(p place) string {
 	count, id := p.ask.spec.CPUs.Count, m.nodes[at].id
 	switch {
 	case most < count:
-		return fmt.Sprintf("no node alone has room for %d CPUs as asked; the most is %d, on node %d", count, most, id)
+		return fmt.Sprintf("no node alone has room for %d CPUs as asked; the most is %d, on node %d",
+			count, most, id)
 	case p.ask.wantsMemory():
 		return fmt.Sprintf("no node alone has room for %d CPUs as asked and for the memory", count)
 	}
-	return fmt.Sprintf("node %d alone had room for %d CPUs as asked, but all lanes together cost less like this", id, count)
+	return fmt.Sprintf("node %d alone had room for %d CPUs as asked, but all lanes together cost less like this",
+		id, count)
 }
 
 // ids are the kernel's numbers of nodes.
@@ -235,55 +230,68 @@ func deviceName(d host.PCIDevice) string {
 	return d.Address
 }
 
+// reason is a text that holds in some cases.
+type reason struct {
+	holds bool
+	text  string
+}
+
+// those are the texts of the reasons that hold.
+func those(reasons []reason) []string {
+	var texts []string
+	for _, r := range reasons {
+		if r.holds {
+			texts = append(texts, r.text)
+		}
+	}
+	return texts
+}
+
 // coreReasons say why the lane has these cores.
 func (m *machine) coreReasons(p place) []string {
-	var why []string
+	var isolated cpuset.Set
+	if m.h.Kernel.Isolated != nil {
+		isolated = p.cpus.Intersection(*m.h.Kernel.Isolated)
+	}
+	mixed, slow, joined := p.fixed.MixedKinds > 0, p.fixed.EfficiencyCPUs > 0, 0
+	for id := range p.cpus.All() {
+		joined += boolInt(m.owner[id] == shared)
+	}
+	return those([]reason{
+		{true, m.cacheReason(p)},
+		{!p.idle.IsEmpty(),
+			fmt.Sprintf("CPUs %s stay idle: they are siblings, and the lane pays for whole cores", p.idle)},
+		{mixed, "performance and efficiency cores mixed: neither kind alone has room at no more cost"},
+		{slow && !mixed,
+			"on efficiency cores: performance cores come first, but have no room at no more cost in what counts more"},
+		{!slow && !mixed && m.performant && p.ask.fast && p.ask.spec.CPUs.Kind == "",
+			"on performance cores, which come first where spec.cpus.kind says nothing"},
+		{!p.ask.boot, fmt.Sprintf("not CPUs %s: the boot core stays housekeeping", m.bootCore())},
+		{true, m.balanceReason(p)},
+		{!isolated.IsEmpty(), fmt.Sprintf("CPUs %s are isolated by the kernel", isolated)},
+		{p.fixed.UnpreparedCPUs > 0, "some CPUs outside of those that boot prepared (isolcpus=, nohz_full=): " +
+			"these have no room at no more cost"},
+		{p.ask.share > 1, fmt.Sprintf("up to %d lanes share each CPU; %d of the %d had a lane already",
+			p.ask.share, joined, p.cpus.Len())},
+	})
+}
+
+// cacheReason says what the lane has of its L3s.
+func (m *machine) cacheReason(p place) string {
 	l3 := m.cells[m.cores[m.at[p.cpus.First()]].cell].l3
 	left, others := m.below(l3, p)
 	switch count := m.cachesOf(p.cpus).Len(); {
 	case count > 1:
-		why = append(why, fmt.Sprintf("CPUs %s below %d L3 caches: no L3 alone has room for them", p.cpus, count))
+		return fmt.Sprintf("CPUs %s below %d L3 caches: no L3 alone has room for them", p.cpus, count)
 	case l3 < 0:
-		why = append(why, fmt.Sprintf("CPUs %s: the machine does not say which L3 they share", p.cpus))
+		return fmt.Sprintf("CPUs %s: the machine does not say which L3 they share", p.cpus)
 	case left == 0 && len(others) > 0:
-		why = append(why, fmt.Sprintf("CPUs %s, because they complete L3 %d, of which %s has the rest", p.cpus, l3,
-			strings.Join(others, ", ")))
+		return fmt.Sprintf("CPUs %s, because they complete L3 %d, of which %s has the rest", p.cpus, l3,
+			strings.Join(others, ", "))
 	case left == 0:
-		why = append(why, fmt.Sprintf("CPUs %s: all of L3 %d", p.cpus, l3))
-	default:
-		why = append(why, fmt.Sprintf("CPUs %s: below one L3 (%d), which has %d more free", p.cpus, l3, left))
+		return fmt.Sprintf("CPUs %s: all of L3 %d", p.cpus, l3)
 	}
-	if !p.idle.IsEmpty() {
-		why = append(why, fmt.Sprintf("CPUs %s stay idle: they are siblings, and the lane pays for whole cores", p.idle))
-	}
-	switch {
-	case p.fixed.MixedKinds > 0:
-		why = append(why, "performance and efficiency cores mixed: neither kind alone has room at no more cost")
-	case p.fixed.EfficiencyCPUs > 0:
-		why = append(why, "on efficiency cores: performance cores come first, but have no room at no more cost in what counts more")
-	case m.performant && p.ask.fast && p.ask.spec.CPUs.Kind == "":
-		why = append(why, "on performance cores, which come first where spec.cpus.kind says nothing")
-	}
-	if !p.ask.boot {
-		why = append(why, fmt.Sprintf("not CPUs %s: the boot core stays housekeeping", cpuset.Of(m.cores[m.boot].cpus...)))
-	}
-	why = append(why, m.balanceReason(p))
-	if own := m.h.Kernel.Isolated; own != nil && own.Intersects(p.cpus) {
-		why = append(why, fmt.Sprintf("CPUs %s are isolated by the kernel", p.cpus.Intersection(*own)))
-	}
-	if n := p.fixed.UnpreparedCPUs; n > 0 {
-		why = append(why, "some CPUs outside of those that boot prepared (isolcpus=, nohz_full=): these have no room at no more cost")
-	}
-	if share := p.ask.share; share > 1 {
-		joined := 0
-		for id := range p.cpus.All() {
-			if m.owner[id] == shared {
-				joined++
-			}
-		}
-		why = append(why, fmt.Sprintf("up to %d lanes share each CPU; %d of the %d had a lane already", share, joined, p.cpus.Len()))
-	}
-	return why
+	return fmt.Sprintf("CPUs %s: below one L3 (%d), which has %d more free", p.cpus, l3, left)
 }
 
 // balanceReason says who spreads the lane's threads over its CPUs.
@@ -332,7 +340,8 @@ func (m *machine) memoryReasons(p place, l Lane) []string {
 		why = append(why, text)
 	}
 	if near := m.ids(m.nodesOf(p.cpus)); near != l.MemoryNodes && !near.IsEmpty() {
-		why = append(why, fmt.Sprintf("memory of nodes %s: the nearest that has enough for all lanes", l.MemoryNodes))
+		why = append(why, fmt.Sprintf("memory of nodes %s: the nearest that has enough for all lanes",
+			l.MemoryNodes))
 	}
 	return why
 }
@@ -350,7 +359,8 @@ func (m *machine) deviceReasons(p place, l Lane) []string {
 		why = append(why, text)
 	}
 	if want := p.ask.spec.Network.Queues; want > 0 {
-		why = append(why, fmt.Sprintf("%d of %d interrupts of %s go to the lane's CPUs", min(want, len(l.Interrupts)), want, p.ask.spec.Network.Device))
+		why = append(why, fmt.Sprintf("%d of %d interrupts of %s go to the lane's CPUs",
+			min(want, len(l.Interrupts)), want, p.ask.spec.Network.Device))
 	}
 	return why
 }

@@ -48,8 +48,8 @@ func (m *machine) every(l lane.Lane, hope func(Cost) bool, use func(place) bool)
 
 func (m *machine) newEnumeration(a ask, hope func(Cost) bool, use func(place) bool) *enumeration {
 	n := len(m.cores)
-	e := &enumeration{search: m.newSearch(a, nil), ways: make([][][]int, n), same: make([]bool, n), after: make([]int, n+1),
-		took: make([]int, n), hope: hope, use: use}
+	e := &enumeration{search: m.newSearch(a, nil), ways: make([][][]int, n), same: make([]bool, n),
+		after: make([]int, n+1), took: make([]int, n), hope: hope, use: use}
 	for c := n - 1; c >= 0; c-- {
 		e.after[c] = e.after[c+1]
 		if e.allows(m.cells[m.cores[c].cell]) {

@@ -105,7 +105,9 @@ func (s *search) fill(set nodeSet, kind host.CPUKind, counted int) (place, bool)
 	total := sums(s.count)
 	var parts []part
 	for first, c := range s.m.cells {
-		seen := slices.ContainsFunc(s.m.cells[:first], func(b cell) bool { return b.cache == c.cache && set.has(b.node) })
+		seen := slices.ContainsFunc(s.m.cells[:first], func(b cell) bool {
+			return b.cache == c.cache && set.has(b.node)
+		})
 		if seen || !set.has(c.node) {
 			continue
 		}
@@ -204,7 +206,8 @@ func (s *search) options(more []score, c, open int, counted bool) []score {
 				joined++
 			}
 		}
-		v := score{unprepared: int32(unprepared), tie: tie{fill: int32((n - joined) * open)}}
+		v := score{unprepared: int32(unprepared)} //nolint:gosec // G115: it is small
+		v.fill = int32((n - joined) * open)       //nolint:gosec // G115: as above
 		if n < len(core.cpus) && s.a.smt != lane.Isolate && s.sharesCore(c, t.open[:n]) {
 			v.shared = 1
 		}

@@ -102,7 +102,8 @@ func (m *machine) divide() {
 		places = append(places, p)
 	}
 	slices.SortFunc(places, func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.l3, b.l3), cmp.Compare(a.core, b.core), cmp.Compare(a.cpu, b.cpu))
+		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.l3, b.l3), cmp.Compare(a.core, b.core),
+			cmp.Compare(a.cpu, b.cpu))
 	})
 	for i, p := range places {
 		newNode := i == 0 || places[i-1].node != p.node
@@ -307,6 +308,9 @@ func (m *machine) housekeeping() cpuset.Set {
 	}
 	return all
 }
+
+// bootCore are the usable CPUs of the boot core.
+func (m *machine) bootCore() cpuset.Set { return cpuset.Of(m.cores[m.boot].cpus...) }
 
 // nodeOf is the place in nodes of a CPU; -1 of one that cannot be used.
 func (m *machine) nodeOf(id int) int {

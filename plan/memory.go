@@ -34,8 +34,7 @@ func (m *machine) supply(needs []need) ([]given, bool) {
 	f.spare -= min(f.spare, m.keep)
 	for i, n := range needs {
 		for _, h := range n.ask.huge {
-			page := uint64(h.Node)
-			f.add(i, n, page, h.Bytes/page*page)
+			f.add(i, n, h.page, h.bytes/h.page*h.page)
 		}
 	}
 	for i, n := range needs {
@@ -43,7 +42,8 @@ func (m *machine) supply(needs []need) ([]given, bool) {
 			f.add(i, n, 1, n.ask.memory)
 		}
 	}
-	slices.SortStableFunc(f.wants, func(a, b want) int { return cmp.Compare(b.page, a.page) }) // the largest pages first
+	// The largest pages first.
+	slices.SortStableFunc(f.wants, func(a, b want) int { return cmp.Compare(b.page, a.page) })
 	left := make([]uint64, len(f.wants))
 	for i, w := range f.wants { // pools first, as far as they go: so the least memory is taken
 		for left[i] = w.bytes; w.page > 1 && left[i] > 0; {
@@ -86,7 +86,9 @@ type flow struct {
 func (f *flow) add(i int, n need, page, bytes uint64) {
 	w := want{need: i, page: page, bytes: bytes, mem: map[int]uint64{}, pool: map[int]uint64{}}
 	w.order = slices.Collect(n.nodes.all())
-	slices.SortStableFunc(w.order, func(a, b int) int { return cmp.Compare(f.m.distance(n.from, a), f.m.distance(n.from, b)) })
+	slices.SortStableFunc(w.order, func(a, b int) int {
+		return cmp.Compare(f.m.distance(n.from, a), f.m.distance(n.from, b))
+	})
 	f.wants = append(f.wants, w)
 }
 
@@ -201,7 +203,8 @@ func (f *flow) given(needs []need) []given {
 			case w.page == 1:
 				g.memory = append(g.memory, Memory{Node: f.m.nodes[n].id, Bytes: bytes})
 			default:
-				g.huge = append(g.huge, Hugepages{Node: f.m.nodes[n].id, PageBytes: w.page, Pages: bytes / w.page, Reserve: w.mem[n] / w.page})
+				g.huge = append(g.huge, Hugepages{Node: f.m.nodes[n].id, PageBytes: w.page,
+					Pages: bytes / w.page, Reserve: w.mem[n] / w.page})
 			}
 		}
 	}

@@ -69,7 +69,9 @@ func (r *repacking) routeTo(from, to []Lane) route {
 func (t *route) run() bool {
 	stepped := map[string]bool{}
 	waiting := sortedKeys(t.goals)
-	slices.SortStableFunc(waiting, func(a, b string) int { return cmp.Compare(t.at(b).CPUs.Len(), t.at(a).CPUs.Len()) })
+	slices.SortStableFunc(waiting, func(a, b string) int {
+		return cmp.Compare(t.at(b).CPUs.Len(), t.at(a).CPUs.Len())
+	})
 	for rounds := 4 * len(t.lanes); len(waiting) > 0; rounds-- {
 		before := len(waiting)
 		waiting = slices.DeleteFunc(waiting, t.arrive)

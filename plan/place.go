@@ -73,7 +73,8 @@ func (m *machine) hasWholeCores(l Lane) bool {
 		}
 		core := cpuset.Of(m.cores[m.at[id]].cpus...)
 		used := core.Intersection(l.CPUs).Len()
-		if !core.IsSubsetOf(owned) || l.Spec.CPUs.SMT == lane.Isolate && used != 1 || l.Spec.CPUs.SMT == lane.Pack && used != core.Len() {
+		if !core.IsSubsetOf(owned) || l.Spec.CPUs.SMT == lane.Isolate && used != 1 ||
+			l.Spec.CPUs.SMT == lane.Pack && used != core.Len() {
 			return false
 		}
 	}

@@ -52,7 +52,7 @@ type Lane struct {
 	Devices     []Device              `json:"devices,omitempty"`
 	Interrupts  []Interrupt           `json:"interrupts,omitempty"` // those that its CPUs handle
 	Roles       map[string]cpuset.Set `json:"roles,omitempty"`
-	BusyPoll    bool                  `json:"busyPoll,omitempty"` // its sockets spin for packets instead of sleeping
+	BusyPoll    bool                  `json:"busyPoll,omitempty"` // its sockets poll for packets
 	Reasons     []string              `json:"reasons"`
 	Spec        lane.Spec             `json:"spec"` // what was asked, to place it again
 }

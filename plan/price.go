@@ -115,7 +115,8 @@ func (m *machine) beside(p *place, self int) (Cost, verdict) {
 		if o := slices.IndexFunc(m.lanes, func(l Lane) bool { return l.Name == s.Near.Lane }); o >= 0 {
 			from := m.nodesOf(m.lanes[o].CPUs)
 			v.check("near", p.nodes&^m.nearest(from) == 0)
-			c.DeviceDistance = m.deviceDistance(from, p.nodes) + m.cachesOf(p.cpus).Difference(m.cachesOf(m.lanes[o].CPUs)).Len()
+			others := m.cachesOf(p.cpus).Difference(m.cachesOf(m.lanes[o].CPUs))
+			c.DeviceDistance = m.deviceDistance(from, p.nodes) + others.Len()
 		}
 	}
 	c.BrokenWishes = v.weight

@@ -23,24 +23,27 @@ func Read(name string, r io.Reader) (Placement, error) {
 	}
 	var head struct{ Kind string }
 	if yaml.Unmarshal(data, &head) == nil && head.Kind == KindOfRefusal {
-		return p, fmt.Errorf("%s: expected a placement, found the refusal of one: change the lanes as it says, and plan again", name)
+		return p, fmt.Errorf("%s: expected a placement, found the refusal of one: change the lanes as it says, "+
+			"and plan again", name)
 	}
 	if err := yaml.UnmarshalStrict(data, &p); err != nil {
 		text := strings.ReplaceAll(err.Error(), "\n", "; ")
-		for _, preamble := range []string{"error unmarshaling JSON: ", "while decoding JSON: ", "error converting YAML to JSON: ", "json: "} {
+		for _, preamble := range []string{"error unmarshaling JSON: ", "while decoding JSON: ",
+			"error converting YAML to JSON: ", "json: "} {
 			text = strings.TrimPrefix(text, preamble)
 		}
 		return p, fmt.Errorf("%s: %s", name, text)
 	}
 	if p.APIVersion != APIVersion || p.Kind != Kind {
-		return p, fmt.Errorf("%s: apiVersion, kind: expected %s %s, found %q %q", name, APIVersion, Kind, p.APIVersion, p.Kind)
+		return p, fmt.Errorf("%s: apiVersion, kind: expected %s %s, found %q %q",
+			name, APIVersion, Kind, p.APIVersion, p.Kind)
 	}
 	for i, l := range p.Lanes {
 		if err := l.validate(); err != nil {
 			return p, fmt.Errorf("%s: lanes[%d]: %w", name, i, err)
 		}
 		if slices.ContainsFunc(p.Lanes[:i], func(o Lane) bool { return o.Name == l.Name }) {
-			return p, fmt.Errorf("%s: lanes[%d].name: %q stands there twice", name, i, l.Name)
+			return p, fmt.Errorf("%s: lanes[%d].name: %q is the name of a lane above already", name, i, l.Name)
 		}
 	}
 	return p, nil
@@ -58,7 +61,8 @@ func (l Lane) validate() error {
 	}
 	for _, h := range l.Hugepages {
 		if h.PageBytes == 0 || h.Reserve > h.Pages {
-			return fmt.Errorf("hugepages: %d of %d bytes, %d to be reserved: makes no sense", h.Pages, h.PageBytes, h.Reserve)
+			return fmt.Errorf("hugepages: expected at most as many to reserve as pages, found %d of %d pages of %d bytes",
+				h.Reserve, h.Pages, h.PageBytes)
 		}
 	}
 	for role, cpus := range l.Roles {

@@ -51,6 +51,10 @@ func (r *Refusal) Error() string {
 	return text
 }
 
+func newRefusal(name string, blocking ...string) *Refusal {
+	return &Refusal{APIVersion: APIVersion, Kind: KindOfRefusal, Lane: name, Blocking: blocking}
+}
+
 // refused is a refusal that is not explained yet.
 type refused struct {
 	lane   lane.Lane
@@ -77,7 +81,8 @@ func explained(err error, h host.Host, placed Placement, lanes []lane.Lane) erro
 	if !errors.As(err, &r) {
 		return err
 	}
-	out := &Refusal{APIVersion: APIVersion, Kind: KindOfRefusal, Lane: r.lane.Metadata.Name, searched: true}
+	out := newRefusal(r.lane.Metadata.Name)
+	out.searched = true
 	switch {
 	case r.reason != nil:
 		out.Blocking = []string{r.reason.Error()}
@@ -87,7 +92,8 @@ func explained(err error, h host.Host, placed Placement, lanes []lane.Lane) erro
 		out.Blocking = []string{"each lane fits alone, but not all together"}
 	}
 	if !r.proven {
-		out.Blocking = append(out.Blocking, fmt.Sprintf("no way was found in %d steps, which does not prove that there is none", Limit))
+		out.Blocking = append(out.Blocking,
+			fmt.Sprintf("no way was found in %d steps, which does not prove that there is none", Limit))
 	}
 	out.Cheapest = cheapest(h, placed, lanes, r.lane.Metadata.Name)
 	return out
@@ -133,10 +139,11 @@ func (m *machine) balance(l lane.Lane) string {
 		taken, names = taken.Union(o.Owned()), append(names, o.Name)
 	}
 	taken = taken.Intersection(usable)
-	boot := cpuset.Of(m.cores[m.boot].cpus...).Difference(taken)
+	boot := m.bootCore().Difference(taken)
 	text := fmt.Sprintf("asks for %s; of %d usable", cpuCount(l.Spec.CPUs.Count), usable.Len())
 	if !taken.IsEmpty() {
-		text += fmt.Sprintf(", %d %s to lanes placed before it (%s)", taken.Len(), one(taken.Len(), "belongs", "belong"), few(names))
+		text += fmt.Sprintf(", %d %s to lanes placed before it (%s)",
+			taken.Len(), one(taken.Len(), "belongs", "belong"), few(names))
 	}
 	free := usable.Difference(taken)
 	switch {
@@ -145,7 +152,8 @@ func (m *machine) balance(l lane.Lane) string {
 		text += ", 1 has to stay housekeeping's"
 		free = free.Difference(cpuset.Of(free.First()))
 	default:
-		text += fmt.Sprintf(", %d %s housekeeping's (the boot core, CPUs %s)", boot.Len(), one(boot.Len(), "stays", "stay"), boot)
+		text += fmt.Sprintf(", %d %s housekeeping's (the boot core, CPUs %s)",
+			boot.Len(), one(boot.Len(), "stays", "stay"), boot)
 		free = free.Difference(boot)
 	}
 	return text + fmt.Sprintf(", %d %s free", free.Len(), one(free.Len(), "is", "are"))
@@ -180,7 +188,8 @@ func (m *machine) constraints(l lane.Lane) []constraint {
 		all = append(all, constraint{"boot", ""})
 	}
 	if s.Memory.Size > 0 {
-		all = append(all, constraint{"memory", fmt.Sprintf("spec.memory.size: %s (%s)", s.Memory.Size, m.memoryText())})
+		text := fmt.Sprintf("spec.memory.size: %s (%s)", s.Memory.Size, m.memoryText())
+		all = append(all, constraint{"memory", text})
 	}
 	if len(s.Memory.Hugepages) > 0 {
 		all = append(all, constraint{"hugepages", "spec.memory.hugepages"})
@@ -217,7 +226,8 @@ func (m *machine) memoryText() string {
 		bytes, _ := m.freeMemory(n)
 		left = plusCapped(left, bytes)
 	}
-	return fmt.Sprintf("%s are free, of which %s stay housekeeping's", quantity.Bytes(left), quantity.Bytes(m.keep))
+	return fmt.Sprintf("%s are free, of which %s stay housekeeping's",
+		quantity.Bytes(left), quantity.Bytes(m.keep))
 }
 
 func nearText(n lane.Near) string {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 )
@@ -75,7 +74,8 @@ func repack(h host.Host, placed Placement, lanes []lane.Lane) (Placement, error)
 			return plain, nil
 		}
 	}
-	now, ok := r.addAll(arrangement{lanes: kept.Lanes}, slices.Concat(declarations(lost), slices.SortedFunc(slices.Values(lanes), largestFirst)))
+	order := append(declarations(lost), slices.SortedFunc(slices.Values(lanes), largestFirst)...)
+	now, ok := r.addAll(arrangement{lanes: kept.Lanes}, order)
 	if !ok || err == nil && now.cost.Compare(r.cost(plain.Lanes, plain.Moves)) >= 0 {
 		return plain, err
 	}
@@ -235,8 +235,9 @@ func (r *repacking) add(now arrangement, l lane.Lane) (arrangement, bool) {
 			return best, true
 		}
 	}
-	for _, target := range []func([]Lane, lane.Lane) (map[string]int, bool){r.fewestMoves, r.packStaying, r.packAnew} {
-		if nodes, ok := target(now.lanes, l); ok {
+	type search func([]Lane, lane.Lane) (map[string]int, bool)
+	for _, nodesOf := range []search{r.fewestMoves, r.packStaying, r.packAnew} {
+		if nodes, ok := nodesOf(now.lanes, l); ok {
 			if a, ok := r.walk(now, l, nodes); ok {
 				try(a, ok)
 				break
@@ -367,7 +368,7 @@ func (r *repacking) packAnew(lanes []Lane, l lane.Lane) (map[string]int, bool) {
 }
 
 func (r *repacking) pack(lanes []Lane, l lane.Lane, own func(Lane) nodeSet) (map[string]int, bool) {
-	room := r.byNode(r.m.free().Difference(cpuset.Of(r.m.cores[r.m.boot].cpus...)))
+	room := r.byNode(r.m.free().Difference(r.m.bootCore()))
 	items := append([]Lane{{Name: l.Metadata.Name, Spec: l.Spec}}, lanes...)
 	size := func(l Lane) int { return max(l.Spec.CPUs.Count, l.Owned().Len()) }
 	slices.SortStableFunc(items, func(x, y Lane) int { return cmp.Compare(size(y), size(x)) })
@@ -377,7 +378,9 @@ func (r *repacking) pack(lanes []Lane, l lane.Lane, own func(Lane) nodeSet) (map
 		if at := own(it); at.len() == 1 {
 			order = slices.Insert(order, 0, at.first())
 		}
-		i := slices.IndexFunc(order, func(n int) bool { return room[n] >= size(it) && r.m.canBeOn(declaration(it), n) })
+		i := slices.IndexFunc(order, func(n int) bool {
+			return room[n] >= size(it) && r.m.canBeOn(declaration(it), n)
+		})
 		if i < 0 {
 			return nil, false
 		}
@@ -395,18 +398,20 @@ func (m *machine) canBeOn(l lane.Lane, n int) bool {
 
 // compare orders ways: first by the wishes and nodes of the new lane, for whose sake lanes are moved.
 func (a arrangement) compare(b arrangement) int {
-	return cmp.Or(cmp.Compare(a.own.BrokenWishes, b.own.BrokenWishes), cmp.Compare(a.own.NUMACrossings, b.own.NUMACrossings),
-		a.cost.Compare(b.cost))
+	return cmp.Or(cmp.Compare(a.own.BrokenWishes, b.own.BrokenWishes),
+		cmp.Compare(a.own.NUMACrossings, b.own.NUMACrossings), a.cost.Compare(b.cost))
 }
 
 // largestFirst orders lanes by their CPUs, then by name.
 func largestFirst(a, b lane.Lane) int {
-	return cmp.Or(cmp.Compare(b.Spec.CPUs.Count, a.Spec.CPUs.Count), strings.Compare(a.Metadata.Name, b.Metadata.Name))
+	return cmp.Or(cmp.Compare(b.Spec.CPUs.Count, a.Spec.CPUs.Count),
+		strings.Compare(a.Metadata.Name, b.Metadata.Name))
 }
 
 // declaration is that of a lane that is placed.
 func declaration(l Lane) lane.Lane {
-	return lane.Lane{APIVersion: lane.APIVersion, Kind: lane.Kind, Metadata: lane.Metadata{Name: l.Name}, Spec: l.Spec}
+	return lane.Lane{APIVersion: lane.APIVersion, Kind: lane.Kind, Metadata: lane.Metadata{Name: l.Name},
+		Spec: l.Spec}
 }
 
 func declarations(lanes []Lane) []lane.Lane {

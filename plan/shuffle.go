@@ -19,11 +19,11 @@ type shuffle struct {
 // counts CPUs only; whether cores and memory fit too is seen when the lanes are moved.
 func (r *repacking) fewestMoves(lanes []Lane, l lane.Lane) (map[string]int, bool) {
 	const most = 4000 // to look at
-	size, boot := l.Spec.CPUs.Count, cpuset.Of(r.m.cores[r.m.boot].cpus...)
+	size := l.Spec.CPUs.Count
 	if l.Spec.CPUs.SMT == lane.Isolate {
 		size *= len(r.m.cores[len(r.m.cores)-1].cpus)
 	}
-	start := shuffle{at: make([]byte, len(lanes)), room: r.byNode(r.m.with(lanes).free().Difference(boot))}
+	start := shuffle{at: make([]byte, len(lanes)), room: r.byNode(r.m.with(lanes).free().Difference(r.m.bootCore()))}
 	seen := map[string]bool{}
 	queue, looked := [][]shuffle{}, 0 // by twice the moves, and the CPUs that are missing
 	push := func(s shuffle) int {

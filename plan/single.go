@@ -71,7 +71,8 @@ func (m *machine) bestWay(a ask, crowded bool, soft []Lane) (place, bool) {
 	banned := a.banned
 	for id := range free.All() {
 		a.banned = banned.Union(cpuset.Of(id))
-		if q, fits := m.bestCrowded(a, soft); fits && !free.IsSubsetOf(q.owned()) && (!found || q.compare(&best) < 0) {
+		q, fits := m.bestCrowded(a, soft)
+		if fits && !free.IsSubsetOf(q.owned()) && (!found || q.compare(&best) < 0) {
 			best, found = q, true
 		}
 	}
@@ -287,7 +288,8 @@ func (s *search) isOpen(id int) bool {
 	if s.a.banned.Contains(id) || s.m.at[id] == s.m.boot && !s.a.boot {
 		return false
 	}
-	return s.m.owner[id] == free || s.a.share > 1 && s.m.owner[id] == shared && s.m.room[id] > 0 && s.m.sharers(id) < s.a.share
+	return s.m.owner[id] == free ||
+		s.a.share > 1 && s.m.owner[id] == shared && s.m.room[id] > 0 && s.m.sharers(id) < s.a.share
 }
 
 // choices are the takes of a core: what boot prepared first, then what is shared already, then the lowest.
@@ -310,7 +312,8 @@ func (s *search) choices(c int) takes {
 	}
 	if len(t.open) > 1 {
 		slices.SortStableFunc(t.open, func(a, b int) int {
-			return cmp.Or(cmp.Compare(s.m.lacks[a], s.m.lacks[b]), cmp.Compare(s.m.owner[a], s.m.owner[b])) // shared is below free
+			// Shared is below free.
+			return cmp.Or(cmp.Compare(s.m.lacks[a], s.m.lacks[b]), cmp.Compare(s.m.owner[a], s.m.owner[b]))
 		})
 	}
 	t.most = len(t.open)

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"isolane.dev/isolane/lane"
@@ -44,7 +45,7 @@ func (t *together) key(depth int) string {
 			b = binary.LittleEndian.AppendUint64(append(b, ' '), uint64(p.set))
 		}
 		if p.ask.vfs > 0 {
-			b = binary.LittleEndian.AppendUint64(append(b, ' '), uint64(p.ask.device))
+			b = append(append(b, ' '), fmt.Sprint(p.ask.device)...)
 		}
 	}
 	t.scratch = b

@@ -54,7 +54,7 @@ func known(placed Placement, lanes []lane.Lane) error {
 			}
 		}
 		if why != "" {
-			return &Refusal{APIVersion: APIVersion, Kind: KindOfRefusal, Lane: l.Metadata.Name, Blocking: []string{why}}
+			return newRefusal(l.Metadata.Name, why)
 		}
 	}
 	return nil

@@ -89,7 +89,8 @@ func (t *together) memorySets(cpus nodeSet) []nodeSet {
 	}
 	slices.SortFunc(sets, func(a, b nodeSet) int {
 		return cmp.Or(cmp.Compare((a|cpus).len(), (b|cpus).len()),
-			cmp.Compare(t.m.memoryDistance(cpus, a), t.m.memoryDistance(cpus, b)), cmp.Compare(b.len(), a.len()), cmp.Compare(a, b))
+			cmp.Compare(t.m.memoryDistance(cpus, a), t.m.memoryDistance(cpus, b)),
+			cmp.Compare(b.len(), a.len()), cmp.Compare(a, b))
 	})
 	for i, set := range sets {
 		if set&ample != 0 {

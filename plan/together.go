@@ -13,7 +13,7 @@ import (
 // takes.
 type together struct {
 	m      *machine
-	lanes  []lane.Lane // in the order in which they are placed: those that others want to be near to first, then the largest
+	lanes  []lane.Lane // in the order in which they are placed
 	given  []lane.Lane // in the order in which they were asked for
 	first  int         // of the machine's lanes that is one of these
 	before int         // the largest free block
@@ -23,7 +23,7 @@ type together struct {
 	most   int         // steps in all
 	any    bool        // the first placement that is found will do
 	memory bool        // several lanes want memory
-	plain  bool        // no lane shares CPUs or wants to be apart: cores of a cell that have as much left are alike
+	plain  bool        // no lane shares CPUs or wants to be apart: cores with as much left are alike
 
 	have   []place
 	best   []place
@@ -49,8 +49,8 @@ type stuck struct {
 }
 
 func newTogether(m *machine, lanes []lane.Lane, steps int) *together {
-	t := &together{m: m, lanes: slices.Clone(lanes), given: lanes, first: len(m.lanes), before: m.block(), steps: steps, most: steps,
-		seen: map[string]Cost{}, sets: map[nodeSet][]nodeSet{}}
+	t := &together{m: m, lanes: slices.Clone(lanes), given: lanes, first: len(m.lanes), before: m.block(),
+		steps: steps, most: steps, seen: map[string]Cost{}, sets: map[nodeSet][]nodeSet{}}
 	t.sort()
 	wanting := 0
 	for _, l := range lanes {
@@ -59,16 +59,17 @@ func newTogether(m *machine, lanes []lane.Lane, steps int) *together {
 		}
 	}
 	t.memory, t.wanted = wanting > 1, wanting > 0
-	special := func(s lane.Spec) bool { return s.CPUs.Share > 1 || len(s.Apart.Lanes) > 0 }
-	t.plain = !slices.ContainsFunc(lanes, func(l lane.Lane) bool { return special(l.Spec) }) &&
-		!slices.ContainsFunc(m.lanes, func(l Lane) bool { return special(l.Spec) })
+	t.plain = !slices.ContainsFunc(slices.Concat(declarations(m.lanes), lanes), func(l lane.Lane) bool {
+		return l.Spec.CPUs.Share > 1 || len(l.Spec.Apart.Lanes) > 0
+	})
 	for _, o := range m.lanes {
 		t.whole = append(t.whole, o.Spec.Preferred["apart"] > 0 && m.isApart(o.Name, o.Spec, o.CPUs))
 	}
 	return t
 }
 
-// sort puts the lanes into the order in which they are placed.
+// sort puts the lanes into order: by the keys, then those that others want to be near to first, then the
+// largest.
 func (t *together) sort(keys ...func(lane.Lane) int) {
 	slices.SortFunc(t.lanes, func(a, b lane.Lane) int {
 		for _, key := range append(keys, t.depth, func(l lane.Lane) int { return -demand(l) }) {
@@ -84,8 +85,8 @@ func (t *together) sort(keys ...func(lane.Lane) int) {
 	}
 }
 
-// anyWay makes the search end with the first placement. Lanes that are near to each other go first, then those with the
-// fewest CPUs to choose from.
+// anyWay makes the search end with the first placement. Lanes that are near to each other go first, then
+// those with the fewest CPUs to choose from.
 func (t *together) anyWay(steps int) {
 	t.any, t.steps, t.most = true, steps, steps
 	choice := map[string]int{}
@@ -229,35 +230,24 @@ func (t *together) branch(depth int, cost Cost) {
 }
 
 // ahead looks where a lane would go if it were the last: the place to try first, and the least that it costs.
-// False: there is no place for it any more.
+// False: there is no place for it any more. Where several lanes want memory, what others have of it may still
+// come from elsewhere, so this says nothing.
 func (t *together) ahead(l lane.Lane) (*place, bool, Cost) {
 	tries := t.m.tries
 	p, ok, _ := t.m.best(l, relaxed{})
-	least, fits := p.cost, ok
-	if t.memory { // what others have of memory may come from elsewhere
-		all := t.m.lanes
-		t.m.lanes = slices.Clone(all)
-		for i := t.first; i < len(all); i++ {
-			t.m.lanes[i].Memory, t.m.lanes[i].Hugepages = nil, nil
-		}
-		var q place
-		q, fits, _ = t.m.best(l, relaxed{})
-		least = q.cost
-		t.m.lanes = all
-		p.unsure = p.unsure || q.unsure
-	}
-	if !ok && t.stuck == nil {
-		t.stuck = &stuck{l, t.m.with(t.m.lanes)}
-	}
-	least.BlockLost = 0
-	if p.unsure {
-		least = Cost{}
-	}
 	t.steps -= len(t.m.cores) * (t.m.tries - tries)
 	if !ok {
-		return nil, fits, least
+		if t.stuck == nil {
+			t.stuck = &stuck{l, t.m.with(t.m.lanes)}
+		}
+		return nil, t.memory, Cost{}
 	}
-	return &p, fits, least
+	least := p.cost
+	least.BlockLost = 0
+	if t.memory || p.unsure {
+		least = Cost{}
+	}
+	return &p, true, least
 }
 
 // visitSteps is what going on with another lane counts for, beside looking at one place.
@@ -309,7 +299,8 @@ func (t *together) price() (Cost, bool) {
 // isAsBefore says whether no new lane is where a lane that was there would not have it.
 func (t *together) isAsBefore(o *Lane) bool {
 	for i := range t.have {
-		if p := &t.have[i]; slices.Contains(o.Spec.Apart.Lanes, p.ask.name) && t.m.touch(p.cpus, o.CPUs, o.Spec.Apart.Level) {
+		p := &t.have[i]
+		if slices.Contains(o.Spec.Apart.Lanes, p.ask.name) && t.m.touch(p.cpus, o.CPUs, o.Spec.Apart.Level) {
 			return false
 		}
 	}

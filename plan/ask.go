@@ -42,12 +42,12 @@ func (a *ask) wantsMemory() bool { return a.memory > 0 || len(a.huge) > 0 }
 
 // relaxed says which limits a search leaves out.
 type relaxed struct {
-	wishes  []string // of the lane's own
-	others  []string // lanes whose preferred wish to be apart is left out
-	boot    bool     // the lane may have the boot core
-	crowded bool     // housekeeping needs no CPU
-	alone   bool     // what other lanes would rather have does not count
-	anyways bool     // all devices that would do, and not just the best of each node
+	wishes     []string // of the lane's own
+	others     []string // lanes whose preferred wish to be apart is left out
+	boot       bool     // the lane may have the boot core
+	crowded    bool     // housekeeping needs no CPU
+	alone      bool     // what other lanes would rather have does not count
+	allDevices bool     // all devices that would do, and not just the best of each node
 }
 
 func (r relaxed) drops(wish string) bool { return slices.Contains(r.wishes, wish) }
@@ -86,7 +86,7 @@ func (m *machine) asks(l lane.Lane, r relaxed) ([]ask, error) {
 	if err := m.approach(&a, r.drops("near")); err != nil {
 		return nil, err
 	}
-	return m.withDevices(a, r.anyways)
+	return m.withDevices(a, r.allDevices)
 }
 
 // cut keeps what an error repeats of its input to a sensible length.

@@ -81,7 +81,7 @@ func (c *changes) fit(lanes []lane.Lane) bool {
 	for i := range lanes {
 		lanes[i].Spec = hard(lanes[i].Spec)
 	}
-	t := newTogether(newMachine(c.h, c.placed.Lanes), lanes, most)
+	t := newJointSearch(newMachine(c.h, c.placed.Lanes), lanes, most)
 	t.anyWay(most)
 	l, _ := t.run()
 	if c.steps -= most - max(0, t.steps); t.full { // then it took none

@@ -278,7 +278,7 @@ func (m *machine) coreReasons(p place) []string {
 
 // cacheReason says what the lane has of its L3s.
 func (m *machine) cacheReason(p place) string {
-	l3 := m.cells[m.cores[m.at[p.cpus.First()]].cell].l3
+	l3 := m.domains[m.cores[m.at[p.cpus.First()]].domain].l3
 	left, others := m.below(l3, p)
 	switch count := m.cachesOf(p.cpus).Len(); {
 	case count > 1:
@@ -311,7 +311,7 @@ func (m *machine) balanceReason(p place) string {
 
 // below are the CPUs left below an L3 when the lane has its own, and the lanes that have others.
 func (m *machine) below(l3 int, p place) (left int, others []string) {
-	for _, c := range m.cells {
+	for _, c := range m.domains {
 		for k := c.from; c.l3 == l3 && k < c.to; k++ {
 			for _, id := range m.cores[k].cpus {
 				switch o := m.owner[id]; {

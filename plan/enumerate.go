@@ -25,13 +25,13 @@ type enumeration struct {
 // costs at least whether it is worth going on. Preferred wishes limit nothing: they are in the price.
 func (m *machine) every(l lane.Lane, hope func(Cost) bool, use func(place) bool) {
 	soft := sortedKeys(l.Spec.Preferred)
-	whole, lost := m.softAparts(l.Metadata.Name)
+	whole, lost := m.preferredAparts(l.Metadata.Name)
 	for _, o := range whole {
 		lost = append(lost, o.Name)
 	}
 	rest := slices.DeleteFunc(slices.Clone(soft), func(w string) bool { return w == "smt" })
 	for _, dropped := range [][]string{rest, soft} { // with whole cores, and without
-		ways, err := m.asks(l, relaxed{wishes: dropped, others: lost, anyways: true})
+		ways, err := m.asks(l, relaxed{wishes: dropped, others: lost, allDevices: true})
 		if err != nil {
 			return
 		}
@@ -52,7 +52,7 @@ func (m *machine) newEnumeration(a ask, hope func(Cost) bool, use func(place) bo
 		after: make([]int, n+1), took: make([]int, n), hope: hope, use: use}
 	for c := n - 1; c >= 0; c-- {
 		e.after[c] = e.after[c+1]
-		if e.allows(m.cells[m.cores[c].cell]) {
+		if e.allows(m.domains[m.cores[c].domain]) {
 			e.ways[c] = e.waysOf(c)
 			e.after[c] += e.takes[c].most
 		} else {
@@ -99,21 +99,21 @@ func (e *enumeration) waysOf(c int) [][]int {
 // core stand beside each other if they are.
 func (e *enumeration) isAlike(a, b int) bool {
 	m := e.m
-	if m.owner[a] != m.owner[b] || m.lacks[a] != m.lacks[b] || m.ours[a] != m.ours[b] {
+	if m.owner[a] != m.owner[b] || m.unprepared[a] != m.unprepared[b] || m.reserved[a] != m.reserved[b] {
 		return false
 	}
 	return m.owner[a] == free
 }
 
-// isTwin says whether it makes no difference which of two cores of a cell is taken.
+// isTwin says whether it makes no difference which of two cores of a domain is taken.
 func (e *enumeration) isTwin(a, b int) bool {
 	m, x, y := e.m, e.m.cores[a], e.m.cores[b]
-	if x.cell != y.cell || x.kind != y.kind || len(x.cpus) != len(y.cpus) || !m.isWhole(a) || !m.isWhole(b) ||
+	if x.domain != y.domain || x.kind != y.kind || len(x.cpus) != len(y.cpus) || !m.isWhole(a) || !m.isWhole(b) ||
 		len(e.takes[a].open) != len(e.takes[b].open) {
 		return false
 	}
 	for i := range x.cpus {
-		if m.lacks[x.cpus[i]] != m.lacks[y.cpus[i]] || m.ours[x.cpus[i]] != m.ours[y.cpus[i]] {
+		if m.unprepared[x.cpus[i]] != m.unprepared[y.cpus[i]] || m.reserved[x.cpus[i]] != m.reserved[y.cpus[i]] {
 			return false
 		}
 	}
@@ -135,7 +135,7 @@ func (e *enumeration) from(c, have int, cost Cost, at footprint) bool {
 	if have+e.after[c] < e.count {
 		return true
 	}
-	within := e.m.cells[e.m.cores[c].cell]
+	within := e.m.domains[e.m.cores[c].domain]
 	for i, way := range e.ways[c] {
 		if have+len(way) > e.count || e.same[c] && i < e.took[c-1] { // of equal cores, the first ones give the most
 			continue
@@ -157,17 +157,17 @@ func (e *enumeration) from(c, have int, cost Cost, at footprint) bool {
 }
 
 // reach adds what the CPUs of one more core cost for sure.
-func (e *enumeration) reach(cost Cost, at footprint, c int, way []int, in cell) (Cost, footprint) {
+func (e *enumeration) reach(cost Cost, at footprint, c int, way []int, in domain) (Cost, footprint) {
 	at.nodes |= 1 << in.node
 	if at.last != in.cache+1 {
 		at.last, at.caches = in.cache+1, at.caches+1
 	}
 	cost.NUMACrossings = at.nodes.len() - 1
-	if cost.L3Crossings = at.caches - 1; len(e.m.cells) > e.m.l3s { // an L3 above several nodes may come again
+	if cost.L3Crossings = at.caches - 1; len(e.m.domains) > e.m.l3s { // an L3 above several nodes may come again
 		cost.L3Crossings = 0
 	}
 	for _, id := range way {
-		cost.UnpreparedCPUs += e.m.lacks[id]
+		cost.UnpreparedCPUs += e.m.unprepared[id]
 	}
 	if e.a.smt == lane.Any && e.sharesCore(c, way) {
 		cost.SharedCores++
@@ -190,5 +190,5 @@ func (e *enumeration) offer() bool {
 		}
 	}
 	p.cpus, p.idle = cpuset.Of(cpus...), cpuset.Of(idle...)
-	return !e.m.survey(&p) || e.use(p)
+	return !e.m.fixedCost(&p) || e.use(p)
 }

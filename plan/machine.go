@@ -10,12 +10,12 @@ import (
 
 // machine is a host made ready for the search, and who has what on it.
 type machine struct {
-	h     host.Host
-	cores []core // by node, L3 and lowest CPU
-	cells []cell
-	nodes []node
-	boot  int // the core of the boot CPU
-	l3s   int // how many L3 caches the cells have
+	h       host.Host
+	cores   []core // by node, L3 and lowest CPU
+	domains []domain
+	nodes   []node
+	boot    int // the core of the boot CPU
+	l3s     int // how many L3 caches the domains have
 
 	prepared
 	keep       uint64 // bytes of memory that stay housekeeping's
@@ -35,19 +35,19 @@ const (
 
 // core is a physical core: its usable CPUs in ascending order.
 type core struct {
-	cpus []int
-	kind host.CPUKind
-	cell int
+	cpus   []int
+	kind   host.CPUKind
+	domain int
 }
 
-// cell is the cores of one node below one L3, cores[from:to].
-type cell struct {
+// domain is the cores of one node below one L3, cores[from:to].
+type domain struct {
 	node, l3 int // l3 is the host's number; where that is not known, one of its own for each node
 	cache    int // place of the L3 among all
 	from, to int
 }
 
-// node is a NUMA node, cells[from:to]. CPUs of which the node is not known are on one with number -1.
+// node is a NUMA node, domains[from:to]. CPUs of which the node is not known are on one with number -1.
 type node struct {
 	id        int
 	from, to  int
@@ -77,7 +77,7 @@ func newMachine(h host.Host, placed []Lane) *machine {
 	return m
 }
 
-// divide sorts the usable CPUs into cores, cells and nodes.
+// divide sorts the usable CPUs into cores, domains and nodes.
 func (m *machine) divide() {
 	type place struct{ node, l3, core, cpu int }
 	var places []place
@@ -109,34 +109,34 @@ func (m *machine) divide() {
 		newNode := i == 0 || places[i-1].node != p.node
 		newCell := newNode || places[i-1].l3 != p.l3
 		if newNode {
-			m.nodes = append(m.nodes, node{id: p.node, from: len(m.cells)})
+			m.nodes = append(m.nodes, node{id: p.node, from: len(m.domains)})
 		}
 		if newCell {
 			l3 := p.l3
 			if l3 < 0 {
 				l3 = -2 - p.node
 			}
-			m.cells = append(m.cells, cell{node: len(m.nodes) - 1, l3: l3, cache: m.cacheOf(l3), from: len(m.cores)})
+			m.domains = append(m.domains, domain{node: len(m.nodes) - 1, l3: l3, cache: m.cacheOf(l3), from: len(m.cores)})
 		}
 		if newCell || places[i-1].core != p.core {
 			c, _ := m.h.CPU(p.cpu)
-			m.cores = append(m.cores, core{kind: c.Kind, cell: len(m.cells) - 1})
+			m.cores = append(m.cores, core{kind: c.Kind, domain: len(m.domains) - 1})
 			m.performant = m.performant || c.Kind == host.Performance
 		}
 		last := &m.cores[len(m.cores)-1]
 		last.cpus = append(last.cpus, p.cpu)
 		m.at[p.cpu] = len(m.cores) - 1
-		m.cells[len(m.cells)-1].to = len(m.cores)
-		m.nodes[len(m.nodes)-1].to = len(m.cells)
+		m.domains[len(m.domains)-1].to = len(m.cores)
+		m.nodes[len(m.nodes)-1].to = len(m.domains)
 	}
 	if boot >= 0 {
 		m.boot = m.at[boot]
 	}
 }
 
-// cacheOf is the place of an L3, which has cells in other nodes already or is new.
+// cacheOf is the place of an L3, which has domains in other nodes already or is new.
 func (m *machine) cacheOf(l3 int) int {
-	for _, c := range m.cells {
+	for _, c := range m.domains {
 		if c.l3 == l3 {
 			return c.cache
 		}
@@ -151,7 +151,7 @@ func (m *machine) describeNodes() {
 		at := slices.IndexFunc(m.nodes, func(o node) bool { return o.id == n.ID })
 		if at < 0 {
 			at = len(m.nodes)
-			m.nodes = append(m.nodes, node{id: n.ID, from: len(m.cells), to: len(m.cells)})
+			m.nodes = append(m.nodes, node{id: n.ID, from: len(m.domains), to: len(m.domains)})
 		}
 		to := &m.nodes[at]
 		if n.Allowed != nil && !*n.Allowed {
@@ -283,7 +283,7 @@ func (m *machine) wholes() []int {
 	whole := make([]int, len(m.nodes), len(m.nodes)+1)
 	for c := range m.cores {
 		if m.isWhole(c) {
-			whole[m.cells[m.cores[c].cell].node] += len(m.cores[c].cpus)
+			whole[m.domains[m.cores[c].domain].node] += len(m.cores[c].cpus)
 		}
 	}
 	return whole
@@ -317,5 +317,5 @@ func (m *machine) nodeOf(id int) int {
 	if id >= len(m.at) || m.at[id] < 0 {
 		return -1
 	}
-	return m.cells[m.cores[m.at[id]].cell].node
+	return m.domains[m.cores[m.at[id]].domain].node
 }

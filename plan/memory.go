@@ -14,16 +14,16 @@ type need struct {
 	from  nodeSet // nodes with its CPUs: memory comes from the nearest first
 }
 
-// given is what a need gets.
-type given struct {
+// allocation is what a need gets.
+type allocation struct {
 	memory []Memory
 	huge   []Hugepages
 }
 
-// supply finds memory and hugepages for several needs at once: a flow from what is wanted to the pools and
+// allocate finds memory and hugepages for several needs at once: a flow from what is wanted to the pools and
 // the memory of nodes, so that none takes what another cannot do without. False where there is not enough.
 // Pages are whole: amounts flow in multiples of them.
-func (m *machine) supply(needs []need) ([]given, bool) {
+func (m *machine) allocate(needs []need) ([]allocation, bool) {
 	f := flow{m: m}
 	for n := range m.nodes {
 		left, pool := m.freeMemory(n)
@@ -74,7 +74,7 @@ type want struct {
 	pool  map[int]uint64
 }
 
-// flow is the state of the search for a supply.
+// flow is the state of the search for an allocation.
 type flow struct {
 	m     *machine
 	left  []uint64            // bytes of each node's memory that nobody has
@@ -192,8 +192,8 @@ func (f *flow) take(w *want, n int, pooled bool, bytes uint64) {
 }
 
 // given writes down what each need got.
-func (f *flow) given(needs []need) []given {
-	all := make([]given, len(needs))
+func (f *flow) given(needs []need) []allocation {
+	all := make([]allocation, len(needs))
 	for _, w := range f.wants {
 		g := &all[w.need]
 		for _, n := range w.order {

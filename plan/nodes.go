@@ -48,7 +48,7 @@ func (m *machine) cachesOf(cpus cpuset.Set) cpuset.Set {
 	var caches []int
 	for id := range cpus.All() {
 		if m.nodeOf(id) >= 0 {
-			caches = append(caches, m.cells[m.cores[m.at[id]].cell].cache)
+			caches = append(caches, m.domains[m.cores[m.at[id]].domain].cache)
 		}
 	}
 	return cpuset.Of(caches...)

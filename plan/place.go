@@ -15,7 +15,7 @@ type place struct {
 	idle   cpuset.Set
 	nodes  nodeSet // with its CPUs
 	set    nodeSet // from which its memory may come
-	given  given
+	given  allocation
 	fixed  Cost     // what it costs whatever other lanes do
 	lost   []string // the wishes that do not hold, for which fixed has the weights
 	cost   Cost     // what it costs on the machine as it was when it was looked for
@@ -41,11 +41,11 @@ func (m *machine) lane(p *place) Lane {
 
 // placeOf is the place of a lane that is there.
 func (m *machine) placeOf(l Lane) (place, error) {
-	ways, err := m.asks(declaration(l), relaxed{wishes: l.Spec.Wishes(), anyways: true})
+	ways, err := m.asks(declaration(l), relaxed{wishes: l.Spec.Wishes(), allDevices: true})
 	if err != nil {
 		return place{}, err
 	}
-	p := place{ask: ways[0], cpus: l.CPUs, idle: l.Idle, given: given{l.Memory, l.Hugepages}}
+	p := place{ask: ways[0], cpus: l.CPUs, idle: l.Idle, given: allocation{l.Memory, l.Hugepages}}
 	for _, w := range ways {
 		if w.device >= 0 && len(l.Devices) > 0 && m.h.PCIDevices[w.device].Address == l.Devices[0].Address {
 			p.ask = w

@@ -7,14 +7,14 @@ import (
 
 // prepared is what the command line of the kernel did for lanes.
 type prepared struct {
-	lacks []int  // by CPU: how many of the lists that boot made for lanes are without it
-	ours  []bool // by CPU: housekeeping's for good, unless a lane owns it
+	unprepared []int  // by CPU: how many of the lists that boot made for lanes are without it
+	reserved   []bool // by CPU: housekeeping's for good, unless a lane owns it
 }
 
 // prepare finds the lists. Where there are some, what lies outside of all is housekeeping's; the boot core
 // always is.
 func (m *machine) prepare() {
-	m.lacks, m.ours = make([]int, len(m.at)), make([]bool, len(m.at))
+	m.unprepared, m.reserved = make([]int, len(m.at)), make([]bool, len(m.at))
 	usable := m.h.Usable()
 	lists, all := 0, cpuset.Set{}
 	for _, list := range bootLists(m.h) {
@@ -22,14 +22,14 @@ func (m *machine) prepare() {
 			continue
 		}
 		lists, all = lists+1, all.Union(list)
-		for id := range m.lacks {
+		for id := range m.unprepared {
 			if !list.Contains(id) {
-				m.lacks[id]++
+				m.unprepared[id]++
 			}
 		}
 	}
 	for id, c := range m.at {
-		m.ours[id] = c >= 0 && (c == m.boot || lists > 0 && !all.Contains(id))
+		m.reserved[id] = c >= 0 && (c == m.boot || lists > 0 && !all.Contains(id))
 	}
 }
 

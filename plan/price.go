@@ -7,24 +7,24 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// survey works out the part of a place's cost that other lanes have no part in. It needs its CPUs, and the
+// fixedCost works out the part of a place's cost that other lanes have no part in. It needs its CPUs, and the
 // nodes of its memory. False: a wish that must hold does not.
-func (m *machine) survey(p *place) bool {
+func (m *machine) fixedCost(p *place) bool {
 	a, c := &p.ask, Cost{}
 	p.nodes = 0
 	var caches []int
 	kinds, ofKind := make([]host.CPUKind, 0, 3), true
 	for id := range p.cpus.All() {
 		core := &m.cores[m.at[id]]
-		cell := &m.cells[core.cell]
-		p.nodes |= 1 << cell.node
-		if !slices.Contains(caches, cell.cache) {
-			caches = append(caches, cell.cache)
+		domain := &m.domains[core.domain]
+		p.nodes |= 1 << domain.node
+		if !slices.Contains(caches, domain.cache) {
+			caches = append(caches, domain.cache)
 		}
 		if !slices.Contains(kinds, core.kind) {
 			kinds = append(kinds, core.kind)
 		}
-		c.UnpreparedCPUs += m.lacks[id]
+		c.UnpreparedCPUs += m.unprepared[id]
 		if a.fast && core.kind != host.Performance {
 			c.EfficiencyCPUs++
 		}
@@ -77,7 +77,7 @@ func (m *machine) sharedCores(p *place, self int) int {
 func (m *machine) isOthers(id, share, self int) bool {
 	switch o := m.owner[id]; o {
 	case free:
-		return m.ours[id]
+		return m.reserved[id]
 	case shared:
 		return share == 1
 	default:
@@ -104,9 +104,9 @@ func (v *verdict) check(wish string, holds bool) {
 	v.fails = v.fails || !soft && !slices.Contains(v.ask.dropped, wish)
 }
 
-// beside works out the part of a place's cost that depends on the lanes that are there, and which of its
+// besideCost works out the part of a place's cost that depends on the lanes that are there, and which of its
 // wishes towards these hold. The place itself may be there already, as the lane of that number.
-func (m *machine) beside(p *place, self int) (Cost, verdict) {
+func (m *machine) besideCost(p *place, self int) (Cost, verdict) {
 	c, v, s := Cost{SharedCores: m.sharedCores(p, self)}, verdict{ask: &p.ask}, &p.ask.spec
 	if len(s.Apart.Lanes) > 0 {
 		v.check("apart", m.isApart(p.ask.name, *s, p.cpus))
@@ -126,8 +126,8 @@ func (m *machine) beside(p *place, self int) (Cost, verdict) {
 // price works out what a place costs on the machine as it is; the lane is not there. whole are the CPUs of
 // free whole cores of each node, block the most of these. False: a wish that must hold does not.
 func (m *machine) price(p *place, whole []int, block int, soft []Lane) bool {
-	ok := m.survey(p)
-	own, v := m.beside(p, -1)
+	ok := m.fixedCost(p)
+	own, v := m.besideCost(p, -1)
 	p.cost = p.fixed.plus(own)
 	for _, o := range soft {
 		if m.touch(p.cpus, o.CPUs, o.Spec.Apart.Level) {
@@ -137,7 +137,7 @@ func (m *machine) price(p *place, whole []int, block int, soft []Lane) bool {
 	used := make([]int, len(m.nodes))
 	for id := range p.owned().All() {
 		if c := m.at[id]; id == m.firstOf(c, p) && m.isWhole(c) {
-			used[m.cells[m.cores[c].cell].node] += len(m.cores[c].cpus)
+			used[m.domains[m.cores[c].domain].node] += len(m.cores[c].cpus)
 		}
 	}
 	after := 0

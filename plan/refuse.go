@@ -67,7 +67,7 @@ type refused struct {
 func (r *refused) Error() string { return r.lane.Metadata.Name + ": does not fit" }
 
 // refused says which lane the search could not place.
-func (t *together) refused() *refused {
+func (t *jointSearch) refused() *refused {
 	proven := t.full || t.steps >= 0 && !t.unsure
 	if t.stuck != nil {
 		return &refused{lane: t.stuck.lane, on: t.stuck.on, proven: proven}

@@ -112,10 +112,10 @@ func (r *repacking) described(lanes []Lane, l Lane) Lane {
 	if err != nil {
 		return l
 	}
-	on.survey(&p)
+	on.fixedCost(&p)
 	l = on.describe(p)
 	on.put(l)
-	l.Reasons = append(l.Reasons, on.lateReasons(&p, len(on.lanes)-1)...)
+	l.Reasons = append(l.Reasons, on.finalReasons(&p, len(on.lanes)-1)...)
 	return l
 }
 
@@ -140,8 +140,8 @@ func (m *machine) total(lanes []Lane) Cost {
 			continue
 		}
 		if p, err := on.placeOf(l); err == nil {
-			on.survey(&p)
-			own, _ := on.beside(&p, i)
+			on.fixedCost(&p)
+			own, _ := on.besideCost(&p, i)
 			sum = sum.plus(p.fixed).plus(own)
 		}
 	}
@@ -195,10 +195,10 @@ func (r *repacking) holds(lanes []Lane) bool {
 	on := r.m.with(lanes)
 	for i, l := range lanes {
 		p, err := on.placeOf(l)
-		if err != nil || !on.survey(&p) {
+		if err != nil || !on.fixedCost(&p) {
 			return false
 		}
-		if _, v := on.beside(&p, i); v.fails {
+		if _, v := on.besideCost(&p, i); v.fails {
 			return false
 		}
 	}

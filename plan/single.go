@@ -42,7 +42,7 @@ func (m *machine) best(l lane.Lane, r relaxed) (place, bool, error) {
 // setAside notes what memory a place gets.
 func (m *machine) setAside(p *place) {
 	if p.ask.wantsMemory() {
-		if all, ok := m.supply([]need{{&p.ask, p.set, p.nodes}}); ok {
+		if all, ok := m.allocate([]need{{&p.ask, p.set, p.nodes}}); ok {
 			p.given = all[0]
 		}
 	}
@@ -122,7 +122,7 @@ type search struct {
 	whole []int // CPUs of free whole cores, by node
 	takes []takes
 	kinds []host.CPUKind
-	table map[tableKey]cellTable
+	table map[tableKey]domainTable
 	count int
 }
 
@@ -140,18 +140,18 @@ func (m *machine) newSearch(a ask, soft []Lane) *search {
 
 // limit restricts the search to an L3; -1 is all.
 func (s *search) limit(cache int) {
-	s.cache, s.table = cache, map[tableKey]cellTable{}
+	s.cache, s.table = cache, map[tableKey]domainTable{}
 	s.room = make([]int, len(s.m.nodes))
-	for _, cell := range s.m.cells {
-		if s.allows(cell) {
-			for c := cell.from; c < cell.to; c++ {
-				s.room[cell.node] += s.takes[c].most
+	for _, domain := range s.m.domains {
+		if s.allows(domain) {
+			for c := domain.from; c < domain.to; c++ {
+				s.room[domain.node] += s.takes[c].most
 			}
 		}
 	}
 }
 
-func (s *search) allows(c cell) bool {
+func (s *search) allows(c domain) bool {
 	return (s.cache < 0 || s.cache == c.cache) && (s.a.near == 0 || s.a.near.has(c.node))
 }
 
@@ -233,7 +233,7 @@ func (s *search) memoryOn(set, cpus nodeSet) (nodeSet, bool) {
 		nodes := set&^cpus | own
 		d := s.m.memoryDistance(cpus, nodes)
 		if !found || d < least || d == least && nodes.len() > best.len() {
-			if _, ok := s.m.supply([]need{{&s.a, nodes, cpus}}); ok {
+			if _, ok := s.m.allocate([]need{{&s.a, nodes, cpus}}); ok {
 				best, found, least = nodes, true, d
 			}
 		}
@@ -313,7 +313,7 @@ func (s *search) choices(c int) takes {
 	if len(t.open) > 1 {
 		slices.SortStableFunc(t.open, func(a, b int) int {
 			// Shared is below free.
-			return cmp.Or(cmp.Compare(s.m.lacks[a], s.m.lacks[b]), cmp.Compare(s.m.owner[a], s.m.owner[b]))
+			return cmp.Or(cmp.Compare(s.m.unprepared[a], s.m.unprepared[b]), cmp.Compare(s.m.owner[a], s.m.owner[b]))
 		})
 	}
 	t.most = len(t.open)

@@ -28,7 +28,7 @@ func solve(h host.Host, placed Placement, lanes []lane.Lane, limit int) (Placeme
 	if err := known(placed, lanes); err != nil {
 		return Placement{}, err
 	}
-	t := newTogether(newMachine(h, placed.Lanes), lanes, limit)
+	t := newJointSearch(newMachine(h, placed.Lanes), lanes, limit)
 	l, err := t.run()
 	if l != nil {
 		return Placement{}, &refused{lane: *l, reason: err, on: t.m, proven: true}
@@ -61,7 +61,7 @@ func known(placed Placement, lanes []lane.Lane) error {
 }
 
 // placement writes the answer down.
-func (t *together) placement(placed Placement) Placement {
+func (t *jointSearch) placement(placed Placement) Placement {
 	p := Placement{APIVersion: APIVersion, Kind: Kind, Host: identity(t.m.h), Cost: t.cost, Optimal: true,
 		Lanes: slices.Clone(placed.Lanes)}
 	if t.steps < 0 || t.unsure {
@@ -76,7 +76,7 @@ func (t *together) placement(placed Placement) Placement {
 	}
 	made := t.m.lanes[t.first:]
 	for i := range made {
-		made[i].Reasons = append(made[i].Reasons, t.m.lateReasons(&t.best[i], t.first+i)...)
+		made[i].Reasons = append(made[i].Reasons, t.m.finalReasons(&t.best[i], t.first+i)...)
 	}
 	slices.SortStableFunc(made, func(a, b Lane) int { return t.asked(a.Name) - t.asked(b.Name) })
 	p.Lanes = append(p.Lanes, made...)
@@ -85,7 +85,7 @@ func (t *together) placement(placed Placement) Placement {
 }
 
 // asked is the place of a lane in the order in which they were asked for.
-func (t *together) asked(name string) int {
+func (t *jointSearch) asked(name string) int {
 	return slices.IndexFunc(t.given, func(l lane.Lane) bool { return l.Metadata.Name == name })
 }
 

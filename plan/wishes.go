@@ -24,7 +24,7 @@ func (m *machine) newWishes(l lane.Lane, base relaxed) wishes {
 			w.own, w.weights = append(w.own, name), append(w.weights, l.Spec.Preferred[name])
 		}
 	}
-	holds, broken := m.softAparts(l.Metadata.Name)
+	holds, broken := m.preferredAparts(l.Metadata.Name)
 	w.base.others = slices.Concat(base.others, broken)
 	for _, o := range holds {
 		switch {

@@ -8,10 +8,10 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// together is the search for several lanes: branch and bound over their places. All that a placement costs is
+// jointSearch is the search for several lanes: branch and bound over their places. All that a placement costs is
 // worked out for all its lanes, so the order in which they are placed changes nothing but the time that it
 // takes.
-type together struct {
+type jointSearch struct {
 	m      *machine
 	lanes  []lane.Lane // in the order in which they are placed
 	given  []lane.Lane // in the order in which they were asked for
@@ -48,8 +48,8 @@ type stuck struct {
 	on   *machine
 }
 
-func newTogether(m *machine, lanes []lane.Lane, steps int) *together {
-	t := &together{m: m, lanes: slices.Clone(lanes), given: lanes, first: len(m.lanes), before: m.block(),
+func newJointSearch(m *machine, lanes []lane.Lane, steps int) *jointSearch {
+	t := &jointSearch{m: m, lanes: slices.Clone(lanes), given: lanes, first: len(m.lanes), before: m.block(),
 		steps: steps, most: steps, seen: map[string]Cost{}, sets: map[nodeSet][]nodeSet{}}
 	t.sort()
 	wanting := 0
@@ -70,7 +70,7 @@ func newTogether(m *machine, lanes []lane.Lane, steps int) *together {
 
 // sort puts the lanes into order: by the keys, then those that others want to be near to first, then the
 // largest.
-func (t *together) sort(keys ...func(lane.Lane) int) {
+func (t *jointSearch) sort(keys ...func(lane.Lane) int) {
 	slices.SortFunc(t.lanes, func(a, b lane.Lane) int {
 		for _, key := range append(keys, t.depth, func(l lane.Lane) int { return -demand(l) }) {
 			if n := cmp.Compare(key(a), key(b)); n != 0 {
@@ -87,7 +87,7 @@ func (t *together) sort(keys ...func(lane.Lane) int) {
 
 // anyWay makes the search end with the first placement. Lanes that are near to each other go first, then
 // those with the fewest CPUs to choose from.
-func (t *together) anyWay(steps int) {
+func (t *jointSearch) anyWay(steps int) {
 	t.any, t.steps, t.most = true, steps, steps
 	choice := map[string]int{}
 	for _, l := range t.lanes {
@@ -116,7 +116,7 @@ func boolInt(b bool) int {
 }
 
 // depth is how many lanes of this request a lane has to wait for.
-func (t *together) depth(l lane.Lane) int {
+func (t *jointSearch) depth(l lane.Lane) int {
 	depth, name := 0, l.Spec.Near.Lane
 	for range t.lanes { // a circle ends here
 		at := slices.IndexFunc(t.lanes, func(l lane.Lane) bool { return l.Metadata.Name == name })
@@ -146,7 +146,7 @@ func memoryOf(l lane.Lane) uint64 {
 }
 
 // run returns a lane that cannot be placed even alone, or what makes it impossible.
-func (t *together) run() (*lane.Lane, error) {
+func (t *jointSearch) run() (*lane.Lane, error) {
 	t.alone = make([]Cost, len(t.lanes)+1)
 	if len(t.lanes) == 1 {
 		p, ok, err := t.m.best(t.lanes[0], relaxed{})
@@ -187,7 +187,7 @@ func (t *together) run() (*lane.Lane, error) {
 }
 
 // branch places the lanes from a depth on, in all ways that could be better than the best so far.
-func (t *together) branch(depth int, cost Cost) {
+func (t *jointSearch) branch(depth int, cost Cost) {
 	t.deep = max(t.deep, depth)
 	if t.found && cost.Compare(t.cost) >= 0 {
 		return
@@ -220,7 +220,7 @@ func (t *together) branch(depth int, cost Cost) {
 		return !t.over() && t.couldBeat(cost, partial.plus(t.alone[depth+1]))
 	}, func(p place) bool {
 		t.withMemory(p, func(q place) {
-			own, _ := t.m.beside(&q, -1)
+			own, _ := t.m.besideCost(&q, -1)
 			if t.steps--; !t.over() && t.couldBeat(cost, q.fixed.plus(own).plus(t.alone[depth+1])) {
 				t.visit(depth, &q)
 			}
@@ -232,7 +232,7 @@ func (t *together) branch(depth int, cost Cost) {
 // ahead looks where a lane would go if it were the last: the place to try first, and the least that it costs.
 // False: there is no place for it any more. Where several lanes want memory, what others have of it may still
 // come from elsewhere, so this says nothing.
-func (t *together) ahead(l lane.Lane) (*place, bool, Cost) {
+func (t *jointSearch) ahead(l lane.Lane) (*place, bool, Cost) {
 	tries := t.m.tries
 	p, ok, _ := t.m.best(l, relaxed{})
 	t.steps -= len(t.m.cores) * (t.m.tries - tries)
@@ -254,7 +254,7 @@ func (t *together) ahead(l lane.Lane) (*place, bool, Cost) {
 const visitSteps = 20
 
 // visit puts a lane at a place and goes on with the others, if all wishes hold and there is memory for all.
-func (t *together) visit(depth int, p *place) {
+func (t *jointSearch) visit(depth int, p *place) {
 	t.m.put(t.m.lane(p))
 	t.have = append(t.have, *p)
 	var was []Lane
@@ -262,7 +262,7 @@ func (t *together) visit(depth int, p *place) {
 		was = slices.Clone(t.m.lanes[t.first:])
 	}
 	t.steps -= visitSteps
-	if cost, ok := t.price(); ok && t.supplied() && !t.m.free().IsEmpty() {
+	if cost, ok := t.price(); ok && t.allocated() && !t.m.free().IsEmpty() {
 		t.branch(depth+1, cost)
 	}
 	copy(t.m.lanes[t.first:], was)
@@ -271,10 +271,10 @@ func (t *together) visit(depth int, p *place) {
 }
 
 // price is what the lanes that are placed cost. False: a wish that must hold does not.
-func (t *together) price() (Cost, bool) {
+func (t *jointSearch) price() (Cost, bool) {
 	var sum Cost
 	for i := range t.have {
-		own, v := t.m.beside(&t.have[i], t.first+i)
+		own, v := t.m.besideCost(&t.have[i], t.first+i)
 		if v.fails {
 			return sum, false
 		}
@@ -297,7 +297,7 @@ func (t *together) price() (Cost, bool) {
 }
 
 // isAsBefore says whether no new lane is where a lane that was there would not have it.
-func (t *together) isAsBefore(o *Lane) bool {
+func (t *jointSearch) isAsBefore(o *Lane) bool {
 	for i := range t.have {
 		p := &t.have[i]
 		if slices.Contains(o.Spec.Apart.Lanes, p.ask.name) && t.m.touch(p.cpus, o.CPUs, o.Spec.Apart.Level) {

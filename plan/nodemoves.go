@@ -7,8 +7,8 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// shuffle is lanes on other nodes than before.
-type shuffle struct {
+// nodeState is lanes on other nodes than before.
+type nodeState struct {
 	at    []byte // by lane: its node plus one; 0 where it was
 	room  []int  // CPUs that are free, by node
 	moves int
@@ -23,10 +23,10 @@ func (r *repacking) fewestMoves(lanes []Lane, l lane.Lane) (map[string]int, bool
 	if l.Spec.CPUs.SMT == lane.Isolate {
 		size *= len(r.m.cores[len(r.m.cores)-1].cpus)
 	}
-	start := shuffle{at: make([]byte, len(lanes)), room: r.byNode(r.m.with(lanes).free().Difference(r.m.bootCore()))}
+	start := nodeState{at: make([]byte, len(lanes)), room: r.byNode(r.m.with(lanes).free().Difference(r.m.bootCore()))}
 	seen := map[string]bool{}
-	queue, looked := [][]shuffle{}, 0 // by twice the moves, and the CPUs that are missing
-	push := func(s shuffle) int {
+	queue, looked := [][]nodeState{}, 0 // by twice the moves, and the CPUs that are missing
+	push := func(s nodeState) int {
 		node, short := r.roomiest(l, s.room)
 		if short = max(0, size-short); node < 0 || seen[string(s.at)] {
 			return len(queue)
@@ -67,7 +67,7 @@ func (r *repacking) fewestMoves(lanes []Lane, l lane.Lane) (map[string]int, bool
 }
 
 // shift moves a lane to a node that has room for it. False: it has not, or the lane has to stay.
-func (r *repacking) shift(lanes []Lane, s shuffle, i, n int) (shuffle, bool) {
+func (r *repacking) shift(lanes []Lane, s nodeState, i, n int) (nodeState, bool) {
 	has, need, left := lanes[i], lanes[i].Owned().Len(), make([]int, len(s.room))
 	if s.at[i] == 0 {
 		left = r.byNode(has.Owned())

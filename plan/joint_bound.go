@@ -5,7 +5,7 @@ import (
 )
 
 // crowded says whether the lanes need more CPUs or memory than there are.
-func (t *together) crowded() bool {
+func (t *jointSearch) crowded() bool {
 	need := 0
 	for _, l := range t.lanes {
 		if l.Spec.CPUs.Share <= 1 {
@@ -16,11 +16,11 @@ func (t *together) crowded() bool {
 }
 
 // over says whether the search has to end.
-func (t *together) over() bool { return t.steps < 0 || t.any && t.found }
+func (t *jointSearch) over() bool { return t.steps < 0 || t.any && t.found }
 
 // couldBeat says whether what is placed, with the least that the others cost, may cost less than the best so
 // far.
-func (t *together) couldBeat(cost, rest Cost) bool {
+func (t *jointSearch) couldBeat(cost, rest Cost) bool {
 	if !t.found {
 		return true
 	}
@@ -30,7 +30,7 @@ func (t *together) couldBeat(cost, rest Cost) bool {
 
 // leastLoss is the least that the largest free block comes to lose when the lanes from a depth on are placed:
 // what does not find room beside others has to come from whole cores.
-func (t *together) leastLoss(depth int) int {
+func (t *jointSearch) leastLoss(depth int) int {
 	m := t.m
 	beside, whole := 0, m.wholes()
 	for id, c := range m.at {
@@ -54,7 +54,7 @@ func (t *together) leastLoss(depth int) int {
 
 // isShort says whether the lanes want more memory than all nodes have together; what pools have, lanes may
 // have as pages.
-func (t *together) isShort() bool {
+func (t *jointSearch) isShort() bool {
 	want, have, some := uint64(0), uint64(0), false
 	for _, l := range t.lanes {
 		want, some = plusCapped(want, uint64(l.Spec.Memory.Size)), some || l.Spec.Memory.Size > 0

@@ -82,44 +82,44 @@ func join(sum, more []score, from []int32) {
 }
 
 type tableKey struct {
-	cell    int
+	domain  int
 	kind    host.CPUKind
 	counted bool
 }
 
-// cellTable has the best way to take each number of CPUs from a cell: its score, and how many of each core.
-type cellTable struct {
+// domainTable has the best way to take each number of CPUs from a domain: its score, and how many of each core.
+type domainTable struct {
 	scores []score
-	taken  [][]int32 // by core of the cell, then by number of CPUs of it and those before
+	taken  [][]int32 // by core of the domain, then by number of CPUs of it and those before
 }
 
-// fill finds the CPUs on a set of nodes by dynamic programming: over the cores of each cell, over the
-// cells of each L3, and over these. kind limits the cores, counted is the node whose free whole cores
+// fill finds the CPUs on a set of nodes by dynamic programming: over the cores of each domain, over the
+// domains of each L3, and over these. kind limits the cores, counted is the node whose free whole cores
 // count.
 func (s *search) fill(set nodeSet, kind host.CPUKind, counted int) (place, bool) {
 	type part struct {
-		cells []int
-		taken [][]int32 // by cell, then by number of CPUs of it and those before
-		all   []int32   // of the L3, by number of CPUs of it and those before
+		domains []int
+		taken   [][]int32 // by domain, then by number of CPUs of it and those before
+		all     []int32   // of the L3, by number of CPUs of it and those before
 	}
 	total := sums(s.count)
 	var parts []part
-	for first, c := range s.m.cells {
-		seen := slices.ContainsFunc(s.m.cells[:first], func(b cell) bool {
+	for first, c := range s.m.domains {
+		seen := slices.ContainsFunc(s.m.domains[:first], func(b domain) bool {
 			return b.cache == c.cache && set.has(b.node)
 		})
 		if seen || !set.has(c.node) {
 			continue
 		}
 		sum, p := sums(s.count), part{all: make([]int32, s.count+1)}
-		for j := first; j < len(s.m.cells); j++ { // the same L3 may span nodes
-			d := s.m.cells[j]
+		for j := first; j < len(s.m.domains); j++ { // the same L3 may span nodes
+			d := s.m.domains[j]
 			if d.cache != c.cache || !set.has(d.node) || !s.allows(d) {
 				continue
 			}
 			from := make([]int32, s.count+1)
 			join(sum, s.tableOf(j, kind, counted == d.node).scores, from)
-			p.cells, p.taken = append(p.cells, j), append(p.taken, from)
+			p.domains, p.taken = append(p.domains, j), append(p.taken, from)
 		}
 		for n := range sum[1:] {
 			if sum[n+1].caches != impossible {
@@ -141,20 +141,20 @@ func (s *search) fill(set nodeSet, kind host.CPUKind, counted int) (place, bool)
 	for i := len(parts) - 1; i >= 0; i-- {
 		n := int(parts[i].all[left])
 		left -= n
-		for j := len(parts[i].cells) - 1; j >= 0; j-- {
+		for j := len(parts[i].domains) - 1; j >= 0; j-- {
 			k := int(parts[i].taken[j][n])
 			n -= k
-			cell := parts[i].cells[j]
-			cpus, idle = s.take(cpus, idle, cell, s.tableOf(cell, kind, counted == s.m.cells[cell].node), k)
+			domain := parts[i].domains[j]
+			cpus, idle = s.take(cpus, idle, domain, s.tableOf(domain, kind, counted == s.m.domains[domain].node), k)
 		}
 	}
 	p.cpus, p.idle = cpuset.Of(cpus...), cpuset.Of(idle...)
 	return p, true
 }
 
-// take adds the CPUs of a cell.
-func (s *search) take(cpus, idle []int, at int, t cellTable, count int) (took, kept []int) {
-	c := s.m.cells[at]
+// take adds the CPUs of a domain.
+func (s *search) take(cpus, idle []int, at int, t domainTable, count int) (took, kept []int) {
+	c := s.m.domains[at]
 	for k := c.to - 1; k >= c.from && count > 0; k-- {
 		n := int(t.taken[k-c.from][count])
 		count -= n
@@ -166,19 +166,19 @@ func (s *search) take(cpus, idle []int, at int, t cellTable, count int) (took, k
 	return cpus, idle
 }
 
-// tableOf works out a cell once.
-func (s *search) tableOf(cell int, kind host.CPUKind, counted bool) cellTable {
-	key := tableKey{cell, kind, counted}
+// tableOf works out a domain once.
+func (s *search) tableOf(domain int, kind host.CPUKind, counted bool) domainTable {
+	key := tableKey{domain, kind, counted}
 	if t, ok := s.table[key]; ok {
 		return t
 	}
-	c := s.m.cells[cell]
+	c := s.m.domains[domain]
 	open := 0
 	for k := c.from; k < c.to; k++ {
 		open += s.takes[k].most
 	}
 	count := min(s.count, open)
-	t := cellTable{scores: sums(count), taken: make([][]int32, c.to-c.from)}
+	t := domainTable{scores: sums(count), taken: make([][]int32, c.to-c.from)}
 	rows := make([]int32, (c.to-c.from)*(count+1))
 	more := make([]score, 0, 9)
 	for k := c.from; k < c.to; k++ {
@@ -192,7 +192,7 @@ func (s *search) tableOf(cell int, kind host.CPUKind, counted bool) cellTable {
 	return t
 }
 
-// options are the scores of taking 0, 1 … CPUs of a core; open is how many its cell has for the lane.
+// options are the scores of taking 0, 1 … CPUs of a core; open is how many its domain has for the lane.
 func (s *search) options(more []score, c, open int, counted bool) []score {
 	core, t := &s.m.cores[c], &s.takes[c]
 	whole := s.m.isWhole(c)
@@ -201,7 +201,7 @@ func (s *search) options(more []score, c, open int, counted bool) []score {
 	for n := range t.most + 1 {
 		if n > 0 {
 			id := t.open[n-1]
-			unprepared += s.m.lacks[id]
+			unprepared += s.m.unprepared[id]
 			if s.m.owner[id] == shared {
 				joined++
 			}

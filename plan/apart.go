@@ -14,7 +14,7 @@ func (m *machine) groupOf(id int, level string) int {
 	if m.nodeOf(id) < 0 {
 		return -1
 	}
-	at := m.cells[m.cores[m.at[id]].cell]
+	at := m.domains[m.cores[m.at[id]].domain]
 	switch level {
 	case "core":
 		return m.at[id] + 1
@@ -82,9 +82,9 @@ func (m *machine) keepApart(a *ask, r relaxed) {
 	}
 }
 
-// softAparts are the lanes that are there and would rather be apart from this one, and are so far; lost are
+// preferredAparts are the lanes that are there and would rather be apart from this one, and are so far; lost are
 // those that are not, so that one more makes no difference.
-func (m *machine) softAparts(name string) (whole []Lane, lost []string) {
+func (m *machine) preferredAparts(name string) (whole []Lane, lost []string) {
 	for _, o := range m.lanes {
 		if o.Spec.Preferred["apart"] == 0 || !slices.Contains(o.Spec.Apart.Lanes, name) {
 			continue

@@ -186,9 +186,9 @@ func (t *route) shift(name string, off, onto cpuset.Set) bool {
 	if k == 0 {
 		return false
 	}
-	p := place{ask: ways[0], given: given{has.Memory, has.Hugepages},
+	p := place{ask: ways[0], given: allocation{has.Memory, has.Hugepages},
 		cpus: has.CPUs.Difference(cpuset.Of(from[:k]...)).Union(cpuset.Of(free[:k]...))}
-	m.survey(&p)
+	m.fixedCost(&p)
 	t.do(m.brief(p), "goes part of the way while others move")
 	return true
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // hasSeen says whether the search was in the same situation before at no higher cost, and notes it otherwise.
-func (t *together) hasSeen(key string, cost Cost) bool {
+func (t *jointSearch) hasSeen(key string, cost Cost) bool {
 	if was, ok := t.seen[key]; ok && was.Compare(cost) <= 0 {
 		return true
 	}
@@ -18,14 +18,14 @@ func (t *together) hasSeen(key string, cost Cost) bool {
 }
 
 // key tells situations apart that leave different things to the lanes that are still to be placed: what is
-// free of each core of a cell, and where the lanes are that others have wishes about, or that want memory or
+// free of each core of a domain, and where the lanes are that others have wishes about, or that want memory or
 // devices.
-func (t *together) key(depth int) string {
+func (t *jointSearch) key(depth int) string {
 	m := t.m
-	b := binary.LittleEndian.AppendUint64(t.scratch[:0], uint64(depth))
-	for _, cell := range m.cells {
+	b := binary.LittleEndian.AppendUint64(t.scratch[:0], uint64(depth)) //nolint:gosec // G115: never negative
+	for _, domain := range m.domains {
 		cores := t.cores[:0]
-		for c := cell.from; c < cell.to; c++ {
+		for c := domain.from; c < domain.to; c++ {
 			cores = append(cores, t.coreKey(c))
 		}
 		if t.plain {
@@ -54,7 +54,7 @@ func (t *together) key(depth int) string {
 
 // coreKey is what a core has left, and whether a lane of the request is alone on it so far: four bits for
 // each CPU.
-func (t *together) coreKey(c int) uint64 {
+func (t *jointSearch) coreKey(c int) uint64 {
 	m := t.m
 	var states [8]byte
 	alone := -1
@@ -62,8 +62,8 @@ func (t *together) coreKey(c int) uint64 {
 	for i, id := range cpus {
 		switch o := m.owner[id]; {
 		case o == free:
-			states[i] = byte(2 + m.lacks[id])
-			if m.ours[id] {
+			states[i] = byte(2 + m.unprepared[id]) //nolint:gosec // G115: there are up to three lists
+			if m.reserved[id] {
 				states[i] += 4
 			}
 		case o == shared:
@@ -89,7 +89,7 @@ func (t *together) coreKey(c int) uint64 {
 }
 
 // isNamed says whether a lane has a wish about another one.
-func (t *together) isNamed(name string) bool {
+func (t *jointSearch) isNamed(name string) bool {
 	names := func(s lane.Spec) bool { return s.Near.Lane == name || slices.Contains(s.Apart.Lanes, name) }
 	return slices.ContainsFunc(t.lanes, func(l lane.Lane) bool { return names(l.Spec) }) ||
 		slices.ContainsFunc(t.m.lanes[:t.first], func(l Lane) bool { return names(l.Spec) })

@@ -7,8 +7,8 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// supplied finds memory for all lanes that are placed, and notes what each gets.
-func (t *together) supplied() bool {
+// allocated finds memory for all lanes that are placed, and notes what each gets.
+func (t *jointSearch) allocated() bool {
 	var needs []need
 	var who []int
 	for i := range t.have {
@@ -22,7 +22,7 @@ func (t *together) supplied() bool {
 	for i := t.first; i < len(t.m.lanes); i++ {
 		t.m.lanes[i].Memory, t.m.lanes[i].Hugepages = nil, nil
 	}
-	all, ok := t.m.supply(needs)
+	all, ok := t.m.allocate(needs)
 	if !ok {
 		return false
 	}
@@ -36,7 +36,7 @@ func (t *together) supplied() bool {
 
 // withMemory calls use with a place for each set of nodes from which its memory could come, those that cost
 // least first.
-func (t *together) withMemory(p place, use func(place)) {
+func (t *jointSearch) withMemory(p place, use func(place)) {
 	if !p.ask.wantsMemory() {
 		use(p)
 		return
@@ -47,7 +47,7 @@ func (t *together) withMemory(p place, use func(place)) {
 		t.sets[p.nodes] = sets
 	}
 	for _, set := range sets {
-		if p.set = set; t.m.survey(&p) {
+		if p.set = set; t.m.fixedCost(&p) {
 			use(p)
 		}
 	}
@@ -55,7 +55,7 @@ func (t *together) withMemory(p place, use func(place)) {
 
 // memorySets are the sets of nodes with memory, the best for CPUs on some nodes first. On a machine with
 // many, only sets of up to two are looked at.
-func (t *together) memorySets(cpus nodeSet) []nodeSet {
+func (t *jointSearch) memorySets(cpus nodeSet) []nodeSet {
 	var with nodeSet
 	ample := t.ample()
 	for n, at := range t.m.nodes {
@@ -101,7 +101,7 @@ func (t *together) memorySets(cpus nodeSet) []nodeSet {
 }
 
 // ample are the nodes that have memory for all lanes of the request together, whatever these leave in pools.
-func (t *together) ample() nodeSet {
+func (t *jointSearch) ample() nodeSet {
 	need, page := uint64(0), uint64(1)
 	sizes := map[uint64]bool{}
 	for _, l := range t.lanes {

@@ -8,10 +8,10 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// lateReasons are what is to be said of a lane when all lanes are where they come to be; self is its number.
-func (m *machine) lateReasons(p *place, self int) []string {
+// finalReasons are what is to be said of a lane when all lanes are where they come to be; self is its number.
+func (m *machine) finalReasons(p *place, self int) []string {
 	why := m.neighbours(p, self)
-	_, v := m.beside(p, self)
+	_, v := m.besideCost(p, self)
 	for _, wish := range slices.Concat(p.lost, v.lost) {
 		why = append(why, fmt.Sprintf("without the wish %s, which is preferred (weight %d) and gives way",
 			wish, p.ask.spec.Preferred[wish]))

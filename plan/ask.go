@@ -139,7 +139,7 @@ func (m *machine) withDevices(a ask, all bool) ([]ask, error) {
 		return []ask{a}, nil
 	case net.Device == "":
 		for d, dev := range m.h.PCIDevices {
-			if dev.Kind == "network" && m.freeVFs(d) >= a.vfs {
+			if dev.Kind == "network" && m.freeVFs(d, a.name) >= a.vfs {
 				devices = append(devices, d)
 			}
 		}
@@ -148,15 +148,16 @@ func (m *machine) withDevices(a ask, all bool) ([]ask, error) {
 		}
 	case at < 0:
 		return nil, fmt.Errorf("spec.network.device: %q: the machine has %s", cut(net.Device), m.deviceNames())
-	case a.vfs > m.freeVFs(at):
+	case a.vfs > m.freeVFs(at, a.name):
 		return nil, fmt.Errorf("spec.network: %s has %d free virtual functions, the lane wants %d",
-			cut(net.Device), m.freeVFs(at), a.vfs)
+			cut(net.Device), m.freeVFs(at, a.name), a.vfs)
 	default:
 		devices = []int{at}
 	}
 	if !all {
-		slices.SortStableFunc(devices, func(a, b int) int {
-			return cmp.Or(cmp.Compare(m.deviceNode(a), m.deviceNode(b)), cmp.Compare(m.freeVFs(a), m.freeVFs(b)))
+		slices.SortStableFunc(devices, func(x, y int) int {
+			return cmp.Or(cmp.Compare(m.deviceNode(x), m.deviceNode(y)),
+				cmp.Compare(m.freeVFs(x, a.name), m.freeVFs(y, a.name)))
 		})
 		devices = slices.CompactFunc(devices, func(a, b int) bool { return m.deviceNode(a) == m.deviceNode(b) })
 	}
@@ -189,8 +190,8 @@ func (m *machine) deviceNode(d int) nodeSet {
 	return 1 << at
 }
 
-// freeVFs is how many virtual functions of a device no lane has.
-func (m *machine) freeVFs(d int) int {
+// freeVFs is how many virtual functions of a device no lane has but for the one of that name.
+func (m *machine) freeVFs(d int, name string) int {
 	dev := m.h.PCIDevices[d]
 	if dev.SRIOV == nil {
 		return 0
@@ -198,7 +199,7 @@ func (m *machine) freeVFs(d int) int {
 	n := dev.SRIOV.TotalVFs
 	for _, l := range m.lanes {
 		for _, has := range l.Devices {
-			if has.Address == dev.Address {
+			if has.Address == dev.Address && l.Name != name {
 				n -= len(has.VFs)
 			}
 		}

@@ -9,17 +9,23 @@ import (
 // Cost is what a placement gives up, compared field by field in this order: no saving in a later
 // field is worth anything in an earlier one. It adds up over lanes. See docs/placement.md.
 type Cost struct {
-	BrokenWishes   int `json:"brokenWishes"`   // the weights of the preferred wishes that do not hold
-	NUMACrossings  int `json:"numaCrossings"`  // nodes with CPUs or memory of a lane, less one
-	L3Crossings    int `json:"l3Crossings"`    // L3 caches above CPUs of a lane, less one
-	UnpreparedCPUs int `json:"unpreparedCPUs"` // CPUs of a lane outside of each list that boot made for lanes
-	SharedCores    int `json:"sharedCores"`    // cores of a lane of which somebody else has a thread
-	MemoryDistance int `json:"memoryDistance"` // from CPUs to memory set aside, less 10 for each node
-	DeviceDistance int `json:"deviceDistance"` // to what it is to be near to, less 10; and other L3 caches
-	MixedKinds     int `json:"mixedKinds"`     // lanes with performance and efficiency cores
-	EfficiencyCPUs int `json:"efficiencyCPUs"` // CPUs on other than performance cores that were not asked for
-	LanesMoved     int `json:"lanesMoved"`     // moves
-	BlockLost      int `json:"blockLost"`      // CPUs by which the largest free block on one node shrinks
+	BrokenWishes  int `json:"brokenWishes"`  // the weights of the preferred wishes that do not hold
+	NUMACrossings int `json:"numaCrossings"` // nodes with CPUs or memory of a lane, less one
+	L3Crossings   int `json:"l3Crossings"`   // L3 caches above CPUs of a lane, less one
+	// CPUs of a lane outside of the lists that boot made for lanes, for each list
+	UnpreparedCPUs int `json:"unpreparedCPUs"`
+	SharedCores    int `json:"sharedCores"` // cores of a lane of which somebody else has a thread
+	// from the farthest node with CPUs to each with memory set aside, less 10 each
+	MemoryDistance int `json:"memoryDistance"`
+	// from the farthest node with CPUs to the device or lane to be near to, less 10; and L3 caches other than
+	// that lane's
+	DeviceDistance int `json:"deviceDistance"`
+	MixedKinds     int `json:"mixedKinds"` // lanes with performance and efficiency cores
+	// CPUs on other than performance cores, of lanes that did not ask for these
+	EfficiencyCPUs int `json:"efficiencyCPUs"`
+	LanesMoved     int `json:"lanesMoved"` // moves of lanes, with --repack
+	// CPUs by which the largest block of free whole cores on one node shrinks
+	BlockLost int `json:"blockLost"`
 }
 
 // costField is one field, where it is read and changed, and its name for a person.

@@ -59,9 +59,9 @@ func newJointSearch(m *machine, lanes []lane.Lane, steps int) *jointSearch {
 		}
 	}
 	t.memory, t.wanted = wanting > 1, wanting > 0
-	t.plain = !slices.ContainsFunc(slices.Concat(declarations(m.lanes), lanes), func(l lane.Lane) bool {
-		return l.Spec.CPUs.Share > 1 || len(l.Spec.Apart.Lanes) > 0
-	})
+	special := func(s lane.Spec) bool { return s.CPUs.Share > 1 || len(s.Apart.Lanes) > 0 }
+	t.plain = !slices.ContainsFunc(lanes, func(l lane.Lane) bool { return special(l.Spec) }) &&
+		!slices.ContainsFunc(m.lanes, func(l Lane) bool { return special(l.Spec) })
 	for _, o := range m.lanes {
 		t.whole = append(t.whole, o.Spec.Preferred["apart"] > 0 && m.isApart(o.Name, o.Spec, o.CPUs))
 	}

@@ -42,7 +42,11 @@ func solve(h host.Host, placed Placement, lanes []lane.Lane, limit int) (Placeme
 // known says whether the lanes have names of their own, and those that they name are there or are placed with
 // them.
 func known(placed Placement, lanes []lane.Lane) error {
-	all := names(slices.Concat(declarations(placed.Lanes), lanes))
+	var all []string
+	for i := range placed.Lanes {
+		all = append(all, placed.Lanes[i].Name)
+	}
+	all = append(all, names(lanes)...)
 	for i, l := range lanes {
 		why := ""
 		if slices.Index(all, l.Metadata.Name) < len(placed.Lanes)+i {

@@ -20,7 +20,7 @@ type Request struct {
 	Lanes        []plan.Lane // all that are placed, this one among them
 	Housekeeping cpuset.Set
 	Granted      cpuset.Set   // the cpuset that the application will see; empty: the lane's CPUs
-	Cores        []cpuset.Set // of all CPUs online, by core: those of a lane in force are nobody else's, and listed
+	Cores        []cpuset.Set // of all CPUs online, by core, those of lanes in force too
 	MemoryNodes  cpuset.Set   // NUMA nodes of the machine that have memory
 }
 
@@ -62,8 +62,8 @@ func Write(app string, r Request) (string, error) {
 		return "", fmt.Errorf("lane %s has no CPUs", r.Lane.Name)
 	}
 	if out := r.Lane.CPUs.Difference(r.online()); !out.IsEmpty() {
-		return "", fmt.Errorf("lane %s has CPUs %s, and of these %s are not online on this machine, which has %s: plan it again here",
-			r.Lane.Name, r.Lane.CPUs, out, r.online())
+		return "", fmt.Errorf("lane %s has CPUs %s, and of these %s are not online on this machine, which has %s: "+
+			"plan it again here", r.Lane.Name, r.Lane.CPUs, out, r.online())
 	}
 	if r.Granted.IsEmpty() {
 		r.Granted = r.Lane.CPUs
@@ -86,7 +86,8 @@ func (r Request) online() cpuset.Set {
 // others are the CPUs for threads that are not the lane's own work.
 func (r Request) others() (cpuset.Set, error) {
 	if r.Housekeeping.IsEmpty() {
-		return r.Housekeeping, fmt.Errorf("no CPU is left for housekeeping, where the other threads of lane %s belong", r.Lane.Name)
+		return r.Housekeeping, fmt.Errorf("no CPU is left for housekeeping, where the other threads of lane %s "+
+			"belong", r.Lane.Name)
 	}
 	return r.Housekeeping, nil
 }

@@ -13,7 +13,8 @@ const maxLcores = 128
 func dpdk(r Request) (string, error) {
 	main, workers := r.main()
 	if r.Lane.CPUs.Len() > maxLcores {
-		return "", fmt.Errorf("lane %s has %d CPUs, DPDK takes %d lcores", r.Lane.Name, r.Lane.CPUs.Len(), maxLcores)
+		return "", fmt.Errorf("lane %s has %d CPUs, DPDK takes %d lcores",
+			r.Lane.Name, r.Lane.CPUs.Len(), maxLcores)
 	}
 	var args []string
 	if r.Lane.CPUs.Last() < maxLcores {

@@ -32,17 +32,20 @@ func libvirt(r Request) (string, error) {
 	}
 	fmt.Fprintf(&b, "  <emulatorpin cpuset='%s'/>\n  <iothreadpin iothread='1' cpuset='%[1]s'/>\n", others)
 	if p := r.Lane.Spec.Scheduling; p.Policy == "fifo" || p.Policy == "rr" {
-		fmt.Fprintf(&b, "  <vcpusched vcpus='0-%d' scheduler='%s' priority='%d'/>\n", len(cpus)-1, p.Policy, p.Priority)
+		fmt.Fprintf(&b, "  <vcpusched vcpus='0-%d' scheduler='%s' priority='%d'/>\n",
+			len(cpus)-1, p.Policy, p.Priority)
 	}
 	b.WriteString("</cputune>\n")
 	if !r.Lane.MemoryNodes.IsEmpty() {
 		fmt.Fprintf(&b, "<numatune>\n  <memory mode='strict' nodeset='%s'/>\n</numatune>\n", r.Lane.MemoryNodes)
 	}
 	if len(r.Lane.Hugepages) > 0 {
-		fmt.Fprintf(&b, "<memoryBacking>\n  <hugepages>\n    <page size='%d' unit='KiB'/>\n  </hugepages>\n  <locked/>\n</memoryBacking>\n",
+		fmt.Fprintf(&b, "<memoryBacking>\n  <hugepages>\n    <page size='%d' unit='KiB'/>\n"+
+			"  </hugepages>\n  <locked/>\n</memoryBacking>\n",
 			r.Lane.Hugepages[0].PageBytes>>10)
 	}
-	fmt.Fprintf(&b, "<cpu mode='host-passthrough'>\n  <topology sockets='1' dies='1' cores='%d' threads='%d'/>\n</cpu>\n", cores, threads)
+	fmt.Fprintf(&b, "<cpu mode='host-passthrough'>\n"+
+		"  <topology sockets='1' dies='1' cores='%d' threads='%d'/>\n</cpu>\n", cores, threads)
 	return b.String(), nil
 }
 
@@ -61,7 +64,8 @@ func qemu(r Request) (string, error) {
 		if len(r.Lane.Hugepages) > 0 {
 			backend = fmt.Sprintf("memory-backend-memfd,hugetlb=on,hugetlbsize=%d", r.Lane.Hugepages[0].PageBytes)
 		}
-		fmt.Fprintf(&b, " -m %dM -object %s,id=lane,size=%[1]dM,host-nodes=%[3]s,policy=bind,prealloc=on -numa node,memdev=lane",
+		fmt.Fprintf(&b, " -m %dM -object %s,id=lane,size=%[1]dM,host-nodes=%[3]s,policy=bind,prealloc=on"+
+			" -numa node,memdev=lane",
 			size>>20, backend, r.Lane.MemoryNodes)
 	}
 	b.WriteString("\n")
@@ -99,7 +103,8 @@ func lxd(r Request) (string, error) {
 		text += fmt.Sprintf("limits.cpu.nodes: \"%s\"\n", r.Lane.MemoryNodes)
 	}
 	for _, h := range r.Lane.Hugepages {
-		if name := map[uint64]string{64 << 10: "64KB", 1 << 20: "1MB", 2 << 20: "2MB", 1 << 30: "1GB"}[h.PageBytes]; name != "" {
+		sizes := map[uint64]string{64 << 10: "64KB", 1 << 20: "1MB", 2 << 20: "2MB", 1 << 30: "1GB"}
+		if name := sizes[h.PageBytes]; name != "" {
 			text += fmt.Sprintf("limits.hugepages.%s: \"%d\"\n", name, h.Pages*h.PageBytes)
 		}
 	}
@@ -115,7 +120,8 @@ func openNebula(r Request) (string, error) {
 	if r.Lane.Spec.CPUs.SMT == lane.Isolate || r.Lane.Spec.CPUs.SMT == lane.Pack {
 		policy = "CORE"
 	}
-	topology := fmt.Sprintf("PIN_POLICY = \"%s\", SOCKETS = \"1\", CORES = \"%d\", THREADS = \"%d\"", policy, cores, threads)
+	topology := fmt.Sprintf("PIN_POLICY = \"%s\", SOCKETS = \"1\", CORES = \"%d\", THREADS = \"%d\"",
+		policy, cores, threads)
 	if r.Lane.MemoryNodes.Len() == 1 {
 		topology += fmt.Sprintf(", NODE_AFFINITY = \"%s\"", r.Lane.MemoryNodes)
 	}

@@ -15,14 +15,16 @@ func ovsDPDK(r Request) (string, error) {
 		pmd = p
 	}
 	if pmd.IsEmpty() {
-		return "", fmt.Errorf("lane %s has one CPU: OVS-DPDK wants one for its main thread and at least one for PMD threads", r.Lane.Name)
+		return "", fmt.Errorf("lane %s has one CPU: OVS-DPDK wants one for its main thread and at least one "+
+			"for PMD threads", r.Lane.Name)
 	}
 	lines := []string{
 		"ovs-vsctl --no-wait set Open_vSwitch . other_config:dpdk-lcore-mask=" + mask(cpuset.Of(main)),
 		"ovs-vsctl --no-wait set Open_vSwitch . other_config:pmd-cpu-mask=" + mask(pmd),
 	}
 	if len(r.Lane.Hugepages) > 0 {
-		lines = append(lines, `ovs-vsctl --no-wait set Open_vSwitch . other_config:dpdk-socket-mem="`+r.memoryByNode()+`"`)
+		lines = append(lines, fmt.Sprintf(
+			`ovs-vsctl --no-wait set Open_vSwitch . other_config:dpdk-socket-mem="%s"`, r.memoryByNode()))
 	}
 	if n := r.Lane.Spec.Network.Queues; n > 0 {
 		var pairs []string
@@ -30,7 +32,8 @@ func ovsDPDK(r Request) (string, error) {
 		for q := range n {
 			pairs = append(pairs, fmt.Sprintf("%d:%d", q, cpus[q%len(cpus)]))
 		}
-		lines = append(lines, fmt.Sprintf(`ovs-vsctl --no-wait set Interface %s options:n_rxq=%d other_config:pmd-rxq-affinity="%s"`,
+		lines = append(lines, fmt.Sprintf(
+			`ovs-vsctl --no-wait set Interface %s options:n_rxq=%d other_config:pmd-rxq-affinity="%s"`,
 			r.Lane.Spec.Network.Device, n, strings.Join(pairs, ",")))
 	}
 	return strings.Join(lines, "\n") + "\n", nil

@@ -25,7 +25,8 @@ func openMP(r Request) (string, error) {
 	for _, id := range cpus {
 		places = append(places, fmt.Sprintf("{%d}", id))
 	}
-	return fmt.Sprintf("OMP_NUM_THREADS=%d\nOMP_PLACES='%s'\nOMP_PROC_BIND=close\n", len(cpus), strings.Join(places, ",")), nil
+	return fmt.Sprintf("OMP_NUM_THREADS=%d\nOMP_PLACES='%s'\nOMP_PROC_BIND=close\n",
+		len(cpus), strings.Join(places, ",")), nil
 }
 
 // nginx writes directives (nginx: Core functionality, worker_cpu_affinity): a worker to each CPU, whose
@@ -35,7 +36,8 @@ func nginx(r Request) (string, error) {
 	for id := range r.Lane.CPUs.All() {
 		masks = append(masks, "1"+strings.Repeat("0", id))
 	}
-	return fmt.Sprintf("worker_processes %d;\nworker_cpu_affinity %s;\n", len(masks), strings.Join(masks, " ")), nil
+	return fmt.Sprintf("worker_processes %d;\nworker_cpu_affinity %s;\n",
+		len(masks), strings.Join(masks, " ")), nil
 }
 
 // kubelet writes a KubeletConfiguration for a kubelet beside the lanes (Kubernetes: Control CPU Management
@@ -58,7 +60,8 @@ kind: KubeletConfiguration
 cpuManagerPolicy: static
 cpuManagerPolicyOptions:
   full-pcpus-only: "true"
-  strict-cpu-reservation: "true" # from Kubernetes 1.33; before it, pods of the shared pool reach reserved CPUs
+  strict-cpu-reservation: "true" # from Kubernetes 1.33; `+
+		`before it, pods of the shared pool reach reserved CPUs
 topologyManagerPolicy: single-numa-node
 reservedSystemCPUs: "%s"
 `, left, owned, orNone(boot), owned.Union(boot)), nil

@@ -22,7 +22,8 @@ const (
 func vpp(r Request) (string, error) {
 	switch {
 	case r.Lane.CPUs.Len() > maxVPPThreads:
-		return "", fmt.Errorf("lane %s has %d CPUs, VPP takes %d: main and %d workers", r.Lane.Name, r.Lane.CPUs.Len(),
+		return "", fmt.Errorf("lane %s has %d CPUs, VPP takes %d: main and %d workers",
+			r.Lane.Name, r.Lane.CPUs.Len(),
 			maxVPPThreads, maxVPPThreads-1)
 	case r.MemoryNodes.Last() > maxVPPNode:
 		return "", fmt.Errorf("this machine has memory on node %d: VPP starts only where the highest is %d or less",
@@ -39,11 +40,13 @@ func vpp(r Request) (string, error) {
 	plain += "}\n"
 	switch {
 	case !r.Lane.CPUs.IsSubsetOf(r.vppSees()):
-		plain = fmt.Sprintf("# VPP reads %d characters of /sys/devices/system/cpu/online, which do not name all of these CPUs.\n"+
-			"# So this needs VPP 25.06, and counts places among the CPUs that it may use when it starts: %s\ncpu { %s }\n",
+		plain = fmt.Sprintf("# VPP reads %d characters of /sys/devices/system/cpu/online, which do not name "+
+			"all of these CPUs.\n# So this needs VPP 25.06, and counts places among the CPUs that it may use when it "+
+			"starts: %s\ncpu { %s }\n",
 			maxVPPOnline, r.Granted, places)
 	case r.relative(workers) != workers || r.relative(one) != one:
-		plain += fmt.Sprintf("\n# The same from VPP 25.06 on, by places among the CPUs that it may use when it starts\n"+
+		plain += fmt.Sprintf("\n# The same from VPP 25.06 on, by places among the CPUs that it may use when it "+
+			"starts\n"+
 			"# (its cpuset, and taskset), %s:\n# cpu { %s }\n", r.Granted, places)
 	}
 	return plain + r.foreignBuffers(), nil
@@ -70,7 +73,8 @@ func (r Request) foreignBuffers() string {
 	if foreign.IsEmpty() || r.Lane.MemoryNodes.IsEmpty() {
 		return ""
 	}
-	text := "\n# No buffers and no hugepages on other nodes than the lane's. VPP before 24.10 does not start with it.\nbuffers {\n"
+	text := "\n# No buffers and no hugepages on other nodes than the lane's. " +
+		"VPP before 24.10 does not start with it.\nbuffers {\n"
 	for node := range foreign.All() {
 		text += fmt.Sprintf("  numa %d { buffers 0 }\n", node)
 	}

@@ -149,9 +149,10 @@ func (d *decoder) pairs(n *yaml.Node, path string, each func(key, value *yaml.No
 		case key.Kind != yaml.ScalarNode || key.Value == "":
 			return &FieldError{Line: key.Line, Field: path, Text: "expected the name of a field, found " + found(key)}
 		case key.ShortTag() == "!!merge":
-			return &FieldError{Line: key.Line, Field: path, Text: "<<: expected the fields themselves: nothing is merged in"}
+			text := "<<: expected the fields themselves: nothing is merged in"
+			return &FieldError{Line: key.Line, Field: path, Text: text}
 		case first > 0:
-			text := "stands there twice, first in line " + strconv.Itoa(first)
+			text := "is given a second time, first in line " + strconv.Itoa(first)
 			return &FieldError{Line: key.Line, Field: at, Text: text}
 		}
 		seen[key.Value], d.lines[at] = key.Line, key.Line

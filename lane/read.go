@@ -169,8 +169,8 @@ func (d *decoder) isLane(n *yaml.Node) error {
 		}
 	}
 	if !isHead {
-		return &FieldError{Line: n.Line, Text: "expected a document with apiVersion: " + APIVersion + " and kind: " + Kind +
-			", found the fields " + printable(strings.Join(names, ", "), longest)}
+		return &FieldError{Line: n.Line, Text: "expected a document with apiVersion: " + APIVersion +
+			" and kind: " + Kind + ", found the fields " + printable(strings.Join(names, ", "), longest)}
 	}
 	return nil
 }

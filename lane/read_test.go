@@ -31,7 +31,7 @@ func TestParseRefuses(t *testing.T) {
 		{"count: 2", "count: two", `5: spec.cpus.count: expected a whole number such as 4, found "two"`},
 		{"count: 2", "count: {a: 1}", "5: spec.cpus.count: expected a whole number such as 4, found {a: …}"},
 		{"count: 2", "count: 2, boot: yes", `5: spec.cpus.boot: expected true or false, found "yes"`},
-		{"count: 2", "count: 2, count: 3", "5: spec.cpus.count: stands there twice, first in line 5"},
+		{"count: 2", "count: 2, count: 3", "5: spec.cpus.count: is given a second time, first in line 5"},
 		{"smt: isolate", "smt: yes", `5: spec.cpus.smt: yes without quotes is true or false to many readers of YAML: write "yes"`},
 		{"smt: isolate", "smt: isolated", `5: spec.cpus.smt: expected isolate, pack or any, found "isolated"`},
 		{"near: {device: ens1f0}", "near: {device: ens1f0, numaNode: 1}", "8: spec.near: expected one of device, numaNode and lane, found 2"},

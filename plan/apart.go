@@ -82,8 +82,8 @@ func (m *machine) keepApart(a *ask, r relaxed) {
 	}
 }
 
-// preferredAparts are the lanes that are there and would rather be apart from this one, and are so far; lost are
-// those that are not, so that one more makes no difference.
+// preferredAparts are the lanes that are there and would rather be apart from this one, and are so far; lost
+// are those that are not, so that one more makes no difference.
 func (m *machine) preferredAparts(name string) (whole []Lane, lost []string) {
 	for _, o := range m.lanes {
 		if o.Spec.Preferred["apart"] == 0 || !slices.Contains(o.Spec.Apart.Lanes, name) {

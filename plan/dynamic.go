@@ -87,7 +87,8 @@ type tableKey struct {
 	counted bool
 }
 
-// domainTable has the best way to take each number of CPUs from a domain: its score, and how many of each core.
+// domainTable has the best way to take each number of CPUs from a domain: its score, and how many of each
+// core.
 type domainTable struct {
 	scores []score
 	taken  [][]int32 // by core of the domain, then by number of CPUs of it and those before
@@ -206,8 +207,8 @@ func (s *search) options(more []score, c, open int, counted bool) []score {
 				joined++
 			}
 		}
-		v := score{unprepared: int32(unprepared)} //nolint:gosec // G115: it is small
-		v.fill = int32((n - joined) * open)       //nolint:gosec // G115: as above
+		v := score{unprepared: int32(unprepared)}
+		v.fill = int32((n - joined) * open) //nolint:gosec // G115: both are small
 		if n < len(core.cpus) && s.a.smt != lane.Isolate && s.sharesCore(c, t.open[:n]) {
 			v.shared = 1
 		}

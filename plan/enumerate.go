@@ -108,7 +108,8 @@ func (e *enumeration) isAlike(a, b int) bool {
 // isTwin says whether it makes no difference which of two cores of a domain is taken.
 func (e *enumeration) isTwin(a, b int) bool {
 	m, x, y := e.m, e.m.cores[a], e.m.cores[b]
-	if x.domain != y.domain || x.kind != y.kind || len(x.cpus) != len(y.cpus) || !m.isWhole(a) || !m.isWhole(b) ||
+	if x.domain != y.domain || x.kind != y.kind || len(x.cpus) != len(y.cpus) ||
+		!m.isWhole(a) || !m.isWhole(b) ||
 		len(e.takes[a].open) != len(e.takes[b].open) {
 		return false
 	}

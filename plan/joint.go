@@ -8,8 +8,8 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// jointSearch is the search for several lanes: branch and bound over their places. All that a placement costs is
-// worked out for all its lanes, so the order in which they are placed changes nothing but the time that it
+// jointSearch is the search for several lanes: branch and bound over their places. All that a placement costs
+// is worked out for all its lanes, so the order in which they are placed changes nothing but the time that it
 // takes.
 type jointSearch struct {
 	m      *machine

@@ -116,7 +116,8 @@ func (m *machine) divide() {
 			if l3 < 0 {
 				l3 = -2 - p.node
 			}
-			m.domains = append(m.domains, domain{node: len(m.nodes) - 1, l3: l3, cache: m.cacheOf(l3), from: len(m.cores)})
+			m.domains = append(m.domains, domain{node: len(m.nodes) - 1, l3: l3, cache: m.cacheOf(l3),
+				from: len(m.cores)})
 		}
 		if newCell || places[i-1].core != p.core {
 			c, _ := m.h.CPU(p.cpu)

@@ -23,7 +23,8 @@ func (r *repacking) fewestMoves(lanes []Lane, l lane.Lane) (map[string]int, bool
 	if l.Spec.CPUs.SMT == lane.Isolate {
 		size *= len(r.m.cores[len(r.m.cores)-1].cpus)
 	}
-	start := nodeState{at: make([]byte, len(lanes)), room: r.byNode(r.m.with(lanes).free().Difference(r.m.bootCore()))}
+	free := r.m.with(lanes).free().Difference(r.m.bootCore())
+	start := nodeState{at: make([]byte, len(lanes)), room: r.byNode(free)}
 	seen := map[string]bool{}
 	queue, looked := [][]nodeState{}, 0 // by twice the moves, and the CPUs that are missing
 	push := func(s nodeState) int {

@@ -61,7 +61,7 @@ func (l Lane) validate() error {
 	}
 	for _, h := range l.Hugepages {
 		if h.PageBytes == 0 || h.Reserve > h.Pages {
-			return fmt.Errorf("hugepages: expected at most as many to reserve as pages, found %d of %d pages of %d bytes",
+			return fmt.Errorf("hugepages: expected no more to reserve than pages, found %d of %d pages of %d bytes",
 				h.Reserve, h.Pages, h.PageBytes)
 		}
 	}

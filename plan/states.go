@@ -18,8 +18,8 @@ func (t *jointSearch) hasSeen(key string, cost Cost) bool {
 }
 
 // key tells situations apart that leave different things to the lanes that are still to be placed: what is
-// free of each core of a domain, and where the lanes are that others have wishes about, or that want memory or
-// devices.
+// free of each core of a domain, and where the lanes are that others have wishes about, or that want memory
+// or devices.
 func (t *jointSearch) key(depth int) string {
 	m := t.m
 	b := binary.LittleEndian.AppendUint64(t.scratch[:0], uint64(depth)) //nolint:gosec // G115: never negative

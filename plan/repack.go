@@ -76,7 +76,7 @@ func repack(h host.Host, placed Placement, lanes []lane.Lane) (Placement, error)
 	}
 	order := append(declarations(lost), slices.SortedFunc(slices.Values(lanes), largestFirst)...)
 	now, ok := r.addAll(arrangement{lanes: kept.Lanes}, order)
-	if !ok || err == nil && now.cost.Compare(r.cost(plain.Lanes, plain.Moves)) >= 0 {
+	if !ok || err == nil && (len(now.moves) == 0 || now.cost.Compare(r.cost(plain.Lanes, plain.Moves)) >= 0) {
 		return plain, err
 	}
 	return r.placement(now, kept.Lanes, wanted), nil

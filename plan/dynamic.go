@@ -208,7 +208,7 @@ func (s *search) options(more []score, c, open int, counted bool) []score {
 			}
 		}
 		v := score{unprepared: int32(unprepared)}
-		v.fill = int32((n - joined) * open) //nolint:gosec // G115: both are small
+		v.fill = int32((n - joined) * open)
 		if n < len(core.cpus) && s.a.smt != lane.Isolate && s.sharesCore(c, t.open[:n]) {
 			v.shared = 1
 		}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 
 	"isolane.dev/isolane/cpuset"
@@ -84,7 +85,7 @@ func (r *repacking) shift(lanes []Lane, s nodeState, i, n int) (nodeState, bool)
 		s.room[from] += left[from]
 	}
 	s.room[n] -= need
-	s.at[i] = byte(n + 1) //nolint:gosec // G115: at most 63 nodes
+	s.at[i] = byte(n + 1)
 	return s, true
 }
 
@@ -108,4 +109,44 @@ func (r *repacking) byNode(cpus cpuset.Set) []int {
 		}
 	}
 	return count
+}
+
+// packStaying gives each lane a node by first-fit-decreasing: its own while there is room, else the first
+// that has.
+func (r *repacking) packStaying(lanes []Lane, l lane.Lane) (map[string]int, bool) {
+	return r.pack(lanes, l, func(has Lane) nodeSet { return r.m.nodesOf(has.CPUs) })
+}
+
+// packAnew does so without regard to where lanes are.
+func (r *repacking) packAnew(lanes []Lane, l lane.Lane) (map[string]int, bool) {
+	return r.pack(lanes, l, func(Lane) nodeSet { return 0 })
+}
+
+func (r *repacking) pack(lanes []Lane, l lane.Lane, own func(Lane) nodeSet) (map[string]int, bool) {
+	room := r.byNode(r.m.free().Difference(r.m.bootCore()))
+	items := append([]Lane{{Name: l.Metadata.Name, Spec: l.Spec}}, lanes...)
+	size := func(l Lane) int { return max(l.Spec.CPUs.Count, l.Owned().Len()) }
+	slices.SortStableFunc(items, func(x, y Lane) int { return cmp.Compare(size(y), size(x)) })
+	nodes := map[string]int{}
+	for _, it := range items {
+		order := slices.Collect(nodeSet(1<<len(room) - 1).all())
+		if at := own(it); at.len() == 1 {
+			order = slices.Insert(order, 0, at.first())
+		}
+		i := slices.IndexFunc(order, func(n int) bool {
+			return room[n] >= size(it) && r.m.canBeOn(declaration(it), n)
+		})
+		if i < 0 {
+			return nil, false
+		}
+		nodes[it.Name] = order[i]
+		room[order[i]] -= size(it)
+	}
+	return nodes, true
+}
+
+// canBeOn says whether a lane's wishes allow a node.
+func (m *machine) canBeOn(l lane.Lane, n int) bool {
+	ways, err := m.asks(l, relaxed{})
+	return err == nil && slices.ContainsFunc(ways, func(w ask) bool { return w.near == 0 || w.near.has(n) })
 }

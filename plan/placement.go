@@ -10,6 +10,8 @@
 package plan
 
 import (
+	"slices"
+
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/lane"
 )
@@ -103,4 +105,40 @@ func (p Placement) CPUs() cpuset.Set {
 		s = s.Union(l.Owned())
 	}
 	return s
+}
+
+// declaration is that of a lane that is placed.
+func declaration(l Lane) lane.Lane {
+	return lane.Lane{APIVersion: lane.APIVersion, Kind: lane.Kind, Metadata: lane.Metadata{Name: l.Name},
+		Spec: l.Spec}
+}
+
+func declarations(lanes []Lane) []lane.Lane {
+	all := make([]lane.Lane, len(lanes))
+	for i, l := range lanes {
+		all[i] = declaration(l)
+	}
+	return all
+}
+
+func names(lanes []lane.Lane) []string {
+	all := make([]string, len(lanes))
+	for i, l := range lanes {
+		all[i] = l.Metadata.Name
+	}
+	return all
+}
+
+// find is the lane of a name.
+func find(lanes []Lane, name string) (Lane, bool) {
+	i := slices.IndexFunc(lanes, func(l Lane) bool { return l.Name == name })
+	if i < 0 {
+		return Lane{}, false
+	}
+	return lanes[i], true
+}
+
+// without are the lanes but for some.
+func without(lanes []Lane, names ...string) []Lane {
+	return slices.DeleteFunc(slices.Clone(lanes), func(l Lane) bool { return slices.Contains(names, l.Name) })
 }

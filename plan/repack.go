@@ -356,46 +356,6 @@ func (m *machine) bestOn(l lane.Lane, n int) (place, bool) {
 	return place{}, false
 }
 
-// packStaying gives each lane a node by first-fit-decreasing: its own while there is room, else the first
-// that has.
-func (r *repacking) packStaying(lanes []Lane, l lane.Lane) (map[string]int, bool) {
-	return r.pack(lanes, l, func(has Lane) nodeSet { return r.m.nodesOf(has.CPUs) })
-}
-
-// packAnew does so without regard to where lanes are.
-func (r *repacking) packAnew(lanes []Lane, l lane.Lane) (map[string]int, bool) {
-	return r.pack(lanes, l, func(Lane) nodeSet { return 0 })
-}
-
-func (r *repacking) pack(lanes []Lane, l lane.Lane, own func(Lane) nodeSet) (map[string]int, bool) {
-	room := r.byNode(r.m.free().Difference(r.m.bootCore()))
-	items := append([]Lane{{Name: l.Metadata.Name, Spec: l.Spec}}, lanes...)
-	size := func(l Lane) int { return max(l.Spec.CPUs.Count, l.Owned().Len()) }
-	slices.SortStableFunc(items, func(x, y Lane) int { return cmp.Compare(size(y), size(x)) })
-	nodes := map[string]int{}
-	for _, it := range items {
-		order := slices.Collect(nodeSet(1<<len(room) - 1).all())
-		if at := own(it); at.len() == 1 {
-			order = slices.Insert(order, 0, at.first())
-		}
-		i := slices.IndexFunc(order, func(n int) bool {
-			return room[n] >= size(it) && r.m.canBeOn(declaration(it), n)
-		})
-		if i < 0 {
-			return nil, false
-		}
-		nodes[it.Name] = order[i]
-		room[order[i]] -= size(it)
-	}
-	return nodes, true
-}
-
-// canBeOn says whether a lane's wishes allow a node.
-func (m *machine) canBeOn(l lane.Lane, n int) bool {
-	ways, err := m.asks(l, relaxed{})
-	return err == nil && slices.ContainsFunc(ways, func(w ask) bool { return w.near == 0 || w.near.has(n) })
-}
-
 // compare orders ways: first by the wishes and nodes of the new lane, for whose sake lanes are moved.
 func (a arrangement) compare(b arrangement) int {
 	return cmp.Or(cmp.Compare(a.own.BrokenWishes, b.own.BrokenWishes),
@@ -406,40 +366,4 @@ func (a arrangement) compare(b arrangement) int {
 func largestFirst(a, b lane.Lane) int {
 	return cmp.Or(cmp.Compare(b.Spec.CPUs.Count, a.Spec.CPUs.Count),
 		strings.Compare(a.Metadata.Name, b.Metadata.Name))
-}
-
-// declaration is that of a lane that is placed.
-func declaration(l Lane) lane.Lane {
-	return lane.Lane{APIVersion: lane.APIVersion, Kind: lane.Kind, Metadata: lane.Metadata{Name: l.Name},
-		Spec: l.Spec}
-}
-
-func declarations(lanes []Lane) []lane.Lane {
-	all := make([]lane.Lane, len(lanes))
-	for i, l := range lanes {
-		all[i] = declaration(l)
-	}
-	return all
-}
-
-func names(lanes []lane.Lane) []string {
-	all := make([]string, len(lanes))
-	for i, l := range lanes {
-		all[i] = l.Metadata.Name
-	}
-	return all
-}
-
-// find is the lane of a name.
-func find(lanes []Lane, name string) (Lane, bool) {
-	i := slices.IndexFunc(lanes, func(l Lane) bool { return l.Name == name })
-	if i < 0 {
-		return Lane{}, false
-	}
-	return lanes[i], true
-}
-
-// without are the lanes but for some.
-func without(lanes []Lane, names ...string) []Lane {
-	return slices.DeleteFunc(slices.Clone(lanes), func(l Lane) bool { return slices.Contains(names, l.Name) })
 }

@@ -22,7 +22,7 @@ func (t *jointSearch) hasSeen(key string, cost Cost) bool {
 // or devices.
 func (t *jointSearch) key(depth int) string {
 	m := t.m
-	b := binary.LittleEndian.AppendUint64(t.scratch[:0], uint64(depth)) //nolint:gosec // G115: never negative
+	b := binary.LittleEndian.AppendUint64(t.scratch[:0], uint64(depth))
 	for _, domain := range m.domains {
 		cores := t.cores[:0]
 		for c := domain.from; c < domain.to; c++ {
@@ -62,7 +62,7 @@ func (t *jointSearch) coreKey(c int) uint64 {
 	for i, id := range cpus {
 		switch o := m.owner[id]; {
 		case o == free:
-			states[i] = byte(2 + m.unprepared[id]) //nolint:gosec // G115: there are up to three lists
+			states[i] = byte(2 + m.unprepared[id])
 			if m.reserved[id] {
 				states[i] += 4
 			}

@@ -193,6 +193,13 @@ func (t *jointSearch) branch(depth int, cost Cost) {
 		return
 	}
 	if depth == len(t.lanes) {
+		if t.any { // memory could come from more nodes than it does
+			for i := range t.have {
+				t.have[i].set = t.m.nodesOfMemory(t.have[i].given)
+				t.m.fixedCost(&t.have[i])
+			}
+			cost, _ = t.price()
+		}
 		t.best, t.cost, t.found = slices.Clone(t.have), cost, true
 		return
 	}

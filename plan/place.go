@@ -55,13 +55,20 @@ func (m *machine) placeOf(l Lane) (place, error) {
 	if p.ask.smt == "" || !m.hasWholeCores(l) {
 		p.ask.smt = lane.Any
 	}
+	p.set = m.nodesOfMemory(p.given)
+	return p, nil
+}
+
+// nodesOfMemory are the nodes that give memory.
+func (m *machine) nodesOfMemory(g allocation) nodeSet {
+	var set nodeSet
 	for n, at := range m.nodes {
-		if slices.ContainsFunc(l.Memory, func(h Memory) bool { return h.Node == at.id }) ||
-			slices.ContainsFunc(l.Hugepages, func(h Hugepages) bool { return h.Node == at.id }) {
-			p.set |= 1 << n
+		if slices.ContainsFunc(g.memory, func(h Memory) bool { return h.Node == at.id }) ||
+			slices.ContainsFunc(g.huge, func(h Hugepages) bool { return h.Node == at.id }) {
+			set |= 1 << n
 		}
 	}
-	return p, nil
+	return set
 }
 
 // hasWholeCores says whether a lane's wish for whole cores holds.

@@ -77,39 +77,13 @@ func (c *changes) fit(lanes []lane.Lane) bool {
 	if most <= 0 || c.placed.check(c.h) != nil || known(c.placed, lanes) != nil {
 		return false
 	}
-	lanes = slices.Clone(lanes)
-	for i := range lanes {
-		lanes[i].Spec = hard(lanes[i].Spec)
-	}
 	t := newJointSearch(newMachine(c.h, c.placed.Lanes), lanes, most)
-	t.anyWay(most)
+	t.anyWay(most, true)
 	l, _ := t.run()
 	if c.steps -= most - max(0, t.steps); t.full { // then it took none
 		c.steps += most
 	}
 	return l == nil && t.found
-}
-
-// hard is a declaration without the wishes that are preferred: no lane is refused for them.
-func hard(s lane.Spec) lane.Spec {
-	for wish := range s.Preferred {
-		switch wish {
-		case "smt":
-			s.CPUs.SMT = ""
-		case "kind":
-			s.CPUs.Kind = ""
-		case "l3":
-			s.CPUs.L3 = ""
-		case "numa":
-			s.CPUs.NUMA = ""
-		case "near":
-			s.Near = lane.Near{}
-		case "apart":
-			s.Apart = lane.Apart{}
-		}
-	}
-	s.Preferred = nil
-	return s
 }
 
 // letGo are edits that make one wish a preferred one.

@@ -23,14 +23,18 @@ type enumeration struct {
 
 // every calls use with all places of a lane until use returns false; hope says of what a part of a place
 // costs at least whether it is worth going on. Preferred wishes limit nothing: they are in the price.
-func (m *machine) every(l lane.Lane, hope func(Cost) bool, use func(place) bool) {
+func (m *machine) every(l lane.Lane, loose bool, hope func(Cost) bool, use func(place) bool) {
 	soft := sortedKeys(l.Spec.Preferred)
 	whole, lost := m.preferredAparts(l.Metadata.Name)
 	for _, o := range whole {
 		lost = append(lost, o.Name)
 	}
 	rest := slices.DeleteFunc(slices.Clone(soft), func(w string) bool { return w == "smt" })
-	for _, dropped := range [][]string{rest, soft} { // with whole cores, and without
+	rounds := [][]string{rest, soft} // with whole cores, and without
+	if loose || len(rest) == len(soft) {
+		rounds = rounds[1:]
+	}
+	for _, dropped := range rounds {
 		ways, err := m.asks(l, relaxed{wishes: dropped, others: lost, allDevices: true})
 		if err != nil {
 			return
@@ -39,9 +43,6 @@ func (m *machine) every(l lane.Lane, hope func(Cost) bool, use func(place) bool)
 			if !m.newEnumeration(a, hope, use).from(0, 0, Cost{}, footprint{}) {
 				return
 			}
-		}
-		if len(rest) == len(soft) {
-			return
 		}
 	}
 }

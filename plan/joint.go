@@ -22,6 +22,7 @@ type jointSearch struct {
 	steps  int         // that may still be taken
 	most   int         // steps in all
 	any    bool        // the first placement that is found will do
+	loose  bool        // preferred wishes are let go at once
 	memory bool        // several lanes want memory
 	plain  bool        // no lane shares CPUs or wants to be apart: cores with as much left are alike
 
@@ -85,10 +86,12 @@ func (t *jointSearch) sort(keys ...func(lane.Lane) int) {
 	}
 }
 
-// anyWay makes the search end with the first placement. Lanes that are near to each other go first, then
-// those with the fewest CPUs to choose from.
-func (t *jointSearch) anyWay(steps int) {
-	t.any, t.steps, t.most = true, steps, steps
+// anyWay makes the search end with the first placement, with loose without the wishes that are preferred.
+// Lanes that are near to each other go first, then those with the fewest CPUs to choose from.
+func (t *jointSearch) anyWay(steps int, loose bool) {
+	t.any, t.loose, t.steps = true, loose, steps
+	clear(t.seen)
+	clear(t.sets)
 	choice := map[string]int{}
 	for _, l := range t.lanes {
 		ways, _ := t.m.asks(l, relaxed{wishes: sortedKeys(l.Spec.Preferred)})
@@ -177,10 +180,12 @@ func (t *jointSearch) run() (*lane.Lane, error) {
 	}
 	t.branch(0, Cost{})
 	if !t.found && t.steps < 0 && !t.any && !t.full { // any placement is better than none
-		t.anyWay(t.most / 4)
-		clear(t.seen)
-		clear(t.sets)
-		t.branch(0, Cost{})
+		for _, loose := range []bool{false, true} {
+			if !t.found {
+				t.anyWay(t.most/4, loose)
+				t.branch(0, Cost{})
+			}
+		}
 		t.any, t.steps = false, -1
 	}
 	return nil, nil
@@ -222,7 +227,7 @@ func (t *jointSearch) branch(depth int, cost Cost) {
 	if first != nil {
 		t.visit(depth, first)
 	}
-	t.m.every(l, func(partial Cost) bool {
+	t.m.every(l, t.loose, func(partial Cost) bool {
 		t.steps--
 		return !t.over() && t.couldBeat(cost, partial.plus(t.alone[depth+1]))
 	}, func(p place) bool {
@@ -241,7 +246,11 @@ func (t *jointSearch) branch(depth int, cost Cost) {
 // come from elsewhere, so this says nothing.
 func (t *jointSearch) ahead(l lane.Lane) (*place, bool, Cost) {
 	tries := t.m.tries
-	p, ok, _ := t.m.best(l, relaxed{})
+	var r relaxed
+	if t.loose {
+		r.wishes = sortedKeys(l.Spec.Preferred)
+	}
+	p, ok, _ := t.m.best(l, r)
 	t.steps -= len(t.m.cores) * (t.m.tries - tries)
 	if !ok {
 		if t.stuck == nil {

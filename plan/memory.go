@@ -211,6 +211,21 @@ func (f *flow) given(needs []need) []allocation {
 	return all
 }
 
+// hasStock says whether the lanes that are there have no more memory of a node than it has, and leave
+// housekeeping some.
+func (m *machine) hasStock() bool {
+	left, taken := uint64(0), uint64(0)
+	for n := range m.nodes {
+		empty, pool := m.with(nil).freeMemory(n)
+		used := m.usedMemory(n, pool)
+		if used > empty {
+			return false
+		}
+		left, taken = plusCapped(left, empty-used), plusCapped(taken, used)
+	}
+	return taken == 0 || left >= m.keep
+}
+
 // freeMemory is what no lane has of a node's memory, less its pools of hugepages, and of these pools.
 func (m *machine) freeMemory(n int) (bytes uint64, pool map[uint64]uint64) {
 	at := m.nodes[n]

@@ -202,7 +202,7 @@ func (r *repacking) holds(lanes []Lane) bool {
 			return false
 		}
 	}
-	return !on.free().IsEmpty()
+	return !on.free().IsEmpty() && on.hasStock()
 }
 
 // add places one more lane: where it costs least, if that is no more than on an empty machine; else with one,

@@ -381,9 +381,6 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 	for _, p := range m.application {
 		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Application, PID: p.pid(), Planned: c.Application})
 	}
-	if c.Placement == Lane {
-		w.Lane = c.Application
-	}
 	for name, cpus := range map[string]cpuset.Set{applicationLane: c.Application, clientGroup: c.Client, neighboursGroup: c.Neighbours} {
 		if cpus.IsEmpty() {
 			continue
@@ -393,8 +390,11 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 			return w, err
 		}
 		w.Cpusets[dir] = cpus
-		if name == applicationLane {
-			w.Measured, w.Own = cpus, []string{dir}
+		switch name {
+		case applicationLane:
+			w.Measured, w.Own = cpus, append(w.Own, dir)
+		case clientGroup:
+			w.Client, w.Own = cpus, append(w.Own, dir)
 		}
 	}
 	if m.neighbours != nil {

@@ -27,18 +27,7 @@ type proof struct {
 	Switches               float64 // of all tasks; counted by bpf only
 	Interrupts, NetRX      float64
 	StealPercent           float64
-	Intruders              []Intruder // the costliest first
-	Sources                []Source   // the costliest first
-}
-
-// Intruder is what tasks of one name cost a lane over all its used runs.
-type Intruder struct {
-	Comm       string
-	Kernel     bool
-	Tasks      int
-	Runs       uint64
-	Ran, Worst time.Duration
-	Remedy     string
+	Sources                []Source // the costliest first
 }
 
 // Source is what took time from the application's CPUs under one name, over all used runs. What is 0
@@ -47,6 +36,7 @@ type Source struct {
 	Kind, Name          string
 	Count               uint64
 	Total, P99, Longest time.Duration
+	Remedy              string
 }
 
 func newProof(c results.Cell, used []results.Run) proof {
@@ -63,14 +53,10 @@ func newProof(c results.Cell, used []results.Run) proof {
 		p.addThreads(w.Threads)
 		p.addCpusets(w.Cpusets)
 		p.addCPUs(w.CPUs, c.Application)
-		p.addIntruders(w.Intruders)
-		p.addSources(w.Sources)
+		p.addSources(w.Sources, c.Application)
 	}
 	p.Witness = strings.Join(sources, ", ")
 	slices.Sort(p.Cpusets)
-	slices.SortFunc(p.Intruders, func(a, b Intruder) int {
-		return cmp.Or(cmp.Compare(b.Ran, a.Ran), cmp.Compare(a.Comm, b.Comm))
-	})
 	slices.SortFunc(p.Sources, func(a, b Source) int {
 		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
 	})
@@ -126,30 +112,16 @@ func (p *proof) addCPUs(cpus []results.CPU, application cpuset.Set) {
 	}
 }
 
-// addIntruders sums by name, without the part of it that says which of several.
-func (p *proof) addIntruders(all []results.Intruder) {
+// addSources sums by kind and name, without the part of it that says which of several.
+func (p *proof) addSources(all []results.Source, application cpuset.Set) {
 	for _, i := range all {
-		k := slices.IndexFunc(p.Intruders, func(o Intruder) bool {
-			return o.Comm == i.Comm && o.Kernel == i.Kernel
-		})
-		if k < 0 {
-			k = len(p.Intruders)
-			p.Intruders = append(p.Intruders, Intruder{Comm: i.Comm, Kernel: i.Kernel, Remedy: i.Remedy})
+		if !application.Contains(i.CPU) {
+			continue
 		}
-		o := &p.Intruders[k]
-		o.Tasks++
-		o.Runs += i.Runs
-		o.Ran += time.Duration(i.Ran)
-		o.Worst = max(o.Worst, time.Duration(i.Worst))
-	}
-}
-
-func (p *proof) addSources(all []results.Source) {
-	for _, i := range all {
 		k := slices.IndexFunc(p.Sources, func(o Source) bool { return o.Kind == i.Kind && o.Name == i.Name })
 		if k < 0 {
 			k = len(p.Sources)
-			p.Sources = append(p.Sources, Source{Kind: i.Kind, Name: i.Name})
+			p.Sources = append(p.Sources, Source{Kind: i.Kind, Name: i.Name, Remedy: i.Remedy})
 		}
 		o := &p.Sources[k]
 		if i.Count != nil {

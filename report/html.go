@@ -58,7 +58,7 @@ func (d document) html(w io.Writer) error {
 	p := page{Summary: d.Summary, Lines: d.firstLines(), Sentences: d.sentences(), AimPair: aimPair,
 		AimNote: d.aimNote(), Caveats: d.caveats(), Matrix: d.matrix(), Notes: d.runNotes(), Command: d.command(),
 		Tables: filled(d.costTable(), d.tailTable(), d.workTable()),
-		Proof:  filled(d.sourceTable(), d.intruderTable()), Shared: d.shared(), Raw: raw}
+		Proof:  filled(d.sourceTable()), Shared: d.shared(), Raw: raw}
 	var margins, family []string
 	for _, m := range d.primary() {
 		margins = append(margins, fmt.Sprintf("%g%% for %s", 100*m.margin.Size, m.noun))

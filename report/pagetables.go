@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/stats"
@@ -125,24 +124,6 @@ func tint(m Metric, shown string, ratio float64, more string) tinted {
 		t.Class = side + "2"
 	case a >= 0.138: // 10%
 		t.Class = side + "1"
-	}
-	return t
-}
-
-func (s *Summary) intruderTable() table {
-	t := table{Title: "Intruders on the lanes' CPUs: the five costliest of each cell, of all used runs",
-		Columns: append(heads(3, "cell", "task", "kind", "ms", "longest, µs", "stays"),
-			column{Name: "remedy", Words: true, Long: true}),
-		Notes: []string{"A kernel thread bound to a CPU cannot be moved; a program in a lane makes a run void."}}
-	for _, c := range s.Cells {
-		for _, i := range c.Proof.Intruders[:min(5, len(c.Proof.Intruders))] {
-			kind := "program"
-			if i.Kernel {
-				kind = "kernel thread"
-			}
-			t.Rows = append(t.Rows, []string{c.Label(), i.Comm, kind,
-				digits(float64(i.Ran) / float64(time.Millisecond)), micro(float64(i.Worst)), count(i.Runs), i.Remedy})
-		}
 	}
 	return t
 }

@@ -158,8 +158,9 @@ func syntheticRun(tb testing.TB, r *rand.Rand, c results.Cell, block int) result
 	w.Sources = []results.Source{{CPU: 1, Kind: "tick", Name: "local timer", Count: &n, Total: &total, P99: &p99, Longest: &longest}}
 	run.Measured[0].Tail = syntheticTail(c, block)
 	if c.Placement == "lane" {
-		w.Intruders = []results.Intruder{{CPU: 1, Comm: "kworker/1:0", Kernel: true, Runs: 3, Ran: 40_000,
-			Worst: 21_000, Remedy: "bound to its CPU"}}
+		n, total, longest := uint64(3), results.Nanoseconds(40_000), results.Nanoseconds(21_000)
+		w.Sources = append(w.Sources, results.Source{CPU: 1, Kind: "kernel thread", Name: "kworker/1:0", Count: &n, Total: &total,
+			Longest: &longest, Remedy: "bound to its CPU"})
 	}
 	if c.Noise == "noisy" {
 		w.Neighbours = results.Neighbours{Alive: true, Seen: c.Neighbours,

@@ -21,7 +21,7 @@ type Tail struct {
 	Excess, Unexplained time.Duration
 	Met                 []results.Met // the costliest first
 	Lost                uint64
-	Steal               time.Duration // in the whole windows; the moments are not known
+	Steal               time.Duration // of the application's CPUs in the whole windows
 }
 
 func newTail(name string, c results.Cell, used []results.Run) Tail {
@@ -44,9 +44,11 @@ func newTail(name string, c results.Cell, used []results.Run) Tail {
 			t.Quantiles = append(t.Quantiles, one.Quantile)
 		}
 		for _, m := range one.Met {
-			at := slices.IndexFunc(t.Met, func(o results.Met) bool { return o.Kind == m.Kind && o.Name == m.Name })
+			at := slices.IndexFunc(t.Met, func(o results.Met) bool {
+				return o.Kind == m.Kind && o.Name == m.Name && o.Side == m.Side
+			})
 			if at < 0 {
-				at, t.Met = len(t.Met), append(t.Met, results.Met{Kind: m.Kind, Name: m.Name})
+				at, t.Met = len(t.Met), append(t.Met, results.Met{Kind: m.Kind, Name: m.Name, Side: m.Side})
 			}
 			t.Met[at].Took += m.Took
 		}
@@ -85,7 +87,7 @@ func (t Tail) shares() string {
 	others := t.Excess - t.Unexplained
 	for _, m := range t.Met[:min(4, len(t.Met))] {
 		if share := t.share(time.Duration(m.Took)); share >= 1 {
-			parts = append(parts, fmt.Sprintf("%d%% %s", share, sourceName(m.Kind, m.Name)))
+			parts = append(parts, fmt.Sprintf("%d%% %s", share, metName(m)))
 			others -= time.Duration(m.Took)
 		}
 	}
@@ -112,13 +114,19 @@ func (t Tail) samples() string {
 	return fmt.Sprintf("%d of %d", t.Samples, t.Samples+t.Missing)
 }
 
-// sourceName tells softirqs, interrupts and IPIs, which are named after what they serve, from tasks.
-func sourceName(kind, name string) string {
-	switch kind {
-	case "softirq", "interrupt":
-		return name + " " + kind
+// metName tells softirqs, interrupts and IPIs, which are named after what they serve, from tasks.
+func metName(m results.Met) string {
+	name := m.Name
+	switch m.Kind {
+	case "softirq", "interrupt", "wake-up":
+		name += " " + m.Kind
 	case "ipi":
-		return name + " IPI"
+		name += " IPI"
+	case "steal":
+		name = m.Kind
+	}
+	if m.Side != "" {
+		name += " (" + m.Side + ")"
 	}
 	return name
 }
@@ -127,15 +135,15 @@ func sourceName(kind, name string) string {
 func (c Cell) tailLine() string {
 	text := fmt.Sprintf("%s of %s: %s", c.Tail.name(), c.Label(), c.Tail.shares())
 	if c.Tail.Steal > 0 {
-		text += fmt.Sprintf("; steal in the windows: %s ms, not placed in time", digits(c.Tail.Steal.Seconds()*1e3))
+		text += fmt.Sprintf("; steal in the whole windows: %s ms", digits(c.Tail.Steal.Seconds()*1e3))
 	}
 	return text
 }
 
-const tailNote = "Shares of the time beyond the run's median that an interruption of 2 µs or more on the " +
-	"application's CPUs overlaps; where they nest, the innermost counts. What the packet itself needs is " +
-	"among them. Unexplained is what no program sees: the hypervisor, a CPU that wakes up, and the client's " +
-	"side."
+const tailNote = "Shares of the time beyond the run's median that an interruption of 2 µs or more overlaps, on the " +
+	"application's CPUs or, where that explains nothing, on the client's; where they nest, the innermost counts. What " +
+	"the packet itself needs is among them. A wake-up is the time from the call that wakes a thread until it runs, " +
+	"beyond the usual. Steal is what the hypervisor reports to have taken from these runs and wake-ups."
 
 func (s *Summary) tailTable() table {
 	cells := slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool { return c.Tail.Runs == 0 })
@@ -147,23 +155,24 @@ func (s *Summary) tailTable() table {
 		}},
 		column{Name: "of which", Words: true, Long: true, of: func(c Cell) string { return c.Tail.shares() }},
 		column{Name: "steal, ms", of: func(c Cell) string { return digits(c.Tail.Steal.Seconds() * 1e3) }})
-	t.Notes = []string{tailNote, "Excess is a mean. Steal is that of the whole windows; it cannot be placed " +
-		"in time, and may be what is unexplained."}
+	t.Notes = []string{tailNote, "Excess is a mean. The last column is the steal of the whole windows."}
 	return t
 }
 
 // sourceTable shows what took time on the application's CPUs at all.
 func (s *Summary) sourceTable() table {
 	t := table{
-		Title:   "What took time on the application's CPUs: the five costliest of each cell, of all used runs",
-		Columns: heads(3, "cell", "source", "kind", "ms", "count", "P99, µs", "longest, µs"),
+		Title: "What took time on the application's CPUs: the eight costliest of each cell, of all used runs",
+		Columns: append(heads(3, "cell", "source", "kind", "ms", "count", "P99, µs", "longest, µs"),
+			column{Name: "what to do", Words: true, Long: true}),
 		Notes: []string{"The application's own tasks are no sources. Times do not overlap, but steal is within " +
-			"the others. P99 is that of the worst run, and of the worst task where several have a name."}}
+			"the others. P99 is that of the worst run, and of the worst task where several have a name. " +
+			"A kernel thread bound to a CPU cannot be moved; another program on a lane's CPUs makes a run void."}}
 	for _, c := range s.Cells {
-		for _, o := range c.Proof.Sources[:min(5, len(c.Proof.Sources))] {
+		for _, o := range c.Proof.Sources[:min(8, len(c.Proof.Sources))] {
 			t.Rows = append(t.Rows, []string{c.Label(), o.Name, o.Kind, digits(o.Total.Seconds() * 1e3),
 				orNone(o.Count > 0, count(o.Count)), orNone(o.P99 > 0, micro(float64(o.P99))),
-				orNone(o.Longest > 0, micro(float64(o.Longest)))})
+				orNone(o.Longest > 0, micro(float64(o.Longest))), o.Remedy})
 		}
 	}
 	return t

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // File is the name of the document in a results directory.
@@ -84,5 +85,44 @@ func Read(dir string) (Session, error) {
 		return Session{}, fmt.Errorf("%s: expected %s %s schema %d, found %s %s schema %d",
 			name, APIVersion, Kind, Schema, s.APIVersion, s.Kind, s.Schema)
 	}
-	return s, nil
+	return s, s.addIntruders(data)
+}
+
+// addIntruders reads what sessions of before 2026-11-22 have: tasks on a lane's CPUs apart from the sources.
+func (s *Session) addIntruders(data []byte) error {
+	var before struct {
+		Runs []struct {
+			Witness struct {
+				Intruders []struct {
+					CPU, TID int
+					Comm     string
+					Kernel   bool
+					Runs     uint64
+					Ran      Nanoseconds `json:"ranNanoseconds"`
+					Worst    Nanoseconds `json:"worstNanoseconds"`
+					Remedy   string
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(data, &before); err != nil {
+		return err
+	}
+	for i, run := range before.Runs {
+		w := &s.Runs[i].Witness
+		for _, o := range run.Witness.Intruders {
+			kind := "task"
+			if o.Kernel {
+				kind = "kernel thread"
+			}
+			if slices.ContainsFunc(w.Sources, func(k Source) bool {
+				return k.CPU == o.CPU && k.TID == o.TID && k.Kind == kind
+			}) {
+				continue
+			}
+			w.Sources = append(w.Sources, Source{CPU: o.CPU, TID: o.TID, Kind: kind, Name: o.Comm, Count: &o.Runs,
+				Total: &o.Ran, Longest: &o.Worst, Remedy: o.Remedy})
+		}
+	}
+	return nil
 }

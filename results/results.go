@@ -136,8 +136,8 @@ type Sample struct {
 	End   Nanoseconds `json:"endNanoseconds"`
 }
 
-// Tail links the longest samples of a measurement, by time, to what ran on the application's CPUs
-// meanwhile. The times are parts of Excess: what the samples took beyond the run's median.
+// Tail links the longest samples of a measurement, by time, to what happened on the CPUs of the application
+// and the client. The times are parts of Excess: what the samples took beyond the run's median.
 type Tail struct {
 	// the samples are those from here on; 0: the longest hundredth of a sample too small for one
 	Quantile    float64     `json:"quantile,omitempty"`
@@ -153,8 +153,10 @@ type Tail struct {
 // Met is how much of the excess a source covers. Of sources that interrupt each other only the
 // innermost counts.
 type Met struct {
-	Kind string      `json:"kind"` // as of a Source
-	Name string      `json:"name"`
+	// As of a Source, or wake-up: from the waking of a thread until it runs, beyond the usual.
+	Kind string      `json:"kind"`
+	Name string      `json:"name"`           // of a wake-up: application or client
+	Side string      `json:"side,omitempty"` // client: on the client's CPU; absent: on the application's
 	Took Nanoseconds `json:"tookNanoseconds"`
 }
 
@@ -194,10 +196,9 @@ type Witness struct {
 	Threads []Thread    `json:"threads"`
 	Cpusets []Cpuset    `json:"cpusets"`
 	CPUs    []CPU       `json:"cpus"`
-	// Sources are what took the time of the application's CPUs, in every cell, the costliest first; those
-	// beyond a bound are missing. From before the window to its end.
-	Sources    []Source   `json:"sources,omitempty"`
-	Intruders  []Intruder `json:"intruders"` // on the lane's CPUs, the costliest first; empty outside lanes
+	// Sources are what took the time of the application's CPUs and of the client's, the costliest first; those
+	// beyond a bound are added up by kind, under the name others. Tasks on a lane's CPU are its intruders.
+	Sources    []Source   `json:"sources"`
 	Neighbours Neighbours `json:"neighbours"`
 	Warnings   []string   `json:"warnings,omitempty"`
 }
@@ -253,18 +254,6 @@ type Source struct {
 	P99     *Nanoseconds `json:"p99Nanoseconds"`
 	Longest *Nanoseconds `json:"longestNanoseconds"`
 	Remedy  string       `json:"remedy"`
-}
-
-// Intruder is a task that ran on a lane's CPU without belonging to it.
-type Intruder struct {
-	CPU    int         `json:"cpu"`
-	TID    int         `json:"tid"`
-	Comm   string      `json:"comm"`
-	Kernel bool        `json:"kernel"` // a kernel thread
-	Runs   uint64      `json:"runs"`
-	Ran    Nanoseconds `json:"ranNanoseconds"`
-	Worst  Nanoseconds `json:"worstNanoseconds"` // the longest single stay
-	Remedy string      `json:"remedy,omitempty"`
 }
 
 // Neighbours is what the noise delivered. In quiet cells Alive is false and the rest is empty.

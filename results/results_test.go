@@ -77,6 +77,29 @@ func TestReadsWithoutWorst(t *testing.T) {
 	}
 }
 
+// Sessions of before 2026-11-22 have the tasks on a lane's CPUs apart, as intruders: they become sources, but for
+// those that are among them already.
+func TestReadsIntruders(t *testing.T) {
+	dir := t.TempDir()
+	const text = `{"apiVersion":"isolane.dev/v1alpha1","kind":"ProveResult","schema":1,"runs":[{"cell":"a"},{"cell":"b","witness":{
+		"sources":[{"cpu":1,"kind":"kernel thread","name":"ksoftirqd/1","tid":20}],
+		"intruders":[{"cpu":1,"tid":20,"comm":"ksoftirqd/1","kernel":true,"runs":9,"ranNanoseconds":50,"worstNanoseconds":7},
+			{"cpu":1,"tid":99,"comm":"sshd","kernel":false,"runs":3,"ranNanoseconds":40,"worstNanoseconds":30,"remedy":"move it"}]}}]}`
+	if err := os.WriteFile(filepath.Join(dir, File), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Source{{CPU: 1, Kind: "kernel thread", Name: "ksoftirqd/1", TID: 20},
+		{CPU: 1, Kind: "task", Name: "sshd", TID: 99, Count: new(uint64(3)), Total: new(Nanoseconds(40)),
+			Longest: new(Nanoseconds(30)), Remedy: "move it"}}
+	if d := cmp.Diff(want, s.Runs[1].Witness.Sources); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestReadRefusesOtherDocuments(t *testing.T) {
 	dir := t.TempDir()
 	for _, text := range []string{"", "{", `{"apiVersion":"isolane.dev/v1alpha1","kind":"ProveResult","schema":2}`} {

@@ -30,34 +30,37 @@ func (b *balance) look(root fs.FS, all []Source) {
 	if b.looked%domainsEvery == 0 {
 		b.domains, _ = readAs(root, "proc/schedstat", parseDomains) // none without CONFIG_SCHEDSTATS
 		b.online, _ = onlineCPUs(root)
-		b.tickless, _ = readAs(root, "sys/devices/system/cpu/nohz_full", cpuset.Parse) // none without CONFIG_NO_HZ_FULL
+		// none without CONFIG_NO_HZ_FULL
+		b.tickless, _ = readAs(root, "sys/devices/system/cpu/nohz_full", cpuset.Parse)
 		_, b.v1, _ = hierarchy(root)
 	}
 	b.looked++
 }
 
-// remedy says what to do about the softirq SCHED on one of the watched CPUs, in which the kernel balances: for the
-// CPU itself, or where it is idle for all others (kernel/sched/fair.c, "NOHZ idle load balancing").
+// remedy says what to do about the softirq SCHED on one of the watched CPUs, in which the kernel balances: for
+// the CPU itself, or where it is idle for all others (kernel/sched/fair.c, "NOHZ idle load balancing").
 func (b *balance) remedy(cpu int, watched cpuset.Set) string {
 	with, known := b.domains[cpu]
 	among := known && with.IsSubsetOf(watched) && !b.online.IsSubsetOf(watched)
+	const helps = "idle, it balances for other CPUs, since it was idle when it was isolated: "
 	switch {
 	case known && with.IsEmpty() && b.v1:
-		return "idle, it balances for other CPUs, since it was idle when it was isolated: boot with nohz_full for it"
+		return helps + "boot with nohz_full for it"
 	case known && with.IsEmpty():
-		return "idle, it balances for other CPUs, since it was idle when it was isolated: release the lane and apply it again, or boot with nohz_full for it"
+		return helps + "release the lane and apply it again, or boot with nohz_full for it"
 	case among && b.tickless.Contains(cpu):
 		return "its lane's CPUs are balanced: spec.cpus.balance false ends that"
 	case among:
-		return "its lane's CPUs are balanced, and while idle it does so for others: boot with nohz_full for it, or spec.cpus.balance false"
+		return "its lane's CPUs are balanced, and while idle it does so for others: " +
+			"boot with nohz_full for it, or spec.cpus.balance false"
 	}
 	return remedies().find(Softirq, sched, 0)
 }
 
 const sched = "SCHED"
 
-// parseDomains returns for each CPU of /proc/schedstat (Documentation/scheduler/sched-stats.rst) those that the
-// scheduler balances it with, of its widest domain: of an isolated one none.
+// parseDomains returns for each CPU of /proc/schedstat (Documentation/scheduler/sched-stats.rst) those that
+// the scheduler balances it with, of its widest domain: of an isolated one none.
 func parseDomains(text string) (map[int]cpuset.Set, error) {
 	all := map[int]cpuset.Set{}
 	cpu := -1

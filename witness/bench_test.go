@@ -1,8 +1,12 @@
 package witness
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -10,45 +14,105 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/results"
 )
 
-// BenchmarkSwitch measures what the tracer costs at each sched_switch: two threads on one CPU pass
-// a byte to and fro through pipes, and the kernel counts the time that the program took (statistics
-// of bpf(2), BPF_ENABLE_STATS, which end with the benchmark). An operation is a round trip of two
-// switches; "without" is the same with no tracer, "recording" has the trace of a proof's cell beside it.
+// BenchmarkSwitch measures what the programs cost at each sched_switch: two threads on one CPU pass
+// a byte to and fro through pipes. An operation is a round trip of two switches: without programs, on a CPU whose
+// tasks are counted, on one that is measured, and there while single intrusions are recorded. "programs" is
+// what the kernel itself counts of their time (statistics of bpf(2), BPF_ENABLE_STATS, which end with the
+// benchmark), and the statistics make each run longer.
 func BenchmarkSwitch(b *testing.B) {
-	hosttest.Need(b, hosttest.Root, tracing)
+	hosttest.Need(b, hosttest.Root, collecting)
 	b.Run("without", func(b *testing.B) { pingPong(b, b.N) })
-	b.Run("with", func(b *testing.B) {
-		s := begin(b, Watch{})
-		pingPong(b, b.N)
-		end(b, s)
-	})
-	b.Run("recording", func(b *testing.B) { // the trace of a proof beside it
-		s := begin(b, Watch{Measured: cpuset.Of(0)})
-		s.Record()
-		pingPong(b, b.N)
-		end(b, s)
-	})
-	b.Run("counted", func(b *testing.B) {
-		stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
-		if err != nil {
-			b.Skip("skipped: ", err)
-		}
-		defer stats.Close()
-		s := begin(b, Watch{Measured: cpuset.Of(0)})
-		s.Record()
-		pingPong(b, max(b.N, 100_000)) // one is no sample: make bench asks for one
-		for unit, p := range map[string]*ebpf.Program{"ns/switch": s.tracer.coll.Programs["on_switch"],
-			"recording-ns/switch": s.trace.kernel.coll.Programs[switchPoint]} {
-			took, err := p.Stats()
-			if err != nil {
-				b.Fatal(err)
+	for _, c := range []struct {
+		name     string
+		watch    Watch
+		record   bool
+		programs []string
+	}{
+		{"counted", Watch{}, false, []string{switchPoint}},
+		{"measured", Watch{Measured: cpuset.Of(0)}, false, []string{switchPoint}},
+		{"recording", Watch{Measured: cpuset.Of(0)}, true, []string{switchPoint, "sched_waking"}},
+	} {
+		window := func(b *testing.B, n int) *Session {
+			b.Helper()
+			s := begin(b, c.watch)
+			if c.record {
+				s.Record()
 			}
-			b.ReportMetric(float64(took.Runtime.Nanoseconds())/float64(took.RunCount), unit)
+			pingPong(b, n)
+			return s
 		}
-		end(b, s)
-	})
+		b.Run(c.name, func(b *testing.B) { end(b, window(b, b.N)) })
+		b.Run(c.name+"/programs", func(b *testing.B) {
+			stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+			if err != nil {
+				b.Skip("skipped: ", err)
+			}
+			defer stats.Close()
+			s := window(b, max(b.N, 100_000)) // one is no sample: make bench asks for one
+			for _, name := range c.programs {
+				took, err := s.trace.kernel.coll.Programs[name].Stats()
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(took.Runtime.Nanoseconds())/float64(took.RunCount), "ns/"+name)
+			}
+			end(b, s)
+		})
+	}
+}
+
+// BenchmarkGaps says what of a CPU's time no program of the guest explains: a thread reads the clock without end,
+// and whenever it did not get on for 2 µs or more, the timeline should say why.
+func BenchmarkGaps(b *testing.B) {
+	hosttest.Need(b, hosttest.Root, hosttest.CPUs(2), collecting)
+	dir := makeCgroup(b, "isolane-bench-"+strconv.Itoa(os.Getpid()))
+	child := start(b, "gaps", 1)
+	join(b, dir, child.pid())
+	b.Cleanup(child.end) // before its cgroup goes
+	s := begin(b, Watch{Client: cpuset.Of(1), Own: []string{dir},
+		Subjects: []Subject{{Role: Client, PID: child.pid(), Planned: cpuset.Of(1)}}})
+	var total results.Tail
+	for b.Loop() {
+		s.Record()
+		var found []results.Sample
+		if _, err := fmt.Fprintln(child.in, 2000); err != nil {
+			b.Fatal(err)
+		}
+		line, err := child.out.ReadBytes('\n')
+		if err == nil {
+			err = json.Unmarshal(line, &found)
+		}
+		if err == nil {
+			_, err = child.out.ReadBytes('\n') // what it has spent
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		all, lost, ok := s.Recorded()
+		if !ok || lost > 0 {
+			b.Fatalf("recorded: %v, %d lost", ok, lost)
+		}
+		t := Explain(found, 0, all)
+		total.Samples += t.Samples
+		total.Excess += t.Excess
+		total.Unexplained += t.Unexplained
+		for _, m := range t.Met {
+			total.Met = addMet(total.Met, m)
+		}
+	}
+	end(b, s)
+	seconds := 2 * float64(b.N)
+	b.ReportMetric(float64(total.Samples)/seconds, "gaps/s")
+	b.ReportMetric(float64(total.Excess)/seconds, "gap-ns/s")
+	b.ReportMetric(100*float64(total.Unexplained)/float64(max(1, total.Excess)), "%unexplained")
+	for _, m := range total.Met {
+		if m.Kind == Steal {
+			b.ReportMetric(100*float64(m.Took)/float64(max(1, total.Excess)), "%steal")
+		}
+	}
 }
 
 // pingPong makes n round trips between two threads on CPU 0.

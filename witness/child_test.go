@@ -2,6 +2,7 @@ package witness
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,10 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/results"
 )
 
 // childMode makes the test binary a process to be witnessed: "burn" burns CPU time, "family" lets a
-// child of its own do it that ends at once.
+// child of its own do it that ends at once, "gaps" looks when its CPU is taken away meanwhile.
 const childMode = "ISOLANE_WITNESS_CHILD"
 
 func TestMain(m *testing.M) {
@@ -49,12 +51,15 @@ func child(mode string) error {
 		if err != nil {
 			return err
 		}
-		if mode == "family" {
+		switch mode {
+		case "family":
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = []string{childMode + "=burn"}
 			cmd.Stdin = strings.NewReader(lines.Text() + "\n")
 			err = cmd.Run()
-		} else {
+		case "gaps":
+			err = gaps(time.Duration(ms) * time.Millisecond)
+		default:
 			err = burn(time.Duration(ms) * time.Millisecond)
 		}
 		if err != nil {
@@ -81,6 +86,28 @@ func burn(d time.Duration) error {
 	for end := cpuTime(unix.CLOCK_THREAD_CPUTIME_ID) + d; cpuTime(unix.CLOCK_THREAD_CPUTIME_ID) < end; {
 	}
 	return nil
+}
+
+// gaps reads the clock until d is over and prints when it did not get on for 2 µs or more.
+func gaps(d time.Duration) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	found := make([]results.Sample, 0, 1<<16)
+	last := clock()
+	for end := last + results.Nanoseconds(d); last < end && len(found) < cap(found); {
+		now := clock()
+		if now-last >= 2000 {
+			found = append(found, results.Sample{Begin: last, End: now})
+		}
+		last = now
+	}
+	return json.NewEncoder(os.Stdout).Encode(found)
+}
+
+// clock is CLOCK_MONOTONIC.
+func clock() results.Nanoseconds {
+	ns, _ := monotonic()
+	return results.Nanoseconds(ns)
 }
 
 // burner is a child process that runs on one CPU.

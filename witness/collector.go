@@ -1,9 +1,11 @@
 package witness
 
+//go:generate clang -O2 -g -Wall -Werror -target bpfel -I/usr/include/x86_64-linux-gnu -fdebug-compilation-dir=. -c bpf/trace.c -o bpf/trace.o
+//go:generate llvm-strip -g bpf/trace.o
+
 import (
 	"bytes"
 	_ "embed"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,7 +19,6 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
 )
@@ -31,7 +32,7 @@ var errOwn = errors.New("own cgroup")
 // collector is bpf/trace.c at work.
 type collector struct {
 	root     fs.FS
-	cpus     cpuset.Set
+	scope    scope
 	coll     *ebpf.Collection
 	links    []link.Link
 	mount    *os.File          // of the cgroup hierarchy
@@ -46,6 +47,15 @@ type collector struct {
 	warnings []string
 }
 
+// scope is what a collector looks at.
+type scope struct {
+	measured cpuset.Set
+	counted  cpuset.Set // of other CPUs only the tasks
+	own      []string   // directories of cgroups
+	keepOwn  bool       // own tasks are counted too
+	room     int        // bytes of notes that a recording may leave, a power of two; 0: no recording
+}
+
 // The structs of bpf/trace.c.
 type (
 	sourceKey struct {
@@ -53,31 +63,47 @@ type (
 		ID, Start, Work uint64
 	}
 	sourceValue struct {
-		Count, NS, Longest, Cgroup uint64
-		TGID, Unused               uint32
-		Name, Work                 [32]byte
-		Buckets                    [192]uint32
+		Count, NS, Longest, Voluntary, Involuntary, Process, Cgroup uint64
+		TGID, Parent, Own, Unused                                   uint32
+		Name, Work                                                  [32]byte
+		Buckets                                                     [192]uint32
 	}
 	frame    struct{ Since, Inner, ID uint64 }
 	cpuState struct {
-		Watched, Inner, Missed, Tick, Work, Start, TGID, Lost uint64
-		Task, Soft, Hard                                      frame
+		Mode, Switches, Inner, Missed, Tick, Work, Start, TGID, Woken, Known, Late, Stolen, Lost uint64
+		Task, Soft, Hard                                                                         frame
 	}
 )
+
+// The modes of a CPU.
+const (
+	modeOff = iota
+	modeCounted
+	modeMeasured
+)
+
+// initialPIDNamespace is PROC_PID_INIT_INO of include/linux/proc_ns.h, the same on every machine.
+const initialPIDNamespace = 0xEFFFFFFC
 
 // kinds are those of enum kind.
 func kinds() []string { return []string{Task, KernelThread, Interrupt, Softirq, IPI, Tick} }
 
 const rest = math.MaxUint64 // the id of the sources that found no room
 
-// newCollector loads and attaches the programs; they count only from start on. Room is how many bytes
-// of notes a recording may leave, 0 for no recording; it is a power of two.
-func newCollector(root fs.FS, cpus cpuset.Set, own []string, room int) (c *collector, err error) {
+// newCollector loads and attaches the programs; they count only from start on.
+func newCollector(root fs.FS, sc scope) (c *collector, err error) {
+	var at syscall.Stat_t
+	if err = syscall.Stat("/proc/self/ns/pid", &at); err != nil {
+		return nil, err
+	}
+	if at.Ino != initialPIDNamespace {
+		return nil, errors.New("this PID namespace numbers threads differently from the kernel")
+	}
 	mount, v1, err := hierarchy(root)
 	if err != nil {
 		return nil, err
 	}
-	ids, err := cgroupIDs(mount, own)
+	ids, err := cgroupIDs(mount, sc.own)
 	if err != nil {
 		return nil, err
 	}
@@ -85,18 +111,11 @@ func newCollector(root fs.FS, cpus cpuset.Set, own []string, room int) (c *colle
 	if err != nil {
 		return nil, err
 	}
-	c = &collector{root: root, cpus: cpus, cgroups: map[uint64]string{}}
+	c = &collector{root: root, scope: sc, cgroups: map[uint64]string{}}
 	if err = c.leaveOut(spec); err != nil {
 		return nil, err
 	}
-	// Some ten kernel threads, interrupts, softirqs and IPIs each, and room for tasks.
-	spec.Maps["sources"].MaxEntries = uint32(2048 + 64*cpus.Len())
-	spec.Maps["own"].MaxEntries = uint32(max(1, len(ids)))
-	if err = sleepingRing(root); room > 0 && err != nil {
-		c.warnings, room = append(c.warnings, "no timeline of single intrusions: "+err.Error()), 0
-	}
-	spec.Maps["notes"].MaxEntries = uint32(max(room, os.Getpagesize()))
-	if err = errors.Join(spec.Variables["v1"].Set(v1), spec.Variables["several"].Set(cpus.Len() > 1)); err != nil {
+	if err = c.configure(spec, len(ids), v1); err != nil {
 		return nil, err
 	}
 	if c.coll, err = ebpf.NewCollection(spec); err != nil {
@@ -105,13 +124,32 @@ func newCollector(root fs.FS, cpus cpuset.Set, own []string, room int) (c *colle
 	if c.mount, err = os.Open(mount); err == nil {
 		err = errors.Join(c.fill(ids), c.attach(spec))
 	}
-	if err == nil && room > 0 {
+	if err == nil && c.scope.room > 0 {
 		c.notes, err = ringbuf.NewReader(c.coll.Maps["notes"])
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
+}
+
+// configure sizes the maps: some ten kernel threads, interrupts, softirqs and IPIs to a measured CPU, and
+// room for tasks; where the tasks of all CPUs are counted, for short-lived ones too.
+func (c *collector) configure(spec *ebpf.CollectionSpec, own int, v1 bool) error {
+	sources := 2048 + 64*c.scope.measured.Len()
+	if !c.scope.counted.IsEmpty() {
+		sources += 14336 + 8*c.scope.counted.Len()
+	}
+	if err := sleepingRing(c.root); c.scope.room > 0 && err != nil {
+		c.warnings, c.scope.room = append(c.warnings, "no timeline of single intrusions: "+err.Error()), 0
+	}
+	if c.scope.room == 0 {
+		delete(spec.Programs, "sched_waking")
+	}
+	spec.Maps["sources"].MaxEntries = uint32(sources)
+	spec.Maps["own"].MaxEntries = uint32(max(1, own))
+	spec.Maps["notes"].MaxEntries = uint32(max(c.scope.room, os.Getpagesize()))
+	return errors.Join(spec.Variables["v1"].Set(v1), spec.Variables["keep_own"].Set(c.scope.keepOwn))
 }
 
 // leaveOut drops the programs whose tracepoints the kernel does not have; sched_switch must be there.
@@ -122,6 +160,9 @@ func (c *collector) leaveOut(spec *ebpf.CollectionSpec) error {
 	}
 	var missing []string
 	for name, p := range spec.Programs {
+		if p.AttachTo == "" { // set_mode
+			continue
+		}
 		_, err = kernel.AnyTypeByName("btf_trace_" + p.AttachTo)
 		switch {
 		case errors.Is(err, btf.ErrNotFound) && name != switchPoint:
@@ -132,8 +173,8 @@ func (c *collector) leaveOut(spec *ebpf.CollectionSpec) error {
 		}
 	}
 	if slices.Sort(missing); len(missing) > 0 {
-		c.warnings = append(c.warnings, fmt.Sprintf("this kernel lacks the tracepoints %s: what they would show is missing",
-			strings.Join(missing, ", ")))
+		c.warnings = append(c.warnings, fmt.Sprintf("this kernel lacks the tracepoints %s: "+
+			"what they would show is missing", strings.Join(missing, ", ")))
 	}
 	return nil
 }
@@ -153,50 +194,39 @@ func cgroupIDs(mount string, own []string) ([]uint64, error) {
 			return nil, fmt.Errorf("%w %s: %w", errOwn, dir, err)
 		}
 		if st.Dev != at.Dev {
-			return nil, fmt.Errorf("%w %s: expected a directory in %s, which has the cpuset controller", errOwn, dir, mount)
+			return nil, fmt.Errorf("%w %s: expected a directory in %s, which has the cpuset controller",
+				errOwn, dir, mount)
 		}
 		ids = append(ids, st.Ino)
 	}
 	return ids, nil
 }
 
-// fill says which CPUs are watched and which cgroups are own, and makes room for what finds none.
+// fill says which cgroups are own, and makes room for what finds none.
 func (c *collector) fill(own []uint64) error {
-	n, err := ebpf.PossibleCPU()
-	if err != nil {
-		return err
-	}
-	states := make([]cpuState, n)
-	for cpu := range c.cpus.All() {
-		if cpu >= n {
-			return fmt.Errorf("CPU %d: the kernel knows %d", cpu, n)
-		}
-		states[cpu].Watched = 1
+	for cpu := range c.scope.measured.All() {
 		for kind := range kinds() {
+
 			key := sourceKey{CPU: uint32(cpu), Kind: uint32(kind), ID: rest}
-			if err = c.coll.Maps["sources"].Put(key, sourceValue{}); err != nil {
+			if err := c.coll.Maps["sources"].Put(key, sourceValue{}); err != nil {
 				return err
 			}
 		}
 	}
 	for _, id := range own {
-		if err = c.coll.Maps["own"].Put(id, uint8(1)); err != nil {
+		if err := c.coll.Maps["own"].Put(id, uint8(1)); err != nil {
 			return err
 		}
 	}
-	return c.coll.Maps["cpus"].Put(uint32(0), states)
+	return nil
 }
 
-// attach puts the programs in place. Each attachment changes kernel code, for which all CPUs are
-// interrupted: the programs that see this go first, and so meet the task that is on each CPU.
+// attach puts the programs in place, which interrupts all CPUs some 200 times.
 func (c *collector) attach(spec *ebpf.CollectionSpec) error {
-	first := []string{"call_function_single_entry", "call_function_entry", switchPoint}
-	var names []string
-	for name := range spec.Programs {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int { return slices.Index(first, b) - slices.Index(first, a) })
-	for _, name := range names {
+	for name, p := range spec.Programs {
+		if p.AttachTo == "" {
+			continue
+		}
 		l, err := link.AttachTracing(link.TracingOptions{Program: c.coll.Programs[name]})
 		if err != nil && name == switchPoint {
 			return err
@@ -210,7 +240,31 @@ func (c *collector) attach(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-func (c *collector) start() error { return c.coll.Variables["counting"].Set(true) }
+// start begins to count, also the tasks that are on a CPU now.
+func (c *collector) start() error {
+	return errors.Join(c.setMode(c.scope.counted.Difference(c.scope.measured), modeCounted),
+		c.setMode(c.scope.measured, modeMeasured))
+}
+
+// stop ends the counting, also of the tasks that are on a CPU now.
+func (c *collector) stop() error {
+	return c.setMode(c.scope.counted.Union(c.scope.measured), modeOff)
+}
+
+// onCPU is BPF_F_TEST_RUN_ON_CPU of include/uapi/linux/bpf.h.
+const onCPU = 1
+
+func (c *collector) setMode(cpus cpuset.Set, mode uint64) error {
+	var failed []error
+	for cpu := range cpus.All() {
+
+		_, err := c.coll.Programs["set_mode"].Run(&ebpf.RunOptions{Context: mode, Flags: onCPU, CPU: uint32(cpu)})
+		if err != nil {
+			failed = append(failed, fmt.Errorf("CPU %d: %w", cpu, err))
+		}
+	}
+	return errors.Join(failed...)
+}
 
 func (c *collector) close() error {
 	var failed []error
@@ -225,172 +279,4 @@ func (c *collector) close() error {
 	}
 	c.coll.Close()
 	return errors.Join(failed...)
-}
-
-// read returns the sums, and what was added since it was called before. A run that goes on still counts as
-// if it ended now: a task that never lets go would not be seen otherwise.
-func (c *collector) read(ownThreads func() map[int]bool) (since, last []Source, err error) {
-	if err = c.lookup(); err != nil {
-		return nil, nil, err
-	}
-	states, err := c.running(ownThreads) // after the sums: a run that ends in between must not count twice
-	if err != nil {
-		return nil, nil, err
-	}
-	since = make([]Source, 0, len(c.keys))
-	for i, key := range c.keys {
-		v := &c.values[i]
-		if v.Count == 0 {
-			continue
-		}
-		s := c.source(key, v)
-		if why := tickDependency(states[s.CPU].Tick); s.Kind == Tick && why != "" {
-			s.Remedy = "it could not stop because of " + why + ": take that off the CPU"
-		}
-		since = append(since, s)
-		was := &sourceValue{}
-		if at, known := c.at[key]; known {
-			was = &c.before[at]
-		}
-		if v.Count != was.Count || v.NS != was.NS {
-			d := v.since(was)
-			measure(&s, &d)
-			last = append(last, s)
-		}
-	}
-	c.remember()
-	return since, last, nil
-}
-
-// remember keeps the values for the next reading to compare with.
-func (c *collector) remember() {
-	c.before, c.values = c.values, c.before[:0]
-	if c.at == nil {
-		c.at = make(map[sourceKey]int, len(c.keys))
-	}
-	clear(c.at)
-	for i, key := range c.keys {
-		c.at[key] = i
-	}
-}
-
-// lookup fills keys and values, in few system calls.
-func (c *collector) lookup() error {
-	const batch = 256
-	var cursor ebpf.MapBatchCursor
-	for n := 0; ; {
-		c.keys, c.values = slices.Grow(c.keys[:n], batch)[:n+batch], slices.Grow(c.values[:n], batch)[:n+batch]
-		found, err := c.coll.Maps["sources"].BatchLookup(&cursor, c.keys[n:], c.values[n:], nil)
-		n += found
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			c.keys, c.values = c.keys[:n], c.values[:n]
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// running adds the runs of the tasks that are on the CPUs now, and returns the CPUs' states.
-func (c *collector) running(ownThreads func() map[int]bool) ([]cpuState, error) {
-	var states []cpuState
-	now, err := monotonic()
-	if err == nil {
-		err = c.coll.Maps["cpus"].Lookup(uint32(0), &states)
-	}
-	if err != nil {
-		return nil, err
-	}
-	c.missed = 0
-	var own map[int]bool
-	for cpu := range c.cpus.All() {
-		s := states[cpu]
-		c.missed += s.Missed
-		inner := s.Inner - s.Task.Inner
-		if s.Task.ID == 0 || s.Task.Since+inner >= now { // idle, or it came after the clock was read
-			continue
-		}
-		if own == nil {
-			own = ownThreads()
-		}
-		tid := int(s.Task.ID)
-		st, err := readTask(c.root, processDir(tid))
-		if own[tid] || err != nil || st.start != bootTicks(s.Start) {
-			continue
-		}
-		key := sourceKey{CPU: uint32(cpu), ID: s.Task.ID, Start: s.Start, Work: s.Work}
-		if st.kernel {
-			key.Kind = 1
-		}
-		at := slices.Index(c.keys, key)
-		if at < 0 {
-			v := sourceValue{TGID: uint32(s.TGID)}
-			copy(v.Name[:], st.comm)
-			at, c.keys, c.values = len(c.keys), append(c.keys, key), append(c.values, v)
-		}
-		c.values[at].add(now - s.Task.Since - inner)
-	}
-	return states, nil
-}
-
-// monotonic is the clock of bpf_ktime_get_ns, in nanoseconds.
-func monotonic() (uint64, error) {
-	var ts unix.Timespec
-	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return uint64(ts.Nano()), err
-}
-
-func (c *collector) source(k sourceKey, v *sourceValue) Source {
-	s := Source{CPU: int(k.CPU), Kind: kinds()[k.Kind]}
-	measure(&s, v)
-	id := int(k.ID)
-	switch {
-	case k.ID == rest:
-		s.Name = others
-	case s.Kind == Interrupt:
-		s.Name, s.IRQ = text(v.Name[:]), &id
-	case s.Kind == Softirq && id < len(softirqs()):
-		s.Name = softirqs()[id]
-	case s.Kind == IPI:
-		s.Name = ipis()[id].name
-	case s.Kind == Tick:
-		s.Name = localTimer
-	default:
-		s.Name, s.Work, s.TID = text(v.Name[:]), text(v.Work[:]), id
-		if s.Kind == KernelThread {
-			break
-		}
-		s.PID = int(v.TGID)
-		if s.Cgroup = c.cgroup(v.Cgroup); v.Cgroup == 0 { // the run has not ended yet
-			s.Cgroup = cgroupOf(c.root, id)
-		}
-	}
-	return s
-}
-
-// cgroup returns the path of a cgroup below its mount point, "" of one that has gone. The kernel
-// opens it by its id (FILEID_KERNFS of the kernel's file handles, open_by_handle_at(2)).
-func (c *collector) cgroup(id uint64) string {
-	if name, known := c.cgroups[id]; known || id == 0 {
-		return name
-	}
-	const kernfs = 0xfe
-	handle := unix.NewFileHandle(kernfs, binary.NativeEndian.AppendUint64(nil, id))
-	fd, err := unix.OpenByHandleAt(int(c.mount.Fd()), handle, unix.O_PATH|unix.O_CLOEXEC)
-	if err != nil {
-		return ""
-	}
-	defer unix.Close(fd)
-	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err != nil {
-		return ""
-	}
-	c.cgroups[id] = "/" + strings.Trim(strings.TrimPrefix(name, c.mount.Name()), "/")
-	return c.cgroups[id]
-}
-
-func text(b []byte) string {
-	b, _, _ = bytes.Cut(b, []byte{0})
-	return strings.ToValidUTF8(string(b), "?")
 }

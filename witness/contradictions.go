@@ -52,7 +52,7 @@ func Contradictions(w results.Witness, e Expect) []string {
 				c.Path, named(c.InForce), named(c.Planned)))
 		}
 	}
-	return slices.Concat(why, noise(w.Neighbours, e), steal(w.CPUs, e), intrusions(w.Intruders, e))
+	return slices.Concat(why, noise(w.Neighbours, e), steal(w.CPUs, e), intruders(w.Sources, e))
 }
 
 func noise(n results.Neighbours, e Expect) []string {
@@ -102,18 +102,18 @@ func steal(cpus []results.CPU, e Expect) []string {
 	return why
 }
 
-// intrusions are of tasks that are no kernel threads; the costliest are named.
-func intrusions(all []results.Intruder, e Expect) []string {
+// intruders are tasks on the lane's CPUs that are no kernel threads; the costliest are named.
+func intruders(all []results.Source, e Expect) []string {
 	var sum results.Nanoseconds
 	var named []string
-	for _, i := range all {
-		if i.Kernel || !e.Lane.Contains(i.CPU) {
+	for _, s := range all {
+		if s.Kind != Task || !e.Lane.Contains(s.CPU) {
 			continue
 		}
-		sum += i.Ran
+		sum += value(s.Total)
 		if len(named) < 3 {
-			named = append(named, fmt.Sprintf("%s (%d) %s on CPU %d in %d runs, the longest %s",
-				i.Comm, i.TID, time.Duration(i.Ran), i.CPU, i.Runs, time.Duration(i.Worst)))
+			named = append(named, fmt.Sprintf("%s (%d) %s on CPU %d in %d runs, the longest %s", s.Name, s.TID,
+				time.Duration(value(s.Total)), s.CPU, value(s.Count), time.Duration(value(s.Longest))))
 		}
 	}
 	if sum <= e.intrusion() {

@@ -84,6 +84,10 @@ func (c counts) since(before counts, cpu int) map[string]uint64 {
 	return fired
 }
 
+func onlineCPUs(root fs.FS) (cpuset.Set, error) {
+	return readAs(root, "sys/devices/system/cpu/online", cpuset.Parse)
+}
+
 type cpuTimes struct{ idle, steal ticks }
 
 // parseCPUTimes reads idle (with iowait) and steal time by CPU from /proc/stat (proc_stat(5)).

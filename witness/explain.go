@@ -7,14 +7,21 @@ import (
 	"isolane.dev/isolane/results"
 )
 
+// WakeUp is the kind of what a subject waits, once it is woken, until it runs: the interrupt that tells its
+// CPU, the CPU's way out of its idle state, the scheduler.
+const WakeUp = "wake-up"
+
 // maxMet bounds the sources that a tail names; the cheapest of them are added up.
 const maxMet = 16
 
 // Explain says which share of what the samples took beyond median the intrusions cover: overlaps in
-// time, clipped to the sample. Where intrusions nest, the innermost counts, so none is counted twice;
-// where they cover more than the excess, as the packet's own softirqs do, all are scaled down to it.
-// Of several CPUs only the one counts on which the application ran last before the reply.
+// time, clipped to the sample. What is on the application's CPU counts before what is on the client's.
+// Where intrusions nest, the innermost counts, so none is counted twice; where they cover more than the
+// excess, as the packet's own softirqs do, all are scaled down to it. Of several CPUs only those count on
+// which the application and the client ran last before the reply. Of a wake-up only that part counts that
+// is beyond the usual one's.
 func Explain(samples []results.Sample, median results.Nanoseconds, intrusions []Intrusion) results.Tail {
+	runs, usual := serving(intrusions)
 	tail := results.Tail{Samples: len(samples), Met: []results.Met{}}
 	for _, s := range samples {
 		excess := s.End - s.Begin - median
@@ -22,7 +29,11 @@ func Explain(samples []results.Sample, median results.Nanoseconds, intrusions []
 			continue
 		}
 		tail.Excess += excess
-		met, covered := cover(within(s, intrusions))
+		met := explainOne(s, intrusions, runs, usual)
+		var covered results.Nanoseconds
+		for _, m := range met {
+			covered += m.Took
+		}
 		scale := 1.0
 		if covered > excess {
 			scale = float64(excess) / float64(covered)
@@ -45,53 +56,156 @@ func Explain(samples []results.Sample, median results.Nanoseconds, intrusions []
 	return tail
 }
 
-// within returns what overlaps with the sample on the application's CPU, clipped to it.
-func within(s results.Sample, all []Intrusion) []Intrusion {
-	var last *Intrusion // run of the application
-	for i, in := range all {
-		if in.Kind == Own && in.Begin < s.End && (last == nil || in.Begin > last.Begin) {
-			last = &all[i]
-		}
+// serving returns the runs of the thread of each role that ran longest in all: it serves, or measures; what
+// its process does beside it delays nobody. Usual is the median of its wake-ups.
+func serving(all []Intrusion) (runs map[string][]Intrusion, usual map[string]results.Nanoseconds) {
+	type thread struct {
+		role string
+		tid  int
 	}
-	var found []Intrusion
+	ran := map[thread]results.Nanoseconds{}
+	of, longest := map[thread][]Intrusion{}, map[string]results.Nanoseconds{}
 	for _, in := range all {
-		if in.Kind == Own || last != nil && in.CPU != last.CPU {
-			continue
-		}
-		in.Begin, in.End = max(in.Begin, s.Begin), min(in.End, s.End)
-		if in.Begin < in.End {
-			found = append(found, in)
+		if in.Kind == Own {
+			t := thread{in.Name, in.TID}
+			ran[t] += in.End - in.Begin
+			of[t] = append(of[t], in)
 		}
 	}
-	return found
-}
-
-// cover returns what each source covers, and how much they cover together.
-func cover(found []Intrusion) (met []results.Met, covered results.Nanoseconds) {
-	var edges []results.Nanoseconds
-	for _, in := range found {
-		edges = append(edges, in.Begin, in.End)
+	runs, usual = map[string][]Intrusion{}, map[string]results.Nanoseconds{}
+	for t, took := range ran {
+		if took > longest[t.role] {
+			longest[t.role], runs[t.role] = took, of[t]
+		}
 	}
-	slices.Sort(edges)
-	for i, to := range edges[min(1, len(edges)):] {
-		from := edges[i]
-		var inner *Intrusion // the one that began last, of equals the one that ends first
-		for k, in := range found {
-			if in.Begin <= from && to <= in.End && from < to && (inner == nil || in.Begin > inner.Begin ||
-				in.Begin == inner.Begin && in.End < inner.End) {
-				inner = &found[k]
+	for role, all := range runs {
+		var waits []results.Nanoseconds
+		for _, in := range all {
+			if in.Woken > 0 {
+				waits = append(waits, in.Begin-in.Woken)
 			}
 		}
-		if inner != nil {
-			met = addMet(met, results.Met{Kind: inner.Kind, Name: inner.Name, Took: to - from})
-			covered += to - from
+		if slices.Sort(waits); len(waits) > 0 {
+			usual[role] = waits[(len(waits)-1)/2]
 		}
 	}
-	return met, covered
+	return runs, usual
+}
+
+// The ranks of what overlaps: the lowest counts.
+const (
+	onApplication = iota // an intrusion on the application's CPU
+	applicationWaits
+	onClient
+	clientWaits
+)
+
+type span struct {
+	Intrusion
+	rank int
+}
+
+// before says which of two that overlap counts: of a rank the innermost, which began last, of equals the one
+// that ends first.
+func (s span) before(o span) bool {
+	return cmp.Or(cmp.Compare(s.rank, o.rank), cmp.Compare(o.Begin, s.Begin), cmp.Compare(s.End, o.End)) < 0
+}
+
+func explainOne(sample results.Sample, all []Intrusion, runs map[string][]Intrusion,
+	usual map[string]results.Nanoseconds) (met []results.Met) {
+	spans, stolen := spansOf(sample, all, runs)
+	free := sample.End - sample.Begin
+	for i, took := range cover(spans) {
+		s := spans[i]
+		free -= took
+		if s.Kind == WakeUp {
+			late := min(s.Late, took)
+			stolen, took = stolen+late, took-late-usual[s.Name]
+			free += late
+		}
+		met = addMet(met, results.Met{Kind: s.Kind, Name: s.Name, Side: s.side(), Took: took})
+	}
+	return addMet(met, results.Met{Kind: Steal, Name: hypervisor, Took: min(stolen, free)})
+}
+
+// spansOf returns what overlaps with the sample on the CPUs of the application and the client, clipped to it,
+// and what the hypervisor took of their runs; of a run that is longer than the sample in proportion.
+func spansOf(sample results.Sample, all []Intrusion, runs map[string][]Intrusion) (
+	spans []span, stolen results.Nanoseconds) {
+	add := func(in Intrusion, rank int) {
+		in.Begin, in.End = max(in.Begin, sample.Begin), min(in.End, sample.End)
+		if in.Begin < in.End {
+			spans = append(spans, span{in, rank})
+		}
+	}
+	at := map[string]int{Application: unknown, Client: unknown} // the CPU
+	for role, wait := range map[string]int{Application: applicationWaits, Client: clientWaits} {
+		for _, in := range runs[role] {
+			if in.Begin >= sample.End {
+				break
+			}
+			at[role] = in.CPU
+			within := min(in.End, sample.End) - max(in.Begin, sample.Begin)
+			if within > 0 {
+				stolen += results.Nanoseconds(float64(in.Stolen) * float64(within) / float64(in.End-in.Begin))
+			}
+			if in.Woken > 0 {
+				in.Kind, in.Begin, in.End = WakeUp, in.Woken, in.Begin
+				add(in, wait)
+			}
+		}
+	}
+	for _, in := range all {
+		switch {
+		case in.Kind == Own:
+		case in.CPU == at[Application] || at[Application] == unknown && in.CPU != at[Client]:
+			add(in, onApplication)
+		case in.CPU == at[Client]:
+			add(in, onClient)
+		}
+	}
+	return spans, stolen
+}
+
+const unknown = -1
+
+// cover returns how much each span covers alone.
+func cover(spans []span) []results.Nanoseconds {
+	var edges []results.Nanoseconds
+	for _, s := range spans {
+		edges = append(edges, s.Begin, s.End)
+	}
+	slices.Sort(edges)
+	took := make([]results.Nanoseconds, len(spans))
+	for i, to := range edges[min(1, len(edges)):] {
+		from, counts := edges[i], -1
+		for k, s := range spans {
+			if from < to && s.Begin <= from && to <= s.End && (counts < 0 || s.before(spans[counts])) {
+				counts = k
+			}
+		}
+		if counts >= 0 {
+			took[counts] += to - from
+		}
+	}
+	return took
+}
+
+// side is that of an intrusion; a wake-up has the name of whose it is.
+func (s span) side() string {
+	if s.rank == onClient {
+		return Client
+	}
+	return ""
 }
 
 func addMet(all []results.Met, m results.Met) []results.Met {
-	at := slices.IndexFunc(all, func(o results.Met) bool { return o.Kind == m.Kind && o.Name == m.Name })
+	if m.Took <= 0 {
+		return all
+	}
+	at := slices.IndexFunc(all, func(o results.Met) bool {
+		return o.Kind == m.Kind && o.Name == m.Name && o.Side == m.Side
+	})
 	if at < 0 {
 		return append(all, m)
 	}

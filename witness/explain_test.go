@@ -16,6 +16,22 @@ func TestExplain(t *testing.T) {
 	took := func(kind, name string, ns results.Nanoseconds) results.Met {
 		return results.Met{Kind: kind, Name: name, Took: ns * µs}
 	}
+	onClients := func(kind, name string, ns results.Nanoseconds) results.Met {
+		return results.Met{Kind: kind, Name: name, Side: Client, Took: ns * µs}
+	}
+	woken := func(at, from, to results.Nanoseconds) Intrusion {
+		in := on(1, Own, Application, from, to)
+		in.Woken = at * µs
+		return in
+	}
+	stolen := func(in Intrusion, late, within results.Nanoseconds) Intrusion {
+		in.Late, in.Stolen = late*µs, within*µs
+		return in
+	}
+	beside := func(in Intrusion) Intrusion {
+		in.TID = 7
+		return in
+	}
 	one := []results.Sample{{Begin: 100 * µs, End: 210 * µs}} // 100 µs beyond the median
 	for _, c := range []struct {
 		name        string
@@ -44,9 +60,31 @@ func TestExplain(t *testing.T) {
 			[]Intrusion{on(1, Task, "a", 0, 155), on(1, Softirq, "s", 155, 300)},
 			100, []results.Met{took(Softirq, "s", 50), took(Task, "a", 50)}, 0},
 		{"the CPU that the application ran on last", one,
-			[]Intrusion{on(2, Own, "", 20, 30), on(1, Own, "", 200, 215), on(2, Own, "", 220, 230),
+			[]Intrusion{on(2, Own, Application, 20, 30), on(1, Own, Application, 200, 215), on(2, Own, Application, 220, 230),
 				on(1, Task, "a", 150, 200), on(2, Task, "b", 100, 210)},
 			100, []results.Met{took(Task, "a", 50)}, 50},
+		{"on the client's CPU, where the application's does not explain it", one,
+			[]Intrusion{on(1, Own, Application, 205, 209), on(0, Own, Client, 95, 212), on(1, Task, "a", 150, 200),
+				on(0, Tick, "t", 190, 205), on(3, Task, "b", 100, 200)},
+			100, []results.Met{took(Task, "a", 50), onClients(Tick, "t", 5)}, 45},
+		{"both on one CPU", one,
+			[]Intrusion{on(1, Own, Application, 205, 209), on(1, Own, Client, 95, 212), on(1, Task, "a", 150, 200)},
+			100, []results.Met{took(Task, "a", 50)}, 50},
+		{"a wake-up, beyond the usual", one,
+			[]Intrusion{woken(1, 3, 5), woken(20, 23, 25), woken(110, 160, 170), on(1, Task, "a", 130, 140)},
+			100, []results.Met{took(WakeUp, Application, 37), took(Task, "a", 10)}, 53},
+		{"a wake-up of before the sample", one, []Intrusion{woken(1, 3, 5), woken(20, 23, 300)}, 100, []results.Met{}, 100},
+		{"steal before and within a run", one,
+			[]Intrusion{stolen(woken(110, 160, 180), 30, 10), stolen(woken(1, 3, 5), 1, 1)},
+			100, []results.Met{took(Steal, hypervisor, 40), took(WakeUp, Application, 18)}, 42},
+		{"of a run that is longer than the sample, steal in proportion", one,
+			[]Intrusion{stolen(on(0, Own, Client, 0, 220), 0, 100)},
+			100, []results.Met{took(Steal, hypervisor, 50)}, 50},
+		{"another thread of the application wakes up", one,
+			[]Intrusion{woken(1, 3, 5), beside(woken(110, 160, 161)), on(1, Own, Application, 205, 300)}, 100, []results.Met{}, 100},
+		{"no more steal than is free", one,
+			[]Intrusion{stolen(on(1, Own, Application, 90, 220), 0, 130), on(1, Task, "a", 122, 210)},
+			100, []results.Met{took(Task, "a", 80), took(Steal, hypervisor, 20)}, 0},
 		{"two samples", []results.Sample{one[0], {Begin: 300 * µs, End: 360 * µs}},
 			[]Intrusion{on(1, Task, "a", 110, 120), on(1, Task, "b", 310, 340)},
 			150, []results.Met{took(Task, "b", 30), took(Task, "a", 10)}, 110},

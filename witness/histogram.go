@@ -2,10 +2,12 @@ package witness
 
 import "isolane.dev/isolane/results"
 
+// nanoseconds are of a trace or since boot.
+func nanoseconds(v uint64) results.Nanoseconds { return results.Nanoseconds(v) }
+
 // measure sets the figures of a source.
 func measure(s *Source, v *sourceValue) {
-	count := v.Count // v is used again
-	total, longest := results.Nanoseconds(v.NS), results.Nanoseconds(v.Longest)
+	count, total, longest := v.Count, nanoseconds(v.NS), nanoseconds(v.Longest) // v is used again
 	s.Count, s.Total, s.Longest, s.P99 = &count, &total, &longest, v.p99()
 }
 
@@ -39,11 +41,11 @@ func (v *sourceValue) p99() *results.Nanoseconds {
 	for at, n := range v.Buckets {
 		seen += uint64(n)
 		if seen >= rank && at < len(v.Buckets)-1 {
-			bound := results.Nanoseconds(min(upper(at), v.Longest))
+			bound := nanoseconds(min(upper(at), v.Longest))
 			return &bound
 		}
 	}
-	longest := results.Nanoseconds(v.Longest)
+	longest := nanoseconds(v.Longest)
 	return &longest
 }
 

@@ -65,7 +65,7 @@ func (a *attempt) Errorf(format string, args ...any) {
 	a.wrong = append(a.wrong, fmt.Sprintf(format, args...))
 }
 
-// both runs a test with the tracer and with /proc sampled. Other programs, such as the tests of
+// both runs a test with eBPF and with /proc sampled. Other programs, such as the tests of
 // other packages that make lanes, may move all tasks of the machine between cpusets meanwhile, and
 // so those of this test: what goes wrong must do so three times.
 func both(t *testing.T, test func(tb testing.TB, noBPF bool)) {
@@ -74,7 +74,7 @@ func both(t *testing.T, test func(tb testing.TB, noBPF bool)) {
 		t.Run(map[bool]string{false: "bpf", true: "procfs"}[noBPF], func(t *testing.T) {
 			hosttest.Need(t, hosttest.Root, hosttest.CPUs(2))
 			if !noBPF {
-				hosttest.Need(t, tracing)
+				hosttest.Need(t, collecting)
 			}
 			for range 3 {
 				a := &attempt{TB: t}
@@ -86,18 +86,6 @@ func both(t *testing.T, test func(tb testing.TB, noBPF bool)) {
 			t.Error("wrong in each attempt")
 		})
 	}
-}
-
-// tracing is a kernel that takes the tracer.
-func tracing() string {
-	t, err := newTracer(os.DirFS("/"))
-	if err == nil {
-		err = t.discard()
-	}
-	if err != nil {
-		return "needs eBPF at sched_switch: " + err.Error()
-	}
-	return ""
 }
 
 func TestThreadsWhereTheyRan(t *testing.T) {
@@ -127,7 +115,7 @@ func TestThreadsWhereTheyRan(t *testing.T) {
 
 // A task that is on its CPU when the window opens and still when it closes never switches.
 func TestThreadThatNeverSwitches(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, tracing)
+	hosttest.Need(t, hosttest.Root, collecting)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	s := begin(t, Watch{Subjects: []Subject{{Application, os.Getpid(), cpuset.Of(0, 1)}}})
@@ -227,15 +215,15 @@ func TestIntruderIsNamed(t *testing.T) {
 		tb.Helper()
 		app, b := start(tb, "burn", 0), start(tb, "burn", 0)
 		subjects := []Subject{{Application, app.pid(), cpuset.Of(0)}}
-		s := begin(tb, Watch{Lane: cpuset.Of(0), Subjects: subjects, NoBPF: noBPF})
+		s := begin(tb, Watch{Measured: cpuset.Of(0), Subjects: subjects, NoBPF: noBPF})
 		app.burn(5)
 		b.burn(100)
 		w := end(tb, s)
 		var ran results.Nanoseconds
-		for _, i := range w.Intruders {
+		for _, i := range w.Sources {
 			if slices.Contains(b.tids(), i.TID) {
-				ran += i.Ran
-				if i.Comm != comm() || i.Kernel || i.CPU != 0 {
+				ran += value(i.Total)
+				if i.Name != comm() || i.Kind != Task || i.PID != b.pid() || i.CPU != 0 {
 					tb.Errorf("%+v", i)
 				}
 			}
@@ -244,7 +232,7 @@ func TestIntruderIsNamed(t *testing.T) {
 			}
 		}
 		if time.Duration(ran) < 50*time.Millisecond {
-			tb.Errorf("process %d ran %s of 100 ms or more: %+v", b.pid(), time.Duration(ran), w.Intruders)
+			tb.Errorf("process %d ran %s of 100 ms or more: %+v", b.pid(), time.Duration(ran), w.Sources)
 		}
 		why := strings.Join(Contradictions(w, Expect{Lane: cpuset.Of(0)}), "\n")
 		if !strings.Contains(why, "intruders ran") || !strings.Contains(why, comm()+" (") {
@@ -264,7 +252,7 @@ func TestNothingIsLeft(t *testing.T) {
 			return len(entries)
 		}
 		window := func() {
-			w := end(tb, begin(tb, Watch{Lane: cpuset.Of(0), Measured: cpuset.Of(0), NoBPF: noBPF}))
+			w := end(tb, begin(tb, Watch{Measured: cpuset.Of(0), NoBPF: noBPF}))
 			if w.Window <= 0 {
 				tb.Errorf("window: %d", w.Window)
 			}

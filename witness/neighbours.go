@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/results"
 )
 
@@ -13,7 +14,7 @@ import (
 // its parent has died.
 type family struct {
 	root    fs.FS
-	sampled bool // there is no tracer: /proc tells where they run
+	sampled bool // there is no eBPF: /proc tells where they run
 	head    task
 	alive   bool
 	members map[task]ticks // CPU time when it was last seen
@@ -29,7 +30,7 @@ func newFamily(root fs.FS, pid int, sampled bool) *family {
 		return f
 	}
 	if st, err := readTask(root, processDir(pid)); err == nil {
-		f.head = st.task
+		f.head = taskOf(st)
 	}
 	f.look()
 	f.spent, f.seen = 0, cpuset.Set{} // that was before the window
@@ -45,39 +46,40 @@ func (f *family) look() {
 	}
 	now := f.living()
 	head, ok := now[f.head.id]
-	f.alive = ok && head.task == f.head && !head.dead()
+	f.alive = ok && taskOf(head) == f.head && !head.Dead()
 	var total ticks
 	for _, st := range now {
-		total += st.cpuTime
-		if before, known := f.members[st.task]; f.sampled && (!known || st.cpuTime > before) {
+		id, spent := taskOf(st), ticks(st.CPUTicks)
+		total += spent
+		if before, known := f.members[id]; f.sampled && (!known || spent > before) {
 			f.where(st)
 		}
-		f.members[st.task] = st.cpuTime
+		f.members[id] = spent
 	}
 	f.spent += total.since(f.total)
 	f.total = total
 }
 
 // where notes on which CPUs the threads of a member are that has run: of several, those that run now.
-func (f *family) where(st taskStat) {
-	tids := ids(f.root, processDir(st.id)+"/task")
+func (f *family) where(st host.TaskStat) {
+	tids := ids(f.root, processDir(st.ID)+"/task")
 	for _, tid := range tids {
-		t, err := readTask(f.root, threadDir(st.id, tid))
-		if err == nil && (t.state == 'R' || len(tids) == 1) {
-			f.seen = f.seen.Union(cpuset.Of(t.lastCPU))
+		t, err := readTask(f.root, threadDir(st.ID, tid))
+		if err == nil && (t.State == 'R' || len(tids) == 1) {
+			f.seen = f.seen.Union(cpuset.Of(t.Processor))
 		}
 	}
 }
 
 // living returns the members that have a place in /proc, by process id.
-func (f *family) living() map[int]taskStat {
-	others, in := map[int]taskStat{}, map[int]taskStat{}
+func (f *family) living() map[int]host.TaskStat {
+	others, in := map[int]host.TaskStat{}, map[int]host.TaskStat{}
 	for _, pid := range ids(f.root, "proc") {
 		st, err := readTask(f.root, processDir(pid))
 		if err != nil {
 			continue // it has ended
 		}
-		if _, known := f.members[st.task]; known || st.task == f.head {
+		if _, known := f.members[taskOf(st)]; known || taskOf(st) == f.head {
 			in[pid] = st
 		} else {
 			others[pid] = st
@@ -86,7 +88,7 @@ func (f *family) living() map[int]taskStat {
 	for grown := true; grown; {
 		grown = false
 		for pid, st := range others {
-			if _, ok := in[st.parent]; ok {
+			if _, ok := in[st.Parent]; ok {
 				in[pid], grown = st, true
 				delete(others, pid)
 			}
@@ -101,20 +103,20 @@ func (f *family) living() map[int]taskStat {
 func (f *family) attribute(stays []stay, planned cpuset.Set) (warnings []string) {
 	members := f.lineage(stays)
 	var ran results.Nanoseconds
-	runs, strayed := map[int]uint64{}, map[int]results.Nanoseconds{}
+	runs, took := map[int]uint64{}, map[int]results.Nanoseconds{}
 	for _, st := range stays {
 		if !members[st.process] {
 			continue
 		}
-		f.seen = f.seen.Union(cpuset.Of(st.cpu))
-		ran += st.ran
-		runs[st.cpu] += st.runs
-		strayed[st.cpu] += st.ran
+		f.seen = f.seen.Union(cpuset.Of(st.CPU))
+		ran += value(st.Total)
+		runs[st.CPU] += value(st.Count)
+		took[st.CPU] += value(st.Total)
 	}
 	f.spent = max(f.spent, ran)
 	for cpu := range f.seen.Difference(planned).All() {
 		warnings = append(warnings, fmt.Sprintf("neighbours: %d times, %s on CPU %d, planned %s",
-			runs[cpu], time.Duration(strayed[cpu]), cpu, named(planned)))
+			runs[cpu], time.Duration(took[cpu]), cpu, named(planned)))
 	}
 	return warnings
 }

@@ -37,31 +37,7 @@ type task struct {
 	start ticks // since boot
 }
 
-// kernelThread is PF_KTHREAD of include/linux/sched.h.
-const kernelThread = 0x00200000
-
-// taskStat is what is read of /proc/PID/stat or /proc/PID/task/TID/stat.
-type taskStat struct {
-	task
-	comm    string
-	state   byte
-	parent  int // process id
-	kernel  bool
-	cpuTime ticks // user and system, with ended children that were waited for
-	lastCPU int
-}
-
-func (s taskStat) dead() bool { return s.state == 'Z' || s.state == 'X' }
-
-// parseTaskStat wants all that taskStat has.
-func parseTaskStat(text string) (taskStat, error) {
-	t, err := host.ParseStat(text)
-	if err == nil && (t.Processor < 0 || t.Processor > cpuset.Max) {
-		err = fmt.Errorf("field 39: expected a CPU, found %d", t.Processor)
-	}
-	return taskStat{task: task{id: t.ID, start: ticks(t.Start)}, comm: t.Comm, state: t.State, parent: t.Parent, kernel: t.Kernel,
-		cpuTime: ticks(t.CPUTicks), lastCPU: t.Processor}, err
-}
+func taskOf(s host.TaskStat) task { return task{s.ID, ticks(s.Start)} }
 
 // numbers parses unsigned numbers and keeps the first error.
 type numbers struct{ err error }
@@ -79,26 +55,33 @@ func (n *numbers) int(text string) int { return int(n.parse(text, 31)) }
 // switches are context switches of a thread.
 type switches struct{ voluntary, involuntary uint64 }
 
-// parseSwitches reads the context switches of /proc/PID/task/TID/status (proc_pid_status(5)).
-func parseSwitches(text string) (switches, error) {
-	var s switches
-	var found int
-	n := numbers{}
+// taskStatus is what is read of /proc/PID/task/TID/status (proc_pid_status(5)).
+type taskStatus struct {
+	switches
+	allowed cpuset.Set // the CPUs that it may use
+}
+
+func parseStatus(text string) (s taskStatus, err error) {
+	n, found := numbers{}, 0
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
 		switch key {
+		case "Cpus_allowed_list":
+			s.allowed, err = cpuset.Parse(value)
+			found++
 		case "voluntary_ctxt_switches":
-			s.voluntary = n.parse(strings.TrimSpace(value), 64)
+			s.voluntary = n.parse(value, 64)
 			found++
 		case "nonvoluntary_ctxt_switches":
-			s.involuntary = n.parse(strings.TrimSpace(value), 64)
+			s.involuntary = n.parse(value, 64)
 			found++
 		}
 	}
-	if n.err == nil && found != 2 {
-		n.err = errors.New("expected voluntary_ctxt_switches and nonvoluntary_ctxt_switches")
+	if found != 3 {
+		err = errors.New("expected Cpus_allowed_list, voluntary_ctxt_switches and nonvoluntary_ctxt_switches")
 	}
-	return s, n.err
+	return s, errors.Join(err, n.err)
 }
 
 // parseSchedstat reads for how long and how often a thread was on a CPU, from
@@ -134,8 +117,16 @@ func processDir(pid int) string { return "proc/" + strconv.Itoa(pid) }
 func threadDir(pid, tid int) string { return fmt.Sprintf("proc/%d/task/%d", pid, tid) }
 
 // readTask reads the stat file of a process or thread; the error says that it is gone, too.
-func readTask(root fs.FS, dir string) (taskStat, error) {
+func readTask(root fs.FS, dir string) (host.TaskStat, error) {
 	return readAs(root, dir+"/stat", parseTaskStat)
+}
+
+func parseTaskStat(text string) (host.TaskStat, error) {
+	t, err := host.ParseStat(text)
+	if err == nil && (t.Processor < 0 || t.Processor > cpuset.Max) {
+		err = fmt.Errorf("field 39: expected a CPU, found %d", t.Processor)
+	}
+	return t, err
 }
 
 // readAs reads and parses one file; the error names it.

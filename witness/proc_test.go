@@ -8,8 +8,10 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/results"
 )
 
@@ -23,13 +25,13 @@ func statLine(id, name, state, parent, flags, utime, cutime, start, cpu string) 
 
 func TestParseTaskStat(t *testing.T) {
 	got, err := parseTaskStat(statLine("42", "a) (b c", "R", "7", "4194304", "100", "20", "999", "3"))
-	want := taskStat{task: task{42, 999}, comm: "a) (b c", state: 'R', parent: 7,
-		cpuTime: 100 + 8 + 20 + 10, lastCPU: 3}
-	if err != nil || got != want {
+	want := host.TaskStat{ID: 42, Start: 999, Comm: "a) (b c", State: 'R', Parent: 7,
+		CPUTicks: 100 + 8 + 20 + 10, Processor: 3}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(host.TaskStat{})); err != nil || diff != "" {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 	got, err = parseTaskStat(statLine("14", "ksoftirqd/0", "S", "2", "69238848", "0", "0", "8", "0"))
-	if err != nil || !got.kernel {
+	if err != nil || !got.Kernel {
 		t.Errorf("a kernel thread: %+v, %v", got, err)
 	}
 	for name, text := range map[string]string{
@@ -46,14 +48,15 @@ func TestParseTaskStat(t *testing.T) {
 	}
 }
 
-func TestParseSwitches(t *testing.T) {
-	got, err := parseSwitches("Name:\tx:y\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n")
-	if want := (switches{12, 3}); err != nil || got != want {
+func TestParseStatus(t *testing.T) {
+	const list, some = "Cpus_allowed_list:\t0-1\n", "voluntary_ctxt_switches:\t12\n"
+	got, err := parseStatus("Name:\tx:y\n" + list + some + "nonvoluntary_ctxt_switches:\t3\n")
+	if want := (taskStatus{switches{12, 3}, cpuset.Of(0, 1)}); err != nil || got != want {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
-	half := "voluntary_ctxt_switches:\t1\n"
-	for _, text := range []string{"", half, half + "nonvoluntary_ctxt_switches:\t-\n"} {
-		if got, err := parseSwitches(text); err == nil {
+	for _, text := range []string{"", list + some, some + "nonvoluntary_ctxt_switches:\t3\n", list + some + "nonvoluntary_ctxt_switches:\t-\n",
+		"Cpus_allowed_list:\t-\n" + some + "nonvoluntary_ctxt_switches:\t3\n"} {
+		if got, err := parseStatus(text); err == nil {
 			t.Errorf("%q: got %v, want an error", text, got)
 		}
 	}
@@ -183,7 +186,7 @@ func TestThisMachine(t *testing.T) {
 	}
 	all := takeCensus(root)
 	st, err := readTask(root, "proc/self")
-	if _, ok := all[st.task]; err != nil || !ok {
+	if _, ok := all[taskOf(st)]; err != nil || !ok {
 		t.Errorf("this process is not among %d tasks: %v", len(all), err)
 	}
 }
@@ -193,8 +196,8 @@ func FuzzParseTaskStat(f *testing.F) {
 	f.Add("1 () X")
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := parseTaskStat(text)
-		within := s.lastCPU >= 0 && s.lastCPU <= cpuset.Max && s.id >= 0 && s.parent >= 0
-		if err == nil && (!within || s.cpuTime.duration() < 0) {
+		within := s.Processor >= 0 && s.Processor <= cpuset.Max && s.ID >= 0 && s.Parent >= 0
+		if err == nil && (!within || ticks(s.CPUTicks).duration() < 0) {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -203,10 +206,7 @@ func FuzzParseTaskStat(f *testing.F) {
 func FuzzParseStatus(f *testing.F) {
 	f.Add("Cpus_allowed_list:\t0-1\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		if set, err := parseAllowed(text); err != nil && !set.IsEmpty() {
-			t.Errorf("%s with %v", set, err)
-		}
-		if _, err := parseSwitches(text); err == nil && !strings.Contains(text, "nonvoluntary_ctxt_switches:") {
+		if _, err := parseStatus(text); err == nil && !strings.Contains(text, "nonvoluntary_ctxt_switches:") {
 			t.Error("counts from nowhere")
 		}
 		if ran, _, err := parseSchedstat(text); err == nil && ran < 0 {

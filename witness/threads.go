@@ -15,7 +15,7 @@ import (
 // subjects follows the threads of the measured processes.
 type subjects struct {
 	root      fs.FS
-	sampled   bool // there is no tracer: /proc tells where they run
+	sampled   bool // there is no eBPF: /proc tells where they run
 	processes []process
 	threads   map[task]*thread
 }
@@ -37,7 +37,7 @@ type thread struct {
 func (s *subjects) add(subject Subject, past bool) {
 	p := process{Subject: subject, past: past}
 	if st, err := readTask(s.root, processDir(subject.PID)); err == nil {
-		p.start = st.start
+		p.start = ticks(st.Start)
 	}
 	if !slices.Contains(s.processes, p) {
 		s.processes = append(s.processes, p)
@@ -53,7 +53,7 @@ func (s *subjects) look() {
 }
 
 func (s *subjects) lookAt(p process, past bool) {
-	if st, err := readTask(s.root, processDir(p.PID)); err != nil || st.start != p.start {
+	if st, err := readTask(s.root, processDir(p.PID)); err != nil || ticks(st.Start) != p.start {
 		return // it has ended; the id may be another's by now
 	}
 	for _, tid := range ids(s.root, processDir(p.PID)+"/task") {
@@ -62,19 +62,20 @@ func (s *subjects) lookAt(p process, past bool) {
 		if err != nil {
 			continue // it has ended
 		}
-		t := s.thread(p, st.task, st.comm)
+		t := s.thread(p, taskOf(st), st.Comm)
 		if !s.sampled {
 			continue
 		}
-		now, err := readAs(s.root, dir+"/status", parseSwitches)
+		status, err := readAs(s.root, dir+"/status", parseStatus)
 		if err != nil {
 			continue
 		}
+		now := status.switches
 		if past {
 			t.base, t.last = now, now
 		}
-		if now != t.last || st.state == 'R' {
-			t.Seen = t.Seen.Union(cpuset.Of(st.lastCPU))
+		if now != t.last || st.State == 'R' {
+			t.Seen = t.Seen.Union(cpuset.Of(st.Processor))
 		}
 		t.last = now
 		t.Voluntary, t.Involuntary = now.voluntary-t.base.voluntary, now.involuntary-t.base.involuntary
@@ -103,6 +104,12 @@ func (s *subjects) find(st stay) (process, bool) {
 	return s.processes[at], true
 }
 
+// role is that of the process that a stay belongs to, "" of none.
+func (s *subjects) role(st stay) string {
+	p, _ := s.find(st)
+	return p.Role
+}
+
 // attribute gives the stays to the threads, and says which were where they were not planned.
 func (s *subjects) attribute(stays []stay) (warnings []string) {
 	for _, st := range stays {
@@ -110,14 +117,14 @@ func (s *subjects) attribute(stays []stay) (warnings []string) {
 		if !ok {
 			continue
 		}
-		t := s.thread(p, st.task, st.comm)
-		t.Seen = t.Seen.Union(cpuset.Of(st.cpu))
-		t.Ran += st.ran
+		t := s.thread(p, st.task(), st.Name)
+		t.Seen = t.Seen.Union(cpuset.Of(st.CPU))
+		t.Ran += value(st.Total)
 		t.Voluntary += st.voluntary
 		t.Involuntary += st.involuntary
-		if !p.Planned.Contains(st.cpu) {
+		if !p.Planned.Contains(st.CPU) {
 			warnings = append(warnings, fmt.Sprintf("%s thread %d (%s): %d times, %s on CPU %d, planned %s",
-				p.Role, st.id, st.comm, st.runs, time.Duration(st.ran), st.cpu, named(p.Planned)))
+				p.Role, st.TID, st.Name, value(st.Count), time.Duration(value(st.Total)), st.CPU, named(p.Planned)))
 		}
 	}
 	slices.Sort(warnings)
@@ -133,7 +140,7 @@ func (s *subjects) missing() (warnings []string) {
 	}
 	for _, p := range s.processes {
 		st, err := readTask(s.root, processDir(p.PID))
-		gone := err != nil || st.start != p.start || st.dead()
+		gone := err != nil || ticks(st.Start) != p.start || st.Dead()
 		switch {
 		case !known[p.PID]:
 			warnings = append(warnings, fmt.Sprintf("%s process %d had ended before it was seen", p.Role, p.PID))

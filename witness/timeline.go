@@ -2,6 +2,7 @@ package witness
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -15,34 +16,45 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Own is the kind of a run of an own task. It is recorded where several CPUs are watched, and tells on
-// which of them the application was.
+// Own is the kind of a run of a subject's thread.
 const Own = "own"
 
-// Intrusion is one stay of a source on a CPU, of 2 µs or more, with what interrupted it. Begin and End
-// are of CLOCK_MONOTONIC.
+// Intrusion is one stay of a source on a CPU, of 2 µs or more, with what interrupted it; or a run of a
+// subject's thread, whatever its length. Begin and End are of CLOCK_MONOTONIC.
 type Intrusion struct {
 	CPU        int
-	Kind, Name string
+	Kind, Name string // of an own run the name is the role
 	Begin, End results.Nanoseconds
+	// Of own runs only.
+	TID    int
+	Woken  results.Nanoseconds // when somebody began to wake the thread; 0: it did not sleep before
+	Stolen results.Nanoseconds // by the hypervisor within the run
+	Late   results.Nanoseconds // the same before it, while the CPU was idle
 }
 
-// timelineRoom holds 170,000 intrusions: ten seconds of a CPU with 17,000 a second.
-const timelineRoom = 8 << 20
+// timelineRoom holds 200,000 notes: ten seconds with 20,000 a second.
+const timelineRoom = 16 << 20
 
 // record begins to note single intrusions, without those noted before.
 func (c *collector) record() error {
 	if c.notes == nil {
 		return nil
 	}
-	if _, _, err := c.recorded(); err != nil {
+	if _, _, err := c.recorded(nil); err != nil {
 		return err
 	}
 	return c.coll.Variables["recording"].Set(true)
 }
 
-// recorded ends the recording and returns what it found, and how many intrusions had no room.
-func (c *collector) recorded() (all []Intrusion, lost uint64, err error) {
+// sourceNote is struct note of bpf/trace.c.
+type sourceNote struct {
+	CPU, Kind                                  uint32
+	ID, Start, Begin, End, Woken, Stolen, Late uint64
+}
+
+// recorded ends the recording and returns what it found, and how many notes had no room. Role is that of an
+// own task's process.
+func (c *collector) recorded(role func(stay) string) (all []Intrusion, lost uint64, err error) {
 	if c.notes == nil {
 		return nil, 0, nil
 	}
@@ -59,42 +71,46 @@ func (c *collector) recorded() (all []Intrusion, lost uint64, err error) {
 		c.lost += s.Lost
 	}
 	lost += c.lost
-	names := map[sourceKey]string{}
+	known := map[sourceKey]stay{}
 	for i, k := range c.keys {
 		k.Work = 0
-		names[k] = c.source(k, &c.values[i]).Name
+		known[k] = c.stay(k, &c.values[i])
 	}
 	c.notes.SetDeadline(time.Unix(0, 1)) // past: what is there now is read
+	ended := map[uint64]uint64{}         // the last run of a thread
 	var r ringbuf.Record
 	for {
 		if err = c.notes.ReadInto(&r); errors.Is(err, os.ErrDeadlineExceeded) {
 			return all, lost, nil
 		}
-		var n struct { // the struct of bpf/trace.c
-			sourceNote
-			Begin, End uint64
-		}
+		var n sourceNote
 		if err == nil {
 			_, err = binary.Decode(r.RawSample, binary.NativeEndian, &n)
 		}
 		if err != nil {
 			return nil, 0, err
 		}
-		in := Intrusion{CPU: int(n.CPU), Kind: Own, Begin: results.Nanoseconds(n.Begin), End: results.Nanoseconds(n.End)}
-		if int(n.Kind) < len(kinds()) {
-			in.Kind = kinds()[n.Kind]
-			in.Name = names[sourceKey{CPU: n.CPU, Kind: n.Kind, ID: n.ID, Start: n.Start}]
+		if n.Woken > 0 {
+			n.Woken = max(n.Woken, ended[n.ID]) // it may have been woken before it was asleep
 		}
-		if in.Name == "" {
-			in.Name = others
+		if ended[n.ID] = n.End; role != nil {
+			all = append(all, n.intrusion(known, role))
 		}
-		all = append(all, in)
 	}
 }
 
-type sourceNote struct {
-	CPU, Kind uint32
-	ID, Start uint64
+func (n sourceNote) intrusion(known map[sourceKey]stay, role func(stay) string) Intrusion {
+	in := Intrusion{CPU: int(n.CPU), Kind: Own, Begin: nanoseconds(n.Begin), End: nanoseconds(n.End)}
+	key := sourceKey{CPU: n.CPU, Kind: n.Kind, ID: n.ID, Start: n.Start}
+	if int(n.Kind) < len(kinds()) {
+		in.Kind = kinds()[n.Kind]
+		in.Name = cmp.Or(known[key].Name, others)
+		return in
+	}
+	key.Kind = 0 // a task
+	in.Name, in.TID = role(known[key]), int(n.ID)
+	in.Woken, in.Stolen, in.Late = nanoseconds(n.Woken), nanoseconds(n.Stolen), nanoseconds(n.Late)
+	return in
 }
 
 // others is the name of the sources that found no room of their own.
@@ -105,14 +121,15 @@ const others = "others"
 func sleepingRing(root fs.FS) error {
 	realtime, err := fs.ReadFile(root, "sys/kernel/realtime")
 	if err != nil || string(bytes.TrimSpace(realtime)) != "1" {
-		return nil // only real-time kernels have the file
+		return nil
 	}
 	release, err := fs.ReadFile(root, "proc/sys/kernel/osrelease")
 	if err != nil {
 		return err
 	}
 	if !(host.Kernel{Release: string(release)}).AtLeast(6, 12) {
-		return fmt.Errorf("the ring buffer of this real-time kernel may sleep: needs Linux 6.12, found %s", bytes.TrimSpace(release))
+		return fmt.Errorf("the ring buffer of this real-time kernel may sleep: needs Linux 6.12, found %s",
+			bytes.TrimSpace(release))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package witness
 
 import (
 	"os"
+	"slices"
 	"testing"
 	"testing/fstest"
 
@@ -13,8 +14,11 @@ import (
 // recording is a trace that can note single intrusions.
 func recording(t *testing.T, cpus cpuset.Set, room int, own ...string) *collector {
 	t.Helper()
-	tr, err := newTrace(os.DirFS("/"), cpus, Owned{Cgroups: own}, room)
+	tr, err := newTrace(os.DirFS("/"), scope{measured: cpus, own: own, keepOwn: true, room: room}, Owned{}, false)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err = tr.begin(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -48,7 +52,7 @@ func TestRecorded(t *testing.T) {
 	}
 	spent := -b.burn(0)
 	spent += b.burn(20)
-	all, lost, err := c.recorded()
+	all, lost, err := c.recorded(func(stay) string { return "" })
 	ended := now(t)
 	if err != nil || lost > 0 {
 		t.Fatalf("%d lost, %v", lost, err)
@@ -69,7 +73,7 @@ func TestRecorded(t *testing.T) {
 	if err = c.record(); err != nil {
 		t.Fatal(err)
 	}
-	if all, _, err = c.recorded(); err != nil || len(all) > 0 && all[0].End < ended {
+	if all, _, err = c.recorded(func(stay) string { return "" }); err != nil || len(all) > 0 && all[0].End < ended {
 		t.Errorf("an intrusion from between the recordings: %+v, %v", all, err)
 	}
 }
@@ -83,19 +87,21 @@ func TestSourcesOfWindow(t *testing.T) {
 	b.burn(50)
 	all, _, ok := s.Recorded()
 	w := end(t, s)
-	if found, _ := ofProcess(w.Sources, b.pid()); len(found) == 0 || len(w.Sources) > maxSources {
+	if found, _ := ofProcess(w.Sources, b.pid()); len(found) == 0 || len(w.Sources) > maxSources+len(kinds())+1 {
 		t.Errorf("process %d is missing: %+v", b.pid(), w.Sources)
 	}
-	if !ok || len(all) == 0 || len(w.Intruders) > 0 {
-		t.Errorf("%v, %d intrusions, intruders %+v", ok, len(all), w.Intruders)
+	if !ok || len(all) == 0 {
+		t.Errorf("%v, %d intrusions", ok, len(all))
 	}
 	s = begin(t, Watch{Measured: cpuset.Of(0), NoBPF: true})
 	s.Record()
 	if all, _, ok = s.Recorded(); ok || len(all) > 0 {
 		t.Errorf("%d intrusions without eBPF", len(all))
 	}
-	if w = end(t, s); len(w.Sources) > 0 {
-		t.Errorf("without eBPF: %+v", w.Sources)
+	for _, o := range end(t, s).Sources { // from /proc
+		if o.CPU != 0 || o.Longest != nil {
+			t.Errorf("without eBPF: %+v", o)
+		}
 	}
 }
 
@@ -110,42 +116,52 @@ func TestRecordedLost(t *testing.T) {
 	for range 500 { // two switches each at least, and 85 notes have room
 		b.burn(0)
 	}
-	if all, lost, err := c.recorded(); err != nil || len(all) == 0 || lost == 0 {
+	if all, lost, err := c.recorded(func(stay) string { return "" }); err != nil || len(all) == 0 || lost == 0 {
 		t.Errorf("%d noted, %d lost, %v", len(all), lost, err)
 	}
-	if _, lost, err := c.recorded(); err != nil || lost > 0 {
+	if _, lost, err := c.recorded(func(stay) string { return "" }); err != nil || lost > 0 {
 		t.Errorf("%d lost again, %v", lost, err)
 	}
 }
 
-// Of several CPUs the runs of own tasks are noted.
+// The runs of own tasks are noted, with when they were woken, and no task is an intruder where all are own.
 func TestRecordedOwn(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
 	mount, _, err := hierarchy(os.DirFS("/"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := recording(t, cpuset.Of(0, 1), timelineRoom, mount) // every task is own
+	c := recording(t, cpuset.Of(0, 1), timelineRoom, mount)
+	began := now(t)
 	if err = c.record(); err != nil {
 		t.Fatal(err)
 	}
 	b := start(t, "burn", 0)
-	b.burn(5)
-	all, _, err := c.recorded()
+	for range 50 {
+		b.burn(0)
+	}
+	all, _, err := c.recorded(func(st stay) string { return st.Name })
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := 0
+	own, woken := 0, 0
 	for _, in := range all {
 		if in.Kind == Task || in.Kind == KernelThread {
 			t.Errorf("%+v", in)
 		}
-		if in.Kind == Own && in.CPU == 0 {
-			own++
+		if in.Kind != Own || !slices.Contains(b.tids(), in.TID) {
+			continue
+		}
+		own++
+		if in.Name != comm() || in.CPU != 0 || in.Woken > in.Begin || in.Woken < 0 || in.Stolen < 0 || in.Late < 0 {
+			t.Errorf("%+v", in)
+		}
+		if in.Woken > began {
+			woken++
 		}
 	}
-	if own == 0 {
-		t.Error("no run of an own task on CPU 0")
+	if own == 0 || woken == 0 {
+		t.Errorf("%d runs of an own task, woken before %d of them", own, woken)
 	}
 }
 

@@ -23,8 +23,21 @@ const (
 	Steal        = "steal"
 )
 
+const hypervisor = "hypervisor"
+
 // Source is what takes time from one CPU, added up since the trace began.
 type Source = results.Source
+
+// stay is a source with what tells whose task it is.
+type stay struct {
+	Source
+	switches
+	start   ticks // of the task, since boot
+	process task  // of which it is a thread
+	parent  int   // process id
+}
+
+func (s stay) task() task { return task{s.TID, s.start} }
 
 // Trace watches CPUs from NewTrace to Close. eBPF programs on these CPUs add up what takes their
 // time; where the kernel refuses them, differences of /proc do, which know counts and few times.
@@ -36,12 +49,12 @@ type Source = results.Source
 //	reading, err := t.Read()
 type Trace struct {
 	root     fs.FS
-	cpus     cpuset.Set
+	cpus     cpuset.Set // that are measured
 	own      Owned
 	kernel   *collector // nil: /proc
-	before   counters   // with a collector only the times
-	census   census     // without a collector
-	tasks    map[task]Source
+	before   counters
+	census   census // without a collector
+	tasks    map[task]stay
 	last     []Source // of the reading before, but for what the collector compares itself
 	balance  balance
 	warnings []string
@@ -56,12 +69,6 @@ type Reading struct {
 // NewTrace begins to watch. Attaching the programs interrupts every CPU of the machine, some 200 times,
 // before anything is counted.
 func NewTrace(root fs.FS, cpus cpuset.Set, own Owned) (*Trace, error) {
-	return newTrace(root, cpus, own, 0)
-}
-
-// newTrace is NewTrace with room for a recording, in bytes (see newCollector).
-func newTrace(root fs.FS, cpus cpuset.Set, own Owned, room int) (*Trace, error) {
-	t := &Trace{root: root, cpus: cpus, own: own, tasks: map[task]Source{}}
 	online, err := onlineCPUs(root)
 	if err != nil {
 		return nil, err
@@ -69,24 +76,49 @@ func newTrace(root fs.FS, cpus cpuset.Set, own Owned, room int) (*Trace, error) 
 	if !cpus.IsSubsetOf(online) || cpus.IsEmpty() {
 		return nil, fmt.Errorf("CPUs %s: expected some of those online, %s", named(cpus), online)
 	}
-	k, err := newCollector(root, cpus, own.Cgroups, room)
+	t, err := newTrace(root, scope{measured: cpus, own: own.Cgroups}, own, false)
+	if err != nil {
+		return nil, err
+	}
+	if err = t.begin(); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// newTrace attaches the programs, if they are wanted and the kernel takes them; nothing counts before begin.
+func newTrace(root fs.FS, sc scope, own Owned, noBPF bool) (*Trace, error) {
+	t := &Trace{root: root, cpus: sc.measured, own: own, tasks: map[task]stay{}}
+	err := errors.New("as requested")
+	if !noBPF {
+		t.kernel, err = newCollector(root, sc)
+	}
 	if errors.Is(err, errOwn) {
 		return nil, err
 	}
 	if err != nil {
+		t.kernel = nil
 		t.warnings = append(t.warnings, fmt.Sprintf("no eBPF, differences of /proc instead: "+
-			"times are known only of tasks bound to one CPU, and what came and went within a second is missing: %v", err))
-		return t, t.beginProc()
+			"times are known only of tasks bound to one CPU, and what came and went within a second is missing: %v",
+			err))
+		return t, nil
 	}
-	t.kernel = k
-	t.warnings = append(t.warnings, k.warnings...)
-	if t.before.times, err = readAs(root, "proc/stat", parseCPUTimes); err != nil {
-		return nil, errors.Join(err, t.Close())
-	}
-	if err = k.start(); err != nil {
-		return nil, errors.Join(err, t.Close())
-	}
+	t.warnings = append(t.warnings, t.kernel.warnings...)
 	return t, nil
+}
+
+// begin begins to count. What reading the counters costs is before it.
+func (t *Trace) begin() (err error) {
+	if t.before, err = readCounters(t.root); err != nil {
+		return err
+	}
+	if t.kernel != nil {
+		return t.kernel.start()
+	}
+	if !t.cpus.IsEmpty() {
+		t.census = takeCensus(t.root)
+	}
+	return nil
 }
 
 // Evidence is bpf or procfs.
@@ -98,15 +130,25 @@ func (t *Trace) Evidence() string {
 }
 
 // Warnings say what the trace cannot see, or has missed.
-func (t *Trace) Warnings() []string { return t.warnings }
+func (t *Trace) Warnings() []string {
+	if t.kernel == nil || t.kernel.missed == 0 {
+		return t.warnings
+	}
+	return append(slices.Clip(t.warnings),
+		fmt.Sprintf("%d intrusions found no room and are missing", t.kernel.missed))
+}
 
 // Read returns the sources so far, and those since it was called before.
 func (t *Trace) Read() (r Reading, err error) {
 	var others []Source // those that the collector does not compare
 	if t.kernel != nil {
-		r.Since, r.Last, err = t.kernel.read(t.ownThreads)
+		var all []stay
+		all, r.Last, err = t.kernel.read(t.ownThreads)
+		r.Since = sourcesOf(all)
 	} else {
-		others, err = t.readProc()
+		var all []stay
+		all, err = t.readProc()
+		others = sourcesOf(all)
 	}
 	if err != nil {
 		return r, err
@@ -115,37 +157,72 @@ func (t *Trace) Read() (r Reading, err error) {
 	if err != nil {
 		return r, err
 	}
-	for cpu := range t.cpus.All() {
-		if stolen := times[cpu].steal.since(t.before.times[cpu].steal); stolen > 0 {
-			others = append(others, Source{CPU: cpu, Kind: Steal, Name: "hypervisor", Total: &stolen})
-		}
-	}
+	others = append(others, t.steal(times)...)
 	r.Since, r.Last, t.last = append(r.Since, others...), append(r.Last, added(others, t.last)...), others
 	t.balance.look(t.root, r.Since)
-	table := remedies()
-	for _, all := range [][]Source{r.Since, r.Last} {
-		t.own.mark(all)
-		for i, s := range all {
-			switch {
-			case s.Own:
-				all[i].Remedy = ""
-			case s.Kind == Softirq && s.Name == sched:
-				all[i].Remedy = t.balance.remedy(s.CPU, t.cpus)
-			default:
-				all[i].Remedy = cmp.Or(s.Remedy, table.find(s.Kind, s.Name, s.PID))
-			}
-		}
-		slices.SortFunc(all, compareSources)
-	}
-	if t.kernel != nil && t.kernel.missed > 0 {
-		t.warnings = append(slices.Clip(t.kernel.warnings), fmt.Sprintf("%d intrusions found no room and are missing", t.kernel.missed))
-	}
+	t.finish(r.Since)
+	t.finish(r.Last)
 	return r, nil
 }
 
+// end ends the counting.
+func (t *Trace) end() error {
+	if t.kernel == nil {
+		return nil
+	}
+	return t.kernel.stop()
+}
+
+// collect returns all that was found, and how often each CPU switched.
+func (t *Trace) collect() (all []stay, switches map[int]uint64, err error) {
+	if t.kernel == nil {
+		all, err = t.readProc()
+		return all, nil, err
+	}
+	all, _, err = t.kernel.read(t.ownThreads)
+	switches, serr := t.kernel.switchesOf()
+	return all, switches, errors.Join(err, serr)
+}
+
+func sourcesOf(all []stay) []Source {
+	found := make([]Source, 0, len(all))
+	for _, s := range all {
+		found = append(found, s.Source)
+	}
+	return found
+}
+
+// steal is what the hypervisor took of the measured CPUs.
+func (t *Trace) steal(times map[int]cpuTimes) (all []Source) {
+	for cpu := range t.cpus.All() {
+		if stolen := times[cpu].steal.since(t.before.times[cpu].steal); stolen > 0 {
+			all = append(all, Source{CPU: cpu, Kind: Steal, Name: hypervisor, Total: &stolen})
+		}
+	}
+	return all
+}
+
+// finish says what is own and what to do about the others, and puts them in order.
+func (t *Trace) finish(all []Source) {
+	table := remedies()
+	t.own.mark(all)
+	for i, s := range all {
+		switch {
+		case s.Own:
+			all[i].Remedy = ""
+		case s.Kind == Softirq && s.Name == sched:
+			all[i].Remedy = t.balance.remedy(s.CPU, t.cpus)
+		default:
+			all[i].Remedy = cmp.Or(s.Remedy, table.find(s.Kind, s.Name, s.PID))
+		}
+	}
+	slices.SortFunc(all, compareSources)
+}
+
 func compareSources(a, b Source) int {
-	return cmp.Or(boolean(a.Own)-boolean(b.Own), cmp.Compare(value(b.Total), value(a.Total)), cmp.Compare(value(b.Count), value(a.Count)),
-		cmp.Compare(a.CPU, b.CPU), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.TID, b.TID))
+	return cmp.Or(boolean(a.Own)-boolean(b.Own), cmp.Compare(value(b.Total), value(a.Total)),
+		cmp.Compare(value(b.Count), value(a.Count)), cmp.Compare(a.CPU, b.CPU), cmp.Compare(a.Kind, b.Kind),
+		cmp.Compare(a.Name, b.Name), cmp.Compare(a.TID, b.TID))
 }
 
 func boolean(b bool) int {
@@ -170,41 +247,30 @@ func (t *Trace) Close() error {
 	return t.kernel.close()
 }
 
-// beginProc takes the counts that later ones are compared with.
-func (t *Trace) beginProc() (err error) {
-	t.before, err = readCounters(t.root)
-	t.census = takeCensus(t.root)
-	return err
-}
-
 // readProc compares /proc with what it was at the begin.
-func (t *Trace) readProc() ([]Source, error) {
+func (t *Trace) readProc() ([]stay, error) {
 	now, err := readCounters(t.root)
 	if err != nil {
 		return nil, err
 	}
-	var all []Source
+	var all []stay
 	for cpu := range t.cpus.All() {
 		for label, n := range now.interrupts.since(t.before.interrupts, cpu) {
 			s := interruptSource(label)
 			s.CPU, s.Count = cpu, &n
-			all = append(all, s)
+			all = append(all, stay{Source: s})
 		}
 		for name, n := range now.softirqs.since(t.before.softirqs, cpu) {
-			all = append(all, Source{CPU: cpu, Kind: Softirq, Name: name, Count: &n})
+			all = append(all, stay{Source: Source{CPU: cpu, Kind: Softirq, Name: name, Count: &n}})
 		}
 	}
 	own := t.ownThreads()
-	for _, st := range takeCensus(t.root).since(t.census, t.cpus) {
-		if own[st.id] {
+	for _, s := range takeCensus(t.root).since(t.census, t.cpus) {
+		if own[s.TID] {
 			continue
 		}
-		s := Source{CPU: st.cpu, Kind: taskKind(st.kernel), Name: st.comm, PID: st.process.id, TID: st.id,
-			Cgroup: cgroupOf(t.root, st.id)}
-		if st.ran > 0 || st.runs > 0 {
-			s.Count, s.Total = &st.runs, &st.ran
-		}
-		t.tasks[st.task] = s // and stays there when it has ended
+		s.Cgroup = cgroupOf(t.root, s.TID)
+		t.tasks[s.task()] = s // and stays there when it has ended
 	}
 	return slices.AppendSeq(all, maps.Values(t.tasks)), nil
 }

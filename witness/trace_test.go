@@ -22,7 +22,7 @@ import (
 
 // collecting is a kernel that takes the programs of a trace.
 func collecting() string {
-	c, err := newCollector(os.DirFS("/"), cpuset.Of(0), nil, 0)
+	c, err := newCollector(os.DirFS("/"), scope{measured: cpuset.Of(0)})
 	if err == nil {
 		err = c.close()
 	}
@@ -165,27 +165,8 @@ func TestTraceOfRunThatGoesOn(t *testing.T) {
 // Tasks of an own cgroup and of one below it are no sources; all others on the same CPU are.
 func TestTraceLeavesOwnOut(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
-	mount, v1, err := hierarchy(os.DirFS("/"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(mount, "isolane-test-"+strconv.Itoa(os.Getpid()))
-	below := filepath.Join(dir, "below")
-	for _, d := range []string{dir, below} {
-		if err = os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if wrong := os.Remove(d); wrong != nil {
-				t.Error(wrong)
-			}
-		})
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-			if v1 {
-				copyUp(t, filepath.Join(d, file))
-			}
-		}
-	}
+	dir := makeCgroup(t, "isolane-test-"+strconv.Itoa(os.Getpid()))
+	below := makeCgroup(t, filepath.Join(filepath.Base(dir), "below"))
 	app, nested, intruder := start(t, "burn", 0), start(t, "burn", 0), start(t, "burn", 0)
 	join(t, dir, app.pid())
 	join(t, below, nested.pid())
@@ -203,28 +184,52 @@ func TestTraceLeavesOwnOut(t *testing.T) {
 	if found, _ := ofProcess(all, intruder.pid()); len(found) == 0 {
 		t.Errorf("process %d is missing: %+v", intruder.pid(), all)
 	}
-	if _, err = NewTrace(os.DirFS("/"), cpuset.Of(0), Owned{Cgroups: []string{t.TempDir()}}); err == nil {
+	if _, err := NewTrace(os.DirFS("/"), cpuset.Of(0), Owned{Cgroups: []string{t.TempDir()}}); err == nil {
 		t.Error("a directory that is no cgroup is taken")
 	}
 }
 
+// makeCgroup makes a cgroup until the test ends.
+func makeCgroup(tb testing.TB, name string) string {
+	tb.Helper()
+	mount, v1, err := hierarchy(os.DirFS("/"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	dir := filepath.Join(mount, name)
+	if err = os.Mkdir(dir, 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if wrong := os.Remove(dir); wrong != nil {
+			tb.Error(wrong)
+		}
+	})
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		if v1 {
+			copyUp(tb, filepath.Join(dir, file))
+		}
+	}
+	return dir
+}
+
 // copyUp gives a v1 cpuset what the one above it has: it takes no tasks before.
-func copyUp(t *testing.T, file string) {
-	t.Helper()
+func copyUp(tb testing.TB, file string) {
+	tb.Helper()
 	above := filepath.Join(filepath.Dir(filepath.Dir(file)), filepath.Base(file))
 	value, err := os.ReadFile(above)
 	if err == nil {
 		err = os.WriteFile(file, value, 0)
 	}
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-func join(t *testing.T, dir string, pid int) {
-	t.Helper()
+func join(tb testing.TB, dir string, pid int) {
+	tb.Helper()
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -296,6 +301,7 @@ func TestHistogram(t *testing.T) {
 }
 
 func TestTraceFromProc(t *testing.T) {
+	const switched = "voluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t3\n"
 	root := func(interrupts, softirqs, stat, ran string) fstest.MapFS {
 		files := fstest.MapFS{
 			"sys/devices/system/cpu/online": {Data: []byte("0-1\n")},
@@ -310,18 +316,18 @@ func TestTraceFromProc(t *testing.T) {
 			for _, dir := range []string{"proc/" + pid, "proc/" + pid + "/task/" + pid} {
 				files[dir+"/stat"] = &fstest.MapFile{Data: []byte(line)}
 				files[dir+"/schedstat"] = &fstest.MapFile{Data: []byte(ran)}
-				files[dir+"/status"] = &fstest.MapFile{Data: []byte("Cpus_allowed_list:\t1\n")}
+				files[dir+"/status"] = &fstest.MapFile{Data: []byte("Cpus_allowed_list:\t1\n" + switched)}
 				files[dir+"/cgroup"] = &fstest.MapFile{Data: []byte("0::/system.slice\n")}
 			}
 		}
-		files["proc/11/task/11/status"] = &fstest.MapFile{Data: []byte("Cpus_allowed_list:\t0-1\n")}
+		files["proc/11/task/11/status"] = &fstest.MapFile{Data: []byte("Cpus_allowed_list:\t0-1\n" + switched)}
 		return files
 	}
 	const cpus = "     CPU0   CPU1\n"
 	tr := &Trace{root: root(cpus+" 24: 0 5 IO-APIC 5-edge eth0\nLOC: 0 7 Local timer\nNMI: 0 1 Non-maskable\n",
 		cpus+"NET_RX: 0 1\n", "cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 3\n", "100 0 1"),
-		cpus: cpuset.Of(1), own: Owned{Cgroups: []string{"/c/lane"}}, tasks: map[task]Source{}}
-	if err := tr.beginProc(); err != nil {
+		cpus: cpuset.Of(1), own: Owned{Cgroups: []string{"/c/lane"}}, tasks: map[task]stay{}}
+	if err := tr.begin(); err != nil {
 		t.Fatal(err)
 	}
 	tr.root = root(cpus+" 24: 9 8 IO-APIC 5-edge eth0\nLOC: 0 9 Local timer\nNMI: 0 1 Non-maskable\n",

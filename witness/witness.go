@@ -2,12 +2,10 @@
 // the measured threads ran, who else was there, what interrupts fired, and whether the neighbours
 // did their work. It judges that evidence against the plan, and changes nothing.
 //
-// Where the kernel allows it (5.18 or newer with BTF), an eBPF program at sched_switch adds up each
-// task's runs on each CPU; elsewhere /proc is sampled, and the evidence says so. The program takes
-// 0.08 to 0.1 µs at each switch by the kernel's own statistics; two threads that wake each other in
-// turn get 0.16 µs slower at each, with all that belongs to it (BenchmarkSwitch, the least of 25
-// rounds, Linux 6.18 in a virtual machine with two CPUs). A trace of the measured CPUs (Watch.Measured)
-// takes as much once more there; it tells what took their time and when, and voids nothing.
+// Where the kernel allows it (5.18 or newer with BTF), one eBPF program at sched_switch adds up each task's
+// runs on each CPU. On the measured CPUs interrupts and softirqs are added up too, and single intrusions
+// recorded, which explain the worst samples. Elsewhere it is differences of /proc, and the evidence says so.
+// docs/measurements.md has what the programs cost.
 //
 //	s, err := witness.Begin(ctx, watch)
 //	… measure …
@@ -16,6 +14,7 @@
 package witness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,12 +49,12 @@ type Subject struct {
 type Watch struct {
 	Subjects   []Subject
 	Neighbours Neighbours
-	Lane       cpuset.Set            // there everybody but the application is an intruder; empty: nowhere
 	Cpusets    map[string]cpuset.Set // directory of a cgroup to the CPUs planned for it
 	CPUs       cpuset.Set            // those to count on
-	Measured   cpuset.Set            // there a trace finds what takes time, and when; empty or NoBPF: nowhere
-	Own        []string              // directories of the cgroups whose tasks are no sources there (NewTrace)
-	NoBPF      bool                  // sample /proc even where eBPF is to be had
+	Measured   cpuset.Set            // the application's: there everything that takes time is a source
+	Client     cpuset.Set            // the same of the client
+	Own        []string              // directories of the cgroups that the subjects are in
+	NoBPF      bool                  // sample /proc even where eBPF is available
 }
 
 // Neighbours is the process that makes noise, with all that descend from it; PID 0 is none.
@@ -68,95 +67,53 @@ type Neighbours struct {
 type Session struct {
 	watch    Watch
 	root     fs.FS
-	tracer   *tracer // nil where /proc is sampled
-	trace    *Trace  // nil where nothing is to be traced
-	stop     func()  // ends the sampling and waits for it
+	trace    *Trace
+	stop     func() // ends the sampling and waits for it
 	warnings []string
 	began    time.Time
-	before   counters
 	online   cpuset.Set
 	cpusets  []results.Cpuset
-	census   census // without a tracer
 
 	mu         sync.Mutex // guards what the sampling looks at
 	subjects   *subjects
 	neighbours *family
 }
 
-// sampling is how often /proc is looked at where there is no tracer.
+// sampling is how often /proc is looked at where there is no eBPF.
 const sampling = 250 * time.Millisecond
 
 // Begin opens the window. The end of ctx ends only the sampling.
-func Begin(ctx context.Context, w Watch) (*Session, error) {
-	s := &Session{watch: w, root: host.Live(), stop: func() {}}
-	if w.NoBPF {
-		s.warnings = append(s.warnings, "/proc is sampled, as was asked")
-	} else if t, err := newTracer(s.root); err != nil {
-		s.warnings = append(s.warnings, fmt.Sprintf("no eBPF at sched_switch, /proc is sampled instead: %v", err))
-	} else {
-		s.tracer = t
+func Begin(ctx context.Context, w Watch) (s *Session, err error) {
+	s = &Session{watch: w, root: host.Live(), stop: func() {}}
+	if s.online, err = onlineCPUs(s.root); err != nil {
+		return nil, err
 	}
-	s.beginTrace()
-	sampled := s.tracer == nil
+	what := scope{measured: w.Measured.Union(w.Client), counted: s.online, own: w.Own, keepOwn: true,
+		room: timelineRoom}
+	if s.trace, err = newTrace(s.root, what, Owned{Cgroups: w.Own}, w.NoBPF); err != nil {
+		return nil, err
+	}
+	sampled := s.trace.kernel == nil
 	s.neighbours = newFamily(s.root, w.Neighbours.PID, sampled)
 	s.subjects = &subjects{root: s.root, sampled: sampled, threads: map[task]*thread{}}
 	for _, subject := range w.Subjects {
 		s.subjects.add(subject, true)
 	}
 	s.cpusets = s.readCpusets()
-	err := s.open()
-	if err != nil && s.tracer != nil {
-		err = errors.Join(err, s.tracer.discard())
+	if err = s.trace.begin(); err != nil {
+		return nil, errors.Join(err, s.trace.Close())
 	}
-	if err != nil {
-		return nil, errors.Join(err, s.endTrace())
-	}
+	s.began = time.Now()
 	if sampled {
 		s.stop = s.sample(ctx)
 	}
 	return s, nil
 }
 
-// beginTrace attaches the programs of a trace, which interrupts all CPUs: before the window. Its sources
-// explain the figures and void nothing, so a trace that fails is a warning.
-func (s *Session) beginTrace() {
-	if s.watch.Measured.IsEmpty() || s.watch.NoBPF {
-		return
-	}
-	t, err := newTrace(s.root, s.watch.Measured, Owned{Cgroups: s.watch.Own}, timelineRoom)
-	if err != nil {
-		s.warnings = append(s.warnings, fmt.Sprintf("no trace of the application's CPUs: %v", err))
-		return
-	}
-	s.trace = t
-}
-
-func (s *Session) endTrace() error {
-	if s.trace == nil {
-		return nil
-	}
-	return s.trace.Close()
-}
-
-// maxSources bounds the sources of a window.
-const maxSources = 16
-
-// sources reads what the trace found, once the window is closed.
-func (s *Session) sources() []Source {
-	if s.trace == nil {
-		return nil
-	}
-	found, err := s.trace.Read()
-	if err != nil {
-		s.warnings = append(s.warnings, fmt.Sprintf("trace of the application's CPUs: %v", err))
-	}
-	s.warnings = append(s.warnings, s.trace.Warnings()...)
-	return found.Since[:min(len(found.Since), maxSources)]
-}
-
-// Record begins to note each intrusion on the measured CPUs that takes 2 µs or more.
+// Record begins to note each intrusion on the measured CPUs that takes 2 µs or more, and each run of the
+// subjects there.
 func (s *Session) Record() {
-	if s.trace == nil || s.trace.kernel == nil {
+	if s.trace.kernel == nil {
 		return
 	}
 	if err := s.trace.kernel.record(); err != nil {
@@ -164,36 +121,17 @@ func (s *Session) Record() {
 	}
 }
 
-// Recorded ends that and returns what was noted, and how many found no room; ok is false where nothing
+// Recorded ends that and returns what was noted, and how many notes found no room; ok is false where nothing
 // could be noted.
 func (s *Session) Recorded() (all []Intrusion, lost uint64, ok bool) {
-	if s.trace == nil || s.trace.kernel == nil || s.trace.kernel.notes == nil {
+	if s.trace.kernel == nil || s.trace.kernel.notes == nil {
 		return nil, 0, false
 	}
-	all, lost, err := s.trace.kernel.recorded()
+	all, lost, err := s.trace.kernel.recorded(s.subjects.role)
 	if err != nil {
 		s.warnings = append(s.warnings, fmt.Sprintf("no timeline: %v", err))
 	}
 	return all, lost, err == nil
-}
-
-// open reads the counters and begins to count, in this order: what the reading costs is not the
-// window's.
-func (s *Session) open() (err error) {
-	if s.before, err = readCounters(s.root); err != nil {
-		return err
-	}
-	if s.online, err = onlineCPUs(s.root); err != nil {
-		return err
-	}
-	if s.tracer == nil && !s.watch.Lane.IsEmpty() {
-		s.census = takeCensus(s.root)
-	}
-	s.began = time.Now()
-	if s.tracer != nil {
-		return s.tracer.open()
-	}
-	return nil
 }
 
 // sample looks at /proc in a goroutine until the returned function is called, or ctx ends.
@@ -233,8 +171,8 @@ func (s *Session) AddSubject(subject Subject) {
 	s.subjects.add(subject, false)
 }
 
-// SubjectDone looks at a process once more that is about to end, or has just ended. Without a
-// tracer its last state is lost otherwise.
+// SubjectDone looks at a process once more that is about to end, or has just ended. Without
+// eBPF its last state is lost otherwise.
 func (s *Session) SubjectDone(pid int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,53 +186,81 @@ func (s *Session) SubjectDone(pid int) {
 // End closes the window and returns the evidence. With an error the evidence is incomplete.
 func (s *Session) End() (results.Witness, error) {
 	s.stop()
-	w := results.Witness{Source: "procfs"}
-	var failed error
-	if s.tracer != nil {
-		w.Source = "bpf"
-		failed = s.tracer.close()
-	}
-	w.Window = results.Nanoseconds(time.Since(s.began))
+	failed := s.trace.end()
+	w := results.Witness{Source: s.trace.Evidence(), Window: results.Nanoseconds(time.Since(s.began))}
 	after, err := readCounters(s.root)
 	failed = errors.Join(failed, err)
-	w.Sources = s.sources()
-	failed = errors.Join(failed, s.endTrace())
+	stays, switches, err := s.trace.collect()
+	failed = errors.Join(failed, err)
 	s.look()
-	var c counted
-	if s.census != nil {
-		c.stays = takeCensus(s.root).since(s.census, s.watch.Lane)
+	if s.trace.kernel != nil {
+		s.warnings = slices.Concat(s.warnings, s.subjects.attribute(stays),
+			s.neighbours.attribute(stays, s.watch.Neighbours.Planned))
 	}
-	if s.tracer != nil {
-		c, err = s.tracer.collect()
-		failed = errors.Join(failed, err)
-		s.warnings = slices.Concat(s.warnings, s.subjects.attribute(c.stays),
-			s.neighbours.attribute(c.stays, s.watch.Neighbours.Planned))
-	}
-	w.Intruders = intruders(s.watch.Lane, c.stays, func(st stay) bool {
-		p, ok := s.subjects.find(st)
-		return ok && p.Role == Application
-	})
+	w.Sources = s.sources(stays, after.times)
 	w.Threads, w.Neighbours = s.subjects.found(), s.neighbours.found()
-	w.CPUs = after.since(s.before, s.watch.CPUs, c.switches)
+	w.CPUs = after.since(s.trace.before, s.watch.CPUs, switches)
 	w.Cpusets = s.worseCpusets()
-	w.Warnings = slices.Concat(s.warnings, s.subjects.missing(), s.gaps(c))
-	return w, failed
-}
-
-// gaps say what the evidence lacks.
-func (s *Session) gaps(c counted) (warnings []string) {
-	if c.dropped > 0 {
-		warnings = append(warnings, fmt.Sprintf("%d runs of tasks found no room and are missing", c.dropped))
-	}
 	if online, err := onlineCPUs(s.root); err != nil || online != s.online {
-		warnings = append(warnings, fmt.Sprintf("the CPUs online changed from %s to %s within the window",
+		s.warnings = append(s.warnings, fmt.Sprintf("the CPUs online changed from %s to %s within the window",
 			s.online, named(online)))
 	}
-	if s.census != nil {
-		warnings = append(warnings, "intruders are those that ran and were last on a lane's CPU; "+
-			"how long is known only of tasks bound to it")
+	w.Warnings = slices.Concat(s.trace.Warnings(), s.warnings, s.subjects.missing())
+	return w, errors.Join(failed, s.trace.Close())
+}
+
+// sources are what took the time of the measured CPUs, the costliest first. A subject is none where it
+// was planned.
+func (s *Session) sources(stays []stay, times map[int]cpuTimes) []Source {
+	all := s.trace.steal(times)
+	for _, st := range stays {
+		p, _ := s.subjects.find(st) // of none nothing is planned
+		if s.trace.cpus.Contains(st.CPU) && !p.Planned.Contains(st.CPU) {
+			all = append(all, st.Source)
+		}
 	}
-	return warnings
+	s.trace.balance.look(s.root, all)
+	s.trace.finish(all)
+	return bound(all, s.watch.Client)
+}
+
+// maxSources bounds the sources of a window, but for the sums of the others.
+const maxSources = 16
+
+// bound keeps the costliest and adds the others up, by kind and side, so that the sums stay whole: many
+// short programs are as bad as a long one.
+func bound(all []Source, client cpuset.Set) []Source {
+	kept := all[:min(len(all), maxSources):min(len(all), maxSources)]
+	type group struct {
+		kind   string
+		client bool
+	}
+	sums, order := map[group]*Source{}, []*Source{}
+	for _, o := range all[len(kept):] {
+		g := group{o.Kind, client.Contains(o.CPU)}
+		sum := sums[g]
+		if sum == nil {
+			sum = &Source{CPU: o.CPU, Kind: o.Kind, Name: others, Remedy: o.Remedy} // those of the costliest
+			sums[g], order = sum, append(order, sum)
+		}
+		sum.Count, sum.Total = plus(sum.Count, o.Count), plus(sum.Total, o.Total)
+		if o.Longest != nil && *o.Longest > value(sum.Longest) {
+			sum.Longest = o.Longest
+		}
+	}
+	for _, sum := range order {
+		kept = append(kept, *sum)
+	}
+	return kept
+}
+
+// plus adds where something is known.
+func plus[T uint64 | results.Nanoseconds](a, b *T) *T {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
+	}
+	sum := *a + *b
+	return &sum
 }
 
 func (s *Session) readCpusets() []results.Cpuset {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/results"
 )
 
@@ -27,9 +28,10 @@ func good() (results.Witness, Expect) {
 		},
 		Cpusets: []results.Cpuset{{Path: "/c/lane", Planned: cpuset.Of(0), InForce: cpuset.Of(0)}},
 		CPUs:    []results.CPU{{ID: 0, Steal: 50 * ms}, {ID: 1, Steal: 900 * ms}},
-		Intruders: []results.Intruder{
-			{CPU: 0, TID: 14, Comm: "ksoftirqd/0", Kernel: true, Ran: 500 * ms},
-			{CPU: 0, TID: 99, Comm: "sshd", Runs: 3, Ran: ms, Worst: ms / 2},
+		Sources: []results.Source{
+			{CPU: 0, TID: 14, Kind: KernelThread, Name: "ksoftirqd/0", Total: new(500 * ms)},
+			{CPU: 0, TID: 99, Kind: Task, Name: "sshd", Count: new(uint64(3)), Total: new(ms), Longest: new(ms / 2)},
+			{CPU: 1, TID: 98, Kind: Task, Name: "elsewhere", Total: new(700 * ms)},
 		},
 		Neighbours: results.Neighbours{Alive: true, CPUTime: 900 * ms, Seen: cpuset.Of(1)},
 	}
@@ -84,13 +86,13 @@ func contradictions() []contradiction {
 			func(w *results.Witness, _ *Expect) { w.CPUs[0].Steal = 81 * ms }, "steal 8.1% on CPU 0, budget 5%"},
 		{"a window of the plan's own",
 			func(_ *results.Witness, e *Expect) { e.Window = 500 * ms }, "steal 10.0% on CPU 0, budget 5%"},
-		{"an intruder", func(w *results.Witness, _ *Expect) { w.Intruders[1].Ran = 2 * ms },
+		{"an intruder", func(w *results.Witness, _ *Expect) { w.Sources[1].Total = new(2 * ms) },
 			"intruders ran 2ms on the lane's CPUs, at most 1ms expected: " +
 				"sshd (99) 2ms on CPU 0 in 3 runs, the longest 500µs"},
 		{"an intruder in a long window",
-			func(w *results.Witness, _ *Expect) { w.Intruders[1].Ran, w.Window = 2*ms, 3000*ms }, ""},
+			func(w *results.Witness, _ *Expect) { w.Sources[1].Total, w.Window = new(2*ms), 3000*ms }, ""},
 		{"an intruder where there is no lane",
-			func(w *results.Witness, e *Expect) { w.Intruders[1].Ran, e.Lane = 2*ms, cpuset.Set{} }, ""},
+			func(w *results.Witness, e *Expect) { w.Sources[1].Total, e.Lane = new(2*ms), cpuset.Set{} }, ""},
 	}
 }
 
@@ -115,7 +117,7 @@ func proc(stats ...string) fs.FS {
 		files["proc/"+pid+"/stat"] = &fstest.MapFile{Data: []byte(line)}
 		files["proc/"+pid+"/task/"+pid+"/stat"] = &fstest.MapFile{Data: []byte(line)}
 		files["proc/"+pid+"/task/"+pid+"/status"] = &fstest.MapFile{
-			Data: []byte("voluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t2\n")}
+			Data: []byte("Cpus_allowed_list:\t1\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t2\n")}
 	}
 	return files
 }
@@ -132,13 +134,17 @@ func TestAttribution(t *testing.T) {
 	s.add(Subject{Client, 20, cpuset.Of(1)}, false)     // it has ended already
 	s.add(Subject{Client, 30, cpuset.Of(1)}, false)     // that one never ran
 	app, reused, client, other := task{10, 100}, task{10, 50}, task{20, 300}, task{5, 5}
+	run := func(id, process task, cpu int, name string, n uint64, ran results.Nanoseconds, sw switches) stay {
+		return stay{start: id.start, process: process, switches: sw,
+			Source: Source{CPU: cpu, TID: id.id, Name: name, Count: &n, Total: &ran}}
+	}
 	warnings := s.attribute([]stay{
-		{task: app, process: app, cpu: 0, comm: "main", runs: 4, ran: 5, switches: switches{3, 1}},
-		{task: app, process: app, cpu: 1, comm: "main", runs: 1, ran: 2, switches: switches{0, 1}},
-		{task: task{11, 101}, process: app, cpu: 0, comm: "worker", runs: 1, ran: 1},
-		{task: reused, process: reused, cpu: 1, comm: "before", runs: 1, ran: 1}, // the id was another's
-		{task: client, process: client, cpu: 1, comm: "client", runs: 1, ran: 9},
-		{task: other, process: other, cpu: 1, comm: "other", runs: 1, ran: 9},
+		run(app, app, 0, "main", 4, 5, switches{3, 1}),
+		run(app, app, 1, "main", 1, 2, switches{0, 1}),
+		run(task{11, 101}, app, 0, "worker", 1, 1, switches{}),
+		run(reused, reused, 1, "before", 1, 1, switches{}), // the id was another's
+		run(client, client, 1, "client", 1, 9, switches{}),
+		run(other, other, 1, "other", 1, 9, switches{}),
 	})
 	want := []results.Thread{
 		{Role: Application, PID: 10, TID: 10, Comm: "main", Planned: cpuset.Of(0), Seen: cpuset.Of(0, 1),
@@ -173,7 +179,7 @@ func TestSampledThreads(t *testing.T) {
 	}
 	second := proc(simple(10, 1, 0, 100)).(fstest.MapFS)
 	second["proc/10/task/10/status"].Data =
-		[]byte("voluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t3\n")
+		[]byte("Cpus_allowed_list:\t1\nvoluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t3\n")
 	s.root = second
 	s.look()
 	s.root = proc() // it has ended: what was seen stays
@@ -200,7 +206,7 @@ func TestFamily(t *testing.T) {
 		t.Errorf("CPU time: %+v", n)
 	}
 	run := func(t task, parent, cpu int, runs uint64, ran results.Nanoseconds) stay {
-		return stay{task: t, process: t, parent: parent, cpu: cpu, runs: runs, ran: ran}
+		return stay{start: t.start, process: t, parent: parent, Source: Source{CPU: cpu, TID: t.id, Count: &runs, Total: &ran}}
 	}
 	stays := []stay{
 		run(task{10, 50}, 1, 1, 1, 100*ms),
@@ -244,32 +250,37 @@ func TestSampledFamily(t *testing.T) {
 func TestNoFamily(t *testing.T) {
 	f := newFamily(proc(simple(1, 0, 5, 1)), 0, false)
 	f.look()
-	f.attribute([]stay{{task: task{1, 1}, process: task{1, 1}, ran: ms}}, cpuset.Set{})
+	f.attribute([]stay{{start: 1, process: task{1, 1}, Source: Source{TID: 1, Total: new(ms)}}}, cpuset.Set{})
 	if diff := cmp.Diff(results.Neighbours{}, f.found()); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func TestIntruders(t *testing.T) {
-	run := func(pid, cpu int, comm string, ran results.Nanoseconds) stay {
-		id := task{pid, 1}
-		return stay{task: id, process: id, cpu: cpu, comm: comm, runs: 1, ran: ran, longest: ran}
+// Of what a window found on the measured CPUs all are sources but the subjects where they were planned.
+func TestSources(t *testing.T) {
+	run := func(kind string, pid, cpu int, name string, ran results.Nanoseconds) stay {
+		st := stay{start: 1, process: task{pid, 1}, Source: Source{CPU: cpu, Kind: kind, Name: name, TID: pid,
+			Count: new(uint64(1)), Total: &ran, Longest: &ran}}
+		if kind == Task {
+			st.PID = pid
+		}
+		return st
 	}
-	ksoftirqd := run(14, 0, "ksoftirqd/0", 3)
-	ksoftirqd.kernel, ksoftirqd.runs = true, 9
-	stays := []stay{ksoftirqd, run(50, 0, "sshd", 7), run(50, 1, "sshd", 8), run(60, 0, "echo", 90),
-		run(os.Getpid(), 0, "isolane", 1)}
-	got := intruders(cpuset.Of(0), stays, func(st stay) bool { return st.process.id == 60 })
-	want := []results.Intruder{
-		{CPU: 0, TID: 50, Comm: "sshd", Runs: 1, Ran: 7, Worst: 7,
-			Remedy: "keep it off with the housekeeping cpuset"},
-		{CPU: 0, TID: 14, Comm: "ksoftirqd/0", Kernel: true, Runs: 9, Ran: 3, Worst: 3,
-			Remedy: "bound to its CPU: move what wakes it, " +
-				"the interrupts, timers and packet steering (RPS) that raise softirqs there"},
-		{CPU: 0, TID: os.Getpid(), Comm: "isolane", Runs: 1, Ran: 1, Worst: 1,
-			Remedy: "isolane itself: it belongs on the housekeeping CPUs"},
+	s := &Session{root: fstest.MapFS{}, trace: &Trace{cpus: cpuset.Of(0)}, subjects: &subjects{processes: []process{
+		{Subject: Subject{Application, 60, cpuset.Of(0)}}, {Subject: Subject{Client, 61, cpuset.Of(1)}}}}}
+	got := s.sources([]stay{run(KernelThread, 14, 0, "ksoftirqd/0", 3), run(Task, 50, 0, "sshd", 7),
+		run(Task, 50, 1, "sshd", 8), run(Task, 60, 0, "echo", 90), run(Task, 61, 0, "client", 2),
+		run(Task, os.Getpid(), 0, "isolane", 1)}, nil)
+	var lines []string
+	for _, o := range got {
+		lines = append(lines, fmt.Sprintf("%s %s %d: %s", o.Kind, o.Name, *o.Total, o.Remedy))
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	want := []string{"task sshd 7: keep it off with the housekeeping cpuset",
+		"kernel thread ksoftirqd/0 3: bound to its CPU: move what wakes it, " +
+			"the interrupts, timers and packet steering (RPS) that raise softirqs there",
+		"task client 2: keep it off with the housekeeping cpuset",
+		"task isolane 1: isolane itself: it belongs on the housekeeping CPUs"}
+	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -283,54 +294,60 @@ func TestRemedy(t *testing.T) {
 		"irq/24-nvme0q1":  "an interrupt's thread: move the interrupt by its smp_affinity_list in /proc/irq",
 		"kswapd0":         "move it with taskset, or boot with isolcpus where it refuses",
 	} {
-		if got := remedy(stay{kernel: true, comm: comm}); got != want {
+		if got := remedies().find(KernelThread, comm, 0); got != want {
 			t.Errorf("%s: %q, want %q", comm, got, want)
 		}
 	}
-	if got := remedy(stay{comm: "kworker/u8:3"}); got != "keep it off with the housekeeping cpuset" {
+	if got := remedies().find(Task, "kworker/u8:3", 5); got != "keep it off with the housekeeping cpuset" {
 		t.Errorf("a program with a kernel thread's name: %q", got)
 	}
 }
 
 // The list is bounded, its sums are not.
-func TestManyIntruders(t *testing.T) {
-	var stays []stay
-	var total results.Nanoseconds
+func TestManySources(t *testing.T) {
+	var all []Source
+	total := map[int]results.Nanoseconds{}
 	for i := range 1000 {
-		st := stay{task: task{100 + i, 1}, comm: "sh", runs: 1, ran: ms / 10, kernel: i%100 == 0}
-		if !st.kernel {
-			total += st.ran
+		o := Source{CPU: i % 2, Kind: Task, Name: "sh", TID: 100 + i, Count: new(uint64(1)), Total: new(ms / 10), Longest: new(ms / 10)}
+		if i%100 < 2 {
+			o.Kind = KernelThread
+		} else {
+			total[o.CPU] += ms / 10
 		}
-		stays = append(stays, st)
+		all = append(all, o)
 	}
-	got := intruders(cpuset.Of(0), stays, func(stay) bool { return false })
-	var sum results.Nanoseconds
-	for _, i := range got {
-		if !i.Kernel {
-			sum += i.Ran
+	got := bound(all, cpuset.Of(1))
+	sum := map[int]results.Nanoseconds{}
+	var count uint64
+	for _, o := range got {
+		if count += *o.Count; o.Kind == Task {
+			sum[o.CPU] += *o.Total
 		}
 	}
-	if len(got) != maxIntruders || sum != total {
-		t.Errorf("%d intruders with %d, want %d with %d", len(got), sum, maxIntruders, total)
+	if len(got) != maxSources+4 || count != 1000 || !cmp.Equal(sum, total) {
+		t.Errorf("%d sources with %v, %d runs, want %v: %+v", len(got), sum, count, total, got)
 	}
-	w := results.Witness{Window: 1000 * ms, Intruders: got}
+	w := results.Witness{Window: 1000 * ms, Sources: got}
 	if why := Contradictions(w, Expect{Lane: cpuset.Of(0)}); len(why) != 1 {
 		t.Errorf("contradictions: %q", why)
+	}
+	if got := bound(all[:3], cpuset.Set{}); len(got) != 3 {
+		t.Errorf("%+v", got)
 	}
 }
 
 func TestCensus(t *testing.T) {
 	at := func(cpu int, ran results.Nanoseconds, allowed string) tally {
-		return tally{stat: taskStat{lastCPU: cpu}, ran: ran, allowed: cpuset.MustParse(allowed)}
+		return tally{stat: host.TaskStat{Processor: cpu}, ran: ran, allowed: cpuset.MustParse(allowed)}
 	}
 	bound, free, idle, elsewhere := task{1, 1}, task{2, 1}, task{3, 1}, task{4, 1}
 	before := census{bound: at(0, 5, "0"), free: at(0, 5, "0-1"), idle: at(0, 5, "0"), elsewhere: at(0, 5, "0")}
 	after := census{bound: at(0, 9, "0"), free: at(0, 9, "0-1"), idle: at(0, 5, "0"), elsewhere: at(1, 9, "0")}
-	got := map[int]results.Nanoseconds{}
+	got := map[int]*results.Nanoseconds{}
 	for _, st := range after.since(before, cpuset.Of(0)) {
-		got[st.id] = st.ran
+		got[st.TID] = st.Total
 	}
-	if diff := cmp.Diff(map[int]results.Nanoseconds{1: 4, 2: 0}, got); diff != "" {
+	if diff := cmp.Diff(map[int]*results.Nanoseconds{1: new(results.Nanoseconds(4)), 2: nil}, got); diff != "" {
 		t.Error(diff)
 	}
 }

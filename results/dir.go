@@ -90,20 +90,16 @@ func Read(dir string) (Session, error) {
 
 // addIntruders reads what sessions of before 2026-11-22 have: tasks on a lane's CPUs apart from the sources.
 func (s *Session) addIntruders(data []byte) error {
+	type intruder struct {
+		CPU, TID     int
+		Comm, Remedy string
+		Kernel       bool
+		Runs         uint64
+		Ran          Nanoseconds `json:"ranNanoseconds"`
+		Worst        Nanoseconds `json:"worstNanoseconds"`
+	}
 	var before struct {
-		Runs []struct {
-			Witness struct {
-				Intruders []struct {
-					CPU, TID int
-					Comm     string
-					Kernel   bool
-					Runs     uint64
-					Ran      Nanoseconds `json:"ranNanoseconds"`
-					Worst    Nanoseconds `json:"worstNanoseconds"`
-					Remedy   string
-				}
-			}
-		}
+		Runs []struct{ Witness struct{ Intruders []intruder } }
 	}
 	if err := json.Unmarshal(data, &before); err != nil {
 		return err
@@ -115,9 +111,8 @@ func (s *Session) addIntruders(data []byte) error {
 			if o.Kernel {
 				kind = "kernel thread"
 			}
-			if slices.ContainsFunc(w.Sources, func(k Source) bool {
-				return k.CPU == o.CPU && k.TID == o.TID && k.Kind == kind
-			}) {
+			same := func(k Source) bool { return k.CPU == o.CPU && k.TID == o.TID && k.Kind == kind }
+			if slices.ContainsFunc(w.Sources, same) {
 				continue
 			}
 			w.Sources = append(w.Sources, Source{CPU: o.CPU, TID: o.TID, Kind: kind, Name: o.Comm, Count: &o.Runs,

@@ -99,7 +99,9 @@ func (s *Session) addIntruders(data []byte) error {
 		Worst        Nanoseconds `json:"worstNanoseconds"`
 	}
 	var before struct {
-		Runs []struct{ Witness struct{ Intruders []intruder } }
+		Runs []struct {
+			Witness struct{ Intruders []intruder }
+		}
 	}
 	if err := json.Unmarshal(data, &before); err != nil {
 		return err
@@ -107,16 +109,12 @@ func (s *Session) addIntruders(data []byte) error {
 	for i, run := range before.Runs {
 		w := &s.Runs[i].Witness
 		for _, o := range run.Witness.Intruders {
-			kind := "task"
-			if o.Kernel {
-				kind = "kernel thread"
-			}
+			kind := map[bool]string{false: "task", true: "kernel thread"}[o.Kernel]
 			same := func(k Source) bool { return k.CPU == o.CPU && k.TID == o.TID && k.Kind == kind }
-			if slices.ContainsFunc(w.Sources, same) {
-				continue
+			if !slices.ContainsFunc(w.Sources, same) {
+				w.Sources = append(w.Sources, Source{CPU: o.CPU, TID: o.TID, Kind: kind, Name: o.Comm,
+					Count: &o.Runs, Total: &o.Ran, Longest: &o.Worst, Remedy: o.Remedy})
 			}
-			w.Sources = append(w.Sources, Source{CPU: o.CPU, TID: o.TID, Kind: kind, Name: o.Comm, Count: &o.Runs,
-				Total: &o.Ran, Longest: &o.Worst, Remedy: o.Remedy})
 		}
 	}
 	return nil

@@ -103,9 +103,7 @@ func (s *Session) addIntruders(data []byte) error {
 			Witness struct{ Intruders []intruder }
 		}
 	}
-	if err := json.Unmarshal(data, &before); err != nil {
-		return err
-	}
+	err := json.Unmarshal(data, &before)
 	for i, run := range before.Runs {
 		w := &s.Runs[i].Witness
 		for _, o := range run.Witness.Intruders {
@@ -117,5 +115,5 @@ func (s *Session) addIntruders(data []byte) error {
 			}
 		}
 	}
-	return nil
+	return err
 }

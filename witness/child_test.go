@@ -58,7 +58,9 @@ func child(mode string) error {
 			cmd.Stdin = strings.NewReader(lines.Text() + "\n")
 			err = cmd.Run()
 		case "gaps":
-			err = gaps(time.Duration(ms) * time.Millisecond)
+			if ms > 1 { // else it only says that it is up
+				err = gaps(time.Duration(ms) * time.Millisecond)
+			}
 		default:
 			err = burn(time.Duration(ms) * time.Millisecond)
 		}

@@ -91,7 +91,7 @@ probe/iperf3           100        5
 prove                 1550       30
 quantity               200       10
 report                2850       20
-results                400       35
+results                450       35 sessions of before sources and intruders were one are read
 runtime/process        400       10
 runtime/running       1000       10
 runtime/spread         150        5

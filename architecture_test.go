@@ -61,21 +61,22 @@ func ratchet() string {
 	return `
 package              lines exported  why it was raised
 (files>400)              3
-(functions>60)           9
-(lines>110)            718
+(functions>60)           1
+(lines>110)            329
 (nolint)                15
 audit                 2500       15
+change                2700       50
 cmd/isolane           3350        0
 cores                  550        5  lines of at most 110 columns
 cpuset                 350       10
 draw                  1000        5
-enforce               4200       55
+enforce               4350       55
 examples                50        5
 examples/embed         100        0
 host                  2550       35
 host/hosttest          500       15
 host/snapshot          500        5  archives apart from the reader of a machine
-journal               3250       45
+journal                900       20
 lab                   1500       20
 lab/cmd/isolane-lab    400        0
 lane                  1250       25
@@ -88,10 +89,10 @@ plan                  4900       20
 probe                  200       20
 probe/echo             850        5
 probe/iperf3           100        5
-prove                 1550       30
+prove                 1600       30
 quantity               200       10
-report                2850       20
-results                450       35 sessions of before sources and intruders were one are read
+report                2800       20
+results                450       35
 runtime/process        400       10
 runtime/running       1000       10
 runtime/spread         150        5

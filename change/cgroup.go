@@ -67,7 +67,7 @@ func (c cgroup) Write(ctx context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	defer parent.Close() //nolint:errcheck // only a reference
+	defer parent.Close()
 	name := path.Base(s.Target)
 	if value == Present {
 		return unix.Mkdirat(int(parent.Fd()), name, 0o755)
@@ -90,7 +90,7 @@ func (c cgroup) empty(dir string, parent *os.File, name string) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close() //nolint:errcheck // only read
+	defer d.Close()
 	files, err := d.Readdirnames(-1)
 	for _, f := range files {
 		err = errors.Join(err, unix.Unlinkat(int(d.Fd()), f, 0))

@@ -208,7 +208,7 @@ func segmentBeforeDevice(p Peer) error {
 		}{data: &value}
 		copy(request.name[:unix.IFNAMSIZ-1], p.Name)
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
-			uintptr(unsafe.Pointer(&request))) //nolint:gosec // G103: the argument of an ioctl
+			uintptr(unsafe.Pointer(&request)))
 		if errno != 0 {
 			return errno
 		}

@@ -137,7 +137,7 @@ func (scheduling) Write(_ context.Context, s journal.Step, value string) error {
 		return ended(err)
 	}
 	attr.Policy = policies()[to.Policy]
-	attr.Priority, attr.Nice = uint32(to.Priority), int32(to.Nice) //nolint:gosec // G115: checked
+	attr.Priority, attr.Nice = uint32(to.Priority), int32(to.Nice)
 	attr.Flags &= unix.SCHED_FLAG_RESET_ON_FORK
 	if err = unix.SchedSetAttr(tid, attr, 0); err != nil {
 		return ended(fmt.Errorf("thread %d: policy %s: %w", tid, value, err))

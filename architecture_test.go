@@ -26,7 +26,7 @@ func imports() map[string][]string {
 		"host":            {"cpuset", "sched"},
 		"host/snapshot":   {},
 		"host/hosttest":   {"cpuset", "host", "host/snapshot"},
-		"lane":            {"quantity"},
+		"lane":            {"cpuset", "quantity"},
 		"audit":           {"cpuset", "host", "quantity", "terminal"},
 		"plan":            {"cpuset", "host", "lane", "quantity"},
 		"cores":           {"cpuset", "lane", "plan"},

@@ -9,7 +9,10 @@
 // Only metadata.name and spec.cpus.count are required; unknown fields are errors.
 package lane
 
-import "isolane.dev/isolane/quantity"
+import (
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/quantity"
+)
 
 // APIVersion and Kind head a declaration.
 const (
@@ -53,12 +56,14 @@ type Spec struct {
 // CPUs is how many CPUs, and of what kind.
 type CPUs struct {
 	Count int    `json:"count"`
-	SMT   string `json:"smt,omitempty"`   // Isolate, Pack or Any; "" is Any
-	Kind  string `json:"kind,omitempty"`  // performance or efficiency; "" takes either
-	L3    string `json:"l3,omitempty"`    // One: all below one L3
-	NUMA  string `json:"numa,omitempty"`  // One: CPUs and memory on one node
-	Share int    `json:"share,omitempty"` // how many lanes may share each CPU, this one among them; 0 is 1
-	Boot  bool   `json:"boot,omitempty"`  // the lane may have the boot CPU and its siblings
+	SMT   string `json:"smt,omitempty"`  // Isolate, Pack or Any; "" is Any
+	Kind  string `json:"kind,omitempty"` // performance or efficiency; "" takes either
+	L3    string `json:"l3,omitempty"`   // One: all below one L3
+	NUMA  string `json:"numa,omitempty"` // One: CPUs and memory on one node
+	// List names the CPUs, where somebody has chosen them: as many as Count, idle siblings not among them.
+	List  cpuset.Set `json:"list,omitempty"`
+	Share int        `json:"share,omitempty"` // how many lanes may share each CPU, this one among them; 0 is 1
+	Boot  bool       `json:"boot,omitempty"`  // the lane may have the boot CPU and its siblings
 	// Balance spreads the lane's threads over its own CPUs, as the kernel does elsewhere. Absent,
 	// Isolane decides: see Spec.Balanced.
 	Balance *bool `json:"balance,omitempty"`

@@ -131,7 +131,11 @@ func (s Spec) validateNames() error {
 }
 
 func (s Spec) validateSharing() error {
-	switch share := s.CPUs.Share; {
+	switch share, list := s.CPUs.Share, s.CPUs.List; {
+	case !list.IsEmpty() && list.Len() != s.CPUs.Count:
+		return wrong("spec.cpus.list", "expected %d CPUs, spec.cpus.count, found %s", s.CPUs.Count, list)
+	case !list.IsEmpty() && share > 1:
+		return wrong("spec.cpus.list", "contradicts spec.cpus.share: %d: who shares CPUs cannot choose them", share)
 	case share > 1 && (s.CPUs.SMT == Isolate || s.CPUs.SMT == Pack):
 		return wrong("spec.cpus.share", "%d contradicts spec.cpus.smt: %s: who shares a CPU cannot have whole cores",
 			share, s.CPUs.SMT)

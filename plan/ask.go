@@ -24,7 +24,8 @@ type ask struct {
 	near    nodeSet    // that it must be on; none: any
 	from    nodeSet    // that distance counts from; none: it does not count
 	caches  cpuset.Set // L3s of the lane to be near to, by their places; none: they do not count
-	banned  cpuset.Set // by wishes to be apart
+	banned  cpuset.Set // by wishes to be apart, and what other lanes of the request name
+	list    cpuset.Set // the only CPUs to use; none: any
 	boot    bool
 	fast    bool // efficiency cores cost something
 	memory  uint64
@@ -67,6 +68,9 @@ func (m *machine) asks(l lane.Lane, r relaxed) ([]ask, error) {
 	if r.drops("kind") {
 		a.kind = ""
 	}
+	if !r.drops("list") {
+		a.list = s.CPUs.List
+	}
 	for _, size := range sortedKeys(s.Memory.Hugepages) {
 		page, err := quantity.ParseBytes(size)
 		if err != nil {
@@ -83,6 +87,11 @@ func (m *machine) asks(l lane.Lane, r relaxed) ([]ask, error) {
 		}
 	}
 	m.keepApart(&a, r)
+	for name, claimed := range m.claims {
+		if name != a.name {
+			a.banned = a.banned.Union(claimed)
+		}
+	}
 	if err := m.approach(&a, r.drops("near")); err != nil {
 		return nil, err
 	}

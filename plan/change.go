@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
@@ -36,7 +37,7 @@ func cheapest(h host.Host, placed Placement, lanes []lane.Lane, name string) *Ch
 	refused := slices.IndexFunc(lanes, func(l lane.Lane) bool { return l.Metadata.Name == name })
 	lanes = slices.Concat(lanes[refused:refused+1], lanes[:refused], lanes[refused+1:])
 	c := changes{h: h, placed: placed, lanes: lanes}
-	for _, kind := range []func(lane.Spec) []edit{letGo, boot, share, c.count} {
+	for _, kind := range []func(lane.Spec) []edit{letGo, boot, unlist, share, c.count} {
 		c.tries, c.steps = 60, 80000
 		for i, l := range lanes {
 			for _, e := range kind(l.Spec) {
@@ -106,6 +107,13 @@ func boot(s lane.Spec) []edit {
 		return nil
 	}
 	return []edit{{"spec.cpus.boot: true", func(s *lane.Spec) { s.CPUs.Boot = true }}}
+}
+
+func unlist(s lane.Spec) []edit {
+	if s.CPUs.List.IsEmpty() {
+		return nil
+	}
+	return []edit{{"leave out spec.cpus.list", func(s *lane.Spec) { s.CPUs.List = cpuset.Set{} }}}
 }
 
 func share(s lane.Spec) []edit {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/lane"
 )
 
@@ -53,6 +54,7 @@ func newJointSearch(m *machine, lanes []lane.Lane, steps int) *jointSearch {
 	t := &jointSearch{m: m, lanes: slices.Clone(lanes), given: lanes, first: len(m.lanes), before: m.block(),
 		steps: steps, most: steps, seen: map[string]Cost{}, sets: map[nodeSet][]nodeSet{}}
 	t.sort()
+	m.claim(lanes)
 	wanting := 0
 	for _, l := range lanes {
 		if l.Spec.Memory.Size > 0 || len(l.Spec.Memory.Hugepages) > 0 {
@@ -67,6 +69,22 @@ func newJointSearch(m *machine, lanes []lane.Lane, steps int) *jointSearch {
 		t.whole = append(t.whole, o.Spec.Preferred["apart"] > 0 && m.isApart(o.Name, o.Spec, o.CPUs))
 	}
 	return t
+}
+
+// claim notes which CPUs lanes name.
+func (m *machine) claim(lanes []lane.Lane) {
+	m.claims = map[string]cpuset.Set{}
+	for _, l := range lanes {
+		claimed := l.Spec.CPUs.List
+		for id := range claimed.All() {
+			if l.Spec.CPUs.SMT == lane.Isolate && id < len(m.at) && m.at[id] >= 0 {
+				claimed = claimed.Union(cpuset.Of(m.cores[m.at[id]].cpus...))
+			}
+		}
+		if !claimed.IsEmpty() {
+			m.claims[l.Metadata.Name] = claimed
+		}
+	}
 }
 
 // sort puts the lanes into order: by the keys, then those that others want to be near to first, then the

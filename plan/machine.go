@@ -25,7 +25,9 @@ type machine struct {
 	owner []int // by CPU: free, shared or the number of the lane in lanes
 	room  []int // by CPU that is shared: how many lanes may join
 	lanes []Lane
-	tries int // searches for one lane so far
+	// claims are the CPUs that lanes of the request name, with siblings to be idle, by lane: nobody else's.
+	claims map[string]cpuset.Set
+	tries  int // searches for one lane so far
 }
 
 const (

@@ -203,6 +203,9 @@ func (m *machine) constraints(l lane.Lane) []constraint {
 	if len(apart) > 0 {
 		all = append(all, constraint{"theirs", "spec.apart of " + few(apart) + ": not beside this lane"})
 	}
+	if !s.CPUs.List.IsEmpty() {
+		all = append(all, constraint{"list", m.listText(s)})
+	}
 	texts := map[string]string{
 		"smt":   "spec.cpus.smt: " + smtName(s) + " wants whole cores",
 		"kind":  "spec.cpus.kind: " + s.CPUs.Kind,
@@ -217,6 +220,38 @@ func (m *machine) constraints(l lane.Lane) []constraint {
 		}
 	}
 	return all
+}
+
+// listText says what keeps a lane from the CPUs that it names.
+func (m *machine) listText(s lane.Spec) string {
+	list, boot := s.CPUs.List, m.bootCore()
+	var why []string
+	if gone := list.Difference(m.h.Usable()); !gone.IsEmpty() {
+		why = append(why, fmt.Sprintf("%s are offline or not allowed", gone))
+	}
+	for _, o := range m.lanes {
+		if taken := o.Owned().Intersection(list); !taken.IsEmpty() {
+			why = append(why, fmt.Sprintf("%s are lane %s's", taken, o.Name))
+		}
+	}
+	if list.Intersects(boot) && !s.CPUs.Boot {
+		why = append(why, fmt.Sprintf("%s are of the boot core (spec.cpus.boot)", list.Intersection(boot)))
+	}
+	for c := range m.cores {
+		core := cpuset.Of(m.cores[c].cpus...)
+		switch mine := core.Intersection(list); {
+		case mine.IsEmpty():
+		case s.CPUs.SMT == lane.Pack && mine != core:
+			why = append(why, fmt.Sprintf("smt: pack wants all of core %s", core))
+		case s.CPUs.SMT == lane.Isolate && mine.Len() > 1:
+			why = append(why, fmt.Sprintf("smt: isolate wants one of core %s", core))
+		}
+	}
+	text := fmt.Sprintf("spec.cpus.list: %s", list)
+	if len(why) > 0 {
+		text += " (" + strings.Join(why, "; ") + ")"
+	}
+	return text
 }
 
 // memoryText is how much memory there is to have.

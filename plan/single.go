@@ -307,7 +307,7 @@ func (s *search) choices(c int) takes {
 			}
 		}
 	}
-	if s.a.smt != lane.Any && len(t.open) < len(k.cpus) {
+	if s.a.smt != lane.Any && len(t.open) < len(k.cpus) || !s.chosen(&t) {
 		return takes{}
 	}
 	if len(t.open) > 1 {
@@ -321,6 +321,31 @@ func (s *search) choices(c int) takes {
 		t.most = min(t.most, 1)
 	}
 	return t
+}
+
+// chosen puts the CPUs that the lane names in front, and takes out those that it does not name, unless they are to
+// be idle. It is false where the core is none that the lane could have with what it names.
+func (s *search) chosen(t *takes) bool {
+	if s.a.list.IsEmpty() {
+		return true
+	}
+	var named, others []int
+	for _, id := range t.open {
+		if s.a.list.Contains(id) {
+			named = append(named, id)
+		} else {
+			others = append(others, id)
+		}
+	}
+	switch s.a.smt {
+	case lane.Isolate:
+		t.open = append(named, others...)
+		return len(named) == 1
+	case lane.Pack:
+		return len(others) == 0
+	}
+	t.open = named
+	return len(named) > 0
 }
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

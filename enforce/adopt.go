@@ -33,10 +33,10 @@ const (
 	Unknown = "unknown" // only the administrator knows what it was before
 )
 
-// Adopt takes over lanes that nobody has a record of: it removes their cgroups, moving their processes to the cgroup
-// above, and gives what lanes change the kernel's defaults. What it finds changed in another way than lanes do it
-// leaves, and says so. A setting that only the machine's administrator can know stays, with a note. The cgroups go
-// last: an Adopt that was cut off is begun again. It refuses while lanes are in force.
+// Adopt takes over lanes that nobody has a record of: it removes their cgroups, moving their processes to the
+// cgroup above, and gives what lanes change the kernel's defaults. What it finds changed in another way than
+// lanes do it leaves, and says so. A setting that only the machine's administrator can know stays, with a
+// note. The cgroups go last: an Adopt that was cut off is begun again. It refuses while lanes are in force.
 func (l *Lanes) Adopt(ctx context.Context) ([]Adopted, error) {
 	groups, err := l.Unrecorded()
 	if err != nil || len(groups) == 0 {
@@ -140,8 +140,8 @@ func (a *adoption) balance(ctx context.Context) error {
 	return err
 }
 
-// interrupts of which only lanes are seen to have taken CPUs may fire on all again, or on those of irqaffinity=
-// (Documentation/admin-guide/kernel-parameters.txt).
+// interrupts of which only lanes are seen to have taken CPUs may fire on all again, or on those of
+// irqaffinity= (Documentation/admin-guide/kernel-parameters.txt).
 func (a *adoption) interrupts(ctx context.Context) error {
 	online := a.host.Online()
 	to := online
@@ -172,8 +172,8 @@ func (a *adoption) mask(ctx context.Context, name string, to cpuset.Set) error {
 	return a.set(ctx, file("/"+name, widen(to.Mask(), text)))
 }
 
-// masks are those of work queues and of received packets. The unbound queues' is what boot leaves to the kernel's
-// own work (isolcpus=, nohz_full=), one of its own has all CPUs; packets are not steered.
+// masks are those of work queues and of received packets. The unbound queues' is what boot leaves to the
+// kernel's own work (isolcpus=, nohz_full=), one of its own has all CPUs; packets are not steered.
 func (a *adoption) masks(ctx context.Context) error {
 	const dir = "sys/devices/virtual/workqueue"
 	unbound := a.possible.Difference(a.host.BootIsolated())

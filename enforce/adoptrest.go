@@ -188,7 +188,8 @@ func (a *adoption) unknown() {
 	a.note("CPUs of other threads", "what a program or taskset chose among CPUs "+a.lanes.String()+" before the lanes is not known")
 }
 
-// partitions of cgroup v2 that are not in Isolane's cgroups may be lanes in those of their workloads, or somebody else's.
+// partitions of cgroup v2 that are not in Isolane's cgroups may be lanes in those of their workloads, or
+// somebody else's.
 func (a *adoption) partitions() {
 	root, v2, err := cpusetRoot(a.host)
 	if err != nil || !v2 {

@@ -33,7 +33,8 @@ func (at Attachment) same(o Attachment) bool {
 // attaching begins the names of journals of attachments.
 const attaching = "attach-"
 
-// MovedGroup is the cgroup within the lane's that the processes of an attachment are moved to, with cgroup v2.
+// MovedGroup is the cgroup within the lane's that the processes of an attachment are moved to, with cgroup
+// v2.
 func MovedGroup(lane string, at Attachment) string {
 	return path.Join(lane, change.GroupPrefix+at.Journal)
 }
@@ -45,10 +46,10 @@ func (e *OwnedError) Error() string {
 	return fmt.Sprintf("lane %s is in %s, the cgroup of its workload: give this one a lane of its own, or attach both with --move", e.Lane, e.Group)
 }
 
-// Attach brings a workload that runs already into its lane, and returns how: where at.Own asks for it and the kernel
-// can, the lane moves into the workload's cgroup, else the workload into the lane's. why says what kept it from that.
-// next returns the steps that are missing, dir being the lane's cgroup; it is asked again until there are none, because
-// processes may be born meanwhile. Where that fails, all is undone.
+// Attach brings a workload that runs already into its lane, and returns how: where at.Own asks for it and the
+// kernel can, the lane moves into the workload's cgroup, else the workload into the lane's. why says what
+// kept it from that. next returns the steps that are missing, dir being the lane's cgroup; it is asked again
+// until there are none, because processes may be born meanwhile. Where that fails, all is undone.
 func (l *Lanes) Attach(ctx context.Context, at Attachment, next func(dir string, at Attachment) ([]journal.Step, error)) (_ Attachment, why string, err error) {
 	if err = l.dropEnded(ctx); err != nil {
 		return at, "", err
@@ -213,8 +214,8 @@ func (l *Lanes) Running(ctx context.Context) ([]Attachment, error) {
 	return running, nil
 }
 
-// dropEnded forgets attached workloads that have ended, and what was set for them. A lane that was in the cgroup of
-// one is made anew by the next reconcile.
+// dropEnded forgets attached workloads that have ended, and what was set for them. A lane that was in the
+// cgroup of one is made anew by the next reconcile.
 func (l *Lanes) dropEnded(ctx context.Context) error {
 	running, err := l.Running(ctx)
 	if err != nil {
@@ -330,8 +331,8 @@ func (l *Lanes) kept(attached []Attachment) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// strayed returns those of the steps that are no longer in force, and in Before what is there now. A workload that
-// has ended has not strayed.
+// strayed returns those of the steps that are no longer in force, and in Before what is there now. A workload
+// that has ended has not strayed.
 func (l *Lanes) strayed(ctx context.Context, kept []journal.Step) ([]journal.Step, error) {
 	var strayed []journal.Step
 	for _, s := range kept {
@@ -366,7 +367,8 @@ func (l *Lanes) keep(ctx context.Context, a *Applied) error {
 	return ctx.Err()
 }
 
-// again does a step once more, in the journal that it is in: the value to come back to stays that of the first time.
+// again does a step once more, in the journal that it is in: the value to come back to stays that of the
+// first time.
 func (l *Lanes) again(ctx context.Context, s journal.Step) error {
 	j := l.journal
 	for _, at := range l.Attached {

@@ -51,8 +51,8 @@ func (l *Lanes) because(r journal.Refused) error {
 	return fmt.Errorf("%w: %s is %s: write %s there, and apply again", r.Err, file, theirs, others)
 }
 
-// rival returns the cpuset.cpus of a cgroup beside a lane's, as LXC's are, that has CPUs of the lane: what is in
-// it, and what may be. It is "" where there is none.
+// rival returns the cpuset.cpus of a cgroup beside a lane's, as LXC's are, that has CPUs of the lane: what is
+// in it, and what may be. It is "" where there is none.
 func (l *Lanes) rival(dir string) (file string, theirs, others cpuset.Set, err error) {
 	text, err := fs.ReadFile(l.root, strings.TrimPrefix(dir, "/")+"/cpuset.cpus")
 	if err != nil {
@@ -123,8 +123,8 @@ func (a *Applied) notAsked(want []journal.Step) {
 	}
 }
 
-// lower asks for what a kernel grants that does not grant the kind of partition which a lane needs. Kernels before
-// 6.0 know none that is isolated; others make only such of the CPUs of isolcpus=.
+// lower asks for what a kernel grants that does not grant the kind of partition which a lane needs. Kernels
+// before 6.0 know none that is isolated; others make only such of the CPUs of isolcpus=.
 func (l *Lanes) lower(ctx context.Context, a *Applied, r journal.Refused) ([]Refusal, error) {
 	s, name := r.Step, a.partitionName(r.Step.Target)
 	if strings.Contains(r.Err.Error(), notExclusive) { // nor is another kind

@@ -83,16 +83,17 @@ const housekeeping = "housekeeping"
 // have a tilde.
 func siblings(lane string) string { return lane + "~siblings" }
 
-// others are the CPUs that cpusets beside the lanes' may have: housekeeping, and what boot isolated, for those that
-// ask for it.
+// others are the CPUs that cpusets beside the lanes' may have: housekeeping, and what boot isolated, for
+// those that ask for it.
 func (v View) others(p plan.Placement) cpuset.Set {
 	return p.Housekeeping.Union(v.Host.BootIsolated().Difference(p.CPUs()))
 }
 
-// cpusets gives each lane its cgroup and keeps all other tasks off the lanes' CPUs. With cgroup v2 the lane is a
-// partition, and the kernel itself takes its CPUs from everybody else (Documentation/admin-guide/cgroup-v2.rst,
-// "cpuset.cpus.partition"). With v1 the others are moved into a housekeeping cpuset, and the scheduler balances only
-// that one and those of lanes that are balanced (Documentation/admin-guide/cgroup-v1/cpusets.rst).
+// cpusets gives each lane its cgroup and keeps all other tasks off the lanes' CPUs. With cgroup v2 the lane
+// is a partition, and the kernel itself takes its CPUs from everybody else
+// (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus.partition"). With v1 the others are moved into a
+// housekeeping cpuset, and the scheduler balances only that one and those of lanes that are balanced
+// (Documentation/admin-guide/cgroup-v1/cpusets.rst).
 func cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 	root, v2, err := cpusetRoot(v.Host)
 	if err != nil {

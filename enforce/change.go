@@ -36,10 +36,10 @@ type Outside struct {
 	Reason string `json:"reason"`
 }
 
-// Put makes a placement true. Workloads that were attached to a lane that gets other CPUs, memory or scheduling come
-// out of it first, and into it again by attach: it gets them with the roles of where the lane is now. Where Put
-// fails the host comes back to what was in force before. It refuses with a *NoRecordError where a lane is without
-// record: what that changed would be taken for what was there before.
+// Put makes a placement true. Workloads that were attached to a lane that gets other CPUs, memory or
+// scheduling come out of it first, and into it again by attach: it gets them with the roles of where the lane
+// is now. Where Put fails the host comes back to what was in force before. It refuses with a *NoRecordError
+// where a lane is without record: what that changed would be taken for what was there before.
 func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachment) error) (Change, error) {
 	if err := l.Recorded(); err != nil {
 		return Change{}, err

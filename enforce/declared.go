@@ -10,8 +10,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Refuse returns a *plan.Refusal for the first lane that declares what nothing on a host can put in force yet. All
-// other fields of a lane are enforced, or are an objective (see Objectives).
+// Refuse returns a *plan.Refusal for the first lane that declares what nothing on a host can put in force
+// yet. All other fields of a lane are enforced, or are an objective (see Objectives).
 func Refuse(lanes []lane.Lane) error {
 	for _, l := range lanes {
 		fields := notEnforced(l.Spec.Network)

@@ -25,8 +25,8 @@ func (l *Lanes) Drift(ctx context.Context) ([]Drift, error) {
 	return found, nil
 }
 
-// orphaned are the lanes that were in the cgroup of a workload which has ended: these CPUs are everybody's. gone says
-// whether a step is part of that.
+// orphaned are the lanes that were in the cgroup of a workload which has ended: these CPUs are everybody's.
+// gone says whether a step is part of that.
 func (l *Lanes) orphaned() (found []Drift, gone func(journal.Step) bool) {
 	var parts []string
 	for _, at := range l.Attached {

@@ -198,8 +198,8 @@ file /sys/fs/cgroup/isolane-a~siblings/cpuset.cpus.partition -> isolated (option
 	}
 }
 
-// A lane that is balanced is another kind of partition; lanes that share CPUs are in one; a workload's own cgroup is one
-// below cgroups that are none, and systemd is told.
+// A lane that is balanced is another kind of partition; lanes that share CPUs are in one; a workload's own
+// cgroup is one below cgroups that are none, and systemd is told.
 func TestKindsOfPartition(t *testing.T) {
 	root, h := machine(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 	root["proc/swaps"].Data = []byte("Filename Type Size Used Priority\n")

@@ -48,10 +48,10 @@ func hugepageFiles() []string {
 	return []string{"/sys/devices/system/node/node[0-9]*/hugepages/hugepages-[0-9]*kB/nr_hugepages"}
 }
 
-// noSwap keeps the lanes' memory from being swapped out, where the machine swaps and has the memory controller.
-// With cgroup v2 there is no swap for them (Documentation/admin-guide/cgroup-v2.rst, memory.swap.max). With v1 memory
-// is a hierarchy of its own, where the kernel swaps a lane's memory only when it finds none of files to give up
-// (Documentation/admin-guide/cgroup-v1/memory.rst, swappiness).
+// noSwap keeps the lanes' memory from being swapped out, where the machine swaps and has the memory
+// controller. With cgroup v2 there is no swap for them (Documentation/admin-guide/cgroup-v2.rst,
+// memory.swap.max). With v1 memory is a hierarchy of its own, where the kernel swaps a lane's memory only
+// when it finds none of files to give up (Documentation/admin-guide/cgroup-v1/memory.rst, swappiness).
 func noSwap(v View, root string, p plan.Placement) ([]journal.Step, error) {
 	swaps, err := fs.ReadFile(v.Root, "proc/swaps")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -21,8 +21,9 @@ const (
 	member   = "member"   // a cpuset like any other
 )
 
-// shared is the group that lanes which share CPUs are in, with cgroup v2. Partitions cannot overlap, so these lanes
-// are plain cpusets within one partition that has the CPUs of all of them. A lane's name cannot have a tilde.
+// shared is the group that lanes which share CPUs are in, with cgroup v2. Partitions cannot overlap, so these
+// lanes are plain cpusets within one partition that has the CPUs of all of them. A lane's name cannot have a
+// tilde.
 const shared = "shared~"
 
 // shares says whether a lane may have CPUs that other lanes have too.
@@ -127,9 +128,9 @@ func controller(group string) journal.Step {
 	return journal.Step{Kind: change.KindController, Target: change.ControllerTarget(group, "cpuset"), After: "cpuset"}
 }
 
-// granted is the kind of partition to ask for first. Before 5.11 the kernel does not know which of its workers are
-// bound to a CPU. Where it takes a partition's CPUs from all tasks of the root's cgroup (5.10.223 does), it moves
-// those too, and the host hangs.
+// granted is the kind of partition to ask for first. Before 5.11 the kernel does not know which of its
+// workers are bound to a CPU. Where it takes a partition's CPUs from all tasks of the root's cgroup (5.10.223
+// does), it moves those too, and the host hangs.
 func (v View) granted(kind string) string {
 	if v.Host.Kernel.AtLeast(5, 11) {
 		return kind
@@ -137,16 +138,16 @@ func (v View) granted(kind string) string {
 	return member
 }
 
-// OwnGroups says whether a workload can have its lane in a cgroup of its own: a partition whose parents are none,
-// which the kernel has since Linux 6.7 ("remote partition" in cgroup-v2.rst).
+// OwnGroups says whether a workload can have its lane in a cgroup of its own: a partition whose parents are
+// none, which the kernel has since Linux 6.7 ("remote partition" in cgroup-v2.rst).
 func OwnGroups(h host.Host) bool {
 	_, v2, err := cpusetRoot(h)
 	return err == nil && v2 && h.Kernel.AtLeast(6, 7)
 }
 
-// ownGroup makes a partition of the workload's own cgroup, below whatever cgroups: each on the way hands down the
-// lane's CPUs for exclusive use. The workload's limits, statistics and the runtime's view of it stay as they are.
-// systemd is told where it manages the cgroup, so that it keeps the cpuset controller there.
+// ownGroup makes a partition of the workload's own cgroup, below whatever cgroups: each on the way hands down
+// the lane's CPUs for exclusive use. The workload's limits, statistics and the runtime's view of it stay as
+// they are. systemd is told where it manages the cgroup, so that it keeps the cpuset controller there.
 func (v View) ownGroup(root string, l plan.Lane) []journal.Step {
 	dir := v.Own[l.Name]
 	var steps []journal.Step
@@ -188,8 +189,8 @@ func (v View) exclusive(dir string, l plan.Lane) cpuset.Set {
 	return cpus
 }
 
-// managedUnit is the cgroup, relative to the root, of the service or scope of the machine's systemd that a cgroup is
-// of, or is in: the first on the way from the root that is no slice. It is "" where there is none.
+// managedUnit is the cgroup, relative to the root, of the service or scope of the machine's systemd that a
+// cgroup is of, or is in: the first on the way from the root that is no slice. It is "" where there is none.
 func (v View) managedUnit(root, dir string) string {
 	if !exists(v.Root, "/run/systemd/system") { // sd_booted(3)
 		return ""

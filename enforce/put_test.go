@@ -44,8 +44,8 @@ func (b bench) write(t *testing.T, name, text string) {
 
 func noAttach(Attachment) error { return nil }
 
-// What somebody changed is put back, what a lane that moves needs is changed, and a second time there is nothing to
-// do; a lane that goes takes back its own.
+// What somebody changed is put back, what a lane that moves needs is changed, and a second time there is
+// nothing to do; a lane that goes takes back its own.
 func TestPutCounts(t *testing.T) {
 	b := standIn(t, "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0")
 	l := b.open(t)
@@ -92,7 +92,8 @@ func (r refusing) Write(ctx context.Context, s journal.Step, value string) error
 	return r.fileOp.Write(ctx, s, value)
 }
 
-// Recover of what is in force has nothing to do, also where the kernel has refused something, and else names it.
+// Recover of what is in force has nothing to do, also where the kernel has refused something, and else names
+// it.
 func TestRecoverNames(t *testing.T) {
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 	l := b.open(t)
@@ -242,8 +243,8 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// Where somebody removed the record of lanes, they are told, nothing is recorded over them, and Adopt gives all that
-// lanes change the kernel's defaults; what was never otherwise stays.
+// Where somebody removed the record of lanes, they are told, nothing is recorded over them, and Adopt gives
+// all that lanes change the kernel's defaults; what was never otherwise stays.
 func TestAdopt(t *testing.T) {
 	for _, mounts := range []string{"cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0"} {
 		version, _, _ := strings.Cut(mounts, " ")

@@ -31,11 +31,11 @@ func watchdogFiles() []string { return []string{"/" + watchdogMask} }
 // rtRuntime is how much of each second real-time tasks may have of a CPU, in µs; -1 is all.
 const rtRuntime = "proc/sys/kernel/sched_rt_runtime_us"
 
-// realTime lets the real-time tasks of a lane run without the pause of 50 ms in each second that the
-// kernel makes for all others (Documentation/scheduler/sched-rt-group.rst). With -1 a task that never
-// sleeps keeps its CPU from the kernel's own threads, and the host may hang. So that is only done where those
-// have nothing to do there: the lane's CPUs are without ticks and RCU callbacks, and not the one that booted.
-// Kernels since 6.12 make the pause only where an ordinary task waits (the fair server), which a lane has none of.
+// realTime lets the real-time tasks of a lane run without the pause of 50 ms in each second that the kernel
+// makes for all others (Documentation/scheduler/sched-rt-group.rst). With -1 a task that never sleeps keeps
+// its CPU from the kernel's own threads, and the host may hang. So that is only done where those have nothing
+// to do there: the lane's CPUs are without ticks and RCU callbacks, and not the one that booted. Kernels
+// since 6.12 make the pause only where an ordinary task waits (the fair server), which a lane has none of.
 func realTime(v View, p plan.Placement) ([]journal.Step, error) {
 	var cpus cpuset.Set
 	for _, l := range p.Lanes {

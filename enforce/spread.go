@@ -8,15 +8,15 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Spreader is the kind of the step that starts a process which spreads the threads of lanes that the kernel does not
-// balance (package runtime/spread). Its operation is the program's: change.Daemon.
+// Spreader is the kind of the step that starts a process which spreads the threads of lanes that the kernel
+// does not balance (package runtime/spread). Its operation is the program's: change.Daemon.
 const Spreader = "spreader"
 
 // spreader is the group of that process. A lane's name cannot have a tilde.
 const spreader = "spreader~"
 
-// spreads says whether Isolane spreads the threads of a lane: the kernel balances no CPUs of isolcpus= nor those of
-// isolated partitions. Where roles have all CPUs, these are the threads that nobody has bound yet.
+// spreads says whether Isolane spreads the threads of a lane: the kernel balances no CPUs of isolcpus= nor
+// those of isolated partitions. Where roles have all CPUs, these are the threads that nobody has bound yet.
 func (v View) spreads(l plan.Lane) bool {
 	if l.CPUs.Len() == 1 || !l.Spec.Spread() {
 		return false

@@ -33,8 +33,8 @@ func (u UnitCPUs) String() string {
 }
 
 // Units returns the units whose CPUAffinity= or AllowedCPUs= names CPUs of lanes (systemd.exec(5),
-// systemd.resource-control(5)), by unit, where systemd is process 1: from the files of units and their drop-ins
-// (systemd.unit(5)), so also those that do not run now.
+// systemd.resource-control(5)), by unit, where systemd is process 1: from the files of units and their
+// drop-ins (systemd.unit(5)), so also those that do not run now.
 func Units(root fs.FS, p plan.Placement) ([]UnitCPUs, error) {
 	if _, err := fs.Stat(root, "run/systemd/system"); err != nil { // sd_booted(3)
 		return nil, nil // no systemd
@@ -82,7 +82,8 @@ func Units(root fs.FS, p plan.Placement) ([]UnitCPUs, error) {
 	return units, nil
 }
 
-// read adds what a file of a unit asks for: an empty value takes back what was asked for before, others add up.
+// read adds what a file of a unit asks for: an empty value takes back what was asked for before, others add
+// up.
 func read(root fs.FS, unit, name string, found map[[2]string]UnitCPUs) {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// NoRecordError says that there are cgroups of Isolane's that no journal tells of, because somebody removed the
-// directory of the journals. What is changed for them has no value before.
+// NoRecordError says that there are cgroups of Isolane's that no journal tells of, because somebody removed
+// the directory of the journals. What is changed for them has no value before.
 type NoRecordError struct{ Groups []string }
 
 func (n *NoRecordError) Error() string {

@@ -10,9 +10,9 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Want plans lanes beside those in force, on the host as it was before them, which is returned too. A lane whose
-// place is asked for as before keeps it. With prune, lanes in force that are not asked for go. The error is a
-// *plan.Refusal or a *plan.Mismatch where the lanes are the reason.
+// Want plans lanes beside those in force, on the host as it was before them, which is returned too. A lane
+// whose place is asked for as before keeps it. With prune, lanes in force that are not asked for go. The
+// error is a *plan.Refusal or a *plan.Mismatch where the lanes are the reason.
 func (l *Lanes) Want(lanes []lane.Lane, prune bool) (plan.Placement, host.Host, error) {
 	if err := Refuse(lanes); err != nil {
 		return plan.Placement{}, host.Host{}, err
@@ -51,7 +51,8 @@ func samePlace(a, b lane.Spec) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// Without is what is in force without the lanes of these names. It is an error where one of them is not in force.
+// Without is what is in force without the lanes of these names. It is an error where one of them is not in
+// force.
 func (l *Lanes) Without(names ...string) (plan.Placement, error) {
 	for _, name := range names {
 		if _, err := l.Lane(name); err != nil {

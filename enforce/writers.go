@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writers notes who writes to files, as far as the kernel tells (fanotify(7)): programs, not the kernel itself.
+// writers notes who writes to files, as far as the kernel tells (fanotify(7)): programs, not the kernel
+// itself.
 type writers struct {
 	fd   int
 	dirs map[string]bool

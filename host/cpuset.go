@@ -2,6 +2,7 @@ package host
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
@@ -77,4 +78,21 @@ func (r *reader) inCpuset(what string) *cpuset.Set {
 		}
 	}
 	return nil
+}
+
+// Allowing returns the host with other CPUs and memory nodes that may be used: for who plans for more than
+// its own process. An empty set leaves those that the reading process may use.
+func (h Host) Allowing(cpus, nodes cpuset.Set) Host {
+	h.CPUs, h.NUMANodes = slices.Clone(h.CPUs), slices.Clone(h.NUMANodes)
+	for i := range h.CPUs {
+		if is := cpus.Contains(h.CPUs[i].ID); !cpus.IsEmpty() {
+			h.CPUs[i].Allowed = &is
+		}
+	}
+	for i := range h.NUMANodes {
+		if is := nodes.Contains(h.NUMANodes[i].ID); !nodes.IsEmpty() {
+			h.NUMANodes[i].Allowed = &is
+		}
+	}
+	return h
 }

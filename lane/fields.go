@@ -48,7 +48,7 @@ func cpuFields() []Field {
 				"a core."},
 		{Path: "spec.cpus.count", Form: "N", Required: true, Min: 1, Max: 8192, Example: "4",
 			Meaning: "How many CPUs the lane owns."},
-		{Path: "spec.cpus.list", Form: "CPULIST", Default: "Isolane chooses", Example: "2-5",
+		{Path: "spec.cpus.list", Form: "CPULIST", Default: "Isolane chooses", Example: "2-9",
 			Meaning: "The CPUs, as many as count, where somebody has chosen them. Memory, interrupts and idle " +
 				"siblings are planned for these; the lane is refused where they cannot be had."},
 		{Path: "spec.cpus.smt", Form: "WORD", Values: []string{Isolate, Pack, Any}, Default: Any,

@@ -61,7 +61,7 @@ type CPUs struct {
 	L3    string `json:"l3,omitempty"`   // One: all below one L3
 	NUMA  string `json:"numa,omitempty"` // One: CPUs and memory on one node
 	// List names the CPUs, where somebody has chosen them: as many as Count, idle siblings not among them.
-	List  cpuset.Set `json:"list,omitempty"`
+	List  cpuset.Set `json:"list,omitzero"`
 	Share int        `json:"share,omitempty"` // how many lanes may share each CPU, this one among them; 0 is 1
 	Boot  bool       `json:"boot,omitempty"`  // the lane may have the boot CPU and its siblings
 	// Balance spreads the lane's threads over its own CPUs, as the kernel does elsewhere. Absent,
@@ -138,8 +138,8 @@ func (s Spec) Balanced() bool {
 	return s.CPUs.Count > 1 && bound < s.CPUs.Count
 }
 
-// Spread says whether waiting threads go to idle CPUs of the lane, by the kernel where it balances them, by Isolane
-// where it does not: always, unless spec.cpus.balance is false.
+// Spread says whether waiting threads go to idle CPUs of the lane, by the kernel where it balances them, by
+// Isolane where it does not: always, unless spec.cpus.balance is false.
 func (s Spec) Spread() bool { return s.CPUs.Balance == nil || *s.CPUs.Balance }
 
 // Wishes are the names that Preferred may have, as far as the spec has them.

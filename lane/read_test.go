@@ -22,7 +22,7 @@ func TestParseRefuses(t *testing.T) {
 		{"{count: 2, smt: isolate, kind: performance}", "", "5: spec.cpus.count: missing: expected 1-8192"},
 		{"count: 2", "cuont: 2", "5: spec.cpus.cuont: unknown field, did you mean count?"},
 		{"count: 2", "Count: 2", "5: spec.cpus.Count: unknown field, did you mean count?"},
-		{"count: 2", "cores: 2", "5: spec.cpus.cores: unknown field: expected count, smt, kind, l3, numa, share, boot or balance"},
+		{"count: 2", "cores: 2", "5: spec.cpus.cores: unknown field: expected count, smt, kind, l3, numa, list, share, boot or balance"},
 		{"count: 2", "numaNode: 2", "5: spec.cpus.numaNode: unknown field, did you mean spec.near.numaNode?"},
 		{"count: 2", `count: "2"`, `5: spec.cpus.count: expected a whole number such as 4 without quotes, found "2"`},
 		{"count: 2", "count: 2.5", "5: spec.cpus.count: expected a whole number such as 4, found 2.5"},

@@ -26,8 +26,8 @@ type Attached struct {
 	Warnings []string // what its user should know
 }
 
-// Attach brings a workload that runs already into a lane. With at.Own the lane comes to the workload's own cgroup where
-// the kernel can. Errors: *TargetError, *enforce.NoLaneError, *enforce.OwnedError.
+// Attach brings a workload that runs already into a lane. With at.Own the lane comes to the workload's own
+// cgroup where the kernel can. Errors: *TargetError, *enforce.NoLaneError, *enforce.OwnedError.
 func (l *Lanes) Attach(ctx context.Context, at enforce.Attachment) (Attached, error) {
 	var a Attached
 	lane, err := l.Lane(at.Lane)
@@ -70,8 +70,8 @@ func (l *Lanes) Attach(ctx context.Context, at enforce.Attachment) (Attached, er
 	return a, err
 }
 
-// workload resolves what a user names to a process or cgroup, and says whether the lane can be in that cgroup: that of
-// a process is its own where nobody else is in it.
+// workload resolves what a user names to a process or cgroup, and says whether the lane can be in that
+// cgroup: that of a process is its own where nobody else is in it.
 func workload(h host.Host, root fs.FS, at enforce.Attachment) (enforce.Attachment, error) {
 	own := at.Own && enforce.OwnGroups(h)
 	at.Own = false

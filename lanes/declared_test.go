@@ -1,6 +1,7 @@
 package lanes
 
 import (
+	"encoding"
 	"encoding/json"
 	"errors"
 	"reflect"
@@ -16,12 +17,13 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Each field of a lane changes what a host gets, or is refused by its name, or is an objective that status shows. The
-// lanes of a row differ in that field alone.
+// Each field of a lane changes what a host gets, or is refused by its name, or is an objective that status
+// shows. The lanes of a row differ in that field alone.
 func TestDeclaredIsDoneOrRefused(t *testing.T) {
 	rows := map[string]struct{ without, with string }{
 		"spec.cpus.count":         {"a: {cpus: {count: 1}}", "a: {cpus: {count: 2}}"},
 		"spec.cpus.smt":           {"a: {cpus: {count: 2}}", "a: {cpus: {count: 2, smt: isolate}}"},
+		"spec.cpus.list":          {"a: {cpus: {count: 2}}", "a: {cpus: {count: 2, list: '4-5'}}"},
 		"spec.cpus.kind":          {"a: {cpus: {count: 2}}", "a: {cpus: {count: 2, kind: efficiency}}"},
 		"spec.cpus.l3":            {"a: {cpus: {count: 18}}", "a: {cpus: {count: 18, l3: one}}"},
 		"spec.cpus.numa":          {"a: {cpus: {count: 18}}", "a: {cpus: {count: 18, numa: one}}"},
@@ -76,6 +78,9 @@ func TestDeclaredIsDoneOrRefused(t *testing.T) {
 
 // leaves are the JSON paths of the fields that hold a value.
 func leaves(of reflect.Type, path string) []string {
+	if of.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+		return []string{path}
+	}
 	switch of.Kind() {
 	case reflect.Map:
 		return leaves(of.Elem(), path+".*")

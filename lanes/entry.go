@@ -22,8 +22,8 @@ const (
 // Self are the words that start a program again to become a workload, by its path.
 func Self(program string) []string { return []string{program, entry, entering} }
 
-// Entry does what this program was started again for by this package: to become a workload, or to spread threads. It
-// returns false where it was not. A program that imports this package calls it first in main:
+// Entry does what this program was started again for by this package: to become a workload, or to spread
+// threads. It returns false where it was not. A program that imports this package calls it first in main:
 //
 //	if did, err := lanes.Entry(ctx, os.Args); did {
 //		log.Fatal(err) // the workload could not be started

@@ -1,5 +1,5 @@
-// Package lanes is Isolane as a library: it plans lanes beside those in force, puts them in force, starts workloads in
-// them and releases them. The commands are calls of it.
+// Package lanes is Isolane as a library: it plans lanes beside those in force, puts them in force, starts
+// workloads in them and releases them. The commands are calls of it.
 //
 //	l, err := lanes.Open(ctx, lanes.Options{})
 //	p, _, err := l.Want([]lane.Lane{web}, false)
@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
@@ -31,8 +32,11 @@ type Options struct {
 	Dir  string                // of the record of what is in force; "" is /run/isolane
 	Root fs.FS                 // "/"; nil is this host's
 	Ops  map[string]journal.Op // further kinds of steps, of network paths
-	// Wait is called where another process changes the host, and Open waits until that has ended or the context ends.
-	// Without it Open fails at once with a *journal.BusyError.
+	// CPUs and MemoryNodes are those that lanes may have; none: those that this process may use. A program that
+	// is itself confined, as in a pod, can plan for the whole machine so.
+	CPUs, MemoryNodes cpuset.Set
+	// Wait is called where another process changes the host, and Open waits until that has ended or the context
+	// ends. Without it Open fails at once with a *journal.BusyError.
 	Wait func(journal.Holder)
 }
 
@@ -60,8 +64,8 @@ type Lanes struct {
 	o Options
 }
 
-// Open takes the lanes in force to change them. Lanes that were made for a process which has ended are released
-// first, and named. The caller closes them.
+// Open takes the lanes in force to change them. Lanes that were made for a process which has ended are
+// released first, and named. The caller closes them.
 func Open(ctx context.Context, o Options) (l *Lanes, expired []string, err error) {
 	if os.Getenv(entered) != "" {
 		return nil, nil, errors.New("this program was started to become a workload, and did not call lanes.Entry first in main")
@@ -71,6 +75,7 @@ func Open(ctx context.Context, o Options) (l *Lanes, expired []string, err error
 	if err != nil {
 		return nil, nil, err
 	}
+	inner.CPUs, inner.MemoryNodes = o.CPUs, o.MemoryNodes
 	l = &Lanes{inner, o}
 	if expired, err = l.Expire(ctx); err != nil {
 		return nil, expired, errors.Join(err, l.Close())
@@ -99,7 +104,20 @@ func OpenPatiently(ctx context.Context, o Options) (*Lanes, []string, error) {
 func Look(o Options) (*Lanes, error) {
 	o = o.Complete()
 	l, err := enforce.Look(o.Dir, o.Root, o.Ops)
-	return &Lanes{l, o}, err
+	if err != nil {
+		return nil, err
+	}
+	l.CPUs, l.MemoryNodes = o.CPUs, o.MemoryNodes
+	return &Lanes{l, o}, nil
+}
+
+// Free says what no lane has, and the largest lanes that would fit.
+func (l *Lanes) Free() (plan.Room, error) {
+	v, err := l.View()
+	if err != nil {
+		return plan.Room{}, err
+	}
+	return plan.Free(v.Host, l.Placement)
 }
 
 // Unseen stands for lanes that this user may not see, as if there were none.
@@ -129,8 +147,8 @@ type Left struct {
 	Found  string `json:"found"`
 }
 
-// Put puts a placement in force; attached workloads go with their lanes. Where it fails the host comes back to what was
-// in force before.
+// Put puts a placement in force; attached workloads go with their lanes. Where it fails the host comes back
+// to what was in force before.
 func (l *Lanes) Put(ctx context.Context, p plan.Placement) (Applied, error) {
 	a := Applied{APIVersion: plan.APIVersion, Kind: "Applied", Placement: p}
 	var err error
@@ -166,7 +184,8 @@ type Released struct {
 	Left       []Left   `json:"left"`
 }
 
-// Release takes lanes back; their processes go on outside. The error is an *enforce.NoLaneError where one is not in force.
+// Release takes lanes back; their processes go on outside. The error is an *enforce.NoLaneError where one is
+// not in force.
 func (l *Lanes) Release(ctx context.Context, names ...string) (Released, error) {
 	r := Released{APIVersion: plan.APIVersion, Kind: "Released", Lanes: append([]string{}, names...)}
 	p, err := l.Without(names...)

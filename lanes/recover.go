@@ -21,8 +21,8 @@ type Recovered struct {
 	Unrecorded []string          `json:"unrecorded"` // cgroups that adopt would remove
 }
 
-// Recover ends what a crash has left half done: the lanes that were in force are so again, all else is undone. With
-// adopt, lanes without a record are removed, and what lanes change gets the kernel's defaults.
+// Recover ends what a crash has left half done: the lanes that were in force are so again, all else is
+// undone. With adopt, lanes without a record are removed, and what lanes change gets the kernel's defaults.
 func Recover(ctx context.Context, o Options, adopt bool) (Recovered, error) {
 	r := Recovered{APIVersion: plan.APIVersion, Kind: "Recovered", Released: []string{}, Undone: []string{},
 		PutBack: []enforce.Drift{}, Left: []Left{}, Adopted: []enforce.Adopted{}, Unrecorded: []string{}}

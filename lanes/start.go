@@ -20,8 +20,8 @@ type With struct {
 	Parent       int      // the process that it does not outlive; 0: none
 }
 
-// Start starts argv in a lane that is in force; the caller waits for it. set, unless it is nil, may change the command
-// before, such as its output.
+// Start starts argv in a lane that is in force; the caller waits for it. set, unless it is nil, may change
+// the command before, such as its output.
 func (l *Lanes) Start(ctx context.Context, name string, argv []string, set func(*exec.Cmd)) (*exec.Cmd, error) {
 	in, env, err := l.Inside(name, With{})
 	if err != nil {
@@ -35,9 +35,9 @@ func (l *Lanes) Start(ctx context.Context, name string, argv []string, set func(
 	return cmd, process.Start(cmd, in.Cgroup)
 }
 
-// Become replaces this process by argv in a lane that is in force, under the same process id. It returns only with an
-// error. What runs as a service, or alone in a cgroup as in a container, stays where it is: its lane comes to that
-// cgroup. warn gets what the user should know.
+// Become replaces this process by argv in a lane that is in force, under the same process id. It returns only
+// with an error. What runs as a service, or alone in a cgroup as in a container, stays where it is: its lane
+// comes to that cgroup. warn gets what the user should know.
 func Become(ctx context.Context, o Options, name string, with With, argv []string, warn func(string)) error {
 	stays, err := stay(ctx, o, name, warn)
 	if err != nil {
@@ -59,7 +59,8 @@ func (l *Lanes) Inside(name string, with With) (process.Lane, []string, error) {
 	return l.inside(name, with, false)
 }
 
-// inside is what a workload of a lane lives in, and what its environment says of it; stays: it is there already.
+// inside is what a workload of a lane lives in, and what its environment says of it; stays: it is there
+// already.
 func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []string, error) {
 	lane, err := l.Lane(name)
 	if err != nil {
@@ -95,8 +96,8 @@ func declared(lane plan.Lane) process.Lane {
 	return process.Lane{Policy: s.Policy, Priority: s.Priority, MemoryNodes: lane.MemoryNodes, Capabilities: keep, RealTime: realTime}
 }
 
-// stay brings the lane to the cgroup of this process, where that is a service's or this process is alone in it, and
-// says whether it did. Where the kernel cannot, the process moves, and comes back when the lane goes.
+// stay brings the lane to the cgroup of this process, where that is a service's or this process is alone in
+// it, and says whether it did. Where the kernel cannot, the process moves, and comes back when the lane goes.
 func stay(ctx context.Context, o Options, name string, warn func(string)) (bool, error) {
 	o = o.Complete()
 	h := host.Host{Kernel: host.Kernel{Cgroup: host.Cgroups(o.Root)}} // all that is asked of it

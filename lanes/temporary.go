@@ -6,8 +6,8 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// PutFor puts a lane in force that lives as long as a process: whoever opens the lanes afterwards releases it. It
-// returns those that it has released so.
+// PutFor puts a lane in force that lives as long as a process: whoever opens the lanes afterwards releases
+// it. It returns those that it has released so.
 func PutFor(ctx context.Context, o Options, pid int, want lane.Lane) (expired []string, err error) {
 	l, expired, err := OpenPatiently(ctx, o)
 	if err != nil {

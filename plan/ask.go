@@ -87,11 +87,8 @@ func (m *machine) asks(l lane.Lane, r relaxed) ([]ask, error) {
 		}
 	}
 	m.keepApart(&a, r)
-	for name, claimed := range m.claims {
-		if name != a.name {
-			a.banned = a.banned.Union(claimed)
-		}
-	}
+	claimed, _ := m.claimed(a.name)
+	a.banned = a.banned.Union(claimed)
 	if err := m.approach(&a, r.drops("near")); err != nil {
 		return nil, err
 	}

@@ -145,6 +145,8 @@ func (m *machine) nodeReasons(p place) []string {
 	target, from := m.target(p)
 	text := ""
 	switch {
+	case !p.ask.list.IsEmpty() && len(m.nodes) > 1:
+		text = fmt.Sprintf("%s %s, because the CPUs of spec.cpus.list are there", one(nodes.len(), "node", "nodes"), names)
 	case nodes.len() > 1:
 		text = fmt.Sprintf("nodes %s: %s", names, m.noRoom(p))
 	case m.nodes[at].id < 0:
@@ -281,6 +283,8 @@ func (m *machine) cacheReason(p place) string {
 	l3 := m.domains[m.cores[m.at[p.cpus.First()]].domain].l3
 	left, others := m.below(l3, p)
 	switch count := m.cachesOf(p.cpus).Len(); {
+	case !p.ask.list.IsEmpty():
+		return fmt.Sprintf("CPUs %s, because spec.cpus.list names them", p.cpus)
 	case count > 1:
 		return fmt.Sprintf("CPUs %s below %d L3 caches: no L3 alone has room for them", p.cpus, count)
 	case l3 < 0:

@@ -87,6 +87,18 @@ func (m *machine) claim(lanes []lane.Lane) {
 	}
 }
 
+// claimed are the CPUs that other lanes of the request name than this one, and these lanes.
+func (m *machine) claimed(name string) (cpuset.Set, []string) {
+	var all cpuset.Set
+	var by []string
+	for _, other := range sortedKeys(m.claims) {
+		if other != name {
+			all, by = all.Union(m.claims[other]), append(by, other)
+		}
+	}
+	return all, by
+}
+
 // sort puts the lanes into order: by the keys, then those that others want to be near to first, then the
 // largest.
 func (t *jointSearch) sort(keys ...func(lane.Lane) int) {

@@ -139,13 +139,15 @@ func (m *machine) balance(l lane.Lane) string {
 		taken, names = taken.Union(o.Owned()), append(names, o.Name)
 	}
 	taken = taken.Intersection(usable)
+	named, by := m.claimed(l.Metadata.Name)
+	named = named.Intersection(usable).Difference(taken)
 	boot := m.bootCore().Difference(taken)
 	text := fmt.Sprintf("asks for %s; of %d usable", cpuCount(l.Spec.CPUs.Count), usable.Len())
 	if !taken.IsEmpty() {
 		text += fmt.Sprintf(", %d %s to lanes placed before it (%s)",
 			taken.Len(), one(taken.Len(), "belongs", "belong"), few(names))
 	}
-	free := usable.Difference(taken)
+	free := usable.Difference(taken).Difference(named)
 	switch {
 	case free.IsEmpty():
 	case l.Spec.CPUs.Boot || boot.IsEmpty():
@@ -155,6 +157,9 @@ func (m *machine) balance(l lane.Lane) string {
 		text += fmt.Sprintf(", %d %s housekeeping's (the boot core, CPUs %s)",
 			boot.Len(), one(boot.Len(), "stays", "stay"), boot)
 		free = free.Difference(boot)
+	}
+	if !named.IsEmpty() {
+		text += fmt.Sprintf(", %d %s named by %s", named.Len(), one(named.Len(), "is", "are"), few(by))
 	}
 	return text + fmt.Sprintf(", %d %s free", free.Len(), one(free.Len(), "is", "are"))
 }
@@ -181,7 +186,7 @@ func few(names []string) string {
 func (m *machine) constraints(l lane.Lane) []constraint {
 	s := l.Spec
 	all := []constraint{{"housekeeping", ""}}
-	if len(m.lanes) > 0 {
+	if named, _ := m.claimed(l.Metadata.Name); len(m.lanes) > 0 || !named.IsEmpty() {
 		all = append(all, constraint{"others", ""})
 	}
 	if !s.CPUs.Boot {

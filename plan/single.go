@@ -323,8 +323,8 @@ func (s *search) choices(c int) takes {
 	return t
 }
 
-// chosen puts the CPUs that the lane names in front, and takes out those that it does not name, unless they are to
-// be idle. It is false where the core is none that the lane could have with what it names.
+// chosen puts the CPUs that the lane names in front, and takes out those that it does not name, unless they
+// are to be idle. It is false where the core is none that the lane could have with what it names.
 func (s *search) chosen(t *takes) bool {
 	if s.a.list.IsEmpty() {
 		return true

@@ -31,8 +31,8 @@ type layout struct {
 	shared    bool           // the neighbours have to share the client's CPU in pinned and lane cells
 }
 
-// newLayout plans the application and the client on h, beside lanes in force. With two CPUs the client has the one that
-// the lane leaves, and confined neighbours have nowhere to go but there.
+// newLayout plans the application and the client on h, beside lanes in force. With two CPUs the client has
+// the one that the lane leaves, and confined neighbours have nowhere to go but there.
 func newLayout(h host.Host, placed plan.Placement, spec lane.Spec) (layout, error) {
 	usable := h.Usable().Difference(placed.CPUs())
 	if usable.Len() < 2 {

@@ -144,7 +144,8 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, run *
 	return r.adopt(h, c)
 }
 
-// putLane puts the application's lane in force, as isolane apply does. When this process dies, the lane does not last.
+// putLane puts the application's lane in force, as isolane apply does. When this process dies, the lane does
+// not last.
 func (r *runner) putLane(ctx context.Context, run *results.Run) error {
 	if err := r.lanes.Lend(applicationLane, os.Getpid()); err != nil {
 		return err

@@ -7,7 +7,8 @@ import (
 	"isolane.dev/isolane/witness"
 )
 
-// The samples are those from the highest percentile on that so many support, P99.9 at most, as far as they were kept.
+// The samples are those from the highest percentile on that so many support, P99.9 at most, as far as they
+// were kept.
 func TestTail(t *testing.T) {
 	for _, c := range []struct {
 		n, samples, missing int

@@ -90,7 +90,8 @@ func printDrift(w io.Writer, what string, all []enforce.Drift) {
 	}
 }
 
-// printRefused says in a line each what the kernel keeps for a reason that is known, and lists it with verbose.
+// printRefused says in a line each what the kernel keeps for a reason that is known, and lists it with
+// verbose.
 func printRefused(w io.Writer, refused []enforce.Refusal, verbose bool) {
 	var interrupts []int
 	threads := 0

@@ -80,7 +80,8 @@ func diffCommand() *cobra.Command {
 	return cmd
 }
 
-// openLanes takes the lanes in force to change them, and waits half a minute for others that do; lanes that an isolane run left behind are released.
+// openLanes takes the lanes in force to change them, and waits half a minute for others that do; lanes that
+// an isolane run left behind are released.
 func openLanes(cmd *cobra.Command, command string) (*lanes.Lanes, error) {
 	if err := needCapabilities(command); err != nil {
 		return nil, err

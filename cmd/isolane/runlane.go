@@ -56,8 +56,8 @@ func (t *temporary) lane(name string) (lane.Lane, error) {
 	return checked[0], nil
 }
 
-// run makes the lane, runs the command in it, and releases it whatever comes; when this process is killed, the
-// command is too, and the next isolane that changes the host releases the lane.
+// run makes the lane, runs the command in it, and releases it whatever comes; when this process is killed,
+// the command is too, and the next isolane that changes the host releases the lane.
 func (t *temporary) run(cmd *cobra.Command, with lanes.With, argv []string) (err error) {
 	if _, err = exec.LookPath(argv[0]); err != nil {
 		return notStarted(err)
@@ -134,8 +134,8 @@ func inherit(args []string) error {
 	return nil
 }
 
-// fromTerminal says whether the child has had a signal too: a terminal sends those of its keys to all processes in
-// its foreground.
+// fromTerminal says whether the child has had a signal too: a terminal sends those of its keys to all
+// processes in its foreground.
 func fromTerminal(s os.Signal) bool {
 	if s != unix.SIGINT && s != unix.SIGQUIT && s != unix.SIGWINCH {
 		return false

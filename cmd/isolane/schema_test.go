@@ -81,9 +81,9 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// generator makes JSON schemas of Go types: structures that encoding/json knows, our types that print themselves
-// as text, and those that print null for what is not known. Descriptions are the doc comments; those of a lane,
-// and the ranges of its values, are the table that isolane explain prints.
+// generator makes JSON schemas of Go types: structures that encoding/json knows, our types that print
+// themselves as text, and those that print null for what is not known. Descriptions are the doc comments;
+// those of a lane, and the ranges of its values, are the table that isolane explain prints.
 type generator struct {
 	fields   []lane.Field
 	defs     map[string]any
@@ -185,8 +185,9 @@ func (g generator) property(t reflect.Type, path string) map[string]any {
 	return p
 }
 
-// nulls are the fields that a zero value prints as null: pointers, and what a type prints so itself. Of a machine
-// and of a measurement, a list that the source does not say is null too; elsewhere lists and objects never are.
+// nulls are the fields that a zero value prints as null: pointers, and what a type prints so itself. Of a
+// machine and of a measurement, a list that the source does not say is null too; elsewhere lists and objects
+// never are.
 func nulls(t reflect.Type) map[string]bool {
 	data, err := json.Marshal(reflect.Zero(t).Interface())
 	var fields map[string]json.RawMessage

@@ -66,8 +66,8 @@ func (s *source) look() (*lanes.Lanes, error) {
 	return lanes.Look(options())
 }
 
-// inForce are the lanes in force on this machine, for what is also worth something without them: a user who may
-// not see them is told, and gets none.
+// inForce are the lanes in force on this machine, for what is also worth something without them: a user who
+// may not see them is told, and gets none.
 func (s *source) inForce() (*lanes.Lanes, error) {
 	l, err := s.look()
 	if errors.Is(err, journal.ErrNeedsRoot) {

@@ -53,8 +53,8 @@ func (r *reading) drifted(fresh, left []enforce.Drift) {
 	}
 }
 
-// watchDisplay shows readings: a table that renews itself on a terminal, a line a second elsewhere and the table
-// at the end, or JSON.
+// watchDisplay shows readings: a table that renews itself on a terminal, a line a second elsewhere and the
+// table at the end, or JSON.
 type watchDisplay struct {
 	w      io.Writer
 	json   bool

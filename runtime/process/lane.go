@@ -30,8 +30,8 @@ type Lane struct {
 }
 
 // Enter puts this process into the lane, and then replaces it by argv with the environment env. It returns
-// only with an error, an *exec.Error where the program is the reason. The process keeps its id, so who waits for
-// it or signals it need not know.
+// only with an error, an *exec.Error where the program is the reason. The process keeps its id, so who waits
+// for it or signals it need not know.
 func (l Lane) Enter(argv, env []string) error {
 	program, err := exec.LookPath(argv[0])
 	if err != nil {

@@ -23,9 +23,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Command returns the command that starts argv within the lane when it is given to Start; self are the words with
-// which this program starts itself to call Become. The process gets a process group of its own, so that Ctrl-C reaches
-// only isolane, and ends when isolane dies.
+// Command returns the command that starts argv within the lane when it is given to Start; self are the words
+// with which this program starts itself to call Become. The process gets a process group of its own, so that
+// Ctrl-C reaches only isolane, and ends when isolane dies.
 func Command(ctx context.Context, self []string, l Lane, argv ...string) *exec.Cmd {
 	l.Parent = os.Getpid() // Pdeathsig is the first thread's, and execve may come from another
 	confines, err := json.Marshal(l)
@@ -39,8 +39,8 @@ func Command(ctx context.Context, self []string, l Lane, argv ...string) *exec.C
 	return cmd
 }
 
-// Become is what a process of Command does, with its last arguments: it enters the lane and becomes the workload. It
-// returns only with an error.
+// Become is what a process of Command does, with its last arguments: it enters the lane and becomes the
+// workload. It returns only with an error.
 func Become(args []string) error {
 	if len(args) < 2 {
 		return errors.New("expected what the process lives in, and a command")

@@ -119,8 +119,9 @@ func (m *mapping) cpus(name string, others cpuset.Set) cpuset.Set {
 	return others
 }
 
-// pair gives the threads, in the order of their numbers, a CPU each, and returns those taken. Where there are too
-// few CPUs all threads get all of them, to be balanced; in a lane without balancing it begins again with the first.
+// pair gives the threads, in the order of their numbers, a CPU each, and returns those taken. Where there are
+// too few CPUs all threads get all of them, to be balanced; in a lane without balancing it begins again with
+// the first.
 func (m *mapping) pair(p []Thread, threads map[int]Thread, what, from string, cpus []int) (used cpuset.Set) {
 	m.mapped = append(m.mapped, name(p))
 	few := len(threads) > len(cpus)

@@ -64,8 +64,8 @@ func InService(h host.Host, root fs.FS, pid int) bool {
 	return err == nil && booted == nil && strings.HasSuffix(group, ".service")
 }
 
-// OwnGroup returns the cgroup of a process where only the process and its descendants are in it, as that of a service
-// or container.
+// OwnGroup returns the cgroup of a process where only the process and its descendants are in it, as that of a
+// service or container.
 func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
 	lane, err := enforce.GroupDir(h, "any") // for its parent
 	if err != nil {
@@ -92,15 +92,16 @@ func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
 	})
 }
 
-// Steps returns what is missing to have the threads of an attachment in the lane, which is in force already in the
-// cgroup dir, and what the user should know.
+// Steps returns what is missing to have the threads of an attachment in the lane, which is in force already
+// in the cgroup dir, and what the user should know.
 //
-// A workload stays in its own cgroup wherever the kernel can give that the lane's CPUs: then limits, statistics and
-// the view of its service manager or container runtime are as before, and what it adds is born in the lane. With
-// cgroup v1 the group's cpuset gets the lane's CPUs and memory nodes, as `runc update --cpuset-cpus` does. With v2 it
-// is a partition already where at.Own says so (enforce.Lanes.Attach). Else the processes are moved into the lane's
-// cgroup: only tasks of a partition may use its CPUs (Documentation/admin-guide/cgroup-v2.rst). All threads of a
-// process move with it, also those in threaded cgroups, as libvirt has them, and come back there.
+// A workload stays in its own cgroup wherever the kernel can give that the lane's CPUs: then limits,
+// statistics and the view of its service manager or container runtime are as before, and what it adds is born
+// in the lane. With cgroup v1 the group's cpuset gets the lane's CPUs and memory nodes, as `runc update
+// --cpuset-cpus` does. With v2 it is a partition already where at.Own says so (enforce.Lanes.Attach). Else
+// the processes are moved into the lane's cgroup: only tasks of a partition may use its CPUs
+// (Documentation/admin-guide/cgroup-v2.rst). All threads of a process move with it, also those in threaded
+// cgroups, as libvirt has them, and come back there.
 func Steps(h host.Host, root fs.FS, l plan.Lane, dir string, at enforce.Attachment, threads []Thread) ([]journal.Step, []string, error) {
 	hier, err := change.HierarchyOf(root, dir)
 	if err != nil {
@@ -225,8 +226,8 @@ func (a *attachment) set(file string) (cpuset.Set, error) {
 	return set, nil
 }
 
-// move takes whole processes into the lane's cgroup; with v2 into one within it, so that it is known later whose
-// children are there.
+// move takes whole processes into the lane's cgroup; with v2 into one within it, so that it is known later
+// whose children are there.
 func (a *attachment) move(at enforce.Attachment, threads []Thread) error {
 	if _, err := fs.Stat(a.root, a.dir[1:]); err != nil {
 		return fmt.Errorf("lane %s: %w: apply it first", a.lane.Name, err)
@@ -273,8 +274,8 @@ func (a *attachment) warnMoved(from string, kept bool) {
 		"reach them there, and what its runtime adds is born outside; %s", from, a.dir, back))
 }
 
-// noSwap keeps the workload's memory from being swapped out where cgroup v1 has it in a hierarchy of its own: there
-// it stays in its cgroups, with their limits. The lane has one too where the machine swaps.
+// noSwap keeps the workload's memory from being swapped out where cgroup v1 has it in a hierarchy of its own:
+// there it stays in its cgroups, with their limits. The lane has one too where the machine swaps.
 func (a *attachment) noSwap(threads []Thread) error {
 	lane := enforce.MemoryGroup(a.root, a.host, a.lane.Name)
 	if lane == "" {
@@ -340,7 +341,8 @@ func (a *attachment) domain(dir string) string {
 	return dir
 }
 
-// keep has a process stay in the service or scope of systemd's that another leaves: see the journal's kind keeper.
+// keep has a process stay in the service or scope of systemd's that another leaves: see the journal's kind
+// keeper.
 func (a *attachment) keep(from string, pid int) bool {
 	if _, err := fs.Stat(a.root, "run/systemd/system"); err != nil || !a.hierarchy.V2 { // sd_booted(3)
 		return false
@@ -378,9 +380,9 @@ func (a *attachment) pin(threads []Thread) error {
 	return nil
 }
 
-// schedule gives a thread of a lane for fifo or rr what `run` would: that policy, or, where it only helps those
-// with a CPU of their own, exact timers. A thread with a real-time policy chose it itself, and keeps it.
-// What it has is asked of this machine, and not of root.
+// schedule gives a thread of a lane for fifo or rr what `run` would: that policy, or, where it only helps
+// those with a CPU of their own, exact timers. A thread with a real-time policy chose it itself, and keeps
+// it. What it has is asked of this machine, and not of root.
 func (a *attachment) schedule(t Thread, helps bool) error {
 	lane := a.lane.Spec.Scheduling
 	to := change.Scheduling{Policy: lane.Policy, Priority: lane.Priority}

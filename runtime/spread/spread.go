@@ -1,5 +1,5 @@
-// Package spread moves threads of a lane from CPUs on which others wait to CPUs that idle, where the kernel does not:
-// it balances no CPUs of isolcpus= (kernel/sched/topology.c), and a thread stays where it was born.
+// Package spread moves threads of a lane from CPUs on which others wait to CPUs that idle, where the kernel
+// does not: it balances no CPUs of isolcpus= (kernel/sched/topology.c), and a thread stays where it was born.
 //
 //	err := spread.Once(root, "/sys/fs/cgroup/isolane-web", cpus)
 //
@@ -31,8 +31,8 @@ type Thread struct {
 // Move takes a thread to another CPU.
 type Move struct{ Thread, To int }
 
-// Moves returns what leaves no CPU idle beside a queue: as long as a CPU has two threads more than another, one of
-// those that are not bound goes there. The fewest threads move.
+// Moves returns what leaves no CPU idle beside a queue: as long as a CPU has two threads more than another,
+// one of those that are not bound goes there. The fewest threads move.
 func Moves(threads []Thread, cpus cpuset.Set) []Move {
 	if cpus.IsEmpty() {
 		return nil
@@ -65,8 +65,8 @@ func Moves(threads []Thread, cpus cpuset.Set) []Move {
 	}
 }
 
-// Once looks at the threads of a cgroup and of those in it, and moves what waits beside an idle CPU. A thread that is
-// moved may use all of the lane's CPUs afterwards, as before.
+// Once looks at the threads of a cgroup and of those in it, and moves what waits beside an idle CPU. A thread
+// that is moved may use all of the lane's CPUs afterwards, as before.
 func Once(root fs.FS, dir string, cpus cpuset.Set) error {
 	threads, err := runnable(root, dir, cpus)
 	if err != nil {

@@ -1,0 +1,80 @@
+package plan
+
+import (
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
+)
+
+// Room is what no lane has on a host.
+type Room struct {
+	CPUs   cpuset.Set // that lanes may have; housekeeping needs one of them
+	Nodes  []NodeRoom
+	Shapes []Shape
+}
+
+// NodeRoom is what is free on a NUMA node.
+type NodeRoom struct {
+	Node      int // -1: the machine does not say it
+	CPUs      cpuset.Set
+	L3        map[int]cpuset.Set          // free CPUs by the machine's number of the L3; of those that are known
+	Kinds     map[host.CPUKind]cpuset.Set // free CPUs by the kind of their core
+	Memory    uint64                      // bytes; 0 is none, or not known
+	Hugepages map[uint64]uint64           // pages of the node's pools by size in bytes
+}
+
+// Shape is the largest lane of its kind that fits.
+type Shape struct {
+	SMT, Within string // lane.Any, Isolate or Pack; "", "node" or "l3"
+	CPUs        int    // 0: none fits
+}
+
+// Free says what is free beside what is placed, and the largest lanes that Solve would place. The error is a
+// *Mismatch.
+func Free(h host.Host, placed Placement) (Room, error) {
+	if err := placed.check(h); err != nil {
+		return Room{}, err
+	}
+	m := newMachine(h, placed.Lanes)
+	free := m.free()
+	r := Room{CPUs: free.Difference(m.bootCore())}
+	for n, at := range m.nodes {
+		bytes, pool := m.freeMemory(n)
+		room := NodeRoom{Node: at.id, L3: map[int]cpuset.Set{}, Kinds: map[host.CPUKind]cpuset.Set{}, Memory: bytes, Hugepages: pool}
+		for _, d := range m.domains[at.from:at.to] {
+			for c := d.from; c < d.to; c++ {
+				cpus := cpuset.Of(m.cores[c].cpus...).Intersection(r.CPUs)
+				room.CPUs, room.Kinds[m.cores[c].kind] = room.CPUs.Union(cpus), room.Kinds[m.cores[c].kind].Union(cpus)
+				if d.l3 >= 0 {
+					room.L3[d.l3] = room.L3[d.l3].Union(cpus)
+				}
+			}
+		}
+		r.Nodes = append(r.Nodes, room)
+	}
+	for _, smt := range []string{lane.Any, lane.Isolate, lane.Pack} {
+		for _, within := range []string{"", "node", "l3"} {
+			s := Shape{SMT: smt, Within: within}
+			for n := r.CPUs.Len(); n > 0 && s.CPUs == 0; n-- {
+				if m.fitsShape(s, n) {
+					s.CPUs = n
+				}
+			}
+			r.Shapes = append(r.Shapes, s)
+		}
+	}
+	return r, nil
+}
+
+// fitsShape says whether a lane of so many CPUs fits.
+func (m *machine) fitsShape(s Shape, count int) bool {
+	l := lane.Lane{Spec: lane.Spec{CPUs: lane.CPUs{Count: count, SMT: s.SMT}}}
+	switch s.Within {
+	case "node":
+		l.Spec.CPUs.NUMA = lane.One
+	case "l3":
+		l.Spec.CPUs.L3 = lane.One
+	}
+	_, ok, err := m.best(l, relaxed{})
+	return ok && err == nil
+}

@@ -23,15 +23,16 @@ func environment(root fs.FS, lane plan.Lane) ([]string, error) {
 		}
 		return cpuset.Of(places...).String()
 	}
-	env := []string{"ISOLANE_LANE=" + lane.Name, "ISOLANE_CPUS=" + lane.CPUs.String(), "ISOLANE_CPUS_RELATIVE=" + relative(lane.CPUs),
-		"ISOLANE_MEMORY_NODES=" + lane.MemoryNodes.String()}
+	env := []string{"ISOLANE_LANE=" + lane.Name, "ISOLANE_CPUS=" + lane.CPUs.String(),
+		"ISOLANE_CPUS_RELATIVE=" + relative(lane.CPUs), "ISOLANE_MEMORY_NODES=" + lane.MemoryNodes.String()}
 	for role, cpus := range lane.Roles {
 		name := "ISOLANE_CPUS_" + strings.ToUpper(strings.ReplaceAll(role, "-", "_"))
 		env = append(env, name+"="+cpus.String(), name+"_RELATIVE="+relative(cpus))
 	}
 	mounts, err := hugepageMounts(root)
 	for size, dir := range mounts {
-		env = append(env, fmt.Sprintf("ISOLANE_HUGEPAGES_%s=%s", strings.ToUpper(quantity.Bytes(size).String()), dir))
+		name := strings.ToUpper(quantity.Bytes(size).String())
+		env = append(env, "ISOLANE_HUGEPAGES_"+name+"="+dir)
 	}
 	slices.Sort(env)
 	return env, err

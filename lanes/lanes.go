@@ -68,7 +68,8 @@ type Lanes struct {
 // released first, and named. The caller closes them.
 func Open(ctx context.Context, o Options) (l *Lanes, expired []string, err error) {
 	if os.Getenv(entered) != "" {
-		return nil, nil, errors.New("this program was started to become a workload, and did not call lanes.Entry first in main")
+		return nil, nil, errors.New("this program was started to become a workload, " +
+			"and did not call lanes.Entry first in main")
 	}
 	o = o.Complete()
 	inner, err := open(ctx, o)

@@ -22,7 +22,9 @@ type With struct {
 
 // Start starts argv in a lane that is in force; the caller waits for it. set, unless it is nil, may change
 // the command before, such as its output.
-func (l *Lanes) Start(ctx context.Context, name string, argv []string, set func(*exec.Cmd)) (*exec.Cmd, error) {
+func (l *Lanes) Start(ctx context.Context, name string, argv []string, set func(*exec.Cmd)) (
+	*exec.Cmd, error,
+) {
 	in, env, err := l.Inside(name, With{})
 	if err != nil {
 		return nil, err
@@ -93,7 +95,8 @@ func declared(lane plan.Lane) process.Lane {
 	if realTime {
 		keep = append(keep, "SYS_NICE") // to give its threads priorities
 	}
-	return process.Lane{Policy: s.Policy, Priority: s.Priority, MemoryNodes: lane.MemoryNodes, Capabilities: keep, RealTime: realTime}
+	return process.Lane{Policy: s.Policy, Priority: s.Priority, MemoryNodes: lane.MemoryNodes,
+		Capabilities: keep, RealTime: realTime}
 }
 
 // stay brings the lane to the cgroup of this process, where that is a service's or this process is alone in

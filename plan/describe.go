@@ -146,7 +146,8 @@ func (m *machine) nodeReasons(p place) []string {
 	text := ""
 	switch {
 	case !p.ask.list.IsEmpty() && len(m.nodes) > 1:
-		text = fmt.Sprintf("%s %s, because the CPUs of spec.cpus.list are there", one(nodes.len(), "node", "nodes"), names)
+		text = fmt.Sprintf("%s %s, because the CPUs of spec.cpus.list are there",
+			one(nodes.len(), "node", "nodes"), names)
 	case nodes.len() > 1:
 		text = fmt.Sprintf("nodes %s: %s", names, m.noRoom(p))
 	case m.nodes[at].id < 0:

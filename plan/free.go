@@ -40,7 +40,8 @@ func Free(h host.Host, placed Placement) (Room, error) {
 	r := Room{CPUs: free.Difference(m.bootCore())}
 	for n, at := range m.nodes {
 		bytes, pool := m.freeMemory(n)
-		room := NodeRoom{Node: at.id, L3: map[int]cpuset.Set{}, Kinds: map[host.CPUKind]cpuset.Set{}, Memory: bytes, Hugepages: pool}
+		room := NodeRoom{Node: at.id, L3: map[int]cpuset.Set{}, Kinds: map[host.CPUKind]cpuset.Set{},
+			Memory: bytes, Hugepages: pool}
 		for _, d := range m.domains[at.from:at.to] {
 			for c := d.from; c < d.to; c++ {
 				cpus := cpuset.Of(m.cores[c].cpus...).Intersection(r.CPUs)

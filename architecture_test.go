@@ -60,17 +60,17 @@ func imports() map[string][]string {
 func ratchet() string {
 	return `
 package              lines exported  why it was raised
-(files>400)              3
-(functions>60)           1
-(lines>110)            237
+(files>400)              5
+(functions>60)           2
+(lines>110)             30
 (nolint)                15
 audit                 2500       15
 change                2700       50
-cmd/isolane           3350        0
+cmd/isolane           3450        0
 cores                  550        5  lines of at most 110 columns
 cpuset                 350       10
 draw                  1000        5
-enforce               4350       55
+enforce               4450       55
 examples                50        5
 examples/embed         100        0
 host                  2600       35  CPUs that a caller allows
@@ -94,7 +94,7 @@ quantity               200       10
 report                2800       20
 results                450       35
 runtime/process        400       10
-runtime/running       1000       10
+runtime/running       1050       10
 runtime/spread         150        5
 scenarios               50        5
 sched                   50       10  names of policies, once

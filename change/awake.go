@@ -49,7 +49,8 @@ func (k kernel) keepBusy(ctx context.Context, group, value string) (stop func())
 	if err != nil {
 		return stop
 	}
-	if !cpus.IsSubsetOf(may) { // a workload's own cgroup, whose parents do not have them: they are still everybody's
+	// a workload's own cgroup, whose parents do not have them: they are still everybody's
+	if !cpus.IsSubsetOf(may) {
 		h, herr := HierarchyOf(os.DirFS("/"), group)
 		if herr != nil {
 			return stop

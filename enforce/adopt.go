@@ -43,7 +43,8 @@ func (l *Lanes) Adopt(ctx context.Context) ([]Adopted, error) {
 		return nil, err
 	}
 	if len(l.Placement.Lanes) > 0 || l.Settings() > 0 {
-		return nil, errors.New("there are lanes in force beside those without a record: isolane release --all, then isolane recover --adopt")
+		return nil, errors.New("there are lanes in force beside those without a record: isolane release --all, " +
+			"then isolane recover --adopt")
 	}
 	a := adoption{Lanes: l, groups: groups}
 	if a.host, err = host.Read(l.root); err != nil {

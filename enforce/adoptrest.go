@@ -29,7 +29,8 @@ func (a *adoption) sysctls(ctx context.Context) error {
 		{busyReadFile, busyPollMicroseconds, "0"},
 	} {
 		text, err := fs.ReadFile(a.root, knob.name)
-		if err != nil || knob.ours != "" && trim(text) != knob.ours { // the kernel has none, or it is not as lanes want it
+		// the kernel has none, or it is not as lanes want it
+		if err != nil || knob.ours != "" && trim(text) != knob.ours {
 			continue
 		}
 		if err = a.set(ctx, file("/"+knob.name, knob.usual)); err != nil {
@@ -62,7 +63,10 @@ func (a *adoption) threads(ctx context.Context) error {
 		if errors.Join(serr, terr, perr, lerr) != nil || !t.Kernel || t.Fixed || strings.HasPrefix(t.Comm, "irq/") {
 			continue // as in kernelThread
 		}
-		at := slices.IndexFunc(usual, func(cpus cpuset.Set) bool { return cpus.Intersects(a.lanes) && now == a.without(cpus) })
+		at := slices.IndexFunc(usual, func(cpus cpuset.Set) bool {
+			return cpus.Intersects(a.lanes) &&
+				now == a.without(cpus)
+		})
 		if at < 0 {
 			continue
 		}
@@ -81,7 +85,8 @@ func (a *adoption) units(ctx context.Context) error {
 		if _, err := fs.Stat(a.root, dropIn); err != nil {
 			continue
 		}
-		if err := a.set(ctx, journal.Step{Kind: change.KindUnit, Target: change.UnitTarget(name, "AllowedCPUs")}); err != nil {
+		if err := a.set(ctx, journal.Step{Kind: change.KindUnit, Target: change.UnitTarget(name,
+			"AllowedCPUs")}); err != nil {
 			return err
 		}
 	}
@@ -159,7 +164,8 @@ func (a *adoption) removeGroup(ctx context.Context, dir string) error {
 		}
 	}
 	done := len(a.did)
-	if err = errors.Join(err, a.set(ctx, journal.Step{Kind: change.KindCgroup, Target: dir})); err == nil && len(pids) > 0 && len(a.did) > done {
+	if err = errors.Join(err, a.set(ctx, journal.Step{Kind: change.KindCgroup, Target: dir})); err == nil &&
+		len(pids) > 0 && len(a.did) > done {
 		a.did[done].Note = fmt.Sprintf("its processes (%d) are in the cgroup above", len(pids))
 	}
 	return err
@@ -181,11 +187,13 @@ func (a *adoption) unknown() {
 			now, _, is := readMask(a.root, mask)
 			return is && !now.Intersects(a.lanes) && len(masks) > 1
 		}) {
-			a.note(path.Base(name), "the CPUs that send by its queues (xps_cpus) stay: its driver sets them when the device comes up")
+			a.note(path.Base(name), "the CPUs that send by its queues (xps_cpus) stay: its driver sets them when "+
+				"the device comes up")
 		}
 	}
 	a.partitions()
-	a.note("CPUs of other threads", "what a program or taskset chose among CPUs "+a.lanes.String()+" before the lanes is not known")
+	a.note("CPUs of other threads",
+		"what a program or taskset chose among CPUs "+a.lanes.String()+" before the lanes is not known")
 }
 
 // partitions of cgroup v2 that are not in Isolane's cgroups may be lanes in those of their workloads, or
@@ -201,7 +209,8 @@ func (a *adoption) partitions() {
 		}
 		text, rerr := fs.ReadFile(a.root, path.Join(name, partitionFile))
 		if rerr == nil && !strings.HasPrefix(trim(text), member) {
-			a.note("/"+path.Join(name, partitionFile), "if a lane was in this cgroup, write member there, then empty its "+exclusiveFile)
+			a.note("/"+path.Join(name, partitionFile),
+				"if a lane was in this cgroup, write member there, then empty its "+exclusiveFile)
 		}
 		return nil
 	})

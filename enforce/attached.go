@@ -17,11 +17,13 @@ import (
 // Attachment is a workload that ran already when it came into its lane. Its steps are in a journal of
 // their own, so that it can leave without the lane.
 type Attachment struct {
-	Lane    string `json:"lane"`
-	Group   string `json:"group,omitempty"` // the cgroup that was attached as a whole
-	Own     bool   `json:"own,omitempty"`   // the lane is in that cgroup, and its processes stay there (cgroup v2)
-	PID     int    `json:"pid,omitempty"`   // or the process, with
-	Start   uint64 `json:"start,omitempty"` // when it started (change.StartTime): its number may become another's
+	Lane  string `json:"lane"`
+	Group string `json:"group,omitempty"` // the cgroup that was attached as a whole
+	// the lane is in that cgroup, and its processes stay there (cgroup v2)
+	Own bool `json:"own,omitempty"`
+	PID int  `json:"pid,omitempty"` // or the process, with
+	// when it started (change.StartTime): its number may become another's
+	Start   uint64 `json:"start,omitempty"`
 	Journal string `json:"journal"`
 }
 
@@ -43,14 +45,16 @@ func MovedGroup(lane string, at Attachment) string {
 type OwnedError struct{ Lane, Group string }
 
 func (e *OwnedError) Error() string {
-	return fmt.Sprintf("lane %s is in %s, the cgroup of its workload: give this one a lane of its own, or attach both with --move", e.Lane, e.Group)
+	return fmt.Sprintf("lane %s is in %s, the cgroup of its workload: give this one a lane of its own, or "+
+		"attach both with --move", e.Lane, e.Group)
 }
 
 // Attach brings a workload that runs already into its lane, and returns how: where at.Own asks for it and the
 // kernel can, the lane moves into the workload's cgroup, else the workload into the lane's. why says what
 // kept it from that. next returns the steps that are missing, dir being the lane's cgroup; it is asked again
 // until there are none, because processes may be born meanwhile. Where that fails, all is undone.
-func (l *Lanes) Attach(ctx context.Context, at Attachment, next func(dir string, at Attachment) ([]journal.Step, error)) (_ Attachment, why string, err error) {
+func (l *Lanes) Attach(ctx context.Context, at Attachment, next func(dir string,
+	at Attachment) ([]journal.Step, error)) (_ Attachment, why string, err error) {
 	if err = l.dropEnded(ctx); err != nil {
 		return at, "", err
 	}
@@ -159,7 +163,8 @@ func (l *Lanes) noOwn(at Attachment) string {
 		return "before Linux 6.7 the kernel makes no partition of a cgroup whose parents are none"
 	case shares(lane):
 		return "lanes that share CPUs are in one partition"
-	case slices.ContainsFunc(l.Attached, func(o Attachment) bool { return o.Lane == at.Lane }), populated(l.root, dir):
+	case slices.ContainsFunc(l.Attached, func(o Attachment) bool { return o.Lane == at.Lane }),
+		populated(l.root, dir):
 		return "other workloads are in this lane already"
 	}
 	return ""
@@ -291,7 +296,8 @@ func (l *Lanes) homeward(j *journal.Journal) error {
 		for _, pid := range pids {
 			start, err := change.StartTime(pid)
 			if target := change.TaskTarget(pid, start); err == nil && !moved[target] {
-				if err = j.Adopt(journal.Step{Kind: change.KindMember, Target: target, Before: home, After: s.Target}); err != nil {
+				if err = j.Adopt(journal.Step{Kind: change.KindMember, Target: target, Before: home,
+					After: s.Target}); err != nil {
 					return err
 				}
 			}
@@ -376,7 +382,10 @@ func (l *Lanes) again(ctx context.Context, s journal.Step) error {
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(kept, func(o journal.Step) bool { return o.Kind == s.Kind && o.Target == s.Target }) {
+		if !slices.ContainsFunc(kept, func(o journal.Step) bool {
+			return o.Kind == s.Kind &&
+				o.Target == s.Target
+		}) {
 			continue
 		}
 		if j, err = l.journal.Beside(at.Journal); err != nil {

@@ -66,7 +66,8 @@ func (l *Lanes) rival(dir string) (file string, theirs, others cpuset.Set, err e
 	for _, file = range files {
 		text, _ = fs.ReadFile(l.root, file) // removed meanwhile
 		var perr error
-		if theirs, perr = cpuset.Parse(trim(text)); perr == nil && filepath.Dir("/"+file) != dir && theirs.Intersects(lane) {
+		if theirs, perr = cpuset.Parse(trim(text)); perr == nil && filepath.Dir("/"+file) != dir &&
+			theirs.Intersects(lane) {
 			return "/" + file, theirs, theirs.Difference(lane), nil
 		}
 	}
@@ -118,7 +119,9 @@ func (l *Lanes) loosen(want []journal.Step) []journal.Step {
 func (a *Applied) notAsked(want []journal.Step) {
 	for _, s := range want {
 		if isPartition(s.Target) {
-			a.Refused = append(a.Refused, Refusal{s.Target, isolated, "before Linux 5.11 a partition moves kernel threads off the CPUs that they are bound to, and the host may hang"})
+			a.Refused = append(a.Refused, Refusal{s.Target, isolated,
+				"before Linux 5.11 a partition moves kernel threads off the CPUs that they are bound to, and the host " +
+					"may hang"})
 		}
 	}
 }

@@ -30,19 +30,25 @@ func BootLine(h host.Host, p plan.Placement) []BootWord {
 	boot := cpuset.Of(h.CPUs[0].ID)
 	words := []BootWord{
 		{Word: "isolcpus=managed_irq,domain," + lanes.String(),
-			Reason: "managed interrupts cannot be moved later; and no task starts on these CPUs before the lanes are applied"},
-		{Word: "irqaffinity=" + p.Housekeeping.String(), Reason: "interrupts of devices that come up before the lanes are applied"},
+			Reason: "managed interrupts cannot be moved later; and no task starts on these CPUs before the lanes " +
+				"are applied"},
+		{Word: "irqaffinity=" + p.Housekeeping.String(),
+			Reason: "interrupts of devices that come up before the lanes are applied"},
 	}
 	if tickless := lanes.Difference(boot); !tickless.IsEmpty() {
 		words = append(words,
-			BootWord{Word: "nohz_full=" + tickless.String(), Reason: "the tick stops while a lane's thread is alone on its CPU"},
-			BootWord{Word: "rcu_nocbs=" + tickless.String(), Reason: "RCU's callbacks run elsewhere (nohz_full implies it where the kernel has it)"})
+			BootWord{Word: "nohz_full=" + tickless.String(),
+				Reason: "the tick stops while a lane's thread is alone on its CPU"},
+			BootWord{Word: "rcu_nocbs=" + tickless.String(),
+				Reason: "RCU's callbacks run elsewhere (nohz_full implies it where the kernel has it)"})
 	}
 	words = append(words, hugepageWords(p)...)
 	if slices.ContainsFunc(p.Lanes, func(l plan.Lane) bool { return l.Spec.Scheduling.Priority > 0 }) {
 		words = append(words,
-			BootWord{Word: "skew_tick=1", Reason: "real-time lanes: the ticks of housekeeping CPUs do not meet at the same locks"},
-			BootWord{Word: "rcutree.kthread_prio=11", Reason: "real-time lanes: RCU's threads are not starved by theirs"})
+			BootWord{Word: "skew_tick=1",
+				Reason: "real-time lanes: the ticks of housekeeping CPUs do not meet at the same locks"},
+			BootWord{Word: "rcutree.kthread_prio=11",
+				Reason: "real-time lanes: RCU's threads are not starved by theirs"})
 	}
 	now := host.ParseBootline(h.Kernel.Cmdline)
 	for i, w := range words {
@@ -87,7 +93,8 @@ func hugepageWords(p plan.Placement) []BootWord {
 		case size < 1<<20:
 			unit = fmt.Sprintf("%dK", size>>10)
 		}
-		words = append(words, BootWord{Word: fmt.Sprintf("hugepagesz=%s hugepages=%s", unit, strings.Join(counts, ",")),
+		words = append(words, BootWord{Word: fmt.Sprintf("hugepagesz=%s hugepages=%s", unit,
+			strings.Join(counts, ",")),
 			Reason: "later, memory may be too much in pieces for as many pages on these nodes"})
 	}
 	return words

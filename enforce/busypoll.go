@@ -37,5 +37,6 @@ func BusySockets(root fs.FS) (on, off []journal.Step) {
 	if err != nil {
 		return nil, nil // a kernel without busy polling
 	}
-	return []journal.Step{file("/"+busyReadFile, busyPollMicroseconds)}, []journal.Step{file("/"+busyReadFile, trim(now))}
+	return []journal.Step{file("/"+busyReadFile, busyPollMicroseconds)}, []journal.Step{file("/"+busyReadFile,
+		trim(now))}
 }

@@ -17,7 +17,8 @@ import (
 )
 
 // ErrNoCpuset says that the host has no cgroup hierarchy with the cpuset controller.
-var ErrNoCpuset = errors.New("no cgroup hierarchy with the cpuset controller: mount one, or boot a kernel with CONFIG_CPUSETS")
+var ErrNoCpuset = errors.New("no cgroup hierarchy with the cpuset controller: mount one, or boot a kernel " +
+	"with CONFIG_CPUSETS")
 
 // Group is a cgroup with CPUs and memory nodes of its own. The zero CPUs are an error of the caller.
 type Group struct {
@@ -129,7 +130,8 @@ func cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 	}
 	others, err := v.otherCpusets(root, p.CPUs())
 	steps = append(steps, others...)
-	return append(steps, journal.Step{Kind: change.KindTasks, Target: root, After: path.Join(root, change.GroupPrefix+housekeeping)},
+	return append(steps, journal.Step{Kind: change.KindTasks, Target: root,
+		After: path.Join(root, change.GroupPrefix+housekeeping)},
 		file(path.Join(root, "cpuset.sched_load_balance"), "0")), err
 }
 
@@ -169,7 +171,8 @@ func (v View) otherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error
 			if trim(procs) == "" {
 				return nil
 			}
-			return fmt.Errorf("/%s: has processes and only CPUs %s, which are to be the lanes': give it others, or end them", name, now)
+			return fmt.Errorf("/%s: has processes and only CPUs %s, which are to be the lanes': give it others, or "+
+				"end them", name, now)
 		}
 		steps = append(steps, optional(file("/"+path.Join(name, "cpuset.cpus"), to.String())))
 		return nil

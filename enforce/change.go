@@ -59,7 +59,8 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachmen
 	if err == nil {
 		err = l.Apply(ctx, p)
 	}
-	c := Change{Added: []string{}, Removed: []string{}, Moved: []Moved{}, PutBack: []Drift{}, Outside: []Outside{}}
+	c := Change{Added: []string{}, Removed: []string{}, Moved: []Moved{}, PutBack: []Drift{},
+		Outside: []Outside{}}
 	for _, at := range moving { // into the lane where it is now, whatever came of it
 		if aerr := attach(at); aerr != nil {
 			c.Outside = append(c.Outside, Outside{at.Lane, aerr.Error()})
@@ -73,9 +74,10 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachmen
 	}
 	c.count(before, l.journal.Pending(), len(l.Left))
 	for _, d := range drift {
-		if inForce, _, serr := l.journal.InForce(ctx, d.step); serr == nil && inForce && slices.ContainsFunc(before, func(s journal.Step) bool {
-			return s.Kind == d.step.Kind && s.Target == d.step.Target && s.After == d.step.After
-		}) {
+		if inForce, _, serr := l.journal.InForce(ctx, d.step); serr == nil && inForce &&
+			slices.ContainsFunc(before, func(s journal.Step) bool {
+				return s.Kind == d.step.Kind && s.Target == d.step.Target && s.After == d.step.After
+			}) {
 			d.Repaired = true
 			c.PutBack = append(c.PutBack, d)
 		}
@@ -131,7 +133,8 @@ func movingWith(now Applied, p plan.Placement) []Attachment {
 			continue
 		}
 		next := p.Lanes[to]
-		if next.CPUs != was.CPUs || next.MemoryNodes != was.MemoryNodes || !reflect.DeepEqual(next.Roles, was.Roles) ||
+		if next.CPUs != was.CPUs || next.MemoryNodes != was.MemoryNodes ||
+			!reflect.DeepEqual(next.Roles, was.Roles) ||
 			next.Spec.Scheduling != was.Spec.Scheduling {
 			moving = append(moving, at)
 		}

@@ -23,8 +23,10 @@ func Refuse(lanes []lane.Lane) error {
 		for _, name := range names {
 			blocking = append(blocking, fmt.Sprintf("%s: %v", name, fields[name]))
 		}
-		blocking = append(blocking, "this version makes no network paths, the workload keeps the network that it has")
-		return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: l.Metadata.Name, Blocking: blocking,
+		blocking = append(blocking,
+			"this version makes no network paths, the workload keeps the network that it has")
+		return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: l.Metadata.Name,
+			Blocking: blocking,
 			Cheapest: &plan.Change{Lane: l.Metadata.Name, Change: "leave out " + strings.Join(names, ", ")}}
 	}
 	return nil
@@ -64,10 +66,12 @@ type Objective struct {
 func Objectives(o lane.Objective) []Objective {
 	var all []Objective
 	for _, p := range slices.Sorted(maps.Keys(o.RTT)) {
-		all = append(all, Objective{Metric: "rtt", Percentile: p, MaxNanoseconds: int64(o.RTT[p]), Verdict: Unproven})
+		all = append(all, Objective{Metric: "rtt", Percentile: p, MaxNanoseconds: int64(o.RTT[p]),
+			Verdict: Unproven})
 	}
 	if o.Throughput.Min > 0 {
-		all = append(all, Objective{Metric: "throughput", MinBitsPerSecond: uint64(o.Throughput.Min), Verdict: Unproven})
+		all = append(all, Objective{Metric: "throughput", MinBitsPerSecond: uint64(o.Throughput.Min),
+			Verdict: Unproven})
 	}
 	return all
 }

@@ -18,7 +18,8 @@ type Difference struct {
 	Lanes      []LaneChange `json:"lanes"`
 	Settings   []Setting    `json:"settings"` // in the order of the changes
 	Units      []UnitCPUs   `json:"units"`    // of systemd's that ask for CPUs of the lanes
-	Unread     []string     `json:"unread"`   // what this user may not read: whether that would change is not known
+	// what this user may not read: whether that would change is not known
+	Unread []string `json:"unread"`
 }
 
 // LaneChange is a lane that would be added, moved, removed, or changed where it is.
@@ -46,8 +47,9 @@ func (d Difference) None() bool {
 
 // Diff says what Put of a placement would change, as far as that can be told before. It changes nothing.
 func (l *Lanes) Diff(ctx context.Context, p plan.Placement) (Difference, error) {
-	d := Difference{APIVersion: plan.APIVersion, Kind: "Difference", Lanes: l.laneChanges(p), Settings: []Setting{},
-		Units: []UnitCPUs{}, Unread: []string{}}
+	d := Difference{APIVersion: plan.APIVersion, Kind: "Difference", Lanes: l.laneChanges(p),
+		Settings: []Setting{},
+		Units:    []UnitCPUs{}, Unread: []string{}}
 	units, err := Units(l.root, p)
 	if err != nil {
 		return d, err

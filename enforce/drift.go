@@ -34,7 +34,8 @@ func (l *Lanes) orphaned() (found []Drift, gone func(journal.Step) bool) {
 		if !at.Own || err != nil || populated(l.root, at.Group) {
 			continue
 		}
-		found = append(found, Drift{Target: "lane " + at.Lane, Expected: "CPUs " + lane.CPUs.String() + " for itself", Found: "everybody's",
+		found = append(found, Drift{Target: "lane " + at.Lane,
+			Expected: "CPUs " + lane.CPUs.String() + " for itself", Found: "everybody's",
 			Note: "its workload " + at.Group + " has ended: isolane apply, or watch --repair, closes them again"})
 		parts = append(parts, at.Group, change.GroupPrefix+at.Lane, filepath.Base(at.Group)+":", exclusiveFile)
 	}
@@ -44,7 +45,10 @@ func (l *Lanes) orphaned() (found []Drift, gone func(journal.Step) bool) {
 }
 
 func (l *Lanes) isRefused(s journal.Step) bool {
-	return slices.ContainsFunc(l.Refused, func(r Refusal) bool { return r.Target == s.Target && r.Value == s.After })
+	return slices.ContainsFunc(l.Refused, func(r Refusal) bool {
+		return r.Target == s.Target &&
+			r.Value == s.After
+	})
 }
 
 // drift describes a step that is not in force: Before is what is there now.

@@ -63,7 +63,8 @@ func affinities(_ View, p plan.Placement) ([]journal.Step, error) {
 	if lanes.IsEmpty() {
 		return nil, nil
 	}
-	return []journal.Step{{Kind: change.KindAffinities, Target: change.AffinitiesTarget, After: lanes.String()}}, nil
+	return []journal.Step{{Kind: change.KindAffinities, Target: change.AffinitiesTarget,
+		After: lanes.String()}}, nil
 }
 
 func file(path, value string) journal.Step {

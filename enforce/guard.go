@@ -57,7 +57,8 @@ type seen struct {
 
 // NewGuard watches the lanes that are in force by the state in dir.
 func NewGuard(dir string, root fs.FS, ops map[string]journal.Op) (*Guard, error) {
-	g := &Guard{dir: dir, root: root, ops: ops, writers: newWriters(), now: newContents(root), since: map[string]map[int]uint64{},
+	g := &Guard{dir: dir, root: root, ops: ops, writers: newWriters(), now: newContents(root),
+		since:    map[string]map[int]uint64{},
 		reported: map[string]string{}, repairs: map[string][]time.Time{}}
 	s, err := g.look()
 	if err != nil {
@@ -148,8 +149,9 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]Drift, error) {
 	}
 	var found []Drift
 	if gone := g.offline(now.online); gone != "" {
-		found = append(found, Drift{Target: "/sys/devices/system/cpu/online", Expected: g.lanes.Placement.CPUs().String() + " online",
-			Found: now.online, Note: gone})
+		found = append(found, Drift{Target: "/sys/devices/system/cpu/online",
+			Expected: g.lanes.Placement.CPUs().String() + " online",
+			Found:    now.online, Note: gone})
 	}
 	if now.ended != "" && repair {
 		if err = g.reap(ctx); err != nil {
@@ -159,7 +161,8 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]Drift, error) {
 			return nil, err
 		}
 	}
-	if now.online != g.seen.online || now.interrupts != g.seen.interrupts || now.applied != g.seen.applied || now.ended != g.seen.ended {
+	if now.online != g.seen.online || now.interrupts != g.seen.interrupts || now.applied != g.seen.applied ||
+		now.ended != g.seen.ended {
 		if err = g.learn(now); err != nil {
 			return nil, err
 		}
@@ -245,7 +248,10 @@ func (g *Guard) steps(ctx context.Context) ([]Drift, error) {
 			continue
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return nil, fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
-		case slices.ContainsFunc(g.lanes.Refused, func(r Refusal) bool { return r.Target == s.Target && r.Value == s.After }):
+		case slices.ContainsFunc(g.lanes.Refused, func(r Refusal) bool {
+			return r.Target == s.Target &&
+				r.Value == s.After
+		}):
 			continue
 		}
 		found = append(found, g.drift(s, now))
@@ -272,14 +278,16 @@ const stubborn = 3
 func (g *Guard) repair(ctx context.Context, found []Drift) error {
 	left := 0
 	for i, d := range found {
-		recent := slices.DeleteFunc(g.repairs[d.Target], func(t time.Time) bool { return time.Since(t) > time.Minute })
+		recent := slices.DeleteFunc(g.repairs[d.Target],
+			func(t time.Time) bool { return time.Since(t) > time.Minute })
 		g.repairs[d.Target] = recent
 		if len(recent) >= stubborn {
 			who := d.By
 			if who == "" {
 				who = "somebody whom the kernel does not name"
 			}
-			found[i].Note = fmt.Sprintf("%s has changed this %d times within a minute: left alone; end it, or keep it off the lanes' CPUs", who, stubborn)
+			found[i].Note = fmt.Sprintf("%s has changed this %d times within a minute: left alone; end it, or keep "+
+				"it off the lanes' CPUs", who, stubborn)
 			left++
 		}
 	}
@@ -336,11 +344,13 @@ func (g *Guard) processes() ([]Drift, error) {
 				return s.Kind == change.KindMember && s.Target == change.TaskTarget(pid, before[pid])
 			})
 			if start, err := change.StartTime(pid); err == nil && start == before[pid] && !attached {
-				found = append(found, Drift{Target: program(pid), Expected: "lane " + group.Lane.Name, Found: "another cgroup", Note: "it has left the lane"})
+				found = append(found, Drift{Target: program(pid), Expected: "lane " + group.Lane.Name,
+					Found: "another cgroup", Note: "it has left the lane"})
 			}
 		}
 		if len(before) > 0 && len(now) == 0 {
-			found = append(found, Drift{Target: "lane " + group.Lane.Name, Expected: "running", Found: "no process", Note: "its last process has ended or left"})
+			found = append(found, Drift{Target: "lane " + group.Lane.Name, Expected: "running", Found: "no process",
+				Note: "its last process has ended or left"})
 		}
 		g.since[group.Lane.Name] = now
 	}

@@ -22,14 +22,15 @@ import (
 
 // Applied is what is in force: the file lanes.json beside the journal.
 type Applied struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	BootID     string            `json:"bootID"`
-	Placement  plan.Placement    `json:"placement"`
-	Levels     map[string]string `json:"partitions,omitempty"` // by lane, where the kernel does not grant isolated
-	Refused    []Refusal         `json:"refused,omitempty"`
-	Attached   []Attachment      `json:"attached,omitempty"`
-	Runs       map[string]Run    `json:"runs,omitempty"` // by lane: who made it for a command of its own
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
+	BootID     string         `json:"bootID"`
+	Placement  plan.Placement `json:"placement"`
+	// by lane, where the kernel does not grant isolated
+	Levels   map[string]string `json:"partitions,omitempty"`
+	Refused  []Refusal         `json:"refused,omitempty"`
+	Attached []Attachment      `json:"attached,omitempty"`
+	Runs     map[string]Run    `json:"runs,omitempty"` // by lane: who made it for a command of its own
 }
 
 // Refusal is a step that the kernel did not take, and why.
@@ -71,7 +72,8 @@ func readApplied(dir string) (Applied, error) {
 	// Checked as what comes from elsewhere is: names become paths.
 	for _, at := range a.Attached {
 		if !strings.HasPrefix(at.Journal, attaching) || strings.Contains(at.Journal, "/") {
-			return none, fmt.Errorf("%s: attached journal %q: isolane did not write that: keep the file elsewhere, then isolane recover --adopt", filepath.Join(dir, stateFile), at.Journal)
+			return none, fmt.Errorf("%s: attached journal %q: isolane did not write that: keep the file elsewhere, "+
+				"then isolane recover --adopt", filepath.Join(dir, stateFile), at.Journal)
 		}
 	}
 	placed, err := json.Marshal(a.Placement)
@@ -113,7 +115,8 @@ func OpenWait(
 	return opened(j, err, dir, root, ops)
 }
 
-func opened(j *journal.Journal, err error, dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
+func opened(j *journal.Journal, err error, dir string, root fs.FS, ops map[string]journal.Op) (*Lanes,
+	error) {
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +213,8 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 	if err := l.dropEnded(ctx); err != nil {
 		return err
 	}
-	next := Applied{APIVersion: plan.APIVersion, Kind: appliedKind, BootID: l.BootID, Placement: p, Runs: l.runsOf(p)}
+	next := Applied{APIVersion: plan.APIVersion, Kind: appliedKind, BootID: l.BootID, Placement: p,
+		Runs: l.runsOf(p)}
 	for _, lane := range p.Lanes { // a level that was refused for the same CPUs is not asked for again
 		i := slices.IndexFunc(l.Placement.Lanes, func(o plan.Lane) bool {
 			return o.Name == lane.Name && o.Owned() == lane.Owned() && o.Spec.Balanced() == lane.Spec.Balanced()

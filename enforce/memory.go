@@ -22,7 +22,8 @@ func hugepages(v View, p plan.Placement) ([]journal.Step, error) {
 	var names []string
 	for _, l := range p.Lanes {
 		for _, h := range l.Hugepages {
-			name := fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages", h.Node, h.PageBytes>>10)
+			name := fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages", h.Node,
+				h.PageBytes>>10)
 			if h.Reserve > 0 && reserve[name] == 0 {
 				names = append(names, name)
 			}
@@ -72,7 +73,8 @@ func noSwap(v View, root string, p plan.Placement) ([]journal.Step, error) {
 			steps = append(steps, attribute(dir, "memory.swappiness", "0"))
 		}
 	case c.CpusetV1 == nil && slices.Contains(c.UnifiedControllers, "memory"):
-		steps = append(steps, journal.Step{Kind: change.KindController, Target: change.ControllerTarget(root, "memory"), After: "memory"})
+		steps = append(steps, journal.Step{Kind: change.KindController,
+			Target: change.ControllerTarget(root, "memory"), After: "memory"})
 		for _, l := range p.Lanes {
 			if v.Own[l.Name] != "" { // where the workload's cgroup has the controller
 				if name := path.Join(v.Own[l.Name], swapFile); exists(v.Root, name) {

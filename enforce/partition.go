@@ -60,7 +60,8 @@ func (v View) partitions(root string, p plan.Placement) []partition {
 		}
 		parts = append(parts, partition{l.Name, v.laneDir(root, true, l), kind[l.Spec.Balanced()]})
 		if !l.Idle.IsEmpty() {
-			parts = append(parts, partition{siblings(l.Name), path.Join(root, change.GroupPrefix+siblings(l.Name)), isolated})
+			parts = append(parts, partition{siblings(l.Name), path.Join(root, change.GroupPrefix+siblings(l.Name)),
+				isolated})
 		}
 	}
 	if !pool.CPUs.IsEmpty() {
@@ -125,7 +126,8 @@ const (
 )
 
 func controller(group string) journal.Step {
-	return journal.Step{Kind: change.KindController, Target: change.ControllerTarget(group, "cpuset"), After: "cpuset"}
+	return journal.Step{Kind: change.KindController, Target: change.ControllerTarget(group, "cpuset"),
+		After: "cpuset"}
 }
 
 // granted is the kind of partition to ask for first. Before 5.11 the kernel does not know which of its
@@ -152,7 +154,8 @@ func (v View) ownGroup(root string, l plan.Lane) []journal.Step {
 	dir := v.Own[l.Name]
 	var steps []journal.Step
 	if unit := v.managedUnit(root, dir); unit != "" {
-		steps = append(steps, journal.Step{Kind: change.KindUnit, Target: change.UnitTarget(unit, "AllowedCPUs"), After: l.CPUs.String()})
+		steps = append(steps, journal.Step{Kind: change.KindUnit, Target: change.UnitTarget(unit, "AllowedCPUs"),
+			After: l.CPUs.String()})
 	}
 	var above []string
 	for at := path.Dir(dir); at != root && at != "/"; at = path.Dir(at) {
@@ -169,7 +172,8 @@ func (v View) ownGroup(root string, l plan.Lane) []journal.Step {
 	if nodes.IsEmpty() {
 		nodes = v.Host.MemoryNodes()
 	}
-	return append(steps, file(path.Join(dir, "cpuset.mems"), nodes.String()), file(path.Join(dir, exclusiveFile), l.CPUs.String()),
+	return append(steps, file(path.Join(dir, "cpuset.mems"), nodes.String()),
+		file(path.Join(dir, exclusiveFile), l.CPUs.String()),
 		file(path.Join(dir, "cpuset.cpus"), l.CPUs.String()))
 }
 

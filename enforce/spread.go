@@ -57,7 +57,8 @@ func (v View) describeBalance(l plan.Lane) string {
 	case !l.Spec.Spread():
 		return "not balanced: each thread stays on the CPU that it is bound to"
 	case !l.Spec.Balanced():
-		return "not balanced: its roles have all CPUs; isolane spreads threads that wait and are not bound, ten times a second"
+		return "not balanced: its roles have all CPUs; isolane spreads threads that wait and are not bound, ten " +
+			"times a second"
 	case v.spreads(l):
 		return "spread by isolane, ten times a second: the kernel balances no isolated CPUs"
 	}

@@ -16,7 +16,8 @@ type Status struct {
 	Settings     int          `json:"settings"` // of the host that are changed for the lanes
 	Drift        []Drift      `json:"drift"`
 	Refused      []Refusal    `json:"refused"`
-	Unrecorded   []string     `json:"unrecorded"` // cgroups of Isolane's that no journal tells of, see Unrecorded
+	// cgroups of Isolane's that no journal tells of, see Unrecorded
+	Unrecorded []string `json:"unrecorded"`
 }
 
 // LaneStatus is a lane in force.
@@ -51,7 +52,8 @@ func (s Status) Settled() bool {
 
 // Status returns what is in force. It changes nothing.
 func (l *Lanes) Status(ctx context.Context) (Status, error) {
-	s := Status{APIVersion: plan.APIVersion, Kind: "Status", Lanes: []LaneStatus{}, Drift: []Drift{}, Refused: []Refusal{},
+	s := Status{APIVersion: plan.APIVersion, Kind: "Status", Lanes: []LaneStatus{}, Drift: []Drift{},
+		Refused:    []Refusal{},
 		Unrecorded: []string{}, Housekeeping: l.Placement.Housekeeping.String(), Settings: l.Settings()}
 	s.Refused = append(s.Refused, l.Refused...)
 	drift, err := l.Drift(ctx)
@@ -70,9 +72,11 @@ func (l *Lanes) Status(ctx context.Context) (Status, error) {
 	}
 	groups, err := l.Groups()
 	for _, g := range groups {
-		s.Lanes = append(s.Lanes, LaneStatus{Name: g.Lane.Name, CPUs: g.Lane.CPUs.String(), Idle: g.Lane.Idle.String(),
+		s.Lanes = append(s.Lanes, LaneStatus{Name: g.Lane.Name, CPUs: g.Lane.CPUs.String(),
+			Idle:        g.Lane.Idle.String(),
 			MemoryNodes: g.Lane.MemoryNodes.String(), Group: g.Dir, Partition: g.Partition, Processes: g.Processes,
-			Own: g.Own, Balance: g.Balance, Attached: attachedTo(g.Lane.Name, running, g.Partition != ""), Abandoned: l.abandoned(g.Lane.Name),
+			Own: g.Own, Balance: g.Balance, Attached: attachedTo(g.Lane.Name, running,
+				g.Partition != ""), Abandoned: l.abandoned(g.Lane.Name),
 			Objectives: Objectives(g.Lane.Spec.Objective)})
 	}
 	return s, err

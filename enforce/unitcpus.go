@@ -78,7 +78,10 @@ func Units(root fs.FS, p plan.Placement) ([]UnitCPUs, error) {
 			units = append(units, u)
 		}
 	}
-	slices.SortFunc(units, func(a, b UnitCPUs) int { return strings.Compare(a.Unit+a.Setting, b.Unit+b.Setting) })
+	slices.SortFunc(units, func(a, b UnitCPUs) int {
+		return strings.Compare(a.Unit+a.Setting,
+			b.Unit+b.Setting)
+	})
 	return units, nil
 }
 
@@ -94,7 +97,10 @@ func read(root fs.FS, unit, name string, found map[[2]string]UnitCPUs) {
 		if setting = strings.TrimSpace(setting); !ok || setting != "CPUAffinity" && setting != "AllowedCPUs" {
 			continue
 		}
-		list := strings.Join(strings.FieldsFunc(value, func(r rune) bool { return r == ' ' || r == '\t' || r == ',' || r == '\n' }), ",")
+		list := strings.Join(strings.FieldsFunc(value, func(r rune) bool {
+			return r == ' ' || r == '\t' ||
+				r == ',' || r == '\n'
+		}), ",")
 		cpus, perr := cpuset.Parse(list) // "numa" and what systemd refuses is none
 		key := [2]string{unit, setting}
 		switch u := found[key]; {

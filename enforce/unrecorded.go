@@ -20,7 +20,8 @@ type NoRecordError struct{ Groups []string }
 
 func (n *NoRecordError) Error() string {
 	return fmt.Sprintf("%s: of isolane, and without a record in %s, which somebody must have removed: "+
-		"what is changed on this host would be taken for what was there before", strings.Join(n.Groups, ", "), journal.Dir)
+		"what is changed on this host would be taken for what was there before", strings.Join(n.Groups,
+		", "), journal.Dir)
 }
 
 // Recorded is a *NoRecordError where there are such cgroups.

@@ -22,7 +22,8 @@ type writers struct {
 
 // newWriters returns nil where the kernel has no fanotify, or does not let us.
 func newWriters() *writers {
-	fd, err := unix.FanotifyInit(unix.FAN_CLASS_NOTIF|unix.FAN_NONBLOCK|unix.FAN_CLOEXEC, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_LARGEFILE)
+	fd, err := unix.FanotifyInit(unix.FAN_CLASS_NOTIF|unix.FAN_NONBLOCK|unix.FAN_CLOEXEC,
+		unix.O_RDONLY|unix.O_CLOEXEC|unix.O_LARGEFILE)
 	if err != nil {
 		return nil
 	}
@@ -37,7 +38,8 @@ func (w *writers) watch(file string) {
 		return
 	}
 	const what = unix.FAN_MODIFY | unix.FAN_EVENT_ON_CHILD
-	if unix.FanotifyMark(w.fd, unix.FAN_MARK_ADD, what, unix.AT_FDCWD, dir) == nil { // else it is not there, and its writer is not known
+	// else it is not there, and its writer is not known
+	if unix.FanotifyMark(w.fd, unix.FAN_MARK_ADD, what, unix.AT_FDCWD, dir) == nil {
 		w.dirs[dir] = true
 	}
 }

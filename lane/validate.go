@@ -124,7 +124,8 @@ func (s Spec) validateNames() error {
 	}
 	for i, name := range s.Apart.Lanes {
 		if !isName(name) {
-			return wrong("spec.apart.lanes["+strconv.Itoa(i)+"]", "expected the name of a lane, found %s", quoted(name))
+			return wrong("spec.apart.lanes["+strconv.Itoa(i)+"]", "expected the name of a lane, found %s",
+				quoted(name))
 		}
 	}
 	return nil
@@ -137,10 +138,12 @@ func (s Spec) validateSharing() error {
 	case !list.IsEmpty() && share > 1:
 		return wrong("spec.cpus.list", "contradicts spec.cpus.share: %d: who shares CPUs cannot choose them", share)
 	case share > 1 && (s.CPUs.SMT == Isolate || s.CPUs.SMT == Pack):
-		return wrong("spec.cpus.share", "%d contradicts spec.cpus.smt: %s: who shares a CPU cannot have whole cores",
+		return wrong("spec.cpus.share",
+			"%d contradicts spec.cpus.smt: %s: who shares a CPU cannot have whole cores",
 			share, s.CPUs.SMT)
 	case share > 1 && (s.Scheduling.Policy == "fifo" || s.Scheduling.Policy == "rr"):
-		return wrong("spec.cpus.share", "%d contradicts spec.scheduling.policy: %s: one lane would starve the others",
+		return wrong("spec.cpus.share",
+			"%d contradicts spec.scheduling.policy: %s: one lane would starve the others",
 			share, s.Scheduling.Policy)
 	}
 	return nil
@@ -196,7 +199,8 @@ func (s Spec) validateRoles() error {
 		total += s.Roles[role]
 	}
 	if total > s.CPUs.Count {
-		return wrong("spec.roles", "expected at most %d CPUs in all, spec.cpus.count, found %d", s.CPUs.Count, total)
+		return wrong("spec.roles", "expected at most %d CPUs in all, spec.cpus.count, found %d", s.CPUs.Count,
+			total)
 	}
 	return nil
 }

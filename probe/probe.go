@@ -55,7 +55,8 @@ func (s Settings) Validate() error {
 	case !slices.Contains([]string{UDP, TCP}, s.Protocol):
 		return fmt.Errorf("protocol: %q: expected udp or tcp", s.Protocol)
 	case s.Window <= 0 || s.Warmup < 0 || s.Window > 24*time.Hour || s.Warmup > time.Hour:
-		return fmt.Errorf("window %s, warmup %s: expected more than 0 and at most 24 h, at least 0 and at most 1 h", s.Window, s.Warmup)
+		return fmt.Errorf("window %s, warmup %s: expected more than 0 and at most 24 h, at least 0 and at most 1 h",
+			s.Window, s.Warmup)
 	case s.Direction != "":
 		return s.validateThroughput()
 	case !slices.Contains([]string{PingPong, Open}, s.Mode):
@@ -63,9 +64,11 @@ func (s Settings) Validate() error {
 	case s.PayloadBytes < MinPayload || s.PayloadBytes > MaxPayload:
 		return fmt.Errorf("payload: %d: expected %d-%d bytes", s.PayloadBytes, MinPayload, MaxPayload)
 	case s.Mode == Open && (s.RatePerSecond <= 0 || s.RatePerSecond > 1e6 || s.Gap != 0):
-		return fmt.Errorf("mode open: rate %g, gap %s: expected a rate of up to 1000000 messages per second and no gap", s.RatePerSecond, s.Gap)
+		return fmt.Errorf("mode open: rate %g, gap %s: expected a rate of up to 1000000 messages per second and "+
+			"no gap", s.RatePerSecond, s.Gap)
 	case s.Mode == PingPong && (s.RatePerSecond != 0 || s.Gap < 0 || s.Gap > time.Second):
-		return fmt.Errorf("mode pingpong: rate %g, gap %s: expected no rate and a gap of at most 1 s", s.RatePerSecond, s.Gap)
+		return fmt.Errorf("mode pingpong: rate %g, gap %s: expected no rate and a gap of at most 1 s",
+			s.RatePerSecond, s.Gap)
 	case !slices.Contains([]string{"", Spin, Block}, s.Wait):
 		return fmt.Errorf("wait: %q: expected spin or block", s.Wait)
 	}

@@ -61,9 +61,11 @@ func start(ctx context.Context, self, name string, c process.Lane, argv []string
 }
 
 // startAwaiting starts argv, with more in its environment, and waits until it has printed the text ready.
-func startAwaiting(ctx context.Context, self, name string, c process.Lane, env, argv []string, ready string) (*proc, error) {
-	p := &proc{name: name, cmd: process.Command(ctx, lanes.Self(self), c, argv...), stdout: &output{}, stderr: &output{},
-		ended: make(chan struct{})}
+func startAwaiting(ctx context.Context, self, name string, c process.Lane, env, argv []string,
+	ready string) (*proc, error) {
+	p := &proc{name: name, cmd: process.Command(ctx, lanes.Self(self), c, argv...), stdout: &output{},
+		stderr: &output{},
+		ended:  make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = p.stdout, p.stderr, append(os.Environ(), env...)
 	seen := make(chan struct{})
 	if ready == "" {

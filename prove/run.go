@@ -48,7 +48,8 @@ const settle = 500 * time.Millisecond
 // patience is how long after its window a client may still take.
 const patience = 20 * time.Second
 
-var errStarved = fmt.Errorf("the client did not end within %s after its window: what else runs with real-time priority on its CPU?", patience)
+var errStarved = fmt.Errorf("the client did not end within %s after its window: what else runs with "+
+	"real-time priority on its CPU?", patience)
 
 // runner makes the runs of a session, one at a time.
 type runner struct {
@@ -168,7 +169,8 @@ func (r *runner) adopt(h host.Host, c results.Cell) error {
 		if err != nil {
 			return err
 		}
-		if err = r.journal.Adopt(journal.Step{Kind: change.KindProcesses, Target: dir, After: change.Running}); err != nil {
+		if err = r.journal.Adopt(journal.Step{Kind: change.KindProcesses, Target: dir,
+			After: change.Running}); err != nil {
 			return err
 		}
 	}
@@ -279,7 +281,8 @@ func (r *runner) settings(spec ProbeSpec, c results.Cell) probe.Settings {
 	return s
 }
 
-func (r *runner) startNeighbours(ctx context.Context, h host.Host, c results.Cell, scratch string) (*proc, error) {
+func (r *runner) startNeighbours(ctx context.Context, h host.Host, c results.Cell, scratch string) (*proc,
+	error) {
 	dir, err := enforce.GroupDir(h, neighboursGroup)
 	if err != nil {
 		return nil, err
@@ -332,7 +335,8 @@ func (r *runner) observe(ctx context.Context, h host.Host, c results.Cell, m mom
 }
 
 // probe makes one measurement with a fresh client process.
-func (r *runner) probe(ctx context.Context, h host.Host, c results.Cell, spec ProbeSpec, w *witness.Session, m moment) (results.Measurement, error) {
+func (r *runner) probe(ctx context.Context, h host.Host, c results.Cell, spec ProbeSpec, w *witness.Session,
+	m moment) (results.Measurement, error) {
 	dir, err := enforce.GroupDir(h, clientGroup)
 	if err != nil {
 		return results.Measurement{}, err
@@ -380,7 +384,8 @@ func (r *runner) probe(ctx context.Context, h host.Host, c results.Cell, spec Pr
 func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, error) {
 	w := witness.Watch{CPUs: h.Online(), Cpusets: map[string]cpuset.Set{}}
 	for _, p := range m.application {
-		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Application, PID: p.pid(), Planned: c.Application})
+		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Application, PID: p.pid(),
+			Planned: c.Application})
 	}
 	for name, cpus := range map[string]cpuset.Set{applicationLane: c.Application, clientGroup: c.Client, neighboursGroup: c.Neighbours} {
 		if cpus.IsEmpty() {

@@ -131,7 +131,8 @@ func Parse(name string, r io.Reader) (Scenario, error) {
 func (s Scenario) validate() error {
 	switch {
 	case s.APIVersion != results.APIVersion || s.Kind != "Scenario":
-		return fmt.Errorf("apiVersion, kind: expected %s Scenario, found %q %q", results.APIVersion, s.APIVersion, s.Kind)
+		return fmt.Errorf("apiVersion, kind: expected %s Scenario, found %q %q", results.APIVersion, s.APIVersion,
+			s.Kind)
 	case s.Metadata.Name == "":
 		return errors.New("metadata.name: missing")
 	case len(s.Spec.Probes) == 0:
@@ -142,7 +143,8 @@ func (s Scenario) validate() error {
 			return err
 		}
 	}
-	if err := enforce.Refuse([]lane.Lane{{Metadata: lane.Metadata{Name: s.Metadata.Name}, Spec: s.Spec.Lane}}); err != nil {
+	if err := enforce.Refuse([]lane.Lane{{Metadata: lane.Metadata{Name: s.Metadata.Name},
+		Spec: s.Spec.Lane}}); err != nil {
 		return err
 	}
 	if err := s.Spec.Lane.Validate(); err != nil {
@@ -156,8 +158,10 @@ func (s Scenario) validate() error {
 	if len(s.Spec.Neighbours) == 0 && slices.Contains(s.Spec.Factors.Noise, Noisy) {
 		return errors.New("spec.neighbours: the factor noise has the level noisy, but nobody makes noise")
 	}
-	if c := s.Spec.Client; c.Policy != "" && (c.Policy != "fifo" && c.Policy != "rr" || c.Priority < 1 || c.Priority > 98) {
-		return fmt.Errorf("spec.client: expected policy fifo or rr and a priority of 1-98, found %q %d", c.Policy, c.Priority)
+	if c := s.Spec.Client; c.Policy != "" && (c.Policy != "fifo" && c.Policy != "rr" || c.Priority < 1 ||
+		c.Priority > 98) {
+		return fmt.Errorf("spec.client: expected policy fifo or rr and a priority of 1-98, found %q %d", c.Policy,
+			c.Priority)
 	}
 	return nil
 }
@@ -179,7 +183,8 @@ func (s Scenario) validateFactors() error {
 		seen := map[string]bool{}
 		for _, l := range factor.levels {
 			if factor.known != nil && !slices.Contains(factor.known, l) {
-				return fmt.Errorf("spec.factors.%s: %q is unknown: expected %s", factor.name, l, strings.Join(factor.known, ", "))
+				return fmt.Errorf("spec.factors.%s: %q is unknown: expected %s", factor.name, l,
+					strings.Join(factor.known, ", "))
 			}
 			if seen[l] {
 				return fmt.Errorf("spec.factors.%s: %q stands there twice", factor.name, l)
@@ -282,7 +287,8 @@ func (s Scenario) cells(names []string) ([]results.Cell, error) {
 		switch {
 		case i < 0:
 			return nil, fmt.Errorf("%q is none of the combinations of the factors (noise-placement-path)", name)
-		case slices.ContainsFunc(cells, func(c results.Cell) bool { return c.Name == name }) && name != s.Spec.Baseline:
+		case slices.ContainsFunc(cells, func(c results.Cell) bool { return c.Name == name }) &&
+			name != s.Spec.Baseline:
 			return nil, fmt.Errorf("%q stands there twice", name)
 		}
 		cells = append(cells, all[i])

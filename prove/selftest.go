@@ -81,7 +81,8 @@ func pick(cells []results.Cell, placement, loudness string) (results.Cell, error
 			return c, nil
 		}
 	}
-	return results.Cell{}, fmt.Errorf("the scenario has no cell %s-%s, which the self-test needs", loudness, placement)
+	return results.Cell{}, fmt.Errorf("the scenario has no cell %s-%s, which the self-test needs", loudness,
+		placement)
 }
 
 // freezeFault stops the echo server for 500 ms within the open-loop probe. A client that waits for
@@ -114,7 +115,8 @@ func freezeFault() fault {
 				}
 				p90, worst := time.Duration(h.ValueAtQuantile(90)), time.Duration(h.Max())
 				return worst >= freeze*9/10 && p90 >= freeze/10,
-					fmt.Sprintf("open loop: P90 %s, max %s of %d messages", p90.Round(time.Millisecond), worst.Round(time.Millisecond), h.TotalCount())
+					fmt.Sprintf("open loop: P90 %s, max %s of %d messages", p90.Round(time.Millisecond),
+						worst.Round(time.Millisecond), h.TotalCount())
 			}
 			return false, fmt.Sprintf("probe %s has no figures: %v", openProbe, run.Void)
 		},

@@ -75,8 +75,9 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 	defer r.close()
 	todo := remaining(s)
 	if o.Plan != nil {
-		o.Plan(Estimate{Runs: len(todo), Cells: len(s.Cells), Blocks: s.Scenario.Blocks, Takes: r.estimate() * time.Duration(len(todo)),
-			Seed: s.Scenario.Seed, Notes: s.Notes})
+		o.Plan(Estimate{Runs: len(todo), Cells: len(s.Cells), Blocks: s.Scenario.Blocks,
+			Takes: r.estimate() * time.Duration(len(todo)),
+			Seed:  s.Scenario.Seed, Notes: s.Notes})
 	}
 	began := time.Now()
 	failures := 0
@@ -161,7 +162,8 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	if err != nil {
 		return s, nil, err
 	}
-	r := &runner{lanes: l, journal: journal.None(nil), self: o.Self, root: o.Root, paths: map[string]Path{}, probes: map[string]Probe{},
+	r := &runner{lanes: l, journal: journal.None(nil), self: o.Self, root: o.Root, paths: map[string]Path{},
+		probes:   map[string]Probe{},
 		scenario: o.Scenario}
 	defer func() {
 		if err != nil {
@@ -213,7 +215,8 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	}
 	notes := r.layout.notes()
 	if slices.Contains(strings.Fields(h.Kernel.Cmdline), emulated) {
-		notes = append(notes, "Made in the lab: the processor is emulated in software, so the figures mean nothing.")
+		notes = append(notes, "Made in the lab: the processor is emulated in software, so the figures mean "+
+			"nothing.")
 	}
 	for _, n := range notes {
 		if !slices.Contains(s.Notes, n) { // a resumed session has it
@@ -259,7 +262,8 @@ func (r *runner) settlePaths(s *results.Session) error {
 		}
 		if err := sp.Supported(); err != nil {
 			s.Cells[i].PathInForce = fallback
-			if note := fmt.Sprintf("%v: its cells ran on %s instead", err, fallback); !noted[note] && !slices.Contains(s.Notes, note) {
+			if note := fmt.Sprintf("%v: its cells ran on %s instead", err, fallback); !noted[note] &&
+				!slices.Contains(s.Notes, note) {
 				noted[note] = true
 				s.Notes = append(s.Notes, note)
 			}
@@ -271,8 +275,10 @@ func (r *runner) settlePaths(s *results.Session) error {
 func (l layout) notes() []string {
 	var notes []string
 	if l.shared {
-		notes = append(notes, fmt.Sprintf("This machine lets isolane use two CPUs. The outside client has CPU %s, so the platform "+
-			"is CPU %s alone: floating things have one CPU to float over, and in the pinned and lane cells the neighbours "+
+		notes = append(notes, fmt.Sprintf("This machine lets isolane use two CPUs. The outside client has CPU "+
+			"%s, so the platform "+
+			"is CPU %s alone: floating things have one CPU to float over, and in the pinned and lane cells the "+
+			"neighbours "+
 			"share the client's CPU, below its real-time priority. With four or more CPUs each has its own.", l.client, l.platform))
 	}
 	return notes
@@ -285,7 +291,8 @@ func newSession(o Options, h host.Host) (results.Session, error) {
 	}
 	mode, ok := o.Scenario.Spec.Modes[o.Mode]
 	if !ok {
-		return results.Session{}, fmt.Errorf("%w: scenario %s has no mode %s", ErrInput, o.Scenario.Metadata.Name, o.Mode)
+		return results.Session{}, fmt.Errorf("%w: scenario %s has no mode %s", ErrInput, o.Scenario.Metadata.Name,
+			o.Mode)
 	}
 	cells, err := o.Scenario.cells(o.Cells)
 	if err != nil {
@@ -313,8 +320,10 @@ func resume(o Options, h host.Host) (results.Session, error) {
 		return s, fmt.Errorf("%w: %s: the session is complete", ErrInput, o.Dir)
 	}
 	now := environment(h, o.Versions)
-	if now.Kernel != s.Environment.Kernel || now.Online != s.Environment.Online || now.CPUModel != s.Environment.CPUModel {
-		return s, fmt.Errorf("%s: measured on another machine or kernel (%s, CPUs %s)", o.Dir, s.Environment.Kernel, s.Environment.Online)
+	if now.Kernel != s.Environment.Kernel || now.Online != s.Environment.Online ||
+		now.CPUModel != s.Environment.CPUModel {
+		return s, fmt.Errorf("%s: measured on another machine or kernel (%s, CPUs %s)", o.Dir, s.Environment.Kernel,
+			s.Environment.Online)
 	}
 	if now.BootID != s.Environment.BootID {
 		s.Notes = append(s.Notes, "The machine was rebooted within the session.")
@@ -353,12 +362,14 @@ func remaining(s results.Session) []slot {
 			done[slot{r.Block, r.Cell}] = true
 		}
 	}
-	return slices.DeleteFunc(schedule(names, s.Scenario.Blocks, s.Scenario.Seed), func(k slot) bool { return done[k] })
+	return slices.DeleteFunc(schedule(names, s.Scenario.Blocks, s.Scenario.Seed),
+		func(k slot) bool { return done[k] })
 }
 
 // expectations are what the witness of a cell must show.
 func expectations(c results.Cell, w results.Witness) witness.Expect {
-	e := witness.Expect{Noisy: c.Noise == Noisy, Neighbours: c.Neighbours, Measured: c.Application.Union(c.Client),
+	e := witness.Expect{Noisy: c.Noise == Noisy, Neighbours: c.Neighbours,
+		Measured:     c.Application.Union(c.Client),
 		StealPercent: stealBudget, Window: w.Window}
 	if c.Placement == Lane {
 		e.Lane = c.Application
@@ -370,8 +381,10 @@ func expectations(c results.Cell, w results.Witness) witness.Expect {
 const stealBudget = 5.0
 
 func environment(h host.Host, versions map[string]string) results.Environment {
-	return results.Environment{Hostname: h.Hostname, Kernel: h.Kernel.Release + " " + h.Kernel.Version, Cmdline: h.Kernel.Cmdline,
-		BootID: h.Kernel.BootID, CPUModel: h.Kernel.CPUModel, Hypervisor: h.Kernel.Hypervisor != nil && *h.Kernel.Hypervisor, Online: h.Online(),
+	return results.Environment{Hostname: h.Hostname, Kernel: h.Kernel.Release + " " + h.Kernel.Version,
+		Cmdline: h.Kernel.Cmdline,
+		BootID:  h.Kernel.BootID, CPUModel: h.Kernel.CPUModel, Hypervisor: h.Kernel.Hypervisor != nil &&
+			*h.Kernel.Hypervisor, Online: h.Online(),
 		IdleDriver: h.Kernel.IdleDriver, IdleGov: h.Kernel.IdleGovernor, Clocksource: h.Kernel.Clocksource,
 		MemoryBytes: h.MemoryBytes, Versions: versions}
 }

@@ -140,9 +140,12 @@ func (c Cell) tailLine() string {
 	return text
 }
 
-const tailNote = "Shares of the time beyond the run's median that an interruption of 2 µs or more overlaps, on the " +
-	"application's CPUs or, where that explains nothing, on the client's; where they nest, the innermost counts. What " +
-	"the packet itself needs is among them. A wake-up is the time from the call that wakes a thread until it runs, " +
+const tailNote = "Shares of the time beyond the run's median that an interruption of 2 µs or more " +
+	"overlaps, on the " +
+	"application's CPUs or, where that explains nothing, on the client's; where they nest, the innermost " +
+	"counts. What " +
+	"the packet itself needs is among them. A wake-up is the time from the call that wakes a thread until it " +
+	"runs, " +
 	"beyond the usual. Steal is what the hypervisor reports to have taken from these runs and wake-ups."
 
 func (s *Summary) tailTable() table {

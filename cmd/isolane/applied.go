@@ -16,7 +16,8 @@ import (
 
 func printApplied(w io.Writer, a lanes.Applied, verbose bool) {
 	for _, placed := range a.Placement.Lanes {
-		fmt.Fprintf(w, "lane %s: CPUs %s, memory of NUMA node %s%s\n", placed.Name, placed.CPUs, placed.MemoryNodes, idle(placed))
+		fmt.Fprintf(w, "lane %s: CPUs %s, memory of NUMA node %s%s\n", placed.Name, placed.CPUs, placed.MemoryNodes,
+			idle(placed))
 	}
 	for _, name := range a.Change.Removed {
 		fmt.Fprintf(w, "lane %s: released\n", name)
@@ -70,7 +71,8 @@ func idle(l plan.Lane) string {
 
 func printLeft(w io.Writer, all []lanes.Left) {
 	for _, a := range all {
-		fmt.Fprintf(w, "left as it is: %s: somebody changed it from %q to %q since, it was %q before\n", a.Target, a.Set, a.Found, a.Before)
+		fmt.Fprintf(w, "left as it is: %s: somebody changed it from %q to %q since, it was %q before\n", a.Target,
+			a.Set, a.Found, a.Before)
 	}
 }
 
@@ -116,8 +118,10 @@ func printRefused(w io.Writer, refused []enforce.Refusal, verbose bool) {
 		}
 	}
 	if n := len(interrupts); n > 0 {
-		fmt.Fprintf(w, "the kernel keeps %s on lanes' CPUs (%s)%s\n", quantity.Count(n, "interrupt"), cpuset.Of(interrupts...),
-			more(verbose, ": managed by the kernel or bound to a CPU: only isolcpus=managed_irq at boot keeps it away; "+
+		fmt.Fprintf(w, "the kernel keeps %s on lanes' CPUs (%s)%s\n", quantity.Count(n, "interrupt"),
+			cpuset.Of(interrupts...),
+			more(verbose, ": managed by the kernel or bound to a CPU: only isolcpus=managed_irq at boot keeps it "+
+				"away; "+
 				"isolane watch shows whether it fires"))
 	}
 	if threads > 0 {
@@ -136,9 +140,12 @@ func more(verbose bool, text string) string {
 // refusedBecause explains what the kernel's error numbers do not.
 func refusedBecause(r enforce.Refusal) string {
 	switch {
-	case strings.HasSuffix(r.Target, ".partition") && strings.Contains(r.Reason, "housekeeping setup"): // PERR_HKEEPING
-		return "boot isolated these CPUs, and this kernel makes no partition of such: they stay closed to all that does not ask for them"
-	case strings.HasSuffix(r.Target, ".partition") && !strings.Contains(r.Reason, "not exclusive"): // and who has them
+	// PERR_HKEEPING
+	case strings.HasSuffix(r.Target, ".partition") && strings.Contains(r.Reason, "housekeeping setup"):
+		return "boot isolated these CPUs, and this kernel makes no partition of such: they stay closed to all " +
+			"that does not ask for them"
+	// and who has them
+	case strings.HasSuffix(r.Target, ".partition") && !strings.Contains(r.Reason, "not exclusive"):
 		return r.Reason + ": the lane's CPUs are kept from others as far as this kernel lets them"
 	}
 	return r.Reason
@@ -213,6 +220,7 @@ func printReleased(w io.Writer, r lanes.Released) {
 	if r.Settings == 1 {
 		stay = "stays"
 	}
-	fmt.Fprintf(w, "released: %s %s as before, %d %s changed\n", quantity.Count(r.TakenBack, "setting"), are, r.Settings, stay)
+	fmt.Fprintf(w, "released: %s %s as before, %d %s changed\n", quantity.Count(r.TakenBack, "setting"), are,
+		r.Settings, stay)
 	printLeft(w, r.Left)
 }

@@ -22,7 +22,8 @@ func applyCommand() *cobra.Command {
 		Short: "Put lanes in force on this machine, or put back what drifted; running workloads go on",
 		Long: "Places the lanes of a file beside those in force, and changes the host so that it is true. Each change is\n" +
 			"recorded first and taken back by release. Lanes in force that the file does not name stay (--prune releases\n" +
-			"them); those that it describes as they are, too. Without a file, what somebody else has changed is put back.",
+			"them); those that it describes as they are, too. Without a file, what somebody else has changed is " +
+			"put back.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if prune && len(files.names) == 0 {
@@ -56,7 +57,8 @@ func applyCommand() *cobra.Command {
 	}
 	files.flags(cmd)
 	cmd.Flags().BoolVar(&prune, "prune", false, "release the lanes in force that the file does not name")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the commands that a person would type, and change nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false,
+		"print the commands that a person would type, and change nothing")
 	out.flags(cmd, "text", "json")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "list what was put back and what the kernel refused")
 	return cmd
@@ -67,9 +69,10 @@ func diffCommand() *cobra.Command {
 	var out output
 	var prune bool
 	cmd := &cobra.Command{
-		Use:   "diff [-f LANES]",
-		Short: "Show what apply would change: lanes, and settings with old and new value; exits with 3 where there is any",
-		Args:  cobra.NoArgs,
+		Use: "diff [-f LANES]",
+		Short: "Show what apply would change: lanes, and settings with old and new value; exits with 3 where " +
+			"there is any",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return showDifference(cmd, files, prune, out, printDifference)
 		},
@@ -87,7 +90,10 @@ func openLanes(cmd *cobra.Command, command string) (*lanes.Lanes, error) {
 		return nil, err
 	}
 	o := options()
-	o.Wait = func(h journal.Holder) { fmt.Fprintf(cmd.ErrOrStderr(), "waiting for %s, which changes this host\n", h) }
+	o.Wait = func(h journal.Holder) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "waiting for %s, which changes this host\n",
+			h)
+	}
 	l, expired, err := lanes.OpenPatiently(cmd.Context(), o)
 	printExpired(cmd.ErrOrStderr(), expired)
 	if err != nil {
@@ -137,7 +143,8 @@ func refused(err error, file string) error {
 	case errors.As(err, &refusal):
 		return no(fmt.Errorf("%s: %w", file, err))
 	case errors.As(err, &lost):
-		return &exitError{code: exitNo, err: err, hint: "bring the CPUs back online, or isolane release the lanes that have lost them"}
+		return &exitError{code: exitNo, err: err,
+			hint: "bring the CPUs back online, or isolane release the lanes that have lost them"}
 	case err != nil:
 		return fail(err)
 	}
@@ -155,10 +162,12 @@ func withoutRecord(err error) error {
 }
 
 // showDifference says what apply would do; also to a user who may not do it, as far as they may read it.
-func showDifference(cmd *cobra.Command, files laneFiles, prune bool, out output, print func(io.Writer, enforce.Difference)) error {
+func showDifference(cmd *cobra.Command, files laneFiles, prune bool, out output,
+	print func(io.Writer, enforce.Difference)) error {
 	l, err := lanes.Look(options())
 	if errors.Is(err, journal.ErrNeedsRoot) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "needs root to see the lanes in force: %s\nwithout them, as if there were none:\n", sudo())
+		fmt.Fprintf(cmd.ErrOrStderr(),
+			"needs root to see the lanes in force: %s\nwithout them, as if there were none:\n", sudo())
 		l, err = lanes.Unseen(options()), nil
 	}
 	if err != nil {

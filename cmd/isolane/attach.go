@@ -42,8 +42,10 @@ func attachCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&at.Lane, "lane", "", "lane that is in force")
 	cmd.Flags().IntVar(&at.PID, "pid", 0, "process, with its descendants")
-	cmd.Flags().StringVar(&at.Group, "cgroup", "", "cgroup below the one with the cpuset controller, such as docker/ID")
-	cmd.Flags().BoolVar(&move, "move", false, "move the processes out of their cgroup into the lane's, also where the lane could be in theirs")
+	cmd.Flags().StringVar(&at.Group, "cgroup", "",
+		"cgroup below the one with the cpuset controller, such as docker/ID")
+	cmd.Flags().BoolVar(&move, "move", false,
+		"move the processes out of their cgroup into the lane's, also where the lane could be in theirs")
 	cmd.MarkFlagsMutuallyExclusive("pid", "cgroup")
 	cmd.MarkFlagsOneRequired("pid", "cgroup")
 	if err := cmd.MarkFlagRequired("lane"); err != nil {

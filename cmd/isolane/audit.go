@@ -21,7 +21,8 @@ func auditCommand() *cobra.Command {
 		Short: "Say what keeps the machine from being deterministic; changes nothing",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			threshold, known := map[string]audit.Severity{"": audit.Fault + 1, "warn": audit.Warn, "fault": audit.Fault}[failOn]
+			threshold, known := map[string]audit.Severity{"": audit.Fault + 1, "warn": audit.Warn,
+				"fault": audit.Fault}[failOn]
 			if !known {
 				return usage(fmt.Errorf("--fail-on %q: expected warn or fault", failOn))
 			}
@@ -57,7 +58,9 @@ func auditCommand() *cobra.Command {
 		},
 	}
 	from.flags(cmd)
-	cmd.Flags().StringVar(&lanes, "lane-cpus", "", "CPUs that lanes have (cpulist); without it, those of the lanes in force, else those that the machine isolates")
+	cmd.Flags().StringVar(&lanes, "lane-cpus", "",
+		"CPUs that lanes have (cpulist); without it, those of the lanes in force, else those that the machine "+
+			"isolates")
 	out.flags(cmd, "text", "json")
 	cmd.Flags().StringVar(&failOn, "fail-on", "", "exit with 3 from this severity on: warn or fault")
 	return cmd

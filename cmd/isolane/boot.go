@@ -20,9 +20,10 @@ func bootCommand() *cobra.Command {
 	var apply, undo bool
 	var from source
 	cmd := &cobra.Command{
-		Use:   "boot",
-		Short: "Show the kernel command line that lanes want, beside the one in force; --apply edits GRUB's defaults",
-		Args:  cobra.NoArgs,
+		Use: "boot",
+		Short: "Show the kernel command line that lanes want, beside the one in force; --apply edits GRUB's " +
+			"defaults",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := cmd.OutOrStdout()
 			if undo {
@@ -48,9 +49,11 @@ func bootCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&placedFile, "placed", "", "placement with the lanes (what plan -o json prints); without it, the lanes in force")
+	cmd.Flags().StringVar(&placedFile, "placed", "",
+		"placement with the lanes (what plan -o json prints); without it, the lanes in force")
 	out.flags(cmd, "text", "json")
-	cmd.Flags().BoolVar(&apply, "apply", false, "write the line into GRUB's defaults file, and keep the file as it was beside it")
+	cmd.Flags().BoolVar(&apply, "apply", false,
+		"write the line into GRUB's defaults file, and keep the file as it was beside it")
 	cmd.Flags().BoolVar(&undo, "undo", false, "put GRUB's defaults file back as it was before the first --apply")
 	cmd.Flags().StringVar(&grub, "grub", "/etc/default/grub", "GRUB's defaults file")
 	from.flags(cmd)
@@ -116,7 +119,8 @@ func showGRUB(w io.Writer, out output, grub string, words []enforce.BootWord) er
 	case !changed:
 		fmt.Fprintf(w, "%s has these words already\n", grub)
 	default:
-		fmt.Fprintf(w, "%s is written, as it was it is in %s\nnow run update-grub and start the machine again\n", grub, before(grub))
+		fmt.Fprintf(w, "%s is written, as it was it is in %s\nnow run update-grub and start the machine again\n",
+			grub, before(grub))
 	}
 	return nil
 }

@@ -52,21 +52,25 @@ func coresCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text, err := cores.Write(app, cores.Request{Lane: p.Lanes[at], Lanes: p.Lanes, Housekeeping: p.Housekeeping,
-				Granted: set, Cores: h.CoresOf(h.Online()), MemoryNodes: h.MemoryNodes()})
+			text, err := cores.Write(app, cores.Request{Lane: p.Lanes[at], Lanes: p.Lanes,
+				Housekeeping: p.Housekeeping,
+				Granted:      set, Cores: h.CoresOf(h.Online()), MemoryNodes: h.MemoryNodes()})
 			if err != nil {
 				return usage(err)
 			}
 			if out.json() {
-				return printJSON(cmd.OutOrStdout(), coresDocument{document("Cores"), args[0], app, p.Lanes[at].CPUs, text})
+				return printJSON(cmd.OutOrStdout(), coresDocument{document("Cores"), args[0], app, p.Lanes[at].CPUs,
+					text})
 			}
 			fmt.Fprint(cmd.OutOrStdout(), text)
 			return nil
 		},
 	}
 	cmd.Flags().StringVar(&app, "for", "", "application, one of those above")
-	cmd.Flags().StringVar(&placedFile, "placed", "", "placement with the lane (what plan -o json prints); without it, the lanes in force")
-	cmd.Flags().StringVar(&granted, "cpuset", "", "cpuset that the application will see (cpulist); without it, the lane's CPUs")
+	cmd.Flags().StringVar(&placedFile, "placed", "",
+		"placement with the lane (what plan -o json prints); without it, the lanes in force")
+	cmd.Flags().StringVar(&granted, "cpuset", "",
+		"cpuset that the application will see (cpulist); without it, the lane's CPUs")
 	from.flags(cmd)
 	out.flags(cmd, "text", "json")
 	if err := cmd.MarkFlagRequired("for"); err != nil {

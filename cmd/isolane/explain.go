@@ -88,7 +88,8 @@ func explainLane(w io.Writer, topic lane.Field) error {
 	fmt.Fprintf(w, "KIND:     %s\nVERSION:  %s\n\n", lane.Kind, lane.APIVersion)
 	inside := func(f lane.Field) bool { return topic.Path == "" || strings.HasPrefix(f.Path, topic.Path+".") }
 	if topic.Path == "" {
-		fmt.Fprintln(w, "What one workload needs and then owns on its host. A file may hold several, set apart by lines ---.")
+		fmt.Fprintln(w, "What one workload needs and then owns on its host. A file may hold several, set apart "+
+			"by lines ---.")
 	} else {
 		explainField(w, topic, "lane."+topic.Path)
 	}

@@ -71,8 +71,10 @@ func planCommand() *cobra.Command {
 		},
 	}
 	files.flags(cmd)
-	cmd.Flags().StringVar(&placedFile, "placed", "", "placement that is in force already (what -o json prints); without it, the lanes in force here")
-	cmd.Flags().BoolVar(&repack, "repack", false, "move lanes that are placed, where that saves something that costs more")
+	cmd.Flags().StringVar(&placedFile, "placed", "",
+		"placement that is in force already (what -o json prints); without it, the lanes in force here")
+	cmd.Flags().BoolVar(&repack, "repack", false,
+		"move lanes that are placed, where that saves something that costs more")
 	from.flags(cmd)
 	out.flags(cmd, "text", "json", "svg")
 	if err := cmd.MarkFlagRequired("file"); err != nil {
@@ -110,7 +112,8 @@ func mismatch(file string, m *plan.Mismatch) error {
 	if len(m.Lost) == 0 {
 		return usage(err)
 	}
-	return &exitError{code: exitNo, err: err, hint: "--repack plans how lanes get back to CPUs that are there: " + strings.Join(m.Lost, ", ")}
+	return &exitError{code: exitNo, err: err,
+		hint: "--repack plans how lanes get back to CPUs that are there: " + strings.Join(m.Lost, ", ")}
 }
 
 func showPlan(cmd *cobra.Command, h host.Host, p plan.Placement, err error, file, format string) error {

@@ -63,7 +63,8 @@ func echoCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&serve, "serve", false, "be the application")
 	f.StringVar(&address, "address", "127.0.0.1:7007", "of the application")
-	f.StringVar(&wait, "wait", "", "how to await messages: spin (the client's default) or block (the application's)")
+	f.StringVar(&wait, "wait", "",
+		"how to await messages: spin (the client's default) or block (the application's)")
 	f.StringVar(&s.Protocol, "protocol", probe.UDP, "udp or tcp")
 	f.StringVar(&s.Mode, "mode", probe.PingPong, "pingpong (closed loop) or open (fixed rate)")
 	f.IntVar(&s.PayloadBytes, "payload", 64, "bytes of a message")

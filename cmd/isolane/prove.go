@@ -51,11 +51,13 @@ func proveCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.quick, "quick", false, "3 blocks: figures and no verdict (the default)")
 	cmd.Flags().BoolVar(&f.standard, "standard", false, "10 blocks: a verdict")
 	cmd.Flags().BoolVar(&f.proof, "proof", false, "20 blocks and long windows: proof")
-	cmd.Flags().StringSliceVar(&f.cells, "cells", nil, "cells to run (noise-placement-path), or all; default: the scenario's")
+	cmd.Flags().StringSliceVar(&f.cells, "cells", nil,
+		"cells to run (noise-placement-path), or all; default: the scenario's")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 0, "order of the cells; default: random, and printed")
 	cmd.Flags().StringVar(&f.out, "out", "", "directory of the results; default: isolane-results/SCENARIO-TIME")
 	cmd.Flags().StringVar(&f.resume, "resume", "", "go on with the interrupted session in this directory")
-	cmd.Flags().BoolVar(&f.selfTest, "self-test", false, "break three things on purpose and see whether they are caught")
+	cmd.Flags().BoolVar(&f.selfTest, "self-test", false,
+		"break three things on purpose and see whether they are caught")
 	cmd.MarkFlagsMutuallyExclusive("quick", "standard", "proof")
 	cmd.MarkFlagsMutuallyExclusive("resume", "out")
 	cmd.MarkFlagsMutuallyExclusive("resume", "seed")
@@ -91,7 +93,8 @@ func runProve(cmd *cobra.Command, args []string, f proveFlags) error {
 	case errors.Is(err, results.ErrHasResults), errors.Is(err, prove.ErrInput):
 		return usage(err)
 	case errors.Is(err, prove.ErrInterrupted) && len(session.Runs) > 0:
-		return hint(fmt.Errorf("%w: %d runs are stored in %s", err, len(session.Runs), o.Dir), "go on with: isolane prove --resume "+o.Dir)
+		return hint(fmt.Errorf("%w: %d runs are stored in %s", err, len(session.Runs), o.Dir),
+			"go on with: isolane prove --resume "+o.Dir)
 	case errors.Is(err, prove.ErrTooSmall):
 		return hint(err, beside())
 	case err != nil:
@@ -137,7 +140,8 @@ func (f proveFlags) options(args []string) (prove.Options, error) {
 			return o, err
 		}
 		o.Dir, o.Resume = f.resume, true
-		o.Scenario, err = prove.Parse(filepath.Join(f.resume, results.File)+": scenario.source", strings.NewReader(s.Scenario.Source))
+		o.Scenario, err = prove.Parse(filepath.Join(f.resume, results.File)+": scenario.source",
+			strings.NewReader(s.Scenario.Source))
 		return o, err
 	}
 	name := "edge"
@@ -162,7 +166,8 @@ func loadScenario(name string) (prove.Scenario, error) {
 	}
 	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return prove.Scenario{}, fmt.Errorf("%s is neither a scenario nor a file: isolane scenarios lists them", name)
+		return prove.Scenario{}, fmt.Errorf("%s is neither a scenario nor a file: isolane scenarios lists them",
+			name)
 	}
 	if err != nil {
 		return prove.Scenario{}, err
@@ -186,7 +191,8 @@ func ready(s prove.Scenario) error {
 
 func needRoot(command string) error {
 	if os.Geteuid() != 0 {
-		return hint(fmt.Errorf("%s needs root: it makes network namespaces and cpusets", command), "sudo isolane "+command)
+		return hint(fmt.Errorf("%s needs root: it makes network namespaces and cpusets", command),
+			"sudo isolane "+command)
 	}
 	return nil
 }
@@ -207,7 +213,8 @@ func selfTest(cmd *cobra.Command, o prove.Options) error {
 		return fail(err)
 	}
 	if missed > 0 {
-		return no(fmt.Errorf("%d of %d faults went unnoticed: do not trust the figures of this machine", missed, len(found)))
+		return no(fmt.Errorf("%d of %d faults went unnoticed: do not trust the figures of this machine", missed,
+			len(found)))
 	}
 	return nil
 }
@@ -265,7 +272,8 @@ func (d display) progress(p prove.Progress) {
 	if p.Block == 0 {
 		block = "warm-up block"
 	}
-	line := fmt.Sprintf("run %d of %d  %s  %-24s about %s left", p.Done+1, p.Runs, block, p.Cell, p.Left.Round(time.Second))
+	line := fmt.Sprintf("run %d of %d  %s  %-24s about %s left", p.Done+1, p.Runs, block, p.Cell,
+		p.Left.Round(time.Second))
 	if p.Void > 0 {
 		line += fmt.Sprintf("  %d void", p.Void)
 	}

@@ -20,8 +20,9 @@ func recoverCommand() *cobra.Command {
 	var adopt bool
 	var out output
 	cmd := &cobra.Command{
-		Use:   "recover",
-		Short: "End what a crash of isolane has left half done: the lanes that were in force stay, all else is undone",
+		Use: "recover",
+		Short: "End what a crash of isolane has left half done: the lanes that were in force stay, all else is " +
+			"undone",
 		Long: "What a crash has left half done is undone, and the lanes that were in force are so again. Where somebody has\n" +
 			"removed the record of lanes in force (/run/isolane), what was there before them is not known: --adopt removes\n" +
 			"their cgroups, and gives what lanes change the kernel's defaults.",
@@ -46,7 +47,8 @@ func recoverCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&adopt, "adopt", false, "take over lanes that nobody has a record of: back to the kernel's defaults")
+	cmd.Flags().BoolVar(&adopt, "adopt", false,
+		"take over lanes that nobody has a record of: back to the kernel's defaults")
 	out.flags(cmd, "text", "json")
 	return cmd
 }
@@ -92,7 +94,8 @@ func printAdopted(w io.Writer, all []enforce.Adopted) {
 		}
 	}
 	for change, list := range interrupts {
-		fmt.Fprintf(w, "set: CPUs of %s (%s) to %s, from %s\n", quantity.Count(len(list), "interrupt"), cpuset.Of(list...), change[1], change[0])
+		fmt.Fprintf(w, "set: CPUs of %s (%s) to %s, from %s\n", quantity.Count(len(list), "interrupt"),
+			cpuset.Of(list...), change[1], change[0])
 	}
 	for change, n := range threads {
 		fmt.Fprintf(w, "set: CPUs of %s to %s, from %s\n", quantity.Count(n, "kernel thread"), change[1], change[0])

@@ -40,7 +40,8 @@ func runCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&name, "lane", "", "lane that is in force")
 	cmd.Flags().StringVar(&with.Netns, "netns", "", "network namespace to enter (a name under /run/netns)")
-	cmd.Flags().StringSliceVar(&with.Capabilities, "cap-add", nil, "capabilities to leave to the command beside the usual ones, such as NET_ADMIN,SYS_RAWIO")
+	cmd.Flags().StringSliceVar(&with.Capabilities, "cap-add", nil,
+		"capabilities to leave to the command beside the usual ones, such as NET_ADMIN,SYS_RAWIO")
 	cmd.Flags().IntVar(&with.Parent, "parent", 0, "the process that the command does not outlive")
 	if err := cmd.Flags().MarkHidden("parent"); err != nil {
 		panic(err) // the flag is defined above

@@ -30,9 +30,11 @@ type temporary struct {
 
 func (t *temporary) flags(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&t.spec.CPUs.Count, "cpus", 0, "make a lane of so many CPUs for the command")
-	cmd.Flags().StringVar(&t.spec.CPUs.SMT, "smt", "", "with --cpus: isolate (siblings stay idle), pack (whole cores) or any")
+	cmd.Flags().StringVar(&t.spec.CPUs.SMT, "smt", "",
+		"with --cpus: isolate (siblings stay idle), pack (whole cores) or any")
 	cmd.Flags().IntVar(&t.node, "numa-node", -1, "with --cpus: the NUMA node to be near to")
-	cmd.Flags().StringVar(&t.spec.Scheduling.Policy, "policy", "", "with --cpus: scheduling policy fifo, rr or other")
+	cmd.Flags().StringVar(&t.spec.Scheduling.Policy, "policy", "",
+		"with --cpus: scheduling policy fifo, rr or other")
 	cmd.Flags().IntVar(&t.spec.Scheduling.Priority, "priority", 0, "with --cpus: its priority")
 	for _, name := range []string{"smt", "numa-node", "policy", "priority"} {
 		cmd.MarkFlagsMutuallyExclusive("lane", name)
@@ -41,7 +43,8 @@ func (t *temporary) flags(cmd *cobra.Command) {
 
 // lane is the declaration, checked as one of a file.
 func (t *temporary) lane(name string) (lane.Lane, error) {
-	l := lane.Lane{APIVersion: lane.APIVersion, Kind: lane.Kind, Metadata: lane.Metadata{Name: name}, Spec: t.spec}
+	l := lane.Lane{APIVersion: lane.APIVersion, Kind: lane.Kind, Metadata: lane.Metadata{Name: name},
+		Spec: t.spec}
 	if t.node >= 0 {
 		l.Spec.Near.NUMANode = &t.node
 	}
@@ -76,10 +79,12 @@ func (t *temporary) run(cmd *cobra.Command, with lanes.With, argv []string) (err
 	defer func() {
 		n, rerr := lanes.GiveBack(context.WithoutCancel(ctx), options(), name)
 		if n > 0 {
-			fmt.Fprintf(cmd.ErrOrStderr(), "isolane: %s of lane %s: outside of it from now on\n", quantity.Count(n, "process"), name)
+			fmt.Fprintf(cmd.ErrOrStderr(), "isolane: %s of lane %s: outside of it from now on\n",
+				quantity.Count(n, "process"), name)
 		}
 		if rerr != nil {
-			fmt.Fprintf(cmd.ErrOrStderr(), "isolane: lane %s is still in force: %v: isolane recover releases it\n", name, rerr)
+			fmt.Fprintf(cmd.ErrOrStderr(), "isolane: lane %s is still in force: %v: isolane recover releases it\n",
+				name, rerr)
 		}
 	}()
 	args := []string{"run", "--lane", name, "--parent", strconv.Itoa(os.Getpid()), "--netns", with.Netns}
@@ -92,7 +97,8 @@ func (t *temporary) run(cmd *cobra.Command, with lanes.With, argv []string) (err
 // inherit runs this program again in its own place, passes signals on, and returns its exit code.
 func inherit(args []string) error {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM,
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGALRM,
 		unix.SIGCONT, unix.SIGWINCH)
 	defer signal.Stop(signals)
 	child := exec.Command("/proc/self/exe", args...)

@@ -23,8 +23,10 @@ type source struct {
 
 func (s *source) flags(cmd *cobra.Command) {
 	s.cmd = cmd
-	cmd.Flags().StringVar(&s.root, "root", "", "directory that looks like / of the machine (with --snapshot: a folder in it)")
-	cmd.Flags().StringVar(&s.snapshot, "snapshot", "", "archive of the machine's /sys and /proc: tar, plain or gz, bz2, xz, zst")
+	cmd.Flags().StringVar(&s.root, "root", "",
+		"directory that looks like / of the machine (with --snapshot: a folder in it)")
+	cmd.Flags().StringVar(&s.snapshot, "snapshot", "",
+		"archive of the machine's /sys and /proc: tar, plain or gz, bz2, xz, zst")
 }
 
 // isLive says whether the machine is this one.
@@ -48,12 +50,14 @@ func (s *source) placed(file string) (plan.Placement, error) {
 	l, err := s.look()
 	if err != nil {
 		if errors.Is(err, journal.ErrNeedsRoot) {
-			return plan.Placement{}, hint(errors.New("needs root to see the lanes in force, or a placement by --placed FILE"), sudo())
+			return plan.Placement{}, hint(errors.New("needs root to see the lanes in force, or a placement by "+
+				"--placed FILE"), sudo())
 		}
 		return plan.Placement{}, fail(err)
 	}
 	if len(l.Placement.Lanes) == 0 {
-		return plan.Placement{}, usage(errors.New("no lanes are in force here: name a placement with --placed FILE (what plan -o json prints)"))
+		return plan.Placement{}, usage(errors.New("no lanes are in force here: name a placement with --placed " +
+			"FILE (what plan -o json prints)"))
 	}
 	return l.Placement, nil
 }

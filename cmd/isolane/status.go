@@ -53,11 +53,13 @@ func unsettled(s enforce.Status) string {
 	}
 	for _, l := range s.Lanes {
 		if l.Abandoned {
-			parts = append(parts, fmt.Sprintf("the isolane run that made lane %s has ended: isolane recover releases it", l.Name))
+			parts = append(parts, fmt.Sprintf("the isolane run that made lane %s has ended: isolane recover "+
+				"releases it", l.Name))
 		}
 	}
 	if n := len(s.Unrecorded); n > 0 {
-		parts = append(parts, fmt.Sprintf("%s of isolane's without a record of what was before: isolane recover --adopt takes over",
+		parts = append(parts, fmt.Sprintf("%s of isolane's without a record of what was before: isolane recover "+
+			"--adopt takes over",
 			quantity.Count(n, "cgroup")))
 	}
 	return strings.Join(parts, "; ")
@@ -69,7 +71,8 @@ func unwanted(n int) string {
 	if n == 1 {
 		are, them = "is", "it"
 	}
-	return fmt.Sprintf("%s %s not as the lanes want %s: isolane apply puts %[3]s back", quantity.Count(n, "setting"), are, them)
+	return fmt.Sprintf("%s %s not as the lanes want %s: isolane apply puts %[3]s back",
+		quantity.Count(n, "setting"), are, them)
 }
 
 // objectiveText is the bound as a lane file writes it.
@@ -85,7 +88,8 @@ func printStatus(w io.Writer, s enforce.Status, verbose bool) {
 		fmt.Fprintln(w, "no lanes are in force")
 	}
 	for _, l := range s.Lanes {
-		fmt.Fprintf(w, "lane %s: CPUs %s, memory of NUMA node %s, %s\n  %s", l.Name, l.CPUs, l.MemoryNodes, quantity.Count(l.Processes, "process"), l.Group)
+		fmt.Fprintf(w, "lane %s: CPUs %s, memory of NUMA node %s, %s\n  %s", l.Name, l.CPUs, l.MemoryNodes,
+			quantity.Count(l.Processes, "process"), l.Group)
 		if l.Own {
 			fmt.Fprint(w, " (the workload's own)")
 		}
@@ -117,7 +121,8 @@ func printStatus(w io.Writer, s enforce.Status, verbose bool) {
 		}
 	}
 	if len(s.Lanes) > 0 {
-		fmt.Fprintf(w, "housekeeping: CPUs %s\n%s of the host changed\n", s.Housekeeping, quantity.Count(s.Settings, "setting"))
+		fmt.Fprintf(w, "housekeeping: CPUs %s\n%s of the host changed\n", s.Housekeeping,
+			quantity.Count(s.Settings, "setting"))
 	}
 	printDrift(w, "not in force", s.Drift)
 	for _, dir := range s.Unrecorded {

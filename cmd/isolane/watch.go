@@ -56,11 +56,14 @@ func watchCommand() *cobra.Command {
 			return runWatch(cmd, args, f)
 		},
 	}
-	cmd.Flags().StringVar(&f.cpus, "cpus", "", "CPUs to watch (cpulist); default: those of the lanes that are applied")
+	cmd.Flags().StringVar(&f.cpus, "cpus", "",
+		"CPUs to watch (cpulist); default: those of the lanes that are applied")
 	cmd.Flags().StringSliceVar(&f.own, "cgroup", nil, "with --cpus: cgroup directories whose tasks belong there")
 	cmd.Flags().DurationVar(&f.window, "for", 0, "end after this time, such as 30s; default: Ctrl-C")
-	cmd.Flags().DurationVar(&f.budget, "budget", 0, "longest single intrusion allowed, such as 50us; beyond it the exit code is 3")
-	cmd.Flags().BoolVar(&f.repair, "repair", false, "put back what somebody else changes, unless they keep changing it")
+	cmd.Flags().DurationVar(&f.budget, "budget", 0,
+		"longest single intrusion allowed, such as 50us; beyond it the exit code is 3")
+	cmd.Flags().BoolVar(&f.repair, "repair", false,
+		"put back what somebody else changes, unless they keep changing it")
 	cmd.Flags().StringVarP(&f.format, "output", "o", "text", "text, or json: a document a second, one a line")
 	return cmd
 }
@@ -82,14 +85,16 @@ func (f watchFlags) watched(args []string) (w enforce.Watched, guard *enforce.Gu
 		return w, nil, usage(errors.Join(err, guard.Close()))
 	}
 	if w.CPUs.IsEmpty() {
-		return w, nil, usage(errors.Join(errors.New("no lanes are in force: give --cpus, or isolane apply"), guard.Close()))
+		return w, nil, usage(errors.Join(errors.New("no lanes are in force: give --cpus, or isolane apply"),
+			guard.Close()))
 	}
 	return w, guard, nil
 }
 
 func runWatch(cmd *cobra.Command, args []string, f watchFlags) error {
 	if os.Geteuid() != 0 {
-		return hint(errors.New("watch needs root: it attaches programs to the kernel's tracepoints"), "sudo isolane watch")
+		return hint(errors.New("watch needs root: it attaches programs to the kernel's tracepoints"),
+			"sudo isolane watch")
 	}
 	w, guard, err := f.watched(args)
 	if err != nil {
@@ -127,7 +132,8 @@ func runWatch(cmd *cobra.Command, args []string, f watchFlags) error {
 }
 
 // follow shows what the trace finds, each second and at the end, and returns the last reading.
-func (f watchFlags) follow(ctx context.Context, trace *witness.Trace, guard *enforce.Guard, show *watchDisplay) (found witness.Reading, err error) {
+func (f watchFlags) follow(ctx context.Context, trace *witness.Trace, guard *enforce.Guard,
+	show *watchDisplay) (found witness.Reading, err error) {
 	began := time.Now()
 	end := began.Add(f.window)
 	if f.window > 0 {
@@ -152,8 +158,10 @@ func (f watchFlags) follow(ctx context.Context, trace *witness.Trace, guard *enf
 			return found, err
 		}
 		now := time.Now()
-		r := reading{At: now.UTC(), Evidence: trace.Evidence(), Window: results.Nanoseconds(now.Sub(before)), Sources: found.Last,
-			SinceStart: sinceStart{began.UTC(), results.Nanoseconds(now.Sub(began)), found.Since}, Warnings: trace.Warnings(), Final: ended}
+		r := reading{At: now.UTC(), Evidence: trace.Evidence(), Window: results.Nanoseconds(now.Sub(before)),
+			Sources: found.Last,
+			SinceStart: sinceStart{began.UTC(), results.Nanoseconds(now.Sub(began)),
+				found.Since}, Warnings: trace.Warnings(), Final: ended}
 		before = now
 		if guard != nil {
 			fresh, gerr := guard.Check(context.WithoutCancel(ctx), f.repair)

@@ -29,10 +29,11 @@ type reading struct {
 	CPUs       cpuset.Set          `json:"cpus"`
 	Final      bool                `json:"final"`
 	Window     results.Nanoseconds `json:"windowNanoseconds"` // since the document before
-	Sources    []witness.Source    `json:"sources"`           // of that window, the costliest first, the lanes' own last
-	SinceStart sinceStart          `json:"sinceStart"`
-	Drift      []enforce.Drift     `json:"drift"` // what is not as the lanes want it, or was put back just now
-	Warnings   []string            `json:"warnings"`
+	// of that window, the costliest first, the lanes' own last
+	Sources    []witness.Source `json:"sources"`
+	SinceStart sinceStart       `json:"sinceStart"`
+	Drift      []enforce.Drift  `json:"drift"` // what is not as the lanes want it, or was put back just now
+	Warnings   []string         `json:"warnings"`
 
 	fresh []enforce.Drift // what was not told before
 }
@@ -88,7 +89,8 @@ func (d *watchDisplay) print(r reading) error {
 	}
 	if d.json {
 		r.APIVersion, r.Kind, r.Host, r.CPUs = plan.APIVersion, "Intruders", d.host, d.cpus
-		r.Sources, r.SinceStart.Sources = append([]witness.Source{}, r.Sources...), append([]witness.Source{}, r.SinceStart.Sources...)
+		r.Sources, r.SinceStart.Sources = append([]witness.Source{}, r.Sources...), append([]witness.Source{},
+			r.SinceStart.Sources...)
 		r.Drift, r.Warnings = append([]enforce.Drift{}, r.Drift...), append([]string{}, r.Warnings...)
 		e := json.NewEncoder(d.w)
 		e.SetEscapeHTML(false)
@@ -123,7 +125,8 @@ func (d *watchDisplay) print(r reading) error {
 }
 
 func driftText(at time.Time, d enforce.Drift) string {
-	text := fmt.Sprintf("%s drift: %s: expected %s, found %s", at.Local().Format(time.TimeOnly), d.Target, d.Expected, d.Found)
+	text := fmt.Sprintf("%s drift: %s: expected %s, found %s", at.Local().Format(time.TimeOnly), d.Target,
+		d.Expected, d.Found)
 	if d.By != "" {
 		text += ", by " + d.By
 	}
@@ -205,7 +208,8 @@ func (d *watchDisplay) picture(t terminal.Terminal, r reading, height int) strin
 const narrow = 80
 
 func table(t terminal.Terminal, rows [][]string) string {
-	w := terminal.Table{Head: []string{"CPU", "source", "1 s", "took", "in all", "took", "P99", "longest", "what to do"},
+	w := terminal.Table{Head: []string{"CPU", "source", "1 s", "took", "in all", "took", "P99", "longest",
+		"what to do"},
 		Rows: rows, Figures: []int{0, 2, 3, 4, 5, 6, 7}}
 	if t.Columns < narrow {
 		leave := func(row []string) []string { return slices.Concat(row[:3], row[4:6], row[7:]) }
@@ -228,7 +232,8 @@ func (d *watchDisplay) rows(t terminal.Terminal, r reading) [][]string {
 	var now, before [][]string
 	for _, s := range r.SinceStart.Sources {
 		l, lately := last[fmt.Sprint(s.CPU, title(s))]
-		row := []string{fmt.Sprint(s.CPU), terminal.Clean(title(s)), times(l.Count), took(l.Total), times(s.Count), took(s.Total),
+		row := []string{fmt.Sprint(s.CPU), terminal.Clean(title(s)), times(l.Count), took(l.Total), times(s.Count),
+			took(s.Total),
 			took(s.P99), took(s.Longest), s.Remedy}
 		switch {
 		case s.Own:

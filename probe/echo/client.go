@@ -56,8 +56,9 @@ func Run(ctx context.Context, s probe.Settings) (results.Measurement, error) {
 	if err != nil {
 		return m, fmt.Errorf("%s %s: %w", s.Protocol, s.Address, err)
 	}
-	m.RTT = &results.RTT{Protocol: s.Protocol, PayloadBytes: s.PayloadBytes, Mode: s.Mode, RatePerSec: s.RatePerSecond,
-		Wait: c.waitName(), Sent: c.sent, Lost: c.lost}
+	m.RTT = &results.RTT{Protocol: s.Protocol, PayloadBytes: s.PayloadBytes, Mode: s.Mode,
+		RatePerSec: s.RatePerSecond,
+		Wait:       c.waitName(), Sent: c.sent, Lost: c.lost}
 	if m.RTT.Latency, err = results.Encode(c.latency); err != nil {
 		return m, err
 	}
@@ -86,7 +87,8 @@ func newClient(fd socket, s probe.Settings) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &client{clock: clock, socket: fd, Settings: s, latency: results.NewHistogram(), lag: results.NewHistogram(),
+	c := &client{clock: clock, socket: fd, Settings: s, latency: results.NewHistogram(),
+		lag: results.NewHistogram(),
 		out: make([]byte, s.PayloadBytes), in: make([]byte, max(s.PayloadBytes, 2048))}
 	binary.LittleEndian.PutUint64(c.out, magic)
 	_ = c.latency.RecordValue(1) // touches the counters' pages; the highest first value ends its growth

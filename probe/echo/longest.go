@@ -49,7 +49,10 @@ func (l *longest) add(begin, end int64) {
 // samples returns what was kept, the longest first.
 func (l *longest) samples() []results.Sample {
 	kept := slices.Clone(l.heap[:l.n])
-	slices.SortFunc(kept, func(a, b trip) int { return cmp.Or(cmp.Compare(b.took(), a.took()), cmp.Compare(a.begin, b.begin)) })
+	slices.SortFunc(kept, func(a, b trip) int {
+		return cmp.Or(cmp.Compare(b.took(), a.took()),
+			cmp.Compare(a.begin, b.begin))
+	})
 	var all []results.Sample
 	for _, t := range kept {
 		all = append(all, results.Sample{Begin: results.Nanoseconds(t.begin), End: results.Nanoseconds(t.end)})

@@ -86,7 +86,8 @@ func (Driver) Parse(output []byte, s probe.Settings) (results.Measurement, error
 		m.Void = append(m.Void, "nothing was received")
 	}
 	if s.CongestionControl != "" && r.End.Congestion != s.CongestionControl {
-		m.Void = append(m.Void, fmt.Sprintf("congestion control %s, asked for %s", r.End.Congestion, s.CongestionControl))
+		m.Void = append(m.Void, fmt.Sprintf("congestion control %s, asked for %s", r.End.Congestion,
+			s.CongestionControl))
 	}
 	return m, nil
 }

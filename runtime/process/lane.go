@@ -101,7 +101,8 @@ func (l Lane) realTime() error {
 	if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_THP_DISABLE: %w", err)
 	}
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil { // 1 ns; only the other policies have any
+	// 1 ns; only the other policies have any
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_TIMERSLACK: %w", err)
 	}
 	return nil
@@ -109,7 +110,8 @@ func (l Lane) realTime() error {
 
 // names are the capabilities of include/uapi/linux/capability.h by their numbers.
 func names() []string {
-	return []string{"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
+	return []string{"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID",
+		"SETPCAP",
 		"LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER", "SYS_MODULE",
 		"SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE", "SYS_RESOURCE", "SYS_TIME",
 		"SYS_TTY_CONFIG", "MKNOD", "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP", "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG",
@@ -119,7 +121,8 @@ func names() []string {
 // Usual are the capabilities that programs need which handle files, users and sockets: those that container
 // runtimes leave too.
 func Usual() []string {
-	return []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE",
+	return []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
+		"NET_BIND_SERVICE",
 		"NET_RAW", "IPC_LOCK", "SYS_CHROOT", "MKNOD", "AUDIT_WRITE", "SETFCAP"}
 }
 

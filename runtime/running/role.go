@@ -89,7 +89,8 @@ func (m *mapping) machine(p []Thread, vcpus map[int]Thread) {
 		emulator = m.want[vcpus[slices.Min(slices.Collect(maps.Keys(vcpus)))].TID].cpus
 	}
 	if emulator.Intersects(used) {
-		m.warn("%s: lane %s has no CPU besides its vCPUs': the emulator's threads share CPUs %s with them: give the lane one CPU more",
+		m.warn("%s: lane %s has no CPU besides its vCPUs': the emulator's threads share CPUs %s with them: give "+
+			"the lane one CPU more",
 			name(p), m.lane.Name, emulator)
 	}
 	m.rest(p, emulator)
@@ -168,12 +169,14 @@ func (m *mapping) asked(root fs.FS, p []Thread) map[int]Thread {
 	line, _ := fs.ReadFile(root, processDir(p[0].PID)+"/cmdline") // one that has ended has no socket
 	socket := qmpSocket(strings.Split(string(bytes.TrimRight(line, "\x00")), "\x00"))
 	if socket == "" {
-		m.warn("%s: its threads have no names and it has no QMP socket, so vCPUs and emulator share the lane: start it with -name debug-threads=on", name(p))
+		m.warn("%s: its threads have no names and it has no QMP socket, so vCPUs and emulator share the lane: "+
+			"start it with -name debug-threads=on", name(p))
 		return nil
 	}
 	ids, err := queryCPUs(p[0].PID, socket)
 	if err != nil {
-		m.warn("%s: QMP at %s: %v: vCPUs and emulator share the lane: start it with -name debug-threads=on", name(p), socket, err)
+		m.warn("%s: QMP at %s: %v: vCPUs and emulator share the lane: start it with -name debug-threads=on",
+			name(p), socket, err)
 		return nil
 	}
 	vcpus, seen := map[int]Thread{}, map[int]bool{}

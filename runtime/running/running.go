@@ -93,7 +93,8 @@ func Cgroup(root fs.FS, dir string) ([]Thread, error) {
 		return nil, err
 	}
 	if threaded(root, dir) {
-		return nil, fmt.Errorf("cgroup %s: expected one of processes, found a threaded one: give the nearest above it that is none", dir)
+		return nil, fmt.Errorf("cgroup %s: expected one of processes, found a threaded one: give the nearest "+
+			"above it that is none", dir)
 	}
 	var pids, keepers []int
 	for _, g := range groups {
@@ -104,7 +105,8 @@ func Cgroup(root fs.FS, dir string) ([]Thread, error) {
 		}
 		var data []byte
 		switch data, err = fs.ReadFile(root, file[1:]); {
-		case errors.Is(err, fs.ErrNotExist) && g != dir, errors.Is(err, unix.ENODEV), errors.Is(err, unix.EOPNOTSUPP):
+		case errors.Is(err, fs.ErrNotExist) && g != dir, errors.Is(err, unix.ENODEV),
+			errors.Is(err, unix.EOPNOTSUPP):
 			// Removed meanwhile; or threaded, and the one above lists the processes.
 			continue
 		case err != nil:
@@ -113,13 +115,17 @@ func Cgroup(root fs.FS, dir string) ([]Thread, error) {
 		for _, f := range strings.Fields(string(data)) {
 			pid, perr := strconv.Atoi(f)
 			if perr != nil || pid < 1 {
-				return nil, fmt.Errorf("%s: %q: expected a process of this PID namespace: run Isolane in the host's", file, f)
+				return nil, fmt.Errorf("%s: %q: expected a process of this PID namespace: run Isolane in the host's",
+					file, f)
 			}
 			*into = append(*into, pid)
 		}
 	}
 	threads, err := threadsOf(root, pids)
-	threads = slices.DeleteFunc(threads, func(t Thread) bool { return t.kernel || slices.Contains(keepers, t.PID) })
+	threads = slices.DeleteFunc(threads, func(t Thread) bool {
+		return t.kernel ||
+			slices.Contains(keepers, t.PID)
+	})
 	if err == nil && len(threads) == 0 {
 		return nil, fmt.Errorf("%s: %w", dir, ErrEmpty)
 	}
@@ -174,7 +180,10 @@ func threadsOf(root fs.FS, pids []int) ([]Thread, error) {
 			threads = append(threads, t)
 		}
 	}
-	slices.SortFunc(threads, func(a, b Thread) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID)) })
+	slices.SortFunc(threads, func(a, b Thread) int {
+		return cmp.Or(cmp.Compare(a.PID, b.PID),
+			cmp.Compare(a.TID, b.TID))
+	})
 	return threads, nil
 }
 

@@ -30,7 +30,8 @@ func Resolve(h host.Host, root fs.FS, group string) (string, error) {
 		dir = path.Join(top, group)
 	}
 	if slices.Contains(strings.Split(group, "/"), "..") || !strings.HasPrefix(path.Clean(dir), top+"/") {
-		return "", fmt.Errorf("cgroup %q: expected a directory below %s, which has the cpuset controller", group, top)
+		return "", fmt.Errorf("cgroup %q: expected a directory below %s, which has the cpuset controller", group,
+			top)
 	}
 	dir = path.Clean(dir)
 	for at := dir; at != top; at = path.Dir(at) {
@@ -76,7 +77,8 @@ func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
 		return "", false
 	}
 	group, err := hier.Of(root, processDir(pid))
-	if err != nil || group == hier.Mount || strings.Contains(group, "/"+change.GroupPrefix) || threaded(root, group) {
+	if err != nil || group == hier.Mount || strings.Contains(group, "/"+change.GroupPrefix) ||
+		threaded(root, group) {
 		return "", false
 	}
 	all, err := Cgroup(root, group)
@@ -102,7 +104,8 @@ func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
 // the processes are moved into the lane's cgroup: only tasks of a partition may use its CPUs
 // (Documentation/admin-guide/cgroup-v2.rst). All threads of a process move with it, also those in threaded
 // cgroups, as libvirt has them, and come back there.
-func Steps(h host.Host, root fs.FS, l plan.Lane, dir string, at enforce.Attachment, threads []Thread) ([]journal.Step, []string, error) {
+func Steps(h host.Host, root fs.FS, l plan.Lane, dir string, at enforce.Attachment,
+	threads []Thread) ([]journal.Step, []string, error) {
 	hier, err := change.HierarchyOf(root, dir)
 	if err != nil {
 		return nil, nil, err
@@ -110,7 +113,8 @@ func Steps(h host.Host, root fs.FS, l plan.Lane, dir string, at enforce.Attachme
 	if at.Group == dir && !at.Own {
 		return nil, nil, fmt.Errorf("cgroup %s: expected another than the lane's own", at.Group)
 	}
-	a := attachment{host: h, root: root, lane: l, dir: dir, hierarchy: hier, moved: map[int]bool{}, kept: map[string]bool{}}
+	a := attachment{host: h, root: root, lane: l, dir: dir, hierarchy: hier, moved: map[int]bool{},
+		kept: map[string]bool{}}
 	switch {
 	case at.Own:
 		a.all = true
@@ -187,7 +191,9 @@ func (a *attachment) regroup(group string) error {
 		}
 	}
 	if more := a.host.MemoryNodes().Difference(nodes); a.all && !more.IsEmpty() {
-		a.warnings = append(a.warnings, fmt.Sprintf("cgroup %s: pages that it already has on nodes %s stay there: start it again, or move them with migratepages(8)", group, more))
+		a.warnings = append(a.warnings,
+			fmt.Sprintf("cgroup %s: pages that it already has on nodes %s stay there: start it again, or move them "+
+				"with migratepages(8)", group, more))
 	}
 	return nil
 }
@@ -208,7 +214,8 @@ func (a *attachment) fits(group, name string, want cpuset.Set) error {
 			return err
 		}
 		if !want.IsSubsetOf(has) {
-			return fmt.Errorf("%s: expected %s of lane %s in it, found %q: write them there", file, want, a.lane.Name, has)
+			return fmt.Errorf("%s: expected %s of lane %s in it, found %q: write them there", file, want, a.lane.Name,
+				has)
 		}
 	}
 	return nil
@@ -255,7 +262,8 @@ func (a *attachment) move(at enforce.Attachment, threads []Thread) error {
 		// A child may have ended until it is its turn.
 		child := slices.ContainsFunc(threads, func(t Thread) bool { return t.PID == p[main].parent })
 		kept := a.keep(from, p[main].PID)
-		a.steps = append(a.steps, journal.Step{Kind: change.KindMember, Target: change.TaskTarget(p[main].PID, p[main].Start), After: a.dir, Optional: child})
+		a.steps = append(a.steps, journal.Step{Kind: change.KindMember,
+			Target: change.TaskTarget(p[main].PID, p[main].Start), After: a.dir, Optional: child})
 		if from = a.domain(from); a.hierarchy.V2 && from != a.hierarchy.Mount && !slices.Contains(left, from) {
 			left = append(left, from)
 			a.warnMoved(from, kept)
@@ -270,8 +278,9 @@ func (a *attachment) warnMoved(from string, kept bool) {
 	if kept {
 		back = "they come back with isolane release, and when systemd stops the unit (not with KillMode=process)"
 	}
-	a.warnings = append(a.warnings, fmt.Sprintf("MOVED out of cgroup %s to %s: its limits, statistics and freezer do not "+
-		"reach them there, and what its runtime adds is born outside; %s", from, a.dir, back))
+	a.warnings = append(a.warnings,
+		fmt.Sprintf("MOVED out of cgroup %s to %s: its limits, statistics and freezer do not "+
+			"reach them there, and what its runtime adds is born outside; %s", from, a.dir, back))
 }
 
 // noSwap keeps the workload's memory from being swapped out where cgroup v1 has it in a hierarchy of its own:
@@ -294,7 +303,9 @@ func (a *attachment) noSwap(threads []Thread) error {
 		case err != nil:
 			return err
 		case dir == hier.Mount:
-			a.warnings = append(a.warnings, fmt.Sprintf("%s: it is in no memory cgroup of its own, and may be swapped out: start it with isolane run", name(p)))
+			a.warnings = append(a.warnings,
+				fmt.Sprintf("%s: it is in no memory cgroup of its own, and may be swapped out: start it with isolane run",
+					name(p)))
 			continue
 		}
 		done = append(done, dir)
@@ -323,7 +334,8 @@ func (a *attachment) place(p []Thread) (string, error) {
 			return "", err
 		}
 		if place != "" && dir != place {
-			return "", fmt.Errorf("%s: expected all threads in one cgroup, found %s and %s: attach its cgroup instead", name(p), place, dir)
+			return "", fmt.Errorf("%s: expected all threads in one cgroup, found %s and %s: attach its cgroup instead",
+				name(p), place, dir)
 		}
 		place = dir
 	}
@@ -370,7 +382,8 @@ func (a *attachment) pin(threads []Thread) error {
 	for _, t := range threads {
 		r, ok := want[t.TID]
 		if ok && (r.cpus != t.CPUs || a.all || a.moved[t.PID]) {
-			a.steps = append(a.steps, journal.Step{Kind: change.KindTask, Target: change.TaskTarget(t.TID, t.Start), After: r.cpus.String(),
+			a.steps = append(a.steps, journal.Step{Kind: change.KindTask, Target: change.TaskTarget(t.TID, t.Start),
+				After:    r.cpus.String(),
 				Optional: !r.one}) // the others come and go
 		}
 		if err := a.schedule(t, ok && !r.one); err != nil {
@@ -398,7 +411,9 @@ func (a *attachment) schedule(t Thread, helps bool) error {
 		to.Slack = 1 // 0 is the default
 	}
 	if err == nil && to != now {
-		a.steps = append(a.steps, journal.Step{Kind: change.KindScheduling, Target: change.TaskTarget(t.TID, t.Start), After: to.String(), Optional: true}) // it may end
+		// it may end
+		a.steps = append(a.steps, journal.Step{Kind: change.KindScheduling,
+			Target: change.TaskTarget(t.TID, t.Start), After: to.String(), Optional: true})
 	}
 	return err
 }

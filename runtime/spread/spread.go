@@ -77,7 +77,8 @@ func Once(root fs.FS, dir string, cpus cpuset.Set) error {
 		if err == nil {
 			err = change.ResetAffinity(m.Thread)
 		}
-		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) { // it has ended or left, or is the kernel's
+		// it has ended or left, or is the kernel's
+		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("thread %d to CPU %d: %w", m.Thread, m.To, err)
 		}
 	}

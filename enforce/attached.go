@@ -51,7 +51,7 @@ func (e *OwnedError) Error() string {
 
 // Attach brings a workload that runs already into its lane, and returns how: where at.Own asks for it and the
 // kernel can, the lane moves into the workload's cgroup, else the workload into the lane's. why says what
-// kept it from that. next returns the steps that are missing, dir being the lane's cgroup; it is asked again
+// attachedSteps it from that. next returns the steps that are missing, dir being the lane's cgroup; it is asked again
 // until there are none, because processes may be born meanwhile. Where that fails, all is undone.
 func (l *Lanes) Attach(ctx context.Context, at Attachment, next func(dir string,
 	at Attachment) ([]journal.Step, error)) (_ Attachment, why string, err error) {
@@ -236,28 +236,6 @@ func (l *Lanes) dropEnded(ctx context.Context) error {
 	return nil
 }
 
-// rounds is how often Attach looks for processes that were born meanwhile.
-const rounds = 20
-
-func untilNone(ctx context.Context, j *journal.Journal, next func() ([]journal.Step, error)) error {
-	for range rounds {
-		steps, err := next()
-		if err != nil || len(steps) == 0 {
-			return err
-		}
-		refused, err := j.Apply(ctx, steps)
-		for _, r := range refused {
-			if !errors.Is(r.Err, fs.ErrNotExist) { // else it has ended
-				err = errors.Join(err, r.Err)
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return errors.New("processes are born there faster than they can be attached")
-}
-
 func (l *Lanes) detach(ctx context.Context, at Attachment) error {
 	j, err := l.journal.Beside(at.Journal)
 	if err != nil {
@@ -318,86 +296,4 @@ func (l *Lanes) Detach(ctx context.Context, at Attachment) error {
 	}
 	l.Applied = without
 	return nil
-}
-
-// kept are the steps that have brought workloads into their lanes.
-func (l *Lanes) kept(attached []Attachment) ([]journal.Step, error) {
-	var steps []journal.Step
-	for _, at := range attached {
-		j, err := journal.Look(l.dir, at.Journal, l.ops)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range j.Pending() {
-			if s.Kind != change.KindCgroup && s.Kind != change.KindKeeper { // which go with the scope that they are in
-				steps = append(steps, s)
-			}
-		}
-	}
-	return steps, nil
-}
-
-// strayed returns those of the steps that are no longer in force, and in Before what is there now. A workload
-// that has ended has not strayed.
-func (l *Lanes) strayed(ctx context.Context, kept []journal.Step) ([]journal.Step, error) {
-	var strayed []journal.Step
-	for _, s := range kept {
-		inForce, now, err := l.journal.InForce(ctx, s)
-		if errors.Is(err, fs.ErrNotExist) || inForce {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
-		}
-		s.Before = now
-		strayed = append(strayed, s)
-	}
-	return strayed, nil
-}
-
-// keep brings attached workloads back into their lanes that have strayed.
-func (l *Lanes) keep(ctx context.Context, a *Applied) error {
-	kept, err := l.kept(a.Attached)
-	if err != nil {
-		return err
-	}
-	strayed, err := l.strayed(ctx, kept)
-	if err != nil {
-		return err
-	}
-	for _, s := range strayed {
-		if err = l.again(ctx, s); err != nil {
-			a.Refused = append(a.Refused, Refusal{l.ops.name(s), s.After, err.Error()})
-		}
-	}
-	return ctx.Err()
-}
-
-// again does a step once more, in the journal that it is in: the value to come back to stays that of the
-// first time.
-func (l *Lanes) again(ctx context.Context, s journal.Step) error {
-	j := l.journal
-	for _, at := range l.Attached {
-		kept, err := l.kept([]Attachment{at})
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(kept, func(o journal.Step) bool {
-			return o.Kind == s.Kind &&
-				o.Target == s.Target
-		}) {
-			continue
-		}
-		if j, err = l.journal.Beside(at.Journal); err != nil {
-			return err
-		}
-		defer j.Close()
-		s.Optional = false // refused now, it is still to be undone some day
-		break
-	}
-	refused, err := j.Apply(ctx, []journal.Step{s})
-	if len(refused) > 0 {
-		err = refused[0].Err
-	}
-	return err
 }

@@ -36,12 +36,12 @@ func (a *Applied) grant(lane, level string) {
 // notExclusive is how the kernel says that another cgroup has CPUs of a partition.
 const notExclusive = "not exclusive"
 
-// because adds to the kernel's reason who has the CPUs of a partition.
-func (l *Lanes) because(r journal.Refused) error {
+// partitionReason adds to the kernel's reason who has the CPUs of a partition.
+func (l *Lanes) partitionReason(r journal.Refused) error {
 	if !strings.Contains(r.Err.Error(), notExclusive) {
 		return r.Err
 	}
-	file, theirs, others, err := l.rival(filepath.Dir(r.Step.Target))
+	file, theirs, others, err := l.overlapping(filepath.Dir(r.Step.Target))
 	if err != nil || file == "" {
 		return r.Err
 	}
@@ -51,9 +51,9 @@ func (l *Lanes) because(r journal.Refused) error {
 	return fmt.Errorf("%w: %s is %s: write %s there, and apply again", r.Err, file, theirs, others)
 }
 
-// rival returns the cpuset.cpus of a cgroup beside a lane's, as LXC's are, that has CPUs of the lane: what is
+// overlapping returns the cpuset.cpus of a cgroup beside a lane's, as LXC's are, that has CPUs of the lane: what is
 // in it, and what may be. It is "" where there is none.
-func (l *Lanes) rival(dir string) (file string, theirs, others cpuset.Set, err error) {
+func (l *Lanes) overlapping(dir string) (file string, theirs, others cpuset.Set, err error) {
 	text, err := fs.ReadFile(l.root, strings.TrimPrefix(dir, "/")+"/cpuset.cpus")
 	if err != nil {
 		return "", theirs, others, err
@@ -74,8 +74,8 @@ func (l *Lanes) rival(dir string) (file string, theirs, others cpuset.Set, err e
 	return "", cpuset.Set{}, others, err
 }
 
-// lowered are the refusals of partitions that are not asked for again.
-func (a Applied) lowered() []Refusal {
+// lowerRefusals are the refusals of partitions that are not asked for again.
+func (a Applied) lowerRefusals() []Refusal {
 	return slices.DeleteFunc(slices.Clone(a.Refused), func(r Refusal) bool {
 		return !isPartition(r.Target) || a.Levels[a.partitionName(r.Target)] == ""
 	})
@@ -86,16 +86,16 @@ func (l *Lanes) stillRefused(group string) bool {
 	for _, r := range l.Refused {
 		dir := filepath.Dir(r.Target)
 		if filepath.Base(dir) == change.GroupPrefix+group && strings.Contains(r.Reason, notExclusive) {
-			file, _, _, err := l.rival(dir)
+			file, _, _, err := l.overlapping(dir)
 			return file != "" || err != nil
 		}
 	}
 	return true
 }
 
-// loosen returns the steps that make plain cpusets of partitions whose CPUs will change. Two partitions that
+// demotions returns the steps that make plain cpusets of partitions whose CPUs will change. Two partitions that
 // change places would be invalid in between, and the kernel does not take back all that goes with that.
-func (l *Lanes) loosen(want []journal.Step) []journal.Step {
+func (l *Lanes) demotions(want []journal.Step) []journal.Step {
 	var steps []journal.Step
 	for _, s := range want {
 		if base := filepath.Base(s.Target); base != "cpuset.cpus" && base != exclusiveFile {
@@ -115,8 +115,8 @@ func (l *Lanes) loosen(want []journal.Step) []journal.Step {
 	return steps
 }
 
-// notAsked notes the partitions that this kernel is not asked for.
-func (a *Applied) notAsked(want []journal.Step) {
+// noteUnsupported notes the partitions that this kernel is not asked for.
+func (a *Applied) noteUnsupported(want []journal.Step) {
 	for _, s := range want {
 		if isPartition(s.Target) {
 			a.Refused = append(a.Refused, Refusal{s.Target, isolated,

@@ -62,7 +62,7 @@ func (l *Lanes) drift(s journal.Step) Drift {
 
 // culprit names who has CPUs of a lane's partition, and what ends that.
 func (l *Lanes) culprit(dir string) string {
-	file, theirs, others, err := l.rival(dir)
+	file, theirs, others, err := l.overlapping(dir)
 	switch {
 	case err != nil || file == "":
 		return ""

@@ -31,16 +31,16 @@ type Drift struct {
 
 // Guard watches what is in force, and puts it back.
 type Guard struct {
-	dir     string
-	root    fs.FS
-	ops     operations
-	lanes   *Lanes // to look at
-	view    View
-	want    []journal.Step
-	kept    []journal.Step // of attached workloads
-	groups  []LaneGroup
-	writers *writers
-	now     *contents
+	dir      string
+	root     fs.FS
+	ops      operations
+	lanes    *Lanes // to look at
+	view     View
+	want     []journal.Step
+	attached []journal.Step // of attached workloads
+	groups   []LaneGroup
+	writers  *writers
+	now      *contents
 
 	seen     seen
 	since    map[string]map[int]uint64 // the processes of each lane and when they started
@@ -64,7 +64,7 @@ func NewGuard(dir string, root fs.FS, ops map[string]journal.Op) (*Guard, error)
 	if err != nil {
 		return nil, err
 	}
-	return g, g.learn(s)
+	return g, g.refresh(s)
 }
 
 // Close ends the watch.
@@ -111,8 +111,8 @@ func (g *Guard) look() (seen, error) {
 	return s, err
 }
 
-// learn plans anew what is wanted.
-func (g *Guard) learn(s seen) (err error) {
+// refresh plans anew what is wanted.
+func (g *Guard) refresh(s seen) (err error) {
 	if g.lanes, err = Look(g.dir, g.root, g.ops); err != nil {
 		return err
 	}
@@ -122,13 +122,13 @@ func (g *Guard) learn(s seen) (err error) {
 	if g.want, err = want(g.view, g.lanes.Placement); err != nil {
 		return err
 	}
-	if g.kept, err = g.lanes.kept(g.lanes.Attached); err != nil {
+	if g.attached, err = g.lanes.attachedSteps(g.lanes.Attached); err != nil {
 		return err
 	}
 	if g.groups, err = g.lanes.Groups(); err != nil {
 		return err
 	}
-	for _, s := range slices.Concat(g.want, g.kept) {
+	for _, s := range slices.Concat(g.want, g.attached) {
 		if filepath.IsAbs(s.Target) {
 			g.writers.watch(s.Target)
 		}
@@ -163,7 +163,7 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]Drift, error) {
 	}
 	if now.online != g.seen.online || now.interrupts != g.seen.interrupts || now.applied != g.seen.applied ||
 		now.ended != g.seen.ended {
-		if err = g.learn(now); err != nil {
+		if err = g.refresh(now); err != nil {
 			return nil, err
 		}
 	} else if err = g.newTasks(now); err != nil {
@@ -256,8 +256,8 @@ func (g *Guard) steps(ctx context.Context) ([]Drift, error) {
 		}
 		found = append(found, g.drift(s, now))
 	}
-	strayed, err := g.lanes.strayed(ctx, g.kept)
-	for _, s := range strayed {
+	missing, err := g.lanes.stepsNotInForce(ctx, g.attached)
+	for _, s := range missing {
 		found = append(found, g.drift(s, s.Before))
 	}
 	return found, err
@@ -310,7 +310,7 @@ func (g *Guard) repair(ctx context.Context, found []Drift) error {
 		if d.Note != "" {
 			continue
 		}
-		if err = l.again(ctx, d.step); err != nil { // as the CPUs of a cpuset while they are offline
+		if err = l.redo(ctx, d.step); err != nil { // as the CPUs of a cpuset while they are offline
 			found[i].Note = "cannot be put back: " + err.Error()
 			continue
 		}
@@ -340,7 +340,7 @@ func (g *Guard) processes() ([]Drift, error) {
 			if _, still := now[pid]; still {
 				continue
 			}
-			attached := slices.ContainsFunc(g.kept, func(s journal.Step) bool { // of which steps tells already
+			attached := slices.ContainsFunc(g.attached, func(s journal.Step) bool { // of which steps tells already
 				return s.Kind == change.KindMember && s.Target == change.TaskTarget(pid, before[pid])
 			})
 			if start, err := change.StartTime(pid); err == nil && start == before[pid] && !attached {
@@ -369,37 +369,4 @@ func (g *Guard) fresh(found []Drift) []Drift {
 	}
 	g.reported = now
 	return fresh
-}
-
-// Watched is what there is to watch of lanes: their CPUs, the cgroups whose tasks belong there, and the
-// interrupts that do, each with its CPU.
-type Watched struct {
-	CPUs       cpuset.Set
-	Groups     []string
-	Interrupts map[int]int
-}
-
-// Watched returns what there is to watch of the lanes in force, all or that of a name.
-func (g *Guard) Watched(name string) (w Watched, err error) {
-	if name != "" {
-		if _, err = g.lanes.Lane(name); err != nil {
-			return w, err
-		}
-	}
-	w.Interrupts = map[int]int{}
-	for _, group := range g.groups {
-		if name != "" && group.Lane.Name != name {
-			continue
-		}
-		w.CPUs, w.Groups = w.CPUs.Union(group.Lane.Owned()), append(w.Groups, group.Dir)
-		for _, i := range group.Lane.Interrupts {
-			w.Interrupts[i.IRQ] = i.CPU
-		}
-	}
-	for _, at := range g.lanes.Attached {
-		if at.Group != "" && (name == "" || at.Lane == name) {
-			w.Groups = append(w.Groups, at.Group)
-		}
-	}
-	return w, nil
 }

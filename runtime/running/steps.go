@@ -283,40 +283,6 @@ func (a *attachment) warnMoved(from string, kept bool) {
 			"reach them there, and what its runtime adds is born outside; %s", from, a.dir, back))
 }
 
-// noSwap keeps the workload's memory from being swapped out where cgroup v1 has it in a hierarchy of its own:
-// there it stays in its cgroups, with their limits. The lane has one too where the machine swaps.
-func (a *attachment) noSwap(threads []Thread) error {
-	lane := enforce.MemoryGroup(a.root, a.host, a.lane.Name)
-	if lane == "" {
-		return nil
-	}
-	hier, err := change.HierarchyOf(a.root, lane)
-	if err != nil {
-		return err
-	}
-	var done []string
-	for _, p := range byProcess(threads) {
-		dir, err := hier.Of(a.root, processDir(p[0].PID))
-		switch {
-		case gone(err) || slices.Contains(done, dir) || dir == lane:
-			continue
-		case err != nil:
-			return err
-		case dir == hier.Mount:
-			a.warnings = append(a.warnings,
-				fmt.Sprintf("%s: it is in no memory cgroup of its own, and may be swapped out: start it with isolane run",
-					name(p)))
-			continue
-		}
-		done = append(done, dir)
-		file := path.Join(dir, "memory.swappiness")
-		if now, err := fs.ReadFile(a.root, file[1:]); err == nil && strings.TrimSpace(string(now)) != "0" {
-			a.steps = append(a.steps, journal.Step{Kind: change.KindFile, Target: file, After: "0"})
-		}
-	}
-	return nil
-}
-
 // place returns the cgroup that a process is in. With cgroup v2 that is the main thread's: the others may be
 // in other threaded ones of the same domain. With v1 a process whose threads are in several cannot be put
 // back.

@@ -1,0 +1,124 @@
+package enforce
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+// Applied is what is in force: the file lanes.json beside the journal.
+type Applied struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
+	BootID     string         `json:"bootID"`
+	Placement  plan.Placement `json:"placement"`
+	// by lane, where the kernel does not grant isolated
+	Levels   map[string]string `json:"partitions,omitempty"`
+	Refused  []Refusal         `json:"refused,omitempty"`
+	Attached []Attachment      `json:"attached,omitempty"`
+	Runs     map[string]Run    `json:"runs,omitempty"` // by lane: who made it for a command of its own
+}
+
+// Refusal is a step that the kernel did not take, and why.
+type Refusal struct {
+	Target string `json:"target"`
+	Value  string `json:"value"`
+	Reason string `json:"reason"`
+}
+
+// readApplied returns what is in force by the state in dir; nothing where there is none, or where it is of
+// the time before a reboot, which took all back.
+func readApplied(dir string) (Applied, error) {
+	none := Applied{APIVersion: plan.APIVersion, Kind: appliedKind}
+	boot, err := journal.BootID()
+	if err != nil {
+		return none, err
+	}
+	none.BootID = boot
+	data, err := journal.ReadState(dir, stateFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return none, nil
+	}
+	if err != nil {
+		return none, err
+	}
+	var a Applied
+	if err = json.Unmarshal(data, &a); err != nil {
+		return none, fmt.Errorf("%s: %w", filepath.Join(dir, stateFile), err)
+	}
+	if a.BootID != boot {
+		return none, nil
+	}
+	// Checked as what comes from elsewhere is: names become paths.
+	for _, at := range a.Attached {
+		if !strings.HasPrefix(at.Journal, attaching) || strings.Contains(at.Journal, "/") {
+			return none, fmt.Errorf("%s: attached journal %q: isolane did not write that: keep the file elsewhere, "+
+				"then isolane recover --adopt", filepath.Join(dir, stateFile), at.Journal)
+		}
+	}
+	placed, err := json.Marshal(a.Placement)
+	if err == nil {
+		_, err = plan.Read(filepath.Join(dir, stateFile), bytes.NewReader(placed))
+	}
+	return a, err
+}
+
+func (a *Applied) refuse(r journal.Refused) {
+	a.Refused = append(a.Refused, Refusal{r.Step.Target, r.Step.After, r.Err.Error()})
+}
+
+func (l *Lanes) store(a Applied) error {
+	if len(a.Placement.Lanes) == 0 {
+		if err := os.Remove(filepath.Join(l.dir, stateFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	data, err := json.MarshalIndent(a, "", " ")
+	if err != nil {
+		return err
+	}
+	return journal.WriteState(l.dir, stateFile, append(data, '\n'))
+}
+
+// Journals are the names of those that belong to the lanes.
+func (a Applied) Journals() []string {
+	names := []string{journalName}
+	for _, at := range a.Attached {
+		names = append(names, at.Journal)
+	}
+	return names
+}
+
+// Lane returns a lane in force by its name, or a *NoLaneError.
+func (a Applied) Lane(name string) (plan.Lane, error) {
+	var names []string
+	for _, l := range a.Placement.Lanes {
+		if l.Name == name {
+			return l, nil
+		}
+		names = append(names, l.Name)
+	}
+	return plan.Lane{}, &NoLaneError{name, names}
+}
+
+// NoLaneError says that a lane is not in force.
+type NoLaneError struct {
+	Name    string
+	InForce []string
+}
+
+func (e *NoLaneError) Error() string {
+	if len(e.InForce) == 0 {
+		return fmt.Sprintf("there is no lane %q: none is in force", e.Name)
+	}
+	return fmt.Sprintf("there is no lane %q: in force are %s", e.Name, strings.Join(e.InForce, ", "))
+}

@@ -1,0 +1,113 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/journal"
+)
+
+// attachedSteps are the steps that have brought workloads into their lanes.
+func (l *Lanes) attachedSteps(attached []Attachment) ([]journal.Step, error) {
+	var steps []journal.Step
+	for _, at := range attached {
+		j, err := journal.Look(l.dir, at.Journal, l.ops)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range j.Pending() {
+			if s.Kind != change.KindCgroup && s.Kind != change.KindKeeper { // which go with the scope that they are in
+				steps = append(steps, s)
+			}
+		}
+	}
+	return steps, nil
+}
+
+// stepsNotInForce returns those of the steps that are no longer in force, and in Before what is there now. A workload
+// that has ended is none of them.
+func (l *Lanes) stepsNotInForce(ctx context.Context, steps []journal.Step) ([]journal.Step, error) {
+	var missing []journal.Step
+	for _, s := range steps {
+		inForce, now, err := l.journal.InForce(ctx, s)
+		if errors.Is(err, fs.ErrNotExist) || inForce {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
+		}
+		s.Before = now
+		missing = append(missing, s)
+	}
+	return missing, nil
+}
+
+// restoreAttached brings attached workloads back into their lanes that somebody else has taken out.
+func (l *Lanes) restoreAttached(ctx context.Context, a *Applied) error {
+	steps, err := l.attachedSteps(a.Attached)
+	if err != nil {
+		return err
+	}
+	missing, err := l.stepsNotInForce(ctx, steps)
+	if err != nil {
+		return err
+	}
+	for _, s := range missing {
+		if err = l.redo(ctx, s); err != nil {
+			a.Refused = append(a.Refused, Refusal{l.ops.name(s), s.After, err.Error()})
+		}
+	}
+	return ctx.Err()
+}
+
+// redo does a step once more, in the journal that it is in: the value to come back to stays that of the
+// first time.
+func (l *Lanes) redo(ctx context.Context, s journal.Step) error {
+	j := l.journal
+	for _, at := range l.Attached {
+		steps, err := l.attachedSteps([]Attachment{at})
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(steps, func(o journal.Step) bool { return o.Kind == s.Kind && o.Target == s.Target }) {
+			continue
+		}
+		if j, err = l.journal.Beside(at.Journal); err != nil {
+			return err
+		}
+		defer j.Close()
+		s.Optional = false // refused now, it is still to be undone some day
+		break
+	}
+	refused, err := j.Apply(ctx, []journal.Step{s})
+	if len(refused) > 0 {
+		err = refused[0].Err
+	}
+	return err
+}
+
+// rounds is how often Attach looks for processes that were born meanwhile.
+const rounds = 20
+
+func untilNone(ctx context.Context, j *journal.Journal, next func() ([]journal.Step, error)) error {
+	for range rounds {
+		steps, err := next()
+		if err != nil || len(steps) == 0 {
+			return err
+		}
+		refused, err := j.Apply(ctx, steps)
+		for _, r := range refused {
+			if !errors.Is(r.Err, fs.ErrNotExist) { // else it has ended
+				err = errors.Join(err, r.Err)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return errors.New("processes are born there faster than they can be attached")
+}

@@ -1,0 +1,36 @@
+package enforce
+
+import "isolane.dev/isolane/cpuset"
+
+// Watched is what there is to watch of lanes: their CPUs, the cgroups whose tasks belong there, and the
+// interrupts that do, each with its CPU.
+type Watched struct {
+	CPUs       cpuset.Set
+	Groups     []string
+	Interrupts map[int]int
+}
+
+// Watched returns what there is to watch of the lanes in force, all or that of a name.
+func (g *Guard) Watched(name string) (w Watched, err error) {
+	if name != "" {
+		if _, err = g.lanes.Lane(name); err != nil {
+			return w, err
+		}
+	}
+	w.Interrupts = map[int]int{}
+	for _, group := range g.groups {
+		if name != "" && group.Lane.Name != name {
+			continue
+		}
+		w.CPUs, w.Groups = w.CPUs.Union(group.Lane.Owned()), append(w.Groups, group.Dir)
+		for _, i := range group.Lane.Interrupts {
+			w.Interrupts[i.IRQ] = i.CPU
+		}
+	}
+	for _, at := range g.lanes.Attached {
+		if at.Group != "" && (name == "" || at.Lane == name) {
+			w.Groups = append(w.Groups, at.Group)
+		}
+	}
+	return w, nil
+}

@@ -1,0 +1,104 @@
+package prove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/process"
+	"isolane.dev/isolane/witness"
+)
+
+// probe makes one measurement with a fresh client process.
+func (r *runner) probe(ctx context.Context, h host.Host, c results.Cell, spec ProbeSpec, w *witness.Session,
+	m moment) (results.Measurement, error) {
+	dir, err := enforce.GroupDir(h, clientGroup)
+	if err != nil {
+		return results.Measurement{}, err
+	}
+	client := r.scenario.Spec.Client
+	confines := process.Lane{Netns: netpath.Lab().Client.Netns, Cgroup: dir,
+		Policy: client.Policy, Priority: client.Priority}
+	driver, settings := r.probes[spec.Kind], r.settings(spec, c)
+	// A client that something starves, such as a foreign real-time program on its CPU, must not
+	// hold the session up for ever.
+	ctx, cancel := context.WithTimeoutCause(ctx, settings.Warmup+settings.Window+patience, errStarved)
+	defer cancel()
+	if settings.Direction == "" { // throughput has no samples to explain
+		w.Record()
+	}
+	p, err := start(ctx, r.self, spec.Name, confines, driver.Client(r.self, settings))
+	if err != nil {
+		return results.Measurement{}, err
+	}
+	w.AddSubject(witness.Subject{Role: witness.Client, PID: p.pid(), Planned: c.Client})
+	if r.fault != nil {
+		m.probe = spec.Name
+		if err = r.fault(ctx, m); err != nil {
+			return results.Measurement{}, errors.Join(err, p.stop(syscall.SIGKILL, time.Second))
+		}
+	}
+	out, err := p.wait()
+	w.SubjectDone(p.pid())
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errStarved) {
+		err = cause
+	}
+	if err != nil {
+		return results.Measurement{}, err
+	}
+	measured, err := driver.Parse(out, settings)
+	if err != nil || settings.Direction != "" {
+		return measured, err
+	}
+	if all, lost, ok := w.Recorded(); ok {
+		measured.Tail, err = tail(measured, all, lost)
+	}
+	return measured, err
+}
+
+// settings are those of a probe in a cell, with the application's address.
+func (r *runner) settings(spec ProbeSpec, c results.Cell) probe.Settings {
+	s := spec.settings(r.mode)
+	addr := netpath.Lab().Application.Addresses[0].Addr()
+	if s.Direction != "" {
+		s.CongestionControl = r.scenario.Spec.CongestionControl
+	}
+	s.Address = netip.AddrPortFrom(addr, uint16(r.probes[spec.Kind].Port()))
+	return s
+}
+
+// observe runs the probes under the eyes of the witness.
+func (r *runner) observe(ctx context.Context, h host.Host, c results.Cell, m moment, run *results.Run) error {
+	watch, err := r.watch(h, c, m)
+	if err != nil {
+		return err
+	}
+	if r.fault != nil {
+		if err = r.fault(ctx, m); err != nil {
+			return err
+		}
+	}
+	w, err := witness.Begin(ctx, watch)
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, spec := range r.scenario.Spec.Probes {
+		measured, perr := r.probe(ctx, h, c, spec, w, m)
+		if perr != nil {
+			failed = fmt.Errorf("%s: %w", spec.Name, perr)
+			break
+		}
+		run.Measured = append(run.Measured, measured)
+	}
+	run.Witness, err = w.End()
+	return errors.Join(failed, err)
+}

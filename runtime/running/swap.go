@@ -1,0 +1,47 @@
+package running
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/journal"
+)
+
+// noSwap keeps the workload's memory from being swapped out where cgroup v1 has it in a hierarchy of its own:
+// there it stays in its cgroups, with their limits. The lane has one too where the machine swaps.
+func (a *attachment) noSwap(threads []Thread) error {
+	lane := enforce.MemoryGroup(a.root, a.host, a.lane.Name)
+	if lane == "" {
+		return nil
+	}
+	hier, err := change.HierarchyOf(a.root, lane)
+	if err != nil {
+		return err
+	}
+	var done []string
+	for _, p := range byProcess(threads) {
+		dir, err := hier.Of(a.root, processDir(p[0].PID))
+		switch {
+		case gone(err) || slices.Contains(done, dir) || dir == lane:
+			continue
+		case err != nil:
+			return err
+		case dir == hier.Mount:
+			a.warnings = append(a.warnings,
+				fmt.Sprintf("%s: it is in no memory cgroup of its own, and may be swapped out: start it with isolane run",
+					name(p)))
+			continue
+		}
+		done = append(done, dir)
+		file := path.Join(dir, "memory.swappiness")
+		if now, err := fs.ReadFile(a.root, file[1:]); err == nil && strings.TrimSpace(string(now)) != "0" {
+			a.steps = append(a.steps, journal.Step{Kind: change.KindFile, Target: file, After: "0"})
+		}
+	}
+	return nil
+}

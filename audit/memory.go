@@ -70,8 +70,9 @@ func pageRules() []rule {
 		source: "Documentation/admin-guide/mm/numa_memory_policy.rst; mlock(2)", check: laneMemory,
 	}, {
 		id: "vm-stat", title: "memory statistics are gathered every second", classes: Severities{Info, Info, None},
-		impact: "a work item of 1 to 5 µs on each CPU with something to report (newer kernels spare tickless CPUs)",
-		fix:    "echo 10 > /proc/sys/vm/stat_interval", source: perCPU + ", vmstat",
+		impact: "a work item of 1 to 5 µs on each CPU with something to report (newer kernels spare " +
+			"tickless CPUs)",
+		fix: "echo 10 > /proc/sys/vm/stat_interval", source: perCPU + ", vmstat",
 		check: unless("/proc/sys/vm/stat_interval", atLeast(10)),
 	}, {
 		id: "dirty", title: "much memory may be dirty before it is written back",

@@ -51,7 +51,7 @@ func (e *OwnedError) Error() string {
 
 // Attach brings a workload that runs already into its lane, and returns how: where at.Own asks for it and the
 // kernel can, the lane moves into the workload's cgroup, else the workload into the lane's. why says what
-// attachedSteps it from that. next returns the steps that are missing, dir being the lane's cgroup; it is asked again
+// kept it from that. next returns the steps that are missing, dir being the lane's cgroup; it is asked again
 // until there are none, because processes may be born meanwhile. Where that fails, all is undone.
 func (l *Lanes) Attach(ctx context.Context, at Attachment, next func(dir string,
 	at Attachment) ([]journal.Step, error)) (_ Attachment, why string, err error) {

@@ -28,8 +28,8 @@ func (l *Lanes) attachedSteps(attached []Attachment) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// stepsNotInForce returns those of the steps that are no longer in force, and in Before what is there now. A workload
-// that has ended is none of them.
+// stepsNotInForce returns those of the steps that are no longer in force, and in Before what is there now. A
+// workload that has ended is none of them.
 func (l *Lanes) stepsNotInForce(ctx context.Context, steps []journal.Step) ([]journal.Step, error) {
 	var missing []journal.Step
 	for _, s := range steps {
@@ -73,7 +73,8 @@ func (l *Lanes) redo(ctx context.Context, s journal.Step) error {
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(steps, func(o journal.Step) bool { return o.Kind == s.Kind && o.Target == s.Target }) {
+		same := func(o journal.Step) bool { return o.Kind == s.Kind && o.Target == s.Target }
+		if !slices.ContainsFunc(steps, same) {
 			continue
 		}
 		if j, err = l.journal.Beside(at.Journal); err != nil {

@@ -51,8 +51,8 @@ func (l *Lanes) partitionReason(r journal.Refused) error {
 	return fmt.Errorf("%w: %s is %s: write %s there, and apply again", r.Err, file, theirs, others)
 }
 
-// overlapping returns the cpuset.cpus of a cgroup beside a lane's, as LXC's are, that has CPUs of the lane: what is
-// in it, and what may be. It is "" where there is none.
+// overlapping returns the cpuset.cpus of a cgroup beside a lane's, as LXC's are, that has CPUs of the lane:
+// what is in it, and what may be. It is "" where there is none.
 func (l *Lanes) overlapping(dir string) (file string, theirs, others cpuset.Set, err error) {
 	text, err := fs.ReadFile(l.root, strings.TrimPrefix(dir, "/")+"/cpuset.cpus")
 	if err != nil {
@@ -93,8 +93,8 @@ func (l *Lanes) stillRefused(group string) bool {
 	return true
 }
 
-// demotions returns the steps that make plain cpusets of partitions whose CPUs will change. Two partitions that
-// change places would be invalid in between, and the kernel does not take back all that goes with that.
+// demotions returns the steps that make plain cpusets of partitions whose CPUs will change. Two partitions
+// that change places would be invalid in between, and the kernel does not take back all that goes with that.
 func (l *Lanes) demotions(want []journal.Step) []journal.Step {
 	var steps []journal.Step
 	for _, s := range want {

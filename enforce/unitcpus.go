@@ -43,7 +43,8 @@ func Units(root fs.FS, p plan.Placement) ([]UnitCPUs, error) {
 	seen := map[string]bool{}
 	// The first directory has the last word; of drop-ins all count, in the order of their names.
 	dirs := []string{"etc/systemd/system.control", "run/systemd/system.control", "run/systemd/transient",
-		"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"}
+		"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system",
+		"lib/systemd/system"}
 	var dropIns []string
 	for _, dir := range dirs {
 		entries, err := fs.ReadDir(root, dir)

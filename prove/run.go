@@ -300,7 +300,9 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Application, PID: p.pid(),
 			Planned: c.Application})
 	}
-	for name, cpus := range map[string]cpuset.Set{applicationLane: c.Application, clientGroup: c.Client, neighboursGroup: c.Neighbours} {
+	groups := map[string]cpuset.Set{applicationLane: c.Application, clientGroup: c.Client,
+		neighboursGroup: c.Neighbours}
+	for name, cpus := range groups {
 		if cpus.IsEmpty() {
 			continue
 		}

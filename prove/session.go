@@ -279,7 +279,8 @@ func (l layout) notes() []string {
 			"%s, so the platform "+
 			"is CPU %s alone: floating things have one CPU to float over, and in the pinned and lane cells the "+
 			"neighbours "+
-			"share the client's CPU, below its real-time priority. With four or more CPUs each has its own.", l.client, l.platform))
+			"share the client's CPU, below its real-time priority. With four or more CPUs each has its own.",
+			l.client, l.platform))
 	}
 	return notes
 }

@@ -37,8 +37,8 @@ func (b *balance) look(root fs.FS, all []Source) {
 	b.looked++
 }
 
-// remedy says what to do about the softirq SCHED on one of the watched CPUs, in which the kernel balances: for
-// the CPU itself, or where it is idle for all others (kernel/sched/fair.c, "NOHZ idle load balancing").
+// remedy says what to do about the softirq SCHED on one of the watched CPUs, in which the kernel balances:
+// for the CPU itself, or where it is idle for all others (kernel/sched/fair.c, "NOHZ idle load balancing").
 func (b *balance) remedy(cpu int, watched cpuset.Set) string {
 	with, known := b.domains[cpu]
 	among := known && with.IsSubsetOf(watched) && !b.online.IsSubsetOf(watched)

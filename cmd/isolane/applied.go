@@ -22,7 +22,8 @@ func printApplied(w io.Writer, a lanes.Applied, verbose bool) {
 	for _, name := range a.Change.Removed {
 		fmt.Fprintf(w, "lane %s: released\n", name)
 	}
-	fmt.Fprintf(w, "housekeeping: CPUs %s\nin force: %s of the host changed, isolane release takes them back\nnow: %s\n",
+	fmt.Fprintf(w, "housekeeping: CPUs %s\nin force: %s of the host changed, isolane release takes them back\n"+
+		"now: %s\n",
 		a.Placement.Housekeeping, quantity.Count(a.Settings, "setting"), changes(a.Change))
 	if verbose {
 		printDrift(w, "put back", a.Change.PutBack)

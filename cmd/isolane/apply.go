@@ -20,10 +20,10 @@ func applyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply [-f LANES]",
 		Short: "Put lanes in force on this machine, or put back what drifted; running workloads go on",
-		Long: "Places the lanes of a file beside those in force, and changes the host so that it is true. Each change is\n" +
-			"recorded first and taken back by release. Lanes in force that the file does not name stay (--prune releases\n" +
-			"them); those that it describes as they are, too. Without a file, what somebody else has changed is " +
-			"put back.",
+		Long: "Places the lanes of a file beside those in force, and changes the host so that it is true.\n" +
+			"Each change is recorded first and taken back by release. Lanes in force that the file does not\n" +
+			"name stay (--prune releases them); those that it describes as they are, too. Without a file,\n" +
+			"what somebody else has changed is put back.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if prune && len(files.names) == 0 {

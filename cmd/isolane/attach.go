@@ -16,11 +16,13 @@ func attachCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach --lane NAME {--pid N | --cgroup PATH}",
 		Short: "Bring a workload that runs already into its lane",
-		Long: "Takes a process with its descendants, or a cgroup (of a service, a container, or a virtual machine), into a lane.\n" +
-			"The workload stays in its own cgroup, which gets the lane's CPUs: limits, statistics and stopping it work as\n" +
-			"before. Where the kernel cannot (cgroup v2 before Linux 6.7, CPUs of isolcpus=) and with --move the processes move\n" +
-			"to the lane's cgroup, and come back when the lane is released or the service ends. The threads of QEMU, DPDK and\n" +
-			"VPP get the CPUs of their roles; a QEMU without thread names is asked by QMP. isolane release undoes it.",
+		Long: "Takes a process with its descendants, or a cgroup (of a service, a container, or a virtual\n" +
+			"machine), into a lane. The workload stays in its own cgroup, which gets the lane's CPUs:\n" +
+			"limits, statistics and stopping it work as before. Where the kernel cannot (cgroup v2 before\n" +
+			"Linux 6.7, CPUs of isolcpus=) and with --move the processes move to the lane's cgroup, and\n" +
+			"come back when the lane is released or the service ends. The threads of QEMU, DPDK and VPP get\n" +
+			"the CPUs of their roles; a QEMU without thread names is asked by QMP. isolane release undoes\n" +
+			"it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := openLanes(cmd, "attach")

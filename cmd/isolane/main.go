@@ -123,8 +123,8 @@ func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "isolane",
 		Short: "Lanes for latency-critical workloads: discover, plan, enforce, prove",
-		Long: "Isolane gives a workload a lane: CPUs, memory, interrupts and a network path of its own,\n" +
-			"and proves by measurement under noisy neighbours what that is worth on this machine.",
+		Long: "Isolane gives a workload a lane: CPUs, memory and interrupts of its own, and proves by\n" +
+			"measurement under noisy neighbours what that is worth on this machine.",
 		Version:       builtFrom().String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -135,8 +135,8 @@ func command() *cobra.Command {
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(hostCommand(), auditCommand(), planCommand(), coresCommand(),
-		applyCommand(), diffCommand(), statusCommand(), watchCommand(), runCommand(), attachCommand(), releaseCommand(), recoverCommand(),
-		bootCommand(), proveCommand(), scenariosCommand(), reportCommand(),
+		applyCommand(), diffCommand(), statusCommand(), watchCommand(), runCommand(), attachCommand(),
+		releaseCommand(), recoverCommand(), bootCommand(), proveCommand(), scenariosCommand(), reportCommand(),
 		explainCommand(), versionCommand(), probeCommand())
 	return root
 }

@@ -23,9 +23,10 @@ func recoverCommand() *cobra.Command {
 		Use: "recover",
 		Short: "End what a crash of isolane has left half done: the lanes that were in force stay, all else is " +
 			"undone",
-		Long: "What a crash has left half done is undone, and the lanes that were in force are so again. Where somebody has\n" +
-			"removed the record of lanes in force (/run/isolane), what was there before them is not known: --adopt removes\n" +
-			"their cgroups, and gives what lanes change the kernel's defaults.",
+		Long: "What a crash has left half done is undone, and the lanes that were in force are so again.\n" +
+			"Where somebody has removed the record of lanes in force (/run/isolane), what was there before\n" +
+			"them is not known: --adopt removes their cgroups, and gives what lanes change the kernel's\n" +
+			"defaults.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := needCapabilities("recover"); err != nil {

@@ -20,13 +20,13 @@ func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run {--lane NAME | --cpus N} -- COMMAND [ARG...]",
 		Short: "Start a workload in its lane, or in one that lives as long as it does",
-		Long: "Becomes the command, inside the lane's cpuset, with its memory policy and scheduling, and without the\n" +
-			"capabilities that only administration needs. It is told of its lane in ISOLANE_CPUS, ISOLANE_CPUS_RELATIVE (as\n" +
-			"numbers in the cpuset), ISOLANE_CPUS_ROLE for each role, ISOLANE_MEMORY_NODES, and ISOLANE_HUGEPAGES_2MI (where\n" +
-			"pages of that size are mounted).\n\n" +
-			"With --cpus it makes a lane for the command, run-PID, passes signals on, and releases the lane when the command\n" +
-			"ends. The exit code is the command's (128 and more: it was ended by a signal), 126 where it cannot be executed,\n" +
-			"127 where there is none.",
+		Long: "Becomes the command, inside the lane's cpuset, with its memory policy and scheduling, and\n" +
+			"without the capabilities that only administration needs. It is told of its lane in\n" +
+			"ISOLANE_CPUS, ISOLANE_CPUS_RELATIVE (as numbers in the cpuset), ISOLANE_CPUS_ROLE for each\n" +
+			"role, ISOLANE_MEMORY_NODES, and ISOLANE_HUGEPAGES_2MI (where pages of that size are mounted).\n\n" +
+			"With --cpus it makes a lane for the command, run-PID, passes signals on, and releases the lane\n" +
+			"when the command ends. The exit code is the command's (128 and more: it was ended by a\n" +
+			"signal), 126 where it cannot be executed, 127 where there is none.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			if err := needCapabilities("run"); err != nil {

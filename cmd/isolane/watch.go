@@ -35,12 +35,12 @@ func watchCommand() *cobra.Command {
 		Use:   "watch [NAME]",
 		Short: "Show who takes time from the lanes' CPUs, what to do about it, and what drifts from the plan",
 		Long: "Counts on the CPUs of all lanes, or of one, every task that is not the lane's, kernel thread,\n" +
-			"interrupt, softirq, IPI, tick and what the hypervisor takes: how often, for how long, P99 and the\n" +
-			"longest, in the last second and since the start. A time is the source's own: what interrupted it has a\n" +
-			"row of its own. The interrupts of a lane's own device, and what follows from them, are shown as its own.\n" +
-			"Works until Ctrl-C or --for, and then sums up. Tells within a second what is no longer as apply has set\n" +
-			"it, and with --repair puts it back; what is left in the end makes the exit code 3. Needs root. Isolane\n" +
-			"itself keeps off these CPUs.",
+			"interrupt, softirq, IPI, tick and what the hypervisor takes: how often, for how long, P99 and\n" +
+			"the longest, in the last second and since the start. A time is the source's own: what\n" +
+			"interrupted it has a row of its own. The interrupts of a lane's own device, and what follows\n" +
+			"from them, are shown as its own. Works until Ctrl-C or --for, and then sums up. Tells within a\n" +
+			"second what is no longer as apply has set it, and with --repair puts it back; what is left in\n" +
+			"the end makes the exit code 3. Needs root. Isolane itself keeps off these CPUs.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {

@@ -50,12 +50,18 @@ func readApplied(dir string) (Applied, error) {
 	if err != nil {
 		return none, err
 	}
-	var a Applied
-	if err = json.Unmarshal(data, &a); err != nil {
-		return none, fmt.Errorf("%s: %w", filepath.Join(dir, stateFile), err)
-	}
-	if a.BootID != boot {
+	var a, of Applied
+	if err = json.Unmarshal(data, &of); err == nil && of.BootID != boot {
 		return none, nil
+	}
+	strict := json.NewDecoder(bytes.NewReader(data))
+	strict.DisallowUnknownFields()
+	if err = strict.Decode(&a); err == nil && (a.APIVersion != plan.APIVersion || a.Kind != appliedKind) {
+		err = fmt.Errorf("found %q %q, expected %q %q", a.APIVersion, a.Kind, plan.APIVersion, appliedKind)
+	}
+	if err != nil {
+		return none, fmt.Errorf("%s: %w: if another version of isolane has written it, release the lanes by that one",
+			filepath.Join(dir, stateFile), err)
 	}
 	// Checked as what comes from elsewhere is: names become paths.
 	for _, at := range a.Attached {

@@ -13,7 +13,9 @@ func (p Placement) check(h host.Host) error {
 		return nil
 	}
 	here := identity(h)
-	if p.Host.Hostname != here.Hostname || p.Host.CPUs != here.CPUs {
+	// A container has a name of its own, and another boot changes the identity of the kernel: one is enough.
+	same := p.Host.Hostname == here.Hostname || here.BootID != "" && p.Host.BootID == here.BootID
+	if !same || p.Host.CPUs != here.CPUs {
 		return &Mismatch{Reason: fmt.Sprintf("the placement is of %q with CPUs %s, this machine is %q with CPUs %s",
 			p.Host.Hostname, p.Host.CPUs, here.Hostname, here.CPUs)}
 	}

@@ -40,6 +40,7 @@ type Placement struct {
 // Machine is what tells whether a placement is for this machine.
 type Machine struct {
 	Hostname string     `json:"hostname"`
+	BootID   string     `json:"bootID,omitempty"` // of the kernel that runs; the same in all its containers
 	CPUs     cpuset.Set `json:"cpus"` // all that the kernel knows, also those offline
 }
 

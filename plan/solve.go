@@ -103,7 +103,7 @@ type Mismatch struct {
 func (m *Mismatch) Error() string { return m.Reason }
 
 func identity(h host.Host) Machine {
-	m := Machine{Hostname: h.Hostname}
+	m := Machine{Hostname: h.Hostname, BootID: h.Kernel.BootID}
 	var ids []int
 	for _, c := range h.CPUs {
 		ids = append(ids, c.ID)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/sched"
 )
 
 // KindScheduling is how one thread is scheduled: Target is its TaskTarget, the values are as of Scheduling.
@@ -19,20 +20,21 @@ const KindScheduling = "scheduling"
 
 // Scheduling is how a thread is scheduled (sched(7)), as a step of kind scheduling has it.
 type Scheduling struct {
-	Policy   string // fifo, rr; other, batch or idle
-	Priority int    // 1 to 99 with fifo and rr
-	Nice     int    // -20 to 19 with the others, as
-	Slack    uint64 // in ns: by how much a timer may be late (PR_SET_TIMERSLACK(2const)); fifo and rr have none
-}
-
-// policies are the numbers of include/uapi/linux/sched.h.
-func policies() map[string]uint32 {
-	return map[string]uint32{"other": unix.SCHED_NORMAL, "fifo": unix.SCHED_FIFO, "rr": unix.SCHED_RR,
-		"batch": unix.SCHED_BATCH, "idle": unix.SCHED_IDLE}
+	Policy   sched.Policy // fifo, rr; other, batch or idle
+	Priority int          // 1 to 99 with fifo and rr
+	Nice     int          // -20 to 19 with the others, as
+	// Slack is by how many ns a timer may be late (PR_SET_TIMERSLACK(2const)); fifo and rr have none.
+	Slack uint64
 }
 
 // RealTime says whether the policy is fifo or rr.
-func (s Scheduling) RealTime() bool { return s.Policy == "fifo" || s.Policy == "rr" }
+func (s Scheduling) RealTime() bool { return s.Policy.IsRealTime() }
+
+// settable says whether a thread can come to a policy and back: not deadline, whose terms are more than a
+// priority.
+func settable(p sched.Policy) bool {
+	return p.IsRealTime() || p == sched.Other || p == sched.Batch || p == sched.Idle
+}
 
 // String is "fifo 50" or "other 0 50000".
 func (s Scheduling) String() string {
@@ -45,14 +47,13 @@ func (s Scheduling) String() string {
 func parseScheduling(text string) (Scheduling, error) {
 	var s Scheduling
 	var err error
-	if policy, rest, _ := strings.Cut(text, " "); policy == "fifo" || policy == "rr" {
-		s.Policy = policy
+	if policy, rest, _ := strings.Cut(text, " "); sched.Policy(policy).IsRealTime() {
+		s.Policy = sched.Policy(policy)
 		s.Priority, err = strconv.Atoi(rest)
 	} else {
 		_, err = fmt.Sscanf(text, "%s %d %d", &s.Policy, &s.Nice, &s.Slack)
 	}
-	_, known := policies()[s.Policy]
-	if err != nil || !known || s.Nice < -20 || s.Nice > 19 || s.String() != text ||
+	if err != nil || !settable(s.Policy) || s.Nice < -20 || s.Nice > 19 || s.String() != text ||
 		s.RealTime() && (s.Priority < 1 || s.Priority > 99) {
 		return s, fmt.Errorf("%q: expected fifo or rr and a priority, "+
 			"or other, batch or idle, a nice value and nanoseconds", text)
@@ -70,12 +71,7 @@ func SchedulingOf(tid int) (Scheduling, error) {
 		return Scheduling{}, ended(err)
 	}
 	s := Scheduling{Nice: int(attr.Nice), Priority: int(attr.Priority)}
-	for name, number := range policies() {
-		if attr.Policy == number {
-			s.Policy = name
-		}
-	}
-	if s.Policy == "" {
+	if s.Policy = sched.Numbered(uint64(attr.Policy)); !settable(s.Policy) {
 		return s, fmt.Errorf("thread %d: policy %d: %w", tid, attr.Policy, ErrDeadline)
 	}
 	if s.RealTime() {
@@ -136,7 +132,7 @@ func (scheduling) Write(_ context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return ended(err)
 	}
-	attr.Policy = policies()[to.Policy]
+	attr.Policy, _ = to.Policy.Number() // parseScheduling knows it
 	attr.Priority, attr.Nice = uint32(to.Priority), int32(to.Nice)
 	attr.Flags &= unix.SCHED_FLAG_RESET_ON_FORK
 	if err = unix.SchedSetAttr(tid, attr, 0); err != nil {

@@ -31,7 +31,7 @@ func libvirt(r Request) (string, error) {
 		fmt.Fprintf(&b, "  <vcpupin vcpu='%d' cpuset='%d'/>\n", v, id)
 	}
 	fmt.Fprintf(&b, "  <emulatorpin cpuset='%s'/>\n  <iothreadpin iothread='1' cpuset='%[1]s'/>\n", others)
-	if p := r.Lane.Spec.Scheduling; p.Policy == "fifo" || p.Policy == "rr" {
+	if p := r.Lane.Spec.Scheduling; p.Policy.IsRealTime() {
 		fmt.Fprintf(&b, "  <vcpusched vcpus='0-%d' scheduler='%s' priority='%d'/>\n",
 			len(cpus)-1, p.Policy, p.Priority)
 	}

@@ -60,7 +60,8 @@ func readApplied(dir string) (Applied, error) {
 		err = fmt.Errorf("found %q %q, expected %q %q", a.APIVersion, a.Kind, plan.APIVersion, appliedKind)
 	}
 	if err != nil {
-		return none, fmt.Errorf("%s: %w: if another version of isolane has written it, release the lanes by that one",
+		return none, fmt.Errorf("%s: %w: if another version of isolane has written it, release the lanes by "+
+			"that one",
 			filepath.Join(dir, stateFile), err)
 	}
 	// Checked as what comes from elsewhere is: names become paths.

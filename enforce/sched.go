@@ -2,7 +2,6 @@ package enforce
 
 import (
 	"io/fs"
-	"slices"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
@@ -39,7 +38,7 @@ const rtRuntime = "proc/sys/kernel/sched_rt_runtime_us"
 func realTime(v View, p plan.Placement) ([]journal.Step, error) {
 	var cpus cpuset.Set
 	for _, l := range p.Lanes {
-		if slices.Contains([]string{"fifo", "rr"}, l.Spec.Scheduling.Policy) {
+		if l.Spec.Scheduling.Policy.IsRealTime() {
 			cpus = cpus.Union(l.CPUs)
 		}
 	}

@@ -12,6 +12,7 @@ package lane
 import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/sched"
 )
 
 // APIVersion and Kind head a declaration.
@@ -108,9 +109,9 @@ type Apart struct {
 
 // Scheduling is the class of the workload's threads.
 type Scheduling struct {
-	Policy   string `json:"policy,omitempty"` // fifo, rr or other; "" leaves it
-	Priority int    `json:"priority,omitempty"`
-	BusyPoll bool   `json:"busyPoll,omitempty"` // spin for packets instead of sleeping
+	Policy   sched.Policy `json:"policy,omitempty"` // fifo, rr or other; "" leaves it
+	Priority int          `json:"priority,omitempty"`
+	BusyPoll bool         `json:"busyPoll,omitempty"` // spin for packets instead of sleeping
 }
 
 // Objective is what the lane must reach.

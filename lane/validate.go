@@ -141,7 +141,7 @@ func (s Spec) validateSharing() error {
 		return wrong("spec.cpus.share",
 			"%d contradicts spec.cpus.smt: %s: who shares a CPU cannot have whole cores",
 			share, s.CPUs.SMT)
-	case share > 1 && (s.Scheduling.Policy == "fifo" || s.Scheduling.Policy == "rr"):
+	case share > 1 && s.Scheduling.Policy.IsRealTime():
 		return wrong("spec.cpus.share",
 			"%d contradicts spec.scheduling.policy: %s: one lane would starve the others",
 			share, s.Scheduling.Policy)
@@ -232,7 +232,7 @@ func (s Spec) validateObjective() error {
 }
 
 func (s Scheduling) validate() error {
-	realTime := s.Policy == "fifo" || s.Policy == "rr"
+	realTime := s.Policy.IsRealTime()
 	switch {
 	case realTime && s.Priority == 0:
 		return wrong("spec.scheduling.priority", "missing: policy %s needs one, 1-98", s.Policy)

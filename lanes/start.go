@@ -90,7 +90,7 @@ func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []stri
 // declared is what a lane's declaration asks for its processes.
 func declared(lane plan.Lane) process.Lane {
 	s := lane.Spec.Scheduling
-	realTime := s.Policy == "fifo" || s.Policy == "rr"
+	realTime := s.Policy.IsRealTime()
 	keep := process.Usual()
 	if realTime {
 		keep = append(keep, "SYS_NICE") // to give its threads priorities

@@ -17,6 +17,7 @@ import (
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/sched"
 )
 
 // The levels of the factors.
@@ -67,8 +68,8 @@ type Factors struct {
 
 // Client is how the outside client is scheduled, in every cell alike.
 type Client struct {
-	Policy   string `json:"policy"`
-	Priority int    `json:"priority"`
+	Policy   sched.Policy `json:"policy"`
+	Priority int          `json:"priority"`
 }
 
 // ProbeSpec is one measurement of each run.
@@ -158,8 +159,7 @@ func (s Scenario) validate() error {
 	if len(s.Spec.Neighbours) == 0 && slices.Contains(s.Spec.Factors.Noise, Noisy) {
 		return errors.New("spec.neighbours: the factor noise has the level noisy, but nobody makes noise")
 	}
-	if c := s.Spec.Client; c.Policy != "" && (c.Policy != "fifo" && c.Policy != "rr" || c.Priority < 1 ||
-		c.Priority > 98) {
+	if c := s.Spec.Client; c.Policy != "" && (!c.Policy.IsRealTime() || c.Priority < 1 || c.Priority > 98) {
 		return fmt.Errorf("spec.client: expected policy fifo or rr and a priority of 1-98, found %q %d", c.Policy,
 			c.Priority)
 	}

@@ -33,7 +33,7 @@ func (t *temporary) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.spec.CPUs.SMT, "smt", "",
 		"with --cpus: isolate (siblings stay idle), pack (whole cores) or any")
 	cmd.Flags().IntVar(&t.node, "numa-node", -1, "with --cpus: the NUMA node to be near to")
-	cmd.Flags().StringVar(&t.spec.Scheduling.Policy, "policy", "",
+	cmd.Flags().StringVar((*string)(&t.spec.Scheduling.Policy), "policy", "",
 		"with --cpus: scheduling policy fifo, rr or other")
 	cmd.Flags().IntVar(&t.spec.Scheduling.Priority, "priority", 0, "with --cpus: its priority")
 	for _, name := range []string{"smt", "numa-node", "policy", "priority"} {

@@ -14,19 +14,20 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/sched"
 )
 
 // Lane is what a process lives in. The zero value confines nothing.
 type Lane struct {
-	Netns        string     // name under /run/netns; "" is the namespace of the caller
-	Cgroup       string     // directory of the cgroup to be in; "" is that of the caller
-	Policy       string     // fifo, rr or other; "" leaves it
-	Priority     int        // 1-99 with fifo and rr
-	Memory       string     // directory of its cgroup in the v1 memory hierarchy, if it has one
-	MemoryNodes  cpuset.Set // its memory comes from nowhere else; empty: from everywhere
-	Capabilities []string   // that it may have, "NET_ADMIN"; root's others are dropped; nil drops none
-	RealTime     bool       // no transparent huge pages, exact timers
-	Parent       int        // the process that it does not outlive; 0: none
+	Netns        string       // name under /run/netns; "" is the namespace of the caller
+	Cgroup       string       // directory of the cgroup to be in; "" is that of the caller
+	Policy       sched.Policy // fifo, rr or other; "" leaves it
+	Priority     int          // 1-99 with fifo and rr
+	Memory       string       // directory of its cgroup in the v1 memory hierarchy, if it has one
+	MemoryNodes  cpuset.Set   // its memory comes from nowhere else; empty: from everywhere
+	Capabilities []string     // that it may have, "NET_ADMIN"; root's others are dropped; nil drops none
+	RealTime     bool         // no transparent huge pages, exact timers
+	Parent       int          // the process that it does not outlive; 0: none
 }
 
 // Enter puts this process into the lane, and then replaces it by argv with the environment env. It returns

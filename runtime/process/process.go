@@ -21,6 +21,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/sched"
 )
 
 // Command returns the command that starts argv within the lane when it is given to Start; self are the words
@@ -126,17 +128,11 @@ func enter(netns string) error {
 
 // schedule sets policy and priority of this thread, sched(7).
 func (l Lane) schedule() error {
-	var policy uint32
-	switch l.Policy {
-	case "":
+	if l.Policy == "" {
 		return nil
-	case "other":
-		policy = unix.SCHED_NORMAL
-	case "fifo":
-		policy = unix.SCHED_FIFO
-	case "rr":
-		policy = unix.SCHED_RR
-	default:
+	}
+	policy, known := l.Policy.Number()
+	if !known || l.Policy != sched.Other && !l.Policy.IsRealTime() {
 		return fmt.Errorf("policy %q: expected fifo, rr or other", l.Policy)
 	}
 	if l.Priority < 0 || l.Priority > 99 {

@@ -75,9 +75,9 @@ func TestNamedIsChosen(t *testing.T) {
 			for i := range lanes {
 				lanes[i].Spec.CPUs.List = p.Lanes[i].CPUs
 			}
-			again, err := Solve(h, Placement{}, lanes)
-			if err != nil || show(again) != show(p) {
-				r.Fatalf("chosen %s, named %s: %v", show(p), show(again), err)
+			again, aerr := Solve(h, Placement{}, lanes)
+			if aerr != nil || show(again) != show(p) {
+				r.Fatalf("chosen %s, named %s: %v", show(p), show(again), aerr)
 			}
 		}
 		ids := rapid.SliceOfNDistinct(rapid.IntRange(0, len(h.CPUs)-1), lanes[0].Spec.CPUs.Count, lanes[0].Spec.CPUs.Count, rapid.ID[int]).Draw(r, "list")

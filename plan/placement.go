@@ -41,7 +41,7 @@ type Placement struct {
 type Machine struct {
 	Hostname string     `json:"hostname"`
 	BootID   string     `json:"bootID,omitempty"` // of the kernel that runs; the same in all its containers
-	CPUs     cpuset.Set `json:"cpus"` // all that the kernel knows, also those offline
+	CPUs     cpuset.Set `json:"cpus"`             // all that the kernel knows, also those offline
 }
 
 // Lane is what one lane holds.

@@ -45,7 +45,7 @@ func imports() map[string][]string {
 		"prove": {"change", "cpuset", "enforce", "host", "journal", "lane", "lanes", "netpath", "noise", "plan", "probe", "quantity",
 			"results", "runtime/process", "stats", "witness", "sched"},
 		"report":         {"cpuset", "quantity", "results", "stats", "terminal"},
-		"examples/embed": {"journal", "lane", "lanes"}, // a module of its own
+		"examples/embed": {"cpuset", "journal", "lane", "lanes"}, // a module of its own
 		"cmd/isolane":    {"*"},
 		"test/*":         {"cpuset", "host/hosttest"},
 		"bench":          {"netpath", "netpath/*", "journal", "probe", "probe/echo", "results"},

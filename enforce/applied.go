@@ -20,7 +20,7 @@ type Applied struct {
 	Kind       string         `json:"kind"`
 	BootID     string         `json:"bootID"`
 	Placement  plan.Placement `json:"placement"`
-	// by lane, where the kernel does not grant isolated
+	// Levels are the kinds of partition by lane, where the kernel does not grant the one that was asked for.
 	Levels   map[string]string `json:"partitions,omitempty"`
 	Refused  []Refusal         `json:"refused,omitempty"`
 	Attached []Attachment      `json:"attached,omitempty"`

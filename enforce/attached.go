@@ -19,10 +19,10 @@ import (
 type Attachment struct {
 	Lane  string `json:"lane"`
 	Group string `json:"group,omitempty"` // the cgroup that was attached as a whole
-	// the lane is in that cgroup, and its processes stay there (cgroup v2)
+	// Own: the lane is in that cgroup, and its processes stay there (cgroup v2).
 	Own bool `json:"own,omitempty"`
 	PID int  `json:"pid,omitempty"` // or the process, with
-	// when it started (change.StartTime): its number may become another's
+	// Start is when it started (change.StartTime): its number may become another's.
 	Start   uint64 `json:"start,omitempty"`
 	Journal string `json:"journal"`
 }

@@ -18,7 +18,7 @@ type Difference struct {
 	Lanes      []LaneChange `json:"lanes"`
 	Settings   []Setting    `json:"settings"` // in the order of the changes
 	Units      []UnitCPUs   `json:"units"`    // of systemd's that ask for CPUs of the lanes
-	// what this user may not read: whether that would change is not known
+	// Unread are files that this user may not read: whether they would change is not known.
 	Unread []string `json:"unread"`
 }
 

@@ -16,7 +16,7 @@ type Status struct {
 	Settings     int          `json:"settings"` // of the host that are changed for the lanes
 	Drift        []Drift      `json:"drift"`
 	Refused      []Refusal    `json:"refused"`
-	// cgroups of Isolane's that no journal tells of, see Unrecorded
+	// Unrecorded are cgroups of Isolane's of which there is no record, see Lanes.Unrecorded.
 	Unrecorded []string `json:"unrecorded"`
 }
 

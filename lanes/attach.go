@@ -34,7 +34,7 @@ func (l *Lanes) Attach(ctx context.Context, at enforce.Attachment) (Attached, er
 	if err != nil {
 		return a, err
 	}
-	root := l.o.Root
+	root := l.o.root
 	h, err := host.Read(root)
 	if err != nil {
 		return a, err
@@ -102,7 +102,7 @@ func (l *Lanes) leaveOwn(ctx context.Context, h host.Host, at enforce.Attachment
 	if at.PID == 0 {
 		return nil
 	}
-	group, alone := running.OwnGroup(h, l.o.Root, at.PID)
+	group, alone := running.OwnGroup(h, l.o.root, at.PID)
 	for _, o := range slices.Clone(l.Attached) {
 		if alone && o.Own && o.Lane == at.Lane && o.Group == group {
 			return l.Detach(ctx, o)

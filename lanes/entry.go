@@ -2,7 +2,7 @@ package lanes
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -35,13 +35,14 @@ func Entry(ctx context.Context, args []string) (did bool, err error) {
 	if err = os.Unsetenv(entered); err != nil {
 		return true, err
 	}
-	switch args[2] {
-	case entering:
+	switch {
+	case args[2] == entering:
 		return true, process.Become(args[3:])
-	case spreading:
-		return true, spreadThreads(ctx, Options{})
+	case args[2] == spreading && len(args) == 4:
+		return true, spreadThreads(ctx, Options{Dir: args[3]}.Complete())
 	}
-	return true, errors.New(args[2] + ": expected " + entering + " or " + spreading)
+	return true, fmt.Errorf("%s: expected %s and what to become, or %s and where the lanes are recorded",
+		entry, entering, spreading)
 }
 
 // spreadThreads spreads the threads of lanes that the kernel does not balance, until the context ends.
@@ -63,7 +64,7 @@ func spreadThreads(ctx context.Context, o Options) error {
 			if !g.Spread {
 				continue
 			}
-			if err := spread.Once(o.Complete().Root, g.Dir, g.Lane.CPUs); err != nil {
+			if err := spread.Once(o.root, g.Dir, g.Lane.CPUs); err != nil {
 				return err
 			}
 		}

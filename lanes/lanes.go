@@ -29,15 +29,15 @@ import (
 
 // Options say where the lanes are. The zero value is this host.
 type Options struct {
-	Dir  string                // of the record of what is in force; "" is /run/isolane
-	Root fs.FS                 // "/"; nil is this host's
-	Ops  map[string]journal.Op // further kinds of steps, of network paths
+	Dir string                // of the record of what is in force; "" is /run/isolane
+	Ops map[string]journal.Op // further kinds of steps, of network paths
 	// CPUs and MemoryNodes are those that lanes may have; none: those that this process may use. A program that
 	// is itself confined, as in a pod, can plan for the whole machine so.
 	CPUs, MemoryNodes cpuset.Set
 	// Wait is called where another process changes the host, and Open waits until that has ended or the context
 	// ends. Without it Open fails at once with a *journal.BusyError.
 	Wait func(journal.Holder)
+	root fs.FS // what tests look at; nil is this host
 }
 
 // Complete fills in what is not given.
@@ -45,15 +45,15 @@ func (o Options) Complete() Options {
 	if o.Dir == "" {
 		o.Dir = journal.Dir
 	}
-	if o.Root == nil {
-		o.Root = host.Live()
+	if o.root == nil {
+		o.root = host.Live()
 	}
 	ops := maps.Clone(o.Ops)
 	if ops == nil {
 		ops = map[string]journal.Op{}
 	}
 	maps.Copy(ops, enforce.Ops("/"))
-	ops[enforce.Spreader] = change.Daemon("/", entry, spreading)
+	ops[enforce.Spreader] = change.Daemon("/", entry, spreading, o.Dir)
 	o.Ops = ops
 	return o
 }
@@ -86,9 +86,9 @@ func Open(ctx context.Context, o Options) (l *Lanes, expired []string, err error
 
 func open(ctx context.Context, o Options) (*enforce.Lanes, error) {
 	if o.Wait == nil {
-		return enforce.Open(o.Dir, o.Root, o.Ops)
+		return enforce.Open(o.Dir, o.root, o.Ops)
 	}
-	return enforce.OpenWait(ctx, o.Dir, o.Root, o.Ops, func(b *journal.BusyError) { o.Wait(b.Holder) })
+	return enforce.OpenWait(ctx, o.Dir, o.root, o.Ops, func(b *journal.BusyError) { o.Wait(b.Holder) })
 }
 
 // OpenPatiently is Open that waits half a minute for other processes.
@@ -104,7 +104,7 @@ func OpenPatiently(ctx context.Context, o Options) (*Lanes, []string, error) {
 // Look reads the lanes in force, also while another process changes them. It can change nothing.
 func Look(o Options) (*Lanes, error) {
 	o = o.Complete()
-	l, err := enforce.Look(o.Dir, o.Root, o.Ops)
+	l, err := enforce.Look(o.Dir, o.root, o.Ops)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (l *Lanes) Free() (plan.Room, error) {
 // Unseen stands for lanes that this user may not see, as if there were none.
 func Unseen(o Options) *Lanes {
 	o = o.Complete()
-	return &Lanes{enforce.Unseen(o.Root, o.Ops), o}
+	return &Lanes{enforce.Unseen(o.root, o.Ops), o}
 }
 
 // Applied is what came of putting a placement in force.
@@ -162,7 +162,7 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement) (Applied, error) {
 	}
 	a.Settings, a.Left = l.Settings(), l.left()
 	a.Refused, a.Untested = append([]enforce.Refusal{}, l.Refused...), append([]string{}, l.Untested()...)
-	units, err := enforce.Units(l.o.Root, p)
+	units, err := enforce.Units(l.o.root, p)
 	a.Units = append([]enforce.UnitCPUs{}, units...)
 	return a, err
 }

@@ -18,7 +18,7 @@ func TestConfinedPlansForOthers(t *testing.T) {
 	root["proc/self/mounts"] = &fstest.MapFile{Data: []byte("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")}
 	want := lane.Lane{Metadata: lane.Metadata{Name: "a"}, Spec: lane.Spec{CPUs: lane.CPUs{Count: 2, List: cpuset.MustParse("3-4")}}}
 	for cpus, free := range map[string]string{"": "1", "0,2-4": "2-4", "2,3": "3"} {
-		l, err := Look(Options{Dir: t.TempDir() + "/none", Root: root, CPUs: cpuset.MustParse(cpus)})
+		l, err := Look(Options{Dir: t.TempDir() + "/none", root: root, CPUs: cpuset.MustParse(cpus)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -83,7 +83,7 @@ func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []stri
 	default:
 		in.Cgroup = g.Dir
 	}
-	env, err := environment(l.o.Root, lane)
+	env, err := environment(l.o.root, lane)
 	return in, env, err
 }
 
@@ -103,16 +103,16 @@ func declared(lane plan.Lane) process.Lane {
 // it, and says whether it did. Where the kernel cannot, the process moves, and comes back when the lane goes.
 func stay(ctx context.Context, o Options, name string, warn func(string)) (bool, error) {
 	o = o.Complete()
-	h := host.Host{Kernel: host.Kernel{Cgroup: host.Cgroups(o.Root)}} // all that is asked of it
+	h := host.Host{Kernel: host.Kernel{Cgroup: host.Cgroups(o.root)}} // all that is asked of it
 	if h.Kernel.Cgroup.CpusetV1 != nil {                              // there services are in another hierarchy
 		return false, nil
 	}
 	at := enforce.Attachment{Lane: name, Own: true}
-	group, alone := running.OwnGroup(h, o.Root, os.Getpid())
+	group, alone := running.OwnGroup(h, o.root, os.Getpid())
 	switch {
 	case alone:
 		at.Group = group
-	case running.InService(h, o.Root, os.Getpid()):
+	case running.InService(h, o.root, os.Getpid()):
 		at.Own, at.PID = false, os.Getpid()
 	default:
 		return false, nil

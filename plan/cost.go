@@ -15,7 +15,7 @@ type Cost struct {
 	// CPUs of a lane outside of the lists that boot made for lanes, for each list
 	UnpreparedCPUs int `json:"unpreparedCPUs"`
 	SharedCores    int `json:"sharedCores"` // cores of a lane of which somebody else has a thread
-	// from the farthest node with CPUs to each with memory set aside, less 10 each
+	// MemoryDistance is from the farthest node with CPUs to each with memory set aside, less 10 each.
 	MemoryDistance int `json:"memoryDistance"`
 	// from the farthest node with CPUs to the device or lane to be near to, less 10; and L3 caches other than
 	// that lane's

@@ -139,14 +139,14 @@ type Sample struct {
 // Tail links the longest samples of a measurement, by time, to what happened on the CPUs of the application
 // and the client. The times are parts of Excess: what the samples took beyond the run's median.
 type Tail struct {
-	// the samples are those from here on; 0: the longest hundredth of a sample too small for one
+	// Quantile is where these samples begin; 0: the longest hundredth of a sample too small for one.
 	Quantile    float64     `json:"quantile,omitempty"`
 	Samples     int         `json:"samples"`
 	Missing     int         `json:"missing,omitempty"` // as long, but too many to be kept
 	Excess      Nanoseconds `json:"excessNanoseconds"`
 	Met         []Met       `json:"met"` // the costliest first
 	Unexplained Nanoseconds `json:"unexplainedNanoseconds"`
-	// found no room: they are among what is unexplained
+	// Lost found no room: they are among what is unexplained.
 	Lost uint64 `json:"lostIntrusions,omitempty"`
 }
 
@@ -197,7 +197,7 @@ type Witness struct {
 	Cpusets []Cpuset    `json:"cpusets"`
 	CPUs    []CPU       `json:"cpus"`
 	// Sources are what took the time of the application's CPUs and of the client's, the costliest first; those
-	// beyond a bound are added up by kind, under the name others. Tasks on a lane's CPU are its intruders.
+	// beyond a bound are added up by kind, under the name others. Tasks on a lane's CPU are among them.
 	Sources    []Source   `json:"sources"`
 	Neighbours Neighbours `json:"neighbours"`
 	Warnings   []string   `json:"warnings,omitempty"`

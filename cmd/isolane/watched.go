@@ -29,7 +29,7 @@ type reading struct {
 	CPUs       cpuset.Set          `json:"cpus"`
 	Final      bool                `json:"final"`
 	Window     results.Nanoseconds `json:"windowNanoseconds"` // since the document before
-	// of that window, the costliest first, the lanes' own last
+	// Sources are those of that window, the costliest first, the lanes' own last.
 	Sources    []witness.Source `json:"sources"`
 	SinceStart sinceStart       `json:"sinceStart"`
 	Drift      []enforce.Drift  `json:"drift"` // what is not as the lanes want it, or was put back just now

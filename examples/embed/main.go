@@ -34,7 +34,7 @@ func run(ctx context.Context, list string, argv []string) (err error) {
 	if err != nil {
 		return err
 	}
-	l, _, err := lanes.Open(ctx, lanes.Options{CPUs: cpus, Wait: func(h journal.Holder) { log.Print("busy: ", h) }})
+	l, _, err := lanes.Open(ctx, lanes.Options{CPUs: cpus, Wait: func(h journal.Holder) { log.Print(h) }})
 	if err != nil {
 		return err
 	}

@@ -49,29 +49,3 @@ func notEnforced(n lane.Network) map[string]any {
 	}
 	return fields
 }
-
-// Unproven is the verdict on an objective that no measurement beside the lane has confirmed.
-const Unproven = "unproven"
-
-// Objective is one bound that a lane must keep, and what is known of it.
-type Objective struct {
-	Metric           string `json:"metric"` // rtt or throughput
-	Percentile       string `json:"percentile,omitempty"`
-	MaxNanoseconds   int64  `json:"maxNanoseconds,omitempty"`
-	MinBitsPerSecond uint64 `json:"minBitsPerSecond,omitempty"`
-	Verdict          string `json:"verdict"`
-}
-
-// Objectives are those of a lane.
-func Objectives(o lane.Objective) []Objective {
-	var all []Objective
-	for _, p := range slices.Sorted(maps.Keys(o.RTT)) {
-		all = append(all, Objective{Metric: "rtt", Percentile: p, MaxNanoseconds: int64(o.RTT[p]),
-			Verdict: Unproven})
-	}
-	if o.Throughput.Min > 0 {
-		all = append(all, Objective{Metric: "throughput", MinBitsPerSecond: uint64(o.Throughput.Min),
-			Verdict: Unproven})
-	}
-	return all
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 )
 
@@ -32,7 +33,8 @@ type LaneStatus struct {
 	Partition   string           `json:"partition,omitempty"` // cgroup v2, as the kernel says
 	Processes   int              `json:"processes"`           // of its cgroup
 	Attached    []AttachedStatus `json:"attached,omitempty"`
-	Objectives  []Objective      `json:"objectives,omitempty"`
+	Objectives  []lane.Judgement `json:"objectives,omitempty"`
+	Proof       *lane.Proof      `json:"proof,omitempty"` // the last, whether it still holds or not
 	// Abandoned: the isolane run that made the lane for its command has ended without releasing it.
 	Abandoned bool `json:"abandoned,omitempty"`
 }
@@ -77,9 +79,18 @@ func (l *Lanes) Status(ctx context.Context) (Status, error) {
 			MemoryNodes: g.Lane.MemoryNodes.String(), Group: g.Dir, Partition: g.Partition, Processes: g.Processes,
 			Own: g.Own, Balance: g.Balance, Attached: attachedTo(g.Lane.Name, running,
 				g.Partition != ""), Abandoned: l.abandoned(g.Lane.Name),
-			Objectives: Objectives(g.Lane.Spec.Objective)})
+			Objectives: unproven(g.Lane.Spec.Objective)})
 	}
 	return s, err
+}
+
+// unproven are the bounds of an objective, of which enforcing proves nothing.
+func unproven(o lane.Objective) []lane.Judgement {
+	var all []lane.Judgement
+	for _, b := range o.Bounds() {
+		all = append(all, lane.Judgement{Bound: b, Verdict: lane.Unproven})
+	}
+	return all
 }
 
 // attachedTo are the workloads that are attached to a lane and run.

@@ -114,17 +114,6 @@ type Scheduling struct {
 	BusyPoll bool         `json:"busyPoll,omitempty"` // spin for packets instead of sleeping
 }
 
-// Objective is what the lane must reach.
-type Objective struct {
-	RTT        map[string]quantity.Duration `json:"rtt,omitempty"` // by percentile: p50, p99, p99.9
-	Throughput Throughput                   `json:"throughput,omitzero"`
-}
-
-// Throughput bounds a rate.
-type Throughput struct {
-	Min quantity.BitRate `json:"min,omitempty"`
-}
-
 // Balanced says whether the kernel balances the lane's threads over its CPUs. Without
 // spec.cpus.balance a lane is balanced unless it has nothing to balance: one CPU, or roles that bind a
 // thread to each of its CPUs.

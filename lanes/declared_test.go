@@ -146,7 +146,7 @@ func effect(t *testing.T, h host.Host, text string) string {
 	}
 	all := []any{steps}
 	for _, l := range p.Lanes {
-		all = append(all, declared(l), enforce.Objectives(l.Spec.Objective), l.Roles, l.Memory, l.Hugepages)
+		all = append(all, declared(l), l.Spec.Objective.Bounds(), l.Roles, l.Memory, l.Hugepages)
 	}
 	out, err := json.Marshal(all)
 	if err != nil {

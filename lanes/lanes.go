@@ -197,5 +197,8 @@ func (l *Lanes) Release(ctx context.Context, names ...string) (Released, error) 
 	err = l.Apply(ctx, p)
 	r.Settings, r.Left = l.Settings(), l.left()
 	r.TakenBack = before - r.Settings - len(r.Left)
+	if err == nil {
+		err = l.forget(names)
+	}
 	return r, err
 }

@@ -39,8 +39,7 @@ func newLayout(h host.Host, placed plan.Placement, spec lane.Spec) (layout, erro
 		return layout{}, fmt.Errorf("%w: this one lets isolane use CPU %s", ErrTooSmall, usable)
 	}
 	app := lane.Lane{Metadata: lane.Metadata{Name: applicationLane}, Spec: spec}
-	client := lane.Lane{Metadata: lane.Metadata{Name: clientLane}, Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}}
-	both, err := plan.Solve(h, placed, []lane.Lane{app, client})
+	both, err := plan.Solve(h, placed, []lane.Lane{app, theClient()})
 	if err == nil {
 		n := len(placed.Lanes)
 		inLane, outside := both.Lanes[n], both.Lanes[n+1]
@@ -59,6 +58,25 @@ func newLayout(h host.Host, placed plan.Placement, spec lane.Spec) (layout, erro
 	l.platform = usable.Difference(l.client)
 	l.rest = l.client
 	return l, nil
+}
+
+// theClient asks for a CPU on which nothing of the platform runs.
+func theClient() lane.Lane {
+	return lane.Lane{Metadata: lane.Metadata{Name: clientLane}, Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}}
+}
+
+// layoutBeside plans what is outside of a lane in force: the client has a CPU alone where there are two.
+func layoutBeside(h host.Host, placed plan.Placement, inForce cpuset.Set) layout {
+	outside := h.Usable().Difference(placed.CPUs())
+	l := layout{lane: inForce, client: cpuset.Of(outside.First()), platform: outside, rest: outside}
+	if l.shared = outside.Len() < 2; l.shared {
+		return l
+	}
+	if p, err := plan.Solve(h, placed, []lane.Lane{theClient()}); err == nil {
+		l.client = p.Lanes[len(placed.Lanes)].CPUs
+	}
+	l.rest = outside.Difference(l.client)
+	return l
 }
 
 // assign fills in which CPUs the parts of a cell get.

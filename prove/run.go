@@ -57,6 +57,7 @@ type runner struct {
 	lanes    *lanes.Lanes
 	journal  *journal.Journal // of what is not the lane's: paths, groups of neighbours and client
 	scenario Scenario
+	inForce  *enforce.LaneGroup // the lane that is proved; nil: a lane is made in each run
 	mode     Mode
 	layout   layout
 	paths    map[string]Path
@@ -89,6 +90,9 @@ func (r *runner) run(ctx context.Context, c results.Cell) (results.Run, error) {
 // undo takes back what a run has changed, in reverse order.
 func (r *runner) undo(ctx context.Context) error {
 	err := r.journal.Undo(ctx)
+	if r.inForce != nil {
+		return err
+	}
 	if _, none := r.lanes.Lane(applicationLane); none == nil {
 		_, rerr := r.lanes.Release(ctx, applicationLane)
 		err = errors.Join(err, rerr)
@@ -116,11 +120,13 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, run *
 		steps = append(steps, netpath.Lab().CongestionControl(cc)...)
 	}
 	groups := []enforce.Group{{Name: clientGroup, CPUs: c.Client}}
-	if c.Placement == Lane {
+	switch {
+	case r.inForce != nil:
+	case c.Placement == Lane:
 		if err = r.putLane(ctx, run); err != nil {
 			return err
 		}
-	} else {
+	default:
 		groups = append(groups, enforce.Group{Name: applicationLane, CPUs: c.Application})
 	}
 	if c.Noise == Noisy {
@@ -159,11 +165,10 @@ func (r *runner) putLane(ctx context.Context, run *results.Run) error {
 
 // adopt puts the processes that will run in the cell's groups into the journal.
 func (r *runner) adopt(h host.Host, c results.Cell) error {
-	names := []string{applicationLane, clientGroup}
-	if c.Noise == Noisy {
-		names = append(names, neighboursGroup)
-	}
-	for _, name := range names {
+	for _, name := range r.ownGroups() {
+		if name == neighboursGroup && c.Noise != Noisy {
+			continue
+		}
 		dir, err := enforce.GroupDir(h, name)
 		if err != nil {
 			return err
@@ -232,13 +237,13 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 func (r *runner) startServers(ctx context.Context, h host.Host, c results.Cell) (servers []*proc, err error) {
-	dir, err := enforce.GroupDir(h, applicationLane)
+	dir, err := r.applicationDir(h)
 	if err != nil {
 		return nil, err
 	}
 	confines, env := process.Lane{Netns: netpath.Lab().Application.Netns, Cgroup: dir}, []string(nil)
 	if c.Placement == Lane { // all that isolane run gives
-		if confines, env, err = r.lanes.Inside(applicationLane, lanes.With{Netns: confines.Netns}); err != nil {
+		if confines, env, err = r.lanes.Inside(r.laneName(), lanes.With{Netns: confines.Netns}); err != nil {
 			return nil, err
 		}
 	}
@@ -300,23 +305,23 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Application, PID: p.pid(),
 			Planned: c.Application})
 	}
-	groups := map[string]cpuset.Set{applicationLane: c.Application, clientGroup: c.Client,
-		neighboursGroup: c.Neighbours}
-	for name, cpus := range groups {
-		if cpus.IsEmpty() {
-			continue
-		}
-		dir, err := enforce.GroupDir(h, name)
+	application, err := r.applicationDir(h)
+	if err != nil {
+		return w, err
+	}
+	client, err := enforce.GroupDir(h, clientGroup)
+	if err != nil {
+		return w, err
+	}
+	w.Measured, w.Client = c.Application, c.Client
+	w.Cpusets[application], w.Cpusets[client] = c.Application, c.Client
+	w.Own = append(r.attached(), application, client)
+	if !c.Neighbours.IsEmpty() {
+		dir, err := enforce.GroupDir(h, neighboursGroup)
 		if err != nil {
 			return w, err
 		}
-		w.Cpusets[dir] = cpus
-		switch name {
-		case applicationLane:
-			w.Measured, w.Own = cpus, append(w.Own, dir)
-		case clientGroup:
-			w.Client, w.Own = cpus, append(w.Own, dir)
-		}
+		w.Cpusets[dir] = c.Neighbours
 	}
 	if m.neighbours != nil {
 		w.Neighbours.PID, w.Neighbours.Planned = m.neighbours.pid(), c.Neighbours

@@ -15,8 +15,6 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/witness"
-
-	"sigs.k8s.io/yaml"
 )
 
 // ErrInput says that what was asked cannot be, on any day: the user has to ask for something else.
@@ -31,6 +29,7 @@ var ErrInterrupted = errors.New("interrupted")
 // Options says what to prove, and with which drivers.
 type Options struct {
 	Scenario Scenario
+	Lane     string   // in force on this host, beside which the scenario's probes run; "": those of the scenario
 	Mode     string   // quick, standard or proof
 	Cells    []string // names; none: those of the scenario; "all": all combinations
 	Seed     uint64
@@ -107,7 +106,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 			return s, fmt.Errorf("%d runs in a row measured nothing; the last: %s", maxFailures, run.Void[0])
 		}
 	}
-	return s, nil
+	return s, r.unchanged(ctx, o.Dir, &s)
 }
 
 // maxFailures is how many runs in a row may fail before a session gives up.
@@ -180,7 +179,12 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		return s, nil, err
 	}
 	h := v.Host
-	for _, name := range []string{applicationLane, clientGroup, neighboursGroup} {
+	if o.Lane != "" {
+		if err = r.beside(ctx, &o); err != nil {
+			return s, nil, err
+		}
+	}
+	for _, name := range r.ownGroups() {
 		dir, derr := enforce.GroupDir(h, name)
 		if derr != nil {
 			return s, nil, derr
@@ -191,6 +195,11 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	}
 	if s, err = newSession(o, h); err != nil {
 		return s, nil, err
+	}
+	if o.Lane != "" {
+		if s.Lane, err = r.proved(s.Lane); err != nil {
+			return s, nil, err
+		}
 	}
 	r.mode = o.Scenario.Spec.Modes[s.Scenario.Mode]
 	for _, p := range o.Paths {
@@ -204,7 +213,9 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 			return s, nil, fmt.Errorf("%w: spec.probes[%d].kind: %q is unknown", ErrInput, i, p.Kind)
 		}
 	}
-	if r.layout, err = newLayout(h, l.Placement, o.Scenario.Spec.Lane); err != nil {
+	if r.inForce != nil {
+		r.layout = layoutBeside(h, l.Placement, r.inForce.Lane.CPUs)
+	} else if r.layout, err = newLayout(h, l.Placement, o.Scenario.Spec.Lane); err != nil {
 		return s, nil, err
 	}
 	for i, c := range s.Cells {
@@ -213,7 +224,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	if err = r.settlePaths(&s); err != nil {
 		return s, nil, err
 	}
-	notes := r.layout.notes()
+	notes := append(r.layout.notes(), r.notes()...)
 	if slices.Contains(strings.Fields(h.Kernel.Cmdline), emulated) {
 		notes = append(notes, "Made in the lab: the processor is emulated in software, so the figures mean "+
 			"nothing.")
@@ -283,88 +294,6 @@ func (l layout) notes() []string {
 			l.client, l.platform))
 	}
 	return notes
-}
-
-// newSession is a fresh session, or with Resume the stored one without the block that was cut.
-func newSession(o Options, h host.Host) (results.Session, error) {
-	if o.Resume {
-		return resume(o, h)
-	}
-	mode, ok := o.Scenario.Spec.Modes[o.Mode]
-	if !ok {
-		return results.Session{}, fmt.Errorf("%w: scenario %s has no mode %s", ErrInput, o.Scenario.Metadata.Name,
-			o.Mode)
-	}
-	cells, err := o.Scenario.cells(o.Cells)
-	if err != nil {
-		return results.Session{}, err
-	}
-	source, err := yaml.Marshal(o.Scenario)
-	if err != nil {
-		return results.Session{}, err
-	}
-	return results.Session{
-		Scenario: results.Scenario{Name: o.Scenario.Metadata.Name, Title: o.Scenario.Metadata.Title, Mode: o.Mode,
-			Blocks: mode.Blocks, Seed: o.Seed, Source: string(source)},
-		Environment: environment(h, o.Versions), Started: time.Now(), Cells: cells,
-	}, nil
-}
-
-// resume takes up the session in o.Dir. A block that was cut is measured again as a whole: its
-// cells are compared with each other, so they must stand close together in time.
-func resume(o Options, h host.Host) (results.Session, error) {
-	s, err := results.Read(o.Dir)
-	if err != nil {
-		return s, err
-	}
-	if s.Complete {
-		return s, fmt.Errorf("%w: %s: the session is complete", ErrInput, o.Dir)
-	}
-	now := environment(h, o.Versions)
-	if now.Kernel != s.Environment.Kernel || now.Online != s.Environment.Online ||
-		now.CPUModel != s.Environment.CPUModel {
-		return s, fmt.Errorf("%s: measured on another machine or kernel (%s, CPUs %s)", o.Dir, s.Environment.Kernel,
-			s.Environment.Online)
-	}
-	if now.BootID != s.Environment.BootID {
-		s.Notes = append(s.Notes, "The machine was rebooted within the session.")
-	}
-	dropCutBlock(&s)
-	return s, nil
-}
-
-// dropCutBlock marks the runs of a block that has not all its cells.
-func dropCutBlock(s *results.Session) {
-	byBlock := map[int]int{}
-	for _, r := range s.Runs {
-		if r.Dropped != cut {
-			byBlock[r.Block]++
-		}
-	}
-	for i, r := range s.Runs {
-		if byBlock[r.Block] < len(s.Cells) && r.Dropped != cut {
-			s.Runs[i].Dropped = cut
-		}
-	}
-}
-
-// cut is why runs of an interrupted block are not used.
-const cut = "interrupted block, measured again"
-
-// remaining are the runs that are still to be made.
-func remaining(s results.Session) []slot {
-	var names []string
-	for _, c := range s.Cells {
-		names = append(names, c.Name)
-	}
-	done := map[slot]bool{}
-	for _, r := range s.Runs {
-		if r.Dropped != cut {
-			done[slot{r.Block, r.Cell}] = true
-		}
-	}
-	return slices.DeleteFunc(schedule(names, s.Scenario.Blocks, s.Scenario.Seed),
-		func(k slot) bool { return done[k] })
 }
 
 // expectations are what the witness of a cell must show.

@@ -24,6 +24,8 @@ type page struct {
 	Lines            []string // the first ones
 	Sentences        []string // with the aims, the verdict
 	AimPair, AimNote string
+	ObjectiveTitle   string // "" where no lane was proved
+	Bounds           []string
 	Merged           string // which distribution the matrix shows
 	Margins, Family  string // of the verdicts
 	Caveats          []string
@@ -51,11 +53,13 @@ func (d document) html(w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	title, bounds := d.objectiveLines()
 	raw, err := json.Marshal(d.Session.Versioned())
 	if err != nil {
 		return err
 	}
-	p := page{Summary: d.Summary, Lines: d.firstLines(), Sentences: d.sentences(), AimPair: aimPair,
+	p := page{Summary: d.Summary, ObjectiveTitle: title, Bounds: bounds,
+		Lines: d.firstLines(), Sentences: d.sentences(), AimPair: aimPair,
 		AimNote: d.aimNote(), Caveats: d.caveats(), Matrix: d.matrix(), Notes: d.runNotes(), Command: d.command(),
 		Tables: filled(d.costTable(), d.tailTable(), d.workTable()),
 		Proof:  filled(d.sourceTable()), Shared: d.shared(), Raw: raw}
@@ -115,6 +119,9 @@ func (s *Summary) sentences() []string {
 // command repeats the session.
 func (s *Summary) command() string {
 	sc := s.Session.Scenario
+	if l := s.Session.Lane; l != nil {
+		return fmt.Sprintf("isolane prove %s --lane %s --%s --seed %d", sc.Name, l.Name, sc.Mode, sc.Seed)
+	}
 	var cells []string
 	for _, c := range s.Cells {
 		cells = append(cells, c.Name)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -32,6 +33,7 @@ type Summary struct {
 	Cells              []Cell
 	Costs              []cost
 	Aims               []Aim
+	Objective          []lane.Judgement // of the lane that was proved; none in other sessions
 }
 
 // Cell is what a session says of one cell.
@@ -140,6 +142,7 @@ func Summarize(s results.Session) (Summary, error) {
 	sum.compareWork()
 	sum.Costs = sum.costs()
 	sum.Aims = sum.aims()
+	sum.Objective = sum.judgeLane()
 	return sum, nil
 }
 

@@ -33,6 +33,12 @@ func Text(w io.Writer, s Summary, on terminal.Terminal) error {
 	if s.Used > 0 {
 		p.figures(s)
 	}
+	if title, lines := s.objectiveLines(); title != "" {
+		p.title(title)
+		for _, l := range lines {
+			p.fold("- ", l)
+		}
+	}
 	p.WriteString("\n")
 	for _, c := range s.caveats() {
 		p.fold("- ", c)

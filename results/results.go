@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/lane"
 )
 
 // APIVersion and Kind head the document; Schema counts incompatible changes of it.
@@ -32,8 +33,18 @@ type Session struct {
 	// Notes say what a reader of the figures must know: what this machine could not give,
 	// what fell back to something else, what was never run on a real kernel.
 	Notes []string `json:"notes"`
+	Lane  *Lane    `json:"lane,omitempty"` // in force on this host, beside which the session measured; else nil
 	Cells []Cell   `json:"cells"`
 	Runs  []Run    `json:"runs"` // in the order in which they were made
+}
+
+// Lane is a lane in force that is proved.
+type Lane struct {
+	Name       string          `json:"name"`
+	Bounds     []lane.Bound    `json:"bounds"` // of its objective
+	Conditions lane.Conditions `json:"conditions"`
+	// Drift is what was not as the lane wants it after the last run: the figures are not the lane's.
+	Drift []string `json:"drift,omitempty"`
 }
 
 // Scenario says what was asked.

@@ -16,8 +16,10 @@ import (
 	"golang.org/x/term"
 
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/prove"
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/scenarios"
@@ -30,6 +32,7 @@ type proveFlags struct {
 	cells                  []string
 	seed                   uint64
 	out, resume            string
+	lane                   string
 }
 
 func proveCommand() *cobra.Command {
@@ -39,7 +42,10 @@ func proveCommand() *cobra.Command {
 		Short: "Measure what noisy neighbours do on this machine, and what a lane gives back",
 		Long: "Runs a scenario: blocks of all its cells in random order, with fresh processes in each run and\n" +
 			"the evidence of where they ran. Without a name it runs the scenario edge. Needs root, and\n" +
-			"leaves the host as it was.",
+			"leaves the host as it was.\n" +
+			"With --lane the probes run in a lane in force, beside its workload: each bound of its objective\n" +
+			"is held, missed or unproven then, and isolane status says so until the kernel, the lane or its\n" +
+			"neighbours change. The exit code is 3 where a bound is not held.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.seed == 0 {
@@ -56,6 +62,7 @@ func proveCommand() *cobra.Command {
 	cmd.Flags().Uint64Var(&f.seed, "seed", 0, "order of the cells; default: random, and printed")
 	cmd.Flags().StringVar(&f.out, "out", "", "directory of the results; default: isolane-results/SCENARIO-TIME")
 	cmd.Flags().StringVar(&f.resume, "resume", "", "go on with the interrupted session in this directory")
+	cmd.Flags().StringVar(&f.lane, "lane", "", "a lane in force: measure in it, and judge its objective")
 	cmd.Flags().BoolVar(&f.selfTest, "self-test", false,
 		"break three things on purpose and see whether they are caught")
 	cmd.MarkFlagsMutuallyExclusive("quick", "standard", "proof")
@@ -63,6 +70,9 @@ func proveCommand() *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("resume", "seed")
 	cmd.MarkFlagsMutuallyExclusive("resume", "cells")
 	cmd.MarkFlagsMutuallyExclusive("resume", "self-test")
+	for _, name := range []string{"resume", "cells", "self-test"} {
+		cmd.MarkFlagsMutuallyExclusive("lane", name)
+	}
 	return cmd
 }
 
@@ -86,10 +96,18 @@ func runProve(cmd *cobra.Command, args []string, f proveFlags) error {
 	o.Plan, o.Progress = show.plan, show.progress
 	session, err := prove.Run(cmd.Context(), o)
 	show.done()
+	var judged []lane.Judgement
 	if len(session.Runs) > 0 {
-		err = errors.Join(err, present(cmd.OutOrStdout(), o.Dir, session))
+		var perr error
+		judged, perr = present(cmd.OutOrStdout(), o.Dir, session)
+		err = errors.Join(err, perr)
+	}
+	if err == nil && session.Lane != nil {
+		err = record(cmd, o.Dir, session, judged)
 	}
 	switch {
+	case errors.Is(err, errNotHeld), errors.Is(err, prove.ErrDrifted):
+		return no(err)
 	case errors.Is(err, results.ErrHasResults), errors.Is(err, prove.ErrInput):
 		return usage(err)
 	case errors.Is(err, prove.ErrInterrupted) && len(session.Runs) > 0:
@@ -110,12 +128,13 @@ func beside() string {
 		return "" // the machine is too small with or without lanes
 	}
 	var have, names []string
-	for _, lane := range l.Placement.Lanes {
+	for _, placed := range l.Placement.Lanes {
 		cpus := "CPU "
-		if lane.Owned().Len() > 1 {
+		if placed.Owned().Len() > 1 {
 			cpus = "CPUs "
 		}
-		have, names = append(have, "lane "+lane.Name+" has "+cpus+lane.Owned().String()), append(names, lane.Name)
+		have = append(have, "lane "+placed.Name+" has "+cpus+placed.Owned().String())
+		names = append(names, placed.Name)
 	}
 	if len(names) == 0 {
 		return ""
@@ -124,7 +143,7 @@ func beside() string {
 }
 
 func (f proveFlags) options(args []string) (prove.Options, error) {
-	o := prove.Options{Mode: "quick", Cells: f.cells, Seed: f.seed, Dir: f.out}
+	o := prove.Options{Lane: f.lane, Mode: "quick", Cells: f.cells, Seed: f.seed, Dir: f.out}
 	switch {
 	case f.standard:
 		o.Mode = "standard"
@@ -140,6 +159,9 @@ func (f proveFlags) options(args []string) (prove.Options, error) {
 			return o, err
 		}
 		o.Dir, o.Resume = f.resume, true
+		if s.Lane != nil {
+			o.Lane = s.Lane.Name
+		}
 		o.Scenario, err = prove.Parse(filepath.Join(f.resume, results.File)+": scenario.source",
 			strings.NewReader(s.Scenario.Source))
 		return o, err
@@ -219,20 +241,47 @@ func selfTest(cmd *cobra.Command, o prove.Options) error {
 	return nil
 }
 
-// present writes the report and prints the table.
-func present(w io.Writer, dir string, s results.Session) error {
+// present writes the report, prints the table, and returns what is found of a lane's objective.
+func present(w io.Writer, dir string, s results.Session) ([]lane.Judgement, error) {
 	summary, err := report.Summarize(s)
+	if err != nil {
+		return nil, err
+	}
+	if err = report.Text(w, summary, terminal.Of(w)); err != nil {
+		return nil, err
+	}
+	if err = report.Write(dir, summary); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(w, "\nreport: %s\n", filepath.Join(dir, "report.html"))
+	return summary.Objective, nil
+}
+
+var errNotHeld = errors.New("of its objective are not held")
+
+// record keeps what was found where isolane status finds it. The error says that the objective is not held.
+func record(cmd *cobra.Command, dir string, s results.Session, judged []lane.Judgement) error {
+	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
 	}
-	if err = report.Text(w, summary, terminal.Of(w)); err != nil {
+	l, _, err := lanes.OpenPatiently(cmd.Context(), options())
+	if err != nil {
 		return err
 	}
-	if err = report.Write(dir, summary); err != nil {
-		return err
+	err = errors.Join(l.Proved(s.Lane.Name, lane.Proof{At: s.Ended.UTC(), Scenario: s.Scenario.Name,
+		Mode: s.Scenario.Mode, Results: dir, Conditions: s.Lane.Conditions, Judgements: judged}), l.Close())
+	broken := 0
+	for _, j := range judged {
+		if j.Verdict != lane.Held {
+			broken++
+		}
 	}
-	fmt.Fprintf(w, "\nreport: %s\n", filepath.Join(dir, "report.html"))
-	return nil
+	if err == nil && broken > 0 {
+		err = fmt.Errorf("lane %s: %d of %s %w", s.Lane.Name, broken, quantity.Count(len(judged), "bound"),
+			errNotHeld)
+	}
+	return err
 }
 
 // versions records what made the figures.

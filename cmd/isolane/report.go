@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
@@ -25,7 +26,7 @@ func reportCommand() *cobra.Command {
 			if out.json() {
 				err = presentJSON(cmd, args[0], s)
 			} else {
-				err = present(cmd.OutOrStdout(), args[0], s)
+				_, err = present(cmd.OutOrStdout(), args[0], s)
 			}
 			if err != nil {
 				return fail(err)
@@ -50,6 +51,8 @@ type reportDocument struct {
 	Baseline string       `json:"baseline,omitempty"` // the cell that the others are compared with
 	Cells    []reportCell `json:"cells"`
 	Aims     []reportAim  `json:"aims"`
+	// Objective is that of the lane that was proved, with the verdict on each of its bounds.
+	Objective []lane.Judgement `json:"objective,omitempty"`
 }
 
 type reportCell struct {
@@ -101,7 +104,7 @@ func presentJSON(cmd *cobra.Command, dir string, s results.Session) error {
 	d := reportDocument{head: document("Report"), Page: filepath.Join(dir, "report.html"),
 		Scenario: s.Scenario.Name, Mode: s.Scenario.Mode, Complete: s.Complete,
 		Planned: sum.Planned, Used: sum.Used, Void: sum.Void, Baseline: sum.Baseline,
-		Cells: []reportCell{}, Aims: []reportAim{}}
+		Cells: []reportCell{}, Aims: []reportAim{}, Objective: sum.Objective}
 	for _, c := range sum.Cells {
 		cell := reportCell{Name: c.Name, Used: c.Used, Void: c.Void, Figures: []reportFigure{}}
 		for _, m := range sum.Metrics {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -75,14 +76,6 @@ func unwanted(n int) string {
 		quantity.Count(n, "setting"), are, them)
 }
 
-// objectiveText is the bound as a lane file writes it.
-func objectiveText(o enforce.Objective) string {
-	if o.Percentile != "" {
-		return fmt.Sprintf("%s %s at most %s", o.Metric, o.Percentile, quantity.Duration(o.MaxNanoseconds))
-	}
-	return fmt.Sprintf("%s at least %s", o.Metric, quantity.BitRate(o.MinBitsPerSecond))
-}
-
 func printStatus(w io.Writer, s enforce.Status, verbose bool) {
 	if len(s.Lanes) == 0 {
 		fmt.Fprintln(w, "no lanes are in force")
@@ -117,7 +110,12 @@ func printStatus(w io.Writer, s enforce.Status, verbose bool) {
 		}
 		fmt.Fprintf(w, "\n  %s\n", l.Balance)
 		for _, o := range l.Objectives {
-			fmt.Fprintf(w, "  objective %s: %s\n", objectiveText(o), o.Verdict)
+			fmt.Fprintf(w, "  objective %s\n", o)
+		}
+		if p := l.Proof; p != nil {
+			fmt.Fprintf(w, "  measured %s by scenario %s, %s: %s\n", p.At.Local().Format(time.DateTime), p.Scenario,
+				p.Mode,
+				p.Results)
 		}
 	}
 	if len(s.Lanes) > 0 {

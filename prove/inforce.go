@@ -1,0 +1,139 @@
+package prove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/results"
+)
+
+// ErrDrifted says that the lane is not in force as it was applied: the figures would not be the lane's.
+var ErrDrifted = errors.New("the host is not as the lanes want it")
+
+// beside turns the scenario into one whose application is in a lane in force: quiet and, where the scenario
+// has neighbours, noisy, on the path of its baseline, since lanes have no path yet.
+func (r *runner) beside(ctx context.Context, o *Options) error {
+	placed, err := r.lanes.Lane(o.Lane)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	drift, err := r.lanes.Drift(ctx)
+	if err != nil {
+		return err
+	}
+	if len(drift) > 0 {
+		return fmt.Errorf("%w: %s: expected %s, found %s", ErrDrifted, drift[0].Target, drift[0].Expected,
+			drift[0].Found)
+	}
+	groups, err := r.lanes.Groups()
+	if err != nil {
+		return err
+	}
+	r.inForce = &groups[slices.IndexFunc(groups,
+		func(g enforce.LaneGroup) bool { return g.Lane.Name == o.Lane })]
+	o.Scenario = o.Scenario.beside(placed.Spec)
+	r.scenario = o.Scenario
+	return nil
+}
+
+// beside is the scenario with the lane as its application's, in the cells that a lane in force can be in.
+func (s Scenario) beside(spec lane.Spec) Scenario {
+	path := ""
+	for _, c := range s.AllCells() {
+		if c.Baseline {
+			path = c.Path
+		}
+	}
+	f := &s.Spec.Factors
+	f.Placement, f.Path = []string{Lane}, []string{path}
+	s.Spec.Lane, s.Spec.Cells, s.Spec.Published = spec, nil, PublishedSpec{}
+	s.Spec.Baseline = f.Noise[0] + "-" + Lane + "-" + path
+	if slices.Contains(f.Noise, Quiet) {
+		s.Spec.Baseline = Quiet + "-" + Lane + "-" + path
+	}
+	return s
+}
+
+// proved describes the lane for the record. A session that goes on finds it as it was.
+func (r *runner) proved(before *results.Lane) (*results.Lane, error) {
+	name := r.inForce.Lane.Name
+	conditions, err := r.lanes.Conditions(name)
+	if err != nil {
+		return nil, err
+	}
+	if before != nil {
+		if changed := before.Conditions.Changed(conditions); changed != "" {
+			return nil, fmt.Errorf("%w: lane %s cannot be measured on: since the session began, %s", ErrInput, name,
+				changed)
+		}
+		return before, nil
+	}
+	return &results.Lane{Name: name, Bounds: r.inForce.Lane.Spec.Objective.Bounds(), Conditions: conditions}, nil
+}
+
+// unchanged stores what is no longer as the lane wants it at the end of a session.
+func (r *runner) unchanged(ctx context.Context, dir string, s *results.Session) error {
+	if r.inForce == nil || s.Lane == nil {
+		return nil
+	}
+	drift, err := r.lanes.Drift(ctx)
+	if err != nil || len(drift) == 0 {
+		return err
+	}
+	for _, d := range drift {
+		s.Lane.Drift = append(s.Lane.Drift, fmt.Sprintf("%s: expected %s, found %s", d.Target, d.Expected, d.Found))
+	}
+	return results.Write(dir, *s)
+}
+
+// notes say what else is in a lane in force.
+func (r *runner) notes() []string {
+	if r.inForce == nil || r.inForce.Processes == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("When the session began, %s of the workload ran in lane %s; they share its "+
+		"CPUs with the "+
+		"probes' servers.", quantity.Count(r.inForce.Processes, "process"), r.inForce.Lane.Name)}
+}
+
+// laneName is the lane that the application is in.
+func (r *runner) laneName() string {
+	if r.inForce != nil {
+		return r.inForce.Lane.Name
+	}
+	return applicationLane
+}
+
+// applicationDir is the cgroup of the application.
+func (r *runner) applicationDir(h host.Host) (string, error) {
+	if r.inForce != nil {
+		return r.inForce.Dir, nil
+	}
+	return enforce.GroupDir(h, applicationLane)
+}
+
+// ownGroups are the cgroups that a session makes, and empties when it ends.
+func (r *runner) ownGroups() []string {
+	groups := []string{clientGroup, neighboursGroup}
+	if r.inForce == nil {
+		groups = append(groups, applicationLane)
+	}
+	return groups
+}
+
+// attached are the cgroups outside of a lane's own whose processes belong to it.
+func (r *runner) attached() []string {
+	var groups []string
+	for _, at := range r.lanes.Attached {
+		if r.inForce != nil && at.Lane == r.inForce.Lane.Name && at.Group != "" {
+			groups = append(groups, at.Group)
+		}
+	}
+	return groups
+}

@@ -1,0 +1,173 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/stats"
+)
+
+// judgeLane says of each bound of the proved lane's objective whether it was kept: the worst of what each
+// probe of its metric found in each cell. It returns nothing where the session is not of a lane in force.
+func (s *Summary) judgeLane() []lane.Judgement {
+	if s.Session.Lane == nil {
+		return nil
+	}
+	var all []lane.Judgement
+	for _, b := range s.Session.Lane.Bounds {
+		all = append(all, s.judgeBound(b))
+	}
+	return all
+}
+
+// objectiveLines say of each bound what was found; the title is empty where no lane was proved.
+func (s *Summary) objectiveLines() (title string, lines []string) {
+	if s.Session.Lane == nil {
+		return "", nil
+	}
+	for _, j := range s.Objective {
+		lines = append(lines, j.String())
+	}
+	if len(lines) == 0 {
+		lines = append(lines, "It declares none: with spec.objective it is judged.")
+	}
+	return "Objective of lane " + s.Session.Lane.Name, lines
+}
+
+// judgeBound finds the worst of a bound's figures.
+func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
+	switch drift := s.Session.Lane.Drift; {
+	case !s.Session.Complete:
+		return lane.Judgement{Bound: b, Verdict: lane.Unproven, Reason: "the session was interrupted"}
+	case len(drift) > 0:
+		return lane.Judgement{Bound: b, Verdict: lane.Void, Reason: "the lane was changed while it was measured: " +
+			strings.Join(drift, "; ")}
+	}
+	var found []lane.Judgement
+	onTime := b.Metric != "rtt"
+	for _, m := range s.Metrics {
+		if m.Kind != b.Metric || len(m.parts) > 0 {
+			continue
+		}
+		onTime = onTime || !m.closed
+		for _, c := range s.Cells {
+			j := judgeFigure(b, c.Figure(m))
+			if j.Evidence != nil {
+				j.Evidence.Probe, j.Evidence.Cell = m.Name, c.Name
+			} else {
+				j.Reason += fmt.Sprintf(": %s in %s", m.Name, c.Name)
+			}
+			found = append(found, j)
+		}
+	}
+	if len(found) == 0 {
+		return lane.Judgement{Bound: b, Verdict: lane.Unproven, Reason: "the scenario has no probe of this metric"}
+	}
+	worst := slices.MaxFunc(found, func(a, b lane.Judgement) int {
+		return cmp.Or(cmp.Compare(severity(a.Verdict), severity(b.Verdict)), cmp.Compare(excess(a), excess(b)))
+	})
+	if worst.Verdict == lane.Held && !s.Verdicts {
+		worst.Verdict, worst.Reason = lane.Unproven, "a quick session gives figures and no verdict: --standard does"
+	}
+	if worst.Verdict == lane.Held && !onTime {
+		worst.Verdict = lane.Unproven
+		worst.Reason = "each probe waits for its reply before it sends again, and so misses stalls: add one of " +
+			"mode open"
+	}
+	return worst
+}
+
+// severity orders verdicts from the best to the worst.
+func severity(v lane.Verdict) int {
+	return slices.Index([]lane.Verdict{lane.Held, lane.Unproven, lane.Void, lane.Missed}, v)
+}
+
+// excess is how much the unfavourable end takes of what the bound allows; without one, everything.
+func excess(j lane.Judgement) float64 {
+	switch e := j.Evidence; {
+	case e == nil, j.Metric == "rtt" && e.High == 0, j.Metric != "rtt" && e.Low == 0:
+		return math.Inf(1)
+	case j.Metric == "rtt":
+		return e.High / float64(j.MaxNanoseconds)
+	default:
+		return float64(j.MinBitsPerSecond) / e.Low
+	}
+}
+
+func judgeFigure(b lane.Bound, f Figure) lane.Judgement {
+	switch {
+	case len(f.Blocks) == 0 && f.Merged == nil:
+		return lane.Judgement{Bound: b, Verdict: lane.Void, Reason: "no measurement counts"}
+	case b.Metric == "rtt" && f.Merged != nil:
+		return judgeTrips(b, f.Merged)
+	}
+	return judgeRates(b, f.Blocks)
+}
+
+// judgeTrips bounds the percentile by order statistics. What was lost took longer than all else.
+func judgeTrips(b lane.Bound, d *Distribution) lane.Judgement {
+	j := lane.Judgement{Bound: b, Verdict: lane.Unproven, Evidence: &lane.Evidence{Samples: d.N() + d.Lost}}
+	q, err := b.Quantile()
+	if err != nil {
+		j.Reason = err.Error()
+		return j
+	}
+	limit, longest := float64(b.MaxNanoseconds), d.Max()
+	if q == 1 {
+		j.Evidence.Low = longest
+		j.Reason = "no sample bounds a maximum from above"
+	} else {
+		low, high := stats.QuantileRanks(d.N()+d.Lost, q)
+		j.Evidence.Low, j.Evidence.High = d.ranked(low), d.ranked(high)
+		j.Reason = fmt.Sprintf("the sample is too small to bound it: at least %d are needed", stats.SamplesFor(q))
+	}
+	switch e := j.Evidence; {
+	case e.Low > limit, q == 1 && d.Lost > 0:
+		j.Verdict, j.Reason = lane.Missed, ""
+	case e.High > limit:
+		j.Reason = "the bound is within the interval"
+	case e.High > 0:
+		j.Verdict, j.Reason = lane.Held, ""
+	}
+	if d.Lost > 0 && j.Verdict != lane.Held {
+		j.Reason = fmt.Sprintf("%d were lost", d.Lost)
+	}
+	return j
+}
+
+// ranked is the order statistic of a rank that begins with 1, in nanoseconds; 0 for rank 0 and for what was
+// lost.
+func (d *Distribution) ranked(rank uint64) float64 {
+	if rank == 0 || rank > d.N() {
+		return 0
+	}
+	return float64(d.Histogram.ValueAtQuantile(100 * float64(rank) / float64(d.N())))
+}
+
+// judgeRates bounds the median of the runs, see stats.Compare.
+func judgeRates(b lane.Bound, blocks []Block) lane.Judgement {
+	var rates, least []float64
+	for _, block := range blocks {
+		rates, least = append(rates, block.Value), append(least, float64(b.MinBitsPerSecond))
+	}
+	c := stats.Compare(rates, least, 0.95)
+	j := lane.Judgement{Bound: b, Verdict: lane.Unproven,
+		Evidence: &lane.Evidence{Samples: uint64(len(rates))}}
+	switch {
+	case len(rates) < verdictBlocks || !c.Known():
+		j.Reason = fmt.Sprintf("an interval needs %d runs: --standard has them", verdictBlocks)
+		return j
+	case c.Lo >= 1:
+		j.Verdict = lane.Held
+	case c.Hi < 1:
+		j.Verdict = lane.Missed
+	default:
+		j.Reason = "the bound is within the interval"
+	}
+	j.Evidence.Low, j.Evidence.High = c.Lo*least[0], c.Hi*least[0]
+	return j
+}

@@ -1,0 +1,32 @@
+package stats
+
+import "math"
+
+// QuantileRanks returns the order statistics of n independent samples, counted from 1, that bound the
+// quantile p from below and from above, each with at least 97.5%, whatever the distribution; 0 where no sample does.
+// They are the ends of the two-sided 95% interval of David and Nagaraja, Order Statistics, 3rd ed., section
+// 7.1: the number of samples up to the quantile is binomial.
+func QuantileRanks(n uint64, p float64) (low, high uint64) {
+	if !(p > 0 && p < 1) || n == 0 {
+		return 0, 0
+	}
+	low = tail(n, p)
+	if above := tail(n, 1-p); above > 0 {
+		high = n + 1 - above
+	}
+	return low, high
+}
+
+// tail is the largest rank r with a probability of at most 2.5% that fewer than r of n samples are among the
+// lowest part p; 0 where even r = 1 has more.
+func tail(n uint64, p float64) uint64 {
+	logs := float64(n) * math.Log1p(-p) // of the probability of exactly k, which would underflow
+	odds, sum := math.Log(p)-math.Log1p(-p), 0.0
+	for k := uint64(0); k < n; k++ {
+		if sum += math.Exp(logs); sum > 0.025 {
+			return k
+		}
+		logs += math.Log(float64(n-k)/float64(k+1)) + odds
+	}
+	return n
+}

@@ -62,7 +62,7 @@ func ratchet() string {
 package              lines exported  why it was raised
 (files>400)              0
 (functions>60)           2
-(lines>110)              5
+(lines>110)              4
 (nolint)                15
 audit                 2500       15
 change                2700       50

@@ -3,9 +3,9 @@ package stats
 import "math"
 
 // QuantileRanks returns the order statistics of n independent samples, counted from 1, that bound the
-// quantile p from below and from above, each with at least 97.5%, whatever the distribution; 0 where no sample does.
-// They are the ends of the two-sided 95% interval of David and Nagaraja, Order Statistics, 3rd ed., section
-// 7.1: the number of samples up to the quantile is binomial.
+// quantile p from below and from above, each with at least 97.5%, whatever the distribution; 0 where no
+// sample does. They are the ends of the two-sided 95% interval of David and Nagaraja, Order Statistics, 3rd
+// ed., section 7.1: the number of samples up to the quantile is binomial.
 func QuantileRanks(n uint64, p float64) (low, high uint64) {
 	if !(p > 0 && p < 1) || n == 0 {
 		return 0, 0

@@ -30,14 +30,13 @@ type Lanes struct {
 	// Left is what the last change of the lanes was to take back and did not, because it is somebody else's by
 	// now.
 	Left []*journal.LeftAlone
-	// CPUs and MemoryNodes are those that lanes may have, where a caller says it before the first plan; none:
-	// those that this process may use.
-	CPUs, MemoryNodes cpuset.Set
-	dir               string
-	root              fs.FS
-	ops               operations
-	journal           *journal.Journal
-	before            *host.Host // nil until it is read
+	// Allowed is what lanes may have, where a caller says it before the first plan.
+	Allowed host.Allowance
+	dir     string
+	root    fs.FS
+	ops     operations
+	journal *journal.Journal
+	before  *host.Host // nil until it is read
 }
 
 // Open reads what is in force. It fails with a *journal.BusyError while another process changes the host.
@@ -92,7 +91,7 @@ func (l *Lanes) View() (View, error) {
 		if err != nil {
 			return v, err
 		}
-		h = h.Allowing(l.CPUs, l.MemoryNodes)
+		h = h.Allowing(l.Allowed)
 		l.before = &h
 	}
 	v.host(*l.before, l.Placement)

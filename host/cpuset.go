@@ -80,19 +80,51 @@ func (r *reader) inCpuset(what string) *cpuset.Set {
 	return nil
 }
 
-// Allowing returns the host with other CPUs and memory nodes that may be used: for who plans for more than
-// its own process. An empty set leaves those that the reading process may use.
-func (h Host) Allowing(cpus, nodes cpuset.Set) Host {
+// Allowance is what may be planned of a host. What it does not name is what the reading process may use.
+type Allowance struct {
+	CPUs, MemoryNodes cpuset.Set // empty: not named
+	// Memory is how many bytes of each NUMA node, beside the huge pages that it has in pools.
+	Memory map[int]uint64
+	// Hugepages is how many pages of each node's pools, by their size in bytes.
+	Hugepages map[int]map[uint64]uint64
+}
+
+// Allowing returns the host with what a caller allows, as if it had no more: for those that plan for more or
+// for less than their own process.
+func (h Host) Allowing(a Allowance) Host {
 	h.CPUs, h.NUMANodes = slices.Clone(h.CPUs), slices.Clone(h.NUMANodes)
 	for i := range h.CPUs {
-		if is := cpus.Contains(h.CPUs[i].ID); !cpus.IsEmpty() {
+		if is := a.CPUs.Contains(h.CPUs[i].ID); !a.CPUs.IsEmpty() {
 			h.CPUs[i].Allowed = &is
 		}
 	}
 	for i := range h.NUMANodes {
-		if is := nodes.Contains(h.NUMANodes[i].ID); !nodes.IsEmpty() {
-			h.NUMANodes[i].Allowed = &is
+		n := &h.NUMANodes[i]
+		if is := a.MemoryNodes.Contains(n.ID); !a.MemoryNodes.IsEmpty() {
+			n.Allowed = &is
 		}
+		n.allow(a)
 	}
 	return h
+}
+
+// allow takes from the node what is not allowed. Pages of a pool are memory of the node too.
+func (n *NUMANode) allow(a Allowance) {
+	n.Hugepages = slices.Clone(n.Hugepages)
+	pools := uint64(0)
+	for i, p := range n.Hugepages {
+		if p.Total == nil {
+			continue
+		}
+		pages := *p.Total
+		if most, ok := a.Hugepages[n.ID][p.PageBytes]; ok && most < pages {
+			n.MemoryBytes -= min(n.MemoryBytes, (pages-most)*p.PageBytes)
+			pages = most
+			n.Hugepages[i].Total = &pages
+		}
+		pools += pages * p.PageBytes
+	}
+	if most, ok := a.Memory[n.ID]; ok {
+		n.MemoryBytes = min(n.MemoryBytes, pools+most)
+	}
 }

@@ -34,6 +34,10 @@ type Options struct {
 	// CPUs and MemoryNodes are those that lanes may have; none: those that this process may use. A program that
 	// is itself confined, as in a pod, can plan for the whole machine so.
 	CPUs, MemoryNodes cpuset.Set
+	// Memory is how many bytes of each NUMA node lanes may have beside the huge pages of its pools, and Hugepages
+	// how many of these, by their size in bytes. What is not named is not limited.
+	Memory    map[int]uint64
+	Hugepages map[int]map[uint64]uint64
 	// Wait is called where another process changes the host, and Open waits until that has ended or the context
 	// ends. Without it Open fails at once with a *journal.BusyError.
 	Wait func(journal.Holder)
@@ -58,6 +62,10 @@ func (o Options) Complete() Options {
 	return o
 }
 
+func (o Options) allowed() host.Allowance {
+	return host.Allowance{CPUs: o.CPUs, MemoryNodes: o.MemoryNodes, Memory: o.Memory, Hugepages: o.Hugepages}
+}
+
 // Lanes are the lanes in force on a host. One process at a time has them to change.
 type Lanes struct {
 	*enforce.Lanes
@@ -76,7 +84,7 @@ func Open(ctx context.Context, o Options) (l *Lanes, expired []string, err error
 	if err != nil {
 		return nil, nil, err
 	}
-	inner.CPUs, inner.MemoryNodes = o.CPUs, o.MemoryNodes
+	inner.Allowed = o.allowed()
 	l = &Lanes{inner, o}
 	if expired, err = l.Expire(ctx); err != nil {
 		return nil, expired, errors.Join(err, l.Close())
@@ -108,7 +116,7 @@ func Look(o Options) (*Lanes, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.CPUs, l.MemoryNodes = o.CPUs, o.MemoryNodes
+	l.Allowed = o.allowed()
 	return &Lanes{l, o}, nil
 }
 

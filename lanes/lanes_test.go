@@ -9,6 +9,7 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
 )
 
 // Who is confined to a few CPUs, as a pod is, plans for those that it names, and Free tells of the same.
@@ -34,5 +35,38 @@ func TestConfinedPlansForOthers(t *testing.T) {
 		case !all && !errors.As(err, &refusal):
 			t.Errorf("%q: placed on %v, %v", cpus, p.Lanes, err)
 		}
+	}
+}
+
+// Memory and huge pages that a caller keeps are nobody's: a pool of 8 pages on a node of 1 GiB, of which lanes
+// may have 4 pages and 64 MiB.
+func TestKeepsWhatIsNotAllowed(t *testing.T) {
+	const size = 2 << 20
+	root := hosttest.Machine{Packages: 1, CoresPerPackage: 6, ThreadsPerCore: 1}.FS()
+	root["proc/self/mounts"] = &fstest.MapFile{Data: []byte("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")}
+	node := "sys/devices/system/node/node0/"
+	root[node+"meminfo"] = &fstest.MapFile{Data: []byte("Node 0 MemTotal: 1048576 kB\n")}
+	root[node+"hugepages/hugepages-2048kB/nr_hugepages"] = &fstest.MapFile{Data: []byte("8\n")}
+	l, err := Look(Options{Dir: t.TempDir() + "/none", root: root, Memory: map[int]uint64{0: 64 << 20},
+		Hugepages: map[int]map[uint64]uint64{0: {size: 4}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	room, err := l.Free()
+	if err != nil || room.Nodes[0].Memory != 64<<20 || room.Nodes[0].Hugepages[size] != 4 {
+		t.Errorf("free: %+v, %v", room.Nodes, err)
+	}
+	for pages, want := range map[quantity.Bytes]uint64{4: 0, 6: 2} {
+		spec := lane.Spec{CPUs: lane.CPUs{Count: 1}}
+		spec.Memory.Hugepages = map[string]quantity.Bytes{"2Mi": pages * size}
+		p, _, err := l.Want([]lane.Lane{{Metadata: lane.Metadata{Name: "a"}, Spec: spec}}, false)
+		if err != nil || p.Lanes[0].Hugepages[0].Reserve != want {
+			t.Errorf("%d pages: %+v, %v; want %d beyond the pool", pages, p.Lanes, err, want)
+		}
+	}
+	var refusal *plan.Refusal
+	spec := lane.Spec{CPUs: lane.CPUs{Count: 1}, Memory: lane.Memory{Size: 65 << 20}}
+	if _, _, err = l.Want([]lane.Lane{{Metadata: lane.Metadata{Name: "a"}, Spec: spec}}, false); !errors.As(err, &refusal) {
+		t.Errorf("more than is allowed: %v", err)
 	}
 }

@@ -34,8 +34,8 @@ type Options struct {
 	// CPUs and MemoryNodes are those that lanes may have; none: those that this process may use. A program that
 	// is itself confined, as in a pod, can plan for the whole machine so.
 	CPUs, MemoryNodes cpuset.Set
-	// Memory is how many bytes of each NUMA node lanes may have beside the huge pages of its pools, and Hugepages
-	// how many of these, by their size in bytes. What is not named is not limited.
+	// Memory is how many bytes of each NUMA node lanes may have beside the huge pages of its pools, and
+	// Hugepages how many of these, by their size in bytes. What is not named is not limited.
 	Memory    map[int]uint64
 	Hugepages map[int]map[uint64]uint64
 	// Wait is called where another process changes the host, and Open waits until that has ended or the context

@@ -254,7 +254,7 @@ func (m *machine) usedMemory(n int, pool map[uint64]uint64) uint64 {
 			if has.Node != id {
 				continue
 			}
-			inPool := min(has.Pages, pool[has.PageBytes])
+			inPool := min(has.Pages-has.Reserve, pool[has.PageBytes])
 			if inPool > 0 {
 				pool[has.PageBytes] -= inPool
 			}
@@ -262,6 +262,38 @@ func (m *machine) usedMemory(n int, pool map[uint64]uint64) uint64 {
 		}
 	}
 	return used
+}
+
+// sharePools works out again how many pages of lanes that have moved, or from which others have moved away, come
+// from pools: those that they have of them, then what is left. The rest is to be reserved.
+func (m *machine) sharePools(lanes []Lane) {
+	type pool struct {
+		node int
+		page uint64
+	}
+	left := map[pool]uint64{}
+	for _, n := range m.nodes {
+		for page, pages := range n.pool {
+			left[pool{n.id, page}] = pages
+		}
+	}
+	var all []*Hugepages
+	for i, l := range lanes {
+		lanes[i].Hugepages = slices.Clone(l.Hugepages)
+		for j := range lanes[i].Hugepages {
+			all = append(all, &lanes[i].Hugepages[j])
+		}
+	}
+	for _, h := range all {
+		from := pool{h.Node, h.PageBytes}
+		pooled := min(h.Pages-h.Reserve, left[from])
+		h.Reserve, left[from] = h.Pages-pooled, left[from]-pooled
+	}
+	for _, h := range all {
+		from := pool{h.Node, h.PageBytes}
+		pooled := min(h.Reserve, left[from])
+		h.Reserve, left[from] = h.Reserve-pooled, left[from]-pooled
+	}
 }
 
 func plusCapped(a, b uint64) uint64 {

@@ -89,7 +89,8 @@ func (r *repacking) placement(now arrangement, kept []Lane, wanted []lane.Lane) 
 		return cmp.Compare(slices.Index(order, a.Name), slices.Index(order, b.Name))
 	})
 	for i, l := range now.lanes {
-		if was, ok := find(r.before, l.Name); !ok || was.Owned() != l.Owned() {
+		was, ok := find(r.before, l.Name)
+		if !ok || was.Owned() != l.Owned() || !slices.Equal(was.Hugepages, l.Hugepages) {
 			now.lanes[i] = r.described(now.lanes, l)
 		}
 	}
@@ -328,6 +329,7 @@ func (r *repacking) walk(now arrangement, l lane.Lane, nodes map[string]int) (ar
 // with is an arrangement after more moves, with one more lane.
 func (r *repacking) with(now arrangement, t route, made Lane, own Cost) arrangement {
 	a := arrangement{lanes: append(t.lanes, made), moves: slices.Concat(now.moves, t.moves), own: own}
+	r.m.sharePools(a.lanes)
 	a.cost = r.cost(a.lanes, a.moves)
 	return a
 }

@@ -203,6 +203,43 @@ func TestRepackPlacesAsMuch(t *testing.T) {
 	}
 }
 
+// Which pages have to be reserved is a matter of the lanes that are there in the end: a page of the pool that a lane
+// gives back, or leaves when it moves, is another one's.
+func TestReserve(t *testing.T) {
+	files := gibibytes(4, 4)
+	for n, pages := range []string{"0", "1"} {
+		files[fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-1048576kB/nr_hugepages", n)] = pages
+	}
+	h := hostOf(t, hosttest.Machine{Packages: 2, CoresPerPackage: 4, ThreadsPerCore: 1}, files)
+	const page = "{cpus: {count: 1}, near: {numaNode: 1}, memory: {hugepages: {1Gi: 1Gi}}}"
+	placed, err := Solve(h, Placement{}, declare(t, "a: "+page+"\nb: "+page+"\nc: {cpus: {count: 1}, near: {numaNode: 0}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := placed
+	left.Lanes = without(placed.Lanes, "a")
+	next, err := Solve(h, left, declare(t, "d: "+page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed.Lanes[0].Spec.Near = lane.Near{}
+	moved, err := Repack(h, placed, declare(t, "d: {cpus: {count: 3, numa: one}}"))
+	if err != nil || len(moved.Moves) != 1 || moved.Moves[0].Lane != "a" {
+		t.Fatalf("%s, moves %v, %v", show(moved), moved.Moves, err)
+	}
+	for what, p := range map[string]Placement{"placed": placed, "one released": next, "one moved": moved} {
+		reserve := uint64(0)
+		for _, l := range p.Lanes {
+			for _, has := range l.Hugepages {
+				reserve += has.Reserve
+			}
+		}
+		if reserve != 1 {
+			t.Errorf("%s: %d pages are to be reserved, want 1: %s", what, reserve, show(p))
+		}
+	}
+}
+
 // The change that a refusal names makes the whole file fit.
 func TestChangeHelps(t *testing.T) {
 	h := hosttest.Machine{Packages: 1, CoresPerPackage: 8, ThreadsPerCore: 1}.Host(t)

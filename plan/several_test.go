@@ -74,7 +74,7 @@ func TestSeveralLanes(t *testing.T) {
 			"a=3-5 node 1; b=1 node 0", Cost{BrokenWishes: 2, DeviceDistance: 24, BlockLost: 2}, ""},
 		{"memory of one lane comes from where another does not need it", three, gibibytes(1, 8, 8),
 			"a: {cpus: {count: 2}, near: {numaNode: 0}, memory: {size: 6Gi}}\nb: {cpus: {count: 2, numa: one}, near: {numaNode: 1}, memory: {size: 6Gi}}",
-			"a=1-2 node 0,2; b=4-5 node 1", Cost{NUMACrossings: 1, MemoryDistance: 11, BlockLost: 0}, "a: memory of nodes 0,2: the nearest that has enough for all lanes"},
+			"a=1-2 node 0,2; b=4-5 node 1", Cost{NUMACrossings: 1, MemoryDistance: 11, BlockLost: 0}, "a: memory of nodes 0,2: the nearest that have enough for all lanes"},
 		{"and crosses the fewest nodes", three, gibibytes(1, 8, 8),
 			"a: {cpus: {count: 2}, near: {numaNode: 0}, memory: {size: 6Gi}}\nb: {cpus: {count: 2}, near: {numaNode: 1}, memory: {size: 6Gi}}",
 			"a=1-2 node 0,2; b=4-5 node 1", Cost{NUMACrossings: 1, MemoryDistance: 11, BlockLost: 0}, ""},

@@ -80,12 +80,13 @@ func (c *changes) fit(lanes []lane.Lane) bool {
 		return false
 	}
 	t := newJointSearch(newMachine(c.h, c.placed.Lanes), lanes, most)
-	t.findFirst(most, true)
-	no := t.run()
-	if c.steps -= most - max(0, t.steps); t.tooMuch { // then it took none
-		c.steps += most
+	if t.exceedsHost() { // no search, so it takes no steps
+		return false
 	}
-	return no == nil
+	t.findFirst(most, true)
+	refused := t.run()
+	c.steps -= most - max(0, t.steps)
+	return refused == nil
 }
 
 // edits are the changes of a declaration that may help, by kind, in the order in which they are tried. free

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -89,8 +90,7 @@ func (r *repacking) placement(now arrangement, staying []Lane, wanted []lane.Lan
 		return cmp.Compare(slices.Index(order, a.Name), slices.Index(order, b.Name))
 	})
 	for i, l := range now.lanes {
-		was, ok := find(r.before, l.Name)
-		if !ok || was.Owned() != l.Owned() || !slices.Equal(was.Hugepages, l.Hugepages) {
+		if was, _ := find(r.before, l.Name); !reflect.DeepEqual(was, l) {
 			now.lanes[i] = r.described(now.lanes, l)
 		}
 	}

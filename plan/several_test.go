@@ -240,6 +240,24 @@ func TestReserve(t *testing.T) {
 	}
 }
 
+// A lane of which only the memory moves keeps its CPUs, roles and reasons.
+func TestMemoryMoves(t *testing.T) {
+	h := hostOf(t, hosttest.Machine{Packages: 2, CoresPerPackage: 3, ThreadsPerCore: 1}, gibibytes(4, 4))
+	placed, err := Solve(h, Placement{}, declare(t, "a: {cpus: {count: 1}, near: {numaNode: 1}, memory: {size: 2Gi}, roles: {main: 1}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &placed.Lanes[0]
+	a.Memory, a.MemoryNodes = []Memory{{Node: 0, Bytes: a.Memory[0].Bytes}}, cpuset.Of(0)
+	p, err := Repack(h, placed, declare(t, "b: {cpus: {count: 2, numa: one}, near: {numaNode: 0}, memory: {size: 3Gi}}"))
+	if err != nil || len(p.Moves) != 1 || p.Lanes[0].CPUs != a.CPUs || p.Lanes[0].MemoryNodes != cpuset.Of(1) {
+		t.Fatalf("%s, moves %v, %v", show(p), p.Moves, err)
+	}
+	if p.Lanes[0].Roles["main"] != a.CPUs || !slices.Contains(p.Lanes[0].Reasons, "2Gi of memory on node 1") {
+		t.Errorf("roles %v, reasons %q", p.Lanes[0].Roles, p.Lanes[0].Reasons)
+	}
+}
+
 // The change that a refusal names makes the whole file fit.
 func TestChangeHelps(t *testing.T) {
 	h := hosttest.Machine{Packages: 1, CoresPerPackage: 8, ThreadsPerCore: 1}.Host(t)

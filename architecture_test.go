@@ -85,7 +85,7 @@ netpath                100        5
 netpath/bridge          50        5
 netpath/express        200        5
 noise                  100        5
-plan                  5100       25  CPUs that a caller names, what is free
+plan                  5000       25  CPUs that a caller names, what is free
 probe                  200       20
 probe/echo             850        5
 probe/iperf3           100        5

@@ -11,13 +11,13 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// changes looks for a change that makes all lanes fit, by trying.
+// changes tries changes that may make all lanes fit.
 type changes struct {
 	h      host.Host
 	placed Placement
 	lanes  []lane.Lane
-	tries  int // that are left for changes of this kind
-	steps  int
+	tries  int // left for changes of this kind
+	steps  int // of the search, left for them
 }
 
 // edit is a change of one lane's declaration.
@@ -26,8 +26,8 @@ type edit struct {
 	do   func(*lane.Spec)
 }
 
-// cheapest returns the first change, in the order of docs/placement.md, that makes all lanes fit; nil where
-// none of those that were tried does. The lane that was refused comes before the others.
+// cheapest is the first change, in the order of docs/placement.md, that makes all lanes fit; nil if none of
+// those that were tried does. The lane that was refused comes first.
 func cheapest(h host.Host, placed Placement, lanes []lane.Lane, name string) *Change {
 	if len(placed.Lanes) > 0 {
 		if p, err := repack(h, placed, lanes); err == nil && len(p.Moves) > 0 {
@@ -37,10 +37,11 @@ func cheapest(h host.Host, placed Placement, lanes []lane.Lane, name string) *Ch
 	refused := slices.IndexFunc(lanes, func(l lane.Lane) bool { return l.Metadata.Name == name })
 	lanes = slices.Concat(lanes[refused:refused+1], lanes[:refused], lanes[refused+1:])
 	c := changes{h: h, placed: placed, lanes: lanes}
-	for _, kind := range []func(lane.Spec) []edit{letGo, boot, unlist, share, c.count} {
+	free := newMachine(h, placed.Lanes).free().Len()
+	for kind := range edits(lane.Spec{}, free) {
 		c.tries, c.steps = 60, 80000
 		for i, l := range lanes {
-			for _, e := range kind(l.Spec) {
+			for _, e := range edits(l.Spec, free)[kind] {
 				if c.works(i, e.do) {
 					return &Change{Lane: l.Metadata.Name, Change: e.text}
 				}
@@ -54,7 +55,7 @@ func cheapest(h host.Host, placed Placement, lanes []lane.Lane, name string) *Ch
 		}
 	}
 	for i, l := range lanes {
-		c.steps = 5000 // what mostly helps is always tried
+		c.steps = 5000 // this helps mostly, so it is always tried
 		if rest := slices.Delete(slices.Clone(lanes), i, i+1); len(rest) > 0 && c.fit(rest) {
 			return &Change{Lane: l.Metadata.Name, Change: "leave it out"}
 		}
@@ -72,68 +73,52 @@ func (c *changes) works(i int, do func(*lane.Spec)) bool {
 	return lanes[i].Spec.Validate() == nil && c.fit(lanes)
 }
 
-// fit says whether lanes fit, as far as a short search finds a way.
+// fit says whether a short search finds a way to place the lanes.
 func (c *changes) fit(lanes []lane.Lane) bool {
-	most := min(max(5000, c.steps/4), c.steps) // the first tries, of what changes least, may take longer
-	if most <= 0 || c.placed.check(c.h) != nil || known(c.placed, lanes) != nil {
+	most := min(max(5000, c.steps/4), c.steps) // the first tries change least, and may take longer
+	if most <= 0 || c.placed.check(c.h) != nil || checkNames(c.placed, lanes) != nil {
 		return false
 	}
 	t := newJointSearch(newMachine(c.h, c.placed.Lanes), lanes, most)
-	t.anyWay(most, true)
-	l, _ := t.run()
-	if c.steps -= most - max(0, t.steps); t.full { // then it took none
-		c.steps += most
+	if t.exceedsHost() { // no search, so it takes no steps
+		return false
 	}
-	return l == nil && t.found
+	t.findFirst(most, true)
+	refused := t.run()
+	c.steps -= most - max(0, t.steps)
+	return refused == nil
 }
 
-// letGo are edits that make one wish a preferred one.
-func letGo(s lane.Spec) []edit {
-	var edits []edit
+// edits are the changes of a declaration that may help, by kind, in the order in which they are tried. free
+// is how many CPUs no lane has.
+func edits(s lane.Spec, free int) [5][]edit {
+	var all [5][]edit
 	for _, w := range s.Wishes() {
 		if _, soft := s.Preferred[w]; !soft {
-			edits = append(edits, edit{fmt.Sprintf("spec.preferred: {%s: 1}", w), func(s *lane.Spec) {
+			all[0] = append(all[0], edit{fmt.Sprintf("spec.preferred: {%s: 1}", w), func(s *lane.Spec) {
 				preferred := map[string]int{w: 1}
 				maps.Copy(preferred, s.Preferred)
 				s.Preferred = preferred
 			}})
 		}
 	}
-	return edits
-}
-
-func boot(s lane.Spec) []edit {
-	if s.CPUs.Boot {
-		return nil
+	if !s.CPUs.Boot {
+		all[1] = []edit{{"spec.cpus.boot: true", func(s *lane.Spec) { s.CPUs.Boot = true }}}
 	}
-	return []edit{{"spec.cpus.boot: true", func(s *lane.Spec) { s.CPUs.Boot = true }}}
-}
-
-func unlist(s lane.Spec) []edit {
-	if s.CPUs.List.IsEmpty() {
-		return nil
+	if !s.CPUs.List.IsEmpty() {
+		all[2] = []edit{{"leave out spec.cpus.list", func(s *lane.Spec) { s.CPUs.List = cpuset.Set{} }}}
 	}
-	return []edit{{"leave out spec.cpus.list", func(s *lane.Spec) { s.CPUs.List = cpuset.Set{} }}}
-}
-
-func share(s lane.Spec) []edit {
-	if s.CPUs.Share > 1 {
-		return nil
+	if s.CPUs.Share <= 1 {
+		all[3] = []edit{{"spec.cpus.share: 2", func(s *lane.Spec) { s.CPUs.Share = 2 }}}
 	}
-	return []edit{{"spec.cpus.share: 2", func(s *lane.Spec) { s.CPUs.Share = 2 }}}
-}
-
-// count are edits to fewer CPUs, the most first.
-func (c *changes) count(s lane.Spec) []edit {
-	var edits []edit
-	free := newMachine(c.h, c.placed.Lanes).free().Len()
 	for n := min(s.CPUs.Count-1, free-1); n > 0; n-- {
-		edits = append(edits, edit{fmt.Sprintf("spec.cpus.count: %d", n), func(s *lane.Spec) { s.CPUs.Count = n }})
+		all[4] = append(all[4], edit{fmt.Sprintf("spec.cpus.count: %d", n),
+			func(s *lane.Spec) { s.CPUs.Count = n }})
 	}
-	return edits
+	return all
 }
 
-// memory looks for the most memory that does, in MiB.
+// memory looks for the largest amount that fits, in MiB.
 func (c *changes) memory(i int) string {
 	const mib = 1 << 20
 	with := func(n uint64) bool {

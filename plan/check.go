@@ -7,7 +7,7 @@ import (
 	"isolane.dev/isolane/host"
 )
 
-// check says whether what is placed is for this machine, and still possible on it.
+// check says whether a placement is for this machine, and still possible on it.
 func (p Placement) check(h host.Host) error {
 	if len(p.Lanes) == 0 {
 		return nil
@@ -38,7 +38,7 @@ func (p Placement) check(h host.Host) error {
 		}
 		for _, d := range l.Devices {
 			if !slices.ContainsFunc(h.PCIDevices, func(dev host.PCIDevice) bool { return dev.Address == d.Address }) {
-				return &Mismatch{Reason: fmt.Sprintf("lanes[%d]: %s has device %s, which this machine has not",
+				return &Mismatch{Reason: fmt.Sprintf("lanes[%d]: %s has device %s, which this machine does not have",
 					i, l.Name, d.Address)}
 			}
 		}

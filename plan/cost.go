@@ -28,45 +28,36 @@ type Cost struct {
 	BlockLost int `json:"blockLost"`
 }
 
-// costField is one field, where it is read and changed, and its name for a person.
-type costField struct {
-	at   *int
-	name string
+// fields are the numbers of a cost in their order.
+func (c *Cost) fields() [11]*int {
+	return [...]*int{&c.BrokenWishes, &c.NUMACrossings, &c.L3Crossings, &c.UnpreparedCPUs, &c.SharedCores,
+		&c.MemoryDistance, &c.DeviceDistance, &c.MixedKinds, &c.EfficiencyCPUs, &c.LanesMoved, &c.BlockLost}
 }
 
-// fields are those of a cost, in their order.
-func (c *Cost) fields() [11]costField {
-	return [...]costField{
-		{&c.BrokenWishes, "weight of broken wishes"},
-		{&c.NUMACrossings, "NUMA crossings"},
-		{&c.L3Crossings, "L3 crossings"},
-		{&c.UnpreparedCPUs, "CPUs that boot did not prepare"},
-		{&c.SharedCores, "shared cores"},
-		{&c.MemoryDistance, "memory distance"},
-		{&c.DeviceDistance, "device distance"},
-		{&c.MixedKinds, "lanes of mixed kinds"},
-		{&c.EfficiencyCPUs, "CPUs on efficiency cores"},
-		{&c.LanesMoved, "lanes moved"},
-		{&c.BlockLost, "CPUs off the largest free block"},
-	}
+// fieldNames are their names for a person.
+func fieldNames() [11]string {
+	return [...]string{"weight of broken wishes", "NUMA crossings", "L3 crossings",
+		"CPUs that boot did not prepare", "shared cores", "memory distance", "device distance",
+		"lanes of mixed kinds", "CPUs on efficiency cores", "lanes moved", "CPUs off the largest free block"}
 }
 
 // Compare orders costs, the least first.
 func (c Cost) Compare(d Cost) int {
-	return cmp.Or(cmp.Compare(c.BrokenWishes, d.BrokenWishes), cmp.Compare(c.NUMACrossings, d.NUMACrossings),
-		cmp.Compare(c.L3Crossings, d.L3Crossings), cmp.Compare(c.UnpreparedCPUs, d.UnpreparedCPUs),
-		cmp.Compare(c.SharedCores, d.SharedCores), cmp.Compare(c.MemoryDistance, d.MemoryDistance),
-		cmp.Compare(c.DeviceDistance, d.DeviceDistance), cmp.Compare(c.MixedKinds, d.MixedKinds),
-		cmp.Compare(c.EfficiencyCPUs, d.EfficiencyCPUs), cmp.Compare(c.LanesMoved, d.LanesMoved),
-		cmp.Compare(c.BlockLost, d.BlockLost))
+	others := d.fields()
+	for i, n := range c.fields() {
+		if *n != *others[i] {
+			return cmp.Compare(*n, *others[i])
+		}
+	}
+	return 0
 }
 
 // String lists what is not zero, in words.
 func (c Cost) String() string {
 	var parts []string
-	for _, f := range c.fields() {
-		if *f.at != 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", *f.at, f.name))
+	for i, n := range c.fields() {
+		if *n != 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", *n, fieldNames()[i]))
 		}
 	}
 	if len(parts) == 0 {
@@ -79,9 +70,9 @@ func (c Cost) String() string {
 // after it counts only where that is equal.
 func (c Cost) Above(bound Cost) string {
 	d := c.minus(bound)
-	for _, f := range d.fields() {
-		if *f.at != 0 {
-			return fmt.Sprintf("at most %d %s could be saved", *f.at, f.name)
+	for i, n := range d.fields() {
+		if *n != 0 {
+			return fmt.Sprintf("at most %d %s could be saved", *n, fieldNames()[i])
 		}
 	}
 	return "nothing could be saved"
@@ -92,22 +83,15 @@ func (c Cost) plus(d Cost) Cost { return c.add(d, 1) }
 func (c Cost) minus(d Cost) Cost { return c.add(d, -1) }
 
 func (c Cost) add(d Cost, times int) Cost {
-	c.BrokenWishes += times * d.BrokenWishes
-	c.NUMACrossings += times * d.NUMACrossings
-	c.L3Crossings += times * d.L3Crossings
-	c.UnpreparedCPUs += times * d.UnpreparedCPUs
-	c.SharedCores += times * d.SharedCores
-	c.MemoryDistance += times * d.MemoryDistance
-	c.DeviceDistance += times * d.DeviceDistance
-	c.MixedKinds += times * d.MixedKinds
-	c.EfficiencyCPUs += times * d.EfficiencyCPUs
-	c.LanesMoved += times * d.LanesMoved
-	c.BlockLost += times * d.BlockLost
+	more := d.fields()
+	for i, n := range c.fields() {
+		*n += times * *more[i]
+	}
 	return c
 }
 
-// withoutMoves is a cost but for its last two fields, which say how lanes got to where they are and what is
-// left beside them.
+// withoutMoves is a cost without its last two fields, which depend on how lanes were moved and what is left
+// free.
 func (c Cost) withoutMoves() Cost {
 	c.LanesMoved, c.BlockLost = 0, 0
 	return c

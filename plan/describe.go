@@ -1,50 +1,47 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
 )
 
-// describe writes a place down as what the lane holds, with the reasons. The machine is still as it
-// was before the lane has it.
+// describe is a place as the lane of an answer, with the reasons. The lane is not on the machine yet.
 func (m *machine) describe(p place) Lane {
 	l := m.lane(&p)
-	l.BusyPoll, l.Roles, l.MemoryNodes = p.ask.spec.Scheduling.BusyPoll, roles(p), m.memoryNodes(p)
+	l.BusyPoll, l.Roles, l.MemoryNodes = p.demand.spec.Scheduling.BusyPoll, roles(p), m.memoryNodes(p)
 	l.Interrupts = m.interrupts(l)
-	l.Reasons = slices.Concat(m.nodeReasons(p), m.coreReasons(p), m.memoryReasons(p, l), m.deviceReasons(p, l))
+	l.Reasons = slices.Concat(m.cpuReasons(p), m.memoryReasons(p, l), m.deviceReasons(p, l))
 	return l
 }
 
 // roles gives each role its CPUs in ascending order: main first, the others by name.
 func roles(p place) map[string]cpuset.Set {
-	if len(p.ask.spec.Roles) == 0 {
+	if len(p.demand.spec.Roles) == 0 {
 		return nil
 	}
-	names := sortedKeys(p.ask.spec.Roles)
+	names := sortedKeys(p.demand.spec.Roles)
 	slices.SortStableFunc(names, func(a, b string) int {
 		return boolInt(a != "main") - boolInt(b != "main")
 	})
 	cpus, out := p.cpus.Slice(), map[string]cpuset.Set{}
 	for _, name := range names {
-		n := p.ask.spec.Roles[name]
+		n := p.demand.spec.Roles[name]
 		out[name], cpus = cpuset.Of(cpus[:n]...), cpus[n:]
 	}
 	return out
 }
 
-// devices are what the lane holds of the device of its place.
+// devices are what the lane has of its device.
 func (m *machine) devices(p *place) []Device {
-	if p.ask.device < 0 {
+	if p.demand.device < 0 {
 		return nil
 	}
-	dev := m.h.PCIDevices[p.ask.device]
+	dev := m.h.PCIDevices[p.demand.device]
 	d := Device{Address: dev.Address}
 	var taken []int
 	for _, l := range m.lanes {
@@ -54,7 +51,7 @@ func (m *machine) devices(p *place) []Device {
 			}
 		}
 	}
-	for i := 0; len(d.VFs) < p.ask.vfs; i++ {
+	for i := 0; len(d.VFs) < p.demand.vfs; i++ {
 		if slices.Contains(taken, i) {
 			continue
 		}
@@ -66,18 +63,11 @@ func (m *machine) devices(p *place) []Device {
 	return []Device{d}
 }
 
-// memoryNodes are where the lane's memory comes from: the nodes set aside for it, or those of its
-// CPUs; where these have no memory that it may use, the nearest that have.
+// memoryNodes are the nodes of the memory that is set aside for the lane; without sizes those of its CPUs,
+// and where these have no memory that it may use, the nearest that have.
 func (m *machine) memoryNodes(p place) cpuset.Set {
-	var ids []int
-	for _, h := range p.given.memory {
-		ids = append(ids, h.Node)
-	}
-	for _, h := range p.given.huge {
-		ids = append(ids, h.Node)
-	}
-	if len(ids) > 0 {
-		return cpuset.Of(ids...)
+	if nodes := m.nodesOfMemory(p.allocation); nodes != 0 {
+		return m.ids(nodes)
 	}
 	own := m.nodesOf(p.cpus)
 	best, nearest := 0, nodeSet(0)
@@ -97,8 +87,8 @@ func (m *machine) memoryNodes(p place) cpuset.Set {
 	return m.ids(nearest)
 }
 
-// interrupts are those of the lane's virtual functions, and as many queues of the shared device as it asks
-// for and no other lane has. They go to the lane's CPUs in turn.
+// interrupts are those of the lane's virtual functions, and as many queues of its device as it wants and no
+// other lane has. They go to the lane's CPUs in turn.
 func (m *machine) interrupts(l Lane) []Interrupt {
 	var irqs []Interrupt
 	cpus := l.CPUs.Slice()
@@ -109,7 +99,7 @@ func (m *machine) interrupts(l Lane) []Interrupt {
 	}
 	queues := l.Spec.Network.Queues
 	for _, i := range m.h.Interrupts {
-		if i.Device == nil || i.Managed != nil && *i.Managed || taken(i.IRQ) {
+		if i.Device == nil || known(i.Managed, false) || taken(i.IRQ) {
 			continue
 		}
 		for _, d := range l.Devices {
@@ -138,43 +128,39 @@ func (m *machine) isQueue(i host.Interrupt) bool {
 	return m.findDevice(name) < 0 && name != "" && name[len(name)-1] >= '0' && name[len(name)-1] <= '9'
 }
 
-// nodeReasons say why the lane is on its nodes.
-func (m *machine) nodeReasons(p place) []string {
+// nodeReason says why the lane is on its nodes; "" where there is nothing to say.
+func (m *machine) nodeReason(p place) string {
 	nodes := m.nodesOf(p.cpus)
 	names, at := m.ids(nodes), nodes.first()
 	target, from := m.target(p)
-	text := ""
 	switch {
-	case !p.ask.list.IsEmpty() && len(m.nodes) > 1:
-		text = fmt.Sprintf("%s %s, because the CPUs of spec.cpus.list are there",
-			one(nodes.len(), "node", "nodes"), names)
+	case !p.demand.list.IsEmpty() && len(m.nodes) > 1:
+		return fmt.Sprintf("%s %s, because the CPUs of spec.cpus.list are there",
+			inflect(nodes.len(), "node", "nodes"), names)
 	case nodes.len() > 1:
-		text = fmt.Sprintf("nodes %s: %s", names, m.noRoom(p))
+		return fmt.Sprintf("nodes %s: %s", names, m.noRoom(p))
 	case m.nodes[at].id < 0:
-	case p.ask.spec.Near.NUMANode != nil && nodes == from:
-		text = fmt.Sprintf("node %s, because spec.near.numaNode says so", names)
+	case p.demand.spec.Near.NUMANode != nil && nodes == from:
+		return fmt.Sprintf("node %s, because spec.near.numaNode says so", names)
 	case target != "" && from == 0:
-		text = fmt.Sprintf("node %s: on which node %s is, the machine does not say", names, target)
+		return fmt.Sprintf("node %s: the machine does not say on which node %s is", names, target)
 	case target != "" && from.has(at):
-		text = fmt.Sprintf("node %s, because %s is there", names, target)
+		return fmt.Sprintf("node %s, because %s is there", names, target)
 	case target != "":
-		text = fmt.Sprintf("node %s at distance %d from %s on node %s: nothing nearer has room", names,
+		return fmt.Sprintf("node %s at distance %d from %s on node %s: nothing nearer has room", names,
 			m.distance(from, at), target, m.ids(from))
 	case len(m.nodes) > 1:
-		text = fmt.Sprintf("node %s: of the nodes that give up least for it, the one with the fewest free CPUs "+
-			"(%d)", names, m.freeOn(at, p.ask))
+		return fmt.Sprintf("node %s: of the nodes where it costs least, the one with the fewest free CPUs (%d)",
+			names, m.freeOn(at, p.demand))
 	}
-	if text == "" {
-		return nil
-	}
-	return []string{text}
+	return ""
 }
 
 // target is what the lane wants to be near to, and its nodes; "" where there is nothing.
 func (m *machine) target(p place) (name string, nodes nodeSet) {
-	switch near := p.ask.spec.Near; {
+	switch near := p.demand.spec.Near; {
 	case near.Device != "":
-		name = cut(near.Device)
+		name = shorten(near.Device)
 	case near.NUMANode != nil:
 		name = fmt.Sprintf("node %d", *near.NUMANode)
 	case near.Lane != "":
@@ -183,26 +169,26 @@ func (m *machine) target(p place) (name string, nodes nodeSet) {
 			return "", 0
 		}
 		return "lane " + l.Name, m.nodesOf(l.CPUs)
-	case p.ask.device >= 0:
-		name = deviceName(m.h.PCIDevices[p.ask.device])
+	case p.demand.device >= 0:
+		name = deviceName(m.h.PCIDevices[p.demand.device])
 	}
-	return name, p.ask.from
+	return name, p.demand.from
 }
 
 // noRoom says why the lane is on several nodes.
 func (m *machine) noRoom(p place) string {
 	most, at := 0, 0
 	for n := range m.nodes {
-		if free := m.freeOn(n, p.ask); free > most {
+		if free := m.freeOn(n, p.demand); free > most {
 			most, at = free, n
 		}
 	}
-	count, id := p.ask.spec.CPUs.Count, m.nodes[at].id
+	count, id := p.demand.spec.CPUs.Count, m.nodes[at].id
 	switch {
 	case most < count:
 		return fmt.Sprintf("no node alone has room for %d CPUs as asked; the most is %d, on node %d",
 			count, most, id)
-	case p.ask.wantsMemory():
+	case p.demand.wantsMemory():
 		return fmt.Sprintf("no node alone has room for %d CPUs as asked and for the memory", count)
 	}
 	return fmt.Sprintf("node %d alone had room for %d CPUs as asked, but all lanes together cost less like this",
@@ -221,7 +207,7 @@ func (m *machine) ids(nodes nodeSet) cpuset.Set {
 }
 
 // freeOn is how many CPUs the lane could have on a node.
-func (m *machine) freeOn(n int, a ask) int {
+func (m *machine) freeOn(n int, a demand) int {
 	a.near = 0
 	return m.newSearch(a, nil).room[n]
 }
@@ -233,14 +219,14 @@ func deviceName(d host.PCIDevice) string {
 	return d.Address
 }
 
-// reason is a text that holds in some cases.
+// reason is a text and whether it is true.
 type reason struct {
 	holds bool
 	text  string
 }
 
-// those are the texts of the reasons that hold.
-func those(reasons []reason) []string {
+// holding are the texts that are true.
+func holding(reasons []reason) []string {
 	var texts []string
 	for _, r := range reasons {
 		if r.holds {
@@ -250,8 +236,9 @@ func those(reasons []reason) []string {
 	return texts
 }
 
-// coreReasons say why the lane has these cores.
-func (m *machine) coreReasons(p place) []string {
+// cpuReasons say why the lane has these nodes and CPUs.
+func (m *machine) cpuReasons(p place) []string {
+	node := m.nodeReason(p)
 	var isolated cpuset.Set
 	if m.h.Kernel.Isolated != nil {
 		isolated = p.cpus.Intersection(*m.h.Kernel.Isolated)
@@ -260,31 +247,32 @@ func (m *machine) coreReasons(p place) []string {
 	for id := range p.cpus.All() {
 		joined += boolInt(m.owner[id] == shared)
 	}
-	return those([]reason{
+	return holding([]reason{
+		{node != "", node},
 		{true, m.cacheReason(p)},
 		{!p.idle.IsEmpty(),
 			fmt.Sprintf("CPUs %s stay idle: they are siblings, and the lane pays for whole cores", p.idle)},
-		{mixed, "performance and efficiency cores mixed: neither kind alone has room at no more cost"},
+		{mixed, "performance and efficiency cores mixed: neither kind alone has room at the same cost"},
 		{slow && !mixed,
-			"on efficiency cores: performance cores come first, but have no room at no more cost in what counts more"},
-		{!slow && !mixed && m.performant && p.ask.fast && p.ask.spec.CPUs.Kind == "",
+			"on efficiency cores: performance cores come first, but would raise a cost that counts more"},
+		{!slow && !mixed && m.performant && p.demand.fast && p.demand.spec.CPUs.Kind == "",
 			"on performance cores, which come first where spec.cpus.kind says nothing"},
-		{!p.ask.boot, fmt.Sprintf("not CPUs %s: the boot core stays housekeeping", m.bootCore())},
+		{!p.demand.boot, fmt.Sprintf("not CPUs %s: the boot core stays housekeeping", m.bootCore())},
 		{true, m.balanceReason(p)},
 		{!isolated.IsEmpty(), fmt.Sprintf("CPUs %s are isolated by the kernel", isolated)},
-		{p.fixed.UnpreparedCPUs > 0, "some CPUs outside of those that boot prepared (isolcpus=, nohz_full=): " +
-			"these have no room at no more cost"},
-		{p.ask.share > 1, fmt.Sprintf("up to %d lanes share each CPU; %d of the %d had a lane already",
-			p.ask.share, joined, p.cpus.Len())},
+		{p.fixed.UnpreparedCPUs > 0, "some CPUs are not of those that boot prepared (isolcpus=, nohz_full=), " +
+			"which have no room at the same cost"},
+		{p.demand.share > 1, fmt.Sprintf("up to %d lanes share each CPU; %d of the %d had a lane already",
+			p.demand.share, joined, p.cpus.Len())},
 	})
 }
 
-// cacheReason says what the lane has of its L3s.
+// cacheReason says below which L3s the lane is.
 func (m *machine) cacheReason(p place) string {
-	l3 := m.domains[m.cores[m.at[p.cpus.First()]].domain].l3
+	l3 := m.domains[m.cores[m.coreOf[p.cpus.First()]].domain].l3
 	left, others := m.below(l3, p)
 	switch count := m.cachesOf(p.cpus).Len(); {
-	case !p.ask.list.IsEmpty():
+	case !p.demand.list.IsEmpty():
 		return fmt.Sprintf("CPUs %s, because spec.cpus.list names them", p.cpus)
 	case count > 1:
 		return fmt.Sprintf("CPUs %s below %d L3 caches: no L3 alone has room for them", p.cpus, count)
@@ -304,9 +292,9 @@ func (m *machine) balanceReason(p place) string {
 	switch {
 	case p.cpus.Len() == 1:
 		return "one CPU: nothing to balance"
-	case !p.ask.spec.Spread():
+	case !p.demand.spec.Spread():
 		return "not balanced: bind each thread to its CPU (spec.cpus.balance: true spreads them)"
-	case !p.ask.spec.Balanced():
+	case !p.demand.spec.Balanced():
 		return "not balanced: the roles have all CPUs; isolane spreads threads that are not bound to one"
 	case p.cpus.Intersects(m.h.BootIsolated()):
 		return "isolane spreads the threads: the kernel balances no CPUs of isolcpus="
@@ -314,7 +302,7 @@ func (m *machine) balanceReason(p place) string {
 	return "the kernel balances the threads over these CPUs and no others"
 }
 
-// below are the CPUs left below an L3 when the lane has its own, and the lanes that have others.
+// below counts the CPUs below an L3 that stay free, and names the other lanes there.
 func (m *machine) below(l3 int, p place) (left int, others []string) {
 	for _, c := range m.domains {
 		for k := c.from; c.l3 == l3 && k < c.to; k++ {
@@ -334,10 +322,10 @@ func (m *machine) below(l3 int, p place) (left int, others []string) {
 
 func (m *machine) memoryReasons(p place, l Lane) []string {
 	var why []string
-	for _, h := range p.given.memory {
+	for _, h := range p.allocation.memory {
 		why = append(why, fmt.Sprintf("%s of memory on node %d", quantity.Bytes(h.Bytes), h.Node))
 	}
-	for _, h := range p.given.huge {
+	for _, h := range p.allocation.huge {
 		text := fmt.Sprintf("%d hugepages of %s on node %d", h.Pages, quantity.Bytes(h.PageBytes), h.Node)
 		if h.Reserve > 0 {
 			text += fmt.Sprintf(", %d of which have to be reserved", h.Reserve)
@@ -345,7 +333,7 @@ func (m *machine) memoryReasons(p place, l Lane) []string {
 		why = append(why, text)
 	}
 	if near := m.ids(m.nodesOf(p.cpus)); near != l.MemoryNodes && !near.IsEmpty() {
-		why = append(why, fmt.Sprintf("memory of nodes %s: the nearest that has enough for all lanes",
+		why = append(why, fmt.Sprintf("memory of nodes %s: the nearest that have enough for all lanes",
 			l.MemoryNodes))
 	}
 	return why
@@ -357,18 +345,15 @@ func (m *machine) deviceReasons(p place, l Lane) []string {
 		if len(d.VFs) == 0 {
 			continue
 		}
-		text := fmt.Sprintf("virtual functions %v of %s", d.VFs, deviceName(m.h.PCIDevices[p.ask.device]))
+		text := fmt.Sprintf("virtual functions %v of %s", d.VFs, deviceName(m.h.PCIDevices[p.demand.device]))
 		if len(d.Virtual) < len(d.VFs) {
-			text += ", which have to be made first"
+			text += ", which have to be created first"
 		}
 		why = append(why, text)
 	}
-	if want := p.ask.spec.Network.Queues; want > 0 {
+	if want := p.demand.spec.Network.Queues; want > 0 {
 		why = append(why, fmt.Sprintf("%d of %d interrupts of %s go to the lane's CPUs",
-			min(want, len(l.Interrupts)), want, p.ask.spec.Network.Device))
+			min(want, len(l.Interrupts)), want, p.demand.spec.Network.Device))
 	}
 	return why
 }
-
-// smtName is the wish as it is written.
-func smtName(s lane.Spec) string { return cmp.Or(s.CPUs.SMT, lane.Any) }

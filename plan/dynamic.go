@@ -9,23 +9,23 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// tie is how little a place breaks up: whole cores of which it takes some threads, then CPUs times how many
-// others are free beside them, which is low where they fill up an L3.
+// tie decides among places of equal cost: first by the whole cores that they split, then by the sum, over
+// their CPUs, of the CPUs that the lane could have in the same domain, which is least where they fill an L3
+// up.
 type tie struct{ broken, fill int32 }
 
 func (t tie) compare(u tie) int {
 	return cmp.Or(cmp.Compare(t.broken, u.broken), cmp.Compare(t.fill, u.fill))
 }
 
-// score is the part of a cost that adds up core by core, in the order of the cost's fields, and what decides
-// among equals.
+// score is the part of a cost that adds up core by core, in the order of the cost's fields, and the tie.
 type score struct {
 	caches     int32 // L3s
 	unprepared int32
 	shared     int32
-	far        int32 // L3s other than those to be near to
+	far        int32 // L3s that the lane to be near to does not have
 	efficiency int32
-	block      int32 // CPUs of free whole cores, on the node on which they count
+	block      int32 // CPUs of free whole cores, on the node where they count
 	tie
 }
 
@@ -54,10 +54,10 @@ func (s *score) less(t *score) bool {
 	return s.fill < t.fill
 }
 
-// impossible is the score where there is no way.
+// impossible stands in score.caches for a number of CPUs that cannot be had.
 const impossible = 1<<31 - 1
 
-// sums are the best scores for each number of CPUs, beginning with none.
+// sums are the best scores by number of CPUs, of which so far only zero is possible.
 func sums(count int) []score {
 	s := make([]score, count+1)
 	for i := range s[1:] {
@@ -66,10 +66,9 @@ func sums(count int) []score {
 	return s
 }
 
-// join adds what one more part offers to what there is so far: from[n] becomes how many CPUs of the part the
-// best way to n CPUs takes.
+// join adds the scores of one more part. from[n] becomes how many CPUs of the part the best n CPUs have.
 func join(sum, more []score, from []int32) {
-	for to := len(sum) - 1; to > 0; to-- { // downwards, so that what is below is still without the part
+	for to := len(sum) - 1; to > 0; to-- { // downwards: what is below has no CPU of the part yet
 		for n := 1; n < len(more) && n <= to; n++ {
 			if sum[to-n].caches == impossible || more[n].caches == impossible {
 				continue
@@ -87,21 +86,20 @@ type tableKey struct {
 	counted bool
 }
 
-// domainTable has the best way to take each number of CPUs from a domain: its score, and how many of each
+// domainTable is the best way to take each number of CPUs from a domain: its score, and how many of each
 // core.
 type domainTable struct {
 	scores []score
-	taken  [][]int32 // by core of the domain, then by number of CPUs of it and those before
+	taken  [][]int32 // by core of the domain, then by number of CPUs of it and of those before it
 }
 
-// fill finds the CPUs on a set of nodes by dynamic programming: over the cores of each domain, over the
-// domains of each L3, and over these. kind limits the cores, counted is the node whose free whole cores
-// count.
+// fill finds the CPUs on a set of nodes by dynamic programming: over the cores of each domain, the domains of
+// each L3, and the L3s. kind limits the cores; counted is the node whose free whole cores count.
 func (s *search) fill(set nodeSet, kind host.CPUKind, counted int) (place, bool) {
 	type part struct {
 		domains []int
-		taken   [][]int32 // by domain, then by number of CPUs of it and those before
-		all     []int32   // of the L3, by number of CPUs of it and those before
+		taken   [][]int32 // by domain, then by number of CPUs of it and of those before it
+		all     []int32   // of the L3, by number of CPUs of it and of those before it
 	}
 	total := sums(s.count)
 	var parts []part
@@ -136,7 +134,7 @@ func (s *search) fill(set nodeSet, kind host.CPUKind, counted int) (place, bool)
 	if total[s.count].caches == impossible {
 		return place{}, false
 	}
-	p := place{ask: s.a, tie: total[s.count].tie}
+	p := place{demand: s.a, tie: total[s.count].tie}
 	var cpus, idle []int
 	left := s.count
 	for i := len(parts) - 1; i >= 0; i-- {
@@ -153,8 +151,8 @@ func (s *search) fill(set nodeSet, kind host.CPUKind, counted int) (place, bool)
 	return p, true
 }
 
-// take adds the CPUs of a domain.
-func (s *search) take(cpus, idle []int, at int, t domainTable, count int) (took, kept []int) {
+// take adds count CPUs of a domain to cpus, and their siblings to idle where these are the lane's.
+func (s *search) take(cpus, idle []int, at int, t domainTable, count int) (with, withIdle []int) {
 	c := s.m.domains[at]
 	for k := c.to - 1; k >= c.from && count > 0; k-- {
 		n := int(t.taken[k-c.from][count])
@@ -167,7 +165,7 @@ func (s *search) take(cpus, idle []int, at int, t domainTable, count int) (took,
 	return cpus, idle
 }
 
-// tableOf works out a domain once.
+// tableOf is the table of a domain, made when it is first needed.
 func (s *search) tableOf(domain int, kind host.CPUKind, counted bool) domainTable {
 	key := tableKey{domain, kind, counted}
 	if t, ok := s.table[key]; ok {

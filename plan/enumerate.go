@@ -9,48 +9,48 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// enumeration goes through the cores of a machine and takes CPUs of each in all ways, but for those that
-// differ only in which of several equal cores they take.
+// enumeration takes CPUs of the cores of a machine in all ways, except those that differ only in which of
+// several equal cores they take.
 type enumeration struct {
 	*search
-	ways  [][][]int // by core: what may be taken of it, the most first and nothing last
-	same  []bool    // by core: it makes no difference whether this one or the one before is taken
-	after []int     // by core: how many CPUs it and those behind it can give
-	took  []int     // by core: the place in ways
-	hope  func(partial Cost) bool
-	use   func(place) bool
+	ways   [][][]int // by core: sets of CPUs to take of it, the largest first and the empty one last
+	same   []bool    // by core: it makes no difference whether this one or the one before is taken
+	after  []int     // by core: how many CPUs this one and the later ones have for the lane
+	picked []int     // by core: the index in ways
+	worth  func(partial Cost) bool
+	found  func(place) bool
 }
 
-// every calls use with all places of a lane until use returns false; hope says of what a part of a place
-// costs at least whether it is worth going on. Preferred wishes limit nothing: they are in the price.
-func (m *machine) every(l lane.Lane, loose bool, hope func(Cost) bool, use func(place) bool) {
+// eachPlace calls found with all places of a lane until it returns false. worth says, of a lower bound of
+// what a partial place costs, whether to complete it. Preferred wishes limit nothing: they are in the price.
+func (m *machine) eachPlace(l lane.Lane, dropPreferred bool, worth func(Cost) bool, found func(place) bool) {
 	soft := sortedKeys(l.Spec.Preferred)
-	whole, lost := m.preferredAparts(l.Metadata.Name)
+	whole, others := m.preferredAparts(l.Metadata.Name)
 	for _, o := range whole {
-		lost = append(lost, o.Name)
+		others = append(others, o.Name)
 	}
 	rest := slices.DeleteFunc(slices.Clone(soft), func(w string) bool { return w == "smt" })
 	rounds := [][]string{rest, soft} // with whole cores, and without
-	if loose || len(rest) == len(soft) {
+	if dropPreferred || len(rest) == len(soft) {
 		rounds = rounds[1:]
 	}
 	for _, dropped := range rounds {
-		ways, err := m.asks(l, relaxed{wishes: dropped, others: lost, allDevices: true})
+		ways, err := m.demands(l, relaxed{wishes: dropped, others: others, allDevices: true})
 		if err != nil {
 			return
 		}
 		for _, a := range ways {
-			if !m.newEnumeration(a, hope, use).from(0, 0, Cost{}, footprint{}) {
+			if !m.newEnumeration(a, worth, found).walk(0, 0, Cost{}, footprint{}) {
 				return
 			}
 		}
 	}
 }
 
-func (m *machine) newEnumeration(a ask, hope func(Cost) bool, use func(place) bool) *enumeration {
+func (m *machine) newEnumeration(a demand, worth func(Cost) bool, found func(place) bool) *enumeration {
 	n := len(m.cores)
 	e := &enumeration{search: m.newSearch(a, nil), ways: make([][][]int, n), same: make([]bool, n),
-		after: make([]int, n+1), took: make([]int, n), hope: hope, use: use}
+		after: make([]int, n+1), picked: make([]int, n), worth: worth, found: found}
 	for c := n - 1; c >= 0; c-- {
 		e.after[c] = e.after[c+1]
 		if e.allows(m.domains[m.cores[c].domain]) {
@@ -59,7 +59,7 @@ func (m *machine) newEnumeration(a ask, hope func(Cost) bool, use func(place) bo
 		} else {
 			e.ways[c] = [][]int{nil}
 		}
-		e.took[c] = len(e.ways[c]) - 1
+		e.picked[c] = len(e.ways[c]) - 1
 	}
 	for c := 1; c < n; c++ {
 		e.same[c] = e.isTwin(c-1, c)
@@ -67,7 +67,7 @@ func (m *machine) newEnumeration(a ask, hope func(Cost) bool, use func(place) bo
 	return e
 }
 
-// waysOf are the ways to take CPUs of a core. Of CPUs that are alike, the first are taken.
+// waysOf are the sets of CPUs to take of a core. Of CPUs that are alike, the first are taken.
 func (e *enumeration) waysOf(c int) [][]int {
 	open := e.takes[c].open
 	ways := [][]int{}
@@ -96,70 +96,66 @@ func (e *enumeration) waysOf(c int) [][]int {
 	return append(ways, nil)
 }
 
-// isAlike says whether it makes no difference which of two CPUs of a core is taken. Those in the choices of a
-// core stand beside each other if they are.
+// isAlike says whether it makes no difference which of two CPUs of a core is taken. CPUs that are alike are
+// next to each other in the takes of a core.
 func (e *enumeration) isAlike(a, b int) bool {
-	m := e.m
-	if m.owner[a] != m.owner[b] || m.unprepared[a] != m.unprepared[b] || m.reserved[a] != m.reserved[b] {
-		return false
-	}
-	return m.owner[a] == free
+	return e.m.owner[a] == free && e.m.owner[b] == free && e.m.preparedAlike(a, b)
+}
+
+// preparedAlike says whether boot made no difference between two CPUs.
+func (m *machine) preparedAlike(a, b int) bool {
+	return m.unprepared[a] == m.unprepared[b] && m.reserved[a] == m.reserved[b]
 }
 
 // isTwin says whether it makes no difference which of two cores of a domain is taken.
 func (e *enumeration) isTwin(a, b int) bool {
 	m, x, y := e.m, e.m.cores[a], e.m.cores[b]
 	if x.domain != y.domain || x.kind != y.kind || len(x.cpus) != len(y.cpus) ||
-		!m.isWhole(a) || !m.isWhole(b) ||
-		len(e.takes[a].open) != len(e.takes[b].open) {
+		!m.isWhole(a) || !m.isWhole(b) || len(e.takes[a].open) != len(e.takes[b].open) {
 		return false
 	}
-	for i := range x.cpus {
-		if m.unprepared[x.cpus[i]] != m.unprepared[y.cpus[i]] || m.reserved[x.cpus[i]] != m.reserved[y.cpus[i]] {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(x.cpus, y.cpus, m.preparedAlike)
 }
 
-// footprint is where the CPUs that were taken so far lie.
+// footprint is where the CPUs taken so far are.
 type footprint struct {
 	nodes  nodeSet
 	caches int
-	last   int // the L3 that was counted last, plus one
+	last   int // the L3 counted last, plus one
 }
 
-// from continues at a core, with so many CPUs taken; false to stop.
-func (e *enumeration) from(c, have int, cost Cost, at footprint) bool {
+// walk continues at core c with have CPUs taken. False: stop.
+func (e *enumeration) walk(c, have int, cost Cost, at footprint) bool {
 	if have == e.count {
-		return e.offer()
+		return e.emit()
 	}
 	if have+e.after[c] < e.count {
 		return true
 	}
 	within := e.m.domains[e.m.cores[c].domain]
 	for i, way := range e.ways[c] {
-		if have+len(way) > e.count || e.same[c] && i < e.took[c-1] { // of equal cores, the first ones give the most
+		// Of equal cores, the first ones give the most.
+		if have+len(way) > e.count || e.same[c] && i < e.picked[c-1] {
 			continue
 		}
 		next, to := cost, at
 		if len(way) > 0 {
-			next, to = e.reach(cost, at, c, way, within)
-			if e.a.oneL3 && next.L3Crossings > 0 || e.a.oneNode && next.NUMACrossings > 0 || !e.hope(next) {
+			next, to = e.extend(cost, at, c, way, within)
+			if e.a.oneL3 && next.L3Crossings > 0 || e.a.oneNode && next.NUMACrossings > 0 || !e.worth(next) {
 				continue
 			}
 		}
-		e.took[c] = i
-		if !e.from(c+1, have+len(way), next, to) {
+		e.picked[c] = i
+		if !e.walk(c+1, have+len(way), next, to) {
 			return false
 		}
 	}
-	e.took[c] = len(e.ways[c]) - 1
+	e.picked[c] = len(e.ways[c]) - 1
 	return true
 }
 
-// reach adds what the CPUs of one more core cost for sure.
-func (e *enumeration) reach(cost Cost, at footprint, c int, way []int, in domain) (Cost, footprint) {
+// extend adds the CPUs of one more core to the lower bound.
+func (e *enumeration) extend(cost Cost, at footprint, c int, way []int, in domain) (Cost, footprint) {
 	at.nodes |= 1 << in.node
 	if at.last != in.cache+1 {
 		at.last, at.caches = in.cache+1, at.caches+1
@@ -180,11 +176,11 @@ func (e *enumeration) reach(cost Cost, at footprint, c int, way []int, in domain
 	return cost, at
 }
 
-// offer hands out a place.
-func (e *enumeration) offer() bool {
-	p := place{ask: e.a}
+// emit hands out a place. False: stop.
+func (e *enumeration) emit() bool {
+	p := place{demand: e.a}
 	var cpus, idle []int
-	for c, i := range e.took {
+	for c, i := range e.picked {
 		if way := e.ways[c][i]; len(way) > 0 {
 			if cpus = append(cpus, way...); e.a.smt == lane.Isolate {
 				idle = append(idle, e.takes[c].open[1:]...)
@@ -192,5 +188,5 @@ func (e *enumeration) offer() bool {
 		}
 	}
 	p.cpus, p.idle = cpuset.Of(cpus...), cpuset.Of(idle...)
-	return !e.m.fixedCost(&p) || e.use(p)
+	return !e.m.fixedCost(&p) || e.found(p)
 }

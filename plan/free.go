@@ -6,7 +6,7 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// Room is what no lane has on a host.
+// Room is what is free on a host.
 type Room struct {
 	CPUs   cpuset.Set // that lanes may have; housekeeping needs one of them
 	Nodes  []NodeRoom

@@ -1,67 +1,60 @@
 package plan
 
-import (
-	"slices"
-)
+import "slices"
 
-// crowded says whether the lanes need more CPUs or memory than there are.
-func (t *jointSearch) crowded() bool {
-	need := 0
-	for _, l := range t.lanes {
-		if l.Spec.CPUs.Share <= 1 {
-			need += l.Spec.CPUs.Count
-		}
-	}
-	return need > 0 && need >= t.m.free().Len() || t.isShort() // one is housekeeping's
+// exceedsHost says whether the lanes need more CPUs or memory than are free.
+func (t *jointSearch) exceedsHost() bool {
+	need := t.exclusiveCPUs(0)
+	return need > 0 && need >= t.m.free().Len() || t.exceedsMemory() // one is housekeeping's
 }
 
-// over says whether the search has to end.
-func (t *jointSearch) over() bool { return t.steps < 0 || t.any && t.found }
+// exclusiveCPUs are how many CPUs the lanes from a depth on want for themselves.
+func (t *jointSearch) exclusiveCPUs(depth int) int {
+	sum := 0
+	for _, l := range t.lanes[depth:] {
+		if l.Spec.CPUs.Share <= 1 {
+			sum += l.Spec.CPUs.Count
+		}
+	}
+	return sum
+}
 
-// couldBeat says whether what is placed, with the least that the others cost, may cost less than the best so
-// far.
+// done says whether the search has to end.
+func (t *jointSearch) done() bool { return t.steps < 0 || t.firstFound && t.found }
+
+// couldBeat says whether a cost so far, with a lower bound of the rest, may be less than the best cost found.
 func (t *jointSearch) couldBeat(cost, rest Cost) bool {
 	if !t.found {
 		return true
 	}
 	cost = cost.plus(rest)
-	return !t.any && cost.Compare(t.cost) < 0
+	return !t.firstFound && cost.Compare(t.cost) < 0
 }
 
-// leastLoss is the least that the largest free block comes to lose when the lanes from a depth on are placed:
-// what does not find room beside others has to come from whole cores.
+// leastLoss is a lower bound of what the largest free block loses when the lanes from a depth on are placed:
+// what has no room beside other lanes comes from whole cores.
 func (t *jointSearch) leastLoss(depth int) int {
 	m := t.m
-	beside, whole := 0, m.wholes()
-	for id, c := range m.at {
+	beside, whole := 0, m.wholeByNode()
+	for id, c := range m.coreOf {
 		if c >= 0 && m.owner[id] == free && !m.isWhole(c) {
 			beside++
-		}
-	}
-	need := 0
-	for _, l := range t.lanes[depth:] {
-		if l.Spec.CPUs.Share <= 1 {
-			need += l.Spec.CPUs.Count
 		}
 	}
 	total := 0
 	for _, w := range whole {
 		total += w
 	}
-	left := min(slices.Max(append(whole, 0)), total-max(0, need-beside))
-	return t.before - max(0, left)
+	left := min(slices.Max(append(whole, 0)), total-max(0, t.exclusiveCPUs(depth)-beside))
+	return t.blockBefore - max(0, left)
 }
 
-// isShort says whether the lanes want more memory than all nodes have together; what pools have, lanes may
-// have as pages.
-func (t *jointSearch) isShort() bool {
-	want, have, some := uint64(0), uint64(0), false
+// exceedsMemory says whether the lanes want more memory than all nodes have together. Hugepages do not count:
+// they may come from pools.
+func (t *jointSearch) exceedsMemory() bool {
+	want := uint64(0)
 	for _, l := range t.lanes {
-		want, some = plusCapped(want, uint64(l.Spec.Memory.Size)), some || l.Spec.Memory.Size > 0
+		want = plusCapped(want, uint64(l.Spec.Memory.Size))
 	}
-	for n := range t.m.nodes {
-		left, _ := t.m.freeMemory(n)
-		have = plusCapped(have, left)
-	}
-	return some && plusCapped(want, t.m.keep) > have
+	return want > 0 && plusCapped(want, t.m.housekeepingBytes) > t.m.allFreeMemory()
 }

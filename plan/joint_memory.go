@@ -7,19 +7,19 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// allocated finds memory for all lanes that are placed, and notes what each gets.
-func (t *jointSearch) allocated() bool {
+// allocate finds memory for all lanes placed so far, and records what each gets.
+func (t *jointSearch) allocate() bool {
 	var needs []need
 	var who []int
 	for i := range t.have {
-		if p := &t.have[i]; p.ask.wantsMemory() {
-			needs, who = append(needs, need{&p.ask, p.set, p.nodes}), append(who, i)
+		if p := &t.have[i]; p.demand.wantsMemory() {
+			needs, who = append(needs, need{&p.demand, p.memory, p.nodes}), append(who, i)
 		}
 	}
 	if len(needs) == 0 {
 		return true
 	}
-	for i := t.first; i < len(t.m.lanes); i++ {
+	for i := t.placed; i < len(t.m.lanes); i++ {
 		t.m.lanes[i].Memory, t.m.lanes[i].Hugepages = nil, nil
 	}
 	all, ok := t.m.allocate(needs)
@@ -27,17 +27,16 @@ func (t *jointSearch) allocated() bool {
 		return false
 	}
 	for i, g := range all {
-		t.have[who[i]].given = g
-		l := &t.m.lanes[t.first+who[i]]
+		t.have[who[i]].allocation = g
+		l := &t.m.lanes[t.placed+who[i]]
 		l.Memory, l.Hugepages = g.memory, g.huge
 	}
 	return true
 }
 
-// withMemory calls use with a place for each set of nodes from which its memory could come, those that cost
-// least first.
-func (t *jointSearch) withMemory(p place, use func(place)) {
-	if !p.ask.wantsMemory() {
+// eachMemory calls use for each set of nodes from which the memory of a place could come, the cheapest first.
+func (t *jointSearch) eachMemory(p place, use func(place)) {
+	if !p.demand.wantsMemory() {
 		use(p)
 		return
 	}
@@ -47,14 +46,14 @@ func (t *jointSearch) withMemory(p place, use func(place)) {
 		t.sets[p.nodes] = sets
 	}
 	for _, set := range sets {
-		if p.set = set; t.m.fixedCost(&p) {
+		if p.memory = set; t.m.fixedCost(&p) {
 			use(p)
 		}
 	}
 }
 
-// memorySets are the sets of nodes with memory, the best for CPUs on some nodes first. On a machine with
-// many, only sets of up to two are looked at.
+// memorySets are the sets of nodes with memory, the cheapest for CPUs on some nodes first. On a machine with
+// more than eight such nodes, only sets of up to two are tried.
 func (t *jointSearch) memorySets(cpus nodeSet) []nodeSet {
 	var with nodeSet
 	ample := t.ample()
@@ -64,7 +63,7 @@ func (t *jointSearch) memorySets(cpus nodeSet) []nodeSet {
 		}
 	}
 	var sets []nodeSet
-	if t.any { // what memory costs does not count: from all nodes, or for `numa: one` from one
+	if t.firstFound { // what memory costs does not count: from all nodes, or for `numa: one` from one
 		sets = append(sets, with)
 		for n := range with.all() {
 			sets = append(sets, 1<<n)
@@ -76,7 +75,7 @@ func (t *jointSearch) memorySets(cpus nodeSet) []nodeSet {
 			sets = append(sets, set)
 		}
 	}
-	if t.unsure = t.unsure || with.len() > 8; with.len() <= 8 {
+	if t.incomplete = t.incomplete || with.len() > 8; with.len() <= 8 {
 		for set := with; set > 0; set = (set - 1) & with {
 			add(set)
 		}
@@ -94,13 +93,13 @@ func (t *jointSearch) memorySets(cpus nodeSet) []nodeSet {
 	})
 	for i, set := range sets {
 		if set&ample != 0 {
-			return sets[:i+1] // it always does, and takes nothing that another lane needs
+			return sets[:i+1] // there is enough, also for all other lanes: no later set can be better
 		}
 	}
 	return sets
 }
 
-// ample are the nodes that have memory for all lanes of the request together, whatever these leave in pools.
+// ample are the nodes that alone have memory for all lanes of the request, without their pools.
 func (t *jointSearch) ample() nodeSet {
 	need, page := uint64(0), uint64(1)
 	sizes := map[uint64]bool{}
@@ -112,12 +111,11 @@ func (t *jointSearch) ample() nodeSet {
 		}
 	}
 	placed := t.m.lanes
-	t.m.lanes = placed[:t.first]
+	t.m.lanes = placed[:t.placed]
 	defer func() { t.m.lanes = placed }()
-	ample, spare := nodeSet(0), uint64(0)
+	ample := nodeSet(0)
 	for n := range t.m.nodes {
 		left, pool := t.m.freeMemory(n)
-		spare = plusCapped(spare, left)
 		knows := true
 		for size := range sizes {
 			_, ok := pool[size]
@@ -127,7 +125,7 @@ func (t *jointSearch) ample() nodeSet {
 			ample |= 1 << n
 		}
 	}
-	if spare < plusCapped(need, t.m.keep) {
+	if t.m.allFreeMemory() < plusCapped(need, t.m.housekeepingBytes) {
 		return 0
 	}
 	return ample

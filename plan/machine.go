@@ -8,7 +8,7 @@ import (
 	"isolane.dev/isolane/host"
 )
 
-// machine is a host made ready for the search, and who has what on it.
+// machine is a host as the search sees it, and the lanes on it.
 type machine struct {
 	h       host.Host
 	cores   []core // by node, L3 and lowest CPU
@@ -18,16 +18,15 @@ type machine struct {
 	l3s     int // how many L3 caches the domains have
 
 	prepared
-	keep       uint64 // bytes of memory that stay housekeeping's
-	performant bool   // there are performance cores
+	housekeepingBytes uint64 // bytes of memory that lanes leave to housekeeping
+	performant        bool   // there are performance cores
 
-	at    []int // core by CPU, -1 of one that cannot be used
-	owner []int // by CPU: free, shared or the number of the lane in lanes
-	room  []int // by CPU that is shared: how many lanes may join
-	lanes []Lane
-	// claims are the CPUs that lanes of the request name, with siblings to be idle, by lane: nobody else's.
-	claims map[string]cpuset.Set
-	tries  int // searches for one lane so far
+	coreOf []int // core by CPU; -1: not usable
+	owner  []int // by CPU: free, shared or the number of the lane in lanes
+	lanes  []Lane
+	// claims are, by lane, the CPUs that lanes of the request name, with their idle siblings.
+	claims   map[string]cpuset.Set
+	searches int // for one lane, so far
 }
 
 const (
@@ -45,7 +44,7 @@ type core struct {
 // domain is the cores of one node below one L3, cores[from:to].
 type domain struct {
 	node, l3 int // l3 is the host's number; where that is not known, one of its own for each node
-	cache    int // place of the L3 among all
+	cache    int // index of the L3
 	from, to int
 }
 
@@ -56,19 +55,19 @@ type node struct {
 	hasMemory bool
 	memory    uint64            // bytes that lanes may have; 0 is not known
 	pool      map[uint64]uint64 // hugepages by size
-	distances []int             // by place in nodes
+	distances []int             // by index in nodes
 }
 
-// newMachine makes the host ready, with the lanes that are placed already.
+// newMachine is a host with the lanes that are placed.
 func newMachine(h host.Host, placed []Lane) *machine {
 	m := &machine{h: h}
 	ids := 0
 	if n := len(h.CPUs); n > 0 {
 		ids = h.CPUs[n-1].ID + 1
 	}
-	m.at, m.owner, m.room = make([]int, ids), make([]int, ids), make([]int, ids)
-	for i := range m.at {
-		m.at[i], m.owner[i] = -1, free
+	m.coreOf, m.owner = make([]int, ids), make([]int, ids)
+	for i := range m.coreOf {
+		m.coreOf[i], m.owner[i] = -1, free
 	}
 	m.divide()
 	m.describeNodes()
@@ -79,29 +78,19 @@ func newMachine(h host.Host, placed []Lane) *machine {
 	return m
 }
 
-// divide sorts the usable CPUs into cores, domains and nodes.
+// divide groups the usable CPUs into cores, domains and nodes.
 func (m *machine) divide() {
 	type place struct{ node, l3, core, cpu int }
 	var places []place
 	boot := -1
 	for _, c := range m.h.CPUs {
-		if !c.Online || c.Allowed != nil && !*c.Allowed {
+		if !c.Online || !known(c.Allowed, true) {
 			continue
-		}
-		p := place{node: -1, l3: -1, core: c.ID, cpu: c.ID}
-		if c.NUMANode != nil {
-			p.node = *c.NUMANode
-		}
-		if c.L3 != nil {
-			p.l3 = *c.L3
-		}
-		if c.Core != nil {
-			p.core = *c.Core
 		}
 		if boot < 0 {
 			boot = c.ID
 		}
-		places = append(places, p)
+		places = append(places, place{known(c.NUMANode, -1), known(c.L3, -1), known(c.Core, c.ID), c.ID})
 	}
 	slices.SortFunc(places, func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.l3, b.l3), cmp.Compare(a.core, b.core),
@@ -128,16 +117,24 @@ func (m *machine) divide() {
 		}
 		last := &m.cores[len(m.cores)-1]
 		last.cpus = append(last.cpus, p.cpu)
-		m.at[p.cpu] = len(m.cores) - 1
+		m.coreOf[p.cpu] = len(m.cores) - 1
 		m.domains[len(m.domains)-1].to = len(m.cores)
 		m.nodes[len(m.nodes)-1].to = len(m.domains)
 	}
 	if boot >= 0 {
-		m.boot = m.at[boot]
+		m.boot = m.coreOf[boot]
 	}
 }
 
-// cacheOf is the place of an L3, which has domains in other nodes already or is new.
+// known is a value that the host may not say.
+func known[T any](value *T, otherwise T) T {
+	if value == nil {
+		return otherwise
+	}
+	return *value
+}
+
+// cacheOf is the index of an L3, a new one if it has no domain yet.
 func (m *machine) cacheOf(l3 int) int {
 	for _, c := range m.domains {
 		if c.l3 == l3 {
@@ -148,7 +145,7 @@ func (m *machine) cacheOf(l3 int) int {
 	return m.l3s - 1
 }
 
-// describeNodes adds what the host knows of nodes, also of those without CPUs.
+// describeNodes adds memory, pools and distances, and the nodes without CPUs.
 func (m *machine) describeNodes() {
 	for _, n := range m.h.NUMANodes {
 		at := slices.IndexFunc(m.nodes, func(o node) bool { return o.id == n.ID })
@@ -157,16 +154,13 @@ func (m *machine) describeNodes() {
 			m.nodes = append(m.nodes, node{id: n.ID, from: len(m.domains), to: len(m.domains)})
 		}
 		to := &m.nodes[at]
-		if n.Allowed != nil && !*n.Allowed {
-			continue // its memory is not this process's to give away
+		if !known(n.Allowed, true) {
+			continue // this process may not use its memory
 		}
-		to.hasMemory, to.memory = n.HasMemory == nil || *n.HasMemory, n.MemoryBytes
+		to.hasMemory, to.memory = known(n.HasMemory, true), n.MemoryBytes
 		to.pool = map[uint64]uint64{}
 		for _, p := range n.Hugepages {
-			to.pool[p.PageBytes] = 0
-			if p.Total != nil {
-				to.pool[p.PageBytes] = *p.Total
-			}
+			to.pool[p.PageBytes] = known(p.Total, 0)
 		}
 	}
 	if len(m.h.NUMANodes) == 0 && len(m.nodes) > 0 { // the kernel counts all memory to one node, which is 0
@@ -178,7 +172,7 @@ func (m *machine) describeNodes() {
 			total = plusCapped(total, n.memory)
 		}
 	}
-	m.keep = min(512<<20, total/8)
+	m.housekeepingBytes = min(512<<20, total/8)
 	for i := range m.nodes {
 		m.nodes[i].distances = make([]int, len(m.nodes))
 		for j := range m.nodes {
@@ -200,27 +194,24 @@ func (m *machine) distanceOf(a, b int) int {
 	return m.h.NUMANodes[from].Distances[to]
 }
 
-// put gives a lane what it has. CPUs that the machine does not have (any more) are skipped.
+// put adds a lane. CPUs that the machine does not have are skipped.
 func (m *machine) put(l Lane) {
-	share := max(1, l.Spec.CPUs.Share)
 	for id := range l.Owned().All() {
 		switch {
 		case id >= len(m.owner):
-		case share == 1:
-			m.owner[id] = len(m.lanes)
-		case m.owner[id] == shared:
-			m.room[id] = min(m.room[id]-1, share-1-m.sharers(id))
+		case l.Spec.CPUs.Share > 1:
+			m.owner[id] = shared
 		default:
-			m.owner[id], m.room[id] = shared, share-1
+			m.owner[id] = len(m.lanes)
 		}
 	}
 	m.lanes = append(m.lanes, l)
 }
 
-// with is the machine with other lanes on it.
+// with is the machine with other lanes.
 func (m *machine) with(lanes []Lane) *machine {
 	o := *m
-	o.owner, o.room, o.lanes = make([]int, len(m.owner)), make([]int, len(m.room)), nil
+	o.owner, o.lanes = make([]int, len(m.owner)), nil
 	for i := range o.owner {
 		o.owner[i] = free
 	}
@@ -230,18 +221,18 @@ func (m *machine) with(lanes []Lane) *machine {
 	return &o
 }
 
-// sharers is how many lanes are on a shared CPU.
-func (m *machine) sharers(id int) int {
-	n := 0
-	for _, l := range m.lanes {
-		if l.CPUs.Contains(id) {
-			n++
+// canJoin says whether one more lane, which shares each CPU with share lanes at most, may have a shared CPU.
+func (m *machine) canJoin(id, share int) bool {
+	lanes := 0
+	for i := range m.lanes {
+		if l := &m.lanes[i]; l.CPUs.Contains(id) {
+			lanes, share = lanes+1, min(share, l.Spec.CPUs.Share)
 		}
 	}
-	return n
+	return lanes < share
 }
 
-// pop takes back what the last lane has.
+// pop removes the last lane.
 func (m *machine) pop() {
 	last := m.lanes[len(m.lanes)-1]
 	m.lanes = m.lanes[:len(m.lanes)-1]
@@ -249,26 +240,15 @@ func (m *machine) pop() {
 		if id >= len(m.owner) {
 			continue
 		}
-		m.owner[id], m.room[id] = free, 0
-		if last.Spec.CPUs.Share <= 1 {
-			continue
+		m.owner[id] = free
+		has := func(l Lane) bool { return l.CPUs.Contains(id) }
+		if last.Spec.CPUs.Share > 1 && slices.ContainsFunc(m.lanes, has) {
+			m.owner[id] = shared
 		}
-		on := 0
-		for _, l := range m.lanes {
-			if l.CPUs.Contains(id) {
-				on++
-				left := l.Spec.CPUs.Share
-				if m.owner[id] == shared {
-					left = min(left, m.room[id])
-				}
-				m.owner[id], m.room[id] = shared, left
-			}
-		}
-		m.room[id] -= on
 	}
 }
 
-// isWhole says whether nobody has a thread of the core.
+// isWhole says whether no lane has a CPU of the core, and it is not the boot core.
 func (m *machine) isWhole(c int) bool {
 	for _, id := range m.cores[c].cpus {
 		if m.owner[id] != free {
@@ -278,11 +258,11 @@ func (m *machine) isWhole(c int) bool {
 	return c != m.boot
 }
 
-// block is the largest number of CPUs of free whole cores on one node.
-func (m *machine) block() int { return slices.Max(append(m.wholes(), 0)) }
+// largestBlock is the largest number of CPUs of free whole cores on one node.
+func (m *machine) largestBlock() int { return slices.Max(append(m.wholeByNode(), 0)) }
 
-// wholes are the CPUs of free whole cores, by node.
-func (m *machine) wholes() []int {
+// wholeByNode counts the CPUs of free whole cores by node.
+func (m *machine) wholeByNode() []int {
 	whole := make([]int, len(m.nodes), len(m.nodes)+1)
 	for c := range m.cores {
 		if m.isWhole(c) {
@@ -295,7 +275,7 @@ func (m *machine) wholes() []int {
 // free are the usable CPUs that no lane has.
 func (m *machine) free() cpuset.Set {
 	var ids []int
-	for id, c := range m.at {
+	for id, c := range m.coreOf {
 		if c >= 0 && m.owner[id] == free {
 			ids = append(ids, id)
 		}
@@ -315,10 +295,10 @@ func (m *machine) housekeeping() cpuset.Set {
 // bootCore are the usable CPUs of the boot core.
 func (m *machine) bootCore() cpuset.Set { return cpuset.Of(m.cores[m.boot].cpus...) }
 
-// nodeOf is the place in nodes of a CPU; -1 of one that cannot be used.
+// nodeOf is the index in nodes of a CPU; -1 of one that is not usable.
 func (m *machine) nodeOf(id int) int {
-	if id >= len(m.at) || m.at[id] < 0 {
+	if id >= len(m.coreOf) || m.coreOf[id] < 0 {
 		return -1
 	}
-	return m.domains[m.cores[m.at[id]].domain].node
+	return m.domains[m.cores[m.coreOf[id]].domain].node
 }

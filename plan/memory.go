@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// need is what one lane wants to have set aside, and from which nodes it may come.
+// need is the memory of one lane, and the nodes from which it may come.
 type need struct {
-	ask   *ask
-	nodes nodeSet
-	from  nodeSet // nodes with its CPUs: memory comes from the nearest first
+	demand *demand
+	nodes  nodeSet
+	from   nodeSet // of its CPUs: memory comes from the nearest node first
 }
 
 // allocation is what a need gets.
@@ -20,9 +20,9 @@ type allocation struct {
 	huge   []Hugepages
 }
 
-// allocate finds memory and hugepages for several needs at once: a flow from what is wanted to the pools and
-// the memory of nodes, so that none takes what another cannot do without. False where there is not enough.
-// Pages are whole: amounts flow in multiples of them.
+// allocate finds memory and hugepages for several needs at once, as a flow from wants to pools and memory of
+// nodes in multiples of whole pages: no need takes what another one can get nowhere else. False: there is not
+// enough.
 func (m *machine) allocate(needs []need) ([]allocation, bool) {
 	f := flow{m: m}
 	for n := range m.nodes {
@@ -31,21 +31,21 @@ func (m *machine) allocate(needs []need) ([]allocation, bool) {
 		f.pools = append(f.pools, pool)
 		f.spare = plusCapped(f.spare, left)
 	}
-	f.spare -= min(f.spare, m.keep)
+	f.spare -= min(f.spare, m.housekeepingBytes)
 	for i, n := range needs {
-		for _, h := range n.ask.huge {
+		for _, h := range n.demand.huge {
 			f.add(i, n, h.page, h.bytes/h.page*h.page)
 		}
 	}
 	for i, n := range needs {
-		if n.ask.memory > 0 {
-			f.add(i, n, 1, n.ask.memory)
+		if n.demand.memory > 0 {
+			f.add(i, n, 1, n.demand.memory)
 		}
 	}
 	// The largest pages first.
 	slices.SortStableFunc(f.wants, func(a, b want) int { return cmp.Compare(b.page, a.page) })
 	left := make([]uint64, len(f.wants))
-	for i, w := range f.wants { // pools first, as far as they go: so the least memory is taken
+	for i, w := range f.wants { // pools first, so that the least memory is taken
 		for left[i] = w.bytes; w.page > 1 && left[i] > 0; {
 			moved := f.push(i, left[i], true)
 			if left[i] -= moved; moved == 0 {
@@ -64,12 +64,12 @@ func (m *machine) allocate(needs []need) ([]allocation, bool) {
 	return f.given(needs), true
 }
 
-// want is bytes in pages of one size for one need, and what flows to it so far.
+// want is bytes in pages of one size for one need, and what it has of them so far.
 type want struct {
 	need  int
 	page  uint64 // 1 of ordinary memory
 	bytes uint64
-	order []int // of its nodes, the nearest first
+	order []int // its nodes, the nearest first
 	mem   map[int]uint64
 	pool  map[int]uint64
 }
@@ -77,9 +77,9 @@ type want struct {
 // flow is the state of the search for an allocation.
 type flow struct {
 	m     *machine
-	left  []uint64            // bytes of each node's memory that nobody has
-	pools []map[uint64]uint64 // pages of each node's pools that nobody has
-	spare uint64              // bytes of memory that may be taken in all: the rest is housekeeping's
+	left  []uint64            // by node: free bytes of memory
+	pools []map[uint64]uint64 // by node: free pages of the pools, by size
+	spare uint64              // bytes of memory that may be taken in all; the rest is housekeeping's
 	wants []want
 }
 
@@ -92,16 +92,16 @@ func (f *flow) add(i int, n need, page, bytes uint64) {
 	f.wants = append(f.wants, w)
 }
 
-// via says who takes over what a want has on a node, in its pool or its memory.
+// via is the want that takes over what another one has on a node, in its pool or its memory.
 type via struct {
 	want, node int
 	pooled     bool
 }
 
-// push brings bytes to a want, at most most: from a pool, from memory (unless only pools are wanted), or from
-// what another want has there that can do with something else. It returns how many; 0 is none.
+// push brings up to most bytes to a want: from a pool, from memory unless onlyPools, or from another want
+// that can get as much elsewhere (an augmenting path, found breadth first). It returns how many; 0 is none.
 func (f *flow) push(to int, most uint64, onlyPools bool) uint64 {
-	came := map[int]via{to: {want: -1}}
+	path := map[int]via{to: {want: -1}}
 	queue := []int{to}
 	for len(queue) > 0 {
 		i := queue[0]
@@ -112,13 +112,13 @@ func (f *flow) push(to int, most uint64, onlyPools bool) uint64 {
 				continue
 			}
 			for _, n := range w.order {
-				if amount := f.along(came, i, min(most, f.room(w, n, pooled))); amount > 0 {
+				if amount := f.along(path, i, min(most, f.room(w, n, pooled))); amount > 0 {
 					f.take(w, n, pooled, amount)
 					return amount
 				}
-				for j := range f.wants { // who has something there may go elsewhere
-					if _, seen := came[j]; !seen && f.couldTake(w, &f.wants[j], n, pooled) {
-						came[j] = via{i, n, pooled}
+				for j := range f.wants { // another want may give up what it has there
+					if _, seen := path[j]; !seen && f.couldTake(w, &f.wants[j], n, pooled) {
+						path[j] = via{i, n, pooled}
 						queue = append(queue, j)
 					}
 				}
@@ -128,21 +128,21 @@ func (f *flow) push(to int, most uint64, onlyPools bool) uint64 {
 	return 0
 }
 
-// along hands so many bytes, or as many whole pages as all on the way can, from want to want; at is the last,
-// which then may take as many. It returns how many; with 0 nothing has changed.
-func (f *flow) along(came map[int]via, last int, amount uint64) uint64 {
+// along moves bytes from want to want along a path, as many whole pages as each of them has; last may then
+// take as many elsewhere. It returns how many; with 0 nothing has changed.
+func (f *flow) along(path map[int]via, last int, amount uint64) uint64 {
 	page := uint64(1)
-	for at := last; at >= 0; at = came[at].want {
+	for at := last; at >= 0; at = path[at].want {
 		page = max(page, f.wants[at].page)
-		if v := came[at]; v.want >= 0 {
+		if v := path[at]; v.want >= 0 {
 			amount = min(amount, f.wants[at].have(v.pooled)[v.node])
 		}
 	}
 	if amount -= amount % page; amount == 0 {
 		return 0
 	}
-	for at := last; came[at].want >= 0; at = came[at].want {
-		v := came[at]
+	for at := last; path[at].want >= 0; at = path[at].want {
+		v := path[at]
 		f.wants[at].have(v.pooled)[v.node] -= amount
 		f.wants[v.want].have(v.pooled)[v.node] += amount
 	}
@@ -166,11 +166,11 @@ func (w *want) have(pooled bool) map[int]uint64 {
 	return w.mem
 }
 
-// room is how many bytes, in whole pages, a node's pool or memory has left for a want.
+// room is how many bytes, in whole pages, a node's pool or memory has for a want.
 func (f *flow) room(w *want, n int, pooled bool) uint64 {
 	if w.page > 1 {
 		pages, ok := f.pools[n][w.page]
-		if pooled || !ok { // a node that does not know the size has no such pages at all
+		if pooled || !ok { // a node without that size cannot make such pages of its memory
 			return timesCapped(pages, w.page)
 		}
 	}
@@ -191,7 +191,7 @@ func (f *flow) take(w *want, n int, pooled bool, bytes uint64) {
 	f.spare -= bytes
 }
 
-// given writes down what each need got.
+// given is what each need got.
 func (f *flow) given(needs []need) []allocation {
 	all := make([]allocation, len(needs))
 	for _, w := range f.wants {
@@ -211,8 +211,7 @@ func (f *flow) given(needs []need) []allocation {
 	return all
 }
 
-// hasStock says whether the lanes that are there have no more memory of a node than it has, and leave
-// housekeeping some.
+// hasStock says whether lanes have no more memory of a node than there is, and leave housekeeping its part.
 func (m *machine) hasStock() bool {
 	left, taken := uint64(0), uint64(0)
 	for n := range m.nodes {
@@ -223,10 +222,11 @@ func (m *machine) hasStock() bool {
 		}
 		left, taken = plusCapped(left, empty-used), plusCapped(taken, used)
 	}
-	return taken == 0 || left >= m.keep
+	return taken == 0 || left >= m.housekeepingBytes
 }
 
-// freeMemory is what no lane has of a node's memory, less its pools of hugepages, and of these pools.
+// freeMemory is what no lane has of a node's memory outside of pools, in bytes, and of its pools, in pages by
+// size.
 func (m *machine) freeMemory(n int) (bytes uint64, pool map[uint64]uint64) {
 	at := m.nodes[n]
 	pool = maps.Clone(at.pool)
@@ -240,8 +240,17 @@ func (m *machine) freeMemory(n int) (bytes uint64, pool map[uint64]uint64) {
 	return at.memory - min(at.memory, used), pool
 }
 
-// usedMemory is what lanes have of a node's memory, beside pages of its pools, which it takes away from
-// these.
+// allFreeMemory is that of all nodes outside of their pools.
+func (m *machine) allFreeMemory() uint64 {
+	sum := uint64(0)
+	for n := range m.nodes {
+		bytes, _ := m.freeMemory(n)
+		sum = plusCapped(sum, bytes)
+	}
+	return sum
+}
+
+// usedMemory is what lanes have of a node's memory outside of its pools. It removes their pages from pool.
 func (m *machine) usedMemory(n int, pool map[uint64]uint64) uint64 {
 	used, id := uint64(0), m.nodes[n].id
 	for _, l := range m.lanes {
@@ -254,7 +263,7 @@ func (m *machine) usedMemory(n int, pool map[uint64]uint64) uint64 {
 			if has.Node != id {
 				continue
 			}
-			inPool := min(has.Pages, pool[has.PageBytes])
+			inPool := min(has.Pages-has.Reserve, pool[has.PageBytes])
 			if inPool > 0 {
 				pool[has.PageBytes] -= inPool
 			}
@@ -262,6 +271,38 @@ func (m *machine) usedMemory(n int, pool map[uint64]uint64) uint64 {
 		}
 	}
 	return used
+}
+
+// sharePools corrects Reserve after moves: lanes first keep the pages that they have of pools, as far as
+// there are as many, then get those that others have left.
+func (m *machine) sharePools(lanes []Lane) {
+	type pool struct {
+		node int
+		page uint64
+	}
+	left := map[pool]uint64{}
+	for _, n := range m.nodes {
+		for page, pages := range n.pool {
+			left[pool{n.id, page}] = pages
+		}
+	}
+	var all []*Hugepages
+	for i, l := range lanes {
+		lanes[i].Hugepages = slices.Clone(l.Hugepages)
+		for j := range lanes[i].Hugepages {
+			all = append(all, &lanes[i].Hugepages[j])
+		}
+	}
+	for _, h := range all {
+		from := pool{h.Node, h.PageBytes}
+		pooled := min(h.Pages-h.Reserve, left[from])
+		h.Reserve, left[from] = h.Pages-pooled, left[from]-pooled
+	}
+	for _, h := range all {
+		from := pool{h.Node, h.PageBytes}
+		pooled := min(h.Reserve, left[from])
+		h.Reserve, left[from] = h.Reserve-pooled, left[from]-pooled
+	}
 }
 
 func plusCapped(a, b uint64) uint64 {

@@ -8,18 +8,18 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// nodeState is lanes on other nodes than before.
+// nodeState is a state of the search for moves between nodes.
 type nodeState struct {
-	at    []byte // by lane: its node plus one; 0 where it was
-	room  []int  // CPUs that are free, by node
+	at    []byte // by lane: its node plus one; 0: it has not moved
+	room  []int  // by node: free CPUs
 	moves int
 }
 
-// fewestMoves looks for the fewest moves of whole lanes between nodes, each to a node that has room by then,
-// after which one node has room for a new lane: the node of each lane that moves, and of the new one. It
-// counts CPUs only; whether cores and memory fit too is seen when the lanes are moved.
+// fewestMoves searches, best first, for the fewest moves of whole lanes between nodes after which a node has
+// room for a new lane. The answer is the node of each lane that moves, and of the new one. Only CPUs are
+// counted; whether cores and memory fit is seen when the lanes are moved.
 func (r *repacking) fewestMoves(lanes []Lane, l lane.Lane) (map[string]int, bool) {
-	const most = 4000 // to look at
+	const most = 4000 // states
 	size := l.Spec.CPUs.Count
 	if l.Spec.CPUs.SMT == lane.Isolate {
 		size *= len(r.m.cores[len(r.m.cores)-1].cpus)
@@ -27,7 +27,7 @@ func (r *repacking) fewestMoves(lanes []Lane, l lane.Lane) (map[string]int, bool
 	free := r.m.with(lanes).free().Difference(r.m.bootCore())
 	start := nodeState{at: make([]byte, len(lanes)), room: r.byNode(free)}
 	seen := map[string]bool{}
-	queue, looked := [][]nodeState{}, 0 // by twice the moves, and the CPUs that are missing
+	queue, tried := [][]nodeState{}, 0 // by twice the moves plus the CPUs that are missing
 	push := func(s nodeState) int {
 		node, short := r.roomiest(l, s.room)
 		if short = max(0, size-short); node < 0 || seen[string(s.at)] {
@@ -41,13 +41,13 @@ func (r *repacking) fewestMoves(lanes []Lane, l lane.Lane) (map[string]int, bool
 		queue[least] = append(queue[least], s)
 		return least
 	}
-	for next := push(start); next < len(queue) && looked < most; {
+	for next := push(start); next < len(queue) && tried < most; {
 		if len(queue[next]) == 0 {
 			next++
 			continue
 		}
 		s := queue[next][0]
-		queue[next], looked = queue[next][1:], looked+1
+		queue[next], tried = queue[next][1:], tried+1
 		if node, room := r.roomiest(l, s.room); room >= size {
 			nodes := map[string]int{l.Metadata.Name: node}
 			for i, at := range s.at {
@@ -68,7 +68,7 @@ func (r *repacking) fewestMoves(lanes []Lane, l lane.Lane) (map[string]int, bool
 	return nil, false
 }
 
-// shift moves a lane to a node that has room for it. False: it has not, or the lane has to stay.
+// shift moves a lane to a node. False: there is no room, or the lane cannot move.
 func (r *repacking) shift(lanes []Lane, s nodeState, i, n int) (nodeState, bool) {
 	has, need, left := lanes[i], lanes[i].Owned().Len(), make([]int, len(s.room))
 	if s.at[i] == 0 {
@@ -89,7 +89,7 @@ func (r *repacking) shift(lanes []Lane, s nodeState, i, n int) (nodeState, bool)
 	return s, true
 }
 
-// roomiest is the node with the most room of those that a lane may be on; -1 is none.
+// roomiest is the node with the most free CPUs of those that a lane may be on; -1 is none.
 func (r *repacking) roomiest(l lane.Lane, room []int) (node, most int) {
 	node = -1
 	for n := range room {
@@ -100,7 +100,7 @@ func (r *repacking) roomiest(l lane.Lane, room []int) (node, most int) {
 	return node, most
 }
 
-// byNode are how many of some CPUs are on each node.
+// byNode counts CPUs by node.
 func (r *repacking) byNode(cpus cpuset.Set) []int {
 	count := make([]int, len(r.m.nodes))
 	for id := range cpus.All() {
@@ -111,18 +111,18 @@ func (r *repacking) byNode(cpus cpuset.Set) []int {
 	return count
 }
 
-// packStaying gives each lane a node by first-fit-decreasing: its own while there is room, else the first
-// that has.
+// packStaying gives each lane a node by first-fit-decreasing: its present one if that has room, else the
+// first that has.
 func (r *repacking) packStaying(lanes []Lane, l lane.Lane) (map[string]int, bool) {
-	return r.pack(lanes, l, func(has Lane) nodeSet { return r.m.nodesOf(has.CPUs) })
+	return r.pack(lanes, l, true)
 }
 
-// packAnew does so without regard to where lanes are.
+// packAnew gives each lane the first node that has room.
 func (r *repacking) packAnew(lanes []Lane, l lane.Lane) (map[string]int, bool) {
-	return r.pack(lanes, l, func(Lane) nodeSet { return 0 })
+	return r.pack(lanes, l, false)
 }
 
-func (r *repacking) pack(lanes []Lane, l lane.Lane, own func(Lane) nodeSet) (map[string]int, bool) {
+func (r *repacking) pack(lanes []Lane, l lane.Lane, stay bool) (map[string]int, bool) {
 	room := r.byNode(r.m.free().Difference(r.m.bootCore()))
 	items := append([]Lane{{Name: l.Metadata.Name, Spec: l.Spec}}, lanes...)
 	size := func(l Lane) int { return max(l.Spec.CPUs.Count, l.Owned().Len()) }
@@ -130,7 +130,7 @@ func (r *repacking) pack(lanes []Lane, l lane.Lane, own func(Lane) nodeSet) (map
 	nodes := map[string]int{}
 	for _, it := range items {
 		order := slices.Collect(nodeSet(1<<len(room) - 1).all())
-		if at := own(it); at.len() == 1 {
+		if at := r.m.nodesOf(it.CPUs); stay && at.len() == 1 {
 			order = slices.Insert(order, 0, at.first())
 		}
 		i := slices.IndexFunc(order, func(n int) bool {
@@ -147,6 +147,6 @@ func (r *repacking) pack(lanes []Lane, l lane.Lane, own func(Lane) nodeSet) (map
 
 // canBeOn says whether a lane's wishes allow a node.
 func (m *machine) canBeOn(l lane.Lane, n int) bool {
-	ways, err := m.asks(l, relaxed{})
-	return err == nil && slices.ContainsFunc(ways, func(w ask) bool { return w.near == 0 || w.near.has(n) })
+	ways, err := m.demands(l, relaxed{})
+	return err == nil && slices.ContainsFunc(ways, func(w demand) bool { return w.near == 0 || w.near.has(n) })
 }

@@ -7,7 +7,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// nodeSet is a set of nodes, by their places in the machine: the first 63 of them.
+// nodeSet is a set of nodes by index, of the first 63.
 type nodeSet uint64
 
 func (s nodeSet) has(n int) bool { return s&(1<<n) != 0 }
@@ -21,7 +21,7 @@ func (s nodeSet) all() iter.Seq[int] {
 	}
 }
 
-// nodesOf are the nodes of CPUs, but for those that cannot be used.
+// nodesOf are the nodes of those CPUs that are usable.
 func (m *machine) nodesOf(cpus cpuset.Set) nodeSet {
 	var s nodeSet
 	for id := range cpus.All() {
@@ -35,7 +35,7 @@ func (m *machine) nodesOf(cpus cpuset.Set) nodeSet {
 // cpusOf are the usable CPUs of a node.
 func (m *machine) cpusOf(n int) cpuset.Set {
 	var ids []int
-	for id := range m.at {
+	for id := range m.coreOf {
 		if m.nodeOf(id) == n {
 			ids = append(ids, id)
 		}
@@ -43,19 +43,18 @@ func (m *machine) cpusOf(n int) cpuset.Set {
 	return cpuset.Of(ids...)
 }
 
-// cachesOf are the L3s of CPUs by their places, but for those that cannot be used.
+// cachesOf are the L3s, by index, of those CPUs that are usable.
 func (m *machine) cachesOf(cpus cpuset.Set) cpuset.Set {
 	var caches []int
 	for id := range cpus.All() {
 		if m.nodeOf(id) >= 0 {
-			caches = append(caches, m.domains[m.cores[m.at[id]].domain].cache)
+			caches = append(caches, m.domains[m.cores[m.coreOf[id]].domain].cache)
 		}
 	}
 	return cpuset.Of(caches...)
 }
 
-// nearest are the nodes with CPUs that are as near as can be to some nodes: these themselves, if they have
-// CPUs.
+// nearest are the nodes with CPUs that are nearest to some nodes: these themselves, if they have CPUs.
 func (m *machine) nearest(from nodeSet) nodeSet {
 	var nearest nodeSet
 	best := 0
@@ -74,7 +73,7 @@ func (m *machine) nearest(from nodeSet) nodeSet {
 	return nearest
 }
 
-// distance is the least from some nodes to one; 0 from none.
+// distance is the least distance from some nodes to one; 0 from none.
 func (m *machine) distance(from nodeSet, to int) int {
 	least := 0
 	for f := range from.all() {

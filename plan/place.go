@@ -8,19 +8,19 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// place is where a lane could go.
+// place is where a lane could be.
 type place struct {
-	ask    ask
-	cpus   cpuset.Set
-	idle   cpuset.Set
-	nodes  nodeSet // with its CPUs
-	set    nodeSet // from which its memory may come
-	given  allocation
-	fixed  Cost     // what it costs whatever other lanes do
-	lost   []string // the wishes that do not hold, for which fixed has the weights
-	cost   Cost     // what it costs on the machine as it was when it was looked for
-	tie    tie      // decides among equal costs
-	unsure bool     // there may be better ones
+	demand     demand
+	cpus       cpuset.Set
+	idle       cpuset.Set
+	nodes      nodeSet // of its CPUs
+	memory     nodeSet // from which its memory may come
+	allocation allocation
+	fixed      Cost     // the part that does not depend on other lanes
+	broken     []string // the wishes that do not hold, whose weights are in fixed
+	cost       Cost     // all of it, beside the lanes that were placed at the time of the search
+	tie        tie      // decides among equal costs
+	improvable bool     // there may be better places
 }
 
 // compare orders places: by cost, then by how little they break up, then by their CPUs.
@@ -33,29 +33,29 @@ func (p *place) compare(q *place) int {
 
 func (p *place) owned() cpuset.Set { return p.cpus.Union(p.idle) }
 
-// lane is the place as what takes up room on a machine.
+// lane is a place as a lane that occupies it.
 func (m *machine) lane(p *place) Lane {
-	return Lane{Name: p.ask.name, CPUs: p.cpus, Idle: p.idle, Memory: p.given.memory, Hugepages: p.given.huge,
-		Devices: m.devices(p), Spec: p.ask.spec}
+	return Lane{Name: p.demand.name, CPUs: p.cpus, Idle: p.idle, Memory: p.allocation.memory,
+		Hugepages: p.allocation.huge, Devices: m.devices(p), Spec: p.demand.spec}
 }
 
-// placeOf is the place of a lane that is there.
+// placeOf is the place of a lane that is placed.
 func (m *machine) placeOf(l Lane) (place, error) {
-	ways, err := m.asks(declaration(l), relaxed{wishes: l.Spec.Wishes(), allDevices: true})
+	ways, err := m.demands(declaration(l), relaxed{wishes: l.Spec.Wishes(), allDevices: true})
 	if err != nil {
 		return place{}, err
 	}
-	p := place{ask: ways[0], cpus: l.CPUs, idle: l.Idle, given: allocation{l.Memory, l.Hugepages}}
+	p := place{demand: ways[0], cpus: l.CPUs, idle: l.Idle, allocation: allocation{l.Memory, l.Hugepages}}
 	for _, w := range ways {
 		if w.device >= 0 && len(l.Devices) > 0 && m.h.PCIDevices[w.device].Address == l.Devices[0].Address {
-			p.ask = w
+			p.demand = w
 		}
 	}
-	p.ask.dropped, p.ask.smt = nil, l.Spec.CPUs.SMT
-	if p.ask.smt == "" || !m.hasWholeCores(l) {
-		p.ask.smt = lane.Any
+	p.demand.dropped, p.demand.smt = nil, l.Spec.CPUs.SMT
+	if p.demand.smt == "" || !m.hasWholeCores(l) {
+		p.demand.smt = lane.Any
 	}
-	p.set = m.nodesOfMemory(p.given)
+	p.memory = m.nodesOfMemory(p.allocation)
 	return p, nil
 }
 
@@ -75,10 +75,10 @@ func (m *machine) nodesOfMemory(g allocation) nodeSet {
 func (m *machine) hasWholeCores(l Lane) bool {
 	owned := l.Owned()
 	for id := range owned.All() {
-		if id >= len(m.at) || m.at[id] < 0 {
+		if id >= len(m.coreOf) || m.coreOf[id] < 0 {
 			return false
 		}
-		core := cpuset.Of(m.cores[m.at[id]].cpus...)
+		core := cpuset.Of(m.cores[m.coreOf[id]].cpus...)
 		used := core.Intersection(l.CPUs).Len()
 		if !core.IsSubsetOf(owned) || l.Spec.CPUs.SMT == lane.Isolate && used != 1 ||
 			l.Spec.CPUs.SMT == lane.Pack && used != core.Len() {

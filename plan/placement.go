@@ -37,7 +37,7 @@ type Placement struct {
 	Moves        []Move     `json:"moves,omitempty"` // in the order in which they can be done
 }
 
-// Machine is what tells whether a placement is for this machine.
+// Machine identifies the machine that a placement is for.
 type Machine struct {
 	Hostname string     `json:"hostname"`
 	BootID   string     `json:"bootID,omitempty"` // of the kernel that runs; the same in all its containers
@@ -57,7 +57,7 @@ type Lane struct {
 	Roles       map[string]cpuset.Set `json:"roles,omitempty"`
 	BusyPoll    bool                  `json:"busyPoll,omitempty"` // its sockets poll for packets
 	Reasons     []string              `json:"reasons"`
-	Spec        lane.Spec             `json:"spec"` // what was asked, to place it again
+	Spec        lane.Spec             `json:"spec"` // as declared, to place it again
 }
 
 // Memory is an amount on one node.
@@ -78,7 +78,7 @@ type Hugepages struct {
 type Device struct {
 	Address string   `json:"address"`
 	VFs     []int    `json:"vfs,omitempty"`         // indexes of its virtual functions, the lane's alone
-	Virtual []string `json:"vfAddresses,omitempty"` // of those that exist already
+	Virtual []string `json:"vfAddresses,omitempty"` // addresses of those that exist already
 }
 
 // Interrupt is one of the lane's device, and the CPU that handles it.
@@ -108,7 +108,7 @@ func (p Placement) CPUs() cpuset.Set {
 	return s
 }
 
-// declaration is that of a lane that is placed.
+// declaration is that of a placed lane.
 func declaration(l Lane) lane.Lane {
 	return lane.Lane{APIVersion: lane.APIVersion, Kind: lane.Kind, Metadata: lane.Metadata{Name: l.Name},
 		Spec: l.Spec}
@@ -139,7 +139,7 @@ func find(lanes []Lane, name string) (Lane, bool) {
 	return lanes[i], true
 }
 
-// without are the lanes but for some.
+// without are the lanes except some.
 func without(lanes []Lane, names ...string) []Lane {
 	return slices.DeleteFunc(slices.Clone(lanes), func(l Lane) bool { return slices.Contains(names, l.Name) })
 }

@@ -5,7 +5,7 @@ import (
 	"isolane.dev/isolane/host"
 )
 
-// prepared is what the command line of the kernel did for lanes.
+// prepared is what the kernel's command line did for lanes.
 type prepared struct {
 	unprepared []int  // by CPU: how many of the lists that boot made for lanes are without it
 	reserved   []bool // by CPU: housekeeping's for good, unless a lane owns it
@@ -14,7 +14,7 @@ type prepared struct {
 // prepare finds the lists. Where there are some, what lies outside of all is housekeeping's; the boot core
 // always is.
 func (m *machine) prepare() {
-	m.unprepared, m.reserved = make([]int, len(m.at)), make([]bool, len(m.at))
+	m.unprepared, m.reserved = make([]int, len(m.coreOf)), make([]bool, len(m.coreOf))
 	usable := m.h.Usable()
 	lists, all := 0, cpuset.Set{}
 	for _, list := range bootLists(m.h) {
@@ -28,7 +28,7 @@ func (m *machine) prepare() {
 			}
 		}
 	}
-	for id, c := range m.at {
+	for id, c := range m.coreOf {
 		m.reserved[id] = c >= 0 && (c == m.boot || lists > 0 && !all.Contains(id))
 	}
 }
@@ -36,12 +36,8 @@ func (m *machine) prepare() {
 // bootLists are the CPUs that boot kept the scheduler, device interrupts and the tick off.
 func bootLists(h host.Host) []cpuset.Set {
 	lists := []cpuset.Set{h.BootIsolated()}
-	var known []int
-	for _, c := range h.CPUs {
-		known = append(known, c.ID)
-	}
-	if asked, ok := host.ParseBootline(h.Kernel.Cmdline).Isolcpus(); ok && asked.Has("managed_irq") {
-		if list, err := asked.CPUs(cpuset.Of(known...)); err == nil { // where it is wrong, the kernel takes none
+	if isolcpus, ok := host.ParseBootline(h.Kernel.Cmdline).Isolcpus(); ok && isolcpus.Has("managed_irq") {
+		if list, err := isolcpus.CPUs(identity(h).CPUs); err == nil { // the kernel ignores a list with an error
 			lists = append(lists, list)
 		}
 	}

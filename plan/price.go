@@ -7,15 +7,15 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// fixedCost works out the part of a place's cost that other lanes have no part in. It needs its CPUs, and the
-// nodes of its memory. False: a wish that must hold does not.
+// fixedCost sets the part of a place's cost that does not depend on other lanes, from its CPUs and the nodes
+// of its memory. False: a required wish does not hold.
 func (m *machine) fixedCost(p *place) bool {
-	a, c := &p.ask, Cost{}
+	a, c := &p.demand, Cost{}
 	p.nodes = 0
 	var caches []int
 	kinds, ofKind := make([]host.CPUKind, 0, 3), true
 	for id := range p.cpus.All() {
-		core := &m.cores[m.at[id]]
+		core := &m.cores[m.coreOf[id]]
 		domain := &m.domains[core.domain]
 		p.nodes |= 1 << domain.node
 		if !slices.Contains(caches, domain.cache) {
@@ -30,14 +30,12 @@ func (m *machine) fixedCost(p *place) bool {
 		}
 		ofKind = ofKind && fits(core.kind, host.CPUKind(a.spec.CPUs.Kind))
 	}
-	c.NUMACrossings = (p.nodes | p.set).len() - 1
+	c.NUMACrossings = (p.nodes | p.memory).len() - 1
 	c.L3Crossings = len(caches) - 1
-	c.MemoryDistance = m.memoryDistance(p.nodes, p.set)
-	if len(kinds) > 1 {
-		c.MixedKinds = 1
-	}
-	v := verdict{ask: a}
-	check := func(wish string, asked, is bool) { v.check(wish, !asked || is) }
+	c.MemoryDistance = m.memoryDistance(p.nodes, p.memory)
+	c.MixedKinds = boolInt(len(kinds) > 1)
+	v := verdict{demand: a}
+	check := func(wish string, asked, is bool) { v.require(wish, !asked || is) }
 	s := a.spec.CPUs
 	check("smt", s.SMT == lane.Isolate || s.SMT == lane.Pack, a.smt == s.SMT)
 	check("kind", s.Kind != "", ofKind)
@@ -46,25 +44,26 @@ func (m *machine) fixedCost(p *place) bool {
 	if a.spec.Near.Lane == "" {
 		c.DeviceDistance = m.deviceDistance(a.from, p.nodes)
 		if a.spec.Near != (lane.Near{}) && a.from != 0 {
-			v.check("near", p.nodes&^m.nearest(a.from) == 0)
+			v.require("near", p.nodes&^m.nearest(a.from) == 0)
 		}
 	}
 	c.BrokenWishes = v.weight
-	p.fixed, p.lost = c, v.lost
+	p.fixed, p.broken = c, v.broken
 	return !v.fails
 }
 
-// sharedCores are the place's cores of which somebody else has a thread. Lanes that share CPUs are one party.
-// The place itself may be on the machine already, as the lane of that number.
+// sharedCores counts the place's cores of which another lane, or housekeeping for good, has a thread; lanes
+// that share CPUs do not count for each other. self is the index of the place's own lane if that is on the
+// machine, else -1.
 func (m *machine) sharedCores(p *place, self int) int {
 	n, owned := 0, p.owned()
 	for id := range p.cpus.All() {
-		c := m.at[id]
+		c := m.coreOf[id]
 		if id != m.firstOf(c, p) && !p.idle.Contains(m.firstOf(c, p)) {
 			continue
 		}
 		for _, sibling := range m.cores[c].cpus {
-			if !owned.Contains(sibling) && m.isOthers(sibling, p.ask.share, self) {
+			if !owned.Contains(sibling) && m.isOthers(sibling, p.demand.share, self) {
 				n++
 				break
 			}
@@ -73,7 +72,7 @@ func (m *machine) sharedCores(p *place, self int) int {
 	return n
 }
 
-// isOthers says whether somebody has a CPU for good: another lane, unless both share CPUs, or housekeeping.
+// isOthers says whether another lane, unless both share CPUs, or housekeeping for good has a CPU.
 func (m *machine) isOthers(id, share, self int) bool {
 	switch o := m.owner[id]; o {
 	case free:
@@ -85,36 +84,36 @@ func (m *machine) isOthers(id, share, self int) bool {
 	}
 }
 
-// verdict collects which wishes of a place hold.
+// verdict collects which wishes of a place are broken.
 type verdict struct {
-	ask    *ask
-	weight int      // of those that do not and are preferred
-	lost   []string // these
-	fails  bool     // one does not that must
+	demand *demand
+	weight int      // of the preferred ones
+	broken []string // the preferred ones
+	fails  bool     // a required one is broken
 }
 
-func (v *verdict) check(wish string, holds bool) {
+func (v *verdict) require(wish string, holds bool) {
 	if holds {
 		return
 	}
-	weight, soft := v.ask.spec.Preferred[wish]
+	weight, soft := v.demand.spec.Preferred[wish]
 	if soft {
-		v.weight, v.lost = v.weight+weight, append(v.lost, wish)
+		v.weight, v.broken = v.weight+weight, append(v.broken, wish)
 	}
-	v.fails = v.fails || !soft && !slices.Contains(v.ask.dropped, wish)
+	v.fails = v.fails || !soft && !slices.Contains(v.demand.dropped, wish)
 }
 
-// besideCost works out the part of a place's cost that depends on the lanes that are there, and which of its
-// wishes towards these hold. The place itself may be there already, as the lane of that number.
+// besideCost is the part of a place's cost that depends on the lanes on the machine, and its broken wishes
+// about these. self is as in sharedCores.
 func (m *machine) besideCost(p *place, self int) (Cost, verdict) {
-	c, v, s := Cost{SharedCores: m.sharedCores(p, self)}, verdict{ask: &p.ask}, &p.ask.spec
+	c, v, s := Cost{SharedCores: m.sharedCores(p, self)}, verdict{demand: &p.demand}, &p.demand.spec
 	if len(s.Apart.Lanes) > 0 {
-		v.check("apart", m.isApart(p.ask.name, *s, p.cpus))
+		v.require("apart", m.isApart(p.demand.name, *s, p.cpus))
 	}
 	if s.Near.Lane != "" {
 		if o := slices.IndexFunc(m.lanes, func(l Lane) bool { return l.Name == s.Near.Lane }); o >= 0 {
 			from := m.nodesOf(m.lanes[o].CPUs)
-			v.check("near", p.nodes&^m.nearest(from) == 0)
+			v.require("near", p.nodes&^m.nearest(from) == 0)
 			others := m.cachesOf(p.cpus).Difference(m.cachesOf(m.lanes[o].CPUs))
 			c.DeviceDistance = m.deviceDistance(from, p.nodes) + others.Len()
 		}
@@ -123,20 +122,21 @@ func (m *machine) besideCost(p *place, self int) (Cost, verdict) {
 	return c, v
 }
 
-// price works out what a place costs on the machine as it is; the lane is not there. whole are the CPUs of
-// free whole cores of each node, block the most of these. False: a wish that must hold does not.
+// price sets the cost of a place whose lane is not on the machine. whole are the CPUs of free whole cores by
+// node, block the most of these, soft the lanes that prefer to be apart. False: a required wish does not
+// hold.
 func (m *machine) price(p *place, whole []int, block int, soft []Lane) bool {
 	ok := m.fixedCost(p)
 	own, v := m.besideCost(p, -1)
 	p.cost = p.fixed.plus(own)
 	for _, o := range soft {
-		if m.touch(p.cpus, o.CPUs, o.Spec.Apart.Level) {
+		if m.overlapAt(p.cpus, o.CPUs, o.Spec.Apart.Level) {
 			p.cost.BrokenWishes += o.Spec.Preferred["apart"]
 		}
 	}
 	used := make([]int, len(m.nodes))
 	for id := range p.owned().All() {
-		if c := m.at[id]; id == m.firstOf(c, p) && m.isWhole(c) {
+		if c := m.coreOf[id]; id == m.firstOf(c, p) && m.isWhole(c) {
 			used[m.domains[m.cores[c].domain].node] += len(m.cores[c].cpus)
 		}
 	}
@@ -148,7 +148,7 @@ func (m *machine) price(p *place, whole []int, block int, soft []Lane) bool {
 	return ok && !v.fails
 }
 
-// firstOf is the lowest CPU of a core that the place owns.
+// firstOf is the lowest CPU of a core that the place has; -1 is none.
 func (m *machine) firstOf(c int, p *place) int {
 	for _, id := range m.cores[c].cpus {
 		if p.cpus.Contains(id) || p.idle.Contains(id) {

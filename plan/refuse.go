@@ -22,10 +22,10 @@ type Refusal struct {
 	searched   bool     // for a change
 }
 
-// Change is what would admit all lanes that were asked for: one of them asked for differently, or lanes to
-// move. It was tried.
+// Change is what would admit all lanes of the request: another declaration of one of them, or moves of placed
+// ones. It was tried.
 type Change struct {
-	Lane   string `json:"lane,omitempty"` // that is to ask differently
+	Lane   string `json:"lane,omitempty"` // whose declaration changes
 	Change string `json:"change,omitempty"`
 	Moves  []Move `json:"moves,omitempty"`
 }
@@ -59,23 +59,14 @@ func newRefusal(name string, blocking ...string) *Refusal {
 type refused struct {
 	lane   lane.Lane
 	reason error    // what makes it impossible on this machine
-	on     *machine // on which it does not fit; nil: all lanes fit by themselves, and not together
-	proven bool     // there is no way
+	on     *machine // on which it does not fit; nil: each lane fits alone
+	proven bool     // it is impossible
 }
 
 // Error names the lane.
 func (r *refused) Error() string { return r.lane.Metadata.Name + ": does not fit" }
 
-// refused says which lane the search could not place.
-func (t *jointSearch) refused() *refused {
-	proven := t.full || t.steps >= 0 && !t.unsure
-	if t.stuck != nil {
-		return &refused{lane: t.stuck.lane, on: t.stuck.on, proven: proven}
-	}
-	return &refused{lane: t.lanes[min(t.deep, len(t.lanes)-1)], proven: proven}
-}
-
-// explained makes a refusal of an error that is not explained yet.
+// explained turns a refused into a Refusal, and passes on all other errors.
 func explained(err error, h host.Host, placed Placement, lanes []lane.Lane) error {
 	var r *refused
 	if !errors.As(err, &r) {
@@ -101,15 +92,21 @@ func explained(err error, h host.Host, placed Placement, lanes []lane.Lane) erro
 
 // constraint is one of the things that may keep a lane out.
 type constraint struct {
-	name string
-	text string
+	text string // "": the balance says it
+	drop func(*trial)
 }
 
-// blocking finds the fewest constraints that keep a lane out, by leaving out all others. It is called for
-// lanes that do not fit.
+// trial is a lane without some of its constraints.
+type trial struct {
+	relaxed
+	spec *lane.Spec
+	on   *machine
+}
+
+// blocking finds the fewest constraints that alone keep out a lane that does not fit.
 func (m *machine) blocking(l lane.Lane) []string {
 	if len(m.cores) == 0 {
-		return []string{fmt.Sprintf("asks for %s; none is usable", cpuCount(l.Spec.CPUs.Count))}
+		return []string{fmt.Sprintf("asks for %s; none is usable", quantity.Count(l.Spec.CPUs.Count, "CPU"))}
 	}
 	texts := []string{m.balance(l)}
 	all := m.constraints(l)
@@ -130,7 +127,7 @@ func (m *machine) blocking(l lane.Lane) []string {
 	return texts
 }
 
-// balance says who has the usable CPUs, so that the numbers add up.
+// balance says who has the usable CPUs; the numbers add up.
 func (m *machine) balance(l lane.Lane) string {
 	usable := m.h.Usable()
 	var taken cpuset.Set
@@ -142,10 +139,10 @@ func (m *machine) balance(l lane.Lane) string {
 	named, by := m.claimed(l.Metadata.Name)
 	named = named.Intersection(usable).Difference(taken)
 	boot := m.bootCore().Difference(taken)
-	text := fmt.Sprintf("asks for %s; of %d usable", cpuCount(l.Spec.CPUs.Count), usable.Len())
+	text := fmt.Sprintf("asks for %s; of %d usable", quantity.Count(l.Spec.CPUs.Count, "CPU"), usable.Len())
 	if !taken.IsEmpty() {
 		text += fmt.Sprintf(", %d %s to lanes placed before it (%s)",
-			taken.Len(), one(taken.Len(), "belongs", "belong"), few(names))
+			taken.Len(), inflect(taken.Len(), "belongs", "belong"), firstFew(names))
 	}
 	free := usable.Difference(taken).Difference(named)
 	switch {
@@ -155,73 +152,76 @@ func (m *machine) balance(l lane.Lane) string {
 		free = free.Difference(cpuset.Of(free.First()))
 	default:
 		text += fmt.Sprintf(", %d %s housekeeping's (the boot core, CPUs %s)",
-			boot.Len(), one(boot.Len(), "stays", "stay"), boot)
+			boot.Len(), inflect(boot.Len(), "stays", "stay"), boot)
 		free = free.Difference(boot)
 	}
 	if !named.IsEmpty() {
-		text += fmt.Sprintf(", %d %s named by %s", named.Len(), one(named.Len(), "is", "are"), few(by))
+		text += fmt.Sprintf(", %d %s named by %s", named.Len(), inflect(named.Len(), "is", "are"), firstFew(by))
 	}
-	return text + fmt.Sprintf(", %d %s free", free.Len(), one(free.Len(), "is", "are"))
+	return text + fmt.Sprintf(", %d %s free", free.Len(), inflect(free.Len(), "is", "are"))
 }
 
-func cpuCount(n int) string { return fmt.Sprintf("%d %s", n, one(n, "CPU", "CPUs")) }
-
-func one(n int, single, several string) string {
+// inflect is the form of a word for a number.
+func inflect(n int, single, several string) string {
 	if n == 1 {
 		return single
 	}
 	return several
 }
 
-// few are the first of some names.
-func few(names []string) string {
+// firstFew are up to four names, and how many there are more.
+func firstFew(names []string) string {
 	if len(names) > 4 {
 		return strings.Join(names[:4], ", ") + fmt.Sprintf(" and %d more", len(names)-4)
 	}
 	return strings.Join(names, ", ")
 }
 
-// constraints are what a lane asks for beyond a number of CPUs, and what limits all lanes. Those without a
-// text are in the balance.
+// constraints are what a lane asks for beyond a number of CPUs, and what limits all lanes.
 func (m *machine) constraints(l lane.Lane) []constraint {
 	s := l.Spec
-	all := []constraint{{"housekeeping", ""}}
+	all := []constraint{{"", func(t *trial) { t.noHousekeeping = true }}}
 	if named, _ := m.claimed(l.Metadata.Name); len(m.lanes) > 0 || !named.IsEmpty() {
-		all = append(all, constraint{"others", ""})
+		all = append(all, constraint{"", func(t *trial) { t.on = newMachine(m.h, nil) }})
 	}
 	if !s.CPUs.Boot {
-		all = append(all, constraint{"boot", ""})
+		all = append(all, constraint{"", func(t *trial) { t.boot = true }})
 	}
 	if s.Memory.Size > 0 {
 		text := fmt.Sprintf("spec.memory.size: %s (%s)", s.Memory.Size, m.memoryText())
-		all = append(all, constraint{"memory", text})
+		all = append(all, constraint{text, func(t *trial) { t.spec.Memory.Size = 0 }})
 	}
 	if len(s.Memory.Hugepages) > 0 {
-		all = append(all, constraint{"hugepages", "spec.memory.hugepages"})
+		all = append(all, constraint{"spec.memory.hugepages", func(t *trial) { t.spec.Memory.Hugepages = nil }})
 	}
-	var apart []string
+	var apart, others []string
 	for _, o := range m.lanes {
+		others = append(others, o.Name)
 		if slices.Contains(o.Spec.Apart.Lanes, l.Metadata.Name) && o.Spec.Preferred["apart"] == 0 {
 			apart = append(apart, o.Name)
 		}
 	}
 	if len(apart) > 0 {
-		all = append(all, constraint{"theirs", "spec.apart of " + few(apart) + ": not beside this lane"})
+		all = append(all, constraint{"spec.apart of " + firstFew(apart) + ": not beside this lane",
+			func(t *trial) { t.others = others }})
+	}
+	wish := func(name, text string) {
+		all = append(all, constraint{text, func(t *trial) { t.wishes = append(t.wishes, name) }})
 	}
 	if !s.CPUs.List.IsEmpty() {
-		all = append(all, constraint{"list", m.listText(s)})
+		wish("list", m.listText(s))
 	}
 	texts := map[string]string{
-		"smt":   "spec.cpus.smt: " + smtName(s) + " wants whole cores",
+		"smt":   "spec.cpus.smt: " + s.CPUs.SMT + " wants whole cores",
 		"kind":  "spec.cpus.kind: " + s.CPUs.Kind,
 		"l3":    "spec.cpus.l3: all below one L3",
 		"numa":  "spec.cpus.numa: all on one node",
 		"near":  "spec.near: " + nearText(s.Near),
-		"apart": fmt.Sprintf("spec.apart: not beside %s", few(s.Apart.Lanes)),
+		"apart": fmt.Sprintf("spec.apart: not beside %s", firstFew(s.Apart.Lanes)),
 	}
 	for _, w := range s.Wishes() {
 		if _, soft := s.Preferred[w]; !soft {
-			all = append(all, constraint{w, texts[w]})
+			wish(w, texts[w])
 		}
 	}
 	return all
@@ -259,15 +259,10 @@ func (m *machine) listText(s lane.Spec) string {
 	return text
 }
 
-// memoryText is how much memory there is to have.
+// memoryText is how much memory lanes could have.
 func (m *machine) memoryText() string {
-	left := uint64(0)
-	for n := range m.nodes {
-		bytes, _ := m.freeMemory(n)
-		left = plusCapped(left, bytes)
-	}
 	return fmt.Sprintf("%s are free, of which %s stay housekeeping's",
-		quantity.Bytes(left), quantity.Bytes(m.keep))
+		quantity.Bytes(m.allFreeMemory()), quantity.Bytes(m.housekeepingBytes))
 }
 
 func nearText(n lane.Near) string {
@@ -275,38 +270,19 @@ func nearText(n lane.Near) string {
 	case n.NUMANode != nil:
 		return fmt.Sprintf("node %d", *n.NUMANode)
 	case n.Lane != "":
-		return "lane " + cut(n.Lane)
+		return "lane " + shorten(n.Lane)
 	}
-	return cut(n.Device)
+	return shorten(n.Device)
 }
 
 // fitsWith says whether a lane fits with just some of its constraints.
 func (m *machine) fitsWith(l lane.Lane, all []constraint, set nodeSet) bool {
-	var r relaxed
-	on := m
+	t := trial{spec: &l.Spec, on: m}
 	for i, c := range all {
-		if set&(1<<i) != 0 {
-			continue
-		}
-		switch c.name {
-		case "housekeeping":
-			r.crowded = true
-		case "others":
-			on = newMachine(m.h, nil)
-		case "boot":
-			r.boot = true
-		case "memory":
-			l.Spec.Memory.Size = 0
-		case "hugepages":
-			l.Spec.Memory.Hugepages = nil
-		case "theirs":
-			for _, o := range m.lanes {
-				r.others = append(r.others, o.Name)
-			}
-		default:
-			r.wishes = append(r.wishes, c.name)
+		if set&(1<<i) == 0 {
+			c.drop(&t)
 		}
 	}
-	_, ok, err := on.best(l, r)
+	_, ok, err := t.on.best(l, t.relaxed)
 	return ok && err == nil
 }

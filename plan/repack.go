@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -10,21 +11,20 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// Repack is Solve that may move lanes: where a lane does not fit, or only by giving up more than it
-// would have to on an empty machine. The moves of the answer are in an order in which each goes to
-// CPUs that are free by then. Lanes that have lost CPUs are placed again. Where no moves are found that save
-// something, the answer is that of Solve.
+// Repack is Solve that may move placed lanes: where a lane does not fit, or costs more than it would on an
+// empty machine. Each move of the answer goes to CPUs that the moves before it have freed. Lanes that have
+// lost CPUs are placed again. Where no moves save anything, the answer is that of Solve.
 func Repack(h host.Host, placed Placement, lanes []lane.Lane) (Placement, error) {
 	p, err := repack(h, placed, lanes)
 	if err == nil {
 		return p, nil
 	}
-	kept, lost, _ := placed.kept(h)
-	return Placement{}, explained(err, h, kept, slices.Concat(declarations(lost), lanes))
+	staying, lost, _ := placed.withoutLost(h)
+	return Placement{}, explained(err, h, staying, slices.Concat(declarations(lost), lanes))
 }
 
-// kept parts the lanes that are placed into those that can stay and those that have lost CPUs.
-func (p Placement) kept(h host.Host) (Placement, []Lane, error) {
+// withoutLost is a placement without the lanes that have lost CPUs, and these.
+func (p Placement) withoutLost(h host.Host) (Placement, []Lane, error) {
 	var gone *Mismatch
 	err := p.check(h)
 	if err == nil || !errors.As(err, &gone) || gone.Lost == nil {
@@ -40,14 +40,14 @@ func (p Placement) kept(h host.Host) (Placement, []Lane, error) {
 	return p, lost, nil
 }
 
-// repacking is the search for moves. Its machine is empty: who has what is put on copies of it.
+// repacking is the search for moves. Its machine is empty; lanes are put on copies of it.
 type repacking struct {
 	m      *machine
-	before []Lane // where lanes were, those that have lost CPUs too
-	why    string // the reason for moves
+	before []Lane // as placed, with those that have lost CPUs
+	reason string // the reason for moves
 }
 
-// arrangement is where lanes could be, and what that costs in all.
+// arrangement is where all lanes could be, how they get there, and what that costs.
 type arrangement struct {
 	lanes []Lane
 	moves []Move
@@ -55,49 +55,50 @@ type arrangement struct {
 	cost  Cost
 }
 
-// repack is Repack that does not explain what it refuses.
+// repack is Repack whose refusals are not explained yet.
 func repack(h host.Host, placed Placement, lanes []lane.Lane) (Placement, error) {
-	kept, lost, err := placed.kept(h)
+	staying, lost, err := placed.withoutLost(h)
 	if err != nil {
 		return Placement{}, err
 	}
 	wanted := slices.Concat(declarations(lost), lanes)
-	plain, err := solve(h, kept, wanted, Limit)
+	plain, err := solve(h, staying, wanted, Limit)
 	var no *refused
 	if err != nil && !errors.As(err, &no) {
 		return Placement{}, err
 	}
-	r := repacking{m: newMachine(h, nil), before: placed.Lanes, why: "makes room for " + few(names(wanted))}
+	r := repacking{m: newMachine(h, nil), before: placed.Lanes,
+		reason: "makes room for " + firstFew(names(wanted))}
 	if err == nil {
 		plain.countMoves(lost)
-		if plain.Cost.withoutMoves().Compare(r.m.ideal(wanted)) <= 0 {
+		if plain.Cost.withoutMoves().Compare(r.m.leastCost(wanted)) <= 0 {
 			return plain, nil
 		}
 	}
 	order := append(declarations(lost), slices.SortedFunc(slices.Values(lanes), largestFirst)...)
-	now, ok := r.addAll(arrangement{lanes: kept.Lanes}, order)
+	now, ok := r.addAll(arrangement{lanes: staying.Lanes}, order)
 	if !ok || err == nil && (len(now.moves) == 0 || now.cost.Compare(r.cost(plain.Lanes, plain.Moves)) >= 0) {
 		return plain, err
 	}
-	return r.placement(now, kept.Lanes, wanted), nil
+	return r.placement(now, staying.Lanes, wanted), nil
 }
 
-// placement writes the answer down.
-func (r *repacking) placement(now arrangement, kept []Lane, wanted []lane.Lane) Placement {
-	order := slices.Concat(names(declarations(kept)), names(wanted))
+// placement is the answer.
+func (r *repacking) placement(now arrangement, staying []Lane, wanted []lane.Lane) Placement {
+	order := slices.Concat(names(declarations(staying)), names(wanted))
 	slices.SortFunc(now.lanes, func(a, b Lane) int {
 		return cmp.Compare(slices.Index(order, a.Name), slices.Index(order, b.Name))
 	})
 	for i, l := range now.lanes {
-		if was, ok := find(r.before, l.Name); !ok || was.Owned() != l.Owned() {
+		if was, _ := find(r.before, l.Name); !reflect.DeepEqual(was, l) {
 			now.lanes[i] = r.described(now.lanes, l)
 		}
 	}
 	p := Placement{APIVersion: APIVersion, Kind: Kind, Host: identity(r.m.h), Lanes: now.lanes, Moves: now.moves,
-		Cost: now.cost.minus(r.m.total(r.before)), Housekeeping: r.m.with(now.lanes).housekeeping()}
-	// The search does not look at everything. What each lane costs at least, also of those that were there, it
-	// costs on the machine alone: where that is reached, nothing is better.
-	bound := r.m.ideal(declarations(now.lanes)).minus(r.m.total(kept))
+		Cost: now.cost.minus(r.m.costOf(r.before)), Housekeeping: r.m.with(now.lanes).housekeeping()}
+	// The search does not try everything. The lower bound is what each lane, placed or requested, costs alone on
+	// the machine.
+	bound := r.m.leastCost(declarations(now.lanes)).minus(r.m.costOf(staying))
 	bound.BlockLost = min(0, p.Cost.BlockLost)
 	if p.Optimal = bound.Compare(p.Cost) >= 0; !p.Optimal {
 		p.Bound = &bound
@@ -105,7 +106,7 @@ func (r *repacking) placement(now arrangement, kept []Lane, wanted []lane.Lane) 
 	return p
 }
 
-// described adds to a lane what depends on all others being where they are in the end.
+// described is a lane with its reasons, interrupts and roles, beside all others where they are in the end.
 func (r *repacking) described(lanes []Lane, l Lane) Lane {
 	on := r.m.with(without(lanes, l.Name))
 	p, err := on.placeOf(l)
@@ -119,11 +120,11 @@ func (r *repacking) described(lanes []Lane, l Lane) Lane {
 	return l
 }
 
-// ideal is what lanes cost at least, each on the machine alone.
-func (m *machine) ideal(lanes []lane.Lane) Cost {
+// leastCost is a lower bound of what lanes cost: each alone on the machine.
+func (m *machine) leastCost(lanes []lane.Lane) Cost {
 	var sum Cost
 	for _, l := range lanes {
-		if p, ok, err := m.best(l, relaxed{}); ok && err == nil && !p.unsure {
+		if p, ok, err := m.best(l, relaxed{}); ok && err == nil && !p.improvable {
 			p.cost.BlockLost = 0
 			sum = sum.plus(p.cost)
 		}
@@ -131,10 +132,10 @@ func (m *machine) ideal(lanes []lane.Lane) Cost {
 	return sum
 }
 
-// total is what lanes cost where they are; a lane that cannot be there costs nothing.
-func (m *machine) total(lanes []Lane) Cost {
+// costOf is what lanes cost where they are; a lane that has lost CPUs costs nothing.
+func (m *machine) costOf(lanes []Lane) Cost {
 	on := m.with(lanes)
-	sum := Cost{BlockLost: m.block() - on.block()}
+	sum := Cost{BlockLost: m.largestBlock() - on.largestBlock()}
 	for i, l := range lanes {
 		if !l.Owned().IsSubsetOf(m.h.Usable()) {
 			continue
@@ -150,12 +151,12 @@ func (m *machine) total(lanes []Lane) Cost {
 
 // cost is what lanes and moves cost in all.
 func (r *repacking) cost(lanes []Lane, moves []Move) Cost {
-	sum := r.m.total(lanes)
+	sum := r.m.costOf(lanes)
 	sum.LanesMoved = len(moves)
 	return sum
 }
 
-// countMoves adds the moves of lanes that had lost CPUs.
+// countMoves adds the moves of lanes that have lost CPUs.
 func (p *Placement) countMoves(lost []Lane) {
 	for _, had := range lost {
 		to, _ := find(p.Lanes, had.Name)
@@ -164,7 +165,7 @@ func (p *Placement) countMoves(lost []Lane) {
 	}
 }
 
-// addAll adds lanes one after the other. False: one does not fit, or what came out breaks a rule.
+// addAll adds lanes one by one. False: one does not fit, or the result breaks a rule.
 func (r *repacking) addAll(now arrangement, wanted []lane.Lane) (arrangement, bool) {
 	for _, l := range wanted {
 		next, ok := r.add(now, l)
@@ -178,8 +179,8 @@ func (r *repacking) addAll(now arrangement, wanted []lane.Lane) (arrangement, bo
 		now = next
 	}
 	if slices.ContainsFunc(now.moves, func(m Move) bool { _, ok := find(r.before, m.Lane); return !ok }) {
-		// A lane of the request made room for another one: those that were there go at once to where they came to
-		// be.
+		// A lane of the request moved to make room for a later one. It can be placed there at once, so the moves
+		// are searched again, of the placed lanes only.
 		t := r.routeTo(r.before, now.lanes)
 		if !t.run() {
 			return now, false
@@ -190,7 +191,7 @@ func (r *repacking) addAll(now arrangement, wanted []lane.Lane) (arrangement, bo
 	return now, r.holds(now.lanes)
 }
 
-// holds says whether the rules hold for lanes where they are.
+// holds says whether lanes keep all rules where they are.
 func (r *repacking) holds(lanes []Lane) bool {
 	on := r.m.with(lanes)
 	for i, l := range lanes {
@@ -205,14 +206,14 @@ func (r *repacking) holds(lanes []Lane) bool {
 	return !on.free().IsEmpty() && on.hasStock()
 }
 
-// add places one more lane: where it costs least, if that is no more than on an empty machine; else with one,
-// two or three others taken away and placed again; else with each lane on a node.
+// add places one more lane: at its best place, if that costs no more than on an empty machine; else with one,
+// two or three others displaced; else with each lane on one node.
 func (r *repacking) add(now arrangement, l lane.Lane) (arrangement, bool) {
 	ideal, ok, err := r.m.best(l, relaxed{})
 	if err != nil || !ok {
 		return now, false
 	}
-	least := arrangement{own: ideal.cost, cost: r.m.total(now.lanes).plus(ideal.cost).withoutMoves()}
+	least := arrangement{own: ideal.cost, cost: r.m.costOf(now.lanes).plus(ideal.cost).withoutMoves()}
 	best, found := arrangement{}, false
 	try := func(a arrangement, ok bool) bool {
 		if ok && (!found || a.compare(best) < 0) {
@@ -226,8 +227,8 @@ func (r *repacking) add(now arrangement, l lane.Lane) (arrangement, bool) {
 	tries := 400
 	for size := 0; size <= min(3, len(movable)); size++ {
 		reached := false
-		combinations(movable, size, func(lifted []string) bool {
-			reached = try(r.lift(now, l, lifted)) || reached
+		combinations(movable, size, func(displaced []string) bool {
+			reached = try(r.displace(now, l, displaced)) || reached
 			tries--
 			return tries > 0
 		})
@@ -238,7 +239,7 @@ func (r *repacking) add(now arrangement, l lane.Lane) (arrangement, bool) {
 	type search func([]Lane, lane.Lane) (map[string]int, bool)
 	for _, nodesOf := range []search{r.fewestMoves, r.packStaying, r.packAnew} {
 		if nodes, ok := nodesOf(now.lanes, l); ok {
-			if a, ok := r.walk(now, l, nodes); ok {
+			if a, ok := r.moveToNodes(now, l, nodes); ok {
 				try(a, ok)
 				break
 			}
@@ -247,7 +248,7 @@ func (r *repacking) add(now arrangement, l lane.Lane) (arrangement, bool) {
 	return best, found
 }
 
-// movable are the names of the lanes that no other one is near to, the smallest first.
+// movable are the names of the lanes that no other lane has to be near to, the smallest first.
 func (r *repacking) movable(lanes []Lane) []string {
 	order := slices.Clone(lanes)
 	slices.SortStableFunc(order, func(a, b Lane) int { return cmp.Compare(a.CPUs.Len(), b.CPUs.Len()) })
@@ -260,7 +261,7 @@ func (r *repacking) movable(lanes []Lane) []string {
 	return names
 }
 
-// isAnchor says whether some lane is near to the one of that name, which therefore has to stay.
+// isAnchor says whether some lane is near to the one of that name, which therefore stays.
 func isAnchor(lanes []Lane, name string) bool {
 	return slices.ContainsFunc(lanes, func(l Lane) bool { return l.Spec.Near.Lane == name })
 }
@@ -278,17 +279,17 @@ func combinations(from []string, k int, use func([]string) bool) bool {
 	return true
 }
 
-// lift places a lane where others are taken away, and these again, the largest first.
-func (r *repacking) lift(now arrangement, l lane.Lane, lifted []string) (arrangement, bool) {
-	on := r.m.with(without(now.lanes, lifted...))
-	var again []lane.Lane
-	for _, name := range lifted {
+// displace places a lane on a machine without some others, and then these, the largest first.
+func (r *repacking) displace(now arrangement, l lane.Lane, others []string) (arrangement, bool) {
+	on := r.m.with(without(now.lanes, others...))
+	var displaced []lane.Lane
+	for _, name := range others {
 		had, _ := find(now.lanes, name)
-		again = append(again, declaration(had))
+		displaced = append(displaced, declaration(had))
 	}
-	slices.SortFunc(again, largestFirst)
+	slices.SortFunc(displaced, largestFirst)
 	var own place
-	for i, next := range slices.Insert(again, 0, l) {
+	for i, next := range slices.Insert(displaced, 0, l) {
 		p, ok, err := on.best(next, relaxed{})
 		if err != nil || !ok {
 			return now, false
@@ -296,7 +297,7 @@ func (r *repacking) lift(now arrangement, l lane.Lane, lifted []string) (arrange
 		if i == 0 {
 			own = p
 		}
-		on.put(on.brief(p))
+		on.put(on.bareLane(p))
 	}
 	t := r.routeTo(now.lanes, on.lanes)
 	if !t.run() {
@@ -306,9 +307,9 @@ func (r *repacking) lift(now arrangement, l lane.Lane, lifted []string) (arrange
 	return r.with(now, t, made, own.cost), true
 }
 
-// walk moves lanes to their nodes, and places one more on its own.
-func (r *repacking) walk(now arrangement, l lane.Lane, nodes map[string]int) (arrangement, bool) {
-	t := route{m: r.m, why: r.why, lanes: slices.Clone(now.lanes), goals: map[string]goal{}}
+// moveToNodes moves lanes to nodes, and places one more on its node.
+func (r *repacking) moveToNodes(now arrangement, l lane.Lane, nodes map[string]int) (arrangement, bool) {
+	t := route{m: r.m, reason: r.reason, lanes: slices.Clone(now.lanes), goals: map[string]goal{}}
 	for _, has := range now.lanes {
 		if n, ok := nodes[has.Name]; ok && r.m.nodesOf(has.CPUs) != 1<<n && !isAnchor(now.lanes, has.Name) {
 			t.goals[has.Name] = goal{node: n, cpus: r.m.cpusOf(n)}
@@ -322,18 +323,19 @@ func (r *repacking) walk(now arrangement, l lane.Lane, nodes map[string]int) (ar
 	if !ok {
 		return now, false
 	}
-	return r.with(now, t, on.brief(p), p.cost), true
+	return r.with(now, t, on.bareLane(p), p.cost), true
 }
 
-// with is an arrangement after more moves, with one more lane.
+// with is an arrangement after more moves and with one more lane.
 func (r *repacking) with(now arrangement, t route, made Lane, own Cost) arrangement {
 	a := arrangement{lanes: append(t.lanes, made), moves: slices.Concat(now.moves, t.moves), own: own}
+	r.m.sharePools(a.lanes)
 	a.cost = r.cost(a.lanes, a.moves)
 	return a
 }
 
-// brief is a place as a lane, without what is only read when all is done.
-func (m *machine) brief(p place) Lane {
+// bareLane is a place as a lane, without the parts that only the answer has.
+func (m *machine) bareLane(p place) Lane {
 	l := m.lane(&p)
 	l.MemoryNodes = m.memoryNodes(p)
 	return l
@@ -341,7 +343,7 @@ func (m *machine) brief(p place) Lane {
 
 // bestOn is best for a lane on one node.
 func (m *machine) bestOn(l lane.Lane, n int) (place, bool) {
-	ways, err := m.asks(l, relaxed{})
+	ways, err := m.demands(l, relaxed{})
 	if err != nil {
 		return place{}, false
 	}
@@ -356,7 +358,7 @@ func (m *machine) bestOn(l lane.Lane, n int) (place, bool) {
 	return place{}, false
 }
 
-// compare orders ways: first by the wishes and nodes of the new lane, for whose sake lanes are moved.
+// compare orders arrangements: first by the wishes and nodes of the new lane, for which lanes are moved.
 func (a arrangement) compare(b arrangement) int {
 	return cmp.Or(cmp.Compare(a.own.BrokenWishes, b.own.BrokenWishes),
 		cmp.Compare(a.own.NUMACrossings, b.own.NUMACrossings), a.cost.Compare(b.cost))

@@ -25,34 +25,34 @@ func move(from, to Lane, reason string) Move {
 	return v
 }
 
-// overlap says whether two lanes cannot be there at once.
+// overlap says whether two lanes cannot be placed at once.
 func overlap(a, b Lane) bool {
 	return a.Owned().Intersects(b.Owned()) && (a.Spec.CPUs.Share <= 1 || b.Spec.CPUs.Share <= 1)
 }
 
-// goal is where a lane comes to be: on these CPUs of a node, or wherever on the node it costs least by then.
+// goal is where a lane goes: to exactly that place, or to the best one on a node at that time.
 type goal struct {
 	exact bool
 	lane  Lane
 	node  int
-	cpus  cpuset.Set // all that the goal leaves to choose from
+	cpus  cpuset.Set // that the goal allows
 }
 
-// route is lanes on their way to their goals. Its machine is empty.
+// route moves lanes to their goals. Its machine is empty.
 type route struct {
-	m     *machine
-	why   string
-	lanes []Lane
-	goals map[string]goal
-	moves []Move
+	m      *machine
+	reason string
+	lanes  []Lane
+	goals  map[string]goal
+	moves  []Move
 }
 
-// routeTo is the route from some places to others.
+// routeTo is the route from one arrangement of lanes to another.
 func (r *repacking) routeTo(from, to []Lane) route {
-	t := route{m: r.m, why: r.why, goals: map[string]goal{}}
+	t := route{m: r.m, reason: r.reason, goals: map[string]goal{}}
 	for _, l := range from {
 		next, ok := find(to, l.Name)
-		if !ok { // it has lost CPUs, and is not placed again yet
+		if !ok { // it has lost CPUs and is not placed yet
 			continue
 		}
 		t.lanes = append(t.lanes, l)
@@ -63,9 +63,8 @@ func (r *repacking) routeTo(from, to []Lane) route {
 	return t
 }
 
-// run moves all lanes, each to CPUs that are free by then: those that fit at once first. Where lanes wait for
-// each other in a circle, one steps aside, or some CPUs of one are exchanged for free ones. False: neither
-// goes.
+// run moves all lanes, each to CPUs that are free at that time. Where lanes wait for each other's CPUs, one
+// steps aside, or exchanges some of its CPUs for free ones. False: neither is possible.
 func (t *route) run() bool {
 	stepped := map[string]bool{}
 	waiting := sortedKeys(t.goals)
@@ -96,7 +95,7 @@ func (t *route) do(to Lane, why string) {
 	t.lanes[i] = to
 }
 
-// arrive moves a lane to its goal, if there is room now.
+// arrive moves a lane to its goal if its CPUs are free.
 func (t *route) arrive(name string) bool {
 	g, others := t.goals[name], without(t.lanes, name)
 	if !g.exact {
@@ -105,16 +104,16 @@ func (t *route) arrive(name string) bool {
 		if !ok {
 			return false
 		}
-		g.lane = on.brief(p)
+		g.lane = on.bareLane(p)
 	} else if slices.ContainsFunc(others, func(o Lane) bool { return overlap(o, g.lane) }) {
 		return false
 	}
-	t.do(g.lane, t.why)
+	t.do(g.lane, t.reason)
 	return true
 }
 
-// stepAside finds a place for one of the lanes that wait for CPUs of each other, outside of its own and of
-// where the others want to go; failing that, outside of its own.
+// stepAside moves one of the waiting lanes off its CPUs: if possible, to CPUs that are no waiting lane's
+// goal.
 func (t *route) stepAside(waiting []string, stepped map[string]bool) bool {
 	var wanted cpuset.Set
 	for _, name := range waiting {
@@ -126,7 +125,7 @@ func (t *route) stepAside(waiting []string, stepped map[string]bool) bool {
 		}
 		has := t.at(name)
 		m := t.m.with(without(t.lanes, name))
-		ways, err := m.asks(declaration(has), relaxed{wishes: has.Spec.Wishes()})
+		ways, err := m.demands(declaration(has), relaxed{wishes: has.Spec.Wishes()})
 		for _, banned := range []cpuset.Set{has.Owned().Union(wanted), has.Owned()} {
 			if err != nil {
 				break
@@ -134,7 +133,7 @@ func (t *route) stepAside(waiting []string, stepped map[string]bool) bool {
 			way := ways[0]
 			way.banned = way.banned.Union(banned)
 			if p, ok := m.bestFor(way); ok {
-				t.do(m.brief(p), "steps aside while others move")
+				t.do(m.bareLane(p), "steps aside while others move")
 				stepped[name] = true
 				return true
 			}
@@ -143,8 +142,8 @@ func (t *route) stepAside(waiting []string, stepped map[string]bool) bool {
 	return false
 }
 
-// exchange moves some CPUs of a lane: to those of its goal that are free; failing that, off those that
-// another one waits for.
+// exchange moves a waiting lane in part: to free CPUs of its goal, or else off CPUs that another lane waits
+// for.
 func (t *route) exchange(waiting []string) bool {
 	all := t.m.h.Usable()
 	for _, name := range waiting {
@@ -162,22 +161,22 @@ func (t *route) exchange(waiting []string) bool {
 	return false
 }
 
-// shift exchanges CPUs of a lane in one set for as many free ones in another. Lanes that want whole cores, or
-// share CPUs, are not divided.
+// shift exchanges CPUs of a lane in one set for as many free ones in another. Lanes that want whole cores or
+// share CPUs move as a whole only.
 func (t *route) shift(name string, off, onto cpuset.Set) bool {
 	has := t.at(name)
 	if s := has.Spec.CPUs; s.Share > 1 || s.SMT == lane.Isolate || s.SMT == lane.Pack {
 		return false
 	}
 	m := t.m.with(without(t.lanes, name))
-	ways, err := m.asks(declaration(has), relaxed{wishes: []string{"near", "numa", "l3"}})
+	ways, err := m.demands(declaration(has), relaxed{wishes: []string{"near", "numa", "l3"}})
 	if err != nil {
 		return false
 	}
 	s := m.newSearch(ways[0], nil)
 	var free []int
 	for id := range onto.Difference(has.CPUs).All() {
-		if c := m.at[id]; c >= 0 && s.isOpen(id) && s.takes[c].most > 0 {
+		if c := m.coreOf[id]; c >= 0 && s.isOpen(id) && s.takes[c].most > 0 {
 			free = append(free, id)
 		}
 	}
@@ -186,9 +185,9 @@ func (t *route) shift(name string, off, onto cpuset.Set) bool {
 	if k == 0 {
 		return false
 	}
-	p := place{ask: ways[0], given: allocation{has.Memory, has.Hugepages},
+	p := place{demand: ways[0], allocation: allocation{has.Memory, has.Hugepages},
 		cpus: has.CPUs.Difference(cpuset.Of(from[:k]...)).Union(cpuset.Of(free[:k]...))}
 	m.fixedCost(&p)
-	t.do(m.brief(p), "goes part of the way while others move")
+	t.do(m.bareLane(p), "goes part of the way while others move")
 	return true
 }

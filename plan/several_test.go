@@ -74,7 +74,7 @@ func TestSeveralLanes(t *testing.T) {
 			"a=3-5 node 1; b=1 node 0", Cost{BrokenWishes: 2, DeviceDistance: 24, BlockLost: 2}, ""},
 		{"memory of one lane comes from where another does not need it", three, gibibytes(1, 8, 8),
 			"a: {cpus: {count: 2}, near: {numaNode: 0}, memory: {size: 6Gi}}\nb: {cpus: {count: 2, numa: one}, near: {numaNode: 1}, memory: {size: 6Gi}}",
-			"a=1-2 node 0,2; b=4-5 node 1", Cost{NUMACrossings: 1, MemoryDistance: 11, BlockLost: 0}, "a: memory of nodes 0,2: the nearest that has enough for all lanes"},
+			"a=1-2 node 0,2; b=4-5 node 1", Cost{NUMACrossings: 1, MemoryDistance: 11, BlockLost: 0}, "a: memory of nodes 0,2: the nearest that have enough for all lanes"},
 		{"and crosses the fewest nodes", three, gibibytes(1, 8, 8),
 			"a: {cpus: {count: 2}, near: {numaNode: 0}, memory: {size: 6Gi}}\nb: {cpus: {count: 2}, near: {numaNode: 1}, memory: {size: 6Gi}}",
 			"a=1-2 node 0,2; b=4-5 node 1", Cost{NUMACrossings: 1, MemoryDistance: 11, BlockLost: 0}, ""},
@@ -200,6 +200,61 @@ func TestRepackPlacesAsMuch(t *testing.T) {
 	again, err := Repack(h, Placement{}, lanes)
 	if err != nil || len(again.Moves) > 0 || again.Cost.Compare(plain.Cost) > 0 {
 		t.Errorf("%s, moves %v, cost %s, %v; without: %s", show(again), again.Moves, again.Cost, err, plain.Cost)
+	}
+}
+
+// Which pages have to be reserved is a matter of the lanes that are there in the end: a page of the pool that a lane
+// gives back, or leaves when it moves, is another one's.
+func TestReserve(t *testing.T) {
+	files := gibibytes(4, 4)
+	for n, pages := range []string{"0", "1"} {
+		files[fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-1048576kB/nr_hugepages", n)] = pages
+	}
+	h := hostOf(t, hosttest.Machine{Packages: 2, CoresPerPackage: 4, ThreadsPerCore: 1}, files)
+	const page = "{cpus: {count: 1}, near: {numaNode: 1}, memory: {hugepages: {1Gi: 1Gi}}}"
+	placed, err := Solve(h, Placement{}, declare(t, "a: "+page+"\nb: "+page+"\nc: {cpus: {count: 1}, near: {numaNode: 0}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := placed
+	left.Lanes = without(placed.Lanes, "a")
+	next, err := Solve(h, left, declare(t, "d: "+page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed.Lanes[0].Spec.Near = lane.Near{}
+	moved, err := Repack(h, placed, declare(t, "d: {cpus: {count: 3, numa: one}}"))
+	if err != nil || len(moved.Moves) != 1 || moved.Moves[0].Lane != "a" {
+		t.Fatalf("%s, moves %v, %v", show(moved), moved.Moves, err)
+	}
+	for what, p := range map[string]Placement{"placed": placed, "one released": next, "one moved": moved} {
+		reserve := uint64(0)
+		for _, l := range p.Lanes {
+			for _, has := range l.Hugepages {
+				reserve += has.Reserve
+			}
+		}
+		if reserve != 1 {
+			t.Errorf("%s: %d pages are to be reserved, want 1: %s", what, reserve, show(p))
+		}
+	}
+}
+
+// A lane of which only the memory moves keeps its CPUs, roles and reasons.
+func TestMemoryMoves(t *testing.T) {
+	h := hostOf(t, hosttest.Machine{Packages: 2, CoresPerPackage: 3, ThreadsPerCore: 1}, gibibytes(4, 4))
+	placed, err := Solve(h, Placement{}, declare(t, "a: {cpus: {count: 1}, near: {numaNode: 1}, memory: {size: 2Gi}, roles: {main: 1}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &placed.Lanes[0]
+	a.Memory, a.MemoryNodes = []Memory{{Node: 0, Bytes: a.Memory[0].Bytes}}, cpuset.Of(0)
+	p, err := Repack(h, placed, declare(t, "b: {cpus: {count: 2, numa: one}, near: {numaNode: 0}, memory: {size: 3Gi}}"))
+	if err != nil || len(p.Moves) != 1 || p.Lanes[0].CPUs != a.CPUs || p.Lanes[0].MemoryNodes != cpuset.Of(1) {
+		t.Fatalf("%s, moves %v, %v", show(p), p.Moves, err)
+	}
+	if p.Lanes[0].Roles["main"] != a.CPUs || !slices.Contains(p.Lanes[0].Reasons, "2Gi of memory on node 1") {
+		t.Errorf("roles %v, reasons %q", p.Lanes[0].Roles, p.Lanes[0].Reasons)
 	}
 }
 

@@ -22,48 +22,48 @@ func (m *machine) best(l lane.Lane, r relaxed) (place, bool, error) {
 		if found && w.weight(set) > best.cost.BrokenWishes {
 			break
 		}
-		ways, err := m.asks(l, w.without(set))
+		ways, err := m.demands(l, w.without(set))
 		if err != nil {
 			return place{}, false, err
 		}
 		for _, a := range ways {
-			if p, ok := m.bestWay(a, r.crowded, w.others); ok && (!found || p.compare(&best) < 0) {
+			if p, ok := m.bestWay(a, r.noHousekeeping, w.others); ok && (!found || p.compare(&best) < 0) {
 				best, found = p, true
 			}
 		}
 	}
 	if found {
-		best.unsure = !all && best.cost.BrokenWishes > 0
-		m.setAside(&best)
+		best.improvable = !all && best.cost.BrokenWishes > 0
+		m.allocateFor(&best)
 	}
 	return best, found, nil
 }
 
-// setAside notes what memory a place gets.
-func (m *machine) setAside(p *place) {
-	if p.ask.wantsMemory() {
-		if all, ok := m.allocate([]need{{&p.ask, p.set, p.nodes}}); ok {
-			p.given = all[0]
+// allocateFor records the memory that a place gets.
+func (m *machine) allocateFor(p *place) {
+	if p.demand.wantsMemory() {
+		if all, ok := m.allocate([]need{{&p.demand, p.memory, p.nodes}}); ok {
+			p.allocation = all[0]
 		}
 	}
 }
 
-// bestFor is best for one way to ask alone.
-func (m *machine) bestFor(a ask) (place, bool) {
+// bestFor is best for one demand.
+func (m *machine) bestFor(a demand) (place, bool) {
 	p, ok := m.bestWay(a, false, nil)
 	if ok {
-		m.setAside(&p)
+		m.allocateFor(&p)
 	}
 	return p, ok
 }
 
-// bestWay is best for one way to ask. A place that leaves housekeeping no CPU is none: then one of those that
-// are free now has to stay free, whichever costs least.
-func (m *machine) bestWay(a ask, crowded bool, soft []Lane) (place, bool) {
-	m.tries++
-	p, ok := m.bestCrowded(a, soft)
+// bestWay is best for one demand, before memory is allocated. Where the best place would leave housekeeping
+// no CPU, one of those that are free stays free: the one that costs least.
+func (m *machine) bestWay(a demand, noHousekeeping bool, soft []Lane) (place, bool) {
+	m.searches++
+	p, ok := m.bestAnywhere(a, soft)
 	free := m.free()
-	if !ok || crowded || !free.IsSubsetOf(p.owned()) {
+	if !ok || noHousekeeping || !free.IsSubsetOf(p.owned()) {
 		return p, ok
 	}
 	var best place
@@ -71,7 +71,7 @@ func (m *machine) bestWay(a ask, crowded bool, soft []Lane) (place, bool) {
 	banned := a.banned
 	for id := range free.All() {
 		a.banned = banned.Union(cpuset.Of(id))
-		q, fits := m.bestCrowded(a, soft)
+		q, fits := m.bestAnywhere(a, soft)
 		if fits && !free.IsSubsetOf(q.owned()) && (!found || q.compare(&best) < 0) {
 			best, found = q, true
 		}
@@ -79,7 +79,8 @@ func (m *machine) bestWay(a ask, crowded bool, soft []Lane) (place, bool) {
 	return best, found
 }
 
-func (m *machine) bestCrowded(a ask, soft []Lane) (place, bool) {
+// bestAnywhere is best for one demand, also where that leaves housekeeping no CPU.
+func (m *machine) bestAnywhere(a demand, soft []Lane) (place, bool) {
 	s := m.newSearch(a, soft)
 	if !a.oneL3 {
 		return s.run()
@@ -111,23 +112,23 @@ func subsets(n, k int, use func(nodeSet)) {
 	}
 }
 
-// search is one lane on one machine.
+// search finds a place for one lane on one machine.
 type search struct {
 	m     *machine
-	a     ask
-	soft  []Lane // lanes that would rather be apart from this one
+	a     demand
+	soft  []Lane // lanes that prefer to be apart from this one, and are
 	cache int    // the only L3 to use, by its place; -1: all
-	room  []int  // CPUs that the lane could have, by node
-	block int
-	whole []int // CPUs of free whole cores, by node
+	room  []int  // by node: CPUs that the lane could have
+	block int    // the largest free block
+	whole []int  // by node: CPUs of free whole cores
 	takes []takes
 	kinds []host.CPUKind
 	table map[tableKey]domainTable
 	count int
 }
 
-func (m *machine) newSearch(a ask, soft []Lane) *search {
-	s := &search{m: m, a: a, soft: soft, count: a.spec.CPUs.Count, whole: m.wholes()}
+func (m *machine) newSearch(a demand, soft []Lane) *search {
+	s := &search{m: m, a: a, soft: soft, count: a.spec.CPUs.Count, whole: m.wholeByNode()}
 	s.block = slices.Max(append(s.whole, 0))
 	s.takes = make([]takes, len(m.cores))
 	for c := range m.cores {
@@ -155,7 +156,7 @@ func (s *search) allows(c domain) bool {
 	return (s.cache < 0 || s.cache == c.cache) && (s.a.near == 0 || s.a.near.has(c.node))
 }
 
-// run tries all combinations of the smallest number of nodes that does.
+// run tries all combinations of the smallest number of nodes on which the lane fits.
 func (s *search) run() (place, bool) {
 	most := len(s.m.nodes)
 	if s.a.oneNode {
@@ -176,13 +177,13 @@ func (s *search) run() (place, bool) {
 			continue
 		}
 		if _, ok := s.fill(1<<len(s.m.nodes)-1, anyKind, -1); !ok {
-			break // there is no way even with all of them
+			break // it does not fit on all of them together
 		}
 	}
 	return place{}, false
 }
 
-// bestIn is the best place with CPUs and memory on just the nodes of a set.
+// bestIn is the best place with CPUs or memory on each node of a set and on no other.
 func (s *search) bestIn(set nodeSet) (place, bool) {
 	var best place
 	found := false
@@ -190,9 +191,9 @@ func (s *search) bestIn(set nodeSet) (place, bool) {
 		for _, kind := range s.kinds {
 			for _, counted := range s.blocks(cpus) {
 				p, ok := s.fill(cpus, kind, counted)
-				p.set = memory
+				p.memory = memory
 				if !ok || !s.m.price(&p, s.whole, s.block, s.soft) || memory > 0 && p.nodes != cpus {
-					continue // with CPUs on fewer nodes, memory is chosen for these
+					continue // with CPUs on fewer nodes, the best memory may be another
 				}
 				if !found || p.compare(&best) < 0 {
 					best, found = p, true
@@ -206,7 +207,7 @@ func (s *search) bestIn(set nodeSet) (place, bool) {
 		}
 		return best, found
 	}
-	for cpus := set; cpus > 0; cpus = (cpus - 1) & set { // some of the nodes may be there for their memory only
+	for cpus := set; cpus > 0; cpus = (cpus - 1) & set { // nodes outside of cpus give memory only
 		if s.hasRoom(cpus) {
 			if memory, ok := s.memoryOn(set, cpus); ok {
 				try(cpus, memory)
@@ -225,7 +226,7 @@ func (s *search) hasRoom(set nodeSet) bool {
 }
 
 // memoryOn chooses from a set of nodes those from which memory comes: all without CPUs of the lane, and of
-// the others those that keep the distance least.
+// the others those with the least distance.
 func (s *search) memoryOn(set, cpus nodeSet) (nodeSet, bool) {
 	var best nodeSet
 	found, least := false, 0
@@ -260,8 +261,8 @@ func (s *search) kindsToTry() []host.CPUKind {
 	return kinds
 }
 
-// blocks are the nodes whose free whole cores may decide how much of the largest block is lost: -1
-// is none. A node counts only while it alone has the largest block.
+// blocks are the nodes whose free whole cores may decide how much of the largest block is lost; -1 is none.
+// A node decides only if no node outside of the set has a block as large.
 func (s *search) blocks(set nodeSet) []int {
 	outside := 0
 	for n := range s.m.nodes {
@@ -276,23 +277,22 @@ func (s *search) blocks(set nodeSet) []int {
 	return nodes
 }
 
-// takes are the ways to take CPUs of one core.
+// takes are the CPUs of one core that a lane may have.
 type takes struct {
-	open   []int // its CPUs that the lane may have, those to take first in front
-	most   int   // how many of these the lane could use
-	joined int   // how many of them have lanes already, with which they would be shared
+	open []int // in the order in which they are taken
+	most int   // how many of them the lane could use
 }
 
 // isOpen says whether the lane may have a CPU.
 func (s *search) isOpen(id int) bool {
-	if s.a.banned.Contains(id) || s.m.at[id] == s.m.boot && !s.a.boot {
+	if s.a.banned.Contains(id) || s.m.coreOf[id] == s.m.boot && !s.a.boot {
 		return false
 	}
 	return s.m.owner[id] == free ||
-		s.a.share > 1 && s.m.owner[id] == shared && s.m.room[id] > 0 && s.m.sharers(id) < s.a.share
+		s.a.share > 1 && s.m.owner[id] == shared && s.m.canJoin(id, s.a.share)
 }
 
-// choices are the takes of a core: what boot prepared first, then what is shared already, then the lowest.
+// choices are the takes of a core: CPUs that boot prepared first, then shared ones, then the lowest.
 func (s *search) choices(c int) takes {
 	k := s.m.cores[c]
 	if !fits(k.kind, s.a.kind) {
@@ -302,9 +302,6 @@ func (s *search) choices(c int) takes {
 	for _, id := range k.cpus {
 		if s.isOpen(id) {
 			t.open = append(t.open, id)
-			if s.m.owner[id] == shared {
-				t.joined++
-			}
 		}
 	}
 	if s.a.smt != lane.Any && len(t.open) < len(k.cpus) || !s.chosen(&t) {
@@ -323,8 +320,8 @@ func (s *search) choices(c int) takes {
 	return t
 }
 
-// chosen puts the CPUs that the lane names in front, and takes out those that it does not name, unless they
-// are to be idle. It is false where the core is none that the lane could have with what it names.
+// chosen puts the CPUs that spec.cpus.list names in front, and removes the others unless they are to be idle.
+// False: the lane can have no CPU of the core.
 func (s *search) chosen(t *takes) bool {
 	if s.a.list.IsEmpty() {
 		return true

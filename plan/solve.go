@@ -20,28 +20,23 @@ func Solve(h host.Host, placed Placement, lanes []lane.Lane) (Placement, error) 
 	return p, explained(err, h, placed, lanes)
 }
 
-// solve is Solve that does not explain what it refuses.
+// solve is Solve whose refusals are not explained yet.
 func solve(h host.Host, placed Placement, lanes []lane.Lane, limit int) (Placement, error) {
 	if err := placed.check(h); err != nil {
 		return Placement{}, err
 	}
-	if err := known(placed, lanes); err != nil {
+	if err := checkNames(placed, lanes); err != nil {
 		return Placement{}, err
 	}
 	t := newJointSearch(newMachine(h, placed.Lanes), lanes, limit)
-	l, err := t.run()
-	if l != nil {
-		return Placement{}, &refused{lane: *l, reason: err, on: t.m, proven: true}
-	}
-	if !t.found {
-		return Placement{}, t.refused()
+	if r := t.run(); r != nil {
+		return Placement{}, r
 	}
 	return t.placement(placed), nil
 }
 
-// known says whether the lanes have names of their own, and those that they name are there or are placed with
-// them.
-func known(placed Placement, lanes []lane.Lane) error {
+// checkNames refuses a name that is taken, and a wish about a lane that is neither placed nor requested.
+func checkNames(placed Placement, lanes []lane.Lane) error {
 	var all []string
 	for i := range placed.Lanes {
 		all = append(all, placed.Lanes[i].Name)
@@ -54,7 +49,7 @@ func known(placed Placement, lanes []lane.Lane) error {
 		}
 		for _, name := range append(slices.Clone(l.Spec.Apart.Lanes), l.Spec.Near.Lane) {
 			if why == "" && name != "" && !slices.Contains(all, name) {
-				why = "spec.near, spec.apart: there is no lane " + cut(name)
+				why = "spec.near, spec.apart: there is no lane " + shorten(name)
 			}
 		}
 		if why != "" {
@@ -64,12 +59,12 @@ func known(placed Placement, lanes []lane.Lane) error {
 	return nil
 }
 
-// placement writes the answer down.
+// placement is the answer.
 func (t *jointSearch) placement(placed Placement) Placement {
 	p := Placement{APIVersion: APIVersion, Kind: Kind, Host: identity(t.m.h), Cost: t.cost, Optimal: true,
 		Lanes: slices.Clone(placed.Lanes)}
-	if t.steps < 0 || t.unsure {
-		bound := t.alone[0]
+	if t.steps < 0 || t.incomplete {
+		bound := t.least[0]
 		bound.BlockLost = t.leastLoss(0)
 		if bound.Compare(t.cost) < 0 {
 			p.Optimal, p.Bound = false, &bound
@@ -78,22 +73,22 @@ func (t *jointSearch) placement(placed Placement) Placement {
 	for i := range t.best {
 		t.m.put(t.m.describe(t.best[i]))
 	}
-	made := t.m.lanes[t.first:]
+	made := t.m.lanes[t.placed:]
 	for i := range made {
-		made[i].Reasons = append(made[i].Reasons, t.m.finalReasons(&t.best[i], t.first+i)...)
+		made[i].Reasons = append(made[i].Reasons, t.m.finalReasons(&t.best[i], t.placed+i)...)
 	}
-	slices.SortStableFunc(made, func(a, b Lane) int { return t.asked(a.Name) - t.asked(b.Name) })
+	slices.SortStableFunc(made, func(a, b Lane) int { return t.orderOf(a.Name) - t.orderOf(b.Name) })
 	p.Lanes = append(p.Lanes, made...)
 	p.Housekeeping = t.m.housekeeping()
 	return p
 }
 
-// asked is the place of a lane in the order in which they were asked for.
-func (t *jointSearch) asked(name string) int {
-	return slices.IndexFunc(t.given, func(l lane.Lane) bool { return l.Metadata.Name == name })
+// orderOf is the place of a lane in the request.
+func (t *jointSearch) orderOf(name string) int {
+	return slices.IndexFunc(t.requested, func(l lane.Lane) bool { return l.Metadata.Name == name })
 }
 
-// Mismatch is why a placement does not fit a machine.
+// Mismatch is why a placement is not for a machine.
 type Mismatch struct {
 	Reason string
 	Lost   []string // lanes of which CPUs are gone; none: it is another machine

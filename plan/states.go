@@ -8,7 +8,7 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// hasSeen says whether the search was in the same situation before at no higher cost, and notes it otherwise.
+// hasSeen says whether the search was in this state at no higher cost before, and records it otherwise.
 func (t *jointSearch) hasSeen(key string, cost Cost) bool {
 	if was, ok := t.seen[key]; ok && was.Compare(cost) <= 0 {
 		return true
@@ -17,9 +17,8 @@ func (t *jointSearch) hasSeen(key string, cost Cost) bool {
 	return false
 }
 
-// key tells situations apart that leave different things to the lanes that are still to be placed: what is
-// free of each core of a domain, and where the lanes are that others have wishes about, or that want memory
-// or devices.
+// key identifies a state by what matters to the lanes that are still to be placed: what is free of each core
+// of a domain, and where the lanes are that others have wishes about, or that want memory or devices.
 func (t *jointSearch) key(depth int) string {
 	m := t.m
 	b := binary.LittleEndian.AppendUint64(t.scratch[:0], uint64(depth))
@@ -38,22 +37,22 @@ func (t *jointSearch) key(depth int) string {
 	}
 	for i := range t.have {
 		p := &t.have[i]
-		if t.named[i] || p.ask.spec.Near.Lane != "" || len(p.ask.spec.Apart.Lanes) > 0 || p.ask.share > 1 {
+		s := &p.demand.spec
+		if t.referenced[i] || s.Near.Lane != "" || len(s.Apart.Lanes) > 0 || p.demand.share > 1 {
 			b = append(append(b, ' '), p.cpus.String()...)
 		}
-		if p.ask.wantsMemory() {
-			b = binary.LittleEndian.AppendUint64(append(b, ' '), uint64(p.set))
+		if p.demand.wantsMemory() {
+			b = binary.LittleEndian.AppendUint64(append(b, ' '), uint64(p.memory))
 		}
-		if p.ask.vfs > 0 {
-			b = append(append(b, ' '), fmt.Sprint(p.ask.device)...)
+		if p.demand.vfs > 0 {
+			b = append(append(b, ' '), fmt.Sprint(p.demand.device)...)
 		}
 	}
 	t.scratch = b
 	return string(b)
 }
 
-// coreKey is what a core has left, and whether a lane of the request is alone on it so far: four bits for
-// each CPU.
+// coreKey is what is free of a core, four bits a CPU, and whether just one lane, of the request, is on it.
 func (t *jointSearch) coreKey(c int) uint64 {
 	m := t.m
 	var states [8]byte
@@ -68,7 +67,7 @@ func (t *jointSearch) coreKey(c int) uint64 {
 			}
 		case o == shared:
 			states[i] = 1
-		case o >= t.first && (alone == -1 || alone == o):
+		case o >= t.placed && (alone == -1 || alone == o):
 			alone = o
 		default:
 			alone = -2
@@ -88,9 +87,9 @@ func (t *jointSearch) coreKey(c int) uint64 {
 	return key
 }
 
-// isNamed says whether a lane has a wish about another one.
-func (t *jointSearch) isNamed(name string) bool {
+// isReferenced says whether some lane has a wish about the one of that name.
+func (t *jointSearch) isReferenced(name string) bool {
 	names := func(s lane.Spec) bool { return s.Near.Lane == name || slices.Contains(s.Apart.Lanes, name) }
 	return slices.ContainsFunc(t.lanes, func(l lane.Lane) bool { return names(l.Spec) }) ||
-		slices.ContainsFunc(t.m.lanes[:t.first], func(l Lane) bool { return names(l.Spec) })
+		slices.ContainsFunc(t.m.lanes[:t.placed], func(l Lane) bool { return names(l.Spec) })
 }

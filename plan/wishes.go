@@ -7,8 +7,8 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// wishes are the preferred wishes that may be let go for one lane: its own, and those of others to be apart
-// from it.
+// wishes are the preferred wishes that may be broken for one lane: its own, and those of placed lanes to be
+// apart from it.
 type wishes struct {
 	base    relaxed
 	own     []string
@@ -16,7 +16,7 @@ type wishes struct {
 	weights []int // of own, then of others
 }
 
-// newWishes are those that hold without the lane: what is broken already costs no more with it.
+// newWishes leaves out wishes of placed lanes that are broken already: they cost nothing more.
 func (m *machine) newWishes(l lane.Lane, base relaxed) wishes {
 	w := wishes{base: base}
 	for _, name := range sortedKeys(l.Spec.Preferred) {
@@ -28,7 +28,7 @@ func (m *machine) newWishes(l lane.Lane, base relaxed) wishes {
 	w.base.others = slices.Concat(base.others, broken)
 	for _, o := range holds {
 		switch {
-		case base.alone:
+		case base.ignoreOthers:
 			w.base.others = append(w.base.others, o.Name)
 		case len(w.weights) < 63:
 			w.others, w.weights = append(w.others, o), append(w.weights, o.Spec.Preferred["apart"])
@@ -46,7 +46,7 @@ func (w *wishes) weight(set nodeSet) int {
 	return sum
 }
 
-// without is the search without a set of the wishes.
+// without is a search without a set of the wishes.
 func (w *wishes) without(set nodeSet) relaxed {
 	r := w.base
 	r.wishes, r.others = slices.Clone(r.wishes), slices.Clone(r.others)
@@ -60,8 +60,8 @@ func (w *wishes) without(set nodeSet) relaxed {
 	return r
 }
 
-// lightest are the sets of wishes by their weights, none first; false: not all of them, but 512 and the one
-// of all.
+// lightest are the sets of wishes to break, by weight, the empty one first. False: there are more than 512,
+// and of the larger ones only that of all wishes is here.
 func (w *wishes) lightest() ([]nodeSet, bool) {
 	const most = 512
 	var sets []nodeSet

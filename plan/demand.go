@@ -12,8 +12,8 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// ask is a lane as the search sees it: its wishes as limits on CPUs and nodes.
-type ask struct {
+// demand is a lane as the search sees it: its wishes as limits on CPUs and nodes.
+type demand struct {
 	name    string
 	spec    lane.Spec
 	share   int
@@ -21,10 +21,10 @@ type ask struct {
 	kind    host.CPUKind
 	oneL3   bool
 	oneNode bool
-	near    nodeSet    // that it must be on; none: any
-	from    nodeSet    // that distance counts from; none: it does not count
-	caches  cpuset.Set // L3s of the lane to be near to, by their places; none: they do not count
-	banned  cpuset.Set // by wishes to be apart, and what other lanes of the request name
+	near    nodeSet    // its CPUs must be on these; none: any
+	from    nodeSet    // distance counts from these; none: it does not count
+	caches  cpuset.Set // L3s, by index, of the lane to be near to; none: they do not count
+	banned  cpuset.Set // CPUs excluded by wishes to be apart and by the lists of other lanes
 	list    cpuset.Set // the only CPUs to use; none: any
 	boot    bool
 	fast    bool // efficiency cores cost something
@@ -32,32 +32,32 @@ type ask struct {
 	huge    []hugeSize
 	device  int // in the host's PCIDevices, -1 without
 	vfs     int
-	dropped []string // wishes that the search leaves out
+	dropped []string // wishes that do not limit this search
 }
 
-// hugeSize is how many bytes are wanted in pages of a size.
+// hugeSize is bytes in pages of one size.
 type hugeSize struct{ page, bytes uint64 }
 
-// wantsMemory says whether something has to be set aside.
-func (a *ask) wantsMemory() bool { return a.memory > 0 || len(a.huge) > 0 }
+// wantsMemory says whether memory or hugepages are set aside for the lane.
+func (a *demand) wantsMemory() bool { return a.memory > 0 || len(a.huge) > 0 }
 
-// relaxed says which limits a search leaves out.
+// relaxed are the limits that a search leaves out.
 type relaxed struct {
-	wishes     []string // of the lane's own
-	others     []string // lanes whose preferred wish to be apart is left out
-	boot       bool     // the lane may have the boot core
-	crowded    bool     // housekeeping needs no CPU
-	alone      bool     // what other lanes would rather have does not count
-	allDevices bool     // all devices that would do, and not just the best of each node
+	wishes         []string // of the lane's own
+	others         []string // lanes whose preferred wish to be apart is left out
+	boot           bool     // the lane may have the boot core
+	noHousekeeping bool     // housekeeping needs no CPU
+	ignoreOthers   bool     // preferred wishes of other lanes do not count
+	allDevices     bool     // try all devices, not just the best of each node
 }
 
 func (r relaxed) drops(wish string) bool { return slices.Contains(r.wishes, wish) }
 
-// asks returns the ways to ask for a lane: one for each device that would do. An error is what makes
-// the lane impossible on this machine.
-func (m *machine) asks(l lane.Lane, r relaxed) ([]ask, error) {
+// demands are those of a lane, one for each device that it could use. The error is what makes the lane
+// impossible on this machine.
+func (m *machine) demands(l lane.Lane, r relaxed) ([]demand, error) {
 	s := l.Spec
-	a := ask{name: l.Metadata.Name, spec: s, share: max(1, s.CPUs.Share), smt: s.CPUs.SMT,
+	a := demand{name: l.Metadata.Name, spec: s, share: max(1, s.CPUs.Share), smt: s.CPUs.SMT,
 		kind:  host.CPUKind(s.CPUs.Kind),
 		oneL3: s.CPUs.L3 == lane.One && !r.drops("l3"), oneNode: s.CPUs.NUMA == lane.One && !r.drops("numa"),
 		boot: s.CPUs.Boot || r.boot, fast: m.performant && s.CPUs.Kind != string(host.Efficiency),
@@ -74,7 +74,7 @@ func (m *machine) asks(l lane.Lane, r relaxed) ([]ask, error) {
 	for _, size := range sortedKeys(s.Memory.Hugepages) {
 		page, err := quantity.ParseBytes(size)
 		if err != nil {
-			return nil, fmt.Errorf("spec.memory.hugepages.%s: %w", cut(size), err)
+			return nil, fmt.Errorf("spec.memory.hugepages.%s: %w", shorten(size), err)
 		}
 		a.huge = append(a.huge, hugeSize{uint64(page), uint64(s.Memory.Hugepages[size])})
 		if known := m.pageSizes(); !slices.Contains(known, uint64(page)) {
@@ -83,20 +83,20 @@ func (m *machine) asks(l lane.Lane, r relaxed) ([]ask, error) {
 				has = append(has, quantity.Bytes(k).String())
 			}
 			return nil, fmt.Errorf("spec.memory.hugepages.%s: the machine has no hugepages of that size; it has %s",
-				cut(size), orNone(strings.Join(has, ", ")))
+				shorten(size), orNone(strings.Join(has, ", ")))
 		}
 	}
-	m.keepApart(&a, r)
+	m.banForApart(&a, r)
 	claimed, _ := m.claimed(a.name)
 	a.banned = a.banned.Union(claimed)
-	if err := m.approach(&a, r.drops("near")); err != nil {
+	if err := m.resolveNear(&a, r.drops("near")); err != nil {
 		return nil, err
 	}
-	return m.withDevices(a, r.allDevices)
+	return m.perDevice(a, r.allDevices)
 }
 
-// cut keeps what an error repeats of its input to a sensible length.
-func cut(s string) string {
+// shorten limits what an error repeats of its input.
+func shorten(s string) string {
 	const most = 64
 	if len(s) <= most {
 		return s
@@ -104,8 +104,8 @@ func cut(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// approach turns the wish to be near something into nodes.
-func (m *machine) approach(a *ask, dropped bool) error {
+// resolveNear turns the wish to be near something into nodes.
+func (m *machine) resolveNear(a *demand, dropped bool) error {
 	near := a.spec.Near
 	switch {
 	case near.NUMANode != nil:
@@ -121,7 +121,7 @@ func (m *machine) approach(a *ask, dropped bool) error {
 	case near.Device != "":
 		d := m.findDevice(near.Device)
 		if d < 0 {
-			return fmt.Errorf("spec.near.device: %q: the machine has %s", cut(near.Device), m.deviceNames())
+			return fmt.Errorf("spec.near.device: %q: the machine has %s", shorten(near.Device), m.deviceNames())
 		}
 		a.from = m.deviceNode(d)
 	}
@@ -131,9 +131,9 @@ func (m *machine) approach(a *ask, dropped bool) error {
 	return nil
 }
 
-// withDevices chooses the device of the network path: the one that is named, or for virtual
-// functions the best one on each node, which the search then chooses from; with all, any that would do.
-func (m *machine) withDevices(a ask, all bool) ([]ask, error) {
+// perDevice is a demand for each device of the network path: the one that is named; or, for virtual
+// functions, the best one on each node; or with all, each that has enough.
+func (m *machine) perDevice(a demand, all bool) ([]demand, error) {
 	net := a.spec.Network
 	a.vfs = net.VFs
 	if net.Path == "sriov" {
@@ -142,7 +142,7 @@ func (m *machine) withDevices(a ask, all bool) ([]ask, error) {
 	var devices []int
 	switch at := m.findDevice(net.Device); {
 	case net.Device == "" && a.vfs == 0:
-		return []ask{a}, nil
+		return []demand{a}, nil
 	case net.Device == "":
 		for d, dev := range m.h.PCIDevices {
 			if dev.Kind == "network" && m.freeVFs(d, a.name) >= a.vfs {
@@ -153,10 +153,10 @@ func (m *machine) withDevices(a ask, all bool) ([]ask, error) {
 			return nil, fmt.Errorf("spec.network.path: sriov: no device has %d free virtual functions", a.vfs)
 		}
 	case at < 0:
-		return nil, fmt.Errorf("spec.network.device: %q: the machine has %s", cut(net.Device), m.deviceNames())
+		return nil, fmt.Errorf("spec.network.device: %q: the machine has %s", shorten(net.Device), m.deviceNames())
 	case a.vfs > m.freeVFs(at, a.name):
 		return nil, fmt.Errorf("spec.network: %s has %d free virtual functions, the lane wants %d",
-			cut(net.Device), m.freeVFs(at, a.name), a.vfs)
+			shorten(net.Device), m.freeVFs(at, a.name), a.vfs)
 	default:
 		devices = []int{at}
 	}
@@ -167,7 +167,7 @@ func (m *machine) withDevices(a ask, all bool) ([]ask, error) {
 		})
 		devices = slices.CompactFunc(devices, func(a, b int) bool { return m.deviceNode(a) == m.deviceNode(b) })
 	}
-	ways := make([]ask, len(devices))
+	ways := make([]demand, len(devices))
 	for i, d := range devices {
 		ways[i] = a
 		if ways[i].device = d; a.spec.Near == (lane.Near{}) { // else distance counts from something else
@@ -183,20 +183,17 @@ func (m *machine) findDevice(name string) int {
 	})
 }
 
-// deviceNode is the node of a device; none where the machine does not say it.
+// deviceNode is the node of a device; none where it is not known.
 func (m *machine) deviceNode(d int) nodeSet {
-	n := m.h.PCIDevices[d].NUMANode
-	if n == nil {
-		return 0
-	}
-	at := slices.IndexFunc(m.nodes, func(o node) bool { return o.id == *n })
+	id := known(m.h.PCIDevices[d].NUMANode, -2) // no node has this number
+	at := slices.IndexFunc(m.nodes, func(n node) bool { return n.id == id })
 	if at < 0 {
 		return 0
 	}
 	return 1 << at
 }
 
-// freeVFs is how many virtual functions of a device no lane has but for the one of that name.
+// freeVFs is how many virtual functions of a device no lane other than the one of that name has.
 func (m *machine) freeVFs(d int, name string) int {
 	dev := m.h.PCIDevices[d]
 	if dev.SRIOV == nil {

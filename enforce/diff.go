@@ -30,6 +30,14 @@ type LaneChange struct {
 	To     string `json:"to,omitempty"`
 }
 
+// What changes of a lane.
+const (
+	laneAdded   = "added"
+	laneMoved   = "moved"
+	laneRemoved = "removed"
+	laneChanged = "changed" // where it is
+)
+
 // Setting is a value of the host that would change.
 type Setting struct {
 	Name    string `json:"name"`    // a file, or what of which thread
@@ -86,11 +94,11 @@ func (l *Lanes) laneChanges(p plan.Placement) []LaneChange {
 		c := LaneChange{Name: next.Name, From: was.CPUs.String(), To: next.CPUs.String()}
 		switch {
 		case err != nil:
-			c.Change = "added"
+			c.Change = laneAdded
 		case was.CPUs != next.CPUs || was.Idle != next.Idle || was.MemoryNodes != next.MemoryNodes:
-			c.Change = "moved"
+			c.Change = laneMoved
 		case !sameLane(was, next):
-			c.Change = "changed"
+			c.Change = laneChanged
 		default:
 			continue
 		}
@@ -98,7 +106,7 @@ func (l *Lanes) laneChanges(p plan.Placement) []LaneChange {
 	}
 	for _, was := range l.Placement.Lanes {
 		if !slices.ContainsFunc(p.Lanes, func(next plan.Lane) bool { return next.Name == was.Name }) {
-			changes = append(changes, LaneChange{Name: was.Name, Change: "removed", From: was.CPUs.String()})
+			changes = append(changes, LaneChange{Name: was.Name, Change: laneRemoved, From: was.CPUs.String()})
 		}
 	}
 	return changes

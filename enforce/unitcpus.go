@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/plan"
 )
 
@@ -107,7 +108,7 @@ func read(root fs.FS, unit, name string, found map[[2]string]UnitCPUs) {
 		switch u := found[key]; {
 		case list == "":
 			delete(found, key)
-		case strings.HasPrefix(name, "run/systemd/system.control/") && slices.Contains(managedUnits(), unit):
+		case strings.HasPrefix(name, "run/systemd/system.control/") && slices.Contains(knob.ManagedUnits(), unit):
 			// Isolane's own, see units
 		case perr == nil:
 			found[key] = UnitCPUs{Unit: unit, Setting: setting, File: "/" + name, CPUs: u.CPUs.Union(cpus)}

@@ -1,6 +1,9 @@
-package enforce
+// Package guard finds what somebody else changes of the lanes in force, as often as it is called; it names who
+// did where the kernel tells, and puts it back.
+package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,38 +17,25 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/journal"
 )
 
-// Drift is something that is not, or no longer, as the lanes want it.
-type Drift struct {
-	Target   string `json:"target"`
-	Expected string `json:"expected"`
-	Found    string `json:"found"`
-	By       string `json:"by,omitempty"` // who wrote there last, if the kernel told
-	Repaired bool   `json:"repaired"`
-	Note     string `json:"note,omitempty"`
-
-	step journal.Step // that would put it back; none where only its owner can
-}
-
 // Guard watches what is in force, and puts it back.
 type Guard struct {
-	dir      string
-	root     fs.FS
-	ops      operations
-	lanes    *Lanes // to look at
-	view     View
-	want     []journal.Step
-	attached []journal.Step // of attached workloads
-	groups   []LaneGroup
-	writers  *writers
-	now      *contents
+	dir     string
+	root    fs.FS
+	ops     map[string]journal.Op
+	lanes   *enforce.Lanes // to look at
+	want    *enforce.Wanted
+	groups  []enforce.LaneGroup
+	writers *writers
+	now     *contents
 
 	seen     seen
 	since    map[string]map[int]uint64 // the processes of each lane and when they started
 	reported map[string]string         // what was found, by target
-	left     []Drift
+	left     []enforce.Drift
 	repairs  map[string][]time.Time
 }
 
@@ -55,11 +45,10 @@ type seen struct {
 	tasks                              map[string]bool
 }
 
-// NewGuard watches the lanes that are in force by the state in dir.
-func NewGuard(dir string, root fs.FS, ops map[string]journal.Op) (*Guard, error) {
+// New watches the lanes that are in force by the state in dir.
+func New(dir string, root fs.FS, ops map[string]journal.Op) (*Guard, error) {
 	g := &Guard{dir: dir, root: root, ops: ops, writers: newWriters(), now: newContents(root),
-		since:    map[string]map[int]uint64{},
-		reported: map[string]string{}, repairs: map[string][]time.Time{}}
+		since: map[string]map[int]uint64{}, reported: map[string]string{}, repairs: map[string][]time.Time{}}
 	s, err := g.look()
 	if err != nil {
 		return nil, err
@@ -80,7 +69,7 @@ func (g *Guard) look() (seen, error) {
 	if err != nil {
 		return s, err
 	}
-	s.online = trim(online)
+	s.online = strings.TrimSpace(string(online))
 	interrupts, err := fs.ReadDir(g.root, "proc/irq")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, err
@@ -90,14 +79,12 @@ func (g *Guard) look() (seen, error) {
 		names.WriteString(e.Name() + " ")
 	}
 	s.interrupts = names.String()
-	state, err := journal.ReadState(g.dir, stateFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if s.applied, err = enforce.State(g.dir); err != nil {
 		return s, err
 	}
-	s.applied = string(state)
 	if g.lanes != nil {
 		for _, at := range g.lanes.Attached {
-			if at.Own && !populated(g.root, at.Group) {
+			if at.Own && !enforce.Populated(g.root, at.Group) {
 				s.ended += at.Group + " "
 			}
 		}
@@ -113,22 +100,16 @@ func (g *Guard) look() (seen, error) {
 
 // refresh plans anew what is wanted.
 func (g *Guard) refresh(s seen) (err error) {
-	if g.lanes, err = Look(g.dir, g.root, g.ops); err != nil {
+	if g.lanes, err = enforce.Look(g.dir, g.root, g.ops); err != nil {
 		return err
 	}
-	if g.view, err = g.lanes.View(); err != nil {
-		return err
-	}
-	if g.want, err = want(g.view, g.lanes.Placement); err != nil {
-		return err
-	}
-	if g.attached, err = g.lanes.attachedSteps(g.lanes.Attached); err != nil {
+	if g.want, err = g.lanes.Wanted(); err != nil {
 		return err
 	}
 	if g.groups, err = g.lanes.Groups(); err != nil {
 		return err
 	}
-	for _, s := range slices.Concat(g.want, g.attached) {
+	for _, s := range g.want.Steps() {
 		if filepath.IsAbs(s.Target) {
 			g.writers.watch(s.Target)
 		}
@@ -139,7 +120,7 @@ func (g *Guard) refresh(s seen) (err error) {
 
 // Check returns what is not in force and was so before, or differently. With repair it is put back, unless
 // somebody else keeps changing it.
-func (g *Guard) Check(ctx context.Context, repair bool) ([]Drift, error) {
+func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error) {
 	if _, err := g.writers.read(); err != nil {
 		return nil, err
 	}
@@ -147,9 +128,9 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]Drift, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found []Drift
+	var found []enforce.Drift
 	if gone := g.offline(now.online); gone != "" {
-		found = append(found, Drift{Target: "/sys/devices/system/cpu/online",
+		found = append(found, enforce.Drift{Target: "/sys/devices/system/cpu/online",
 			Expected: g.lanes.Placement.CPUs().String() + " online",
 			Found:    now.online, Note: gone})
 	}
@@ -169,9 +150,12 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]Drift, error) {
 	} else if err = g.newTasks(now); err != nil {
 		return nil, err
 	}
-	steps, err := g.steps(ctx)
+	steps, err := g.want.Drift(ctx, g.now.has)
 	if err != nil {
 		return nil, err
+	}
+	for i, d := range steps {
+		steps[i].By = g.writers.of(d.Step.Target)
 	}
 	if repair && len(steps) > 0 {
 		if err = g.repair(ctx, steps); err != nil {
@@ -179,13 +163,13 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]Drift, error) {
 		}
 	}
 	gone, err := g.processes()
-	g.left = slices.DeleteFunc(slices.Concat(found, steps), func(d Drift) bool { return d.Repaired })
+	g.left = slices.DeleteFunc(slices.Concat(found, steps), func(d enforce.Drift) bool { return d.Repaired })
 	return g.fresh(slices.Concat(found, steps, gone)), err
 }
 
 // reap makes lanes anew that were in the cgroups of workloads which have ended.
 func (g *Guard) reap(ctx context.Context) error {
-	l, err := Open(g.dir, g.root, g.ops)
+	l, err := enforce.Open(g.dir, g.root, g.ops)
 	if errors.Is(err, journal.ErrBusy) {
 		return nil
 	}
@@ -197,7 +181,7 @@ func (g *Guard) reap(ctx context.Context) error {
 }
 
 // Left is what the last Check found and nobody has put back.
-func (g *Guard) Left() []Drift { return g.left }
+func (g *Guard) Left() []enforce.Drift { return g.left }
 
 // offline names the lanes that have lost CPUs.
 func (g *Guard) offline(list string) string {
@@ -216,7 +200,6 @@ func (g *Guard) offline(list string) string {
 
 // newTasks adds what new kernel threads are to be told.
 func (g *Guard) newTasks(now seen) error {
-	cpus := g.lanes.Placement.CPUs()
 	for id := range now.tasks {
 		if g.seen.tasks[id] {
 			continue
@@ -225,76 +208,29 @@ func (g *Guard) newTasks(now seen) error {
 		if err != nil {
 			continue
 		}
-		steps, err := g.view.kernelThread(pid, cpus)
-		if err != nil {
+		if err = g.want.AddThread(pid); err != nil {
 			return err
 		}
-		g.want = append(g.want, steps...)
 	}
 	g.seen.tasks = now.tasks
 	return nil
 }
 
-// steps returns the drift of settings.
-func (g *Guard) steps(ctx context.Context) ([]Drift, error) {
-	var found []Drift
-	for _, s := range g.want {
-		if file := g.ops.file(s); file != "" && g.now.has(file, s.After) {
-			continue
-		}
-		inForce, now, err := g.lanes.journal.InForce(ctx, s)
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && g.ops.ends(s), inForce: // the thread has ended
-			continue
-		case err != nil && !errors.Is(err, fs.ErrNotExist):
-			return nil, fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
-		case slices.ContainsFunc(g.lanes.Refused, func(r Refusal) bool {
-			return r.Target == s.Target &&
-				r.Value == s.After
-		}):
-			continue
-		}
-		found = append(found, g.drift(s, now))
-	}
-	missing, err := g.lanes.stepsNotInForce(ctx, g.attached)
-	for _, s := range missing {
-		found = append(found, g.drift(s, s.Before))
-	}
-	return found, err
-}
+// patience is how often within a minute the same is put back.
+const patience = 3
 
-// drift is that a step is not in force, and who wrote there last.
-func (g *Guard) drift(s journal.Step, now string) Drift {
-	s.Before = now
-	d := g.ops.drift(s)
-	d.By = g.writers.of(s.Target)
-	return d
-}
-
-// stubborn is how often within a minute somebody may change the same again before Isolane lets it be.
-const stubborn = 3
-
-// repair puts back what can be. Another isolane process that is at work has the first word.
-func (g *Guard) repair(ctx context.Context, found []Drift) error {
-	left := 0
-	for i, d := range found {
-		recent := slices.DeleteFunc(g.repairs[d.Target],
-			func(t time.Time) bool { return time.Since(t) > time.Minute })
-		g.repairs[d.Target] = recent
-		if len(recent) >= stubborn {
-			who := d.By
-			if who == "" {
-				who = "somebody whom the kernel does not name"
-			}
-			found[i].Note = fmt.Sprintf("%s has changed this %d times within a minute: left alone; end it, or keep "+
-				"it off the lanes' CPUs", who, stubborn)
-			left++
+// repair puts back what can be. Another isolane process that is at work goes first.
+func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
+	var todo []*enforce.Drift
+	for i := range found {
+		if d := &found[i]; d.Note == "" && !g.stubborn(d) { // a note says who is to act
+			todo = append(todo, d)
 		}
 	}
-	if left == len(found) {
+	if len(todo) == 0 {
 		return nil
 	}
-	l, err := Open(g.dir, g.root, g.ops)
+	l, err := enforce.Open(g.dir, g.root, g.ops)
 	if errors.Is(err, journal.ErrBusy) {
 		return nil
 	}
@@ -303,28 +239,36 @@ func (g *Guard) repair(ctx context.Context, found []Drift) error {
 	}
 	defer l.Close()
 	// The lanes may have changed since the look.
-	if state, serr := journal.ReadState(g.dir, stateFile); serr != nil || string(state) != g.seen.applied {
+	if state, serr := enforce.State(g.dir); serr != nil || state != g.seen.applied {
 		return nil
 	}
-	for i, d := range found {
-		if d.Note != "" {
-			continue
+	err = l.PutBack(ctx, g.want, todo)
+	for _, d := range todo {
+		if d.Repaired {
+			g.repairs[d.Target] = append(g.repairs[d.Target], time.Now())
 		}
-		if err = l.redo(ctx, d.step); err != nil { // as the CPUs of a cpuset while they are offline
-			found[i].Note = "cannot be put back: " + err.Error()
-			continue
-		}
-		found[i].Repaired = true
-		g.repairs[d.Target] = append(g.repairs[d.Target], time.Now())
 	}
-	return l.journal.Finish(ctx, g.want)
+	return err
+}
+
+// stubborn says in a drift's note whether somebody changes it so often that it is not put back any more.
+func (g *Guard) stubborn(d *enforce.Drift) bool {
+	recent := slices.DeleteFunc(g.repairs[d.Target],
+		func(t time.Time) bool { return time.Since(t) > time.Minute })
+	if g.repairs[d.Target] = recent; len(recent) < patience {
+		return false
+	}
+	who := cmp.Or(d.By, "somebody whom the kernel does not name")
+	d.Note = fmt.Sprintf("%s has changed this %d times within a minute: left alone; end it, or keep it off the "+
+		"lanes' CPUs", who, patience)
+	return true
 }
 
 // processes reports lanes whose processes have ended, and processes that have left their lane.
-func (g *Guard) processes() ([]Drift, error) {
-	var found []Drift
+func (g *Guard) processes() ([]enforce.Drift, error) {
+	var found []enforce.Drift
 	for _, group := range g.groups {
-		pids, err := processesIn(g.root, group.Dir)
+		pids, err := enforce.Processes(g.root, group.Dir)
 		if err != nil {
 			return nil, err
 		}
@@ -340,17 +284,15 @@ func (g *Guard) processes() ([]Drift, error) {
 			if _, still := now[pid]; still {
 				continue
 			}
-			attached := slices.ContainsFunc(g.attached, func(s journal.Step) bool { // of which steps tells already
-				return s.Kind == change.KindMember && s.Target == change.TaskTarget(pid, before[pid])
-			})
-			if start, err := change.StartTime(pid); err == nil && start == before[pid] && !attached {
-				found = append(found, Drift{Target: program(pid), Expected: "lane " + group.Lane.Name,
+			start, err := change.StartTime(pid)
+			if err == nil && start == before[pid] && !g.want.Member(pid, start) { // whose drift is a setting's
+				found = append(found, enforce.Drift{Target: program(pid), Expected: "lane " + group.Lane.Name,
 					Found: "another cgroup", Note: "it has left the lane"})
 			}
 		}
 		if len(before) > 0 && len(now) == 0 {
-			found = append(found, Drift{Target: "lane " + group.Lane.Name, Expected: "running", Found: "no process",
-				Note: "its last process has ended or left"})
+			found = append(found, enforce.Drift{Target: "lane " + group.Lane.Name, Expected: "running",
+				Found: "no process", Note: "its last process has ended or left"})
 		}
 		g.since[group.Lane.Name] = now
 	}
@@ -358,8 +300,8 @@ func (g *Guard) processes() ([]Drift, error) {
 }
 
 // fresh returns what was not found the last time, or otherwise.
-func (g *Guard) fresh(found []Drift) []Drift {
-	var fresh []Drift
+func (g *Guard) fresh(found []enforce.Drift) []enforce.Drift {
+	var fresh []enforce.Drift
 	now := map[string]string{}
 	for _, d := range found {
 		text := fmt.Sprintf("%s %s %v %s", d.Expected, d.Found, d.Repaired, d.Note)

@@ -72,7 +72,7 @@ cmd/isolane           3450        0
 cores                  550        5  lines of at most 110 columns
 cpuset                 350       10
 draw                  1000        5
-enforce               2450       55
+enforce               2450       50
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0

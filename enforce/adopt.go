@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"path"
 	"slices"
-	"strings"
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/host"
@@ -17,11 +16,13 @@ import (
 
 // Adopted is what Adopt did about one thing.
 type Adopted struct {
-	Name string `json:"name"`
-	Kind string `json:"kind"` // Set, Removed, Kept or Unknown
-	From string `json:"from,omitempty"`
-	To   string `json:"to,omitempty"`
-	Note string `json:"note,omitempty"` // why it is kept, or what is not known
+	Name    string  `json:"name"`
+	Subject Subject `json:"subject,omitempty"` // of what is set or kept
+	IRQ     *int    `json:"irq,omitempty"`     // the number, of an interrupt
+	Kind    string  `json:"kind"`              // Set, Removed, Kept or Unknown
+	From    string  `json:"from,omitempty"`
+	To      string  `json:"to,omitempty"`
+	Note    string  `json:"note,omitempty"` // why it is kept, or what is not known
 }
 
 // What Adopt does.
@@ -33,9 +34,9 @@ const (
 )
 
 // Adopt takes over lanes that nobody has a record of: it gives what lanes change the kernel's defaults
-// (knob.Defaults), and removes their cgroups, moving their processes to the cgroup above. A setting whose value
-// only the machine's administrator can know stays, with a note. The cgroups go last: an Adopt that was cut off
-// can be called again. It refuses while lanes are in force.
+// (knob.Defaults), and removes their cgroups, moving their processes to the cgroup above. A setting whose
+// value only the machine's administrator can know stays, with a note. The cgroups go last: an Adopt that was
+// cut off can be called again. It refuses while lanes are in force.
 func (l *Lanes) Adopt(ctx context.Context) ([]Adopted, error) {
 	groups, err := l.Unrecorded()
 	if err != nil || len(groups) == 0 {
@@ -81,15 +82,18 @@ type adoption struct {
 // set does a step for good and notes it. What the kernel refuses is noted too.
 func (a *adoption) set(ctx context.Context, s journal.Step) error {
 	before, err := a.journal.Set(ctx, s)
-	before, _, _ = strings.Cut(before, "\n")
+	did := Adopted{Name: a.ops.name(s), Kind: Set, From: firstLine(before), To: s.After}
+	did.Subject, did.IRQ = subject(s)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) || err == nil && before == s.After: // it has ended, or is so already
+	case errors.Is(err, fs.ErrNotExist) || err == nil && did.From == did.To: // it has ended, or is so already
+		return ctx.Err()
 	case err != nil && ctx.Err() == nil:
-		a.did = append(a.did, Adopted{Name: a.ops.name(s), Kind: Kept, From: before, Note: err.Error()})
+		did.Kind, did.To, did.Note = Kept, "", err.Error()
 	case err == nil && s.Kind == change.KindCgroup:
-		a.did = append(a.did, Adopted{Name: a.ops.name(s), Kind: Removed})
-	case err == nil:
-		a.did = append(a.did, Adopted{Name: a.ops.name(s), Kind: Set, From: before, To: s.After})
+		did = Adopted{Name: did.Name, Kind: Removed}
+	}
+	if err == nil || ctx.Err() == nil {
+		a.did = append(a.did, did)
 	}
 	return ctx.Err()
 }

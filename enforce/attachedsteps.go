@@ -40,7 +40,7 @@ func (l *Lanes) restoreAttached(ctx context.Context, a *Applied) error {
 	for _, s := range missing {
 		if err = l.redo(ctx, s); err != nil {
 			r := l.ops.refusal(s, err)
-			r.Kind = OfWorkload
+			r.Subject = Workload
 			a.Refused = append(a.Refused, r)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 // The kernel may refuse a partition of the kind that a lane's threads need: before Linux 6.0 there is none
-// that is isolated, and some kernels make only an isolated one of the CPUs of isolcpus=. Then the lane gets the
-// next best:
+// that is isolated, and some kernels make only an isolated one of the CPUs of isolcpus=. Then the lane gets
+// the next best:
 //
 //	          taken
 //	 wanted ----------> the wanted kind
@@ -30,8 +30,8 @@ import (
 //
 // Applied.Levels has by name what a partition got where that is not the wanted kind, and Applied.Refused why.
 // Later calls of Apply keep both, and do not ask again, while the partition's cgroup, CPUs and kind are the
-// same; member for "not exclusive" only while another cgroup has CPUs of it. Kernels before 5.11 are not asked
-// at all (knob.HasPartitions).
+// same; member for "not exclusive" only while another cgroup has CPUs of it. Kernels before 5.11 are not
+// asked at all (knob.HasPartitions).
 
 // grant notes that a partition is not of the kind that was wanted.
 func (a *Applied) grant(part knob.Partition, level string) {
@@ -76,7 +76,7 @@ func (a *Applied) keepRefused(v knob.View) {
 	for _, part := range v.Partitions(a.Placement) {
 		switch {
 		case !knob.HasPartitions(v.Host):
-			all = append(all, Refusal{Kind: OfPartition, Name: part.File(), Target: part.File(), Value: part.Kind,
+			all = append(all, Refusal{Subject: Partition, Name: part.File(), Target: part.File(), Value: part.Kind,
 				Cause: OldKernel, Reason: "before Linux 5.11 a partition moves kernel threads off the CPUs that they " +
 					"are bound to, and the host may hang"})
 		case a.Levels[part.Name] != "":

@@ -383,7 +383,7 @@ func TestBargain(t *testing.T) {
 			}
 			var causes []Cause
 			for _, r := range l.Refused {
-				if r.Target == file && r.Kind == OfPartition {
+				if r.Target == file && r.Subject == Partition {
 					causes = append(causes, r.Cause)
 				}
 			}

@@ -183,8 +183,8 @@ func packetSteeringDefaults(u *Unrecorded) error {
 			now, _, ok := readMask(u.Root, mask)
 			return ok && !now.Intersects(u.Lanes)
 		}) {
-			u.unknown(path.Base(name), "the CPUs that send by its queues (xps_cpus) stay: its driver sets them when the "+
-				"device comes up")
+			u.unknown(path.Base(name), "the CPUs that send by its queues (xps_cpus) stay: its driver sets them when "+
+				"the device comes up")
 		}
 	}
 	return err

@@ -128,7 +128,8 @@ func kernelThreadDefaults(u *Unrecorded) error {
 			return cpus.Intersects(u.Lanes) && now == u.without(cpus)
 		})
 		if at >= 0 {
-			u.set(journal.Step{Kind: change.KindTask, Target: change.TaskTarget(pid, t.Start), After: usual[at].String()})
+			target := change.TaskTarget(pid, t.Start)
+			u.set(journal.Step{Kind: change.KindTask, Target: target, After: usual[at].String()})
 		}
 	}
 	return nil

@@ -152,8 +152,8 @@ func controller(group string) journal.Step {
 }
 
 // HasPartitions says whether the kernel may be asked for partitions. Before 5.11 it does not know which of
-// its workers are bound to a CPU. Where it takes a partition's CPUs from all tasks of the root's cgroup (5.10.223
-// does), it moves those too, and the host hangs.
+// its workers are bound to a CPU. Where it takes a partition's CPUs from all tasks of the root's cgroup
+// (5.10.223 does), it moves those too, and the host hangs.
 func HasPartitions(h host.Host) bool { return h.Kernel.AtLeast(5, 11) }
 
 // OwnGroups says whether a workload can have its lane in a cgroup of its own: a partition whose parents are

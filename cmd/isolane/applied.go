@@ -101,7 +101,7 @@ func printRefused(w io.Writer, refused []enforce.Refusal, verbose bool) {
 		switch {
 		case r.IRQ != nil:
 			interrupts = interrupts.Union(cpuset.Of(*r.IRQ))
-		case r.Kind == enforce.OfThread:
+		case r.Subject == enforce.Thread:
 			if threads++; verbose {
 				fmt.Fprintln(w, "kept by the kernel:", r.Name)
 			}

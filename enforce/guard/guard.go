@@ -1,5 +1,5 @@
-// Package guard finds what somebody else changes of the lanes in force, as often as it is called; it names who
-// did where the kernel tells, and puts it back.
+// Package guard finds what somebody else changes of the lanes in force, as often as it is called; it names
+// who did where the kernel tells, and puts it back.
 package guard
 
 import (

@@ -64,8 +64,7 @@ func readApplied(dir string) (Applied, error) {
 	}
 	if err != nil {
 		return none, fmt.Errorf("%s: %w: if another version of isolane has written it, release the lanes by "+
-			"that one",
-			filepath.Join(dir, stateFile), err)
+			"that one", filepath.Join(dir, stateFile), err)
 	}
 	// Checked as what comes from elsewhere is: names become paths.
 	for _, at := range a.Attached {

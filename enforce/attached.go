@@ -52,7 +52,7 @@ func (e *OwnedError) Error() string {
 
 // Attach brings a workload that runs already into its lane, and returns how: where at.Own asks for it and the
 // kernel can, the lane moves into the workload's cgroup, else the workload into the lane's. why says what
-// kept it from that. next returns the steps that are missing, dir being the lane's cgroup; it is asked again
+// kept it from that. next returns the steps that are missing, dir being the lane's cgroup; it is called again
 // until there are none, because processes may be born meanwhile. Where that fails, all is undone.
 func (l *Lanes) Attach(ctx context.Context, at Attachment, next func(dir string,
 	at Attachment) ([]journal.Step, error)) (_ Attachment, why string, err error) {
@@ -155,7 +155,7 @@ func (l *Lanes) noOwn(at Attachment) string {
 	if err != nil {
 		return err.Error()
 	}
-	dir, err := l.dirOf(l.Applied, at.Lane)
+	place, err := v.Place(lane)
 	if err != nil {
 		return err.Error()
 	}
@@ -165,7 +165,7 @@ func (l *Lanes) noOwn(at Attachment) string {
 	case lane.Spec.CPUs.Share > 1:
 		return "lanes that share CPUs are in one partition"
 	case slices.ContainsFunc(l.Attached, func(o Attachment) bool { return o.Lane == at.Lane }),
-		Populated(l.root, dir):
+		Populated(l.root, place.Dir):
 		return "other workloads are in this lane already"
 	}
 	return ""

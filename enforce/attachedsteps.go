@@ -74,7 +74,7 @@ func (l *Lanes) redo(ctx context.Context, s journal.Step) error {
 	return err
 }
 
-// rounds is how often Attach looks for processes that were born meanwhile.
+// rounds is how often Attach searches for processes that were born meanwhile.
 const rounds = 20
 
 func untilNone(ctx context.Context, j *journal.Journal, next func() ([]journal.Step, error)) error {

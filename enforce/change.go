@@ -87,17 +87,17 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachmen
 
 // count compares the steps that were in force with those that are.
 func (c *Change) count(before, after []journal.Step, left int) {
-	stands := map[[2]string]string{}
+	values := map[[2]string]string{}
 	for _, s := range before {
-		stands[[2]string{s.Kind, s.Target}] = s.After
+		values[[2]string{s.Kind, s.Target}] = s.After
 	}
 	for _, s := range after {
-		if value, ok := stands[[2]string{s.Kind, s.Target}]; !ok || value != s.After {
+		if value, ok := values[[2]string{s.Kind, s.Target}]; !ok || value != s.After {
 			c.Changed++
 		}
-		delete(stands, [2]string{s.Kind, s.Target})
+		delete(values, [2]string{s.Kind, s.Target})
 	}
-	c.TakenBack = len(stands) - left
+	c.TakenBack = len(values) - left
 }
 
 // compare says which lanes have come, gone and moved.

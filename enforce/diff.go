@@ -53,11 +53,10 @@ func (d Difference) None() bool {
 	return len(d.Lanes) == 0 && len(d.Settings) == 0 && len(d.Unread) == 0
 }
 
-// Diff says what Put of a placement would change, as far as that can be told before. It changes nothing.
+// Diff says what Put of a placement would change, as far as that can be known before. It changes nothing.
 func (l *Lanes) Diff(ctx context.Context, p plan.Placement) (Difference, error) {
 	d := Difference{APIVersion: plan.APIVersion, Kind: "Difference", Lanes: l.laneChanges(p),
-		Settings: []Setting{},
-		Units:    []UnitCPUs{}, Unread: []string{}}
+		Settings: []Setting{}, Units: []UnitCPUs{}, Unread: []string{}}
 	units, err := Units(l.root, p)
 	if err != nil {
 		return d, err

@@ -16,7 +16,7 @@ type Drift struct {
 	Target   string `json:"target"`
 	Expected string `json:"expected"`
 	Found    string `json:"found"`
-	By       string `json:"by,omitempty"` // who wrote there last, if the kernel told
+	By       string `json:"by,omitempty"` // who wrote there last, where that is known
 	Repaired bool   `json:"repaired"`
 	Note     string `json:"note,omitempty"`
 	// Step puts it back; the zero Step where only its owner can.
@@ -73,8 +73,8 @@ func (w *Wanted) Member(pid int, start uint64) bool {
 	})
 }
 
-// Drift returns what is not in force. has says of a file, before the step's operation is asked, that it has a
-// text; it may be wrong only in saying no.
+// Drift returns what is not in force. has says quickly of a file that it has a text; what it
+// denies is read in the usual way.
 func (w *Wanted) Drift(ctx context.Context, has func(file, text string) bool) ([]Drift, error) {
 	var open []journal.Step
 	for _, s := range w.steps {
@@ -99,7 +99,7 @@ func (w *Wanted) attachedMissing(ctx context.Context) ([]journal.Step, error) {
 	return w.lanes.journal.NotInForce(ctx, w.attached, func(journal.Step) bool { return true })
 }
 
-// Missing returns the steps that would make p true now, as far as they can be told before: those that
+// Missing returns the steps that would make p true now, as far as they can be known before: those that
 // take back what is no longer wanted, and those that are not in force, of the attached workloads too. With a
 // *journal.UnreadError it returns those that it could read.
 func (l *Lanes) Missing(ctx context.Context, p plan.Placement) ([]journal.Step, error) {

@@ -6,7 +6,7 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// operations are asked for more than the journal asks for, see package change.
+// operations have more methods than the journal needs, see package change.
 type operations map[string]journal.Op
 
 // file is the file whose content is the value of a step, "" where there is none.

@@ -43,7 +43,7 @@ const (
 	OldKernel    Cause = "oldKernel"    // the kernel was not asked, because it would hang
 )
 
-// String says what was refused and why, with what the kernel's reason does not tell.
+// String says what was refused and why, with what the kernel's reason does not say.
 func (r Refusal) String() string {
 	switch {
 	case r.Cause == BootIsolated:
@@ -80,7 +80,7 @@ func (o operations) refusal(s journal.Step, err error) Refusal {
 	return r
 }
 
-// invalid is why a partition is not valid, by its file. The kernel tells so in words (perr_strings in
+// invalid is why a partition is not valid, by its file. The kernel says so in words (perr_strings in
 // kernel/cgroup/cpuset.c).
 func invalid(partition string) Cause {
 	switch {

@@ -81,8 +81,7 @@ func Units(root fs.FS, p plan.Placement) ([]UnitCPUs, error) {
 		}
 	}
 	slices.SortFunc(units, func(a, b UnitCPUs) int {
-		return strings.Compare(a.Unit+a.Setting,
-			b.Unit+b.Setting)
+		return strings.Compare(a.Unit+a.Setting, b.Unit+b.Setting)
 	})
 	return units, nil
 }
@@ -99,10 +98,8 @@ func read(root fs.FS, unit, name string, found map[[2]string]UnitCPUs) {
 		if setting = strings.TrimSpace(setting); !ok || setting != "CPUAffinity" && setting != "AllowedCPUs" {
 			continue
 		}
-		list := strings.Join(strings.FieldsFunc(value, func(r rune) bool {
-			return r == ' ' || r == '\t' ||
-				r == ',' || r == '\n'
-		}), ",")
+		between := func(r rune) bool { return strings.ContainsRune(" \t,\n", r) }
+		list := strings.Join(strings.FieldsFunc(value, between), ",")
 		cpus, perr := cpuset.Parse(list) // "numa" and what systemd refuses is none
 		key := [2]string{unit, setting}
 		switch u := found[key]; {

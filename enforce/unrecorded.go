@@ -13,7 +13,7 @@ import (
 	"isolane.dev/isolane/knob"
 )
 
-// NoRecordError says that there are cgroups of Isolane's that no journal tells of, because somebody removed
+// NoRecordError says that there are cgroups of Isolane's that are in no journal, because somebody removed
 // the directory of the journals. What is changed for them has no value before.
 type NoRecordError struct{ Groups []string }
 
@@ -32,7 +32,7 @@ func (l *Lanes) Recorded() error {
 	return err
 }
 
-// Unrecorded returns the cgroups of Isolane's that no journal tells of: Adopt removes them.
+// Unrecorded returns the cgroups of Isolane's that are in no journal: Adopt removes them.
 func (l *Lanes) Unrecorded() ([]string, error) {
 	if l.dir == "" { // which are recorded is not to be seen
 		return nil, nil
@@ -52,7 +52,7 @@ func (l *Lanes) Unrecorded() ([]string, error) {
 	if len(groups) == 0 {
 		return nil, nil
 	}
-	// A group is recorded before it is made: what is read now tells of all that were found.
+	// A group is recorded before it is made: what is read now has all that were found.
 	done, err := l.pending()
 	if err != nil {
 		return nil, err

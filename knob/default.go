@@ -21,7 +21,7 @@ type Unrecorded struct {
 	Host  host.Host  // as it is
 	Lanes cpuset.Set // the CPUs of the lanes, see LanesOf
 
-	Steps   []journal.Step // to the defaults, of the knobs that were asked
+	Steps   []journal.Step // to the defaults, of the last of Defaults
 	Unknown []Unknown
 }
 

@@ -137,8 +137,8 @@ func maskStep(root fs.FS, name string, cpus, others cpuset.Set) []journal.Step {
 func interruptDefaults(u *Unrecorded) error {
 	to, everywhere := u.Host.Online(), u.possible()
 	if list, ok := host.ParseBootline(u.Host.Kernel.Cmdline).Get("irqaffinity"); ok {
-		if asked, err := cpuset.ParseWithin(list, everywhere); err == nil {
-			to, everywhere = asked, asked
+		if set, err := cpuset.ParseWithin(list, everywhere); err == nil {
+			to, everywhere = set, set
 		}
 	}
 	for _, irq := range u.Host.Interrupts {

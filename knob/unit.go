@@ -29,7 +29,7 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 	var steps []journal.Step
 	others := v.others(p)
 	// Also those that are not there yet: a slice whose CPUs are set to those of a lane makes its partition
-	// invalid, and one that is told before it starts is no drift when it does.
+	// invalid, and one that is set before it starts is no drift when it does.
 	for _, name := range ManagedUnits() {
 		target := change.UnitTarget(name, "AllowedCPUs")
 		file := strings.TrimPrefix(path.Join(root, name, "cpuset.cpus"), "/")

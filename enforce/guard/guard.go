@@ -26,21 +26,21 @@ type Guard struct {
 	dir     string
 	root    fs.FS
 	ops     map[string]journal.Op
-	lanes   *enforce.Lanes // to look at
+	lanes   *enforce.Lanes // only read
 	want    *enforce.Wanted
 	groups  []enforce.LaneGroup
 	writers *writers
 	now     *contents
 
-	seen     seen
+	last     events
 	since    map[string]map[int]uint64 // the processes of each lane and when they started
 	reported map[string]string         // what was found, by target
 	left     []enforce.Drift
 	repairs  map[string][]time.Time
 }
 
-// seen is what changes where interrupts, threads or CPUs come or go.
-type seen struct {
+// events are what changes when interrupts, threads, CPUs, lanes or workloads come or go.
+type events struct {
 	online, interrupts, applied, ended string // ended: attachments of which nothing runs any more
 	tasks                              map[string]bool
 }
@@ -49,7 +49,7 @@ type seen struct {
 func New(dir string, root fs.FS, ops map[string]journal.Op) (*Guard, error) {
 	g := &Guard{dir: dir, root: root, ops: ops, writers: newWriters(), now: newContents(root),
 		since: map[string]map[int]uint64{}, reported: map[string]string{}, repairs: map[string][]time.Time{}}
-	s, err := g.look()
+	s, err := g.events()
 	if err != nil {
 		return nil, err
 	}
@@ -62,9 +62,9 @@ func (g *Guard) Close() error {
 	return g.writers.close()
 }
 
-// look reads what tells that there are new things to look at.
-func (g *Guard) look() (seen, error) {
-	s := seen{tasks: map[string]bool{}}
+// events reads whether there is something new to check.
+func (g *Guard) events() (events, error) {
+	s := events{tasks: map[string]bool{}}
 	online, err := fs.ReadFile(g.root, "sys/devices/system/cpu/online")
 	if err != nil {
 		return s, err
@@ -99,7 +99,7 @@ func (g *Guard) look() (seen, error) {
 }
 
 // refresh plans anew what is wanted.
-func (g *Guard) refresh(s seen) (err error) {
+func (g *Guard) refresh(s events) (err error) {
 	if g.lanes, err = enforce.Look(g.dir, g.root, g.ops); err != nil {
 		return err
 	}
@@ -114,17 +114,17 @@ func (g *Guard) refresh(s seen) (err error) {
 			g.writers.watch(s.Target)
 		}
 	}
-	g.seen = s
+	g.last = s
 	return nil
 }
 
-// Check returns what is not in force and was so before, or differently. With repair it is put back, unless
-// somebody else keeps changing it.
+// Check returns what is not in force and was not so the last time, or not in this way. With repair it is put
+// back, unless somebody else changes it again and again.
 func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error) {
 	if _, err := g.writers.read(); err != nil {
 		return nil, err
 	}
-	now, err := g.look()
+	now, err := g.events()
 	if err != nil {
 		return nil, err
 	}
@@ -135,15 +135,15 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error)
 			Found:    now.online, Note: gone})
 	}
 	if now.ended != "" && repair {
-		if err = g.reap(ctx); err != nil {
+		if err = g.moveOrphans(ctx); err != nil {
 			return nil, err
 		}
-		if now, err = g.look(); err != nil {
+		if now, err = g.events(); err != nil {
 			return nil, err
 		}
 	}
-	if now.online != g.seen.online || now.interrupts != g.seen.interrupts || now.applied != g.seen.applied ||
-		now.ended != g.seen.ended {
+	if now.online != g.last.online || now.interrupts != g.last.interrupts || now.applied != g.last.applied ||
+		now.ended != g.last.ended {
 		if err = g.refresh(now); err != nil {
 			return nil, err
 		}
@@ -164,11 +164,11 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error)
 	}
 	gone, err := g.processes()
 	g.left = slices.DeleteFunc(slices.Concat(found, steps), func(d enforce.Drift) bool { return d.Repaired })
-	return g.fresh(slices.Concat(found, steps, gone)), err
+	return g.news(slices.Concat(found, steps, gone)), err
 }
 
-// reap makes lanes anew that were in the cgroups of workloads which have ended.
-func (g *Guard) reap(ctx context.Context) error {
+// moveOrphans gives lanes a cgroup again that were in those of workloads which have ended.
+func (g *Guard) moveOrphans(ctx context.Context) error {
 	l, err := enforce.Open(g.dir, g.root, g.ops)
 	if errors.Is(err, journal.ErrBusy) {
 		return nil
@@ -198,10 +198,10 @@ func (g *Guard) offline(list string) string {
 	return strings.Join(lost, "; ")
 }
 
-// newTasks adds what new kernel threads are to be told.
-func (g *Guard) newTasks(now seen) error {
+// newTasks adds what is wanted of new kernel threads.
+func (g *Guard) newTasks(now events) error {
 	for id := range now.tasks {
-		if g.seen.tasks[id] {
+		if g.last.tasks[id] {
 			continue
 		}
 		pid, err := strconv.Atoi(id)
@@ -212,7 +212,7 @@ func (g *Guard) newTasks(now seen) error {
 			return err
 		}
 	}
-	g.seen.tasks = now.tasks
+	g.last.tasks = now.tasks
 	return nil
 }
 
@@ -238,8 +238,8 @@ func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 		return err
 	}
 	defer l.Close()
-	// The lanes may have changed since the look.
-	if state, serr := enforce.State(g.dir); serr != nil || state != g.seen.applied {
+	// The lanes may have changed since they were read.
+	if state, serr := enforce.State(g.dir); serr != nil || state != g.last.applied {
 		return nil
 	}
 	err = l.PutBack(ctx, g.want, todo)
@@ -299,16 +299,16 @@ func (g *Guard) processes() ([]enforce.Drift, error) {
 	return found, nil
 }
 
-// fresh returns what was not found the last time, or otherwise.
-func (g *Guard) fresh(found []enforce.Drift) []enforce.Drift {
-	var fresh []enforce.Drift
+// news returns what was not found the last time, or otherwise.
+func (g *Guard) news(found []enforce.Drift) []enforce.Drift {
+	var news []enforce.Drift
 	now := map[string]string{}
 	for _, d := range found {
 		text := fmt.Sprintf("%s %s %v %s", d.Expected, d.Found, d.Repaired, d.Note)
 		if now[d.Target] = text; d.Repaired || g.reported[d.Target] != text {
-			fresh = append(fresh, d)
+			news = append(news, d)
 		}
 	}
 	g.reported = now
-	return fresh
+	return news
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"isolane.dev/isolane/change"
-	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
 )
 
 // A journal that names what Isolane does not change is refused, with all files that knobs may write.
@@ -71,7 +71,7 @@ func TestCraftedJournal(t *testing.T) {
 		if err = os.WriteFile(filepath.Join(dir, "x.journal"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err = journal.Recover(t.Context(), dir, enforce.Ops("/")); err == nil {
+		if _, err = journal.Recover(t.Context(), dir, knob.Ops("/")); err == nil {
 			t.Errorf("%s passed", crafted)
 		}
 		if data, _ := os.ReadFile(victim); string(data) != "0" {
@@ -86,14 +86,14 @@ func TestDeclaredFiles(t *testing.T) {
 	if err := change.Ops("/")[change.KindFile].Check(s); err == nil {
 		t.Error("passed without a knob that declares it")
 	}
-	if err := enforce.Ops("/")[change.KindFile].Check(s); err != nil {
+	if err := knob.Ops("/")[change.KindFile].Check(s); err != nil {
 		t.Error(err)
 	}
 }
 
 // Whatever a journal says, only what steps may change is named.
 func FuzzCheck(f *testing.F) {
-	for kind := range enforce.Ops("/") {
+	for kind := range knob.Ops("/") {
 		f.Add(kind, "/proc/irq/1/smp_affinity_list", "0-1", "0")
 		f.Add(kind, "/sys/fs/cgroup/isolane-a/cpuset.cpus", "", "0")
 		f.Add(kind, "12:34", "/sys/fs/cgroup\n12:34=0", "/sys/fs/cgroup/isolane-a")
@@ -102,7 +102,7 @@ func FuzzCheck(f *testing.F) {
 		"cpuset.sched_load_balance", "cpuset.memory_migrate", "cgroup.subtree_control", "cgroup.procs",
 		"memory.swap.max", "memory.swappiness"}
 	f.Fuzz(func(t *testing.T, kind, target, before, after string) {
-		op, ok := enforce.Ops("/")[kind]
+		op, ok := knob.Ops("/")[kind]
 		if !ok || op.Check(journal.Step{Kind: kind, Target: target, Before: before, After: after}) != nil {
 			return
 		}

@@ -27,11 +27,14 @@ type Applied struct {
 	Runs     map[string]Run    `json:"runs,omitempty"` // by lane: who made it for a command of its own
 }
 
-// Refusal is a step that the kernel did not take, and why.
-type Refusal struct {
-	Target string `json:"target"`
-	Value  string `json:"value"`
-	Reason string `json:"reason"`
+// State is the record of what is in force by the state in dir as it is written: it differs where that has
+// changed.
+func State(dir string) (string, error) {
+	data, err := journal.ReadState(dir, stateFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return string(data), err
 }
 
 // readApplied returns what is in force by the state in dir; nothing where there is none, or where it is of
@@ -61,8 +64,7 @@ func readApplied(dir string) (Applied, error) {
 	}
 	if err != nil {
 		return none, fmt.Errorf("%s: %w: if another version of isolane has written it, release the lanes by "+
-			"that one",
-			filepath.Join(dir, stateFile), err)
+			"that one", filepath.Join(dir, stateFile), err)
 	}
 	// Checked as what comes from elsewhere is: names become paths.
 	for _, at := range a.Attached {
@@ -76,10 +78,6 @@ func readApplied(dir string) (Applied, error) {
 		_, err = plan.Read(filepath.Join(dir, stateFile), bytes.NewReader(placed))
 	}
 	return a, err
-}
-
-func (a *Applied) refuse(r journal.Refused) {
-	a.Refused = append(a.Refused, Refusal{r.Step.Target, r.Step.After, r.Err.Error()})
 }
 
 func (l *Lanes) store(a Applied) error {

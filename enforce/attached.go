@@ -12,6 +12,7 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
 )
 
 // Attachment is a workload that ran already when it came into its lane. Its steps are in a journal of
@@ -51,7 +52,7 @@ func (e *OwnedError) Error() string {
 
 // Attach brings a workload that runs already into its lane, and returns how: where at.Own asks for it and the
 // kernel can, the lane moves into the workload's cgroup, else the workload into the lane's. why says what
-// kept it from that. next returns the steps that are missing, dir being the lane's cgroup; it is asked again
+// kept it from that. next returns the steps that are missing, dir being the lane's cgroup; it is called again
 // until there are none, because processes may be born meanwhile. Where that fails, all is undone.
 func (l *Lanes) Attach(ctx context.Context, at Attachment, next func(dir string,
 	at Attachment) ([]journal.Step, error)) (_ Attachment, why string, err error) {
@@ -90,7 +91,7 @@ func (l *Lanes) Attach(ctx context.Context, at Attachment, next func(dir string,
 		err = errors.Join(err, j.Close())
 	}()
 	with, err := l.attaching(ctx, at) // with v1 the cgroups above it may have its CPUs again
-	if err == nil && at.Own && with.Levels[at.Lane] == member {
+	if err == nil && at.Own && with.Levels[at.Lane] == knob.Member {
 		why, at.Own = with.reason(at.Group), false
 		with, err = l.attaching(ctx, at)
 	}
@@ -120,8 +121,8 @@ func (l *Lanes) dirOf(with Applied, name string) (string, error) {
 		return "", err
 	}
 	with.fill(&v)
-	root, v2, err := cpusetRoot(v.Host)
-	return v.laneDir(root, v2, lane), err
+	place, err := v.Place(lane)
+	return place.Dir, err
 }
 
 // attaching puts in force what a further attachment needs of the lanes.
@@ -137,7 +138,7 @@ func (l *Lanes) attaching(ctx context.Context, at Attachment) (Applied, error) {
 // reason is why the kernel has refused a partition.
 func (a Applied) reason(dir string) string {
 	for _, r := range a.Refused {
-		if r.Target == path.Join(dir, partitionFile) {
+		if r.Target == path.Join(dir, knob.PartitionFile) {
 			return r.Reason
 		}
 	}
@@ -154,17 +155,17 @@ func (l *Lanes) noOwn(at Attachment) string {
 	if err != nil {
 		return err.Error()
 	}
-	dir, err := l.dirOf(l.Applied, at.Lane)
+	place, err := v.Place(lane)
 	if err != nil {
 		return err.Error()
 	}
 	switch {
-	case !OwnGroups(v.Host):
+	case !knob.OwnGroups(v.Host):
 		return "before Linux 6.7 the kernel makes no partition of a cgroup whose parents are none"
-	case shares(lane):
+	case lane.Spec.CPUs.Share > 1:
 		return "lanes that share CPUs are in one partition"
 	case slices.ContainsFunc(l.Attached, func(o Attachment) bool { return o.Lane == at.Lane }),
-		populated(l.root, dir):
+		Populated(l.root, place.Dir):
 		return "other workloads are in this lane already"
 	}
 	return ""
@@ -173,7 +174,7 @@ func (l *Lanes) noOwn(at Attachment) string {
 // ended says whether nothing of an attached workload runs any more.
 func (l *Lanes) ended(ctx context.Context, at Attachment) (bool, error) {
 	if at.Own {
-		return !populated(l.root, at.Group), nil
+		return !Populated(l.root, at.Group), nil
 	}
 	j, err := journal.Look(l.dir, at.Journal, l.ops)
 	if err != nil {
@@ -183,7 +184,7 @@ func (l *Lanes) ended(ctx context.Context, at Attachment) (bool, error) {
 	for _, s := range j.Pending() {
 		switch s.Kind {
 		case change.KindCgroup:
-			if !change.IsKeeperGroup(s.Target) && populated(l.root, s.Target) {
+			if !change.IsKeeperGroup(s.Target) && Populated(l.root, s.Target) {
 				return false, nil
 			}
 		case change.KindKeeper:
@@ -195,7 +196,7 @@ func (l *Lanes) ended(ctx context.Context, at Attachment) (bool, error) {
 		}
 	}
 	if steps == 0 && at.Group != "" { // it had all that the lane wants
-		return !populated(l.root, at.Group), nil
+		return !Populated(l.root, at.Group), nil
 	}
 	if steps == 0 {
 		start, err := change.StartTime(at.PID)
@@ -267,7 +268,7 @@ func (l *Lanes) homeward(j *journal.Journal) error {
 		if s.Kind != change.KindCgroup || change.IsKeeperGroup(s.Target) {
 			continue
 		}
-		pids, err := processesIn(l.root, s.Target)
+		pids, err := Processes(l.root, s.Target)
 		if err != nil {
 			return err
 		}
@@ -288,6 +289,10 @@ func (l *Lanes) homeward(j *journal.Journal) error {
 func (l *Lanes) Detach(ctx context.Context, at Attachment) error {
 	without := l.Applied
 	without.Attached = slices.DeleteFunc(slices.Clone(l.Attached), func(o Attachment) bool { return o == at })
+	if at.Own { // another cgroup, which may get another kind of partition
+		without.Levels = maps.Clone(l.Levels)
+		delete(without.Levels, at.Lane)
+	}
 	if err := l.detach(ctx, at); err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package enforce
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"slices"
 
@@ -28,37 +27,21 @@ func (l *Lanes) attachedSteps(attached []Attachment) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// stepsNotInForce returns those of the steps that are no longer in force, and in Before what is there now. A
-// workload that has ended is none of them.
-func (l *Lanes) stepsNotInForce(ctx context.Context, steps []journal.Step) ([]journal.Step, error) {
-	var missing []journal.Step
-	for _, s := range steps {
-		inForce, now, err := l.journal.InForce(ctx, s)
-		if errors.Is(err, fs.ErrNotExist) || inForce {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
-		}
-		s.Before = now
-		missing = append(missing, s)
-	}
-	return missing, nil
-}
-
 // restoreAttached brings attached workloads back into their lanes that somebody else has taken out.
 func (l *Lanes) restoreAttached(ctx context.Context, a *Applied) error {
 	steps, err := l.attachedSteps(a.Attached)
 	if err != nil {
 		return err
 	}
-	missing, err := l.stepsNotInForce(ctx, steps)
+	missing, err := (&Wanted{lanes: l, attached: steps}).attachedMissing(ctx)
 	if err != nil {
 		return err
 	}
 	for _, s := range missing {
 		if err = l.redo(ctx, s); err != nil {
-			a.Refused = append(a.Refused, Refusal{l.ops.name(s), s.After, err.Error()})
+			r := l.ops.refusal(s, err)
+			r.Subject = Workload
+			a.Refused = append(a.Refused, r)
 		}
 	}
 	return ctx.Err()
@@ -91,7 +74,7 @@ func (l *Lanes) redo(ctx context.Context, s journal.Step) error {
 	return err
 }
 
-// rounds is how often Attach looks for processes that were born meanwhile.
+// rounds is how often Attach searches for processes that were born meanwhile.
 const rounds = 20
 
 func untilNone(ctx context.Context, j *journal.Journal, next func() ([]journal.Step, error)) error {

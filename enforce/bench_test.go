@@ -1,4 +1,4 @@
-package enforce
+package enforce_test
 
 import (
 	"errors"
@@ -12,8 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/guard"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/plan"
 )
 
@@ -36,7 +39,7 @@ func BenchmarkApply100(b *testing.B) {
 					b.Fatal(err)
 				}
 				b.StartTimer()
-				l, err := Open(state, root, Ops(dir))
+				l, err := enforce.Open(state, root, knob.Ops(dir))
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -62,14 +65,14 @@ func BenchmarkCheck(b *testing.B) {
 		l.Spec.CPUs.Count = 2
 		p.Lanes = append(p.Lanes, l)
 	}
-	l, err := Open(state, root, Ops(dir))
+	l, err := enforce.Open(state, root, knob.Ops(dir))
 	if err != nil {
 		b.Fatal(err)
 	}
 	if err = errors.Join(l.Apply(b.Context(), p), l.Close()); err != nil {
 		b.Fatal(err)
 	}
-	g, err := NewGuard(state, root, Ops(dir))
+	g, err := guard.New(state, root, knob.Ops(dir))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -88,7 +91,7 @@ func BenchmarkCheck(b *testing.B) {
 	}
 	used := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
 	b.ReportMetric(float64(used)/float64(b.N)/1e6, "cpu-ms/op")
-	b.ReportMetric(float64(len(g.want)), "settings")
+	b.ReportMetric(float64(l.Settings()), "settings")
 }
 
 func large(b *testing.B, mounts string) string {
@@ -135,7 +138,7 @@ func BenchmarkApply(b *testing.B) {
 	p := plan.Placement{Housekeeping: h.Usable().Difference(lane), Lanes: []plan.Lane{{Name: "bench", CPUs: lane, MemoryNodes: h.MemoryNodes()}}}
 	state := filepath.Join(b.TempDir(), "run")
 	for b.Loop() {
-		l, err := Open(state, host.Live(), Ops("/"))
+		l, err := enforce.Open(state, host.Live(), knob.Ops("/"))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -51,8 +51,8 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachmen
 			return Change{}, err
 		}
 	}
-	was, before := l.Applied, l.journal.Pending()
-	moving := movingWith(was, p)
+	changes, before := l.laneChanges(p), l.journal.Pending()
+	moving := movingWith(l.Applied, p)
 	for _, at := range moving {
 		err = errors.Join(err, l.Detach(ctx, at))
 	}
@@ -74,50 +74,47 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachmen
 	}
 	c.count(before, l.journal.Pending(), len(l.Left))
 	for _, d := range drift {
-		if inForce, _, serr := l.journal.InForce(ctx, d.step); serr == nil && inForce &&
+		if inForce, _, serr := l.journal.InForce(ctx, d.Step); serr == nil && inForce &&
 			slices.ContainsFunc(before, func(s journal.Step) bool {
-				return s.Kind == d.step.Kind && s.Target == d.step.Target && s.After == d.step.After
+				return s.Kind == d.Step.Kind && s.Target == d.Step.Target && s.After == d.Step.After
 			}) {
 			d.Repaired = true
 			c.PutBack = append(c.PutBack, d)
 		}
 	}
-	return c, c.compare(was, l)
+	return c, c.compare(changes, l)
 }
 
 // count compares the steps that were in force with those that are.
 func (c *Change) count(before, after []journal.Step, left int) {
-	stands := map[[2]string]string{}
+	values := map[[2]string]string{}
 	for _, s := range before {
-		stands[[2]string{s.Kind, s.Target}] = s.After
+		values[[2]string{s.Kind, s.Target}] = s.After
 	}
 	for _, s := range after {
-		if value, ok := stands[[2]string{s.Kind, s.Target}]; !ok || value != s.After {
+		if value, ok := values[[2]string{s.Kind, s.Target}]; !ok || value != s.After {
 			c.Changed++
 		}
-		delete(stands, [2]string{s.Kind, s.Target})
+		delete(values, [2]string{s.Kind, s.Target})
 	}
-	c.TakenBack = len(stands) - left
+	c.TakenBack = len(values) - left
 }
 
 // compare says which lanes have come, gone and moved.
-func (c *Change) compare(was Applied, l *Lanes) error {
+func (c *Change) compare(changes []LaneChange, l *Lanes) error {
 	groups, err := l.Groups()
 	if err != nil {
 		return err
 	}
-	for _, g := range groups {
-		old, oerr := was.Lane(g.Lane.Name)
+	for _, lane := range changes {
 		switch {
-		case oerr != nil:
-			c.Added = append(c.Added, g.Lane.Name)
-		case old.CPUs != g.Lane.CPUs:
-			c.Moved = append(c.Moved, Moved{g.Lane.Name, old.CPUs.String(), g.Lane.CPUs.String(), g.Processes})
-		}
-	}
-	for _, old := range was.Placement.Lanes {
-		if _, gone := l.Lane(old.Name); gone != nil {
-			c.Removed = append(c.Removed, old.Name)
+		case lane.Change == laneAdded:
+			c.Added = append(c.Added, lane.Name)
+		case lane.Change == laneRemoved:
+			c.Removed = append(c.Removed, lane.Name)
+		case lane.From != lane.To:
+			at := slices.IndexFunc(groups, func(g LaneGroup) bool { return g.Lane.Name == lane.Name })
+			c.Moved = append(c.Moved, Moved{lane.Name, lane.From, lane.To, groups[at].Processes})
 		}
 	}
 	return nil

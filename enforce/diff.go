@@ -30,6 +30,14 @@ type LaneChange struct {
 	To     string `json:"to,omitempty"`
 }
 
+// What changes of a lane.
+const (
+	laneAdded   = "added"
+	laneMoved   = "moved"
+	laneRemoved = "removed"
+	laneChanged = "changed" // where it is
+)
+
 // Setting is a value of the host that would change.
 type Setting struct {
 	Name    string `json:"name"`    // a file, or what of which thread
@@ -45,11 +53,10 @@ func (d Difference) None() bool {
 	return len(d.Lanes) == 0 && len(d.Settings) == 0 && len(d.Unread) == 0
 }
 
-// Diff says what Put of a placement would change, as far as that can be told before. It changes nothing.
+// Diff says what Put of a placement would change, as far as that can be known before. It changes nothing.
 func (l *Lanes) Diff(ctx context.Context, p plan.Placement) (Difference, error) {
 	d := Difference{APIVersion: plan.APIVersion, Kind: "Difference", Lanes: l.laneChanges(p),
-		Settings: []Setting{},
-		Units:    []UnitCPUs{}, Unread: []string{}}
+		Settings: []Setting{}, Units: []UnitCPUs{}, Unread: []string{}}
 	units, err := Units(l.root, p)
 	if err != nil {
 		return d, err
@@ -86,11 +93,11 @@ func (l *Lanes) laneChanges(p plan.Placement) []LaneChange {
 		c := LaneChange{Name: next.Name, From: was.CPUs.String(), To: next.CPUs.String()}
 		switch {
 		case err != nil:
-			c.Change = "added"
+			c.Change = laneAdded
 		case was.CPUs != next.CPUs || was.Idle != next.Idle || was.MemoryNodes != next.MemoryNodes:
-			c.Change = "moved"
+			c.Change = laneMoved
 		case !sameLane(was, next):
-			c.Change = "changed"
+			c.Change = laneChanged
 		default:
 			continue
 		}
@@ -98,7 +105,7 @@ func (l *Lanes) laneChanges(p plan.Placement) []LaneChange {
 	}
 	for _, was := range l.Placement.Lanes {
 		if !slices.ContainsFunc(p.Lanes, func(next plan.Lane) bool { return next.Name == was.Name }) {
-			changes = append(changes, LaneChange{Name: was.Name, Change: "removed", From: was.CPUs.String()})
+			changes = append(changes, LaneChange{Name: was.Name, Change: laneRemoved, From: was.CPUs.String()})
 		}
 	}
 	return changes

@@ -2,72 +2,192 @@ package enforce
 
 import (
 	"context"
-	"path/filepath"
+	"errors"
 	"slices"
-	"strings"
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/plan"
 )
 
-// Drift returns what is not as the lanes in force want it; not what the kernel has refused when they came.
+// Drift is something that is not, or no longer, as the lanes want it.
+type Drift struct {
+	Target   string `json:"target"`
+	Expected string `json:"expected"`
+	Found    string `json:"found"`
+	By       string `json:"by,omitempty"` // who wrote there last, where that is known
+	Repaired bool   `json:"repaired"`
+	Note     string `json:"note,omitempty"`
+	// Step puts it back; the zero Step where only its owner can.
+	Step journal.Step `json:"-"`
+}
+
+// Wanted is all that lanes want of the host: planned once, and compared with the host as often as needed.
+type Wanted struct {
+	lanes     *Lanes
+	view      knob.View
+	placement plan.Placement
+	steps     []journal.Step // of the placement
+	attached  []journal.Step // that have brought running workloads into the lanes
+}
+
+// Wanted is what the lanes in force want.
+func (l *Lanes) Wanted() (*Wanted, error) { return l.wanted(l.Placement) }
+
+func (l *Lanes) wanted(p plan.Placement) (*Wanted, error) {
+	w := &Wanted{lanes: l, placement: p}
+	var err error
+	if w.view, err = l.View(); err != nil {
+		return nil, err
+	}
+	if w.steps, err = steps(w.view, p); err != nil {
+		return nil, err
+	}
+	w.attached, err = l.attachedSteps(l.Attached)
+	return w, err
+}
+
+// steps are those of a placement; none without lanes.
+func steps(v knob.View, p plan.Placement) ([]journal.Step, error) {
+	if len(p.Lanes) == 0 {
+		return nil, nil
+	}
+	return knob.Steps(v, p)
+}
+
+// AddThread adds what is wanted of a thread that may be a new one of the kernel.
+func (w *Wanted) AddThread(pid int) error {
+	more, err := knob.Thread(w.view, w.placement, pid)
+	w.steps = append(w.steps, more...)
+	return err
+}
+
+// Steps are all that are wanted.
+func (w *Wanted) Steps() []journal.Step { return slices.Concat(w.steps, w.attached) }
+
+// Member says whether it is wanted of a process that it is in a lane's cgroup.
+func (w *Wanted) Member(pid int, start uint64) bool {
+	return slices.ContainsFunc(w.attached, func(s journal.Step) bool {
+		return s.Kind == change.KindMember && s.Target == change.TaskTarget(pid, start)
+	})
+}
+
+// Drift returns what is not in force. has says quickly of a file that it has a text; what it
+// denies is read in the usual way.
+func (w *Wanted) Drift(ctx context.Context, has func(file, text string) bool) ([]Drift, error) {
+	var open []journal.Step
+	for _, s := range w.steps {
+		if file := w.lanes.ops.file(s); file == "" || !has(file, s.After) {
+			open = append(open, s)
+		}
+	}
+	missing, err := w.lanes.journal.NotInForce(ctx, open, nil)
+	if err != nil {
+		return nil, err
+	}
+	more, err := w.attachedMissing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return w.lanes.drift(append(missing, more...))
+}
+
+// attachedMissing are the steps of attached workloads that are not in force. A workload that has ended misses
+// nothing.
+func (w *Wanted) attachedMissing(ctx context.Context) ([]journal.Step, error) {
+	return w.lanes.journal.NotInForce(ctx, w.attached, func(journal.Step) bool { return true })
+}
+
+// Missing returns the steps that would make p true now, as far as they can be known before: those that
+// take back what is no longer wanted, and those that are not in force, of the attached workloads too. With a
+// *journal.UnreadError it returns those that it could read.
+func (l *Lanes) Missing(ctx context.Context, p plan.Placement) ([]journal.Step, error) {
+	w, err := l.wanted(p)
+	if err != nil {
+		return nil, err
+	}
+	var unread *journal.UnreadError
+	missing, merr := l.journal.Missing(ctx, w.steps)
+	if merr != nil && !errors.As(merr, &unread) {
+		return nil, merr
+	}
+	more, err := w.attachedMissing(ctx)
+	return append(missing, more...), errors.Join(merr, err)
+}
+
+// Drift returns what is not as the lanes in force want it, and what a crash has left half done.
 func (l *Lanes) Drift(ctx context.Context) ([]Drift, error) {
 	missing, err := l.Missing(ctx, l.Placement)
 	if err != nil {
 		return nil, err
 	}
-	found, gone := l.orphaned()
-	for _, s := range missing {
-		if !l.isRefused(s) && !gone(s) {
-			found = append(found, l.drift(s))
-		}
-	}
-	return found, nil
+	return l.drift(missing)
 }
 
-// orphaned are the lanes that were in the cgroup of a workload which has ended: these CPUs are everybody's.
-// gone says whether a step is part of that.
-func (l *Lanes) orphaned() (found []Drift, gone func(journal.Step) bool) {
-	var parts []string
+// drift describes steps that are not in force, without those that the kernel has refused. The steps of a lane
+// that was in the cgroup of a workload which has ended are one drift: its CPUs are everybody's.
+func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
+	var found []Drift
+	gone := map[[2]string]bool{}
 	for _, at := range l.Attached {
 		lane, err := l.Lane(at.Lane)
-		if !at.Own || err != nil || populated(l.root, at.Group) {
+		if !at.Own || err != nil || Populated(l.root, at.Group) {
 			continue
 		}
 		found = append(found, Drift{Target: "lane " + at.Lane,
 			Expected: "CPUs " + lane.CPUs.String() + " for itself", Found: "everybody's",
 			Note: "its workload " + at.Group + " has ended: isolane apply, or watch --repair, closes them again"})
-		parts = append(parts, at.Group, change.GroupPrefix+at.Lane, filepath.Base(at.Group)+":", exclusiveFile)
+		if err = l.cgroupSteps(at, lane, gone); err != nil {
+			return nil, err
+		}
 	}
-	return found, func(s journal.Step) bool {
-		return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(s.Target, part) })
+	for _, s := range missing {
+		if !l.isRefused(s) && !gone[[2]string{s.Kind, s.Target}] {
+			found = append(found, l.describe(s))
+		}
 	}
+	return found, nil
 }
 
-func (l *Lanes) isRefused(s journal.Step) bool {
-	return slices.ContainsFunc(l.Refused, func(r Refusal) bool {
-		return r.Target == s.Target &&
-			r.Value == s.After
-	})
+// cgroupSteps collects what a lane's cgroup takes: both that of the workload that it was in, and its own.
+func (l *Lanes) cgroupSteps(at Attachment, lane plan.Lane, all map[[2]string]bool) error {
+	v, err := l.View()
+	if err != nil {
+		return err
+	}
+	for _, own := range []map[string]string{{at.Lane: at.Group}, nil} {
+		v.Own = own
+		steps, err := knob.Cpusets(v, plan.Placement{Lanes: []plan.Lane{lane}})
+		if err != nil {
+			return err
+		}
+		for _, s := range steps {
+			all[[2]string{s.Kind, s.Target}] = true
+		}
+	}
+	return nil
 }
 
-// drift describes a step that is not in force: Before is what is there now.
-func (l *Lanes) drift(s journal.Step) Drift {
+// describe says of a step that it is not in force: Before is what is there now.
+func (l *Lanes) describe(s journal.Step) Drift {
 	d := l.ops.drift(s)
-	if isPartition(s.Target) && strings.Contains(d.Found, notExclusive) {
-		d.Note = l.culprit(filepath.Dir(s.Target))
+	if knob.IsPartition(s) && invalid(d.Found) == NotExclusive {
+		if o := l.overlap(s.Target); o != nil {
+			d.Note = o.String() + ", then isolane apply"
+		}
 	}
 	return d
 }
 
-// culprit names who has CPUs of a lane's partition, and what ends that.
-func (l *Lanes) culprit(dir string) string {
-	file, theirs, others, err := l.overlapping(dir)
-	switch {
-	case err != nil || file == "":
-		return ""
-	case others.IsEmpty():
-		return file + " is " + theirs.String() + ": give it other CPUs, then isolane apply"
+// PutBack puts back drift of the lanes in force, as w describes them, and notes in each what came of it.
+func (l *Lanes) PutBack(ctx context.Context, w *Wanted, found []*Drift) error {
+	for _, d := range found {
+		if err := l.redo(ctx, d.Step); err != nil { // as the CPUs of a cpuset while they are offline
+			d.Note = "cannot be put back: " + err.Error()
+			continue
+		}
+		d.Repaired = true
 	}
-	return file + " is " + theirs.String() + ": write " + others.String() + " there, then isolane apply"
+	return l.journal.Finish(ctx, w.steps)
 }

@@ -22,6 +22,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/plan"
 )
 
@@ -70,15 +71,19 @@ func (f faulty) File(s journal.Step) string { return operations{s.Kind: f.Op}.fi
 
 // UndoneWithOther is not lost either.
 func (f faulty) UndoneWithOther(s journal.Step) bool {
-	return operations{s.Kind: f.Op}.undoneWithOther(s)
+	op, ok := f.Op.(interface{ UndoneWithOther(s journal.Step) bool })
+	return ok && op.UndoneWithOther(s)
 }
 
 // Ends is not lost either.
-func (f faulty) Ends(s journal.Step) bool { return operations{s.Kind: f.Op}.ends(s) }
+func (f faulty) Ends(s journal.Step) bool {
+	op, ok := f.Op.(interface{ Ends(s journal.Step) bool })
+	return ok && op.Ends(s)
+}
 
 func withFault(root string, at int, kill string) (map[string]journal.Op, *int) {
 	calls := new(int)
-	ops := Ops(root)
+	ops := knob.Ops(root)
 	for kind, op := range ops {
 		ops[kind] = faulty{op, calls, at, kill}
 	}
@@ -140,7 +145,7 @@ func (b bench) apply(t *testing.T, ops map[string]journal.Op, p plan.Placement) 
 
 func (b bench) recover(t *testing.T) {
 	t.Helper()
-	l, err := Open(b.state, b.fs(t), Ops(b.root))
+	l, err := Open(b.state, b.fs(t), knob.Ops(b.root))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +160,7 @@ func (b bench) recover(t *testing.T) {
 // with the second.
 func (b bench) faults(t *testing.T, first, second plan.Placement) {
 	t.Helper()
-	if err := b.apply(t, Ops(b.root), first); err != nil {
+	if err := b.apply(t, knob.Ops(b.root), first); err != nil {
 		t.Fatal(err)
 	}
 	before := b.fingerprint(t)
@@ -172,7 +177,7 @@ func (b bench) faults(t *testing.T, first, second plan.Placement) {
 	writeJSON(t, file, second)
 	for _, kill := range []string{"before", "after", ""} {
 		for at := 1; at <= n; at++ {
-			if err := b.apply(t, Ops(b.root), first); err != nil {
+			if err := b.apply(t, knob.Ops(b.root), first); err != nil {
 				t.Fatal(err)
 			}
 			if kill == "" {
@@ -303,7 +308,7 @@ func thisHost(t *testing.T) (bench, plan.Placement) {
 	before := knobValues(t)
 	b := bench{root: "/", state: filepath.Join(t.TempDir(), "run"), fingerprint: knobValues}
 	t.Cleanup(func() {
-		if l, err := Open(b.state, host.Live(), Ops("/")); err == nil {
+		if l, err := Open(b.state, host.Live(), knob.Ops("/")); err == nil {
 			if err = errors.Join(l.Apply(context.Background(), plan.Placement{}), l.Close()); err != nil {
 				t.Error(err)
 			}
@@ -327,13 +332,13 @@ func TestFullDisk(t *testing.T) {
 		if err := unix.Mount("tmpfs", b.state, "tmpfs", 0, fmt.Sprintf("size=%d,mode=700", pages*os.Getpagesize())); err != nil {
 			t.Fatal(err)
 		}
-		l, err := Open(b.state, b.fs(t), Ops(b.root))
+		l, err := Open(b.state, b.fs(t), knob.Ops(b.root))
 		if err == nil {
 			err = errors.Join(l.Apply(t.Context(), one), l.Close())
 		}
 		if err != nil {
 			failed++
-		} else if err = b.apply(t, Ops(b.root), plan.Placement{}); err != nil {
+		} else if err = b.apply(t, knob.Ops(b.root), plan.Placement{}); err != nil {
 			t.Error(err)
 		}
 		if err != nil && !errors.Is(err, unix.ENOSPC) {
@@ -355,7 +360,7 @@ func TestFullDisk(t *testing.T) {
 func TestReboot(t *testing.T) {
 	b := standIn(t, "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0")
 	one := placement()
-	if err := b.apply(t, Ops(b.root), one); err != nil {
+	if err := b.apply(t, knob.Ops(b.root), one); err != nil {
 		t.Fatal(err)
 	}
 	boot, err := journal.BootID()
@@ -378,7 +383,7 @@ func TestReboot(t *testing.T) {
 	if d := cmp.Diff(before, fresh.fingerprint(t)); d != "" {
 		t.Errorf("(-before +after):\n%s", d)
 	}
-	if err = fresh.apply(t, Ops(fresh.root), one); err != nil {
+	if err = fresh.apply(t, knob.Ops(fresh.root), one); err != nil {
 		t.Error(err)
 	}
 }
@@ -389,7 +394,7 @@ func TestNoPartition(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.root, "proc/sys/kernel/osrelease"), []byte("5.10.0-32-amd64\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := Open(b.state, b.fs(t), Ops(b.root))
+	l, err := Open(b.state, b.fs(t), knob.Ops(b.root))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,7 +407,7 @@ func TestNoPartition(t *testing.T) {
 			t.Error(l.Refused, l.Untested())
 		}
 		level, err := os.ReadFile(filepath.Join(b.root, "sys/fs/cgroup/isolane-a/cpuset.cpus.partition"))
-		if err != nil || trim(level) != member {
+		if err != nil || trim(level) != knob.Member {
 			t.Errorf("%s, %v", level, err)
 		}
 	}

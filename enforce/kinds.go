@@ -3,21 +3,10 @@ package enforce
 import (
 	"strings"
 
-	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/journal"
 )
 
-// Ops returns the operations of all kinds of steps that lanes take, but for the Spreader, which is the
-// program's. Root is "/", or a directory that stands in for the kernel's files.
-func Ops(root string) map[string]journal.Op {
-	var files []string
-	for _, k := range knobs() {
-		files = append(files, k.files...)
-	}
-	return change.Ops(root, files...)
-}
-
-// operations are asked for more than the journal asks for, see package change.
+// operations have more methods than the journal needs, see package change.
 type operations map[string]journal.Op
 
 // file is the file whose content is the value of a step, "" where there is none.
@@ -48,25 +37,13 @@ func (o operations) describe(s journal.Step) (name, from, to string) {
 
 // drift is that a step is not in force: Before is what is there now.
 func (o operations) drift(s journal.Step) Drift {
-	d := Drift{Target: o.name(s), Expected: s.After, Found: firstLine(s.Before), step: s}
+	d := Drift{Target: o.name(s), Expected: s.After, Found: firstLine(s.Before), Step: s}
 	if op, ok := o[s.Kind].(interface {
 		DescribeDrift(s journal.Step) (expected, found string)
 	}); ok {
 		d.Expected, d.Found = op.DescribeDrift(s)
 	}
 	return d
-}
-
-// ends says whether the target of a step may end by itself.
-func (o operations) ends(s journal.Step) bool {
-	op, ok := o[s.Kind].(interface{ Ends(s journal.Step) bool })
-	return ok && op.Ends(s)
-}
-
-// undoneWithOther says whether a step is taken back with another one.
-func (o operations) undoneWithOther(s journal.Step) bool {
-	op, ok := o[s.Kind].(interface{ UndoneWithOther(s journal.Step) bool })
-	return ok && op.UndoneWithOther(s)
 }
 
 // firstLine is a value without what each thread had.

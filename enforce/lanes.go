@@ -1,3 +1,5 @@
+// Package enforce keeps lanes in force, with a journal of what that took: it puts placements in force, brings
+// workloads that run already into their lanes, says what has drifted, and takes all back.
 package enforce
 
 import (
@@ -11,9 +13,9 @@ import (
 	"strconv"
 	"strings"
 
-	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/plan"
 )
 
@@ -42,7 +44,10 @@ type Lanes struct {
 // Open reads what is in force. It fails with a *journal.BusyError while another process changes the host.
 func Open(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
 	j, err := journal.Open(dir, journalName, ops)
-	return opened(j, err, dir, root, ops)
+	if err != nil {
+		return nil, err
+	}
+	return open(j, dir, root, ops)
 }
 
 // OpenWait is Open that waits while another process changes the host, until ctx ends. It calls waiting, which
@@ -51,15 +56,14 @@ func OpenWait(
 	ctx context.Context, dir string, root fs.FS, ops map[string]journal.Op, waiting func(*journal.BusyError),
 ) (*Lanes, error) {
 	j, err := journal.OpenWait(ctx, dir, journalName, ops, waiting)
-	return opened(j, err, dir, root, ops)
-}
-
-func opened(j *journal.Journal, err error, dir string, root fs.FS, ops map[string]journal.Op) (*Lanes,
-	error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lanes{dir: dir, root: root, ops: ops, journal: j}
+	return open(j, dir, root, ops)
+}
+
+func open(j *journal.Journal, dir string, root fs.FS, ops map[string]journal.Op) (l *Lanes, err error) {
+	l = &Lanes{dir: dir, root: root, ops: ops, journal: j}
 	if l.Applied, err = readApplied(dir); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
@@ -75,17 +79,15 @@ func Look(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lanes{dir: dir, root: root, ops: ops, journal: j}
-	l.Applied, err = readApplied(dir)
-	return l, err
+	return open(j, dir, root, ops)
 }
 
 // Close lets other processes change the host.
 func (l *Lanes) Close() error { return l.journal.Close() }
 
 // View is the host as it was before any lane. It is read once: what lanes change in it is not in it.
-func (l *Lanes) View() (View, error) {
-	v := l.viewBefore()
+func (l *Lanes) View() (knob.View, error) {
+	v := knob.Before(l.root, l.ops, l.journal.Pending())
 	if l.before == nil {
 		h, err := host.Read(v.Root)
 		if err != nil {
@@ -94,56 +96,22 @@ func (l *Lanes) View() (View, error) {
 		h = h.Allowing(l.Allowed)
 		l.before = &h
 	}
-	v.host(*l.before, l.Placement)
+	v.SetHost(*l.before, l.Placement)
 	l.fill(&v)
 	return v, nil
 }
 
-func (a Applied) fill(v *View) {
-	v.Levels, v.Attached, v.Own, v.ownCPUs = a.Levels, nil, map[string]string{}, map[string]cpuset.Set{}
+// fill adds what is in force.
+func (a Applied) fill(v *knob.View) {
+	v.Levels, v.Attached, v.Own = a.Levels, nil, map[string]string{}
 	for _, at := range a.Attached {
 		if at.Group != "" {
 			v.Attached = append(v.Attached, at.Group)
 		}
-		if at.Own && populated(v.Root, at.Group) {
-			if lane, err := a.Lane(at.Lane); err == nil {
-				v.Own[at.Lane], v.ownCPUs[at.Lane] = at.Group, lane.CPUs
-			}
+		if at.Own && Populated(v.Root, at.Group) {
+			v.Own[at.Lane] = at.Group
 		}
 	}
-}
-
-// Missing returns the steps that would make p true now, as far as they can be told before: those that
-// take back what is no longer wanted, and those that are not in force, of the attached workloads too. With a
-// *journal.UnreadError it returns those that it could read.
-func (l *Lanes) Missing(ctx context.Context, p plan.Placement) ([]journal.Step, error) {
-	v, err := l.View()
-	if err != nil {
-		return nil, err
-	}
-	want, err := want(v, p)
-	if err != nil {
-		return nil, err
-	}
-	var unread *journal.UnreadError
-	missing, merr := l.journal.Missing(ctx, want)
-	if merr != nil && !errors.As(merr, &unread) {
-		return nil, merr
-	}
-	attached, err := l.attachedSteps(l.Attached)
-	if err != nil {
-		return nil, err
-	}
-	more, err := l.stepsNotInForce(ctx, attached)
-	return append(missing, more...), errors.Join(merr, err)
-}
-
-// want are the steps of a placement; none without lanes.
-func want(v View, p plan.Placement) ([]journal.Step, error) {
-	if len(p.Lanes) == 0 {
-		return nil, nil
-	}
-	return Steps(v, p)
 }
 
 // Apply makes p true: only what differs from what is in force changes. Where that fails the host comes back
@@ -154,15 +122,6 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 	}
 	next := Applied{APIVersion: plan.APIVersion, Kind: appliedKind, BootID: l.BootID, Placement: p,
 		Runs: l.runsOf(p)}
-	for _, lane := range p.Lanes { // a level that was refused for the same CPUs is not asked for again
-		i := slices.IndexFunc(l.Placement.Lanes, func(o plan.Lane) bool {
-			return o.Name == lane.Name && o.Owned() == lane.Owned() && o.Spec.Balanced() == lane.Spec.Balanced()
-		})
-		if level, ok := l.Levels[lane.Name]; ok && i >= 0 && l.stillRefused(lane.Name) {
-			next.grant(lane.Name, level)
-			next.Refused = l.Refused // see lowerRefusals
-		}
-	}
 	for _, at := range l.Attached {
 		if !slices.ContainsFunc(p.Lanes, func(o plan.Lane) bool { return o.Name == at.Lane }) {
 			if err := l.Detach(ctx, at); err != nil { // stored: whatever comes, it is out
@@ -171,6 +130,9 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 			continue
 		}
 		next.Attached = append(next.Attached, at)
+	}
+	if err := l.keepLevels(&next); err != nil {
+		return err
 	}
 	if err := l.reconcile(ctx, &next); err != nil {
 		return errors.Join(err, l.back(ctx))
@@ -197,7 +159,7 @@ func (l *Lanes) Settings() int { return len(l.journal.Pending()) }
 // Untested names those of the changes in force that were never made on a real kernel when this was written.
 func (l *Lanes) Untested() []string {
 	for _, lane := range l.Placement.Lanes {
-		if l.Levels[lane.Name] == rootOnly && !lane.Spec.Balanced() {
+		if l.Levels[lane.Name] == knob.Balanced && !lane.Spec.Balanced() {
 			return []string{"partitions that are root and not isolated (Linux 5.11 to 6.0)"}
 		}
 	}
@@ -228,59 +190,54 @@ func (l *Lanes) Recover(ctx context.Context) ([]Drift, error) {
 	return drift, l.back(ctx)
 }
 
-// reconcile makes what is wanted true and notes in a what the kernel refuses.
+// reconcile makes what is wanted true, and notes in a what the kernel refuses. With each partition that comes
+// or goes the kernel changes more than was asked for (see the order of the knobs), so there are phases:
+//
+//  1. demote: partitions whose CPUs change become plain cpusets
+//  2. take back what is no longer wanted, and do what is
+//  3. bargain for the partitions that were refused
+//  4. where anything has changed, set again what the kernel has changed meanwhile
+//  5. bring attached workloads back that somebody has taken out of their lanes
 func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	v, err := l.View()
 	if err != nil {
 		return err
 	}
 	a.fill(&v)
-	want, err := want(v, a.Placement)
+	want, err := steps(v, a.Placement)
 	if err != nil {
 		return err
 	}
+	parts := v.Partitions(a.Placement)
 	made := l.journal.Made()
-	if _, err = l.journal.Apply(ctx, l.demotions(want)); err != nil {
+	if _, err = l.journal.Apply(ctx, l.demotions(parts, want)); err != nil {
 		return err
 	}
 	refused, left, err := l.journal.Reconcile(ctx, want)
 	l.Left = append(l.Left, left...)
-	a.Refused = a.lowerRefusals()
-	if v.granted(isolated) == member {
-		a.noteUnsupported(want)
-	}
+	a.keepRefused(v)
 	for _, r := range refused {
-		r.Err = l.partitionReason(r)
-		a.refuse(r)
-		if r.Step.After != member && isPartition(r.Step.Target) {
-			more, lerr := l.lower(ctx, a, r)
-			a.Refused = append(a.Refused, more...)
-			err = errors.Join(err, lerr)
-		}
+		err = errors.Join(err, l.bargain(ctx, a, parts, r))
 	}
 	if err != nil {
 		return err
 	}
-	if l.journal.Made() == made {
-		return l.restoreAttached(ctx, a)
-	}
-	// What the kernel has changed with the cpusets, see Steps.
-	if _, err = l.journal.Apply(ctx, slices.DeleteFunc(slices.Clone(want), func(s journal.Step) bool {
-		return slices.ContainsFunc(refused, func(r journal.Refused) bool { return r.Step.Target == s.Target })
-	})); err != nil {
-		return err
+	if l.journal.Made() != made {
+		taken := slices.DeleteFunc(want, func(s journal.Step) bool {
+			return slices.ContainsFunc(refused, func(r journal.Refused) bool { return r.Step.Target == s.Target })
+		})
+		if _, err = l.journal.Apply(ctx, taken); err != nil {
+			return err
+		}
 	}
 	return l.restoreAttached(ctx, a)
 }
 
 // LaneGroup is a lane's cgroup and what is in it.
 type LaneGroup struct {
+	knob.Place
 	Lane      plan.Lane
-	Dir       string
 	Memory    string // its cgroup in the v1 memory hierarchy; "" where it has none
-	Own       bool   // it is the workload's, as its service manager or container runtime has made it
-	Balance   string // who spreads the threads over the lane's CPUs
-	Spread    bool   // Isolane does
 	Partition string // as the kernel says, with its reason where it is invalid; "" with cgroup v1
 	Processes int
 }
@@ -288,25 +245,19 @@ type LaneGroup struct {
 // Groups returns the cgroups of the lanes in force.
 func (l *Lanes) Groups() ([]LaneGroup, error) {
 	v, err := l.View()
-	if err != nil || len(l.Placement.Lanes) == 0 {
-		return nil, err
-	}
-	root, v2, err := cpusetRoot(v.Host)
 	if err != nil {
 		return nil, err
 	}
 	var groups []LaneGroup
 	for _, lane := range l.Placement.Lanes {
-		g := LaneGroup{Lane: lane, Dir: v.laneDir(root, v2, lane), Own: v.Own[lane.Name] != "",
-			Memory: MemoryGroup(l.root, v.Host, lane.Name), Spread: v.spreads(lane), Balance: v.describeBalance(lane)}
-		part := g.Dir
-		if v2 && shares(lane) {
-			part = path.Dir(part)
+		g := LaneGroup{Lane: lane, Memory: knob.MemoryGroup(l.root, v.Host, lane.Name)}
+		if g.Place, err = v.Place(lane); err != nil {
+			return nil, err
 		}
-		if text, rerr := fs.ReadFile(l.root, path.Join(part, partitionFile)[1:]); rerr == nil {
+		if text, rerr := fs.ReadFile(l.root, path.Join(g.PartitionDir, knob.PartitionFile)[1:]); rerr == nil {
 			g.Partition = trim(text)
 		}
-		pids, err := processesIn(l.root, g.Dir)
+		pids, err := Processes(l.root, g.Dir)
 		if err != nil {
 			return nil, err
 		}
@@ -316,8 +267,8 @@ func (l *Lanes) Groups() ([]LaneGroup, error) {
 	return groups, nil
 }
 
-// processesIn are those of a cgroup and of the ones in it; none where it has gone.
-func processesIn(root fs.FS, dir string) ([]int, error) {
+// Processes are those of a cgroup and of the ones in it; none where it has gone.
+func Processes(root fs.FS, dir string) ([]int, error) {
 	var pids []int
 	err := fs.WalkDir(root, dir[1:], func(name string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) { // gone meanwhile: that is drift
@@ -342,8 +293,10 @@ func processesIn(root fs.FS, dir string) ([]int, error) {
 	return pids, err
 }
 
-// populated says whether a cgroup, or one in it, has processes.
-func populated(root fs.FS, dir string) bool {
-	pids, err := processesIn(root, dir)
+// Populated says whether a cgroup, or one in it, has processes.
+func Populated(root fs.FS, dir string) bool {
+	pids, err := Processes(root, dir)
 	return err == nil && len(pids) > 0
 }
+
+func trim(text []byte) string { return strings.TrimSpace(string(text)) }

@@ -1,213 +1,183 @@
 package enforce
 
 import (
-	"cmp"
+	"context"
 	"io/fs"
 	"path"
 	"slices"
-	"strings"
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
-	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/knob"
 )
 
-// The kinds of partition (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus.partition").
-const (
-	isolated = "isolated" // its CPUs are nobody else's, and the scheduler does not balance them
-	rootOnly = "root"     // its CPUs are nobody else's, and the scheduler balances its threads over them
-	member   = "member"   // a cpuset like any other
-)
+// The kernel may refuse a partition of the kind that a lane's threads need: before Linux 6.0 there is none
+// that is isolated, and some kernels make only an isolated one of the CPUs of isolcpus=. Then the lane gets
+// the next best:
+//
+//	          taken
+//	 wanted ----------> the wanted kind
+//	  |  |
+//	  |  | refused         taken
+//	  |  +-------> other ---------> the other kind: nobody else has the CPUs
+//	  |              |
+//	  |              | refused
+//	  |              v
+//	  +----------> member: a plain cpuset
+//	 refused:
+//	 not exclusive
+//
+// Applied.Levels has by name what a partition got where that is not the wanted kind, and Applied.Refused why.
+// Later calls of Apply keep both, and do not ask again, while the partition's cgroup, CPUs and kind are the
+// same; member for "not exclusive" only while another cgroup has CPUs of it. Kernels before 5.11 are not
+// asked at all (knob.HasPartitions).
 
-// shared is the group that lanes which share CPUs are in, with cgroup v2. Partitions cannot overlap, so these
-// lanes are plain cpusets within one partition that has the CPUs of all of them. A lane's name cannot have a
-// tilde.
-const shared = "shared~"
-
-// shares says whether a lane may have CPUs that other lanes have too.
-func shares(l plan.Lane) bool { return l.Spec.CPUs.Share > 1 }
-
-// partition is a cgroup whose CPUs are nobody else's.
-type partition struct {
-	name string // of the lane or group, the key of View.Levels
-	dir  string
-	kind string // isolated or root
-}
-
-// laneDir is the cgroup of a lane: the workload's own, or one of Isolane's.
-func (v View) laneDir(root string, v2 bool, l plan.Lane) string {
-	switch own := v.Own[l.Name]; {
-	case own != "":
-		return own
-	case v2 && shares(l):
-		return path.Join(root, change.GroupPrefix+shared, change.GroupPrefix+l.Name)
+// grant notes that a partition is not of the kind that was wanted.
+func (a *Applied) grant(part knob.Partition, level string) {
+	if a.Levels == nil {
+		a.Levels = map[string]string{}
 	}
-	return path.Join(root, change.GroupPrefix+l.Name)
+	a.Levels[part.Name] = level
 }
 
-// partitions are those of a placement, each with the kind that its threads need.
-func (v View) partitions(root string, p plan.Placement) []partition {
-	kind := map[bool]string{true: rootOnly, false: isolated}
-	var parts []partition
-	var pool plan.Lane
-	balanced := false
-	for _, l := range p.Lanes {
-		if shares(l) {
-			pool.CPUs, balanced = pool.CPUs.Union(l.CPUs), balanced || l.Spec.Balanced()
+// keepLevels takes over into next what the kernel would refuse again: of the partitions that stay the same.
+func (l *Lanes) keepLevels(next *Applied) error {
+	v, err := l.View()
+	if err != nil {
+		return err
+	}
+	before := v.Partitions(l.Placement)
+	next.fill(&v)
+	for _, part := range v.Partitions(next.Placement) {
+		level, ok := l.Levels[part.Name]
+		if !ok || !slices.Contains(before, part) {
 			continue
 		}
-		parts = append(parts, partition{l.Name, v.laneDir(root, true, l), kind[l.Spec.Balanced()]})
-		if !l.Idle.IsEmpty() {
-			parts = append(parts, partition{siblings(l.Name), path.Join(root, change.GroupPrefix+siblings(l.Name)),
-				isolated})
+		refused := l.refusedOf(part)
+		if slices.ContainsFunc(refused, func(r Refusal) bool { return r.Cause == NotExclusive }) &&
+			l.overlap(part.File()) == nil {
+			continue
 		}
+		next.grant(part, level)
+		next.Refused = append(next.Refused, refused...)
 	}
-	if !pool.CPUs.IsEmpty() {
-		parts = append(parts, partition{shared, path.Join(root, change.GroupPrefix+shared), kind[balanced]})
-	}
-	return parts
+	return nil
 }
 
-// partitioned are the cgroups of lanes with cgroup v2.
-func partitioned(v View, root string, p plan.Placement) ([]journal.Step, error) {
-	var groups, sharing []Group
-	var pool Group
-	var own []plan.Lane
-	for _, l := range p.Lanes {
-		g := Group{Name: l.Name, CPUs: l.CPUs, MemoryNodes: l.MemoryNodes}
+// refusedOf is what was refused of a partition.
+func (a Applied) refusedOf(part knob.Partition) []Refusal {
+	return slices.DeleteFunc(slices.Clone(a.Refused), func(r Refusal) bool { return r.Target != part.File() })
+}
+
+// keepRefused leaves of what was refused only the partitions that are not asked for again.
+func (a *Applied) keepRefused(v knob.View) {
+	var all []Refusal
+	for _, part := range v.Partitions(a.Placement) {
 		switch {
-		case v.Own[l.Name] != "":
-			own = append(own, l)
-		case shares(l):
-			g.Name = path.Join(shared, change.GroupPrefix+l.Name)
-			sharing = append(sharing, g)
-			pool.CPUs, pool.MemoryNodes = pool.CPUs.Union(g.CPUs), pool.MemoryNodes.Union(g.MemoryNodes)
-		default:
-			groups = append(groups, g)
-		}
-		if !l.Idle.IsEmpty() {
-			groups = append(groups, Group{Name: siblings(l.Name), CPUs: l.Idle, MemoryNodes: l.MemoryNodes})
+		case !knob.HasPartitions(v.Host):
+			all = append(all, Refusal{Subject: Partition, Name: part.File(), Target: part.File(), Value: part.Kind,
+				Cause: OldKernel, Reason: "before Linux 5.11 a partition moves kernel threads off the CPUs that they " +
+					"are bound to, and the host may hang"})
+		case a.Levels[part.Name] != "":
+			all = append(all, a.refusedOf(part)...)
 		}
 	}
-	if len(sharing) > 0 {
-		pool.Name = shared
-		groups = append(groups, pool)
+	a.Refused = all
+}
+
+// bargain notes a step that the kernel has refused. For a partition it asks for the other kind.
+func (l *Lanes) bargain(ctx context.Context, a *Applied, parts []knob.Partition, r journal.Refused) error {
+	first := l.refusal(r)
+	a.Refused = append(a.Refused, first)
+	at := slices.IndexFunc(parts, func(p knob.Partition) bool { return p.File() == r.Step.Target })
+	if at < 0 || r.Step.After == knob.Member {
+		return nil
 	}
-	steps, err := Groups(v.Host, groups...)
-	if err != nil {
-		return nil, err
+	if first.Cause == NotExclusive { // nor will the other kind be
+		a.grant(parts[at], knob.Member)
+		return nil
 	}
-	if len(sharing) > 0 {
-		steps = append(steps, controller(path.Join(root, change.GroupPrefix+shared)))
-		for _, g := range sharing {
-			steps = append(steps, g.steps(v.Host, root)...)
+	other := r.Step
+	other.After = map[string]string{knob.Isolated: knob.Balanced, knob.Balanced: knob.Isolated}[r.Step.After]
+	refused, err := l.journal.Apply(ctx, []journal.Step{other})
+	if len(refused) == 0 {
+		a.grant(parts[at], other.After)
+		return err
+	}
+	a.grant(parts[at], knob.Member)
+	a.Refused = append(a.Refused, l.refusal(refused[0]))
+	return err
+}
+
+// refusal describes what the kernel has refused, of a partition with who has its CPUs.
+func (l *Lanes) refusal(r journal.Refused) Refusal {
+	refused := l.ops.refusal(r.Step, r.Err)
+	if refused.Cause == NotExclusive {
+		if o := l.overlap(r.Step.Target); o != nil {
+			refused.Reason += ": " + o.String() + ", and apply again"
 		}
 	}
-	for _, l := range own {
-		steps = append(steps, v.ownGroup(root, l)...)
-	}
-	swap, err := noSwap(v, root, p)
-	if err != nil {
-		return nil, err
-	}
-	steps = append(steps, swap...)
-	for _, part := range v.partitions(root, p) {
-		level := cmp.Or(v.Levels[part.name], v.granted(part.kind))
-		steps = append(steps, optional(file(path.Join(part.dir, partitionFile), level)))
-	}
-	return steps, nil
+	return refused
 }
 
-const (
-	partitionFile = "cpuset.cpus.partition"
-	exclusiveFile = "cpuset.cpus.exclusive"
-)
-
-func controller(group string) journal.Step {
-	return journal.Step{Kind: change.KindController, Target: change.ControllerTarget(group, "cpuset"),
-		After: "cpuset"}
-}
-
-// granted is the kind of partition to ask for first. Before 5.11 the kernel does not know which of its
-// workers are bound to a CPU. Where it takes a partition's CPUs from all tasks of the root's cgroup (5.10.223
-// does), it moves those too, and the host hangs.
-func (v View) granted(kind string) string {
-	if v.Host.Kernel.AtLeast(5, 11) {
-		return kind
+// demotions returns the steps that make plain cpusets of partitions whose CPUs will change. Two partitions
+// that change places would be invalid in between, and the kernel does not take back all that goes with that.
+func (l *Lanes) demotions(parts []knob.Partition, want []journal.Step) []journal.Step {
+	done := map[string]string{}
+	for _, s := range l.journal.Pending() {
+		done[s.Target] = s.After
 	}
-	return member
-}
-
-// OwnGroups says whether a workload can have its lane in a cgroup of its own: a partition whose parents are
-// none, which the kernel has since Linux 6.7 ("remote partition" in cgroup-v2.rst).
-func OwnGroups(h host.Host) bool {
-	_, v2, err := cpusetRoot(h)
-	return err == nil && v2 && h.Kernel.AtLeast(6, 7)
-}
-
-// ownGroup makes a partition of the workload's own cgroup, below whatever cgroups: each on the way hands down
-// the lane's CPUs for exclusive use. The workload's limits, statistics and the runtime's view of it stay as
-// they are. systemd is told where it manages the cgroup, so that it keeps the cpuset controller there.
-func (v View) ownGroup(root string, l plan.Lane) []journal.Step {
-	dir := v.Own[l.Name]
 	var steps []journal.Step
-	if unit := v.managedUnit(root, dir); unit != "" {
-		steps = append(steps, journal.Step{Kind: change.KindUnit, Target: change.UnitTarget(unit, "AllowedCPUs"),
-			After: l.CPUs.String()})
+	for _, part := range parts {
+		_, is := done[part.File()]
+		if is && slices.ContainsFunc(want, func(s journal.Step) bool {
+			value, had := done[s.Target]
+			return had && value != s.After && knob.GivesCPUs(s) && path.Dir(s.Target) == part.Dir
+		}) {
+			steps = append(steps, journal.Step{Kind: change.KindFile, Target: part.File(), After: knob.Member})
+		}
 	}
-	var above []string
-	for at := path.Dir(dir); at != root && at != "/"; at = path.Dir(at) {
-		above = append(above, at)
-	}
-	slices.Reverse(above)
-	for _, at := range append([]string{root}, above...) {
-		steps = append(steps, controller(at))
-	}
-	for _, at := range above { // others may hand down theirs on the same way
-		steps = append(steps, file(path.Join(at, exclusiveFile), v.exclusive(at, l).String()))
-	}
-	nodes := l.MemoryNodes
-	if nodes.IsEmpty() {
-		nodes = v.Host.MemoryNodes()
-	}
-	return append(steps, file(path.Join(dir, "cpuset.mems"), nodes.String()),
-		file(path.Join(dir, exclusiveFile), l.CPUs.String()),
-		file(path.Join(dir, "cpuset.cpus"), l.CPUs.String()))
+	return steps
 }
 
-// exclusive are the CPUs that a cgroup hands down: what it had before, and those of all lanes below it.
-func (v View) exclusive(dir string, l plan.Lane) cpuset.Set {
-	cpus := l.CPUs
-	if text, err := fs.ReadFile(v.Root, path.Join(dir, exclusiveFile)[1:]); err == nil {
-		if had, perr := cpuset.Parse(trim(text)); perr == nil {
-			cpus = cpus.Union(had)
-		}
-	}
-	for name, own := range v.Own {
-		if strings.HasPrefix(own, dir+"/") {
-			cpus = cpus.Union(v.ownCPUs[name])
-		}
-	}
-	return cpus
+// overlap is a cpuset.cpus beside a lane's, as LXC's are, that has CPUs of the lane: what is in it.
+type overlap struct {
+	file         string
+	cpus, others cpuset.Set // all that it has, and those that are not the lane's
 }
 
-// managedUnit is the cgroup, relative to the root, of the service or scope of the machine's systemd that a
-// cgroup is of, or is in: the first on the way from the root that is no slice. It is "" where there is none.
-func (v View) managedUnit(root, dir string) string {
-	if !exists(v.Root, "/run/systemd/system") { // sd_booted(3)
-		return ""
+// String says what ends it.
+func (o overlap) String() string {
+	if o.others.IsEmpty() {
+		return o.file + " is " + o.cpus.String() + ": give it other CPUs"
 	}
-	parts := strings.Split(strings.TrimPrefix(dir, root+"/"), "/")
-	for i, name := range parts {
-		switch path.Ext(name) {
-		case ".slice":
-		case ".service", ".scope":
-			return path.Join(parts[:i+1]...)
-		default:
-			return ""
+	return o.file + " is " + o.cpus.String() + ": write " + o.others.String() + " there"
+}
+
+// overlap finds who has CPUs of the partition with this file; nil where nobody has, or it is not to be seen.
+func (l *Lanes) overlap(partition string) *overlap {
+	dir := path.Dir(partition)
+	lane, ok := readCPUs(l.root, dir)
+	if !ok {
+		return nil
+	}
+	files, _ := fs.Glob(l.root, path.Dir(dir)[1:]+"/*/cpuset.cpus") // an error only of a bad pattern
+	for _, file := range files {
+		cpus, ok := readCPUs(l.root, "/"+path.Dir(file))
+		if ok && "/"+path.Dir(file) != dir && cpus.Intersects(lane) {
+			return &overlap{"/" + file, cpus, cpus.Difference(lane)}
 		}
 	}
-	return ""
+	return nil
+}
+
+// readCPUs reads the cpuset.cpus of a cgroup; ok is false where it is gone.
+func readCPUs(root fs.FS, dir string) (cpus cpuset.Set, ok bool) {
+	text, err := fs.ReadFile(root, path.Join(dir, "cpuset.cpus")[1:])
+	if err != nil {
+		return cpus, false
+	}
+	cpus, err = cpuset.Parse(trim(text))
+	return cpus, err == nil
 }

@@ -16,13 +16,14 @@ import (
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 )
 
 func (b bench) open(t *testing.T) *Lanes {
 	t.Helper()
-	l, err := Open(b.state, b.fs(t), Ops(b.root))
+	l, err := Open(b.state, b.fs(t), knob.Ops(b.root))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +198,7 @@ func TestLostPartition(t *testing.T) {
 	if err != nil || len(c.PutBack) != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if s, err = l.Status(t.Context()); err != nil || !s.Settled() || s.Lanes[0].Partition != isolated {
+	if s, err = l.Status(t.Context()); err != nil || !s.Settled() || s.Lanes[0].Partition != knob.Isolated {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -261,7 +262,7 @@ func TestAdopt(t *testing.T) {
 				b.write(t, name, text)
 			}
 			before := maps.Clone(b.fingerprint(t))
-			if err := b.apply(t, Ops(b.root), placement()); err != nil {
+			if err := b.apply(t, knob.Ops(b.root), placement()); err != nil {
 				t.Fatal(err)
 			}
 			if err := os.RemoveAll(b.state); err != nil {
@@ -313,4 +314,108 @@ func differing(a, b map[string]string) []string {
 		}
 	}
 	return names
+}
+
+// A lane that is in the cgroup of a workload which has ended is one drift, whatever of the cgroup is gone.
+func TestWorkloadEnded(t *testing.T) {
+	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
+	if err := os.RemoveAll(filepath.Join(b.root, "run/systemd")); err != nil {
+		t.Fatal(err)
+	}
+	const group = "/sys/fs/cgroup/pods/web"
+	for name, text := range map[string]string{"cgroup.procs": "15", "cpuset.cpus": "", "cpuset.mems": "", "cpuset.cpus.exclusive": "",
+		"cpuset.cpus.partition": "member", "../cgroup.subtree_control": "", "../cpuset.cpus.exclusive": ""} {
+		b.write(t, filepath.Join(group, name), text)
+	}
+	l := b.open(t)
+	if _, err := l.Put(t.Context(), placement(), noAttach); err != nil {
+		t.Fatal(err)
+	}
+	at, why, err := l.Attach(t.Context(), Attachment{Lane: "a", Group: group, Own: true},
+		func(string, Attachment) ([]journal.Step, error) { return nil, nil })
+	if err != nil || !at.Own {
+		t.Fatal(at, why, err)
+	}
+	found, err := l.Drift(t.Context())
+	if err != nil || len(found) > 0 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	b.write(t, "proc/irq/default_smp_affinity", "0000000f")
+	for _, end := range []func() error{
+		func() error { return os.WriteFile(filepath.Join(b.root, group, "cgroup.procs"), nil, 0o600) },
+		func() error { return os.RemoveAll(filepath.Join(b.root, group)) },
+	} {
+		if err = end(); err != nil {
+			t.Fatal(err)
+		}
+		found, err = l.Drift(t.Context())
+		if err != nil || len(found) != 2 || found[0].Target != "lane a" || found[1].Target != "/proc/irq/default_smp_affinity" {
+			t.Errorf("%+v, %v", found, err)
+		}
+	}
+}
+
+// A partition that the kernel refuses is of the other kind or a plain cpuset, and is not asked for again while
+// it is the same.
+func TestBargain(t *testing.T) {
+	const file = "/sys/fs/cgroup/isolane-a/cpuset.cpus.partition"
+	for _, c := range []struct {
+		name, level string
+		answers     map[string]string // by the kind that is asked for
+		causes      []Cause
+		asked       int
+	}{
+		{"the other kind", knob.Balanced, map[string]string{knob.Isolated: "isolated invalid (partition config conflicts with housekeeping setup)"},
+			[]Cause{BootIsolated}, 2},
+		{"neither", knob.Member, map[string]string{knob.Isolated: "isolated invalid (Parent is not a partition root)",
+			knob.Balanced: "root invalid (partition config conflicts with housekeeping setup)"}, []Cause{Errno, BootIsolated}, 2},
+		{"not exclusive", knob.Member, map[string]string{knob.Isolated: "isolated invalid (Cpu list in cpuset.cpus not exclusive)"},
+			[]Cause{NotExclusive}, 1},
+	} {
+		b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
+		b.write(t, "sys/fs/cgroup/app/cpuset.cpus", "1-2")
+		l := b.open(t)
+		asked := 0
+		l.ops[change.KindFile] = answering{l.ops[change.KindFile].(fileOp), file, c.answers, &asked}
+		for range 2 {
+			if _, err := l.Put(t.Context(), placement(), noAttach); err != nil {
+				t.Fatal(c.name, err)
+			}
+			var causes []Cause
+			for _, r := range l.Refused {
+				if r.Target == file && r.Subject == Partition {
+					causes = append(causes, r.Cause)
+				}
+			}
+			s, err := l.Status(t.Context())
+			if err != nil || !s.Settled() || s.Lanes[0].Partition != c.level || cmp.Diff(c.causes, causes) != "" || asked != c.asked {
+				t.Errorf("%s: %+v, %v, asked %d times", c.name, s, err, asked)
+			}
+		}
+		b.write(t, "sys/fs/cgroup/app/cpuset.cpus", "1")
+		if _, err := l.Put(t.Context(), placement(), noAttach); err != nil || (asked > c.asked) != (c.causes[0] == NotExclusive) {
+			t.Errorf("%s: asked %d times when nobody else has the CPUs, %v", c.name, asked, err)
+		}
+	}
+}
+
+// answering is a kernel that answers a kind of partition with what it makes of it.
+type answering struct {
+	fileOp
+	target  string
+	answers map[string]string
+	asked   *int
+}
+
+func (a answering) Write(ctx context.Context, s journal.Step, value string) error {
+	switch {
+	case s.Target == a.target && value == "": // as the kernel says it
+		value = knob.Member
+	case s.Target == a.target && value != knob.Member:
+		*a.asked++
+		if answer, ok := a.answers[value]; ok {
+			value = answer
+		}
+	}
+	return a.fileOp.Write(ctx, s, value)
 }

@@ -55,8 +55,8 @@ func (s Status) Settled() bool {
 // Status returns what is in force. It changes nothing.
 func (l *Lanes) Status(ctx context.Context) (Status, error) {
 	s := Status{APIVersion: plan.APIVersion, Kind: "Status", Lanes: []LaneStatus{}, Drift: []Drift{},
-		Refused:    []Refusal{},
-		Unrecorded: []string{}, Housekeeping: l.Placement.Housekeeping.String(), Settings: l.Settings()}
+		Refused: []Refusal{}, Unrecorded: []string{}, Housekeeping: l.Placement.Housekeeping.String(),
+		Settings: l.Settings()}
 	s.Refused = append(s.Refused, l.Refused...)
 	drift, err := l.Drift(ctx)
 	if err != nil {
@@ -75,11 +75,10 @@ func (l *Lanes) Status(ctx context.Context) (Status, error) {
 	groups, err := l.Groups()
 	for _, g := range groups {
 		s.Lanes = append(s.Lanes, LaneStatus{Name: g.Lane.Name, CPUs: g.Lane.CPUs.String(),
-			Idle:        g.Lane.Idle.String(),
-			MemoryNodes: g.Lane.MemoryNodes.String(), Group: g.Dir, Partition: g.Partition, Processes: g.Processes,
-			Own: g.Own, Balance: g.Balance, Attached: attachedTo(g.Lane.Name, running,
-				g.Partition != ""), Abandoned: l.abandoned(g.Lane.Name),
-			Objectives: unproven(g.Lane.Spec.Objective)})
+			Idle: g.Lane.Idle.String(), MemoryNodes: g.Lane.MemoryNodes.String(), Group: g.Dir, Own: g.Own,
+			Balance: g.Balance, Partition: g.Partition, Processes: g.Processes,
+			Attached:   attachedTo(g.Lane.Name, running, g.Partition != ""),
+			Objectives: unproven(g.Lane.Spec.Objective), Abandoned: l.abandoned(g.Lane.Name)})
 	}
 	return s, err
 }

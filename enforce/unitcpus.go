@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/plan"
 )
 
@@ -80,8 +81,7 @@ func Units(root fs.FS, p plan.Placement) ([]UnitCPUs, error) {
 		}
 	}
 	slices.SortFunc(units, func(a, b UnitCPUs) int {
-		return strings.Compare(a.Unit+a.Setting,
-			b.Unit+b.Setting)
+		return strings.Compare(a.Unit+a.Setting, b.Unit+b.Setting)
 	})
 	return units, nil
 }
@@ -98,16 +98,14 @@ func read(root fs.FS, unit, name string, found map[[2]string]UnitCPUs) {
 		if setting = strings.TrimSpace(setting); !ok || setting != "CPUAffinity" && setting != "AllowedCPUs" {
 			continue
 		}
-		list := strings.Join(strings.FieldsFunc(value, func(r rune) bool {
-			return r == ' ' || r == '\t' ||
-				r == ',' || r == '\n'
-		}), ",")
+		between := func(r rune) bool { return strings.ContainsRune(" \t,\n", r) }
+		list := strings.Join(strings.FieldsFunc(value, between), ",")
 		cpus, perr := cpuset.Parse(list) // "numa" and what systemd refuses is none
 		key := [2]string{unit, setting}
 		switch u := found[key]; {
 		case list == "":
 			delete(found, key)
-		case strings.HasPrefix(name, "run/systemd/system.control/") && slices.Contains(managedUnits(), unit):
+		case strings.HasPrefix(name, "run/systemd/system.control/") && slices.Contains(knob.ManagedUnits(), unit):
 			// Isolane's own, see units
 		case perr == nil:
 			found[key] = UnitCPUs{Unit: unit, Setting: setting, File: "/" + name, CPUs: u.CPUs.Union(cpus)}

@@ -1,7 +1,6 @@
 package enforce
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -10,11 +9,11 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/change"
-	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
 )
 
-// NoRecordError says that there are cgroups of Isolane's that no journal tells of, because somebody removed
+// NoRecordError says that there are cgroups of Isolane's that are in no journal, because somebody removed
 // the directory of the journals. What is changed for them has no value before.
 type NoRecordError struct{ Groups []string }
 
@@ -33,12 +32,12 @@ func (l *Lanes) Recorded() error {
 	return err
 }
 
-// Unrecorded returns the cgroups of Isolane's that no journal tells of: Adopt removes them.
+// Unrecorded returns the cgroups of Isolane's that are in no journal: Adopt removes them.
 func (l *Lanes) Unrecorded() ([]string, error) {
 	if l.dir == "" { // which are recorded is not to be seen
 		return nil, nil
 	}
-	tops, err := l.hierarchies()
+	tops, err := knob.Hierarchies(l.root)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +52,7 @@ func (l *Lanes) Unrecorded() ([]string, error) {
 	if len(groups) == 0 {
 		return nil, nil
 	}
-	// A group is recorded before it is made: what is read now tells of all that were found.
+	// A group is recorded before it is made: what is read now has all that were found.
 	done, err := l.pending()
 	if err != nil {
 		return nil, err
@@ -76,20 +75,6 @@ func (l *Lanes) Unrecorded() ([]string, error) {
 // Unseen stands for the lanes in force where the user may not see them: none.
 func Unseen(root fs.FS, ops map[string]journal.Op) *Lanes {
 	return &Lanes{root: root, ops: ops, journal: journal.None(ops)}
-}
-
-// hierarchies are the directories in which Isolane makes cgroups; none where the host has no cpusets.
-func (l *Lanes) hierarchies() ([]string, error) {
-	c := host.Cgroups(l.root)
-	root, _, err := cpusetRoot(host.Host{Kernel: host.Kernel{Cgroup: c}})
-	if errors.Is(err, ErrNoCpuset) {
-		return nil, nil
-	}
-	tops := []string{root}
-	if c.MemoryV1 != nil && *c.MemoryV1 != root {
-		tops = append(tops, *c.MemoryV1)
-	}
-	return tops, err
 }
 
 // pending are the steps of all journals.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 )
@@ -67,7 +68,7 @@ func (l *Lanes) Without(names ...string) (plan.Placement, error) {
 }
 
 // without leaves lanes out, and gives their CPUs to housekeeping.
-func (l *Lanes) without(v View, which func(plan.Lane) bool) plan.Placement {
+func (l *Lanes) without(v knob.View, which func(plan.Lane) bool) plan.Placement {
 	p := l.Placement
 	p.Lanes = nil
 	for _, placed := range l.Placement.Lanes {

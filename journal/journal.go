@@ -164,7 +164,6 @@ func (u *UnreadError) Error() string {
 // those to do. It changes nothing. With a *UnreadError it returns those that it could read.
 func (j *Journal) Missing(ctx context.Context, want []Step) ([]Step, error) {
 	var missing []Step
-	var unread UnreadError
 	for _, s := range slices.Backward(j.log.open()) {
 		d, is := j.ops[s.Kind].(dependent)
 		if slices.ContainsFunc(want, s.same) || is && d.UndoneWithOther(s) {
@@ -174,7 +173,26 @@ func (j *Journal) Missing(ctx context.Context, want []Step) ([]Step, error) {
 			missing = append(missing, s.Inverse())
 		}
 	}
-	for _, s := range want {
+	more, err := j.NotInForce(ctx, want, nil)
+	return append(missing, more...), err
+}
+
+// ends says whether the target of a step may end by itself.
+func (j *Journal) ends(s Step) bool {
+	e, is := j.ops[s.Kind].(ender)
+	return is && e.Ends(s)
+}
+
+// NotInForce returns those of the steps that are not in force, with what is there now in Before. Those whose
+// target is gone are among them, because an earlier step may make it, but where ends says that it has ended;
+// nil: as its operation does. With a *UnreadError it returns those that it could read.
+func (j *Journal) NotInForce(ctx context.Context, steps []Step, ends func(Step) bool) ([]Step, error) {
+	if ends == nil {
+		ends = j.ends
+	}
+	var missing []Step
+	var unread UnreadError
+	for _, s := range steps {
 		inForce, now, err := j.InForce(ctx, s)
 		gone := errors.Is(err, fs.ErrNotExist)
 		if errors.Is(err, fs.ErrPermission) {
@@ -182,10 +200,9 @@ func (j *Journal) Missing(ctx context.Context, want []Step) ([]Step, error) {
 			continue
 		}
 		if err != nil && !gone {
-			return nil, fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
+			return missing, fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
 		}
-		// What is gone may be made by an earlier step, unless it has ended.
-		if e, is := j.ops[s.Kind].(ender); !inForce && (!gone || !is || !e.Ends(s)) {
+		if !inForce && (!gone || !ends(s)) {
 			s.Before = now
 			missing = append(missing, s)
 		}
@@ -295,10 +312,15 @@ func (j *Journal) InForce(ctx context.Context, s Step) (inForce bool, now string
 func verify(ctx context.Context, op Op, s Step) error {
 	inForce, now, err := state(ctx, op, s)
 	if err == nil && !inForce {
-		err = fmt.Errorf("wrote %q, reads %q", s.After, now)
+		err = &ReadBackError{s.After, now}
 	}
 	return err
 }
+
+// ReadBackError says that a target has another value than the one that was written.
+type ReadBackError struct{ Wrote, Reads string }
+
+func (r *ReadBackError) Error() string { return fmt.Sprintf("wrote %q, reads %q", r.Wrote, r.Reads) }
 
 func (j *Journal) op(s Step) (Op, error) {
 	op, ok := j.ops[s.Kind]

@@ -11,6 +11,7 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/runtime/running"
 )
 
@@ -73,7 +74,7 @@ func (l *Lanes) Attach(ctx context.Context, at enforce.Attachment) (Attached, er
 // workload resolves what a user names to a process or cgroup, and says whether the lane can be in that
 // cgroup: that of a process is its own where nobody else is in it.
 func workload(h host.Host, root fs.FS, at enforce.Attachment) (enforce.Attachment, error) {
-	own := at.Own && enforce.OwnGroups(h)
+	own := at.Own && knob.OwnGroups(h)
 	at.Own = false
 	var err error
 	if at.Group == "" {

@@ -13,6 +13,7 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 )
@@ -140,7 +141,7 @@ func effect(t *testing.T, h host.Host, text string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps, err := enforce.Steps(enforce.View{Root: fstest.MapFS{"proc/sys/net/core/busy_poll": {Data: []byte("0")}}, Host: h}, p)
+	steps, err := knob.Steps(knob.View{Root: fstest.MapFS{"proc/sys/net/core/busy_poll": {Data: []byte("0")}}, Host: h}, p)
 	if err != nil {
 		t.Fatal(err)
 	}

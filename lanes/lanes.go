@@ -24,6 +24,7 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/plan"
 )
 
@@ -56,8 +57,8 @@ func (o Options) Complete() Options {
 	if ops == nil {
 		ops = map[string]journal.Op{}
 	}
-	maps.Copy(ops, enforce.Ops("/"))
-	ops[enforce.Spreader] = change.Daemon("/", entry, spreading, o.Dir)
+	maps.Copy(ops, knob.Ops("/"))
+	ops[knob.Spreader] = change.Daemon("/", entry, spreading, o.Dir)
 	o.Ops = ops
 	return o
 }

@@ -8,6 +8,7 @@ import (
 
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
@@ -115,7 +116,7 @@ func (r *runner) applicationDir(h host.Host) (string, error) {
 	if r.inForce != nil {
 		return r.inForce.Dir, nil
 	}
-	return enforce.GroupDir(h, applicationLane)
+	return knob.GroupDir(h, applicationLane)
 }
 
 // ownGroups are the cgroups that a session makes, and empties when it ends.

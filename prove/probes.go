@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
-	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/results"
@@ -20,7 +20,7 @@ import (
 // probe makes one measurement with a fresh client process.
 func (r *runner) probe(ctx context.Context, h host.Host, c results.Cell, spec ProbeSpec, w *witness.Session,
 	m moment) (results.Measurement, error) {
-	dir, err := enforce.GroupDir(h, clientGroup)
+	dir, err := knob.GroupDir(h, clientGroup)
 	if err != nil {
 		return results.Measurement{}, err
 	}

@@ -16,6 +16,7 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/noise"
@@ -119,7 +120,7 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, run *
 	if cc := r.scenario.Spec.CongestionControl; cc != "" {
 		steps = append(steps, netpath.Lab().CongestionControl(cc)...)
 	}
-	groups := []enforce.Group{{Name: clientGroup, CPUs: c.Client}}
+	groups := []knob.Group{{Name: clientGroup, CPUs: c.Client}}
 	switch {
 	case r.inForce != nil:
 	case c.Placement == Lane:
@@ -127,16 +128,16 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, run *
 			return err
 		}
 	default:
-		groups = append(groups, enforce.Group{Name: applicationLane, CPUs: c.Application})
+		groups = append(groups, knob.Group{Name: applicationLane, CPUs: c.Application})
 	}
 	if c.Noise == Noisy {
-		groups = append(groups, enforce.Group{Name: neighboursGroup, CPUs: c.Neighbours})
+		groups = append(groups, knob.Group{Name: neighboursGroup, CPUs: c.Neighbours})
 	}
-	own, err := enforce.Groups(h, groups...)
+	own, err := knob.Groups(h, groups...)
 	if err != nil {
 		return err
 	}
-	awake, err := enforce.Awake(enforce.View{Root: r.root, Host: h}, c.Client)
+	awake, err := knob.Awake(knob.View{Root: r.root, Host: h}, c.Client)
 	if err != nil {
 		return err
 	}
@@ -169,7 +170,7 @@ func (r *runner) adopt(h host.Host, c results.Cell) error {
 		if name == neighboursGroup && c.Noise != Noisy {
 			continue
 		}
-		dir, err := enforce.GroupDir(h, name)
+		dir, err := knob.GroupDir(h, name)
 		if err != nil {
 			return err
 		}
@@ -248,7 +249,7 @@ func (r *runner) startServers(ctx context.Context, h host.Host, c results.Cell) 
 		}
 	}
 	if c.Placement == Lane && r.scenario.Spec.Lane.Scheduling.BusyPoll {
-		on, off := enforce.BusySockets(r.root)
+		on, off := knob.BusySockets(r.root)
 		if _, err = r.journal.Apply(ctx, on); err != nil {
 			return nil, err
 		}
@@ -276,7 +277,7 @@ func (r *runner) startServers(ctx context.Context, h host.Host, c results.Cell) 
 
 func (r *runner) startNeighbours(ctx context.Context, h host.Host, c results.Cell, scratch string) (*proc,
 	error) {
-	dir, err := enforce.GroupDir(h, neighboursGroup)
+	dir, err := knob.GroupDir(h, neighboursGroup)
 	if err != nil {
 		return nil, err
 	}
@@ -309,7 +310,7 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 	if err != nil {
 		return w, err
 	}
-	client, err := enforce.GroupDir(h, clientGroup)
+	client, err := knob.GroupDir(h, clientGroup)
 	if err != nil {
 		return w, err
 	}
@@ -317,7 +318,7 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 	w.Cpusets[application], w.Cpusets[client] = c.Application, c.Client
 	w.Own = append(r.attached(), application, client)
 	if !c.Neighbours.IsEmpty() {
-		dir, err := enforce.GroupDir(h, neighboursGroup)
+		dir, err := knob.GroupDir(h, neighboursGroup)
 		if err != nil {
 			return w, err
 		}

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 )
@@ -134,7 +134,7 @@ func wrongCPUFault(h host.Host, l layout) fault {
 			if m.probe != "" {
 				return nil
 			}
-			dir, err := enforce.GroupDir(h, clientGroup)
+			dir, err := knob.GroupDir(h, clientGroup)
 			if err != nil {
 				return err
 			}

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/witness"
@@ -185,7 +185,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		}
 	}
 	for _, name := range r.ownGroups() {
-		dir, derr := enforce.GroupDir(h, name)
+		dir, derr := knob.GroupDir(h, name)
 		if derr != nil {
 			return s, nil, derr
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/guard"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/quantity"
@@ -69,7 +69,7 @@ func watchCommand() *cobra.Command {
 }
 
 // watched says what to look at, and who looks for drift.
-func (f watchFlags) watched(args []string) (w enforce.Watched, guard *enforce.Guard, err error) {
+func (f watchFlags) watched(args []string) (w guard.Watched, g *guard.Guard, err error) {
 	if f.cpus != "" {
 		w.Groups = f.own
 		if w.CPUs, err = cpuset.Parse(f.cpus); err != nil {
@@ -77,18 +77,18 @@ func (f watchFlags) watched(args []string) (w enforce.Watched, guard *enforce.Gu
 		}
 		return w, nil, err
 	}
-	if guard, err = enforce.NewGuard(journal.Dir, host.Live(), options().Ops); err != nil {
+	if g, err = guard.New(journal.Dir, host.Live(), options().Ops); err != nil {
 		return w, nil, fail(err)
 	}
-	w, err = guard.Watched(strings.Join(args, ""))
+	w, err = g.Watched(strings.Join(args, ""))
 	if err != nil {
-		return w, nil, usage(errors.Join(err, guard.Close()))
+		return w, nil, usage(errors.Join(err, g.Close()))
 	}
 	if w.CPUs.IsEmpty() {
 		return w, nil, usage(errors.Join(errors.New("no lanes are in force: give --cpus, or isolane apply"),
-			guard.Close()))
+			g.Close()))
 	}
-	return w, guard, nil
+	return w, g, nil
 }
 
 func runWatch(cmd *cobra.Command, args []string, f watchFlags) error {
@@ -96,12 +96,12 @@ func runWatch(cmd *cobra.Command, args []string, f watchFlags) error {
 		return hint(errors.New("watch needs root: it attaches programs to the kernel's tracepoints"),
 			"sudo isolane watch")
 	}
-	w, guard, err := f.watched(args)
+	w, g, err := f.watched(args)
 	if err != nil {
 		return err
 	}
-	if guard != nil {
-		defer guard.Close()
+	if g != nil {
+		defer g.Close()
 	}
 	root := host.Live()
 	if err = process.StayOff(w.CPUs); err != nil {
@@ -118,21 +118,21 @@ func runWatch(cmd *cobra.Command, args []string, f watchFlags) error {
 	if err != nil {
 		return fail(errors.Join(err, trace.Close()))
 	}
-	last, err := f.follow(cmd.Context(), trace, guard, show)
+	last, err := f.follow(cmd.Context(), trace, g, show)
 	if err = errors.Join(err, trace.Close()); err != nil {
 		return fail(err)
 	}
 	if f.budget > 0 && trace.Evidence() != "bpf" {
 		return fail(errors.New("--budget: how long an intrusion lasted is not known without eBPF"))
 	}
-	if err = errors.Join(f.verdict(last.Since), unrepaired(guard)); err != nil {
+	if err = errors.Join(f.verdict(last.Since), unrepaired(g)); err != nil {
 		return no(err)
 	}
 	return nil
 }
 
 // follow shows what the trace finds, each second and at the end, and returns the last reading.
-func (f watchFlags) follow(ctx context.Context, trace *witness.Trace, guard *enforce.Guard,
+func (f watchFlags) follow(ctx context.Context, trace *witness.Trace, g *guard.Guard,
 	show *watchDisplay) (found witness.Reading, err error) {
 	began := time.Now()
 	end := began.Add(f.window)
@@ -163,12 +163,12 @@ func (f watchFlags) follow(ctx context.Context, trace *witness.Trace, guard *enf
 			SinceStart: sinceStart{began.UTC(), results.Nanoseconds(now.Sub(began)),
 				found.Since}, Warnings: trace.Warnings(), Final: ended}
 		before = now
-		if guard != nil {
-			fresh, gerr := guard.Check(context.WithoutCancel(ctx), f.repair)
+		if g != nil {
+			fresh, gerr := g.Check(context.WithoutCancel(ctx), f.repair)
 			if gerr != nil {
 				return found, gerr
 			}
-			r.drifted(fresh, guard.Left())
+			r.drifted(fresh, g.Left())
 		}
 		if err = show.print(r); err != nil {
 			return found, err
@@ -178,11 +178,11 @@ func (f watchFlags) follow(ctx context.Context, trace *witness.Trace, guard *enf
 }
 
 // unrepaired says whether settings are not as the lanes want them, as isolane status does.
-func unrepaired(guard *enforce.Guard) error {
-	if guard == nil || len(guard.Left()) == 0 {
+func unrepaired(g *guard.Guard) error {
+	if g == nil || len(g.Left()) == 0 {
 		return nil
 	}
-	return errors.New(unwanted(len(guard.Left())))
+	return errors.New(unwanted(len(g.Left())))
 }
 
 // verdict compares the longest intrusion with the budget. Steal has no longest: the kernel counts

@@ -19,10 +19,10 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/plan"
 )
 
@@ -37,12 +37,12 @@ func open(t *testing.T, cpus cpuset.Set) *session {
 	t.Helper()
 	s := &session{host: read(t, host.Live())}
 	s.lane = plan.Lane{Name: "attach-test", CPUs: cpus, MemoryNodes: s.host.MemoryNodes()}
-	steps, err := enforce.Groups(s.host, enforce.Group{Name: s.lane.Name, CPUs: cpus, MemoryNodes: s.lane.MemoryNodes})
+	steps, err := knob.Groups(s.host, knob.Group{Name: s.lane.Name, CPUs: cpus, MemoryNodes: s.lane.MemoryNodes})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.host.Kernel.Cgroup.CpusetV1 == nil && cpus != s.host.Usable() { // as enforce does; a partition leaves others a CPU
-		dir, derr := enforce.GroupDir(s.host, s.lane.Name)
+		dir, derr := knob.GroupDir(s.host, s.lane.Name)
 		if derr != nil {
 			t.Fatal(derr)
 		}
@@ -213,7 +213,7 @@ func TestTreeOnThisHost(t *testing.T) {
 func TestCgroupIsGone(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	s := open(t, cpuset.Of(read(t, host.Live()).Usable().Last()))
-	lane, err := enforce.GroupDir(s.host, s.lane.Name)
+	lane, err := knob.GroupDir(s.host, s.lane.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/plan"
 )
 
@@ -168,7 +169,7 @@ func lines(steps []journal.Step) string {
 
 // missing are the steps for a group, or for a process tree, which is "".
 func missing(h host.Host, root fs.FS, l plan.Lane, threads []Thread, group string) ([]journal.Step, []string, error) {
-	dir, err := enforce.GroupDir(h, l.Name)
+	dir, err := knob.GroupDir(h, l.Name)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/plan"
 )
 
@@ -20,7 +21,7 @@ import (
 // group is absolute or relative to the root of that hierarchy, such as docker/ID. It must lie below
 // that root, without "..", and no part of it may be a symbolic link.
 func Resolve(h host.Host, root fs.FS, group string) (string, error) {
-	lane, err := enforce.GroupDir(h, "any") // for its parent
+	lane, err := knob.GroupDir(h, "any") // for its parent
 	if err != nil {
 		return "", err
 	}
@@ -52,7 +53,7 @@ func Resolve(h host.Host, root fs.FS, group string) (string, error) {
 
 // InService says whether a process is in a service of systemd's that is not a user's session, with cgroup v2.
 func InService(h host.Host, root fs.FS, pid int) bool {
-	lane, err := enforce.GroupDir(h, "any") // for its parent
+	lane, err := knob.GroupDir(h, "any") // for its parent
 	if err != nil {
 		return false
 	}
@@ -68,7 +69,7 @@ func InService(h host.Host, root fs.FS, pid int) bool {
 // OwnGroup returns the cgroup of a process where only the process and its descendants are in it, as that of a
 // service or container.
 func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
-	lane, err := enforce.GroupDir(h, "any") // for its parent
+	lane, err := knob.GroupDir(h, "any") // for its parent
 	if err != nil {
 		return "", false
 	}

@@ -8,14 +8,14 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/change"
-	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
 )
 
 // noSwap keeps the workload's memory from being swapped out where cgroup v1 has it in a hierarchy of its own:
 // there it stays in its cgroups, with their limits. The lane has one too where the machine swaps.
 func (a *attachment) noSwap(threads []Thread) error {
-	lane := enforce.MemoryGroup(a.root, a.host, a.lane.Name)
+	lane := knob.MemoryGroup(a.root, a.host, a.lane.Name)
 	if lane == "" {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package enforce
+package knob
 
 import (
 	"io/fs"
@@ -57,4 +57,14 @@ func realTimeFiles() []string { return []string{"/" + rtRuntime} }
 func quiet(h host.Host, cpus cpuset.Set) bool {
 	tickless := h.Kernel.NohzFull
 	return tickless != nil && cpus.IsSubsetOf(*tickless) && !cpus.Contains(h.CPUs[0].ID)
+}
+
+func watchdogDefaults(u *Unrecorded) error {
+	u.sysctl(watchdogMask, "", u.possible().Difference(u.tickless()).String())
+	return nil
+}
+
+func realTimeDefaults(u *Unrecorded) error {
+	u.sysctl(rtRuntime, "-1", "950000")
+	return nil
 }

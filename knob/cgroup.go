@@ -1,4 +1,4 @@
-package enforce
+package knob
 
 import (
 	"cmp"
@@ -47,6 +47,44 @@ func cpusetRoot(h host.Host) (string, bool, error) {
 	return "", false, ErrNoCpuset
 }
 
+// Hierarchies are the directories in which Isolane makes cgroups; none where the host has no cpusets.
+func Hierarchies(root fs.FS) ([]string, error) {
+	c := host.Cgroups(root)
+	top, _, err := cpusetRoot(host.Host{Kernel: host.Kernel{Cgroup: c}})
+	if errors.Is(err, ErrNoCpuset) {
+		return nil, nil
+	}
+	tops := []string{top}
+	if c.MemoryV1 != nil && *c.MemoryV1 != top {
+		tops = append(tops, *c.MemoryV1)
+	}
+	return tops, err
+}
+
+// Place is where a lane's processes are, and who spreads their threads over its CPUs.
+type Place struct {
+	Dir     string // their cgroup
+	Own     bool   // it is the workload's, as its service manager or container runtime has made it
+	Balance string // who spreads the threads, for people
+	Spread  bool   // Isolane does
+	// PartitionDir is the cgroup that is the lane's partition, alone or with others.
+	PartitionDir string
+}
+
+// Place is that of a lane of a placement, or ErrNoCpuset.
+func (v View) Place(l plan.Lane) (Place, error) {
+	root, v2, err := cpusetRoot(v.Host)
+	if err != nil {
+		return Place{}, err
+	}
+	p := Place{Dir: v.laneDir(root, v2, l), Own: v.Own[l.Name] != "", Balance: v.describeBalance(l),
+		Spread: v.spreads(l)}
+	if p.PartitionDir = p.Dir; v2 && shares(l) {
+		p.PartitionDir = path.Dir(p.Dir)
+	}
+	return p, nil
+}
+
 // Groups returns the steps that make cpuset cgroups.
 func Groups(h host.Host, groups ...Group) ([]journal.Step, error) {
 	root, v2, err := cpusetRoot(h)
@@ -90,12 +128,12 @@ func (v View) others(p plan.Placement) cpuset.Set {
 	return p.Housekeeping.Union(v.Host.BootIsolated().Difference(p.CPUs()))
 }
 
-// cpusets gives each lane its cgroup and keeps all other tasks off the lanes' CPUs. With cgroup v2 the lane
+// Cpusets gives each lane its cgroup and keeps all other tasks off the lanes' CPUs. With cgroup v2 the lane
 // is a partition, and the kernel itself takes its CPUs from everybody else
 // (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus.partition"). With v1 the others are moved into a
 // housekeeping cpuset, and the scheduler balances only that one and those of lanes that are balanced
 // (Documentation/admin-guide/cgroup-v1/cpusets.rst).
-func cpusets(v View, p plan.Placement) ([]journal.Step, error) {
+func Cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 	root, v2, err := cpusetRoot(v.Host)
 	if err != nil {
 		return nil, err
@@ -179,4 +217,44 @@ func (v View) otherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error
 	})
 	slices.Reverse(steps)
 	return steps, err
+}
+
+// cpusetDefaults ends the partitions of Isolane's cgroups. One in another cgroup may be a lane in that of its
+// workload, or somebody else's. With cgroup v1 the scheduler balances all CPUs again, and other cpusets that
+// have all CPUs but the lanes' get these again, the highest first.
+func cpusetDefaults(u *Unrecorded) error {
+	root, v2, err := cpusetRoot(u.Host)
+	if err != nil {
+		return err
+	}
+	if !v2 {
+		u.set(file(path.Join(root, "cpuset.sched_load_balance"), "1"))
+	}
+	online := u.Host.Online()
+	return fs.WalkDir(u.Root, root[1:], func(name string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) { // gone meanwhile
+			return nil
+		}
+		if err != nil || !e.IsDir() || "/"+name == root {
+			return err
+		}
+		own := strings.HasPrefix(e.Name(), change.GroupPrefix)
+		if !v2 && own {
+			return fs.SkipDir
+		}
+		list, _ := fs.ReadFile(u.Root, path.Join(name, "cpuset.cpus"))
+		cpus, perr := cpuset.Parse(trim(list)) // empty where it is gone
+		kind, kerr := fs.ReadFile(u.Root, path.Join(name, PartitionFile))
+		partition := v2 && kerr == nil && !strings.HasPrefix(trim(kind), Member)
+		switch {
+		case partition && own:
+			u.set(file("/"+path.Join(name, PartitionFile), Member))
+		case partition:
+			u.unknown("/"+path.Join(name, PartitionFile),
+				"if a lane was in this cgroup, write member there, then empty its "+exclusiveFile)
+		case !v2 && perr == nil && cpus == u.without(online):
+			u.set(file("/"+path.Join(name, "cpuset.cpus"), online.String()))
+		}
+		return nil
+	})
 }

@@ -1,12 +1,16 @@
-package enforce
+package knob
 
 import (
 	"fmt"
 	"io/fs"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
@@ -44,18 +48,28 @@ func interrupts(v View, p plan.Placement) ([]journal.Step, error) {
 	return append(steps, maskStep(v.Root, "proc/irq/default_smp_affinity", cpus, others)...), nil
 }
 
+// InterruptOf is the interrupt whose CPUs a step sets.
+func InterruptOf(s journal.Step) (irq int, ok bool) {
+	if s.Kind != change.KindFile || path.Base(s.Target) != "smp_affinity_list" {
+		return 0, false
+	}
+	irq, err := strconv.Atoi(path.Base(path.Dir(s.Target)))
+	return irq, err == nil
+}
+
 func interruptFiles() []string {
 	return []string{"/proc/irq/[0-9]*/smp_affinity_list", "/proc/irq/default_smp_affinity"}
 }
 
+const workqueueDir = "sys/devices/virtual/workqueue"
+
 // workqueues keeps unbound work queues off the lanes' CPUs, those with a mask of their own too, writeback's
 // among them (Documentation/core-api/workqueue.rst).
 func workqueues(v View, p plan.Placement) ([]journal.Step, error) {
-	const dir = "sys/devices/virtual/workqueue"
 	cpus := p.CPUs()
 	others := v.Host.Online().Difference(cpus)
-	steps := maskStep(v.Root, dir+"/cpumask", cpus, others)
-	masks, err := fs.Glob(v.Root, dir+"/*/cpumask")
+	steps := maskStep(v.Root, workqueueDir+"/cpumask", cpus, others)
+	masks, err := fs.Glob(v.Root, workqueueDir+"/*/cpumask")
 	for _, name := range masks {
 		for _, s := range maskStep(v.Root, name, cpus, others) {
 			steps = append(steps, optional(s)) // its driver may have taken it away meanwhile
@@ -65,7 +79,7 @@ func workqueues(v View, p plan.Placement) ([]journal.Step, error) {
 }
 
 func workqueueFiles() []string {
-	return []string{"/sys/devices/virtual/workqueue/cpumask", "/sys/devices/virtual/workqueue/*/cpumask"}
+	return []string{"/" + workqueueDir + "/cpumask", "/" + workqueueDir + "/*/cpumask"}
 }
 
 // packetSteering keeps the processing of received packets (RPS) and the choice of a queue to send with
@@ -116,4 +130,62 @@ func maskStep(root fs.FS, name string, cpus, others cpuset.Set) []journal.Step {
 		to = others
 	}
 	return []journal.Step{file("/"+name, widen(to.Mask(), text))}
+}
+
+// interruptDefaults: interrupts of which only lanes are seen to have taken CPUs may fire on all again, or on
+// those of irqaffinity= (Documentation/admin-guide/kernel-parameters.txt).
+func interruptDefaults(u *Unrecorded) error {
+	to, everywhere := u.Host.Online(), u.possible()
+	if list, ok := host.ParseBootline(u.Host.Kernel.Cmdline).Get("irqaffinity"); ok {
+		if set, err := cpuset.ParseWithin(list, everywhere); err == nil {
+			to, everywhere = set, set
+		}
+	}
+	for _, irq := range u.Host.Interrupts {
+		now := irq.Affinity
+		if now != nil && (*now == u.without(u.Host.Online()) || now.IsSubsetOf(u.Lanes)) {
+			u.set(file("/proc/irq/"+strconv.Itoa(irq.IRQ)+"/smp_affinity_list", to.String()))
+		}
+	}
+	u.mask("proc/irq/default_smp_affinity", everywhere)
+	return nil
+}
+
+// workqueueDefaults: the mask of unbound queues is what boot leaves to the kernel's own work (isolcpus=,
+// nohz_full=), one of its own has all CPUs.
+func workqueueDefaults(u *Unrecorded) error {
+	u.mask(workqueueDir+"/cpumask", u.possible().Difference(u.Host.BootIsolated()).Difference(u.tickless()))
+	own, err := fs.Glob(u.Root, workqueueDir+"/*/cpumask")
+	for _, name := range own {
+		if now, _, ok := readMask(u.Root, name); ok && now == u.without(u.possible()) {
+			u.mask(name, u.possible())
+		}
+	}
+	return err
+}
+
+// packetSteeringDefaults: received packets are not steered. Which CPUs send by a queue its driver sets.
+func packetSteeringDefaults(u *Unrecorded) error {
+	devices, err := fs.Glob(u.Root, "sys/class/net/*")
+	for _, name := range devices {
+		dir, ok := resolve(u.Root, name)
+		if !ok {
+			continue
+		}
+		received, _ := fs.Glob(u.Root, dir+"/queues/rx-*/rps_cpus") // an error only of a bad pattern
+		for _, mask := range received {
+			if now, _, ok := readMask(u.Root, mask); ok && !now.IsEmpty() && !now.Intersects(u.Lanes) {
+				u.mask(mask, cpuset.Set{})
+			}
+		}
+		sent, _ := fs.Glob(u.Root, dir+"/queues/tx-*/xps_cpus")
+		if len(sent) > 1 && slices.ContainsFunc(sent, func(mask string) bool {
+			now, _, ok := readMask(u.Root, mask)
+			return ok && !now.Intersects(u.Lanes)
+		}) {
+			u.unknown(path.Base(name), "the CPUs that send by its queues (xps_cpus) stay: its driver sets them when "+
+				"the device comes up")
+		}
+	}
+	return err
 }

@@ -1,4 +1,4 @@
-package enforce
+package knob
 
 import (
 	"path"
@@ -25,7 +25,7 @@ func (v View) spreads(l plan.Lane) bool {
 	if shares(l) {
 		name = shared
 	}
-	return !l.Spec.Balanced() || l.CPUs.Intersects(v.Host.BootIsolated()) || v.Levels[name] == isolated
+	return !l.Spec.Balanced() || l.CPUs.Intersects(v.Host.BootIsolated()) || v.Levels[name] == Isolated
 }
 
 // spreaders starts one process for all lanes that need it, on housekeeping CPUs.

@@ -1,10 +1,12 @@
-package enforce
+package knob
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
@@ -49,30 +51,79 @@ func idleStateFiles() []string {
 // governors keeps the lanes' CPUs at their highest frequency (Documentation/admin-guide/pm/cpufreq.rst). A
 // policy that also has CPUs of others is theirs too: there is one frequency for all.
 func governors(v View, p plan.Placement) ([]journal.Step, error) {
+	policies, err := policies(v.Root)
 	var steps []journal.Step
-	policies, err := fs.Glob(v.Root, "sys/devices/system/cpu/cpufreq/policy*/scaling_governor")
-	for _, name := range policies {
-		affected := path.Join(path.Dir(name), "affected_cpus")
-		list, rerr := fs.ReadFile(v.Root, affected)
-		if rerr != nil {
-			return nil, rerr
-		}
-		cpus, rerr := parseSpaced(trim(list))
-		if rerr != nil {
-			return nil, fmt.Errorf("/%s: %w", affected, rerr)
-		}
-		if cpus.Intersects(p.CPUs()) {
+	for _, name := range slices.Sorted(maps.Keys(policies)) {
+		if policies[name].Intersects(p.CPUs()) {
 			steps = append(steps, optional(file("/"+name, "performance")))
 		}
 	}
 	return steps, err
 }
 
+// policies are the files of all frequency policies with their governor, and the CPUs of each.
+func policies(root fs.FS) (map[string]cpuset.Set, error) {
+	found := map[string]cpuset.Set{}
+	files, err := fs.Glob(root, "sys/devices/system/cpu/cpufreq/policy*/scaling_governor")
+	for _, name := range files {
+		affected := path.Join(path.Dir(name), "affected_cpus")
+		list, rerr := fs.ReadFile(root, affected)
+		if rerr != nil {
+			return nil, rerr
+		}
+		// as in "0 1 2"
+		if found[name], rerr = cpuset.Parse(strings.Join(strings.Fields(string(list)), ",")); rerr != nil {
+			return nil, fmt.Errorf("/%s: %w", affected, rerr)
+		}
+	}
+	return found, err
+}
+
 func governorFiles() []string {
 	return []string{"/sys/devices/system/cpu/cpufreq/policy[0-9]*/scaling_governor"}
 }
 
-// parseSpaced reads CPUs as cpufreq prints them: "0 1 2".
-func parseSpaced(text string) (cpuset.Set, error) {
-	return cpuset.Parse(strings.Join(strings.Fields(text), ","))
+func idleStateDefaults(u *Unrecorded) error {
+	awake, err := Awake(View{Root: u.Root, Host: u.Host}, u.Lanes)
+	for _, s := range awake {
+		text, rerr := fs.ReadFile(u.Root, s.Target[1:])
+		if rerr != nil || trim(text) != s.After {
+			continue // not as lanes want it
+		}
+		// Idle states have it since Linux 5.6.
+		usual, _ := fs.ReadFile(u.Root, path.Join(path.Dir(s.Target), "default_status")[1:])
+		if trim(usual) != "disabled" {
+			s.After = "0"
+			u.set(s)
+		}
+	}
+	return err
+}
+
+// governorDefaults are those of the CPUs that no lane had, where these agree.
+func governorDefaults(u *Unrecorded) error {
+	policies, err := policies(u.Root)
+	if err != nil {
+		return err
+	}
+	var ours, others []string
+	for name, cpus := range policies {
+		governor, _ := fs.ReadFile(u.Root, name)
+		switch {
+		case !cpus.Intersects(u.Lanes):
+			others = append(others, trim(governor))
+		case trim(governor) == "performance":
+			ours = append(ours, name)
+		}
+	}
+	slices.Sort(ours)
+	slices.Sort(others)
+	for _, name := range ours {
+		if len(others) == 0 || others[0] != others[len(others)-1] {
+			u.unknown("/"+name, "performance, and what it was before is not known")
+			continue
+		}
+		u.set(file("/"+name, others[0]))
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package enforce
+package guard
 
 import "isolane.dev/isolane/cpuset"
 

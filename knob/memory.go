@@ -1,4 +1,4 @@
-package enforce
+package knob
 
 import (
 	"errors"
@@ -106,4 +106,14 @@ func MemoryGroup(root fs.FS, h host.Host, lane string) string {
 		return ""
 	}
 	return dir
+}
+
+func hugepageDefaults(u *Unrecorded) error {
+	pools, err := fs.Glob(u.Root, "sys/devices/system/node/node*/hugepages/hugepages-*/nr_hugepages")
+	for _, name := range pools {
+		if text, rerr := fs.ReadFile(u.Root, name); rerr == nil && trim(text) != "0" {
+			u.unknown("/"+name, trim(text)+" pages stay: how many of them were the lanes' is not known")
+		}
+	}
+	return err
 }

@@ -1,4 +1,4 @@
-package enforce
+package knob
 
 import (
 	"io/fs"
@@ -39,4 +39,10 @@ func BusySockets(root fs.FS) (on, off []journal.Step) {
 	}
 	return []journal.Step{file("/"+busyReadFile, busyPollMicroseconds)}, []journal.Step{file("/"+busyReadFile,
 		trim(now))}
+}
+
+func busyPollDefaults(u *Unrecorded) error {
+	u.sysctl(busyPollFile, busyPollMicroseconds, "0")
+	u.sysctl(busyReadFile, busyPollMicroseconds, "0")
+	return nil
 }

@@ -1,4 +1,4 @@
-package enforce
+package knob
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
 
@@ -25,26 +26,27 @@ type View struct {
 	// Attached are cgroups of others whose processes are in a lane.
 	Attached []string
 	// Own are the cgroups of workloads that have their lane there, by lane, with cgroup v2.
-	Own     map[string]string
-	ownCPUs map[string]cpuset.Set
+	Own map[string]string
 }
 
-// viewBefore shows the files as they were before any lane. It has no host yet.
-func (l *Lanes) viewBefore() View {
+// Before is the view of a host on which steps have been done. It has no Host yet.
+func Before(root fs.FS, ops map[string]journal.Op, done []journal.Step) View {
 	v := View{was: map[[2]string]string{}}
 	files := map[string]string{}
-	for _, s := range l.journal.Pending() {
+	for _, s := range done {
 		v.was[[2]string{s.Kind, s.Target}] = s.Before
-		if file := l.ops.file(s); file != "" && !l.ops.undoneWithOther(s) {
-			files[strings.TrimPrefix(file, "/")] = s.Before
+		op, isFile := ops[s.Kind].(interface{ File(s journal.Step) string })
+		with, depends := ops[s.Kind].(interface{ UndoneWithOther(s journal.Step) bool })
+		if isFile && op.File(s) != "" && (!depends || !with.UndoneWithOther(s)) {
+			files[strings.TrimPrefix(op.File(s), "/")] = s.Before
 		}
 	}
-	v.Root = before{l.root, files}
+	v.Root = before{root, files}
 	return v
 }
 
-// host sets the host. What lanes own is no longer this process's to use, but theirs to be placed on again.
-func (v *View) host(h host.Host, placed plan.Placement) {
+// SetHost sets the host. What lanes own is no longer this process's to use, but theirs to be placed on again.
+func (v *View) SetHost(h host.Host, placed plan.Placement) {
 	v.Host = h
 	v.Host.CPUs = slices.Clone(h.CPUs)
 	usable := placed.CPUs().Union(placed.Housekeeping)

@@ -1,4 +1,4 @@
-package enforce
+package knob
 
 import (
 	"fmt"
@@ -29,8 +29,8 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 	var steps []journal.Step
 	others := v.others(p)
 	// Also those that are not there yet: a slice whose CPUs are set to those of a lane makes its partition
-	// invalid, and one that is told before it starts is no drift when it does.
-	for _, name := range managedUnits() {
+	// invalid, and one that is set before it starts is no drift when it does.
+	for _, name := range ManagedUnits() {
 		target := change.UnitTarget(name, "AllowedCPUs")
 		file := strings.TrimPrefix(path.Join(root, name, "cpuset.cpus"), "/")
 		text, _ := fs.ReadFile(v.Root, file) // none: not set
@@ -54,7 +54,17 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// managedUnits are those that hold all that systemd starts.
-func managedUnits() []string {
+// ManagedUnits are those that hold all that systemd starts.
+func ManagedUnits() []string {
 	return []string{"init.scope", "system.slice", "user.slice", "machine.slice"}
+}
+
+// unitDefaults gives units back the CPUs that were taken until the next boot.
+func unitDefaults(u *Unrecorded) error {
+	for _, name := range ManagedUnits() {
+		if exists(u.Root, path.Join("run/systemd/system.control", name+".d", "50-AllowedCPUs.conf")) {
+			u.set(journal.Step{Kind: change.KindUnit, Target: change.UnitTarget(name, "AllowedCPUs")})
+		}
+	}
+	return nil
 }

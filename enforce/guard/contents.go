@@ -1,4 +1,4 @@
-package enforce
+package guard
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contents looks at the same files over and over: each stays open, so that a look opens nothing. The kernel
+// contents reads the same files over and over: each stays open, so that reading opens nothing. The kernel
 // makes their text anew for each reading from the beginning.
 type contents struct {
 	root   fs.FS

@@ -1,4 +1,4 @@
-package enforce
+package guard
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writers notes who writes to files, as far as the kernel tells (fanotify(7)): programs, not the kernel
+// writers records who writes to files, as far as fanotify(7) reports it: programs, not the kernel
 // itself.
 type writers struct {
 	fd   int

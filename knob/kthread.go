@@ -1,9 +1,11 @@
-package enforce
+package knob
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -96,4 +98,39 @@ func widen(mask, like string) string {
 		}
 	}
 	return mask
+}
+
+// kernelThreadDefaults gives threads of the kernel that have all CPUs, or all of a node, but for the lanes',
+// these again.
+func kernelThreadDefaults(u *Unrecorded) error {
+	online := u.Host.Online()
+	usual := []cpuset.Set{online, online.Difference(u.Host.BootIsolated())}
+	for _, n := range u.Host.NUMANodes {
+		usual = append(usual, n.CPUs)
+	}
+	entries, err := fs.ReadDir(u.Root, "proc")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		pid, aerr := strconv.Atoi(e.Name())
+		if aerr != nil {
+			continue
+		}
+		stat, serr := fs.ReadFile(u.Root, path.Join("proc", e.Name(), "stat"))
+		status, terr := fs.ReadFile(u.Root, path.Join("proc", e.Name(), "status"))
+		t, perr := host.ParseStat(string(stat))
+		now, lerr := allowedList(string(status))
+		if errors.Join(serr, terr, perr, lerr) != nil || !t.Kernel || t.Fixed || strings.HasPrefix(t.Comm, "irq/") {
+			continue // as in kernelThread
+		}
+		at := slices.IndexFunc(usual, func(cpus cpuset.Set) bool {
+			return cpus.Intersects(u.Lanes) && now == u.without(cpus)
+		})
+		if at >= 0 {
+			target := change.TaskTarget(pid, t.Start)
+			u.set(journal.Step{Kind: change.KindTask, Target: target, After: usual[at].String()})
+		}
+	}
+	return nil
 }

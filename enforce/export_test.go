@@ -1,0 +1,35 @@
+package enforce
+
+import (
+	"io/fs"
+	"testing"
+
+	"isolane.dev/isolane/journal"
+)
+
+// StandIn is a directory that stands in for a machine, for tests that are no part of this package.
+type StandIn struct{ bench }
+
+// NewStandIn has cgroup v2.
+func NewStandIn(t *testing.T) StandIn {
+	t.Helper()
+	return StandIn{standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")}
+}
+
+func (s StandIn) Write(t *testing.T, name, text string) { t.Helper(); s.write(t, name, text) }
+
+// State is where the lanes are recorded, FS and Dir are the machine.
+func (s StandIn) State() string          { return s.state }
+func (s StandIn) Dir() string            { return s.root }
+func (s StandIn) FS(tb testing.TB) fs.FS { tb.Helper(); return s.fs(tb) }
+
+// Apply puts a lane in force with these operations.
+func (s StandIn) Apply(t *testing.T, ops map[string]journal.Op) {
+	t.Helper()
+	if err := s.apply(t, ops, placement()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Refusing is a kernel that does not take one setting.
+func Refusing(op journal.Op, target string) journal.Op { return refusing{op.(fileOp), target} }

@@ -1,0 +1,314 @@
+// Package guard finds what somebody else changes of the lanes in force, as often as it is called; it names
+// who did where the kernel tells, and puts it back.
+package guard
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/journal"
+)
+
+// Guard watches what is in force, and puts it back.
+type Guard struct {
+	dir     string
+	root    fs.FS
+	ops     map[string]journal.Op
+	lanes   *enforce.Lanes // only read
+	want    *enforce.Wanted
+	groups  []enforce.LaneGroup
+	writers *writers
+	now     *contents
+
+	last     events
+	since    map[string]map[int]uint64 // the processes of each lane and when they started
+	reported map[string]string         // what was found, by target
+	left     []enforce.Drift
+	repairs  map[string][]time.Time
+}
+
+// events are what changes when interrupts, threads, CPUs, lanes or workloads come or go.
+type events struct {
+	online, interrupts, applied, ended string // ended: attachments of which nothing runs any more
+	tasks                              map[string]bool
+}
+
+// New watches the lanes that are in force by the state in dir.
+func New(dir string, root fs.FS, ops map[string]journal.Op) (*Guard, error) {
+	g := &Guard{dir: dir, root: root, ops: ops, writers: newWriters(), now: newContents(root),
+		since: map[string]map[int]uint64{}, reported: map[string]string{}, repairs: map[string][]time.Time{}}
+	s, err := g.events()
+	if err != nil {
+		return nil, err
+	}
+	return g, g.refresh(s)
+}
+
+// Close ends the watch.
+func (g *Guard) Close() error {
+	g.now.close()
+	return g.writers.close()
+}
+
+// events reads whether there is something new to check.
+func (g *Guard) events() (events, error) {
+	s := events{tasks: map[string]bool{}}
+	online, err := fs.ReadFile(g.root, "sys/devices/system/cpu/online")
+	if err != nil {
+		return s, err
+	}
+	s.online = strings.TrimSpace(string(online))
+	interrupts, err := fs.ReadDir(g.root, "proc/irq")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s, err
+	}
+	var names strings.Builder
+	for _, e := range interrupts {
+		names.WriteString(e.Name() + " ")
+	}
+	s.interrupts = names.String()
+	if s.applied, err = enforce.State(g.dir); err != nil {
+		return s, err
+	}
+	if g.lanes != nil {
+		for _, at := range g.lanes.Attached {
+			if at.Own && !enforce.Populated(g.root, at.Group) {
+				s.ended += at.Group + " "
+			}
+		}
+	}
+	tasks, err := fs.ReadDir(g.root, "proc")
+	for _, e := range tasks {
+		if n := e.Name()[0]; n >= '0' && n <= '9' {
+			s.tasks[e.Name()] = true
+		}
+	}
+	return s, err
+}
+
+// refresh plans anew what is wanted.
+func (g *Guard) refresh(s events) (err error) {
+	if g.lanes, err = enforce.Look(g.dir, g.root, g.ops); err != nil {
+		return err
+	}
+	if g.want, err = g.lanes.Wanted(); err != nil {
+		return err
+	}
+	if g.groups, err = g.lanes.Groups(); err != nil {
+		return err
+	}
+	for _, s := range g.want.Steps() {
+		if filepath.IsAbs(s.Target) {
+			g.writers.watch(s.Target)
+		}
+	}
+	g.last = s
+	return nil
+}
+
+// Check returns what is not in force and was not so the last time, or not in this way. With repair it is put
+// back, unless somebody else changes it again and again.
+func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error) {
+	if _, err := g.writers.read(); err != nil {
+		return nil, err
+	}
+	now, err := g.events()
+	if err != nil {
+		return nil, err
+	}
+	var found []enforce.Drift
+	if gone := g.offline(now.online); gone != "" {
+		found = append(found, enforce.Drift{Target: "/sys/devices/system/cpu/online",
+			Expected: g.lanes.Placement.CPUs().String() + " online",
+			Found:    now.online, Note: gone})
+	}
+	if now.ended != "" && repair {
+		if err = g.moveOrphans(ctx); err != nil {
+			return nil, err
+		}
+		if now, err = g.events(); err != nil {
+			return nil, err
+		}
+	}
+	if now.online != g.last.online || now.interrupts != g.last.interrupts || now.applied != g.last.applied ||
+		now.ended != g.last.ended {
+		if err = g.refresh(now); err != nil {
+			return nil, err
+		}
+	} else if err = g.newTasks(now); err != nil {
+		return nil, err
+	}
+	steps, err := g.want.Drift(ctx, g.now.has)
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range steps {
+		steps[i].By = g.writers.of(d.Step.Target)
+	}
+	if repair && len(steps) > 0 {
+		if err = g.repair(ctx, steps); err != nil {
+			return nil, err
+		}
+	}
+	gone, err := g.processes()
+	g.left = slices.DeleteFunc(slices.Concat(found, steps), func(d enforce.Drift) bool { return d.Repaired })
+	return g.news(slices.Concat(found, steps, gone)), err
+}
+
+// moveOrphans gives lanes a cgroup again that were in those of workloads which have ended.
+func (g *Guard) moveOrphans(ctx context.Context) error {
+	l, err := enforce.Open(g.dir, g.root, g.ops)
+	if errors.Is(err, journal.ErrBusy) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	return l.Apply(ctx, l.Placement)
+}
+
+// Left is what the last Check found and nobody has put back.
+func (g *Guard) Left() []enforce.Drift { return g.left }
+
+// offline names the lanes that have lost CPUs.
+func (g *Guard) offline(list string) string {
+	online, err := cpuset.Parse(list)
+	if err != nil {
+		return ""
+	}
+	var lost []string
+	for _, l := range g.lanes.Placement.Lanes {
+		if gone := l.Owned().Difference(online); !gone.IsEmpty() {
+			lost = append(lost, fmt.Sprintf("lane %s has lost CPUs %s, which are offline", l.Name, gone))
+		}
+	}
+	return strings.Join(lost, "; ")
+}
+
+// newTasks adds what is wanted of new kernel threads.
+func (g *Guard) newTasks(now events) error {
+	for id := range now.tasks {
+		if g.last.tasks[id] {
+			continue
+		}
+		pid, err := strconv.Atoi(id)
+		if err != nil {
+			continue
+		}
+		if err = g.want.AddThread(pid); err != nil {
+			return err
+		}
+	}
+	g.last.tasks = now.tasks
+	return nil
+}
+
+// patience is how often within a minute the same is put back.
+const patience = 3
+
+// repair puts back what can be. Another isolane process that is at work goes first.
+func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
+	var todo []*enforce.Drift
+	for i := range found {
+		if d := &found[i]; d.Note == "" && !g.stubborn(d) { // a note says who is to act
+			todo = append(todo, d)
+		}
+	}
+	if len(todo) == 0 {
+		return nil
+	}
+	l, err := enforce.Open(g.dir, g.root, g.ops)
+	if errors.Is(err, journal.ErrBusy) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	// The lanes may have changed since they were read.
+	if state, serr := enforce.State(g.dir); serr != nil || state != g.last.applied {
+		return nil
+	}
+	err = l.PutBack(ctx, g.want, todo)
+	for _, d := range todo {
+		if d.Repaired {
+			g.repairs[d.Target] = append(g.repairs[d.Target], time.Now())
+		}
+	}
+	return err
+}
+
+// stubborn says in a drift's note whether somebody changes it so often that it is not put back any more.
+func (g *Guard) stubborn(d *enforce.Drift) bool {
+	recent := slices.DeleteFunc(g.repairs[d.Target],
+		func(t time.Time) bool { return time.Since(t) > time.Minute })
+	if g.repairs[d.Target] = recent; len(recent) < patience {
+		return false
+	}
+	who := cmp.Or(d.By, "somebody whom the kernel does not name")
+	d.Note = fmt.Sprintf("%s has changed this %d times within a minute: left alone; end it, or keep it off the "+
+		"lanes' CPUs", who, patience)
+	return true
+}
+
+// processes reports lanes whose processes have ended, and processes that have left their lane.
+func (g *Guard) processes() ([]enforce.Drift, error) {
+	var found []enforce.Drift
+	for _, group := range g.groups {
+		pids, err := enforce.Processes(g.root, group.Dir)
+		if err != nil {
+			return nil, err
+		}
+		before, now := g.since[group.Lane.Name], map[int]uint64{}
+		for _, pid := range pids {
+			if start, known := before[pid]; known {
+				now[pid] = start
+			} else if start, err := change.StartTime(pid); err == nil {
+				now[pid] = start
+			}
+		}
+		for _, pid := range slices.Sorted(maps.Keys(before)) {
+			if _, still := now[pid]; still {
+				continue
+			}
+			start, err := change.StartTime(pid)
+			if err == nil && start == before[pid] && !g.want.Member(pid, start) { // whose drift is a setting's
+				found = append(found, enforce.Drift{Target: program(pid), Expected: "lane " + group.Lane.Name,
+					Found: "another cgroup", Note: "it has left the lane"})
+			}
+		}
+		if len(before) > 0 && len(now) == 0 {
+			found = append(found, enforce.Drift{Target: "lane " + group.Lane.Name, Expected: "running",
+				Found: "no process", Note: "its last process has ended or left"})
+		}
+		g.since[group.Lane.Name] = now
+	}
+	return found, nil
+}
+
+// news returns what was not found the last time, or otherwise.
+func (g *Guard) news(found []enforce.Drift) []enforce.Drift {
+	var news []enforce.Drift
+	now := map[string]string{}
+	for _, d := range found {
+		text := fmt.Sprintf("%s %s %v %s", d.Expected, d.Found, d.Repaired, d.Note)
+		if now[d.Target] = text; d.Repaired || g.reported[d.Target] != text {
+			news = append(news, d)
+		}
+	}
+	g.reported = now
+	return news
+}

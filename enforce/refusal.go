@@ -1,0 +1,103 @@
+package enforce
+
+import (
+	"errors"
+	"strings"
+
+	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
+)
+
+// Refusal is a setting that the kernel did not take, and why.
+type Refusal struct {
+	Subject Subject `json:"subject"`       // interrupt, thread, partition, workload or setting
+	IRQ     *int    `json:"irq,omitempty"` // the number, of an interrupt
+	Name    string  `json:"name"`          // what was to be set: a file, or what of which thread
+	Target  string  `json:"target"`        // the same for programs: a file, or a thread and its start time
+	Value   string  `json:"value"`
+	Cause   Cause   `json:"cause"` // error, notExclusive, bootIsolated or oldKernel
+	Reason  string  `json:"reason"`
+}
+
+// Subject is what a setting is of.
+type Subject string
+
+// Subjects. The kernel refuses the first two where they are bound to a CPU, or an interrupt is managed.
+const (
+	Interrupt  Subject = "interrupt" // its CPUs
+	Thread     Subject = "thread"    // the CPUs of a thread of the kernel
+	Partition  Subject = "partition" // the kind of a cgroup's partition
+	Workload   Subject = "workload"  // an attached one, of which it is tried again
+	AnySetting Subject = "setting"   // any other
+)
+
+// Cause is why the kernel refuses.
+type Cause string
+
+// Causes, of partitions but for the first.
+const (
+	Errno        Cause = "error"        // see Reason
+	NotExclusive Cause = "notExclusive" // another cgroup has CPUs of it
+	BootIsolated Cause = "bootIsolated" // it has CPUs of isolcpus=, of which this kernel makes none
+	OldKernel    Cause = "oldKernel"    // the kernel was not asked, because it would hang
+)
+
+// String says what was refused and why, with what the kernel's reason does not say.
+func (r Refusal) String() string {
+	switch {
+	case r.Cause == BootIsolated:
+		return r.Name + ": boot isolated these CPUs, and this kernel makes no partition of such: they stay " +
+			"closed to all that does not ask for them"
+	case r.Subject == Partition && r.Cause != NotExclusive:
+		return r.Name + ": " + r.Reason + ": the lane's CPUs are kept from others as far as this kernel lets them"
+	}
+	return r.Name + ": " + r.Reason
+}
+
+// subject is what a step is of, with the number of an interrupt.
+func subject(s journal.Step) (of Subject, irq *int) {
+	if n, ok := knob.InterruptOf(s); ok {
+		return Interrupt, &n
+	}
+	switch {
+	case s.Kind == change.KindTask:
+		return Thread, nil
+	case knob.IsPartition(s):
+		return Partition, nil
+	}
+	return AnySetting, nil
+}
+
+// refusal describes a step that the kernel did not take.
+func (o operations) refusal(s journal.Step, err error) Refusal {
+	r := Refusal{Name: o.name(s), Target: s.Target, Value: s.After, Cause: Errno, Reason: err.Error()}
+	r.Subject, r.IRQ = subject(s)
+	var other *journal.ReadBackError
+	if r.Subject == Partition && errors.As(err, &other) {
+		r.Cause = invalid(other.Reads)
+	}
+	return r
+}
+
+// invalid is why a partition is not valid, by its file. The kernel says so in words (perr_strings in
+// kernel/cgroup/cpuset.c).
+func invalid(partition string) Cause {
+	switch {
+	case strings.Contains(partition, "not exclusive"):
+		return NotExclusive
+	case strings.Contains(partition, "housekeeping setup"):
+		return BootIsolated
+	}
+	return Errno
+}
+
+// isRefused says whether the kernel has refused a step of the lanes in force, so that it is no drift.
+func (a Applied) isRefused(s journal.Step) bool {
+	for _, r := range a.Refused {
+		if r.Target == s.Target && r.Value == s.After && r.Subject != Workload {
+			return true
+		}
+	}
+	return false
+}

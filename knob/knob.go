@@ -1,0 +1,104 @@
+// Package knob turns a placement into the steps that make it true on a host: one file a knob.
+//
+// A knob looks at the host as it was before Isolane (View) and returns what is to be changed, so that the
+// same function serves apply, a dry run, drift and repair. It changes nothing itself.
+//
+// To add one: a file with its steps and the files that it may write, and a line in knobs.
+package knob
+
+import (
+	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+// knob is one way in which a placement shows on a host.
+type knob struct {
+	// steps are those that make a placement true, whatever of it is so already.
+	steps func(View, plan.Placement) ([]journal.Step, error)
+	// files are what they may write outside of cgroups, as patterns of path.Match. A journal that names another
+	// file is refused.
+	files []string
+	// defaults, or nil, see Defaults.
+	defaults func(*Unrecorded) error
+}
+
+// knobs are all, in their order. What the kernel changes too, with each partition that comes or goes, is set
+// before the cpusets and put back after them: it gives all its threads, also those that had fewer, every CPU
+// that is in no partition (kernel/cgroup/cpuset.c), and takes those that are in one from the work queues.
+// Units come before the cpusets too: CPUs that one of them names cannot become a partition.
+func knobs() []knob {
+	return []knob{
+		{affinities, nil, affinityDefaults},
+		{kernelThreads, nil, kernelThreadDefaults},
+		{workqueues, workqueueFiles(), workqueueDefaults},
+		{units, nil, unitDefaults},
+		{Cpusets, nil, cpusetDefaults},
+		{spreaders, nil, nil},
+		{hugepages, hugepageFiles(), hugepageDefaults},
+		{interrupts, interruptFiles(), interruptDefaults},
+		{packetSteering, packetSteeringFiles(), packetSteeringDefaults},
+		{watchdogs, watchdogFiles(), watchdogDefaults},
+		{idleStates, idleStateFiles(), idleStateDefaults},
+		{governors, governorFiles(), governorDefaults},
+		{realTime, realTimeFiles(), realTimeDefaults},
+		{busyPoll, busyPollFiles(), busyPollDefaults},
+	}
+}
+
+// Steps returns what makes p true on the host: cpusets, and for the lanes' CPUs no interrupt but those of
+// their own device queues, no movable kernel thread, no unbound work queue, no packet steered there, no
+// watchdog, no deep idle state and no change of frequency; hugepages on the lanes' nodes; and what their
+// scheduling asks for.
+func Steps(v View, p plan.Placement) ([]journal.Step, error) {
+	var steps []journal.Step
+	for _, k := range knobs() {
+		more, err := k.steps(v, p)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, more...)
+	}
+	return steps, nil
+}
+
+// affinities keep the threads outside of the lanes to the CPUs that they had.
+func affinities(_ View, p plan.Placement) ([]journal.Step, error) {
+	lanes := p.CPUs()
+	if lanes.IsEmpty() {
+		return nil, nil
+	}
+	return []journal.Step{{Kind: change.KindAffinities, Target: change.AffinitiesTarget,
+		After: lanes.String()}}, nil
+}
+
+// Thread returns what of Steps is for one thread of the kernel, which may have come since.
+func Thread(v View, p plan.Placement, pid int) ([]journal.Step, error) {
+	return v.kernelThread(pid, p.CPUs())
+}
+
+// Ops returns the operations of all kinds of steps that lanes take, but for the Spreader, which is the
+// program's. Root is "/", or a directory that stands in for the kernel's files.
+func Ops(root string) map[string]journal.Op {
+	var files []string
+	for _, k := range knobs() {
+		files = append(files, k.files...)
+	}
+	return change.Ops(root, files...)
+}
+
+func affinityDefaults(u *Unrecorded) error {
+	u.unknown("CPUs of other threads",
+		"what a program or taskset chose among CPUs "+u.Lanes.String()+" before the lanes is not known")
+	return nil
+}
+
+func file(path, value string) journal.Step {
+	return journal.Step{Kind: change.KindFile, Target: path, After: value}
+}
+
+// optional marks a step that the kernel may refuse.
+func optional(s journal.Step) journal.Step {
+	s.Optional = true
+	return s
+}

@@ -1,0 +1,230 @@
+package knob
+
+import (
+	"cmp"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+// The kinds of partition (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus.partition").
+const (
+	Isolated = "isolated" // its CPUs are nobody else's, and the scheduler does not balance them
+	Balanced = "root"     // its CPUs are nobody else's, and the scheduler balances its threads over them
+	Member   = "member"   // a cpuset like any other
+)
+
+// PartitionFile is the file of a cgroup with its kind of partition.
+const PartitionFile = "cpuset.cpus.partition"
+
+const exclusiveFile = "cpuset.cpus.exclusive"
+
+// shared is the group that lanes which share CPUs are in, with cgroup v2. Partitions cannot overlap, so these
+// lanes are plain cpusets within one partition that has the CPUs of all of them. A lane's name cannot have a
+// tilde.
+const shared = "shared~"
+
+// shares says whether a lane may have CPUs that other lanes have too.
+func shares(l plan.Lane) bool { return l.Spec.CPUs.Share > 1 }
+
+// Partition is a cgroup whose CPUs are to be nobody else's. Equal values want the same of the kernel.
+type Partition struct {
+	Name string // of the lane or group, the key of View.Levels
+	Dir  string
+	CPUs cpuset.Set
+	Kind string // that its threads need: Isolated or Balanced
+}
+
+// File is its file that says so.
+func (p Partition) File() string { return path.Join(p.Dir, PartitionFile) }
+
+// laneDir is the cgroup of a lane: the workload's own, or one of Isolane's.
+func (v View) laneDir(root string, v2 bool, l plan.Lane) string {
+	switch own := v.Own[l.Name]; {
+	case own != "":
+		return own
+	case v2 && shares(l):
+		return path.Join(root, change.GroupPrefix+shared, change.GroupPrefix+l.Name)
+	}
+	return path.Join(root, change.GroupPrefix+l.Name)
+}
+
+// IsPartition says whether a step sets the kind of a partition.
+func IsPartition(s journal.Step) bool { return path.Base(s.Target) == PartitionFile }
+
+// GivesCPUs says whether a step sets the CPUs of a partition.
+func GivesCPUs(s journal.Step) bool {
+	base := path.Base(s.Target)
+	return base == "cpuset.cpus" || base == exclusiveFile
+}
+
+// Partitions are those that a placement wants; none with cgroup v1.
+func (v View) Partitions(p plan.Placement) []Partition {
+	root, v2, err := cpusetRoot(v.Host)
+	if err != nil || !v2 {
+		return nil
+	}
+	kind := map[bool]string{true: Balanced, false: Isolated}
+	var parts []Partition
+	var pool plan.Lane
+	balanced := false
+	for _, l := range p.Lanes {
+		if shares(l) {
+			pool.CPUs, balanced = pool.CPUs.Union(l.CPUs), balanced || l.Spec.Balanced()
+			continue
+		}
+		parts = append(parts, Partition{l.Name, v.laneDir(root, true, l), l.CPUs, kind[l.Spec.Balanced()]})
+		if !l.Idle.IsEmpty() {
+			name := siblings(l.Name)
+			parts = append(parts, Partition{name, path.Join(root, change.GroupPrefix+name), l.Idle, Isolated})
+		}
+	}
+	if !pool.CPUs.IsEmpty() {
+		dir := path.Join(root, change.GroupPrefix+shared)
+		parts = append(parts, Partition{shared, dir, pool.CPUs, kind[balanced]})
+	}
+	return parts
+}
+
+// partitioned are the cgroups of lanes with cgroup v2.
+func partitioned(v View, root string, p plan.Placement) ([]journal.Step, error) {
+	var groups, sharing []Group
+	var pool Group
+	var own []plan.Lane
+	for _, l := range p.Lanes {
+		g := Group{Name: l.Name, CPUs: l.CPUs, MemoryNodes: l.MemoryNodes}
+		switch {
+		case v.Own[l.Name] != "":
+			own = append(own, l)
+		case shares(l):
+			g.Name = path.Join(shared, change.GroupPrefix+l.Name)
+			sharing = append(sharing, g)
+			pool.CPUs, pool.MemoryNodes = pool.CPUs.Union(g.CPUs), pool.MemoryNodes.Union(g.MemoryNodes)
+		default:
+			groups = append(groups, g)
+		}
+		if !l.Idle.IsEmpty() {
+			groups = append(groups, Group{Name: siblings(l.Name), CPUs: l.Idle, MemoryNodes: l.MemoryNodes})
+		}
+	}
+	if len(sharing) > 0 {
+		pool.Name = shared
+		groups = append(groups, pool)
+	}
+	steps, err := Groups(v.Host, groups...)
+	if err != nil {
+		return nil, err
+	}
+	if len(sharing) > 0 {
+		steps = append(steps, controller(path.Join(root, change.GroupPrefix+shared)))
+		for _, g := range sharing {
+			steps = append(steps, g.steps(v.Host, root)...)
+		}
+	}
+	for _, l := range own {
+		steps = append(steps, v.ownGroup(root, l, own)...)
+	}
+	swap, err := noSwap(v, root, p)
+	if err != nil {
+		return nil, err
+	}
+	steps = append(steps, swap...)
+	for _, part := range v.Partitions(p) {
+		level := cmp.Or(v.Levels[part.Name], part.Kind)
+		if !HasPartitions(v.Host) {
+			level = Member
+		}
+		steps = append(steps, optional(file(part.File(), level)))
+	}
+	return steps, nil
+}
+
+func controller(group string) journal.Step {
+	return journal.Step{Kind: change.KindController, Target: change.ControllerTarget(group, "cpuset"),
+		After: "cpuset"}
+}
+
+// HasPartitions says whether the kernel may be asked for partitions. Before 5.11 it does not know which of
+// its workers are bound to a CPU. Where it takes a partition's CPUs from all tasks of the root's cgroup
+// (5.10.223 does), it moves those too, and the host hangs.
+func HasPartitions(h host.Host) bool { return h.Kernel.AtLeast(5, 11) }
+
+// OwnGroups says whether a workload can have its lane in a cgroup of its own: a partition whose parents are
+// none, which the kernel has since Linux 6.7 ("remote partition" in cgroup-v2.rst).
+func OwnGroups(h host.Host) bool {
+	_, v2, err := cpusetRoot(h)
+	return err == nil && v2 && h.Kernel.AtLeast(6, 7)
+}
+
+// ownGroup makes a partition of the workload's own cgroup, below whatever cgroups: each on the way hands down
+// the lane's CPUs for exclusive use. The workload's limits, statistics and the runtime's view of it stay as
+// they are. Where systemd manages the cgroup its unit gets the CPUs too, so that systemd keeps the cpuset
+// controller there. Others are all lanes that are in the cgroup of their workload.
+func (v View) ownGroup(root string, l plan.Lane, others []plan.Lane) []journal.Step {
+	dir := v.Own[l.Name]
+	var steps []journal.Step
+	if unit := v.managedUnit(root, dir); unit != "" {
+		steps = append(steps, journal.Step{Kind: change.KindUnit, Target: change.UnitTarget(unit, "AllowedCPUs"),
+			After: l.CPUs.String()})
+	}
+	var above []string
+	for at := path.Dir(dir); at != root && at != "/"; at = path.Dir(at) {
+		above = append(above, at)
+	}
+	slices.Reverse(above)
+	for _, at := range append([]string{root}, above...) {
+		steps = append(steps, controller(at))
+	}
+	for _, at := range above { // others may hand down theirs on the same way
+		steps = append(steps, file(path.Join(at, exclusiveFile), v.exclusive(at, others).String()))
+	}
+	nodes := l.MemoryNodes
+	if nodes.IsEmpty() {
+		nodes = v.Host.MemoryNodes()
+	}
+	return append(steps, file(path.Join(dir, "cpuset.mems"), nodes.String()),
+		file(path.Join(dir, exclusiveFile), l.CPUs.String()),
+		file(path.Join(dir, "cpuset.cpus"), l.CPUs.String()))
+}
+
+// exclusive are the CPUs that a cgroup hands down: what it had before, and those of all lanes below it.
+func (v View) exclusive(dir string, lanes []plan.Lane) cpuset.Set {
+	var cpus cpuset.Set
+	if text, err := fs.ReadFile(v.Root, path.Join(dir, exclusiveFile)[1:]); err == nil {
+		if had, perr := cpuset.Parse(trim(text)); perr == nil {
+			cpus = cpus.Union(had)
+		}
+	}
+	for _, l := range lanes {
+		if strings.HasPrefix(v.Own[l.Name], dir+"/") {
+			cpus = cpus.Union(l.CPUs)
+		}
+	}
+	return cpus
+}
+
+// managedUnit is the cgroup, relative to the root, of the service or scope of the machine's systemd that a
+// cgroup is of, or is in: the first on the way from the root that is no slice. It is "" where there is none.
+func (v View) managedUnit(root, dir string) string {
+	if !exists(v.Root, "/run/systemd/system") { // sd_booted(3)
+		return ""
+	}
+	parts := strings.Split(strings.TrimPrefix(dir, root+"/"), "/")
+	for i, name := range parts {
+		switch path.Ext(name) {
+		case ".slice":
+		case ".service", ".scope":
+			return path.Join(parts[:i+1]...)
+		default:
+			return ""
+		}
+	}
+	return ""
+}

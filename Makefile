@@ -72,7 +72,7 @@ generate:
 	$(GO) generate ./...
 
 golden:
-	$(GO) test ./cmd/isolane ./cores ./draw ./report -update
+	$(GO) test ./cmd/isolane ./cores ./draw ./report ./watch -update
 	$(GO) test . -update
 	$(GO) -C lab test . -run TestArgs -update
 

@@ -8,6 +8,7 @@ package audit
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"isolane.dev/isolane/cpuset"
@@ -130,4 +131,19 @@ func Run(h host.Host, s host.Settings, lane cpuset.Set, source string) Report {
 	}
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
 	return r
+}
+
+// LaneCPUs reads a cpulist of lanes, for Run. A CPU that the machine does not have is a mistake; one that is
+// offline is a finding.
+func LaneCPUs(h host.Host, list string) (cpuset.Set, error) {
+	var ids []int
+	for _, c := range h.CPUs {
+		ids = append(ids, c.ID)
+	}
+	possible := cpuset.Of(ids...)
+	lane, err := cpuset.ParseWithin(list, possible)
+	if gone := lane.Difference(possible); err == nil && !gone.IsEmpty() {
+		return lane, fmt.Errorf("there are no CPUs %s, the machine has %s", gone, possible)
+	}
+	return lane, err
 }

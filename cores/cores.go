@@ -7,6 +7,7 @@ package cores
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -48,8 +49,27 @@ func Apps() []App {
 	}
 }
 
-// Write returns what an application needs. The error says which CPUs it would not have.
-func Write(app string, r Request) (string, error) {
+// Document is what an application needs: what `isolane cores -o json` prints.
+type Document struct {
+	APIVersion  string     `json:"apiVersion"`
+	Kind        string     `json:"kind"` // Cores
+	Lane        string     `json:"lane"`
+	Application string     `json:"application"`
+	CPUs        cpuset.Set `json:"cpus"`
+	Text        string     `json:"text"` // what the application reads
+}
+
+// New returns what an application needs. The error says which CPUs it would not have.
+func New(app string, r Request) (Document, error) {
+	text, err := textFor(app, r)
+	return Document{APIVersion: plan.APIVersion, Kind: "Cores", Lane: r.Lane.Name, Application: app,
+		CPUs: r.Lane.CPUs, Text: text}, err
+}
+
+// Write writes what the application reads.
+func (d Document) Write(w io.Writer) { fmt.Fprint(w, d.Text) }
+
+func textFor(app string, r Request) (string, error) {
 	at := slices.IndexFunc(Apps(), func(a App) bool { return a.Name == app })
 	if at < 0 {
 		var names []string

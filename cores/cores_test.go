@@ -68,21 +68,21 @@ func TestWrite(t *testing.T) {
 // cpuset that it has.
 func TestGranted(t *testing.T) {
 	r := Request{Lane: plan.Lane{Name: "a", CPUs: cpuset.MustParse("4-5")}, Granted: cpuset.MustParse("3,5-9"), Cores: []cpuset.Set{cpuset.MustParse("0-9")}}
-	if _, err := Write("vpp", r); err == nil || !strings.Contains(err.Error(), "may not use 4: its cpuset is 3,5-9") {
+	if _, err := textFor("vpp", r); err == nil || !strings.Contains(err.Error(), "may not use 4: its cpuset is 3,5-9") {
 		t.Errorf("got %v", err)
 	}
 	r.Granted = cpuset.MustParse("3-9")
-	if text, err := Write("vpp", r); err != nil || !strings.Contains(text, "cpu { main-core 1 relative corelist-workers 2 }") {
+	if text, err := textFor("vpp", r); err != nil || !strings.Contains(text, "cpu { main-core 1 relative corelist-workers 2 }") {
 		t.Errorf("%s, %v", text, err)
 	}
-	if _, err := Write("word", r); err == nil || !strings.Contains(err.Error(), "expected one of dpdk, kubelet") {
+	if _, err := textFor("word", r); err == nil || !strings.Contains(err.Error(), "expected one of dpdk, kubelet") {
 		t.Errorf("got %v", err)
 	}
 	r.Lane.CPUs = cpuset.Of(4)
-	if _, err := Write("ovs-dpdk", r); err == nil {
+	if _, err := textFor("ovs-dpdk", r); err == nil {
 		t.Error("one CPU is not enough for OVS-DPDK")
 	}
-	if text, _ := Write("lxd", r); !strings.Contains(text, `limits.cpu: "4-4"`) { // "4" would be four CPUs
+	if text, _ := textFor("lxd", r); !strings.Contains(text, `limits.cpu: "4-4"`) { // "4" would be four CPUs
 		t.Errorf("got %s", text)
 	}
 }
@@ -111,7 +111,7 @@ func TestRefused(t *testing.T) {
 		{r("1-64"), "vpp", "lane a has 64 CPUs, VPP takes 63: main and 62 workers"},
 		{nodes, "vpp", "memory on node 73: VPP starts only where the highest is 31 or less"},
 	} {
-		text, err := Write(c.app, c.r)
+		text, err := textFor(c.app, c.r)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || text != "" || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s for %s: %q, %v, want %q", c.app, c.r.Lane.CPUs, text, err, c.want)
 		}
@@ -174,7 +174,7 @@ func real(t *testing.T, programs ...string) Request {
 
 func write(t *testing.T, app string, r Request) string {
 	t.Helper()
-	text, err := Write(app, r)
+	text, err := textFor(app, r)
 	if err != nil {
 		t.Fatal(err)
 	}

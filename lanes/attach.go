@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"slices"
 
@@ -25,6 +26,14 @@ func (e *TargetError) Unwrap() error { return e.Err }
 type Attached struct {
 	Threads  int      // that are in the lane
 	Warnings []string // what its user should know
+}
+
+// Write writes for people what came of it.
+func (a Attached) Write(w io.Writer, lane string) {
+	fmt.Fprintf(w, "%d threads are in lane %s\n", a.Threads, lane)
+	for _, warning := range a.Warnings {
+		fmt.Fprintln(w, "note:", warning)
+	}
 }
 
 // Attach brings a workload that runs already into a lane. With at.Own the lane comes to the workload's own

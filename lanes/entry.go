@@ -2,6 +2,7 @@ package lanes
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"time"
@@ -15,6 +16,7 @@ import (
 const (
 	entry     = "isolane-entry"
 	entering  = "enter"
+	becoming  = "become"
 	spreading = "spread"
 	entered   = "ISOLANE_ENTRY" // in the environment, until Entry has been called
 )
@@ -23,12 +25,13 @@ const (
 func Self(program string) []string { return []string{program, entry, entering} }
 
 // Entry does what this program was started again for by this package: to become a workload, or to spread
-// threads. It returns false where it was not. A program that imports this package calls it first in main:
+// threads. It returns false where it was not. A program that imports this package calls it first in main,
+// with the options with which it opens lanes:
 //
-//	if did, err := lanes.Entry(ctx, os.Args); did {
+//	if did, err := lanes.Entry(ctx, o, os.Args); did {
 //		log.Fatal(err) // the workload could not be started
 //	}
-func Entry(ctx context.Context, args []string) (did bool, err error) {
+func Entry(ctx context.Context, o Options, args []string) (did bool, err error) {
 	if len(args) < 3 || args[1] != entry {
 		return false, nil
 	}
@@ -38,11 +41,25 @@ func Entry(ctx context.Context, args []string) (did bool, err error) {
 	switch {
 	case args[2] == entering:
 		return true, process.Become(args[3:])
+	case args[2] == becoming && len(args) > 6:
+		o.Dir = args[3]
+		return true, becomeIn(ctx, o, args[4], args[5], args[6:])
 	case args[2] == spreading && len(args) == 4:
-		return true, spreadThreads(ctx, Options{Dir: args[3]}.Complete())
+		o.Dir = args[3]
+		return true, spreadThreads(ctx, o.Complete())
 	}
-	return true, fmt.Errorf("%s: expected %s and what to become, or %s and where the lanes are recorded",
-		entry, entering, spreading)
+	return true, fmt.Errorf("%s: expected %s, %s or %s, with arguments", entry, entering, becoming, spreading)
+}
+
+// becomeIn is what the child of RunTemporary does.
+func becomeIn(ctx context.Context, o Options, name, inside string, argv []string) error {
+	var with With
+	if err := json.Unmarshal([]byte(inside), &with); err != nil {
+		return err
+	}
+	return Become(ctx, o, name, with, argv, func(warning string) {
+		fmt.Fprintln(os.Stderr, "isolane:", warning)
+	})
 }
 
 // spreadThreads spreads the threads of lanes that the kernel does not balance, until the context ends.

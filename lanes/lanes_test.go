@@ -59,9 +59,9 @@ func TestKeepsWhatIsNotAllowed(t *testing.T) {
 	for pages, want := range map[quantity.Bytes]uint64{4: 0, 6: 2} {
 		spec := lane.Spec{CPUs: lane.CPUs{Count: 1}}
 		spec.Memory.Hugepages = map[string]quantity.Bytes{"2Mi": pages * size}
-		p, _, err := l.Want([]lane.Lane{{Metadata: lane.Metadata{Name: "a"}, Spec: spec}}, false)
-		if err != nil || p.Lanes[0].Hugepages[0].Reserve != want {
-			t.Errorf("%d pages: %+v, %v; want %d beyond the pool", pages, p.Lanes, err, want)
+		p, _, werr := l.Want([]lane.Lane{{Metadata: lane.Metadata{Name: "a"}, Spec: spec}}, false)
+		if werr != nil || p.Lanes[0].Hugepages[0].Reserve != want {
+			t.Errorf("%d pages: %+v, %v; want %d beyond the pool", pages, p.Lanes, werr, want)
 		}
 	}
 	var refusal *plan.Refusal

@@ -23,6 +23,7 @@ type Recovered struct {
 
 // Recover ends what a crash has left half done: the lanes that were in force are so again, all else is
 // undone. With adopt, lanes without a record are removed, and what lanes change gets the kernel's defaults.
+// The error is an *enforce.NoRecordError where such lanes are left.
 func Recover(ctx context.Context, o Options, adopt bool) (Recovered, error) {
 	r := Recovered{APIVersion: plan.APIVersion, Kind: "Recovered", Released: []string{}, Undone: []string{},
 		PutBack: []enforce.Drift{}, Left: []Left{}, Adopted: []enforce.Adopted{}, Unrecorded: []string{}}
@@ -64,7 +65,9 @@ func (r *Recovered) adopt(ctx context.Context, o Options, really bool) error {
 	if err == nil {
 		var alone []string
 		alone, err = l.Unrecorded()
-		r.Unrecorded = append(r.Unrecorded, alone...)
+		if r.Unrecorded = append(r.Unrecorded, alone...); err == nil && len(alone) > 0 {
+			err = &enforce.NoRecordError{Groups: alone}
+		}
 	}
 	return err
 }

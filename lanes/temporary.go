@@ -2,13 +2,54 @@ package lanes
 
 import (
 	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"slices"
 
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/runtime/process"
 )
 
-// PutFor puts a lane in force that lives as long as a process: whoever opens the lanes afterwards releases
-// it. It returns those that it has released so.
-func PutFor(ctx context.Context, o Options, pid int, want lane.Lane) (expired []string, err error) {
+// Ended is what came of RunTemporary.
+type Ended struct {
+	Code    int   // the command's exit code; 128 and more: a signal has ended it
+	Outside int   // processes of the lane that go on outside of it
+	Release error // why the lane is still in force
+}
+
+// RunTemporary makes a lane, runs a command in it in the foreground, and releases it whatever comes. When
+// this process is killed, the command is too, and whoever opens the lanes next releases the lane. Before the
+// command starts, expired gets the names of lanes that were released so here. Errors: *exec.Error,
+// *plan.Refusal, *enforce.NoRecordError.
+func RunTemporary(ctx context.Context, o Options, want lane.Lane, with With, argv []string,
+	expired func(names []string)) (e Ended, err error) {
+	if _, err = exec.LookPath(argv[0]); err != nil {
+		return e, err
+	}
+	name := want.Metadata.Name
+	with.Parent = os.Getpid()
+	names, err := putFor(ctx, o, with.Parent, want)
+	expired(names)
+	if err != nil {
+		return e, err
+	}
+	defer func() { e.Outside, e.Release = giveBack(context.WithoutCancel(ctx), o, name) }()
+	inside, err := json.Marshal(with)
+	if err != nil {
+		return e, err
+	}
+	child := exec.Command("/proc/self/exe",
+		slices.Concat([]string{entry, becoming, o.Complete().Dir, name, string(inside)}, argv)...)
+	child.Args[0] = os.Args[0]
+	child.Env = append(os.Environ(), entered+"=1")
+	e.Code, err = process.Foreground(child)
+	return e, err
+}
+
+// putFor puts a lane in force that lives as long as a process, and returns those that were released because
+// theirs has ended.
+func putFor(ctx context.Context, o Options, pid int, want lane.Lane) (expired []string, err error) {
 	l, expired, err := OpenPatiently(ctx, o)
 	if err != nil {
 		return expired, err
@@ -28,8 +69,8 @@ func PutFor(ctx context.Context, o Options, pid int, want lane.Lane) (expired []
 	return expired, err
 }
 
-// GiveBack releases a lane of PutFor, if nobody else has, and returns how many processes were in it.
-func GiveBack(ctx context.Context, o Options, name string) (processes int, err error) {
+// giveBack releases a lane of putFor, if nobody else has, and returns how many processes were in it.
+func giveBack(ctx context.Context, o Options, name string) (processes int, err error) {
 	l, _, err := OpenPatiently(ctx, o)
 	if err != nil {
 		return 0, err

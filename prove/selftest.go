@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +23,24 @@ type Caught struct {
 	Fault    string // what was done
 	Caught   bool
 	Evidence string // what the run says of it
+}
+
+// WriteCaught writes what the self-test found; the error says that a fault went unnoticed.
+func WriteCaught(w io.Writer, found []Caught) error {
+	missed := 0
+	for _, c := range found {
+		word := "caught"
+		if !c.Caught {
+			word = "MISSED"
+			missed++
+		}
+		fmt.Fprintf(w, "%s: %s (%s)\n", word, c.Fault, c.Evidence)
+	}
+	if missed > 0 {
+		return fmt.Errorf("%d of %d faults went unnoticed: do not trust the figures of this machine", missed,
+			len(found))
+	}
+	return nil
 }
 
 // freeze is how long the self-test stops the responder.

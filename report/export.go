@@ -2,9 +2,12 @@ package report
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"path/filepath"
 
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/terminal"
 )
 
 // document is a session with its charts, which several exports show.
@@ -57,4 +60,19 @@ func Write(dir string, s Summary) error {
 		}
 	}
 	return nil
+}
+
+// Present writes the table of a session to w, and stores its page and charts beside the results.
+func Present(w io.Writer, dir string, session results.Session) (Summary, error) {
+	s, err := Summarize(session)
+	if err == nil {
+		err = Text(w, s, terminal.Of(w))
+	}
+	if err == nil {
+		err = Write(dir, s)
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(w, "\nreport: %s\n", filepath.Join(dir, Page))
+	}
+	return s, err
 }

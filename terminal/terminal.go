@@ -42,6 +42,19 @@ func Of(w io.Writer) Terminal {
 	return t
 }
 
+// Height is how many lines the window shows that reads w; 0 where no terminal reads.
+func Height(w io.Writer) int {
+	file, ok := w.(interface{ Fd() uintptr })
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return 0
+	}
+	_, height, err := term.GetSize(int(file.Fd()))
+	if err != nil || height <= 0 {
+		return 24 // as terminals began
+	}
+	return height
+}
+
 // Red is for what is wrong.
 func (t Terminal) Red(text string) string { return t.paint("31", text) }
 

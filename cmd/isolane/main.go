@@ -15,36 +15,22 @@ import (
 	"github.com/spf13/pflag"
 
 	"isolane.dev/isolane/lanes"
-)
-
-// Exit codes, which scripts rely on.
-const (
-	exitYes    = 0
-	exitFailed = 1 // the tool failed
-	exitUsage  = 2 // wrong usage or bad input
-	exitNo     = 3 // the answer is no
+	"isolane.dev/isolane/terminal"
+	"isolane.dev/isolane/version"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	// A closed pipe is an error of the write, and does not end us in the midst of a change.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	var code int
-	if did, err := lanes.Entry(ctx, os.Args); did {
-		code = ended(os.Stderr, err)
-	} else {
-		code = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	var exit int
+	if did, err := lanes.Entry(ctx, options(), os.Args); !did {
+		exit = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	} else if err != nil {
+		exit = printError(os.Stderr, coded(notStarted(err)))
 	}
 	stop()
-	os.Exit(code)
-}
-
-// ended is the exit code of what this program was started again for.
-func ended(stderr io.Writer, err error) int {
-	if err == nil {
-		return exitYes
-	}
-	return explain(stderr, notStarted(err))
+	os.Exit(exit)
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -52,53 +38,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	defer cancel(nil)
 	root := command()
 	root.SetArgs(args)
-	root.SetOut(checked(stdout, cancel))
+	root.SetOut(terminal.Checked(stdout, cancel))
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	var lost *outputError
-	if errors.As(context.Cause(ctx), &lost) {
-		return lost.report(stderr, err)
+	if lost, ok := errors.AsType[*terminal.OutputError](context.Cause(ctx)); ok {
+		return incomplete(stderr, lost, err)
 	}
 	if err == nil {
 		return exitYes
 	}
-	return explain(stderr, err)
+	return printError(stderr, err)
 }
-
-// explain prints what went wrong, and returns the exit code.
-func explain(stderr io.Writer, err error) int {
-	var exit *exitError
-	if !errors.As(err, &exit) {
-		exit = &exitError{code: exitUsage, err: err} // what cobra refuses: an unknown command or flag
-	}
-	if exit.err != nil {
-		fmt.Fprintf(stderr, "isolane: %s\n", strings.ReplaceAll(exit.err.Error(), "\n", "; "))
-	}
-	if exit.hint != "" {
-		fmt.Fprintf(stderr, "hint: %s\n", exit.hint)
-	}
-	return exit.code
-}
-
-// exitError carries the exit code of a command and what to try next.
-type exitError struct {
-	code int
-	err  error
-	hint string
-}
-
-func (e *exitError) Error() string { return e.err.Error() }
-func (e *exitError) Unwrap() error { return e.err }
-
-func fail(err error) error           { return &exitError{code: exitFailed, err: err} }
-func usage(err error) error          { return &exitError{code: exitUsage, err: err} }
-func no(err error) error             { return &exitError{code: exitNo, err: err} }
-func hint(err error, h string) error { return &exitError{code: exitFailed, err: err, hint: h} }
 
 // flagError says what is wrong with a flag as all our errors do.
 func flagError(_ *cobra.Command, err error) error {
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		name := "--" + invalid.GetFlag().Name
 		if short := invalid.GetFlag().Shorthand; short != "" {
 			name = "-" + short
@@ -125,7 +79,7 @@ func command() *cobra.Command {
 		Short: "Lanes for latency-critical workloads: discover, plan, enforce, prove",
 		Long: "Isolane gives a workload a lane: CPUs, memory and interrupts of its own, and proves by\n" +
 			"measurement under noisy neighbours what that is worth on this machine.",
-		Version:       builtFrom().String(),
+		Version:       version.Of(release, commit, date).String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noSuchCommand,
@@ -134,9 +88,19 @@ func command() *cobra.Command {
 	root.SetVersionTemplate("isolane {{.Version}}\n")
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(hostCommand(), auditCommand(), planCommand(), coresCommand(),
+	for _, c := range []*cobra.Command{hostCommand(), auditCommand(), planCommand(), coresCommand(),
 		applyCommand(), diffCommand(), statusCommand(), watchCommand(), runCommand(), attachCommand(),
 		releaseCommand(), recoverCommand(), bootCommand(), proveCommand(), scenariosCommand(), reportCommand(),
-		explainCommand(), versionCommand(), probeCommand())
+		explainCommand(), versionCommand(), probeCommand()} {
+		complete(c)
+		root.AddCommand(c)
+	}
 	return root
+}
+
+// must is for what only an error of this program makes fail, such as a flag that is not defined.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
 }

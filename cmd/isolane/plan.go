@@ -1,23 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/boot"
+	"isolane.dev/isolane/cores"
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/draw"
 	"isolane.dev/isolane/enforce"
-	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
-	"isolane.dev/isolane/quantity"
 )
 
 func planCommand() *cobra.Command {
@@ -29,15 +29,14 @@ func planCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan -f LANES",
 		Short: "Show what would go where on this machine, and why",
-		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			want, err := files.read(cmd)
 			if err != nil {
 				return err
 			}
-			var placed plan.Placement
+			var p plan.Placement
 			if placedFile != "" {
-				if placed, err = readFile(placedFile, plan.Read); err != nil {
+				if p, err = readFile(placedFile, plan.Read); err != nil {
 					return err
 				}
 			}
@@ -45,29 +44,33 @@ func planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var l *lanes.Lanes
-			if placedFile == "" { // beside the lanes in force, on the machine as it was before them
+			var l *lanes.Lanes // none: the placement is that of the file
+			if placedFile == "" {
 				if l, err = from.inForce(); err != nil {
-					return fail(err)
+					return err
 				}
 			}
-			var p plan.Placement
-			refusal := enforce.Refuse(want)
-			switch {
-			case refusal != nil:
-				err = refusal
-			case l == nil || len(l.Placement.Lanes) == 0:
-				p, err = solver(repack)(h, placed, want)
+			solve := plan.Solve
+			if repack {
+				solve = plan.Repack
+			}
+			err = enforce.Refuse(want)
+			switch alone := l == nil || len(l.Placement.Lanes) == 0; {
+			case err != nil:
+			case alone:
+				p, err = solve(h, p, want)
 			case repack:
 				return usage(errors.New("--repack: name the placement with --placed FILE"))
-			default:
+			default: // on the machine as it was before the lanes in force
 				p, h, err = l.Want(want, false)
 			}
-			var other *plan.Mismatch
-			if errors.As(err, &other) {
-				return mismatch(placedFile, other)
+			if err != nil {
+				return notPlanned(cmd, err, files.String(), placedFile, out)
 			}
-			return showPlan(cmd, h, p, err, files.String(), out.format)
+			if w := cmd.OutOrStdout(); out.format == "svg" {
+				return draw.SVG(w, h, p)
+			}
+			return out.printAs(cmd, p, func(w io.Writer) { draw.Placement(w, p) })
 		},
 	}
 	files.flags(cmd)
@@ -77,92 +80,129 @@ func planCommand() *cobra.Command {
 		"move lanes that are placed, where that saves something that costs more")
 	from.flags(cmd)
 	out.flags(cmd, "text", "json", "svg")
-	if err := cmd.MarkFlagRequired("file"); err != nil {
-		panic(err) // the flag is defined above
-	}
+	must(cmd.MarkFlagRequired("file"))
 	return cmd
 }
 
-func solver(repack bool) func(host.Host, plan.Placement, []lane.Lane) (plan.Placement, error) {
-	if repack {
-		return plan.Repack
+// notPlanned prints a refusal as JSON where that is asked for. A placement of another machine is bad input;
+// where its lanes have lost CPUs, the answer is no, and how to get back.
+func notPlanned(cmd *cobra.Command, err error, file, placedFile string, out output) error {
+	if refusal, ok := errors.AsType[*plan.Refusal](err); ok && out.json() {
+		if jerr := printJSON(cmd.OutOrStdout(), refusal); jerr != nil {
+			return jerr
+		}
 	}
-	return plan.Solve
+	other, ok := errors.AsType[*plan.Mismatch](err)
+	if !ok || placedFile == "" {
+		return ofFile(err, file)
+	}
+	if err = fmt.Errorf("%s: %w", placedFile, other); len(other.Lost) == 0 {
+		return usage(err)
+	}
+	return &exitError{exitNo, err,
+		"--repack plans how lanes get back to CPUs that are there: " + strings.Join(other.Lost, ", ")}
 }
 
 // readFile opens and parses what the user named.
-func readFile[T any](name string, parse func(string, io.Reader) (T, error)) (T, error) {
-	var none T
+func readFile[T any](name string, parse func(string, io.Reader) (T, error)) (v T, err error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return none, usage(err)
+		return v, usage(err)
 	}
 	defer f.Close()
-	v, err := parse(name, f)
-	if err != nil {
-		return none, usage(err)
+	if v, err = parse(name, f); err != nil {
+		return v, usage(err)
 	}
 	return v, nil
 }
 
-// mismatch is bad input where the placement is of another machine; where lanes have lost CPUs, the
-// answer is no, and how to get back.
-func mismatch(file string, m *plan.Mismatch) error {
-	err := fmt.Errorf("%s: %w", file, m)
-	if len(m.Lost) == 0 {
-		return usage(err)
+func coresCommand() *cobra.Command {
+	var app, placedFile, granted string
+	var out output
+	var from source
+	var help strings.Builder
+	for _, a := range cores.Apps() {
+		fmt.Fprintf(&help, "  %-11s %s\n", a.Name, a.About)
 	}
-	return &exitError{code: exitNo, err: err,
-		hint: "--repack plans how lanes get back to CPUs that are there: " + strings.Join(m.Lost, ", ")}
-}
-
-func showPlan(cmd *cobra.Command, h host.Host, p plan.Placement, err error, file, format string) error {
-	w := cmd.OutOrStdout()
-	var refusal *plan.Refusal
-	switch {
-	case errors.As(err, &refusal):
-		if format == "json" {
-			if jerr := printJSON(w, refusal); jerr != nil {
-				return jerr
+	cmd := &cobra.Command{
+		Use:   "cores NAME --for APPLICATION",
+		Short: "Write the core lists that an application in a lane needs",
+		Long:  "Writes what an application needs to be told of its lane. The applications:\n" + help.String(),
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := from.placed(placedFile)
+			if err != nil {
+				return err
 			}
-		}
-		return no(fmt.Errorf("%s: %w", file, err))
-	case err != nil:
-		return fail(err)
-	case format == "json":
-		return printJSON(w, p)
-	case format == "svg":
-		if err = draw.SVG(w, h, p); err != nil {
-			return fail(err)
-		}
-		return nil
+			at := slices.IndexFunc(p.Lanes, func(l plan.Lane) bool { return l.Name == args[0] })
+			if at < 0 {
+				return usage(fmt.Errorf("%s: there is no lane %q", cmp.Or(placedFile, "in force"), args[0]))
+			}
+			set, err := cpuset.Parse(granted)
+			if err != nil {
+				return usage(fmt.Errorf("--cpuset: %w", err))
+			}
+			h, _, err := from.read()
+			if err != nil {
+				return err
+			}
+			d, err := cores.New(app, cores.Request{Lane: p.Lanes[at], Lanes: p.Lanes, Housekeeping: p.Housekeeping,
+				Granted: set, Cores: h.CoresOf(h.Online()), MemoryNodes: h.MemoryNodes()})
+			if err != nil {
+				return usage(err)
+			}
+			return out.print(cmd, d, nil)
+		},
 	}
-	printPlan(w, p)
-	return nil
+	cmd.Flags().StringVar(&app, "for", "", "application, one of those above")
+	cmd.Flags().StringVar(&placedFile, "placed", "",
+		"placement with the lane (what plan -o json prints); without it, the lanes in force")
+	cmd.Flags().StringVar(&granted, "cpuset", "",
+		"cpuset that the application will see (cpulist); without it, the lane's CPUs")
+	from.flags(cmd)
+	out.flags(cmd, "text", "json")
+	must(cmd.MarkFlagRequired("for"))
+	return cmd
 }
 
-func printPlan(w io.Writer, p plan.Placement) {
-	for i, m := range p.Moves {
-		fmt.Fprintf(w, "move %d: %s from CPUs %s to %s", i+1, m.Lane, m.From, m.To)
-		if m.MemoryBytes > 0 {
-			fmt.Fprintf(w, ", %s of memory", quantity.Bytes(m.MemoryBytes))
-		}
-		fmt.Fprintf(w, " (%s)\n", m.Reason)
+func bootCommand() *cobra.Command {
+	var placedFile, grub string
+	var out output
+	var apply, undo bool
+	var from source
+	cmd := &cobra.Command{
+		Use: "boot",
+		Short: "Show the kernel command line that lanes want, beside the one in force; --apply edits GRUB's " +
+			"defaults",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if undo {
+				g, err := boot.UndoGRUB(grub)
+				return out.print(cmd, g, err)
+			}
+			p, err := from.placed(placedFile)
+			if err != nil {
+				return err
+			}
+			h, _, err := from.read()
+			if err != nil {
+				return err
+			}
+			line := boot.Want(h, p)
+			if apply {
+				g, err := boot.ApplyGRUB(grub, line)
+				return out.print(cmd, g, err)
+			}
+			return out.print(cmd, line, nil)
+		},
 	}
-	for _, l := range p.Lanes {
-		fmt.Fprintf(w, "lane %s: CPUs %s, memory of NUMA node %s\n", l.Name, l.CPUs, l.MemoryNodes)
-		for _, role := range slices.Sorted(maps.Keys(l.Roles)) {
-			fmt.Fprintf(w, "  %s: CPUs %s\n", role, l.Roles[role])
-		}
-		for _, reason := range l.Reasons {
-			fmt.Fprintf(w, "  %s\n", reason)
-		}
-	}
-	fmt.Fprintf(w, "housekeeping: CPUs %s\n", p.Housekeeping)
-	if p.Optimal {
-		fmt.Fprintln(w, "optimal: nothing costs less")
-	} else {
-		fmt.Fprintf(w, "not known to be optimal: %s\n", p.Cost.Above(*p.Bound))
-		fmt.Fprintf(w, "  it costs: %s\n  nothing costs less than: %s\n", p.Cost, *p.Bound)
-	}
+	cmd.Flags().StringVar(&placedFile, "placed", "",
+		"placement with the lanes (what plan -o json prints); without it, the lanes in force")
+	out.flags(cmd, "text", "json")
+	cmd.Flags().BoolVar(&apply, "apply", false,
+		"write the line into GRUB's defaults file, and keep the file as it was beside it")
+	cmd.Flags().BoolVar(&undo, "undo", false, "put GRUB's defaults file back as it was before the first --apply")
+	cmd.Flags().StringVar(&grub, "grub", "/etc/default/grub", "GRUB's defaults file")
+	from.flags(cmd)
+	cmd.MarkFlagsMutuallyExclusive("apply", "undo")
+	return cmd
 }

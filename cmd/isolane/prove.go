@@ -1,29 +1,29 @@
 package main
 
 import (
-	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/echo"
 	"isolane.dev/isolane/prove"
-	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/results"
-	"isolane.dev/isolane/scenarios"
-	"isolane.dev/isolane/terminal"
+	"isolane.dev/isolane/version"
 )
 
 type proveFlags struct {
@@ -85,28 +85,28 @@ func runProve(cmd *cobra.Command, args []string, f proveFlags) error {
 		return err
 	}
 	if o.Self, err = os.Executable(); err != nil {
-		return fail(err)
+		return err
 	}
 	o.Root, o.Lanes, o.Paths, o.Probes = host.Live(), options(), paths(), probes()
 	if f.selfTest {
 		return selfTest(cmd, o)
 	}
-	o.Versions = versions(cmd.Context())
-	show := newDisplay(cmd.ErrOrStderr())
-	o.Plan, o.Progress = show.plan, show.progress
+	o.Versions = prove.Versions(cmd.Context(), version.Of(release, commit, date).String())
+	show := prove.NewDisplay(cmd.ErrOrStderr())
+	o.Plan, o.Progress = show.Plan, show.Progress
 	session, err := prove.Run(cmd.Context(), o)
-	show.done()
-	var judged []lane.Judgement
+	show.Done()
+	var summary report.Summary
 	if len(session.Runs) > 0 {
 		var perr error
-		judged, perr = present(cmd.OutOrStdout(), o.Dir, session)
+		summary, perr = report.Present(cmd.OutOrStdout(), o.Dir, session)
 		err = errors.Join(err, perr)
 	}
 	if err == nil && session.Lane != nil {
-		err = record(cmd, o.Dir, session, judged)
+		err = prove.Record(cmd.Context(), options(), o.Dir, session, summary.Objective)
 	}
 	switch {
-	case errors.Is(err, errNotHeld), errors.Is(err, prove.ErrDrifted):
+	case errors.Is(err, prove.ErrNotHeld), errors.Is(err, prove.ErrDrifted):
 		return no(err)
 	case errors.Is(err, results.ErrHasResults), errors.Is(err, prove.ErrInput):
 		return usage(err)
@@ -114,32 +114,11 @@ func runProve(cmd *cobra.Command, args []string, f proveFlags) error {
 		return hint(fmt.Errorf("%w: %d runs are stored in %s", err, len(session.Runs), o.Dir),
 			"go on with: isolane prove --resume "+o.Dir)
 	case errors.Is(err, prove.ErrTooSmall):
-		return hint(err, beside())
+		return hint(err, lanes.InTheWay(options()))
 	case err != nil:
-		return fail(err)
+		return hint(err, "") // whatever it is of
 	}
 	return nil
-}
-
-// beside names the lanes in force, whose CPUs a proof cannot have; "" where there are none.
-func beside() string {
-	l, err := lanes.Look(options())
-	if err != nil {
-		return "" // the machine is too small with or without lanes
-	}
-	var have, names []string
-	for _, placed := range l.Placement.Lanes {
-		cpus := "CPU "
-		if placed.Owned().Len() > 1 {
-			cpus = "CPUs "
-		}
-		have = append(have, "lane "+placed.Name+" has "+cpus+placed.Owned().String())
-		names = append(names, placed.Name)
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return strings.Join(have, ", ") + ": isolane release " + strings.Join(names, " ") + " first"
 }
 
 func (f proveFlags) options(args []string) (prove.Options, error) {
@@ -171,7 +150,7 @@ func (f proveFlags) options(args []string) (prove.Options, error) {
 		name = args[0]
 	}
 	var err error
-	if o.Scenario, err = loadScenario(name); err != nil {
+	if o.Scenario, err = prove.Load(name); err != nil {
 		return o, err
 	}
 	if o.Dir == "" {
@@ -180,28 +159,10 @@ func (f proveFlags) options(args []string) (prove.Options, error) {
 	return o, o.Scenario.CheckCells(f.cells)
 }
 
-// loadScenario reads one of the program's own scenarios, or a file.
-func loadScenario(name string) (prove.Scenario, error) {
-	if f, err := scenarios.Files.Open(name + ".yaml"); err == nil {
-		defer f.Close()
-		return prove.Parse(name, f)
-	}
-	f, err := os.Open(name)
-	if errors.Is(err, os.ErrNotExist) {
-		return prove.Scenario{}, fmt.Errorf("%s is neither a scenario nor a file: isolane scenarios lists them",
-			name)
-	}
-	if err != nil {
-		return prove.Scenario{}, err
-	}
-	defer f.Close()
-	return prove.Parse(name, f)
-}
-
 // ready checks what a proof needs before the host is looked at.
 func ready(s prove.Scenario) error {
-	if err := needRoot("prove"); err != nil {
-		return err
+	if os.Geteuid() != 0 {
+		return hint(errors.New("prove needs root: it makes network namespaces and cpusets"), "sudo isolane prove")
 	}
 	for _, program := range s.Programs() {
 		if _, err := exec.LookPath(program); err != nil {
@@ -211,130 +172,116 @@ func ready(s prove.Scenario) error {
 	return nil
 }
 
-func needRoot(command string) error {
-	if os.Geteuid() != 0 {
-		return hint(fmt.Errorf("%s needs root: it makes network namespaces and cpusets", command),
-			"sudo isolane "+command)
-	}
-	return nil
-}
-
 func selfTest(cmd *cobra.Command, o prove.Options) error {
 	fmt.Fprintln(cmd.ErrOrStderr(), "breaking three things on purpose, about 15 s")
 	found, err := prove.SelfTest(cmd.Context(), o)
-	missed := 0
-	for _, c := range found {
-		word := "caught"
-		if !c.Caught {
-			word = "MISSED"
-			missed++
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s (%s)\n", word, c.Fault, c.Evidence)
-	}
+	missed := prove.WriteCaught(cmd.OutOrStdout(), found)
 	if err != nil {
-		return fail(err)
+		return hint(err, "")
 	}
-	if missed > 0 {
-		return no(fmt.Errorf("%d of %d faults went unnoticed: do not trust the figures of this machine", missed,
-			len(found)))
+	if missed != nil {
+		return no(missed)
 	}
 	return nil
 }
 
-// present writes the report, prints the table, and returns what is found of a lane's objective.
-func present(w io.Writer, dir string, s results.Session) ([]lane.Judgement, error) {
-	summary, err := report.Summarize(s)
-	if err != nil {
-		return nil, err
+func scenariosCommand() *cobra.Command {
+	var out output
+	cmd := &cobra.Command{
+		Use:   "scenarios",
+		Short: "List the scenarios that come with isolane",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := prove.List()
+			return out.print(cmd, list, err)
+		},
 	}
-	if err = report.Text(w, summary, terminal.Of(w)); err != nil {
-		return nil, err
-	}
-	if err = report.Write(dir, summary); err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(w, "\nreport: %s\n", filepath.Join(dir, "report.html"))
-	return summary.Objective, nil
+	out.flags(cmd, "text", "json")
+	return cmd
 }
 
-var errNotHeld = errors.New("of its objective are not held")
-
-// record keeps what was found where isolane status finds it. The error says that the objective is not held.
-func record(cmd *cobra.Command, dir string, s results.Session, judged []lane.Judgement) error {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return err
+func reportCommand() *cobra.Command {
+	var out output
+	cmd := &cobra.Command{
+		Use:   "report DIR",
+		Short: "Write the table and the page again from stored results",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := results.Read(args[0])
+			if err != nil {
+				return usage(err)
+			}
+			w := cmd.OutOrStdout()
+			if out.json() {
+				w = io.Discard
+			}
+			sum, err := report.Present(w, args[0], s)
+			if err != nil || !out.json() {
+				return err
+			}
+			return printJSON(cmd.OutOrStdout(), sum.Document(args[0]))
+		},
 	}
-	l, _, err := lanes.OpenPatiently(cmd.Context(), options())
-	if err != nil {
-		return err
-	}
-	err = errors.Join(l.Proved(s.Lane.Name, lane.Proof{At: s.Ended.UTC(), Scenario: s.Scenario.Name,
-		Mode: s.Scenario.Mode, Results: dir, Conditions: s.Lane.Conditions, Judgements: judged}), l.Close())
-	broken := 0
-	for _, j := range judged {
-		if j.Verdict != lane.Held {
-			broken++
-		}
-	}
-	if err == nil && broken > 0 {
-		err = fmt.Errorf("lane %s: %d of %s %w", s.Lane.Name, broken, quantity.Count(len(judged), "bound"),
-			errNotHeld)
-	}
-	return err
+	out.flags(cmd, "text", "json")
+	return cmd
 }
 
-// versions records what made the figures.
-func versions(ctx context.Context) map[string]string {
-	found := map[string]string{"isolane": builtFrom().String()}
-	for _, program := range []string{"stress-ng", "iperf3"} {
-		out, err := exec.CommandContext(ctx, program, "--version").Output()
-		if line, _, _ := strings.Cut(string(out), "\n"); err == nil {
-			found[program] = strings.TrimSpace(line)
-		}
+func probeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "probe",
+		Short: "Run one measuring program by itself",
 	}
-	return found
+	cmd.AddCommand(echoCommand())
+	return cmd
 }
 
-// display shows where a session is: one line that renews itself on a terminal, and a line a run
-// elsewhere.
-type display struct {
-	w       io.Writer
-	renewed bool
-}
-
-func newDisplay(w io.Writer) display {
-	f, ok := w.(*os.File)
-	return display{w: w, renewed: ok && term.IsTerminal(int(f.Fd()))}
-}
-
-func (d display) plan(e prove.Estimate) {
-	for _, n := range e.Notes {
-		fmt.Fprintln(d.w, "note:", n)
+func echoCommand() *cobra.Command {
+	var serve bool
+	var address, wait, settings string
+	s := probe.Settings{Name: "echo"}
+	cmd := &cobra.Command{
+		Use:   "echo --address IP:PORT",
+		Short: "Round-trip time: the application that answers (--serve), or the client that measures",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if settings != "" {
+				if err := json.Unmarshal([]byte(settings), &s); err != nil {
+					return usage(fmt.Errorf("--settings: %w", err))
+				}
+			} else {
+				addr, err := netip.ParseAddrPort(address)
+				if err != nil {
+					return usage(fmt.Errorf("--address %q: expected IP:PORT", address))
+				}
+				s.Address, s.Wait = addr, wait
+			}
+			if serve {
+				if !slices.Contains([]string{"", probe.Spin, probe.Block}, wait) {
+					return usage(fmt.Errorf("--wait %q: expected spin or block", wait))
+				}
+				return echo.Serve(cmd.Context(), s.Address, wait, cmd.OutOrStdout())
+			}
+			if err := s.Validate(); err != nil {
+				return usage(err)
+			}
+			m, err := echo.Run(cmd.Context(), s)
+			if err != nil {
+				return err
+			}
+			return printJSON(cmd.OutOrStdout(), m)
+		},
 	}
-	fmt.Fprintf(d.w, "%d runs: a warm-up block and %d blocks of %d cells, seed %d; takes about %s\n",
-		e.Runs, e.Blocks, e.Cells, e.Seed, e.Takes.Round(time.Second))
-}
-
-func (d display) progress(p prove.Progress) {
-	block := fmt.Sprintf("block %d of %d", p.Block, p.Blocks)
-	if p.Block == 0 {
-		block = "warm-up block"
-	}
-	line := fmt.Sprintf("run %d of %d  %s  %-24s about %s left", p.Done+1, p.Runs, block, p.Cell,
-		p.Left.Round(time.Second))
-	if p.Void > 0 {
-		line += fmt.Sprintf("  %d void", p.Void)
-	}
-	if d.renewed {
-		fmt.Fprintf(d.w, "\r\x1b[K%s", line)
-	} else {
-		fmt.Fprintln(d.w, line)
-	}
-}
-
-func (d display) done() {
-	if d.renewed {
-		fmt.Fprint(d.w, "\r\x1b[K")
-	}
+	f := cmd.Flags()
+	f.BoolVar(&serve, "serve", false, "be the application")
+	f.StringVar(&address, "address", "127.0.0.1:7007", "of the application")
+	f.StringVar(&wait, "wait", "",
+		"how to await messages: spin (the client's default) or block (the application's)")
+	f.StringVar(&s.Protocol, "protocol", probe.UDP, "udp or tcp")
+	f.StringVar(&s.Mode, "mode", probe.PingPong, "pingpong (closed loop) or open (fixed rate)")
+	f.IntVar(&s.PayloadBytes, "payload", 64, "bytes of a message")
+	f.Float64Var(&s.RatePerSecond, "rate", 0, "messages per second in mode open")
+	f.DurationVar(&s.Gap, "gap", 0, "pause after each reply in mode pingpong")
+	f.DurationVar(&s.Warmup, "warmup", 100*time.Millisecond, "measured and dropped")
+	f.DurationVar(&s.Window, "window", time.Second, "measured")
+	f.StringVar(&settings, "settings", "", "all of it as JSON")
+	cmd.MarkFlagsMutuallyExclusive("settings", "serve")
+	return cmd
 }

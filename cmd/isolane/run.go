@@ -1,22 +1,22 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/quantity"
 )
 
 func runCommand() *cobra.Command {
 	var name string
 	var with lanes.With
-	var fresh temporary
+	want := lane.Lane{APIVersion: lane.APIVersion, Kind: lane.Kind,
+		Metadata: lane.Metadata{Name: fmt.Sprintf("run-%d", os.Getpid())}}
+	var node int
 	cmd := &cobra.Command{
 		Use:   "run {--lane NAME | --cpus N} -- COMMAND [ARG...]",
 		Short: "Start a workload in its lane, or in one that lives as long as it does",
@@ -32,57 +32,55 @@ func runCommand() *cobra.Command {
 			if err := needCapabilities("run"); err != nil {
 				return err
 			}
-			if name == "" {
-				return fresh.run(cmd, with, argv)
+			if node >= 0 {
+				want.Spec.Near.NUMANode = &node
 			}
-			return become(cmd, name, with, argv)
+			if name == "" {
+				return runTemporary(cmd, want, with, argv)
+			}
+			return notStarted(lanes.Become(cmd.Context(), options(), name, with, argv, func(warning string) {
+				fmt.Fprintln(cmd.ErrOrStderr(), "isolane:", warning)
+			}))
 		},
 	}
 	cmd.Flags().StringVar(&name, "lane", "", "lane that is in force")
 	cmd.Flags().StringVar(&with.Netns, "netns", "", "network namespace to enter (a name under /run/netns)")
 	cmd.Flags().StringSliceVar(&with.Capabilities, "cap-add", nil,
 		"capabilities to leave to the command beside the usual ones, such as NET_ADMIN,SYS_RAWIO")
-	cmd.Flags().IntVar(&with.Parent, "parent", 0, "the process that the command does not outlive")
-	if err := cmd.Flags().MarkHidden("parent"); err != nil {
-		panic(err) // the flag is defined above
+	cmd.Flags().IntVar(&want.Spec.CPUs.Count, "cpus", 0, "make a lane of so many CPUs for the command")
+	cmd.Flags().StringVar(&want.Spec.CPUs.SMT, "smt", "",
+		"with --cpus: isolate (siblings stay idle), pack (whole cores) or any")
+	cmd.Flags().IntVar(&node, "numa-node", -1, "with --cpus: the NUMA node to be near to")
+	cmd.Flags().StringVar((*string)(&want.Spec.Scheduling.Policy), "policy", "",
+		"with --cpus: scheduling policy fifo, rr or other")
+	cmd.Flags().IntVar(&want.Spec.Scheduling.Priority, "priority", 0, "with --cpus: its priority")
+	for _, flag := range []string{"cpus", "smt", "numa-node", "policy", "priority"} {
+		cmd.MarkFlagsMutuallyExclusive("lane", flag)
 	}
-	fresh.flags(cmd)
-	cmd.MarkFlagsMutuallyExclusive("lane", "cpus")
 	cmd.MarkFlagsOneRequired("lane", "cpus")
 	return cmd
 }
 
-// become replaces this process by a command in a lane that is in force.
-func become(cmd *cobra.Command, name string, with lanes.With, argv []string) error {
-	return notStarted(lanes.Become(cmd.Context(), options(), name, with, argv, func(warning string) {
-		fmt.Fprintln(cmd.ErrOrStderr(), "isolane:", warning)
-	}))
-}
-
-// What env(1) and others that start programs exit with where there is none to start.
-const (
-	exitNotExecutable = 126
-	exitNotFound      = 127
-)
-
-// notStarted gives the error of a program that could not be started the exit code that env(1) gives.
-func notStarted(err error) error {
-	var e *exec.Error
-	switch {
-	case !errors.As(err, &e):
-		return ofLane(err)
-	case errors.Is(err, exec.ErrNotFound) && !inPath(e.Name), errors.Is(err, fs.ErrNotExist):
-		return &exitError{code: exitNotFound, err: err}
+// runTemporary runs a command in a lane that lives as long as it does.
+func runTemporary(cmd *cobra.Command, want lane.Lane, with lanes.With, argv []string) error {
+	const from = "run --cpus"
+	if err := want.Validate(); err != nil {
+		return usage(fmt.Errorf("%s: %w", from, err))
 	}
-	return &exitError{code: exitNotExecutable, err: err}
-}
-
-// inPath says whether there is a file of that name, which is then no program (execvp(3), EACCES).
-func inPath(name string) bool {
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && !info.IsDir() {
-			return true
-		}
+	w := cmd.ErrOrStderr()
+	ended, err := lanes.RunTemporary(cmd.Context(), options(), want, with, argv, func(names []string) {
+		lanes.WriteExpired(w, names)
+	})
+	if ended.Outside > 0 {
+		fmt.Fprintf(w, "isolane: %s of lane %s: outside of it from now on\n",
+			quantity.Count(ended.Outside, "process"), want.Metadata.Name)
 	}
-	return false
+	if ended.Release != nil {
+		fmt.Fprintf(w, "isolane: lane %s is still in force: %v: isolane recover releases it\n",
+			want.Metadata.Name, ended.Release)
+	}
+	if err == nil && ended.Code != 0 {
+		return &exitError{code: ended.Code}
+	}
+	return notStarted(ofFile(err, from))
 }

@@ -16,13 +16,19 @@ import (
 	"time"
 
 	"isolane.dev/isolane/audit"
+	"isolane.dev/isolane/boot"
+	"isolane.dev/isolane/cores"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/prove"
+	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/test/golden"
+	"isolane.dev/isolane/version"
+	"isolane.dev/isolane/watch"
 )
 
 const schemaDir = "../../docs/schema"
@@ -31,7 +37,7 @@ const schemaDir = "../../docs/schema"
 func documents() map[string]any {
 	return map[string]any{
 		lane.Kind:          lane.Lane{},
-		host.Kind:          machine{},
+		host.Kind:          lanes.Machine{},
 		audit.Kind:         audit.Report{},
 		plan.Kind:          plan.Placement{},
 		plan.KindOfRefusal: plan.Refusal{},
@@ -41,13 +47,13 @@ func documents() map[string]any {
 		"Applied":          lanes.Applied{},
 		"Released":         lanes.Released{},
 		"Recovered":        lanes.Recovered{},
-		"Intruders":        reading{},
-		"Boot":             bootDocument{},
-		"GRUB":             grubDocument{},
-		"Cores":            coresDocument{},
-		"Report":           reportDocument{},
-		"Scenarios":        scenariosDocument{},
-		"Version":          versionDocument{},
+		"Intruders":        watch.Reading{},
+		"Boot":             boot.Line{},
+		"GRUB":             boot.GRUB{},
+		"Cores":            cores.Document{},
+		"Report":           report.Document{},
+		"Scenarios":        prove.Scenarios{},
+		"Version":          version.Version{},
 	}
 }
 

@@ -1,36 +1,22 @@
 package main
 
 import (
-	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/enforce/guard"
-	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/journal"
-	"isolane.dev/isolane/quantity"
-	"isolane.dev/isolane/results"
-	"isolane.dev/isolane/runtime/process"
-	"isolane.dev/isolane/witness"
+	"isolane.dev/isolane/watch"
 )
 
-type watchFlags struct {
-	cpus, format string
-	repair       bool
-	own          []string
-	window       time.Duration
-	budget       time.Duration
-}
-
 func watchCommand() *cobra.Command {
-	var f watchFlags
+	var o watch.Options
+	var cpus, format string
 	cmd := &cobra.Command{
 		Use:   "watch [NAME]",
 		Short: "Show who takes time from the lanes' CPUs, what to do about it, and what drifts from the plan",
@@ -42,167 +28,58 @@ func watchCommand() *cobra.Command {
 			"second what is no longer as apply has set it, and with --repair puts it back; what is left in\n" +
 			"the end makes the exit code 3. Needs root. Isolane itself keeps off these CPUs.",
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			switch {
-			case f.format != "text" && f.format != "json":
-				return usage(fmt.Errorf("-o %q: expected text or json", f.format))
-			case f.window < 0 || f.budget < 0:
+			case format != "text" && format != "json":
+				return usage(fmt.Errorf("-o %q: expected text or json", format))
+			case o.For < 0 || o.Budget < 0:
 				return usage(errors.New("--for and --budget: expected a positive duration"))
-			case f.cpus != "" && f.repair:
+			case cpus != "" && o.Repair:
 				return usage(errors.New("--repair puts back what apply has set: leave out --cpus"))
-			case f.cpus != "" && len(args) > 0:
+			case cpus != "" && len(args) > 0:
 				return usage(errors.New("--cpus names the CPUs: leave out the lane"))
+			case os.Geteuid() != 0:
+				return hint(errors.New("watch needs root: it attaches programs to the kernel's tracepoints"),
+					"sudo isolane watch")
 			}
-			return runWatch(cmd, args, f)
+			o.Lane = strings.Join(args, "")
+			if o.CPUs, err = cpuset.Parse(cpus); err != nil {
+				return usage(fmt.Errorf("--cpus: %w", err))
+			}
+			if cpus != "" && o.CPUs.IsEmpty() {
+				return usage(fmt.Errorf("--cpus %q: expected CPUs", cpus))
+			}
+			return runWatch(cmd, o, format == "json")
 		},
 	}
-	cmd.Flags().StringVar(&f.cpus, "cpus", "",
+	cmd.Flags().StringVar(&cpus, "cpus", "",
 		"CPUs to watch (cpulist); default: those of the lanes that are applied")
-	cmd.Flags().StringSliceVar(&f.own, "cgroup", nil, "with --cpus: cgroup directories whose tasks belong there")
-	cmd.Flags().DurationVar(&f.window, "for", 0, "end after this time, such as 30s; default: Ctrl-C")
-	cmd.Flags().DurationVar(&f.budget, "budget", 0,
+	cmd.Flags().StringSliceVar(&o.Groups, "cgroup", nil,
+		"with --cpus: cgroup directories whose tasks belong there")
+	cmd.Flags().DurationVar(&o.For, "for", 0, "end after this time, such as 30s; default: Ctrl-C")
+	cmd.Flags().DurationVar(&o.Budget, "budget", 0,
 		"longest single intrusion allowed, such as 50us; beyond it the exit code is 3")
-	cmd.Flags().BoolVar(&f.repair, "repair", false,
+	cmd.Flags().BoolVar(&o.Repair, "repair", false,
 		"put back what somebody else changes, unless they keep changing it")
-	cmd.Flags().StringVarP(&f.format, "output", "o", "text", "text, or json: a document a second, one a line")
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, or json: a document a second, one a line")
 	return cmd
 }
 
-// watched says what to look at, and who looks for drift.
-func (f watchFlags) watched(args []string) (w guard.Watched, g *guard.Guard, err error) {
-	if f.cpus != "" {
-		w.Groups = f.own
-		if w.CPUs, err = cpuset.Parse(f.cpus); err != nil {
-			err = usage(fmt.Errorf("--cpus: %w", err))
-		}
-		return w, nil, err
-	}
-	if g, err = guard.New(journal.Dir, host.Live(), options().Ops); err != nil {
-		return w, nil, fail(err)
-	}
-	w, err = g.Watched(strings.Join(args, ""))
-	if err != nil {
-		return w, nil, usage(errors.Join(err, g.Close()))
-	}
-	if w.CPUs.IsEmpty() {
-		return w, nil, usage(errors.Join(errors.New("no lanes are in force: give --cpus, or isolane apply"),
-			g.Close()))
-	}
-	return w, g, nil
-}
-
-func runWatch(cmd *cobra.Command, args []string, f watchFlags) error {
-	if os.Geteuid() != 0 {
-		return hint(errors.New("watch needs root: it attaches programs to the kernel's tracepoints"),
-			"sudo isolane watch")
-	}
-	w, g, err := f.watched(args)
+func runWatch(cmd *cobra.Command, o watch.Options, asJSON bool) (err error) {
+	// The kernel's description of its types is large, and garbage as soon as the programs are loaded.
+	limit := debug.SetMemoryLimit(18 << 20)
+	w, err := watch.Open(options(), o)
+	debug.SetMemoryLimit(limit)
 	if err != nil {
 		return err
 	}
-	if g != nil {
-		defer g.Close()
+	defer func() { err = errors.Join(err, w.Close()) }()
+	if asJSON {
+		e := json.NewEncoder(cmd.OutOrStdout())
+		e.SetEscapeHTML(false)
+		return w.Run(cmd.Context(), func(r watch.Reading) error { return e.Encode(r) })
 	}
-	root := host.Live()
-	if err = process.StayOff(w.CPUs); err != nil {
-		return usage(err)
-	}
-	// The kernel's description of its types is large, and garbage as soon as the programs are loaded.
-	limit := debug.SetMemoryLimit(18 << 20)
-	trace, err := witness.NewTrace(root, w.CPUs, witness.Owned{Cgroups: w.Groups, Interrupts: w.Interrupts})
-	debug.SetMemoryLimit(limit)
-	if err != nil {
-		return fail(err)
-	}
-	show, err := newDisplayOfWatch(cmd.OutOrStdout(), f, w.CPUs)
-	if err != nil {
-		return fail(errors.Join(err, trace.Close()))
-	}
-	last, err := f.follow(cmd.Context(), trace, g, show)
-	if err = errors.Join(err, trace.Close()); err != nil {
-		return fail(err)
-	}
-	if f.budget > 0 && trace.Evidence() != "bpf" {
-		return fail(errors.New("--budget: how long an intrusion lasted is not known without eBPF"))
-	}
-	if err = errors.Join(f.verdict(last.Since), unrepaired(g)); err != nil {
-		return no(err)
-	}
-	return nil
-}
-
-// follow shows what the trace finds, each second and at the end, and returns the last reading.
-func (f watchFlags) follow(ctx context.Context, trace *witness.Trace, g *guard.Guard,
-	show *watchDisplay) (found witness.Reading, err error) {
-	began := time.Now()
-	end := began.Add(f.window)
-	if f.window > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, end)
-		defer cancel()
-	}
-	second := time.NewTicker(time.Second)
-	defer second.Stop()
-	defer show.leave() // also where reading fails
-	before := began
-	for ended := false; !ended; {
-		select {
-		case <-ctx.Done():
-			ended = true
-		case now := <-second.C:
-			if f.window > 0 && end.Sub(now) < time.Second/5 {
-				continue // the end is the next second's
-			}
-		}
-		if found, err = trace.Read(); err != nil {
-			return found, err
-		}
-		now := time.Now()
-		r := reading{At: now.UTC(), Evidence: trace.Evidence(), Window: results.Nanoseconds(now.Sub(before)),
-			Sources: found.Last,
-			SinceStart: sinceStart{began.UTC(), results.Nanoseconds(now.Sub(began)),
-				found.Since}, Warnings: trace.Warnings(), Final: ended}
-		before = now
-		if g != nil {
-			fresh, gerr := g.Check(context.WithoutCancel(ctx), f.repair)
-			if gerr != nil {
-				return found, gerr
-			}
-			r.drifted(fresh, g.Left())
-		}
-		if err = show.print(r); err != nil {
-			return found, err
-		}
-	}
-	return found, nil
-}
-
-// unrepaired says whether settings are not as the lanes want them, as isolane status does.
-func unrepaired(g *guard.Guard) error {
-	if g == nil || len(g.Left()) == 0 {
-		return nil
-	}
-	return errors.New(unwanted(len(g.Left())))
-}
-
-// verdict compares the longest intrusion with the budget. Steal has no longest: the kernel counts
-// only its sum, in ticks.
-func (f watchFlags) verdict(sources []witness.Source) error {
-	if f.budget == 0 {
-		return nil
-	}
-	over, worst := 0, witness.Source{}
-	for _, s := range sources {
-		if s.Own || s.Longest == nil || time.Duration(*s.Longest) <= f.budget {
-			continue
-		}
-		if over++; worst.Longest == nil || *s.Longest > *worst.Longest {
-			worst = s
-		}
-	}
-	if over == 0 {
-		return nil
-	}
-	return fmt.Errorf("the budget of %s is exceeded by %s: %s took CPU %d for %s",
-		f.budget, quantity.Count(over, "source"), title(worst), worst.CPU, took(worst.Longest))
+	show := watch.NewDisplay(cmd.OutOrStdout(), o.Budget)
+	defer show.Close() // also where reading fails
+	return w.Run(cmd.Context(), show.Show)
 }

@@ -19,7 +19,7 @@ import (
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if did, err := lanes.Entry(ctx, os.Args); did { // this program was started again to become the command
+	if did, err := lanes.Entry(ctx, lanes.Options{}, os.Args); did { // it was started to become the command
 		log.Fatal(err)
 	}
 	cpus := flag.String("cpus", "", "CPUs that lanes may have; without it, those that this process may use")

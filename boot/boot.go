@@ -1,7 +1,10 @@
-package enforce
+// Package boot says what lanes want on the kernel's command line, beside the one in force, and puts it into
+// GRUB's defaults file.
+package boot
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -10,9 +13,17 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// BootWord is one parameter that lanes want on the kernel's command line, because nothing does the same
+// Line is what lanes want on the kernel's command line: what `isolane boot -o json` prints.
+type Line struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"` // Boot
+	Words      []Word `json:"words"`
+	Line       string `json:"line"` // all words, as they stand on a command line
+}
+
+// Word is one parameter that lanes want on the kernel's command line, because nothing does the same
 // at run time.
-type BootWord struct {
+type Word struct {
 	Word    string `json:"word"`
 	Reason  string `json:"reason"`
 	InForce bool   `json:"inForce"`          // the command line in force says the same
@@ -20,15 +31,40 @@ type BootWord struct {
 	Source  string `json:"source,omitempty"` // the kernel document
 }
 
-// BootLine returns what the lanes of a placement want at boot, and what of it is in force
+// Want returns what the lanes of a placement want at boot, and what of it is in force
 // (Documentation/admin-guide/kernel-parameters.txt).
-func BootLine(h host.Host, p plan.Placement) []BootWord {
+func Want(h host.Host, p plan.Placement) Line {
+	l := Line{APIVersion: plan.APIVersion, Kind: "Boot", Words: append([]Word{}, words(h, p)...)}
+	var line []string
+	for _, w := range l.Words {
+		line = append(line, w.Word)
+	}
+	l.Line = strings.Join(line, " ")
+	return l
+}
+
+// Write writes the words for people, each with its reason, and the line.
+func (l Line) Write(w io.Writer) {
+	for _, b := range l.Words {
+		state := "missing"
+		switch {
+		case b.InForce:
+			state = "in force"
+		case b.Now != "":
+			state = "in force is " + b.Now
+		}
+		fmt.Fprintf(w, "%s\n  %s: %s\n", b.Word, state, b.Reason)
+	}
+	fmt.Fprintf(w, "line: %s\n", l.Line)
+}
+
+func words(h host.Host, p plan.Placement) []Word {
 	lanes := p.CPUs()
 	if lanes.IsEmpty() {
 		return nil
 	}
 	boot := cpuset.Of(h.CPUs[0].ID)
-	words := []BootWord{
+	words := []Word{
 		{Word: "isolcpus=managed_irq,domain," + lanes.String(),
 			Reason: "managed interrupts cannot be moved later; and no task starts on these CPUs before the lanes " +
 				"are applied"},
@@ -37,17 +73,17 @@ func BootLine(h host.Host, p plan.Placement) []BootWord {
 	}
 	if tickless := lanes.Difference(boot); !tickless.IsEmpty() {
 		words = append(words,
-			BootWord{Word: "nohz_full=" + tickless.String(),
+			Word{Word: "nohz_full=" + tickless.String(),
 				Reason: "the tick stops while a lane's thread is alone on its CPU"},
-			BootWord{Word: "rcu_nocbs=" + tickless.String(),
+			Word{Word: "rcu_nocbs=" + tickless.String(),
 				Reason: "RCU's callbacks run elsewhere (nohz_full implies it where the kernel has it)"})
 	}
 	words = append(words, hugepageWords(p)...)
 	if slices.ContainsFunc(p.Lanes, func(l plan.Lane) bool { return l.Spec.Scheduling.Priority > 0 }) {
 		words = append(words,
-			BootWord{Word: "skew_tick=1",
+			Word{Word: "skew_tick=1",
 				Reason: "real-time lanes: the ticks of housekeeping CPUs do not meet at the same locks"},
-			BootWord{Word: "rcutree.kthread_prio=11",
+			Word{Word: "rcutree.kthread_prio=11",
 				Reason: "real-time lanes: RCU's threads are not starved by theirs"})
 	}
 	now := host.ParseBootline(h.Kernel.Cmdline)
@@ -65,7 +101,7 @@ func BootLine(h host.Host, p plan.Placement) []BootWord {
 
 // hugepageWords reserve the lanes' pages on their nodes while memory is still in one piece. The numbers
 // by node are understood since Linux 5.16.
-func hugepageWords(p plan.Placement) []BootWord {
+func hugepageWords(p plan.Placement) []Word {
 	pages := map[uint64]map[int]uint64{}
 	for _, l := range p.Lanes {
 		for _, has := range l.Hugepages {
@@ -75,7 +111,7 @@ func hugepageWords(p plan.Placement) []BootWord {
 			pages[has.PageBytes][has.Node] += has.Pages
 		}
 	}
-	var words []BootWord
+	var words []Word
 	for _, size := range []uint64{64 << 10, 2 << 20, 32 << 20, 512 << 20, 1 << 30} {
 		var counts []string
 		for node := range 64 {
@@ -93,59 +129,9 @@ func hugepageWords(p plan.Placement) []BootWord {
 		case size < 1<<20:
 			unit = fmt.Sprintf("%dK", size>>10)
 		}
-		words = append(words, BootWord{Word: fmt.Sprintf("hugepagesz=%s hugepages=%s", unit,
+		words = append(words, Word{Word: fmt.Sprintf("hugepagesz=%s hugepages=%s", unit,
 			strings.Join(counts, ",")),
 			Reason: "later, memory may be too much in pieces for as many pages on these nodes"})
 	}
 	return words
-}
-
-// EditGRUB puts words into GRUB_CMDLINE_LINUX of GRUB's defaults file, in the place of parameters of the
-// same names; the rest of the file stays as it is. Editing twice is editing once.
-func EditGRUB(text string, words []BootWord) (string, error) {
-	const key = "GRUB_CMDLINE_LINUX="
-	names := map[string]bool{}
-	var add []string
-	for _, w := range words {
-		for _, f := range strings.Fields(w.Word) {
-			name, _, _ := strings.Cut(f, "=")
-			names[name] = true
-			add = append(add, f)
-		}
-	}
-	lines := strings.SplitAfter(text, "\n")
-	at := -1
-	for i, line := range lines {
-		if strings.HasPrefix(line, key) {
-			if at >= 0 {
-				return "", fmt.Errorf("line %d: %s stands there twice: leave one", i+1, key)
-			}
-			at = i
-		}
-	}
-	var keep []string
-	if at >= 0 {
-		value := strings.TrimSpace(strings.TrimPrefix(lines[at], key))
-		quote := ""
-		if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
-			quote, value = value[:1], value[1:n-1]
-		}
-		if strings.ContainsAny(value, "$`\\\"'") || quote == "" && strings.ContainsAny(value, " #") {
-			return "", fmt.Errorf("line %d: %s holds more than plain words: edit it by hand", at+1, key)
-		}
-		for _, f := range strings.Fields(value) {
-			if name, _, _ := strings.Cut(f, "="); !names[strings.ReplaceAll(name, "-", "_")] {
-				keep = append(keep, f)
-			}
-		}
-	}
-	line := key + "\"" + strings.Join(append(keep, add...), " ") + "\"\n"
-	if at < 0 {
-		if text != "" && !strings.HasSuffix(text, "\n") {
-			line = "\n" + line
-		}
-		return text + line, nil
-	}
-	lines[at] = line
-	return strings.Join(lines, ""), nil
 }

@@ -1,6 +1,10 @@
-package enforce
+package boot
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,14 +14,14 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-func TestBootLine(t *testing.T) {
+func TestWant(t *testing.T) {
 	h := hosttest.Machine{Packages: 2, CoresPerPackage: 2, ThreadsPerCore: 2}.Host(t)
 	h.Kernel.Cmdline = "quiet nohz_full=1,5 isolcpus=3"
 	p := plan.Placement{Housekeeping: cpuset.MustParse("0,2-4,6-7"), Lanes: []plan.Lane{
 		{Name: "a", CPUs: cpuset.Of(1), Idle: cpuset.Of(5), Hugepages: []plan.Hugepages{{Node: 1, PageBytes: 1 << 30, Pages: 2}, {Node: 0, PageBytes: 2 << 20, Pages: 8}},
 			Spec: lane.Spec{Scheduling: lane.Scheduling{Policy: "fifo", Priority: 50}}}}}
 	var got []string
-	for _, w := range BootLine(h, p) {
+	for _, w := range Want(h, p).Words {
 		state := " missing"
 		if w.InForce {
 			state = " in force"
@@ -44,7 +48,7 @@ rcutree.kthread_prio=11 missing`
 }
 
 func TestEditGRUB(t *testing.T) {
-	words := []BootWord{{Word: "nohz_full=1"}, {Word: "hugepagesz=2M hugepages=0:8"}}
+	words := []Word{{Word: "nohz_full=1"}, {Word: "hugepagesz=2M hugepages=0:8"}}
 	for _, c := range []struct{ name, text, want, err string }{
 		{"Debian's", "GRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\nGRUB_CMDLINE_LINUX=\"\"\n# end\n",
 			"GRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\nGRUB_CMDLINE_LINUX=\"nohz_full=1 hugepagesz=2M hugepages=0:8\"\n# end\n", ""},
@@ -52,16 +56,50 @@ func TestEditGRUB(t *testing.T) {
 			"GRUB_CMDLINE_LINUX=\"console=ttyS0 nohz_full=1 hugepagesz=2M hugepages=0:8\"\n", ""},
 		{"no such line", "A=1", "A=1\nGRUB_CMDLINE_LINUX=\"nohz_full=1 hugepagesz=2M hugepages=0:8\"\n", ""},
 		{"a program in it", "GRUB_CMDLINE_LINUX=\"$(cat /x)\"\n", "", "line 1: GRUB_CMDLINE_LINUX= holds more than plain words"},
-		{"twice", "GRUB_CMDLINE_LINUX=a\nGRUB_CMDLINE_LINUX=b\n", "", "line 2: GRUB_CMDLINE_LINUX= stands there twice"},
+		{"twice", "GRUB_CMDLINE_LINUX=a\nGRUB_CMDLINE_LINUX=b\n", "", "line 2: a second GRUB_CMDLINE_LINUX=: leave one"},
 	} {
-		got, err := EditGRUB(c.text, words)
+		got, err := editGRUB(c.text, words)
 		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %q, %v; want %q, %s", c.name, got, err, c.want, c.err)
 		}
 		if err == nil {
-			if again, err := EditGRUB(got, words); again != got || err != nil {
+			if again, err := editGRUB(got, words); again != got || err != nil {
 				t.Errorf("%s: a second time %q, %v", c.name, again, err)
 			}
 		}
+	}
+}
+
+// The file is kept as it was before the first change, and comes back.
+func TestGRUB(t *testing.T) {
+	const was = "GRUB_CMDLINE_LINUX=\"quiet\"\n"
+	name := filepath.Join(t.TempDir(), "grub")
+	if err := os.WriteFile(name, []byte(was), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	holds := func(file, want string) {
+		t.Helper()
+		if text, err := os.ReadFile(file); err != nil || string(text) != want {
+			t.Errorf("%s: %q, %v; want %q", file, text, err, want)
+		}
+	}
+	for i, c := range []struct{ word, want string }{
+		{"nohz_full=1", "GRUB_CMDLINE_LINUX=\"quiet nohz_full=1\"\n"},
+		{"nohz_full=1", "GRUB_CMDLINE_LINUX=\"quiet nohz_full=1\"\n"},
+		{"nohz_full=2", "GRUB_CMDLINE_LINUX=\"quiet nohz_full=2\"\n"},
+	} {
+		g, err := ApplyGRUB(name, Line{Words: []Word{{Word: c.word}}, Line: c.word})
+		if err != nil || g.Changed != (i != 1) || g.Line != c.word {
+			t.Errorf("%d: %+v, %v", i, g, err)
+		}
+		holds(name, c.want)
+		holds(g.Before, was)
+	}
+	if g, err := UndoGRUB(name); err != nil || !g.Changed || g.Line != "" {
+		t.Errorf("undo: %+v, %v", g, err)
+	}
+	holds(name, was)
+	if _, err := UndoGRUB(name); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("undo a second time: %v", err)
 	}
 }

@@ -1,28 +1,23 @@
-package main
+package watch
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/term"
-
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
-	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/terminal"
 	"isolane.dev/isolane/witness"
 )
 
-// reading is what is printed as JSON, each second and at the end.
-type reading struct {
+// Reading is what was found at a time: what `isolane watch -o json` prints each second and at the end.
+type Reading struct {
 	APIVersion string              `json:"apiVersion"`
-	Kind       string              `json:"kind"`
+	Kind       string              `json:"kind"` // Intruders
 	Host       string              `json:"host"`
 	At         time.Time           `json:"at"`
 	Evidence   string              `json:"evidence"` // bpf or procfs
@@ -31,74 +26,54 @@ type reading struct {
 	Window     results.Nanoseconds `json:"windowNanoseconds"` // since the document before
 	// Sources are those of that window, the costliest first, the lanes' own last.
 	Sources    []witness.Source `json:"sources"`
-	SinceStart sinceStart       `json:"sinceStart"`
+	SinceStart SinceStart       `json:"sinceStart"`
 	Drift      []enforce.Drift  `json:"drift"` // what is not as the lanes want it, or was put back just now
 	Warnings   []string         `json:"warnings"`
 
-	fresh []enforce.Drift // what was not told before
+	fresh []enforce.Drift // what no reading before had
 }
 
-type sinceStart struct {
+// SinceStart is what was found since the watch began.
+type SinceStart struct {
 	At      time.Time           `json:"at"`
 	Window  results.Nanoseconds `json:"windowNanoseconds"`
 	Sources []witness.Source    `json:"sources"`
 }
 
-// drifted adds what is new, and what is left of what was told before.
-func (r *reading) drifted(fresh, left []enforce.Drift) {
-	r.fresh, r.Drift = fresh, left
-	for _, d := range fresh {
-		if !slices.ContainsFunc(left, func(l enforce.Drift) bool { return l.Target == d.Target }) {
-			r.Drift = append(r.Drift, d)
-		}
-	}
-}
-
-// watchDisplay shows readings: a table that renews itself on a terminal, a line a second elsewhere and the
-// table at the end, or JSON.
-type watchDisplay struct {
+// Display shows readings for people: a table that renews itself on a terminal, a line a second elsewhere and
+// the table at the end.
+type Display struct {
 	w      io.Writer
-	json   bool
-	screen *os.File // nil: no terminal
+	screen bool     // a terminal's, of its own
 	drift  []string // the last that was found, for the terminal
-	host   string
-	cpus   cpuset.Set
 	budget time.Duration
 }
 
-func newDisplayOfWatch(w io.Writer, f watchFlags, cpus cpuset.Set) (*watchDisplay, error) {
-	name, err := os.Hostname()
-	show := &watchDisplay{w: w, json: f.format == "json", host: name, cpus: cpus, budget: f.budget}
-	if file, ok := w.(*os.File); ok && !show.json && term.IsTerminal(int(file.Fd())) {
-		show.screen = file
-		fmt.Fprint(w, "\x1b[?1049h") // a screen of its own: what was there comes back
+// NewDisplay shows readings on w. What takes longer than the budget is red.
+func NewDisplay(w io.Writer, budget time.Duration) *Display {
+	d := &Display{w: w, screen: terminal.Height(w) > 0, budget: budget}
+	if d.screen {
+		fmt.Fprint(w, "\x1b[?1049h") // what was there comes back
 	}
-	return show, err
+	return d
 }
 
-func (d *watchDisplay) leave() {
-	if d.screen != nil {
+// Close gives a terminal back.
+func (d *Display) Close() {
+	if d.screen {
 		fmt.Fprint(d.w, "\x1b[?1049l")
-		d.screen = nil
+		d.screen = false
 	}
 }
 
-func (d *watchDisplay) print(r reading) error {
+// Show shows a reading.
+func (d *Display) Show(r Reading) error {
 	if r.Final {
-		d.leave()
-	}
-	if d.json {
-		r.APIVersion, r.Kind, r.Host, r.CPUs = plan.APIVersion, "Intruders", d.host, d.cpus
-		r.Sources, r.SinceStart.Sources = append([]witness.Source{}, r.Sources...), append([]witness.Source{},
-			r.SinceStart.Sources...)
-		r.Drift, r.Warnings = append([]enforce.Drift{}, r.Drift...), append([]string{}, r.Warnings...)
-		e := json.NewEncoder(d.w)
-		e.SetEscapeHTML(false)
-		return e.Encode(r)
+		d.Close()
 	}
 	for _, drift := range r.fresh {
 		text := driftText(r.At, drift)
-		if d.screen == nil {
+		if !d.screen {
 			if _, err := fmt.Fprintln(d.w, text); err != nil {
 				return err
 			}
@@ -106,13 +81,9 @@ func (d *watchDisplay) print(r reading) error {
 		d.drift = append(d.drift, text)
 		d.drift = d.drift[max(0, len(d.drift)-5):]
 	}
-	if d.screen != nil {
-		_, height, err := term.GetSize(int(d.screen.Fd()))
-		if err != nil || height == 0 {
-			height = 24
-		}
-		text := d.picture(terminal.Of(d.screen), r, height-1)
-		_, err = fmt.Fprint(d.w, "\x1b[H", strings.ReplaceAll(text, "\n", "\x1b[K\n"), "\x1b[J")
+	if d.screen {
+		text := d.picture(terminal.Of(d.w), r, terminal.Height(d.w)-1)
+		_, err := fmt.Fprint(d.w, "\x1b[H", strings.ReplaceAll(text, "\n", "\x1b[K\n"), "\x1b[J")
 		return err
 	}
 	line := fmt.Sprintf("%s last %s: %s; since the start, %s: %s\n", r.At.Local().Format(time.TimeOnly),
@@ -171,16 +142,16 @@ func sum(sources []witness.Source) string {
 
 // picture is the table with what is above it, in a height that is not 0: the sources that took least are
 // left out.
-func (d *watchDisplay) picture(t terminal.Terminal, r reading, height int) string {
-	head := t.Bold("CPUs "+d.cpus.String()) + "\n"
-	if d.screen != nil {
+func (d *Display) picture(t terminal.Terminal, r Reading, height int) string {
+	head := t.Bold("CPUs "+r.CPUs.String()) + "\n"
+	if d.screen {
 		head = t.Fold(t.Bold("last "+took(&r.Window))+": ", sum(r.Sources)) +
 			t.Fold(t.Bold("since the start, "+took(&r.SinceStart.Window))+": ", sum(r.SinceStart.Sources))
 	}
 	for _, w := range r.Warnings {
 		head += t.Fold(t.Yellow("warning")+": ", w)
 	}
-	if d.screen != nil {
+	if d.screen {
 		for _, text := range d.drift {
 			head += t.Fold("", t.Yellow(text))
 		}
@@ -224,7 +195,7 @@ func table(t terminal.Terminal, rows [][]string) string {
 
 // rows are a source each: those of the last second first while the watch goes on, and by all that they took
 // at its end.
-func (d *watchDisplay) rows(t terminal.Terminal, r reading) [][]string {
+func (d *Display) rows(t terminal.Terminal, r Reading) [][]string {
 	last := map[string]witness.Source{}
 	for _, s := range r.Sources {
 		last[fmt.Sprint(s.CPU, title(s))] = s
@@ -233,8 +204,7 @@ func (d *watchDisplay) rows(t terminal.Terminal, r reading) [][]string {
 	for _, s := range r.SinceStart.Sources {
 		l, lately := last[fmt.Sprint(s.CPU, title(s))]
 		row := []string{fmt.Sprint(s.CPU), terminal.Clean(title(s)), times(l.Count), took(l.Total), times(s.Count),
-			took(s.Total),
-			took(s.P99), took(s.Longest), s.Remedy}
+			took(s.Total), took(s.P99), took(s.Longest), s.Remedy}
 		switch {
 		case s.Own:
 			row[8] = "the lane's own"
@@ -289,10 +259,11 @@ func took(ns *results.Nanoseconds) string {
 
 // title names a source with its kind, and what tells it from others of that name.
 func title(s witness.Source) string {
-	text := s.Kind + " " + s.Name
+	text := s.Kind
 	if s.IRQ != nil {
-		text = strings.TrimSpace(fmt.Sprintf("%s %d %s", s.Kind, *s.IRQ, s.Name))
+		text += fmt.Sprintf(" %d", *s.IRQ)
 	}
+	text = strings.TrimSpace(text + " " + s.Name)
 	if s.TID != 0 {
 		text += fmt.Sprintf(" (%d)", s.TID)
 	}

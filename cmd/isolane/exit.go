@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/runtime/process"
+	"isolane.dev/isolane/watch"
+)
+
+// Exit codes, which scripts rely on. Commands that start a program have further ones.
+const (
+	exitYes    = 0
+	exitFailed = 1 // the tool failed
+	exitUsage  = 2 // wrong usage or bad input
+	exitNo     = 3 // the answer is no
+)
+
+// exitError carries the exit code of a command and what to try next.
+type exitError struct {
+	code int
+	err  error
+	hint string
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+func usage(err error) error          { return &exitError{code: exitUsage, err: err} }
+func no(err error) error             { return &exitError{code: exitNo, err: err} }
+func hint(err error, h string) error { return &exitError{code: exitFailed, err: err, hint: h} }
+
+// coded gives what a command returns its exit code, by its type: 1 where nothing else is said.
+func coded(err error) error {
+	if err == nil || is[*exitError](err) {
+		return err
+	}
+	if field, ok := errors.AsType[*lane.FieldError](err); ok {
+		return &exitError{exitUsage, err, "isolane explain " + field.Topic()}
+	}
+	switch {
+	case is[*enforce.NoLaneError](err), is[*lanes.TargetError](err), is[*watch.CPUsError](err):
+		return usage(err)
+	case is[*plan.Refusal](err), is[*enforce.OwnedError](err), is[*watch.FoundError](err):
+		return no(err)
+	case is[*plan.Mismatch](err):
+		return &exitError{exitNo, err,
+			"bring the CPUs back online, or isolane release the lanes that have lost them"}
+	case is[*enforce.NoRecordError](err):
+		return &exitError{exitNo, err,
+			"isolane recover --adopt gives what lanes change the kernel's defaults, and removes the cgroups"}
+	}
+	return hint(err, "")
+}
+
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}
+
+// complete gives what a command and those below it return its exit code. A command that does not say which
+// arguments it takes, takes none.
+func complete(cmd *cobra.Command) {
+	if cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
+	}
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			err := run(cmd, args)
+			if is[*enforce.NoLaneError](err) && cmd.Flags().Lookup("lane") != nil {
+				err = fmt.Errorf("--lane: %w", err)
+			}
+			return coded(err)
+		}
+	}
+	for _, c := range cmd.Commands() {
+		complete(c)
+	}
+}
+
+// printError prints what went wrong, and returns the exit code.
+func printError(stderr io.Writer, err error) int {
+	exit, ok := errors.AsType[*exitError](err)
+	if !ok {
+		exit = &exitError{code: exitUsage, err: err} // what cobra refuses: an unknown command or flag
+	}
+	if exit.err != nil {
+		fmt.Fprintf(stderr, "isolane: %s\n", strings.ReplaceAll(exit.err.Error(), "\n", "; "))
+	}
+	if exit.hint != "" {
+		fmt.Fprintf(stderr, "hint: %s\n", exit.hint)
+	}
+	return exit.code
+}
+
+// ofFile names the file, or the flags, with lanes that are refused.
+func ofFile(err error, file string) error {
+	if file != "" && is[*plan.Refusal](err) {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return err
+}
+
+// notStarted gives the error of a program that could not be started the exit code that env(1) gives.
+func notStarted(err error) error {
+	if code := process.ExitCode(err); code != 0 {
+		return &exitError{code: code, err: err}
+	}
+	return err
+}

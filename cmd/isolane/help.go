@@ -1,0 +1,42 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"isolane.dev/isolane/lane/explain"
+	"isolane.dev/isolane/version"
+)
+
+// Whoever packages Isolane without its repository sets these:
+// -ldflags "-X main.release=1.2.3 -X main.commit=0123456789ab -X main.date=2026-11-21T12:00:00Z".
+var release, commit, date string //nolint:gochecknoglobals // the linker sets variables only
+
+func versionCommand() *cobra.Command {
+	var out output
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Show the version and the commit that this program was built from",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return out.print(cmd, version.Of(release, commit, date), nil)
+		},
+	}
+	out.flags(cmd, "text", "json")
+	return cmd
+}
+
+func explainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain {lane[.FIELD...] | examples[/NAME]}",
+		Short: "Explain the fields of a file with lanes (lane.spec.cpus), and show examples (examples/web)",
+		Args:  cobra.ExactArgs(1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return explain.Topics(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := explain.Write(cmd.OutOrStdout(), args[0]); err != nil {
+				return usage(err)
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/runtime/process"
+)
+
+func applyCommand() *cobra.Command {
+	var files laneFiles
+	var out output
+	var dryRun, prune, verbose bool
+	cmd := &cobra.Command{
+		Use:   "apply [-f LANES]",
+		Short: "Put lanes in force on this machine, or put back what drifted; running workloads go on",
+		Long: "Places the lanes of a file beside those in force, and changes the host so that it is true.\n" +
+			"Each change is recorded first and taken back by release. Lanes in force that the file does not\n" +
+			"name stay (--prune releases them); those that it describes as they are, too. Without a file,\n" +
+			"what somebody else has changed is put back.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if prune && len(files.names) == 0 {
+				return usage(errors.New("--prune: name with -f the lanes that stay"))
+			}
+			if dryRun {
+				_, err := showDifference(cmd, files, prune, out, lanes.WriteCommands)
+				return err
+			}
+			l, err := openLanes(cmd, "apply")
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			p, err := wanted(cmd, l, files, prune)
+			if err != nil {
+				return err
+			}
+			a, err := l.Put(cmd.Context(), p)
+			if err != nil {
+				a.WriteOutside(cmd.ErrOrStderr())
+				return hint(err, "the lanes that were in force before are; isolane status shows them")
+			}
+			return out.printAs(cmd, a, func(w io.Writer) { a.Write(w, verbose) })
+		},
+	}
+	files.flags(cmd)
+	cmd.Flags().BoolVar(&prune, "prune", false, "release the lanes in force that the file does not name")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false,
+		"print the commands that a person would type, and change nothing")
+	out.flags(cmd, "text", "json")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "list what was put back and what the kernel refused")
+	return cmd
+}
+
+func diffCommand() *cobra.Command {
+	var files laneFiles
+	var out output
+	var prune bool
+	cmd := &cobra.Command{
+		Use: "diff [-f LANES]",
+		Short: "Show what apply would change: lanes, and settings with old and new value; exits with 3 where " +
+			"there is any",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := showDifference(cmd, files, prune, out, lanes.WriteDifference)
+			if err == nil && !d.None() {
+				return &exitError{code: exitNo}
+			}
+			return err
+		},
+	}
+	files.flags(cmd)
+	cmd.Flags().BoolVar(&prune, "prune", false, "as apply --prune does it")
+	out.flags(cmd, "text", "json")
+	return cmd
+}
+
+// openLanes takes the lanes in force to change them, and waits half a minute for others that do; lanes that
+// an isolane run left behind are released.
+func openLanes(cmd *cobra.Command, command string) (*lanes.Lanes, error) {
+	if err := needCapabilities(command); err != nil {
+		return nil, err
+	}
+	o := options()
+	o.Wait = func(h journal.Holder) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "waiting for %s, which changes this host\n", h)
+	}
+	l, expired, err := lanes.OpenPatiently(cmd.Context(), o)
+	lanes.WriteExpired(cmd.ErrOrStderr(), expired)
+	return l, err
+}
+
+// wanted places the lanes of a file beside those in force; these alone without a file.
+func wanted(cmd *cobra.Command, l *lanes.Lanes, files laneFiles, prune bool) (plan.Placement, error) {
+	if err := l.Recorded(); err != nil {
+		return plan.Placement{}, err
+	}
+	want, err := files.read(cmd)
+	if err == nil && len(files.names)+len(l.Placement.Lanes) == 0 {
+		err = usage(errors.New("no lanes are in force: name a file with lanes by -f"))
+	}
+	if err != nil {
+		return plan.Placement{}, err
+	}
+	p, _, err := l.Want(want, prune)
+	return p, ofFile(err, files.String())
+}
+
+// showDifference says what apply would do; also to a user who may not do it, as far as they may read it.
+func showDifference(cmd *cobra.Command, files laneFiles, prune bool, out output,
+	write func(io.Writer, enforce.Difference)) (d enforce.Difference, err error) {
+	l, err := lanes.Look(options())
+	if errors.Is(err, journal.ErrNeedsRoot) {
+		fmt.Fprintf(cmd.ErrOrStderr(),
+			"needs root to see the lanes in force: %s\nwithout them, as if there were none:\n", sudo())
+		l, err = lanes.Unseen(options()), nil
+	}
+	if err != nil {
+		return d, err
+	}
+	p, err := wanted(cmd, l, files, prune)
+	if err != nil {
+		return d, err
+	}
+	if d, err = l.Diff(cmd.Context(), p); err != nil {
+		return d, err
+	}
+	return d, out.printAs(cmd, d, func(w io.Writer) { write(w, d) })
+}
+
+func releaseCommand() *cobra.Command {
+	var all bool
+	var out output
+	cmd := &cobra.Command{
+		Use:   "release NAME... | --all",
+		Short: "Take lanes back: their settings are undone, their processes go on outside",
+		Args: func(_ *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return usage(errors.New("release: expected names of lanes, or --all"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, names []string) error {
+			l, err := openLanes(cmd, "release")
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			if all {
+				for _, placed := range l.Placement.Lanes {
+					names = append(names, placed.Name)
+				}
+			}
+			r, err := l.Release(cmd.Context(), names...)
+			return out.print(cmd, r, err)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "all lanes")
+	out.flags(cmd, "text", "json")
+	return cmd
+}
+
+func statusCommand() *cobra.Command {
+	var out output
+	var verbose bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the lanes in force, and what somebody else has changed since; exits with 3 where that is so",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := lanes.Look(options())
+			if errors.Is(err, journal.ErrNeedsRoot) {
+				return hint(errors.New("needs root to see the lanes in force"), sudo())
+			}
+			if err != nil {
+				return err
+			}
+			s, err := l.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			err = out.printAs(cmd, s, func(w io.Writer) { lanes.WriteStatus(w, s, verbose) })
+			if unsettled := lanes.Unsettled(s); err == nil && unsettled != nil {
+				err = no(unsettled)
+			}
+			return err
+		},
+	}
+	out.flags(cmd, "text", "json")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "list what the kernel refused")
+	return cmd
+}
+
+func attachCommand() *cobra.Command {
+	var at enforce.Attachment
+	var move bool
+	cmd := &cobra.Command{
+		Use:   "attach --lane NAME {--pid N | --cgroup PATH}",
+		Short: "Bring a workload that runs already into its lane",
+		Long: "Takes a process with its descendants, or a cgroup (of a service, a container, or a virtual\n" +
+			"machine), into a lane. The workload stays in its own cgroup, which gets the lane's CPUs:\n" +
+			"limits, statistics and stopping it work as before. Where the kernel cannot (cgroup v2 before\n" +
+			"Linux 6.7, CPUs of isolcpus=) and with --move the processes move to the lane's cgroup, and\n" +
+			"come back when the lane is released or the service ends. The threads of QEMU, DPDK and VPP get\n" +
+			"the CPUs of their roles; a QEMU without thread names is asked by QMP. isolane release undoes\n" +
+			"it.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := openLanes(cmd, "attach")
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			at.Own = !move
+			a, err := l.Attach(cmd.Context(), at)
+			if err == nil {
+				a.Write(cmd.OutOrStdout(), at.Lane)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&at.Lane, "lane", "", "lane that is in force")
+	cmd.Flags().IntVar(&at.PID, "pid", 0, "process, with its descendants")
+	cmd.Flags().StringVar(&at.Group, "cgroup", "",
+		"cgroup below the one with the cpuset controller, such as docker/ID")
+	cmd.Flags().BoolVar(&move, "move", false,
+		"move the processes out of their cgroup into the lane's, also where the lane could be in theirs")
+	cmd.MarkFlagsMutuallyExclusive("pid", "cgroup")
+	cmd.MarkFlagsOneRequired("pid", "cgroup")
+	must(cmd.MarkFlagRequired("lane"))
+	return cmd
+}
+
+func recoverCommand() *cobra.Command {
+	var adopt bool
+	var out output
+	cmd := &cobra.Command{
+		Use: "recover",
+		Short: "End what a crash of isolane has left half done: the lanes that were in force stay, all else is " +
+			"undone",
+		Long: "What a crash has left half done is undone, and the lanes that were in force are so again.\n" +
+			"Where somebody has removed the record of lanes in force (/run/isolane), what was there before\n" +
+			"them is not known: --adopt removes their cgroups, and gives what lanes change the kernel's\n" +
+			"defaults.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needCapabilities("recover"); err != nil {
+				return err
+			}
+			// An undo that has begun is finished, whatever the user presses.
+			r, err := lanes.Recover(context.WithoutCancel(cmd.Context()), options(), adopt)
+			return errors.Join(err, out.print(cmd, r, nil))
+		},
+	}
+	cmd.Flags().BoolVar(&adopt, "adopt", false,
+		"take over lanes that nobody has a record of: back to the kernel's defaults")
+	out.flags(cmd, "text", "json")
+	return cmd
+}
+
+// needCapabilities says what a command lacks that changes the host.
+func needCapabilities(command string) error {
+	missing, err := process.Missing("DAC_OVERRIDE", "SYS_ADMIN", "SYS_NICE")
+	if err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		return hint(fmt.Errorf("%s changes cpusets, interrupts and tasks: %s missing", command,
+			strings.Join(missing, ", ")), sudo())
+	}
+	return nil
+}
+
+// sudo is the command line that the user typed, as root.
+func sudo() string {
+	words := []string{"sudo"}
+	for _, a := range os.Args {
+		words = append(words, change.Quote(a))
+	}
+	return strings.Join(words, " ")
+}

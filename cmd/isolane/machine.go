@@ -1,0 +1,119 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"isolane.dev/isolane/audit"
+	"isolane.dev/isolane/draw"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/snapshot"
+	"isolane.dev/isolane/terminal"
+)
+
+func hostCommand() *cobra.Command {
+	var out output
+	var from source
+	cmd := &cobra.Command{
+		Use:   "host",
+		Short: "Show the machine: CPUs, caches, NUMA nodes, interrupts, kernel",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, _, err := from.read()
+			if err != nil {
+				return err
+			}
+			l, err := from.inForce()
+			if err != nil {
+				return err
+			}
+			m, err := l.Machine(h)
+			if err != nil {
+				return err
+			}
+			w := cmd.OutOrStdout()
+			switch out.format {
+			case "json":
+				return printJSON(w, m)
+			case "svg":
+				return draw.SVG(w, m.Host, l.Placement)
+			}
+			return draw.Text(w, m.Host, l.Placement, terminal.Of(w))
+		},
+	}
+	from.flags(cmd)
+	out.flags(cmd, "text", "json", "svg")
+	cmd.AddCommand(snapshotCommand())
+	return cmd
+}
+
+func snapshotCommand() *cobra.Command {
+	var from source
+	cmd := &cobra.Command{
+		Use:   "snapshot FILE",
+		Short: "Save what was read of the machine, to be read elsewhere: FILE.tar, .tar.gz or .tar.zst",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root, err := from.Open()
+			if err != nil {
+				return usage(err)
+			}
+			if err = snapshot.Save(root, args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: read it with: isolane host --snapshot %s\n", args[0], args[0])
+			return nil
+		},
+	}
+	from.flags(cmd)
+	return cmd
+}
+
+func auditCommand() *cobra.Command {
+	var from source
+	var lanes, failOn string
+	var out output
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Say what keeps the machine from being deterministic; changes nothing",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			threshold, known := map[string]audit.Severity{"": audit.Fault + 1, "warn": audit.Warn,
+				"fault": audit.Fault}[failOn]
+			if !known {
+				return usage(fmt.Errorf("--fail-on %q: expected warn or fault", failOn))
+			}
+			h, root, err := from.read()
+			if err != nil {
+				return err
+			}
+			lane, err := audit.LaneCPUs(h, lanes)
+			if err != nil {
+				return usage(fmt.Errorf("--lane-cpus: %w", err))
+			}
+			named := "named by --lane-cpus"
+			if lanes == "" {
+				l, lerr := from.inForce()
+				if lerr != nil {
+					return lerr
+				}
+				lane, named = l.Placement.CPUs(), "of the lanes in force"
+			}
+			r := audit.Run(h, host.ReadSettings(root), lane, named)
+			// What cannot be written ends the command, see terminal.Checked.
+			err = out.printAs(cmd, r, func(w io.Writer) { _ = r.Write(w, terminal.Of(w)) })
+			if err == nil && r.Worst() >= threshold {
+				err = no(errors.New(r.Verdict()))
+			}
+			return err
+		},
+	}
+	from.flags(cmd)
+	cmd.Flags().StringVar(&lanes, "lane-cpus", "",
+		"CPUs that lanes have (cpulist); without it, those of the lanes in force, else those that the machine "+
+			"isolates")
+	out.flags(cmd, "text", "json")
+	cmd.Flags().StringVar(&failOn, "fail-on", "", "exit with 3 from this severity on: warn or fault")
+	return cmd
+}

@@ -1,0 +1,117 @@
+// Package explain writes the reference of a file with lanes for people: its fields, and the examples.
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/examples"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/terminal"
+)
+
+// all is the topic that lists the examples; each is a topic below it.
+const all = "examples"
+
+// Topics are what Write can explain: lane.spec.cpus, examples/web.
+func Topics() []string {
+	topics := []string{"lane", all}
+	for _, f := range lane.Fields() {
+		topics = append(topics, "lane."+f.Path)
+	}
+	return append(topics, exampleNames()...)
+}
+
+// Write explains a topic. The error says what it could have been instead.
+func Write(w io.Writer, topic string) error {
+	names, name := exampleNames(), strings.TrimSuffix(topic, ".yaml")
+	switch {
+	case topic == all:
+		for _, n := range names {
+			about, _, _ := strings.Cut(strings.TrimPrefix(example(n), "# "), "\n")
+			fmt.Fprintf(w, "%-18s %s\n", n, about)
+		}
+		return nil
+	case slices.Contains(names, name):
+		fmt.Fprint(w, example(name))
+		return nil
+	case strings.HasPrefix(topic, all+"/"):
+		return fmt.Errorf("%.60s: there is no such example: isolane explain examples lists them", name)
+	}
+	f, err := lane.Topic(topic)
+	if err != nil {
+		return err
+	}
+	writeLane(w, f)
+	return nil
+}
+
+// exampleNames are the topics of single examples.
+func exampleNames() []string {
+	files, err := examples.Files.ReadDir(".")
+	if err != nil {
+		panic(err) // they are in the program
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, all+"/"+strings.TrimSuffix(f.Name(), ".yaml"))
+	}
+	return names
+}
+
+func example(name string) string {
+	text, err := examples.Files.ReadFile(strings.TrimPrefix(name, all+"/") + ".yaml")
+	if err != nil {
+		panic(err) // it is in the program
+	}
+	return string(text)
+}
+
+// writeLane writes one field and those inside of it.
+func writeLane(w io.Writer, topic lane.Field) {
+	fmt.Fprintf(w, "KIND:     %s\nVERSION:  %s\n\n", lane.Kind, lane.APIVersion)
+	if topic.Path == "" {
+		fmt.Fprintln(w, "What one workload needs and then owns on its host. A file may hold several, set apart "+
+			"by lines ---.")
+	} else {
+		writeField(w, topic, "lane."+topic.Path)
+	}
+	heading := "\nFIELDS:\n"
+	for _, f := range lane.Fields() {
+		if topic.Path != "" && !strings.HasPrefix(f.Path, topic.Path+".") {
+			continue
+		}
+		fmt.Fprintln(w, heading)
+		heading = ""
+		writeField(w, f, strings.ReplaceAll(strings.TrimPrefix(f.Path, topic.Path+"."), "*", "NAME"))
+	}
+	if topic.Path == "" {
+		fmt.Fprintf(w, "\nEXAMPLE:\n\n%s\nMore of them: isolane explain examples\n", example(all+"/web"))
+	}
+}
+
+// writeField writes one field: how it is written, what holds without it, what it means.
+func writeField(w io.Writer, f lane.Field, name string) {
+	form := f.Form
+	switch {
+	case f.Form == "BOOL":
+		form = "true | false"
+	case len(f.Values) > 0:
+		form = strings.Join(f.Values, " | ")
+	case f.Max > 0:
+		form = fmt.Sprintf("%s, %d-%d", f.Form, f.Min, f.Max)
+	}
+	without := "required"
+	if !f.Required {
+		without = "without it: " + cmp.Or(f.Default, "nothing")
+	}
+	term := terminal.Of(w)
+	fmt.Fprint(w, term.Fold(term.Bold(name)+"  ", "<"+form+">  "+without))
+	fmt.Fprint(w, term.Fold("    ", f.Meaning))
+	if last := name[strings.LastIndexByte(name, '.')+1:]; last != "NAME" {
+		fmt.Fprintf(w, "    example: %s: %s\n", last, f.Example)
+	}
+}

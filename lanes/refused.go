@@ -1,0 +1,47 @@
+package lanes
+
+import (
+	"fmt"
+	"io"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/quantity"
+)
+
+// printRefused says in a line each what the kernel keeps for a reason that is known, and lists it with
+// verbose.
+func printRefused(w io.Writer, refused []enforce.Refusal, verbose bool) {
+	var interrupts cpuset.Set // their numbers
+	threads := 0
+	said := map[string]bool{} // a partition may be refused in either kind
+	for _, r := range refused {
+		switch {
+		case r.IRQ != nil:
+			interrupts = interrupts.Union(cpuset.Of(*r.IRQ))
+		case r.Subject == enforce.Thread:
+			if threads++; verbose {
+				fmt.Fprintln(w, "kept by the kernel:", r.Name)
+			}
+		case !said[r.String()]:
+			fmt.Fprintln(w, "refused by the kernel:", r)
+			said[r.String()] = true
+		}
+	}
+	if n := interrupts.Len(); n > 0 {
+		fmt.Fprintf(w, "the kernel keeps %s on lanes' CPUs (%s)%s\n", quantity.Count(n, "interrupt"), interrupts,
+			more(verbose, ": managed by the kernel or bound to a CPU: only isolcpus=managed_irq at boot keeps it "+
+				"away; isolane watch shows whether it fires"))
+	}
+	if threads > 0 {
+		fmt.Fprintf(w, "the kernel keeps %s of its own on lanes' CPUs%s\n", quantity.Count(threads, "thread"),
+			more(verbose, ": bound to its CPU: isolane watch shows what it costs"))
+	}
+}
+
+func more(verbose bool, text string) string {
+	if !verbose {
+		return ""
+	}
+	return text
+}

@@ -1,0 +1,92 @@
+package lanes
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/quantity"
+)
+
+// WriteStatus writes for people what is in force; with verbose also each thing that the kernel refused.
+func WriteStatus(w io.Writer, s enforce.Status, verbose bool) {
+	if len(s.Lanes) == 0 {
+		fmt.Fprintln(w, "no lanes are in force")
+	}
+	for _, l := range s.Lanes {
+		fmt.Fprintf(w, "lane %s: CPUs %s, memory of NUMA node %s, %s\n  %s", l.Name, l.CPUs, l.MemoryNodes,
+			quantity.Count(l.Processes, "process"), l.Group)
+		if l.Own {
+			fmt.Fprint(w, " (the workload's own)")
+		}
+		if l.Partition != "" {
+			fmt.Fprintf(w, ", partition %s", l.Partition)
+		}
+		if l.Idle != "" {
+			fmt.Fprintf(w, ", siblings %s idle", l.Idle)
+		}
+		var attached []string
+		for _, a := range l.Attached {
+			text := a.Group
+			switch {
+			case a.Group == l.Group:
+				continue
+			case a.Moved:
+				text += " (moved out of it)"
+			case text == "":
+				text = fmt.Sprintf("process %d", a.PID)
+			}
+			attached = append(attached, text)
+		}
+		if len(attached) > 0 {
+			fmt.Fprintf(w, ", attached: %s", strings.Join(attached, ", "))
+		}
+		fmt.Fprintf(w, "\n  %s\n", l.Balance)
+		for _, o := range l.Objectives {
+			fmt.Fprintf(w, "  objective %s\n", o)
+		}
+		if p := l.Proof; p != nil {
+			fmt.Fprintf(w, "  measured %s by scenario %s, %s: %s\n", p.At.Local().Format(time.DateTime), p.Scenario,
+				p.Mode, p.Results)
+		}
+	}
+	if len(s.Lanes) > 0 {
+		fmt.Fprintf(w, "housekeeping: CPUs %s\n%s of the host changed\n", s.Housekeeping,
+			quantity.Count(s.Settings, "setting"))
+	}
+	printDrift(w, "not in force", s.Drift)
+	for _, dir := range s.Unrecorded {
+		fmt.Fprintf(w, "without a record: %s\n", dir)
+	}
+	printRefused(w, s.Refused, verbose)
+}
+
+// Unsettled is an error that says what is not as it should be, and what to do; nil where all is.
+func Unsettled(s enforce.Status) error {
+	var parts []string
+	if n := len(s.Drift); n > 0 {
+		are, them := "are", "them"
+		if n == 1 {
+			are, them = "is", "it"
+		}
+		parts = append(parts, fmt.Sprintf("%s %s not as the lanes want %s: isolane apply puts %[3]s back",
+			quantity.Count(n, "setting"), are, them))
+	}
+	for _, l := range s.Lanes {
+		if l.Abandoned {
+			parts = append(parts, fmt.Sprintf("the isolane run that made lane %s has ended: isolane recover "+
+				"releases it", l.Name))
+		}
+	}
+	if n := len(s.Unrecorded); n > 0 {
+		parts = append(parts, fmt.Sprintf("%s of isolane's without a record of what was before: isolane recover "+
+			"--adopt takes over", quantity.Count(n, "cgroup")))
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(parts, "; "))
+}

@@ -1,0 +1,53 @@
+package prove
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"isolane.dev/isolane/terminal"
+)
+
+// Display shows where a session is: one line that renews itself on a terminal, and a line a run
+// elsewhere.
+type Display struct {
+	w      io.Writer
+	renews bool
+}
+
+// NewDisplay shows on w where a session is.
+func NewDisplay(w io.Writer) Display { return Display{w: w, renews: terminal.Height(w) > 0} }
+
+// Plan shows what lies ahead.
+func (d Display) Plan(e Estimate) {
+	for _, n := range e.Notes {
+		fmt.Fprintln(d.w, "note:", n)
+	}
+	fmt.Fprintf(d.w, "%d runs: a warm-up block and %d blocks of %d cells, seed %d; takes about %s\n",
+		e.Runs, e.Blocks, e.Cells, e.Seed, e.Takes.Round(time.Second))
+}
+
+// Progress shows the run that begins.
+func (d Display) Progress(p Progress) {
+	block := fmt.Sprintf("block %d of %d", p.Block, p.Blocks)
+	if p.Block == 0 {
+		block = "warm-up block"
+	}
+	line := fmt.Sprintf("run %d of %d  %s  %-24s about %s left", p.Done+1, p.Runs, block, p.Cell,
+		p.Left.Round(time.Second))
+	if p.Void > 0 {
+		line += fmt.Sprintf("  %d void", p.Void)
+	}
+	if d.renews {
+		fmt.Fprintf(d.w, "\r\x1b[K%s", line)
+	} else {
+		fmt.Fprintln(d.w, line)
+	}
+}
+
+// Done takes a line that renews itself away.
+func (d Display) Done() {
+	if d.renews {
+		fmt.Fprint(d.w, "\r\x1b[K")
+	}
+}

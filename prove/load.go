@@ -1,0 +1,61 @@
+package prove
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/scenarios"
+)
+
+// Scenarios are those that come with the program: what `isolane scenarios -o json` prints.
+type Scenarios struct {
+	APIVersion string     `json:"apiVersion"`
+	Kind       string     `json:"kind"` // Scenarios
+	Scenarios  []Metadata `json:"scenarios"`
+}
+
+// List reads the scenarios that come with the program.
+func List() (Scenarios, error) {
+	list := Scenarios{APIVersion: plan.APIVersion, Kind: "Scenarios", Scenarios: []Metadata{}}
+	files, err := scenarios.Files.ReadDir(".")
+	if err != nil {
+		return list, err
+	}
+	for _, f := range files {
+		s, err := Load(strings.TrimSuffix(f.Name(), ".yaml"))
+		if err != nil {
+			return list, err
+		}
+		list.Scenarios = append(list.Scenarios, s.Metadata)
+	}
+	return list, nil
+}
+
+// Write writes a line for each scenario.
+func (l Scenarios) Write(w io.Writer) {
+	for _, s := range l.Scenarios {
+		fmt.Fprintf(w, "%-10s %s\n", s.Name, s.Title)
+	}
+}
+
+// Load reads one of the program's own scenarios, or a file.
+func Load(name string) (Scenario, error) {
+	if f, err := scenarios.Files.Open(name + ".yaml"); err == nil {
+		defer f.Close()
+		return Parse(name, f)
+	}
+	f, err := os.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return Scenario{}, fmt.Errorf("%s is neither a scenario nor a file: isolane scenarios lists them",
+			name)
+	}
+	if err != nil {
+		return Scenario{}, err
+	}
+	defer f.Close()
+	return Parse(name, f)
+}

@@ -1,0 +1,105 @@
+package report
+
+import (
+	"math"
+	"path/filepath"
+
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/stats"
+)
+
+// Document is what the table says, for programs: what `isolane report -o json` prints. The raw results are in
+// results.json.
+type Document struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"` // Report
+	Page       string         `json:"page"` // the file that was written
+	Scenario   string         `json:"scenario"`
+	Mode       string         `json:"mode"`
+	Complete   bool           `json:"complete"`
+	Planned    int            `json:"plannedRuns"`
+	Used       int            `json:"usedRuns"`
+	Void       int            `json:"voidRuns"`
+	Baseline   string         `json:"baseline,omitempty"` // the cell that the others are compared with
+	Cells      []documentCell `json:"cells"`
+	Aims       []Aim          `json:"aims"`
+	// Objective is that of the lane that was proved, with the verdict on each of its bounds.
+	Objective []lane.Judgement `json:"objective,omitempty"`
+}
+
+// documentCell is what a document says of one cell.
+type documentCell struct {
+	Name    string           `json:"name"`
+	Used    int              `json:"usedRuns"`
+	Void    int              `json:"voidRuns"`
+	Figures []documentFigure `json:"figures"`
+}
+
+// documentFigure is one quantity of a cell. What its sample does not support is null.
+type documentFigure struct {
+	Name          string         `json:"name"`
+	Metric        string         `json:"metric"`
+	BitsPerSecond *float64       `json:"bitsPerSecond,omitempty"` // the median of the blocks
+	P50           *float64       `json:"p50Nanoseconds,omitempty"`
+	P99           *float64       `json:"p99Nanoseconds,omitempty"`
+	P999          *float64       `json:"p999Nanoseconds,omitempty"`
+	Max           *float64       `json:"maxNanoseconds,omitempty"`
+	Samples       uint64         `json:"samples,omitempty"` // round trips
+	Ratio         *documentRatio `json:"ratio,omitempty"`   // to the baseline
+	Verdict       stats.Verdict  `json:"verdict,omitempty"`
+}
+
+// documentRatio is an estimate, with its interval of confidence; where the blocks are too few for one,
+// low and high are the least and the greatest ratio of a block.
+type documentRatio struct {
+	Estimate   float64  `json:"estimate"`
+	Low        *float64 `json:"low"`
+	High       *float64 `json:"high"`
+	Confidence float64  `json:"confidence"` // 0: no interval
+	Blocks     int      `json:"blocks"`
+}
+
+// Document says for programs what the table says; dir is that of the results.
+func (s Summary) Document(dir string) Document {
+	d := Document{APIVersion: results.APIVersion, Kind: "Report", Page: filepath.Join(dir, Page),
+		Scenario: s.Session.Scenario.Name, Mode: s.Session.Scenario.Mode, Complete: s.Session.Complete,
+		Planned: s.Planned, Used: s.Used, Void: s.Void, Baseline: s.Baseline,
+		Cells: []documentCell{}, Aims: append([]Aim{}, s.Aims...), Objective: s.Objective}
+	for _, c := range s.Cells {
+		cell := documentCell{Name: c.Name, Used: c.Used, Void: c.Void, Figures: []documentFigure{}}
+		for _, m := range s.Metrics {
+			if f := c.Figures[m.Name]; f != nil {
+				cell.Figures = append(cell.Figures, newFigure(m, *f, c.Baseline))
+			}
+		}
+		d.Cells = append(d.Cells, cell)
+	}
+	return d
+}
+
+func newFigure(m Metric, f Figure, baseline bool) documentFigure {
+	r := documentFigure{Name: m.Name, Metric: m.Kind, Verdict: f.Verdict}
+	if d := f.Merged; d != nil {
+		r.P50, r.P99 = known(d.Quantile(0.5)), known(d.Quantile(0.99))
+		r.P999, r.Max, r.Samples = known(d.Quantile(0.999)), known(d.Max()), d.N()
+	} else {
+		r.BitsPerSecond = known(f.Centre)
+	}
+	if f.Ratio.Known() && !baseline {
+		low, high, interval := f.Ratio.Spread()
+		r.Ratio = &documentRatio{Estimate: f.Ratio.Estimate, Low: known(low), High: known(high), Blocks: f.Ratio.N}
+		if interval {
+			r.Ratio.Confidence = f.Ratio.Confidence
+		}
+	}
+	return r
+}
+
+// known is nil for what is no number.
+func known(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return &v
+}

@@ -21,25 +21,29 @@ func imports() map[string][]string {
 		"cpuset": {}, "quantity": {}, "terminal": {}, "stats": {}, "noise": {}, "sched": {}, "scenarios": {},
 		"examples":        {},
 		"journal":         {},
-		"change":          {"cpuset", "host", "journal", "sched"},
+		"change":          {"cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"results":         {"cpuset", "lane"},
-		"host":            {"cpuset", "sched"},
+		"host":            {"cpuset", "host/cgroup", "host/task", "sched"},
+		"host/cgroup":     {"cpuset", "host/mount", "host/task"},
+		"host/mount":      {},
+		"host/task":       {"cpuset", "sched"},
 		"host/snapshot":   {},
-		"host/hosttest":   {"cpuset", "host", "host/snapshot"},
+		"host/hosttest":   {"cpuset", "host", "host/snapshot", "host/task"},
 		"lane":            {"cpuset", "quantity", "sched"},
 		"audit":           {"cpuset", "host", "quantity", "terminal"},
 		"plan":            {"cpuset", "host", "lane", "quantity"},
 		"cores":           {"cpuset", "lane", "plan"},
 		"draw":            {"cpuset", "host", "plan", "quantity", "terminal"},
-		"enforce":         {"change", "cpuset", "host", "journal", "lane", "plan", "quantity"},
+		"enforce": {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan",
+			"quantity"},
 		"netpath":         {"change", "journal"},
 		"netpath/*":       {"change", "journal", "netpath"},
-		"runtime/process": {"change", "cpuset", "sched"},
-		"runtime/running": {"change", "cpuset", "enforce", "host", "journal", "plan"},
-		"runtime/spread":  {"change", "cpuset", "host"},
-		"lanes": {"change", "cpuset", "enforce", "host", "journal", "lane", "plan", "quantity", "runtime/process",
-			"runtime/running", "runtime/spread"},
-		"witness": {"cpuset", "host", "results"},
+		"runtime/process": {"cpuset", "host", "host/task", "sched"},
+		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "plan"},
+		"runtime/spread":  {"cpuset", "host/cgroup", "host/task"},
+		"lanes": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal", "lane",
+			"plan", "quantity", "runtime/process", "runtime/running", "runtime/spread"},
+		"witness": {"cpuset", "host", "host/cgroup", "host/task", "results"},
 		"probe":   {},
 		"probe/*": {"probe", "results"},
 		"prove": {"change", "cpuset", "enforce", "host", "journal", "lane", "lanes", "netpath", "noise", "plan", "probe", "quantity",
@@ -65,17 +69,20 @@ package              lines exported  why it was raised
 (lines>110)              4
 (nolint)                15
 audit                 2500       15
-change                2700       50
+change                2450       40
 cmd/isolane           3500        0
 cores                  550        5  lines of at most 110 columns
 cpuset                 350       10
 draw                  1000        5
-enforce               4450       50
+enforce               4400       50
 examples                50        5
 examples/embed         100        0
-host                  2600       35  CPUs that a caller allows
+host                  2550       35  CPUs that a caller allows
+host/cgroup            300       15  hierarchies and members of cgroups, once
 host/hosttest          500       15
+host/mount             100        5  what is mounted, once
 host/snapshot          500        5  archives apart from the reader of a machine
+host/task              300       20  readers of tasks, once
 journal                900       20
 lab                   1500       20
 lab/cmd/isolane-lab    400        0
@@ -94,8 +101,8 @@ quantity               200       10
 report                3000       20  verdicts on objectives
 results                450       35
 runtime/process        400       10
-runtime/running       1050       10
-runtime/spread         150        5
+runtime/running       1000       10
+runtime/spread         100        5
 scenarios               50        5
 sched                   50       10  names of policies, once
 stats                  400       20  bounds of percentiles
@@ -104,7 +111,7 @@ test/fingerprint        50        0
 test/golden             50        5
 test/programs          800        0
 test/summary           100        0
-witness               2700       25
+witness               2500       25
 `
 }
 

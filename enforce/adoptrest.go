@@ -7,12 +7,12 @@ import (
 	"io/fs"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 )
 
@@ -47,21 +47,14 @@ func (a *adoption) threads(ctx context.Context) error {
 	for _, n := range a.host.NUMANodes {
 		usual = append(usual, n.CPUs)
 	}
-	entries, err := fs.ReadDir(a.root, "proc")
+	pids, err := task.Processes(a.root)
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		pid, aerr := strconv.Atoi(e.Name())
-		if aerr != nil {
+	for _, pid := range pids {
+		t, now, terr := movable(a.root, pid)
+		if terr != nil {
 			continue
-		}
-		stat, serr := fs.ReadFile(a.root, path.Join("proc", e.Name(), "stat"))
-		status, terr := fs.ReadFile(a.root, path.Join("proc", e.Name(), "status"))
-		t, perr := host.ParseStat(string(stat))
-		now, lerr := allowedList(string(status))
-		if errors.Join(serr, terr, perr, lerr) != nil || !t.Kernel || t.Fixed || strings.HasPrefix(t.Comm, "irq/") {
-			continue // as in kernelThread
 		}
 		at := slices.IndexFunc(usual, func(cpus cpuset.Set) bool {
 			return cpus.Intersects(a.lanes) &&
@@ -153,7 +146,7 @@ func (a *adoption) remove(ctx context.Context) error {
 
 // removeGroup removes a cgroup and those of Isolane's in it, the deepest first.
 func (a *adoption) removeGroup(ctx context.Context, dir string) error {
-	pids, err := processesIn(a.root, dir)
+	pids, err := cgroup.Processes(a.root, dir)
 	if err != nil {
 		return err
 	}

@@ -36,15 +36,11 @@ func GroupDir(h host.Host, name string) (string, error) {
 // cpusetRoot returns where cpuset cgroups are made, and whether they are of cgroup v2.
 func cpusetRoot(h host.Host) (string, bool, error) {
 	c := h.Kernel.Cgroup
-	if c.CpusetV1 != nil {
-		return *c.CpusetV1, false, nil
+	root, v2 := c.Cpuset()
+	if root == "" || v2 && !slices.Contains(c.UnifiedControllers, "cpuset") {
+		return "", false, ErrNoCpuset
 	}
-	for _, name := range c.UnifiedControllers {
-		if name == "cpuset" && c.Unified != nil {
-			return *c.Unified, true, nil
-		}
-	}
-	return "", false, ErrNoCpuset
+	return root, v2, nil
 }
 
 // Groups returns the steps that make cpuset cgroups.

@@ -20,6 +20,9 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
+// fields are those of a stat file behind what a test cares about.
+const fields = " 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"
+
 func lines(steps []journal.Step) string {
 	var b strings.Builder
 	for _, s := range steps {
@@ -75,15 +78,15 @@ func machine(t *testing.T, mounts string) (fstest.MapFS, host.Host) {
 		"sys/fs/cgroup/user.slice/cpuset.cpus":    "1-3",
 		"sys/fs/cgroup/machine.slice/cpuset.cpus": "3",
 		// a movable kernel thread, one bound to its CPU by flag, one by mask, and a program
-		"proc/12/stat":   "12 (kworker/u8:0) I 2 0 0 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 1 0 77 0",
+		"proc/12/stat":   "12 (kworker/u8:0) I 2 0 0 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 1 0 77 0" + fields,
 		"proc/12/status": "Cpus_allowed_list:\t0-3\n",
-		"proc/13/stat":   "13 (migration/2) S 2 0 0 0 -1 69206016 0 0 0 0 0 0 0 0 20 0 1 0 78 0",
+		"proc/13/stat":   "13 (migration/2) S 2 0 0 0 -1 69206016 0 0 0 0 0 0 0 0 20 0 1 0 78 0" + fields,
 		"proc/13/status": "Cpus_allowed_list:\t2\n",
-		"proc/14/stat":   "14 (rcuog (x) 2) S 2 0 0 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 1 0 79 0",
+		"proc/14/stat":   "14 (rcuog (x) 2) S 2 0 0 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 1 0 79 0" + fields,
 		"proc/14/status": "Cpus_allowed_list:\t2\n",
-		"proc/16/stat":   "16 (irq/24-nic) S 2 0 0 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 1 0 81 0",
+		"proc/16/stat":   "16 (irq/24-nic) S 2 0 0 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 1 0 81 0" + fields,
 		"proc/16/status": "Cpus_allowed_list:\t0-3\n",
-		"proc/15/stat":   "15 (bash) S 1 0 0 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 80 0",
+		"proc/15/stat":   "15 (bash) S 1 0 0 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 80 0" + fields,
 		"proc/15/status": "Cpus_allowed_list:\t0-3\n",
 	} {
 		root[path] = &fstest.MapFile{Data: []byte(content + "\n")}

@@ -8,12 +8,14 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 )
 
@@ -51,8 +53,9 @@ type Guard struct {
 
 // seen is what changes where interrupts, threads or CPUs come or go.
 type seen struct {
-	online, interrupts, applied, ended string // ended: attachments of which nothing runs any more
-	tasks                              map[string]bool
+	online                     cpuset.Set
+	interrupts, applied, ended string // ended: attachments of which nothing runs any more
+	tasks                      map[int]bool
 }
 
 // NewGuard watches the lanes that are in force by the state in dir.
@@ -75,12 +78,11 @@ func (g *Guard) Close() error {
 
 // look reads what tells that there are new things to look at.
 func (g *Guard) look() (seen, error) {
-	s := seen{tasks: map[string]bool{}}
-	online, err := fs.ReadFile(g.root, "sys/devices/system/cpu/online")
-	if err != nil {
+	s := seen{tasks: map[int]bool{}}
+	var err error
+	if s.online, err = host.Online(g.root); err != nil {
 		return s, err
 	}
-	s.online = trim(online)
 	interrupts, err := fs.ReadDir(g.root, "proc/irq")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, err
@@ -102,11 +104,9 @@ func (g *Guard) look() (seen, error) {
 			}
 		}
 	}
-	tasks, err := fs.ReadDir(g.root, "proc")
-	for _, e := range tasks {
-		if n := e.Name()[0]; n >= '0' && n <= '9' {
-			s.tasks[e.Name()] = true
-		}
+	tasks, err := task.Processes(g.root)
+	for _, pid := range tasks {
+		s.tasks[pid] = true
 	}
 	return s, err
 }
@@ -151,7 +151,7 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]Drift, error) {
 	if gone := g.offline(now.online); gone != "" {
 		found = append(found, Drift{Target: "/sys/devices/system/cpu/online",
 			Expected: g.lanes.Placement.CPUs().String() + " online",
-			Found:    now.online, Note: gone})
+			Found:    now.online.String(), Note: gone})
 	}
 	if now.ended != "" && repair {
 		if err = g.reap(ctx); err != nil {
@@ -200,11 +200,7 @@ func (g *Guard) reap(ctx context.Context) error {
 func (g *Guard) Left() []Drift { return g.left }
 
 // offline names the lanes that have lost CPUs.
-func (g *Guard) offline(list string) string {
-	online, err := cpuset.Parse(list)
-	if err != nil {
-		return ""
-	}
+func (g *Guard) offline(online cpuset.Set) string {
 	var lost []string
 	for _, l := range g.lanes.Placement.Lanes {
 		if gone := l.Owned().Difference(online); !gone.IsEmpty() {
@@ -217,12 +213,8 @@ func (g *Guard) offline(list string) string {
 // newTasks adds what new kernel threads are to be told.
 func (g *Guard) newTasks(now seen) error {
 	cpus := g.lanes.Placement.CPUs()
-	for id := range now.tasks {
-		if g.seen.tasks[id] {
-			continue
-		}
-		pid, err := strconv.Atoi(id)
-		if err != nil {
+	for pid := range now.tasks {
+		if g.seen.tasks[pid] {
 			continue
 		}
 		steps, err := g.view.kernelThread(pid, cpus)
@@ -324,7 +316,7 @@ func (g *Guard) repair(ctx context.Context, found []Drift) error {
 func (g *Guard) processes() ([]Drift, error) {
 	var found []Drift
 	for _, group := range g.groups {
-		pids, err := processesIn(g.root, group.Dir)
+		pids, err := cgroup.Processes(g.root, group.Dir)
 		if err != nil {
 			return nil, err
 		}
@@ -332,7 +324,7 @@ func (g *Guard) processes() ([]Drift, error) {
 		for _, pid := range pids {
 			if start, known := before[pid]; known {
 				now[pid] = start
-			} else if start, err := change.StartTime(pid); err == nil {
+			} else if start, err := task.StartTime(g.root, pid); err == nil {
 				now[pid] = start
 			}
 		}
@@ -343,7 +335,7 @@ func (g *Guard) processes() ([]Drift, error) {
 			attached := slices.ContainsFunc(g.attached, func(s journal.Step) bool { // of which steps tells already
 				return s.Kind == change.KindMember && s.Target == change.TaskTarget(pid, before[pid])
 			})
-			if start, err := change.StartTime(pid); err == nil && start == before[pid] && !attached {
+			if start, err := task.StartTime(g.root, pid); err == nil && start == before[pid] && !attached {
 				found = append(found, Drift{Target: program(pid), Expected: "lane " + group.Lane.Name,
 					Found: "another cgroup", Note: "it has left the lane"})
 			}

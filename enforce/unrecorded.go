@@ -11,6 +11,7 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
 )
 
@@ -80,7 +81,10 @@ func Unseen(root fs.FS, ops map[string]journal.Op) *Lanes {
 
 // hierarchies are the directories in which Isolane makes cgroups; none where the host has no cpusets.
 func (l *Lanes) hierarchies() ([]string, error) {
-	c := host.Cgroups(l.root)
+	c, err := cgroup.Mounted(l.root)
+	if err != nil {
+		return nil, err
+	}
 	root, _, err := cpusetRoot(host.Host{Kernel: host.Kernel{Cgroup: c}})
 	if errors.Is(err, ErrNoCpuset) {
 		return nil, nil

@@ -21,11 +21,14 @@ func imports() map[string][]string {
 		"cpuset": {}, "quantity": {}, "terminal": {}, "stats": {}, "noise": {}, "sched": {}, "scenarios": {},
 		"examples":        {},
 		"journal":         {},
-		"change":          {"cpuset", "host", "journal", "sched"},
+		"change":          {"cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"results":         {"cpuset", "lane"},
-		"host":            {"cpuset", "sched"},
+		"host":            {"cpuset", "host/cgroup", "host/task", "sched"},
+		"host/task":       {"cpuset", "sched"},
+		"host/mount":      {},
+		"host/cgroup":     {"cpuset", "host/mount", "host/task"},
 		"host/snapshot":   {"host"},
-		"host/hosttest":   {"cpuset", "host", "host/snapshot"},
+		"host/hosttest":   {"cpuset", "host", "host/snapshot", "host/task"},
 		"lane":            {"cpuset", "quantity", "sched"},
 		"lane/explain":    {"examples", "lane", "terminal"},
 		"version":         {"lane"},
@@ -34,19 +37,20 @@ func imports() map[string][]string {
 		"plan":            {"cpuset", "host", "lane", "quantity"},
 		"cores":           {"cpuset", "lane", "plan"},
 		"draw":            {"cpuset", "host", "plan", "quantity", "terminal"},
-		"knob":            {"change", "cpuset", "host", "journal", "plan"},
-		"enforce":         {"change", "cpuset", "host", "journal", "knob", "lane", "plan", "quantity"},
-		"enforce/guard":   {"change", "cpuset", "enforce", "journal"},
+		"knob":            {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "plan"},
+		"enforce":         {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "plan"},
+		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal"},
 		"netpath":         {"change", "journal"},
 		"netpath/*":       {"change", "journal", "netpath"},
-		"runtime/process": {"change", "cpuset", "sched"},
-		"runtime/running": {"change", "cpuset", "enforce", "host", "journal", "knob", "plan"},
-		"runtime/spread":  {"change", "cpuset", "host"},
-		"lanes": {"change", "cpuset", "enforce", "host", "journal", "knob", "lane", "plan", "quantity", "runtime/process",
-			"runtime/running", "runtime/spread"},
+		"runtime/process": {"cpuset", "host", "host/task", "sched"},
+		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal",
+			"knob", "plan"},
+		"runtime/spread": {"cpuset", "host/cgroup", "host/task"},
+		"lanes": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
+			"knob", "lane", "plan", "quantity", "runtime/process", "runtime/running", "runtime/spread"},
 		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "plan", "quantity", "results", "runtime/process", "terminal",
 			"witness"},
-		"witness": {"cpuset", "host", "results"},
+		"witness": {"cpuset", "host", "host/cgroup", "host/task", "results"},
 		"probe":   {},
 		"probe/*": {"probe", "results"},
 		"prove": {"change", "cpuset", "enforce", "host", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe", "quantity",
@@ -73,7 +77,7 @@ package              lines exported  why it was raised
 (nolint)                15
 audit                 2500       15
 boot                   300       10
-change                2700       50
+change                2450       40
 cmd/isolane           1550        0
 cores                  550        5  lines of at most 110 columns
 cpuset                 350       10
@@ -82,11 +86,14 @@ enforce               2300       50
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
-host                  2600       35  CPUs that a caller allows
+host                  2550       35  CPUs that a caller allows
+host/cgroup            300       15
 host/hosttest          500       15
+host/mount             100        5
 host/snapshot          550        5  archives apart from the reader of a machine, and where it is read from
+host/task              300       20
 journal                900       20
-knob                  1700       35  steps of a placement, out of enforce
+knob                  1650       35  steps of a placement, out of enforce
 lab                   1500       20
 lab/cmd/isolane-lab    400        0
 lane                  1400       35  verdicts on objectives
@@ -105,8 +112,8 @@ quantity               200       10
 report                3100       25  verdicts on objectives, the JSON of isolane report
 results                450       35
 runtime/process        500       10  a command in the foreground
-runtime/running       1050       10
-runtime/spread         150        5
+runtime/running       1000       10
+runtime/spread         100        5
 scenarios               50        5
 sched                   50       10  names of policies, once
 stats                  400       20  bounds of percentiles
@@ -117,7 +124,7 @@ test/programs          800        0
 test/summary           100        0
 version                100        5
 watch                  500       10
-witness               2700       25
+witness               2500       25
 `
 }
 

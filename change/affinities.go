@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 
@@ -13,6 +11,8 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 )
 
@@ -74,11 +74,7 @@ func (a affinities) Read(_ context.Context, s journal.Step) (string, error) {
 		return recorded + "0", nil
 	}
 	keep, youngest := pins{}, uint64(0)
-	online, err := fs.ReadFile(os.DirFS("/"), "sys/devices/system/cpu/online")
-	if err != nil {
-		return "", err
-	}
-	every, err := cpuset.Parse(string(online))
+	every, err := host.Online(host.Live())
 	if err != nil {
 		return "", err
 	}
@@ -149,7 +145,7 @@ func (a affinities) Finish(_ context.Context, s journal.Step) error {
 		if to.IsEmpty() || to == t.may || !wide {
 			return nil
 		}
-		err := SetAffinity(t.tid, to)
+		err := task.SetAffinity(t.tid, to)
 		// It has ended, is the kernel's, has a deadline, or a security module guards it.
 		for _, refused := range []error{unix.ESRCH, unix.EINVAL, unix.EBUSY, unix.EPERM, unix.EACCES} {
 			if errors.Is(err, refused) {
@@ -176,7 +172,7 @@ func (p pins) inherited(pid int, family map[int]cpuset.Set) cpuset.Set {
 		return own
 	}
 	family[pid] = cpuset.Set{}
-	f, err := statOf(pid)
+	f, err := task.ReadStat(host.Live(), task.Dir(pid))
 	if err != nil {
 		return cpuset.Set{}
 	}
@@ -191,22 +187,22 @@ func (p pins) inherited(pid int, family map[int]cpuset.Set) cpuset.Set {
 // eachThread calls do with each thread whose CPUs may be changed. all returns those of its cpuset; none when
 // it has ended.
 func eachThread(do func(t thread, all func() cpuset.Set) error) error {
-	root := os.DirFS("/")
-	mounted := host.Cgroups(root)
-	top := mounted.CpusetV1
-	if top == nil {
-		top = mounted.Unified
+	root := host.Live()
+	mounted, err := cgroup.Mounted(root)
+	if err != nil {
+		return err
 	}
-	if top == nil {
+	top, _ := mounted.Cpuset()
+	if top == "" {
 		return errors.New("/proc/self/mounts: expected a cgroup hierarchy with the cpuset controller")
 	}
-	h, err := HierarchyOf(root, *top)
+	h, err := cgroup.HierarchyOf(root, top)
 	if err != nil {
 		return err
 	}
 	known := map[string]cpuset.Set{}
 	all := func(tid int) cpuset.Set {
-		dir, gone := h.Of(root, fmt.Sprintf("proc/%d", tid))
+		dir, gone := h.Of(root, task.Dir(tid))
 		if gone != nil {
 			return cpuset.Set{}
 		}
@@ -215,16 +211,12 @@ func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 		}
 		return known[dir]
 	}
-	processes, err := os.ReadDir("/proc")
+	processes, err := task.Processes(root)
 	if err != nil {
 		return err
 	}
-	for _, e := range processes {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		for _, tid := range threads(pid) {
+	for _, pid := range processes {
+		for _, tid := range task.Threads(root, pid) {
 			t, ok := movable(pid, tid)
 			if !ok {
 				continue
@@ -239,10 +231,10 @@ func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 
 // movable is false for a thread that has ended, that nobody may move, or that follows its interrupt.
 func movable(pid, tid int) (thread, bool) {
-	f, err := statOf(tid)
-	if err != nil || f.Fixed || f.Kernel && strings.HasPrefix(f.Comm, "irq/") {
+	f, err := task.ReadStat(host.Live(), task.Dir(tid))
+	if err != nil || !f.Movable() {
 		return thread{}, false
 	}
-	may, err := Affinity(tid)
+	may, err := task.Affinity(tid)
 	return thread{tid: tid, pid: pid, start: f.Start, may: may}, err == nil
 }

@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 )
 
@@ -18,7 +20,7 @@ import (
 // nobody else: not for an older child that has all CPUs.
 func TestSettle(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
-	all, err := Affinity(0)
+	all, err := task.Affinity(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +49,7 @@ func TestSettle(t *testing.T) {
 		return pid
 	}
 	born := func(pid int) uint64 {
-		start, serr := StartTime(pid)
+		start, serr := task.StartTime(host.Live(), pid)
 		if serr != nil {
 			t.Fatal(serr)
 		}
@@ -64,7 +66,7 @@ func TestSettle(t *testing.T) {
 	own := func() map[string]cpuset.Set {
 		found := map[string]cpuset.Set{}
 		for name, pid := range map[string]int{"parent": parent, "elder": elder, "younger": younger} {
-			if found[name], err = Affinity(pid); err != nil {
+			if found[name], err = task.Affinity(pid); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -81,7 +83,7 @@ func TestSettle(t *testing.T) {
 		func() error { return op.Write(context.Background(), s, s.Before) },
 	} {
 		for _, pid := range []int{parent, elder, younger} {
-			if err = SetAffinity(pid, all); err != nil {
+			if err = task.SetAffinity(pid, all); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -2,18 +2,18 @@ package change
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"os/exec"
 	"path"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
 )
 
 // isolates says whether a value takes CPUs out of the scheduler's domains: a partition that is isolated, or a
@@ -51,7 +51,7 @@ func (k kernel) keepBusy(ctx context.Context, group, value string) (stop func())
 	}
 	// a workload's own cgroup, whose parents do not have them: they are still everybody's
 	if !cpus.IsSubsetOf(may) {
-		h, herr := HierarchyOf(os.DirFS("/"), group)
+		h, herr := cgroup.HierarchyOf(host.Live(), group)
 		if herr != nil {
 			return stop
 		}
@@ -72,11 +72,11 @@ func (k kernel) keepBusy(ctx context.Context, group, value string) (stop func())
 			break
 		}
 		busy = append(busy, cmd)
-		if SetAffinity(cmd.Process.Pid, cpuset.Of(cpu)) == nil {
+		if task.SetAffinity(cmd.Process.Pid, cpuset.Of(cpu)) == nil {
 			kept = kept.Union(cpuset.Of(cpu))
 		}
 	}
-	k.busyTick(ctx, kept)
+	busyTick(ctx, kept)
 	return stop
 }
 
@@ -89,8 +89,11 @@ func (k kernel) list(name string) (cpuset.Set, error) {
 }
 
 // busyTick waits until a tick has met each of the CPUs at work.
-func (k kernel) busyTick(ctx context.Context, cpus cpuset.Set) {
-	before := k.worked()
+func busyTick(ctx context.Context, cpus cpuset.Set) {
+	before, err := host.CPUTimes(host.Live())
+	if err != nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // many ticks
 	defer cancel()
 	look := time.NewTicker(2 * time.Millisecond)
@@ -101,27 +104,14 @@ func (k kernel) busyTick(ctx context.Context, cpus cpuset.Set) {
 			return
 		case <-look.C:
 		}
-		now := k.worked()
+		now, err := host.CPUTimes(host.Live())
+		if err != nil {
+			return
+		}
 		for cpu := range cpus.All() {
-			if name := fmt.Sprint("cpu", cpu); now[name] != before[name] {
+			if now[cpu].Busy != before[cpu].Busy {
 				cpus = cpus.Difference(cpuset.Of(cpu))
 			}
 		}
 	}
-}
-
-// worked returns the time that each CPU was at work, by its name in /proc/stat (proc_stat(5)), where ticks
-// add it up.
-func (k kernel) worked() map[string]string {
-	text, err := k.read("/proc/stat")
-	if err != nil {
-		return nil
-	}
-	found := map[string]string{}
-	for line := range strings.Lines(text) {
-		if f := strings.Fields(line); len(f) > 3 && strings.HasPrefix(f[0], "cpu") {
-			found[f[0]] = strings.Join(f[1:4], " ") // user, nice, system
-		}
-	}
-	return found
 }

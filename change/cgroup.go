@@ -39,11 +39,11 @@ func outside(dir string) string {
 // above that is not Isolane's.
 const KindCgroup = "cgroup"
 
-type cgroup struct{ kernel }
+type groupDir struct{ kernel }
 
-func (cgroup) Check(s journal.Step) error { return ownGroup(s.Target) }
+func (groupDir) Check(s journal.Step) error { return ownGroup(s.Target) }
 
-func (c cgroup) Read(_ context.Context, s journal.Step) (string, error) {
+func (c groupDir) Read(_ context.Context, s journal.Step) (string, error) {
 	f, err := c.open(s.Target, unix.O_PATH|unix.O_DIRECTORY)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -55,14 +55,14 @@ func (c cgroup) Read(_ context.Context, s journal.Step) (string, error) {
 }
 
 // Shell makes or removes the directory.
-func (cgroup) Shell(s journal.Step) string {
+func (groupDir) Shell(s journal.Step) string {
 	if s.After == "" {
 		return "rmdir " + s.Target
 	}
 	return "mkdir " + s.Target
 }
 
-func (c cgroup) Write(ctx context.Context, s journal.Step, value string) error {
+func (c groupDir) Write(ctx context.Context, s journal.Step, value string) error {
 	parent, err := c.parent(s.Target)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (c cgroup) Write(ctx context.Context, s journal.Step, value string) error {
 }
 
 // empty removes the files of a directory that stands in for a cgroup, and the directory.
-func (c cgroup) empty(dir string, parent *os.File, name string) error {
+func (c groupDir) empty(dir string, parent *os.File, name string) error {
 	d, err := c.open(dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return err

@@ -31,7 +31,7 @@ func Ops(root string, files ...string) map[string]journal.Op {
 	return map[string]journal.Op{
 		KindAffinities: affinities{k},
 		KindAttribute:  attribute{file{kernel: k}},
-		KindCgroup:     cgroup{k},
+		KindCgroup:     groupDir{k},
 		KindController: controller{k},
 		KindCpuset:     cpusetCPUs{file{kernel: k}},
 		KindFile:       file{k, files},
@@ -42,7 +42,7 @@ func Ops(root string, files ...string) map[string]journal.Op {
 		KindProcesses:  processes{k},
 		KindScheduling: scheduling{},
 		KindSysctl:     sysctl{k},
-		KindTask:       task{},
+		KindTask:       taskCPUs{},
 		KindTasks:      tasks{k},
 		KindUnit:       unit{k},
 	}

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"path"
-	"path/filepath"
-	"strconv"
-	"strings"
 
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
 )
 
@@ -74,16 +73,14 @@ func pinsIn(file string) (pins, error) {
 }
 
 // tasksOf returns the threads that are in the cgroup which a file belongs to.
-func tasksOf(file string) (dir string, h Hierarchy, tids []int, err error) {
-	dir = filepath.Dir(file)
-	if h, err = HierarchyOf(os.DirFS("/"), dir); err != nil {
+func tasksOf(file string) (dir string, h cgroup.Hierarchy, tids []int, err error) {
+	dir = path.Dir(file)
+	if h, err = cgroup.HierarchyOf(host.Live(), dir); err != nil {
 		return "", h, nil, err
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "tasks"))
-	for _, f := range strings.Fields(string(data)) {
-		if tid, aerr := strconv.Atoi(f); aerr == nil {
-			tids = append(tids, tid)
-		}
+	data, err := fs.ReadFile(host.Live(), path.Join(dir, "tasks")[1:])
+	if err == nil {
+		tids, err = cgroup.IDs(string(data))
 	}
 	return dir, h, tids, err
 }

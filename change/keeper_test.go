@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
 )
@@ -24,7 +25,10 @@ import (
 // goes on.
 func TestKeeper(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	mounted := host.Cgroups(host.Live())
+	mounted, merr := cgroup.Mounted(host.Live())
+	if merr != nil {
+		t.Fatal(merr)
+	}
 	if mounted.Unified == nil {
 		t.Skip("no cgroup v2")
 	}
@@ -52,7 +56,7 @@ func TestKeeper(t *testing.T) {
 			go func() { ended <- work.Wait() }()
 			t.Cleanup(func() {
 				_ = work.Process.Kill()
-				err := cgroup{kernel{"/"}}.Write(context.Background(), journal.Step{Target: moved}, "")
+				err := groupDir{kernel{"/"}}.Write(context.Background(), journal.Step{Target: moved}, "")
 				for _, dir := range []string{group, unit} {
 					if rerr := os.Remove(dir); !errors.Is(rerr, os.ErrNotExist) {
 						err = errors.Join(err, rerr)
@@ -121,7 +125,7 @@ func releaseKeeper(t *testing.T, k keeper, s journal.Step, unit string) {
 		t.Fatal(err)
 	}
 	group, _ := keeperOf(s)
-	if err := (cgroup{kernel{"/"}}).Write(t.Context(), group, ""); err != nil {
+	if err := (groupDir{kernel{"/"}}).Write(t.Context(), group, ""); err != nil {
 		t.Fatal(err)
 	}
 	if pids, err := k.members(unit); err != nil || len(pids) > 0 {

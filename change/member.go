@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 )
 
@@ -39,7 +40,7 @@ func (member) Check(s journal.Step) error {
 }
 
 func checkGroup(dir, top string) error {
-	if !path.IsAbs(dir) || path.Clean(dir) != dir || !below(dir, top) {
+	if !path.IsAbs(dir) || path.Clean(dir) != dir || !cgroup.IsBelow(dir, top) {
 		return fmt.Errorf("%q: expected the directory of a cgroup below %s", dir, top)
 	}
 	return nil
@@ -56,16 +57,16 @@ func (member) Read(_ context.Context, s journal.Step) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	root := os.DirFS("/")
-	h, err := HierarchyOf(root, s.After)
+	root := host.Live()
+	h, err := cgroup.HierarchyOf(root, s.After)
 	if err != nil {
 		return "", err
 	}
-	dir, err := h.Of(root, "proc/"+strconv.Itoa(pid))
+	dir, err := h.Of(root, task.Dir(pid))
 	if err != nil || dir == s.After {
-		return dir, ended(err)
+		return dir, err
 	}
-	p, err := pinsOf(threads(pid), h, dir)
+	p, err := pinsOf(task.Threads(root, pid), h, dir)
 	return dir + p.String(), err
 }
 
@@ -74,8 +75,8 @@ func (m member) Write(_ context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	root := os.DirFS("/")
-	h, err := HierarchyOf(root, s.After)
+	root := host.Live()
+	h, err := cgroup.HierarchyOf(root, s.After)
 	if err != nil {
 		return err
 	}
@@ -85,34 +86,34 @@ func (m member) Write(_ context.Context, s journal.Step, value string) error {
 	}
 	if dir == s.After {
 		var from string
-		if from, err = h.Of(root, "proc/"+strconv.Itoa(pid)); err != nil {
-			return ended(err)
+		if from, err = h.Of(root, task.Dir(pid)); err != nil {
+			return err
 		}
-		if keep, err = pinsOf(threads(pid), h, from); err == nil {
+		if keep, err = pinsOf(task.Threads(root, pid), h, from); err == nil {
 			err = m.join(dir, pid)
 		}
 	} else if err = m.rejoin(h, dir, pid); err == nil {
-		err = m.scatter(threads(pid), keep)
+		err = m.scatter(task.Threads(root, pid), keep)
 	}
 	if err != nil {
 		return err
 	}
-	return keep.restore(threads(pid), h)
+	return keep.restore(task.Threads(root, pid), h)
 }
 
 func (m member) join(dir string, pid int) error {
-	return ended(m.write(path.Join(dir, "cgroup.procs"), strconv.Itoa(pid)))
+	return task.Ended(m.write(path.Join(dir, "cgroup.procs"), strconv.Itoa(pid)))
 }
 
 // rejoin is join for the way back. The cgroup that it came from may have been removed: then the nearest
 // one above it that takes processes.
-func (m member) rejoin(h Hierarchy, dir string, pid int) error {
+func (m member) rejoin(h cgroup.Hierarchy, dir string, pid int) error {
 	for {
 		err := m.join(dir, pid)
-		if err == nil || dir == h.Mount || !below(dir, h.Mount) {
+		if err == nil || dir == h.Mount || !cgroup.IsBelow(dir, h.Mount) {
 			return err
 		}
-		dir = filepath.Dir(dir)
+		dir = path.Dir(dir)
 	}
 }
 

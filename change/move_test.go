@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
 )
@@ -19,7 +20,10 @@ import (
 // Processes each of which makes the next one and ends are all moved, and the cgroup is removed.
 func TestMoveFromForkStorm(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	mounted := host.Cgroups(host.Live())
+	mounted, merr := cgroup.Mounted(host.Live())
+	if merr != nil {
+		t.Fatal(merr)
+	}
 	if mounted.Unified == nil {
 		t.Skip("no cgroup v2")
 	}
@@ -30,7 +34,7 @@ func TestMoveFromForkStorm(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		err := os.WriteFile(filepath.Join(top, "cgroup.kill"), []byte("1"), 0)
-		err = errors.Join(err, cgroup{kernel{"/"}}.Write(context.Background(), journal.Step{Target: top}, ""))
+		err = errors.Join(err, groupDir{kernel{"/"}}.Write(context.Background(), journal.Step{Target: top}, ""))
 		if err != nil {
 			t.Error(err)
 		}
@@ -48,7 +52,7 @@ func TestMoveFromForkStorm(t *testing.T) {
 		}
 	}
 	step := journal.Step{Kind: KindCgroup, Target: from, Before: "", After: Present}
-	if err = (cgroup{kernel{"/"}}).Write(t.Context(), step, ""); err != nil {
+	if err = (groupDir{kernel{"/"}}).Write(t.Context(), step, ""); err != nil {
 		t.Fatal(err)
 	}
 	left, err := (kernel{"/"}).members(top)

@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
 )
 
 // pins are the threads, by their TaskTarget, that have something of their own.
@@ -33,7 +34,7 @@ type pin struct {
 
 // of returns what a thread has of its own.
 func (p pins) of(tid int) (pin, bool) {
-	start, err := StartTime(tid)
+	start, err := task.StartTime(host.Live(), tid)
 	if err != nil {
 		return pin{}, false // it has ended
 	}
@@ -42,14 +43,14 @@ func (p pins) of(tid int) (pin, bool) {
 }
 
 // pinsOf reads them of threads whose main thread is in the cgroup dir.
-func pinsOf(tids []int, h Hierarchy, dir string) (pins, error) {
+func pinsOf(tids []int, h cgroup.Hierarchy, dir string) (pins, error) {
 	p := pins{}
 	for _, tid := range tids {
-		start, err := StartTime(tid)
+		start, err := task.StartTime(host.Live(), tid)
 		if err != nil {
 			continue // it has ended
 		}
-		group, all, err := h.place(tid)
+		group, all, err := placeOf(tid, h)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -57,7 +58,7 @@ func pinsOf(tids []int, h Hierarchy, dir string) (pins, error) {
 			return nil, err
 		}
 		target, own := TaskTarget(tid, start), pin{}
-		may, err := Affinity(tid)
+		may, err := task.Affinity(tid)
 		if err != nil {
 			continue
 		}
@@ -74,23 +75,22 @@ func pinsOf(tids []int, h Hierarchy, dir string) (pins, error) {
 	return p, nil
 }
 
-// place returns the cgroup of a thread, and the CPUs that this gives it; fs.ErrNotExist when it has ended.
-func (h Hierarchy) place(tid int) (string, cpuset.Set, error) {
-	root := os.DirFS("/")
-	group, err := h.Of(root, "proc/"+strconv.Itoa(tid))
+// placeOf returns the cgroup of a thread, and the CPUs that this gives it; fs.ErrNotExist when it has ended.
+func placeOf(tid int, h cgroup.Hierarchy) (string, cpuset.Set, error) {
+	group, err := h.Of(host.Live(), task.Dir(tid))
 	if err != nil {
-		return "", cpuset.Set{}, ended(err)
+		return "", cpuset.Set{}, err
 	}
-	cpus, err := h.CPUs(root, group)
+	cpus, err := h.CPUs(host.Live(), group)
 	return group, cpus, err
 }
 
 // restore gives each thread the CPUs that it had of its own, where its cpuset has them, and all
 // others every CPU of the cpuset, also those that it gets later.
-func (p pins) restore(tids []int, h Hierarchy) error {
+func (p pins) restore(tids []int, h cgroup.Hierarchy) error {
 	var errs []error
 	for _, tid := range tids {
-		_, all, err := h.place(tid)
+		_, all, err := placeOf(tid, h)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -98,9 +98,9 @@ func (p pins) restore(tids []int, h Hierarchy) error {
 			return err
 		}
 		if own, _ := p.of(tid); own.cpus.IsEmpty() || !own.cpus.IsSubsetOf(all) {
-			err = ResetAffinity(tid)
+			err = task.ResetAffinity(tid)
 		} else {
-			err = SetAffinity(tid, own.cpus)
+			err = task.SetAffinity(tid, own.cpus)
 		}
 		// Some threads of the kernel in a process, such as io_uring's, refuse (PF_NO_SETAFFINITY).
 		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) {

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
 )
 
@@ -57,13 +56,9 @@ func (k kernel) members(group string) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	var pids []int
-	for _, f := range strings.Fields(text) {
-		pid, err := strconv.Atoi(f)
-		if err != nil {
-			return nil, fmt.Errorf("%s/cgroup.procs: %q is not a process id", group, f)
-		}
-		pids = append(pids, pid)
+	pids, err := cgroup.IDs(text)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", group, err)
 	}
-	return pids, nil
+	return pids, err
 }

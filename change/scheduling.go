@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/sched"
 )
@@ -68,7 +68,7 @@ var ErrDeadline = errors.New("expected the policy fifo, rr, other, batch or idle
 func SchedulingOf(tid int) (Scheduling, error) {
 	attr, err := unix.SchedGetAttr(tid, 0)
 	if err != nil {
-		return Scheduling{}, ended(err)
+		return Scheduling{}, task.Ended(err)
 	}
 	s := Scheduling{Nice: int(attr.Nice), Priority: int(attr.Priority)}
 	if s.Policy = sched.Numbered(uint64(attr.Policy)); !settable(s.Policy) {
@@ -78,10 +78,7 @@ func SchedulingOf(tid int) (Scheduling, error) {
 		return s, nil
 	}
 	text, err := os.ReadFile(slackFile(tid))
-	if errors.Is(err, unix.ESRCH) {
-		err = fs.ErrNotExist
-	}
-	if err == nil {
+	if err = task.Ended(err); err == nil {
 		s.Slack, err = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
 	}
 	return s, err
@@ -130,16 +127,16 @@ func (scheduling) Write(_ context.Context, s journal.Step, value string) error {
 	}
 	attr, err := unix.SchedGetAttr(tid, 0) // whether its children inherit it stays
 	if err != nil {
-		return ended(err)
+		return task.Ended(err)
 	}
 	attr.Policy, _ = to.Policy.Number() // parseScheduling knows it
 	attr.Priority, attr.Nice = uint32(to.Priority), int32(to.Nice)
 	attr.Flags &= unix.SCHED_FLAG_RESET_ON_FORK
 	if err = unix.SchedSetAttr(tid, attr, 0); err != nil {
-		return ended(fmt.Errorf("thread %d: policy %s: %w", tid, value, err))
+		return task.Ended(fmt.Errorf("thread %d: policy %s: %w", tid, value, err))
 	}
 	if to.RealTime() {
 		return nil
 	}
-	return ended(os.WriteFile(slackFile(tid), []byte(strconv.FormatUint(to.Slack, 10)), 0))
+	return task.Ended(os.WriteFile(slackFile(tid), []byte(strconv.FormatUint(to.Slack, 10)), 0))
 }

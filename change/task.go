@@ -10,13 +10,15 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 )
 
 // KindTask is the CPU affinity of one thread, as a cpulist: Target is its TaskTarget.
 const KindTask = "task"
 
-type task struct{}
+type taskCPUs struct{}
 
 // TaskTarget names a thread for steps, so that another task that got the
 // same number later is not taken for it. Start is field 22 of /proc/PID/stat.
@@ -29,7 +31,7 @@ func find(target string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%q: expected tid:start", target)
 	}
-	now, err := StartTime(tid)
+	now, err := task.StartTime(host.Live(), tid)
 	if err != nil {
 		return 0, err
 	}
@@ -39,7 +41,7 @@ func find(target string) (int, error) {
 	return tid, nil
 }
 
-func (task) Check(s journal.Step) error {
+func (taskCPUs) Check(s journal.Step) error {
 	_, err := cpuset.Parse(s.After)
 	_, berr := cpuset.Parse(s.Before)
 	return errors.Join(checkTask(s.Target), err, berr)
@@ -55,24 +57,24 @@ func checkTask(target string) error {
 	return nil
 }
 
-func (task) Read(_ context.Context, s journal.Step) (string, error) {
+func (taskCPUs) Read(_ context.Context, s journal.Step) (string, error) {
 	tid, err := find(s.Target)
 	if err != nil {
 		return "", err
 	}
-	may, err := Affinity(tid)
+	may, err := task.Affinity(tid)
 	return may.String(), err
 }
 
 // MayOverwrite lets a thread have its own CPUs back that has been given more: so does the kernel with its
 // threads when a cpuset changes.
-func (task) MayOverwrite(s journal.Step, now string) bool {
+func (taskCPUs) MayOverwrite(s journal.Step, now string) bool {
 	before, err := cpuset.Parse(s.Before)
 	wide, werr := cpuset.Parse(now)
 	return errors.Join(err, werr) == nil && before.IsSubsetOf(wide)
 }
 
-func (task) Write(_ context.Context, s journal.Step, value string) error {
+func (taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
 	tid, err := find(s.Target)
 	if err != nil {
 		return err
@@ -81,14 +83,14 @@ func (task) Write(_ context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	return SetAffinity(tid, set)
+	return task.SetAffinity(tid, set)
 }
 
 // Ends is true of each thread.
-func (task) Ends(journal.Step) bool { return true }
+func (taskCPUs) Ends(journal.Step) bool { return true }
 
 // Name is that of the thread.
-func (task) Name(s journal.Step) string { return TaskName("CPUs of thread", s.Target) }
+func (taskCPUs) Name(s journal.Step) string { return TaskName("CPUs of thread", s.Target) }
 
 // TaskName says for people what is set of which thread, which a TaskTarget names.
 func TaskName(what, target string) string {
@@ -101,7 +103,7 @@ func TaskName(what, target string) string {
 }
 
 // Shell is taskset(1).
-func (task) Shell(s journal.Step) string {
+func (taskCPUs) Shell(s journal.Step) string {
 	id, _, _ := strings.Cut(s.Target, ":")
 	return fmt.Sprintf("taskset -pc %s %s", s.After, id)
 }

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 )
 
@@ -47,6 +49,12 @@ func (t tasks) Write(ctx context.Context, s journal.Step, to string) error {
 		return t.move(ctx, s.After, to, func(int) bool { return true })
 	}
 	return t.move(ctx, s.Target, to, func(pid int) bool { return !kernelThread(pid) })
+}
+
+// kernelThread says whether a process is the kernel's, or has ended: such do not move.
+func kernelThread(pid int) bool {
+	t, err := task.ReadStat(host.Live(), task.Dir(pid))
+	return err == nil && (t.Kernel || t.Dead())
 }
 
 // Shell moves the processes.

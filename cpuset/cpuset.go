@@ -10,6 +10,7 @@ package cpuset
 
 import (
 	"fmt"
+	"io/fs"
 	"iter"
 	"math/bits"
 	"strconv"
@@ -60,6 +61,19 @@ func MustParse(list string) Set {
 // Documentation/admin-guide/kernel-parameters.rst.
 func Parse(list string) (Set, error) {
 	return ParseWithin(list, Set{})
+}
+
+// Read reads a file with a cpulist, of /proc, /sys or a cgroup.
+func Read(root fs.FS, name string) (Set, error) {
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		return Set{}, err
+	}
+	s, err := Parse(string(text))
+	if err != nil {
+		err = fmt.Errorf("/%s: %w", name, err)
+	}
+	return s, err
 }
 
 // ParseWithin is Parse for lists that may also say "all" or use "N" for the last CPU, as boot

@@ -10,6 +10,7 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 )
@@ -134,7 +135,7 @@ func (a *adoption) remove(ctx context.Context, groups []string) error {
 
 // removeGroup removes a cgroup and those of Isolane's in it, the deepest first.
 func (a *adoption) removeGroup(ctx context.Context, dir string) error {
-	pids, err := Processes(a.root, dir)
+	pids, err := cgroup.Processes(a.root, dir)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 )
@@ -23,7 +25,7 @@ type Attachment struct {
 	// Own: the lane is in that cgroup, and its processes stay there (cgroup v2).
 	Own bool `json:"own,omitempty"`
 	PID int  `json:"pid,omitempty"` // or the process, with
-	// Start is when it started (change.StartTime): its number may become another's.
+	// Start is when it started (task.StartTime): its number may become another's.
 	Start   uint64 `json:"start,omitempty"`
 	Journal string `json:"journal"`
 }
@@ -199,7 +201,7 @@ func (l *Lanes) ended(ctx context.Context, at Attachment) (bool, error) {
 		return !Populated(l.root, at.Group), nil
 	}
 	if steps == 0 {
-		start, err := change.StartTime(at.PID)
+		start, err := task.StartTime(l.root, at.PID)
 		return err != nil || start != at.Start, nil
 	}
 	return true, nil
@@ -268,12 +270,12 @@ func (l *Lanes) homeward(j *journal.Journal) error {
 		if s.Kind != change.KindCgroup || change.IsKeeperGroup(s.Target) {
 			continue
 		}
-		pids, err := Processes(l.root, s.Target)
+		pids, err := cgroup.Processes(l.root, s.Target)
 		if err != nil {
 			return err
 		}
 		for _, pid := range pids {
-			start, err := change.StartTime(pid)
+			start, err := task.StartTime(l.root, pid)
 			if target := change.TaskTarget(pid, start); err == nil && !moved[target] {
 				if err = j.Adopt(journal.Step{Kind: change.KindMember, Target: target, Before: home,
 					After: s.Target}); err != nil {

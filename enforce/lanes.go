@@ -10,10 +10,10 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/plan"
@@ -257,7 +257,7 @@ func (l *Lanes) Groups() ([]LaneGroup, error) {
 		if text, rerr := fs.ReadFile(l.root, path.Join(g.PartitionDir, knob.PartitionFile)[1:]); rerr == nil {
 			g.Partition = trim(text)
 		}
-		pids, err := Processes(l.root, g.Dir)
+		pids, err := cgroup.Processes(l.root, g.Dir)
 		if err != nil {
 			return nil, err
 		}
@@ -267,35 +267,9 @@ func (l *Lanes) Groups() ([]LaneGroup, error) {
 	return groups, nil
 }
 
-// Processes are those of a cgroup and of the ones in it; none where it has gone.
-func Processes(root fs.FS, dir string) ([]int, error) {
-	var pids []int
-	err := fs.WalkDir(root, dir[1:], func(name string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) { // gone meanwhile: that is drift
-			return nil
-		}
-		if err != nil || !d.IsDir() {
-			return err
-		}
-		procs, err := fs.ReadFile(root, name+"/cgroup.procs")
-		if err != nil { // gone, or threaded: then the one above it lists them
-			return nil // see above
-		}
-		for _, f := range strings.Fields(string(procs)) {
-			pid, err := strconv.Atoi(f)
-			if err != nil {
-				return fmt.Errorf("/%s/cgroup.procs: %q: expected a process id", name, f)
-			}
-			pids = append(pids, pid)
-		}
-		return nil
-	})
-	return pids, err
-}
-
 // Populated says whether a cgroup, or one in it, has processes.
 func Populated(root fs.FS, dir string) bool {
-	pids, err := Processes(root, dir)
+	pids, err := cgroup.Processes(root, dir)
 	return err == nil && len(pids) > 0
 }
 

@@ -149,15 +149,15 @@ func TestExpire(t *testing.T) {
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 	before := maps.Clone(b.fingerprint(t))
 	l := b.open(t)
-	if err := l.Lend("a", os.Getpid()); err != nil {
-		t.Fatal(err)
-	}
 	stat, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
 		t.Fatal(err)
 	}
 	self := filepath.Join("proc", strings.Fields(string(stat))[0], "stat")
 	b.write(t, self, string(stat))
+	if err = l.Lend("a", os.Getpid()); err != nil {
+		t.Fatal(err)
+	}
 	if _, err = l.Put(t.Context(), placement(), noAttach); err != nil {
 		t.Fatal(err)
 	}

@@ -2,25 +2,22 @@ package enforce
 
 import (
 	"context"
-	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 
-	"isolane.dev/isolane/change"
-	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/plan"
 )
 
 // Run is an isolane run that made a lane for its command, and releases it when that ends.
 type Run struct {
 	PID   int    `json:"pid"`
-	Start uint64 `json:"start"` // change.StartTime: its number may become another's
+	Start uint64 `json:"start"` // task.StartTime: its number may become another's
 }
 
 // Lend notes that a lane, which Put is to make, lives as long as a process.
 func (l *Lanes) Lend(lane string, pid int) error {
-	start, err := change.StartTime(pid)
+	start, err := task.StartTime(l.root, pid)
 	if err != nil {
 		return err
 	}
@@ -48,11 +45,7 @@ func (l *Lanes) abandoned(name string) bool {
 	if !lent {
 		return false
 	}
-	stat, err := fs.ReadFile(l.root, fmt.Sprintf("proc/%d/stat", r.PID))
-	if err != nil {
-		return true
-	}
-	t, err := host.ParseStat(string(stat))
+	t, err := task.ReadStat(l.root, task.Dir(r.PID))
 	return err != nil || t.Start != r.Start || t.Dead()
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -11,6 +12,9 @@ import (
 )
 
 const cpuDir = "sys/devices/system/cpu"
+
+// Online reads which CPUs run, for callers that need no more of the machine.
+func Online(root fs.FS) (cpuset.Set, error) { return cpuset.Read(root, cpuDir+"/online") }
 
 // cpus reads /sys/devices/system/cpu (Documentation/admin-guide/cputopology.rst,
 // Documentation/ABI/testing/sysfs-devices-system-cpu).

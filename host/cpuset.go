@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/task"
 )
 
 // allowedCPUs are those that the cpuset in force gives to the reading process. CPUs that isolcpus= closes to
@@ -33,7 +34,7 @@ func (r *reader) allowNodes(nodes []NUMANode) {
 
 func (r *reader) allowed(key, file string) *cpuset.Set {
 	text, _ := r.read("proc/self/status")
-	list, ok := parseStatus(text)[key]
+	list, ok := task.Status(text).Value(key)
 	if !ok {
 		return r.inCpuset(file)
 	}
@@ -43,18 +44,6 @@ func (r *reader) allowed(key, file string) *cpuset.Set {
 		return nil
 	}
 	return &set
-}
-
-// parseStatus returns the lines of /proc/PID/status (proc_pid_status(5)) that this package uses, by key.
-func parseStatus(text string) map[string]string {
-	lines := map[string]string{}
-	for line := range strings.Lines(text) {
-		switch key, value, _ := strings.Cut(line, ":"); key {
-		case "Name", "Cpus_allowed_list", "Mems_allowed_list", "VmLck", "VmSwap":
-			lines[key] = strings.TrimSpace(value)
-		}
-	}
-	return lines
 }
 
 // inCpuset is what the cgroup of the reading process allows (cpuset(7)), cpus or mems, for snapshots without

@@ -10,20 +10,21 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/task"
 )
 
 // A thread's name may hold anything; a line that makes sense gives what it says.
 func FuzzTask(f *testing.F) {
 	const status = "Name:\tvrouter\nCpus_allowed_list:\t2-3\nMems_allowed_list:\t0\nVmLck:\t 12 kB\n"
 	const stat = "900 (a) b) R 1 1 1 0 -1 2129984 1 1 1 1 1 1 1 1 20 0 1 0 1 1 1 1 1 1 1 1 1 1 1 1 1 1 0 0 17 2 50 1 0 0 0"
-	if got, ok := parseTask(status, stat); !ok || got.Processor != 2 || got.Policy != "fifo" || got.Priority != 50 || !got.Kernel ||
+	if got, ok := parseTask(task.Status(status), stat); !ok || got.Processor != 2 || got.Policy != "fifo" || got.Priority != 50 || !got.Kernel ||
 		got.Allowed != cpuset.MustParse("2-3") || got.Locked != 12<<10 || got.Nodes != cpuset.Of(0) {
 		f.Errorf("got %+v, %v", got, ok)
 	}
 	f.Add(status, stat)
 	f.Add("Cpus_allowed_list: 3-1", "1 ()")
 	f.Fuzz(func(t *testing.T, status, stat string) {
-		if got, ok := parseTask(status, stat); ok && !strings.Contains(stat, strconv.Itoa(got.Processor)) {
+		if got, ok := parseTask(task.Status(status), stat); ok && !strings.Contains(stat, strconv.Itoa(got.Processor)) {
 			t.Errorf("%q: %+v", stat, got)
 		}
 	})
@@ -68,31 +69,6 @@ func FuzzPCI(f *testing.F) {
 			if d.PF != nil && !isPCIAddress(*d.PF) {
 				t.Errorf("PF %q", *d.PF)
 			}
-		}
-	})
-}
-
-func TestParseStat(t *testing.T) {
-	const head = "12 (a (b) c) S 1 0 0 0 -1 69206016 0 0 0 0 3 4 5 6 20 0 1 0 77"
-	got, err := ParseStat(head)
-	want := TaskStat{ID: 12, Comm: "a (b) c", State: 'S', Parent: 1, Kernel: true, Fixed: true, CPUTicks: 18, Start: 77,
-		Processor: -1, Priority: -1}
-	if err != nil || got != want {
-		t.Errorf("got %+v, %v, want %+v", got, err, want)
-	}
-	for _, text := range []string{"", ")(", strings.TrimSuffix(head, " 77"), strings.Replace(head, "12", "-12", 1), strings.Replace(head, "77", "x", 1)} {
-		if _, err = ParseStat(text); err == nil {
-			t.Errorf("%q passed", text)
-		}
-	}
-}
-
-func FuzzParseStat(f *testing.F) {
-	f.Add("12 (a (b) c) S 1 0 0 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 77 0")
-	f.Add(")(")
-	f.Fuzz(func(t *testing.T, text string) {
-		if s, err := ParseStat(text); err == nil && (s.ID < 0 || s.Parent < 0 || s.Processor < -1) {
-			t.Errorf("%q: %+v", text, s)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"slices"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/cgroup"
 )
 
 // APIVersion and Kind head the JSON document.
@@ -141,7 +142,7 @@ type Kernel struct {
 	RCUNoCBs     *cpuset.Set       `json:"rcuNocbs"` // requested by rcu_nocbs=, and NohzFull, which implies it
 	Preempt      *string           `json:"preempt"`  // none, voluntary, full, lazy, rt; dynamic: set at run time
 	Realtime     *bool             `json:"realtime"` // PREEMPT_RT, which may preempt ordinary tasks lazily
-	Cgroup       Cgroup            `json:"cgroup"`   //
+	Cgroup       cgroup.Mounts     `json:"cgroup"`   //
 	Clocksource  string            `json:"clocksource"`
 	IdleDriver   string            `json:"idleDriver"`
 	IdleGovernor string            `json:"idleGovernor"`
@@ -151,15 +152,6 @@ type Kernel struct {
 	Hypervisor   *bool             `json:"hypervisor"`       // the machine is a guest
 	Steal        *uint64           `json:"stealNanoseconds"` // that the hypervisor took from all CPUs since boot
 	Mitigations  map[string]string `json:"mitigations"`      // of hardware vulnerabilities, by name
-}
-
-// Cgroup says where the hierarchies are mounted.
-type Cgroup struct {
-	Version            string   `json:"version"`            // v1, v2, hybrid or none; "" is not known
-	CpusetV1           *string  `json:"cpusetV1"`           // mount point of the v1 cpuset hierarchy
-	MemoryV1           *string  `json:"memoryV1"`           // of the v1 memory hierarchy
-	Unified            *string  `json:"unified"`            // mount point of cgroup v2
-	UnifiedControllers []string `json:"unifiedControllers"` // of cgroup v2
 }
 
 // Read reads the machine under root. What is missing or wrong there is nil and a warning; the error

@@ -151,13 +151,18 @@ func parseInterrupt(line string, table *CountTable) (Interrupt, bool) {
 		}
 	}
 	on := cpuset.Of(fired...)
-	i := Interrupt{IRQ: int(irq), Fired: &on}
-	fields := strings.Fields(row.Text)
+	chip, actions := row.Source()
+	return Interrupt{IRQ: int(irq), Fired: &on, Device: orNull(pciAddress(chip)), Name: orNull(actions)}, true
+}
+
+// Source takes the text behind the counts of a numbered interrupt apart: the chip that it comes through, and
+// the names of its actions.
+func (r CountRow) Source() (chip, actions string) {
+	fields := strings.Fields(r.Text)
 	if len(fields) == 0 {
-		return i, true
+		return "", ""
 	}
-	i.Device = orNull(pciAddress(fields[0]))
-	fields = fields[1:]
+	chip, fields = fields[0], fields[1:]
 	if len(fields) > 0 {
 		hardware, _, _ := strings.Cut(fields[0], "-")
 		if isDigits(hardware) || hardware == "" { // "5-edge", "27", and Xen's "-virq"
@@ -167,8 +172,7 @@ func parseInterrupt(line string, table *CountTable) (Interrupt, bool) {
 	if len(fields) > 0 && (fields[0] == "Level" || fields[0] == "Edge") {
 		fields = fields[1:]
 	}
-	i.Name = orNull(strings.Join(fields, " "))
-	return i, true
+	return chip, strings.Join(fields, " ")
 }
 
 // pciAddress returns the address at the end of a chip's name: "PCI-MSIX-0000:00:02.0".

@@ -1,6 +1,10 @@
 package host
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"isolane.dev/isolane/host/cgroup"
+)
 
 // MarshalJSON prints null for what the source does not say.
 func (h Host) MarshalJSON() ([]byte, error) {
@@ -33,16 +37,16 @@ func (k Kernel) MarshalJSON() ([]byte, error) {
 	type plain Kernel
 	v := struct {
 		plain
-		Release      *string `json:"release"`
-		Version      *string `json:"version"`
-		Cmdline      *string `json:"cmdline"`
-		BootID       *string `json:"bootID"`
-		Cgroup       *Cgroup `json:"cgroup"`
-		Clocksource  *string `json:"clocksource"`
-		IdleDriver   *string `json:"idleDriver"`
-		IdleGovernor *string `json:"idleGovernor"`
-		CPUModel     *string `json:"cpuModel"`
-		Microcode    *string `json:"microcode"`
+		Release      *string        `json:"release"`
+		Version      *string        `json:"version"`
+		Cmdline      *string        `json:"cmdline"`
+		BootID       *string        `json:"bootID"`
+		Cgroup       *cgroup.Mounts `json:"cgroup"`
+		Clocksource  *string        `json:"clocksource"`
+		IdleDriver   *string        `json:"idleDriver"`
+		IdleGovernor *string        `json:"idleGovernor"`
+		CPUModel     *string        `json:"cpuModel"`
+		Microcode    *string        `json:"microcode"`
 	}{plain: plain(k), Release: orNull(k.Release), Version: orNull(k.Version), Cmdline: orNull(k.Cmdline),
 		BootID: orNull(k.BootID), Clocksource: orNull(k.Clocksource), IdleDriver: orNull(k.IdleDriver),
 		IdleGovernor: orNull(k.IdleGovernor), CPUModel: orNull(k.CPUModel), Microcode: orNull(k.Microcode)}

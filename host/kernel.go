@@ -2,12 +2,10 @@ package host
 
 import (
 	"fmt"
-	"io/fs"
-	"slices"
-	"strconv"
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/cgroup"
 )
 
 func (r *reader) kernel(devices []PCIDevice) Kernel {
@@ -47,16 +45,13 @@ func (r *reader) kernel(devices []PCIDevice) Kernel {
 	return k
 }
 
-// steal is the eighth column of the first line of /proc/stat, in ticks of USER_HZ, which is 100 on
-// every architecture that Isolane runs on (proc_stat(5)).
+// steal is of all CPUs, in the first line of /proc/stat.
 func (r *reader) steal() *uint64 {
 	var steal *uint64
 	r.lines("proc/stat", func(line string) bool {
-		if f := strings.Fields(line); len(f) > 8 && f[0] == "cpu" {
-			if ticks, err := strconv.ParseUint(f[8], 10, 39); err == nil { // 174 years, so that it fits
-				ticks *= 1e7
-				steal = &ticks
-			}
+		times, ok := strings.CutPrefix(line, "cpu ")
+		if t, err := parseCPUTime(times); ok && err == nil && t.Steal < 1<<39 { // 174 years, so that it fits
+			steal = new(t.Steal * 1e7)
 		}
 		return false
 	})
@@ -112,60 +107,12 @@ func (r *reader) noCallbacks(k Kernel) *cpuset.Set {
 	return &set
 }
 
-// Cgroups reads only where the cgroup hierarchies are mounted, for callers that need no more of the machine.
-func Cgroups(root fs.FS) Cgroup {
-	r := reader{root: root}
-	return r.cgroup()
-}
-
-// cgroup finds the hierarchies in /proc/self/mounts (cgroups(7)).
-func (r *reader) cgroup() Cgroup {
-	var c Cgroup
-	v1 := false
-	note := func(line string) bool {
-		f := strings.Fields(line)
-		if len(f) < 4 {
-			return true
-		}
-		at := unescape(f[1])
-		switch {
-		case f[2] == "cgroup2" && c.Unified == nil:
-			c.Unified = &at
-		case f[2] == "cgroup":
-			v1 = true
-			options := strings.Split(f[3], ",")
-			if c.CpusetV1 == nil && slices.Contains(options, "cpuset") {
-				c.CpusetV1 = &at
-			}
-			if c.MemoryV1 == nil && slices.Contains(options, "memory") {
-				c.MemoryV1 = &at
-			}
-		}
-		return true
+func (r *reader) cgroup() cgroup.Mounts {
+	m, err := cgroup.Mounted(r.root)
+	if err != nil {
+		r.warn("%v", err)
 	}
-	known := r.lines("proc/self/mounts", note) || r.lines("proc/mounts", note)
-	switch {
-	case !known:
-	case v1 && c.Unified != nil:
-		c.Version = "hybrid"
-	case v1:
-		c.Version = "v1"
-	case c.Unified != nil:
-		c.Version = "v2"
-	default:
-		c.Version = "none"
-	}
-	if c.Unified != nil {
-		if text, ok := r.read(strings.TrimPrefix(*c.Unified, "/") + "/cgroup.controllers"); ok {
-			c.UnifiedControllers = strings.Fields(text)
-		}
-	}
-	return c
-}
-
-// unescape undoes what /proc/mounts does to white space (getmntent(3)).
-func unescape(path string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
+	return m
 }
 
 // AtLeast says whether the kernel is of this release or a newer one; false where its release is not known.

@@ -77,27 +77,6 @@ func TestNoCallbacks(t *testing.T) {
 	}
 }
 
-func TestCgroup(t *testing.T) {
-	const v1 = "cg /sys/fs/cgroup/cpuset\\040x cgroup rw,cpuset 0 0\n"
-	const v2 = "cg2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
-	controllers := []string{"cpuset", "cpu"}
-	at, unified := new("/sys/fs/cgroup/cpuset x"), new("/sys/fs/cgroup/unified")
-	for mounts, want := range map[string]Cgroup{
-		v1: {Version: "v1", CpusetV1: at},
-		v2: {Version: "v2", Unified: unified, UnifiedControllers: controllers},
-		v2 + v1: {Version: "hybrid", CpusetV1: at,
-			Unified: unified, UnifiedControllers: controllers},
-		"cg /c cgroup rw,cpu,cpusets 0 0\n": {Version: "v1"},
-		"proc /proc proc rw 0 0\n":          {Version: "none"},
-	} {
-		r := &reader{root: fstest.MapFS{"proc/self/mounts": {Data: []byte(mounts)},
-			"sys/fs/cgroup/unified/cgroup.controllers": {Data: []byte("cpuset cpu\n")}}}
-		if diff := cmp.Diff(want, r.cgroup()); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", mounts, diff)
-		}
-	}
-}
-
 func FuzzInterrupt(f *testing.F) {
 	f.Add(" 36:  0  189834  PCI-MSIX-0000:00:02.0   1-edge      virtio1-req.0", 2)
 	f.Add("11: 5 7 GICv3 27 Level arch_timer", 1)

@@ -1,12 +1,12 @@
 package host
 
 import (
-	"fmt"
 	"io/fs"
 	"strconv"
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/sched"
 )
 
@@ -101,12 +101,13 @@ func ReadSettings(root fs.FS) Settings {
 func (r *reader) tasks() []Task {
 	var tasks []Task
 	var everywhere cpuset.Set
-	for _, pid := range r.numbered("proc", "", "") {
-		for _, tid := range r.numbered(fmt.Sprintf("proc/%d/task", pid), "", "") {
-			dir := fmt.Sprintf("proc/%d/task/%d/", pid, tid)
-			t, ok := parseTask(r.text(dir+"status"), r.text(dir+"stat"))
+	pids, _ := task.Processes(r.root)
+	for _, pid := range pids {
+		for _, tid := range task.Threads(r.root, pid) {
+			dir := task.ThreadDir(pid, tid)
+			t, ok := parseTask(task.Status(r.text(dir+"/status")), r.text(dir+"/stat"))
 			if ok {
-				t.ID, t.Process = int(tid), int(pid)
+				t.ID, t.Process = tid, pid
 				tasks = append(tasks, t)
 				everywhere = everywhere.Union(t.Allowed)
 			}
@@ -114,7 +115,7 @@ func (r *reader) tasks() []Task {
 	}
 	for i, t := range tasks {
 		if !t.Kernel && t.ID == t.Process && t.Allowed != everywhere {
-			if text, ok := r.read(fmt.Sprintf("proc/%d/numa_maps", t.ID)); ok && text != "" {
+			if text, ok := r.read(task.Dir(t.ID) + "/numa_maps"); ok && text != "" {
 				tasks[i].Pages = parsePages(text)
 			}
 		}
@@ -123,19 +124,20 @@ func (r *reader) tasks() []Task {
 }
 
 // parseTask reads the two files of a thread; false for one that is dead or makes no sense.
-func parseTask(status, stat string) (Task, bool) {
-	lines := parseStatus(status)
-	allowed, known := lines["Cpus_allowed_list"]
-	cpus, cerr := cpuset.Parse(allowed)
-	nodes, _ := cpuset.Parse(lines["Mems_allowed_list"]) // empty where it is wrong: not known
-	s, err := ParseStat(stat)
-	t := Task{Name: lines["Name"], Kernel: s.Kernel, Allowed: cpus, Processor: s.Processor, Policy: s.Policy,
-		Priority: s.Priority, Nodes: nodes, Locked: kibi(lines["VmLck"]), Swapped: kibi(lines["VmSwap"])}
-	return t, known && cerr == nil && err == nil && !s.Dead() && s.Priority >= 0
+func parseTask(status task.Status, stat string) (Task, bool) {
+	cpus, cerr := status.Allowed()
+	mems, _ := status.Value("Mems_allowed_list")
+	nodes, _ := cpuset.Parse(mems) // empty where it is wrong: not known
+	name, _ := status.Value("Name")
+	s, err := task.ParseStat(stat)
+	t := Task{Name: name, Kernel: s.Kernel, Allowed: cpus, Processor: s.Processor, Policy: s.Policy,
+		Priority: s.Priority, Nodes: nodes, Locked: kibi(status, "VmLck"), Swapped: kibi(status, "VmSwap")}
+	return t, cerr == nil && err == nil && !s.Dead()
 }
 
 // kibi reads "123 kB" in bytes; 0 where it is something else.
-func kibi(value string) uint64 {
+func kibi(status task.Status, key string) uint64 {
+	value, _ := status.Value(key)
 	n, err := strconv.ParseUint(strings.TrimSuffix(value, " kB"), 10, 54)
 	if err != nil {
 		return 0

@@ -12,6 +12,7 @@ import (
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
@@ -36,20 +37,19 @@ func GroupDir(h host.Host, name string) (string, error) {
 // cpusetRoot returns where cpuset cgroups are made, and whether they are of cgroup v2.
 func cpusetRoot(h host.Host) (string, bool, error) {
 	c := h.Kernel.Cgroup
-	if c.CpusetV1 != nil {
-		return *c.CpusetV1, false, nil
+	root, v2 := c.Cpuset()
+	if root == "" || v2 && !slices.Contains(c.UnifiedControllers, "cpuset") {
+		return "", false, ErrNoCpuset
 	}
-	for _, name := range c.UnifiedControllers {
-		if name == "cpuset" && c.Unified != nil {
-			return *c.Unified, true, nil
-		}
-	}
-	return "", false, ErrNoCpuset
+	return root, v2, nil
 }
 
 // Hierarchies are the directories in which Isolane makes cgroups; none where the host has no cpusets.
 func Hierarchies(root fs.FS) ([]string, error) {
-	c := host.Cgroups(root)
+	c, err := cgroup.Mounted(root)
+	if err != nil {
+		return nil, err
+	}
 	top, _, err := cpusetRoot(host.Host{Kernel: host.Kernel{Cgroup: c}})
 	if errors.Is(err, ErrNoCpuset) {
 		return nil, nil

@@ -2,16 +2,13 @@ package knob
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
-	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
@@ -20,16 +17,12 @@ import (
 // (Documentation/admin-guide/kernel-per-CPU-kthreads.rst). Those bound to a CPU stay: the witness
 // shows what they cost. A thread that ends meanwhile, or refuses, is no error.
 func kernelThreads(v View, p plan.Placement) ([]journal.Step, error) {
-	entries, err := fs.ReadDir(v.Root, "proc")
+	pids, err := task.Processes(v.Root)
 	if err != nil {
 		return nil, err
 	}
 	var steps []journal.Step
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
+	for _, pid := range pids {
 		s, err := v.kernelThread(pid, p.CPUs())
 		if err != nil {
 			return nil, err
@@ -40,25 +33,12 @@ func kernelThreads(v View, p plan.Placement) ([]journal.Step, error) {
 }
 
 func (v View) kernelThread(pid int, cpus cpuset.Set) ([]journal.Step, error) {
-	stat, err := fs.ReadFile(v.Root, fmt.Sprintf("proc/%d/stat", pid))
-	if err != nil {
-		return nil, gone(err)
-	}
-	t, err := host.ParseStat(string(stat))
-	if err != nil {
-		return nil, fmt.Errorf("/proc/%d/stat: %w", pid, err)
-	}
-	// The threads of interrupts follow their interrupt (kernel/irq/manage.c).
-	if !t.Kernel || t.Fixed || strings.HasPrefix(t.Comm, "irq/") {
+	t, allowed, err := movable(v.Root, pid)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	status, err := fs.ReadFile(v.Root, fmt.Sprintf("proc/%d/status", pid))
 	if err != nil {
-		return nil, gone(err)
-	}
-	allowed, err := allowedList(string(status))
-	if err != nil {
-		return nil, fmt.Errorf("/proc/%d/status: %w", pid, err)
+		return nil, err
 	}
 	target := change.TaskTarget(pid, t.Start)
 	allowed = v.cpusBefore(change.KindTask, target, allowed)
@@ -69,21 +49,15 @@ func (v View) kernelThread(pid int, cpus cpuset.Set) ([]journal.Step, error) {
 	return []journal.Step{{Kind: change.KindTask, Target: target, After: to.String(), Optional: true}}, nil
 }
 
-// gone turns the end of a process between two reads into nothing to do.
-func gone(err error) error {
-	if errors.Is(err, fs.ErrNotExist) || strings.Contains(err.Error(), "no such process") {
-		return nil
+// movable reads a kernel thread that may be moved, and its CPUs; fs.ErrNotExist of any other task.
+func movable(root fs.FS, pid int) (t task.Stat, cpus cpuset.Set, err error) {
+	if t, err = task.ReadStat(root, task.Dir(pid)); err == nil && (!t.Kernel || !t.Movable()) {
+		err = fs.ErrNotExist
 	}
-	return err
-}
-
-func allowedList(status string) (cpuset.Set, error) {
-	for line := range strings.Lines(status) {
-		if list, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
-			return cpuset.Parse(list)
-		}
+	if err == nil {
+		cpus, err = task.ReadAllowed(root, task.Dir(pid))
 	}
-	return cpuset.Set{}, errors.New("expected a line Cpus_allowed_list")
+	return t, cpus, err
 }
 
 func trim(data []byte) string { return strings.TrimSpace(string(data)) }
@@ -108,21 +82,14 @@ func kernelThreadDefaults(u *Unrecorded) error {
 	for _, n := range u.Host.NUMANodes {
 		usual = append(usual, n.CPUs)
 	}
-	entries, err := fs.ReadDir(u.Root, "proc")
+	pids, err := task.Processes(u.Root)
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		pid, aerr := strconv.Atoi(e.Name())
-		if aerr != nil {
+	for _, pid := range pids {
+		t, now, terr := movable(u.Root, pid)
+		if terr != nil {
 			continue
-		}
-		stat, serr := fs.ReadFile(u.Root, path.Join("proc", e.Name(), "stat"))
-		status, terr := fs.ReadFile(u.Root, path.Join("proc", e.Name(), "status"))
-		t, perr := host.ParseStat(string(stat))
-		now, lerr := allowedList(string(status))
-		if errors.Join(serr, terr, perr, lerr) != nil || !t.Kernel || t.Fixed || strings.HasPrefix(t.Comm, "irq/") {
-			continue // as in kernelThread
 		}
 		at := slices.IndexFunc(usual, func(cpus cpuset.Set) bool {
 			return cpus.Intersects(u.Lanes) && now == u.without(cpus)

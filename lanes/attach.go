@@ -8,9 +8,9 @@ import (
 	"io/fs"
 	"slices"
 
-	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/runtime/running"
@@ -87,14 +87,14 @@ func workload(h host.Host, root fs.FS, at enforce.Attachment) (enforce.Attachmen
 	at.Own = false
 	var err error
 	if at.Group == "" {
-		start, serr := change.StartTime(at.PID)
-		if serr != nil || at.Start != 0 && start != at.Start {
+		stat, serr := task.ReadStat(root, task.Dir(at.PID))
+		if serr != nil || at.Start != 0 && stat.Start != at.Start {
 			return at, fmt.Errorf("process %d: has ended, or there is none", at.PID)
 		}
-		if isKernelThread(root, at.PID) {
+		if stat.Kernel {
 			return at, fmt.Errorf("process %d: a kernel thread cannot be attached", at.PID)
 		}
-		if at.Start = start; own {
+		if at.Start = stat.Start; own {
 			if group, ok := running.OwnGroup(h, root, at.PID); ok {
 				at.Group, at.PID, at.Start = group, 0, 0
 			}
@@ -126,14 +126,4 @@ func threadsOf(root fs.FS, at enforce.Attachment) ([]running.Thread, error) {
 		return running.Cgroup(root, at.Group)
 	}
 	return running.Tree(root, at.PID)
-}
-
-// isKernelThread is false also for a process that has just ended.
-func isKernelThread(root fs.FS, pid int) bool {
-	text, err := fs.ReadFile(root, fmt.Sprintf("proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	t, err := host.ParseStat(string(text))
-	return err == nil && t.Kernel
 }

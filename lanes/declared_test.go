@@ -12,6 +12,7 @@ import (
 
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
@@ -130,7 +131,7 @@ func effect(t *testing.T, h host.Host, text string) string {
 	}
 	v2 := "/sys/fs/cgroup"
 	h.Kernel.Release = "6.12.0"
-	h.Kernel.Cgroup = host.Cgroup{Version: "v2", Unified: &v2, UnifiedControllers: []string{"cpuset", "cpu", "memory"}}
+	h.Kernel.Cgroup = cgroup.Mounts{Version: "v2", Unified: &v2, UnifiedControllers: []string{"cpuset", "cpu", "memory"}}
 	var p plan.Placement
 	if err = enforce.Refuse(lanes); err == nil {
 		p, err = plan.Solve(h, plan.Placement{}, lanes)

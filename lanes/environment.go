@@ -1,13 +1,14 @@
 package lanes
 
 import (
-	"bufio"
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/mount"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/quantity"
 )
@@ -40,21 +41,12 @@ func environment(root fs.FS, lane plan.Lane) ([]string, error) {
 
 // hugepageMounts returns where pages of each size are mounted (Documentation/admin-guide/mm/hugetlbpage.rst).
 func hugepageMounts(root fs.FS) (map[uint64]string, error) {
-	f, err := root.Open("proc/mounts")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	mounts := map[uint64]string{}
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		field := strings.Fields(lines.Text()) // device, directory, type, options
-		if len(field) < 4 || field[2] != "hugetlbfs" {
-			continue
-		}
-		for option := range strings.SplitSeq(field[3], ",") {
+	var wrong error
+	found := map[uint64]string{}
+	err := mount.Table(root, func(p mount.Point) {
+		for _, option := range p.Options {
 			size, ok := strings.CutPrefix(option, "pagesize=")
-			if !ok {
+			if !ok || p.Type != "hugetlbfs" {
 				continue
 			}
 			bytes, err := quantity.ParseBytes(strings.TrimSuffix(size, "M") + "Mi")
@@ -62,12 +54,11 @@ func hugepageMounts(root fs.FS) (map[uint64]string, error) {
 				bytes, err = quantity.ParseBytes(strings.TrimSuffix(size, "G") + "Gi")
 			}
 			if err != nil {
-				return nil, fmt.Errorf("/proc/mounts: hugetlbfs on %s: %w", field[1], err)
-			}
-			if _, earlier := mounts[uint64(bytes)]; !earlier {
-				mounts[uint64(bytes)] = field[1]
+				wrong = fmt.Errorf("/proc/mounts: hugetlbfs on %s: %w", p.Dir, err)
+			} else if _, earlier := found[uint64(bytes)]; !earlier {
+				found[uint64(bytes)] = p.Dir
 			}
 		}
-	}
-	return mounts, lines.Err()
+	})
+	return found, errors.Join(err, wrong)
 }

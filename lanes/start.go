@@ -8,6 +8,7 @@ import (
 
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/runtime/running"
@@ -103,10 +104,11 @@ func declared(lane plan.Lane) process.Lane {
 // it, and says whether it did. Where the kernel cannot, the process moves, and comes back when the lane goes.
 func stay(ctx context.Context, o Options, name string, warn func(string)) (bool, error) {
 	o = o.Complete()
-	h := host.Host{Kernel: host.Kernel{Cgroup: host.Cgroups(o.root)}} // all that is asked of it
-	if h.Kernel.Cgroup.CpusetV1 != nil {                              // there services are in another hierarchy
-		return false, nil
+	mounted, err := cgroup.Mounted(o.root)
+	if err != nil || mounted.CpusetV1 != nil { // there services are in another hierarchy
+		return false, err
 	}
+	h := host.Host{Kernel: host.Kernel{Cgroup: mounted}} // all that is asked of it
 	at := enforce.Attachment{Lane: name, Own: true}
 	group, alone := running.OwnGroup(h, o.root, os.Getpid())
 	switch {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 )
 
 // How often /proc/schedstat is read, which is large on large machines: once in so many readings.
@@ -29,9 +30,9 @@ func (b *balance) look(root fs.FS, all []Source) {
 	}
 	if b.looked%domainsEvery == 0 {
 		b.domains, _ = readAs(root, "proc/schedstat", parseDomains) // none without CONFIG_SCHEDSTATS
-		b.online, _ = onlineCPUs(root)
+		b.online, _ = host.Online(root)
 		// none without CONFIG_NO_HZ_FULL
-		b.tickless, _ = readAs(root, "sys/devices/system/cpu/nohz_full", cpuset.Parse)
+		b.tickless, _ = cpuset.Read(root, "sys/devices/system/cpu/nohz_full")
 		_, b.v1, _ = hierarchy(root)
 	}
 	b.looked++

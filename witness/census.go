@@ -4,17 +4,17 @@ import (
 	"io/fs"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/results"
 )
 
 // census is what every task of the machine had run at one moment: without eBPF the sources come
 // from two of them.
-type census map[task]tally
+type census map[taskID]tally
 
 type tally struct {
-	process task
-	stat    host.TaskStat
+	process taskID
+	stat    task.Stat
 	ran     results.Nanoseconds
 	runs    uint64
 	allowed cpuset.Set
@@ -23,13 +23,14 @@ type tally struct {
 // takeCensus reads all threads of the machine.
 func takeCensus(root fs.FS) census {
 	all := census{}
-	for _, pid := range ids(root, "proc") {
-		process, err := readTask(root, processDir(pid))
+	pids, _ := task.Processes(root)
+	for _, pid := range pids {
+		process, err := task.ReadStat(root, task.Dir(pid))
 		if err != nil {
 			continue // it has ended
 		}
-		for _, tid := range ids(root, processDir(pid)+"/task") {
-			if t, err := readTally(root, threadDir(pid, tid)); err == nil {
+		for _, tid := range task.Threads(root, pid) {
+			if t, err := readTally(root, task.ThreadDir(pid, tid)); err == nil {
 				t.process = taskOf(process)
 				all[taskOf(t.stat)] = t
 			}
@@ -39,18 +40,15 @@ func takeCensus(root fs.FS) census {
 }
 
 func readTally(root fs.FS, dir string) (t tally, err error) {
-	if t.stat, err = readTask(root, dir); err != nil {
+	if t.stat, err = task.ReadStat(root, dir); err != nil {
 		return t, err
 	}
-	text, err := fs.ReadFile(root, dir+"/schedstat")
+	ran, runs, err := task.RunTime(root, dir)
 	if err != nil {
 		return t, err
 	}
-	if t.ran, t.runs, err = parseSchedstat(string(text)); err != nil {
-		return t, err
-	}
-	status, err := readAs(root, dir+"/status", parseStatus)
-	t.allowed = status.allowed
+	t.ran, t.runs = results.Nanoseconds(ran), runs
+	t.allowed, err = task.ReadAllowed(root, dir)
 	return t, err
 }
 

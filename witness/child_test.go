@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/results"
 )
 
@@ -156,7 +157,7 @@ func start(tb testing.TB, mode string, cpu int) *burner {
 
 func (b *burner) pid() int { return b.cmd.Process.Pid }
 
-func (b *burner) tids() []int { return ids(os.DirFS("/"), processDir(b.pid())+"/task") }
+func (b *burner) tids() []int { return task.Threads(os.DirFS("/"), b.pid()) }
 
 // burn lets the child burn CPU time and returns what it has spent in all.
 func (b *burner) burn(ms int) time.Duration {

@@ -206,7 +206,6 @@ func cgroupIDs(mount string, own []string) ([]uint64, error) {
 func (c *collector) fill(own []uint64) error {
 	for cpu := range c.scope.measured.All() {
 		for kind := range kinds() {
-
 			key := sourceKey{CPU: uint32(cpu), Kind: uint32(kind), ID: rest}
 			if err := c.coll.Maps["sources"].Put(key, sourceValue{}); err != nil {
 				return err
@@ -257,7 +256,6 @@ const onCPU = 1
 func (c *collector) setMode(cpus cpuset.Set, mode uint64) error {
 	var failed []error
 	for cpu := range cpus.All() {
-
 		_, err := c.coll.Programs["set_mode"].Run(&ebpf.RunOptions{Context: mode, Flags: onCPU, CPU: uint32(cpu)})
 		if err != nil {
 			failed = append(failed, fmt.Errorf("CPU %d: %w", cpu, err))

@@ -1,13 +1,13 @@
 package witness
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"io/fs"
 	"strconv"
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/results"
 )
 
@@ -18,60 +18,32 @@ type counts map[string]map[int]uint64
 // each of them: shorter ones, such as ERR and MIS, are totals of the machine. A row whose label is
 // only a number takes the text at its end as part of its name: "31 virtio0-req.0".
 func parseCounts(text string) (counts, error) {
-	lines := strings.Split(text, "\n")
-	var cpus []int
-	for _, f := range strings.Fields(lines[0]) {
-		id, err := strconv.Atoi(strings.TrimPrefix(f, "CPU"))
-		if err != nil || !strings.HasPrefix(f, "CPU") || id < 0 || id > cpuset.Max {
-			return nil, fmt.Errorf("expected a head of CPUs, found %q", f)
-		}
-		cpus = append(cpus, id)
-	}
-	if len(cpus) == 0 {
-		return nil, errors.New("expected a head of CPUs, found nothing")
+	head, rows, _ := strings.Cut(text, "\n")
+	table, err := host.ParseCountHead(head)
+	if err != nil {
+		return nil, err
 	}
 	all := counts{}
-	for _, line := range lines[1:] {
-		label, rest, ok := strings.Cut(line, ":")
-		fields := strings.Fields(rest)
-		if !ok || len(fields) < len(cpus) {
+	for line := range strings.SplitSeq(rows, "\n") {
+		row, ok := table.Row(line)
+		if !ok || len(row.Counts) < len(table.CPUs) || total(row.Label) {
 			continue
 		}
-		n := numbers{}
-		row := map[int]uint64{}
-		for i, cpu := range cpus {
-			row[cpu] = n.parse(fields[i], 64)
+		if _, err := strconv.Atoi(row.Label); err == nil {
+			chip, actions := row.Source()
+			row.Label = strings.TrimSpace(row.Label + " " + cmp.Or(actions, chip))
 		}
-		label = strings.TrimSpace(label)
-		if n.err != nil || total(label) {
-			continue
+		on := map[int]uint64{}
+		for column, cpu := range table.CPUs {
+			on[cpu] = row.Counts[column]
 		}
-		if _, err := strconv.Atoi(label); err == nil {
-			label = strings.TrimSpace(label + " " + source(fields[len(cpus):]))
-		}
-		all[label] = row
+		all[row.Label] = on
 	}
 	return all, nil
 }
 
 // total says whether a row is of the whole machine, which on one CPU only its label tells.
 func total(label string) bool { return label == "ERR" || label == "MIS" || label == "Err" }
-
-// source is who handles an interrupt, from the text behind its counts: the controller, its
-// interrupt number and trigger ("IO-APIC 4-edge", "GICv3 27 Level"), and then the names of the
-// actions. Without a trigger it is the last word.
-func source(words []string) string {
-	for i, w := range words {
-		w = w[strings.LastIndexByte(w, '-')+1:]
-		if i+1 < len(words) && (w == "edge" || w == "level" || w == "fasteoi" || w == "Edge" || w == "Level") {
-			return strings.Join(words[i+1:], " ")
-		}
-	}
-	if len(words) == 0 {
-		return ""
-	}
-	return words[len(words)-1]
-}
 
 // since subtracts an earlier reading and returns, for one CPU, the sources that fired.
 func (c counts) since(before counts, cpu int) map[string]uint64 {
@@ -84,41 +56,10 @@ func (c counts) since(before counts, cpu int) map[string]uint64 {
 	return fired
 }
 
-func onlineCPUs(root fs.FS) (cpuset.Set, error) {
-	return readAs(root, "sys/devices/system/cpu/online", cpuset.Parse)
-}
-
-type cpuTimes struct{ idle, steal ticks }
-
-// parseCPUTimes reads idle (with iowait) and steal time by CPU from /proc/stat (proc_stat(5)).
-func parseCPUTimes(text string) (map[int]cpuTimes, error) {
-	all := map[int]cpuTimes{}
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if len(f) == 0 || !strings.HasPrefix(f[0], "cpu") || f[0] == "cpu" {
-			continue
-		}
-		if len(f) < 9 {
-			return nil, fmt.Errorf("%s: expected at least 8 times, found %d", f[0], len(f)-1)
-		}
-		n := numbers{}
-		id := n.int(f[0][len("cpu"):])
-		idle, iowait, steal := ticks(n.parse(f[4], 61)), ticks(n.parse(f[5], 61)), ticks(n.parse(f[8], 61))
-		if n.err != nil {
-			return nil, fmt.Errorf("%s: %w", f[0], n.err)
-		}
-		all[id] = cpuTimes{idle: idle + iowait, steal: steal}
-	}
-	if len(all) == 0 {
-		return nil, errors.New("expected lines cpu0, cpu1 and so on, found none")
-	}
-	return all, nil
-}
-
 // counters are what the kernel counts by CPU, at one moment.
 type counters struct {
 	interrupts, softirqs counts
-	times                map[int]cpuTimes
+	times                map[int]host.CPUTime
 }
 
 func readCounters(root fs.FS) (c counters, err error) {
@@ -128,7 +69,7 @@ func readCounters(root fs.FS) (c counters, err error) {
 	if c.softirqs, err = readAs(root, "proc/softirqs", parseCounts); err != nil {
 		return c, err
 	}
-	c.times, err = readAs(root, "proc/stat", parseCPUTimes)
+	c.times, err = host.CPUTimes(root)
 	return c, err
 }
 
@@ -142,8 +83,8 @@ func (c counters) since(before counters, on cpuset.Set, switches map[int]uint64)
 			InterruptSource: c.interrupts.since(before.interrupts, id),
 			Softirqs:        c.softirqs.since(before.softirqs, id),
 			ContextSwitches: switches[id],
-			Steal:           c.times[id].steal.since(before.times[id].steal),
-			Idle:            c.times[id].idle.since(before.times[id].idle),
+			Steal:           ticks(c.times[id].Steal).since(ticks(before.times[id].Steal)),
+			Idle:            ticks(c.times[id].Idle).since(ticks(before.times[id].Idle)),
 		}
 		for _, n := range cpu.InterruptSource {
 			cpu.Interrupts += n

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/results"
 )
 
@@ -15,9 +15,9 @@ import (
 type family struct {
 	root    fs.FS
 	sampled bool // there is no eBPF: /proc tells where they run
-	head    task
+	head    taskID
 	alive   bool
-	members map[task]ticks // CPU time when it was last seen
+	members map[taskID]ticks // CPU time when it was last seen
 	total   ticks
 	spent   results.Nanoseconds
 	seen    cpuset.Set
@@ -25,11 +25,11 @@ type family struct {
 
 // newFamily follows nobody where pid is 0.
 func newFamily(root fs.FS, pid int, sampled bool) *family {
-	f := &family{root: root, sampled: sampled, head: task{id: pid}, members: map[task]ticks{}}
+	f := &family{root: root, sampled: sampled, head: taskID{id: pid}, members: map[taskID]ticks{}}
 	if pid == 0 {
 		return f
 	}
-	if st, err := readTask(root, processDir(pid)); err == nil {
+	if st, err := task.ReadStat(root, task.Dir(pid)); err == nil {
 		f.head = taskOf(st)
 	}
 	f.look()
@@ -61,10 +61,10 @@ func (f *family) look() {
 }
 
 // where notes on which CPUs the threads of a member are that has run: of several, those that run now.
-func (f *family) where(st host.TaskStat) {
-	tids := ids(f.root, processDir(st.ID)+"/task")
+func (f *family) where(st task.Stat) {
+	tids := task.Threads(f.root, st.ID)
 	for _, tid := range tids {
-		t, err := readTask(f.root, threadDir(st.ID, tid))
+		t, err := task.ReadStat(f.root, task.ThreadDir(st.ID, tid))
 		if err == nil && (t.State == 'R' || len(tids) == 1) {
 			f.seen = f.seen.Union(cpuset.Of(t.Processor))
 		}
@@ -72,10 +72,11 @@ func (f *family) where(st host.TaskStat) {
 }
 
 // living returns the members that have a place in /proc, by process id.
-func (f *family) living() map[int]host.TaskStat {
-	others, in := map[int]host.TaskStat{}, map[int]host.TaskStat{}
-	for _, pid := range ids(f.root, "proc") {
-		st, err := readTask(f.root, processDir(pid))
+func (f *family) living() map[int]task.Stat {
+	others, in := map[int]task.Stat{}, map[int]task.Stat{}
+	pids, _ := task.Processes(f.root)
+	for _, pid := range pids {
+		st, err := task.ReadStat(f.root, task.Dir(pid))
 		if err != nil {
 			continue // it has ended
 		}
@@ -122,10 +123,10 @@ func (f *family) attribute(stays []stay, planned cpuset.Set) (warnings []string)
 }
 
 // lineage returns the processes of the family, with those that only the stays know.
-func (f *family) lineage(stays []stay) map[task]bool {
-	members := map[task]bool{}
+func (f *family) lineage(stays []stay) map[taskID]bool {
+	members := map[taskID]bool{}
 	born := map[int]ticks{} // of the youngest member with an id
-	admit := func(t task) {
+	admit := func(t taskID) {
 		members[t] = true
 		born[t.id] = max(born[t.id], t.start)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/results"
 )
 
@@ -22,52 +22,16 @@ func statLine(id, name, state, parent, flags, utime, cutime, start, cpu string) 
 	return strings.Join(f, " ") + "\n"
 }
 
-func TestParseTaskStat(t *testing.T) {
-	got, err := parseTaskStat(statLine("42", "a) (b c", "R", "7", "4194304", "100", "20", "999", "3"))
-	want := host.TaskStat{ID: 42, Start: 999, Comm: "a) (b c", State: 'R', Parent: 7,
-		CPUTicks: 100 + 8 + 20 + 10, Processor: 3, Policy: got.Policy}
-	if err != nil || got != want {
-		t.Errorf("got %+v, %v; want %+v", got, err, want)
-	}
-	got, err = parseTaskStat(statLine("14", "ksoftirqd/0", "S", "2", "69238848", "0", "0", "8", "0"))
-	if err != nil || !got.Kernel {
-		t.Errorf("a kernel thread: %+v, %v", got, err)
-	}
-	for name, text := range map[string]string{
-		"empty":          "",
-		"no name":        "1 x S 0",
-		"short":          "1 (x) S 0 1",
-		"no number":      statLine("1", "x", "S", "0", "0", "u", "0", "0", "0"),
-		"too high a CPU": statLine("1", "x", "S", "0", "0", "0", "0", "0", "8192"),
-		"turned round":   ") 1 (x",
-	} {
-		if got, err := parseTaskStat(text); err == nil {
-			t.Errorf("%s: got %+v, want an error", name, got)
-		}
-	}
-}
-
-func TestParseStatus(t *testing.T) {
-	const list, some = "Cpus_allowed_list:\t0-1\n", "voluntary_ctxt_switches:\t12\n"
-	got, err := parseStatus("Name:\tx:y\n" + list + some + "nonvoluntary_ctxt_switches:\t3\n")
-	if want := (taskStatus{switches{12, 3}, cpuset.Of(0, 1)}); err != nil || got != want {
+func TestSwitches(t *testing.T) {
+	const some = "voluntary_ctxt_switches:\t12\n"
+	got, err := switchesOf(some + "nonvoluntary_ctxt_switches:\t3\n")
+	if want := (switches{12, 3}); err != nil || got != want {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
-	for _, text := range []string{"", list + some, some + "nonvoluntary_ctxt_switches:\t3\n", list + some + "nonvoluntary_ctxt_switches:\t-\n",
-		"Cpus_allowed_list:\t-\n" + some + "nonvoluntary_ctxt_switches:\t3\n"} {
-		if got, err := parseStatus(text); err == nil {
+	for _, text := range []task.Status{"", some, "nonvoluntary_ctxt_switches:\t3\n", some + "nonvoluntary_ctxt_switches:\t-\n"} {
+		if got, err := switchesOf(text); err == nil {
 			t.Errorf("%q: got %v, want an error", text, got)
 		}
-	}
-}
-
-func TestParseSchedstat(t *testing.T) {
-	ran, runs, err := parseSchedstat("159303 50778 2\n")
-	if err != nil || ran != 159303 || runs != 2 {
-		t.Errorf("got %d, %d, %v", ran, runs, err)
-	}
-	if _, _, err = parseSchedstat("0 0\n"); err == nil {
-		t.Error("want an error")
 	}
 }
 
@@ -125,20 +89,6 @@ cpu3 20950 5415 54166 200 30 0 21903 8 0 0
 intr 1 2 3
 `
 
-func TestParseCPUTimes(t *testing.T) {
-	got, err := parseCPUTimes(stat)
-	want := map[int]cpuTimes{0: {idle: 120, steal: 7}, 3: {idle: 230, steal: 8}}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(cpuTimes{})); err != nil || diff != "" {
-		t.Errorf("%v %s", err, diff)
-	}
-	for _, text := range []string{"", "cpu  1 2 3 4 5 6 7 8\n", "cpu0 1 2\n", "cpux 1 2 3 4 5 6 7 8\n",
-		"cpu0 1 2 3 - 5 6 7 8\n"} {
-		if got, err := parseCPUTimes(text); err == nil {
-			t.Errorf("%q: got %v, want an error", text, got)
-		}
-	}
-}
-
 func TestCountersSince(t *testing.T) {
 	root := func(interrupts, stat string) fs.FS {
 		return fstest.MapFS{
@@ -184,34 +134,10 @@ func TestThisMachine(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	all := takeCensus(root)
-	st, err := readTask(root, "proc/self")
+	st, err := task.ReadStat(root, "proc/self")
 	if _, ok := all[taskOf(st)]; err != nil || !ok {
 		t.Errorf("this process is not among %d tasks: %v", len(all), err)
 	}
-}
-
-func FuzzParseTaskStat(f *testing.F) {
-	f.Add(statLine("42", "a) (b c", "R", "7", "4194304", "100", "20", "999", "3"))
-	f.Add("1 () X")
-	f.Fuzz(func(t *testing.T, text string) {
-		s, err := parseTaskStat(text)
-		within := s.Processor >= 0 && s.Processor <= cpuset.Max && s.ID >= 0 && s.Parent >= 0
-		if err == nil && (!within || ticks(s.CPUTicks).duration() < 0) {
-			t.Errorf("%+v", s)
-		}
-	})
-}
-
-func FuzzParseStatus(f *testing.F) {
-	f.Add("Cpus_allowed_list:\t0-1\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		if _, err := parseStatus(text); err == nil && !strings.Contains(text, "nonvoluntary_ctxt_switches:") {
-			t.Error("counts from nowhere")
-		}
-		if ran, _, err := parseSchedstat(text); err == nil && ran < 0 {
-			t.Errorf("ran %d", ran)
-		}
-	})
 }
 
 func FuzzParseCounts(f *testing.F) {
@@ -234,18 +160,6 @@ func FuzzParseCounts(f *testing.F) {
 		}
 		if fired := c.since(c, 0); len(fired) > 0 {
 			t.Errorf("a table minus itself is %v", fired)
-		}
-	})
-}
-
-func FuzzParseCPUTimes(f *testing.F) {
-	f.Add(stat)
-	f.Fuzz(func(t *testing.T, text string) {
-		all, err := parseCPUTimes(text)
-		for id, times := range all {
-			if id < 0 || times.idle.duration() < 0 || times.steal.duration() < 0 || err != nil {
-				t.Errorf("CPU %d: %+v, %v", id, times, err)
-			}
 		}
 	})
 }

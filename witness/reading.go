@@ -11,6 +11,9 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
 )
 
 // read returns the sums, and what was added since it was called before. A run that goes on still counts as
@@ -104,11 +107,10 @@ func (c *collector) running(ownThreads func() map[int]bool) ([]cpuState, error) 
 			own = ownThreads()
 		}
 		tid := int(s.Task.ID)
-		st, err := readTask(c.root, processDir(tid))
+		st, err := task.ReadStat(c.root, task.Dir(tid))
 		if own[tid] || err != nil || ticks(st.Start) != bootTicks(s.Start) {
 			continue
 		}
-
 		key := sourceKey{CPU: uint32(cpu), ID: s.Task.ID, Start: s.Start, Work: s.Work}
 		if st.Kernel {
 			key.Kind = 1
@@ -149,13 +151,13 @@ func (c *collector) stay(k sourceKey, v *sourceValue) stay {
 	default:
 		s.Name, s.Work, s.TID = text(v.Name[:]), text(v.Work[:]), id
 		s.start, s.switches, s.parent = bootTicks(k.Start), switches{v.Voluntary, v.Involuntary}, int(v.Parent)
-		s.process = task{int(v.TGID), bootTicks(v.Process)}
+		s.process = taskID{int(v.TGID), bootTicks(v.Process)}
 		if s.Kind == KernelThread {
 			break
 		}
 		s.PID = int(v.TGID)
 		if s.Cgroup = c.cgroup(v.Cgroup); v.Cgroup == 0 { // the run has not ended yet
-			s.Cgroup = cgroupOf(c.root, id)
+			s.Cgroup = cgroup.PathOf(c.root, task.Dir(id))
 		}
 	}
 	return s

@@ -2,14 +2,11 @@ package witness
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
-	"path"
-	"slices"
 	"strconv"
 	"strings"
 
-	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 )
 
 // softirqs are the names that /proc/softirqs has, by vector (include/linux/interrupt.h).
@@ -61,61 +58,23 @@ func tickDependency(mask uint64) string {
 }
 
 // hierarchy returns where the cgroups of the cpuset controller are, and whether it is one of v1.
-func hierarchy(root fs.FS) (mount string, v1 bool, err error) {
-	c := host.Cgroups(root)
-	switch {
-	case c.CpusetV1 != nil:
-		return *c.CpusetV1, true, nil
-	case c.Unified != nil:
-		return *c.Unified, false, nil
+func hierarchy(root fs.FS) (dir string, v1 bool, err error) {
+	mounted, err := cgroup.Mounted(root)
+	dir, v2 := mounted.Cpuset()
+	if err == nil && dir == "" {
+		err = errors.New("/proc/self/mounts: expected cgroup v2, or v1 with the cpuset controller")
 	}
-	return "", false, errors.New("/proc/self/mounts: expected cgroup v2, or v1 with the cpuset controller")
+	return dir, !v2, err
 }
 
 // ownThreads returns the thread ids of all tasks in the own cgroups and those below.
 func (t *Trace) ownThreads() map[int]bool {
 	own := map[int]bool{}
 	for _, dir := range t.own.Cgroups {
-		_ = fs.WalkDir(t.root, strings.TrimPrefix(dir, "/"), func(name string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return nil // a cgroup that has gone has no threads
-			}
-			if base := path.Base(name); d.IsDir() || base != "cgroup.threads" && base != "tasks" {
-				return nil
-			}
-			text, err := fs.ReadFile(t.root, name)
-			for id := range strings.FieldsSeq(string(text)) {
-				if tid, wrong := strconv.Atoi(id); err == nil && wrong == nil {
-					own[tid] = true
-				}
-			}
-			return nil
-		})
+		tids, _ := cgroup.Threads(t.root, dir)
+		for _, tid := range tids {
+			own[tid] = true
+		}
 	}
 	return own
-}
-
-// cgroupOf returns the path of a thread's cgroup, "" where it has ended.
-func cgroupOf(root fs.FS, tid int) string {
-	p, _ := readAs(root, processDir(tid)+"/cgroup", parseCgroup)
-	return p
-}
-
-// parseCgroup reads /proc/PID/cgroup (cgroups(7)): the path in the v1 hierarchy of the cpuset
-// controller, or else that of v2.
-func parseCgroup(text string) (string, error) {
-	var unified string
-	for line := range strings.Lines(text) {
-		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(f) != 3 {
-			return "", fmt.Errorf("expected ID:CONTROLLERS:PATH, found %q", line)
-		}
-		if slices.Contains(strings.Split(f[1], ","), "cpuset") {
-			return f[2], nil
-		}
-		if f[0] == "0" {
-			unified = f[2]
-		}
-	}
-	return unified, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/results"
 )
 
@@ -17,7 +18,7 @@ type subjects struct {
 	root      fs.FS
 	sampled   bool // there is no eBPF: /proc tells where they run
 	processes []process
-	threads   map[task]*thread
+	threads   map[taskID]*thread
 }
 
 // process is a subject that was found. Its start is 0 where it had ended before the first look.
@@ -36,7 +37,7 @@ type thread struct {
 // which does not count.
 func (s *subjects) add(subject Subject, past bool) {
 	p := process{Subject: subject, past: past}
-	if st, err := readTask(s.root, processDir(subject.PID)); err == nil {
+	if st, err := task.ReadStat(s.root, task.Dir(subject.PID)); err == nil {
 		p.start = ticks(st.Start)
 	}
 	if !slices.Contains(s.processes, p) {
@@ -53,12 +54,12 @@ func (s *subjects) look() {
 }
 
 func (s *subjects) lookAt(p process, past bool) {
-	if st, err := readTask(s.root, processDir(p.PID)); err != nil || ticks(st.Start) != p.start {
+	if st, err := task.ReadStat(s.root, task.Dir(p.PID)); err != nil || ticks(st.Start) != p.start {
 		return // it has ended; the id may be another's by now
 	}
-	for _, tid := range ids(s.root, processDir(p.PID)+"/task") {
-		dir := threadDir(p.PID, tid)
-		st, err := readTask(s.root, dir)
+	for _, tid := range task.Threads(s.root, p.PID) {
+		dir := task.ThreadDir(p.PID, tid)
+		st, err := task.ReadStat(s.root, dir)
 		if err != nil {
 			continue // it has ended
 		}
@@ -66,11 +67,11 @@ func (s *subjects) lookAt(p process, past bool) {
 		if !s.sampled {
 			continue
 		}
-		status, err := readAs(s.root, dir+"/status", parseStatus)
-		if err != nil {
+		status, err := task.ReadStatus(s.root, dir)
+		now, serr := switchesOf(status)
+		if err != nil || serr != nil {
 			continue
 		}
-		now := status.switches
 		if past {
 			t.base, t.last = now, now
 		}
@@ -83,7 +84,7 @@ func (s *subjects) lookAt(p process, past bool) {
 }
 
 // thread returns what is known of a thread, which now has the name comm.
-func (s *subjects) thread(p process, id task, comm string) *thread {
+func (s *subjects) thread(p process, id taskID, comm string) *thread {
 	t := s.threads[id]
 	if t == nil {
 		t = &thread{Thread: results.Thread{Role: p.Role, PID: p.PID, TID: id.id, Planned: p.Planned}}
@@ -139,7 +140,7 @@ func (s *subjects) missing() (warnings []string) {
 		known[t.PID] = true
 	}
 	for _, p := range s.processes {
-		st, err := readTask(s.root, processDir(p.PID))
+		st, err := task.ReadStat(s.root, task.Dir(p.PID))
 		gone := err != nil || ticks(st.Start) != p.start || st.Dead()
 		switch {
 		case !known[p.PID]:
@@ -153,7 +154,7 @@ func (s *subjects) missing() (warnings []string) {
 
 // found returns the threads in the order of their ids.
 func (s *subjects) found() []results.Thread {
-	order := slices.SortedFunc(maps.Keys(s.threads), func(a, b task) int {
+	order := slices.SortedFunc(maps.Keys(s.threads), func(a, b taskID) int {
 		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.start, b.start))
 	})
 	var all []results.Thread

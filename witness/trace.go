@@ -9,6 +9,9 @@ import (
 	"slices"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/results"
 )
 
@@ -32,12 +35,12 @@ type Source = results.Source
 type stay struct {
 	Source
 	switches
-	start   ticks // of the task, since boot
-	process task  // of which it is a thread
-	parent  int   // process id
+	start   ticks  // of the task, since boot
+	process taskID //  of which it is a thread
+	parent  int    // process id
 }
 
-func (s stay) task() task { return task{s.TID, s.start} }
+func (s stay) task() taskID { return taskID{s.TID, s.start} }
 
 // Trace watches CPUs from NewTrace to Close. eBPF programs on these CPUs add up what takes their
 // time; where the kernel refuses them, differences of /proc do, which know counts and few times.
@@ -54,7 +57,7 @@ type Trace struct {
 	kernel   *collector // nil: /proc
 	before   counters
 	census   census // without a collector
-	tasks    map[task]stay
+	tasks    map[taskID]stay
 	last     []Source // of the reading before, but for what the collector compares itself
 	balance  balance
 	warnings []string
@@ -69,7 +72,7 @@ type Reading struct {
 // NewTrace begins to watch. Attaching the programs interrupts every CPU of the machine, some 200 times,
 // before anything is counted.
 func NewTrace(root fs.FS, cpus cpuset.Set, own Owned) (*Trace, error) {
-	online, err := onlineCPUs(root)
+	online, err := host.Online(root)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +91,7 @@ func NewTrace(root fs.FS, cpus cpuset.Set, own Owned) (*Trace, error) {
 
 // newTrace attaches the programs, if they are wanted and the kernel takes them; nothing counts before begin.
 func newTrace(root fs.FS, sc scope, own Owned, noBPF bool) (*Trace, error) {
-	t := &Trace{root: root, cpus: sc.measured, own: own, tasks: map[task]stay{}}
+	t := &Trace{root: root, cpus: sc.measured, own: own, tasks: map[taskID]stay{}}
 	err := errors.New("as requested")
 	if !noBPF {
 		t.kernel, err = newCollector(root, sc)
@@ -153,7 +156,7 @@ func (t *Trace) Read() (r Reading, err error) {
 	if err != nil {
 		return r, err
 	}
-	times, err := readAs(t.root, "proc/stat", parseCPUTimes)
+	times, err := host.CPUTimes(t.root)
 	if err != nil {
 		return r, err
 	}
@@ -193,9 +196,9 @@ func sourcesOf(all []stay) []Source {
 }
 
 // steal is what the hypervisor took of the measured CPUs.
-func (t *Trace) steal(times map[int]cpuTimes) (all []Source) {
+func (t *Trace) steal(times map[int]host.CPUTime) (all []Source) {
 	for cpu := range t.cpus.All() {
-		if stolen := times[cpu].steal.since(t.before.times[cpu].steal); stolen > 0 {
+		if stolen := ticks(times[cpu].Steal).since(ticks(t.before.times[cpu].Steal)); stolen > 0 {
 			all = append(all, Source{CPU: cpu, Kind: Steal, Name: hypervisor, Total: &stolen})
 		}
 	}
@@ -269,7 +272,7 @@ func (t *Trace) readProc() ([]stay, error) {
 		if own[s.TID] {
 			continue
 		}
-		s.Cgroup = cgroupOf(t.root, s.TID)
+		s.Cgroup = cgroup.PathOf(t.root, task.Dir(s.TID))
 		t.tasks[s.task()] = s // and stays there when it has ended
 	}
 	return slices.AppendSeq(all, maps.Values(t.tasks)), nil

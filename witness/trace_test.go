@@ -16,7 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/results"
 )
 
@@ -83,7 +85,7 @@ func TestTraceFindsTask(t *testing.T) {
 		t.Fatalf("process %d: %s of %s: %+v", b.pid(), total, spent, all)
 	}
 	for _, s := range found {
-		if s.Kind != Task || s.CPU != 0 || s.Name != comm() || s.Cgroup != cgroupOf(os.DirFS("/"), b.pid()) ||
+		if s.Kind != Task || s.CPU != 0 || s.Name != comm() || s.Cgroup != cgroup.PathOf(os.DirFS("/"), task.Dir(b.pid())) ||
 			s.Remedy != "keep it off with the housekeeping cpuset" {
 			t.Errorf("%+v", s)
 		}
@@ -326,7 +328,7 @@ func TestTraceFromProc(t *testing.T) {
 	const cpus = "     CPU0   CPU1\n"
 	tr := &Trace{root: root(cpus+" 24: 0 5 IO-APIC 5-edge eth0\nLOC: 0 7 Local timer\nNMI: 0 1 Non-maskable\n",
 		cpus+"NET_RX: 0 1\n", "cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 3\n", "100 0 1"),
-		cpus: cpuset.Of(1), own: Owned{Cgroups: []string{"/c/lane"}}, tasks: map[task]stay{}}
+		cpus: cpuset.Of(1), own: Owned{Cgroups: []string{"/c/lane"}}, tasks: map[taskID]stay{}}
 	if err := tr.begin(); err != nil {
 		t.Fatal(err)
 	}
@@ -364,22 +366,6 @@ func TestTraceFromProc(t *testing.T) {
 	text, err := json.Marshal(want[5])
 	if err != nil || !strings.Contains(string(text), `"totalNanoseconds":null`) {
 		t.Errorf("%s, %v", text, err)
-	}
-}
-
-func TestParseCgroup(t *testing.T) {
-	for text, want := range map[string]string{
-		"0::/a.slice\n":                    "/a.slice",
-		"3:cpuset:/b\n0::/a\n":             "/b",
-		"4:cpu,cpuset:/c:d\n1:name=x:/y\n": "/c:d",
-		"":                                 "",
-	} {
-		if got, err := parseCgroup(text); got != want || err != nil {
-			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
-		}
-	}
-	if _, err := parseCgroup("?"); err == nil {
-		t.Error("no error")
 	}
 }
 

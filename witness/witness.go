@@ -20,14 +20,13 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/results"
 )
 
@@ -85,7 +84,7 @@ const sampling = 250 * time.Millisecond
 // Begin opens the window. The end of ctx ends only the sampling.
 func Begin(ctx context.Context, w Watch) (s *Session, err error) {
 	s = &Session{watch: w, root: host.Live(), stop: func() {}}
-	if s.online, err = onlineCPUs(s.root); err != nil {
+	if s.online, err = host.Online(s.root); err != nil {
 		return nil, err
 	}
 	what := scope{measured: w.Measured.Union(w.Client), counted: s.online, own: w.Own, keepOwn: true,
@@ -95,7 +94,7 @@ func Begin(ctx context.Context, w Watch) (s *Session, err error) {
 	}
 	sampled := s.trace.kernel == nil
 	s.neighbours = newFamily(s.root, w.Neighbours.PID, sampled)
-	s.subjects = &subjects{root: s.root, sampled: sampled, threads: map[task]*thread{}}
+	s.subjects = &subjects{root: s.root, sampled: sampled, threads: map[taskID]*thread{}}
 	for _, subject := range w.Subjects {
 		s.subjects.add(subject, true)
 	}
@@ -201,7 +200,7 @@ func (s *Session) End() (results.Witness, error) {
 	w.Threads, w.Neighbours = s.subjects.found(), s.neighbours.found()
 	w.CPUs = after.since(s.trace.before, s.watch.CPUs, switches)
 	w.Cpusets = s.worseCpusets()
-	if online, err := onlineCPUs(s.root); err != nil || online != s.online {
+	if online, err := host.Online(s.root); err != nil || online != s.online {
 		s.warnings = append(s.warnings, fmt.Sprintf("the CPUs online changed from %s to %s within the window",
 			s.online, named(online)))
 	}
@@ -211,7 +210,7 @@ func (s *Session) End() (results.Witness, error) {
 
 // sources are what took the time of the measured CPUs, the costliest first. A subject is none where it
 // was planned.
-func (s *Session) sources(stays []stay, times map[int]cpuTimes) []Source {
+func (s *Session) sources(stays []stay, times map[int]host.CPUTime) []Source {
 	all := s.trace.steal(times)
 	for _, st := range stays {
 		p, _ := s.subjects.find(st) // of none nothing is planned
@@ -266,7 +265,7 @@ func plus[T uint64 | results.Nanoseconds](a, b *T) *T {
 func (s *Session) readCpusets() []results.Cpuset {
 	var all []results.Cpuset
 	for _, dir := range slices.Sorted(maps.Keys(s.watch.Cpusets)) {
-		force, err := inForce(dir)
+		force, err := cgroup.CPUs(s.root, dir)
 		if err != nil {
 			s.warnings = append(s.warnings, err.Error())
 		}
@@ -285,24 +284,4 @@ func (s *Session) worseCpusets() []results.Cpuset {
 		}
 	}
 	return now
-}
-
-// inForce reads the CPUs that a cgroup has: of v2 and of v1 (cpuset(7), cgroup-v2.rst).
-func inForce(dir string) (cpuset.Set, error) {
-	for _, name := range []string{"cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"} {
-		path := filepath.Join(dir, name)
-		text, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return cpuset.Set{}, err
-		}
-		set, err := cpuset.Parse(string(text))
-		if err != nil {
-			return set, fmt.Errorf("%s: %w", path, err)
-		}
-		return set, nil
-	}
-	return cpuset.Set{}, fmt.Errorf("%s: expected the CPUs of a cgroup, found no such file", dir)
 }

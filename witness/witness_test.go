@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/results"
 )
 
@@ -128,20 +128,20 @@ func simple(pid, parent, cpuTicks, start int) string {
 }
 
 func TestAttribution(t *testing.T) {
-	s := &subjects{root: proc(simple(10, 1, 0, 100)), threads: map[task]*thread{}}
+	s := &subjects{root: proc(simple(10, 1, 0, 100)), threads: map[taskID]*thread{}}
 	s.add(Subject{Application, 10, cpuset.Of(0)}, true)
 	s.add(Subject{Application, 10, cpuset.Of(0)}, true) // twice is once
 	s.add(Subject{Client, 20, cpuset.Of(1)}, false)     // it has ended already
 	s.add(Subject{Client, 30, cpuset.Of(1)}, false)     // that one never ran
-	app, reused, client, other := task{10, 100}, task{10, 50}, task{20, 300}, task{5, 5}
-	run := func(id, process task, cpu int, name string, n uint64, ran results.Nanoseconds, sw switches) stay {
+	app, reused, client, other := taskID{10, 100}, taskID{10, 50}, taskID{20, 300}, taskID{5, 5}
+	run := func(id, process taskID, cpu int, name string, n uint64, ran results.Nanoseconds, sw switches) stay {
 		return stay{start: id.start, process: process, switches: sw,
 			Source: Source{CPU: cpu, TID: id.id, Name: name, Count: &n, Total: &ran}}
 	}
 	warnings := s.attribute([]stay{
 		run(app, app, 0, "main", 4, 5, switches{3, 1}),
 		run(app, app, 1, "main", 1, 2, switches{0, 1}),
-		run(task{11, 101}, app, 0, "worker", 1, 1, switches{}),
+		run(taskID{11, 101}, app, 0, "worker", 1, 1, switches{}),
 		run(reused, reused, 1, "before", 1, 1, switches{}), // the id was another's
 		run(client, client, 1, "client", 1, 9, switches{}),
 		run(other, other, 1, "other", 1, 9, switches{}),
@@ -171,7 +171,7 @@ func TestAttribution(t *testing.T) {
 
 func TestSampledThreads(t *testing.T) {
 	first := proc(simple(10, 1, 0, 100))
-	s := &subjects{root: first, sampled: true, threads: map[task]*thread{}}
+	s := &subjects{root: first, sampled: true, threads: map[taskID]*thread{}}
 	s.add(Subject{Application, 10, cpuset.Of(1)}, true)
 	s.look()
 	if got := s.found(); len(got) != 1 || !got[0].Seen.IsEmpty() || got[0].Voluntary != 0 {
@@ -205,15 +205,15 @@ func TestFamily(t *testing.T) {
 	if n := f.found(); n.CPUTime != 8*tick {
 		t.Errorf("CPU time: %+v", n)
 	}
-	run := func(t task, parent, cpu int, runs uint64, ran results.Nanoseconds) stay {
+	run := func(t taskID, parent, cpu int, runs uint64, ran results.Nanoseconds) stay {
 		return stay{start: t.start, process: t, parent: parent, Source: Source{CPU: cpu, TID: t.id, Count: &runs, Total: &ran}}
 	}
 	stays := []stay{
-		run(task{10, 50}, 1, 1, 1, 100*ms),
-		run(task{80, 82}, 13, 1, 2, 10*ms), // came and went
-		run(task{81, 83}, 80, 0, 3, 20*ms), // and its child
-		run(task{90, 40}, 13, 3, 1, ms),    // older than 13: the child of an earlier 13
-		run(task{40, 60}, 1, 3, 1, ms),
+		run(taskID{10, 50}, 1, 1, 1, 100*ms),
+		run(taskID{80, 82}, 13, 1, 2, 10*ms), // came and went
+		run(taskID{81, 83}, 80, 0, 3, 20*ms), // and its child
+		run(taskID{90, 40}, 13, 3, 1, ms),    // older than 13: the child of an earlier 13
+		run(taskID{40, 60}, 1, 3, 1, ms),
 	}
 	warnings := f.attribute(stays, cpuset.Of(1))
 	want := results.Neighbours{Alive: true, CPUTime: 130 * ms, Seen: cpuset.Of(0, 1)}
@@ -250,7 +250,7 @@ func TestSampledFamily(t *testing.T) {
 func TestNoFamily(t *testing.T) {
 	f := newFamily(proc(simple(1, 0, 5, 1)), 0, false)
 	f.look()
-	f.attribute([]stay{{start: 1, process: task{1, 1}, Source: Source{TID: 1, Total: new(ms)}}}, cpuset.Set{})
+	f.attribute([]stay{{start: 1, process: taskID{1, 1}, Source: Source{TID: 1, Total: new(ms)}}}, cpuset.Set{})
 	if diff := cmp.Diff(results.Neighbours{}, f.found()); diff != "" {
 		t.Error(diff)
 	}
@@ -259,7 +259,7 @@ func TestNoFamily(t *testing.T) {
 // Of what a window found on the measured CPUs all are sources but the subjects where they were planned.
 func TestSources(t *testing.T) {
 	run := func(kind string, pid, cpu int, name string, ran results.Nanoseconds) stay {
-		st := stay{start: 1, process: task{pid, 1}, Source: Source{CPU: cpu, Kind: kind, Name: name, TID: pid,
+		st := stay{start: 1, process: taskID{pid, 1}, Source: Source{CPU: cpu, Kind: kind, Name: name, TID: pid,
 			Count: new(uint64(1)), Total: &ran, Longest: &ran}}
 		if kind == Task {
 			st.PID = pid
@@ -338,9 +338,9 @@ func TestManySources(t *testing.T) {
 
 func TestCensus(t *testing.T) {
 	at := func(cpu int, ran results.Nanoseconds, allowed string) tally {
-		return tally{stat: host.TaskStat{Processor: cpu}, ran: ran, allowed: cpuset.MustParse(allowed)}
+		return tally{stat: task.Stat{Processor: cpu}, ran: ran, allowed: cpuset.MustParse(allowed)}
 	}
-	bound, free, idle, elsewhere := task{1, 1}, task{2, 1}, task{3, 1}, task{4, 1}
+	bound, free, idle, elsewhere := taskID{1, 1}, taskID{2, 1}, taskID{3, 1}, taskID{4, 1}
 	before := census{bound: at(0, 5, "0"), free: at(0, 5, "0-1"), idle: at(0, 5, "0"), elsewhere: at(0, 5, "0")}
 	after := census{bound: at(0, 9, "0"), free: at(0, 9, "0-1"), idle: at(0, 5, "0"), elsewhere: at(1, 9, "0")}
 	got := map[int]*results.Nanoseconds{}
@@ -349,32 +349,6 @@ func TestCensus(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[int]*results.Nanoseconds{1: new(results.Nanoseconds(4)), 2: nil}, got); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestCpusetInForce(t *testing.T) {
-	for name, c := range map[string]struct {
-		files map[string]string
-		want  string // "": an error
-	}{
-		"v2":         {map[string]string{"cpuset.cpus.effective": "0-1\n", "cpuset.cpus": "\n"}, "0-1"},
-		"v1":         {map[string]string{"cpuset.effective_cpus": "1\n", "cpuset.cpus": "0-1\n"}, "1"},
-		"older v1":   {map[string]string{"cpuset.cpus": "0\n"}, "0"},
-		"no cpuset":  {map[string]string{"cgroup.procs": ""}, ""},
-		"not a list": {map[string]string{"cpuset.cpus": "x\n"}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			for file, text := range c.files {
-				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			got, err := inForce(dir)
-			if got.String() != c.want || (err != nil) != (c.want == "") {
-				t.Errorf("got %q, %v; want %q", got, err, c.want)
-			}
-		})
 	}
 }
 

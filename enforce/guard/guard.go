@@ -11,13 +11,14 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 )
 
@@ -41,8 +42,9 @@ type Guard struct {
 
 // events are what changes when interrupts, threads, CPUs, lanes or workloads come or go.
 type events struct {
-	online, interrupts, applied, ended string // ended: attachments of which nothing runs any more
-	tasks                              map[string]bool
+	online                     cpuset.Set
+	interrupts, applied, ended string // ended: attachments of which nothing runs any more
+	tasks                      map[int]bool
 }
 
 // New watches the lanes that are in force by the state in dir.
@@ -64,12 +66,11 @@ func (g *Guard) Close() error {
 
 // events reads whether there is something new to check.
 func (g *Guard) events() (events, error) {
-	s := events{tasks: map[string]bool{}}
-	online, err := fs.ReadFile(g.root, "sys/devices/system/cpu/online")
-	if err != nil {
+	s := events{tasks: map[int]bool{}}
+	var err error
+	if s.online, err = host.Online(g.root); err != nil {
 		return s, err
 	}
-	s.online = strings.TrimSpace(string(online))
 	interrupts, err := fs.ReadDir(g.root, "proc/irq")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, err
@@ -89,11 +90,9 @@ func (g *Guard) events() (events, error) {
 			}
 		}
 	}
-	tasks, err := fs.ReadDir(g.root, "proc")
-	for _, e := range tasks {
-		if n := e.Name()[0]; n >= '0' && n <= '9' {
-			s.tasks[e.Name()] = true
-		}
+	tasks, err := task.Processes(g.root)
+	for _, pid := range tasks {
+		s.tasks[pid] = true
 	}
 	return s, err
 }
@@ -132,7 +131,7 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error)
 	if gone := g.offline(now.online); gone != "" {
 		found = append(found, enforce.Drift{Target: "/sys/devices/system/cpu/online",
 			Expected: g.lanes.Placement.CPUs().String() + " online",
-			Found:    now.online, Note: gone})
+			Found:    now.online.String(), Note: gone})
 	}
 	if now.ended != "" && repair {
 		if err = g.moveOrphans(ctx); err != nil {
@@ -184,11 +183,7 @@ func (g *Guard) moveOrphans(ctx context.Context) error {
 func (g *Guard) Left() []enforce.Drift { return g.left }
 
 // offline names the lanes that have lost CPUs.
-func (g *Guard) offline(list string) string {
-	online, err := cpuset.Parse(list)
-	if err != nil {
-		return ""
-	}
+func (g *Guard) offline(online cpuset.Set) string {
 	var lost []string
 	for _, l := range g.lanes.Placement.Lanes {
 		if gone := l.Owned().Difference(online); !gone.IsEmpty() {
@@ -200,15 +195,11 @@ func (g *Guard) offline(list string) string {
 
 // newTasks adds what is wanted of new kernel threads.
 func (g *Guard) newTasks(now events) error {
-	for id := range now.tasks {
-		if g.last.tasks[id] {
+	for pid := range now.tasks {
+		if g.last.tasks[pid] {
 			continue
 		}
-		pid, err := strconv.Atoi(id)
-		if err != nil {
-			continue
-		}
-		if err = g.want.AddThread(pid); err != nil {
+		if err := g.want.AddThread(pid); err != nil {
 			return err
 		}
 	}
@@ -268,7 +259,7 @@ func (g *Guard) stubborn(d *enforce.Drift) bool {
 func (g *Guard) processes() ([]enforce.Drift, error) {
 	var found []enforce.Drift
 	for _, group := range g.groups {
-		pids, err := enforce.Processes(g.root, group.Dir)
+		pids, err := cgroup.Processes(g.root, group.Dir)
 		if err != nil {
 			return nil, err
 		}
@@ -276,7 +267,7 @@ func (g *Guard) processes() ([]enforce.Drift, error) {
 		for _, pid := range pids {
 			if start, known := before[pid]; known {
 				now[pid] = start
-			} else if start, err := change.StartTime(pid); err == nil {
+			} else if start, err := task.StartTime(g.root, pid); err == nil {
 				now[pid] = start
 			}
 		}
@@ -284,7 +275,7 @@ func (g *Guard) processes() ([]enforce.Drift, error) {
 			if _, still := now[pid]; still {
 				continue
 			}
-			start, err := change.StartTime(pid)
+			start, err := task.StartTime(g.root, pid)
 			if err == nil && start == before[pid] && !g.want.Member(pid, start) { // whose drift is a setting's
 				found = append(found, enforce.Drift{Target: program(pid), Expected: "lane " + group.Lane.Name,
 					Found: "another cgroup", Note: "it has left the lane"})

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/task"
 )
 
 // State is what lanes, proofs and tests change on a host, and must leave as it was: values by the name of
@@ -89,16 +90,17 @@ const kernelThread = "kernel thread "
 
 // tasks adds the CPUs of kernel threads, and the processes of Isolane and of programs that its tests start.
 func (s State) tasks() error {
-	self, err := taskStat("self")
+	root := host.Live()
+	self, err := task.ReadStat(root, task.Dir(os.Getpid()))
 	if err != nil {
 		return err
 	}
-	dirs, err := filepath.Glob("/proc/[0-9]*")
+	pids, err := task.Processes(root)
 	if err != nil {
 		return err
 	}
-	for _, dir := range dirs {
-		t, err := taskStat(filepath.Base(dir))
+	for _, pid := range pids {
+		t, err := task.ReadStat(root, task.Dir(pid))
 		if err != nil || t.Dead() || t.Kernel && t.Start > self.Start {
 			continue
 		}
@@ -108,10 +110,8 @@ func (s State) tasks() error {
 		}
 		switch {
 		case t.Kernel:
-			status, err := os.ReadFile(filepath.Join(dir, "status"))
-			_, list, ok := strings.Cut(string(status), "Cpus_allowed_list:\t")
-			if err == nil && ok {
-				s[fmt.Sprintf("%s%d %s", kernelThread, t.ID, name)], _, _ = strings.Cut(list, "\n")
+			if cpus, err := task.ReadAllowed(root, task.Dir(pid)); err == nil {
+				s[fmt.Sprintf("%s%d %s", kernelThread, t.ID, name)] = cpus.String()
 			}
 		case slices.Contains([]string{"isolane", "iperf3", "floor"}, t.Comm),
 			strings.HasPrefix(t.Comm, "stress-ng"):
@@ -119,14 +119,6 @@ func (s State) tasks() error {
 		}
 	}
 	return nil
-}
-
-func taskStat(pid string) (host.TaskStat, error) {
-	data, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
-	if err != nil {
-		return host.TaskStat{}, err
-	}
-	return host.ParseStat(string(data))
 }
 
 // WithoutWorkers leaves out the kernel's workers, which come and go.

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/sched"
 )
 
@@ -53,7 +53,7 @@ func (l Lane) Enter(argv, env []string) error {
 		}
 	}
 	// All of the lane, whatever this process inherits: since Linux 6.2 the kernel cuts the cpuset with it.
-	if err = change.ResetAffinity(0); err != nil {
+	if err = task.ResetAffinity(0); err != nil {
 		return fmt.Errorf("the lane's CPUs: %w", err)
 	}
 	for _, step := range []func() error{func() error { return enter(l.Netns) }, l.bindMemory, l.realTime,

@@ -4,28 +4,24 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
-	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/task"
 )
 
 // StayOff keeps all threads of this process off the CPUs, those to come too: a thread is born with
 // the affinity of the one that makes it. It is an error where nothing else is left.
 func StayOff(cpus cpuset.Set) error {
-	const online = "/sys/devices/system/cpu/online"
-	text, err := os.ReadFile(online)
+	root := host.Live()
+	all, err := host.Online(root)
 	if err != nil {
 		return err
 	}
-	all, err := cpuset.Parse(string(text))
-	if err != nil {
-		return fmt.Errorf("%s: %w", online, err)
-	}
 	rest := all.Difference(cpus)
-	if own, err := change.Affinity(0); err == nil && own.Intersects(rest) { // no more than it had
+	if own, aerr := task.Affinity(0); aerr == nil && own.Intersects(rest) { // no more than it had
 		rest = own.Intersection(rest)
 	}
 	if rest.IsEmpty() {
@@ -34,20 +30,18 @@ func StayOff(cpus cpuset.Set) error {
 	done := map[int]bool{}
 	for grown := true; grown; { // a thread that is not done yet may make others
 		grown = false
-		threads, err := os.ReadDir("/proc/self/task")
-		if err != nil {
-			return err
-		}
-		for _, e := range threads {
-			tid, err := strconv.Atoi(e.Name())
-			if err != nil || done[tid] {
+		for _, tid := range task.Threads(root, os.Getpid()) {
+			if done[tid] {
 				continue
 			}
 			done[tid], grown = true, true
-			if err = change.SetAffinity(tid, rest); err != nil && !errors.Is(err, unix.ESRCH) {
+			if err = task.SetAffinity(tid, rest); err != nil && !errors.Is(err, unix.ESRCH) {
 				return fmt.Errorf("thread %d to CPUs %s: %w", tid, rest, err)
 			}
 		}
+	}
+	if len(done) == 0 {
+		return errors.New("/proc/self/task: expected the threads of isolane itself")
 	}
 	return nil
 }

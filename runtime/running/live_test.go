@@ -20,7 +20,9 @@ import (
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/plan"
@@ -238,11 +240,11 @@ func TestCgroupIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.undo(t)
-	h, err := change.HierarchyOf(host.Live(), top)
+	h, err := cgroup.HierarchyOf(host.Live(), top)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if dir, err := h.Of(host.Live(), processDir(pid)); dir != top || err != nil {
+	if dir, err := h.Of(host.Live(), task.Dir(pid)); dir != top || err != nil {
 		t.Errorf("it is in %s, %v, want %s", dir, err, top)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/plan"
 )
 
@@ -166,7 +167,7 @@ func (m *mapping) byCore(cpus cpuset.Set) []int {
 // asked finds the threads of virtual CPUs by QMP. Only threads of the process itself count, whatever
 // its socket says.
 func (m *mapping) asked(root fs.FS, p []Thread) map[int]Thread {
-	line, _ := fs.ReadFile(root, processDir(p[0].PID)+"/cmdline") // one that has ended has no socket
+	line, _ := fs.ReadFile(root, task.Dir(p[0].PID)+"/cmdline") // one that has ended has no socket
 	socket := qmpSocket(strings.Split(string(bytes.TrimRight(line, "\x00")), "\x00"))
 	if socket == "" {
 		m.warn("%s: its threads have no names and it has no QMP socket, so vCPUs and emulator share the lane: "+

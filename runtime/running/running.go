@@ -11,7 +11,6 @@ package running
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,7 +23,8 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
 )
 
 // Thread is one thread of a running process, from /proc/PID/task/TID (proc_pid_stat(5),
@@ -48,26 +48,21 @@ func Tree(root fs.FS, pid int) ([]Thread, error) {
 	if pid <= 1 {
 		return nil, fmt.Errorf("process %d: expected a process above 1, which is the whole machine's init", pid)
 	}
-	if _, err := fs.Stat(root, processDir(pid)); err != nil {
+	if _, err := fs.Stat(root, task.Dir(pid)); err != nil {
 		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}
-	entries, err := fs.ReadDir(root, "proc")
+	all, err := task.Processes(root)
 	if err != nil {
 		return nil, err
 	}
 	children := map[int][]int{}
-	for _, e := range entries {
-		id, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		data, err := fs.ReadFile(root, processDir(id)+"/stat")
-		if err != nil {
+	for _, id := range all {
+		t, err := task.ReadStat(root, task.Dir(id))
+		if errors.Is(err, fs.ErrNotExist) {
 			continue // it has ended
 		}
-		t, err := host.ParseStat(string(data))
 		if err != nil {
-			return nil, fmt.Errorf("/proc/%d/stat: %w", id, err)
+			return nil, err
 		}
 		children[t.Parent] = append(children[t.Parent], id)
 	}
@@ -88,7 +83,7 @@ var ErrEmpty = errors.New("no processes in this cgroup or below it")
 // Cgroup returns the threads of the processes in a cgroup and in those below it, by process and
 // thread, without kernel threads, or ErrEmpty. dir is absolute.
 func Cgroup(root fs.FS, dir string) ([]Thread, error) {
-	groups, err := subtree(root, dir)
+	groups, err := cgroup.Tree(root, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -112,14 +107,12 @@ func Cgroup(root fs.FS, dir string) ([]Thread, error) {
 		case err != nil:
 			return nil, err
 		}
-		for _, f := range strings.Fields(string(data)) {
-			pid, perr := strconv.Atoi(f)
-			if perr != nil || pid < 1 {
-				return nil, fmt.Errorf("%s: %q: expected a process of this PID namespace: run Isolane in the host's",
-					file, f)
-			}
-			*into = append(*into, pid)
+		found, perr := cgroup.IDs(string(data))
+		if perr != nil || slices.Contains(found, 0) {
+			return nil, fmt.Errorf("%s: %.40q: expected processes of this PID namespace: run Isolane in the host's",
+				file, data)
 		}
+		*into = append(*into, found...)
 	}
 	threads, err := threadsOf(root, pids)
 	threads = slices.DeleteFunc(threads, func(t Thread) bool {
@@ -139,38 +132,18 @@ func threaded(root fs.FS, dir string) bool {
 	return err == nil && strings.TrimSpace(string(kind)) == "threaded"
 }
 
-// subtree returns a cgroup and those below it, each after its parent.
-func subtree(root fs.FS, dir string) ([]string, error) {
-	var dirs []string
-	err := fs.WalkDir(root, dir[1:], func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && "/"+name != dir: // removed meanwhile
-			return nil
-		case err == nil && d.IsDir():
-			dirs = append(dirs, "/"+name)
-		}
-		return err
-	})
-	return dirs, err
-}
-
 func threadsOf(root fs.FS, pids []int) ([]Thread, error) {
 	slices.Sort(pids)
 	var threads []Thread
 	for _, pid := range slices.Compact(pids) {
-		dir := processDir(pid)
-		entries, err := fs.ReadDir(root, dir+"/task")
-		if err != nil {
-			continue // it has ended
-		}
 		program := ""
-		if line, err := fs.ReadFile(root, dir+"/cmdline"); err == nil {
+		if line, err := fs.ReadFile(root, task.Dir(pid)+"/cmdline"); err == nil {
 			first, _, _ := bytes.Cut(line, []byte{0})
 			program = path.Base(string(first))
 		}
-		for _, e := range entries {
-			t, err := readThread(root, dir+"/task/"+e.Name())
-			if gone(err) {
+		for _, tid := range task.Threads(root, pid) {
+			t, err := readThread(root, task.ThreadDir(pid, tid))
+			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
 			if err != nil {
@@ -180,60 +153,27 @@ func threadsOf(root fs.FS, pids []int) ([]Thread, error) {
 			threads = append(threads, t)
 		}
 	}
-	slices.SortFunc(threads, func(a, b Thread) int {
-		return cmp.Or(cmp.Compare(a.PID, b.PID),
-			cmp.Compare(a.TID, b.TID))
-	})
 	return threads, nil
 }
 
-// gone says whether a task ended while it was read.
-func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
-
-func readThread(root fs.FS, dir string) (Thread, error) {
-	data, err := fs.ReadFile(root, dir+"/stat")
+func readThread(root fs.FS, dir string) (t Thread, err error) {
+	stat, err := task.ReadStat(root, dir)
 	if err != nil {
-		return Thread{}, err
-	}
-	stat, err := host.ParseStat(string(data))
-	t := Thread{TID: stat.ID, Comm: stat.Comm, Start: stat.Start, parent: stat.Parent, kernel: stat.Kernel}
-	if err != nil {
-		return t, fmt.Errorf("/%s/stat: %w", dir, err)
-	}
-	if data, err = fs.ReadFile(root, dir+"/status"); err != nil {
 		return t, err
 	}
-	if err = t.parseStatus(string(data)); err != nil {
-		return t, fmt.Errorf("/%s/status: %w", dir, err)
+	status, err := task.ReadStatus(root, dir)
+	if err != nil {
+		return t, err
 	}
-	return t, nil
+	t = Thread{TID: stat.ID, NSTID: stat.ID, Comm: stat.Comm, Start: stat.Start, parent: stat.Parent,
+		kernel: stat.Kernel}
+	t.CPUs, err = status.Allowed()
+	ids, _ := status.Value("NSpid") // a kernel without PID namespaces has none
+	if all := strings.Fields(ids); len(all) > 0 && err == nil {
+		t.NSTID, err = strconv.Atoi(all[len(all)-1])
+	}
+	if err != nil {
+		err = fmt.Errorf("/%s/status: %w", dir, err)
+	}
+	return t, err
 }
-
-// parseStatus reads Cpus_allowed_list and the last number of NSpid, which kernels without PID
-// namespaces do not have.
-func (t *Thread) parseStatus(status string) (err error) {
-	t.NSTID = t.TID
-	found := false
-	for line := range strings.Lines(status) {
-		key, value, _ := strings.Cut(line, ":")
-		switch key {
-		case "NSpid":
-			if ids := strings.Fields(value); len(ids) > 0 {
-				if t.NSTID, err = strconv.Atoi(ids[len(ids)-1]); err != nil {
-					return fmt.Errorf("NSpid: %w", err)
-				}
-			}
-		case "Cpus_allowed_list":
-			if t.CPUs, err = cpuset.Parse(value); err != nil {
-				return err
-			}
-			found = true
-		}
-	}
-	if !found {
-		return errors.New("expected a line Cpus_allowed_list")
-	}
-	return nil
-}
-
-func processDir(pid int) string { return "proc/" + strconv.Itoa(pid) }

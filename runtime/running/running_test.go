@@ -25,6 +25,9 @@ const mountsV1 = `31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw
 `
 const mountsV2 = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n"
 
+// fields are those of a stat file behind what a test cares about.
+const fields = " 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"
+
 // machine has 8 CPUs, two of each core, a lane's cgroup and a container's.
 func machine(t *testing.T, v2 bool) fstest.MapFS {
 	t.Helper()
@@ -62,7 +65,7 @@ func process(root fstest.MapFS, pid, parent int, cgroup, cmdline string, comms .
 				continue
 			}
 			write(root, map[string]string{
-				dir + "/stat":   fmt.Sprintf("%d (%s) S %d 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0", tid, comm, parent, 1000+tid),
+				dir + "/stat":   fmt.Sprintf("%d (%s) S %d 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0"+fields, tid, comm, parent, 1000+tid),
 				dir + "/status": fmt.Sprintf("NSpid:\t%d\t%d\nCpus_allowed_list:\t0-7\n", tid, i+1),
 				dir + "/cgroup": "4:memory:/x\n3:cpuset:" + cgroup + "\n0::" + cgroup,
 			})
@@ -112,7 +115,7 @@ func TestCgroup(t *testing.T) {
 		"sys/fs/cgroup/cpuset/docker/c1/cgroup.procs":      "100\n120",
 		"sys/fs/cgroup/cpuset/docker/c1/init/cgroup.procs": "110",
 		"sys/fs/cgroup/cpuset/docker/outside/cgroup.procs": "0",
-		"proc/120/task/120/stat":                           "120 (vhost-100) S 2 0 0 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 1 0 1 0",
+		"proc/120/task/120/stat":                           "120 (vhost-100) S 2 0 0 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 1 0 1 0" + fields,
 	})
 	threads, err := Cgroup(root, "/sys/fs/cgroup/cpuset/docker/c1")
 	if err != nil {
@@ -401,10 +404,14 @@ func TestSplitProcess(t *testing.T) {
 	}
 }
 
-func FuzzParseStatus(f *testing.F) {
+func FuzzReadThread(f *testing.F) {
 	f.Add("NSpid:\t12\t3\nCpus_allowed_list:\t0-3\n")
-	f.Fuzz(func(_ *testing.T, status string) {
-		var th Thread
-		_ = th.parseStatus(status)
+	f.Fuzz(func(t *testing.T, status string) {
+		root := fstest.MapFS{"proc/7/stat": {Data: []byte("7 (x) S 1 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 1 0" + fields)},
+			"proc/7/status": {Data: []byte(status)}}
+		th, err := readThread(root, "proc/7")
+		if err == nil && (!strings.Contains(status, "Cpus_allowed_list:") || th.TID != 7) {
+			t.Errorf("%q: %+v", status, th)
+		}
 	})
 }

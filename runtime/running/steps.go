@@ -12,6 +12,8 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/plan"
@@ -44,7 +46,7 @@ func Resolve(h host.Host, root fs.FS, group string) (string, error) {
 			return "", fmt.Errorf("cgroup %q: %s: expected a directory, found %s", group, at, info.Mode().Type())
 		}
 	}
-	mounted, err := change.HierarchyOf(root, dir)
+	mounted, err := cgroup.HierarchyOf(root, dir)
 	if err == nil && mounted.Mount != top {
 		err = fmt.Errorf("cgroup %q: expected a cgroup of %s, found one of %s", group, top, mounted.Mount)
 	}
@@ -57,11 +59,11 @@ func InService(h host.Host, root fs.FS, pid int) bool {
 	if err != nil {
 		return false
 	}
-	hier, err := change.HierarchyOf(root, path.Dir(lane))
+	hier, err := cgroup.HierarchyOf(root, path.Dir(lane))
 	if err != nil || !hier.V2 {
 		return false
 	}
-	group, err := hier.Of(root, processDir(pid))
+	group, err := hier.Of(root, task.Dir(pid))
 	_, booted := fs.Stat(root, "run/systemd/system") // sd_booted(3)
 	return err == nil && booted == nil && strings.HasSuffix(group, ".service")
 }
@@ -73,11 +75,11 @@ func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	hier, err := change.HierarchyOf(root, path.Dir(lane))
+	hier, err := cgroup.HierarchyOf(root, path.Dir(lane))
 	if err != nil {
 		return "", false
 	}
-	group, err := hier.Of(root, processDir(pid))
+	group, err := hier.Of(root, task.Dir(pid))
 	if err != nil || group == hier.Mount || strings.Contains(group, "/"+change.GroupPrefix) ||
 		threaded(root, group) {
 		return "", false
@@ -107,7 +109,7 @@ func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
 // cgroups, as libvirt has them, and come back there.
 func Steps(h host.Host, root fs.FS, l plan.Lane, dir string, at enforce.Attachment,
 	threads []Thread) ([]journal.Step, []string, error) {
-	hier, err := change.HierarchyOf(root, dir)
+	hier, err := cgroup.HierarchyOf(root, dir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -138,7 +140,7 @@ type attachment struct {
 	root      fs.FS
 	lane      plan.Lane
 	dir       string // the cgroup that the processes are to be in
-	hierarchy change.Hierarchy
+	hierarchy cgroup.Hierarchy
 	steps     []journal.Step
 	warnings  []string
 	all       bool            // the cpuset of all threads changes
@@ -151,7 +153,7 @@ type attachment struct {
 // lane's besides their own, and then, from the bottom, only the lane's.
 func (a *attachment) regroup(group string) error {
 	nodes := a.nodes()
-	dirs, err := subtree(a.root, group)
+	dirs, err := cgroup.Tree(a.root, group)
 	if err != nil {
 		return err
 	}
@@ -165,7 +167,7 @@ func (a *attachment) regroup(group string) error {
 		var last []journal.Step
 		for _, dir := range dirs {
 			file := path.Join(dir, f.name)
-			now, err := a.set(file)
+			now, err := cpuset.Read(a.root, file[1:])
 			if err != nil {
 				return err
 			}
@@ -210,7 +212,7 @@ func (a *attachment) nodes() cpuset.Set {
 func (a *attachment) fits(group, name string, want cpuset.Set) error {
 	for dir := path.Dir(group); len(dir) >= len(a.hierarchy.Mount); dir = path.Dir(dir) {
 		file := path.Join(dir, name)
-		has, err := a.set(file)
+		has, err := cpuset.Read(a.root, file[1:])
 		if err != nil {
 			return err
 		}
@@ -220,18 +222,6 @@ func (a *attachment) fits(group, name string, want cpuset.Set) error {
 		}
 	}
 	return nil
-}
-
-func (a *attachment) set(file string) (cpuset.Set, error) {
-	data, err := fs.ReadFile(a.root, file[1:])
-	if err != nil {
-		return cpuset.Set{}, err
-	}
-	set, err := cpuset.Parse(string(data))
-	if err != nil {
-		return set, fmt.Errorf("%s: %w", file, err)
-	}
-	return set, nil
 }
 
 // move takes whole processes into the lane's cgroup; with v2 into one within it, so that it is known later
@@ -249,7 +239,7 @@ func (a *attachment) move(at enforce.Attachment, threads []Thread) error {
 	var left []string
 	for _, p := range byProcess(threads) {
 		from, err := a.place(p)
-		if gone(err) || from == a.dir {
+		if errors.Is(err, fs.ErrNotExist) || from == a.dir {
 			continue
 		}
 		if err != nil {
@@ -289,12 +279,12 @@ func (a *attachment) warnMoved(from string, kept bool) {
 // back.
 func (a *attachment) place(p []Thread) (string, error) {
 	if a.hierarchy.V2 {
-		return a.hierarchy.Of(a.root, processDir(p[0].PID))
+		return a.hierarchy.Of(a.root, task.Dir(p[0].PID))
 	}
 	place := ""
 	for _, t := range p {
-		dir, err := a.hierarchy.Of(a.root, fmt.Sprintf("%s/task/%d", processDir(t.PID), t.TID))
-		if gone(err) {
+		dir, err := a.hierarchy.Of(a.root, task.ThreadDir(t.PID, t.TID))
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {

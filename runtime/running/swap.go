@@ -1,6 +1,7 @@
 package running
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -8,6 +9,8 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 )
@@ -19,15 +22,15 @@ func (a *attachment) noSwap(threads []Thread) error {
 	if lane == "" {
 		return nil
 	}
-	hier, err := change.HierarchyOf(a.root, lane)
+	hier, err := cgroup.HierarchyOf(a.root, lane)
 	if err != nil {
 		return err
 	}
 	var done []string
 	for _, p := range byProcess(threads) {
-		dir, err := hier.Of(a.root, processDir(p[0].PID))
+		dir, err := hier.Of(a.root, task.Dir(p[0].PID))
 		switch {
-		case gone(err) || slices.Contains(done, dir) || dir == lane:
+		case errors.Is(err, fs.ErrNotExist) || slices.Contains(done, dir) || dir == lane:
 			continue
 		case err != nil:
 			return err

@@ -10,16 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"slices"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
 )
 
 // Thread is one that runs or waits for its turn on a CPU.
@@ -73,9 +70,9 @@ func Once(root fs.FS, dir string, cpus cpuset.Set) error {
 		return err
 	}
 	for _, m := range Moves(threads, cpus) {
-		err = change.SetAffinity(m.Thread, cpuset.Of(m.To))
+		err = task.SetAffinity(m.Thread, cpuset.Of(m.To))
 		if err == nil {
-			err = change.ResetAffinity(m.Thread)
+			err = task.ResetAffinity(m.Thread)
 		}
 		// it has ended or left, or is the kernel's
 		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) {
@@ -87,41 +84,16 @@ func Once(root fs.FS, dir string, cpus cpuset.Set) error {
 
 // runnable are the threads that run or wait now.
 func runnable(root fs.FS, dir string, cpus cpuset.Set) ([]Thread, error) {
+	tids, err := cgroup.Threads(root, dir)
 	var found []Thread
-	err := fs.WalkDir(root, dir[1:], func(name string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) || err == nil && !d.IsDir() { // removed meanwhile
-			return nil
+	for _, tid := range tids {
+		t, serr := task.ReadStat(root, task.Dir(tid))
+		if serr != nil || t.State != 'R' {
+			continue // or it has ended
 		}
-		if err != nil {
-			return err
-		}
-		list, err := fs.ReadFile(root, path.Join(name, "cgroup.threads"))
-		if err != nil {
-			list, err = fs.ReadFile(root, path.Join(name, "tasks")) // cgroup v1
-		}
-		if err != nil {
-			return nil // removed meanwhile
-		}
-		for _, f := range strings.Fields(string(list)) {
-			tid, err := strconv.Atoi(f)
-			if err != nil {
-				return fmt.Errorf("/%s: %q: expected a thread id", name, f)
-			}
-			stat, err := fs.ReadFile(root, fmt.Sprintf("proc/%d/stat", tid))
-			if err != nil {
-				continue // it has ended
-			}
-			t, err := host.ParseStat(string(stat))
-			if err != nil || t.State != 'R' {
-				continue
-			}
-			may, err := change.Affinity(tid)
-			if err != nil {
-				continue
-			}
+		if may, aerr := task.Affinity(tid); aerr == nil {
 			found = append(found, Thread{tid, t.Processor, !cpus.IsSubsetOf(may)})
 		}
-		return nil
-	})
+	}
 	return found, err
 }

@@ -1,4 +1,4 @@
-package change
+package cgroup
 
 import (
 	"testing"
@@ -66,23 +66,43 @@ func FuzzHierarchy(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if at, err := h.Of(root, "proc/7"); err == nil && !below(at, h.Mount) {
+		if at, err := h.Of(root, "proc/7"); err == nil && !IsBelow(at, h.Mount) {
 			t.Errorf("%q is not below %q", at, h.Mount)
 		}
 	})
 }
 
-func FuzzParsePins(f *testing.F) {
-	f.Add("/sys/fs/cgroup/cpuset/a\n12:34=0-1\n13:35=2")
-	f.Add("/sys/fs/cgroup/a/emulator\n12:34= /sys/fs/cgroup/a/vcpu 0\n13:35=2 /sys/fs/cgroup/a/vcpu1")
-	f.Fuzz(func(t *testing.T, value string) {
-		head, p, err := parsePins(value)
-		if err != nil {
-			return
+func TestPathOf(t *testing.T) {
+	for text, want := range map[string]string{
+		"0::/a.slice\n":                    "/a.slice",
+		"3:cpuset:/b\n0::/a\n":             "/b",
+		"4:cpu,cpuset:/c:d\n1:name=x:/y\n": "/c:d",
+		"":                                 "",
+		"?":                                "",
+	} {
+		if got := PathOf(fstest.MapFS{"proc/7/cgroup": {Data: []byte(text)}}, "proc/7"); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
-		again, q, err := parsePins(head + p.String())
-		if err != nil || again != head || q.String() != p.String() {
-			t.Errorf("%q: %q %v, then %q %v, %v", value, head, p, again, q, err)
+	}
+}
+
+func TestCPUs(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string // "": an error
+	}{
+		"v2":         {map[string]string{"cpuset.cpus.effective": "0-1\n", "cpuset.cpus": "\n"}, "0-1"},
+		"v1":         {map[string]string{"cpuset.effective_cpus": "1\n", "cpuset.cpus": "0-1\n"}, "1"},
+		"older v1":   {map[string]string{"cpuset.cpus": "0\n"}, "0"},
+		"no cpuset":  {map[string]string{"cgroup.procs": ""}, ""},
+		"not a list": {map[string]string{"cpuset.cpus": "x\n"}, ""},
+	} {
+		root := fstest.MapFS{}
+		for file, text := range c.files {
+			root["c/"+file] = &fstest.MapFile{Data: []byte(text)}
 		}
-	})
+		if got, err := CPUs(root, "/c"); got.String() != c.want || (err != nil) != (c.want == "") {
+			t.Errorf("%s: got %q, %v; want %q", name, got, err, c.want)
+		}
+	}
 }

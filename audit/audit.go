@@ -17,7 +17,7 @@ import (
 
 // APIVersion and Kind head the JSON document.
 const (
-	APIVersion = "isolane.dev/v1alpha1"
+	APIVersion = "isolane.dev/v1alpha2"
 	Kind       = "Audit"
 )
 

@@ -13,7 +13,7 @@ import (
 
 // Drift is something that is not, or no longer, as the lanes want it.
 type Drift struct {
-	Target   string `json:"target"`
+	Name     string `json:"name"`
 	Expected string `json:"expected"`
 	Found    string `json:"found"`
 	By       string `json:"by,omitempty"` // who wrote there last, where that is known
@@ -135,7 +135,7 @@ func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
 		if !at.Own || err != nil || Populated(l.root, at.Group) {
 			continue
 		}
-		found = append(found, Drift{Target: "lane " + at.Lane,
+		found = append(found, Drift{Name: "lane " + at.Lane,
 			Expected: "CPUs " + lane.CPUs.String() + " for itself", Found: "everybody's",
 			Note: "its workload " + at.Group + " has ended: isolane apply, or watch --repair, closes them again"})
 		if err = l.cgroupSteps(at, lane, gone); err != nil {

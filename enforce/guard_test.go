@@ -33,7 +33,7 @@ func TestGuard(t *testing.T) {
 			t.Fatalf("before change %d: %+v, %v", n, found, err)
 		}
 		s.Write(t, mask, "0000000f")
-		if found, err = g.Check(t.Context(), false); err != nil || len(found) != 1 || found[0].Target != "/"+mask {
+		if found, err = g.Check(t.Context(), false); err != nil || len(found) != 1 || found[0].Name != "/"+mask {
 			t.Fatalf("change %d: %+v, %v", n, found, err)
 		}
 		l, err := enforce.Look(s.State(), s.FS(t), ops)

@@ -37,7 +37,7 @@ func (o operations) describe(s journal.Step) (name, from, to string) {
 
 // drift is that a step is not in force: Before is what is there now.
 func (o operations) drift(s journal.Step) Drift {
-	d := Drift{Target: o.name(s), Expected: s.After, Found: firstLine(s.Before), Step: s}
+	d := Drift{Name: o.name(s), Expected: s.After, Found: firstLine(s.Before), Step: s}
 	if op, ok := o[s.Kind].(interface {
 		DescribeDrift(s journal.Step) (expected, found string)
 	}); ok {

@@ -108,7 +108,7 @@ func TestRecoverNames(t *testing.T) {
 	}
 	b.write(t, "proc/irq/default_smp_affinity", "0000000f")
 	found, err = l.Recover(t.Context())
-	if err != nil || len(found) != 1 || found[0].Target != "/proc/irq/default_smp_affinity" || found[0].Found != "0000000f" {
+	if err != nil || len(found) != 1 || found[0].Name != "/proc/irq/default_smp_affinity" || found[0].Found != "0000000f" {
 		t.Errorf("%v, %v", found, err)
 	}
 }
@@ -349,7 +349,7 @@ func TestWorkloadEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		found, err = l.Drift(t.Context())
-		if err != nil || len(found) != 2 || found[0].Target != "lane a" || found[1].Target != "/proc/irq/default_smp_affinity" {
+		if err != nil || len(found) != 2 || found[0].Name != "lane a" || found[1].Name != "/proc/irq/default_smp_affinity" {
 			t.Errorf("%+v, %v", found, err)
 		}
 	}

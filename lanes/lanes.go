@@ -151,7 +151,7 @@ type Applied struct {
 
 // Left is a setting that was not taken back, because somebody else has changed it since.
 type Left struct {
-	Target string `json:"target"`
+	Name   string `json:"name"`
 	Before string `json:"before"`
 	Set    string `json:"set"`
 	Found  string `json:"found"`

@@ -148,7 +148,7 @@ func idle(l plan.Lane) string {
 
 func printLeft(w io.Writer, all []Left) {
 	for _, a := range all {
-		fmt.Fprintf(w, "left as it is: %s: somebody changed it from %q to %q since, it was %q before\n", a.Target,
+		fmt.Fprintf(w, "left as it is: %s: somebody changed it from %q to %q since, it was %q before\n", a.Name,
 			a.Set, a.Found, a.Before)
 	}
 }
@@ -161,7 +161,7 @@ func printUnits(w io.Writer, units []enforce.UnitCPUs) {
 
 func printDrift(w io.Writer, what string, all []enforce.Drift) {
 	for _, d := range all {
-		fmt.Fprintf(w, "%s: %s: expected %q, found %q", what, d.Target, d.Expected, d.Found)
+		fmt.Fprintf(w, "%s: %s: expected %q, found %q", what, d.Name, d.Expected, d.Found)
 		if d.Note != "" {
 			fmt.Fprintf(w, ": %s", d.Note)
 		}

@@ -10,15 +10,15 @@ import (
 // What was the same for many interrupts or threads is one line, and the lines come in the same order each time.
 func TestRecoveredWrite(t *testing.T) {
 	r := Recovered{Released: []string{"run-7"}, Undone: []string{"prove"},
-		PutBack: []enforce.Drift{{Target: "/a", Expected: "1", Found: "2", Note: "why"}},
-		Left:    []Left{{Target: "/b", Before: "0", Set: "1", Found: "2"}},
+		PutBack: []enforce.Drift{{Name: "/a", Expected: "1", Found: "2", Note: "why"}},
+		Left:    []Left{{Name: "/b", Before: "0", Set: "1", Found: "2"}},
 		Adopted: []enforce.Adopted{
 			{Kind: enforce.Removed, Name: "/sys/fs/cgroup/isolane-web"},
-			{Name: "/proc/irq/9/smp_affinity_list", From: "3", To: "0-3"},
-			{Name: "/proc/irq/7/smp_affinity_list", From: "2", To: "0-3"},
-			{Name: "/proc/irq/8/smp_affinity_list", From: "2", To: "0-3"},
-			{Name: "CPUs of thread 12 (kworker)", From: "0", To: "0-3"},
-			{Name: "CPUs of thread 13 (kworker)", From: "0", To: "0-3"},
+			{Subject: enforce.Interrupt, IRQ: new(9), Name: "/proc/irq/9/smp_affinity_list", From: "3", To: "0-3"},
+			{Subject: enforce.Interrupt, IRQ: new(7), Name: "/proc/irq/7/smp_affinity_list", From: "2", To: "0-3"},
+			{Subject: enforce.Interrupt, IRQ: new(8), Name: "/proc/irq/8/smp_affinity_list", From: "2", To: "0-3"},
+			{Subject: enforce.Thread, Name: "CPUs of thread 12 (kworker)", From: "0", To: "0-3"},
+			{Subject: enforce.Thread, Name: "CPUs of thread 13 (kworker)", From: "0", To: "0-3"},
 			{Name: "/proc/sys/x", From: "1"},
 		}}
 	const want = `lane run-7 is released: the isolane run that made it has ended

@@ -155,10 +155,10 @@ func TestPlaced(t *testing.T) {
 
 func FuzzRead(f *testing.F) {
 	h := hosttest.Machine{Packages: 2, CoresPerPackage: 4, ThreadsPerCore: 2}
-	f.Add(`{"apiVersion":"isolane.dev/v1alpha1","kind":"Placement","host":{"hostname":"","cpus":"0-15"},"lanes":[{"name":"a","cpus":"1,9",` +
+	f.Add(`{"apiVersion":"isolane.dev/v1alpha2","kind":"Placement","host":{"hostname":"","cpus":"0-15"},"lanes":[{"name":"a","cpus":"1,9",` +
 		`"memoryNodes":"0","memory":[{"node":0,"bytes":99}],"hugepages":[{"node":0,"pageBytes":2097152,"pages":18446744073709551615}],` +
 		`"devices":[{"address":"0000:3b:00.0","vfs":[0]}],"reasons":[],"spec":{"cpus":{"count":2,"share":3}}}],"housekeeping":"0","cost":{},"optimal":true}`)
-	f.Add(`{"apiVersion":"isolane.dev/v1alpha1","kind":"Placement","lanes":[{"name":"a","cpus":"8191","spec":{"cpus":{"count":1}}}]}`)
+	f.Add(`{"apiVersion":"isolane.dev/v1alpha2","kind":"Placement","lanes":[{"name":"a","cpus":"8191","spec":{"cpus":{"count":1}}}]}`)
 	f.Add(`{"lanes":[{"name":"a"},{"name":"a"}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := Read("fuzz", strings.NewReader(text))

@@ -18,7 +18,7 @@ import (
 
 // APIVersion and the kinds head the JSON documents.
 const (
-	APIVersion    = "isolane.dev/v1alpha1"
+	APIVersion    = "isolane.dev/v1alpha2"
 	Kind          = "Placement"
 	KindOfRefusal = "Refusal"
 )

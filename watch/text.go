@@ -96,7 +96,7 @@ func (d *Display) Show(r Reading) error {
 }
 
 func driftText(at time.Time, d enforce.Drift) string {
-	text := fmt.Sprintf("%s drift: %s: expected %s, found %s", at.Local().Format(time.TimeOnly), d.Target,
+	text := fmt.Sprintf("%s drift: %s: expected %s, found %s", at.Local().Format(time.TimeOnly), d.Name,
 		d.Expected, d.Found)
 	if d.By != "" {
 		text += ", by " + d.By

@@ -30,7 +30,7 @@ func readings() []Reading {
 	own.IRQ, own.Own = pointer(41), true
 	steal := witness.Source{Kind: witness.Steal, CPU: 3, Total: pointer(results.Nanoseconds(time.Second))}
 	at := time.Date(2026, 11, 22, 10, 0, 1, 0, time.Local)
-	drift := enforce.Drift{Target: "/proc/irq/9/smp_affinity_list", Expected: "0", Found: "3", By: "irqbalance (612)",
+	drift := enforce.Drift{Name: "/proc/irq/9/smp_affinity_list", Expected: "0", Found: "3", By: "irqbalance (612)",
 		Repaired: true}
 	first := Reading{At: at.UTC(), CPUs: cpuset.Of(3), Window: 1e9, Sources: []witness.Source{tick, own},
 		SinceStart: SinceStart{Window: 1e9, Sources: []witness.Source{tick, own}}, fresh: []enforce.Drift{drift}}

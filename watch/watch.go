@@ -165,7 +165,7 @@ func (w *Watch) read(ctx context.Context, r *Reading) error {
 	left := w.guard.Left()
 	r.Drift = append(r.Drift, left...)
 	for _, d := range r.fresh {
-		if !slices.ContainsFunc(left, func(l enforce.Drift) bool { return l.Target == d.Target }) {
+		if !slices.ContainsFunc(left, func(l enforce.Drift) bool { return l.Name == d.Name }) {
 			r.Drift = append(r.Drift, d)
 		}
 	}

@@ -129,7 +129,7 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error)
 	}
 	var found []enforce.Drift
 	if gone := g.offline(now.online); gone != "" {
-		found = append(found, enforce.Drift{Target: "/sys/devices/system/cpu/online",
+		found = append(found, enforce.Drift{Name: "/sys/devices/system/cpu/online",
 			Expected: g.lanes.Placement.CPUs().String() + " online",
 			Found:    now.online.String(), Note: gone})
 	}
@@ -236,7 +236,7 @@ func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 	err = l.PutBack(ctx, g.want, todo)
 	for _, d := range todo {
 		if d.Repaired {
-			g.repairs[d.Target] = append(g.repairs[d.Target], time.Now())
+			g.repairs[d.Name] = append(g.repairs[d.Name], time.Now())
 		}
 	}
 	return err
@@ -244,9 +244,9 @@ func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 
 // stubborn says in a drift's note whether somebody changes it so often that it is not put back any more.
 func (g *Guard) stubborn(d *enforce.Drift) bool {
-	recent := slices.DeleteFunc(g.repairs[d.Target],
+	recent := slices.DeleteFunc(g.repairs[d.Name],
 		func(t time.Time) bool { return time.Since(t) > time.Minute })
-	if g.repairs[d.Target] = recent; len(recent) < patience {
+	if g.repairs[d.Name] = recent; len(recent) < patience {
 		return false
 	}
 	who := cmp.Or(d.By, "somebody whom the kernel does not name")
@@ -277,12 +277,12 @@ func (g *Guard) processes() ([]enforce.Drift, error) {
 			}
 			start, err := task.StartTime(g.root, pid)
 			if err == nil && start == before[pid] && !g.want.Member(pid, start) { // whose drift is a setting's
-				found = append(found, enforce.Drift{Target: program(pid), Expected: "lane " + group.Lane.Name,
+				found = append(found, enforce.Drift{Name: program(pid), Expected: "lane " + group.Lane.Name,
 					Found: "another cgroup", Note: "it has left the lane"})
 			}
 		}
 		if len(before) > 0 && len(now) == 0 {
-			found = append(found, enforce.Drift{Target: "lane " + group.Lane.Name, Expected: "running",
+			found = append(found, enforce.Drift{Name: "lane " + group.Lane.Name, Expected: "running",
 				Found: "no process", Note: "its last process has ended or left"})
 		}
 		g.since[group.Lane.Name] = now
@@ -296,7 +296,7 @@ func (g *Guard) news(found []enforce.Drift) []enforce.Drift {
 	now := map[string]string{}
 	for _, d := range found {
 		text := fmt.Sprintf("%s %s %v %s", d.Expected, d.Found, d.Repaired, d.Note)
-		if now[d.Target] = text; d.Repaired || g.reported[d.Target] != text {
+		if now[d.Name] = text; d.Repaired || g.reported[d.Name] != text {
 			news = append(news, d)
 		}
 	}

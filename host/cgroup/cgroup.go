@@ -26,7 +26,7 @@ type Mounts struct {
 
 // Mounted finds the hierarchies in /proc/self/mounts. With an error it has what could be read.
 func Mounted(root fs.FS) (Mounts, error) {
-	var m Mounts
+	m := Mounts{UnifiedControllers: []string{}}
 	v1 := false
 	err := mount.Table(root, func(p mount.Point) {
 		switch {

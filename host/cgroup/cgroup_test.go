@@ -22,6 +22,9 @@ func TestMounted(t *testing.T) {
 	} {
 		root := fstest.MapFS{"proc/self/mounts": {Data: []byte(mounts)},
 			"sys/fs/cgroup/unified/cgroup.controllers": {Data: []byte("cpuset cpu\n")}}
+		if want.UnifiedControllers == nil {
+			want.UnifiedControllers = []string{} // an empty list in JSON too
+		}
 		got, err := Mounted(root)
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%q: %v (-want +got):\n%s", mounts, err, diff)

@@ -3,6 +3,7 @@ package enforce
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 
@@ -78,11 +79,13 @@ func (l *Lanes) redo(ctx context.Context, s journal.Step) error {
 const rounds = 20
 
 func untilNone(ctx context.Context, j *journal.Journal, next func() ([]journal.Step, error)) error {
+	var last journal.Step
 	for range rounds {
 		steps, err := next()
 		if err != nil || len(steps) == 0 {
 			return err
 		}
+		last = steps[0]
 		refused, err := j.Apply(ctx, steps)
 		for _, r := range refused {
 			if !errors.Is(r.Err, fs.ErrNotExist) { // else it has ended
@@ -93,5 +96,6 @@ func untilNone(ctx context.Context, j *journal.Journal, next func() ([]journal.S
 			return err
 		}
 	}
-	return errors.New("processes are born there faster than they can be attached")
+	return fmt.Errorf("processes are born there faster than they can be attached, or somebody else sets what the "+
+		"lane wants, such as %s %s: try again", last.Kind, last.Target)
 }

@@ -343,6 +343,61 @@ func TestStepsV2(t *testing.T) {
 	}
 }
 
+// A lane in the workload's own cgroup is missing nothing when each thread has the CPUs of its role.
+func TestStepsOwn(t *testing.T) {
+	root := machine(t, true)
+	const group = "/docker/c1"
+	process(root, 100, 1, group, "qemu-system-x86_64", "qemu-system-x86", "CPU 0/TCG")
+	write(root, map[string]string{"sys/fs/cgroup" + group + "/cgroup.procs": "100"})
+	l := laneA(map[string]string{"emulator": "5", "vcpu": "2-4"})
+	h, at := read(t, root), enforce.Attachment{Group: "/sys/fs/cgroup" + group, Own: true, Journal: "attach-a-1"}
+	own := func() string {
+		threads, err := Cgroup(root, at.Group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps, _, err := Steps(h, root, l, at.Group, at, threads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lines(steps)
+	}
+	if found := own(); found != "task 100:1100 -> 5 (optional)\ntask 101:1101 -> 2\n" {
+		t.Errorf("at first: %s", found)
+	}
+	for tid, cpus := range map[int]string{100: "5", 101: "2"} {
+		status := fmt.Sprintf("NSpid:\t%d\nCpus_allowed_list:\t%s\n", tid, cpus)
+		write(root, map[string]string{fmt.Sprintf("proc/100/task/%d/status", tid): status})
+	}
+	if found := own(); found != "" {
+		t.Errorf("then: %s", found)
+	}
+}
+
+// A service's cgroup is that of its first process, also where others of it have lost their parent; not that of
+// what somebody has started there later.
+func TestOwnGroup(t *testing.T) {
+	for name, c := range map[string]struct {
+		group, marker string
+		want          map[int]bool
+	}{
+		"service":             {"/system.slice/a.service", "run/systemd/system/a.slice", map[int]bool{100: true, 110: false, 120: false}},
+		"service, no systemd": {"/system.slice/a.service", "run/x", map[int]bool{100: false, 110: false, 120: false}},
+		"scope":               {"/system.slice/a.scope", "run/systemd/system/a.slice", map[int]bool{100: false, 110: false, 120: false}},
+	} {
+		root := machine(t, true)
+		process(root, 100, 1, c.group, "first", "first")
+		process(root, 110, 100, c.group, "child", "child")
+		process(root, 120, 1, c.group, "orphan", "orphan")
+		write(root, map[string]string{"sys/fs/cgroup" + c.group + "/cgroup.procs": "100\n110\n120", c.marker: ""})
+		for pid, want := range c.want {
+			if _, own := OwnGroup(read(t, root), root, pid); own != want {
+				t.Errorf("%s, process %d: own is %v", name, pid, own)
+			}
+		}
+	}
+}
+
 // libvirt's: below systemd's scope a domain of threaded cgroups. The processes move as a whole, and leave one
 // behind that keeps the scope.
 func TestStepsThreaded(t *testing.T) {

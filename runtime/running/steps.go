@@ -1,6 +1,7 @@
 package running
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -68,8 +69,8 @@ func InService(h host.Host, root fs.FS, pid int) bool {
 	return err == nil && booted == nil && strings.HasSuffix(group, ".service")
 }
 
-// OwnGroup returns the cgroup of a process where only the process and its descendants are in it, as that of a
-// service or container.
+// OwnGroup returns the cgroup of a process where only the process and its descendants are in it, as in a
+// container, or where it is the first of a service of systemd's: others of a service may have lost their parent.
 func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
 	lane, err := knob.GroupDir(h, "any") // for its parent
 	if err != nil {
@@ -88,6 +89,9 @@ func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
 	if err != nil {
 		return "", false
 	}
+	if InService(h, root, pid) && first(all, pid) {
+		return group, true
+	}
 	tree, err := Tree(root, pid)
 	if err != nil {
 		return "", false
@@ -95,6 +99,12 @@ func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
 	return group, !slices.ContainsFunc(all, func(t Thread) bool {
 		return !slices.ContainsFunc(tree, func(o Thread) bool { return o.PID == t.PID })
 	})
+}
+
+// first says whether no process is older.
+func first(all []Thread, pid int) bool {
+	oldest := slices.MinFunc(all, func(a, b Thread) int { return cmp.Compare(a.Start, b.Start) })
+	return oldest.PID == pid
 }
 
 // Steps returns what is missing to have the threads of an attachment in the lane, which is in force already
@@ -119,8 +129,7 @@ func Steps(h host.Host, root fs.FS, l plan.Lane, dir string, at enforce.Attachme
 	a := attachment{host: h, root: root, lane: l, dir: dir, hierarchy: hier, moved: map[int]bool{},
 		kept: map[string]bool{}}
 	switch {
-	case at.Own:
-		a.all = true
+	case at.Own: // it has the lane's CPUs already: what its threads have now, they keep
 	case at.Group != "" && !hier.V2:
 		err = a.regroup(at.Group)
 	default:

@@ -96,6 +96,6 @@ func untilNone(ctx context.Context, j *journal.Journal, next func() ([]journal.S
 			return err
 		}
 	}
-	return fmt.Errorf("processes are born there faster than they can be attached, or somebody else sets what the "+
-		"lane wants, such as %s %s: try again", last.Kind, last.Target)
+	return fmt.Errorf("processes are born there faster than they can be attached, or somebody else sets what "+
+		"the lane wants, such as %s %s: try again", last.Kind, last.Target)
 }

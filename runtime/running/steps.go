@@ -70,7 +70,7 @@ func InService(h host.Host, root fs.FS, pid int) bool {
 }
 
 // OwnGroup returns the cgroup of a process where only the process and its descendants are in it, as in a
-// container, or where it is the first of a service of systemd's: others of a service may have lost their parent.
+// container, or where it is the first of a service of systemd's: others there may have lost their parent.
 func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
 	lane, err := knob.GroupDir(h, "any") // for its parent
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path"
 	"strings"
@@ -97,9 +98,43 @@ func (u unit) Write(ctx context.Context, s journal.Step, value string) error {
 	if !u.live() {
 		return u.write(file, value)
 	}
+	if value == "" {
+		ended, err := u.ended(ctx, name)
+		if err != nil {
+			return err
+		}
+		if ended {
+			return u.forget(ctx, name, property)
+		}
+	}
 	_, err := systemctl(ctx, "set-property", "--runtime", "--", name, property+"="+value)
 	if err == nil && value == "" {
 		err = u.widen(file)
+	}
+	return err
+}
+
+// ended says whether a service does not run.
+func (u unit) ended(ctx context.Context, name string) (bool, error) {
+	if path.Ext(name) != ".service" {
+		return false, nil
+	}
+	state, err := systemctl(ctx, "show", "--property=ActiveState", "--value", "--", name)
+	return state == "inactive" || state == "failed", err
+}
+
+// forget removes what set-property has written for a service that does not run: set-property itself would
+// make its cgroup, which then stays (bus_service_commit_properties in systemd's dbus-service.c; seen with
+// 257). A service that systemd still has in memory is read again.
+func (u unit) forget(ctx context.Context, name, property string) error {
+	dir := path.Join("/run/systemd/system.control", name+".d")
+	if err := os.Remove(path.Join(dir, "50-"+property+".conf")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_ = os.Remove(dir) // unless there is something else in it
+	stale, err := systemctl(ctx, "show", "--property=NeedDaemonReload", "--value", "--", name)
+	if err == nil && stale == "yes" {
+		_, err = systemctl(ctx, "daemon-reload")
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -115,8 +116,14 @@ func TestWorstSamplesNameTheIntruder(t *testing.T) {
 		t.Fatal("the intruder did not start: ", err)
 	}
 	var text bytes.Buffer
-	for i := range 3 { // what else runs on this machine may be worse for a while
+	var void []string
+	counted := 0
+	for i := range 15 { // what else runs on this machine may be worse for a while, or void a session
 		s = prove(t, file, filepath.Join(dir, strconv.Itoa(i)))
+		if why := s.Runs[len(s.Runs)-1].Void; len(why) > 0 {
+			void = why
+			continue
+		}
 		sum, err := report.Summarize(s)
 		if err != nil {
 			t.Fatal(err)
@@ -125,11 +132,18 @@ func TestWorstSamplesNameTheIntruder(t *testing.T) {
 		if err = report.Text(&text, sum, terminal.Terminal{Columns: 100}); err != nil {
 			t.Fatal(err)
 		}
-		if tail := sum.Cells[0].Tail; len(tail.Met) > 0 && tail.Met[0].Name == "intruder" && tail.Met[0].Kind == witness.Task &&
+		own := slices.DeleteFunc(sum.Cells[0].Tail.Met, func(m results.Met) bool { return m.Kind == witness.Steal })
+		if len(own) > 0 && own[0].Name == "intruder" && own[0].Kind == witness.Task &&
 			strings.Contains(text.String(), "% intruder, ") {
 			t.Log(text.String()[strings.Index(text.String(), "What the worst"):])
 			return
 		}
+		if counted++; counted == 3 {
+			break
+		}
+	}
+	if counted < 3 {
+		t.Skipf("%d of 15 sessions are void, one of them: %q", 15-counted, void)
 	}
 	t.Errorf("the intruder is not the main explanation:\n%s", text.String())
 }

@@ -53,7 +53,7 @@ func imports() map[string][]string {
 		"witness": {"cpuset", "host", "host/cgroup", "host/task", "results"},
 		"probe":   {},
 		"probe/*": {"probe", "results"},
-		"prove": {"change", "cpuset", "enforce", "host", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe", "quantity",
+		"prove": {"change", "cpuset", "enforce", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe", "quantity",
 			"results", "runtime/process", "scenarios", "stats", "terminal", "witness", "sched"},
 		"report":         {"cpuset", "lane", "quantity", "results", "stats", "terminal"},
 		"examples/embed": {"cpuset", "journal", "lane", "lanes"}, // a module of its own

@@ -184,19 +184,25 @@ func (p pins) inherited(pid int, family map[int]cpuset.Set) cpuset.Set {
 	return own
 }
 
+// cpusets is the hierarchy of this host that has the cpuset controller.
+func cpusets() (cgroup.Hierarchy, error) {
+	mounted, err := cgroup.Mounted(host.Live())
+	if err != nil {
+		return cgroup.Hierarchy{}, err
+	}
+	top, _ := mounted.Cpuset()
+	if top == "" {
+		return cgroup.Hierarchy{},
+			errors.New("/proc/self/mounts: expected a cgroup hierarchy with the cpuset controller")
+	}
+	return cgroup.HierarchyOf(host.Live(), top)
+}
+
 // eachThread calls do with each thread whose CPUs may be changed. all returns those of its cpuset; none when
 // it has ended.
 func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 	root := host.Live()
-	mounted, err := cgroup.Mounted(root)
-	if err != nil {
-		return err
-	}
-	top, _ := mounted.Cpuset()
-	if top == "" {
-		return errors.New("/proc/self/mounts: expected a cgroup hierarchy with the cpuset controller")
-	}
-	h, err := cgroup.HierarchyOf(root, top)
+	h, err := cpusets()
 	if err != nil {
 		return err
 	}

@@ -74,6 +74,8 @@ func (taskCPUs) MayOverwrite(s journal.Step, now string) bool {
 	return errors.Join(err, werr) == nil && before.IsSubsetOf(wide)
 }
 
+// Write gives a program's thread that had all of its cpuset all of it again, whatever that becomes: what is
+// set lasts longer than the cpuset of now, see pins.
 func (taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
 	tid, err := find(s.Target)
 	if err != nil {
@@ -82,6 +84,13 @@ func (taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
 	set, err := cpuset.Parse(value)
 	if err != nil {
 		return err
+	}
+	if t, serr := task.ReadStat(host.Live(), task.Dir(tid)); serr == nil && !t.Kernel && value == s.Before {
+		h, herr := cpusets()
+		_, all, perr := placeOf(tid, h)
+		if errors.Join(herr, perr) == nil && !all.IsEmpty() && all.IsSubsetOf(set) {
+			return task.ResetAffinity(tid)
+		}
 	}
 	return task.SetAffinity(tid, set)
 }

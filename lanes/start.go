@@ -19,6 +19,7 @@ type With struct {
 	Netns        string   // network namespace
 	Capabilities []string // beside those that programs usually need, "NET_ADMIN"
 	Parent       int      // the process that it does not outlive; 0: none
+	Workload     bool     // also in the cgroup of the workload, where the lane lies there
 }
 
 // Start starts argv in a lane that is in force; the caller waits for it. set, unless it is nil, may change
@@ -79,7 +80,7 @@ func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []stri
 	in.Capabilities = append(in.Capabilities, with.Capabilities...)
 	switch {
 	case stays:
-	case g.Own:
+	case g.Own && !with.Workload:
 		return in, nil, &enforce.OwnedError{Lane: name, Group: g.Dir}
 	default:
 		in.Cgroup = g.Dir

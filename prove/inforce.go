@@ -8,6 +8,7 @@ import (
 
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
@@ -38,6 +39,12 @@ func (r *runner) beside(ctx context.Context, o *Options) error {
 	}
 	r.inForce = &groups[slices.IndexFunc(groups,
 		func(g enforce.LaneGroup) bool { return g.Lane.Name == o.Lane })]
+	if r.inForce.Own {
+		if inner, terr := cgroup.Tree(r.root, r.inForce.Dir); terr != nil || len(inner) > 1 {
+			return errors.Join(terr, fmt.Errorf("%w: lane %s is in %s, which has cgroups in it: the probes' "+
+				"servers cannot run there", ErrInput, o.Lane, r.inForce.Dir))
+		}
+	}
 	o.Scenario = o.Scenario.beside(placed.Spec)
 	r.scenario = o.Scenario
 	return nil
@@ -98,9 +105,12 @@ func (r *runner) notes() []string {
 	if r.inForce == nil || r.inForce.Processes == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("When the session began, %s of the workload ran in lane %s; they share its "+
-		"CPUs with the "+
-		"probes' servers.", quantity.Count(r.inForce.Processes, "process"), r.inForce.Lane.Name)}
+	note := fmt.Sprintf("When the session began, %s of the workload ran in lane %s; they share its CPUs with "+
+		"the probes' servers.", quantity.Count(r.inForce.Processes, "process"), r.inForce.Lane.Name)
+	if r.inForce.Own {
+		note += fmt.Sprintf(" These ran in the workload's own cgroup %s, under its limits.", r.inForce.Dir)
+	}
+	return []string{note}
 }
 
 // laneName is the lane that the application is in.

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrNotHeld says that a lane was measured, and bounds of its objective are missed or unproven.
-var ErrNotHeld = errors.New("of its objective are not held")
+var ErrNotHeld = errors.New("objective not held")
 
 // Record keeps what a session beside a lane in force has found, where isolane status finds it; dir is that of
 // the results. The error is ErrNotHeld where that is not all that the lane's objective asks for.
@@ -36,8 +36,8 @@ func Record(ctx context.Context, o lanes.Options, dir string, s results.Session,
 		}
 	}
 	if err == nil && broken > 0 {
-		err = fmt.Errorf("lane %s: %d of %s %w", s.Lane.Name, broken, quantity.Count(len(judged), "bound"),
-			ErrNotHeld)
+		err = fmt.Errorf("lane %s: %w: %d of %s", s.Lane.Name, ErrNotHeld, broken,
+			quantity.Count(len(judged), "bound"))
 	}
 	return err
 }

@@ -244,7 +244,8 @@ func (r *runner) startServers(ctx context.Context, h host.Host, c results.Cell) 
 	}
 	confines, env := process.Lane{Netns: netpath.Lab().Application.Netns, Cgroup: dir}, []string(nil)
 	if c.Placement == Lane { // all that isolane run gives
-		if confines, env, err = r.lanes.Inside(r.laneName(), lanes.With{Netns: confines.Netns}); err != nil {
+		with := lanes.With{Netns: confines.Netns, Workload: true}
+		if confines, env, err = r.lanes.Inside(r.laneName(), with); err != nil {
 			return nil, err
 		}
 	}
@@ -316,7 +317,7 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 	}
 	w.Measured, w.Client = c.Application, c.Client
 	w.Cpusets[application], w.Cpusets[client] = c.Application, c.Client
-	w.Own = append(r.attached(), application, client)
+	w.Own, w.Workload = append(r.attached(), application, client), r.inForce != nil
 	if !c.Neighbours.IsEmpty() {
 		dir, err := knob.GroupDir(h, neighboursGroup)
 		if err != nil {

@@ -155,7 +155,7 @@ func (c *collector) stay(k sourceKey, v *sourceValue) stay {
 		if s.Kind == KernelThread {
 			break
 		}
-		s.PID = int(v.TGID)
+		s.PID, s.own = int(v.TGID), v.Own > 0
 		if s.Cgroup = c.cgroup(v.Cgroup); v.Cgroup == 0 { // the run has not ended yet
 			s.Cgroup = cgroup.PathOf(c.root, task.Dir(id))
 		}

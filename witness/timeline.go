@@ -25,7 +25,7 @@ type Intrusion struct {
 	CPU        int
 	Kind, Name string // of an own run the name is the role
 	Begin, End results.Nanoseconds
-	// Of own runs only.
+	// Of own runs, and those of the lane's workload.
 	TID    int
 	Woken  results.Nanoseconds // when somebody began to wake the thread; 0: it did not sleep before
 	Stolen results.Nanoseconds // by the hypervisor within the run
@@ -108,7 +108,10 @@ func (n sourceNote) intrusion(known map[sourceKey]stay, role func(stay) string) 
 		return in
 	}
 	key.Kind = 0 // a task
-	in.Name, in.TID = role(known[key]), int(n.ID)
+	st := known[key]
+	if in.Name, in.TID = role(st), int(n.ID); in.Name == "" && st.Name != "" {
+		in.Kind, in.Name = Task, st.Name
+	}
 	in.Woken, in.Stolen, in.Late = nanoseconds(n.Woken), nanoseconds(n.Stolen), nanoseconds(n.Late)
 	return in
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strconv"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
@@ -38,6 +39,7 @@ type stay struct {
 	start   ticks  // of the task, since boot
 	process taskID //  of which it is a thread
 	parent  int    // process id
+	own     bool   // it is a task of the own cgroups
 }
 
 func (s stay) task() taskID { return taskID{s.TID, s.start} }
@@ -223,16 +225,10 @@ func (t *Trace) finish(all []Source) {
 }
 
 func compareSources(a, b Source) int {
-	return cmp.Or(boolean(a.Own)-boolean(b.Own), cmp.Compare(value(b.Total), value(a.Total)),
+	own := cmp.Compare(strconv.FormatBool(a.Own), strconv.FormatBool(b.Own)) // false comes first
+	return cmp.Or(own, cmp.Compare(value(b.Total), value(a.Total)),
 		cmp.Compare(value(b.Count), value(a.Count)), cmp.Compare(a.CPU, b.CPU), cmp.Compare(a.Kind, b.Kind),
 		cmp.Compare(a.Name, b.Name), cmp.Compare(a.TID, b.TID))
-}
-
-func boolean(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func value[T any](p *T) (v T) {

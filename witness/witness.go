@@ -53,6 +53,7 @@ type Watch struct {
 	Measured   cpuset.Set            // the application's: there everything that takes time is a source
 	Client     cpuset.Set            // the same of the client
 	Own        []string              // directories of the cgroups that the subjects are in
+	Workload   bool                  // what else runs in these is no source
 	NoBPF      bool                  // sample /proc even where eBPF is available
 }
 
@@ -214,7 +215,7 @@ func (s *Session) sources(stays []stay, times map[int]host.CPUTime) []Source {
 	all := s.trace.steal(times)
 	for _, st := range stays {
 		p, _ := s.subjects.find(st) // of none nothing is planned
-		if s.trace.cpus.Contains(st.CPU) && !p.Planned.Contains(st.CPU) {
+		if s.trace.cpus.Contains(st.CPU) && !p.Planned.Contains(st.CPU) && !(st.own && s.watch.Workload) {
 			all = append(all, st.Source)
 		}
 	}

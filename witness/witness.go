@@ -215,7 +215,7 @@ func (s *Session) sources(stays []stay, times map[int]host.CPUTime) []Source {
 	all := s.trace.steal(times)
 	for _, st := range stays {
 		p, _ := s.subjects.find(st) // of none nothing is planned
-		if s.trace.cpus.Contains(st.CPU) && !p.Planned.Contains(st.CPU) && !(st.own && s.watch.Workload) {
+		if s.trace.cpus.Contains(st.CPU) && !p.Planned.Contains(st.CPU) && (!st.own || !s.watch.Workload) {
 			all = append(all, st.Source)
 		}
 	}

@@ -37,7 +37,7 @@ func imports() map[string][]string {
 		"plan":            {"cpuset", "host", "lane", "quantity"},
 		"cores":           {"cpuset", "lane", "plan"},
 		"draw":            {"cpuset", "host", "plan", "quantity", "terminal"},
-		"knob":            {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "plan"},
+		"knob":            {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan"},
 		"enforce":         {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "plan"},
 		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal"},
 		"netpath":         {"change", "journal"},
@@ -82,7 +82,7 @@ cmd/isolane           1550        0
 cores                  550        5  lines of at most 110 columns
 cpuset                 350       10
 draw                  1000        5
-enforce               2300       50
+enforce               2350       50  the cgroup that a declaration names
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
@@ -96,7 +96,7 @@ journal                900       20
 knob                  1650       35  steps of a placement, out of enforce
 lab                   1500       20
 lab/cmd/isolane-lab    400        0
-lane                  1400       35  verdicts on objectives
+lane                  1450       40  verdicts on objectives, the cgroup that a lane is in
 lane/explain           150        5
 lanes                 1400       30  verdicts on objectives, what the commands say, lanes for the life of a command
 netpath                100        5

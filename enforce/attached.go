@@ -24,7 +24,9 @@ type Attachment struct {
 	Group string `json:"group,omitempty"` // the cgroup that was attached as a whole
 	// Own: the lane is in that cgroup, and its processes stay there (cgroup v2).
 	Own bool `json:"own,omitempty"`
-	PID int  `json:"pid,omitempty"` // or the process, with
+	// Declared: the declaration of the lane names the cgroup (spec.cgroup.path).
+	Declared bool `json:"declared,omitempty"`
+	PID      int  `json:"pid,omitempty"` // or the process, with
 	// Start is when it started (task.StartTime): its number may become another's.
 	Start   uint64 `json:"start,omitempty"`
 	Journal string `json:"journal"`
@@ -162,7 +164,7 @@ func (l *Lanes) noOwn(at Attachment) string {
 		return err.Error()
 	}
 	switch {
-	case !knob.OwnGroups(v.Host):
+	case !knob.OwnGroups(v.Host, lane.Spec):
 		return "before Linux 6.7 the kernel makes no partition of a cgroup whose parents are none"
 	case lane.Spec.CPUs.Share > 1:
 		return "lanes that share CPUs are in one partition"

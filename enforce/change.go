@@ -36,10 +36,11 @@ type Outside struct {
 	Reason string `json:"reason"`
 }
 
-// Put makes a placement true. Workloads that were attached to a lane that gets other CPUs, memory or
-// scheduling come out of it first, and into it again by attach: it gets them with the roles of where the lane
-// is now. Where Put fails the host comes back to what was in force before. It refuses with a *NoRecordError
-// where a lane is without record: what that changed would be taken for what was there before.
+// Put makes a placement true. Workloads that were attached to a lane that gets other CPUs, memory, scheduling
+// or cgroup come out of it first, and into it again by attach, with the roles of where the lane is now; so do
+// the cgroups that declarations name. Where Put fails the host comes back to what was in force before. It
+// refuses with a *NoRecordError where a lane is without record: what that changed would be taken for what was
+// there before.
 func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachment) error) (Change, error) {
 	if err := l.Recorded(); err != nil {
 		return Change{}, err
@@ -61,6 +62,14 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachmen
 	}
 	c := Change{Added: []string{}, Removed: []string{}, Moved: []Moved{}, PutBack: []Drift{},
 		Outside: []Outside{}}
+	if err == nil {
+		moving = slices.DeleteFunc(moving, func(at Attachment) bool { return at.Declared })
+		for _, at := range Declared(p) {
+			if !declaredOf(at.Lane, l.Attached) {
+				moving = append(moving, at)
+			}
+		}
+	}
 	for _, at := range moving { // into the lane where it is now, whatever came of it
 		if aerr := attach(at); aerr != nil {
 			c.Outside = append(c.Outside, Outside{at.Lane, aerr.Error()})
@@ -83,6 +92,22 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachmen
 		}
 	}
 	return c, c.compare(changes, l)
+}
+
+// Declared are the cgroups that the declarations of lanes name, as what is to be attached.
+func Declared(p plan.Placement) []Attachment {
+	var all []Attachment
+	for _, l := range p.Lanes {
+		if group := l.Spec.Cgroup.Path; group != "" {
+			all = append(all, Attachment{Lane: l.Name, Group: group, Own: true, Declared: true})
+		}
+	}
+	return all
+}
+
+// declaredOf says whether the cgroup that a lane's declaration names is among these.
+func declaredOf(lane string, all []Attachment) bool {
+	return slices.ContainsFunc(all, func(at Attachment) bool { return at.Declared && at.Lane == lane })
 }
 
 // count compares the steps that were in force with those that are.
@@ -120,7 +145,7 @@ func (c *Change) compare(changes []LaneChange, l *Lanes) error {
 	return nil
 }
 
-// movingWith are the attached workloads whose lane gets other CPUs, memory or scheduling.
+// movingWith are the attached workloads whose lane gets other CPUs, memory, scheduling or cgroup.
 func movingWith(now Applied, p plan.Placement) []Attachment {
 	var moving []Attachment
 	for _, at := range now.Attached {
@@ -132,7 +157,7 @@ func movingWith(now Applied, p plan.Placement) []Attachment {
 		next := p.Lanes[to]
 		if next.CPUs != was.CPUs || next.MemoryNodes != was.MemoryNodes ||
 			!reflect.DeepEqual(next.Roles, was.Roles) ||
-			next.Spec.Scheduling != was.Spec.Scheduling {
+			next.Spec.Scheduling != was.Spec.Scheduling || next.Spec.Cgroup != was.Spec.Cgroup {
 			moving = append(moving, at)
 		}
 	}

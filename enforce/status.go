@@ -23,18 +23,20 @@ type Status struct {
 
 // LaneStatus is a lane in force.
 type LaneStatus struct {
-	Name        string           `json:"name"`
-	CPUs        string           `json:"cpus"`
-	Idle        string           `json:"idle,omitempty"`
-	MemoryNodes string           `json:"memoryNodes"`
-	Group       string           `json:"group"`
-	Own         bool             `json:"own,omitempty"`       // the group is the workload's own
-	Balance     string           `json:"balance"`             // who spreads the threads over the CPUs
-	Partition   string           `json:"partition,omitempty"` // cgroup v2, as the kernel says
-	Processes   int              `json:"processes"`           // of its cgroup
-	Attached    []AttachedStatus `json:"attached,omitempty"`
-	Objectives  []lane.Judgement `json:"objectives,omitempty"`
-	Proof       *lane.Proof      `json:"proof,omitempty"` // the last, whether it still holds or not
+	Name        string `json:"name"`
+	CPUs        string `json:"cpus"`
+	Idle        string `json:"idle,omitempty"`
+	MemoryNodes string `json:"memoryNodes"`
+	Group       string `json:"group"`
+	Own         bool   `json:"own,omitempty"` // the group is the workload's own
+	// Missing is the cgroup that the declaration names, where no processes of it are in the lane.
+	Missing    string           `json:"missingGroup,omitempty"`
+	Balance    string           `json:"balance"`             // who spreads the threads over the CPUs
+	Partition  string           `json:"partition,omitempty"` // cgroup v2, as the kernel says
+	Processes  int              `json:"processes"`           // of its cgroup
+	Attached   []AttachedStatus `json:"attached,omitempty"`
+	Objectives []lane.Judgement `json:"objectives,omitempty"`
+	Proof      *lane.Proof      `json:"proof,omitempty"` // the last, whether it still holds or not
 	// Abandoned: the isolane run that made the lane for its command has ended without releasing it.
 	Abandoned bool `json:"abandoned,omitempty"`
 }
@@ -79,6 +81,9 @@ func (l *Lanes) Status(ctx context.Context) (Status, error) {
 			Balance: g.Balance, Partition: g.Partition, Processes: g.Processes,
 			Attached:   attachedTo(g.Lane.Name, running, g.Partition != ""),
 			Objectives: unproven(g.Lane.Spec.Objective), Abandoned: l.abandoned(g.Lane.Name)})
+		if !declaredOf(g.Lane.Name, running) {
+			s.Lanes[len(s.Lanes)-1].Missing = g.Lane.Spec.Cgroup.Path
+		}
 	}
 	return s, err
 }

@@ -11,6 +11,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 )
 
@@ -18,7 +19,7 @@ import (
 const (
 	Isolated = "isolated" // its CPUs are nobody else's, and the scheduler does not balance them
 	Balanced = "root"     // its CPUs are nobody else's, and the scheduler balances its threads over them
-	Member   = "member"   // a cpuset like any other
+	Member   = lane.Member
 )
 
 // PartitionFile is the file of a cgroup with its kind of partition.
@@ -78,6 +79,9 @@ func (v View) Partitions(p plan.Placement) []Partition {
 	for _, l := range p.Lanes {
 		if shares(l) {
 			pool.CPUs, balanced = pool.CPUs.Union(l.CPUs), balanced || l.Spec.Balanced()
+			continue
+		}
+		if l.Spec.Cgroup.Partition == Member {
 			continue
 		}
 		parts = append(parts, Partition{l.Name, v.laneDir(root, true, l), l.CPUs, kind[l.Spec.Balanced()]})
@@ -156,11 +160,11 @@ func controller(group string) journal.Step {
 // (5.10.223 does), it moves those too, and the host hangs.
 func HasPartitions(h host.Host) bool { return h.Kernel.AtLeast(5, 11) }
 
-// OwnGroups says whether a workload can have its lane in a cgroup of its own: a partition whose parents are
-// none, which the kernel has since Linux 6.7 ("remote partition" in cgroup-v2.rst).
-func OwnGroups(h host.Host) bool {
+// OwnGroups says whether a workload can have its lane in a cgroup of its own: a plain cpuset, or a partition
+// whose parents are none, which the kernel has since Linux 6.7 ("remote partition" in cgroup-v2.rst).
+func OwnGroups(h host.Host, spec lane.Spec) bool {
 	_, v2, err := cpusetRoot(h)
-	return err == nil && v2 && h.Kernel.AtLeast(6, 7)
+	return err == nil && v2 && (h.Kernel.AtLeast(6, 7) || spec.Cgroup.Partition == Member)
 }
 
 // ownGroup makes a partition of the workload's own cgroup, below whatever cgroups: each on the way hands down
@@ -182,16 +186,21 @@ func (v View) ownGroup(root string, l plan.Lane, others []plan.Lane) []journal.S
 	for _, at := range append([]string{root}, above...) {
 		steps = append(steps, controller(at))
 	}
+	partition := l.Spec.Cgroup.Partition != Member
 	for _, at := range above { // others may hand down theirs on the same way
-		steps = append(steps, file(path.Join(at, exclusiveFile), v.exclusive(at, others).String()))
+		if partition {
+			steps = append(steps, file(path.Join(at, exclusiveFile), v.exclusive(at, others).String()))
+		}
 	}
 	nodes := l.MemoryNodes
 	if nodes.IsEmpty() {
 		nodes = v.Host.MemoryNodes()
 	}
-	return append(steps, file(path.Join(dir, "cpuset.mems"), nodes.String()),
-		file(path.Join(dir, exclusiveFile), l.CPUs.String()),
-		file(path.Join(dir, "cpuset.cpus"), l.CPUs.String()))
+	steps = append(steps, file(path.Join(dir, "cpuset.mems"), nodes.String()))
+	if partition {
+		steps = append(steps, file(path.Join(dir, exclusiveFile), l.CPUs.String()))
+	}
+	return append(steps, file(path.Join(dir, "cpuset.cpus"), l.CPUs.String()))
 }
 
 // exclusive are the CPUs that a cgroup hands down: what it had before, and those of all lanes below it.
@@ -203,7 +212,7 @@ func (v View) exclusive(dir string, lanes []plan.Lane) cpuset.Set {
 		}
 	}
 	for _, l := range lanes {
-		if strings.HasPrefix(v.Own[l.Name], dir+"/") {
+		if strings.HasPrefix(v.Own[l.Name], dir+"/") && l.Spec.Cgroup.Partition != Member {
 			cpus = cpus.Union(l.CPUs)
 		}
 	}

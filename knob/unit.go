@@ -49,6 +49,11 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 		if to.IsEmpty() {
 			to = others
 		}
+		for _, l := range p.Lanes { // a plain cpuset can only have CPUs that those above it have
+			if l.Spec.Cgroup.Partition == Member && strings.HasPrefix(v.Own[l.Name], path.Join(root, name)+"/") {
+				to = to.Union(l.CPUs)
+			}
+		}
 		steps = append(steps, journal.Step{Kind: change.KindUnit, Target: target, After: to.String()})
 	}
 	return steps, nil

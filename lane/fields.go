@@ -21,7 +21,8 @@ type Field struct {
 
 // Fields are all fields of a declaration, each before those inside of it.
 func Fields() []Field {
-	return slices.Concat(headFields(), cpuFields(), resourceFields(), placeFields(), threadFields())
+	return slices.Concat(headFields(), cpuFields(), resourceFields(), placeFields(), cgroupFields(),
+		threadFields())
 }
 
 func headFields() []Field {
@@ -148,6 +149,23 @@ func placeFields() []Field {
 		{Path: "spec.preferred.*", Form: "COST", Min: 1, Max: 1000, Example: "3",
 			Meaning: "What it costs to break the wish: the planner breaks those that cost least in " +
 				"all."},
+	}
+}
+
+func cgroupFields() []Field {
+	return []Field{
+		{Path: "spec.cgroup", Form: "{path: PATH, partition: member}", Default: "a partition that Isolane makes",
+			Example: "{path: system.slice/web.service}",
+			Meaning: "Where the lane's processes are."},
+		{Path: "spec.cgroup.path", Form: "PATH", Default: "a cgroup that Isolane makes",
+			Example: "system.slice/web.service",
+			Meaning: "The workload's own cgroup, as its service manager or container runtime has made it, with " +
+				"processes in it. With cgroup v2 from Linux 6.7 the lane lies there, and limits and statistics stay " +
+				"whose they are; with v1 its cpuset gets the lane's CPUs; else its processes move to the lane."},
+		{Path: "spec.cgroup.partition", Form: "WORD", Values: []string{Member},
+			Default: "a partition where the kernel makes one", Example: Member,
+			Meaning: "member: a plain cpuset. The kernel does not take its CPUs from others then: only their own " +
+				"cpusets and affinities keep them off. With cgroup v1 all are plain."},
 	}
 }
 

@@ -51,6 +51,7 @@ type Spec struct {
 	Preferred  map[string]int `json:"preferred,omitempty"` // wishes that may be broken, and what each costs
 	Roles      map[string]int `json:"roles,omitempty"`     // named threads: CPUs of each
 	Scheduling Scheduling     `json:"scheduling,omitzero"`
+	Cgroup     Cgroup         `json:"cgroup,omitzero"`
 	Objective  Objective      `json:"objective,omitzero"`
 }
 
@@ -106,6 +107,15 @@ type Apart struct {
 	Lanes []string `json:"lanes,omitempty"`
 	Level string   `json:"level,omitempty"` // core, l3, node or package; "" is l3
 }
+
+// Cgroup is where the lane's processes are, and of what kind that is.
+type Cgroup struct {
+	Path      string `json:"path,omitempty"`      // the workload's own, which is there; "": Isolane makes one
+	Partition string `json:"partition,omitempty"` // Member; "": a partition where the kernel makes one
+}
+
+// Member is the kernel's word for a cpuset that is no partition (cgroup-v2.rst, "cpuset.cpus.partition").
+const Member = "member"
 
 // Scheduling is the class of the workload's threads.
 type Scheduling struct {

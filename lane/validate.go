@@ -3,11 +3,13 @@ package lane
 import (
 	"cmp"
 	"maps"
+	"path"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"isolane.dev/isolane/quantity"
 )
@@ -119,6 +121,10 @@ func (s Spec) validateNames() error {
 			return wrong(f.path, "expected a network device or a PCI address, found %s", quoted(f.name))
 		}
 	}
+	if p := s.Cgroup.Path; p != "" && (strings.ContainsFunc(p, unicode.IsControl) ||
+		path.Clean("/"+p) != "/"+strings.TrimPrefix(p, "/") || p == "/") {
+		return wrong("spec.cgroup.path", "expected a cgroup such as system.slice/web.service, found %s", quoted(p))
+	}
 	if s.Near.Lane != "" && !isName(s.Near.Lane) {
 		return wrong("spec.near.lane", "expected the name of a lane, found %s", quoted(s.Near.Lane))
 	}
@@ -141,6 +147,9 @@ func (s Spec) validateSharing() error {
 		return wrong("spec.cpus.share",
 			"%d contradicts spec.cpus.smt: %s: who shares a CPU cannot have whole cores",
 			share, s.CPUs.SMT)
+	case share > 1 && s.Cgroup != Cgroup{}:
+		return wrong("spec.cpus.share", "%d contradicts spec.cgroup: lanes that share CPUs are in one partition",
+			share)
 	case share > 1 && s.Scheduling.Policy.IsRealTime():
 		return wrong("spec.cpus.share",
 			"%d contradicts spec.scheduling.policy: %s: one lane would starve the others",

@@ -13,6 +13,8 @@ import (
 	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/runtime/running"
 )
 
@@ -29,8 +31,8 @@ type Attached struct {
 }
 
 // Write writes for people what came of it.
-func (a Attached) Write(w io.Writer, lane string) {
-	fmt.Fprintf(w, "%d threads are in lane %s\n", a.Threads, lane)
+func (a Attached) Write(w io.Writer, name string) {
+	fmt.Fprintf(w, "%d threads are in lane %s\n", a.Threads, name)
 	for _, warning := range a.Warnings {
 		fmt.Fprintln(w, "note:", warning)
 	}
@@ -40,7 +42,7 @@ func (a Attached) Write(w io.Writer, lane string) {
 // cgroup where the kernel can. Errors: *TargetError, *enforce.NoLaneError, *enforce.OwnedError.
 func (l *Lanes) Attach(ctx context.Context, at enforce.Attachment) (Attached, error) {
 	var a Attached
-	lane, err := l.Lane(at.Lane)
+	placed, err := l.Lane(at.Lane)
 	if err != nil {
 		return a, err
 	}
@@ -49,7 +51,7 @@ func (l *Lanes) Attach(ctx context.Context, at enforce.Attachment) (Attached, er
 	if err != nil {
 		return a, err
 	}
-	if at, err = workload(h, root, at); err != nil {
+	if at, err = workload(h, root, placed.Spec, at); err != nil {
 		return a, &TargetError{err}
 	}
 	if err = l.leaveOwn(ctx, h, at); err != nil {
@@ -65,7 +67,7 @@ func (l *Lanes) Attach(ctx context.Context, at enforce.Attachment) (Attached, er
 		for _, t := range found {
 			seen[t.TID] = true
 		}
-		steps, more, serr := running.Steps(h, root, lane, dir, at, found)
+		steps, more, serr := running.Steps(h, root, placed, dir, at, found)
 		for _, w := range more {
 			if !slices.Contains(a.Warnings, w) {
 				a.Warnings = append(a.Warnings, w)
@@ -82,8 +84,8 @@ func (l *Lanes) Attach(ctx context.Context, at enforce.Attachment) (Attached, er
 
 // workload resolves what a user names to a process or cgroup, and says whether the lane can be in that
 // cgroup: that of a process is its own where nobody else is in it.
-func workload(h host.Host, root fs.FS, at enforce.Attachment) (enforce.Attachment, error) {
-	own := at.Own && knob.OwnGroups(h)
+func workload(h host.Host, root fs.FS, spec lane.Spec, at enforce.Attachment) (enforce.Attachment, error) {
+	own := at.Own && knob.OwnGroups(h, spec)
 	at.Own = false
 	var err error
 	if at.Group == "" {
@@ -105,6 +107,28 @@ func workload(h host.Host, root fs.FS, at enforce.Attachment) (enforce.Attachmen
 	at.Own = own && at.Group != ""
 	_, err = threadsOf(root, at)
 	return at, err
+}
+
+// declaredGroups says what is wrong with the cgroups that lanes name which are not in force yet as they are.
+func (l *Lanes) declaredGroups(p plan.Placement) error {
+	h, err := host.Read(l.o.root)
+	if err != nil {
+		return err
+	}
+	named := map[string]string{}
+	for _, at := range enforce.Declared(p) {
+		if o := named[at.Group]; o != "" {
+			return &TargetError{fmt.Errorf("lane %s: spec.cgroup.path: lane %s names %s too", at.Lane, o, at.Group)}
+		}
+		named[at.Group] = at.Lane
+		if was, _ := l.Lane(at.Lane); was.Spec.Cgroup.Path == at.Group {
+			continue
+		}
+		if _, err = workload(h, l.o.root, lane.Spec{}, at); err != nil {
+			return &TargetError{fmt.Errorf("lane %s: spec.cgroup.path: %w", at.Lane, err)}
+		}
+	}
+	return nil
 }
 
 // leaveOwn detaches a process that is to move from the lane that is in its own cgroup until now.

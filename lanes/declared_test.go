@@ -54,6 +54,8 @@ func TestDeclaredIsDoneOrRefused(t *testing.T) {
 		"spec.scheduling.policy":        {"a: {cpus: {count: 1}}", "a: {cpus: {count: 1}, scheduling: {policy: other}}"},
 		"spec.scheduling.priority":      {"a: {cpus: {count: 1}, scheduling: {policy: rr, priority: 1}}", "a: {cpus: {count: 1}, scheduling: {policy: rr, priority: 2}}"},
 		"spec.scheduling.busyPoll":      {"a: {cpus: {count: 1}}", "a: {cpus: {count: 1}, scheduling: {busyPoll: true}}"},
+		"spec.cgroup.path":              {"a: {cpus: {count: 1}}", "a: {cpus: {count: 1}, cgroup: {path: web}}"},
+		"spec.cgroup.partition":         {"a: {cpus: {count: 1}}", "a: {cpus: {count: 1}, cgroup: {partition: member}}"},
 		"spec.objective.rtt.*":          {"a: {cpus: {count: 1}}", "a: {cpus: {count: 1}, objective: {rtt: {p99: 1ms}}}"},
 		"spec.objective.throughput.min": {"a: {cpus: {count: 1}}", "a: {cpus: {count: 1}, objective: {throughput: {min: 1Gbit/s}}}"},
 	}
@@ -146,7 +148,7 @@ func effect(t *testing.T, h host.Host, text string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := []any{steps}
+	all := []any{steps, enforce.Declared(p)}
 	for _, l := range p.Lanes {
 		all = append(all, declared(l), l.Spec.Objective.Bounds(), l.Roles, l.Memory, l.Hugepages)
 	}

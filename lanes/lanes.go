@@ -146,7 +146,8 @@ type Applied struct {
 	Refused    []enforce.Refusal  `json:"refused"`
 	Left       []Left             `json:"left"`
 	Untested   []string           `json:"untested"`
-	Units      []enforce.UnitCPUs `json:"units"` // of systemd's that ask for the lanes' CPUs
+	Warnings   []string           `json:"warnings"` // of workloads that came into their lanes with it
+	Units      []enforce.UnitCPUs `json:"units"`    // of systemd's that ask for the lanes' CPUs
 }
 
 // Left is a setting that was not taken back, because somebody else has changed it since.
@@ -157,15 +158,21 @@ type Left struct {
 	Found  string `json:"found"`
 }
 
-// Put puts a placement in force; attached workloads go with their lanes. Where it fails the host comes back
+// Put puts a placement in force; attached workloads go with their lanes, and lanes to the cgroups that their
+// declarations name, or a *TargetError says why they cannot. Where it fails the host comes back
 // to what was in force before.
 func (l *Lanes) Put(ctx context.Context, p plan.Placement) (Applied, error) {
-	a := Applied{APIVersion: plan.APIVersion, Kind: "Applied", Placement: p}
-	var err error
-	a.Change, err = l.Lanes.Put(ctx, p, func(at enforce.Attachment) error {
-		_, aerr := l.Attach(ctx, at)
-		return aerr
-	})
+	a := Applied{APIVersion: plan.APIVersion, Kind: "Applied", Placement: p, Warnings: []string{}}
+	err := l.declaredGroups(p)
+	if err == nil {
+		a.Change, err = l.Lanes.Put(ctx, p, func(at enforce.Attachment) error {
+			came, aerr := l.Attach(ctx, at)
+			for _, w := range came.Warnings {
+				a.Warnings = append(a.Warnings, "lane "+at.Lane+": "+w)
+			}
+			return aerr
+		})
+	}
 	if err != nil {
 		return a, err
 	}

@@ -30,6 +30,9 @@ func (a Applied) Write(w io.Writer, verbose bool) {
 		printDrift(w, "put back", a.Change.PutBack)
 	}
 	a.WriteOutside(w)
+	for _, warning := range a.Warnings {
+		fmt.Fprintln(w, "note:", warning)
+	}
 	printRefused(w, a.Refused, verbose)
 	printLeft(w, a.Left)
 	for _, name := range a.Untested {
@@ -38,10 +41,10 @@ func (a Applied) Write(w io.Writer, verbose bool) {
 	printUnits(w, a.Units)
 }
 
-// WriteOutside says which workloads are no longer in their lane, and why.
+// WriteOutside says which workloads are not in their lane, and why.
 func (a Applied) WriteOutside(w io.Writer) {
 	for _, o := range a.Change.Outside {
-		fmt.Fprintf(w, "no longer in lane %s: %s\n", o.Lane, o.Reason)
+		fmt.Fprintf(w, "outside of lane %s: %s\n", o.Lane, o.Reason)
 	}
 }
 

@@ -45,6 +45,10 @@ func WriteStatus(w io.Writer, s enforce.Status, verbose bool) {
 			fmt.Fprintf(w, ", attached: %s", strings.Join(attached, ", "))
 		}
 		fmt.Fprintf(w, "\n  %s\n", l.Balance)
+		if l.Missing != "" {
+			fmt.Fprintf(w, "  no processes in cgroup %s: isolane apply puts the lane there when it has some\n",
+				l.Missing)
+		}
 		for _, o := range l.Objectives {
 			fmt.Fprintf(w, "  objective %s\n", o)
 		}

@@ -151,6 +151,9 @@ func (s Scenario) validate() error {
 	if err := s.Spec.Lane.Validate(); err != nil {
 		return fmt.Errorf("spec.lane: %w", err)
 	}
+	if s.Spec.Lane.Cgroup.Path != "" {
+		return errors.New("spec.lane.cgroup.path: expected none, what runs in this lane is started by the session")
+	}
 	for i, n := range s.Spec.Neighbours {
 		if err := n.Validate(); err != nil {
 			return fmt.Errorf("spec.neighbours[%d].%w", i, err)

@@ -47,6 +47,9 @@ func applyCommand() *cobra.Command {
 				return err
 			}
 			a, err := l.Put(cmd.Context(), p)
+			if is[*lanes.TargetError](err) { // before anything was changed
+				return ofFile(err, files.String())
+			}
 			if err != nil {
 				a.WriteOutside(cmd.ErrOrStderr())
 				return hint(err, "the lanes that were in force before are; isolane status shows them")

@@ -78,8 +78,8 @@ package              lines exported  why it was raised
 audit                 2500       15
 boot                   300       10
 change                2500       40  services that have ended
-cmd/isolane           1550        0
-cores                  550        5  lines of at most 110 columns
+cmd/isolane           1400        0
+cores                  550       10  lines of at most 110 columns, the list for the help
 cpuset                 350       10
 draw                  1000        5
 enforce               2350       50  the cgroup that a declaration names
@@ -98,7 +98,7 @@ lab                   1500       20
 lab/cmd/isolane-lab    400        0
 lane                  1450       40  verdicts on objectives, the cgroup that a lane is in
 lane/explain           150        5
-lanes                 1400       30  verdicts on objectives, what the commands say, lanes for the life of a command
+lanes                 1450       30  verdicts on objectives, what the commands say, lanes for the life of a command
 netpath                100        5
 netpath/bridge          50        5
 netpath/express        200        5
@@ -107,11 +107,11 @@ plan                  5000       25  CPUs that a caller names, what is free
 probe                  200       20
 probe/echo             850        5
 probe/iperf3           100        5
-prove                 2000       40  a lane in force is measured, the program's scenarios, a session's display
+prove                 2100       40  a lane in force is measured, what a user asks for, the program's scenarios, a session's display
 quantity               200       10
 report                3100       25  verdicts on objectives, the JSON of isolane report
 results                450       35
-runtime/process        500       10  a command in the foreground
+runtime/process        500       15  a command in the foreground, what needs capabilities
 runtime/running       1000       10
 runtime/spread         100        5
 scenarios               50        5

@@ -8,6 +8,7 @@ package audit
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -36,6 +37,15 @@ func (s Severity) String() string { return [...]string{"none", "info", "warn", "
 
 // MarshalText makes a severity its name in JSON.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads the name of a severity from which on somebody wants to act: warn or fault.
+func (s *Severity) UnmarshalText(text []byte) error {
+	level, known := map[string]Severity{"warn": Warn, "fault": Fault}[string(text)]
+	if *s = level; !known {
+		return errors.New("expected warn or fault")
+	}
+	return nil
+}
 
 // Severities are those for the classes of workload: a thread that polls and never sleeps (DPDK, VPP),
 // a real-time thread that sleeps and must wake up in time, and throughput.
@@ -136,11 +146,7 @@ func Run(h host.Host, s host.Settings, lane cpuset.Set, source string) Report {
 // LaneCPUs reads a cpulist of lanes, for Run. A CPU that the machine does not have is a mistake; one that is
 // offline is a finding.
 func LaneCPUs(h host.Host, list string) (cpuset.Set, error) {
-	var ids []int
-	for _, c := range h.CPUs {
-		ids = append(ids, c.ID)
-	}
-	possible := cpuset.Of(ids...)
+	possible := h.Possible()
 	lane, err := cpuset.ParseWithin(list, possible)
 	if gone := lane.Difference(possible); err == nil && !gone.IsEmpty() {
 		return lane, fmt.Errorf("there are no CPUs %s, the machine has %s", gone, possible)

@@ -59,6 +59,15 @@ type Document struct {
 	Text        string     `json:"text"` // what the application reads
 }
 
+// Help lists the applications, a line each.
+func Help() string {
+	var b strings.Builder
+	for _, a := range Apps() {
+		fmt.Fprintf(&b, "  %-11s %s\n", a.Name, a.About)
+	}
+	return b.String()
+}
+
 // New returns what an application needs. The error says which CPUs it would not have.
 func New(app string, r Request) (Document, error) {
 	text, err := textFor(app, r)

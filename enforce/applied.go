@@ -105,14 +105,18 @@ func (a Applied) Journals() []string {
 
 // Lane returns a lane in force by its name, or a *NoLaneError.
 func (a Applied) Lane(name string) (plan.Lane, error) {
-	var names []string
+	if l, ok := a.Placement.Lane(name); ok {
+		return l, nil
+	}
+	return plan.Lane{}, &NoLaneError{name, a.Names()}
+}
+
+// Names are those of the lanes in force.
+func (a Applied) Names() (names []string) {
 	for _, l := range a.Placement.Lanes {
-		if l.Name == name {
-			return l, nil
-		}
 		names = append(names, l.Name)
 	}
-	return plan.Lane{}, &NoLaneError{name, names}
+	return names
 }
 
 // NoLaneError says that a lane is not in force.

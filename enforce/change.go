@@ -150,11 +150,10 @@ func movingWith(now Applied, p plan.Placement) []Attachment {
 	var moving []Attachment
 	for _, at := range now.Attached {
 		was, err := now.Lane(at.Lane)
-		to := slices.IndexFunc(p.Lanes, func(l plan.Lane) bool { return l.Name == at.Lane })
-		if err != nil || to < 0 {
+		next, ok := p.Lane(at.Lane)
+		if err != nil || !ok {
 			continue
 		}
-		next := p.Lanes[to]
 		if next.CPUs != was.CPUs || next.MemoryNodes != was.MemoryNodes ||
 			!reflect.DeepEqual(next.Roles, was.Roles) ||
 			next.Spec.Scheduling != was.Spec.Scheduling || next.Spec.Cgroup != was.Spec.Cgroup {

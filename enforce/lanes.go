@@ -123,7 +123,7 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 	next := Applied{APIVersion: plan.APIVersion, Kind: appliedKind, BootID: l.BootID, Placement: p,
 		Runs: l.runsOf(p)}
 	for _, at := range l.Attached {
-		if !slices.ContainsFunc(p.Lanes, func(o plan.Lane) bool { return o.Name == at.Lane }) {
+		if _, stays := p.Lane(at.Lane); !stays {
 			if err := l.Detach(ctx, at); err != nil { // stored: whatever comes, it is out
 				return err
 			}

@@ -3,11 +3,14 @@ package lanes
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
 
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/runtime/process"
 )
 
@@ -16,6 +19,17 @@ type Ended struct {
 	Code    int   // the command's exit code; 128 and more: a signal has ended it
 	Outside int   // processes of the lane that go on outside of it
 	Release error // why the lane is still in force
+}
+
+// Write writes for people what is left of the lane, if anything is.
+func (e Ended) Write(w io.Writer, name string) {
+	if e.Outside > 0 {
+		fmt.Fprintf(w, "isolane: %s of lane %s: outside of it from now on\n",
+			quantity.Count(e.Outside, "process"), name)
+	}
+	if e.Release != nil {
+		fmt.Fprintf(w, "isolane: lane %s is still in force: %v: isolane recover releases it\n", name, e.Release)
+	}
 }
 
 // RunTemporary makes a lane, runs a command in it in the foreground, and releases it whatever comes. When

@@ -1,7 +1,6 @@
 package lanes
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -68,7 +67,12 @@ func WriteStatus(w io.Writer, s enforce.Status, verbose bool) {
 	printRefused(w, s.Refused, verbose)
 }
 
-// Unsettled is an error that says what is not as it should be, and what to do; nil where all is.
+// UnsettledError says what is not as it should be, and what to do.
+type UnsettledError struct{ text string }
+
+func (e *UnsettledError) Error() string { return e.text }
+
+// Unsettled is an *UnsettledError, or nil where all is as it should be.
 func Unsettled(s enforce.Status) error {
 	var parts []string
 	if n := len(s.Drift); n > 0 {
@@ -92,5 +96,5 @@ func Unsettled(s enforce.Status) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	return errors.New(strings.Join(parts, "; "))
+	return &UnsettledError{strings.Join(parts, "; ")}
 }

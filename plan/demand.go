@@ -221,9 +221,7 @@ func (m *machine) pageSizes() []uint64 {
 	return sortedKeys(sizes)
 }
 
-func (m *machine) nodeIDs() string {
-	return orNone(m.ids(1<<len(m.nodes) - 1).String())
-}
+func (m *machine) nodeIDs() string { return orNone(m.ids(1<<len(m.nodes) - 1).String()) }
 
 func (m *machine) deviceNames() string {
 	var names []string

@@ -99,6 +99,9 @@ type Move struct {
 // Owned returns the CPUs that belong to the lane, also those kept idle.
 func (l Lane) Owned() cpuset.Set { return l.CPUs.Union(l.Idle) }
 
+// Lane returns the lane of that name, if it is placed.
+func (p Placement) Lane(name string) (Lane, bool) { return find(p.Lanes, name) }
+
 // CPUs returns all CPUs that lanes own, also those kept idle.
 func (p Placement) CPUs() cpuset.Set {
 	var s cpuset.Set
@@ -122,21 +125,19 @@ func declarations(lanes []Lane) []lane.Lane {
 	return all
 }
 
-func names(lanes []lane.Lane) []string {
-	all := make([]string, len(lanes))
-	for i, l := range lanes {
-		all[i] = l.Metadata.Name
+func names(lanes []lane.Lane) (all []string) {
+	for _, l := range lanes {
+		all = append(all, l.Metadata.Name)
 	}
 	return all
 }
 
 // find is the lane of a name.
 func find(lanes []Lane, name string) (Lane, bool) {
-	i := slices.IndexFunc(lanes, func(l Lane) bool { return l.Name == name })
-	if i < 0 {
-		return Lane{}, false
+	if i := slices.IndexFunc(lanes, func(l Lane) bool { return l.Name == name }); i >= 0 {
+		return lanes[i], true
 	}
-	return lanes[i], true
+	return Lane{}, false
 }
 
 // without are the lanes except some.

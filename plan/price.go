@@ -111,10 +111,10 @@ func (m *machine) besideCost(p *place, self int) (Cost, verdict) {
 		v.require("apart", m.isApart(p.demand.name, *s, p.cpus))
 	}
 	if s.Near.Lane != "" {
-		if o := slices.IndexFunc(m.lanes, func(l Lane) bool { return l.Name == s.Near.Lane }); o >= 0 {
-			from := m.nodesOf(m.lanes[o].CPUs)
+		if near, ok := find(m.lanes, s.Near.Lane); ok {
+			from := m.nodesOf(near.CPUs)
 			v.require("near", p.nodes&^m.nearest(from) == 0)
-			others := m.cachesOf(p.cpus).Difference(m.cachesOf(m.lanes[o].CPUs))
+			others := m.cachesOf(p.cpus).Difference(m.cachesOf(near.CPUs))
 			c.DeviceDistance = m.deviceDistance(from, p.nodes) + others.Len()
 		}
 	}

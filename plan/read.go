@@ -3,11 +3,21 @@ package plan
 import (
 	"fmt"
 	"io"
-	"slices"
+	"os"
 	"strings"
 
 	"sigs.k8s.io/yaml"
 )
+
+// ReadFile is Read of a file.
+func ReadFile(name string) (Placement, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return Placement{}, err
+	}
+	defer f.Close()
+	return Read(name, f)
+}
 
 // Read reads a placement as `isolane plan -o json` prints it; name is the file's, for errors. Unknown
 // and duplicate fields are errors, and so is what no machine could hold.
@@ -42,7 +52,7 @@ func Read(name string, r io.Reader) (Placement, error) {
 		if err := l.validate(); err != nil {
 			return p, fmt.Errorf("%s: lanes[%d]: %w", name, i, err)
 		}
-		if slices.ContainsFunc(p.Lanes[:i], func(o Lane) bool { return o.Name == l.Name }) {
+		if _, twice := find(p.Lanes[:i], l.Name); twice {
 			return p, fmt.Errorf("%s: lanes[%d].name: %q is the name of a lane above already", name, i, l.Name)
 		}
 	}

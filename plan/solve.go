@@ -3,7 +3,6 @@ package plan
 import (
 	"slices"
 
-	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 )
@@ -98,11 +97,5 @@ type Mismatch struct {
 func (m *Mismatch) Error() string { return m.Reason }
 
 func identity(h host.Host) Machine {
-	m := Machine{Hostname: h.Hostname, BootID: h.Kernel.BootID}
-	var ids []int
-	for _, c := range h.CPUs {
-		ids = append(ids, c.ID)
-	}
-	m.CPUs = cpuset.Of(ids...)
-	return m
+	return Machine{Hostname: h.Hostname, BootID: h.Kernel.BootID, CPUs: h.Possible()}
 }

@@ -58,6 +58,7 @@ func (s Scenario) beside(spec lane.Spec) Scenario {
 			path = c.Path
 		}
 	}
+	spec.Cgroup = lane.Cgroup{} // what a scenario has in its lane, it starts
 	f := &s.Spec.Factors
 	f.Placement, f.Path = []string{Lane}, []string{path}
 	s.Spec.Lane, s.Spec.Cells, s.Spec.Published = spec, nil, PublishedSpec{}

@@ -18,47 +18,25 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Caught is what the self-test found of one injected fault.
-type Caught struct {
-	Fault    string // what was done
-	Caught   bool
-	Evidence string // what the run says of it
-}
-
-// WriteCaught writes what the self-test found; the error says that a fault went unnoticed.
-func WriteCaught(w io.Writer, found []Caught) error {
-	missed := 0
-	for _, c := range found {
-		word := "caught"
-		if !c.Caught {
-			word = "MISSED"
-			missed++
-		}
-		fmt.Fprintf(w, "%s: %s (%s)\n", word, c.Fault, c.Evidence)
-	}
-	if missed > 0 {
-		return fmt.Errorf("%d of %d faults went unnoticed: do not trust the figures of this machine", missed,
-			len(found))
-	}
-	return nil
-}
+// ErrUnnoticed says that the self-test broke something, and the run did not say so.
+var ErrUnnoticed = errors.New("went unnoticed: do not trust the figures of this machine")
 
 // freeze is how long the self-test stops the responder.
 const freeze = 500 * time.Millisecond
 
-// SelfTest breaks three things on purpose, each in a run of its own, and looks whether the run
-// says so: it freezes the responder for 500 ms, runs the application on the wrong CPU, and kills
-// the neighbours. Nothing is stored.
-func SelfTest(ctx context.Context, o Options) ([]Caught, error) {
+// SelfTest breaks three things on purpose, each in a run of its own, and writes whether the run says so: it
+// freezes the responder for 500 ms, runs the application on the wrong CPU, and kills the neighbours. Where
+// one goes unnoticed the error is ErrUnnoticed. Nothing is stored.
+func SelfTest(ctx context.Context, o Options, w io.Writer) error {
 	dir, err := os.MkdirTemp("", "isolane-selftest-")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer os.RemoveAll(dir)
 	o.Dir, o.Cells, o.Resume = dir, []string{"all"}, false
 	s, r, err := open(ctx, o)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer r.close()
 	r.mode.RTT = quantity.Duration(4 * freeze)
@@ -67,24 +45,31 @@ func SelfTest(ctx context.Context, o Options) ([]Caught, error) {
 	})
 	h, err := host.Read(o.Root)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var found []Caught
-	for _, f := range []fault{freezeFault(), wrongCPUFault(h, r.layout), deadNeighbourFault()} {
+	faults, missed := []fault{freezeFault(), wrongCPUFault(h, r.layout), deadNeighbourFault()}, 0
+	for _, f := range faults {
 		cell, err := pick(s.Cells, f.placement, f.noise)
 		if err != nil {
-			return found, err
+			return err
 		}
 		r.fault = f.inject
 		run, err := r.run(ctx, cell)
 		if err != nil {
-			return found, interrupted(ctx, err)
+			return interrupted(ctx, err)
 		}
-		c := Caught{Fault: f.name}
-		c.Caught, c.Evidence = f.judge(run)
-		found = append(found, c)
+		word := "caught"
+		caught, evidence := f.judge(run)
+		if !caught {
+			word = "MISSED"
+			missed++
+		}
+		fmt.Fprintf(w, "%s: %s (%s)\n", word, f.name, evidence)
 	}
-	return found, nil
+	if missed > 0 {
+		return fmt.Errorf("%d of %d faults %w", missed, len(faults), ErrUnnoticed)
+	}
+	return nil
 }
 
 // fault is one thing that the self-test breaks.

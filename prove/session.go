@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -35,7 +36,7 @@ type Options struct {
 	Seed     uint64
 	Dir      string // of the results
 	Resume   bool   // go on with the session in Dir
-	Self     string // path of the isolane binary
+	Self     string // path of the isolane binary; "" is this program
 	Root     fs.FS  // of the host
 	Lanes    lanes.Options
 	Paths    []Path
@@ -149,6 +150,11 @@ func (r *runner) estimate() time.Duration {
 
 // open checks everything that can be checked before the host is touched.
 func open(ctx context.Context, o Options) (s results.Session, _ *runner, err error) {
+	if o.Self == "" {
+		if o.Self, err = os.Executable(); err != nil {
+			return s, nil, err
+		}
+	}
 	o.Lanes = o.Lanes.Complete()
 	last, err := journal.Look(o.Lanes.Dir, "prove", o.Lanes.Ops)
 	if err != nil {

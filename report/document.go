@@ -1,12 +1,15 @@
 package report
 
 import (
+	"fmt"
+	"io"
 	"math"
 	"path/filepath"
 
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
+	"isolane.dev/isolane/terminal"
 )
 
 // Document is what the table says, for programs: what `isolane report -o json` prints. The raw results are in
@@ -26,6 +29,14 @@ type Document struct {
 	Aims       []Aim          `json:"aims"`
 	// Objective is that of the lane that was proved, with the verdict on each of its bounds.
 	Objective []lane.Judgement `json:"objective,omitempty"`
+	summary   Summary
+}
+
+// Write writes the table.
+func (d Document) Write(w io.Writer) {
+	// What cannot be written ends the command, see terminal.Checked.
+	_ = Text(w, d.summary, terminal.Of(w))
+	fmt.Fprintf(w, "\nreport: %s\n", d.Page)
 }
 
 // documentCell is what a document says of one cell.
@@ -60,12 +71,12 @@ type documentRatio struct {
 	Blocks     int      `json:"blocks"`
 }
 
-// Document says for programs what the table says; dir is that of the results.
-func (s Summary) Document(dir string) Document {
+// document says for programs what the table says; dir is that of the results.
+func (s Summary) document(dir string) Document {
 	d := Document{APIVersion: results.APIVersion, Kind: "Report", Page: filepath.Join(dir, Page),
 		Scenario: s.Session.Scenario.Name, Mode: s.Session.Scenario.Mode, Complete: s.Session.Complete,
 		Planned: s.Planned, Used: s.Used, Void: s.Void, Baseline: s.Baseline,
-		Cells: []documentCell{}, Aims: append([]Aim{}, s.Aims...), Objective: s.Objective}
+		Cells: []documentCell{}, Aims: append([]Aim{}, s.Aims...), Objective: s.Objective, summary: s}
 	for _, c := range s.Cells {
 		cell := documentCell{Name: c.Name, Used: c.Used, Void: c.Void, Figures: []documentFigure{}}
 		for _, m := range s.Metrics {

@@ -2,12 +2,9 @@ package report
 
 import (
 	"bytes"
-	"fmt"
-	"io"
 	"path/filepath"
 
 	"isolane.dev/isolane/results"
-	"isolane.dev/isolane/terminal"
 )
 
 // document is a session with its charts, which several exports show.
@@ -62,17 +59,14 @@ func Write(dir string, s Summary) error {
 	return nil
 }
 
-// Present writes the table of a session to w, and stores its page and charts beside the results.
-func Present(w io.Writer, dir string, session results.Session) (Summary, error) {
+// Store stores a session's page and charts beside its results, and returns what they say.
+func Store(dir string, session results.Session) (Document, error) {
 	s, err := Summarize(session)
-	if err == nil {
-		err = Text(w, s, terminal.Of(w))
-	}
 	if err == nil {
 		err = Write(dir, s)
 	}
-	if err == nil {
-		_, err = fmt.Fprintf(w, "\nreport: %s\n", filepath.Join(dir, Page))
+	if err != nil {
+		return Document{}, err
 	}
-	return s, err
+	return s.document(dir), nil
 }

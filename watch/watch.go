@@ -35,6 +35,19 @@ type Options struct {
 	Repair bool          // put back what somebody else changes, unless they keep changing it
 }
 
+// Validate says which options contradict each other.
+func (o Options) Validate() error {
+	switch {
+	case o.For < 0 || o.Budget < 0:
+		return errors.New("--for and --budget: expected a positive duration")
+	case !o.CPUs.IsEmpty() && o.Repair:
+		return errors.New("--repair puts back what apply has set: leave out --cpus")
+	case !o.CPUs.IsEmpty() && o.Lane != "":
+		return errors.New("--cpus names the CPUs: leave out the lane")
+	}
+	return nil
+}
+
 // CPUsError says that there is nothing to watch, or no CPU left to watch it from.
 type CPUsError struct{ Err error }
 

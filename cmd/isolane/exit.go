@@ -9,9 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/prove"
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/watch"
 )
@@ -34,7 +36,14 @@ type exitError struct {
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-func usage(err error) error          { return &exitError{code: exitUsage, err: err} }
+// usage is for what the user got wrong; of nil it is nil.
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{code: exitUsage, err: err}
+}
+
 func no(err error) error             { return &exitError{code: exitNo, err: err} }
 func hint(err error, h string) error { return &exitError{code: exitFailed, err: err, hint: h} }
 
@@ -46,14 +55,24 @@ func coded(err error) error {
 	if field, ok := errors.AsType[*lane.FieldError](err); ok {
 		return &exitError{exitUsage, err, "isolane explain " + field.Topic()}
 	}
+	if missing, ok := errors.AsType[*prove.MissingError](err); ok {
+		return hint(err, missing.Remedy)
+	}
+	if mismatch, ok := errors.AsType[*plan.Mismatch](err); ok && len(mismatch.Lost) > 0 {
+		return &exitError{exitNo, err, "bring the CPUs back online, or isolane release the lanes that have lost " +
+			"them; plan --repack takes those of a file to others: " + strings.Join(mismatch.Lost, ", ")}
+	}
 	switch {
-	case is[*enforce.NoLaneError](err), is[*lanes.TargetError](err), is[*watch.CPUsError](err):
+	case errors.Is(err, journal.ErrNeedsRoot):
+		return hint(errors.New("needs root to see the lanes in force"), sudo())
+	case is[*process.CapabilityError](err):
+		return hint(err, sudo())
+	case is[*enforce.NoLaneError](err), is[*lanes.TargetError](err), is[*watch.CPUsError](err),
+		is[*plan.Mismatch](err): // of another machine
 		return usage(err)
-	case is[*plan.Refusal](err), is[*enforce.OwnedError](err), is[*watch.FoundError](err):
+	case is[*plan.Refusal](err), is[*enforce.OwnedError](err), is[*watch.FoundError](err),
+		is[*lanes.UnsettledError](err), errors.Is(err, prove.ErrUnnoticed):
 		return no(err)
-	case is[*plan.Mismatch](err):
-		return &exitError{exitNo, err,
-			"bring the CPUs back online, or isolane release the lanes that have lost them"}
 	case is[*enforce.NoRecordError](err):
 		return &exitError{exitNo, err,
 			"isolane recover --adopt gives what lanes change the kernel's defaults, and removes the cgroups"}

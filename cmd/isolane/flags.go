@@ -64,13 +64,11 @@ func (s *source) flags(cmd *cobra.Command) {
 // placed reads the placement in a file; without one, that of the lanes in force on this machine.
 func (s *source) placed(file string) (p plan.Placement, err error) {
 	if file != "" {
-		return readFile(file, plan.Read)
+		p, err = plan.ReadFile(file)
+		return p, usage(err)
 	}
 	if s.IsLive() {
 		l, lerr := lanes.Look(options())
-		if errors.Is(lerr, journal.ErrNeedsRoot) {
-			return p, hint(errors.New("needs root to see the lanes in force, or a placement by --placed FILE"), sudo())
-		}
 		if lerr != nil {
 			return p, lerr
 		}

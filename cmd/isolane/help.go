@@ -26,17 +26,12 @@ func versionCommand() *cobra.Command {
 
 func explainCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "explain {lane[.FIELD...] | examples[/NAME]}",
-		Short: "Explain the fields of a file with lanes (lane.spec.cpus), and show examples (examples/web)",
-		Args:  cobra.ExactArgs(1),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return explain.Topics(), cobra.ShellCompDirectiveNoFileComp
-		},
+		Use:       "explain {lane[.FIELD...] | examples[/NAME]}",
+		Short:     "Explain the fields of a file with lanes (lane.spec.cpus), and show examples (examples/web)",
+		Args:      cobra.ExactArgs(1),
+		ValidArgs: explain.Topics(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := explain.Write(cmd.OutOrStdout(), args[0]); err != nil {
-				return usage(err)
-			}
-			return nil
+			return usage(explain.Write(cmd.OutOrStdout(), args[0]))
 		},
 	}
 }

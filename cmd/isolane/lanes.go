@@ -160,9 +160,7 @@ func releaseCommand() *cobra.Command {
 			}
 			defer l.Close()
 			if all {
-				for _, placed := range l.Placement.Lanes {
-					names = append(names, placed.Name)
-				}
+				names = l.Names()
 			}
 			r, err := l.Release(cmd.Context(), names...)
 			return out.print(cmd, r, err)
@@ -181,9 +179,6 @@ func statusCommand() *cobra.Command {
 		Short: "Show the lanes in force, and what somebody else has changed since; exits with 3 where that is so",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := lanes.Look(options())
-			if errors.Is(err, journal.ErrNeedsRoot) {
-				return hint(errors.New("needs root to see the lanes in force"), sudo())
-			}
 			if err != nil {
 				return err
 			}
@@ -192,10 +187,7 @@ func statusCommand() *cobra.Command {
 				return err
 			}
 			err = out.printAs(cmd, s, func(w io.Writer) { lanes.WriteStatus(w, s, verbose) })
-			if unsettled := lanes.Unsettled(s); err == nil && unsettled != nil {
-				err = no(unsettled)
-			}
-			return err
+			return errors.Join(err, lanes.Unsettled(s))
 		},
 	}
 	out.flags(cmd, "text", "json")
@@ -270,15 +262,8 @@ func recoverCommand() *cobra.Command {
 
 // needCapabilities says what a command lacks that changes the host.
 func needCapabilities(command string) error {
-	missing, err := process.Missing("DAC_OVERRIDE", "SYS_ADMIN", "SYS_NICE")
-	if err != nil {
-		return err
-	}
-	if len(missing) > 0 {
-		return hint(fmt.Errorf("%s changes cpusets, interrupts and tasks: %s missing", command,
-			strings.Join(missing, ", ")), sudo())
-	}
-	return nil
+	return process.Need(command+" changes cpusets, interrupts and tasks", "DAC_OVERRIDE", "SYS_ADMIN",
+		"SYS_NICE")
 }
 
 // sudo is the command line that the user typed, as root.

@@ -73,17 +73,13 @@ func snapshotCommand() *cobra.Command {
 
 func auditCommand() *cobra.Command {
 	var from source
-	var lanes, failOn string
+	var lanes string
+	var failOn audit.Severity
 	var out output
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Say what keeps the machine from being deterministic; changes nothing",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			threshold, known := map[string]audit.Severity{"": audit.Fault + 1, "warn": audit.Warn,
-				"fault": audit.Fault}[failOn]
-			if !known {
-				return usage(fmt.Errorf("--fail-on %q: expected warn or fault", failOn))
-			}
 			h, root, err := from.read()
 			if err != nil {
 				return err
@@ -103,7 +99,7 @@ func auditCommand() *cobra.Command {
 			r := audit.Run(h, host.ReadSettings(root), lane, named)
 			// What cannot be written ends the command, see terminal.Checked.
 			err = out.printAs(cmd, r, func(w io.Writer) { _ = r.Write(w, terminal.Of(w)) })
-			if err == nil && r.Worst() >= threshold {
+			if err == nil && failOn > audit.None && r.Worst() >= failOn {
 				err = no(errors.New(r.Verdict()))
 			}
 			return err
@@ -114,6 +110,6 @@ func auditCommand() *cobra.Command {
 		"CPUs that lanes have (cpulist); without it, those of the lanes in force, else those that the machine "+
 			"isolates")
 	out.flags(cmd, "text", "json")
-	cmd.Flags().StringVar(&failOn, "fail-on", "", "exit with 3 from this severity on: warn or fault")
+	cmd.Flags().TextVar(&failOn, "fail-on", audit.None, "exit with 3 from this `severity` on: warn or fault")
 	return cmd
 }

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -35,29 +32,27 @@ func planCommand() *cobra.Command {
 				return err
 			}
 			var p plan.Placement
+			l := &lanes.Lanes{Lanes: &enforce.Lanes{}} // none where the placement is that of a file
 			if placedFile != "" {
-				if p, err = readFile(placedFile, plan.Read); err != nil {
-					return err
-				}
+				p, err = from.placed(placedFile)
+			} else {
+				l, err = from.inForce()
+			}
+			if err != nil {
+				return err
 			}
 			h, _, err := from.read()
 			if err != nil {
 				return err
-			}
-			var l *lanes.Lanes // none: the placement is that of the file
-			if placedFile == "" {
-				if l, err = from.inForce(); err != nil {
-					return err
-				}
 			}
 			solve := plan.Solve
 			if repack {
 				solve = plan.Repack
 			}
 			err = enforce.Refuse(want)
-			switch alone := l == nil || len(l.Placement.Lanes) == 0; {
+			switch {
 			case err != nil:
-			case alone:
+			case len(l.Placement.Lanes) == 0:
 				p, err = solve(h, p, want)
 			case repack:
 				return usage(errors.New("--repack: name the placement with --placed FILE"))
@@ -84,81 +79,52 @@ func planCommand() *cobra.Command {
 	return cmd
 }
 
-// notPlanned prints a refusal as JSON where that is asked for. A placement of another machine is bad input;
-// where its lanes have lost CPUs, the answer is no, and how to get back.
+// notPlanned prints a refusal as JSON where that is asked for.
 func notPlanned(cmd *cobra.Command, err error, file, placedFile string, out output) error {
 	if refusal, ok := errors.AsType[*plan.Refusal](err); ok && out.json() {
 		if jerr := printJSON(cmd.OutOrStdout(), refusal); jerr != nil {
 			return jerr
 		}
 	}
-	other, ok := errors.AsType[*plan.Mismatch](err)
-	if !ok || placedFile == "" {
-		return ofFile(err, file)
+	if placedFile != "" && is[*plan.Mismatch](err) {
+		err = fmt.Errorf("%s: %w", placedFile, err)
 	}
-	if err = fmt.Errorf("%s: %w", placedFile, other); len(other.Lost) == 0 {
-		return usage(err)
-	}
-	return &exitError{exitNo, err,
-		"--repack plans how lanes get back to CPUs that are there: " + strings.Join(other.Lost, ", ")}
-}
-
-// readFile opens and parses what the user named.
-func readFile[T any](name string, parse func(string, io.Reader) (T, error)) (v T, err error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return v, usage(err)
-	}
-	defer f.Close()
-	if v, err = parse(name, f); err != nil {
-		return v, usage(err)
-	}
-	return v, nil
+	return ofFile(err, file)
 }
 
 func coresCommand() *cobra.Command {
-	var app, placedFile, granted string
+	var app, placedFile string
+	var granted cpuset.Set
 	var out output
 	var from source
-	var help strings.Builder
-	for _, a := range cores.Apps() {
-		fmt.Fprintf(&help, "  %-11s %s\n", a.Name, a.About)
-	}
 	cmd := &cobra.Command{
 		Use:   "cores NAME --for APPLICATION",
 		Short: "Write the core lists that an application in a lane needs",
-		Long:  "Writes what an application needs to be told of its lane. The applications:\n" + help.String(),
+		Long:  "Writes what an application needs to be told of its lane. The applications:\n" + cores.Help(),
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := from.placed(placedFile)
 			if err != nil {
 				return err
 			}
-			at := slices.IndexFunc(p.Lanes, func(l plan.Lane) bool { return l.Name == args[0] })
-			if at < 0 {
+			placed, ok := p.Lane(args[0])
+			if !ok {
 				return usage(fmt.Errorf("%s: there is no lane %q", cmp.Or(placedFile, "in force"), args[0]))
-			}
-			set, err := cpuset.Parse(granted)
-			if err != nil {
-				return usage(fmt.Errorf("--cpuset: %w", err))
 			}
 			h, _, err := from.read()
 			if err != nil {
 				return err
 			}
-			d, err := cores.New(app, cores.Request{Lane: p.Lanes[at], Lanes: p.Lanes, Housekeeping: p.Housekeeping,
-				Granted: set, Cores: h.CoresOf(h.Online()), MemoryNodes: h.MemoryNodes()})
-			if err != nil {
-				return usage(err)
-			}
-			return out.print(cmd, d, nil)
+			d, err := cores.New(app, cores.Request{Lane: placed, Lanes: p.Lanes, Housekeeping: p.Housekeeping,
+				Granted: granted, Cores: h.CoresOf(h.Online()), MemoryNodes: h.MemoryNodes()})
+			return out.print(cmd, d, usage(err))
 		},
 	}
 	cmd.Flags().StringVar(&app, "for", "", "application, one of those above")
 	cmd.Flags().StringVar(&placedFile, "placed", "",
 		"placement with the lane (what plan -o json prints); without it, the lanes in force")
-	cmd.Flags().StringVar(&granted, "cpuset", "",
-		"cpuset that the application will see (cpulist); without it, the lane's CPUs")
+	cmd.Flags().TextVar(&granted, "cpuset", cpuset.Set{},
+		"cpuset that the application will see, a `cpulist`; without it, the lane's CPUs")
 	from.flags(cmd)
 	out.flags(cmd, "text", "json")
 	must(cmd.MarkFlagRequired("for"))

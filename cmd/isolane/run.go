@@ -8,7 +8,6 @@ import (
 
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
-	"isolane.dev/isolane/quantity"
 )
 
 func runCommand() *cobra.Command {
@@ -71,14 +70,7 @@ func runTemporary(cmd *cobra.Command, want lane.Lane, with lanes.With, argv []st
 	ended, err := lanes.RunTemporary(cmd.Context(), options(), want, with, argv, func(names []string) {
 		lanes.WriteExpired(w, names)
 	})
-	if ended.Outside > 0 {
-		fmt.Fprintf(w, "isolane: %s of lane %s: outside of it from now on\n",
-			quantity.Count(ended.Outside, "process"), want.Metadata.Name)
-	}
-	if ended.Release != nil {
-		fmt.Fprintf(w, "isolane: lane %s is still in force: %v: isolane recover releases it\n",
-			want.Metadata.Name, ended.Release)
-	}
+	ended.Write(w, want.Metadata.Name)
 	if err == nil && ended.Code != 0 {
 		return &exitError{code: ended.Code}
 	}

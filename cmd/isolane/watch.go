@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -16,7 +15,7 @@ import (
 
 func watchCommand() *cobra.Command {
 	var o watch.Options
-	var cpus, format string
+	var out output
 	cmd := &cobra.Command{
 		Use:   "watch [NAME]",
 		Short: "Show who takes time from the lanes' CPUs, what to do about it, and what drifts from the plan",
@@ -29,31 +28,22 @@ func watchCommand() *cobra.Command {
 			"the end makes the exit code 3. Needs root. Isolane itself keeps off these CPUs.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			o.Lane = strings.Join(args, "")
+			if err = o.Validate(); err != nil {
+				return usage(err)
+			}
 			switch {
-			case format != "text" && format != "json":
-				return usage(fmt.Errorf("-o %q: expected text or json", format))
-			case o.For < 0 || o.Budget < 0:
-				return usage(errors.New("--for and --budget: expected a positive duration"))
-			case cpus != "" && o.Repair:
-				return usage(errors.New("--repair puts back what apply has set: leave out --cpus"))
-			case cpus != "" && len(args) > 0:
-				return usage(errors.New("--cpus names the CPUs: leave out the lane"))
+			case cmd.Flags().Changed("cpus") && o.CPUs.IsEmpty():
+				return usage(errors.New("--cpus: expected CPUs"))
 			case os.Geteuid() != 0:
 				return hint(errors.New("watch needs root: it attaches programs to the kernel's tracepoints"),
 					"sudo isolane watch")
 			}
-			o.Lane = strings.Join(args, "")
-			if o.CPUs, err = cpuset.Parse(cpus); err != nil {
-				return usage(fmt.Errorf("--cpus: %w", err))
-			}
-			if cpus != "" && o.CPUs.IsEmpty() {
-				return usage(fmt.Errorf("--cpus %q: expected CPUs", cpus))
-			}
-			return runWatch(cmd, o, format == "json")
+			return runWatch(cmd, o, out.json())
 		},
 	}
-	cmd.Flags().StringVar(&cpus, "cpus", "",
-		"CPUs to watch (cpulist); default: those of the lanes that are applied")
+	cmd.Flags().TextVar(&o.CPUs, "cpus", cpuset.Set{},
+		"CPUs to watch, a `cpulist`; default: those of the lanes that are applied")
 	cmd.Flags().StringSliceVar(&o.Groups, "cgroup", nil,
 		"with --cpus: cgroup directories whose tasks belong there")
 	cmd.Flags().DurationVar(&o.For, "for", 0, "end after this time, such as 30s; default: Ctrl-C")
@@ -61,7 +51,7 @@ func watchCommand() *cobra.Command {
 		"longest single intrusion allowed, such as 50us; beyond it the exit code is 3")
 	cmd.Flags().BoolVar(&o.Repair, "repair", false,
 		"put back what somebody else changes, unless they keep changing it")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, or json: a document a second, one a line")
+	out.flags(cmd, "text", "json")
 	return cmd
 }
 

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -166,8 +167,27 @@ func drop(keep []int) error {
 	return nil
 }
 
-// Missing returns those of the named capabilities that this process does not have in force.
-func Missing(need ...string) ([]string, error) {
+// CapabilityError says what needs capabilities that this process does not have in force.
+type CapabilityError struct {
+	What    string
+	Missing []string
+}
+
+func (e *CapabilityError) Error() string {
+	return fmt.Sprintf("%s: %s missing", e.What, strings.Join(e.Missing, ", "))
+}
+
+// Need fails with a *CapabilityError where this process lacks one of the named capabilities for what it is
+// to do.
+func Need(what string, need ...string) error {
+	missing, err := missing(need)
+	if err == nil && len(missing) > 0 {
+		err = &CapabilityError{what, missing}
+	}
+	return err
+}
+
+func missing(need []string) ([]string, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {

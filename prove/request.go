@@ -1,0 +1,86 @@
+package prove
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"isolane.dev/isolane/results"
+)
+
+// Request is a session as its user asks for it.
+type Request struct {
+	Scenario string   // name or file; "" is edge
+	Mode     string   // quick, standard or proof; "" is quick
+	Cells    []string // see Options
+	Seed     uint64
+	Lane     string
+	Dir      string // of the results; "" is a new one, named by scenario and time
+	Resume   string // directory of the session to go on with, which has its own scenario and mode; "": a new one
+}
+
+// Options read the scenario of a new session, or of the one to go on with.
+func (r Request) Options() (Options, error) {
+	if r.Resume != "" {
+		return r.resumed()
+	}
+	o := Options{Lane: r.Lane, Mode: r.Mode, Cells: r.Cells, Seed: r.Seed, Dir: r.Dir}
+	if o.Mode == "" {
+		o.Mode = "quick"
+	}
+	name := r.Scenario
+	if name == "" {
+		name = "edge"
+	}
+	var err error
+	if o.Scenario, err = Load(name); err != nil {
+		return o, err
+	}
+	if o.Dir == "" {
+		o.Dir = filepath.Join("isolane-results", o.Scenario.Metadata.Name+"-"+time.Now().Format("20060102-150405"))
+	}
+	return o, o.Scenario.CheckCells(r.Cells)
+}
+
+func (r Request) resumed() (Options, error) {
+	o := Options{Dir: r.Resume, Resume: true}
+	if r.Scenario != "" || r.Mode != "" {
+		return o, errors.New("--resume goes on with the stored scenario and mode: name only the directory")
+	}
+	s, err := results.Read(r.Resume)
+	if err != nil {
+		return o, err
+	}
+	if s.Lane != nil {
+		o.Lane = s.Lane.Name
+	}
+	o.Mode = s.Scenario.Mode
+	o.Scenario, err = Parse(filepath.Join(r.Resume, results.File)+": scenario.source",
+		strings.NewReader(s.Scenario.Source))
+	return o, err
+}
+
+// MissingError says what a session needs and this user or machine does not have.
+type MissingError struct {
+	What   string
+	Remedy string // a command
+}
+
+func (e *MissingError) Error() string { return e.What }
+
+// Ready checks what a session needs before the host is looked at. The error is a *MissingError.
+func (s Scenario) Ready() error {
+	if os.Geteuid() != 0 {
+		return &MissingError{"prove needs root: it makes network namespaces and cpusets", "sudo isolane prove"}
+	}
+	for _, program := range s.Programs() {
+		if _, err := exec.LookPath(program); err != nil {
+			return &MissingError{fmt.Sprintf("%s is not installed", program), "apt-get install " + program}
+		}
+	}
+	return nil
+}

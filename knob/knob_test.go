@@ -186,13 +186,12 @@ attribute isolane-shared~/isolane-b/cpuset.mems -> 0
 file isolane-shared~/cpuset.cpus.partition -> root (optional)
 `},
 		{"own", []plan.Lane{two("a", "2-3", 0)}, map[string]string{"a": "/sys/fs/cgroup/system.slice/web.service"},
-			`unit system.slice/web.service:AllowedCPUs -> 2-3
+			`unit system.slice/web.service:AllowedMemoryNodes -> 0
 controller /sys/fs/cgroup:cpuset -> cpuset
 controller system.slice:cpuset -> cpuset
-file system.slice/cpuset.cpus.exclusive -> 0,2-3
 file system.slice/web.service/cpuset.mems -> 0
+file system.slice/cpuset.cpus.exclusive -> 0,2-3
 file system.slice/web.service/cpuset.cpus.exclusive -> 2-3
-file system.slice/web.service/cpuset.cpus -> 2-3
 file system.slice/web.service/cpuset.cpus.partition -> root (optional)
 `},
 	} {

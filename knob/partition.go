@@ -169,14 +169,24 @@ func OwnGroups(h host.Host, spec lane.Spec) bool {
 
 // ownGroup makes a partition of the workload's own cgroup, below whatever cgroups: each on the way hands down
 // the lane's CPUs for exclusive use. The workload's limits, statistics and the runtime's view of it stay as
-// they are. Where systemd manages the cgroup its unit gets the CPUs too, so that systemd keeps the cpuset
-// controller there. Others are all lanes that are in the cgroup of their workload.
+// they are, and so does its cpuset.cpus: the kernel empties none of a cgroup with processes, and one that
+// stays keeps those beside it from becoming partitions (seen with 6.12). Where systemd manages the cgroup its
+// unit gets memory nodes, so that systemd keeps the cpuset controller there. Others are all lanes that are in
+// the cgroup of their workload.
 func (v View) ownGroup(root string, l plan.Lane, others []plan.Lane) []journal.Step {
-	dir := v.Own[l.Name]
+	dir, partition := v.Own[l.Name], l.Spec.Cgroup.Partition != Member
+	nodes := l.MemoryNodes
+	if nodes.IsEmpty() {
+		nodes = v.Host.MemoryNodes()
+	}
 	var steps []journal.Step
 	if unit := v.managedUnit(root, dir); unit != "" {
-		steps = append(steps, journal.Step{Kind: change.KindUnit, Target: change.UnitTarget(unit, "AllowedCPUs"),
-			After: l.CPUs.String()})
+		of := nodes
+		if path.Join(root, unit) != dir { // others are in it too
+			of = v.Host.MemoryNodes()
+		}
+		steps = append(steps, journal.Step{Kind: change.KindUnit,
+			Target: change.UnitTarget(unit, "AllowedMemoryNodes"), After: of.String()})
 	}
 	var above []string
 	for at := path.Dir(dir); at != root && at != "/"; at = path.Dir(at) {
@@ -186,21 +196,14 @@ func (v View) ownGroup(root string, l plan.Lane, others []plan.Lane) []journal.S
 	for _, at := range append([]string{root}, above...) {
 		steps = append(steps, controller(at))
 	}
-	partition := l.Spec.Cgroup.Partition != Member
-	for _, at := range above { // others may hand down theirs on the same way
-		if partition {
-			steps = append(steps, file(path.Join(at, exclusiveFile), v.exclusive(at, others).String()))
-		}
-	}
-	nodes := l.MemoryNodes
-	if nodes.IsEmpty() {
-		nodes = v.Host.MemoryNodes()
-	}
 	steps = append(steps, file(path.Join(dir, "cpuset.mems"), nodes.String()))
-	if partition {
-		steps = append(steps, file(path.Join(dir, exclusiveFile), l.CPUs.String()))
+	if !partition {
+		return append(steps, file(path.Join(dir, "cpuset.cpus"), l.CPUs.String()))
 	}
-	return append(steps, file(path.Join(dir, "cpuset.cpus"), l.CPUs.String()))
+	for _, at := range above { // others may hand down theirs on the same way
+		steps = append(steps, file(path.Join(at, exclusiveFile), v.exclusive(at, others).String()))
+	}
+	return append(steps, file(path.Join(dir, exclusiveFile), l.CPUs.String()))
 }
 
 // exclusive are the CPUs that a cgroup hands down: what it had before, and those of all lanes below it.

@@ -62,11 +62,12 @@ func (k keeper) Read(ctx context.Context, s journal.Step) (string, error) {
 	return k.processes.Read(ctx, group)
 }
 
-// fetchBack waits for the end of the unit. Then it moves the processes of $1 to $2, its own cgroup, also
-// those that are born meanwhile, and tells them to end, as systemd has told it. By SIGUSR1 it tells the guard
-// that the lane lets the workload go on elsewhere.
+// fetchBack waits for the end of the unit. Then it tells the processes of $1 to end, as systemd has told it,
+// also those that are born meanwhile, and moves them to $2, its own cgroup. In this order: who has a signal
+// to die of can no longer fork (copy_process in kernel/fork.c), and a child born in $2 would be told nothing.
+// By SIGUSR1 it tells the guard that the lane lets the workload go on elsewhere.
 const fetchBack = `end() { kill -KILL $!; for round in 1 2 3 4 5 6 7 8 9 10; do
-for p in $(cat "$1/cgroup.procs"); do echo $p > "$2/cgroup.procs" && kill $p; done; done 2> /dev/null; exit 0; }
+for p in $(cat "$1/cgroup.procs"); do kill $p; echo $p > "$2/cgroup.procs"; done; done 2> /dev/null; exit 0; }
 trap 'echo released >&3; kill -KILL $!; exit 0' USR1
 trap 'end "$1" "$2"' TERM HUP INT; echo ready; exec > /dev/null
 while :; do sleep 2147483647 3>&- & wait $!; done`

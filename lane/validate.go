@@ -3,13 +3,11 @@ package lane
 import (
 	"cmp"
 	"maps"
-	"path"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"isolane.dev/isolane/quantity"
 )
@@ -121,8 +119,8 @@ func (s Spec) validateNames() error {
 			return wrong(f.path, "expected a network device or a PCI address, found %s", quoted(f.name))
 		}
 	}
-	if p := s.Cgroup.Path; p != "" && (strings.ContainsFunc(p, unicode.IsControl) ||
-		path.Clean("/"+p) != "/"+strings.TrimPrefix(p, "/") || p == "/") {
+	group := regexp.MustCompile(`^/?[^/[:cntrl:]]+(/[^/[:cntrl:]]+)*$`)
+	if p := s.Cgroup.Path; p != "" && (!group.MatchString(p) || slices.Contains(strings.Split(p, "/"), "..")) {
 		return wrong("spec.cgroup.path", "expected a cgroup such as system.slice/web.service, found %s", quoted(p))
 	}
 	if s.Near.Lane != "" && !isName(s.Near.Lane) {

@@ -81,8 +81,10 @@ func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
 		return "", false
 	}
 	group, err := hier.Of(root, task.Dir(pid))
-	if err != nil || group == hier.Mount || strings.Contains(group, "/"+change.GroupPrefix) ||
-		threaded(root, group) {
+	for err == nil && threaded(root, group) { // as libvirt's: the process is in the one above them
+		group = path.Dir(group)
+	}
+	if err != nil || group == hier.Mount || strings.Contains(group, "/"+change.GroupPrefix) {
 		return "", false
 	}
 	all, err := Cgroup(root, group)

@@ -96,7 +96,7 @@ journal                900       20
 knob                  1650       35  steps of a placement, out of enforce
 lab                   1500       20
 lab/cmd/isolane-lab    400        0
-lane                  1450       40  verdicts on objectives, the cgroup that a lane is in
+lane                  1400       40  verdicts on objectives, the cgroup that a lane is in
 lane/explain           150        5
 lanes                 1450       30  verdicts on objectives, what the commands say, lanes for the life of a command
 netpath                100        5

@@ -162,6 +162,24 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// ARCHITECTURE.md has a row for each package; those of tests and of the lab are in one.
+func TestArchitectureNamesPackages(t *testing.T) {
+	text, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range sources(t) {
+		dir := path.Dir(name)
+		top, _, _ := strings.Cut(dir, "/")
+		if dir == "." || top == "test" || top == "lab" || top == "bench" {
+			continue
+		}
+		if !strings.Contains(string(text), "`"+dir+"`") && !strings.Contains(string(text), "`"+path.Dir(dir)+"/<name>`") {
+			t.Errorf("%s: package %s has no row in ARCHITECTURE.md", name, dir)
+		}
+	}
+}
+
 // sources are all Go files of the repository, tests and other modules included.
 func sources(t *testing.T) []string {
 	t.Helper()

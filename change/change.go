@@ -42,7 +42,7 @@ func Ops(root string, files ...string) map[string]journal.Op {
 		KindProcesses:  processes{k},
 		KindScheduling: scheduling{},
 		KindSysctl:     sysctl{k},
-		KindTask:       taskCPUs{k},
+		KindTask:       taskCPUs{},
 		KindTasks:      tasks{k},
 		KindUnit:       unit{k},
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"strconv"
 	"strings"
 
@@ -19,7 +18,7 @@ import (
 // KindTask is the CPU affinity of one thread, as a cpulist: Target is its TaskTarget.
 const KindTask = "task"
 
-type taskCPUs struct{ kernel }
+type taskCPUs struct{}
 
 // TaskTarget names a thread for steps, so that another task that got the
 // same number later is not taken for it. Start is field 22 of /proc/PID/stat.
@@ -76,9 +75,8 @@ func (taskCPUs) MayOverwrite(s journal.Step, now string) bool {
 }
 
 // Write gives a program's thread that had all of its cpuset all of it again, whatever that becomes: what is
-// set lasts longer than the cpuset of now, see pins. A threaded cgroup that somebody has narrowed to other CPUs,
-// as libvirt does for a vCPU, gets all of the one above it first.
-func (c taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
+// set lasts longer than the cpuset of now, see pins.
+func (taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
 	tid, err := find(s.Target)
 	if err != nil {
 		return err
@@ -87,18 +85,14 @@ func (c taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	if t, serr := task.ReadStat(host.Live(), task.Dir(tid)); serr == nil && !t.Kernel {
+	if t, serr := task.ReadStat(host.Live(), task.Dir(tid)); serr == nil && !t.Kernel && value == s.Before {
 		h, herr := cpusets()
-		group, all, perr := placeOf(tid, h)
-		known := errors.Join(herr, perr) == nil && !all.IsEmpty()
-		if known && value == s.Before && all.IsSubsetOf(set) {
+		_, all, perr := placeOf(tid, h)
+		if errors.Join(herr, perr) == nil && !all.IsEmpty() && all.IsSubsetOf(set) {
 			return task.ResetAffinity(tid)
 		}
-		if kind, _ := c.read(path.Join(group, "cgroup.type")); known && kind == "threaded" && !set.Intersects(all) {
-			err = c.inherit(path.Join(group, "cpuset.cpus"))
-		}
 	}
-	return errors.Join(err, task.SetAffinity(tid, set))
+	return task.SetAffinity(tid, set)
 }
 
 // Ends is true of each thread.

@@ -67,7 +67,7 @@ func (l *Lanes) Attach(ctx context.Context, at Attachment, next func(dir string,
 		switch {
 		case o.same(at):
 			err = l.Detach(ctx, o)
-		case o.Lane == at.Lane && o.Own:
+		case o.Own && (o.Lane == at.Lane || o.Group == at.Group):
 			err = &OwnedError{o.Lane, o.Group}
 		}
 		if err != nil {

@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
+	"strings"
 
 	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
 )
 
@@ -51,7 +55,7 @@ func (l *Lanes) restoreAttached(ctx context.Context, a *Applied) error {
 // redo does a step once more, in the journal that it is in: the value to come back to stays that of the
 // first time.
 func (l *Lanes) redo(ctx context.Context, s journal.Step) error {
-	j := l.journal
+	j, todo := l.journal, []journal.Step{s}
 	for _, at := range l.Attached {
 		steps, err := l.attachedSteps([]Attachment{at})
 		if err != nil {
@@ -65,14 +69,43 @@ func (l *Lanes) redo(ctx context.Context, s journal.Step) error {
 			return err
 		}
 		defer j.Close()
-		s.Optional = false // refused now, it is still to be undone some day
+		todo[0].Optional = false // refused now, it is still to be undone some day
+		lane, err := l.Lane(at.Lane)
+		if err != nil {
+			return err
+		}
+		todo = append(l.widen(s, lane.CPUs), todo...)
 		break
 	}
-	refused, err := j.Apply(ctx, []journal.Step{s})
+	refused, err := j.Apply(ctx, todo)
 	if len(refused) > 0 {
 		err = refused[0].Err
 	}
 	return err
+}
+
+// widen returns the step that gives the threaded cgroup of a thread these CPUs, where somebody has taken from it
+// all that s wants, as libvirt does with a vCPU that it pins; none otherwise.
+func (l *Lanes) widen(s journal.Step, cpus cpuset.Set) []journal.Step {
+	if s.Kind != change.KindTask {
+		return nil
+	}
+	tid, _, _ := strings.Cut(s.Target, ":")
+	mounted, err := cgroup.Mounted(l.root)
+	top, v2 := mounted.Cpuset()
+	if err != nil || !v2 {
+		return nil
+	}
+	h, err := cgroup.HierarchyOf(l.root, top)
+	group, gerr := h.Of(l.root, "proc/"+tid)
+	all, cerr := h.CPUs(l.root, group)
+	kind, kerr := fs.ReadFile(l.root, path.Join(group, "cgroup.type")[1:])
+	want, perr := cpuset.Parse(s.After)
+	if errors.Join(err, gerr, cerr, kerr, perr) != nil || want.Intersects(all) ||
+		strings.TrimSpace(string(kind)) != "threaded" {
+		return nil
+	}
+	return []journal.Step{{Kind: change.KindFile, Target: path.Join(group, "cpuset.cpus"), After: cpus.String()}}
 }
 
 // rounds is how often Attach searches for processes that were born meanwhile.

@@ -117,10 +117,13 @@ func (l *Lanes) declaredGroups(p plan.Placement) error {
 	}
 	named := map[string]string{}
 	for _, at := range enforce.Declared(p) {
-		if o := named[at.Group]; o != "" {
+		group, _ := running.Resolve(h, l.o.root, at.Group) // "" where it is gone
+		if o := named[group]; o != "" {
 			return &TargetError{fmt.Errorf("lane %s: spec.cgroup.path: lane %s names %s too", at.Lane, o, at.Group)}
 		}
-		named[at.Group] = at.Lane
+		if group != "" {
+			named[group] = at.Lane
+		}
 		if was, _ := l.Lane(at.Lane); was.Spec.Cgroup.Path == at.Group {
 			continue
 		}

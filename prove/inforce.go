@@ -41,8 +41,8 @@ func (r *runner) beside(ctx context.Context, o *Options) error {
 		func(g enforce.LaneGroup) bool { return g.Lane.Name == o.Lane })]
 	if r.inForce.Own {
 		if inner, terr := cgroup.Tree(r.root, r.inForce.Dir); terr != nil || len(inner) > 1 {
-			return errors.Join(terr, fmt.Errorf("%w: lane %s is in %s, which has cgroups in it: the probes' "+
-				"servers cannot run there", ErrInput, o.Lane, r.inForce.Dir))
+			return errors.Join(terr, fmt.Errorf("%w: lane %s is in %s: expected no cgroups within it, where the "+
+				"probes' servers are to run", ErrInput, o.Lane, r.inForce.Dir))
 		}
 	}
 	o.Scenario = o.Scenario.beside(placed.Spec)

@@ -116,12 +116,14 @@ func TestWorstSamplesNameTheIntruder(t *testing.T) {
 		t.Fatal("the intruder did not start: ", err)
 	}
 	var text bytes.Buffer
-	var void []string
 	counted := 0
-	for i := range 15 { // what else runs on this machine may be worse for a while, or void a session
+	for i := range 15 { // what else runs on this machine may be worse for a while
 		s = prove(t, file, filepath.Join(dir, strconv.Itoa(i)))
-		if why := s.Runs[len(s.Runs)-1].Void; len(why) > 0 {
-			void = why
+		why := s.Runs[len(s.Runs)-1].Void
+		if slices.ContainsFunc(why, func(reason string) bool { return !strings.HasPrefix(reason, "steal ") }) {
+			t.Fatalf("void, and not by the hypervisor alone: %q", why)
+		}
+		if len(why) > 0 {
 			continue
 		}
 		sum, err := report.Summarize(s)
@@ -132,8 +134,11 @@ func TestWorstSamplesNameTheIntruder(t *testing.T) {
 		if err = report.Text(&text, sum, terminal.Terminal{Columns: 100}); err != nil {
 			t.Fatal(err)
 		}
-		own := slices.DeleteFunc(sum.Cells[0].Tail.Met, func(m results.Met) bool { return m.Kind == witness.Steal })
-		if len(own) > 0 && own[0].Name == "intruder" && own[0].Kind == witness.Task &&
+		tail := sum.Cells[0].Tail
+		if len(tail.Met) > 0 && tail.Met[0].Kind == witness.Steal { // the hypervisor is the main explanation
+			continue
+		}
+		if len(tail.Met) > 0 && tail.Met[0].Name == "intruder" && tail.Met[0].Kind == witness.Task &&
 			strings.Contains(text.String(), "% intruder, ") {
 			t.Log(text.String()[strings.Index(text.String(), "What the worst"):])
 			return
@@ -143,7 +148,7 @@ func TestWorstSamplesNameTheIntruder(t *testing.T) {
 		}
 	}
 	if counted < 3 {
-		t.Skipf("%d of 15 sessions are void, one of them: %q", 15-counted, void)
+		t.Skipf("in %d of 15 sessions the hypervisor took too much of the CPUs", 15-counted)
 	}
 	t.Errorf("the intruder is not the main explanation:\n%s", text.String())
 }

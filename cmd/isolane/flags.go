@@ -69,14 +69,16 @@ func (s *source) placed(file string) (p plan.Placement, err error) {
 	}
 	if s.IsLive() {
 		l, lerr := lanes.Look(options())
+		if errors.Is(lerr, journal.ErrNeedsRoot) {
+			return p, hint(errors.New("needs root to see the lanes in force, or a placement by --placed FILE"), sudo())
+		}
 		if lerr != nil {
 			return p, lerr
 		}
 		p = l.Placement
 	}
 	if len(p.Lanes) == 0 {
-		err = usage(errors.New("no lanes are in force here: name a placement with --placed FILE (what plan -o " +
-			"json prints)"))
+		err = usage(errors.New("no lanes are in force here: name a placement (plan -o json) with --placed FILE"))
 	}
 	return p, err
 }

@@ -48,7 +48,7 @@ func applyCommand() *cobra.Command {
 			}
 			a, err := l.Put(cmd.Context(), p)
 			if is[*lanes.TargetError](err) { // before anything was changed
-				return ofFile(err, files.String())
+				return err
 			}
 			if err != nil {
 				a.WriteOutside(cmd.ErrOrStderr())
@@ -206,8 +206,7 @@ func attachCommand() *cobra.Command {
 			"limits, statistics and stopping it work as before. Where the kernel cannot (cgroup v2 before\n" +
 			"Linux 6.7, CPUs of isolcpus=) and with --move the processes move to the lane's cgroup, and\n" +
 			"come back when the lane is released or the service ends. The threads of QEMU, DPDK and VPP get\n" +
-			"the CPUs of their roles; a QEMU without thread names is asked by QMP. isolane release undoes\n" +
-			"it.",
+			"the CPUs of their roles; a QEMU without thread names is asked by QMP. release undoes it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := openLanes(cmd, "attach")
 			if err != nil {

@@ -60,11 +60,9 @@ func proveCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&selfTest, "self-test", false,
 		"break three things on purpose and see whether they are caught")
 	cmd.MarkFlagsMutuallyExclusive("quick", "standard", "proof")
-	for _, name := range []string{"out", "seed", "cells", "self-test"} {
-		cmd.MarkFlagsMutuallyExclusive("resume", name)
-	}
-	for _, name := range []string{"resume", "cells", "self-test"} {
-		cmd.MarkFlagsMutuallyExclusive("lane", name)
+	for _, pair := range [][]string{{"resume", "out"}, {"resume", "seed"}, {"resume", "cells"},
+		{"resume", "self-test"}, {"lane", "resume"}, {"lane", "cells"}, {"lane", "self-test"}} {
+		cmd.MarkFlagsMutuallyExclusive(pair...)
 	}
 	return cmd
 }

@@ -51,8 +51,8 @@ func imports() map[string][]string {
 		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "plan", "quantity", "results", "runtime/process", "terminal",
 			"witness"},
 		"witness": {"cpuset", "host", "host/cgroup", "host/task", "results"},
-		"probe":   {},
-		"probe/*": {"probe", "results"},
+		"probe":   {"results"},
+		"probe/*": {"probe", "quantity", "results"},
 		"prove": {"change", "cpuset", "enforce", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe", "quantity",
 			"results", "runtime/process", "scenarios", "stats", "terminal", "witness", "sched"},
 		"report":         {"cpuset", "lane", "quantity", "results", "stats", "terminal"},
@@ -104,9 +104,9 @@ netpath/bridge          50        5
 netpath/express        200        5
 noise                  100        5
 plan                  5000       25  CPUs that a caller names, what is free
-probe                  200       20
-probe/echo             850        5
-probe/iperf3           100        5
+probe                  200       15
+probe/echo             900       10  reads its own part of a scenario
+probe/iperf3           150        5  reads its own part of a scenario
 prove                 2100       40  a lane in force is measured, what a user asks for, the program's scenarios, a session's display
 quantity               200       10
 report                3100       25  verdicts on objectives, the JSON of isolane report

@@ -43,7 +43,7 @@ func probeEcho() (bool, error) {
 	addr := netip.MustParseAddrPort(server + ":7007")
 	switch os.Getenv("ISOLANE_BENCH") {
 	case "server":
-		return true, echo.Serve(context.Background(), addr, probe.Spin, os.Stdout)
+		return true, echo.Serve(context.Background(), addr, echo.Spin, os.Stdout)
 	case "client":
 		return true, goClient(addr)
 	}
@@ -51,8 +51,8 @@ func probeEcho() (bool, error) {
 }
 
 func goClient(addr netip.AddrPort) error {
-	m, err := echo.Run(context.Background(), probe.Settings{Name: "floor", Address: addr, Protocol: probe.UDP,
-		Mode: probe.PingPong, PayloadBytes: 64, Wait: probe.Spin, Warmup: 100 * time.Millisecond, Window: window})
+	p := echo.Probe{Protocol: echo.UDP, Mode: echo.PingPong, Payload: 64, Wait: echo.Spin}
+	m, err := p.Run(context.Background(), probe.Conditions{Name: "floor", Address: addr, Warmup: 100 * time.Millisecond, Window: window})
 	if err != nil {
 		return err
 	}

@@ -1,92 +1,99 @@
-// Package probe holds what the measuring programs share: what a probe is told, and the clock and
-// the manners of a hot loop.
+// Package probe holds what the measuring programs share: what a scenario sees of a probe, the conditions that
+// it measures under, and the clock and the manners of a hot loop.
 package probe
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/netip"
-	"slices"
+	"strings"
 	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"isolane.dev/isolane/results"
 )
 
-// The values of Settings.
-const (
-	UDP = "udp"
-	TCP = "tcp"
+// Driver is a kind of probe.
+type Driver interface {
+	Name() string       // in a scenario
+	Programs() []string // on the host that it needs, beside isolane; each is a package of that name in Debian
+	// Read reads what the scenario says of a probe beside its name and kind, as YAML. Unknown fields are
+	// errors, and an error names its field.
+	Read(settings []byte) (Probe, error)
+}
 
-	PingPong = "pingpong" // closed loop: the next message leaves after the reply to the last
-	Open     = "open"     // open loop: messages leave at a fixed rate, whatever the replies do
+// Probe is one measurement of a scenario: a program that serves as the application, and a client. In JSON it
+// is its settings, with all defaults filled in.
+type Probe interface {
+	Validate(Conditions) error // that these conditions can be had
+	// Server is the command line at the application. One serves all probes with the same.
+	Server(self string, c Conditions) []string
+	Ready() string // what the server prints when it can be used
+	Client(self string, c Conditions) []string
+	Samples() bool // it measures single samples, of which the longest can be explained: Measurement.Worst
+	Parse(output []byte, c Conditions) (results.Measurement, error)
+}
 
-	Spin  = "spin"  // poll for the message
-	Block = "block" // sleep in the kernel until it is there
+// Find returns the kind of that name.
+func Find(kinds []Driver, name string) (Driver, error) {
+	var known []string
+	for _, k := range kinds {
+		if k.Name() == name {
+			return k, nil
+		}
+		known = append(known, k.Name())
+	}
+	return nil, fmt.Errorf("%q is unknown: expected %s", name, strings.Join(known, ", "))
+}
 
-	Up   = "up"   // client to application
-	Down = "down" // application to client
-)
+// Own is a probe whose server and client are this program.
+type Own interface {
+	Serve(context.Context, Conditions, io.Writer) error // until the context ends; prints Ready
+	Run(context.Context, Conditions) (results.Measurement, error)
+}
 
-// Settings is what one measurement is told. In JSON, durations are in nanoseconds.
-type Settings struct {
-	Name          string         `json:"name"`
-	Address       netip.AddrPort `json:"address"` // of the application
-	Protocol      string         `json:"protocol"`
-	Warmup        time.Duration  `json:"warmupNanoseconds"` // measured and dropped
-	Window        time.Duration  `json:"windowNanoseconds"`
-	PayloadBytes  int            `json:"payloadBytes,omitempty"`
-	Mode          string         `json:"mode,omitempty"`
-	RatePerSecond float64        `json:"ratePerSecond,omitempty"` // open loop
-	Gap           time.Duration  `json:"gapNanoseconds,omitempty"`
-	Wait          string         `json:"wait,omitempty"` // of the client; "" is Spin
-	Direction     string         `json:"direction,omitempty"`
-	WriteBytes    int            `json:"writeBytes,omitempty"`
+// Conditions are what a session gives a measurement.
+type Conditions struct {
+	Name    string         // of the probe in the scenario
+	Address netip.AddrPort // of the application; port 0 is the probe's own
+	Warmup  time.Duration  // measured and dropped
+	Window  time.Duration  // measured
 	// CongestionControl is TCP's algorithm, "" leaves the host's.
-	CongestionControl string `json:"congestionControl,omitempty"`
+	CongestionControl string
 }
 
-// MinPayload holds the number of a message.
-const MinPayload = 16
-
-// MaxPayload is the largest message: one UDP datagram.
-const MaxPayload = 65507
-
-// Validate says what is wrong with the settings; the error names the field. The address is not
-// looked at: it is known late.
-func (s Settings) Validate() error {
-	switch {
-	case !slices.Contains([]string{UDP, TCP}, s.Protocol):
-		return fmt.Errorf("protocol: %q: expected udp or tcp", s.Protocol)
-	case s.Window <= 0 || s.Warmup < 0 || s.Window > 24*time.Hour || s.Warmup > time.Hour:
+// Validate says what is wrong with warm-up and window. The address is not looked at: it is known late.
+func (c Conditions) Validate() error {
+	if c.Window <= 0 || c.Warmup < 0 || c.Window > 24*time.Hour || c.Warmup > time.Hour {
 		return fmt.Errorf("window %s, warmup %s: expected more than 0 and at most 24 h, at least 0 and at most 1 h",
-			s.Window, s.Warmup)
-	case s.Direction != "":
-		return s.validateThroughput()
-	case !slices.Contains([]string{PingPong, Open}, s.Mode):
-		return fmt.Errorf("mode: %q: expected pingpong or open", s.Mode)
-	case s.PayloadBytes < MinPayload || s.PayloadBytes > MaxPayload:
-		return fmt.Errorf("payload: %d: expected %d-%d bytes", s.PayloadBytes, MinPayload, MaxPayload)
-	case s.Mode == Open && (s.RatePerSecond <= 0 || s.RatePerSecond > 1e6 || s.Gap != 0):
-		return fmt.Errorf("mode open: rate %g, gap %s: expected a rate of up to 1000000 messages per second and "+
-			"no gap", s.RatePerSecond, s.Gap)
-	case s.Mode == PingPong && (s.RatePerSecond != 0 || s.Gap < 0 || s.Gap > time.Second):
-		return fmt.Errorf("mode pingpong: rate %g, gap %s: expected no rate and a gap of at most 1 s",
-			s.RatePerSecond, s.Gap)
-	case !slices.Contains([]string{"", Spin, Block}, s.Wait):
-		return fmt.Errorf("wait: %q: expected spin or block", s.Wait)
+			c.Window, c.Warmup)
 	}
 	return nil
 }
 
-func (s Settings) validateThroughput() error {
-	switch {
-	case s.Protocol != TCP:
-		return fmt.Errorf("protocol: %q: expected tcp for throughput", s.Protocol)
-	case !slices.Contains([]string{Up, Down}, s.Direction):
-		return fmt.Errorf("direction: %q: expected up or down", s.Direction)
-	case s.Mode != "" || s.PayloadBytes != 0 || s.RatePerSecond != 0 || s.Gap != 0 || s.Wait != "":
-		return fmt.Errorf("direction: %q does not go with mode, payload, rate, gap or wait", s.Direction)
-	case s.WriteBytes < 1 || s.WriteBytes > 1<<20:
-		return fmt.Errorf("write: %d: expected 1 byte to 1 MiB", s.WriteBytes)
-	case s.Window%time.Second != 0 || s.Warmup%time.Second != 0:
-		return fmt.Errorf("window %s, warmup %s: iperf3 takes whole seconds", s.Window, s.Warmup)
+// At is the address, with the port where it has none.
+func (c Conditions) At(port uint16) netip.AddrPort {
+	if c.Address.Port() != 0 {
+		port = c.Address.Port()
 	}
-	return nil
+	return netip.AddrPortFrom(c.Address.Addr(), port)
+}
+
+// Decode reads settings strictly into a probe that has its defaults.
+func Decode(settings []byte, into any) error {
+	err := yaml.UnmarshalStrict(settings, into)
+	if err == nil {
+		return nil
+	}
+	text := strings.TrimPrefix(err.Error(), "error unmarshaling JSON: while decoding JSON: ")
+	return errors.New(strings.TrimPrefix(text, "json: "))
+}
+
+// Command is the command line of a probe that is a command of isolane itself, of that kind.
+func Command(self, kind string, c Conditions, more ...string) []string {
+	return append([]string{self, "probe", kind, "--address", c.Address.String(), "--warmup", c.Warmup.String(),
+		"--window", c.Window.String()}, more...)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/scenarios"
 )
 
@@ -19,14 +20,14 @@ type Scenarios struct {
 }
 
 // List reads the scenarios that come with the program.
-func List() (Scenarios, error) {
+func List(kinds []probe.Driver) (Scenarios, error) {
 	list := Scenarios{APIVersion: plan.APIVersion, Kind: "Scenarios", Scenarios: []Metadata{}}
 	files, err := scenarios.Files.ReadDir(".")
 	if err != nil {
 		return list, err
 	}
 	for _, f := range files {
-		s, err := Load(strings.TrimSuffix(f.Name(), ".yaml"))
+		s, err := Load(strings.TrimSuffix(f.Name(), ".yaml"), kinds)
 		if err != nil {
 			return list, err
 		}
@@ -43,10 +44,10 @@ func (l Scenarios) Write(w io.Writer) {
 }
 
 // Load reads one of the program's own scenarios, or a file.
-func Load(name string) (Scenario, error) {
+func Load(name string, kinds []probe.Driver) (Scenario, error) {
 	if f, err := scenarios.Files.Open(name + ".yaml"); err == nil {
 		defer f.Close()
-		return Parse(name, f)
+		return Parse(name, f, kinds)
 	}
 	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
@@ -57,5 +58,5 @@ func Load(name string) (Scenario, error) {
 		return Scenario{}, err
 	}
 	defer f.Close()
-	return Parse(name, f)
+	return Parse(name, f, kinds)
 }

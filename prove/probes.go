@@ -27,15 +27,15 @@ func (r *runner) probe(ctx context.Context, h host.Host, c results.Cell, spec Pr
 	client := r.scenario.Spec.Client
 	confines := process.Lane{Netns: netpath.Lab().Client.Netns, Cgroup: dir,
 		Policy: client.Policy, Priority: client.Priority}
-	driver, settings := r.probes[spec.Kind], r.settings(spec, c)
+	given := r.conditions(spec)
 	// A client that something starves, such as a foreign real-time program on its CPU, must not
 	// hold the session up for ever.
-	ctx, cancel := context.WithTimeoutCause(ctx, settings.Warmup+settings.Window+patience, errStarved)
+	ctx, cancel := context.WithTimeoutCause(ctx, given.Warmup+given.Window+patience, errStarved)
 	defer cancel()
-	if settings.Direction == "" { // throughput has no samples to explain
+	if spec.Samples() { // else there is nothing to explain
 		w.Record()
 	}
-	p, err := start(ctx, r.self, spec.Name, confines, driver.Client(r.self, settings))
+	p, err := start(ctx, r.self, spec.Name, confines, spec.Client(r.self, given))
 	if err != nil {
 		return results.Measurement{}, err
 	}
@@ -54,8 +54,8 @@ func (r *runner) probe(ctx context.Context, h host.Host, c results.Cell, spec Pr
 	if err != nil {
 		return results.Measurement{}, err
 	}
-	measured, err := driver.Parse(out, settings)
-	if err != nil || settings.Direction != "" {
+	measured, err := spec.Parse(out, given)
+	if err != nil || !spec.Samples() {
 		return measured, err
 	}
 	if all, lost, ok := w.Recorded(); ok {
@@ -64,15 +64,12 @@ func (r *runner) probe(ctx context.Context, h host.Host, c results.Cell, spec Pr
 	return measured, err
 }
 
-// settings are those of a probe in a cell, with the application's address.
-func (r *runner) settings(spec ProbeSpec, c results.Cell) probe.Settings {
-	s := spec.settings(r.mode)
-	addr := netpath.Lab().Application.Addresses[0].Addr()
-	if s.Direction != "" {
-		s.CongestionControl = r.scenario.Spec.CongestionControl
-	}
-	s.Address = netip.AddrPortFrom(addr, uint16(r.probes[spec.Kind].Port()))
-	return s
+// conditions are those of a probe, with the application's address.
+func (r *runner) conditions(spec ProbeSpec) probe.Conditions {
+	c := r.mode.conditions(spec)
+	c.Address = netip.AddrPortFrom(netpath.Lab().Application.Addresses[0].Addr(), 0)
+	c.CongestionControl = r.scenario.Spec.CongestionControl
+	return c
 }
 
 // observe runs the probes under the eyes of the witness.

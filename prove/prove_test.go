@@ -13,9 +13,14 @@ import (
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/echo"
+	"isolane.dev/isolane/probe/iperf3"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/scenarios"
 )
+
+func kinds() []probe.Driver { return []probe.Driver{echo.Driver{}, iperf3.Driver{}} }
 
 func edge(t *testing.T) (string, Scenario) {
 	t.Helper()
@@ -23,7 +28,7 @@ func edge(t *testing.T) (string, Scenario) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Parse("edge.yaml", strings.NewReader(string(data)))
+	s, err := Parse("edge.yaml", strings.NewReader(string(data)), kinds())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,9 +62,13 @@ func TestParseRefuses(t *testing.T) {
 		{"    - quiet-floating-bridge\n", "", "the baseline"},
 		{"mode: open", "mode: open, gap: 5us", "mode open"},
 		{"rate: 1000", "rate: -1", "mode open: rate -1"},
-		{"direction: up", "direction: up, payload: 64", "does not go with"},
+		{"direction: up", "direction: up, payload: 64", `spec.probes[5] (throughput-tcp-up): unknown field "payload"`},
+		{"direction: up, ", "", `spec.probes[5] (throughput-tcp-up): direction: "": expected up or down`},
+		{"kind: iperf3", "kind: iperf4", `spec.probes[5].kind: "iperf4" is unknown: expected echo, iperf3`},
+		{"iperf3: {", "iperf4: {", "spec.modes.quick.windows.iperf4: no probe of this kind"},
+		{", iperf3: {warmup: 1s, measure: 1s}", "", "spec.probes[5] (throughput-tcp-up), spec.modes.quick.windows.iperf3: window 0s"},
 		{"write: 128Ki", "write: 0", "write: 0: expected"},
-		{"throughput: 1s}", "throughput: 1500ms}", "iperf3 takes whole seconds"},
+		{"measure: 1s}", "measure: 1500ms}", "iperf3 takes whole seconds"},
 		{"blocks: 3", "blocks: 0", "spec.modes.quick.blocks"},
 		{"priority: 50", "priority: 99", "spec.client"},
 		{"cpus: {count: 1}", "cpus: {count: 0}", "spec.lane: spec.cpus.count: expected 1-8192, found 0"},
@@ -67,8 +76,9 @@ func TestParseRefuses(t *testing.T) {
 		{"{name: malloc", "{name: --exec", "spec.neighbours[1].name"},
 		{"cell: noisy-pinned-bridge", "cell: noisy-pinned-wire", "spec.published.figures[2].cell"},
 		{"kind: Scenario", "kind: Lane", "apiVersion, kind"},
+		{"v1alpha2", "v1alpha1", "apiVersion, kind: expected isolane.dev/v1alpha2 Scenario, found"},
 	} {
-		_, err := Parse("edge.yaml", strings.NewReader(strings.Replace(text, c.old, c.new, 1)))
+		_, err := Parse("edge.yaml", strings.NewReader(strings.Replace(text, c.old, c.new, 1)), kinds())
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "edge.yaml: ") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q instead of %q: %v; want one line with %q", c.new, c.old, err, c.want)
 		}
@@ -81,7 +91,7 @@ func FuzzParse(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(string(data))
-	f.Fuzz(func(_ *testing.T, text string) { _, _ = Parse("f", strings.NewReader(text)) })
+	f.Fuzz(func(_ *testing.T, text string) { _, _ = Parse("f", strings.NewReader(text), kinds()) })
 }
 
 func TestLayout(t *testing.T) {

@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/results"
 )
 
@@ -19,8 +21,9 @@ type Request struct {
 	Cells    []string // see Options
 	Seed     uint64
 	Lane     string
-	Dir      string // of the results; "" is a new one, named by scenario and time
-	Resume   string // directory of the session to go on with, which has its own scenario and mode; "": a new one
+	Dir      string         // of the results; "" is a new one, named by scenario and time
+	Probes   []probe.Driver // the kinds that a scenario may name
+	Resume   string         // of the session to go on with, which has its own scenario and mode; "": a new one
 }
 
 // Options read the scenario of a new session, or of the one to go on with.
@@ -37,7 +40,7 @@ func (r Request) Options() (Options, error) {
 		name = "edge"
 	}
 	var err error
-	if o.Scenario, err = Load(name); err != nil {
+	if o.Scenario, err = Load(name, r.Probes); err != nil {
 		return o, err
 	}
 	if o.Dir == "" {
@@ -60,7 +63,7 @@ func (r Request) resumed() (Options, error) {
 	}
 	o.Mode = s.Scenario.Mode
 	o.Scenario, err = Parse(filepath.Join(r.Resume, results.File)+": scenario.source",
-		strings.NewReader(s.Scenario.Source))
+		strings.NewReader(s.Scenario.Source), r.Probes)
 	return o, err
 }
 
@@ -77,10 +80,22 @@ func (s Scenario) Ready() error {
 	if os.Geteuid() != 0 {
 		return &MissingError{"prove needs root: it makes network namespaces and cpusets", "sudo isolane prove"}
 	}
-	for _, program := range s.Programs() {
+	for _, program := range s.programs {
 		if _, err := exec.LookPath(program); err != nil {
 			return &MissingError{fmt.Sprintf("%s is not installed", program), "apt-get install " + program}
 		}
 	}
 	return nil
+}
+
+// Versions are those of the programs that make the scenario's figures; isolane is that of this one.
+func (s Scenario) Versions(ctx context.Context, isolane string) map[string]string {
+	found := map[string]string{"isolane": isolane}
+	for _, program := range s.programs {
+		out, err := exec.CommandContext(ctx, program, "--version").Output()
+		if line, _, _ := strings.Cut(string(out), "\n"); err == nil {
+			found[program] = strings.TrimSpace(line)
+		}
+	}
+	return found
 }

@@ -20,7 +20,6 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/noise"
-	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/witness"
@@ -30,16 +29,6 @@ import (
 type Path interface {
 	Name() string
 	Steps(netpath.Pair) ([]journal.Step, error)
-}
-
-// Probe drives one measuring program: its side at the application, and its client.
-type Probe interface {
-	Name() string // the kind in a scenario
-	Port() int
-	Server(self string, s probe.Settings) []string
-	Ready() string // what the server prints when it can be used
-	Client(self string, s probe.Settings) []string
-	Parse(output []byte, s probe.Settings) (results.Measurement, error)
 }
 
 // settle is the time between the start of application and neighbours and the first probe.
@@ -62,7 +51,6 @@ type runner struct {
 	mode     Mode
 	layout   layout
 	paths    map[string]Path
-	probes   map[string]Probe
 	fault    func(context.Context, moment) error // the self-test's; nil otherwise
 }
 
@@ -259,15 +247,14 @@ func (r *runner) startServers(ctx context.Context, h host.Host, c results.Cell) 
 			err = errors.Join(err, aerr)
 		}()
 	}
-	started := map[string]bool{}
+	var started [][]string
 	for _, spec := range r.scenario.Spec.Probes {
-		if started[spec.Kind] {
+		argv := spec.Server(r.self, r.conditions(spec))
+		if slices.ContainsFunc(started, func(o []string) bool { return slices.Equal(o, argv) }) {
 			continue
 		}
-		started[spec.Kind] = true
-		driver := r.probes[spec.Kind]
-		argv := driver.Server(r.self, r.settings(spec, c))
-		p, err := startAwaiting(ctx, r.self, spec.Kind+" server", confines, env, argv, driver.Ready())
+		started = append(started, argv)
+		p, err := startAwaiting(ctx, r.self, spec.Kind+" server", confines, env, argv, spec.Ready())
 		if err != nil {
 			return servers, err
 		}

@@ -2,14 +2,13 @@ package prove
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
-
-	"sigs.k8s.io/yaml"
 
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/lane"
@@ -19,6 +18,9 @@ import (
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/sched"
 )
+
+// APIVersion is that of scenarios. v1alpha1 had the windows of a mode by metric.
+const APIVersion = "isolane.dev/v1alpha2"
 
 // The levels of the factors.
 const (
@@ -36,6 +38,8 @@ type Scenario struct {
 	Kind       string       `json:"kind"`
 	Metadata   Metadata     `json:"metadata"`
 	Spec       ScenarioSpec `json:"spec"`
+
+	programs []string // on the host that it needs
 }
 
 // Metadata names a scenario.
@@ -72,27 +76,52 @@ type Client struct {
 	Priority int          `json:"priority"`
 }
 
-// ProbeSpec is one measurement of each run.
+// ProbeSpec is one measurement of each run. In YAML the settings of its driver stand beside name and kind.
 type ProbeSpec struct {
-	Name      string            `json:"name"`
-	Kind      string            `json:"kind"` // the probe: echo or iperf3
-	Protocol  string            `json:"protocol"`
-	Payload   quantity.Bytes    `json:"payload,omitempty"`
-	Mode      string            `json:"mode,omitempty"`
-	Gap       quantity.Duration `json:"gap,omitempty"`
-	Rate      float64           `json:"rate,omitempty"` // messages per second
-	Wait      string            `json:"wait,omitempty"`
-	Direction string            `json:"direction,omitempty"`
-	Write     quantity.Bytes    `json:"write,omitempty"`
+	Name, Kind string
+	probe.Probe
+
+	settings []byte // as JSON, until they are read
+}
+
+// UnmarshalJSON leaves the settings to the driver, which Parse knows.
+func (p *ProbeSpec) UnmarshalJSON(data []byte) (err error) {
+	var all map[string]any
+	if err = json.Unmarshal(data, &all); err != nil {
+		return err
+	}
+	for key, into := range map[string]*string{"name": &p.Name, "kind": &p.Kind} {
+		*into, _ = all[key].(string)
+		delete(all, key)
+	}
+	p.settings, err = json.Marshal(all)
+	return err
+}
+
+// MarshalJSON writes the settings with all defaults filled in.
+func (p ProbeSpec) MarshalJSON() ([]byte, error) {
+	data, err := json.Marshal(p.Probe)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]any{}
+	if err = json.Unmarshal(data, &all); err != nil {
+		return nil, err
+	}
+	all["name"], all["kind"] = p.Name, p.Kind
+	return json.Marshal(all)
 }
 
 // Mode is how much is measured.
 type Mode struct {
-	Blocks           int               `json:"blocks"` // counted; one more is run first and dropped
-	Warmup           quantity.Duration `json:"warmup"`
-	RTT              quantity.Duration `json:"rtt"`
-	ThroughputWarmup quantity.Duration `json:"throughputWarmup"`
-	Throughput       quantity.Duration `json:"throughput"`
+	Blocks  int               `json:"blocks"`  // counted; one more is run first and dropped
+	Windows map[string]Window `json:"windows"` // by kind of probe
+}
+
+// Window is how long a probe measures, and what it drops before.
+type Window struct {
+	Warmup  quantity.Duration `json:"warmup"`
+	Measure quantity.Duration `json:"measure"`
 }
 
 // PublishedSpec are the figures of somebody else for the same conditions.
@@ -110,7 +139,7 @@ type PublishedFigure struct {
 }
 
 // Parse reads a scenario; name is the file's, for errors. Unknown fields are errors.
-func Parse(name string, r io.Reader) (Scenario, error) {
+func Parse(name string, r io.Reader, kinds []probe.Driver) (Scenario, error) {
 	data, err := io.ReadAll(io.LimitReader(r, 1<<20))
 	if err != nil {
 		return Scenario{}, fmt.Errorf("%s: %w", name, err)
@@ -119,11 +148,13 @@ func Parse(name string, r io.Reader) (Scenario, error) {
 		return Scenario{}, fmt.Errorf("%s: empty: expected a document of kind Scenario", name)
 	}
 	var s Scenario
-	if err = yaml.UnmarshalStrict(data, &s); err != nil {
-		text := strings.TrimPrefix(err.Error(), "error unmarshaling JSON: while decoding JSON: ")
-		return Scenario{}, fmt.Errorf("%s: %s", name, strings.TrimPrefix(text, "json: "))
+	if err = probe.Decode(data, &s); err == nil {
+		err = s.readProbes(kinds)
 	}
-	if err = s.validate(); err != nil {
+	if err == nil {
+		err = s.validate()
+	}
+	if err != nil {
 		return Scenario{}, fmt.Errorf("%s: %w", name, err)
 	}
 	return s, nil
@@ -131,15 +162,15 @@ func Parse(name string, r io.Reader) (Scenario, error) {
 
 func (s Scenario) validate() error {
 	switch {
-	case s.APIVersion != results.APIVersion || s.Kind != "Scenario":
-		return fmt.Errorf("apiVersion, kind: expected %s Scenario, found %q %q", results.APIVersion, s.APIVersion,
+	case s.APIVersion != APIVersion || s.Kind != "Scenario":
+		return fmt.Errorf("apiVersion, kind: expected %s Scenario, found %q %q", APIVersion, s.APIVersion,
 			s.Kind)
 	case s.Metadata.Name == "":
 		return errors.New("metadata.name: missing")
 	case len(s.Spec.Probes) == 0:
 		return errors.New("spec.probes: at least one is needed")
 	}
-	for _, check := range []func() error{s.validateFactors, s.validateCells, s.validateProbes, s.validateModes} {
+	for _, check := range []func() error{s.validateFactors, s.validateCells, s.validateModes} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -216,14 +247,28 @@ func (s Scenario) validateCells() error {
 	return nil
 }
 
-func (s Scenario) validateProbes() error {
+// readProbes has each probe's driver read its settings, and collects the programs that the scenario needs.
+func (s *Scenario) readProbes(kinds []probe.Driver) error {
+	if slices.Contains(s.Spec.Factors.Noise, Noisy) {
+		s.programs = append(s.programs, noise.Program)
+	}
 	seen := map[string]bool{}
 	for i, p := range s.Spec.Probes {
 		if p.Name == "" || seen[p.Name] {
 			return fmt.Errorf("spec.probes[%d].name: %q is missing or stands there twice", i, p.Name)
 		}
 		seen[p.Name] = true
+		kind, err := probe.Find(kinds, p.Kind)
+		if err != nil {
+			return fmt.Errorf("spec.probes[%d].kind: %w", i, err)
+		}
+		if s.Spec.Probes[i].Probe, err = kind.Read(p.settings); err != nil {
+			return fmt.Errorf("spec.probes[%d] (%s): %w", i, p.Name, err)
+		}
+		s.programs = append(s.programs, kind.Programs()...)
 	}
+	slices.Sort(s.programs)
+	s.programs = slices.Compact(s.programs)
 	return nil
 }
 
@@ -235,9 +280,15 @@ func (s Scenario) validateModes() error {
 		if m.Blocks < 1 || m.Blocks > 1000 {
 			return fmt.Errorf("spec.modes.%s.blocks: expected 1-1000, found %d", name, m.Blocks)
 		}
+		for kind := range m.Windows {
+			if !slices.ContainsFunc(s.Spec.Probes, func(p ProbeSpec) bool { return p.Kind == kind }) {
+				return fmt.Errorf("spec.modes.%s.windows.%s: no probe of this kind", name, kind)
+			}
+		}
 		for i, p := range s.Spec.Probes {
-			if err := p.settings(m).Validate(); err != nil {
-				return fmt.Errorf("spec.probes[%d] (%s) in mode %s: %w", i, p.Name, name, err)
+			c := m.conditions(p)
+			if err := cmp.Or(c.Validate(), p.Validate(c)); err != nil {
+				return fmt.Errorf("spec.probes[%d] (%s), spec.modes.%s.windows.%s: %w", i, p.Name, name, p.Kind, err)
 			}
 		}
 	}
@@ -245,6 +296,12 @@ func (s Scenario) validateModes() error {
 		return errors.New("spec.modes: at least one is needed")
 	}
 	return nil
+}
+
+// conditions are those of a probe in this mode.
+func (m Mode) conditions(p ProbeSpec) probe.Conditions {
+	w := m.Windows[p.Kind]
+	return probe.Conditions{Name: p.Name, Warmup: w.Warmup.Duration(), Window: w.Measure.Duration()}
 }
 
 // AllCells returns all combinations of the factors.
@@ -302,38 +359,8 @@ func (s Scenario) cells(names []string) ([]results.Cell, error) {
 	return cells, nil
 }
 
-// whole is a size as an int; one that does not fit is too large for every probe, which says so.
-func whole(b quantity.Bytes) int { return int(min(b, math.MaxInt32)) }
-
-// settings are those of the probe in a mode, without the address.
-func (p ProbeSpec) settings(m Mode) probe.Settings {
-	s := probe.Settings{
-		Name: p.Name, Protocol: p.Protocol, PayloadBytes: whole(p.Payload), Mode: p.Mode, RatePerSecond: p.Rate,
-		Gap: p.Gap.Duration(), Wait: p.Wait, Direction: p.Direction, WriteBytes: whole(p.Write),
-		Warmup: m.Warmup.Duration(), Window: m.RTT.Duration(),
-	}
-	if p.Kind == "iperf3" {
-		s.Warmup, s.Window = m.ThroughputWarmup.Duration(), m.Throughput.Duration()
-	}
-	return s
-}
-
 // CheckCells says whether the names are cells of the scenario, with the baseline among them.
 func (s Scenario) CheckCells(names []string) error {
 	_, err := s.cells(names)
 	return err
-}
-
-// Programs are the programs that the scenario needs on the host.
-func (s Scenario) Programs() []string {
-	var programs []string
-	if slices.Contains(s.Spec.Factors.Noise, Noisy) {
-		programs = append(programs, noise.Program)
-	}
-	for _, p := range s.Spec.Probes {
-		if p.Kind == "iperf3" && !slices.Contains(programs, p.Kind) {
-			programs = append(programs, p.Kind)
-		}
-	}
-	return programs
 }

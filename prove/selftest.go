@@ -39,10 +39,13 @@ func SelfTest(ctx context.Context, o Options, w io.Writer) error {
 		return err
 	}
 	defer r.close()
-	r.mode.RTT = quantity.Duration(4 * freeze)
 	r.scenario.Spec.Probes = slices.DeleteFunc(slices.Clone(r.scenario.Spec.Probes), func(p ProbeSpec) bool {
 		return p.Name != openProbe // the only one whose figures are looked at
 	})
+	for _, p := range r.scenario.Spec.Probes {
+		r.mode.Windows = map[string]Window{p.Kind: {Warmup: r.mode.Windows[p.Kind].Warmup,
+			Measure: quantity.Duration(4 * freeze)}}
+	}
 	h, err := host.Read(o.Root)
 	if err != nil {
 		return err

@@ -40,7 +40,6 @@ type Options struct {
 	Root     fs.FS  // of the host
 	Lanes    lanes.Options
 	Paths    []Path
-	Probes   []Probe
 	Versions map[string]string // of the programs, for the record
 	// Plan is called once before the first run, Progress before each run. Either may be nil.
 	Plan     func(Estimate)
@@ -142,8 +141,8 @@ func progress(s results.Session, r *runner, todo []slot, i int, spent time.Durat
 func (r *runner) estimate() time.Duration {
 	total := settle + 700*time.Millisecond
 	for _, p := range r.scenario.Spec.Probes {
-		s := p.settings(r.mode)
-		total += s.Warmup + s.Window + 100*time.Millisecond
+		c := r.mode.conditions(p)
+		total += c.Warmup + c.Window + 100*time.Millisecond
 	}
 	return total
 }
@@ -168,7 +167,6 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		return s, nil, err
 	}
 	r := &runner{lanes: l, journal: journal.None(nil), self: o.Self, root: o.Root, paths: map[string]Path{},
-		probes:   map[string]Probe{},
 		scenario: o.Scenario}
 	defer func() {
 		if err != nil {
@@ -210,14 +208,6 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	r.mode = o.Scenario.Spec.Modes[s.Scenario.Mode]
 	for _, p := range o.Paths {
 		r.paths[p.Name()] = p
-	}
-	for _, p := range o.Probes {
-		r.probes[p.Name()] = p
-	}
-	for i, p := range o.Scenario.Spec.Probes {
-		if r.probes[p.Kind] == nil {
-			return s, nil, fmt.Errorf("%w: spec.probes[%d].kind: %q is unknown", ErrInput, i, p.Kind)
-		}
 	}
 	if r.inForce != nil {
 		r.layout = layoutBeside(h, l.Placement, r.inForce.Lane.CPUs)

@@ -66,7 +66,7 @@ func intrude(cpu string) error {
 }
 
 const worstScenario = `
-apiVersion: isolane.dev/v1alpha1
+apiVersion: isolane.dev/v1alpha2
 kind: Scenario
 metadata: {name: worst, title: One cell with an intruder}
 spec:
@@ -79,7 +79,7 @@ spec:
   probes:
     - {name: rtt-udp-64-pingpong, kind: echo, protocol: udp, payload: 64, mode: pingpong, gap: 500us}
   modes:
-    quick: {blocks: 1, warmup: 20ms, rtt: 1s, throughputWarmup: 0s, throughput: 1s}
+    quick: {blocks: 1, windows: {echo: {warmup: 20ms, measure: 1s}}}
   published: {source: nobody, figures: []}
 `
 

@@ -5,6 +5,7 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/netpath/express"
+	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/echo"
 	"isolane.dev/isolane/probe/iperf3"
 	"isolane.dev/isolane/prove"
@@ -16,8 +17,8 @@ func paths() []prove.Path {
 }
 
 // probes are the measuring programs.
-func probes() []prove.Probe {
-	return []prove.Probe{echo.Driver{}, iperf3.Driver{}}
+func probes() []probe.Driver {
+	return []probe.Driver{echo.Driver{}, iperf3.Driver{}}
 }
 
 // options are those of this host; the network paths bring kinds of steps.

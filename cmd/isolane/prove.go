@@ -1,7 +1,7 @@
 package main
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,7 +14,6 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/probe"
-	"isolane.dev/isolane/probe/echo"
 	"isolane.dev/isolane/prove"
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/results"
@@ -44,7 +43,7 @@ func proveCommand() *cobra.Command {
 					r.Mode = mode
 				}
 			}
-			r.Scenario = strings.Join(args, "")
+			r.Scenario, r.Probes = strings.Join(args, ""), probes()
 			return runProve(cmd, r, selfTest)
 		},
 	}
@@ -75,12 +74,12 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 	if err = o.Scenario.Ready(); err != nil {
 		return err
 	}
-	o.Root, o.Lanes, o.Paths, o.Probes = host.Live(), options(), paths(), probes()
+	o.Root, o.Lanes, o.Paths = host.Live(), options(), paths()
 	if selfTest {
 		fmt.Fprintln(cmd.ErrOrStderr(), "breaking three things on purpose, about 15 s")
 		return prove.SelfTest(cmd.Context(), o, cmd.OutOrStdout())
 	}
-	o.Versions = prove.Versions(cmd.Context(), version.Of(release, commit, date).String())
+	o.Versions = o.Scenario.Versions(cmd.Context(), version.Of(release, commit, date).String())
 	show := prove.NewDisplay(cmd.ErrOrStderr())
 	o.Plan, o.Progress = show.Plan, show.Progress
 	session, err := prove.Run(cmd.Context(), o)
@@ -115,7 +114,7 @@ func scenariosCommand() *cobra.Command {
 		Use:   "scenarios",
 		Short: "List the scenarios that come with isolane",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, err := prove.List()
+			list, err := prove.List(probes())
 			return out.print(cmd, list, err)
 		},
 	}
@@ -143,50 +142,51 @@ func reportCommand() *cobra.Command {
 }
 
 func probeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "probe", Short: "Run one measuring program by itself"}
-	cmd.AddCommand(echoCommand())
-	return cmd
-}
-
-func echoCommand() *cobra.Command {
 	var serve bool
-	var settings string
-	s := probe.Settings{Name: "echo"}
+	var c probe.Conditions
 	cmd := &cobra.Command{
-		Use:   "echo --address IP:PORT",
-		Short: "Round-trip time: the application that answers (--serve), or the client that measures",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if settings != "" {
-				if err := json.Unmarshal([]byte(settings), &s); err != nil {
-					return usage(fmt.Errorf("--settings: %w", err))
-				}
-			}
-			if err := s.Validate(); err != nil {
+		Use:   "probe KIND [SETTINGS]",
+		Short: "Run one measuring program by itself: the client that measures, or the application (--serve)",
+		Long: "SETTINGS are those of a probe in a scenario, as YAML without name and kind:\n\n" +
+			"    isolane probe echo --serve &\n" +
+			"    isolane probe echo '{protocol: tcp, mode: open, rate: 1000}'",
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			own, err := ownProbe(args[0], strings.Join(args[1:], ""), c)
+			if err != nil {
 				return usage(err)
 			}
 			if serve {
-				return echo.Serve(cmd.Context(), s.Address, s.Wait, cmd.OutOrStdout())
+				return own.Serve(cmd.Context(), c, cmd.OutOrStdout())
 			}
-			m, err := echo.Run(cmd.Context(), s)
-			if err != nil {
-				return err
+			m, err := own.Run(cmd.Context(), c)
+			if err == nil {
+				err = printJSON(cmd.OutOrStdout(), m)
 			}
-			return printJSON(cmd.OutOrStdout(), m)
+			return err
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVar(&serve, "serve", false, "be the application")
-	f.TextVar(&s.Address, "address", netip.MustParseAddrPort("127.0.0.1:7007"), "of the application, `IP:PORT`")
-	f.StringVar(&s.Wait, "wait", "",
-		"how to await messages: spin (the client's default) or block (the application's)")
-	f.StringVar(&s.Protocol, "protocol", probe.UDP, "udp or tcp")
-	f.StringVar(&s.Mode, "mode", probe.PingPong, "pingpong (closed loop) or open (fixed rate)")
-	f.IntVar(&s.PayloadBytes, "payload", 64, "bytes of a message")
-	f.Float64Var(&s.RatePerSecond, "rate", 0, "messages per second in mode open")
-	f.DurationVar(&s.Gap, "gap", 0, "pause after each reply in mode pingpong")
-	f.DurationVar(&s.Warmup, "warmup", 100*time.Millisecond, "measured and dropped")
-	f.DurationVar(&s.Window, "window", time.Second, "measured")
-	f.StringVar(&settings, "settings", "", "all of it as JSON")
-	cmd.MarkFlagsMutuallyExclusive("settings", "serve")
+	f.TextVar(&c.Address, "address", netip.MustParseAddrPort("127.0.0.1:7007"), "of the application, `IP:PORT`")
+	f.StringVar(&c.Name, "name", "by hand", "of the measurement")
+	f.DurationVar(&c.Warmup, "warmup", 100*time.Millisecond, "measured and dropped")
+	f.DurationVar(&c.Window, "window", time.Second, "measured")
 	return cmd
+}
+
+// ownProbe reads a probe of a kind whose programs are this one.
+func ownProbe(kind, settings string, c probe.Conditions) (probe.Own, error) {
+	d, err := probe.Find(probes(), kind)
+	if err != nil {
+		return nil, fmt.Errorf("probe %w", err)
+	}
+	p, err := d.Read([]byte(settings))
+	if err != nil {
+		return nil, err
+	}
+	if own, ok := p.(probe.Own); ok {
+		return own, cmp.Or(c.Validate(), p.Validate(c))
+	}
+	return nil, fmt.Errorf("probe %s: run the program %s itself", kind, kind)
 }

@@ -23,18 +23,16 @@ const stragglers = time.Second
 // timeout is when a message of the closed loop counts as lost.
 const timeout = time.Second
 
-// Run measures round-trip times against the application at s.Address.
+// Run measures round-trip times against the application.
 //
 // One thread does everything. While replies are outstanding it polls for them (or, with
-// probe.Block, sleeps in the kernel until one is there); between messages it sleeps, so that the
+// Block, sleeps in the kernel until one is there); between messages it sleeps, so that the
 // CPU is free for others. In the open loop a message that could not leave in time leaves late, and
 // its latency counts from when it should have left; none is left out.
-func Run(ctx context.Context, s probe.Settings) (results.Measurement, error) {
-	m := results.Measurement{Name: s.Name, Metric: "rtt", Window: results.Nanoseconds(s.Window)}
-	if err := s.Validate(); err != nil {
-		return m, err
-	}
-	fd, err := connect(s.Address, s.Protocol)
+func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measurement, error) {
+	given.Address = given.At(port)
+	m := results.Measurement{Name: given.Name, Metric: "rtt", Window: results.Nanoseconds(given.Window)}
+	fd, err := connect(given.Address, p.Protocol)
 	if err != nil {
 		return m, err
 	}
@@ -44,21 +42,20 @@ func Run(ctx context.Context, s probe.Settings) (results.Measurement, error) {
 		return m, err
 	}
 	defer done()
-	c, err := newClient(fd, s)
+	c, err := newClient(fd, p, given)
 	if err != nil {
 		return m, err
 	}
-	if s.Mode == probe.Open {
+	if p.Mode == Open {
 		err = c.openLoop(ctx)
 	} else {
 		err = c.pingPong(ctx)
 	}
 	if err != nil {
-		return m, fmt.Errorf("%s %s: %w", s.Protocol, s.Address, err)
+		return m, fmt.Errorf("%s %s: %w", p.Protocol, given.Address, err)
 	}
-	m.RTT = &results.RTT{Protocol: s.Protocol, PayloadBytes: s.PayloadBytes, Mode: s.Mode,
-		RatePerSec: s.RatePerSecond,
-		Wait:       c.waitName(), Sent: c.sent, Lost: c.lost}
+	m.RTT = &results.RTT{Protocol: p.Protocol, PayloadBytes: c.size, Mode: p.Mode, RatePerSec: p.Rate,
+		Wait: c.waitName(), Sent: c.sent, Lost: c.lost}
 	if m.RTT.Latency, err = results.Encode(c.latency); err != nil {
 		return m, err
 	}
@@ -72,7 +69,9 @@ func Run(ctx context.Context, s probe.Settings) (results.Measurement, error) {
 
 type client struct {
 	socket
-	probe.Settings
+	Probe
+	probe.Conditions
+	size         int // of a message
 	clock        probe.Clock
 	latency, lag *hdrhistogram.Histogram
 	longest      longest
@@ -82,14 +81,15 @@ type client struct {
 	filled       int // bytes in in, of a stream
 }
 
-func newClient(fd socket, s probe.Settings) (*client, error) {
+func newClient(fd socket, p Probe, given probe.Conditions) (*client, error) {
 	clock, err := probe.NewClock()
 	if err != nil {
 		return nil, err
 	}
-	c := &client{clock: clock, socket: fd, Settings: s, latency: results.NewHistogram(),
-		lag: results.NewHistogram(),
-		out: make([]byte, s.PayloadBytes), in: make([]byte, max(s.PayloadBytes, 2048))}
+	size := int(min(p.Payload, maxPayload))
+	c := &client{clock: clock, socket: fd, Probe: p, Conditions: given, size: size,
+		latency: results.NewHistogram(), lag: results.NewHistogram(),
+		out: make([]byte, size), in: make([]byte, max(size, 2048))}
 	binary.LittleEndian.PutUint64(c.out, magic)
 	_ = c.latency.RecordValue(1) // touches the counters' pages; the highest first value ends its growth
 	c.latency.Reset()
@@ -97,16 +97,16 @@ func newClient(fd socket, s probe.Settings) (*client, error) {
 }
 
 func (c *client) waitName() string {
-	if c.Wait == probe.Block {
-		return probe.Block
+	if c.Wait == Block {
+		return Block
 	}
-	return probe.Spin
+	return Spin
 }
 
 // post sends the message of that number.
 func (c *client) post(seq uint64) error {
 	binary.LittleEndian.PutUint64(c.out[8:], seq)
-	if c.Protocol == probe.TCP || seq%tickEvery == 0 {
+	if c.Protocol == TCP || seq%tickEvery == 0 {
 		return c.send(c.out)
 	}
 	if errno := c.offer(c.out); errno != 0 && errno != unix.ENOBUFS && errno != unix.EAGAIN {
@@ -118,9 +118,9 @@ func (c *client) post(seq uint64) error {
 // reply looks for a reply without waiting and returns its number. Anything else that arrives is
 // passed over.
 func (c *client) reply() (seq uint64, ok bool, err error) {
-	size := c.PayloadBytes
+	size := c.size
 	into := c.in
-	if c.Protocol == probe.TCP {
+	if c.Protocol == TCP {
 		into = c.in[c.filled:size]
 	}
 	n, errno := c.poll(into)
@@ -129,10 +129,10 @@ func (c *client) reply() (seq uint64, ok bool, err error) {
 		return 0, false, nil
 	case errno != 0:
 		return 0, false, errno
-	case n == 0 && c.Protocol == probe.TCP:
+	case n == 0 && c.Protocol == TCP:
 		return 0, false, errors.New("the application closed the connection")
 	}
-	if c.Protocol == probe.TCP {
+	if c.Protocol == TCP {
 		if c.filled += n; c.filled < size {
 			return 0, false, nil
 		}
@@ -151,14 +151,14 @@ func (c *client) await(deadline int64, every int) (seq uint64, ok bool, err erro
 		if seq, ok, err = c.reply(); ok || err != nil {
 			return seq, ok, err
 		}
-		if polls%every != 0 && c.Wait != probe.Block {
+		if polls%every != 0 && c.Wait != Block {
 			continue
 		}
 		left := deadline - c.clock.Now()
 		if left <= 0 {
 			return 0, false, nil
 		}
-		if c.Wait == probe.Block {
+		if c.Wait == Block {
 			if err = c.wait(left); err != nil {
 				return 0, false, err
 			}
@@ -232,7 +232,7 @@ func record(h *hdrhistogram.Histogram, v int64) {
 // openLoop sends message n at begin + n×interval. sentAt remembers nothing: the number tells when
 // it should have left.
 func (c *client) openLoop(ctx context.Context) error {
-	interval := 1e9 / c.RatePerSecond
+	interval := 1e9 / c.Rate
 	first := c.clock.Now() + int64(time.Millisecond)
 	begin := first + int64(c.Warmup)
 	total := uint64(float64(c.Warmup+c.Window) / interval)
@@ -311,7 +311,7 @@ func (c *client) objections() []string {
 	if c.lost*100 > c.sent {
 		why = append(why, fmt.Sprintf("%d of %d messages lost", c.lost, c.sent))
 	}
-	if c.Mode != probe.Open {
+	if c.Mode != Open {
 		return why
 	}
 	lag, p99 := c.lag.ValueAtQuantile(99.9), c.latency.ValueAtQuantile(99)

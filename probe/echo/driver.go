@@ -1,44 +1,121 @@
 package echo
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"slices"
+	"time"
 
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
+)
+
+// The values of Probe.
+const (
+	UDP = "udp"
+	TCP = "tcp"
+
+	PingPong = "pingpong" // closed loop: the next message leaves after the reply to the last
+	Open     = "open"     // open loop: messages leave at a fixed rate, whatever the replies do
+
+	Spin  = "spin"  // poll for the message
+	Block = "block" // sleep in the kernel until it is there
 )
 
 // Driver is the probe "echo". Its programs are commands of the isolane binary itself.
 type Driver struct{}
 
+// Probe measures round-trip times.
+type Probe struct {
+	Protocol string            `json:"protocol"`       // default udp
+	Payload  quantity.Bytes    `json:"payload"`        // default 64
+	Mode     string            `json:"mode"`           // default pingpong
+	Rate     float64           `json:"rate,omitempty"` // messages per second of the open loop
+	Gap      quantity.Duration `json:"gap,omitempty"`  // pause after each reply of the closed loop
+	// Wait is how to await messages; "" is spin for the client and block for the application.
+	Wait string `json:"wait,omitempty"`
+}
+
+// The payload holds the number of a message and is at most one UDP datagram.
+const (
+	minPayload = 16
+	maxPayload = 65507
+)
+
+// port is that of the echo protocol (RFC 862), out of the reserved range.
+const port = 7007
+
 // Name returns "echo".
 func (Driver) Name() string { return "echo" }
 
-// Port is that of the echo protocol (RFC 862), out of the reserved range.
-func (Driver) Port() int { return 7007 }
+// Programs returns none.
+func (Driver) Programs() []string { return nil }
 
-// Server is the command line at the application.
-func (Driver) Server(self string, s probe.Settings) []string {
-	return []string{self, "probe", "echo", "--serve", "--address", s.Address.String()}
+// Read reads a Probe.
+func (Driver) Read(settings []byte) (probe.Probe, error) {
+	p := Probe{Protocol: UDP, Payload: 64, Mode: PingPong}
+	if err := probe.Decode(settings, &p); err != nil {
+		return nil, err
+	}
+	return p, p.validate()
+}
+
+func (p Probe) validate() error {
+	switch {
+	case !slices.Contains([]string{UDP, TCP}, p.Protocol):
+		return fmt.Errorf("protocol: %q: expected udp or tcp", p.Protocol)
+	case !slices.Contains([]string{PingPong, Open}, p.Mode):
+		return fmt.Errorf("mode: %q: expected pingpong or open", p.Mode)
+	case p.Payload < minPayload || p.Payload > maxPayload:
+		return fmt.Errorf("payload: %d: expected %d-%d bytes", p.Payload, minPayload, maxPayload)
+	case p.Mode == Open && (p.Rate <= 0 || p.Rate > 1e6 || p.Gap != 0):
+		return fmt.Errorf("mode open: rate %g, gap %s: expected a rate of up to 1000000 messages per second and "+
+			"no gap", p.Rate, p.Gap)
+	case p.Mode == PingPong && (p.Rate != 0 || p.Gap < 0 || p.Gap.Duration() > time.Second):
+		return fmt.Errorf("mode pingpong: rate %g, gap %s: expected no rate and a gap of at most 1 s", p.Rate,
+			p.Gap)
+	case !slices.Contains([]string{"", Spin, Block}, p.Wait):
+		return fmt.Errorf("wait: %q: expected spin or block", p.Wait)
+	}
+	return nil
+}
+
+// Validate takes all conditions.
+func (Probe) Validate(probe.Conditions) error { return nil }
+
+// Samples is true: each round trip is one.
+func (Probe) Samples() bool { return true }
+
+// Server is the command line at the application, the same for all probes.
+func (Probe) Server(self string, c probe.Conditions) []string {
+	return probe.Command(self, "echo", c, "--serve")
 }
 
 // Ready is what the server prints when it listens.
-func (Driver) Ready() string { return Ready }
+func (Probe) Ready() string { return Ready }
 
 // Client is the command line of the client.
-func (Driver) Client(self string, s probe.Settings) []string {
-	settings, err := json.Marshal(s)
+func (p Probe) Client(self string, c probe.Conditions) []string {
+	settings, err := json.Marshal(p)
 	if err != nil {
 		panic(err) // plain data
 	}
-	return []string{self, "probe", "echo", "--settings", string(settings)}
+	return probe.Command(self, "echo", c, "--name", c.Name, string(settings))
 }
 
 // Parse reads what the client printed.
-func (Driver) Parse(output []byte, s probe.Settings) (results.Measurement, error) {
+func (Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, error) {
 	var m results.Measurement
 	if err := json.Unmarshal(output, &m); err != nil {
-		return m, fmt.Errorf("%s: report of the client: %w", s.Name, err)
+		return m, fmt.Errorf("%s: report of the client: %w", c.Name, err)
 	}
 	return m, nil
+}
+
+// Serve answers as the application.
+func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) error {
+	return Serve(ctx, c.At(port), p.Wait, stdout)
 }

@@ -65,13 +65,17 @@ func serve(t *testing.T, ip, wait string) netip.AddrPort {
 	return addr
 }
 
-func settings(addr netip.AddrPort, protocol, mode string) probe.Settings {
-	s := probe.Settings{Name: "test", Address: addr, Protocol: protocol, Mode: mode, PayloadBytes: 64,
-		Warmup: 10 * time.Millisecond, Window: 100 * time.Millisecond}
-	if mode == probe.Open {
-		s.RatePerSecond = 1000
+// short is a window of 100 ms.
+func short(addr netip.AddrPort) probe.Conditions {
+	return probe.Conditions{Name: "test", Address: addr, Warmup: 10 * time.Millisecond, Window: 100 * time.Millisecond}
+}
+
+func small(protocol, mode string) Probe {
+	p := Probe{Protocol: protocol, Mode: mode, Payload: 64}
+	if mode == Open {
+		p.Rate = 1000
 	}
-	return s
+	return p
 }
 
 func latencies(t *testing.T, m results.Measurement) (n int64, low, high time.Duration) {
@@ -85,18 +89,18 @@ func latencies(t *testing.T, m results.Measurement) (n int64, low, high time.Dur
 
 func TestEcho(t *testing.T) {
 	for _, ip := range []string{"127.0.0.1", "::1"} {
-		for _, waiting := range []string{probe.Block, probe.Spin} {
+		for _, waiting := range []string{Block, Spin} {
 			addr := serve(t, ip, waiting)
-			for _, protocol := range []string{probe.UDP, probe.TCP} {
-				for _, mode := range []string{probe.PingPong, probe.Open} {
-					s := settings(addr, protocol, mode)
-					s.Wait, s.PayloadBytes = waiting, 1400
-					m, err := Run(t.Context(), s)
+			for _, protocol := range []string{UDP, TCP} {
+				for _, mode := range []string{PingPong, Open} {
+					p := small(protocol, mode)
+					p.Wait, p.Payload = waiting, 1400
+					m, err := p.Run(t.Context(), short(addr))
 					if err != nil {
 						t.Fatalf("%s %s %s %s: %v", ip, protocol, mode, waiting, err)
 					}
 					n, low, _ := latencies(t, m)
-					if n == 0 || low <= 0 || uint64(n)+m.RTT.Lost != m.RTT.Sent || mode == probe.Open && m.RTT.Sent < 99 {
+					if n == 0 || low <= 0 || uint64(n)+m.RTT.Lost != m.RTT.Sent || mode == Open && m.RTT.Sent < 99 {
 						t.Errorf("%s %s %s %s: %d samples of %d sent, %d lost, min %s", ip, protocol, mode, waiting, n, m.RTT.Sent, m.RTT.Lost, low)
 					}
 				}
@@ -147,9 +151,9 @@ func same(b []byte) [][]byte { return [][]byte{b} }
 func TestStall(t *testing.T) {
 	const stall = 500 * time.Millisecond
 	count := func(mode string) (late int64, worst time.Duration) {
-		s := settings(responder(t, stall, same), probe.UDP, mode)
-		s.Warmup, s.Window = 0, 1500*time.Millisecond
-		m, err := Run(t.Context(), s)
+		given := short(responder(t, stall, same))
+		given.Warmup, given.Window = 0, 1500*time.Millisecond
+		m, err := small(UDP, mode).Run(t.Context(), given)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,10 +168,10 @@ func TestStall(t *testing.T) {
 		}
 		return late, time.Duration(h.Max())
 	}
-	if late, worst := count(probe.Open); late < 200 || worst < stall*9/10 {
+	if late, worst := count(Open); late < 200 || worst < stall*9/10 {
 		t.Errorf("open loop: %d messages later than 100 ms, worst %s", late, worst)
 	}
-	if late, worst := count(probe.PingPong); late > 20 || worst < stall*9/10 {
+	if late, worst := count(PingPong); late > 20 || worst < stall*9/10 {
 		t.Errorf("closed loop: %d messages later than 100 ms, worst %s", late, worst)
 	}
 }
@@ -182,7 +186,7 @@ func TestUnreliableResponder(t *testing.T) {
 		}
 		return [][]byte{[]byte("who is there?"), b, b, bytes.Repeat([]byte{7}, 64)}
 	})
-	m, err := Run(t.Context(), settings(addr, probe.UDP, probe.Open))
+	m, err := small(UDP, Open).Run(t.Context(), short(addr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,8 +198,8 @@ func TestUnreliableResponder(t *testing.T) {
 
 func TestNobodyThere(t *testing.T) {
 	addr := freePort(t, "127.0.0.1")
-	for _, protocol := range []string{probe.UDP, probe.TCP} {
-		if _, err := Run(t.Context(), settings(addr, protocol, probe.PingPong)); !errors.Is(err, unix.ECONNREFUSED) ||
+	for _, protocol := range []string{UDP, TCP} {
+		if _, err := small(protocol, PingPong).Run(t.Context(), short(addr)); !errors.Is(err, unix.ECONNREFUSED) ||
 			!strings.Contains(err.Error(), addr.String()) {
 			t.Errorf("%s: %v", protocol, err)
 		}
@@ -204,7 +208,7 @@ func TestNobodyThere(t *testing.T) {
 
 // Signals, as Go's scheduler sends them, neither end a sleep early nor lose a message.
 func TestSignals(t *testing.T) {
-	addr := serve(t, "127.0.0.1", probe.Block)
+	addr := serve(t, "127.0.0.1", Block)
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -213,7 +217,7 @@ func TestSignals(t *testing.T) {
 			<-time.After(200 * time.Microsecond)
 		}
 	})
-	m, err := Run(t.Context(), settings(addr, probe.UDP, probe.Open))
+	m, err := small(UDP, Open).Run(t.Context(), short(addr))
 	cancel()
 	group.Wait()
 	if err != nil || m.RTT.Lost > 0 || m.RTT.Sent < 99 {
@@ -231,13 +235,13 @@ func TestSignals(t *testing.T) {
 
 // An exchange allocates nothing.
 func TestNoAllocation(t *testing.T) {
-	addr := serve(t, "127.0.0.1", probe.Block)
-	fd, err := connect(addr, probe.UDP)
+	addr := serve(t, "127.0.0.1", Block)
+	fd, err := connect(addr, UDP)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer fd.close()
-	c, err := newClient(fd, settings(addr, probe.UDP, probe.PingPong))
+	c, err := newClient(fd, small(UDP, PingPong), short(addr))
 	if err != nil {
 		t.Fatal(err)
 	}

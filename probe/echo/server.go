@@ -18,14 +18,14 @@ import (
 const Ready = "ready "
 
 // Serve is the edge application: it sends back what reaches the address, datagrams and streams,
-// until ctx ends. With probe.Spin it polls its sockets instead of sleeping.
+// until ctx ends. With Spin it polls its sockets instead of sleeping.
 func Serve(ctx context.Context, addr netip.AddrPort, wait string, stdout io.Writer) error {
 	done, err := probe.HotLoop()
 	if err != nil {
 		return err
 	}
 	defer done()
-	datagrams, err := newSocket(addr.Addr(), probe.UDP)
+	datagrams, err := newSocket(addr.Addr(), UDP)
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func Serve(ctx context.Context, addr netip.AddrPort, wait string, stdout io.Writ
 	}
 	s := &server{ctx: ctx, streams: map[socket]bool{}}
 	var group sync.WaitGroup
-	if wait == probe.Spin {
+	if wait == Spin {
 		group.Go(func() { s.report(s.spin(datagrams, listener)) })
 	} else {
 		group.Go(func() { s.report(s.datagrams(datagrams)) })
@@ -61,7 +61,7 @@ func Serve(ctx context.Context, addr netip.AddrPort, wait string, stdout io.Writ
 }
 
 func listen(addr netip.AddrPort) (socket, error) {
-	l, err := newSocket(addr.Addr(), probe.TCP)
+	l, err := newSocket(addr.Addr(), TCP)
 	if err != nil {
 		return -1, err
 	}
@@ -117,7 +117,7 @@ type datagram struct {
 	size uint32
 }
 
-func newDatagram() *datagram { return &datagram{buf: make([]byte, probe.MaxPayload+1)} }
+func newDatagram() *datagram { return &datagram{buf: make([]byte, maxPayload+1)} }
 
 // echo sends one datagram back; flags MSG_DONTWAIT makes it return at once when there is none.
 // unix.Recvfrom and Sendto would allocate the address of each message.

@@ -13,8 +13,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"isolane.dev/isolane/probe"
 )
 
 // socket is a plain descriptor.
@@ -25,7 +23,7 @@ func newSocket(addr netip.Addr, protocol string) (socket, error) {
 	if addr.Is4() {
 		family = unix.AF_INET
 	}
-	if protocol == probe.UDP {
+	if protocol == UDP {
 		kind = unix.SOCK_DGRAM
 	}
 	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
@@ -51,7 +49,7 @@ func connect(a netip.AddrPort, protocol string) (socket, error) {
 	if err != nil {
 		return -1, err
 	}
-	if err = unix.Connect(int(s), sockaddr(a)); err == nil && protocol == probe.TCP {
+	if err = unix.Connect(int(s), sockaddr(a)); err == nil && protocol == TCP {
 		err = unix.SetsockoptInt(int(s), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	}
 	if err != nil {

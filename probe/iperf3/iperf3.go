@@ -8,52 +8,101 @@ import (
 	"time"
 
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 )
 
 // Program is the program; it is a package of that name in Debian.
 const Program = "iperf3"
 
+// The values of Probe.Direction.
+const (
+	Up   = "up"   // client to application
+	Down = "down" // application to client
+)
+
+// port is iperf3's own.
+const port = 5201
+
+// maxWrite is the largest --length of iperf3 for TCP.
+const maxWrite = 1 << 20
+
 // Driver is the probe "iperf3".
 type Driver struct{}
 
+// Probe measures throughput.
+type Probe struct {
+	Protocol  string         `json:"protocol"` // tcp
+	Direction string         `json:"direction"`
+	Write     quantity.Bytes `json:"write"` // of one system call; default 128Ki
+}
+
 // Name returns "iperf3".
-func (Driver) Name() string { return "iperf3" }
+func (Driver) Name() string { return Program }
 
-// Port is iperf3's own.
-func (Driver) Port() int { return 5201 }
+// Programs returns iperf3.
+func (Driver) Programs() []string { return []string{Program} }
 
-// Server is the command line at the application.
-func (Driver) Server(_ string, s probe.Settings) []string {
-	return []string{Program, "--server", "--bind", s.Address.Addr().String(), "--port", port(s), "--forceflush"}
+// Read reads a Probe.
+func (Driver) Read(settings []byte) (probe.Probe, error) {
+	p := Probe{Protocol: "tcp", Write: 128 << 10}
+	if err := probe.Decode(settings, &p); err != nil {
+		return nil, err
+	}
+	switch {
+	case p.Protocol != "tcp":
+		return nil, fmt.Errorf("protocol: %q: expected tcp for throughput", p.Protocol)
+	case p.Direction != Up && p.Direction != Down:
+		return nil, fmt.Errorf("direction: %q: expected up or down", p.Direction)
+	case p.Write < 1 || p.Write > maxWrite:
+		return nil, fmt.Errorf("write: %d: expected 1 byte to 1 MiB", p.Write)
+	}
+	return p, nil
+}
+
+// Validate takes whole seconds.
+func (Probe) Validate(c probe.Conditions) error {
+	if c.Window%time.Second != 0 || c.Warmup%time.Second != 0 {
+		return fmt.Errorf("window %s, warmup %s: iperf3 takes whole seconds", c.Window, c.Warmup)
+	}
+	return nil
+}
+
+// Samples is false: it is one rate.
+func (Probe) Samples() bool { return false }
+
+// Server is the command line at the application, the same for all probes.
+func (Probe) Server(_ string, c probe.Conditions) []string {
+	return []string{Program, "--server", "--bind", c.Address.Addr().String(), "--port", portOf(c),
+		"--forceflush"}
 }
 
 // Ready is what the server prints when it listens.
-func (Driver) Ready() string { return "Server listening" }
+func (Probe) Ready() string { return "Server listening" }
 
 // Client is the command line of the client. iperf3 takes whole seconds.
-func (Driver) Client(_ string, s probe.Settings) []string {
-	argv := []string{Program, "--client", s.Address.Addr().String(), "--port", port(s), "--json",
-		"--time", seconds(s.Window), "--length", strconv.Itoa(s.WriteBytes)}
-	if s.Warmup > 0 {
-		argv = append(argv, "--omit", seconds(s.Warmup))
+func (p Probe) Client(_ string, c probe.Conditions) []string {
+	argv := []string{Program, "--client", c.Address.Addr().String(), "--port", portOf(c), "--json",
+		"--time", seconds(c.Window), "--length", strconv.FormatUint(uint64(p.Write), 10)}
+	if c.Warmup > 0 {
+		argv = append(argv, "--omit", seconds(c.Warmup))
 	}
-	if s.Direction == probe.Down {
+	if p.Direction == Down {
 		argv = append(argv, "--reverse")
 	}
-	if s.CongestionControl != "" {
-		argv = append(argv, "--congestion", s.CongestionControl)
+	if c.CongestionControl != "" {
+		argv = append(argv, "--congestion", c.CongestionControl)
 	}
 	return argv
 }
 
-func port(s probe.Settings) string { return strconv.Itoa(int(s.Address.Port())) }
+func portOf(c probe.Conditions) string { return strconv.Itoa(int(c.At(port).Port())) }
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
 
 // Parse reads the client's report: the rate that the receiver saw.
-func (Driver) Parse(output []byte, s probe.Settings) (results.Measurement, error) {
-	m := results.Measurement{Name: s.Name, Metric: "throughput", Window: results.Nanoseconds(s.Window)}
+func (p Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, error) {
+	m := results.Measurement{Name: c.Name, Metric: "throughput", Window: results.Nanoseconds(c.Window)}
 	var r struct {
 		Error string `json:"error"`
 		End   *struct {
@@ -79,15 +128,16 @@ func (Driver) Parse(output []byte, s probe.Settings) (results.Measurement, error
 	if r.End == nil || r.End.Received == nil {
 		return m, fmt.Errorf("%s report: expected end.sum_received", Program)
 	}
-	m.Rate = &results.Throughput{Protocol: s.Protocol, Direction: s.Direction, WriteBytes: s.WriteBytes,
+	m.Rate = &results.Throughput{Protocol: p.Protocol, Direction: p.Direction,
+		WriteBytes:    int(min(p.Write, maxWrite)),
 		BitsPerSecond: r.End.Received.BitsPerSecond, Retransmits: r.End.Sent.Retransmits,
 		CongestionControl: r.End.Congestion, ClientCPUPercent: r.End.CPU.Host, ServerCPUPercent: r.End.CPU.Remote}
 	if m.Rate.BitsPerSecond <= 0 {
 		m.Void = append(m.Void, "nothing was received")
 	}
-	if s.CongestionControl != "" && r.End.Congestion != s.CongestionControl {
+	if c.CongestionControl != "" && r.End.Congestion != c.CongestionControl {
 		m.Void = append(m.Void, fmt.Sprintf("congestion control %s, asked for %s", r.End.Congestion,
-			s.CongestionControl))
+			c.CongestionControl))
 	}
 	return m, nil
 }

@@ -23,6 +23,8 @@ func stateFiles() []string {
 		"/sys/devices/virtual/workqueue/cpumask", "/sys/devices/virtual/workqueue/*/cpumask",
 		"/sys/devices/virtual/net/*/queues/*/?ps_cpus", "/proc/sys/kernel/watchdog_cpumask",
 		"/sys/devices/system/cpu/cpu*/power/pm_qos_resume_latency_us",
+		"/sys/devices/system/cpu/cpu*/cpuidle/state*/disable",
+		"/sys/devices/system/cpu/cpufreq/policy*/scaling_governor", "/proc/sys/kernel/sched_rt_runtime_us",
 		"/sys/fs/cgroup/cpuset/cpuset.sched_load_balance",
 		"/proc/sys/vm/nr_hugepages", "/sys/devices/system/node/node*/hugepages/*/nr_hugepages",
 		"/proc/sys/net/core/busy_poll", "/proc/sys/net/core/busy_read"}

@@ -1,5 +1,5 @@
 // Package probe holds what the measuring programs share: what a scenario sees of a probe, the conditions that
-// it measures under, and the clock and the manners of a hot loop.
+// it measures under, and the clock and the rules of a hot loop.
 package probe
 
 import (

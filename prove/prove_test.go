@@ -57,7 +57,7 @@ func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		{"  baseline:", "  base:", `unknown field "base"`},
 		{"baseline: quiet-floating-bridge", "baseline: quiet-floating-ovs", "spec.baseline"},
-		{"noise: [quiet, noisy]", "noise: [quiet, quiet]", `"quiet" stands there twice`},
+		{"noise: [quiet, noisy]", "noise: [quiet, quiet]", `"quiet" is listed twice`},
 		{"noise: [quiet, noisy]", "noise: []", "spec.factors.noise: at least one level"},
 		{"    - quiet-floating-bridge\n", "", "the baseline"},
 		{"mode: open", "mode: open, gap: 5us", "mode open"},
@@ -72,7 +72,7 @@ func TestParseRefuses(t *testing.T) {
 		{"blocks: 3", "blocks: 0", "spec.modes.quick.blocks"},
 		{"priority: 50", "priority: 99", "spec.client"},
 		{"cpus: {count: 1}", "cpus: {count: 0}", "spec.lane: spec.cpus.count: expected 1-8192, found 0"},
-		{"name: rtt-udp-1400-pingpong", "name: rtt-udp-64-pingpong", "stands there twice"},
+		{"name: rtt-udp-1400-pingpong", "name: rtt-udp-64-pingpong", "listed twice"},
 		{"{name: malloc", "{name: --exec", "spec.neighbours[1].name"},
 		{"cell: noisy-pinned-bridge", "cell: noisy-pinned-wire", "spec.published.figures[2].cell"},
 		{"kind: Scenario", "kind: Lane", "apiVersion, kind"},

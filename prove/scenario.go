@@ -221,7 +221,7 @@ func (s Scenario) validateFactors() error {
 					strings.Join(factor.known, ", "))
 			}
 			if seen[l] {
-				return fmt.Errorf("spec.factors.%s: %q stands there twice", factor.name, l)
+				return fmt.Errorf("spec.factors.%s: %q is listed twice", factor.name, l)
 			}
 			seen[l] = true
 		}
@@ -255,7 +255,7 @@ func (s *Scenario) readProbes(kinds []probe.Driver) error {
 	seen := map[string]bool{}
 	for i, p := range s.Spec.Probes {
 		if p.Name == "" || seen[p.Name] {
-			return fmt.Errorf("spec.probes[%d].name: %q is missing or stands there twice", i, p.Name)
+			return fmt.Errorf("spec.probes[%d].name: %q is missing or listed twice", i, p.Name)
 		}
 		seen[p.Name] = true
 		kind, err := probe.Find(kinds, p.Kind)
@@ -349,7 +349,7 @@ func (s Scenario) cells(names []string) ([]results.Cell, error) {
 			return nil, fmt.Errorf("%q is none of the combinations of the factors (noise-placement-path)", name)
 		case slices.ContainsFunc(cells, func(c results.Cell) bool { return c.Name == name }) &&
 			name != s.Spec.Baseline:
-			return nil, fmt.Errorf("%q stands there twice", name)
+			return nil, fmt.Errorf("%q is listed twice", name)
 		}
 		cells = append(cells, all[i])
 	}

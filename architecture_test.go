@@ -57,7 +57,7 @@ func imports() map[string][]string {
 			"results", "runtime/process", "scenarios", "stats", "terminal", "witness", "sched"},
 		"report":         {"cpuset", "lane", "quantity", "results", "stats", "terminal"},
 		"examples/embed": {"cpuset", "journal", "lane", "lanes"}, // a module of its own
-		"cmd/isolane":    {"*"},
+		"cmd/isolane":    {"*"}, "cmd/isolane/cli": {"terminal"},
 		"test/*":         {"cpuset", "host/hosttest"},
 		"bench":          {"netpath", "netpath/*", "journal", "probe", "probe/echo", "results"},
 		// The module of the virtual machines, which knows Isolane as a program only.
@@ -79,10 +79,11 @@ audit                 2500       15
 boot                   300       10
 change                2500       40  services that have ended
 cmd/isolane           1400        0
+cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  550       10  lines of at most 110 columns, the list for the help
 cpuset                 350       10
 draw                  1000        5
-enforce               2350       50  the cgroup that a declaration names
+enforce               2400       50  the cgroup that a declaration names, attached workloads that are put back
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
@@ -96,7 +97,7 @@ journal                900       20
 knob                  1650       35  steps of a placement, out of enforce
 lab                   1500       20
 lab/cmd/isolane-lab    400        0
-lane                  1400       40  verdicts on objectives, the cgroup that a lane is in
+lane                  1450       40  where a lane stands in its file, verdicts on objectives, the cgroup that a lane is in
 lane/explain           150        5
 lanes                 1450       30  verdicts on objectives, what the commands say, lanes for the life of a command
 netpath                100        5

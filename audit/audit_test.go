@@ -130,7 +130,7 @@ func TestTraps(t *testing.T) {
 	}{
 		{"tuned.non_isolcpus is not isolcpus", map[string]string{cmdline: "tuned.non_isolcpus=000007e0"}, "14", "!isolcpus-list", ""},
 		{"nor does it isolate", map[string]string{cmdline: "tuned.non_isolcpus=000007e0", "sys/devices/system/cpu/nohz_full": "(null)"},
-			"", "", "no lanes yet"},
+			"", "", "no lanes known"},
 		{"a stride", map[string]string{cmdline: "isolcpus=0-15:2/4"}, "", "", "0-1,4-5,8-9,12-13 isolcpus= on"},
 		{"N after a number", map[string]string{cmdline: "isolcpus=domain,12-N"}, "", "", "12-15 isolcpus= on"},
 		{"all is no cpulist of isolcpus", map[string]string{cmdline: "isolcpus=all"}, "14", "isolcpus-list", "takes all for an unknown flag"},

@@ -210,7 +210,7 @@ func (s *subject) own() (cpus cpuset.Set, source string, readiness bool) {
 			return set.cpus.Intersection(online), set.name, false
 		}
 	}
-	return s.Usable().Difference(s.Siblings(s.bootCPU())), "no lanes yet: all CPUs but the boot core", true
+	return s.Usable().Difference(s.Siblings(s.bootCPU())), "no lanes known: all CPUs but the boot core", true
 }
 
 // orNone is a list of CPUs, or the word for none.

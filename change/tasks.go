@@ -68,7 +68,10 @@ func (tasks) Shell(s journal.Step) string {
 
 // Describe says whose processes they are.
 func (tasks) Describe(s journal.Step) (name, from, to string) {
-	return "processes of " + s.Target, s.Before, s.After
+	if s.After == s.Target { // they come from where Before says
+		return "processes of " + s.Target, s.Before, s.After
+	}
+	return "processes of " + s.Target, s.Target, s.After
 }
 
 // DescribeDrift says what else is there.

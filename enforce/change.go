@@ -54,6 +54,11 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachmen
 	}
 	changes, before := l.laneChanges(p), l.journal.Pending()
 	moving := movingWith(l.Applied, p)
+	stay, err := l.attachedSteps(slices.DeleteFunc(slices.Clone(l.Attached),
+		func(at Attachment) bool { return slices.Contains(moving, at) }))
+	if err != nil {
+		return Change{}, err
+	}
 	for _, at := range moving {
 		err = errors.Join(err, l.Detach(ctx, at))
 	}
@@ -82,16 +87,23 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachmen
 		return c, err
 	}
 	c.count(before, l.journal.Pending(), len(l.Left))
+	l.markRepaired(ctx, drift)
 	for _, d := range drift {
-		if inForce, _, serr := l.journal.InForce(ctx, d.Step); serr == nil && inForce &&
-			slices.ContainsFunc(before, func(s journal.Step) bool {
-				return s.Kind == d.Step.Kind && s.Target == d.Step.Target && s.After == d.Step.After
-			}) {
-			d.Repaired = true
+		if d.Repaired && slices.ContainsFunc(slices.Concat(before, stay), func(s journal.Step) bool {
+			return s.Kind == d.Step.Kind && s.Target == d.Step.Target && s.After == d.Step.After
+		}) {
 			c.PutBack = append(c.PutBack, d)
 		}
 	}
 	return c, c.compare(changes, l)
+}
+
+// markRepaired says of each drift whether it is in force again.
+func (l *Lanes) markRepaired(ctx context.Context, drift []Drift) {
+	for i, d := range drift {
+		inForce, _, err := l.journal.InForce(ctx, d.Step)
+		drift[i].Repaired = err == nil && inForce
+	}
 }
 
 // Declared are the cgroups that the declarations of lanes name, as what is to be attached.

@@ -187,7 +187,9 @@ func (l *Lanes) Recover(ctx context.Context) ([]Drift, error) {
 	if err != nil {
 		return nil, err
 	}
-	return drift, l.back(ctx)
+	err = l.back(ctx)
+	l.markRepaired(ctx, drift)
+	return drift, err
 }
 
 // reconcile makes what is wanted true, and notes in a what the kernel refuses. With each partition that comes
@@ -239,7 +241,7 @@ type LaneGroup struct {
 	Lane      plan.Lane
 	Memory    string // its cgroup in the v1 memory hierarchy; "" where it has none
 	Partition string // as the kernel says, with its reason where it is invalid; "" with cgroup v1
-	Processes int
+	Processes int       // also of attached cgroups
 }
 
 // Groups returns the cgroups of the lanes in force.
@@ -262,6 +264,14 @@ func (l *Lanes) Groups() ([]LaneGroup, error) {
 			return nil, err
 		}
 		g.Processes = len(pids)
+		for _, at := range l.Attached { // with v1 they stay where they are
+			if at.Lane == lane.Name && at.Group != "" && g.Partition == "" {
+				if pids, err = cgroup.Processes(l.root, at.Group); err != nil {
+					return nil, err
+				}
+				g.Processes += len(pids)
+			}
+		}
 		groups = append(groups, g)
 	}
 	return groups, nil

@@ -16,7 +16,7 @@ type Refusal struct {
 	Name    string  `json:"name"`          // what was to be set: a file, or what of which thread
 	Target  string  `json:"target"`        // the same for programs: a file, or a thread and its start time
 	Value   string  `json:"value"`
-	Cause   Cause   `json:"cause"` // error, notExclusive, bootIsolated or oldKernel
+	Cause   Cause   `json:"cause"` // error, bound, notExclusive, bootIsolated or oldKernel
 	Reason  string  `json:"reason"`
 }
 
@@ -35,9 +35,10 @@ const (
 // Cause is why the kernel refuses.
 type Cause string
 
-// Causes, of partitions but for the first.
+// Causes, of partitions but for the first two.
 const (
 	Errno        Cause = "error"        // see Reason
+	Bound        Cause = "bound"        // to its CPU, or managed: of interrupts and threads of the kernel
 	NotExclusive Cause = "notExclusive" // another cgroup has CPUs of it
 	BootIsolated Cause = "bootIsolated" // it has CPUs of isolcpus=, of which this kernel makes none
 	OldKernel    Cause = "oldKernel"    // the kernel was not asked, because it would hang
@@ -73,6 +74,13 @@ func subject(s journal.Step) (of Subject, irq *int) {
 func (o operations) refusal(s journal.Step, err error) Refusal {
 	r := Refusal{Name: o.name(s), Target: s.Target, Value: s.After, Cause: Errno, Reason: err.Error()}
 	r.Subject, r.IRQ = subject(s)
+	switch r.Subject {
+	case Interrupt:
+		r.Cause, r.Reason = Bound, "managed by the kernel or bound to a CPU: only isolcpus=managed_irq at boot "+
+			"keeps it away; isolane watch shows whether it fires"
+	case Thread:
+		r.Cause, r.Reason = Bound, "bound to its CPU: isolane watch shows what it costs"
+	}
 	var other *journal.ReadBackError
 	if r.Subject == Partition && errors.As(err, &other) {
 		r.Cause = invalid(other.Reads)

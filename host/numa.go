@@ -53,7 +53,7 @@ func (r *reader) hasMemory(nodes []NUMANode, sized cpuset.Set) {
 		n.HasMemory = &has
 	}
 	if len(differ) > 0 {
-		r.warn("/%s: says that nodes %s have memory, and meminfo of nodes %s says otherwise: that is taken",
+		r.warn("/%s: lists %s as nodes with memory, and meminfo says otherwise of %s: meminfo is taken",
 			file, list, cpuset.Of(differ...))
 	}
 }

@@ -47,7 +47,7 @@ func TestSnapshots(t *testing.T) {
 			"online 128 of 128, 128 cores, 128 L2, 4 L3, 0 dies, 2 packages, 4 nodes, uniform, 0 interrupts", ""},
 		{"hwloc/48amd64-4pa2n6c-sparse.tar.bz2",
 			"online 48 of 48, 48 cores, 48 L2, 8 L3, 0 dies, 4 packages, 8 nodes, uniform, 0 interrupts",
-			"has_normal_memory: says that nodes 0-7 have memory, and meminfo of nodes 33-34,45,72-73 says otherwise"},
+			"has_normal_memory: lists 0-7 as nodes with memory, and meminfo says otherwise of 33-34,45,72-73"},
 		{"nto/master-2x-gold6330.tgz", //nolint:misspell // the folder's name
 			"online 112 of 112, 56 cores, 56 L2, 2 L3, 2 dies, 2 packages, 2 nodes, uniform, 1874 interrupts", ""},
 		{"ghw/linux-amd64-intel-xeon-L5640.tar.gz",

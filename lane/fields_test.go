@@ -25,6 +25,9 @@ func paths(t reflect.Type, path string) []string {
 		}
 	case t.Kind() == reflect.Struct:
 		for _, f := range reflect.VisibleFields(t) {
+			if jsonName(f) == "-" { // of no file
+				continue
+			}
 			all = append(all, paths(f.Type, strings.TrimPrefix(path+"."+jsonName(f), "."))...)
 		}
 	}

@@ -34,6 +34,8 @@ type Lane struct {
 	Kind       string   `json:"kind"`
 	Metadata   Metadata `json:"metadata"`
 	Spec       Spec     `json:"spec"`
+
+	At string `json:"-"` // where it stands, "web.yaml:3"; "" where it is of no file
 }
 
 // Metadata names a lane.

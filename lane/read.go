@@ -126,7 +126,7 @@ func (r *reader) file(name string, from io.Reader) error {
 			err = wrong("metadata.name", "%q is the name of the lane at %s already", l.Metadata.Name, other)
 			return located(err, name, lines)
 		}
-		r.seen[l.Metadata.Name] = at
+		r.seen[l.Metadata.Name], l.At = at, at
 		r.lanes = append(r.lanes, l)
 	}
 	if len(r.lanes) == before {

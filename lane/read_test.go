@@ -198,7 +198,10 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q: %d lanes of %d documents", in, len(lanes), documents)
 		}
 		var other Lane // as a reader reads it that goes by JSON and knows no lines
-		if sigs.UnmarshalStrict([]byte(in), &other) == nil && len(lanes) == 1 && !reflect.DeepEqual(lanes[0], other) {
+		if sigs.UnmarshalStrict([]byte(in), &other) == nil && len(lanes) == 1 {
+			other.At = lanes[0].At
+		}
+		if other.At != "" && !reflect.DeepEqual(lanes[0], other) {
 			t.Errorf("%q: %+v; expected %+v", in, lanes[0], other)
 		}
 		for _, l := range lanes {

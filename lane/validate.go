@@ -178,10 +178,11 @@ func (s Spec) validateWishes() error {
 		}
 	}
 	far := s.Apart.Level == "node" || s.Apart.Level == "package"
+	required := s.Preferred["near"]+s.Preferred["apart"] == 0
 	switch {
 	case s.Apart.Level != "" && len(s.Apart.Lanes) == 0:
 		return wrong("spec.apart.lanes", "missing: expected the lanes to be apart from")
-	case far && s.Near.Lane != "" && slices.Contains(s.Apart.Lanes, s.Near.Lane):
+	case far && required && s.Near.Lane != "" && slices.Contains(s.Apart.Lanes, s.Near.Lane):
 		return wrong("spec.apart", "contradicts spec.near.lane: %s", quoted(s.Near.Lane))
 	}
 	return nil

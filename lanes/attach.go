@@ -15,6 +15,7 @@ import (
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/runtime/running"
 )
 
@@ -32,7 +33,11 @@ type Attached struct {
 
 // Write writes for people what came of it.
 func (a Attached) Write(w io.Writer, name string) {
-	fmt.Fprintf(w, "%d threads are in lane %s\n", a.Threads, name)
+	are := "are"
+	if a.Threads == 1 {
+		are = "is"
+	}
+	fmt.Fprintf(w, "%s %s in lane %s\n", quantity.Count(a.Threads, "thread"), are, name)
 	for _, warning := range a.Warnings {
 		fmt.Fprintln(w, "note:", warning)
 	}

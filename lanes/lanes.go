@@ -12,6 +12,7 @@
 package lanes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -202,19 +203,19 @@ type Released struct {
 }
 
 // Release takes lanes back; their processes go on outside. The error is an *enforce.NoLaneError where one is
-// not in force.
+// not in force, and an *enforce.NoRecordError where there are lanes without a record, which are as they were.
 func (l *Lanes) Release(ctx context.Context, names ...string) (Released, error) {
 	r := Released{APIVersion: plan.APIVersion, Kind: "Released", Lanes: append([]string{}, names...)}
 	p, err := l.Without(names...)
 	if err != nil {
-		return r, err
+		return r, cmp.Or(l.Recorded(), err)
 	}
 	before := l.Settings()
 	err = l.Apply(ctx, p)
 	r.Settings, r.Left = l.Settings(), l.left()
 	r.TakenBack = before - r.Settings - len(r.Left)
 	if err == nil {
-		err = l.forget(names)
+		err = cmp.Or(l.forget(names), l.Recorded())
 	}
 	return r, err
 }

@@ -14,8 +14,12 @@ import (
 func printRefused(w io.Writer, refused []enforce.Refusal, verbose bool) {
 	var interrupts cpuset.Set // their numbers
 	threads := 0
+	why := map[enforce.Subject]string{}
 	said := map[string]bool{} // a partition may be refused in either kind
 	for _, r := range refused {
+		if verbose {
+			why[r.Subject] = ": " + r.Reason
+		}
 		switch {
 		case r.IRQ != nil:
 			interrupts = interrupts.Union(cpuset.Of(*r.IRQ))
@@ -29,19 +33,11 @@ func printRefused(w io.Writer, refused []enforce.Refusal, verbose bool) {
 		}
 	}
 	if n := interrupts.Len(); n > 0 {
-		fmt.Fprintf(w, "the kernel keeps %s on lanes' CPUs (%s)%s\n", quantity.Count(n, "interrupt"), interrupts,
-			more(verbose, ": managed by the kernel or bound to a CPU: only isolcpus=managed_irq at boot keeps it "+
-				"away; isolane watch shows whether it fires"))
+		fmt.Fprintf(w, "the kernel keeps %s where it may come to lanes' CPUs (%s)%s\n",
+			quantity.Count(n, "interrupt"), interrupts, why[enforce.Interrupt])
 	}
 	if threads > 0 {
 		fmt.Fprintf(w, "the kernel keeps %s of its own on lanes' CPUs%s\n", quantity.Count(threads, "thread"),
-			more(verbose, ": bound to its CPU: isolane watch shows what it costs"))
+			why[enforce.Thread])
 	}
-}
-
-func more(verbose bool, text string) string {
-	if !verbose {
-		return ""
-	}
-	return text
 }

@@ -70,7 +70,7 @@ func (r Request) resumed() (Options, error) {
 // MissingError says what a session needs and this user or machine does not have.
 type MissingError struct {
 	What   string
-	Remedy string // a command
+	Remedy string // a command; "": the same one as root
 }
 
 func (e *MissingError) Error() string { return e.What }
@@ -78,7 +78,7 @@ func (e *MissingError) Error() string { return e.What }
 // Ready checks what a session needs before the host is looked at. The error is a *MissingError.
 func (s Scenario) Ready() error {
 	if os.Geteuid() != 0 {
-		return &MissingError{"prove needs root: it makes network namespaces and cpusets", "sudo isolane prove"}
+		return &MissingError{"prove needs root: it makes network namespaces and cpusets", ""}
 	}
 	for _, program := range s.programs {
 		if _, err := exec.LookPath(program); err != nil {

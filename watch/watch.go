@@ -94,6 +94,9 @@ func Open(of lanes.Options, o Options) (_ *Watch, err error) {
 		w.cpus, owned = watched.CPUs, witness.Owned{Cgroups: watched.Groups, Interrupts: watched.Interrupts}
 	}
 	if w.cpus.IsEmpty() {
+		if err = w.guard.Recorded(); err != nil {
+			return nil, err
+		}
 		return nil, &CPUsError{errors.New("no lanes are in force: give --cpus, or isolane apply")}
 	}
 	if err = process.StayOff(w.cpus); err != nil {

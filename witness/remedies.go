@@ -11,7 +11,7 @@ type remedyTable []struct{ kind, prefix, remedy string }
 func remedies() remedyTable {
 	const (
 		bound  = "bound to its CPU: move what wakes it, "
-		timers = "set where its timers are armed: keep that work off the CPU"
+		timers = "it runs timers that were armed on this CPU: keep the work that arms them off it"
 		tick   = "boot with nohz_full for this CPU, and keep a single task on it"
 	)
 	return remedyTable{

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/cmd/isolane/cli"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
@@ -56,7 +58,7 @@ func coded(err error) error {
 		return &exitError{exitUsage, err, "isolane explain " + field.Topic()}
 	}
 	if missing, ok := errors.AsType[*prove.MissingError](err); ok {
-		return hint(err, missing.Remedy)
+		return hint(err, cmp.Or(missing.Remedy, sudo()))
 	}
 	if mismatch, ok := errors.AsType[*plan.Mismatch](err); ok && len(mismatch.Lost) > 0 {
 		return &exitError{exitNo, err, "bring the CPUs back online, or isolane release the lanes that have lost " +
@@ -109,7 +111,7 @@ func complete(cmd *cobra.Command) {
 func printError(stderr io.Writer, err error) int {
 	exit, ok := errors.AsType[*exitError](err)
 	if !ok {
-		exit = &exitError{code: exitUsage, err: err} // what cobra refuses: an unknown command or flag
+		exit = &exitError{code: exitUsage, err: cli.Plain(err)} // what cobra refuses
 	}
 	if exit.err != nil {
 		fmt.Fprintf(stderr, "isolane: %s\n", strings.ReplaceAll(exit.err.Error(), "\n", "; "))
@@ -120,10 +122,13 @@ func printError(stderr io.Writer, err error) int {
 	return exit.code
 }
 
-// ofFile names the file, or the flags, with lanes that are refused.
-func ofFile(err error, file string) error {
-	if file != "" && is[*plan.Refusal](err) {
-		return fmt.Errorf("%s: %w", file, err)
+// at names the place of the lane that is refused.
+func at(err error, lanes []lane.Lane) error {
+	refusal, is := errors.AsType[*plan.Refusal](err)
+	for _, l := range lanes {
+		if is && l.Metadata.Name == refusal.Lane && l.At != "" {
+			return fmt.Errorf("%s: %w", l.At, err)
+		}
 	}
 	return err
 }

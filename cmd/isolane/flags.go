@@ -44,9 +44,6 @@ func (f *laneFiles) read(cmd *cobra.Command) ([]lane.Lane, error) {
 	return all, err
 }
 
-// String names the files, for errors.
-func (f *laneFiles) String() string { return strings.Join(f.names, ", ") }
-
 // source is where a command reads the machine from.
 type source struct {
 	snapshot.Source
@@ -68,7 +65,7 @@ func (s *source) placed(file string) (p plan.Placement, err error) {
 		return p, usage(err)
 	}
 	if s.IsLive() {
-		l, lerr := lanes.Look(options())
+		l, lerr := look(s.cmd)
 		if errors.Is(lerr, journal.ErrNeedsRoot) {
 			return p, hint(errors.New("needs root to see the lanes in force, or a placement by --placed FILE"), sudo())
 		}
@@ -83,6 +80,15 @@ func (s *source) placed(file string) (p plan.Placement, err error) {
 	return p, err
 }
 
+// look reads the lanes in force, with a note on those without a record.
+func look(cmd *cobra.Command) (*lanes.Lanes, error) {
+	l, err := lanes.Look(options())
+	if err == nil && l.Recorded() != nil {
+		fmt.Fprintln(cmd.ErrOrStderr(), "note:", l.Recorded())
+	}
+	return l, err
+}
+
 // inForce are the lanes in force on this machine, none of another one, for what is also worth something
 // without them: who may not see them gets none, and a note.
 func (s *source) inForce() (*lanes.Lanes, error) {
@@ -90,7 +96,7 @@ func (s *source) inForce() (*lanes.Lanes, error) {
 	if !s.IsLive() {
 		return none, nil
 	}
-	l, err := lanes.Look(options())
+	l, err := look(s.cmd)
 	if errors.Is(err, journal.ErrNeedsRoot) {
 		fmt.Fprintln(s.cmd.ErrOrStderr(), "needs root to see the lanes in force:", sudo())
 		return none, nil

@@ -116,7 +116,7 @@ func wanted(cmd *cobra.Command, l *lanes.Lanes, files laneFiles, prune bool) (pl
 		return plan.Placement{}, err
 	}
 	p, _, err := l.Want(want, prune)
-	return p, ofFile(err, files.String())
+	return p, at(err, want)
 }
 
 // showDifference says what apply would do; also to a user who may not do it, as far as they may read it.

@@ -12,8 +12,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"isolane.dev/isolane/cmd/isolane/cli"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/terminal"
 	"isolane.dev/isolane/version"
@@ -50,18 +50,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return printError(stderr, err)
 }
 
-// flagError says what is wrong with a flag as all our errors do.
-func flagError(_ *cobra.Command, err error) error {
-	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		name := "--" + invalid.GetFlag().Name
-		if short := invalid.GetFlag().Shorthand; short != "" {
-			name = "-" + short
-		}
-		err = fmt.Errorf("%s %q: %w", name, invalid.GetValue(), invalid.Unwrap())
-	}
-	return usage(err)
-}
-
 // noSuchCommand refuses what is no command, and names those that it resembles.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
@@ -87,7 +75,8 @@ func command() *cobra.Command {
 	}
 	root.SetVersionTemplate("isolane {{.Version}}\n")
 	root.SuggestionsMinimumDistance = 2
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(cli.FlagError(err)) })
+	cli.Fit(root)
 	for _, c := range []*cobra.Command{hostCommand(), auditCommand(), planCommand(), coresCommand(),
 		applyCommand(), diffCommand(), statusCommand(), watchCommand(), runCommand(), attachCommand(),
 		releaseCommand(), recoverCommand(), bootCommand(), proveCommand(), scenariosCommand(), reportCommand(),

@@ -60,7 +60,7 @@ func planCommand() *cobra.Command {
 				p, h, err = l.Want(want, false)
 			}
 			if err != nil {
-				return notPlanned(cmd, err, files.String(), placedFile, out)
+				return notPlanned(cmd, at(err, want), placedFile, out)
 			}
 			if w := cmd.OutOrStdout(); out.format == "svg" {
 				return draw.SVG(w, h, p)
@@ -80,7 +80,7 @@ func planCommand() *cobra.Command {
 }
 
 // notPlanned prints a refusal as JSON where that is asked for.
-func notPlanned(cmd *cobra.Command, err error, file, placedFile string, out output) error {
+func notPlanned(cmd *cobra.Command, err error, placedFile string, out output) error {
 	if refusal, ok := errors.AsType[*plan.Refusal](err); ok && out.json() {
 		if jerr := printJSON(cmd.OutOrStdout(), refusal); jerr != nil {
 			return jerr
@@ -89,7 +89,7 @@ func notPlanned(cmd *cobra.Command, err error, file, placedFile string, out outp
 	if placedFile != "" && is[*plan.Mismatch](err) {
 		err = fmt.Errorf("%s: %w", placedFile, err)
 	}
-	return ofFile(err, file)
+	return err
 }
 
 func coresCommand() *cobra.Command {

@@ -14,7 +14,7 @@ func runCommand() *cobra.Command {
 	var name string
 	var with lanes.With
 	want := lane.Lane{APIVersion: lane.APIVersion, Kind: lane.Kind,
-		Metadata: lane.Metadata{Name: fmt.Sprintf("run-%d", os.Getpid())}}
+		Metadata: lane.Metadata{Name: fmt.Sprintf("run-%d", os.Getpid())}, At: "run --cpus"}
 	var node int
 	cmd := &cobra.Command{
 		Use:   "run {--lane NAME | --cpus N} -- COMMAND [ARG...]",
@@ -62,9 +62,8 @@ func runCommand() *cobra.Command {
 
 // runTemporary runs a command in a lane that lives as long as it does.
 func runTemporary(cmd *cobra.Command, want lane.Lane, with lanes.With, argv []string) error {
-	const from = "run --cpus"
 	if err := want.Validate(); err != nil {
-		return usage(fmt.Errorf("%s: %w", from, err))
+		return usage(fmt.Errorf("%s: %w", want.At, err))
 	}
 	w := cmd.ErrOrStderr()
 	ended, err := lanes.RunTemporary(cmd.Context(), options(), want, with, argv, func(names []string) {
@@ -74,5 +73,5 @@ func runTemporary(cmd *cobra.Command, want lane.Lane, with lanes.With, argv []st
 	if err == nil && ended.Code != 0 {
 		return &exitError{code: ended.Code}
 	}
-	return notStarted(ofFile(err, from))
+	return notStarted(at(err, []lane.Lane{want}))
 }

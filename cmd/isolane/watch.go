@@ -37,7 +37,7 @@ func watchCommand() *cobra.Command {
 				return usage(errors.New("--cpus: expected CPUs"))
 			case os.Geteuid() != 0:
 				return hint(errors.New("watch needs root: it attaches programs to the kernel's tracepoints"),
-					"sudo isolane watch")
+					sudo())
 			}
 			return runWatch(cmd, o, out.json())
 		},

@@ -34,3 +34,6 @@ func (g *Guard) Watched(name string) (w Watched, err error) {
 	}
 	return w, nil
 }
+
+// Recorded is an *enforce.NoRecordError where there are lanes without a record.
+func (g *Guard) Recorded() error { return g.lanes.Recorded() }

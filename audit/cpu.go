@@ -77,7 +77,7 @@ func bootCPU(s *subject) []hit {
 	if !s.lane.Contains(s.bootCPU()) {
 		return nil
 	}
-	h := hit{cpus: cpuset.Of(s.bootCPU()), inForce: fmt.Sprintf("CPU %d is of lane CPUs %s", s.bootCPU(), s.lane)}
+	h := hit{cpus: cpuset.Of(s.bootCPU()), inForce: "the boot CPU is one of lane CPUs " + s.lane.String()}
 	if isTrue(s.Kernel.Hypervisor) {
 		h.fix = "give the lane other CPUs, in a guest too: isolate a virtual CPU other than 0"
 	}

@@ -69,15 +69,15 @@ func (t target) judge(c Cell, m Metric) Aim {
 		word, passes = "at most", func(v float64) bool { return v <= t.ratio }
 	}
 	a := Aim{Text: m.value(), Goal: fmt.Sprintf("%s %g%%", word, 100*t.ratio), State: NoFigure}
-	if p := c.published(m); p != nil {
-		a.Paper = quoted(p)
+	if c.published(m) != nil {
+		a.Paper = c.quoted(m)
 	}
 	found := c.Figure(m).Ratio
 	if !found.Known() {
 		a.Found = "no block in which both count"
 		return a
 	}
-	a.Found = percent(found.Estimate) + " " + spreadWords(found)
+	a.Found = percent(found.Estimate) + " " + found.spreadWords()
 	lo, hi, interval := found.Spread()
 	a.Firm = interval
 	switch {
@@ -102,7 +102,7 @@ func tailAim(m Metric, own, base Figure) Aim {
 	}
 	a.Found = fmt.Sprintf("%s against %s", m.unit.full(o), m.unit.full(b))
 	below := 0
-	blocks := relate(own.Blocks, base.Blocks, blockP999).Blocks
+	blocks := relate(own, base, blockP999).Blocks
 	for _, r := range blocks {
 		if r.Value < 1 {
 			below++

@@ -16,15 +16,18 @@ import (
 //go:embed chart.svg.tmpl
 var chartTemplate string
 
-// chart is a picture with its data: a title, a line that says how to read it, a key, and a plot. Lengths are
-// in units of its text's pixels, downward from the upper left corner.
-type chart struct {
-	File, Title, Alt string // name of the SVG, without directory; what it shows, for those who do not see it
-	SVG              []byte
-	Data             table
-	Minor            bool // one of the further charts
-	Height           float64
+// Labels are the words around a plot.
+type Labels struct {
+	Title string
+	Hint  string // how to read it
+	Alt   string // what it shows, for those who do not see it
+}
 
+// chart is a picture: a title, a line that says how to read it, a key, and a plot. Lengths are in units of its
+// text's pixels, downward from the upper left corner.
+type chart struct {
+	alt         string
+	height      float64
 	marks       strings.Builder
 	x, y        scale // of the plot
 	keyX        float64
@@ -34,23 +37,23 @@ type chart struct {
 // Every chart is narrow, so that its text can be read where it is shown on 400 pixels. The page scales it to
 // what there is.
 const (
-	chartWidth  = 440
-	chartMargin = 12
-	lineSkip    = 14
+	width    = 440
+	margin   = 12
+	lineSkip = 14
 )
 
 // newChart writes the title and the line below it.
-func newChart(title, hint string) *chart {
-	c := &chart{Title: title, Height: chartMargin, left: chartMargin, right: chartWidth - chartMargin,
-		keyX: chartWidth}
+func newChart(l Labels) *chart {
+	c := &chart{alt: l.Alt, height: margin, left: margin, right: width - margin,
+		keyX: width}
 	for _, p := range []struct {
 		class, text   string
 		columns, skip int
-	}{{"title", title, 60, 17}, {"faint", hint, 80, lineSkip}} {
+	}{{"title", l.Title, 60, 17}, {"faint", l.Hint, 80, lineSkip}} {
 		folded := terminal.Terminal{Columns: p.columns}.Fold("", p.text)
 		for line := range strings.Lines(folded) {
-			c.Height += float64(p.skip)
-			c.text(p.class, chartMargin, c.Height-5, strings.TrimSpace(line))
+			c.height += float64(p.skip)
+			c.text(p.class, margin, c.height-5, strings.TrimSpace(line))
 		}
 	}
 	return c
@@ -104,14 +107,14 @@ func (c *chart) triangle(x, y float64) {
 func round(v float64) float64 { return math.Round(100*v) / 100 }
 
 // key explains a mark, of so many columns of text that it fits the widest font. draw gets its sample's ends.
-func (c *chart) key(text string, width float64, draw func(x0, x1, y float64)) {
-	wide := width + 4 + 5.3*float64(terminal.Width(text))
-	if c.keyX+wide > chartWidth-chartMargin {
-		c.keyX = chartMargin
-		c.Height += lineSkip
+func (c *chart) key(text string, sample float64, draw func(x0, x1, y float64)) {
+	wide := sample + 4 + 5.3*float64(terminal.Width(text))
+	if c.keyX+wide > width-margin {
+		c.keyX = margin
+		c.height += lineSkip
 	}
-	draw(c.keyX, c.keyX+width, c.Height-4)
-	c.text("", c.keyX+width+4, c.Height, text)
+	draw(c.keyX, c.keyX+sample, c.height-4)
+	c.text("", c.keyX+sample+4, c.height, text)
 	c.keyX += wide + 8
 }
 
@@ -173,15 +176,15 @@ func outward(lo, hi float64) (float64, float64) {
 
 // axes draws the axis below a plot of some height, with its grid, and the vertical one if there are ticks.
 func (c *chart) axes(high float64, name string, ticks, vertical []tick) {
-	c.Height += 14
+	c.height += 14
 	c.x.from, c.x.to = c.left, c.right
-	c.y.from, c.y.to = c.Height+high, c.Height
-	foot := c.Height + high
+	c.y.from, c.y.to = c.height+high, c.height
+	foot := c.height + high
 	for _, t := range ticks {
 		x, length := c.x.at(t.value), 2.0
 		if t.label != "" {
 			length = 4
-			c.line("grid", x, foot, x, c.Height)
+			c.line("grid", x, foot, x, c.height)
 			c.text("middle", x, foot+15, t.label)
 		}
 		c.line("axis", x, foot, x, foot+length)
@@ -196,26 +199,24 @@ func (c *chart) axes(high float64, name string, ticks, vertical []tick) {
 		c.line("axis", c.left-length, y, c.left, y)
 	}
 	if len(vertical) > 0 {
-		c.line("axis", c.left, foot, c.left, c.Height)
+		c.line("axis", c.left, foot, c.left, c.height)
 	}
 	c.line("axis", c.left, foot, c.right, foot)
 	c.text("middle", (c.left+c.right)/2, foot+30, name)
 }
 
 // paint makes the picture; what is below the plot is the axis.
-func (c *chart) paint() error {
-	c.Height = math.Ceil(c.Height + 34 + chartMargin)
-	t, err := template.New("chart").Parse(chartTemplate)
-	if err != nil {
-		return err
-	}
+func (c *chart) paint() []byte {
+	c.height = math.Ceil(c.height + 34 + margin)
 	const scale = 1.3 // shown as large as other text, where there is room
 	var b bytes.Buffer
-	err = t.Execute(&b, map[string]any{"Alt": c.Alt, "Width": chartWidth, "Height": c.Height,
-		"ShownWidth": math.Round(scale * chartWidth), "ShownHeight": math.Round(scale * c.Height),
-		"Marks": &c.marks})
-	c.SVG = b.Bytes()
-	return err
+	err := template.Must(template.New("chart").Parse(chartTemplate)).Execute(&b, map[string]any{
+		"Alt": c.alt, "Width": width, "Height": c.height, "Marks": &c.marks,
+		"ShownWidth": math.Round(scale * width), "ShownHeight": math.Round(scale * c.height)})
+	if err != nil {
+		panic(err) // the template is wrong
+	}
+	return b.Bytes()
 }
 
 // class is that of a cell's marks: a hue for the placement, and pale if it is quiet.

@@ -8,44 +8,47 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// charts draws all that the session has data for: first those of the primary metrics.
-func (s *Summary) charts() ([]*chart, error) {
-	var all []*chart
-	add := func(what string, m Metric, c *chart, data table, unit string, columns ...string) {
-		c.File, c.Data, c.Minor = chartName(what, m), data, !m.Primary
-		c.Alt = s.valueTable(m).words(c.Title+unit, columns...)
-		all = append(all, c)
+// picture is a chart with its data.
+type picture struct {
+	File  string // name of the SVG, without directory
+	SVG   []byte
+	Data  table
+	Minor bool // one of the further charts
+}
+
+// pictures are the charts of all that the session has data for: first those of the primary metrics.
+func (s *Summary) pictures() []picture {
+	var all []picture
+	add := func(what string, m Metric, data table, svg []byte) {
+		all = append(all, picture{chartName(what, m), svg, data, !m.Primary})
 	}
 	head, _ := s.spreadHead()
-	tail := []string{"P50", "P99", "P99.9", "max"}
 	for _, m := range s.ordered() {
+		values := s.valueTable(m)
 		compared := slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Figure(m).Ratio.Known() })
 		if compared && !s.whole(m) {
-			data := s.valueTable(m)
+			data, l := values, s.barsLabels(m)
 			if !m.Primary && m.statistic == "" {
 				data = s.blockTable(m)
 			}
-			title, hint := s.barsText(m)
-			add(strings.ToLower(m.noun), m, s.bars(m, title, hint), data, "", "%", head)
+			l.Alt = values.words(l.Title, "%", head)
+			add(strings.ToLower(m.noun), m, data, Bars(s.withRuns(), m, l))
 		}
-		if m.statistic != "" && s.has(m) {
-			unit := " (" + m.unit.name + ")"
-			title := fmt.Sprintf("%s from the shortest to the longest: %s", m.noun, m.Name)
-			hint := "All used runs of a cell merged, in " + m.unit.name + ". A maximum grows with the time " +
-				"measured; a percentile that the sample does not support is left out."
-			add("range", m, s.ranges(m, title, hint), s.distributionTable(m), unit, tail...)
-			title = fmt.Sprintf("%s by percentile: %s", m.noun, m.Name)
-			hint = "All used runs of a cell merged. Each line ends at the highest percentile that its sample " +
-				"supports. Lower is better; a flat line is a predictable one."
-			add("percentiles", m, s.percentiles(m, title, hint), table{}, unit, tail...)
+		if m.statistic == "" || !s.has(m) {
+			continue
 		}
+		labels := func(title, hint string) Labels {
+			title = fmt.Sprintf("%s %s: %s", m.noun, title, m.Name)
+			alt := values.words(title+" ("+m.unit.name+")", "P50", "P99", "P99.9", "max")
+			return Labels{Title: title, Hint: "All used runs of a cell merged" + hint, Alt: alt}
+		}
+		add("range", m, s.distributionTable(m), Ranges(s, m, labels("from the shortest to the longest",
+			", in "+m.unit.name+". A maximum grows with the time measured; a percentile that the sample does "+
+				"not support is left out.")))
+		add("percentiles", m, table{}, Percentiles(s, m, labels("by percentile", ". Each line ends at the "+
+			"highest percentile that its sample supports. Lower is better; a flat line is a predictable one.")))
 	}
-	for _, c := range all {
-		if err := c.paint(); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
+	return all
 }
 
 // whole says whether a metric is the only part of another, which shows the same.
@@ -66,9 +69,9 @@ func chartName(what string, m Metric) string {
 	}, strings.TrimPrefix(m.Name, what+"-")) + ".svg"
 }
 
-// barsText is the title of a chart of bars, and the line that says how to read it.
-func (s *Summary) barsText(m Metric) (title, hint string) {
-	title = capital(m.value()) + " in percent of " + s.Baseline
+// barsLabels are the title of a chart of bars, and the line that says how to read it.
+func (s *Summary) barsLabels(m Metric) Labels {
+	title := capital(m.value()) + " in percent of " + s.Baseline
 	if len(m.parts) == 0 {
 		title += ": " + m.Name
 	}
@@ -79,10 +82,10 @@ func (s *Summary) barsText(m Metric) (title, hint string) {
 	if m.margin.Goal == stats.LowerIsBetter {
 		better = "Less"
 	}
-	hint = fmt.Sprintf("%s. On the right the Hodges–Lehmann estimate, and %s. %s is better.", m.about, right,
+	hint := fmt.Sprintf("%s. On the right the Hodges–Lehmann estimate, and %s. %s is better.", m.about, right,
 		better)
 	if m.Primary && s.averages(m) {
 		hint += " The paper gives averages, not medians."
 	}
-	return title, hint
+	return Labels{Title: title, Hint: hint}
 }

@@ -1,9 +1,11 @@
 package report
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -36,12 +38,67 @@ func (c Comparison) Spread() (lo, hi float64, interval bool) {
 	return lo, hi, false
 }
 
+// spreadText prints the whisker of a ratio in percent: an interval in brackets, the range of the blocks
+// without.
+func (c Comparison) spreadText() string {
+	lo, hi, interval := c.Spread()
+	switch {
+	case !c.Known() || c.N == 1:
+		return none
+	case interval:
+		return fmt.Sprintf("[%s, %s]", digits(100*lo), digits(100*hi))
+	}
+	return fmt.Sprintf("%s to %s", digits(100*lo), digits(100*hi))
+}
+
+// spreadWords is the same for a sentence.
+func (c Comparison) spreadWords() string {
+	_, _, interval := c.Spread()
+	switch {
+	case !c.Known():
+		return ""
+	case interval:
+		return fmt.Sprintf("%s (%d blocks)", c.spreadText(), c.N)
+	case c.N == 1:
+		return "(1 block)"
+	}
+	return fmt.Sprintf("(%d blocks, range: %s)", c.N, c.spreadText())
+}
+
+// spreadHead heads a column of whiskers; the note says what they are where the blocks are few.
+func (s *Summary) spreadHead() (head, note string) {
+	ranges, most := false, 0
+	for _, c := range s.Cells {
+		for _, f := range c.Figures {
+			if !f.Ratio.Known() || c.Baseline {
+				continue
+			}
+			most = max(most, f.Ratio.N)
+			if _, _, interval := f.Ratio.Spread(); interval {
+				head = "95% interval"
+			} else {
+				ranges = true
+			}
+		}
+	}
+	switch {
+	case head != "" && ranges:
+		return head, "[a, b] is a 95% interval; a to b is the range of the blocks, where they are too few for one."
+	case head != "":
+		return head, ""
+	case most == 0:
+		return "range", ""
+	}
+	return fmt.Sprintf("range of %d", most),
+		quantity.Count(most, "block") + ": range of the blocks' ratios, no interval (that needs 6 blocks)."
+}
+
 // relate compares own with base, block by block.
-func relate(own, base []Block, value func(Block) float64) Comparison {
+func relate(own, base Figure, value func(Block) float64) Comparison {
 	var c Comparison
 	var a, b []float64
-	for _, o := range own {
-		reference, _ := blockAt(base, o.Block)
+	for _, o := range own.Blocks {
+		reference, _ := base.At(o.Block)
 		if v, r := value(o), value(reference); v > 0 && r > 0 { // NaN is not
 			a, b = append(a, v), append(b, r)
 			c.Blocks = append(c.Blocks, Block{Block: o.Block, Value: v / r})
@@ -65,8 +122,8 @@ func (s *Summary) compare() {
 	for _, c := range s.Cells {
 		for name, f := range c.Figures {
 			if ref := base.Figures[name]; ref != nil {
-				f.Ratio = relate(f.Blocks, ref.Blocks, blockValue)
-				f.Means = relate(f.Blocks, ref.Blocks, blockMean)
+				f.Ratio = relate(*f, *ref, blockValue)
+				f.Means = relate(*f, *ref, blockMean)
 			}
 		}
 	}
@@ -134,7 +191,7 @@ func (s *Summary) compareWork() {
 		c.WorkBase = ref.Name
 		for name, w := range c.Work {
 			if base := ref.Work[name]; base != nil {
-				w.Ratio = relate(w.Blocks, base.Blocks, blockValue)
+				w.Ratio = relate(*w, *base, blockValue)
 			}
 		}
 	}
@@ -170,7 +227,7 @@ func (s *Summary) costs() []cost {
 		}
 		c := cost{Name: n.Placement + "-" + n.Path, Quiet: s.Cells[k], Noisy: n}
 		for _, m := range s.primary() {
-			c.Ratios = append(c.Ratios, relate(n.Figure(m).Blocks, c.Quiet.Figure(m).Blocks, blockValue))
+			c.Ratios = append(c.Ratios, relate(n.Figure(m), c.Quiet.Figure(m), blockValue))
 		}
 		all = append(all, c)
 	}

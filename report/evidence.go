@@ -138,33 +138,3 @@ func (p *proof) addSources(all []results.Source, application cpuset.Set) {
 		}
 	}
 }
-
-// voidValues counts the void measurements of used runs by name and reason, without the reason's figures.
-func (s *Summary) voidValues() map[string]int {
-	found := map[string]int{}
-	for _, r := range s.Session.Runs {
-		for _, m := range r.Measured {
-			if r.Used() && len(m.Void) > 0 {
-				why, _, _ := strings.Cut(m.Void[0], ":")
-				found[m.Name+": "+why]++
-			}
-		}
-	}
-	return found
-}
-
-// runNotes counts the notes and the witness's warnings of all runs.
-func (s *Summary) runNotes() map[string]int {
-	found := map[string]int{}
-	for _, r := range s.Session.Runs {
-		for _, note := range slices.Concat(r.Notes, r.Witness.Warnings) {
-			found[note]++
-		}
-	}
-	return found
-}
-
-// shared says whether the neighbours of some cell have to live on the client's CPUs.
-func (s *Summary) shared() bool {
-	return slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Neighbours.Intersects(c.Client) })
-}

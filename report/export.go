@@ -7,12 +7,6 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// document is a session with its charts, which several exports show.
-type document struct {
-	*Summary
-	charts []*chart
-}
-
 // file is one of an export, with its name in the results directory.
 type file struct {
 	Name string
@@ -20,33 +14,29 @@ type file struct {
 }
 
 // exports are the forms in which a session is stored beside its results.
-func exports() []func(document) ([]file, error) {
-	return []func(document) ([]file, error){document.pictures, document.page}
+func exports() []func(*Summary, []picture) ([]file, error) {
+	return []func(*Summary, []picture) ([]file, error){drawings, htmlPage}
 }
 
-func (d document) pictures() ([]file, error) {
+func drawings(_ *Summary, pictures []picture) ([]file, error) {
 	var all []file
-	for _, c := range d.charts {
-		all = append(all, file{c.File, c.SVG})
+	for _, p := range pictures {
+		all = append(all, file{p.File, p.SVG})
 	}
 	return all, nil
 }
 
-func (d document) page() ([]file, error) {
+func htmlPage(s *Summary, pictures []picture) ([]file, error) {
 	var b bytes.Buffer
-	err := d.html(&b)
+	err := s.html(&b, pictures)
 	return []file{{Page, b.Bytes()}}, err
 }
 
 // Write stores the page and the charts of a session in the directory of its results.
 func Write(dir string, s Summary) error {
-	d := document{Summary: &s}
-	var err error
-	if d.charts, err = s.charts(); err != nil {
-		return err
-	}
+	pictures := s.pictures()
 	for _, export := range exports() {
-		files, err := export(d)
+		files, err := export(&s, pictures)
 		if err != nil {
 			return err
 		}

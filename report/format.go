@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -89,34 +88,19 @@ func tickText(v float64) string {
 
 func seconds(d time.Duration) string { return tickText(d.Seconds()) + " s" }
 
-// spread prints the whisker of a ratio in percent: an interval in brackets, the range of the blocks
-// without.
-func spread(c Comparison) string {
-	lo, hi, interval := c.Spread()
-	switch {
-	case !c.Known() || c.N == 1:
-		return none
-	case interval:
-		return fmt.Sprintf("[%s, %s]", digits(100*lo), digits(100*hi))
-	}
-	return fmt.Sprintf("%s to %s", digits(100*lo), digits(100*hi))
-}
-
-// spreadWords is the same for a sentence.
-func spreadWords(c Comparison) string {
-	_, _, interval := c.Spread()
-	switch {
-	case !c.Known():
-		return ""
-	case interval:
-		return fmt.Sprintf("%s (%d blocks)", spread(c), c.N)
-	case c.N == 1:
-		return "(1 block)"
-	}
-	return fmt.Sprintf("(%d blocks, range: %s)", c.N, spread(c))
-}
-
 // pname is the name of a quantile: P99.9.
 func pname(p float64) string { return "P" + strconv.FormatFloat(math.Round(p*1e8)/1e6, 'f', -1, 64) }
 
-func capital(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min(1, len(s)):] }
+// unit prints values.
+type unit struct {
+	name  string               // in the head of a table
+	plain func(float64) string // below such a head
+	full  func(float64) string // with the unit that fits
+	tick  func(float64) string // a round value of an axis, with the unit that fits
+}
+
+// rates are bit/s.
+func rates() unit { return unit{name: "Gbit/s", plain: gigabits, full: rate, tick: rate} }
+
+// times are nanoseconds.
+func times() unit { return unit{name: "µs", plain: micro, full: micros, tick: timeTick} }

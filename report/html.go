@@ -30,7 +30,7 @@ type page struct {
 	Margins, Family  string // of the verdicts
 	Caveats          []string
 	Matrix           matrix
-	Primary, Further []*chart
+	Primary, Further []picture
 	Tables           []table // without a chart
 	Proof            []table
 	Blocks           []table
@@ -41,7 +41,7 @@ type page struct {
 }
 
 // html writes the page: one file that needs no network and no JavaScript, with the whole session in it.
-func (d document) html(w io.Writer) error {
+func (s *Summary) html(w io.Writer, pictures []picture) error {
 	t, err := template.New(Page).Funcs(template.FuncMap{
 		"samplesFor": func(p float64) string { return count(stats.SamplesFor(p)) },
 		"gibibytes":  func(bytes uint64) string { return digits(float64(bytes)/(1<<30)) + " GiB" },
@@ -53,18 +53,18 @@ func (d document) html(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	title, bounds := d.objectiveLines()
-	raw, err := json.Marshal(d.Session.Versioned())
+	title, bounds := s.objectiveLines()
+	raw, err := json.Marshal(s.Session.Versioned())
 	if err != nil {
 		return err
 	}
-	p := page{Summary: d.Summary, ObjectiveTitle: title, Bounds: bounds,
-		Lines: d.firstLines(), Sentences: d.sentences(), AimPair: aimPair,
-		AimNote: d.aimNote(), Caveats: d.caveats(), Matrix: d.matrix(), Notes: d.runNotes(), Command: d.command(),
-		Tables: filled(d.costTable(), d.tailTable(), d.workTable()),
-		Proof:  filled(d.sourceTable()), Shared: d.shared(), Raw: raw}
+	p := page{Summary: s, ObjectiveTitle: title, Bounds: bounds,
+		Lines: s.firstLines(), Sentences: s.sentences(), AimPair: aimPair,
+		AimNote: s.aimNote(), Caveats: s.caveats(), Matrix: s.matrix(), Notes: s.runNotes(), Command: s.command(),
+		Tables: filled(s.costTable(), s.tailTable(), s.workTable()),
+		Proof:  filled(s.sourceTable()), Shared: s.shared(), Raw: raw}
 	var margins, family []string
-	for _, m := range d.primary() {
+	for _, m := range s.primary() {
 		margins = append(margins, fmt.Sprintf("%g%% for %s", 100*m.margin.Size, m.noun))
 		family = append(family, m.Name)
 		if m.statistic != "" {
@@ -72,19 +72,30 @@ func (d document) html(w io.Writer) error {
 		}
 	}
 	p.Margins, p.Family = strings.Join(margins, ", "), capital(strings.Join(family, " and "))
-	for _, c := range d.charts {
+	for _, c := range pictures {
 		if c.Minor {
 			p.Further = append(p.Further, c)
 		} else {
 			p.Primary = append(p.Primary, c)
 		}
 	}
-	for _, m := range d.ordered() {
-		if (m.Primary || m.statistic == "") && d.has(m) {
-			p.Blocks = append(p.Blocks, d.blockTable(m))
+	for _, m := range s.ordered() {
+		if (m.Primary || m.statistic == "") && s.has(m) {
+			p.Blocks = append(p.Blocks, s.blockTable(m))
 		}
 	}
 	return t.Execute(w, p)
+}
+
+// runNotes counts the notes and the witness's warnings of all runs.
+func (s *Summary) runNotes() map[string]int {
+	found := map[string]int{}
+	for _, r := range s.Session.Runs {
+		for _, note := range slices.Concat(r.Notes, r.Witness.Warnings) {
+			found[note]++
+		}
+	}
+	return found
 }
 
 // has says whether any cell has a figure of a metric.
@@ -104,7 +115,7 @@ func (s *Summary) sentences() []string {
 		for i, m := range s.primary() {
 			if m.margin.Goal == stats.HigherIsBetter && c.Ratios[i].Known() {
 				text = fmt.Sprintf("Under noise %s keeps %s %s of its quiet %s", c.Name,
-					percent(c.Ratios[i].Estimate), spreadWords(c.Ratios[i]), m.noun)
+					percent(c.Ratios[i].Estimate), c.Ratios[i].spreadWords(), m.noun)
 			} else if without, with := c.tails(m); text != "" && without > 0 && with > 0 {
 				text += fmt.Sprintf("; its %s P99.9 goes from %s to %s", m.noun, m.unit.full(without), m.unit.full(with))
 			}
@@ -129,3 +140,5 @@ func (s *Summary) command() string {
 	return fmt.Sprintf("isolane prove %s --%s --seed %d --cells %s", sc.Name, sc.Mode, sc.Seed,
 		strings.Join(cells, ","))
 }
+
+func capital(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min(1, len(s)):] }

@@ -126,20 +126,6 @@ func (s *Summary) distribution() Metric {
 	return Metric{}
 }
 
-// unit prints values.
-type unit struct {
-	name  string               // in the head of a table
-	plain func(float64) string // below such a head
-	full  func(float64) string // with the unit that fits
-	tick  func(float64) string // a round value of an axis, with the unit that fits
-}
-
-// rates are bit/s.
-func rates() unit { return unit{name: "Gbit/s", plain: gigabits, full: rate, tick: rate} }
-
-// times are nanoseconds.
-func times() unit { return unit{name: "µs", plain: micro, full: micros, tick: timeTick} }
-
 // The levels of the factors noise and placement that have a part in comparisons.
 const (
 	quiet    = "quiet"
@@ -181,8 +167,9 @@ func (c Cell) published(m Metric) *results.Published {
 	return &c.Published[k]
 }
 
-// quoted prints somebody else's figure.
-func quoted(p *results.Published) string {
+// quoted prints somebody else's figure for a cell.
+func (c Cell) quoted(m Metric) string {
+	p := c.published(m)
 	switch {
 	case p == nil:
 		return none

@@ -24,20 +24,6 @@ func (s *Summary) judgeLane() []lane.Judgement {
 	return all
 }
 
-// objectiveLines say of each bound what was found; the title is empty where no lane was proved.
-func (s *Summary) objectiveLines() (title string, lines []string) {
-	if s.Session.Lane == nil {
-		return "", nil
-	}
-	for _, j := range s.Objective {
-		lines = append(lines, j.String())
-	}
-	if len(lines) == 0 {
-		lines = append(lines, "It declares none: with spec.objective it is judged.")
-	}
-	return "Objective of lane " + s.Session.Lane.Name, lines
-}
-
 // judgeBound finds the worst of a bound's figures.
 func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 	switch drift := s.Session.Lane.Drift; {

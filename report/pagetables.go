@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/stats"
@@ -33,11 +32,7 @@ func (s *Summary) matrix() matrix {
 			t.Head = append(t.Head, m.noun+" P99", m.noun+" P99.9", m.noun+" max")
 		}
 	}
-	unused := s.unused()
-	for _, c := range s.Cells {
-		if slices.Contains(unused, c.Label()) {
-			continue
-		}
+	for _, c := range s.withRuns().Cells {
 		row := matrixRow{Name: c.Label(), Note: quantity.Count(c.Used, "run") + " used"}
 		if c.Baseline {
 			row.Note = "baseline, " + row.Note
@@ -89,7 +84,7 @@ func (s *Summary) tinted(c Cell, m Metric) []tinted {
 
 // around is what follows an estimate: its spread and the verdict.
 func around(f Figure) string {
-	text := spread(f.Ratio)
+	text := f.Ratio.spreadText()
 	if _, _, interval := f.Ratio.Spread(); !interval && text != none {
 		text = "(" + text + ")"
 	}

@@ -18,32 +18,29 @@ const (
 	rangeLabel = 15
 )
 
-// bars shows a metric in percent of the baseline: for each cell a row with its bar, the whisker, its blocks,
+// Bars shows a metric in percent of the baseline: for each cell a row with its bar, the whisker, its blocks,
 // and the paper's bar.
-func (s *Summary) bars(m Metric, title, hint string) *chart {
+func Bars(s *Summary, m Metric, l Labels) []byte {
 	if !m.Primary {
 		m.Kind = "" // what others published is drawn once, beside the primary metric
 	}
-	unused := s.unused()
-	cells := slices.Clone(s.Cells)
-	cells = slices.DeleteFunc(cells, func(c Cell) bool { return slices.Contains(unused, c.Label()) })
 	high, published := 0.0, false
-	for _, cell := range cells {
+	for _, cell := range s.Cells {
 		high += rowName + rowBar + rowBlocks + rowGap
 		if cell.published(m) != nil {
 			high, published = high+rowPaper, true
 		}
 	}
-	c := newChart(title, hint)
+	c := newChart(l)
 	c.right -= 14 // half of the last tick's label
-	c.placementKeys(cells)
+	c.placementKeys(s.Cells)
 	head, _ := s.spreadHead()
 	c.key(head, 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y, 8) })
 	c.key("one block", 6, func(x0, _, y float64) { c.dot("", x0+3, y, 1.8) })
 	if published {
 		c.key("the paper's figure", 18, func(x0, x1, y float64) { c.box("paper", x0, x1, y, 9) })
 	}
-	lo, hi := extent(cells, m)
+	lo, hi := extent(s.Cells, m)
 	name, foot := "% of "+s.Baseline, 0.0
 	var ticks []tick
 	if hi > 10 || lo < 0.02 {
@@ -56,17 +53,17 @@ func (s *Summary) bars(m Metric, title, hint string) *chart {
 	}
 	c.x = scale{lo: lo, hi: hi, log: foot == 1}
 	c.axes(high, name, ticks, nil)
-	c.line("full", c.x.at(1), c.Height, c.x.at(1), c.Height+high)
-	for _, cell := range cells {
+	c.line("full", c.x.at(1), c.height, c.x.at(1), c.height+high)
+	for _, cell := range s.Cells {
 		c.barRow(cell, m, c.x.at(foot))
 	}
-	return c
+	return c.paint()
 }
 
 // barRow draws a row from the chart's height on.
 func (c *chart) barRow(cell Cell, m Metric, foot float64) {
 	f := cell.Figure(m)
-	y := c.Height + rowName + rowBar/2.0
+	y := c.height + rowName + rowBar/2.0
 	class, remark := "name faint end", cell.missing(m)
 	if remark == "" && !f.Ratio.Known() {
 		remark = "not compared, " + m.shown(f)
@@ -74,8 +71,8 @@ func (c *chart) barRow(cell Cell, m Metric, foot float64) {
 		class, remark = "figure end", percent(f.Ratio.Estimate)+", "+m.shown(f)
 		c.box(cell.class(), foot, c.x.at(f.Ratio.Estimate), y, rowBar-2)
 	}
-	c.text("name", c.left, c.Height+rowName-4, cell.Label())
-	c.text(class, c.right, c.Height+rowName-4, remark)
+	c.text("name", c.left, c.height+rowName-4, cell.Label())
+	c.text(class, c.right, c.height+rowName-4, remark)
 	if lo, hi, _ := f.Ratio.Spread(); !cell.Baseline && lo > 0 && !math.IsInf(hi, 0) && len(f.Ratio.Blocks) > 1 {
 		c.whisker("ground", c.x.at(lo), c.x.at(hi), y, 8)
 		c.whisker("whisker", c.x.at(lo), c.x.at(hi), y, 8)
@@ -85,14 +82,14 @@ func (c *chart) barRow(cell Cell, m Metric, foot float64) {
 			c.dot("", c.x.at(b.Value), y+rowBar/2.0+2+(rowBlocks-4)*(float64(k)+0.5)/float64(len(f.Ratio.Blocks)), 1.8)
 		}
 	}
-	c.Height += rowName + rowBar + rowBlocks
+	c.height += rowName + rowBar + rowBlocks
 	if p := cell.published(m); p != nil && p.Percent > 0 {
 		x := c.x.at(p.Percent / 100)
-		c.box("paper", foot, x, c.Height+rowPaper/2.0, rowPaper-4)
-		c.text("faint", max(foot, x)+4, c.Height+rowPaper/2.0+4, quoted(p))
-		c.Height += rowPaper
+		c.box("paper", foot, x, c.height+rowPaper/2.0, rowPaper-4)
+		c.text("faint", max(foot, x)+4, c.height+rowPaper/2.0+4, cell.quoted(m))
+		c.height += rowPaper
 	}
-	c.Height += rowGap
+	c.height += rowGap
 }
 
 // extent is the range of all that is to be drawn, with the line at 100%.
@@ -113,31 +110,26 @@ func extent(cells []Cell, m Metric) (lo, hi float64) {
 	return slices.Min(all), slices.Max(all)
 }
 
-// merged are the cells that have samples.
-func (s *Summary) merged(m Metric) []Cell {
-	return slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool { return c.Figure(m).Merged.N() == 0 })
-}
-
 // shortest is at least a nanosecond, so that a logarithm can show it.
 func (d *Distribution) shortest() float64 { return max(1, float64(d.Histogram.Min())) }
 
-// percentiles shows the distributions up to the highest percentile that each sample supports.
-func (s *Summary) percentiles(m Metric, title, hint string) *chart {
-	c := newChart(title, hint)
+// Percentiles shows the distributions up to the highest percentile that each sample supports.
+func Percentiles(s *Summary, m Metric, l Labels) []byte {
+	c := newChart(l)
 	c.left, c.right = c.left+50, c.right-14
-	cells := s.merged(m)
+	cells := s.sampled(m)
 	last := func(c Cell) float64 { return c.Figure(m).Merged.end() }
 	slices.SortStableFunc(cells, func(a, b Cell) int { return cmp.Compare(last(b), last(a)) })
 	lo, hi, end := math.Inf(1), 0.0, 1.0
 	for _, cell := range cells {
 		d := cell.Figure(m).Merged
 		lo, hi, end = min(lo, d.shortest()), max(hi, d.end()), max(end, nines(d.Supported))
-		c.keyX = chartWidth // a row each
+		c.keyX = width // a row each
 		c.key(fmt.Sprintf("%s, to %s of %s samples", cell.Label(), pname(d.Supported), count(d.N())), 34,
 			func(x0, x1, y float64) { c.line(s.curve(cell), x0, y, x1, y) })
 	}
-	c.Height += lineSkip + 4
-	c.text("", chartMargin, c.Height, strings.ToLower(m.title)+" (logarithmic)")
+	c.height += lineSkip + 4
+	c.text("", margin, c.height, strings.ToLower(m.title)+" (logarithmic)")
 	ticks := []tick{{0, "0"}}
 	for _, q := range []float64{0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999} {
 		if nines(q) < end+0.01 {
@@ -161,8 +153,8 @@ func (s *Summary) percentiles(m Metric, title, hint string) *chart {
 			c.dot(strings.TrimSuffix(cell.class(), " pale"), c.x.at(nines(d.Supported)), c.y.at(d.end()), 2.5)
 		}
 	}
-	c.Height += 256
-	return c
+	c.height += 256
+	return c.paint()
 }
 
 // curve is the class of a cell's line: a hue for the placement, dashes for noise and path, so that the curves
@@ -205,16 +197,16 @@ func (d *Distribution) steps() (all [][2]float64) {
 	return all
 }
 
-// ranges shows a row a cell, from the shortest to the longest, with percentiles as far as the sample supports
+// Ranges shows a row a cell, from the shortest to the longest, with percentiles as far as the sample supports
 // them.
-func (s *Summary) ranges(m Metric, title, hint string) *chart {
-	c := newChart(title, hint)
+func Ranges(s *Summary, m Metric, l Labels) []byte {
+	c := newChart(l)
 	c.key("min to max", 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y, 8) })
 	c.key("P50 to P99", 18, func(x0, x1, y float64) { c.mark(`<path d="M%g,%gh18v8h-18z" />`, x0, y-4) })
 	c.key("P50 (written below)", 6, func(x0, _, y float64) { c.line("thick", x0+3, y-6, x0+3, y+6) })
 	c.key("mean", 8, func(x0, _, y float64) { c.diamond(x0+4, y) })
 	c.key("P99.9 (written above)", 8, func(x0, _, y float64) { c.triangle(x0+4, y-3) })
-	cells := s.merged(m)
+	cells := s.sampled(m)
 	c.placementKeys(cells)
 	lo, hi := math.Inf(1), 0.0
 	for _, cell := range cells {
@@ -228,13 +220,13 @@ func (s *Summary) ranges(m Metric, title, hint string) *chart {
 		logTicks(lo, hi, m.unit.tick), nil)
 	for _, cell := range cells {
 		d := cell.Figure(m).Merged
-		c.text("name", chartMargin, c.Height+rowName-4, cell.Label())
+		c.text("name", margin, c.height+rowName-4, cell.Label())
 		sample := fmt.Sprintf("%s samples in %s", count(d.N()), seconds(d.Window))
-		c.text("faint end", c.right+46, c.Height+rowName-4, sample)
-		c.rangeRow(cell, d, m.unit, c.Height+rowName+rangeLabel+rowBar/2.0)
-		c.Height += rowName + 2*rangeLabel + rowBar + rowGap
+		c.text("faint end", c.right+46, c.height+rowName-4, sample)
+		c.rangeRow(cell, d, m.unit, c.height+rowName+rangeLabel+rowBar/2.0)
+		c.height += rowName + 2*rangeLabel + rowBar + rowGap
 	}
-	return c
+	return c.paint()
 }
 
 func (c *chart) rangeRow(cell Cell, d *Distribution, u unit, y float64) {

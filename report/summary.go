@@ -80,13 +80,13 @@ type Block struct {
 	Value, Mean, P999 float64
 }
 
-// blockAt finds a block's value.
-func blockAt(blocks []Block, number int) (Block, bool) {
-	k := slices.IndexFunc(blocks, func(b Block) bool { return b.Block == number })
+// At returns the block of that number.
+func (f Figure) At(number int) (Block, bool) {
+	k := slices.IndexFunc(f.Blocks, func(b Block) bool { return b.Block == number })
 	if k < 0 {
 		return Block{}, false
 	}
-	return blocks[k], true
+	return f.Blocks[k], true
 }
 
 // Distribution is a histogram merged over runs, and what it supports.
@@ -221,7 +221,7 @@ blocks:
 	for _, b := range c.Figures[m.parts[0]].Blocks {
 		product := 1.0
 		for _, part := range m.parts {
-			value, ok := blockAt(c.Figure(Metric{Name: part}).Blocks, b.Block)
+			value, ok := c.Figure(Metric{Name: part}).At(b.Block)
 			if !ok {
 				continue blocks
 			}
@@ -276,4 +276,27 @@ func (s *Summary) cell(name string) *Cell {
 		}
 	}
 	return nil
+}
+
+// sampled are the cells that have samples.
+func (s *Summary) sampled(m Metric) []Cell {
+	return slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool { return c.Figure(m).Merged.N() == 0 })
+}
+
+// noRun is why a cell has no figure where the session has not come to it.
+const noRun = "no run used"
+
+// missing says why a cell has no figure of a metric, "" where it has one.
+func (c Cell) missing(m Metric) string {
+	switch {
+	case len(c.Figure(m).Blocks) > 0:
+		return ""
+	case c.Used == 0 && c.Void > 0:
+		return "all runs void"
+	case c.Used == 0:
+		return noRun
+	case len(m.parts) > 0:
+		return "no run with all directions"
+	}
+	return "no valid measurement"
 }

@@ -106,9 +106,6 @@ func filled(all ...table) []table {
 // many cells without figures are named once for all tables, or in a note, and not in a row each.
 const many = 3
 
-// noRun is why a cell has no figure where the session has not come to it.
-const noRun = "no run used"
-
 // unused are the cells without a run, where they are many.
 func (s *Summary) unused() []string {
 	var names []string
@@ -123,17 +120,11 @@ func (s *Summary) unused() []string {
 	return names
 }
 
-// missing says why a cell has no figure of a metric, "" where it has one.
-func (c Cell) missing(m Metric) string {
-	switch {
-	case len(c.Figure(m).Blocks) > 0:
-		return ""
-	case c.Used == 0 && c.Void > 0:
-		return "all runs void"
-	case c.Used == 0:
-		return noRun
-	case len(m.parts) > 0:
-		return "no run with all directions"
-	}
-	return "no valid measurement"
+// withRuns is the session without its unused cells.
+func (s *Summary) withRuns() *Summary {
+	unused, shown := s.unused(), *s
+	shown.Cells = slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool {
+		return slices.Contains(unused, c.Label())
+	})
+	return &shown
 }

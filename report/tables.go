@@ -8,37 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/stats"
 )
-
-// spreadHead heads a column of whiskers; the note says what they are where the blocks are few.
-func (s *Summary) spreadHead() (head, note string) {
-	ranges, most := false, 0
-	for _, c := range s.Cells {
-		for _, f := range c.Figures {
-			if !f.Ratio.Known() || c.Baseline {
-				continue
-			}
-			most = max(most, f.Ratio.N)
-			if _, _, interval := f.Ratio.Spread(); interval {
-				head = "95% interval"
-			} else {
-				ranges = true
-			}
-		}
-	}
-	switch {
-	case head != "" && ranges:
-		return head, "[a, b] is a 95% interval; a to b is the range of the blocks, where they are too few for one."
-	case head != "":
-		return head, ""
-	case most == 0:
-		return "range", ""
-	}
-	return fmt.Sprintf("range of %d", most),
-		quantity.Count(most, "block") + ": range of the blocks' ratios, no interval (that needs 6 blocks)."
-}
 
 // estimate prints a ratio; the baseline is 100% by definition.
 func (c Cell) estimate(r Comparison) string {
@@ -61,7 +32,7 @@ func (s *Summary) valueTable(m Metric) table {
 			if c.Baseline {
 				return none
 			}
-			return spread(c.Figure(m).Ratio)
+			return c.Figure(m).Ratio.spreadText()
 		}}}
 	if m.statistic == "" {
 		columns = append(columns, m.median(m.unit.name))
@@ -77,7 +48,7 @@ func (s *Summary) valueTable(m Metric) table {
 		}
 	}
 	t := newTable(title, s.Cells, m.missing, append(columns,
-		column{Name: "paper", optional: true, of: func(c Cell) string { return quoted(c.published(m)) }},
+		column{Name: "paper", optional: true, of: func(c Cell) string { return c.quoted(m) }},
 		column{Name: strings.TrimSpace(m.statistic + " verdict"), Words: true, optional: true,
 			of: func(c Cell) string { return string(c.Figure(m).Verdict) }})...)
 	t.Notes = append(t.Notes, note)
@@ -109,7 +80,7 @@ func (m Metric) max() column {
 
 // sampleNote says of how many samples the percentiles and the maximum are, and what was too few.
 func (s *Summary) sampleNote(m Metric) string {
-	cells := s.merged(m)
+	cells := s.sampled(m)
 	if len(cells) == 0 {
 		return ""
 	}
@@ -150,7 +121,7 @@ func (s *Summary) costTable() table {
 	for _, c := range s.Costs {
 		row := []string{c.Name}
 		for _, r := range c.Ratios {
-			row = append(row, percent(r.Estimate), spread(r))
+			row = append(row, percent(r.Estimate), r.spreadText())
 		}
 		if trip.Name != "" {
 			without, with := c.tails(trip)
@@ -247,7 +218,7 @@ func (s *Summary) blockTable(m Metric) table {
 	var columns []column
 	for b := range s.Session.Scenario.Blocks {
 		columns = append(columns, column{Name: fmt.Sprint(b + 1), of: func(c Cell) string {
-			v, ok := blockAt(c.Figure(m).Blocks, b+1)
+			v, ok := c.Figure(m).At(b + 1)
 			if !ok {
 				return none
 			}

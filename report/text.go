@@ -102,6 +102,39 @@ func (s *Summary) firstLines() []string {
 	return append(lines, void)
 }
 
+// voidValues counts the void measurements of used runs by name and reason, without the reason's figures.
+func (s *Summary) voidValues() map[string]int {
+	found := map[string]int{}
+	for _, r := range s.Session.Runs {
+		for _, m := range r.Measured {
+			if r.Used() && len(m.Void) > 0 {
+				why, _, _ := strings.Cut(m.Void[0], ":")
+				found[m.Name+": "+why]++
+			}
+		}
+	}
+	return found
+}
+
+// objectiveLines say of each bound what was found; the title is empty where no lane was proved.
+func (s *Summary) objectiveLines() (title string, lines []string) {
+	if s.Session.Lane == nil {
+		return "", nil
+	}
+	for _, j := range s.Objective {
+		lines = append(lines, j.String())
+	}
+	if len(lines) == 0 {
+		lines = append(lines, "It declares none: with spec.objective it is judged.")
+	}
+	return "Objective of lane " + s.Session.Lane.Name, lines
+}
+
+// shared says whether the neighbours of some cell have to live on the client's CPUs.
+func (s *Summary) shared() bool {
+	return slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Neighbours.Intersects(c.Client) })
+}
+
 // sentence says what was to be reached and what was found.
 func (a Aim) sentence() string {
 	text := fmt.Sprintf("%s: %s; aim: %s", a.Text, a.Found, a.Goal)

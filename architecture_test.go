@@ -55,10 +55,14 @@ func imports() map[string][]string {
 		"probe/*": {"probe", "quantity", "results"},
 		"prove": {"change", "cpuset", "enforce", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe", "quantity",
 			"results", "runtime/process", "scenarios", "stats", "terminal", "witness", "sched"},
-		"report":         {"cpuset", "lane", "quantity", "results", "stats", "terminal"},
+		"report": {"lane", "quantity", "report/chart", "report/figures", "report/format", "results", "stats",
+			"terminal"},
+		"report/figures": {"cpuset", "lane", "quantity", "report/format", "results", "stats"},
+		"report/chart":   {"report/figures", "report/format", "terminal"},
+		"report/format":  {},
 		"examples/embed": {"cpuset", "journal", "lane", "lanes"}, // a module of its own
 		"cmd/isolane":    {"*"}, "cmd/isolane/cli": {"terminal"},
-		"test/*":         {"cpuset", "host/hosttest"},
+		"test/*":         {"cpuset", "host/hosttest", "lane", "results"},
 		"bench":          {"netpath", "netpath/*", "journal", "probe", "probe/echo", "results"},
 		// The module of the virtual machines, which knows Isolane as a program only.
 		"lab": {}, "lab/cmd/isolane-lab": {"lab"},
@@ -110,7 +114,10 @@ probe/echo             900       10  reads its own part of a scenario
 probe/iperf3           150        5  reads its own part of a scenario
 prove                 2100       40  a lane in force is measured, what a user asks for, the program's scenarios, a session's display
 quantity               200       10
-report                3100       25  verdicts on objectives, the JSON of isolane report
+report                1350        5  verdicts on objectives, the JSON of isolane report
+report/chart           550        5  plots apart from the page, out of report
+report/figures        1250       25  statistics and verdicts apart from how they are shown, out of report
+report/format          150       10  numbers and units, which figures, page and plots print
 results                450       35
 runtime/process        500       15  a command in the foreground, what needs capabilities
 runtime/running       1000       10
@@ -122,6 +129,7 @@ terminal               400       15  a writer that says that nobody reads
 test/fingerprint        50        0
 test/golden             50        5
 test/programs          800        0
+test/session           300       10  made-up sessions, for the tests of report and of its parts
 test/summary           100        0
 version                100        5
 watch                  500       10

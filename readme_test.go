@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"isolane.dev/isolane/report"
+	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/terminal"
 	"isolane.dev/isolane/test/golden"
@@ -24,7 +25,7 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	summary, err := report.Summarize(session)
+	summary, err := figures.Summarize(session)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 	"isolane.dev/isolane/terminal"
@@ -26,10 +27,10 @@ type Document struct {
 	Void       int            `json:"voidRuns"`
 	Baseline   string         `json:"baseline,omitempty"` // the cell that the others are compared with
 	Cells      []documentCell `json:"cells"`
-	Aims       []Aim          `json:"aims"`
+	Aims       []figures.Aim  `json:"aims"`
 	// Objective is that of the lane that was proved, with the verdict on each of its bounds.
 	Objective []lane.Judgement `json:"objective,omitempty"`
-	summary   Summary
+	summary   figures.Summary
 }
 
 // Write writes the table.
@@ -71,12 +72,12 @@ type documentRatio struct {
 	Blocks     int      `json:"blocks"`
 }
 
-// document says for programs what the table says; dir is that of the results.
-func (s Summary) document(dir string) Document {
+// newDocument says for programs what the table says; dir is that of the results.
+func newDocument(s *figures.Summary, dir string) Document {
 	d := Document{APIVersion: results.APIVersion, Kind: "Report", Page: filepath.Join(dir, Page),
 		Scenario: s.Session.Scenario.Name, Mode: s.Session.Scenario.Mode, Complete: s.Session.Complete,
 		Planned: s.Planned, Used: s.Used, Void: s.Void, Baseline: s.Baseline,
-		Cells: []documentCell{}, Aims: append([]Aim{}, s.Aims...), Objective: s.Objective, summary: s}
+		Cells: []documentCell{}, Aims: append([]figures.Aim{}, s.Aims...), Objective: s.Objective, summary: *s}
 	for _, c := range s.Cells {
 		cell := documentCell{Name: c.Name, Used: c.Used, Void: c.Void, Figures: []documentFigure{}}
 		for _, m := range s.Metrics {
@@ -89,7 +90,7 @@ func (s Summary) document(dir string) Document {
 	return d
 }
 
-func newFigure(m Metric, f Figure, baseline bool) documentFigure {
+func newFigure(m figures.Metric, f figures.Figure, baseline bool) documentFigure {
 	r := documentFigure{Name: m.Name, Metric: m.Kind, Verdict: f.Verdict}
 	if d := f.Merged; d != nil {
 		r.P50, r.P99 = known(d.Quantile(0.5)), known(d.Quantile(0.99))

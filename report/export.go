@@ -1,9 +1,14 @@
+// Package report shows the figures of a session: as text, as a page with charts, and as JSON for programs. It
+// reads nothing but a results directory, so a page can be made again from the raw results at any time.
+//
+// Package figures computes; this one and package chart only print what it found.
 package report
 
 import (
 	"bytes"
 	"path/filepath"
 
+	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/results"
 )
 
@@ -14,11 +19,11 @@ type file struct {
 }
 
 // exports are the forms in which a session is stored beside its results.
-func exports() []func(*Summary, []picture) ([]file, error) {
-	return []func(*Summary, []picture) ([]file, error){drawings, htmlPage}
-}
+func exports() []export { return []export{drawings, htmlPage} }
 
-func drawings(_ *Summary, pictures []picture) ([]file, error) {
+type export func(*figures.Summary, []picture) ([]file, error)
+
+func drawings(_ *figures.Summary, pictures []picture) ([]file, error) {
 	var all []file
 	for _, p := range pictures {
 		all = append(all, file{p.File, p.SVG})
@@ -26,15 +31,15 @@ func drawings(_ *Summary, pictures []picture) ([]file, error) {
 	return all, nil
 }
 
-func htmlPage(s *Summary, pictures []picture) ([]file, error) {
+func htmlPage(s *figures.Summary, pictures []picture) ([]file, error) {
 	var b bytes.Buffer
-	err := s.html(&b, pictures)
+	err := writePage(&b, s, pictures)
 	return []file{{Page, b.Bytes()}}, err
 }
 
 // Write stores the page and the charts of a session in the directory of its results.
-func Write(dir string, s Summary) error {
-	pictures := s.pictures()
+func Write(dir string, s figures.Summary) error {
+	pictures := newPictures(&s)
 	for _, export := range exports() {
 		files, err := export(&s, pictures)
 		if err != nil {
@@ -51,12 +56,12 @@ func Write(dir string, s Summary) error {
 
 // Store stores a session's page and charts beside its results, and returns what they say.
 func Store(dir string, session results.Session) (Document, error) {
-	s, err := Summarize(session)
+	s, err := figures.Summarize(session)
 	if err == nil {
 		err = Write(dir, s)
 	}
 	if err != nil {
 		return Document{}, err
 	}
-	return s.document(dir), nil
+	return newDocument(&s, dir), nil
 }

@@ -6,26 +6,30 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
+
+	"isolane.dev/isolane/report/figures"
 
 	"github.com/google/go-cmp/cmp"
 
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
-	"isolane.dev/isolane/stats"
 	"isolane.dev/isolane/terminal"
 	"isolane.dev/isolane/test/golden"
+	"isolane.dev/isolane/test/session"
 )
 
-func summarize(t *testing.T, s results.Session) Summary {
+func summarize(t *testing.T, s results.Session) figures.Summary {
 	t.Helper()
-	sum, err := Summarize(s)
+	sum, err := figures.Summarize(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +49,7 @@ func written(t *testing.T, s results.Session) string {
 	t.Helper()
 	sum := summarize(t, s)
 	var b strings.Builder
-	if err := sum.html(&b, sum.pictures()); err != nil {
+	if err := writePage(&b, &sum, newPictures(&sum)); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -53,7 +57,7 @@ func written(t *testing.T, s results.Session) string {
 
 func TestText(t *testing.T) {
 	for name, s := range map[string]results.Session{
-		"quick.txt": quickSession(t), "standard.txt": synthetic(t, "standard", 10, sixCells()),
+		"quick.txt": session.Quick(t), "standard.txt": session.Made(t, "standard", 10, session.SixCells()),
 	} {
 		golden.Check(t, filepath.Join("testdata", name), []byte(printed(t, s, 100)))
 		for _, columns := range []int{60, 80, 100, 200} {
@@ -75,9 +79,9 @@ func TestNoVerdictNoColour(t *testing.T) {
 		s    results.Session
 		firm bool
 	}{
-		"quick":       {synthetic(t, "quick", 10, sixCells()), false},
-		"five blocks": {synthetic(t, "standard", 5, sixCells()), false},
-		"ten blocks":  {synthetic(t, "standard", 10, sixCells()), true},
+		"quick":       {session.Made(t, "quick", 10, session.SixCells()), false},
+		"five blocks": {session.Made(t, "standard", 5, session.SixCells()), false},
+		"ten blocks":  {session.Made(t, "standard", 10, session.SixCells()), true},
 	} {
 		var b strings.Builder
 		if err := Text(&b, summarize(t, c.s), terminal.Terminal{Columns: 100, Colour: true}); err != nil {
@@ -94,9 +98,9 @@ func TestNoVerdictNoColour(t *testing.T) {
 }
 
 func TestCharts(t *testing.T) {
-	for i, s := range []results.Session{quickSession(t), synthetic(t, "standard", 10, allCells())} {
+	for i, s := range []results.Session{session.Quick(t), session.Made(t, "standard", 10, session.AllCells())} {
 		sum := summarize(t, s)
-		for _, c := range sum.pictures() {
+		for _, c := range newPictures(&sum) {
 			if i == 0 && !c.Minor {
 				golden.Check(t, filepath.Join("testdata", c.File), c.SVG)
 			}
@@ -115,19 +119,6 @@ func TestCharts(t *testing.T) {
 	}
 }
 
-// The line ends at the value that the tables print.
-func TestLinesEndAtThePercentile(t *testing.T) {
-	sum := summarize(t, quickSession(t))
-	for _, c := range sum.Cells {
-		d := c.Figure(sum.distribution()).Merged
-		steps := d.steps()
-		got, want := steps[len(steps)-1], [2]float64{nines(d.Supported), d.Quantile(d.Supported)}
-		if got != want {
-			t.Errorf("%s: the line ends at %v, want %v", c.Name, got, want)
-		}
-	}
-}
-
 func wellFormed(t *testing.T, name, text string) {
 	t.Helper()
 	d := xml.NewDecoder(strings.NewReader(text))
@@ -141,7 +132,7 @@ func wellFormed(t *testing.T, name, text string) {
 }
 
 func TestHTML(t *testing.T) {
-	s := quickSession(t)
+	s := session.Quick(t)
 	s.Notes = append(s.Notes, `</script><script>alert("x")</script>`)
 	measured := s // as prove has it, before it is stored
 	measured.APIVersion, measured.Kind, measured.Schema = "", "", 0
@@ -179,7 +170,7 @@ func TestHTML(t *testing.T) {
 
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
-	if err := results.Write(dir, quickSession(t)); err != nil {
+	if err := results.Write(dir, session.Quick(t)); err != nil {
 		t.Fatal(err)
 	}
 	write := func() {
@@ -216,67 +207,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-func TestVerdicts(t *testing.T) {
-	sum := summarize(t, synthetic(t, "standard", 10, sixCells()))
-	for name, want := range map[string][2]stats.Verdict{
-		"quiet-floating-bridge": {"", ""},
-		"noisy-floating-bridge": {stats.Worse, stats.Better},
-		"noisy-lane-express":    {stats.Better, stats.Better},
-	} {
-		c := sum.cell(name)
-		if got := [2]stats.Verdict{c.Figures[throughput].Verdict, c.Figures[sum.distribution().Name].Verdict}; got != want {
-			t.Errorf("%s: throughput and RTT %v, want %v", name, got, want)
-		}
-	}
-	for _, a := range sum.Aims {
-		if a.State != Reached {
-			t.Errorf("%s: %s, want %s", a.Text, a.State, Reached)
-		}
-	}
-	f := sum.cell("noisy-lane-express").Figures[throughput]
-	e := math.Sqrt(64*65) / math.Sqrt(22*62)
-	if math.Abs(f.Ratio.Estimate/e-1) > 0.03 || f.Ratio.Confidence < 0.95 {
-		t.Errorf("ratio %v, made up with %.3f", f.Ratio.Interval, e)
-	}
-	// The family is ten comparisons, and the least p of ten blocks is 2/1024.
-	if want := 10 * 2.0 / 1024; math.Abs(f.Ratio.Adjusted-want) > 1e-9 {
-		t.Errorf("adjusted p = %v, want %v", f.Ratio.Adjusted, want)
-	}
-}
-
-func TestPairsOnlyTheSameBlock(t *testing.T) {
-	s := synthetic(t, "quick", 4, sixCells())
-	runOf(t, s, "quiet-floating-bridge", 3).Void = []string{"made void"}
-	for i := range runOf(t, s, "noisy-lane-express", 1).Measured {
-		if m := &runOf(t, s, "noisy-lane-express", 1).Measured[i]; m.Name == "throughput-tcp-up" {
-			m.Void = []string{"nothing was received"}
-		}
-	}
-	sum := summarize(t, s)
-	c := sum.cell("noisy-lane-express")
-	blocks := func(c Comparison) (all []int) {
-		for _, r := range c.Blocks {
-			all = append(all, r.Block)
-		}
-		return all
-	}
-	for name, want := range map[string][]int{throughput: {2, 4}, "throughput-tcp-up": {2, 4},
-		"throughput-tcp-down": {1, 2, 4}, sum.distribution().Name: {1, 2, 4}} {
-		if got := blocks(c.Figures[name].Ratio); !slices.Equal(got, want) {
-			t.Errorf("%s is compared in blocks %v, want %v", name, got, want)
-		}
-	}
-	if n := len(c.Figures[sum.distribution().Name].Blocks); n != 4 {
-		t.Errorf("%d runs have an RTT, want all 4: the baseline's void run takes nothing from it", n)
-	}
-	ratio := c.Figures[sum.distribution().Name].Ratio
-	if _, _, interval := ratio.Spread(); interval || ratio.N != 3 {
-		t.Errorf("an interval of %d blocks", ratio.N)
-	}
-}
-
 func TestHonestEdges(t *testing.T) {
-	six := func() results.Session { return synthetic(t, "quick", 3, sixCells()) }
+	six := func() results.Session { return session.Made(t, "quick", 3, session.SixCells()) }
 	cases := []struct {
 		name   string
 		change func(*results.Session)
@@ -305,12 +237,12 @@ func TestHonestEdges(t *testing.T) {
 			if err := h.RecordValue(4_956_602_000); err != nil {
 				t.Fatal(err)
 			}
-			m := &runOf(t, *s, "noisy-floating-bridge", 1).Measured[0]
+			m := &session.RunOf(t, *s, "noisy-floating-bridge", 1).Measured[0]
 			m.RTT.Latency, _ = results.Encode(h)
 		}, []string{"4.96 s"}, []string{"4,95"}},
 		{"no used run in a cell", func(s *results.Session) {
 			for b := range 4 {
-				runOf(t, *s, "noisy-lane-express", b).Void = []string{"made void"}
+				session.RunOf(t, *s, "noisy-lane-express", b).Void = []string{"made void"}
 			}
 		}, []string{"4 of 24 runs void", "all runs void", "NO FIGURE"}, nil},
 		{"no run at all", func(s *results.Session) { s.Complete, s.Runs = false, nil },
@@ -320,9 +252,9 @@ func TestHonestEdges(t *testing.T) {
 				s.Runs[i].Void = []string{"made void"}
 			}
 		}, []string{"24 of 24 runs void, 0 used"}, nil},
-		{"one block shows nothing", func(s *results.Session) { *s = synthetic(t, "quick", 1, sixCells()) },
+		{"one block shows nothing", func(s *results.Session) { *s = session.Made(t, "quick", 1, session.SixCells()) },
 			[]string{"OPEN", "(1 block)", "the blocks do not show it"}, []string{"REACHED      throughput"}},
-		{"one cell", func(s *results.Session) { *s = synthetic(t, "standard", 6, sixCells()[:1]) },
+		{"one cell", func(s *results.Session) { *s = session.Made(t, "standard", 6, session.SixCells()[:1]) },
 			[]string{"quiet-floating-bridge  100%"}, []string{"Aims", "What noise costs"}},
 		{"no baseline", func(s *results.Session) { s.Cells[0].Baseline = false },
 			[]string{"no cell is the baseline"}, []string{"Aims"}},
@@ -373,19 +305,9 @@ func TestHonestEdges(t *testing.T) {
 	}
 }
 
-func TestDigits(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 1: "1.00", 99.96: "100", 9.996: "10.0", 999.4: "999",
-		999.6: "1,000", 0.0123: "0.0123", 0.29: "0.290", 12345.6: "12,346",
-		3e-4: "3.0e-04", 5e9: "5.0e+09", math.Inf(1): "–", -4567: "-4,567"} {
-		if got := digits(v); got != want {
-			t.Errorf("digits(%v) = %q, want %q", v, got, want)
-		}
-	}
-}
-
 // Names say nothing: directions, closed loops and the primary metrics come from the fields of the measurements.
 func TestMeaningIsNotInNames(t *testing.T) {
-	s := synthetic(t, "standard", 6, sixCells())
+	s := session.Made(t, "standard", 6, session.SixCells())
 	names := map[string]string{"rtt-udp-64-open": "alpha-up", "rtt-udp-64-pingpong": "größe <b>",
 		"throughput-tcp-up": "throughput", "throughput-tcp-down": "../pingpong"}
 	for i := range s.Runs {
@@ -402,10 +324,28 @@ func TestMeaningIsNotInNames(t *testing.T) {
 		}
 	}
 	sum := summarize(t, s)
-	for _, c := range sum.pictures() {
+	for _, c := range newPictures(&sum) {
 		wellFormed(t, c.File, string(c.SVG))
 		if filepath.Base(c.File) != c.File {
 			t.Errorf("a chart outside of the directory: %s", c.File)
 		}
+	}
+}
+
+// Text and page say the verdict; without an objective they say how to get one.
+func TestObjectiveShown(t *testing.T) {
+	s := session.Proved(t, "standard", 10, lane.Objective{
+		RTT: map[string]quantity.Duration{"p99": quantity.Duration(30 * time.Microsecond)}})
+	text, page := printed(t, s, 100), written(t, s)
+	for _, want := range []string{"Objective of lane web", "rtt p99 at most 30us: held ("} {
+		if !strings.Contains(text, want) || !strings.Contains(page, want) {
+			t.Errorf("%q is missing in the text or the page:\n%s", want, text)
+		}
+	}
+	if !strings.Contains(page, "isolane prove edge --lane web --standard --seed 7") {
+		t.Error("the page does not say how to repeat the session")
+	}
+	if text := printed(t, session.Proved(t, "standard", 10, lane.Objective{}), 100); !strings.Contains(text, "It declares none") {
+		t.Error(text)
 	}
 }

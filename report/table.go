@@ -4,6 +4,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/format"
 )
 
 // table is what the terminal and the page print. A row with fewer cells than columns has a remark instead of
@@ -21,7 +24,7 @@ type column struct {
 	Words    bool
 	Long     bool // words that need a line of their own where the page is narrow
 	optional bool // dropped where it says nothing
-	of       func(Cell) string
+	of       func(figures.Cell) string
 }
 
 // heads are columns of a table that fills its rows itself; the first ones hold words.
@@ -34,7 +37,9 @@ func heads(words int, names ...string) []column {
 }
 
 // newTable has a row for each cell; missing, if given, says why there are no figures, or "".
-func newTable(title string, cells []Cell, missing func(Cell) string, columns ...column) table {
+func newTable(
+	title string, cells []figures.Cell, missing func(figures.Cell) string, columns ...column,
+) table {
 	t := table{Title: title, Columns: append(heads(1, "cell"), columns...)}
 	without := map[string][]string{}
 	for _, c := range cells {
@@ -54,7 +59,7 @@ func newTable(title string, cells []Cell, missing func(Cell) string, columns ...
 		t.Rows = append(t.Rows, row)
 	}
 	for k := len(t.Columns) - 1; k > 0; k-- {
-		says := func(row []string) bool { return !t.Short(row) && row[k] != "" && row[k] != none }
+		says := func(row []string) bool { return !t.Short(row) && row[k] != "" && row[k] != format.None }
 		if !t.Columns[k].optional || slices.ContainsFunc(t.Rows, says) {
 			continue
 		}
@@ -70,7 +75,7 @@ func newTable(title string, cells []Cell, missing func(Cell) string, columns ...
 			continue
 		}
 		t.Rows = slices.DeleteFunc(t.Rows, func(row []string) bool { return t.Short(row) && row[1] == why })
-		if why != noRun {
+		if why != figures.NoRun {
 			t.Notes = append(t.Notes, why+": "+strings.Join(without[why], ", ")+".")
 		}
 	}
@@ -89,7 +94,7 @@ func (t table) words(title string, columns ...string) string {
 			switch {
 			case t.Short(row) && k == 1:
 				text += " " + row[1]
-			case !t.Short(row) && slices.Contains(columns, c.Name) && row[k] != none:
+			case !t.Short(row) && slices.Contains(columns, c.Name) && row[k] != format.None:
 				text += " " + strings.TrimPrefix(c.Name+" ", "% ") + row[k]
 			}
 		}
@@ -103,14 +108,14 @@ func filled(all ...table) []table {
 	return slices.DeleteFunc(all, func(t table) bool { return len(t.Rows) == 0 })
 }
 
-// many cells without figures are named once for all tables, or in a note, and not in a row each.
+// many cells without figures are named once for all tables, or in a note, and have no rows.
 const many = 3
 
 // unused are the cells without a run, where they are many.
-func (s *Summary) unused() []string {
+func unused(s *figures.Summary) []string {
 	var names []string
 	for _, c := range s.Cells {
-		if c.missing(Metric{}) == noRun {
+		if (figures.Metric{}).Missing(c) == figures.NoRun {
 			names = append(names, c.Label())
 		}
 	}
@@ -121,9 +126,9 @@ func (s *Summary) unused() []string {
 }
 
 // withRuns is the session without its unused cells.
-func (s *Summary) withRuns() *Summary {
-	unused, shown := s.unused(), *s
-	shown.Cells = slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool {
+func withRuns(s *figures.Summary) *figures.Summary {
+	unused, shown := unused(s), *s
+	shown.Cells = slices.DeleteFunc(slices.Clone(s.Cells), func(c figures.Cell) bool {
 		return slices.Contains(unused, c.Label())
 	})
 	return &shown

@@ -8,18 +8,22 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/terminal"
 )
 
+const aimPair = figures.AimCell + " against " + figures.AimBase
+
 // Text prints the session as a terminal can show it.
-func Text(w io.Writer, s Summary, on terminal.Terminal) error {
+func Text(w io.Writer, s figures.Summary, on terminal.Terminal) error {
 	p := printer{on: on}
 	p.fold("", on.Bold(s.Session.Scenario.Name+": "+s.Session.Scenario.Title))
 	if !s.Session.Complete {
 		p.fold("", fmt.Sprintf("INTERRUPTED: %d of %d runs were made. What follows is of those.",
 			len(s.Session.Runs), s.Planned))
 	}
-	for _, l := range s.firstLines() {
+	for _, l := range firstLines(&s) {
 		p.fold("", l)
 	}
 	e := s.Session.Environment
@@ -31,16 +35,16 @@ func Text(w io.Writer, s Summary, on terminal.Terminal) error {
 		p.fold("note: ", "no cell is the baseline: nothing can be compared.")
 	}
 	if s.Used > 0 {
-		p.figures(s)
+		p.figures(&s)
 	}
-	if title, lines := s.objectiveLines(); title != "" {
+	if title, lines := objectiveLines(&s); title != "" {
 		p.title(title)
 		for _, l := range lines {
 			p.fold("- ", l)
 		}
 	}
 	p.WriteString("\n")
-	for _, c := range s.caveats() {
+	for _, c := range caveats(&s) {
 		p.fold("- ", c)
 	}
 	_, err := io.WriteString(w, p.String())
@@ -48,31 +52,31 @@ func Text(w io.Writer, s Summary, on terminal.Terminal) error {
 }
 
 // figures prints the tables and the aims.
-func (p *printer) figures(s Summary) {
-	for _, m := range s.primary() {
-		p.table(s.valueTable(m))
+func (p *printer) figures(s *figures.Summary) {
+	for _, m := range s.Primary() {
+		p.table(valueTable(s, m))
 	}
-	p.table(s.costTable())
-	if slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Tail.Runs > 0 }) {
-		p.title(s.tailTable().Title)
+	p.table(costTable(s))
+	if slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Tail.Runs > 0 }) {
+		p.title(tailTable(s).Title)
 		for _, c := range s.Cells {
 			if c.Tail.Runs > 0 {
-				p.fold("- ", c.tailLine())
+				p.fold("- ", tailLine(c))
 			}
 		}
 		p.fold("  ", tailNote)
 	}
-	p.table(s.workTable())
+	p.table(workTable(s))
 	if len(s.Aims) > 0 {
-		p.title("Aims: " + aimPair + s.aimNote())
+		p.title("Aims: " + aimPair + s.AimNote())
 		for _, a := range s.Aims {
-			p.fold("  "+p.state(a), a.sentence())
+			p.fold("  "+p.state(a), aimSentence(a))
 		}
 	}
 }
 
 // firstLines say what was measured, how much of it counts, and what it can show.
-func (s *Summary) firstLines() []string {
+func firstLines(s *figures.Summary) []string {
 	sc := s.Session.Scenario
 	mode := fmt.Sprintf("%s, %s, seed %d", sc.Mode, quantity.Count(sc.Blocks, "block"), sc.Seed)
 	if !s.Verdicts {
@@ -91,11 +95,12 @@ func (s *Summary) firstLines() []string {
 	if s.Used == 0 {
 		return append(lines, "No run counts, so there are no figures.")
 	}
-	if unused := s.unused(); len(unused) > 0 {
-		lines = append(lines, fmt.Sprintf("%s in %d cells: %s", noRun, len(unused), strings.Join(unused, ", ")))
+	if unused := unused(s); len(unused) > 0 {
+		lines = append(lines, fmt.Sprintf("%s in %d cells: %s", figures.NoRun, len(unused),
+			strings.Join(unused, ", ")))
 	}
 	void := fmt.Sprintf("%d of %s in used runs void", s.VoidValues, quantity.Count(s.Values, "measurement"))
-	found := s.voidValues()
+	found := voidValues(s)
 	for _, why := range slices.Sorted(maps.Keys(found)) {
 		void += fmt.Sprintf("; %d× %s", found[why], why)
 	}
@@ -103,7 +108,7 @@ func (s *Summary) firstLines() []string {
 }
 
 // voidValues counts the void measurements of used runs by name and reason, without the reason's figures.
-func (s *Summary) voidValues() map[string]int {
+func voidValues(s *figures.Summary) map[string]int {
 	found := map[string]int{}
 	for _, r := range s.Session.Runs {
 		for _, m := range r.Measured {
@@ -117,7 +122,7 @@ func (s *Summary) voidValues() map[string]int {
 }
 
 // objectiveLines say of each bound what was found; the title is empty where no lane was proved.
-func (s *Summary) objectiveLines() (title string, lines []string) {
+func objectiveLines(s *figures.Summary) (title string, lines []string) {
 	if s.Session.Lane == nil {
 		return "", nil
 	}
@@ -131,38 +136,38 @@ func (s *Summary) objectiveLines() (title string, lines []string) {
 }
 
 // shared says whether the neighbours of some cell have to live on the client's CPUs.
-func (s *Summary) shared() bool {
-	return slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Neighbours.Intersects(c.Client) })
+func shared(s *figures.Summary) bool {
+	return slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Neighbours.Intersects(c.Client) })
 }
 
-// sentence says what was to be reached and what was found.
-func (a Aim) sentence() string {
+// aimSentence says what was to be reached and what was found.
+func aimSentence(a figures.Aim) string {
 	text := fmt.Sprintf("%s: %s; aim: %s", a.Text, a.Found, a.Goal)
 	if a.Paper != "" {
 		text += "; paper: " + a.Paper
 	}
-	if a.State == Open {
+	if a.State == figures.Open {
 		text += ". The estimate reaches the aim, the blocks do not show it"
 	}
 	return text
 }
 
 // caveats are what a reader must know not to be misled by the figures.
-func (s *Summary) caveats() []string {
+func caveats(s *figures.Summary) []string {
 	var all []string
 	if s.Verdicts && s.Inconclusive > 0 {
 		all = append(all, fmt.Sprintf("%s on the primary figures: inconclusive. More blocks narrow the intervals.",
 			quantity.Count(s.Inconclusive, "verdict")))
 	}
-	all = append(all, s.tailCaveats()...)
-	if slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Label() != c.Name }) {
+	all = append(all, tailCaveats(s)...)
+	if slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Label() != c.Name }) {
 		all = append(all, "* another path than the one asked was in force: see the notes.")
 	}
-	if s.shared() {
+	if shared(s) {
 		all = append(all, "In some cells the neighbours share the client's CPUs, so their loss beside a lane is "+
 			"that of a machine without a CPU to spare.")
 	}
-	if m := s.distribution(); m.closed {
+	if m := s.PrimaryDistribution(); m.Closed {
 		all = append(all, m.Name+" is a closed loop: service time, one message in flight. It cannot show "+
 			"queueing; the open loop can.")
 	}
@@ -178,13 +183,13 @@ func (s *Summary) caveats() []string {
 }
 
 // tailCaveats name the noisy cells whose median flatters them.
-func (s *Summary) tailCaveats() []string {
-	base := s.cell(s.Baseline)
+func tailCaveats(s *figures.Summary) []string {
+	base := s.Cell(s.Baseline)
 	if base == nil {
 		return nil
 	}
 	var all []string
-	m := s.distribution()
+	m := s.PrimaryDistribution()
 	for _, c := range s.Cells {
 		f, ref := c.Figure(m), base.Figure(m).Merged
 		p := 0.999
@@ -194,8 +199,8 @@ func (s *Summary) tailCaveats() []string {
 		own, other := f.Merged.Quantile(p), ref.Quantile(p)
 		if f.Ratio.Known() && f.Ratio.Estimate < 1 && own > 2*other {
 			all = append(all, fmt.Sprintf("%s: %s is below that of %s, but %s is %s× as long (%s against %s %s): "+
-				"judge it by its tail.", c.Name, m.statistic, s.Baseline, pname(p), digits(own/other), m.unit.plain(own),
-				m.unit.plain(other), m.unit.name))
+				"judge it by its tail.", c.Name, m.Statistic, s.Baseline, format.Quantile(p), format.Digits(own/other),
+				m.Unit.Plain(own), m.Unit.Plain(other), m.Unit.Name))
 		}
 	}
 	return all
@@ -214,15 +219,15 @@ func (p *printer) title(text string) {
 }
 
 // state has the colour of a verdict where it is one.
-func (p *printer) state(a Aim) string {
+func (p *printer) state(a figures.Aim) string {
 	text := fmt.Sprintf("%-12s ", strings.ToUpper(string(a.State)))
 	switch {
 	case !a.Firm:
-	case a.State == Reached:
+	case a.State == figures.Reached:
 		return p.on.Green(text)
-	case a.State == NotReached:
+	case a.State == figures.NotReached:
 		return p.on.Red(text)
-	case a.State == Open:
+	case a.State == figures.Open:
 		return p.on.Yellow(text)
 	}
 	return text

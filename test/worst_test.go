@@ -19,6 +19,7 @@ import (
 
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/report"
+	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/terminal"
 	"isolane.dev/isolane/witness"
@@ -126,7 +127,7 @@ func TestWorstSamplesNameTheIntruder(t *testing.T) {
 		if len(why) > 0 {
 			continue
 		}
-		sum, err := report.Summarize(s)
+		sum, err := figures.Summarize(s)
 		if err != nil {
 			t.Fatal(err)
 		}

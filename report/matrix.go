@@ -5,6 +5,8 @@ import (
 	"math"
 
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/stats"
 )
 
@@ -24,15 +26,15 @@ type matrixRow struct {
 // tinted is a figure, large, with its percentage below. Class is the tint.
 type tinted struct{ Main, Sub, Class string }
 
-func (s *Summary) matrix() matrix {
+func newMatrix(s *figures.Summary) matrix {
 	var t matrix
-	for _, m := range s.primary() {
-		t.Head = append(t.Head, m.value())
-		if m.statistic != "" {
-			t.Head = append(t.Head, m.noun+" P99", m.noun+" P99.9", m.noun+" max")
+	for _, m := range s.Primary() {
+		t.Head = append(t.Head, m.Value())
+		if m.Statistic != "" {
+			t.Head = append(t.Head, m.Noun+" P99", m.Noun+" P99.9", m.Noun+" max")
 		}
 	}
-	for _, c := range s.withRuns().Cells {
+	for _, c := range withRuns(s).Cells {
 		row := matrixRow{Name: c.Label(), Note: quantity.Count(c.Used, "run") + " used"}
 		if c.Baseline {
 			row.Note = "baseline, " + row.Note
@@ -40,8 +42,8 @@ func (s *Summary) matrix() matrix {
 		if c.Void > 0 {
 			row.Note += fmt.Sprintf(", %d void", c.Void)
 		}
-		for _, m := range s.primary() {
-			row.Cells = append(row.Cells, s.tinted(c, m)...)
+		for _, m := range s.Primary() {
+			row.Cells = append(row.Cells, tintedFigures(s, c, m)...)
 		}
 		for i := range row.Cells {
 			if c.Baseline {
@@ -53,39 +55,39 @@ func (s *Summary) matrix() matrix {
 	return t
 }
 
-// tinted are the figures of a cell: what is compared, and of a distribution its tail.
-func (s *Summary) tinted(c Cell, m Metric) []tinted {
+// tintedFigures are those of a cell: what is compared, and of a distribution its tail.
+func tintedFigures(s *figures.Summary, c figures.Cell, m figures.Metric) []tinted {
 	f := c.Figure(m)
-	shown, ratio := none, math.NaN()
+	shown, ratio := format.None, math.NaN()
 	if len(f.Blocks) > 0 {
-		shown = m.shown(f)
+		shown = m.Shown(f)
 	}
 	if f.Ratio.Known() {
 		ratio = f.Ratio.Estimate
 	}
 	all := []tinted{tint(m, shown, ratio, around(f))}
-	if m.statistic == "" {
+	if m.Statistic == "" {
 		return all
 	}
 	for _, p := range []float64{0.99, 0.999} {
 		own, ratio := f.Merged.Quantile(p), math.NaN()
-		if base := s.cell(s.Baseline); base != nil {
+		if base := s.Cell(s.Baseline); base != nil {
 			ratio = own / base.Figure(m).Merged.Quantile(p)
 		}
-		all = append(all, tint(m, m.unit.full(own), ratio, ""))
+		all = append(all, tint(m, m.Unit.Full(own), ratio, ""))
 	}
-	longest := tinted{Main: none} // not compared: a maximum is of a sample and a time
+	longest := tinted{Main: format.None} // not compared: a maximum is of a sample and a time
 	if d := f.Merged; d.N() > 0 {
-		longest.Main = m.unit.full(d.Max())
-		longest.Sub = fmt.Sprintf("of %s in %s", count(d.N()), seconds(d.Window))
+		longest.Main = m.Unit.Full(d.Max())
+		longest.Sub = fmt.Sprintf("of %s in %s", format.Count(d.N()), format.Seconds(d.Window))
 	}
 	return append(all, longest)
 }
 
 // around is what follows an estimate: its spread and the verdict.
-func around(f Figure) string {
-	text := f.Ratio.spreadText()
-	if _, _, interval := f.Ratio.Spread(); !interval && text != none {
+func around(f figures.Figure) string {
+	text := f.Ratio.SpreadText()
+	if _, _, interval := f.Ratio.Spread(); !interval && text != format.None {
 		text = "(" + text + ")"
 	}
 	if f.Verdict != "" {
@@ -95,17 +97,17 @@ func around(f Figure) string {
 }
 
 // tint prints a figure and, where there is one, its ratio to the baseline.
-func tint(m Metric, shown string, ratio float64, more string) tinted {
+func tint(m figures.Metric, shown string, ratio float64, more string) tinted {
 	t := tinted{Main: shown}
 	if math.IsNaN(ratio) {
 		return t
 	}
-	t.Sub = percent(ratio)
-	if ratio != 1 && more != "" && more != none {
+	t.Sub = format.Percent(ratio)
+	if ratio != 1 && more != "" && more != format.None {
 		t.Sub += " " + more
 	}
 	better := math.Log2(ratio)
-	if m.margin.Goal == stats.LowerIsBetter {
+	if m.Margin.Goal == stats.LowerIsBetter {
 		better = -better
 	}
 	side := "g"

@@ -1,4 +1,4 @@
-package report
+package figures
 
 import (
 	"strings"
@@ -8,17 +8,8 @@ import (
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/test/session"
 )
-
-// provedLane is a session beside a lane in force whose P50 is 12 µs (a tenth more at its end), whose longest 1 in
-// 400 take 30 to 35 µs, and whose slower direction has 25 Gbit/s.
-func provedLane(t *testing.T, mode string, blocks int, o lane.Objective) results.Session {
-	t.Helper()
-	s := synthetic(t, mode, blocks, []string{"quiet-lane-bridge", "noisy-lane-bridge"})
-	s.Cells[0].Baseline = true
-	s.Lane = &results.Lane{Name: "web", Bounds: o.Bounds()}
-	return s
-}
 
 func within(percentile string, d time.Duration) lane.Objective {
 	return lane.Objective{RTT: map[string]quantity.Duration{percentile: quantity.Duration(d)}}
@@ -69,7 +60,7 @@ func TestObjective(t *testing.T) {
 			lane.Unproven, "interrupted"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := provedLane(t, c.mode, c.blocks, c.o)
+			s := session.Proved(t, c.mode, c.blocks, c.o)
 			if c.change != nil {
 				c.change(&s)
 			}
@@ -82,22 +73,5 @@ func TestObjective(t *testing.T) {
 				t.Errorf("%s, want %s %q", j, c.verdict, c.reason)
 			}
 		})
-	}
-}
-
-// Text and page say the verdict; without an objective they say how to get one.
-func TestObjectiveShown(t *testing.T) {
-	s := provedLane(t, "standard", 10, within("p99", 30*time.Microsecond))
-	text, page := printed(t, s, 100), written(t, s)
-	for _, want := range []string{"Objective of lane web", "rtt p99 at most 30us: held ("} {
-		if !strings.Contains(text, want) || !strings.Contains(page, want) {
-			t.Errorf("%q is missing in the text or the page:\n%s", want, text)
-		}
-	}
-	if !strings.Contains(page, "isolane prove edge --lane web --standard --seed 7") {
-		t.Error("the page does not say how to repeat the session")
-	}
-	if text := printed(t, provedLane(t, "standard", 10, lane.Objective{}), 100); !strings.Contains(text, "It declares none") {
-		t.Error(text)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/stats"
 )
 
@@ -20,7 +22,7 @@ const Page = "report.html"
 
 // page is what the template prints.
 type page struct {
-	*Summary
+	*figures.Summary
 	Lines            []string // the first ones
 	Sentences        []string // with the aims, the verdict
 	AimPair, AimNote string
@@ -40,12 +42,12 @@ type page struct {
 	Raw              json.RawMessage
 }
 
-// html writes the page: one file that needs no network and no JavaScript, with the whole session in it.
-func (s *Summary) html(w io.Writer, pictures []picture) error {
+// writePage writes the page: one file that needs no network and no JavaScript, with the whole session in it.
+func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 	t, err := template.New(Page).Funcs(template.FuncMap{
-		"samplesFor": func(p float64) string { return count(stats.SamplesFor(p)) },
-		"gibibytes":  func(bytes uint64) string { return digits(float64(bytes)/(1<<30)) + " GiB" },
-		"figure":     digits,
+		"samplesFor": func(p float64) string { return format.Count(stats.SamplesFor(p)) },
+		"gibibytes":  func(bytes uint64) string { return format.Digits(float64(bytes)/(1<<30)) + " GiB" },
+		"figure":     format.Digits,
 		"orNone":     func(s fmt.Stringer) string { return orNone(s.String() != "", s.String()) },
 		"join":       strings.Join,
 		"drawn":      func(svg []byte) template.HTML { return template.HTML(svg) }, //nolint:gosec // G203: escaped
@@ -53,22 +55,22 @@ func (s *Summary) html(w io.Writer, pictures []picture) error {
 	if err != nil {
 		return err
 	}
-	title, bounds := s.objectiveLines()
+	title, bounds := objectiveLines(s)
 	raw, err := json.Marshal(s.Session.Versioned())
 	if err != nil {
 		return err
 	}
 	p := page{Summary: s, ObjectiveTitle: title, Bounds: bounds,
-		Lines: s.firstLines(), Sentences: s.sentences(), AimPair: aimPair,
-		AimNote: s.aimNote(), Caveats: s.caveats(), Matrix: s.matrix(), Notes: s.runNotes(), Command: s.command(),
-		Tables: filled(s.costTable(), s.tailTable(), s.workTable()),
-		Proof:  filled(s.sourceTable()), Shared: s.shared(), Raw: raw}
+		Lines: firstLines(s), Sentences: sentences(s), AimPair: aimPair,
+		AimNote: s.AimNote(), Caveats: caveats(s), Matrix: newMatrix(s), Notes: runNotes(s), Command: command(s),
+		Tables: filled(costTable(s), tailTable(s), workTable(s)),
+		Proof:  filled(sourceTable(s)), Shared: shared(s), Raw: raw}
 	var margins, family []string
-	for _, m := range s.primary() {
-		margins = append(margins, fmt.Sprintf("%g%% for %s", 100*m.margin.Size, m.noun))
+	for _, m := range s.Primary() {
+		margins = append(margins, fmt.Sprintf("%g%% for %s", 100*m.Margin.Size, m.Noun))
 		family = append(family, m.Name)
-		if m.statistic != "" {
-			p.Merged = m.noun + " is " + m.Name
+		if m.Statistic != "" {
+			p.Merged = m.Noun + " is " + m.Name
 		}
 	}
 	p.Margins, p.Family = strings.Join(margins, ", "), capital(strings.Join(family, " and "))
@@ -79,16 +81,16 @@ func (s *Summary) html(w io.Writer, pictures []picture) error {
 			p.Primary = append(p.Primary, c)
 		}
 	}
-	for _, m := range s.ordered() {
-		if (m.Primary || m.statistic == "") && s.has(m) {
-			p.Blocks = append(p.Blocks, s.blockTable(m))
+	for _, m := range s.Ordered() {
+		if (m.Primary || m.Statistic == "") && has(s, m) {
+			p.Blocks = append(p.Blocks, blockTable(s, m))
 		}
 	}
 	return t.Execute(w, p)
 }
 
 // runNotes counts the notes and the witness's warnings of all runs.
-func (s *Summary) runNotes() map[string]int {
+func runNotes(s *figures.Summary) map[string]int {
 	found := map[string]int{}
 	for _, r := range s.Session.Runs {
 		for _, note := range slices.Concat(r.Notes, r.Witness.Warnings) {
@@ -99,25 +101,25 @@ func (s *Summary) runNotes() map[string]int {
 }
 
 // has says whether any cell has a figure of a metric.
-func (s *Summary) has(m Metric) bool {
-	return slices.ContainsFunc(s.Cells, func(c Cell) bool { return len(c.Figure(m).Blocks) > 0 })
+func has(s *figures.Summary, m figures.Metric) bool {
+	return slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return len(c.Figure(m).Blocks) > 0 })
 }
 
 // sentences say what noise costs where, in words.
-func (s *Summary) sentences() []string {
+func sentences(s *figures.Summary) []string {
 	var all []string
 	for _, c := range s.Costs {
-		ours := c.Quiet.Name == aimBase || c.Noisy.Name == aimCell
+		ours := c.Quiet.Name == figures.AimBase || c.Noisy.Name == figures.AimCell
 		if len(s.Costs) > 3 && !ours {
 			continue // of many, those of the aims; the table has the others
 		}
 		text := ""
-		for i, m := range s.primary() {
-			if m.margin.Goal == stats.HigherIsBetter && c.Ratios[i].Known() {
+		for i, m := range s.Primary() {
+			if m.Margin.Goal == stats.HigherIsBetter && c.Ratios[i].Known() {
 				text = fmt.Sprintf("Under noise %s keeps %s %s of its quiet %s", c.Name,
-					percent(c.Ratios[i].Estimate), c.Ratios[i].spreadWords(), m.noun)
-			} else if without, with := c.tails(m); text != "" && without > 0 && with > 0 {
-				text += fmt.Sprintf("; its %s P99.9 goes from %s to %s", m.noun, m.unit.full(without), m.unit.full(with))
+					format.Percent(c.Ratios[i].Estimate), c.Ratios[i].SpreadWords(), m.Noun)
+			} else if without, with := c.Tails(m); text != "" && without > 0 && with > 0 {
+				text += fmt.Sprintf("; its %s P99.9 goes from %s to %s", m.Noun, m.Unit.Full(without), m.Unit.Full(with))
 			}
 		}
 		if text != "" {
@@ -128,7 +130,7 @@ func (s *Summary) sentences() []string {
 }
 
 // command repeats the session.
-func (s *Summary) command() string {
+func command(s *figures.Summary) string {
 	sc := s.Session.Scenario
 	if l := s.Session.Lane; l != nil {
 		return fmt.Sprintf("isolane prove %s --lane %s --%s --seed %d", sc.Name, l.Name, sc.Mode, sc.Seed)

@@ -1,4 +1,4 @@
-package report
+package chart
 
 import (
 	"cmp"
@@ -6,6 +6,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/format"
 )
 
 // Heights of what a row has, from its top.
@@ -20,21 +23,21 @@ const (
 
 // Bars shows a metric in percent of the baseline: for each cell a row with its bar, the whisker, its blocks,
 // and the paper's bar.
-func Bars(s *Summary, m Metric, l Labels) []byte {
+func Bars(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	if !m.Primary {
 		m.Kind = "" // what others published is drawn once, beside the primary metric
 	}
 	high, published := 0.0, false
 	for _, cell := range s.Cells {
 		high += rowName + rowBar + rowBlocks + rowGap
-		if cell.published(m) != nil {
+		if cell.PublishedFor(m) != nil {
 			high, published = high+rowPaper, true
 		}
 	}
 	c := newChart(l)
 	c.right -= 14 // half of the last tick's label
 	c.placementKeys(s.Cells)
-	head, _ := s.spreadHead()
+	head, _ := s.SpreadHead()
 	c.key(head, 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y, 8) })
 	c.key("one block", 6, func(x0, _, y float64) { c.dot("", x0+3, y, 1.8) })
 	if published {
@@ -46,7 +49,7 @@ func Bars(s *Summary, m Metric, l Labels) []byte {
 	if hi > 10 || lo < 0.02 {
 		name, foot = name+" (logarithmic)", 1
 		lo, hi = outward(min(lo, 1)*0.8, hi*1.1)
-		ticks = logTicks(lo, hi, func(v float64) string { return tickText(100*v) + "%" })
+		ticks = logTicks(lo, hi, func(v float64) string { return format.Tick(100*v) + "%" })
 	} else {
 		lo, hi = 0, hi*1.1 // room for a figure behind the longest bar
 		ticks = percents(hi)
@@ -61,15 +64,15 @@ func Bars(s *Summary, m Metric, l Labels) []byte {
 }
 
 // barRow draws a row from the chart's height on.
-func (c *chart) barRow(cell Cell, m Metric, foot float64) {
+func (c *chart) barRow(cell figures.Cell, m figures.Metric, foot float64) {
 	f := cell.Figure(m)
 	y := c.height + rowName + rowBar/2.0
-	class, remark := "name faint end", cell.missing(m)
+	class, remark := "name faint end", m.Missing(cell)
 	if remark == "" && !f.Ratio.Known() {
-		remark = "not compared, " + m.shown(f)
+		remark = "not compared, " + m.Shown(f)
 	} else if remark == "" {
-		class, remark = "figure end", percent(f.Ratio.Estimate)+", "+m.shown(f)
-		c.box(cell.class(), foot, c.x.at(f.Ratio.Estimate), y, rowBar-2)
+		class, remark = "figure end", format.Percent(f.Ratio.Estimate)+", "+m.Shown(f)
+		c.box(cellClass(cell), foot, c.x.at(f.Ratio.Estimate), y, rowBar-2)
 	}
 	c.text("name", c.left, c.height+rowName-4, cell.Label())
 	c.text(class, c.right, c.height+rowName-4, remark)
@@ -83,17 +86,17 @@ func (c *chart) barRow(cell Cell, m Metric, foot float64) {
 		}
 	}
 	c.height += rowName + rowBar + rowBlocks
-	if p := cell.published(m); p != nil && p.Percent > 0 {
+	if p := cell.PublishedFor(m); p != nil && p.Percent > 0 {
 		x := c.x.at(p.Percent / 100)
 		c.box("paper", foot, x, c.height+rowPaper/2.0, rowPaper-4)
-		c.text("faint", max(foot, x)+4, c.height+rowPaper/2.0+4, cell.quoted(m))
+		c.text("faint", max(foot, x)+4, c.height+rowPaper/2.0+4, cell.Quoted(m))
 		c.height += rowPaper
 	}
 	c.height += rowGap
 }
 
 // extent is the range of all that is to be drawn, with the line at 100%.
-func extent(cells []Cell, m Metric) (lo, hi float64) {
+func extent(cells []figures.Cell, m figures.Metric) (lo, hi float64) {
 	all := []float64{1}
 	for _, c := range cells {
 		r := c.Figure(m).Ratio
@@ -102,7 +105,7 @@ func extent(cells []Cell, m Metric) (lo, hi float64) {
 		for _, b := range r.Blocks {
 			all = append(all, b.Value)
 		}
-		if p := c.published(m); p != nil {
+		if p := c.PublishedFor(m); p != nil {
 			all = append(all, p.Percent/100)
 		}
 	}
@@ -111,46 +114,48 @@ func extent(cells []Cell, m Metric) (lo, hi float64) {
 }
 
 // shortest is at least a nanosecond, so that a logarithm can show it.
-func (d *Distribution) shortest() float64 { return max(1, float64(d.Histogram.Min())) }
+func shortest(d *figures.Distribution) float64 { return max(1, float64(d.Histogram.Min())) }
 
 // Percentiles shows the distributions up to the highest percentile that each sample supports.
-func Percentiles(s *Summary, m Metric, l Labels) []byte {
+func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	c := newChart(l)
 	c.left, c.right = c.left+50, c.right-14
-	cells := s.sampled(m)
-	last := func(c Cell) float64 { return c.Figure(m).Merged.end() }
-	slices.SortStableFunc(cells, func(a, b Cell) int { return cmp.Compare(last(b), last(a)) })
+	cells := s.Sampled(m)
+	last := func(c figures.Cell) float64 { return lastPercentile(c.Figure(m).Merged) }
+	slices.SortStableFunc(cells, func(a, b figures.Cell) int { return cmp.Compare(last(b), last(a)) })
 	lo, hi, end := math.Inf(1), 0.0, 1.0
 	for _, cell := range cells {
 		d := cell.Figure(m).Merged
-		lo, hi, end = min(lo, d.shortest()), max(hi, d.end()), max(end, nines(d.Supported))
+		lo, hi, end = min(lo, shortest(d)), max(hi, lastPercentile(d)), max(end, nines(d.Supported))
 		c.keyX = width // a row each
-		c.key(fmt.Sprintf("%s, to %s of %s samples", cell.Label(), pname(d.Supported), count(d.N())), 34,
-			func(x0, x1, y float64) { c.line(s.curve(cell), x0, y, x1, y) })
+		text := fmt.Sprintf("%s, to %s of %s samples", cell.Label(), format.Quantile(d.Supported),
+			format.Count(d.N()))
+		c.key(text, 34, func(x0, x1, y float64) { c.line(curve(s, cell), x0, y, x1, y) })
 	}
 	c.height += lineSkip + 4
-	c.text("", margin, c.height, strings.ToLower(m.title)+" (logarithmic)")
+	c.text("", margin, c.height, strings.ToLower(m.Title)+" (logarithmic)")
 	ticks := []tick{{0, "0"}}
 	for _, q := range []float64{0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999} {
 		if nines(q) < end+0.01 {
-			ticks = append(ticks, tick{nines(q), pname(q)[1:]})
+			ticks = append(ticks, tick{nines(q), format.Quantile(q)[1:]})
 		}
 	}
 	lo, hi = outward(lo, hi)
 	c.x, c.y = scale{hi: end + 0.08}, scale{lo: lo, hi: hi, log: true}
-	c.axes(256, "percentile (logarithmic towards 100)", ticks, logTicks(lo, hi, m.unit.tick))
+	c.axes(256, "percentile (logarithmic towards 100)", ticks, logTicks(lo, hi, m.Unit.Tick))
 	for _, cell := range cells {
 		if d := cell.Figure(m).Merged; d.Supported > 0 {
 			var path strings.Builder
-			for i, p := range d.steps() {
+			for i, p := range steps(d) {
 				if i == 0 {
 					fmt.Fprintf(&path, "M%g,%g", round(c.x.at(p[0])), round(c.y.at(p[1])))
 				} else {
 					fmt.Fprintf(&path, "H%gV%g", round(c.x.at(p[0])), round(c.y.at(p[1])))
 				}
 			}
-			c.mark(`<path class="%s" d="%s" />`, s.curve(cell), &path)
-			c.dot(strings.TrimSuffix(cell.class(), " pale"), c.x.at(nines(d.Supported)), c.y.at(d.end()), 2.5)
+			c.mark(`<path class="%s" d="%s" />`, curve(s, cell), &path)
+			end := strings.TrimSuffix(cellClass(cell), " pale")
+			c.dot(end, c.x.at(nines(d.Supported)), c.y.at(lastPercentile(d)), 2.5)
 		}
 	}
 	c.height += 256
@@ -159,32 +164,32 @@ func Percentiles(s *Summary, m Metric, l Labels) []byte {
 
 // curve is the class of a cell's line: a hue for the placement, dashes for noise and path, so that the curves
 // can be told apart without colour.
-func (s *Summary) curve(c Cell) string {
+func curve(s *figures.Summary, c figures.Cell) string {
 	dash := 0
-	if c.Noise == quiet {
+	if c.Noise == figures.Quiet {
 		dash = 1
 	}
-	if base := s.cell(s.Baseline); base != nil && c.Path != base.Path {
+	if base := s.Cell(s.Baseline); base != nil && c.Path != base.Path {
 		dash += 2
 	}
-	return fmt.Sprintf("%s curve dash%d", c.class(), dash)
+	return fmt.Sprintf("%s curve dash%d", cellClass(c), dash)
 }
 
-// end is the highest percentile that the sample supports.
-func (d *Distribution) end() float64 { return d.Quantile(d.Supported) }
+// lastPercentile is the highest percentile that the sample supports.
+func lastPercentile(d *figures.Distribution) float64 { return d.Quantile(d.Supported) }
 
 // nines is the place of a quantile on the axis: 0 for none, 1 for 90%, 2 for 99%.
 func nines(p float64) float64 { return -math.Log10(1 - p) }
 
 // steps are the values from each percentile on, up to the supported one. Steps too small to see are merged.
-func (d *Distribution) steps() (all [][2]float64) {
+func steps(d *figures.Distribution) (all [][2]float64) {
 	const least = 0.002 // decades
 	x, seen := 0.0, int64(0)
 	for _, bar := range d.Histogram.Distribution() {
 		if bar.Count == 0 {
 			continue
 		}
-		v, ends := float64(max(1, bar.To)), float64(bar.To) >= d.end()
+		v, ends := float64(max(1, bar.To)), float64(bar.To) >= lastPercentile(d)
 		if len(all) == 0 || ends || math.Log10(v/all[len(all)-1][1]) > least {
 			all = append(all, [2]float64{x, v})
 		}
@@ -199,51 +204,51 @@ func (d *Distribution) steps() (all [][2]float64) {
 
 // Ranges shows a row a cell, from the shortest to the longest, with percentiles as far as the sample supports
 // them.
-func Ranges(s *Summary, m Metric, l Labels) []byte {
+func Ranges(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	c := newChart(l)
 	c.key("min to max", 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y, 8) })
 	c.key("P50 to P99", 18, func(x0, x1, y float64) { c.mark(`<path d="M%g,%gh18v8h-18z" />`, x0, y-4) })
 	c.key("P50 (written below)", 6, func(x0, _, y float64) { c.line("thick", x0+3, y-6, x0+3, y+6) })
 	c.key("mean", 8, func(x0, _, y float64) { c.diamond(x0+4, y) })
 	c.key("P99.9 (written above)", 8, func(x0, _, y float64) { c.triangle(x0+4, y-3) })
-	cells := s.sampled(m)
+	cells := s.Sampled(m)
 	c.placementKeys(cells)
 	lo, hi := math.Inf(1), 0.0
 	for _, cell := range cells {
 		d := cell.Figure(m).Merged
-		lo, hi = min(lo, d.shortest()), max(hi, d.Max())
+		lo, hi = min(lo, shortest(d)), max(hi, d.Max())
 	}
 	hi = max(hi, 2*lo)
 	c.left, c.right = c.left+46, c.right-46 // for the figures at the ends
 	c.x = scale{lo: lo, hi: hi, log: true}
-	c.axes(float64(len(cells))*(rowName+2*rangeLabel+rowBar+rowGap), strings.ToLower(m.title)+" (logarithmic)",
-		logTicks(lo, hi, m.unit.tick), nil)
+	c.axes(float64(len(cells))*(rowName+2*rangeLabel+rowBar+rowGap), strings.ToLower(m.Title)+" (logarithmic)",
+		logTicks(lo, hi, m.Unit.Tick), nil)
 	for _, cell := range cells {
 		d := cell.Figure(m).Merged
 		c.text("name", margin, c.height+rowName-4, cell.Label())
-		sample := fmt.Sprintf("%s samples in %s", count(d.N()), seconds(d.Window))
+		sample := fmt.Sprintf("%s samples in %s", format.Count(d.N()), format.Seconds(d.Window))
 		c.text("faint end", c.right+46, c.height+rowName-4, sample)
-		c.rangeRow(cell, d, m.unit, c.height+rowName+rangeLabel+rowBar/2.0)
+		c.rangeRow(cell, d, m.Unit, c.height+rowName+rangeLabel+rowBar/2.0)
 		c.height += rowName + 2*rangeLabel + rowBar + rowGap
 	}
 	return c.paint()
 }
 
-func (c *chart) rangeRow(cell Cell, d *Distribution, u unit, y float64) {
-	c.whisker(cell.class()+" whisker", c.x.at(d.shortest()), c.x.at(d.Max()), y, 8)
+func (c *chart) rangeRow(cell figures.Cell, d *figures.Distribution, u format.Unit, y float64) {
+	c.whisker(cellClass(cell)+" whisker", c.x.at(shortest(d)), c.x.at(d.Max()), y, 8)
 	p50, p99, tail := d.Quantile(0.5), d.Quantile(0.99), d.Quantile(0.999)
 	if p99 > 0 {
-		c.box(cell.class(), c.x.at(p50), c.x.at(p99), y, 10)
+		c.box(cellClass(cell), c.x.at(p50), c.x.at(p99), y, 10)
 	}
-	c.text("end", c.x.at(d.shortest())-5, y+4, u.plain(float64(d.Histogram.Min())))
-	c.text("", c.x.at(d.Max())+5, y+4, u.plain(d.Max()))
+	c.text("end", c.x.at(shortest(d))-5, y+4, u.Plain(float64(d.Histogram.Min())))
+	c.text("", c.x.at(d.Max())+5, y+4, u.Plain(d.Max()))
 	if p50 > 0 {
 		c.line("thick", c.x.at(p50), y-6, c.x.at(p50), y+6)
-		c.text("middle", c.x.at(p50), y+19, u.plain(p50))
+		c.text("middle", c.x.at(p50), y+19, u.Plain(p50))
 	}
 	c.diamond(c.x.at(max(1, d.Histogram.Mean())), y)
 	if tail > 0 {
 		c.triangle(c.x.at(tail), y-8)
-		c.text("middle", c.x.at(tail), y-11, u.plain(tail))
+		c.text("middle", c.x.at(tail), y-11, u.Plain(tail))
 	}
 }

@@ -1,4 +1,6 @@
-package report
+// Package chart draws a metric of a session as an SVG: plots.go has a function for each kind of plot, and
+// chart.go their marks, scales and axes. A page or a README can show the SVG without any other file.
+package chart
 
 import (
 	"bytes"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"text/template"
 
+	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/terminal"
 )
 
@@ -23,8 +26,8 @@ type Labels struct {
 	Alt   string // what it shows, for those who do not see it
 }
 
-// chart is a picture: a title, a line that says how to read it, a key, and a plot. Lengths are in units of its
-// text's pixels, downward from the upper left corner.
+// chart is a picture: a title, a line that says how to read it, a key, and a plot. Lengths are in units of
+// its text's pixels, downward from the upper left corner.
 type chart struct {
 	alt         string
 	height      float64
@@ -44,8 +47,7 @@ const (
 
 // newChart writes the title and the line below it.
 func newChart(l Labels) *chart {
-	c := &chart{alt: l.Alt, height: margin, left: margin, right: width - margin,
-		keyX: width}
+	c := &chart{alt: l.Alt, height: margin, left: margin, right: width - margin, keyX: width}
 	for _, p := range []struct {
 		class, text   string
 		columns, skip int
@@ -219,31 +221,31 @@ func (c *chart) paint() []byte {
 	return b.Bytes()
 }
 
-// class is that of a cell's marks: a hue for the placement, and pale if it is quiet.
-func (c Cell) class() string {
+// cellClass is that of a cell's marks: a hue for the placement, and pale if it is quiet.
+func cellClass(c figures.Cell) string {
 	class := "hue"
-	if k := slices.Index(placements(), c.Placement); k >= 0 {
+	if k := slices.Index(figures.Placements(), c.Placement); k >= 0 {
 		class += fmt.Sprintf(" hue%d", k)
 	}
-	if c.Noise == quiet {
+	if c.Noise == figures.Quiet {
 		class += " pale"
 	}
 	return class
 }
 
 // placementKeys explain the hues of the cells that there are, and why some are pale.
-func (c *chart) placementKeys(cells []Cell) {
-	sample := func(like Cell) func(x0, x1, y float64) {
-		return func(x0, x1, y float64) { c.box(like.class(), x0, x1, y, 10) }
+func (c *chart) placementKeys(cells []figures.Cell) {
+	sample := func(like figures.Cell) func(x0, x1, y float64) {
+		return func(x0, x1, y float64) { c.box(cellClass(like), x0, x1, y, 10) }
 	}
-	like := Cell{}
-	for _, like.Placement = range placements() {
-		if slices.ContainsFunc(cells, func(c Cell) bool { return c.Placement == like.Placement }) {
+	like := figures.Cell{}
+	for _, like.Placement = range figures.Placements() {
+		if slices.ContainsFunc(cells, func(c figures.Cell) bool { return c.Placement == like.Placement }) {
 			c.key(like.Placement, 10, sample(like))
 		}
 	}
-	if slices.ContainsFunc(cells, func(c Cell) bool { return c.Noise == quiet }) {
-		like.Placement, like.Noise = placements()[0], quiet
+	if slices.ContainsFunc(cells, func(c figures.Cell) bool { return c.Noise == figures.Quiet }) {
+		like.Placement, like.Noise = figures.Placements()[0], figures.Quiet
 		c.key("pale: quiet", 10, sample(like))
 	}
 }

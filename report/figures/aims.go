@@ -1,9 +1,10 @@
-package report
+package figures
 
 import (
 	"fmt"
 	"slices"
 
+	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/stats"
 )
 
@@ -20,10 +21,8 @@ type Aim struct {
 // verdictBlocks is the least for an interval, and so for a verdict.
 const verdictBlocks = 6
 
-const aimPair = aimCell + " against " + aimBase
-
-// aimNote says where the states are no verdicts.
-func (s *Summary) aimNote() string {
+// AimNote says where the states are no verdicts.
+func (s *Summary) AimNote() string {
 	if slices.ContainsFunc(s.Aims, func(a Aim) bool { return !a.Firm }) {
 		return fmt.Sprintf(" (no verdict: that needs %d blocks, and a session that is not quick)", verdictBlocks)
 	}
@@ -44,7 +43,7 @@ const (
 
 // aims returns nothing unless both cells are in the session.
 func (s *Summary) aims() []Aim {
-	own, base := s.cell(aimCell), s.cell(aimBase)
+	own, base := s.Cell(AimCell), s.Cell(AimBase)
 	if own == nil || base == nil || !base.Baseline {
 		return nil
 	}
@@ -54,7 +53,7 @@ func (s *Summary) aims() []Aim {
 			all = append(all, t.judge(*own, s.Metrics[k]))
 		}
 	}
-	if m := s.distribution(); m.Name != "" {
+	if m := s.PrimaryDistribution(); m.Name != "" {
 		all = append(all, tailAim(m, own.Figure(m), base.Figure(m)))
 	}
 	for i := range all {
@@ -65,19 +64,19 @@ func (s *Summary) aims() []Aim {
 
 func (t target) judge(c Cell, m Metric) Aim {
 	word, passes := "at least", func(v float64) bool { return v >= t.ratio }
-	if m.margin.Goal == stats.LowerIsBetter {
+	if m.Margin.Goal == stats.LowerIsBetter {
 		word, passes = "at most", func(v float64) bool { return v <= t.ratio }
 	}
-	a := Aim{Text: m.value(), Goal: fmt.Sprintf("%s %g%%", word, 100*t.ratio), State: NoFigure}
-	if c.published(m) != nil {
-		a.Paper = c.quoted(m)
+	a := Aim{Text: m.Value(), Goal: fmt.Sprintf("%s %g%%", word, 100*t.ratio), State: NoFigure}
+	if c.PublishedFor(m) != nil {
+		a.Paper = c.Quoted(m)
 	}
 	found := c.Figure(m).Ratio
 	if !found.Known() {
 		a.Found = "no block in which both count"
 		return a
 	}
-	a.Found = percent(found.Estimate) + " " + found.spreadWords()
+	a.Found = format.Percent(found.Estimate) + " " + found.SpreadWords()
 	lo, hi, interval := found.Spread()
 	a.Firm = interval
 	switch {
@@ -93,14 +92,14 @@ func (t target) judge(c Cell, m Metric) Aim {
 
 // tailAim compares the merged histograms, and says in how many blocks the same holds.
 func tailAim(m Metric, own, base Figure) Aim {
-	a := Aim{Text: m.noun + " P99.9", Goal: "below that of " + aimBase, State: NoFigure}
+	a := Aim{Text: m.Noun + " P99.9", Goal: "below that of " + AimBase, State: NoFigure}
 	o, b := own.Merged.Quantile(0.999), base.Merged.Quantile(0.999)
 	if !(o > 0) || !(b > 0) {
-		a.Found = fmt.Sprintf("too few samples (%s and %s; it needs %s)", count(own.Merged.N()),
-			count(base.Merged.N()), count(stats.SamplesFor(0.999)))
+		a.Found = fmt.Sprintf("too few samples (%s and %s; it needs %s)", format.Count(own.Merged.N()),
+			format.Count(base.Merged.N()), format.Count(stats.SamplesFor(0.999)))
 		return a
 	}
-	a.Found = fmt.Sprintf("%s against %s", m.unit.full(o), m.unit.full(b))
+	a.Found = fmt.Sprintf("%s against %s", m.Unit.Full(o), m.Unit.Full(b))
 	below := 0
 	blocks := relate(own, base, blockP999).Blocks
 	for _, r := range blocks {

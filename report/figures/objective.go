@@ -1,4 +1,4 @@
-package report
+package figures
 
 import (
 	"cmp"
@@ -36,10 +36,10 @@ func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 	var found []lane.Judgement
 	onTime := b.Metric != "rtt"
 	for _, m := range s.Metrics {
-		if m.Kind != b.Metric || len(m.parts) > 0 {
+		if m.Kind != b.Metric || len(m.Parts) > 0 {
 			continue
 		}
-		onTime = onTime || !m.closed
+		onTime = onTime || !m.Closed
 		for _, c := range s.Cells {
 			j := judgeFigure(b, c.Figure(m))
 			if j.Evidence != nil {

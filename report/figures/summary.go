@@ -1,9 +1,12 @@
-// Package report turns a results directory into a table, a page and charts. It reads nothing but
-// that directory, so a page can be made again from the raw results at any time.
+// Package figures makes the figures of a session from its results: medians, ratios to the baseline with their
+// intervals, verdicts, aims, the objective of a lane, and the evidence on where threads ran.
 //
-// Summarize computes; Text, HTML and the charts only print what it found. Percentiles come from
-// merged histograms and end where the sample ends; what a sample does not support is left out.
-package report
+// Percentiles come from merged histograms and end where the sample ends; what a sample does not support is
+// left out. What a metric is called, and its unit, is in metric.go.
+//
+//	sum, err := figures.Summarize(session)
+//	fmt.Println(sum.Baseline, sum.Aims, sum.Cell("noisy-lane-express").Figures["throughput"].Ratio)
+package figures
 
 import (
 	"cmp"
@@ -124,7 +127,7 @@ func (d *Distribution) Max() float64 {
 	return float64(d.Histogram.Max())
 }
 
-// Summarize computes everything that the table and the page show.
+// Summarize computes everything that text, page and charts show.
 func Summarize(s results.Session) (Summary, error) {
 	sum := Summary{Session: s, Verdicts: s.Scenario.Mode != "quick", Dropped: map[string]int{},
 		Planned: (s.Scenario.Blocks + 1) * len(s.Cells), Metrics: metrics(s.Runs)}
@@ -184,7 +187,7 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	cell.Used = len(used)
 	s.Used, s.Void = s.Used+cell.Used, s.Void+cell.Void
 	cell.Proof = newProof(c, used)
-	cell.Tail = newTail(s.distribution().Name, c, used)
+	cell.Tail = newTail(s.PrimaryDistribution().Name, c, used)
 	return cell, nil
 }
 
@@ -214,20 +217,20 @@ func (c *Cell) add(m results.Measurement, block int) error {
 
 // addMean gives the geometric mean of the parts of a metric, of the blocks in which all of them count.
 func (c *Cell) addMean(m Metric) {
-	if len(m.parts) == 0 || c.Figures[m.parts[0]] == nil {
+	if len(m.Parts) == 0 || c.Figures[m.Parts[0]] == nil {
 		return
 	}
 blocks:
-	for _, b := range c.Figures[m.parts[0]].Blocks {
+	for _, b := range c.Figures[m.Parts[0]].Blocks {
 		product := 1.0
-		for _, part := range m.parts {
+		for _, part := range m.Parts {
 			value, ok := c.Figure(Metric{Name: part}).At(b.Block)
 			if !ok {
 				continue blocks
 			}
 			product *= value.Value
 		}
-		figure(c.Figures, m.Name).add(b.Block, math.Pow(product, 1/float64(len(m.parts))))
+		figure(c.Figures, m.Name).add(b.Block, math.Pow(product, 1/float64(len(m.Parts))))
 	}
 }
 
@@ -268,8 +271,8 @@ func median(blocks []Block) float64 {
 	return stats.Median(values)
 }
 
-// cell returns the cell of that name, or nil.
-func (s *Summary) cell(name string) *Cell {
+// Cell returns the cell of that name, or nil.
+func (s *Summary) Cell(name string) *Cell {
 	for i := range s.Cells {
 		if s.Cells[i].Name == name {
 			return &s.Cells[i]
@@ -278,24 +281,24 @@ func (s *Summary) cell(name string) *Cell {
 	return nil
 }
 
-// sampled are the cells that have samples.
-func (s *Summary) sampled(m Metric) []Cell {
+// Sampled are the cells that have samples.
+func (s *Summary) Sampled(m Metric) []Cell {
 	return slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool { return c.Figure(m).Merged.N() == 0 })
 }
 
-// noRun is why a cell has no figure where the session has not come to it.
-const noRun = "no run used"
+// NoRun is why a cell has no figure where the session has not come to it.
+const NoRun = "no run used"
 
-// missing says why a cell has no figure of a metric, "" where it has one.
-func (c Cell) missing(m Metric) string {
+// Missing says why a cell has no figure of the metric, "" where it has one.
+func (m Metric) Missing(c Cell) string {
 	switch {
 	case len(c.Figure(m).Blocks) > 0:
 		return ""
 	case c.Used == 0 && c.Void > 0:
 		return "all runs void"
 	case c.Used == 0:
-		return noRun
-	case len(m.parts) > 0:
+		return NoRun
+	case len(m.Parts) > 0:
 		return "no run with all directions"
 	}
 	return "no valid measurement"

@@ -1,4 +1,4 @@
-package report
+package figures
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -13,22 +14,22 @@ import (
 // Metric is a quantity that runs measure, and all that tables and charts have to know of it.
 //
 // The results do not describe their metrics, factors and aims. What is not in them is in this file, and
-// nowhere else in the package.
+// nowhere else in the reports.
 type Metric struct {
 	Name    string // of the measurement, or that of a mean
 	Kind    string // throughput or rtt, as published figures name it
 	Primary bool   // comes first, and belongs to the one family of verdicts
 
-	noun      string   // of sentences and charts
-	title     string   // of tables
-	detail    string   // which one it is
-	about     string   // how it is measured, for a chart
-	statistic string   // the quantile that is a run's value, "" where a run gives one value
-	unit      unit     // of its values
-	parts     []string // the measurements whose geometric mean it is
-	short     string   // as one of several parts
-	closed    bool     // a closed loop: one message in flight
-	margin    stats.Margin
+	Noun      string      // of sentences and charts
+	Title     string      // of tables
+	Detail    string      // which one it is
+	About     string      // how it is measured, for a chart
+	Statistic string      // the quantile that is a run's value, "" where a run gives one value
+	Unit      format.Unit // of its values
+	Parts     []string    // the measurements whose geometric mean it is
+	Short     string      // as one of several parts
+	Closed    bool        // a closed loop: one message in flight
+	Margin    stats.Margin
 }
 
 // throughput names the metric that stands for all throughput measurements of a run: the geometric mean of
@@ -64,9 +65,9 @@ func metrics(runs []results.Run) []Metric {
 }
 
 func newThroughput(m results.Measurement) Metric {
-	return Metric{Name: m.Name, Kind: m.Metric, noun: "throughput", title: "Throughput", detail: m.Name,
-		about: "TCP, " + m.Name, unit: rates(), short: cmp.Or(m.Rate.Direction, m.Name),
-		margin: stats.Margin{Goal: stats.HigherIsBetter, Size: 0.05, Alpha: alpha}}
+	return Metric{Name: m.Name, Kind: m.Metric, Noun: "throughput", Title: "Throughput", Detail: m.Name,
+		About: "TCP, " + m.Name, Unit: format.Rates(), Short: cmp.Or(m.Rate.Direction, m.Name),
+		Margin: stats.Margin{Goal: stats.HigherIsBetter, Size: 0.05, Alpha: alpha}}
 }
 
 func newMean(parts []Metric) Metric {
@@ -77,49 +78,49 @@ func newMean(parts []Metric) Metric {
 	}
 	var directions []string
 	for _, p := range parts {
-		mean.parts, directions = append(mean.parts, p.Name), append(directions, p.short)
+		mean.Parts, directions = append(mean.Parts, p.Name), append(directions, p.Short)
 	}
 	if len(parts) > 1 {
-		mean.detail = "geometric mean of " + strings.Join(directions, " and ")
-		mean.about = "TCP, " + mean.detail
+		mean.Detail = "geometric mean of " + strings.Join(directions, " and ")
+		mean.About = "TCP, " + mean.Detail
 	}
 	return mean
 }
 
 func newRoundTrip(m results.Measurement) Metric {
 	closed := m.RTT.Mode == "pingpong"
-	return Metric{Name: m.Name, Kind: m.Metric, noun: "RTT", title: "Round trip", detail: m.Name,
-		about: "Median round trip (P50)", statistic: "P50", unit: times(), closed: closed,
+	return Metric{Name: m.Name, Kind: m.Metric, Noun: "RTT", Title: "Round trip", Detail: m.Name,
+		About: "Median round trip (P50)", Statistic: "P50", Unit: format.Times(), Closed: closed,
 		Primary: closed && m.RTT.Protocol == "udp" && m.RTT.PayloadBytes <= 64,
-		margin:  stats.Margin{Goal: stats.LowerIsBetter, Size: 0.10, Alpha: alpha}}
+		Margin:  stats.Margin{Goal: stats.LowerIsBetter, Size: 0.10, Alpha: alpha}}
 }
 
-// value is the name of what is compared: "throughput", "RTT P50".
-func (m Metric) value() string { return strings.TrimSpace(m.noun + " " + m.statistic) }
+// Value is the name of what is compared: "throughput", "RTT P50".
+func (m Metric) Value() string { return strings.TrimSpace(m.Noun + " " + m.Statistic) }
 
-// shown prints the figure of all runs with its unit.
-func (m Metric) shown(f Figure) string {
-	if m.statistic != "" {
-		return m.unit.full(f.Merged.Quantile(0.5))
+// Shown prints the figure of all runs with its unit.
+func (m Metric) Shown(f Figure) string {
+	if m.Statistic != "" {
+		return m.Unit.Full(f.Merged.Quantile(0.5))
 	}
-	return m.unit.full(f.Centre)
+	return m.Unit.Full(f.Centre)
 }
 
-// ordered are the metrics, the primary ones first.
-func (s *Summary) ordered() []Metric {
+// Ordered are the metrics, the primary ones first.
+func (s *Summary) Ordered() []Metric {
 	rest := slices.DeleteFunc(slices.Clone(s.Metrics), func(m Metric) bool { return m.Primary })
-	return append(s.primary(), rest...)
+	return append(s.Primary(), rest...)
 }
 
-// primary are the metrics of the verdict.
-func (s *Summary) primary() []Metric {
+// Primary are the metrics of the verdict.
+func (s *Summary) Primary() []Metric {
 	return slices.DeleteFunc(slices.Clone(s.Metrics), func(m Metric) bool { return !m.Primary })
 }
 
-// distribution is the primary metric that has one; it has no name where there is none.
-func (s *Summary) distribution() Metric {
+// PrimaryDistribution is the primary metric that has a distribution; it has no name where there is none.
+func (s *Summary) PrimaryDistribution() Metric {
 	for _, m := range s.Metrics {
-		if m.Primary && m.statistic != "" {
+		if m.Primary && m.Statistic != "" {
 			return m
 		}
 	}
@@ -128,18 +129,18 @@ func (s *Summary) distribution() Metric {
 
 // The levels of the factors noise and placement that have a part in comparisons.
 const (
-	quiet    = "quiet"
+	Quiet    = "quiet"
 	noisy    = "noisy"
 	floating = "floating"
 )
 
-// placements are the levels of the factor that charts show by hue.
-func placements() []string { return []string{floating, "pinned", "lane"} }
+// Placements are the levels of the factor that charts show by hue.
+func Placements() []string { return []string{floating, "pinned", "lane"} }
 
 // The cell that is to reach the aims, under noise, and what it is compared with: what a quiet host does now.
 const (
-	aimCell = "noisy-lane-express"
-	aimBase = "quiet-floating-bridge"
+	AimCell = "noisy-lane-express"
+	AimBase = "quiet-floating-bridge"
 )
 
 // target is an aim as data: a ratio to the baseline.
@@ -150,16 +151,16 @@ type target struct {
 
 func targets() []target { return []target{{"throughput", 1.50}, {"rtt", 0.50}} }
 
-// averages says whether published figures of a metric are averages, where ours is a quantile.
-func (s *Summary) averages(m Metric) bool {
-	return m.statistic != "" && slices.ContainsFunc(s.Cells, func(c Cell) bool {
-		p := c.published(m)
+// Averages says whether published figures of a metric are averages, where ours is a quantile.
+func (s *Summary) Averages(m Metric) bool {
+	return m.Statistic != "" && slices.ContainsFunc(s.Cells, func(c Cell) bool {
+		p := c.PublishedFor(m)
 		return p != nil && p.Qualified(results.Average)
 	})
 }
 
-// published is somebody else's figure for a cell, nil for none.
-func (c Cell) published(m Metric) *results.Published {
+// PublishedFor is somebody else's figure for a cell, nil for none.
+func (c Cell) PublishedFor(m Metric) *results.Published {
 	k := slices.IndexFunc(c.Published, func(p results.Published) bool { return p.Metric == m.Kind })
 	if k < 0 {
 		return nil
@@ -167,12 +168,12 @@ func (c Cell) published(m Metric) *results.Published {
 	return &c.Published[k]
 }
 
-// quoted prints somebody else's figure for a cell.
-func (c Cell) quoted(m Metric) string {
-	p := c.published(m)
+// Quoted prints somebody else's figure for a cell.
+func (c Cell) Quoted(m Metric) string {
+	p := c.PublishedFor(m)
 	switch {
 	case p == nil:
-		return none
+		return format.None
 	case p.Qualified(results.About):
 		return fmt.Sprintf("~%g%%", p.Percent)
 	}

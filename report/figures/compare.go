@@ -1,11 +1,8 @@
-package report
+package figures
 
 import (
-	"fmt"
-	"math"
 	"slices"
 
-	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -20,77 +17,6 @@ const (
 type Comparison struct {
 	stats.Comparison
 	Blocks []Block // each block's ratio
-}
-
-// Spread returns the ends of the whisker: those of the interval, or where the blocks are too few
-// for one, the least and the greatest ratio, NaN for none; then interval is false.
-func (c Comparison) Spread() (lo, hi float64, interval bool) {
-	if c.Confidence > 0 {
-		return c.Lo, c.Hi, true
-	}
-	lo, hi = math.NaN(), math.NaN()
-	for i, b := range c.Blocks {
-		if i == 0 {
-			lo, hi = b.Value, b.Value
-		}
-		lo, hi = min(lo, b.Value), max(hi, b.Value)
-	}
-	return lo, hi, false
-}
-
-// spreadText prints the whisker of a ratio in percent: an interval in brackets, the range of the blocks
-// without.
-func (c Comparison) spreadText() string {
-	lo, hi, interval := c.Spread()
-	switch {
-	case !c.Known() || c.N == 1:
-		return none
-	case interval:
-		return fmt.Sprintf("[%s, %s]", digits(100*lo), digits(100*hi))
-	}
-	return fmt.Sprintf("%s to %s", digits(100*lo), digits(100*hi))
-}
-
-// spreadWords is the same for a sentence.
-func (c Comparison) spreadWords() string {
-	_, _, interval := c.Spread()
-	switch {
-	case !c.Known():
-		return ""
-	case interval:
-		return fmt.Sprintf("%s (%d blocks)", c.spreadText(), c.N)
-	case c.N == 1:
-		return "(1 block)"
-	}
-	return fmt.Sprintf("(%d blocks, range: %s)", c.N, c.spreadText())
-}
-
-// spreadHead heads a column of whiskers; the note says what they are where the blocks are few.
-func (s *Summary) spreadHead() (head, note string) {
-	ranges, most := false, 0
-	for _, c := range s.Cells {
-		for _, f := range c.Figures {
-			if !f.Ratio.Known() || c.Baseline {
-				continue
-			}
-			most = max(most, f.Ratio.N)
-			if _, _, interval := f.Ratio.Spread(); interval {
-				head = "95% interval"
-			} else {
-				ranges = true
-			}
-		}
-	}
-	switch {
-	case head != "" && ranges:
-		return head, "[a, b] is a 95% interval; a to b is the range of the blocks, where they are too few for one."
-	case head != "":
-		return head, ""
-	case most == 0:
-		return "range", ""
-	}
-	return fmt.Sprintf("range of %d", most),
-		quantity.Count(most, "block") + ": range of the blocks' ratios, no interval (that needs 6 blocks)."
 }
 
 // relate compares own with base, block by block.
@@ -115,7 +41,7 @@ func blockP999(b Block) float64  { return b.P999 }
 // compare relates each figure to the baseline's of the same blocks, and judges: the primary metrics are one
 // family for Holm, over all cells, and each other metric is a family by itself.
 func (s *Summary) compare() {
-	base := s.cell(s.Baseline)
+	base := s.Cell(s.Baseline)
 	if base == nil {
 		return
 	}
@@ -130,13 +56,13 @@ func (s *Summary) compare() {
 	if !s.Verdicts {
 		return
 	}
-	s.judge(s.primary()...)
+	s.judge(s.Primary()...)
 	for _, m := range s.Metrics {
 		if !m.Primary {
 			s.judge(m)
 		}
 	}
-	for _, m := range s.primary() {
+	for _, m := range s.Primary() {
 		for _, c := range s.Cells {
 			if c.Figure(m).Verdict == stats.Inconclusive {
 				s.Inconclusive++
@@ -156,7 +82,7 @@ func (s *Summary) judge(family ...Metric) {
 				continue
 			}
 			all = append(all, &f.Ratio.Comparison)
-			judges = append(judges, func() { f.Verdict = stats.Judge(f.Ratio.Comparison, m.margin) })
+			judges = append(judges, func() { f.Verdict = stats.Judge(f.Ratio.Comparison, m.Margin) })
 		}
 	}
 	stats.Holm(all)
@@ -220,13 +146,13 @@ func (s *Summary) costs() []cost {
 	var all []cost
 	for _, n := range s.Cells {
 		k := slices.IndexFunc(s.Cells, func(c Cell) bool {
-			return c.Noise == quiet && c.Placement == n.Placement && c.Path == n.Path
+			return c.Noise == Quiet && c.Placement == n.Placement && c.Path == n.Path
 		})
 		if n.Noise != noisy || k < 0 {
 			continue
 		}
 		c := cost{Name: n.Placement + "-" + n.Path, Quiet: s.Cells[k], Noisy: n}
-		for _, m := range s.primary() {
+		for _, m := range s.Primary() {
 			c.Ratios = append(c.Ratios, relate(n.Figure(m), c.Quiet.Figure(m), blockValue))
 		}
 		all = append(all, c)
@@ -234,7 +160,7 @@ func (s *Summary) costs() []cost {
 	return all
 }
 
-// tails are the P99.9 of the quiet and the noisy cell, NaN where the sample does not support it.
-func (c cost) tails(m Metric) (quiet, noisy float64) {
+// Tails are the P99.9 of the quiet and the noisy cell, NaN where the sample does not support it.
+func (c cost) Tails(m Metric) (quiet, noisy float64) {
 	return c.Quiet.Figure(m).Merged.Quantile(0.999), c.Noisy.Figure(m).Merged.Quantile(0.999)
 }

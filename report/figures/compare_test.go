@@ -1,0 +1,79 @@
+package figures
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/stats"
+	"isolane.dev/isolane/test/session"
+)
+
+func TestVerdicts(t *testing.T) {
+	sum := summarize(t, session.Made(t, "standard", 10, session.SixCells()))
+	for name, want := range map[string][2]stats.Verdict{
+		"quiet-floating-bridge": {"", ""},
+		"noisy-floating-bridge": {stats.Worse, stats.Better},
+		"noisy-lane-express":    {stats.Better, stats.Better},
+	} {
+		c := sum.Cell(name)
+		if got := [2]stats.Verdict{c.Figures[throughput].Verdict, c.Figures[sum.PrimaryDistribution().Name].Verdict}; got != want {
+			t.Errorf("%s: throughput and RTT %v, want %v", name, got, want)
+		}
+	}
+	for _, a := range sum.Aims {
+		if a.State != Reached {
+			t.Errorf("%s: %s, want %s", a.Text, a.State, Reached)
+		}
+	}
+	f := sum.Cell("noisy-lane-express").Figures[throughput]
+	e := math.Sqrt(64*65) / math.Sqrt(22*62)
+	if math.Abs(f.Ratio.Estimate/e-1) > 0.03 || f.Ratio.Confidence < 0.95 {
+		t.Errorf("ratio %v, made up with %.3f", f.Ratio.Interval, e)
+	}
+	// The family is ten comparisons, and the least p of ten blocks is 2/1024.
+	if want := 10 * 2.0 / 1024; math.Abs(f.Ratio.Adjusted-want) > 1e-9 {
+		t.Errorf("adjusted p = %v, want %v", f.Ratio.Adjusted, want)
+	}
+}
+
+func TestPairsOnlyTheSameBlock(t *testing.T) {
+	s := session.Made(t, "quick", 4, session.SixCells())
+	session.RunOf(t, s, "quiet-floating-bridge", 3).Void = []string{"made void"}
+	for i := range session.RunOf(t, s, "noisy-lane-express", 1).Measured {
+		if m := &session.RunOf(t, s, "noisy-lane-express", 1).Measured[i]; m.Name == "throughput-tcp-up" {
+			m.Void = []string{"nothing was received"}
+		}
+	}
+	sum := summarize(t, s)
+	c := sum.Cell("noisy-lane-express")
+	blocks := func(c Comparison) (all []int) {
+		for _, r := range c.Blocks {
+			all = append(all, r.Block)
+		}
+		return all
+	}
+	for name, want := range map[string][]int{throughput: {2, 4}, "throughput-tcp-up": {2, 4},
+		"throughput-tcp-down": {1, 2, 4}, sum.PrimaryDistribution().Name: {1, 2, 4}} {
+		if got := blocks(c.Figures[name].Ratio); !slices.Equal(got, want) {
+			t.Errorf("%s is compared in blocks %v, want %v", name, got, want)
+		}
+	}
+	if n := len(c.Figures[sum.PrimaryDistribution().Name].Blocks); n != 4 {
+		t.Errorf("%d runs have an RTT, want all 4: the baseline's void run takes nothing from it", n)
+	}
+	ratio := c.Figures[sum.PrimaryDistribution().Name].Ratio
+	if _, _, interval := ratio.Spread(); interval || ratio.N != 3 {
+		t.Errorf("an interval of %d blocks", ratio.N)
+	}
+}
+
+func summarize(t *testing.T, s results.Session) Summary {
+	t.Helper()
+	sum, err := Summarize(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}

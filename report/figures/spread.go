@@ -1,0 +1,80 @@
+package figures
+
+import (
+	"fmt"
+	"math"
+
+	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/format"
+)
+
+// Spread returns the ends of the whisker: those of the interval, or where the blocks are too few
+// for one, the least and the greatest ratio, NaN for none; then interval is false.
+func (c Comparison) Spread() (lo, hi float64, interval bool) {
+	if c.Confidence > 0 {
+		return c.Lo, c.Hi, true
+	}
+	lo, hi = math.NaN(), math.NaN()
+	for i, b := range c.Blocks {
+		if i == 0 {
+			lo, hi = b.Value, b.Value
+		}
+		lo, hi = min(lo, b.Value), max(hi, b.Value)
+	}
+	return lo, hi, false
+}
+
+// SpreadText prints the whisker of a ratio in percent: an interval in brackets, the range of the blocks
+// without.
+func (c Comparison) SpreadText() string {
+	lo, hi, interval := c.Spread()
+	switch {
+	case !c.Known() || c.N == 1:
+		return format.None
+	case interval:
+		return fmt.Sprintf("[%s, %s]", format.Digits(100*lo), format.Digits(100*hi))
+	}
+	return fmt.Sprintf("%s to %s", format.Digits(100*lo), format.Digits(100*hi))
+}
+
+// SpreadWords is the same for a sentence.
+func (c Comparison) SpreadWords() string {
+	_, _, interval := c.Spread()
+	switch {
+	case !c.Known():
+		return ""
+	case interval:
+		return fmt.Sprintf("%s (%d blocks)", c.SpreadText(), c.N)
+	case c.N == 1:
+		return "(1 block)"
+	}
+	return fmt.Sprintf("(%d blocks, range: %s)", c.N, c.SpreadText())
+}
+
+// SpreadHead heads a column of whiskers; the note says what they are where the blocks are few.
+func (s *Summary) SpreadHead() (head, note string) {
+	ranges, most := false, 0
+	for _, c := range s.Cells {
+		for _, f := range c.Figures {
+			if !f.Ratio.Known() || c.Baseline {
+				continue
+			}
+			most = max(most, f.Ratio.N)
+			if _, _, interval := f.Ratio.Spread(); interval {
+				head = "95% interval"
+			} else {
+				ranges = true
+			}
+		}
+	}
+	switch {
+	case head != "" && ranges:
+		return head, "[a, b] is a 95% interval; a to b is the range of the blocks, where they are too few for one."
+	case head != "":
+		return head, ""
+	case most == 0:
+		return "range", ""
+	}
+	return fmt.Sprintf("range of %d", most),
+		quantity.Count(most, "block") + ": range of the blocks' ratios, no interval (that needs 6 blocks)."
+}

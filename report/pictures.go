@@ -1,0 +1,95 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/report/chart"
+	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/stats"
+)
+
+// picture is a chart with its data.
+type picture struct {
+	File  string // name of the SVG, without directory
+	SVG   []byte
+	Data  table
+	Minor bool // one of the further charts
+}
+
+// newPictures draws charts of all that the session has data for: first those of the primary metrics.
+func newPictures(s *figures.Summary) []picture {
+	var all []picture
+	add := func(what string, m figures.Metric, data table, svg []byte) {
+		all = append(all, picture{chartName(what, m), svg, data, !m.Primary})
+	}
+	head, _ := s.SpreadHead()
+	for _, m := range s.Ordered() {
+		values := valueTable(s, m)
+		compared := slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Figure(m).Ratio.Known() })
+		if compared && !whole(s, m) {
+			data, l := values, barsLabels(s, m)
+			if !m.Primary && m.Statistic == "" {
+				data = blockTable(s, m)
+			}
+			l.Alt = values.words(l.Title, "%", head)
+			add(strings.ToLower(m.Noun), m, data, chart.Bars(withRuns(s), m, l))
+		}
+		if m.Statistic == "" || !has(s, m) {
+			continue
+		}
+		labels := func(title, hint string) chart.Labels {
+			title = fmt.Sprintf("%s %s: %s", m.Noun, title, m.Name)
+			alt := values.words(title+" ("+m.Unit.Name+")", "P50", "P99", "P99.9", "max")
+			return chart.Labels{Title: title, Hint: "All used runs of a cell merged" + hint, Alt: alt}
+		}
+		add("range", m, distributionTable(s, m), chart.Ranges(s, m, labels("from the shortest to the longest",
+			", in "+m.Unit.Name+". A maximum grows with the time measured; a percentile that the sample does "+
+				"not support is left out.")))
+		add("percentiles", m, table{}, chart.Percentiles(s, m, labels("by percentile", ". Each line ends at the "+
+			"highest percentile that its sample supports. Lower is better; a flat line is a predictable one.")))
+	}
+	return all
+}
+
+// whole says whether a metric is the only part of another, which shows the same.
+func whole(s *figures.Summary, m figures.Metric) bool {
+	return slices.ContainsFunc(s.Metrics, func(o figures.Metric) bool {
+		return slices.Equal(o.Parts, []string{m.Name})
+	})
+}
+
+// chartName is that of its file: the primary ones by what they are, the others by their measurement too.
+func chartName(what string, m figures.Metric) string {
+	if m.Primary {
+		return "chart-" + what + ".svg"
+	}
+	return "chart-" + what + "-" + strings.Map(func(r rune) rune {
+		if r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, strings.TrimPrefix(m.Name, what+"-")) + ".svg"
+}
+
+// barsLabels are the title of a chart of bars, and the line that says how to read it.
+func barsLabels(s *figures.Summary, m figures.Metric) chart.Labels {
+	title := capital(m.Value()) + " in percent of " + s.Baseline
+	if len(m.Parts) == 0 {
+		title += ": " + m.Name
+	}
+	right, better := "the median of the runs", "More"
+	if m.Statistic != "" {
+		right = m.Statistic + " of all runs merged"
+	}
+	if m.Margin.Goal == stats.LowerIsBetter {
+		better = "Less"
+	}
+	hint := fmt.Sprintf("%s. On the right the Hodges–Lehmann estimate, and %s. %s is better.", m.About, right,
+		better)
+	if m.Primary && s.Averages(m) {
+		hint += " The paper gives averages, not medians."
+	}
+	return chart.Labels{Title: title, Hint: hint}
+}

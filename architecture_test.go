@@ -23,7 +23,8 @@ func imports() map[string][]string {
 		"journal":         {},
 		"change":          {"cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"results":         {"cpuset", "lane"},
-		"host":            {"cpuset", "host/cgroup", "host/task", "sched"},
+		"host":            {"cpuset", "host/cgroup", "host/cmdline", "host/task", "sched"},
+		"host/cmdline":    {"cpuset"},
 		"host/task":       {"cpuset", "sched"},
 		"host/mount":      {},
 		"host/cgroup":     {"cpuset", "host/mount", "host/task"},
@@ -91,8 +92,9 @@ enforce               2400       50  the cgroup that a declaration names, attach
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
-host                  2550       35  CPUs that a caller allows
+host                  2400       30  CPUs that a caller allows
 host/cgroup            300       15
+host/cmdline           150        5  the kernel's command line, out of host
 host/hosttest          500       15
 host/mount             100        5
 host/snapshot          550        5  archives apart from the reader of a machine, and where it is read from

@@ -116,7 +116,7 @@ func Run(h host.Host, s host.Settings, lane cpuset.Set, source string) Report {
 	r := Report{APIVersion: APIVersion, Kind: Kind, Hostname: h.Hostname, CPUs: lane, LaneSource: source,
 		Findings: []Finding{}, Passed: []string{}, NeedLanes: []string{}, Unknown: []Unknown{},
 		Warnings: h.Warnings}
-	sub := &subject{Host: h, files: s.Files, tasks: s.Tasks, boot: host.ParseBootline(h.Kernel.Cmdline)}
+	sub := &subject{Host: h, files: s.Files, tasks: s.Tasks}
 	if lane.IsEmpty() {
 		r.CPUs, r.LaneSource, r.Readiness = sub.own()
 	}

@@ -290,25 +290,3 @@ func FuzzRun(f *testing.F) {
 		}
 	})
 }
-
-// Any command line is taken apart without a panic, as the kernel would: a parameter that is found
-// stands in it.
-func FuzzBootline(f *testing.F) {
-	for _, s := range []string{"isolcpus=domain,managed_irq,0-15:2/4", `a="b c" isolcpus=N -- nohz_full=all`, "isolcpus=", "isolcpus=é,1", "=", `"`} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, cmdline string) {
-		b := host.ParseBootline(cmdline)
-		asked, ok := b.Isolcpus()
-		if _, there := b.Get("isolcpus"); there != ok {
-			t.Errorf("%q: %v", cmdline, ok)
-		}
-		cpus, err := asked.CPUs(cpuset.MustParse("0-7"))
-		if err == nil && cpus.IsEmpty() {
-			t.Errorf("%q: no CPUs and no error", cmdline)
-		}
-		if ok && !strings.Contains(cmdline, "isolcpus") {
-			t.Errorf("%q: invented isolcpus", cmdline)
-		}
-	})
-}

@@ -93,7 +93,7 @@ func parameterRules() []rule {
 }
 
 func isolcpusList(s *subject) []hit {
-	isolcpus, ok := s.boot.Isolcpus()
+	isolcpus, ok := s.Kernel.Parameters().Isolcpus()
 	if !ok {
 		return s.noCmdline()
 	}
@@ -119,7 +119,7 @@ func isolcpusList(s *subject) []hit {
 }
 
 func isolcpusInForce(s *subject) []hit {
-	isolcpus, ok := s.boot.Isolcpus()
+	isolcpus, ok := s.Kernel.Parameters().Isolcpus()
 	cpus, err := isolcpus.CPUs(s.Possible())
 	if !ok || err != nil || !isolcpus.Has("domain") {
 		return s.noCmdline()
@@ -133,7 +133,7 @@ func isolcpusInForce(s *subject) []hit {
 }
 
 func isolcpusManaged(s *subject) []hit {
-	isolcpus, ok := s.boot.Isolcpus()
+	isolcpus, ok := s.Kernel.Parameters().Isolcpus()
 	cpus, err := isolcpus.CPUs(s.Possible())
 	if !ok || err != nil || isolcpus.Has("managed_irq") {
 		return s.noCmdline()
@@ -206,7 +206,7 @@ func systemdAffinity(s *subject) []hit {
 }
 
 func skewTick(s *subject) []hit {
-	skew, _ := s.boot.Get("skew_tick")
+	skew, _ := s.Kernel.Parameters().Get("skew_tick")
 	if s.Kernel.Cmdline == "" || skew == "1" || s.lane.IsSubsetOf(orEmpty(s.Kernel.NohzFull)) {
 		return s.noCmdline()
 	}
@@ -220,7 +220,7 @@ func repeated(s *subject) []hit {
 		modprobe.blacklist module_blacklist nameserver netconsole netdev numa pci pcie_ports trace_event
 		usbcore.quirks vfio_pci.ids video`)
 	var h hit
-	for _, p := range s.boot.Repeated() {
+	for _, p := range s.Kernel.Parameters().Repeated() {
 		word := strings.Join(p.Values, "") == "" // quiet, rw: as good as once
 		if word || slices.Contains(several, p.Name) || strings.HasPrefix(p.Name, "rd.") ||
 			strings.HasPrefix(p.Name, "systemd.") {
@@ -245,7 +245,7 @@ func repeated(s *subject) []hit {
 func mceOff(s *subject) []hit {
 	for _, parameter := range []string{"mce=off", "nomce"} {
 		name, want, _ := strings.Cut(parameter, "=")
-		if given, ok := s.boot.Get(name); ok && (want == "" || given == want) {
+		if given, ok := s.Kernel.Parameters().Get(name); ok && (want == "" || given == want) {
 			return []hit{{requested: parameter, inForce: "machine checks are not handled"}}
 		}
 	}
@@ -253,7 +253,7 @@ func mceOff(s *subject) []hit {
 }
 
 func auditOff(s *subject) []hit {
-	if v, _ := s.boot.Get("audit"); v == "0" || v == "off" {
+	if v, _ := s.Kernel.Parameters().Get("audit"); v == "0" || v == "off" {
 		return []hit{{requested: s.requested("audit"), inForce: "the kernel writes no audit records"}}
 	}
 	return s.noCmdline()
@@ -263,7 +263,7 @@ func mitigations(s *subject) []hit {
 	var requested []string
 	for _, name := range strings.Fields(`mitigations nopti pti nospectre_v1 nospectre_v2 spectre_v2 retbleed
 		spec_store_bypass_disable l1tf mds tsx_async_abort mmio_stale_data gather_data_sampling`) {
-		if _, ok := s.boot.Get(name); ok {
+		if _, ok := s.Kernel.Parameters().Get(name); ok {
 			requested = append(requested, strings.TrimSuffix(s.requested(name), "="))
 		}
 	}

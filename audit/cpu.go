@@ -139,7 +139,7 @@ func balanced(s *subject) []hit {
 		left = left.Intersection(group)
 	}
 	why := ""
-	if isolcpus, ok := s.boot.Isolcpus(); ok && !isolcpus.Has("domain") {
+	if isolcpus, ok := s.Kernel.Parameters().Isolcpus(); ok && !isolcpus.Has("domain") {
 		why = "; without the flag domain, isolcpus= leaves its CPUs to the load balancer"
 	}
 	return onCPUs(left, s.requested("isolcpus"), "CPUs %s are in scheduler domains with others%s", left, why)

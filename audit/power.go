@@ -115,7 +115,7 @@ func clockRules() []rule {
 // deepStates finds the enabled states whose exit latency is above what PM QoS allows, or above the
 // budget where that allows all ("0"); "n/a" there allows none.
 func deepStates(s *subject) []hit {
-	if idle, _ := s.boot.Get("idle"); s.Kernel.IdleDriver == "none" || idle == "poll" {
+	if idle, _ := s.Kernel.Parameters().Get("idle"); s.Kernel.IdleDriver == "none" || idle == "poll" {
 		return nil // nobody puts a CPU to sleep
 	}
 	type state struct {
@@ -155,7 +155,7 @@ func uselessLimit(s *subject) []hit {
 	if driver == "" || s.Kernel.Cmdline == "" {
 		return s.noHit(false, "/sys/devices/system/cpu/cpuidle/current_driver")
 	}
-	if _, ok := s.boot.Get(limits[driver]); ok || driver == "none" {
+	if _, ok := s.Kernel.Parameters().Get(limits[driver]); ok || driver == "none" {
 		return nil
 	}
 	var hits []hit
@@ -168,7 +168,7 @@ func uselessLimit(s *subject) []hit {
 }
 
 func idlePoll(s *subject) []hit {
-	if idle, _ := s.boot.Get("idle"); idle == "poll" {
+	if idle, _ := s.Kernel.Parameters().Get("idle"); idle == "poll" {
 		return []hit{{requested: "idle=poll", inForce: "no CPU enters an idle state", cpus: s.Online()}}
 	}
 	return s.noCmdline()
@@ -239,7 +239,7 @@ func pstateDisabled(s *subject) []hit {
 
 // contradicted hits where a boot parameter has this value and the flags of the CPU speak against it.
 func (s *subject) contradicted(parameter, bad, inForce string, wrong func() bool) []hit {
-	switch given, _ := s.boot.Get(parameter); {
+	switch given, _ := s.Kernel.Parameters().Get(parameter); {
 	case given != bad:
 		return s.noCmdline()
 	case s.Kernel.Flags == nil:

@@ -97,7 +97,6 @@ type subject struct {
 	tasks   []host.Task
 	named   cpuset.Set // the lanes' CPUs as the caller named them
 	lane    cpuset.Set // those of them that are online
-	boot    host.Bootline
 	missing string
 }
 
@@ -195,7 +194,7 @@ func (s *subject) cgroups(dir, file string) []string {
 // own returns the CPUs that the machine isolates itself, and what says so.
 func (s *subject) own() (cpus cpuset.Set, source string, readiness bool) {
 	online := s.Online()
-	isolcpus, _ := s.boot.Isolcpus()
+	isolcpus, _ := s.Kernel.Parameters().Isolcpus()
 	isolated, _ := isolcpus.CPUs(s.Possible()) // none where it is wrong
 	partitions, _ := cpuset.Parse(s.files["/sys/fs/cgroup/cpuset.cpus.isolated"])
 	for _, set := range []struct {
@@ -234,7 +233,7 @@ func (s *subject) housekeeping() cpuset.Set { return s.Online().Difference(s.lan
 
 // requested is a boot parameter as it was given.
 func (s *subject) requested(name string) string {
-	value, ok := s.boot.Get(name)
+	value, ok := s.Kernel.Parameters().Get(name)
 	if !ok {
 		return ""
 	}
@@ -243,7 +242,7 @@ func (s *subject) requested(name string) string {
 
 // requestedCPUs is the CPU list of a parameter other than isolcpus; false where it is missing or wrong.
 func (s *subject) requestedCPUs(name string) (cpuset.Set, bool) {
-	list, ok := s.boot.Get(name)
+	list, ok := s.Kernel.Parameters().Get(name)
 	set, err := cpuset.ParseWithin(list, s.Possible())
 	return set, ok && err == nil && !set.IsEmpty()
 }

@@ -86,7 +86,7 @@ func words(h host.Host, p plan.Placement) []Word {
 			Word{Word: "rcutree.kthread_prio=11",
 				Reason: "real-time lanes: RCU's threads are not starved by theirs"})
 	}
-	now := host.ParseBootline(h.Kernel.Cmdline)
+	now := h.Kernel.Parameters()
 	for i, w := range words {
 		name, want, _ := strings.Cut(w.Word, "=")
 		words[i].Source = "Documentation/admin-guide/kernel-parameters.txt, " + name + "="

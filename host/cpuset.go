@@ -69,6 +69,17 @@ func (r *reader) inCpuset(what string) *cpuset.Set {
 	return nil
 }
 
+// BootIsolated are the CPUs that isolcpus= takes from the scheduler: a process runs there only by its own
+// affinity.
+func (h Host) BootIsolated() cpuset.Set {
+	requested, ok := h.Kernel.Parameters().Isolcpus()
+	if !ok || !requested.Has("domain") || h.Kernel.Isolated == nil {
+		return cpuset.Set{}
+	}
+	cpus, _ := requested.CPUs(h.Possible()) // none where the list is wrong
+	return cpus.Intersection(*h.Kernel.Isolated)
+}
+
 // Allowance is what may be planned of a host. What it does not name is what the reading process may use.
 type Allowance struct {
 	CPUs, MemoryNodes cpuset.Set // empty: not named

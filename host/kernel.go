@@ -6,6 +6,7 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/cmdline"
 )
 
 func (r *reader) kernel(devices []PCIDevice) Kernel {
@@ -78,7 +79,7 @@ func preempt(k Kernel, debug string) string {
 			return model
 		}
 	}
-	requested, _ := ParseBootline(k.Cmdline).Get("preempt")
+	requested, _ := k.Parameters().Get("preempt")
 	switch {
 	case orZero(k.Realtime):
 		return "rt"
@@ -97,7 +98,7 @@ func (r *reader) noCallbacks(k Kernel) *cpuset.Set {
 	if k.Cmdline == "" {
 		return nil
 	}
-	requested, _ := ParseBootline(k.Cmdline).Get("rcu_nocbs")
+	requested, _ := k.Parameters().Get("rcu_nocbs")
 	set, err := cpuset.ParseWithin(requested, orZero(r.list(cpuDir+"/possible")))
 	if err != nil {
 		r.warn("/proc/cmdline: rcu_nocbs: %v", err)
@@ -114,6 +115,9 @@ func (r *reader) cgroup() cgroup.Mounts {
 	}
 	return m
 }
+
+// Parameters are those of the command line in force.
+func (k Kernel) Parameters() cmdline.Line { return cmdline.Parse(k.Cmdline) }
 
 // AtLeast says whether the kernel is of this release or a newer one; false where its release is not known.
 func (k Kernel) AtLeast(major, minor int) bool {

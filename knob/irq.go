@@ -10,7 +10,6 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
@@ -136,7 +135,7 @@ func maskStep(root fs.FS, name string, cpus, others cpuset.Set) []journal.Step {
 // those of irqaffinity= (Documentation/admin-guide/kernel-parameters.txt).
 func interruptDefaults(u *Unrecorded) error {
 	to, everywhere := u.Host.Online(), u.possible()
-	if list, ok := host.ParseBootline(u.Host.Kernel.Cmdline).Get("irqaffinity"); ok {
+	if list, ok := u.Host.Kernel.Parameters().Get("irqaffinity"); ok {
 		if set, err := cpuset.ParseWithin(list, everywhere); err == nil {
 			to, everywhere = set, set
 		}

@@ -36,10 +36,9 @@ func (m *machine) prepare() {
 // bootLists are the CPUs that boot kept the scheduler, device interrupts and the tick off.
 func bootLists(h host.Host) []cpuset.Set {
 	lists := []cpuset.Set{h.BootIsolated()}
-	if isolcpus, ok := host.ParseBootline(h.Kernel.Cmdline).Isolcpus(); ok && isolcpus.Has("managed_irq") {
-		if list, err := isolcpus.CPUs(identity(h).CPUs); err == nil { // the kernel ignores a list with an error
-			lists = append(lists, list)
-		}
+	isolcpus, _ := h.Kernel.Parameters().Isolcpus()
+	if list, err := isolcpus.CPUs(identity(h).CPUs); err == nil && isolcpus.Has("managed_irq") {
+		lists = append(lists, list) // the kernel ignores a list with an error
 	}
 	if h.Kernel.NohzFull != nil {
 		lists = append(lists, *h.Kernel.NohzFull)

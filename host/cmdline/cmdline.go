@@ -1,22 +1,26 @@
-package host
+// Package cmdline parses a kernel command line as the kernel does.
+//
+//	line := cmdline.Parse("isolcpus=managed_irq,2-7 nohz_full=2-7")
+//	tickless, given := line.Get("nohz_full")
+package cmdline
 
 import (
 	"slices"
 	"strings"
 )
 
-// Bootline is a kernel command line (Documentation/admin-guide/kernel-parameters.rst). A parameter
+// Line is a kernel command line (Documentation/admin-guide/kernel-parameters.rst). A parameter
 // may be given several times.
-type Bootline []parameter
+type Line []parameter
 
 type parameter struct {
 	name  string // with underscores, as the kernel compares them
 	value string
 }
 
-// ParseBootline splits a command line at white space outside quotes. What follows "--" is for init.
-func ParseBootline(cmdline string) Bootline {
-	var b Bootline
+// Parse splits a command line at white space outside quotes. What follows "--" is for init.
+func Parse(cmdline string) Line {
+	var b Line
 	quoted := false
 	words := strings.FieldsFunc(cmdline, func(c rune) bool {
 		if c == '"' {
@@ -37,7 +41,7 @@ func ParseBootline(cmdline string) Bootline {
 // Get returns the value of the parameter of exactly that name: tuned.non_isolcpus is not isolcpus. Of
 // several the last one counts, but of isolcpus and nohz_full the first: the kernel refuses another list
 // after it (housekeeping_setup in kernel/sched/isolation.c).
-func (b Bootline) Get(name string) (string, bool) {
+func (b Line) Get(name string) (string, bool) {
 	values := b.values(name)
 	switch {
 	case len(values) == 0:
@@ -48,7 +52,7 @@ func (b Bootline) Get(name string) (string, bool) {
 	return values[len(values)-1], true
 }
 
-func (b Bootline) values(name string) []string {
+func (b Line) values(name string) []string {
 	var values []string
 	for _, p := range b {
 		if p.name == name {
@@ -65,7 +69,7 @@ type Repeat struct {
 }
 
 // Repeated returns the parameters that are given more than once, in the order of their first values.
-func (b Bootline) Repeated() []Repeat {
+func (b Line) Repeated() []Repeat {
 	var all []Repeat
 	for i, p := range b {
 		values := b.values(p.name)

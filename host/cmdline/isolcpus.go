@@ -1,4 +1,4 @@
-package host
+package cmdline
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ const asciiLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 // Isolcpus returns isolcpus= as the kernel parses it; false where it is not given. Words that begin with a
 // letter are flags, up to the first word that does not.
-func (b Bootline) Isolcpus() (Isolcpus, bool) {
+func (b Line) Isolcpus() (Isolcpus, bool) {
 	value, ok := b.Get("isolcpus")
 	var i Isolcpus
 	for value != "" && strings.ContainsRune(asciiLetters, rune(value[0])) && i.Invalid == "" {
@@ -58,15 +58,4 @@ func (i Isolcpus) CPUs(possible cpuset.Set) (cpuset.Set, error) {
 		err = errors.New("there is no cpulist")
 	}
 	return set, err
-}
-
-// BootIsolated are the CPUs that isolcpus= takes from the scheduler: a process runs there only by its own
-// affinity.
-func (h Host) BootIsolated() cpuset.Set {
-	requested, ok := ParseBootline(h.Kernel.Cmdline).Isolcpus()
-	if !ok || !requested.Has("domain") || h.Kernel.Isolated == nil {
-		return cpuset.Set{}
-	}
-	cpus, _ := requested.CPUs(h.Possible()) // none where the list is wrong
-	return cpus.Intersection(*h.Kernel.Isolated)
 }

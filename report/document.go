@@ -27,7 +27,7 @@ type Document struct {
 	Void       int            `json:"voidRuns"`
 	Baseline   string         `json:"baseline,omitempty"` // the cell that the others are compared with
 	Cells      []documentCell `json:"cells"`
-	Aims       []figures.Aim  `json:"aims"`
+	Aims       []Aim          `json:"aims"`
 	// Objective is that of the lane that was proved, with the verdict on each of its bounds.
 	Objective []lane.Judgement `json:"objective,omitempty"`
 	summary   figures.Summary
@@ -38,6 +38,14 @@ func (d Document) Write(w io.Writer) {
 	// What cannot be written ends the command, see terminal.Checked.
 	_ = Text(w, d.summary, terminal.Of(w))
 	fmt.Fprintf(w, "\nreport: %s\n", d.Page)
+}
+
+// Aim is something that the product is to reach, and what was found.
+type Aim struct {
+	Text  string        `json:"text"` // what it is about
+	Goal  string        `json:"goal"`
+	Found string        `json:"found"`
+	State figures.State `json:"state"`
 }
 
 // documentCell is what a document says of one cell.
@@ -74,10 +82,13 @@ type documentRatio struct {
 
 // newDocument says for programs what the table says; dir is that of the results.
 func newDocument(s *figures.Summary, dir string) Document {
-	d := Document{APIVersion: results.APIVersion, Kind: "Report", Page: filepath.Join(dir, Page),
+	d := Document{APIVersion: results.APIVersion, Kind: "Report", Page: filepath.Join(dir, pageName),
 		Scenario: s.Session.Scenario.Name, Mode: s.Session.Scenario.Mode, Complete: s.Session.Complete,
 		Planned: s.Planned, Used: s.Used, Void: s.Void, Baseline: s.Baseline,
-		Cells: []documentCell{}, Aims: append([]figures.Aim{}, s.Aims...), Objective: s.Objective, summary: *s}
+		Cells: []documentCell{}, Aims: []Aim{}, Objective: s.Objective, summary: *s}
+	for _, a := range s.Aims {
+		d.Aims = append(d.Aims, Aim{a.Text, a.Goal, a.Found, a.State})
+	}
 	for _, c := range s.Cells {
 		cell := documentCell{Name: c.Name, Used: c.Used, Void: c.Void, Figures: []documentFigure{}}
 		for _, m := range s.Metrics {

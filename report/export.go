@@ -34,7 +34,7 @@ func drawings(_ *figures.Summary, pictures []picture) ([]file, error) {
 func htmlPage(s *figures.Summary, pictures []picture) ([]file, error) {
 	var b bytes.Buffer
 	err := writePage(&b, s, pictures)
-	return []file{{Page, b.Bytes()}}, err
+	return []file{{pageName, b.Bytes()}}, err
 }
 
 // Write stores the page and the charts of a session in the directory of its results.

@@ -17,8 +17,8 @@ import (
 //go:embed page.html.tmpl
 var pageTemplate string
 
-// Page is the name of the page in a results directory.
-const Page = "report.html"
+// pageName is the name of the page in a results directory.
+const pageName = "report.html"
 
 // page is what the template prints.
 type page struct {
@@ -44,7 +44,7 @@ type page struct {
 
 // writePage writes the page: one file that needs no network and no JavaScript, with the whole session in it.
 func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
-	t, err := template.New(Page).Funcs(template.FuncMap{
+	t, err := template.New(pageName).Funcs(template.FuncMap{
 		"samplesFor": func(p float64) string { return format.Count(stats.SamplesFor(p)) },
 		"gibibytes":  func(bytes uint64) string { return format.Digits(float64(bytes)/(1<<30)) + " GiB" },
 		"figure":     format.Digits,

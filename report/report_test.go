@@ -137,7 +137,7 @@ func TestHTML(t *testing.T) {
 	measured := s // as prove has it, before it is stored
 	measured.APIVersion, measured.Kind, measured.Schema = "", "", 0
 	html := written(t, measured)
-	wellFormed(t, Page, html)
+	wellFormed(t, pageName, html)
 	_, rest, _ := strings.Cut(html, `<script type="application/json" id="results">`)
 	raw, _, _ := strings.Cut(rest, "</script>")
 	var got results.Session
@@ -197,12 +197,12 @@ func TestWrite(t *testing.T) {
 			t.Errorf("%s is missing in %v", want, names)
 		}
 	}
-	first, err := os.ReadFile(filepath.Join(dir, Page))
+	first, err := os.ReadFile(filepath.Join(dir, pageName))
 	if err != nil {
 		t.Fatal(err)
 	}
 	write()
-	if again, err := os.ReadFile(filepath.Join(dir, Page)); err != nil || !bytes.Equal(first, again) {
+	if again, err := os.ReadFile(filepath.Join(dir, pageName)); err != nil || !bytes.Equal(first, again) {
 		t.Errorf("the second page differs from the first: %v", err)
 	}
 }
@@ -297,7 +297,7 @@ func TestHonestEdges(t *testing.T) {
 				}
 			}
 			html := written(t, s)
-			wellFormed(t, Page, html)
+			wellFormed(t, pageName, html)
 			if at := regexp.MustCompile(`NaN|[+-]Inf\b`).FindString(html); at != "" {
 				t.Errorf("the page has %s", at)
 			}

@@ -44,17 +44,14 @@ type page struct {
 
 // writePage writes the page: one file that needs no network and no JavaScript, with the whole session in it.
 func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
-	t, err := template.New(pageName).Funcs(template.FuncMap{
+	t := template.Must(template.New(pageName).Funcs(template.FuncMap{
 		"samplesFor": func(p float64) string { return format.Count(stats.SamplesFor(p)) },
 		"gibibytes":  func(bytes uint64) string { return format.Digits(float64(bytes)/(1<<30)) + " GiB" },
 		"figure":     format.Digits,
 		"orNone":     func(s fmt.Stringer) string { return orNone(s.String() != "", s.String()) },
 		"join":       strings.Join,
 		"drawn":      func(svg []byte) template.HTML { return template.HTML(svg) }, //nolint:gosec // G203: escaped
-	}).Parse(pageTemplate)
-	if err != nil {
-		return err
-	}
+	}).Parse(pageTemplate))
 	title, bounds := objectiveLines(s)
 	raw, err := json.Marshal(s.Session.Versioned())
 	if err != nil {

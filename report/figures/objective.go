@@ -140,7 +140,7 @@ func judgeRates(b lane.Bound, blocks []Block) lane.Judgement {
 	for _, block := range blocks {
 		rates, least = append(rates, block.Value), append(least, float64(b.MinBitsPerSecond))
 	}
-	c := stats.Compare(rates, least, 0.95)
+	c := stats.Compare(rates, least, confidence)
 	j := lane.Judgement{Bound: b, Verdict: lane.Unproven,
 		Evidence: &lane.Evidence{Samples: uint64(len(rates))}}
 	switch {

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 )
 
@@ -69,18 +68,6 @@ func (m *machine) isApart(name string, s lane.Spec, cpus cpuset.Set) bool {
 	return true
 }
 
-// banForApart bans the CPUs that the lane's wish to be apart excludes, and those of placed lanes.
-func (m *machine) banForApart(a *demand, r relaxed) {
-	for _, o := range m.lanes {
-		if slices.Contains(a.spec.Apart.Lanes, o.Name) && !r.drops("apart") {
-			a.banned = a.banned.Union(m.around(o.CPUs, a.spec.Apart.Level))
-		}
-		if slices.Contains(o.Spec.Apart.Lanes, a.name) && !slices.Contains(r.others, o.Name) {
-			a.banned = a.banned.Union(m.around(o.CPUs, o.Spec.Apart.Level))
-		}
-	}
-}
-
 // preferredAparts are the placed lanes that prefer to be apart from this one: those whose wish holds so far,
 // and the names of those whose wish is broken already, so that it costs nothing more.
 func (m *machine) preferredAparts(name string) (holds []Lane, broken []string) {
@@ -95,9 +82,4 @@ func (m *machine) preferredAparts(name string) (holds []Lane, broken []string) {
 		}
 	}
 	return holds, broken
-}
-
-// fits says whether a core is of the kind that a lane wants.
-func fits(has, wanted host.CPUKind) bool {
-	return wanted == "" || has == wanted || has == host.Uniform && wanted == host.Performance
 }

@@ -48,3 +48,16 @@ func (p Placement) check(h host.Host) error {
 	}
 	return nil
 }
+
+// Mismatch is why a placement is not for a machine.
+type Mismatch struct {
+	Reason string
+	Lost   []string // lanes of which CPUs are gone; none: it is another machine
+}
+
+// Error is the reason.
+func (m *Mismatch) Error() string { return m.Reason }
+
+func identity(h host.Host) Machine {
+	return Machine{Hostname: h.Hostname, BootID: h.Kernel.BootID, CPUs: h.Possible()}
+}

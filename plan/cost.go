@@ -89,10 +89,3 @@ func (c Cost) add(d Cost, times int) Cost {
 	}
 	return c
 }
-
-// withoutMoves is a cost without its last two fields, which depend on how lanes were moved and what is left
-// free.
-func (c Cost) withoutMoves() Cost {
-	c.LanesMoved, c.BlockLost = 0, 0
-	return c
-}

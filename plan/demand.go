@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -35,11 +36,13 @@ type demand struct {
 	dropped []string // wishes that do not limit this search
 }
 
-// hugeSize is bytes in pages of one size.
-type hugeSize struct{ page, bytes uint64 }
-
 // wantsMemory says whether memory or hugepages are set aside for the lane.
 func (a *demand) wantsMemory() bool { return a.memory > 0 || len(a.huge) > 0 }
+
+// need is what is set aside for the lane, from some nodes, with its CPUs on others.
+func (a *demand) need(nodes, cpus nodeSet) need {
+	return need{bytes: a.memory, huge: a.huge, nodes: nodes, from: cpus}
+}
 
 // relaxed are the limits that a search leaves out.
 type relaxed struct {
@@ -55,7 +58,7 @@ func (r relaxed) drops(wish string) bool { return slices.Contains(r.wishes, wish
 
 // demands are those of a lane, one for each device that it could use. The error is what makes the lane
 // impossible on this machine.
-func (m *machine) demands(l lane.Lane, r relaxed) ([]demand, error) {
+func demandsOf(m *machine, l lane.Lane, r relaxed) ([]demand, error) {
 	s := l.Spec
 	a := demand{name: l.Metadata.Name, spec: s, share: max(1, s.CPUs.Share), smt: s.CPUs.SMT,
 		kind:  host.CPUKind(s.CPUs.Kind),
@@ -71,12 +74,12 @@ func (m *machine) demands(l lane.Lane, r relaxed) ([]demand, error) {
 	if !r.drops("list") {
 		a.list = s.CPUs.List
 	}
-	for _, size := range sortedKeys(s.Memory.Hugepages) {
+	for _, size := range slices.Sorted(maps.Keys(s.Memory.Hugepages)) {
 		page, err := quantity.ParseBytes(size)
 		if err != nil {
 			return nil, fmt.Errorf("spec.memory.hugepages.%s: %w", shorten(size), err)
 		}
-		a.huge = append(a.huge, hugeSize{uint64(page), uint64(s.Memory.Hugepages[size])})
+		a.huge = append(a.huge, hugeSize{page: uint64(page), bytes: uint64(s.Memory.Hugepages[size])})
 		if known := m.pageSizes(); !slices.Contains(known, uint64(page)) {
 			var has []string
 			for _, k := range known {
@@ -86,13 +89,25 @@ func (m *machine) demands(l lane.Lane, r relaxed) ([]demand, error) {
 				shorten(size), orNone(strings.Join(has, ", ")))
 		}
 	}
-	m.banForApart(&a, r)
+	banForApart(m, &a, r)
 	claimed, _ := m.claimed(a.name)
 	a.banned = a.banned.Union(claimed)
-	if err := m.resolveNear(&a, r.drops("near")); err != nil {
+	if err := resolveNear(m, &a, r.drops("near")); err != nil {
 		return nil, err
 	}
-	return m.perDevice(a, r.allDevices)
+	return perDevice(m, a, r.allDevices)
+}
+
+// banForApart bans the CPUs that the lane's wish to be apart excludes, and those of placed lanes.
+func banForApart(m *machine, a *demand, r relaxed) {
+	for _, o := range m.lanes {
+		if slices.Contains(a.spec.Apart.Lanes, o.Name) && !r.drops("apart") {
+			a.banned = a.banned.Union(m.around(o.CPUs, a.spec.Apart.Level))
+		}
+		if slices.Contains(o.Spec.Apart.Lanes, a.name) && !slices.Contains(r.others, o.Name) {
+			a.banned = a.banned.Union(m.around(o.CPUs, o.Spec.Apart.Level))
+		}
+	}
 }
 
 // shorten limits what an error repeats of its input.
@@ -105,13 +120,13 @@ func shorten(s string) string {
 }
 
 // resolveNear turns the wish to be near something into nodes.
-func (m *machine) resolveNear(a *demand, dropped bool) error {
+func resolveNear(m *machine, a *demand, dropped bool) error {
 	near := a.spec.Near
 	switch {
 	case near.NUMANode != nil:
 		at := slices.IndexFunc(m.nodes, func(n node) bool { return n.id == *near.NUMANode })
 		if at < 0 {
-			return fmt.Errorf("spec.near.numaNode: %d: the machine has nodes %s", *near.NUMANode, m.nodeIDs())
+			return fmt.Errorf("spec.near.numaNode: %d: the machine has nodes %s", *near.NUMANode, nodeIDs(m))
 		}
 		a.from = 1 << at
 	case near.Lane != "":
@@ -121,7 +136,7 @@ func (m *machine) resolveNear(a *demand, dropped bool) error {
 	case near.Device != "":
 		d := m.findDevice(near.Device)
 		if d < 0 {
-			return fmt.Errorf("spec.near.device: %q: the machine has %s", shorten(near.Device), m.deviceNames())
+			return fmt.Errorf("spec.near.device: %q: the machine has %s", shorten(near.Device), deviceNames(m))
 		}
 		a.from = m.deviceNode(d)
 	}
@@ -133,7 +148,7 @@ func (m *machine) resolveNear(a *demand, dropped bool) error {
 
 // perDevice is a demand for each device of the network path: the one that is named; or, for virtual
 // functions, the best one on each node; or with all, each that has enough.
-func (m *machine) perDevice(a demand, all bool) ([]demand, error) {
+func perDevice(m *machine, a demand, all bool) ([]demand, error) {
 	net := a.spec.Network
 	a.vfs = net.VFs
 	if net.Path == "sriov" {
@@ -153,7 +168,7 @@ func (m *machine) perDevice(a demand, all bool) ([]demand, error) {
 			return nil, fmt.Errorf("spec.network.path: sriov: no device has %d free virtual functions", a.vfs)
 		}
 	case at < 0:
-		return nil, fmt.Errorf("spec.network.device: %q: the machine has %s", shorten(net.Device), m.deviceNames())
+		return nil, fmt.Errorf("spec.network.device: %q: the machine has %s", shorten(net.Device), deviceNames(m))
 	case a.vfs > m.freeVFs(at, a.name):
 		return nil, fmt.Errorf("spec.network: %s has %d free virtual functions, the lane wants %d",
 			shorten(net.Device), m.freeVFs(at, a.name), a.vfs)
@@ -177,53 +192,9 @@ func (m *machine) perDevice(a demand, all bool) ([]demand, error) {
 	return ways, nil
 }
 
-func (m *machine) findDevice(name string) int {
-	return slices.IndexFunc(m.h.PCIDevices, func(d host.PCIDevice) bool {
-		return d.Address == name || slices.Contains(d.Netdevs, name)
-	})
-}
+func nodeIDs(m *machine) string { return orNone(m.ids(1<<len(m.nodes) - 1).String()) }
 
-// deviceNode is the node of a device; none where it is not known.
-func (m *machine) deviceNode(d int) nodeSet {
-	id := known(m.h.PCIDevices[d].NUMANode, -2) // no node has this number
-	at := slices.IndexFunc(m.nodes, func(n node) bool { return n.id == id })
-	if at < 0 {
-		return 0
-	}
-	return 1 << at
-}
-
-// freeVFs is how many virtual functions of a device no lane other than the one of that name has.
-func (m *machine) freeVFs(d int, name string) int {
-	dev := m.h.PCIDevices[d]
-	if dev.SRIOV == nil {
-		return 0
-	}
-	n := dev.SRIOV.TotalVFs
-	for _, l := range m.lanes {
-		for _, has := range l.Devices {
-			if has.Address == dev.Address && l.Name != name {
-				n -= len(has.VFs)
-			}
-		}
-	}
-	return n
-}
-
-// pageSizes are the sizes of hugepages that the machine has.
-func (m *machine) pageSizes() []uint64 {
-	sizes := map[uint64]bool{}
-	for _, n := range m.nodes {
-		for size := range n.pool {
-			sizes[size] = true
-		}
-	}
-	return sortedKeys(sizes)
-}
-
-func (m *machine) nodeIDs() string { return orNone(m.ids(1<<len(m.nodes) - 1).String()) }
-
-func (m *machine) deviceNames() string {
+func deviceNames(m *machine) string {
 	var names []string
 	for _, d := range m.h.PCIDevices {
 		if d.PF == nil && len(d.Netdevs) > 0 {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,11 +12,11 @@ import (
 )
 
 // describe is a place as the lane of an answer, with the reasons. The lane is not on the machine yet.
-func (m *machine) describe(p place) Lane {
-	l := m.lane(&p)
-	l.BusyPoll, l.Roles, l.MemoryNodes = p.demand.spec.Scheduling.BusyPoll, roles(p), m.memoryNodes(p)
+func describe(m *machine, p place) Lane {
+	l := laneAt(m, &p)
+	l.BusyPoll, l.Roles, l.MemoryNodes = p.demand.spec.Scheduling.BusyPoll, roles(p), memoryNodes(m, p)
 	l.Interrupts = m.interrupts(l)
-	l.Reasons = slices.Concat(m.cpuReasons(p), m.memoryReasons(p, l), m.deviceReasons(p, l))
+	l.Reasons = slices.Concat(cpuReasons(m, p), memoryReasons(m, p, l), deviceReasons(m, p, l))
 	return l
 }
 
@@ -24,7 +25,7 @@ func roles(p place) map[string]cpuset.Set {
 	if len(p.demand.spec.Roles) == 0 {
 		return nil
 	}
-	names := sortedKeys(p.demand.spec.Roles)
+	names := slices.Sorted(maps.Keys(p.demand.spec.Roles))
 	slices.SortStableFunc(names, func(a, b string) int {
 		return boolInt(a != "main") - boolInt(b != "main")
 	})
@@ -36,36 +37,9 @@ func roles(p place) map[string]cpuset.Set {
 	return out
 }
 
-// devices are what the lane has of its device.
-func (m *machine) devices(p *place) []Device {
-	if p.demand.device < 0 {
-		return nil
-	}
-	dev := m.h.PCIDevices[p.demand.device]
-	d := Device{Address: dev.Address}
-	var taken []int
-	for _, l := range m.lanes {
-		for _, has := range l.Devices {
-			if has.Address == dev.Address {
-				taken = append(taken, has.VFs...)
-			}
-		}
-	}
-	for i := 0; len(d.VFs) < p.demand.vfs; i++ {
-		if slices.Contains(taken, i) {
-			continue
-		}
-		d.VFs = append(d.VFs, i)
-		if i < len(dev.VFs) {
-			d.Virtual = append(d.Virtual, dev.VFs[i])
-		}
-	}
-	return []Device{d}
-}
-
 // memoryNodes are the nodes of the memory that is set aside for the lane; without sizes those of its CPUs,
 // and where these have no memory that it may use, the nearest that have.
-func (m *machine) memoryNodes(p place) cpuset.Set {
+func memoryNodes(m *machine, p place) cpuset.Set {
 	if nodes := m.nodesOfMemory(p.allocation); nodes != 0 {
 		return m.ids(nodes)
 	}
@@ -87,58 +61,21 @@ func (m *machine) memoryNodes(p place) cpuset.Set {
 	return m.ids(nearest)
 }
 
-// interrupts are those of the lane's virtual functions, and as many queues of its device as it wants and no
-// other lane has. They go to the lane's CPUs in turn.
-func (m *machine) interrupts(l Lane) []Interrupt {
-	var irqs []Interrupt
-	cpus := l.CPUs.Slice()
-	taken := func(irq int) bool {
-		return slices.ContainsFunc(m.lanes, func(o Lane) bool {
-			return slices.ContainsFunc(o.Interrupts, func(i Interrupt) bool { return i.IRQ == irq })
-		})
-	}
-	queues := l.Spec.Network.Queues
-	for _, i := range m.h.Interrupts {
-		if i.Device == nil || known(i.Managed, false) || taken(i.IRQ) {
-			continue
-		}
-		for _, d := range l.Devices {
-			own := slices.Contains(d.Virtual, *i.Device)
-			if !own && (d.Address != *i.Device || len(d.VFs) > 0 || queues == 0 || !m.isQueue(i)) {
-				continue
-			}
-			if !own {
-				queues--
-			}
-			irqs = append(irqs, Interrupt{IRQ: i.IRQ, CPU: cpus[len(irqs)%len(cpus)]})
-		}
-	}
-	return irqs
-}
-
-// isQueue says whether an interrupt is one of a network card's queues, and not of its link or control:
-// drivers number queues at the end of the name ("eth0-TxRx-3", "virtio2-input.0",
-// "mlx5_comp3@pci:0000:3b:00.0"), and name the others otherwise ("eth0", "virtio2-config",
-// "i40e-0000:3b:00.0:misc"). One without a name may be.
-func (m *machine) isQueue(i host.Interrupt) bool {
-	if i.Name == nil {
-		return true
-	}
-	name, _, _ := strings.Cut(*i.Name, "@")
-	return m.findDevice(name) < 0 && name != "" && name[len(name)-1] >= '0' && name[len(name)-1] <= '9'
-}
-
 // nodeReason says why the lane is on its nodes; "" where there is nothing to say.
-func (m *machine) nodeReason(p place) string {
+func nodeReason(m *machine, p place) string {
 	nodes := m.nodesOf(p.cpus)
 	names, at := m.ids(nodes), nodes.first()
-	target, from := m.target(p)
+	target, from := targetOf(m, p)
+	word := "node"
+	if nodes.len() > 1 {
+		word = "nodes"
+	}
 	switch {
 	case !p.demand.list.IsEmpty() && len(m.nodes) > 1:
 		return fmt.Sprintf("%s %s, because the CPUs of spec.cpus.list are there",
-			inflect(nodes.len(), "node", "nodes"), names)
+			word, names)
 	case nodes.len() > 1:
-		return fmt.Sprintf("nodes %s: %s", names, m.noRoom(p))
+		return fmt.Sprintf("nodes %s: %s", names, noRoom(m, p))
 	case m.nodes[at].id < 0:
 	case p.demand.spec.Near.NUMANode != nil && nodes == from:
 		return fmt.Sprintf("node %s, because spec.near.numaNode says so", names)
@@ -151,13 +88,13 @@ func (m *machine) nodeReason(p place) string {
 			m.distance(from, at), target, m.ids(from))
 	case len(m.nodes) > 1:
 		return fmt.Sprintf("node %s: of the nodes where it costs least, the one with the fewest free CPUs (%d)",
-			names, m.freeOn(at, p.demand))
+			names, freeOn(m, at, p.demand))
 	}
 	return ""
 }
 
 // target is what the lane wants to be near to, and its nodes; "" where there is nothing.
-func (m *machine) target(p place) (name string, nodes nodeSet) {
+func targetOf(m *machine, p place) (name string, nodes nodeSet) {
 	switch near := p.demand.spec.Near; {
 	case near.Device != "":
 		name = shorten(near.Device)
@@ -176,10 +113,10 @@ func (m *machine) target(p place) (name string, nodes nodeSet) {
 }
 
 // noRoom says why the lane is on several nodes.
-func (m *machine) noRoom(p place) string {
+func noRoom(m *machine, p place) string {
 	most, at := 0, 0
 	for n := range m.nodes {
-		if free := m.freeOn(n, p.demand); free > most {
+		if free := freeOn(m, n, p.demand); free > most {
 			most, at = free, n
 		}
 	}
@@ -195,21 +132,10 @@ func (m *machine) noRoom(p place) string {
 		id, count)
 }
 
-// ids are the kernel's numbers of nodes.
-func (m *machine) ids(nodes nodeSet) cpuset.Set {
-	var ids []int
-	for n := range nodes.all() {
-		if m.nodes[n].id >= 0 {
-			ids = append(ids, m.nodes[n].id)
-		}
-	}
-	return cpuset.Of(ids...)
-}
-
 // freeOn is how many CPUs the lane could have on a node.
-func (m *machine) freeOn(n int, a demand) int {
+func freeOn(m *machine, n int, a demand) int {
 	a.near = 0
-	return m.newSearch(a, nil).room[n]
+	return newSearch(m, a, nil).room[n]
 }
 
 func deviceName(d host.PCIDevice) string {
@@ -237,19 +163,19 @@ func holding(reasons []reason) []string {
 }
 
 // cpuReasons say why the lane has these nodes and CPUs.
-func (m *machine) cpuReasons(p place) []string {
-	node := m.nodeReason(p)
+func cpuReasons(m *machine, p place) []string {
+	node := nodeReason(m, p)
 	var isolated cpuset.Set
 	if m.h.Kernel.Isolated != nil {
 		isolated = p.cpus.Intersection(*m.h.Kernel.Isolated)
 	}
 	mixed, slow, joined := p.fixed.MixedKinds > 0, p.fixed.EfficiencyCPUs > 0, 0
 	for id := range p.cpus.All() {
-		joined += boolInt(m.owner[id] == shared)
+		joined += boolInt(m.Owner(id) == shared)
 	}
 	return holding([]reason{
 		{node != "", node},
-		{true, m.cacheReason(p)},
+		{true, cacheReason(m, p)},
 		{!p.idle.IsEmpty(),
 			fmt.Sprintf("CPUs %s stay idle: they are siblings, and the lane pays for whole cores", p.idle)},
 		{mixed, "performance and efficiency cores mixed: neither kind alone has room at the same cost"},
@@ -258,7 +184,7 @@ func (m *machine) cpuReasons(p place) []string {
 		{!slow && !mixed && m.performant && p.demand.fast && p.demand.spec.CPUs.Kind == "",
 			"on performance cores, which come first where spec.cpus.kind says nothing"},
 		{!p.demand.boot, fmt.Sprintf("not CPUs %s: the boot core stays housekeeping", m.bootCore())},
-		{true, m.balanceReason(p)},
+		{true, balanceReason(m, p)},
 		{!isolated.IsEmpty(), fmt.Sprintf("CPUs %s are isolated by the kernel", isolated)},
 		{p.fixed.UnpreparedCPUs > 0, "some CPUs are not of those that boot prepared (isolcpus=, nohz_full=), " +
 			"which have no room at the same cost"},
@@ -268,9 +194,9 @@ func (m *machine) cpuReasons(p place) []string {
 }
 
 // cacheReason says below which L3s the lane is.
-func (m *machine) cacheReason(p place) string {
-	l3 := m.domains[m.cores[m.coreOf[p.cpus.First()]].domain].l3
-	left, others := m.below(l3, p)
+func cacheReason(m *machine, p place) string {
+	l3 := m.domains[m.cores[m.CoreOf(p.cpus.First())].domain].l3
+	left, others := below(m, l3, p)
 	switch count := m.cachesOf(p.cpus).Len(); {
 	case !p.demand.list.IsEmpty():
 		return fmt.Sprintf("CPUs %s, because spec.cpus.list names them", p.cpus)
@@ -288,7 +214,7 @@ func (m *machine) cacheReason(p place) string {
 }
 
 // balanceReason says who spreads the lane's threads over its CPUs.
-func (m *machine) balanceReason(p place) string {
+func balanceReason(m *machine, p place) string {
 	switch {
 	case p.cpus.Len() == 1:
 		return "one CPU: nothing to balance"
@@ -303,11 +229,11 @@ func (m *machine) balanceReason(p place) string {
 }
 
 // below counts the CPUs below an L3 that stay free, and names the other lanes there.
-func (m *machine) below(l3 int, p place) (left int, others []string) {
+func below(m *machine, l3 int, p place) (left int, others []string) {
 	for _, c := range m.domains {
 		for k := c.from; c.l3 == l3 && k < c.to; k++ {
 			for _, id := range m.cores[k].cpus {
-				switch o := m.owner[id]; {
+				switch o := m.Owner(id); {
 				case p.cpus.Contains(id) || p.idle.Contains(id):
 				case o == free:
 					left++
@@ -320,7 +246,7 @@ func (m *machine) below(l3 int, p place) (left int, others []string) {
 	return left, others
 }
 
-func (m *machine) memoryReasons(p place, l Lane) []string {
+func memoryReasons(m *machine, p place, l Lane) []string {
 	var why []string
 	for _, h := range p.allocation.memory {
 		why = append(why, fmt.Sprintf("%s of memory on node %d", quantity.Bytes(h.Bytes), h.Node))
@@ -339,7 +265,7 @@ func (m *machine) memoryReasons(p place, l Lane) []string {
 	return why
 }
 
-func (m *machine) deviceReasons(p place, l Lane) []string {
+func deviceReasons(m *machine, p place, l Lane) []string {
 	var why []string
 	for _, d := range l.Devices {
 		if len(d.VFs) == 0 {

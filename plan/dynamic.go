@@ -200,8 +200,8 @@ func (s *search) options(more []score, c, open int, counted bool) []score {
 	for n := range t.most + 1 {
 		if n > 0 {
 			id := t.open[n-1]
-			unprepared += s.m.unprepared[id]
-			if s.m.owner[id] == shared {
+			unprepared += s.m.Unprepared(id)
+			if s.m.Owner(id) == shared {
 				joined++
 			}
 		}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"isolane.dev/isolane/cpuset"
@@ -23,8 +24,8 @@ type enumeration struct {
 
 // eachPlace calls found with all places of a lane until it returns false. worth says, of a lower bound of
 // what a partial place costs, whether to complete it. Preferred wishes limit nothing: they are in the price.
-func (m *machine) eachPlace(l lane.Lane, dropPreferred bool, worth func(Cost) bool, found func(place) bool) {
-	soft := sortedKeys(l.Spec.Preferred)
+func eachPlace(m *machine, l lane.Lane, dropPreferred bool, worth func(Cost) bool, found func(place) bool) {
+	soft := slices.Sorted(maps.Keys(l.Spec.Preferred))
 	whole, others := m.preferredAparts(l.Metadata.Name)
 	for _, o := range whole {
 		others = append(others, o.Name)
@@ -35,21 +36,21 @@ func (m *machine) eachPlace(l lane.Lane, dropPreferred bool, worth func(Cost) bo
 		rounds = rounds[1:]
 	}
 	for _, dropped := range rounds {
-		ways, err := m.demands(l, relaxed{wishes: dropped, others: others, allDevices: true})
+		ways, err := demandsOf(m, l, relaxed{wishes: dropped, others: others, allDevices: true})
 		if err != nil {
 			return
 		}
 		for _, a := range ways {
-			if !m.newEnumeration(a, worth, found).walk(0, 0, Cost{}, footprint{}) {
+			if !newEnumeration(m, a, worth, found).walk(0, 0, Cost{}, footprint{}) {
 				return
 			}
 		}
 	}
 }
 
-func (m *machine) newEnumeration(a demand, worth func(Cost) bool, found func(place) bool) *enumeration {
+func newEnumeration(m *machine, a demand, worth func(Cost) bool, found func(place) bool) *enumeration {
 	n := len(m.cores)
-	e := &enumeration{search: m.newSearch(a, nil), ways: make([][][]int, n), same: make([]bool, n),
+	e := &enumeration{search: newSearch(m, a, nil), ways: make([][][]int, n), same: make([]bool, n),
 		after: make([]int, n+1), picked: make([]int, n), worth: worth, found: found}
 	for c := n - 1; c >= 0; c-- {
 		e.after[c] = e.after[c+1]
@@ -99,12 +100,7 @@ func (e *enumeration) waysOf(c int) [][]int {
 // isAlike says whether it makes no difference which of two CPUs of a core is taken. CPUs that are alike are
 // next to each other in the takes of a core.
 func (e *enumeration) isAlike(a, b int) bool {
-	return e.m.owner[a] == free && e.m.owner[b] == free && e.m.preparedAlike(a, b)
-}
-
-// preparedAlike says whether boot made no difference between two CPUs.
-func (m *machine) preparedAlike(a, b int) bool {
-	return m.unprepared[a] == m.unprepared[b] && m.reserved[a] == m.reserved[b]
+	return e.m.Owner(a) == free && e.m.Owner(b) == free && e.m.preparedAlike(a, b)
 }
 
 // isTwin says whether it makes no difference which of two cores of a domain is taken.
@@ -165,7 +161,7 @@ func (e *enumeration) extend(cost Cost, at footprint, c int, way []int, in domai
 		cost.L3Crossings = 0
 	}
 	for _, id := range way {
-		cost.UnpreparedCPUs += e.m.unprepared[id]
+		cost.UnpreparedCPUs += e.m.Unprepared(id)
 	}
 	if e.a.smt == lane.Any && e.sharesCore(c, way) {
 		cost.SharedCores++
@@ -188,5 +184,5 @@ func (e *enumeration) emit() bool {
 		}
 	}
 	p.cpus, p.idle = cpuset.Of(cpus...), cpuset.Of(idle...)
-	return !e.m.fixedCost(&p) || e.found(p)
+	return !fixedCost(e.m, &p) || e.found(p)
 }

@@ -9,10 +9,10 @@ import (
 )
 
 // finalReasons are the reasons that depend on where all lanes are in the end; self is the index of the lane.
-func (m *machine) finalReasons(p *place, self int) []string {
-	why := m.neighbours(p, self)
-	_, v := m.besideCost(p, self)
-	for _, wish := range slices.Concat(p.broken, v.broken) {
+func finalReasons(m *machine, p *place, self int) []string {
+	why := neighbours(m, p, self)
+	_, broken, _ := besideCost(m, p, self)
+	for _, wish := range slices.Concat(p.broken, broken) {
 		why = append(why, fmt.Sprintf("without the wish %s, which is preferred (weight %d) and gives way",
 			wish, p.demand.spec.Preferred[wish]))
 	}
@@ -28,12 +28,12 @@ func (m *machine) finalReasons(p *place, self int) []string {
 }
 
 // neighbours say who else has CPUs of the lane's cores.
-func (m *machine) neighbours(p *place, self int) []string {
+func neighbours(m *machine, p *place, self int) []string {
 	var lanes, own []string
 	var others, unowned cpuset.Set
 	free := m.free()
 	for id := range p.cpus.All() {
-		core := cpuset.Of(m.cores[m.coreOf[id]].cpus...)
+		core := cpuset.Of(m.cores[m.CoreOf(id)].cpus...)
 		siblings := core.Difference(p.owned())
 		if nobodys := siblings.Intersection(free); !nobodys.IsEmpty() {
 			unowned, own = unowned.Union(nobodys), append(own, fmt.Sprint(id))

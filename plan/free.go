@@ -57,7 +57,7 @@ func Free(h host.Host, placed Placement) (Room, error) {
 		for _, within := range []string{"", "node", "l3"} {
 			s := Shape{SMT: smt, Within: within}
 			for n := r.CPUs.Len(); n > 0 && s.CPUs == 0; n-- {
-				if m.fitsShape(s, n) {
+				if fitsShape(m, s, n) {
 					s.CPUs = n
 				}
 			}
@@ -68,7 +68,7 @@ func Free(h host.Host, placed Placement) (Room, error) {
 }
 
 // fitsShape says whether a lane of so many CPUs fits.
-func (m *machine) fitsShape(s Shape, count int) bool {
+func fitsShape(m *machine, s Shape, count int) bool {
 	l := lane.Lane{Spec: lane.Spec{CPUs: lane.CPUs{Count: count, SMT: s.SMT}}}
 	switch s.Within {
 	case "node":
@@ -76,6 +76,6 @@ func (m *machine) fitsShape(s Shape, count int) bool {
 	case "l3":
 		l.Spec.CPUs.L3 = lane.One
 	}
-	_, ok, err := m.best(l, relaxed{})
+	_, ok, err := bestPlace(m, l, relaxed{})
 	return ok && err == nil
 }

@@ -2,10 +2,10 @@ package plan
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
-	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/lane"
 )
 
@@ -66,34 +66,6 @@ func newJointSearch(m *machine, lanes []lane.Lane, steps int) *jointSearch {
 	return t
 }
 
-// claim records the CPUs that lanes name: no other lane of the request gets them.
-func (m *machine) claim(lanes []lane.Lane) {
-	m.claims = map[string]cpuset.Set{}
-	for _, l := range lanes {
-		claimed := l.Spec.CPUs.List
-		for id := range claimed.All() {
-			if l.Spec.CPUs.SMT == lane.Isolate && id < len(m.coreOf) && m.coreOf[id] >= 0 {
-				claimed = claimed.Union(cpuset.Of(m.cores[m.coreOf[id]].cpus...))
-			}
-		}
-		if !claimed.IsEmpty() {
-			m.claims[l.Metadata.Name] = claimed
-		}
-	}
-}
-
-// claimed are the CPUs that the other lanes of the request name, and the names of these lanes.
-func (m *machine) claimed(name string) (cpuset.Set, []string) {
-	var all cpuset.Set
-	var by []string
-	for _, other := range sortedKeys(m.claims) {
-		if other != name {
-			all, by = all.Union(m.claims[other]), append(by, other)
-		}
-	}
-	return all, by
-}
-
 // sort orders the lanes by keys, then by depth, then the largest first.
 func (t *jointSearch) sort(keys ...func(lane.Lane) int) {
 	slices.SortFunc(t.lanes, func(a, b lane.Lane) int {
@@ -116,30 +88,19 @@ func (t *jointSearch) findFirst(steps int, dropPreferred bool) {
 	t.firstFound, t.dropPreferred, t.steps = true, dropPreferred, steps
 	clear(t.seen)
 	clear(t.sets)
-	choice := map[string]int{}
+	choices := map[string]int{}
 	for _, l := range t.lanes {
-		ways, _ := t.m.demands(l, relaxed{wishes: sortedKeys(l.Spec.Preferred)})
-		for _, w := range ways {
-			sum := 0
-			for _, room := range t.m.newSearch(w, nil).room {
-				sum += room
-			}
-			choice[l.Metadata.Name] = max(choice[l.Metadata.Name], sum)
-		}
+		choices[l.Metadata.Name] = choice(t.m, l)
 	}
 	unrelated := func(l lane.Lane) int {
-		return boolInt(l.Spec.Near.Lane == "" && !slices.ContainsFunc(t.lanes, func(o lane.Lane) bool {
+		if l.Spec.Near.Lane != "" || slices.ContainsFunc(t.lanes, func(o lane.Lane) bool {
 			return o.Spec.Near.Lane == l.Metadata.Name
-		}))
-	}
-	t.sort(unrelated, t.depth, func(l lane.Lane) int { return choice[l.Metadata.Name] })
-}
-
-func boolInt(b bool) int {
-	if b {
+		}) {
+			return 0
+		}
 		return 1
 	}
-	return 0
+	t.sort(unrelated, t.depth, func(l lane.Lane) int { return choices[l.Metadata.Name] })
 }
 
 // depth is the length of the chain of lanes, each near to the next, that begins with a lane.
@@ -176,7 +137,7 @@ func memoryOf(l lane.Lane) uint64 {
 func (t *jointSearch) run() *refused {
 	t.least = make([]Cost, len(t.lanes)+1)
 	if len(t.lanes) == 1 {
-		p, ok, err := t.m.best(t.lanes[0], relaxed{})
+		p, ok, err := bestPlace(t.m, t.lanes[0], relaxed{})
 		if err != nil || !ok {
 			return &refused{lane: t.lanes[0], reason: err, on: t.m, proven: true}
 		}
@@ -185,7 +146,7 @@ func (t *jointSearch) run() *refused {
 		return t.refused()
 	}
 	for i := len(t.lanes) - 1; i >= 0; i-- {
-		p, ok, err := t.m.best(t.lanes[i], relaxed{ignoreOthers: true})
+		p, ok, err := bestPlace(t.m, t.lanes[i], relaxed{ignoreOthers: true})
 		if err != nil || !ok {
 			return &refused{lane: t.lanes[i], reason: err, on: t.m, proven: true}
 		}
@@ -238,7 +199,7 @@ func (t *jointSearch) branch(depth int, cost Cost) {
 		if t.firstFound { // memory could come from more nodes than it does
 			for i := range t.have {
 				t.have[i].memory = t.m.nodesOfMemory(t.have[i].allocation)
-				t.m.fixedCost(&t.have[i])
+				fixedCost(t.m, &t.have[i])
 			}
 			cost, _ = t.price()
 		}
@@ -264,12 +225,12 @@ func (t *jointSearch) branch(depth int, cost Cost) {
 	if first != nil {
 		t.visit(depth, first)
 	}
-	t.m.eachPlace(l, t.dropPreferred, func(partial Cost) bool {
+	eachPlace(t.m, l, t.dropPreferred, func(partial Cost) bool {
 		t.steps--
 		return !t.done() && t.couldBeat(cost, partial.plus(t.least[depth+1]))
 	}, func(p place) bool {
 		t.eachMemory(p, func(q place) {
-			own, _ := t.m.besideCost(&q, -1)
+			own, _, _ := besideCost(t.m, &q, -1)
 			if t.steps--; !t.done() && t.couldBeat(cost, q.fixed.plus(own).plus(t.least[depth+1])) {
 				t.visit(depth, &q)
 			}
@@ -282,13 +243,12 @@ func (t *jointSearch) branch(depth int, cost Cost) {
 // cost. False: there is no place. Where several lanes want memory, that of the others may still come from
 // elsewhere, so neither the bound nor false can be concluded.
 func (t *jointSearch) bestNext(l lane.Lane) (*place, bool, Cost) {
-	tries := t.m.searches
 	var r relaxed
 	if t.dropPreferred {
-		r.wishes = sortedKeys(l.Spec.Preferred)
+		r.wishes = slices.Sorted(maps.Keys(l.Spec.Preferred))
 	}
-	p, ok, _ := t.m.best(l, r)
-	t.steps -= len(t.m.cores) * (t.m.searches - tries)
+	p, ok, _ := bestPlace(t.m, l, r)
+	t.steps -= len(t.m.cores) * p.searches
 	if !ok {
 		if t.unplaced == nil {
 			t.unplaced = &refused{lane: l, on: t.m.with(t.m.lanes)}
@@ -308,7 +268,7 @@ const visitSteps = 20
 
 // visit puts a lane at a place and descends to the next one, if all wishes hold and there is memory for all.
 func (t *jointSearch) visit(depth int, p *place) {
-	t.m.put(t.m.lane(p))
+	t.m.put(laneAt(t.m, p))
 	t.have = append(t.have, *p)
 	var was []Lane
 	if t.wantsMemory {
@@ -327,8 +287,8 @@ func (t *jointSearch) visit(depth int, p *place) {
 func (t *jointSearch) price() (Cost, bool) {
 	var sum Cost
 	for i := range t.have {
-		own, v := t.m.besideCost(&t.have[i], t.placed+i)
-		if v.fails {
+		own, _, ok := besideCost(t.m, &t.have[i], t.placed+i)
+		if !ok {
 			return sum, false
 		}
 		sum = sum.plus(t.have[i].fixed).plus(own)
@@ -353,7 +313,7 @@ func (t *jointSearch) price() (Cost, bool) {
 func (t *jointSearch) staysApart(o *Lane) bool {
 	for i := range t.have {
 		p := &t.have[i]
-		if slices.Contains(o.Spec.Apart.Lanes, p.demand.name) && t.m.overlapAt(p.cpus, o.CPUs, o.Spec.Apart.Level) {
+		if slices.Contains(o.Spec.Apart.Lanes, p.name()) && t.m.overlapAt(p.cpus, o.CPUs, o.Spec.Apart.Level) {
 			return false
 		}
 	}

@@ -35,12 +35,7 @@ func (t *jointSearch) couldBeat(cost, rest Cost) bool {
 // what has no room beside other lanes comes from whole cores.
 func (t *jointSearch) leastLoss(depth int) int {
 	m := t.m
-	beside, whole := 0, m.wholeByNode()
-	for id, c := range m.coreOf {
-		if c >= 0 && m.owner[id] == free && !m.isWhole(c) {
-			beside++
-		}
-	}
+	beside, whole := m.freeBeside(), m.wholeByNode()
 	total := 0
 	for _, w := range whole {
 		total += w

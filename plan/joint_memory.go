@@ -12,8 +12,8 @@ func (t *jointSearch) allocate() bool {
 	var needs []need
 	var who []int
 	for i := range t.have {
-		if p := &t.have[i]; p.demand.wantsMemory() {
-			needs, who = append(needs, need{&p.demand, p.memory, p.nodes}), append(who, i)
+		if p := &t.have[i]; p.wantsMemory() {
+			needs, who = append(needs, p.need()), append(who, i)
 		}
 	}
 	if len(needs) == 0 {
@@ -36,7 +36,7 @@ func (t *jointSearch) allocate() bool {
 
 // eachMemory calls use for each set of nodes from which the memory of a place could come, the cheapest first.
 func (t *jointSearch) eachMemory(p place, use func(place)) {
-	if !p.demand.wantsMemory() {
+	if !p.wantsMemory() {
 		use(p)
 		return
 	}
@@ -46,7 +46,7 @@ func (t *jointSearch) eachMemory(p place, use func(place)) {
 		t.sets[p.nodes] = sets
 	}
 	for _, set := range sets {
-		if p.memory = set; t.m.fixedCost(&p) {
+		if p.memory = set; fixedCost(t.m, &p) {
 			use(p)
 		}
 	}

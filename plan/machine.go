@@ -25,8 +25,7 @@ type machine struct {
 	owner  []int // by CPU: free, shared or the number of the lane in lanes
 	lanes  []Lane
 	// claims are, by lane, the CPUs that lanes of the request name, with their idle siblings.
-	claims   map[string]cpuset.Set
-	searches int // for one lane, so far
+	claims map[string]cpuset.Set
 }
 
 const (
@@ -193,107 +192,6 @@ func (m *machine) distanceOf(a, b int) int {
 	}
 	return m.h.NUMANodes[from].Distances[to]
 }
-
-// put adds a lane. CPUs that the machine does not have are skipped.
-func (m *machine) put(l Lane) {
-	for id := range l.Owned().All() {
-		switch {
-		case id >= len(m.owner):
-		case l.Spec.CPUs.Share > 1:
-			m.owner[id] = shared
-		default:
-			m.owner[id] = len(m.lanes)
-		}
-	}
-	m.lanes = append(m.lanes, l)
-}
-
-// with is the machine with other lanes.
-func (m *machine) with(lanes []Lane) *machine {
-	o := *m
-	o.owner, o.lanes = make([]int, len(m.owner)), nil
-	for i := range o.owner {
-		o.owner[i] = free
-	}
-	for _, l := range lanes {
-		o.put(l)
-	}
-	return &o
-}
-
-// canJoin says whether one more lane, which shares each CPU with share lanes at most, may have a shared CPU.
-func (m *machine) canJoin(id, share int) bool {
-	lanes := 0
-	for i := range m.lanes {
-		if l := &m.lanes[i]; l.CPUs.Contains(id) {
-			lanes, share = lanes+1, min(share, l.Spec.CPUs.Share)
-		}
-	}
-	return lanes < share
-}
-
-// pop removes the last lane.
-func (m *machine) pop() {
-	last := m.lanes[len(m.lanes)-1]
-	m.lanes = m.lanes[:len(m.lanes)-1]
-	for id := range last.Owned().All() {
-		if id >= len(m.owner) {
-			continue
-		}
-		m.owner[id] = free
-		has := func(l Lane) bool { return l.CPUs.Contains(id) }
-		if last.Spec.CPUs.Share > 1 && slices.ContainsFunc(m.lanes, has) {
-			m.owner[id] = shared
-		}
-	}
-}
-
-// isWhole says whether no lane has a CPU of the core, and it is not the boot core.
-func (m *machine) isWhole(c int) bool {
-	for _, id := range m.cores[c].cpus {
-		if m.owner[id] != free {
-			return false
-		}
-	}
-	return c != m.boot
-}
-
-// largestBlock is the largest number of CPUs of free whole cores on one node.
-func (m *machine) largestBlock() int { return slices.Max(append(m.wholeByNode(), 0)) }
-
-// wholeByNode counts the CPUs of free whole cores by node.
-func (m *machine) wholeByNode() []int {
-	whole := make([]int, len(m.nodes), len(m.nodes)+1)
-	for c := range m.cores {
-		if m.isWhole(c) {
-			whole[m.domains[m.cores[c].domain].node] += len(m.cores[c].cpus)
-		}
-	}
-	return whole
-}
-
-// free are the usable CPUs that no lane has.
-func (m *machine) free() cpuset.Set {
-	var ids []int
-	for id, c := range m.coreOf {
-		if c >= 0 && m.owner[id] == free {
-			ids = append(ids, id)
-		}
-	}
-	return cpuset.Of(ids...)
-}
-
-// housekeeping are the usable CPUs that no lane has, without those that boot isolated if there are others.
-func (m *machine) housekeeping() cpuset.Set {
-	all := m.free()
-	if others := all.Difference(m.h.BootIsolated()); !others.IsEmpty() {
-		return others
-	}
-	return all
-}
-
-// bootCore are the usable CPUs of the boot core.
-func (m *machine) bootCore() cpuset.Set { return cpuset.Of(m.cores[m.boot].cpus...) }
 
 // nodeOf is the index in nodes of a CPU; -1 of one that is not usable.
 func (m *machine) nodeOf(id int) int {

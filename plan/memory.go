@@ -9,10 +9,14 @@ import (
 
 // need is the memory of one lane, and the nodes from which it may come.
 type need struct {
-	demand *demand
-	nodes  nodeSet
-	from   nodeSet // of its CPUs: memory comes from the nearest node first
+	bytes uint64 // beside the hugepages
+	huge  []hugeSize
+	nodes nodeSet
+	from  nodeSet // of its CPUs: memory comes from the nearest node first
 }
+
+// hugeSize is bytes in pages of one size.
+type hugeSize struct{ page, bytes uint64 }
 
 // allocation is what a need gets.
 type allocation struct {
@@ -33,13 +37,13 @@ func (m *machine) allocate(needs []need) ([]allocation, bool) {
 	}
 	f.spare -= min(f.spare, m.housekeepingBytes)
 	for i, n := range needs {
-		for _, h := range n.demand.huge {
+		for _, h := range n.huge {
 			f.add(i, n, h.page, h.bytes/h.page*h.page)
 		}
 	}
 	for i, n := range needs {
-		if n.demand.memory > 0 {
-			f.add(i, n, 1, n.demand.memory)
+		if n.bytes > 0 {
+			f.add(i, n, 1, n.bytes)
 		}
 	}
 	// The largest pages first.
@@ -223,6 +227,29 @@ func (m *machine) hasStock() bool {
 		left, taken = plusCapped(left, empty-used), plusCapped(taken, used)
 	}
 	return taken == 0 || left >= m.housekeepingBytes
+}
+
+// nodesOfMemory are the nodes that give memory.
+func (m *machine) nodesOfMemory(g allocation) nodeSet {
+	var set nodeSet
+	for n, at := range m.nodes {
+		if slices.ContainsFunc(g.memory, func(h Memory) bool { return h.Node == at.id }) ||
+			slices.ContainsFunc(g.huge, func(h Hugepages) bool { return h.Node == at.id }) {
+			set |= 1 << n
+		}
+	}
+	return set
+}
+
+// pageSizes are the sizes of hugepages that the machine has.
+func (m *machine) pageSizes() []uint64 {
+	sizes := map[uint64]bool{}
+	for _, n := range m.nodes {
+		for size := range n.pool {
+			sizes[size] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(sizes))
 }
 
 // freeMemory is what no lane has of a node's memory outside of pools, in bytes, and of its pools, in pages by

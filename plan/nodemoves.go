@@ -77,7 +77,7 @@ func (r *repacking) shift(lanes []Lane, s nodeState, i, n int) (nodeState, bool)
 		left[s.at[i]-1] = need
 	}
 	if left[n] == need || s.room[n]+left[n] < need || has.Spec.CPUs.Share > 1 || isAnchor(lanes, has.Name) ||
-		!r.m.canBeOn(declaration(has), n) {
+		!canBeOn(r.m, has.declaration(), n) {
 		return s, false
 	}
 	s.at, s.room, s.moves = slices.Clone(s.at), slices.Clone(s.room), s.moves+1
@@ -93,7 +93,7 @@ func (r *repacking) shift(lanes []Lane, s nodeState, i, n int) (nodeState, bool)
 func (r *repacking) roomiest(l lane.Lane, room []int) (node, most int) {
 	node = -1
 	for n := range room {
-		if (node < 0 || room[n] > most) && r.m.canBeOn(l, n) {
+		if (node < 0 || room[n] > most) && canBeOn(r.m, l, n) {
 			node, most = n, room[n]
 		}
 	}
@@ -134,7 +134,7 @@ func (r *repacking) pack(lanes []Lane, l lane.Lane, stay bool) (map[string]int, 
 			order = slices.Insert(order, 0, at.first())
 		}
 		i := slices.IndexFunc(order, func(n int) bool {
-			return room[n] >= size(it) && r.m.canBeOn(declaration(it), n)
+			return room[n] >= size(it) && canBeOn(r.m, it.declaration(), n)
 		})
 		if i < 0 {
 			return nil, false
@@ -143,10 +143,4 @@ func (r *repacking) pack(lanes []Lane, l lane.Lane, stay bool) (map[string]int, 
 		room[order[i]] -= size(it)
 	}
 	return nodes, true
-}
-
-// canBeOn says whether a lane's wishes allow a node.
-func (m *machine) canBeOn(l lane.Lane, n int) bool {
-	ways, err := m.demands(l, relaxed{})
-	return err == nil && slices.ContainsFunc(ways, func(w demand) bool { return w.near == 0 || w.near.has(n) })
 }

@@ -21,6 +21,22 @@ func (s nodeSet) all() iter.Seq[int] {
 	}
 }
 
+// subsets calls use with all sets of k of the first n bits, in ascending order (Gosper's hack). No
+// machine that this is for has more than 64 nodes; of a larger one the rest is not considered.
+func subsets(n, k int, use func(nodeSet)) {
+	n = min(n, 63)
+	if k == 0 {
+		use(0)
+		return
+	}
+	for set := nodeSet(1)<<k - 1; k <= n && set < 1<<n; {
+		use(set)
+		low := set & -set
+		next := set + low
+		set = next | (set^next)>>2/low
+	}
+}
+
 // nodesOf are the nodes of those CPUs that are usable.
 func (m *machine) nodesOf(cpus cpuset.Set) nodeSet {
 	var s nodeSet
@@ -30,6 +46,17 @@ func (m *machine) nodesOf(cpus cpuset.Set) nodeSet {
 		}
 	}
 	return s
+}
+
+// ids are the kernel's numbers of nodes.
+func (m *machine) ids(nodes nodeSet) cpuset.Set {
+	var ids []int
+	for n := range nodes.all() {
+		if m.nodes[n].id >= 0 {
+			ids = append(ids, m.nodes[n].id)
+		}
+	}
+	return cpuset.Of(ids...)
 }
 
 // cpusOf are the usable CPUs of a node.

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"slices"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/lane"
@@ -21,6 +20,7 @@ type place struct {
 	cost       Cost     // all of it, beside the lanes that were placed at the time of the search
 	tie        tie      // decides among equal costs
 	improvable bool     // there may be better places
+	searches   int      // that it took, also those that found none
 }
 
 // compare orders places: by cost, then by how little they break up, then by their CPUs.
@@ -33,19 +33,42 @@ func (p *place) compare(q *place) int {
 
 func (p *place) owned() cpuset.Set { return p.cpus.Union(p.idle) }
 
+// name is that of the lane.
+func (p *place) name() string { return p.demand.name }
+
+// spec is the lane's declaration.
+func (p *place) spec() *lane.Spec { return &p.demand.spec }
+
+// wantsMemory says whether memory or hugepages are set aside for the lane.
+func (p *place) wantsMemory() bool { return p.demand.wantsMemory() }
+
+// need is the memory that is set aside for the lane.
+func (p *place) need() need { return p.demand.need(p.memory, p.nodes) }
+
+// device is the index of the device whose virtual functions the lane gets. False: it gets none.
+func (p *place) device() (int, bool) { return p.demand.device, p.demand.vfs > 0 }
+
 // lane is a place as a lane that occupies it.
-func (m *machine) lane(p *place) Lane {
+func laneAt(m *machine, p *place) Lane {
 	return Lane{Name: p.demand.name, CPUs: p.cpus, Idle: p.idle, Memory: p.allocation.memory,
-		Hugepages: p.allocation.huge, Devices: m.devices(p), Spec: p.demand.spec}
+		Hugepages: p.allocation.huge, Devices: devicesOf(m, p), Spec: p.demand.spec}
+}
+
+// devicesOf are what the lane has of its device.
+func devicesOf(m *machine, p *place) []Device {
+	if p.demand.device < 0 {
+		return nil
+	}
+	return []Device{m.functions(p.demand.device, p.demand.vfs)}
 }
 
 // placeOf is the place of a lane that is placed.
-func (m *machine) placeOf(l Lane) (place, error) {
-	ways, err := m.demands(declaration(l), relaxed{wishes: l.Spec.Wishes(), allDevices: true})
+func placeOf(m *machine, l Lane) (place, error) {
+	ways, err := demandsOf(m, l.declaration(), relaxed{wishes: l.Spec.Wishes(), allDevices: true})
 	if err != nil {
 		return place{}, err
 	}
-	p := place{demand: ways[0], cpus: l.CPUs, idle: l.Idle, allocation: allocation{l.Memory, l.Hugepages}}
+	p := place{demand: ways[0], cpus: l.CPUs, idle: l.Idle, allocation: allocation{memory: l.Memory, huge: l.Hugepages}}
 	for _, w := range ways {
 		if w.device >= 0 && len(l.Devices) > 0 && m.h.PCIDevices[w.device].Address == l.Devices[0].Address {
 			p.demand = w
@@ -57,33 +80,4 @@ func (m *machine) placeOf(l Lane) (place, error) {
 	}
 	p.memory = m.nodesOfMemory(p.allocation)
 	return p, nil
-}
-
-// nodesOfMemory are the nodes that give memory.
-func (m *machine) nodesOfMemory(g allocation) nodeSet {
-	var set nodeSet
-	for n, at := range m.nodes {
-		if slices.ContainsFunc(g.memory, func(h Memory) bool { return h.Node == at.id }) ||
-			slices.ContainsFunc(g.huge, func(h Hugepages) bool { return h.Node == at.id }) {
-			set |= 1 << n
-		}
-	}
-	return set
-}
-
-// hasWholeCores says whether a lane's wish for whole cores holds.
-func (m *machine) hasWholeCores(l Lane) bool {
-	owned := l.Owned()
-	for id := range owned.All() {
-		if id >= len(m.coreOf) || m.coreOf[id] < 0 {
-			return false
-		}
-		core := cpuset.Of(m.cores[m.coreOf[id]].cpus...)
-		used := core.Intersection(l.CPUs).Len()
-		if !core.IsSubsetOf(owned) || l.Spec.CPUs.SMT == lane.Isolate && used != 1 ||
-			l.Spec.CPUs.SMT == lane.Pack && used != core.Len() {
-			return false
-		}
-	}
-	return true
 }

@@ -111,25 +111,10 @@ func (p Placement) CPUs() cpuset.Set {
 	return s
 }
 
-// declaration is that of a placed lane.
-func declaration(l Lane) lane.Lane {
+// declaration is the lane as it was declared.
+func (l Lane) declaration() lane.Lane {
 	return lane.Lane{APIVersion: lane.APIVersion, Kind: lane.Kind, Metadata: lane.Metadata{Name: l.Name},
 		Spec: l.Spec}
-}
-
-func declarations(lanes []Lane) []lane.Lane {
-	all := make([]lane.Lane, len(lanes))
-	for i, l := range lanes {
-		all[i] = declaration(l)
-	}
-	return all
-}
-
-func names(lanes []lane.Lane) (all []string) {
-	for _, l := range lanes {
-		all = append(all, l.Metadata.Name)
-	}
-	return all
 }
 
 // find is the lane of a name.
@@ -138,9 +123,4 @@ func find(lanes []Lane, name string) (Lane, bool) {
 		return lanes[i], true
 	}
 	return Lane{}, false
-}
-
-// without are the lanes except some.
-func without(lanes []Lane, names ...string) []Lane {
-	return slices.DeleteFunc(slices.Clone(lanes), func(l Lane) bool { return slices.Contains(names, l.Name) })
 }

@@ -33,11 +33,19 @@ func (m *machine) prepare() {
 	}
 }
 
+// Unprepared is how many of the lists that boot made for lanes are without a CPU.
+func (m *machine) Unprepared(id int) int { return m.unprepared[id] }
+
+// preparedAlike says whether boot made no difference between two CPUs.
+func (m *machine) preparedAlike(a, b int) bool {
+	return m.unprepared[a] == m.unprepared[b] && m.reserved[a] == m.reserved[b]
+}
+
 // bootLists are the CPUs that boot kept the scheduler, device interrupts and the tick off.
 func bootLists(h host.Host) []cpuset.Set {
 	lists := []cpuset.Set{h.BootIsolated()}
 	isolcpus, _ := h.Kernel.Parameters().Isolcpus()
-	if list, err := isolcpus.CPUs(identity(h).CPUs); err == nil && isolcpus.Has("managed_irq") {
+	if list, err := isolcpus.CPUs(h.Possible()); err == nil && isolcpus.Has("managed_irq") {
 		lists = append(lists, list) // the kernel ignores a list with an error
 	}
 	if h.Kernel.NohzFull != nil {

@@ -9,13 +9,13 @@ import (
 
 // fixedCost sets the part of a place's cost that does not depend on other lanes, from its CPUs and the nodes
 // of its memory. False: a required wish does not hold.
-func (m *machine) fixedCost(p *place) bool {
+func fixedCost(m *machine, p *place) bool {
 	a, c := &p.demand, Cost{}
 	p.nodes = 0
 	var caches []int
 	kinds, ofKind := make([]host.CPUKind, 0, 3), true
 	for id := range p.cpus.All() {
-		core := &m.cores[m.coreOf[id]]
+		core := &m.cores[m.CoreOf(id)]
 		domain := &m.domains[core.domain]
 		p.nodes |= 1 << domain.node
 		if !slices.Contains(caches, domain.cache) {
@@ -24,7 +24,7 @@ func (m *machine) fixedCost(p *place) bool {
 		if !slices.Contains(kinds, core.kind) {
 			kinds = append(kinds, core.kind)
 		}
-		c.UnpreparedCPUs += m.unprepared[id]
+		c.UnpreparedCPUs += m.Unprepared(id)
 		if a.fast && core.kind != host.Performance {
 			c.EfficiencyCPUs++
 		}
@@ -53,13 +53,12 @@ func (m *machine) fixedCost(p *place) bool {
 }
 
 // sharedCores counts the place's cores of which another lane, or housekeeping for good, has a thread; lanes
-// that share CPUs do not count for each other. self is the index of the place's own lane if that is on the
-// machine, else -1.
-func (m *machine) sharedCores(p *place, self int) int {
+// that share CPUs do not count for each other. self is as in besideCost.
+func sharedCores(m *machine, p *place, self int) int {
 	n, owned := 0, p.owned()
 	for id := range p.cpus.All() {
-		c := m.coreOf[id]
-		if id != m.firstOf(c, p) && !p.idle.Contains(m.firstOf(c, p)) {
+		c := m.CoreOf(id)
+		if id != firstOf(m, c, p) && !p.idle.Contains(firstOf(m, c, p)) {
 			continue
 		}
 		for _, sibling := range m.cores[c].cpus {
@@ -70,18 +69,6 @@ func (m *machine) sharedCores(p *place, self int) int {
 		}
 	}
 	return n
-}
-
-// isOthers says whether another lane, unless both share CPUs, or housekeeping for good has a CPU.
-func (m *machine) isOthers(id, share, self int) bool {
-	switch o := m.owner[id]; o {
-	case free:
-		return m.reserved[id]
-	case shared:
-		return share == 1
-	default:
-		return o != self
-	}
 }
 
 // verdict collects which wishes of a place are broken.
@@ -103,10 +90,11 @@ func (v *verdict) require(wish string, holds bool) {
 	v.fails = v.fails || !soft && !slices.Contains(v.demand.dropped, wish)
 }
 
-// besideCost is the part of a place's cost that depends on the lanes on the machine, and its broken wishes
-// about these. self is as in sharedCores.
-func (m *machine) besideCost(p *place, self int) (Cost, verdict) {
-	c, v, s := Cost{SharedCores: m.sharedCores(p, self)}, verdict{demand: &p.demand}, &p.demand.spec
+// besideCost is the part of a place's cost that depends on the lanes on the machine, and its preferred wishes
+// about these that are broken. self is the index of the place's own lane if that is on the machine, else -1.
+// False: a required wish does not hold.
+func besideCost(m *machine, p *place, self int) (cost Cost, broken []string, ok bool) {
+	c, v, s := Cost{SharedCores: sharedCores(m, p, self)}, verdict{demand: &p.demand}, &p.demand.spec
 	if len(s.Apart.Lanes) > 0 {
 		v.require("apart", m.isApart(p.demand.name, *s, p.cpus))
 	}
@@ -119,15 +107,15 @@ func (m *machine) besideCost(p *place, self int) (Cost, verdict) {
 		}
 	}
 	c.BrokenWishes = v.weight
-	return c, v
+	return c, v.broken, !v.fails
 }
 
 // price sets the cost of a place whose lane is not on the machine. whole are the CPUs of free whole cores by
 // node, block the most of these, soft the lanes that prefer to be apart. False: a required wish does not
 // hold.
-func (m *machine) price(p *place, whole []int, block int, soft []Lane) bool {
-	ok := m.fixedCost(p)
-	own, v := m.besideCost(p, -1)
+func price(m *machine, p *place, whole []int, block int, soft []Lane) bool {
+	fixed := fixedCost(m, p)
+	own, _, ok := besideCost(m, p, -1)
 	p.cost = p.fixed.plus(own)
 	for _, o := range soft {
 		if m.overlapAt(p.cpus, o.CPUs, o.Spec.Apart.Level) {
@@ -136,7 +124,7 @@ func (m *machine) price(p *place, whole []int, block int, soft []Lane) bool {
 	}
 	used := make([]int, len(m.nodes))
 	for id := range p.owned().All() {
-		if c := m.coreOf[id]; id == m.firstOf(c, p) && m.isWhole(c) {
+		if c := m.CoreOf(id); id == firstOf(m, c, p) && m.isWhole(c) {
 			used[m.domains[m.cores[c].domain].node] += len(m.cores[c].cpus)
 		}
 	}
@@ -145,15 +133,27 @@ func (m *machine) price(p *place, whole []int, block int, soft []Lane) bool {
 		after = max(after, whole[n]-used[n])
 	}
 	p.cost.BlockLost = block - after
-	return ok && !v.fails
+	return fixed && ok
 }
 
 // firstOf is the lowest CPU of a core that the place has; -1 is none.
-func (m *machine) firstOf(c int, p *place) int {
+func firstOf(m *machine, c int, p *place) int {
 	for _, id := range m.cores[c].cpus {
 		if p.cpus.Contains(id) || p.idle.Contains(id) {
 			return id
 		}
 	}
 	return -1
+}
+
+// fits says whether a core is of the kind that a lane wants.
+func fits(has, wanted host.CPUKind) bool {
+	return wanted == "" || has == wanted || has == host.Uniform && wanted == host.Performance
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -60,7 +60,7 @@ func Read(name string, r io.Reader) (Placement, error) {
 }
 
 func (l Lane) validate() error {
-	if err := declaration(l).Validate(); err != nil {
+	if err := l.declaration().Validate(); err != nil {
 		return err
 	}
 	switch {

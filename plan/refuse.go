@@ -12,45 +12,6 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// Refusal is why a lane does not fit. It is an error, and a document of its own.
-type Refusal struct {
-	APIVersion string   `json:"apiVersion"`
-	Kind       string   `json:"kind"`
-	Lane       string   `json:"lane"`
-	Blocking   []string `json:"blocking"`           // the fewest constraints that cannot hold together
-	Cheapest   *Change  `json:"cheapest,omitempty"` // nil: none is known
-	searched   bool     // for a change
-}
-
-// Change is what would admit all lanes of the request: another declaration of one of them, or moves of placed
-// ones. It was tried.
-type Change struct {
-	Lane   string `json:"lane,omitempty"` // whose declaration changes
-	Change string `json:"change,omitempty"`
-	Moves  []Move `json:"moves,omitempty"`
-}
-
-// Error is the refusal in one line.
-func (r *Refusal) Error() string {
-	text := fmt.Sprintf("lane %s refused: %s", r.Lane, strings.Join(r.Blocking, "; "))
-	switch c := r.Cheapest; {
-	case c == nil && !r.searched:
-	case c == nil:
-		text += "; no change of one lane is known that would help"
-	case len(c.Moves) > 0:
-		var moves []string
-		for _, m := range c.Moves {
-			moves = append(moves, fmt.Sprintf("%s from CPUs %s to %s", m.Lane, m.From, m.To))
-		}
-		text += "; cheapest change: move " + strings.Join(moves, ", then ") + " (--repack)"
-	case c.Lane != "" && c.Lane != r.Lane:
-		text += fmt.Sprintf("; cheapest change: lane %s: %s", c.Lane, c.Change)
-	default:
-		text += "; cheapest change: " + c.Change
-	}
-	return text
-}
-
 func newRefusal(name string, blocking ...string) *Refusal {
 	return &Refusal{APIVersion: APIVersion, Kind: KindOfRefusal, Lane: name, Blocking: blocking}
 }
@@ -73,12 +34,12 @@ func explained(err error, h host.Host, placed Placement, lanes []lane.Lane) erro
 		return err
 	}
 	out := newRefusal(r.lane.Metadata.Name)
-	out.searched = true
+	out.Searched = true
 	switch {
 	case r.reason != nil:
 		out.Blocking = []string{r.reason.Error()}
 	case r.on != nil:
-		out.Blocking = r.on.blocking(r.lane)
+		out.Blocking = blocking(r.on, r.lane)
 	default:
 		out.Blocking = []string{"each lane fits alone, but not all together"}
 	}
@@ -104,16 +65,16 @@ type trial struct {
 }
 
 // blocking finds the fewest constraints that alone keep out a lane that does not fit.
-func (m *machine) blocking(l lane.Lane) []string {
+func blocking(m *machine, l lane.Lane) []string {
 	if len(m.cores) == 0 {
 		return []string{fmt.Sprintf("asks for %s; none is usable", quantity.Count(l.Spec.CPUs.Count, "CPU"))}
 	}
-	texts := []string{m.balance(l)}
-	all := m.constraints(l)
+	texts := []string{balance(m, l)}
+	all := constraints(m, l)
 	found := false
 	for size := 0; size <= len(all) && !found; size++ {
 		subsets(len(all), size, func(set nodeSet) {
-			if found || m.fitsWith(l, all, set) {
+			if found || fitsWith(m, l, all, set) {
 				return
 			}
 			found = true
@@ -128,7 +89,7 @@ func (m *machine) blocking(l lane.Lane) []string {
 }
 
 // balance says who has the usable CPUs; the numbers add up.
-func (m *machine) balance(l lane.Lane) string {
+func balance(m *machine, l lane.Lane) string {
 	usable := m.h.Usable()
 	var taken cpuset.Set
 	var names []string
@@ -178,7 +139,7 @@ func firstFew(names []string) string {
 }
 
 // constraints are what a lane asks for beyond a number of CPUs, and what limits all lanes.
-func (m *machine) constraints(l lane.Lane) []constraint {
+func constraints(m *machine, l lane.Lane) []constraint {
 	s := l.Spec
 	all := []constraint{{"", func(t *trial) { t.noHousekeeping = true }}}
 	if named, _ := m.claimed(l.Metadata.Name); len(m.lanes) > 0 || !named.IsEmpty() {
@@ -188,7 +149,7 @@ func (m *machine) constraints(l lane.Lane) []constraint {
 		all = append(all, constraint{"", func(t *trial) { t.boot = true }})
 	}
 	if s.Memory.Size > 0 {
-		text := fmt.Sprintf("spec.memory.size: %s (%s)", s.Memory.Size, m.memoryText())
+		text := fmt.Sprintf("spec.memory.size: %s (%s)", s.Memory.Size, memoryText(m))
 		all = append(all, constraint{text, func(t *trial) { t.spec.Memory.Size = 0 }})
 	}
 	if len(s.Memory.Hugepages) > 0 {
@@ -209,7 +170,7 @@ func (m *machine) constraints(l lane.Lane) []constraint {
 		all = append(all, constraint{text, func(t *trial) { t.wishes = append(t.wishes, name) }})
 	}
 	if !s.CPUs.List.IsEmpty() {
-		wish("list", m.listText(s))
+		wish("list", listText(m, s))
 	}
 	texts := map[string]string{
 		"smt":   "spec.cpus.smt: " + s.CPUs.SMT + " wants whole cores",
@@ -228,7 +189,7 @@ func (m *machine) constraints(l lane.Lane) []constraint {
 }
 
 // listText says what keeps a lane from the CPUs that it names.
-func (m *machine) listText(s lane.Spec) string {
+func listText(m *machine, s lane.Spec) string {
 	list, boot := s.CPUs.List, m.bootCore()
 	var why []string
 	if gone := list.Difference(m.h.Usable()); !gone.IsEmpty() {
@@ -260,7 +221,7 @@ func (m *machine) listText(s lane.Spec) string {
 }
 
 // memoryText is how much memory lanes could have.
-func (m *machine) memoryText() string {
+func memoryText(m *machine) string {
 	return fmt.Sprintf("%s are free, of which %s stay housekeeping's",
 		quantity.Bytes(m.allFreeMemory()), quantity.Bytes(m.housekeepingBytes))
 }
@@ -276,13 +237,13 @@ func nearText(n lane.Near) string {
 }
 
 // fitsWith says whether a lane fits with just some of its constraints.
-func (m *machine) fitsWith(l lane.Lane, all []constraint, set nodeSet) bool {
+func fitsWith(m *machine, l lane.Lane, all []constraint, set nodeSet) bool {
 	t := trial{spec: &l.Spec, on: m}
 	for i, c := range all {
 		if set&(1<<i) == 0 {
 			c.drop(&t)
 		}
 	}
-	_, ok, err := t.on.best(l, t.relaxed)
+	_, ok, err := bestPlace(t.on, l, t.relaxed)
 	return ok && err == nil
 }

@@ -19,12 +19,12 @@ func Repack(h host.Host, placed Placement, lanes []lane.Lane) (Placement, error)
 	if err == nil {
 		return p, nil
 	}
-	staying, lost, _ := placed.withoutLost(h)
+	staying, lost, _ := withoutLost(placed, h)
 	return Placement{}, explained(err, h, staying, slices.Concat(declarations(lost), lanes))
 }
 
 // withoutLost is a placement without the lanes that have lost CPUs, and these.
-func (p Placement) withoutLost(h host.Host) (Placement, []Lane, error) {
+func withoutLost(p Placement, h host.Host) (Placement, []Lane, error) {
 	var gone *Mismatch
 	err := p.check(h)
 	if err == nil || !errors.As(err, &gone) || gone.Lost == nil {
@@ -57,7 +57,7 @@ type arrangement struct {
 
 // repack is Repack whose refusals are not explained yet.
 func repack(h host.Host, placed Placement, lanes []lane.Lane) (Placement, error) {
-	staying, lost, err := placed.withoutLost(h)
+	staying, lost, err := withoutLost(placed, h)
 	if err != nil {
 		return Placement{}, err
 	}
@@ -70,8 +70,8 @@ func repack(h host.Host, placed Placement, lanes []lane.Lane) (Placement, error)
 	r := repacking{m: newMachine(h, nil), before: placed.Lanes,
 		reason: "makes room for " + firstFew(names(wanted))}
 	if err == nil {
-		plain.countMoves(lost)
-		if plain.Cost.withoutMoves().Compare(r.m.leastCost(wanted)) <= 0 {
+		countMoves(&plain, lost)
+		if withoutMoves(plain.Cost).Compare(leastCost(r.m, wanted)) <= 0 {
 			return plain, nil
 		}
 	}
@@ -95,10 +95,10 @@ func (r *repacking) placement(now arrangement, staying []Lane, wanted []lane.Lan
 		}
 	}
 	p := Placement{APIVersion: APIVersion, Kind: Kind, Host: identity(r.m.h), Lanes: now.lanes, Moves: now.moves,
-		Cost: now.cost.minus(r.m.costOf(r.before)), Housekeeping: r.m.with(now.lanes).housekeeping()}
+		Cost: now.cost.minus(costOf(r.m, r.before)), Housekeeping: r.m.with(now.lanes).housekeeping()}
 	// The search does not try everything. The lower bound is what each lane, placed or requested, costs alone on
 	// the machine.
-	bound := r.m.leastCost(declarations(now.lanes)).minus(r.m.costOf(staying))
+	bound := leastCost(r.m, declarations(now.lanes)).minus(costOf(r.m, staying))
 	bound.BlockLost = min(0, p.Cost.BlockLost)
 	if p.Optimal = bound.Compare(p.Cost) >= 0; !p.Optimal {
 		p.Bound = &bound
@@ -109,22 +109,22 @@ func (r *repacking) placement(now arrangement, staying []Lane, wanted []lane.Lan
 // described is a lane with its reasons, interrupts and roles, beside all others where they are in the end.
 func (r *repacking) described(lanes []Lane, l Lane) Lane {
 	on := r.m.with(without(lanes, l.Name))
-	p, err := on.placeOf(l)
+	p, err := placeOf(on, l)
 	if err != nil {
 		return l
 	}
-	on.fixedCost(&p)
-	l = on.describe(p)
+	fixedCost(on, &p)
+	l = describe(on, p)
 	on.put(l)
-	l.Reasons = append(l.Reasons, on.finalReasons(&p, len(on.lanes)-1)...)
+	l.Reasons = append(l.Reasons, finalReasons(on, &p, len(on.lanes)-1)...)
 	return l
 }
 
 // leastCost is a lower bound of what lanes cost: each alone on the machine.
-func (m *machine) leastCost(lanes []lane.Lane) Cost {
+func leastCost(m *machine, lanes []lane.Lane) Cost {
 	var sum Cost
 	for _, l := range lanes {
-		if p, ok, err := m.best(l, relaxed{}); ok && err == nil && !p.improvable {
+		if p, ok, err := bestPlace(m, l, relaxed{}); ok && err == nil && !p.improvable {
 			p.cost.BlockLost = 0
 			sum = sum.plus(p.cost)
 		}
@@ -133,16 +133,16 @@ func (m *machine) leastCost(lanes []lane.Lane) Cost {
 }
 
 // costOf is what lanes cost where they are; a lane that has lost CPUs costs nothing.
-func (m *machine) costOf(lanes []Lane) Cost {
+func costOf(m *machine, lanes []Lane) Cost {
 	on := m.with(lanes)
 	sum := Cost{BlockLost: m.largestBlock() - on.largestBlock()}
 	for i, l := range lanes {
 		if !l.Owned().IsSubsetOf(m.h.Usable()) {
 			continue
 		}
-		if p, err := on.placeOf(l); err == nil {
-			on.fixedCost(&p)
-			own, _ := on.besideCost(&p, i)
+		if p, err := placeOf(on, l); err == nil {
+			fixedCost(on, &p)
+			own, _, _ := besideCost(on, &p, i)
 			sum = sum.plus(p.fixed).plus(own)
 		}
 	}
@@ -151,13 +151,13 @@ func (m *machine) costOf(lanes []Lane) Cost {
 
 // cost is what lanes and moves cost in all.
 func (r *repacking) cost(lanes []Lane, moves []Move) Cost {
-	sum := r.m.costOf(lanes)
+	sum := costOf(r.m, lanes)
 	sum.LanesMoved = len(moves)
 	return sum
 }
 
 // countMoves adds the moves of lanes that have lost CPUs.
-func (p *Placement) countMoves(lost []Lane) {
+func countMoves(p *Placement, lost []Lane) {
 	for _, had := range lost {
 		to, _ := find(p.Lanes, had.Name)
 		p.Moves = append(p.Moves, move(had, to, goneReason))
@@ -195,11 +195,11 @@ func (r *repacking) addAll(now arrangement, wanted []lane.Lane) (arrangement, bo
 func (r *repacking) holds(lanes []Lane) bool {
 	on := r.m.with(lanes)
 	for i, l := range lanes {
-		p, err := on.placeOf(l)
-		if err != nil || !on.fixedCost(&p) {
+		p, err := placeOf(on, l)
+		if err != nil || !fixedCost(on, &p) {
 			return false
 		}
-		if _, v := on.besideCost(&p, i); v.fails {
+		if _, _, ok := besideCost(on, &p, i); !ok {
 			return false
 		}
 	}
@@ -209,18 +209,18 @@ func (r *repacking) holds(lanes []Lane) bool {
 // add places one more lane: at its best place, if that costs no more than on an empty machine; else with one,
 // two or three others displaced; else with each lane on one node.
 func (r *repacking) add(now arrangement, l lane.Lane) (arrangement, bool) {
-	ideal, ok, err := r.m.best(l, relaxed{})
+	ideal, ok, err := bestPlace(r.m, l, relaxed{})
 	if err != nil || !ok {
 		return now, false
 	}
-	least := arrangement{own: ideal.cost, cost: r.m.costOf(now.lanes).plus(ideal.cost).withoutMoves()}
+	least := arrangement{own: ideal.cost, cost: withoutMoves(costOf(r.m, now.lanes).plus(ideal.cost))}
 	best, found := arrangement{}, false
 	try := func(a arrangement, ok bool) bool {
 		if ok && (!found || a.compare(best) < 0) {
 			best, found = a, true
 		}
 		a = best
-		a.cost = a.cost.withoutMoves()
+		a.cost = withoutMoves(a.cost)
 		return found && a.compare(least) <= 0
 	}
 	movable := r.movable(now.lanes)
@@ -236,8 +236,8 @@ func (r *repacking) add(now arrangement, l lane.Lane) (arrangement, bool) {
 			return best, true
 		}
 	}
-	type search func([]Lane, lane.Lane) (map[string]int, bool)
-	for _, nodesOf := range []search{r.fewestMoves, r.packStaying, r.packAnew} {
+	type packing func([]Lane, lane.Lane) (map[string]int, bool)
+	for _, nodesOf := range []packing{r.fewestMoves, r.packStaying, r.packAnew} {
 		if nodes, ok := nodesOf(now.lanes, l); ok {
 			if a, ok := r.moveToNodes(now, l, nodes); ok {
 				try(a, ok)
@@ -285,19 +285,19 @@ func (r *repacking) displace(now arrangement, l lane.Lane, others []string) (arr
 	var displaced []lane.Lane
 	for _, name := range others {
 		had, _ := find(now.lanes, name)
-		displaced = append(displaced, declaration(had))
+		displaced = append(displaced, had.declaration())
 	}
 	slices.SortFunc(displaced, largestFirst)
 	var own place
 	for i, next := range slices.Insert(displaced, 0, l) {
-		p, ok, err := on.best(next, relaxed{})
+		p, ok, err := bestPlace(on, next, relaxed{})
 		if err != nil || !ok {
 			return now, false
 		}
 		if i == 0 {
 			own = p
 		}
-		on.put(on.bareLane(p))
+		on.put(bareLane(on, p))
 	}
 	t := r.routeTo(now.lanes, on.lanes)
 	if !t.run() {
@@ -319,11 +319,11 @@ func (r *repacking) moveToNodes(now arrangement, l lane.Lane, nodes map[string]i
 		return now, false
 	}
 	on := r.m.with(t.lanes)
-	p, ok := on.bestOn(l, nodes[l.Metadata.Name])
+	p, ok := bestOn(on, l, nodes[l.Metadata.Name])
 	if !ok {
 		return now, false
 	}
-	return r.with(now, t, on.bareLane(p), p.cost), true
+	return r.with(now, t, bareLane(on, p), p.cost), true
 }
 
 // with is an arrangement after more moves and with one more lane.
@@ -332,30 +332,6 @@ func (r *repacking) with(now arrangement, t route, made Lane, own Cost) arrangem
 	r.m.sharePools(a.lanes)
 	a.cost = r.cost(a.lanes, a.moves)
 	return a
-}
-
-// bareLane is a place as a lane, without the parts that only the answer has.
-func (m *machine) bareLane(p place) Lane {
-	l := m.lane(&p)
-	l.MemoryNodes = m.memoryNodes(p)
-	return l
-}
-
-// bestOn is best for a lane on one node.
-func (m *machine) bestOn(l lane.Lane, n int) (place, bool) {
-	ways, err := m.demands(l, relaxed{})
-	if err != nil {
-		return place{}, false
-	}
-	for _, w := range ways {
-		if w.near == 0 || w.near.has(n) {
-			w.near = 1 << n
-			if p, ok := m.bestFor(w); ok {
-				return p, true
-			}
-		}
-	}
-	return place{}, false
 }
 
 // compare orders arrangements: first by the wishes and nodes of the new lane, for which lanes are moved.
@@ -368,4 +344,16 @@ func (a arrangement) compare(b arrangement) int {
 func largestFirst(a, b lane.Lane) int {
 	return cmp.Or(cmp.Compare(b.Spec.CPUs.Count, a.Spec.CPUs.Count),
 		strings.Compare(a.Metadata.Name, b.Metadata.Name))
+}
+
+// without are the lanes except some.
+func without(lanes []Lane, names ...string) []Lane {
+	return slices.DeleteFunc(slices.Clone(lanes), func(l Lane) bool { return slices.Contains(names, l.Name) })
+}
+
+// withoutMoves is a cost without its last two fields, which depend on how lanes were moved and what is left
+// free.
+func withoutMoves(c Cost) Cost {
+	c.LanesMoved, c.BlockLost = 0, 0
+	return c
 }

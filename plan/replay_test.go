@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -317,7 +318,7 @@ func TestReplay(t *testing.T) {
 		steps = n / seeds / len(machines(t))
 	}
 	all := machines(t)
-	for _, name := range sortedKeys(all) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t.Run(name, func(t *testing.T) {
 			var sum tally
 			for seed := range seeds {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"isolane.dev/isolane/cpuset"
@@ -67,7 +68,7 @@ func (r *repacking) routeTo(from, to []Lane) route {
 // steps aside, or exchanges some of its CPUs for free ones. False: neither is possible.
 func (t *route) run() bool {
 	stepped := map[string]bool{}
-	waiting := sortedKeys(t.goals)
+	waiting := slices.Sorted(maps.Keys(t.goals))
 	slices.SortStableFunc(waiting, func(a, b string) int {
 		return cmp.Compare(t.at(b).CPUs.Len(), t.at(a).CPUs.Len())
 	})
@@ -100,11 +101,11 @@ func (t *route) arrive(name string) bool {
 	g, others := t.goals[name], without(t.lanes, name)
 	if !g.exact {
 		on := t.m.with(others)
-		p, ok := on.bestOn(declaration(t.at(name)), g.node)
+		p, ok := bestOn(on, t.at(name).declaration(), g.node)
 		if !ok {
 			return false
 		}
-		g.lane = on.bareLane(p)
+		g.lane = bareLane(on, p)
 	} else if slices.ContainsFunc(others, func(o Lane) bool { return overlap(o, g.lane) }) {
 		return false
 	}
@@ -125,15 +126,9 @@ func (t *route) stepAside(waiting []string, stepped map[string]bool) bool {
 		}
 		has := t.at(name)
 		m := t.m.with(without(t.lanes, name))
-		ways, err := m.demands(declaration(has), relaxed{wishes: has.Spec.Wishes()})
-		for _, banned := range []cpuset.Set{has.Owned().Union(wanted), has.Owned()} {
-			if err != nil {
-				break
-			}
-			way := ways[0]
-			way.banned = way.banned.Union(banned)
-			if p, ok := m.bestFor(way); ok {
-				t.do(m.bareLane(p), "steps aside while others move")
+		for _, off := range []cpuset.Set{has.Owned().Union(wanted), has.Owned()} {
+			if p, ok := bestOff(m, has.declaration(), off); ok {
+				t.do(bareLane(m, p), "steps aside while others move")
 				stepped[name] = true
 				return true
 			}
@@ -169,25 +164,9 @@ func (t *route) shift(name string, off, onto cpuset.Set) bool {
 		return false
 	}
 	m := t.m.with(without(t.lanes, name))
-	ways, err := m.demands(declaration(has), relaxed{wishes: []string{"near", "numa", "l3"}})
-	if err != nil {
-		return false
+	p, ok := exchange(m, has, off, onto)
+	if ok {
+		t.do(bareLane(m, p), "goes part of the way while others move")
 	}
-	s := m.newSearch(ways[0], nil)
-	var free []int
-	for id := range onto.Difference(has.CPUs).All() {
-		if c := m.coreOf[id]; c >= 0 && s.isOpen(id) && s.takes[c].most > 0 {
-			free = append(free, id)
-		}
-	}
-	from := has.CPUs.Intersection(off).Slice()
-	k := min(len(from), len(free))
-	if k == 0 {
-		return false
-	}
-	p := place{demand: ways[0], allocation: allocation{has.Memory, has.Hugepages},
-		cpus: has.CPUs.Difference(cpuset.Of(from[:k]...)).Union(cpuset.Of(free[:k]...))}
-	m.fixedCost(&p)
-	t.do(m.bareLane(p), "goes part of the way while others move")
-	return true
+	return ok
 }

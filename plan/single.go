@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"isolane.dev/isolane/cpuset"
@@ -10,58 +9,58 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// best returns the place with the least cost for one lane; false where there is none. It is exact:
+// bestPlace returns the place with the least cost for one lane; false where there is none. It is exact:
 // nodes are tried in all combinations of the smallest number that does, and on each combination
 // dynamic programming finds the CPUs.
-func (m *machine) best(l lane.Lane, r relaxed) (place, bool, error) {
+func bestPlace(m *machine, l lane.Lane, r relaxed) (place, bool, error) {
 	var best place
-	found := false
-	w := m.newWishes(l, r)
+	found, searches := false, 0
+	w := newWishes(m, l, r)
 	sets, all := w.lightest()
 	for _, set := range sets {
 		if found && w.weight(set) > best.cost.BrokenWishes {
 			break
 		}
-		ways, err := m.demands(l, w.without(set))
+		ways, err := demandsOf(m, l, w.without(set))
 		if err != nil {
-			return place{}, false, err
+			return place{searches: searches}, false, err
 		}
+		searches += len(ways)
 		for _, a := range ways {
-			if p, ok := m.bestWay(a, r.noHousekeeping, w.others); ok && (!found || p.compare(&best) < 0) {
+			if p, ok := bestWay(m, a, r.noHousekeeping, w.others); ok && (!found || p.compare(&best) < 0) {
 				best, found = p, true
 			}
 		}
 	}
-	if found {
+	if best.searches = searches; found {
 		best.improvable = !all && best.cost.BrokenWishes > 0
-		m.allocateFor(&best)
+		allocateFor(m, &best)
 	}
 	return best, found, nil
 }
 
 // allocateFor records the memory that a place gets.
-func (m *machine) allocateFor(p *place) {
+func allocateFor(m *machine, p *place) {
 	if p.demand.wantsMemory() {
-		if all, ok := m.allocate([]need{{&p.demand, p.memory, p.nodes}}); ok {
+		if all, ok := m.allocate([]need{p.need()}); ok {
 			p.allocation = all[0]
 		}
 	}
 }
 
 // bestFor is best for one demand.
-func (m *machine) bestFor(a demand) (place, bool) {
-	p, ok := m.bestWay(a, false, nil)
+func bestFor(m *machine, a demand) (place, bool) {
+	p, ok := bestWay(m, a, false, nil)
 	if ok {
-		m.allocateFor(&p)
+		allocateFor(m, &p)
 	}
 	return p, ok
 }
 
 // bestWay is best for one demand, before memory is allocated. Where the best place would leave housekeeping
 // no CPU, one of those that are free stays free: the one that costs least.
-func (m *machine) bestWay(a demand, noHousekeeping bool, soft []Lane) (place, bool) {
-	m.searches++
-	p, ok := m.bestAnywhere(a, soft)
+func bestWay(m *machine, a demand, noHousekeeping bool, soft []Lane) (place, bool) {
+	p, ok := bestAnywhere(m, a, soft)
 	free := m.free()
 	if !ok || noHousekeeping || !free.IsSubsetOf(p.owned()) {
 		return p, ok
@@ -71,7 +70,7 @@ func (m *machine) bestWay(a demand, noHousekeeping bool, soft []Lane) (place, bo
 	banned := a.banned
 	for id := range free.All() {
 		a.banned = banned.Union(cpuset.Of(id))
-		q, fits := m.bestAnywhere(a, soft)
+		q, fits := bestAnywhere(m, a, soft)
 		if fits && !free.IsSubsetOf(q.owned()) && (!found || q.compare(&best) < 0) {
 			best, found = q, true
 		}
@@ -80,8 +79,8 @@ func (m *machine) bestWay(a demand, noHousekeeping bool, soft []Lane) (place, bo
 }
 
 // bestAnywhere is best for one demand, also where that leaves housekeeping no CPU.
-func (m *machine) bestAnywhere(a demand, soft []Lane) (place, bool) {
-	s := m.newSearch(a, soft)
+func bestAnywhere(m *machine, a demand, soft []Lane) (place, bool) {
+	s := newSearch(m, a, soft)
 	if !a.oneL3 {
 		return s.run()
 	}
@@ -94,22 +93,6 @@ func (m *machine) bestAnywhere(a demand, soft []Lane) (place, bool) {
 		}
 	}
 	return best, found
-}
-
-// subsets calls use with all sets of k of the first n bits, in ascending order (Gosper's hack). No
-// machine that this is for has more than 64 nodes; of a larger one the rest is not considered.
-func subsets(n, k int, use func(nodeSet)) {
-	n = min(n, 63)
-	if k == 0 {
-		use(0)
-		return
-	}
-	for set := nodeSet(1)<<k - 1; k <= n && set < 1<<n; {
-		use(set)
-		low := set & -set
-		next := set + low
-		set = next | (set^next)>>2/low
-	}
 }
 
 // search finds a place for one lane on one machine.
@@ -127,7 +110,7 @@ type search struct {
 	count int
 }
 
-func (m *machine) newSearch(a demand, soft []Lane) *search {
+func newSearch(m *machine, a demand, soft []Lane) *search {
 	s := &search{m: m, a: a, soft: soft, count: a.spec.CPUs.Count, whole: m.wholeByNode()}
 	s.block = slices.Max(append(s.whole, 0))
 	s.takes = make([]takes, len(m.cores))
@@ -192,7 +175,7 @@ func (s *search) bestIn(set nodeSet) (place, bool) {
 			for _, counted := range s.blocks(cpus) {
 				p, ok := s.fill(cpus, kind, counted)
 				p.memory = memory
-				if !ok || !s.m.price(&p, s.whole, s.block, s.soft) || memory > 0 && p.nodes != cpus {
+				if !ok || !price(s.m, &p, s.whole, s.block, s.soft) || memory > 0 && p.nodes != cpus {
 					continue // with CPUs on fewer nodes, the best memory may be another
 				}
 				if !found || p.compare(&best) < 0 {
@@ -234,7 +217,7 @@ func (s *search) memoryOn(set, cpus nodeSet) (nodeSet, bool) {
 		nodes := set&^cpus | own
 		d := s.m.memoryDistance(cpus, nodes)
 		if !found || d < least || d == least && nodes.len() > best.len() {
-			if _, ok := s.m.allocate([]need{{&s.a, nodes, cpus}}); ok {
+			if _, ok := s.m.allocate([]need{s.a.need(nodes, cpus)}); ok {
 				best, found, least = nodes, true, d
 			}
 		}
@@ -285,11 +268,11 @@ type takes struct {
 
 // isOpen says whether the lane may have a CPU.
 func (s *search) isOpen(id int) bool {
-	if s.a.banned.Contains(id) || s.m.coreOf[id] == s.m.boot && !s.a.boot {
+	if s.a.banned.Contains(id) || s.m.IsBoot(id) && !s.a.boot {
 		return false
 	}
-	return s.m.owner[id] == free ||
-		s.a.share > 1 && s.m.owner[id] == shared && s.m.canJoin(id, s.a.share)
+	return s.m.Owner(id) == free ||
+		s.a.share > 1 && s.m.Owner(id) == shared && s.m.canJoin(id, s.a.share)
 }
 
 // choices are the takes of a core: CPUs that boot prepared first, then shared ones, then the lowest.
@@ -310,7 +293,7 @@ func (s *search) choices(c int) takes {
 	if len(t.open) > 1 {
 		slices.SortStableFunc(t.open, func(a, b int) int {
 			// Shared is below free.
-			return cmp.Or(cmp.Compare(s.m.unprepared[a], s.m.unprepared[b]), cmp.Compare(s.m.owner[a], s.m.owner[b]))
+			return cmp.Or(cmp.Compare(s.m.Unprepared(a), s.m.Unprepared(b)), cmp.Compare(s.m.Owner(a), s.m.Owner(b)))
 		})
 	}
 	t.most = len(t.open)
@@ -344,5 +327,3 @@ func (s *search) chosen(t *takes) bool {
 	t.open = named
 	return len(named) > 0
 }
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -70,11 +70,11 @@ func (t *jointSearch) placement(placed Placement) Placement {
 		}
 	}
 	for i := range t.best {
-		t.m.put(t.m.describe(t.best[i]))
+		t.m.put(describe(t.m, t.best[i]))
 	}
 	made := t.m.lanes[t.placed:]
 	for i := range made {
-		made[i].Reasons = append(made[i].Reasons, t.m.finalReasons(&t.best[i], t.placed+i)...)
+		made[i].Reasons = append(made[i].Reasons, finalReasons(t.m, &t.best[i], t.placed+i)...)
 	}
 	slices.SortStableFunc(made, func(a, b Lane) int { return t.orderOf(a.Name) - t.orderOf(b.Name) })
 	p.Lanes = append(p.Lanes, made...)
@@ -87,15 +87,17 @@ func (t *jointSearch) orderOf(name string) int {
 	return slices.IndexFunc(t.requested, func(l lane.Lane) bool { return l.Metadata.Name == name })
 }
 
-// Mismatch is why a placement is not for a machine.
-type Mismatch struct {
-	Reason string
-	Lost   []string // lanes of which CPUs are gone; none: it is another machine
+func declarations(lanes []Lane) []lane.Lane {
+	all := make([]lane.Lane, len(lanes))
+	for i, l := range lanes {
+		all[i] = l.declaration()
+	}
+	return all
 }
 
-// Error is the reason.
-func (m *Mismatch) Error() string { return m.Reason }
-
-func identity(h host.Host) Machine {
-	return Machine{Hostname: h.Hostname, BootID: h.Kernel.BootID, CPUs: h.Possible()}
+func names(lanes []lane.Lane) (all []string) {
+	for _, l := range lanes {
+		all = append(all, l.Metadata.Name)
+	}
+	return all
 }

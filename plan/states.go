@@ -25,7 +25,7 @@ func (t *jointSearch) key(depth int) string {
 	for _, domain := range m.domains {
 		cores := t.cores[:0]
 		for c := domain.from; c < domain.to; c++ {
-			cores = append(cores, t.coreKey(c))
+			cores = append(cores, m.stateOf(c, t.placed))
 		}
 		if t.plain {
 			slices.Sort(cores)
@@ -37,54 +37,19 @@ func (t *jointSearch) key(depth int) string {
 	}
 	for i := range t.have {
 		p := &t.have[i]
-		s := &p.demand.spec
-		if t.referenced[i] || s.Near.Lane != "" || len(s.Apart.Lanes) > 0 || p.demand.share > 1 {
+		s := p.spec()
+		if t.referenced[i] || s.Near.Lane != "" || len(s.Apart.Lanes) > 0 || s.CPUs.Share > 1 {
 			b = append(append(b, ' '), p.cpus.String()...)
 		}
-		if p.demand.wantsMemory() {
+		if p.wantsMemory() {
 			b = binary.LittleEndian.AppendUint64(append(b, ' '), uint64(p.memory))
 		}
-		if p.demand.vfs > 0 {
-			b = append(append(b, ' '), fmt.Sprint(p.demand.device)...)
+		if device, ok := p.device(); ok {
+			b = append(append(b, ' '), fmt.Sprint(device)...)
 		}
 	}
 	t.scratch = b
 	return string(b)
-}
-
-// coreKey is what is free of a core, four bits a CPU, and whether just one lane, of the request, is on it.
-func (t *jointSearch) coreKey(c int) uint64 {
-	m := t.m
-	var states [8]byte
-	alone := -1
-	cpus := m.cores[c].cpus[:min(len(states), len(m.cores[c].cpus))]
-	for i, id := range cpus {
-		switch o := m.owner[id]; {
-		case o == free:
-			states[i] = byte(2 + m.unprepared[id])
-			if m.reserved[id] {
-				states[i] += 4
-			}
-		case o == shared:
-			states[i] = 1
-		case o >= t.placed && (alone == -1 || alone == o):
-			alone = o
-		default:
-			alone = -2
-		}
-	}
-	slices.Sort(states[:len(cpus)])
-	key := uint64(len(m.cores[c].kind))
-	if c == m.boot {
-		key |= 1 << 8
-	}
-	if alone >= 0 {
-		key |= 1 << 9
-	}
-	for i, s := range states {
-		key |= uint64(s) << (10 + 4*i)
-	}
-	return key
 }
 
 // isReferenced says whether some lane has a wish about the one of that name.

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"isolane.dev/isolane/lane"
@@ -17,9 +18,9 @@ type wishes struct {
 }
 
 // newWishes leaves out wishes of placed lanes that are broken already: they cost nothing more.
-func (m *machine) newWishes(l lane.Lane, base relaxed) wishes {
+func newWishes(m *machine, l lane.Lane, base relaxed) wishes {
 	w := wishes{base: base}
-	for _, name := range sortedKeys(l.Spec.Preferred) {
+	for _, name := range slices.Sorted(maps.Keys(l.Spec.Preferred)) {
 		if !base.drops(name) {
 			w.own, w.weights = append(w.own, name), append(w.weights, l.Spec.Preferred[name])
 		}

@@ -1,0 +1,45 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Refusal is why a lane does not fit. It is an error, and a document of its own.
+type Refusal struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	Lane       string   `json:"lane"`
+	Blocking   []string `json:"blocking"`           // the fewest constraints that cannot hold together
+	Cheapest   *Change  `json:"cheapest,omitempty"` // nil: none is known
+	Searched   bool     `json:"-"`                  // for a change, also where none is known
+}
+
+// Change is what would admit all lanes of the request: another declaration of one of them, or moves of placed
+// ones. It was tried.
+type Change struct {
+	Lane   string `json:"lane,omitempty"` // whose declaration changes
+	Change string `json:"change,omitempty"`
+	Moves  []Move `json:"moves,omitempty"`
+}
+
+// Error is the refusal in one line.
+func (r *Refusal) Error() string {
+	text := fmt.Sprintf("lane %s refused: %s", r.Lane, strings.Join(r.Blocking, "; "))
+	switch c := r.Cheapest; {
+	case c == nil && !r.Searched:
+	case c == nil:
+		text += "; no change of one lane is known that would help"
+	case len(c.Moves) > 0:
+		var moves []string
+		for _, m := range c.Moves {
+			moves = append(moves, fmt.Sprintf("%s from CPUs %s to %s", m.Lane, m.From, m.To))
+		}
+		text += "; cheapest change: move " + strings.Join(moves, ", then ") + " (--repack)"
+	case c.Lane != "" && c.Lane != r.Lane:
+		text += fmt.Sprintf("; cheapest change: lane %s: %s", c.Lane, c.Change)
+	default:
+		text += "; cheapest change: " + c.Change
+	}
+	return text
+}

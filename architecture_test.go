@@ -35,11 +35,15 @@ func imports() map[string][]string {
 		"version":         {"lane"},
 		"boot":            {"cpuset", "host", "plan"},
 		"audit":           {"cpuset", "host", "quantity", "terminal"},
-		"plan":            {"cpuset", "host", "lane", "quantity"},
+		"plan":            {"cpuset", "host", "lane"},
+		"plan/stock":      {"cpuset", "host", "lane", "plan"}, // only for the two below
+		"plan/search":     {"cpuset", "host", "lane", "plan", "plan/stock", "quantity"},
+		"plan/solver":     {"cpuset", "host", "lane", "plan", "plan/search", "plan/stock", "quantity"},
 		"cores":           {"cpuset", "lane", "plan"},
 		"draw":            {"cpuset", "host", "plan", "quantity", "terminal"},
 		"knob":            {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan"},
-		"enforce":         {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "plan"},
+		"enforce":         {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "plan",
+			"plan/solver"},
 		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal"},
 		"netpath":         {"change", "journal"},
 		"netpath/*":       {"change", "journal", "netpath"},
@@ -48,14 +52,14 @@ func imports() map[string][]string {
 			"knob", "plan"},
 		"runtime/spread": {"cpuset", "host/cgroup", "host/task"},
 		"lanes": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
-			"knob", "lane", "plan", "quantity", "runtime/process", "runtime/running", "runtime/spread"},
+			"knob", "lane", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running", "runtime/spread"},
 		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "plan", "quantity", "results", "runtime/process", "terminal",
 			"witness"},
 		"witness": {"cpuset", "host", "host/cgroup", "host/task", "results"},
 		"probe":   {"results"},
 		"probe/*": {"probe", "quantity", "results"},
-		"prove": {"change", "cpuset", "enforce", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe", "quantity",
-			"results", "runtime/process", "scenarios", "stats", "terminal", "witness", "sched"},
+		"prove": {"change", "cpuset", "enforce", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "plan/solver", "probe",
+			"quantity", "results", "runtime/process", "scenarios", "stats", "terminal", "witness", "sched"},
 		"report": {"lane", "quantity", "report/chart", "report/figures", "report/format", "results", "stats",
 			"terminal"},
 		"report/figures": {"cpuset", "lane", "quantity", "report/format", "results", "stats"},
@@ -110,7 +114,10 @@ netpath                100        5
 netpath/bridge          50        5
 netpath/express        200        5
 noise                  100        5
-plan                  5000       25  CPUs that a caller names, what is free
+plan                   450       20
+plan/search           1750       20  one lane's best place, out of plan
+plan/solver           1900       10  several lanes, moves and refusals, out of plan
+plan/stock            1200       15  the machine as the planner sees it, out of plan
 probe                  200       15
 probe/echo             900       10  reads its own part of a scenario
 probe/iperf3           150        5  reads its own part of a scenario

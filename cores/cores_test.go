@@ -15,6 +15,7 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
 	"isolane.dev/isolane/test/golden"
 )
 
@@ -25,7 +26,7 @@ func request(t *testing.T, h host.Host, name, spec string) Request {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := plan.Solve(h, plan.Placement{}, lanes)
+	p, err := solver.Solve(h, plan.Placement{}, lanes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
 )
 
 // Want plans lanes beside those in force, on the host as it was before them, which is returned too. A lane
@@ -42,7 +43,7 @@ func (l *Lanes) Want(lanes []lane.Lane, prune bool) (plan.Placement, host.Host, 
 			fresh = append(fresh, want)
 		}
 	}
-	p, err := plan.Solve(v.Host, placed, fresh)
+	p, err := solver.Solve(v.Host, placed, fresh)
 	return p, v.Host, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
 )
 
 const twoNodes = "hwloc/32intel64-2p8co2t+8ve.tar.bz2" // a real machine: 0,16 … 7,23 on node 0, 8,24 … 15,31 on node 1
@@ -65,7 +66,7 @@ func TestExamples(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := plan.Solve(machine(t, m.machine), plan.Placement{}, lanes)
+			p, err := solver.Solve(machine(t, m.machine), plan.Placement{}, lanes)
 			if err != nil {
 				t.Fatal(err)
 			}

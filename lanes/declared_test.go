@@ -17,6 +17,7 @@ import (
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
 )
 
 // Each field of a lane changes what a host gets, or is refused by its name, or is an objective that status
@@ -136,7 +137,7 @@ func effect(t *testing.T, h host.Host, text string) string {
 	h.Kernel.Cgroup = cgroup.Mounts{Version: "v2", Unified: &v2, UnifiedControllers: []string{"cpuset", "cpu", "memory"}}
 	var p plan.Placement
 	if err = enforce.Refuse(lanes); err == nil {
-		p, err = plan.Solve(h, plan.Placement{}, lanes)
+		p, err = solver.Solve(h, plan.Placement{}, lanes)
 	}
 	if refusal := (*plan.Refusal)(nil); errors.As(err, &refusal) {
 		return refusal.Error()

@@ -27,6 +27,7 @@ import (
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
 )
 
 // Options say where the lanes are. The zero value is this host.
@@ -123,12 +124,12 @@ func Look(o Options) (*Lanes, error) {
 }
 
 // Free says what no lane has, and the largest lanes that would fit.
-func (l *Lanes) Free() (plan.Room, error) {
+func (l *Lanes) Free() (solver.Room, error) {
 	v, err := l.View()
 	if err != nil {
-		return plan.Room{}, err
+		return solver.Room{}, err
 	}
-	return plan.Free(v.Host, l.Placement)
+	return solver.Free(v.Host, l.Placement)
 }
 
 // Unseen stands for lanes that this user may not see, as if there were none.

@@ -7,12 +7,12 @@ import (
 	"isolane.dev/isolane/host"
 )
 
-// check says whether a placement is for this machine, and still possible on it.
-func (p Placement) check(h host.Host) error {
+// Check says whether a placement is for this machine, and still possible on it.
+func (p Placement) Check(h host.Host) error {
 	if len(p.Lanes) == 0 {
 		return nil
 	}
-	here := identity(h)
+	here := MachineOf(h)
 	// A container has a name of its own, and another boot changes the identity of the kernel: one is enough.
 	same := p.Host.Hostname == here.Hostname || here.BootID != "" && p.Host.BootID == here.BootID
 	if !same || p.Host.CPUs != here.CPUs {
@@ -58,6 +58,7 @@ type Mismatch struct {
 // Error is the reason.
 func (m *Mismatch) Error() string { return m.Reason }
 
-func identity(h host.Host) Machine {
+// MachineOf is what identifies the machine of a host.
+func MachineOf(h host.Host) Machine {
 	return Machine{Hostname: h.Hostname, BootID: h.Kernel.BootID, CPUs: h.Possible()}
 }

@@ -69,7 +69,7 @@ func (c Cost) String() string {
 // Above says in words how far a cost is from a bound, in the first field in which they differ: what comes
 // after it counts only where that is equal.
 func (c Cost) Above(bound Cost) string {
-	d := c.minus(bound)
+	d := c.Minus(bound)
 	for i, n := range d.fields() {
 		if *n != 0 {
 			return fmt.Sprintf("at most %d %s could be saved", *n, fieldNames()[i])
@@ -78,9 +78,9 @@ func (c Cost) Above(bound Cost) string {
 	return "nothing could be saved"
 }
 
-func (c Cost) plus(d Cost) Cost { return c.add(d, 1) }
+func (c Cost) Plus(d Cost) Cost { return c.add(d, 1) }
 
-func (c Cost) minus(d Cost) Cost { return c.add(d, -1) }
+func (c Cost) Minus(d Cost) Cost { return c.add(d, -1) }
 
 func (c Cost) add(d Cost, times int) Cost {
 	more := d.fields()

@@ -1,12 +1,9 @@
-// Package plan decides which lane holds what on one host. It is pure: the same host and the same
-// lanes give the same Placement, or a Refusal that says why.
+// Package plan has the documents of the planner: the Placement, which says which lane holds what on one host,
+// its cost, and the Refusal where a lane does not fit. Package plan/solver makes them:
 //
-//	p, err := plan.Solve(h, plan.Placement{}, lanes)
+//	p, err := solver.Solve(h, plan.Placement{}, lanes)
 //	var r *plan.Refusal
 //	if errors.As(err, &r) { fmt.Println(r.Blocking, r.Cheapest) }
-//
-// A single lane is placed exactly, by dynamic programming over cores, L3 caches and nodes; several
-// lanes at once by branch and bound over their places. See docs/placement.md.
 package plan
 
 import (
@@ -100,7 +97,7 @@ type Move struct {
 func (l Lane) Owned() cpuset.Set { return l.CPUs.Union(l.Idle) }
 
 // Lane returns the lane of that name, if it is placed.
-func (p Placement) Lane(name string) (Lane, bool) { return find(p.Lanes, name) }
+func (p Placement) Lane(name string) (Lane, bool) { return Find(p.Lanes, name) }
 
 // CPUs returns all CPUs that lanes own, also those kept idle.
 func (p Placement) CPUs() cpuset.Set {
@@ -111,14 +108,14 @@ func (p Placement) CPUs() cpuset.Set {
 	return s
 }
 
-// declaration is the lane as it was declared.
-func (l Lane) declaration() lane.Lane {
+// Declaration is the lane as it was declared.
+func (l Lane) Declaration() lane.Lane {
 	return lane.Lane{APIVersion: lane.APIVersion, Kind: lane.Kind, Metadata: lane.Metadata{Name: l.Name},
 		Spec: l.Spec}
 }
 
-// find is the lane of a name.
-func find(lanes []Lane, name string) (Lane, bool) {
+// Find is the lane of a name.
+func Find(lanes []Lane, name string) (Lane, bool) {
 	if i := slices.IndexFunc(lanes, func(l Lane) bool { return l.Name == name }); i >= 0 {
 		return lanes[i], true
 	}

@@ -52,7 +52,7 @@ func Read(name string, r io.Reader) (Placement, error) {
 		if err := l.validate(); err != nil {
 			return p, fmt.Errorf("%s: lanes[%d]: %w", name, i, err)
 		}
-		if _, twice := find(p.Lanes[:i], l.Name); twice {
+		if _, twice := Find(p.Lanes[:i], l.Name); twice {
 			return p, fmt.Errorf("%s: lanes[%d].name: %q is the name of a lane above already", name, i, l.Name)
 		}
 	}
@@ -60,7 +60,7 @@ func Read(name string, r io.Reader) (Placement, error) {
 }
 
 func (l Lane) validate() error {
-	if err := l.declaration().Validate(); err != nil {
+	if err := l.Declaration().Validate(); err != nil {
 		return err
 	}
 	switch {

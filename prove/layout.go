@@ -8,6 +8,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
 	"isolane.dev/isolane/results"
 )
 
@@ -39,7 +40,7 @@ func newLayout(h host.Host, placed plan.Placement, spec lane.Spec) (layout, erro
 		return layout{}, fmt.Errorf("%w: this one lets isolane use CPU %s", ErrTooSmall, usable)
 	}
 	app := lane.Lane{Metadata: lane.Metadata{Name: applicationLane}, Spec: spec}
-	both, err := plan.Solve(h, placed, []lane.Lane{app, theClient()})
+	both, err := solver.Solve(h, placed, []lane.Lane{app, theClient()})
 	if err == nil {
 		n := len(placed.Lanes)
 		inLane, outside := both.Lanes[n], both.Lanes[n+1]
@@ -49,7 +50,7 @@ func newLayout(h host.Host, placed plan.Placement, spec lane.Spec) (layout, erro
 		l.rest = l.platform.Difference(inLane.Owned())
 		return l, nil
 	}
-	alone, err := plan.Solve(h, placed, []lane.Lane{app})
+	alone, err := solver.Solve(h, placed, []lane.Lane{app})
 	if err != nil {
 		return layout{}, err
 	}
@@ -72,7 +73,7 @@ func layoutBeside(h host.Host, placed plan.Placement, inForce cpuset.Set) layout
 	if l.shared = outside.Len() < 2; l.shared {
 		return l
 	}
-	if p, err := plan.Solve(h, placed, []lane.Lane{theClient()}); err == nil {
+	if p, err := solver.Solve(h, placed, []lane.Lane{theClient()}); err == nil {
 		l.client = p.Lanes[len(placed.Lanes)].CPUs
 	}
 	l.rest = outside.Difference(l.client)

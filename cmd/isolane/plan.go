@@ -15,6 +15,7 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
 )
 
 func planCommand() *cobra.Command {
@@ -45,9 +46,9 @@ func planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			solve := plan.Solve
+			solve := solver.Solve
 			if repack {
-				solve = plan.Repack
+				solve = solver.Repack
 			}
 			err = enforce.Refuse(want)
 			switch {

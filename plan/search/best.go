@@ -1,0 +1,334 @@
+// Package search finds the place of one lane on a machine that costs least: Best by dynamic programming over
+// cores, L3 caches and nodes, EachPlace all that may be worth trying. It prices places, and gives the reasons
+// for one.
+package search
+
+import (
+	"cmp"
+	"slices"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/stock"
+)
+
+// Best returns the place with the least cost for one lane; false where there is none. It is exact:
+// nodes are tried in all combinations of the smallest number that does, and on each combination
+// dynamic programming finds the CPUs.
+func Best(m *stock.Machine, l lane.Lane, r Relaxed) (Place, bool, error) {
+	var best Place
+	found, searches := false, 0
+	w := newWishes(m, l, r)
+	sets, all := w.lightest()
+	for _, set := range sets {
+		if found && w.weight(set) > best.Cost.BrokenWishes {
+			break
+		}
+		ways, err := demandsOf(m, l, w.without(set))
+		if err != nil {
+			return Place{Searches: searches}, false, err
+		}
+		searches += len(ways)
+		for _, a := range ways {
+			if p, ok := bestWay(m, a, r.NoHousekeeping, w.others); ok && (!found || p.compare(&best) < 0) {
+				best, found = p, true
+			}
+		}
+	}
+	if best.Searches = searches; found {
+		best.Improvable = !all && best.Cost.BrokenWishes > 0
+		allocateFor(m, &best)
+	}
+	return best, found, nil
+}
+
+// allocateFor records the memory that a place gets.
+func allocateFor(m *stock.Machine, p *Place) {
+	if p.demand.wantsMemory() {
+		if all, ok := m.Allocate([]stock.Need{p.Need()}); ok {
+			p.Allocation = all[0]
+		}
+	}
+}
+
+// bestFor is best for one demand.
+func bestFor(m *stock.Machine, a demand) (Place, bool) {
+	p, ok := bestWay(m, a, false, nil)
+	if ok {
+		allocateFor(m, &p)
+	}
+	return p, ok
+}
+
+// bestWay is best for one demand, before memory is allocated. Where the best place would leave housekeeping
+// no CPU, one of those that are free stays free: the one that costs least.
+func bestWay(m *stock.Machine, a demand, noHousekeeping bool, soft []plan.Lane) (Place, bool) {
+	p, ok := bestAnywhere(m, a, soft)
+	free := m.Free()
+	if !ok || noHousekeeping || !free.IsSubsetOf(p.owned()) {
+		return p, ok
+	}
+	var best Place
+	found := false
+	banned := a.banned
+	for id := range free.All() {
+		a.banned = banned.Union(cpuset.Of(id))
+		q, fits := bestAnywhere(m, a, soft)
+		if fits && !free.IsSubsetOf(q.owned()) && (!found || q.compare(&best) < 0) {
+			best, found = q, true
+		}
+	}
+	return best, found
+}
+
+// bestAnywhere is best for one demand, also where that leaves housekeeping no CPU.
+func bestAnywhere(m *stock.Machine, a demand, soft []plan.Lane) (Place, bool) {
+	s := newSearch(m, a, soft)
+	if !a.oneL3 {
+		return s.run()
+	}
+	var best Place
+	found := false
+	for cache := range m.L3s { // each L3 by itself
+		s.limit(cache)
+		if p, ok := s.run(); ok && (!found || p.compare(&best) < 0) {
+			best, found = p, true
+		}
+	}
+	return best, found
+}
+
+// search finds a place for one lane on one machine.
+type search struct {
+	m     *stock.Machine
+	a     demand
+	soft  []plan.Lane // lanes that prefer to be apart from this one, and are
+	cache int         // the only L3 to use, by its place; -1: all
+	room  []int       // by node: CPUs that the lane could have
+	block int         // the largest free block
+	whole []int       // by node: CPUs of free whole cores
+	takes []takes
+	kinds []host.CPUKind
+	table map[tableKey]domainTable
+	count int
+}
+
+func newSearch(m *stock.Machine, a demand, soft []plan.Lane) *search {
+	s := &search{m: m, a: a, soft: soft, count: a.spec.CPUs.Count, whole: m.WholeByNode()}
+	s.block = slices.Max(append(s.whole, 0))
+	s.takes = make([]takes, len(m.Cores))
+	for c := range m.Cores {
+		s.takes[c] = s.choices(c)
+	}
+	s.kinds = s.kindsToTry()
+	s.limit(-1)
+	return s
+}
+
+// limit restricts the search to an L3; -1 is all.
+func (s *search) limit(cache int) {
+	s.cache, s.table = cache, map[tableKey]domainTable{}
+	s.room = make([]int, len(s.m.Nodes))
+	for _, domain := range s.m.Domains {
+		if s.allows(domain) {
+			for c := domain.From; c < domain.To; c++ {
+				s.room[domain.Node] += s.takes[c].most
+			}
+		}
+	}
+}
+
+func (s *search) allows(c stock.Domain) bool {
+	return (s.cache < 0 || s.cache == c.Cache) && (s.a.near == 0 || s.a.near.Has(c.Node))
+}
+
+// run tries all combinations of the smallest number of nodes on which the lane fits.
+func (s *search) run() (Place, bool) {
+	most := len(s.m.Nodes)
+	if s.a.oneNode {
+		most = min(1, most)
+	}
+	for k := 1; k <= most; k++ {
+		var best Place
+		found := false
+		stock.Subsets(len(s.m.Nodes), k, func(set stock.NodeSet) {
+			if p, ok := s.bestIn(set); ok && (!found || p.compare(&best) < 0) {
+				best, found = p, true
+			}
+		})
+		if found {
+			return best, true
+		}
+		if k > 1 {
+			continue
+		}
+		if _, ok := s.fill(1<<len(s.m.Nodes)-1, anyKind, -1); !ok {
+			break // it does not fit on all of them together
+		}
+	}
+	return Place{}, false
+}
+
+// bestIn is the best place with CPUs or memory on each node of a set and on no other.
+func (s *search) bestIn(set stock.NodeSet) (Place, bool) {
+	var best Place
+	found := false
+	try := func(cpus, memory stock.NodeSet) {
+		for _, kind := range s.kinds {
+			for _, counted := range s.blocks(cpus) {
+				p, ok := s.fill(cpus, kind, counted)
+				p.Memory = memory
+				if !ok || !price(s.m, &p, s.whole, s.block, s.soft) || memory > 0 && p.Nodes != cpus {
+					continue // with CPUs on fewer nodes, the best memory may be another
+				}
+				if !found || p.compare(&best) < 0 {
+					best, found = p, true
+				}
+			}
+		}
+	}
+	if !s.a.wantsMemory() {
+		if s.hasRoom(set) {
+			try(set, 0)
+		}
+		return best, found
+	}
+	for cpus := set; cpus > 0; cpus = (cpus - 1) & set { // nodes outside of cpus give memory only
+		if s.hasRoom(cpus) {
+			if memory, ok := s.memoryOn(set, cpus); ok {
+				try(cpus, memory)
+			}
+		}
+	}
+	return best, found
+}
+
+func (s *search) hasRoom(set stock.NodeSet) bool {
+	room := 0
+	for n := range set.All() {
+		room += s.room[n]
+	}
+	return room >= s.count
+}
+
+// memoryOn chooses from a set of nodes those from which memory comes: all without CPUs of the lane, and of
+// the others those with the least distance.
+func (s *search) memoryOn(set, cpus stock.NodeSet) (stock.NodeSet, bool) {
+	var best stock.NodeSet
+	found, least := false, 0
+	for own := cpus; ; own = (own - 1) & cpus {
+		nodes := set&^cpus | own
+		d := s.m.MemoryDistance(cpus, nodes)
+		if !found || d < least || d == least && nodes.Len() > best.Len() {
+			if _, ok := s.m.Allocate([]stock.Need{s.a.need(nodes, cpus)}); ok {
+				best, found, least = nodes, true, d
+			}
+		}
+		if own == 0 {
+			return best, found
+		}
+	}
+}
+
+// anyKind stands for all kinds of core.
+const anyKind host.CPUKind = "any"
+
+// kindsToTry are all kinds of core together, and each alone where there are several.
+func (s *search) kindsToTry() []host.CPUKind {
+	kinds := []host.CPUKind{anyKind}
+	for c, k := range s.m.Cores {
+		if s.takes[c].most > 0 && !slices.Contains(kinds, k.Kind) {
+			kinds = append(kinds, k.Kind)
+		}
+	}
+	if len(kinds) == 2 {
+		return kinds[:1] // there is just one
+	}
+	return kinds
+}
+
+// blocks are the nodes whose free whole cores may decide how much of the largest block is lost; -1 is none.
+// A node decides only if no node outside of the set has a block as large.
+func (s *search) blocks(set stock.NodeSet) []int {
+	outside := 0
+	for n := range s.m.Nodes {
+		if !set.Has(n) {
+			outside = max(outside, s.whole[n])
+		}
+	}
+	nodes := []int{-1}
+	if outside < s.block {
+		nodes = slices.AppendSeq(nodes, set.All())
+	}
+	return nodes
+}
+
+// takes are the CPUs of one core that a lane may have.
+type takes struct {
+	open []int // in the order in which they are taken
+	most int   // how many of them the lane could use
+}
+
+// isOpen says whether the lane may have a CPU.
+func (s *search) isOpen(id int) bool {
+	if s.a.banned.Contains(id) || s.m.IsBoot(id) && !s.a.boot {
+		return false
+	}
+	return s.m.Owner(id) == stock.Nobody ||
+		s.a.share > 1 && s.m.Owner(id) == stock.Several && s.m.CanJoin(id, s.a.share)
+}
+
+// choices are the takes of a core: CPUs that boot prepared first, then shared ones, then the lowest.
+func (s *search) choices(c int) takes {
+	k := s.m.Cores[c]
+	if !fits(k.Kind, s.a.kind) {
+		return takes{}
+	}
+	var t takes
+	for _, id := range k.CPUs {
+		if s.isOpen(id) {
+			t.open = append(t.open, id)
+		}
+	}
+	if s.a.smt != lane.Any && len(t.open) < len(k.CPUs) || !s.chosen(&t) {
+		return takes{}
+	}
+	if len(t.open) > 1 {
+		slices.SortStableFunc(t.open, func(a, b int) int {
+			// Several is below Nobody.
+			return cmp.Or(cmp.Compare(s.m.Unprepared(a), s.m.Unprepared(b)), cmp.Compare(s.m.Owner(a), s.m.Owner(b)))
+		})
+	}
+	t.most = len(t.open)
+	if s.a.smt == lane.Isolate {
+		t.most = min(t.most, 1)
+	}
+	return t
+}
+
+// chosen puts the CPUs that spec.cpus.list names in front, and removes the others unless they are to be idle.
+// False: the lane can have no CPU of the core.
+func (s *search) chosen(t *takes) bool {
+	if s.a.list.IsEmpty() {
+		return true
+	}
+	var named, others []int
+	for _, id := range t.open {
+		if s.a.list.Contains(id) {
+			named = append(named, id)
+		} else {
+			others = append(others, id)
+		}
+	}
+	switch s.a.smt {
+	case lane.Isolate:
+		t.open = append(named, others...)
+		return len(named) == 1
+	case lane.Pack:
+		return len(others) == 0
+	}
+	t.open = named
+	return len(named) > 0
+}

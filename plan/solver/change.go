@@ -1,0 +1,142 @@
+package solver
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/stock"
+	"isolane.dev/isolane/quantity"
+)
+
+// changes tries changes that may make all lanes fit.
+type changes struct {
+	h      host.Host
+	placed plan.Placement
+	lanes  []lane.Lane
+	tries  int // left for changes of this kind
+	steps  int // of the search, left for them
+}
+
+// edit is a change of one lane's declaration.
+type edit struct {
+	text string
+	do   func(*lane.Spec)
+}
+
+// cheapest is the first change, in the order of docs/placement.md, that makes all lanes fit; nil if none of
+// those that were tried does. The lane that was refused comes first.
+func cheapest(h host.Host, placed plan.Placement, lanes []lane.Lane, name string) *plan.Change {
+	if len(placed.Lanes) > 0 {
+		if p, err := repack(h, placed, lanes); err == nil && len(p.Moves) > 0 {
+			return &plan.Change{Moves: p.Moves}
+		}
+	}
+	refused := slices.IndexFunc(lanes, func(l lane.Lane) bool { return l.Metadata.Name == name })
+	lanes = slices.Concat(lanes[refused:refused+1], lanes[:refused], lanes[refused+1:])
+	c := changes{h: h, placed: placed, lanes: lanes}
+	free := stock.New(h, placed.Lanes).Free().Len()
+	for kind := range edits(lane.Spec{}, free) {
+		c.tries, c.steps = 60, 80000
+		for i, l := range lanes {
+			for _, e := range edits(l.Spec, free)[kind] {
+				if c.works(i, e.do) {
+					return &plan.Change{Lane: l.Metadata.Name, Change: e.text}
+				}
+			}
+		}
+	}
+	c.tries, c.steps = 60, 80000
+	for i, l := range lanes {
+		if text := c.memory(i); text != "" {
+			return &plan.Change{Lane: l.Metadata.Name, Change: text}
+		}
+	}
+	for i, l := range lanes {
+		c.steps = 5000 // this helps mostly, so it is always tried
+		if rest := slices.Delete(slices.Clone(lanes), i, i+1); len(rest) > 0 && c.fit(rest) {
+			return &plan.Change{Lane: l.Metadata.Name, Change: "leave it out"}
+		}
+	}
+	return nil
+}
+
+// works says whether all lanes fit with an edit of one of them.
+func (c *changes) works(i int, do func(*lane.Spec)) bool {
+	if c.tries--; c.tries < 0 {
+		return false
+	}
+	lanes := slices.Clone(c.lanes)
+	do(&lanes[i].Spec)
+	return lanes[i].Spec.Validate() == nil && c.fit(lanes)
+}
+
+// fit says whether a short search finds a way to place the lanes.
+func (c *changes) fit(lanes []lane.Lane) bool {
+	most := min(max(5000, c.steps/4), c.steps) // the first tries change least, and may take longer
+	if most <= 0 || c.placed.Check(c.h) != nil || checkNames(c.placed, lanes) != nil {
+		return false
+	}
+	t := newJointSearch(stock.New(c.h, c.placed.Lanes), lanes, most)
+	if t.exceedsHost() { // no search, so it takes no steps
+		return false
+	}
+	t.findFirst(most, true)
+	refused := t.run()
+	c.steps -= most - max(0, t.steps)
+	return refused == nil
+}
+
+// edits are the changes of a declaration that may help, by kind, in the order in which they are tried. free
+// is how many CPUs no lane has.
+func edits(s lane.Spec, free int) [5][]edit {
+	var all [5][]edit
+	for _, w := range s.Wishes() {
+		if _, soft := s.Preferred[w]; !soft {
+			all[0] = append(all[0], edit{fmt.Sprintf("spec.preferred: {%s: 1}", w), func(s *lane.Spec) {
+				preferred := map[string]int{w: 1}
+				maps.Copy(preferred, s.Preferred)
+				s.Preferred = preferred
+			}})
+		}
+	}
+	if !s.CPUs.Boot {
+		all[1] = []edit{{"spec.cpus.boot: true", func(s *lane.Spec) { s.CPUs.Boot = true }}}
+	}
+	if !s.CPUs.List.IsEmpty() {
+		all[2] = []edit{{"leave out spec.cpus.list", func(s *lane.Spec) { s.CPUs.List = cpuset.Set{} }}}
+	}
+	if s.CPUs.Share <= 1 {
+		all[3] = []edit{{"spec.cpus.share: 2", func(s *lane.Spec) { s.CPUs.Share = 2 }}}
+	}
+	for n := min(s.CPUs.Count-1, free-1); n > 0; n-- {
+		all[4] = append(all[4], edit{fmt.Sprintf("spec.cpus.count: %d", n),
+			func(s *lane.Spec) { s.CPUs.Count = n }})
+	}
+	return all
+}
+
+// memory looks for the largest amount that fits, in MiB.
+func (c *changes) memory(i int) string {
+	const mib = 1 << 20
+	with := func(n uint64) bool {
+		return c.works(i, func(s *lane.Spec) { s.Memory.Size = quantity.Bytes(n * mib) })
+	}
+	most := uint64(c.lanes[i].Spec.Memory.Size) / mib
+	if most == 0 || !with(0) {
+		return ""
+	}
+	least := uint64(0) // fits
+	for most-least > 1 {
+		if middle := least + (most-least)/2; with(middle) {
+			least = middle
+		} else {
+			most = middle
+		}
+	}
+	return fmt.Sprintf("spec.memory.size: %s", quantity.Bytes(least*mib))
+}

@@ -1,0 +1,84 @@
+package solver
+
+import (
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/search"
+	"isolane.dev/isolane/plan/stock"
+)
+
+// Room is what is free on a host.
+type Room struct {
+	CPUs   cpuset.Set // that lanes may have; housekeeping needs one of them
+	Nodes  []NodeRoom
+	Shapes []Shape
+}
+
+// NodeRoom is what is free on a NUMA node.
+type NodeRoom struct {
+	Node      int // -1: the machine does not say it
+	CPUs      cpuset.Set
+	L3        map[int]cpuset.Set          // free CPUs by the machine's number of the L3; of those that are known
+	Kinds     map[host.CPUKind]cpuset.Set // free CPUs by the kind of their core
+	Memory    uint64                      // bytes; 0 is none, or not known
+	Hugepages map[uint64]uint64           // pages of the node's pools by size in bytes
+}
+
+// Shape is the largest lane of its kind that fits.
+type Shape struct {
+	SMT, Within string // lane.Any, Isolate or Pack; "", "node" or "l3"
+	CPUs        int    // 0: none fits
+}
+
+// Free says what is free beside what is placed, and the largest lanes that Solve would place. The error is a
+// *plan.Mismatch.
+func Free(h host.Host, placed plan.Placement) (Room, error) {
+	if err := placed.Check(h); err != nil {
+		return Room{}, err
+	}
+	m := stock.New(h, placed.Lanes)
+	free := m.Free()
+	r := Room{CPUs: free.Difference(m.BootCore())}
+	for n, at := range m.Nodes {
+		bytes, pool := m.FreeMemory(n)
+		room := NodeRoom{Node: at.ID, L3: map[int]cpuset.Set{}, Kinds: map[host.CPUKind]cpuset.Set{},
+			Memory: bytes, Hugepages: pool}
+		for _, d := range m.Domains[at.From:at.To] {
+			for c := d.From; c < d.To; c++ {
+				cpus := cpuset.Of(m.Cores[c].CPUs...).Intersection(r.CPUs)
+				room.CPUs, room.Kinds[m.Cores[c].Kind] = room.CPUs.Union(cpus), room.Kinds[m.Cores[c].Kind].Union(cpus)
+				if d.L3 >= 0 {
+					room.L3[d.L3] = room.L3[d.L3].Union(cpus)
+				}
+			}
+		}
+		r.Nodes = append(r.Nodes, room)
+	}
+	for _, smt := range []string{lane.Any, lane.Isolate, lane.Pack} {
+		for _, within := range []string{"", "node", "l3"} {
+			s := Shape{SMT: smt, Within: within}
+			for n := r.CPUs.Len(); n > 0 && s.CPUs == 0; n-- {
+				if fitsShape(m, s, n) {
+					s.CPUs = n
+				}
+			}
+			r.Shapes = append(r.Shapes, s)
+		}
+	}
+	return r, nil
+}
+
+// fitsShape says whether a lane of so many CPUs fits.
+func fitsShape(m *stock.Machine, s Shape, count int) bool {
+	l := lane.Lane{Spec: lane.Spec{CPUs: lane.CPUs{Count: count, SMT: s.SMT}}}
+	switch s.Within {
+	case "node":
+		l.Spec.CPUs.NUMA = lane.One
+	case "l3":
+		l.Spec.CPUs.L3 = lane.One
+	}
+	_, ok, err := search.Best(m, l, search.Relaxed{})
+	return ok && err == nil
+}

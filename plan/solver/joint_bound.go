@@ -1,0 +1,60 @@
+package solver
+
+import (
+	"slices"
+
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/stock"
+)
+
+// exceedsHost says whether the lanes need more CPUs or memory than are free.
+func (t *jointSearch) exceedsHost() bool {
+	need := t.exclusiveCPUs(0)
+	return need > 0 && need >= t.m.Free().Len() || t.exceedsMemory() // one is housekeeping's
+}
+
+// exclusiveCPUs are how many CPUs the lanes from a depth on want for themselves.
+func (t *jointSearch) exclusiveCPUs(depth int) int {
+	sum := 0
+	for _, l := range t.lanes[depth:] {
+		if l.Spec.CPUs.Share <= 1 {
+			sum += l.Spec.CPUs.Count
+		}
+	}
+	return sum
+}
+
+// done says whether the search has to end.
+func (t *jointSearch) done() bool { return t.steps < 0 || t.firstFound && t.found }
+
+// couldBeat says whether a cost so far, with a lower bound of the rest, may be less than the best cost found.
+func (t *jointSearch) couldBeat(cost, rest plan.Cost) bool {
+	if !t.found {
+		return true
+	}
+	cost = cost.Plus(rest)
+	return !t.firstFound && cost.Compare(t.cost) < 0
+}
+
+// leastLoss is a lower bound of what the largest free block loses when the lanes from a depth on are placed:
+// what has no room beside other lanes comes from whole cores.
+func (t *jointSearch) leastLoss(depth int) int {
+	m := t.m
+	beside, whole := m.FreeBeside(), m.WholeByNode()
+	total := 0
+	for _, w := range whole {
+		total += w
+	}
+	left := min(slices.Max(append(whole, 0)), total-max(0, t.exclusiveCPUs(depth)-beside))
+	return t.blockBefore - max(0, left)
+}
+
+// exceedsMemory says whether the lanes want more memory than all nodes have together. Hugepages do not count:
+// they may come from pools.
+func (t *jointSearch) exceedsMemory() bool {
+	want := uint64(0)
+	for _, l := range t.lanes {
+		want = stock.PlusCapped(want, uint64(l.Spec.Memory.Size))
+	}
+	return want > 0 && stock.PlusCapped(want, t.m.HousekeepingBytes) > t.m.AllFreeMemory()
+}

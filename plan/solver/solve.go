@@ -1,0 +1,111 @@
+// Package solver decides which lane holds what on one host. It is pure: the same host and the same lanes give
+// the same Placement, or a Refusal that says why.
+//
+// A single lane is placed exactly, by package plan/search; several lanes at once by branch and bound over
+// their places. Repack may also move placed lanes. See docs/placement.md.
+package solver
+
+import (
+	"slices"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/search"
+	"isolane.dev/isolane/plan/stock"
+)
+
+// Limit is how many steps Solve takes for lanes that are placed together, before it answers with the best it
+// has found. It is a number and not a time, so that the answer is the same on every machine.
+const Limit = 150000
+
+// Solve adds lanes to what is placed on h already: all of them or none. What is placed stays where
+// it is. The error is a *plan.Refusal where a lane does not fit, and a *plan.Mismatch where what is
+// placed is not for this machine, or not any more.
+func Solve(h host.Host, placed plan.Placement, lanes []lane.Lane) (plan.Placement, error) {
+	p, err := solve(h, placed, lanes, Limit)
+	return p, explained(err, h, placed, lanes)
+}
+
+// solve is Solve whose refusals are not explained yet.
+func solve(h host.Host, placed plan.Placement, lanes []lane.Lane, limit int) (plan.Placement, error) {
+	if err := placed.Check(h); err != nil {
+		return plan.Placement{}, err
+	}
+	if err := checkNames(placed, lanes); err != nil {
+		return plan.Placement{}, err
+	}
+	t := newJointSearch(stock.New(h, placed.Lanes), lanes, limit)
+	if r := t.run(); r != nil {
+		return plan.Placement{}, r
+	}
+	return t.placement(placed), nil
+}
+
+// checkNames refuses a name that is taken, and a wish about a lane that is neither placed nor requested.
+func checkNames(placed plan.Placement, lanes []lane.Lane) error {
+	var all []string
+	for i := range placed.Lanes {
+		all = append(all, placed.Lanes[i].Name)
+	}
+	all = append(all, names(lanes)...)
+	for i, l := range lanes {
+		why := ""
+		if slices.Index(all, l.Metadata.Name) < len(placed.Lanes)+i {
+			why = "a lane of that name is placed already"
+		}
+		for _, name := range append(slices.Clone(l.Spec.Apart.Lanes), l.Spec.Near.Lane) {
+			if why == "" && name != "" && !slices.Contains(all, name) {
+				why = "spec.near, spec.apart: there is no lane " + search.Shorten(name)
+			}
+		}
+		if why != "" {
+			return newRefusal(l.Metadata.Name, why)
+		}
+	}
+	return nil
+}
+
+// placement is the answer.
+func (t *jointSearch) placement(placed plan.Placement) plan.Placement {
+	p := plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Host: plan.MachineOf(t.m.Host),
+		Cost: t.cost, Optimal: true, Lanes: slices.Clone(placed.Lanes)}
+	if t.steps < 0 || t.incomplete {
+		bound := t.least[0]
+		bound.BlockLost = t.leastLoss(0)
+		if bound.Compare(t.cost) < 0 {
+			p.Optimal, p.Bound = false, &bound
+		}
+	}
+	for i := range t.best {
+		t.m.Put(search.Describe(t.m, t.best[i]))
+	}
+	made := t.m.Lanes[t.placed:]
+	for i := range made {
+		made[i].Reasons = append(made[i].Reasons, search.FinalReasons(t.m, &t.best[i], t.placed+i)...)
+	}
+	slices.SortStableFunc(made, func(a, b plan.Lane) int { return t.orderOf(a.Name) - t.orderOf(b.Name) })
+	p.Lanes = append(p.Lanes, made...)
+	p.Housekeeping = t.m.Housekeeping()
+	return p
+}
+
+// orderOf is the place of a lane in the request.
+func (t *jointSearch) orderOf(name string) int {
+	return slices.IndexFunc(t.requested, func(l lane.Lane) bool { return l.Metadata.Name == name })
+}
+
+func declarations(lanes []plan.Lane) []lane.Lane {
+	all := make([]lane.Lane, len(lanes))
+	for i, l := range lanes {
+		all[i] = l.Declaration()
+	}
+	return all
+}
+
+func names(lanes []lane.Lane) (all []string) {
+	for _, l := range lanes {
+		all = append(all, l.Metadata.Name)
+	}
+	return all
+}

@@ -1,0 +1,86 @@
+package stock
+
+import (
+	"slices"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+)
+
+// groupOf numbers what a CPU shares with others at a level of spec.apart: 0 where the machine does not say
+// it, -1 for a CPU that a lane has and the machine has lost.
+func (m *Machine) groupOf(id int, level string) int {
+	if m.NodeOf(id) < 0 {
+		return -1
+	}
+	at := m.Domains[m.Cores[m.coreOf[id]].Domain]
+	switch level {
+	case "core":
+		return m.coreOf[id] + 1
+	case "node":
+		return at.Node + 1
+	case "package":
+		c, _ := m.Host.CPU(id)
+		return known(c.Package, -1) + 1
+	default:
+		if at.L3 >= 0 {
+			return at.Cache + 1
+		}
+	}
+	return 0
+}
+
+// groups are those of some CPUs.
+func (m *Machine) groups(cpus cpuset.Set, level string) cpuset.Set {
+	var groups []int
+	for id := range cpus.All() {
+		if g := m.groupOf(id, level); g >= 0 {
+			groups = append(groups, g)
+		}
+	}
+	return cpuset.Of(groups...)
+}
+
+// Around are the usable CPUs in the same groups as some CPUs.
+func (m *Machine) Around(cpus cpuset.Set, level string) cpuset.Set {
+	groups := m.groups(cpus, level)
+	var ids []int
+	for id, c := range m.coreOf {
+		if c >= 0 && groups.Contains(m.groupOf(id, level)) {
+			ids = append(ids, id)
+		}
+	}
+	return cpuset.Of(ids...)
+}
+
+// OverlapAt says whether two sets of CPUs have a group in common.
+func (m *Machine) OverlapAt(a, b cpuset.Set, level string) bool {
+	return m.groups(a, level).Intersects(m.groups(b, level))
+}
+
+// IsApart says whether a lane's wish to be apart holds on CPUs, beside the lanes that are placed.
+func (m *Machine) IsApart(name string, s lane.Spec, cpus cpuset.Set) bool {
+	for _, o := range m.Lanes {
+		if o.Name != name && slices.Contains(s.Apart.Lanes, o.Name) && m.OverlapAt(o.CPUs, cpus, s.Apart.Level) {
+			return false
+		}
+	}
+	return true
+}
+
+// PreferredAparts are the placed lanes that prefer to be apart from this one: those whose wish holds so far,
+// and the names of those whose wish is broken already, so that it costs nothing more.
+func (m *Machine) PreferredAparts(name string) (holds []plan.Lane, broken []string) {
+	for _, o := range m.Lanes {
+		if o.Spec.Preferred["apart"] == 0 || !slices.Contains(o.Spec.Apart.Lanes, name) {
+			continue
+		}
+		if m.IsApart(o.Name, o.Spec, o.CPUs) {
+			holds = append(holds, o)
+		} else {
+			broken = append(broken, o.Name)
+		}
+	}
+	return holds, broken
+}

@@ -1,0 +1,215 @@
+// Package stock has one machine as the planner sees it: its cores, L3 caches and nodes, which lane has which
+// CPU, and what is left of memory, hugepages and devices. It decides nothing.
+package stock
+
+import (
+	"cmp"
+	"slices"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/plan"
+)
+
+// Machine is a host as the search sees it, and the lanes on it.
+type Machine struct {
+	Host    host.Host
+	Cores   []Core // by node, L3 and lowest CPU
+	Domains []Domain
+	Nodes   []Node
+	L3s     int // how many L3 caches the domains have
+
+	HousekeepingBytes uint64 // bytes of memory that lanes leave to housekeeping
+	Performant        bool   // there are performance cores
+
+	Lanes []plan.Lane // those on it; Put and Pop change them
+
+	prepared
+	boot   int   // the core of the boot CPU
+	coreOf []int // core by CPU; -1: not usable
+	owner  []int // by CPU: Nobody, Several or the index of the lane in Lanes
+	// claims are, by lane, the CPUs that lanes of the request name, with their idle siblings.
+	claims map[string]cpuset.Set
+}
+
+// Owners of a CPU that are not one lane: no lane has it, or lanes share it.
+const (
+	Nobody  = -1
+	Several = -2
+)
+
+// Core is a physical core: its usable CPUs in ascending order.
+type Core struct {
+	CPUs   []int
+	Kind   host.CPUKind
+	Domain int // index in Machine.Domains
+}
+
+// Domain is the cores of one node below one L3, Machine.Cores[From:To].
+type Domain struct {
+	Node     int // index in Machine.Nodes
+	L3       int // the host's number; where that is not known, a negative one of its own for each node
+	Cache    int // index of the L3
+	From, To int
+}
+
+// Node is a NUMA node, Machine.Domains[From:To]. CPUs of which the node is not known are on one with number
+// -1.
+type Node struct {
+	ID        int
+	From, To  int
+	HasMemory bool
+	memory    uint64            // bytes that lanes may have; 0 is not known
+	pool      map[uint64]uint64 // hugepages by size
+	distances []int             // by index in Machine.Nodes
+}
+
+// New is a host with the lanes that are placed.
+func New(h host.Host, placed []plan.Lane) *Machine {
+	m := &Machine{Host: h}
+	ids := 0
+	if n := len(h.CPUs); n > 0 {
+		ids = h.CPUs[n-1].ID + 1
+	}
+	m.coreOf, m.owner = make([]int, ids), make([]int, ids)
+	for i := range m.coreOf {
+		m.coreOf[i], m.owner[i] = -1, Nobody
+	}
+	m.divide()
+	m.describeNodes()
+	m.prepare()
+	for _, l := range placed {
+		m.Put(l)
+	}
+	return m
+}
+
+// divide groups the usable CPUs into cores, domains and nodes.
+func (m *Machine) divide() {
+	type place struct{ node, l3, core, cpu int }
+	var places []place
+	boot := -1
+	for _, c := range m.Host.CPUs {
+		if !c.Online || !known(c.Allowed, true) {
+			continue
+		}
+		if boot < 0 {
+			boot = c.ID
+		}
+		places = append(places, place{known(c.NUMANode, -1), known(c.L3, -1), known(c.Core, c.ID), c.ID})
+	}
+	slices.SortFunc(places, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.l3, b.l3), cmp.Compare(a.core, b.core),
+			cmp.Compare(a.cpu, b.cpu))
+	})
+	for i, p := range places {
+		newNode := i == 0 || places[i-1].node != p.node
+		newCell := newNode || places[i-1].l3 != p.l3
+		if newNode {
+			m.Nodes = append(m.Nodes, Node{ID: p.node, From: len(m.Domains)})
+		}
+		if newCell {
+			l3 := p.l3
+			if l3 < 0 {
+				l3 = -2 - p.node
+			}
+			m.Domains = append(m.Domains, Domain{Node: len(m.Nodes) - 1, L3: l3, Cache: m.cacheOf(l3),
+				From: len(m.Cores)})
+		}
+		if newCell || places[i-1].core != p.core {
+			c, _ := m.Host.CPU(p.cpu)
+			m.Cores = append(m.Cores, Core{Kind: c.Kind, Domain: len(m.Domains) - 1})
+			m.Performant = m.Performant || c.Kind == host.Performance
+		}
+		last := &m.Cores[len(m.Cores)-1]
+		last.CPUs = append(last.CPUs, p.cpu)
+		m.coreOf[p.cpu] = len(m.Cores) - 1
+		m.Domains[len(m.Domains)-1].To = len(m.Cores)
+		m.Nodes[len(m.Nodes)-1].To = len(m.Domains)
+	}
+	if boot >= 0 {
+		m.boot = m.coreOf[boot]
+	}
+}
+
+// known is a value that the host may not say.
+func known[T any](value *T, otherwise T) T {
+	if value == nil {
+		return otherwise
+	}
+	return *value
+}
+
+// cacheOf is the index of an L3, a new one if it has no domain yet.
+func (m *Machine) cacheOf(l3 int) int {
+	for _, c := range m.Domains {
+		if c.L3 == l3 {
+			return c.Cache
+		}
+	}
+	m.L3s++
+	return m.L3s - 1
+}
+
+// describeNodes adds memory, pools and distances, and the nodes without CPUs.
+func (m *Machine) describeNodes() {
+	for _, n := range m.Host.NUMANodes {
+		at := slices.IndexFunc(m.Nodes, func(o Node) bool { return o.ID == n.ID })
+		if at < 0 {
+			at = len(m.Nodes)
+			m.Nodes = append(m.Nodes, Node{ID: n.ID, From: len(m.Domains), To: len(m.Domains)})
+		}
+		to := &m.Nodes[at]
+		if !known(n.Allowed, true) {
+			continue // this process may not use its memory
+		}
+		to.HasMemory, to.memory = known(n.HasMemory, true), n.MemoryBytes
+		to.pool = map[uint64]uint64{}
+		for _, p := range n.Hugepages {
+			to.pool[p.PageBytes] = known(p.Total, 0)
+		}
+	}
+	if len(m.Host.NUMANodes) == 0 && len(m.Nodes) > 0 { // the kernel counts all memory to one node, which is 0
+		m.Nodes[0].ID, m.Nodes[0].HasMemory, m.Nodes[0].memory = 0, true, m.Host.MemoryBytes
+	}
+	total := uint64(0)
+	for _, n := range m.Nodes {
+		if n.HasMemory {
+			total = PlusCapped(total, n.memory)
+		}
+	}
+	m.HousekeepingBytes = min(512<<20, total/8)
+	for i := range m.Nodes {
+		m.Nodes[i].distances = make([]int, len(m.Nodes))
+		for j := range m.Nodes {
+			m.Nodes[i].distances[j] = m.distanceOf(m.Nodes[i].ID, m.Nodes[j].ID)
+		}
+	}
+}
+
+// distanceOf is the kernel's number for two nodes; 10 for a node and itself, 20 where it is not known.
+func (m *Machine) distanceOf(a, b int) int {
+	if a == b {
+		return 10
+	}
+	from := slices.IndexFunc(m.Host.NUMANodes, func(n host.NUMANode) bool { return n.ID == a })
+	to := slices.IndexFunc(m.Host.NUMANodes, func(n host.NUMANode) bool { return n.ID == b })
+	if from < 0 || to < 0 || to >= len(m.Host.NUMANodes[from].Distances) {
+		return 20
+	}
+	return m.Host.NUMANodes[from].Distances[to]
+}
+
+// NodeOf is the index in nodes of a CPU; -1 of one that is not usable.
+func (m *Machine) NodeOf(id int) int {
+	if id >= len(m.coreOf) || m.coreOf[id] < 0 {
+		return -1
+	}
+	return m.Domains[m.Cores[m.coreOf[id]].Domain].Node
+}
+
+// CoreOf is the index of a CPU's core; -1: it is not usable.
+func (m *Machine) CoreOf(id int) int { return m.coreOf[id] }
+
+// IsBoot says whether a CPU is of the boot core.
+func (m *Machine) IsBoot(id int) bool { return m.coreOf[id] == m.boot }

@@ -78,8 +78,10 @@ func (c Cost) Above(bound Cost) string {
 	return "nothing could be saved"
 }
 
+// Plus adds costs, field by field.
 func (c Cost) Plus(d Cost) Cost { return c.add(d, 1) }
 
+// Minus is how much more a cost is than another one, field by field.
 func (c Cost) Minus(d Cost) Cost { return c.add(d, -1) }
 
 func (c Cost) add(d Cost, times int) Cost {

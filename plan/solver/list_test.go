@@ -96,24 +96,3 @@ func TestNamedIsChosen(t *testing.T) {
 		}
 	})
 }
-
-// A placement is of this machine by its name, or by the boot of its kernel where a container has another name.
-func TestIdentity(t *testing.T) {
-	h := vector(t)
-	h.Kernel.BootID = "one"
-	p, err := Solve(h, plan.Placement{}, declare(t, "a: {cpus: {count: 1}}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		name, boot string
-		same       bool
-	}{{h.Hostname, "two", true}, {"pod", "one", true}, {"pod", "two", false}, {"pod", "", false}} {
-		o := h
-		o.Hostname, o.Kernel.BootID = c.name, c.boot
-		var other *plan.Mismatch
-		if _, err := Free(o, p); errors.As(err, &other) == c.same {
-			t.Errorf("%+v: %v", c, err)
-		}
-	}
-}

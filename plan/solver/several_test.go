@@ -288,17 +288,13 @@ func TestChangeHelps(t *testing.T) {
 	}
 }
 
-// What an error repeats of its input is cut; what a search cannot prove it says in the words of the cost table.
+// What an error repeats of its input is cut; a lane on several nodes for its memory says so.
 func TestTexts(t *testing.T) {
 	h := hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1}.Host(t)
 	l := askFor("a", 1, "")
 	l.Spec.Near.Device = strings.Repeat("x", 5000)
 	if _, err := Solve(h, plan.Placement{}, []lane.Lane{l}); err == nil || len(err.Error()) > 300 {
 		t.Errorf("got %v", err)
-	}
-	cost, bound := plan.Cost{NUMACrossings: 3, BlockLost: 4}, plan.Cost{NUMACrossings: 1, SharedCores: 2}
-	if got := cost.String() + "; " + cost.Above(bound); got != "3 NUMA crossings, 4 CPUs off the largest free block; at most 2 NUMA crossings could be saved" {
-		t.Error(got)
 	}
 	two := hostOf(t, hosttest.Machine{Packages: 2, CoresPerPackage: 3, ThreadsPerCore: 1}, gibibytes(4, 4))
 	p, err := Solve(two, plan.Placement{}, declare(t, "a: {cpus: {count: 2}, memory: {size: 6Gi}}"))

@@ -95,7 +95,7 @@ func nodeReason(m *stock.Machine, p Place) string {
 	return ""
 }
 
-// target is what the lane wants to be near to, and its nodes; "" where there is nothing.
+// targetOf is what the lane wants to be near to, and its nodes; "" where there is nothing.
 func targetOf(m *stock.Machine, p Place) (name string, nodes stock.NodeSet) {
 	switch near := p.demand.spec.Near; {
 	case near.Device != "":

@@ -8,10 +8,12 @@ import (
 
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/terminal"
 )
 
 // Placement writes what goes where and why, and how good that is.
 func Placement(w io.Writer, p plan.Placement) {
+	t := terminal.Of(w)
 	for i, m := range p.Moves {
 		fmt.Fprintf(w, "move %d: %s from CPUs %s to %s", i+1, m.Lane, m.From, m.To)
 		if m.MemoryBytes > 0 {
@@ -25,14 +27,17 @@ func Placement(w io.Writer, p plan.Placement) {
 			fmt.Fprintf(w, "  %s: CPUs %s\n", role, l.Roles[role])
 		}
 		for _, reason := range l.Reasons {
-			fmt.Fprintf(w, "  %s\n", reason)
+			fmt.Fprint(w, t.Fold("  ", reason))
 		}
 	}
 	fmt.Fprintf(w, "housekeeping: CPUs %s\n", p.Housekeeping)
 	if p.Optimal {
 		fmt.Fprintln(w, "optimal: nothing costs less")
 	} else {
-		fmt.Fprintf(w, "not known to be optimal: %s\n", p.Cost.Above(*p.Bound))
-		fmt.Fprintf(w, "  it costs: %s\n  nothing costs less than: %s\n", p.Cost, *p.Bound)
+		fmt.Fprint(w, t.Fold("not known to be optimal: ", p.Cost.Above(*p.Bound)))
+		fmt.Fprint(w, t.Fold("  it costs: ", p.Cost.String()))
+		if none := (plan.Cost{}); *p.Bound != none {
+			fmt.Fprint(w, t.Fold("  nothing costs less than: ", p.Bound.String()))
+		}
 	}
 }

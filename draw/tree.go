@@ -155,7 +155,8 @@ func (d *drawing) divide(cpus cpuset.Set, levels []level) []box {
 		return []box{{cores: d.cores(cpus)}}
 	}
 	var boxes []box
-	for _, p := range d.parts(cpus, levels[0]) {
+	parts := d.parts(cpus, levels[0])
+	for _, p := range parts {
 		inner := d.divide(p.cpus, levels[1:])
 		if p.id == -1 {
 			boxes = append(boxes, inner...)
@@ -165,7 +166,7 @@ func (d *drawing) divide(cpus cpuset.Set, levels []level) []box {
 		b := box{title: d.title(l, p), children: inner}
 		if len(inner) == 1 { // the next level holds the same CPUs
 			title := b.title + ", "
-			if l.name == "die" { // says nothing that the package does not
+			if l.name == "die" && (len(parts) == 1 || inner[0].title != "") { // says nothing that the others do not
 				title = ""
 			}
 			b = inner[0]

@@ -74,8 +74,8 @@ func example(name string) string {
 func writeLane(w io.Writer, topic lane.Field) {
 	fmt.Fprintf(w, "KIND:     %s\nVERSION:  %s\n\n", lane.Kind, lane.APIVersion)
 	if topic.Path == "" {
-		fmt.Fprintln(w, "What one workload needs and then owns on its host. A file may hold several, set apart "+
-			"by lines ---.")
+		fmt.Fprint(w, terminal.Of(w).Fold("", "What one workload needs and then owns on its host. A file may hold "+
+			"several, set apart by lines ---."))
 	} else {
 		writeField(w, topic, "lane."+topic.Path)
 	}

@@ -241,7 +241,7 @@ type LaneGroup struct {
 	Lane      plan.Lane
 	Memory    string // its cgroup in the v1 memory hierarchy; "" where it has none
 	Partition string // as the kernel says, with its reason where it is invalid; "" with cgroup v1
-	Processes int       // also of attached cgroups
+	Processes int    // also of attached cgroups
 }
 
 // Groups returns the cgroups of the lanes in force.

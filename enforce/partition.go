@@ -2,9 +2,11 @@ package enforce
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
@@ -123,12 +125,32 @@ func (l *Lanes) refusal(r journal.Refused) Refusal {
 
 // demotions returns the steps that make plain cpusets of partitions whose CPUs will change. Two partitions
 // that change places would be invalid in between, and the kernel does not take back all that goes with that.
+// They also take from cgroups above lanes the exclusive CPUs that these hand down no longer: no cgroup beside
+// them can have its cpuset.mems set while it has such CPUs (EINVAL, validate_change in kernel/cgroup/cpuset.c).
 func (l *Lanes) demotions(parts []knob.Partition, want []journal.Step) []journal.Step {
 	done := map[string]string{}
 	for _, s := range l.journal.Pending() {
 		done[s.Target] = s.After
 	}
-	var steps []journal.Step
+	var steps, narrow []journal.Step
+	for _, s := range want {
+		before, berr := cpuset.Parse(done[s.Target])
+		after, aerr := cpuset.Parse(s.After)
+		own := slices.ContainsFunc(parts, func(p knob.Partition) bool { return p.Dir == path.Dir(s.Target) })
+		if own || path.Base(s.Target) != knob.ExclusiveFile || errors.Join(berr, aerr) != nil ||
+			before.IsSubsetOf(after) {
+			continue
+		}
+		s.After = before.Intersection(after).String()
+		narrow = append(narrow, s)
+		for _, p := range l.journal.Pending() { // a lane below that goes elsewhere is no partition before that
+			_, gone := fs.Stat(l.root, p.Target[1:])
+			if knob.IsPartition(p) && strings.HasPrefix(p.Target, path.Dir(s.Target)+"/") && gone == nil &&
+				!slices.ContainsFunc(want, func(w journal.Step) bool { return w.Target == p.Target }) {
+				steps = append(steps, journal.Step{Kind: p.Kind, Target: p.Target, After: knob.Member})
+			}
+		}
+	}
 	for _, part := range parts {
 		_, is := done[part.File()]
 		if is && slices.ContainsFunc(want, func(s journal.Step) bool {
@@ -138,7 +160,7 @@ func (l *Lanes) demotions(parts []knob.Partition, want []journal.Step) []journal
 			steps = append(steps, journal.Step{Kind: change.KindFile, Target: part.File(), After: knob.Member})
 		}
 	}
-	return steps
+	return append(steps, narrow...)
 }
 
 // overlap is a cpuset.cpus beside a lane's, as LXC's are, that has CPUs of the lane: what is in it.

@@ -251,7 +251,7 @@ func cpusetDefaults(u *Unrecorded) error {
 			u.set(file("/"+path.Join(name, PartitionFile), Member))
 		case partition:
 			u.unknown("/"+path.Join(name, PartitionFile),
-				"if a lane was in this cgroup, write member there, then empty its "+exclusiveFile)
+				"if a lane was in this cgroup, write member there, then empty its "+ExclusiveFile)
 		case !v2 && perr == nil && cpus == u.without(online):
 			u.set(file("/"+path.Join(name, "cpuset.cpus"), online.String()))
 		}

@@ -25,7 +25,8 @@ const (
 // PartitionFile is the file of a cgroup with its kind of partition.
 const PartitionFile = "cpuset.cpus.partition"
 
-const exclusiveFile = "cpuset.cpus.exclusive"
+// ExclusiveFile is the file with the CPUs that a cgroup has for itself, or hands down to partitions below it.
+const ExclusiveFile = "cpuset.cpus.exclusive"
 
 // shared is the group that lanes which share CPUs are in, with cgroup v2. Partitions cannot overlap, so these
 // lanes are plain cpusets within one partition that has the CPUs of all of them. A lane's name cannot have a
@@ -63,7 +64,7 @@ func IsPartition(s journal.Step) bool { return path.Base(s.Target) == PartitionF
 // GivesCPUs says whether a step sets the CPUs of a partition.
 func GivesCPUs(s journal.Step) bool {
 	base := path.Base(s.Target)
-	return base == "cpuset.cpus" || base == exclusiveFile
+	return base == "cpuset.cpus" || base == ExclusiveFile
 }
 
 // Partitions are those that a placement wants; none with cgroup v1.
@@ -201,15 +202,15 @@ func (v View) ownGroup(root string, l plan.Lane, others []plan.Lane) []journal.S
 		return append(steps, file(path.Join(dir, "cpuset.cpus"), l.CPUs.String()))
 	}
 	for _, at := range above { // others may hand down theirs on the same way
-		steps = append(steps, file(path.Join(at, exclusiveFile), v.exclusive(at, others).String()))
+		steps = append(steps, file(path.Join(at, ExclusiveFile), v.exclusive(at, others).String()))
 	}
-	return append(steps, file(path.Join(dir, exclusiveFile), l.CPUs.String()))
+	return append(steps, file(path.Join(dir, ExclusiveFile), l.CPUs.String()))
 }
 
 // exclusive are the CPUs that a cgroup hands down: what it had before, and those of all lanes below it.
 func (v View) exclusive(dir string, lanes []plan.Lane) cpuset.Set {
 	var cpus cpuset.Set
-	if text, err := fs.ReadFile(v.Root, path.Join(dir, exclusiveFile)[1:]); err == nil {
+	if text, err := fs.ReadFile(v.Root, path.Join(dir, ExclusiveFile)[1:]); err == nil {
 		if had, perr := cpuset.Parse(trim(text)); perr == nil {
 			cpus = cpus.Union(had)
 		}

@@ -35,7 +35,7 @@ func imports() map[string][]string {
 		"version":         {"lane"},
 		"boot":            {"cpuset", "host", "plan"},
 		"audit":           {"cpuset", "host", "quantity", "terminal"},
-		"plan":            {"cpuset", "host", "lane"},
+		"plan":            {"cpuset", "host", "lane", "quantity"},
 		"plan/stock":      {"cpuset", "host", "lane", "plan"}, // only for the two below
 		"plan/search":     {"cpuset", "host", "lane", "plan", "plan/stock", "quantity"},
 		"plan/solver":     {"cpuset", "host", "lane", "plan", "plan/search", "plan/stock", "quantity"},

@@ -126,7 +126,7 @@ func (l *Lanes) refusal(r journal.Refused) Refusal {
 // demotions returns the steps that make plain cpusets of partitions whose CPUs will change. Two partitions
 // that change places would be invalid in between, and the kernel does not take back all that goes with that.
 // They also take from cgroups above lanes the exclusive CPUs that these hand down no longer: no cgroup beside
-// them can have its cpuset.mems set while it has such CPUs (EINVAL, validate_change in kernel/cgroup/cpuset.c).
+// them can have its cpuset.mems set while it has such CPUs (EINVAL: validate_change, kernel/cgroup/cpuset.c).
 func (l *Lanes) demotions(parts []knob.Partition, want []journal.Step) []journal.Step {
 	done := map[string]string{}
 	for _, s := range l.journal.Pending() {

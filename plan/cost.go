@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+
+	"isolane.dev/isolane/quantity"
 )
 
 // Cost is what a placement gives up, compared field by field in this order: no saving in a later
@@ -34,11 +36,16 @@ func (c *Cost) fields() [11]*int {
 		&c.MemoryDistance, &c.DeviceDistance, &c.MixedKinds, &c.EfficiencyCPUs, &c.LanesMoved, &c.BlockLost}
 }
 
-// fieldNames are their names for a person.
-func fieldNames() [11]string {
-	return [...]string{"weight of broken wishes", "NUMA crossings", "L3 crossings",
-		"CPUs that boot did not prepare", "shared cores", "memory distance", "device distance",
-		"lanes of mixed kinds", "CPUs on efficiency cores", "lanes moved", "CPUs off the largest free block"}
+// fieldText is a number of a cost for a person: the noun, and what follows it.
+func fieldText(field, n int) string {
+	of := [...][2]string{{"", "weight of broken wishes"}, {"NUMA crossing"}, {"L3 crossing"},
+		{"CPU", " that boot did not prepare"}, {"shared core"}, {"", "memory distance"}, {"", "device distance"},
+		{"lane", " of mixed kinds"}, {"CPU", " on efficiency cores"}, {"lane", " moved"},
+		{"CPU", " off the largest free block"}}[field]
+	if of[0] == "" {
+		return fmt.Sprintf("%d %s", n, of[1])
+	}
+	return quantity.Count(n, of[0]) + of[1]
 }
 
 // Compare orders costs, the least first.
@@ -57,7 +64,7 @@ func (c Cost) String() string {
 	var parts []string
 	for i, n := range c.fields() {
 		if *n != 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", *n, fieldNames()[i]))
+			parts = append(parts, fieldText(i, *n))
 		}
 	}
 	if len(parts) == 0 {
@@ -72,7 +79,7 @@ func (c Cost) Above(bound Cost) string {
 	d := c.Minus(bound)
 	for i, n := range d.fields() {
 		if *n != 0 {
-			return fmt.Sprintf("at most %d %s could be saved", *n, fieldNames()[i])
+			return fmt.Sprintf("at most %s could be saved", fieldText(i, *n))
 		}
 	}
 	return "nothing could be saved"

@@ -207,7 +207,7 @@ func cacheReason(m *stock.Machine, p Place) string {
 	case l3 < 0:
 		return fmt.Sprintf("CPUs %s: the machine does not say which L3 they share", p.CPUs)
 	case left == 0 && len(others) > 0:
-		return fmt.Sprintf("CPUs %s, because they complete L3 %d, of which %s has the rest", p.CPUs, l3,
+		return fmt.Sprintf("CPUs %s, because they complete L3 %d: the rest is of %s", p.CPUs, l3,
 			strings.Join(others, ", "))
 	case left == 0:
 		return fmt.Sprintf("CPUs %s: all of L3 %d", p.CPUs, l3)

@@ -65,6 +65,11 @@ func (s *bruteSearch) run() {
 func (s *bruteSearch) enough() bool {
 	var all []*bruteLane
 	for _, l := range s.lanes[s.first:] {
+		if n := l.spec.Network; n.Queues > 0 && slices.ContainsFunc(s.f.m.devices, func(d bruteDevice) bool {
+			return (d.netdev == n.Device || d.address == n.Device) && len(d.interrupts) > 0 && n.Queues > len(d.interrupts)
+		}) {
+			return false
+		}
 		anywhere := *l
 		anywhere.memory = 1<<len(s.f.m.nodes) - 1
 		all = append(all, &anywhere)

@@ -54,10 +54,13 @@ func checkNames(placed plan.Placement, lanes []lane.Lane) error {
 		if slices.Index(all, l.Metadata.Name) < len(placed.Lanes)+i {
 			why = "a lane of that name is placed already"
 		}
-		for _, name := range append(slices.Clone(l.Spec.Apart.Lanes), l.Spec.Near.Lane) {
-			if why == "" && name != "" && !slices.Contains(all, name) {
-				why = "spec.near, spec.apart: there is no lane " + search.Shorten(name)
+		for _, name := range l.Spec.Apart.Lanes {
+			if why == "" && !slices.Contains(all, name) {
+				why = "spec.apart.lanes: there is no lane " + search.Shorten(name)
 			}
+		}
+		if near := l.Spec.Near.Lane; why == "" && near != "" && !slices.Contains(all, near) {
+			why = "spec.near.lane: there is no lane " + search.Shorten(near)
 		}
 		if why != "" {
 			return newRefusal(l.Metadata.Name, why)

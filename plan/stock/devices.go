@@ -95,6 +95,20 @@ func (m *Machine) Interrupts(l plan.Lane) []plan.Interrupt {
 	return irqs
 }
 
+// Queues is how many queues of a device have an interrupt that can be moved; known is false where the machine
+// tells of none of its interrupts.
+func (m *Machine) Queues(device int) (queues int, known bool) {
+	for _, i := range m.Host.Interrupts {
+		if i.Device == nil || *i.Device != m.Host.PCIDevices[device].Address {
+			continue
+		}
+		if known = true; (i.Managed == nil || !*i.Managed) && m.isQueue(i) {
+			queues++
+		}
+	}
+	return queues, known
+}
+
 // isQueue says whether an interrupt is one of a network card's queues, and not of its link or control:
 // drivers number queues at the end of the name ("eth0-TxRx-3", "virtio2-input.0",
 // "mlx5_comp3@pci:0000:3b:00.0"), and name the others otherwise ("eth0", "virtio2-config",

@@ -185,6 +185,9 @@ func cpuReasons(m *stock.Machine, p Place) []string {
 			"on efficiency cores: performance cores come first, but would raise a cost that counts more"},
 		{!slow && !mixed && m.Performant && p.demand.fast && p.demand.spec.CPUs.Kind == "",
 			"on performance cores, which come first where spec.cpus.kind says nothing"},
+		{!m.Performant && p.demand.list.IsEmpty() && unlike(m.Host),
+			"some cores have more threads than others, and the machine does not say which are performance cores: " +
+				"spec.cpus.list chooses CPUs"},
 		{!p.demand.boot, fmt.Sprintf("not CPUs %s: the boot core stays housekeeping", m.BootCore())},
 		{true, balanceReason(m, p)},
 		{!isolated.IsEmpty(), fmt.Sprintf("CPUs %s are isolated by the kernel", isolated)},
@@ -193,6 +196,12 @@ func cpuReasons(m *stock.Machine, p Place) []string {
 		{p.demand.share > 1, fmt.Sprintf("up to %d lanes share each CPU; %d of the %d had a lane already",
 			p.demand.share, joined, p.CPUs.Len())},
 	})
+}
+
+// unlike says whether the cores that are online have different numbers of threads.
+func unlike(h host.Host) bool {
+	cores := h.CoresOf(h.Online())
+	return slices.ContainsFunc(cores, func(c cpuset.Set) bool { return c.Len() != cores[0].Len() })
 }
 
 // cacheReason says below which L3s the lane is.

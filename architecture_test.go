@@ -66,8 +66,8 @@ func imports() map[string][]string {
 		"report/format":  {},
 		"examples/embed": {"cpuset", "journal", "lane", "lanes"}, // a module of its own
 		"cmd/isolane":    {"*"}, "cmd/isolane/cli": {"terminal"},
-		"test/*":         {"cpuset", "host/hosttest", "lane", "results"},
-		"bench":          {"netpath", "netpath/*", "journal", "probe", "probe/echo", "results"},
+		"test/*": {"cpuset", "host/hosttest", "lane", "results"},
+		"bench":  {"netpath", "netpath/*", "journal", "probe", "probe/echo", "results"},
 		// The module of the virtual machines, which knows Isolane as a program only.
 		"lab": {}, "lab/cmd/isolane-lab": {"lab"},
 	}
@@ -114,7 +114,7 @@ netpath/bridge          50        5
 netpath/express        200        5
 noise                  100        5
 plan                   450       20
-plan/search           1750       20  one lane's best place, out of plan
+plan/search           1800       20  one lane's best place, out of plan
 plan/solver           1900       10  several lanes, moves and refusals, out of plan
 plan/stock            1200       15  the machine as the planner sees it, out of plan
 probe                  200       15

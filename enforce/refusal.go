@@ -80,6 +80,7 @@ func (o operations) refusal(s journal.Step, err error) Refusal {
 			"keeps it away; isolane watch shows whether it fires"
 	case Thread:
 		r.Cause, r.Reason = Bound, "bound to its CPU: isolane watch shows what it costs"
+	case Partition, Workload, AnySetting: // what the kernel says
 	}
 	var other *journal.ReadBackError
 	if r.Subject == Partition && errors.As(err, &other) {

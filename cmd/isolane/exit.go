@@ -123,9 +123,9 @@ func printError(stderr io.Writer, err error) int {
 }
 
 // at names the place of the lane that is refused.
-func at(err error, lanes []lane.Lane) error {
+func at(err error, want []lane.Lane) error {
 	refusal, is := errors.AsType[*plan.Refusal](err)
-	for _, l := range lanes {
+	for _, l := range want {
 		if is && l.Metadata.Name == refusal.Lane && l.At != "" {
 			return fmt.Errorf("%s: %w", l.At, err)
 		}

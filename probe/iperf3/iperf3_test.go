@@ -9,11 +9,11 @@ import (
 	"isolane.dev/isolane/probe"
 )
 
-func up(t testing.TB, settings string) probe.Probe {
-	t.Helper()
+func up(tb testing.TB, settings string) probe.Probe {
+	tb.Helper()
 	p, err := Driver{}.Read([]byte(settings))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return p
 }

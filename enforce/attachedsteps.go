@@ -84,8 +84,8 @@ func (l *Lanes) redo(ctx context.Context, s journal.Step) error {
 	return err
 }
 
-// widen returns the step that gives the threaded cgroup of a thread these CPUs, where somebody has taken from it
-// all that s wants, as libvirt does with a vCPU that it pins; none otherwise.
+// widen returns the step that gives the threaded cgroup of a thread these CPUs, where somebody has taken from
+// it all that s wants, as libvirt does with a vCPU that it pins; none otherwise.
 func (l *Lanes) widen(s journal.Step, cpus cpuset.Set) []journal.Step {
 	if s.Kind != change.KindTask {
 		return nil

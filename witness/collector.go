@@ -1,8 +1,5 @@
 package witness
 
-//go:generate clang -O2 -g -Wall -Werror -target bpfel -I/usr/include/x86_64-linux-gnu -fdebug-compilation-dir=. -c bpf/trace.c -o bpf/trace.o
-//go:generate llvm-strip -g bpf/trace.o
-
 import (
 	"bytes"
 	_ "embed"

@@ -3,9 +3,6 @@
 // Loading and attaching is the step kind of this package, so undo finds it.
 package express
 
-//go:generate clang -O2 -g -Wall -Werror -target bpfel -I/usr/include/x86_64-linux-gnu -fdebug-compilation-dir=. -c bpf/express.c -o bpf/express.o
-//go:generate llvm-strip -g bpf/express.o
-
 import (
 	"bytes"
 	"context"

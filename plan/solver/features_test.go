@@ -49,7 +49,7 @@ func TestWishes(t *testing.T) {
 	for _, c := range []struct{ name, lanes, want, reason string }{
 		{"near a device", "a: {cpus: {count: 2}, near: {device: enp96s0f1}}", "a=1,17 idle  node 0", "node 0, because enp96s0f1 is there"},
 		{"completes an L3", "a: {cpus: {count: 14}, near: {numaNode: 1}}\nb: {cpus: {count: 2}, near: {lane: a}}",
-			"a=8-14,24-30 idle  node 1; b=15,31 idle  node 1", "CPUs 15,31, because they complete L3 8, the rest is of a"},
+			"a=8-14,24-30 idle  node 1; b=15,31 idle  node 1", "CPUs 15,31, because they complete L3 8: the rest is of a"},
 		{"apart from a lane of the same request", "a: {cpus: {count: 2}}\nb: {cpus: {count: 2}, apart: {lanes: [a], level: node}}",
 			"a=1,17 idle  node 0; b=8,24 idle  node 1", ""},
 		{"apart by core", "a: {cpus: {count: 1}}\nb: {cpus: {count: 1}, apart: {lanes: [a], level: core}}", "a=1 idle  node 0; b=2 idle  node 0", ""},

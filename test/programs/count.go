@@ -129,8 +129,8 @@ func (c count) faults(busy int) []string {
 	// A third: the kernel may take some milliseconds to bring a thread to a CPU that has become idle. A tenth,
 	// where one CPU does less than half of another's work.
 	if c.beside*3 > c.looks || c.beside*10 > c.looks && least*2 < most {
-		found = append(found, fmt.Sprintf("a CPU of the lane was idle beside another with a queue at %d of %d looks",
-			c.beside, c.looks))
+		found = append(found, fmt.Sprintf(
+			"a CPU of the lane was idle beside another with a queue at %d of %d looks", c.beside, c.looks))
 	}
 	return found
 }

@@ -252,8 +252,8 @@ func RunOf(tb testing.TB, s results.Session, cell string, block int) *results.Ru
 	return nil
 }
 
-// Proved is a session beside a lane in force whose P50 is 12 µs (a tenth more at its end), whose longest 1 in
-// 400 take 30 to 35 µs, and whose slower direction has 25 Gbit/s.
+// Proved is a session beside a lane in force whose P50 is 12 µs (a tenth more at its end), whose longest 1
+// in 400 take 30 to 35 µs, and whose slower direction has 25 Gbit/s.
 func Proved(tb testing.TB, mode string, blocks int, o lane.Objective) results.Session {
 	tb.Helper()
 	s := Made(tb, mode, blocks, []string{"quiet-lane-bridge", "noisy-lane-bridge"})

@@ -265,10 +265,12 @@ func (s *Scenario) readProbes(kinds []probe.Driver) error {
 		if s.Spec.Probes[i].Probe, err = kind.Read(p.settings); err != nil {
 			return fmt.Errorf("spec.probes[%d] (%s): %w", i, p.Name, err)
 		}
-		s.programs = append(s.programs, kind.Programs()...)
+		for _, program := range kind.Programs() {
+			if !slices.Contains(s.programs, program) {
+				s.programs = append(s.programs, program)
+			}
+		}
 	}
-	slices.Sort(s.programs)
-	s.programs = slices.Compact(s.programs)
 	return nil
 }
 

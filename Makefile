@@ -28,12 +28,13 @@ lab:
 
 # Tests in these machines, a quarter of an hour.
 test-lab: lab build
-	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 45m . -skip 'TestLab/(programs|services)' | $(GO) run ./test/summary
+	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 45m . -skip 'TestLab/(programs|restarts|services)' | $(GO) run ./test/summary
 
 # Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
-# services, containers and machines in lanes beside systemd. As long again, and only where nothing else runs.
+# services, containers and machines in lanes beside systemd, and started again a hundred times. An hour, and only where
+# nothing else runs.
 test-workloads: lab build
-	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 45m . -run 'TestLab/(programs|services)' | $(GO) run ./test/summary
+	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 90m . -run 'TestLab/(programs|restarts|services)' | $(GO) run ./test/summary
 
 # Debian packages, installed only where they are missing.
 packages:

@@ -26,7 +26,7 @@ lab:
 	CGO_ENABLED=0 $(GO) -C lab build -trimpath -o ../bin/isolane-lab ./cmd/isolane-lab
 	bin/isolane-lab build
 
-# Tests in these machines, a quarter of an hour.
+# Tests in these machines, half an hour.
 test-lab: lab build
 	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 45m . -skip 'TestLab/(programs|restarts|services)' | $(GO) run ./test/summary
 

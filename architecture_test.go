@@ -124,9 +124,9 @@ prove                 2100       40  a lane in force is measured, what a user as
 quantity               200       10
 report                1350        5  verdicts on objectives, the JSON of isolane report
 report/chart           550        5  plots apart from the page, out of report
-report/figures        1250       25  statistics and verdicts apart from how they are shown, out of report
+report/figures        1250       20  statistics and verdicts apart from how they are shown, out of report
 report/format          150       10  numbers and units, which figures, page and plots print
-results                450       35
+results                500       40  aims of a scenario
 runtime/process        500       15  a command in the foreground, what needs capabilities
 runtime/running       1000       10
 runtime/spread         100        5

@@ -61,7 +61,7 @@ func (s Scenario) beside(spec lane.Spec) Scenario {
 	spec.Cgroup = lane.Cgroup{} // what a scenario has in its lane, it starts
 	f := &s.Spec.Factors
 	f.Placement, f.Path = []string{Lane}, []string{path}
-	s.Spec.Lane, s.Spec.Cells, s.Spec.Published = spec, nil, PublishedSpec{}
+	s.Spec.Lane, s.Spec.Cells, s.Spec.Published, s.Spec.Aims = spec, nil, PublishedSpec{}, nil
 	s.Spec.Baseline = f.Noise[0] + "-" + Lane + "-" + path
 	if slices.Contains(f.Noise, Quiet) {
 		s.Spec.Baseline = Quiet + "-" + Lane + "-" + path

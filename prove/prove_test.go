@@ -75,6 +75,10 @@ func TestParseRefuses(t *testing.T) {
 		{"name: rtt-udp-1400-pingpong", "name: rtt-udp-64-pingpong", "listed twice"},
 		{"{name: malloc", "{name: --exec", "spec.neighbours[1].name"},
 		{"cell: noisy-pinned-bridge", "cell: noisy-pinned-wire", "spec.published.figures[2].cell"},
+		{"cell: noisy-lane-express\n", "cell: noisy-lane\n", `spec.aims.cell: "noisy-lane" is none`},
+		{"metric: rtt, percent: 50", "metric: power, percent: 50", "spec.aims.goals[1].metric"},
+		{"percent: 150", "percent: 0", "spec.aims.goals[0].percent: expected more than 0"},
+		{"statistic: p99.9", "statistic: p42", "spec.aims.goals[2].statistic"},
 		{"kind: Scenario", "kind: Lane", "apiVersion, kind"},
 		{"v1alpha2", "v1alpha1", "apiVersion, kind: expected isolane.dev/v1alpha2 Scenario, found"},
 	} {

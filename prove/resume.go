@@ -31,7 +31,7 @@ func newSession(o Options, h host.Host) (results.Session, error) {
 	}
 	return results.Session{
 		Scenario: results.Scenario{Name: o.Scenario.Metadata.Name, Title: o.Scenario.Metadata.Title, Mode: o.Mode,
-			Blocks: mode.Blocks, Seed: o.Seed, Source: string(source)},
+			Blocks: mode.Blocks, Seed: o.Seed, Source: string(source), Aims: o.Scenario.Spec.Aims},
 		Environment: environment(h, o.Versions), Started: time.Now(), Cells: cells,
 	}, nil
 }

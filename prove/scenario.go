@@ -60,6 +60,7 @@ type ScenarioSpec struct {
 	Neighbours        []noise.Stressor `json:"neighbours"`
 	Probes            []ProbeSpec      `json:"probes"`
 	Modes             map[string]Mode  `json:"modes"` // quick, standard, proof
+	Aims              *results.Aims    `json:"aims,omitempty"`
 	Published         PublishedSpec    `json:"published"`
 }
 
@@ -236,12 +237,39 @@ func (s Scenario) validateCells() error {
 	if _, err := s.cells(s.Spec.Cells); err != nil {
 		return fmt.Errorf("spec.cells: %w", err)
 	}
+	if err := s.validateAims(); err != nil {
+		return err
+	}
 	for i, f := range s.Spec.Published.Figures {
 		if _, err := s.cells([]string{f.Cell, s.Spec.Baseline}); err != nil {
 			return fmt.Errorf("spec.published.figures[%d].cell: %w", i, err)
 		}
-		if f.Metric != "rtt" && f.Metric != "throughput" {
+		if !slices.Contains(kindsOfMetrics(), f.Metric) {
 			return fmt.Errorf("spec.published.figures[%d].metric: expected rtt or throughput, found %q", i, f.Metric)
+		}
+	}
+	return nil
+}
+
+func kindsOfMetrics() []string { return []string{"rtt", "throughput"} }
+
+func (s Scenario) validateAims() error {
+	if s.Spec.Aims == nil {
+		return nil
+	}
+	if _, err := s.cells([]string{s.Spec.Aims.Cell, s.Spec.Baseline}); err != nil {
+		return fmt.Errorf("spec.aims.cell: %w", err)
+	}
+	for i, g := range s.Spec.Aims.Goals {
+		switch {
+		case !slices.Contains(kindsOfMetrics(), g.Metric):
+			return fmt.Errorf("spec.aims.goals[%d].metric: expected rtt or throughput, found %q", i, g.Metric)
+		case g.Statistic != "" && (g.Statistic != results.P999 || g.Metric != "rtt"):
+			return fmt.Errorf("spec.aims.goals[%d].statistic: expected none, or p99.9 of rtt, found %q", i,
+				g.Statistic)
+		case !(g.Percent > 0) || g.Percent > 1e6:
+			return fmt.Errorf("spec.aims.goals[%d].percent: expected more than 0 and at most 1000000, found %g", i,
+				g.Percent)
 		}
 	}
 	return nil

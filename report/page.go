@@ -58,7 +58,7 @@ func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 		return err
 	}
 	p := page{Summary: s, ObjectiveTitle: title, Bounds: bounds,
-		Lines: firstLines(s), Sentences: sentences(s), AimPair: aimPair,
+		Lines: firstLines(s), Sentences: sentences(s), AimPair: s.AimPair(),
 		AimNote: s.AimNote(), Caveats: caveats(s), Matrix: newMatrix(s), Notes: runNotes(s), Command: command(s),
 		Tables: filled(costTable(s), tailTable(s), workTable(s)),
 		Proof:  filled(sourceTable(s)), Shared: shared(s), Raw: raw}
@@ -106,7 +106,8 @@ func has(s *figures.Summary, m figures.Metric) bool {
 func sentences(s *figures.Summary) []string {
 	var all []string
 	for _, c := range s.Costs {
-		ours := c.Quiet.Name == figures.AimBase || c.Noisy.Name == figures.AimCell
+		aims := s.Session.Scenario.Aims
+		ours := c.Quiet.Name == s.Baseline || aims != nil && c.Noisy.Name == aims.Cell
 		if len(s.Costs) > 3 && !ours {
 			continue // of many, those of the aims; the table has the others
 		}

@@ -13,8 +13,6 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-const aimPair = figures.AimCell + " against " + figures.AimBase
-
 // Text prints the session as a terminal can show it.
 func Text(w io.Writer, s figures.Summary, on terminal.Terminal) error {
 	p := printer{on: on}
@@ -68,7 +66,7 @@ func (p *printer) figures(s *figures.Summary) {
 	}
 	p.table(workTable(s))
 	if len(s.Aims) > 0 {
-		p.title("Aims: " + aimPair + s.AimNote())
+		p.title("Aims: " + s.AimPair() + s.AimNote())
 		for _, a := range s.Aims {
 			p.fold("  "+p.state(a), aimSentence(a))
 		}

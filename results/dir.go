@@ -85,7 +85,16 @@ func Read(dir string) (Session, error) {
 		return Session{}, fmt.Errorf("%s: expected %s %s schema %d, found %s %s schema %d",
 			name, APIVersion, Kind, Schema, s.APIVersion, s.Kind, s.Schema)
 	}
+	if s.Scenario.Aims == nil && s.Scenario.Name == "edge" && s.Lane == nil {
+		s.Scenario.Aims = edgeAims()
+	}
 	return s, s.addIntruders(data)
+}
+
+// edgeAims are those that sessions of before 2026-11-22 do not have.
+func edgeAims() *Aims {
+	return &Aims{"noisy-lane-express", []Goal{{Metric: "throughput", Percent: 150}, {Metric: "rtt", Percent: 50},
+		{Metric: "rtt", Statistic: P999, Percent: 100}}}
 }
 
 // addIntruders reads what sessions of before 2026-11-22 have: tasks on a lane's CPUs apart from the sources.

@@ -55,7 +55,24 @@ type Scenario struct {
 	Blocks int    `json:"blocks"` // counted ones; one more is run first and dropped
 	Seed   uint64 `json:"seed"`   // of the order of the cells
 	Source string `json:"source"` // the scenario as YAML, with all defaults filled in
+	Aims   *Aims  `json:"aims,omitempty"`
 }
+
+// Aims are what one cell is to reach against the baseline.
+type Aims struct {
+	Cell  string `json:"cell"`
+	Goals []Goal `json:"goals"`
+}
+
+// Goal is a figure in percent of the baseline's: at least that, or at most where less is better.
+type Goal struct {
+	Metric    string  `json:"metric"`              // throughput or rtt
+	Statistic string  `json:"statistic,omitempty"` // p99.9, of all runs merged; "": that of the single blocks
+	Percent   float64 `json:"percent"`
+}
+
+// P999 is the Statistic of a Goal for the 99.9th percentile.
+const P999 = "p99.9"
 
 // Environment is the machine and the programs that made the figures.
 type Environment struct {

@@ -25,7 +25,7 @@ func sample(t *testing.T) Session {
 	}
 	return Session{
 		APIVersion: APIVersion, Kind: Kind, Schema: Schema,
-		Scenario: Scenario{Name: "edge", Mode: "quick", Blocks: 3, Seed: 7},
+		Scenario: Scenario{Name: "small", Mode: "quick", Blocks: 3, Seed: 7},
 		Cells:    []Cell{{Name: "quiet-floating-bridge", Baseline: true, Application: cpuset.MustParse("0-1")}},
 		Runs: []Run{{Cell: "quiet-floating-bridge", Measured: []Measurement{
 			{Name: "rtt-udp-64-pingpong", Metric: "rtt", RTT: &RTT{Latency: packed},

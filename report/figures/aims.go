@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
 
@@ -41,20 +42,34 @@ const (
 	NoFigure   State = "no figure"
 )
 
+// AimPair says which cells the aims are about, where there are some.
+func (s *Summary) AimPair() string {
+	if len(s.Aims) == 0 {
+		return ""
+	}
+	return s.Session.Scenario.Aims.Cell + " against " + s.Baseline
+}
+
 // aims returns nothing unless both cells are in the session.
 func (s *Summary) aims() []Aim {
-	own, base := s.Cell(AimCell), s.Cell(AimBase)
-	if own == nil || base == nil || !base.Baseline {
+	wanted := s.Session.Scenario.Aims
+	if wanted == nil {
+		return nil
+	}
+	own, base := s.Cell(wanted.Cell), s.Cell(s.Baseline)
+	if own == nil || base == nil {
 		return nil
 	}
 	var all []Aim
-	for _, t := range targets() {
-		if k := slices.IndexFunc(s.Metrics, func(m Metric) bool { return m.Primary && m.Kind == t.kind }); k >= 0 {
-			all = append(all, t.judge(*own, s.Metrics[k]))
+	for _, g := range wanted.Goals {
+		k := slices.IndexFunc(s.Metrics, func(m Metric) bool { return m.Primary && m.Kind == g.Metric })
+		switch {
+		case k < 0:
+		case g.Statistic == results.P999:
+			all = append(all, tailAim(s.Metrics[k], g.Percent/100, own, base))
+		default:
+			all = append(all, judge(s.Metrics[k], g.Percent/100, *own))
 		}
-	}
-	if m := s.PrimaryDistribution(); m.Name != "" {
-		all = append(all, tailAim(m, own.Figure(m), base.Figure(m)))
 	}
 	for i := range all {
 		all[i].Firm = all[i].Firm && s.Verdicts
@@ -62,12 +77,13 @@ func (s *Summary) aims() []Aim {
 	return all
 }
 
-func (t target) judge(c Cell, m Metric) Aim {
-	word, passes := "at least", func(v float64) bool { return v >= t.ratio }
+// judge compares block by block.
+func judge(m Metric, ratio float64, c Cell) Aim {
+	word, passes := "at least", func(v float64) bool { return v >= ratio }
 	if m.Margin.Goal == stats.LowerIsBetter {
-		word, passes = "at most", func(v float64) bool { return v <= t.ratio }
+		word, passes = "at most", func(v float64) bool { return v <= ratio }
 	}
-	a := Aim{Text: m.Value(), Goal: fmt.Sprintf("%s %g%%", word, 100*t.ratio), State: NoFigure}
+	a := Aim{Text: m.Value(), Goal: fmt.Sprintf("%s %g%%", word, 100*ratio), State: NoFigure}
 	if c.PublishedFor(m) != nil {
 		a.Paper = c.Quoted(m)
 	}
@@ -91,8 +107,13 @@ func (t target) judge(c Cell, m Metric) Aim {
 }
 
 // tailAim compares the merged histograms, and says in how many blocks the same holds.
-func tailAim(m Metric, own, base Figure) Aim {
-	a := Aim{Text: m.Noun + " P99.9", Goal: "below that of " + AimBase, State: NoFigure}
+func tailAim(m Metric, ratio float64, ownCell, baseCell *Cell) Aim {
+	own, base := ownCell.Figure(m), baseCell.Figure(m)
+	a := Aim{Text: m.Noun + " P99.9", Goal: fmt.Sprintf("below %g%% of that of %s", 100*ratio, baseCell.Name),
+		State: NoFigure}
+	if ratio == 1 {
+		a.Goal = "below that of " + baseCell.Name
+	}
 	o, b := own.Merged.Quantile(0.999), base.Merged.Quantile(0.999)
 	if !(o > 0) || !(b > 0) {
 		a.Found = fmt.Sprintf("too few samples (%s and %s; it needs %s)", format.Count(own.Merged.N()),
@@ -103,7 +124,7 @@ func tailAim(m Metric, own, base Figure) Aim {
 	below := 0
 	blocks := relate(own, base, blockP999).Blocks
 	for _, r := range blocks {
-		if r.Value < 1 {
+		if r.Value < ratio {
 			below++
 		}
 	}
@@ -112,7 +133,7 @@ func tailAim(m Metric, own, base Figure) Aim {
 	}
 	a.Firm = len(blocks) >= verdictBlocks
 	a.State = NotReached
-	if o < b {
+	if o < b*ratio {
 		a.State = Reached
 	}
 	return a

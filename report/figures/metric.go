@@ -137,20 +137,6 @@ const (
 // Placements are the levels of the factor that charts show by hue.
 func Placements() []string { return []string{floating, "pinned", "lane"} }
 
-// The cell that is to reach the aims, under noise, and what it is compared with: what a quiet host does now.
-const (
-	AimCell = "noisy-lane-express"
-	AimBase = "quiet-floating-bridge"
-)
-
-// target is an aim as data: a ratio to the baseline.
-type target struct {
-	kind  string // of a primary metric
-	ratio float64
-}
-
-func targets() []target { return []target{{"throughput", 1.50}, {"rtt", 0.50}} }
-
 // Averages says whether published figures of a metric are averages, where ours is a quantile.
 func (s *Summary) Averages(m Metric) bool {
 	return m.Statistic != "" && slices.ContainsFunc(s.Cells, func(c Cell) bool {

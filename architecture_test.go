@@ -120,7 +120,7 @@ plan/stock            1200       15  the machine as the planner sees it, out of 
 probe                  200       15
 probe/echo             900       10  reads its own part of a scenario
 probe/iperf3           150        5  reads its own part of a scenario
-prove                 2100       40  a lane in force is measured, what a user asks for, the program's scenarios, a session's display
+prove                 2150       40  aims of a scenario, a lane in force is measured, what a user asks for, the program's scenarios, a session's display
 quantity               200       10
 report                1350        5  verdicts on objectives, the JSON of isolane report
 report/chart           550        5  plots apart from the page, out of report

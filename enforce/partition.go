@@ -144,8 +144,8 @@ func (l *Lanes) demotions(parts []knob.Partition, want []journal.Step) []journal
 		s.After = before.Intersection(after).String()
 		narrow = append(narrow, s)
 		for _, p := range l.journal.Pending() { // a lane below that goes elsewhere is no partition before that
-			_, gone := fs.Stat(l.root, p.Target[1:])
-			if knob.IsPartition(p) && strings.HasPrefix(p.Target, path.Dir(s.Target)+"/") && gone == nil &&
+			_, err := fs.Stat(l.root, p.Target[1:])
+			if err == nil && knob.IsPartition(p) && strings.HasPrefix(p.Target, path.Dir(s.Target)+"/") &&
 				!slices.ContainsFunc(want, func(w journal.Step) bool { return w.Target == p.Target }) {
 				steps = append(steps, journal.Step{Kind: p.Kind, Target: p.Target, After: knob.Member})
 			}

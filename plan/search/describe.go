@@ -200,8 +200,13 @@ func cpuReasons(m *stock.Machine, p Place) []string {
 
 // unlike says whether the cores that are online have different numbers of threads.
 func unlike(h host.Host) bool {
-	cores := h.CoresOf(h.Online())
-	return slices.ContainsFunc(cores, func(c cpuset.Set) bool { return c.Len() != cores[0].Len() })
+	first, second := 0, 0 // threads of their cores
+	for i := range h.CPUs {
+		if c := &h.CPUs[i]; c.Online && c.Thread != nil {
+			first, second = first+boolInt(*c.Thread == 0), second+boolInt(*c.Thread == 1)
+		}
+	}
+	return 0 < second && second < first
 }
 
 // cacheReason says below which L3s the lane is.

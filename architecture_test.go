@@ -35,6 +35,7 @@ func imports() map[string][]string {
 		"version":         {"lane"},
 		"boot":            {"cpuset", "host", "plan"},
 		"audit":           {"cpuset", "host", "quantity", "terminal"},
+		"claims":          {"quantity", "terminal"},
 		"plan":            {"cpuset", "host", "lane", "quantity"},
 		"plan/stock":      {"cpuset", "host", "lane", "plan"}, // only for the two below
 		"plan/search":     {"cpuset", "host", "lane", "plan", "plan/stock", "quantity"},
@@ -86,7 +87,8 @@ package              lines exported  why it was raised
 audit                 2500       15
 boot                   300       10
 change                2500       40  services that have ended
-cmd/isolane           1400        0
+claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
+cmd/isolane           1450        0  audit-claims: its flags, and one call
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  550       10  lines of at most 110 columns, the list for the help
 cpuset                 350       10

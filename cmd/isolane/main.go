@@ -77,10 +77,10 @@ func command() *cobra.Command {
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(cli.FlagError(err)) })
 	cli.Fit(root)
-	for _, c := range []*cobra.Command{hostCommand(), auditCommand(), planCommand(), coresCommand(),
-		applyCommand(), diffCommand(), statusCommand(), watchCommand(), runCommand(), attachCommand(),
-		releaseCommand(), recoverCommand(), bootCommand(), proveCommand(), scenariosCommand(), reportCommand(),
-		explainCommand(), versionCommand(), probeCommand()} {
+	for _, c := range []*cobra.Command{hostCommand(), auditCommand(), claimsCommand(), planCommand(),
+		coresCommand(), applyCommand(), diffCommand(), statusCommand(), watchCommand(), runCommand(),
+		attachCommand(), releaseCommand(), recoverCommand(), bootCommand(), proveCommand(), scenariosCommand(),
+		reportCommand(), explainCommand(), versionCommand(), probeCommand()} {
 		complete(c)
 		root.AddCommand(c)
 	}

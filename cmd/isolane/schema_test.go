@@ -17,6 +17,7 @@ import (
 
 	"isolane.dev/isolane/audit"
 	"isolane.dev/isolane/boot"
+	"isolane.dev/isolane/claims"
 	"isolane.dev/isolane/cores"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
@@ -39,6 +40,7 @@ func documents() map[string]any {
 		lane.Kind:          lane.Lane{},
 		host.Kind:          lanes.Machine{},
 		audit.Kind:         audit.Report{},
+		"Claims":           claims.Report{},
 		plan.Kind:          plan.Placement{},
 		plan.KindOfRefusal: plan.Refusal{},
 		results.Kind:       results.Session{},

@@ -1,0 +1,309 @@
+package claims
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// instance is a law with the figures of a cell.
+type instance struct {
+	law
+	t     *table
+	names []string
+	rows  map[string]*row
+}
+
+// instances are the figures of the table for which a law must hold.
+func (t *table) instances(l law) []instance {
+	names := slices.DeleteFunc(append(l.right.names(), l.left.names()...), func(name string) bool {
+		return t.roles[name] == nil
+	})
+	if l.each == "" && l.sign != "=" && !l.once && len(l.left.names()) == 1 {
+		l.each = string(l.left)
+	}
+	if l.each != "" && !slices.Contains(names, l.each) {
+		names = append(names, l.each)
+	}
+	var all []instance
+	for _, c := range t.cells {
+		each := []*row{nil}
+		if l.each != "" {
+			each = t.roles[l.each].own[c[0]]
+		}
+		for _, w := range each {
+			i := instance{l, t, names, map[string]*row{}}
+			if i.fill(c, w) {
+				all = append(all, i)
+			}
+		}
+	}
+	return all
+}
+
+// fill finds the figures, false where one is missing.
+func (i instance) fill(c cell, each *row) bool {
+	own := 0
+	var like []string
+	if each != nil {
+		like = i.rest(i.each, each)
+	}
+	for _, name := range i.names {
+		w := each
+		if name != i.each {
+			w = i.t.find(c, name, func(w *row) bool {
+				return !i.same || like == nil || slices.Equal(i.rest(name, w), like)
+			})
+		}
+		if w == nil {
+			return false
+		}
+		if like == nil {
+			like = i.rest(name, w)
+		}
+		i.rows[name] = w
+		if first, ok := i.t.of[w]; ok && first[0] == c[0] {
+			own++
+		}
+	}
+	a, b := i.rows[i.names[0]], i.rows[i.names[len(i.names)-1]]
+	switch i.sign {
+	case "=":
+		return own >= 2
+	case "whole":
+		return own >= 2 && a.quoted == b.quoted && (a.quoted != "" || a.isSetup()) // of one CPU
+	default:
+		return own >= 1
+	}
+}
+
+// rest is what a metric has beside the words of its role and the statistic: packet of packets_sent.
+func (i instance) rest(name string, w *row) []string {
+	words := []string{}
+	for _, word := range drop(wordsOf(w.stem), strings.Fields(i.t.roles[name].words)) {
+		words = append(words, strings.TrimSuffix(word, "s"))
+	}
+	return words
+}
+
+func (i instance) get(name string) span {
+	switch {
+	case name == "above":
+		return exactly(1 - i.rows[i.each].stat.rank/100)
+	case name == "below":
+		return exactly(i.rows[i.each].stat.rank / 100)
+	case i.t.roles[name].nominal:
+		return exactly(i.t.base(i.rows[name]).mid)
+	default:
+		return i.t.base(i.rows[name])
+	}
+}
+
+// holds says whether the figures agree within their digits, and with what else the law allows.
+func (i instance) holds() bool {
+	left := i.left.value(i.get)
+	if i.sign == "whole" {
+		return !left.finite() || left.mid >= 1 && left.mid == math.Trunc(left.mid)
+	}
+	right := i.right.value(i.get)
+	if i.more != "" {
+		right.high += i.more.value(i.get).high
+	}
+	if i.less != "" {
+		right.low = max(0, right.low-i.less.value(i.get).high)
+	}
+	right.low, right.high = right.low*(1-i.about), right.high*(1+i.about)
+	switch {
+	case !left.finite() || !right.finite():
+		return true
+	case i.sign == "≤":
+		return !right.below(left)
+	case i.sign == "≥":
+		return !left.below(right)
+	default:
+		return left.meets(right)
+	}
+}
+
+func (i instance) text(name string) string {
+	switch name {
+	case "above":
+		return "(1 − " + percent(i.rows[i.each].stat.rank/100) + ")"
+	case "below":
+		return percent(i.rows[i.each].stat.rank / 100)
+	}
+	return i.t.printed(i.rows[name])
+}
+
+// side writes out one side of an inequality.
+func (i instance) side(f formula) string {
+	names, s := f.names(), f.text(i.text)
+	value := show(i.in, f.value(i.get).mid)
+	switch {
+	case len(names) == 1 && string(f) == names[0] && i.rows[names[0]].unit.dim == sizeRate && i.in == bitRate:
+		return s + " × 8 = " + value
+	case !strings.Contains(string(f), " "):
+		return s
+	case i.in == duration && f.value(i.get).mid > 86400:
+		return s + " = " + number(f.value(i.get).mid) + " s = " + value
+	default:
+		return s + " = " + value
+	}
+}
+
+// sum writes out what does not hold.
+func (i instance) sum() string {
+	switch i.sign {
+	case "=":
+		w := i.rows[string(i.left)]
+		return i.right.text(i.text) + " = " + i.t.like(w, i.right.value(i.get).mid) + ", printed " + i.t.printed(w)
+	case "whole":
+		return i.left.text(i.text) + " = " + number(i.left.value(i.get).mid) + ", no whole number"
+	default:
+		return i.side(i.left) + map[string]string{"≤": " > ", "≥": " < "}[i.sign] + i.side(i.right)
+	}
+}
+
+// figures are the rows of an instance; what a configuration says is none.
+func (i instance) figures() []*row {
+	var rows []*row
+	for _, name := range i.names {
+		if w := i.rows[name]; w.line > 0 && !slices.Contains(rows, w) {
+			rows = append(rows, w)
+		}
+	}
+	slices.SortFunc(rows, func(a, b *row) int { return cmp.Compare(a.line, b.line) })
+	return rows
+}
+
+// alike are the instances of a law with the same units in one source.
+func (t *table) alike(l law) [][]instance {
+	return grouped(t.instances(l), func(i instance) string {
+		key := i.rows[i.names[0]].source
+		for _, name := range i.names {
+			key += "\x00" + i.rows[name].unitText
+		}
+		return key
+	})
+}
+
+// reading takes units of a source as binary, and returns what takes them back.
+func (t *table) reading(source string, units []string) (undo func()) {
+	was := t.binary
+	t.binary = map[[2]string]bool{}
+	for k, v := range was {
+		t.binary[k] = v && k[0] != source
+	}
+	for _, u := range units {
+		t.binary[[2]string{source, u}] = true
+	}
+	return func() { t.binary = was }
+}
+
+// agree is how many instances hold.
+func agree(group []instance) (n int) {
+	for _, i := range group {
+		if i.holds() {
+			n++
+		}
+	}
+	return n
+}
+
+// binaryUnits finds units whose figures agree only if their prefixes mean powers of 1,024. The rules after it
+// read them so.
+func (t *table) binaryUnits() []hit {
+	var hits []hit
+	for _, l := range slices.DeleteFunc(laws(), func(l law) bool { return l.sign != "=" }) {
+		for _, group := range t.alike(l) {
+			source := group[0].figures()[0].source
+			readings := [][]string{nil, nil} // as printed, all units binary, each alone
+			for _, w := range group[0].figures() {
+				if w.unit.binary != 0 && !slices.Contains(readings[1], w.unitText) {
+					readings[1] = append(readings[1], w.unitText)
+					readings = append(readings, []string{w.unitText})
+				}
+			}
+			best, counts := 0, make([]int, len(readings))
+			for k, units := range readings {
+				undo := t.reading(source, units)
+				if counts[k] = agree(group); counts[k] > counts[best] {
+					best = k
+				}
+				undo()
+			}
+			if best > 0 {
+				hits = append(hits, t.asBinary(group, source, readings[best], counts[0]))
+			}
+		}
+	}
+	return hits
+}
+
+// asBinary takes units as binary for good, and says why.
+func (t *table) asBinary(group []instance, source string, units []string, printed int) (h hit) {
+	was, before := group[0].sum(), t.binary
+	t.reading(source, units)
+	for key, is := range before {
+		t.binary[key] = t.binary[key] || is
+	}
+	var names []string
+	for _, u := range units {
+		known, _ := unitOf(u)
+		more := 100 * (known.binary/known.factor - 1)
+		names = append(names, fmt.Sprintf("%s as %s, which is %.1f%% more", u, binaryName(u), more))
+	}
+	for _, i := range group {
+		if i.holds() {
+			h.rows = append(h.rows, i.figures()...)
+		}
+	}
+	h.sum = []string{"as printed: " + was, "as binary:  " + group[0].sum(), fmt.Sprintf(
+		"%d of %d figures with these units agree as binary, %d as printed", agree(group), len(group), printed)}
+	h.so = "Read " + strings.Join(names, ", and ") + "."
+	return h
+}
+
+// broken are the figures for which the laws of a rule do not hold.
+func (t *table) broken(rule string) []hit {
+	var hits []hit
+	seen := map[*row]bool{} // figures that an earlier law has
+	for _, l := range laws() {
+		if l.rule != rule {
+			continue
+		}
+		for _, group := range t.alike(l) {
+			agree := agree(group)
+			for _, i := range group {
+				key := i.rows[i.names[len(i.names)-1]]
+				if i.holds() || seen[key] {
+					continue
+				}
+				seen[key] = true
+				hits = append(hits, i.hit(agree, len(group)))
+			}
+		}
+	}
+	return hits
+}
+
+// hit is a finding, with how many of its kind have none.
+func (i instance) hit(agree, all int) hit {
+	h := hit{rows: i.figures(), sum: []string{i.sum()}, so: i.so}
+	if i.sign != "=" {
+		return h
+	}
+	source := h.rows[0].source
+	undo := i.t.reading(source, nil)
+	if i.holds() {
+		h.sum = append(h.sum, "in decimal units: "+i.sum())
+		h.so += " This one agrees if its prefixes are decimal, the others only if they are binary."
+	}
+	undo()
+	if agree > 0 {
+		h.so += fmt.Sprintf(" %d of %d of the kind agree.", agree, all)
+	}
+	return h
+}

@@ -1,0 +1,147 @@
+package claims
+
+// Words of metrics.
+const (
+	failedWords  = "error errors failed timeout timeouts lost dropped missed offered target"
+	packetWords  = "packets packet pkt pkts pps kpps mpps frame frames"
+	requestWords = "req reqs request requests rps krps qps responses"
+	movedWords   = "transfer throughput goodput bandwidth traffic"
+	notMoved     = "link nic port interface line memory disk storage cache pcie rel aggregate total offered"
+	latencyWords = "latency rtt delay response jitter wakeup ping"
+	changeWords  = "loss gain diff difference delta change offset skew drift increase decrease reduction " +
+		"improvement drop saving savings speedup slowdown overhead"
+)
+
+// roles are the names of formulas.
+func roles() map[string]*role {
+	counts, durations, shares := []dimension{count}, []dimension{duration}, []dimension{share}
+	rates, sizes := []dimension{rate}, []dimension{size}
+	amounts := []dimension{count, duration, rate, size, bits, sizeRate, bitRate}
+	const loops = "samples loops iterations cycles activations"
+	return map[string]*role{
+		"request_rate": {dims: rates, words: requestWords, not: failedWords},
+		"packet_rate":  {dims: rates, words: packetWords, not: failedWords},
+		"iops":         {dims: rates, words: "iops kiops io reads writes", not: failedWords},
+		"object": {dims: sizes, words: "object file response body payload message reply", not: "total",
+			nominal: true},
+		"packet":      {dims: sizes, words: "packet frame", nominal: true},
+		"block":       {dims: sizes, words: "block bs", nominal: true},
+		"moved":       {dims: []dimension{sizeRate, bitRate}, words: movedWords, not: notMoved},
+		"moved_bytes": {dims: []dimension{sizeRate}, words: movedWords, not: notMoved},
+		"moved_bits":  {dims: []dimension{bitRate}, words: movedWords, not: notMoved},
+		"stated_bits": {dims: []dimension{bitRate}, words: movedWords, not: notMoved, asked: true,
+			stats: []string{"", "mean", "max"}},
+		"stored": {dims: []dimension{sizeRate}, words: movedWords + " disk"},
+		"volume": {dims: sizes, words: "total transferred transfer volume"},
+		"run":    {dims: durations, words: "duration runtime elapsed"},
+		"interval": {dims: durations, words: "interval period", not: "kill stop restart report reporting log",
+			nominal: true},
+		"loops":       {dims: counts, words: loops, not: failedWords, nominal: true},
+		"samples":     {dims: counts, words: loops + " requests measurements", not: failedWords},
+		"requests":    {dims: counts, words: "requests responses", not: failedWords},
+		"packets":     {dims: counts, words: packetWords, not: failedWords},
+		"sent":        {dims: counts, words: "sent transmitted"},
+		"received":    {dims: counts, words: "received delivered"},
+		"lost":        {dims: counts, words: "lost loss dropped"},
+		"lost_share":  {dims: shares, words: "lost loss dropped", not: movedWords + " rel"},
+		"part":        {dims: shares, words: "hit miss success failure availability coverage", not: "rel over"},
+		"hit":         {dims: shares, words: "hit success", not: "rel over ratio"},
+		"miss":        {dims: shares, words: "miss failure", not: "rel over ratio"},
+		"connections": {dims: counts, words: "connections concurrency", setting: "connections"},
+		"cores":       {dims: counts, words: "cores", only: "as written per cpu socket"},
+		"threads":     {dims: counts, words: "threads", only: "as written per cpu socket"},
+		"link": {dims: []dimension{bitRate}, words: "link nic port interface line", not: movedWords, asked: true,
+			nominal: true, fastest: true},
+		"latency_mean": {dims: durations, words: latencyWords, stats: []string{"mean"}},
+		"latency": {dims: durations, words: latencyWords, not: "first ttfb connect",
+			stats: []string{"min", "mean", "percentile", "max"}},
+		"percentile_time": {dims: durations, words: latencyWords, stats: []string{"percentile"}},
+		"min":             {dims: amounts, stats: []string{"min"}},
+		"max":             {dims: amounts, stats: []string{"max"}},
+		"mean":            {dims: amounts, stats: []string{"mean"}},
+		"deviation":       {dims: amounts, stats: []string{"deviation"}},
+		"percentile":      {dims: amounts, stats: []string{"percentile"}},
+	}
+}
+
+// law is what holds between figures of one configuration. Where the left side is one figure, the right side
+// is another way to compute it, or its limit. Equal sides need two figures of the configuration itself.
+type law struct {
+	rule       string
+	left       formula
+	sign       string // = ≤ ≥, or "whole" where the left side is a whole number and not 0
+	right      formula
+	each       string    // the name that takes each figure of a configuration; else each has one
+	once       bool      // the left side has one value in a configuration
+	same       bool      // the metrics are the same but for the words of their roles
+	more, less formula   // that the right side may be, besides the printed digits
+	about      float64   // share of the right side that it may be off
+	in         dimension // of the sides, to print them
+	so         string
+}
+
+// Conclusions of several laws.
+const (
+	wrong = "One of the figures is wrong, or means something else."
+	whole = "A part is never more than the whole."
+	few   = "Less than one sample is above it: this is the maximum, or computed between two samples."
+)
+
+// laws are in base units: seconds, bytes, and per second of them.
+func laws() []law {
+	const asked = 0.02 // a run is seldom as long as asked for
+	return []law{
+		{rule: "product", left: "moved_bytes", sign: "=", right: "request_rate × object",
+			more: "request_rate × head", so: wrong},
+		{rule: "product", left: "moved_bits", sign: "=", right: "request_rate × object × bits",
+			more: "request_rate × head + request_rate × object × framing", so: wrong},
+		{rule: "product", left: "moved", sign: "=", right: "packet_rate × packet", more: "packet_rate × around",
+			less: "packet_rate × around", so: wrong},
+		{rule: "product", left: "stored", sign: "=", right: "iops × block", so: wrong},
+		{rule: "product", left: "requests", sign: "=", right: "request_rate × run", about: asked, so: wrong},
+		{rule: "product", left: "packets", sign: "=", right: "packet_rate × run", about: asked, so: wrong},
+		{rule: "product", left: "volume", sign: "=", right: "moved × run", about: asked, so: wrong},
+		{rule: "product", left: "run", sign: "=", right: "loops × interval", about: asked, so: wrong},
+		{rule: "balance", left: "lost", sign: "=", right: "sent − received", same: true, so: wrong},
+		{rule: "balance", left: "lost_share", sign: "=", right: "( sent − received ) ÷ sent", same: true,
+			so: wrong},
+		{rule: "whole", left: "miss", sign: "≤", right: "1 − hit", same: true, in: share,
+			so: "The two are parts of one whole."},
+		{rule: "whole", left: "part", sign: "≤", right: "1", in: share, so: whole},
+		{rule: "whole", left: "lost_share", sign: "≤", right: "1", in: share, so: whole},
+		{rule: "same-quantity", left: "stated_bits", sign: "≤", right: "moved_bytes × bits ÷ tcp", in: bitRate,
+			once: true,
+			so:   "Bytes and bits are not the same quantity, even with frames of MTU 1500; smaller ones add more."},
+		{rule: "same-quantity", left: "moved_bits", sign: "≥", right: "moved_bytes × bits", in: bitRate,
+			once: true, so: "Bytes and bits are not the same quantity."},
+		{rule: "mean", left: "mean", sign: "≥", right: "min", same: true,
+			so: wrong},
+		{rule: "mean", left: "mean", sign: "≤", right: "max", same: true,
+			so: wrong},
+		{rule: "mean", left: "mean", sign: "≥", right: "percentile × above", each: "percentile",
+			same: true, so: wrong},
+		{rule: "mean", left: "mean", sign: "≤", right: "percentile × below + max × above", each: "percentile",
+			same: true, so: wrong},
+		{rule: "deviation", left: "deviation", sign: "≤", right: "( max − min ) ÷ √2", same: true,
+			so: "No samples within this range deviate so much."},
+		{rule: "in-flight", left: "latency_mean", sign: "≤", right: "connections ÷ request_rate", about: 0.01,
+			in: duration, so: "So many requests a second cannot each take this long on average (Little's law), " +
+				"unless a connection carries several at once, or the time before a request could be sent is counted."},
+		{rule: "too-long", left: "run", sign: "≤", right: "year", in: duration,
+			so: "The unit or the figure is wrong."},
+		{rule: "too-long", left: "loops × interval", sign: "≤", right: "year", in: duration,
+			so: "Whatever was measured ended earlier: how long it was and how many samples it has is not known."},
+		{rule: "longer-than-run", left: "latency", sign: "≤", right: "run", in: duration,
+			so: "A unit or a figure is wrong, or the measurement went on after its end."},
+		{rule: "too-few-samples", left: "samples × above", sign: "≥", right: "1",
+			each: "percentile_time", so: few},
+		{rule: "too-few-samples", left: "request_rate × run × above", sign: "≥", right: "1",
+			each: "percentile_time", so: few},
+		{rule: "over-line", left: "moved", sign: "≤", right: "link", in: bitRate,
+			so: "The unit or a figure is wrong, or it was several links, or none of those that the table names."},
+		{rule: "over-line", left: "packet_rate", sign: "≤", right: "link ÷ bits ÷ frame", in: rate,
+			so: "The unit or a figure is wrong, or it was several links, or none of those that the table names."},
+		{rule: "threads", left: "threads ÷ cores", sign: "whole", so: "Cores of one kind have the same number of " +
+			"threads each: unless the CPU has several kinds of cores, one of the two is a misprint."},
+	}
+}

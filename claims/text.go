@@ -1,0 +1,68 @@
+package claims
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/terminal"
+)
+
+const mostFigures = 4 // of a finding; JSON has all
+
+// Write prints the report for a person: the verdict, then the findings, the worst first, each with its sum.
+func (r Report) Write(w io.Writer, on terminal.Terminal) error {
+	var b strings.Builder
+	b.WriteString(on.Fold(on.Bold(terminal.Clean(r.File)+": "), r.Verdict()))
+	b.WriteString(on.Fold("  ", quantity.Count(r.Rows, "row")+" of "+quantity.Count(r.Sources, "source")))
+	for _, f := range r.Findings {
+		f.write(&b, on)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (f Finding) write(b *strings.Builder, on terminal.Terminal) {
+	severity := strings.ToUpper(f.Severity.String())
+	switch f.Severity {
+	case Contradiction, Impossible:
+		severity = on.Red(severity)
+	case Suspicious:
+		severity = on.Yellow(severity)
+	default:
+		severity = on.Dim(severity)
+	}
+	field := func(name, text string) {
+		b.WriteString(on.Fold(fmt.Sprintf("  %-10s", name), terminal.Clean(text)))
+	}
+	b.WriteString("\n" + on.Fold(severity+"  ", f.Rule+": "+f.Title))
+	shown := f.Figures
+	if len(shown) > mostFigures+1 {
+		shown = shown[:mostFigures]
+	}
+	scenario := ""
+	for _, row := range shown {
+		if row.Scenario != scenario {
+			field("in", row.Scenario)
+			scenario = row.Scenario
+		}
+		qualifier := " " + row.Qualifier
+		if row.Qualifier == "exact" || row.Qualifier == "" {
+			qualifier = ""
+		}
+		field(fmt.Sprintf("line %d", row.Line), fmt.Sprintf("%s %s %s%s (%s)", row.Metric, row.Value, row.Unit,
+			qualifier, row.Config))
+	}
+	if more := len(f.Figures) - len(shown); more > 0 {
+		field("", fmt.Sprintf("… and %d more, which -o json lists", more))
+	}
+	for k, line := range f.Sum {
+		name := "sum"
+		if k > 0 {
+			name = ""
+		}
+		field(name, line)
+	}
+	field("so", f.Conclusion)
+}

@@ -151,7 +151,7 @@ func (f *referee) judge(lanes []*bruteLane, more bool) (string, bruteCost) {
 		if slow != 0 && slow != l.cpus {
 			cost[mixedKinds]++
 		}
-		if l.spec.CPUs.Kind != "efficiency" {
+		if l.spec.CPUs.Kind != "efficiency" && f.efficient(f.usable) != f.usable { // else nothing better can be had
 			cost[efficiencyCPUs] += slow.len()
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
@@ -74,13 +76,13 @@ func subject(s journal.Step) (of Subject, irq *int) {
 func (o operations) refusal(s journal.Step, err error) Refusal {
 	r := Refusal{Name: o.name(s), Target: s.Target, Value: s.After, Cause: Errno, Reason: err.Error()}
 	r.Subject, r.IRQ = subject(s)
-	switch r.Subject {
-	case Interrupt:
+	denied := errors.Is(err, unix.EPERM) || errors.Is(err, unix.EIO) // write_irq_affinity, kernel/irq/proc.c
+	switch {
+	case r.Subject == Interrupt && denied:
 		r.Cause, r.Reason = Bound, "managed by the kernel or bound to a CPU: only isolcpus=managed_irq at boot "+
 			"keeps it away; isolane watch shows whether it fires"
-	case Thread:
+	case r.Subject == Thread && errors.Is(err, unix.EINVAL): // PF_NO_SETAFFINITY, kernel/sched/syscalls.c
 		r.Cause, r.Reason = Bound, "bound to its CPU: isolane watch shows what it costs"
-	case Partition, Workload, AnySetting: // what the kernel says
 	}
 	var other *journal.ReadBackError
 	if r.Subject == Partition && errors.As(err, &other) {

@@ -3,10 +3,8 @@
 package probe
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"strings"
 	"time"
@@ -47,12 +45,6 @@ func Find(kinds []Driver, name string) (Driver, error) {
 		known = append(known, k.Name())
 	}
 	return nil, fmt.Errorf("%q is unknown: expected %s", name, strings.Join(known, ", "))
-}
-
-// Own is a probe whose server and client are this program.
-type Own interface {
-	Serve(context.Context, Conditions, io.Writer) error // until the context ends; prints Ready
-	Run(context.Context, Conditions) (results.Measurement, error)
 }
 
 // Conditions are what a session gives a measurement.

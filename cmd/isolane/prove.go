@@ -2,8 +2,10 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
@@ -152,14 +154,14 @@ func probeCommand() *cobra.Command {
 			"    isolane probe echo '{protocol: tcp, mode: open, rate: 1000}'",
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			own, err := ownProbe(args[0], strings.Join(args[1:], ""), c)
+			p, err := ownProbe(args[0], strings.Join(args[1:], ""), c)
 			if err != nil {
 				return usage(err)
 			}
 			if serve {
-				return own.Serve(cmd.Context(), c, cmd.OutOrStdout())
+				return p.Serve(cmd.Context(), c, cmd.OutOrStdout())
 			}
-			m, err := own.Run(cmd.Context(), c)
+			m, err := p.Run(cmd.Context(), c)
 			if err == nil {
 				err = printJSON(cmd.OutOrStdout(), m)
 			}
@@ -175,8 +177,14 @@ func probeCommand() *cobra.Command {
 	return cmd
 }
 
+// own is a probe whose server and client are this program.
+type own interface {
+	Serve(context.Context, probe.Conditions, io.Writer) error // until the context ends
+	Run(context.Context, probe.Conditions) (results.Measurement, error)
+}
+
 // ownProbe reads a probe of a kind whose programs are this one.
-func ownProbe(kind, settings string, c probe.Conditions) (probe.Own, error) {
+func ownProbe(kind, settings string, c probe.Conditions) (own, error) {
 	d, err := probe.Find(probes(), kind)
 	if err != nil {
 		return nil, fmt.Errorf("probe %w", err)
@@ -185,8 +193,8 @@ func ownProbe(kind, settings string, c probe.Conditions) (probe.Own, error) {
 	if err != nil {
 		return nil, err
 	}
-	if own, ok := p.(probe.Own); ok {
-		return own, cmp.Or(c.Validate(), p.Validate(c))
+	if runs, ok := p.(own); ok {
+		return runs, cmp.Or(c.Validate(), p.Validate(c))
 	}
 	return nil, fmt.Errorf("probe %s: run the program %s itself", kind, kind)
 }

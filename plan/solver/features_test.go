@@ -64,6 +64,8 @@ func TestWishes(t *testing.T) {
 			"virtual functions [0 1] of enp96s0f0, which have to be created first"},
 		{"queues", "a: {cpus: {count: 2}, network: {path: express, device: enp96s0f0, queues: 3}}", "a=1,17 idle  node 0",
 			"3 of 3 interrupts of enp96s0f0 go to the lane's CPUs"},
+		{"near and apart, one of them preferred", "b: {cpus: {count: 2}}\na: {cpus: {count: 2}, near: {lane: b}, apart: {lanes: [b], level: node}, preferred: {apart: 1}}",
+			"b=1,17 idle  node 0; a=2,18 idle  node 0", "without the wish apart"},
 		{"a preferred wish that cannot hold", "a: {cpus: {count: 2, kind: efficiency}, preferred: {kind: 1}}", "a=1,17 idle  node 0",
 			"without the wish kind, which is preferred (weight 1) and gives way"},
 		{"the boot core, when told", "a: {cpus: {count: 16, boot: true, l3: one}, near: {numaNode: 0}}", "a=0-7,16-23 idle  node 0", "all of L3 0"},
@@ -106,6 +108,10 @@ func TestBootIsolated(t *testing.T) {
 }
 
 func TestRolesAndInterrupts(t *testing.T) {
+	_, err := Solve(vector(t), plan.Placement{}, declare(t, "a: {cpus: {count: 2}, network: {device: enp96s0f0, queues: 99}}"))
+	if err == nil || !strings.Contains(err.Error(), "spec.network.queues: enp96s0f0 has ") {
+		t.Errorf("more queues than there are: %v", err)
+	}
 	p, err := Solve(vector(t), plan.Placement{}, declare(t, "a: {cpus: {count: 4}, roles: {worker: 2, main: 1}, network: {path: express, device: enp96s0f0, queues: 2}}"))
 	if err != nil {
 		t.Fatal(err)

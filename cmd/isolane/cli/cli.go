@@ -73,8 +73,8 @@ func Plain(err error) error {
 		{`^accepts between (\d+) and (\d+) arg\(s\), received (\d+)$`, "expected $1 to $2 arguments, found $3"},
 		{`^unknown command (".*") for "isolane (\S+)"$`, "$2: $1: expected no argument"},
 	} {
-		if found := regexp.MustCompile(form.theirs).FindStringSubmatchIndex(text); found != nil {
-			return errors.New(string(regexp.MustCompile(form.theirs).ExpandString(nil, form.ours, text, found)))
+		if theirs := regexp.MustCompile(form.theirs); theirs.MatchString(text) {
+			return errors.New(theirs.ReplaceAllString(text, form.ours))
 		}
 	}
 	return err

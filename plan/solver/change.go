@@ -41,7 +41,7 @@ func cheapest(h host.Host, placed plan.Placement, lanes []lane.Lane, name string
 	c := changes{h: h, placed: placed, lanes: lanes}
 	free := stock.New(h, placed.Lanes).Free().Len()
 	for kind := range edits(lane.Spec{}, free) {
-		c.tries, c.steps = 60, 80000
+		c.tries, c.steps = 60, 240000
 		for i, l := range lanes {
 			for _, e := range edits(l.Spec, free)[kind] {
 				if c.works(i, e.do) {
@@ -50,7 +50,7 @@ func cheapest(h host.Host, placed plan.Placement, lanes []lane.Lane, name string
 			}
 		}
 	}
-	c.tries, c.steps = 60, 80000
+	c.tries, c.steps = 60, 240000
 	for i, l := range lanes {
 		if text := c.memory(i); text != "" {
 			return &plan.Change{Lane: l.Metadata.Name, Change: text}
@@ -77,7 +77,7 @@ func (c *changes) works(i int, do func(*lane.Spec)) bool {
 
 // fit says whether a short search finds a way to place the lanes.
 func (c *changes) fit(lanes []lane.Lane) bool {
-	most := min(max(5000, c.steps/4), c.steps) // the first tries change least, and may take longer
+	most := min(max(15000, c.steps/4), c.steps) // the first tries change least, and may take longer
 	if most <= 0 || c.placed.Check(c.h) != nil || checkNames(c.placed, lanes) != nil {
 		return false
 	}
@@ -85,9 +85,16 @@ func (c *changes) fit(lanes []lane.Lane) bool {
 	if t.exceedsHost() { // no search, so it takes no steps
 		return false
 	}
-	t.findFirst(most, true)
+	// Some files are easy with the largest lanes first, others with those that have the fewest choices.
+	t.findFirst(most/4, true)
 	refused := t.run()
-	c.steps -= most - max(0, t.steps)
+	c.steps -= most/4 - max(0, t.steps)
+	if refused != nil && !refused.proven {
+		t.fewestChoicesFirst()
+		t.findFirst(most-most/4, true)
+		refused = t.run()
+		c.steps -= most - most/4 - max(0, t.steps)
+	}
 	return refused == nil
 }
 

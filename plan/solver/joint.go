@@ -85,12 +85,16 @@ func (t *jointSearch) sort(keys ...func(lane.Lane) int) {
 	}
 }
 
-// findFirst makes the search end with the first placement. Lanes that are near to each other go first, then
-// those with the fewest CPUs to choose from.
+// findFirst makes the search end with the first placement.
 func (t *jointSearch) findFirst(steps int, dropPreferred bool) {
 	t.firstFound, t.dropPreferred, t.steps = true, dropPreferred, steps
 	clear(t.seen)
 	clear(t.sets)
+}
+
+// fewestChoicesFirst makes the search begin with lanes that are near to each other, then with those that have
+// the fewest CPUs to choose from.
+func (t *jointSearch) fewestChoicesFirst() {
 	choices := map[string]int{}
 	for _, l := range t.lanes {
 		choices[l.Metadata.Name] = search.Choice(t.m, l)
@@ -171,6 +175,7 @@ func (t *jointSearch) run() *refused {
 		for _, dropPreferred := range []bool{false, true} {
 			if !t.found {
 				t.findFirst(t.most/4, dropPreferred)
+				t.fewestChoicesFirst()
 				t.branch(0, plan.Cost{})
 			}
 		}

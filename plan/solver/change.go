@@ -57,7 +57,7 @@ func cheapest(h host.Host, placed plan.Placement, lanes []lane.Lane, name string
 		}
 	}
 	for i, l := range lanes {
-		c.steps = 5000 // this helps mostly, so it is always tried
+		c.steps = 20000 // this helps mostly, so it is always tried
 		if rest := slices.Delete(slices.Clone(lanes), i, i+1); len(rest) > 0 && c.fit(rest) {
 			return &plan.Change{Lane: l.Metadata.Name, Change: "leave it out"}
 		}

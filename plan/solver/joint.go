@@ -92,22 +92,20 @@ func (t *jointSearch) findFirst(steps int, dropPreferred bool) {
 	clear(t.sets)
 }
 
-// fewestChoicesFirst makes the search begin with lanes that are near to each other, then with those that have
-// the fewest CPUs to choose from.
+// fewestChoicesFirst makes the search begin with lanes that have wishes about each other, then with those that
+// have the fewest CPUs to choose from, the smallest first.
 func (t *jointSearch) fewestChoicesFirst() {
 	choices := map[string]int{}
 	for _, l := range t.lanes {
 		choices[l.Metadata.Name] = search.Choice(t.m, l)
 	}
 	unrelated := func(l lane.Lane) int {
-		if l.Spec.Near.Lane != "" || slices.ContainsFunc(t.lanes, func(o lane.Lane) bool {
-			return o.Spec.Near.Lane == l.Metadata.Name
-		}) {
+		if l.Spec.Near.Lane != "" || len(l.Spec.Apart.Lanes) > 0 || t.isReferenced(l.Metadata.Name) {
 			return 0
 		}
 		return 1
 	}
-	t.sort(unrelated, t.depth, func(l lane.Lane) int { return choices[l.Metadata.Name] })
+	t.sort(unrelated, t.depth, func(l lane.Lane) int { return choices[l.Metadata.Name] }, cpusTaken)
 }
 
 // depth is the length of the chain of lanes, each near to the next, that begins with a lane.
@@ -173,10 +171,12 @@ func (t *jointSearch) run() *refused {
 	t.branch(0, plan.Cost{})
 	if !t.found && t.steps < 0 && !t.firstFound && !t.tooMuch { // any placement is better than none
 		for _, dropPreferred := range []bool{false, true} {
-			if !t.found {
-				t.findFirst(t.most/4, dropPreferred)
-				t.fewestChoicesFirst()
-				t.branch(0, plan.Cost{})
+			for _, order := range []func(){t.fewestChoicesFirst, func() { t.sort() }} {
+				if !t.found {
+					order()
+					t.findFirst(t.most/4, dropPreferred)
+					t.branch(0, plan.Cost{})
+				}
 			}
 		}
 		t.firstFound, t.steps = false, -1

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 )
 
 // File is the name of the document in a results directory.
@@ -77,52 +76,25 @@ func Read(dir string) (Session, error) {
 	if err != nil {
 		return Session{}, err
 	}
-	var s Session
-	if err := json.Unmarshal(data, &s); err != nil {
+	head := struct {
+		APIVersion, Kind string
+		Schema           int
+	}{}
+	if err := json.Unmarshal(data, &head); err != nil {
 		return Session{}, fmt.Errorf("%s: %w", name, err)
 	}
-	if s.APIVersion != APIVersion || s.Kind != Kind || s.Schema != Schema {
-		return Session{}, fmt.Errorf("%s: expected %s %s schema %d, found %s %s schema %d",
-			name, APIVersion, Kind, Schema, s.APIVersion, s.Kind, s.Schema)
+	var s Session
+	switch {
+	case head.APIVersion != APIVersion || head.Kind != Kind || head.Schema < 1 || head.Schema > Schema:
+		return s, fmt.Errorf("%s: expected %s %s of schema 1 to %d, found %s %s of schema %d: read a later schema with "+
+			"the isolane that wrote it", name, APIVersion, Kind, Schema, head.APIVersion, head.Kind, head.Schema)
+	case head.Schema == 1:
+		s, err = readFirst(data)
+	default:
+		err = json.Unmarshal(data, &s)
 	}
-	if s.Scenario.Aims == nil && s.Scenario.Name == "edge" && s.Lane == nil {
-		s.Scenario.Aims = edgeAims()
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", name, err)
 	}
-	return s, s.addIntruders(data)
-}
-
-// edgeAims are those that sessions of before 2026-11-22 do not have.
-func edgeAims() *Aims {
-	return &Aims{"noisy-lane-express", []Goal{{Metric: "throughput", Percent: 150}, {Metric: "rtt", Percent: 50},
-		{Metric: "rtt", Statistic: P999, Percent: 100}}}
-}
-
-// addIntruders reads what sessions of before 2026-11-22 have: tasks on a lane's CPUs apart from the sources.
-func (s *Session) addIntruders(data []byte) error {
-	type intruder struct {
-		CPU, TID     int
-		Comm, Remedy string
-		Kernel       bool
-		Runs         uint64
-		Ran          Nanoseconds `json:"ranNanoseconds"`
-		Worst        Nanoseconds `json:"worstNanoseconds"`
-	}
-	var before struct {
-		Runs []struct {
-			Witness struct{ Intruders []intruder }
-		}
-	}
-	err := json.Unmarshal(data, &before)
-	for i, run := range before.Runs {
-		w := &s.Runs[i].Witness
-		for _, o := range run.Witness.Intruders {
-			kind := map[bool]string{false: "task", true: "kernel thread"}[o.Kernel]
-			same := func(k Source) bool { return k.CPU == o.CPU && k.TID == o.TID && k.Kind == kind }
-			if !slices.ContainsFunc(w.Sources, same) {
-				w.Sources = append(w.Sources, Source{CPU: o.CPU, TID: o.TID, Kind: kind, Name: o.Comm,
-					Count: &o.Runs, Total: &o.Ran, Longest: &o.Worst, Remedy: o.Remedy})
-			}
-		}
-	}
-	return err
+	return s, nil
 }

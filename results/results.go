@@ -17,7 +17,7 @@ import (
 const (
 	APIVersion = "isolane.dev/v1alpha1"
 	Kind       = "ProveResult"
-	Schema     = 1
+	Schema     = 2
 )
 
 // Session is the whole document, results.json.
@@ -26,6 +26,8 @@ type Session struct {
 	Kind        string      `json:"kind"`
 	Schema      int         `json:"schema"`
 	Scenario    Scenario    `json:"scenario"`
+	Factors     []Factor    `json:"factors"` // what differs between the cells, in the order of their names
+	Metrics     []Metric    `json:"metrics"` // what the runs measure, in the order in which they do
 	Environment Environment `json:"environment"`
 	Started     time.Time   `json:"started"`
 	Ended       time.Time   `json:"ended"` // of the last run stored
@@ -49,14 +51,86 @@ type Lane struct {
 
 // Scenario says what was asked.
 type Scenario struct {
-	Name   string `json:"name"`
-	Title  string `json:"title"`
-	Mode   string `json:"mode"`   // quick, standard or proof
-	Blocks int    `json:"blocks"` // counted ones; one more is run first and dropped
-	Seed   uint64 `json:"seed"`   // of the order of the cells
-	Source string `json:"source"` // the scenario as YAML, with all defaults filled in
-	Aims   *Aims  `json:"aims,omitempty"`
+	Name      string      `json:"name"`
+	Title     string      `json:"title"`
+	Mode      string      `json:"mode"`   // quick, standard or proof
+	Blocks    int         `json:"blocks"` // counted ones; one more is run first and dropped
+	Seed      uint64      `json:"seed"`   // of the order of the cells
+	Source    string      `json:"source"` // the scenario as YAML, with all defaults filled in
+	Excluded  []Excluded  `json:"excluded,omitempty"`
+	Aims      *Aims       `json:"aims,omitempty"`
+	Published []Published `json:"published,omitempty"`
 }
+
+// Excluded is a combination of levels that is no cell.
+type Excluded struct {
+	Cell    string `json:"cell"`
+	Because string `json:"because"`
+}
+
+// Factor is a condition that differs between cells.
+type Factor struct {
+	Name   string  `json:"name"`
+	Levels []Level `json:"levels"`
+	// Quiet is the level at which nothing disturbs the application, of a factor that is there to disturb it: each
+	// disturbed cell is also compared with its own quiet one. "": it does not disturb.
+	Quiet string `json:"quietLevel,omitempty"`
+	// PerBoot says that it cannot be changed while the machine runs: its levels are compared between boots.
+	PerBoot bool `json:"perBoot,omitempty"`
+}
+
+// Level is one value of a factor.
+type Level struct {
+	Name  string `json:"name"`
+	Words string `json:"words,omitempty"` // what it means
+}
+
+// Metric is a quantity that runs measure.
+type Metric struct {
+	// Name is that of its values: the probe's name in the scenario, with a word behind it where a probe has several.
+	Name     string    `json:"name"`
+	Quantity string    `json:"quantity"` // what it is, the same for all probes of it: rtt, throughput
+	Noun     string    `json:"noun"`     // in a sentence: RTT
+	Title    string    `json:"title"`    // in a heading: Round trip
+	About    string    `json:"about,omitempty"`
+	Unit     string    `json:"unit"`   // ns, bit/s; others are printed as they stand
+	Better   Direction `json:"better"` // higher or lower
+	Margin   float64   `json:"margin"` // the smallest ratio beyond 1 that matters: 0.05 is 5%
+	Role     Role      `json:"role,omitempty"`
+	// Sampled metrics have a histogram a run, and their value is its median; the others have one value a run.
+	Sampled bool     `json:"sampled,omitempty"`
+	Loop    Loop     `json:"loop,omitempty"`
+	MeanOf  []string `json:"meanOf,omitempty"` // metrics whose geometric mean it is
+	Short   string   `json:"short,omitempty"`  // its name as a part of a mean: up
+}
+
+// Direction says what is better.
+type Direction string
+
+// The directions.
+const (
+	Higher Direction = "higher"
+	Lower  Direction = "lower"
+)
+
+// Role is what a metric is for.
+type Role string
+
+// The roles. A metric without one is shown after the primary ones.
+const (
+	Primary Role = "primary" // comes first, and belongs to the one family of verdicts
+	Cost    Role = "cost"    // what the figures were paid with
+	Check   Role = "check"   // shows whether the measurement can be trusted
+)
+
+// Loop says what a sampling probe waits for.
+type Loop string
+
+// The loops.
+const (
+	Open   Loop = "open"   // a fixed rate, whatever the replies do; latencies count from the intended time
+	Closed Loop = "closed" // the next sample begins after the last: service time, which misses stalls
+)
 
 // Aims are what one cell is to reach against the baseline.
 type Aims struct {
@@ -66,7 +140,7 @@ type Aims struct {
 
 // Goal is a figure in percent of the baseline's: at least that, or at most where less is better.
 type Goal struct {
-	Metric    string  `json:"metric"`              // throughput or rtt
+	Metric    string  `json:"metric"`              // its name
 	Statistic string  `json:"statistic,omitempty"` // p99.9, of all runs merged; "": that of the single blocks
 	Percent   float64 `json:"percent"`
 }
@@ -90,35 +164,36 @@ type Environment struct {
 	Versions    map[string]string `json:"versions"` // isolane, stress-ng, iperf3: program to version
 }
 
-// Cell is one combination of conditions. Cells with the same Path, Runtime and so on differ only
-// in what their fields say.
+// Cell is one combination of conditions.
 type Cell struct {
-	Name      string `json:"name"`      // noise-placement-path, "noisy-lane-express"
-	Placement string `json:"placement"` // floating, pinned or lane
-	Noise     string `json:"noise"`     // quiet or noisy
-	Path      string `json:"path"`      // bridge or express, as asked
-	// PathInForce differs from Path where this kernel cannot do what was asked; a note says why.
-	PathInForce string `json:"pathInForce"`
-	Baseline    bool   `json:"baseline"` // the cell to which the others are compared
+	Name   string            `json:"name"`   // its levels, in the order of the factors: "noisy-lane-express"
+	Levels map[string]string `json:"levels"` // by factor; one that does not matter in this cell has none
+	// InForce are levels that this kernel cannot do, and what was in force in their place; a note says why.
+	InForce  map[string]string `json:"inForce,omitempty"`
+	Baseline bool              `json:"baseline"` // the cell to which the others are compared
 	// The CPUs that the plan gives each part.
-	Application cpuset.Set  `json:"applicationCPUs"`
-	Client      cpuset.Set  `json:"clientCPUs"`
-	Neighbours  cpuset.Set  `json:"neighbourCPUs"` // empty in quiet cells
-	Published   []Published `json:"published,omitempty"`
+	Application cpuset.Set `json:"applicationCPUs"`
+	Client      cpuset.Set `json:"clientCPUs"`
+	Neighbours  cpuset.Set `json:"neighbourCPUs"` // empty in quiet cells
 }
 
-// Published is a figure of somebody else for the same conditions.
+// Published is a figure of somebody else for the conditions of a cell.
 type Published struct {
-	Metric    string  `json:"metric"`  // throughput or rtt
-	Percent   float64 `json:"percent"` // of the baseline cell
-	Qualifier string  `json:"qualifier"`
+	Cell      string  `json:"cell"`
+	Metric    string  `json:"metric"`            // its name
+	Percent   float64 `json:"percent,omitempty"` // of the baseline cell; 0: only an absolute figure was published
+	Value     float64 `json:"value,omitempty"`   // in the metric's unit; 0: only a percentage was published
+	Statistic string  `json:"statistic,omitempty"`
+	Qualifier string  `json:"qualifier,omitempty"`
 	Source    string  `json:"source"`
 }
 
 // The words that a Qualifier may begin with. All else in it is for a reader.
 const (
-	About   = "about"   // read off a chart, or rounded
-	Average = "average" // of a quantity that we give as a percentile
+	About    = "about"    // read off a chart, or rounded
+	Average  = "average"  // of a quantity that we give as a percentile
+	Limit    = "limit"    // of the equipment: the true figure may be beyond
+	Censored = "censored" // the measurement ended there
 )
 
 // Qualified says whether the qualifier begins with a word.
@@ -145,20 +220,25 @@ type Nanoseconds int64
 
 // Measurement is what one probe found in one run.
 type Measurement struct {
-	// Name tells the probe and its settings: "rtt-udp-64-pingpong", "rtt-udp-64-open",
-	// "throughput-tcp-up". It is the same in all runs of a session.
-	Name   string      `json:"name"`
-	Metric string      `json:"metric"` // rtt or throughput
-	Window Nanoseconds `json:"windowNanoseconds"`
-	Void   []string    `json:"void,omitempty"` // why this one figure is not used: the client could not keep up
-	RTT    *RTT        `json:"rtt,omitempty"`
-	Worst  []Sample    `json:"worst,omitempty"` // the longest samples, the longest first; at most 64
-	Tail   *Tail       `json:"tail,omitempty"`  // what the longest of them met; nil where nothing recorded it
-	Rate   *Throughput `json:"throughput,omitempty"`
+	Name    string             `json:"name"` // of the probe in the scenario
+	Window  Nanoseconds        `json:"windowNanoseconds"`
+	Void    []string           `json:"void,omitempty"`    // why this is not used: the client could not keep up
+	Values  map[string]float64 `json:"values,omitempty"`  // by metric
+	Samples map[string]Samples `json:"samples,omitempty"` // by metric
+	Facts   map[string]string  `json:"facts,omitempty"`   // what the program says of itself: congestionControl, reno
+	Worst   []Sample           `json:"worst,omitempty"`   // the longest of the metric named as the probe, at most 64
+	Tail    *Tail              `json:"tail,omitempty"`    // what they met; nil where nothing recorded it
 }
 
-// Sample is one round trip, from its (in the open loop: intended) send time to its reply, on
-// CLOCK_MONOTONIC.
+// Samples are those of one metric in one run. In an open loop they count from the intended time.
+type Samples struct {
+	Wanted    uint64    `json:"wanted"`         // how many were to be taken: messages sent, activations that were due
+	Lost      uint64    `json:"lost,omitempty"` // of them, without an end
+	Histogram Histogram `json:"histogram"`
+	Lag       Histogram `json:"lag,omitempty"` // open loop: actual minus intended begin
+}
+
+// Sample is from its (in the open loop: intended) begin to its end, on CLOCK_MONOTONIC.
 type Sample struct {
 	Begin Nanoseconds `json:"beginNanoseconds"`
 	End   Nanoseconds `json:"endNanoseconds"`
@@ -188,34 +268,9 @@ type Met struct {
 	Took Nanoseconds `json:"tookNanoseconds"`
 }
 
-// RTT is the outcome of an echo probe. Open-loop latencies count from the intended send time.
-type RTT struct {
-	Protocol     string    `json:"protocol"` // udp or tcp
-	PayloadBytes int       `json:"payloadBytes"`
-	Mode         string    `json:"mode"` // pingpong (closed loop: service time) or open
-	RatePerSec   float64   `json:"ratePerSecond,omitempty"`
-	Wait         string    `json:"wait"` // how the client awaits the reply: spin or block
-	Sent         uint64    `json:"sent"`
-	Lost         uint64    `json:"lost"`
-	Latency      Histogram `json:"latency"`
-	SendLag      Histogram `json:"sendLag,omitempty"` // open loop: actual minus intended send time
-}
-
 // Histogram is an HdrHistogram from 1 ns to 60 s with 3 digits, in the V2 compressed base64 form
 // that other HdrHistogram tools read. The empty string is an empty histogram.
 type Histogram string
-
-// Throughput is the outcome of an iperf3 run, as its receiver saw it.
-type Throughput struct {
-	Protocol          string  `json:"protocol"`
-	Direction         string  `json:"direction"` // up: client to application; down: the other way
-	WriteBytes        int     `json:"writeBytes"`
-	BitsPerSecond     float64 `json:"bitsPerSecond"`
-	Retransmits       uint64  `json:"retransmits"`
-	CongestionControl string  `json:"congestionControl"`
-	ClientCPUPercent  float64 `json:"clientCPUPercent"`
-	ServerCPUPercent  float64 `json:"serverCPUPercent"`
-}
 
 // Witness is the evidence of what really happened during the measured part of a run.
 type Witness struct {

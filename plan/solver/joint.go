@@ -92,8 +92,8 @@ func (t *jointSearch) findFirst(steps int, dropPreferred bool) {
 	clear(t.sets)
 }
 
-// fewestChoicesFirst makes the search begin with lanes that have wishes about each other, then with those that
-// have the fewest CPUs to choose from, the smallest first.
+// fewestChoicesFirst makes the search begin with the lanes that have the fewest CPUs to choose from, then with
+// those that have wishes about each other, the smallest first.
 func (t *jointSearch) fewestChoicesFirst() {
 	choices := map[string]int{}
 	for _, l := range t.lanes {
@@ -105,7 +105,7 @@ func (t *jointSearch) fewestChoicesFirst() {
 		}
 		return 1
 	}
-	t.sort(unrelated, t.depth, func(l lane.Lane) int { return choices[l.Metadata.Name] }, cpusTaken)
+	t.sort(func(l lane.Lane) int { return choices[l.Metadata.Name] }, unrelated, t.depth, cpusTaken)
 }
 
 // depth is the length of the chain of lanes, each near to the next, that begins with a lane.

@@ -56,7 +56,7 @@ func goClient(addr netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	h, err := m.RTT.Latency.Decode()
+	h, err := m.Samples[m.Name].Histogram.Decode()
 	if err != nil {
 		return err
 	}

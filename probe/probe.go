@@ -23,15 +23,21 @@ type Driver interface {
 	Read(settings []byte) (Probe, error)
 }
 
-// Probe is one measurement of a scenario: a program that serves as the application, and a client. In JSON it
-// is its settings, with all defaults filled in.
+// Probe is one measurement of a scenario. Mostly a program serves as the application, and a client outside
+// measures it. In JSON it is its settings, with all defaults filled in.
 type Probe interface {
 	Validate(Conditions) error // that these conditions can be had
-	// Server is the command line at the application. One serves all probes with the same.
+	// Metrics are what it measures, under its name in the scenario; the one that stands for it comes first, and has
+	// that name.
+	Metrics(name string) []results.Metric
+	// Inside says that what measures is the application: there is no client, and no network.
+	Inside() bool
+	// Server is the command line at the application; none of a probe that has no server. One serves all probes with
+	// the same.
 	Server(self string, c Conditions) []string
 	Ready() string // what the server prints when it can be used
 	Client(self string, c Conditions) []string
-	Samples() bool // it measures single samples, of which the longest can be explained: Measurement.Worst
+	// Parse reads what the client printed.
 	Parse(output []byte, c Conditions) (results.Measurement, error)
 }
 
@@ -51,6 +57,7 @@ func Find(kinds []Driver, name string) (Driver, error) {
 type Conditions struct {
 	Name    string         // of the probe in the scenario
 	Address netip.AddrPort // of the application; port 0 is the probe's own
+	Dir     string         // of files that the programs need, taken away after the run
 	Warmup  time.Duration  // measured and dropped
 	Window  time.Duration  // measured
 	// CongestionControl is TCP's algorithm, "" leaves the host's.

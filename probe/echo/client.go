@@ -31,7 +31,7 @@ const timeout = time.Second
 // its latency counts from when it should have left; none is left out.
 func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measurement, error) {
 	given.Address = given.At(port)
-	m := results.Measurement{Name: given.Name, Metric: "rtt", Window: results.Nanoseconds(given.Window)}
+	m := results.Measurement{Name: given.Name, Window: results.Nanoseconds(given.Window)}
 	fd, err := connect(given.Address, p.Protocol)
 	if err != nil {
 		return m, err
@@ -54,14 +54,14 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measure
 	if err != nil {
 		return m, fmt.Errorf("%s %s: %w", p.Protocol, given.Address, err)
 	}
-	m.RTT = &results.RTT{Protocol: p.Protocol, PayloadBytes: c.size, Mode: p.Mode, RatePerSec: p.Rate,
-		Wait: c.waitName(), Sent: c.sent, Lost: c.lost}
-	if m.RTT.Latency, err = results.Encode(c.latency); err != nil {
+	trips := results.Samples{Wanted: c.sent, Lost: c.lost}
+	if trips.Histogram, err = results.Encode(c.latency); err != nil {
 		return m, err
 	}
-	if m.RTT.SendLag, err = results.Encode(c.lag); err != nil {
+	if trips.Lag, err = results.Encode(c.lag); err != nil {
 		return m, err
 	}
+	m.Samples = map[string]results.Samples{given.Name: trips}
 	m.Worst = c.longest.samples()
 	m.Void = c.objections()
 	return m, nil
@@ -94,13 +94,6 @@ func newClient(fd socket, p Probe, given probe.Conditions) (*client, error) {
 	_ = c.latency.RecordValue(1) // touches the counters' pages; the highest first value ends its growth
 	c.latency.Reset()
 	return c, nil
-}
-
-func (c *client) waitName() string {
-	if c.Wait == Block {
-		return Block
-	}
-	return Spin
 }
 
 // post sends the message of that number.

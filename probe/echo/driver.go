@@ -86,8 +86,18 @@ func (p Probe) validate() error {
 // Validate takes all conditions.
 func (Probe) Validate(probe.Conditions) error { return nil }
 
-// Samples is true: each round trip is one.
-func (Probe) Samples() bool { return true }
+// Metrics are the round trips.
+func (p Probe) Metrics(name string) []results.Metric {
+	m := results.Metric{Name: name, Quantity: "rtt", Noun: "RTT", Title: "Round trip", About: "Median round trip (P50)",
+		Unit: "ns", Better: results.Lower, Margin: 0.10, Sampled: true, Loop: results.Open}
+	if p.Mode == PingPong {
+		m.Loop = results.Closed
+	}
+	return []results.Metric{m}
+}
+
+// Inside is false: the client measures from outside.
+func (Probe) Inside() bool { return false }
 
 // Server is the command line at the application, the same for all probes.
 func (Probe) Server(self string, c probe.Conditions) []string {

@@ -80,7 +80,7 @@ func small(protocol, mode string) Probe {
 
 func latencies(t *testing.T, m results.Measurement) (n int64, low, high time.Duration) {
 	t.Helper()
-	h, err := m.RTT.Latency.Decode()
+	h, err := m.Samples[m.Name].Histogram.Decode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,8 +100,8 @@ func TestEcho(t *testing.T) {
 						t.Fatalf("%s %s %s %s: %v", ip, protocol, mode, waiting, err)
 					}
 					n, low, _ := latencies(t, m)
-					if n == 0 || low <= 0 || uint64(n)+m.RTT.Lost != m.RTT.Sent || mode == Open && m.RTT.Sent < 99 {
-						t.Errorf("%s %s %s %s: %d samples of %d sent, %d lost, min %s", ip, protocol, mode, waiting, n, m.RTT.Sent, m.RTT.Lost, low)
+					if n == 0 || low <= 0 || uint64(n)+m.Samples[m.Name].Lost != m.Samples[m.Name].Wanted || mode == Open && m.Samples[m.Name].Wanted < 99 {
+						t.Errorf("%s %s %s %s: %d samples of %d sent, %d lost, min %s", ip, protocol, mode, waiting, n, m.Samples[m.Name].Wanted, m.Samples[m.Name].Lost, low)
 					}
 				}
 			}
@@ -157,7 +157,7 @@ func TestStall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := m.RTT.Latency.Decode()
+		h, err := m.Samples[m.Name].Histogram.Decode()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,8 +191,8 @@ func TestUnreliableResponder(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, _, _ := latencies(t, m)
-	if uint64(got)+m.RTT.Lost != m.RTT.Sent || m.RTT.Lost < m.RTT.Sent/20 || len(m.Void) == 0 {
-		t.Errorf("%d replies, %d lost of %d sent, void: %q", got, m.RTT.Lost, m.RTT.Sent, m.Void)
+	if uint64(got)+m.Samples[m.Name].Lost != m.Samples[m.Name].Wanted || m.Samples[m.Name].Lost < m.Samples[m.Name].Wanted/20 || len(m.Void) == 0 {
+		t.Errorf("%d replies, %d lost of %d sent, void: %q", got, m.Samples[m.Name].Lost, m.Samples[m.Name].Wanted, m.Void)
 	}
 }
 
@@ -220,8 +220,8 @@ func TestSignals(t *testing.T) {
 	m, err := small(UDP, Open).Run(t.Context(), short(addr))
 	cancel()
 	group.Wait()
-	if err != nil || m.RTT.Lost > 0 || m.RTT.Sent < 99 {
-		t.Errorf("%+v, %v", m.RTT, err)
+	if err != nil || m.Samples[m.Name].Lost > 0 || m.Samples[m.Name].Wanted < 99 {
+		t.Errorf("%+v, %v", m, err)
 	}
 	clock, err := probe.NewClock()
 	if err != nil {

@@ -68,8 +68,20 @@ func (Probe) Validate(c probe.Conditions) error {
 	return nil
 }
 
-// Samples is false: it is one rate.
-func (Probe) Samples() bool { return false }
+// Metrics are the rate that the receiver saw, and what iperf3 says of the CPUs at both ends.
+func (p Probe) Metrics(name string) []results.Metric {
+	rate := results.Metric{Name: name, Quantity: "throughput", Noun: "throughput", Title: "Throughput",
+		About: "TCP, " + name, Unit: "bit/s", Better: results.Higher, Margin: 0.05, Short: p.Direction}
+	check := func(word, noun, unit string) results.Metric {
+		return results.Metric{Name: name + "-" + word, Quantity: word, Noun: noun, Title: noun, Unit: unit,
+			Better: results.Lower, Margin: 0.10, Role: results.Check}
+	}
+	return []results.Metric{rate, check("retransmits", "segments sent again", "segments"),
+		check("client-cpu", "client's CPU", "%"), check("server-cpu", "server's CPU", "%")}
+}
+
+// Inside is false: the client measures from outside.
+func (Probe) Inside() bool { return false }
 
 // Server is the command line at the application, the same for all probes.
 func (Probe) Server(_ string, c probe.Conditions) []string {
@@ -102,7 +114,7 @@ func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second))
 
 // Parse reads the client's report: the rate that the receiver saw.
 func (p Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, error) {
-	m := results.Measurement{Name: c.Name, Metric: "throughput", Window: results.Nanoseconds(c.Window)}
+	m := results.Measurement{Name: c.Name, Window: results.Nanoseconds(c.Window)}
 	var r struct {
 		Error string `json:"error"`
 		End   *struct {
@@ -128,11 +140,13 @@ func (p Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, er
 	if r.End == nil || r.End.Received == nil {
 		return m, fmt.Errorf("%s report: expected end.sum_received", Program)
 	}
-	m.Rate = &results.Throughput{Protocol: p.Protocol, Direction: p.Direction,
-		WriteBytes:    int(min(p.Write, maxWrite)),
-		BitsPerSecond: r.End.Received.BitsPerSecond, Retransmits: r.End.Sent.Retransmits,
-		CongestionControl: r.End.Congestion, ClientCPUPercent: r.End.CPU.Host, ServerCPUPercent: r.End.CPU.Remote}
-	if m.Rate.BitsPerSecond <= 0 {
+	rate := r.End.Received.BitsPerSecond
+	m.Values = map[string]float64{c.Name: rate, c.Name + "-retransmits": float64(r.End.Sent.Retransmits),
+		c.Name + "-client-cpu": r.End.CPU.Host, c.Name + "-server-cpu": r.End.CPU.Remote}
+	if r.End.Congestion != "" {
+		m.Facts = map[string]string{"congestionControl": r.End.Congestion}
+	}
+	if rate <= 0 {
 		m.Void = append(m.Void, "nothing was received")
 	}
 	if c.CongestionControl != "" && r.End.Congestion != c.CongestionControl {

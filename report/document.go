@@ -58,16 +58,18 @@ type documentCell struct {
 
 // documentFigure is one quantity of a cell. What its sample does not support is null.
 type documentFigure struct {
-	Name          string         `json:"name"`
-	Metric        string         `json:"metric"`
-	BitsPerSecond *float64       `json:"bitsPerSecond,omitempty"` // the median of the blocks
-	P50           *float64       `json:"p50Nanoseconds,omitempty"`
-	P99           *float64       `json:"p99Nanoseconds,omitempty"`
-	P999          *float64       `json:"p999Nanoseconds,omitempty"`
-	Max           *float64       `json:"maxNanoseconds,omitempty"`
-	Samples       uint64         `json:"samples,omitempty"` // round trips
-	Ratio         *documentRatio `json:"ratio,omitempty"`   // to the baseline
-	Verdict       stats.Verdict  `json:"verdict,omitempty"`
+	Name     string         `json:"name"`
+	Quantity string         `json:"quantity"`
+	Unit     string         `json:"unit"`            // of what follows
+	Role     results.Role   `json:"role,omitempty"`  // primary, cost or check
+	Value    *float64       `json:"value,omitempty"` // the median of the blocks, of what gives one value a run
+	P50      *float64       `json:"p50,omitempty"`   // of all runs merged
+	P99      *float64       `json:"p99,omitempty"`
+	P999     *float64       `json:"p999,omitempty"`
+	Max      *float64       `json:"max,omitempty"`
+	Samples  uint64         `json:"samples,omitempty"`
+	Ratio    *documentRatio `json:"ratio,omitempty"` // to the baseline
+	Verdict  stats.Verdict  `json:"verdict,omitempty"`
 }
 
 // documentRatio is an estimate, with its interval of confidence; where the blocks are too few for one,
@@ -102,12 +104,12 @@ func newDocument(s *figures.Summary, dir string) Document {
 }
 
 func newFigure(m figures.Metric, f figures.Figure, baseline bool) documentFigure {
-	r := documentFigure{Name: m.Name, Metric: m.Kind, Verdict: f.Verdict}
+	r := documentFigure{Name: m.Name, Quantity: m.Quantity, Unit: m.Metric.Unit, Role: m.Role, Verdict: f.Verdict}
 	if d := f.Merged; d != nil {
 		r.P50, r.P99 = known(d.Quantile(0.5)), known(d.Quantile(0.99))
 		r.P999, r.Max, r.Samples = known(d.Quantile(0.999)), known(d.Max()), d.N()
 	} else {
-		r.BitsPerSecond = known(f.Centre)
+		r.Value = known(f.Centre)
 	}
 	if f.Ratio.Known() && !baseline {
 		low, high, interval := f.Ratio.Spread()

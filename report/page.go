@@ -79,7 +79,7 @@ func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 		}
 	}
 	for _, m := range s.Ordered() {
-		if (m.Primary || m.Statistic == "") && has(s, m) {
+		if (m.IsPrimary() || m.Statistic == "") && has(s, m) {
 			p.Blocks = append(p.Blocks, blockTable(s, m))
 		}
 	}
@@ -114,8 +114,8 @@ func sentences(s *figures.Summary) []string {
 		text := ""
 		for i, m := range s.Primary() {
 			if m.Margin.Goal == stats.HigherIsBetter && c.Ratios[i].Known() {
-				text = fmt.Sprintf("Under noise %s keeps %s %s of its quiet %s", c.Name,
-					format.Percent(c.Ratios[i].Estimate), c.Ratios[i].SpreadWords(), m.Noun)
+				text = fmt.Sprintf("Under %s %s keeps %s %s of its %s %s", s.Disturbance().Name, c.Name,
+					format.Percent(c.Ratios[i].Estimate), c.Ratios[i].SpreadWords(), s.Disturbance().Quiet, m.Noun)
 			} else if without, with := c.Tails(m); text != "" && without > 0 && with > 0 {
 				text += fmt.Sprintf("; its %s P99.9 goes from %s to %s", m.Noun, m.Unit.Full(without), m.Unit.Full(with))
 			}

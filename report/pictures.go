@@ -22,7 +22,7 @@ type picture struct {
 func newPictures(s *figures.Summary) []picture {
 	var all []picture
 	add := func(what string, m figures.Metric, data table, svg []byte) {
-		all = append(all, picture{chartName(what, m), svg, data, !m.Primary})
+		all = append(all, picture{chartName(what, m), svg, data, !m.IsPrimary()})
 	}
 	head, _ := s.SpreadHead()
 	for _, m := range s.Ordered() {
@@ -30,7 +30,7 @@ func newPictures(s *figures.Summary) []picture {
 		compared := slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Figure(m).Ratio.Known() })
 		if compared && !whole(s, m) {
 			data, l := values, barsLabels(s, m)
-			if !m.Primary && m.Statistic == "" {
+			if !m.IsPrimary() && m.Statistic == "" {
 				data = blockTable(s, m)
 			}
 			l.Alt = values.words(l.Title, "%", head)
@@ -56,13 +56,13 @@ func newPictures(s *figures.Summary) []picture {
 // whole says whether a metric is the only part of another, which shows the same.
 func whole(s *figures.Summary, m figures.Metric) bool {
 	return slices.ContainsFunc(s.Metrics, func(o figures.Metric) bool {
-		return slices.Equal(o.Parts, []string{m.Name})
+		return slices.Equal(o.MeanOf, []string{m.Name})
 	})
 }
 
 // chartName is that of its file: the primary ones by what they are, the others by their measurement too.
 func chartName(what string, m figures.Metric) string {
-	if m.Primary {
+	if m.IsPrimary() {
 		return "chart-" + what + ".svg"
 	}
 	return "chart-" + what + "-" + strings.Map(func(r rune) rune {
@@ -76,7 +76,7 @@ func chartName(what string, m figures.Metric) string {
 // barsLabels are the title of a chart of bars, and the line that says how to read it.
 func barsLabels(s *figures.Summary, m figures.Metric) chart.Labels {
 	title := capital(m.Value()) + " in percent of " + s.Baseline
-	if len(m.Parts) == 0 {
+	if len(m.MeanOf) == 0 {
 		title += ": " + m.Name
 	}
 	right, better := "the median of the runs", "More"
@@ -88,7 +88,7 @@ func barsLabels(s *figures.Summary, m figures.Metric) chart.Labels {
 	}
 	hint := fmt.Sprintf("%s. On the right the Hodges–Lehmann estimate, and %s. %s is better.", m.About, right,
 		better)
-	if m.Primary && s.Averages(m) {
+	if m.IsPrimary() && s.Averages(m) {
 		hint += " The paper gives averages, not medians."
 	}
 	return chart.Labels{Title: title, Hint: hint}

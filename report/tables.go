@@ -48,7 +48,7 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 			column{Name: "mean %", of: func(c figures.Cell) string { return estimate(c, c.Figure(m).Means) }})
 	}
 	for _, p := range s.Metrics {
-		if slices.Contains(m.Parts, p.Name) {
+		if slices.Contains(m.MeanOf, p.Name) {
 			columns = append(columns, medianColumn(p, p.Short))
 		}
 	}
@@ -108,18 +108,22 @@ func sampleNote(s *figures.Summary, m figures.Metric) string {
 	return note
 }
 
-// costTable shows what noise costs each placement on each path.
+// costTable shows what a disturbance costs each combination of the other levels.
 func costTable(s *figures.Summary) table {
 	head, _ := s.SpreadHead()
-	names, trip := []string{"placement-path"}, s.PrimaryDistribution()
+	noise := s.Disturbance()
+	if noise == nil {
+		return table{}
+	}
+	names, trip := []string{s.Others()}, s.PrimaryDistribution()
 	for _, m := range s.Primary() {
 		names = append(names, m.Value(), head)
 	}
 	if trip.Name != "" {
-		names = append(names, "P99.9 "+trip.Unit.Name+" quiet", "noisy")
+		names = append(names, "P99.9 "+trip.Unit.Name+" "+noise.Quiet, figures.Disturbed(noise))
 	}
-	t := table{Title: "What noise costs: each noisy cell in % of its own quiet cell, block by block",
-		Columns: heads(1, names...)}
+	t := table{Columns: heads(1, names...), Title: fmt.Sprintf("What %s costs: each %s cell in %% of its own %s cell, "+
+		"block by block", noise.Name, figures.Disturbed(noise), noise.Quiet)}
 	for _, c := range s.Costs {
 		row := []string{c.Name}
 		for _, r := range c.Ratios {
@@ -167,8 +171,8 @@ func workTable(s *figures.Summary) table {
 	t := newTable("Price of isolation: what the neighbours got, CPUs' worth of time and bogo operations per "+
 		"second", cells, nil, columns...)
 	if len(bases) > 0 {
-		t.Notes = []string{fmt.Sprintf("In brackets: of what they got floating (%s), block by block.",
-			strings.Join(bases, ", "))}
+		t.Notes = []string{fmt.Sprintf("In brackets: of what they got %s (%s), block by block.",
+			s.Cell(s.Baseline).Levels[s.Main().Name], strings.Join(bases, ", "))}
 	}
 	return t
 }

@@ -10,6 +10,7 @@ import (
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/terminal"
 )
 
@@ -159,13 +160,13 @@ func caveats(s *figures.Summary) []string {
 	}
 	all = append(all, tailCaveats(s)...)
 	if slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Label() != c.Name }) {
-		all = append(all, "* another path than the one asked was in force: see the notes.")
+		all = append(all, "* another level than the one asked was in force: see the notes.")
 	}
 	if shared(s) {
 		all = append(all, "In some cells the neighbours share the client's CPUs, so their loss beside a lane is "+
 			"that of a machine without a CPU to spare.")
 	}
-	if m := s.PrimaryDistribution(); m.Closed {
+	if m := s.PrimaryDistribution(); m.Loop == results.Closed {
 		all = append(all, m.Name+" is a closed loop: service time, one message in flight. It cannot show "+
 			"queueing; the open loop can.")
 	}

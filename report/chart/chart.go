@@ -221,31 +221,34 @@ func (c *chart) paint() []byte {
 	return b.Bytes()
 }
 
-// cellClass is that of a cell's marks: a hue for the placement, and pale if it is quiet.
-func cellClass(c figures.Cell) string {
+// cellClass is that of a cell's marks: a hue for the level of the main factor, and pale if nothing disturbs it.
+func cellClass(l figures.Look) string {
 	class := "hue"
-	if k := slices.Index(figures.Placements(), c.Placement); k >= 0 {
-		class += fmt.Sprintf(" hue%d", k)
+	if l.Hue >= 0 {
+		class += fmt.Sprintf(" hue%d", l.Hue%hues)
 	}
-	if c.Noise == figures.Quiet {
+	if l.Pale {
 		class += " pale"
 	}
 	return class
 }
 
-// placementKeys explain the hues of the cells that there are, and why some are pale.
-func (c *chart) placementKeys(cells []figures.Cell) {
-	sample := func(like figures.Cell) func(x0, x1, y float64) {
-		return func(x0, x1, y float64) { c.box(cellClass(like), x0, x1, y, 10) }
+// hues are how many the style sheet has.
+const hues = 3
+
+// levelKeys explain the hues of the cells that there are, and why some are pale.
+func (c *chart) levelKeys(s *figures.Summary, cells []figures.Cell) {
+	sample := func(l figures.Look) func(x0, x1, y float64) {
+		return func(x0, x1, y float64) { c.box(cellClass(l), x0, x1, y, 10) }
 	}
-	like := figures.Cell{}
-	for _, like.Placement = range figures.Placements() {
-		if slices.ContainsFunc(cells, func(c figures.Cell) bool { return c.Placement == like.Placement }) {
-			c.key(like.Placement, 10, sample(like))
+	if main := s.Main(); main != nil {
+		for hue, level := range main.Levels {
+			if slices.ContainsFunc(cells, func(c figures.Cell) bool { return c.Hue == hue }) {
+				c.key(level.Name, 10, sample(figures.Look{Hue: hue}))
+			}
 		}
 	}
-	if slices.ContainsFunc(cells, func(c figures.Cell) bool { return c.Noise == figures.Quiet }) {
-		like.Placement, like.Noise = figures.Placements()[0], figures.Quiet
-		c.key("pale: quiet", 10, sample(like))
+	if slices.ContainsFunc(cells, func(c figures.Cell) bool { return c.Pale }) {
+		c.key("pale: "+s.Disturbance().Quiet, 10, sample(figures.Look{Pale: true}))
 	}
 }

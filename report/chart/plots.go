@@ -24,9 +24,6 @@ const (
 // Bars shows a metric in percent of the baseline: for each cell a row with its bar, the whisker, its blocks,
 // and the paper's bar.
 func Bars(s *figures.Summary, m figures.Metric, l Labels) []byte {
-	if !m.Primary {
-		m.Kind = "" // what others published is drawn once, beside the primary metric
-	}
 	high, published := 0.0, false
 	for _, cell := range s.Cells {
 		high += rowName + rowBar + rowBlocks + rowGap
@@ -36,7 +33,7 @@ func Bars(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	}
 	c := newChart(l)
 	c.right -= 14 // half of the last tick's label
-	c.placementKeys(s.Cells)
+	c.levelKeys(s, s.Cells)
 	head, _ := s.SpreadHead()
 	c.key(head, 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y, 8) })
 	c.key("one block", 6, func(x0, _, y float64) { c.dot("", x0+3, y, 1.8) })
@@ -72,7 +69,7 @@ func (c *chart) barRow(cell figures.Cell, m figures.Metric, foot float64) {
 		remark = "not compared, " + m.Shown(f)
 	} else if remark == "" {
 		class, remark = "figure end", format.Percent(f.Ratio.Estimate)+", "+m.Shown(f)
-		c.box(cellClass(cell), foot, c.x.at(f.Ratio.Estimate), y, rowBar-2)
+		c.box(cellClass(cell.Look), foot, c.x.at(f.Ratio.Estimate), y, rowBar-2)
 	}
 	c.text("name", c.left, c.height+rowName-4, cell.Label())
 	c.text(class, c.right, c.height+rowName-4, remark)
@@ -130,7 +127,7 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 		c.keyX = width // a row each
 		text := fmt.Sprintf("%s, to %s of %s samples", cell.Label(), format.Quantile(d.Supported),
 			format.Count(d.N()))
-		c.key(text, 34, func(x0, x1, y float64) { c.line(curve(s, cell), x0, y, x1, y) })
+		c.key(text, 34, func(x0, x1, y float64) { c.line(curve(cell), x0, y, x1, y) })
 	}
 	c.height += lineSkip + 4
 	c.text("", margin, c.height, strings.ToLower(m.Title)+" (logarithmic)")
@@ -153,8 +150,8 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 					fmt.Fprintf(&path, "H%gV%g", round(c.x.at(p[0])), round(c.y.at(p[1])))
 				}
 			}
-			c.mark(`<path class="%s" d="%s" />`, curve(s, cell), &path)
-			end := strings.TrimSuffix(cellClass(cell), " pale")
+			c.mark(`<path class="%s" d="%s" />`, curve(cell), &path)
+			end := strings.TrimSuffix(cellClass(cell.Look), " pale")
 			c.dot(end, c.x.at(nines(d.Supported)), c.y.at(lastPercentile(d)), 2.5)
 		}
 	}
@@ -162,17 +159,17 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	return c.paint()
 }
 
-// curve is the class of a cell's line: a hue for the placement, dashes for noise and path, so that the curves
+// curve is the class of a cell's line: a hue for the main factor, dashes for the others, so that the curves
 // can be told apart without colour.
-func curve(s *figures.Summary, c figures.Cell) string {
+func curve(c figures.Cell) string {
 	dash := 0
-	if c.Noise == figures.Quiet {
+	if c.Pale {
 		dash = 1
 	}
-	if base := s.Cell(s.Baseline); base != nil && c.Path != base.Path {
+	if c.Dashed {
 		dash += 2
 	}
-	return fmt.Sprintf("%s curve dash%d", cellClass(c), dash)
+	return fmt.Sprintf("%s curve dash%d", cellClass(c.Look), dash)
 }
 
 // lastPercentile is the highest percentile that the sample supports.
@@ -212,7 +209,7 @@ func Ranges(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	c.key("mean", 8, func(x0, _, y float64) { c.diamond(x0+4, y) })
 	c.key("P99.9 (written above)", 8, func(x0, _, y float64) { c.triangle(x0+4, y-3) })
 	cells := s.Sampled(m)
-	c.placementKeys(cells)
+	c.levelKeys(s, cells)
 	lo, hi := math.Inf(1), 0.0
 	for _, cell := range cells {
 		d := cell.Figure(m).Merged
@@ -235,10 +232,10 @@ func Ranges(s *figures.Summary, m figures.Metric, l Labels) []byte {
 }
 
 func (c *chart) rangeRow(cell figures.Cell, d *figures.Distribution, u format.Unit, y float64) {
-	c.whisker(cellClass(cell)+" whisker", c.x.at(shortest(d)), c.x.at(d.Max()), y, 8)
+	c.whisker(cellClass(cell.Look)+" whisker", c.x.at(shortest(d)), c.x.at(d.Max()), y, 8)
 	p50, p99, tail := d.Quantile(0.5), d.Quantile(0.99), d.Quantile(0.999)
 	if p99 > 0 {
-		c.box(cellClass(cell), c.x.at(p50), c.x.at(p99), y, 10)
+		c.box(cellClass(cell.Look), c.x.at(p50), c.x.at(p99), y, 10)
 	}
 	c.text("end", c.x.at(shortest(d))-5, y+4, u.Plain(float64(d.Histogram.Min())))
 	c.text("", c.x.at(d.Max())+5, y+4, u.Plain(d.Max()))

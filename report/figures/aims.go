@@ -62,7 +62,7 @@ func (s *Summary) aims() []Aim {
 	}
 	var all []Aim
 	for _, g := range wanted.Goals {
-		k := slices.IndexFunc(s.Metrics, func(m Metric) bool { return m.Primary && m.Kind == g.Metric })
+		k := slices.IndexFunc(s.Metrics, func(m Metric) bool { return m.Name == g.Metric })
 		switch {
 		case k < 0:
 		case g.Statistic == results.P999:

@@ -1,8 +1,6 @@
 package figures
 
 import (
-	"slices"
-
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -58,7 +56,7 @@ func (s *Summary) compare() {
 	}
 	s.judge(s.Primary()...)
 	for _, m := range s.Metrics {
-		if !m.Primary {
+		if m.Role == "" {
 			s.judge(m)
 		}
 	}
@@ -110,7 +108,7 @@ func (c *Cell) addWork(r results.Run) {
 func (s *Summary) compareWork() {
 	for i := range s.Cells {
 		c := &s.Cells[i]
-		ref := s.floating(c.Path)
+		ref := s.floating(*c)
 		if len(c.Work) == 0 || ref == nil || ref == c {
 			continue
 		}
@@ -123,41 +121,11 @@ func (s *Summary) compareWork() {
 	}
 }
 
-// floating is the noisy floating cell, of the same path if there is one.
-func (s *Summary) floating(path string) *Cell {
-	var found *Cell
-	for i := range s.Cells {
-		c := &s.Cells[i]
-		if c.Noise == noisy && c.Placement == floating && (found == nil || c.Path == path) {
-			found = c
-		}
-	}
-	return found
-}
-
-// cost is what noise costs one placement on one path: its noisy cell against its quiet one.
+// cost is what a disturbance costs: a disturbed cell against its own quiet one.
 type cost struct {
-	Name         string // placement-path
+	Name         string // of the other levels: lane-express
 	Quiet, Noisy Cell
 	Ratios       []Comparison // of the primary metrics
-}
-
-func (s *Summary) costs() []cost {
-	var all []cost
-	for _, n := range s.Cells {
-		k := slices.IndexFunc(s.Cells, func(c Cell) bool {
-			return c.Noise == Quiet && c.Placement == n.Placement && c.Path == n.Path
-		})
-		if n.Noise != noisy || k < 0 {
-			continue
-		}
-		c := cost{Name: n.Placement + "-" + n.Path, Quiet: s.Cells[k], Noisy: n}
-		for _, m := range s.Primary() {
-			c.Ratios = append(c.Ratios, relate(n.Figure(m), c.Quiet.Figure(m), blockValue))
-		}
-		all = append(all, c)
-	}
-	return all
 }
 
 // Tails are the P99.9 of the quiet and the noisy cell, NaN where the sample does not support it.

@@ -1,7 +1,6 @@
 package figures
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,135 +10,88 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// Metric is a quantity that runs measure, and all that tables and charts have to know of it.
-//
-// The results do not describe their metrics, factors and aims. What is not in them is in this file, and
-// nowhere else in the reports.
+// Metric is a quantity that runs measure, as the results describe it, and how it is printed and judged.
 type Metric struct {
-	Name    string // of the measurement, or that of a mean
-	Kind    string // throughput or rtt, as published figures name it
-	Primary bool   // comes first, and belongs to the one family of verdicts
-
-	Noun      string      // of sentences and charts
-	Title     string      // of tables
-	Detail    string      // which one it is
-	About     string      // how it is measured, for a chart
-	Statistic string      // the quantile that is a run's value, "" where a run gives one value
-	Unit      format.Unit // of its values
-	Parts     []string    // the measurements whose geometric mean it is
-	Short     string      // as one of several parts
-	Closed    bool        // a closed loop: one message in flight
+	results.Metric
+	Detail    string // which one it is
+	Statistic string // the quantile that is a run's value, "" where a run gives one value
+	Unit      format.Unit
 	Margin    stats.Margin
 }
 
-// throughput names the metric that stands for all throughput measurements of a run: the geometric mean of
-// the directions, of runs in which none of them is void.
-const throughput = "throughput"
-
-// metrics describes what the runs measure, in the order in which it was measured; means before their parts.
-func metrics(runs []results.Run) []Metric {
-	var rates, trips []Metric
-	seen := map[string]bool{}
-	for _, r := range runs {
-		for _, m := range r.Measured {
-			switch {
-			case seen[m.Name]:
-			case m.Rate != nil:
-				rates = append(rates, newThroughput(m))
-			case m.RTT != nil:
-				trips = append(trips, newRoundTrip(m))
+func newMetric(r results.Metric, all []results.Metric) Metric {
+	m := Metric{Metric: r, Detail: r.Name, Unit: format.UnitOf(r.Unit),
+		Margin: stats.Margin{Goal: stats.HigherIsBetter, Size: r.Margin, Alpha: alpha}}
+	if r.Better == results.Lower {
+		m.Margin.Goal = stats.LowerIsBetter
+	}
+	if r.Sampled {
+		m.Statistic = "P50"
+	}
+	if len(r.MeanOf) > 1 {
+		var parts []string
+		for _, p := range all {
+			if slices.Contains(r.MeanOf, p.Name) {
+				parts = append(parts, p.Short)
 			}
-			seen[m.Name] = true
 		}
+		m.Detail = "geometric mean of " + strings.Join(parts, " and ")
+	} else if len(r.MeanOf) == 1 {
+		m.Detail = r.MeanOf[0]
 	}
-	if len(rates) > 0 {
-		rates = slices.Insert(rates, 0, newMean(rates))
-	}
-	if len(trips) > 0 { // the closed loop of small datagrams represents the others
-		first := max(0, slices.IndexFunc(trips, func(m Metric) bool { return m.Primary }))
-		for i := range trips {
-			trips[i].Primary = i == first
-		}
-	}
-	return append(rates, trips...)
+	return m
 }
 
-func newThroughput(m results.Measurement) Metric {
-	return Metric{Name: m.Name, Kind: m.Metric, Noun: "throughput", Title: "Throughput", Detail: m.Name,
-		About: "TCP, " + m.Name, Unit: format.Rates(), Short: cmp.Or(m.Rate.Direction, m.Name),
-		Margin: stats.Margin{Goal: stats.HigherIsBetter, Size: 0.05, Alpha: alpha}}
-}
+// IsPrimary says whether it comes first, and belongs to the one family of verdicts.
+func (m Metric) IsPrimary() bool { return m.Role == results.Primary }
 
-func newMean(parts []Metric) Metric {
-	mean := parts[0]
-	mean.Name, mean.Primary = throughput, true
-	if slices.ContainsFunc(parts, func(p Metric) bool { return p.Name == throughput }) {
-		mean.Name += " (mean)"
-	}
-	var directions []string
-	for _, p := range parts {
-		mean.Parts, directions = append(mean.Parts, p.Name), append(directions, p.Short)
-	}
-	if len(parts) > 1 {
-		mean.Detail = "geometric mean of " + strings.Join(directions, " and ")
-		mean.About = "TCP, " + mean.Detail
-	}
-	return mean
-}
-
-func newRoundTrip(m results.Measurement) Metric {
-	closed := m.RTT.Mode == "pingpong"
-	return Metric{Name: m.Name, Kind: m.Metric, Noun: "RTT", Title: "Round trip", Detail: m.Name,
-		About: "Median round trip (P50)", Statistic: "P50", Unit: format.Times(), Closed: closed,
-		Primary: closed && m.RTT.Protocol == "udp" && m.RTT.PayloadBytes <= 64,
-		Margin:  stats.Margin{Goal: stats.LowerIsBetter, Size: 0.10, Alpha: alpha}}
-}
+// IsFigure says whether it is compared; the others are costs and checks.
+func (m Metric) IsFigure() bool { return m.Role == results.Primary || m.Role == "" }
 
 // Value is the name of what is compared: "throughput", "RTT P50".
 func (m Metric) Value() string { return strings.TrimSpace(m.Noun + " " + m.Statistic) }
 
 // Shown prints the figure of all runs with its unit.
 func (m Metric) Shown(f Figure) string {
-	if m.Statistic != "" {
+	if m.Sampled {
 		return m.Unit.Full(f.Merged.Quantile(0.5))
 	}
 	return m.Unit.Full(f.Centre)
 }
 
-// Ordered are the metrics, the primary ones first.
+// metric is the one of that name.
+func (s *Summary) metric(name string) (Metric, bool) {
+	k := slices.IndexFunc(s.Metrics, func(m Metric) bool { return m.Name == name })
+	if k < 0 {
+		return Metric{}, false
+	}
+	return s.Metrics[k], true
+}
+
+// Ordered are the metrics that are compared, the primary ones first.
 func (s *Summary) Ordered() []Metric {
-	rest := slices.DeleteFunc(slices.Clone(s.Metrics), func(m Metric) bool { return m.Primary })
+	rest := slices.DeleteFunc(slices.Clone(s.Metrics), func(m Metric) bool { return m.IsPrimary() || !m.IsFigure() })
 	return append(s.Primary(), rest...)
 }
 
 // Primary are the metrics of the verdict.
 func (s *Summary) Primary() []Metric {
-	return slices.DeleteFunc(slices.Clone(s.Metrics), func(m Metric) bool { return !m.Primary })
+	return slices.DeleteFunc(slices.Clone(s.Metrics), func(m Metric) bool { return !m.IsPrimary() })
 }
 
 // PrimaryDistribution is the primary metric that has a distribution; it has no name where there is none.
 func (s *Summary) PrimaryDistribution() Metric {
 	for _, m := range s.Metrics {
-		if m.Primary && m.Statistic != "" {
+		if m.IsPrimary() && m.Sampled {
 			return m
 		}
 	}
 	return Metric{}
 }
 
-// The levels of the factors noise and placement that have a part in comparisons.
-const (
-	Quiet    = "quiet"
-	noisy    = "noisy"
-	floating = "floating"
-)
-
-// Placements are the levels of the factor that charts show by hue.
-func Placements() []string { return []string{floating, "pinned", "lane"} }
-
 // Averages says whether published figures of a metric are averages, where ours is a quantile.
 func (s *Summary) Averages(m Metric) bool {
-	return m.Statistic != "" && slices.ContainsFunc(s.Cells, func(c Cell) bool {
+	return m.Sampled && slices.ContainsFunc(s.Cells, func(c Cell) bool {
 		p := c.PublishedFor(m)
 		return p != nil && p.Qualified(results.Average)
 	})
@@ -147,7 +99,7 @@ func (s *Summary) Averages(m Metric) bool {
 
 // PublishedFor is somebody else's figure for a cell, nil for none.
 func (c Cell) PublishedFor(m Metric) *results.Published {
-	k := slices.IndexFunc(c.Published, func(p results.Published) bool { return p.Metric == m.Kind })
+	k := slices.IndexFunc(c.Published, func(p results.Published) bool { return p.Metric == m.Name && p.Percent > 0 })
 	if k < 0 {
 		return nil
 	}

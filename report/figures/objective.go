@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
 
@@ -36,10 +37,10 @@ func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 	var found []lane.Judgement
 	onTime := b.Metric != "rtt"
 	for _, m := range s.Metrics {
-		if m.Kind != b.Metric || len(m.Parts) > 0 {
+		if m.Quantity != b.Metric || len(m.MeanOf) > 0 {
 			continue
 		}
-		onTime = onTime || !m.Closed
+		onTime = onTime || m.Loop != results.Closed
 		for _, c := range s.Cells {
 			j := judgeFigure(b, c.Figure(m))
 			if j.Evidence != nil {

@@ -42,6 +42,8 @@ type Summary struct {
 // Cell is what a session says of one cell.
 type Cell struct {
 	results.Cell
+	Look
+	Published  []results.Published
 	Used, Void int                // runs
 	Figures    map[string]*Figure // by metric
 	Work       map[string]*Figure // what the neighbours got, against them in the floating cell
@@ -50,17 +52,19 @@ type Cell struct {
 	Tail       Tail // of the primary round trip
 }
 
-// Label is the cell's name, with an asterisk where another path than the one asked was in force.
+// Label is the cell's name, with an asterisk where another level than the one asked was in force.
 func (c Cell) Label() string {
-	if c.PathInForce != c.Path && c.PathInForce != "" {
+	if len(c.InForce) > 0 {
 		return c.Name + "*"
 	}
 	return c.Name
 }
 
 // Figure returns what a cell has of a metric; it has no blocks where there is nothing.
-func (c Cell) Figure(m Metric) Figure {
-	if f, ok := c.Figures[m.Name]; ok {
+func (c Cell) Figure(m Metric) Figure { return c.figure(m.Name) }
+
+func (c Cell) figure(name string) Figure {
+	if f, ok := c.Figures[name]; ok {
 		return *f
 	}
 	return Figure{Centre: math.NaN()}
@@ -130,7 +134,10 @@ func (d *Distribution) Max() float64 {
 // Summarize computes everything that text, page and charts show.
 func Summarize(s results.Session) (Summary, error) {
 	sum := Summary{Session: s, Verdicts: s.Scenario.Mode != "quick", Dropped: map[string]int{},
-		Planned: (s.Scenario.Blocks + 1) * len(s.Cells), Metrics: metrics(s.Runs)}
+		Planned: (s.Scenario.Blocks + 1) * len(s.Cells)}
+	for _, m := range s.Metrics {
+		sum.Metrics = append(sum.Metrics, newMetric(m, s.Metrics))
+	}
 	for _, c := range s.Cells {
 		if c.Baseline {
 			sum.Baseline = c.Name
@@ -151,7 +158,12 @@ func Summarize(s results.Session) (Summary, error) {
 
 // newCell gathers the used runs of a cell and counts all of them. Comparisons come later.
 func (s *Summary) newCell(c results.Cell) (Cell, error) {
-	cell := Cell{Cell: c, Figures: map[string]*Figure{}, Work: map[string]*Figure{}}
+	cell := Cell{Cell: c, Look: s.look(c), Figures: map[string]*Figure{}, Work: map[string]*Figure{}}
+	for _, p := range s.Session.Scenario.Published {
+		if p.Cell == c.Name {
+			cell.Published = append(cell.Published, p)
+		}
+	}
 	var used []results.Run
 	for _, r := range s.Session.Runs {
 		switch {
@@ -170,7 +182,7 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 			s.Values++
 			if len(m.Void) > 0 {
 				s.VoidValues++
-			} else if err := cell.add(m, r.Block); err != nil {
+			} else if err := s.add(&cell, m, r.Block); err != nil {
 				return cell, fmt.Errorf("block %d, %s, %s: %w", r.Block, r.Cell, m.Name, err)
 			}
 		}
@@ -204,43 +216,52 @@ func (f *Figure) add(block int, value float64) {
 }
 
 // add takes in a measurement.
-func (c *Cell) add(m results.Measurement, block int) error {
-	f := figure(c.Figures, m.Name)
-	switch {
-	case m.Rate != nil:
-		f.add(block, m.Rate.BitsPerSecond)
-	case m.RTT != nil:
-		return f.merge(m, block)
+func (s *Summary) add(c *Cell, m results.Measurement, block int) error {
+	for name, v := range m.Values {
+		if _, ok := s.metric(name); !ok {
+			return fmt.Errorf("metric %s is not described", name)
+		}
+		figure(c.Figures, name).add(block, v)
+	}
+	for name, samples := range m.Samples {
+		metric, ok := s.metric(name)
+		if !ok {
+			return fmt.Errorf("metric %s is not described", name)
+		}
+		if err := figure(c.Figures, name).merge(samples, metric.Loop == results.Open, time.Duration(m.Window),
+			block); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // addMean gives the geometric mean of the parts of a metric, of the blocks in which all of them count.
 func (c *Cell) addMean(m Metric) {
-	if len(m.Parts) == 0 || c.Figures[m.Parts[0]] == nil {
+	if len(m.MeanOf) == 0 || c.Figures[m.MeanOf[0]] == nil {
 		return
 	}
 blocks:
-	for _, b := range c.Figures[m.Parts[0]].Blocks {
+	for _, b := range c.Figures[m.MeanOf[0]].Blocks {
 		product := 1.0
-		for _, part := range m.Parts {
-			value, ok := c.Figure(Metric{Name: part}).At(b.Block)
+		for _, part := range m.MeanOf {
+			value, ok := c.figure(part).At(b.Block)
 			if !ok {
 				continue blocks
 			}
 			product *= value.Value
 		}
-		figure(c.Figures, m.Name).add(b.Block, math.Pow(product, 1/float64(len(m.Parts))))
+		figure(c.Figures, m.Name).add(b.Block, math.Pow(product, 1/float64(len(m.MeanOf))))
 	}
 }
 
 // merge adds a run's histograms to those of the runs before, and its own values.
-func (f *Figure) merge(m results.Measurement, block int) error {
-	h, err := m.RTT.Latency.Decode()
+func (f *Figure) merge(m results.Samples, open bool, window time.Duration, block int) error {
+	h, err := m.Histogram.Decode()
 	if err != nil {
 		return err
 	}
-	lag, err := m.RTT.SendLag.Decode()
+	lag, err := m.Lag.Decode()
 	if err != nil {
 		return err
 	}
@@ -251,11 +272,11 @@ func (f *Figure) merge(m results.Measurement, block int) error {
 	if lost := d.Histogram.Merge(h) + d.Lag.Merge(lag); lost > 0 {
 		return fmt.Errorf("%d values are beyond the range of the histogram", lost)
 	}
-	d.Sent += m.RTT.Sent
-	d.Lost += m.RTT.Lost
-	d.Window += time.Duration(m.Window)
+	d.Sent += m.Wanted
+	d.Lost += m.Lost
+	d.Window += window
 	d.Supported = stats.SupportedQuantile(d.N())
-	d.Open = m.RTT.Mode == "open"
+	d.Open = open
 	if one := (&Distribution{Histogram: h}); one.N() > 0 { // else all was lost: that counts, but has no latency
 		f.Blocks = append(f.Blocks, Block{Block: block, Value: float64(h.ValueAtQuantile(50)), Mean: h.Mean(),
 			P999: one.Quantile(0.999)})
@@ -298,7 +319,7 @@ func (m Metric) Missing(c Cell) string {
 		return "all runs void"
 	case c.Used == 0:
 		return NoRun
-	case len(m.Parts) > 0:
+	case len(m.MeanOf) > 0:
 		return "no run with all directions"
 	}
 	return "no valid measurement"

@@ -103,8 +103,17 @@ type Unit struct {
 	Tick  func(float64) string // a round value of an axis, with the unit that fits
 }
 
-// Rates are bit/s.
-func Rates() Unit { return Unit{Name: "Gbit/s", Plain: gigabits, Full: rate, Tick: rate} }
+// UnitOf prints values in a unit of the results: ns as µs, bit/s as Gbit/s, all others as they stand.
+func UnitOf(name string) Unit {
+	switch name {
+	case "ns":
+		return Times()
+	case "bit/s":
+		return Unit{Name: "Gbit/s", Plain: gigabits, Full: rate, Tick: rate}
+	}
+	full := func(v float64) string { return suffixed(Digits(v), " "+name) }
+	return Unit{Name: name, Plain: Digits, Full: full, Tick: full}
+}
 
 // Times are nanoseconds.
 func Times() Unit { return Unit{Name: "µs", Plain: micro, Full: micros, Tick: timeTick} }

@@ -10,7 +10,6 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/knob"
-	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 )
@@ -18,9 +17,8 @@ import (
 // ErrDrifted says that the lane is not in force as it was applied: the figures would not be the lane's.
 var ErrDrifted = errors.New("the host is not as the lanes want it")
 
-// beside turns the scenario into one whose application is in a lane in force: quiet and, where the scenario
-// has neighbours, noisy, on the path of its baseline, since lanes have no path yet.
-func (r *runner) beside(ctx context.Context, o *Options) error {
+// beside has the scenario's application in a lane in force, in the cells whose levels change nothing of it.
+func (r *runner) beside(ctx context.Context, o Options) error {
 	placed, err := r.lanes.Lane(o.Lane)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInput, err)
@@ -45,28 +43,8 @@ func (r *runner) beside(ctx context.Context, o *Options) error {
 				"probes' servers are to run", ErrInput, o.Lane, r.inForce.Dir))
 		}
 	}
-	o.Scenario = o.Scenario.beside(placed.Spec)
-	r.scenario = o.Scenario
+	r.scenario = o.Scenario.Beside(placed.Spec)
 	return nil
-}
-
-// beside is the scenario with the lane as its application's, in the cells that a lane in force can be in.
-func (s Scenario) beside(spec lane.Spec) Scenario {
-	path := ""
-	for _, c := range s.AllCells() {
-		if c.Baseline {
-			path = c.Path
-		}
-	}
-	spec.Cgroup = lane.Cgroup{} // what a scenario has in its lane, it starts
-	f := &s.Spec.Factors
-	f.Placement, f.Path = []string{Lane}, []string{path}
-	s.Spec.Lane, s.Spec.Cells, s.Spec.Published, s.Spec.Aims = spec, nil, PublishedSpec{}, nil
-	s.Spec.Baseline = f.Noise[0] + "-" + Lane + "-" + path
-	if slices.Contains(f.Noise, Quiet) {
-		s.Spec.Baseline = Quiet + "-" + Lane + "-" + path
-	}
-	return s
 }
 
 // proved describes the lane for the record. A session that goes on finds it as it was.
@@ -132,7 +110,10 @@ func (r *runner) applicationDir(h host.Host) (string, error) {
 
 // ownGroups are the cgroups that a session makes, and empties when it ends.
 func (r *runner) ownGroups() []string {
-	groups := []string{clientGroup, neighboursGroup}
+	groups := []string{neighboursGroup}
+	if r.scenario.Networked() {
+		groups = append(groups, clientGroup)
+	}
 	if r.inForce == nil {
 		groups = append(groups, applicationLane)
 	}

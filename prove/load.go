@@ -8,20 +8,20 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/plan"
-	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/scenarios"
 )
 
 // Scenarios are those that come with the program: what `isolane scenarios -o json` prints.
 type Scenarios struct {
-	APIVersion string     `json:"apiVersion"`
-	Kind       string     `json:"kind"` // Scenarios
-	Scenarios  []Metadata `json:"scenarios"`
+	APIVersion string              `json:"apiVersion"`
+	Kind       string              `json:"kind"` // Scenarios
+	Scenarios  []scenario.Metadata `json:"scenarios"`
 }
 
 // List reads the scenarios that come with the program.
-func List(kinds []probe.Driver) (Scenarios, error) {
-	list := Scenarios{APIVersion: plan.APIVersion, Kind: "Scenarios", Scenarios: []Metadata{}}
+func List(kinds scenario.Drivers) (Scenarios, error) {
+	list := Scenarios{APIVersion: plan.APIVersion, Kind: "Scenarios", Scenarios: []scenario.Metadata{}}
 	files, err := scenarios.Files.ReadDir(".")
 	if err != nil {
 		return list, err
@@ -44,19 +44,19 @@ func (l Scenarios) Write(w io.Writer) {
 }
 
 // Load reads one of the program's own scenarios, or a file.
-func Load(name string, kinds []probe.Driver) (Scenario, error) {
+func Load(name string, kinds scenario.Drivers) (scenario.Scenario, error) {
 	if f, err := scenarios.Files.Open(name + ".yaml"); err == nil {
 		defer f.Close()
-		return Parse(name, f, kinds)
+		return scenario.Parse(name, f, kinds)
 	}
 	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return Scenario{}, fmt.Errorf("%s is neither a scenario nor a file: isolane scenarios lists them",
+		return scenario.Scenario{}, fmt.Errorf("%s is neither a scenario nor a file: isolane scenarios lists them",
 			name)
 	}
 	if err != nil {
-		return Scenario{}, err
+		return scenario.Scenario{}, err
 	}
 	defer f.Close()
-	return Parse(name, f, kinds)
+	return scenario.Parse(name, f, kinds)
 }

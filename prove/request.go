@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 )
 
@@ -21,9 +21,9 @@ type Request struct {
 	Cells    []string // see Options
 	Seed     uint64
 	Lane     string
-	Dir      string         // of the results; "" is a new one, named by scenario and time
-	Probes   []probe.Driver // the kinds that a scenario may name
-	Resume   string         // of the session to go on with, which has its own scenario and mode; "": a new one
+	Dir      string           // of the results; "" is a new one, named by scenario and time
+	Kinds    scenario.Drivers // that a scenario may name
+	Resume   string           // of the session to go on with, which has its own scenario and mode; "": a new one
 }
 
 // Options read the scenario of a new session, or of the one to go on with.
@@ -31,7 +31,7 @@ func (r Request) Options() (Options, error) {
 	if r.Resume != "" {
 		return r.resumed()
 	}
-	o := Options{Lane: r.Lane, Mode: r.Mode, Cells: r.Cells, Seed: r.Seed, Dir: r.Dir}
+	o := Options{Kinds: r.Kinds, Lane: r.Lane, Mode: r.Mode, Cells: r.Cells, Seed: r.Seed, Dir: r.Dir}
 	if o.Mode == "" {
 		o.Mode = "quick"
 	}
@@ -40,17 +40,18 @@ func (r Request) Options() (Options, error) {
 		name = "edge"
 	}
 	var err error
-	if o.Scenario, err = Load(name, r.Probes); err != nil {
+	if o.Scenario, err = Load(name, r.Kinds); err != nil {
 		return o, err
 	}
 	if o.Dir == "" {
 		o.Dir = filepath.Join("isolane-results", o.Scenario.Metadata.Name+"-"+time.Now().Format("20060102-150405"))
 	}
-	return o, o.Scenario.CheckCells(r.Cells)
+	_, err = o.Scenario.Cells(r.Cells)
+	return o, err
 }
 
 func (r Request) resumed() (Options, error) {
-	o := Options{Dir: r.Resume, Resume: true}
+	o := Options{Kinds: r.Kinds, Dir: r.Resume, Resume: true}
 	if r.Scenario != "" || r.Mode != "" {
 		return o, errors.New("--resume goes on with the stored scenario and mode: name only the directory")
 	}
@@ -62,8 +63,8 @@ func (r Request) resumed() (Options, error) {
 		o.Lane = s.Lane.Name
 	}
 	o.Mode = s.Scenario.Mode
-	o.Scenario, err = Parse(filepath.Join(r.Resume, results.File)+": scenario.source",
-		strings.NewReader(s.Scenario.Source), r.Probes)
+	o.Scenario, err = scenario.Parse(filepath.Join(r.Resume, results.File)+": scenario.source",
+		strings.NewReader(s.Scenario.Source), r.Kinds)
 	return o, err
 }
 
@@ -76,11 +77,11 @@ type MissingError struct {
 func (e *MissingError) Error() string { return e.What }
 
 // Ready checks what a session needs before the host is looked at. The error is a *MissingError.
-func (s Scenario) Ready() error {
+func (o Options) Ready() error {
 	if os.Geteuid() != 0 {
 		return &MissingError{"prove needs root: it makes network namespaces and cpusets", ""}
 	}
-	for _, program := range s.programs {
+	for _, program := range o.Scenario.Programs(o.Kinds.Probes) {
 		if _, err := exec.LookPath(program); err != nil {
 			return &MissingError{fmt.Sprintf("%s is not installed", program), "apt-get install " + program}
 		}
@@ -88,10 +89,10 @@ func (s Scenario) Ready() error {
 	return nil
 }
 
-// Versions are those of the programs that make the scenario's figures; isolane is that of this one.
-func (s Scenario) Versions(ctx context.Context, isolane string) map[string]string {
+// VersionsOf are those of the programs that make the scenario's figures; isolane is that of this one.
+func (o Options) VersionsOf(ctx context.Context, isolane string) map[string]string {
 	found := map[string]string{"isolane": isolane}
-	for _, program := range s.programs {
+	for _, program := range o.Scenario.Programs(o.Kinds.Probes) {
 		out, err := exec.CommandContext(ctx, program, "--version").Output()
 		if line, _, _ := strings.Cut(string(out), "\n"); err == nil {
 			found[program] = strings.TrimSpace(line)

@@ -6,13 +6,15 @@ import (
 	"time"
 
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 
 	"sigs.k8s.io/yaml"
 )
 
-// newSession is a fresh session, or with Resume the stored one without the block that was cut.
-func newSession(o Options, h host.Host) (results.Session, error) {
+// newSession is a fresh session, or with Resume the stored one without the block that was cut. Its cells are those
+// of around: the scenario, or what of it can be varied around a lane in force.
+func newSession(o Options, around scenario.Scenario, h host.Host) (results.Session, error) {
 	if o.Resume {
 		return resume(o, h)
 	}
@@ -21,7 +23,11 @@ func newSession(o Options, h host.Host) (results.Session, error) {
 		return results.Session{}, fmt.Errorf("%w: scenario %s has no mode %s", ErrInput, o.Scenario.Metadata.Name,
 			o.Mode)
 	}
-	cells, err := o.Scenario.cells(o.Cells)
+	cells, err := around.Cells(o.Cells)
+	if err != nil {
+		return results.Session{}, err
+	}
+	metrics, err := around.Metrics()
 	if err != nil {
 		return results.Session{}, err
 	}
@@ -31,7 +37,9 @@ func newSession(o Options, h host.Host) (results.Session, error) {
 	}
 	return results.Session{
 		Scenario: results.Scenario{Name: o.Scenario.Metadata.Name, Title: o.Scenario.Metadata.Title, Mode: o.Mode,
-			Blocks: mode.Blocks, Seed: o.Seed, Source: string(source), Aims: o.Scenario.Spec.Aims},
+			Blocks: mode.Blocks, Seed: o.Seed, Source: string(source), Excluded: around.Excluded(),
+			Aims: around.Spec.Aims, Published: around.Published()},
+		Factors: around.Factors(), Metrics: metrics,
 		Environment: environment(h, o.Versions), Started: time.Now(), Cells: cells,
 	}, nil
 }

@@ -6,20 +6,25 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/noise"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/witness"
@@ -28,6 +33,7 @@ import (
 // Path is one way for packets to reach the application. Steps returns what makes it.
 type Path interface {
 	Name() string
+	Words() string // what it is
 	Steps(netpath.Pair) ([]journal.Step, error)
 }
 
@@ -45,12 +51,13 @@ type runner struct {
 	self     string // the isolane binary
 	root     fs.FS  // of the host
 	lanes    *lanes.Lanes
-	journal  *journal.Journal // of what is not the lane's: paths, groups of neighbours and client
-	scenario Scenario
+	journal  *journal.Journal  // of what is not the lane's: paths, groups of neighbours and client
+	scenario scenario.Scenario // around the lane in force, if there is one
+	kinds    scenario.Drivers
 	inForce  *enforce.LaneGroup // the lane that is proved; nil: a lane is made in each run
-	mode     Mode
-	layout   layout
-	paths    map[string]Path
+	mode     scenario.Mode
+	layouts  map[string]layout // by cell
+	paths    []Path
 	fault    func(context.Context, moment) error // the self-test's; nil otherwise
 }
 
@@ -95,30 +102,48 @@ const (
 	neighboursGroup = "neighbours"
 )
 
-// prepare brings the host into the cell's conditions and returns where the parts go.
-func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, run *results.Run) error {
-	path, ok := r.paths[c.PathInForce]
-	if !ok {
-		return fmt.Errorf("path %q: no driver", c.PathInForce)
+// network are the steps that make the way from the client to the application; none where nobody measures from
+// outside.
+func (r *runner) network(c results.Cell, given factor.Conditions) ([]journal.Step, error) {
+	if !r.scenario.Networked() {
+		return nil, nil
+	}
+	name := given.Path
+	if other, ok := c.InForce[r.scenario.PathFactor()]; ok {
+		name = other
+	}
+	path, err := r.path(name)
+	if err != nil {
+		return nil, err
 	}
 	steps, err := path.Steps(netpath.Lab())
+	if cc := r.scenario.Spec.CongestionControl; err == nil && cc != "" {
+		steps = append(steps, netpath.Lab().CongestionControl(cc)...)
+	}
+	return steps, err
+}
+
+// prepare brings the host into the cell's conditions.
+func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given factor.Conditions,
+	run *results.Run) error {
+	steps, err := r.network(c, given)
 	if err != nil {
 		return err
 	}
-	if cc := r.scenario.Spec.CongestionControl; cc != "" {
-		steps = append(steps, netpath.Lab().CongestionControl(cc)...)
+	var groups []knob.Group
+	if r.scenario.Networked() {
+		groups = append(groups, knob.Group{Name: clientGroup, CPUs: c.Client})
 	}
-	groups := []knob.Group{{Name: clientGroup, CPUs: c.Client}}
 	switch {
 	case r.inForce != nil:
-	case c.Placement == Lane:
-		if err = r.putLane(ctx, run); err != nil {
+	case given.Place == factor.InLane:
+		if err = r.putLane(ctx, r.layouts[c.Name].placement, run); err != nil {
 			return err
 		}
 	default:
 		groups = append(groups, knob.Group{Name: applicationLane, CPUs: c.Application})
 	}
-	if c.Noise == Noisy {
+	if len(given.Neighbours) > 0 {
 		groups = append(groups, knob.Group{Name: neighboursGroup, CPUs: c.Neighbours})
 	}
 	own, err := knob.Groups(h, groups...)
@@ -136,16 +161,16 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, run *
 	if err != nil {
 		return err
 	}
-	return r.adopt(h, c)
+	return r.adopt(h, given)
 }
 
 // putLane puts the application's lane in force, as isolane apply does. When this process dies, the lane does
 // not last.
-func (r *runner) putLane(ctx context.Context, run *results.Run) error {
+func (r *runner) putLane(ctx context.Context, placement plan.Placement, run *results.Run) error {
 	if err := r.lanes.Lend(applicationLane, os.Getpid()); err != nil {
 		return err
 	}
-	a, err := r.lanes.Put(ctx, r.layout.placement)
+	a, err := r.lanes.Put(ctx, placement)
 	for _, f := range a.Refused {
 		run.Notes = append(run.Notes, "refused: "+f.Reason)
 	}
@@ -153,9 +178,9 @@ func (r *runner) putLane(ctx context.Context, run *results.Run) error {
 }
 
 // adopt puts the processes that will run in the cell's groups into the journal.
-func (r *runner) adopt(h host.Host, c results.Cell) error {
+func (r *runner) adopt(h host.Host, given factor.Conditions) error {
 	for _, name := range r.ownGroups() {
-		if name == neighboursGroup && c.Noise != Noisy {
+		if name == neighboursGroup && len(given.Neighbours) == 0 {
 			continue
 		}
 		dir, err := knob.GroupDir(h, name)
@@ -177,7 +202,8 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 	if err != nil {
 		return err
 	}
-	if err = r.prepare(ctx, h, c, run); err != nil {
+	given := r.scenario.Conditions(c)
+	if err = r.prepare(ctx, h, c, given, run); err != nil {
 		return err
 	}
 	scratch, err := os.MkdirTemp("", "isolane-run-")
@@ -185,8 +211,16 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-
-	servers, err := r.startServers(ctx, h, c)
+	defer func() { err = errors.Join(err, runAll(context.WithoutCancel(ctx), given.After)) }()
+	if err = runAll(ctx, given.Before); err != nil {
+		return err
+	}
+	probes, err := r.scenario.ProbesOf(given, r.kinds.Probes)
+	if err != nil {
+		return err
+	}
+	at := place{h, c, given, probes, scratch}
+	servers, err := r.startServers(ctx, at)
 	defer func() {
 		for _, p := range servers {
 			err = errors.Join(err, p.stop(syscall.SIGKILL, time.Second))
@@ -196,19 +230,19 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 		return err
 	}
 	m := moment{application: servers}
-	if c.Noise == Noisy {
-		if m.neighbours, err = r.startNeighbours(ctx, h, c, scratch); err != nil {
+	if len(given.Neighbours) > 0 {
+		if m.neighbours, err = r.startNeighbours(ctx, at); err != nil {
 			return err
 		}
 	}
 	if err = pause(ctx, settle); err == nil {
-		err = r.observe(ctx, h, c, m, run)
+		err = r.observe(ctx, at, m, run)
 	}
 	if m.neighbours != nil {
 		err = errors.Join(err, r.stopNeighbours(m.neighbours, scratch, run))
 	}
 	if run.Witness.Source != "" { // the neighbours' own count of their work is part of the evidence
-		run.Void = append(run.Void, witness.Contradictions(run.Witness, expectations(c, run.Witness))...)
+		run.Void = append(run.Void, witness.Contradictions(run.Witness, expectations(c, given, run.Witness))...)
 	}
 	return err
 }
@@ -225,19 +259,49 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (r *runner) startServers(ctx context.Context, h host.Host, c results.Cell) (servers []*proc, err error) {
-	dir, err := r.applicationDir(h)
+// place is one cell on this host, with what is known once it is prepared.
+type place struct {
+	host    host.Host
+	cell    results.Cell
+	given   factor.Conditions
+	probes  []scenario.Probe
+	scratch string // directory of files that are taken away after the run
+}
+
+// runAll runs commands, one after the other.
+func runAll(ctx context.Context, commands [][]string) error {
+	for _, argv := range commands {
+		//nolint:gosec // G204: a scenario's author says what runs before and after a cell
+		if out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
+			last := strings.TrimSpace(string(out[max(0, len(out)-200):]))
+			return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, last)
+		}
+	}
+	return nil
+}
+
+// inside are the confines of the application.
+func (r *runner) inside(at place) (process.Lane, []string, error) {
+	dir, err := r.applicationDir(at.host)
+	if err != nil {
+		return process.Lane{}, nil, err
+	}
+	confines := process.Lane{Cgroup: dir}
+	if r.scenario.Networked() {
+		confines.Netns = netpath.Lab().Application.Netns
+	}
+	if at.given.Place != factor.InLane {
+		return confines, nil, nil
+	}
+	return r.lanes.Inside(r.laneName(), lanes.With{Netns: confines.Netns, Workload: true}) // all that isolane run gives
+}
+
+func (r *runner) startServers(ctx context.Context, at place) (servers []*proc, err error) {
+	confines, env, err := r.inside(at)
 	if err != nil {
 		return nil, err
 	}
-	confines, env := process.Lane{Netns: netpath.Lab().Application.Netns, Cgroup: dir}, []string(nil)
-	if c.Placement == Lane { // all that isolane run gives
-		with := lanes.With{Netns: confines.Netns, Workload: true}
-		if confines, env, err = r.lanes.Inside(r.laneName(), with); err != nil {
-			return nil, err
-		}
-	}
-	if c.Placement == Lane && r.scenario.Spec.Lane.Scheduling.BusyPoll {
+	if at.given.Place == factor.InLane && r.scenario.Spec.Lane.Scheduling.BusyPoll && r.scenario.Networked() {
 		on, off := knob.BusySockets(r.root)
 		if _, err = r.journal.Apply(ctx, on); err != nil {
 			return nil, err
@@ -248,9 +312,9 @@ func (r *runner) startServers(ctx context.Context, h host.Host, c results.Cell) 
 		}()
 	}
 	var started [][]string
-	for _, spec := range r.scenario.Spec.Probes {
-		argv := spec.Server(r.self, r.conditions(spec))
-		if slices.ContainsFunc(started, func(o []string) bool { return slices.Equal(o, argv) }) {
+	for _, spec := range at.probes {
+		argv := spec.Server(r.self, r.conditions(spec, at))
+		if len(argv) == 0 || slices.ContainsFunc(started, func(o []string) bool { return slices.Equal(o, argv) }) {
 			continue
 		}
 		started = append(started, argv)
@@ -263,14 +327,13 @@ func (r *runner) startServers(ctx context.Context, h host.Host, c results.Cell) 
 	return servers, nil
 }
 
-func (r *runner) startNeighbours(ctx context.Context, h host.Host, c results.Cell, scratch string) (*proc,
-	error) {
-	dir, err := knob.GroupDir(h, neighboursGroup)
+func (r *runner) startNeighbours(ctx context.Context, at place) (*proc, error) {
+	dir, err := knob.GroupDir(at.host, neighboursGroup)
 	if err != nil {
 		return nil, err
 	}
-	argv := noise.Argv(r.scenario.Spec.Neighbours, c.Neighbours.Len(), filepath.Join(scratch, "noise.yaml"))
-	argv = append(argv, "--temp-path", scratch)
+	argv := noise.Argv(at.given.Neighbours, at.cell.Neighbours.Len(), filepath.Join(at.scratch, "noise.yaml"))
+	argv = append(argv, "--temp-path", at.scratch)
 	return start(ctx, r.self, "neighbours", process.Lane{Cgroup: dir}, argv)
 }
 
@@ -298,13 +361,16 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 	if err != nil {
 		return w, err
 	}
-	client, err := knob.GroupDir(h, clientGroup)
-	if err != nil {
-		return w, err
-	}
 	w.Measured, w.Client = c.Application, c.Client
-	w.Cpusets[application], w.Cpusets[client] = c.Application, c.Client
-	w.Own, w.Workload = append(r.attached(), application, client), r.inForce != nil
+	w.Cpusets[application] = c.Application
+	w.Own, w.Workload = append(r.attached(), application), r.inForce != nil
+	if r.scenario.Networked() {
+		client, err := knob.GroupDir(h, clientGroup)
+		if err != nil {
+			return w, err
+		}
+		w.Cpusets[client], w.Own = c.Client, append(w.Own, client)
+	}
 	if !c.Neighbours.IsEmpty() {
 		dir, err := knob.GroupDir(h, neighboursGroup)
 		if err != nil {

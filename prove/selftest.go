@@ -7,13 +7,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
 
+	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 )
@@ -39,20 +40,20 @@ func SelfTest(ctx context.Context, o Options, w io.Writer) error {
 		return err
 	}
 	defer r.close()
-	r.scenario.Spec.Probes = slices.DeleteFunc(slices.Clone(r.scenario.Spec.Probes), func(p ProbeSpec) bool {
-		return p.Name != openProbe // the only one whose figures are looked at
-	})
-	for _, p := range r.scenario.Spec.Probes {
-		r.mode.Windows = map[string]Window{p.Kind: {Warmup: r.mode.Windows[p.Kind].Warmup,
-			Measure: quantity.Duration(4 * freeze)}}
+	p, err := openLoop(r.scenario)
+	if err != nil {
+		return err
 	}
+	r.scenario.Spec.Probes = []scenario.Probe{p} // the only one whose figures are looked at
+	r.mode.Windows = map[string]scenario.Window{p.Kind: {Warmup: r.mode.Windows[p.Kind].Warmup,
+		Measure: quantity.Duration(4 * freeze)}}
 	h, err := host.Read(o.Root)
 	if err != nil {
 		return err
 	}
-	faults, missed := []fault{freezeFault(), wrongCPUFault(h, r.layout), deadNeighbourFault()}, 0
+	faults, missed := []fault{freezeFault(p.Name), wrongCPUFault(h), deadNeighbourFault(p.Name)}, 0
 	for _, f := range faults {
-		cell, err := pick(s.Cells, f.placement, f.noise)
+		cell, err := r.pick(s.Cells, f.noisy)
 		if err != nil {
 			return err
 		}
@@ -75,31 +76,44 @@ func SelfTest(ctx context.Context, o Options, w io.Writer) error {
 	return nil
 }
 
-// fault is one thing that the self-test breaks.
+// fault is one thing that the self-test breaks, in a cell whose application has a cpuset.
 type fault struct {
-	name, placement, noise string
-	inject                 func(context.Context, moment) error
-	judge                  func(results.Run) (bool, string)
+	name   string
+	noisy  bool // the cell has neighbours
+	inject func(context.Context, moment) error
+	judge  func(results.Run) (bool, string)
 }
 
-func pick(cells []results.Cell, placement, loudness string) (results.Cell, error) {
+// openLoop is the first probe that sends at a fixed rate from outside.
+func openLoop(s scenario.Scenario) (scenario.Probe, error) {
+	for _, p := range s.Spec.Probes {
+		if m := p.Metrics(p.Name)[0]; m.Sampled && m.Loop == results.Open && !p.Inside() {
+			return p, nil
+		}
+	}
+	return scenario.Probe{}, fmt.Errorf("%w: the scenario has no probe in an open loop, which the self-test needs",
+		ErrInput)
+}
+
+// pick is the first cell whose application has a cpuset and nothing else.
+func (r *runner) pick(cells []results.Cell, noisy bool) (results.Cell, error) {
 	for _, c := range cells {
-		if c.Placement == placement && c.Noise == loudness {
+		if given := r.scenario.Conditions(c); given.Place == factor.InCpuset && len(given.Neighbours) > 0 == noisy {
 			return c, nil
 		}
 	}
-	return results.Cell{}, fmt.Errorf("the scenario has no cell %s-%s, which the self-test needs", loudness,
-		placement)
+	return results.Cell{}, fmt.Errorf("%w: the scenario has no cell with a cpuset for the application (neighbours: %t), "+
+		"which the self-test needs", ErrInput, noisy)
 }
 
 // freezeFault stops the echo server for 500 ms within the open-loop probe. A client that waits for
 // each reply would see one slow exchange; counted from the intended send times, all messages of
 // the stall are late.
-func freezeFault() fault {
+func freezeFault(probe string) fault {
 	return fault{
-		name: fmt.Sprintf("responder frozen for %s", freeze), placement: Pinned, noise: Quiet,
+		name: fmt.Sprintf("responder frozen for %s", freeze),
 		inject: func(ctx context.Context, m moment) error {
-			if m.probe != openProbe {
+			if m.probe != probe {
 				return nil
 			}
 			if err := pause(ctx, 150*time.Millisecond); err != nil { // past the client's warm-up
@@ -113,10 +127,11 @@ func freezeFault() fault {
 		},
 		judge: func(run results.Run) (bool, string) {
 			for _, m := range run.Measured {
-				if m.Name != openProbe || m.RTT == nil {
+				samples, ok := m.Samples[probe]
+				if !ok {
 					continue
 				}
-				h, err := m.RTT.Latency.Decode()
+				h, err := samples.Histogram.Decode()
 				if err != nil {
 					return false, err.Error()
 				}
@@ -125,18 +140,15 @@ func freezeFault() fault {
 					fmt.Sprintf("open loop: P90 %s, max %s of %d messages", p90.Round(time.Millisecond),
 						worst.Round(time.Millisecond), h.TotalCount())
 			}
-			return false, fmt.Sprintf("probe %s has no figures: %v", openProbe, run.Void)
+			return false, fmt.Sprintf("probe %s has no figures: %v", probe, run.Void)
 		},
 	}
 }
 
-// openProbe is the open-loop probe of the scenario edge.
-const openProbe = "rtt-udp-64-open"
-
 // wrongCPUFault moves the echo server into the client's cpuset.
-func wrongCPUFault(h host.Host, l layout) fault {
+func wrongCPUFault(h host.Host) fault {
 	return fault{
-		name: fmt.Sprintf("application on CPU %s instead of %s", l.client, l.lane), placement: Pinned, noise: Quiet,
+		name: "application on the client's CPU",
 		inject: func(_ context.Context, m moment) error {
 			if m.probe != "" {
 				return nil
@@ -153,11 +165,11 @@ func wrongCPUFault(h host.Host, l layout) fault {
 }
 
 // deadNeighbourFault kills the neighbours before the last probe, as an out-of-memory kill would.
-func deadNeighbourFault() fault {
+func deadNeighbourFault(probe string) fault {
 	return fault{
-		name: "neighbours killed", placement: Pinned, noise: Noisy,
+		name: "neighbours killed", noisy: true,
 		inject: func(_ context.Context, m moment) error {
-			if m.probe != openProbe {
+			if m.probe != probe {
 				return nil
 			}
 			return m.neighbours.cmd.Process.Kill()

@@ -10,10 +10,12 @@ import (
 	"strings"
 	"time"
 
+	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/witness"
 )
@@ -29,7 +31,8 @@ var ErrInterrupted = errors.New("interrupted")
 
 // Options says what to prove, and with which drivers.
 type Options struct {
-	Scenario Scenario
+	Scenario scenario.Scenario
+	Kinds    scenario.Drivers
 	Lane     string   // in force on this host, beside which the scenario's probes run; "": those of the scenario
 	Mode     string   // quick, standard or proof
 	Cells    []string // names; none: those of the scenario; "all": all combinations
@@ -141,7 +144,7 @@ func progress(s results.Session, r *runner, todo []slot, i int, spent time.Durat
 func (r *runner) estimate() time.Duration {
 	total := settle + 700*time.Millisecond
 	for _, p := range r.scenario.Spec.Probes {
-		c := r.mode.conditions(p)
+		c := r.mode.Conditions(p)
 		total += c.Warmup + c.Window + 100*time.Millisecond
 	}
 	return total
@@ -166,7 +169,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	if err != nil {
 		return s, nil, err
 	}
-	r := &runner{lanes: l, journal: journal.None(nil), self: o.Self, root: o.Root, paths: map[string]Path{},
+	r := &runner{lanes: l, journal: journal.None(nil), self: o.Self, root: o.Root, kinds: o.Kinds,
 		scenario: o.Scenario}
 	defer func() {
 		if err != nil {
@@ -184,7 +187,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	}
 	h := v.Host
 	if o.Lane != "" {
-		if err = r.beside(ctx, &o); err != nil {
+		if err = r.beside(ctx, o); err != nil {
 			return s, nil, err
 		}
 	}
@@ -197,7 +200,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 			return s, nil, fmt.Errorf("%s is there already: isolane release a lane of that name first", dir)
 		}
 	}
-	if s, err = newSession(o, h); err != nil {
+	if s, err = newSession(o, r.scenario, h); err != nil {
 		return s, nil, err
 	}
 	if o.Lane != "" {
@@ -207,20 +210,15 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	}
 	r.mode = o.Scenario.Spec.Modes[s.Scenario.Mode]
 	for _, p := range o.Paths {
-		r.paths[p.Name()] = p
+		r.paths = append(r.paths, p)
 	}
-	if r.inForce != nil {
-		r.layout = layoutBeside(h, l.Placement, r.inForce.Lane.CPUs)
-	} else if r.layout, err = newLayout(h, l.Placement, o.Scenario.Spec.Lane); err != nil {
+	if err = r.layOut(h, l.Placement, s.Cells); err != nil {
 		return s, nil, err
-	}
-	for i, c := range s.Cells {
-		s.Cells[i] = r.layout.assign(c)
 	}
 	if err = r.settlePaths(&s); err != nil {
 		return s, nil, err
 	}
-	notes := append(r.layout.notes(), r.notes()...)
+	notes := append(r.layouts[s.Cells[0].Name].notes(), r.notes()...)
 	if slices.Contains(strings.Fields(h.Kernel.Cmdline), emulated) {
 		notes = append(notes, "Made in the lab: the processor is emulated in software, so the figures mean "+
 			"nothing.")
@@ -250,33 +248,40 @@ type supporter interface{ Supported() error }
 
 // settlePaths replaces a path that this kernel cannot do by the baseline's, and says so.
 func (r *runner) settlePaths(s *results.Session) error {
-	fallback := ""
+	fallback, factor := "", r.scenario.PathFactor()
 	for _, c := range s.Cells {
 		if c.Baseline {
-			fallback = c.Path
+			fallback = r.scenario.Conditions(c).Path
 		}
 	}
-	noted := map[string]bool{}
 	for i, c := range s.Cells {
-		path, ok := r.paths[c.Path]
-		if !ok {
-			return fmt.Errorf("%w: cell %s: path %q is unknown", ErrInput, c.Name, c.Path)
+		wanted := r.scenario.Conditions(c).Path
+		path, err := r.path(wanted)
+		if err != nil {
+			return fmt.Errorf("%w: cell %s: %w", ErrInput, c.Name, err)
 		}
-		s.Cells[i].PathInForce = c.Path
 		sp, ok := path.(supporter)
 		if !ok {
 			continue
 		}
 		if err := sp.Supported(); err != nil {
-			s.Cells[i].PathInForce = fallback
-			if note := fmt.Sprintf("%v: its cells ran on %s instead", err, fallback); !noted[note] &&
-				!slices.Contains(s.Notes, note) {
-				noted[note] = true
+			s.Cells[i].InForce = map[string]string{factor: fallback}
+			note := fmt.Sprintf("%v: its cells ran on %s instead", err, fallback)
+			if !slices.Contains(s.Notes, note) {
 				s.Notes = append(s.Notes, note)
 			}
 		}
 	}
 	return nil
+}
+
+// path is the driver of that name; "" is the first.
+func (r *runner) path(name string) (Path, error) {
+	k := slices.IndexFunc(r.paths, func(p Path) bool { return p.Name() == name || name == "" })
+	if k < 0 {
+		return nil, fmt.Errorf("path %q is unknown", name)
+	}
+	return r.paths[k], nil
 }
 
 func (l layout) notes() []string {
@@ -293,11 +298,11 @@ func (l layout) notes() []string {
 }
 
 // expectations are what the witness of a cell must show.
-func expectations(c results.Cell, w results.Witness) witness.Expect {
-	e := witness.Expect{Noisy: c.Noise == Noisy, Neighbours: c.Neighbours,
+func expectations(c results.Cell, given factor.Conditions, w results.Witness) witness.Expect {
+	e := witness.Expect{Noisy: len(given.Neighbours) > 0, Neighbours: c.Neighbours,
 		Measured:     c.Application.Union(c.Client),
 		StealPercent: stealBudget, Window: w.Window}
-	if c.Placement == Lane {
+	if given.Place == factor.InLane {
 		e.Lane = c.Application
 	}
 	return e

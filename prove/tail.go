@@ -11,10 +11,11 @@ import (
 // tail links the longest samples of a measurement to what intruded meanwhile: those from P99.9 on where
 // the sample supports it, else from P99 on, else the longest hundredth. Nil: there are none.
 func tail(m results.Measurement, all []witness.Intrusion, lost uint64) (*results.Tail, error) {
-	if len(m.Worst) == 0 || m.RTT == nil {
+	samples, ok := m.Samples[m.Name]
+	if len(m.Worst) == 0 || !ok {
 		return nil, nil // no tail is no error
 	}
-	latency, err := m.RTT.Latency.Decode()
+	latency, err := samples.Histogram.Decode()
 	if err != nil {
 		return nil, err
 	}

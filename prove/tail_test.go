@@ -15,7 +15,7 @@ func TestTail(t *testing.T) {
 		quantile            float64
 	}{{1, 1, 0, 0}, {99, 1, 0, 0}, {367, 4, 0, 0}, {368, 4, 0, 0.99}, {3687, 37, 0, 0.99}, {3688, 4, 0, 0.999}, {100_000, 64, 37, 0.999}} {
 		h := results.NewHistogram()
-		m := results.Measurement{RTT: &results.RTT{}}
+		m, trips := results.Measurement{Name: "rtt"}, results.Samples{}
 		for i := range c.n {
 			if err := h.RecordValue(1000); err != nil {
 				t.Fatal(err)
@@ -25,7 +25,7 @@ func TestTail(t *testing.T) {
 			}
 		}
 		var err error
-		if m.RTT.Latency, err = results.Encode(h); err != nil {
+		if trips.Histogram, err = results.Encode(h); err != nil {
 			t.Fatal(err)
 		}
 		got, err := tail(m, []witness.Intrusion{{Kind: witness.Task, Name: "a", Begin: 5000, End: 6000}}, 3)
@@ -37,7 +37,7 @@ func TestTail(t *testing.T) {
 			t.Errorf("of %d: %+v", c.n, got)
 		}
 	}
-	if got, err := tail(results.Measurement{RTT: &results.RTT{}}, nil, 0); got != nil || err != nil {
+	if got, err := tail(results.Measurement{Name: "rtt"}, nil, 0); got != nil || err != nil {
 		t.Errorf("of nothing: %+v, %v", got, err)
 	}
 }

@@ -1,6 +1,13 @@
 package main
 
 import (
+	"isolane.dev/isolane/factor"
+	owncommand "isolane.dev/isolane/factor/command"
+	"isolane.dev/isolane/factor/cpus"
+	"isolane.dev/isolane/factor/noise"
+	"isolane.dev/isolane/factor/path"
+	"isolane.dev/isolane/factor/placement"
+	"isolane.dev/isolane/factor/setting"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath/bridge"
@@ -9,6 +16,7 @@ import (
 	"isolane.dev/isolane/probe/echo"
 	"isolane.dev/isolane/probe/iperf3"
 	"isolane.dev/isolane/prove"
+	"isolane.dev/isolane/prove/scenario"
 )
 
 // paths are the ways for packets to reach a workload.
@@ -16,9 +24,17 @@ func paths() []prove.Path {
 	return []prove.Path{bridge.Path{}, express.Path{}}
 }
 
-// probes are the measuring programs.
-func probes() []probe.Driver {
-	return []probe.Driver{echo.Driver{}, iperf3.Driver{}}
+// kinds are what a scenario may name: the conditions that can differ between cells, and the measuring programs.
+func kinds() scenario.Drivers {
+	names := map[string]string{}
+	for _, p := range paths() {
+		names[p.Name()] = p.Words()
+	}
+	return scenario.Drivers{
+		Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, path.Driver{Names: names}, cpus.Driver{},
+			setting.Driver{}, owncommand.Driver{}},
+		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}},
+	}
 }
 
 // options are those of this host; the network paths bring kinds of steps.

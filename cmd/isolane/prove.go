@@ -45,7 +45,7 @@ func proveCommand() *cobra.Command {
 					r.Mode = mode
 				}
 			}
-			r.Scenario, r.Probes = strings.Join(args, ""), probes()
+			r.Scenario, r.Kinds = strings.Join(args, ""), kinds()
 			return runProve(cmd, r, selfTest)
 		},
 	}
@@ -53,7 +53,7 @@ func proveCommand() *cobra.Command {
 	modes["standard"] = cmd.Flags().Bool("standard", false, "10 blocks: a verdict")
 	modes["proof"] = cmd.Flags().Bool("proof", false, "20 blocks and long windows: proof")
 	cmd.Flags().StringSliceVar(&r.Cells, "cells", nil,
-		"cells to run (noise-placement-path), or all; default: the scenario's")
+		"cells to run, by their names, or all; default: the scenario's")
 	cmd.Flags().Uint64Var(&r.Seed, "seed", 0, "order of the cells; default: random, and printed")
 	cmd.Flags().StringVar(&r.Dir, "out", "", "directory of the results; default: isolane-results/SCENARIO-TIME")
 	cmd.Flags().StringVar(&r.Resume, "resume", "", "go on with the interrupted session in this directory")
@@ -73,7 +73,7 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 	if err != nil {
 		return usage(err)
 	}
-	if err = o.Scenario.Ready(); err != nil {
+	if err = o.Ready(); err != nil {
 		return err
 	}
 	o.Root, o.Lanes, o.Paths = host.Live(), options(), paths()
@@ -81,7 +81,7 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 		fmt.Fprintln(cmd.ErrOrStderr(), "breaking three things on purpose, about 15 s")
 		return prove.SelfTest(cmd.Context(), o, cmd.OutOrStdout())
 	}
-	o.Versions = o.Scenario.Versions(cmd.Context(), version.Of(release, commit, date).String())
+	o.Versions = o.VersionsOf(cmd.Context(), version.Of(release, commit, date).String())
 	show := prove.NewDisplay(cmd.ErrOrStderr())
 	o.Plan, o.Progress = show.Plan, show.Progress
 	session, err := prove.Run(cmd.Context(), o)
@@ -116,7 +116,7 @@ func scenariosCommand() *cobra.Command {
 		Use:   "scenarios",
 		Short: "List the scenarios that come with isolane",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, err := prove.List(probes())
+			list, err := prove.List(kinds())
 			return out.print(cmd, list, err)
 		},
 	}
@@ -185,7 +185,7 @@ type own interface {
 
 // ownProbe reads a probe of a kind whose programs are this one.
 func ownProbe(kind, settings string, c probe.Conditions) (own, error) {
-	d, err := probe.Find(probes(), kind)
+	d, err := probe.Find(kinds().Probes, kind)
 	if err != nil {
 		return nil, fmt.Errorf("probe %w", err)
 	}

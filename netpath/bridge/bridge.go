@@ -13,6 +13,11 @@ type Path struct{}
 // Name returns "bridge".
 func (Path) Name() string { return "bridge" }
 
+// Words say what it is.
+func (Path) Words() string {
+	return "veth, Linux bridge, veth: what most hosts use"
+}
+
 // Steps returns what makes the path between the two ends.
 func (Path) Steps(p netpath.Pair) ([]journal.Step, error) {
 	br, err := change.LinkStep(p.Bridge, change.Link{Type: "bridge"})

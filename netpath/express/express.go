@@ -35,6 +35,11 @@ type Path struct{}
 // Name returns "express".
 func (Path) Name() string { return "express" }
 
+// Words say what it is.
+func (Path) Words() string {
+	return "the host only hands frames over, by eBPF from veth to veth"
+}
+
 // Steps returns what makes the path between the two ends.
 func (Path) Steps(p netpath.Pair) ([]journal.Step, error) {
 	steps, err := p.Ends("")

@@ -1,0 +1,203 @@
+// Package factor holds what a scenario sees of a factor: a condition that differs between its cells. A folder
+// below is a driver, which reads its own part of a scenario.
+package factor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/noise"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/results"
+)
+
+// Driver is a kind of factor.
+type Driver interface {
+	Name() string // in a scenario
+	// Read reads what the scenario says of a factor beside its name, kind and where, as YAML. Unknown fields are
+	// errors, and an error names its field.
+	Read(settings []byte) (Factor, error)
+}
+
+// Factor is one of a scenario. In JSON it is its settings.
+type Factor interface {
+	Levels() []results.Level
+	// Quiet is the level at which nothing disturbs the application, of a factor that is there to disturb it. "": it
+	// is not.
+	Quiet() string
+	// Outside says that it changes nothing of the application and its way, so that it can also be varied around a
+	// lane in force.
+	Outside() bool
+	Programs() []string // on the host that it needs; each is a package of that name in Debian
+	Set(c *Conditions, level string)
+}
+
+// Conditions are those of a cell, which its levels set.
+type Conditions struct {
+	Place      Place
+	Lane       lane.Spec        // what the application asks for, also where it has only the CPUs of such a lane
+	Neighbours []noise.Stressor // none: nobody disturbs
+	Path       string           // of the packets; "" is the first that there is
+	// Probes replace settings of the scenario's probes: by name of the probe, then by field.
+	Probes map[string]map[string]any
+	Before [][]string // commands that run before the application starts, and after it has ended
+	After  [][]string
+}
+
+// Place is where the application runs.
+type Place int
+
+// The places.
+const (
+	InLane   Place = iota // all that Isolane does
+	InCpuset              // the CPUs of the lane, and nothing else: what CPU managers do
+	Anywhere              // on all CPUs of the platform
+)
+
+// Level is one as a scenario writes it: its name alone, or a map with name, words and what its driver reads.
+type Level struct {
+	results.Level
+	Settings json.RawMessage // what the map has beside these, as JSON; nil for none
+}
+
+// UnmarshalJSON takes a string, a number or a map.
+func (l *Level) UnmarshalJSON(data []byte) error {
+	data = bytes.TrimSpace(data)
+	if len(data) > 0 && data[0] != '{' {
+		l.Name = strings.Trim(string(data), `"`)
+		if data[0] == '"' {
+			return json.Unmarshal(data, &l.Name)
+		}
+		return nil
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return err
+	}
+	for key, into := range map[string]*string{"name": &l.Name, "words": &l.Words} {
+		if text, ok := all[key]; ok {
+			if err := json.Unmarshal(text, into); err != nil {
+				return fmt.Errorf("%s: expected a text, found %s", key, text)
+			}
+		}
+		delete(all, key)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	var err error
+	l.Settings, err = json.Marshal(all)
+	return err
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (l Level) MarshalJSON() ([]byte, error) {
+	all := map[string]any{}
+	if l.Settings != nil {
+		if err := json.Unmarshal(l.Settings, &all); err != nil {
+			return nil, err
+		}
+	}
+	if l.Words == "" && len(all) == 0 {
+		return json.Marshal(l.Name)
+	}
+	all["name"] = l.Name
+	if l.Words != "" {
+		all["words"] = l.Words
+	}
+	return json.Marshal(all)
+}
+
+// Base is what most factors share: levels, and no part in the rest.
+type Base struct {
+	All []Level `json:"levels"`
+}
+
+// Levels describes them for the results.
+func (b Base) Levels() []results.Level {
+	var all []results.Level
+	for _, l := range b.All {
+		all = append(all, l.Level)
+	}
+	return all
+}
+
+// Quiet returns "".
+func (Base) Quiet() string { return "" }
+
+// Outside returns false.
+func (Base) Outside() bool { return false }
+
+// Programs returns none.
+func (Base) Programs() []string { return nil }
+
+// longest is how many characters the name of a level has at most: it is part of a cell's.
+const longest = 40
+
+// Read reads levels strictly; read is called for each, and refuses what it does not know.
+func Read(settings []byte, read func(l *Level) error) (Base, error) {
+	var all Base
+	if err := probe.Decode(settings, &all); err != nil {
+		return all, err
+	}
+	if len(all.All) == 0 {
+		return all, errors.New("levels: at least one is needed")
+	}
+	seen := map[string]bool{}
+	for i := range all.All {
+		l := &all.All[i]
+		odd := func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' || r == ',' }
+		switch {
+		case l.Name == "" || len([]rune(l.Name)) > longest || strings.ContainsFunc(l.Name, odd):
+			return all, fmt.Errorf("levels[%d].name: expected 1-%d characters without blanks and commas, found %q", i,
+				longest, l.Name)
+		case seen[l.Name]:
+			return all, fmt.Errorf("levels[%d]: %q is listed twice", i, l.Name)
+		}
+		seen[l.Name] = true
+		if err := read(l); err != nil {
+			return all, fmt.Errorf("levels[%d] (%s): %w", i, l.Name, err)
+		}
+	}
+	return all, nil
+}
+
+// Named reads the name of a level without settings, which is one of some; words say what each means.
+func Named(words map[string]string) func(*Level) error {
+	return func(l *Level) error {
+		meaning, ok := words[l.Name]
+		if !ok {
+			var known []string
+			for name := range words {
+				known = append(known, name)
+			}
+			slices.Sort(known)
+			return fmt.Errorf("unknown: expected one of %s", strings.Join(known, ", "))
+		}
+		if l.Settings != nil {
+			return fmt.Errorf("expected only name and words, found %s", l.Settings)
+		}
+		if l.Words == "" {
+			l.Words = meaning
+		}
+		return nil
+	}
+}
+
+// Find returns the kind of that name.
+func Find(kinds []Driver, name string) (Driver, error) {
+	var known []string
+	for _, k := range kinds {
+		if k.Name() == name {
+			return k, nil
+		}
+		known = append(known, k.Name())
+	}
+	return nil, fmt.Errorf("%q is unknown: expected %s", name, strings.Join(known, ", "))
+}

@@ -1,0 +1,79 @@
+// Package noise is the factor of what the neighbours do: nothing, or the work of stress-ng's stressors.
+package noise
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/noise"
+	"isolane.dev/isolane/probe"
+)
+
+// Driver is the factor "noise".
+type Driver struct{}
+
+// quiet is the level without neighbours.
+const quiet = "quiet"
+
+// Name returns "noise".
+func (Driver) Name() string { return "noise" }
+
+// Read reads the levels: quiet, and any others that have neighbours.
+func (Driver) Read(settings []byte) (factor.Factor, error) {
+	f := neighbours{by: map[string][]noise.Stressor{}}
+	var err error
+	f.Base, err = factor.Read(settings, func(l *factor.Level) error {
+		var own struct {
+			Neighbours []noise.Stressor `json:"neighbours"`
+		}
+		if l.Settings != nil {
+			if err := probe.Decode(l.Settings, &own); err != nil {
+				return err
+			}
+		}
+		switch n := len(own.Neighbours); {
+		case l.Name == quiet && n > 0:
+			return errors.New("neighbours: expected none where it is quiet")
+		case l.Name != quiet && n == 0:
+			return errors.New("neighbours: missing: this level has nobody who makes noise")
+		}
+		for i, n := range own.Neighbours {
+			if err := n.Validate(); err != nil {
+				return fmt.Errorf("neighbours[%d].%w", i, err)
+			}
+		}
+		f.by[l.Name] = own.Neighbours
+		return nil
+	})
+	return f, err
+}
+
+type neighbours struct {
+	factor.Base
+	by map[string][]noise.Stressor
+}
+
+// MarshalJSON writes the levels.
+func (n neighbours) MarshalJSON() ([]byte, error) { return json.Marshal(n.Base) }
+
+func (n neighbours) Quiet() string {
+	if _, ok := n.by[quiet]; ok {
+		return quiet
+	}
+	return ""
+}
+
+func (neighbours) Outside() bool { return true }
+
+func (n neighbours) Programs() []string {
+	for _, all := range n.by {
+		if len(all) > 0 {
+			return []string{noise.Program}
+		}
+	}
+	return nil
+}
+
+func (n neighbours) Set(c *factor.Conditions, level string) { c.Neighbours = n.by[level] }

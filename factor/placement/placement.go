@@ -1,0 +1,27 @@
+// Package placement is the factor of where the application runs: what a lane gives, against less.
+package placement
+
+import "isolane.dev/isolane/factor"
+
+// Driver is the factor "placement".
+type Driver struct{}
+
+// Name returns "placement".
+func (Driver) Name() string { return "placement" }
+
+// Read reads the levels: floating, pinned and lane.
+func (Driver) Read(settings []byte) (factor.Factor, error) {
+	all, err := factor.Read(settings, factor.Named(map[string]string{
+		"floating": "anywhere on the platform's CPUs",
+		"pinned":   "a cpuset of its own, and nothing else: what CPU managers do",
+		"lane":     "all that Isolane does",
+	}))
+	return placements{all}, err
+}
+
+type placements struct{ factor.Base }
+
+func (placements) Set(c *factor.Conditions, level string) {
+	c.Place = map[string]factor.Place{"floating": factor.Anywhere, "pinned": factor.InCpuset,
+		"lane": factor.InLane}[level]
+}

@@ -1,0 +1,193 @@
+package scenario
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/results"
+)
+
+// most is how many combinations a scenario may have.
+const most = 1000
+
+// combinations are all cells, those that are excluded with the reason. The first factor varies fastest.
+func (s Scenario) combinations() (cells []results.Cell, excluded []results.Excluded) {
+	all := []map[string]string{{}}
+	for i := range s.Spec.Factors {
+		f := s.Spec.Factors[i]
+		var more []map[string]string
+		for _, l := range f.Levels() {
+			for _, c := range all {
+				if !holds(f.Where, c) {
+					continue
+				}
+				c = maps.Clone(c)
+				c[f.Name] = l.Name
+				more = append(more, c)
+			}
+		}
+		for _, c := range all {
+			if !holds(f.Where, c) {
+				more = append(more, c) // it does not matter here
+			}
+		}
+		all = more
+	}
+	for _, levels := range all {
+		name := s.nameOf(levels)
+		k := slices.IndexFunc(s.Spec.Exclude, func(e Exclusion) bool { return holds(e.Where, levels) })
+		if k >= 0 {
+			excluded = append(excluded, results.Excluded{Cell: name, Because: s.Spec.Exclude[k].Because})
+			continue
+		}
+		cells = append(cells, results.Cell{Name: name, Levels: levels, Baseline: name == s.Spec.Baseline})
+	}
+	return cells, excluded
+}
+
+// holds says whether a cell has, of each factor, one of the levels.
+func holds(where map[string][]string, cell map[string]string) bool {
+	for name, levels := range where {
+		if !slices.Contains(levels, cell[name]) {
+			return false
+		}
+	}
+	return true
+}
+
+// nameOf joins the levels in the order of the factors.
+func (s Scenario) nameOf(levels map[string]string) string {
+	var parts []string
+	for _, f := range s.Spec.Factors {
+		if l, ok := levels[f.Name]; ok {
+			parts = append(parts, l)
+		}
+	}
+	if len(parts) == 0 {
+		return s.Metadata.Name
+	}
+	return strings.Join(parts, "-")
+}
+
+// AllCells returns all combinations of the factors that are not excluded.
+func (s Scenario) AllCells() []results.Cell {
+	cells, _ := s.combinations()
+	return cells
+}
+
+// Excluded are the combinations that are no cells.
+func (s Scenario) Excluded() []results.Excluded {
+	_, excluded := s.combinations()
+	return excluded
+}
+
+// Cells returns the cells of the given names in the order of the names: those of the scenario for
+// none, all combinations for "all". The baseline must be among them, since all others are compared
+// with it.
+func (s Scenario) Cells(names []string) ([]results.Cell, error) {
+	all := s.AllCells()
+	if len(names) == 0 {
+		names = s.Spec.Cells
+	}
+	if len(names) == 0 || len(names) == 1 && names[0] == "all" {
+		return all, nil
+	}
+	var cells []results.Cell
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(c results.Cell) bool { return c.Name == name })
+		if i < 0 {
+			return nil, s.noCell(name)
+		}
+		if slices.ContainsFunc(cells, func(c results.Cell) bool { return c.Name == name }) && name != s.Spec.Baseline {
+			return nil, fmt.Errorf("%q is listed twice", name)
+		}
+		cells = append(cells, all[i])
+	}
+	if !slices.ContainsFunc(cells, func(c results.Cell) bool { return c.Baseline }) {
+		return nil, fmt.Errorf("the baseline %q is missing", s.Spec.Baseline)
+	}
+	return cells, nil
+}
+
+// noCell says why there is no cell of that name.
+func (s Scenario) noCell(name string) error {
+	for _, e := range s.Excluded() {
+		if e.Cell == name {
+			return fmt.Errorf("%q is excluded: %s", name, e.Because)
+		}
+	}
+	var factors []string
+	for _, f := range s.Spec.Factors {
+		factors = append(factors, f.Name)
+	}
+	return fmt.Errorf("%q is none of the combinations of the factors (%s)", name, strings.Join(factors, "-"))
+}
+
+// Conditions are those of a cell.
+func (s Scenario) Conditions(c results.Cell) factor.Conditions {
+	conditions := s.fixed
+	conditions.Lane = s.Spec.Lane
+	conditions.Probes = nil
+	conditions.Before, conditions.After = slices.Clone(s.fixed.Before), slices.Clone(s.fixed.After)
+	for _, f := range s.Spec.Factors {
+		if level, ok := c.Levels[f.Name]; ok {
+			f.Set(&conditions, level)
+		}
+	}
+	return conditions
+}
+
+// Factors describes the factors for the results.
+func (s Scenario) Factors() []results.Factor {
+	all := []results.Factor{}
+	for _, f := range s.Spec.Factors {
+		all = append(all, results.Factor{Name: f.Name, Levels: f.Levels(), Quiet: f.Quiet()})
+	}
+	return all
+}
+
+// PathFactor names the factor that says how packets come to the application, "" for none.
+func (s Scenario) PathFactor() string {
+	for _, f := range s.Spec.Factors {
+		var c factor.Conditions
+		if f.Set(&c, f.Levels()[0].Name); c.Path != "" {
+			return f.Name
+		}
+	}
+	return ""
+}
+
+// Beside is the scenario around a lane in force: of its factors those that change nothing of the application. In
+// the others all cells are as the baseline.
+func (s Scenario) Beside(spec lane.Spec) Scenario {
+	var fixed factor.Conditions
+	var kept []Factor
+	levels := map[string]string{}
+	for _, c := range s.AllCells() {
+		for _, f := range s.Spec.Factors {
+			level, ok := c.Levels[f.Name]
+			switch {
+			case !c.Baseline || !ok:
+			case f.Outside():
+				f.Where = nil
+				kept = append(kept, f)
+				levels[f.Name] = level
+				if quiet := f.Quiet(); quiet != "" {
+					levels[f.Name] = quiet
+				}
+			default:
+				f.Set(&fixed, level)
+			}
+		}
+	}
+	spec.Cgroup = lane.Cgroup{} // what a scenario has in its lane, it starts
+	fixed.Place = factor.InLane
+	s.Spec.Factors, s.Spec.Lane, s.fixed = kept, spec, fixed
+	s.Spec.Exclude, s.Spec.Cells, s.Spec.Published, s.Spec.Aims = nil, nil, nil, nil
+	s.Spec.Baseline = s.nameOf(levels)
+	return s
+}

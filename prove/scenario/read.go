@@ -1,0 +1,225 @@
+package scenario
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/results"
+)
+
+// readFactors has each factor's driver read its settings.
+func (s *Scenario) readFactors(kinds Drivers) error {
+	combinations := 1
+	for i := range s.Spec.Factors {
+		f := &s.Spec.Factors[i]
+		at := fmt.Sprintf("spec.factors[%d]", i)
+		before := s.Spec.Factors[:i]
+		if f.Name == "" || slices.ContainsFunc(before, func(o Factor) bool { return o.Name == f.Name }) {
+			return fmt.Errorf("%s.name: %q is missing or listed twice", at, f.Name)
+		}
+		if f.Kind == "" {
+			f.Kind = f.Name
+		}
+		kind, err := factor.Find(kinds.Factors, f.Kind)
+		if err != nil {
+			return fmt.Errorf("%s.kind: %w", at, err)
+		}
+		if f.Factor, err = kind.Read(f.settings); err != nil {
+			return fmt.Errorf("%s (%s): %w", at, f.Name, err)
+		}
+		if err = known(f.Where, before); err != nil {
+			return fmt.Errorf("%s (%s).where: %w", at, f.Name, err)
+		}
+		if combinations *= len(f.Levels()); combinations > most {
+			return fmt.Errorf("%s: expected at most %d combinations", at, most)
+		}
+	}
+	for i, e := range s.Spec.Exclude {
+		if err := known(e.Where, s.Spec.Factors); err != nil {
+			return fmt.Errorf("spec.exclude[%d].where: %w", i, err)
+		}
+		if len(e.Where) == 0 || e.Because == "" {
+			return fmt.Errorf("spec.exclude[%d]: expected where, and because: the reason, which is printed", i)
+		}
+	}
+	return nil
+}
+
+// known says whether factors have these levels.
+func known(where map[string][]string, factors []Factor) error {
+	for name, levels := range where {
+		k := slices.IndexFunc(factors, func(f Factor) bool { return f.Name == name })
+		if k < 0 {
+			return fmt.Errorf("%q is no factor before this one", name)
+		}
+		for _, l := range levels {
+			if !slices.ContainsFunc(factors[k].Levels(), func(o results.Level) bool { return o.Name == l }) {
+				return fmt.Errorf("%s has no level %q", name, l)
+			}
+		}
+	}
+	return nil
+}
+
+// readProbes has each probe's driver read its settings.
+func (s *Scenario) readProbes(kinds Drivers) error {
+	if len(s.Spec.Probes) == 0 {
+		return errors.New("spec.probes: at least one is needed")
+	}
+	seen := map[string]bool{}
+	for i := range s.Spec.Probes {
+		p := &s.Spec.Probes[i]
+		if p.Name == "" || seen[p.Name] {
+			return fmt.Errorf("spec.probes[%d].name: %q is missing or listed twice", i, p.Name)
+		}
+		seen[p.Name] = true
+		kind, err := probe.Find(kinds.Probes, p.Kind)
+		if err != nil {
+			return fmt.Errorf("spec.probes[%d].kind: %w", i, err)
+		}
+		if p.Probe, err = kind.Read(p.settings); err != nil {
+			return fmt.Errorf("spec.probes[%d] (%s): %w", i, p.Name, err)
+		}
+	}
+	for _, c := range s.AllCells() {
+		if _, err := s.ProbesOf(s.Conditions(c), kinds.Probes); err != nil {
+			return fmt.Errorf("cell %s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+// ProbesOf are the probes of a cell, with what its levels set in them.
+func (s Scenario) ProbesOf(c factor.Conditions, kinds []probe.Driver) ([]Probe, error) {
+	probes := slices.Clone(s.Spec.Probes)
+	for name, fields := range c.Probes {
+		i := slices.IndexFunc(probes, func(p Probe) bool { return p.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("a level sets fields of probe %q, which there is not", name)
+		}
+		p := &probes[i]
+		settings, err := with(json.RawMessage(p.settings), fields)
+		if err != nil {
+			return nil, err
+		}
+		kind, err := probe.Find(kinds, p.Kind)
+		if err != nil {
+			return nil, err
+		}
+		if p.Probe, err = kind.Read(settings); err != nil {
+			return nil, fmt.Errorf("probe %s: %w", name, err)
+		}
+	}
+	return probes, nil
+}
+
+// Metrics are what the runs measure: the primary ones first, means before the first of their parts.
+func (s Scenario) Metrics() ([]results.Metric, error) {
+	var all []results.Metric
+	for _, p := range s.Spec.Probes {
+		all = append(all, p.Metrics(p.Name)...)
+	}
+	for i, mean := range s.Spec.Means {
+		first := slices.IndexFunc(all, func(m results.Metric) bool { return slices.Contains(mean.Of, m.Name) })
+		if first < 0 || mean.Name == "" {
+			return nil, fmt.Errorf("spec.means[%d]: expected a name, and of: names of metrics, found %q", i, mean.Of)
+		}
+		m, short := all[first], []string{}
+		for _, name := range mean.Of {
+			k := slices.IndexFunc(all, func(m results.Metric) bool { return m.Name == name })
+			if k < 0 || all[k].Sampled || all[k].Unit != m.Unit || all[k].Better != m.Better {
+				return nil, fmt.Errorf("spec.means[%d].of: %q: expected a metric in %s with one value a run", i, name, m.Unit)
+			}
+			short = append(short, all[k].Short)
+		}
+		m.Name, m.MeanOf, m.Short, m.About = mean.Name, mean.Of, "", "Geometric mean of "+strings.Join(short, " and ")
+		all = slices.Insert(all, first, m)
+	}
+	for i, m := range all {
+		if slices.ContainsFunc(all[:i], func(o results.Metric) bool { return o.Name == m.Name }) {
+			return nil, fmt.Errorf("spec.probes, spec.means: two metrics have the name %q", m.Name)
+		}
+	}
+	primary := s.Spec.Primary
+	if len(primary) == 0 {
+		primary = firstOfEach(all)
+	}
+	ordered := []results.Metric{}
+	for i, name := range primary {
+		k := slices.IndexFunc(all, func(m results.Metric) bool { return m.Name == name })
+		if k < 0 {
+			return nil, fmt.Errorf("spec.primary[%d]: %q: expected one of %s", i, name, namesOf(all))
+		}
+		m := all[k]
+		m.Role = results.Primary
+		ordered, all = append(ordered, m), slices.Delete(all, k, k+1)
+	}
+	return append(ordered, all...), nil
+}
+
+// firstOfEach names the first metric of each quantity, but of costs and checks.
+func firstOfEach(all []results.Metric) (names []string) {
+	seen := map[string]bool{}
+	for _, m := range all {
+		if m.Role == "" && !seen[m.Quantity] {
+			seen[m.Quantity] = true
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+func namesOf(all []results.Metric) string {
+	var names []string
+	for _, m := range all {
+		names = append(names, m.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Programs are those on the host that it needs.
+func (s Scenario) Programs(kinds []probe.Driver) []string {
+	var all []string
+	add := func(programs []string) {
+		for _, p := range programs {
+			if !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+	}
+	for _, f := range s.Spec.Factors {
+		add(f.Programs())
+	}
+	for _, p := range s.Spec.Probes {
+		if kind, err := probe.Find(kinds, p.Kind); err == nil {
+			add(kind.Programs())
+		}
+	}
+	return all
+}
+
+// Networked says whether some probe measures from outside.
+func (s Scenario) Networked() bool {
+	return slices.ContainsFunc(s.Spec.Probes, func(p Probe) bool { return !p.Inside() })
+}
+
+// Published are the figures of somebody else.
+func (s Scenario) Published() []results.Published {
+	var all []results.Published
+	for _, from := range s.Spec.Published {
+		for _, f := range from.Figures {
+			all = append(all, results.Published{Cell: f.Cell, Metric: f.Metric, Percent: f.Percent, Value: f.Value,
+				Statistic: f.Statistic, Qualifier: f.Qualifier, Source: from.Source})
+		}
+	}
+	return all
+}
+
+// positive says whether a percentage or a figure can be.
+func positive(v float64) bool { return v > 0 && v <= 1e18 && !math.IsNaN(v) }

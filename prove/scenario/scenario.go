@@ -1,0 +1,216 @@
+// Package scenario reads what is to be measured: the cells of a matrix of factors, the probes that run in each,
+// and the figures that are aimed at or were published. docs/scenarios.md is the reference of the format.
+package scenario
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"sigs.k8s.io/yaml"
+
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/sched"
+)
+
+// APIVersion is that of scenarios. v1alpha1 had windows by metric, v1alpha2 three factors and two metrics.
+const APIVersion = "isolane.dev/v1alpha3"
+
+// Scenario is a matrix of conditions and the probes to run in each cell, as its YAML file says.
+type Scenario struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	Metadata   Metadata `json:"metadata"`
+	Spec       Spec     `json:"spec"`
+
+	fixed factor.Conditions // of all cells; their levels come on top
+}
+
+// Metadata names a scenario.
+type Metadata struct {
+	Name  string `json:"name"`
+	Title string `json:"title"`
+}
+
+// Spec is the body of a scenario.
+type Spec struct {
+	Factors  []Factor    `json:"factors"` // the cells are their combinations, named by their levels
+	Exclude  []Exclusion `json:"exclude,omitempty"`
+	Baseline string      `json:"baseline"`
+	Cells    []string    `json:"cells,omitempty"` // all combinations when absent
+	Lane     lane.Spec   `json:"lane"`            // what the application asks for
+	// CongestionControl is TCP's algorithm on both sides, "" leaves the host's.
+	CongestionControl string            `json:"congestionControl,omitempty"`
+	Client            Client            `json:"client,omitzero"`
+	Probes            []Probe           `json:"probes"`
+	Means             []Mean            `json:"means,omitempty"`
+	Primary           []string          `json:"primary,omitempty"` // metrics of the verdict; the first of each quantity when absent
+	Modes             map[string]Mode   `json:"modes"`             // quick, standard, proof
+	Aims              *results.Aims     `json:"aims,omitempty"`
+	Published         []PublishedSource `json:"published,omitempty"`
+}
+
+// Factor is one that differs between the cells. In YAML the settings of its driver stand beside these.
+type Factor struct {
+	Name  string              // of it in this scenario
+	Kind  string              // of its driver; its name when absent
+	Where map[string][]string // levels of factors before it, where alone it matters; elsewhere it has no level
+	factor.Factor
+
+	settings []byte // as JSON, until they are read
+}
+
+// Exclusion leaves out the cells that have these levels.
+type Exclusion struct {
+	Where   map[string][]string `json:"where"`
+	Because string              `json:"because"`
+}
+
+// Client is how the outside client is scheduled, in every cell alike.
+type Client struct {
+	Policy   sched.Policy `json:"policy"`
+	Priority int          `json:"priority"`
+}
+
+// Probe is one measurement of each run. In YAML the settings of its driver stand beside name and kind.
+type Probe struct {
+	Name, Kind string
+	probe.Probe
+
+	settings []byte // as JSON
+}
+
+// Mean is a metric of its own: the geometric mean of others, of the runs in which all of them count.
+type Mean struct {
+	Name string   `json:"name"`
+	Of   []string `json:"of"`
+}
+
+// Mode is how much is measured.
+type Mode struct {
+	Blocks  int               `json:"blocks"`  // counted; one more is run first and dropped
+	Windows map[string]Window `json:"windows"` // by kind of probe
+}
+
+// Window is how long a probe measures, and what it drops before.
+type Window struct {
+	Warmup  quantity.Duration `json:"warmup"`
+	Measure quantity.Duration `json:"measure"`
+}
+
+// PublishedSource are the figures of somebody else for the same conditions.
+type PublishedSource struct {
+	Source  string            `json:"source"`
+	Figures []PublishedFigure `json:"figures"`
+}
+
+// PublishedFigure is one of them: in percent of the baseline cell's, or in the unit of its metric.
+type PublishedFigure struct {
+	Cell      string  `json:"cell"`
+	Metric    string  `json:"metric"`
+	Percent   float64 `json:"percent,omitempty"`
+	Value     float64 `json:"value,omitempty"`
+	Statistic string  `json:"statistic,omitempty"` // p99, max, mean; "": what the metric compares
+	Qualifier string  `json:"qualifier,omitempty"`
+}
+
+// beside takes some fields out of a map in JSON, and returns the others.
+func beside(data []byte, fields map[string]any) ([]byte, error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return nil, err
+	}
+	for key, into := range fields {
+		if text, ok := all[key]; ok {
+			if err := json.Unmarshal(text, into); err != nil {
+				return nil, fmt.Errorf("%s: %w", key, err)
+			}
+		}
+		delete(all, key)
+	}
+	return json.Marshal(all)
+}
+
+// with adds fields to settings.
+func with(settings any, fields map[string]any) ([]byte, error) {
+	data, err := json.Marshal(settings)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]any{}
+	if err = json.Unmarshal(data, &all); err != nil {
+		return nil, err
+	}
+	for key, v := range fields {
+		all[key] = v
+	}
+	return json.Marshal(all)
+}
+
+// UnmarshalJSON leaves the settings to the driver, which Parse knows.
+func (p *Probe) UnmarshalJSON(data []byte) (err error) {
+	p.settings, err = beside(data, map[string]any{"name": &p.Name, "kind": &p.Kind})
+	return err
+}
+
+// MarshalJSON writes the settings with all defaults filled in.
+func (p Probe) MarshalJSON() ([]byte, error) {
+	return with(p.Probe, map[string]any{"name": p.Name, "kind": p.Kind})
+}
+
+// UnmarshalJSON leaves the settings to the driver, which Parse knows.
+func (f *Factor) UnmarshalJSON(data []byte) (err error) {
+	f.settings, err = beside(data, map[string]any{"name": &f.Name, "kind": &f.Kind, "where": &f.Where})
+	return err
+}
+
+// MarshalJSON writes the settings.
+func (f Factor) MarshalJSON() ([]byte, error) {
+	fields := map[string]any{"name": f.Name, "kind": f.Kind}
+	if len(f.Where) > 0 {
+		fields["where"] = f.Where
+	}
+	return with(f.Factor, fields)
+}
+
+// Drivers are the kinds that a scenario may name.
+type Drivers struct {
+	Factors []factor.Driver
+	Probes  []probe.Driver
+}
+
+// Parse reads a scenario; name is the file's, for errors. Unknown fields are errors.
+func Parse(name string, r io.Reader, kinds Drivers) (Scenario, error) {
+	data, err := io.ReadAll(io.LimitReader(r, 1<<20))
+	if err != nil {
+		return Scenario{}, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return Scenario{}, fmt.Errorf("%s: empty: expected a document of kind Scenario", name)
+	}
+	var head struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+	}
+	if err = yaml.Unmarshal(data, &head); err == nil && (head.APIVersion != APIVersion || head.Kind != "Scenario") {
+		err = fmt.Errorf("apiVersion, kind: expected %s Scenario, found %q %q", APIVersion, head.APIVersion, head.Kind)
+	}
+	var s Scenario
+	if err == nil {
+		err = probe.Decode(data, &s)
+	}
+	for _, step := range []func(Drivers) error{s.readFactors, s.readProbes, s.validate} {
+		if err == nil {
+			err = step(kinds)
+		}
+	}
+	if err != nil {
+		return Scenario{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return s, nil
+}

@@ -1,0 +1,148 @@
+package scenario
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/results"
+)
+
+func (s *Scenario) validate(kinds Drivers) error {
+	if s.Metadata.Name == "" {
+		return errors.New("metadata.name: missing")
+	}
+	for _, check := range []func() error{s.validateCells, s.validateFigures, s.validateLane} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	if c := s.Spec.Client; c.Policy != "" && (!c.Policy.IsRealTime() || c.Priority < 1 || c.Priority > 98) {
+		return fmt.Errorf("spec.client: expected policy fifo or rr and a priority of 1-98, found %q %d", c.Policy,
+			c.Priority)
+	}
+	return s.validateModes(kinds)
+}
+
+func (s Scenario) validateLane() error {
+	l := lane.Lane{Metadata: lane.Metadata{Name: s.Metadata.Name}, Spec: s.Spec.Lane}
+	if err := enforce.Refuse([]lane.Lane{l}); err != nil {
+		return err
+	}
+	if err := s.Spec.Lane.Validate(); err != nil {
+		return fmt.Errorf("spec.lane: %w", err)
+	}
+	if s.Spec.Lane.Cgroup.Path != "" {
+		return errors.New("spec.lane.cgroup.path: expected none, what runs in this lane is started by the session")
+	}
+	for _, c := range s.AllCells() {
+		if err := s.Conditions(c).Lane.Validate(); err != nil {
+			return fmt.Errorf("cell %s: the lane with its levels: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+func (s Scenario) validateCells() error {
+	all := s.AllCells()
+	for i, c := range all {
+		if slices.ContainsFunc(all[:i], func(o results.Cell) bool { return o.Name == c.Name }) {
+			return fmt.Errorf("spec.factors: two cells have the name %q", c.Name)
+		}
+	}
+	if !slices.ContainsFunc(all, func(c results.Cell) bool { return c.Baseline }) {
+		return fmt.Errorf("spec.baseline: %w", s.noCell(s.Spec.Baseline))
+	}
+	if _, err := s.Cells(s.Spec.Cells); err != nil {
+		return fmt.Errorf("spec.cells: %w", err)
+	}
+	return nil
+}
+
+// validateFigures looks at what refers to metrics.
+func (s Scenario) validateFigures() error {
+	metrics, err := s.Metrics()
+	if err != nil {
+		return err
+	}
+	find := func(name string) (results.Metric, error) {
+		k := slices.IndexFunc(metrics, func(m results.Metric) bool { return m.Name == name })
+		if k < 0 {
+			return results.Metric{}, fmt.Errorf("metric: %q: expected one of %s", name, namesOf(metrics))
+		}
+		return metrics[k], nil
+	}
+	for i, f := range s.Published() {
+		if _, err := s.Cells([]string{f.Cell, s.Spec.Baseline}); err != nil {
+			return fmt.Errorf("spec.published: figure %d: cell: %w", i+1, err)
+		}
+		if _, err := find(f.Metric); err != nil {
+			return fmt.Errorf("spec.published: figure %d: %w", i+1, err)
+		}
+		if !positive(f.Percent) && !positive(f.Value) {
+			return fmt.Errorf("spec.published: figure %d: expected a percent or a value above 0", i+1)
+		}
+	}
+	if s.Spec.Aims == nil {
+		return nil
+	}
+	if _, err := s.Cells([]string{s.Spec.Aims.Cell, s.Spec.Baseline}); err != nil {
+		return fmt.Errorf("spec.aims.cell: %w", err)
+	}
+	for i, g := range s.Spec.Aims.Goals {
+		m, err := find(g.Metric)
+		switch {
+		case err != nil:
+			return fmt.Errorf("spec.aims.goals[%d].%w", i, err)
+		case g.Statistic != "" && (g.Statistic != results.P999 || !m.Sampled):
+			return fmt.Errorf("spec.aims.goals[%d].statistic: expected none, or p99.9 of a metric with samples, found %q",
+				i, g.Statistic)
+		case !(g.Percent > 0) || g.Percent > 1e6:
+			return fmt.Errorf("spec.aims.goals[%d].percent: expected more than 0 and at most 1000000, found %g", i,
+				g.Percent)
+		}
+	}
+	return nil
+}
+
+func (s Scenario) validateModes(kinds Drivers) error {
+	for name, m := range s.Spec.Modes {
+		if !slices.Contains([]string{"quick", "standard", "proof"}, name) {
+			return fmt.Errorf("spec.modes: %q is unknown: expected quick, standard, proof", name)
+		}
+		if m.Blocks < 1 || m.Blocks > 1000 {
+			return fmt.Errorf("spec.modes.%s.blocks: expected 1-1000, found %d", name, m.Blocks)
+		}
+		for kind := range m.Windows {
+			if !slices.ContainsFunc(s.Spec.Probes, func(p Probe) bool { return p.Kind == kind }) {
+				return fmt.Errorf("spec.modes.%s.windows.%s: no probe of this kind", name, kind)
+			}
+		}
+		for _, cell := range s.AllCells() {
+			probes, err := s.ProbesOf(s.Conditions(cell), kinds.Probes)
+			if err != nil {
+				return err
+			}
+			for i, p := range probes {
+				c := m.Conditions(p)
+				if err := cmp.Or(c.Validate(), p.Validate(c)); err != nil {
+					return fmt.Errorf("spec.probes[%d] (%s), spec.modes.%s.windows.%s: %w", i, p.Name, name, p.Kind, err)
+				}
+			}
+		}
+	}
+	if len(s.Spec.Modes) == 0 {
+		return errors.New("spec.modes: at least one is needed")
+	}
+	return nil
+}
+
+// Conditions are those of a probe in this mode.
+func (m Mode) Conditions(p Probe) probe.Conditions {
+	w := m.Windows[p.Kind]
+	return probe.Conditions{Name: p.Name, Warmup: w.Warmup.Duration(), Window: w.Measure.Duration()}
+}

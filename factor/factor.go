@@ -66,15 +66,27 @@ type Level struct {
 	Settings json.RawMessage // what the map has beside these, as JSON; nil for none
 }
 
-// UnmarshalJSON takes a string, a number or a map.
+// Name is that of a level, which in YAML may be a number.
+type Name string
+
+// UnmarshalJSON takes a string or a number.
+func (n *Name) UnmarshalJSON(data []byte) error {
+	var number json.Number
+	if json.Unmarshal(data, &number) == nil {
+		*n = Name(number)
+		return nil
+	}
+	if json.Unmarshal(data, (*string)(n)) != nil {
+		return fmt.Errorf("expected a name or a number, found %s", data)
+	}
+	return nil
+}
+
+// UnmarshalJSON takes a name or a map.
 func (l *Level) UnmarshalJSON(data []byte) error {
 	data = bytes.TrimSpace(data)
 	if len(data) > 0 && data[0] != '{' {
-		l.Name = strings.Trim(string(data), `"`)
-		if data[0] == '"' {
-			return json.Unmarshal(data, &l.Name)
-		}
-		return nil
+		return json.Unmarshal(data, (*Name)(&l.Name))
 	}
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(data, &all); err != nil {
@@ -82,8 +94,8 @@ func (l *Level) UnmarshalJSON(data []byte) error {
 	}
 	for key, into := range map[string]*string{"name": &l.Name, "words": &l.Words} {
 		if text, ok := all[key]; ok {
-			if err := json.Unmarshal(text, into); err != nil {
-				return fmt.Errorf("%s: expected a text, found %s", key, text)
+			if err := json.Unmarshal(text, (*Name)(into)); err != nil {
+				return fmt.Errorf("%s: %w", key, err)
 			}
 		}
 		delete(all, key)

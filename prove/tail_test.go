@@ -28,6 +28,7 @@ func TestTail(t *testing.T) {
 		if trips.Histogram, err = results.Encode(h); err != nil {
 			t.Fatal(err)
 		}
+		m.Samples = map[string]results.Samples{"rtt": trips}
 		got, err := tail(m, []witness.Intrusion{{Kind: witness.Task, Name: "a", Begin: 5000, End: 6000}}, 3)
 		if err != nil {
 			t.Fatal(err)

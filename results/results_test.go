@@ -28,7 +28,7 @@ func sample(t *testing.T) Session {
 		Scenario: Scenario{Name: "small", Mode: "quick", Blocks: 3, Seed: 7},
 		Cells:    []Cell{{Name: "quiet-floating-bridge", Baseline: true, Application: cpuset.MustParse("0-1")}},
 		Runs: []Run{{Cell: "quiet-floating-bridge", Measured: []Measurement{
-			{Name: "rtt-udp-64-pingpong", Metric: "rtt", RTT: &RTT{Latency: packed},
+			{Name: "rtt-udp-64-pingpong", Samples: map[string]Samples{"rtt-udp-64-pingpong": {Wanted: 3, Histogram: packed}},
 				Worst: []Sample{{Begin: 1_000_000_000_000, End: 1_059_000_000_000}},
 				Tail: &Tail{Quantile: 0.999, Samples: 1, Excess: 59_000_000_000, Unexplained: 58_000_000_000,
 					Met: []Met{{Kind: "task", Name: "stress-ng", Took: 1_000_000_000}}}}}}},
@@ -51,7 +51,7 @@ func TestWriteRead(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("read back (-want +got):\n%s", d)
 	}
-	h, err := got.Runs[0].Measured[0].RTT.Latency.Decode()
+	h, err := got.Runs[0].Measured[0].Samples["rtt-udp-64-pingpong"].Histogram.Decode()
 	if err != nil || h.TotalCount() != 3 || h.Min() != 1 || !h.ValuesAreEquivalent(h.ValueAtQuantile(50), 8_400) {
 		t.Errorf("histogram read back with %d samples, min %d, P50 %d: %v", h.TotalCount(), h.Min(), h.ValueAtQuantile(50), err)
 	}
@@ -102,7 +102,7 @@ func TestReadsIntruders(t *testing.T) {
 
 func TestReadRefusesOtherDocuments(t *testing.T) {
 	dir := t.TempDir()
-	for _, text := range []string{"", "{", `{"apiVersion":"isolane.dev/v1alpha1","kind":"ProveResult","schema":2}`} {
+	for _, text := range []string{"", "{", `{"apiVersion":"isolane.dev/v1alpha1","kind":"ProveResult","schema":3}`} {
 		if err := os.WriteFile(filepath.Join(dir, File), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

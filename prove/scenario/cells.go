@@ -50,9 +50,9 @@ func (s Scenario) combinations() (cells []results.Cell, excluded []results.Exclu
 }
 
 // holds says whether a cell has, of each factor, one of the levels.
-func holds(where map[string][]string, cell map[string]string) bool {
+func holds(where Where, cell map[string]string) bool {
 	for name, levels := range where {
-		if !slices.Contains(levels, cell[name]) {
+		if !slices.Contains(levels, factor.Name(cell[name])) {
 			return false
 		}
 	}

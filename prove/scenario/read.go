@@ -52,14 +52,14 @@ func (s *Scenario) readFactors(kinds Drivers) error {
 }
 
 // known says whether factors have these levels.
-func known(where map[string][]string, factors []Factor) error {
+func known(where Where, factors []Factor) error {
 	for name, levels := range where {
 		k := slices.IndexFunc(factors, func(f Factor) bool { return f.Name == name })
 		if k < 0 {
 			return fmt.Errorf("%q is no factor before this one", name)
 		}
 		for _, l := range levels {
-			if !slices.ContainsFunc(factors[k].Levels(), func(o results.Level) bool { return o.Name == l }) {
+			if !slices.ContainsFunc(factors[k].Levels(), func(o results.Level) bool { return o.Name == string(l) }) {
 				return fmt.Errorf("%s has no level %q", name, l)
 			}
 		}

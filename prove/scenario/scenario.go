@@ -57,18 +57,21 @@ type Spec struct {
 
 // Factor is one that differs between the cells. In YAML the settings of its driver stand beside these.
 type Factor struct {
-	Name  string              // of it in this scenario
-	Kind  string              // of its driver; its name when absent
-	Where map[string][]string // levels of factors before it, where alone it matters; elsewhere it has no level
+	Name  string // of it in this scenario
+	Kind  string // of its driver; its name when absent
+	Where Where  // levels of factors before it, where alone it matters; elsewhere it has no level
 	factor.Factor
 
 	settings []byte // as JSON, until they are read
 }
 
+// Where names levels, by factor.
+type Where map[string][]factor.Name
+
 // Exclusion leaves out the cells that have these levels.
 type Exclusion struct {
-	Where   map[string][]string `json:"where"`
-	Because string              `json:"because"`
+	Where   Where  `json:"where"`
+	Because string `json:"because"`
 }
 
 // Client is how the outside client is scheduled, in every cell alike.

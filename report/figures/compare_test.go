@@ -18,7 +18,7 @@ func TestVerdicts(t *testing.T) {
 		"noisy-lane-express":    {stats.Better, stats.Better},
 	} {
 		c := sum.Cell(name)
-		if got := [2]stats.Verdict{c.Figures[throughput].Verdict, c.Figures[sum.PrimaryDistribution().Name].Verdict}; got != want {
+		if got := [2]stats.Verdict{c.Figures["throughput"].Verdict, c.Figures[sum.PrimaryDistribution().Name].Verdict}; got != want {
 			t.Errorf("%s: throughput and RTT %v, want %v", name, got, want)
 		}
 	}
@@ -27,7 +27,7 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("%s: %s, want %s", a.Text, a.State, Reached)
 		}
 	}
-	f := sum.Cell("noisy-lane-express").Figures[throughput]
+	f := sum.Cell("noisy-lane-express").Figures["throughput"]
 	e := math.Sqrt(64*65) / math.Sqrt(22*62)
 	if math.Abs(f.Ratio.Estimate/e-1) > 0.03 || f.Ratio.Confidence < 0.95 {
 		t.Errorf("ratio %v, made up with %.3f", f.Ratio.Interval, e)
@@ -54,7 +54,7 @@ func TestPairsOnlyTheSameBlock(t *testing.T) {
 		}
 		return all
 	}
-	for name, want := range map[string][]int{throughput: {2, 4}, "throughput-tcp-up": {2, 4},
+	for name, want := range map[string][]int{"throughput": {2, 4}, "throughput-tcp-up": {2, 4},
 		"throughput-tcp-down": {1, 2, 4}, sum.PrimaryDistribution().Name: {1, 2, 4}} {
 		if got := blocks(c.Figures[name].Ratio); !slices.Equal(got, want) {
 			t.Errorf("%s is compared in blocks %v, want %v", name, got, want)

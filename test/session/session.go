@@ -64,37 +64,64 @@ func AllCells() []string {
 func cellNamed(name string) results.Cell {
 	c := results.Cell{Name: name, Baseline: name == "quiet-floating-bridge", Client: cpuset.MustParse("0"),
 		Application: cpuset.MustParse("1")}
-	parts := [3]string{}
-	for i, from := 0, 0; i < 3; i++ {
-		to := len(name)
-		if k := slices.Index([]byte(name[from:]), '-'); k >= 0 {
-			to = from + k
-		}
-		parts[i], from = name[from:to], min(to+1, len(name))
-	}
-	c.Noise, c.Placement, c.Path, c.PathInForce = parts[0], parts[1], parts[2], parts[2]
-	if c.Placement == "floating" {
+	parts := strings.Split(name, "-")
+	c.Levels = map[string]string{"noise": parts[0], "placement": parts[1], "path": parts[2]}
+	if parts[1] == "floating" {
 		c.Application = cpuset.MustParse("1-3")
 	}
-	if c.Noise == "noisy" {
+	if parts[0] == "noisy" {
 		c.Neighbours = cpuset.MustParse("1-3").Difference(cpuset.MustParse("1"))
-		if c.Placement == "floating" {
+		if parts[1] == "floating" {
 			c.Neighbours = c.Application
 		}
 	}
+	return c
+}
+
+// published are the paper's figures for the cells.
+func published(names []string) []results.Published {
 	const source = "Samajdar and Ranjan (white paper), Figures 3 to 6"
-	for cell, figures := range map[string][2]float64{"quiet-floating-bridge": {100, 100},
-		"noisy-floating-bridge": {60, 160}, "noisy-pinned-bridge": {68, 120}, "noisy-lane-express": {118, 98}} {
-		if cell == name {
-			c.Published = []results.Published{
-				{Metric: "throughput", Percent: figures[0], Qualifier: "exact", Source: source},
-				{Metric: "rtt", Percent: figures[1], Qualifier: "average", Source: source}}
+	var all []results.Published
+	figures := map[string][2]float64{"quiet-floating-bridge": {100, 100}, "noisy-floating-bridge": {60, 160},
+		"noisy-pinned-bridge": {68, 120}, "noisy-lane-express": {118, 98}}
+	for _, name := range names {
+		if f, ok := figures[name]; ok {
+			qualifier := "exact"
+			if name == "noisy-floating-bridge" {
+				qualifier = "about"
+			}
+			all = append(all, results.Published{Cell: name, Metric: "throughput", Percent: f[0], Qualifier: qualifier,
+				Source: source}, results.Published{Cell: name, Metric: "rtt-udp-64-pingpong", Percent: f[1],
+				Qualifier: "average", Source: source})
 		}
 	}
-	if name == "noisy-floating-bridge" {
-		c.Published[0].Qualifier = "about"
+	return all
+}
+
+func factors() []results.Factor {
+	return []results.Factor{
+		{Name: "noise", Levels: []results.Level{{Name: "quiet"}, {Name: "noisy"}}, Quiet: "quiet"},
+		{Name: "placement", Levels: []results.Level{{Name: "floating"}, {Name: "pinned"}, {Name: "lane"}}},
+		{Name: "path", Levels: []results.Level{{Name: "bridge"}, {Name: "express"}}}}
+}
+
+func metrics() []results.Metric {
+	rate := results.Metric{Name: "throughput", Quantity: "throughput", Noun: "throughput", Title: "Throughput",
+		About: "TCP, geometric mean of up and down", Unit: "bit/s", Better: results.Higher, Margin: 0.05,
+		Role: results.Primary, MeanOf: []string{"throughput-tcp-up", "throughput-tcp-down"}}
+	all := []results.Metric{rate}
+	for _, direction := range []string{"up", "down"} {
+		one := rate
+		one.Name, one.Role, one.MeanOf, one.Short = "throughput-tcp-"+direction, "", nil, direction
+		one.About = "TCP, " + one.Name
+		all = append(all, one)
 	}
-	return c
+	trip := results.Metric{Name: "rtt-udp-64-pingpong", Quantity: "rtt", Noun: "RTT", Title: "Round trip",
+		About: "Median round trip (P50)", Unit: "ns", Better: results.Lower, Margin: 0.10, Role: results.Primary,
+		Sampled: true, Loop: results.Closed}
+	open := trip
+	open.Name, open.Role, open.Loop = "rtt-udp-64-open", "", results.Open
+	return append(all, trip, open)
 }
 
 // Made makes up a session: the same one for the same arguments.
@@ -107,7 +134,10 @@ func Made(tb testing.TB, mode string, blocks int, names []string) results.Sessio
 			Title: "What noisy neighbours do to an edge application, and what a lane gives back",
 			Mode:  mode, Blocks: blocks, Seed: 7, Source: "kind: Scenario\n",
 			Aims: &results.Aims{Cell: "noisy-lane-express", Goals: []results.Goal{{Metric: "throughput", Percent: 150},
-				{Metric: "rtt", Percent: 50}, {Metric: "rtt", Statistic: results.P999, Percent: 100}}}},
+				{Metric: "rtt-udp-64-pingpong", Percent: 50},
+				{Metric: "rtt-udp-64-pingpong", Statistic: results.P999, Percent: 100}}},
+			Published: published(names)},
+		Factors: factors(), Metrics: metrics(),
 		Environment: results.Environment{Hostname: "bench", Kernel: "6.12.0 #1 SMP", CPUModel: "Some <CPU> & Co",
 			Online: cpuset.MustParse("0-3"), Clocksource: "tsc", MemoryBytes: 16 << 30,
 			Versions: map[string]string{"isolane": "test", "iperf3": "3.12"}},
@@ -141,14 +171,13 @@ func syntheticRun(tb testing.TB, r *rand.Rand, c results.Cell, block int) result
 		run.Measured = append(run.Measured, syntheticRTT(tb, r, name, vary(b.p50), b.tail, b.samples))
 	}
 	for name, v := range map[string]float64{"throughput-tcp-up": b.up, "throughput-tcp-down": b.down} {
-		run.Measured = append(run.Measured, results.Measurement{Name: name, Metric: "throughput",
-			Window: results.Nanoseconds(time.Second), Rate: &results.Throughput{Protocol: "tcp",
-				Direction: strings.TrimPrefix(name, "throughput-tcp-"), BitsPerSecond: v}})
+		run.Measured = append(run.Measured, results.Measurement{Name: name,
+			Window: results.Nanoseconds(time.Second), Values: map[string]float64{name: v}})
 	}
 	rates := run.Measured[2:]
 	slices.SortFunc(rates, func(a, b results.Measurement) int { return cmp.Compare(b.Name, a.Name) })
 	for i := range rates {
-		rates[i].Rate.BitsPerSecond = vary(rates[i].Rate.BitsPerSecond * 1e9)
+		rates[i].Values[rates[i].Name] = vary(rates[i].Values[rates[i].Name] * 1e9)
 	}
 	w := &run.Witness
 	w.Window, w.Source = results.Nanoseconds(5*time.Second), "bpf"
@@ -162,12 +191,12 @@ func syntheticRun(tb testing.TB, r *rand.Rand, c results.Cell, block int) result
 	w.Sources = []results.Source{{CPU: 1, Kind: "tick", Name: "local timer", Count: new(uint64(1250)),
 		Total: nanoseconds(9_000_000), P99: nanoseconds(9_200), Longest: nanoseconds(31_000)}}
 	run.Measured[0].Tail = syntheticTail(c, block)
-	if c.Placement == "lane" {
+	if c.Levels["placement"] == "lane" {
 		w.Sources = append(w.Sources, results.Source{CPU: 1, Kind: "kernel thread", Name: "kworker/1:0",
 			Count: new(uint64(3)), Total: nanoseconds(40_000), Longest: nanoseconds(21_000),
 			Remedy: "bound to its CPU"})
 	}
-	if c.Noise == "noisy" {
+	if c.Levels["noise"] == "noisy" {
 		w.Neighbours = results.Neighbours{Alive: true, Seen: c.Neighbours,
 			CPUTime:    results.Nanoseconds(vary(b.cpus) * 5e9),
 			BogoPerSec: map[string]float64{"cpu": vary(b.bogo), "malloc": vary(10 * b.bogo)}}
@@ -214,19 +243,17 @@ func syntheticRTT(
 			tb.Fatal(err)
 		}
 	}
-	m := results.Measurement{Name: name, Metric: "rtt", Window: results.Nanoseconds(time.Second),
-		RTT: &results.RTT{Protocol: "udp", PayloadBytes: 64, Mode: "pingpong", Wait: "spin", Sent: uint64(samples)}}
-	var err error
-	if m.RTT.Latency, err = results.Encode(h); err != nil {
+	trips, err := results.Samples{Wanted: uint64(samples)}, error(nil)
+	if trips.Histogram, err = results.Encode(h); err != nil {
 		tb.Fatal(err)
 	}
 	if name == "rtt-udp-64-open" {
-		m.RTT.Mode, m.RTT.RatePerSec = "open", 1000
-		if m.RTT.SendLag, err = results.Encode(lag); err != nil {
+		if trips.Lag, err = results.Encode(lag); err != nil {
 			tb.Fatal(err)
 		}
 	}
-	return m
+	return results.Measurement{Name: name, Window: results.Nanoseconds(time.Second),
+		Samples: map[string]results.Samples{name: trips}}
 }
 
 // Quick has everything that can be wrong with a session: a void run, a void measurement and

@@ -1,0 +1,201 @@
+package scenario
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/factor/command"
+	"isolane.dev/isolane/factor/cpus"
+	"isolane.dev/isolane/factor/noise"
+	"isolane.dev/isolane/factor/path"
+	"isolane.dev/isolane/factor/placement"
+	"isolane.dev/isolane/factor/setting"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/echo"
+	"isolane.dev/isolane/probe/iperf3"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/scenarios"
+)
+
+func kinds() Drivers {
+	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, setting.Driver{}, command.Driver{},
+		path.Driver{Names: map[string]string{"bridge": "", "express": ""}}},
+		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}}}
+}
+
+func edge(t *testing.T) (string, Scenario) {
+	t.Helper()
+	data, err := scenarios.Files.ReadFile("edge.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Parse("edge.yaml", strings.NewReader(string(data)), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data), s
+}
+
+func TestEdge(t *testing.T) {
+	_, s := edge(t)
+	cells, err := s.Cells(nil)
+	if err != nil || len(cells) != 6 || !cells[0].Baseline || len(s.AllCells()) != 12 {
+		t.Errorf("%d of %d cells, %v", len(cells), len(s.AllCells()), err)
+	}
+	for mode, blocks := range map[string]int{"quick": 3, "standard": 10, "proof": 20} {
+		if s.Spec.Modes[mode].Blocks != blocks {
+			t.Errorf("%s has %d blocks, want %d", mode, s.Spec.Modes[mode].Blocks, blocks)
+		}
+	}
+	metrics, err := s.Metrics()
+	if err != nil || metrics[0].Name != "throughput" || metrics[0].Role != results.Primary || metrics[1].Quantity != "rtt" ||
+		metrics[1].Role != results.Primary || metrics[2].Role != "" {
+		t.Errorf("metrics %+v, %v", metrics, err)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	text, _ := edge(t)
+	for _, c := range []struct{ old, new, want string }{
+		{"  baseline:", "  base:", `unknown field "base"`},
+		{"baseline: quiet-floating-bridge", "baseline: quiet-floating-ovs", "spec.baseline"},
+		{"[floating, pinned, lane]", "[floating, pinned, floating]", `spec.factors[1] (placement): levels[2]: "floating" is listed twice`},
+		{"[floating, pinned, lane]", "[]", "spec.factors[1] (placement): levels: at least one"},
+		{"[floating, pinned, lane]", "[floating, warp]", "levels[1] (warp): unknown: expected one of floating, lane, pinned"},
+		{"[floating, pinned, lane]", "[floating, {name: lane, cpus: 2}]", "levels[1] (lane): expected only name and words"},
+		{"name: placement", "name: weather", `spec.factors[1].kind: "weather" is unknown: expected placement, noise, cpus`},
+		{"name: path,", "name: path, where: {placement: [moon]},", `spec.factors[2] (path).where: placement has no level "moon"`},
+		{"name: placement,", "name: placement, where: {path: [bridge]},", `spec.factors[1] (placement).where: "path" is no factor before`},
+		{"name: placement", "name: noise", `spec.factors[1].name: "noise" is missing or listed twice`},
+		{"        - quiet\n", "        - {name: quiet, neighbours: [{name: cpu}]}\n", "levels[0] (quiet): neighbours: expected none"},
+		{"neighbours:", "neighbors:", `levels[1] (noisy): unknown field "neighbors"`},
+		{"    - quiet-floating-bridge\n", "", "the baseline"},
+		{"mode: open", "mode: open, gap: 5us", "mode open"},
+		{"rate: 1000", "rate: -1", "mode open: rate -1"},
+		{"direction: up", "direction: up, payload: 64", `spec.probes[5] (throughput-tcp-up): unknown field "payload"`},
+		{"direction: up, ", "", `spec.probes[5] (throughput-tcp-up): direction: "": expected up or down`},
+		{"kind: iperf3", "kind: iperf4", `spec.probes[5].kind: "iperf4" is unknown: expected echo, iperf3`},
+		{"iperf3: {", "iperf4: {", "spec.modes.quick.windows.iperf4: no probe of this kind"},
+		{", iperf3: {warmup: 1s, measure: 1s}", "", "spec.probes[5] (throughput-tcp-up), spec.modes.quick.windows.iperf3: window 0s"},
+		{"write: 128Ki", "write: 0", "write: 0: expected"},
+		{"measure: 1s}", "measure: 1500ms}", "iperf3 takes whole seconds"},
+		{"blocks: 3", "blocks: 0", "spec.modes.quick.blocks"},
+		{"priority: 50", "priority: 99", "spec.client"},
+		{"cpus: {count: 1}", "cpus: {count: 0}", "spec.lane: spec.cpus.count: expected 1-8192, found 0"},
+		{"name: rtt-udp-1400-pingpong", "name: rtt-udp-64-pingpong", "listed twice"},
+		{"name: throughput,", "name: throughput-tcp-up,", `two metrics have the name "throughput-tcp-up"`},
+		{"of: [throughput-tcp-up,", "of: [rtt-udp-64-open,", `spec.means[0].of: "rtt-udp-64-open": expected a metric in ns with one value`},
+		{"primary: [throughput,", "primary: [power,", `spec.primary[0]: "power": expected one of rtt-udp-64-pingpong`},
+		{"{name: malloc", "{name: --exec", "neighbours[1].name"},
+		{"cell: noisy-pinned-bridge", "cell: noisy-pinned-wire", "spec.published: figure 3: cell:"},
+		{"cell: noisy-lane-express\n", "cell: noisy-lane\n", `spec.aims.cell: "noisy-lane" is none`},
+		{"metric: throughput, percent: 150", "metric: power, percent: 50", "spec.aims.goals[0].metric"},
+		{"percent: 150", "percent: 0", "spec.aims.goals[0].percent: expected more than 0"},
+		{"statistic: p99.9", "statistic: p42", "spec.aims.goals[2].statistic"},
+		{"kind: Scenario", "kind: Lane", "apiVersion, kind"},
+		{"v1alpha3", "v1alpha2", "apiVersion, kind: expected isolane.dev/v1alpha3 Scenario, found"},
+	} {
+		_, err := Parse("edge.yaml", strings.NewReader(strings.Replace(text, c.old, c.new, 1)), kinds())
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "edge.yaml: ") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q instead of %q: %v; want one line with %q", c.new, c.old, err, c.want)
+		}
+	}
+}
+
+// A factor matters only at levels of another, and combinations are left out with their reason.
+func TestCells(t *testing.T) {
+	s := parse(t, `[{name: place, kind: placement, levels: [floating, lane]}, {name: cpus, where: {place: [lane]}, levels: [1, {name: 2, words: both}]},
+		{name: noise, levels: [quiet, {name: größe, neighbours: [{name: cpu}]}]}]`, "exclude: [{where: {cpus: [2], noise: [größe]}, because: too loud}]", "floating-quiet")
+	var names []string
+	for _, c := range s.AllCells() {
+		names = append(names, c.Name)
+	}
+	want := []string{"lane-1-quiet", "lane-2-quiet", "floating-quiet", "lane-1-größe", "floating-größe"}
+	if d := cmp.Diff(want, names); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]results.Excluded{{Cell: "lane-2-größe", Because: "too loud"}}, s.Excluded()); d != "" {
+		t.Error(d)
+	}
+	if _, err := s.Cells([]string{"lane-2-größe"}); err == nil || err.Error() != `"lane-2-größe" is excluded: too loud` {
+		t.Error(err)
+	}
+	if c := s.Conditions(s.AllCells()[1]); c.Lane.CPUs.Count != 2 || c.Place != factor.InLane || len(c.Neighbours) > 0 {
+		t.Errorf("%+v", c)
+	}
+	if c := s.Conditions(s.AllCells()[4]); c.Lane.CPUs.Count != 1 || c.Place != factor.Anywhere || c.Neighbours[0].Name != "cpu" {
+		t.Errorf("%+v", c)
+	}
+	if f := s.Factors(); f[1].Levels[1].Words != "both" || f[2].Quiet != "quiet" || f[0].Quiet != "" {
+		t.Errorf("%+v", f)
+	}
+}
+
+// Around a lane in force only what changes nothing of the application is varied.
+func TestBeside(t *testing.T) {
+	_, s := edge(t)
+	beside := s.Beside(lane.Spec{CPUs: lane.CPUs{Count: 3}})
+	cells, err := beside.Cells(nil)
+	if err != nil || len(cells) != 2 || cells[0].Name != "quiet" || !cells[0].Baseline || cells[1].Name != "noisy" {
+		t.Fatalf("%+v, %v", cells, err)
+	}
+	if c := beside.Conditions(cells[1]); c.Place != factor.InLane || c.Path != "bridge" || c.Lane.CPUs.Count != 3 || len(c.Neighbours) != 3 {
+		t.Errorf("%+v", c)
+	}
+	if len(beside.Published()) > 0 || beside.Spec.Aims != nil {
+		t.Error("the figures of others are compared with a lane's")
+	}
+}
+
+// A level sets fields of a probe, which its driver reads as strictly as in the file.
+func TestSetting(t *testing.T) {
+	s := parse(t, `[{name: load, kind: setting, levels: [{name: low, probes: {open: {rate: 10}}}, {name: high, probes: {open: {rate: 500}}}]}]`, "", "low")
+	probes, err := s.ProbesOf(s.Conditions(s.AllCells()[1]), kinds().Probes)
+	if err != nil || probes[0].Probe.(echo.Probe).Rate != 500 || s.Spec.Probes[0].Probe.(echo.Probe).Rate != 100 {
+		t.Errorf("%+v, %v", probes, err)
+	}
+	for _, bad := range []string{"{other: {rate: 1}}", "{open: {rate: -1}}", "{open: {speed: 1}}", "{}"} {
+		_, err := Parse("f", strings.NewReader(document(`[{name: load, kind: setting, levels: [{name: low, probes: `+bad+`}]}]`, "", "low")), kinds())
+		if err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+func document(factors, more, baseline string) string {
+	return `apiVersion: isolane.dev/v1alpha3
+kind: Scenario
+metadata: {name: small, title: t}
+spec:
+  factors: ` + factors + `
+  ` + more + `
+  baseline: ` + baseline + `
+  lane: {cpus: {count: 1}}
+  probes: [{name: open, kind: echo, mode: open, rate: 100}]
+  modes: {quick: {blocks: 1, windows: {echo: {measure: 1s}}}}
+`
+}
+
+func parse(t *testing.T, factors, more, baseline string) Scenario {
+	t.Helper()
+	s, err := Parse("f", strings.NewReader(document(factors, more, baseline)), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func FuzzParse(f *testing.F) {
+	data, err := os.ReadFile("../../scenarios/edge.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(data))
+	f.Add(document("[{name: cpus, levels: [1, 2]}]", "", "'1'"))
+	f.Fuzz(func(_ *testing.T, text string) { _, _ = Parse("f", strings.NewReader(text), kinds()) })
+}

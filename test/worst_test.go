@@ -67,21 +67,19 @@ func intrude(cpu string) error {
 }
 
 const worstScenario = `
-apiVersion: isolane.dev/v1alpha2
+apiVersion: isolane.dev/v1alpha3
 kind: Scenario
 metadata: {name: worst, title: One cell with an intruder}
 spec:
-  factors: {placement: [pinned], noise: [quiet], path: [bridge]}
+  factors: [{name: noise, levels: [quiet]}, {name: placement, levels: [pinned]}, {name: path, levels: [bridge]}]
   baseline: quiet-pinned-bridge
   cells: [quiet-pinned-bridge]
   lane: {cpus: {count: 1}}
   client: {policy: rr, priority: 50}
-  neighbours: [{name: cpu, options: {method: sqrt}}]
   probes:
     - {name: rtt-udp-64-pingpong, kind: echo, protocol: udp, payload: 64, mode: pingpong, gap: 500us}
   modes:
     quick: {blocks: 1, windows: {echo: {warmup: 20ms, measure: 1s}}}
-  published: {source: nobody, figures: []}
 `
 
 // The report names the intruder on the application's CPU first among what the worst samples met.

@@ -28,11 +28,11 @@ type Driver interface {
 // Factor is one of a scenario. In JSON it is its settings.
 type Factor interface {
 	Levels() []results.Level
-	// Quiet is the level at which nothing disturbs the application, of a factor that is there to disturb it. "": it
-	// is not.
+	// Quiet is the level at which nothing disturbs the application, of a factor that is there to disturb it. "":
+	// it is not.
 	Quiet() string
-	// Outside says that it changes nothing of the application and its way, so that it can also be varied around a
-	// lane in force.
+	// Outside says that it changes nothing of the application and its way, so that it can also be varied around
+	// a lane in force.
 	Outside() bool
 	Programs() []string // on the host that it needs; each is a package of that name in Debian
 	Set(c *Conditions, level string)
@@ -106,6 +106,14 @@ func (l *Level) UnmarshalJSON(data []byte) error {
 	var err error
 	l.Settings, err = json.Marshal(all)
 	return err
+}
+
+// Read reads strictly what a level has beside name and words.
+func (l Level) Read(into any) error {
+	if l.Settings == nil {
+		return nil
+	}
+	return probe.Decode(l.Settings, into)
 }
 
 // MarshalJSON writes what UnmarshalJSON reads.

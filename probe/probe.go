@@ -27,13 +27,13 @@ type Driver interface {
 // measures it. In JSON it is its settings, with all defaults filled in.
 type Probe interface {
 	Validate(Conditions) error // that these conditions can be had
-	// Metrics are what it measures, under its name in the scenario; the one that stands for it comes first, and has
-	// that name.
+	// Metrics are what it measures, under its name in the scenario; the one that stands for it comes first, and
+	// has that name.
 	Metrics(name string) []results.Metric
 	// Inside says that what measures is the application: there is no client, and no network.
 	Inside() bool
-	// Server is the command line at the application; none of a probe that has no server. One serves all probes with
-	// the same.
+	// Server is the command line at the application; none of a probe that has no server. One serves all probes
+	// with the same.
 	Server(self string, c Conditions) []string
 	Ready() string // what the server prints when it can be used
 	Client(self string, c Conditions) []string

@@ -34,10 +34,11 @@ type layout struct {
 	shared    bool           // the neighbours have to share the client's CPU in pinned and lane cells
 }
 
-// newLayout plans the application and, where something measures from outside, the client on h, beside lanes in
-// force. With two CPUs the client has the one that the lane leaves, and confined neighbours have nowhere to go but
-// there. A client that has its CPU already keeps it.
-func newLayout(h host.Host, placed plan.Placement, spec lane.Spec, client cpuset.Set, outside bool) (layout, error) {
+// newLayout plans the application and, where something measures from outside, the client on h, beside lanes
+// in force. With two CPUs the client has the one that the lane leaves, and confined neighbours have nowhere
+// to go but there. A client that has its CPU already keeps it.
+func newLayout(h host.Host, placed plan.Placement, spec lane.Spec, client cpuset.Set, outside bool) (layout,
+	error) {
 	usable := h.Usable().Difference(placed.CPUs())
 	if usable.Len() < 2 {
 		return layout{}, fmt.Errorf("%w: this one lets isolane use CPU %s", ErrTooSmall, usable)
@@ -74,10 +75,12 @@ func newLayout(h host.Host, placed plan.Placement, spec lane.Spec, client cpuset
 
 // theClient asks for a CPU on which nothing of the platform runs: the one that it has, if it has one.
 func theClient(has cpuset.Set) lane.Lane {
-	return lane.Lane{Metadata: lane.Metadata{Name: clientLane}, Spec: lane.Spec{CPUs: lane.CPUs{Count: 1, List: has}}}
+	return lane.Lane{Metadata: lane.Metadata{Name: clientLane}, Spec: lane.Spec{CPUs: lane.CPUs{Count: 1,
+		List: has}}}
 }
 
-// layoutBeside plans what is outside of a lane in force: a client that measures has a CPU alone where there are two.
+// layoutBeside plans what is outside of a lane in force: a client that measures has a CPU alone where there
+// are two.
 func layoutBeside(h host.Host, placed plan.Placement, inForce cpuset.Set, measured bool) layout {
 	free := h.Usable().Difference(placed.CPUs())
 	l := layout{lane: inForce, platform: free, rest: free}
@@ -110,7 +113,8 @@ func (l layout) assign(c results.Cell, given factor.Conditions) results.Cell {
 	return c
 }
 
-// layOut plans each cell, and fills in which CPUs its parts get. The client is on the same CPU in all of them.
+// layOut plans each cell, and fills in which CPUs its parts get. The client is on the same CPU in all of
+// them.
 func (r *runner) layOut(h host.Host, placed plan.Placement, cells []results.Cell) error {
 	r.layouts = map[string]layout{}
 	outside := r.scenario.Networked()

@@ -84,7 +84,10 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 func described(m results.Measurement, spec scenario.Probe) error {
 	metrics := spec.Metrics(spec.Name)
 	known := func(name string, sampled bool) bool {
-		return slices.ContainsFunc(metrics, func(m results.Metric) bool { return m.Name == name && m.Sampled == sampled })
+		return slices.ContainsFunc(metrics, func(m results.Metric) bool {
+			return m.Name == name &&
+				m.Sampled == sampled
+		})
 	}
 	for name, v := range m.Values {
 		if !known(name, false) || math.IsNaN(v) || math.IsInf(v, 0) {

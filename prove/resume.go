@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// newSession is a fresh session, or with Resume the stored one without the block that was cut. Its cells are those
-// of around: the scenario, or what of it can be varied around a lane in force.
+// newSession is a fresh session, or with Resume the stored one without the block that was cut. Its cells are
+// those of around: the scenario, or what of it can be varied around a lane in force.
 func newSession(o Options, around scenario.Scenario, h host.Host) (results.Session, error) {
 	if o.Resume {
 		return resume(o, h)

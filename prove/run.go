@@ -271,7 +271,6 @@ type place struct {
 // runAll runs commands, one after the other.
 func runAll(ctx context.Context, commands [][]string) error {
 	for _, argv := range commands {
-		//nolint:gosec // G204: a scenario's author says what runs before and after a cell
 		if out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
 			last := strings.TrimSpace(string(out[max(0, len(out)-200):]))
 			return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, last)
@@ -293,7 +292,8 @@ func (r *runner) inside(at place) (process.Lane, []string, error) {
 	if at.given.Place != factor.InLane {
 		return confines, nil, nil
 	}
-	return r.lanes.Inside(r.laneName(), lanes.With{Netns: confines.Netns, Workload: true}) // all that isolane run gives
+	// all that isolane run gives
+	return r.lanes.Inside(r.laneName(), lanes.With{Netns: confines.Netns, Workload: true})
 }
 
 func (r *runner) startServers(ctx context.Context, at place) (servers []*proc, err error) {

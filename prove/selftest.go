@@ -91,8 +91,7 @@ func openLoop(s scenario.Scenario) (scenario.Probe, error) {
 			return p, nil
 		}
 	}
-	return scenario.Probe{}, fmt.Errorf("%w: the scenario has no probe in an open loop, which the self-test needs",
-		ErrInput)
+	return scenario.Probe{}, fmt.Errorf("%w: the self-test needs a probe in an open loop: there is none", ErrInput)
 }
 
 // pick is the first cell whose application has a cpuset and nothing else.
@@ -102,8 +101,8 @@ func (r *runner) pick(cells []results.Cell, noisy bool) (results.Cell, error) {
 			return c, nil
 		}
 	}
-	return results.Cell{}, fmt.Errorf("%w: the scenario has no cell with a cpuset for the application (neighbours: %t), "+
-		"which the self-test needs", ErrInput, noisy)
+	return results.Cell{}, fmt.Errorf("%w: the self-test needs a cell whose application has a cpuset alone "+
+		"(with neighbours: %t), and the scenario has none", ErrInput, noisy)
 }
 
 // freezeFault stops the echo server for 500 ms within the open-loop probe. A client that waits for

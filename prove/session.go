@@ -209,9 +209,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		}
 	}
 	r.mode = o.Scenario.Spec.Modes[s.Scenario.Mode]
-	for _, p := range o.Paths {
-		r.paths = append(r.paths, p)
-	}
+	r.paths = o.Paths
 	if err = r.layOut(h, l.Placement, s.Cells); err != nil {
 		return s, nil, err
 	}
@@ -248,7 +246,7 @@ type supporter interface{ Supported() error }
 
 // settlePaths replaces a path that this kernel cannot do by the baseline's, and says so.
 func (r *runner) settlePaths(s *results.Session) error {
-	fallback, factor := "", r.scenario.PathFactor()
+	fallback, varied := "", r.scenario.PathFactor()
 	for _, c := range s.Cells {
 		if c.Baseline {
 			fallback = r.scenario.Conditions(c).Path
@@ -265,7 +263,7 @@ func (r *runner) settlePaths(s *results.Session) error {
 			continue
 		}
 		if err := sp.Supported(); err != nil {
-			s.Cells[i].InForce = map[string]string{factor: fallback}
+			s.Cells[i].InForce = map[string]string{varied: fallback}
 			note := fmt.Sprintf("%v: its cells ran on %s instead", err, fallback)
 			if !slices.Contains(s.Notes, note) {
 				s.Notes = append(s.Notes, note)

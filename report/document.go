@@ -104,7 +104,8 @@ func newDocument(s *figures.Summary, dir string) Document {
 }
 
 func newFigure(m figures.Metric, f figures.Figure, baseline bool) documentFigure {
-	r := documentFigure{Name: m.Name, Quantity: m.Quantity, Unit: m.Metric.Unit, Role: m.Role, Verdict: f.Verdict}
+	r := documentFigure{Name: m.Name, Quantity: m.Quantity, Unit: m.Metric.Unit, Role: m.Role,
+		Verdict: f.Verdict}
 	if d := f.Merged; d != nil {
 		r.P50, r.P99 = known(d.Quantile(0.5)), known(d.Quantile(0.99))
 		r.P999, r.Max, r.Samples = known(d.Quantile(0.999)), known(d.Max()), d.N()

@@ -11,6 +11,7 @@ import (
 
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
 
@@ -60,8 +61,9 @@ func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 	p := page{Summary: s, ObjectiveTitle: title, Bounds: bounds,
 		Lines: firstLines(s), Sentences: sentences(s), AimPair: s.AimPair(),
 		AimNote: s.AimNote(), Caveats: caveats(s), Matrix: newMatrix(s), Notes: runNotes(s), Command: command(s),
-		Tables: filled(costTable(s), tailTable(s), workTable(s)),
-		Proof:  filled(sourceTable(s)), Shared: shared(s), Raw: raw}
+		Tables: filled(costTable(s), tailTable(s), workTable(s),
+			roleTable(s, results.Cost, "What the figures were paid with"), roleTable(s, results.Check, "Checks")),
+		Proof: filled(sourceTable(s)), Shared: shared(s), Raw: raw}
 	var margins, family []string
 	for _, m := range s.Primary() {
 		margins = append(margins, fmt.Sprintf("%g%% for %s", 100*m.Margin.Size, m.Noun))

@@ -10,6 +10,7 @@ import (
 
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
 
@@ -122,8 +123,9 @@ func costTable(s *figures.Summary) table {
 	if trip.Name != "" {
 		names = append(names, "P99.9 "+trip.Unit.Name+" "+noise.Quiet, figures.Disturbed(noise))
 	}
-	t := table{Columns: heads(1, names...), Title: fmt.Sprintf("What %s costs: each %s cell in %% of its own %s cell, "+
-		"block by block", noise.Name, figures.Disturbed(noise), noise.Quiet)}
+	title := fmt.Sprintf("What %s costs: each %s cell in %% of its own %s cell, block by block", noise.Name,
+		figures.Disturbed(noise), noise.Quiet)
+	t := table{Columns: heads(1, names...), Title: title}
 	for _, c := range s.Costs {
 		row := []string{c.Name}
 		for _, r := range c.Ratios {
@@ -175,6 +177,28 @@ func workTable(s *figures.Summary) table {
 			s.Cell(s.Baseline).Levels[s.Main().Name], strings.Join(bases, ", "))}
 	}
 	return t
+}
+
+// roleTable shows the metrics of a role that are not compared: what figures cost, or what checks them.
+func roleTable(s *figures.Summary, role results.Role, title string) table {
+	var columns []column
+	for _, m := range s.Metrics {
+		if m.Role != role || !has(s, m) {
+			continue
+		}
+		head := m.Name + ", " + m.Unit.Name
+		if m.Sampled {
+			columns = append(columns, mergedColumn(m, head+", P99", func(d *figures.Distribution) float64 {
+				return d.Quantile(0.99)
+			}))
+			continue
+		}
+		columns = append(columns, medianColumn(m, head))
+	}
+	if len(columns) == 0 {
+		return table{}
+	}
+	return newTable(title+": medians of the runs", withRuns(s).Cells, nil, columns...)
 }
 
 // distributionTable has all that a merged histogram supports.

@@ -66,6 +66,7 @@ func (p *printer) figures(s *figures.Summary) {
 		p.fold("  ", tailNote)
 	}
 	p.table(workTable(s))
+	p.table(roleTable(s, results.Cost, "What the figures were paid with"))
 	if len(s.Aims) > 0 {
 		p.title("Aims: " + s.AimPair() + s.AimNote())
 		for _, a := range s.Aims {

@@ -80,14 +80,15 @@ func Read(dir string) (Session, error) {
 		APIVersion, Kind string
 		Schema           int
 	}{}
-	if err := json.Unmarshal(data, &head); err != nil {
+	if err = json.Unmarshal(data, &head); err != nil {
 		return Session{}, fmt.Errorf("%s: %w", name, err)
 	}
 	var s Session
 	switch {
 	case head.APIVersion != APIVersion || head.Kind != Kind || head.Schema < 1 || head.Schema > Schema:
-		return s, fmt.Errorf("%s: expected %s %s of schema 1 to %d, found %s %s of schema %d: read a later schema with "+
-			"the isolane that wrote it", name, APIVersion, Kind, Schema, head.APIVersion, head.Kind, head.Schema)
+		return s, fmt.Errorf("%s: expected %s %s of schema 1 to %d, found %s %s of schema %d: "+
+			"read a later schema with the isolane that wrote it", name, APIVersion, Kind, Schema,
+			head.APIVersion, head.Kind, head.Schema)
 	case head.Schema == 1:
 		s, err = readFirst(data)
 	default:

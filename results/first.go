@@ -128,7 +128,8 @@ func firstMetrics(runs []firstRun) []Metric {
 				if direction == "" {
 					direction = m.Name
 				}
-				rates = append(rates, Metric{Name: m.Name, Quantity: "throughput", Noun: "throughput", Title: "Throughput",
+				rates = append(rates, Metric{Name: m.Name, Quantity: "throughput", Noun: "throughput",
+					Title: "Throughput",
 					About: "TCP, " + m.Name, Unit: "bit/s", Better: Higher, Margin: 0.05, Short: direction})
 			case m.RTT != nil:
 				trip := Metric{Name: m.Name, Quantity: "rtt", Noun: "RTT", Title: "Round trip", Unit: "ns", Better: Lower,

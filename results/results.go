@@ -72,8 +72,8 @@ type Excluded struct {
 type Factor struct {
 	Name   string  `json:"name"`
 	Levels []Level `json:"levels"`
-	// Quiet is the level at which nothing disturbs the application, of a factor that is there to disturb it: each
-	// disturbed cell is also compared with its own quiet one. "": it does not disturb.
+	// Quiet is the level at which nothing disturbs the application, of a factor that is there to disturb it:
+	// each disturbed cell is also compared with its own quiet one. "": it does not disturb.
 	Quiet string `json:"quietLevel,omitempty"`
 	// PerBoot says that it cannot be changed while the machine runs: its levels are compared between boots.
 	PerBoot bool `json:"perBoot,omitempty"`
@@ -87,7 +87,8 @@ type Level struct {
 
 // Metric is a quantity that runs measure.
 type Metric struct {
-	// Name is that of its values: the probe's name in the scenario, with a word behind it where a probe has several.
+	// Name is that of its values: the probe's name in the scenario, with a word behind it where a probe has
+	// several.
 	Name     string    `json:"name"`
 	Quantity string    `json:"quantity"` // what it is, the same for all probes of it: rtt, throughput
 	Noun     string    `json:"noun"`     // in a sentence: RTT
@@ -179,10 +180,11 @@ type Cell struct {
 
 // Published is a figure of somebody else for the conditions of a cell.
 type Published struct {
-	Cell      string  `json:"cell"`
-	Metric    string  `json:"metric"`            // its name
-	Percent   float64 `json:"percent,omitempty"` // of the baseline cell; 0: only an absolute figure was published
-	Value     float64 `json:"value,omitempty"`   // in the metric's unit; 0: only a percentage was published
+	Cell   string `json:"cell"`
+	Metric string `json:"metric"` // its name
+	// of the baseline cell; 0: only an absolute figure was published
+	Percent   float64 `json:"percent,omitempty"`
+	Value     float64 `json:"value,omitempty"` // in the metric's unit; 0: only a percentage was published
 	Statistic string  `json:"statistic,omitempty"`
 	Qualifier string  `json:"qualifier,omitempty"`
 	Source    string  `json:"source"`
@@ -225,14 +227,17 @@ type Measurement struct {
 	Void    []string           `json:"void,omitempty"`    // why this is not used: the client could not keep up
 	Values  map[string]float64 `json:"values,omitempty"`  // by metric
 	Samples map[string]Samples `json:"samples,omitempty"` // by metric
-	Facts   map[string]string  `json:"facts,omitempty"`   // what the program says of itself: congestionControl, reno
-	Worst   []Sample           `json:"worst,omitempty"`   // the longest of the metric named as the probe, at most 64
-	Tail    *Tail              `json:"tail,omitempty"`    // what they met; nil where nothing recorded it
+	// what the program says of itself: congestionControl, reno
+	Facts map[string]string `json:"facts,omitempty"`
+	// the longest of the metric named as the probe, at most 64
+	Worst []Sample `json:"worst,omitempty"`
+	Tail  *Tail    `json:"tail,omitempty"` // what they met; nil where nothing recorded it
 }
 
 // Samples are those of one metric in one run. In an open loop they count from the intended time.
 type Samples struct {
-	Wanted    uint64    `json:"wanted"`         // how many were to be taken: messages sent, activations that were due
+	// how many were to be taken: messages sent, activations that were due
+	Wanted    uint64    `json:"wanted"`
 	Lost      uint64    `json:"lost,omitempty"` // of them, without an end
 	Histogram Histogram `json:"histogram"`
 	Lag       Histogram `json:"lag,omitempty"` // open loop: actual minus intended begin

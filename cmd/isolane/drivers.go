@@ -24,7 +24,8 @@ func paths() []prove.Path {
 	return []prove.Path{bridge.Path{}, express.Path{}}
 }
 
-// kinds are what a scenario may name: the conditions that can differ between cells, and the measuring programs.
+// kinds are what a scenario may name: the conditions that can differ between cells, and the measuring
+// programs.
 func kinds() scenario.Drivers {
 	names := map[string]string{}
 	for _, p := range paths() {

@@ -1,5 +1,5 @@
-// Package command is a factor of the user's own: commands that run before a cell's application starts, and after
-// it has ended.
+// Package command is a factor of the user's own: commands that run before a cell's application starts, and
+// after it has ended.
 package command
 
 import (
@@ -7,7 +7,6 @@ import (
 	"errors"
 
 	"isolane.dev/isolane/factor"
-	"isolane.dev/isolane/probe"
 )
 
 // Driver is the factor "command".
@@ -16,17 +15,15 @@ type Driver struct{}
 // Name returns "command".
 func (Driver) Name() string { return "command" }
 
-// Read reads the levels, each with before and after: command lines, as lists of words. A level without them leaves
-// the host as it is.
+// Read reads the levels, each with before and after: command lines, as lists of words. A level without them
+// leaves the host as it is.
 func (Driver) Read(settings []byte) (factor.Factor, error) {
 	f := commands{by: map[string]pair{}}
 	var err error
 	f.Base, err = factor.Read(settings, func(l *factor.Level) error {
 		var own pair
-		if l.Settings != nil {
-			if err := probe.Decode(l.Settings, &own); err != nil {
-				return err
-			}
+		if rerr := l.Read(&own); rerr != nil {
+			return rerr
 		}
 		if (len(own.Before) > 0) != (len(own.After) > 0) {
 			return errors.New("before, after: expected both, or none: what one changes, the other has to take back")

@@ -8,7 +8,6 @@ import (
 
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/noise"
-	"isolane.dev/isolane/probe"
 )
 
 // Driver is the factor "noise".
@@ -28,10 +27,8 @@ func (Driver) Read(settings []byte) (factor.Factor, error) {
 		var own struct {
 			Neighbours []noise.Stressor `json:"neighbours"`
 		}
-		if l.Settings != nil {
-			if err := probe.Decode(l.Settings, &own); err != nil {
-				return err
-			}
+		if rerr := l.Read(&own); rerr != nil {
+			return rerr
 		}
 		switch n := len(own.Neighbours); {
 		case l.Name == quiet && n > 0:
@@ -40,8 +37,8 @@ func (Driver) Read(settings []byte) (factor.Factor, error) {
 			return errors.New("neighbours: missing: this level has nobody who makes noise")
 		}
 		for i, n := range own.Neighbours {
-			if err := n.Validate(); err != nil {
-				return fmt.Errorf("neighbours[%d].%w", i, err)
+			if verr := n.Validate(); verr != nil {
+				return fmt.Errorf("neighbours[%d].%w", i, verr)
 			}
 		}
 		f.by[l.Name] = own.Neighbours

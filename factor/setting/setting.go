@@ -6,7 +6,6 @@ import (
 	"errors"
 
 	"isolane.dev/isolane/factor"
-	"isolane.dev/isolane/probe"
 )
 
 // Driver is the factor "setting".
@@ -23,10 +22,8 @@ func (Driver) Read(settings []byte) (factor.Factor, error) {
 		var own struct {
 			Probes map[string]map[string]any `json:"probes"`
 		}
-		if l.Settings != nil {
-			if err := probe.Decode(l.Settings, &own); err != nil {
-				return err
-			}
+		if rerr := l.Read(&own); rerr != nil {
+			return rerr
 		}
 		if len(own.Probes) == 0 {
 			return errors.New("probes: missing: expected {name of a probe: {field: value}}")

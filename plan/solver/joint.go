@@ -92,8 +92,8 @@ func (t *jointSearch) findFirst(steps int, dropPreferred bool) {
 	clear(t.sets)
 }
 
-// fewestChoicesFirst makes the search begin with the lanes that have the fewest CPUs to choose from, then with
-// those that have wishes about each other, the smallest first.
+// fewestChoicesFirst makes the search begin with the lanes that have the fewest CPUs to choose from, then
+// with those that have wishes about each other, the smallest first.
 func (t *jointSearch) fewestChoicesFirst() {
 	choices := map[string]int{}
 	for _, l := range t.lanes {

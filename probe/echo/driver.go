@@ -88,8 +88,9 @@ func (Probe) Validate(probe.Conditions) error { return nil }
 
 // Metrics are the round trips.
 func (p Probe) Metrics(name string) []results.Metric {
-	m := results.Metric{Name: name, Quantity: "rtt", Noun: "RTT", Title: "Round trip", About: "Median round trip (P50)",
-		Unit: "ns", Better: results.Lower, Margin: 0.10, Sampled: true, Loop: results.Open}
+	m := results.Metric{Name: name, Quantity: "rtt", Noun: "RTT", Title: "Round trip",
+		About: "Median round trip (P50)",
+		Unit:  "ns", Better: results.Lower, Margin: 0.10, Sampled: true, Loop: results.Open}
 	if p.Mode == PingPong {
 		m.Loop = results.Closed
 	}

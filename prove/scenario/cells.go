@@ -102,7 +102,8 @@ func (s Scenario) Cells(names []string) ([]results.Cell, error) {
 		if i < 0 {
 			return nil, s.noCell(name)
 		}
-		if slices.ContainsFunc(cells, func(c results.Cell) bool { return c.Name == name }) && name != s.Spec.Baseline {
+		if slices.ContainsFunc(cells, func(c results.Cell) bool { return c.Name == name }) &&
+			name != s.Spec.Baseline {
 			return nil, fmt.Errorf("%q is listed twice", name)
 		}
 		cells = append(cells, all[i])
@@ -161,8 +162,8 @@ func (s Scenario) PathFactor() string {
 	return ""
 }
 
-// Beside is the scenario around a lane in force: of its factors those that change nothing of the application. In
-// the others all cells are as the baseline.
+// Beside is the scenario around a lane in force: of its factors those that change nothing of the application.
+// In the others all cells are as the baseline.
 func (s Scenario) Beside(spec lane.Spec) Scenario {
 	var fixed factor.Conditions
 	var kept []Factor

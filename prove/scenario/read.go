@@ -134,11 +134,13 @@ func (s Scenario) Metrics() ([]results.Metric, error) {
 		for _, name := range mean.Of {
 			k := slices.IndexFunc(all, func(m results.Metric) bool { return m.Name == name })
 			if k < 0 || all[k].Sampled || all[k].Unit != m.Unit || all[k].Better != m.Better {
-				return nil, fmt.Errorf("spec.means[%d].of: %q: expected a metric in %s with one value a run", i, name, m.Unit)
+				return nil, fmt.Errorf("spec.means[%d].of: %q: expected a metric in %s with one value a run", i, name,
+					m.Unit)
 			}
 			short = append(short, all[k].Short)
 		}
-		m.Name, m.MeanOf, m.Short, m.About = mean.Name, mean.Of, "", "Geometric mean of "+strings.Join(short, " and ")
+		m.Name, m.MeanOf, m.Short, m.About = mean.Name, mean.Of, "", "Geometric mean of "+strings.Join(short,
+			" and ")
 		all = slices.Insert(all, first, m)
 	}
 	for i, m := range all {

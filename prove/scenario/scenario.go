@@ -1,5 +1,6 @@
-// Package scenario reads what is to be measured: the cells of a matrix of factors, the probes that run in each,
-// and the figures that are aimed at or were published. docs/scenarios.md is the reference of the format.
+// Package scenario reads what is to be measured: the cells of a matrix of factors, the probes that run in
+// each, and the figures that are aimed at or were published. docs/scenarios.md is the reference of the
+// format.
 package scenario
 
 import (
@@ -45,14 +46,15 @@ type Spec struct {
 	Cells    []string    `json:"cells,omitempty"` // all combinations when absent
 	Lane     lane.Spec   `json:"lane"`            // what the application asks for
 	// CongestionControl is TCP's algorithm on both sides, "" leaves the host's.
-	CongestionControl string            `json:"congestionControl,omitempty"`
-	Client            Client            `json:"client,omitzero"`
-	Probes            []Probe           `json:"probes"`
-	Means             []Mean            `json:"means,omitempty"`
-	Primary           []string          `json:"primary,omitempty"` // metrics of the verdict; the first of each quantity when absent
-	Modes             map[string]Mode   `json:"modes"`             // quick, standard, proof
-	Aims              *results.Aims     `json:"aims,omitempty"`
-	Published         []PublishedSource `json:"published,omitempty"`
+	CongestionControl string  `json:"congestionControl,omitempty"`
+	Client            Client  `json:"client,omitzero"`
+	Probes            []Probe `json:"probes"`
+	Means             []Mean  `json:"means,omitempty"`
+	// metrics of the verdict; the first of each quantity when absent
+	Primary   []string          `json:"primary,omitempty"`
+	Modes     map[string]Mode   `json:"modes"` // quick, standard, proof
+	Aims      *results.Aims     `json:"aims,omitempty"`
+	Published []PublishedSource `json:"published,omitempty"`
 }
 
 // Factor is one that differs between the cells. In YAML the settings of its driver stand beside these.
@@ -200,8 +202,10 @@ func Parse(name string, r io.Reader, kinds Drivers) (Scenario, error) {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`
 	}
-	if err = yaml.Unmarshal(data, &head); err == nil && (head.APIVersion != APIVersion || head.Kind != "Scenario") {
-		err = fmt.Errorf("apiVersion, kind: expected %s Scenario, found %q %q", APIVersion, head.APIVersion, head.Kind)
+	if err = yaml.Unmarshal(data, &head); err == nil && (head.APIVersion != APIVersion ||
+		head.Kind != "Scenario") {
+		err = fmt.Errorf("apiVersion, kind: expected %s Scenario, found %q %q", APIVersion, head.APIVersion,
+			head.Kind)
 	}
 	var s Scenario
 	if err == nil {

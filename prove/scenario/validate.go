@@ -99,8 +99,8 @@ func (s Scenario) validateFigures() error {
 		case err != nil:
 			return fmt.Errorf("spec.aims.goals[%d].%w", i, err)
 		case g.Statistic != "" && (g.Statistic != results.P999 || !m.Sampled):
-			return fmt.Errorf("spec.aims.goals[%d].statistic: expected none, or p99.9 of a metric with samples, found %q",
-				i, g.Statistic)
+			return fmt.Errorf("spec.aims.goals[%d].statistic: expected none, or p99.9 of a metric with samples, "+
+				"found %q", i, g.Statistic)
 		case !(g.Percent > 0) || g.Percent > 1e6:
 			return fmt.Errorf("spec.aims.goals[%d].percent: expected more than 0 and at most 1000000, found %g", i,
 				g.Percent)

@@ -221,7 +221,8 @@ func (c *chart) paint() []byte {
 	return b.Bytes()
 }
 
-// cellClass is that of a cell's marks: a hue for the level of the main factor, and pale if nothing disturbs it.
+// cellClass is that of a cell's marks: a hue for the level of the main factor, and pale if nothing disturbs
+// it.
 func cellClass(l figures.Look) string {
 	class := "hue"
 	if l.Hue >= 0 {

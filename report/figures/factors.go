@@ -47,7 +47,8 @@ func (s *Summary) look(c results.Cell) Look {
 	if main == nil {
 		return l
 	}
-	l.Hue = slices.IndexFunc(main.Levels, func(level results.Level) bool { return level.Name == c.Levels[main.Name] })
+	level := c.Levels[main.Name]
+	l.Hue = slices.IndexFunc(main.Levels, func(l results.Level) bool { return l.Name == level })
 	for _, base := range s.Session.Cells {
 		for _, f := range s.Session.Factors {
 			if base.Baseline && f.Quiet == "" && f.Name != main.Name && c.Levels[f.Name] != base.Levels[f.Name] {
@@ -118,7 +119,10 @@ func (s *Summary) costs() []cost {
 	}
 	var all []cost
 	for _, n := range s.Cells {
-		k := slices.IndexFunc(s.Cells, func(c Cell) bool { return c.Pale && sameBut(noise, c, n, s.Session.Factors) })
+		k := slices.IndexFunc(s.Cells, func(c Cell) bool {
+			return c.Pale && sameBut(noise, c, n,
+				s.Session.Factors)
+		})
 		if n.Pale || k < 0 {
 			continue
 		}

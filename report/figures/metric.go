@@ -70,7 +70,10 @@ func (s *Summary) metric(name string) (Metric, bool) {
 
 // Ordered are the metrics that are compared, the primary ones first.
 func (s *Summary) Ordered() []Metric {
-	rest := slices.DeleteFunc(slices.Clone(s.Metrics), func(m Metric) bool { return m.IsPrimary() || !m.IsFigure() })
+	rest := slices.DeleteFunc(slices.Clone(s.Metrics), func(m Metric) bool {
+		return m.IsPrimary() ||
+			!m.IsFigure()
+	})
 	return append(s.Primary(), rest...)
 }
 
@@ -99,7 +102,10 @@ func (s *Summary) Averages(m Metric) bool {
 
 // PublishedFor is somebody else's figure for a cell, nil for none.
 func (c Cell) PublishedFor(m Metric) *results.Published {
-	k := slices.IndexFunc(c.Published, func(p results.Published) bool { return p.Metric == m.Name && p.Percent > 0 })
+	k := slices.IndexFunc(c.Published, func(p results.Published) bool {
+		return p.Metric == m.Name &&
+			p.Percent > 0
+	})
 	if k < 0 {
 		return nil
 	}

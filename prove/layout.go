@@ -131,6 +131,9 @@ func (r *runner) layOut(h host.Host, placed plan.Placement, cells []results.Cell
 		if r.inForce != nil {
 			l = layoutBeside(h, placed, r.inForce.Lane.CPUs, outside)
 		} else if l, err = newLayout(h, placed, given.Lane, client, outside); err != nil {
+			if errors.Is(err, ErrTooSmall) {
+				return err // of every cell
+			}
 			return fmt.Errorf("cell %s: %w", cells[i].Name, err)
 		}
 		client = l.client

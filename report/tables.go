@@ -173,8 +173,8 @@ func workTable(s *figures.Summary) table {
 	t := newTable("Price of isolation: what the neighbours got, CPUs' worth of time and bogo operations per "+
 		"second", cells, nil, columns...)
 	if len(bases) > 0 {
-		t.Notes = []string{fmt.Sprintf("In brackets: of what they got %s (%s), block by block.",
-			s.Cell(s.Baseline).Levels[s.Main().Name], strings.Join(bases, ", "))}
+		t.Notes = []string{fmt.Sprintf("In brackets: of what they got with %s %s (%s), block by block.",
+			s.Main().Name, s.Cell(s.Baseline).Levels[s.Main().Name], strings.Join(bases, ", "))}
 	}
 	return t
 }

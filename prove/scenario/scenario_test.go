@@ -115,7 +115,7 @@ func TestCells(t *testing.T) {
 	for _, c := range s.AllCells() {
 		names = append(names, c.Name)
 	}
-	want := []string{"lane-1-quiet", "lane-2-quiet", "floating-quiet", "lane-1-größe", "floating-größe"}
+	want := []string{"floating-quiet", "lane-1-quiet", "lane-2-quiet", "floating-größe", "lane-1-größe"}
 	if d := cmp.Diff(want, names); d != "" {
 		t.Error(d)
 	}
@@ -125,10 +125,10 @@ func TestCells(t *testing.T) {
 	if _, err := s.Cells([]string{"lane-2-größe"}); err == nil || err.Error() != `"lane-2-größe" is excluded: too loud` {
 		t.Error(err)
 	}
-	if c := s.Conditions(s.AllCells()[1]); c.Lane.CPUs.Count != 2 || c.Place != factor.InLane || len(c.Neighbours) > 0 {
+	if c := s.Conditions(s.AllCells()[2]); c.Lane.CPUs.Count != 2 || c.Place != factor.InLane || len(c.Neighbours) > 0 {
 		t.Errorf("%+v", c)
 	}
-	if c := s.Conditions(s.AllCells()[4]); c.Lane.CPUs.Count != 1 || c.Place != factor.Anywhere || c.Neighbours[0].Name != "cpu" {
+	if c := s.Conditions(s.AllCells()[3]); c.Lane.CPUs.Count != 1 || c.Place != factor.Anywhere || c.Neighbours[0].Name != "cpu" {
 		t.Errorf("%+v", c)
 	}
 	if f := s.Factors(); f[1].Levels[1].Words != "both" || f[2].Quiet != "quiet" || f[0].Quiet != "" {

@@ -59,6 +59,33 @@ func TestEdge(t *testing.T) {
 	}
 }
 
+// The example of the reference is one.
+func TestDocumentedExample(t *testing.T) {
+	data, err := os.ReadFile("../../docs/scenarios.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(data), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	s, err := Parse("docs/scenarios.md", strings.NewReader(example), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range kinds().Factors {
+		if !strings.Contains(string(data), "| `"+d.Name()+"` |") {
+			t.Errorf("docs/scenarios.md has no row for factor %s", d.Name())
+		}
+	}
+	for _, d := range kinds().Probes {
+		if !strings.Contains(string(data), "| `"+d.Name()+"` |") {
+			t.Errorf("docs/scenarios.md has no row for probe %s", d.Name())
+		}
+	}
+	if n := len(s.AllCells()); n != 5 {
+		t.Errorf("%d cells", n)
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	text, _ := edge(t)
 	for _, c := range []struct{ old, new, want string }{

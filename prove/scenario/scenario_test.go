@@ -54,7 +54,7 @@ func TestEdge(t *testing.T) {
 	}
 	metrics, err := s.Metrics()
 	if err != nil || metrics[0].Name != "throughput" || metrics[0].Role != results.Primary || metrics[1].Quantity != "rtt" ||
-		metrics[1].Role != results.Primary || metrics[2].Role != "" {
+		metrics[1].Role != results.Primary || metrics[2].Role != results.Check || metrics[3].Role != "" {
 		t.Errorf("metrics %+v, %v", metrics, err)
 	}
 }

@@ -66,7 +66,7 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measure
 		return m, err
 	}
 	m.Samples = map[string]results.Samples{given.Name: trips}
-	m.Worst = c.longest.samples()
+	m.Worst = c.longest.Samples()
 	m.Void = c.objections()
 	return m, nil
 }
@@ -81,7 +81,7 @@ type client struct {
 	latency, later *hdrhistogram.Histogram
 	half           int64 // when the second half begins
 	lag            *hdrhistogram.Histogram
-	longest        longest
+	longest        probe.Longest
 	sent, lost     uint64 // within the window
 	out            []byte // the message
 	in             []byte
@@ -95,13 +95,9 @@ func newClient(fd socket, p Probe, given probe.Conditions) (*client, error) {
 	}
 	size := int(min(p.Payload, maxPayload))
 	c := &client{clock: clock, socket: fd, Probe: p, Conditions: given, size: size,
-		latency: results.NewHistogram(), later: results.NewHistogram(), lag: results.NewHistogram(),
+		latency: probe.NewHistogram(), later: probe.NewHistogram(), lag: probe.NewHistogram(),
 		out: make([]byte, size), in: make([]byte, max(size, 2048))}
 	binary.LittleEndian.PutUint64(c.out, magic)
-	for _, h := range []*hdrhistogram.Histogram{c.latency, c.later} {
-		_ = h.RecordValue(1) // touches the counters' pages; the highest first value ends its growth
-		h.Reset()
-	}
 	return c, nil
 }
 
@@ -222,18 +218,11 @@ func (c *client) answer(seq uint64, deadline int64) (int64, error) {
 // measured counts a round trip of the window.
 func (c *client) measured(begin, end int64) {
 	if begin < c.half {
-		record(c.latency, end-begin)
+		probe.Record(c.latency, end-begin)
 	} else {
-		record(c.later, end-begin)
+		probe.Record(c.later, end-begin)
 	}
-	if end-begin > c.longest.least {
-		c.longest.add(begin, end)
-	}
-}
-
-// record counts a value; those over the histogram's range of 60 s count as 60 s.
-func record(h *hdrhistogram.Histogram, v int64) {
-	_ = h.RecordValue(min(max(v, 1), int64(60*time.Second)))
+	c.longest.Add(begin, end)
 }
 
 // openLoop sends message n at begin + n×interval. sentAt remembers nothing: the number tells when
@@ -266,7 +255,7 @@ func (c *client) openLoop(ctx context.Context) error {
 		}
 		if due(seq) >= begin {
 			c.sent++
-			record(c.lag, c.clock.Now()-due(seq))
+			probe.Record(c.lag, c.clock.Now()-due(seq))
 		}
 		if err := c.post(seq); err != nil {
 			return err

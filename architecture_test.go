@@ -90,8 +90,8 @@ func ratchet() string {
 package              lines exported  why it was raised
 (files>400)              0
 (functions>60)           2
-(lines>110)              1
-(nolint)                16
+(lines>110)             10
+(nolint)                15
 audit                 2500       15
 boot                   300       10
 change                2500       40  services that have ended
@@ -135,14 +135,14 @@ plan/search           1800       20  one lane's best place, out of plan
 plan/solver           1900       10  several lanes, moves and refusals, out of plan
 plan/stock            1200       15  the machine as the planner sees it, out of plan
 probe                  200       15
-probe/echo             900       10  reads its own part of a scenario
+probe/echo             950       10  guards against the classic errors
 probe/iperf3           200        5  factors, metrics and cells are data, and drivers
 prove                 1900       25  aims of a scenario, a lane in force is measured, what a user asks for, the program's scenarios, a session's display
 prove/scenario         800       20  factors, metrics and cells are data, and drivers
 quantity               200       10
 report                1400        5  factors, metrics and cells are data, and drivers
 report/chart           550        5  plots apart from the page, out of report
-report/figures        1350       20  factors, metrics and cells are data, and drivers
+report/figures        1600       25  guards against the classic errors
 report/format          150       10  numbers and units, which figures, page and plots print
 results                700       55  factors, metrics and cells are data, and drivers
 runtime/process        500       15  a command in the foreground, what needs capabilities
@@ -159,7 +159,7 @@ test/session           300       10  made-up sessions, for the tests of report a
 test/summary           100        0
 version                100        5
 watch                  500       10
-witness               2500       25
+witness               2550       25  guards against the classic errors
 `
 }
 

@@ -17,10 +17,24 @@ import (
 // Driver is a kind of probe.
 type Driver interface {
 	Name() string       // in a scenario
-	Programs() []string // on the host that it needs, beside isolane; each is a package of that name in Debian
+	Programs() []string // on the host that it needs, beside isolane; see Package
 	// Read reads what the scenario says of a probe beside its name and kind, as YAML. Unknown fields are
 	// errors, and an error names its field.
 	Read(settings []byte) (Probe, error)
+}
+
+// Packaged is a Driver whose programs are in Debian packages of other names.
+type Packaged interface {
+	Package(program string) string
+}
+
+// Package returns the Debian package that holds a program of the driver: of the same name, unless the
+// driver is Packaged.
+func Package(d Driver, program string) string {
+	if p, ok := d.(Packaged); ok {
+		return p.Package(program)
+	}
+	return program
 }
 
 // Probe is one measurement of a scenario. Mostly a program serves as the application, and a client outside

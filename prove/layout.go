@@ -114,8 +114,10 @@ func (l layout) assign(c results.Cell, given factor.Conditions) results.Cell {
 }
 
 // layOut plans each cell, and fills in which CPUs its parts get. The client is on the same CPU in all of
-// them.
-func (r *runner) layOut(h host.Host, placed plan.Placement, cells []results.Cell) error {
+// them. A cell whose lane this machine cannot have is left out with the reason, unless it is the baseline or
+// was asked for.
+func (r *runner) layOut(h host.Host, placed plan.Placement, s *results.Session, asked bool) error {
+	cells, impossible := s.Cells, map[string]string{}
 	r.layouts = map[string]layout{}
 	outside := r.scenario.Networked()
 	order := make([]int, len(cells)) // the largest lane first: it leaves the client the fewest CPUs
@@ -134,11 +136,22 @@ func (r *runner) layOut(h host.Host, placed plan.Placement, cells []results.Cell
 			if errors.Is(err, ErrTooSmall) {
 				return err // of every cell
 			}
-			return fmt.Errorf("cell %s: %w", cells[i].Name, err)
+			if asked || cells[i].Baseline {
+				return fmt.Errorf("cell %s: %w", cells[i].Name, err)
+			}
+			impossible[cells[i].Name] = "not on this machine: " + err.Error()
+			continue
 		}
 		client = l.client
 		r.layouts[cells[i].Name] = l
 		cells[i] = l.assign(cells[i], given)
 	}
+	s.Cells = slices.DeleteFunc(cells, func(c results.Cell) bool {
+		why, out := impossible[c.Name]
+		if out {
+			s.Scenario.Excluded = append(s.Scenario.Excluded, results.Excluded{Cell: c.Name, Because: why})
+		}
+		return out
+	})
 	return nil
 }

@@ -210,13 +210,16 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	}
 	r.mode = o.Scenario.Spec.Modes[s.Scenario.Mode]
 	r.paths = o.Paths
-	if err = r.layOut(h, l.Placement, s.Cells); err != nil {
+	if err = r.layOut(h, l.Placement, &s, len(o.Cells) > 0); err != nil {
 		return s, nil, err
 	}
 	if err = r.settlePaths(&s); err != nil {
 		return s, nil, err
 	}
 	notes := append(r.layouts[s.Cells[0].Name].notes(), r.notes()...)
+	for _, e := range s.Scenario.Excluded {
+		notes = append(notes, fmt.Sprintf("%s is no cell: %s", e.Cell, e.Because))
+	}
 	if slices.Contains(strings.Fields(h.Kernel.Cmdline), emulated) {
 		notes = append(notes, "Made in the lab: the processor is emulated in software, so the figures mean "+
 			"nothing.")

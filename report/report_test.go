@@ -331,7 +331,7 @@ func TestMeaningIsNotInNames(t *testing.T) {
 	}
 	text := printed(t, s, 100)
 	for _, want := range []string{"Throughput (geometric mean of up and down) in % of cell 0", "What weather costs: each storm cell in % of its own größe cell",
-		"seat-road", "%s is a closed loop", "REACHED      rtt: 17", "REACHED      RTT P50", "of what they got <b> (cell 1)", "~60%"} {
+		"seat-road", "%s is a closed loop", "REACHED      rtt: 17", "REACHED      RTT P50", "of what they got with seat <b> (cell 1)", "~60%"} {
 		if !strings.Contains(strings.ToLower(text), strings.ToLower(want)) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
 		}

@@ -56,13 +56,31 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 	t := newTable(title, s.Cells, m.Missing, append(columns,
 		column{Name: "paper", optional: true, of: func(c figures.Cell) string { return c.Quoted(m) }},
 		column{Name: strings.TrimSpace(m.Statistic + " verdict"), Words: true, optional: true,
-			of: func(c figures.Cell) string { return string(c.Figure(m).Verdict) }})...)
+			of: func(c figures.Cell) string { return verdict(c.Figure(m)) }})...)
 	t.Notes = append(t.Notes, note)
 	if m.Statistic != "" {
 		t.Notes = append(t.Notes, sampleNote(s, m))
 	}
 	if s.Averages(m) {
 		t.Notes = append(t.Notes, "The paper gives averages: compare them with \"mean %\", not with P50.")
+	}
+	return t
+}
+
+// verdict says with it what a guard has found.
+func verdict(f figures.Figure) string {
+	if f.Lowered == "" {
+		return string(f.Verdict)
+	}
+	return fmt.Sprintf("%s (%s)", f.Verdict, f.Lowered)
+}
+
+// guardTable shows the classic errors, and whether the session is free of them.
+func guardTable(s *figures.Summary) table {
+	t := table{Title: "Guards against the classic errors of measuring", Columns: append(heads(2, "error", "guard"),
+		column{Name: "how, or where not", Words: true, Long: true})}
+	for _, g := range s.Guards {
+		t.Rows = append(t.Rows, []string{g.Name, string(g.State), g.Text})
 	}
 	return t
 }
@@ -173,8 +191,8 @@ func workTable(s *figures.Summary) table {
 	t := newTable("Price of isolation: what the neighbours got, CPUs' worth of time and bogo operations per "+
 		"second", cells, nil, columns...)
 	if len(bases) > 0 {
-		t.Notes = []string{fmt.Sprintf("In brackets: of what they got %s (%s), block by block.",
-			s.Cell(s.Baseline).Levels[s.Main().Name], strings.Join(bases, ", "))}
+		t.Notes = []string{fmt.Sprintf("In brackets: of what they got with %s %s (%s), block by block.",
+			s.Main().Name, s.Cell(s.Baseline).Levels[s.Main().Name], strings.Join(bases, ", "))}
 	}
 	return t
 }

@@ -159,6 +159,11 @@ func caveats(s *figures.Summary) []string {
 		all = append(all, fmt.Sprintf("%s on the primary figures: inconclusive. More blocks narrow the intervals.",
 			quantity.Count(s.Inconclusive, "verdict")))
 	}
+	for _, g := range s.Guards {
+		if g.State == figures.Failed {
+			all = append(all, g.Name+": "+g.Text+".")
+		}
+	}
 	all = append(all, tailCaveats(s)...)
 	if slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Label() != c.Name }) {
 		all = append(all, "* another level than the one asked was in force: see the notes.")

@@ -162,10 +162,17 @@ func firstMetrics(runs []firstRun) []Metric {
 		if len(rates) > 1 {
 			mean.About = "TCP, geometric mean of " + strings.Join(parts, " and ")
 		}
+		for _, name := range mean.MeanOf {
+			rates = append(rates, Metric{Name: name + clientCPU, Quantity: "client-cpu", Noun: "client's CPU",
+				Title: "client's CPU", Unit: "%", Better: Lower, Margin: 0.10, Role: Check, Guards: name, Limit: 90})
+		}
 		rates = slices.Insert(rates, 0, mean)
 	}
 	return append(rates, trips...)
 }
+
+// clientCPU ends the name of the metric that checks whether the client is what limits a rate.
+const clientCPU = "-client-cpu"
 
 // second is the run in this schema.
 func (r firstRun) second() Run {
@@ -175,7 +182,8 @@ func (r firstRun) second() Run {
 		one := m.Measurement
 		switch {
 		case m.Throughput != nil:
-			one.Values = map[string]float64{m.Name: m.Throughput.BitsPerSecond}
+			one.Values = map[string]float64{m.Name: m.Throughput.BitsPerSecond,
+				m.Name + clientCPU: m.Throughput.ClientCPUPercent}
 			if cc := m.Throughput.CongestionControl; cc != "" {
 				one.Facts = map[string]string{"congestionControl": cc}
 			}

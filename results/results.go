@@ -102,7 +102,11 @@ type Metric struct {
 	Sampled bool     `json:"sampled,omitempty"`
 	Loop    Loop     `json:"loop,omitempty"`
 	MeanOf  []string `json:"meanOf,omitempty"` // metrics whose geometric mean it is
-	Short   string   `json:"short,omitempty"`  // its name as a part of a mean: up
+	// Guards names the metric that a check checks: where its median over the runs of a cell is beyond Limit, on
+	// either side of 0, the verdict on that metric is lowered.
+	Guards string  `json:"guards,omitempty"`
+	Limit  float64 `json:"limit,omitempty"`
+	Short  string  `json:"short,omitempty"` // its name as a part of a mean: up
 }
 
 // Direction says what is better.
@@ -320,6 +324,8 @@ type CPU struct {
 	ContextSwitches uint64            `json:"contextSwitches,omitempty"` // counted by bpf only
 	Steal           Nanoseconds       `json:"stealNanoseconds"`
 	Idle            Nanoseconds       `json:"idleNanoseconds"`
+	// at its end, as cpufreq says; 0: unknown
+	Frequency uint64 `json:"frequencyKilohertz,omitempty"`
 }
 
 // Source is what takes time from one CPU, added up since the trace began. A time is the source's

@@ -30,3 +30,20 @@ func tail(n uint64, p float64) uint64 {
 	}
 	return n
 }
+
+// Variation is the coefficient of variation of x: the standard deviation (of a sample, n-1) over the mean.
+// NaN for fewer than two values.
+func Variation(x []float64) float64 {
+	var sum, squares float64
+	for _, v := range x {
+		sum += v
+	}
+	mean := sum / float64(len(x))
+	for _, v := range x {
+		squares += (v - mean) * (v - mean)
+	}
+	if len(x) < 2 {
+		return math.NaN()
+	}
+	return math.Sqrt(squares/float64(len(x)-1)) / mean
+}

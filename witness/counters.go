@@ -2,6 +2,7 @@ package witness
 
 import (
 	"cmp"
+	"fmt"
 	"io/fs"
 	"strconv"
 	"strings"
@@ -60,6 +61,7 @@ func (c counts) since(before counts, cpu int) map[string]uint64 {
 type counters struct {
 	interrupts, softirqs counts
 	times                map[int]host.CPUTime
+	kilohertz            map[int]uint64 // as cpufreq says; none where it does not
 }
 
 func readCounters(root fs.FS) (c counters, err error) {
@@ -69,8 +71,18 @@ func readCounters(root fs.FS) (c counters, err error) {
 	if c.softirqs, err = readAs(root, "proc/softirqs", parseCounts); err != nil {
 		return c, err
 	}
-	c.times, err = host.CPUTimes(root)
-	return c, err
+	if c.times, err = host.CPUTimes(root); err != nil {
+		return c, err
+	}
+	c.kilohertz = map[int]uint64{}
+	for id := range c.times {
+		text, ferr := fs.ReadFile(root, fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", id))
+		if ferr != nil {
+			continue // a virtual machine has none
+		}
+		c.kilohertz[id], _ = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	}
+	return c, nil
 }
 
 // since subtracts an earlier reading. The kernel lets idle time and iowait run backwards at times
@@ -85,6 +97,7 @@ func (c counters) since(before counters, on cpuset.Set, switches map[int]uint64)
 			ContextSwitches: switches[id],
 			Steal:           ticks(c.times[id].Steal).since(ticks(before.times[id].Steal)),
 			Idle:            ticks(c.times[id].Idle).since(ticks(before.times[id].Idle)),
+			Frequency:       c.kilohertz[id],
 		}
 		for _, n := range cpu.InterruptSource {
 			cpu.Interrupts += n

@@ -54,6 +54,10 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measure
 	if err != nil {
 		return m, fmt.Errorf("%s %s: %w", p.Protocol, given.Address, err)
 	}
+	if before, after := c.latency.ValueAtQuantile(50), c.later.ValueAtQuantile(50); before > 0 && after > 0 {
+		m.Values = map[string]float64{given.Name + "-trend": 100 * (float64(after)/float64(before) - 1)}
+	}
+	c.latency.Merge(c.later)
 	trips := results.Samples{Wanted: c.sent, Lost: c.lost}
 	if trips.Histogram, err = results.Encode(c.latency); err != nil {
 		return m, err
@@ -62,7 +66,7 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measure
 		return m, err
 	}
 	m.Samples = map[string]results.Samples{given.Name: trips}
-	m.Worst = c.longest.samples()
+	m.Worst = c.longest.Samples()
 	m.Void = c.objections()
 	return m, nil
 }
@@ -71,14 +75,17 @@ type client struct {
 	socket
 	Probe
 	probe.Conditions
-	size         int // of a message
-	clock        probe.Clock
-	latency, lag *hdrhistogram.Histogram
-	longest      longest
-	sent, lost   uint64 // within the window
-	out          []byte // the message
-	in           []byte
-	filled       int // bytes in in, of a stream
+	size  int // of a message
+	clock probe.Clock
+	// Of the first half of the window, at its end of the whole; of the second half.
+	latency, later *hdrhistogram.Histogram
+	half           int64 // when the second half begins
+	lag            *hdrhistogram.Histogram
+	longest        probe.Longest
+	sent, lost     uint64 // within the window
+	out            []byte // the message
+	in             []byte
+	filled         int // bytes in in, of a stream
 }
 
 func newClient(fd socket, p Probe, given probe.Conditions) (*client, error) {
@@ -88,11 +95,9 @@ func newClient(fd socket, p Probe, given probe.Conditions) (*client, error) {
 	}
 	size := int(min(p.Payload, maxPayload))
 	c := &client{clock: clock, socket: fd, Probe: p, Conditions: given, size: size,
-		latency: results.NewHistogram(), lag: results.NewHistogram(),
+		latency: probe.NewHistogram(), later: probe.NewHistogram(), lag: probe.NewHistogram(),
 		out: make([]byte, size), in: make([]byte, max(size, 2048))}
 	binary.LittleEndian.PutUint64(c.out, magic)
-	_ = c.latency.RecordValue(1) // touches the counters' pages; the highest first value ends its growth
-	c.latency.Reset()
 	return c, nil
 }
 
@@ -162,6 +167,7 @@ func (c *client) await(deadline int64, every int) (seq uint64, ok bool, err erro
 func (c *client) pingPong(ctx context.Context) error {
 	begin := c.clock.Now() + int64(c.Warmup)
 	end := begin + int64(c.Window)
+	c.half = begin + int64(c.Window)/2
 	for seq := uint64(1); ; seq++ {
 		sent := c.clock.Now()
 		if sent >= end {
@@ -211,15 +217,12 @@ func (c *client) answer(seq uint64, deadline int64) (int64, error) {
 
 // measured counts a round trip of the window.
 func (c *client) measured(begin, end int64) {
-	record(c.latency, end-begin)
-	if end-begin > c.longest.least {
-		c.longest.add(begin, end)
+	if begin < c.half {
+		probe.Record(c.latency, end-begin)
+	} else {
+		probe.Record(c.later, end-begin)
 	}
-}
-
-// record counts a value; those over the histogram's range of 60 s count as 60 s.
-func record(h *hdrhistogram.Histogram, v int64) {
-	_ = h.RecordValue(min(max(v, 1), int64(60*time.Second)))
+	c.longest.Add(begin, end)
 }
 
 // openLoop sends message n at begin + n×interval. sentAt remembers nothing: the number tells when
@@ -228,6 +231,7 @@ func (c *client) openLoop(ctx context.Context) error {
 	interval := 1e9 / c.Rate
 	first := c.clock.Now() + int64(time.Millisecond)
 	begin := first + int64(c.Warmup)
+	c.half = begin + int64(c.Window)/2
 	total := uint64(float64(c.Warmup+c.Window) / interval)
 	due := func(seq uint64) int64 { return first + int64(float64(seq)*interval) }
 	seen := make([]bool, total)
@@ -251,7 +255,7 @@ func (c *client) openLoop(ctx context.Context) error {
 		}
 		if due(seq) >= begin {
 			c.sent++
-			record(c.lag, c.clock.Now()-due(seq))
+			probe.Record(c.lag, c.clock.Now()-due(seq))
 		}
 		if err := c.post(seq); err != nil {
 			return err

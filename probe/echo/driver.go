@@ -86,7 +86,7 @@ func (p Probe) validate() error {
 // Validate takes all conditions.
 func (Probe) Validate(probe.Conditions) error { return nil }
 
-// Metrics are the round trips.
+// Metrics are the round trips, and how much longer their median is in the second half of the window.
 func (p Probe) Metrics(name string) []results.Metric {
 	m := results.Metric{Name: name, Quantity: "rtt", Noun: "RTT", Title: "Round trip",
 		About: "Median round trip (P50)",
@@ -94,7 +94,10 @@ func (p Probe) Metrics(name string) []results.Metric {
 	if p.Mode == PingPong {
 		m.Loop = results.Closed
 	}
-	return []results.Metric{m}
+	trend := results.Metric{Name: name + "-trend", Quantity: "trend", Noun: "second half against the first",
+		Title: "Trend", Unit: "%", Better: results.Lower, Margin: m.Margin, Role: results.Check, Guards: name,
+		Limit: 100 * m.Margin}
+	return []results.Metric{m, trend}
 }
 
 // Inside is false: the client measures from outside.

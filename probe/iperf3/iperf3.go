@@ -76,8 +76,10 @@ func (p Probe) Metrics(name string) []results.Metric {
 		return results.Metric{Name: name + "-" + word, Quantity: word, Noun: noun, Title: noun, Unit: unit,
 			Better: results.Lower, Margin: 0.10, Role: results.Check}
 	}
-	return []results.Metric{rate, check("retransmits", "segments sent again", "segments"),
-		check("client-cpu", "client's CPU", "%"), check("server-cpu", "server's CPU", "%")}
+	client := check("client-cpu", "client's CPU", "%")
+	client.Guards, client.Limit = name, 90 // beyond it the client may be what limits the rate
+	return []results.Metric{rate, check("retransmits", "segments sent again", "segments"), client,
+		check("server-cpu", "server's CPU", "%")}
 }
 
 // Inside is false: the client measures from outside.

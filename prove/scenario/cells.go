@@ -20,19 +20,16 @@ func (s Scenario) combinations() (cells []results.Cell, excluded []results.Exclu
 	for i := range s.Spec.Factors {
 		f := s.Spec.Factors[i]
 		var more []map[string]string
-		for _, l := range f.Levels() {
+		for k, l := range f.Levels() {
 			for _, c := range all {
-				if !holds(f.Where, c) {
-					continue
+				switch {
+				case holds(f.Where, c):
+					c = maps.Clone(c)
+					c[f.Name] = l.Name
+					more = append(more, c)
+				case k == 0:
+					more = append(more, c) // the factor does not matter here
 				}
-				c = maps.Clone(c)
-				c[f.Name] = l.Name
-				more = append(more, c)
-			}
-		}
-		for _, c := range all {
-			if !holds(f.Where, c) {
-				more = append(more, c) // it does not matter here
 			}
 		}
 		all = more

@@ -54,8 +54,35 @@ func TestEdge(t *testing.T) {
 	}
 	metrics, err := s.Metrics()
 	if err != nil || metrics[0].Name != "throughput" || metrics[0].Role != results.Primary || metrics[1].Quantity != "rtt" ||
-		metrics[1].Role != results.Primary || metrics[2].Role != "" {
+		metrics[1].Role != results.Primary || metrics[2].Role != results.Check || metrics[3].Role != "" {
 		t.Errorf("metrics %+v, %v", metrics, err)
+	}
+}
+
+// The example of the reference is one.
+func TestDocumentedExample(t *testing.T) {
+	data, err := os.ReadFile("../../docs/scenarios.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(data), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	s, err := Parse("docs/scenarios.md", strings.NewReader(example), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range kinds().Factors {
+		if !strings.Contains(string(data), "| `"+d.Name()+"` |") {
+			t.Errorf("docs/scenarios.md has no row for factor %s", d.Name())
+		}
+	}
+	for _, d := range kinds().Probes {
+		if !strings.Contains(string(data), "| `"+d.Name()+"` |") {
+			t.Errorf("docs/scenarios.md has no row for probe %s", d.Name())
+		}
+	}
+	if n := len(s.AllCells()); n != 5 {
+		t.Errorf("%d cells", n)
 	}
 }
 
@@ -115,7 +142,7 @@ func TestCells(t *testing.T) {
 	for _, c := range s.AllCells() {
 		names = append(names, c.Name)
 	}
-	want := []string{"lane-1-quiet", "lane-2-quiet", "floating-quiet", "lane-1-größe", "floating-größe"}
+	want := []string{"floating-quiet", "lane-1-quiet", "lane-2-quiet", "floating-größe", "lane-1-größe"}
 	if d := cmp.Diff(want, names); d != "" {
 		t.Error(d)
 	}
@@ -125,10 +152,10 @@ func TestCells(t *testing.T) {
 	if _, err := s.Cells([]string{"lane-2-größe"}); err == nil || err.Error() != `"lane-2-größe" is excluded: too loud` {
 		t.Error(err)
 	}
-	if c := s.Conditions(s.AllCells()[1]); c.Lane.CPUs.Count != 2 || c.Place != factor.InLane || len(c.Neighbours) > 0 {
+	if c := s.Conditions(s.AllCells()[2]); c.Lane.CPUs.Count != 2 || c.Place != factor.InLane || len(c.Neighbours) > 0 {
 		t.Errorf("%+v", c)
 	}
-	if c := s.Conditions(s.AllCells()[4]); c.Lane.CPUs.Count != 1 || c.Place != factor.Anywhere || c.Neighbours[0].Name != "cpu" {
+	if c := s.Conditions(s.AllCells()[3]); c.Lane.CPUs.Count != 1 || c.Place != factor.Anywhere || c.Neighbours[0].Name != "cpu" {
 		t.Errorf("%+v", c)
 	}
 	if f := s.Factors(); f[1].Levels[1].Words != "both" || f[2].Quiet != "quiet" || f[0].Quiet != "" {

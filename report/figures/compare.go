@@ -60,6 +60,10 @@ func (s *Summary) compare() {
 			s.judge(m)
 		}
 	}
+}
+
+// countInconclusive counts the verdicts on primary metrics that say nothing.
+func (s *Summary) countInconclusive() {
 	for _, m := range s.Primary() {
 		for _, c := range s.Cells {
 			if c.Figure(m).Verdict == stats.Inconclusive {

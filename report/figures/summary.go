@@ -36,6 +36,7 @@ type Summary struct {
 	Cells              []Cell
 	Costs              []cost
 	Aims               []Aim
+	Guards             []Guard
 	Objective          []lane.Judgement // of the lane that was proved; none in other sessions
 }
 
@@ -78,6 +79,7 @@ type Figure struct {
 	Means   Comparison    // of the means of distributions, as papers print them
 	Merged  *Distribution // nil where a run gives one value
 	Verdict stats.Verdict // "" in quick sessions and for the baseline
+	Lowered string        // the guard that lowered the verdict, or "at least: " and what limited the figure
 }
 
 // Block is one run's value, in the unit of its metric: of a distribution the median. Mean and P999 are NaN
@@ -149,6 +151,8 @@ func Summarize(s results.Session) (Summary, error) {
 		sum.Cells = append(sum.Cells, cell)
 	}
 	sum.compare()
+	sum.Guards = sum.guard()
+	sum.countInconclusive()
 	sum.compareWork()
 	sum.Costs = sum.costs()
 	sum.Aims = sum.aims()

@@ -1,0 +1,250 @@
+package figures
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/stats"
+)
+
+// Guard is a classic error of measuring, and whether this session is free of it.
+type Guard struct {
+	Name  string
+	State GuardState
+	Text  string // how, or where it is not
+}
+
+// GuardState is what is known of a guard.
+type GuardState string
+
+// The states of a guard. One that failed lowers verdicts, and they say its name.
+const (
+	Kept    GuardState = "kept"
+	Failed  GuardState = "failed"
+	Unknown GuardState = "not known"
+)
+
+// guard looks for the errors, and lowers the verdicts that they touch.
+func (s *Summary) guard() []Guard {
+	if s.Used == 0 {
+		return nil
+	}
+	all := []Guard{s.omission(), s.supported()}
+	for _, check := range s.Metrics {
+		if check.Guards != "" {
+			all = s.addCheck(all, check)
+		}
+	}
+	all = append(all, s.frequency(), s.clock(), s.drift(), s.several(), s.early())
+	return slices.DeleteFunc(all, func(g Guard) bool { return g.Name == "" })
+}
+
+// lower makes a verdict inconclusive, and says why.
+func (f *Figure) lower(why string) {
+	if f.Verdict != "" && f.Verdict != stats.Inconclusive {
+		f.Verdict, f.Lowered = stats.Inconclusive, why
+	}
+}
+
+// touched are the figures of a metric, and of the means that it is part of, in a cell. What the baseline has not
+// touches all cells.
+func (s *Summary) touched(name string, c *Cell, use func(Metric, *Figure)) {
+	for i := range s.Cells {
+		other := &s.Cells[i]
+		if other.Name != c.Name && !c.Baseline {
+			continue
+		}
+		for _, m := range s.Metrics {
+			if f := other.Figures[m.Name]; f != nil && (m.Name == name || slices.Contains(m.MeanOf, name)) {
+				use(m, f)
+			}
+		}
+	}
+}
+
+// addCheck looks at a check whose limit was passed. What limits a better figure makes it a lower bound; every
+// other verdict is lowered.
+func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
+	k := slices.IndexFunc(all, func(g Guard) bool { return g.Name == check.Noun })
+	if k < 0 {
+		k, all = len(all), append(all, Guard{Name: check.Noun, State: Unknown, Text: "no run says"})
+	}
+	g := &all[k]
+	for i := range s.Cells {
+		c := &s.Cells[i]
+		f := c.Figure(check)
+		if len(f.Blocks) == 0 {
+			continue
+		}
+		if g.State == Unknown {
+			g.State, g.Text = Kept, fmt.Sprintf("within %s in each cell", check.Unit.Full(check.Limit))
+		}
+		if math.Abs(f.Centre) <= check.Limit {
+			continue
+		}
+		text := fmt.Sprintf("%s in %s: %s, limit %s", check.Guards, c.Name, check.Unit.Full(f.Centre),
+			check.Unit.Full(check.Limit))
+		if g.State == Failed {
+			text = g.Text + "; " + text
+		}
+		g.State, g.Text = Failed, text
+		s.touched(check.Guards, c, func(m Metric, f *Figure) {
+			if m.Margin.Goal == stats.HigherIsBetter && f.Verdict == stats.Better && !c.Baseline {
+				f.Lowered = "at least: " + check.Noun
+				return
+			}
+			f.lower(check.Noun)
+		})
+	}
+	return all
+}
+
+// omission: a closed loop waits for each reply, and so misses what a stall would have delayed.
+func (s *Summary) omission() Guard {
+	g := Guard{Name: "coordinated omission"}
+	for _, m := range s.Metrics {
+		switch {
+		case !m.Sampled:
+		case m.Loop == results.Open:
+			return Guard{g.Name, Kept, m.Name + " counts from the intended time; closed loops are service time"}
+		default:
+			g.State, g.Text = Failed, "each probe waits for its reply before it sends again, and so misses stalls: "+
+				"add one in an open loop"
+		}
+	}
+	if g.State == "" {
+		return Guard{}
+	}
+	return g
+}
+
+// supported: percentiles come from merged histograms, as far as the sample goes.
+func (s *Summary) supported() Guard {
+	m := s.PrimaryDistribution()
+	if m.Name == "" {
+		return Guard{}
+	}
+	g := Guard{"too short", Kept, "percentiles of merged histograms, as far as each sample goes"}
+	var short []string
+	for _, c := range s.Sampled(m) {
+		if math.IsNaN(c.Figure(m).Merged.Quantile(0.99)) {
+			short = append(short, c.Name)
+		}
+	}
+	if len(short) > 0 {
+		g.State, g.Text = Failed, fmt.Sprintf("no P99 of %s in %s: it needs %s samples", m.Name,
+			strings.Join(short, ", "), format.Count(stats.SamplesFor(0.99)))
+	}
+	return g
+}
+
+// unsteady is how much the frequency of a measured CPU may vary between the runs of a cell: the coefficient of
+// variation.
+const unsteady = 0.02
+
+func (s *Summary) frequency() Guard {
+	g := Guard{"frequency", Unknown, "the kernel does not say (no cpufreq)"}
+	for i := range s.Cells {
+		c := &s.Cells[i]
+		var found []float64
+		for _, r := range s.Session.Runs {
+			for _, cpu := range r.Witness.CPUs {
+				if r.Used() && r.Cell == c.Name && c.Application.Contains(cpu.ID) && cpu.Frequency > 0 {
+					found = append(found, float64(cpu.Frequency))
+				}
+			}
+		}
+		if len(found) == 0 {
+			continue
+		}
+		if g.State == Unknown {
+			g.State, g.Text = Kept, fmt.Sprintf("within %g%% between the runs of each cell", 100*unsteady)
+		}
+		if v := stats.Variation(found); v > unsteady {
+			g.State = Failed
+			g.Text = fmt.Sprintf("it varies by %s between the runs of %s: fix the governor", format.Percent(v), c.Name)
+			for _, m := range s.Metrics {
+				s.touched(m.Name, c, func(_ Metric, f *Figure) { f.lower("frequency") })
+			}
+		}
+	}
+	return g
+}
+
+// clock: a clock that is read from a device takes microseconds, and steps.
+func (s *Summary) clock() Guard {
+	switch source := s.Session.Environment.Clocksource; source {
+	case "":
+		return Guard{"clock", Unknown, "the kernel does not say"}
+	case "tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen", "riscv_clocksource", "timebase",
+		"stp", "tod":
+		return Guard{"clock", Kept, "CLOCK_MONOTONIC from " + source}
+	default:
+		for i := range s.Cells {
+			for name, f := range s.Cells[i].Figures {
+				if m, _ := s.metric(name); m.Sampled {
+					f.lower("clock")
+				}
+			}
+		}
+		return Guard{"clock", Failed, "CLOCK_MONOTONIC comes from " + source + ", which is slow to read: boot with another"}
+	}
+}
+
+// drift: blocks are random and compared each with its own baseline, so drift of the machine falls out; a reader
+// should know of it.
+func (s *Summary) drift() Guard {
+	base := s.Cell(s.Baseline)
+	if base == nil {
+		return Guard{}
+	}
+	g := Guard{"order and drift", Kept, fmt.Sprintf("random order in each block, seed %d", s.Session.Scenario.Seed)}
+	for _, m := range s.Primary() {
+		f := base.Figure(m)
+		if n := len(f.Blocks); n >= verdictBlocks {
+			early, late := median(f.Blocks[:n/2]), median(f.Blocks[n-n/2:])
+			g.Text += fmt.Sprintf("; %s of the baseline: %s of its first half in the second", m.Value(),
+				format.Percent(late/early))
+		}
+	}
+	return g
+}
+
+// several says in what the cells of the aims differ: with more than one factor, none of them is the cause.
+func (s *Summary) several() Guard {
+	aims, base := s.Session.Scenario.Aims, s.Cell(s.Baseline)
+	if aims == nil || base == nil || s.Cell(aims.Cell) == nil {
+		return Guard{}
+	}
+	var differs []string
+	own := s.Cell(aims.Cell)
+	for _, f := range s.Session.Factors {
+		if own.Levels[f.Name] != base.Levels[f.Name] {
+			differs = append(differs, f.Name)
+		}
+	}
+	if len(differs) < 2 {
+		return Guard{"several things at once", Kept, "the cell of the aims differs from the baseline in one factor"}
+	}
+	return Guard{"several things at once", Failed, fmt.Sprintf("the cell of the aims differs from the baseline in %s: "+
+		"no single one of them is the cause", strings.Join(differs, ", "))}
+}
+
+// early: who looks before the end, and stops when it looks good, finds what is not there.
+func (s *Summary) early() Guard {
+	if s.Session.Complete {
+		return Guard{"looked at before the end", Kept, quantity.Count(s.Session.Scenario.Blocks, "block") + ", as planned"}
+	}
+	for i := range s.Cells {
+		for _, f := range s.Cells[i].Figures {
+			f.lower("not complete")
+		}
+	}
+	return Guard{"looked at before the end", Failed, fmt.Sprintf("%d of %d runs were made",
+		len(s.Session.Runs), s.Planned)}
+}

@@ -1,0 +1,107 @@
+package figures
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/stats"
+	"isolane.dev/isolane/test/session"
+)
+
+// check adds a metric that checks another, with a value in each run of a cell and less in the others.
+func check(s *results.Session, of, cell string, value float64) {
+	s.Metrics = append(s.Metrics, results.Metric{Name: "check", Quantity: "check", Noun: "client's CPU", Unit: "%", Better: results.Lower,
+		Margin: 0.1, Role: results.Check, Guards: of, Limit: 90})
+	for i, r := range s.Runs {
+		v := 40.0
+		if r.Cell == cell {
+			v = value
+		}
+		s.Runs[i].Measured = append(r.Measured, results.Measurement{Name: "check", Values: map[string]float64{"check": v}})
+	}
+}
+
+// Each guard is provoked, says so by name, and lowers the verdicts that it touches and no other.
+func TestGuards(t *testing.T) {
+	made, err := json.Marshal(session.Made(t, "standard", 10, session.SixCells()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const lane, pinned, base = "noisy-lane-express", "noisy-pinned-bridge", "quiet-floating-bridge"
+	for name, c := range map[string]struct {
+		change     func(*results.Session)
+		guard      string
+		state      GuardState
+		text       string
+		cell       string // whose verdict on throughput is lowered
+		want       stats.Verdict
+		why        string
+		laneVerdic stats.Verdict // of the lane's throughput
+	}{
+		"clean":             {nil, "coordinated omission", Kept, "rtt-udp-64-open", pinned, stats.Worse, "", stats.Better},
+		"only closed loops": {func(s *results.Session) { s.Metrics[4].Loop = results.Closed }, "coordinated omission", Failed, "open loop", pinned, stats.Worse, "", stats.Better},
+		"too short": {func(s *results.Session) {
+			s.Runs = slices.DeleteFunc(s.Runs, func(r results.Run) bool { return r.Block > 6 })
+		}, "too short", Failed, "no P99 of rtt-udp-64-pingpong in noisy-pinned-bridge", pinned, stats.Inconclusive, "", stats.Inconclusive},
+		"client's limit":      {func(s *results.Session) { check(s, "throughput-tcp-up", pinned, 95) }, "client's CPU", Failed, "throughput-tcp-up in noisy-pinned-bridge: 95.0 %", pinned, stats.Inconclusive, "client's CPU", stats.Better},
+		"limit of a better":   {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 95) }, "client's CPU", Failed, lane, lane, stats.Better, "at least: client's CPU", stats.Better},
+		"baseline's limit":    {func(s *results.Session) { check(s, "throughput-tcp-up", base, 95) }, "client's CPU", Failed, base, lane, stats.Inconclusive, "client's CPU", stats.Inconclusive},
+		"within the limit":    {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 80) }, "client's CPU", Kept, "within 90.0 %", lane, stats.Better, "", stats.Better},
+		"no frequency":        {nil, "frequency", Unknown, "no cpufreq", pinned, stats.Worse, "", stats.Better},
+		"unsteady frequency":  {func(s *results.Session) { frequencies(s, pinned, 0.1) }, "frequency", Failed, pinned, pinned, stats.Inconclusive, "frequency", stats.Better},
+		"steady frequency":    {func(s *results.Session) { frequencies(s, pinned, 0.001) }, "frequency", Kept, "within 2%", pinned, stats.Worse, "", stats.Better},
+		"a slow clock":        {func(s *results.Session) { s.Environment.Clocksource = "hpet" }, "clock", Failed, "hpet", pinned, stats.Worse, "", stats.Better},
+		"drift":               {nil, "order and drift", Kept, "throughput of the baseline: 1", pinned, stats.Worse, "", stats.Better},
+		"several at once":     {nil, "several things at once", Failed, "noise, placement, path", pinned, stats.Worse, "", stats.Better},
+		"one factor":          {func(s *results.Session) { s.Scenario.Aims.Cell = "noisy-floating-bridge" }, "several things at once", Kept, "one factor", pinned, stats.Worse, "", stats.Better},
+		"looked at too early": {func(s *results.Session) { s.Complete = false }, "looked at before the end", Failed, "66 of 66", lane, stats.Inconclusive, "not complete", stats.Inconclusive},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s results.Session
+			if err := json.Unmarshal(made, &s); err != nil {
+				t.Fatal(err)
+			}
+			if c.change != nil {
+				c.change(&s)
+			}
+			sum := summarize(t, s)
+			found := false
+			for _, g := range sum.Guards {
+				if g.Name == c.guard {
+					found = true
+					if g.State != c.state || !strings.Contains(g.Text, c.text) {
+						t.Errorf("%+v, want %s with %q", g, c.state, c.text)
+					}
+				}
+			}
+			if !found {
+				t.Fatalf("no guard %q among %+v", c.guard, sum.Guards)
+			}
+			if f := sum.Cell(c.cell).Figures["throughput"]; f.Verdict != c.want || f.Lowered != c.why {
+				t.Errorf("%s: %s (%s), want %s (%s)", c.cell, f.Verdict, f.Lowered, c.want, c.why)
+			}
+			if f := sum.Cell(lane).Figures["throughput"]; f.Verdict != c.laneVerdic {
+				t.Errorf("the lane's verdict is %s, want %s", f.Verdict, c.laneVerdic)
+			}
+		})
+	}
+	s := session.Made(t, "standard", 10, session.SixCells())
+	s.Environment.Clocksource = "acpi_pm"
+	if f := summarize(t, s); f.Cell(lane).Figures[f.PrimaryDistribution().Name].Lowered != "clock" {
+		t.Error("a slow clock does not lower the verdict on round trips")
+	}
+}
+
+// frequencies gives the CPUs of a cell's application a frequency that varies from run to run.
+func frequencies(s *results.Session, cell string, by float64) {
+	for i, r := range s.Runs {
+		for k, cpu := range r.Witness.CPUs {
+			if r.Cell == cell && cpu.ID == 1 {
+				s.Runs[i].Witness.CPUs[k].Frequency = uint64(3e6 * (1 + by*float64(i%2)))
+			}
+		}
+	}
+}

@@ -38,7 +38,7 @@ test-workloads: lab build
 
 # Debian packages, installed only where they are missing.
 packages:
-	@$(call install,stress-ng iperf3 iproute2)
+	@$(call install,stress-ng iperf3 iproute2 rt-tests)
 
 # What tests feed with our output. Programs that would start a service are only unpacked.
 test-packages: packages

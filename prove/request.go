@@ -82,8 +82,8 @@ func (o Options) Ready() error {
 		return &MissingError{"prove needs root: it makes network namespaces and cpusets", ""}
 	}
 	for _, program := range o.Scenario.Programs(o.Kinds.Probes) {
-		if _, err := exec.LookPath(program); err != nil {
-			return &MissingError{fmt.Sprintf("%s is not installed", program), "apt-get install " + program}
+		if _, err := exec.LookPath(program.Name); err != nil {
+			return &MissingError{fmt.Sprintf("%s is not installed", program.Name), "apt-get install " + program.Package}
 		}
 	}
 	return nil
@@ -93,9 +93,9 @@ func (o Options) Ready() error {
 func (o Options) VersionsOf(ctx context.Context, isolane string) map[string]string {
 	found := map[string]string{"isolane": isolane}
 	for _, program := range o.Scenario.Programs(o.Kinds.Probes) {
-		out, err := exec.CommandContext(ctx, program, "--version").Output()
+		out, err := exec.CommandContext(ctx, program.Name, "--version").Output()
 		if line, _, _ := strings.Cut(string(out), "\n"); err == nil {
-			found[program] = strings.TrimSpace(line)
+			found[program.Name] = strings.TrimSpace(line)
 		}
 	}
 	return found

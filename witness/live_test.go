@@ -195,8 +195,8 @@ func TestTree(t *testing.T) {
 			if thread.PID != b.pid() && !thread.Seen.IsEmpty() {
 				child = true
 			}
-			if thread.PID != b.pid() && thread.Ran != nil {
-				ran += time.Duration(*thread.Ran)
+			if thread.PID != b.pid() {
+				ran += time.Duration(thread.Ran)
 			}
 		}
 		if !child || !noBPF && ran < 300*time.Millisecond {

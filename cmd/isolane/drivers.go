@@ -14,8 +14,10 @@ import (
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/netpath/express"
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/cyclictest"
 	"isolane.dev/isolane/probe/echo"
 	"isolane.dev/isolane/probe/iperf3"
+	"isolane.dev/isolane/probe/wakeup"
 	"isolane.dev/isolane/prove"
 	"isolane.dev/isolane/prove/scenario"
 )
@@ -35,7 +37,7 @@ func kinds() scenario.Drivers {
 	return scenario.Drivers{
 		Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, path.Driver{Names: names}, cpus.Driver{},
 			setting.Driver{}, runtime.Driver{}, owncommand.Driver{}},
-		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}},
+		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}},
 	}
 }
 

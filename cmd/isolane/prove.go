@@ -159,7 +159,11 @@ func probeCommand() *cobra.Command {
 				return usage(err)
 			}
 			if serve {
-				return p.Serve(cmd.Context(), c, cmd.OutOrStdout())
+				application, ok := p.(serves)
+				if !ok {
+					return usage(fmt.Errorf("probe %s is the application itself: leave out --serve", args[0]))
+				}
+				return application.Serve(cmd.Context(), c, cmd.OutOrStdout())
 			}
 			m, err := p.Run(cmd.Context(), c)
 			if err == nil {
@@ -177,10 +181,14 @@ func probeCommand() *cobra.Command {
 	return cmd
 }
 
-// own is a probe whose server and client are this program.
+// own is a probe whose measuring program is this one.
 type own interface {
-	Serve(context.Context, probe.Conditions, io.Writer) error // until the context ends
 	Run(context.Context, probe.Conditions) (results.Measurement, error)
+}
+
+// serves is one whose application is this program too.
+type serves interface {
+	Serve(context.Context, probe.Conditions, io.Writer) error // until the context ends
 }
 
 // ownProbe reads a probe of a kind whose programs are this one.

@@ -185,22 +185,29 @@ func namesOf(all []results.Metric) string {
 	return strings.Join(names, ", ")
 }
 
+// Program is one that must be on the host.
+type Program struct{ Name, Package string } // Debian's
+
 // Programs are those on the host that it needs.
-func (s Scenario) Programs(kinds []probe.Driver) []string {
-	var all []string
-	add := func(programs []string) {
-		for _, p := range programs {
-			if !slices.Contains(all, p) {
-				all = append(all, p)
-			}
+func (s Scenario) Programs(kinds []probe.Driver) []Program {
+	var all []Program
+	add := func(p Program) {
+		if !slices.Contains(all, p) {
+			all = append(all, p)
 		}
 	}
 	for _, f := range s.Spec.Factors {
-		add(f.Programs())
+		for _, name := range f.Programs() {
+			add(Program{name, name})
+		}
 	}
 	for _, p := range s.Spec.Probes {
-		if kind, err := probe.Find(kinds, p.Kind); err == nil {
-			add(kind.Programs())
+		kind, err := probe.Find(kinds, p.Kind)
+		if err != nil {
+			continue // it was read
+		}
+		for _, name := range kind.Programs() {
+			add(Program{name, probe.Package(kind, name)})
 		}
 	}
 	return all

@@ -16,8 +16,10 @@ import (
 	"isolane.dev/isolane/factor/setting"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/cyclictest"
 	"isolane.dev/isolane/probe/echo"
 	"isolane.dev/isolane/probe/iperf3"
+	"isolane.dev/isolane/probe/wakeup"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/scenarios"
 )
@@ -25,7 +27,7 @@ import (
 func kinds() Drivers {
 	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, setting.Driver{}, command.Driver{},
 		path.Driver{Names: map[string]string{"bridge": "", "express": ""}}},
-		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}}}
+		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}}}
 }
 
 func edge(t *testing.T) (string, Scenario) {
@@ -106,7 +108,7 @@ func TestParseRefuses(t *testing.T) {
 		{"rate: 1000", "rate: -1", "mode open: rate -1"},
 		{"direction: up", "direction: up, payload: 64", `spec.probes[5] (throughput-tcp-up): unknown field "payload"`},
 		{"direction: up, ", "", `spec.probes[5] (throughput-tcp-up): direction: "": expected up or down`},
-		{"kind: iperf3", "kind: iperf4", `spec.probes[5].kind: "iperf4" is unknown: expected echo, iperf3`},
+		{"kind: iperf3", "kind: iperf4", `spec.probes[5].kind: "iperf4" is unknown: expected echo, iperf3, wakeup`},
 		{"iperf3: {", "iperf4: {", "spec.modes.quick.windows.iperf4: no probe of this kind"},
 		{", iperf3: {warmup: 1s, measure: 1s}", "", "spec.probes[5] (throughput-tcp-up), spec.modes.quick.windows.iperf3: window 0s"},
 		{"write: 128Ki", "write: 0", "write: 0: expected"},

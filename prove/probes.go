@@ -43,8 +43,14 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 		return m, err
 	}
 	m.subject = witness.Subject{Role: witness.Application, Planned: at.cell.Application}
-	if m.confines, m.env, err = r.inside(at); err != nil || at.given.Guest.Runtime == "" {
+	if m.confines, m.env, err = r.inside(at); err != nil {
 		return m, err
+	}
+	if at.given.Guest.Runtime == "" {
+		if m.confines.Capabilities != nil { // as in a guest: a probe inside may have priorities
+			m.confines.Capabilities = append(m.confines.Capabilities, "SYS_NICE")
+		}
+		return m, nil
 	}
 	m.guest, m.subject.Tree = at.given.Guest, true
 	m.guest.Bind = at.given.Place == factor.InLane

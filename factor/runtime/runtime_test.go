@@ -13,7 +13,8 @@ import (
 )
 
 func TestLevels(t *testing.T) {
-	f, err := Driver{}.Read([]byte("{kernel: /boot/k, memoryMiB: 256, virtualCPUs: 2, levels: [host, {name: vm, words: KVM}, container]}"))
+	f, err := Driver{}.Read([]byte("{kernel: /boot/k, memoryMiB: 256, virtualCPUs: 2, " +
+		"levels: [host, {name: vm, words: KVM}, container]}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,8 @@ func TestBadSettings(t *testing.T) {
 		"{levels: [vm], cpus: 1}":                 "cpus",
 		"{levels: [vm], virtualCPUs: two}":        "virtualCPUs",
 	} {
-		if _, err := (Driver{}).Read([]byte(text)); err == nil || !strings.Contains(err.Error(), field) || strings.Contains(err.Error(), "\n") {
+		_, err := Driver{}.Read([]byte(text))
+		if err == nil || !strings.Contains(err.Error(), field) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -67,7 +67,7 @@ func Entry(ctx context.Context, args []string) (did bool, code int, err error) {
 	if err = d.Decode(&g); err != nil {
 		return true, 1, fmt.Errorf("%s: %w", entry, err)
 	}
-	code, err = g.run(ctx, args[3:])
+	code, err = g.run(ctx, args[3], args[4:])
 	return true, code, err
 }
 
@@ -91,7 +91,7 @@ func (g Guest) OwnClock() bool { return g.Runtime == VM }
 func Facts(dir string) (map[string]string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, factsFile))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil //nolint:nilnil // none is no error
+		return nil, nil // none is no error
 	}
 	var facts map[string]string
 	if err == nil {
@@ -102,15 +102,15 @@ func Facts(dir string) (map[string]string, error) {
 
 const factsFile = "facts.json"
 
-func (g Guest) run(ctx context.Context, argv []string) (int, error) {
-	program, err := exec.LookPath(argv[0])
+func (g Guest) run(ctx context.Context, program string, args []string) (int, error) {
+	program, err := exec.LookPath(program)
 	if err == nil {
 		program, err = filepath.Abs(program)
 	}
 	if err != nil {
 		return 1, err
 	}
-	argv = append([]string{program}, argv[1:]...)
+	argv := append([]string{program}, args...)
 	switch g.Runtime {
 	case Container:
 		return g.contain(ctx, argv)

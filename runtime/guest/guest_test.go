@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { hosttest.Main(m, guestItself, application) }
 func guestItself() (bool, error) {
 	did, code, err := Entry(context.Background(), os.Args)
 	if did && err == nil {
-		os.Exit(code)
+		unix.Exit(code)
 	}
 	return did, err
 }
@@ -47,9 +47,9 @@ func application() (bool, error) {
 	for _, l := range links {
 		names = append(names, l.Name())
 	}
-	fmt.Printf("pid %d\r\nlinks %v\n%s", os.Getpid(), names, os.Args[2])
+	fmt.Fprintf(os.Stdout, "pid %d\r\nlinks %v\n%s", os.Getpid(), names, os.Args[2])
 	fmt.Fprintln(os.Stderr, "and an error")
-	os.Exit(7)
+	unix.Exit(7)
 	return true, nil
 }
 
@@ -130,8 +130,8 @@ func TestFindKernel(t *testing.T) {
 	if _, err := FindKernel(root); !errors.Is(err, ErrNoKernel) || strings.Contains(err.Error(), "\n") {
 		t.Error(err)
 	}
-	for _, name := range []string{"vmlinuz-6.1.0-9-cloud-amd64", "vmlinuz-6.1.0-56-cloud-amd64", "vmlinuz-5.10.0-99-amd64"} {
-		root["boot/"+name] = &fstest.MapFile{}
+	for _, version := range []string{"6.1.0-9-cloud-amd64", "6.1.0-56-cloud-amd64", "5.10.0-99-amd64"} {
+		root["boot/vmlinuz-"+version] = &fstest.MapFile{}
 	}
 	if got, err := FindKernel(root); err != nil || got != "boot/vmlinuz-6.1.0-56-cloud-amd64" {
 		t.Error(got, err)
@@ -144,7 +144,7 @@ func TestEntry(t *testing.T) {
 			t.Error(args, did, err)
 		}
 	}
-	program := []string{"isolane", "version"}
+	program := []string{"/bin/true"}
 	for settings, want := range map[string]string{
 		`{"runtime":"jail"}`:            `"jail"`,
 		`{"runtime":"vm","memroy":1}`:   "memroy",
@@ -152,7 +152,7 @@ func TestEntry(t *testing.T) {
 		``:                              "EOF",
 	} {
 		did, code, err := Entry(t.Context(), append([]string{"isolane", entry, settings}, program...))
-		if !did || code == 0 || err == nil || !strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "executable") {
+		if !did || code == 0 || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %t %d %v", settings, did, code, err)
 		}
 	}
@@ -175,22 +175,24 @@ func TestInitramfs(t *testing.T) {
 	into := t.TempDir()
 	unpack := exec.Command("cpio", "-idm", "--quiet", "-F", file)
 	unpack.Dir = into
-	if out, err := unpack.CombinedOutput(); err != nil {
+	out, err := unpack.CombinedOutput()
+	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for name, from := range map[string]string{"init": self, "bin/sh": "/bin/sh"} {
-		got, err := os.ReadFile(filepath.Join(into, name))
+		got, gerr := os.ReadFile(filepath.Join(into, name))
 		want, werr := os.ReadFile(from)
-		if err != nil || werr != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s differs from %s (%v, %v)", name, from, err, werr)
+		if gerr != nil || werr != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s differs from %s (%v, %v)", name, from, gerr, werr)
 		}
 	}
-	if got, err := os.ReadFile(filepath.Join(into, commandFile)); err != nil || string(got) != `["/bin/sh","a b","ü"]` {
+	got, err := os.ReadFile(filepath.Join(into, commandFile))
+	if want := `["/bin/sh","a b","ü"]`; err != nil || string(got) != want {
 		t.Errorf("%s %v", got, err)
 	}
 	// The shell starts with the libraries of the archive alone.
 	hosttest.Need(t, hosttest.Root)
-	out, err := exec.Command("chroot", into, "/bin/sh", "-c", "echo runs").CombinedOutput()
+	out, err = exec.Command("chroot", into, "/bin/sh", "-c", "echo runs").CombinedOutput()
 	if err != nil || string(out) != "runs\n" {
 		t.Errorf("%s %v", out, err)
 	}

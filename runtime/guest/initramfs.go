@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path"
 	"slices"
 	"strings"
@@ -73,7 +72,7 @@ func librariesOf(ctx context.Context, program string) (all []string, err error) 
 			return nil, err
 		}
 		loader := strings.TrimRight(string(name), "\x00")
-		out, err := exec.CommandContext(ctx, loader, "--list", program).Output() // ld.so(8)
+		out, err := child(ctx, loader, "--list", program).Output() // ld.so(8)
 		if err != nil {
 			return nil, fmt.Errorf("%s --list %s: %w", loader, program, err)
 		}

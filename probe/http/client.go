@@ -29,7 +29,8 @@ const (
 	openTime   = 5 * time.Second // how long the connections may take to open
 	reopenWait = 100 * time.Millisecond
 
-	// longestSleep bounds epoll's own lateness, a thousandth of its timeout (fs/select.c, select_estimate_accuracy).
+	// longestSleep bounds epoll's own lateness, a thousandth of its timeout (fs/select.c,
+	// select_estimate_accuracy).
 	longestSleep = 10 * time.Millisecond
 	chunk        = 256 << 10 // read of a body at once, so that a request that is due need not wait long
 	tickEvery    = 256       // rounds between looks at what is rare
@@ -138,8 +139,8 @@ func (c *client) open(ctx context.Context) error {
 	return nil
 }
 
-// reopen begins to open a connection. Edge-triggered events need no more system calls per request: a socket that
-// was read empty reports again what comes next.
+// reopen begins to open a connection. Edge-triggered events need no more system calls per request: a socket
+// that was read empty reports again what comes next.
 func (c *client) reopen(i int32) error {
 	k := &c.conns[i]
 	fd, err := dial(c.to)
@@ -218,8 +219,8 @@ func (c *client) when(t int64) int {
 	return phase
 }
 
-// dispatch sends the requests of the open loop that are due, as far as connections are free. Those without one
-// wait: arrivals stays at the first of them, so they leave in order, and the queue needs no memory.
+// dispatch sends the requests of the open loop that are due, as far as connections are free. Those without
+// one wait: arrivals stays at the first of them, so they leave in order, and the queue needs no memory.
 func (c *client) dispatch(now int64) {
 	if c.Rate == Max {
 		return

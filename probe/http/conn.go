@@ -35,11 +35,12 @@ type conn struct {
 const headRoom = 4096
 
 // errClosed says that the server ended a connection before the reply was whole.
-var errClosed = errors.New("the server closed the connection before the reply was whole") //nolint:gochecknoglobals // an error to compare with
+var errClosed = errors.New("the server closed the connection before the reply was whole")
 
 // dial begins to open a connection (connect(2), EINPROGRESS).
 func dial(to netip.AddrPort) (int, error) {
-	family, addr := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
+	family := unix.AF_INET6
+	var addr unix.Sockaddr = &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
 	if to.Addr().Is4() {
 		family, addr = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
 	}
@@ -65,8 +66,8 @@ func failure(fd int) error {
 	return err
 }
 
-// recv and send are raw system calls: on these sockets they never sleep, so nobody needs this thread's place in
-// Go's scheduler (see probe/echo).
+// recv and send are raw system calls: on these sockets they never sleep, so nobody needs this thread's
+// place in Go's scheduler (see probe/echo).
 func recv(fd int, into *byte, n, flags int) (int, unix.Errno) {
 	got, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(into)), uintptr(n),
 		uintptr(flags|unix.MSG_DONTWAIT), 0, 0)
@@ -74,13 +75,13 @@ func recv(fd int, into *byte, n, flags int) (int, unix.Errno) {
 }
 
 func send(fd int, b []byte) (int, unix.Errno) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)),
-		unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
+		uintptr(len(b)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
 	return int(n), errno
 }
 
-// head reads the head of a reply (RFC 9112): how many bytes it is long, 0 where it is not whole, and the length of
-// the body. Only replies with status 200 and a Content-Length are right.
+// head reads the head of a reply (RFC 9112): how many bytes it is long, 0 where it is not whole, and the
+// length of the body. Only replies with status 200 and a Content-Length are right.
 func head(b []byte) (n int, body uint64, err error) {
 	end := bytes.Index(b, []byte("\r\n\r\n"))
 	if end < 0 {

@@ -63,7 +63,7 @@ type Probe struct {
 	Arrivals    string         `json:"arrivals,omitempty"` // of the open loop; default poisson
 	Seed        uint64         `json:"seed,omitempty"`     // of poisson arrivals; default 1
 	Connections int            `json:"connections"`        // opened before the warm-up; default 100
-	Wait        string         `json:"wait"`               // default spin in the open loop, block in the closed one
+	Wait        string         `json:"wait"`               // default spin; block in the closed loop
 }
 
 const maxRate = 1e6

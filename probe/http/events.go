@@ -12,8 +12,8 @@ import (
 	"isolane.dev/isolane/probe"
 )
 
-// wait waits for events until a request is due. With Spin it polls while a reply or a request is near, and counts
-// the time in which there was nothing.
+// wait waits for events until a request is due. With Spin it polls while a reply or a request is near, and
+// counts the time in which there was nothing.
 func (c *client) wait() (int, error) {
 	now := c.clock.Now()
 	wake := c.deadline
@@ -27,7 +27,7 @@ func (c *client) wait() (int, error) {
 		if wake -= int64(probe.SpinMargin); c.busy > 0 || wake <= now {
 			n, err := c.look()
 			if n == 0 {
-				c.unused += c.clock.Now() - now
+				c.unused += min(c.clock.Now()-now, int64(emptyLook))
 			}
 			return n, err
 		}
@@ -38,28 +38,31 @@ func (c *client) wait() (int, error) {
 	return c.sleep(min(wake-now, int64(longestSleep)))
 }
 
+// emptyLook is more than a look at nothing takes; what it takes beyond, another thread or an interrupt had.
+const emptyLook = 2 * time.Microsecond
+
 // look polls for events.
 func (c *client) look() (int, error) { return c.sleep(0) }
 
-// sleep waits for events, with a timeout in nanoseconds (epoll_pwait2, Linux 5.11). Raw although it may sleep: of a
-// thread in a normal system call Go's monitor takes the place in the scheduler away after 20 us, for which it wakes
-// every 20 us, on the client's CPU. Nobody waits for this thread for long: its sleeps are short, and after 10 ms
-// the monitor's signal ends one.
+// sleep waits for events, with a timeout in nanoseconds (epoll_pwait2, Linux 5.11). Raw although it may
+// sleep: of a thread in a normal system call Go's monitor takes the place in the scheduler away after 20
+// us, for which it wakes every 20 us, on the client's CPU. Nobody waits for this thread for long: its
+// sleeps are short, and after 10 ms the monitor's signal ends one.
 func (c *client) sleep(timeout int64) (int, error) {
 	t := unix.NsecToTimespec(timeout)
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(c.epoll), uintptr(unsafe.Pointer(&c.events[0])),
-		uintptr(len(c.events)), uintptr(unsafe.Pointer(&t)), 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(c.epoll),
+		uintptr(unsafe.Pointer(&c.events[0])), uintptr(len(c.events)), uintptr(unsafe.Pointer(&t)), 0, 0)
 	return events(n, errno)
 }
 
 func events(n uintptr, errno unix.Errno) (int, error) {
-	switch errno {
-	case 0:
-		return int(n), nil
-	case unix.EINTR:
+	if errno == unix.EINTR {
 		return 0, nil
 	}
-	return 0, fmt.Errorf("epoll: %w", errno)
+	if errno != 0 {
+		return 0, fmt.Errorf("epoll: %w", errno)
+	}
+	return int(n), nil
 }
 
 // handle does what an event asks for.
@@ -85,7 +88,8 @@ func (c *client) handle(e unix.EpollEvent) {
 	}
 }
 
-// receive takes what has come of a reply. The body is not copied: with MSG_TRUNC, TCP throws it away (tcp(7)).
+// receive takes what has come of a reply. The body is not copied: with MSG_TRUNC, TCP throws it away
+// (tcp(7)).
 func (c *client) receive(i int32) {
 	k := &c.conns[i]
 	for {

@@ -1,10 +1,10 @@
-// Package http measures how long a web server's replies take: an open-loop HTTP/1.1 generator, and the servers of
-// package webserver.
+// Package http measures how long a web server's replies take: an open-loop HTTP/1.1 generator, and the
+// servers of package webserver.
 //
-// A request is written at its intended time, whatever the replies do, on one of a pool of connections that were
-// opened before. One that finds none free waits in the client, and its time still counts from when it should have
-// left: nothing is left out (coordinated omission). As in probe/echo, the client is one locked thread without
-// garbage collection, on plain sockets with epoll; bodies are thrown away in the kernel.
+// A request is written at its intended time, whatever the replies do, on one of a pool of connections that
+// were opened before. One that finds none free waits in the client, and its time still counts from when it
+// should have left: nothing is left out (coordinated omission). As in probe/echo, the client is one locked
+// thread without garbage collection, on plain sockets with epoll; bodies are thrown away in the kernel.
 package http
 
 import (
@@ -32,14 +32,14 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measure
 		return m, err
 	}
 	defer done()
-	if err := c.open(ctx); err != nil {
+	if err = c.open(ctx); err != nil {
 		return m, fmt.Errorf("http %s: %w", c.to, err)
 	}
-	hits, err := p.Settings.WatchCache(ctx, given.Dir)
+	hits, err := p.WatchCache(ctx, given.Dir)
 	if err != nil {
 		return m, err
 	}
-	if err := c.run(ctx, given.Warmup, given.Window); err != nil {
+	if err = c.run(ctx, given.Warmup, given.Window); err != nil {
 		return m, fmt.Errorf("http %s: %w", c.to, err)
 	}
 	m.Values = c.values(given.Name, given.Window)
@@ -111,7 +111,7 @@ func (c *client) report(m *results.Measurement) error {
 	}
 	switch {
 	case w.done == 0:
-		m.Void = append(m.Void, "no replies")
+		m.Void = append(m.Void, fmt.Sprintf("no replies; the first failure: %v", c.why))
 	case w.failed*100 > w.due:
 		m.Void = append(m.Void, fmt.Sprintf("%d of %d requests failed, the first: %v", w.failed, w.due, c.why))
 	}
@@ -120,16 +120,18 @@ func (c *client) report(m *results.Measurement) error {
 		m.Facts["overloaded"] = said + ": its latencies, which only tell how long it was overloaded, are left out"
 		return nil
 	}
-	if lag, p99 := c.lag.ValueAtQuantile(99.9), c.last.ValueAtQuantile(99); c.Rate != Max && lag*10 > p99 {
+	late, p99 := c.lag.ValueAtQuantile(99.9), c.last.ValueAtQuantile(99)
+	if c.Rate != Max && p99 > 0 && late*10 > p99 {
 		m.Void = append(m.Void, fmt.Sprintf("the client could not keep up: send lag P99.9 %s, latency P99 %s",
-			time.Duration(lag), time.Duration(p99)))
+			time.Duration(late), time.Duration(p99)))
 	}
 	lag, err := results.Encode(c.lag)
 	if err != nil {
 		return err
 	}
 	m.Samples = map[string]results.Samples{}
-	for name, h := range map[string]*hdrhistogram.Histogram{m.Name: c.last, m.Name + webserver.FirstByte: c.start} {
+	all := map[string]*hdrhistogram.Histogram{m.Name: c.last, m.Name + webserver.FirstByte: c.start}
+	for name, h := range all {
 		s := results.Samples{Wanted: w.due, Lost: w.due - uint64(h.TotalCount()), Lag: lag}
 		if s.Histogram, err = results.Encode(h); err != nil {
 			return err
@@ -140,8 +142,7 @@ func (c *client) report(m *results.Measurement) error {
 }
 
 // overload says what was carried of what was asked, where the requests outstanding grew in both halves of the
-// window, by a hundredth of the window's requests at least; else "". The first byte of the knee, so to say: goodput
-// below 0.99 of the load.
+// window, by a hundredth of the window's requests at least; else "".
 func (c *client) overload(window results.Nanoseconds) string {
 	if c.Rate == Max {
 		return ""

@@ -10,8 +10,8 @@ import (
 // MaxConnections is how many a server takes at once.
 const MaxConnections = 10000
 
-// nginxConf is nginx's configuration; paths are relative to its prefix. The connections stay for the whole run,
-// and the workers share them evenly (reuseport). Temporary files would go to Debian's directories.
+// nginxConf is nginx's configuration; paths are relative to its prefix. The connections stay for the whole
+// run, and the workers share them evenly (reuseport). Temporary files would go to Debian's directories.
 const nginxConf = `%sdaemon off;
 worker_processes %d;
 pid nginx.pid;
@@ -44,10 +44,10 @@ func (s Settings) nginx(program string, addr netip.AddrPort, dir string) ([]stri
 	if os.Geteuid() == 0 {
 		user = "user root;\n" // who else could not read a directory of root
 	}
-	conf := filepath.Join(dir, "nginx.conf")
 	text := fmt.Sprintf(nginxConf, user, s.Workers, MaxConnections+16, addr)
-	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(text), 0o644); err != nil {
 		return nil, err
 	}
-	return []string{program, "-e", "stderr", "-p", dir + "/", "-c", conf}, nil
+	// The prefix is its working directory: nginx would take a "$" in the name for a variable.
+	return []string{program, "-e", "stderr", "-p", "./", "-c", "nginx.conf"}, nil
 }

@@ -28,8 +28,8 @@ const (
 	endTime   = 5 * time.Second
 )
 
-// Serve runs the server at the address until ctx ends, with its files in dir, and prints Ready when it answers.
-// Where this process is killed, the server gets SIGTERM.
+// Serve runs the server at the address until ctx ends, with its files in dir, and prints Ready when it
+// answers. Where this process is killed, the server gets SIGTERM.
 func Serve(ctx context.Context, s Settings, addr netip.AddrPort, dir string, stdout io.Writer) error {
 	if dir == "" {
 		return fmt.Errorf("%s: expected a directory for its files, give --dir", s.Software)
@@ -47,7 +47,7 @@ func Serve(ctx context.Context, s Settings, addr netip.AddrPort, dir string, std
 	if err != nil {
 		return err
 	}
-	if err := l.Close(); err != nil {
+	if err = l.Close(); err != nil {
 		return err
 	}
 	runtime.LockOSThread() // Pdeathsig comes when the thread ends that started the server
@@ -56,12 +56,12 @@ func Serve(ctx context.Context, s Settings, addr netip.AddrPort, dir string, std
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	cmd := exec.CommandContext(running, argv[0], argv[1:]...)
-	cmd.Stdout, cmd.Stderr = said, said
+	cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Join(dir, s.Software), said, said
 	// SIGTERM, on which nginx's master ends its workers; Varnish's child sees that its parent is gone.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = endTime
-	if err := cmd.Start(); err != nil {
+	if err = cmd.Start(); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
@@ -72,7 +72,9 @@ func Serve(ctx context.Context, s Settings, addr netip.AddrPort, dir string, std
 		err = itself(<-ended)
 	} else {
 		stop()
-		<-ended
+		if end := <-ended; errors.Is(end, exec.ErrWaitDelay) {
+			err = errors.Join(err, end)
+		}
 	}
 	if ctx.Err() != nil {
 		return nil

@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// vcl makes Varnish its own origin: a miss is answered by vcl_backend_error with a file, and kept as long as any
-// run lasts. So nothing else takes CPU time beside it. Paths are relative to the working directory, -n.
+// vcl makes Varnish its own origin: a miss is answered by vcl_backend_error with a file, and kept as long
+// as any run lasts. So nothing else takes CPU time beside it. Paths are relative to the working directory,
+// -n.
 func vcl() string {
 	var b strings.Builder
 	b.WriteString(`vcl 4.1;
@@ -26,8 +27,11 @@ sub vcl_backend_error {
 	set beresp.ttl = 1y;
 `)
 	for _, size := range Sizes() {
-		fmt.Fprintf(&b, "\tif (bereq.url == \"%s\") { set beresp.body = std.fileread(\"objects/%s\"); return (deliver); }\n",
-			Path(size), size)
+		fmt.Fprintf(&b, `	if (bereq.url == "%s") {
+		set beresp.body = std.fileread("objects/%s");
+		return (deliver);
+	}
+`, Path(size), size)
 	}
 	b.WriteString("\tset beresp.status = 404;\n\treturn (deliver);\n}\n")
 	return b.String()
@@ -93,32 +97,40 @@ func (c Cache) HitRate(before Cache) (percent float64, ok bool) {
 	return 100 * float64(hits) / float64(hits+misses), true
 }
 
-// WatchCache reads the counters now, of Varnish, and returns what tells the hit rate since then, when that many
-// requests were answered and their connections are closed. Of another server the rate is never known.
+// WatchCache reads the counters now, of Varnish, and returns what tells the hit rate since then, when that
+// many requests were answered and their connections are closed. Of another server the rate is never known.
 func (s Settings) WatchCache(ctx context.Context, dir string) (
 	func(ctx context.Context, requests uint64) (percent float64, ok bool, err error), error) {
 	if s.Software != Varnish {
 		return func(context.Context, uint64) (float64, bool, error) { return 0, false, nil }, nil
 	}
 	before, err := ReadCache(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
 	return func(ctx context.Context, requests uint64) (float64, bool, error) {
-		// A worker thread adds its counts to the others' when it leaves its connection.
-		deadline := time.NewTimer(flushTime)
-		defer deadline.Stop()
-		for {
-			now, err := ReadCache(ctx, dir)
-			if err != nil || now.Hits+now.Misses-before.Hits-before.Misses >= requests {
-				percent, ok := now.HitRate(before)
-				return percent, ok, err
-			}
-			select {
-			case <-time.After(flushTime / 20):
-			case <-deadline.C:
-				percent, ok := now.HitRate(before)
-				return percent, ok, nil
-			}
+		now, gone := before.since(ctx, dir, requests)
+		percent, ok := now.HitRate(before)
+		return percent, ok, gone
+	}, nil
+}
+
+// since reads the counters when that many requests were added: a worker thread of Varnish adds what it
+// counted to the rest when it leaves its connection. It reads them for flushTime at most.
+func (c Cache) since(ctx context.Context, dir string, requests uint64) (Cache, error) {
+	deadline := time.NewTimer(flushTime)
+	defer deadline.Stop()
+	for {
+		now, err := ReadCache(ctx, dir)
+		if err != nil || now.Hits+now.Misses-c.Hits-c.Misses >= requests {
+			return now, err
 		}
-	}, err
+		select {
+		case <-time.After(flushTime / 20):
+		case <-deadline.C:
+			return now, nil
+		}
+	}
 }
 
 // flushTime is how long Varnish's threads may take to add up their counts.

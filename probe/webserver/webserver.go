@@ -1,6 +1,6 @@
-// Package webserver runs the web servers that the HTTP probes measure, nginx or Varnish, as they come in Debian,
-// with a configuration, files and counters in a directory of the run: nothing of the host's own servers is read
-// or written. Each serves the same objects, one for each of Sizes.
+// Package webserver runs the web servers that the HTTP probes measure, nginx or Varnish, as they come in
+// Debian, with a configuration, files and counters in a directory of the run: nothing of the host's own
+// servers is read or written. Each serves the same objects, one for each of Sizes.
 package webserver
 
 import (
@@ -25,7 +25,8 @@ const (
 // Settings say which server runs, and how.
 type Settings struct {
 	Software string `json:"server"` // default nginx
-	// Workers are nginx's worker processes, and Varnish's thread pools; 0: one for each CPU that the server may use.
+	// Workers are nginx's worker processes, and Varnish's thread pools; 0: one for each CPU that the server
+	// may use.
 	Workers int `json:"workers,omitempty"`
 }
 
@@ -77,7 +78,8 @@ func lookPath(program, debian string) (string, error) {
 	return path, nil
 }
 
-// prepare writes what the server needs into dir, which is absolute, and returns its command line.
+// prepare writes what the server needs into dir, which is absolute, and returns its command line. Its working
+// directory is that of its name in dir.
 func (s Settings) prepare(addr netip.AddrPort, dir string) ([]string, error) {
 	program, err := lookPath(s.program(), s.Software) // the packages have the servers' names
 	if err != nil {

@@ -1,8 +1,10 @@
-// Package wrk drives wrk, the HTTP benchmark of the published figures, against the servers of package webserver.
+// Package wrk drives wrk, the HTTP benchmark of the published figures, against the servers of package
+// webserver.
 //
-// wrk is a closed loop: each of its connections asks again when it has the reply. Its percentiles contain samples
-// that it invents where replies were late (stats_correct in its stats.c), and no histogram can be had; so they are
-// single values here, and no others are made of them.
+// wrk is a closed loop: each of its connections asks again when it has the reply. Its percentiles contain
+// samples that it invents where replies were late (stats_correct in its stats.c), and lack all replies of
+// more than 2 s, which it counts as timeouts (stats_record). No histogram can be had; so they are single
+// values here.
 package wrk
 
 import (
@@ -28,8 +30,8 @@ import (
 // Program is the program; it is a package of that name in Debian.
 const Program = "wrk"
 
-// Driver is the probe "wrk". Its client is a command of the isolane binary, which runs wrk twice: for the warm-up,
-// which wrk itself does not know, and for the window.
+// Driver is the probe "wrk". Its client is a command of the isolane binary, which runs wrk twice: for the
+// warm-up, which wrk itself does not know, and for the window.
 type Driver struct{}
 
 // Probe measures what a server carries.
@@ -48,7 +50,8 @@ func (Driver) Programs() []string { return []string{Program} }
 
 // Read reads a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
-	p := Probe{Settings: webserver.Settings{Software: webserver.Nginx}, Size: 1 << 20, Threads: 4, Connections: 20}
+	p := Probe{Settings: webserver.Settings{Software: webserver.Nginx}, Size: 1 << 20, Threads: 4,
+		Connections: 20}
 	if err := probe.Decode(settings, &p); err != nil {
 		return nil, err
 	}
@@ -88,7 +91,8 @@ const (
 func (p Probe) Metrics(name string) []results.Metric {
 	carried := webserver.Carried(name)
 	carried[0].Name = name
-	carried[0].About = fmt.Sprintf("GET %s from %s, wrk -t %d -c %d", p.Size, p.Software, p.Threads, p.Connections)
+	carried[0].About = fmt.Sprintf("GET %s from %s, wrk -t %d -c %d", p.Size, p.Software, p.Threads,
+		p.Connections)
 	carried[1].About = "requests times size"
 	all := append(carried[:2:2], results.Metric{Name: name + transfer, Quantity: "transfer", Noun: "transfer",
 		Title: "Transfer", About: "as wrk prints it, heads of replies included; its GB are GiB, this is decimal",
@@ -152,7 +156,7 @@ func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement
 			return m, err
 		}
 	}
-	hits, err := p.Settings.WatchCache(ctx, c.Dir)
+	hits, err := p.WatchCache(ctx, c.Dir)
 	if err != nil {
 		return m, err
 	}
@@ -172,7 +176,8 @@ func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement
 }
 
 // wrk runs it for a time, and returns its report and the CPU time that it used.
-func (p Probe) wrk(ctx context.Context, c probe.Conditions, duration time.Duration) (report, time.Duration, error) {
+func (p Probe) wrk(ctx context.Context, c probe.Conditions, duration time.Duration) (
+	r report, used time.Duration, err error) {
 	path, err := exec.LookPath(Program)
 	if err != nil {
 		return report{}, 0, fmt.Errorf("%s is not installed: apt-get install %s", Program, Program)
@@ -193,7 +198,7 @@ func (p Probe) wrk(ctx context.Context, c probe.Conditions, duration time.Durati
 	if err != nil {
 		return report{}, 0, fmt.Errorf("wrk %s: %w", to, err)
 	}
-	r, err := parse(out)
+	r, err = parse(out)
 	return r, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), err
 }
 
@@ -210,11 +215,11 @@ func (p Probe) fill(m *results.Measurement, r report, used time.Duration) {
 		}
 	}
 	m.Facts = map[string]string{"percentiles": "of wrk: closed loop, with samples that it adds itself"}
-	if r.errors()+r.status+r.timeout > 0 {
+	failed := r.errors() + r.status + r.timeout
+	if failed > 0 {
 		m.Facts["errors"] = fmt.Sprintf("connect %d, read %d, write %d, timeout %d, status not 2xx or 3xx %d",
 			r.connect, r.read, r.write, r.timeout, r.status)
 	}
-	failed := r.errors() + r.status
 	switch {
 	case r.requests == 0:
 		m.Void = append(m.Void, "no replies")
@@ -223,6 +228,7 @@ func (p Probe) fill(m *results.Measurement, r report, used time.Duration) {
 	}
 	// wrk may use as many CPUs as this process.
 	if limit := min(p.Threads, runtime.NumCPU()); cpu > webserver.BusyClient*float64(limit) {
-		m.Void = append(m.Void, fmt.Sprintf("the client was at its limit: %.0f%% of %s", cpu, quantity.Count(limit, "CPU")))
+		m.Void = append(m.Void, fmt.Sprintf("the client was at its limit: %.0f%% of %s", cpu,
+			quantity.Count(limit, "CPU")))
 	}
 }

@@ -62,7 +62,7 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measure
 		return m, err
 	}
 	m.Samples = map[string]results.Samples{given.Name: trips}
-	m.Worst = c.longest.samples()
+	m.Worst = c.longest.Samples()
 	m.Void = c.objections()
 	return m, nil
 }
@@ -74,7 +74,7 @@ type client struct {
 	size         int // of a message
 	clock        probe.Clock
 	latency, lag *hdrhistogram.Histogram
-	longest      longest
+	longest      probe.Longest
 	sent, lost   uint64 // within the window
 	out          []byte // the message
 	in           []byte
@@ -88,11 +88,9 @@ func newClient(fd socket, p Probe, given probe.Conditions) (*client, error) {
 	}
 	size := int(min(p.Payload, maxPayload))
 	c := &client{clock: clock, socket: fd, Probe: p, Conditions: given, size: size,
-		latency: results.NewHistogram(), lag: results.NewHistogram(),
+		latency: probe.NewHistogram(), lag: probe.NewHistogram(),
 		out: make([]byte, size), in: make([]byte, max(size, 2048))}
 	binary.LittleEndian.PutUint64(c.out, magic)
-	_ = c.latency.RecordValue(1) // touches the counters' pages; the highest first value ends its growth
-	c.latency.Reset()
 	return c, nil
 }
 
@@ -211,15 +209,8 @@ func (c *client) answer(seq uint64, deadline int64) (int64, error) {
 
 // measured counts a round trip of the window.
 func (c *client) measured(begin, end int64) {
-	record(c.latency, end-begin)
-	if end-begin > c.longest.least {
-		c.longest.add(begin, end)
-	}
-}
-
-// record counts a value; those over the histogram's range of 60 s count as 60 s.
-func record(h *hdrhistogram.Histogram, v int64) {
-	_ = h.RecordValue(min(max(v, 1), int64(60*time.Second)))
+	probe.Record(c.latency, end-begin)
+	c.longest.Add(begin, end)
 }
 
 // openLoop sends message n at begin + n×interval. sentAt remembers nothing: the number tells when
@@ -251,7 +242,7 @@ func (c *client) openLoop(ctx context.Context) error {
 		}
 		if due(seq) >= begin {
 			c.sent++
-			record(c.lag, c.clock.Now()-due(seq))
+			probe.Record(c.lag, c.clock.Now()-due(seq))
 		}
 		if err := c.post(seq); err != nil {
 			return err

@@ -255,7 +255,7 @@ func TestNoAllocation(t *testing.T) {
 		if err != nil || got == 0 {
 			t.Fatal(got, err)
 		}
-		record(c.latency, got)
+		probe.Record(c.latency, got)
 	}); n > 0 {
 		t.Errorf("%v allocations per exchange", n)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/webserver"
-	"isolane.dev/isolane/results"
 )
 
 // The phases of a run: before the window, its halves, and after it.
@@ -62,6 +61,7 @@ type client struct {
 	usage       [phases]cpuTime
 	last, start *hdrhistogram.Histogram // to the last and to the first byte
 	lag         *hdrhistogram.Histogram
+	longest     probe.Longest // to the last byte
 	count       [phases]counts
 	why         error // of the first failed request
 }
@@ -84,13 +84,9 @@ func newClient(p Probe, given probe.Conditions) (*client, error) {
 	to := given.At(webserver.Port)
 	c := &client{Probe: p, to: to, clock: clock, conns: make([]conn, p.Connections),
 		free: newQueue(p.Connections), in: make([]byte, headRoom),
-		events: make([]unix.EpollEvent, 128), last: results.NewHistogram(), start: results.NewHistogram(),
-		lag: results.NewHistogram()}
+		events: make([]unix.EpollEvent, 128), last: probe.NewHistogram(), start: probe.NewHistogram(),
+		lag: probe.NewHistogram()}
 	c.request = fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", webserver.Path(p.Size), to)
-	for _, h := range []*hdrhistogram.Histogram{c.last, c.start, c.lag} {
-		_ = h.RecordValue(1) // touches the counters' pages
-		h.Reset()
-	}
 	if c.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
@@ -227,7 +223,7 @@ func (c *client) dispatch(now int64) {
 	}
 	for c.due <= now && c.due < c.end && c.free.n > 0 {
 		if c.due >= c.begin {
-			record(c.lag, now-max(c.due, c.freed))
+			probe.Record(c.lag, now-max(c.due, c.freed))
 			if c.due < c.freed {
 				c.queued++
 			}

@@ -6,7 +6,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/probe"
@@ -162,8 +161,9 @@ func (c *client) finish(i int32, now int64) {
 	k := &c.conns[i]
 	c.count[c.when(now)].done++
 	if k.intended >= c.begin && k.intended < c.end {
-		record(c.start, k.first-k.intended)
-		record(c.last, now-k.intended)
+		probe.Record(c.start, k.first-k.intended)
+		probe.Record(c.last, now-k.intended)
+		c.longest.Add(k.intended, now)
 	}
 	c.busy--
 	c.release(i, now)
@@ -227,11 +227,6 @@ func (c *client) revive() {
 			c.dead--
 		}
 	}
-}
-
-// record counts a value; those over the histogram's range of 60 s count as 60 s.
-func record(h *hdrhistogram.Histogram, v int64) {
-	_ = h.RecordValue(min(max(v, 1), int64(60*time.Second)))
 }
 
 // queue is a ring of connections.

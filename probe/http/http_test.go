@@ -109,6 +109,12 @@ func TestServers(t *testing.T) {
 					for _, load := range []string{"rate: 200, arrivals: paced", "rate: 200, wait: block", "rate: max, connections: 4"} {
 						p := read(t, fmt.Sprintf("{server: %s, size: %s, %s}", server, size, load))
 						m := measure(t, p, c)
+						for range 5 {
+							if m.Facts["overloaded"] == "" {
+								break // else this machine is busy with others
+							}
+							m = measure(t, p, c)
+						}
 						s := m.Samples["test"]
 						if n := count(t, s); n == 0 || n+s.Lost != s.Wanted || s.Lost > 0 || m.Values["test-errors"] > 0 {
 							t.Errorf("%s %s: %d of %d requests, %d lost, %v", size, load, n, s.Wanted, s.Lost, m.Values)
@@ -116,10 +122,13 @@ func TestServers(t *testing.T) {
 						if first := m.Samples["test-first-byte"]; count(t, first) != s.Wanted {
 							t.Errorf("%s %s: first bytes of %d requests", size, load, count(t, first))
 						}
-						rate := m.Values["test-rate"]
-						if p.Rate != Max && (rate < 100 || rate > 300) {
-							t.Errorf("%s %s: carried %g requests/s", size, load, rate)
+						if p.Arrivals == Paced && (s.Wanted < 59 || s.Wanted > 61) {
+							t.Errorf("%s %s: %d requests in 300 ms", size, load, s.Wanted)
 						}
+						if want := int(min(s.Wanted, 64)); len(m.Worst) != want || m.Worst[0].End <= m.Worst[0].Begin {
+							t.Errorf("%s %s: the longest: %v", size, load, m.Worst)
+						}
+						rate := m.Values["test-rate"]
 						if got := m.Values["test-goodput"]; got != rate*8*float64(size) {
 							t.Errorf("goodput %g", got)
 						}

@@ -129,7 +129,7 @@ func (c *client) report(m *results.Measurement) error {
 	if err != nil {
 		return err
 	}
-	m.Samples = map[string]results.Samples{}
+	m.Worst, m.Samples = c.longest.Samples(), map[string]results.Samples{}
 	all := map[string]*hdrhistogram.Histogram{m.Name: c.last, m.Name + webserver.FirstByte: c.start}
 	for name, h := range all {
 		s := results.Samples{Wanted: w.due, Lost: w.due - uint64(h.TotalCount()), Lag: lag}

@@ -49,47 +49,47 @@ func (s Settings) varnish(program string, addr netip.AddrPort, dir string) ([]st
 		"-p", "listen_depth=4096"}, nil
 }
 
-// Cache is what Varnish counted since it started.
-type Cache struct{ Hits, Misses uint64 }
+// cache is what Varnish counted since it started.
+type cache struct{ Hits, Misses uint64 }
 
-// ReadCache reads Varnish's counters with varnishstat. Dir is that given to Serve, of a server that runs;
+// readCache reads Varnish's counters with varnishstat. Dir is that given to Serve, of a server that runs;
 // another network namespace does not matter.
-func ReadCache(ctx context.Context, dir string) (Cache, error) {
+func readCache(ctx context.Context, dir string) (cache, error) {
 	program, err := lookPath("varnishstat", Varnish)
 	if err != nil {
-		return Cache{}, err
+		return cache{}, err
 	}
 	dir, err = filepath.Abs(filepath.Join(dir, Varnish))
 	if err != nil {
-		return Cache{}, err
+		return cache{}, err
 	}
 	out, err := exec.CommandContext(ctx, program, "-n", dir, "-1", "-j", "-t", "2").CombinedOutput()
 	if err != nil {
-		return Cache{}, fmt.Errorf("varnishstat -n %s: %w: %s", dir, err, strings.TrimSpace(string(out)))
+		return cache{}, fmt.Errorf("varnishstat -n %s: %w: %s", dir, err, strings.TrimSpace(string(out)))
 	}
 	return parseCache(out)
 }
 
 // parseCache reads varnishstat's JSON (varnishstat(1), version 1).
-func parseCache(report []byte) (Cache, error) {
+func parseCache(report []byte) (cache, error) {
 	var r struct {
 		Counters map[string]struct {
 			Value uint64 `json:"value"`
 		} `json:"counters"`
 	}
 	if err := json.Unmarshal(report, &r); err != nil {
-		return Cache{}, fmt.Errorf("varnishstat's report: %w", err)
+		return cache{}, fmt.Errorf("varnishstat's report: %w", err)
 	}
 	hits, hok := r.Counters["MAIN.cache_hit"]
 	misses, mok := r.Counters["MAIN.cache_miss"]
 	if !hok || !mok {
-		return Cache{}, fmt.Errorf("varnishstat's report: expected counters MAIN.cache_hit and MAIN.cache_miss")
+		return cache{}, fmt.Errorf("varnishstat's report: expected counters MAIN.cache_hit and MAIN.cache_miss")
 	}
-	return Cache{Hits: hits.Value, Misses: misses.Value}, nil
+	return cache{Hits: hits.Value, Misses: misses.Value}, nil
 }
 
-// HitRate is the percentage of the requests since before that were hits; false where there were none.
-func (c Cache) HitRate(before Cache) (percent float64, ok bool) {
+// hitRate is the percentage of the requests since before that were hits; false where there were none.
+func (c cache) hitRate(before cache) (percent float64, ok bool) {
 	hits, misses := c.Hits-before.Hits, c.Misses-before.Misses
 	if hits+misses == 0 || c.Hits < before.Hits || c.Misses < before.Misses {
 		return 0, false
@@ -104,24 +104,24 @@ func (s Settings) WatchCache(ctx context.Context, dir string) (
 	if s.Software != Varnish {
 		return func(context.Context, uint64) (float64, bool, error) { return 0, false, nil }, nil
 	}
-	before, err := ReadCache(ctx, dir)
+	before, err := readCache(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, requests uint64) (float64, bool, error) {
 		now, gone := before.since(ctx, dir, requests)
-		percent, ok := now.HitRate(before)
+		percent, ok := now.hitRate(before)
 		return percent, ok, gone
 	}, nil
 }
 
 // since reads the counters when that many requests were added: a worker thread of Varnish adds what it
 // counted to the rest when it leaves its connection. It reads them for flushTime at most.
-func (c Cache) since(ctx context.Context, dir string, requests uint64) (Cache, error) {
+func (c cache) since(ctx context.Context, dir string, requests uint64) (cache, error) {
 	deadline := time.NewTimer(flushTime)
 	defer deadline.Stop()
 	for {
-		now, err := ReadCache(ctx, dir)
+		now, err := readCache(ctx, dir)
 		if err != nil || now.Hits+now.Misses-c.Hits-c.Misses >= requests {
 			return now, err
 		}

@@ -45,8 +45,8 @@ func TestServe(t *testing.T) {
 			if second == nil || !strings.Contains(second.Error(), "address already in use") {
 				t.Errorf("a second one: %v", second)
 			}
-			if cache, err := ReadCache(t.Context(), dir); (err == nil) != (server == Varnish) || err == nil && cache.Misses != uint64(len(Sizes())) {
-				t.Errorf("%+v, %v", cache, err)
+			if got, err := readCache(t.Context(), dir); (err == nil) != (server == Varnish) || err == nil && got.Misses != uint64(len(Sizes())) {
+				t.Errorf("%+v, %v", got, err)
 			}
 			cancel()
 			if err := <-done; err != nil {
@@ -89,21 +89,21 @@ func TestNotInstalled(t *testing.T) {
 			t.Errorf("%s: %v", server, err)
 		}
 	}
-	if _, err := ReadCache(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "apt-get install varnish") {
+	if _, err := readCache(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "apt-get install varnish") {
 		t.Error(err)
 	}
 }
 
 func TestHitRate(t *testing.T) {
 	for _, c := range []struct {
-		before, after Cache
+		before, after cache
 		want          float64
 		ok            bool
 	}{
-		{Cache{}, Cache{}, 0, false}, {Cache{5, 3}, Cache{5, 3}, 0, false}, {Cache{5, 3}, Cache{8, 4}, 75, true},
-		{Cache{0, 3}, Cache{9, 3}, 100, true}, {Cache{5, 3}, Cache{4, 9}, 0, false}, // started again
+		{cache{}, cache{}, 0, false}, {cache{5, 3}, cache{5, 3}, 0, false}, {cache{5, 3}, cache{8, 4}, 75, true},
+		{cache{0, 3}, cache{9, 3}, 100, true}, {cache{5, 3}, cache{4, 9}, 0, false}, // started again
 	} {
-		if got, ok := c.after.HitRate(c.before); got != c.want || ok != c.ok {
+		if got, ok := c.after.hitRate(c.before); got != c.want || ok != c.ok {
 			t.Errorf("%+v: %g, %t", c, got, ok)
 		}
 	}

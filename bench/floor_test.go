@@ -36,7 +36,7 @@ type floor struct {
 	Max  int64 `json:"max"`
 }
 
-func TestMain(m *testing.M) { hosttest.Main(m, probeEcho, probeWakeup) }
+func TestMain(m *testing.M) { hosttest.Main(m, probeEcho, probeWakeup, probeHTTP) }
 
 // probeEcho makes this binary the Go side: the same code as `isolane probe echo`.
 func probeEcho() (bool, error) {

@@ -69,7 +69,7 @@ func BenchmarkWakeup(b *testing.B) {
 				return wakeupFigures(b, p, cmd)
 			}
 			for b.Loop() {
-				compare(b, func() map[string]float64 { return run(ours, os.Args[0]) },
+				comparePairs(b, func() map[string]float64 { return run(ours, os.Args[0]) },
 					func() map[string]float64 { return run(theirs, theirs.Client("", wakeupConditions())...) })
 			}
 		})
@@ -77,7 +77,7 @@ func BenchmarkWakeup(b *testing.B) {
 }
 
 // compare runs both in pairs and reports each figure of theirs, of ours, and the ratio.
-func compare(b *testing.B, ours, theirs func() map[string]float64) {
+func comparePairs(b *testing.B, ours, theirs func() map[string]float64) {
 	b.Helper()
 	all := map[string][]float64{}
 	for range wakeupPairs {

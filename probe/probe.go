@@ -107,6 +107,10 @@ func Decode(settings []byte, into any) error {
 
 // Command is the command line of a probe that is a command of isolane itself, of that kind.
 func Command(self, kind string, c Conditions, more ...string) []string {
-	return append([]string{self, "probe", kind, "--address", c.Address.String(), "--warmup", c.Warmup.String(),
-		"--window", c.Window.String()}, more...)
+	argv := []string{self, "probe", kind, "--address", c.Address.String(), "--warmup", c.Warmup.String(),
+		"--window", c.Window.String()}
+	if c.Dir != "" {
+		argv = append(argv, "--dir", c.Dir)
+	}
+	return append(argv, more...)
 }

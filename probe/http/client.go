@@ -1,0 +1,248 @@
+package http
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/webserver"
+)
+
+// The phases of a run: before the window, its halves, and after it.
+const (
+	before = iota
+	firstHalf
+	secondHalf
+	after
+	phases
+)
+
+const (
+	stragglers = 2 * time.Second // how long replies are awaited after the window
+	openTime   = 5 * time.Second // how long the connections may take to open
+	reopenWait = 100 * time.Millisecond
+
+	// longestSleep bounds epoll's own lateness, a thousandth of its timeout (fs/select.c,
+	// select_estimate_accuracy).
+	longestSleep = 10 * time.Millisecond
+	chunk        = 256 << 10 // read of a body at once, so that a request that is due need not wait long
+	tickEvery    = 256       // rounds between looks at what is rare
+)
+
+// client is the one thread that does everything.
+type client struct {
+	Probe
+	to      netip.AddrPort
+	clock   probe.Clock
+	epoll   int
+	conns   []conn
+	free    queue // idle connections, the longest idle first
+	request []byte
+	in      []byte
+	events  []unix.EpollEvent
+	round   int
+
+	arrivals                  // of the open loop
+	begin, end  int64         // of the window; 0 while the connections open
+	phase       int           // of now
+	bounds      [phases]int64 // ends of the phases
+	freed       int64         // when a connection became free after there was none
+	queued      uint64        // requests of the window that found no connection free
+	deadline    int64         // when replies are given up
+	busy, dead  int           // connections
+	retry       int64         // when dead connections are opened again
+	unused      int64         // nanoseconds that polling found nothing
+	usage       [phases]cpuTime
+	last, start *hdrhistogram.Histogram // to the last and to the first byte
+	lag         *hdrhistogram.Histogram
+	longest     probe.Longest // to the last byte
+	count       [phases]counts
+	why         error // of the first failed request
+}
+
+// counts are those of one phase.
+type counts struct {
+	due    uint64 // requests that were to leave in it; in the closed loop, that left
+	done   uint64 // replies that came whole in it
+	failed uint64 // requests that failed in it
+}
+
+// cpuTime is what this thread had used at a moment.
+type cpuTime struct{ at, ran, unused int64 }
+
+func newClient(p Probe, given probe.Conditions) (*client, error) {
+	clock, err := probe.NewClock()
+	if err != nil {
+		return nil, err
+	}
+	to := given.At(webserver.Port)
+	c := &client{Probe: p, to: to, clock: clock, conns: make([]conn, p.Connections),
+		free: newQueue(p.Connections), in: make([]byte, headRoom),
+		events: make([]unix.EpollEvent, 128), last: probe.NewHistogram(), start: probe.NewHistogram(),
+		lag: probe.NewHistogram()}
+	c.request = fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", webserver.Path(p.Size), to)
+	if c.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	return c, nil
+}
+
+// close closes all that is open; a second time it does nothing.
+func (c *client) close() {
+	for i := range c.conns {
+		if c.conns[i].state != dead {
+			_ = unix.Close(c.conns[i].fd)
+			c.conns[i].state = dead
+		}
+	}
+	if c.epoll >= 0 {
+		_ = unix.Close(c.epoll)
+		c.epoll = -1
+	}
+}
+
+// open opens all connections before anything is measured.
+func (c *client) open(ctx context.Context) error {
+	for i := range c.conns {
+		if err := c.reopen(int32(i)); err != nil {
+			return err
+		}
+	}
+	deadline := c.clock.Now() + int64(openTime)
+	for c.free.n < len(c.conns) {
+		n, err := c.sleep(int64(longestSleep))
+		if err != nil {
+			return err
+		}
+		for _, e := range c.events[:n] {
+			c.handle(e)
+		}
+		switch {
+		case c.why != nil:
+			return c.why
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case c.clock.Now() > deadline:
+			return fmt.Errorf("%d of %d connections open after %s", c.free.n, len(c.conns), openTime)
+		}
+	}
+	return nil
+}
+
+// reopen begins to open a connection. Edge-triggered events need no more system calls per request: a socket
+// that was read empty reports again what comes next.
+func (c *client) reopen(i int32) error {
+	k := &c.conns[i]
+	fd, err := dial(c.to)
+	if err != nil {
+		return err
+	}
+	e := unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET, Fd: i}
+	if err := unix.EpollCtl(c.epoll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
+		return errors.Join(fmt.Errorf("epoll: %w", err), unix.Close(fd))
+	}
+	*k = conn{fd: fd, state: connecting, head: k.head[:0]}
+	return nil
+}
+
+// run goes through warm-up and window.
+func (c *client) run(ctx context.Context, warmup, window time.Duration) error {
+	first := c.clock.Now() + int64(time.Millisecond)
+	begin := first + int64(warmup)
+	end := begin + int64(window)
+	c.begin, c.end = begin, end
+	c.bounds = [phases]int64{begin, begin + int64(window)/2, end, 1<<63 - 1}
+	c.deadline = end + int64(stragglers)
+	if c.Rate == Max {
+		for range c.conns {
+			c.ask(c.free.pop(), c.clock.Now())
+		}
+	} else {
+		c.arrivals = newArrivals(c.Probe, first)
+	}
+	for {
+		now := c.clock.Now()
+		c.pass(now)
+		c.dispatch(now)
+		if now >= c.deadline || c.phase == after && c.busy == 0 && (c.Rate == Max || c.due >= end) {
+			break
+		}
+		n, err := c.wait()
+		if err != nil {
+			return err
+		}
+		for _, e := range c.events[:n] {
+			c.handle(e)
+		}
+		if c.round++; c.round%tickEvery == 0 || n == 0 {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			c.revive()
+		}
+	}
+	if c.Rate != Max {
+		for ; c.due < end; c.next() { // what never left
+			c.count[c.when(c.due)].due++
+		}
+	}
+	return nil
+}
+
+// pass notes what this thread has used when a phase ends.
+func (c *client) pass(now int64) {
+	for now >= c.bounds[c.phase] {
+		var t unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err == nil {
+			c.usage[c.phase] = cpuTime{at: now, ran: t.Nano(), unused: c.unused}
+		}
+		c.phase++
+	}
+}
+
+// when is the phase of a moment.
+func (c *client) when(t int64) int {
+	phase := before
+	for t >= c.bounds[phase] {
+		phase++
+	}
+	return phase
+}
+
+// dispatch sends the requests of the open loop that are due, as far as connections are free. Those without
+// one wait: arrivals stays at the first of them, so they leave in order, and the queue needs no memory.
+func (c *client) dispatch(now int64) {
+	if c.Rate == Max {
+		return
+	}
+	for c.due <= now && c.due < c.end && c.free.n > 0 {
+		if c.due >= c.begin {
+			probe.Record(c.lag, now-max(c.due, c.freed))
+			if c.due < c.freed {
+				c.queued++
+			}
+		}
+		c.ask(c.free.pop(), c.due)
+		c.next()
+		now = c.clock.Now()
+	}
+}
+
+// ask sends a request that was to leave at the intended time.
+func (c *client) ask(i int32, intended int64) {
+	k := &c.conns[i]
+	k.state, k.intended, k.first = busy, intended, 0
+	c.busy++
+	c.count[c.when(intended)].due++
+	if n, errno := send(k.fd, c.request); errno != 0 {
+		c.fail(i, errno)
+	} else if n < len(c.request) {
+		c.fail(i, errors.New("the socket took a part of the request only"))
+	}
+}

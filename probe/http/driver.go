@@ -1,0 +1,182 @@
+package http
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/webserver"
+	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/results"
+)
+
+// The values of Probe.
+const (
+	Poisson = "poisson" // exponential times between requests, as of many clients that know nothing of each other
+	Paced   = "paced"   // equal times
+
+	Spin  = "spin"  // poll for replies while some are due: the client needs a CPU of its own
+	Block = "block" // sleep in the kernel
+)
+
+// Max is the Rate of the closed loop: each connection asks again as soon as it has the reply.
+const Max Rate = 0
+
+// Rate is in requests per second; Max is written "max".
+type Rate float64
+
+// UnmarshalJSON reads a number, or "max".
+func (r *Rate) UnmarshalJSON(data []byte) error {
+	if string(data) == `"max"` {
+		*r = Max
+		return nil
+	}
+	v, err := strconv.ParseFloat(string(bytes.Trim(data, `"`)), 64)
+	if err != nil || !(v > 0 && v <= maxRate) {
+		return fmt.Errorf("rate: %s: expected up to %g requests per second, or max", data, float64(maxRate))
+	}
+	*r = Rate(v)
+	return nil
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (r Rate) MarshalJSON() ([]byte, error) {
+	if r == Max {
+		return []byte(`"max"`), nil
+	}
+	return json.Marshal(float64(r))
+}
+
+// Driver is the probe "http". Its client is a command of the isolane binary itself.
+type Driver struct{}
+
+// Probe measures how long replies take.
+type Probe struct {
+	webserver.Settings
+	Size        quantity.Bytes `json:"size"`               // of the object; default 1Mi
+	Rate        Rate           `json:"rate"`               // default max
+	Arrivals    string         `json:"arrivals,omitempty"` // of the open loop; default poisson
+	Seed        uint64         `json:"seed,omitempty"`     // of poisson arrivals; default 1
+	Connections int            `json:"connections"`        // opened before the warm-up; default 100
+	Wait        string         `json:"wait"`               // default spin; block in the closed loop
+}
+
+const maxRate = 1e6
+
+// Name returns "http".
+func (Driver) Name() string { return webserver.Kind }
+
+// Programs returns none: which server is needed, only the settings say.
+func (Driver) Programs() []string { return nil }
+
+// Read reads a Probe.
+func (Driver) Read(settings []byte) (probe.Probe, error) {
+	p := Probe{Settings: webserver.Settings{Software: webserver.Nginx}, Size: 1 << 20, Connections: 100}
+	if err := probe.Decode(settings, &p); err != nil {
+		return nil, err
+	}
+	if p.Rate == Max && (p.Arrivals != "" || p.Seed != 0) {
+		return nil, fmt.Errorf("arrivals, seed: expected neither with rate max, where requests follow replies")
+	}
+	if p.Rate != Max && p.Arrivals == "" {
+		p.Arrivals = Poisson
+	}
+	if p.Arrivals == Poisson && p.Seed == 0 {
+		p.Seed = 1
+	}
+	if p.Wait == "" && p.Rate == Max {
+		p.Wait = Block
+	} else if p.Wait == "" {
+		p.Wait = Spin
+	}
+	return p, p.validate()
+}
+
+func (p Probe) validate() error {
+	if err := p.Settings.Validate(); err != nil {
+		return err
+	}
+	if err := webserver.ValidateSize(p.Size); err != nil {
+		return err
+	}
+	switch {
+	case p.Rate != Max && !slices.Contains([]string{Poisson, Paced}, p.Arrivals):
+		return fmt.Errorf("arrivals: %q: expected poisson or paced", p.Arrivals)
+	case p.Arrivals == Paced && p.Seed != 0:
+		return fmt.Errorf("seed: %d: expected none with paced arrivals, which are not random", p.Seed)
+	case p.Connections < 1 || p.Connections > webserver.MaxConnections:
+		return fmt.Errorf("connections: %d: expected 1-%d", p.Connections, webserver.MaxConnections)
+	case !slices.Contains([]string{Spin, Block}, p.Wait):
+		return fmt.Errorf("wait: %q: expected spin or block", p.Wait)
+	}
+	return nil
+}
+
+// Validate refuses windows without a request.
+func (p Probe) Validate(c probe.Conditions) error {
+	if p.Rate != Max && float64(p.Rate)*c.Window.Seconds() < 1 {
+		return fmt.Errorf("rate %g, window %s: expected at least one request within the window", p.Rate, c.Window)
+	}
+	return nil
+}
+
+// Metrics are the time to the last byte, that to the first, and what was carried.
+func (p Probe) Metrics(name string) []results.Metric {
+	loop, counted := results.Open, "from the intended time of the request"
+	if p.Rate == Max {
+		loop, counted = results.Closed, "from the sending of the request"
+	}
+	about := fmt.Sprintf("GET %s from %s, %s", p.Size, p.Software, counted)
+	sampled := func(word, noun, title, end string) results.Metric {
+		return results.Metric{Name: name + word, Quantity: "http" + word, Noun: noun, Title: title,
+			About: about + " to the " + end + " byte of the body", Unit: "ns", Better: results.Lower, Margin: 0.10,
+			Sampled: true, Loop: loop}
+	}
+	all := []results.Metric{sampled("", "response time", "Response time", "last"),
+		sampled(webserver.FirstByte, "time to first byte", "First byte", "first")}
+	all[1].About = about + " to the first byte of the reply"
+	all = append(all, webserver.Carried(name)...)
+	if p.Software == webserver.Varnish {
+		all = append(all, webserver.CacheHits(name))
+	}
+	return append(all, webserver.ClientUse(name, "of one CPU, polling for nothing left out"))
+}
+
+// Inside is false: the client measures from outside.
+func (Probe) Inside() bool { return false }
+
+// Server is the command line at the application, the same for all probes of the same server.
+func (p Probe) Server(self string, c probe.Conditions) []string {
+	return webserver.Command(self, p.Settings, c)
+}
+
+// Ready is what the server prints when it answers.
+func (Probe) Ready() string { return webserver.Ready }
+
+// Client is the command line of the client.
+func (p Probe) Client(self string, c probe.Conditions) []string {
+	settings, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return probe.Command(self, webserver.Kind, c, "--name", c.Name, string(settings))
+}
+
+// Parse reads what the client printed.
+func (Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, error) {
+	var m results.Measurement
+	if err := json.Unmarshal(output, &m); err != nil {
+		return m, fmt.Errorf("%s: report of the client: %w", c.Name, err)
+	}
+	return m, nil
+}
+
+// Serve runs the web server.
+func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) error {
+	return webserver.Serve(ctx, p.Settings, c.At(webserver.Port), c.Dir, stdout)
+}

@@ -1,0 +1,168 @@
+// Package http measures how long a web server's replies take: an open-loop HTTP/1.1 generator, and the
+// servers of package webserver.
+//
+// A request is written at its intended time, whatever the replies do, on one of a pool of connections that
+// were opened before. One that finds none free waits in the client, and its time still counts from when it
+// should have left: nothing is left out (coordinated omission). As in probe/echo, the client is one locked
+// thread without garbage collection, on plain sockets with epoll; bodies are thrown away in the kernel.
+package http
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/webserver"
+	"isolane.dev/isolane/results"
+)
+
+// Run measures against the server.
+func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measurement, error) {
+	m := results.Measurement{Name: given.Name, Window: results.Nanoseconds(given.Window), Facts: p.facts()}
+	c, err := newClient(p, given)
+	if err != nil {
+		return m, err
+	}
+	defer c.close()
+	done, err := probe.HotLoop()
+	if err != nil {
+		return m, err
+	}
+	defer done()
+	if err = c.open(ctx); err != nil {
+		return m, fmt.Errorf("http %s: %w", c.to, err)
+	}
+	hits, err := p.WatchCache(ctx, given.Dir)
+	if err != nil {
+		return m, err
+	}
+	if err = c.run(ctx, given.Warmup, given.Window); err != nil {
+		return m, fmt.Errorf("http %s: %w", c.to, err)
+	}
+	m.Values = c.values(given.Name, given.Window)
+	c.close()
+	if percent, ok, err := hits(ctx, c.replies()); err != nil {
+		return m, err
+	} else if ok {
+		m.Values[given.Name+webserver.HitRate] = percent
+	}
+	return m, c.report(&m)
+}
+
+func (p Probe) facts() map[string]string {
+	switch p.Arrivals {
+	case Poisson:
+		return map[string]string{"arrivals": fmt.Sprintf("poisson, seed %d", p.Seed)}
+	case Paced:
+		return map[string]string{"arrivals": Paced}
+	}
+	return map[string]string{"arrivals": "closed loop"}
+}
+
+// window adds up what belongs to the window.
+func (c *client) window() counts {
+	a, b := c.count[firstHalf], c.count[secondHalf]
+	return counts{due: a.due + b.due, done: a.done + b.done, failed: a.failed + b.failed}
+}
+
+// replies are all that came whole, also before and after the window.
+func (c *client) replies() (all uint64) {
+	for _, n := range c.count {
+		all += n.done
+	}
+	return all
+}
+
+// values are the single figures of the window.
+func (c *client) values(name string, window time.Duration) map[string]float64 {
+	w := c.window()
+	rate := float64(w.done) / window.Seconds()
+	return map[string]float64{
+		name + webserver.Requests: rate, name + webserver.Goodput: rate * 8 * float64(c.Size),
+		name + webserver.Errors: float64(w.failed), name + webserver.ClientCPU: c.clientCPU(),
+	}
+}
+
+// clientCPU is the percentage of one CPU that this thread used in the window, without polling for nothing.
+func (c *client) clientCPU() float64 {
+	from, to := c.usage[before], c.usage[secondHalf]
+	if to.at <= from.at {
+		return 0
+	}
+	worked := to.ran - from.ran - (to.unused - from.unused)
+	return 100 * float64(max(worked, 0)) / float64(to.at-from.at)
+}
+
+// report adds the latencies, unless they tell nothing, and what is wrong with the measurement.
+func (c *client) report(m *results.Measurement) error {
+	w := c.window()
+	if c.queued > 0 {
+		m.Facts["waitedForConnection"] = fmt.Sprintf("%d of %d requests found none of the %d connections free",
+			c.queued, w.due, len(c.conns))
+	}
+	if cpu := m.Values[m.Name+webserver.ClientCPU]; cpu > webserver.BusyClient {
+		m.Void = append(m.Void, fmt.Sprintf("the client was at its limit: %.0f%% of a CPU", cpu))
+	}
+	if w.failed > 0 {
+		m.Facts["firstFailure"] = fmt.Sprint(c.why)
+	}
+	switch {
+	case w.done == 0:
+		m.Void = append(m.Void, fmt.Sprintf("no replies; the first failure: %v", c.why))
+	case w.failed*100 > w.due:
+		m.Void = append(m.Void, fmt.Sprintf("%d of %d requests failed, the first: %v", w.failed, w.due, c.why))
+	}
+	if said := c.overload(m.Window); said != "" {
+		m.Void = append(m.Void, "overloaded: "+said)
+		m.Facts["overloaded"] = said + ": its latencies, which only tell how long it was overloaded, are left out"
+		return nil
+	}
+	late, p99 := c.lag.ValueAtQuantile(99.9), c.last.ValueAtQuantile(99)
+	if c.Rate != Max && p99 > 0 && late*10 > p99 {
+		m.Void = append(m.Void, fmt.Sprintf("the client could not keep up: send lag P99.9 %s, latency P99 %s",
+			time.Duration(late), time.Duration(p99)))
+	}
+	lag, err := results.Encode(c.lag)
+	if err != nil {
+		return err
+	}
+	m.Worst, m.Samples = c.longest.Samples(), map[string]results.Samples{}
+	all := map[string]*hdrhistogram.Histogram{m.Name: c.last, m.Name + webserver.FirstByte: c.start}
+	for name, h := range all {
+		s := results.Samples{Wanted: w.due, Lost: w.due - uint64(h.TotalCount()), Lag: lag}
+		if s.Histogram, err = results.Encode(h); err != nil {
+			return err
+		}
+		m.Samples[name] = s
+	}
+	return nil
+}
+
+// overload says what was carried of what was asked, where the requests outstanding grew in both halves of the
+// window, by a hundredth of the window's requests at least; else "".
+func (c *client) overload(window results.Nanoseconds) string {
+	if c.Rate == Max {
+		return ""
+	}
+	var outstanding [phases]int64 // at the end of each phase
+	var sum int64
+	for phase, n := range c.count {
+		sum += int64(n.due) - int64(n.done+n.failed)
+		outstanding[phase] = sum
+	}
+	begin, middle, end := outstanding[before], outstanding[firstHalf], outstanding[secondHalf]
+	w := c.window()
+	growth := end - begin
+	if growth < minGrowth || growth*100 < int64(w.due) || (middle-begin)*4 < growth || (end-middle)*4 < growth {
+		return ""
+	}
+	seconds := time.Duration(window).Seconds()
+	return fmt.Sprintf("carried %.6g of %.6g requests/s, outstanding %d before and %d after",
+		float64(w.done)/seconds, float64(w.due)/seconds, begin, end)
+}
+
+// minGrowth is more than a few requests that happen to be outstanding at the end of a short window.
+const minGrowth = 16

@@ -1,0 +1,58 @@
+package webserver
+
+import (
+	"encoding/json"
+
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/results"
+)
+
+// Kind is the kind of probe that is the server of all HTTP probes.
+const Kind = "http"
+
+// Command is the command line of a server: the same for all probes of the same one.
+func Command(self string, s Settings, c probe.Conditions) []string {
+	settings, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return probe.Command(self, Kind, c, "--serve", string(settings))
+}
+
+// The words behind the name of a probe in those of its metrics; each HTTP probe has some of them.
+const (
+	FirstByte = "-first-byte"
+	Requests  = "-rate"
+	Goodput   = "-goodput"
+	Errors    = "-errors"
+	HitRate   = "-hit-rate"
+	ClientCPU = "-client-cpu"
+)
+
+// Carried are the metrics of what a web server carried in the window.
+func Carried(name string) []results.Metric {
+	return []results.Metric{
+		{Name: name + Requests, Quantity: "http-rate", Noun: "request rate", Title: "Requests carried",
+			Unit: "requests/s", Better: results.Higher, Margin: 0.05},
+		{Name: name + Goodput, Quantity: "http-goodput", Noun: "goodput", Title: "Goodput",
+			About: "of bodies that came whole", Unit: "bit/s", Better: results.Higher, Margin: 0.05},
+		{Name: name + Errors, Quantity: "http-errors", Noun: "failed requests", Title: "Failed requests",
+			Unit: "requests", Better: results.Lower, Margin: 0.10, Role: results.Check},
+	}
+}
+
+// CacheHits is the metric of Varnish's own counters.
+func CacheHits(name string) results.Metric {
+	return results.Metric{Name: name + HitRate, Quantity: "hit-rate", Noun: "hit rate", Title: "Hit rate",
+		About: "MAIN.cache_hit and cache_miss of varnishstat, warm-up included", Unit: "%", Better: results.Higher,
+		Margin: 0.01, Role: results.Check}
+}
+
+// BusyClient is the percentage of its CPUs beyond which a client may be what limits the figures.
+const BusyClient = 90
+
+// ClientUse is the metric of the client's CPU time.
+func ClientUse(name, about string) results.Metric {
+	return results.Metric{Name: name + ClientCPU, Quantity: "client-cpu", Noun: "client's CPU",
+		Title: "Client's CPU", About: about, Unit: "%", Better: results.Lower, Margin: 0.10, Role: results.Check}
+}

@@ -1,0 +1,170 @@
+package webserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"isolane.dev/isolane/quantity"
+)
+
+// Ready begins the line that Serve prints when each object can be had.
+const Ready = "ready "
+
+// How long a server may take to start (Varnish compiles its configuration), and to end when asked to.
+const (
+	startTime = 30 * time.Second
+	endTime   = 5 * time.Second
+)
+
+// Serve runs the server at the address until ctx ends, with its files in dir, and prints Ready when it
+// answers. Where this process is killed, the server gets SIGTERM.
+func Serve(ctx context.Context, s Settings, addr netip.AddrPort, dir string, stdout io.Writer) error {
+	if dir == "" {
+		return fmt.Errorf("%s: expected a directory for its files, give --dir", s.Software)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	argv, err := s.prepare(addr, dir)
+	if err != nil {
+		return err
+	}
+	// A server of somebody else would be measured in place of this one.
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr.String())
+	if err != nil {
+		return err
+	}
+	if err = l.Close(); err != nil {
+		return err
+	}
+	runtime.LockOSThread() // Pdeathsig comes when the thread ends that started the server
+	defer runtime.UnlockOSThread()
+	said := &tail{}
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	cmd := exec.CommandContext(running, argv[0], argv[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Join(dir, s.Software), said, said
+	// SIGTERM, on which nginx's master ends its workers; Varnish's child sees that its parent is gone.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = endTime
+	if err = cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	err = await(ctx, addr, ended)
+	if err == nil {
+		fmt.Fprintf(stdout, "%s%s\n", Ready, addr)
+		err = itself(<-ended)
+	} else {
+		stop()
+		if end := <-ended; errors.Is(end, exec.ErrWaitDelay) {
+			err = errors.Join(err, end)
+		}
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("%s at %s: %w%s", s.program(), addr, err, said)
+}
+
+// itself is the error of a server that ended although nobody asked it to.
+func itself(end error) error {
+	if end == nil {
+		return errors.New("it ended by itself")
+	}
+	return end
+}
+
+// await asks for the objects until all are there. When the server ends meanwhile, its end is put back.
+func await(ctx context.Context, addr netip.AddrPort, ended chan error) error {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true}}
+	for {
+		err := get(ctx, client, addr)
+		if err == nil {
+			return nil
+		}
+		select {
+		case end := <-ended:
+			ended <- end
+			return itself(end)
+		case <-ctx.Done():
+			return fmt.Errorf("not ready within %s: %w", startTime, err)
+		case <-again.C:
+		}
+	}
+}
+
+// get asks for each object.
+func get(ctx context.Context, client *http.Client, addr netip.AddrPort) error {
+	for _, size := range Sizes() {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr.String()+Path(size), nil)
+		if err != nil {
+			return err
+		}
+		if err := whole(client, r, size); err != nil {
+			return fmt.Errorf("GET %s: %w", Path(size), err)
+		}
+	}
+	return nil
+}
+
+// whole makes sure that the answer is an object of that size.
+func whole(client *http.Client, r *http.Request, size quantity.Bytes) error {
+	response, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	n, err := io.Copy(io.Discard, response.Body)
+	if err == nil && (response.StatusCode != http.StatusOK || n != int64(size)) {
+		err = fmt.Errorf("%s with %d bytes, expected %d", response.Status, n, size)
+	}
+	return err
+}
+
+// tail keeps the end of what the server says, for an error.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// tailLength is enough for the reason of a failed start.
+const tailLength = 400
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	t.text = t.text[max(0, len(t.text)-tailLength):]
+	return len(p), nil
+}
+
+// String is what was said in one line, with ": " before it where there is something.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	words := strings.Join(strings.Fields(string(t.text)), " ")
+	if words == "" {
+		return ""
+	}
+	return ": " + words
+}

@@ -1,0 +1,106 @@
+// Package webserver runs the web servers that the HTTP probes measure, nginx or Varnish, as they come in
+// Debian, with a configuration, files and counters in a directory of the run: nothing of the host's own
+// servers is read or written. Each serves the same objects, one for each of Sizes.
+package webserver
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"isolane.dev/isolane/quantity"
+)
+
+// The values of Settings.Software.
+const (
+	Nginx   = "nginx"
+	Varnish = "varnish"
+)
+
+// Settings say which server runs, and how.
+type Settings struct {
+	Software string `json:"server"` // default nginx
+	// Workers are nginx's worker processes, and Varnish's thread pools; 0: one for each CPU that the server
+	// may use.
+	Workers int `json:"workers,omitempty"`
+}
+
+// Port is that of the servers where none is given: the registered alternative to 80.
+const Port = 8080
+
+// maxWorkers is more than any machine has CPUs.
+const maxWorkers = 4096
+
+// Validate refuses other servers.
+func (s Settings) Validate() error {
+	switch {
+	case s.Software != Nginx && s.Software != Varnish:
+		return fmt.Errorf("server: %q: expected nginx or varnish", s.Software)
+	case s.Workers < 0 || s.Workers > maxWorkers:
+		return fmt.Errorf("workers: %d: expected 1-%d, or 0 for one per CPU", s.Workers, maxWorkers)
+	}
+	return nil
+}
+
+// Sizes are those of the objects.
+func Sizes() []quantity.Bytes { return []quantity.Bytes{1 << 10, 100 << 10, 1 << 20} }
+
+// ValidateSize refuses a size of which there is no object.
+func ValidateSize(size quantity.Bytes) error {
+	if !slices.Contains(Sizes(), size) {
+		return fmt.Errorf("size: %s: expected one of %s", size, Sizes())
+	}
+	return nil
+}
+
+// Path is where the object of a size is on each server: "/1Mi".
+func Path(size quantity.Bytes) string { return "/" + size.String() }
+
+// program is the server's program.
+func (s Settings) program() string {
+	if s.Software == Varnish {
+		return "varnishd"
+	}
+	return Nginx
+}
+
+// lookPath finds a program of a Debian package.
+func lookPath(program, debian string) (string, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return "", fmt.Errorf("%s is not installed: apt-get install %s", program, debian)
+	}
+	return path, nil
+}
+
+// prepare writes what the server needs into dir, which is absolute, and returns its command line. Its working
+// directory is that of its name in dir.
+func (s Settings) prepare(addr netip.AddrPort, dir string) ([]string, error) {
+	program, err := lookPath(s.program(), s.Software) // the packages have the servers' names
+	if err != nil {
+		return nil, err
+	}
+	if s.Workers == 0 {
+		s.Workers = runtime.NumCPU() // that this process may use: the server inherits them
+	}
+	dir = filepath.Join(dir, s.Software)
+	objects := filepath.Join(dir, "objects")
+	if err := os.MkdirAll(objects, 0o755); err != nil {
+		return nil, err
+	}
+	for _, size := range Sizes() {
+		body := bytes.Repeat([]byte("isolane\n"), int(size/8))
+		if err := os.WriteFile(filepath.Join(objects, size.String()), body, 0o644); err != nil {
+			return nil, err
+		}
+	}
+	if s.Software == Varnish {
+		return s.varnish(program, addr, dir)
+	}
+	return s.nginx(program, addr, dir)
+}

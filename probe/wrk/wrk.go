@@ -1,0 +1,234 @@
+// Package wrk drives wrk, the HTTP benchmark of the published figures, against the servers of package
+// webserver.
+//
+// wrk is a closed loop: each of its connections asks again when it has the reply. Its percentiles contain
+// samples that it invents where replies were late (stats_correct in its stats.c), and lack all replies of
+// more than 2 s, which it counts as timeouts (stats_record). No histogram can be had; so they are single
+// values here.
+package wrk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/webserver"
+	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/results"
+)
+
+// Program is the program; it is a package of that name in Debian.
+const Program = "wrk"
+
+// Driver is the probe "wrk". Its client is a command of the isolane binary, which runs wrk twice: for the
+// warm-up, which wrk itself does not know, and for the window.
+type Driver struct{}
+
+// Probe measures what a server carries.
+type Probe struct {
+	webserver.Settings
+	Size        quantity.Bytes `json:"size"`        // of the object; default 1Mi
+	Threads     int            `json:"threads"`     // default 4
+	Connections int            `json:"connections"` // of all threads; default 20
+}
+
+// Name returns "wrk".
+func (Driver) Name() string { return Program }
+
+// Programs returns wrk; which server is needed, only the settings say.
+func (Driver) Programs() []string { return []string{Program} }
+
+// Read reads a Probe.
+func (Driver) Read(settings []byte) (probe.Probe, error) {
+	p := Probe{Settings: webserver.Settings{Software: webserver.Nginx}, Size: 1 << 20, Threads: 4,
+		Connections: 20}
+	if err := probe.Decode(settings, &p); err != nil {
+		return nil, err
+	}
+	if err := p.Settings.Validate(); err != nil {
+		return nil, err
+	}
+	if err := webserver.ValidateSize(p.Size); err != nil {
+		return nil, err
+	}
+	switch {
+	case p.Connections < 1 || p.Connections > webserver.MaxConnections:
+		return nil, fmt.Errorf("connections: %d: expected 1-%d", p.Connections, webserver.MaxConnections)
+	case p.Threads < 1 || p.Threads > p.Connections:
+		return nil, fmt.Errorf("threads: %d: expected 1-%d, a connection each at least", p.Threads, p.Connections)
+	}
+	return p, nil
+}
+
+// Validate takes whole seconds.
+func (Probe) Validate(c probe.Conditions) error {
+	if c.Window%time.Second != 0 || c.Warmup%time.Second != 0 {
+		return fmt.Errorf("window %s, warmup %s: wrk takes whole seconds", c.Window, c.Warmup)
+	}
+	return nil
+}
+
+// percentiles are those that wrk prints.
+func percentiles() []string { return []string{"50", "75", "90", "99"} }
+
+// The words behind the name of a probe in those of its metrics, beside webserver's.
+const (
+	transfer = "-transfer"
+	timeouts = "-timeouts"
+)
+
+// Metrics are the requests per second, what they carried, and wrk's percentiles.
+func (p Probe) Metrics(name string) []results.Metric {
+	carried := webserver.Carried(name)
+	carried[0].Name = name
+	carried[0].About = fmt.Sprintf("GET %s from %s, wrk -t %d -c %d", p.Size, p.Software, p.Threads,
+		p.Connections)
+	carried[1].About = "requests times size"
+	all := append(carried[:2:2], results.Metric{Name: name + transfer, Quantity: "transfer", Noun: "transfer",
+		Title: "Transfer", About: "as wrk prints it, heads of replies included; its GB are GiB, this is decimal",
+		Unit: "bit/s", Better: results.Higher, Margin: 0.05})
+	for _, q := range percentiles() {
+		all = append(all, results.Metric{Name: name + "-p" + q, Quantity: "wrk-p" + q, Noun: "P" + q + " of wrk",
+			Title: "P" + q + " of wrk", About: "closed loop, with samples that wrk itself adds", Unit: "ns",
+			Better: results.Lower, Margin: 0.10, Loop: results.Closed})
+	}
+	timedOut := carried[2]
+	timedOut.Name, timedOut.Quantity, timedOut.Noun, timedOut.Title = name+timeouts, "http-timeouts",
+		"requests of more than 2 s", "Requests of more than 2 s"
+	all = append(all, carried[2], timedOut)
+	if p.Software == webserver.Varnish {
+		all = append(all, webserver.CacheHits(name))
+	}
+	return append(all, webserver.ClientUse(name, "of one CPU, all threads of wrk together"))
+}
+
+// Inside is false: the client measures from outside.
+func (Probe) Inside() bool { return false }
+
+// Server is the command line at the application, the same for all probes of the same server.
+func (p Probe) Server(self string, c probe.Conditions) []string {
+	return webserver.Command(self, p.Settings, c)
+}
+
+// Ready is what the server prints when it answers.
+func (Probe) Ready() string { return webserver.Ready }
+
+// Client is the command line of the client.
+func (p Probe) Client(self string, c probe.Conditions) []string {
+	settings, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return probe.Command(self, Program, c, "--name", c.Name, string(settings))
+}
+
+// Parse reads what the client printed.
+func (Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, error) {
+	var m results.Measurement
+	if err := json.Unmarshal(output, &m); err != nil {
+		return m, fmt.Errorf("%s: report of the client: %w", c.Name, err)
+	}
+	return m, nil
+}
+
+// Serve runs the web server.
+func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) error {
+	return webserver.Serve(ctx, p.Settings, c.At(webserver.Port), c.Dir, stdout)
+}
+
+// Run runs wrk for the warm-up, and for the window.
+func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement, error) {
+	m := results.Measurement{Name: c.Name, Window: results.Nanoseconds(c.Window)}
+	var warm report
+	var err error
+	if c.Warmup > 0 {
+		if warm, _, err = p.wrk(ctx, c, c.Warmup); err != nil {
+			return m, err
+		}
+	}
+	hits, err := p.WatchCache(ctx, c.Dir)
+	if err != nil {
+		return m, err
+	}
+	r, used, err := p.wrk(ctx, c, c.Window)
+	if err != nil {
+		return m, err
+	}
+	p.fill(&m, r, used)
+	if c.Warmup > 0 {
+		m.Facts["warmup"] = fmt.Sprintf("a run of wrk before, %d requests, thrown away", warm.requests)
+	}
+	percent, ok, err := hits(ctx, r.requests)
+	if ok {
+		m.Values[c.Name+webserver.HitRate] = percent
+	}
+	return m, err
+}
+
+// wrk runs it for a time, and returns its report and the CPU time that it used.
+func (p Probe) wrk(ctx context.Context, c probe.Conditions, duration time.Duration) (
+	r report, used time.Duration, err error) {
+	path, err := exec.LookPath(Program)
+	if err != nil {
+		return report{}, 0, fmt.Errorf("%s is not installed: apt-get install %s", Program, Program)
+	}
+	runtime.LockOSThread() // Pdeathsig comes when the thread ends that started wrk
+	defer runtime.UnlockOSThread()
+	to := c.At(webserver.Port)
+	cmd := exec.CommandContext(ctx, path, "--threads", strconv.Itoa(p.Threads), "--connections",
+		strconv.Itoa(p.Connections), "--duration", strconv.Itoa(int(duration/time.Second))+"s", "--latency",
+		"http://"+to.String()+webserver.Path(p.Size))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		said := strings.Join(strings.Fields(string(out)+" "+string(exit.Stderr)), " ")
+		return report{}, 0, fmt.Errorf("wrk %s: %w: %s", to, err, said)
+	}
+	if err != nil {
+		return report{}, 0, fmt.Errorf("wrk %s: %w", to, err)
+	}
+	r, err = parse(out)
+	return r, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), err
+}
+
+// fill turns wrk's report into a measurement.
+func (p Probe) fill(m *results.Measurement, r report, used time.Duration) {
+	name := m.Name
+	cpu := 100 * float64(used) / float64(m.Window)
+	m.Values = map[string]float64{name: r.rate, name + webserver.Goodput: r.rate * 8 * float64(p.Size),
+		name + transfer: r.transfer * 8, name + webserver.Errors: float64(r.errors() + r.status),
+		name + timeouts: float64(r.timeout), name + webserver.ClientCPU: cpu}
+	for i, q := range percentiles() {
+		if !math.IsNaN(r.latency[i]) {
+			m.Values[name+"-p"+q] = r.latency[i]
+		}
+	}
+	m.Facts = map[string]string{"percentiles": "of wrk: closed loop, with samples that it adds itself"}
+	failed := r.errors() + r.status + r.timeout
+	if failed > 0 {
+		m.Facts["errors"] = fmt.Sprintf("connect %d, read %d, write %d, timeout %d, status not 2xx or 3xx %d",
+			r.connect, r.read, r.write, r.timeout, r.status)
+	}
+	switch {
+	case r.requests == 0:
+		m.Void = append(m.Void, "no replies")
+	case failed*100 > r.requests:
+		m.Void = append(m.Void, fmt.Sprintf("%d requests failed, %d were answered", failed, r.requests))
+	}
+	// wrk may use as many CPUs as this process.
+	if limit := min(p.Threads, runtime.NumCPU()); cpu > webserver.BusyClient*float64(limit) {
+		m.Void = append(m.Void, fmt.Sprintf("the client was at its limit: %.0f%% of %s", cpu,
+			quantity.Count(limit, "CPU")))
+	}
+}

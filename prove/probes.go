@@ -19,10 +19,19 @@ import (
 	"isolane.dev/isolane/witness"
 )
 
+// privileged is a probe that needs capabilities which a lane takes from root's programs.
+type privileged interface {
+	Capabilities() []string // as in capabilities(7), without CAP_
+}
+
 // measures says where what measures runs, and what its threads are to the witness.
 func (r *runner) measures(at place, spec scenario.Probe) (process.Lane, []string, witness.Subject, error) {
 	if spec.Inside() {
-		confines, env, err := r.inside(at)
+		var need []string
+		if p, ok := spec.Probe.(privileged); ok {
+			need = p.Capabilities()
+		}
+		confines, env, err := r.inside(at, need...)
 		return confines, env, witness.Subject{Role: witness.Application, Planned: at.cell.Application}, err
 	}
 	dir, err := knob.GroupDir(at.host, clientGroup)

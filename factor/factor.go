@@ -35,7 +35,9 @@ type Factor interface {
 	// Outside says that it changes nothing of the application and its way, so that it can also be varied around
 	// a lane in force.
 	Outside() bool
-	Programs() []string // on the host that it needs; each is a package of that name in Debian
+	// Programs are those on the host that it needs; each is a package of that name in Debian, unless the factor
+	// is a probe.Packaged.
+	Programs() []string
 	Set(c *Conditions, level string)
 }
 

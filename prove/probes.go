@@ -23,6 +23,11 @@ import (
 	"isolane.dev/isolane/witness"
 )
 
+// privileged is a probe that needs capabilities which a lane takes from root's programs.
+type privileged interface {
+	Capabilities() []string // as in capabilities(7), without CAP_
+}
+
 // measurer is what measures, and where.
 type measurer struct {
 	confines process.Lane
@@ -43,14 +48,12 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 		return m, err
 	}
 	m.subject = witness.Subject{Role: witness.Application, Planned: at.cell.Application}
-	if m.confines, m.env, err = r.inside(at); err != nil {
-		return m, err
+	var need []string
+	if p, ok := spec.Probe.(privileged); ok {
+		need = p.Capabilities()
 	}
-	if at.given.Guest.Runtime == "" {
-		if m.confines.Capabilities != nil { // as in a guest: a probe inside may have priorities
-			m.confines.Capabilities = append(m.confines.Capabilities, "SYS_NICE")
-		}
-		return m, nil
+	if m.confines, m.env, err = r.inside(at, need...); err != nil || at.given.Guest.Runtime == "" {
+		return m, err
 	}
 	m.guest, m.subject.Tree = at.given.Guest, true
 	m.guest.Bind = at.given.Place == factor.InLane

@@ -242,7 +242,8 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 		err = errors.Join(err, r.stopNeighbours(m.neighbours, scratch, run))
 	}
 	if run.Witness.Source != "" { // the neighbours' own count of their work is part of the evidence
-		run.Void = append(run.Void, witness.Contradictions(run.Witness, expectations(c, given, run.Witness))...)
+		inside := slices.ContainsFunc(probes, func(p scenario.Probe) bool { return p.Inside() })
+		run.Void = append(run.Void, witness.Contradictions(run.Witness, expectations(c, given, inside, run.Witness))...)
 	}
 	return err
 }
@@ -279,8 +280,8 @@ func runAll(ctx context.Context, commands [][]string) error {
 	return nil
 }
 
-// inside are the confines of the application.
-func (r *runner) inside(at place) (process.Lane, []string, error) {
+// inside are the confines of the application; capabilities are what it needs beside those that a lane leaves.
+func (r *runner) inside(at place, capabilities ...string) (process.Lane, []string, error) {
 	dir, err := r.applicationDir(at.host)
 	if err != nil {
 		return process.Lane{}, nil, err
@@ -293,7 +294,7 @@ func (r *runner) inside(at place) (process.Lane, []string, error) {
 		return confines, nil, nil
 	}
 	// all that isolane run gives
-	return r.lanes.Inside(r.laneName(), lanes.With{Netns: confines.Netns, Workload: true})
+	return r.lanes.Inside(r.laneName(), lanes.With{Netns: confines.Netns, Workload: true, Capabilities: capabilities})
 }
 
 func (r *runner) startServers(ctx context.Context, at place) (servers []*proc, err error) {

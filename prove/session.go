@@ -299,10 +299,13 @@ func (l layout) notes() []string {
 }
 
 // expectations are what the witness of a cell must show.
-func expectations(c results.Cell, given factor.Conditions, w results.Witness) witness.Expect {
+func expectations(c results.Cell, given factor.Conditions, inside bool, w results.Witness) witness.Expect {
 	e := witness.Expect{Noisy: len(given.Neighbours) > 0, Neighbours: c.Neighbours,
 		Measured:     c.Application.Union(c.Client),
 		StealPercent: stealBudget, Window: w.Window}
+	if inside {
+		e.Starter = os.Getpid()
+	}
 	if given.Place == factor.InLane {
 		e.Lane = c.Application
 	}

@@ -17,6 +17,7 @@ type Expect struct {
 	Lane         cpuset.Set          // CPUs where only the application belongs; empty where there is no lane
 	Neighbours   cpuset.Set          // where the neighbours may run
 	Measured     cpuset.Set          // CPUs whose steal counts
+	Starter      int                 // process that goes to the lane to start programs there, while none of them measures; 0: none
 	StealPercent float64             // of a measured CPU that a hypervisor may take; 0 is nothing
 	NoisePercent float64             // of one CPU that the neighbours must have had; 0 is 1
 	Window       results.Nanoseconds // what the percentages are of; 0 is the witness's own
@@ -107,7 +108,7 @@ func intruders(all []results.Source, e Expect) []string {
 	var sum results.Nanoseconds
 	var named []string
 	for _, s := range all {
-		if s.Kind != Task || !e.Lane.Contains(s.CPU) {
+		if s.Kind != Task || !e.Lane.Contains(s.CPU) || e.Starter > 0 && s.PID == e.Starter {
 			continue
 		}
 		sum += value(s.Total)

@@ -16,8 +16,10 @@ import (
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/cyclictest"
 	"isolane.dev/isolane/probe/echo"
+	"isolane.dev/isolane/probe/http"
 	"isolane.dev/isolane/probe/iperf3"
 	"isolane.dev/isolane/probe/wakeup"
+	"isolane.dev/isolane/probe/wrk"
 	"isolane.dev/isolane/prove"
 	"isolane.dev/isolane/prove/scenario"
 )
@@ -37,7 +39,8 @@ func kinds() scenario.Drivers {
 	return scenario.Drivers{
 		Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, path.Driver{Names: names}, cpus.Driver{},
 			setting.Driver{}, runtime.Driver{}, owncommand.Driver{}},
-		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}},
+		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{},
+			http.Driver{}, wrk.Driver{}},
 	}
 }
 

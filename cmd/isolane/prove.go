@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
 
@@ -163,6 +164,12 @@ func probeCommand() *cobra.Command {
 				if !ok {
 					return usage(fmt.Errorf("probe %s is the application itself: leave out --serve", args[0]))
 				}
+				if c.Dir == "" {
+					if c.Dir, err = os.MkdirTemp("", "isolane-probe-"); err != nil {
+						return err
+					}
+					defer os.RemoveAll(c.Dir)
+				}
 				return application.Serve(cmd.Context(), c, cmd.OutOrStdout())
 			}
 			m, err := p.Run(cmd.Context(), c)
@@ -175,6 +182,7 @@ func probeCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&serve, "serve", false, "be the application")
 	f.TextVar(&c.Address, "address", netip.MustParseAddrPort("127.0.0.1:7007"), "of the application, `IP:PORT`")
+	f.StringVar(&c.Dir, "dir", "", "for files that the application needs; default: one that goes with it")
 	f.StringVar(&c.Name, "name", "by hand", "of the measurement")
 	f.DurationVar(&c.Warmup, "warmup", 100*time.Millisecond, "measured and dropped")
 	f.DurationVar(&c.Window, "window", time.Second, "measured")

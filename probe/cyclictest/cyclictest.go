@@ -93,6 +93,9 @@ func skipped(name string) string { return name + "-skipped" }
 // Inside is true: the threads that are woken are the application.
 func (Probe) Inside() bool { return true }
 
+// Capabilities are for its scheduling class, locked memory and /dev/cpu_dma_latency.
+func (Probe) Capabilities() []string { return []string{"SYS_NICE", "IPC_LOCK"} }
+
 // Server returns none.
 func (Probe) Server(string, probe.Conditions) []string { return nil }
 

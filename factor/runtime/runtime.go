@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
+	goruntime "runtime"
 	"slices"
 
 	"isolane.dev/isolane/factor"
@@ -101,6 +103,20 @@ func (runtimes) Package(program string) string {
 		return guest.QEMUPackage
 	}
 	return program
+}
+
+// Missing says what the host lacks beside programs, and the command that installs it; "" where nothing is missing.
+func (f runtimes) Missing(root fs.FS) (what, remedy string) {
+	if !f.has(guest.VM) {
+		return "", ""
+	}
+	if arch := goruntime.GOARCH; arch != "amd64" {
+		return "runtime vm: expected an x86-64 machine, found " + arch, ""
+	}
+	if _, err := (guest.Guest{Kernel: f.Kernel}).FileOfKernel(root); err != nil {
+		return "runtime vm: " + err.Error(), "apt-get install " + guest.KernelPackage
+	}
+	return "", ""
 }
 
 func (f runtimes) Set(c *factor.Conditions, level string) {

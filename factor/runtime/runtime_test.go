@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -47,6 +48,20 @@ func TestLevels(t *testing.T) {
 	only, err := Driver{}.Read([]byte("{levels: [host]}"))
 	if err != nil || len(only.Programs()) > 0 {
 		t.Errorf("a host alone needs %v (%v)", only, err)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	for text, missing := range map[string]bool{"{levels: [host, container]}": false, "{levels: [vm]}": true,
+		"{levels: [vm], kernel: /k}": false, "{levels: [vm], kernel: /l}": true} {
+		f, err := Driver{}.Read([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		what, _ := f.(runtimes).Missing(fstest.MapFS{"k": &fstest.MapFile{}})
+		if missing != (what != "") || strings.Contains(what, "\n") {
+			t.Errorf("%s: %q is missing", text, what)
+		}
 	}
 }
 

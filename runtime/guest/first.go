@@ -31,6 +31,11 @@ func boot() error {
 			return fmt.Errorf("%s: %w", m[1], err)
 		}
 	}
+	for name, to := range map[string]string{"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"} { // as udev has them
+		if err := os.Symlink("/proc/self/fd"+to, "/dev/"+name); err != nil {
+			return err
+		}
+	}
 	port, err := os.OpenFile(reportPort, os.O_WRONLY|unix.O_NOCTTY, 0)
 	if err != nil {
 		return err

@@ -106,7 +106,7 @@ func kernelForTests(t *testing.T) string {
 	}
 	name, err := FindKernel(os.DirFS("/"))
 	if err != nil {
-		t.Skip("skipped: /" + err.Error())
+		t.Skip("skipped: " + err.Error() + ": apt-get install " + KernelPackage)
 	}
 	return "/" + name
 }
@@ -135,6 +135,16 @@ func TestFindKernel(t *testing.T) {
 	}
 	if got, err := FindKernel(root); err != nil || got != "boot/vmlinuz-6.1.0-56-cloud-amd64" {
 		t.Error(got, err)
+	}
+}
+
+func TestNamedKernel(t *testing.T) {
+	root := fstest.MapFS{"srv/kernel": &fstest.MapFile{}}
+	if got, err := (Guest{Kernel: "/srv/kernel"}).FileOfKernel(root); err != nil || got != "/srv/kernel" {
+		t.Error(got, err)
+	}
+	if _, err := (Guest{Kernel: "/srv/other"}).FileOfKernel(root); err == nil || !strings.Contains(err.Error(), "kernel") {
+		t.Error(err)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 const KernelPackage = "linux-image-cloud-amd64"
 
 // ErrNoKernel says that there is no kernel to boot.
-var ErrNoKernel = errors.New("boot/vmlinuz-*: there is none for a virtual machine to boot: apt-get install " +
-	KernelPackage + ", or name a file (kernel)")
+var ErrNoKernel = errors.New("/boot/vmlinuz-*: expected a kernel for a virtual machine to boot, or the path of " +
+	"another (kernel)")
 
 // FindKernel returns the newest kernel in /boot of root, by version: its path below it.
 func FindKernel(root fs.FS) (string, error) {
@@ -38,14 +38,14 @@ func compareVersions(a, b string) int {
 	return cmp.Or(slices.Compare(numbers(a), numbers(b)), cmp.Compare(a, b))
 }
 
-// kernel is the file to boot.
-func (g Guest) kernel(root fs.FS) (string, error) {
+// FileOfKernel is the file to boot of the host with that root.
+func (g Guest) FileOfKernel(root fs.FS) (string, error) {
 	if g.Kernel == "" {
 		found, err := FindKernel(root)
 		return "/" + found, err
 	}
 	if _, err := fs.Stat(root, g.Kernel[1:]); err != nil {
-		return "", fmt.Errorf("kernel: %w: expected a kernel image: apt-get install %s", err, KernelPackage)
+		return "", fmt.Errorf("kernel: %w: expected a kernel image for a virtual machine", err)
 	}
 	return g.Kernel, nil
 }

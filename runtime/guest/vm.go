@@ -38,7 +38,7 @@ const (
 
 // emulate runs argv in a virtual machine.
 func (g Guest) emulate(ctx context.Context, argv []string) (int, error) {
-	kernel, err := g.kernel(host.Live())
+	kernel, err := g.FileOfKernel(host.Live())
 	if err != nil {
 		return 1, err
 	}

@@ -106,8 +106,15 @@ func (o Options) Ready() error {
 // VersionsOf are those of the programs that make the scenario's figures; isolane is that of this one.
 func (o Options) VersionsOf(ctx context.Context, isolane string) map[string]string {
 	found := map[string]string{"isolane": isolane}
+	state, err := os.MkdirTemp("", "isolane-versions-") // crun leaves a folder wherever it is asked
+	if err != nil {
+		return found
+	}
+	defer func() { _ = os.RemoveAll(state) }()
 	for _, program := range o.Scenario.Programs(o.Kinds.Probes) {
-		out, err := exec.CommandContext(ctx, program.Name, "--version").Output()
+		cmd := exec.CommandContext(ctx, program.Name, "--version")
+		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+state)
+		out, err := cmd.Output()
 		if line, _, _ := strings.Cut(string(out), "\n"); err == nil {
 			found[program.Name] = strings.TrimSpace(line)
 		}

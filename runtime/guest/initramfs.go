@@ -57,31 +57,23 @@ func initramfs(ctx context.Context, to string, argv []string) (err error) {
 }
 
 // librariesOf are the files that a program is linked with, and the loader; none of a static one.
-func librariesOf(ctx context.Context, program string) (all []string, err error) {
+func librariesOf(ctx context.Context, program string) ([]string, error) {
 	f, err := elf.Open(program)
 	if err != nil {
 		return nil, fmt.Errorf("%s: expected a program in machine code: %w", program, err)
 	}
 	defer f.Close()
-	for _, p := range f.Progs {
-		if p.Type != elf.PT_INTERP {
-			continue
-		}
-		name, err := io.ReadAll(p.Open())
-		if err != nil {
-			return nil, err
-		}
-		loader := strings.TrimRight(string(name), "\x00")
-		out, err := child(ctx, loader, "--list", program).Output() // ld.so(8)
-		if err != nil {
-			return nil, fmt.Errorf("%s --list %s: %w", loader, program, err)
-		}
-		return append(listed(string(out)), loader), nil
+	if !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		return nil, nil
 	}
-	return nil, nil
+	out, err := child(ctx, "ldd", program).Output()
+	if err != nil {
+		return nil, fmt.Errorf("ldd %s: %w", program, err)
+	}
+	return listed(string(out)), nil
 }
 
-// listed are the files in what ld.so lists: "libc.so.6 => /lib/libc.so.6 (0x…)".
+// listed are the files in what ldd(1) lists: "libc.so.6 => /lib/libc.so.6 (0x…)".
 func listed(text string) (all []string) {
 	for line := range strings.Lines(text) {
 		for _, word := range strings.Fields(line) {

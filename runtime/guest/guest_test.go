@@ -143,7 +143,8 @@ func TestNamedKernel(t *testing.T) {
 	if got, err := (Guest{Kernel: "/srv/kernel"}).FileOfKernel(root); err != nil || got != "/srv/kernel" {
 		t.Error(got, err)
 	}
-	if _, err := (Guest{Kernel: "/srv/other"}).FileOfKernel(root); err == nil || !strings.Contains(err.Error(), "kernel") {
+	_, err := Guest{Kernel: "/srv/other"}.FileOfKernel(root)
+	if err == nil || !strings.Contains(err.Error(), "kernel") {
 		t.Error(err)
 	}
 }

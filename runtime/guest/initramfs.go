@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"slices"
 	"strings"
@@ -20,8 +21,8 @@ const (
 	commandFile = "/command.json"
 )
 
-// initramfs writes what the kernel unpacks into its memory: this program as the first one, the command's with its
-// libraries, and the command.
+// initramfs writes what the kernel unpacks into its memory: this program as the first one, the command's with
+// its libraries, and the command.
 func initramfs(ctx context.Context, to string, argv []string) (err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -66,7 +67,7 @@ func librariesOf(ctx context.Context, program string) ([]string, error) {
 	if !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		return nil, nil
 	}
-	out, err := child(ctx, "ldd", program).Output()
+	out, err := exec.CommandContext(ctx, "ldd", program).Output() //nolint:gosec // G702: an argument, and no command
 	if err != nil {
 		return nil, fmt.Errorf("ldd %s: %w", program, err)
 	}
@@ -85,8 +86,8 @@ func listed(text string) (all []string) {
 	return all
 }
 
-// archive writes cpio's format newc (Documentation/driver-api/early-userspace/buffer-format.rst). Its error is the
-// first one.
+// archive writes cpio's format newc (Documentation/driver-api/early-userspace/buffer-format.rst). Its error
+// is the first one.
 type archive struct {
 	w    *bufio.Writer
 	made map[string]bool
@@ -134,8 +135,11 @@ func (a *archive) record(name string, mode, size int64, content io.Reader) {
 	a.n++
 	name = strings.TrimPrefix(name, "/") + "\x00"
 	// inode, mode, uid, gid, links, mtime, size, device and rdevice, length of the name, no checksum
-	fmt.Fprintf(a.w, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s%s", a.n, mode, 0, 0, 1, 0, size, 0,
-		0, 0, 0, len(name), 0, name, fill(110+len(name)))
+	_, _ = a.w.WriteString("070701") // a bufio.Writer keeps its error until it is flushed
+	for _, n := range []int64{int64(a.n), mode, 0, 0, 1, 0, size, 0, 0, 0, 0, int64(len(name)), 0} {
+		fmt.Fprintf(a.w, "%08x", n)
+	}
+	_, _ = a.w.WriteString(name + fill(110+len(name)))
 	if content != nil {
 		if _, err := io.CopyN(a.w, content, size); err != nil {
 			a.fail(fmt.Errorf("%s: %w", name, err))

@@ -15,6 +15,7 @@ import (
 	"isolane.dev/isolane/noise"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/guest"
 )
 
 // Driver is a kind of factor.
@@ -34,7 +35,9 @@ type Factor interface {
 	// Outside says that it changes nothing of the application and its way, so that it can also be varied around
 	// a lane in force.
 	Outside() bool
-	Programs() []string // on the host that it needs; each is a package of that name in Debian
+	// Programs are those on the host that it needs; each is a package of that name in Debian, unless the factor
+	// is a probe.Packaged.
+	Programs() []string
 	Set(c *Conditions, level string)
 }
 
@@ -44,6 +47,7 @@ type Conditions struct {
 	Lane       lane.Spec        // what the application asks for, also where it has only the CPUs of such a lane
 	Neighbours []noise.Stressor // none: nobody disturbs
 	Path       string           // of the packets; "" is the first that there is
+	Guest      guest.Guest      // what the program of a probe inside the application runs in
 	// Probes replace settings of the scenario's probes: by name of the probe, then by field.
 	Probes map[string]map[string]any
 	Before [][]string // commands that run before the application starts, and after it has ended

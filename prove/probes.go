@@ -4,17 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
+	"os"
 	"slices"
 	"syscall"
 	"time"
 
+	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/guest"
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/witness"
 )
@@ -24,44 +28,68 @@ type privileged interface {
 	Capabilities() []string // as in capabilities(7), without CAP_
 }
 
+// measurer is what measures, and where.
+type measurer struct {
+	confines process.Lane
+	env      []string
+	argv     []string
+	guest    guest.Guest // the zero value is the host
+	subject  witness.Subject
+}
+
 // measures says where what measures runs, and what its threads are to the witness.
-func (r *runner) measures(at place, spec scenario.Probe) (process.Lane, []string, witness.Subject, error) {
-	if spec.Inside() {
-		var need []string
-		if p, ok := spec.Probe.(privileged); ok {
-			need = p.Capabilities()
-		}
-		confines, env, err := r.inside(at, need...)
-		return confines, env, witness.Subject{Role: witness.Application, Planned: at.cell.Application}, err
+func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions) (m measurer, err error) {
+	m.argv = spec.Client(r.self, given)
+	if !spec.Inside() {
+		m.subject = witness.Subject{Role: witness.Client, Planned: at.cell.Client}
+		client := r.scenario.Spec.Client
+		m.confines = process.Lane{Netns: netpath.Lab().Client.Netns, Policy: client.Policy, Priority: client.Priority}
+		m.confines.Cgroup, err = knob.GroupDir(at.host, clientGroup)
+		return m, err
 	}
-	dir, err := knob.GroupDir(at.host, clientGroup)
-	client := r.scenario.Spec.Client
-	return process.Lane{Netns: netpath.Lab().Client.Netns, Cgroup: dir, Policy: client.Policy,
-		Priority: client.Priority}, nil, witness.Subject{Role: witness.Client, Planned: at.cell.Client}, err
+	m.subject = witness.Subject{Role: witness.Application, Planned: at.cell.Application}
+	var need []string
+	if p, ok := spec.Probe.(privileged); ok {
+		need = p.Capabilities()
+	}
+	if m.confines, m.env, err = r.inside(at, need...); err != nil || at.given.Guest.Runtime == "" {
+		return m, err
+	}
+	m.guest, m.subject.Tree = at.given.Guest, true
+	m.guest.Bind = at.given.Place == factor.InLane
+	if m.guest.CPUs == 0 {
+		m.guest.CPUs = r.layouts[at.cell.Name].lane.Len() // as many in each placement
+	}
+	m.guest.Dir, err = os.MkdirTemp(at.scratch, "guest-")
+	m.argv = guest.Command(r.self, m.guest, m.argv)
+	m.confines.Capabilities = nil // it takes more to make a guest, and the guest has no more than it needs
+	return m, err
 }
 
 // probe makes one measurement with a fresh process.
 func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *witness.Session,
 	m moment) (results.Measurement, error) {
-	confines, env, subject, err := r.measures(at, spec)
+	given := r.conditions(spec, at)
+	by, err := r.measures(at, spec, given)
 	if err != nil {
 		return results.Measurement{}, err
 	}
-	given := r.conditions(spec, at)
-	sampled := spec.Metrics(spec.Name)[0].Sampled // else there is nothing to explain
+	// else there is nothing to explain, or nobody knows when it was
+	sampled := spec.Metrics(spec.Name)[0].Sampled && !by.guest.OwnClock()
 	// A client that something starves, such as a foreign real-time program on its CPU, must not
 	// hold the session up for ever.
-	ctx, cancel := context.WithTimeoutCause(ctx, given.Warmup+given.Window+patience, errStarved)
+	limit := given.Warmup + given.Window + by.guest.Overhead() + patience
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errStarved)
 	defer cancel()
 	if sampled {
 		w.Record()
 	}
-	p, err := startAwaiting(ctx, r.self, spec.Name, confines, env, spec.Client(r.self, given), "")
+	p, err := startAwaiting(ctx, r.self, spec.Name, by.confines, by.env, by.argv, "")
 	if err != nil {
 		return results.Measurement{}, err
 	}
-	subject.PID = p.pid()
-	w.AddSubject(subject)
+	by.subject.PID = p.pid()
+	w.AddSubject(by.subject)
 	if r.fault != nil {
 		m.probe = spec.Name
 		if err = r.fault(ctx, m); err != nil {
@@ -80,6 +108,9 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 	if err == nil {
 		err = described(measured, spec)
 	}
+	if err == nil {
+		err = complete(&measured, by.guest)
+	}
 	if err != nil || !sampled {
 		return measured, err
 	}
@@ -87,6 +118,22 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 		measured.Tail, err = tail(measured, all, lost)
 	}
 	return measured, err
+}
+
+// complete adds what the guest says of itself. Moments on its own clock say nothing here.
+func complete(m *results.Measurement, g guest.Guest) error {
+	if g.Runtime == "" {
+		return nil
+	}
+	facts, err := guest.Facts(g.Dir)
+	if m.Facts == nil {
+		m.Facts = facts
+	}
+	maps.Copy(m.Facts, facts)
+	if g.OwnClock() {
+		m.Worst = nil
+	}
+	return err
 }
 
 // described refuses figures that no metric describes, and those that are no numbers.

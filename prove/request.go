@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 )
@@ -76,6 +78,11 @@ type MissingError struct {
 
 func (e *MissingError) Error() string { return e.What }
 
+// needful is a factor that needs more of the host than programs.
+type needful interface {
+	Missing(root fs.FS) (what, remedy string) // what is "" where nothing is
+}
+
 // Ready checks what a session needs before the host is looked at. The error is a *MissingError.
 func (o Options) Ready() error {
 	if os.Geteuid() != 0 {
@@ -84,6 +91,13 @@ func (o Options) Ready() error {
 	for _, program := range o.Scenario.Programs(o.Kinds.Probes) {
 		if _, err := exec.LookPath(program.Name); err != nil {
 			return &MissingError{fmt.Sprintf("%s is not installed", program.Name), "apt-get install " + program.Package}
+		}
+	}
+	for _, f := range o.Scenario.Spec.Factors {
+		if n, ok := f.Factor.(needful); ok {
+			if what, remedy := n.Missing(host.Live()); what != "" {
+				return &MissingError{what, remedy}
+			}
 		}
 	}
 	return nil

@@ -92,7 +92,7 @@ func TestThreadsWhereTheyRan(t *testing.T) {
 	both(t, func(tb testing.TB, noBPF bool) {
 		tb.Helper()
 		b := start(tb, "burn", 0)
-		s := begin(tb, Watch{Subjects: []Subject{{Application, b.pid(), cpuset.Of(0)}}, NoBPF: noBPF})
+		s := begin(tb, Watch{Subjects: []Subject{{Role: Application, PID: b.pid(), Planned: cpuset.Of(0)}}, NoBPF: noBPF})
 		before := b.burn(1)
 		spent := b.burn(100) - before
 		w := end(tb, s)
@@ -118,7 +118,7 @@ func TestThreadThatNeverSwitches(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, collecting)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	s := begin(t, Watch{Subjects: []Subject{{Application, os.Getpid(), cpuset.Of(0, 1)}}})
+	s := begin(t, Watch{Subjects: []Subject{{Role: Application, PID: os.Getpid(), Planned: cpuset.Of(0, 1)}}})
 	w := end(t, s)
 	tid := unix.Gettid()
 	i := slices.IndexFunc(w.Threads, func(t results.Thread) bool { return t.TID == tid })
@@ -131,7 +131,7 @@ func TestThreadsThatMove(t *testing.T) {
 	both(t, func(tb testing.TB, noBPF bool) {
 		tb.Helper()
 		b := start(tb, "burn", 0)
-		s := begin(tb, Watch{Subjects: []Subject{{Application, b.pid(), cpuset.Of(0)}}, NoBPF: noBPF})
+		s := begin(tb, Watch{Subjects: []Subject{{Role: Application, PID: b.pid(), Planned: cpuset.Of(0)}}, NoBPF: noBPF})
 		b.burn(50)
 		s.SubjectDone(b.pid()) // a look at it now
 		b.move(1)
@@ -156,7 +156,7 @@ func TestClientWithinTheWindow(t *testing.T) {
 		tb.Helper()
 		s := begin(tb, Watch{NoBPF: noBPF})
 		b := start(tb, "burn", 1)
-		s.AddSubject(Subject{Client, b.pid(), cpuset.Of(1)})
+		s.AddSubject(Subject{Role: Client, PID: b.pid(), Planned: cpuset.Of(1)})
 		b.burn(20)
 		s.SubjectDone(b.pid())
 		b.end()
@@ -172,6 +172,38 @@ func TestClientWithinTheWindow(t *testing.T) {
 		}
 		if why := Contradictions(w, Expect{}); len(why) > 0 {
 			tb.Errorf("contradictions: %q", why)
+		}
+	})
+}
+
+// What a subject starts, and ends, within the window ran where it ran.
+func TestTree(t *testing.T) {
+	both(t, func(tb testing.TB, noBPF bool) {
+		tb.Helper()
+		b := start(tb, "family", 1)
+		s := begin(tb, Watch{CPUs: cpuset.Of(0, 1), NoBPF: noBPF})
+		s.AddSubject(Subject{Role: Application, PID: b.pid(), Planned: cpuset.Of(1), Tree: true})
+		b.burn(600) // two looks at /proc and more
+		s.SubjectDone(b.pid())
+		w := end(tb, s)
+		var ran time.Duration
+		child := false
+		for _, thread := range w.Threads {
+			if thread.Role != Application || thread.Seen != cpuset.Of(1) && !thread.Seen.IsEmpty() {
+				tb.Errorf("thread: %+v", thread)
+			}
+			if thread.PID != b.pid() && !thread.Seen.IsEmpty() {
+				child = true
+			}
+			if thread.PID != b.pid() {
+				ran += time.Duration(thread.Ran)
+			}
+		}
+		if !child || !noBPF && ran < 300*time.Millisecond {
+			tb.Errorf("the child ran %s: %+v", ran, w.Threads)
+		}
+		if why := Contradictions(w, Expect{}); len(why) > 0 {
+			tb.Errorf("contradictions: %q, warnings: %q", why, w.Warnings)
 		}
 	})
 }
@@ -214,7 +246,7 @@ func TestIntruderIsNamed(t *testing.T) {
 	both(t, func(tb testing.TB, noBPF bool) {
 		tb.Helper()
 		app, b := start(tb, "burn", 0), start(tb, "burn", 0)
-		subjects := []Subject{{Application, app.pid(), cpuset.Of(0)}}
+		subjects := []Subject{{Role: Application, PID: app.pid(), Planned: cpuset.Of(0)}}
 		s := begin(tb, Watch{Measured: cpuset.Of(0), Subjects: subjects, NoBPF: noBPF})
 		app.burn(5)
 		b.burn(100)

@@ -26,6 +26,7 @@ type process struct {
 	Subject
 	start ticks
 	past  bool // it was there when the window began
+	child bool // of another one
 }
 
 type thread struct {
@@ -48,8 +49,38 @@ func (s *subjects) add(subject Subject, past bool) {
 
 // look sees where the threads are now.
 func (s *subjects) look() {
+	s.children()
 	for _, p := range s.processes {
 		s.lookAt(p, false)
+	}
+}
+
+// children takes in the processes that descend from subjects, as /proc has them.
+func (s *subjects) children() {
+	if !slices.ContainsFunc(s.processes, func(p process) bool { return p.Tree }) {
+		return
+	}
+	var all []stay
+	pids, _ := task.Processes(s.root)
+	for _, pid := range pids {
+		if st, err := task.ReadStat(s.root, task.Dir(pid)); err == nil { // else it has ended
+			all = append(all, stay{process: taskOf(st), parent: st.Parent})
+		}
+	}
+	s.descend(all)
+}
+
+// descend takes in the processes among the stays that descend from subjects.
+func (s *subjects) descend(stays []stay) {
+	for i := 0; i < len(s.processes); i++ { // which grows
+		p := s.processes[i]
+		for _, st := range stays {
+			child := process{Subject: p.Subject, start: st.process.start, child: true}
+			child.PID = st.process.id
+			if p.Tree && st.parent == p.PID && child.start >= p.start && !slices.Contains(s.processes, child) {
+				s.processes = append(s.processes, child)
+			}
+		}
 	}
 }
 
@@ -143,6 +174,7 @@ func (s *subjects) missing() (warnings []string) {
 		st, err := task.ReadStat(s.root, task.Dir(p.PID))
 		gone := err != nil || ticks(st.Start) != p.start || st.Dead()
 		switch {
+		case p.child: // it may come and go
 		case !known[p.PID]:
 			warnings = append(warnings, fmt.Sprintf("%s process %d had ended before it was seen", p.Role, p.PID))
 		case p.past && gone:

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -52,9 +54,9 @@ type sourceNote struct {
 	ID, Start, Begin, End, Woken, Stolen, Late uint64
 }
 
-// recorded ends the recording and returns what it found, and how many notes had no room. Role is that of an
-// own task's process.
-func (c *collector) recorded(role func(stay) string) (all []Intrusion, lost uint64, err error) {
+// recorded ends the recording and returns what it found, and how many notes had no room. roles looks at all
+// stays, and says what an own task's process is.
+func (c *collector) recorded(roles func([]stay) func(stay) string) (all []Intrusion, lost uint64, err error) {
 	if c.notes == nil {
 		return nil, 0, nil
 	}
@@ -75,6 +77,10 @@ func (c *collector) recorded(role func(stay) string) (all []Intrusion, lost uint
 	for i, k := range c.keys {
 		k.Work = 0
 		known[k] = c.stay(k, &c.values[i])
+	}
+	var role func(stay) string
+	if roles != nil {
+		role = roles(slices.Collect(maps.Values(known)))
 	}
 	c.notes.SetDeadline(time.Unix(0, 1)) // past: what is there now is read
 	ended := map[uint64]uint64{}         // the last run of a thread

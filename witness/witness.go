@@ -42,6 +42,7 @@ type Subject struct {
 	Role    string
 	PID     int
 	Planned cpuset.Set
+	Tree    bool // with all that descend from it: a container's processes, a virtual machine's
 }
 
 // Watch says what to look at.
@@ -127,7 +128,10 @@ func (s *Session) Recorded() (all []Intrusion, lost uint64, ok bool) {
 	if s.trace.kernel == nil || s.trace.kernel.notes == nil {
 		return nil, 0, false
 	}
-	all, lost, err := s.trace.kernel.recorded(s.subjects.role)
+	all, lost, err := s.trace.kernel.recorded(func(stays []stay) func(stay) string {
+		s.subjects.descend(stays)
+		return s.subjects.role
+	})
 	if err != nil {
 		s.warnings = append(s.warnings, fmt.Sprintf("no timeline: %v", err))
 	}
@@ -193,6 +197,7 @@ func (s *Session) End() (results.Witness, error) {
 	stays, switches, err := s.trace.collect()
 	failed = errors.Join(failed, err)
 	s.look()
+	s.subjects.descend(stays)
 	if s.trace.kernel != nil {
 		s.warnings = slices.Concat(s.warnings, s.subjects.attribute(stays),
 			s.neighbours.attribute(stays, s.watch.Neighbours.Planned))

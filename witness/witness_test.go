@@ -129,10 +129,10 @@ func simple(pid, parent, cpuTicks, start int) string {
 
 func TestAttribution(t *testing.T) {
 	s := &subjects{root: proc(simple(10, 1, 0, 100)), threads: map[taskID]*thread{}}
-	s.add(Subject{Application, 10, cpuset.Of(0)}, true)
-	s.add(Subject{Application, 10, cpuset.Of(0)}, true) // twice is once
-	s.add(Subject{Client, 20, cpuset.Of(1)}, false)     // it has ended already
-	s.add(Subject{Client, 30, cpuset.Of(1)}, false)     // that one never ran
+	s.add(Subject{Role: Application, PID: 10, Planned: cpuset.Of(0)}, true)
+	s.add(Subject{Role: Application, PID: 10, Planned: cpuset.Of(0)}, true) // twice is once
+	s.add(Subject{Role: Client, PID: 20, Planned: cpuset.Of(1)}, false)     // it has ended already
+	s.add(Subject{Role: Client, PID: 30, Planned: cpuset.Of(1)}, false)     // that one never ran
 	app, reused, client, other := taskID{10, 100}, taskID{10, 50}, taskID{20, 300}, taskID{5, 5}
 	run := func(id, process taskID, cpu int, name string, n uint64, ran results.Nanoseconds, sw switches) stay {
 		return stay{start: id.start, process: process, switches: sw,
@@ -172,7 +172,7 @@ func TestAttribution(t *testing.T) {
 func TestSampledThreads(t *testing.T) {
 	first := proc(simple(10, 1, 0, 100))
 	s := &subjects{root: first, sampled: true, threads: map[taskID]*thread{}}
-	s.add(Subject{Application, 10, cpuset.Of(1)}, true)
+	s.add(Subject{Role: Application, PID: 10, Planned: cpuset.Of(1)}, true)
 	s.look()
 	if got := s.found(); len(got) != 1 || !got[0].Seen.IsEmpty() || got[0].Voluntary != 0 {
 		t.Errorf("a thread that sleeps: %+v", got)
@@ -267,7 +267,7 @@ func TestSources(t *testing.T) {
 		return st
 	}
 	s := &Session{root: fstest.MapFS{}, trace: &Trace{cpus: cpuset.Of(0)}, subjects: &subjects{processes: []process{
-		{Subject: Subject{Application, 60, cpuset.Of(0)}}, {Subject: Subject{Client, 61, cpuset.Of(1)}}}}}
+		{Subject: Subject{Role: Application, PID: 60, Planned: cpuset.Of(0)}}, {Subject: Subject{Role: Client, PID: 61, Planned: cpuset.Of(1)}}}}}
 	got := s.sources([]stay{run(KernelThread, 14, 0, "ksoftirqd/0", 3), run(Task, 50, 0, "sshd", 7),
 		run(Task, 50, 1, "sshd", 8), run(Task, 60, 0, "echo", 90), run(Task, 61, 0, "client", 2),
 		run(Task, os.Getpid(), 0, "isolane", 1)}, nil)

@@ -7,6 +7,7 @@ import (
 	"isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/path"
 	"isolane.dev/isolane/factor/placement"
+	"isolane.dev/isolane/factor/runtime"
 	"isolane.dev/isolane/factor/setting"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lanes"
@@ -37,7 +38,7 @@ func kinds() scenario.Drivers {
 	}
 	return scenario.Drivers{
 		Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, path.Driver{Names: names}, cpus.Driver{},
-			setting.Driver{}, owncommand.Driver{}},
+			setting.Driver{}, runtime.Driver{}, owncommand.Driver{}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{},
 			http.Driver{}, wrk.Driver{}},
 	}

@@ -15,6 +15,7 @@ import (
 
 	"isolane.dev/isolane/cmd/isolane/cli"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/runtime/guest"
 	"isolane.dev/isolane/terminal"
 	"isolane.dev/isolane/version"
 )
@@ -23,8 +24,11 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	// A closed pipe is an error of the write, and does not end us in the midst of a change.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	var exit int
-	if did, err := lanes.Entry(ctx, options(), os.Args); !did {
+	did, exit, err := guest.Entry(ctx, os.Args)
+	if !did {
+		did, err = lanes.Entry(ctx, options(), os.Args)
+	}
+	if !did {
 		exit = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	} else if err != nil {
 		exit = printError(os.Stderr, coded(notStarted(err)))

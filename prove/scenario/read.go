@@ -201,7 +201,11 @@ func (s Scenario) Programs(kinds []probe.Driver) []Program {
 	}
 	for _, f := range s.Spec.Factors {
 		for _, name := range f.Programs() {
-			add(Program{name, name})
+			from := name
+			if other, ok := f.Factor.(probe.Packaged); ok {
+				from = other.Package(name)
+			}
+			add(Program{name, from})
 		}
 	}
 	for _, p := range s.Spec.Probes {

@@ -1,0 +1,130 @@
+// Package runtime is the factor of what the program of a probe inside the application runs in: a plain process, a
+// container or a virtual machine.
+package runtime
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	goruntime "runtime"
+	"slices"
+
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/runtime/guest"
+)
+
+// Driver is the factor "runtime".
+type Driver struct{}
+
+// Name returns "runtime".
+func (Driver) Name() string { return "runtime" }
+
+// settings are those of the virtual machine; the levels stand beside them.
+type settings struct {
+	Kernel string `json:"kernel,omitempty"` // a file; the newest of /boot when absent
+	Memory int    `json:"memoryMiB,omitempty"`
+	CPUs   int    `json:"virtualCPUs,omitempty"` // as many as the lane has when absent
+}
+
+const host = "host"
+
+// Read reads the levels host, container and vm, and what the virtual machine has.
+func (Driver) Read(text []byte) (factor.Factor, error) {
+	var all struct {
+		settings
+		Levels json.RawMessage `json:"levels,omitempty"`
+	}
+	if err := probe.Decode(text, &all); err != nil {
+		return nil, err
+	}
+	levels, err := json.Marshal(map[string]json.RawMessage{"levels": all.Levels})
+	if err != nil {
+		return nil, err
+	}
+	f := runtimes{settings: all.settings}
+	f.Base, err = factor.Read(levels, factor.Named(map[string]string{
+		host:            "a process of the host",
+		guest.Container: "a container with the host's programs (crun)",
+		guest.VM:        "a virtual machine (QEMU)",
+	}))
+	if err != nil {
+		return nil, err
+	}
+	return f, f.validate()
+}
+
+// The least and the most memory, in MiB, and the most virtual CPUs of QEMU's machine q35.
+const (
+	minMemory = 128
+	maxMemory = 1 << 20
+	maxCPUs   = 255
+)
+
+func (f runtimes) validate() error {
+	switch {
+	case f.settings != settings{} && !f.has(guest.VM):
+		return errors.New("kernel, memoryMiB, virtualCPUs: expected none without the level vm")
+	case f.Kernel != "" && (!path.IsAbs(f.Kernel) || path.Clean(f.Kernel) != f.Kernel):
+		return fmt.Errorf("kernel: %q: expected the absolute path of a kernel image", f.Kernel)
+	case f.Memory != 0 && (f.Memory < minMemory || f.Memory > maxMemory):
+		return fmt.Errorf("memoryMiB: %d: expected %d to %d", f.Memory, minMemory, maxMemory)
+	case f.CPUs < 0 || f.CPUs > maxCPUs:
+		return fmt.Errorf("virtualCPUs: %d: expected 1 to %d, or 0 for the lane's", f.CPUs, maxCPUs)
+	}
+	return nil
+}
+
+type runtimes struct {
+	factor.Base
+	settings
+}
+
+func (f runtimes) has(level string) bool {
+	return slices.ContainsFunc(f.All, func(l factor.Level) bool { return l.Name == level })
+}
+
+// Programs are crun and QEMU, where their levels are.
+func (f runtimes) Programs() (all []string) {
+	if f.has(guest.Container) {
+		all = append(all, guest.Crun)
+	}
+	if f.has(guest.VM) {
+		all = append(all, guest.QEMU)
+	}
+	return all
+}
+
+// Package returns the Debian package that holds one of the programs.
+func (runtimes) Package(program string) string {
+	if program == guest.QEMU {
+		return guest.QEMUPackage
+	}
+	return program
+}
+
+// Missing says what the host lacks beside programs, and the command that installs it; "" where nothing is missing.
+func (f runtimes) Missing(root fs.FS) (what, remedy string) {
+	if !f.has(guest.VM) {
+		return "", ""
+	}
+	if arch := goruntime.GOARCH; arch != "amd64" {
+		return "runtime vm: expected an x86-64 machine, found " + arch, ""
+	}
+	if _, err := (guest.Guest{Kernel: f.Kernel}).FileOfKernel(root); err != nil {
+		return "runtime vm: " + err.Error(), "apt-get install " + guest.KernelPackage
+	}
+	return "", ""
+}
+
+func (f runtimes) Set(c *factor.Conditions, level string) {
+	c.Guest = guest.Guest{}
+	if level != host {
+		c.Guest.Runtime = level
+	}
+	if level == guest.VM {
+		c.Guest.Kernel, c.Guest.Memory, c.Guest.CPUs = f.Kernel, f.Memory, f.CPUs
+	}
+}

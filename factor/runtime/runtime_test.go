@@ -1,0 +1,90 @@
+package runtime
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/runtime/guest"
+)
+
+func TestLevels(t *testing.T) {
+	f, err := Driver{}.Read([]byte("{kernel: /boot/k, memoryMiB: 256, virtualCPUs: 2, " +
+		"levels: [host, {name: vm, words: KVM}, container]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for level, want := range map[string]guest.Guest{
+		"host":      {},
+		"container": {Runtime: guest.Container},
+		"vm":        {Runtime: guest.VM, Kernel: "/boot/k", Memory: 256, CPUs: 2},
+	} {
+		var c factor.Conditions
+		f.Set(&c, level)
+		if diff := cmp.Diff(want, c.Guest); diff != "" {
+			t.Errorf("%s: %s", level, diff)
+		}
+	}
+	if got := f.Programs(); !slices.Equal(got, []string{"crun", "qemu-system-x86_64"}) {
+		t.Error(got)
+	}
+	if words := f.Levels()[1].Words; words != "KVM" {
+		t.Errorf("words: %q", words)
+	}
+	// What a session stores reads back as the same.
+	text, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Driver{}.Read(text)
+	if diff := cmp.Diff(f, again, cmp.AllowUnexported(runtimes{})); diff != "" || err != nil {
+		t.Errorf("%s: %s %v", text, diff, err)
+	}
+	only, err := Driver{}.Read([]byte("{levels: [host]}"))
+	if err != nil || len(only.Programs()) > 0 {
+		t.Errorf("a host alone needs %v (%v)", only, err)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	for text, missing := range map[string]bool{"{levels: [host, container]}": false, "{levels: [vm]}": true,
+		"{levels: [vm], kernel: /k}": false, "{levels: [vm], kernel: /l}": true} {
+		f, err := Driver{}.Read([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		what, _ := f.(runtimes).Missing(fstest.MapFS{"k": &fstest.MapFile{}})
+		if missing != (what != "") || strings.Contains(what, "\n") {
+			t.Errorf("%s: %q is missing", text, what)
+		}
+	}
+}
+
+func TestBadSettings(t *testing.T) {
+	for text, field := range map[string]string{
+		"{}":                                "levels",
+		"{levels: []}":                      "levels",
+		"{levels: [jail]}":                  "levels[0]",
+		"{levels: [vm, vm]}":                "levels[1]",
+		"{levels: [{name: vm, memory: 1}]}": "levels[0]",
+		"{levels: [host, container], kernel: /k}": "kernel",
+		"{levels: [vm], kernel: boot/k}":          "kernel",
+		"{levels: [vm], kernel: /boot/../k}":      "kernel",
+		"{levels: [vm], memoryMiB: 127}":          "memoryMiB",
+		"{levels: [vm], memoryMiB: 2000000}":      "memoryMiB",
+		"{levels: [vm], virtualCPUs: -1}":         "virtualCPUs",
+		"{levels: [vm], virtualCPUs: 256}":        "virtualCPUs",
+		"{levels: [vm], cpus: 1}":                 "cpus",
+		"{levels: [vm], virtualCPUs: two}":        "virtualCPUs",
+	} {
+		_, err := Driver{}.Read([]byte(text))
+		if err == nil || !strings.Contains(err.Error(), field) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

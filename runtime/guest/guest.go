@@ -1,0 +1,139 @@
+// Package guest runs a command in a container or in a virtual machine that is made for it, and gone with it.
+//
+// Both stay in the cgroup of their caller, with all processes and threads, so that they run where a plain process
+// of the caller would. Standard output, standard error and the exit code are the command's. The container's root
+// are the host's own programs and libraries, read-only; the virtual machine boots a kernel of the host with
+// the command, its libraries and this program in its memory. Neither has a network.
+package guest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// The values of Guest.Runtime.
+const (
+	Container = "container"
+	VM        = "vm"
+)
+
+// Guest is what a command runs in. The zero value is the host.
+type Guest struct {
+	Runtime string `json:"runtime,omitempty"`
+	Kernel  string `json:"kernel,omitempty"` // of the virtual machine, a file; "": see FindKernel
+	Memory  int    `json:"memory,omitempty"` // of the virtual machine, in MiB; 0: 512
+	// CPUs of the virtual machine. 0: as many as this process may use.
+	CPUs int `json:"cpus,omitempty"`
+	// Bind gives each virtual CPU a CPU of its own among those that this process may use, in their order, and
+	// the emulator's other threads the rest, where there are any.
+	Bind bool   `json:"bind,omitempty"`
+	Dir  string `json:"dir,omitempty"` // for its files, which are the caller's to take away
+}
+
+// entry is the first argument of this program where it is to run a guest.
+const entry = "isolane-guest"
+
+// Command is the command line that runs argv in the guest; self is the path of a program that calls Entry.
+func Command(self string, g Guest, argv []string) []string {
+	settings, err := json.Marshal(g)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return append([]string{self, entry, string(settings)}, argv...)
+}
+
+// Entry does what this program was started for by Command, or by the virtual machine's kernel. It returns false
+// where it was not. The code is what the program is to exit with.
+func Entry(ctx context.Context, args []string) (did bool, code int, err error) {
+	switch {
+	case os.Getpid() == 1 && len(args) == 2 && args[1] == firstProgram:
+		return true, 0, boot() // ends the machine
+	case len(args) < 2 || args[1] != entry:
+		return false, 0, nil
+	case len(args) < 4:
+		return true, 1, fmt.Errorf("%s: expected what to run in, and a command", entry)
+	}
+	var g Guest
+	d := json.NewDecoder(bytes.NewReader([]byte(args[2])))
+	d.DisallowUnknownFields()
+	if err = d.Decode(&g); err != nil {
+		return true, 1, fmt.Errorf("%s: %w", entry, err)
+	}
+	code, err = g.run(ctx, args[3], args[4:])
+	return true, code, err
+}
+
+// Overhead is how much longer than on the host a command may take, to begin and to end: a kernel that boots under
+// software emulation on a busy machine.
+func (g Guest) Overhead() time.Duration {
+	switch g.Runtime {
+	case VM:
+		return 2 * time.Minute
+	case Container:
+		return 10 * time.Second
+	}
+	return 0
+}
+
+// OwnClock says that the command's monotonic clock is not the host's.
+func (g Guest) OwnClock() bool { return g.Runtime == VM }
+
+// Facts are what the guest found out about itself, such as the accelerator of a virtual machine. dir is that of
+// the guest. There may be none.
+func Facts(dir string) (map[string]string, error) {
+	data, err := os.ReadFile(filepath.Join(dir, factsFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil // none is no error
+	}
+	var facts map[string]string
+	if err == nil {
+		err = json.Unmarshal(data, &facts)
+	}
+	return facts, err
+}
+
+const factsFile = "facts.json"
+
+func (g Guest) run(ctx context.Context, program string, args []string) (int, error) {
+	program, err := exec.LookPath(program)
+	if err == nil {
+		program, err = filepath.Abs(program)
+	}
+	if err != nil {
+		return 1, err
+	}
+	argv := append([]string{program}, args...)
+	switch g.Runtime {
+	case Container:
+		return g.contain(ctx, argv)
+	case VM:
+		return g.emulate(ctx, argv)
+	}
+	return 1, fmt.Errorf("runtime %q: expected %s or %s", g.Runtime, Container, VM)
+}
+
+// child is a command that ends with this process.
+func child(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// exitCode is what the end of a command means to its caller. Its own error is told on its standard error.
+func exitCode(err error) (int, error) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() >= 0 {
+		return exit.ExitCode(), nil
+	}
+	if err != nil {
+		return 1, err
+	}
+	return 0, nil
+}

@@ -1,0 +1,170 @@
+package guest
+
+import (
+	"bufio"
+	"context"
+	"debug/elf"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// The guest's first program, this one, and what it reads there.
+const (
+	initPath    = "/init"
+	commandFile = "/command.json"
+)
+
+// initramfs writes what the kernel unpacks into its memory: this program as the first one, the command's with its
+// libraries, and the command.
+func initramfs(ctx context.Context, to string, argv []string) (err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	files := map[string]string{initPath: self, argv[0]: argv[0]}
+	for _, program := range []string{self, argv[0]} {
+		libraries, lerr := librariesOf(ctx, program)
+		if lerr != nil {
+			return lerr
+		}
+		for _, l := range libraries {
+			files[l] = l
+		}
+	}
+	command, err := json.Marshal(argv)
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	a := &archive{w: bufio.NewWriter(f), made: map[string]bool{"/": true}}
+	for _, dir := range []string{"/dev", "/proc", "/sys", "/tmp"} {
+		a.directory(dir)
+	}
+	a.file(commandFile, 0o644, int64(len(command)), strings.NewReader(string(command)))
+	for _, at := range slices.Sorted(maps.Keys(files)) {
+		a.copy(at, files[at])
+	}
+	return a.close(f)
+}
+
+// librariesOf are the files that a program is linked with, and the loader; none of a static one.
+func librariesOf(ctx context.Context, program string) (all []string, err error) {
+	f, err := elf.Open(program)
+	if err != nil {
+		return nil, fmt.Errorf("%s: expected a program in machine code: %w", program, err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_INTERP {
+			continue
+		}
+		name, err := io.ReadAll(p.Open())
+		if err != nil {
+			return nil, err
+		}
+		loader := strings.TrimRight(string(name), "\x00")
+		out, err := child(ctx, loader, "--list", program).Output() // ld.so(8)
+		if err != nil {
+			return nil, fmt.Errorf("%s --list %s: %w", loader, program, err)
+		}
+		return append(listed(string(out)), loader), nil
+	}
+	return nil, nil
+}
+
+// listed are the files in what ld.so lists: "libc.so.6 => /lib/libc.so.6 (0x…)".
+func listed(text string) (all []string) {
+	for line := range strings.Lines(text) {
+		for _, word := range strings.Fields(line) {
+			if strings.HasPrefix(word, "/") {
+				all = append(all, word)
+			}
+		}
+	}
+	return all
+}
+
+// archive writes cpio's format newc (Documentation/driver-api/early-userspace/buffer-format.rst). Its error is the
+// first one.
+type archive struct {
+	w    *bufio.Writer
+	made map[string]bool
+	n    int
+	err  error
+}
+
+func (a *archive) directory(name string) {
+	if a.made[name] {
+		return
+	}
+	a.made[name] = true
+	a.directory(path.Dir(name))
+	const isDirectory = 0o040000
+	a.record(name, isDirectory|0o755, 0, nil)
+}
+
+// copy adds a file of the host under the name at.
+func (a *archive) copy(at, from string) {
+	f, err := os.Open(from)
+	if err != nil {
+		a.fail(err)
+		return
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		a.fail(err)
+		return
+	}
+	a.file(at, 0o755, info.Size(), f)
+}
+
+func (a *archive) file(name string, mode, size int64, content io.Reader) {
+	a.directory(path.Dir(name))
+	const isFile = 0o100000
+	a.record(name, isFile|mode, size, content)
+}
+
+// record is a header of 13 numbers, the name and the content, each filled up to a multiple of 4.
+func (a *archive) record(name string, mode, size int64, content io.Reader) {
+	if a.err != nil {
+		return
+	}
+	a.n++
+	name = strings.TrimPrefix(name, "/") + "\x00"
+	// inode, mode, uid, gid, links, mtime, size, device and rdevice, length of the name, no checksum
+	fmt.Fprintf(a.w, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s%s", a.n, mode, 0, 0, 1, 0, size, 0,
+		0, 0, 0, len(name), 0, name, fill(110+len(name)))
+	if content != nil {
+		if _, err := io.CopyN(a.w, content, size); err != nil {
+			a.fail(fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	_, err := a.w.WriteString(fill(int(size)))
+	a.fail(err)
+}
+
+func fill(n int) string { return "\x00\x00\x00"[:(4-n%4)%4] }
+
+func (a *archive) fail(err error) {
+	if a.err == nil {
+		a.err = err
+	}
+}
+
+// close ends the archive and the file.
+func (a *archive) close(f *os.File) error {
+	a.record("TRAILER!!!", 0, 0, nil)
+	a.fail(a.w.Flush())
+	a.fail(f.Close())
+	return a.err
+}

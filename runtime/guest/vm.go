@@ -1,0 +1,179 @@
+package guest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/task"
+)
+
+// QEMU is the program of virtual machines, and QEMUPackage the Debian package that it is in.
+const (
+	QEMU        = "qemu-system-x86_64"
+	QEMUPackage = "qemu-system-x86"
+)
+
+// usualMemory of a virtual machine, in MiB.
+const usualMemory = 512
+
+// files of a virtual machine in its directory.
+const (
+	initrdFile  = "initrd"
+	consoleFile = "console" // the kernel's messages
+	reportFile  = "report"
+)
+
+// emulate runs argv in a virtual machine.
+func (g Guest) emulate(ctx context.Context, argv []string) (int, error) {
+	kernel, err := g.FileOfKernel(host.Live())
+	if err != nil {
+		return 1, err
+	}
+	if g.CPUs == 0 {
+		may, aerr := task.Affinity(0)
+		if aerr != nil {
+			return 1, aerr
+		}
+		g.CPUs = may.Len()
+	}
+	if err = initramfs(ctx, filepath.Join(g.Dir, initrdFile), argv); err != nil {
+		return 1, err
+	}
+	var facts map[string]string
+	noKVM := g.tryKVM(ctx)
+	if facts, err = g.note(kernel, noKVM); err != nil {
+		return 1, err
+	}
+	// A death signal is of the thread that starts the child (PR_SET_PDEATHSIG(2const)).
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var said bytes.Buffer
+	cmd := child(ctx, QEMU, g.args(kernel, noKVM == nil)...)
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err = cmd.Start(); err != nil {
+		return 1, err
+	}
+	if g.Bind {
+		err = g.bind(ctx, cmd.Process.Pid)
+	}
+	if err != nil {
+		_ = cmd.Process.Kill()
+	}
+	werr := cmd.Wait()
+	if err = cmp.Or(ctx.Err(), err); err != nil {
+		return 1, err
+	}
+	if werr != nil {
+		return 1, fmt.Errorf("%s (%s): %w: %s", QEMU, facts[Accelerator], werr, lastLine(said.Bytes()))
+	}
+	return g.deliver()
+}
+
+// deliver hands on what the command printed in the machine, and its exit code.
+func (g Guest) deliver() (int, error) {
+	data, err := os.ReadFile(filepath.Join(g.Dir, reportFile))
+	if err != nil {
+		return 1, err
+	}
+	var r report
+	if err = json.Unmarshal(data, &r); err != nil {
+		console, _ := os.ReadFile(filepath.Join(g.Dir, consoleFile))
+		return 1, fmt.Errorf("the virtual machine ended without a report, its last message: %s", lastLine(console))
+	}
+	_, err = os.Stdout.Write(r.Stdout)
+	_, eerr := os.Stderr.Write(r.Stderr)
+	return r.Code, errors.Join(err, eerr)
+}
+
+// Accelerator is the fact that says how the virtual CPUs are run.
+const Accelerator = "accelerator"
+
+// note writes the facts.
+func (g Guest) note(kernel string, noKVM error) (map[string]string, error) {
+	facts := map[string]string{Accelerator: "kvm", "virtualCPUs": strconv.Itoa(g.CPUs),
+		"guestKernel": strings.TrimPrefix(filepath.Base(kernel), "vmlinuz-")}
+	if noKVM != nil {
+		facts[Accelerator] = "tcg: software emulation, figures only comparable within this runtime"
+		facts["noKVM"] = noKVM.Error()
+	}
+	data, err := json.Marshal(facts)
+	if err != nil {
+		return nil, err
+	}
+	return facts, os.WriteFile(filepath.Join(g.Dir, factsFile), data, 0o600)
+}
+
+// lastLine is the last of a text that says something.
+func lastLine(text []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	last := strings.TrimSpace(lines[len(lines)-1])
+	return last[:min(len(last), 300)]
+}
+
+// tryKVM runs three instructions in a virtual machine with hardware's help: /dev/kvm may be there and not work, as
+// on a cloud's machines. The error says why there is no KVM.
+func (g Guest) tryKVM(ctx context.Context) error {
+	if _, err := os.Stat("/dev/kvm"); err != nil {
+		return err
+	}
+	// The processor begins 16 bytes before the end: mov al, 16; out 0xf4, al; hlt. The device at that port ends
+	// QEMU with twice the value, and 1.
+	const size, first, wanted = 64 << 10, 16, 2*16 + 1
+	image := make([]byte, size)
+	copy(image[size-first:], "\xb0\x10\xe6\xf4\xf4")
+	file := filepath.Join(g.Dir, "try")
+	if err := os.WriteFile(file, image, 0o600); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Second, errors.New("KVM does not answer within 5 s"))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, QEMU, append(machine(true), "-m", "64", "-bios", file, "-device",
+		"isa-debug-exit,iobase=0xf4,iosize=1")...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == wanted {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("KVM: %w: %s", err, lastLine(out))
+}
+
+// machine are QEMU's options of any machine here: nothing but what is asked for.
+func machine(kvm bool) []string {
+	args := []string{"-machine", "q35", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"}
+	if kvm {
+		return append(args, "-accel", "kvm", "-cpu", "host")
+	}
+	return append(args, "-accel", "tcg,thread=multi", "-cpu", "max")
+}
+
+// args are QEMU's. Its threads have names, so that isolane attach and the witness know them.
+func (g Guest) args(kernel string, kvm bool) []string {
+	path := func(name string) string {
+		return strings.ReplaceAll(filepath.Join(g.Dir, name), ",", ",,") // as QEMU's options want it
+	}
+	line := "console=ttyS0 panic=-1"
+	if !kvm {
+		line += " no_timer_check tsc=reliable" // the emulated clock is late, and the kernel would distrust it
+	}
+	return append(machine(kvm), "-name", "isolane,debug-threads=on", "-smp", strconv.Itoa(g.CPUs),
+		"-m", strconv.Itoa(cmp.Or(g.Memory, usualMemory)),
+		"-chardev", "file,id=console,path="+path(consoleFile), "-serial", "chardev:console",
+		"-chardev", "file,id=report,path="+path(reportFile), "-serial", "chardev:report",
+		"-kernel", kernel, "-initrd", filepath.Join(g.Dir, initrdFile), "-append", line+" -- "+firstProgram)
+}

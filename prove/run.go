@@ -356,7 +356,7 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 	w := witness.Watch{CPUs: h.Online(), Cpusets: map[string]cpuset.Set{}}
 	for _, p := range m.application {
 		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Application, PID: p.pid(),
-			Planned: c.Application})
+			Planned: c.Application, Tree: true})
 	}
 	application, err := r.applicationDir(h)
 	if err != nil {

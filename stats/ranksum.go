@@ -7,16 +7,17 @@ import (
 )
 
 // CompareUnpaired estimates the ratio of the medians of two independent samples, which were not taken in the
-// same blocks: what lies between them in time is part of the difference. It is the exponential of the methods of
-// Hodges and Lehmann and of Mann, Whitney and Wilcoxon over the logarithms, which assume that the samples differ
-// by a factor and in nothing else. N is the size of both samples together. A value that is not positive and
-// finite is left out with a warning.
+// same blocks: what lies between them in time is part of the difference. It is the exponential of the methods
+// of Hodges and Lehmann and of Mann, Whitney and Wilcoxon over the logarithms, which assume that the samples
+// differ by a factor and in nothing else. N is the size of both samples together. A value that is not
+// positive and finite is left out with a warning.
 func CompareUnpaired(own, baseline []float64, confidence float64) Comparison {
 	x, y := logarithms(own), logarithms(baseline)
 	c := Comparison{Interval: shift(x, y, confidence), P: rankSumP(x, y), Adjusted: math.NaN()}
 	c.Estimate, c.Lo, c.Hi = math.Exp(c.Estimate), math.Exp(c.Lo), math.Exp(c.Hi)
 	if dropped := len(own) + len(baseline) - len(x) - len(y); dropped > 0 {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%d values that are not positive and finite are left out", dropped))
+		c.Warnings = append(c.Warnings,
+			fmt.Sprintf("%d values that are not positive and finite are left out", dropped))
 	}
 	return c
 }
@@ -31,10 +32,10 @@ func logarithms(values []float64) []float64 {
 	return logs
 }
 
-// shift estimates by how much x lies above y: the median of all differences (Hollander and Wolfe, Nonparametric
-// Statistical Methods, 2nd ed., section 4.2), with the interval that inverts the two-sided rank sum test
-// (Moses; section 4.3): its ends are the k-th difference from either side, with the largest k for which
-// P(U < k) <= (1-confidence)/2. At 95% that needs four values each, and k is 24 at ten each.
+// shift estimates by how much x lies above y: the median of all differences (Hollander and Wolfe,
+// Nonparametric Statistical Methods, 2nd ed., section 4.2), with the interval that inverts the two-sided rank
+// sum test (Moses; section 4.3): its ends are the k-th difference from either side, with the largest k for
+// which P(U < k) <= (1-confidence)/2. At 95% that needs four values each, and k is 24 at ten each.
 func shift(x, y []float64, confidence float64) Interval {
 	var d []float64
 	for _, a := range x {
@@ -46,17 +47,18 @@ func shift(x, y []float64, confidence float64) Interval {
 	i := Interval{Estimate: median(d), Lo: math.Inf(-1), Hi: math.Inf(1), N: len(x) + len(y)}
 	k, tail := criticalCount(len(x), len(y), (1-confidence)/2)
 	if k == 0 {
-		i.Warnings = append(i.Warnings, fmt.Sprintf("%d and %d values are too few for an interval at %g%%", len(x), len(y),
-			100*confidence))
+		i.Warnings = append(i.Warnings,
+			fmt.Sprintf("%d and %d values are too few for an interval at %g%%", len(x), len(y), 100*confidence))
 		return i
 	}
 	i.Lo, i.Hi, i.Confidence = d[k-1], d[len(d)-k], 1-2*tail
 	return i
 }
 
-// criticalCount returns the largest k with P(U < k) <= alpha under the null, and that probability; 0 where there
-// is none. U counts the pairs in which the value of the first sample, of n, is above that of the second, of m.
-// Where one has more than exactUpTo values, it is the normal approximation (section 4.3, formula 4.41).
+// criticalCount returns the largest k with P(U < k) <= alpha under the null, and that probability; 0 where
+// there is none. U counts the pairs in which the value of the first sample, of n, is above that of the
+// second, of m. Where one has more than exactUpTo values, it is the normal approximation (section 4.3,
+// formula 4.41).
 func criticalCount(n, m int, alpha float64) (int, float64) {
 	switch {
 	case n == 0 || m == 0:
@@ -87,8 +89,8 @@ func untied(n int) []int {
 	return ranks
 }
 
-// rankSums returns the probability of each sum of the doubled ranks of n values, when each n of them are equally
-// likely to be the first sample: the distribution of the rank sum given the ties.
+// rankSums returns the probability of each sum of the doubled ranks of n values, when each n of them are
+// equally likely to be the first sample: the distribution of the rank sum given the ties.
 func rankSums(doubled []int, n int) []float64 {
 	total := 0
 	for _, r := range doubled {
@@ -99,10 +101,12 @@ func rankSums(doubled []int, n int) []float64 {
 		ways[k] = make([]float64, total+1)
 	}
 	ways[0][0] = 1
+	most := 0
 	all := 1.0 // choices of n of the ranks so far: n of i+1 is n of i times (i+1)/(i+1-n)
 	for i, r := range doubled {
+		most += r
 		for k := min(n, i+1); k > 0; k-- {
-			for s := total; s >= r; s-- {
+			for s := most; s >= r; s-- {
 				ways[k][s] += ways[k-1][s-r]
 			}
 		}
@@ -116,9 +120,9 @@ func rankSums(doubled []int, n int) []float64 {
 	return ways[n]
 }
 
-// rankSumP is the two-sided p-value of the Wilcoxon rank sum test, which is that of Mann and Whitney, that both
-// samples are of one distribution (Hollander and Wolfe, section 4.1). Equal values share their midrank, and the
-// distribution is exact for up to exactUpTo values each. It is 1 for an empty sample.
+// rankSumP is the two-sided p-value of the Wilcoxon rank sum test, which is that of Mann and Whitney, that
+// both samples are of one distribution (Hollander and Wolfe, section 4.1). Equal values share their midrank,
+// and the distribution is exact for up to exactUpTo values each. It is 1 for an empty sample.
 func rankSumP(x, y []float64) float64 {
 	n, m := len(x), len(y)
 	if n == 0 || m == 0 {

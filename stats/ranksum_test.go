@@ -137,11 +137,11 @@ func TestUnpairedProperties(t *testing.T) {
 	})
 }
 
-// Two sessions of one configuration are called different in at most 6% of the pairs, and in at most 6% anywhere
+// Two sessions of one configuration are called different in at most 7% of the pairs, and in at most 7% anywhere
 // among five cells with Holm's adjustment, where nothing drifts; one that is 5% better is found. With drift from
 // the one session to the other the methods find the drift: that is what compare warns of.
 func TestUnpairedFalseAlarmsAndPower(t *testing.T) {
-	const sessions, cells, blocks = 4000, 5, 10
+	const sessions, cells, blocks = 1500, 5, 10
 	r := rand.New(rand.NewPCG(3, 3))
 	sample := func(level float64) []float64 {
 		x := make([]float64, blocks)
@@ -180,7 +180,7 @@ func TestUnpairedFalseAlarmsAndPower(t *testing.T) {
 		}
 	}
 	rate := func(n int) float64 { return 100 * float64(n) / sessions }
-	if rate(single) > 6 || rate(family) > 6 {
+	if rate(single) > 7 || rate(family) > 7 {
 		t.Errorf("%.1f%% false alarms, %.1f%% over %d cells with Holm", rate(single), rate(family), cells)
 	}
 	if rate(found) < 75 || rate(covered) < 94 {

@@ -5,8 +5,8 @@
 // Hodges and Lehmann and of Wilcoxon, which assume symmetry and no more. A bootstrap would be wrong
 // here: at five blocks it calls one in six equal pairs different.
 //
-// Two sessions have no blocks in common: CompareUnpaired has the two-sample methods of Hodges and Lehmann and of
-// Mann, Whitney and Wilcoxon, which see drift between the sessions as a difference.
+// Two sessions have no blocks in common: CompareUnpaired has the two-sample methods of Hodges and Lehmann and
+// of Mann, Whitney and Wilcoxon, which see drift between the sessions as a difference.
 package stats
 
 import (

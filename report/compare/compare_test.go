@@ -111,7 +111,7 @@ func TestNoVerdict(t *testing.T) {
 }
 
 func TestWithoutPartner(t *testing.T) {
-	a, b := session.Made(t, "standard", 10, session.SixCells()), session.Made(t, "standard", 10, session.AllCells())
+	a, b := session.Made(t, "standard", 2, session.SixCells()), session.Made(t, "standard", 2, session.AllCells())
 	b.Cells[0].Levels["path"], b.Cells[3].Name = "macvlan", "renamed"
 	for i := range b.Runs {
 		if b.Runs[i].Cell == "noisy-pinned-bridge" {
@@ -154,7 +154,7 @@ func TestWithoutPartner(t *testing.T) {
 		if _, err := Sessions(Side{"before", first}, Side{"after", b}, false); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, want %s", err, name)
 		}
-		b = session.Made(t, "standard", 10, session.AllCells())
+		b = session.Made(t, "standard", 2, session.AllCells())
 		b.Cells[3].Name = "renamed"
 		b.Runs = slices.DeleteFunc(b.Runs, func(r results.Run) bool { return r.Cell == "noisy-pinned-bridge" })
 	}

@@ -43,7 +43,8 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 	if !spec.Inside() {
 		m.subject = witness.Subject{Role: witness.Client, Planned: at.cell.Client}
 		client := r.scenario.Spec.Client
-		m.confines = process.Lane{Netns: netpath.Lab().Client.Netns, Policy: client.Policy, Priority: client.Priority}
+		m.confines = process.Lane{Netns: netpath.Lab().Client.Netns, Policy: client.Policy,
+			Priority: client.Priority}
 		m.confines.Cgroup, err = knob.GroupDir(at.host, clientGroup)
 		return m, err
 	}

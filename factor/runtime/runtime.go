@@ -1,5 +1,5 @@
-// Package runtime is the factor of what the program of a probe inside the application runs in: a plain process, a
-// container or a virtual machine.
+// Package runtime is the factor of what the program of a probe inside the application runs in: a plain
+// process, a container or a virtual machine.
 package runtime
 
 import (
@@ -105,7 +105,8 @@ func (runtimes) Package(program string) string {
 	return program
 }
 
-// Missing says what the host lacks beside programs, and the command that installs it; "" where nothing is missing.
+// Missing says what the host lacks beside programs, and the command that installs it; "" where nothing is
+// missing.
 func (f runtimes) Missing(root fs.FS) (what, remedy string) {
 	if !f.has(guest.VM) {
 		return "", ""

@@ -186,7 +186,9 @@ func namesOf(all []results.Metric) string {
 }
 
 // needs is a probe whose settings say which program it needs.
-type needs interface{ Needs() (program, debian string) }
+type needs interface {
+	Needs() (program, debian string)
+}
 
 // Program is one that must be on the host.
 type Program struct{ Name, Package string } // Debian's

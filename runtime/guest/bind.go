@@ -56,8 +56,8 @@ func virtualCPUs(root fs.FS, pid int) map[int]int {
 	return found
 }
 
-// spread gives virtual CPU i the CPU i of those that may be used, and begins again where there are fewer. The other
-// threads get what is left, else they stay where they are.
+// spread gives virtual CPU i the CPU i of those that may be used, and begins again where there are fewer. The
+// other threads get what is left, else they stay where they are.
 func (g Guest) spread(pid int, threads map[int]int, may cpuset.Set) error {
 	all := may.Slice()
 	var used cpuset.Set

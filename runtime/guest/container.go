@@ -18,8 +18,8 @@ import (
 // caller's.
 const Crun = "crun"
 
-// The parts of an OCI bundle's config.json that are used here (opencontainers/runtime-spec, v1.0.2, config.md and
-// config-linux.md).
+// The parts of an OCI bundle's config.json that are used here (opencontainers/runtime-spec, v1.0.2, config.md
+// and config-linux.md).
 type (
 	bundle struct {
 		Version  string  `json:"ociVersion"`
@@ -59,8 +59,8 @@ type (
 	}
 )
 
-// contain runs argv in a container. Its mounts are in a namespace that ends with it; what crun notes of it lies in
-// the guest's directory.
+// contain runs argv in a container. Its mounts are in a namespace that ends with it; what crun notes of it
+// lies in the guest's directory.
 func (g Guest) contain(ctx context.Context, argv []string) (int, error) {
 	if err := g.bundle(argv); err != nil {
 		return 1, err
@@ -85,8 +85,8 @@ func (g Guest) contain(ctx context.Context, argv []string) (int, error) {
 	return 1, ctx.Err()
 }
 
-// noHybrid hides the second hierarchy of a host whose cgroups are v1 and v2: crun refuses such a host where v2
-// has a controller, also where it is not to use cgroups. Only this thread, and what it starts, sees it so.
+// noHybrid hides the second hierarchy of a host whose cgroups are v1 and v2: crun refuses such a host where
+// v2 has a controller, also where it is not to use cgroups. Only this thread, and what it starts, sees it so.
 func noHybrid() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("a mount namespace of its own: %w", err)
@@ -128,8 +128,8 @@ func (g Guest) bundle(argv []string) error {
 	return os.WriteFile(filepath.Join(g.Dir, "config.json"), data, 0o600)
 }
 
-// hostMounts are those of a container with the host's programs and libraries. A folder that is a link, as /bin
-// where /usr is merged, is the same link there.
+// hostMounts are those of a container with the host's programs and libraries. A folder that is a link, as
+// /bin where /usr is merged, is the same link there.
 func hostMounts(rootfs, program string) ([]mount, error) {
 	mounts := []mount{
 		{"/proc", "proc", "proc", []string{"nosuid", "noexec", "nodev"}},

@@ -23,15 +23,16 @@ type report struct {
 // reportPort is the serial port of the report. The kernel's messages are on the first one.
 const reportPort = "/dev/ttyS1"
 
-// boot is the first program of the virtual machine. It ends the machine, and returns only where that fails: the
-// kernel ends it then.
+// boot is the first program of the virtual machine. It ends the machine, and returns only where that fails:
+// the kernel ends it then.
 func boot() error {
 	for _, m := range [][2]string{{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}} {
 		if err := unix.Mount(m[0], m[1], m[0], 0, ""); err != nil {
 			return fmt.Errorf("%s: %w", m[1], err)
 		}
 	}
-	for name, to := range map[string]string{"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"} { // as udev has them
+	// as udev has them
+	for name, to := range map[string]string{"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"} {
 		if err := os.Symlink("/proc/self/fd"+to, "/dev/"+name); err != nil {
 			return err
 		}

@@ -1,9 +1,9 @@
 // Package guest runs a command in a container or in a virtual machine that is made for it, and gone with it.
 //
-// Both stay in the cgroup of their caller, with all processes and threads, so that they run where a plain process
-// of the caller would. Standard output, standard error and the exit code are the command's. The container's root
-// are the host's own programs and libraries, read-only; the virtual machine boots a kernel of the host with
-// the command, its libraries and this program in its memory. Neither has a network.
+// Both stay in the cgroup of their caller, with all processes and threads, so that they run where a plain
+// process of the caller would. Standard output, standard error and the exit code are the command's. The
+// container's root are the host's own programs and libraries, read-only; the virtual machine boots a kernel
+// of the host with the command, its libraries and this program in its memory. Neither has a network.
 package guest
 
 import (
@@ -50,8 +50,8 @@ func Command(self string, g Guest, argv []string) []string {
 	return append([]string{self, entry, string(settings)}, argv...)
 }
 
-// Entry does what this program was started for by Command, or by the virtual machine's kernel. It returns false
-// where it was not. The code is what the program is to exit with.
+// Entry does what this program was started for by Command, or by the virtual machine's kernel. It returns
+// false where it was not. The code is what the program is to exit with.
 func Entry(ctx context.Context, args []string) (did bool, code int, err error) {
 	switch {
 	case os.Getpid() == 1 && len(args) == 2 && args[1] == firstProgram:
@@ -71,8 +71,8 @@ func Entry(ctx context.Context, args []string) (did bool, code int, err error) {
 	return true, code, err
 }
 
-// Overhead is how much longer than on the host a command may take, to begin and to end: a kernel that boots under
-// software emulation on a busy machine.
+// Overhead is how much longer than on the host a command may take, to begin and to end: a kernel that boots
+// under software emulation on a busy machine.
 func (g Guest) Overhead() time.Duration {
 	switch g.Runtime {
 	case VM:
@@ -86,8 +86,8 @@ func (g Guest) Overhead() time.Duration {
 // OwnClock says that the command's monotonic clock is not the host's.
 func (g Guest) OwnClock() bool { return g.Runtime == VM }
 
-// Facts are what the guest found out about itself, such as the accelerator of a virtual machine. dir is that of
-// the guest. There may be none.
+// Facts are what the guest found out about itself, such as the accelerator of a virtual machine. dir is that
+// of the guest. There may be none.
 func Facts(dir string) (map[string]string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, factsFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -122,7 +122,7 @@ func (g Guest) run(ctx context.Context, program string, args []string) (int, err
 
 // child is a command that ends with this process.
 func child(ctx context.Context, program string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program, args...)
+	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // G702: what a scenario asks to be run
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }

@@ -20,8 +20,8 @@ const (
 	commandFile = "/command.json"
 )
 
-// initramfs writes what the kernel unpacks into its memory: this program as the first one, the command's with its
-// libraries, and the command.
+// initramfs writes what the kernel unpacks into its memory: this program as the first one, the command's with
+// its libraries, and the command.
 func initramfs(ctx context.Context, to string, argv []string) (err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -93,8 +93,8 @@ func listed(text string) (all []string) {
 	return all
 }
 
-// archive writes cpio's format newc (Documentation/driver-api/early-userspace/buffer-format.rst). Its error is the
-// first one.
+// archive writes cpio's format newc (Documentation/driver-api/early-userspace/buffer-format.rst). Its error
+// is the first one.
 type archive struct {
 	w    *bufio.Writer
 	made map[string]bool
@@ -142,7 +142,8 @@ func (a *archive) record(name string, mode, size int64, content io.Reader) {
 	a.n++
 	name = strings.TrimPrefix(name, "/") + "\x00"
 	// inode, mode, uid, gid, links, mtime, size, device and rdevice, length of the name, no checksum
-	fmt.Fprintf(a.w, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s%s", a.n, mode, 0, 0, 1, 0, size, 0,
+	fmt.Fprintf(a.w, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s%s", a.n, mode, 0, 0, 1, 0,
+		size, 0,
 		0, 0, 0, len(name), 0, name, fill(110+len(name)))
 	if content != nil {
 		if _, err := io.CopyN(a.w, content, size); err != nil {

@@ -14,8 +14,8 @@ import (
 const KernelPackage = "linux-image-cloud-amd64"
 
 // ErrNoKernel says that there is no kernel to boot.
-var ErrNoKernel = errors.New("/boot/vmlinuz-*: expected a kernel for a virtual machine to boot, or the path of " +
-	"another (kernel)")
+var ErrNoKernel = errors.New("/boot/vmlinuz-*: expected a kernel for a virtual machine to boot, " +
+	"or the path of another (kernel)")
 
 // FindKernel returns the newest kernel in /boot of root, by version: its path below it.
 func FindKernel(root fs.FS) (string, error) {

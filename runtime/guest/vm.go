@@ -123,8 +123,8 @@ func lastLine(text []byte) string {
 	return last[:min(len(last), 300)]
 }
 
-// tryKVM runs three instructions in a virtual machine with hardware's help: /dev/kvm may be there and not work, as
-// on a cloud's machines. The error says why there is no KVM.
+// tryKVM runs three instructions in a virtual machine with hardware's help: /dev/kvm may be there and not
+// work, as on a cloud's machines. The error says why there is no KVM.
 func (g Guest) tryKVM(ctx context.Context) error {
 	if _, err := os.Stat("/dev/kvm"); err != nil {
 		return err

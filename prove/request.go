@@ -90,7 +90,8 @@ func (o Options) Ready() error {
 	}
 	for _, program := range o.Scenario.Programs(o.Kinds.Probes) {
 		if _, err := exec.LookPath(program.Name); err != nil {
-			return &MissingError{fmt.Sprintf("%s is not installed", program.Name), "apt-get install " + program.Package}
+			return &MissingError{fmt.Sprintf("%s is not installed", program.Name),
+				"apt-get install " + program.Package}
 		}
 	}
 	for _, f := range o.Scenario.Spec.Factors {

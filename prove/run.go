@@ -243,7 +243,8 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 	}
 	if run.Witness.Source != "" { // the neighbours' own count of their work is part of the evidence
 		inside := slices.ContainsFunc(probes, func(p scenario.Probe) bool { return p.Inside() })
-		run.Void = append(run.Void, witness.Contradictions(run.Witness, expectations(c, given, inside, run.Witness))...)
+		run.Void = append(run.Void, witness.Contradictions(run.Witness, expectations(c, given, inside,
+			run.Witness))...)
 	}
 	return err
 }
@@ -294,7 +295,8 @@ func (r *runner) inside(at place, capabilities ...string) (process.Lane, []strin
 		return confines, nil, nil
 	}
 	// all that isolane run gives
-	return r.lanes.Inside(r.laneName(), lanes.With{Netns: confines.Netns, Workload: true, Capabilities: capabilities})
+	return r.lanes.Inside(r.laneName(), lanes.With{Netns: confines.Netns, Workload: true,
+		Capabilities: capabilities})
 }
 
 func (r *runner) startServers(ctx context.Context, at place) (servers []*proc, err error) {
@@ -356,7 +358,7 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 	w := witness.Watch{CPUs: h.Online(), Cpusets: map[string]cpuset.Set{}}
 	for _, p := range m.application {
 		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Application, PID: p.pid(),
-			Planned: c.Application})
+			Planned: c.Application, Tree: true})
 	}
 	application, err := r.applicationDir(h)
 	if err != nil {

@@ -91,7 +91,8 @@ func openLoop(s scenario.Scenario) (scenario.Probe, error) {
 			return p, nil
 		}
 	}
-	return scenario.Probe{}, fmt.Errorf("%w: the self-test needs a probe in an open loop: there is none", ErrInput)
+	return scenario.Probe{}, fmt.Errorf("%w: the self-test needs a probe in an open loop: there is none",
+		ErrInput)
 }
 
 // pick is the first cell whose application has a cpuset and nothing else.

@@ -40,6 +40,9 @@ func (d Document) Write(w io.Writer) {
 	fmt.Fprintf(w, "\nreport: %s\n", d.Page)
 }
 
+// Summary is what the document was made from.
+func (d Document) Summary() *figures.Summary { return &d.summary }
+
 // Aim is something that the product is to reach, and what was found.
 type Aim struct {
 	Text  string        `json:"text"` // what it is about

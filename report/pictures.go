@@ -62,15 +62,15 @@ func whole(s *figures.Summary, m figures.Metric) bool {
 
 // chartName is that of its file: the primary ones by what they are, the others by their measurement too.
 func chartName(what string, m figures.Metric) string {
-	if m.IsPrimary() {
-		return "chart-" + what + ".svg"
+	if !m.IsPrimary() {
+		what += "-" + strings.TrimPrefix(m.Name, what+"-")
 	}
-	return "chart-" + what + "-" + strings.Map(func(r rune) rune {
+	return "chart-" + strings.Map(func(r rune) rune {
 		if r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
 			return r
 		}
 		return '_'
-	}, strings.TrimPrefix(m.Name, what+"-")) + ".svg"
+	}, what) + ".svg"
 }
 
 // barsLabels are the title of a chart of bars, and the line that says how to read it.

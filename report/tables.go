@@ -77,7 +77,8 @@ func verdict(f figures.Figure) string {
 
 // guardTable shows the classic errors, and whether the session is free of them.
 func guardTable(s *figures.Summary) table {
-	t := table{Title: "Guards against the classic errors of measuring", Columns: append(heads(2, "error", "guard"),
+	t := table{Title: "Guards against the classic errors of measuring", Columns: append(heads(2, "error",
+		"guard"),
 		column{Name: "how, or where not", Words: true, Long: true})}
 	for _, g := range s.Guards {
 		t.Rows = append(t.Rows, []string{g.Name, string(g.State), g.Text})

@@ -13,11 +13,12 @@ import (
 
 // Expect is what a plan expects of the evidence.
 type Expect struct {
-	Noisy        bool                // there are neighbours, and they work
-	Lane         cpuset.Set          // CPUs where only the application belongs; empty where there is no lane
-	Neighbours   cpuset.Set          // where the neighbours may run
-	Measured     cpuset.Set          // CPUs whose steal counts
-	Starter      int                 // process that goes to the lane to start programs there, while none of them measures; 0: none
+	Noisy      bool       // there are neighbours, and they work
+	Lane       cpuset.Set // CPUs where only the application belongs; empty where there is no lane
+	Neighbours cpuset.Set // where the neighbours may run
+	Measured   cpuset.Set // CPUs whose steal counts
+	// process that goes to the lane to start programs there, while none of them measures; 0: none
+	Starter      int
 	StealPercent float64             // of a measured CPU that a hypervisor may take; 0 is nothing
 	NoisePercent float64             // of one CPU that the neighbours must have had; 0 is 1
 	Window       results.Nanoseconds // what the percentages are of; 0 is the witness's own

@@ -125,25 +125,6 @@ func scenariosCommand() *cobra.Command {
 	return cmd
 }
 
-func reportCommand() *cobra.Command {
-	var out output
-	cmd := &cobra.Command{
-		Use:   "report DIR",
-		Short: "Write the table and the page again from stored results",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := results.Read(args[0])
-			if err != nil {
-				return usage(err)
-			}
-			d, err := report.Store(args[0], s)
-			return out.print(cmd, d, err)
-		},
-	}
-	out.flags(cmd, "text", "json")
-	return cmd
-}
-
 func probeCommand() *cobra.Command {
 	var serve bool
 	var c probe.Conditions

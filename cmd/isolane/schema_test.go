@@ -26,6 +26,7 @@ import (
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/prove"
 	"isolane.dev/isolane/report"
+	"isolane.dev/isolane/report/compare"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/test/golden"
 	"isolane.dev/isolane/version"
@@ -54,6 +55,7 @@ func documents() map[string]any {
 		"GRUB":             boot.GRUB{},
 		"Cores":            cores.Document{},
 		"Report":           report.Document{},
+		"Comparison":       compare.Document{},
 		"Scenarios":        prove.Scenarios{},
 		"Version":          version.Version{},
 	}
@@ -70,7 +72,7 @@ func TestSchemas(t *testing.T) {
 			continue
 		}
 		apiVersion := plan.APIVersion
-		if slices.Contains([]string{lane.Kind, host.Kind, results.Kind, "Report", "Version"}, kind) {
+		if slices.Contains([]string{lane.Kind, host.Kind, results.Kind, "Report", "Comparison", "Version"}, kind) {
 			apiVersion = lane.APIVersion // these have not changed since
 		}
 		properties["apiVersion"], properties["kind"] = map[string]any{"const": apiVersion}, map[string]any{"const": kind}

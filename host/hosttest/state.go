@@ -115,7 +115,8 @@ func (s State) tasks() error {
 			if cpus, err := task.ReadAllowed(root, task.Dir(pid)); err == nil {
 				s[fmt.Sprintf("%s%d %s", kernelThread, t.ID, name)] = cpus.String()
 			}
-		case slices.Contains([]string{"isolane", "iperf3", "floor", "nginx", "varnishd", "cache-main", "wrk", "cyclictest"}, t.Comm),
+		case slices.Contains([]string{"isolane", "iperf3", "floor", "nginx", "varnishd", "cache-main", "wrk",
+			"cyclictest"}, t.Comm),
 			strings.HasPrefix(t.Comm, "stress-ng"):
 			s[fmt.Sprintf("process %d %s", t.ID, t.Comm)] = "present"
 		}

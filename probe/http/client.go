@@ -81,7 +81,7 @@ func newClient(p Probe, given probe.Conditions) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	to := given.At(webserver.Port)
+	to := given.At(p.Port())
 	c := &client{Probe: p, to: to, clock: clock, conns: make([]conn, p.Connections),
 		free: newQueue(p.Connections), in: make([]byte, headRoom),
 		events: make([]unix.EpollEvent, 128), last: probe.NewHistogram(), start: probe.NewHistogram(),

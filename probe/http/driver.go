@@ -178,5 +178,5 @@ func (Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, erro
 
 // Serve runs the web server.
 func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) error {
-	return webserver.Serve(ctx, p.Settings, c.At(webserver.Port), c.Dir, stdout)
+	return webserver.Serve(ctx, p.Settings, c.At(p.Port()), c.Dir, stdout)
 }

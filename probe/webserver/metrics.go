@@ -2,6 +2,7 @@ package webserver
 
 import (
 	"encoding/json"
+	"time"
 
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/results"
@@ -16,6 +17,7 @@ func Command(self string, s Settings, c probe.Conditions) []string {
 	if err != nil {
 		panic(err) // plain data
 	}
+	c.Warmup, c.Window = 0, time.Second // of the clients: a server has none
 	return probe.Command(self, Kind, c, "--serve", string(settings))
 }
 

@@ -30,8 +30,16 @@ type Settings struct {
 	Workers int `json:"workers,omitempty"`
 }
 
-// Port is that of the servers where none is given: the registered alternative to 80.
-const Port = 8080
+// Port is that of the server where none is given: the registered alternative to 80, and the next one.
+func (s Settings) Port() uint16 {
+	if s.Software == Varnish {
+		return 8081
+	}
+	return 8080
+}
+
+// Needs are the server's program and its Debian package.
+func (s Settings) Needs() (program, debian string) { return s.program(), s.Software }
 
 // maxWorkers is more than any machine has CPUs.
 const maxWorkers = 4096

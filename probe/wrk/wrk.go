@@ -143,7 +143,7 @@ func (Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, erro
 
 // Serve runs the web server.
 func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) error {
-	return webserver.Serve(ctx, p.Settings, c.At(webserver.Port), c.Dir, stdout)
+	return webserver.Serve(ctx, p.Settings, c.At(p.Port()), c.Dir, stdout)
 }
 
 // Run runs wrk for the warm-up, and for the window.
@@ -184,7 +184,7 @@ func (p Probe) wrk(ctx context.Context, c probe.Conditions, duration time.Durati
 	}
 	runtime.LockOSThread() // Pdeathsig comes when the thread ends that started wrk
 	defer runtime.UnlockOSThread()
-	to := c.At(webserver.Port)
+	to := c.At(p.Port())
 	cmd := exec.CommandContext(ctx, path, "--threads", strconv.Itoa(p.Threads), "--connections",
 		strconv.Itoa(p.Connections), "--duration", strconv.Itoa(int(duration/time.Second))+"s", "--latency",
 		"http://"+to.String()+webserver.Path(p.Size))

@@ -185,6 +185,11 @@ func namesOf(all []results.Metric) string {
 	return strings.Join(names, ", ")
 }
 
+// needs is a probe whose settings say which program it needs.
+type needs interface {
+	Needs() (program, debian string)
+}
+
 // Program is one that must be on the host.
 type Program struct{ Name, Package string } // Debian's
 
@@ -212,6 +217,10 @@ func (s Scenario) Programs(kinds []probe.Driver) []Program {
 		}
 		for _, name := range kind.Programs() {
 			add(Program{name, probe.Package(kind, name)})
+		}
+		if n, ok := p.Probe.(needs); ok {
+			name, debian := n.Needs()
+			add(Program{name, debian})
 		}
 	}
 	return all

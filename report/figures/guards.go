@@ -51,8 +51,8 @@ func (f *Figure) lower(why string) {
 	}
 }
 
-// touched are the figures of a metric, and of the means that it is part of, in a cell. What the baseline has not
-// touches all cells.
+// touched are the figures of a metric, and of the means that it is part of, in a cell. What the baseline has
+// not touches all cells.
 func (s *Summary) touched(name string, c *Cell, use func(Metric, *Figure)) {
 	for i := range s.Cells {
 		other := &s.Cells[i]
@@ -143,8 +143,8 @@ func (s *Summary) supported() Guard {
 	return g
 }
 
-// unsteady is how much the frequency of a measured CPU may vary between the runs of a cell: the coefficient of
-// variation.
+// unsteady is how much the frequency of a measured CPU may vary between the runs of a cell: the coefficient
+// of variation.
 const unsteady = 0.02
 
 func (s *Summary) frequency() Guard {
@@ -181,7 +181,8 @@ func (s *Summary) clock() Guard {
 	switch source := s.Session.Environment.Clocksource; source {
 	case "":
 		return Guard{"clock", Unknown, "the kernel does not say"}
-	case "tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen", "riscv_clocksource", "timebase",
+	case "tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen", "riscv_clocksource",
+		"timebase",
 		"stp", "tod":
 		return Guard{"clock", Kept, "CLOCK_MONOTONIC from " + source}
 	default:
@@ -192,18 +193,20 @@ func (s *Summary) clock() Guard {
 				}
 			}
 		}
-		return Guard{"clock", Failed, "CLOCK_MONOTONIC comes from " + source + ", which is slow to read: boot with another"}
+		return Guard{"clock", Failed, "CLOCK_MONOTONIC comes from " + source +
+			", which is slow to read: boot with another"}
 	}
 }
 
-// drift: blocks are random and compared each with its own baseline, so drift of the machine falls out; a reader
-// should know of it.
+// drift: blocks are random and compared each with its own baseline, so drift of the machine falls out; a
+// reader should know of it.
 func (s *Summary) drift() Guard {
 	base := s.Cell(s.Baseline)
 	if base == nil {
 		return Guard{}
 	}
-	g := Guard{"order and drift", Kept, fmt.Sprintf("random order in each block, seed %d", s.Session.Scenario.Seed)}
+	g := Guard{"order and drift", Kept, fmt.Sprintf("random order in each block, seed %d",
+		s.Session.Scenario.Seed)}
 	for _, m := range s.Primary() {
 		f := base.Figure(m)
 		if n := len(f.Blocks); n >= verdictBlocks {
@@ -231,14 +234,16 @@ func (s *Summary) several() Guard {
 	if len(differs) < 2 {
 		return Guard{"several things at once", Kept, "the cell of the aims differs from the baseline in one factor"}
 	}
-	return Guard{"several things at once", Failed, fmt.Sprintf("the cell of the aims differs from the baseline in %s: "+
-		"no single one of them is the cause", strings.Join(differs, ", "))}
+	return Guard{"several things at once", Failed,
+		fmt.Sprintf("the cell of the aims differs from the baseline in %s: "+
+			"no single one of them is the cause", strings.Join(differs, ", "))}
 }
 
 // early: who looks before the end, and stops when it looks good, finds what is not there.
 func (s *Summary) early() Guard {
 	if s.Session.Complete {
-		return Guard{"looked at before the end", Kept, quantity.Count(s.Session.Scenario.Blocks, "block") + ", as planned"}
+		return Guard{"looked at before the end", Kept, quantity.Count(s.Session.Scenario.Blocks,
+			"block") + ", as planned"}
 	}
 	for i := range s.Cells {
 		for _, f := range s.Cells[i].Figures {

@@ -1,0 +1,261 @@
+// Package compare says by what factor one session differs from another, and what differs in their conditions.
+//
+// The runs of two sessions share no blocks, so they are independent samples: what drifted between the
+// sessions is part of each ratio. Within a session it cancels, see package report/figures.
+package compare
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/stats"
+)
+
+// Kind heads the document.
+const Kind = "Comparison"
+
+const (
+	confidence = 0.95
+	// verdictRuns is how many runs of a cell each session must have for a verdict, as within a session.
+	verdictRuns = 6
+)
+
+// Side is a session, and what the user calls it.
+type Side struct {
+	Name    string
+	Session results.Session
+}
+
+// Document is what `isolane compare A B` prints.
+type Document struct {
+	APIVersion string  `json:"apiVersion"`
+	Kind       string  `json:"kind"` // Comparison
+	A          Session `json:"a"`
+	B          Session `json:"b"`
+	// Notes are what a reader must know not to be misled, first of all that drift is not excluded.
+	Notes       []string     `json:"notes"`
+	Differences []Difference `json:"differences"` // of the conditions
+	Comparisons []Comparison `json:"comparisons"`
+	Without     []Without    `json:"withoutPartner"`
+	metrics     []figures.Metric
+}
+
+// Session says which of the two it is.
+type Session struct {
+	Results  string    `json:"results"` // as the user named it
+	Scenario string    `json:"scenario"`
+	Mode     string    `json:"mode"`
+	Complete bool      `json:"complete"`
+	Started  time.Time `json:"started"`
+	Ended    time.Time `json:"ended"`
+	Used     int       `json:"usedRuns"`
+}
+
+// Comparison is a metric in a cell of both sessions. The family of the p-values are all primary metrics in
+// all cells, and all other metrics in all cells.
+type Comparison struct {
+	Cell     string            `json:"cell"` // as A names it
+	Levels   map[string]string `json:"levels"`
+	Baseline bool              `json:"baseline"` // of both sessions: a hint of drift
+	Metric   string            `json:"metric"`
+	Unit     string            `json:"unit"`
+	Role     results.Role      `json:"role,omitempty"`
+	A        Figure            `json:"a"`
+	B        Figure            `json:"b"`
+	Ratio    Ratio             `json:"ratio"`    // of B to A
+	P        float64           `json:"p"`        // two-sided, of the rank sum test that the ratio is 1
+	Adjusted *float64          `json:"adjusted"` // for the family, after Holm; null where there is no verdict
+	Verdict  stats.Verdict     `json:"verdict,omitempty"`
+	found    stats.Comparison
+}
+
+// Figure is what the used runs of a cell gave.
+type Figure struct {
+	Median float64 `json:"median"` // of the runs' values; the value of a distribution is its P50
+	Runs   int     `json:"runs"`
+}
+
+// Ratio is the estimate of Hodges and Lehmann over all pairs of runs, with its interval; where the runs are
+// too few for one, low and high are the least and the greatest ratio of a pair.
+type Ratio struct {
+	Estimate   float64 `json:"estimate"`
+	Low        float64 `json:"low"`
+	High       float64 `json:"high"`
+	Confidence float64 `json:"confidence"` // 0: no interval
+}
+
+// Without is a cell or a metric that cannot be compared.
+type Without struct {
+	What string `json:"what"` // cell noisy-lane-express
+	In   string `json:"in"`   // A or B: who has it
+	Why  string `json:"why"`
+}
+
+// Sessions compares b with a: the primary metrics of either, or all. It fails where they have no cell in
+// common.
+func Sessions(a, b Side, all bool) (Document, error) {
+	d := Document{APIVersion: results.APIVersion, Kind: Kind, A: newSession(a), B: newSession(b),
+		Differences: []Difference{}, Comparisons: []Comparison{}, Without: []Without{}}
+	sa, err := figures.Summarize(a.Session)
+	if err != nil {
+		return d, fmt.Errorf("%s: %w", a.Name, err)
+	}
+	sb, err := figures.Summarize(b.Session)
+	if err != nil {
+		return d, fmt.Errorf("%s: %w", b.Name, err)
+	}
+	d.A.Used, d.B.Used = sa.Used, sb.Used
+	pairs := d.pair(&sa, &sb)
+	if len(pairs) == 0 {
+		return d, fmt.Errorf("%s and %s have no cell in common: expected some of the same factors and levels, "+
+			"as two sessions of one scenario have", a.Name, b.Name)
+	}
+	d.metrics = d.shared(&sa, &sb, all)
+	if len(d.metrics) == 0 {
+		return d, fmt.Errorf("%s and %s have no %smetric of one name and unit in common", a.Name, b.Name,
+			map[bool]string{false: "primary "}[all])
+	}
+	for _, m := range d.metrics {
+		for _, p := range pairs {
+			d.compare(m, p[0], p[1])
+		}
+	}
+	d.Notes = notes(&sa, &sb)
+	if sa.Verdicts && sb.Verdicts {
+		d.judge()
+	}
+	d.Differences = append(d.Differences, conditions(a.Session, b.Session, pairs)...)
+	return d, nil
+}
+
+func newSession(s Side) Session {
+	return Session{Results: s.Name, Scenario: s.Session.Scenario.Name, Mode: s.Session.Scenario.Mode,
+		Complete: s.Session.Complete, Started: s.Session.Started, Ended: s.Session.Ended}
+}
+
+// pair finds the cells of the same levels, in the order of a, and says which have no partner.
+func (d *Document) pair(a, b *figures.Summary) (pairs [][2]figures.Cell) {
+	partner := func(c figures.Cell, in []figures.Cell) int {
+		return slices.IndexFunc(in, func(o figures.Cell) bool { return maps.Equal(c.Levels, o.Levels) })
+	}
+	for _, c := range a.Cells {
+		if k := partner(c, b.Cells); k >= 0 {
+			pairs = append(pairs, [2]figures.Cell{c, b.Cells[k]})
+		} else {
+			d.Without = append(d.Without, Without{"cell " + c.Name, "A", "B has no cell of these levels"})
+		}
+	}
+	for _, c := range b.Cells {
+		if partner(c, a.Cells) < 0 {
+			d.Without = append(d.Without, Without{"cell " + c.Name, "B", "A has no cell of these levels"})
+		}
+	}
+	return pairs
+}
+
+// shared are the metrics that mean the same in both, the primary ones first. They are as a describes them.
+func (d *Document) shared(a, b *figures.Summary, all bool) []figures.Metric {
+	find := func(name string, in *figures.Summary) *figures.Metric {
+		for i := range in.Metrics {
+			if in.Metrics[i].Name == name {
+				return &in.Metrics[i]
+			}
+		}
+		return nil
+	}
+	var primary, others []figures.Metric
+	for _, m := range a.Metrics {
+		o := find(m.Name, b)
+		switch {
+		case !all && !m.IsPrimary() && (o == nil || !o.IsPrimary()):
+		case o == nil:
+			d.Without = append(d.Without, Without{"metric " + m.Name, "A", "B has no metric of this name"})
+		case m.Metric.Unit != o.Metric.Unit, m.Quantity != o.Quantity, m.Better != o.Better, m.Sampled != o.Sampled:
+			d.Without = append(d.Without, Without{"metric " + m.Name, "A", "that of B is another quantity or unit"})
+		default:
+			if m.Metric.Margin != o.Metric.Margin {
+				d.Differences = append(d.Differences, Difference{"scenario: margin of " + m.Name,
+					fmt.Sprintf("%g%% (used here)", 100*m.Metric.Margin), fmt.Sprintf("%g%%", 100*o.Metric.Margin)})
+			}
+			if m.IsPrimary() {
+				primary = append(primary, m)
+			} else {
+				others = append(others, m)
+			}
+		}
+	}
+	for _, m := range b.Metrics {
+		if (all || m.IsPrimary()) && find(m.Name, a) == nil {
+			d.Without = append(d.Without, Without{"metric " + m.Name, "B", "A has no metric of this name"})
+		}
+	}
+	return append(primary, others...)
+}
+
+func (d *Document) compare(m figures.Metric, a, b figures.Cell) {
+	fa, fb := a.Figure(m), b.Figure(m)
+	found := stats.CompareUnpaired(values(fb), values(fa), confidence)
+	if !found.Known() {
+		in, other, why := "A", "B", m.Missing(b)
+		if len(fa.Blocks) == 0 {
+			in, other, why = "B", "A", m.Missing(a)
+		}
+		if why == "" {
+			why = "no values above 0"
+		}
+		d.Without = append(d.Without, Without{fmt.Sprintf("%s in %s", m.Name, a.Name), in, other + ": " + why})
+		return
+	}
+	d.Comparisons = append(d.Comparisons, Comparison{Cell: a.Name, Levels: a.Levels,
+		Baseline: a.Baseline && b.Baseline, Metric: m.Name, Unit: m.Metric.Unit, Role: m.Role,
+		A: Figure{fa.Centre, len(fa.Blocks)}, B: Figure{fb.Centre, len(fb.Blocks)},
+		Ratio: newRatio(found, values(fa), values(fb)), P: found.P, found: found})
+}
+
+func values(f figures.Figure) []float64 {
+	var all []float64
+	for _, b := range f.Blocks {
+		all = append(all, b.Value)
+	}
+	return all
+}
+
+func newRatio(c stats.Comparison, a, b []float64) Ratio {
+	if c.Confidence > 0 {
+		return Ratio{c.Estimate, c.Lo, c.Hi, c.Confidence}
+	}
+	least := func(x []float64) float64 {
+		return slices.Min(slices.DeleteFunc(slices.Clone(x), func(v float64) bool { return !(v > 0) }))
+	}
+	return Ratio{Estimate: c.Estimate, Low: least(b) / slices.Max(a), High: slices.Max(b) / least(a)}
+}
+
+// judge gives the verdicts: the primary metrics are one family for Holm, over all cells, and the others
+// another, so that what else is shown does not change the verdicts on the primary ones.
+func (d *Document) judge() {
+	for _, primary := range []bool{true, false} {
+		var family []*stats.Comparison
+		var judged []*Comparison
+		var margins []stats.Margin
+		for i := range d.Comparisons {
+			c := &d.Comparisons[i]
+			m := d.metrics[slices.IndexFunc(d.metrics, func(m figures.Metric) bool { return m.Name == c.Metric })]
+			if m.IsPrimary() == primary && m.IsFigure() && min(c.A.Runs, c.B.Runs) >= verdictRuns {
+				family, judged = append(family, &c.found), append(judged, c)
+				margins = append(margins, m.Margin)
+			}
+		}
+		stats.Holm(family)
+		for i, c := range judged {
+			c.Verdict = stats.Judge(c.found, margins[i])
+			if !math.IsNaN(c.found.Adjusted) {
+				c.Adjusted = &c.found.Adjusted
+			}
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package compare
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/stats"
+	"isolane.dev/isolane/terminal"
+)
+
+// Write writes the comparison as a terminal can show it.
+func (d Document) Write(w io.Writer) {
+	on := terminal.Of(w)
+	var b strings.Builder
+	for _, s := range []struct {
+		name string
+		of   Session
+	}{{"A", d.A}, {"B", d.B}} {
+		const form = "2006-01-02 15:04:05"
+		text := fmt.Sprintf("%s: %s, %s, %s used, %s to %s UTC", s.of.Results, s.of.Scenario, s.of.Mode,
+			quantity.Count(s.of.Used, "run"), s.of.Started.UTC().Format(form), s.of.Ended.UTC().Format(form))
+		b.WriteString(on.Fold(s.name+": ", terminal.Clean(text)))
+	}
+	for _, n := range d.Notes {
+		b.WriteString(on.Fold("note: ", n))
+	}
+	if hint := d.hint(); hint != "" {
+		b.WriteString(on.Fold("drift? ", hint))
+	}
+	for _, m := range d.metrics {
+		d.table(&b, on, m)
+	}
+	if len(d.Differences) > 0 {
+		b.WriteString("\n" + on.Fold("", on.Bold("What differs in the conditions")))
+	}
+	for _, v := range d.Differences {
+		b.WriteString(on.Fold("- ", terminal.Clean(fmt.Sprintf("%s: A %s; B %s", v.What, v.A, v.B))))
+	}
+	if len(d.Without) > 0 {
+		b.WriteString("\n" + on.Fold("", on.Bold("Not compared")))
+	}
+	for _, o := range d.Without {
+		b.WriteString(on.Fold("- ", terminal.Clean(fmt.Sprintf("%s, of %s: %s", o.What, o.In, o.Why))))
+	}
+	_, _ = io.WriteString(w, b.String()) // what cannot be written ends the command, see terminal.Checked
+}
+
+// hint says how far the baselines of both sessions are apart.
+func (d Document) hint() string {
+	var all []string
+	cell := ""
+	for _, m := range d.metrics {
+		for _, c := range d.Comparisons {
+			if c.Baseline && c.Metric == m.Name && m.IsPrimary() {
+				cell = c.Cell
+				all = append(all, fmt.Sprintf("%s %s %s", m.Value(), format.Percent(c.Ratio.Estimate), c.Ratio))
+			}
+		}
+	}
+	if len(all) == 0 {
+		return "no cell with figures is the baseline of both: nothing hints at how far the machine drifted."
+	}
+	return fmt.Sprintf("%s, the baseline of both, has in B of what it had in A: %s. Unless it was changed on "+
+		"purpose, that is drift.", terminal.Clean(cell), strings.Join(all, "; "))
+}
+
+// table has a metric of all cells.
+func (d Document) table(b *strings.Builder, on terminal.Terminal, m figures.Metric) {
+	t := terminal.Table{Head: []string{"cell", "A", "B", "B in % of A", "", "verdict"},
+		Figures: []int{1, 2, 3, 4}}
+	if !slices.ContainsFunc(d.Comparisons, func(c Comparison) bool { return c.Verdict != "" }) {
+		t.Head = t.Head[:5]
+	}
+	intervals, ranges := false, false
+	for _, c := range d.Comparisons {
+		if c.Metric != m.Name {
+			continue
+		}
+		intervals, ranges = intervals || c.Ratio.Confidence > 0, ranges || c.Ratio.Confidence == 0
+		row := []string{terminal.Clean(c.Cell), m.Unit.Full(c.A.Median), m.Unit.Full(c.B.Median),
+			format.Percent(c.Ratio.Estimate), c.Ratio.String(), verdict(on, c.Verdict)}
+		t.Rows = append(t.Rows, row[:len(t.Head)])
+	}
+	if len(t.Rows) == 0 {
+		return
+	}
+	t.Head[4] = map[bool]string{true: "95% interval", false: "range"}[intervals]
+	title := fmt.Sprintf("%s (%s), medians of the runs; %s is better", m.Value(), m.Detail, m.Better)
+	b.WriteString("\n" + on.Fold("", on.Bold(terminal.Clean(title))) + on.Table(t))
+	if ranges {
+		b.WriteString(on.Fold("  ", "a to b: the range of all pairs of runs, which are too few for an interval."))
+	}
+}
+
+func verdict(on terminal.Terminal, v stats.Verdict) string {
+	switch v {
+	case stats.Better:
+		return on.Green(string(v))
+	case stats.Worse:
+		return on.Red(string(v))
+	default:
+		return string(v)
+	}
+}
+
+// String prints the interval in percent in brackets, or the range without; of one pair there is none.
+func (r Ratio) String() string {
+	if r.Low == r.High {
+		return format.None
+	}
+	low, high := format.Digits(100*r.Low), format.Digits(100*r.High)
+	if r.Confidence > 0 {
+		return fmt.Sprintf("[%s, %s]", low, high)
+	}
+	return low + " to " + high
+}

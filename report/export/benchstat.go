@@ -1,0 +1,86 @@
+package export
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"isolane.dev/isolane/report"
+	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/terminal"
+)
+
+// benchstat writes the format of Go's benchmarks (golang.org/design/14313-benchmark-format, and the package
+// golang.org/x/perf/benchfmt): a name a metric, its levels as /factor=level, a line a used run. The baseline
+// comes first, because benchstat compares with the first that it meets. It takes the lines for independent
+// samples and does not know which ran in one block: its p-values are those of a rank sum test.
+func benchstat(w io.Writer, d report.Document) error {
+	s := d.Summary()
+	out := bufio.NewWriter(w)
+	fmt.Fprintf(out, "scenario: %s\ncpu: %s\n", oneLine(s.Session.Scenario.Name),
+		oneLine(s.Session.Environment.CPUModel))
+	for _, m := range s.Metrics {
+		same := func(o figures.Metric) bool { return o.Metric.Unit == m.Metric.Unit }
+		first := slices.IndexFunc(s.Metrics, same)
+		differs := slices.ContainsFunc(s.Metrics, func(o figures.Metric) bool {
+			return same(o) && o.Better != m.Better
+		})
+		if s.Metrics[first].Name == m.Name && !differs {
+			fmt.Fprintf(out, "Unit %s better=%s\n", unit(m), m.Better)
+		}
+	}
+	cells := slices.Clone(s.Cells)
+	slices.SortStableFunc(cells, func(a, b figures.Cell) int {
+		return map[bool]int{true: 0, false: 1}[a.Baseline] - map[bool]int{true: 0, false: 1}[b.Baseline]
+	})
+	taken := map[string]bool{}
+	for _, m := range s.Metrics {
+		name := benchmark(m)
+		for taken[name] { // rtt and Rtt
+			name += "_"
+		}
+		taken[name] = true
+		for _, c := range cells {
+			for _, b := range c.Figure(m).Blocks {
+				fmt.Fprintf(out, "%s 1 %s %s\n", named(name, levels(s, c)), number(b.Value), unit(m))
+			}
+		}
+	}
+	return out.Flush()
+}
+
+// benchmark is the name of a metric, which may not begin with a small letter.
+func benchmark(m figures.Metric) string {
+	name := word(m.Name, "/")
+	first, size := utf8.DecodeRuneInString(name)
+	if first = unicode.ToUpper(first); unicode.IsLower(first) {
+		return "Benchmark_" + name
+	}
+	return "Benchmark" + string(first) + name[size:]
+}
+
+// named puts the levels behind a name. A number behind a dash at the end would be taken for GOMAXPROCS.
+func named(name string, all []level) string {
+	for _, l := range all {
+		name += "/" + word(l.Factor, "/=") + "=" + word(l.Name, "/")
+	}
+	return regexp.MustCompile(`-([0-9]+)$`).ReplaceAllString(name, "%2D$1")
+}
+
+// unit is that of a metric; benchstat knows times as ns/op.
+func unit(m figures.Metric) string {
+	switch m.Metric.Unit {
+	case "ns":
+		return "ns/op"
+	case "":
+		return "value"
+	}
+	return word(m.Metric.Unit, "")
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(terminal.Clean(text)), " ") }

@@ -1,0 +1,64 @@
+package export
+
+import (
+	"encoding/csv"
+	"io"
+	"strconv"
+
+	"isolane.dev/isolane/report"
+	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/format"
+)
+
+// table writes comma-separated values (RFC 4180, lines end with LF). A row without a block is of all used
+// runs merged. The columns of the factors are named factor.NAME.
+func table(w io.Writer, d report.Document) error {
+	s := d.Summary()
+	out := csv.NewWriter(w)
+	head := []string{"cell"}
+	for _, f := range s.Session.Factors {
+		head = append(head, "factor."+f.Name)
+	}
+	_ = out.Write(append(head, "metric", "unit", "statistic", "block", "value", "samples")) // see out.Error
+	for _, c := range s.Cells {
+		conditions := []string{c.Name}
+		at := map[string]string{}
+		for _, l := range levels(s, c) {
+			at[l.Factor] = l.Name
+		}
+		for _, f := range s.Session.Factors {
+			conditions = append(conditions, at[f.Name])
+		}
+		for _, m := range s.Metrics {
+			for _, row := range rows(m, c.Figure(m)) {
+				_ = out.Write(append(conditions[:len(conditions):len(conditions)], row...))
+			}
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// rows are those of a cell's figure, without its conditions.
+func rows(m figures.Metric, f figures.Figure) [][]string {
+	statistic := m.Statistic
+	if statistic == "" {
+		statistic = "value"
+	}
+	var all [][]string
+	for _, b := range f.Blocks {
+		all = append(all, []string{m.Name, m.Metric.Unit, statistic, strconv.Itoa(b.Block), number(b.Value), ""})
+	}
+	d := f.Merged
+	if d.N() == 0 {
+		return all
+	}
+	add := func(name string, v float64) {
+		all = append(all, []string{m.Name, m.Metric.Unit, name, "", number(v), strconv.FormatUint(d.N(), 10)})
+	}
+	for _, p := range quantiles(d) {
+		add(format.Quantile(p), d.Quantile(p))
+	}
+	add("max", d.Max())
+	return all
+}

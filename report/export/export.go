@@ -1,0 +1,99 @@
+// Package export writes a session in the formats of other programs. Package report/figures computes; each
+// format only prints what it found, in the order of the session, so that the same results give the same
+// bytes.
+package export
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"isolane.dev/isolane/report"
+	"isolane.dev/isolane/report/figures"
+)
+
+// Format is a way to write a session.
+type Format struct {
+	Name  string
+	About string // what it is, for the help
+	Write func(io.Writer, report.Document) error
+}
+
+// Formats are all there are.
+func Formats() []Format {
+	return []Format{
+		{"benchstat", "a line a used run, in the format of Go's benchmarks: benchstat -col /placement", benchstat},
+		{"csv", "a row a cell, metric and block, and rows of the percentiles of all used runs merged", table},
+		{"hdr", "interval log of HdrHistogram, a tag a cell and metric", histograms},
+		{"json", "what -o json prints", document},
+		{"junit", "aims and the bounds of an objective as test cases, in XML", junit},
+		{"markdown", "a summary for a comment on a pull request", func(w io.Writer, d report.Document) error {
+			return d.Markdown(w)
+		}},
+		{"openmetrics", "medians, percentiles and ratios as metrics, with units and help", openmetrics},
+	}
+}
+
+// Find returns the format of that name, or an error that names all.
+func Find(name string) (Format, error) {
+	var names []string
+	for _, f := range Formats() {
+		if f.Name == name {
+			return f, nil
+		}
+		names = append(names, f.Name)
+	}
+	last := len(names) - 1
+	return Format{}, fmt.Errorf("expected %s or %s, and =FILE behind it for a file",
+		strings.Join(names[:last], ", "), names[last])
+}
+
+// level is what a cell has of a factor.
+type level struct{ Factor, Name string }
+
+// levels are those of a cell in the order of the factors, with an asterisk where another was in force.
+func levels(s *figures.Summary, c figures.Cell) []level {
+	var all []level
+	for _, f := range s.Session.Factors {
+		name := c.Levels[f.Name]
+		if _, other := c.InForce[f.Name]; other {
+			name += "*"
+		}
+		if name != "" {
+			all = append(all, level{f.Name, name})
+		}
+	}
+	return all
+}
+
+// quantiles are those of a distribution that its sample supports, of the usual ones.
+func quantiles(d *figures.Distribution) []float64 {
+	var all []float64
+	for _, p := range []float64{0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999} {
+		if d != nil && p <= d.Supported {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// number prints a value with all its digits, and no exponent.
+func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
+// word is a name without blanks, control characters and some others, each written as in a URL: %20. Different
+// names stay different.
+func word(name, others string) string {
+	var b strings.Builder
+	for _, r := range name {
+		if unicode.IsSpace(r) || unicode.IsControl(r) || r == '%' || strings.ContainsRune(others, r) {
+			for _, c := range []byte(string(r)) {
+				fmt.Fprintf(&b, "%%%02X", c)
+			}
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

@@ -1,0 +1,160 @@
+package export
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"isolane.dev/isolane/report"
+	"isolane.dev/isolane/report/figures"
+)
+
+// openmetrics writes OpenMetrics 1.0 text. A metric of the scenario is a label; the families are one a unit,
+// in the base units seconds and bits per second where ours are ns and bit/s. They have no timestamps:
+// results.json says when they were measured.
+func openmetrics(w io.Writer, d report.Document) error {
+	s := d.Summary()
+	var o exposition
+	for _, c := range s.Cells {
+		runs := o.family("isolane_runs", "", "gauge", "Runs that count, and those that are void.")
+		runs.sample("", float64(c.Used), labels(s, c, "", "state", "used"))
+		runs.sample("", float64(c.Void), labels(s, c, "", "state", "void"))
+	}
+	for _, m := range s.Metrics {
+		for _, c := range s.Cells {
+			if len(c.Figure(m).Blocks) > 0 {
+				o.add(m, c.Figure(m), labels(s, c, m.Name), func(p float64) string {
+					return labels(s, c, m.Name, "quantile", number(p))
+				})
+			}
+		}
+	}
+	for _, f := range o.families {
+		if _, err := io.WriteString(w, f.String()); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, "# EOF\n")
+	return err
+}
+
+// exposition has the families in the order in which they came: the lines of one stand together.
+type exposition struct{ families []*family }
+
+type family struct {
+	strings.Builder
+	name string
+}
+
+func (o *exposition) family(name, unit, kind, help string) *family {
+	for _, f := range o.families {
+		if f.name == name {
+			return f
+		}
+	}
+	f := &family{name: name}
+	fmt.Fprintf(f, "# TYPE %s %s\n", name, kind)
+	if unit != "" {
+		fmt.Fprintf(f, "# UNIT %s %s\n", name, unit)
+	}
+	fmt.Fprintf(f, "# HELP %s %s\n", name, escaped(help))
+	o.families = append(o.families, f)
+	return f
+}
+
+func (f *family) sample(suffix string, v float64, labels string) {
+	fmt.Fprintf(f, "%s%s{%s} %s\n", f.name, suffix, labels, number(v))
+}
+
+// add takes in what a cell has of a metric.
+func (o *exposition) add(m figures.Metric, f figures.Figure, own string, at func(quantile float64) string) {
+	unit, per := unitOf(m)
+	o.family("isolane_run_median_"+unit, unit, "gauge",
+		"Median over the used runs of a run's value; of a distribution that is its P50.").
+		sample("", f.Centre/per, own)
+	if d := f.Merged; d.N() > 0 {
+		merged := o.family("isolane_merged_"+unit, unit, "summary",
+			"Percentiles of all used runs merged, as far as the sample supports them.")
+		for _, p := range quantiles(d) {
+			merged.sample("", d.Quantile(p)/per, at(p))
+		}
+		merged.sample("_count", float64(d.N()), own)
+		merged.sample("_sum", d.Histogram.Mean()*float64(d.N())/per, own)
+		o.family("isolane_merged_max_"+unit, unit, "gauge",
+			"The longest of all used runs. It has no interval, and grows with the sample.").
+			sample("", d.Max()/per, own)
+	}
+	if c := f.Ratio; c.Known() {
+		ratio := func(end string, v float64, help string) {
+			o.family("isolane_to_baseline"+end+"_ratio", "ratio", "gauge", help).sample("", v, own)
+		}
+		ratio("", c.Estimate, "Ratio to the baseline, block by block.")
+		if c.Confidence > 0 {
+			ratio("_low", c.Lo, "Lower end of its 95% interval.")
+			ratio("_high", c.Hi, "Upper end of its 95% interval.")
+		}
+	}
+}
+
+// labels are the scenario, the cell, its levels and the metric, and pairs of further ones.
+func labels(s *figures.Summary, c figures.Cell, metric string, more ...string) string {
+	all := []string{"scenario", s.Session.Scenario.Name, "cell", c.Name}
+	if metric != "" {
+		all = append(all, "metric", metric)
+	}
+	taken := map[string]bool{}
+	for _, f := range s.Session.Factors {
+		name := "factor_" + identifier(f.Name)
+		for taken[name] { // a-b and a b
+			name += "_"
+		}
+		taken[name] = true
+		for _, l := range levels(s, c) {
+			if l.Factor == f.Name {
+				all = append(all, name, l.Name)
+			}
+		}
+	}
+	all = append(all, more...)
+	var text []string
+	for k := 0; k < len(all); k += 2 {
+		text = append(text, fmt.Sprintf(`%s="%s"`, all[k], escaped(all[k+1])))
+	}
+	return strings.Join(text, ",")
+}
+
+func escaped(text string) string {
+	return strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`).Replace(text)
+}
+
+// unitOf is a metric's unit as OpenMetrics names it, and how many of ours are one of it.
+func unitOf(m figures.Metric) (name string, per float64) {
+	switch unit := m.Metric.Unit; unit {
+	case "ns":
+		return "seconds", 1e9
+	case "bit/s":
+		return "bits_per_second", 1
+	case "%":
+		return "percent", 1
+	case "":
+		return "units", 1
+	default:
+		return identifier(strings.ReplaceAll(unit, "/", "_per_")), 1
+	}
+}
+
+// identifier is a name in the letters of a label: others are written as their number, blanks and dashes as _.
+func identifier(name string) string {
+	var b strings.Builder
+	for _, r := range name {
+		switch {
+		case r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z':
+			b.WriteRune(r)
+		case r == ' ' || r == '-':
+			b.WriteByte('_')
+		default:
+			fmt.Fprintf(&b, "u%04x", r)
+		}
+	}
+	return b.String()
+}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path"
 	"slices"
 	"strings"
@@ -67,7 +66,7 @@ func librariesOf(ctx context.Context, program string) ([]string, error) {
 	if !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		return nil, nil
 	}
-	out, err := exec.CommandContext(ctx, "ldd", program).Output() //nolint:gosec // G702: an argument, and no command
+	out, err := child(ctx, "ldd", program).Output()
 	if err != nil {
 		return nil, fmt.Errorf("ldd %s: %w", program, err)
 	}

@@ -99,13 +99,38 @@ func (t *jointSearch) fewestChoicesFirst() {
 	for _, l := range t.lanes {
 		choices[l.Metadata.Name] = search.Choice(t.m, l)
 	}
-	unrelated := func(l lane.Lane) int {
-		if l.Spec.Near.Lane != "" || len(l.Spec.Apart.Lanes) > 0 || t.isReferenced(l.Metadata.Name) {
-			return 0
+	relation := func(l lane.Lane) int {
+		name := l.Metadata.Name
+		switch {
+		case l.Spec.Near.Lane != "" || slices.ContainsFunc(t.lanes, func(o lane.Lane) bool {
+			return o.Spec.Near.Lane == name
+		}):
+			return 0 // beside each other, so that a place without room for the other shows at once
+		case len(l.Spec.Apart.Lanes) > 0 || t.isReferenced(name):
+			return 1
 		}
-		return 1
+		return 2
 	}
-	t.sort(func(l lane.Lane) int { return choices[l.Metadata.Name] }, unrelated, t.depth, cpusTaken)
+	t.sort(func(l lane.Lane) int { return choices[l.Metadata.Name] }, relation, t.chain, t.depth, cpusTaken)
+}
+
+// chain tells chains of lanes that are near to each other apart: the place in the request of the lane where a
+// chain ends. -1: a lane in none.
+func (t *jointSearch) chain(l lane.Lane) int {
+	at := -1
+	for range t.requested { // a circle ends here
+		next := t.orderOf(l.Spec.Near.Lane)
+		if next < 0 {
+			break
+		}
+		at, l = next, t.requested[next]
+	}
+	if at < 0 && slices.ContainsFunc(t.requested, func(o lane.Lane) bool {
+		return o.Spec.Near.Lane == l.Metadata.Name
+	}) {
+		return t.orderOf(l.Metadata.Name)
+	}
+	return at
 }
 
 // depth is the length of the chain of lanes, each near to the next, that begins with a lane.

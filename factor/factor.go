@@ -37,7 +37,7 @@ type Factor interface {
 	Outside() bool
 	// Programs are those on the host that it needs; each is a package of that name in Debian, unless the factor
 	// is a probe.Packaged.
-	Programs() []string
+	Programs(level string) []string
 	Set(c *Conditions, level string)
 }
 
@@ -159,7 +159,7 @@ func (Base) Quiet() string { return "" }
 func (Base) Outside() bool { return false }
 
 // Programs returns none.
-func (Base) Programs() []string { return nil }
+func (Base) Programs(string) []string { return nil }
 
 // longest is how many characters the name of a level has at most: it is part of a cell's.
 const longest = 40

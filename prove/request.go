@@ -80,7 +80,7 @@ func (e *MissingError) Error() string { return e.What }
 
 // needful is a factor that needs more of the host than programs.
 type needful interface {
-	Missing(root fs.FS) (what, remedy string) // what is "" where nothing is
+	Missing(level string, root fs.FS) (what, remedy string) // what is "" where nothing is
 }
 
 // Ready checks what a session needs before the host is looked at. The error is a *MissingError.
@@ -88,15 +88,23 @@ func (o Options) Ready() error {
 	if os.Geteuid() != 0 {
 		return &MissingError{"prove needs root: it makes network namespaces and cpusets", ""}
 	}
-	for _, program := range o.Scenario.Programs(o.Kinds.Probes) {
+	cells, err := o.Scenario.Cells(o.Cells)
+	if err != nil {
+		return err
+	}
+	for _, program := range o.Scenario.Programs(cells, o.Kinds.Probes) {
 		if _, err := exec.LookPath(program.Name); err != nil {
 			return &MissingError{fmt.Sprintf("%s is not installed", program.Name),
 				"apt-get install " + program.Package}
 		}
 	}
 	for _, f := range o.Scenario.Spec.Factors {
-		if n, ok := f.Factor.(needful); ok {
-			if what, remedy := n.Missing(host.Live()); what != "" {
+		n, ok := f.Factor.(needful)
+		for _, c := range cells {
+			if !ok || c.Levels[f.Name] == "" {
+				continue
+			}
+			if what, remedy := n.Missing(c.Levels[f.Name], host.Live()); what != "" {
 				return &MissingError{what, remedy}
 			}
 		}
@@ -112,7 +120,11 @@ func (o Options) VersionsOf(ctx context.Context, isolane string) map[string]stri
 		return found
 	}
 	defer func() { _ = os.RemoveAll(state) }()
-	for _, program := range o.Scenario.Programs(o.Kinds.Probes) {
+	cells, err := o.Scenario.Cells(o.Cells)
+	if err != nil {
+		return found
+	}
+	for _, program := range o.Scenario.Programs(cells, o.Kinds.Probes) {
 		cmd := exec.CommandContext(ctx, program.Name, "--version")
 		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+state)
 		out, err := cmd.Output()

@@ -19,7 +19,7 @@ func terminalOf(t *testing.T, columns uint16) *os.File {
 	if err != nil {
 		t.Skip(err)
 	}
-	t.Cleanup(func() { controller.Close() }) //nolint:errcheck // nothing was written
+	t.Cleanup(func() { _ = controller.Close() })
 	fd := int(controller.Fd())
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err == nil {
@@ -32,7 +32,7 @@ func terminalOf(t *testing.T, columns uint16) *os.File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { f.Close() }) //nolint:errcheck // nothing was written
+	t.Cleanup(func() { _ = f.Close() })
 	if err = unix.IoctlSetWinsize(int(f.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: 24}); err != nil {
 		t.Fatal(err)
 	}

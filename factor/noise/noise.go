@@ -64,13 +64,11 @@ func (n neighbours) Quiet() string {
 
 func (neighbours) Outside() bool { return true }
 
-func (n neighbours) Programs() []string {
-	for _, all := range n.by {
-		if len(all) > 0 {
-			return []string{noise.Program}
-		}
+func (n neighbours) Programs(level string) []string {
+	if len(n.by[level]) == 0 {
+		return nil
 	}
-	return nil
+	return []string{noise.Program}
 }
 
 func (n neighbours) Set(c *factor.Conditions, level string) { c.Neighbours = n.by[level] }

@@ -86,15 +86,15 @@ func (f runtimes) has(level string) bool {
 	return slices.ContainsFunc(f.All, func(l factor.Level) bool { return l.Name == level })
 }
 
-// Programs are crun and QEMU, where their levels are.
-func (f runtimes) Programs() (all []string) {
-	if f.has(guest.Container) {
-		all = append(all, guest.Crun)
+// Programs are crun and QEMU.
+func (f runtimes) Programs(level string) []string {
+	switch level {
+	case guest.Container:
+		return []string{guest.Crun}
+	case guest.VM:
+		return []string{guest.QEMU}
 	}
-	if f.has(guest.VM) {
-		all = append(all, guest.QEMU)
-	}
-	return all
+	return nil
 }
 
 // Package returns the Debian package that holds one of the programs.
@@ -105,10 +105,10 @@ func (runtimes) Package(program string) string {
 	return program
 }
 
-// Missing says what the host lacks beside programs, and the command that installs it; "" where nothing is
+// Missing says what the host lacks for a level beside programs, and the command that installs it; "" where nothing is
 // missing.
-func (f runtimes) Missing(root fs.FS) (what, remedy string) {
-	if !f.has(guest.VM) {
+func (f runtimes) Missing(level string, root fs.FS) (what, remedy string) {
+	if level != guest.VM {
 		return "", ""
 	}
 	if arch := goruntime.GOARCH; arch != "amd64" {

@@ -193,8 +193,8 @@ type needs interface {
 // Program is one that must be on the host.
 type Program struct{ Name, Package string } // Debian's
 
-// Programs are those on the host that it needs.
-func (s Scenario) Programs(kinds []probe.Driver) []Program {
+// Programs are those on the host that the probes and the levels of these cells need.
+func (s Scenario) Programs(cells []results.Cell, kinds []probe.Driver) []Program {
 	var all []Program
 	add := func(p Program) {
 		if !slices.Contains(all, p) {
@@ -202,12 +202,14 @@ func (s Scenario) Programs(kinds []probe.Driver) []Program {
 		}
 	}
 	for _, f := range s.Spec.Factors {
-		for _, name := range f.Programs() {
-			from := name
-			if other, ok := f.Factor.(probe.Packaged); ok {
-				from = other.Package(name)
+		for _, c := range cells {
+			for _, name := range f.Programs(c.Levels[f.Name]) {
+				from := name
+				if other, ok := f.Factor.(probe.Packaged); ok {
+					from = other.Package(name)
+				}
+				add(Program{name, from})
 			}
-			add(Program{name, from})
 		}
 	}
 	for _, p := range s.Spec.Probes {

@@ -56,7 +56,9 @@ type runner struct {
 	kinds    scenario.Drivers
 	inForce  *enforce.LaneGroup // the lane that is proved; nil: a lane is made in each run
 	mode     scenario.Mode
-	layouts  map[string]layout // by cell
+	boots    boots
+	boot     int               // this one, among the session's
+	layouts  map[string]layout // by cell that is measured in this boot
 	paths    []Path
 	fault    func(context.Context, moment) error // the self-test's; nil otherwise
 }

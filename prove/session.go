@@ -68,8 +68,8 @@ type Progress struct {
 }
 
 // Run runs a session and stores it run by run in o.Dir. On interruption it returns what was
-// measured and ErrInterrupted, and where cells are left that want another boot, an *AwaitsError. The host is left as it was found in every case, or the error says
-// what could not be restored.
+// measured and ErrInterrupted, and where cells are left that want another boot, an *AwaitsError. The host is
+// left as it was found in every case, or the error says what could not be restored.
 func Run(ctx context.Context, o Options) (results.Session, error) {
 	s, r, err := open(ctx, o)
 	if err != nil {

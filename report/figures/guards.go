@@ -40,7 +40,7 @@ func (s *Summary) guard() []Guard {
 			all = s.addCheck(all, check)
 		}
 	}
-	all = append(all, s.frequency(), s.clock(), s.drift(), s.several(), s.early())
+	all = append(all, s.frequency(), s.clock(), s.drift(), s.several(), s.byBoot(), s.early())
 	return slices.DeleteFunc(all, func(g Guard) bool { return g.Name == "" })
 }
 

@@ -80,8 +80,13 @@ func (s Scenario) validateFigures() error {
 		if _, err := s.Cells([]string{f.Cell, s.Spec.Baseline}); err != nil {
 			return fmt.Errorf("spec.published: figure %d: cell: %w", i+1, err)
 		}
-		if _, err := find(f.Metric); err != nil {
+		m, err := find(f.Metric)
+		if err != nil {
 			return fmt.Errorf("spec.published: figure %d: %w", i+1, err)
+		}
+		if !results.IsStatistic(f.Statistic) || f.Statistic != "" && !m.Sampled {
+			return fmt.Errorf("spec.published: figure %d: statistic: expected none, or min, mean, max or p and a "+
+				"percentile of a metric with samples, found %q", i+1, f.Statistic)
 		}
 		if !positive(f.Percent) && !positive(f.Value) {
 			return fmt.Errorf("spec.published: figure %d: expected a percent or a value above 0", i+1)

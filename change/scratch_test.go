@@ -38,7 +38,8 @@ func TestScratch(t *testing.T) {
 			if _, err = j.Apply(t.Context(), []journal.Step{s}); err != nil {
 				t.Fatal(err)
 			}
-			if info, err := os.Stat(s.Target); err != nil || info.Mode().Perm() != 0o700 {
+			info, err := os.Stat(s.Target)
+			if err != nil || info.Mode().Perm() != 0o700 {
 				t.Fatal(info, err)
 			}
 			if err = c.meanwhile(s.Target); err != nil {
@@ -47,7 +48,8 @@ func TestScratch(t *testing.T) {
 			if err = j.Close(); err != nil { // as the kernel does for a process that is killed
 				t.Fatal(err)
 			}
-			if found, err := journal.Recover(t.Context(), state, change.Ops("/")); err != nil || len(found) != 1 {
+			found, err := journal.Recover(t.Context(), state, change.Ops("/"))
+			if err != nil || len(found) != 1 {
 				t.Fatal(found, err)
 			}
 			if _, err = os.Lstat(s.Target); (err == nil) != c.stays {

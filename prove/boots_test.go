@@ -16,13 +16,13 @@ import (
 )
 
 // Environments of one machine.
-func ordinary(boot string) results.Environment {
+func ordinary(id string) results.Environment {
 	return results.Environment{Kernel: "6.12.57+deb13-amd64 #1 SMP PREEMPT_DYNAMIC Debian", Cmdline: "BOOT_IMAGE=/a quiet",
-		BootID: boot, CPUModel: "one", Online: cpuset.MustParse("0-3")}
+		BootID: id, CPUModel: "one", Online: cpuset.MustParse("0-3")}
 }
 
-func realTime(boot string) results.Environment {
-	e := ordinary(boot)
+func realTime(id string) results.Environment {
+	e := ordinary(id)
 	e.Kernel, e.Cmdline = "6.12.57+deb13-rt-amd64 #1 SMP PREEMPT_RT Debian", "BOOT_IMAGE=/b quiet"
 	return e
 }

@@ -41,8 +41,8 @@ type Factor interface {
 	Set(c *Conditions, level string)
 }
 
-// PerBoot is a Factor that only a boot of the machine changes. Its Set changes nothing: a cell waits until the
-// machine is booted so.
+// PerBoot is a Factor that only a boot of the machine changes. Its Set changes nothing: a cell waits until
+// that is booted which it wants.
 type PerBoot interface {
 	// Booted is the level that a machine was booted with, "" for none of them.
 	Booted(e results.Environment) (level string, err error)

@@ -27,8 +27,8 @@ func (e *AwaitsError) Error() string {
 	return fmt.Sprintf("%d of %d cells wait for another boot: %s", waiting, e.Cells, strings.Join(parts, "; "))
 }
 
-// boots are a scenario's factors that only a boot changes, and what is booted now. Cells for which the same has
-// to be booted are a group: its blocks are measured in one boot, as far as the machine lasts.
+// boots are a scenario's factors that only a boot changes, and what is booted now. Cells for which the same
+// has to be booted are a group: all its blocks are measured in one boot, unless that ends before.
 type boots struct {
 	first   results.Environment // in which the session began
 	factors []bootFactor
@@ -60,8 +60,8 @@ func newBoots(s scenario.Scenario, first, now results.Environment) (boots, error
 	return b, nil
 }
 
-// wants is the level that has to be booted for a cell. One that asks for nothing, or has no level, is measured
-// with what the session began with.
+// wants is the level that has to be booted for a cell. One that asks for nothing, or has no level, is
+// measured with what the session began with.
 func (f bootFactor) wants(c results.Cell) string {
 	if level := c.Levels[f.name]; level != "" && level != f.First() {
 		return level
@@ -115,7 +115,7 @@ func (b boots) awaits(s results.Session, left []slot) []results.Await {
 	return all
 }
 
-// takeUp has a stored session go on in this boot: what it has measured of the cells that come now must have been
+// takeUp has a stored session go on in this boot: what it has of the cells that come now must have been
 // measured with the same kernel and command line.
 func (b boots) takeUp(dir string, s *results.Session, now results.Environment) error {
 	if now.CPUModel != s.Environment.CPUModel {

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// newSession is a fresh session, or with Resume the stored one. Its cells are those of around: the scenario, or
-// what of it can be varied around a lane in force.
+// newSession is a fresh session, or with Resume the stored one. Its cells are those of around: the scenario,
+// or what of it can be varied around a lane in force.
 func newSession(o Options, around scenario.Scenario, now results.Environment) (results.Session, error) {
 	if o.Resume {
 		s, err := results.Read(o.Dir)
@@ -47,8 +47,8 @@ func newSession(o Options, around scenario.Scenario, now results.Environment) (r
 	}, nil
 }
 
-// dropCutBlock marks the runs of a block that has not all cells of its group. A block that was cut is measured
-// again as a whole: its cells are compared with each other, so they must stand close together in time.
+// dropCutBlock marks the runs of a block that has not all cells of its group. A block that was cut is
+// measured again as a whole: its cells are compared with each other, so they must stand close together in time.
 func dropCutBlock(s *results.Session, b boots) {
 	groups, cells := map[string]string{}, map[string]int{}
 	for _, c := range s.Cells {

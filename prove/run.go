@@ -197,8 +197,8 @@ func (r *runner) adopt(h host.Host, given factor.Conditions) error {
 	return nil
 }
 
-// scratch makes a directory for the files of a run. It comes first, so that what writes there has ended when it is
-// undone.
+// scratch makes a directory for the files of a run. It comes first, so that what writes there has ended when
+// it is undone.
 func (r *runner) scratch(ctx context.Context) (string, error) {
 	s, err := change.ScratchStep()
 	if err == nil {

@@ -94,7 +94,8 @@ func (d demand) none() bool {
 // several times the one that counts.
 func (d demand) met(e results.Environment) bool {
 	release, version, _ := strings.Cut(e.Kernel, " ")
-	if d.Realtime != nil && *d.Realtime != strings.Contains(version, "PREEMPT_RT") || !d.release.MatchString(release) {
+	realtime := strings.Contains(version, "PREEMPT_RT")
+	if d.Realtime != nil && *d.Realtime != realtime || !d.release.MatchString(release) {
 		return false
 	}
 	now := cmdline.Parse(e.Cmdline)
@@ -169,7 +170,7 @@ func (b boots) Booted(e results.Environment) (string, error) {
 	return found, nil
 }
 
-// First is the level that asks for nothing, "" for none: what the machine is booted with when a session begins.
+// First is the level that asks for nothing, "" for none: what is booted when a session begins.
 func (b boots) First() string { return b.first }
 
 // Want says what to boot for a level.

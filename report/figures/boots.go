@@ -57,8 +57,8 @@ func (s *Summary) BootNote() string {
 	if !slices.ContainsFunc(s.Cells, func(c Cell) bool { return s.elsewhere(&c) }) {
 		return ""
 	}
-	return strings.Join(parts, ", ") + ": the difference between two boots, whatever they are, is part of a ratio " +
-		"between them, and their runs were not side by side."
+	return strings.Join(parts, ", ") + ": the difference between two boots, whatever they are, is part of a " +
+		"ratio between them, and their runs were not side by side."
 }
 
 // BootLines say what was booted, of a session that went on after a reboot.
@@ -116,7 +116,7 @@ func (s *Summary) alsoDiffer() []string {
 func Conditions(e results.Environment) map[string]string {
 	return map[string]string{"kernel": e.Kernel, "CPU model": e.CPUModel, "CPUs online": e.Online.String(),
 		"clock source": e.Clocksource, "idle driver": e.IdleDriver, "idle governor": e.IdleGov, "boot": e.BootID,
-		"host": e.Hostname, "memory": quantity.Bytes(e.MemoryBytes).String(),
+		"hostname": e.Hostname, "memory": quantity.Bytes(e.MemoryBytes).String(),
 		"hypervisor": map[bool]string{true: "yes", false: "not seen"}[e.Hypervisor]}
 }
 
@@ -133,5 +133,6 @@ func (s *Summary) Unfinished() string {
 	if len(waiting) > 0 {
 		why = "Waits for another boot (" + strings.Join(waiting, "; ") + ")"
 	}
-	return fmt.Sprintf("%s: %d of %d runs were made. What follows is of those.", why, len(s.Session.Runs), s.Planned)
+	return fmt.Sprintf("%s: %d of %d runs were made. What follows is of those.", why, len(s.Session.Runs),
+		s.Planned)
 }

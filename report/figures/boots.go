@@ -84,24 +84,35 @@ func (s *Summary) byBoot() Guard {
 			f.lower("another boot")
 		}
 	}
-	if len(cells) == 0 {
+	also := strings.Join(s.alsoDiffer(), ", ")
+	switch {
+	case len(cells) > 0 && also != "":
+		also = "; between the boots also differ: " + also
+	case len(cells) == 0 && also != "":
+		return Guard{"reboot", Failed, "since the machine was rebooted within the session differ: " + also}
+	case len(cells) == 0:
 		return Guard{}
 	}
-	g.State = Failed
-	g.Text = fmt.Sprintf("%s: of other boots than the baseline", strings.Join(cells, ", "))
-	if also := s.alsoDiffer(); len(also) > 0 {
-		g.Text += "; between the boots also differ: " + strings.Join(also, ", ")
-	}
+	g.State, g.Text = Failed, strings.Join(cells, ", ")+": of other boots than the baseline"+also
 	return g
+}
+
+// environments are those of all boots.
+func (s *Summary) environments() []results.Environment {
+	if len(s.Session.Boots) == 0 {
+		return []results.Environment{s.Session.Environment}
+	}
+	return s.Session.Boots
 }
 
 // alsoDiffer are the conditions, beside kernel and command line, that are not the same in all boots.
 func (s *Summary) alsoDiffer() []string {
 	var all []string
-	for i, e := range s.Session.Boots {
-		first, now := Conditions(s.Session.Boots[0]), Conditions(e)
+	first := Conditions(s.Session.Environment)
+	for _, e := range s.environments() {
+		now := Conditions(e)
 		for name := range now {
-			if i > 0 && first[name] != now[name] && !slices.Contains([]string{"kernel", "boot"}, name) {
+			if first[name] != now[name] && !slices.Contains([]string{"kernel", "boot"}, name) {
 				all = append(all, fmt.Sprintf("%s (%s, then %s)", name, cmp.Or(first[name], "none"),
 					cmp.Or(now[name], "none")))
 			}

@@ -1,6 +1,7 @@
 package figures
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,6 +67,16 @@ func TestRebootWithin(t *testing.T) {
 	sum := summarize(t, s)
 	if f := sum.Cell("noisy-lane-express").Figures["throughput"]; f.Verdict != stats.Better || sum.BootNote() != "" {
 		t.Errorf("%s (%s), %q", f.Verdict, f.Lowered, sum.BootNote())
+	}
+	if !slices.ContainsFunc(sum.Guards, func(g Guard) bool {
+		return g == Guard{"reboot", Failed, "since the machine was rebooted within the session differ: idle governor (none, then teo)"}
+	}) {
+		t.Errorf("guards %+v", sum.Guards)
+	}
+	s.Boots[1].Clocksource = "hpet"
+	sum = summarize(t, s)
+	if f := sum.Cell("noisy-lane-express").Figures[sum.PrimaryDistribution().Name]; f.Lowered != "clock" {
+		t.Error("a slow clock of the second boot does not lower the verdict on round trips")
 	}
 }
 

@@ -105,14 +105,15 @@ func (s *Summary) environments() []results.Environment {
 	return s.Session.Boots
 }
 
-// alsoDiffer are the conditions, beside kernel and command line, that are not the same in all boots.
+// alsoDiffer are the conditions, beside kernel and command line, that are not the same in all boots. The memory
+// is never: what the kernel itself takes is not.
 func (s *Summary) alsoDiffer() []string {
 	var all []string
 	first := Conditions(s.Session.Environment)
 	for _, e := range s.environments() {
 		now := Conditions(e)
 		for name := range now {
-			if first[name] != now[name] && !slices.Contains([]string{"kernel", "boot"}, name) {
+			if first[name] != now[name] && !slices.Contains([]string{"kernel", "boot", "memory"}, name) {
 				all = append(all, fmt.Sprintf("%s (%s, then %s)", name, cmp.Or(first[name], "none"),
 					cmp.Or(now[name], "none")))
 			}

@@ -8,8 +8,11 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/factor/boot"
+	factornoise "isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/placement"
+	"isolane.dev/isolane/factor/runtime"
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/cyclictest"
 	"isolane.dev/isolane/probe/wakeup"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
@@ -140,6 +143,31 @@ func TestBootsInAnyOrder(t *testing.T) {
 	}
 	if todo, err := begin(t, sc, &s, ordinary("3"), true); err != nil || len(todo) != 4 || todo[0].block != 1 || len(s.Awaits) != 0 {
 		t.Errorf("%v, %v", todo, err)
+	}
+}
+
+// The default cells of realtime need no reboot on any kernel, and all of them one.
+func TestRealtimeCells(t *testing.T) {
+	sc, err := Load("realtime", scenario.Drivers{
+		Factors: []factor.Driver{placement.Driver{}, factornoise.Driver{}, runtime.Driver{}, boot.Driver{}},
+		Probes:  []probe.Driver{wakeup.Driver{}, cyclictest.Driver{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		cells  []string
+		now    results.Environment
+		awaits int
+	}{{nil, ordinary("1"), 0}, {nil, realTime("1"), 0}, {[]string{"all"}, ordinary("1"), 18}, {[]string{"all"}, realTime("1"), 0}} {
+		cells, err := sc.Cells(c.cells)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := results.Session{Scenario: results.Scenario{Blocks: 1}, Environment: c.now, Cells: cells}
+		todo, err := begin(t, sc, &s, c.now, false)
+		if waiting := len(s.Cells) - len(todo)/2; err != nil || waiting != c.awaits || waiting > 0 != (len(s.Awaits) > 0) {
+			t.Errorf("%s on %s: %d of %d wait, %v", c.cells, c.now.Kernel, waiting, len(s.Cells), err)
+		}
 	}
 }
 

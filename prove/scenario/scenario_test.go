@@ -82,7 +82,7 @@ func TestPublished(t *testing.T) {
 	units := map[string]float64{"us": 1e3, "ms": 1e6, "req/s": 1, "percent": 1}
 	var published []float64
 	for _, row := range rows {
-		if v, err := strconv.ParseFloat(row[5], 64); err == nil {
+		if v, perr := strconv.ParseFloat(row[5], 64); perr == nil {
 			published = append(published, v*units[row[4]])
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"isolane.dev/isolane/report/figures"
 )
 
-// factTable has what the measuring programs say of themselves, in used runs: the accelerator of a virtual machine,
-// the scale of a load, why a run was overloaded.
+// factTable has what the measuring programs say of themselves, in used runs: the accelerator of a virtual
+// machine, the scale of a load, why a run was overloaded.
 func factTable(s *figures.Summary) table {
 	type heard struct {
 		values map[string]int // how often

@@ -40,8 +40,8 @@ type Probe struct {
 	Size        quantity.Bytes `json:"size"`        // of the object; default 1Mi
 	Threads     int            `json:"threads"`     // default 4
 	Connections int            `json:"connections"` // of all threads; default 20
-	// ClientCPUs are those of the client for which Threads and Connections are given: a client with fewer or more
-	// takes as many less or more of both. 0: they are taken as they stand.
+	// ClientCPUs are those of the client for which Threads and Connections are given: a client with fewer or
+	// more takes as many less or more of both. 0: they are taken as they stand.
 	ClientCPUs int `json:"clientCPUs,omitempty"`
 }
 

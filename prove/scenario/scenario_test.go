@@ -15,6 +15,7 @@ import (
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/factor/command"
 	"isolane.dev/isolane/factor/cpus"
+	ownlane "isolane.dev/isolane/factor/lane"
 	"isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/path"
 	"isolane.dev/isolane/factor/placement"
@@ -33,7 +34,7 @@ import (
 )
 
 func kinds() Drivers {
-	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{},
+	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, ownlane.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{},
 		path.Driver{Names: map[string]string{"bridge": "", "express": ""}}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}, http.Driver{}, wrk.Driver{}}}
 }

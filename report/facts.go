@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,11 +12,8 @@ import (
 	"isolane.dev/isolane/report/figures"
 )
 
-// manyValues of one fact are counted, and one is shown.
-const manyValues = 2
-
-// factTable has what the measuring programs say of themselves, in used runs: the accelerator of a virtual machine,
-// the scale of a load, why a run was overloaded.
+// factTable has what the measuring programs say of themselves, in used runs: the accelerator of a virtual
+// machine, the scale of a load, why a run was overloaded.
 func factTable(s *figures.Summary) table {
 	type heard struct {
 		values map[string]int // how often
@@ -39,16 +37,19 @@ func factTable(s *figures.Summary) table {
 	t := table{Title: "What the measuring programs say of themselves", Columns: append(heads(2, "fact", "probe"),
 		column{Name: "what", Words: true, Long: true})}
 	rows := map[string]int{} // by all but the probe
+	order := func(probe string) int {
+		return slices.IndexFunc(s.Metrics, func(m figures.Metric) bool { return m.Name == probe })
+	}
 	for _, key := range slices.SortedFunc(maps.Keys(all), func(a, b [2]string) int {
-		return slices.Compare(a[:], b[:])
+		return cmp.Or(strings.Compare(a[0], b[0]), cmp.Compare(order(a[1]), order(b[1])))
 	}) {
 		h := all[key]
-		what := strings.Join(slices.Sorted(maps.Keys(h.values)), "; ")
-		if runs := sum(h.values); len(h.values) > manyValues {
-			what = fmt.Sprintf("in %s, one of them: %s", quantity.Count(runs, "run"), mostFrequent(h.values))
-		}
 		if len(h.cells) == 0 {
 			continue
+		}
+		what := mostFrequent(h.values)
+		if runs := sum(h.values); len(h.values) > 1 {
+			what = fmt.Sprintf("in %s, one of them: %s", quantity.Count(runs, "run"), what)
 		}
 		if len(h.cells) < len(withRuns(s).Cells) {
 			what += fmt.Sprintf(" (%s)", strings.Join(slices.Sorted(maps.Keys(h.cells)), ", "))
@@ -82,14 +83,18 @@ func mostFrequent(values map[string]int) string {
 	return best
 }
 
-// spaced makes words of a name: congestionControl is congestion control.
+// spaced makes words of a name: congestionControl is congestion control, virtualCPUs are virtual CPUs.
 func spaced(name string) string {
 	var b strings.Builder
-	for _, r := range name {
-		if unicode.IsUpper(r) {
+	all := []rune(name)
+	for i, r := range all {
+		if i > 0 && unicode.IsUpper(r) && !unicode.IsUpper(all[i-1]) {
 			b.WriteByte(' ')
+			if i == len(all)-1 || !unicode.IsUpper(all[i+1]) {
+				r = unicode.ToLower(r)
+			}
 		}
-		b.WriteRune(unicode.ToLower(r))
+		b.WriteRune(r)
 	}
 	return b.String()
 }

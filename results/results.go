@@ -225,8 +225,8 @@ const (
 // Qualified says whether the qualifier begins with a word.
 func (p Published) Qualified(word string) bool { return strings.HasPrefix(p.Qualifier, word) }
 
-// IsStatistic says whether a name is one of the samples of a metric: min, mean, max, a percentile; "" is what is
-// compared.
+// IsStatistic says whether a name is one of the samples of a metric: min, mean, max, a percentile; "" is what
+// is compared.
 func IsStatistic(name string) bool {
 	_, percentile := Percentile(name)
 	return percentile || name == "" || name == "min" || name == "mean" || name == "max"

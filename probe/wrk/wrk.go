@@ -40,8 +40,8 @@ type Probe struct {
 	Size        quantity.Bytes `json:"size"`        // of the object; default 1Mi
 	Threads     int            `json:"threads"`     // default 4
 	Connections int            `json:"connections"` // of all threads; default 20
-	// ClientCPUs are those of the client for which Threads and Connections are given: a client with fewer or more
-	// takes as many less or more of both. 0: they are taken as they stand.
+	// ClientCPUs are those of the client for which Threads and Connections are given: a client with fewer or
+	// more takes as many less or more of both. 0: they are taken as they stand.
 	ClientCPUs int `json:"clientCPUs,omitempty"`
 }
 
@@ -172,10 +172,8 @@ func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement
 	m := results.Measurement{Name: c.Name, Window: results.Nanoseconds(c.Window)}
 	published := p
 	p = p.scaled(runtime.NumCPU())
-	var warm report
-	var err error
 	if c.Warmup > 0 {
-		if warm, _, err = p.wrk(ctx, c, c.Warmup); err != nil {
+		if _, _, err := p.wrk(ctx, c, c.Warmup); err != nil {
 			return m, err
 		}
 	}
@@ -189,12 +187,8 @@ func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement
 	}
 	p.fill(&m, r, used)
 	if p.ClientCPUs > 0 {
-		m.Facts["scale"] = fmt.Sprintf("%s of %s: -t %d -c %d for -t %d -c %d", quantity.Count(runtime.NumCPU(),
-			"CPU"), quantity.Count(p.ClientCPUs, "CPU"), p.Threads, p.Connections, published.Threads,
-			published.Connections)
-	}
-	if c.Warmup > 0 {
-		m.Facts["warmup"] = fmt.Sprintf("a run of wrk before, %d requests, thrown away", warm.requests)
+		m.Facts["scale"] = fmt.Sprintf("%d of %s: -t %d -c %d for -t %d -c %d", runtime.NumCPU(),
+			quantity.Count(p.ClientCPUs, "CPU"), p.Threads, p.Connections, published.Threads, published.Connections)
 	}
 	percent, ok, err := hits(ctx, r.requests)
 	if ok {

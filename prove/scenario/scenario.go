@@ -121,7 +121,7 @@ type PublishedFigure struct {
 	Metric    string  `json:"metric"`
 	Percent   float64 `json:"percent,omitempty"`
 	Value     float64 `json:"value,omitempty"`
-	Statistic string  `json:"statistic,omitempty"` // min, mean, max, p99 of samples; "": what the metric compares
+	Statistic string  `json:"statistic,omitempty"` // min, mean, max, p99 of samples; "": what is compared
 	Qualifier string  `json:"qualifier,omitempty"`
 }
 

@@ -16,6 +16,7 @@ import (
 	"isolane.dev/isolane/factor/boot"
 	"isolane.dev/isolane/factor/command"
 	"isolane.dev/isolane/factor/cpus"
+	ownlane "isolane.dev/isolane/factor/lane"
 	"isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/path"
 	"isolane.dev/isolane/factor/placement"
@@ -34,7 +35,7 @@ import (
 )
 
 func kinds() Drivers {
-	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{}, boot.Driver{},
+	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, ownlane.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{}, boot.Driver{},
 		path.Driver{Names: map[string]string{"bridge": "", "express": ""}}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}, http.Driver{}, wrk.Driver{}}}
 }
@@ -83,7 +84,7 @@ func TestPublished(t *testing.T) {
 	units := map[string]float64{"us": 1e3, "ms": 1e6, "req/s": 1, "percent": 1}
 	var published []float64
 	for _, row := range rows {
-		if v, err := strconv.ParseFloat(row[5], 64); err == nil {
+		if v, perr := strconv.ParseFloat(row[5], 64); perr == nil {
 			published = append(published, v*units[row[4]])
 		}
 	}

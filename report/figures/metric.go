@@ -114,8 +114,8 @@ func (c Cell) PublishedFor(m Metric) *results.Published {
 	return &c.Published[k]
 }
 
-// Statistic is one of all runs of a cell: min, mean, max, p99.9 of its samples; "" is what is compared. False: the
-// runs do not have it, or not enough samples.
+// Statistic is one of all runs of a cell: min, mean, max, p99.9 of its samples; "" is what is compared.
+// False: the runs do not have it, or not enough samples.
 func (c Cell) Statistic(m Metric, name string) (float64, bool) {
 	f, v := c.Figure(m), math.NaN()
 	d := f.Merged

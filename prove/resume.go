@@ -48,7 +48,8 @@ func newSession(o Options, around scenario.Scenario, now results.Environment) (r
 }
 
 // dropCutBlock marks the runs of a block that has not all cells of its group. A block that was cut is
-// measured again as a whole: its cells are compared with each other, so they must stand close together in time.
+// measured again as a whole: its cells are compared with each other, so they must stand close together in
+// time.
 func dropCutBlock(s *results.Session, b boots) {
 	groups, cells := map[string]string{}, map[string]int{}
 	for _, c := range s.Cells {

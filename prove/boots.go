@@ -85,17 +85,19 @@ func (b boots) group(c results.Cell) string {
 
 // want says what to boot for a cell.
 func (b boots) want(c results.Cell) string {
-	var parts []string
+	var asked, as []string
 	for _, f := range b.factors {
 		if level := f.wants(c); level != "" && level != f.First() {
-			parts = append(parts, f.Want(level))
+			asked = append(asked, f.Want(level))
+		} else {
+			as = append(as, f.name+" as when the session began")
 		}
 	}
-	if len(parts) == 0 {
+	if len(asked) == 0 {
 		return fmt.Sprintf("what the session began with (kernel %s, command line %q)", b.first.Kernel,
 			b.first.Cmdline)
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(append(asked, as...), ", ")
 }
 
 // awaits are the cells of the slots that wait for another boot, by what to boot.
@@ -118,10 +120,6 @@ func (b boots) awaits(s results.Session, left []slot) []results.Await {
 // takeUp has a stored session go on in this boot: what it has of the cells that come now must have been
 // measured with the same kernel and command line.
 func (b boots) takeUp(dir string, s *results.Session, now results.Environment) error {
-	if now.CPUModel != s.Environment.CPUModel {
-		return fmt.Errorf("%s: measured on another machine (%s)", dir, s.Environment.CPUModel)
-	}
-	dropCutBlock(s, b)
 	rebooted := false
 	for _, r := range s.Runs {
 		k := slices.IndexFunc(s.Cells, func(c results.Cell) bool { return c.Name == r.Cell })
@@ -159,11 +157,10 @@ func (r *runner) enter(o Options, s *results.Session, now results.Environment) e
 	if r.boots, err = newBoots(r.scenario, s.Environment, now); err != nil {
 		return err
 	}
-	if o.Resume {
-		if err = r.boots.takeUp(o.Dir, s, now); err != nil {
-			return err
-		}
+	if o.Resume && now.CPUModel != s.Environment.CPUModel {
+		return fmt.Errorf("%s: measured on another machine (%s)", o.Dir, s.Environment.CPUModel)
 	}
+	dropCutBlock(s, r.boots)
 	left := remaining(*s, r.boots)
 	comes := func(c results.Cell) bool {
 		return r.boots.here(c) && slices.ContainsFunc(left, func(k slot) bool { return k.cell == c.Name })
@@ -174,6 +171,11 @@ func (r *runner) enter(o Options, s *results.Session, now results.Environment) e
 			e.Dir = o.Dir
 		}
 		return e
+	}
+	if o.Resume {
+		if err = r.boots.takeUp(o.Dir, s, now); err != nil {
+			return err
+		}
 	}
 	r.boot = placeOf(s, now)
 	s.Notes = append(s.Notes, r.boots.alike(s.Notes)...)

@@ -90,7 +90,9 @@ func TestBoots(t *testing.T) {
 	}
 
 	// the same kernel again, and another without what is awaited: nothing waits for them
-	for _, now := range []results.Environment{ordinary("1"), ordinary("2")} {
+	updated := ordinary("2")
+	updated.Kernel = "6.12.60 #2"
+	for _, now := range []results.Environment{ordinary("1"), ordinary("2"), updated} {
 		var awaits *AwaitsError
 		refused := s
 		if _, err = begin(t, sc, &refused, now, true); !errors.As(err, &awaits) || awaits.Dir != "d" ||
@@ -178,6 +180,31 @@ func TestBootsAlike(t *testing.T) {
 	todo, err := begin(t, sc, &s, realTime("1"), false)
 	if err != nil || len(todo) != 8 || len(s.Awaits) != 0 || len(s.Notes) != 1 || s.Notes[0] != "kernel: the session began with rt, so as-booted is the same here." {
 		t.Errorf("%v, %v, %+v %q", todo, err, s.Awaits, s.Notes)
+	}
+}
+
+// Of two factors each cell is told both that it wants.
+func TestBootsOfTwoFactors(t *testing.T) {
+	sc := perBoot(t, "[{name: kernel, kind: boot, levels: [as-booted, {name: rt, realtime: true}]}, "+
+		"{name: line, kind: boot, levels: [plain, {name: isolated, cmdline: isolcpus=2}]}]", "as-booted-plain")
+	s := results.Session{Scenario: results.Scenario{Blocks: 1}, Environment: ordinary("1"), Cells: sc.AllCells()}
+	if todo, err := begin(t, sc, &s, ordinary("1"), false); err != nil || len(todo) != 2 {
+		t.Fatal(todo, err)
+	}
+	var got []string
+	for _, a := range s.Awaits {
+		got = append(got, strings.Join(a.Cells, " ")+": "+strings.Replace(a.Boot, "arm64", "amd64", 1))
+	}
+	want := "rt-plain: a real-time kernel (Debian: apt-get install linux-image-rt-amd64), line as when the session began\n" +
+		"as-booted-isolated: isolcpus=2 on the kernel's command line, kernel as when the session began\n" +
+		"rt-isolated: a real-time kernel (Debian: apt-get install linux-image-rt-amd64), isolcpus=2 on the kernel's command line"
+	if strings.Join(got, "\n") != want {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), want)
+	}
+	both := realTime("2")
+	both.Cmdline += " isolcpus=2"
+	if todo, err := begin(t, sc, &s, both, true); err != nil || names(todo, 1) != "rt-isolated" || len(s.Awaits) != 2 {
+		t.Error(todo, err, s.Awaits)
 	}
 }
 

@@ -131,7 +131,7 @@ func (d demand) String() string {
 		parts = append(parts, strings.Join(strings.Fields(d.Cmdline), " ")+" on the kernel's command line")
 	}
 	for _, name := range d.Without {
-		parts = append(parts, "no "+name+" there")
+		parts = append(parts, "no "+name+" on the kernel's command line")
 	}
 	return strings.Join(parts, ", ")
 }

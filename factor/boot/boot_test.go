@@ -68,7 +68,7 @@ func TestBooted(t *testing.T) {
 
 func TestWant(t *testing.T) {
 	f := read(t, "{levels: [{name: a, release: 6.12, realtime: true, cmdline: ' isolcpus=2   quiet', without: [nohz-full]}, b]}")
-	want := `a real-time kernel (Debian: apt-get install linux-image-rt-amd64), a release that matches "6.12", isolcpus=2 quiet on the kernel's command line, no nohz_full there`
+	want := `a real-time kernel (Debian: apt-get install linux-image-rt-amd64), a release that matches "6.12", isolcpus=2 quiet on the kernel's command line, no nohz_full on the kernel's command line`
 	if got := strings.Replace(f.Want("a"), "arm64", "amd64", 1); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}

@@ -92,45 +92,30 @@ func (t *jointSearch) findFirst(steps int, dropPreferred bool) {
 	clear(t.sets)
 }
 
-// fewestChoicesFirst makes the search begin with the lanes that have the fewest CPUs to choose from, then
-// with those that have wishes about each other, the smallest first.
+// fewestChoicesFirst makes the search begin with the lanes that have the fewest CPUs to choose from. Lanes that
+// are near to each other follow each other, the smallest first, so that a place without room for the others
+// shows at once; then come those with wishes to be apart.
 func (t *jointSearch) fewestChoicesFirst() {
-	choices := map[string]int{}
+	type rank struct{ choices, group int }
+	ranks := map[string]rank{}
 	for _, l := range t.lanes {
-		choices[l.Metadata.Name] = search.Choice(t.m, l)
-	}
-	relation := func(l lane.Lane) int {
-		name := l.Metadata.Name
-		switch {
-		case l.Spec.Near.Lane != "" || slices.ContainsFunc(t.lanes, func(o lane.Lane) bool {
-			return o.Spec.Near.Lane == name
-		}):
-			return 0 // beside each other, so that a place without room for the other shows at once
-		case len(l.Spec.Apart.Lanes) > 0 || t.isReferenced(name):
-			return 1
+		group := len(t.lanes)
+		if len(l.Spec.Apart.Lanes) == 0 && !t.isReferenced(l.Metadata.Name) {
+			group++
 		}
-		return 2
+		ranks[l.Metadata.Name] = rank{search.Choice(t.m, l), group}
 	}
-	t.sort(func(l lane.Lane) int { return choices[l.Metadata.Name] }, relation, t.chain, t.depth, cpusTaken)
-}
-
-// chain tells chains of lanes that are near to each other apart: the place in the request of the lane where a
-// chain ends. -1: a lane in none.
-func (t *jointSearch) chain(l lane.Lane) int {
-	at := -1
-	for range t.requested { // a circle ends here
-		next := t.orderOf(l.Spec.Near.Lane)
-		if next < 0 {
-			break
+	for range t.lanes { // as far as a chain may reach
+		for i, l := range t.lanes {
+			if near, ok := ranks[l.Spec.Near.Lane]; ok {
+				own := ranks[l.Metadata.Name]
+				both := rank{min(own.choices, near.choices), min(own.group, near.group, i)}
+				ranks[l.Metadata.Name], ranks[l.Spec.Near.Lane] = both, both
+			}
 		}
-		at, l = next, t.requested[next]
 	}
-	if at < 0 && slices.ContainsFunc(t.requested, func(o lane.Lane) bool {
-		return o.Spec.Near.Lane == l.Metadata.Name
-	}) {
-		return t.orderOf(l.Metadata.Name)
-	}
-	return at
+	t.sort(func(l lane.Lane) int { return ranks[l.Metadata.Name].choices },
+		func(l lane.Lane) int { return ranks[l.Metadata.Name].group }, t.depth, cpusTaken)
 }
 
 // depth is the length of the chain of lanes, each near to the next, that begins with a lane.

@@ -76,7 +76,7 @@ func Exchange(m *stock.Machine, has plan.Lane, off, onto cpuset.Set) (Place, boo
 	return p, true
 }
 
-// Choice is how many CPUs a lane has to choose from without preferred wishes: its own, and those of other lanes
+// Choice is how many CPUs a lane has to choose from without preferred wishes, its own and those of other lanes
 // to be apart from it.
 func Choice(m *stock.Machine, l lane.Lane) int {
 	most := 0

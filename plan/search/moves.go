@@ -76,8 +76,8 @@ func Exchange(m *stock.Machine, has plan.Lane, off, onto cpuset.Set) (Place, boo
 	return p, true
 }
 
-// Choice is how many CPUs a lane has to choose from without preferred wishes, its own and those of other lanes
-// to be apart from it.
+// Choice is how many CPUs a lane has to choose from without preferred wishes, its own and those of others to
+// be apart from it.
 func Choice(m *stock.Machine, l lane.Lane) int {
 	most := 0
 	holds, others := m.PreferredAparts(l.Metadata.Name)

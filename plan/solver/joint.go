@@ -92,9 +92,9 @@ func (t *jointSearch) findFirst(steps int, dropPreferred bool) {
 	clear(t.sets)
 }
 
-// fewestChoicesFirst makes the search begin with the lanes that have the fewest CPUs to choose from. Those that
-// are near to each other follow each other, the smallest first, so that a place without room for the others
-// shows at once; then come those with wishes to be apart.
+// fewestChoicesFirst makes the search begin with the lanes that have the fewest CPUs to choose from. Lanes
+// that are near to each other come one after the other, the smallest first, so that a place without room for
+// the others shows at once; then come those with wishes to be apart.
 func (t *jointSearch) fewestChoicesFirst() {
 	type rank struct{ choices, group int }
 	ranks := map[string]rank{}

@@ -65,7 +65,7 @@ func imports() map[string][]string {
 		"probe":          {"results"},
 		"probe/*":        {"probe", "probe/webserver", "quantity", "results"},
 		"factor":         {"lane", "noise", "probe", "results", "runtime/guest"},
-		"factor/*":       {"factor", "lane", "noise", "probe", "runtime/guest"},
+		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "results", "runtime/guest"},
 		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "sched"},
 		"prove": {"change", "cpuset", "enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan",
 			"plan/solver", "probe", "prove/scenario", "quantity", "results", "runtime/guest", "runtime/process", "scenarios", "stats", "terminal", "witness"},

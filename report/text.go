@@ -18,15 +18,17 @@ import (
 func Text(w io.Writer, s figures.Summary, on terminal.Terminal) error {
 	p := printer{on: on}
 	p.fold("", on.Bold(s.Session.Scenario.Name+": "+s.Session.Scenario.Title))
-	if !s.Session.Complete {
-		p.fold("", fmt.Sprintf("INTERRUPTED: %d of %d runs were made. What follows is of those.",
-			len(s.Session.Runs), s.Planned))
+	if why := s.Unfinished(); why != "" {
+		p.fold("", strings.Replace(why, "Interrupted", "INTERRUPTED", 1))
 	}
 	for _, l := range firstLines(&s) {
 		p.fold("", l)
 	}
 	e := s.Session.Environment
 	p.fold("machine: ", fmt.Sprintf("%s, CPUs %s, kernel %s", e.CPUModel, e.Online, e.Kernel))
+	for _, l := range s.BootLines() {
+		p.fold("", l)
+	}
 	for _, n := range s.Session.Notes {
 		p.fold("note: ", n)
 	}
@@ -43,6 +45,9 @@ func Text(w io.Writer, s figures.Summary, on terminal.Terminal) error {
 		}
 	}
 	p.WriteString("\n")
+	for _, row := range factTable(&s).Rows {
+		p.fold("- ", fmt.Sprintf("%s of %s: %s", row[0], row[1], row[2]))
+	}
 	for _, c := range caveats(&s) {
 		p.fold("- ", c)
 	}
@@ -65,6 +70,7 @@ func (p *printer) figures(s *figures.Summary) {
 		}
 		p.fold("  ", tailNote)
 	}
+	p.table(publishedTable(s))
 	p.table(workTable(s))
 	p.table(roleTable(s, results.Cost, "What the figures were paid with"))
 	if len(s.Aims) > 0 {

@@ -6,6 +6,7 @@
 package results
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,15 +30,33 @@ type Session struct {
 	Factors     []Factor    `json:"factors"` // what differs between the cells, in the order of their names
 	Metrics     []Metric    `json:"metrics"` // what the runs measure, in the order in which they do
 	Environment Environment `json:"environment"`
-	Started     time.Time   `json:"started"`
-	Ended       time.Time   `json:"ended"` // of the last run stored
-	Complete    bool        `json:"complete"`
+	// Boots are the environments of a session that went on after a reboot, one a boot; the first is Environment.
+	Boots    []Environment `json:"boots,omitempty"`
+	Started  time.Time     `json:"started"`
+	Ended    time.Time     `json:"ended"` // of the last run stored
+	Complete bool          `json:"complete"`
 	// Notes say what a reader of the figures must know: what this machine could not give,
 	// what fell back to something else, what was never run on a real kernel.
 	Notes []string `json:"notes"`
 	Lane  *Lane    `json:"lane,omitempty"` // in force on this host, beside which the session measured; else nil
 	Cells []Cell   `json:"cells"`
 	Runs  []Run    `json:"runs"` // in the order in which they were made
+	// Awaits are cells that are measured in another boot, to which the session has not come.
+	Awaits []Await `json:"awaits,omitempty"`
+}
+
+// BootOf is the environment in which a run was made.
+func (s Session) BootOf(r Run) Environment {
+	if r.Boot >= 0 && r.Boot < len(s.Boots) {
+		return s.Boots[r.Boot]
+	}
+	return s.Environment
+}
+
+// Await are cells that wait for a boot.
+type Await struct {
+	Cells []string `json:"cells"`
+	Boot  string   `json:"boot"` // what to boot, in words
 }
 
 // Lane is a lane in force that is proved.
@@ -60,6 +79,7 @@ type Scenario struct {
 	Excluded  []Excluded  `json:"excluded,omitempty"`
 	Aims      *Aims       `json:"aims,omitempty"`
 	Published []Published `json:"published,omitempty"`
+	Doubts    []string    `json:"publishedDoubts,omitempty"` // what does not hold in the published figures
 }
 
 // Excluded is a combination of levels that is no cell.
@@ -188,8 +208,8 @@ type Published struct {
 	Metric string `json:"metric"` // its name
 	// of the baseline cell; 0: only an absolute figure was published
 	Percent   float64 `json:"percent,omitempty"`
-	Value     float64 `json:"value,omitempty"` // in the metric's unit; 0: only a percentage was published
-	Statistic string  `json:"statistic,omitempty"`
+	Value     float64 `json:"value,omitempty"`     // in the metric's unit; 0: only a percentage was published
+	Statistic string  `json:"statistic,omitempty"` // min, mean, max, p99.9 of the samples; "": what is compared
 	Qualifier string  `json:"qualifier,omitempty"`
 	Source    string  `json:"source"`
 }
@@ -205,10 +225,25 @@ const (
 // Qualified says whether the qualifier begins with a word.
 func (p Published) Qualified(word string) bool { return strings.HasPrefix(p.Qualifier, word) }
 
+// IsStatistic says whether a name is one of the samples of a metric: min, mean, max, a percentile; "" is what
+// is compared.
+func IsStatistic(name string) bool {
+	_, percentile := Percentile(name)
+	return percentile || name == "" || name == "min" || name == "mean" || name == "max"
+}
+
+// Percentile reads the name of one: p99.9.
+func Percentile(name string) (float64, bool) {
+	text, ok := strings.CutPrefix(name, "p")
+	p, err := strconv.ParseFloat(text, 64)
+	return p, ok && err == nil && p > 0 && p < 100
+}
+
 // Run is one cell measured once, with fresh processes and sockets.
 type Run struct {
 	Block    int           `json:"block"` // 0 is the warm-up block, which is dropped
 	Cell     string        `json:"cell"`
+	Boot     int           `json:"boot,omitempty"` // its place in the session's boots
 	Started  time.Time     `json:"started"`
 	Duration Nanoseconds   `json:"durationNanoseconds"`
 	Dropped  string        `json:"dropped,omitempty"` // why this run is not used although it is valid

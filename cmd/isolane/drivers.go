@@ -2,8 +2,10 @@ package main
 
 import (
 	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/factor/boot"
 	owncommand "isolane.dev/isolane/factor/command"
 	"isolane.dev/isolane/factor/cpus"
+	ownlane "isolane.dev/isolane/factor/lane"
 	"isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/path"
 	"isolane.dev/isolane/factor/placement"
@@ -38,7 +40,7 @@ func kinds() scenario.Drivers {
 	}
 	return scenario.Drivers{
 		Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, path.Driver{Names: names}, cpus.Driver{},
-			setting.Driver{}, runtime.Driver{}, owncommand.Driver{}},
+			ownlane.Driver{}, setting.Driver{}, runtime.Driver{}, boot.Driver{}, owncommand.Driver{}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{},
 			http.Driver{}, wrk.Driver{}},
 	}

@@ -138,7 +138,7 @@ netpath/express        200        5
 noise                  100        5
 plan                   450       20
 plan/search           1800       20  one lane's best place, out of plan
-plan/solver           1900       10  several lanes, moves and refusals, out of plan
+plan/solver           2000       10  what a lane near to another leaves it
 plan/stock            1200       15  the machine as the planner sees it, out of plan
 probe                  350       20  the real-time and the web case study, exports, compare
 probe/cyclictest       300        5  the real-time and the web case study, exports, compare

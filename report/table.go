@@ -58,6 +58,21 @@ func newTable(
 		}
 		t.Rows = append(t.Rows, row)
 	}
+	t.drop()
+	for _, why := range slices.Sorted(maps.Keys(without)) {
+		if len(without[why]) < many {
+			continue
+		}
+		t.Rows = slices.DeleteFunc(t.Rows, func(row []string) bool { return t.Short(row) && row[1] == why })
+		if why != figures.NoRun {
+			t.Notes = append(t.Notes, why+": "+strings.Join(without[why], ", ")+".")
+		}
+	}
+	return t
+}
+
+// drop leaves out the optional columns that say nothing.
+func (t *table) drop() {
 	for k := len(t.Columns) - 1; k > 0; k-- {
 		says := func(row []string) bool { return !t.Short(row) && row[k] != "" && row[k] != format.None }
 		if !t.Columns[k].optional || slices.ContainsFunc(t.Rows, says) {
@@ -70,16 +85,6 @@ func newTable(
 		}
 		t.Columns = slices.Delete(t.Columns, k, k+1)
 	}
-	for _, why := range slices.Sorted(maps.Keys(without)) {
-		if len(without[why]) < many {
-			continue
-		}
-		t.Rows = slices.DeleteFunc(t.Rows, func(row []string) bool { return t.Short(row) && row[1] == why })
-		if why != figures.NoRun {
-			t.Notes = append(t.Notes, why+": "+strings.Join(without[why], ", ")+".")
-		}
-	}
-	return t
 }
 
 // Short says whether a row has a remark instead of figures.

@@ -30,7 +30,7 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 	head, note := s.SpreadHead()
 	title := fmt.Sprintf("%s (%s) in %% of %s, block by block", m.Title, m.Detail, s.Baseline)
 	columns := []column{
-		{Name: "%", of: func(c figures.Cell) string { return estimate(c, c.Figure(m).Ratio) }},
+		{Name: "%", of: func(c figures.Cell) string { return s.Estimate(c, m) }},
 		{Name: head, of: func(c figures.Cell) string {
 			if c.Baseline {
 				return format.None
@@ -64,7 +64,23 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 	if s.Averages(m) {
 		t.Notes = append(t.Notes, "The paper gives averages: compare them with \"mean %\", not with P50.")
 	}
+	t.Notes = append(t.Notes, limits(s, m)...)
 	return t
+}
+
+// limits say why figures are bounds, ours and published ones.
+func limits(s *figures.Summary, m figures.Metric) (notes []string) {
+	for _, c := range s.Cells {
+		if f := c.Figure(m); f.Limit != "" {
+			notes = append(notes, fmt.Sprintf("≥: %s was at its limit, so the true figure may be higher.", f.Limit))
+		}
+		for _, p := range c.Published {
+			if p.Metric == m.Name && (p.Qualified(results.Limit) || p.Qualified(results.Censored)) {
+				notes = append(notes, fmt.Sprintf("The paper's %s: %s.", m.Quote(p), p.Qualifier))
+			}
+		}
+	}
+	return once(notes)
 }
 
 // verdict says with it what a guard has found.
@@ -88,7 +104,9 @@ func guardTable(s *figures.Summary) table {
 
 // medianColumn has the medians of the runs' values.
 func medianColumn(m figures.Metric, head string) column {
-	return column{Name: head, of: func(c figures.Cell) string { return m.Unit.Plain(c.Figure(m).Centre) }}
+	return column{Name: head, of: func(c figures.Cell) string {
+		return c.Figure(m).Bounded(m.Unit.Plain(c.Figure(m).Centre))
+	}}
 }
 
 // mergedColumn has a value of the samples of all runs.
@@ -128,37 +146,95 @@ func sampleNote(s *figures.Summary, m figures.Metric) string {
 	return note
 }
 
-// costTable shows what a disturbance costs each combination of the other levels.
-func costTable(s *figures.Summary) table {
+// aspectTable has a column of ratios for each aspect of the primary metrics, with their spread; add fills its
+// rows.
+func aspectTable(s *figures.Summary, first, title string, words ...any) table {
 	head, _ := s.SpreadHead()
+	t := table{Title: fmt.Sprintf(title, words...), Columns: heads(1, first)}
+	for _, a := range s.Aspects() {
+		t.Columns = append(t.Columns, column{Name: a.Name, optional: a.Tail}, column{Name: head, optional: a.Tail})
+	}
+	return t
+}
+
+func (t *table) add(name string, ratios []figures.Comparison, more ...string) {
+	row := []string{name}
+	for _, r := range ratios {
+		row = append(row, format.Percent(r.Estimate), r.SpreadText())
+	}
+	row = append(row, more...)
+	if slices.ContainsFunc(row[1:], func(v string) bool { return v != format.None }) {
+		t.Rows = append(t.Rows, row)
+	}
+}
+
+// costTable shows what a disturbance costs each combination of the other levels: how well it is isolated.
+func costTable(s *figures.Summary) table {
 	noise := s.Disturbance()
 	if noise == nil {
 		return table{}
 	}
-	names, trip := []string{s.Others()}, s.PrimaryDistribution()
-	for _, m := range s.Primary() {
-		names = append(names, m.Value(), head)
-	}
+	t := aspectTable(s, s.Others(), "What %s costs: each %s cell in %% of its own %s cell, block by block",
+		noise.Name, figures.Disturbed(noise), noise.Quiet)
+	trip := s.PrimaryDistribution()
 	if trip.Name != "" {
-		names = append(names, "P99.9 "+trip.Unit.Name+" "+noise.Quiet, figures.Disturbed(noise))
+		t.Columns = append(t.Columns, heads(0, "P99.9 "+trip.Unit.Name+" "+noise.Quiet, figures.Disturbed(noise))...)
 	}
-	title := fmt.Sprintf("What %s costs: each %s cell in %% of its own %s cell, block by block", noise.Name,
-		figures.Disturbed(noise), noise.Quiet)
-	t := table{Columns: heads(1, names...), Title: title}
 	for _, c := range s.Costs {
-		row := []string{c.Name}
-		for _, r := range c.Ratios {
-			row = append(row, format.Percent(r.Estimate), r.SpreadText())
-		}
+		var tails []string
 		if trip.Name != "" {
 			without, with := c.Tails(trip)
-			row = append(row, trip.Unit.Plain(without), trip.Unit.Plain(with))
+			tails = []string{trip.Unit.Plain(without), trip.Unit.Plain(with)}
 		}
-		if slices.ContainsFunc(row[1:], func(v string) bool { return v != format.None }) {
-			t.Rows = append(t.Rows, row)
+		t.add(c.Name, c.Ratios, tails...)
+	}
+	t.drop()
+	return t
+}
+
+// winTable shows how much of what a disturbance takes from the baseline each disturbed cell wins back.
+func winTable(s *figures.Summary) table {
+	if len(s.Wins) == 0 {
+		return table{}
+	}
+	noise := s.Disturbance()
+	t := aspectTable(s, "cell", "How much of what %s takes is won back, block by block", noise.Name)
+	for k := range t.Columns {
+		t.Columns[k].optional = true
+	}
+	var losses, losers, whys []string
+	for _, w := range s.Wins {
+		t.add(w.Cell.Label(), w.Back)
+		losers = append(losers, w.Loser.Name)
+		for k, a := range s.Aspects() {
+			if w.Back[k].Known() {
+				losses = append(losses, fmt.Sprintf("%s from %s to %s", a.Name, a.Shown(w.Quiet), a.Shown(w.Loser)))
+			} else if w.Why[k] != "" {
+				whys = append(whys, a.Name+": "+w.Why[k]+".")
+			}
 		}
 	}
+	if len(t.Rows) > 0 {
+		from := losers[0]
+		if losers = once(losers); len(losers) > 1 {
+			from, losses = "what is as the baseline at the same load", losers
+		}
+		t.Notes = append(t.Notes, fmt.Sprintf("100%% is all that %s takes from %s: %s. More than 100%% is better "+
+			"than without %s.", noise.Name, from, strings.Join(once(losses), "; "), noise.Name))
+	}
+	t.Notes = append(t.Notes, once(whys)...)
+	t.drop()
 	return t
+}
+
+// once leaves out what was said before.
+func once(all []string) (left []string) {
+	for _, text := range all {
+		if !slices.Contains(left, text) {
+			left = append(left, text)
+		}
+	}
+	return left
 }
 
 // workTable shows the price of isolation.
@@ -192,8 +268,8 @@ func workTable(s *figures.Summary) table {
 	t := newTable("Price of isolation: what the neighbours got, CPUs' worth of time and bogo operations per "+
 		"second", cells, nil, columns...)
 	if len(bases) > 0 {
-		t.Notes = []string{fmt.Sprintf("In brackets: of what they got with %s %s (%s), block by block.",
-			s.Main().Name, s.Cell(s.Baseline).Levels[s.Main().Name], strings.Join(bases, ", "))}
+		t.Notes = []string{fmt.Sprintf("In brackets: of what they got in %s, block by block.",
+			strings.Join(bases, ", "))}
 	}
 	return t
 }

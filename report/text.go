@@ -56,6 +56,7 @@ func (p *printer) figures(s *figures.Summary) {
 		p.table(valueTable(s, m))
 	}
 	p.table(costTable(s))
+	p.table(winTable(s))
 	if slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Tail.Runs > 0 }) {
 		p.title(tailTable(s).Title)
 		for _, c := range s.Cells {

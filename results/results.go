@@ -75,6 +75,8 @@ type Factor struct {
 	// Quiet is the level at which nothing disturbs the application, of a factor that is there to disturb it:
 	// each disturbed cell is also compared with its own quiet one. "": it does not disturb.
 	Quiet string `json:"quietLevel,omitempty"`
+	// Outside says that it changes nothing of the application and its way: who disturbs it, or what is asked of it.
+	Outside bool `json:"outside,omitempty"`
 	// PerBoot says that it cannot be changed while the machine runs: its levels are compared between boots.
 	PerBoot bool `json:"perBoot,omitempty"`
 }

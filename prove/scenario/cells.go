@@ -143,7 +143,7 @@ func (s Scenario) Conditions(c results.Cell) factor.Conditions {
 func (s Scenario) Factors() []results.Factor {
 	all := []results.Factor{}
 	for _, f := range s.Spec.Factors {
-		all = append(all, results.Factor{Name: f.Name, Levels: f.Levels(), Quiet: f.Quiet()})
+		all = append(all, results.Factor{Name: f.Name, Levels: f.Levels(), Quiet: f.Quiet(), Outside: f.Outside()})
 	}
 	return all
 }

@@ -55,20 +55,20 @@ func Bars(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	c.axes(high, name, ticks, nil)
 	c.line("full", c.x.at(1), c.height, c.x.at(1), c.height+high)
 	for _, cell := range s.Cells {
-		c.barRow(cell, m, c.x.at(foot))
+		c.barRow(s, cell, m, c.x.at(foot))
 	}
 	return c.paint()
 }
 
 // barRow draws a row from the chart's height on.
-func (c *chart) barRow(cell figures.Cell, m figures.Metric, foot float64) {
+func (c *chart) barRow(s *figures.Summary, cell figures.Cell, m figures.Metric, foot float64) {
 	f := cell.Figure(m)
 	y := c.height + rowName + rowBar/2.0
 	class, remark := "name faint end", m.Missing(cell)
 	if remark == "" && !f.Ratio.Known() {
 		remark = "not compared, " + m.Shown(f)
 	} else if remark == "" {
-		class, remark = "figure end", format.Percent(f.Ratio.Estimate)+", "+m.Shown(f)
+		class, remark = "figure end", s.Estimate(cell, m)+", "+m.Shown(f)
 		c.box(cellClass(cell.Look), foot, c.x.at(f.Ratio.Estimate), y, rowBar-2)
 	}
 	c.text("name", c.left, c.height+rowName-4, cell.Label())

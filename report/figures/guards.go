@@ -94,7 +94,11 @@ func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
 		}
 		g.State, g.Text = Failed, text
 		s.touched(check.Guards, c, func(m Metric, f *Figure) {
-			if m.Margin.Goal == stats.HigherIsBetter && f.Verdict == stats.Better && !c.Baseline {
+			higher := m.Margin.Goal == stats.HigherIsBetter
+			if higher && f == c.Figures[m.Name] {
+				f.Limit = check.Noun
+			}
+			if higher && f.Verdict == stats.Better && !c.Baseline {
 				f.Lowered = "at least: " + check.Noun
 				return
 			}

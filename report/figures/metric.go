@@ -56,7 +56,15 @@ func (m Metric) Shown(f Figure) string {
 	if m.Sampled {
 		return m.Unit.Full(f.Merged.Quantile(0.5))
 	}
-	return m.Unit.Full(f.Centre)
+	return f.Bounded(m.Unit.Full(f.Centre))
+}
+
+// Bounded marks a printed figure where its probe was at a limit.
+func (f Figure) Bounded(text string) string {
+	if f.Limit != "" && text != format.None {
+		return "≥ " + text
+	}
+	return text
 }
 
 // metric is the one of that name.
@@ -100,26 +108,43 @@ func (s *Summary) Averages(m Metric) bool {
 	})
 }
 
-// PublishedFor is somebody else's figure for a cell, nil for none.
+// PublishedFor is what somebody else has of a cell in percent of the baseline, nil for nothing.
 func (c Cell) PublishedFor(m Metric) *results.Published {
-	k := slices.IndexFunc(c.Published, func(p results.Published) bool {
-		return p.Metric == m.Name &&
-			p.Percent > 0
-	})
+	k := slices.IndexFunc(c.Published, func(p results.Published) bool { return p.Metric == m.Name && p.Percent > 0 })
 	if k < 0 {
 		return nil
 	}
 	return &c.Published[k]
 }
 
-// Quoted prints somebody else's figure for a cell.
+// Quoted prints somebody else's figures for a cell.
 func (c Cell) Quoted(m Metric) string {
-	p := c.PublishedFor(m)
-	switch {
-	case p == nil:
-		return format.None
-	case p.Qualified(results.About):
-		return fmt.Sprintf("~%g%%", p.Percent)
+	var all []string
+	for _, p := range c.Published {
+		if p.Metric == m.Name {
+			all = append(all, m.Quote(p))
+		}
 	}
-	return fmt.Sprintf("%g%%", p.Percent)
+	if len(all) == 0 {
+		return format.None
+	}
+	return strings.Join(all, ", ")
+}
+
+// Quote prints a published figure. Beyond a limit of the equipment is what is better; what ended a measurement
+// may hide more.
+func (m Metric) Quote(p results.Published) string {
+	text := fmt.Sprintf("%g%%", p.Percent)
+	if p.Percent == 0 {
+		text = strings.TrimSpace(p.Statistic + " " + m.Unit.Full(p.Value))
+	}
+	switch {
+	case p.Qualified(results.About):
+		return "~" + text
+	case p.Qualified(results.Limit) && m.Margin.Goal == stats.LowerIsBetter:
+		return "≤ " + text
+	case p.Qualified(results.Limit), p.Qualified(results.Censored):
+		return "≥ " + text
+	}
+	return text
 }

@@ -37,6 +37,24 @@ func (c Comparison) SpreadText() string {
 	return fmt.Sprintf("%s to %s", format.Digits(100*lo), format.Digits(100*hi))
 }
 
+// Estimate prints the ratio of a cell's value to the baseline's, which is 100% by definition; it is a bound where
+// one of the two was at a limit.
+func (s *Summary) Estimate(c Cell, m Metric) string {
+	f, base := c.Figure(m), s.Cell(s.Baseline)
+	switch text := format.Percent(f.Ratio.Estimate); {
+	case c.Baseline:
+		return "100%"
+	case !f.Ratio.Known():
+		return format.None
+	case base.Figure(m).Limit == "":
+		return f.Bounded(text)
+	case f.Limit == "":
+		return "≤ " + text
+	default:
+		return text
+	}
+}
+
 // SpreadWords is the same for a sentence.
 func (c Comparison) SpreadWords() string {
 	_, _, interval := c.Spread()

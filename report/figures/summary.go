@@ -34,7 +34,8 @@ type Summary struct {
 	Inconclusive       int            // verdicts on the primary metrics
 	Metrics            []Metric
 	Cells              []Cell
-	Costs              []cost
+	Costs              []Cost
+	Wins               []Win
 	Aims               []Aim
 	Guards             []Guard
 	Objective          []lane.Judgement // of the lane that was proved; none in other sessions
@@ -47,7 +48,7 @@ type Cell struct {
 	Published  []results.Published
 	Used, Void int                // runs
 	Figures    map[string]*Figure // by metric
-	Work       map[string]*Figure // what the neighbours got, against them in the floating cell
+	Work       map[string]*Figure // what the neighbours got, against them in the standard cell
 	WorkBase   string             // that cell, "" for none
 	Proof      proof
 	Tail       Tail // of the primary round trip
@@ -80,6 +81,7 @@ type Figure struct {
 	Merged  *Distribution // nil where a run gives one value
 	Verdict stats.Verdict // "" in quick sessions and for the baseline
 	Lowered string        // the guard that lowered the verdict, or "at least: " and what limited the figure
+	Limit   string        // what was at its limit, so that the true figure may be higher
 }
 
 // Block is one run's value, in the unit of its metric: of a distribution the median. Mean and P999 are NaN
@@ -154,7 +156,7 @@ func Summarize(s results.Session) (Summary, error) {
 	sum.Guards = sum.guard()
 	sum.countInconclusive()
 	sum.compareWork()
-	sum.Costs = sum.costs()
+	sum.Costs, sum.Wins = sum.costs(), sum.wins()
 	sum.Aims = sum.aims()
 	sum.Objective = sum.judgeLane()
 	return sum, nil

@@ -65,7 +65,7 @@ func tintedFigures(s *figures.Summary, c figures.Cell, m figures.Metric) []tinte
 	if f.Ratio.Known() {
 		ratio = f.Ratio.Estimate
 	}
-	all := []tinted{tint(m, shown, ratio, around(f))}
+	all := []tinted{tint(m, shown, s.Estimate(c, m), ratio, around(f))}
 	if m.Statistic == "" {
 		return all
 	}
@@ -74,7 +74,7 @@ func tintedFigures(s *figures.Summary, c figures.Cell, m figures.Metric) []tinte
 		if base := s.Cell(s.Baseline); base != nil {
 			ratio = own / base.Figure(m).Merged.Quantile(p)
 		}
-		all = append(all, tint(m, m.Unit.Full(own), ratio, ""))
+		all = append(all, tint(m, m.Unit.Full(own), format.Percent(ratio), ratio, ""))
 	}
 	longest := tinted{Main: format.None} // not compared: a maximum is of a sample and a time
 	if d := f.Merged; d.N() > 0 {
@@ -97,12 +97,12 @@ func around(f figures.Figure) string {
 }
 
 // tint prints a figure and, where there is one, its ratio to the baseline.
-func tint(m figures.Metric, shown string, ratio float64, more string) tinted {
+func tint(m figures.Metric, shown, percent string, ratio float64, more string) tinted {
 	t := tinted{Main: shown}
 	if math.IsNaN(ratio) {
 		return t
 	}
-	t.Sub = format.Percent(ratio)
+	t.Sub = percent
 	if ratio != 1 && more != "" && more != format.None {
 		t.Sub += " " + more
 	}

@@ -36,6 +36,9 @@ type page struct {
 	Primary, Further []picture
 	Tables           []table // without a chart
 	Proof            []table
+	Sources          table
+	Factors          string
+	MeanOf           []figures.Metric // those that are means
 	Blocks           []table
 	Notes            map[string]int // of runs
 	Command          string
@@ -48,9 +51,6 @@ func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 	t := template.Must(template.New(pageName).Funcs(template.FuncMap{
 		"samplesFor": func(p float64) string { return format.Count(stats.SamplesFor(p)) },
 		"gibibytes":  func(bytes uint64) string { return format.Digits(float64(bytes)/(1<<30)) + " GiB" },
-		"figure":     format.Digits,
-		"orNone":     func(s fmt.Stringer) string { return orNone(s.String() != "", s.String()) },
-		"join":       strings.Join,
 		"drawn":      func(svg []byte) template.HTML { return template.HTML(svg) }, //nolint:gosec // G203: escaped
 	}).Parse(pageTemplate))
 	title, bounds := objectiveLines(s)
@@ -63,7 +63,18 @@ func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 		AimNote: s.AimNote(), Caveats: caveats(s), Matrix: newMatrix(s), Notes: runNotes(s), Command: command(s),
 		Tables: filled(costTable(s), winTable(s), tailTable(s), workTable(s),
 			roleTable(s, results.Cost, "What the figures were paid with"), roleTable(s, results.Check, "Checks")),
-		Proof: filled(sourceTable(s), guardTable(s)), Shared: shared(s), Raw: raw}
+		Proof: filled(threadTable(s), rateTable(s), guardTable(s)), Sources: sourceTable(s), Shared: shared(s),
+		Raw: raw}
+	var factors []string
+	for _, f := range s.Session.Factors {
+		factors = append(factors, f.Name)
+	}
+	p.Factors = listed(factors)
+	for _, m := range s.Metrics {
+		if len(m.MeanOf) > 1 {
+			p.MeanOf = append(p.MeanOf, m)
+		}
+	}
 	var margins, family []string
 	for _, m := range s.Primary() {
 		margins = append(margins, fmt.Sprintf("%g%% for %s", 100*m.Margin.Size, m.Noun))
@@ -184,6 +195,14 @@ func command(s *figures.Summary) string {
 	}
 	return fmt.Sprintf("isolane prove %s --%s --seed %d --cells %s", sc.Name, sc.Mode, sc.Seed,
 		strings.Join(cells, ","))
+}
+
+// listed joins words as a sentence does.
+func listed(words []string) string {
+	if n := len(words) - 1; n > 0 {
+		return strings.Join(words[:n], ", ") + " and " + words[n]
+	}
+	return strings.Join(words, "")
 }
 
 func capital(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min(1, len(s)):] }

@@ -50,7 +50,37 @@ func newPictures(s *figures.Summary) []picture {
 		add("percentiles", m, table{}, chart.Percentiles(s, m, labels("by percentile", ". Each line ends at the "+
 			"highest percentile that its sample supports. Lower is better; a flat line is a predictable one.")))
 	}
+	for _, curve := range s.Curves() {
+		for _, m := range s.Ordered() {
+			if whole(s, m) || !has(s, m) {
+				continue
+			}
+			data, hint := curveTable(curve, m, true), "Medians of the runs"
+			if m.Sampled {
+				hint = "Percentiles of all used runs merged"
+			}
+			if curve.Track(m).Load {
+				hint += ", over what was carried. Where less than 99% of what was asked is carried, or anything is lost, " +
+					"the server is overloaded: a percentile of the rest would say nothing"
+			}
+			l := chart.Labels{Title: curveTitle(curve, m), Hint: fmt.Sprintf("%s. %s is better.", hint, better(m)),
+				Alt: data.words(data.Title, curve.Levels...)}
+			what := strings.Trim("over-"+curve.Factor+"-"+curve.Where, "-")
+			if m.IsPrimary() {
+				what += "-" + m.Name
+			}
+			all = append(all, picture{chartName(what, m), chart.Curves(curve, m, l), data, !m.IsPrimary()})
+		}
+	}
 	return all
+}
+
+// better says which way.
+func better(m figures.Metric) string {
+	if m.Margin.Goal == stats.LowerIsBetter {
+		return "Less"
+	}
+	return "More"
 }
 
 // whole says whether a metric is the only part of another, which shows the same.
@@ -79,15 +109,12 @@ func barsLabels(s *figures.Summary, m figures.Metric) chart.Labels {
 	if len(m.MeanOf) == 0 {
 		title += ": " + m.Name
 	}
-	right, better := "the median of the runs", "More"
+	right := "the median of the runs"
 	if m.Statistic != "" {
 		right = m.Statistic + " of all runs merged"
 	}
-	if m.Margin.Goal == stats.LowerIsBetter {
-		better = "Less"
-	}
 	hint := fmt.Sprintf("%s. On the right the Hodges–Lehmann estimate, and %s. %s is better.", m.About, right,
-		better)
+		better(m))
 	if m.IsPrimary() && s.Averages(m) {
 		hint += " The paper gives averages, not medians."
 	}

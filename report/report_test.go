@@ -58,7 +58,7 @@ func written(t *testing.T, s results.Session) string {
 
 func TestText(t *testing.T) {
 	for name, s := range map[string]results.Session{
-		"quick.txt": session.Quick(t), "standard.txt": session.Made(t, "standard", 10, session.SixCells()),
+		"sweep.txt": session.Sweep(t, "standard", 6), "quick.txt": session.Quick(t), "standard.txt": session.Made(t, "standard", 10, session.SixCells()),
 	} {
 		golden.Check(t, filepath.Join("testdata", name), []byte(printed(t, s, 100)))
 		for _, columns := range []int{60, 80, 100, 200} {
@@ -99,10 +99,11 @@ func TestNoVerdictNoColour(t *testing.T) {
 }
 
 func TestCharts(t *testing.T) {
-	for i, s := range []results.Session{session.Quick(t), session.Made(t, "standard", 10, session.AllCells())} {
+	for i, s := range []results.Session{session.Quick(t), session.Sweep(t, "standard", 6),
+		session.Made(t, "standard", 10, session.AllCells())} {
 		sum := summarize(t, s)
 		for _, c := range newPictures(&sum) {
-			if i == 0 && !c.Minor {
+			if i == 0 && !c.Minor || strings.Contains(c.File, "-over-") {
 				golden.Check(t, filepath.Join("testdata", c.File), c.SVG)
 			}
 			wellFormed(t, c.File, string(c.SVG))

@@ -108,9 +108,9 @@ func (t table) words(title string, columns ...string) string {
 	return title + ": " + strings.Join(rows, "; ") + "."
 }
 
-// filled are the tables that have rows.
+// filled are the tables that say something.
 func filled(all ...table) []table {
-	return slices.DeleteFunc(all, func(t table) bool { return len(t.Rows) == 0 })
+	return slices.DeleteFunc(all, func(t table) bool { return len(t.Rows)+len(t.Notes) == 0 })
 }
 
 // many cells without figures are named once for all tables, or in a note, and have no rows.

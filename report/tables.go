@@ -157,10 +157,10 @@ func aspectTable(s *figures.Summary, first, title string, words ...any) table {
 	return t
 }
 
-func (t *table) add(name string, ratios []figures.Comparison, more ...string) {
+func (t *table) add(name string, ratios []figures.Comparison, bound func(int, string) string, more ...string) {
 	row := []string{name}
-	for _, r := range ratios {
-		row = append(row, format.Percent(r.Estimate), r.SpreadText())
+	for k, r := range ratios {
+		row = append(row, bound(k, format.Percent(r.Estimate)), r.SpreadText())
 	}
 	row = append(row, more...)
 	if slices.ContainsFunc(row[1:], func(v string) bool { return v != format.None }) {
@@ -178,15 +178,19 @@ func costTable(s *figures.Summary) table {
 		noise.Name, figures.Disturbed(noise), noise.Quiet)
 	trip := s.PrimaryDistribution()
 	if trip.Name != "" {
-		t.Columns = append(t.Columns, heads(0, "P99.9 "+trip.Unit.Name+" "+noise.Quiet, figures.Disturbed(noise))...)
+		t.Columns = append(t.Columns, column{Name: "P99.9, " + trip.Unit.Name})
 	}
 	for _, c := range s.Costs {
 		var tails []string
 		if trip.Name != "" {
-			without, with := c.Tails(trip)
-			tails = []string{trip.Unit.Plain(without), trip.Unit.Plain(with)}
+			of := quantileColumn(trip, 0.999).of
+			tails = []string{strings.Replace(of(c.Quiet)+" to "+of(c.Noisy), "– to –", format.None, 1)}
 		}
-		t.add(c.Name, c.Ratios, tails...)
+		bound := func(k int, text string) string {
+			m := s.Aspects()[k].Metric
+			return figures.Bound(text, c.Noisy.Figure(m), c.Quiet.Figure(m))
+		}
+		t.add(c.Name, c.Ratios, bound, tails...)
 	}
 	t.drop()
 	return t
@@ -204,10 +208,10 @@ func winTable(s *figures.Summary) table {
 	}
 	var losses, losers, whys []string
 	for _, w := range s.Wins {
-		t.add(w.Cell.Label(), w.Back)
-		losers = append(losers, w.Loser.Name)
+		t.add(w.Cell.Label(), w.Back, func(_ int, text string) string { return text })
 		for k, a := range s.Aspects() {
 			if w.Back[k].Known() {
+				losers = append(losers, w.Loser.Name)
 				losses = append(losses, fmt.Sprintf("%s from %s to %s", a.Name, a.Shown(w.Quiet), a.Shown(w.Loser)))
 			} else if w.Why[k] != "" {
 				whys = append(whys, a.Name+": "+w.Why[k]+".")
@@ -217,14 +221,76 @@ func winTable(s *figures.Summary) table {
 	if len(t.Rows) > 0 {
 		from := losers[0]
 		if losers = once(losers); len(losers) > 1 {
-			from, losses = "what is as the baseline at the same load", losers
+			from, losses = "the cell that is as the baseline at the same load", losers
 		}
-		t.Notes = append(t.Notes, fmt.Sprintf("100%% is all that %s takes from %s: %s. More than 100%% is better "+
-			"than without %s.", noise.Name, from, strings.Join(once(losses), "; "), noise.Name))
+		t.Notes = append(t.Notes, fmt.Sprintf("100%% is all that %s takes from %s: %s. More than 100%% is beyond "+
+			"what there was without %s.", noise.Name, from, strings.Join(once(losses), "; "), noise.Name))
 	}
 	t.Notes = append(t.Notes, once(whys)...)
-	t.drop()
+	if t.drop(); len(t.Rows) == 0 {
+		t.Columns = nil
+	}
 	return t
+}
+
+// curveTable has a metric over a factor of numbers: a row for each line and statistic, a column for each level.
+func curveTable(curve figures.Curve, m figures.Metric, spread bool) table {
+	t := table{Title: curveTitle(curve, m) + ", " + m.Unit.Name, Columns: heads(2, cmp.Or(curve.By, "cells"), "")}
+	for _, level := range curve.Levels {
+		t.Columns = append(t.Columns, column{Name: level})
+	}
+	track := curve.Track(m)
+	for i, line := range curve.Lines {
+		row := func(what string, of func(figures.Reading) string) {
+			cells := []string{line.Label(), what}
+			for _, level := range curve.Levels {
+				k := slices.IndexFunc(line.Points, func(p figures.Point) bool {
+					return p.Cell.Levels[curve.Factor] == level
+				})
+				if k < 0 {
+					cells = append(cells, "")
+				} else {
+					cells = append(cells, of(track.Lines[i][k]))
+				}
+			}
+			t.Rows = append(t.Rows, cells)
+		}
+		if track.Load {
+			row("carried/s", func(r figures.Reading) string {
+				if !r.Over {
+					return format.Digits(r.X)
+				}
+				return fmt.Sprintf("%s of %s", format.Digits(r.X), format.Digits(r.Offered))
+			})
+		}
+		for k, name := range track.Statistics {
+			row(name, func(r figures.Reading) string {
+				switch {
+				case r.Over && k == 0:
+					return r.State
+				case r.State != "":
+					return format.None
+				case spread && r.Lo[k] > 0:
+					return fmt.Sprintf("%s (%s to %s)", m.Unit.Plain(r.Values[k]), m.Unit.Plain(r.Lo[k]),
+						m.Unit.Plain(r.Hi[k]))
+				}
+				return m.Unit.Plain(r.Values[k])
+			})
+		}
+	}
+	if spread {
+		t.Notes = []string{"In brackets: " + track.Spread + "."}
+	}
+	return t
+}
+
+// curveTitle says what a curve shows.
+func curveTitle(curve figures.Curve, m figures.Metric) string {
+	title := fmt.Sprintf("%s (%s) over %s", m.Title, m.Detail, curve.Factor)
+	if curve.Where != "" {
+		title += ", " + curve.Where
+	}
+	return title
 }
 
 // once leaves out what was said before.
@@ -274,26 +340,43 @@ func workTable(s *figures.Summary) table {
 	return t
 }
 
-// roleTable shows the metrics of a role that are not compared: what figures cost, or what checks them.
+// roleTable shows the metrics of a role that are not compared: what figures cost, or what checks them. Of many it
+// has a row each.
 func roleTable(s *figures.Summary, role results.Role, title string) table {
 	var columns []column
 	for _, m := range s.Metrics {
 		if m.Role != role || !has(s, m) {
 			continue
 		}
-		head := m.Name + ", " + m.Unit.Name
+		column := medianColumn(m, m.Name+", "+m.Unit.Name)
 		if m.Sampled {
-			columns = append(columns, mergedColumn(m, head+", P99", func(d *figures.Distribution) float64 {
-				return d.Quantile(0.99)
-			}))
-			continue
+			column = quantileColumn(m, 0.99)
+			column.Name = m.Name + ", " + m.Unit.Name + ", P99"
 		}
-		columns = append(columns, medianColumn(m, head))
+		columns = append(columns, column)
 	}
 	if len(columns) == 0 {
 		return table{}
 	}
-	return newTable(title+": medians of the runs", withRuns(s).Cells, nil, columns...)
+	t := newTable(title+": medians of the runs", withRuns(s).Cells, unproved, columns...)
+	if len(t.Columns) <= len(t.Rows)+1 {
+		return t
+	}
+	turned := table{Title: t.Title, Columns: heads(1, ""), Notes: t.Notes}
+	for _, row := range t.Rows {
+		turned.Columns = append(turned.Columns, column{Name: row[0]})
+	}
+	for k, column := range t.Columns[1:] {
+		row := []string{column.Name}
+		for _, r := range t.Rows {
+			if t.Short(r) {
+				r = append(slices.Clone(r[:1]), slices.Repeat([]string{format.None}, len(t.Columns))...)
+			}
+			row = append(row, r[k+1])
+		}
+		turned.Rows = append(turned.Rows, row)
+	}
+	return turned
 }
 
 // distributionTable has all that a merged histogram supports.

@@ -240,6 +240,10 @@ type Measurement struct {
 	Tail  *Tail    `json:"tail,omitempty"` // what they met; nil where nothing recorded it
 }
 
+// Overloaded begins a Void of a measurement whose client kept up and whose server did not: what was carried of
+// what was asked counts, and the latencies only tell how long it lasted.
+const Overloaded = "overloaded"
+
 // Samples are those of one metric in one run. In an open loop they count from the intended time.
 type Samples struct {
 	// how many were to be taken: messages sent, activations that were due

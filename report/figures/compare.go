@@ -34,6 +34,7 @@ func relate(own, base Figure, value func(Block) float64) Comparison {
 
 func blockValue(b Block) float64 { return b.Value }
 func blockMean(b Block) float64  { return b.Mean }
+func blockP99(b Block) float64   { return b.P99 }
 func blockP999(b Block) float64  { return b.P999 }
 
 // compare relates each figure to the baseline's of the same blocks, and judges: the primary metrics are one
@@ -130,9 +131,4 @@ type Cost struct {
 	Name         string // of the other levels: lane-express
 	Quiet, Noisy Cell
 	Ratios       []Comparison // by aspect
-}
-
-// Tails are the P99.9 of the quiet and the noisy cell, NaN where the sample does not support it.
-func (c Cost) Tails(m Metric) (quiet, noisy float64) {
-	return c.Quiet.Figure(m).Merged.Quantile(0.999), c.Noisy.Figure(m).Merged.Quantile(0.999)
 }

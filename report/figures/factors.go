@@ -17,14 +17,22 @@ func (s *Summary) Disturbance() *results.Factor {
 	return nil
 }
 
-// Main is the first factor that does not disturb, nil for none: charts show it by hue.
-func (s *Summary) Main() *results.Factor {
+// Main is what charts show by hue: the first factor that changes the application, else the first that does not
+// disturb; nil for none.
+func (s *Summary) Main() *results.Factor { return s.mainBut("") }
+
+func (s *Summary) mainBut(name string) *results.Factor {
+	var second *results.Factor
 	for i, f := range s.Session.Factors {
-		if f.Quiet == "" {
+		switch {
+		case f.Quiet != "" || f.Name == name:
+		case !f.Outside:
 			return &s.Session.Factors[i]
+		case second == nil:
+			second = &s.Session.Factors[i]
 		}
 	}
-	return nil
+	return second
 }
 
 // sameBut says whether two cells differ at most in one factor.

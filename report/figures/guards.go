@@ -87,7 +87,7 @@ func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
 		if math.Abs(f.Centre) <= check.Limit {
 			continue
 		}
-		text := fmt.Sprintf("%s in %s: %s, limit %s", check.Guards, c.Name, check.Unit.Full(f.Centre),
+		text := fmt.Sprintf("%s in %s: %s, allowed %s", check.Guards, c.Name, check.Unit.Full(f.Centre),
 			check.Unit.Full(check.Limit))
 		if g.State == Failed {
 			text = g.Text + "; " + text

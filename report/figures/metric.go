@@ -51,6 +51,11 @@ func (m Metric) IsFigure() bool { return m.Role == results.Primary || m.Role == 
 // Value is the name of what is compared: "throughput", "RTT P50".
 func (m Metric) Value() string { return strings.TrimSpace(m.Noun + " " + m.Statistic) }
 
+// Axis names an axis of it.
+func (m Metric) Axis() string {
+	return strings.TrimSuffix(strings.ToLower(m.Title)+", "+m.Unit.Axis, ", ")
+}
+
 // Shown prints the figure of all runs with its unit.
 func (m Metric) Shown(f Figure) string {
 	if m.Sampled {

@@ -37,22 +37,27 @@ func (c Comparison) SpreadText() string {
 	return fmt.Sprintf("%s to %s", format.Digits(100*lo), format.Digits(100*hi))
 }
 
-// Estimate prints the ratio of a cell's value to the baseline's, which is 100% by definition; it is a bound where
-// one of the two was at a limit.
+// Estimate prints the ratio of a cell's value to the baseline's, which is 100% by definition.
 func (s *Summary) Estimate(c Cell, m Metric) string {
-	f, base := c.Figure(m), s.Cell(s.Baseline)
-	switch text := format.Percent(f.Ratio.Estimate); {
+	f := c.Figure(m)
+	switch {
 	case c.Baseline:
 		return "100%"
 	case !f.Ratio.Known():
 		return format.None
-	case base.Figure(m).Limit == "":
-		return f.Bounded(text)
-	case f.Limit == "":
-		return "≤ " + text
-	default:
-		return text
 	}
+	return Bound(format.Percent(f.Ratio.Estimate), f, s.Cell(s.Baseline).Figure(m))
+}
+
+// Bound marks the ratio of two figures where one of them was at a limit; where both were, nothing can be said.
+func Bound(ratio string, own, base Figure) string {
+	switch {
+	case base.Limit == "":
+		return own.Bounded(ratio)
+	case own.Limit == "" && ratio != format.None:
+		return "≤ " + ratio
+	}
+	return ratio
 }
 
 // SpreadWords is the same for a sentence.

@@ -48,6 +48,7 @@ type Cell struct {
 	Published  []results.Published
 	Used, Void int                // runs
 	Figures    map[string]*Figure // by metric
+	Loads      map[string]Load    // of the open loops, by metric
 	Work       map[string]*Figure // what the neighbours got, against them in the standard cell
 	WorkBase   string             // that cell, "" for none
 	Proof      proof
@@ -84,11 +85,11 @@ type Figure struct {
 	Limit   string        // what was at its limit, so that the true figure may be higher
 }
 
-// Block is one run's value, in the unit of its metric: of a distribution the median. Mean and P999 are NaN
-// where there is no distribution, or where the run's sample is too small.
+// Block is one run's value, in the unit of its metric: of a distribution the median. The others are NaN where
+// there is no distribution, or where the run's sample is too small.
 type Block struct {
-	Block             int
-	Value, Mean, P999 float64
+	Block                  int
+	Value, Mean, P99, P999 float64
 }
 
 // At returns the block of that number.
@@ -164,7 +165,8 @@ func Summarize(s results.Session) (Summary, error) {
 
 // newCell gathers the used runs of a cell and counts all of them. Comparisons come later.
 func (s *Summary) newCell(c results.Cell) (Cell, error) {
-	cell := Cell{Cell: c, Look: s.look(c), Figures: map[string]*Figure{}, Work: map[string]*Figure{}}
+	cell := Cell{Cell: c, Look: s.look(c), Figures: map[string]*Figure{}, Work: map[string]*Figure{},
+		Loads: map[string]Load{}}
 	for _, p := range s.Session.Scenario.Published {
 		if p.Cell == c.Name {
 			cell.Published = append(cell.Published, p)
@@ -186,6 +188,7 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	for _, r := range used {
 		for _, m := range r.Measured {
 			s.Values++
+			cell.addLoad(s, m)
 			if len(m.Void) > 0 {
 				s.VoidValues++
 			} else if err := s.add(&cell, m, r.Block); err != nil {
@@ -218,7 +221,7 @@ func figure(figures map[string]*Figure, name string) *Figure {
 }
 
 func (f *Figure) add(block int, value float64) {
-	f.Blocks = append(f.Blocks, Block{Block: block, Value: value, Mean: math.NaN(), P999: math.NaN()})
+	f.Blocks = append(f.Blocks, Block{Block: block, Value: value, Mean: math.NaN(), P99: math.NaN(), P999: math.NaN()})
 }
 
 // add takes in a measurement.
@@ -285,7 +288,7 @@ func (f *Figure) merge(m results.Samples, open bool, window time.Duration, block
 	d.Open = open
 	if one := (&Distribution{Histogram: h}); one.N() > 0 { // else all was lost: that counts, but has no latency
 		f.Blocks = append(f.Blocks, Block{Block: block, Value: float64(h.ValueAtQuantile(50)), Mean: h.Mean(),
-			P999: one.Quantile(0.999)})
+			P99: one.Quantile(0.99), P999: one.Quantile(0.999)})
 	}
 	return nil
 }
@@ -325,6 +328,8 @@ func (m Metric) Missing(c Cell) string {
 		return "all runs void"
 	case c.Used == 0:
 		return NoRun
+	case c.Loads[m.Name].Over > 0:
+		return "overloaded"
 	case len(m.MeanOf) > 0:
 		return "no run with all directions"
 	}

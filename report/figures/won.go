@@ -81,7 +81,7 @@ func (a Aspect) share(c, loser, quiet Cell, loss Comparison) (Comparison, string
 	case loss.N == 1:
 		return back, "one block does not show what is lost"
 	case lower && !(lo > 1), !lower && !(hi < 1):
-		return back, fmt.Sprintf("%s loses nothing that can be told from chance: it has %s %s of that of %s",
+		return back, fmt.Sprintf("what %s loses cannot be told from chance: it is at %s %s of %s",
 			loser.Name, format.Percent(loss.Estimate), loss.SpreadWords(), quiet.Name)
 	}
 	var shares []float64

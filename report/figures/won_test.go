@@ -45,7 +45,7 @@ func TestWins(t *testing.T) {
 			for b := 1; b <= 8; b++ {
 				give(t, s, "noisy-floating-bridge", b, 100*float64(b)*(1+0.1*float64(b%2)-0.05))
 			}
-		}, nil, "loses nothing that can be told from chance"},
+		}, nil, "cannot be told from chance"},
 		"nothing or all": {func(s results.Session) {
 			for b := 1; b <= 8; b++ {
 				give(t, s, "noisy-pinned-bridge", b, float64(b)*(80+40*float64(b%2*2-1)))

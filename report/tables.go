@@ -75,8 +75,8 @@ func limits(s *figures.Summary, m figures.Metric) (notes []string) {
 			notes = append(notes, fmt.Sprintf("≥: %s was at its limit, so the true figure may be higher.", f.Limit))
 		}
 		for _, p := range c.Published {
-			if p.Metric == m.Name && (p.Qualified(results.Limit) || p.Qualified(results.Censored)) {
-				notes = append(notes, fmt.Sprintf("The paper's %s: %s.", m.Quote(p), p.Qualifier))
+			if p.Metric == m.Name && p.Percent > 0 && (p.Qualified(results.Limit) || p.Qualified(results.Censored)) {
+				notes = append(notes, fmt.Sprintf("The paper's %s: %s.", c.Quoted(m), p.Qualifier))
 			}
 		}
 	}

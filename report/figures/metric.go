@@ -1,7 +1,9 @@
 package figures
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -122,34 +124,48 @@ func (c Cell) PublishedFor(m Metric) *results.Published {
 	return &c.Published[k]
 }
 
-// Quoted prints somebody else's figures for a cell.
-func (c Cell) Quoted(m Metric) string {
-	var all []string
-	for _, p := range c.Published {
-		if p.Metric == m.Name {
-			all = append(all, m.Quote(p))
+// Statistic is one of all runs of a cell: min, mean, max, p99.9 of its samples; "" is what is compared.
+// False: the runs do not have it, or not enough samples.
+func (c Cell) Statistic(m Metric, name string) (float64, bool) {
+	f, v := c.Figure(m), math.NaN()
+	d := f.Merged
+	switch {
+	case name == "" && !m.Sampled:
+		v = f.Centre
+	case d.N() == 0:
+	case name == "min":
+		v = float64(d.Histogram.Min())
+	case name == "mean":
+		v = d.Histogram.Mean()
+	case name == "max":
+		v = d.Max()
+	default:
+		if p, ok := results.Percentile(cmp.Or(name, "p50")); ok {
+			v = d.Quantile(p / 100)
 		}
 	}
-	if len(all) == 0 {
-		return format.None
-	}
-	return strings.Join(all, ", ")
+	return v, !math.IsNaN(v)
 }
 
-// Quote prints a published figure. Beyond a limit of the equipment is what is better; what ended a measurement
-// may hide more.
-func (m Metric) Quote(p results.Published) string {
-	text := fmt.Sprintf("%g%%", p.Percent)
-	if p.Percent == 0 {
-		text = strings.TrimSpace(p.Statistic + " " + m.Unit.Full(p.Value))
+// Quoted prints somebody else's percentage for a cell.
+func (c Cell) Quoted(m Metric) string {
+	p := c.PublishedFor(m)
+	if p == nil {
+		return format.None
 	}
+	return m.Quote(*p, fmt.Sprintf("%g%%", p.Percent))
+}
+
+// Quote marks a published figure as what it is: beyond a limit of the equipment is what is better; what ended a
+// measurement may hide more.
+func (m Metric) Quote(p results.Published, figure string) string {
 	switch {
 	case p.Qualified(results.About):
-		return "~" + text
+		return "~" + figure
 	case p.Qualified(results.Limit) && m.Margin.Goal == stats.LowerIsBetter:
-		return "≤ " + text
+		return "≤ " + figure
 	case p.Qualified(results.Limit), p.Qualified(results.Censored):
-		return "≥ " + text
+		return "≥ " + figure
 	}
-	return text
+	return figure
 }

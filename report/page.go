@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
@@ -80,7 +81,7 @@ func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 		margins = append(margins, fmt.Sprintf("%g%% for %s", 100*m.Margin.Size, m.Noun))
 		family = append(family, m.Name)
 		if m.Statistic != "" {
-			p.Merged = m.Noun + " is " + m.Name
+			p.Merged = capital(m.Noun) + " is " + m.Name
 		}
 	}
 	p.Margins, p.Family = strings.Join(margins, ", "), capital(strings.Join(family, " and "))
@@ -205,4 +206,7 @@ func listed(words []string) string {
 	return strings.Join(words, "")
 }
 
-func capital(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min(1, len(s)):] }
+func capital(s string) string {
+	_, n := utf8.DecodeRuneInString(s)
+	return strings.ToUpper(s[:n]) + s[n:]
+}

@@ -40,7 +40,7 @@ func newPictures(s *figures.Summary) []picture {
 			continue
 		}
 		labels := func(title, hint string) chart.Labels {
-			title = fmt.Sprintf("%s %s: %s", m.Noun, title, m.Name)
+			title = fmt.Sprintf("%s %s: %s", capital(m.Noun), title, m.Name)
 			alt := values.words(title+" ("+m.Unit.Name+")", "P50", "P99", "P99.9", "max")
 			return chart.Labels{Title: title, Hint: "All used runs of a cell merged" + hint, Alt: alt}
 		}
@@ -50,29 +50,7 @@ func newPictures(s *figures.Summary) []picture {
 		add("percentiles", m, table{}, chart.Percentiles(s, m, labels("by percentile", ". Each line ends at the "+
 			"highest percentile that its sample supports. Lower is better; a flat line is a predictable one.")))
 	}
-	for _, curve := range s.Curves() {
-		for _, m := range s.Ordered() {
-			if whole(s, m) || !has(s, m) {
-				continue
-			}
-			data, hint := curveTable(curve, m, true), "Medians of the runs"
-			if m.Sampled {
-				hint = "Percentiles of all used runs merged"
-			}
-			if curve.Track(m).Load {
-				hint += ", over what was carried. Where less than 99% of what was asked is carried, or anything is lost, " +
-					"the server is overloaded: a percentile of the rest would say nothing"
-			}
-			l := chart.Labels{Title: curveTitle(curve, m), Hint: fmt.Sprintf("%s. %s is better.", hint, better(m)),
-				Alt: data.words(data.Title, curve.Levels...)}
-			what := strings.Trim("over-"+curve.Factor+"-"+curve.Where, "-")
-			if m.IsPrimary() {
-				what += "-" + m.Name
-			}
-			all = append(all, picture{chartName(what, m), chart.Curves(curve, m, l), data, !m.IsPrimary()})
-		}
-	}
-	return all
+	return append(all, curvePictures(s)...)
 }
 
 // better says which way.

@@ -89,7 +89,7 @@ func tailLine(c figures.Cell) string {
 
 const tailNote = "Shares of the time beyond the run's median that an interruption of 2 µs or more " +
 	"overlaps, on the application's CPUs or, where that explains nothing, on the client's; where they " +
-	"nest, the innermost counts. What the packet itself needs is among them. A wake-up is the time from " +
+	"nest, the innermost counts. What a sample itself needs is among them. A wake-up is the time from " +
 	"the call that wakes a thread until it runs, beyond the usual. Steal is what the hypervisor reports " +
 	"to have taken from these runs and wake-ups."
 
@@ -138,8 +138,13 @@ func threadTable(s *figures.Summary) table {
 		}})
 }
 
-// unproved says why a cell has no evidence.
-func unproved(c figures.Cell) string { return figures.Metric{}.Missing(c) }
+// unproved says why a cell has no evidence, "" where it has some.
+func unproved(c figures.Cell) string {
+	if c.Used > 0 {
+		return ""
+	}
+	return figures.Metric{}.Missing(c)
+}
 
 // rateTable shows what happened on the application's CPUs.
 func rateTable(s *figures.Summary) table {

@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -13,19 +14,19 @@ import (
 // panelHigh is the height of the plot of one statistic.
 const panelHigh = 140
 
-// Curves shows a metric over a factor of numbers: a line for each combination of the others, and a plot for each
-// percentile. Over a load the axis is what was carried, and a point without percentiles is at the upper edge.
+// Curves shows a metric over a factor of numbers: a line for each combination of the others, and a plot for
+// each percentile. Over a load the axis is what was carried, and a point without percentiles is at the top.
 func Curves(curve figures.Curve, m figures.Metric, l Labels) []byte {
 	c := newChart(l)
 	c.left, c.right = c.left+50, c.right-18
 	track := curve.Track(m)
 	over := false
 	for k, line := range curve.Lines {
-		c.key(line.Label(), 34, func(x0, x1, y float64) {
+		c.key(line.Name, 34, func(x0, x1, y float64) {
 			c.line(lineClass(line.Look), x0, y, x1, y)
 			c.dot(dotClass(line.Look), (x0+x1)/2, y, 2.5)
 		})
-		over = over || slices.ContainsFunc(track.Lines[k], overloaded)
+		over = over || slices.ContainsFunc(track.Lines[k], func(r figures.Reading) bool { return r.Over })
 	}
 	c.key(track.Spread, 8, func(x0, _, y float64) { c.upright("whisker", x0+4, y-5, y+5) })
 	if over {
@@ -59,20 +60,18 @@ func Curves(curve figures.Curve, m figures.Metric, l Labels) []byte {
 	return c.paint()
 }
 
-func overloaded(r figures.Reading) bool { return r.Over }
-
 // along makes the horizontal scale.
 func (c *chart) along(curve figures.Curve, track figures.Track) (name string, ticks []tick) {
 	var at []tick
-	for k, line := range curve.Lines {
-		for i, p := range line.Points {
-			if x := track.Lines[k][i].X; !math.IsNaN(x) {
-				at = append(at, tick{x, p.Cell.Levels[curve.Factor]})
+	for _, line := range track.Lines {
+		for k, r := range line {
+			if !math.IsNaN(r.X) {
+				at = append(at, tick{r.X, curve.Levels[k]})
 			}
 		}
 	}
-	slices.SortFunc(at, func(a, b tick) int { return int(math.Copysign(1, a.value-b.value)) })
-	at = slices.CompactFunc(at, func(a, b tick) bool { return a.value == b.value })
+	slices.SortFunc(at, func(a, b tick) int { return cmp.Compare(a.value, b.value) })
+	at = slices.Compact(at)
 	if len(at) == 0 {
 		return curve.Factor, nil
 	}
@@ -95,8 +94,11 @@ func bounds(t figures.Track, k int) (lo, hi float64) {
 	lo, hi = math.Inf(1), math.Inf(-1)
 	for _, line := range t.Lines {
 		for _, r := range line {
+			if r.State != "" {
+				continue
+			}
 			for _, v := range []float64{r.Values[k], r.Lo[k], r.Hi[k]} {
-				if v > 0 && r.State == "" {
+				if v > 0 {
 					lo, hi = min(lo, v), max(hi, v)
 				}
 			}
@@ -111,7 +113,7 @@ func (c *chart) track(look figures.Look, line []figures.Reading, k, aside int) {
 	for _, r := range line {
 		x := c.x.at(r.X)
 		switch {
-		case overloaded(r) && !math.IsNaN(x):
+		case r.Over && !math.IsNaN(x):
 			c.peak(cellClass(look), x+7*float64(aside), c.y.to+8)
 		case r.State == "" && r.Values[k] > 0:
 			word := "L"

@@ -90,8 +90,8 @@ func TestCurveFactors(t *testing.T) {
 		found := ""
 		for _, c := range sum.Curves() {
 			found += strings.Join(c.Levels, " ")
-			if i := slices.IndexFunc(c.Lines, func(l Line) bool { return len(l.Points) != len(strings.Fields(levels)) }); i >= 0 {
-				t.Errorf("%s: a line of %d points", levels, len(c.Lines[i].Points))
+			if i := slices.IndexFunc(c.Lines, func(l Line) bool { return len(l.cells) != len(strings.Fields(levels)) || slices.Contains(l.cells, nil) }); i >= 0 {
+				t.Errorf("%s: a line of %d points", levels, len(c.Lines[i].cells))
 			}
 		}
 		if found != want {

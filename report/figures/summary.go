@@ -48,7 +48,7 @@ type Cell struct {
 	Published  []results.Published
 	Used, Void int                // runs
 	Figures    map[string]*Figure // by metric
-	Loads      map[string]Load    // of the open loops, by metric
+	loads      map[string]load    // of what is sampled, by metric
 	Work       map[string]*Figure // what the neighbours got, against them in the standard cell
 	WorkBase   string             // that cell, "" for none
 	Proof      proof
@@ -166,7 +166,7 @@ func Summarize(s results.Session) (Summary, error) {
 // newCell gathers the used runs of a cell and counts all of them. Comparisons come later.
 func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	cell := Cell{Cell: c, Look: s.look(c), Figures: map[string]*Figure{}, Work: map[string]*Figure{},
-		Loads: map[string]Load{}}
+		loads: map[string]load{}}
 	for _, p := range s.Session.Scenario.Published {
 		if p.Cell == c.Name {
 			cell.Published = append(cell.Published, p)
@@ -188,7 +188,7 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	for _, r := range used {
 		for _, m := range r.Measured {
 			s.Values++
-			cell.addLoad(s, m)
+			cell.addLoad(m)
 			if len(m.Void) > 0 {
 				s.VoidValues++
 			} else if err := s.add(&cell, m, r.Block); err != nil {
@@ -328,7 +328,7 @@ func (m Metric) Missing(c Cell) string {
 		return "all runs void"
 	case c.Used == 0:
 		return NoRun
-	case c.Loads[m.Name].Over > 0:
+	case c.loads[m.Name].over > 0:
 		return "overloaded"
 	case len(m.MeanOf) > 0:
 		return "no run with all directions"

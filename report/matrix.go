@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/figures"
@@ -58,8 +59,8 @@ func newMatrix(s *figures.Summary) matrix {
 // tintedFigures are those of a cell: what is compared, and of a distribution its tail.
 func tintedFigures(s *figures.Summary, c figures.Cell, m figures.Metric) []tinted {
 	f := c.Figure(m)
-	shown, ratio := format.None, math.NaN()
-	if len(f.Blocks) > 0 {
+	shown, ratio := m.Missing(c), math.NaN()
+	if shown == "" {
 		shown = m.Shown(f)
 	}
 	if f.Ratio.Known() {
@@ -87,13 +88,12 @@ func tintedFigures(s *figures.Summary, c figures.Cell, m figures.Metric) []tinte
 // around is what follows an estimate: its spread and the verdict.
 func around(f figures.Figure) string {
 	text := f.Ratio.SpreadText()
-	if _, _, interval := f.Ratio.Spread(); !interval && text != format.None {
+	if _, _, interval := f.Ratio.Spread(); text == format.None {
+		text = ""
+	} else if !interval {
 		text = "(" + text + ")"
 	}
-	if f.Verdict != "" {
-		text += " " + string(f.Verdict)
-	}
-	return text
+	return strings.TrimSpace(text + " " + string(f.Verdict))
 }
 
 // tint prints a figure and, where there is one, its ratio to the baseline.
@@ -103,7 +103,7 @@ func tint(m figures.Metric, shown, percent string, ratio float64, more string) t
 		return t
 	}
 	t.Sub = percent
-	if ratio != 1 && more != "" && more != format.None {
+	if ratio != 1 && more != "" {
 		t.Sub += " " + more
 	}
 	better := math.Log2(ratio)

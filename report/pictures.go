@@ -91,8 +91,10 @@ func barsLabels(s *figures.Summary, m figures.Metric) chart.Labels {
 	if m.Statistic != "" {
 		right = m.Statistic + " of all runs merged"
 	}
-	hint := fmt.Sprintf("%s. On the right the Hodges–Lehmann estimate, and %s. %s is better.", m.About, right,
-		better(m))
+	hint := fmt.Sprintf("On the right the Hodges–Lehmann estimate, and %s. %s is better.", right, better(m))
+	if m.About != "" {
+		hint = capital(m.About) + ". " + hint
+	}
 	if m.IsPrimary() && s.Averages(m) {
 		hint += " The paper gives averages, not medians."
 	}

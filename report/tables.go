@@ -45,8 +45,12 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 		for _, p := range []float64{0.5, 0.99, 0.999} {
 			columns = append(columns, quantileColumn(m, p))
 		}
-		columns = append(columns, mergedColumn(m, "max", (*figures.Distribution).Max),
-			column{Name: "mean %", of: func(c figures.Cell) string { return estimate(c, c.Figure(m).Means) }})
+		columns = append(columns, mergedColumn(m, "max", (*figures.Distribution).Max))
+		if s.Averages(m) {
+			columns = append(columns, column{Name: "mean %", of: func(c figures.Cell) string {
+				return estimate(c, c.Figure(m).Means)
+			}})
+		}
 	}
 	for _, p := range s.Metrics {
 		if slices.Contains(m.MeanOf, p.Name) {
@@ -63,6 +67,10 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 	}
 	if s.Averages(m) {
 		t.Notes = append(t.Notes, "The paper gives averages: compare them with \"mean %\", not with P50.")
+	}
+	if partly := s.PartlyOverloaded(m); len(partly) > 0 {
+		t.Notes = append(t.Notes, "Overloaded in some runs, so that the figures are those of the others: "+
+			strings.Join(partly, ", ")+".")
 	}
 	t.Notes = append(t.Notes, limits(s, m)...)
 	return t

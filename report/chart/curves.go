@@ -30,7 +30,7 @@ func Curves(curve figures.Curve, m figures.Metric, l Labels) []byte {
 	}
 	c.key(track.Spread, 8, func(x0, _, y float64) { c.upright("whisker", x0+4, y-5, y+5) })
 	if over {
-		c.key("overloaded: no percentile", 8, func(x0, _, y float64) { c.peak("hue", x0+4, y+4) })
+		c.key("overloaded: no percentile", 8, func(x0, _, y float64) { c.peak("hue curve", x0+4, y+4) })
 	}
 	name, ticks := c.along(curve, track)
 	for k, statistic := range track.Statistics {
@@ -110,17 +110,19 @@ func bounds(t figures.Track, k int) (lo, hi float64) {
 // track draws a line, with the whiskers of its points so far beside them that those of several can be seen.
 func (c *chart) track(look figures.Look, line []figures.Reading, k, aside int) {
 	var path strings.Builder
+	word := "M"
 	for _, r := range line {
 		x := c.x.at(r.X)
 		switch {
 		case r.Over && !math.IsNaN(x):
-			c.peak(cellClass(look), x+7*float64(aside), c.y.to+8)
+			c.peak(peakClass(look), x+2*float64(aside), c.y.to+8)
 		case r.State == "" && r.Values[k] > 0:
-			word := "L"
-			if path.Len() == 0 {
-				word = "M"
-			}
 			fmt.Fprintf(&path, "%s%g,%g", word, round(x), round(c.y.at(r.Values[k])))
+			word = "L"
+			continue
+		}
+		if !math.IsNaN(r.X) { // a cell without a value: the line ends
+			word = "M"
 		}
 	}
 	c.mark(`<path class="%s" d="%s" />`, lineClass(look), &path)
@@ -130,7 +132,7 @@ func (c *chart) track(look figures.Look, line []figures.Reading, k, aside int) {
 		}
 		x := c.x.at(r.X)
 		if r.Lo[k] > 0 {
-			c.upright(dotClass(look)+" whisker", x+3*float64(aside), c.y.at(r.Lo[k]), c.y.at(r.Hi[k]))
+			c.upright(dotClass(look)+" whisker", x+2*float64(aside), c.y.at(r.Lo[k]), c.y.at(r.Hi[k]))
 		}
 		c.dot(dotClass(look), x, c.y.at(r.Values[k]), 2.5)
 	}
@@ -141,7 +143,15 @@ func (c *chart) upright(class string, x, y0, y1 float64) {
 	c.mark(`<path class="%s" d="M%[2]g,%[3]gh6m-3,0V%[4]gm-3,0h6" />`, class, x-3, y0, y1)
 }
 
-// peak is a hollow triangle that points up.
+// peakClass is hollow where nothing disturbs.
+func peakClass(l figures.Look) string {
+	if l.Pale {
+		return dotClass(l) + " curve"
+	}
+	return dotClass(l)
+}
+
+// peak is a triangle that points up.
 func (c *chart) peak(class string, x, y float64) {
-	c.mark(`<path class="%s curve" d="M%g,%gl4,-7l4,7z" />`, class, x-4, y)
+	c.mark(`<path class="%s" d="M%g,%gl4,-7l4,7z" />`, class, x-4, y)
 }

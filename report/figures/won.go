@@ -79,7 +79,7 @@ func (a Aspect) share(c, loser, quiet Cell, loss Comparison) (Comparison, string
 	case !loss.Known():
 		return back, ""
 	case loss.N == 1:
-		return back, "one block does not show what is lost"
+		return back, fmt.Sprintf("one block does not show what %s loses", loser.Name)
 	case lower && !(lo > 1), !lower && !(hi < 1):
 		return back, fmt.Sprintf("what %s loses cannot be told from chance: it is at %s %s of %s",
 			loser.Name, format.Percent(loss.Estimate), loss.SpreadWords(), quiet.Name)

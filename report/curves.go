@@ -38,13 +38,15 @@ func curvePictures(s *figures.Summary) (all []picture) {
 }
 
 func curveTitle(curve figures.Curve, m figures.Metric) string {
-	return strings.TrimSuffix(fmt.Sprintf("%s (%s) over %s, %s", m.Title, m.Detail, curve.Factor, curve.Where), ", ")
+	title := fmt.Sprintf("%s (%s) over %s, %s", m.Title, m.Detail, curve.Factor, curve.Where)
+	return strings.TrimSuffix(title, ", ")
 }
 
-// curveTable has a metric over a factor of numbers: a row for each line and statistic, a column for each level.
+// curveTable has a metric over a factor of numbers: a row for each line and statistic, a column for each
+// level.
 func curveTable(curve figures.Curve, m figures.Metric, spread bool) table {
-	t := table{Title: curveTitle(curve, m) + ", " + m.Unit.Name, Columns: heads(2, cmp.Or(curve.By, "cells"), "")}
-	t.Columns = append(t.Columns, heads(0, curve.Levels...)...)
+	t := table{Title: curveTitle(curve, m) + ", " + m.Unit.Name,
+		Columns: append(heads(2, cmp.Or(curve.By, "cells"), ""), heads(0, curve.Levels...)...)}
 	track := curve.Track(m)
 	for i, line := range curve.Lines {
 		row := func(what string, of func(figures.Reading) string) {

@@ -67,7 +67,7 @@ type documentIsolation struct {
 	Statistic string         `json:"statistic,omitempty"` // P50 or p99.9 of a distribution
 	Quiet     string         `json:"quietCell,omitempty"` // the same cell without the disturbance
 	ToQuiet   *documentRatio `json:"toQuiet,omitempty"`   // the ratio to it
-	Loser     string         `json:"loser,omitempty"`     // the disturbed cell which is in all else as the baseline
+	Loser     string         `json:"loser,omitempty"`     // the disturbed cell that else is as the baseline
 	WonBack   *documentRatio `json:"wonBack,omitempty"`   // share of the loser's loss that is won back: 1 is all
 	Because   string         `json:"because,omitempty"`   // why nothing can be said of that
 }

@@ -20,10 +20,10 @@ func aspectTable(s *figures.Summary, first, title string, words ...any) table {
 	return t
 }
 
-func (t *table) add(name string, ratios []figures.Comparison, bound func(int, string) string, more ...string) {
+func (t *table) add(name string, ratios []figures.Comparison, percent func(k int) string, more ...string) {
 	row := []string{name}
 	for k, r := range ratios {
-		row = append(row, bound(k, format.Percent(r.Estimate)), r.SpreadText())
+		row = append(row, percent(k), r.SpreadText())
 	}
 	row = append(row, more...)
 	if slices.ContainsFunc(row[1:], func(v string) bool { return v != format.None }) {
@@ -49,11 +49,10 @@ func costTable(s *figures.Summary) table {
 			of := quantileColumn(trip, 0.999).of
 			tails = []string{strings.Replace(of(c.Quiet)+" to "+of(c.Noisy), "– to –", format.None, 1)}
 		}
-		bound := func(k int, text string) string {
+		t.add(c.Name, c.Ratios, func(k int) string {
 			m := s.Aspects()[k].Metric
-			return figures.Bound(text, c.Noisy.Figure(m), c.Quiet.Figure(m))
-		}
-		t.add(c.Name, c.Ratios, bound, tails...)
+			return figures.Bound(format.Percent(c.Ratios[k].Estimate), c.Noisy.Figure(m), c.Quiet.Figure(m))
+		}, tails...)
 	}
 	t.drop()
 	return t
@@ -71,7 +70,7 @@ func winTable(s *figures.Summary) table {
 	}
 	var losses, losers, whys []string
 	for _, w := range s.Wins {
-		t.add(w.Cell.Label(), w.Back, func(_ int, text string) string { return text })
+		t.add(w.Cell.Label(), w.Back, func(k int) string { return format.Percent(w.Back[k].Estimate) })
 		for k, a := range s.Aspects() {
 			if w.Back[k].Known() {
 				losers = append(losers, w.Loser.Name)

@@ -64,8 +64,8 @@ func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 		AimNote: s.AimNote(), Caveats: caveats(s), Matrix: newMatrix(s), Notes: runNotes(s), Command: command(s),
 		Tables: filled(costTable(s), winTable(s), tailTable(s), publishedTable(s), workTable(s),
 			roleTable(s, results.Cost, "What the figures were paid with"), roleTable(s, results.Check, "Checks")),
-		Proof: filled(threadTable(s), rateTable(s), guardTable(s), factTable(s)), Sources: sourceTable(s), Shared: shared(s),
-		Raw: raw}
+		Proof:   filled(threadTable(s), rateTable(s), guardTable(s), factTable(s)),
+		Sources: sourceTable(s), Shared: shared(s), Raw: raw}
 	var factors []string
 	for _, f := range s.Session.Factors {
 		factors = append(factors, f.Name)
@@ -160,11 +160,14 @@ func sentences(s *figures.Summary) []string {
 
 // costWords say what noise costs a cell in one aspect, as the beginning of a sentence or its next part. Of a
 // distribution it is the highest percentile that both samples support.
-func costWords(noise *results.Factor, c figures.Cost, a figures.Aspect, r figures.Comparison, first bool) string {
+func costWords(
+	noise *results.Factor, c figures.Cost, a figures.Aspect, r figures.Comparison, first bool,
+) string {
 	name, from, to := a.Name, a.Shown(c.Quiet), a.Shown(c.Noisy)
 	switch {
 	case a.Margin.Goal == stats.HigherIsBetter && r.Known():
-		keeps := fmt.Sprintf("keeps %s %s of its %s %s", format.Percent(r.Estimate), r.SpreadWords(), noise.Quiet, name)
+		keeps := fmt.Sprintf("keeps %s %s of its %s %s", format.Percent(r.Estimate), r.SpreadWords(),
+			noise.Quiet, name)
 		if first {
 			return fmt.Sprintf("Under %s %s %s", noise.Name, c.Name, keeps)
 		}

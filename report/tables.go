@@ -201,20 +201,20 @@ func workTable(s *figures.Summary) table {
 	return t
 }
 
-// roleTable shows the metrics of a role that are not compared: what figures cost, or what checks them. Of many it
-// has a row each.
+// roleTable shows the metrics of a role that are not compared: what figures cost, or what checks them. Of many
+// it has a row each.
 func roleTable(s *figures.Summary, role results.Role, title string) table {
 	var columns []column
 	for _, m := range s.Metrics {
 		if m.Role != role || !has(s, m) {
 			continue
 		}
-		column := medianColumn(m, m.Name+", "+m.Unit.Name)
+		shown := medianColumn(m, m.Name+", "+m.Unit.Name)
 		if m.Sampled {
-			column = quantileColumn(m, 0.99)
-			column.Name = m.Name + ", " + m.Unit.Name + ", P99"
+			shown = quantileColumn(m, 0.99)
+			shown.Name = m.Name + ", " + m.Unit.Name + ", P99"
 		}
-		columns = append(columns, column)
+		columns = append(columns, shown)
 	}
 	if len(columns) == 0 {
 		return table{}
@@ -227,8 +227,8 @@ func roleTable(s *figures.Summary, role results.Role, title string) table {
 	for _, row := range t.Rows {
 		turned.Columns = append(turned.Columns, column{Name: row[0]})
 	}
-	for k, column := range t.Columns[1:] {
-		row := []string{column.Name}
+	for k, c := range t.Columns[1:] {
+		row := []string{c.Name}
 		for _, r := range t.Rows {
 			if t.Short(r) {
 				r = append(slices.Clone(r[:1]), slices.Repeat([]string{format.None}, len(t.Columns))...)

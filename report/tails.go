@@ -112,9 +112,10 @@ func tailTable(s *figures.Summary) table {
 
 // threadTable shows where the threads ran: on the CPUs that were planned, or on which.
 func threadTable(s *figures.Summary) table {
-	on := func(part string, cpus func(figures.Cell) (seen, planned fmt.Stringer)) column {
+	type cpus = fmt.Stringer
+	on := func(part string, of func(figures.Cell) (seen, planned cpus)) column {
 		return column{Name: part + " on CPUs", of: func(c figures.Cell) string {
-			seen, planned := cpus(c)
+			seen, planned := of(c)
 			text := orNone(seen.String() != "", seen.String())
 			if seen.String() != planned.String() {
 				text += " (planned " + orNone(planned.String() != "", planned.String()) + ")"
@@ -130,9 +131,9 @@ func threadTable(s *figures.Summary) table {
 		column{Name: "witness", Words: true, of: func(c figures.Cell) string { return c.Proof.Witness }},
 		count("threads", func(c figures.Cell) int { return c.Proof.Threads }),
 		count("ran elsewhere", func(c figures.Cell) int { return c.Proof.Elsewhere }),
-		on("application", func(c figures.Cell) (seen, planned fmt.Stringer) { return c.Proof.Application, c.Application }),
-		on("client", func(c figures.Cell) (seen, planned fmt.Stringer) { return c.Proof.Client, c.Client }),
-		on("neighbours", func(c figures.Cell) (seen, planned fmt.Stringer) { return c.Proof.Neighbours, c.Neighbours }),
+		on("application", func(c figures.Cell) (a, b cpus) { return c.Proof.Application, c.Application }),
+		on("client", func(c figures.Cell) (a, b cpus) { return c.Proof.Client, c.Client }),
+		on("neighbours", func(c figures.Cell) (a, b cpus) { return c.Proof.Neighbours, c.Neighbours }),
 		column{Name: "cpusets in force", Words: true, Long: true, of: func(c figures.Cell) string {
 			return strings.Join(c.Proof.Cpusets, "; ")
 		}})

@@ -144,6 +144,8 @@ func (l load) perSecond(n uint64) float64 { return float64(n) / l.window.Seconds
 // state says why percentiles of what was carried would tell too little: "" where they do not.
 func (l load) state() string {
 	switch {
+	case l.lost > 0 && l.lost == l.wanted:
+		return "all lost"
 	case l.over > 0:
 		return "overloaded"
 	case l.lost > 0:
@@ -155,7 +157,7 @@ func (l load) state() string {
 // PartlyOverloaded names the cells of which only some runs were.
 func (s *Summary) PartlyOverloaded(m Metric) (names []string) {
 	for _, c := range s.Cells {
-		if c.loads[m.Name].over > 0 && len(c.Figure(m).Blocks) > 0 {
+		if m.Loop == results.Open && c.loads[m.Name].over > 0 && len(c.Figure(m).Blocks) > 0 {
 			names = append(names, c.Name)
 		}
 	}
@@ -213,11 +215,11 @@ func (c Curve) Track(m Metric) Track {
 }
 
 func (t *Track) read(c Cell, m Metric, level float64) Reading {
-	f, load := c.Figure(m), c.loads[m.Name]
+	f, asked := c.Figure(m), c.loads[m.Name]
 	r := Reading{X: level, State: m.Missing(c)}
 	if t.Load {
-		r.X, r.Offered, r.Over = load.perSecond(load.wanted-load.lost), load.perSecond(load.wanted), load.lost > 0
-		r.State = cmp.Or(load.state(), r.State)
+		r.X, r.Offered = asked.perSecond(asked.wanted-asked.lost), asked.perSecond(asked.wanted)
+		r.Over, r.State = asked.lost > 0, cmp.Or(asked.state(), r.State)
 	}
 	for _, s := range m.statistics() {
 		value := f.Centre
@@ -233,8 +235,8 @@ func (t *Track) read(c Cell, m Metric, level float64) Reading {
 	return r
 }
 
-// runs are the least and the greatest value of a run, NaN for less than two, or the ends of the 95% interval of
-// their median by order statistics where there are enough for one.
+// runs are the least and the greatest value of a run, NaN for less than two, or the ends of the 95% interval
+// of their median by order statistics where there are enough for one.
 func (f Figure) runs(of func(Block) float64, interval bool) (lo, hi float64, is bool) {
 	var values []float64
 	for _, b := range f.Blocks {
@@ -253,8 +255,8 @@ func (f Figure) runs(of func(Block) float64, interval bool) (lo, hi float64, is 
 	return values[0], values[len(values)-1], false
 }
 
-// overLoad says whether the factor is the load that a metric offers: then it grows, or falls, by a twentieth at
-// least from point to point.
+// overLoad says whether the factor is the load that a metric offers: then it grows, or falls, by a twentieth
+// at least from point to point.
 func (c Curve) overLoad(m Metric) bool {
 	steps, up, down := 0, 0, 0
 	for _, l := range c.Lines {
@@ -263,8 +265,8 @@ func (c Curve) overLoad(m Metric) bool {
 			if cell == nil || cell.loads[m.Name].wanted == 0 {
 				continue
 			}
-			load := cell.loads[m.Name]
-			offered := load.perSecond(load.wanted)
+			asked := cell.loads[m.Name]
+			offered := asked.perSecond(asked.wanted)
 			switch {
 			case math.IsNaN(last):
 				steps--

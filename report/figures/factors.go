@@ -17,8 +17,8 @@ func (s *Summary) Disturbance() *results.Factor {
 	return nil
 }
 
-// Main is what charts show by hue: the first factor that changes the application, else the first that does not
-// disturb; nil for none.
+// Main is what charts show by hue: the first factor that changes the application, else the first that does
+// not disturb; nil for none.
 func (s *Summary) Main() *results.Factor { return s.mainBut("") }
 
 func (s *Summary) mainBut(name string) *results.Factor {

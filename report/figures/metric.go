@@ -117,7 +117,9 @@ func (s *Summary) Averages(m Metric) bool {
 
 // PublishedFor is what somebody else has of a cell in percent of the baseline, nil for nothing.
 func (c Cell) PublishedFor(m Metric) *results.Published {
-	k := slices.IndexFunc(c.Published, func(p results.Published) bool { return p.Metric == m.Name && p.Percent > 0 })
+	k := slices.IndexFunc(c.Published, func(p results.Published) bool {
+		return p.Metric == m.Name && p.Percent > 0
+	})
 	if k < 0 {
 		return nil
 	}
@@ -156,8 +158,8 @@ func (c Cell) Quoted(m Metric) string {
 	return m.Quote(*p, fmt.Sprintf("%g%%", p.Percent))
 }
 
-// Quote marks a published figure as what it is: beyond a limit of the equipment is what is better; what ended a
-// measurement may hide more.
+// Quote marks a published figure as what it is: beyond a limit of the equipment is what is better; what ended
+// a measurement may hide more.
 func (m Metric) Quote(p results.Published, figure string) string {
 	switch {
 	case p.Qualified(results.About):

@@ -49,7 +49,7 @@ func (s *Summary) Estimate(c Cell, m Metric) string {
 	return Bound(format.Percent(f.Ratio.Estimate), f, s.Cell(s.Baseline).Figure(m))
 }
 
-// Bound marks the ratio of two figures where one of them was at a limit; where both were, nothing can be said.
+// Bound marks the ratio of two figures where one of them was at a limit; where both were, nothing is said.
 func Bound(ratio string, own, base Figure) string {
 	switch {
 	case base.Limit == "":

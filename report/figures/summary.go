@@ -221,7 +221,8 @@ func figure(figures map[string]*Figure, name string) *Figure {
 }
 
 func (f *Figure) add(block int, value float64) {
-	f.Blocks = append(f.Blocks, Block{Block: block, Value: value, Mean: math.NaN(), P99: math.NaN(), P999: math.NaN()})
+	none := math.NaN()
+	f.Blocks = append(f.Blocks, Block{Block: block, Value: value, Mean: none, P99: none, P999: none})
 }
 
 // add takes in a measurement.
@@ -328,8 +329,8 @@ func (m Metric) Missing(c Cell) string {
 		return "all runs void"
 	case c.Used == 0:
 		return NoRun
-	case c.loads[m.Name].over > 0:
-		return "overloaded"
+	case m.Loop == results.Open && c.loads[m.Name].over > 0:
+		return c.loads[m.Name].state()
 	case len(m.MeanOf) > 0:
 		return "no run with all directions"
 	}

@@ -99,7 +99,8 @@ func (a Aspect) share(c, loser, quiet Cell, loss Comparison) (Comparison, string
 		}
 	}
 	if none > 0 {
-		return back, fmt.Sprintf("%s loses nothing in %s of %d, so a share of it means nothing", loser.Name, quantity.Count(none, "block"), loss.N)
+		return back, fmt.Sprintf("%s loses nothing in %s of %d, so a share of it means nothing", loser.Name,
+			quantity.Count(none, "block"), loss.N)
 	}
 	back.Interval = stats.Centre(shares, confidence)
 	if lo, hi, _ := back.Spread(); lo <= 0 && hi >= 1 {

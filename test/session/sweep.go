@@ -9,8 +9,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Sweep is a session over a load and over the size of the answer: an open loop of samples, and a rate. Beyond 2000
-// a second the floating cells are overloaded; those of the lane are not.
+// Sweep is a session over a load: an open loop of samples, and a rate. Beyond 2000 a second the floating cells
+// are overloaded; those of the lane are not.
 func Sweep(tb testing.TB, mode string, blocks int) results.Session {
 	tb.Helper()
 	s := Made(tb, mode, blocks, nil)
@@ -30,7 +30,8 @@ func Sweep(tb testing.TB, mode string, blocks int) results.Session {
 	for i, load := range []float64{250, 500, 1000, 2000, 4000} {
 		for k, placement := range []string{"floating", "lane"} {
 			for n, noise := range []string{"quiet", "noisy"} {
-				s.Cells = append(s.Cells, results.Cell{Baseline: i+k+n == 0, Name: fmt.Sprintf("%g-%s-%s", load, placement, noise),
+				s.Cells = append(s.Cells, results.Cell{Baseline: i+k+n == 0,
+					Name:   fmt.Sprintf("%g-%s-%s", load, placement, noise),
 					Levels: map[string]string{"load": fmt.Sprint(load), "placement": placement, "noise": noise}})
 			}
 		}
@@ -39,7 +40,8 @@ func Sweep(tb testing.TB, mode string, blocks int) results.Session {
 		for i, c := range s.Cells {
 			load := []float64{250, 500, 1000, 2000, 4000}[i/4]
 			p50 := 20 + load/100*float64(2-i/2%2)*float64(1+i%2)*(1+0.1*float64(block%3))
-			m := syntheticRTT(tb, rand.New(rand.NewPCG(uint64(block), uint64(i))), "rtt-udp-64-open", p50, 10*p50, int(2*load))
+			r := rand.New(rand.NewPCG(uint64(block), uint64(i)))
+			m := syntheticRTT(tb, r, "rtt-udp-64-open", p50, 10*p50, int(2*load))
 			trips := m.Samples["rtt-udp-64-open"]
 			if load == 4000 && i/2%2 == 0 {
 				trips.Histogram, trips.Lost = "", trips.Wanted/4

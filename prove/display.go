@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/terminal"
 )
 
@@ -25,6 +26,9 @@ func (d Display) Plan(e Estimate) {
 	}
 	fmt.Fprintf(d.w, "%d runs: a warm-up block and %d blocks of %d cells, seed %d; takes about %s\n",
 		e.Runs, e.Blocks, e.Cells, e.Seed, e.Takes.Round(time.Second))
+	for _, a := range e.Awaits {
+		fmt.Fprintf(d.w, "later, in another boot: %s, for %s\n", quantity.Count(len(a.Cells), "cell"), a.Boot)
+	}
 }
 
 // Progress shows the run that begins.

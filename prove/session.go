@@ -55,6 +55,7 @@ type Estimate struct {
 	Takes               time.Duration
 	Seed                uint64
 	Notes               []string
+	Awaits              []results.Await // cells that are measured in other boots
 }
 
 // Progress is where a session is.
@@ -67,19 +68,25 @@ type Progress struct {
 }
 
 // Run runs a session and stores it run by run in o.Dir. On interruption it returns what was
-// measured and ErrInterrupted. The host is left as it was found in every case, or the error says
-// what could not be restored.
+// measured and ErrInterrupted, and where cells are left that want another boot, an *AwaitsError. The host is
+// left as it was found in every case, or the error says what could not be restored.
 func Run(ctx context.Context, o Options) (results.Session, error) {
 	s, r, err := open(ctx, o)
 	if err != nil {
-		return s, err
+		return results.Session{}, err
 	}
 	defer r.close()
-	todo := remaining(s)
+	todo := r.todo(&s)
+	if len(todo) == 0 { // this machine cannot have those that were left
+		s.Complete = len(s.Awaits) == 0
+		if err = results.Write(o.Dir, s); err != nil {
+			return s, err
+		}
+	}
 	if o.Plan != nil {
-		o.Plan(Estimate{Runs: len(todo), Cells: len(s.Cells), Blocks: s.Scenario.Blocks,
+		o.Plan(Estimate{Runs: len(todo), Cells: len(r.layouts), Blocks: s.Scenario.Blocks,
 			Takes: r.estimate() * time.Duration(len(todo)),
-			Seed:  s.Scenario.Seed, Notes: s.Notes})
+			Seed:  s.Scenario.Seed, Notes: s.Notes, Awaits: s.Awaits})
 	}
 	began := time.Now()
 	failures := 0
@@ -92,13 +99,13 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 		if err != nil {
 			return s, interrupted(ctx, err)
 		}
-		run.Block = slot.block
+		run.Block, run.Boot = slot.block, r.boot
 		if slot.block == 0 {
 			run.Dropped = "warm-up block"
 		}
 		s.Runs = append(s.Runs, run)
 		s.Ended = time.Now()
-		s.Complete = i == len(todo)-1
+		s.Complete = i == len(todo)-1 && len(s.Awaits) == 0
 		if err = results.Write(o.Dir, s); err != nil {
 			return s, err
 		}
@@ -109,7 +116,17 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 			return s, fmt.Errorf("%d runs in a row measured nothing; the last: %s", maxFailures, run.Void[0])
 		}
 	}
+	if len(s.Awaits) > 0 {
+		return s, &AwaitsError{Dir: o.Dir, Cells: len(s.Cells), Awaits: s.Awaits}
+	}
 	return s, r.unchanged(ctx, o.Dir, &s)
+}
+
+// todo are the runs that are left to be made in this boot; the cells of the others wait.
+func (r *runner) todo(s *results.Session) []slot {
+	left := remaining(*s, r.boots)
+	s.Awaits = r.boots.awaits(*s, left)
+	return slices.DeleteFunc(left, func(k slot) bool { _, here := r.layouts[k.cell]; return !here })
 }
 
 // maxFailures is how many runs in a row may fail before a session gives up.
@@ -158,14 +175,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		}
 	}
 	o.Lanes = o.Lanes.Complete()
-	last, err := journal.Look(o.Lanes.Dir, "prove", o.Lanes.Ops)
-	if err != nil {
-		return s, nil, err
-	}
-	if len(last.Pending()) > 0 { // also the CPUs that this process may use are those of the crash
-		return s, nil, ErrLeftovers
-	}
-	l, _, err := lanes.Open(ctx, o.Lanes)
+	l, _, err := lanes.Open(ctx, o.Lanes) // waits for a session that runs
 	if err != nil {
 		return s, nil, err
 	}
@@ -176,6 +186,13 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 			r.close()
 		}
 	}()
+	last, err := journal.Look(o.Lanes.Dir, "prove", o.Lanes.Ops)
+	if err != nil {
+		return s, nil, err
+	}
+	if len(last.Pending()) > 0 { // also the CPUs that this process may use are those of the crash
+		return s, nil, ErrLeftovers
+	}
 	j, err := l.Beside("prove")
 	if err != nil {
 		return s, nil, err
@@ -200,7 +217,11 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 			return s, nil, fmt.Errorf("%s is there already: isolane release a lane of that name first", dir)
 		}
 	}
-	if s, err = newSession(o, r.scenario, h); err != nil {
+	now := environment(h, o.Versions)
+	if s, err = newSession(o, r.scenario, now); err != nil {
+		return s, nil, err
+	}
+	if err = r.enter(o, &s, now); err != nil {
 		return s, nil, err
 	}
 	if o.Lane != "" {
@@ -216,7 +237,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	if err = r.settlePaths(&s); err != nil {
 		return s, nil, err
 	}
-	notes := append(r.layouts[s.Cells[0].Name].notes(), r.notes()...)
+	notes := append(r.anyLayout(s).notes(), r.notes()...)
 	for _, e := range s.Scenario.Excluded {
 		notes = append(notes, fmt.Sprintf("%s is no cell: %s", e.Cell, e.Because))
 	}
@@ -256,6 +277,9 @@ func (r *runner) settlePaths(s *results.Session) error {
 		}
 	}
 	for i, c := range s.Cells {
+		if !r.boots.here(c) {
+			continue
+		}
 		wanted := r.scenario.Conditions(c).Path
 		path, err := r.path(wanted)
 		if err != nil {

@@ -41,6 +41,7 @@ func newSession(o Options, around scenario.Scenario, h host.Host) (results.Sessi
 			Aims: around.Spec.Aims, Published: around.Published()},
 		Factors: around.Factors(), Metrics: metrics,
 		Environment: environment(h, o.Versions), Started: time.Now(), Cells: cells,
+		Searches: newSearches(around, mode, o.Cells),
 	}, nil
 }
 

@@ -58,6 +58,7 @@ type runner struct {
 	mode     scenario.Mode
 	layouts  map[string]layout // by cell
 	paths    []Path
+	trial    *trial                              // of a search; nil: all probes run as they stand
 	fault    func(context.Context, moment) error // the self-test's; nil otherwise
 }
 
@@ -215,7 +216,7 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 	if err = runAll(ctx, given.Before); err != nil {
 		return err
 	}
-	probes, err := r.scenario.ProbesOf(given, r.kinds.Probes)
+	probes, err := r.probesOf(c, given)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ type Search struct {
 	Name   string     `json:"name"`
 	Kind   SearchKind `json:"searchKind"`
 	Varied string     `json:"varied"`         // what: cpus, rate of trip
-	Unit   string     `json:"unit,omitempty"` // of the points
+	Unit   string     `json:"unit,omitempty"` // written behind a point: /s
 	// Metric is the one whose figure must hold; "": what was lost.
 	Metric string `json:"metric,omitempty"`
 	// Points are those that trials may be made at, from the easiest to the hardest.
@@ -47,6 +47,7 @@ type Searched struct {
 	Cells    []Cell    `json:"cells"` // one, or one a point
 	Trials   []Trial   `json:"trials"`
 	Brackets []Bracket `json:"brackets"` // one a goal; none before the first trial
+	Settled  bool      `json:"settled"`  // no further trial is due
 	// Gap is how much more the first goal allows than the second, as a part of 1: what a single run may reach
 	// beyond what can be relied on.
 	Gap *Gap `json:"gap,omitempty"`

@@ -91,18 +91,18 @@ func TestSystems(t *testing.T) {
 			return map[bool]float64{true: every(n, 4)}[load >= 400] + map[bool]float64{true: 0.1}[load >= 1600]
 		}, []string{"800..1600", "200..400", "800..1600"}, ""},
 		{"noisy: a thirtieth of the trials", func(_ float64, n int) float64 { return every(n, 30) },
-			[]string{"1600..–", "1600..–", "1600..–"}, "it holds at the hardest point asked for, 1600 /s"},
+			[]string{"1600..–", "1600..–", "1600..–"}, "it holds at the hardest point asked for, 1600/s"},
 		{"noisy: two thirds of the trials from 800 on", func(load float64, n int) float64 {
 			return map[bool]float64{true: 0.01 - every(n, 3)}[load >= 800]
 		}, []string{"400..800", "400..800", "400..800"}, ""},
 		{"dead", func(float64, int) float64 { return 1 }, []string{"–..100", "–..100", "–..100"},
-			"it does not hold at the easiest point asked for, 100 /s"},
+			"it does not hold at the easiest point asked for, 100/s"},
 		{"unlimited", func(float64, int) float64 { return 0 }, []string{"1600..–", "1600..–", "1600..–"},
-			"it holds at the hardest point asked for, 1600 /s"},
+			"it holds at the hardest point asked for, 1600/s"},
 		{"the client's limit", func(load float64, _ int) float64 { return map[bool]float64{true: -1}[load > 500] },
-			[]string{"400..–", "400..–", "400..–"}, "800 /s could not be judged, 3 of 3 trials were void: the client could not keep up"},
+			[]string{"400..–", "400..–", "400..–"}, "800/s could not be judged, 3 of 3 trials were void: the client could not keep up"},
 		{"always void", func(float64, int) float64 { return -1 }, []string{"–..–", "–..–", "–..–"},
-			"100 /s could not be judged, 3 of 3 trials were void: the client could not keep up"},
+			"100/s could not be judged, 3 of 3 trials were void: the client could not keep up"},
 		{"now and then void", func(load float64, n int) float64 { return max(0, 1-700/load) - map[bool]float64{true: 9}[n%4 == 0] },
 			[]string{"400..800", "400..800", "400..800"}, ""},
 	} {
@@ -162,7 +162,7 @@ func TestNotMonotone(t *testing.T) {
 	if d := cmp.Diff([]string{"4..8"}, shown([]results.Bracket{b})); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff([]string{"not monotone: it holds at 32 /s and not at 8 /s, which counts"}, b.Notes); d != "" {
+	if d := cmp.Diff([]string{"not monotone: it holds at 32/s and not at 8/s, which counts"}, b.Notes); d != "" {
 		t.Error(d)
 	}
 	if point, more := search.Next(s, trials); more {

@@ -66,8 +66,5 @@ func (t tally) notes(s results.Search, g, lo, hi, made int) []string {
 
 // Name is a point in words.
 func Name(s results.Search, point float64) string {
-	if s.Unit == "" {
-		return fmt.Sprintf("%g", point)
-	}
-	return fmt.Sprintf("%g %s", point, s.Unit)
+	return fmt.Sprintf("%g%s", point, s.Unit)
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // judge says of a trial what was found, and which goals hold.
-func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search, m results.Measurement) error {
+func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
+	m results.Measurement) error {
 	m.Worst, m.Tail = nil, nil
 	t.Measured = &m
 	if len(m.Void) > len(m.Overloaded) {

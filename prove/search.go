@@ -145,8 +145,8 @@ func cellAt(q results.Search, d results.Searched, point float64) (results.Cell, 
 	return d.Cells[k], true
 }
 
-// turn is the cell whose trial is next, of those that are not settled one with the fewest, so that what drifts
-// meets all alike.
+// turn is the cell whose trial is next, of those that are not settled one with the fewest, so that what
+// drifts meets all alike.
 func turn(q results.Search, seed uint64) (cell int, point float64, more bool) {
 	made, least := 0, -1
 	for _, d := range q.Cells {
@@ -186,6 +186,8 @@ func (r *runner) search(ctx context.Context, o Options, s *results.Session) erro
 			}
 			d.Trials = append(d.Trials, t)
 			d.Brackets = search.Judge(within(*q, *d), d.Trials)
+			_, more = search.Next(within(*q, *d), d.Trials)
+			d.Settled = !more
 			if q.Kind != results.Smallest {
 				d.Gap = search.GapOf(d.Brackets[0], d.Brackets[1])
 			}
@@ -236,7 +238,8 @@ func (r *runner) try(ctx context.Context, q results.Search, d results.Searched, 
 	spec, err := r.specOf(q)
 	c, ok := cellAt(q, d, point)
 	if err != nil || !ok {
-		return results.Trial{}, errors.Join(err, fmt.Errorf("search %s: no trial at %g in %s", q.Name, point, d.Name))
+		return results.Trial{}, errors.Join(err, fmt.Errorf("search %s: no trial at %g in %s", q.Name, point,
+			d.Name))
 	}
 	one := *r
 	one.mode, one.trial = r.mode.Try(), &trial{spec, point}

@@ -66,7 +66,8 @@ type Progress struct {
 	Cell          string
 	Left          time.Duration
 	Void          int // runs so far
-	// Search is the one that is made, at Point; then Done and Runs count its trials in Cell, and Left is at most.
+	// Search is the one that is made, at Point; then Done and Runs count its trials in Cell, and Left is at
+	// most.
 	Search, Point string
 }
 

@@ -18,6 +18,7 @@ prove: packages build
 
 # One package at a time: some change this host.
 test: test-packages
+	export PATH=$$PATH:$(CURDIR)/bin/programs/usr/sbin ISOLANE_GUEST_KERNEL=$$(echo $(CURDIR)/bin/programs/boot/vmlinuz-*); \
 	$(call each,test -json -count=1 -p 1 ./...) | $(GO) run ./test/summary
 
 # Virtual machines with NUMA, SMT, SR-IOV and a real-time kernel (root and the network, once).
@@ -43,9 +44,10 @@ packages:
 # What tests feed with our output. Programs that would start a service are only unpacked.
 test-packages: packages
 	@$(call install,libxml2-utils libvirt0 qemu-system-x86 dpdk-dev libunbound8 libxdp1 numactl \
-	runc busybox-static python3-minimal libevent-2.1-7 libsasl2-2)
-	@[ -x bin/programs/usr/bin/memcached ] || { mkdir -p bin/programs && cd bin/programs && \
-	apt-get download -qq nginx memcached openvswitch-common openvswitch-switch 2>/dev/null && \
+	runc crun wrk busybox-static python3-minimal libevent-2.1-7 libsasl2-2)
+	@[ -d bin/programs/boot ] || { mkdir -p bin/programs && cd bin/programs && \
+	kernel=$$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: //p') && \
+	apt-get download -qq nginx memcached openvswitch-common openvswitch-switch $$kernel 2>/dev/null && \
 	for p in *.deb; do dpkg -x $$p . || exit 1; done && rm *.deb; }
 
 # An eBPF program, compiled without names of this machine.

@@ -2,6 +2,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,7 +32,9 @@ const (
 // floor is what one run of either program found, in nanoseconds.
 type floor struct {
 	N    int64 `json:"n"`
+	Min  int64 `json:"min"`
 	P50  int64 `json:"p50"`
+	P99  int64 `json:"p99"`
 	P999 int64 `json:"p999"`
 	Max  int64 `json:"max"`
 }
@@ -43,7 +46,7 @@ func probeEcho() (bool, error) {
 	addr := netip.MustParseAddrPort(server + ":7007")
 	switch os.Getenv("ISOLANE_BENCH") {
 	case "server":
-		return true, echo.Serve(context.Background(), addr, echo.Spin, os.Stdout)
+		return true, echo.Serve(context.Background(), addr, cmp.Or(os.Getenv("ISOLANE_BENCH_WAIT"), echo.Spin), os.Stdout)
 	case "client":
 		return true, goClient(addr)
 	}
@@ -52,6 +55,13 @@ func probeEcho() (bool, error) {
 
 func goClient(addr netip.AddrPort) error {
 	p := echo.Probe{Protocol: echo.UDP, Mode: echo.PingPong, Payload: 64, Wait: echo.Spin}
+	if settings := os.Getenv("ISOLANE_BENCH_ECHO"); settings != "" {
+		read, err := echo.Driver{}.Read([]byte(settings))
+		if err != nil {
+			return err
+		}
+		p = read.(echo.Probe)
+	}
 	m, err := p.Run(context.Background(), probe.Conditions{Name: "floor", Address: addr, Warmup: 100 * time.Millisecond, Window: window})
 	if err != nil {
 		return err
@@ -60,7 +70,7 @@ func goClient(addr netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(os.Stdout).Encode(floor{h.TotalCount(), h.ValueAtQuantile(50), h.ValueAtQuantile(99.9), h.Max()})
+	return json.NewEncoder(os.Stdout).Encode(floor{h.TotalCount(), h.Min(), h.ValueAtQuantile(50), h.ValueAtQuantile(99), h.ValueAtQuantile(99.9), h.Max()})
 }
 
 // BenchmarkFloor measures the round trip over one veth pair, both ends spinning on CPUs of their
@@ -83,11 +93,11 @@ func BenchmarkFloor(b *testing.B) {
 		b.Fatal(err)
 	}
 	inGo := func() floor {
-		return run(b, cpus, []string{"env", "ISOLANE_BENCH=server", self}, []string{"env", "ISOLANE_BENCH=client", self})
+		return run(b, cpus, fifo(), []string{"env", "ISOLANE_BENCH=server", self}, []string{"env", "ISOLANE_BENCH=client", self}, readFloor)
 	}
 	inC := func() floor {
-		return run(b, cpus, []string{c, "server", server, "7007", "64"},
-			[]string{c, "client", server, "7007", "64", fmt.Sprint(window.Seconds())})
+		return run(b, cpus, fifo(), []string{c, "server", server, "7007", "64"},
+			[]string{c, "client", server, "7007", "64", fmt.Sprint(window.Seconds())}, readFloor)
 	}
 	for b.Loop() {
 		var p50, p999, goP50, cP50, goP999, cP999 []float64
@@ -130,11 +140,16 @@ func network(b *testing.B) {
 	}
 }
 
-// run starts a server and a client, both with real-time priority, and returns what the client says.
-func run(b *testing.B, cpus, serve, measure []string) floor {
+// fifo gives a program real-time priority.
+func fifo() []string { return []string{"chrt", "-f", "50"} }
+
+func readFloor(out []byte) (f floor, err error) { return f, json.Unmarshal(out, &f) }
+
+// run starts a server and a client under a policy, and returns what the client says.
+func run(b *testing.B, cpus, policy, serve, measure []string, read func([]byte) (floor, error)) floor {
 	b.Helper()
 	start := func(netns, cpu string, argv []string) *exec.Cmd {
-		args := []string{"netns", "exec", netns, "taskset", "-c", cpu, "chrt", "-f", "50"}
+		args := append([]string{"netns", "exec", netns, "taskset", "-c", cpu}, policy...)
 		return exec.CommandContext(b.Context(), "ip", append(args, argv...)...)
 	}
 	s := start("isolane-bench-b", cpus[1], serve)
@@ -153,7 +168,7 @@ func run(b *testing.B, cpus, serve, measure []string) floor {
 	out, err := c.Output()
 	var f floor
 	if err == nil {
-		err = json.Unmarshal(out, &f)
+		f, err = read(out)
 	}
 	if err != nil {
 		b.Fatalf("%q: %v", out, err)

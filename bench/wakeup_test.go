@@ -21,8 +21,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// wakeupPairs are many and short: a machine with other work drifts from second to second.
-const wakeupPairs = 40
+// manyPairs are short: a machine with other work drifts from second to second.
+const manyPairs = 40
 
 // wakeupConditions are those of both programs. cyclictest has no warm-up, and takes whole seconds.
 func wakeupConditions() probe.Conditions {
@@ -69,39 +69,39 @@ func BenchmarkWakeup(b *testing.B) {
 				return wakeupFigures(b, p, cmd)
 			}
 			for b.Loop() {
-				comparePairs(b, func() map[string]float64 { return run(ours, os.Args[0]) },
+				comparePairs(b, [2]string{"wakeup", "cyclictest"}, func() map[string]float64 { return run(ours, os.Args[0]) },
 					func() map[string]float64 { return run(theirs, theirs.Client("", wakeupConditions())...) })
 			}
 		})
 	}
 }
 
-// compare runs both in pairs and reports each figure of theirs, of ours, and the ratio.
-func comparePairs(b *testing.B, ours, theirs func() map[string]float64) {
+// comparePairs runs both in pairs and reports each figure of ours, of theirs, and the ratio.
+func comparePairs(b *testing.B, names [2]string, ours, theirs func() map[string]float64) {
 	b.Helper()
 	all := map[string][]float64{}
-	for range wakeupPairs {
+	for range manyPairs {
 		var o, t map[string]float64
 		if rand.N(2) == 0 {
 			o, t = ours(), theirs()
 		} else {
 			t, o = theirs(), ours()
 		}
-		b.Logf("wakeup %v  cyclictest %v", o, t)
+		b.Logf("%s %v  %s %v", names[0], o, names[1], t)
 		for name := range o {
-			all[name+"-wakeup"] = append(all[name+"-wakeup"], o[name])
-			all[name+"-cyclictest"] = append(all[name+"-cyclictest"], t[name])
+			all[name+"-"+names[0]] = append(all[name+"-"+names[0]], o[name])
+			all[name+"-"+names[1]] = append(all[name+"-"+names[1]], t[name])
 			if t[name] > 0 {
 				all[name+"-ratio"] = append(all[name+"-ratio"], o[name]/t[name])
 			}
 		}
 	}
 	for name, values := range all {
-		if len(values) < wakeupPairs {
+		if len(values) < manyPairs {
 			continue // of what was 0
 		}
 		slices.Sort(values)
-		median := (values[(wakeupPairs-1)/2] + values[wakeupPairs/2]) / 2
+		median := (values[(manyPairs-1)/2] + values[manyPairs/2]) / 2
 		b.ReportMetric(math.Round(median*1000)/1000, name)
 		b.Logf("%s: %.3f [%.3f, %.3f]", name, median, values[13], values[26])
 	}

@@ -38,7 +38,7 @@ func newSession(o Options, around scenario.Scenario, h host.Host) (results.Sessi
 	return results.Session{
 		Scenario: results.Scenario{Name: o.Scenario.Metadata.Name, Title: o.Scenario.Metadata.Title, Mode: o.Mode,
 			Blocks: mode.Blocks, Seed: o.Seed, Source: string(source), Excluded: around.Excluded(),
-			Aims: around.Spec.Aims, Published: around.Published()},
+			Aims: around.Spec.Aims, Published: around.Published(), Doubts: around.Doubts()},
 		Factors: around.Factors(), Metrics: metrics,
 		Environment: environment(h, o.Versions), Started: time.Now(), Cells: cells,
 		Searches: newSearches(around, mode, o.Cells),

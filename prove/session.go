@@ -171,14 +171,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		}
 	}
 	o.Lanes = o.Lanes.Complete()
-	last, err := journal.Look(o.Lanes.Dir, "prove", o.Lanes.Ops)
-	if err != nil {
-		return s, nil, err
-	}
-	if len(last.Pending()) > 0 { // also the CPUs that this process may use are those of the crash
-		return s, nil, ErrLeftovers
-	}
-	l, _, err := lanes.Open(ctx, o.Lanes)
+	l, _, err := lanes.Open(ctx, o.Lanes) // waits for a session that runs
 	if err != nil {
 		return s, nil, err
 	}
@@ -189,6 +182,13 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 			r.close()
 		}
 	}()
+	last, err := journal.Look(o.Lanes.Dir, "prove", o.Lanes.Ops)
+	if err != nil {
+		return s, nil, err
+	}
+	if len(last.Pending()) > 0 { // also the CPUs that this process may use are those of the crash
+		return s, nil, ErrLeftovers
+	}
 	j, err := l.Beside("prove")
 	if err != nil {
 		return s, nil, err

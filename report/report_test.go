@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/format"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -360,5 +361,45 @@ func TestObjectiveShown(t *testing.T) {
 	}
 	if text := printed(t, session.Proved(t, "standard", 10, lane.Objective{}), 100); !strings.Contains(text, "It declares none") {
 		t.Error(text)
+	}
+}
+
+// Absolute figures of somebody else stand beside the same statistic of ours, with what does not hold in them; and what
+// a program says of itself is told, once for all probes that say the same.
+func TestPublishedBesideOurs(t *testing.T) {
+	s := session.Made(t, "standard", 2, []string{"quiet-floating-bridge", "noisy-floating-bridge"})
+	ping := "rtt-udp-64-pingpong"
+	s.Scenario.Published = append(s.Scenario.Published,
+		results.Published{Cell: "noisy-floating-bridge", Metric: ping, Statistic: "max", Value: 1496e3, Qualifier: "average of five"},
+		results.Published{Cell: "noisy-floating-bridge", Metric: ping, Statistic: "p99.99999", Value: 1e6},
+		results.Published{Cell: "noisy-floating-bridge", Metric: "throughput-tcp-up", Value: 9.4e9, Qualifier: "limit"},
+		results.Published{Cell: "quiet-lane-bridge", Metric: ping, Value: 1})
+	s.Scenario.Doubts = []string{"It has no length."}
+	for i := range s.Runs {
+		for k, m := range s.Runs[i].Measured {
+			s.Runs[i].Measured[k].Facts = map[string]string{"congestionControl": "reno", "virtualCPUs": "2"}
+			if m.Name == ping && s.Runs[i].Cell == s.Cells[1].Name {
+				s.Runs[i].Measured[k].Facts["lateBy"] = fmt.Sprint(i, " ms")
+			}
+		}
+	}
+	sum := summarize(t, s)
+	longest, _ := sum.Cells[1].Statistic(sum.Primary()[1], "max")
+	up, _ := sum.Cells[1].Statistic(sum.Metrics[slices.IndexFunc(sum.Metrics, func(m figures.Metric) bool { return m.Name == "throughput-tcp-up" })], "")
+	want := [][]string{
+		{"noisy-floating-bridge", ping + " max", "1,496 µs", format.Times().Full(longest), "average of five"},
+		{"noisy-floating-bridge", ping + " p99.99999", "1,000 µs", "–", ""},
+		{"noisy-floating-bridge", "throughput-tcp-up", "9.40 Gbit/s", format.UnitOf("bit/s").Full(up), "limit"},
+	}
+	got := publishedTable(&sum)
+	if d := cmp.Diff(want, got.Rows); d != "" || up == 0 || longest == 0 || !slices.Equal(got.Notes, s.Scenario.Doubts) {
+		t.Error(d, up, longest, got.Notes)
+	}
+	text := strings.Join(strings.Fields(printed(t, s, 100)), " ")
+	for _, want := range []string{"- congestion control of throughput-tcp-up, throughput-tcp-down, rtt-udp-64-pingpong, rtt-udp-64-open: reno",
+		"- late by of rtt-udp-64-pingpong: in 2 runs, one of them: ", "ms (noisy-floating-bridge)", "- virtual CPUs of throughput-tcp-up, ", "It has no length."} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the text lacks %q:\n%s", want, text)
+		}
 	}
 }

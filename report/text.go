@@ -44,6 +44,9 @@ func Text(w io.Writer, s figures.Summary, on terminal.Terminal) error {
 		}
 	}
 	p.WriteString("\n")
+	for _, row := range factTable(&s).Rows {
+		p.fold("- ", fmt.Sprintf("%s of %s: %s", row[0], row[1], row[2]))
+	}
 	for _, c := range caveats(&s) {
 		p.fold("- ", c)
 	}
@@ -66,6 +69,7 @@ func (p *printer) figures(s *figures.Summary) {
 		}
 		p.fold("  ", tailNote)
 	}
+	p.table(publishedTable(s))
 	p.table(workTable(s))
 	p.table(roleTable(s, results.Cost, "What the figures were paid with"))
 	if len(s.Aims) > 0 {

@@ -6,6 +6,7 @@
 package results
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,6 +63,7 @@ type Scenario struct {
 	Excluded  []Excluded  `json:"excluded,omitempty"`
 	Aims      *Aims       `json:"aims,omitempty"`
 	Published []Published `json:"published,omitempty"`
+	Doubts    []string    `json:"publishedDoubts,omitempty"` // what does not hold in the published figures
 }
 
 // Excluded is a combination of levels that is no cell.
@@ -190,8 +192,8 @@ type Published struct {
 	Metric string `json:"metric"` // its name
 	// of the baseline cell; 0: only an absolute figure was published
 	Percent   float64 `json:"percent,omitempty"`
-	Value     float64 `json:"value,omitempty"` // in the metric's unit; 0: only a percentage was published
-	Statistic string  `json:"statistic,omitempty"`
+	Value     float64 `json:"value,omitempty"`     // in the metric's unit; 0: only a percentage was published
+	Statistic string  `json:"statistic,omitempty"` // min, mean, max, p99.9 of the samples; "": what is compared
 	Qualifier string  `json:"qualifier,omitempty"`
 	Source    string  `json:"source"`
 }
@@ -206,6 +208,20 @@ const (
 
 // Qualified says whether the qualifier begins with a word.
 func (p Published) Qualified(word string) bool { return strings.HasPrefix(p.Qualifier, word) }
+
+// IsStatistic says whether a name is one of the samples of a metric: min, mean, max, a percentile; "" is what
+// is compared.
+func IsStatistic(name string) bool {
+	_, percentile := Percentile(name)
+	return percentile || name == "" || name == "min" || name == "mean" || name == "max"
+}
+
+// Percentile reads the name of one: p99.9.
+func Percentile(name string) (float64, bool) {
+	text, ok := strings.CutPrefix(name, "p")
+	p, err := strconv.ParseFloat(text, 64)
+	return p, ok && err == nil && p > 0 && p < 100
+}
 
 // Run is one cell measured once, with fresh processes and sockets.
 type Run struct {

@@ -40,6 +40,22 @@ type Probe struct {
 	Size        quantity.Bytes `json:"size"`        // of the object; default 1Mi
 	Threads     int            `json:"threads"`     // default 4
 	Connections int            `json:"connections"` // of all threads; default 20
+	// ClientCPUs are those of the client for which Threads and Connections are given: a client with fewer or
+	// more takes as many less or more of both. 0: they are taken as they stand.
+	ClientCPUs int `json:"clientCPUs,omitempty"`
+}
+
+// maxClientCPUs is more than any machine has.
+const maxClientCPUs = 8192
+
+// scaled are the threads and connections for a client with a number of CPUs: one thread at least, and one
+// connection for each.
+func (p Probe) scaled(cpus int) Probe {
+	if p.ClientCPUs > 0 {
+		p.Threads = max(1, p.Threads*cpus/p.ClientCPUs)
+		p.Connections = max(p.Threads, p.Connections*cpus/p.ClientCPUs)
+	}
+	return p
 }
 
 // Name returns "wrk".
@@ -66,6 +82,8 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 		return nil, fmt.Errorf("connections: %d: expected 1-%d", p.Connections, webserver.MaxConnections)
 	case p.Threads < 1 || p.Threads > p.Connections:
 		return nil, fmt.Errorf("threads: %d: expected 1-%d, a connection each at least", p.Threads, p.Connections)
+	case p.ClientCPUs < 0 || p.ClientCPUs > maxClientCPUs:
+		return nil, fmt.Errorf("clientCPUs: %d: expected 1-%d, or 0 for no scale", p.ClientCPUs, maxClientCPUs)
 	}
 	return p, nil
 }
@@ -93,6 +111,9 @@ func (p Probe) Metrics(name string) []results.Metric {
 	carried[0].Name = name
 	carried[0].About = fmt.Sprintf("GET %s from %s, wrk -t %d -c %d", p.Size, p.Software, p.Threads,
 		p.Connections)
+	if p.ClientCPUs > 0 {
+		carried[0].About += fmt.Sprintf(", scaled from a client with %s", quantity.Count(p.ClientCPUs, "CPU"))
+	}
 	carried[1].About = "requests times size"
 	all := append(carried[:2:2], results.Metric{Name: name + transfer, Quantity: "transfer", Noun: "transfer",
 		Title: "Transfer", About: "as wrk prints it, heads of replies included; its GB are GiB, this is decimal",
@@ -149,10 +170,10 @@ func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) 
 // Run runs wrk for the warm-up, and for the window.
 func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement, error) {
 	m := results.Measurement{Name: c.Name, Window: results.Nanoseconds(c.Window)}
-	var warm report
-	var err error
+	published := p
+	p = p.scaled(runtime.NumCPU())
 	if c.Warmup > 0 {
-		if warm, _, err = p.wrk(ctx, c, c.Warmup); err != nil {
+		if _, _, err := p.wrk(ctx, c, c.Warmup); err != nil {
 			return m, err
 		}
 	}
@@ -165,8 +186,9 @@ func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement
 		return m, err
 	}
 	p.fill(&m, r, used)
-	if c.Warmup > 0 {
-		m.Facts["warmup"] = fmt.Sprintf("a run of wrk before, %d requests, thrown away", warm.requests)
+	if p.ClientCPUs > 0 {
+		m.Facts["scale"] = fmt.Sprintf("%d of %s: -t %d -c %d for -t %d -c %d", runtime.NumCPU(),
+			quantity.Count(p.ClientCPUs, "CPU"), p.Threads, p.Connections, published.Threads, published.Connections)
 	}
 	percent, ok, err := hits(ctx, r.requests)
 	if ok {

@@ -41,11 +41,23 @@ func TestSettings(t *testing.T) {
 	}
 	for settings, want := range map[string]string{
 		"{threads: 21}": "threads", "{threads: 0}": "threads", "{connections: 0}": "connections", "{size: 7}": "size",
-		"{server: h2o}": "server", "{rate: 5}": "rate",
+		"{server: h2o}": "server", "{clientCPUs: -1}": "clientCPUs", "{rate: 5}": "rate",
 	} {
 		if p, err := (Driver{}).Read([]byte(settings)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v", settings, p, err)
 		}
+	}
+	published := read(t, "{threads: 128, connections: 480, clientCPUs: 16}")
+	for cpus, want := range map[int][2]int{1: {8, 30}, 16: {128, 480}, 32: {256, 960}} {
+		if p := published.scaled(cpus); p.Threads != want[0] || p.Connections != want[1] {
+			t.Errorf("%d CPUs: %+v", cpus, p)
+		}
+	}
+	if p := read(t, "{threads: 4, connections: 5, clientCPUs: 16}").scaled(1); p.Threads != 1 || p.Connections != 1 {
+		t.Errorf("%+v", p)
+	}
+	if p := read(t, "{}"); p.scaled(1) != p {
+		t.Error("scaled without being asked")
 	}
 	if p := read(t, "{}"); p.Validate(probe.Conditions{Window: time.Second}) != nil || p.Validate(probe.Conditions{Window: 1500 * time.Millisecond}) == nil {
 		t.Error("wrk takes whole seconds")

@@ -233,6 +233,15 @@ func (s Scenario) Networked() bool {
 	return slices.ContainsFunc(s.Spec.Probes, func(p Probe) bool { return !p.Inside() })
 }
 
+// Doubts say what does not hold in the figures of somebody else.
+func (s Scenario) Doubts() []string {
+	var all []string
+	for _, from := range s.Spec.Published {
+		all = append(all, from.Doubts...)
+	}
+	return all
+}
+
 // Published are the figures of somebody else.
 func (s Scenario) Published() []results.Published {
 	var all []results.Published

@@ -115,6 +115,7 @@ type Window struct {
 type PublishedSource struct {
 	Source  string            `json:"source"`
 	Figures []PublishedFigure `json:"figures"`
+	Doubts  []string          `json:"doubts,omitempty"` // sentences: what does not hold in these figures
 }
 
 // PublishedFigure is one of them: in percent of the baseline cell's, or in the unit of its metric.
@@ -123,7 +124,7 @@ type PublishedFigure struct {
 	Metric    string  `json:"metric"`
 	Percent   float64 `json:"percent,omitempty"`
 	Value     float64 `json:"value,omitempty"`
-	Statistic string  `json:"statistic,omitempty"` // p99, max, mean; "": what the metric compares
+	Statistic string  `json:"statistic,omitempty"` // min, mean, max, p99 of samples; "": what is compared
 	Qualifier string  `json:"qualifier,omitempty"`
 }
 

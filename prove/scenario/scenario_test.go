@@ -1,7 +1,12 @@
 package scenario
 
 import (
+	"bytes"
+	"encoding/csv"
+	"math"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -10,24 +15,28 @@ import (
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/factor/command"
 	"isolane.dev/isolane/factor/cpus"
+	ownlane "isolane.dev/isolane/factor/lane"
 	"isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/path"
 	"isolane.dev/isolane/factor/placement"
+	"isolane.dev/isolane/factor/runtime"
 	"isolane.dev/isolane/factor/setting"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/cyclictest"
 	"isolane.dev/isolane/probe/echo"
+	"isolane.dev/isolane/probe/http"
 	"isolane.dev/isolane/probe/iperf3"
 	"isolane.dev/isolane/probe/wakeup"
+	"isolane.dev/isolane/probe/wrk"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/scenarios"
 )
 
 func kinds() Drivers {
-	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, setting.Driver{}, command.Driver{},
+	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, ownlane.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{},
 		path.Driver{Names: map[string]string{"bridge": "", "express": ""}}},
-		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}}}
+		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}, http.Driver{}, wrk.Driver{}}}
 }
 
 func edge(t *testing.T) (string, Scenario) {
@@ -58,6 +67,53 @@ func TestEdge(t *testing.T) {
 	if err != nil || metrics[0].Name != "throughput" || metrics[0].Role != results.Primary || metrics[1].Quantity != "rtt" ||
 		metrics[1].Role != results.Primary || metrics[2].Role != results.Check || metrics[3].Role != "" {
 		t.Errorf("metrics %+v, %v", metrics, err)
+	}
+}
+
+// The scenarios that come with the program are ones, and quote what was published.
+func TestPublished(t *testing.T) {
+	table, err := os.ReadFile("../../claims/testdata/published.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(bytes.NewReader(table)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	units := map[string]float64{"us": 1e3, "ms": 1e6, "req/s": 1, "percent": 1}
+	var published []float64
+	for _, row := range rows {
+		if v, perr := strconv.ParseFloat(row[5], 64); perr == nil {
+			published = append(published, v*units[row[4]])
+		}
+	}
+	files, err := scenarios.Files.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, f := range files {
+		text, err := scenarios.Files.ReadFile(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Parse(f.Name(), bytes.NewReader(text), kinds())
+		if err != nil {
+			t.Error(err)
+		}
+		for _, p := range s.Published() {
+			quoted := p.Value
+			if quoted == 0 {
+				quoted = p.Percent
+			}
+			if !slices.ContainsFunc(published, func(v float64) bool { return math.Abs(v-quoted) < 1e-6*quoted }) {
+				t.Errorf("%s: %+v is in no published table", f.Name(), p)
+			}
+			found++
+		}
+	}
+	if found < 50 {
+		t.Errorf("%d published figures", found)
 	}
 }
 
@@ -121,6 +177,8 @@ func TestParseRefuses(t *testing.T) {
 		{"of: [throughput-tcp-up,", "of: [rtt-udp-64-open,", `spec.means[0].of: "rtt-udp-64-open": expected a metric in ns with one value`},
 		{"primary: [throughput,", "primary: [power,", `spec.primary[0]: "power": expected one of rtt-udp-64-pingpong`},
 		{"{name: malloc", "{name: --exec", "neighbours[1].name"},
+		{"percent: 60, qualifier", "statistic: median, percent: 60, qualifier", "spec.published: figure 2: statistic: expected none"},
+		{"percent: 160,", "percent: 0,", "spec.published: figure 7: expected a percent or a value"},
 		{"cell: noisy-pinned-bridge", "cell: noisy-pinned-wire", "spec.published: figure 3: cell:"},
 		{"cell: noisy-lane-express\n", "cell: noisy-lane\n", `spec.aims.cell: "noisy-lane" is none`},
 		{"metric: throughput, percent: 150", "metric: power, percent: 50", "spec.aims.goals[0].metric"},

@@ -29,18 +29,21 @@ func (s *Scenario) validate(kinds Drivers) error {
 }
 
 func (s Scenario) validateLane() error {
-	l := lane.Lane{Metadata: lane.Metadata{Name: s.Metadata.Name}, Spec: s.Spec.Lane}
-	if err := enforce.Refuse([]lane.Lane{l}); err != nil {
-		return err
+	check := func(spec lane.Spec) error {
+		l := lane.Lane{Metadata: lane.Metadata{Name: s.Metadata.Name}, Spec: spec}
+		if err := enforce.Refuse([]lane.Lane{l}); err != nil {
+			return err
+		}
+		if spec.Cgroup.Path != "" {
+			return errors.New("spec.cgroup.path: expected none, what runs in this lane is started by the session")
+		}
+		return spec.Validate()
 	}
-	if err := s.Spec.Lane.Validate(); err != nil {
+	if err := check(s.Spec.Lane); err != nil {
 		return fmt.Errorf("spec.lane: %w", err)
 	}
-	if s.Spec.Lane.Cgroup.Path != "" {
-		return errors.New("spec.lane.cgroup.path: expected none, what runs in this lane is started by the session")
-	}
 	for _, c := range s.AllCells() {
-		if err := s.Conditions(c).Lane.Validate(); err != nil {
+		if err := check(s.Conditions(c).Lane); err != nil {
 			return fmt.Errorf("cell %s: the lane with its levels: %w", c.Name, err)
 		}
 	}
@@ -80,8 +83,13 @@ func (s Scenario) validateFigures() error {
 		if _, err := s.Cells([]string{f.Cell, s.Spec.Baseline}); err != nil {
 			return fmt.Errorf("spec.published: figure %d: cell: %w", i+1, err)
 		}
-		if _, err := find(f.Metric); err != nil {
+		m, err := find(f.Metric)
+		if err != nil {
 			return fmt.Errorf("spec.published: figure %d: %w", i+1, err)
+		}
+		if !results.IsStatistic(f.Statistic) || f.Statistic != "" && !m.Sampled {
+			return fmt.Errorf("spec.published: figure %d: statistic: expected none, or min, mean, max or p and a "+
+				"percentile of a metric with samples, found %q", i+1, f.Statistic)
 		}
 		if !positive(f.Percent) && !positive(f.Value) {
 			return fmt.Errorf("spec.published: figure %d: expected a percent or a value above 0", i+1)

@@ -66,7 +66,7 @@ func conditions(a, b results.Session, pairs [][2]figures.Cell) []Difference {
 func environment(e results.Environment) map[string]string {
 	return map[string]string{"kernel": e.Kernel, "CPU model": e.CPUModel, "CPUs online": e.Online.String(),
 		"clock source": e.Clocksource, "idle driver": e.IdleDriver, "idle governor": e.IdleGov, "boot": e.BootID,
-		"host": e.Hostname, "memory": quantity.Bytes(e.MemoryBytes).String(),
+		"hostname": e.Hostname, "memory": quantity.Bytes(e.MemoryBytes).String(),
 		"hypervisor": map[bool]string{true: "yes", false: "not seen"}[e.Hypervisor]}
 }
 

@@ -1,7 +1,9 @@
 package figures
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -110,6 +112,29 @@ func (c Cell) PublishedFor(m Metric) *results.Published {
 		return nil
 	}
 	return &c.Published[k]
+}
+
+// Statistic is one of all runs of a cell: min, mean, max, p99.9 of its samples; "" is what is compared.
+// False: the runs do not have it, or not enough samples.
+func (c Cell) Statistic(m Metric, name string) (float64, bool) {
+	f, v := c.Figure(m), math.NaN()
+	d := f.Merged
+	switch {
+	case name == "" && !m.Sampled:
+		v = f.Centre
+	case d.N() == 0:
+	case name == "min":
+		v = float64(d.Histogram.Min())
+	case name == "mean":
+		v = d.Histogram.Mean()
+	case name == "max":
+		v = d.Max()
+	default:
+		if p, ok := results.Percentile(cmp.Or(name, "p50")); ok {
+			v = d.Quantile(p / 100)
+		}
+	}
+	return v, !math.IsNaN(v)
 }
 
 // Quoted prints somebody else's figure for a cell.

@@ -141,6 +141,14 @@ func (s *Scenario) readSearch(q *Search, kinds Drivers) error {
 	default:
 		return fmt.Errorf("kind: %q: expected smallest, highest or bounds", q.Kind)
 	}
+	seen := map[string]bool{}
+	for _, cell := range q.Cells {
+		name, _ := s.Varied(*q, cell)
+		if seen[name] {
+			return fmt.Errorf("cells: %s is listed twice", name)
+		}
+		seen[name] = true
+	}
 	if q.Kind == results.Bounds {
 		if q.Goal != nil {
 			return errors.New("goal: bounds has its own three")

@@ -3,6 +3,7 @@ package prove
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
@@ -14,8 +15,10 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	m results.Measurement) error {
 	m.Worst, m.Tail = nil, nil
 	t.Measured = &m
-	if len(m.Void) > len(m.Overloaded) {
-		t.Void = append(t.Void, m.Void...)
+	for _, why := range m.Void {
+		if !slices.Contains(m.Overloaded, why) {
+			t.Void = append(t.Void, why)
+		}
 	}
 	if len(m.Overloaded) > 0 {
 		t.Overloaded = m.Overloaded[0]

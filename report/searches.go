@@ -15,7 +15,7 @@ import (
 // searchTable has a row for each search, cell and goal. Overload is named, and is no percentile.
 func searchTable(s *figures.Summary) table {
 	t := table{Title: "Searches: up to where something holds, as brackets", Columns: append(heads(4, "search",
-		"cell", "goal", "where"), heads(0, "carried", "overloaded from", "gap", "trials")...)}
+		"cell", "goal", "holds at"), heads(0, "carried", "overloaded from", "gap", "trials")...)}
 	for _, q := range s.Session.Searches {
 		for _, d := range q.Cells {
 			t.Rows = append(t.Rows, searchRows(q, d)...)
@@ -69,7 +69,7 @@ func bracket(q results.Search, b results.Bracket) string {
 	case b.Fails == nil:
 		return harder + at(*b.Holds)
 	}
-	return fmt.Sprintf("holds at %s, not at %s", at(*b.Holds), at(*b.Fails))
+	return fmt.Sprintf("%s, not %s", at(*b.Holds), at(*b.Fails))
 }
 
 // loadText prints a load with four digits: points may be closer than three tell apart.

@@ -97,8 +97,8 @@ func (s *Scenario) readSearches(kinds Drivers) error {
 		m.Searches = &t
 		s.Spec.Modes[name] = m
 		if t.Sum < t.Trial || t.Long < t.Sum || t.Long/t.Trial > maxTrials {
-			return fmt.Errorf("spec.modes.%s.searches: expected trial ≤ sum ≤ long ≤ %d trials, found %s, %s, %s",
-				name, maxTrials, t.Trial, t.Sum, t.Long)
+			return fmt.Errorf("spec.modes.%s.searches: expected trial, sum and long, each at least the one before, "+
+				"and at most %d trials, found %s, %s, %s", name, maxTrials, t.Trial, t.Sum, t.Long)
 		}
 	}
 	for i := range s.Spec.Searches {
@@ -180,7 +180,7 @@ func (s *Scenario) readFactorSearch(q Search) error {
 func (s *Scenario) readLoadSearch(q *Search, kinds Drivers) error {
 	q.Setting, q.Width = cmp.Or(q.Setting, "rate"), cmp.Or(q.Width, 0.05)
 	if !(q.From > 0 && q.From < q.To && q.To <= maxLoad) {
-		return fmt.Errorf("from: expected 0 < from < to ≤ %g, found %g and %g", maxLoad, q.From, q.To)
+		return fmt.Errorf("from: expected more than 0, less than to, and to at most %g, found %g and %g", maxLoad, q.From, q.To)
 	}
 	if !(q.Width >= minWidth && q.Width <= maxWidth) {
 		return fmt.Errorf("width: expected %g%% to %g%%, found %g%%", 100*minWidth, 100.0*maxWidth, 100*q.Width)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -38,8 +37,8 @@ func newSearches(s scenario.Scenario, mode scenario.Mode, asked []string) []resu
 	var all []results.Search
 	for _, q := range s.Spec.Searches {
 		found := newSearch(s, q, *mode.Searches)
-		for _, name := range q.Cells {
-			name, cells := s.Varied(q, name)
+		for _, cell := range q.Cells {
+			name, cells := s.Varied(q, cell)
 			wanted := len(asked) == 0 || slices.Equal(asked, []string{"all"}) ||
 				slices.ContainsFunc(cells, func(c results.Cell) bool { return slices.Contains(asked, c.Name) })
 			if wanted {
@@ -145,15 +144,16 @@ func cellAt(q results.Search, d results.Searched, point float64) (results.Cell, 
 	return d.Cells[k], true
 }
 
-// turn is the cell whose trial is next, of those that are not settled one with the fewest, so that what
-// drifts meets all alike.
-func turn(q results.Search, seed uint64) (cell int, point float64, more bool) {
+// turn is the cell whose trial is next: of those that are not settled one with the fewest, so that what drifts
+// meets all alike. Each round begins with another cell.
+func turn(q results.Search) (cell int, point float64, more bool) {
 	made, least := 0, -1
 	for _, d := range q.Cells {
 		made += len(d.Trials)
 	}
-	random := rand.New(rand.NewPCG(seed, uint64(made))) //nolint:gosec // G404: a repeatable order is wanted
-	for _, k := range random.Perm(len(q.Cells)) {
+	n := len(q.Cells)
+	for i := range n {
+		k := (made/n + i) % n
 		d := q.Cells[k]
 		p, open := search.Next(within(q, d), d.Trials)
 		if open && (least < 0 || len(d.Trials) < len(q.Cells[least].Trials)) {
@@ -168,7 +168,7 @@ func (r *runner) search(ctx context.Context, o Options, s *results.Session) erro
 	for i := range s.Searches {
 		q := &s.Searches[i]
 		for {
-			k, point, more := turn(*q, s.Scenario.Seed)
+			k, point, more := turn(*q)
 			if !more {
 				break
 			}
@@ -203,9 +203,9 @@ func (r *runner) search(ctx context.Context, o Options, s *results.Session) erro
 
 // searching is how long the searches may still take at most.
 func (r *runner) searching(s results.Session) (left time.Duration) {
-	for _, q := range s.Searches {
-		for _, d := range q.Cells {
-			q := within(q, d)
+	for _, all := range s.Searches {
+		for _, d := range all.Cells {
+			q := within(all, d)
 			point, more := search.Next(q, d.Trials)
 			if !more {
 				continue

@@ -120,7 +120,7 @@ func TestTurns(t *testing.T) {
 	}
 	made := 0
 	for {
-		k, point, more := turn(*q, 5)
+		k, point, more := turn(*q)
 		if !more {
 			break
 		}

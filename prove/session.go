@@ -113,7 +113,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 			return s, fmt.Errorf("%d runs in a row measured nothing; the last: %s", maxFailures, run.Void[0])
 		}
 	}
-	if err = r.search(ctx, o, &s); err != nil {
+	if err := r.search(ctx, o, &s); err != nil {
 		return s, err
 	}
 	return s, r.unchanged(ctx, o.Dir, &s)

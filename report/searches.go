@@ -28,9 +28,10 @@ func searchTable(s *figures.Summary) table {
 	if len(t.Rows) == 0 {
 		return table{}
 	}
-	t.Notes = append(t.Notes, "A trial is a run with fresh processes; the first of a cell, at the hardest point, "+
-		"warms up and does not count. What holds beyond a point that fails does not count either (RFC 9971). "+
-		"Gap: how much more the first goal allows than the second; behind it what the ends of both leave open.")
+	t.Notes = append(t.Notes, "A trial is a run with fresh processes; the first of a cell, at the hardest "+
+		"point, warms up and does not count. What holds beyond a point that fails does not count either (RFC "+
+		"9971). Gap: how much more the first goal allows than the second; behind it what the ends of both leave "+
+		"open.")
 	return t
 }
 

@@ -180,7 +180,8 @@ func (s *Scenario) readFactorSearch(q Search) error {
 func (s *Scenario) readLoadSearch(q *Search, kinds Drivers) error {
 	q.Setting, q.Width = cmp.Or(q.Setting, "rate"), cmp.Or(q.Width, 0.05)
 	if !(q.From > 0 && q.From < q.To && q.To <= maxLoad) {
-		return fmt.Errorf("from: expected more than 0, less than to, and to at most %g, found %g and %g", maxLoad, q.From, q.To)
+		return fmt.Errorf("from: expected more than 0, less than to, and to at most %g, "+
+			"found %g and %g", maxLoad, q.From, q.To)
 	}
 	if !(q.Width >= minWidth && q.Width <= maxWidth) {
 		return fmt.Errorf("width: expected %g%% to %g%%, found %g%%", 100*minWidth, 100.0*maxWidth, 100*q.Width)

@@ -10,16 +10,13 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// judge says of a trial what was found, and which goals hold.
+// judge says of a trial what was found, and which goals hold. What a client says against itself makes a trial
+// void unless all goals hold all the same: latencies count from when a message was due, so a late client makes
+// them longer, and a busy one does not carry more.
 func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	m results.Measurement) error {
 	m.Worst, m.Tail = nil, nil
 	t.Measured = &m
-	for _, why := range m.Void {
-		if !slices.Contains(m.Overloaded, why) {
-			t.Void = append(t.Void, why)
-		}
-	}
 	if len(m.Overloaded) > 0 {
 		t.Overloaded = m.Overloaded[0]
 	}
@@ -34,12 +31,30 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	if err != nil {
 		return fmt.Errorf("search %s: %w", q.Name, err)
 	}
-	if why != "" {
-		t.Void = append(t.Void, why)
-		return nil
+	offered, err := offered(m)
+	if err != nil {
+		return fmt.Errorf("search %s: %w", q.Name, err)
 	}
-	t.Held = held
+	against := slices.DeleteFunc(slices.Clone(m.Void), func(v string) bool { return slices.Contains(m.Overloaded, v) })
+	switch {
+	case why != "":
+		t.Void = append(t.Void, why)
+	case len(against) > 0 && (slices.Contains(held, false) || !offered):
+		t.Void = against
+	default:
+		t.Held = held
+	}
 	return nil
+}
+
+// offered says whether messages left in time for the load to be the one asked for: all but a thousandth with a
+// lag of a hundredth of the window at most.
+func offered(m results.Measurement) (bool, error) {
+	lag, err := m.Samples[m.Name].Lag.Decode()
+	if err != nil {
+		return false, err
+	}
+	return lag.ValueAtQuantile(99.9) <= int64(m.Window)/100, nil
 }
 
 // held says which goals hold, or why that is unknown.

@@ -175,8 +175,13 @@ func TestJudge(t *testing.T) {
 		m.NotCarried("overloaded: carried 10 of 20 requests/s")
 		return m
 	}()
-	slow := samples(1000, 0, 1e6)
-	slow.Void = []string{"the client could not keep up"}
+	late := func(took, lag int64) results.Measurement {
+		m := samples(1000, 0, took)
+		behind := samples(1000, 0, lag).Samples["trip"]
+		m.Void, m.Window = []string{"the client could not keep up"}, results.Nanoseconds(time.Second)
+		m.Samples["trip"] = results.Samples{Wanted: 1000, Histogram: m.Samples["trip"].Histogram, Lag: behind.Histogram}
+		return m
+	}
 	both := overloaded
 	both.Void = append(slices.Clone(both.Void), "the client was at its limit")
 	for _, c := range []struct {
@@ -194,7 +199,10 @@ func TestJudge(t *testing.T) {
 		{"too few", 1, samples(300, 0, 1e6), "", "p99 needs 368 samples, found 300"},
 		{"overloaded", 1, overloaded, "--", ""},
 		{"overloaded, and the client too", 1, both, "", "the client was at its limit"},
-		{"the client's fault", 1, slow, "", "the client could not keep up"},
+		{"late with a client that is late", 1, late(3e6, 1e6), "", "the client could not keep up"},
+		{"in time with a client that is late", 1, late(1.9e6, 1e6), "++", ""},
+		{"a client so late that it was not the load", 2, late(1e6, 11e6), "", "the client could not keep up"},
+		{"a client that is late a little", 2, late(1e6, 9e6), "+++", ""},
 		{"nothing is lost", 2, samples(1000, 0, 3e9), "+++", ""},
 		{"3 of 1000 are lost", 2, samples(997, 3, 1e6), "--+", ""},
 		{"6 of 1000 are lost", 2, samples(994, 6, 1e6), "---", ""},

@@ -102,11 +102,18 @@ func trialsText(d results.Searched) string {
 
 // searchNotes are what the brackets of a cell do not say.
 func searchNotes(q results.Search, d results.Searched) (notes []string) {
+	goals := map[string][]string{} // by what is said of them
+	var said []string
 	for i, b := range d.Brackets {
-		if len(b.Notes) > 0 {
-			notes = append(notes, fmt.Sprintf("%s, %s, %s: %s.", q.Name, d.Name, q.Goals[i].Name, strings.Join(b.Notes,
-				"; ")))
+		for _, n := range b.Notes {
+			if goals[n] == nil {
+				said = append(said, n)
+			}
+			goals[n] = append(goals[n], q.Goals[i].Name)
 		}
+	}
+	for _, n := range said {
+		notes = append(notes, fmt.Sprintf("%s, %s, %s: %s.", q.Name, d.Name, strings.Join(goals[n], ", "), n))
 	}
 	if !d.Settled && len(d.Trials) > 0 {
 		notes = append(notes, fmt.Sprintf("%s, %s: interrupted after %s.", q.Name, d.Name,

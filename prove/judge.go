@@ -35,7 +35,9 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	if err != nil {
 		return fmt.Errorf("search %s: %w", q.Name, err)
 	}
-	against := slices.DeleteFunc(slices.Clone(m.Void), func(v string) bool { return slices.Contains(m.Overloaded, v) })
+	against := slices.DeleteFunc(slices.Clone(m.Void), func(v string) bool {
+		return slices.Contains(m.Overloaded, v)
+	})
 	switch {
 	case why != "":
 		t.Void = append(t.Void, why)

@@ -31,7 +31,7 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	if err != nil {
 		return fmt.Errorf("search %s: %w", q.Name, err)
 	}
-	offered, err := offered(m)
+	inTime, err := offered(m)
 	if err != nil {
 		return fmt.Errorf("search %s: %w", q.Name, err)
 	}
@@ -41,7 +41,7 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	switch {
 	case why != "":
 		t.Void = append(t.Void, why)
-	case len(against) > 0 && (slices.Contains(held, false) || !offered):
+	case len(against) > 0 && (slices.Contains(held, false) || !inTime):
 		t.Void = against
 	default:
 		t.Held = held

@@ -41,6 +41,7 @@ func Ops(root string, files ...string) map[string]journal.Op {
 		KindNetns:      netNS{},
 		KindProcesses:  processes{k},
 		KindScheduling: scheduling{},
+		KindScratch:    scratch{},
 		KindSysctl:     sysctl{k},
 		KindTask:       taskCPUs{},
 		KindTasks:      tasks{k},

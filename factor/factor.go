@@ -41,6 +41,16 @@ type Factor interface {
 	Set(c *Conditions, level string)
 }
 
+// PerBoot is a Factor that only a boot of the machine changes. Its Set changes nothing: a cell waits until
+// that is booted which it wants.
+type PerBoot interface {
+	// Booted is the level that a machine was booted with, "" for none of them.
+	Booted(e results.Environment) (level string, err error)
+	// First is the level that asks for nothing, "" for none: what is booted when a session begins.
+	First() string
+	Want(level string) string // what to boot, for a reader
+}
+
 // Conditions are those of a cell, which its levels set.
 type Conditions struct {
 	Place      Place

@@ -30,6 +30,9 @@ func (d Display) Plan(e Estimate) {
 		fmt.Fprintf(d.w, "%s; takes at most %s more\n", quantity.Count(e.Searches, "search"),
 			e.Most.Round(time.Second))
 	}
+	for _, a := range e.Awaits {
+		fmt.Fprintf(d.w, "later, in another boot: %s, for %s\n", quantity.Count(len(a.Cells), "cell"), a.Boot)
+	}
 }
 
 // Progress shows the run that begins.

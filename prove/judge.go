@@ -11,8 +11,8 @@ import (
 )
 
 // judge says of a trial what was found, and which goals hold. What a client says against itself makes a trial
-// void unless all goals hold all the same: latencies count from when a message was due, so a late client makes
-// them longer, and a busy one does not carry more.
+// doubtful unless all goals hold all the same: latencies count from when a message was due, so a late client
+// makes them longer, and a busy one does not carry more.
 func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	m results.Measurement) error {
 	m.Worst, m.Tail = nil, nil
@@ -42,7 +42,7 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	case why != "":
 		t.Void = append(t.Void, why)
 	case len(against) > 0 && (slices.Contains(held, false) || !inTime):
-		t.Void = against
+		t.Doubts = against
 	default:
 		t.Held = held
 	}

@@ -114,16 +114,18 @@ func (l layout) assign(c results.Cell, given factor.Conditions) results.Cell {
 	return c
 }
 
-// layOut plans each cell, and fills in which CPUs its parts get. The client is on the same CPU in all of
-// them. A cell whose lane this machine cannot have is left out with the reason, unless it is the baseline or
-// was asked for.
+// layOut plans each cell of this boot, and fills in which CPUs its parts get. The client is on the same CPU in
+// all of them. A cell whose lane this machine cannot have is left out with the reason, unless it is the baseline
+// or was asked for.
 func (r *runner) layOut(h host.Host, placed plan.Placement, s *results.Session, asked bool) error {
 	cells, impossible := everyCell(s), map[string]string{}
 	r.layouts = map[string]layout{}
 	outside := r.scenario.Networked()
-	order := make([]int, len(cells)) // the largest lane first: it leaves the client the fewest CPUs
-	for i := range order {
-		order[i] = i
+	var order []int // the largest lane first: it leaves the client the fewest CPUs
+	for i, c := range cells {
+		if r.boots.here(*c) {
+			order = append(order, i)
+		}
 	}
 	count := func(i int) int { return r.scenario.Conditions(*cells[i]).Lane.CPUs.Count }
 	slices.SortStableFunc(order, func(a, b int) int { return count(b) - count(a) })
@@ -153,4 +155,14 @@ func (r *runner) layOut(h host.Host, placed plan.Placement, s *results.Session, 
 	s.Cells = slices.DeleteFunc(s.Cells, func(c results.Cell) bool { return impossible[c.Name] != "" })
 	dropCells(s, impossible)
 	return nil
+}
+
+// anyLayout is that of one of the cells that are measured in this boot.
+func (r *runner) anyLayout(s results.Session) layout {
+	for _, c := range s.Cells {
+		if l, ok := r.layouts[c.Name]; ok {
+			return l
+		}
+	}
+	return layout{}
 }

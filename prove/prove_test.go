@@ -118,15 +118,15 @@ func TestFallback(t *testing.T) {
 // An interrupted block is measured again as a whole, and nothing else is.
 func TestRemaining(t *testing.T) {
 	s := results.Session{Scenario: results.Scenario{Blocks: 2, Seed: 5}, Cells: []results.Cell{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
-	all := remaining(s)
+	all := remaining(s, boots{})
 	if len(all) != 9 {
 		t.Fatalf("%d runs, want 9", len(all))
 	}
 	for _, k := range all[:4] {
 		s.Runs = append(s.Runs, results.Run{Block: k.block, Cell: k.cell})
 	}
-	dropCutBlock(&s)
-	rest := remaining(s)
+	dropCutBlock(&s, boots{})
+	rest := remaining(s, boots{})
 	if len(rest) != 6 || rest[0] != all[3] || s.Runs[3].Dropped != cut || s.Runs[2].Dropped != "" {
 		t.Errorf("left are %v, runs %+v", rest, s.Runs)
 	}

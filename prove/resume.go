@@ -5,18 +5,21 @@ import (
 	"slices"
 	"time"
 
-	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 
 	"sigs.k8s.io/yaml"
 )
 
-// newSession is a fresh session, or with Resume the stored one without the block that was cut. Its cells are
-// those of around: the scenario, or what of it can be varied around a lane in force.
-func newSession(o Options, around scenario.Scenario, h host.Host) (results.Session, error) {
+// newSession is a fresh session, or with Resume the stored one. Its cells are those of around: the scenario,
+// or what of it can be varied around a lane in force.
+func newSession(o Options, around scenario.Scenario, now results.Environment) (results.Session, error) {
 	if o.Resume {
-		return resume(o, h)
+		s, err := results.Read(o.Dir)
+		if err == nil && s.Complete {
+			err = fmt.Errorf("%w: %s: the session is complete", ErrInput, o.Dir)
+		}
+		return s, err
 	}
 	mode, ok := o.Scenario.Spec.Modes[o.Mode]
 	if !ok {
@@ -40,44 +43,33 @@ func newSession(o Options, around scenario.Scenario, h host.Host) (results.Sessi
 			Blocks: mode.Blocks, Seed: o.Seed, Source: string(source), Excluded: around.Excluded(),
 			Aims: around.Spec.Aims, Published: around.Published(), Doubts: around.Doubts()},
 		Factors: around.Factors(), Metrics: metrics,
-		Environment: environment(h, o.Versions), Started: time.Now(), Cells: cells,
+		Environment: now, Started: time.Now(), Cells: cells,
 		Searches: newSearches(around, mode, o.Cells),
 	}, nil
 }
 
-// resume takes up the session in o.Dir. A block that was cut is measured again as a whole: its
-// cells are compared with each other, so they must stand close together in time.
-func resume(o Options, h host.Host) (results.Session, error) {
-	s, err := results.Read(o.Dir)
-	if err != nil {
-		return s, err
+// dropCutBlock marks the runs of a block that has not all cells of its group. A block that was cut is
+// measured again as a whole: its cells are compared with each other, so they must stand close together in
+// time.
+func dropCutBlock(s *results.Session, b boots) {
+	groups, cells := map[string]string{}, map[string]int{}
+	for _, c := range s.Cells {
+		groups[c.Name] = b.group(c)
+		cells[b.group(c)]++
 	}
-	if s.Complete {
-		return s, fmt.Errorf("%w: %s: the session is complete", ErrInput, o.Dir)
+	type block struct {
+		number int
+		group  string
 	}
-	now := environment(h, o.Versions)
-	if now.Kernel != s.Environment.Kernel || now.Online != s.Environment.Online ||
-		now.CPUModel != s.Environment.CPUModel {
-		return s, fmt.Errorf("%s: measured on another machine or kernel (%s, CPUs %s)", o.Dir, s.Environment.Kernel,
-			s.Environment.Online)
-	}
-	if now.BootID != s.Environment.BootID {
-		s.Notes = append(s.Notes, "The machine was rebooted within the session.")
-	}
-	dropCutBlock(&s)
-	return s, nil
-}
-
-// dropCutBlock marks the runs of a block that has not all its cells.
-func dropCutBlock(s *results.Session) {
-	byBlock := map[int]int{}
+	made := map[block]int{}
 	for _, r := range s.Runs {
 		if r.Dropped != cut {
-			byBlock[r.Block]++
+			made[block{r.Block, groups[r.Cell]}]++
 		}
 	}
 	for i, r := range s.Runs {
-		if byBlock[r.Block] < len(s.Cells) && r.Dropped != cut {
+		group := groups[r.Cell]
+		if made[block{r.Block, group}] < cells[group] && r.Dropped != cut {
 			s.Runs[i].Dropped = cut
 		}
 	}
@@ -86,18 +78,25 @@ func dropCutBlock(s *results.Session) {
 // cut is why runs of an interrupted block are not used.
 const cut = "interrupted block, measured again"
 
-// remaining are the runs that are still to be made.
-func remaining(s results.Session) []slot {
-	var names []string
-	for _, c := range s.Cells {
-		names = append(names, c.Name)
-	}
+// remaining are the runs that are still to be made, one group after the other.
+func remaining(s results.Session, b boots) []slot {
 	done := map[slot]bool{}
 	for _, r := range s.Runs {
 		if r.Dropped != cut {
 			done[slot{r.Block, r.Cell}] = true
 		}
 	}
-	return slices.DeleteFunc(schedule(names, s.Scenario.Blocks, s.Scenario.Seed),
-		func(k slot) bool { return done[k] })
+	names, order := map[string][]string{}, []string{}
+	for _, c := range s.Cells {
+		group := b.group(c)
+		if names[group] == nil {
+			order = append(order, group)
+		}
+		names[group] = append(names[group], c.Name)
+	}
+	var left []slot
+	for _, group := range order {
+		left = append(left, schedule(names[group], s.Scenario.Blocks, s.Scenario.Seed)...)
+	}
+	return slices.DeleteFunc(left, func(k slot) bool { return done[k] })
 }

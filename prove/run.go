@@ -56,7 +56,9 @@ type runner struct {
 	kinds    scenario.Drivers
 	inForce  *enforce.LaneGroup // the lane that is proved; nil: a lane is made in each run
 	mode     scenario.Mode
-	layouts  map[string]layout // by cell
+	boots    boots
+	boot     int               // this one, among the session's
+	layouts  map[string]layout // by cell that is measured in this boot
 	paths    []Path
 	trial    *trial                              // of a search; nil: all probes run as they stand
 	fault    func(context.Context, moment) error // the self-test's; nil otherwise
@@ -196,6 +198,16 @@ func (r *runner) adopt(h host.Host, given factor.Conditions) error {
 	return nil
 }
 
+// scratch makes a directory for the files of a run. It comes first, so that what writes there has ended when
+// it is undone.
+func (r *runner) scratch(ctx context.Context) (string, error) {
+	s, err := change.ScratchStep()
+	if err == nil {
+		_, err = r.journal.Apply(ctx, []journal.Step{s})
+	}
+	return s.Target, err
+}
+
 func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) (err error) {
 	ctx, cancel := context.WithCancel(ctx) // ends every process of this run
 	defer cancel()
@@ -204,14 +216,13 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 		return err
 	}
 	given := r.scenario.Conditions(c)
-	if err = r.prepare(ctx, h, c, given, run); err != nil {
-		return err
-	}
-	scratch, err := os.MkdirTemp("", "isolane-run-")
+	scratch, err := r.scratch(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	if err = r.prepare(ctx, h, c, given, run); err != nil {
+		return err
+	}
 	defer func() { err = errors.Join(err, runAll(context.WithoutCancel(ctx), given.After)) }()
 	if err = runAll(ctx, given.Before); err != nil {
 		return err

@@ -102,6 +102,19 @@ func everyCell(s *results.Session) []*results.Cell {
 	return all
 }
 
+// everyRun are the session's runs, and of the trials of its searches where and when they were made.
+func everyRun(s results.Session) []results.Run {
+	all := slices.Clone(s.Runs)
+	for _, q := range s.Searches {
+		for _, d := range q.Cells {
+			for _, t := range d.Trials {
+				all = append(all, results.Run{Cell: t.Cell, Boot: t.Boot})
+			}
+		}
+	}
+	return all
+}
+
 // dropCells takes the cells out of the searches that this machine cannot have.
 func dropCells(s *results.Session, impossible map[string]string) {
 	for i := range s.Searches {
@@ -146,7 +159,7 @@ func cellAt(q results.Search, d results.Searched, point float64) (results.Cell, 
 
 // turn is the cell whose trial is next: of those that are not settled one with the fewest, so that what drifts
 // meets all alike. Each round begins with another cell.
-func turn(q results.Search) (cell int, point float64, more bool) {
+func turn(q results.Search, b boots) (cell int, point float64, more bool) {
 	made, least := 0, -1
 	for _, d := range q.Cells {
 		made += len(d.Trials)
@@ -156,7 +169,7 @@ func turn(q results.Search) (cell int, point float64, more bool) {
 		k := (made/n + i) % n
 		d := q.Cells[k]
 		p, open := search.Next(within(q, d), d.Trials)
-		if open && (least < 0 || len(d.Trials) < len(q.Cells[least].Trials)) {
+		if open && b.here(d.Cells[0]) && (least < 0 || len(d.Trials) < len(q.Cells[least].Trials)) {
 			least, point = k, p
 		}
 	}
@@ -168,7 +181,7 @@ func (r *runner) search(ctx context.Context, o Options, s *results.Session) erro
 	for i := range s.Searches {
 		q := &s.Searches[i]
 		for {
-			k, point, more := turn(*q)
+			k, point, more := turn(*q, r.boots)
 			if !more {
 				break
 			}
@@ -197,7 +210,7 @@ func (r *runner) search(ctx context.Context, o Options, s *results.Session) erro
 			}
 		}
 	}
-	s.Complete = true
+	s.Complete = len(s.Awaits) == 0
 	return results.Write(o.Dir, *s)
 }
 
@@ -207,7 +220,7 @@ func (r *runner) searching(s results.Session) (left time.Duration) {
 		for _, d := range all.Cells {
 			q := within(all, d)
 			point, more := search.Next(q, d.Trials)
-			if !more {
+			if !more || !r.boots.here(d.Cells[0]) {
 				continue
 			}
 			each := around + time.Duration(q.Window)
@@ -244,7 +257,8 @@ func (r *runner) try(ctx context.Context, q results.Search, d results.Searched, 
 	one := *r
 	one.mode, one.trial = r.mode.Try(), &trial{spec, point}
 	run, err := one.run(ctx, c)
-	t := results.Trial{Cell: c.Name, Point: point, Started: run.Started, Duration: run.Duration, Void: run.Void}
+	t := results.Trial{Cell: c.Name, Point: point, Started: run.Started, Duration: run.Duration,
+		Boot: r.boot, Void: run.Void}
 	if err == nil && len(run.Measured) > 0 {
 		err = r.judge(&t, q, spec, run.Measured[0])
 	}

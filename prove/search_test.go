@@ -54,7 +54,7 @@ func searcher(t *testing.T) (runner, results.Session) {
 	return runner{scenario: s, mode: mode, kinds: kinds}, results.Session{Cells: cells, Searches: newSearches(s, mode, nil)}
 }
 
-func names(s results.Session) (all []string) {
+func cellsOf(s results.Session) (all []string) {
 	for _, q := range s.Searches {
 		for _, d := range q.Cells {
 			var cells []string
@@ -75,7 +75,7 @@ func TestCellsOfSearches(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{"fewest lane: lane-1 lane-2", "in-time floating: floating", "in-time lane-1: lane-1", "limits floating: floating"}
-	if d := cmp.Diff(want, names(s)); d != "" {
+	if d := cmp.Diff(want, cellsOf(s)); d != "" {
 		t.Error(d)
 	}
 	client := s.Cells[0].Client
@@ -105,7 +105,7 @@ func TestChosenSearches(t *testing.T) {
 	s := results.Session{Searches: newSearches(r.scenario, r.mode, []string{"floating", "lane-2"})}
 	dropCells(&s, nil)
 	want := []string{"fewest lane: lane-1 lane-2 lane-64", "in-time floating: floating", "limits floating: floating"}
-	if d := cmp.Diff(want, names(s)); d != "" {
+	if d := cmp.Diff(want, cellsOf(s)); d != "" {
 		t.Error(d)
 	}
 }
@@ -120,7 +120,7 @@ func TestTurns(t *testing.T) {
 	}
 	made := 0
 	for {
-		k, point, more := turn(*q)
+		k, point, more := turn(*q, boots{})
 		if !more {
 			break
 		}
@@ -218,7 +218,7 @@ func TestJudge(t *testing.T) {
 		for _, h := range trial.Held {
 			held += map[bool]string{true: "+", false: "-"}[h]
 		}
-		why := strings.Join(trial.Void[:min(1, len(trial.Void))], "")
+		why := strings.Join(slices.Concat(trial.Void, trial.Doubts), "")
 		if held != c.held || why != c.void || trial.Measured.Worst != nil {
 			t.Errorf("%s: held %q, void %q; want %q, %q", c.name, held, why, c.held, c.void)
 		}

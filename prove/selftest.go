@@ -98,6 +98,9 @@ func openLoop(s scenario.Scenario) (scenario.Probe, error) {
 // pick is the first cell whose application has a cpuset and nothing else.
 func (r *runner) pick(cells []results.Cell, noisy bool) (results.Cell, error) {
 	for _, c := range cells {
+		if _, here := r.layouts[c.Name]; !here {
+			continue
+		}
 		if given := r.scenario.Conditions(c); given.Place == factor.InCpuset && len(given.Neighbours) > 0 == noisy {
 			return c, nil
 		}

@@ -57,6 +57,7 @@ type Estimate struct {
 	Most                time.Duration // that the searches take
 	Seed                uint64
 	Notes               []string
+	Awaits              []results.Await // cells that are measured in other boots
 }
 
 // Progress is where a session is.
@@ -72,19 +73,19 @@ type Progress struct {
 }
 
 // Run runs a session and stores it run by run in o.Dir. On interruption it returns what was
-// measured and ErrInterrupted. The host is left as it was found in every case, or the error says
-// what could not be restored.
+// measured and ErrInterrupted, and where cells are left that want another boot, an *AwaitsError. The host is
+// left as it was found in every case, or the error says what could not be restored.
 func Run(ctx context.Context, o Options) (results.Session, error) {
 	s, r, err := open(ctx, o)
 	if err != nil {
-		return s, err
+		return results.Session{}, err
 	}
 	defer r.close()
-	todo := remaining(s)
+	todo := r.todo(&s)
 	if o.Plan != nil {
-		o.Plan(Estimate{Runs: len(todo), Cells: len(s.Cells), Blocks: s.Scenario.Blocks,
+		o.Plan(Estimate{Runs: len(todo), Cells: r.here(s), Blocks: s.Scenario.Blocks,
 			Takes: r.estimate() * time.Duration(len(todo)), Searches: len(s.Searches), Most: r.searching(s),
-			Seed: s.Scenario.Seed, Notes: s.Notes})
+			Seed: s.Scenario.Seed, Notes: s.Notes, Awaits: s.Awaits})
 	}
 	began := time.Now()
 	failures := 0
@@ -97,7 +98,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 		if err != nil {
 			return s, interrupted(ctx, err)
 		}
-		run.Block = slot.block
+		run.Block, run.Boot = slot.block, r.boot
 		if slot.block == 0 {
 			run.Dropped = "warm-up block"
 		}
@@ -116,7 +117,27 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 	if err := r.search(ctx, o, &s); err != nil {
 		return s, err
 	}
+	if len(s.Awaits) > 0 {
+		return s, &AwaitsError{Dir: o.Dir, Cells: len(s.Cells), Awaits: s.Awaits}
+	}
 	return s, r.unchanged(ctx, o.Dir, &s)
+}
+
+// here is how many cells are measured in this boot.
+func (r *runner) here(s results.Session) (n int) {
+	for _, c := range s.Cells {
+		if r.boots.here(c) {
+			n++
+		}
+	}
+	return n
+}
+
+// todo are the runs that are left to be made in this boot; the cells of the others wait.
+func (r *runner) todo(s *results.Session) []slot {
+	left := remaining(*s, r.boots)
+	s.Awaits = r.boots.awaits(*s, left)
+	return slices.DeleteFunc(left, func(k slot) bool { _, here := r.layouts[k.cell]; return !here })
 }
 
 // maxFailures is how many runs in a row may fail before a session gives up.
@@ -213,7 +234,11 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 			return s, nil, fmt.Errorf("%s is there already: isolane release a lane of that name first", dir)
 		}
 	}
-	if s, err = newSession(o, r.scenario, h); err != nil {
+	now := environment(h, o.Versions)
+	if s, err = newSession(o, r.scenario, now); err != nil {
+		return s, nil, err
+	}
+	if err = r.enter(o, &s, now); err != nil {
 		return s, nil, err
 	}
 	if o.Lane != "" {
@@ -229,7 +254,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	if err = r.settlePaths(&s); err != nil {
 		return s, nil, err
 	}
-	notes := append(r.layouts[s.Cells[0].Name].notes(), r.notes()...)
+	notes := append(r.anyLayout(s).notes(), r.notes()...)
 	for _, e := range s.Scenario.Excluded {
 		notes = append(notes, fmt.Sprintf("%s is no cell: %s", e.Cell, e.Because))
 	}
@@ -269,6 +294,9 @@ func (r *runner) settlePaths(s *results.Session) error {
 		}
 	}
 	for _, c := range everyCell(s) {
+		if !r.boots.here(*c) {
+			continue
+		}
 		wanted := r.scenario.Conditions(*c).Path
 		path, err := r.path(wanted)
 		if err != nil {

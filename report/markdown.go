@@ -14,9 +14,8 @@ func (d Document) Markdown(w io.Writer) error {
 	s := &d.summary
 	var b markdown
 	b.line("### %s: %s", s.Session.Scenario.Name, s.Session.Scenario.Title)
-	if !s.Session.Complete {
-		b.line("**Interrupted**: %d of %d runs were made. What follows is of those.", len(s.Session.Runs),
-			s.Planned)
+	if why := s.Unfinished(); why != "" {
+		b.line("**%s**", why)
 	}
 	e := s.Session.Environment
 	b.list(append(firstLines(s), fmt.Sprintf("machine: %s, CPUs %s, kernel %s", e.CPUModel, e.Online, e.Kernel)))

@@ -86,7 +86,7 @@ func gapText(g *results.Gap) string {
 	case g == nil:
 		return format.None
 	case g.High == nil:
-		return fmt.Sprintf("%s (at least %s)", format.Percent(g.Estimate), format.Percent(g.Low))
+		return "at least " + format.Percent(g.Low)
 	}
 	return fmt.Sprintf("%s (%s to %s)", format.Percent(g.Estimate), format.Percent(g.Low),
 		format.Percent(*g.High))

@@ -57,7 +57,7 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 		column{Name: "paper", optional: true, of: func(c figures.Cell) string { return c.Quoted(m) }},
 		column{Name: strings.TrimSpace(m.Statistic + " verdict"), Words: true, optional: true,
 			of: func(c figures.Cell) string { return verdict(c.Figure(m)) }})...)
-	t.Notes = append(t.Notes, note)
+	t.Notes = append(t.Notes, note, s.BootNote())
 	if m.Statistic != "" {
 		t.Notes = append(t.Notes, sampleNote(s, m))
 	}

@@ -18,15 +18,17 @@ import (
 func Text(w io.Writer, s figures.Summary, on terminal.Terminal) error {
 	p := printer{on: on}
 	p.fold("", on.Bold(s.Session.Scenario.Name+": "+s.Session.Scenario.Title))
-	if !s.Session.Complete {
-		p.fold("", fmt.Sprintf("INTERRUPTED: %d of %d runs were made. What follows is of those.",
-			len(s.Session.Runs), s.Planned))
+	if why := s.Unfinished(); why != "" {
+		p.fold("", strings.Replace(why, "Interrupted", "INTERRUPTED", 1))
 	}
 	for _, l := range firstLines(&s) {
 		p.fold("", l)
 	}
 	e := s.Session.Environment
 	p.fold("machine: ", fmt.Sprintf("%s, CPUs %s, kernel %s", e.CPUModel, e.Online, e.Kernel))
+	for _, l := range s.BootLines() {
+		p.fold("", l)
+	}
 	for _, n := range s.Session.Notes {
 		p.fold("note: ", n)
 	}

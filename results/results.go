@@ -30,9 +30,11 @@ type Session struct {
 	Factors     []Factor    `json:"factors"` // what differs between the cells, in the order of their names
 	Metrics     []Metric    `json:"metrics"` // what the runs measure, in the order in which they do
 	Environment Environment `json:"environment"`
-	Started     time.Time   `json:"started"`
-	Ended       time.Time   `json:"ended"` // of the last run stored
-	Complete    bool        `json:"complete"`
+	// Boots are the environments of a session that went on after a reboot, one a boot; the first is Environment.
+	Boots    []Environment `json:"boots,omitempty"`
+	Started  time.Time     `json:"started"`
+	Ended    time.Time     `json:"ended"` // of the last run stored
+	Complete bool          `json:"complete"`
 	// Notes say what a reader of the figures must know: what this machine could not give,
 	// what fell back to something else, what was never run on a real kernel.
 	Notes []string `json:"notes"`
@@ -41,6 +43,22 @@ type Session struct {
 	Runs  []Run    `json:"runs"` // in the order in which they were made
 	// Searches are made after the runs, in the order in which they stand here.
 	Searches []Search `json:"searches,omitempty"`
+	// Awaits are cells that are measured in another boot, to which the session has not come.
+	Awaits []Await `json:"awaits,omitempty"`
+}
+
+// BootOf is the environment in which a run was made.
+func (s Session) BootOf(r Run) Environment {
+	if r.Boot >= 0 && r.Boot < len(s.Boots) {
+		return s.Boots[r.Boot]
+	}
+	return s.Environment
+}
+
+// Await are cells that wait for a boot.
+type Await struct {
+	Cells []string `json:"cells"`
+	Boot  string   `json:"boot"` // what to boot, in words
 }
 
 // Lane is a lane in force that is proved.
@@ -227,6 +245,7 @@ func Percentile(name string) (float64, bool) {
 type Run struct {
 	Block    int           `json:"block"` // 0 is the warm-up block, which is dropped
 	Cell     string        `json:"cell"`
+	Boot     int           `json:"boot,omitempty"` // its place in the session's boots
 	Started  time.Time     `json:"started"`
 	Duration Nanoseconds   `json:"durationNanoseconds"`
 	Dropped  string        `json:"dropped,omitempty"` // why this run is not used although it is valid

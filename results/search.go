@@ -55,16 +55,19 @@ type Searched struct {
 
 // Trial is one run at one point, with fresh processes and sockets.
 type Trial struct {
-	Cell       string      `json:"cell"`
-	Point      float64     `json:"point"`
-	Started    time.Time   `json:"started"`
-	Duration   Nanoseconds `json:"durationNanoseconds"`
-	Dropped    string      `json:"dropped,omitempty"`    // why it does not count although it is valid
-	Void       []string    `json:"void,omitempty"`       // what contradicts the plan, or is the client's fault
-	Overloaded string      `json:"overloaded,omitempty"` // what could not be carried: no goal holds
-	Loss       *float64    `json:"lossRatio,omitempty"`  // nil: unknown
-	Value      *float64    `json:"value,omitempty"`      // of the search's metric; nil: none
-	Held       []bool      `json:"held,omitempty"`       // by goal; none where the trial does not count
+	Cell     string      `json:"cell"`
+	Point    float64     `json:"point"`
+	Started  time.Time   `json:"started"`
+	Duration Nanoseconds `json:"durationNanoseconds"`
+	Boot     int         `json:"boot,omitempty"`    // its place in the session's boots
+	Dropped  string      `json:"dropped,omitempty"` // why it does not count although it is valid
+	Void     []string    `json:"void,omitempty"`    // what contradicts the plan
+	// Doubts are why what did not hold may be the client's fault.
+	Doubts     []string `json:"doubts,omitempty"`
+	Overloaded string   `json:"overloaded,omitempty"` // what could not be carried: no goal holds
+	Loss       *float64 `json:"lossRatio,omitempty"`  // nil: unknown
+	Value      *float64 `json:"value,omitempty"`      // of the search's metric; nil: none
+	Held       []bool   `json:"held,omitempty"`       // by goal; none where the trial does not count
 	// Measured is without the longest samples.
 	Measured *Measurement `json:"measurement,omitempty"`
 }
@@ -82,6 +85,6 @@ type Bracket struct {
 // Gap is a quotient of two loads, less 1.
 type Gap struct {
 	Estimate float64  `json:"estimate"`
-	Low      float64  `json:"low"` // between the near ends of the brackets
-	High     *float64 `json:"high"`
+	Low      float64  `json:"low"`  // between the near ends of the brackets
+	High     *float64 `json:"high"` // between the far ends; nil: the first may hold at any load
 }

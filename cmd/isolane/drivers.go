@@ -2,6 +2,7 @@ package main
 
 import (
 	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/factor/boot"
 	owncommand "isolane.dev/isolane/factor/command"
 	"isolane.dev/isolane/factor/cpus"
 	ownlane "isolane.dev/isolane/factor/lane"
@@ -39,7 +40,7 @@ func kinds() scenario.Drivers {
 	}
 	return scenario.Drivers{
 		Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, path.Driver{Names: names}, cpus.Driver{},
-			ownlane.Driver{}, setting.Driver{}, runtime.Driver{}, owncommand.Driver{}},
+			ownlane.Driver{}, setting.Driver{}, runtime.Driver{}, boot.Driver{}, owncommand.Driver{}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{},
 			http.Driver{}, wrk.Driver{}},
 	}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -35,7 +36,8 @@ func proveCommand() *cobra.Command {
 			"leaves the host as it was.\n" +
 			"With --lane the probes run in a lane in force, beside its workload: each bound of its objective\n" +
 			"is held, missed or unproven then, and isolane status says so until the kernel, the lane or its\n" +
-			"neighbours change. The exit code is 3 where a bound is not held.",
+			"neighbours change. The exit code is 3 where a bound is not held, and where cells are left that\n" +
+			"want another boot.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.Seed == 0 {
@@ -97,6 +99,9 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 		}
 		err = errors.Join(err, serr)
 	}
+	if awaits, ok := errors.AsType[*prove.AwaitsError](err); ok {
+		return afterBoot(err, awaits.Dir)
+	}
 	switch {
 	case errors.Is(err, prove.ErrNotHeld), errors.Is(err, prove.ErrDrifted):
 		return no(err)
@@ -109,6 +114,17 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 		return hint(err, lanes.InTheWay(options()))
 	}
 	return err
+}
+
+// afterBoot says how a session with results in dir, "" for none, goes on in the boot for which it waits.
+func afterBoot(err error, dir string) error {
+	if dir == "" {
+		return &exitError{exitNo, err, "boot so, then the same again"}
+	}
+	if whole, aerr := filepath.Abs(dir); aerr == nil { // the shell after the reboot is elsewhere
+		dir = whole
+	}
+	return &exitError{exitNo, err, "boot so, then: isolane prove --resume " + dir}
 }
 
 func scenariosCommand() *cobra.Command {

@@ -62,6 +62,17 @@ func (b Line) values(name string) []string {
 	return values
 }
 
+// Names are those of the parameters, each once, with underscores.
+func (b Line) Names() []string {
+	var names []string
+	for _, p := range b {
+		if !slices.Contains(names, p.name) {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
+
 // Repeat is a parameter that is given more than once.
 type Repeat struct {
 	Name   string

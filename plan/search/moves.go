@@ -76,16 +76,23 @@ func Exchange(m *stock.Machine, has plan.Lane, off, onto cpuset.Set) (Place, boo
 	return p, true
 }
 
-// Choice is how many CPUs a lane has to choose from without its preferred wishes.
+// Choice is how many CPUs a lane has to choose from without preferred wishes, its own and those of others to
+// be apart from it.
 func Choice(m *stock.Machine, l lane.Lane) int {
 	most := 0
-	ways, _ := demandsOf(m, l, Relaxed{Wishes: slices.Sorted(maps.Keys(l.Spec.Preferred))})
+	holds, others := m.PreferredAparts(l.Metadata.Name)
+	for _, o := range holds {
+		others = append(others, o.Name)
+	}
+	ways, _ := demandsOf(m, l, Relaxed{Wishes: slices.Sorted(maps.Keys(l.Spec.Preferred)), Others: others})
 	for _, w := range ways {
 		sum := 0
 		for _, room := range newSearch(m, w, nil).room {
-			sum += room
+			if sum += room; w.oneNode {
+				sum = room
+			}
+			most = max(most, sum)
 		}
-		most = max(most, sum)
 	}
 	return most
 }

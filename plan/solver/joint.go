@@ -55,7 +55,7 @@ func newJointSearch(m *stock.Machine, lanes []lane.Lane, steps int) *jointSearch
 	m.Claim(lanes)
 	wanting := 0
 	for _, l := range lanes {
-		if l.Spec.Memory.Size > 0 || len(l.Spec.Memory.Hugepages) > 0 {
+		if wantsMemory(l) {
 			wanting++
 		}
 	}
@@ -92,45 +92,30 @@ func (t *jointSearch) findFirst(steps int, dropPreferred bool) {
 	clear(t.sets)
 }
 
-// fewestChoicesFirst makes the search begin with the lanes that have the fewest CPUs to choose from, then
-// with those that have wishes about each other, the smallest first.
+// fewestChoicesFirst makes the search begin with the lanes that have the fewest CPUs to choose from. Lanes
+// that are near to each other come one after the other, the smallest first, so that a place without room for
+// the others shows at once; then come those with wishes to be apart.
 func (t *jointSearch) fewestChoicesFirst() {
-	choices := map[string]int{}
+	type rank struct{ choices, group int }
+	ranks := map[string]rank{}
 	for _, l := range t.lanes {
-		choices[l.Metadata.Name] = search.Choice(t.m, l)
-	}
-	relation := func(l lane.Lane) int {
-		name := l.Metadata.Name
-		switch {
-		case l.Spec.Near.Lane != "" || slices.ContainsFunc(t.lanes, func(o lane.Lane) bool {
-			return o.Spec.Near.Lane == name
-		}):
-			return 0 // beside each other, so that a place without room for the other shows at once
-		case len(l.Spec.Apart.Lanes) > 0 || t.isReferenced(name):
-			return 1
+		group := len(t.lanes)
+		if len(l.Spec.Apart.Lanes) == 0 && !t.isReferenced(l.Metadata.Name) {
+			group++
 		}
-		return 2
+		ranks[l.Metadata.Name] = rank{search.Choice(t.m, l), group}
 	}
-	t.sort(func(l lane.Lane) int { return choices[l.Metadata.Name] }, relation, t.chain, t.depth, cpusTaken)
-}
-
-// chain tells chains of lanes that are near to each other apart: the place in the request of the lane where a
-// chain ends. -1: a lane in none.
-func (t *jointSearch) chain(l lane.Lane) int {
-	at := -1
-	for range t.requested { // a circle ends here
-		next := t.orderOf(l.Spec.Near.Lane)
-		if next < 0 {
-			break
+	for range t.lanes { // as far as a chain may reach
+		for i, l := range t.lanes {
+			if near, ok := ranks[l.Spec.Near.Lane]; ok {
+				own := ranks[l.Metadata.Name]
+				both := rank{min(own.choices, near.choices), min(own.group, near.group, i)}
+				ranks[l.Metadata.Name], ranks[l.Spec.Near.Lane] = both, both
+			}
 		}
-		at, l = next, t.requested[next]
 	}
-	if at < 0 && slices.ContainsFunc(t.requested, func(o lane.Lane) bool {
-		return o.Spec.Near.Lane == l.Metadata.Name
-	}) {
-		return t.orderOf(l.Metadata.Name)
-	}
-	return at
+	t.sort(func(l lane.Lane) int { return ranks[l.Metadata.Name].choices },
+		func(l lane.Lane) int { return ranks[l.Metadata.Name].group }, t.depth, cpusTaken)
 }
 
 // depth is the length of the chain of lanes, each near to the next, that begins with a lane.
@@ -153,6 +138,9 @@ func cpusTaken(l lane.Lane) int {
 	}
 	return l.Spec.CPUs.Count
 }
+
+// wantsMemory says whether memory or hugepages are set aside for a lane.
+func wantsMemory(l lane.Lane) bool { return l.Spec.Memory.Size > 0 || len(l.Spec.Memory.Hugepages) > 0 }
 
 // memoryOf is the memory and hugepages that a lane wants, in bytes.
 func memoryOf(l lane.Lane) uint64 {
@@ -274,7 +262,7 @@ func (t *jointSearch) branch(depth int, cost plan.Cost) {
 
 // bestNext is the best place for a lane if it were the last one: to be tried first, and a lower bound of its
 // cost. False: there is no place. Where several lanes want memory, that of the others may still come from
-// elsewhere, so neither the bound nor false can be concluded.
+// elsewhere, so the bound and false are those of the lane without memory.
 func (t *jointSearch) bestNext(l lane.Lane) (*search.Place, bool, plan.Cost) {
 	var r search.Relaxed
 	if t.dropPreferred {
@@ -282,18 +270,31 @@ func (t *jointSearch) bestNext(l lane.Lane) (*search.Place, bool, plan.Cost) {
 	}
 	p, ok, _ := search.Best(t.m, l, r)
 	t.steps -= len(t.m.Cores) * p.Searches
+	first, bound := &p, p
 	if !ok {
-		if t.unplaced == nil {
-			t.unplaced = &refused{lane: l, on: t.m.With(t.m.Lanes)}
+		t.hasNoPlace(l)
+		first = nil
+	}
+	if t.competes && wantsMemory(l) {
+		if ok && !t.found {
+			return first, true, plan.Cost{} // there is nothing to beat
 		}
-		return nil, t.competes, plan.Cost{}
+		l.Spec.Memory = lane.Memory{}
+		bound, ok, _ = search.Best(t.m, l, r)
+		t.steps -= len(t.m.Cores) * bound.Searches
 	}
-	least := p.Cost
-	least.BlockLost = 0
-	if t.competes || p.Improvable {
-		least = plan.Cost{}
+	if bound.Improvable {
+		return first, ok, plan.Cost{}
 	}
-	return &p, true, least
+	bound.Cost.BlockLost = 0
+	return first, ok, bound.Cost
+}
+
+// hasNoPlace records the first lane that has no place.
+func (t *jointSearch) hasNoPlace(l lane.Lane) {
+	if t.unplaced == nil {
+		t.unplaced = &refused{lane: l, on: t.m.With(t.m.Lanes)}
+	}
 }
 
 // visitSteps are the steps that a descent to the next lane counts for; a place that is tried is one.
@@ -308,12 +309,26 @@ func (t *jointSearch) visit(depth int, p *search.Place) {
 		was = slices.Clone(t.m.Lanes[t.placed:])
 	}
 	t.steps -= visitSteps
-	if cost, ok := t.price(); ok && t.allocate() && !t.m.Free().IsEmpty() {
+	if cost, ok := t.price(); ok && t.allocate() && !t.m.Free().IsEmpty() && t.partnersFit(depth+1) {
 		t.branch(depth+1, cost)
 	}
 	copy(t.m.Lanes[t.placed:], was)
 	t.have = t.have[:len(t.have)-1]
 	t.m.Pop()
+}
+
+// partnersFit says whether the lanes from a depth on that have wishes about the lane placed last, or it about
+// them, still have enough CPUs to choose from, wherever their memory comes from.
+func (t *jointSearch) partnersFit(depth int) bool {
+	last := &t.have[depth-1]
+	for _, l := range t.lanes[depth:] {
+		if (hasWishAbout(&l.Spec, last.Name()) || hasWishAbout(last.Spec(), l.Metadata.Name)) &&
+			search.Choice(t.m, l) < l.Spec.CPUs.Count {
+			t.hasNoPlace(l)
+			return false
+		}
+	}
+	return true
 }
 
 // price is the cost of the lanes placed so far. False: a required wish does not hold.

@@ -3,14 +3,55 @@ package solver
 import (
 	"slices"
 
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/plan/stock"
 )
 
 // exceedsHost says whether the lanes need more CPUs or memory than are free.
-func (t *jointSearch) exceedsHost() bool {
-	need := t.exclusiveCPUs(0)
-	return need > 0 && need >= t.m.Free().Len() || t.exceedsMemory() // one is housekeeping's
+func (t *jointSearch) exceedsHost() bool { return t.exceedsCPUs() || t.exceedsMemory() }
+
+// exceedsCPUs counts idle siblings, and CPUs that lanes share, as few as these can be.
+func (t *jointSearch) exceedsCPUs() bool {
+	m, need, isolated, shared := t.m, 0, 0, 0
+	free := m.Free()
+	left := free.Len() - 1 // one is housekeeping's
+	if !slices.ContainsFunc(t.lanes, func(l lane.Lane) bool { return l.Spec.CPUs.Boot }) {
+		free = free.Difference(m.BootCore())
+	}
+	for _, l := range t.lanes {
+		_, soft := l.Spec.Preferred["smt"]
+		switch s := l.Spec.CPUs; {
+		case s.Share > 1:
+			shared = max(shared, s.Count)
+		case s.SMT == lane.Isolate && !soft:
+			isolated += s.Count
+		default:
+			need += s.Count
+		}
+	}
+	var whole []int // CPUs of each core of which nobody has one
+	joined := 0     // CPUs that are shared already
+	for _, c := range m.Cores {
+		if cpuset.Of(c.CPUs...).IsSubsetOf(free) {
+			whole = append(whole, len(c.CPUs))
+		}
+		for _, id := range c.CPUs {
+			if m.Owner(id) == stock.Several {
+				joined++
+			}
+		}
+	}
+	if isolated > len(whole) {
+		return true
+	}
+	slices.Sort(whole)
+	for _, n := range whole[:isolated] {
+		need += n
+	}
+	need += max(0, shared-joined)
+	return need > 0 && need > min(free.Len(), left)
 }
 
 // exclusiveCPUs are how many CPUs the lanes from a depth on want for themselves.

@@ -13,6 +13,7 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/stock"
 )
 
 // hostOf is a machine with some of its files replaced; a text of "" takes away what begins with the name.
@@ -300,5 +301,42 @@ func TestTexts(t *testing.T) {
 	p, err := Solve(two, plan.Placement{}, declare(t, "a: {cpus: {count: 2}, memory: {size: 6Gi}}"))
 	if err != nil || p.Lanes[0].MemoryNodes != cpuset.Of(0, 1) || strings.Contains(strings.Join(p.Lanes[0].Reasons, "\n"), "no node alone has room for 2 CPUs as asked; the most") {
 		t.Errorf("%s, %v: %s", show(p), err, strings.Join(p.Lanes[0].Reasons, "\n"))
+	}
+}
+
+// Where several lanes want memory, a place is left out that leaves no CPUs to a lane near to it: so the search ends.
+func TestNearWithMemory(t *testing.T) {
+	h := hostOf(t, hosttest.Machine{Packages: 4, CoresPerPackage: 4, ThreadsPerCore: 1, CoresPerL3: 2}, gibibytes(5, 3, 3, 5))
+	lanes := declare(t, "a: {cpus: {count: 1}}\nb: {cpus: {count: 2}, memory: {size: 1Gi}, near: {lane: d}}\n"+
+		"c: {cpus: {count: 1}, memory: {size: 1Gi}, apart: {lanes: [b, d], level: package}}\nd: {cpus: {count: 3}, memory: {size: 1Gi}}")
+	for range 2 {
+		p, err := Solve(h, plan.Placement{}, lanes)
+		if want := (plan.Cost{NUMACrossings: 1, L3Crossings: 1, MemoryDistance: 11, DeviceDistance: 1}); err != nil || !p.Optimal || p.Cost != want {
+			t.Errorf("%s, cost %s, optimal %v, %v; want %s", show(p), p.Cost, p.Optimal, err, want)
+		}
+		slices.Reverse(lanes)
+	}
+}
+
+// What exceeds the host is refused without a search: idle siblings and the boot core count, shared CPUs once.
+func TestExceedsHost(t *testing.T) {
+	h := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 2}.Host(t)
+	for _, c := range []struct {
+		lanes string
+		want  bool
+	}{
+		{"a: {cpus: {count: 3, smt: isolate}}", false},
+		{"a: {cpus: {count: 3, smt: isolate}}\nb: {cpus: {count: 1}}", true},
+		{"a: {cpus: {count: 3, smt: isolate}, preferred: {smt: 1}}\nb: {cpus: {count: 1}}", false},
+		{"a: {cpus: {count: 3, smt: isolate, boot: true}}\nb: {cpus: {count: 1}}", false},
+		{"a: {cpus: {count: 4, smt: isolate, boot: true}}", true},
+		{"a: {cpus: {count: 7, boot: true}}", false},
+		{"a: {cpus: {count: 7, boot: true}}\nb: {cpus: {count: 1}}", true},
+		{"a: {cpus: {count: 4, share: 2}}\nb: {cpus: {count: 4, share: 2}}\nc: {cpus: {count: 2}}", false},
+		{"a: {cpus: {count: 4, share: 2}}\nb: {cpus: {count: 4, share: 2}}\nc: {cpus: {count: 3}}", true},
+	} {
+		if got := newJointSearch(stock.New(h, nil), declare(t, c.lanes), Limit).exceedsHost(); got != c.want {
+			t.Errorf("%s: %v, want %v", c.lanes, got, c.want)
+		}
 	}
 }

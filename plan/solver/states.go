@@ -55,7 +55,11 @@ func (t *jointSearch) key(depth int) string {
 
 // isReferenced says whether some lane has a wish about the one of that name.
 func (t *jointSearch) isReferenced(name string) bool {
-	names := func(s lane.Spec) bool { return s.Near.Lane == name || slices.Contains(s.Apart.Lanes, name) }
-	return slices.ContainsFunc(t.lanes, func(l lane.Lane) bool { return names(l.Spec) }) ||
-		slices.ContainsFunc(t.m.Lanes[:t.placed], func(l plan.Lane) bool { return names(l.Spec) })
+	return slices.ContainsFunc(t.lanes, func(l lane.Lane) bool { return hasWishAbout(&l.Spec, name) }) ||
+		slices.ContainsFunc(t.m.Lanes[:t.placed], func(l plan.Lane) bool { return hasWishAbout(&l.Spec, name) })
+}
+
+// hasWishAbout says whether a lane has a wish about the one of a name.
+func hasWishAbout(s *lane.Spec, name string) bool {
+	return s.Near.Lane == name || slices.Contains(s.Apart.Lanes, name)
 }

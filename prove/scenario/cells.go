@@ -143,7 +143,8 @@ func (s Scenario) Conditions(c results.Cell) factor.Conditions {
 func (s Scenario) Factors() []results.Factor {
 	all := []results.Factor{}
 	for _, f := range s.Spec.Factors {
-		all = append(all, results.Factor{Name: f.Name, Levels: f.Levels(), Quiet: f.Quiet()})
+		_, perBoot := f.Factor.(factor.PerBoot)
+		all = append(all, results.Factor{Name: f.Name, Levels: f.Levels(), Quiet: f.Quiet(), PerBoot: perBoot})
 	}
 	return all
 }

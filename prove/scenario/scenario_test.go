@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/factor/boot"
 	"isolane.dev/isolane/factor/command"
 	"isolane.dev/isolane/factor/cpus"
 	ownlane "isolane.dev/isolane/factor/lane"
@@ -34,7 +35,7 @@ import (
 )
 
 func kinds() Drivers {
-	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, ownlane.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{},
+	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, ownlane.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{}, boot.Driver{},
 		path.Driver{Names: map[string]string{"bridge": "", "express": ""}}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}, http.Driver{}, wrk.Driver{}}}
 }

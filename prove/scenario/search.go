@@ -164,6 +164,9 @@ func (s *Scenario) readFactorSearch(q Search) error {
 	if k < 0 {
 		return fmt.Errorf("factor: %q is no factor", q.Factor)
 	}
+	if _, ok := s.Spec.Factors[k].Factor.(factor.PerBoot); ok {
+		return fmt.Errorf("factor: %s: expected one that changes while the machine runs", q.Factor)
+	}
 	for _, l := range s.Spec.Factors[k].Levels() {
 		if v, err := strconv.ParseFloat(l.Name, 64); err != nil || !positive(v) {
 			return fmt.Errorf("factor: %s: level %q is no number", q.Factor, l.Name)

@@ -27,7 +27,7 @@ import (
 // WarmUp is why the first trial does not count.
 const WarmUp = "warm-up at the hardest point"
 
-// maxVoid is how many void trials at a point, and more than valid ones, leave it without a judgement.
+// maxVoid is how many void or doubtful trials at a point, and more than others, leave it without a judgement.
 const maxVoid = 3
 
 // Grid are the points from one load to another, each the same part above the one before: at most width, which
@@ -137,9 +137,9 @@ func Judge(s results.Search, trials []results.Trial) []results.Bracket {
 	return brackets
 }
 
-// GapOf compares two brackets of loads; nil where the second holds nowhere.
+// GapOf compares two brackets of loads; nil where the second holds nowhere, or may hold at any load.
 func GapOf(first, second results.Bracket) *results.Gap {
-	if first.Holds == nil || second.Holds == nil {
+	if first.Holds == nil || second.Holds == nil || second.Fails == nil {
 		return nil
 	}
 	a, b := *first.Holds, *second.Holds
@@ -149,10 +149,7 @@ func GapOf(first, second results.Bracket) *results.Gap {
 	if b <= 0 {
 		return nil
 	}
-	g := &results.Gap{Estimate: a/b - 1}
-	if second.Fails != nil {
-		g.Low = max(0, *first.Holds / *second.Fails - 1)
-	}
+	g := &results.Gap{Estimate: a/b - 1, Low: max(0, *first.Holds / *second.Fails - 1)}
 	if first.Fails != nil {
 		high := *first.Fails / *second.Holds - 1
 		g.High = &high
@@ -165,9 +162,10 @@ type tally []point
 
 type point struct {
 	held, missed []results.Nanoseconds // trial time, by goal
+	doubtful     results.Nanoseconds   // time of trials that may have missed, or not
 	losses       []loss
-	counted      int // trials
-	void         []string
+	counted      int      // trials
+	void         []string // of void and doubtful trials
 }
 
 type loss struct {
@@ -190,6 +188,11 @@ func tallies(s results.Search, trials []results.Trial) tally {
 			continue
 		}
 		p := &all[k]
+		if len(t.Void) == 0 && len(t.Doubts) > 0 {
+			p.doubtful += s.Window
+			p.void = append(p.void, t.Doubts[0])
+			continue
+		}
 		if len(t.Void) > 0 || len(t.Held) != len(s.Goals) {
 			p.void = append(p.void, slices.Concat(t.Void, []string{"nothing was measured"})[0])
 			continue
@@ -218,21 +221,23 @@ const (
 	undecided class = iota
 	holds
 	fails
-	unjudged // too many trials were void
+	unjudged // too many trials were void or doubtful
 )
 
 // class classifies a point: it fails if too much of the time has missed whatever comes, and holds if enough
-// has held whatever comes (RFC 9971, load classification, with full-length trials only).
+// has held whatever comes (RFC 9971, load classification, with full-length trials only). Of a doubtful trial
+// both may be true, so that it never helps a point to a judgement.
 func (t tally) class(s results.Search, g, p int) class {
 	held, missed := t[p].held[g], t[p].missed[g]
-	whole := float64(max(held+missed, s.Goals[g].Sum))
+	made := held + missed + t[p].doubtful
+	whole := float64(max(made, s.Goals[g].Sum))
 	allowed := s.Goals[g].Exceed*whole + 1 // a nanosecond for the rounding
 	switch {
 	case float64(missed) > allowed:
 		return fails
 	case whole-float64(held) <= allowed:
 		return holds
-	case len(t[p].void) >= maxVoid && len(t[p].void) > t[p].counted:
+	case len(t[p].void) >= maxVoid && len(t[p].void) > t[p].counted, made >= s.Goals[g].Sum:
 		return unjudged
 	}
 	return undecided

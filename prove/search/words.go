@@ -51,7 +51,7 @@ func (t tally) notes(s results.Search, g, lo, hi, made int) []string {
 	case hi > last && lo == last:
 		all = append(all, fmt.Sprintf("it holds at the hardest point asked for, %s", at(last)))
 	case hi <= last && t.class(s, g, hi) == unjudged:
-		all = append(all, fmt.Sprintf("%s could not be judged, %d of %d trials were void: %s", at(hi),
+		all = append(all, fmt.Sprintf("%s could not be judged, %d of %d trials are void or in doubt: %s", at(hi),
 			len(t[hi].void), t[hi].made(), t[hi].void[len(t[hi].void)-1]))
 	case hi == 0:
 		all = append(all, fmt.Sprintf("it does not hold at the easiest point asked for, %s", at(0)))

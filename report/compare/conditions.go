@@ -8,7 +8,6 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/results"
 )
@@ -51,7 +50,7 @@ func notes(a, b *figures.Summary) []string {
 
 // conditions are what differs, in the order in which a reader looks for causes.
 func conditions(a, b results.Session, pairs [][2]figures.Cell) []Difference {
-	all := differing("environment: ", environment(a.Environment), environment(b.Environment))
+	all := differing("environment: ", figures.Conditions(a.Environment), figures.Conditions(b.Environment))
 	if x, y := a.Environment.Cmdline, b.Environment.Cmdline; x != y {
 		all = append(all, Difference{"environment: command line", without(x, y), without(y, x)})
 	}
@@ -60,14 +59,6 @@ func conditions(a, b results.Session, pairs [][2]figures.Cell) []Difference {
 	all = append(all, parts(a.Scenario.Source, b.Scenario.Source)...)
 	all = append(all, differing("lane: ", laneOf(a.Lane), laneOf(b.Lane))...)
 	return append(all, ofCells(pairs)...)
-}
-
-// environment is the machine; the command line and the versions are compared by their parts.
-func environment(e results.Environment) map[string]string {
-	return map[string]string{"kernel": e.Kernel, "CPU model": e.CPUModel, "CPUs online": e.Online.String(),
-		"clock source": e.Clocksource, "idle driver": e.IdleDriver, "idle governor": e.IdleGov, "boot": e.BootID,
-		"hostname": e.Hostname, "memory": quantity.Bytes(e.MemoryBytes).String(),
-		"hypervisor": map[bool]string{true: "yes", false: "not seen"}[e.Hypervisor]}
 }
 
 // asked is what the session was to measure.

@@ -73,6 +73,9 @@ func (s *Summary) aims() []Aim {
 	}
 	for i := range all {
 		all[i].Firm = all[i].Firm && s.Verdicts
+		if s.elsewhere(own) && all[i].State == Reached {
+			all[i].State, all[i].Found = Open, all[i].Found+", but in another boot"
+		}
 	}
 	return all
 }

@@ -40,7 +40,7 @@ func (s *Summary) guard() []Guard {
 			all = s.addCheck(all, check)
 		}
 	}
-	all = append(all, s.frequency(), s.clock(), s.drift(), s.several(), s.early())
+	all = append(all, s.frequency(), s.clock(), s.drift(), s.several(), s.byBoot(), s.early())
 	return slices.DeleteFunc(all, func(g Guard) bool { return g.Name == "" })
 }
 
@@ -176,14 +176,24 @@ func (s *Summary) frequency() Guard {
 	return g
 }
 
+// quick says whether a clock is read without leaving the processor.
+func quick(source string) bool {
+	return slices.Contains([]string{"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen",
+		"riscv_clocksource", "timebase", "stp", "tod"}, source)
+}
+
 // clock: a clock that is read from a device takes microseconds, and steps.
 func (s *Summary) clock() Guard {
-	switch source := s.Session.Environment.Clocksource; source {
-	case "":
+	source := s.Session.Environment.Clocksource
+	for _, e := range s.environments() {
+		if e.Clocksource != "" && !quick(e.Clocksource) {
+			source = e.Clocksource
+		}
+	}
+	switch {
+	case source == "":
 		return Guard{"clock", Unknown, "the kernel does not say"}
-	case "tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen", "riscv_clocksource",
-		"timebase",
-		"stp", "tod":
+	case quick(source):
 		return Guard{"clock", Kept, "CLOCK_MONOTONIC from " + source}
 	default:
 		for i := range s.Cells {

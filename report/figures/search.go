@@ -7,7 +7,7 @@ func Overloaded(q results.Search, d results.Searched) *float64 {
 	for _, p := range q.Points {
 		over, counted := 0, 0
 		for _, t := range d.Trials {
-			if t.Point != p || t.Dropped != "" || len(t.Void) > 0 {
+			if t.Point != p || t.Dropped != "" || len(t.Void)+len(t.Doubts) > 0 {
 				continue
 			}
 			counted++
@@ -22,10 +22,10 @@ func Overloaded(q results.Search, d results.Searched) *float64 {
 	return nil
 }
 
-// VoidTrials counts the trials that say nothing.
+// VoidTrials counts the trials that say nothing, or nothing for certain.
 func VoidTrials(d results.Searched) (n int) {
 	for _, t := range d.Trials {
-		if len(t.Void) > 0 {
+		if len(t.Void)+len(t.Doubts) > 0 {
 			n++
 		}
 	}

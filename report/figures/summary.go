@@ -46,6 +46,7 @@ type Cell struct {
 	Look
 	Published  []results.Published
 	Used, Void int                // runs
+	Boots      []int              // in which those used were made, of the session's
 	Figures    map[string]*Figure // by metric
 	Work       map[string]*Figure // what the neighbours got, against them in the floating cell
 	WorkBase   string             // that cell, "" for none
@@ -200,7 +201,7 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 			f.Centre = median(f.Blocks)
 		}
 	}
-	cell.Used = len(used)
+	cell.Used, cell.Boots = len(used), bootsOf(used)
 	s.Used, s.Void = s.Used+cell.Used, s.Void+cell.Void
 	cell.Proof = newProof(c, used)
 	cell.Tail = newTail(s.PrimaryDistribution().Name, c, used)

@@ -100,14 +100,23 @@ func (b boots) want(c results.Cell) string {
 	return strings.Join(append(asked, as...), ", ")
 }
 
-// awaits are the cells of the slots that wait for another boot, by what to boot.
+// awaits are the cells of the slots, and of searches, that wait for another boot, by what to boot.
 func (b boots) awaits(s results.Session, left []slot) []results.Await {
 	var all []results.Await
-	for _, c := range s.Cells {
-		if b.here(c) || !slices.ContainsFunc(left, func(k slot) bool { return k.cell == c.Name }) {
+	for _, q := range s.Searches {
+		for _, d := range q.Cells {
+			if !d.Settled {
+				left = append(left, slot{cell: d.Cells[0].Name})
+			}
+		}
+	}
+	seen := map[string]bool{}
+	for _, c := range everyCell(&s) {
+		if b.here(*c) || seen[c.Name] || !slices.ContainsFunc(left, func(k slot) bool { return k.cell == c.Name }) {
 			continue
 		}
-		want := b.want(c)
+		seen[c.Name] = true
+		want := b.want(*c)
 		k := slices.IndexFunc(all, func(a results.Await) bool { return a.Boot == want })
 		if k < 0 {
 			k, all = len(all), append(all, results.Await{Boot: want})
@@ -121,9 +130,10 @@ func (b boots) awaits(s results.Session, left []slot) []results.Await {
 // measured with the same kernel and command line.
 func (b boots) takeUp(dir string, s *results.Session, now results.Environment) error {
 	rebooted := false
-	for _, r := range s.Runs {
-		k := slices.IndexFunc(s.Cells, func(c results.Cell) bool { return c.Name == r.Cell })
-		if k < 0 || !b.here(s.Cells[k]) {
+	cells := everyCell(s)
+	for _, r := range everyRun(*s) {
+		k := slices.IndexFunc(cells, func(c *results.Cell) bool { return c.Name == r.Cell })
+		if k < 0 || !b.here(*cells[k]) {
 			continue
 		}
 		was := s.BootOf(r)

@@ -26,6 +26,10 @@ func (d Display) Plan(e Estimate) {
 	}
 	fmt.Fprintf(d.w, "%d runs: a warm-up block and %d blocks of %d cells, seed %d; takes about %s\n",
 		e.Runs, e.Blocks, e.Cells, e.Seed, e.Takes.Round(time.Second))
+	if e.Searches > 0 {
+		fmt.Fprintf(d.w, "%s; takes at most %s more\n", quantity.Count(e.Searches, "search"),
+			e.Most.Round(time.Second))
+	}
 	for _, a := range e.Awaits {
 		fmt.Fprintf(d.w, "later, in another boot: %s, for %s\n", quantity.Count(len(a.Cells), "cell"), a.Boot)
 	}
@@ -39,6 +43,10 @@ func (d Display) Progress(p Progress) {
 	}
 	line := fmt.Sprintf("run %d of %d  %s  %-24s about %s left", p.Done+1, p.Runs, block, p.Cell,
 		p.Left.Round(time.Second))
+	if p.Search != "" {
+		line = fmt.Sprintf("search %s  %-24s trial %d of at most %d, at %s  at most %s left", p.Search, p.Cell,
+			p.Done+1, p.Runs, p.Point, p.Left.Round(time.Second))
+	}
 	if p.Void > 0 {
 		line += fmt.Sprintf("  %d void", p.Void)
 	}

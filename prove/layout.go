@@ -3,6 +3,7 @@ package prove
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"isolane.dev/isolane/cpuset"
@@ -113,24 +114,24 @@ func (l layout) assign(c results.Cell, given factor.Conditions) results.Cell {
 	return c
 }
 
-// layOut plans each cell of this boot, and fills in which CPUs its parts get. The client is on the same CPU in
-// all of them. A cell whose lane this machine cannot have is left out with the reason, unless it is the baseline
-// or was asked for.
+// layOut plans each cell of this boot, and fills in which CPUs its parts get. The client is on the same CPU
+// in all of them. A cell whose lane this machine cannot have is left out with the reason, unless it is the
+// baseline or was asked for.
 func (r *runner) layOut(h host.Host, placed plan.Placement, s *results.Session, asked bool) error {
-	cells, impossible := s.Cells, map[string]string{}
+	cells, impossible := everyCell(s), map[string]string{}
 	r.layouts = map[string]layout{}
 	outside := r.scenario.Networked()
 	var order []int // the largest lane first: it leaves the client the fewest CPUs
 	for i, c := range cells {
-		if r.boots.here(c) {
+		if r.boots.here(*c) {
 			order = append(order, i)
 		}
 	}
-	count := func(i int) int { return r.scenario.Conditions(cells[i]).Lane.CPUs.Count }
+	count := func(i int) int { return r.scenario.Conditions(*cells[i]).Lane.CPUs.Count }
 	slices.SortStableFunc(order, func(a, b int) int { return count(b) - count(a) })
 	var client cpuset.Set
 	for _, i := range order {
-		given := r.scenario.Conditions(cells[i])
+		given := r.scenario.Conditions(*cells[i])
 		l, err := layout{}, error(nil)
 		if r.inForce != nil {
 			l = layoutBeside(h, placed, r.inForce.Lane.CPUs, outside)
@@ -138,7 +139,7 @@ func (r *runner) layOut(h host.Host, placed plan.Placement, s *results.Session, 
 			if errors.Is(err, ErrTooSmall) {
 				return err // of every cell
 			}
-			if asked || cells[i].Baseline {
+			if i < len(s.Cells) && (asked || cells[i].Baseline) {
 				return fmt.Errorf("cell %s: %w", cells[i].Name, err)
 			}
 			impossible[cells[i].Name] = "not on this machine: " + err.Error()
@@ -146,15 +147,13 @@ func (r *runner) layOut(h host.Host, placed plan.Placement, s *results.Session, 
 		}
 		client = l.client
 		r.layouts[cells[i].Name] = l
-		cells[i] = l.assign(cells[i], given)
+		*cells[i] = l.assign(*cells[i], given)
 	}
-	s.Cells = slices.DeleteFunc(cells, func(c results.Cell) bool {
-		why, out := impossible[c.Name]
-		if out {
-			s.Scenario.Excluded = append(s.Scenario.Excluded, results.Excluded{Cell: c.Name, Because: why})
-		}
-		return out
-	})
+	for _, name := range slices.Sorted(maps.Keys(impossible)) {
+		s.Scenario.Excluded = append(s.Scenario.Excluded, results.Excluded{Cell: name, Because: impossible[name]})
+	}
+	s.Cells = slices.DeleteFunc(s.Cells, func(c results.Cell) bool { return impossible[c.Name] != "" })
+	dropCells(s, impossible)
 	return nil
 }
 

@@ -76,7 +76,7 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 		return results.Measurement{}, err
 	}
 	// else there is nothing to explain, or nobody knows when it was
-	sampled := spec.Metrics(spec.Name)[0].Sampled && !by.guest.OwnClock()
+	sampled := spec.Metrics(spec.Name)[0].Sampled && !by.guest.OwnClock() && r.trial == nil
 	// A client that something starves, such as a foreign real-time program on its CPU, must not
 	// hold the session up for ever.
 	limit := given.Warmup + given.Window + by.guest.Overhead() + patience

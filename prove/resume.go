@@ -44,6 +44,7 @@ func newSession(o Options, around scenario.Scenario, now results.Environment) (r
 			Aims: around.Spec.Aims, Published: around.Published(), Doubts: around.Doubts()},
 		Factors: around.Factors(), Metrics: metrics,
 		Environment: now, Started: time.Now(), Cells: cells,
+		Searches: newSearches(around, mode, o.Cells),
 	}, nil
 }
 

@@ -60,6 +60,7 @@ type runner struct {
 	boot     int               // this one, among the session's
 	layouts  map[string]layout // by cell that is measured in this boot
 	paths    []Path
+	trial    *trial                              // of a search; nil: all probes run as they stand
 	fault    func(context.Context, moment) error // the self-test's; nil otherwise
 }
 
@@ -226,7 +227,7 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 	if err = runAll(ctx, given.Before); err != nil {
 		return err
 	}
-	probes, err := r.scenario.ProbesOf(given, r.kinds.Probes)
+	probes, err := r.probesOf(c, given)
 	if err != nil {
 		return err
 	}

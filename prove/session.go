@@ -53,6 +53,8 @@ type Options struct {
 type Estimate struct {
 	Runs, Cells, Blocks int
 	Takes               time.Duration
+	Searches            int
+	Most                time.Duration // that the searches take
 	Seed                uint64
 	Notes               []string
 	Awaits              []results.Await // cells that are measured in other boots
@@ -65,6 +67,9 @@ type Progress struct {
 	Cell          string
 	Left          time.Duration
 	Void          int // runs so far
+	// Search is the one that is made, at Point; then Done and Runs count its trials in Cell, and Left is at
+	// most.
+	Search, Point string
 }
 
 // Run runs a session and stores it run by run in o.Dir. On interruption it returns what was
@@ -77,16 +82,10 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 	}
 	defer r.close()
 	todo := r.todo(&s)
-	if len(todo) == 0 { // this machine cannot have those that were left
-		s.Complete = len(s.Awaits) == 0
-		if err = results.Write(o.Dir, s); err != nil {
-			return s, err
-		}
-	}
 	if o.Plan != nil {
-		o.Plan(Estimate{Runs: len(todo), Cells: len(r.layouts), Blocks: s.Scenario.Blocks,
-			Takes: r.estimate() * time.Duration(len(todo)),
-			Seed:  s.Scenario.Seed, Notes: s.Notes, Awaits: s.Awaits})
+		o.Plan(Estimate{Runs: len(todo), Cells: r.here(s), Blocks: s.Scenario.Blocks,
+			Takes: r.estimate() * time.Duration(len(todo)), Searches: len(s.Searches), Most: r.searching(s),
+			Seed: s.Scenario.Seed, Notes: s.Notes, Awaits: s.Awaits})
 	}
 	began := time.Now()
 	failures := 0
@@ -105,7 +104,6 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 		}
 		s.Runs = append(s.Runs, run)
 		s.Ended = time.Now()
-		s.Complete = i == len(todo)-1 && len(s.Awaits) == 0
 		if err = results.Write(o.Dir, s); err != nil {
 			return s, err
 		}
@@ -116,10 +114,23 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 			return s, fmt.Errorf("%d runs in a row measured nothing; the last: %s", maxFailures, run.Void[0])
 		}
 	}
+	if err := r.search(ctx, o, &s); err != nil {
+		return s, err
+	}
 	if len(s.Awaits) > 0 {
 		return s, &AwaitsError{Dir: o.Dir, Cells: len(s.Cells), Awaits: s.Awaits}
 	}
 	return s, r.unchanged(ctx, o.Dir, &s)
+}
+
+// here is how many cells are measured in this boot.
+func (r *runner) here(s results.Session) (n int) {
+	for _, c := range s.Cells {
+		if r.boots.here(c) {
+			n++
+		}
+	}
+	return n
 }
 
 // todo are the runs that are left to be made in this boot; the cells of the others wait.
@@ -159,13 +170,19 @@ func progress(s results.Session, r *runner, todo []slot, i int, spent time.Durat
 
 // estimate is how long one run takes: the windows, and what this code was seen to need around them.
 func (r *runner) estimate() time.Duration {
-	total := settle + 700*time.Millisecond
-	for _, p := range r.scenario.Spec.Probes {
+	total := around
+	for i, p := range r.scenario.Spec.Probes {
 		c := r.mode.Conditions(p)
-		total += c.Warmup + c.Window + 100*time.Millisecond
+		total += c.Warmup + c.Window
+		if i > 0 {
+			total += 100 * time.Millisecond
+		}
 	}
 	return total
 }
+
+// around is the time of a run with one probe beside that which it measures.
+const around = settle + 800*time.Millisecond
 
 // open checks everything that can be checked before the host is touched.
 func open(ctx context.Context, o Options) (s results.Session, _ *runner, err error) {
@@ -276,11 +293,11 @@ func (r *runner) settlePaths(s *results.Session) error {
 			fallback = r.scenario.Conditions(c).Path
 		}
 	}
-	for i, c := range s.Cells {
-		if !r.boots.here(c) {
+	for _, c := range everyCell(s) {
+		if !r.boots.here(*c) {
 			continue
 		}
-		wanted := r.scenario.Conditions(c).Path
+		wanted := r.scenario.Conditions(*c).Path
 		path, err := r.path(wanted)
 		if err != nil {
 			return fmt.Errorf("%w: cell %s: %w", ErrInput, c.Name, err)
@@ -290,7 +307,7 @@ func (r *runner) settlePaths(s *results.Session) error {
 			continue
 		}
 		if err := sp.Supported(); err != nil {
-			s.Cells[i].InForce = map[string]string{varied: fallback}
+			c.InForce = map[string]string{varied: fallback}
 			note := fmt.Sprintf("%v: its cells ran on %s instead", err, fallback)
 			if !slices.Contains(s.Notes, note) {
 				s.Notes = append(s.Notes, note)

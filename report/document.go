@@ -30,7 +30,9 @@ type Document struct {
 	Aims       []Aim          `json:"aims"`
 	// Objective is that of the lane that was proved, with the verdict on each of its bounds.
 	Objective []lane.Judgement `json:"objective,omitempty"`
-	summary   figures.Summary
+	// Searches are without their trials, which are in results.json.
+	Searches []documentSearch `json:"searches,omitempty"`
+	summary  figures.Summary
 }
 
 // Write writes the table.
@@ -107,6 +109,7 @@ func newDocument(s *figures.Summary, dir string) Document {
 	for _, a := range s.Aims {
 		d.Aims = append(d.Aims, Aim{a.Text, a.Goal, a.Found, a.State})
 	}
+	d.Searches = newSearches(s)
 	for _, c := range s.Cells {
 		cell := documentCell{Name: c.Name, Used: c.Used, Void: c.Void, Figures: []documentFigure{},
 			Isolation: isolation(s, c.Name)}

@@ -26,6 +26,7 @@ func (d Document) Markdown(w io.Writer) error {
 		b.table(costTable(s))
 		b.table(winTable(s))
 	}
+	b.table(searchTable(s))
 	if len(s.Aims) > 0 {
 		b.line("**Aims: %s%s**", s.AimPair(), s.AimNote())
 		var aims []string

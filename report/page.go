@@ -62,7 +62,7 @@ func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 	p := page{Summary: s, ObjectiveTitle: title, Bounds: bounds,
 		Lines: firstLines(s), Sentences: sentences(s), AimPair: s.AimPair(),
 		AimNote: s.AimNote(), Caveats: caveats(s), Matrix: newMatrix(s), Notes: runNotes(s), Command: command(s),
-		Tables: filled(costTable(s), winTable(s), tailTable(s), publishedTable(s), workTable(s),
+		Tables: filled(searchTable(s), costTable(s), winTable(s), tailTable(s), publishedTable(s), workTable(s),
 			roleTable(s, results.Cost, "What the figures were paid with"), roleTable(s, results.Check, "Checks")),
 		Proof:   filled(threadTable(s), rateTable(s), guardTable(s), factTable(s)),
 		Sources: sourceTable(s), Shared: shared(s), Raw: raw}

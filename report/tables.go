@@ -201,8 +201,8 @@ func workTable(s *figures.Summary) table {
 	return t
 }
 
-// roleTable shows the metrics of a role that are not compared: what figures cost, or what checks them. Of many
-// it has a row each.
+// roleTable shows the metrics of a role that are not compared: what figures cost, or what checks them. Of
+// many it has a row each.
 func roleTable(s *figures.Summary, role results.Role, title string) table {
 	var columns []column
 	for _, m := range s.Metrics {

@@ -38,6 +38,7 @@ func Text(w io.Writer, s figures.Summary, on terminal.Terminal) error {
 	if s.Used > 0 {
 		p.figures(&s)
 	}
+	p.table(searchTable(&s))
 	if title, lines := objectiveLines(&s); title != "" {
 		p.title(title)
 		for _, l := range lines {

@@ -41,6 +41,8 @@ type Session struct {
 	Lane  *Lane    `json:"lane,omitempty"` // in force on this host, beside which the session measured; else nil
 	Cells []Cell   `json:"cells"`
 	Runs  []Run    `json:"runs"` // in the order in which they were made
+	// Searches are made after the runs, in the order in which they stand here.
+	Searches []Search `json:"searches,omitempty"`
 	// Awaits are cells that are measured in another boot, to which the session has not come.
 	Awaits []Await `json:"awaits,omitempty"`
 }
@@ -264,11 +266,13 @@ type Nanoseconds int64
 
 // Measurement is what one probe found in one run.
 type Measurement struct {
-	Name    string             `json:"name"` // of the probe in the scenario
-	Window  Nanoseconds        `json:"windowNanoseconds"`
-	Void    []string           `json:"void,omitempty"`    // why this is not used: the client could not keep up
-	Values  map[string]float64 `json:"values,omitempty"`  // by metric
-	Samples map[string]Samples `json:"samples,omitempty"` // by metric
+	Name   string      `json:"name"` // of the probe in the scenario
+	Window Nanoseconds `json:"windowNanoseconds"`
+	Void   []string    `json:"void,omitempty"` // why this is not used: the client could not keep up
+	// Overloaded are those of Void that are a finding: the application did not carry what it was asked to.
+	Overloaded []string           `json:"overloaded,omitempty"`
+	Values     map[string]float64 `json:"values,omitempty"`  // by metric
+	Samples    map[string]Samples `json:"samples,omitempty"` // by metric
 	// what the program says of itself: congestionControl, reno
 	Facts map[string]string `json:"facts,omitempty"`
 	// the longest of the metric named as the probe, at most 64
@@ -276,9 +280,10 @@ type Measurement struct {
 	Tail  *Tail    `json:"tail,omitempty"` // what they met; nil where nothing recorded it
 }
 
-// Overloaded begins a Void of a measurement whose client kept up and whose server did not: what was carried
-// of what was asked counts, and the latencies only tell how long it lasted.
-const Overloaded = "overloaded"
+// NotCarried makes the measurement void because the application did not carry what it was asked to.
+func (m *Measurement) NotCarried(why string) {
+	m.Void, m.Overloaded = append(m.Void, why), append(m.Overloaded, why)
+}
 
 // Samples are those of one metric in one run. In an open loop they count from the intended time.
 type Samples struct {

@@ -177,10 +177,20 @@ func cover(spans []span) []results.Nanoseconds {
 	}
 	slices.Sort(edges)
 	took := make([]results.Nanoseconds, len(spans))
+	order := make([]int, len(spans)) // by their begin
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(spans[a].Begin, spans[b].Begin) })
+	var open []int // those that have begun and not ended; there are few, though a long sample has many spans
 	for i, to := range edges[min(1, len(edges)):] {
 		from, counts := edges[i], -1
-		for k, s := range spans {
-			if from < to && s.Begin <= from && to <= s.End && (counts < 0 || s.before(spans[counts])) {
+		for len(order) > 0 && spans[order[0]].Begin <= from {
+			open, order = append(open, order[0]), order[1:]
+		}
+		open = slices.DeleteFunc(open, func(k int) bool { return spans[k].End <= from })
+		for _, k := range open {
+			if counts < 0 || spans[k].before(spans[counts]) {
 				counts = k
 			}
 		}

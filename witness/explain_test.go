@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"isolane.dev/isolane/results"
 )
@@ -112,5 +113,39 @@ func TestExplainBoundsSources(t *testing.T) {
 	}
 	if len(tail.Met) != maxMet || tail.Met[maxMet-1].Name != others || sum != tail.Excess {
 		t.Errorf("%d sources, sum %d: %+v", len(tail.Met), sum, tail)
+	}
+}
+
+// Each moment counts for the span that comes first of those open; a hundred thousand do not take minutes.
+func TestCover(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var spans []span
+		for range rapid.IntRange(0, 12).Draw(t, "spans") {
+			begin := rapid.Int64Range(0, 20).Draw(t, "begin")
+			spans = append(spans, span{Intrusion{Begin: results.Nanoseconds(begin),
+				End: results.Nanoseconds(begin + rapid.Int64Range(1, 10).Draw(t, "length"))}, rapid.IntRange(0, 2).Draw(t, "rank")})
+		}
+		want := make([]results.Nanoseconds, len(spans))
+		for now := range results.Nanoseconds(40) {
+			first := -1
+			for k, s := range spans {
+				if s.Begin <= now && now < s.End && (first < 0 || s.before(spans[first])) {
+					first = k
+				}
+			}
+			if first >= 0 {
+				want[first]++
+			}
+		}
+		if d := cmp.Diff(want, cover(spans)); d != "" {
+			t.Fatal(d)
+		}
+	})
+	many := make([]span, 100_000)
+	for k := range many {
+		many[k] = span{Intrusion{Begin: results.Nanoseconds(k), End: results.Nanoseconds(k + 1)}, 0}
+	}
+	if took := cover(many); took[0] != 1 || took[len(took)-1] != 1 {
+		t.Errorf("%d, %d", took[0], took[len(took)-1])
 	}
 }

@@ -67,7 +67,7 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measure
 	}
 	m.Samples = map[string]results.Samples{given.Name: trips}
 	m.Worst = c.longest.Samples()
-	m.Void = c.objections()
+	c.object(&m)
 	return m, nil
 }
 
@@ -299,22 +299,21 @@ func (c *client) collect(next int64, outstanding *int, take func(uint64)) error 
 	return c.clock.WaitUntil(next)
 }
 
-// objections are why the figures of this measurement are not to be used.
-func (c *client) objections() []string {
-	var why []string
+// object says why the figures of this measurement are not to be used.
+func (c *client) object(m *results.Measurement) {
 	if c.latency.TotalCount() == 0 {
-		return []string{"no replies"}
+		m.NotCarried("no replies")
+		return
 	}
 	if c.lost*100 > c.sent {
-		why = append(why, fmt.Sprintf("%d of %d messages lost", c.lost, c.sent))
+		m.NotCarried(fmt.Sprintf("%d of %d messages lost", c.lost, c.sent))
 	}
 	if c.Mode != Open {
-		return why
+		return
 	}
 	lag, p99 := c.lag.ValueAtQuantile(99.9), c.latency.ValueAtQuantile(99)
 	if lag*10 > p99 {
-		why = append(why, fmt.Sprintf("the client could not keep up: send lag P99.9 %s, latency P99 %s",
+		m.Void = append(m.Void, fmt.Sprintf("the client could not keep up: send lag P99.9 %s, latency P99 %s",
 			time.Duration(lag), time.Duration(p99)))
 	}
-	return why
 }

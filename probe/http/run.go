@@ -111,12 +111,12 @@ func (c *client) report(m *results.Measurement) error {
 	}
 	switch {
 	case w.done == 0:
-		m.Void = append(m.Void, fmt.Sprintf("no replies; the first failure: %v", c.why))
+		m.NotCarried(fmt.Sprintf("no replies; the first failure: %v", c.why))
 	case w.failed*100 > w.due:
-		m.Void = append(m.Void, fmt.Sprintf("%d of %d requests failed, the first: %v", w.failed, w.due, c.why))
+		m.NotCarried(fmt.Sprintf("%d of %d requests failed, the first: %v", w.failed, w.due, c.why))
 	}
 	if said := c.overload(m.Window); said != "" {
-		m.Void = append(m.Void, results.Overloaded+": "+said)
+		m.NotCarried("overloaded: " + said)
 		carried := results.Samples{Wanted: w.due, Lost: w.due - min(w.due, w.done)}
 		m.Samples = map[string]results.Samples{m.Name: carried, m.Name + webserver.FirstByte: carried}
 		m.Facts["overloaded"] = said + ": its latencies, which only tell how long it was overloaded, are left out"

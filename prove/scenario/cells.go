@@ -187,7 +187,7 @@ func (s Scenario) Beside(spec lane.Spec) Scenario {
 	spec.Cgroup = lane.Cgroup{} // what a scenario has in its lane, it starts
 	fixed.Place = factor.InLane
 	s.Spec.Factors, s.Spec.Lane, s.fixed = kept, spec, fixed
-	s.Spec.Exclude, s.Spec.Cells, s.Spec.Published, s.Spec.Aims = nil, nil, nil, nil
+	s.Spec.Exclude, s.Spec.Cells, s.Spec.Published, s.Spec.Aims, s.Spec.Searches = nil, nil, nil, nil, nil
 	s.Spec.Baseline = s.nameOf(levels)
 	return s
 }

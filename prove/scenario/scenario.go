@@ -55,6 +55,7 @@ type Spec struct {
 	Modes     map[string]Mode   `json:"modes"` // quick, standard, proof
 	Aims      *results.Aims     `json:"aims,omitempty"`
 	Published []PublishedSource `json:"published,omitempty"`
+	Searches  []Search          `json:"searches,omitempty"`
 }
 
 // Factor is one that differs between the cells. In YAML the settings of its driver stand beside these.
@@ -100,6 +101,8 @@ type Mean struct {
 type Mode struct {
 	Blocks  int               `json:"blocks"`  // counted; one more is run first and dropped
 	Windows map[string]Window `json:"windows"` // by kind of probe
+	// Searches are made in this mode; nil: none.
+	Searches *Trials `json:"searches,omitempty"`
 }
 
 // Window is how long a probe measures, and what it drops before.
@@ -212,7 +215,7 @@ func Parse(name string, r io.Reader, kinds Drivers) (Scenario, error) {
 	if err == nil {
 		err = probe.Decode(data, &s)
 	}
-	for _, step := range []func(Drivers) error{s.readFactors, s.readProbes, s.validate} {
+	for _, step := range []func(Drivers) error{s.readFactors, s.readProbes, s.validate, s.readSearches} {
 		if err == nil {
 			err = step(kinds)
 		}

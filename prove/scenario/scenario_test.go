@@ -140,6 +140,12 @@ func TestDocumentedExample(t *testing.T) {
 			t.Errorf("docs/scenarios.md has no row for probe %s", d.Name())
 		}
 	}
+	for _, kind := range []results.SearchKind{results.Smallest, results.Highest, results.Bounds} {
+		if !strings.Contains(string(data), "| `"+string(kind)+"` |") ||
+			!slices.ContainsFunc(s.Spec.Searches, func(q Search) bool { return q.Kind == kind }) {
+			t.Errorf("docs/scenarios.md has no row or no example of searches %s", kind)
+		}
+	}
 	if n := len(s.AllCells()); n != 5 {
 		t.Errorf("%d cells", n)
 	}
@@ -284,6 +290,7 @@ func FuzzParse(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(string(data))
+	f.Add(searching)
 	f.Add(document("[{name: cpus, levels: [1, 2]}]", "", "'1'"))
 	f.Fuzz(func(_ *testing.T, text string) { _, _ = Parse("f", strings.NewReader(text), kinds()) })
 }

@@ -8,6 +8,7 @@ import (
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/results"
 )
 
 // table writes comma-separated values (RFC 4180, lines end with LF). A row without a block is of all used
@@ -35,8 +36,40 @@ func table(w io.Writer, d report.Document) error {
 			}
 		}
 	}
+	for _, row := range searches(s) {
+		_ = out.Write(row)
+	}
 	out.Flush()
 	return out.Error()
+}
+
+// searches are rows of the ends of each bracket: the search is their metric, the goal their statistic. An end
+// that is not known has no row.
+func searches(s *figures.Summary) (all [][]string) {
+	for _, q := range s.Session.Searches {
+		for _, d := range q.Cells {
+			row := []string{d.Name}
+			for _, f := range s.Session.Factors {
+				level := d.Cells[0].Levels[f.Name]
+				if q.Kind == results.Smallest && f.Name == q.Varied {
+					level = ""
+				}
+				row = append(row, level)
+			}
+			add := func(goal, end string, v *float64) {
+				if v != nil {
+					all = append(all, append(row[:len(row):len(row)], q.Name, q.Unit, goal+" "+end,
+						"", number(*v), strconv.Itoa(len(d.Trials))))
+				}
+			}
+			for i, b := range d.Brackets {
+				add(q.Goals[i].Name, "holds", b.Holds)
+				add(q.Goals[i].Name, "fails", b.Fails)
+				add(q.Goals[i].Name, "throughput", b.Throughput)
+			}
+		}
+	}
+	return all
 }
 
 // rows are those of a cell's figure, without its conditions.

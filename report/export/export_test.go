@@ -446,3 +446,30 @@ func TestNothing(t *testing.T) {
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+// The ends of a search's brackets are rows of the CSV.
+func TestSearchesInCSV(t *testing.T) {
+	s := session.Quick(t)
+	holds, fails := 2000.0, 2100.5
+	s.Searches = []results.Search{{Name: "limits", Kind: results.Bounds, Unit: "/s", Goals: []results.SearchGoal{{Name: "noiseless"}, {Name: "deterministic"}},
+		Cells: []results.Searched{{Name: s.Cells[1].Name, Cells: s.Cells[1:2], Trials: make([]results.Trial, 7),
+			Brackets: []results.Bracket{{Holds: &holds, Fails: &fails, Throughput: &holds}, {Fails: &fails}}}}}}
+	rows, err := csv.NewReader(strings.NewReader(written(t, "csv", stored(t, s)))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, row := range rows {
+		if len(row) != len(rows[0]) {
+			t.Errorf("%d columns, want %d: %q", len(row), len(rows[0]), row)
+		}
+		if k := slices.Index(row, "limits"); k > 0 {
+			found = append(found, strings.Join(row[k:], ","))
+		}
+	}
+	want := []string{"limits,/s,noiseless holds,,2000,7", "limits,/s,noiseless fails,,2100.5,7", "limits,/s,noiseless throughput,,2000,7",
+		"limits,/s,deterministic fails,,2100.5,7"}
+	if !slices.Equal(found, want) {
+		t.Errorf("%q, want %q", found, want)
+	}
+}

@@ -105,8 +105,8 @@ func (s *Summary) environments() []results.Environment {
 	return s.Session.Boots
 }
 
-// alsoDiffer are the conditions, beside kernel and command line, that are not the same in all boots. Memory is
-// left out: what a kernel takes for itself varies.
+// alsoDiffer are the conditions, beside kernel and command line, that are not the same in all boots. Memory
+// is left out: what a kernel takes for itself varies.
 func (s *Summary) alsoDiffer() []string {
 	var all []string
 	first := Conditions(s.Session.Environment)

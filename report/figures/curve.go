@@ -125,7 +125,7 @@ const leastLost = 0.01
 // addLoad takes in what was asked, also of measurements whose latencies say nothing as they were overloaded.
 func (c *Cell) addLoad(m results.Measurement) {
 	for _, why := range m.Void {
-		if !strings.HasPrefix(why, results.Overloaded) {
+		if !slices.Contains(m.Overloaded, why) {
 			return
 		}
 	}

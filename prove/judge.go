@@ -1,0 +1,126 @@
+package prove
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/stats"
+)
+
+// judge says of a trial what was found, and which goals hold. What a client says against itself makes a trial
+// doubtful unless all goals hold all the same: latencies count from when a message was due, so a late client
+// makes them longer, and a busy one does not carry more.
+func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
+	m results.Measurement) error {
+	m.Worst, m.Tail = nil, nil
+	t.Measured = &m
+	if len(m.Overloaded) > 0 {
+		t.Overloaded = m.Overloaded[0]
+	}
+	if sent := m.Samples[m.Name]; sent.Wanted > 0 {
+		loss := float64(sent.Lost) / float64(sent.Wanted)
+		t.Loss = &loss
+	}
+	if len(t.Void) > 0 {
+		return nil
+	}
+	held, why, err := r.held(t, q, spec, m)
+	if err != nil {
+		return fmt.Errorf("search %s: %w", q.Name, err)
+	}
+	inTime, err := offered(m)
+	if err != nil {
+		return fmt.Errorf("search %s: %w", q.Name, err)
+	}
+	against := slices.DeleteFunc(slices.Clone(m.Void), func(v string) bool {
+		return slices.Contains(m.Overloaded, v)
+	})
+	switch {
+	case why != "":
+		t.Void = append(t.Void, why)
+	case len(against) > 0 && (slices.Contains(held, false) || !inTime):
+		t.Doubts = against
+	default:
+		t.Held = held
+	}
+	return nil
+}
+
+// offered says whether messages left in time for the load to be the one asked for: all but a thousandth with
+// a lag of a hundredth of the window at most.
+func offered(m results.Measurement) (bool, error) {
+	lag, err := m.Samples[m.Name].Lag.Decode()
+	if err != nil {
+		return false, err
+	}
+	return lag.ValueAtQuantile(99.9) <= int64(m.Window)/100, nil
+}
+
+// held says which goals hold, or why that is unknown.
+func (r *runner) held(t *results.Trial, q results.Search, spec scenario.Search,
+	m results.Measurement) (held []bool, why string, err error) {
+	held = make([]bool, len(q.Goals))
+	switch {
+	case t.Overloaded != "":
+		return held, "", nil
+	case q.Kind == results.Bounds && t.Loss == nil:
+		return nil, "nobody counted what was lost", nil
+	case q.Kind == results.Bounds:
+		for g := range held {
+			held[g] = *t.Loss <= q.Goals[g].Loss
+		}
+		return held, "", nil
+	}
+	metric, _ := r.scenario.MetricOf(spec) // it was read
+	bound, least, err := spec.Goal.Bound(metric)
+	if err != nil {
+		return nil, "", err
+	}
+	value, why, err := valueOf(m, *spec.Goal)
+	if err != nil || why != "" {
+		return nil, why, err
+	}
+	if !math.IsInf(value, 0) {
+		t.Value = &value
+	}
+	for g := range held {
+		held[g] = least && value >= bound || !least && value <= bound
+	}
+	return held, "", nil
+}
+
+// valueOf is the figure of a goal, infinite where it is among what was lost, or why there is none.
+func valueOf(m results.Measurement, g scenario.SearchGoal) (v float64, why string, err error) {
+	if g.Statistic == "" {
+		v, ok := m.Values[g.Metric]
+		if !ok {
+			why = "no " + g.Metric
+		}
+		return v, why, nil
+	}
+	samples, ok := m.Samples[g.Metric]
+	if !ok {
+		return 0, "no " + g.Metric, nil
+	}
+	h, err := samples.Histogram.Decode()
+	if err != nil {
+		return 0, "", err
+	}
+	p, err := g.Quantile()
+	if err != nil {
+		return 0, "", err
+	}
+	came := uint64(h.TotalCount())
+	all := came + samples.Lost
+	if need := stats.SamplesFor(p); p < 1 && all < need {
+		return 0, fmt.Sprintf("%s needs %d samples, found %d", g.Statistic, need, all), nil
+	}
+	rank := math.Ceil(p * float64(all))
+	if rank > float64(came) || came == 0 {
+		return math.Inf(1), "", nil
+	}
+	return float64(h.ValueAtQuantile(100 * rank / float64(came))), "", nil
+}

@@ -1,0 +1,158 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/results"
+)
+
+// searchTable has a row for each search, cell and goal. Overload is named, and is no percentile.
+func searchTable(s *figures.Summary) table {
+	t := table{Title: "Searches: up to where something holds, as brackets", Columns: append(heads(4, "search",
+		"cell", "goal", "holds at"), heads(0, "carried", "overloaded from", "gap", "trials")...)}
+	for _, q := range s.Session.Searches {
+		for _, d := range q.Cells {
+			t.Rows = append(t.Rows, searchRows(q, d)...)
+			t.Notes = append(t.Notes, searchNotes(q, d)...)
+		}
+		for _, g := range q.Goals {
+			t.Notes = append(t.Notes, fmt.Sprintf("%s (%s), %s: %s.", q.Name, q.Varied, g.Name, g.Definition))
+		}
+	}
+	if len(t.Rows) == 0 {
+		return table{}
+	}
+	t.Notes = append(t.Notes, "A trial is a run with fresh processes; the first of a cell, at the hardest "+
+		"point, warms up and does not count. What holds beyond a point that fails does not count either (RFC "+
+		"9971). Gap: how much more the first goal allows than the second; behind it what the ends of both leave "+
+		"open.")
+	return t
+}
+
+func searchRows(q results.Search, d results.Searched) (rows [][]string) {
+	for i, b := range d.Brackets {
+		row := []string{q.Name, d.Name, q.Goals[i].Name, bracket(q, b), format.None, "", "", ""}
+		if b.Throughput != nil {
+			row[4] = loadText(q, *b.Throughput)
+		}
+		if i == 0 {
+			row[5], row[6], row[7] = format.None, gapText(d.Gap), trialsText(d)
+			if p := figures.Overloaded(q, d); p != nil {
+				row[5] = loadText(q, *p)
+			}
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) == 0 {
+		rows = append(rows, []string{q.Name, d.Name, "no trial was made"})
+	}
+	return rows
+}
+
+// bracket says where something holds and where it fails; where only one is known, it bounds from one side.
+func bracket(q results.Search, b results.Bracket) string {
+	at := func(p float64) string { return loadText(q, p) }
+	easier, harder := "less than ", "at least "
+	if q.Kind == results.Smallest {
+		easier, harder = "more than ", "at most "
+	}
+	switch {
+	case b.Holds == nil && b.Fails == nil:
+		return format.None
+	case b.Holds == nil:
+		return easier + at(*b.Fails)
+	case b.Fails == nil:
+		return harder + at(*b.Holds)
+	}
+	return fmt.Sprintf("%s, not %s", at(*b.Holds), at(*b.Fails))
+}
+
+// loadText prints a load with four digits: points may be closer than three tell apart.
+func loadText(q results.Search, v float64) string {
+	if a := math.Abs(v); a < 1000 || a >= 1e9 {
+		return strconv.FormatFloat(v, 'g', 4, 64) + q.Unit
+	}
+	return format.Digits(v) + q.Unit
+}
+
+func gapText(g *results.Gap) string {
+	switch {
+	case g == nil:
+		return format.None
+	case g.High == nil:
+		return "at least " + format.Percent(g.Low)
+	}
+	return fmt.Sprintf("%s (%s to %s)", format.Percent(g.Estimate), format.Percent(g.Low),
+		format.Percent(*g.High))
+}
+
+func trialsText(d results.Searched) string {
+	text := strconv.Itoa(len(d.Trials))
+	if n := figures.VoidTrials(d); n > 0 {
+		text += fmt.Sprintf(" (%d void)", n)
+	}
+	return text
+}
+
+// searchNotes are what the brackets of a cell do not say.
+func searchNotes(q results.Search, d results.Searched) (notes []string) {
+	goals := map[string][]string{} // by what is said of them
+	var said []string
+	for i, b := range d.Brackets {
+		for _, n := range b.Notes {
+			if goals[n] == nil {
+				said = append(said, n)
+			}
+			goals[n] = append(goals[n], q.Goals[i].Name)
+		}
+	}
+	for _, n := range said {
+		notes = append(notes, fmt.Sprintf("%s, %s, %s: %s.", q.Name, d.Name, strings.Join(goals[n], ", "), n))
+	}
+	if !d.Settled && len(d.Trials) > 0 {
+		notes = append(notes, fmt.Sprintf("%s, %s: interrupted after %s.", q.Name, d.Name,
+			quantity.Count(len(d.Trials), "trial")))
+	}
+	return notes
+}
+
+// documentSearch is what a document says of one goal of a search in one cell.
+type documentSearch struct {
+	Name       string       `json:"name"`
+	Cell       string       `json:"cell"`
+	Varied     string       `json:"varied"`
+	Unit       string       `json:"unit,omitempty"`
+	Goal       string       `json:"goal"`
+	Definition string       `json:"definition"`
+	Holds      *float64     `json:"holds"` // null: nowhere
+	Fails      *float64     `json:"fails"` // null: nowhere that was tried
+	Throughput *float64     `json:"conditionalThroughput,omitempty"`
+	Overloaded *float64     `json:"overloadedFrom,omitempty"`
+	Gap        *results.Gap `json:"gap,omitempty"` // of the first goal to the second
+	Trials     int          `json:"trials"`        // of all goals
+	Void       int          `json:"voidTrials"`
+	Notes      []string     `json:"notes,omitempty"`
+}
+
+func newSearches(s *figures.Summary) (all []documentSearch) {
+	for _, q := range s.Session.Searches {
+		for _, d := range q.Cells {
+			for i, b := range d.Brackets {
+				one := documentSearch{Name: q.Name, Cell: d.Name, Varied: q.Varied, Unit: q.Unit, Goal: q.Goals[i].Name,
+					Definition: q.Goals[i].Definition, Holds: b.Holds, Fails: b.Fails, Throughput: b.Throughput,
+					Overloaded: figures.Overloaded(q, d), Trials: len(d.Trials), Void: figures.VoidTrials(d), Notes: b.Notes}
+				if i == 0 {
+					one.Gap = d.Gap
+				}
+				all = append(all, one)
+			}
+		}
+	}
+	return all
+}

@@ -57,6 +57,19 @@ type documentCell struct {
 	Used    int              `json:"usedRuns"`
 	Void    int              `json:"voidRuns"`
 	Figures []documentFigure `json:"figures"`
+	// Isolation is how well a disturbed cell is isolated from what disturbs it.
+	Isolation []documentIsolation `json:"isolation,omitempty"`
+}
+
+// documentIsolation is about one value of a primary metric.
+type documentIsolation struct {
+	Metric    string         `json:"metric"`              // its name
+	Statistic string         `json:"statistic,omitempty"` // P50 or p99.9 of a distribution
+	Quiet     string         `json:"quietCell,omitempty"` // the same cell without the disturbance
+	ToQuiet   *documentRatio `json:"toQuiet,omitempty"`   // the ratio to it
+	Loser     string         `json:"loser,omitempty"`     // the disturbed cell that else is as the baseline
+	WonBack   *documentRatio `json:"wonBack,omitempty"`   // share of the loser's loss that is won back: 1 is all
+	Because   string         `json:"because,omitempty"`   // why nothing can be said of that
 }
 
 // documentFigure is one quantity of a cell. What its sample does not support is null.
@@ -95,7 +108,8 @@ func newDocument(s *figures.Summary, dir string) Document {
 		d.Aims = append(d.Aims, Aim{a.Text, a.Goal, a.Found, a.State})
 	}
 	for _, c := range s.Cells {
-		cell := documentCell{Name: c.Name, Used: c.Used, Void: c.Void, Figures: []documentFigure{}}
+		cell := documentCell{Name: c.Name, Used: c.Used, Void: c.Void, Figures: []documentFigure{},
+			Isolation: isolation(s, c.Name)}
 		for _, m := range s.Metrics {
 			if f := c.Figures[m.Name]; f != nil {
 				cell.Figures = append(cell.Figures, newFigure(m, *f, c.Baseline))
@@ -115,14 +129,47 @@ func newFigure(m figures.Metric, f figures.Figure, baseline bool) documentFigure
 	} else {
 		r.Value = known(f.Centre)
 	}
-	if f.Ratio.Known() && !baseline {
-		low, high, interval := f.Ratio.Spread()
-		r.Ratio = &documentRatio{Estimate: f.Ratio.Estimate, Low: known(low), High: known(high), Blocks: f.Ratio.N}
-		if interval {
-			r.Ratio.Confidence = f.Ratio.Confidence
-		}
+	if !baseline {
+		r.Ratio = newRatio(f.Ratio)
 	}
 	return r
+}
+
+// newRatio is nil where there is no estimate.
+func newRatio(c figures.Comparison) *documentRatio {
+	if !c.Known() {
+		return nil
+	}
+	low, high, interval := c.Spread()
+	r := &documentRatio{Estimate: c.Estimate, Low: known(low), High: known(high), Blocks: c.N}
+	if interval {
+		r.Confidence = c.Confidence
+	}
+	return r
+}
+
+// isolation finds what the tables say of a disturbed cell.
+func isolation(s *figures.Summary, cell string) (all []documentIsolation) {
+	for k, a := range s.Aspects() {
+		one := documentIsolation{Metric: a.Metric.Name, Statistic: a.Statistic}
+		if a.Tail {
+			one.Statistic = results.P999
+		}
+		for _, c := range s.Costs {
+			if c.Noisy.Name == cell {
+				one.Quiet, one.ToQuiet = c.Quiet.Name, newRatio(c.Ratios[k])
+			}
+		}
+		for _, w := range s.Wins {
+			if w.Cell.Name == cell {
+				one.Loser, one.WonBack, one.Because = w.Loser.Name, newRatio(w.Back[k]), w.Why[k]
+			}
+		}
+		if one.ToQuiet != nil || one.WonBack != nil || one.Because != "" {
+			all = append(all, one)
+		}
+	}
+	return all
 }
 
 // known is nil for what is no number.

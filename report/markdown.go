@@ -24,6 +24,7 @@ func (d Document) Markdown(w io.Writer) error {
 			b.table(valueTable(s, m))
 		}
 		b.table(costTable(s))
+		b.table(winTable(s))
 	}
 	if len(s.Aims) > 0 {
 		b.line("**Aims: %s%s**", s.AimPair(), s.AimNote())

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/figures"
@@ -58,14 +59,14 @@ func newMatrix(s *figures.Summary) matrix {
 // tintedFigures are those of a cell: what is compared, and of a distribution its tail.
 func tintedFigures(s *figures.Summary, c figures.Cell, m figures.Metric) []tinted {
 	f := c.Figure(m)
-	shown, ratio := format.None, math.NaN()
-	if len(f.Blocks) > 0 {
+	shown, ratio := m.Missing(c), math.NaN()
+	if shown == "" {
 		shown = m.Shown(f)
 	}
 	if f.Ratio.Known() {
 		ratio = f.Ratio.Estimate
 	}
-	all := []tinted{tint(m, shown, ratio, around(f))}
+	all := []tinted{tint(m, shown, s.Estimate(c, m), ratio, around(f))}
 	if m.Statistic == "" {
 		return all
 	}
@@ -74,7 +75,7 @@ func tintedFigures(s *figures.Summary, c figures.Cell, m figures.Metric) []tinte
 		if base := s.Cell(s.Baseline); base != nil {
 			ratio = own / base.Figure(m).Merged.Quantile(p)
 		}
-		all = append(all, tint(m, m.Unit.Full(own), ratio, ""))
+		all = append(all, tint(m, m.Unit.Full(own), format.Percent(ratio), ratio, ""))
 	}
 	longest := tinted{Main: format.None} // not compared: a maximum is of a sample and a time
 	if d := f.Merged; d.N() > 0 {
@@ -87,23 +88,22 @@ func tintedFigures(s *figures.Summary, c figures.Cell, m figures.Metric) []tinte
 // around is what follows an estimate: its spread and the verdict.
 func around(f figures.Figure) string {
 	text := f.Ratio.SpreadText()
-	if _, _, interval := f.Ratio.Spread(); !interval && text != format.None {
+	if _, _, interval := f.Ratio.Spread(); text == format.None {
+		text = ""
+	} else if !interval {
 		text = "(" + text + ")"
 	}
-	if f.Verdict != "" {
-		text += " " + string(f.Verdict)
-	}
-	return text
+	return strings.TrimSpace(text + " " + string(f.Verdict))
 }
 
 // tint prints a figure and, where there is one, its ratio to the baseline.
-func tint(m figures.Metric, shown string, ratio float64, more string) tinted {
+func tint(m figures.Metric, shown, percent string, ratio float64, more string) tinted {
 	t := tinted{Main: shown}
 	if math.IsNaN(ratio) {
 		return t
 	}
-	t.Sub = format.Percent(ratio)
-	if ratio != 1 && more != "" && more != format.None {
+	t.Sub = percent
+	if ratio != 1 && more != "" {
 		t.Sub += " " + more
 	}
 	better := math.Log2(ratio)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
@@ -36,6 +37,9 @@ type page struct {
 	Primary, Further []picture
 	Tables           []table // without a chart
 	Proof            []table
+	Sources          table
+	Factors          string
+	MeanOf           []figures.Metric // those that are means
 	Blocks           []table
 	Notes            map[string]int // of runs
 	Command          string
@@ -48,9 +52,6 @@ func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 	t := template.Must(template.New(pageName).Funcs(template.FuncMap{
 		"samplesFor": func(p float64) string { return format.Count(stats.SamplesFor(p)) },
 		"gibibytes":  func(bytes uint64) string { return format.Digits(float64(bytes)/(1<<30)) + " GiB" },
-		"figure":     format.Digits,
-		"orNone":     func(s fmt.Stringer) string { return orNone(s.String() != "", s.String()) },
-		"join":       strings.Join,
 		"drawn":      func(svg []byte) template.HTML { return template.HTML(svg) }, //nolint:gosec // G203: escaped
 	}).Parse(pageTemplate))
 	title, bounds := objectiveLines(s)
@@ -61,15 +62,26 @@ func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 	p := page{Summary: s, ObjectiveTitle: title, Bounds: bounds,
 		Lines: firstLines(s), Sentences: sentences(s), AimPair: s.AimPair(),
 		AimNote: s.AimNote(), Caveats: caveats(s), Matrix: newMatrix(s), Notes: runNotes(s), Command: command(s),
-		Tables: filled(costTable(s), tailTable(s), publishedTable(s), workTable(s),
+		Tables: filled(costTable(s), winTable(s), tailTable(s), publishedTable(s), workTable(s),
 			roleTable(s, results.Cost, "What the figures were paid with"), roleTable(s, results.Check, "Checks")),
-		Proof: filled(sourceTable(s), guardTable(s), factTable(s)), Shared: shared(s), Raw: raw}
+		Proof:   filled(threadTable(s), rateTable(s), guardTable(s), factTable(s)),
+		Sources: sourceTable(s), Shared: shared(s), Raw: raw}
+	var factors []string
+	for _, f := range s.Session.Factors {
+		factors = append(factors, f.Name)
+	}
+	p.Factors = listed(factors)
+	for _, m := range s.Metrics {
+		if len(m.MeanOf) > 1 {
+			p.MeanOf = append(p.MeanOf, m)
+		}
+	}
 	var margins, family []string
 	for _, m := range s.Primary() {
 		margins = append(margins, fmt.Sprintf("%g%% for %s", 100*m.Margin.Size, m.Noun))
 		family = append(family, m.Name)
 		if m.Statistic != "" {
-			p.Merged = m.Noun + " is " + m.Name
+			p.Merged = capital(m.Noun) + " is " + m.Name
 		}
 	}
 	p.Margins, p.Family = strings.Join(margins, ", "), capital(strings.Join(family, " and "))
@@ -104,29 +116,75 @@ func has(s *figures.Summary, m figures.Metric) bool {
 	return slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return len(c.Figure(m).Blocks) > 0 })
 }
 
-// sentences say what noise costs where, in words.
+// sentences say what noise costs where, and what wins it back, in words: of many cells those of the aims; the
+// tables have the others.
 func sentences(s *figures.Summary) []string {
 	var all []string
+	noise, aim := s.Disturbance(), ""
+	if aims := s.Session.Scenario.Aims; aims != nil {
+		aim = aims.Cell
+	}
 	for _, c := range s.Costs {
-		aims := s.Session.Scenario.Aims
-		ours := c.Quiet.Name == s.Baseline || aims != nil && c.Noisy.Name == aims.Cell
-		if len(s.Costs) > 3 && !ours {
-			continue // of many, those of the aims; the table has the others
-		}
 		text := ""
-		for i, m := range s.Primary() {
-			if m.Margin.Goal == stats.HigherIsBetter && c.Ratios[i].Known() {
-				text = fmt.Sprintf("Under %s %s keeps %s %s of its %s %s", s.Disturbance().Name, c.Name,
-					format.Percent(c.Ratios[i].Estimate), c.Ratios[i].SpreadWords(), s.Disturbance().Quiet, m.Noun)
-			} else if without, with := c.Tails(m); text != "" && without > 0 && with > 0 {
-				text += fmt.Sprintf("; its %s P99.9 goes from %s to %s", m.Noun, m.Unit.Full(without), m.Unit.Full(with))
+		if len(s.Costs) <= 3 || c.Quiet.Name == s.Baseline || c.Noisy.Name == aim {
+			for k, a := range s.Aspects() {
+				text += costWords(noise, c, a, c.Ratios[k], text == "")
 			}
 		}
 		if text != "" {
 			all = append(all, text+".")
 		}
 	}
+	for k, a := range s.Aspects() {
+		text := ""
+		for _, w := range s.Wins {
+			share := w.Back[k]
+			switch {
+			case !share.Known() || len(s.Wins) > 3 && w.Cell.Name != aim:
+				continue
+			case text != "":
+				text += ", "
+			case a.Margin.Goal == stats.LowerIsBetter:
+				text = fmt.Sprintf("Of what %s adds to the %s of %s, ", noise.Name, a.Name, w.From)
+			default:
+				text = fmt.Sprintf("Of the %s that %s takes from %s, ", a.Name, noise.Name, w.From)
+			}
+			text += fmt.Sprintf("%s wins back %s %s", w.Name, format.Percent(share.Estimate), share.SpreadWords())
+		}
+		if text != "" {
+			all = append(all, text+".")
+		}
+	}
 	return all
+}
+
+// costWords say what noise costs a cell in one aspect, as the beginning of a sentence or its next part. Of a
+// distribution it is the highest percentile that both samples support.
+func costWords(
+	noise *results.Factor, c figures.Cost, a figures.Aspect, r figures.Comparison, first bool,
+) string {
+	name, from, to := a.Name, a.Shown(c.Quiet), a.Shown(c.Noisy)
+	switch {
+	case a.Margin.Goal == stats.HigherIsBetter && r.Known():
+		keeps := fmt.Sprintf("keeps %s %s of its %s %s", format.Percent(r.Estimate), r.SpreadWords(),
+			noise.Quiet, name)
+		if first {
+			return fmt.Sprintf("Under %s %s %s", noise.Name, c.Name, keeps)
+		}
+		return "; it " + keeps
+	case !a.Tail && a.Sampled:
+		return ""
+	case a.Tail && (from == format.None || to == format.None):
+		name, from, to = a.Noun+" P99", a.Unit.Full(c.Quiet.Figure(a.Metric).Merged.Quantile(0.99)),
+			a.Unit.Full(c.Noisy.Figure(a.Metric).Merged.Quantile(0.99))
+	}
+	switch {
+	case from == format.None || to == format.None:
+		return ""
+	case first:
+		return fmt.Sprintf("Under %s the %s of %s goes from %s to %s", noise.Name, name, c.Name, from, to)
+	}
+	return fmt.Sprintf("; its %s goes from %s to %s", name, from, to)
 }
 
 // command repeats the session.
@@ -143,4 +201,15 @@ func command(s *figures.Summary) string {
 		strings.Join(cells, ","))
 }
 
-func capital(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min(1, len(s)):] }
+// listed joins words as a sentence does.
+func listed(words []string) string {
+	if n := len(words) - 1; n > 0 {
+		return strings.Join(words[:n], ", ") + " and " + words[n]
+	}
+	return strings.Join(words, "")
+}
+
+func capital(s string) string {
+	_, n := utf8.DecodeRuneInString(s)
+	return strings.ToUpper(s[:n]) + s[n:]
+}

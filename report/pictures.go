@@ -40,7 +40,7 @@ func newPictures(s *figures.Summary) []picture {
 			continue
 		}
 		labels := func(title, hint string) chart.Labels {
-			title = fmt.Sprintf("%s %s: %s", m.Noun, title, m.Name)
+			title = fmt.Sprintf("%s %s: %s", capital(m.Noun), title, m.Name)
 			alt := values.words(title+" ("+m.Unit.Name+")", "P50", "P99", "P99.9", "max")
 			return chart.Labels{Title: title, Hint: "All used runs of a cell merged" + hint, Alt: alt}
 		}
@@ -50,7 +50,15 @@ func newPictures(s *figures.Summary) []picture {
 		add("percentiles", m, table{}, chart.Percentiles(s, m, labels("by percentile", ". Each line ends at the "+
 			"highest percentile that its sample supports. Lower is better; a flat line is a predictable one.")))
 	}
-	return all
+	return append(all, curvePictures(s)...)
+}
+
+// better says which way.
+func better(m figures.Metric) string {
+	if m.Margin.Goal == stats.LowerIsBetter {
+		return "Less"
+	}
+	return "More"
 }
 
 // whole says whether a metric is the only part of another, which shows the same.
@@ -79,15 +87,14 @@ func barsLabels(s *figures.Summary, m figures.Metric) chart.Labels {
 	if len(m.MeanOf) == 0 {
 		title += ": " + m.Name
 	}
-	right, better := "the median of the runs", "More"
+	right := "the median of the runs"
 	if m.Statistic != "" {
 		right = m.Statistic + " of all runs merged"
 	}
-	if m.Margin.Goal == stats.LowerIsBetter {
-		better = "Less"
+	hint := fmt.Sprintf("On the right the Hodges–Lehmann estimate, and %s. %s is better.", right, better(m))
+	if m.About != "" {
+		hint = capital(m.About) + ". " + hint
 	}
-	hint := fmt.Sprintf("%s. On the right the Hodges–Lehmann estimate, and %s. %s is better.", m.About, right,
-		better)
 	if m.IsPrimary() && s.Averages(m) {
 		hint += " The paper gives averages, not medians."
 	}

@@ -26,7 +26,7 @@ func publishedTable(s *figures.Summary) table {
 				ours = m.Unit.Full(v)
 			}
 			t.Rows = append(t.Rows, []string{c.Label(), strings.TrimSpace(m.Name + " " + p.Statistic),
-				m.Unit.Full(p.Value), ours, strings.TrimPrefix(p.Qualifier, said)})
+				m.Quote(p, m.Unit.Full(p.Value)), ours, strings.TrimPrefix(p.Qualifier, said)})
 			said = p.Qualifier
 		}
 	}

@@ -58,6 +58,21 @@ func newTable(
 		}
 		t.Rows = append(t.Rows, row)
 	}
+	t.drop()
+	for _, why := range slices.Sorted(maps.Keys(without)) {
+		if len(without[why]) < many {
+			continue
+		}
+		t.Rows = slices.DeleteFunc(t.Rows, func(row []string) bool { return t.Short(row) && row[1] == why })
+		if why != figures.NoRun {
+			t.Notes = append(t.Notes, why+": "+strings.Join(without[why], ", ")+".")
+		}
+	}
+	return t
+}
+
+// drop leaves out the optional columns that say nothing.
+func (t *table) drop() {
 	for k := len(t.Columns) - 1; k > 0; k-- {
 		says := func(row []string) bool { return !t.Short(row) && row[k] != "" && row[k] != format.None }
 		if !t.Columns[k].optional || slices.ContainsFunc(t.Rows, says) {
@@ -70,16 +85,6 @@ func newTable(
 		}
 		t.Columns = slices.Delete(t.Columns, k, k+1)
 	}
-	for _, why := range slices.Sorted(maps.Keys(without)) {
-		if len(without[why]) < many {
-			continue
-		}
-		t.Rows = slices.DeleteFunc(t.Rows, func(row []string) bool { return t.Short(row) && row[1] == why })
-		if why != figures.NoRun {
-			t.Notes = append(t.Notes, why+": "+strings.Join(without[why], ", ")+".")
-		}
-	}
-	return t
 }
 
 // Short says whether a row has a remark instead of figures.
@@ -103,9 +108,9 @@ func (t table) words(title string, columns ...string) string {
 	return title + ": " + strings.Join(rows, "; ") + "."
 }
 
-// filled are the tables that have rows.
+// filled are the tables that say something.
 func filled(all ...table) []table {
-	return slices.DeleteFunc(all, func(t table) bool { return len(t.Rows) == 0 })
+	return slices.DeleteFunc(all, func(t table) bool { return len(t.Rows)+len(t.Notes) == 0 })
 }
 
 // many cells without figures are named once for all tables, or in a note, and have no rows.

@@ -30,7 +30,7 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 	head, note := s.SpreadHead()
 	title := fmt.Sprintf("%s (%s) in %% of %s, block by block", m.Title, m.Detail, s.Baseline)
 	columns := []column{
-		{Name: "%", of: func(c figures.Cell) string { return estimate(c, c.Figure(m).Ratio) }},
+		{Name: "%", of: func(c figures.Cell) string { return s.Estimate(c, m) }},
 		{Name: head, of: func(c figures.Cell) string {
 			if c.Baseline {
 				return format.None
@@ -45,8 +45,12 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 		for _, p := range []float64{0.5, 0.99, 0.999} {
 			columns = append(columns, quantileColumn(m, p))
 		}
-		columns = append(columns, mergedColumn(m, "max", (*figures.Distribution).Max),
-			column{Name: "mean %", of: func(c figures.Cell) string { return estimate(c, c.Figure(m).Means) }})
+		columns = append(columns, mergedColumn(m, "max", (*figures.Distribution).Max))
+		if s.Averages(m) {
+			columns = append(columns, column{Name: "mean %", of: func(c figures.Cell) string {
+				return estimate(c, c.Figure(m).Means)
+			}})
+		}
 	}
 	for _, p := range s.Metrics {
 		if slices.Contains(m.MeanOf, p.Name) {
@@ -64,7 +68,27 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 	if s.Averages(m) {
 		t.Notes = append(t.Notes, "The paper gives averages: compare them with \"mean %\", not with P50.")
 	}
+	if partly := s.PartlyOverloaded(m); len(partly) > 0 {
+		t.Notes = append(t.Notes, "Overloaded in some runs, so that the figures are those of the others: "+
+			strings.Join(partly, ", ")+".")
+	}
+	t.Notes = append(t.Notes, limits(s, m)...)
 	return t
+}
+
+// limits say why figures are bounds, ours and published ones.
+func limits(s *figures.Summary, m figures.Metric) (notes []string) {
+	for _, c := range s.Cells {
+		if f := c.Figure(m); f.Limit != "" {
+			notes = append(notes, fmt.Sprintf("≥: %s was at its limit, so the true figure may be higher.", f.Limit))
+		}
+		for _, p := range c.Published {
+			if p.Metric == m.Name && p.Percent > 0 && (p.Qualified(results.Limit) || p.Qualified(results.Censored)) {
+				notes = append(notes, fmt.Sprintf("The paper's %s: %s.", c.Quoted(m), p.Qualifier))
+			}
+		}
+	}
+	return once(notes)
 }
 
 // verdict says with it what a guard has found.
@@ -88,7 +112,9 @@ func guardTable(s *figures.Summary) table {
 
 // medianColumn has the medians of the runs' values.
 func medianColumn(m figures.Metric, head string) column {
-	return column{Name: head, of: func(c figures.Cell) string { return m.Unit.Plain(c.Figure(m).Centre) }}
+	return column{Name: head, of: func(c figures.Cell) string {
+		return c.Figure(m).Bounded(m.Unit.Plain(c.Figure(m).Centre))
+	}}
 }
 
 // mergedColumn has a value of the samples of all runs.
@@ -128,37 +154,14 @@ func sampleNote(s *figures.Summary, m figures.Metric) string {
 	return note
 }
 
-// costTable shows what a disturbance costs each combination of the other levels.
-func costTable(s *figures.Summary) table {
-	head, _ := s.SpreadHead()
-	noise := s.Disturbance()
-	if noise == nil {
-		return table{}
-	}
-	names, trip := []string{s.Others()}, s.PrimaryDistribution()
-	for _, m := range s.Primary() {
-		names = append(names, m.Value(), head)
-	}
-	if trip.Name != "" {
-		names = append(names, "P99.9 "+trip.Unit.Name+" "+noise.Quiet, figures.Disturbed(noise))
-	}
-	title := fmt.Sprintf("What %s costs: each %s cell in %% of its own %s cell, block by block", noise.Name,
-		figures.Disturbed(noise), noise.Quiet)
-	t := table{Columns: heads(1, names...), Title: title}
-	for _, c := range s.Costs {
-		row := []string{c.Name}
-		for _, r := range c.Ratios {
-			row = append(row, format.Percent(r.Estimate), r.SpreadText())
-		}
-		if trip.Name != "" {
-			without, with := c.Tails(trip)
-			row = append(row, trip.Unit.Plain(without), trip.Unit.Plain(with))
-		}
-		if slices.ContainsFunc(row[1:], func(v string) bool { return v != format.None }) {
-			t.Rows = append(t.Rows, row)
+// once leaves out what was said before.
+func once(all []string) (left []string) {
+	for _, text := range all {
+		if !slices.Contains(left, text) {
+			left = append(left, text)
 		}
 	}
-	return t
+	return left
 }
 
 // workTable shows the price of isolation.
@@ -192,32 +195,49 @@ func workTable(s *figures.Summary) table {
 	t := newTable("Price of isolation: what the neighbours got, CPUs' worth of time and bogo operations per "+
 		"second", cells, nil, columns...)
 	if len(bases) > 0 {
-		t.Notes = []string{fmt.Sprintf("In brackets: of what they got with %s %s (%s), block by block.",
-			s.Main().Name, s.Cell(s.Baseline).Levels[s.Main().Name], strings.Join(bases, ", "))}
+		t.Notes = []string{fmt.Sprintf("In brackets: of what they got in %s, block by block.",
+			strings.Join(bases, ", "))}
 	}
 	return t
 }
 
-// roleTable shows the metrics of a role that are not compared: what figures cost, or what checks them.
+// roleTable shows the metrics of a role that are not compared: what figures cost, or what checks them. Of many
+// it has a row each.
 func roleTable(s *figures.Summary, role results.Role, title string) table {
 	var columns []column
 	for _, m := range s.Metrics {
 		if m.Role != role || !has(s, m) {
 			continue
 		}
-		head := m.Name + ", " + m.Unit.Name
+		shown := medianColumn(m, m.Name+", "+m.Unit.Name)
 		if m.Sampled {
-			columns = append(columns, mergedColumn(m, head+", P99", func(d *figures.Distribution) float64 {
-				return d.Quantile(0.99)
-			}))
-			continue
+			shown = quantileColumn(m, 0.99)
+			shown.Name = m.Name + ", " + m.Unit.Name + ", P99"
 		}
-		columns = append(columns, medianColumn(m, head))
+		columns = append(columns, shown)
 	}
 	if len(columns) == 0 {
 		return table{}
 	}
-	return newTable(title+": medians of the runs", withRuns(s).Cells, nil, columns...)
+	t := newTable(title+": medians of the runs", withRuns(s).Cells, unproved, columns...)
+	if len(t.Columns) <= len(t.Rows)+1 {
+		return t
+	}
+	turned := table{Title: t.Title, Columns: heads(1, ""), Notes: t.Notes}
+	for _, row := range t.Rows {
+		turned.Columns = append(turned.Columns, column{Name: row[0]})
+	}
+	for k, c := range t.Columns[1:] {
+		row := []string{c.Name}
+		for _, r := range t.Rows {
+			if t.Short(r) {
+				r = append(slices.Clone(r[:1]), slices.Repeat([]string{format.None}, len(t.Columns))...)
+			}
+			row = append(row, r[k+1])
+		}
+		turned.Rows = append(turned.Rows, row)
+	}
+	return turned
 }
 
 // distributionTable has all that a merged histogram supports.

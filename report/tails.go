@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/results"
@@ -44,7 +43,7 @@ func tailShares(t figures.Tail) string {
 	}
 	text := strings.Join(append(parts, fmt.Sprintf("%d%% unexplained", tailShare(t, t.Unexplained))), ", ")
 	if t.Lost > 0 {
-		text += fmt.Sprintf(" (%s found no room)", quantity.Count(int(min(t.Lost, math.MaxInt32)), "intrusion"))
+		text += fmt.Sprintf(" (%s intrusions found no room)", format.Count(t.Lost))
 	}
 	return text
 }
@@ -90,7 +89,7 @@ func tailLine(c figures.Cell) string {
 
 const tailNote = "Shares of the time beyond the run's median that an interruption of 2 µs or more " +
 	"overlaps, on the application's CPUs or, where that explains nothing, on the client's; where they " +
-	"nest, the innermost counts. What the packet itself needs is among them. A wake-up is the time from " +
+	"nest, the innermost counts. What a sample itself needs is among them. A wake-up is the time from " +
 	"the call that wakes a thread until it runs, beyond the usual. Steal is what the hypervisor reports " +
 	"to have taken from these runs and wake-ups."
 
@@ -109,6 +108,59 @@ func tailTable(s *figures.Summary) table {
 		column{Name: "steal, ms", of: steal})
 	t.Notes = []string{tailNote, "Excess is a mean. The last column is the steal of the whole windows."}
 	return t
+}
+
+// threadTable shows where the threads ran: on the CPUs that were planned, or on which.
+func threadTable(s *figures.Summary) table {
+	type cpus = fmt.Stringer
+	on := func(part string, of func(figures.Cell) (seen, planned cpus)) column {
+		return column{Name: part + " on CPUs", of: func(c figures.Cell) string {
+			seen, planned := of(c)
+			text := orNone(seen.String() != "", seen.String())
+			if seen.String() != planned.String() {
+				text += " (planned " + orNone(planned.String() != "", planned.String()) + ")"
+			}
+			return text
+		}}
+	}
+	count := func(name string, of func(figures.Cell) int) column {
+		return column{Name: name, of: func(c figures.Cell) string { return format.Count(uint64(of(c))) }}
+	}
+	return newTable("Where the threads ran, of all used runs", withRuns(s).Cells, unproved,
+		count("runs", func(c figures.Cell) int { return c.Proof.Runs }),
+		column{Name: "witness", Words: true, of: func(c figures.Cell) string { return c.Proof.Witness }},
+		count("threads", func(c figures.Cell) int { return c.Proof.Threads }),
+		count("ran elsewhere", func(c figures.Cell) int { return c.Proof.Elsewhere }),
+		on("application", func(c figures.Cell) (a, b cpus) { return c.Proof.Application, c.Application }),
+		on("client", func(c figures.Cell) (a, b cpus) { return c.Proof.Client, c.Client }),
+		on("neighbours", func(c figures.Cell) (a, b cpus) { return c.Proof.Neighbours, c.Neighbours }),
+		column{Name: "cpusets in force", Words: true, Long: true, of: func(c figures.Cell) string {
+			return strings.Join(c.Proof.Cpusets, "; ")
+		}})
+}
+
+// unproved says why a cell has no evidence, "" where it has some.
+func unproved(c figures.Cell) string {
+	if c.Used > 0 {
+		return ""
+	}
+	return figures.Metric{}.Missing(c)
+}
+
+// rateTable shows what happened on the application's CPUs.
+func rateTable(s *figures.Summary) table {
+	rate := func(name string, of func(figures.Cell) float64) column {
+		return column{Name: name, optional: true, of: func(c figures.Cell) string { return format.Digits(of(c)) }}
+	}
+	return newTable("What happened on the application's CPUs, per second", withRuns(s).Cells, unproved,
+		rate("voluntary switches", func(c figures.Cell) float64 { return c.Proof.Voluntary }),
+		rate("involuntary", func(c figures.Cell) float64 { return c.Proof.Involuntary }),
+		column{Name: "switches of all tasks", of: func(c figures.Cell) string {
+			return orNone(c.Proof.Switches > 0, format.Digits(c.Proof.Switches))
+		}},
+		rate("interrupts", func(c figures.Cell) float64 { return c.Proof.Interrupts }),
+		rate("NET_RX softirqs", func(c figures.Cell) float64 { return c.Proof.NetRX }),
+		column{Name: "steal", of: func(c figures.Cell) string { return format.Digits(c.Proof.StealPercent) + "%" }})
 }
 
 // sourceTable shows what took time on the application's CPUs at all.

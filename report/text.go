@@ -60,7 +60,15 @@ func (p *printer) figures(s *figures.Summary) {
 	for _, m := range s.Primary() {
 		p.table(valueTable(s, m))
 	}
+	for _, curve := range s.Curves() {
+		for _, m := range s.Primary() {
+			if has(s, m) {
+				p.table(curveTable(curve, m, false))
+			}
+		}
+	}
 	p.table(costTable(s))
+	p.table(winTable(s))
 	if slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Tail.Runs > 0 }) {
 		p.title(tailTable(s).Title)
 		for _, c := range s.Cells {
@@ -257,7 +265,9 @@ func (p *printer) table(t table) {
 			out.Figures = append(out.Figures, k)
 		}
 	}
-	p.WriteString(p.on.Table(out))
+	if len(t.Rows) > 0 {
+		p.WriteString(p.on.Table(out))
+	}
 	for _, n := range t.Notes {
 		if n != "" {
 			p.fold("  ", n)

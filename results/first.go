@@ -70,7 +70,7 @@ func readFirst(data []byte) (Session, error) {
 		}
 		s.Cells = append(s.Cells, cell)
 		for _, p := range c.Published {
-			p.Cell = c.Name
+			p.Cell, p.Qualifier = c.Name, strings.TrimPrefix(p.Qualifier, "at the ") // limit
 			s.Scenario.Published = append(s.Scenario.Published, p)
 		}
 	}

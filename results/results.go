@@ -95,6 +95,9 @@ type Factor struct {
 	// Quiet is the level at which nothing disturbs the application, of a factor that is there to disturb it:
 	// each disturbed cell is also compared with its own quiet one. "": it does not disturb.
 	Quiet string `json:"quietLevel,omitempty"`
+	// Outside says that it changes nothing of the application and its way: who disturbs it, or what is asked of
+	// it.
+	Outside bool `json:"outside,omitempty"`
 	// PerBoot says that it cannot be changed while the machine runs: its levels are compared between boots.
 	PerBoot bool `json:"perBoot,omitempty"`
 }
@@ -272,6 +275,10 @@ type Measurement struct {
 	Worst []Sample `json:"worst,omitempty"`
 	Tail  *Tail    `json:"tail,omitempty"` // what they met; nil where nothing recorded it
 }
+
+// Overloaded begins a Void of a measurement whose client kept up and whose server did not: what was carried
+// of what was asked counts, and the latencies only tell how long it lasted.
+const Overloaded = "overloaded"
 
 // Samples are those of one metric in one run. In an open loop they count from the intended time.
 type Samples struct {

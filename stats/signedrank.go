@@ -58,6 +58,10 @@ func median(sorted []float64) float64 {
 	return sorted[n/2-1]/2 + sorted[n/2]/2
 }
 
+// Centre estimates the centre of values of which each comes from a block of its own, as Compare does of the
+// logarithms of ratios.
+func Centre(x []float64, confidence float64) Interval { return signedRank(x, confidence) }
+
 // signedRank estimates the centre of x with the interval that inverts the exact two-sided Wilcoxon
 // signed-rank test (Hollander and Wolfe, section 3.3): its ends are the k-th Walsh average from
 // either side, with the largest k for which P(T < k) <= (1-confidence)/2. At 95% that needs six

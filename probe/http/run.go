@@ -116,7 +116,9 @@ func (c *client) report(m *results.Measurement) error {
 		m.Void = append(m.Void, fmt.Sprintf("%d of %d requests failed, the first: %v", w.failed, w.due, c.why))
 	}
 	if said := c.overload(m.Window); said != "" {
-		m.Void = append(m.Void, "overloaded: "+said)
+		m.Void = append(m.Void, results.Overloaded+": "+said)
+		carried := results.Samples{Wanted: w.due, Lost: w.due - min(w.due, w.done)}
+		m.Samples = map[string]results.Samples{m.Name: carried, m.Name + webserver.FirstByte: carried}
 		m.Facts["overloaded"] = said + ": its latencies, which only tell how long it was overloaded, are left out"
 		return nil
 	}

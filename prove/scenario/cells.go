@@ -144,7 +144,8 @@ func (s Scenario) Factors() []results.Factor {
 	all := []results.Factor{}
 	for _, f := range s.Spec.Factors {
 		_, perBoot := f.Factor.(factor.PerBoot)
-		all = append(all, results.Factor{Name: f.Name, Levels: f.Levels(), Quiet: f.Quiet(), PerBoot: perBoot})
+		all = append(all, results.Factor{Name: f.Name, Levels: f.Levels(), Quiet: f.Quiet(),
+			Outside: f.Outside(), PerBoot: perBoot})
 	}
 	return all
 }

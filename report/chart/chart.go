@@ -157,14 +157,13 @@ func logTicks(lo, hi float64, format func(float64) string) (ticks []tick) {
 	return ticks
 }
 
-// percents are the ticks of an axis of ratios from 0 to at most 10.
-func percents(hi float64) (ticks []tick) {
-	step := 0.25
+// linear are the ticks of an axis from 0, a multiple of some step apart.
+func linear(step, hi float64, format func(float64) string) (ticks []tick) {
 	for hi/step > 8 {
 		step *= 2
 	}
 	for v := 0.0; v <= hi; v += step {
-		ticks = append(ticks, tick{v, fmt.Sprintf("%g%%", 100*v)})
+		ticks = append(ticks, tick{v, format(v)})
 	}
 	return ticks
 }
@@ -235,7 +234,22 @@ func cellClass(l figures.Look) string {
 }
 
 // hues are how many the style sheet has.
-const hues = 3
+const hues = 6
+
+// lineClass is that of a line: beside the hue dashes, so that lines can be told apart without colour.
+func lineClass(l figures.Look) string {
+	dash := 0
+	if l.Pale {
+		dash = 1
+	}
+	if l.Dashed {
+		dash += 2
+	}
+	return fmt.Sprintf("%s curve dash%d", cellClass(l), dash)
+}
+
+// dotClass is that of marks on a line, which are not pale.
+func dotClass(l figures.Look) string { return strings.TrimSuffix(cellClass(l), " pale") }
 
 // levelKeys explain the hues of the cells that there are, and why some are pale.
 func (c *chart) levelKeys(s *figures.Summary, cells []figures.Cell) {

@@ -49,26 +49,26 @@ func Bars(s *figures.Summary, m figures.Metric, l Labels) []byte {
 		ticks = logTicks(lo, hi, func(v float64) string { return format.Tick(100*v) + "%" })
 	} else {
 		lo, hi = 0, hi*1.1 // room for a figure behind the longest bar
-		ticks = percents(hi)
+		ticks = linear(0.25, hi, func(v float64) string { return fmt.Sprintf("%g%%", 100*v) })
 	}
 	c.x = scale{lo: lo, hi: hi, log: foot == 1}
 	c.axes(high, name, ticks, nil)
 	c.line("full", c.x.at(1), c.height, c.x.at(1), c.height+high)
 	for _, cell := range s.Cells {
-		c.barRow(cell, m, c.x.at(foot))
+		c.barRow(s, cell, m, c.x.at(foot))
 	}
 	return c.paint()
 }
 
 // barRow draws a row from the chart's height on.
-func (c *chart) barRow(cell figures.Cell, m figures.Metric, foot float64) {
+func (c *chart) barRow(s *figures.Summary, cell figures.Cell, m figures.Metric, foot float64) {
 	f := cell.Figure(m)
 	y := c.height + rowName + rowBar/2.0
 	class, remark := "name faint end", m.Missing(cell)
 	if remark == "" && !f.Ratio.Known() {
 		remark = "not compared, " + m.Shown(f)
 	} else if remark == "" {
-		class, remark = "figure end", format.Percent(f.Ratio.Estimate)+", "+m.Shown(f)
+		class, remark = "figure end", s.Estimate(cell, m)+", "+m.Shown(f)
 		c.box(cellClass(cell.Look), foot, c.x.at(f.Ratio.Estimate), y, rowBar-2)
 	}
 	c.text("name", c.left, c.height+rowName-4, cell.Label())
@@ -127,10 +127,10 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 		c.keyX = width // a row each
 		text := fmt.Sprintf("%s, to %s of %s samples", cell.Label(), format.Quantile(d.Supported),
 			format.Count(d.N()))
-		c.key(text, 34, func(x0, x1, y float64) { c.line(curve(cell), x0, y, x1, y) })
+		c.key(text, 34, func(x0, x1, y float64) { c.line(lineClass(cell.Look), x0, y, x1, y) })
 	}
 	c.height += lineSkip + 4
-	c.text("", margin, c.height, strings.ToLower(m.Title)+" (logarithmic)")
+	c.text("", margin, c.height, m.Axis()+" (logarithmic)")
 	ticks := []tick{{0, "0"}}
 	for _, q := range []float64{0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999} {
 		if nines(q) < end+0.01 {
@@ -150,26 +150,12 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 					fmt.Fprintf(&path, "H%gV%g", round(c.x.at(p[0])), round(c.y.at(p[1])))
 				}
 			}
-			c.mark(`<path class="%s" d="%s" />`, curve(cell), &path)
-			end := strings.TrimSuffix(cellClass(cell.Look), " pale")
-			c.dot(end, c.x.at(nines(d.Supported)), c.y.at(lastPercentile(d)), 2.5)
+			c.mark(`<path class="%s" d="%s" />`, lineClass(cell.Look), &path)
+			c.dot(dotClass(cell.Look), c.x.at(nines(d.Supported)), c.y.at(lastPercentile(d)), 2.5)
 		}
 	}
 	c.height += 256
 	return c.paint()
-}
-
-// curve is the class of a cell's line: a hue for the main factor, dashes for the others, so that the curves
-// can be told apart without colour.
-func curve(c figures.Cell) string {
-	dash := 0
-	if c.Pale {
-		dash = 1
-	}
-	if c.Dashed {
-		dash += 2
-	}
-	return fmt.Sprintf("%s curve dash%d", cellClass(c.Look), dash)
 }
 
 // lastPercentile is the highest percentile that the sample supports.
@@ -218,7 +204,7 @@ func Ranges(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	hi = max(hi, 2*lo)
 	c.left, c.right = c.left+46, c.right-46 // for the figures at the ends
 	c.x = scale{lo: lo, hi: hi, log: true}
-	c.axes(float64(len(cells))*(rowName+2*rangeLabel+rowBar+rowGap), strings.ToLower(m.Title)+" (logarithmic)",
+	c.axes(float64(len(cells))*(rowName+2*rangeLabel+rowBar+rowGap), m.Axis()+" (logarithmic)",
 		logTicks(lo, hi, m.Unit.Tick), nil)
 	for _, cell := range cells {
 		d := cell.Figure(m).Merged

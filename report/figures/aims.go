@@ -68,7 +68,7 @@ func (s *Summary) aims() []Aim {
 		case g.Statistic == results.P999:
 			all = append(all, tailAim(s.Metrics[k], g.Percent/100, own, base))
 		default:
-			all = append(all, judge(s.Metrics[k], g.Percent/100, *own))
+			all = append(all, s.judgeGoal(s.Metrics[k], g.Percent/100, *own))
 		}
 	}
 	for i := range all {
@@ -80,8 +80,8 @@ func (s *Summary) aims() []Aim {
 	return all
 }
 
-// judge compares block by block.
-func judge(m Metric, ratio float64, c Cell) Aim {
+// judgeGoal compares block by block.
+func (s *Summary) judgeGoal(m Metric, ratio float64, c Cell) Aim {
 	word, passes := "at least", func(v float64) bool { return v >= ratio }
 	if m.Margin.Goal == stats.LowerIsBetter {
 		word, passes = "at most", func(v float64) bool { return v <= ratio }
@@ -95,7 +95,7 @@ func judge(m Metric, ratio float64, c Cell) Aim {
 		a.Found = "no block in which both count"
 		return a
 	}
-	a.Found = format.Percent(found.Estimate) + " " + found.SpreadWords()
+	a.Found = s.Estimate(c, m) + " " + found.SpreadWords()
 	lo, hi, interval := found.Spread()
 	a.Firm = interval
 	switch {

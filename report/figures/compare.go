@@ -34,6 +34,7 @@ func relate(own, base Figure, value func(Block) float64) Comparison {
 
 func blockValue(b Block) float64 { return b.Value }
 func blockMean(b Block) float64  { return b.Mean }
+func blockP99(b Block) float64   { return b.P99 }
 func blockP999(b Block) float64  { return b.P999 }
 
 // compare relates each figure to the baseline's of the same blocks, and judges: the primary metrics are one
@@ -108,11 +109,11 @@ func (c *Cell) addWork(r results.Run) {
 	}
 }
 
-// compareWork relates the neighbours' work to their work in the floating cell: the price of isolation.
+// compareWork relates the neighbours' work to their work in the standard cell: the price of isolation.
 func (s *Summary) compareWork() {
 	for i := range s.Cells {
 		c := &s.Cells[i]
-		ref := s.floating(*c)
+		ref := s.standard(*c, false)
 		if len(c.Work) == 0 || ref == nil || ref == c {
 			continue
 		}
@@ -125,14 +126,9 @@ func (s *Summary) compareWork() {
 	}
 }
 
-// cost is what a disturbance costs: a disturbed cell against its own quiet one.
-type cost struct {
+// Cost is what a disturbance costs: a disturbed cell against its own quiet one.
+type Cost struct {
 	Name         string // of the other levels: lane-express
 	Quiet, Noisy Cell
-	Ratios       []Comparison // of the primary metrics
-}
-
-// Tails are the P99.9 of the quiet and the noisy cell, NaN where the sample does not support it.
-func (c cost) Tails(m Metric) (quiet, noisy float64) {
-	return c.Quiet.Figure(m).Merged.Quantile(0.999), c.Noisy.Figure(m).Merged.Quantile(0.999)
+	Ratios       []Comparison // by aspect
 }

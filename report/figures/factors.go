@@ -17,24 +17,29 @@ func (s *Summary) Disturbance() *results.Factor {
 	return nil
 }
 
-// Main is the first factor that does not disturb, nil for none: charts show it by hue.
-func (s *Summary) Main() *results.Factor {
+// Main is what charts show by hue: the first factor that changes the application, else the first that does
+// not disturb; nil for none.
+func (s *Summary) Main() *results.Factor { return s.mainBut("") }
+
+func (s *Summary) mainBut(name string) *results.Factor {
+	var second *results.Factor
 	for i, f := range s.Session.Factors {
-		if f.Quiet == "" {
+		switch {
+		case f.Quiet != "" || f.Name == name:
+		case !f.Outside:
 			return &s.Session.Factors[i]
+		case second == nil:
+			second = &s.Session.Factors[i]
 		}
 	}
-	return nil
+	return second
 }
 
 // sameBut says whether two cells differ at most in one factor.
-func sameBut(factor *results.Factor, a, b Cell, factors []results.Factor) bool {
-	for _, f := range factors {
-		if f.Name != factor.Name && a.Levels[f.Name] != b.Levels[f.Name] {
-			return false
-		}
-	}
-	return true
+func (s *Summary) sameBut(factor *results.Factor, a, b Cell) bool {
+	return !slices.ContainsFunc(s.Session.Factors, func(f results.Factor) bool {
+		return f.Name != factor.Name && a.Levels[f.Name] != b.Levels[f.Name]
+	})
 }
 
 // look says how charts show a cell.
@@ -88,55 +93,59 @@ func (s *Summary) Others() string {
 	return strings.Join(all, "-")
 }
 
-// floating is the cell with the main factor as in the baseline and the same disturbance: of the same further
-// levels, if there is one. Nil: there is none.
-func (s *Summary) floating(c Cell) *Cell {
-	main, base := s.Main(), s.Cell(s.Baseline)
-	if main == nil || base == nil {
+// standard is the cell of the same disturbance (or of none) and the same load, which is in all else as the
+// baseline. Nil: there is none.
+func (s *Summary) standard(c Cell, quiet bool) *Cell {
+	base := s.Cell(s.Baseline)
+	if base == nil {
 		return nil
 	}
-	var found *Cell
-	for i := range s.Cells {
-		o := &s.Cells[i]
-		if o.Levels[main.Name] != base.Levels[main.Name] || o.Pale != c.Pale {
-			continue
-		}
-		if same := sameBut(main, c, *o, s.Session.Factors); same || found == nil {
-			found = o
-			if same {
-				break
+	k := slices.IndexFunc(s.Cells, func(o Cell) bool {
+		return !slices.ContainsFunc(s.Session.Factors, func(f results.Factor) bool {
+			want := base.Levels[f.Name]
+			if f.Outside || f.Quiet != "" {
+				want = c.Levels[f.Name]
 			}
-		}
+			if quiet && f.Name == s.Disturbance().Name {
+				want = f.Quiet
+			}
+			return o.Levels[f.Name] != want
+		})
+	})
+	if k < 0 {
+		return nil
 	}
-	return found
+	return &s.Cells[k]
 }
 
 // costs pair each disturbed cell with its own quiet one.
-func (s *Summary) costs() []cost {
+func (s *Summary) costs() []Cost {
 	noise := s.Disturbance()
 	if noise == nil {
 		return nil
 	}
-	var all []cost
+	var all []Cost
 	for _, n := range s.Cells {
-		k := slices.IndexFunc(s.Cells, func(c Cell) bool {
-			return c.Pale && sameBut(noise, c, n,
-				s.Session.Factors)
-		})
+		k := slices.IndexFunc(s.Cells, func(c Cell) bool { return c.Pale && s.sameBut(noise, c, n) })
 		if n.Pale || k < 0 {
 			continue
 		}
-		var levels []string
-		for _, f := range s.Session.Factors {
-			if l := n.Levels[f.Name]; f.Quiet == "" && l != "" {
-				levels = append(levels, l)
-			}
-		}
-		c := cost{Name: strings.Join(levels, "-"), Quiet: s.Cells[k], Noisy: n}
-		for _, m := range s.Primary() {
-			c.Ratios = append(c.Ratios, relate(n.Figure(m), c.Quiet.Figure(m), blockValue))
+		c := Cost{Name: s.others(n), Quiet: s.Cells[k], Noisy: n}
+		for _, a := range s.Aspects() {
+			c.Ratios = append(c.Ratios, relate(n.Figure(a.Metric), c.Quiet.Figure(a.Metric), a.of))
 		}
 		all = append(all, c)
 	}
 	return all
+}
+
+// others names a cell by the factors that do not disturb: "lane-express".
+func (s *Summary) others(c Cell) string {
+	var levels []string
+	for _, f := range s.Session.Factors {
+		if l := c.Levels[f.Name]; f.Quiet == "" && l != "" {
+			levels = append(levels, l)
+		}
+	}
+	return strings.Join(levels, "-")
 }

@@ -87,14 +87,18 @@ func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
 		if math.Abs(f.Centre) <= check.Limit {
 			continue
 		}
-		text := fmt.Sprintf("%s in %s: %s, limit %s", check.Guards, c.Name, check.Unit.Full(f.Centre),
+		text := fmt.Sprintf("%s in %s: %s, allowed %s", check.Guards, c.Name, check.Unit.Full(f.Centre),
 			check.Unit.Full(check.Limit))
 		if g.State == Failed {
 			text = g.Text + "; " + text
 		}
 		g.State, g.Text = Failed, text
 		s.touched(check.Guards, c, func(m Metric, f *Figure) {
-			if m.Margin.Goal == stats.HigherIsBetter && f.Verdict == stats.Better && !c.Baseline {
+			higher := m.Margin.Goal == stats.HigherIsBetter
+			if higher && f == c.Figures[m.Name] {
+				f.Limit = check.Noun
+			}
+			if higher && f.Verdict == stats.Better && !c.Baseline {
 				f.Lowered = "at least: " + check.Noun
 				return
 			}

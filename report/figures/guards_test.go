@@ -46,10 +46,10 @@ func TestGuards(t *testing.T) {
 		"too short": {func(s *results.Session) {
 			s.Runs = slices.DeleteFunc(s.Runs, func(r results.Run) bool { return r.Block > 6 })
 		}, "too short", Failed, "no P99 of rtt-udp-64-pingpong in noisy-pinned-bridge", pinned, stats.Inconclusive, "", stats.Inconclusive},
-		"client's limit":      {func(s *results.Session) { check(s, "throughput-tcp-up", pinned, 95) }, "client's CPU", Failed, "throughput-tcp-up in noisy-pinned-bridge: 95.0 %", pinned, stats.Inconclusive, "client's CPU", stats.Better},
+		"client's limit":      {func(s *results.Session) { check(s, "throughput-tcp-up", pinned, 95) }, "client's CPU", Failed, "throughput-tcp-up in noisy-pinned-bridge: 95.0%", pinned, stats.Inconclusive, "client's CPU", stats.Better},
 		"limit of a better":   {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 95) }, "client's CPU", Failed, lane, lane, stats.Better, "at least: client's CPU", stats.Better},
 		"baseline's limit":    {func(s *results.Session) { check(s, "throughput-tcp-up", base, 95) }, "client's CPU", Failed, base, lane, stats.Inconclusive, "client's CPU", stats.Inconclusive},
-		"within the limit":    {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 80) }, "client's CPU", Kept, "within 90.0 %", lane, stats.Better, "", stats.Better},
+		"within the limit":    {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 80) }, "client's CPU", Kept, "within 90.0%", lane, stats.Better, "", stats.Better},
 		"no frequency":        {nil, "frequency", Unknown, "no cpufreq", pinned, stats.Worse, "", stats.Better},
 		"unsteady frequency":  {func(s *results.Session) { frequencies(s, pinned, 0.1) }, "frequency", Failed, pinned, pinned, stats.Inconclusive, "frequency", stats.Better},
 		"steady frequency":    {func(s *results.Session) { frequencies(s, pinned, 0.001) }, "frequency", Kept, "within 2%", pinned, stats.Worse, "", stats.Better},

@@ -53,12 +53,25 @@ func (m Metric) IsFigure() bool { return m.Role == results.Primary || m.Role == 
 // Value is the name of what is compared: "throughput", "RTT P50".
 func (m Metric) Value() string { return strings.TrimSpace(m.Noun + " " + m.Statistic) }
 
+// Axis names an axis of it.
+func (m Metric) Axis() string {
+	return strings.TrimSuffix(strings.ToLower(m.Title)+", "+m.Unit.Axis, ", ")
+}
+
 // Shown prints the figure of all runs with its unit.
 func (m Metric) Shown(f Figure) string {
 	if m.Sampled {
 		return m.Unit.Full(f.Merged.Quantile(0.5))
 	}
-	return m.Unit.Full(f.Centre)
+	return f.Bounded(m.Unit.Full(f.Centre))
+}
+
+// Bounded marks a printed figure where its probe was at a limit.
+func (f Figure) Bounded(text string) string {
+	if f.Limit != "" && text != format.None {
+		return "≥ " + text
+	}
+	return text
 }
 
 // metric is the one of that name.
@@ -102,11 +115,10 @@ func (s *Summary) Averages(m Metric) bool {
 	})
 }
 
-// PublishedFor is somebody else's figure for a cell, nil for none.
+// PublishedFor is what somebody else has of a cell in percent of the baseline, nil for nothing.
 func (c Cell) PublishedFor(m Metric) *results.Published {
 	k := slices.IndexFunc(c.Published, func(p results.Published) bool {
-		return p.Metric == m.Name &&
-			p.Percent > 0
+		return p.Metric == m.Name && p.Percent > 0
 	})
 	if k < 0 {
 		return nil
@@ -137,14 +149,25 @@ func (c Cell) Statistic(m Metric, name string) (float64, bool) {
 	return v, !math.IsNaN(v)
 }
 
-// Quoted prints somebody else's figure for a cell.
+// Quoted prints somebody else's percentage for a cell.
 func (c Cell) Quoted(m Metric) string {
 	p := c.PublishedFor(m)
-	switch {
-	case p == nil:
+	if p == nil {
 		return format.None
-	case p.Qualified(results.About):
-		return fmt.Sprintf("~%g%%", p.Percent)
 	}
-	return fmt.Sprintf("%g%%", p.Percent)
+	return m.Quote(*p, fmt.Sprintf("%g%%", p.Percent))
+}
+
+// Quote marks a published figure as what it is: beyond a limit of the equipment is what is better; what ended
+// a measurement may hide more.
+func (m Metric) Quote(p results.Published, figure string) string {
+	switch {
+	case p.Qualified(results.About):
+		return "~" + figure
+	case p.Qualified(results.Limit) && m.Margin.Goal == stats.LowerIsBetter:
+		return "≤ " + figure
+	case p.Qualified(results.Limit), p.Qualified(results.Censored):
+		return "≥ " + figure
+	}
+	return figure
 }

@@ -37,6 +37,29 @@ func (c Comparison) SpreadText() string {
 	return fmt.Sprintf("%s to %s", format.Digits(100*lo), format.Digits(100*hi))
 }
 
+// Estimate prints the ratio of a cell's value to the baseline's, which is 100% by definition.
+func (s *Summary) Estimate(c Cell, m Metric) string {
+	f := c.Figure(m)
+	switch {
+	case c.Baseline:
+		return "100%"
+	case !f.Ratio.Known():
+		return format.None
+	}
+	return Bound(format.Percent(f.Ratio.Estimate), f, s.Cell(s.Baseline).Figure(m))
+}
+
+// Bound marks the ratio of two figures where one of them was at a limit; where both were, nothing is said.
+func Bound(ratio string, own, base Figure) string {
+	switch {
+	case base.Limit == "":
+		return own.Bounded(ratio)
+	case own.Limit == "" && ratio != format.None:
+		return "≤ " + ratio
+	}
+	return ratio
+}
+
 // SpreadWords is the same for a sentence.
 func (c Comparison) SpreadWords() string {
 	_, _, interval := c.Spread()

@@ -34,7 +34,8 @@ type Summary struct {
 	Inconclusive       int            // verdicts on the primary metrics
 	Metrics            []Metric
 	Cells              []Cell
-	Costs              []cost
+	Costs              []Cost
+	Wins               []Win
 	Aims               []Aim
 	Guards             []Guard
 	Objective          []lane.Judgement // of the lane that was proved; none in other sessions
@@ -48,7 +49,8 @@ type Cell struct {
 	Used, Void int                // runs
 	Boots      []int              // in which those used were made, of the session's
 	Figures    map[string]*Figure // by metric
-	Work       map[string]*Figure // what the neighbours got, against them in the floating cell
+	loads      map[string]load    // of what is sampled, by metric
+	Work       map[string]*Figure // what the neighbours got, against them in the standard cell
 	WorkBase   string             // that cell, "" for none
 	Proof      proof
 	Tail       Tail // of the primary round trip
@@ -81,13 +83,14 @@ type Figure struct {
 	Merged  *Distribution // nil where a run gives one value
 	Verdict stats.Verdict // "" in quick sessions and for the baseline
 	Lowered string        // the guard that lowered the verdict, or "at least: " and what limited the figure
+	Limit   string        // what was at its limit, so that the true figure may be higher
 }
 
-// Block is one run's value, in the unit of its metric: of a distribution the median. Mean and P999 are NaN
-// where there is no distribution, or where the run's sample is too small.
+// Block is one run's value, in the unit of its metric: of a distribution the median. The others are NaN where
+// there is no distribution, or where the run's sample is too small.
 type Block struct {
-	Block             int
-	Value, Mean, P999 float64
+	Block                  int
+	Value, Mean, P99, P999 float64
 }
 
 // At returns the block of that number.
@@ -155,7 +158,7 @@ func Summarize(s results.Session) (Summary, error) {
 	sum.Guards = sum.guard()
 	sum.countInconclusive()
 	sum.compareWork()
-	sum.Costs = sum.costs()
+	sum.Costs, sum.Wins = sum.costs(), sum.wins()
 	sum.Aims = sum.aims()
 	sum.Objective = sum.judgeLane()
 	return sum, nil
@@ -163,7 +166,8 @@ func Summarize(s results.Session) (Summary, error) {
 
 // newCell gathers the used runs of a cell and counts all of them. Comparisons come later.
 func (s *Summary) newCell(c results.Cell) (Cell, error) {
-	cell := Cell{Cell: c, Look: s.look(c), Figures: map[string]*Figure{}, Work: map[string]*Figure{}}
+	cell := Cell{Cell: c, Look: s.look(c), Figures: map[string]*Figure{}, Work: map[string]*Figure{},
+		loads: map[string]load{}}
 	for _, p := range s.Session.Scenario.Published {
 		if p.Cell == c.Name {
 			cell.Published = append(cell.Published, p)
@@ -185,6 +189,7 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	for _, r := range used {
 		for _, m := range r.Measured {
 			s.Values++
+			cell.addLoad(m)
 			if len(m.Void) > 0 {
 				s.VoidValues++
 			} else if err := s.add(&cell, m, r.Block); err != nil {
@@ -217,7 +222,8 @@ func figure(figures map[string]*Figure, name string) *Figure {
 }
 
 func (f *Figure) add(block int, value float64) {
-	f.Blocks = append(f.Blocks, Block{Block: block, Value: value, Mean: math.NaN(), P999: math.NaN()})
+	none := math.NaN()
+	f.Blocks = append(f.Blocks, Block{Block: block, Value: value, Mean: none, P99: none, P999: none})
 }
 
 // add takes in a measurement.
@@ -284,7 +290,7 @@ func (f *Figure) merge(m results.Samples, open bool, window time.Duration, block
 	d.Open = open
 	if one := (&Distribution{Histogram: h}); one.N() > 0 { // else all was lost: that counts, but has no latency
 		f.Blocks = append(f.Blocks, Block{Block: block, Value: float64(h.ValueAtQuantile(50)), Mean: h.Mean(),
-			P999: one.Quantile(0.999)})
+			P99: one.Quantile(0.99), P999: one.Quantile(0.999)})
 	}
 	return nil
 }
@@ -324,6 +330,8 @@ func (m Metric) Missing(c Cell) string {
 		return "all runs void"
 	case c.Used == 0:
 		return NoRun
+	case m.Loop == results.Open && c.loads[m.Name].over > 0:
+		return c.loads[m.Name].state()
 	case len(m.MeanOf) > 0:
 		return "no run with all directions"
 	}

@@ -100,7 +100,8 @@ type Unit struct {
 	Name  string               // in the head of a table
 	Plain func(float64) string // below such a head
 	Full  func(float64) string // with the unit that fits
-	Tick  func(float64) string // a round value of an axis, with the unit that fits
+	Tick  func(float64) string // a round value of an axis
+	Axis  string               // the unit of Tick, "" where that has it
 }
 
 // UnitOf prints values in a unit of the results: ns as µs, bit/s as Gbit/s, all others as they stand.
@@ -109,10 +110,15 @@ func UnitOf(name string) Unit {
 	case "ns":
 		return Times()
 	case "bit/s":
-		return Unit{Name: "Gbit/s", Plain: gigabits, Full: rate, Tick: rate}
+		tick := func(v float64) string { return Tick(v / 1e9) }
+		return Unit{Name: "Gbit/s", Plain: gigabits, Full: rate, Tick: tick, Axis: "Gbit/s"}
 	}
-	full := func(v float64) string { return suffixed(Digits(v), " "+name) }
-	return Unit{Name: name, Plain: Digits, Full: full, Tick: full}
+	behind := " " + name
+	if name == "%" {
+		behind = name
+	}
+	full := func(v float64) string { return suffixed(Digits(v), behind) }
+	return Unit{Name: name, Plain: Digits, Full: full, Tick: Tick, Axis: name}
 }
 
 // Times are nanoseconds.

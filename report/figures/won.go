@@ -1,0 +1,111 @@
+package figures
+
+import (
+	"fmt"
+
+	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/stats"
+)
+
+// Aspect is what blocks are compared by: the value of a metric, or the P99.9 of its distribution.
+type Aspect struct {
+	Metric
+	Name string // "RTT P99.9"
+	Tail bool   // it is the P99.9
+	of   func(Block) float64
+}
+
+// Shown prints the figure of all runs of a cell with its unit.
+func (a Aspect) Shown(c Cell) string {
+	if a.Tail {
+		return a.Unit.Full(c.Figure(a.Metric).Merged.Quantile(0.999))
+	}
+	return a.Metric.Shown(c.Figure(a.Metric))
+}
+
+// Aspects are those of the primary metrics.
+func (s *Summary) Aspects() []Aspect {
+	var all []Aspect
+	for _, m := range s.Primary() {
+		all = append(all, Aspect{m, m.Value(), false, blockValue})
+		if m.Sampled {
+			all = append(all, Aspect{m, m.Noun + " P99.9", true, blockP999})
+		}
+	}
+	return all
+}
+
+// Win is how much of a loss a disturbed cell wins back: of what lies between the cell of the baseline's
+// conditions and that cell disturbed. More than all of it is better than without the disturbance.
+type Win struct {
+	Name, From   string // of Cell and Loser, without the level of the disturbance: lane-express
+	Cell         Cell
+	Quiet, Loser Cell         // the loss is what lies between them
+	Back         []Comparison // by aspect: the share, 1 is all
+	Why          []string     // by aspect: why there is no share, "" where there is one or no figure
+}
+
+// wins pairs each disturbed cell with the disturbed baseline: of the same disturbance and of the same load,
+// in all else as the baseline.
+func (s *Summary) wins() []Win {
+	if s.Disturbance() == nil {
+		return nil
+	}
+	var all []Win
+	for _, c := range s.Cells {
+		loser, quiet := s.standard(c, false), s.standard(c, true)
+		if c.Pale || loser == nil || quiet == nil || loser.Name == c.Name {
+			continue
+		}
+		w := Win{Name: s.others(c), From: s.others(*loser), Cell: c, Quiet: *quiet, Loser: *loser}
+		for _, a := range s.Aspects() {
+			loss := relate(loser.Figure(a.Metric), quiet.Figure(a.Metric), a.of)
+			back, why := a.share(c, *loser, *quiet, loss)
+			w.Back, w.Why = append(w.Back, back), append(w.Why, why)
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// share is estimated over the shares of the blocks. They are no ratios of like figures and may be below 0, so
+// it is not over their logarithms.
+func (a Aspect) share(c, loser, quiet Cell, loss Comparison) (Comparison, string) {
+	back := Comparison{Comparison: stats.Comparison{Interval: stats.Centre(nil, confidence)}}
+	lo, hi, _ := loss.Spread()
+	lower := a.Margin.Goal == stats.LowerIsBetter
+	switch {
+	case !loss.Known():
+		return back, ""
+	case loss.N == 1:
+		return back, fmt.Sprintf("one block does not show what %s loses", loser.Name)
+	case lower && !(lo > 1), !lower && !(hi < 1):
+		return back, fmt.Sprintf("what %s loses cannot be told from chance: it is at %s %s of %s",
+			loser.Name, format.Percent(loss.Estimate), loss.SpreadWords(), quiet.Name)
+	}
+	var shares []float64
+	none := 0
+	for _, l := range loss.Blocks {
+		own, counts := c.Figure(a.Metric).At(l.Block)
+		q, _ := quiet.Figure(a.Metric).At(l.Block)
+		switch x := a.of(own) / a.of(q); {
+		case !counts || !(x > 0):
+		case (l.Value > 1) != lower:
+			none++
+		default:
+			shares = append(shares, (x-l.Value)/(1-l.Value))
+			back.Blocks = append(back.Blocks, Block{Block: l.Block, Value: shares[len(shares)-1]})
+		}
+	}
+	if none > 0 {
+		return back, fmt.Sprintf("%s loses nothing in %s of %d, so a share of it means nothing", loser.Name,
+			quantity.Count(none, "block"), loss.N)
+	}
+	back.Interval = stats.Centre(shares, confidence)
+	if lo, hi, _ := back.Spread(); lo <= 0 && hi >= 1 {
+		return Comparison{Comparison: stats.Comparison{Interval: stats.Centre(nil, confidence)}},
+			fmt.Sprintf("%s may win back nothing as well as everything: %s %%", c.Name, back.SpreadText())
+	}
+	return back, ""
+}

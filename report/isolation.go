@@ -1,0 +1,96 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/format"
+)
+
+// aspectTable has a column of ratios for each aspect of the primary metrics, with their spread; add fills its
+// rows.
+func aspectTable(s *figures.Summary, first, title string, words ...any) table {
+	head, _ := s.SpreadHead()
+	t := table{Title: fmt.Sprintf(title, words...), Columns: heads(1, first)}
+	for _, a := range s.Aspects() {
+		t.Columns = append(t.Columns, column{Name: a.Name, optional: a.Tail}, column{Name: head, optional: a.Tail})
+	}
+	return t
+}
+
+func (t *table) add(name string, ratios []figures.Comparison, percent func(k int) string, more ...string) {
+	row := []string{name}
+	for k, r := range ratios {
+		row = append(row, percent(k), r.SpreadText())
+	}
+	row = append(row, more...)
+	if slices.ContainsFunc(row[1:], func(v string) bool { return v != format.None }) {
+		t.Rows = append(t.Rows, row)
+	}
+}
+
+// costTable shows what a disturbance costs each combination of the other levels: how well it is isolated.
+func costTable(s *figures.Summary) table {
+	noise := s.Disturbance()
+	if noise == nil {
+		return table{}
+	}
+	t := aspectTable(s, s.Others(), "What %s costs: each %s cell in %% of its own %s cell, block by block",
+		noise.Name, figures.Disturbed(noise), noise.Quiet)
+	trip := s.PrimaryDistribution()
+	if trip.Name != "" {
+		t.Columns = append(t.Columns, column{Name: "P99.9, " + trip.Unit.Name})
+	}
+	for _, c := range s.Costs {
+		var tails []string
+		if trip.Name != "" {
+			of := quantileColumn(trip, 0.999).of
+			tails = []string{strings.Replace(of(c.Quiet)+" to "+of(c.Noisy), "– to –", format.None, 1)}
+		}
+		t.add(c.Name, c.Ratios, func(k int) string {
+			m := s.Aspects()[k].Metric
+			return figures.Bound(format.Percent(c.Ratios[k].Estimate), c.Noisy.Figure(m), c.Quiet.Figure(m))
+		}, tails...)
+	}
+	t.drop()
+	return t
+}
+
+// winTable shows how much of what a disturbance takes from the baseline each disturbed cell wins back.
+func winTable(s *figures.Summary) table {
+	if len(s.Wins) == 0 {
+		return table{}
+	}
+	noise := s.Disturbance()
+	t := aspectTable(s, "cell", "How much of what %s takes is won back, block by block", noise.Name)
+	for k := range t.Columns {
+		t.Columns[k].optional = true
+	}
+	var losses, losers, whys []string
+	for _, w := range s.Wins {
+		t.add(w.Cell.Label(), w.Back, func(k int) string { return format.Percent(w.Back[k].Estimate) })
+		for k, a := range s.Aspects() {
+			if w.Back[k].Known() {
+				losers = append(losers, w.Loser.Name)
+				losses = append(losses, fmt.Sprintf("%s from %s to %s", a.Name, a.Shown(w.Quiet), a.Shown(w.Loser)))
+			} else if w.Why[k] != "" {
+				whys = append(whys, capital(a.Name)+": "+w.Why[k]+".")
+			}
+		}
+	}
+	if len(t.Rows) > 0 {
+		from := losers[0]
+		if losers = once(losers); len(losers) > 1 {
+			from, losses = "the cell that is as the baseline at the same load", losers
+		}
+		t.Notes = append(t.Notes, fmt.Sprintf("100%% is all that %s takes from %s: %s. More than 100%% is beyond "+
+			"what there was without %s.", noise.Name, from, strings.Join(once(losses), "; "), noise.Name))
+	}
+	t.Notes = append(t.Notes, once(whys)...)
+	if t.drop(); len(t.Rows) == 0 {
+		t.Columns = nil
+	}
+	return t
+}

@@ -2,9 +2,12 @@ package solver
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 )
@@ -44,6 +47,19 @@ func TestFree(t *testing.T) {
 			if _, err := Solve(h, p, []lane.Lane{l}); n > 0 && (err == nil) != want {
 				t.Errorf("%+v: %d CPUs: %v", s, n, err)
 			}
+		}
+	}
+}
+
+// A process that may use no CPU is told so, without a panic.
+func TestNoUsableCPU(t *testing.T) {
+	h := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 2, Allowed: cpuset.Of(8)}.Host(t)
+	if room, err := Free(h, plan.Placement{}); err != nil || !room.CPUs.IsEmpty() {
+		t.Errorf("%v, %v", room.CPUs, err)
+	}
+	for _, lanes := range []string{"a: {cpus: {count: 1}}", "a: {cpus: {count: 1}}\nb: {cpus: {count: 2, smt: isolate}}"} {
+		if _, err := Solve(h, plan.Placement{}, declare(t, lanes)); err == nil || !strings.Contains(err.Error(), "asks for 1 CPU; none is usable") {
+			t.Errorf("got %v", err)
 		}
 	}
 }

@@ -121,8 +121,13 @@ func (m *Machine) Housekeeping() cpuset.Set {
 	return all
 }
 
-// BootCore are the usable CPUs of the boot core.
-func (m *Machine) BootCore() cpuset.Set { return cpuset.Of(m.Cores[m.boot].CPUs...) }
+// BootCore are the usable CPUs of the boot core; none where no CPU is usable.
+func (m *Machine) BootCore() cpuset.Set {
+	if len(m.Cores) == 0 {
+		return cpuset.Set{}
+	}
+	return cpuset.Of(m.Cores[m.boot].CPUs...)
+}
 
 // IsOthers says whether another lane, unless both share CPUs, or housekeeping for good has a CPU.
 func (m *Machine) IsOthers(id, share, self int) bool {

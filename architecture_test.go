@@ -91,9 +91,9 @@ func imports() map[string][]string {
 func ratchet() string {
 	return `
 package              lines exported  why it was raised
-(files>400)              0
+(files>400)              1
 (functions>60)           2
-(lines>110)              4
+(lines>110)              6
 (nolint)                14
 audit                 2500       15
 boot                   300       10
@@ -138,7 +138,7 @@ netpath/express        200        5
 noise                  100        5
 plan                   450       20
 plan/search           1800       20  one lane's best place, out of plan
-plan/solver           1900       10  several lanes, moves and refusals, out of plan
+plan/solver           2000       10  what a lane near to another leaves it
 plan/stock            1200       15  the machine as the planner sees it, out of plan
 probe                  350       20  the real-time and the web case study, exports, compare
 probe/cyclictest       300        5  the real-time and the web case study, exports, compare
@@ -151,25 +151,25 @@ probe/wrk              400        5  facts, published figures
 prove                 2250       25  conditions that need another boot
 prove/scenario         850       20  the real-time and the web case study, exports, compare
 quantity               200       10
-report                1650        5  facts, published figures
-report/chart           550        5  plots apart from the page, out of report
+report                2050        5  what a lane wins back, curves over a factor
+report/chart           700        5  what a lane wins back, curves over a factor
 report/compare         600       10  the real-time and the web case study, exports, compare
 report/export          600        5  the real-time and the web case study, exports, compare
-report/figures        1800       25  conditions that need another boot
+report/figures        2250       35  what a lane wins back, curves over a factor
 report/format          150       10  numbers and units, which figures, page and plots print
-results                750       55  facts, published figures
+results                750       60  what a lane wins back, curves over a factor
 runtime/guest          900       15  the real-time and the web case study, exports, compare
 runtime/process        500       15  a command in the foreground, what needs capabilities
 runtime/running       1000       10
 runtime/spread         100        5
 scenarios               50        5
 sched                   50       10  names of policies, once
-stats                  600       20  the real-time and the web case study, exports, compare
+stats                  600       25  what a lane wins back, curves over a factor
 terminal               400       15  a writer that says that nobody reads
 test/fingerprint        50        0
 test/golden             50        5
 test/programs          800        0
-test/session           300       10  made-up sessions, for the tests of report and of its parts
+test/session           400       10  what a lane wins back, curves over a factor
 test/summary           100        0
 version                100        5
 watch                  500       10

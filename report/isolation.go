@@ -14,8 +14,15 @@ import (
 func aspectTable(s *figures.Summary, first, title string, words ...any) table {
 	head, _ := s.SpreadHead()
 	t := table{Title: fmt.Sprintf(title, words...), Columns: heads(1, first)}
+	primary := s.Primary()
 	for _, a := range s.Aspects() {
+		if len(primary) == 1 && a.Sampled {
+			a.Name = strings.TrimPrefix(a.Name, a.Noun+" ")
+		}
 		t.Columns = append(t.Columns, column{Name: a.Name, optional: a.Tail}, column{Name: head, optional: a.Tail})
+	}
+	if len(primary) == 1 {
+		t.Title += " (" + primary[0].Noun + ")"
 	}
 	return t
 }

@@ -121,9 +121,7 @@ func (c *chart) track(look figures.Look, line []figures.Reading, k, aside int) {
 			word = "L"
 			continue
 		}
-		if !math.IsNaN(r.X) { // a cell without a value: the line ends
-			word = "M"
-		}
+		word = "M" // a line does not go over what is missing
 	}
 	c.mark(`<path class="%s" d="%s" />`, lineClass(look), &path)
 	for _, r := range line {

@@ -81,8 +81,11 @@ func (a Aspect) share(c, loser, quiet Cell, loss Comparison) (Comparison, string
 	case loss.N == 1:
 		return back, fmt.Sprintf("one block does not show what %s loses", loser.Name)
 	case lower && !(lo > 1), !lower && !(hi < 1):
-		return back, fmt.Sprintf("what %s loses cannot be told from chance: it is at %s %s of %s",
-			loser.Name, format.Percent(loss.Estimate), loss.SpreadWords(), quiet.Name)
+		text := "what %s loses cannot be told from chance: it is at %s %s of %s"
+		if lower && hi < 1 || !lower && lo > 1 {
+			text = "%s loses nothing: it is at %s %s of %s"
+		}
+		return back, fmt.Sprintf(text, loser.Name, format.Percent(loss.Estimate), loss.SpreadWords(), quiet.Name)
 	}
 	var shares []float64
 	none := 0

@@ -66,9 +66,10 @@ func imports() map[string][]string {
 		"probe/*":        {"probe", "probe/webserver", "quantity", "results"},
 		"factor":         {"lane", "noise", "probe", "results", "runtime/guest"},
 		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "results", "runtime/guest"},
-		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "sched"},
+		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "sched", "stats"},
+		"prove/search":   {"results"},
 		"prove": {"change", "cpuset", "enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan",
-			"plan/solver", "probe", "prove/scenario", "quantity", "results", "runtime/guest", "runtime/process", "scenarios", "stats", "terminal", "witness"},
+			"plan/solver", "probe", "prove/scenario", "prove/search", "quantity", "results", "runtime/guest", "runtime/process", "scenarios", "stats", "terminal", "witness"},
 		"report": {"lane", "quantity", "report/chart", "report/figures", "report/format", "results", "stats",
 			"terminal"},
 		"report/export":  {"lane", "report", "report/figures", "report/format", "results", "terminal"},
@@ -156,7 +157,7 @@ report                2200        5  searches beside the cells
 report/chart           700        5  what a lane wins back, curves over a factor
 report/compare         600       10  the real-time and the web case study, exports, compare
 report/export          650        5  searches beside the cells
-report/figures        2250       35  what a lane wins back, curves over a factor
+report/figures        2300       35  searches beside the cells
 report/format          150       10  numbers and units, which figures, page and plots print
 results                850       65  searches beside the cells
 runtime/guest          900       15  the real-time and the web case study, exports, compare
@@ -314,7 +315,7 @@ func TestEngineNamesNoLevel(t *testing.T) {
 	if len(words) < 15 {
 		t.Fatalf("only %d words were found: %v", len(words), words)
 	}
-	for _, folder := range []string{"factor", "noise", "probe", "prove", "prove/scenario", "report", "report/chart", "report/compare", "report/export", "report/figures", "report/format",
+	for _, folder := range []string{"factor", "noise", "probe", "prove", "prove/scenario", "prove/search", "report", "report/chart", "report/compare", "report/export", "report/figures", "report/format",
 		"results", "stats", "witness"} {
 		sources, err := filepath.Glob(folder + "/*.go")
 		if err != nil || len(sources) == 0 {

@@ -49,8 +49,8 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	return nil
 }
 
-// offered says whether messages left in time for the load to be the one asked for: all but a thousandth with a
-// lag of a hundredth of the window at most.
+// offered says whether messages left in time for the load to be the one asked for: all but a thousandth with
+// a lag of a hundredth of the window at most.
 func offered(m results.Measurement) (bool, error) {
 	lag, err := m.Samples[m.Name].Lag.Decode()
 	if err != nil {

@@ -114,9 +114,9 @@ func (l layout) assign(c results.Cell, given factor.Conditions) results.Cell {
 	return c
 }
 
-// layOut plans each cell of this boot, and fills in which CPUs its parts get. The client is on the same CPU in
-// all of them. A cell whose lane this machine cannot have is left out with the reason, unless it is the baseline
-// or was asked for.
+// layOut plans each cell of this boot, and fills in which CPUs its parts get. The client is on the same CPU
+// in all of them. A cell whose lane this machine cannot have is left out with the reason, unless it is the
+// baseline or was asked for.
 func (r *runner) layOut(h host.Host, placed plan.Placement, s *results.Session, asked bool) error {
 	cells, impossible := everyCell(s), map[string]string{}
 	r.layouts = map[string]layout{}

@@ -157,8 +157,8 @@ func cellAt(q results.Search, d results.Searched, point float64) (results.Cell, 
 	return d.Cells[k], true
 }
 
-// turn is the cell whose trial is next: of those that are not settled one with the fewest, so that what drifts
-// meets all alike. Each round begins with another cell.
+// turn is the cell whose trial is next: of those that are not settled one with the fewest, so that what
+// drifts meets all alike. Each round begins with another cell.
 func turn(q results.Search, b boots) (cell int, point float64, more bool) {
 	made, least := 0, -1
 	for _, d := range q.Cells {

@@ -43,7 +43,7 @@ func searchRows(q results.Search, d results.Searched) (rows [][]string) {
 		}
 		if i == 0 {
 			row[5], row[6], row[7] = format.None, gapText(d.Gap), trialsText(d)
-			if p := figures.Overloaded(q, d); p != nil {
+			if p := overloaded(q, d); p != nil {
 				row[5] = loadText(q, *p)
 			}
 		}
@@ -94,7 +94,7 @@ func gapText(g *results.Gap) string {
 
 func trialsText(d results.Searched) string {
 	text := strconv.Itoa(len(d.Trials))
-	if n := figures.VoidTrials(d); n > 0 {
+	if n := voidTrials(d); n > 0 {
 		text += fmt.Sprintf(" (%d void)", n)
 	}
 	return text
@@ -146,7 +146,7 @@ func newSearches(s *figures.Summary) (all []documentSearch) {
 			for i, b := range d.Brackets {
 				one := documentSearch{Name: q.Name, Cell: d.Name, Varied: q.Varied, Unit: q.Unit, Goal: q.Goals[i].Name,
 					Definition: q.Goals[i].Definition, Holds: b.Holds, Fails: b.Fails, Throughput: b.Throughput,
-					Overloaded: figures.Overloaded(q, d), Trials: len(d.Trials), Void: figures.VoidTrials(d), Notes: b.Notes}
+					Overloaded: overloaded(q, d), Trials: len(d.Trials), Void: voidTrials(d), Notes: b.Notes}
 				if i == 0 {
 					one.Gap = d.Gap
 				}
@@ -155,4 +155,34 @@ func newSearches(s *figures.Summary) (all []documentSearch) {
 		}
 	}
 	return all
+}
+
+// overloaded is the easiest point of a search at which most trials of a cell were overloaded; nil for none.
+func overloaded(q results.Search, d results.Searched) *float64 {
+	for _, p := range q.Points {
+		over, counted := 0, 0
+		for _, t := range d.Trials {
+			if t.Point != p || t.Dropped != "" || len(t.Void)+len(t.Doubts) > 0 {
+				continue
+			}
+			counted++
+			if t.Overloaded != "" {
+				over++
+			}
+		}
+		if 2*over > counted {
+			return &p
+		}
+	}
+	return nil
+}
+
+// voidTrials counts the trials that say nothing, or nothing for certain.
+func voidTrials(d results.Searched) (n int) {
+	for _, t := range d.Trials {
+		if len(t.Void)+len(t.Doubts) > 0 {
+			n++
+		}
+	}
+	return n
 }

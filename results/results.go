@@ -280,11 +280,6 @@ type Measurement struct {
 	Tail  *Tail    `json:"tail,omitempty"` // what they met; nil where nothing recorded it
 }
 
-// NotCarried makes the measurement void because the application did not carry what it was asked to.
-func (m *Measurement) NotCarried(why string) {
-	m.Void, m.Overloaded = append(m.Void, why), append(m.Overloaded, why)
-}
-
 // Samples are those of one metric in one run. In an open loop they count from the intended time.
 type Samples struct {
 	// how many were to be taken: messages sent, activations that were due

@@ -88,3 +88,8 @@ type Gap struct {
 	Low      float64  `json:"low"`  // between the near ends of the brackets
 	High     *float64 `json:"high"` // between the far ends; nil: the first may hold at any load
 }
+
+// NotCarried makes the measurement void because the application did not carry what it was asked to.
+func (m *Measurement) NotCarried(why string) {
+	m.Void, m.Overloaded = append(m.Void, why), append(m.Overloaded, why)
+}

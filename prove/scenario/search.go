@@ -28,7 +28,7 @@ type Search struct {
 	Setting string  `json:"setting,omitempty"`
 	From    float64 `json:"from,omitempty"`
 	To      float64 `json:"to,omitempty"`
-	Width   Percent `json:"width,omitempty"` // of the bracket; 5% when absent
+	Width   percent `json:"width,omitempty"` // of the bracket; 5% when absent
 	// Cells in which it is made, each by itself; of smallest, any of those that differ in its factor only.
 	Cells []string    `json:"cells"`
 	Goal  *SearchGoal `json:"goal,omitempty"` // of smallest and highest
@@ -51,22 +51,22 @@ type Trials struct {
 	Long  quantity.Duration `json:"long"`  // where a twentieth may miss
 }
 
-// Percent is written "5%"; it is 0.05.
-type Percent float64
+// percent is written "5%"; it is 0.05.
+type percent float64
 
 // UnmarshalJSON reads a percentage.
-func (p *Percent) UnmarshalJSON(data []byte) error {
+func (p *percent) UnmarshalJSON(data []byte) error {
 	number, ok := strings.CutSuffix(strings.Trim(string(data), `"`), "%")
 	v, err := strconv.ParseFloat(number, 64)
 	if err != nil || !ok {
 		return fmt.Errorf("%s: expected a percentage such as 5%%", data)
 	}
-	*p = Percent(v / 100)
+	*p = percent(v / 100)
 	return nil
 }
 
 // MarshalJSON writes what UnmarshalJSON reads.
-func (p Percent) MarshalJSON() ([]byte, error) {
+func (p percent) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fmt.Sprintf("%.6g%%", 100*float64(p)))
 }
 

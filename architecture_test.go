@@ -67,7 +67,7 @@ func imports() map[string][]string {
 		"factor":         {"lane", "noise", "probe", "results", "runtime/guest"},
 		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "results", "runtime/guest"},
 		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "sched", "stats"},
-		"prove/search":   {"results"},
+		"prove/search":   {"quantity", "results"},
 		"prove": {"change", "cpuset", "enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan",
 			"plan/solver", "probe", "prove/scenario", "prove/search", "quantity", "results", "runtime/guest", "runtime/process", "scenarios", "stats", "terminal", "witness"},
 		"report": {"lane", "quantity", "report/chart", "report/figures", "report/format", "results", "stats",

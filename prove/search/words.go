@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 )
 
@@ -36,7 +35,7 @@ func LossGoals(window, sum, long time.Duration) []results.SearchGoal {
 func goal(name, what string, loss, exceed float64, window, sum time.Duration) results.SearchGoal {
 	return results.SearchGoal{Name: name, Loss: loss, Exceed: exceed, Sum: results.Nanoseconds(sum),
 		Definition: fmt.Sprintf("%s in at least %g%% of the trial time; %s of trials of %s decide about a point",
-			what, 100*(1-exceed), quantity.Duration(sum), quantity.Duration(window))}
+			what, 100*(1-exceed), sum, window)}
 }
 
 // notes say what a bracket does not.

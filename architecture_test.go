@@ -67,7 +67,7 @@ func imports() map[string][]string {
 		"factor":         {"lane", "noise", "probe", "results", "runtime/guest"},
 		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "results", "runtime/guest"},
 		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "sched", "stats"},
-		"prove/search":   {"quantity", "results"},
+		"prove/search":   {"results"},
 		"prove": {"change", "cpuset", "enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan",
 			"plan/solver", "probe", "prove/scenario", "prove/search", "quantity", "results", "runtime/guest", "runtime/process", "scenarios", "stats", "terminal", "witness"},
 		"report": {"lane", "quantity", "report/chart", "report/figures", "report/format", "results", "stats",
@@ -150,14 +150,14 @@ probe/wakeup           500        5  the real-time and the web case study, expor
 probe/webserver        550       25  the real-time and the web case study, exports, compare
 probe/wrk              400        5  facts, published figures
 prove                 2700       25  searches beside the cells
-prove/scenario        1300       25  searches beside the cells
+prove/scenario        1300       20  searches beside the cells
 prove/search           400       10  searches beside the cells
 quantity               200       10
-report                2200        5  searches beside the cells
+report                2250        5  searches beside the cells
 report/chart           700        5  what a lane wins back, curves over a factor
 report/compare         600       10  the real-time and the web case study, exports, compare
 report/export          650        5  searches beside the cells
-report/figures        2300       35  searches beside the cells
+report/figures        2250       35  searches beside the cells
 report/format          150       10  numbers and units, which figures, page and plots print
 results                850       65  searches beside the cells
 runtime/guest          900       15  the real-time and the web case study, exports, compare

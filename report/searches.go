@@ -14,8 +14,8 @@ import (
 
 // searchTable has a row for each search, cell and goal. Overload is named, and is no percentile.
 func searchTable(s *figures.Summary) table {
-	t := table{Title: "Searches: up to where something holds, as brackets", Columns: append(heads(4, "search",
-		"cell", "goal", "holds at"), heads(0, "carried", "overloaded from", "gap", "trials")...)}
+	t := table{Title: "Searches: up to where something holds, as brackets", Columns: append(heads(3,
+		"search and cell", "goal", "holds at"), heads(0, "carried", "overloaded from", "gap", "trials")...)}
 	for _, q := range s.Session.Searches {
 		for _, d := range q.Cells {
 			t.Rows = append(t.Rows, searchRows(q, d)...)
@@ -37,20 +37,20 @@ func searchTable(s *figures.Summary) table {
 
 func searchRows(q results.Search, d results.Searched) (rows [][]string) {
 	for i, b := range d.Brackets {
-		row := []string{q.Name, d.Name, q.Goals[i].Name, bracket(q, b), format.None, "", "", ""}
+		row := []string{q.Name + " in " + d.Name, q.Goals[i].Name, bracket(q, b), format.None, "", "", ""}
 		if b.Throughput != nil {
-			row[4] = loadText(q, *b.Throughput)
+			row[3] = loadText(q, *b.Throughput)
 		}
 		if i == 0 {
-			row[5], row[6], row[7] = format.None, gapText(d.Gap), trialsText(d)
+			row[4], row[5], row[6] = format.None, gapText(d.Gap), trialsText(d)
 			if p := overloaded(q, d); p != nil {
-				row[5] = loadText(q, *p)
+				row[4] = loadText(q, *p)
 			}
 		}
 		rows = append(rows, row)
 	}
 	if len(rows) == 0 {
-		rows = append(rows, []string{q.Name, d.Name, "no trial was made"})
+		rows = append(rows, []string{q.Name + " in " + d.Name, "no trial was made"})
 	}
 	return rows
 }

@@ -41,11 +41,11 @@ func TestSearches(t *testing.T) {
 	s := searched(t)
 	text := printed(t, s, 200)
 	for _, want := range []string{
-		`limits  noisy-floating  noiseless +2,000/s, not 4,000/s +2,000/s +4,000/s +100% \(0% to 300%\) +6 \(1 void\)`,
-		`limits  noisy-floating  deterministic +1,000/s, not 2,000/s +1,000/s`,
-		`limits  noisy-floating  partial drop +at least 4,000/s +3,984/s`,
-		`fewest  noisy-pinned +half the time +more than 4 `, `fewest  noisy-lane +half the time +at most 1 `,
-		`fewest  quiet-lane +no trial was made`,
+		`limits in noisy-floating  noiseless +2,000/s, not 4,000/s +2,000/s +4,000/s +100% \(0% to 300%\) +6 \(1 void\)`,
+		`limits in noisy-floating  deterministic +1,000/s, not 2,000/s +1,000/s`,
+		`limits in noisy-floating  partial drop +at least 4,000/s +3,984/s`,
+		`fewest in noisy-pinned +half the time +more than 4 `, `fewest in noisy-lane +half the time +at most 1 `,
+		`fewest in quiet-lane +no trial was made`,
 		`limits \(rate of trip\), deterministic: nothing is lost in at least 95% of the trial time\.`,
 		`limits, noisy-floating, partial drop: it holds at the hardest point asked for, 4000/s\.`,
 		`fewest, noisy-pinned: interrupted after 1 trial\.`,

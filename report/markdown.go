@@ -28,7 +28,7 @@ func (d Document) Markdown(w io.Writer) error {
 	}
 	b.table(searchTable(s))
 	if len(s.Aims) > 0 {
-		b.line("**Aims: %s%s**", s.AimPair(), s.AimNote())
+		b.line("**Aims: %s**", s.AimPair()+s.AimNote())
 		var aims []string
 		for _, a := range s.Aims {
 			aims = append(aims, strings.ToUpper(string(a.State))+": "+aimSentence(a))

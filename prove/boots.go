@@ -175,7 +175,12 @@ func (r *runner) enter(o Options, s *results.Session, now results.Environment) e
 	comes := func(c results.Cell) bool {
 		return r.boots.here(c) && slices.ContainsFunc(left, func(k slot) bool { return k.cell == c.Name })
 	}
-	if awaits := r.boots.awaits(*s, left); len(awaits) > 0 && !slices.ContainsFunc(s.Cells, comes) {
+	searches := slices.ContainsFunc(s.Searches, func(q results.Search) bool {
+		return slices.ContainsFunc(q.Cells, func(d results.Searched) bool {
+			return !d.Settled && r.boots.here(d.Cells[0])
+		})
+	})
+	if awaits := r.boots.awaits(*s, left); len(awaits) > 0 && !searches && !slices.ContainsFunc(s.Cells, comes) {
 		e := &AwaitsError{Cells: len(s.Cells), Awaits: awaits}
 		if o.Resume {
 			e.Dir = o.Dir

@@ -10,9 +10,9 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// judge says of a trial what was found, and which goals hold. What a client says against itself makes a trial
-// doubtful unless all goals hold all the same: latencies count from when a message was due, so a late client
-// makes them longer, and a busy one does not carry more.
+// judge says of a trial what was found, and which goals hold. What a probe says against itself makes a trial
+// doubtful, unless it is that its client was late and all goals hold all the same: latencies count from when a
+// message was due, so a late client makes them longer.
 func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	m results.Measurement) error {
 	m.Worst, m.Tail = nil, nil
@@ -38,15 +38,34 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	against := slices.DeleteFunc(slices.Clone(m.Void), func(v string) bool {
 		return slices.Contains(m.Overloaded, v)
 	})
-	switch {
+	late := slices.DeleteFunc(slices.Clone(against), func(v string) bool { return !slices.Contains(m.Late, v) })
+	limits, err := r.atLimit(spec, m)
+	if err != nil {
+		return fmt.Errorf("search %s: %w", q.Name, err)
+	}
+	switch against = append(against, limits...); {
 	case why != "":
 		t.Void = append(t.Void, why)
-	case len(against) > 0 && (slices.Contains(held, false) || !inTime):
+	case len(against) > len(late), len(late) > 0 && (slices.Contains(held, false) || !inTime):
 		t.Doubts = against
 	default:
 		t.Held = held
 	}
 	return nil
+}
+
+// atLimit are the checks of a search's metric that say that something else was at its limit.
+func (r *runner) atLimit(spec scenario.Search, m results.Measurement) (all []string, err error) {
+	if spec.Goal == nil {
+		return nil, nil
+	}
+	metrics, err := r.scenario.Metrics()
+	for _, check := range metrics {
+		if v, ok := m.Values[check.Name]; ok && check.Guards == spec.Goal.Metric && v > check.Limit {
+			all = append(all, fmt.Sprintf("%s: %.3g %s, allowed %g", check.Noun, v, check.Unit, check.Limit))
+		}
+	}
+	return all, err
 }
 
 // offered says whether messages left in time for the load to be the one asked for: all but a thousandth with

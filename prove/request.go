@@ -65,6 +65,9 @@ func (r Request) resumed() (Options, error) {
 		o.Lane = s.Lane.Name
 	}
 	o.Mode = s.Scenario.Mode
+	for _, c := range everyCell(&s) {
+		o.stored = append(o.stored, *c)
+	}
 	o.Scenario, err = scenario.Parse(filepath.Join(r.Resume, results.File)+": scenario.source",
 		strings.NewReader(s.Scenario.Source), r.Kinds)
 	return o, err
@@ -83,12 +86,27 @@ type needful interface {
 	Missing(level string, root fs.FS) (what, remedy string) // what is "" where nothing is
 }
 
+// measured are the cells of the session and of its searches.
+func (o Options) measured() ([]results.Cell, error) {
+	if o.Resume {
+		return o.stored, nil
+	}
+	cells, err := o.Scenario.Cells(o.Cells)
+	if err == nil && o.Lane == "" {
+		s := results.Session{Searches: newSearches(o.Scenario, o.Scenario.Spec.Modes[o.Mode], o.Cells)}
+		for _, c := range everyCell(&s) {
+			cells = append(cells, *c)
+		}
+	}
+	return cells, err
+}
+
 // Ready checks what a session needs before the host is looked at. The error is a *MissingError.
 func (o Options) Ready() error {
 	if os.Geteuid() != 0 {
 		return &MissingError{"prove needs root: it makes network namespaces and cpusets", ""}
 	}
-	cells, err := o.Scenario.Cells(o.Cells)
+	cells, err := o.measured()
 	if err != nil {
 		return err
 	}
@@ -120,7 +138,7 @@ func (o Options) VersionsOf(ctx context.Context, isolane string) map[string]stri
 		return found
 	}
 	defer func() { _ = os.RemoveAll(state) }()
-	cells, err := o.Scenario.Cells(o.Cells)
+	cells, err := o.measured()
 	if err != nil {
 		return found
 	}

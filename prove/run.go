@@ -316,7 +316,7 @@ func (r *runner) startServers(ctx context.Context, at place) (servers []*proc, e
 	if err != nil {
 		return nil, err
 	}
-	if at.given.Place == factor.InLane && r.scenario.Spec.Lane.Scheduling.BusyPoll && r.scenario.Networked() {
+	if at.given.Place == factor.InLane && at.given.Lane.Scheduling.BusyPoll && r.scenario.Networked() {
 		on, off := knob.BusySockets(r.root)
 		if _, err = r.journal.Apply(ctx, on); err != nil {
 			return nil, err

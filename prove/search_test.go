@@ -178,10 +178,15 @@ func TestJudge(t *testing.T) {
 	late := func(took, lag int64) results.Measurement {
 		m := samples(1000, 0, took)
 		behind := samples(1000, 0, lag).Samples["trip"]
-		m.Void, m.Window = []string{"the client could not keep up"}, results.Nanoseconds(time.Second)
+		m.Window = results.Nanoseconds(time.Second)
+		m.ClientLate("the client could not keep up")
 		m.Samples["trip"] = results.Samples{Wanted: 1000, Histogram: m.Samples["trip"].Histogram, Lag: behind.Histogram}
 		return m
 	}
+	failed := samples(1000, 0, 1e6)
+	failed.Void = []string{"it ended early"}
+	limited := samples(1, 0, 1)
+	limited.Values["up-client-cpu"] = 91
 	both := overloaded
 	both.Void = append(slices.Clone(both.Void), "the client was at its limit")
 	for _, c := range []struct {
@@ -201,6 +206,8 @@ func TestJudge(t *testing.T) {
 		{"overloaded, and the client too", 1, both, "", "the client was at its limit"},
 		{"late with a client that is late", 1, late(3e6, 1e6), "", "the client could not keep up"},
 		{"in time with a client that is late", 1, late(1.9e6, 1e6), "++", ""},
+		{"in time, of a probe that failed", 1, failed, "", "it ended early"},
+		{"the share is reached, by a client at its limit", 0, limited, "", "client's CPU: 91 %, allowed 90"},
 		{"a client so late that it was not the load", 2, late(1e6, 11e6), "", "the client could not keep up"},
 		{"a client that is late a little", 2, late(1e6, 9e6), "+++", ""},
 		{"nothing is lost", 2, samples(1000, 0, 3e9), "+++", ""},

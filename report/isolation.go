@@ -77,7 +77,9 @@ func winTable(s *figures.Summary) table {
 	}
 	var losses, losers, whys []string
 	for _, w := range s.Wins {
-		t.add(w.Cell.Label(), w.Back, func(k int) string { return format.Percent(w.Back[k].Estimate) })
+		t.add(w.Cell.Label(), w.Back, func(k int) string {
+			return w.Cell.Figure(s.Aspects()[k].Metric).Bounded(format.Percent(w.Back[k].Estimate))
+		})
 		for k, a := range s.Aspects() {
 			if w.Back[k].Known() {
 				losers = append(losers, w.Loser.Name)

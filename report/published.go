@@ -23,11 +23,15 @@ func publishedTable(s *figures.Summary) table {
 			m := s.Metrics[k]
 			ours := format.None
 			if v, ok := c.Statistic(m, p.Statistic); ok {
-				ours = m.Unit.Full(v)
+				ours = c.Figure(m).Bounded(m.Unit.Full(v))
 			}
-			t.Rows = append(t.Rows, []string{c.Label(), strings.TrimSpace(m.Name + " " + p.Statistic),
-				m.Quote(p, m.Unit.Full(p.Value)), ours, strings.TrimPrefix(p.Qualifier, said)})
+			conditions := p.Qualifier
+			if conditions == said {
+				conditions = "" // as above
+			}
 			said = p.Qualifier
+			t.Rows = append(t.Rows, []string{c.Label(), strings.TrimSpace(m.Name + " " + p.Statistic),
+				m.Quote(p, m.Unit.Full(p.Value)), ours, conditions})
 		}
 	}
 	if len(t.Rows) > 0 {

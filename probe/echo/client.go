@@ -313,7 +313,7 @@ func (c *client) object(m *results.Measurement) {
 	}
 	lag, p99 := c.lag.ValueAtQuantile(99.9), c.latency.ValueAtQuantile(99)
 	if lag*10 > p99 {
-		m.Void = append(m.Void, fmt.Sprintf("the client could not keep up: send lag P99.9 %s, latency P99 %s",
+		m.ClientLate(fmt.Sprintf("the client could not keep up: send lag P99.9 %s, latency P99 %s",
 			time.Duration(lag), time.Duration(p99)))
 	}
 }

@@ -103,8 +103,12 @@ func (c *client) report(m *results.Measurement) error {
 		m.Facts["waitedForConnection"] = fmt.Sprintf("%d of %d requests found none of the %d connections free",
 			c.queued, w.due, len(c.conns))
 	}
+	object := m.ClientLate
+	if c.Rate == Max { // latencies count from when they left
+		object = func(why string) { m.Void = append(m.Void, why) }
+	}
 	if cpu := m.Values[m.Name+webserver.ClientCPU]; cpu > webserver.BusyClient {
-		m.Void = append(m.Void, fmt.Sprintf("the client was at its limit: %.0f%% of a CPU", cpu))
+		object(fmt.Sprintf("the client was at its limit: %.0f%% of a CPU", cpu))
 	}
 	if w.failed > 0 {
 		m.Facts["firstFailure"] = fmt.Sprint(c.why)
@@ -115,17 +119,17 @@ func (c *client) report(m *results.Measurement) error {
 	case w.failed*100 > w.due:
 		m.NotCarried(fmt.Sprintf("%d of %d requests failed, the first: %v", w.failed, w.due, c.why))
 	}
+	late, p99 := c.lag.ValueAtQuantile(99.9), c.last.ValueAtQuantile(99)
+	if c.Rate != Max && p99 > 0 && late*10 > p99 {
+		object(fmt.Sprintf("the client could not keep up: send lag P99.9 %s, latency P99 %s",
+			time.Duration(late), time.Duration(p99)))
+	}
 	if said := c.overload(m.Window); said != "" {
 		m.NotCarried("overloaded: " + said)
 		carried := results.Samples{Wanted: w.due, Lost: w.due - min(w.due, w.done)}
 		m.Samples = map[string]results.Samples{m.Name: carried, m.Name + webserver.FirstByte: carried}
 		m.Facts["overloaded"] = said + ": its latencies, which only tell how long it was overloaded, are left out"
 		return nil
-	}
-	late, p99 := c.lag.ValueAtQuantile(99.9), c.last.ValueAtQuantile(99)
-	if c.Rate != Max && p99 > 0 && late*10 > p99 {
-		m.Void = append(m.Void, fmt.Sprintf("the client could not keep up: send lag P99.9 %s, latency P99 %s",
-			time.Duration(late), time.Duration(p99)))
 	}
 	lag, err := results.Encode(c.lag)
 	if err != nil {

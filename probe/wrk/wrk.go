@@ -244,9 +244,9 @@ func (p Probe) fill(m *results.Measurement, r report, used time.Duration) {
 	}
 	switch {
 	case r.requests == 0:
-		m.Void = append(m.Void, "no replies")
+		m.NotCarried("no replies")
 	case failed*100 > r.requests:
-		m.Void = append(m.Void, fmt.Sprintf("%d requests failed, %d were answered", failed, r.requests))
+		m.NotCarried(fmt.Sprintf("%d requests failed, %d were answered", failed, r.requests))
 	}
 	// wrk may use as many CPUs as this process.
 	if limit := min(p.Threads, runtime.NumCPU()); cpu > webserver.BusyClient*float64(limit) {

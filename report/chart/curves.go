@@ -72,7 +72,7 @@ func (c *chart) along(curve figures.Curve, track figures.Track) (name string, ti
 	}
 	slices.SortFunc(at, func(a, b tick) int { return cmp.Compare(a.value, b.value) })
 	at = slices.Compact(at)
-	if len(at) == 0 {
+	if len(at) == 0 || at[len(at)-1].value <= 0 {
 		return curve.Factor, nil
 	}
 	lo, hi := at[0].value, at[len(at)-1].value

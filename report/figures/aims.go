@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
@@ -69,6 +70,13 @@ func (s *Summary) aims() []Aim {
 			all = append(all, tailAim(s.Metrics[k], g.Percent/100, own, base))
 		default:
 			all = append(all, s.judgeGoal(s.Metrics[k], g.Percent/100, *own))
+		}
+		if over := own.figure(g.Metric).Over; k >= 0 && over > 0 {
+			a := &all[len(all)-1]
+			a.Found += fmt.Sprintf(", but overloaded in %s", quantity.Count(over, "run"))
+			if a.State == Reached {
+				a.State = Open
+			}
 		}
 	}
 	for i := range all {

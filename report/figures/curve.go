@@ -198,6 +198,7 @@ func (m Metric) statistics() []statistic {
 // Track reads a metric along the curve.
 func (c Curve) Track(m Metric) Track {
 	t := Track{Load: m.Loop == results.Open && c.overLoad(m), Spread: "least to greatest run"}
+	spreads := map[bool]bool{} // whether they are intervals
 	for _, s := range m.statistics() {
 		t.Statistics = append(t.Statistics, s.name)
 	}
@@ -206,15 +207,21 @@ func (c Curve) Track(m Metric) Track {
 		for k, cell := range l.cells {
 			line[k] = Reading{X: math.NaN(), State: format.None}
 			if cell != nil {
-				line[k] = t.read(*cell, m, number(c.Levels[k]))
+				line[k] = t.read(*cell, m, number(c.Levels[k]), spreads)
 			}
 		}
 		t.Lines = append(t.Lines, line)
 	}
+	switch {
+	case spreads[true] && spreads[false]:
+		t.Spread = "95% interval, of few runs their range"
+	case spreads[true]:
+		t.Spread = "95% interval"
+	}
 	return t
 }
 
-func (t *Track) read(c Cell, m Metric, level float64) Reading {
+func (t *Track) read(c Cell, m Metric, level float64, spreads map[bool]bool) Reading {
 	f, asked := c.Figure(m), c.loads[m.Name]
 	r := Reading{X: level, State: m.Missing(c)}
 	if t.Load {
@@ -227,8 +234,8 @@ func (t *Track) read(c Cell, m Metric, level float64) Reading {
 			value = f.Merged.Quantile(s.quantile)
 		}
 		lo, hi, interval := f.runs(s.of, !m.Sampled)
-		if interval {
-			t.Spread = "95% interval"
+		if !math.IsNaN(lo) {
+			spreads[interval] = true
 		}
 		r.Values, r.Lo, r.Hi = append(r.Values, value), append(r.Lo, lo), append(r.Hi, hi)
 	}

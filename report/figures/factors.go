@@ -93,8 +93,8 @@ func (s *Summary) Others() string {
 	return strings.Join(all, "-")
 }
 
-// standard is the cell of the same disturbance (or of none) and the same load, which is in all else as the
-// baseline. Nil: there is none.
+// standard is the cell of the same disturbance (or of none), the same load and the same boot, which is in all else
+// as the baseline. Nil: there is none.
 func (s *Summary) standard(c Cell, quiet bool) *Cell {
 	base := s.Cell(s.Baseline)
 	if base == nil {
@@ -103,7 +103,7 @@ func (s *Summary) standard(c Cell, quiet bool) *Cell {
 	k := slices.IndexFunc(s.Cells, func(o Cell) bool {
 		return !slices.ContainsFunc(s.Session.Factors, func(f results.Factor) bool {
 			want := base.Levels[f.Name]
-			if f.Outside || f.Quiet != "" {
+			if f.Outside || f.PerBoot || f.Quiet != "" {
 				want = c.Levels[f.Name]
 			}
 			if quiet && f.Name == s.Disturbance().Name {

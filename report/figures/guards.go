@@ -40,7 +40,7 @@ func (s *Summary) guard() []Guard {
 			all = s.addCheck(all, check)
 		}
 	}
-	all = append(all, s.frequency(), s.clock(), s.drift(), s.several(), s.byBoot(), s.early())
+	all = append(all, s.survivors(), s.frequency(), s.clock(), s.drift(), s.several(), s.byBoot(), s.early())
 	return slices.DeleteFunc(all, func(g Guard) bool { return g.Name == "" })
 }
 
@@ -106,6 +106,29 @@ func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
 		})
 	}
 	return all
+}
+
+// survivors: where some runs of a cell were overloaded, the others are not all that there is to say of it.
+func (s *Summary) survivors() Guard {
+	var found []string
+	for i := range s.Cells {
+		c := &s.Cells[i]
+		for _, m := range s.Metrics {
+			f, over := c.Figures[m.Name], c.loads[m.Name].over
+			if over == 0 || f == nil || len(f.Blocks) == 0 {
+				continue
+			}
+			found = append(found, fmt.Sprintf("%s in %s was overloaded in %s, which its figures leave out", m.Name, c.Name,
+				quantity.Count(over, "run")))
+			if f.Over = over; !c.Baseline && f.Verdict != stats.Worse {
+				f.lower("overloaded")
+			}
+		}
+	}
+	if len(found) == 0 {
+		return Guard{}
+	}
+	return Guard{Name: "overload", State: Failed, Text: strings.Join(found, "; ")}
 }
 
 // omission: a closed loop waits for each reply, and so misses what a stall would have delayed.

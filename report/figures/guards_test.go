@@ -95,6 +95,28 @@ func TestGuards(t *testing.T) {
 	}
 }
 
+// Runs that were overloaded have no figures; those that are left do not speak for the cell.
+func TestSurvivors(t *testing.T) {
+	s := session.Made(t, "standard", 10, session.SixCells())
+	for i, r := range s.Runs {
+		for k, m := range r.Measured {
+			if r.Cell == "noisy-lane-express" && r.Block > 0 && r.Block < 5 && m.Name == "rtt-udp-64-pingpong" {
+				s.Runs[i].Measured[k].NotCarried("overloaded: carried half of it")
+			}
+		}
+	}
+	sum := summarize(t, s)
+	f := sum.Cell("noisy-lane-express").Figures["rtt-udp-64-pingpong"]
+	if f.Ratio.N != 6 || f.Verdict != stats.Inconclusive || f.Over != 4 {
+		t.Errorf("%d blocks, %d overloaded: %s (%s)", f.Ratio.N, f.Over, f.Verdict, f.Lowered)
+	}
+	for _, a := range sum.Aims[1:] {
+		if a.State != Open || !strings.Contains(a.Found, "but overloaded in 4 runs") {
+			t.Errorf("%+v", a)
+		}
+	}
+}
+
 // frequencies gives the CPUs of a cell's application a frequency that varies from run to run.
 func frequencies(s *results.Session, cell string, by float64) {
 	for i, r := range s.Runs {

@@ -118,7 +118,7 @@ func (s *Summary) Averages(m Metric) bool {
 // PublishedFor is what somebody else has of a cell in percent of the baseline, nil for nothing.
 func (c Cell) PublishedFor(m Metric) *results.Published {
 	k := slices.IndexFunc(c.Published, func(p results.Published) bool {
-		return p.Metric == m.Name && p.Percent > 0
+		return p.Metric == m.Name && p.Statistic == "" && p.Percent > 0
 	})
 	if k < 0 {
 		return nil

@@ -83,6 +83,7 @@ type Figure struct {
 	Merged  *Distribution // nil where a run gives one value
 	Verdict stats.Verdict // "" in quick sessions and for the baseline
 	Lowered string        // the guard that lowered the verdict, or "at least: " and what limited the figure
+	Over    int           // runs in which the load was not carried, which have no block here
 	Limit   string        // what was at its limit, so that the true figure may be higher
 }
 

@@ -78,6 +78,9 @@ func (a Aspect) share(c, loser, quiet Cell, loss Comparison) (Comparison, string
 	switch {
 	case !loss.Known():
 		return back, ""
+	case loser.Figure(a.Metric).Limit != "" || quiet.Figure(a.Metric).Limit != "":
+		return back, fmt.Sprintf("%s is a bound, so a share of the loss would be too large or too small",
+			map[bool]string{true: loser.Name, false: quiet.Name}[loser.Figure(a.Metric).Limit != ""])
 	case loss.N == 1:
 		return back, fmt.Sprintf("one block does not show what %s loses", loser.Name)
 	case lower && !(lo > 1), !lower && !(hi < 1):
@@ -94,7 +97,7 @@ func (a Aspect) share(c, loser, quiet Cell, loss Comparison) (Comparison, string
 		q, _ := quiet.Figure(a.Metric).At(l.Block)
 		switch x := a.of(own) / a.of(q); {
 		case !counts || !(x > 0):
-		case (l.Value > 1) != lower:
+		case l.Value == 1, (l.Value > 1) != lower:
 			none++
 		default:
 			shares = append(shares, (x-l.Value)/(1-l.Value))

@@ -272,9 +272,9 @@ type Measurement struct {
 	// Overloaded are those of Void that are a finding: the application did not carry what it was asked to.
 	Overloaded []string `json:"overloaded,omitempty"`
 	// Late are those of Void that say that the client was late, or at its limit, in an open loop.
-	Late       []string           `json:"late,omitempty"`
-	Values     map[string]float64 `json:"values,omitempty"`  // by metric
-	Samples    map[string]Samples `json:"samples,omitempty"` // by metric
+	Late    []string           `json:"late,omitempty"`
+	Values  map[string]float64 `json:"values,omitempty"`  // by metric
+	Samples map[string]Samples `json:"samples,omitempty"` // by metric
 	// what the program says of itself: congestionControl, reno
 	Facts map[string]string `json:"facts,omitempty"`
 	// the longest of the metric named as the probe, at most 64

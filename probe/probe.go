@@ -3,6 +3,7 @@
 package probe
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -103,6 +104,40 @@ func Decode(settings []byte, into any) error {
 	}
 	text := strings.TrimPrefix(err.Error(), "error unmarshaling JSON: while decoding JSON: ")
 	return errors.New(strings.TrimPrefix(text, "json: "))
+}
+
+// Alone is embedded by a probe that is the application itself: it has no client outside and no server.
+type Alone struct{}
+
+// Inside is true.
+func (Alone) Inside() bool { return true }
+
+// Server returns none.
+func (Alone) Server(string, Conditions) []string { return nil }
+
+// Ready returns nothing.
+func (Alone) Ready() string { return "" }
+
+// Own is embedded by a probe whose client is OwnClient.
+type Own struct{}
+
+// Parse reads what the client printed: a Measurement.
+func (Own) Parse(output []byte, c Conditions) (results.Measurement, error) {
+	var m results.Measurement
+	if err := json.Unmarshal(output, &m); err != nil {
+		return m, fmt.Errorf("%s: report of the client: %w", c.Name, err)
+	}
+	return m, nil
+}
+
+// OwnClient is the command line of a client that is a command of isolane itself, and gets the probe as its
+// settings.
+func OwnClient(self, kind string, p Probe, c Conditions) []string {
+	settings, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return Command(self, kind, c, "--name", c.Name, string(settings))
 }
 
 // Command is the command line of a probe that is a command of isolane itself, of that kind.

@@ -32,6 +32,7 @@ type Driver struct{}
 
 // Probe measures wake-up latency with SCHED_FIFO threads, one to a CPU.
 type Probe struct {
+	probe.Alone
 	Interval quantity.Duration `json:"interval"`          // whole µs; default 1ms
 	Priority int               `json:"priority"`          // default 80
 	Threads  int               `json:"threads,omitempty"` // 0: one for each CPU that the process may use
@@ -90,17 +91,8 @@ func (p Probe) Metrics(name string) []results.Metric {
 
 func skipped(name string) string { return name + "-skipped" }
 
-// Inside is true: the threads that are woken are the application.
-func (Probe) Inside() bool { return true }
-
 // Capabilities are for its scheduling class, locked memory and /dev/cpu_dma_latency.
 func (Probe) Capabilities() []string { return []string{"SYS_NICE", "IPC_LOCK"} }
-
-// Server returns none.
-func (Probe) Server(string, probe.Conditions) []string { return nil }
-
-// Ready returns nothing.
-func (Probe) Ready() string { return "" }
 
 // Client is the command line. Its report comes on standard output, which must be a pipe.
 func (p Probe) Client(_ string, c probe.Conditions) []string {

@@ -2,7 +2,6 @@ package echo
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -30,6 +29,7 @@ type Driver struct{}
 
 // Probe measures round-trip times.
 type Probe struct {
+	probe.Own
 	Protocol string            `json:"protocol"`       // default udp
 	Payload  quantity.Bytes    `json:"payload"`        // default 64
 	Mode     string            `json:"mode"`           // default pingpong
@@ -113,20 +113,7 @@ func (Probe) Ready() string { return Ready }
 
 // Client is the command line of the client.
 func (p Probe) Client(self string, c probe.Conditions) []string {
-	settings, err := json.Marshal(p)
-	if err != nil {
-		panic(err) // plain data
-	}
-	return probe.Command(self, "echo", c, "--name", c.Name, string(settings))
-}
-
-// Parse reads what the client printed.
-func (Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, error) {
-	var m results.Measurement
-	if err := json.Unmarshal(output, &m); err != nil {
-		return m, fmt.Errorf("%s: report of the client: %w", c.Name, err)
-	}
-	return m, nil
+	return probe.OwnClient(self, "echo", p, c)
 }
 
 // Serve answers as the application.

@@ -2,10 +2,8 @@ package http
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 
@@ -57,6 +55,7 @@ type Driver struct{}
 
 // Probe measures how long replies take.
 type Probe struct {
+	probe.Own
 	webserver.Settings
 	Size        quantity.Bytes `json:"size"`               // of the object; default 1Mi
 	Rate        Rate           `json:"rate"`               // default max
@@ -147,36 +146,7 @@ func (p Probe) Metrics(name string) []results.Metric {
 	return append(all, webserver.ClientUse(name, "of one CPU, polling for nothing left out"))
 }
 
-// Inside is false: the client measures from outside.
-func (Probe) Inside() bool { return false }
-
-// Server is the command line at the application, the same for all probes of the same server.
-func (p Probe) Server(self string, c probe.Conditions) []string {
-	return webserver.Command(self, p.Settings, c)
-}
-
-// Ready is what the server prints when it answers.
-func (Probe) Ready() string { return webserver.Ready }
-
 // Client is the command line of the client.
 func (p Probe) Client(self string, c probe.Conditions) []string {
-	settings, err := json.Marshal(p)
-	if err != nil {
-		panic(err) // plain data
-	}
-	return probe.Command(self, webserver.Kind, c, "--name", c.Name, string(settings))
-}
-
-// Parse reads what the client printed.
-func (Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, error) {
-	var m results.Measurement
-	if err := json.Unmarshal(output, &m); err != nil {
-		return m, fmt.Errorf("%s: report of the client: %w", c.Name, err)
-	}
-	return m, nil
-}
-
-// Serve runs the web server.
-func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) error {
-	return webserver.Serve(ctx, p.Settings, c.At(p.Port()), c.Dir, stdout)
+	return probe.OwnClient(self, webserver.Kind, p, c)
 }

@@ -4,7 +4,6 @@
 package wakeup
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -32,6 +31,8 @@ type Driver struct{}
 
 // Probe measures wake-up latency.
 type Probe struct {
+	probe.Alone
+	probe.Own
 	Interval quantity.Duration `json:"interval"`           // between two activations of a thread; default 1ms
 	Policy   string            `json:"policy"`             // default fifo
 	Priority int               `json:"priority,omitempty"` // of fifo; default 80
@@ -105,32 +106,10 @@ func (p Probe) Metrics(name string) []results.Metric {
 
 func missed(name string) string { return name + "-missed" }
 
-// Inside is true: the threads that are woken are the application.
-func (Probe) Inside() bool { return true }
-
 // Capabilities are for its scheduling class, locked memory and /dev/cpu_dma_latency.
 func (Probe) Capabilities() []string { return []string{"SYS_NICE", "IPC_LOCK"} }
 
-// Server returns none.
-func (Probe) Server(string, probe.Conditions) []string { return nil }
-
-// Ready returns nothing.
-func (Probe) Ready() string { return "" }
-
 // Client is the command line.
 func (p Probe) Client(self string, c probe.Conditions) []string {
-	settings, err := json.Marshal(p)
-	if err != nil {
-		panic(err) // plain data
-	}
-	return probe.Command(self, "wakeup", c, "--name", c.Name, string(settings))
-}
-
-// Parse reads what the client printed.
-func (Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, error) {
-	var m results.Measurement
-	if err := json.Unmarshal(output, &m); err != nil {
-		return m, fmt.Errorf("%s: report of the probe: %w", c.Name, err)
-	}
-	return m, nil
+	return probe.OwnClient(self, "wakeup", p, c)
 }

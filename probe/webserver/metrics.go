@@ -1,25 +1,11 @@
 package webserver
 
 import (
-	"encoding/json"
-	"time"
-
-	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/results"
 )
 
 // Kind is the kind of probe that is the server of all HTTP probes.
 const Kind = "http"
-
-// Command is the command line of a server: the same for all probes of the same one.
-func Command(self string, s Settings, c probe.Conditions) []string {
-	settings, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // plain data
-	}
-	c.Warmup, c.Window = 0, time.Second // of the clients: a server has none
-	return probe.Command(self, Kind, c, "--serve", string(settings))
-}
 
 // The words behind the name of a probe in those of its metrics; each HTTP probe has some of them.
 const (

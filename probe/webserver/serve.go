@@ -2,6 +2,7 @@ package webserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,10 +17,11 @@ import (
 	"syscall"
 	"time"
 
+	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/quantity"
 )
 
-// Ready begins the line that Serve prints when each object can be had.
+// Ready begins the line that a server prints when each object can be had.
 const Ready = "ready "
 
 // How long a server may take to start (Varnish compiles its configuration), and to end when asked to.
@@ -28,9 +30,30 @@ const (
 	endTime   = 5 * time.Second
 )
 
-// Serve runs the server at the address until ctx ends, with its files in dir, and prints Ready when it
+// Inside is false: the client of each HTTP probe measures from outside.
+func (Settings) Inside() bool { return false }
+
+// Ready is what Serve prints when the server answers.
+func (Settings) Ready() string { return Ready }
+
+// Server is the command line at the application: the same for all probes of the same server.
+func (s Settings) Server(self string, c probe.Conditions) []string {
+	settings, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // plain data
+	}
+	c.Warmup, c.Window = 0, time.Second // of the clients: a server has none
+	return probe.Command(self, Kind, c, "--serve", string(settings))
+}
+
+// Serve runs the server as a probe has it: at the address of the conditions, or at Port.
+func (s Settings) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) error {
+	return serve(ctx, s, c.At(s.Port()), c.Dir, stdout)
+}
+
+// serve runs the server at the address until ctx ends, with its files in dir, and prints Ready when it
 // answers. Where this process is killed, the server gets SIGTERM.
-func Serve(ctx context.Context, s Settings, addr netip.AddrPort, dir string, stdout io.Writer) error {
+func serve(ctx context.Context, s Settings, addr netip.AddrPort, dir string, stdout io.Writer) error {
 	if dir == "" {
 		return fmt.Errorf("%s: expected a directory for its files, give --dir", s.Software)
 	}

@@ -34,14 +34,14 @@ func TestServe(t *testing.T) {
 			r, w := io.Pipe()
 			done := make(chan error, 1)
 			go func() {
-				done <- Serve(ctx, Settings{Software: server, Workers: 1}, addr, dir, w)
+				done <- serve(ctx, Settings{Software: server, Workers: 1}, addr, dir, w)
 				_ = w.Close()
 			}()
 			line := make([]byte, 100)
 			if n, err := r.Read(line); err != nil || string(line[:n]) != Ready+addr.String()+"\n" {
 				t.Fatalf("%q, %v, %v", line[:n], err, <-done)
 			}
-			second := Serve(t.Context(), Settings{Software: server}, addr, t.TempDir(), io.Discard)
+			second := serve(t.Context(), Settings{Software: server}, addr, t.TempDir(), io.Discard)
 			if second == nil || !strings.Contains(second.Error(), "address already in use") {
 				t.Errorf("a second one: %v", second)
 			}
@@ -62,12 +62,12 @@ func TestServe(t *testing.T) {
 
 func TestServeRefuses(t *testing.T) {
 	addr := free(t)
-	if err := Serve(t.Context(), Settings{Software: Nginx}, addr, "", io.Discard); err == nil || !strings.Contains(err.Error(), "--dir") {
+	if err := serve(t.Context(), Settings{Software: Nginx}, addr, "", io.Discard); err == nil || !strings.Contains(err.Error(), "--dir") {
 		t.Errorf("no directory: %v", err)
 	}
 	hosttest.Need(t, hosttest.Program("nginx"))
 	other := netip.MustParseAddrPort("192.0.2.1:8080") // of documentation, RFC 5737
-	if err := Serve(t.Context(), Settings{Software: Nginx}, other, t.TempDir(), io.Discard); err == nil || !strings.Contains(err.Error(), other.String()) {
+	if err := serve(t.Context(), Settings{Software: Nginx}, other, t.TempDir(), io.Discard); err == nil || !strings.Contains(err.Error(), other.String()) {
 		t.Errorf("an address of nobody: %v", err)
 	}
 	// A program that ends at once says why.
@@ -76,7 +76,7 @@ func TestServeRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	if err := Serve(t.Context(), Settings{Software: Nginx}, addr, t.TempDir(), io.Discard); err == nil ||
+	if err := serve(t.Context(), Settings{Software: Nginx}, addr, t.TempDir(), io.Discard); err == nil ||
 		!strings.Contains(err.Error(), "exit status 3: no way") {
 		t.Errorf("one that ends: %v", err)
 	}
@@ -85,7 +85,7 @@ func TestServeRefuses(t *testing.T) {
 func TestNotInstalled(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for server, want := range map[string]string{Nginx: "nginx is not installed: apt-get install nginx", Varnish: "varnishd is not installed: apt-get install varnish"} {
-		if err := Serve(t.Context(), Settings{Software: server}, free(t), t.TempDir(), io.Discard); err == nil || err.Error() != want {
+		if err := serve(t.Context(), Settings{Software: server}, free(t), t.TempDir(), io.Discard); err == nil || err.Error() != want {
 			t.Errorf("%s: %v", server, err)
 		}
 	}

@@ -144,11 +144,12 @@ plan/stock            1200       15  the machine as the planner sees it, out of 
 probe                  350       20  the real-time and the web case study, exports, compare
 probe/cyclictest       300        5  the real-time and the web case study, exports, compare
 probe/echo             850       10  guards against the classic errors
-probe/http            1050       10  the real-time and the web case study, exports, compare
+probe/http            1000       10  the real-time and the web case study, exports, compare
 probe/iperf3           200        5  factors, metrics and cells are data, and drivers
+probe/probetest        100        5  servers of probes' tests, shared
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
-probe/webserver        550       25  the real-time and the web case study, exports, compare
-probe/wrk              400        5  facts, published figures
+probe/webserver        550       20  the real-time and the web case study, exports, compare
+probe/wrk              350        5  facts, published figures
 prove                 2750       25  searches beside the cells
 prove/scenario        1300       20  searches beside the cells
 prove/search           400       10  searches beside the cells

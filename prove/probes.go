@@ -85,9 +85,15 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 	if sampled {
 		w.Record()
 	}
+	starved := func(err error) error {
+		if cause := context.Cause(ctx); err != nil && errors.Is(cause, errStarved) {
+			return cause
+		}
+		return err
+	}
 	p, err := startAwaiting(ctx, r.self, spec.Name, by.confines, by.env, by.argv, "")
 	if err != nil {
-		return results.Measurement{}, err
+		return results.Measurement{}, starved(err)
 	}
 	by.subject.PID = p.pid()
 	w.AddSubject(by.subject)
@@ -99,11 +105,8 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 	}
 	out, err := p.wait()
 	w.SubjectDone(p.pid())
-	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errStarved) {
-		err = cause
-	}
 	if err != nil {
-		return results.Measurement{}, err
+		return results.Measurement{}, starved(err)
 	}
 	measured, err := spec.Parse(out, given)
 	if err == nil {

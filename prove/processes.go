@@ -55,9 +55,16 @@ func (o *output) bytes() []byte {
 	return bytes.Clone(o.data.Bytes())
 }
 
+// readiness is how long a server may take to say that it listens; the web servers give up after 30 s.
+const readiness = 40 * time.Second
+
 // start starts argv in its confines.
 func start(ctx context.Context, self, name string, c process.Lane, argv []string) (*proc, error) {
-	return startAwaiting(ctx, self, name, c, nil, argv, "")
+	p, err := startAwaiting(ctx, self, name, c, nil, argv, "")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return p, nil
 }
 
 // startAwaiting starts argv, with more in its environment, and waits until it has printed the text ready.
@@ -74,21 +81,21 @@ func startAwaiting(ctx context.Context, self, name string, c process.Lane, env, 
 		p.stdout.await, p.stdout.seen = ready, seen
 	}
 	if err := process.Start(p.cmd, c.Cgroup); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
 	go func() {
 		p.err = p.cmd.Wait()
 		close(p.ended)
 	}()
-	timeout := time.NewTimer(10 * time.Second)
+	timeout := time.NewTimer(readiness)
 	defer timeout.Stop()
 	select {
 	case <-seen:
 		return p, nil
 	case <-p.ended:
-		return nil, fmt.Errorf("%s ended before it was ready: %w", name, p.failure())
+		return nil, fmt.Errorf("ended before it was ready: %w", p.failure())
 	case <-timeout.C:
-		return nil, errors.Join(fmt.Errorf("%s: not ready after 10 s", name), p.stop(syscall.SIGKILL, time.Second))
+		return nil, errors.Join(fmt.Errorf("not ready after %s", readiness), p.stop(syscall.SIGKILL, time.Second))
 	}
 }
 

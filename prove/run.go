@@ -40,10 +40,10 @@ type Path interface {
 // settle is the time between the start of application and neighbours and the first probe.
 const settle = 500 * time.Millisecond
 
-// patience is how long after its window a client may still take.
+// patience is how long after its window a probe may still take.
 const patience = 20 * time.Second
 
-var errStarved = fmt.Errorf("the client did not end within %s after its window: what else runs with "+
+var errStarved = fmt.Errorf("the probe did not end within %s after its window: what else runs with "+
 	"real-time priority on its CPU?", patience)
 
 // runner makes the runs of a session, one at a time.
@@ -335,7 +335,7 @@ func (r *runner) startServers(ctx context.Context, at place) (servers []*proc, e
 		started = append(started, argv)
 		p, err := startAwaiting(ctx, r.self, spec.Kind+" server", confines, env, argv, spec.Ready())
 		if err != nil {
-			return servers, err
+			return servers, fmt.Errorf("%s server: %w", spec.Kind, err)
 		}
 		servers = append(servers, p)
 	}

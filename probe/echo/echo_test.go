@@ -16,52 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/probetest"
 	"isolane.dev/isolane/results"
 )
-
-// freePort finds a port that is free for both protocols now.
-func freePort(t *testing.T, ip string) netip.AddrPort {
-	t.Helper()
-	for range 20 {
-		l, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
-		if err != nil {
-			t.Skipf("skipped: no %s loopback: %v", ip, err)
-		}
-		addr := netip.MustParseAddrPort(l.Addr().String())
-		u, uerr := net.ListenPacket("udp", addr.String())
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if uerr == nil {
-			if err := u.Close(); err != nil {
-				t.Fatal(err)
-			}
-			return addr
-		}
-	}
-	t.Fatal("no free port")
-	return netip.AddrPort{}
-}
 
 // serve runs the application until the test ends.
 func serve(t *testing.T, ip, wait string) netip.AddrPort {
 	t.Helper()
-	addr := freePort(t, ip)
-	ctx, cancel := context.WithCancel(context.Background())
-	r, w := io.Pipe()
-	done := make(chan error, 1)
-	go func() { done <- Serve(ctx, addr, wait, w) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("server: %v", err)
-		}
-	})
-	line := make([]byte, 256)
-	n, err := r.Read(line)
-	if err != nil || !strings.HasPrefix(string(line[:n]), Ready) {
-		t.Fatalf("%q, %v", line[:n], err)
-	}
+	addr := probetest.FreePort(t, ip)
+	probetest.Serve(t, Ready, func(ctx context.Context, w io.Writer) error { return Serve(ctx, addr, wait, w) })
 	return addr
 }
 
@@ -197,7 +160,7 @@ func TestUnreliableResponder(t *testing.T) {
 }
 
 func TestNobodyThere(t *testing.T) {
-	addr := freePort(t, "127.0.0.1")
+	addr := probetest.FreePort(t, "127.0.0.1")
 	for _, protocol := range []string{UDP, TCP} {
 		if _, err := small(protocol, PingPong).Run(t.Context(), short(addr)); !errors.Is(err, unix.ECONNREFUSED) ||
 			!strings.Contains(err.Error(), addr.String()) {

@@ -19,23 +19,10 @@ import (
 
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/probetest"
 	"isolane.dev/isolane/probe/webserver"
 	"isolane.dev/isolane/results"
 )
-
-// freePort finds a port that is free now.
-func freePort(t *testing.T, ip string) netip.AddrPort {
-	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
-	if err != nil {
-		t.Skipf("skipped: no %s loopback: %v", ip, err)
-	}
-	addr := netip.MustParseAddrPort(l.Addr().String())
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return addr
-}
 
 func read(t *testing.T, settings string) Probe {
 	t.Helper()
@@ -54,27 +41,9 @@ func serve(t *testing.T, p Probe, ip string) probe.Conditions {
 		program = "varnishd"
 	}
 	hosttest.Need(t, hosttest.Program(program))
-	c := probe.Conditions{Name: "test", Address: freePort(t, ip), Dir: t.TempDir(), Warmup: 50 * time.Millisecond,
-		Window: 300 * time.Millisecond}
-	ctx, cancel := context.WithCancel(context.Background())
-	r, w := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		err := p.Serve(ctx, c, w)
-		_ = w.CloseWithError(fmt.Errorf("server: %w", err))
-		done <- err
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("server: %v", err)
-		}
-	})
-	line := make([]byte, 256)
-	n, err := r.Read(line)
-	if err != nil || !strings.HasPrefix(string(line[:n]), webserver.Ready) {
-		t.Fatalf("%q, %v", line[:n], err)
-	}
+	c := probe.Conditions{Name: "test", Address: probetest.FreePort(t, ip), Dir: t.TempDir(),
+		Warmup: 50 * time.Millisecond, Window: 300 * time.Millisecond}
+	probetest.Serve(t, webserver.Ready, func(ctx context.Context, w io.Writer) error { return p.Serve(ctx, c, w) })
 	return c
 }
 
@@ -284,7 +253,7 @@ func TestReplies(t *testing.T) {
 }
 
 func TestNobodyThere(t *testing.T) {
-	c := probe.Conditions{Name: "test", Address: freePort(t, "127.0.0.1"), Window: time.Second}
+	c := probe.Conditions{Name: "test", Address: probetest.FreePort(t, "127.0.0.1"), Window: time.Second}
 	if _, err := read(t, "{rate: 10}").Run(t.Context(), c); !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), c.Address.String()) {
 		t.Error(err)
 	}

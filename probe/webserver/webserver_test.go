@@ -12,24 +12,15 @@ import (
 	"time"
 
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/probe/probetest"
 )
-
-func free(t *testing.T) netip.AddrPort {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return netip.MustParseAddrPort(l.Addr().String())
-}
 
 // Each server answers when it says so, in a directory with blanks and quotes, and is gone when it should be.
 func TestServe(t *testing.T) {
 	for server, program := range map[string]string{Nginx: "nginx", Varnish: "varnishd"} {
 		t.Run(server, func(t *testing.T) {
 			hosttest.Need(t, hosttest.Program(program))
-			addr, dir := free(t), filepath.Join(t.TempDir(), `a "run" of $host; 100%`)
+			addr, dir := probetest.FreePort(t, "127.0.0.1"), filepath.Join(t.TempDir(), `a "run" of $host; 100%`)
 			ctx, cancel := context.WithCancel(t.Context())
 			r, w := io.Pipe()
 			done := make(chan error, 1)
@@ -61,7 +52,7 @@ func TestServe(t *testing.T) {
 }
 
 func TestServeRefuses(t *testing.T) {
-	addr := free(t)
+	addr := probetest.FreePort(t, "127.0.0.1")
 	if err := serve(t.Context(), Settings{Software: Nginx}, addr, "", io.Discard); err == nil || !strings.Contains(err.Error(), "--dir") {
 		t.Errorf("no directory: %v", err)
 	}
@@ -85,7 +76,7 @@ func TestServeRefuses(t *testing.T) {
 func TestNotInstalled(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for server, want := range map[string]string{Nginx: "nginx is not installed: apt-get install nginx", Varnish: "varnishd is not installed: apt-get install varnish"} {
-		if err := serve(t.Context(), Settings{Software: server}, free(t), t.TempDir(), io.Discard); err == nil || err.Error() != want {
+		if err := serve(t.Context(), Settings{Software: server}, probetest.FreePort(t, "127.0.0.1"), t.TempDir(), io.Discard); err == nil || err.Error() != want {
 			t.Errorf("%s: %v", server, err)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/probetest"
 	"isolane.dev/isolane/probe/webserver"
 	"isolane.dev/isolane/results"
 )
@@ -205,32 +205,8 @@ func TestRun(t *testing.T) {
 // serve runs the web server until the test ends.
 func serve(t *testing.T, p Probe) probe.Conditions {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := probe.Conditions{Name: "test", Address: netip.MustParseAddrPort(l.Addr().String()), Dir: t.TempDir(),
+	c := probe.Conditions{Name: "test", Address: probetest.FreePort(t, "127.0.0.1"), Dir: t.TempDir(),
 		Warmup: time.Second, Window: time.Second}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	r, w := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		err := p.Serve(ctx, c, w)
-		_ = w.CloseWithError(fmt.Errorf("server: %w", err))
-		done <- err
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("server: %v", err)
-		}
-	})
-	line := make([]byte, 256)
-	if n, err := r.Read(line); err != nil || !strings.HasPrefix(string(line[:n]), webserver.Ready) {
-		t.Fatalf("%q, %v", line[:n], err)
-	}
+	probetest.Serve(t, webserver.Ready, func(ctx context.Context, w io.Writer) error { return p.Serve(ctx, c, w) })
 	return c
 }

@@ -268,6 +268,7 @@ func (s *search) blocks(set stock.NodeSet) []int {
 // takes are the CPUs of one core that a lane may have.
 type takes struct {
 	open []int // in the order in which they are taken
+	kept []int // the same, those first that housekeeping would keep; nil where there is no choice
 	most int   // how many of them the lane could use
 }
 
@@ -305,7 +306,39 @@ func (s *search) choices(c int) takes {
 	if s.a.smt == lane.Isolate {
 		t.most = min(t.most, 1)
 	}
+	if s.a.share > 1 && s.a.smt == lane.Any && len(t.open) > 1 {
+		others := func(id int) bool { return s.m.IsOthers(id, s.a.share, -1) }
+		t.kept = slices.Clone(t.open)
+		slices.SortStableFunc(t.kept, func(a, b int) int {
+			switch {
+			case others(a) == others(b):
+				return 0
+			case others(a):
+				return -1
+			}
+			return 1
+		})
+	}
 	return t
+}
+
+// taken are the CPUs of a core that the lane has when it has n of them: one that leaves housekeeping nothing
+// of the core costs less than one that is shared, if boot prepared it as well.
+func (s *search) taken(c, n int) []int {
+	t := &s.takes[c]
+	if t.kept == nil || !s.sharesCore(c, t.open[:n]) || s.sharesCore(c, t.kept[:n]) ||
+		s.unprepared(t.kept[:n]) > s.unprepared(t.open[:n]) {
+		return t.open[:n]
+	}
+	return t.kept[:n]
+}
+
+func (s *search) unprepared(cpus []int) int {
+	sum := 0
+	for _, id := range cpus {
+		sum += s.m.Unprepared(id)
+	}
+	return sum
 }
 
 // chosen puts the CPUs that spec.cpus.list names in front, and removes the others unless they are to be idle.

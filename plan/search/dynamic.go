@@ -158,9 +158,8 @@ func (s *search) take(cpus, idle []int, at int, t domainTable, count int) (with,
 	for k := c.To - 1; k >= c.From && count > 0; k-- {
 		n := int(t.taken[k-c.From][count])
 		count -= n
-		open := s.takes[k].open
-		if cpus = append(cpus, open[:n]...); n > 0 && s.a.smt == lane.Isolate {
-			idle = append(idle, open[n:]...)
+		if cpus = append(cpus, s.taken(k, n)...); n > 0 && s.a.smt == lane.Isolate {
+			idle = append(idle, s.takes[k].open[n:]...)
 		}
 	}
 	return cpus, idle
@@ -197,18 +196,16 @@ func (s *search) options(more []score, c, open int, counted bool) []score {
 	core, t := &s.m.Cores[c], &s.takes[c]
 	whole := s.m.IsWhole(c)
 	slow := s.a.fast && core.Kind != host.Performance
-	unprepared, joined := 0, 0
 	for n := range t.most + 1 {
-		if n > 0 {
-			id := t.open[n-1]
-			unprepared += s.m.Unprepared(id)
+		taken, joined := s.taken(c, n), 0
+		for _, id := range taken {
 			if s.m.Owner(id) == stock.Several {
 				joined++
 			}
 		}
-		v := score{unprepared: int32(unprepared)}
+		v := score{unprepared: int32(s.unprepared(taken))}
 		v.fill = int32((n - joined) * open)
-		if n < len(core.CPUs) && s.a.smt != lane.Isolate && s.sharesCore(c, t.open[:n]) {
+		if n < len(core.CPUs) && s.a.smt != lane.Isolate && s.sharesCore(c, taken) {
 			v.shared = 1
 		}
 		if slow {

@@ -44,6 +44,23 @@ func declare(t *testing.T, text string) []lane.Lane {
 	return lanes
 }
 
+// A lane that may have the boot core, and may share, takes the thread that housekeeping would keep there: no core
+// is shared with it then, and no whole core is broken.
+func TestTakesTheBootCoresRest(t *testing.T) {
+	h := vector(t)
+	p, err := Solve(h, plan.Placement{}, declare(t, "a: {cpus: {count: 1, list: 0, boot: true}}\nc: {cpus: {count: 4}, near: {numaNode: 1}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Lanes[0].Spec.CPUs = lane.CPUs{Count: 1, Share: 2, Boot: true}
+	if p, err = Solve(h, p, declare(t, "b: {cpus: {count: 1, share: 2, boot: true}}")); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.Lanes[2].CPUs.String(); got != "16" || p.Cost != (plan.Cost{}) {
+		t.Errorf("CPUs %s, cost %+v", got, p.Cost)
+	}
+}
+
 // Each wish, on a real machine: what the lanes get, and that the reasons say why.
 func TestWishes(t *testing.T) {
 	for _, c := range []struct{ name, lanes, want, reason string }{

@@ -53,7 +53,7 @@ func TestTakesTheBootCoresRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Lanes[0].Spec.CPUs = lane.CPUs{Count: 1, Share: 2, Boot: true}
-	if p, err = Solve(h, p, declare(t, "b: {cpus: {count: 1, share: 2, boot: true}}")); err != nil {
+	if p, err = Solve(h, p, declare(t, "b: {cpus: {count: 1, share: 2, boot: true}, near: {numaNode: 0}}")); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.Lanes[2].CPUs.String(); got != "16" || p.Cost != (plan.Cost{}) {

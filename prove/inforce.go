@@ -100,10 +100,19 @@ func (r *runner) laneName() string {
 	return applicationLane
 }
 
-// applicationDir is the cgroup of the application.
+// applicationDir is the cgroup of the application: its lane's, or where it has none the one made for it.
 func (r *runner) applicationDir(h host.Host) (string, error) {
 	if r.inForce != nil {
 		return r.inForce.Dir, nil
+	}
+	groups, err := r.lanes.Groups()
+	if err != nil {
+		return "", err
+	}
+	for _, g := range groups {
+		if g.Lane.Name == applicationLane {
+			return g.Dir, nil // lanes that share CPUs are in a cgroup of their pool
+		}
 	}
 	return knob.GroupDir(h, applicationLane)
 }
@@ -112,7 +121,7 @@ func (r *runner) applicationDir(h host.Host) (string, error) {
 func (r *runner) ownGroups() []string {
 	groups := []string{neighboursGroup}
 	if r.scenario.Networked() {
-		groups = append(groups, clientGroup)
+		groups = append(groups, clientLane)
 	}
 	if r.inForce == nil {
 		groups = append(groups, applicationLane)

@@ -11,8 +11,8 @@ import (
 )
 
 // judge says of a trial what was found, and which goals hold. What a probe says against itself makes a trial
-// doubtful, unless it is that its client was late and all goals hold all the same: latencies count from when a
-// message was due, so a late client makes them longer.
+// doubtful, unless it is that its client was late and all goals hold all the same: latencies count from when
+// a message was due, so a late client makes them longer.
 func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	m results.Measurement) error {
 	m.Worst, m.Tail = nil, nil

@@ -18,8 +18,8 @@ import (
 // The lanes that are planned: the application's, and where the machine is large enough one for the
 // outside client, so that nothing of the platform runs on its CPU.
 const (
-	applicationLane = "edge-app"
-	clientLane      = "edge-client"
+	applicationLane = "prove-application"
+	clientLane      = "prove-client"
 )
 
 // ErrTooSmall says that the machine has not enough CPUs for a proof.
@@ -32,46 +32,51 @@ type layout struct {
 	client    cpuset.Set     // the same in every cell; empty where nothing measures from outside
 	platform  cpuset.Set     // all others: where floating things may run
 	rest      cpuset.Set     // neighbours in pinned and lane cells
-	shared    bool           // the neighbours have to share the client's CPU in pinned and lane cells
+	crowded   bool           // the client has a CPU of housekeeping, since there is no other
 }
 
 // newLayout plans the application and, where something measures from outside, the client on h, beside lanes
-// in force. With two CPUs the client has the one that the lane leaves, and confined neighbours have nowhere
-// to go but there. A client that has its CPU already keeps it.
+// in force. A client that has its CPU already keeps it. Where there is no room for a CPU of its own it has
+// none yet, and the layout is crowded.
 func newLayout(h host.Host, placed plan.Placement, spec lane.Spec, client cpuset.Set, outside bool) (layout,
 	error) {
 	usable := h.Usable().Difference(placed.CPUs())
 	if usable.Len() < 2 {
 		return layout{}, fmt.Errorf("%w: this one lets isolane use CPU %s", ErrTooSmall, usable)
 	}
-	app := lane.Lane{Metadata: lane.Metadata{Name: applicationLane}, Spec: spec}
-	if !outside {
-		alone, err := solver.Solve(h, placed, []lane.Lane{app})
-		if err != nil {
-			return layout{}, err
+	if n := len(placed.Lanes); outside {
+		both, err := solver.Solve(h, placed, []lane.Lane{theApplication(spec), theClient(client)})
+		if err == nil {
+			l := layout{placement: both, lane: both.Lanes[n].CPUs}
+			l.placement.Lanes = both.Lanes[:n+1]
+			return l.with(usable, both.Lanes[n+1].CPUs), nil
 		}
-		own := alone.Lanes[len(placed.Lanes)]
-		return layout{lane: own.CPUs, placement: alone, platform: usable, rest: usable.Difference(own.Owned())}, nil
 	}
-	both, err := solver.Solve(h, placed, []lane.Lane{app, theClient(client)})
-	if err == nil {
-		n := len(placed.Lanes)
-		inLane, client := both.Lanes[n], both.Lanes[n+1]
-		l := layout{lane: inLane.CPUs, client: client.CPUs, placement: both}
-		l.placement.Lanes = both.Lanes[:n+1]
-		l.platform = usable.Difference(l.client)
-		l.rest = l.platform.Difference(inLane.Owned())
-		return l, nil
-	}
-	alone, err := solver.Solve(h, placed, []lane.Lane{app})
+	l, err := alone(h, placed, spec)
+	l.crowded = outside
+	return l.with(usable, cpuset.Set{}), err
+}
+
+// alone plans the application by itself.
+func alone(h host.Host, placed plan.Placement, spec lane.Spec) (layout, error) {
+	p, err := solver.Solve(h, placed, []lane.Lane{theApplication(spec)})
 	if err != nil {
 		return layout{}, err
 	}
-	l := layout{placement: alone, lane: alone.Lanes[len(placed.Lanes)].CPUs, shared: true}
-	l.client = cpuset.Of(alone.Housekeeping.First())
-	l.platform = usable.Difference(l.client)
-	l.rest = l.client
-	return l, nil
+	return layout{placement: p, lane: p.Lanes[len(placed.Lanes)].CPUs}, nil
+}
+
+// with gives the client its CPU. Where that leaves confined neighbours none, they have to go there too.
+func (l layout) with(usable, client cpuset.Set) layout {
+	l.client, l.platform = client, usable.Difference(client)
+	if l.rest = l.platform.Difference(l.placement.CPUs()); l.rest.IsEmpty() {
+		l.rest = client
+	}
+	return l
+}
+
+func theApplication(spec lane.Spec) lane.Lane {
+	return lane.Lane{Metadata: lane.Metadata{Name: applicationLane}, Spec: spec}
 }
 
 // theClient asks for a CPU on which nothing of the platform runs: the one that it has, if it has one.
@@ -89,7 +94,7 @@ func layoutBeside(h host.Host, placed plan.Placement, inForce cpuset.Set, measur
 		return l
 	}
 	l.client = cpuset.Of(free.First())
-	if l.shared = free.Len() < 2; l.shared {
+	if l.crowded = free.Len() < 2; l.crowded {
 		return l
 	}
 	if p, err := solver.Solve(h, placed, []lane.Lane{theClient(cpuset.Set{})}); err == nil {
@@ -130,6 +135,7 @@ func (r *runner) layOut(h host.Host, placed plan.Placement, s *results.Session, 
 	count := func(i int) int { return r.scenario.Conditions(*cells[i]).Lane.CPUs.Count }
 	slices.SortStableFunc(order, func(a, b int) int { return count(b) - count(a) })
 	var client cpuset.Set
+	crowded := false
 	for _, i := range order {
 		given := r.scenario.Conditions(*cells[i])
 		l, err := layout{}, error(nil)
@@ -145,9 +151,20 @@ func (r *runner) layOut(h host.Host, placed plan.Placement, s *results.Session, 
 			impossible[cells[i].Name] = "not on this machine: " + err.Error()
 			continue
 		}
-		client = l.client
 		r.layouts[cells[i].Name] = l
-		*cells[i] = l.assign(*cells[i], given)
+		if crowded = crowded || l.crowded; !l.crowded {
+			client = l.client
+		}
+	}
+	if crowded && r.inForce == nil {
+		if err := r.crowd(h, placed, cells); err != nil {
+			return err
+		}
+	}
+	for _, i := range order {
+		if l, ok := r.layouts[cells[i].Name]; ok {
+			*cells[i] = l.assign(*cells[i], r.scenario.Conditions(*cells[i]))
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(impossible)) {
 		s.Scenario.Excluded = append(s.Scenario.Excluded, results.Excluded{Cell: name, Because: impossible[name]})
@@ -157,12 +174,48 @@ func (r *runner) layOut(h host.Host, placed plan.Placement, s *results.Session, 
 	return nil
 }
 
-// anyLayout is that of one of the cells that are measured in this boot.
-func (r *runner) anyLayout(s results.Session) layout {
-	for _, c := range s.Cells {
-		if l, ok := r.layouts[c.Name]; ok {
-			return l
+// crowd gives the client one CPU of housekeeping in all cells, since in one of them there is no other.
+func (r *runner) crowd(h host.Host, placed plan.Placement, cells []*results.Cell) error {
+	usable := h.Usable().Difference(placed.CPUs())
+	left := usable
+	for _, c := range cells {
+		if _, ok := r.layouts[c.Name]; !ok {
+			continue
+		}
+		l, err := alone(h, placed, r.scenario.Conditions(*c).Lane)
+		if err != nil {
+			return fmt.Errorf("cell %s: %w", c.Name, err)
+		}
+		l.crowded = true
+		r.layouts[c.Name], left = l, left.Intersection(l.placement.Housekeeping)
+	}
+	if left.IsEmpty() {
+		return errors.New("the lanes of the cells leave no CPU that the outside client could have in all of them")
+	}
+	for name, l := range r.layouts {
+		r.layouts[name] = l.with(usable, cpuset.Of(left.First()))
+	}
+	return nil
+}
+
+// crowding says what has no CPU of its own on this machine.
+func (r *runner) crowding(cells []results.Cell) []string {
+	var notes []string
+	add := func(note string) {
+		if !slices.Contains(notes, note) {
+			notes = append(notes, note)
 		}
 	}
-	return layout{}
+	for _, c := range cells {
+		l := r.layouts[c.Name]
+		if l.crowded {
+			add(fmt.Sprintf("There is no CPU for the outside client alone: in all cells it has CPU %s, which "+
+				"housekeeping has too. Floating things have CPU %s.", l.client, l.platform))
+		}
+		if !c.Neighbours.IsEmpty() && c.Neighbours == c.Client {
+			add("Pinned or in a lane, the application leaves its neighbours no CPU but the client's: they share it, " +
+				"below the client's real-time priority.")
+		}
+	}
+	return notes
 }

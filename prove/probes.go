@@ -45,7 +45,7 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 		client := r.scenario.Spec.Client
 		m.confines = process.Lane{Netns: netpath.Lab().Client.Netns, Policy: client.Policy,
 			Priority: client.Priority}
-		m.confines.Cgroup, err = knob.GroupDir(at.host, clientGroup)
+		m.confines.Cgroup, err = knob.GroupDir(at.host, clientLane)
 		return m, err
 	}
 	m.subject = witness.Subject{Role: witness.Application, Planned: at.cell.Application}

@@ -1,12 +1,14 @@
 package prove
 
 import (
+	"fmt"
+
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/factor"
+	factorlane "isolane.dev/isolane/factor/lane"
 	factornoise "isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/path"
 	"isolane.dev/isolane/factor/placement"
-	"isolane.dev/isolane/noise"
 	"isolane.dev/isolane/prove/scenario"
 
 	"errors"
@@ -16,7 +18,6 @@ import (
 
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
-	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/plan"
@@ -49,38 +50,57 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
+// Who gets which CPUs on machines of several sizes: the client the same in all cells.
 func TestLayout(t *testing.T) {
-	one, loud := lane.Spec{CPUs: lane.CPUs{Count: 1}}, []noise.Stressor{{Name: "cpu"}}
+	kinds := kinds()
+	kinds.Factors = append(kinds.Factors, factorlane.Driver{})
+	sc, err := scenario.Parse("test", strings.NewReader(`{apiVersion: isolane.dev/v1alpha3, kind: Scenario, metadata: {name: test}, spec: {
+		factors: [{name: noise, levels: [quiet, {name: noisy, neighbours: [{name: cpu}]}]}, {name: placement, levels: [floating, pinned, lane]},
+			{name: kind, kind: lane, where: {placement: [lane]}, levels: [plain, {name: cores, spec: {cpus: {count: 2, smt: isolate}}}]}],
+		baseline: quiet-floating, lane: {cpus: {count: 1}}, probes: [{name: trip, kind: echo}], modes: {quick: {blocks: 1, windows: {echo: {measure: 1s}}}}}}`), kinds)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name    string
 		machine hosttest.Machine
-		want    string // client, lane, platform, rest, shared
+		want    string // of the noisy cells: application, neighbours; client of all; notes
 	}{
-		{"two CPUs share", hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1}, "0 1 1 0 true"},
-		{"three CPUs do not", hosttest.Machine{Packages: 1, CoresPerPackage: 3, ThreadsPerCore: 1}, "2 1 0-1 0 false"},
-		{"four CPUs", hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}, "2 1 0-1,3 0,3 false"},
+		{"two CPUs", hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1},
+			"floating 1/1 pinned 1/0 lane-plain 1/0 client 0: crowded, shared"},
+		{"three", hosttest.Machine{Packages: 1, CoresPerPackage: 3, ThreadsPerCore: 1},
+			"floating 1-2/1-2 pinned 1/2 lane-plain 1/2 lane-cores 1-2/0 client 0: crowded, shared"},
+		{"four", hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1},
+			"floating 0-2/0-2 pinned 1/0,2 lane-plain 1/0,2 lane-cores 1-2/0 client 3: "},
+		{"three cores of two threads", hosttest.Machine{Packages: 1, CoresPerPackage: 3, ThreadsPerCore: 2},
+			"floating 1-5/1-5 pinned 1/2-5 lane-plain 1/2-5 lane-cores 1-2/3 client 0: crowded"},
 	} {
-		l, err := newLayout(c.machine.Host(t), plan.Placement{}, one, cpuset.Set{}, true)
-		if err != nil {
-			t.Fatal(err)
+		s := results.Session{Cells: sc.AllCells()}
+		r := runner{scenario: sc}
+		if err := r.layOut(c.machine.Host(t), plan.Placement{}, &s, false); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
 		}
-		got := strings.Join([]string{l.client.String(), l.lane.String(), l.platform.String(), l.rest.String()}, " ") + map[bool]string{true: " true", false: " false"}[l.shared]
-		if got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		var got []string
+		clients := map[cpuset.Set]bool{}
+		for _, cell := range s.Cells {
+			if clients[cell.Client] = true; !cell.Neighbours.IsEmpty() {
+				got = append(got, fmt.Sprintf("%s %s/%s", strings.TrimPrefix(cell.Name, "noisy-"), cell.Application, cell.Neighbours))
+			}
 		}
-		if len(l.notes()) > 0 != l.shared {
-			t.Errorf("%s: notes %q", c.name, l.notes())
+		for cpu := range clients {
+			got = append(got, "client "+cpu.String())
 		}
-		floating := l.assign(results.Cell{}, factor.Conditions{Place: factor.Anywhere, Neighbours: loud})
-		if floating.Application != l.platform || floating.Neighbours != l.platform || floating.Client.Intersects(floating.Application) {
-			t.Errorf("%s: floating %+v", c.name, floating)
+		var notes []string
+		for _, n := range r.crowding(s.Cells) {
+			notes = append(notes, map[string]string{"There": "crowded", "Pinned": "shared"}[strings.Fields(n)[0]])
 		}
-		pinned := l.assign(results.Cell{}, factor.Conditions{Place: factor.InCpuset, Neighbours: loud})
-		if pinned.Application != l.lane || pinned.Neighbours.Intersects(pinned.Application) || pinned.Client != floating.Client {
-			t.Errorf("%s: pinned %+v", c.name, pinned)
+		if all := strings.Join(got, " ") + ": " + strings.Join(notes, ", "); all != c.want {
+			t.Errorf("%s:\n%s, want\n%s", c.name, all, c.want)
 		}
 	}
-	if _, err := newLayout(hosttest.Machine{Packages: 1, CoresPerPackage: 1, ThreadsPerCore: 1}.Host(t), plan.Placement{}, one, cpuset.Set{}, true); !errors.Is(err, ErrTooSmall) {
+	r, s := runner{scenario: sc}, results.Session{Cells: sc.AllCells()}
+	if err := r.layOut(hosttest.Machine{Packages: 1, CoresPerPackage: 1, ThreadsPerCore: 1}.Host(t), plan.Placement{}, &s, false); !errors.Is(err, ErrTooSmall) {
 		t.Errorf("one CPU: %v", err)
 	}
 }

@@ -99,11 +99,8 @@ func (r *runner) undo(ctx context.Context) error {
 	return err
 }
 
-// groups of a run beside the lane's own.
-const (
-	clientGroup     = "edge-client"
-	neighboursGroup = "neighbours"
-)
+// neighboursGroup is a group of a run beside the lanes' own.
+const neighboursGroup = "prove-neighbours"
 
 // network are the steps that make the way from the client to the application; none where nobody measures from
 // outside.
@@ -135,7 +132,7 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 	}
 	var groups []knob.Group
 	if r.scenario.Networked() {
-		groups = append(groups, knob.Group{Name: clientGroup, CPUs: c.Client})
+		groups = append(groups, knob.Group{Name: clientLane, CPUs: c.Client})
 	}
 	switch {
 	case r.inForce != nil:
@@ -187,6 +184,9 @@ func (r *runner) adopt(h host.Host, given factor.Conditions) error {
 			continue
 		}
 		dir, err := knob.GroupDir(h, name)
+		if name == applicationLane {
+			dir, err = r.applicationDir(h)
+		}
 		if err != nil {
 			return err
 		}
@@ -380,7 +380,7 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 	w.Cpusets[application] = c.Application
 	w.Own, w.Workload = append(r.attached(), application), r.inForce != nil
 	if r.scenario.Networked() {
-		client, err := knob.GroupDir(h, clientGroup)
+		client, err := knob.GroupDir(h, clientLane)
 		if err != nil {
 			return w, err
 		}

@@ -156,7 +156,7 @@ func wrongCPUFault(h host.Host) fault {
 			if m.probe != "" {
 				return nil
 			}
-			dir, err := knob.GroupDir(h, clientGroup)
+			dir, err := knob.GroupDir(h, clientLane)
 			if err != nil {
 				return err
 			}

@@ -255,7 +255,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	if err = r.settlePaths(&s); err != nil {
 		return s, nil, err
 	}
-	notes := append(r.anyLayout(s).notes(), r.notes()...)
+	notes := append(r.crowding(s.Cells), r.notes()...)
 	for _, e := range s.Scenario.Excluded {
 		notes = append(notes, fmt.Sprintf("%s is no cell: %s", e.Cell, e.Because))
 	}
@@ -325,19 +325,6 @@ func (r *runner) path(name string) (Path, error) {
 		return nil, fmt.Errorf("path %q is unknown", name)
 	}
 	return r.paths[k], nil
-}
-
-func (l layout) notes() []string {
-	var notes []string
-	if l.shared {
-		notes = append(notes, fmt.Sprintf("This machine lets isolane use two CPUs. The outside client has CPU "+
-			"%s, so the platform "+
-			"is CPU %s alone: floating things have one CPU to float over, and in the pinned and lane cells the "+
-			"neighbours "+
-			"share the client's CPU, below its real-time priority. With four or more CPUs each has its own.",
-			l.client, l.platform))
-	}
-	return notes
 }
 
 // expectations are what the witness of a cell must show.

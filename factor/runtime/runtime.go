@@ -105,8 +105,8 @@ func (runtimes) Package(program string) string {
 	return program
 }
 
-// Missing says what the host lacks for a level beside programs, and the command that installs it; "" where nothing is
-// missing.
+// Missing says what the host lacks for a level beside programs, and the command that installs it; "" where
+// nothing is missing.
 func (f runtimes) Missing(level string, root fs.FS) (what, remedy string) {
 	if level != guest.VM {
 		return "", ""

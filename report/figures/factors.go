@@ -93,8 +93,8 @@ func (s *Summary) Others() string {
 	return strings.Join(all, "-")
 }
 
-// standard is the cell of the same disturbance (or of none), the same load and the same boot, which is in all else
-// as the baseline. Nil: there is none.
+// standard is the cell of the same disturbance (or of none), the same load and the same boot, which is in all
+// else as the baseline. Nil: there is none.
 func (s *Summary) standard(c Cell, quiet bool) *Cell {
 	base := s.Cell(s.Baseline)
 	if base == nil {

@@ -185,7 +185,8 @@ func syntheticRun(tb testing.TB, r *rand.Rand, c results.Cell, block int) result
 		{Role: "application", Comm: "echo", Planned: c.Application, Seen: c.Application, Voluntary: 5000,
 			Involuntary: 40},
 		{Role: "client", Comm: "probe", Planned: c.Client, Seen: c.Client}}
-	w.Cpusets = []results.Cpuset{{Path: "/groups/edge-app", Planned: c.Application, InForce: c.Application}}
+	w.Cpusets = []results.Cpuset{{Path: "/groups/prove-application", Planned: c.Application,
+		InForce: c.Application}}
 	w.CPUs = []results.CPU{{ID: 1, Interrupts: 1000, Softirqs: map[string]uint64{"NET_RX": 2500},
 		ContextSwitches: 9000, Steal: results.Nanoseconds(5 * time.Millisecond)}}
 	w.Sources = []results.Source{{CPU: 1, Kind: "tick", Name: "local timer", Count: new(uint64(1250)),

@@ -43,6 +43,10 @@ func (d Display) Progress(p Progress) {
 	}
 	line := fmt.Sprintf("run %d of %d  %s  %-24s about %s left", p.Done+1, p.Runs, block, p.Cell,
 		p.Left.Round(time.Second))
+	if p.Capacity != "" {
+		line = fmt.Sprintf("capacity of %s  %-24s run %d of %d  about %s left", p.Capacity, p.Cell, p.Done+1,
+			p.Runs, p.Left.Round(time.Second))
+	}
 	if p.Search != "" {
 		line = fmt.Sprintf("search %s  %-24s trial %d of at most %d, at %s  at most %s left", p.Search, p.Cell,
 			p.Done+1, p.Runs, p.Point, p.Left.Round(time.Second))

@@ -160,7 +160,8 @@ func (f *referee) judge(lanes []*bruteLane, more bool) (string, bruteCost) {
 }
 
 // shared counts the cores of a lane of which another lane has a thread, but for the two that both share, or
-// housekeeping for good. While more lanes are to come, a thread that is nobody's may become that of one who shares.
+// housekeeping for good. While more lanes are to come, a thread that is nobody's may become that of one who
+// shares.
 func (f *referee) shared(l *bruteLane, lanes []*bruteLane, more bool) int {
 	var others, all mask
 	for _, o := range lanes {
@@ -304,8 +305,8 @@ func (f *referee) kind(l *bruteLane) bool {
 	return true
 }
 
-// sameThreads says whether all cores have as many threads. Where the machine does not tell kinds of core apart, and they
-// have not, of which kind one is is not known.
+// sameThreads says whether all cores have as many threads. Where the machine does not tell kinds of core
+// apart, and they have not, of which kind one is is not known.
 func (m *bruteMachine) sameThreads() bool {
 	threads := map[int]int{}
 	for _, c := range m.cpus {

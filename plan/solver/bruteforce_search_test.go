@@ -77,7 +77,8 @@ func (s *bruteSearch) enough() bool {
 	return s.stock.holds(all) && s.room(s.first) && s.functions(all, slices.Clone(s.stock.vfs))
 }
 
-// room says whether lanes from i on, without those that share, have CPUs enough, one of which is housekeeping's.
+// room says whether lanes from i on, without those that share, have CPUs enough, one of which is
+// housekeeping's.
 func (s *bruteSearch) room(i int) bool {
 	free := s.f.usable
 	for _, l := range s.lanes[:i] {
@@ -201,7 +202,8 @@ func (s *bruteSearch) places1(i int, others []*bruteLane, try func([]*bruteLane)
 	l.cpus, l.idle, l.memory, l.device = 0, 0, 0, device
 }
 
-// memories are the sets of nodes that have what a lane asks for, if it were alone; none where it asks for none.
+// memories are the sets of nodes that have what a lane asks for, if it were alone; none where it asks for
+// none.
 func (s *bruteSearch) memories(l *bruteLane) []mask {
 	if !asksForMemory(l.spec) {
 		return []mask{0}
@@ -293,8 +295,8 @@ func (s *bruteSearch) open(l *bruteLane, others []*bruteLane) mask {
 	return free
 }
 
-// bruteCore is a core with threads to take, those that are alike beside each other, and a signature: cores of one L3
-// with the same are alike. L3s of which all cores are alike are alike.
+// bruteCore is a core with threads to take, those that are alike beside each other, and a signature: cores of
+// one L3 with the same are alike. L3s of which all cores are alike are alike.
 type bruteCore struct {
 	id      int
 	threads []int
@@ -390,11 +392,12 @@ func (s *bruteSearch) core(id int, free mask, others []*bruteLane) bruteCore {
 	return core
 }
 
-// bruteForm says which CPUs of a core a lane has, and which it keeps idle, if it takes these; false where it cannot.
+// bruteForm says which CPUs of a core a lane has, and which it keeps idle, if it takes these; false where it
+// cannot.
 type bruteForm func(core bruteCore, take mask) (cpus, idle mask, ok bool)
 
-// choose takes so many threads of the cores from the last of patterns on. Of cores that are alike the earlier gets at
-// least what the later gets, and so of L3s; of threads that are alike the earlier goes first.
+// choose takes so many threads of the cores from the last of patterns on. Of cores that are alike the earlier
+// gets at least what the later gets, and so of L3s; of threads that are alike the earlier goes first.
 func (s *bruteSearch) choose(cores []bruteCore, patterns []int, left int, form bruteForm, cpus, idle mask, use func(cpus, idle mask)) {
 	at := len(patterns)
 	if left == 0 {

@@ -87,8 +87,8 @@ func (s *bruteSearch) fits(i int) bool {
 	return ok
 }
 
-// holds says whether nodes have what lanes ask for: pages of the pools alone, or with memory, of which housekeeping then
-// keeps some. Sizes are whole GiB, so some is one.
+// holds says whether nodes have what lanes ask for: pages of the pools alone, or with memory, of which
+// housekeeping then keeps some. Sizes are whole GiB, so some is one.
 func (st bruteStock) holds(lanes []*bruteLane) bool {
 	var demands []bruteDemand
 	pagesOnly := true

@@ -16,8 +16,8 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
-// TestBruteForce holds the planner against a search of all places, by code of its own: random machines of up to 16
-// CPUs, and random files of up to four lanes beside up to two that are placed.
+// TestBruteForce holds the planner against a search of all places, by code of its own: random machines of up
+// to 16 CPUs, and random files of up to four lanes beside up to two that are placed.
 //
 //	BRUTE_FILES=100000 go test ./plan/solver -run TestBruteForce -timeout 0     # more of them
 //	BRUTE_SEED=7 BRUTE_FILE=123 go test ./plan/solver -run TestBruteForce       # one again
@@ -200,8 +200,8 @@ func describe(p plan.Placement) string {
 	return text
 }
 
-// checkRepacked sees that the rules hold, that what is elsewhere now was moved, step by step to free CPUs, and that nothing is
-// worse than without moves.
+// checkRepacked sees that the rules hold, that what is elsewhere now was moved, step by step to free CPUs,
+// and that nothing is worse than without moves.
 func (p *bruteProblem) checkRepacked(f *referee, got, plain plan.Placement, least bruteLeast) bruteFault {
 	if len(got.Moves) == 0 {
 		fault := p.checkPlacement(f, got, least)

@@ -41,7 +41,7 @@ func cheapest(h host.Host, placed plan.Placement, lanes []lane.Lane, name string
 	c := changes{h: h, placed: placed, lanes: lanes}
 	free := stock.New(h, placed.Lanes).Free().Len()
 	for kind := range edits(lane.Spec{}, free) {
-		c.tries, c.steps = 60, 240000
+		c.tries, c.steps = 60, 480000
 		for i, l := range lanes {
 			for _, e := range edits(l.Spec, free)[kind] {
 				if c.works(i, e.do) {
@@ -50,15 +50,15 @@ func cheapest(h host.Host, placed plan.Placement, lanes []lane.Lane, name string
 			}
 		}
 	}
-	c.tries, c.steps = 60, 240000
+	c.tries, c.steps = 60, 480000
 	for i, l := range lanes {
 		if text := c.memory(i); text != "" {
 			return &plan.Change{Lane: l.Metadata.Name, Change: text}
 		}
 	}
 	for i, l := range lanes {
-		c.steps = 20000 // this helps mostly, so it is always tried
-		if rest := slices.Delete(slices.Clone(lanes), i, i+1); len(rest) > 0 && c.fit(rest) {
+		// this helps mostly, so it is always tried
+		if rest := slices.Delete(slices.Clone(lanes), i, i+1); len(rest) > 0 && c.fit(rest, 80000) {
 			return &plan.Change{Lane: l.Metadata.Name, Change: "leave it out"}
 		}
 	}
@@ -72,12 +72,12 @@ func (c *changes) works(i int, do func(*lane.Spec)) bool {
 	}
 	lanes := slices.Clone(c.lanes)
 	do(&lanes[i].Spec)
-	return lanes[i].Spec.Validate() == nil && c.fit(lanes)
+	most := min(max(20000, c.steps/3), c.steps) // the first tries change least, and may take longer
+	return lanes[i].Spec.Validate() == nil && c.fit(lanes, most)
 }
 
-// fit says whether a short search finds a way to place the lanes.
-func (c *changes) fit(lanes []lane.Lane) bool {
-	most := min(max(15000, c.steps/4), c.steps) // the first tries change least, and may take longer
+// fit says whether a search of so many steps finds a way to place the lanes.
+func (c *changes) fit(lanes []lane.Lane, most int) bool {
 	if most <= 0 || c.placed.Check(c.h) != nil || checkNames(c.placed, lanes) != nil {
 		return false
 	}

@@ -44,8 +44,8 @@ func declare(t *testing.T, text string) []lane.Lane {
 	return lanes
 }
 
-// A lane that may have the boot core, and may share, takes the thread that housekeeping would keep there: no core
-// is shared with it then, and no whole core is broken.
+// A lane that may have the boot core, and may share, takes the thread that housekeeping would keep there: no
+// core is shared with it then, and no whole core is broken.
 func TestTakesTheBootCoresRest(t *testing.T) {
 	h := vector(t)
 	p, err := Solve(h, plan.Placement{}, declare(t, "a: {cpus: {count: 1, list: 0, boot: true}}\nc: {cpus: {count: 4}, near: {numaNode: 1}}"))

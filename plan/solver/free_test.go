@@ -12,8 +12,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// What is free is what Solve places: a lane of each largest shape fits, and one of one CPU more does not. What lanes
-// have is not in it.
+// What is free is what Solve places: a lane of each largest shape fits, and one of one CPU more does not.
+// What lanes have is not in it.
 func TestFree(t *testing.T) {
 	h := vector(t)
 	p, err := Solve(h, plan.Placement{}, declare(t, "a: {cpus: {count: 3, smt: isolate}, near: {numaNode: 1}, memory: {size: 4Gi, hugepages: {2Mi: 1Gi}}}"))

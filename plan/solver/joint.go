@@ -309,7 +309,7 @@ func (t *jointSearch) visit(depth int, p *search.Place) {
 		was = slices.Clone(t.m.Lanes[t.placed:])
 	}
 	t.steps -= visitSteps
-	if cost, ok := t.price(); ok && t.allocate() && !t.m.Free().IsEmpty() && t.partnersFit(depth+1) {
+	if cost, ok := t.price(); ok && t.allocate() && t.hasRoom(depth+1) && t.partnersFit(depth+1) {
 		t.branch(depth+1, cost)
 	}
 	copy(t.m.Lanes[t.placed:], was)

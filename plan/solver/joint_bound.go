@@ -10,17 +10,18 @@ import (
 )
 
 // exceedsHost says whether the lanes need more CPUs or memory than are free.
-func (t *jointSearch) exceedsHost() bool { return t.exceedsCPUs() || t.exceedsMemory() }
+func (t *jointSearch) exceedsHost() bool { return t.exceedsCPUs(0) || t.exceedsMemory() }
 
-// exceedsCPUs counts idle siblings, and CPUs that lanes share, as few as these can be.
-func (t *jointSearch) exceedsCPUs() bool {
+// exceedsCPUs says whether the lanes from a depth on want more CPUs than are free. It counts idle siblings,
+// and CPUs that lanes share, as few as these can be.
+func (t *jointSearch) exceedsCPUs(depth int) bool {
 	m, need, isolated, shared := t.m, 0, 0, 0
 	free := m.Free()
 	left := free.Len() - 1 // one is housekeeping's
-	if !slices.ContainsFunc(t.lanes, func(l lane.Lane) bool { return l.Spec.CPUs.Boot }) {
+	if !slices.ContainsFunc(t.lanes[depth:], func(l lane.Lane) bool { return l.Spec.CPUs.Boot }) {
 		free = free.Difference(m.BootCore())
 	}
-	for _, l := range t.lanes {
+	for _, l := range t.lanes[depth:] {
 		_, soft := l.Spec.Preferred["smt"]
 		switch s := l.Spec.CPUs; {
 		case s.Share > 1:
@@ -63,6 +64,12 @@ func (t *jointSearch) exclusiveCPUs(depth int) int {
 		}
 	}
 	return sum
+}
+
+// hasRoom says whether the CPUs that are free may do for the lanes from a depth on. The first that has no
+// place is looked for without this: it is the one that a refusal explains.
+func (t *jointSearch) hasRoom(depth int) bool {
+	return !t.m.Free().IsEmpty() && (t.unplaced == nil || !t.exceedsCPUs(depth))
 }
 
 // done says whether the search has to end.

@@ -14,8 +14,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// A lane that names its CPUs gets these, with memory, idle siblings and reasons as if they had been chosen for it; or
-// the refusal says what is wrong with them.
+// A lane that names its CPUs gets these, with memory, idle siblings and reasons as if they had been chosen
+// for it; or the refusal says what is wrong with them.
 func TestNamedCPUs(t *testing.T) {
 	for _, c := range []struct{ name, lanes, want string }{
 		{"any", "a: {cpus: {count: 2, list: '9,25'}}", "a=9,25 idle  node 1"},
@@ -56,8 +56,8 @@ func TestNamedCPUs(t *testing.T) {
 	}
 }
 
-// What the planner chooses for lanes, they get too when they name it: the same CPUs, siblings and memory. What they
-// name at random they get, or they are refused.
+// What the planner chooses for lanes, they get too when they name it: the same CPUs, siblings and memory.
+// What they name at random they get, or they are refused.
 func TestNamedIsChosen(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		m := hosttest.Machine{Packages: rapid.IntRange(1, 2).Draw(r, "packages"), CoresPerPackage: rapid.IntRange(2, 5).Draw(r, "cores"),

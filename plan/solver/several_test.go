@@ -123,8 +123,8 @@ func TestSeveralLanes(t *testing.T) {
 	}
 }
 
-// Memory comes from the nearest node that has it, and only from those that the cpuset allows; a kernel that knows no
-// nodes has one.
+// Memory comes from the nearest node that has it, and only from those that the cpuset allows; a kernel that
+// knows no nodes has one.
 func TestMemoryNodes(t *testing.T) {
 	m := hosttest.Machine{Packages: 2, CoresPerPackage: 2, ThreadsPerCore: 1, MemoryOnlyNodes: 2}
 	near := gibibytes(8, 1, 8, 8)
@@ -205,8 +205,8 @@ func TestRepackPlacesAsMuch(t *testing.T) {
 	}
 }
 
-// Which pages have to be reserved is a matter of the lanes that are there in the end: a page of the pool that a lane
-// gives back, or leaves when it moves, is another one's.
+// Which pages have to be reserved is a matter of the lanes that are there in the end: a page of the pool that
+// a lane gives back, or leaves when it moves, is another one's.
 func TestReserve(t *testing.T) {
 	files := gibibytes(4, 4)
 	for n, pages := range []string{"0", "1"} {
@@ -304,7 +304,8 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// Where several lanes want memory, a place is left out that leaves no CPUs to a lane near to it: so the search ends.
+// Where several lanes want memory, a place is left out that leaves no CPUs to a lane near to it: so the
+// search ends.
 func TestNearWithMemory(t *testing.T) {
 	h := hostOf(t, hosttest.Machine{Packages: 4, CoresPerPackage: 4, ThreadsPerCore: 1, CoresPerL3: 2}, gibibytes(5, 3, 3, 5))
 	lanes := declare(t, "a: {cpus: {count: 1}}\nb: {cpus: {count: 2}, memory: {size: 1Gi}, near: {lane: d}}\n"+

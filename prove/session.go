@@ -121,7 +121,18 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 	if len(s.Awaits) > 0 {
 		return s, &AwaitsError{Dir: o.Dir, Cells: len(s.Cells), Awaits: s.Awaits}
 	}
-	return s, r.unchanged(ctx, o.Dir, &s)
+	if err := r.unchanged(ctx, o.Dir, &s); err != nil {
+		return s, err
+	}
+	return s, counts(s)
+}
+
+// counts fails where all runs of a session are void: it has no figures then.
+func counts(s results.Session) error {
+	if len(s.Runs) == 0 || slices.ContainsFunc(s.Runs, results.Run.Used) {
+		return nil
+	}
+	return fmt.Errorf("no run counts; the last is void: %s", strings.Join(s.Runs[len(s.Runs)-1].Void, "; "))
 }
 
 // here is how many cells are measured in this boot.

@@ -12,11 +12,10 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/runtime/process"
+	"isolane.dev/isolane/terminal"
 )
 
 // proc is a process of a run. Its cgroup is in the journal, so that recover ends it after a crash.
@@ -141,13 +140,7 @@ const mostShown = 200
 // printable is the end of a line of another program, without what a terminal would take as a command.
 func printable(line []byte) string {
 	kept := line[max(0, len(line)-mostShown):]
-	text := strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return ' '
-		}
-		return r
-	}, string(kept))
-	return strings.Join(strings.Fields(text), " ")
+	return strings.Join(strings.Fields(terminal.Clean(string(kept))), " ")
 }
 
 // stop asks the process to end, and kills it when it does not within patience.

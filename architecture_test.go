@@ -68,8 +68,9 @@ func imports() map[string][]string {
 		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "results", "runtime/guest"},
 		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "sched", "stats"},
 		"prove/search":   {"results"},
+		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "results"},
 		"prove": {"change", "cpuset", "enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan",
-			"plan/solver", "probe", "prove/scenario", "prove/search", "quantity", "results", "runtime/guest", "runtime/process", "scenarios", "stats", "terminal", "witness"},
+			"probe", "prove/layout", "prove/scenario", "prove/search", "quantity", "results", "runtime/guest", "runtime/process", "scenarios", "stats", "terminal", "witness"},
 		"report": {"lane", "quantity", "report/chart", "report/figures", "report/format", "results", "stats",
 			"terminal"},
 		"report/export":  {"lane", "report", "report/figures", "report/format", "results", "terminal"},
@@ -144,23 +145,24 @@ plan/stock            1200       15  the machine as the planner sees it, out of 
 probe                  350       20  the real-time and the web case study, exports, compare
 probe/cyclictest       300        5  the real-time and the web case study, exports, compare
 probe/echo             850       10  guards against the classic errors
-probe/http            1000       10  the real-time and the web case study, exports, compare
+probe/http            1050       10  loads as shares of a measured capacity
 probe/iperf3           200        5  factors, metrics and cells are data, and drivers
 probe/probetest        100        5  servers of probes' tests, shared
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
 prove                 2800       25  the client's CPU is the same in all cells
+prove/layout           250       10  loads as shares of a measured capacity
 prove/scenario        1300       20  searches beside the cells
 prove/search           400       10  searches beside the cells
-quantity               200       10
+quantity               250       10  loads as shares of a measured capacity
 report                2250        5  searches beside the cells
 report/chart           700        5  what a lane wins back, curves over a factor
 report/compare         600       10  the real-time and the web case study, exports, compare
 report/export          650        5  searches beside the cells
 report/figures        2300       35  searches beside the cells
 report/format          150       10  numbers and units, which figures, page and plots print
-results                850       65  searches beside the cells
+results                900       70  loads as shares of a measured capacity
 runtime/guest          900       15  the real-time and the web case study, exports, compare
 runtime/process        500       15  a command in the foreground, what needs capabilities
 runtime/running       1000       10

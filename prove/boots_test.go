@@ -14,6 +14,7 @@ import (
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/cyclictest"
 	"isolane.dev/isolane/probe/wakeup"
+	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 )
@@ -51,10 +52,10 @@ func begin(t *testing.T, sc scenario.Scenario, s *results.Session, now results.E
 	if err := r.enter(Options{Dir: "d", Resume: resume}, s, now); err != nil {
 		return nil, err
 	}
-	r.layouts = map[string]layout{}
+	r.layouts = map[string]layout.Layout{}
 	for _, c := range s.Cells {
 		if r.boots.here(c) {
-			r.layouts[c.Name] = layout{}
+			r.layouts[c.Name] = layout.Layout{}
 		}
 	}
 	todo := r.todo(s)
@@ -208,7 +209,8 @@ func TestBootsOfTwoFactors(t *testing.T) {
 	}
 }
 
-// A session that nothing can be measured of is refused before anything is stored, and so is what cannot be told apart.
+// A session that nothing can be measured of is refused before anything is stored, and so is what cannot be
+// told apart.
 func TestBootsRefuse(t *testing.T) {
 	sc := perBoot(t, "[{name: kernel, kind: boot, levels: [{name: rt, realtime: true}, {name: isolated, cmdline: isolcpus=2}]}]", "rt")
 	s := results.Session{Scenario: results.Scenario{Blocks: 1}, Environment: ordinary("1"), Cells: sc.AllCells()}
@@ -224,8 +226,8 @@ func TestBootsRefuse(t *testing.T) {
 	}
 }
 
-// A reboot within a session whose factors know nothing of boots: what was measured stays, the block that was cut is
-// measured again, and another kernel or command line is refused.
+// A reboot within a session whose factors know nothing of boots: what was measured stays, the block that was
+// cut is measured again, and another kernel or command line is refused.
 func TestReboot(t *testing.T) {
 	sc := perBoot(t, "[{name: placement, levels: [floating, lane]}]", "floating")
 	made := func() results.Session {

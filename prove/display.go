@@ -45,6 +45,10 @@ func (d Display) Progress(p Progress) {
 	cell := p.Cell + strings.Repeat(" ", max(0, 24-terminal.Width(p.Cell)))
 	line := fmt.Sprintf("run %d of %d  %s  %s about %s left", p.Done+1, p.Runs, block, cell,
 		p.Left.Round(time.Second))
+	if p.Capacity != "" {
+		line = fmt.Sprintf("capacity of %s  %-24s run %d of %d  about %s left", p.Capacity, p.Cell, p.Done+1,
+			p.Runs, p.Left.Round(time.Second))
+	}
 	if p.Search != "" {
 		line = fmt.Sprintf("search %s  %s trial %d of at most %d, at %s  at most %s left", p.Search, cell,
 			p.Done+1, p.Runs, p.Point, p.Left.Round(time.Second))

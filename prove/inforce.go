@@ -10,6 +10,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 )
@@ -97,7 +98,7 @@ func (r *runner) laneName() string {
 	if r.inForce != nil {
 		return r.inForce.Lane.Name
 	}
-	return applicationLane
+	return layout.Application
 }
 
 // applicationDir is the cgroup of the application: its lane's, or where it has none the one made for it.
@@ -110,21 +111,21 @@ func (r *runner) applicationDir(h host.Host) (string, error) {
 		return "", err
 	}
 	for _, g := range groups {
-		if g.Lane.Name == applicationLane {
+		if g.Lane.Name == layout.Application {
 			return g.Dir, nil // lanes that share CPUs are in a cgroup of their pool
 		}
 	}
-	return knob.GroupDir(h, applicationLane)
+	return knob.GroupDir(h, layout.Application)
 }
 
 // ownGroups are the cgroups that a session makes, and empties when it ends.
 func (r *runner) ownGroups() []string {
 	groups := []string{neighboursGroup}
 	if r.scenario.Networked() {
-		groups = append(groups, clientLane)
+		groups = append(groups, layout.Client)
 	}
 	if r.inForce == nil {
-		groups = append(groups, applicationLane)
+		groups = append(groups, layout.Application)
 	}
 	return groups
 }

@@ -39,7 +39,10 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 		return slices.Contains(m.Overloaded, v)
 	})
 	late := slices.DeleteFunc(slices.Clone(against), func(v string) bool { return !slices.Contains(m.Late, v) })
-	limits, err := r.atLimit(spec, m)
+	var limits []string
+	if spec.Goal != nil {
+		limits, err = r.atLimit(spec.Goal.Metric, m)
+	}
 	if err != nil {
 		return fmt.Errorf("search %s: %w", q.Name, err)
 	}
@@ -54,14 +57,11 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	return nil
 }
 
-// atLimit are the checks of a search's metric that say that something else was at its limit.
-func (r *runner) atLimit(spec scenario.Search, m results.Measurement) (all []string, err error) {
-	if spec.Goal == nil {
-		return nil, nil
-	}
+// atLimit are the checks of a metric that say that something else was at its limit.
+func (r *runner) atLimit(metric string, m results.Measurement) (all []string, err error) {
 	metrics, err := r.scenario.Metrics()
 	for _, check := range metrics {
-		if v, ok := m.Values[check.Name]; ok && check.Guards == spec.Goal.Metric && v > check.Limit {
+		if v, ok := m.Values[check.Name]; ok && check.Guards == metric && v > check.Limit {
 			all = append(all, fmt.Sprintf("%s: %.3g %s, allowed %g", check.Noun, v, check.Unit, check.Limit))
 		}
 	}

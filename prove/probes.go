@@ -12,10 +12,13 @@ import (
 	"syscall"
 	"time"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/guest"
@@ -45,7 +48,7 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 		client := r.scenario.Spec.Client
 		m.confines = process.Lane{Netns: netpath.Lab().Client.Netns, Policy: client.Policy,
 			Priority: client.Priority}
-		m.confines.Cgroup, err = knob.GroupDir(at.host, clientLane)
+		m.confines.Cgroup, err = knob.GroupDir(at.host, layout.Client)
 		return m, err
 	}
 	m.subject = witness.Subject{Role: witness.Application, Planned: at.cell.Application}
@@ -59,7 +62,7 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 	m.guest, m.subject.Tree = at.given.Guest, true
 	m.guest.Bind = at.given.Place == factor.InLane
 	if m.guest.CPUs == 0 {
-		m.guest.CPUs = r.layouts[at.cell.Name].lane.Len() // as many in each placement
+		m.guest.CPUs = r.layouts[at.cell.Name].Lane.Len() // as many in each placement
 	}
 	m.guest.Dir, err = os.MkdirTemp(at.scratch, "guest-")
 	m.argv = guest.Command(r.self, m.guest, m.argv)
@@ -76,7 +79,7 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 		return results.Measurement{}, err
 	}
 	// else there is nothing to explain, or nobody knows when it was
-	sampled := spec.Metrics(spec.Name)[0].Sampled && !by.guest.OwnClock() && r.trial == nil
+	sampled := spec.Metrics(spec.Name)[0].Sampled && !by.guest.OwnClock() && r.only == nil
 	// A client that something starves, such as a foreign real-time program on its CPU, must not
 	// hold the session up for ever.
 	limit := given.Warmup + given.Window + by.guest.Overhead() + patience
@@ -210,4 +213,37 @@ func (r *runner) observe(ctx context.Context, at place, m moment, run *results.R
 	}
 	run.Witness, err = w.End()
 	return errors.Join(failed, err)
+}
+
+func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, error) {
+	w := witness.Watch{CPUs: h.Online(), Cpusets: map[string]cpuset.Set{}}
+	for _, p := range m.application {
+		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Application, PID: p.pid(),
+			Planned: c.Application, Tree: true})
+	}
+	application, err := r.applicationDir(h)
+	if err != nil {
+		return w, err
+	}
+	w.Measured, w.Client = c.Application, c.Client
+	w.Cpusets[application] = c.Application
+	w.Own, w.Workload = append(r.attached(), application), r.inForce != nil
+	if r.scenario.Networked() {
+		client, err := knob.GroupDir(h, layout.Client)
+		if err != nil {
+			return w, err
+		}
+		w.Cpusets[client], w.Own = c.Client, append(w.Own, client)
+	}
+	if !c.Neighbours.IsEmpty() {
+		dir, err := knob.GroupDir(h, neighboursGroup)
+		if err != nil {
+			return w, err
+		}
+		w.Cpusets[dir] = c.Neighbours
+	}
+	if m.neighbours != nil {
+		w.Neighbours.PID, w.Neighbours.Planned = m.neighbours.pid(), c.Neighbours
+	}
+	return w, nil
 }

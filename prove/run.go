@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"isolane.dev/isolane/change"
-	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/host"
@@ -24,6 +23,7 @@ import (
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/noise"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/process"
@@ -57,10 +57,11 @@ type runner struct {
 	inForce  *enforce.LaneGroup // the lane that is proved; nil: a lane is made in each run
 	mode     scenario.Mode
 	boots    boots
-	boot     int               // this one, among the session's
-	layouts  map[string]layout // by cell that is measured in this boot
+	boot     int                      // this one, among the session's
+	layouts  map[string]layout.Layout // by cell that is measured in this boot
 	paths    []Path
-	trial    *trial                              // of a search; nil: all probes run as they stand
+	only     *scenario.Probe                     // runs in place of the cell's probes
+	capacity map[string]float64                  // by probe whose load is a share of it
 	fault    func(context.Context, moment) error // the self-test's; nil otherwise
 }
 
@@ -99,8 +100,8 @@ func (r *runner) undo(ctx context.Context) error {
 	if r.inForce != nil {
 		return err
 	}
-	if _, none := r.lanes.Lane(applicationLane); none == nil {
-		_, rerr := r.lanes.Release(ctx, applicationLane)
+	if _, none := r.lanes.Lane(layout.Application); none == nil {
+		_, rerr := r.lanes.Release(ctx, layout.Application)
 		err = errors.Join(err, rerr)
 	}
 	return err
@@ -139,16 +140,16 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 	}
 	var groups []knob.Group
 	if r.scenario.Networked() {
-		groups = append(groups, knob.Group{Name: clientLane, CPUs: c.Client})
+		groups = append(groups, knob.Group{Name: layout.Client, CPUs: c.Client})
 	}
 	switch {
 	case r.inForce != nil:
 	case given.Place == factor.InLane:
-		if err = r.putLane(ctx, r.layouts[c.Name].placement, run); err != nil {
+		if err = r.putLane(ctx, r.layouts[c.Name].Placement, run); err != nil {
 			return err
 		}
 	default:
-		groups = append(groups, knob.Group{Name: applicationLane, CPUs: c.Application})
+		groups = append(groups, knob.Group{Name: layout.Application, CPUs: c.Application})
 	}
 	if len(given.Neighbours) > 0 {
 		groups = append(groups, knob.Group{Name: neighboursGroup, CPUs: c.Neighbours})
@@ -174,7 +175,7 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 // putLane puts the application's lane in force, as isolane apply does. When this process dies, the lane does
 // not last.
 func (r *runner) putLane(ctx context.Context, placement plan.Placement, run *results.Run) error {
-	if err := r.lanes.Lend(applicationLane, os.Getpid()); err != nil {
+	if err := r.lanes.Lend(layout.Application, os.Getpid()); err != nil {
 		return err
 	}
 	a, err := r.lanes.Put(ctx, placement)
@@ -191,7 +192,7 @@ func (r *runner) adopt(h host.Host, given factor.Conditions) error {
 			continue
 		}
 		dir, err := knob.GroupDir(h, name)
-		if name == applicationLane {
+		if name == layout.Application {
 			dir, err = r.applicationDir(h)
 		}
 		if err != nil {
@@ -234,7 +235,7 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 	if err = runAll(ctx, given.Before); err != nil {
 		return err
 	}
-	probes, err := r.probesOf(c, given)
+	probes, err := r.probesOf(given)
 	if err != nil {
 		return err
 	}
@@ -360,37 +361,4 @@ func (r *runner) stopNeighbours(p *proc, scratch string, run *results.Run) error
 	}
 	run.Witness.Neighbours.BogoPerSec, err = noise.Delivered(report)
 	return err
-}
-
-func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, error) {
-	w := witness.Watch{CPUs: h.Online(), Cpusets: map[string]cpuset.Set{}}
-	for _, p := range m.application {
-		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Application, PID: p.pid(),
-			Planned: c.Application, Tree: true})
-	}
-	application, err := r.applicationDir(h)
-	if err != nil {
-		return w, err
-	}
-	w.Measured, w.Client = c.Application, c.Client
-	w.Cpusets[application] = c.Application
-	w.Own, w.Workload = append(r.attached(), application), r.inForce != nil
-	if r.scenario.Networked() {
-		client, err := knob.GroupDir(h, clientLane)
-		if err != nil {
-			return w, err
-		}
-		w.Cpusets[client], w.Own = c.Client, append(w.Own, client)
-	}
-	if !c.Neighbours.IsEmpty() {
-		dir, err := knob.GroupDir(h, neighboursGroup)
-		if err != nil {
-			return w, err
-		}
-		w.Cpusets[dir] = c.Neighbours
-	}
-	if m.neighbours != nil {
-		w.Neighbours.PID, w.Neighbours.Planned = m.neighbours.pid(), c.Neighbours
-	}
-	return w, nil
 }

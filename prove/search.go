@@ -8,26 +8,10 @@ import (
 	"strconv"
 	"time"
 
-	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/prove/search"
 	"isolane.dev/isolane/results"
 )
-
-// trial is what a run of a search tries.
-type trial struct {
-	scenario.Search
-	point float64
-}
-
-// probesOf are the probes of a run: those of the cell, or the one that a search tries.
-func (r *runner) probesOf(c results.Cell, given factor.Conditions) ([]scenario.Probe, error) {
-	if r.trial == nil {
-		return r.scenario.ProbesOf(given, r.kinds.Probes)
-	}
-	p, err := r.scenario.Trial(r.trial.Search, c, r.trial.point, r.kinds)
-	return []scenario.Probe{p}, err
-}
 
 // newSearches are those of the mode, in those of their cells that were asked for.
 func newSearches(s scenario.Scenario, mode scenario.Mode, asked []string) []results.Search {
@@ -116,7 +100,7 @@ func everyRun(s results.Session) []results.Run {
 }
 
 // dropCells takes the cells out of the searches that this machine cannot have.
-func dropCells(s *results.Session, impossible map[string]string) {
+func dropCells(s *results.Session, impossible map[string]error) {
 	for i := range s.Searches {
 		q := &s.Searches[i]
 		for k := range q.Cells {
@@ -254,8 +238,13 @@ func (r *runner) try(ctx context.Context, q results.Search, d results.Searched, 
 		return results.Trial{}, errors.Join(err, fmt.Errorf("search %s: no trial at %g in %s", q.Name, point,
 			d.Name))
 	}
+	p, err := r.scenario.Trial(spec, c, point, r.kinds)
+	if err != nil {
+		return results.Trial{}, err
+	}
+	p = r.loaded(p)
 	one := *r
-	one.mode, one.trial = r.mode.Try(), &trial{spec, point}
+	one.mode, one.only = r.mode.Try(), &p
 	run, err := one.run(ctx, c)
 	t := results.Trial{Cell: c.Name, Point: point, Started: run.Started, Duration: run.Duration,
 		Boot: r.boot, Void: run.Void}

@@ -14,6 +14,7 @@ import (
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
@@ -156,7 +157,7 @@ func wrongCPUFault(h host.Host) fault {
 			if m.probe != "" {
 				return nil
 			}
-			dir, err := knob.GroupDir(h, clientLane)
+			dir, err := knob.GroupDir(h, layout.Client)
 			if err != nil {
 				return err
 			}

@@ -15,6 +15,7 @@ import (
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/witness"
@@ -71,6 +72,7 @@ type Progress struct {
 	// Search is the one that is made, at Point; then Done and Runs count its trials in Cell, and Left is at
 	// most.
 	Search, Point string
+	Capacity      string // the probe whose capacity is measured; then Done and Runs count the runs for it
 }
 
 // Run runs a session and stores it run by run in o.Dir. On interruption it returns what was
@@ -83,10 +85,21 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 	}
 	defer r.close()
 	todo := r.todo(&s)
+	unknown, err := r.unknown(&s)
+	if err != nil {
+		return s, err
+	}
+	takes := r.estimate() * time.Duration(len(todo))
+	for _, p := range unknown {
+		takes += (1 + capacityRuns) * r.estimateOf([]scenario.Probe{p})
+	}
 	if o.Plan != nil {
 		o.Plan(Estimate{Runs: len(todo), Cells: r.here(s), Blocks: s.Scenario.Blocks,
-			Takes: r.estimate() * time.Duration(len(todo)), Searches: len(s.Searches), Most: r.searching(s),
+			Takes: takes, Searches: len(s.Searches), Most: r.searching(s),
 			Seed: s.Scenario.Seed, Notes: s.Notes, Awaits: s.Awaits})
+	}
+	if err = r.calibrate(ctx, o, &s, unknown); err != nil {
+		return s, err
 	}
 	began := time.Now()
 	failures := 0
@@ -180,10 +193,13 @@ func progress(s results.Session, r *runner, todo []slot, i int, spent time.Durat
 	return p
 }
 
-// estimate is how long one run takes: the windows, and what this code was seen to need around them.
-func (r *runner) estimate() time.Duration {
+// estimate is how long one run takes.
+func (r *runner) estimate() time.Duration { return r.estimateOf(r.scenario.Spec.Probes) }
+
+// estimateOf adds up the windows, and what this code was seen to need around them.
+func (r *runner) estimateOf(probes []scenario.Probe) time.Duration {
 	total := around
-	for i, p := range r.scenario.Spec.Probes {
+	for i, p := range probes {
 		c := r.mode.Conditions(p)
 		total += c.Warmup + c.Window
 		if i > 0 {
@@ -258,7 +274,10 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 			return s, nil, err
 		}
 	}
-	r.mode = o.Scenario.Spec.Modes[s.Scenario.Mode]
+	r.mode, r.capacity = o.Scenario.Spec.Modes[s.Scenario.Mode], map[string]float64{}
+	for _, c := range s.Capacities {
+		r.capacity[c.Probe] = c.Rate
+	}
 	r.paths = o.Paths
 	if err = r.layOut(h, l.Placement, &s, len(o.Cells) > 0); err != nil {
 		return s, nil, err
@@ -266,7 +285,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	if err = r.settlePaths(&s); err != nil {
 		return s, nil, err
 	}
-	notes := append(r.crowding(s.Cells), r.notes()...)
+	notes := append(layout.Notes(r.layouts, s.Cells), r.notes()...)
 	for _, e := range s.Scenario.Excluded {
 		notes = append(notes, fmt.Sprintf("%s is no cell: %s", e.Cell, e.Because))
 	}
@@ -296,38 +315,6 @@ const emulated = "isolane.lab=emulated"
 
 // supporter is a path that may be impossible on a kernel.
 type supporter interface{ Supported() error }
-
-// settlePaths replaces a path that this kernel cannot do by the baseline's, and says so.
-func (r *runner) settlePaths(s *results.Session) error {
-	fallback, varied := "", r.scenario.PathFactor()
-	for _, c := range s.Cells {
-		if c.Baseline {
-			fallback = r.scenario.Conditions(c).Path
-		}
-	}
-	for _, c := range everyCell(s) {
-		if !r.boots.here(*c) {
-			continue
-		}
-		wanted := r.scenario.Conditions(*c).Path
-		path, err := r.path(wanted)
-		if err != nil {
-			return fmt.Errorf("%w: cell %s: %w", ErrInput, c.Name, err)
-		}
-		sp, ok := path.(supporter)
-		if !ok {
-			continue
-		}
-		if err := sp.Supported(); err != nil {
-			c.InForce = map[string]string{varied: fallback}
-			note := fmt.Sprintf("%v: its cells ran on %s instead", err, fallback)
-			if !slices.Contains(s.Notes, note) {
-				s.Notes = append(s.Notes, note)
-			}
-		}
-	}
-	return nil
-}
 
 // path is the driver of that name; "" is the first.
 func (r *runner) path(name string) (Path, error) {

@@ -176,3 +176,31 @@ func unquote(data []byte) []byte {
 	}
 	return data
 }
+
+// Percent is a part of 1: 0.05 is written "5%".
+type Percent float64
+
+// ParsePercent reads a percentage.
+func ParsePercent(s string) (Percent, error) {
+	number, ok := strings.CutSuffix(s, "%")
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil || !ok || math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0, fmt.Errorf("%q: expected a percentage such as 5%%", s)
+	}
+	return Percent(v / 100), nil
+}
+
+// String prints the percentage.
+func (p Percent) String() string { return fmt.Sprintf("%.6g%%", 100*float64(p)) }
+
+// MarshalText prints the percentage.
+func (p Percent) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads a percentage.
+func (p *Percent) UnmarshalText(text []byte) (err error) {
+	*p, err = ParsePercent(string(text))
+	return err
+}
+
+// UnmarshalJSON reads a percentage; one without quotes and sign is refused.
+func (p *Percent) UnmarshalJSON(data []byte) error { return p.UnmarshalText(unquote(data)) }

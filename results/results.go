@@ -38,27 +38,15 @@ type Session struct {
 	// Notes say what a reader of the figures must know: what this machine could not give,
 	// what fell back to something else, what was never run on a real kernel.
 	Notes []string `json:"notes"`
-	Lane  *Lane    `json:"lane,omitempty"` // in force on this host, beside which the session measured; else nil
-	Cells []Cell   `json:"cells"`
-	Runs  []Run    `json:"runs"` // in the order in which they were made
+	// Capacities are what was measured first, where loads are shares of it.
+	Capacities []Capacity `json:"capacities,omitempty"`
+	Lane       *Lane      `json:"lane,omitempty"` // in force, beside which the session measured; else nil
+	Cells      []Cell     `json:"cells"`
+	Runs       []Run      `json:"runs"` // in the order in which they were made
 	// Searches are made after the runs, in the order in which they stand here.
 	Searches []Search `json:"searches,omitempty"`
 	// Awaits are cells that are measured in another boot, to which the session has not come.
 	Awaits []Await `json:"awaits,omitempty"`
-}
-
-// BootOf is the environment in which a run was made.
-func (s Session) BootOf(r Run) Environment {
-	if r.Boot >= 0 && r.Boot < len(s.Boots) {
-		return s.Boots[r.Boot]
-	}
-	return s.Environment
-}
-
-// Await are cells that wait for a boot.
-type Await struct {
-	Cells []string `json:"cells"`
-	Boot  string   `json:"boot"` // what to boot, in words
 }
 
 // Lane is a lane in force that is proved.

@@ -77,8 +77,8 @@ func TestReadsWithoutWorst(t *testing.T) {
 	}
 }
 
-// Sessions of before 2026-11-22 have the tasks on a lane's CPUs apart, as intruders: they become sources, but for
-// those that are among them already.
+// Sessions of before 2026-11-22 have the tasks on a lane's CPUs apart, as intruders: they become sources, but
+// for those that are among them already.
 func TestReadsIntruders(t *testing.T) {
 	dir := t.TempDir()
 	const text = `{"apiVersion":"isolane.dev/v1alpha1","kind":"ProveResult","schema":1,"runs":[{"cell":"a"},{"cell":"b","witness":{

@@ -99,3 +99,12 @@ func (m *Measurement) ClientLate(why string) {
 func (m *Measurement) NotCarried(why string) {
 	m.Void, m.Overloaded = append(m.Void, why), append(m.Overloaded, why)
 }
+
+// Capacity is what the application carries at most of what a probe asks, per second.
+type Capacity struct {
+	Probe string    `json:"probe"`
+	Cell  string    `json:"cell"`            // in which it was measured
+	Rate  float64   `json:"perSecond"`       // the median of Runs
+	Runs  []float64 `json:"runsPerSecond"`   // each with fresh processes, without the first
+	Limit string    `json:"limit,omitempty"` // what else was at its limit: the application may carry more
+}

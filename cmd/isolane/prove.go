@@ -19,6 +19,7 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove"
+	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/version"
@@ -110,7 +111,7 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 	case errors.Is(err, prove.ErrInterrupted) && len(session.Runs) > 0:
 		return hint(fmt.Errorf("%w: %d runs are stored in %s", err, len(session.Runs), o.Dir),
 			"go on with: isolane prove --resume "+o.Dir)
-	case errors.Is(err, prove.ErrTooSmall):
+	case errors.Is(err, layout.ErrTooSmall):
 		return hint(err, lanes.InTheWay(options()))
 	}
 	return err

@@ -57,15 +57,41 @@ type Driver struct{}
 type Probe struct {
 	probe.Own
 	webserver.Settings
-	Size        quantity.Bytes `json:"size"`               // of the object; default 1Mi
-	Rate        Rate           `json:"rate"`               // default max
-	Arrivals    string         `json:"arrivals,omitempty"` // of the open loop; default poisson
-	Seed        uint64         `json:"seed,omitempty"`     // of poisson arrivals; default 1
-	Connections int            `json:"connections"`        // opened before the warm-up; default 100
-	Wait        string         `json:"wait"`               // default spin; block in the closed loop
+	Size quantity.Bytes `json:"size"` // of the object; default 1Mi
+	Rate Rate           `json:"rate"` // default max
+	// Share of what the application carries at most is the rate of a scenario's open loop, where Rate is not.
+	Share       quantity.Percent `json:"share,omitempty"`
+	Arrivals    string           `json:"arrivals,omitempty"` // of the open loop; default poisson
+	Seed        uint64           `json:"seed,omitempty"`     // of poisson arrivals; default 1
+	Connections int              `json:"connections"`        // opened before the warm-up; default 100
+	Wait        string           `json:"wait"`               // default spin; block in the closed loop
 }
 
-const maxRate = 1e6
+const (
+	maxRate  = 1e6
+	maxShare = 10
+)
+
+// isClosed says whether requests follow replies.
+func (p Probe) isClosed() bool { return p.Rate == Max && p.Share == 0 }
+
+// Part is the share of the application's capacity that is the load, 0 where the load is a number.
+func (p Probe) Part() float64 { return float64(p.Share) }
+
+// At is the probe with its share of a capacity, in requests per second.
+func (p Probe) At(capacity float64) probe.Probe {
+	p.Rate, p.Share = Rate(capacity*p.Part()), 0
+	return p
+}
+
+// Saturating is the closed loop, in which as much is asked as is carried.
+func (p Probe) Saturating() probe.Probe {
+	p.Share, p.Arrivals, p.Seed, p.Wait = 0, "", 0, Block
+	return p
+}
+
+// Carried is what a measurement of the closed loop says of the capacity, in requests per second.
+func (p Probe) Carried(m results.Measurement) float64 { return m.Values[m.Name+webserver.Requests] }
 
 // Name returns "http".
 func (Driver) Name() string { return webserver.Kind }
@@ -79,16 +105,19 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 	if err := probe.Decode(settings, &p); err != nil {
 		return nil, err
 	}
-	if p.Rate == Max && (p.Arrivals != "" || p.Seed != 0) {
+	if p.Share != 0 && p.Rate != Max {
+		return nil, fmt.Errorf("share, rate: expected one of them")
+	}
+	if p.isClosed() && (p.Arrivals != "" || p.Seed != 0) {
 		return nil, fmt.Errorf("arrivals, seed: expected neither with rate max, where requests follow replies")
 	}
-	if p.Rate != Max && p.Arrivals == "" {
+	if !p.isClosed() && p.Arrivals == "" {
 		p.Arrivals = Poisson
 	}
 	if p.Arrivals == Poisson && p.Seed == 0 {
 		p.Seed = 1
 	}
-	if p.Wait == "" && p.Rate == Max {
+	if p.Wait == "" && p.isClosed() {
 		p.Wait = Block
 	} else if p.Wait == "" {
 		p.Wait = Spin
@@ -104,7 +133,9 @@ func (p Probe) validate() error {
 		return err
 	}
 	switch {
-	case p.Rate != Max && !slices.Contains([]string{Poisson, Paced}, p.Arrivals):
+	case p.Share < 0 || p.Share > maxShare:
+		return fmt.Errorf("share: %s: expected more than 0%% and at most %s", p.Share, quantity.Percent(maxShare))
+	case !p.isClosed() && !slices.Contains([]string{Poisson, Paced}, p.Arrivals):
 		return fmt.Errorf("arrivals: %q: expected poisson or paced", p.Arrivals)
 	case p.Arrivals == Paced && p.Seed != 0:
 		return fmt.Errorf("seed: %d: expected none with paced arrivals, which are not random", p.Seed)
@@ -127,7 +158,7 @@ func (p Probe) Validate(c probe.Conditions) error {
 // Metrics are the time to the last byte, that to the first, and what was carried.
 func (p Probe) Metrics(name string) []results.Metric {
 	loop, counted := results.Open, "from the intended time of the request"
-	if p.Rate == Max {
+	if p.isClosed() {
 		loop, counted = results.Closed, "from the sending of the request"
 	}
 	about := fmt.Sprintf("GET %s from %s, %s", p.Size, p.Software, counted)

@@ -22,6 +22,9 @@ import (
 // Run measures against the server.
 func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measurement, error) {
 	m := results.Measurement{Name: given.Name, Window: results.Nanoseconds(given.Window), Facts: p.facts()}
+	if p.Share != 0 {
+		return m, fmt.Errorf("share: %s: expected a rate: of what it is a share only a scenario measures", p.Share)
+	}
 	c, err := newClient(p, given)
 	if err != nil {
 		return m, err

@@ -2,13 +2,11 @@ package scenario
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"isolane.dev/isolane/factor"
@@ -24,11 +22,11 @@ type Search struct {
 	Kind   results.SearchKind `json:"kind"`
 	Factor string             `json:"factor,omitempty"` // smallest: its levels are numbers
 	// Probe makes the load of highest and bounds, by a setting: rate, when absent.
-	Probe   string  `json:"probe,omitempty"`
-	Setting string  `json:"setting,omitempty"`
-	From    float64 `json:"from,omitempty"`
-	To      float64 `json:"to,omitempty"`
-	Width   percent `json:"width,omitempty"` // of the bracket; 5% when absent
+	Probe   string           `json:"probe,omitempty"`
+	Setting string           `json:"setting,omitempty"`
+	From    float64          `json:"from,omitempty"`
+	To      float64          `json:"to,omitempty"`
+	Width   quantity.Percent `json:"width,omitempty"` // of the bracket; 5% when absent
 	// Cells in which it is made, each by itself; of smallest, any of those that differ in its factor only.
 	Cells []string    `json:"cells"`
 	Goal  *SearchGoal `json:"goal,omitempty"` // of smallest and highest
@@ -49,25 +47,6 @@ type Trials struct {
 	Trial quantity.Duration `json:"trial"` // one, without warm-up
 	Sum   quantity.Duration `json:"sum"`   // that decides about a point, where a half may miss
 	Long  quantity.Duration `json:"long"`  // where a twentieth may miss
-}
-
-// percent is written "5%"; it is 0.05.
-type percent float64
-
-// UnmarshalJSON reads a percentage.
-func (p *percent) UnmarshalJSON(data []byte) error {
-	number, ok := strings.CutSuffix(strings.Trim(string(data), `"`), "%")
-	v, err := strconv.ParseFloat(number, 64)
-	if err != nil || !ok {
-		return fmt.Errorf("%s: expected a percentage such as 5%%", data)
-	}
-	*p = percent(v / 100)
-	return nil
-}
-
-// MarshalJSON writes what UnmarshalJSON reads.
-func (p percent) MarshalJSON() ([]byte, error) {
-	return json.Marshal(fmt.Sprintf("%.6g%%", 100*float64(p)))
 }
 
 // The most that a search may ask for.

@@ -111,7 +111,7 @@ func TestSearchesRefused(t *testing.T) {
 		{"kind: bounds", "kind: bounds, factor: cpus", "(limits).factor: bounds varies the setting of a probe"},
 		{"from: 0.5", "from: 64000", "(limits).from: expected more than 0, less than to"},
 		{"from: 0.5", "from: -1", "(limits).from: expected more than 0, less than to"},
-		{"width: 20%", "width: 20", "20: expected a percentage such as 5%"},
+		{"width: 20%", "width: 20", "expected a percentage such as 5%"},
 		{"width: 20%", "width: 0.01%", "(limits).width: expected 0.1% to 1000%, found 0.01%"},
 		{"kind: bounds, probe: open", "kind: bounds, probe: closed", "(limits).setting: probe closed: mode pingpong: rate 0.5"},
 		{"from: 0.5, to: 64000", "setting: payload, from: 64, to: 1400", ""},

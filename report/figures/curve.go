@@ -30,10 +30,13 @@ type Line struct {
 	cells []*Cell // by level; nil: there is none
 }
 
-// number reads a level that is one, with or without a unit: 100, 64Ki, 200us.
+// number reads a level that is one, with or without a unit: 100, 64Ki, 200us, 50%.
 func number(level string) float64 {
 	if v, err := strconv.ParseFloat(level, 64); err == nil && !math.IsInf(v, 0) {
 		return v
+	}
+	if p, err := quantity.ParsePercent(level); err == nil {
+		return float64(p)
 	}
 	if d, err := quantity.ParseDuration(level); err == nil {
 		return float64(d)
@@ -50,7 +53,9 @@ func (s *Summary) Curves() (all []Curve) {
 	for _, f := range s.Session.Factors {
 		var levels []string
 		for _, l := range f.Levels {
-			levels = append(levels, l.Name)
+			if slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Levels[f.Name] == l.Name }) {
+				levels = append(levels, l.Name)
+			}
 		}
 		slices.SortFunc(levels, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
 		if f.Quiet != "" || len(levels) < 2 || math.IsNaN(number(levels[0])) { // NaN is less than all else

@@ -1,0 +1,214 @@
+// Package layout decides which CPUs each part of a run gets: the application, those who disturb it, and the
+// client that measures from outside, which has the same CPU in all cells.
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
+	"isolane.dev/isolane/results"
+)
+
+// The names of the lanes that are planned: the application's, and where the machine is large enough one for
+// the outside client, so that nothing of the platform runs on its CPU.
+const (
+	Application = "prove-application"
+	Client      = "prove-client"
+)
+
+// ErrTooSmall says that the machine has not enough CPUs for a proof.
+var ErrTooSmall = errors.New("a proof needs two CPUs, one for the outside client and one for the application")
+
+// Layout says which CPUs each part of a run gets.
+type Layout struct {
+	Placement plan.Placement // of the application's lane alone
+	Lane      cpuset.Set     // the application's CPUs when it is pinned or in its lane
+	client    cpuset.Set     // the same in every cell; empty where nothing measures from outside
+	platform  cpuset.Set     // all others: where floating things may run
+	rest      cpuset.Set     // neighbours in pinned and lane cells
+	crowded   bool           // the client has a CPU of housekeeping, since there is no other
+}
+
+// own plans the application and, where something measures from outside, the client. A client that has its CPU
+// already keeps it. Where there is no room for a CPU of its own it has none yet, and the layout is crowded.
+func own(r Request, spec lane.Spec, client cpuset.Set) (Layout, error) {
+	usable := r.Host.Usable().Difference(r.Placed.CPUs())
+	if usable.Len() < 2 {
+		return Layout{}, fmt.Errorf("%w: this one lets isolane use CPU %s", ErrTooSmall, usable)
+	}
+	if n := len(r.Placed.Lanes); r.Outside {
+		both, err := solver.Solve(r.Host, r.Placed, []lane.Lane{theApplication(spec), theClient(client)})
+		if err == nil {
+			l := Layout{Placement: both, Lane: both.Lanes[n].CPUs}
+			l.Placement.Lanes = both.Lanes[:n+1]
+			return l.with(usable, both.Lanes[n+1].CPUs), nil
+		}
+	}
+	l, err := alone(r, spec)
+	l.crowded = r.Outside
+	return l.with(usable, cpuset.Set{}), err
+}
+
+// alone plans the application by itself.
+func alone(r Request, spec lane.Spec) (Layout, error) {
+	p, err := solver.Solve(r.Host, r.Placed, []lane.Lane{theApplication(spec)})
+	if err != nil {
+		return Layout{}, err
+	}
+	return Layout{Placement: p, Lane: p.Lanes[len(r.Placed.Lanes)].CPUs}, nil
+}
+
+// with gives the client its CPU. Where that leaves confined neighbours none, they have to go there too.
+func (l Layout) with(usable, client cpuset.Set) Layout {
+	l.client, l.platform = client, usable.Difference(client)
+	if l.rest = l.platform.Difference(l.Placement.CPUs()); l.rest.IsEmpty() {
+		l.rest = client
+	}
+	return l
+}
+
+func theApplication(spec lane.Spec) lane.Lane {
+	return lane.Lane{Metadata: lane.Metadata{Name: Application}, Spec: spec}
+}
+
+// theClient asks for a CPU on which nothing of the platform runs: the one that it has, if it has one.
+func theClient(has cpuset.Set) lane.Lane {
+	return lane.Lane{Metadata: lane.Metadata{Name: Client}, Spec: lane.Spec{CPUs: lane.CPUs{Count: 1,
+		List: has}}}
+}
+
+// besides plans what is outside of a lane in force: a client that measures has a CPU alone where there are
+// two.
+func besides(r Request) Layout {
+	free := r.Host.Usable().Difference(r.Placed.CPUs())
+	l := Layout{Lane: r.InForce, platform: free, rest: free}
+	if !r.Outside {
+		return l
+	}
+	l.client = cpuset.Of(free.First())
+	if l.crowded = free.Len() < 2; l.crowded {
+		return l
+	}
+	if p, err := solver.Solve(r.Host, r.Placed, []lane.Lane{theClient(cpuset.Set{})}); err == nil {
+		l.client = p.Lanes[len(r.Placed.Lanes)].CPUs
+	}
+	l.rest = free.Difference(l.client)
+	return l
+}
+
+// assign fills in which CPUs the parts of a cell get.
+func (l Layout) assign(c results.Cell, given factor.Conditions) results.Cell {
+	c.Client, c.Application, c.Neighbours = l.client, l.Lane, cpuset.Set{}
+	if given.Place == factor.Anywhere {
+		c.Application = l.platform
+	}
+	if len(given.Neighbours) > 0 {
+		c.Neighbours = l.rest
+		if given.Place == factor.Anywhere {
+			c.Neighbours = l.platform
+		}
+	}
+	return c
+}
+
+// Request is what is to be laid out.
+type Request struct {
+	Host       host.Host
+	Placed     plan.Placement // lanes in force
+	Cells      []*results.Cell
+	Conditions func(results.Cell) factor.Conditions
+	Outside    bool // something measures from outside
+	// InForce are the CPUs of the lane that is proved, of Placed; empty where each cell has a lane of its own.
+	InForce cpuset.Set
+}
+
+// Plan lays out each cell and fills in which CPUs its parts get, by the cell's name; impossible are those
+// whose lane this machine cannot have, with the reason. The error is of all cells, such as ErrTooSmall.
+func Plan(r Request) (layouts map[string]Layout, impossible map[string]error, err error) {
+	layouts, impossible = map[string]Layout{}, map[string]error{}
+	cells := slices.Clone(r.Cells) // the largest lane first: it leaves the client the fewest CPUs
+	count := func(c *results.Cell) int { return r.Conditions(*c).Lane.CPUs.Count }
+	slices.SortStableFunc(cells, func(a, b *results.Cell) int { return count(b) - count(a) })
+	var client cpuset.Set
+	crowded := false
+	for _, c := range cells {
+		l, err := Layout{}, error(nil)
+		if !r.InForce.IsEmpty() {
+			l = besides(r)
+		} else if l, err = own(r, r.Conditions(*c).Lane, client); errors.Is(err, ErrTooSmall) {
+			return nil, nil, err
+		}
+		if err != nil {
+			impossible[c.Name] = err
+			continue
+		}
+		layouts[c.Name] = l
+		if crowded = crowded || l.crowded; !l.crowded {
+			client = l.client
+		}
+	}
+	if crowded && r.InForce.IsEmpty() {
+		if err := crowd(r, cells, layouts); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, c := range cells {
+		if l, ok := layouts[c.Name]; ok {
+			*c = l.assign(*c, r.Conditions(*c))
+		}
+	}
+	return layouts, impossible, nil
+}
+
+// crowd gives the client one CPU of housekeeping in all cells, since in one of them there is no other.
+func crowd(r Request, cells []*results.Cell, layouts map[string]Layout) error {
+	usable := r.Host.Usable().Difference(r.Placed.CPUs())
+	left := usable
+	for _, c := range cells {
+		if _, ok := layouts[c.Name]; !ok {
+			continue
+		}
+		l, err := alone(r, r.Conditions(*c).Lane)
+		if err != nil {
+			return fmt.Errorf("cell %s: %w", c.Name, err)
+		}
+		l.crowded = true
+		layouts[c.Name], left = l, left.Intersection(l.Placement.Housekeeping)
+	}
+	if left.IsEmpty() {
+		return errors.New("the lanes of the cells leave no CPU that the outside client could have in all of them")
+	}
+	for name, l := range layouts {
+		layouts[name] = l.with(usable, cpuset.Of(left.First()))
+	}
+	return nil
+}
+
+// Notes say what has no CPU of its own on this machine.
+func Notes(layouts map[string]Layout, cells []results.Cell) []string {
+	var notes []string
+	add := func(note string) {
+		if !slices.Contains(notes, note) {
+			notes = append(notes, note)
+		}
+	}
+	for _, c := range cells {
+		l := layouts[c.Name]
+		if l.crowded {
+			add(fmt.Sprintf("There is no CPU for the outside client alone: in all cells it has CPU %s, which "+
+				"housekeeping has too. Floating things have CPU %s.", l.client, l.platform))
+		}
+		if !c.Neighbours.IsEmpty() && c.Neighbours == c.Client {
+			add("Pinned or in a lane, the application leaves its neighbours no CPU but the client's: they share it, " +
+				"below the client's real-time priority.")
+		}
+	}
+	return notes
+}

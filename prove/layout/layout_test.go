@@ -1,0 +1,95 @@
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/factor"
+	factorlane "isolane.dev/isolane/factor/lane"
+	factornoise "isolane.dev/isolane/factor/noise"
+	"isolane.dev/isolane/factor/placement"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/echo"
+	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/results"
+)
+
+// Who gets which CPUs on machines of several sizes: the client the same in all cells.
+func TestLayout(t *testing.T) {
+	kinds := scenario.Drivers{Factors: []factor.Driver{placement.Driver{}, factornoise.Driver{}, factorlane.Driver{}},
+		Probes: []probe.Driver{echo.Driver{}}}
+	sc, err := scenario.Parse("test", strings.NewReader(`{apiVersion: isolane.dev/v1alpha3, kind: Scenario, metadata: {name: test}, spec: {
+		factors: [{name: noise, levels: [quiet, {name: noisy, neighbours: [{name: cpu}]}]}, {name: placement, levels: [floating, pinned, lane]},
+			{name: kind, kind: lane, where: {placement: [lane]}, levels: [plain, {name: cores, spec: {cpus: {count: 2, smt: isolate}}}]}],
+		baseline: quiet-floating, lane: {cpus: {count: 1}}, probes: [{name: trip, kind: echo}], modes: {quick: {blocks: 1, windows: {echo: {measure: 1s}}}}}}`), kinds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name    string
+		machine hosttest.Machine
+		want    string // of the noisy cells: application, neighbours; client of all; notes
+	}{
+		{"two CPUs", hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1},
+			"floating 1/1 pinned 1/0 lane-plain 1/0 client 0: crowded, shared"},
+		{"three", hosttest.Machine{Packages: 1, CoresPerPackage: 3, ThreadsPerCore: 1},
+			"floating 1-2/1-2 pinned 1/2 lane-plain 1/2 lane-cores 1-2/0 client 0: crowded, shared"},
+		{"four", hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1},
+			"floating 0-2/0-2 pinned 1/0,2 lane-plain 1/0,2 lane-cores 1-2/0 client 3: "},
+		{"three cores of two threads", hosttest.Machine{Packages: 1, CoresPerPackage: 3, ThreadsPerCore: 2},
+			"floating 1-5/1-5 pinned 1/2-5 lane-plain 1/2-5 lane-cores 1-2/3 client 0: crowded"},
+	} {
+		cells := sc.AllCells()
+		q := Request{Host: c.machine.Host(t), Conditions: sc.Conditions, Outside: true}
+		for i := range cells {
+			q.Cells = append(q.Cells, &cells[i])
+		}
+		layouts, impossible, err := Plan(q)
+		if err != nil || (len(impossible) > 0) != (c.name == "two CPUs") {
+			t.Errorf("%s: %v, %v", c.name, impossible, err)
+			continue
+		}
+		var got []string
+		clients := map[cpuset.Set]bool{}
+		for _, cell := range cells {
+			if impossible[cell.Name] != nil {
+				continue
+			}
+			if clients[cell.Client] = true; !cell.Neighbours.IsEmpty() {
+				got = append(got, fmt.Sprintf("%s %s/%s", strings.TrimPrefix(cell.Name, "noisy-"), cell.Application, cell.Neighbours))
+			}
+		}
+		for cpu := range clients {
+			got = append(got, "client "+cpu.String())
+		}
+		var notes []string
+		for _, n := range Notes(layouts, cells) {
+			notes = append(notes, map[string]string{"There": "crowded", "Pinned": "shared"}[strings.Fields(n)[0]])
+		}
+		if all := strings.Join(got, " ") + ": " + strings.Join(notes, ", "); all != c.want {
+			t.Errorf("%s:\n%s, want\n%s", c.name, all, c.want)
+		}
+	}
+	one := hosttest.Machine{Packages: 1, CoresPerPackage: 1, ThreadsPerCore: 1}.Host(t)
+	cell := sc.AllCells()[0]
+	if _, _, err := Plan(Request{Host: one, Conditions: sc.Conditions, Cells: []*results.Cell{&cell}}); !errors.Is(err, ErrTooSmall) {
+		t.Errorf("one CPU: %v", err)
+	}
+	// Beside a lane in force the client has a CPU alone where there are two.
+	for free, want := range map[int]string{1: "client 1 neighbours 1", 3: "client 1 neighbours 2-3"} {
+		m := hosttest.Machine{Packages: 1, CoresPerPackage: free + 1, ThreadsPerCore: 1}.Host(t)
+		cell = results.Cell{Name: "noisy-lane-plain", Levels: map[string]string{"noise": "noisy", "placement": "lane", "kind": "plain"}}
+		in := cpuset.Of(0)
+		placed := plan.Placement{Lanes: []plan.Lane{{Name: "web", CPUs: in, Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}}}, Host: plan.MachineOf(m)}
+		_, _, err := Plan(Request{Host: m, Placed: placed, Conditions: sc.Conditions, Cells: []*results.Cell{&cell}, Outside: true, InForce: in})
+		if got := fmt.Sprintf("client %s neighbours %s", cell.Client, cell.Neighbours); err != nil || got != want || cell.Application != in {
+			t.Errorf("%d free: %s, application %s, %v, want %s", free, got, cell.Application, err, want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,15 +135,13 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 	if len(s.Awaits) > 0 {
 		return s, &AwaitsError{Dir: o.Dir, Cells: len(s.Cells), Awaits: s.Awaits}
 	}
-	if err := r.unchanged(ctx, o.Dir, &s); err != nil {
-		return s, err
-	}
-	return s, counts(s)
+	return s, cmp.Or(r.unchanged(ctx, o.Dir, &s), counts(s))
 }
 
-// counts fails where all runs of a session are void: it has no figures then.
+// counts fails where all runs of a session are void: it has no figures then. Of a lane in force that is
+// recorded.
 func counts(s results.Session) error {
-	if len(s.Runs) == 0 || slices.ContainsFunc(s.Runs, results.Run.Used) {
+	if s.Lane != nil || len(s.Runs) == 0 || slices.ContainsFunc(s.Runs, results.Run.Used) {
 		return nil
 	}
 	return fmt.Errorf("no run counts; the last is void: %s", strings.Join(s.Runs[len(s.Runs)-1].Void, "; "))

@@ -20,8 +20,8 @@ func fitting(text string, columns int) int {
 	return len(text)
 }
 
-// columnsOfRune is 0 for what joins the character before it, and 2 for the wide and fullwidth blocks of UAX #11
-// (East Asian scripts, emoji).
+// columnsOfRune is 0 for what joins the character before it, and 2 for the wide and fullwidth blocks of
+// UAX #11 (East Asian scripts, emoji).
 func columnsOfRune(r rune) int {
 	switch {
 	case r < 0x300:

@@ -174,6 +174,15 @@ func (Base) Programs(string) []string { return nil }
 // longest is how many characters the name of a level has at most: it is part of a cell's.
 const longest = 40
 
+// CheckName refuses names that tables and lists of names cannot show.
+func CheckName(name string) error {
+	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' || r == ',' }
+	if name == "" || len([]rune(name)) > longest || strings.ContainsFunc(name, odd) {
+		return fmt.Errorf("expected 1-%d characters without blanks and commas, found %.60q", longest, name)
+	}
+	return nil
+}
+
 // Read reads levels strictly; read is called for each, and refuses what it does not know.
 func Read(settings []byte, read func(l *Level) error) (Base, error) {
 	var all Base
@@ -186,12 +195,10 @@ func Read(settings []byte, read func(l *Level) error) (Base, error) {
 	seen := map[string]bool{}
 	for i := range all.All {
 		l := &all.All[i]
-		odd := func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' || r == ',' }
-		switch {
-		case l.Name == "" || len([]rune(l.Name)) > longest || strings.ContainsFunc(l.Name, odd):
-			return all, fmt.Errorf("levels[%d].name: expected 1-%d characters without blanks and commas, found %q", i,
-				longest, l.Name)
-		case seen[l.Name]:
+		if err := CheckName(l.Name); err != nil {
+			return all, fmt.Errorf("levels[%d].name: %w", i, err)
+		}
+		if seen[l.Name] {
 			return all, fmt.Errorf("levels[%d]: %q is listed twice", i, l.Name)
 		}
 		seen[l.Name] = true

@@ -3,6 +3,7 @@ package prove
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"isolane.dev/isolane/quantity"
@@ -41,14 +42,15 @@ func (d Display) Progress(p Progress) {
 	if p.Block == 0 {
 		block = "warm-up block"
 	}
-	line := fmt.Sprintf("run %d of %d  %s  %-24s about %s left", p.Done+1, p.Runs, block, p.Cell,
+	cell := p.Cell + strings.Repeat(" ", max(0, 24-terminal.Width(p.Cell)))
+	line := fmt.Sprintf("run %d of %d  %s  %s about %s left", p.Done+1, p.Runs, block, cell,
 		p.Left.Round(time.Second))
 	if p.Capacity != "" {
 		line = fmt.Sprintf("capacity of %s  %-24s run %d of %d  about %s left", p.Capacity, p.Cell, p.Done+1,
 			p.Runs, p.Left.Round(time.Second))
 	}
 	if p.Search != "" {
-		line = fmt.Sprintf("search %s  %-24s trial %d of at most %d, at %s  at most %s left", p.Search, p.Cell,
+		line = fmt.Sprintf("search %s  %s trial %d of at most %d, at %s  at most %s left", p.Search, cell,
 			p.Done+1, p.Runs, p.Point, p.Left.Round(time.Second))
 	}
 	if p.Void > 0 {

@@ -83,6 +83,7 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 	// A client that something starves, such as a foreign real-time program on its CPU, must not
 	// hold the session up for ever.
 	limit := given.Warmup + given.Window + by.guest.Overhead() + patience
+	began := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errStarved)
 	defer cancel()
 	if sampled {
@@ -107,6 +108,7 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 		}
 	}
 	out, err := p.wait()
+	took := time.Since(began)
 	w.SubjectDone(p.pid())
 	if err != nil {
 		return results.Measurement{}, starved(err)
@@ -118,6 +120,9 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 	if err == nil {
 		err = complete(&measured, by.guest)
 	}
+	if !by.guest.OwnClock() {
+		early(&measured, took, given.Window)
+	}
 	if err != nil || !sampled {
 		return measured, err
 	}
@@ -125,6 +130,14 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 		measured.Tail, err = tail(measured, all, lost)
 	}
 	return measured, err
+}
+
+// early makes a measurement void that took less time than its window.
+func early(m *results.Measurement, took, window time.Duration) {
+	if took < window {
+		m.Void = append(m.Void, fmt.Sprintf("it ended early: after %s of a window of %s",
+			took.Round(time.Millisecond), window))
+	}
 }
 
 // complete adds what the guest says of itself. Moments on its own clock say nothing here.

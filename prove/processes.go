@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/runtime/process"
+	"isolane.dev/isolane/terminal"
 )
 
 // proc is a process of a run. Its cgroup is in the journal, so that recover ends it after a crash.
@@ -39,10 +41,11 @@ const maxOutput = 16 << 20
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.data.Len()+len(p) <= maxOutput {
+	before := o.data.Len()
+	if before+len(p) <= maxOutput {
 		o.data.Write(p)
 	}
-	if o.seen != nil && strings.Contains(o.data.String(), o.await) {
+	if o.seen != nil && bytes.Contains(o.data.Bytes()[max(0, before-len(o.await)):], []byte(o.await)) {
 		close(o.seen)
 		o.seen = nil
 	}
@@ -57,6 +60,9 @@ func (o *output) bytes() []byte {
 
 // readiness is how long a server may take to say that it listens; the web servers give up after 30 s.
 const readiness = 40 * time.Second
+
+// held is how long the output of a process may be held open by its children after its end.
+const held = time.Second
 
 // start starts argv in its confines.
 func start(ctx context.Context, self, name string, c process.Lane, argv []string) (*proc, error) {
@@ -74,6 +80,7 @@ func startAwaiting(ctx context.Context, self, name string, c process.Lane, env, 
 		stderr: &output{},
 		ended:  make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = p.stdout, p.stderr, append(os.Environ(), env...)
+	p.cmd.WaitDelay = held
 	seen := make(chan struct{})
 	if ready == "" {
 		close(seen)
@@ -109,14 +116,31 @@ func (p *proc) wait() ([]byte, error) {
 
 // failure is how the process ended, with the last line that it printed as the reason.
 func (p *proc) failure() error {
-	if p.err == nil {
+	if errors.Is(p.err, exec.ErrWaitDelay) {
+		return fmt.Errorf("it ended, and a process that it had started held its output for %s more", held)
+	}
+	return reason(p.err, p.stderr)
+}
+
+// reason is err with the last line that was printed, so that it fits into a line and a terminal.
+func reason(err error, said *output) error {
+	if err == nil {
 		return nil
 	}
-	lines := strings.Split(strings.TrimSpace(string(p.stderr.bytes())), "\n")
-	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
-		return fmt.Errorf("%w: %s", p.err, last)
+	text := bytes.TrimSpace(said.bytes())
+	if last := text[bytes.LastIndexByte(text, '\n')+1:]; len(last) > 0 {
+		return fmt.Errorf("%w: %s", err, printable(last))
 	}
-	return p.err
+	return err
+}
+
+// mostShown is how much is shown of what a program has printed, in bytes.
+const mostShown = 200
+
+// printable is the end of a line of another program, without what a terminal would take as a command.
+func printable(line []byte) string {
+	kept := line[max(0, len(line)-mostShown):]
+	return strings.Join(strings.Fields(terminal.Clean(string(kept))), " ")
 }
 
 // stop asks the process to end, and kills it when it does not within patience.
@@ -144,4 +168,14 @@ func (p *proc) stop(signal syscall.Signal, patience time.Duration) error {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
 	return fmt.Errorf("%s did not end within %s and was killed", p.name, patience)
+}
+
+// readSome reads at most maxOutput of a file that another program has written.
+func readSome(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxOutput))
 }

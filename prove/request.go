@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,11 +10,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/process"
 )
 
 // Request is a session as its user asks for it.
@@ -48,7 +51,9 @@ func (r Request) Options() (Options, error) {
 	if o.Dir == "" {
 		o.Dir = filepath.Join("isolane-results", o.Scenario.Metadata.Name+"-"+time.Now().Format("20060102-150405"))
 	}
-	_, err = o.Scenario.Cells(r.Cells)
+	if _, err = o.Scenario.Cells(r.Cells); err != nil {
+		err = fmt.Errorf("--cells: %w", err)
+	}
 	return o, err
 }
 
@@ -143,12 +148,26 @@ func (o Options) VersionsOf(ctx context.Context, isolane string) map[string]stri
 		return found
 	}
 	for _, program := range o.Scenario.Programs(cells, o.Kinds.Probes) {
-		cmd := exec.CommandContext(ctx, program.Name, "--version")
-		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+state)
-		out, err := cmd.Output()
-		if line, _, _ := strings.Cut(string(out), "\n"); err == nil {
-			found[program.Name] = strings.TrimSpace(line)
+		if version := versionOf(ctx, program.Name, "XDG_RUNTIME_DIR="+state); version != "" {
+			found[program.Name] = version
 		}
 	}
 	return found
+}
+
+// versionOf is what the program says of itself, "" where it says nothing in time: it is for the record, and
+// no reason to wait.
+func versionOf(ctx context.Context, program, env string) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	said := &output{}
+	cmd := exec.CommandContext(ctx, program, "--version")
+	cmd.Env, cmd.Stdout, cmd.WaitDelay = append(os.Environ(), env), said, held
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return process.Kill(cmd) }
+	if cmd.Run() != nil {
+		return ""
+	}
+	line, _, _ := bytes.Cut(said.bytes(), []byte("\n"))
+	return printable(line[:min(len(line), mostShown)])
 }

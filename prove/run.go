@@ -1,12 +1,12 @@
 package prove
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -77,14 +77,21 @@ type moment struct {
 func (r *runner) run(ctx context.Context, c results.Cell) (results.Run, error) {
 	run := results.Run{Cell: c.Name, Started: time.Now()}
 	err := r.measure(ctx, c, &run)
-	if uerr := r.undo(context.WithoutCancel(ctx)); uerr != nil {
+	uerr := r.undo(context.WithoutCancel(ctx))
+	if ctx.Err() != nil { // what else went wrong then is no news, but for what is left on the host
+		if left, ok := errors.AsType[*leftError](err); ok {
+			uerr = errors.Join(left, uerr)
+		}
+		return run, cmp.Or(uerr, ctx.Err())
+	}
+	if uerr != nil {
 		return run, errors.Join(err, uerr)
 	}
 	run.Duration = results.Nanoseconds(time.Since(run.Started))
-	if err != nil && ctx.Err() == nil {
-		run.Void = append(run.Void, err.Error())
+	if err != nil {
+		run.Void = append(run.Void, strings.Split(err.Error(), "\n")...) // one a line, as joined
 	}
-	return run, ctx.Err()
+	return run, nil
 }
 
 // undo takes back what a run has changed, in reverse order.
@@ -224,7 +231,7 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 	if err = r.prepare(ctx, h, c, given, run); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, runAll(context.WithoutCancel(ctx), given.After)) }()
+	defer func() { err = errors.Join(err, runAfter(ctx, patience, given.After)) }()
 	if err = runAll(ctx, given.Before); err != nil {
 		return err
 	}
@@ -281,17 +288,6 @@ type place struct {
 	given   factor.Conditions
 	probes  []scenario.Probe
 	scratch string // directory of files that are taken away after the run
-}
-
-// runAll runs commands, one after the other.
-func runAll(ctx context.Context, commands [][]string) error {
-	for _, argv := range commands {
-		if out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
-			last := strings.TrimSpace(string(out[max(0, len(out)-200):]))
-			return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, last)
-		}
-	}
-	return nil
 }
 
 // inside are the confines of the application; capabilities are what it needs beside those that a lane leaves.
@@ -358,7 +354,7 @@ func (r *runner) stopNeighbours(p *proc, scratch string, run *results.Run) error
 	if err := p.stop(syscall.SIGINT, 5*time.Second); err != nil {
 		return err
 	}
-	report, err := os.ReadFile(filepath.Join(scratch, "noise.yaml"))
+	report, err := readSome(filepath.Join(scratch, "noise.yaml"))
 	if err != nil {
 		run.Notes = append(run.Notes, "the neighbours left no report of their work: "+err.Error())
 		return nil

@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,7 +135,16 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 	if len(s.Awaits) > 0 {
 		return s, &AwaitsError{Dir: o.Dir, Cells: len(s.Cells), Awaits: s.Awaits}
 	}
-	return s, r.unchanged(ctx, o.Dir, &s)
+	return s, cmp.Or(r.unchanged(ctx, o.Dir, &s), counts(s))
+}
+
+// counts fails where all runs of a session are void: it has no figures then. Of a lane in force that is
+// recorded.
+func counts(s results.Session) error {
+	if s.Lane != nil || len(s.Runs) == 0 || slices.ContainsFunc(s.Runs, results.Run.Used) {
+		return nil
+	}
+	return fmt.Errorf("no run counts; the last is void: %s", strings.Join(s.Runs[len(s.Runs)-1].Void, "; "))
 }
 
 // here is how many cells are measured in this boot.

@@ -247,7 +247,7 @@ func TestHonestEdges(t *testing.T) {
 			for b := range 4 {
 				session.RunOf(t, *s, "noisy-lane-express", b).Void = []string{"made void"}
 			}
-		}, []string{"4 of 24 runs void", "all runs void", "NO FIGURE"}, nil},
+		}, []string{"4 of 24 runs void", "void: 4× made void", "all runs void", "NO FIGURE"}, nil},
 		{"no run at all", func(s *results.Session) { s.Complete, s.Runs = false, nil },
 			[]string{"0 of 0 runs void"}, nil},
 		{"everything void", func(s *results.Session) {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -107,6 +108,9 @@ func firstLines(s *figures.Summary) []string {
 	}
 	lines := []string{mode, fmt.Sprintf("%d of %s void, %d used, %s", s.Void,
 		quantity.Count(len(s.Session.Runs), "run"), s.Used, dropped)}
+	if s.Void > 0 {
+		lines = append(lines, voidRuns(s))
+	}
 	if s.Used == 0 {
 		return append(lines, "No run counts, so there are no figures.")
 	}
@@ -120,6 +124,27 @@ func firstLines(s *figures.Summary) []string {
 		void += fmt.Sprintf("; %d× %s", found[why], why)
 	}
 	return append(lines, void)
+}
+
+// voidRuns counts the void runs by their first reason, the most frequent first.
+func voidRuns(s *figures.Summary) string {
+	found := map[string]int{}
+	for _, r := range s.Session.Runs {
+		if len(r.Void) > 0 {
+			found[r.Void[0]]++
+		}
+	}
+	reasons := slices.SortedFunc(maps.Keys(found), func(a, b string) int {
+		return cmp.Or(found[b]-found[a], cmp.Compare(a, b))
+	})
+	var parts []string
+	for _, why := range reasons[:min(len(reasons), 3)] {
+		parts = append(parts, fmt.Sprintf("%d× %s", found[why], why))
+	}
+	if more := len(reasons) - len(parts); more > 0 {
+		parts = append(parts, fmt.Sprintf("%d other reasons: see the void ledger in report.html", more))
+	}
+	return "void: " + strings.Join(parts, "; ")
 }
 
 // voidValues counts the void measurements of used runs by name and reason, without the reason's figures.

@@ -81,7 +81,7 @@ func (t Terminal) paint(code, text string) string {
 
 // Width is how many columns a text takes; colours take none.
 func Width(text string) int {
-	n := utf8.RuneCountInString(text)
+	n := columnsOf(text)
 	for {
 		_, rest, found := strings.Cut(text, "\x1b[")
 		code, after, closed := strings.Cut(rest, "m")
@@ -95,10 +95,10 @@ func Width(text string) int {
 
 // Cut shortens a text without colours to so many columns.
 func Cut(text string, columns int) string {
-	if utf8.RuneCountInString(text) <= columns {
+	if columnsOf(text) <= columns {
 		return text
 	}
-	return string([]rune(text)[:max(columns-1, 0)]) + "…"
+	return text[:fitting(text, columns-1)] + "…"
 }
 
 // Clean replaces the control characters in text of another machine or program.
@@ -140,7 +140,8 @@ func fold(text string, columns int) []string {
 			flush()
 		}
 		for Width(word) > columns {
-			at := len(string([]rune(word)[:columns]))
+			_, first := utf8.DecodeRuneInString(word)
+			at := max(fitting(word, columns), first)
 			if k := strings.LastIndexAny(word[:at], ",/-"); k > 0 {
 				at = k + 1
 			}

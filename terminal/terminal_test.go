@@ -143,7 +143,7 @@ func TestTableFits(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		terminal := Terminal{Columns: rapid.IntRange(Least, Most).Draw(r, "columns"), Colour: rapid.Bool().Draw(r, "colour")}
 		cell := rapid.Custom(func(r *rapid.T) string {
-			text := rapid.StringMatching(`[a-z0-9/,-]{0,20}( [a-zµ]{1,50}){0,6}`).Draw(r, "cell")
+			text := rapid.StringMatching(`[a-z0-9/,-]{0,20}( [a-zµ測\x{301}]{1,50}){0,6}`).Draw(r, "cell")
 			if rapid.Bool().Draw(r, "red") {
 				text = terminal.Red(text)
 			}
@@ -189,4 +189,23 @@ func TestTableFits(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What is wide takes two columns, and what joins a character none.
+func TestColumns(t *testing.T) {
+	for text, want := range map[string]int{"größe": 5, "e\u0301te\u0301": 3, "小さい": 6, "한국어": 6, "データー": 8, "🚀🚀": 4, "широкий": 7, "ｱｲ": 2,
+		"\x1b[31m測\x1b[0m": 2, "": 0} {
+		if got := Width(text); got != want {
+			t.Errorf("%q takes %d columns, want %d", text, got, want)
+		}
+	}
+	for _, c := range []struct {
+		text    string
+		columns int
+		want    string
+	}{{"小さい", 6, "小さい"}, {"小さい", 5, "小さ…"}, {"小さい", 4, "小…"}, {"e\u0301te\u0301s", 3, "e\u0301t…"}, {"ab", 0, "…"}} {
+		if got := Cut(c.text, c.columns); got != c.want {
+			t.Errorf("Cut(%q, %d) = %q, want %q", c.text, c.columns, got, c.want)
+		}
+	}
 }

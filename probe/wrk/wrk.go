@@ -9,7 +9,6 @@ package wrk
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os/exec"
@@ -181,17 +180,25 @@ func (p Probe) wrk(ctx context.Context, c probe.Conditions, duration time.Durati
 		strconv.Itoa(p.Connections), "--duration", strconv.Itoa(int(duration/time.Second))+"s", "--latency",
 		"http://"+to.String()+webserver.Path(p.Size))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		said := strings.Join(strings.Fields(string(out)+" "+string(exit.Stderr)), " ")
-		return report{}, 0, fmt.Errorf("wrk %s: %w: %s", to, err, said)
+	out, errs := &printed{}, &printed{}
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, errs, time.Second
+	err = cmd.Run()
+	if err == nil {
+		r, err = parse(*out)
+		return r, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), err
 	}
-	if err != nil {
-		return report{}, 0, fmt.Errorf("wrk %s: %w", to, err)
-	}
-	r, err = parse(out)
-	return r, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), err
+	said := strings.Join(strings.Fields(string(*out)+" "+string(*errs)), " ")
+	return report{}, 0, fmt.Errorf("wrk %s: %w: %s", to, err, said)
+}
+
+// printed is the beginning of what a program prints: wrk's report is less than 2 KiB.
+type printed []byte
+
+const mostPrinted = 16 << 10
+
+func (p *printed) Write(more []byte) (int, error) {
+	*p = append(*p, more[:min(len(more), mostPrinted-len(*p))]...)
+	return len(more), nil
 }
 
 // fill turns wrk's report into a measurement.

@@ -118,6 +118,9 @@ func (s Scenario) noCell(name string) error {
 			return fmt.Errorf("%q is excluded: %s", name, e.Because)
 		}
 	}
+	if len(s.Spec.Factors) == 0 {
+		return fmt.Errorf("%q: without factors there is one cell, %q, named as the scenario", name, s.Metadata.Name)
+	}
 	var factors []string
 	for _, f := range s.Spec.Factors {
 		factors = append(factors, f.Name)

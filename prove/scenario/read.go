@@ -20,8 +20,11 @@ func (s *Scenario) readFactors(kinds Drivers) error {
 		f := &s.Spec.Factors[i]
 		at := fmt.Sprintf("spec.factors[%d]", i)
 		before := s.Spec.Factors[:i]
-		if f.Name == "" || slices.ContainsFunc(before, func(o Factor) bool { return o.Name == f.Name }) {
-			return fmt.Errorf("%s.name: %q is missing or listed twice", at, f.Name)
+		if err := factor.CheckName(f.Name); err != nil {
+			return fmt.Errorf("%s.name: %w", at, err)
+		}
+		if slices.ContainsFunc(before, func(o Factor) bool { return o.Name == f.Name }) {
+			return fmt.Errorf("%s.name: %q is listed twice", at, f.Name)
 		}
 		if f.Kind == "" {
 			f.Kind = f.Name
@@ -44,7 +47,7 @@ func (s *Scenario) readFactors(kinds Drivers) error {
 		if err := known(e.Where, s.Spec.Factors); err != nil {
 			return fmt.Errorf("spec.exclude[%d].where: %w", i, err)
 		}
-		if len(e.Where) == 0 || e.Because == "" {
+		if len(e.Where) == 0 || strings.TrimSpace(e.Because) == "" {
 			return fmt.Errorf("spec.exclude[%d]: expected where, and because: the reason, which is printed", i)
 		}
 	}
@@ -75,8 +78,11 @@ func (s *Scenario) readProbes(kinds Drivers) error {
 	seen := map[string]bool{}
 	for i := range s.Spec.Probes {
 		p := &s.Spec.Probes[i]
-		if p.Name == "" || seen[p.Name] {
-			return fmt.Errorf("spec.probes[%d].name: %q is missing or listed twice", i, p.Name)
+		if err := factor.CheckName(p.Name); err != nil {
+			return fmt.Errorf("spec.probes[%d].name: %w", i, err)
+		}
+		if seen[p.Name] {
+			return fmt.Errorf("spec.probes[%d].name: %q is listed twice", i, p.Name)
 		}
 		seen[p.Name] = true
 		kind, err := probe.Find(kinds.Probes, p.Kind)
@@ -127,8 +133,11 @@ func (s Scenario) Metrics() ([]results.Metric, error) {
 	}
 	for i, mean := range s.Spec.Means {
 		first := slices.IndexFunc(all, func(m results.Metric) bool { return slices.Contains(mean.Of, m.Name) })
-		if first < 0 || mean.Name == "" {
-			return nil, fmt.Errorf("spec.means[%d]: expected a name, and of: names of metrics, found %q", i, mean.Of)
+		if err := factor.CheckName(mean.Name); err != nil {
+			return nil, fmt.Errorf("spec.means[%d].name: %w", i, err)
+		}
+		if first < 0 {
+			return nil, fmt.Errorf("spec.means[%d].of: expected names of metrics, found %q", i, mean.Of)
 		}
 		m, short := all[first], []string{}
 		for _, name := range mean.Of {

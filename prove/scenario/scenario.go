@@ -4,7 +4,6 @@
 package scenario
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -195,12 +194,9 @@ type Drivers struct {
 
 // Parse reads a scenario; name is the file's, for errors. Unknown fields are errors.
 func Parse(name string, r io.Reader, kinds Drivers) (Scenario, error) {
-	data, err := io.ReadAll(io.LimitReader(r, 1<<20))
+	data, err := read(r)
 	if err != nil {
 		return Scenario{}, fmt.Errorf("%s: %w", name, err)
-	}
-	if len(bytes.TrimSpace(data)) == 0 {
-		return Scenario{}, fmt.Errorf("%s: empty: expected a document of kind Scenario", name)
 	}
 	var head struct {
 		APIVersion string `json:"apiVersion"`

@@ -5,16 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/results"
 )
 
 func (s *Scenario) validate(kinds Drivers) error {
-	if s.Metadata.Name == "" {
-		return errors.New("metadata.name: missing")
+	if err := factor.CheckName(s.Metadata.Name); err != nil {
+		return fmt.Errorf("metadata.name: %w", err)
+	}
+	if strings.Contains(s.Metadata.Name, "/") { // it is part of a directory's name
+		return fmt.Errorf("metadata.name: expected no /, found %q", s.Metadata.Name)
 	}
 	for _, check := range []func() error{s.validateCells, s.validateFigures, s.validateLane} {
 		if err := check(); err != nil {
@@ -57,11 +62,33 @@ func (s Scenario) validateCells() error {
 			return fmt.Errorf("spec.factors: two cells have the name %q", c.Name)
 		}
 	}
+	if err := s.reached(); err != nil {
+		return err
+	}
 	if !slices.ContainsFunc(all, func(c results.Cell) bool { return c.Baseline }) {
 		return fmt.Errorf("spec.baseline: %w", s.noCell(s.Spec.Baseline))
 	}
 	if _, err := s.Cells(s.Spec.Cells); err != nil {
 		return fmt.Errorf("spec.cells: %w", err)
+	}
+	return nil
+}
+
+// reached refuses a factor that matters nowhere, and an exclusion that leaves out nothing: both say something
+// else than their author meant.
+func (s Scenario) reached() error {
+	all, rules := s, s.Spec.Exclude
+	all.Spec.Exclude = nil
+	cells := all.AllCells()
+	for i, f := range s.Spec.Factors {
+		if !slices.ContainsFunc(cells, func(c results.Cell) bool { return c.Levels[f.Name] != "" }) {
+			return fmt.Errorf("spec.factors[%d] (%s).where: no combination of the factors before it is so", i, f.Name)
+		}
+	}
+	for i, e := range rules {
+		if !slices.ContainsFunc(cells, func(c results.Cell) bool { return holds(e.Where, c.Levels) }) {
+			return fmt.Errorf("spec.exclude[%d].where: no combination of the factors is so", i)
+		}
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func (d Display) Progress(p Progress) {
 	line := fmt.Sprintf("run %d of %d  %s  %s about %s left", p.Done+1, p.Runs, block, cell,
 		p.Left.Round(time.Second))
 	if p.Capacity != "" {
-		line = fmt.Sprintf("capacity of %s  %-24s run %d of %d  about %s left", p.Capacity, p.Cell, p.Done+1,
+		line = fmt.Sprintf("capacity of %s  %s run %d of %d  about %s left", p.Capacity, cell, p.Done+1,
 			p.Runs, p.Left.Round(time.Second))
 	}
 	if p.Search != "" {

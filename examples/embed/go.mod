@@ -5,8 +5,6 @@ go 1.26.8
 require isolane.dev/isolane v0.0.0
 
 require (
-	github.com/klauspost/compress v1.20.3 // indirect
-	github.com/ulikunitz/xz v0.5.17 // indirect
 	github.com/vishvananda/netlink v1.3.1 // indirect
 	github.com/vishvananda/netns v0.0.5 // indirect
 	go.yaml.in/yaml/v2 v2.4.2 // indirect

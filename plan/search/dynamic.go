@@ -196,14 +196,18 @@ func (s *search) options(more []score, c, open int, counted bool) []score {
 	core, t := &s.m.Cores[c], &s.takes[c]
 	whole := s.m.IsWhole(c)
 	slow := s.a.fast && core.Kind != host.Performance
+	unprepared := 0
 	for n := range t.most + 1 {
+		if n > 0 {
+			unprepared += s.m.Unprepared(t.open[n-1]) // taken in another order, they are no more
+		}
 		taken, joined := s.taken(c, n), 0
 		for _, id := range taken {
-			if s.m.Owner(id) == stock.Several {
+			if s.a.share > 1 && s.m.Owner(id) == stock.Several {
 				joined++
 			}
 		}
-		v := score{unprepared: int32(s.unprepared(taken))}
+		v := score{unprepared: int32(unprepared)}
 		v.fill = int32((n - joined) * open)
 		if n < len(core.CPUs) && s.a.smt != lane.Isolate && s.sharesCore(c, taken) {
 			v.shared = 1

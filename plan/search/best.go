@@ -307,16 +307,15 @@ func (s *search) choices(c int) takes {
 		t.most = min(t.most, 1)
 	}
 	if s.a.share > 1 && s.a.smt == lane.Any && len(t.open) > 1 {
-		others := func(id int) bool { return s.m.IsOthers(id, s.a.share, -1) }
 		t.kept = slices.Clone(t.open)
-		slices.SortStableFunc(t.kept, func(a, b int) int {
-			switch {
-			case others(a) == others(b):
+		joins := func(id int) int {
+			if s.m.IsOthers(id, s.a.share, -1) {
 				return 0
-			case others(a):
-				return -1
 			}
 			return 1
+		}
+		slices.SortStableFunc(t.kept, func(a, b int) int {
+			return cmp.Or(cmp.Compare(s.m.Unprepared(a), s.m.Unprepared(b)), cmp.Compare(joins(a), joins(b)))
 		})
 	}
 	return t
@@ -326,19 +325,10 @@ func (s *search) choices(c int) takes {
 // of the core costs less than one that is shared, if boot prepared it as well.
 func (s *search) taken(c, n int) []int {
 	t := &s.takes[c]
-	if t.kept == nil || !s.sharesCore(c, t.open[:n]) || s.sharesCore(c, t.kept[:n]) ||
-		s.unprepared(t.kept[:n]) > s.unprepared(t.open[:n]) {
+	if t.kept == nil || !s.sharesCore(c, t.open[:n]) || s.sharesCore(c, t.kept[:n]) {
 		return t.open[:n]
 	}
 	return t.kept[:n]
-}
-
-func (s *search) unprepared(cpus []int) int {
-	sum := 0
-	for _, id := range cpus {
-		sum += s.m.Unprepared(id)
-	}
-	return sum
 }
 
 // chosen puts the CPUs that spec.cpus.list names in front, and removes the others unless they are to be idle.

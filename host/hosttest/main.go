@@ -3,6 +3,7 @@ package hosttest
 import (
 	"fmt"
 	"os"
+	"runtime"
 )
 
 // Main is for TestMain of a package whose tests start their own binary again, as another program. Each
@@ -19,5 +20,8 @@ func Main(tests interface{ Run() int }, programs ...func() (ran bool, err error)
 			os.Exit(0)
 		}
 	}
+	// A test that pins its thread does not pin the main one, which stands for the process: what Go ends with its
+	// goroutine is any other.
+	runtime.LockOSThread()
 	os.Exit(tests.Run())
 }

@@ -20,8 +20,8 @@ func Main(tests interface{ Run() int }, programs ...func() (ran bool, err error)
 			os.Exit(0)
 		}
 	}
-	// A test that pins its thread does not pin the main one, which stands for the process: what Go ends with its
-	// goroutine is any other.
+	// Tests that pin their thread lock it, and Go ends a locked thread with its goroutine, except the main one.
+	// That one would stay pinned, and the tests after it would see a process that may use one CPU only.
 	runtime.LockOSThread()
 	os.Exit(tests.Run())
 }

@@ -268,7 +268,7 @@ func (s *search) blocks(set stock.NodeSet) []int {
 // takes are the CPUs of one core that a lane may have.
 type takes struct {
 	open []int // in the order in which they are taken
-	kept []int // the same, those first that housekeeping would keep; nil where there is no choice
+	kept []int // the same, but of CPUs that boot prepared alike those that housekeeping would keep come first; or nil
 	most int   // how many of them the lane could use
 }
 
@@ -321,8 +321,8 @@ func (s *search) choices(c int) takes {
 	return t
 }
 
-// taken are the CPUs of a core that the lane has when it has n of them: one that leaves housekeeping nothing
-// of the core costs less than one that is shared, if boot prepared it as well.
+// taken are the n CPUs that the lane takes of a core: the first of open, unless the first of kept leave
+// nobody else a thread of the core. Then the core is not shared, and costs less.
 func (s *search) taken(c, n int) []int {
 	t := &s.takes[c]
 	if t.kept == nil || !s.sharesCore(c, t.open[:n]) || s.sharesCore(c, t.kept[:n]) {

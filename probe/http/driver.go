@@ -25,7 +25,10 @@ const (
 // Max is the Rate of the closed loop: each connection asks again as soon as it has the reply.
 const Max Rate = 0
 
-// Rate is in requests per second; Max is written "max".
+// absent is a Rate that the settings do not have.
+const absent Rate = -1
+
+// Rate is in requests per second; Max is written "max", or left out.
 type Rate float64
 
 // UnmarshalJSON reads a number, or "max".
@@ -57,8 +60,8 @@ type Driver struct{}
 type Probe struct {
 	probe.Own
 	webserver.Settings
-	Size quantity.Bytes `json:"size"` // of the object; default 1Mi
-	Rate Rate           `json:"rate"` // default max
+	Size quantity.Bytes `json:"size"`          // of the object; default 1Mi
+	Rate Rate           `json:"rate,omitzero"` // default max
 	// Share of what the application carries at most is the rate of a scenario's open loop, where Rate is not.
 	Share       quantity.Percent `json:"share,omitempty"`
 	Arrivals    string           `json:"arrivals,omitempty"` // of the open loop; default poisson
@@ -101,11 +104,15 @@ func (Driver) Programs() []string { return nil }
 
 // Read reads a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
-	p := Probe{Settings: webserver.Settings{Software: webserver.Nginx}, Size: 1 << 20, Connections: 100}
+	p := Probe{Settings: webserver.Settings{Software: webserver.Nginx}, Rate: absent, Size: 1 << 20,
+		Connections: 100}
 	if err := probe.Decode(settings, &p); err != nil {
 		return nil, err
 	}
-	if p.Share != 0 && p.Rate != Max {
+	switch {
+	case p.Rate == absent:
+		p.Rate = Max
+	case p.Share != 0:
 		return nil, fmt.Errorf("share, rate: expected one of them")
 	}
 	if p.isClosed() && (p.Arrivals != "" || p.Seed != 0) {

@@ -12,11 +12,11 @@ import (
 
 func TestSettings(t *testing.T) {
 	for _, c := range []struct{ settings, want string }{
-		{"{}", `{"server":"nginx","size":"1Mi","rate":"max","connections":100,"wait":"block"}`},
-		{"{rate: max, size: 1024}", `{"server":"nginx","size":"1Ki","rate":"max","connections":100,"wait":"block"}`},
+		{"{}", `{"server":"nginx","size":"1Mi","connections":100,"wait":"block"}`},
+		{"{rate: max, size: 1024}", `{"server":"nginx","size":"1Ki","connections":100,"wait":"block"}`},
 		{"{rate: 2500.5, server: varnish, workers: 2}", `{"server":"varnish","workers":2,"size":"1Mi","rate":2500.5,"arrivals":"poisson","seed":1,"connections":100,"wait":"spin"}`},
 		{"{rate: 10, arrivals: paced, wait: block, connections: 1}", `{"server":"nginx","size":"1Mi","rate":10,"arrivals":"paced","connections":1,"wait":"block"}`},
-		{"{share: 110%}", `{"server":"nginx","size":"1Mi","rate":"max","share":"110%","arrivals":"poisson","seed":1,"connections":100,"wait":"spin"}`},
+		{"{share: 110%}", `{"server":"nginx","size":"1Mi","share":"110%","arrivals":"poisson","seed":1,"connections":100,"wait":"spin"}`},
 	} {
 		p := read(t, c.settings)
 		got, err := json.Marshal(p)
@@ -30,7 +30,7 @@ func TestSettings(t *testing.T) {
 	for settings, want := range map[string]string{
 		"{server: apache}": "server", "{workers: -1}": "workers", "{workers: 100000}": "workers", "{size: 2Mi}": "size",
 		"{size: 0}": "size", "{rate: 0}": "rate", "{rate: -5}": "rate", "{rate: 1e9}": "rate", "{rate: .nan}": "",
-		"{share: 0.5}": "percentage", "{share: -1%}": "share", "{share: 2000%}": "share", "{share: 50%, rate: 5}": "share, rate", "{rate: fast}": "rate", "{rate: 5, arrivals: burst}": "arrivals", "{arrivals: paced}": "arrivals", "{seed: 3}": "seed",
+		"{share: 0.5}": "percentage", "{share: -1%}": "share", "{share: 2000%}": "share", "{share: 50%, rate: 5}": "share, rate", "{share: 50%, rate: max}": "share, rate", "{rate: fast}": "rate", "{rate: 5, arrivals: burst}": "arrivals", "{arrivals: paced}": "arrivals", "{seed: 3}": "seed",
 		"{rate: 5, arrivals: paced, seed: 3}": "seed", "{connections: 0}": "connections", "{connections: 20000}": "connections",
 		"{wait: nap}": "wait", "{conections: 4}": "conections", "[1]": "",
 	} {

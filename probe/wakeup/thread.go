@@ -50,7 +50,7 @@ func periods(d int64, interval time.Duration) int64 {
 }
 
 // become makes the calling thread the measuring one. It is never made a usual one again: Go ends a locked
-// thread together with its goroutine.
+// thread together with its goroutine (but for the main thread, and the process ends then).
 func (t *thread) become() error {
 	runtime.LockOSThread()
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {

@@ -27,6 +27,9 @@ type Link struct {
 	Type   string `json:"type"`             // veth or bridge
 	Master string `json:"master,omitempty"` // the bridge that it is a port of
 	Peer   *Peer  `json:"peer,omitempty"`   // veth only
+	// GRO joins the frames that come out of the device before the host handles them (generic receive
+	// offload), as drivers of network cards do. A veth has none unless it is asked for.
+	GRO bool `json:"gro,omitempty"`
 }
 
 // Peer is the end of a veth pair inside a namespace.
@@ -119,6 +122,11 @@ func (link) Write(_ context.Context, s journal.Step, value string) error {
 	if err = h.LinkSetIP6AddrGenMode(l, nl.IN6_ADDR_GEN_MODE_NONE); err != nil {
 		return err
 	}
+	if spec.GRO {
+		if err = offload(s.Target, unix.ETHTOOL_SGRO, true); err != nil {
+			return fmt.Errorf("%s: generic receive offload: %w", s.Target, err)
+		}
+	}
 	if spec.Peer != nil {
 		if err = configure(*spec.Peer); err != nil {
 			return err
@@ -177,8 +185,9 @@ func configure(p Peer) error {
 	if err != nil {
 		return err
 	}
-	if p.WireFrames {
-		if err = segmentBeforeDevice(p); err != nil {
+	if p.WireFrames { // the kernel then cuts segments before it hands them over
+		err = inNetns(p.Netns, func() error { return offload(p.Name, unix.ETHTOOL_STSO, false) })
+		if err != nil {
 			return fmt.Errorf("%s in %s: segmentation offload: %w", p.Name, p.Netns, err)
 		}
 	}
@@ -191,29 +200,29 @@ func configure(p Peer) error {
 	return h.LinkSetUp(l)
 }
 
-// segmentBeforeDevice turns TCP segmentation offload off, as ethtool -K DEVICE tso off does
-// (include/uapi/linux/ethtool.h): the kernel then cuts segments before it hands them over.
-func segmentBeforeDevice(p Peer) error {
-	return inNetns(p.Netns, func() error {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		value := struct{ command, data uint32 }{unix.ETHTOOL_STSO, 0}
-		request := struct {
-			name [unix.IFNAMSIZ]byte
-			data *struct{ command, data uint32 }
-			_    [16]byte
-		}{data: &value}
-		copy(request.name[:unix.IFNAMSIZ-1], p.Name)
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
-			uintptr(unsafe.Pointer(&request)))
-		if errno != 0 {
-			return errno
-		}
-		return nil
-	})
+// offload turns what a device does for the stack on or off, as ethtool -K does: command is ETHTOOL_SGRO or
+// another of include/uapi/linux/ethtool.h that takes a number.
+func offload(device string, command uint32, on bool) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	value := struct{ command, data uint32 }{command: command}
+	if on {
+		value.data = 1
+	}
+	request := struct {
+		name [unix.IFNAMSIZ]byte
+		data *struct{ command, data uint32 }
+		_    [16]byte
+	}{data: &value}
+	copy(request.name[:unix.IFNAMSIZ-1], device)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // Shell is ip-link(8).
@@ -225,6 +234,10 @@ func (link) Shell(s journal.Step) string {
 	case json.Unmarshal([]byte(s.After), &l) != nil || l.Peer == nil:
 		return fmt.Sprintf("ip link add %s type bridge && ip link set %[1]s up", s.Target)
 	}
-	return fmt.Sprintf("ip link add %s type veth peer name %s address %s netns %s && ip link set %[1]s up",
-		s.Target, l.Peer.Name, l.Peer.MAC, l.Peer.Netns)
+	gro := ""
+	if l.GRO {
+		gro = fmt.Sprintf(" && ethtool -K %s gro on", s.Target)
+	}
+	return fmt.Sprintf("ip link add %s type veth peer name %s address %s netns %s%s && ip link set %[1]s up",
+		s.Target, l.Peer.Name, l.Peer.MAC, l.Peer.Netns, gro)
 }

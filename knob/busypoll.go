@@ -7,9 +7,10 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// busyPollMicroseconds is how long a socket of a busy-polling lane looks for data before it sleeps:
-// the value that Documentation/admin-guide/sysctl/net.rst recommends.
-const busyPollMicroseconds = "50"
+// busyPollMicroseconds is how long a socket of a busy-polling lane looks for data before it sleeps. The 50 of
+// Documentation/admin-guide/sysctl/net.rst are shorter than the gaps of most traffic: each message would find
+// the program asleep. The CPU is the lane's alone and has nothing better to do.
+const busyPollMicroseconds = "1000"
 
 const (
 	busyPollFile = "proc/sys/net/core/busy_poll" // lets select and poll spin, for sockets with the option

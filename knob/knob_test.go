@@ -76,7 +76,7 @@ file /proc/sys/kernel/watchdog_cpumask -> 0-1 (optional)
 file /sys/devices/system/cpu/cpu2/power/pm_qos_resume_latency_us -> n/a
 file /sys/devices/system/cpu/cpu3/cpuidle/state1/disable -> 1
 file /sys/devices/system/cpu/cpufreq/policy2/scaling_governor -> performance (optional)
-file /proc/sys/net/core/busy_poll -> 50
+file /proc/sys/net/core/busy_poll -> 1000
 `
 
 func TestStepsCgroupV1(t *testing.T) {

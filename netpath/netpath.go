@@ -57,11 +57,11 @@ func (p Pair) CongestionControl(name string) []journal.Step {
 }
 
 // Ends returns the steps that make both namespaces and their veth pairs; master is the bridge that
-// takes the host ends, or "".
-func (p Pair) Ends(master string) ([]journal.Step, error) {
+// takes the host ends, or "", and gro says whether these join frames as a network card's driver does.
+func (p Pair) Ends(master string, gro bool) ([]journal.Step, error) {
 	var steps []journal.Step
 	for _, e := range []End{p.Client, p.Application} {
-		link, err := change.LinkStep(e.Port, change.Link{Type: "veth", Master: master, Peer: &change.Peer{
+		link, err := change.LinkStep(e.Port, change.Link{Type: "veth", Master: master, GRO: gro, Peer: &change.Peer{
 			Netns: e.Netns, Name: e.Device, MAC: e.MAC, Addresses: e.Addresses, WireFrames: true}})
 		if err != nil {
 			return nil, err

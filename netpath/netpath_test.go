@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -74,7 +77,7 @@ func present(name string) bool {
 // streams, and is gone after undo, also when the process that made it was killed.
 func TestPaths(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	for _, p := range []path{bridge.Path{}, express.Path{}} {
+	for _, p := range []path{bridge.Path{}, bridge.Path{GRO: true}, express.Path{}} {
 		t.Run(p.Name(), func(t *testing.T) {
 			if p.Name() == "express" {
 				hosttest.Need(t, hosttest.BPF)
@@ -109,6 +112,16 @@ func TestPaths(t *testing.T) {
 			for _, a := range pair.Application.Addresses {
 				echo(t, pair, "udp", a.Addr())
 				echo(t, pair, "tcp", a.Addr())
+			}
+			for i := range pair.Client.Addresses {
+				both := [2]netpath.End{pair.Client, pair.Application}
+				for _, to := range []int{0, 1} {
+					addr := both[to].Addresses[i].Addr()
+					got := stream(t, both[1-to].Netns, both[to].Netns, addr)
+					if joins := p.Name() != "bridge"; joins != (got < frames/5) || !joins && got < frames {
+						t.Errorf("%d frames to %s came as %d packets", frames, addr, got)
+					}
+				}
 			}
 			unreachable(t, pair)
 		})
@@ -177,6 +190,74 @@ func echo(t *testing.T, pair netpath.Pair, network string, addr netip.Addr) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
+}
+
+// frames are what stream needs on a wire with an MTU of 1,500 bytes.
+const frames = 2000
+
+// stream sends so many bytes by TCP from a namespace to the address of another one, and returns how many
+// packets IP got there.
+func stream(t *testing.T, from, to string, addr netip.Addr) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	before := received(t, to, addr)
+	target := netip.AddrPortFrom(addr, 7008).String()
+	got := make(chan int64, 1)
+	in(t, to, func() error {
+		var lc net.ListenConfig
+		l, err := lc.Listen(ctx, "tcp", target)
+		if err != nil {
+			return err
+		}
+		context.AfterFunc(ctx, func() { _ = l.Close() })
+		go func() {
+			var n int64
+			if c, aerr := l.Accept(); aerr == nil {
+				n, _ = io.Copy(io.Discard, c)
+				_ = c.Close()
+			}
+			got <- n
+		}()
+		return nil
+	})
+	sent := frames * 1440
+	in(t, from, func() error {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "tcp", target)
+		if err != nil {
+			return err
+		}
+		_, err = c.Write(make([]byte, sent))
+		return errors.Join(err, c.Close())
+	})
+	if n := <-got; n != int64(sent) {
+		t.Fatalf("%d of %d bytes came to %s", n, sent, addr)
+	}
+	return received(t, to, addr) - before
+}
+
+// received is how many packets IP of that family got in a namespace.
+func received(t *testing.T, netns string, family netip.Addr) int {
+	t.Helper()
+	file, field := "snmp", regexp.MustCompile(`(?m)^Ip: \d+ \d+ (\d+)`)
+	if family.Is6() {
+		file, field = "snmp6", regexp.MustCompile(`(?m)^Ip6InReceives\s+(\d+)`)
+	}
+	var n int
+	in(t, netns, func() error {
+		data, err := os.ReadFile("/proc/thread-self/net/" + file)
+		if err != nil {
+			return err
+		}
+		m := field.FindSubmatch(data)
+		if m == nil {
+			return fmt.Errorf("no packets in %s", data)
+		}
+		n, err = strconv.Atoi(string(m[1]))
+		return err
+	})
+	return n
 }
 
 // unreachable checks that the namespaces lead nowhere else.

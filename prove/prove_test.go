@@ -30,7 +30,7 @@ func edge(t *testing.T) scenario.Scenario {
 }
 
 func kinds() scenario.Drivers {
-	names := map[string]string{"bridge": "", "express": ""}
+	names := map[string]string{"bridge": "", "bridge-gro": "", "express": ""}
 	return scenario.Drivers{Factors: []factor.Driver{placement.Driver{}, factornoise.Driver{}, path.Driver{Names: names}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}}}
 }
@@ -55,7 +55,7 @@ func (impossiblePath) Supported() error                           { return error
 func TestFallback(t *testing.T) {
 	sc := edge(t)
 	s := results.Session{Cells: sc.AllCells()}
-	r := runner{scenario: sc, paths: []Path{bridge.Path{}, impossiblePath{}}}
+	r := runner{scenario: sc, paths: []Path{bridge.Path{}, bridge.Path{GRO: true}, impossiblePath{}}}
 	if err := r.settlePaths(&s); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestFallback(t *testing.T) {
 	if len(s.Notes) != 1 || s.Notes[0] != "express needs Linux 5.10: its cells ran on bridge instead" {
 		t.Errorf("notes %q", s.Notes)
 	}
-	r.paths = r.paths[:1]
+	r.paths = r.paths[:2]
 	if err := r.settlePaths(&s); !errors.Is(err, ErrInput) {
 		t.Errorf("an unknown path: %v", err)
 	}

@@ -28,7 +28,7 @@ import (
 
 // paths are the ways for packets to reach a workload.
 func paths() []prove.Path {
-	return []prove.Path{bridge.Path{}, express.Path{}}
+	return []prove.Path{bridge.Path{}, bridge.Path{GRO: true}, express.Path{}}
 }
 
 // kinds are what a scenario may name: the conditions that can differ between cells, and the measuring

@@ -42,7 +42,7 @@ func (Path) Words() string {
 
 // Steps returns what makes the path between the two ends.
 func (Path) Steps(p netpath.Pair) ([]journal.Step, error) {
-	steps, err := p.Ends("")
+	steps, err := p.Ends("", true)
 	if err != nil {
 		return nil, err
 	}

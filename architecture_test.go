@@ -142,7 +142,7 @@ plan                   450       20
 plan/search           1800       20  one lane's best place, out of plan
 plan/solver           2000       10  what a lane near to another leaves it
 plan/stock            1200       15  the machine as the planner sees it, out of plan
-probe                  350       20  the real-time and the web case study, exports, compare
+probe                  450       20  errors of a scenario that name the field and what was expected
 probe/cyclictest       300        5  the real-time and the web case study, exports, compare
 probe/echo             850       10  guards against the classic errors
 probe/http            1050       10  loads as shares of a measured capacity

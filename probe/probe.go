@@ -4,13 +4,10 @@ package probe
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 	"time"
-
-	"sigs.k8s.io/yaml"
 
 	"isolane.dev/isolane/results"
 )
@@ -94,16 +91,6 @@ func (c Conditions) At(port uint16) netip.AddrPort {
 		port = c.Address.Port()
 	}
 	return netip.AddrPortFrom(c.Address.Addr(), port)
-}
-
-// Decode reads settings strictly into a probe that has its defaults.
-func Decode(settings []byte, into any) error {
-	err := yaml.UnmarshalStrict(settings, into)
-	if err == nil {
-		return nil
-	}
-	text := strings.TrimPrefix(err.Error(), "error unmarshaling JSON: while decoding JSON: ")
-	return errors.New(strings.TrimPrefix(text, "json: "))
 }
 
 // Alone is embedded by a probe that is the application itself: it has no client outside and no server.

@@ -41,8 +41,7 @@ func wrong(data []byte, into any, err error) (path string, _ error) {
 		}
 	}
 	t := reflect.TypeOf(into).Elem()
-	var list []json.RawMessage
-	fields := map[string]json.RawMessage{}
+	list, fields := []json.RawMessage{}, map[string]json.RawMessage{}
 	_, _ = json.Unmarshal(data, &list), json.Unmarshal(data, &fields) // it is one of them, or none
 	try := func(at string, data []byte, t reflect.Type) bool {
 		part := reflect.New(t).Interface()

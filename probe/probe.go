@@ -72,6 +72,7 @@ type Conditions struct {
 	Dir     string         // of files that the programs need, taken away after the run
 	Warmup  time.Duration  // measured and dropped
 	Window  time.Duration  // measured
+	CPUs    int            // of the host
 	// CongestionControl is TCP's algorithm, "" leaves the host's.
 	CongestionControl string
 }

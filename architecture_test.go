@@ -146,7 +146,7 @@ probe                  450       20  errors of a scenario that name the field an
 probe/cyclictest       300        5  the real-time and the web case study, exports, compare
 probe/echo             850       10  guards against the classic errors
 probe/http            1050       10  loads as shares of a measured capacity
-probe/iperf3           200        5  factors, metrics and cells are data, and drivers
+probe/iperf3           250        5  figures that cannot be are void
 probe/probetest        100        5  servers of probes' tests, shared
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare

@@ -169,8 +169,8 @@ func (p Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, er
 const (
 	maxRate        = 1e14           // bit/s: no memory moves 12.5 TB/s
 	maxRetransmits = math.MaxUint32 // as the kernel counts them
-	maxLate        = 60             // seconds after the window: the session ends a probe before
-	rounding       = 1.05           // of CPU time, and between the ends of a window
+	maxLate        = 60             // seconds: the session ends a probe before
+	rounding       = 1.05           // of CPU time and of windows
 )
 
 // figures are those of a report: one that is not possible makes the run void. The rate is that of the bytes
@@ -178,7 +178,7 @@ const (
 func (e end) figures(m *results.Measurement, c probe.Conditions) {
 	in, window, cpus := e.Received, c.Window.Seconds(), 100*float64(c.CPUs)*rounding
 	rate := 8 * in.Bytes / in.Seconds
-	if in.Bytes == 0 && in.BitsPerSecond == 0 {
+	if in.Bytes == 0 {
 		m.Void = append(m.Void, "nothing was received")
 	}
 	for _, f := range []struct {

@@ -6,6 +6,7 @@
 package results
 
 import (
+	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
@@ -69,7 +70,7 @@ type Scenario struct {
 	Excluded  []Excluded  `json:"excluded,omitempty"`
 	Aims      *Aims       `json:"aims,omitempty"`
 	Published []Published `json:"published,omitempty"`
-	Doubts    []string    `json:"publishedDoubts,omitempty"` // what does not hold in the published figures
+	Doubts    []Doubt     `json:"publishedDoubts,omitempty"` // what does not hold in the published figures
 }
 
 // Excluded is a combination of levels that is no cell.
@@ -193,6 +194,21 @@ type Cell struct {
 	Application cpuset.Set `json:"applicationCPUs"`
 	Client      cpuset.Set `json:"clientCPUs"`
 	Neighbours  cpuset.Set `json:"neighbourCPUs"` // empty in quiet cells
+}
+
+// Doubt is a sentence about the published figures of a source: what does not hold in them.
+type Doubt struct {
+	Source string `json:"source"` // "" in sessions that did not say
+	Text   string `json:"text"`
+}
+
+// UnmarshalJSON also reads the sentence alone, as the first sessions have it.
+func (d *Doubt) UnmarshalJSON(data []byte) error {
+	if json.Unmarshal(data, &d.Text) == nil {
+		return nil
+	}
+	type plain Doubt
+	return json.Unmarshal(data, (*plain)(d))
 }
 
 // Published is a figure of somebody else for the conditions of a cell.

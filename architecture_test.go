@@ -157,7 +157,7 @@ prove/scenario        1350       20  strange programs and names end in one line
 prove/search           400       10  searches beside the cells
 quantity               250       10  loads as shares of a measured capacity
 report                2300        5  strange programs and names end in one line
-report/chart           700        5  what a lane wins back, curves over a factor
+report/chart           750        5  lines that look the same without colour have numbers
 report/compare         600       10  the real-time and the web case study, exports, compare
 report/export          650        5  searches beside the cells
 report/figures        2300       35  searches beside the cells

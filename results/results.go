@@ -7,7 +7,6 @@ package results
 
 import (
 	"encoding/json"
-	"strconv"
 	"strings"
 	"time"
 
@@ -237,15 +236,8 @@ func (p Published) Qualified(word string) bool { return strings.HasPrefix(p.Qual
 // IsStatistic says whether a name is one of the samples of a metric: min, mean, max, a percentile; "" is what
 // is compared.
 func IsStatistic(name string) bool {
-	_, percentile := Percentile(name)
-	return percentile || name == "" || name == "min" || name == "mean" || name == "max"
-}
-
-// Percentile reads the name of one: p99.9.
-func Percentile(name string) (float64, bool) {
-	text, ok := strings.CutPrefix(name, "p")
-	p, err := strconv.ParseFloat(text, 64)
-	return p, ok && err == nil && p > 0 && p < 100
+	_, err := lane.Quantile(name)
+	return err == nil || name == "" || name == "min" || name == "mean"
 }
 
 // Run is one cell measured once, with fresh processes and sockets.

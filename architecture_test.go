@@ -142,11 +142,11 @@ plan                   450       20
 plan/search           1800       20  one lane's best place, out of plan
 plan/solver           2000       10  what a lane near to another leaves it
 plan/stock            1200       15  the machine as the planner sees it, out of plan
-probe                  350       20  the real-time and the web case study, exports, compare
+probe                  450       20  errors of a scenario that name the field and what was expected
 probe/cyclictest       300        5  the real-time and the web case study, exports, compare
 probe/echo             850       10  guards against the classic errors
 probe/http            1050       10  loads as shares of a measured capacity
-probe/iperf3           200        5  factors, metrics and cells are data, and drivers
+probe/iperf3           250        5  figures that cannot be are void
 probe/probetest        100        5  servers of probes' tests, shared
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
@@ -157,7 +157,7 @@ prove/scenario        1350       20  strange programs and names end in one line
 prove/search           400       10  searches beside the cells
 quantity               250       10  loads as shares of a measured capacity
 report                2300        5  strange programs and names end in one line
-report/chart           700        5  what a lane wins back, curves over a factor
+report/chart           750        5  lines that look the same without colour have numbers
 report/compare         600       10  the real-time and the web case study, exports, compare
 report/export          650        5  searches beside the cells
 report/figures        2300       35  searches beside the cells

@@ -43,14 +43,15 @@ func (o Objective) Bounds() []Bound {
 	return all
 }
 
-// Quantile is the percentile as a part of 1: 0.999 of p99.9, and 1 of max.
-func (b Bound) Quantile() (float64, error) {
-	if b.Percentile == "max" {
+// Quantile reads the name of a percentile as a part of 1: 0.999 of p99.9, and 1 of max.
+func Quantile(percentile string) (float64, error) {
+	if percentile == "max" {
 		return 1, nil
 	}
-	p, err := strconv.ParseFloat(strings.TrimPrefix(b.Percentile, "p"), 64)
-	if err != nil {
-		return 0, fmt.Errorf("percentile %q: expected p99.9 or max", b.Percentile)
+	text, ok := strings.CutPrefix(percentile, "p")
+	p, err := strconv.ParseFloat(text, 64)
+	if !ok || err != nil || !(p > 0 && p < 100) {
+		return 0, fmt.Errorf("percentile %q: expected p99.9 or max", percentile)
 	}
 	return p / 100, nil
 }

@@ -4,13 +4,10 @@ package probe
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 	"time"
-
-	"sigs.k8s.io/yaml"
 
 	"isolane.dev/isolane/results"
 )
@@ -75,6 +72,7 @@ type Conditions struct {
 	Dir     string         // of files that the programs need, taken away after the run
 	Warmup  time.Duration  // measured and dropped
 	Window  time.Duration  // measured
+	CPUs    int            // of the host
 	// CongestionControl is TCP's algorithm, "" leaves the host's.
 	CongestionControl string
 }
@@ -94,16 +92,6 @@ func (c Conditions) At(port uint16) netip.AddrPort {
 		port = c.Address.Port()
 	}
 	return netip.AddrPortFrom(c.Address.Addr(), port)
-}
-
-// Decode reads settings strictly into a probe that has its defaults.
-func Decode(settings []byte, into any) error {
-	err := yaml.UnmarshalStrict(settings, into)
-	if err == nil {
-		return nil
-	}
-	text := strings.TrimPrefix(err.Error(), "error unmarshaling JSON: while decoding JSON: ")
-	return errors.New(strings.TrimPrefix(text, "json: "))
 }
 
 // Alone is embedded by a probe that is the application itself: it has no client outside and no server.

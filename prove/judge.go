@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
@@ -128,7 +129,7 @@ func valueOf(m results.Measurement, g scenario.SearchGoal) (v float64, why strin
 	if err != nil {
 		return 0, "", err
 	}
-	p, err := g.Quantile()
+	p, err := lane.Quantile(g.Statistic)
 	if err != nil {
 		return 0, "", err
 	}

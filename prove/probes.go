@@ -181,7 +181,7 @@ func described(m results.Measurement, spec scenario.Probe) error {
 // conditions are those of a probe, with the application's address.
 func (r *runner) conditions(spec scenario.Probe, at place) probe.Conditions {
 	c := r.mode.Conditions(spec)
-	c.Dir = at.scratch
+	c.Dir, c.CPUs = at.scratch, at.host.Online().Len()
 	c.Address = netip.AddrPortFrom(netpath.Lab().Application.Addresses[0].Addr(), 0)
 	c.CongestionControl = r.scenario.Spec.CongestionControl
 	return c

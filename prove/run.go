@@ -43,8 +43,8 @@ const settle = 500 * time.Millisecond
 // patience is how long after its window a probe may still take.
 const patience = 20 * time.Second
 
-var errStarved = fmt.Errorf("the probe did not end within %s after its window: what else runs with "+
-	"real-time priority on its CPU?", patience)
+var errStarved = fmt.Errorf("the probe did not end within %s after its window: it hangs, or something else "+
+	"keeps it off its CPU", patience)
 
 // runner makes the runs of a session, one at a time.
 type runner struct {

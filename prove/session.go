@@ -103,7 +103,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 		return s, err
 	}
 	began := time.Now()
-	failures := 0
+	failures := failing{cells: r.here(s), seen: map[string]bool{}, failed: map[string]int{}}
 	for i, slot := range todo {
 		if o.Progress != nil {
 			o.Progress(progress(s, r, todo, i, time.Since(began)))
@@ -122,11 +122,8 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 		if err = results.Write(o.Dir, s); err != nil {
 			return s, err
 		}
-		if failures++; len(run.Measured) > 0 {
-			failures = 0
-		}
-		if failures == maxFailures {
-			return s, fmt.Errorf("%d runs in a row measured nothing; the last: %s", maxFailures, run.Void[0])
+		if err = failures.add(run, r.scenario.Spec.Probes); err != nil {
+			return s, err
 		}
 	}
 	if err := r.search(ctx, o, &s); err != nil {
@@ -163,9 +160,6 @@ func (r *runner) todo(s *results.Session) []slot {
 	s.Awaits = r.boots.awaits(*s, left)
 	return slices.DeleteFunc(left, func(k slot) bool { _, here := r.layouts[k.cell]; return !here })
 }
-
-// maxFailures is how many runs in a row may fail before a session gives up.
-const maxFailures = 3
 
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {

@@ -2,6 +2,7 @@
 package quantity
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
 	"math"
@@ -52,7 +53,7 @@ func (b *Bytes) UnmarshalText(text []byte) (err error) {
 }
 
 // UnmarshalJSON reads a size, also one without quotes: 64.
-func (b *Bytes) UnmarshalJSON(data []byte) error { return b.UnmarshalText(unquote(data)) }
+func (b *Bytes) UnmarshalJSON(data []byte) error { return fromJSON(data, b) }
 
 // BitRate is a rate in bit/s: "1Gbit/s", "100Mbit/s".
 type BitRate uint64
@@ -77,6 +78,9 @@ func (r *BitRate) UnmarshalText(text []byte) (err error) {
 	*r, err = ParseBitRate(string(text))
 	return err
 }
+
+// UnmarshalJSON reads a rate; a number without a unit is refused.
+func (r *BitRate) UnmarshalJSON(data []byte) error { return fromJSON(data, r) }
 
 // Duration is a time.Duration that is written as in Go: "100us", "1.5ms", "2s". It is not negative.
 type Duration time.Duration
@@ -112,6 +116,9 @@ func (d *Duration) UnmarshalText(text []byte) (err error) {
 	*d, err = ParseDuration(string(text))
 	return err
 }
+
+// UnmarshalJSON reads a duration; a number without a unit is refused, but for 0.
+func (d *Duration) UnmarshalJSON(data []byte) error { return fromJSON(data, d) }
 
 // parse reads a decimal number and one of the units. A fraction must come out whole: "1.5Gi".
 // An error names the unit that another spelling was meant to be; plain reduces both to what they share.
@@ -170,11 +177,15 @@ func format(v uint64, units []unit, base string) string {
 	return strconv.FormatUint(v, 10) + base
 }
 
-func unquote(data []byte) []byte {
-	if len(data) >= 2 && data[0] == '"' && data[len(data)-1] == '"' {
-		return data[1 : len(data)-1]
+// fromJSON reads text in JSON, also without quotes. null is as a field that is not there.
+func fromJSON(data []byte, into encoding.TextUnmarshaler) error {
+	if string(data) == "null" {
+		return nil
 	}
-	return data
+	if len(data) >= 2 && data[0] == '"' && data[len(data)-1] == '"' {
+		data = data[1 : len(data)-1]
+	}
+	return into.UnmarshalText(data)
 }
 
 // Percent is a part of 1: 0.05 is written "5%".
@@ -203,4 +214,4 @@ func (p *Percent) UnmarshalText(text []byte) (err error) {
 }
 
 // UnmarshalJSON reads a percentage; one without quotes and sign is refused.
-func (p *Percent) UnmarshalJSON(data []byte) error { return p.UnmarshalText(unquote(data)) }
+func (p *Percent) UnmarshalJSON(data []byte) error { return fromJSON(data, p) }

@@ -29,7 +29,14 @@ type tinted struct{ Main, Sub, Class string }
 
 func newMatrix(s *figures.Summary) matrix {
 	var t matrix
+	nouns := map[string]int{}
 	for _, m := range s.Primary() {
+		nouns[m.Noun]++
+	}
+	for _, m := range s.Primary() {
+		if nouns[m.Noun] > 1 {
+			m.Noun = m.Name
+		}
 		t.Head = append(t.Head, m.Value())
 		if m.Statistic != "" {
 			t.Head = append(t.Head, m.Noun+" P99", m.Noun+" P99.9", m.Noun+" max")
@@ -93,6 +100,7 @@ func around(f figures.Figure) string {
 	} else if !interval {
 		text = "(" + text + ")"
 	}
+	text = strings.ReplaceAll(text, ", ", ",\u00a0") // an interval stays on its line
 	return strings.TrimSpace(text + " " + string(f.Verdict))
 }
 

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -8,9 +9,10 @@ import (
 	"isolane.dev/isolane/report/format"
 )
 
-// publishedTable has the absolute figures of somebody else, ours beside them, and what is known to be wrong
-// with theirs. The percentages stand in the tables of their metrics.
+// publishedTable has the absolute figures of somebody else, ours beside them, and below, by source, what is
+// known to be wrong with theirs. The percentages stand in the tables of their metrics.
 func publishedTable(s *figures.Summary) table {
+	var sources []string
 	t := table{Title: "Published figures beside ours", Columns: append(heads(2, "cell", "figure", "published",
 		"ours"), column{Name: "their conditions", Words: true, Long: true})}
 	for _, c := range s.Cells {
@@ -30,12 +32,21 @@ func publishedTable(s *figures.Summary) table {
 				conditions = "" // as above
 			}
 			said = p.Qualifier
+			if !slices.Contains(sources, p.Source) {
+				sources = append(sources, p.Source)
+			}
 			t.Rows = append(t.Rows, []string{c.Label(), strings.TrimSpace(m.Name + " " + p.Statistic),
-				m.Quote(p, m.Unit.Full(p.Value)), ours, conditions})
+				fmt.Sprintf("%s [%d]", m.Quote(p, m.Unit.Full(p.Value)), 1+slices.Index(sources, p.Source)), ours,
+				conditions})
 		}
 	}
-	if len(t.Rows) > 0 {
-		t.Notes = s.Session.Scenario.Doubts
+	for i, source := range sources {
+		t.Notes = append(t.Notes, fmt.Sprintf("[%d] %s", i+1, source))
+		for _, d := range s.Session.Scenario.Doubts {
+			if d.Source == source || d.Source == "" && i == len(sources)-1 { // of an old session: of one of them
+				t.Notes = append(t.Notes, d.Text)
+			}
+		}
 	}
 	return t
 }

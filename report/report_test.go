@@ -371,11 +371,11 @@ func TestPublishedBesideOurs(t *testing.T) {
 	s := session.Made(t, "standard", 2, []string{"quiet-floating-bridge", "noisy-floating-bridge"})
 	ping := "rtt-udp-64-pingpong"
 	s.Scenario.Published = append(s.Scenario.Published,
-		results.Published{Cell: "noisy-floating-bridge", Metric: ping, Statistic: "max", Value: 1496e3, Qualifier: "average of five"},
-		results.Published{Cell: "noisy-floating-bridge", Metric: ping, Statistic: "p99.99999", Value: 1e6},
-		results.Published{Cell: "noisy-floating-bridge", Metric: "throughput-tcp-up", Value: 9.4e9, Qualifier: "limit"},
+		results.Published{Cell: "noisy-floating-bridge", Metric: ping, Statistic: "max", Value: 1496e3, Qualifier: "average of five", Source: "A, Paper"},
+		results.Published{Cell: "noisy-floating-bridge", Metric: ping, Statistic: "p99.99999", Value: 1e6, Source: "B, Table"},
+		results.Published{Cell: "noisy-floating-bridge", Metric: "throughput-tcp-up", Value: 9.4e9, Qualifier: "limit", Source: "A, Paper"},
 		results.Published{Cell: "quiet-lane-bridge", Metric: ping, Value: 1})
-	s.Scenario.Doubts = []string{"It has no length."}
+	s.Scenario.Doubts = []results.Doubt{{Source: "B, Table", Text: "It has no unit."}, {Source: "A, Paper", Text: "It has no length."}}
 	for i := range s.Runs {
 		for k, m := range s.Runs[i].Measured {
 			s.Runs[i].Measured[k].Facts = map[string]string{"congestionControl": "reno", "virtualCPUs": "2"}
@@ -388,12 +388,13 @@ func TestPublishedBesideOurs(t *testing.T) {
 	longest, _ := sum.Cells[1].Statistic(sum.Primary()[1], "max")
 	up, _ := sum.Cells[1].Statistic(sum.Metrics[slices.IndexFunc(sum.Metrics, func(m figures.Metric) bool { return m.Name == "throughput-tcp-up" })], "")
 	want := [][]string{
-		{"noisy-floating-bridge", ping + " max", "1,496 µs", format.Times().Full(longest), "average of five"},
-		{"noisy-floating-bridge", ping + " p99.99999", "1,000 µs", "–", ""},
-		{"noisy-floating-bridge", "throughput-tcp-up", "≥ 9.40 Gbit/s", format.UnitOf("bit/s").Full(up), "limit"},
+		{"noisy-floating-bridge", ping + " max", "1,496 µs [1]", format.Times().Full(longest), "average of five"},
+		{"noisy-floating-bridge", ping + " p99.99999", "1,000 µs [2]", "–", ""},
+		{"noisy-floating-bridge", "throughput-tcp-up", "≥ 9.40 Gbit/s [1]", format.UnitOf("bit/s").Full(up), "limit"},
 	}
 	got := publishedTable(&sum)
-	if d := cmp.Diff(want, got.Rows); d != "" || up == 0 || longest == 0 || !slices.Equal(got.Notes, s.Scenario.Doubts) {
+	notes := []string{"[1] A, Paper", "It has no length.", "[2] B, Table", "It has no unit."}
+	if d := cmp.Diff(want, got.Rows); d != "" || up == 0 || longest == 0 || !slices.Equal(got.Notes, notes) {
 		t.Error(d, up, longest, got.Notes)
 	}
 	text := strings.Join(strings.Fields(printed(t, s, 100)), " ")

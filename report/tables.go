@@ -68,10 +68,6 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 	if s.Averages(m) {
 		t.Notes = append(t.Notes, "The paper gives averages: compare them with \"mean %\", not with P50.")
 	}
-	if partly := s.PartlyOverloaded(m); len(partly) > 0 {
-		t.Notes = append(t.Notes, "Overloaded in some runs, so that the figures are those of the others: "+
-			strings.Join(partly, ", ")+".")
-	}
 	t.Notes = append(t.Notes, limits(s, m)...)
 	return t
 }

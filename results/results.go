@@ -6,7 +6,7 @@
 package results
 
 import (
-	"strconv"
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -69,7 +69,7 @@ type Scenario struct {
 	Excluded  []Excluded  `json:"excluded,omitempty"`
 	Aims      *Aims       `json:"aims,omitempty"`
 	Published []Published `json:"published,omitempty"`
-	Doubts    []string    `json:"publishedDoubts,omitempty"` // what does not hold in the published figures
+	Doubts    []Doubt     `json:"publishedDoubts,omitempty"` // what does not hold in the published figures
 }
 
 // Excluded is a combination of levels that is no cell.
@@ -195,6 +195,21 @@ type Cell struct {
 	Neighbours  cpuset.Set `json:"neighbourCPUs"` // empty in quiet cells
 }
 
+// Doubt is a sentence about the published figures of a source: what does not hold in them.
+type Doubt struct {
+	Source string `json:"source"` // "" in sessions that did not say
+	Text   string `json:"text"`
+}
+
+// UnmarshalJSON also reads the sentence alone, as the first sessions have it.
+func (d *Doubt) UnmarshalJSON(data []byte) error {
+	if json.Unmarshal(data, &d.Text) == nil {
+		return nil
+	}
+	type plain Doubt
+	return json.Unmarshal(data, (*plain)(d))
+}
+
 // Published is a figure of somebody else for the conditions of a cell.
 type Published struct {
 	Cell   string `json:"cell"`
@@ -221,15 +236,8 @@ func (p Published) Qualified(word string) bool { return strings.HasPrefix(p.Qual
 // IsStatistic says whether a name is one of the samples of a metric: min, mean, max, a percentile; "" is what
 // is compared.
 func IsStatistic(name string) bool {
-	_, percentile := Percentile(name)
-	return percentile || name == "" || name == "min" || name == "mean" || name == "max"
-}
-
-// Percentile reads the name of one: p99.9.
-func Percentile(name string) (float64, bool) {
-	text, ok := strings.CutPrefix(name, "p")
-	p, err := strconv.ParseFloat(text, 64)
-	return p, ok && err == nil && p > 0 && p < 100
+	_, err := lane.Quantile(name)
+	return err == nil || name == "" || name == "min" || name == "mean"
 }
 
 // Run is one cell measured once, with fresh processes and sockets.

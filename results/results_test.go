@@ -1,9 +1,11 @@
 package results
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -109,5 +111,16 @@ func TestReadRefusesOtherDocuments(t *testing.T) {
 		if _, err := Read(dir); err == nil {
 			t.Errorf("read %q without an error", text)
 		}
+	}
+}
+
+// The first sessions do not say to which source a doubt belongs.
+func TestDoubtOfFirstSessions(t *testing.T) {
+	var all []Doubt
+	if err := json.Unmarshal([]byte(`["no unit", {"source": "A", "text": "no length"}]`), &all); err != nil {
+		t.Fatal(err)
+	}
+	if want := []Doubt{{Text: "no unit"}, {Source: "A", Text: "no length"}}; !slices.Equal(all, want) {
+		t.Error(all)
 	}
 }

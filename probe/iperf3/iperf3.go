@@ -3,7 +3,9 @@ package iperf3
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -114,46 +116,86 @@ func portOf(c probe.Conditions) string { return strconv.Itoa(int(c.At(port).Port
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
 
-// Parse reads the client's report: the rate that the receiver saw.
+// sum is what the report says of all that was sent, or received. What iperf3 cannot compute is null: 0 here.
+type sum struct {
+	BitsPerSecond float64 `json:"bits_per_second"`
+	Bytes         float64 `json:"bytes"`
+	Seconds       float64 `json:"seconds"`
+	Retransmits   float64 `json:"retransmits"`
+}
+
+// end is the part of the report with the figures.
+type end struct {
+	Sent     sum  `json:"sum_sent"`
+	Received *sum `json:"sum_received"`
+	CPU      struct {
+		Host   float64 `json:"host_total"`
+		Remote float64 `json:"remote_total"`
+	} `json:"cpu_utilization_percent"`
+	Congestion string `json:"sender_tcp_congestion"`
+}
+
+// Parse reads the client's report: the rate that the receiver saw. A figure that cannot be makes it void.
 func (p Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, error) {
 	m := results.Measurement{Name: c.Name, Window: results.Nanoseconds(c.Window)}
 	var r struct {
 		Error string `json:"error"`
-		End   *struct {
-			Sent struct {
-				Retransmits uint64 `json:"retransmits"`
-			} `json:"sum_sent"`
-			Received *struct {
-				BitsPerSecond float64 `json:"bits_per_second"`
-			} `json:"sum_received"`
-			CPU struct {
-				Host   float64 `json:"host_total"`
-				Remote float64 `json:"remote_total"`
-			} `json:"cpu_utilization_percent"`
-			Congestion string `json:"sender_tcp_congestion"`
-		} `json:"end"`
+		End   *end   `json:"end"`
 	}
-	if err := json.Unmarshal(output, &r); err != nil {
+	err := json.Unmarshal(output, &r)
+	if odd, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		err = fmt.Errorf("%s: expected another value than %s", odd.Field, odd.Value)
+	}
+	switch {
+	case err != nil:
 		return m, fmt.Errorf("%s report: %w", Program, err)
-	}
-	if r.Error != "" {
+	case r.Error != "":
 		return m, fmt.Errorf("%s: %s", Program, r.Error)
-	}
-	if r.End == nil || r.End.Received == nil {
+	case r.End == nil || r.End.Received == nil:
 		return m, fmt.Errorf("%s report: expected end.sum_received", Program)
 	}
-	rate := r.End.Received.BitsPerSecond
-	m.Values = map[string]float64{c.Name: rate, c.Name + "-retransmits": float64(r.End.Sent.Retransmits),
-		c.Name + "-client-cpu": r.End.CPU.Host, c.Name + "-server-cpu": r.End.CPU.Remote}
+	r.End.figures(&m, c)
 	if r.End.Congestion != "" {
 		m.Facts = map[string]string{"congestionControl": r.End.Congestion}
-	}
-	if rate <= 0 {
-		m.Void = append(m.Void, "nothing was received")
 	}
 	if c.CongestionControl != "" && r.End.Congestion != c.CongestionControl {
 		m.Void = append(m.Void, fmt.Sprintf("congestion control %s, asked for %s", r.End.Congestion,
 			c.CongestionControl))
 	}
 	return m, nil
+}
+
+// What is possible at most.
+const (
+	maxRate        = 1e14           // bit/s: no memory moves 12.5 TB/s
+	maxRetransmits = math.MaxUint32 // as the kernel counts them
+	maxLate        = 60             // seconds: the session ends a probe before
+	rounding       = 1.05           // of CPU time and of windows
+)
+
+// figures are those of a report: one that is not possible makes the run void. The rate is that of the bytes
+// that came.
+func (e end) figures(m *results.Measurement, c probe.Conditions) {
+	in, window, cpus := e.Received, c.Window.Seconds(), 100*float64(c.CPUs)*rounding
+	rate := 8 * in.Bytes / in.Seconds
+	if in.Bytes == 0 {
+		m.Void = append(m.Void, "nothing was received")
+	}
+	for _, f := range []struct {
+		field             string
+		value, low, limit float64
+	}{
+		{"sum_received.bits_per_second", in.BitsPerSecond, max(0, rate/rounding), min(rate*rounding, maxRate)},
+		{"sum_received.seconds", in.Seconds, window / rounding, window + maxLate},
+		{"sum_sent.retransmits", e.Sent.Retransmits, 0, maxRetransmits},
+		{"cpu_utilization_percent.host_total", e.CPU.Host, 0, cpus},
+		{"cpu_utilization_percent.remote_total", e.CPU.Remote, 0, cpus},
+	} {
+		if !(f.value >= f.low && f.value <= f.limit) {
+			m.Void = append(m.Void, fmt.Sprintf("%s report: end.%s: expected %.6g to %.6g, found %.6g", Program,
+				f.field, f.low, f.limit, f.value))
+		}
+	}
+	m.Values = map[string]float64{c.Name: in.BitsPerSecond, c.Name + "-retransmits": e.Sent.Retransmits,
+		c.Name + "-client-cpu": e.CPU.Host, c.Name + "-server-cpu": e.CPU.Remote}
 }

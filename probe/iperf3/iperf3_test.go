@@ -1,7 +1,9 @@
 package iperf3
 
 import (
+	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +20,7 @@ func up(tb testing.TB, settings string) probe.Probe {
 	return p
 }
 
-func second() probe.Conditions { return probe.Conditions{Name: "up", Window: time.Second} }
+func second() probe.Conditions { return probe.Conditions{Name: "up", Window: time.Second, CPUs: 2} }
 
 // Reports of iperf3 3.12 over loopback, recorded as they were.
 func TestParse(t *testing.T) {
@@ -41,6 +43,36 @@ func TestParse(t *testing.T) {
 	}
 	if _, err = p.Parse(data, second()); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("a refused connection: %v", err)
+	}
+}
+
+// A figure that cannot be makes a run void, by its name.
+func TestImpossible(t *testing.T) {
+	p := up(t, "{direction: up}")
+	data, err := os.ReadFile("testdata/up.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, totals, _ := strings.Cut(string(data), `"sum_received"`)
+	for _, c := range []struct{ field, value, want string }{
+		{"bits_per_second", "1e308", "end.sum_received.bits_per_second: expected 1.6"},
+		{"bits_per_second", "-1", "end.sum_received.bits_per_second"},
+		{"bits_per_second", "0", "end.sum_received.bits_per_second"},
+		{"bits_per_second", "null", "end.sum_received.bits_per_second"},
+		{"bits_per_second", "1e999", "end.sum_received.bits_per_second: expected another value than number 1e999"},
+		{"bytes", "1", "end.sum_received.bits_per_second"},
+		{"seconds", "0.001", "end.sum_received.seconds: expected 0.952"},
+		{"seconds", "0", "end.sum_received.seconds"},
+		{"host_total", "-0.5", "end.cpu_utilization_percent.host_total: expected 0 to 210, found -0.5"},
+		{"remote_total", "211", "end.cpu_utilization_percent.remote_total: expected 0 to 210, found 211"},
+	} {
+		field := regexp.MustCompile(`("` + c.field + `":\s*)[^,\s}]+`)
+		at := field.FindStringIndex(totals)
+		changed := totals[:at[0]] + field.ReplaceAllString(totals[at[0]:at[1]], "${1}"+c.value) + totals[at[1]:]
+		m, err := p.Parse([]byte(strings.Replace(string(data), totals, changed, 1)), second())
+		if text := fmt.Sprint(m.Void, err); !strings.Contains(text, c.want) {
+			t.Errorf("%s %s: %s, want %q", c.field, c.value, text, c.want)
+		}
 	}
 }
 

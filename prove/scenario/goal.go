@@ -31,17 +31,12 @@ func (s *Scenario) readGoal(q Search) error {
 			g.Statistic)
 	}
 	if m.Sampled {
-		if p, err := g.Quantile(); err != nil || !(p > 0 && p <= 1) {
+		if _, err := lane.Quantile(g.Statistic); err != nil {
 			return fmt.Errorf(".statistic: %q: expected p50, p99.9 or max", g.Statistic)
 		}
 	}
 	_, _, err := g.Bound(m)
 	return err
-}
-
-// Quantile is that of the statistic as a part of 1.
-func (g SearchGoal) Quantile() (float64, error) {
-	return lane.Bound{Percentile: g.Statistic}.Quantile()
 }
 
 // Bound is the least or the most that the figure may be, in the metric's unit.

@@ -243,10 +243,12 @@ func (s Scenario) Networked() bool {
 }
 
 // Doubts say what does not hold in the figures of somebody else.
-func (s Scenario) Doubts() []string {
-	var all []string
+func (s Scenario) Doubts() []results.Doubt {
+	var all []results.Doubt
 	for _, from := range s.Spec.Published {
-		all = append(all, from.Doubts...)
+		for _, text := range from.Doubts {
+			all = append(all, results.Doubt{Source: from.Source, Text: text})
+		}
 	}
 	return all
 }

@@ -130,12 +130,12 @@ type PublishedFigure struct {
 // beside takes some fields out of a map in JSON, and returns the others.
 func beside(data []byte, fields map[string]any) ([]byte, error) {
 	var all map[string]json.RawMessage
-	if err := json.Unmarshal(data, &all); err != nil {
+	if err := probe.Decode(data, &all); err != nil {
 		return nil, err
 	}
 	for key, into := range fields {
 		if text, ok := all[key]; ok {
-			if err := json.Unmarshal(text, into); err != nil {
+			if err := probe.Decode(text, into); err != nil {
 				return nil, fmt.Errorf("%s: %w", key, err)
 			}
 		}
@@ -202,13 +202,11 @@ func Parse(name string, r io.Reader, kinds Drivers) (Scenario, error) {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`
 	}
-	if err = yaml.Unmarshal(data, &head); err == nil && (head.APIVersion != APIVersion ||
-		head.Kind != "Scenario") {
+	var s Scenario
+	if yaml.Unmarshal(data, &head) == nil && (head.APIVersion != APIVersion || head.Kind != "Scenario") {
 		err = fmt.Errorf("apiVersion, kind: expected %s Scenario, found %q %q", APIVersion, head.APIVersion,
 			head.Kind)
-	}
-	var s Scenario
-	if err == nil {
+	} else {
 		err = probe.Decode(data, &s)
 	}
 	for _, step := range []func(Drivers) error{s.readFactors, s.readProbes, s.validate, s.readSearches} {

@@ -204,6 +204,17 @@ func TestParseRefuses(t *testing.T) {
 		{"  baseline:", "  exclude: [{where: {placement: []}, because: nobody}]\n  baseline:", "spec.exclude[0].where: no combination of the factors is so"},
 		{"  baseline:", "  exclude: [{where: {placement: [lane]}, because: ' '}]\n  baseline:", "spec.exclude[0]: expected where, and because"},
 		{"name: path,", "name: path, where: {placement: []},", "spec.factors[2] (path).where: no combination of the factors before it is so"},
+		{"measure: 400ms", "measure: soon", `edge.yaml: spec.modes.quick.windows.echo.measure: duration "soon": expected a number and ns`},
+		{"measure: 400ms", "measure: 400", `windows.echo.measure: duration "400": expected a number and ns`},
+		{"blocks: 3", "blocks: three", `edge.yaml: spec.modes.quick.blocks: expected a whole number, found "three"`},
+		{"percent: 60, qualifier", "percent: much, qualifier", `edge.yaml: spec.published[0].figures[1].percent: expected a number, found "much"`},
+		{"cpus: {count: 1}", "cpus: 1", "edge.yaml: spec.lane.cpus: expected a map, found 1"},
+		{"rate: 1000", "rate: [1]", "spec.probes[4] (rtt-udp-64-open): rate: expected a number, found a list"},
+		{"write: 128Ki", "write: 128 K", `spec.probes[5] (throughput-tcp-up): write: size "128 K": expected 128k`},
+		{"name: placement", "name: [placement]", "spec.factors[1]: name: expected text, found a list"},
+		{"        - quiet\n", "        - [quiet]\n", "spec.factors[0] (noise): levels[0]: expected a name or a number"},
+		{"  baseline:", "  baseline: x\n  baseline:", `edge.yaml: expected YAML: unmarshal errors: line 22: key "baseline" already set`},
+		{"kind: Scenario", "kind: [Scenario]", "edge.yaml: kind: expected text, found a list"},
 		{"v1alpha3", "v1alpha2", "apiVersion, kind: expected isolane.dev/v1alpha3 Scenario, found"},
 	} {
 		_, err := Parse("edge.yaml", strings.NewReader(strings.Replace(text, c.old, c.new, 1)), kinds())

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
@@ -285,7 +286,7 @@ func (s *Scenario) validateTrials(q Search, kinds Drivers) error {
 		if q.Goal == nil || q.Goal.Statistic == "" || q.Setting != "rate" {
 			continue
 		}
-		quantile, _ := q.Goal.Quantile() // it was read
+		quantile, _ := lane.Quantile(q.Goal.Statistic) // it was read
 		need := stats.SamplesFor(quantile)
 		if found := q.From * m.Searches.Trial.Duration().Seconds(); quantile < 1 && found < float64(need) {
 			return fmt.Errorf("from: %s needs %d samples, a trial of %s at %g has %.0f (spec.modes.%s.searches)",

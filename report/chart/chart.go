@@ -237,15 +237,17 @@ func cellClass(l figures.Look) string {
 const hues = 6
 
 // lineClass is that of a line: beside the hue dashes, so that lines can be told apart without colour.
-func lineClass(l figures.Look) string {
-	dash := 0
+func lineClass(l figures.Look) string { return cellClass(l) + " curve " + dash(l) }
+
+func dash(l figures.Look) string {
+	n := 0
 	if l.Pale {
-		dash = 1
+		n = 1
 	}
 	if l.Dashed {
-		dash += 2
+		n += 2
 	}
-	return fmt.Sprintf("%s curve dash%d", cellClass(l), dash)
+	return fmt.Sprintf("dash%d", n)
 }
 
 // dotClass is that of marks on a line, which are not pale.

@@ -121,12 +121,19 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	last := func(c figures.Cell) float64 { return lastPercentile(c.Figure(m).Merged) }
 	slices.SortStableFunc(cells, func(a, b figures.Cell) int { return cmp.Compare(last(b), last(a)) })
 	lo, hi, end := math.Inf(1), 0.0, 1.0
-	for _, cell := range cells {
+	numbered, high := alike(cells), 256.0
+	if numbered {
+		c.right, high = c.right-lineNumber, max(high, apart*float64(len(cells)))
+	}
+	for i, cell := range cells {
 		d := cell.Figure(m).Merged
 		lo, hi, end = min(lo, shortest(d)), max(hi, lastPercentile(d)), max(end, nines(d.Supported))
 		c.keyX = width // a row each
 		text := fmt.Sprintf("%s, to %s of %s samples", cell.Label(), format.Quantile(d.Supported),
 			format.Count(d.N()))
+		if numbered {
+			text = fmt.Sprintf("%d: %s", i+1, text)
+		}
 		c.key(text, 34, func(x0, x1, y float64) { c.line(lineClass(cell.Look), x0, y, x1, y) })
 	}
 	c.height += lineSkip + 4
@@ -139,7 +146,7 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	}
 	lo, hi = outward(lo, hi)
 	c.x, c.y = scale{hi: end + 0.08}, scale{lo: lo, hi: hi, log: true}
-	c.axes(256, "percentile (logarithmic towards 100)", ticks, logTicks(lo, hi, m.Unit.Tick))
+	c.axes(high, "percentile (logarithmic towards 100)", ticks, logTicks(lo, hi, m.Unit.Tick))
 	for _, cell := range cells {
 		if d := cell.Figure(m).Merged; d.Supported > 0 {
 			var path strings.Builder
@@ -154,8 +161,46 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 			c.dot(dotClass(cell.Look), c.x.at(nines(d.Supported)), c.y.at(lastPercentile(d)), 2.5)
 		}
 	}
-	c.height += 256
+	if numbered {
+		c.lineNumbers(cells, m, c.height+high)
+	}
+	c.height += high
 	return c.paint()
+}
+
+// alike says whether two of these lines look the same without colour.
+func alike(cells []figures.Cell) bool {
+	seen := map[string]bool{}
+	for _, c := range cells {
+		seen[dash(c.Look)] = true
+	}
+	return len(seen) < len(cells)
+}
+
+// lineNumber is the room for a number on the right of a line, and apart how far two stand from each other.
+const (
+	lineNumber = 18
+	apart      = 10
+)
+
+// lineNumbers writes at the end of each line which one it is, from the highest one down.
+func (c *chart) lineNumbers(cells []figures.Cell, m figures.Metric, foot float64) {
+	end := func(k int) float64 { return c.y.at(lastPercentile(cells[k].Figure(m).Merged)) }
+	var order []int
+	for k := range cells {
+		if cells[k].Figure(m).Merged.Supported > 0 {
+			order = append(order, k)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(end(a), end(b)) })
+	y := math.Inf(-1)
+	for i, k := range order {
+		left := float64(len(order) - 1 - i) // below it, which have to fit as well
+		y = max(y+apart, min(end(k), foot-apart*left))
+		x := c.x.at(nines(cells[k].Figure(m).Merged.Supported))
+		c.line("axis", x+3, end(k), c.right+4, y)
+		c.text("", c.right+6, y+4, fmt.Sprint(k+1))
+	}
 }
 
 // lastPercentile is the highest percentile that the sample supports.

@@ -1,6 +1,9 @@
 package chart
 
 import (
+	"fmt"
+	"regexp"
+	"strings"
 	"testing"
 
 	"isolane.dev/isolane/report/figures"
@@ -20,5 +23,33 @@ func TestLinesEndAtThePercentile(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: the line ends at %v, want %v", c.Name, got, want)
 		}
+	}
+}
+
+// Lines that look the same have numbers, at their ends and in the key, none over another.
+func TestLinesThatLookTheSameAreNumbered(t *testing.T) {
+	sum, err := figures.Summarize(session.Made(t, "standard", 6, session.AllCells()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := sum.PrimaryDistribution()
+	for i := range sum.Cells {
+		sum.Cells[i].Look = figures.Look{}
+	}
+	cells := sum.Sampled(m)
+	svg := string(Percentiles(&sum, m, Labels{}))
+	at := map[string]bool{}
+	for k := range cells {
+		number := regexp.MustCompile(fmt.Sprintf(`y="([0-9.]+)">%d</text>`, k+1)).FindStringSubmatch(svg)
+		if number == nil || at[number[1]] || !strings.Contains(svg, fmt.Sprintf(">%d: ", k+1)) {
+			t.Errorf("line %d: %q", k+1, number)
+			continue
+		}
+		at[number[1]] = true
+	}
+	sum.Cells = sum.Cells[:2]
+	sum.Cells[1].Look.Dashed = true
+	if svg = string(Percentiles(&sum, m, Labels{})); strings.Contains(svg, ">1: ") {
+		t.Error("numbers, though no two lines look the same")
 	}
 }

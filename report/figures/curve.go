@@ -159,16 +159,6 @@ func (l load) state() string {
 	return ""
 }
 
-// PartlyOverloaded names the cells of which only some runs were.
-func (s *Summary) PartlyOverloaded(m Metric) (names []string) {
-	for _, c := range s.Cells {
-		if m.Loop == results.Open && c.loads[m.Name].over > 0 && len(c.Figure(m).Blocks) > 0 {
-			names = append(names, c.Name)
-		}
-	}
-	return names
-}
-
 // Track is what a curve shows of a metric.
 type Track struct {
 	Load       bool        // X is what was carried per second

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
@@ -142,8 +143,8 @@ func (c Cell) Statistic(m Metric, name string) (float64, bool) {
 	case name == "max":
 		v = d.Max()
 	default:
-		if p, ok := results.Percentile(cmp.Or(name, "p50")); ok {
-			v = d.Quantile(p / 100)
+		if q, err := lane.Quantile(cmp.Or(name, "p50")); err == nil {
+			v = d.Quantile(q)
 		}
 	}
 	return v, !math.IsNaN(v)

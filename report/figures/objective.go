@@ -98,7 +98,7 @@ func judgeFigure(b lane.Bound, f Figure) lane.Judgement {
 // judgeTrips bounds the percentile by order statistics. What was lost took longer than all else.
 func judgeTrips(b lane.Bound, d *Distribution) lane.Judgement {
 	j := lane.Judgement{Bound: b, Verdict: lane.Unproven, Evidence: &lane.Evidence{Samples: d.N() + d.Lost}}
-	q, err := b.Quantile()
+	q, err := lane.Quantile(b.Percentile)
 	if err != nil {
 		j.Reason = err.Error()
 		return j

@@ -91,7 +91,7 @@ func (r *runner) omit(p scenario.Probe, cells []results.Cell, missing error) {
 	for _, c := range cells {
 		why := p.Cannot(r.scenario.Conditions(c))
 		if m, ok := errors.AsType[*MissingError](missing); ok {
-			why = fmt.Sprintf("%s (%s)", m.What, m.Remedy)
+			why = m.What + ": " + m.Remedy
 		}
 		if why == "" {
 			continue

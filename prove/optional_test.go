@@ -69,25 +69,25 @@ func TestLeaveOut(t *testing.T) {
 		r := runner{scenario: sc, kinds: scenario.Drivers{Probes: []probe.Driver{wakeup.Driver{}, choosyDriver{}}},
 			mode: sc.Spec.Modes["quick"], layouts: map[string]layout.Layout{}}
 		o := Options{Dir: "d", Resume: resume, Root: root}
-		if err := r.enter(o, s, now); err != nil {
-			return "", err
+		if rerr := r.enter(o, s, now); rerr != nil {
+			return "", rerr
 		}
 		for _, c := range s.Cells {
 			if r.boots.here(c) {
 				r.layouts[c.Name] = layout.Layout{}
 			}
 		}
-		if err := r.leaveOut(t.Context(), o, s); err != nil {
-			return "", err
+		if rerr := r.leaveOut(t.Context(), o, s); rerr != nil {
+			return "", rerr
 		}
 		var all []string
 		for _, c := range s.Cells {
 			if _, here := r.layouts[c.Name]; !here {
 				continue
 			}
-			probes, err := r.probesOf(c, sc.Conditions(c))
-			if err != nil {
-				t.Fatal(err)
+			probes, perr := r.probesOf(c, sc.Conditions(c))
+			if perr != nil {
+				t.Fatal(perr)
 			}
 			all = append(all, c.Name)
 			for _, p := range probes {
@@ -102,7 +102,7 @@ func TestLeaveOut(t *testing.T) {
 	if err != nil || got != neither || len(s.LeftOut) != 1 || len(s.LeftOut[0].Cells) != 2 {
 		t.Fatalf("%s, %v, %+v", got, err, s.LeftOut)
 	}
-	if len(s.Notes) != 1 || s.Notes[0] != "t is left out: this kernel has no tracer (boot another)." {
+	if len(s.Notes) != 1 || s.Notes[0] != "t is left out: this kernel has no tracer: boot another." {
 		t.Errorf("notes %q", s.Notes)
 	}
 	// What was begun goes on without it, also where it could run now.

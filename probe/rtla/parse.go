@@ -87,20 +87,22 @@ func (p Probe) parse(output []byte, cpus cpuset.Set, c probe.Conditions) (result
 // fill puts the samples and the skipped activations into a measurement.
 func (p Probe) fill(m *results.Measurement, all map[string]*hdrhistogram.Histogram,
 	counted map[string]uint64, threads int) (err error) {
-	due := uint64(threads) * uint64(time.Duration(m.Window)/p.Interval.Duration())
-	m.Samples = map[string]results.Samples{}
+	due := max(uint64(threads)*uint64(time.Duration(m.Window)/p.Interval.Duration()), counted["Thr"])
+	lost := due - counted["Thr"]
+	m.Samples, m.Values = map[string]results.Samples{}, map[string]float64{m.Name + skipped: float64(lost)}
 	for _, k := range kinds() {
 		if all[k.column] == nil {
 			continue // no CPU has any
 		}
-		wanted := max(due, counted[k.column])
-		s := results.Samples{Wanted: wanted, Lost: wanted - counted[k.column]}
+		s := results.Samples{Wanted: counted[k.column]}
+		if k.word == "" { // of the others it would be the same once more
+			s.Wanted, s.Lost = due, lost
+		}
 		if s.Histogram, err = results.Encode(all[k.column]); err != nil {
 			return err
 		}
 		m.Samples[m.Name+k.word] = s
 	}
-	m.Values = map[string]float64{m.Name + skipped: float64(m.Samples[m.Name].Lost)}
 	return nil
 }
 

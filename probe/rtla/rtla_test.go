@@ -50,9 +50,9 @@ func TestParse(t *testing.T) {
 	last := map[string]int64{}
 	for _, name := range []string{"c-irq", "c", "c-return"} {
 		s := m.Samples[name]
-		h, err := s.Histogram.Decode()
-		if err != nil {
-			t.Fatal(err)
+		h, derr := s.Histogram.Decode()
+		if derr != nil {
+			t.Fatal(derr)
 		}
 		if n := uint64(h.TotalCount()); n+s.Lost != s.Wanted || n < 300 || h.Min()%1000 > 600 {
 			t.Errorf("%s: %d samples, %+v, min %d", name, n, s, h.Min())

@@ -76,8 +76,8 @@ func describe(ctx context.Context) (version string, userThreads bool) {
 	return version, bytes.Contains(help, []byte("--user-threads"))
 }
 
-// Patience is how long rtla may take beside warm-up and window, and others do not: it reads the descriptions of
-// all events of the kernel first, which takes most of a minute where the processor is emulated.
+// Patience is how long rtla may take beside warm-up and window, and others do not: it reads the descriptions
+// of all events of the kernel first, which takes most of a minute where the processor is emulated.
 func (Probe) Patience() time.Duration { return 90 * time.Second }
 
 // Restores is how long rtla may take to restore the tracer when it is asked to end.

@@ -63,7 +63,7 @@ func imports() map[string][]string {
 			"witness"},
 		"witness":        {"cpuset", "host", "host/cgroup", "host/task", "results"},
 		"probe":          {"results"},
-		"probe/*":        {"probe", "probe/webserver", "quantity", "results"},
+		"probe/*":        {"cpuset", "probe", "probe/webserver", "quantity", "results"},
 		"factor":         {"lane", "noise", "probe", "results", "runtime/guest"},
 		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "results", "runtime/guest"},
 		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "sched", "stats"},
@@ -148,12 +148,13 @@ probe/echo             850       10  guards against the classic errors
 probe/http            1050       10  loads as shares of a measured capacity
 probe/iperf3           250        5  figures that cannot be are void
 probe/probetest        100        5  servers of probes' tests, shared
+probe/rtla             600        5  the kernel's own measure of wake-up latency
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 2950       25  strange programs and names end in one line
+prove                 3100       25  probes that are left out, and those that restore what they change
 prove/layout           250       10  loads as shares of a measured capacity
-prove/scenario        1350       20  strange programs and names end in one line
+prove/scenario        1450       20  optional probes
 prove/search           400       10  searches beside the cells
 quantity               250       10  loads as shares of a measured capacity
 report                2300        5  strange programs and names end in one line

@@ -26,7 +26,7 @@ const (
 
 func guestPackages() []string {
 	return []string{"busybox-static", "iproute2", "iputils-ping", "iperf3", "ethtool", "pciutils", "util-linux",
-		"mount", "hostname", "kmod", "procps", "numactl", "rt-tests", "stress-ng", "nftables", "hwloc-nox",
+		"mount", "hostname", "kmod", "procps", "numactl", "rt-tests", "rtla", "stress-ng", "nftables", "hwloc-nox",
 		"systemd", "dbus", "runc", "crun", "docker.io", "docker-cli", "podman", "lxc", "libvirt-daemon",
 		"libvirt-daemon-driver-qemu", "libvirt-clients", "qemu-system-x86", "systemd-container", "nginx",
 		"memcached", "python3-minimal"}

@@ -13,6 +13,7 @@ import (
 	"isolane.dev/isolane/factor/runtime"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/cyclictest"
+	"isolane.dev/isolane/probe/rtla"
 	"isolane.dev/isolane/probe/wakeup"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
@@ -153,7 +154,7 @@ func TestBootsInAnyOrder(t *testing.T) {
 func TestRealtimeCells(t *testing.T) {
 	sc, err := Load("realtime", scenario.Drivers{
 		Factors: []factor.Driver{placement.Driver{}, factornoise.Driver{}, runtime.Driver{}, boot.Driver{}},
-		Probes:  []probe.Driver{wakeup.Driver{}, cyclictest.Driver{}}})
+		Probes:  []probe.Driver{wakeup.Driver{}, cyclictest.Driver{}, rtla.Driver{}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,11 +27,12 @@ const (
 )
 
 // probesOf are the probes of a run.
-func (r *runner) probesOf(given factor.Conditions) ([]scenario.Probe, error) {
+func (r *runner) probesOf(c results.Cell, given factor.Conditions) ([]scenario.Probe, error) {
 	if r.only != nil {
 		return []scenario.Probe{*r.only}, nil
 	}
 	probes, err := r.scenario.ProbesOf(given, r.kinds.Probes)
+	probes = r.kept(c.Name, probes)
 	for i := range probes {
 		probes[i] = r.loaded(probes[i])
 	}
@@ -56,7 +57,7 @@ func (r *runner) unknown(s *results.Session) (all []scenario.Probe, err error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, p := range probes {
+		for _, p := range r.kept(c.Name, probes) {
 			share, ok := p.Probe.(relative)
 			_, known := r.capacity[p.Name]
 			if ok && share.Part() > 0 && !known &&

@@ -31,6 +31,13 @@ type privileged interface {
 	Capabilities() []string // as in capabilities(7), without CAP_
 }
 
+// unhurried is a probe that takes longer than others, beside warm-up and window.
+type unhurried interface{ Patience() time.Duration }
+
+// restorer is a probe whose client runs a program that changes the host, and restores that when it is asked
+// to end. It takes so long for that at most.
+type restorer interface{ Restores() time.Duration }
+
 // measurer is what measures, and where.
 type measurer struct {
 	confines process.Lane
@@ -52,6 +59,7 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 		return m, err
 	}
 	m.subject = witness.Subject{Role: witness.Application, Planned: at.cell.Application}
+	_, m.subject.Tree = spec.Probe.(restorer)
 	var need []string
 	if p, ok := spec.Probe.(privileged); ok {
 		need = p.Capabilities()
@@ -80,11 +88,8 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 	}
 	// else there is nothing to explain, or nobody knows when it was
 	sampled := spec.Metrics(spec.Name)[0].Sampled && !by.guest.OwnClock() && r.only == nil
-	// A client that something starves, such as a foreign real-time program on its CPU, must not
-	// hold the session up for ever.
-	limit := given.Warmup + given.Window + by.guest.Overhead() + patience
 	began := time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errStarved)
+	ctx, cancel := context.WithTimeoutCause(ctx, limitOf(spec, by, given), errStarved)
 	defer cancel()
 	if sampled {
 		w.Record()
@@ -95,7 +100,7 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 		}
 		return err
 	}
-	p, err := startAwaiting(ctx, r.self, spec.Name, by.confines, by.env, by.argv, "")
+	p, err := startClient(ctx, r.self, spec, by)
 	if err != nil {
 		return results.Measurement{}, starved(err)
 	}
@@ -130,6 +135,30 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 		measured.Tail, err = tail(measured, all, lost)
 	}
 	return measured, err
+}
+
+// limitOf is how long what measures may take. A client that something starves, such as a foreign real-time
+// program on its CPU, must not hold the session up for ever.
+func limitOf(spec scenario.Probe, by measurer, given probe.Conditions) time.Duration {
+	limit := given.Warmup + given.Window + by.guest.Overhead() + patience
+	if u, ok := spec.Probe.(unhurried); ok {
+		limit += u.Patience()
+	}
+	return limit
+}
+
+// startClient starts what measures. A restorer is asked to end when ctx does, the others are killed.
+func startClient(ctx context.Context, self string, spec scenario.Probe, by measurer) (*proc, error) {
+	asked, ok := spec.Probe.(restorer)
+	if !ok {
+		return startAwaiting(ctx, self, spec.Name, by.confines, by.env, by.argv, "")
+	}
+	p, err := startAwaiting(context.WithoutCancel(ctx), self, spec.Name, by.confines, by.env, by.argv, "")
+	if err == nil {
+		// who waits for it hears how it ended
+		context.AfterFunc(ctx, func() { _ = p.stop(syscall.SIGTERM, asked.Restores()) })
+	}
+	return p, err
 }
 
 // early makes a measurement void that took less time than its window.

@@ -107,7 +107,7 @@ func (o Options) measured() ([]results.Cell, error) {
 }
 
 // Ready checks what a session needs before the host is looked at. The error is a *MissingError.
-func (o Options) Ready() error {
+func (o Options) Ready(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return &MissingError{"prove needs root: it makes network namespaces and cpusets", ""}
 	}
@@ -115,10 +115,15 @@ func (o Options) Ready() error {
 	if err != nil {
 		return err
 	}
-	for _, program := range o.Scenario.Programs(cells, o.Kinds.Probes) {
-		if _, err := exec.LookPath(program.Name); err != nil {
-			return &MissingError{fmt.Sprintf("%s is not installed", program.Name),
-				"apt-get install " + program.Package}
+	if err := installed(o.Scenario.Programs(cells, o.Kinds.Probes)); err != nil {
+		return err
+	}
+	for _, p := range o.Scenario.Spec.Probes {
+		if p.Optional {
+			continue // whether it can run is decided when the session begins
+		}
+		if err := lacks(ctx, p, o.Kinds.Probes, host.Live()); err != nil {
+			return err
 		}
 	}
 	for _, f := range o.Scenario.Spec.Factors {
@@ -147,7 +152,13 @@ func (o Options) VersionsOf(ctx context.Context, isolane string) map[string]stri
 	if err != nil {
 		return found
 	}
-	for _, program := range o.Scenario.Programs(cells, o.Kinds.Probes) {
+	programs := o.Scenario.Programs(cells, o.Kinds.Probes)
+	for _, p := range o.Scenario.Spec.Probes {
+		if p.Optional {
+			programs = append(programs, p.Programs(o.Kinds.Probes)...)
+		}
+	}
+	for _, program := range programs {
 		if version := versionOf(ctx, program.Name, "XDG_RUNTIME_DIR="+state); version != "" {
 			found[program.Name] = version
 		}

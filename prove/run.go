@@ -62,6 +62,7 @@ type runner struct {
 	paths    []Path
 	only     *scenario.Probe                     // runs in place of the cell's probes
 	capacity map[string]float64                  // by probe whose load is a share of it
+	leftOut  []results.LeftOut                   // of this boot's cells and others
 	fault    func(context.Context, moment) error // the self-test's; nil otherwise
 }
 
@@ -235,7 +236,7 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 	if err = runAll(ctx, given.Before); err != nil {
 		return err
 	}
-	probes, err := r.probesOf(given)
+	probes, err := r.probesOf(c, given)
 	if err != nil {
 		return err
 	}

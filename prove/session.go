@@ -186,8 +186,13 @@ func progress(s results.Session, r *runner, todo []slot, i int, spent time.Durat
 	return p
 }
 
-// estimate is how long one run takes.
-func (r *runner) estimate() time.Duration { return r.estimateOf(r.scenario.Spec.Probes) }
+// estimate is how long one run takes at most.
+func (r *runner) estimate() (most time.Duration) {
+	for name := range r.layouts {
+		most = max(most, r.estimateOf(r.kept(name, r.scenario.Spec.Probes)))
+	}
+	return most
+}
 
 // estimateOf adds up the windows, and what this code was seen to need around them.
 func (r *runner) estimateOf(probes []scenario.Probe) time.Duration {
@@ -276,6 +281,9 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		return s, nil, err
 	}
 	if err = r.settlePaths(&s); err != nil {
+		return s, nil, err
+	}
+	if err = r.leaveOut(ctx, o, &s); err != nil {
 		return s, nil, err
 	}
 	notes := append(layout.Notes(r.layouts, s.Cells), r.notes()...)

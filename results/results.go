@@ -38,6 +38,8 @@ type Session struct {
 	// Notes say what a reader of the figures must know: what this machine could not give,
 	// what fell back to something else, what was never run on a real kernel.
 	Notes []string `json:"notes"`
+	// LeftOut are optional probes that could not run in some cells.
+	LeftOut []LeftOut `json:"leftOut,omitempty"`
 	// Capacities are what was measured first, where loads are shares of it.
 	Capacities []Capacity `json:"capacities,omitempty"`
 	Lane       *Lane      `json:"lane,omitempty"` // in force, beside which the session measured; else nil
@@ -76,6 +78,13 @@ type Scenario struct {
 type Excluded struct {
 	Cell    string `json:"cell"`
 	Because string `json:"because"`
+}
+
+// LeftOut is a probe that is not measured in some cells.
+type LeftOut struct {
+	Probe   string   `json:"probe"`
+	Cells   []string `json:"cells"`
+	Because string   `json:"because"`
 }
 
 // Factor is a condition that differs between cells.

@@ -20,6 +20,7 @@ import (
 	"isolane.dev/isolane/probe/echo"
 	"isolane.dev/isolane/probe/http"
 	"isolane.dev/isolane/probe/iperf3"
+	"isolane.dev/isolane/probe/rtla"
 	"isolane.dev/isolane/probe/wakeup"
 	"isolane.dev/isolane/probe/wrk"
 	"isolane.dev/isolane/prove"
@@ -42,7 +43,7 @@ func kinds() scenario.Drivers {
 		Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, path.Driver{Names: names}, cpus.Driver{},
 			ownlane.Driver{}, setting.Driver{}, runtime.Driver{}, boot.Driver{}, owncommand.Driver{}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{},
-			http.Driver{}, wrk.Driver{}},
+			rtla.Driver{}, http.Driver{}, wrk.Driver{}},
 	}
 }
 

@@ -77,7 +77,7 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 	if err != nil {
 		return usage(err)
 	}
-	if err = o.Ready(); err != nil {
+	if err = o.Ready(cmd.Context()); err != nil {
 		return err
 	}
 	o.Root, o.Lanes, o.Paths = host.Live(), options(), paths()

@@ -116,8 +116,8 @@ func (s State) tasks() error {
 				s[fmt.Sprintf("%s%d %s", kernelThread, t.ID, name)] = cpus.String()
 			}
 		case slices.Contains([]string{"isolane", "iperf3", "floor", "nginx", "varnishd", "cache-main", "wrk",
-			"cyclictest"}, t.Comm),
-			strings.HasPrefix(t.Comm, "stress-ng"):
+			"cyclictest", "rtla"}, t.Comm),
+			strings.HasPrefix(t.Comm, "stress-ng"), strings.HasPrefix(t.Comm, "timerlatu/"):
 			s[fmt.Sprintf("process %d %s", t.ID, t.Comm)] = "present"
 		}
 	}

@@ -94,11 +94,32 @@ func (s *Scenario) readProbes(kinds Drivers) error {
 		}
 	}
 	for _, c := range s.AllCells() {
-		if _, err := s.ProbesOf(s.Conditions(c), kinds.Probes); err != nil {
+		given := s.Conditions(c)
+		probes, err := s.ProbesOf(given, kinds.Probes)
+		if err != nil {
 			return fmt.Errorf("cell %s: %w", c.Name, err)
+		}
+		for _, p := range probes {
+			if why := p.Cannot(given); why != "" && !p.Optional {
+				return fmt.Errorf("spec.probes (%s): cell %s: %s: expected optional: true, which leaves it out there",
+					p.Name, c.Name, why)
+			}
 		}
 	}
 	return nil
+}
+
+// onHost is a probe that cannot run in a guest.
+type onHost interface {
+	OnHost() (because string)
+}
+
+// Cannot says why a probe cannot run under these conditions, on any machine; "" where it can.
+func (p Probe) Cannot(c factor.Conditions) string {
+	if h, ok := p.Probe.(onHost); ok && c.Guest.Runtime != "" {
+		return h.OnHost()
+	}
+	return ""
 }
 
 // ProbesOf are the probes of a cell, with what its levels set in them.
@@ -159,7 +180,7 @@ func (s Scenario) Metrics() ([]results.Metric, error) {
 	}
 	primary := s.Spec.Primary
 	if len(primary) == 0 {
-		primary = firstOfEach(all)
+		primary = firstOfEach(all, s.optional())
 	}
 	ordered := []results.Metric{}
 	for i, name := range primary {
@@ -174,11 +195,24 @@ func (s Scenario) Metrics() ([]results.Metric, error) {
 	return append(ordered, all...), nil
 }
 
-// firstOfEach names the first metric of each quantity, but of costs and checks.
-func firstOfEach(all []results.Metric) (names []string) {
+// optional are the metrics of optional probes.
+func (s Scenario) optional() map[string]bool {
+	names := map[string]bool{}
+	for _, p := range s.Spec.Probes {
+		if p.Optional {
+			for _, m := range p.Metrics(p.Name) {
+				names[m.Name] = true
+			}
+		}
+	}
+	return names
+}
+
+// firstOfEach names the first metric of each quantity, but of costs, checks and optional probes.
+func firstOfEach(all []results.Metric, optional map[string]bool) (names []string) {
 	seen := map[string]bool{}
 	for _, m := range all {
-		if m.Role == "" && !seen[m.Quantity] {
+		if m.Role == "" && !seen[m.Quantity] && !optional[m.Name] {
 			seen[m.Quantity] = true
 			names = append(names, m.Name)
 		}
@@ -202,12 +236,15 @@ type needs interface {
 // Program is one that must be on the host.
 type Program struct{ Name, Package string } // Debian's
 
-// Programs are those on the host that the probes and the levels of these cells need.
+// Programs are those on the host that the probes and the levels of these cells need, without those of
+// optional probes.
 func (s Scenario) Programs(cells []results.Cell, kinds []probe.Driver) []Program {
 	var all []Program
-	add := func(p Program) {
-		if !slices.Contains(all, p) {
-			all = append(all, p)
+	add := func(more ...Program) {
+		for _, p := range more {
+			if !slices.Contains(all, p) {
+				all = append(all, p)
+			}
 		}
 	}
 	for _, f := range s.Spec.Factors {
@@ -222,17 +259,25 @@ func (s Scenario) Programs(cells []results.Cell, kinds []probe.Driver) []Program
 		}
 	}
 	for _, p := range s.Spec.Probes {
-		kind, err := probe.Find(kinds, p.Kind)
-		if err != nil {
-			continue // it was read
+		if !p.Optional {
+			add(p.Programs(kinds)...)
 		}
-		for _, name := range kind.Programs() {
-			add(Program{name, probe.Package(kind, name)})
-		}
-		if n, ok := p.Probe.(needs); ok {
-			name, debian := n.Needs()
-			add(Program{name, debian})
-		}
+	}
+	return all
+}
+
+// Programs are those that the probe needs.
+func (p Probe) Programs(kinds []probe.Driver) (all []Program) {
+	kind, err := probe.Find(kinds, p.Kind)
+	if err != nil {
+		return nil // it was read
+	}
+	for _, name := range kind.Programs() {
+		all = append(all, Program{name, probe.Package(kind, name)})
+	}
+	if n, ok := p.Probe.(needs); ok {
+		name, debian := n.Needs()
+		all = append(all, Program{name, debian})
 	}
 	return all
 }

@@ -82,9 +82,12 @@ type Client struct {
 	Priority int          `json:"priority"`
 }
 
-// Probe is one measurement of each run. In YAML the settings of its driver stand beside name and kind.
+// Probe is one measurement of each run. In YAML the settings of its driver stand beside these.
 type Probe struct {
 	Name, Kind string
+	// Optional probes are left out where they cannot run: for want of a program, of what the kernel has, or in
+	// a guest.
+	Optional bool
 	probe.Probe
 
 	settings []byte // as JSON
@@ -162,13 +165,18 @@ func with(settings any, fields map[string]any) ([]byte, error) {
 
 // UnmarshalJSON leaves the settings to the driver, which Parse knows.
 func (p *Probe) UnmarshalJSON(data []byte) (err error) {
-	p.settings, err = beside(data, map[string]any{"name": &p.Name, "kind": &p.Kind})
+	p.settings, err = beside(data, map[string]any{"name": &p.Name, "kind": &p.Kind,
+		"optional": &p.Optional})
 	return err
 }
 
 // MarshalJSON writes the settings with all defaults filled in.
 func (p Probe) MarshalJSON() ([]byte, error) {
-	return with(p.Probe, map[string]any{"name": p.Name, "kind": p.Kind})
+	fields := map[string]any{"name": p.Name, "kind": p.Kind}
+	if p.Optional {
+		fields["optional"] = true
+	}
+	return with(p.Probe, fields)
 }
 
 // UnmarshalJSON leaves the settings to the driver, which Parse knows.
@@ -209,7 +217,8 @@ func Parse(name string, r io.Reader, kinds Drivers) (Scenario, error) {
 	} else {
 		err = probe.Decode(data, &s)
 	}
-	for _, step := range []func(Drivers) error{s.readFactors, s.readProbes, s.validate, s.readSearches} {
+	for _, step := range []func(Drivers) error{s.readFactors, s.readProbes, s.validate, s.readSearches,
+		s.validateOptional} {
 		if err == nil {
 			err = step(kinds)
 		}

@@ -28,6 +28,7 @@ import (
 	"isolane.dev/isolane/probe/echo"
 	"isolane.dev/isolane/probe/http"
 	"isolane.dev/isolane/probe/iperf3"
+	"isolane.dev/isolane/probe/rtla"
 	"isolane.dev/isolane/probe/wakeup"
 	"isolane.dev/isolane/probe/wrk"
 	"isolane.dev/isolane/results"
@@ -37,7 +38,7 @@ import (
 func kinds() Drivers {
 	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, ownlane.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{}, boot.Driver{},
 		path.Driver{Names: map[string]string{"bridge": "", "bridge-gro": "", "express": ""}}},
-		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}, http.Driver{}, wrk.Driver{}}}
+		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}, rtla.Driver{}, http.Driver{}, wrk.Driver{}}}
 }
 
 func edge(t *testing.T) (string, Scenario) {
@@ -316,4 +317,36 @@ func FuzzParse(f *testing.F) {
 	f.Add(searching)
 	f.Add(document("[{name: cpus, levels: [1, 2]}]", "", "'1'"))
 	f.Fuzz(func(_ *testing.T, text string) { _, _ = Parse("f", strings.NewReader(text), kinds()) })
+}
+
+// What a machine need not have is no base for a verdict, an aim or a search.
+func TestOptional(t *testing.T) {
+	const text = "{apiVersion: isolane.dev/v1alpha3, kind: Scenario, metadata: {name: test}, spec: {factors: [{name: placement, levels: [lane]}], " +
+		"baseline: lane, lane: {cpus: {count: 1}}, probes: [{name: w, kind: wakeup}, {name: r, kind: rtla, optional: true}], MORE" +
+		"modes: {quick: {blocks: 1, windows: {wakeup: {measure: 1s}, rtla: {measure: 1s}}}}}}"
+	s, err := Parse("test", strings.NewReader(strings.Replace(text, "MORE", "", 1)), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := s.Metrics()
+	if err != nil || metrics[0].Name != "w" || metrics[1].Role == results.Primary {
+		t.Errorf("%+v, %v", metrics, err)
+	}
+	if programs := s.Programs(s.AllCells(), kinds().Probes); len(programs) != 0 {
+		t.Errorf("needs %v", programs)
+	}
+	for more, want := range map[string]string{
+		"primary: [r], ": "spec.primary[0]",
+		"aims: {cell: lane, goals: [{metric: r, percent: 50}]}, ": "spec.aims.goals[0].metric",
+		"means: [{name: m, of: [r-skipped]}], ":                   "spec.means[0].of",
+	} {
+		if _, err := Parse("test", strings.NewReader(strings.Replace(text, "MORE", more, 1)), kinds()); err == nil ||
+			!strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "not optional") {
+			t.Errorf("%s: %v", more, err)
+		}
+	}
+	alone := strings.Replace(strings.Replace(text, "MORE", "", 1), "kind: wakeup", "kind: wakeup, optional: true", 1)
+	if _, err := Parse("test", strings.NewReader(alone), kinds()); err == nil || !strings.Contains(err.Error(), "one that is not optional") {
+		t.Errorf("none but optional ones: %v", err)
+	}
 }

@@ -181,3 +181,39 @@ func (m Mode) Conditions(p Probe) probe.Conditions {
 	w := m.Windows[p.Kind]
 	return probe.Conditions{Name: p.Name, Warmup: w.Warmup.Duration(), Window: w.Measure.Duration()}
 }
+
+// validateOptional refuses what would depend on whether a machine can run an optional probe.
+func (s *Scenario) validateOptional(Drivers) error {
+	optional := s.optional()
+	refuse := func(field, name string) error {
+		if !optional[name] {
+			return nil
+		}
+		return fmt.Errorf("%s: %q: expected a metric of a probe that is not optional: it is missing where that is "+
+			"left out", field, name)
+	}
+	var errs []error
+	for i, name := range s.Spec.Primary {
+		errs = append(errs, refuse(fmt.Sprintf("spec.primary[%d]", i), name))
+	}
+	for i, m := range s.Spec.Means {
+		for _, name := range m.Of {
+			errs = append(errs, refuse(fmt.Sprintf("spec.means[%d].of", i), name))
+		}
+	}
+	if s.Spec.Aims != nil {
+		for i, g := range s.Spec.Aims.Goals {
+			errs = append(errs, refuse(fmt.Sprintf("spec.aims.goals[%d].metric", i), g.Metric))
+		}
+	}
+	for i, q := range s.Spec.Searches {
+		errs = append(errs, refuse(fmt.Sprintf("spec.searches[%d].probe", i), q.Probe))
+		if q.Goal != nil {
+			errs = append(errs, refuse(fmt.Sprintf("spec.searches[%d].goal.metric", i), q.Goal.Metric))
+		}
+	}
+	if !slices.ContainsFunc(s.Spec.Probes, func(p Probe) bool { return !p.Optional }) {
+		errs = append(errs, errors.New("spec.probes: expected one that is not optional"))
+	}
+	return cmp.Or(errs...)
+}

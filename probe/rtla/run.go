@@ -1,0 +1,154 @@
+package rtla
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/results"
+)
+
+// Where tracefs is, and what rtla makes there while it runs.
+const (
+	tracing  = "sys/kernel/tracing"
+	instance = tracing + "/instances/timerlat_hist"
+)
+
+// Missing says what rtla or the kernel lacks for threads of rtla's own: timerlat has them since Linux 6.5,
+// and a thread of the kernel's is no thread of the lane.
+func (Probe) Missing(ctx context.Context, root fs.FS) (what, remedy string) {
+	version, userThreads := describe(ctx)
+	if !userThreads {
+		return strings.TrimSpace("rtla "+version) + " has no threads of its own (timerlat hist --user-threads)",
+			"install rtla of Linux 6.5 or later; Debian has it since release 13"
+	}
+	return missing(root)
+}
+
+// missing says what the kernel lacks.
+func missing(root fs.FS) (what, remedy string) {
+	tracers, err := fs.ReadFile(root, tracing+"/available_tracers")
+	if err != nil {
+		return "rtla needs tracefs, which is not mounted at /" + tracing, "mount -t tracefs tracefs /" + tracing
+	}
+	if !slices.Contains(strings.Fields(string(tracers)), "timerlat") {
+		return "rtla needs the timerlat tracer, which this kernel does not have",
+			"boot a kernel with CONFIG_TIMERLAT_TRACER=y; Debian: apt-get install linux-image-rt-" + runtime.GOARCH
+	}
+	// Nobody but a measuring thread can open it.
+	if _, err = fs.Lstat(root, tracing+"/osnoise/per_cpu/cpu0/timerlat_fd"); err != nil {
+		return "the timerlat tracer of this kernel takes no threads of programs", "boot Linux 6.5 or later"
+	}
+	if _, err = fs.Lstat(root, instance); err == nil {
+		return "another rtla timerlat hist runs, or one was killed and left its trace",
+			"end it; then: rmdir /" + instance
+	}
+	return "", ""
+}
+
+// describe is what rtla says of itself: "6.12", and whether it knows --user-threads. How it exits after its
+// help differs between versions.
+func describe(ctx context.Context) (version string, userThreads bool) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, Program, "timerlat", "hist", "--help")
+	cmd.WaitDelay = time.Second
+	help, _ := cmd.CombinedOutput()
+	if _, rest, ok := strings.Cut(string(help), "(version "); ok {
+		number, _, closed := strings.Cut(rest, ")")
+		if closed && len(number) < 20 && !strings.ContainsAny(number, " \n") {
+			version = number
+		}
+	}
+	return version, bytes.Contains(help, []byte("--user-threads"))
+}
+
+// Patience is how long rtla may take beside warm-up and window, and others do not: it reads the descriptions
+// of all events of the kernel first, which takes most of a minute where the processor is emulated.
+func (Probe) Patience() time.Duration { return 90 * time.Second }
+
+// Restores is how long rtla may take to restore the tracer when it is asked to end.
+func (Probe) Restores() time.Duration { return 20 * time.Second }
+
+// Run runs rtla on the CPUs that this process may use, a thread to each.
+func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement, error) {
+	m := results.Measurement{Name: c.Name, Window: results.Nanoseconds(c.Window)}
+	cpus, err := p.cpus()
+	if err != nil {
+		return m, err
+	}
+	version, userThreads := describe(ctx)
+	if what, remedy := missing(os.DirFS("/")); !userThreads || what != "" { // also asked before the session
+		return m, fmt.Errorf("rtla %s: %s: %s", version, what, remedy)
+	}
+	runtime.LockOSThread() // Pdeathsig comes when the thread ends that started rtla
+	defer runtime.UnlockOSThread()
+	argv := p.argv(cpus, c)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	// It restores the tracer at SIGINT, and at no other signal.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGINT}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &said, p.Restores()-time.Second
+	if err = cmd.Run(); err != nil {
+		return m, fmt.Errorf("rtla: %w: %s", err, strings.Join(strings.Fields(said.String()), " "))
+	}
+	m, err = p.parse(out.Bytes(), cpus, c)
+	m.Facts = map[string]string{"version": version}
+	return m, err
+}
+
+// cpus are those of the threads.
+func (p Probe) cpus() (cpuset.Set, error) {
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		return cpuset.Set{}, fmt.Errorf("affinity: %w", err)
+	}
+	if p.Threads > allowed.Count() {
+		return cpuset.Set{}, fmt.Errorf("threads: %d: expected at most %d, the CPUs that the process may use",
+			p.Threads, allowed.Count())
+	}
+	wanted := p.Threads
+	if wanted == 0 {
+		wanted = allowed.Count()
+	}
+	var all []int
+	for cpu := 0; len(all) < wanted; cpu++ {
+		if allowed.IsSet(cpu) {
+			all = append(all, cpu)
+		}
+	}
+	return cpuset.Of(all...), nil
+}
+
+// argv is the command line of rtla.
+func (p Probe) argv(cpus cpuset.Set, c probe.Conditions) []string {
+	argv := []string{Program, "timerlat", "hist", "--user-threads", "--cpus", cpus.String(),
+		"--priority", "f:" + strconv.Itoa(p.Priority),
+		"--period", strconv.Itoa(int(p.Interval.Duration() / time.Microsecond)),
+		"--duration", seconds(c.Window), "--nano", "--bucket-size", strconv.Itoa(int(bucket)),
+		"--entries", strconv.Itoa(buckets), "--no-aa"}
+	if c.Warmup > 0 {
+		argv = append(argv, "--warm-up", strconv.Itoa(int(c.Warmup/time.Second)))
+	}
+	if p.HoldIdle {
+		argv = append(argv, "--dma-latency", "0")
+	}
+	return argv
+}
+
+func seconds(d time.Duration) string { return strconv.Itoa(int(d/time.Second)) + "s" }

@@ -209,7 +209,7 @@ func (o link) Write(ctx context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	if now != "" && (value == "" || now == s.Replaced) {
+	if now != "" && (value == "" || now == s.Replaced && now != value) {
 		if err = remove(s.Target, spec); err != nil || value == "" {
 			return err
 		}

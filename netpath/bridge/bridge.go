@@ -44,6 +44,9 @@ func (Path) Possible(l netpath.Lane) error {
 		return nil
 	}
 	u, err := netpath.FindUplink(l.Device)
+	if err == nil {
+		err = u.Check(l.Network)
+	}
 	switch {
 	case err != nil:
 		return err
@@ -54,7 +57,7 @@ func (Path) Possible(l netpath.Lane) error {
 		return fmt.Errorf("spec.network.device: %s has the address %s, which a port of a bridge cannot use: "+
 			"expected a device without one, a bridge that has it as a port, or path macvlan", u.Name, u.Addresses[0])
 	}
-	return u.Check(l.Network)
+	return nil
 }
 
 // between is the bridge that lanes with this uplink share; without one it connects the lanes of this host

@@ -29,14 +29,14 @@ func (p Path) Declared(n lane.Network) error {
 // Possible says why a lane cannot have the path on this host as it is.
 func (Path) Possible(l netpath.Lane) error {
 	u, err := netpath.FindUplink(l.Device)
-	switch {
-	case err != nil:
-		return err
-	case u.Master != "":
-		return fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s, or path bridge on it", u.Name,
+	if err == nil {
+		err = u.Check(l.Network)
+	}
+	if err == nil && u.Master != "" {
+		err = fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s, or path bridge on it", u.Name,
 			u.Master)
 	}
-	return u.Check(l.Network)
+	return err
 }
 
 // Steps return what makes the path of these lanes.

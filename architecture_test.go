@@ -26,7 +26,6 @@ func imports() map[string][]string {
 		"cpuset": {}, "quantity": {}, "terminal": {}, "stats": {}, "noise": {}, "sched": {}, "scenarios": {},
 		"examples":        {},
 		"journal":         {},
-		"change":          {"cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"results":         {"cpuset", "lane"},
 		"host":            {"cpuset", "host/cgroup", "host/cmdline", "host/task", "sched"},
 		"host/cmdline":    {"cpuset"},
@@ -48,17 +47,21 @@ func imports() map[string][]string {
 		"cores":           {"cpuset", "lane", "plan"},
 		"draw":            {"cpuset", "host", "plan", "quantity", "terminal"},
 		"knob":            {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan"},
-		"enforce":         {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "plan", "plan/solver"},
+		"enforce":         {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
+			"netpath", "plan", "plan/solver"},
 		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal"},
-		"netpath":         {"change", "journal"},
-		"netpath/*":       {"change", "journal", "netpath"},
+		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
+		"change/netdev":   {"journal"},
+		"netpath":         {"change", "change/netdev", "journal", "lane"},
+		"netpath/*":       {"change/netdev", "journal", "lane", "netpath"},
 		"runtime/process": {"cpuset", "host", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal",
 			"knob", "plan"},
 		"runtime/guest":  {"cpuset", "host", "host/task"},
 		"runtime/spread": {"cpuset", "host/cgroup", "host/task"},
 		"lanes": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
-			"knob", "lane", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running", "runtime/spread"},
+			"knob", "lane", "netpath", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running",
+			"runtime/spread"},
 		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "plan", "quantity", "results", "runtime/process", "terminal",
 			"witness"},
 		"witness":        {"cpuset", "host", "host/cgroup", "host/task", "results"},
@@ -87,26 +90,27 @@ func imports() map[string][]string {
 	}
 }
 
-// ratchet is what each package may have at most, without its tests, and the whole tree. Lines are rounded up to
-// 50 and exported names to 5. These numbers only fall: `go test . -run Ratchet -update` lowers them. A change
-// that must raise one raises it here, and says why at the end of its row; a new package brings a row.
+// ratchet is what each package may have at most, without its tests, and the whole tree. Lines are rounded up
+// to 50 and exported names to 5. These numbers only fall: `go test . -run Ratchet -update` lowers them. A
+// change that must raise one raises it here, and says why at the end of its row; a new package brings a row.
 func ratchet() string {
 	return `
 package              lines exported  why it was raised
-(files>400)              1
+(files>400)              0
 (functions>60)           2
 (lines>110)              4
 (nolint)                14
 audit                 2500       15
 boot                   300       10
-change                2600       45  conditions that need another boot
+change                2250       35  network paths of lanes
+change/netdev          750       20
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
 cmd/isolane           1700        0  the real-time and the web case study, exports, compare
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  550       10  lines of at most 110 columns, the list for the help
 cpuset                 350       10
 draw                  1000        5
-enforce               2400       50  the cgroup that a declaration names, attached workloads that are put back
+enforce               2500       50  network paths of lanes
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
@@ -131,12 +135,13 @@ journal                900       20
 knob                  1650       35  steps of a placement, out of enforce
 lab                   1500       20
 lab/cmd/isolane-lab    400        0
-lane                  1450       40  where a lane stands in its file, verdicts on objectives, the cgroup that a lane is in
+lane                  1550       40  network paths of lanes
 lane/explain           150        5
-lanes                 1450       30  verdicts on objectives, what the commands say, lanes for the life of a command
-netpath                100        5
-netpath/bridge          50        5
+lanes                 1500       30  network paths of lanes
+netpath                300       15  network paths of lanes
+netpath/bridge         150        5  network paths of lanes
 netpath/express        200        5
+netpath/macvlan        100        5
 noise                  100        5
 plan                   450       20
 plan/search           1800       20  one lane's best place, out of plan
@@ -273,8 +278,8 @@ func matches(pattern, dir string) bool {
 	return pattern == dir
 }
 
-// What a scenario is made of stands in its file and in drivers: the engine names no kind of probe, no level and no cell.
-// results/first.go reads sessions whose writers did.
+// What a scenario is made of stands in its file and in drivers: the engine names no kind of probe, no level
+// and no cell. results/first.go reads sessions whose writers did.
 func TestEngineNamesNoLevel(t *testing.T) {
 	words := map[string]bool{}
 	for _, folder := range []string{"probe", "netpath"} {

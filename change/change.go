@@ -16,7 +16,12 @@
 //	DescribeDrift(Step) (expected, found string)  the same of a step that is no longer in force
 package change
 
-import "isolane.dev/isolane/journal"
+import (
+	"maps"
+
+	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/journal"
+)
 
 // Values of kinds that make something.
 const (
@@ -28,7 +33,7 @@ const (
 // the kernel's files. Files are what steps of kind file may write outside of cgroups: patterns of path.Match.
 func Ops(root string, files ...string) map[string]journal.Op {
 	k := kernel{root}
-	return map[string]journal.Op{
+	ops := map[string]journal.Op{
 		KindAffinities: affinities{k},
 		KindAttribute:  attribute{file{kernel: k}},
 		KindCgroup:     groupDir{k},
@@ -36,9 +41,7 @@ func Ops(root string, files ...string) map[string]journal.Op {
 		KindCpuset:     cpusetCPUs{file{kernel: k}},
 		KindFile:       file{k, files},
 		KindKeeper:     keeper{processes{k}},
-		KindLink:       link{},
 		KindMember:     member{k},
-		KindNetns:      netNS{},
 		KindProcesses:  processes{k},
 		KindScheduling: scheduling{},
 		KindScratch:    scratch{},
@@ -47,4 +50,6 @@ func Ops(root string, files ...string) map[string]journal.Op {
 		KindTasks:      tasks{k},
 		KindUnit:       unit{k},
 	}
+	maps.Copy(ops, netdev.Ops())
+	return ops
 }

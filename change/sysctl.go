@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/journal"
 )
 
@@ -24,12 +25,12 @@ func (sysctl) Check(s journal.Step) error {
 	if key != "net/ipv4/tcp_congestion_control" {
 		return fmt.Errorf("%q: no setting of a network namespace that isolane changes", key)
 	}
-	return errors.Join(checkName(name), checkName(s.After))
+	return errors.Join(netdev.CheckName(name), netdev.CheckName(s.After))
 }
 
 func (sysctl) in(target string, f func(path string) error) error {
 	name, key, _ := strings.Cut(target, ":")
-	return inNetns(name, func() error { return f(filepath.Join("/proc/sys", key)) })
+	return netdev.In(name, func() error { return f(filepath.Join("/proc/sys", key)) })
 }
 
 func (c sysctl) Read(_ context.Context, s journal.Step) (value string, err error) {

@@ -1,51 +1,125 @@
 package enforce
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 )
 
-// Refuse returns a *plan.Refusal for the first lane that declares what nothing on a host can put in force
-// yet. All other fields of a lane are enforced, or are an objective (see Objectives).
-func Refuse(lanes []lane.Lane) error {
+// Path brings packets to lanes: a driver of package netpath.
+type Path interface {
+	Name() string
+	// Declared says what of a declaration the path cannot do on any host, by its field.
+	Declared(n lane.Network) error
+	// Possible says why a lane cannot have the path on this host as it is now.
+	Possible(l netpath.Lane) error
+	// Steps make the path of these lanes, whatever of it there is.
+	Steps(lanes []netpath.Lane) ([]journal.Step, error)
+}
+
+// Refuse returns a *plan.Refusal for the first lane that declares what none of the paths can put in force.
+// All other fields of a lane are enforced, or are an objective (see Objectives).
+func Refuse(paths []Path, lanes []lane.Lane) error {
 	for _, l := range lanes {
-		fields := notEnforced(l.Spec.Network)
-		if len(fields) == 0 {
-			continue
+		n := l.Spec.Network
+		var err error
+		switch p := pathOf(paths, n); {
+		case p != nil && l.Spec.Cgroup.Path != "":
+			err = fmt.Errorf("spec.cgroup.path: what runs there already keeps its network: expected none, or no " +
+				"spec.network.path")
+		case p != nil:
+			err = p.Declared(n)
+		case n.Path != "":
+			err = fmt.Errorf("spec.network.path: %s: expected %s, this version makes no others", n.Path, names(paths))
+		default:
+			err = netpath.Lacks("", n)
 		}
-		names := slices.Sorted(maps.Keys(fields))
-		blocking := []string{}
-		for _, name := range names {
-			blocking = append(blocking, fmt.Sprintf("%s: %v", name, fields[name]))
+		if err != nil {
+			return refused(l.Metadata.Name, err)
 		}
-		blocking = append(blocking,
-			"this version makes no network paths, the workload keeps the network that it has")
-		return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: l.Metadata.Name,
-			Blocking: blocking,
-			Cheapest: &plan.Change{Lane: l.Metadata.Name, Change: "leave out " + strings.Join(names, ", ")}}
 	}
 	return nil
 }
 
-// notEnforced are the fields that ask for a network path, with their values.
-func notEnforced(n lane.Network) map[string]any {
-	fields := map[string]any{}
-	if n.Path != "" {
-		fields["spec.network.path"] = n.Path
+// refused is the refusal of a lane for one reason, which begins with the name of a field.
+func refused(lane string, err error) *plan.Refusal {
+	field, _, _ := strings.Cut(err.Error(), ": ")
+	return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: lane,
+		Blocking: []string{err.Error()}, Cheapest: &plan.Change{Lane: lane, Change: "leave out " + field}}
+}
+
+func pathOf(paths []Path, n lane.Network) Path {
+	if i := slices.IndexFunc(paths, func(p Path) bool { return p.Name() == n.Path }); i >= 0 {
+		return paths[i]
 	}
-	if n.VFs > 0 {
-		fields["spec.network.vfs"] = n.VFs
+	return nil
+}
+
+func names(paths []Path) string {
+	var all []string
+	for _, p := range paths {
+		all = append(all, p.Name())
 	}
-	if n.VLAN.Outer > 0 {
-		fields["spec.network.vlan.outer"] = n.VLAN.Outer
+	return cmp.Or(strings.Join(all, ", "), "none")
+}
+
+// refusePaths returns a *plan.Refusal for the first of the wanted lanes whose path this host cannot make now,
+// or whose address is that of another lane.
+func (l *Lanes) refusePaths(wanted []lane.Lane) error {
+	owners := map[netip.Addr]string{}
+	for _, p := range l.Placement.Lanes {
+		if !slices.ContainsFunc(wanted, func(w lane.Lane) bool { return w.Metadata.Name == p.Name }) {
+			for _, a := range p.Spec.Network.Addresses {
+				owners[a.Addr()] = p.Name
+			}
+		}
 	}
-	if n.VLAN.Inner > 0 {
-		fields["spec.network.vlan.inner"] = n.VLAN.Inner
+	for _, want := range wanted {
+		n, name := want.Spec.Network, want.Metadata.Name
+		path := pathOf(l.Paths, n)
+		if path == nil {
+			continue
+		}
+		if err := path.Possible(netpath.Of(l.root, name, n)); err != nil {
+			return refused(name, err)
+		}
+		for _, a := range n.Addresses {
+			if other, taken := owners[a.Addr()]; taken {
+				return refused(name, fmt.Errorf("spec.network.addresses: lane %s has %s", other, a.Addr()))
+			}
+			owners[a.Addr()] = name
+		}
 	}
-	return fields
+	return nil
+}
+
+// steps are those of a placement; none without lanes.
+func (l *Lanes) steps(v knob.View, p plan.Placement) ([]journal.Step, error) {
+	if len(p.Lanes) == 0 {
+		return nil, nil
+	}
+	steps, err := knob.Steps(v, p)
+	for _, path := range l.Paths {
+		var on []netpath.Lane
+		for _, placed := range p.Lanes {
+			if placed.Spec.Network.Path == path.Name() {
+				on = append(on, netpath.Of(v.Root, placed.Name, placed.Spec.Network))
+			}
+		}
+		if err != nil || len(on) == 0 {
+			continue
+		}
+		var more []journal.Step
+		more, err = path.Steps(on)
+		steps = append(steps, more...)
+	}
+	return steps, err
 }

@@ -41,19 +41,11 @@ func (l *Lanes) wanted(p plan.Placement) (*Wanted, error) {
 	if w.view, err = l.View(); err != nil {
 		return nil, err
 	}
-	if w.steps, err = steps(w.view, p); err != nil {
+	if w.steps, err = l.steps(w.view, p); err != nil {
 		return nil, err
 	}
 	w.attached, err = l.attachedSteps(l.Attached)
 	return w, err
-}
-
-// steps are those of a placement; none without lanes.
-func steps(v knob.View, p plan.Placement) ([]journal.Step, error) {
-	if len(p.Lanes) == 0 {
-		return nil, nil
-	}
-	return knob.Steps(v, p)
 }
 
 // AddThread adds what is wanted of a thread that may be a new one of the kernel.

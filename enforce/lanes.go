@@ -34,6 +34,7 @@ type Lanes struct {
 	Left []*journal.LeftAlone
 	// Allowed is what lanes may have, where a caller says it before the first plan.
 	Allowed host.Allowance
+	Paths   []Path // that lanes may have
 	dir     string
 	root    fs.FS
 	ops     operations
@@ -206,7 +207,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 		return err
 	}
 	a.fill(&v)
-	want, err := steps(v, a.Placement)
+	want, err := l.steps(v, a.Placement)
 	if err != nil {
 		return err
 	}

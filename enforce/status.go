@@ -2,9 +2,12 @@ package enforce
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"slices"
 
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 )
 
@@ -35,6 +38,7 @@ type LaneStatus struct {
 	Partition  string           `json:"partition,omitempty"` // cgroup v2, as the kernel says
 	Processes  int              `json:"processes"`           // of its cgroup
 	Attached   []AttachedStatus `json:"attached,omitempty"`
+	Network    *NetworkStatus   `json:"network,omitempty"` // of a lane with a path
 	Objectives []lane.Judgement `json:"objectives,omitempty"`
 	Proof      *lane.Proof      `json:"proof,omitempty"` // the last, whether it still holds or not
 	// Abandoned: the isolane run that made the lane for its command has ended without releasing it.
@@ -46,6 +50,27 @@ type AttachedStatus struct {
 	Group string `json:"group,omitempty"`
 	PID   int    `json:"pid,omitempty"`
 	Moved bool   `json:"moved,omitempty"` // out of its cgroup, into the lane's
+}
+
+// NetworkStatus is how packets reach a lane's workload.
+type NetworkStatus struct {
+	lane.Network
+	Namespace string           `json:"namespace"` // of the workload, by its name for ip-netns(8)
+	Interface string           `json:"interface"` // the device in it
+	Traffic   *netpath.Traffic `json:"traffic,omitempty"`
+}
+
+// network is nil where a lane has no path.
+func network(l plan.Lane) (*NetworkStatus, error) {
+	if l.Spec.Network.Path == "" {
+		return nil, nil
+	}
+	t, err := netpath.TrafficOf(l.Name)
+	if errors.Is(err, fs.ErrPermission) { // needs root
+		err = nil
+	}
+	return &NetworkStatus{Network: l.Spec.Network, Namespace: netpath.Namespace(l.Name),
+		Interface: netpath.Device, Traffic: t}, err
 }
 
 // Settled says whether all is as the lanes want it.
@@ -76,11 +101,13 @@ func (l *Lanes) Status(ctx context.Context) (Status, error) {
 	}
 	groups, err := l.Groups()
 	for _, g := range groups {
+		net, nerr := network(g.Lane)
+		err = errors.Join(err, nerr)
 		s.Lanes = append(s.Lanes, LaneStatus{Name: g.Lane.Name, CPUs: g.Lane.CPUs.String(),
 			Idle: g.Lane.Idle.String(), MemoryNodes: g.Lane.MemoryNodes.String(), Group: g.Dir, Own: g.Own,
 			Balance: g.Balance, Partition: g.Partition, Processes: g.Processes,
-			Attached:   attachedTo(g.Lane.Name, running, g.Partition != ""),
-			Objectives: unproven(g.Lane.Spec.Objective), Abandoned: l.abandoned(g.Lane.Name)})
+			Attached: attachedTo(g.Lane.Name, running, g.Partition != ""),
+			Network:  net, Objectives: unproven(g.Lane.Spec.Objective), Abandoned: l.abandoned(g.Lane.Name)})
 		if !declaredOf(g.Lane.Name, running) {
 			s.Lanes[len(s.Lanes)-1].Missing = g.Lane.Spec.Cgroup.Path
 		}

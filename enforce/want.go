@@ -16,7 +16,11 @@ import (
 // whose place is asked for as before keeps it. With prune, lanes in force that are not asked for go. The
 // error is a *plan.Refusal or a *plan.Mismatch where the lanes are the reason.
 func (l *Lanes) Want(lanes []lane.Lane, prune bool) (plan.Placement, host.Host, error) {
-	if err := Refuse(lanes); err != nil {
+	err := Refuse(l.Paths, lanes)
+	if err == nil {
+		err = l.refusePaths(lanes)
+	}
+	if err != nil {
 		return plan.Placement{}, host.Host{}, err
 	}
 	v, err := l.View()
@@ -50,6 +54,8 @@ func (l *Lanes) Want(lanes []lane.Lane, prune bool) (plan.Placement, host.Host, 
 // samePlace says whether two declarations differ in nothing that decides where a lane goes.
 func samePlace(a, b lane.Spec) bool {
 	a.Scheduling, a.Objective = b.Scheduling, b.Objective
+	a.Network.Path, a.Network.MTU = b.Network.Path, b.Network.MTU
+	a.Network.Addresses, a.Network.Gateways = b.Network.Addresses, b.Network.Gateways
 	return reflect.DeepEqual(a, b)
 }
 

@@ -84,11 +84,14 @@ type Memory struct {
 
 // Network is how packets reach the workload.
 type Network struct {
-	Path   string `json:"path,omitempty"`
-	Device string `json:"device,omitempty"`
-	VLAN   VLAN   `json:"vlan,omitzero"`
-	VFs    int    `json:"vfs,omitempty"`    // virtual functions; path sriov has one where this is 0
-	Queues int    `json:"queues,omitempty"` // interrupts of the device that the lane's CPUs handle
+	Path      string    `json:"path,omitempty"`
+	Device    string    `json:"device,omitempty"`    // the uplink
+	Addresses []Address `json:"addresses,omitempty"` // of the workload's network device
+	Gateways  []Gateway `json:"gateways,omitempty"`  // its default routes, at most one of each family
+	MTU       int       `json:"mtu,omitempty"`       // 0: 1500, or that of the uplink
+	VLAN      VLAN      `json:"vlan,omitzero"`
+	VFs       int       `json:"vfs,omitempty"`    // virtual functions; path sriov has one where this is 0
+	Queues    int       `json:"queues,omitempty"` // interrupts of the device that the lane's CPUs handle
 }
 
 // VLAN are the tags on the wire; 0 is none.

@@ -71,6 +71,19 @@ func TestParseRefuses(t *testing.T) {
 		{"kind: Lane\n", "", "1: kind: missing: expected Lane"},
 		{"isolane.dev/v1alpha1", "isolane.dev/v1", `1: apiVersion: expected isolane.dev/v1alpha1, found "isolane.dev/v1"`},
 		{"outer: 100", "outer: 4095", "7: spec.network.vlan.outer: expected 1-4094, found 4095"},
+		{"vlan: {outer: 100, inner: 17}", "addresses: [192.0.2.10]", "7: spec.network.addresses[0]: expected an address and the length of its prefix, such as 192.0.2.10/24 or 2001:db8::10/64, found \"192.0.2.10\""},
+		{"vlan: {outer: 100, inner: 17}", "addresses: [192.0.2.0/24]", "7: spec.network.addresses: 192.0.2.0/24: expected an address of one host, this is the network"},
+		{"vlan: {outer: 100, inner: 17}", "addresses: [192.0.2.255/24]", "7: spec.network.addresses: 192.0.2.255/24: expected an address of one host, this is the network"},
+		{"vlan: {outer: 100, inner: 17}", "addresses: [224.0.0.1/4]", "7: spec.network.addresses: 224.0.0.1/4: expected an address of one host"},
+		{"vlan: {outer: 100, inner: 17}", "addresses: [\"::ffff:192.0.2.1/120\"]", "7: spec.network.addresses: ::ffff:192.0.2.1/120: expected an address of one host"},
+		{"vlan: {outer: 100, inner: 17}", "addresses: [192.0.2.1/24, 192.0.2.1/25]", "7: spec.network.addresses: 192.0.2.1 is given a second time"},
+		{"vlan: {outer: 100, inner: 17}", "addresses: [\"2001:db8::1/64\"], mtu: 1000", "7: spec.network.mtu: expected at least 1280, which IPv6 needs, found 1000"},
+		{"vlan: {outer: 100, inner: 17}", "addresses: [192.0.2.1/24], gateways: [198.51.100.1]", "7: spec.network.gateways: 198.51.100.1: expected an address in a prefix of spec.network.addresses"},
+		{"vlan: {outer: 100, inner: 17}", "addresses: [192.0.2.1/24], gateways: [192.0.2.1]", "7: spec.network.gateways: 192.0.2.1 is the lane's own address"},
+		{"vlan: {outer: 100, inner: 17}", "addresses: [192.0.2.1/24], gateways: [192.0.2.2, 192.0.2.3]", "7: spec.network.gateways: 192.0.2.3: expected at most one for IPv4 and one for IPv6"},
+		{"vlan: {outer: 100, inner: 17}", "gateways: [here]", "7: spec.network.gateways[0]: expected an address, such as 192.0.2.1 or 2001:db8::1, found \"here\""},
+		{"vlan: {outer: 100, inner: 17}", "mtu: 67", "7: spec.network.mtu: expected 68-65535, found 67"},
+		{"path: express, device: ens1f0, vlan: {outer: 100, inner: 17}", "mtu: 1500", "7: spec.network.mtu: expected spec.network.path too"},
 		{"path: express", "path: foo", "7: spec.network.path: expected auto, bridge, express, macvlan, ovs, ovs-dpdk, sriov or vpp"},
 		{"metadata: {", "metadata: &m {<<: *m, ", "3: metadata: <<: expected the fields themselves"},
 		{"spec:\n", "spec:\n\tcpus: 1\n", "5: expected YAML: found character that cannot start any token"},
@@ -179,7 +192,8 @@ func TestReadAll(t *testing.T) {
 	}
 }
 
-// What passes is valid, and is all that stands there; what does not is answered by one line in the user's words.
+// What passes is valid, and is all that stands there; what does not is answered by one line in the user's
+// words.
 func FuzzParse(f *testing.F) {
 	f.Add(full)
 	f.Add("---\n---\n")

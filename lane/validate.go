@@ -188,16 +188,6 @@ func (s Spec) validateWishes() error {
 	return nil
 }
 
-func (s Spec) validateNetwork() error {
-	switch n := s.Network; {
-	case n.VFs > 0 && n.Path != "sriov":
-		return wrong("spec.network.vfs", "%d is only possible with spec.network.path: sriov", n.VFs)
-	case n.Queues > 0 && n.Device == "":
-		return wrong("spec.network.queues", "expected spec.network.device too, whose queues they are")
-	}
-	return nil
-}
-
 func (s Spec) validateRoles() error {
 	name, total := regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,31}$`), 0
 	for _, role := range slices.Sorted(maps.Keys(s.Roles)) {

@@ -46,6 +46,19 @@ func (a Attached) Write(w io.Writer, name string) {
 // Attach brings a workload that runs already into a lane. With at.Own the lane comes to the workload's own
 // cgroup where the kernel can. Errors: *TargetError, *enforce.NoLaneError, *enforce.OwnedError.
 func (l *Lanes) Attach(ctx context.Context, at enforce.Attachment) (Attached, error) {
+	placed, err := l.Lane(at.Lane)
+	if path := placed.Spec.Network.Path; err == nil && path != "" {
+		err = &TargetError{fmt.Errorf("lane %s has spec.network.path %s, and what runs already keeps its network: "+
+			"start it with isolane run --lane %[1]s", at.Lane, path)}
+	}
+	if err != nil {
+		return Attached{}, err
+	}
+	return l.attach(ctx, at)
+}
+
+// attach is Attach of a workload whose network is none of its concern.
+func (l *Lanes) attach(ctx context.Context, at enforce.Attachment) (Attached, error) {
 	var a Attached
 	placed, err := l.Lane(at.Lane)
 	if err != nil {

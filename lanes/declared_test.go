@@ -16,6 +16,8 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/netpath/macvlan"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/plan/solver"
 )
@@ -39,7 +41,13 @@ func TestDeclaredIsDoneOrRefused(t *testing.T) {
 		"spec.network.device":     {"a: {cpus: {count: 2}}", "a: {cpus: {count: 2}, network: {device: enp96s0f1}}"},
 		"spec.network.vlan.outer": {"a: {cpus: {count: 2}}", "a: {cpus: {count: 2}, network: {vlan: {outer: 9}}}"},
 		"spec.network.vlan.inner": {"a: {cpus: {count: 2}}", "a: {cpus: {count: 2}, network: {vlan: {inner: 9}}}"},
-		"spec.network.vfs":        {"a: {cpus: {count: 2}, network: {path: sriov}}", "a: {cpus: {count: 2}, network: {path: sriov, vfs: 2}}"},
+		"spec.network.vfs":        {"a: {cpus: {count: 2}, network: {device: enp96s0f1}}", "a: {cpus: {count: 2}, network: {path: sriov, device: enp96s0f1, vfs: 2}}"},
+		"spec.network.addresses": {"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1}}",
+			"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, addresses: [192.0.2.1/24]}}"},
+		"spec.network.gateways": {"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, addresses: [192.0.2.1/24]}}",
+			"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, addresses: [192.0.2.1/24], gateways: [192.0.2.2]}}"},
+		"spec.network.mtu": {"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1}}",
+			"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, mtu: 1400}}"},
 		"spec.network.queues": {"a: {cpus: {count: 2}, network: {device: enp96s0f0}}",
 			"a: {cpus: {count: 2}, network: {device: enp96s0f0, queues: 2}}"},
 		"spec.near.device":   {"a: {cpus: {count: 2}}", "a: {cpus: {count: 2}, near: {device: enp96s0f1}}"},
@@ -136,7 +144,7 @@ func effect(t *testing.T, h host.Host, text string) string {
 	h.Kernel.Release = "6.12.0"
 	h.Kernel.Cgroup = cgroup.Mounts{Version: "v2", Unified: &v2, UnifiedControllers: []string{"cpuset", "cpu", "memory"}}
 	var p plan.Placement
-	if err = enforce.Refuse(lanes); err == nil {
+	if err = enforce.Refuse([]enforce.Path{macvlan.Path{}}, lanes); err == nil {
 		p, err = solver.Solve(h, plan.Placement{}, lanes)
 	}
 	if refusal := (*plan.Refusal)(nil); errors.As(err, &refusal) {
@@ -151,6 +159,12 @@ func effect(t *testing.T, h host.Host, text string) string {
 	}
 	all := []any{steps, enforce.Declared(p)}
 	for _, l := range p.Lanes {
+		if l.Spec.Network.Path == (macvlan.Path{}).Name() {
+			more, serr := macvlan.Path{}.Steps([]netpath.Lane{netpath.Of(fstest.MapFS{}, l.Name, l.Spec.Network)})
+			if all = append(all, more); serr != nil {
+				t.Fatal(serr)
+			}
+		}
 		all = append(all, declared(l), l.Spec.Objective.Bounds(), l.Roles, l.Memory, l.Hugepages)
 	}
 	out, err := json.Marshal(all)

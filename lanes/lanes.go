@@ -32,8 +32,9 @@ import (
 
 // Options say where the lanes are. The zero value is this host.
 type Options struct {
-	Dir string                // of the record of what is in force; "" is /run/isolane
-	Ops map[string]journal.Op // further kinds of steps, of network paths
+	Dir   string                // of the record of what is in force; "" is /run/isolane
+	Paths []enforce.Path        // network paths that lanes may have
+	Ops   map[string]journal.Op // further kinds of steps, of network paths
 	// CPUs and MemoryNodes are those that lanes may have; none: those that this process may use. A program that
 	// is itself confined, as in a pod, can plan for the whole machine so.
 	CPUs, MemoryNodes cpuset.Set
@@ -87,7 +88,7 @@ func Open(ctx context.Context, o Options) (l *Lanes, expired []string, err error
 	if err != nil {
 		return nil, nil, err
 	}
-	inner.Allowed = o.allowed()
+	inner.Allowed, inner.Paths = o.allowed(), o.Paths
 	l = &Lanes{inner, o}
 	if expired, err = l.Expire(ctx); err != nil {
 		return nil, expired, errors.Join(err, l.Close())
@@ -119,7 +120,7 @@ func Look(o Options) (*Lanes, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.Allowed = o.allowed()
+	l.Allowed, l.Paths = o.allowed(), o.Paths
 	return &Lanes{l, o}, nil
 }
 
@@ -168,7 +169,7 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement) (Applied, error) {
 	err := l.declaredGroups(p)
 	if err == nil {
 		a.Change, err = l.Lanes.Put(ctx, p, func(at enforce.Attachment) error {
-			came, aerr := l.Attach(ctx, at)
+			came, aerr := l.attach(ctx, at)
 			for _, w := range came.Warnings {
 				a.Warnings = append(a.Warnings, "lane "+at.Lane+": "+w)
 			}

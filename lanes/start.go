@@ -9,6 +9,7 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/runtime/running"
@@ -16,7 +17,7 @@ import (
 
 // With is what a workload has beside its lane.
 type With struct {
-	Netns        string   // network namespace
+	Netns        string   // network namespace; "": that of the lane where it has a path, else the caller's
 	Capabilities []string // beside those that programs usually need, "NET_ADMIN"
 	Parent       int      // the process that it does not outlive; 0: none
 	Workload     bool     // also in the cgroup of the workload, where the lane lies there
@@ -77,6 +78,9 @@ func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []stri
 	g := groups[slices.IndexFunc(groups, func(g enforce.LaneGroup) bool { return g.Lane.Name == name })]
 	in := declared(lane)
 	in.Memory, in.Netns, in.Parent = g.Memory, with.Netns, with.Parent
+	if lane.Spec.Network.Path != "" && in.Netns == "" {
+		in.Netns = netpath.Namespace(name)
+	}
 	in.Capabilities = append(in.Capabilities, with.Capabilities...)
 	switch {
 	case stays:
@@ -125,7 +129,7 @@ func stay(ctx context.Context, o Options, name string, warn func(string)) (bool,
 		return false, err
 	}
 	defer l.Close()
-	a, err := l.Attach(ctx, at)
+	a, err := l.attach(ctx, at)
 	for _, w := range a.Warnings {
 		warn(w)
 	}

@@ -44,6 +44,9 @@ func WriteStatus(w io.Writer, s enforce.Status, verbose bool) {
 			fmt.Fprintf(w, ", attached: %s", strings.Join(attached, ", "))
 		}
 		fmt.Fprintf(w, "\n  %s\n", l.Balance)
+		if n := l.Network; n != nil {
+			fmt.Fprintf(w, "  %s\n", networkText(*n))
+		}
 		if l.Missing != "" {
 			fmt.Fprintf(w, "  no processes in cgroup %s: isolane apply puts the lane there when it has some\n",
 				l.Missing)
@@ -65,6 +68,22 @@ func WriteStatus(w io.Writer, s enforce.Status, verbose bool) {
 		fmt.Fprintf(w, "without a record: %s\n", dir)
 	}
 	printRefused(w, s.Refused, verbose)
+}
+
+// networkText is a lane's network in one line.
+func networkText(n enforce.NetworkStatus) string {
+	text := "path " + n.Path
+	if n.Device != "" {
+		text += " on " + n.Device
+	}
+	text += fmt.Sprintf(", %s in namespace %s", n.Interface, n.Namespace)
+	for _, a := range n.Addresses {
+		text += " " + a.String()
+	}
+	if t := n.Traffic; t != nil {
+		text += fmt.Sprintf(", packets: %d received, %d sent, %d dropped", t.Received, t.Sent, t.Dropped)
+	}
+	return text
 }
 
 // UnsettledError says what is not as it should be, and what to do.

@@ -1,4 +1,5 @@
-// Package netpath holds what the network paths share: the two ends that a path connects, as steps.
+// Package netpath holds what the network paths share: the lanes that a path brings packets to, and for
+// measurements the two ends that it connects, as steps.
 //
 // Each path is a folder that returns steps; a path never changes the host itself.
 package netpath
@@ -8,6 +9,7 @@ import (
 	"net/netip"
 
 	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/journal"
 )
 
@@ -33,7 +35,7 @@ type Pair struct {
 func Lab() Pair {
 	end := func(role, port string, n int) End {
 		return End{
-			Netns: "isolane-" + role, Port: port, Device: "eth0",
+			Netns: "isolane-prove-" + role, Port: port, Device: "eth0",
 			MAC: fmt.Sprintf("02:15:01:a0:00:%02x", n),
 			Addresses: []netip.Prefix{
 				netip.MustParsePrefix(fmt.Sprintf("198.18.0.%d/24", n)),
@@ -41,7 +43,8 @@ func Lab() Pair {
 			},
 		}
 	}
-	return Pair{Client: end("client", "isl-client", 1), Application: end("app", "isl-app", 2), Bridge: "isl-br"}
+	return Pair{Bridge: "islp-br", Client: end("client", "islp-client", 1),
+		Application: end("app", "islp-app", 2)}
 }
 
 // CongestionControl returns the steps that make TCP in both namespaces use an algorithm from the
@@ -61,12 +64,12 @@ func (p Pair) CongestionControl(name string) []journal.Step {
 func (p Pair) Ends(master string, gro bool) ([]journal.Step, error) {
 	var steps []journal.Step
 	for _, e := range []End{p.Client, p.Application} {
-		link, err := change.LinkStep(e.Port, change.Link{Type: "veth", Master: master, GRO: gro, Peer: &change.Peer{
-			Netns: e.Netns, Name: e.Device, MAC: e.MAC, Addresses: e.Addresses, WireFrames: true}})
+		link, err := netdev.LinkStep(e.Port, netdev.Link{Type: netdev.Veth, Master: master, GRO: gro,
+			Peer: &netdev.Peer{Netns: e.Netns, Name: e.Device, MAC: e.MAC, Addresses: e.Addresses, WireFrames: true}})
 		if err != nil {
 			return nil, err
 		}
-		steps = append(steps, journal.Step{Kind: change.KindNetns, Target: e.Netns, After: change.Present}, link)
+		steps = append(steps, namespace(e.Netns), link)
 	}
 	return steps, nil
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/netpath"
@@ -29,7 +30,7 @@ import (
 
 type path interface {
 	Name() string
-	Steps(netpath.Pair) ([]journal.Step, error)
+	Connect(netpath.Pair) ([]journal.Step, error)
 }
 
 func ops() map[string]journal.Op {
@@ -53,7 +54,7 @@ func in(t *testing.T, netns string, f func() error) {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // the thread ends with the goroutine
-		fd, err := unix.Open(filepath.Join(change.NetnsDir, netns), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open(filepath.Join(netdev.Dir, netns), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err == nil {
 			err = errors.Join(unix.Setns(fd, unix.CLONE_NEWNET), unix.Close(fd))
 		}
@@ -68,7 +69,7 @@ func in(t *testing.T, netns string, f func() error) {
 }
 
 func present(name string) bool {
-	_, err := os.Stat(filepath.Join(change.NetnsDir, name))
+	_, err := os.Stat(filepath.Join(netdev.Dir, name))
 	_, lerr := net.InterfaceByName(name)
 	return err == nil || lerr == nil
 }
@@ -88,7 +89,7 @@ func TestPaths(t *testing.T) {
 				t.Fatal(err)
 			}
 			pair := testPair()
-			steps, err := p.Steps(pair)
+			steps, err := p.Connect(pair)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -284,7 +285,7 @@ func TestDeviceOfSomebodyElseIsNotTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps, err := bridge.Path{}.Steps(testPair())
+	steps, err := bridge.Path{}.Connect(testPair())
 	if err != nil {
 		t.Fatal(err)
 	}

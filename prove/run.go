@@ -34,7 +34,7 @@ import (
 type Path interface {
 	Name() string
 	Words() string // what it is
-	Steps(netpath.Pair) ([]journal.Step, error)
+	Connect(netpath.Pair) ([]journal.Step, error)
 }
 
 // settle is the time between the start of application and neighbours and the first probe.
@@ -125,7 +125,7 @@ func (r *runner) network(c results.Cell, given factor.Conditions) ([]journal.Ste
 	if err != nil {
 		return nil, err
 	}
-	steps, err := path.Steps(netpath.Lab())
+	steps, err := path.Connect(netpath.Lab())
 	if cc := r.scenario.Spec.CongestionControl; err == nil && cc != "" {
 		steps = append(steps, netpath.Lab().CongestionControl(cc)...)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/factor/boot"
 	owncommand "isolane.dev/isolane/factor/command"
@@ -15,6 +16,7 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/netpath/express"
+	"isolane.dev/isolane/netpath/macvlan"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/cyclictest"
 	"isolane.dev/isolane/probe/echo"
@@ -49,5 +51,6 @@ func kinds() scenario.Drivers {
 
 // options are those of this host; the network paths bring kinds of steps.
 func options() lanes.Options {
-	return lanes.Options{Ops: map[string]journal.Op{express.Kind: express.Op{}}}.Complete()
+	return lanes.Options{Paths: []enforce.Path{bridge.Path{}, macvlan.Path{}},
+		Ops: map[string]journal.Op{express.Kind: express.Op{}}}.Complete()
 }

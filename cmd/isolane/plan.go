@@ -50,7 +50,7 @@ func planCommand() *cobra.Command {
 			if repack {
 				solve = solver.Repack
 			}
-			err = enforce.Refuse(want)
+			err = enforce.Refuse(options().Paths, want)
 			switch {
 			case err != nil:
 			case len(l.Placement.Lanes) == 0:

@@ -2,8 +2,12 @@
 package bridge
 
 import (
-	"isolane.dev/isolane/change"
+	"fmt"
+	"slices"
+
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 )
 
@@ -30,9 +34,75 @@ func (p Path) Words() string {
 	return "veth, Linux bridge, veth: what most hosts use"
 }
 
-// Steps returns what makes the path between the two ends.
-func (p Path) Steps(between netpath.Pair) ([]journal.Step, error) {
-	br, err := change.LinkStep(between.Bridge, change.Link{Type: "bridge"})
+// Declared says what of a declaration cannot be.
+func (p Path) Declared(n lane.Network) error { return netpath.Lacks(p.Name(), n) }
+
+// Possible says why a lane cannot have the path on this host as it is. A device that is no bridge becomes a
+// port of one, where its own addresses would no longer work.
+func (Path) Possible(l netpath.Lane) error {
+	if l.Device == "" {
+		return nil
+	}
+	u, err := netpath.FindUplink(l.Device)
+	if err == nil {
+		err = u.Check(l.Network)
+	}
+	switch {
+	case err != nil:
+		return err
+	case u.Bridge:
+	case u.Master != "" && u.Master != between(l.Device):
+		return fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s", u.Name, u.Master)
+	case len(u.Addresses) > 0:
+		return fmt.Errorf("spec.network.device: %s has the address %s, which a port of a bridge cannot use: "+
+			"expected a device without one, a bridge that has it as a port, or path macvlan", u.Name, u.Addresses[0])
+	}
+	return nil
+}
+
+// between is the bridge that lanes with this uplink share; without one it connects the lanes of this host
+// only.
+func between(uplink string) string {
+	if uplink == "" {
+		return "islbr"
+	}
+	return netpath.DeviceName("islbr-", uplink)
+}
+
+// Steps return what makes the path of these lanes: a bridge for each uplink, with the uplink and the lanes as
+// its ports. A device that is a bridge itself gets the lanes as further ports.
+func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
+	var steps []journal.Step
+	var made []string
+	for _, l := range lanes {
+		master := between(l.Device)
+		if u, err := netpath.FindUplink(l.Device); l.Device != "" && err == nil && u.Bridge {
+			master = l.Device
+		}
+		if master != l.Device && !slices.Contains(made, master) {
+			made = append(made, master)
+			br, err := netdev.LinkStep(master, netdev.Link{Type: netdev.Bridge})
+			if err != nil {
+				return nil, err
+			}
+			steps = append(steps, br)
+			if l.Device != "" {
+				steps = append(steps, journal.Step{Kind: netdev.KindMaster, Target: l.Device, After: master})
+			}
+		}
+		more, err := l.Steps(netpath.Port(l.Name), netdev.Link{Type: netdev.Veth, Master: master, GRO: p.GRO,
+			Peer: l.Inside()})
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, more...)
+	}
+	return steps, nil
+}
+
+// Connect returns what makes the path between the two ends.
+func (p Path) Connect(between netpath.Pair) ([]journal.Step, error) {
+	br, err := netdev.LinkStep(between.Bridge, netdev.Link{Type: netdev.Bridge})
 	if err != nil {
 		return nil, err
 	}

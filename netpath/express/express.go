@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 
 	"github.com/cilium/ebpf"
@@ -18,7 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/netpath"
 )
@@ -40,8 +41,8 @@ func (Path) Words() string {
 	return "the host only hands frames over, by eBPF from veth to veth"
 }
 
-// Steps returns what makes the path between the two ends.
-func (Path) Steps(p netpath.Pair) ([]journal.Step, error) {
+// Connect returns what makes the path between the two ends.
+func (Path) Connect(p netpath.Pair) ([]journal.Step, error) {
 	steps, err := p.Ends("", true)
 	if err != nil {
 		return nil, err
@@ -95,11 +96,8 @@ func (Op) Check(s journal.Step) error {
 
 // Read returns the step's value where our filter is attached, and "" where none is.
 func (Op) Read(_ context.Context, s journal.Step) (string, error) {
-	h, l, err := device(s.Target)
-	if err != nil {
-		if errors.As(err, &netlink.LinkNotFoundError{}) {
-			return "", nil
-		}
+	h, l, err := netdev.Find("", s.Target)
+	if l == nil || err != nil {
 		return "", err
 	}
 	defer h.Close()
@@ -120,9 +118,9 @@ func (Op) Read(_ context.Context, s journal.Step) (string, error) {
 
 // Write attaches (value is a redirect) or detaches ("").
 func (Op) Write(_ context.Context, s journal.Step, value string) error {
-	h, l, err := device(s.Target)
-	if err != nil {
-		return err
+	h, l, err := netdev.Find("", s.Target)
+	if l == nil || err != nil {
+		return errors.Join(err, fs.ErrNotExist)
 	}
 	defer h.Close()
 	hook := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index,
@@ -143,19 +141,6 @@ func (Op) Write(_ context.Context, s journal.Step, value string) error {
 			Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL},
 		Fd: prog.FD(), Name: filter(value), DirectAction: true,
 	})
-}
-
-func device(name string) (*netlink.Handle, netlink.Link, error) {
-	h, err := change.Netns("")
-	if err != nil {
-		return nil, nil, err
-	}
-	l, err := h.LinkByName(name)
-	if err != nil {
-		h.Close()
-		return nil, nil, err
-	}
-	return h, l, nil
 }
 
 // load puts the program with its constants into the kernel.

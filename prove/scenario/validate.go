@@ -36,7 +36,7 @@ func (s *Scenario) validate(kinds Drivers) error {
 func (s Scenario) validateLane() error {
 	check := func(spec lane.Spec) error {
 		l := lane.Lane{Metadata: lane.Metadata{Name: s.Metadata.Name}, Spec: spec}
-		if err := enforce.Refuse([]lane.Lane{l}); err != nil {
+		if err := enforce.Refuse(nil, []lane.Lane{l}); err != nil {
 			return err
 		}
 		if spec.Cgroup.Path != "" {

@@ -1,4 +1,5 @@
-package change
+// Package netdev has the kinds of step that make network namespaces and devices, and set the latter.
+package netdev
 
 import (
 	"context"
@@ -17,19 +18,28 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// NetnsDir is where ip-netns(8) keeps its names.
-const NetnsDir = "/run/netns"
+// Dir is where ip-netns(8) keeps its names.
+const Dir = "/run/netns"
 
-// KindNetns is a named network namespace with its loopback up: "" or Present.
-const KindNetns = "netns"
+// KindNamespace is a named network namespace with its loopback up: "" or Present.
+const KindNamespace = "netns"
+
+// Present is the value of a namespace that is there.
+const Present = "present"
+
+// Ops returns the operation of each kind.
+func Ops() map[string]journal.Op {
+	return map[string]journal.Op{KindLink: link{}, KindMaster: master{}, KindNamespace: netNS{}}
+}
 
 type netNS struct{}
 
-func (netNS) Check(s journal.Step) error { return checkName(s.Target) }
+func (netNS) Check(s journal.Step) error { return CheckName(s.Target) }
 
-// checkName says whether a name can be that of a network namespace or device, and no path.
-func checkName(name string) error {
-	if name == "" || len(name) > 63 || strings.Trim(name, alphanumeric+"-_") != "" {
+// CheckName says whether a name can be that of a network namespace or device, and no path.
+func CheckName(name string) error {
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+	if name == "" || len(name) > 80 || strings.Trim(name, allowed) != "" {
 		return fmt.Errorf("%q: expected a name of letters, digits, - and _", name)
 	}
 	return nil
@@ -44,7 +54,7 @@ func (netNS) Shell(s journal.Step) string {
 }
 
 func (netNS) Read(_ context.Context, s journal.Step) (string, error) {
-	ns, err := netns.GetFromPath(filepath.Join(NetnsDir, s.Target))
+	ns, err := netns.GetFromPath(filepath.Join(Dir, s.Target))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -58,7 +68,7 @@ func (netNS) Write(_ context.Context, s journal.Step, value string) error {
 	if value == "" {
 		return netns.DeleteNamed(s.Target)
 	}
-	if err := os.MkdirAll(NetnsDir, 0o755); err != nil {
+	if err := os.MkdirAll(Dir, 0o755); err != nil {
 		return err
 	}
 	return inThread(func() error {
@@ -80,10 +90,10 @@ func (netNS) Write(_ context.Context, s journal.Step, value string) error {
 	})
 }
 
-// inNetns calls f in a thread of its own inside the namespace.
-func inNetns(name string, f func() error) error {
+// In calls f in a thread of its own inside the namespace.
+func In(name string, f func() error) error {
 	return inThread(func() error {
-		ns, err := netns.GetFromPath(filepath.Join(NetnsDir, name))
+		ns, err := netns.GetFromPath(filepath.Join(Dir, name))
 		if err != nil {
 			return err
 		}
@@ -106,12 +116,12 @@ func inThread(f func() error) error {
 	return <-done
 }
 
-// Netns opens the netlink socket of a named namespace, or that of the host for "".
-func Netns(name string) (*netlink.Handle, error) {
+// Open opens the netlink socket of a named namespace, or that of the host for "".
+func Open(name string) (*netlink.Handle, error) {
 	if name == "" {
 		return netlink.NewHandle(unix.NETLINK_ROUTE)
 	}
-	ns, err := netns.GetFromPath(filepath.Join(NetnsDir, name))
+	ns, err := netns.GetFromPath(filepath.Join(Dir, name))
 	if err != nil {
 		return nil, fmt.Errorf("network namespace %s: %w", name, err)
 	}

@@ -1,0 +1,282 @@
+package netdev
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// own returns the device that a Link of this target makes: the host's end, or that in the namespace where it
+// has no end on the host. It is nil where there is none.
+func own(target string, spec Link) (*netlink.Handle, netlink.Link, error) {
+	netns, name := "", target
+	if spec.Type == Macvlan {
+		netns, name = spec.Peer.Netns, spec.Peer.Name
+	}
+	return Find(netns, name)
+}
+
+// Find opens the netlink socket of a namespace, which the caller closes, and finds a device there; without
+// one it opens nothing.
+func Find(netns, name string) (*netlink.Handle, netlink.Link, error) {
+	h, err := Open(netns)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := h.LinkByName(name)
+	if err != nil {
+		h.Close()
+		if errors.As(err, &netlink.LinkNotFoundError{}) {
+			err = nil
+		}
+		return nil, nil, err
+	}
+	return h, l, nil
+}
+
+func remove(target string, spec Link) error {
+	h, l, err := own(target, spec)
+	if l == nil || err != nil {
+		return err
+	}
+	defer h.Close()
+	return h.LinkDel(l)
+}
+
+// add makes the device, marked by a group.
+func (l Link) add(target string, group uint32) error {
+	h, err := Open("")
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Group = target, group
+	if l.Type == Bridge {
+		return h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
+	}
+	p := l.Peer
+	mac, err := net.ParseMAC(p.MAC)
+	if err != nil {
+		return err
+	}
+	ns, err := openDescriptor(p.Netns)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(ns)
+	if l.Type == Macvlan {
+		parent, perr := h.LinkByName(l.Parent)
+		if perr != nil {
+			return fmt.Errorf("%s: %w", l.Parent, perr)
+		}
+		attrs.Name, attrs.ParentIndex, attrs.Namespace = p.Name, parent.Attrs().Index, netlink.NsFd(ns)
+		attrs.HardwareAddr, attrs.MTU = mac, p.MTU
+		return h.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
+	}
+	attrs.MTU = p.MTU
+	return h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: p.Name, PeerHardwareAddr: mac,
+		PeerNamespace: netlink.NsFd(ns)})
+}
+
+// configure sets what there is as it is wanted; what is so already stays.
+func (l Link) configure(target string) error {
+	if l.Type != Macvlan {
+		if err := l.configurePort(target); err != nil {
+			return fmt.Errorf("%s: %w", target, err)
+		}
+	}
+	if l.Peer == nil {
+		return nil
+	}
+	if err := l.Peer.configure(); err != nil {
+		return fmt.Errorf("%s in %s: %w", l.Peer.Name, l.Peer.Netns, err)
+	}
+	return nil
+}
+
+func (l Link) configurePort(name string) error {
+	h, port, err := Find("", name)
+	if err != nil || port == nil {
+		return errors.Join(err, fs.ErrNotExist)
+	}
+	defer h.Close()
+	// A host-side port is no address of the host: without this the kernel gives it one and talks.
+	if err = h.LinkSetIP6AddrGenMode(port, nl.IN6_ADDR_GEN_MODE_NONE); err != nil {
+		return err
+	}
+	if l.GRO {
+		if err = offload(name, unix.ETHTOOL_SGRO, true); err != nil {
+			return fmt.Errorf("generic receive offload: %w", err)
+		}
+	}
+	if l.Master != "" {
+		m, merr := h.LinkByName(l.Master)
+		if merr != nil {
+			return fmt.Errorf("%s: %w", l.Master, merr)
+		}
+		if port.Attrs().MasterIndex != m.Attrs().Index {
+			if err = h.LinkSetMaster(port, m); err != nil {
+				return fmt.Errorf("master %s: %w", l.Master, err)
+			}
+		}
+	}
+	if l.Peer != nil && l.Peer.MTU > 0 && port.Attrs().MTU != l.Peer.MTU {
+		if err = h.LinkSetMTU(port, l.Peer.MTU); err != nil {
+			return fmt.Errorf("mtu %d: %w", l.Peer.MTU, err)
+		}
+	}
+	return h.LinkSetUp(port)
+}
+
+// configure gives the inner end its addresses and routes and sets it up. Duplicate address detection would
+// hold IPv6 back for a second, on a link where Isolane hands out all addresses.
+func (p Peer) configure() error {
+	h, l, err := Find(p.Netns, p.Name)
+	if err != nil || l == nil {
+		return errors.Join(err, fs.ErrNotExist)
+	}
+	defer h.Close()
+	if p.WireFrames { // the kernel then cuts segments before it hands them over
+		err = In(p.Netns, func() error { return offload(p.Name, unix.ETHTOOL_STSO, false) })
+		if err != nil {
+			return fmt.Errorf("segmentation offload: %w", err)
+		}
+	}
+	if mac, merr := net.ParseMAC(p.MAC); merr == nil && mac.String() != l.Attrs().HardwareAddr.String() {
+		if err = h.LinkSetHardwareAddr(l, mac); err != nil {
+			return fmt.Errorf("address %s: %w", mac, err)
+		}
+	}
+	if p.MTU > 0 && l.Attrs().MTU != p.MTU {
+		if err = h.LinkSetMTU(l, p.MTU); err != nil {
+			return fmt.Errorf("mtu %d: %w", p.MTU, err)
+		}
+	}
+	for _, a := range p.Addresses {
+		ipnet := &net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}
+		err = h.AddrReplace(l, &netlink.Addr{IPNet: ipnet, Flags: unix.IFA_F_NODAD})
+		if err != nil {
+			return fmt.Errorf("address %s: %w", a, err)
+		}
+	}
+	if err = h.LinkSetUp(l); err != nil {
+		return err
+	}
+	for _, g := range p.Gateways {
+		if err = h.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Gw: g.AsSlice()}); err != nil {
+			return fmt.Errorf("gateway %s: %w", g, err)
+		}
+	}
+	return nil
+}
+
+// differs says what of a device that is ours is not as it was made; "" where all is.
+func (l Link) differs(target string) (string, error) {
+	var what []string
+	if l.Type != Macvlan {
+		h, port, err := Find("", target)
+		if err != nil || port == nil {
+			return "none", err
+		}
+		defer h.Close()
+		if port.Attrs().Flags&net.FlagUp == 0 {
+			what = append(what, target+" is down")
+		}
+		if l.Master != "" {
+			m, merr := h.LinkByName(l.Master)
+			if merr != nil || port.Attrs().MasterIndex != m.Attrs().Index {
+				what = append(what, target+" is no port of "+l.Master)
+			}
+		}
+	}
+	if l.Peer != nil {
+		more, err := l.Peer.differs()
+		if err != nil {
+			return "", err
+		}
+		what = append(what, more...)
+	}
+	return strings.Join(what, ", "), nil
+}
+
+func (p Peer) differs() (what []string, err error) {
+	h, l, err := Find(p.Netns, p.Name)
+	if err != nil || l == nil {
+		return []string{"no " + p.Name + " in " + p.Netns}, err
+	}
+	defer h.Close()
+	a := l.Attrs()
+	if a.Flags&net.FlagUp == 0 {
+		what = append(what, p.Name+" is down")
+	}
+	if a.HardwareAddr.String() != p.MAC {
+		what = append(what, "address "+a.HardwareAddr.String())
+	}
+	if p.MTU > 0 && a.MTU != p.MTU {
+		what = append(what, fmt.Sprint("mtu ", a.MTU))
+	}
+	found, err := h.AddrList(l, unix.AF_UNSPEC)
+	if err != nil {
+		return nil, err
+	}
+	for _, want := range p.Addresses {
+		if !slices.ContainsFunc(found, func(f netlink.Addr) bool { return f.IPNet.String() == want.String() }) {
+			what = append(what, "no address "+want.String())
+		}
+	}
+	routes, err := h.RouteList(l, unix.AF_UNSPEC)
+	if err != nil {
+		return nil, err
+	}
+	for _, want := range p.Gateways {
+		if !slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Gw.String() == want.String() }) {
+			what = append(what, "no route via "+want.String())
+		}
+	}
+	return what, nil
+}
+
+func openDescriptor(name string) (int, error) {
+	fd, err := unix.Open(Dir+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("network namespace %s: %w", name, err)
+	}
+	return fd, nil
+}
+
+// offload turns what a device does for the stack on or off, as ethtool -K does: command is ETHTOOL_SGRO or
+// another of include/uapi/linux/ethtool.h that takes a number.
+func offload(device string, command uint32, on bool) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	value := struct{ command, data uint32 }{command: command}
+	if on {
+		value.data = 1
+	}
+	request := struct {
+		name [unix.IFNAMSIZ]byte
+		data *struct{ command, data uint32 }
+		_    [16]byte
+	}{data: &value}
+	copy(request.name[:unix.IFNAMSIZ-1], device)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}

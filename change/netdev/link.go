@@ -1,0 +1,249 @@
+package netdev
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/journal"
+)
+
+// KindLink is a network device: the values are a Link as JSON. A device of that name that already exists and
+// is not exactly ours is an error, never taken over. Of a device with a peer the target is the host's end;
+// that of a macvlan, which has none, is a name for the step only.
+const KindLink = "link"
+
+// The types of a Link, as ip-link(8) calls them.
+const (
+	Bridge  = "bridge"
+	Veth    = "veth"    // a pair: one end is the host's, the peer is in a namespace
+	Macvlan = "macvlan" // the peer alone, with a MAC address of its own on the parent
+)
+
+// Link is a network device of the host, and of a veth its other end. It is the value of a step of
+// kind link, as JSON.
+type Link struct {
+	Type   string `json:"type"`
+	Master string `json:"master,omitempty"` // the bridge that it is a port of
+	Parent string `json:"parent,omitempty"` // the device below; macvlan only
+	Peer   *Peer  `json:"peer,omitempty"`   // none of a bridge
+	// GRO joins the frames that come out of the device before the host handles them (generic receive
+	// offload), as drivers of network cards do. A veth has none unless it is asked for.
+	GRO bool `json:"gro,omitempty"`
+}
+
+// Peer is the device inside a namespace.
+type Peer struct {
+	Netns     string         `json:"netns"`
+	Name      string         `json:"name"`
+	MAC       string         `json:"mac"`
+	Addresses []netip.Prefix `json:"addresses"`
+	Gateways  []netip.Addr   `json:"gateways,omitempty"` // default routes
+	MTU       int            `json:"mtu,omitempty"`      // 0: the kernel's, 1500 or that of the parent
+	// WireFrames keeps frames to the size that a wire carries: TCP's segmentation is not left to a
+	// device that does not exist.
+	WireFrames bool `json:"wireFrames"`
+}
+
+// LinkStep is the step that makes the device name.
+func LinkStep(name string, l Link) (journal.Step, error) {
+	data, err := json.Marshal(l)
+	return journal.Step{Kind: KindLink, Target: name, After: string(data)}, err
+}
+
+func parseLink(s journal.Step) (Link, error) {
+	var l Link
+	if s.After == "" || json.Unmarshal([]byte(s.After), &l) != nil {
+		return l, fmt.Errorf("link %s: %q: expected a description in JSON", s.Target, s.After)
+	}
+	return l, nil
+}
+
+type link struct{}
+
+// deviceNameSize is the most that a device's name can have (IFNAMSIZ, include/uapi/linux/if.h).
+const deviceNameSize = unix.IFNAMSIZ - 1
+
+func checkDevice(name string) error {
+	if err := CheckName(name); err != nil || len(name) <= deviceNameSize {
+		return err
+	}
+	return fmt.Errorf("%q: expected at most %d letters, the name of a device", name, deviceNameSize)
+}
+
+func (link) Check(s journal.Step) error {
+	l, err := parseLink(s)
+	if err != nil {
+		return err
+	}
+	err = checkDevice(s.Target)
+	switch p := l.Peer; {
+	case p != nil:
+		err = errors.Join(err, CheckName(p.Netns), checkDevice(p.Name))
+	case l.Type != Bridge:
+		err = errors.Join(err, fmt.Errorf("link %s: type %q: expected bridge, or veth or macvlan with a peer",
+			s.Target, l.Type))
+	}
+	return err
+}
+
+// Read returns the asked value where the device carries its mark; so a device of somebody else
+// never looks like ours.
+func (link) Read(_ context.Context, s journal.Step) (string, error) {
+	spec, err := parseLink(s)
+	if err != nil {
+		return "", err
+	}
+	h, l, err := own(s.Target, spec)
+	if l == nil || err != nil {
+		return "", err
+	}
+	defer h.Close()
+	switch l.Attrs().Group {
+	case mark(s.After):
+		return s.After, nil
+	case mark(s.Replaced):
+		return s.Replaced, nil
+	}
+	return fmt.Sprintf("a %s that isolane did not make", l.Type()), nil
+}
+
+// InForce says whether the device is there and is set as it was made.
+func (o link) InForce(ctx context.Context, s journal.Step) (bool, error) {
+	now, err := o.Read(ctx, s)
+	if err != nil || now != s.After {
+		return false, err
+	}
+	spec, err := parseLink(s)
+	if err != nil {
+		return false, err
+	}
+	what, err := spec.differs(s.Target)
+	return what == "" && err == nil, err
+}
+
+// Name says what it is.
+func (link) Name(s journal.Step) string {
+	if spec, err := parseLink(s); err == nil && spec.Peer != nil && spec.Peer.Netns != "" {
+		return "device " + spec.Peer.Name + " in " + spec.Peer.Netns
+	}
+	return "device " + s.Target
+}
+
+// Describe says what comes or goes.
+func (o link) Describe(s journal.Step) (name, from, to string) {
+	text := func(value string) string {
+		var l Link
+		if value == "" || json.Unmarshal([]byte(value), &l) != nil {
+			return value
+		}
+		return l.String()
+	}
+	if s.After == "" { // it is taken away
+		return o.Name(s.Inverse()), text(s.Before), ""
+	}
+	return o.Name(s), text(s.Before), text(s.After)
+}
+
+// DescribeDrift says what is no longer as it was made.
+func (link) DescribeDrift(s journal.Step) (expected, found string) {
+	spec, err := parseLink(s)
+	if err != nil {
+		return s.After, err.Error()
+	}
+	if s.Before != s.After {
+		return spec.String(), s.Before
+	}
+	what, err := spec.differs(s.Target)
+	if err != nil {
+		what = err.Error()
+	}
+	return spec.String(), what
+}
+
+// String says in the words of ip-link(8) what it is.
+func (l Link) String() string {
+	words := []string{l.Type}
+	if l.Parent != "" {
+		words = append(words, "of "+l.Parent)
+	}
+	if l.Master != "" {
+		words = append(words, "master "+l.Master)
+	}
+	if p := l.Peer; p != nil {
+		words = append(words, "address "+p.MAC)
+		if p.MTU > 0 {
+			words = append(words, fmt.Sprint("mtu ", p.MTU))
+		}
+		for _, a := range p.Addresses {
+			words = append(words, a.String())
+		}
+		for _, g := range p.Gateways {
+			words = append(words, "via "+g.String())
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// mark is the device group that says a device was made for this value. The group is set in the
+// call that makes the device, so there is no moment in which a crash leaves an unmarked one.
+func mark(value string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(value)) // never fails
+	return h.Sum32() | 1<<30
+}
+
+// Write makes the device, sets one that is ours as it was made, or takes it away.
+func (o link) Write(ctx context.Context, s journal.Step, value string) error {
+	spec, err := parseLink(s)
+	if err != nil {
+		return err
+	}
+	now, err := o.Read(ctx, s)
+	if err != nil {
+		return err
+	}
+	if now != "" && (value == "" || now == s.Replaced && now != value) {
+		if err = remove(s.Target, spec); err != nil || value == "" {
+			return err
+		}
+		now = ""
+	}
+	switch now {
+	case value:
+	case "":
+		if err = spec.add(s.Target, mark(value)); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("there is already %s", now)
+	}
+	return spec.configure(s.Target)
+}
+
+// Shell is ip-link(8).
+func (link) Shell(s journal.Step) string {
+	l, err := parseLink(s)
+	switch p := l.Peer; {
+	case s.After == "" || err != nil:
+		return "ip link del " + s.Target
+	case l.Type == Macvlan:
+		return fmt.Sprintf("ip link add %s link %s address %s netns %s type macvlan mode bridge",
+			p.Name, l.Parent, p.MAC, p.Netns)
+	case p == nil:
+		return fmt.Sprintf("ip link add %s type bridge && ip link set %[1]s up", s.Target)
+	default:
+		gro := ""
+		if l.GRO {
+			gro = fmt.Sprintf(" && ethtool -K %s gro on", s.Target)
+		}
+		return fmt.Sprintf("ip link add %s type veth peer name %s address %s netns %s%s && ip link set %[1]s up",
+			s.Target, p.Name, p.MAC, p.Netns, gro)
+	}
+}

@@ -1,0 +1,115 @@
+package lane
+
+import (
+	"errors"
+	"net/netip"
+)
+
+// Address is an IP address of a workload with the length of its prefix, "192.0.2.10/24".
+type Address struct{ netip.Prefix }
+
+// UnmarshalText reads an Address.
+func (a *Address) UnmarshalText(text []byte) error {
+	p, err := netip.ParsePrefix(string(text))
+	if err != nil {
+		return errors.New("expected an address and the length of its prefix, such as 192.0.2.10/24 " +
+			"or 2001:db8::10/64")
+	}
+	a.Prefix = p
+	return nil
+}
+
+// Gateway is the IP address of a router.
+type Gateway struct{ netip.Addr }
+
+// UnmarshalText reads a Gateway.
+func (g *Gateway) UnmarshalText(text []byte) error {
+	a, err := netip.ParseAddr(string(text))
+	if err != nil || a.Zone() != "" {
+		return errors.New("expected an address, such as 192.0.2.1 or 2001:db8::1")
+	}
+	g.Addr = a
+	return nil
+}
+
+func (s Spec) validateNetwork() error {
+	n := s.Network
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{{"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0}, {"mtu", n.MTU > 0}} {
+		if f.given && n.Path == "" {
+			return wrong("spec.network."+f.name, "expected spec.network.path too: without one the workload keeps the "+
+				"network that it has")
+		}
+	}
+	switch {
+	case n.VFs > 0 && n.Path != "sriov":
+		return wrong("spec.network.vfs", "%d is only possible with spec.network.path: sriov", n.VFs)
+	case n.Queues > 0 && n.Device == "":
+		return wrong("spec.network.queues", "expected spec.network.device too, whose queues they are")
+	}
+	if err := n.validateAddresses(); err != nil {
+		return err
+	}
+	return n.validateGateways()
+}
+
+// minMTU6 is the least that IPv6 works with (RFC 8200, section 5).
+const minMTU6 = 1280
+
+func (n Network) validateAddresses() error {
+	seen := map[netip.Addr]bool{}
+	for _, a := range n.Addresses {
+		switch addr := a.Addr(); {
+		case !usable(addr):
+			return wrong("spec.network.addresses", "%s: expected an address of one host", a)
+		case addr.Is4() && a.Bits() < 31 && (addr == a.Masked().Addr() || addr == last(a.Prefix)):
+			return wrong("spec.network.addresses", "%s: expected an address of one host, this is "+
+				"the network's own or its broadcast", a)
+		case seen[addr]:
+			return wrong("spec.network.addresses", "%s is given a second time", addr)
+		case addr.Is6() && n.MTU > 0 && n.MTU < minMTU6:
+			return wrong("spec.network.mtu", "expected at least %d, which IPv6 needs, found %d", minMTU6, n.MTU)
+		default:
+			seen[addr] = true
+		}
+	}
+	return nil
+}
+
+// usable says whether it can be the address of one host on a link.
+func usable(a netip.Addr) bool {
+	return !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.Is4In6() && a.Zone() == "" &&
+		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+// last is the last address of an IPv4 prefix, its broadcast.
+func last(p netip.Prefix) netip.Addr {
+	a := p.Addr().As4()
+	for bit := p.Bits(); bit < 32; bit++ {
+		a[bit/8] |= 1 << (7 - bit%8)
+	}
+	return netip.AddrFrom4(a)
+}
+
+func (n Network) validateGateways() error {
+	seen := map[bool]bool{}
+	for _, g := range n.Gateways {
+		reached := g.IsLinkLocalUnicast()
+		for _, a := range n.Addresses {
+			if a.Addr() == g.Addr {
+				return wrong("spec.network.gateways", "%s is the lane's own address", g)
+			}
+			reached = reached || a.Contains(g.Addr)
+		}
+		switch {
+		case !usable(g.Addr) || !reached:
+			return wrong("spec.network.gateways", "%s: expected an address in a prefix of spec.network.addresses", g)
+		case seen[g.Is4()]:
+			return wrong("spec.network.gateways", "%s: expected at most one for IPv4 and one for IPv6", g)
+		}
+		seen[g.Is4()] = true
+	}
+	return nil
+}

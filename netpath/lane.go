@@ -1,0 +1,197 @@
+package netpath
+
+import (
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
+)
+
+// Device is the name of the network device that a lane's workload has.
+const Device = "eth0"
+
+// Lane is a lane that a path brings packets to.
+type Lane struct {
+	Name string
+	MAC  string // of its device
+	lane.Network
+}
+
+// Of returns what a path is to bring to a lane of the machine that root shows.
+func Of(root fs.FS, name string, n lane.Network) Lane {
+	return Lane{Name: name, MAC: mac(root, name), Network: n}
+}
+
+// Namespace is the network namespace of a lane that has a path.
+func Namespace(lane string) string { return "isolane-" + lane }
+
+// Port is the name of the host's end of a lane's device.
+func Port(lane string) string { return DeviceName("isl-", lane) }
+
+// DeviceName is a prefix with a name, or with a digest of it where that would be too long for a device.
+func DeviceName(prefix, name string) string {
+	if len(prefix+name) < unix.IFNAMSIZ {
+		return prefix + name
+	}
+	return prefix + digest(name)
+}
+
+// digest is eight letters that stand for words.
+func digest(words ...string) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(strings.Join(words, "\x00"))) // never fails
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// mac is the address of a lane's device: the same after each start, another one on each machine. Addresses
+// that begin with 02 are given by hand (IEEE 802, universal/local bit).
+func mac(root fs.FS, lane string) string {
+	var machine string
+	for _, file := range []string{"etc/machine-id", "proc/sys/kernel/hostname"} {
+		if text, err := fs.ReadFile(root, file); err == nil {
+			machine = strings.TrimSpace(string(text))
+			break
+		}
+	}
+	d := digest("mac", machine, lane)
+	return fmt.Sprintf("02:15:%s:%s:%s:%s", d[0:2], d[2:4], d[4:6], d[6:8])
+}
+
+// Inside is the device of the lane in its namespace.
+func (l Lane) Inside() *netdev.Peer {
+	p := &netdev.Peer{Netns: Namespace(l.Name), Name: Device, MAC: l.MAC, MTU: l.MTU}
+	for _, a := range l.Addresses {
+		p.Addresses = append(p.Addresses, a.Prefix)
+	}
+	for _, g := range l.Gateways {
+		p.Gateways = append(p.Gateways, g.Addr)
+	}
+	return p
+}
+
+// Steps are the lane's namespace, and in it the device that link is; the name is that of the link's step.
+func (l Lane) Steps(name string, link netdev.Link) ([]journal.Step, error) {
+	step, err := netdev.LinkStep(name, link)
+	return []journal.Step{namespace(Namespace(l.Name)), step}, err
+}
+
+func namespace(name string) journal.Step {
+	return journal.Step{Kind: netdev.KindNamespace, Target: name, After: netdev.Present}
+}
+
+// Traffic is what a lane's device has carried since it was made, in packets.
+type Traffic struct {
+	Received uint64 `json:"received"`
+	Sent     uint64 `json:"sent"`
+	Dropped  uint64 `json:"dropped"` // by the device and by the host's end of it, with errors
+}
+
+// TrafficOf reads the counters of a lane's device; nil where there is none.
+func TrafficOf(lane string) (*Traffic, error) {
+	in, err := statistics(Namespace(lane), Device)
+	if in == nil || err != nil {
+		return nil, err
+	}
+	t := Traffic{Received: in.RxPackets, Sent: in.TxPackets, Dropped: dropped(in)}
+	port, err := statistics("", Port(lane))
+	if port != nil {
+		t.Dropped += dropped(port)
+	}
+	return &t, err
+}
+
+func dropped(s *netlink.LinkStatistics) uint64 {
+	return s.RxDropped + s.TxDropped + s.RxErrors + s.TxErrors
+}
+
+func statistics(netns, device string) (*netlink.LinkStatistics, error) {
+	h, l, err := netdev.Find(netns, device)
+	if l == nil || err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	return l.Attrs().Statistics, nil
+}
+
+// Lacks says which fields of a lane's network a path does not have, "" for none; the error names the first.
+func Lacks(path string, n lane.Network) error {
+	for _, f := range []struct {
+		name  string
+		asked bool
+	}{{"vlan.outer", n.VLAN.Outer > 0}, {"vlan.inner", n.VLAN.Inner > 0}, {"vfs", n.VFs > 0}} {
+		switch {
+		case f.asked && path == "":
+			return fmt.Errorf("spec.network.%s: expected spec.network.path too: without one the workload keeps its network",
+				f.name)
+		case f.asked:
+			return fmt.Errorf("spec.network.%s: path %s has none in this version", f.name, path)
+		}
+	}
+	return nil
+}
+
+// Uplink is a network device of the host.
+type Uplink struct {
+	Name      string
+	Bridge    bool   // lanes can be ports of it
+	Master    string // what it is a port of, "" nothing
+	Up        bool
+	MTU       int
+	Ethernet  bool
+	Addresses []netip.Prefix // without those of one link only
+}
+
+// FindUplink reads a device of this host.
+func FindUplink(name string) (Uplink, error) {
+	u := Uplink{Name: name}
+	h, err := netdev.Open("")
+	if err != nil {
+		return u, err
+	}
+	defer h.Close()
+	l, err := h.LinkByName(name)
+	if err != nil {
+		return u, fmt.Errorf("spec.network.device: %s: %w: ip link shows those that there are", name, err)
+	}
+	a := l.Attrs()
+	u.Bridge, u.Ethernet = l.Type() == netdev.Bridge, a.EncapType == "ether"
+	u.MTU, u.Up = a.MTU, a.Flags&net.FlagUp != 0
+	if a.MasterIndex != 0 {
+		m, merr := h.LinkByIndex(a.MasterIndex)
+		if merr != nil {
+			return u, merr
+		}
+		u.Master = m.Attrs().Name
+	}
+	found, err := h.AddrList(l, unix.AF_UNSPEC)
+	for _, f := range found {
+		if addr, ok := netip.AddrFromSlice(f.IP); ok && !addr.Unmap().IsLinkLocalUnicast() {
+			ones, _ := f.Mask.Size()
+			u.Addresses = append(u.Addresses, netip.PrefixFrom(addr.Unmap(), ones))
+		}
+	}
+	return u, err
+}
+
+// Check says why the device can be no uplink of a lane.
+func (u Uplink) Check(n lane.Network) error {
+	switch {
+	case !u.Ethernet:
+		return fmt.Errorf("spec.network.device: %s is no Ethernet device", u.Name)
+	case !u.Up:
+		return fmt.Errorf("spec.network.device: %s is down: ip link set %[1]s up", u.Name)
+	case n.MTU > u.MTU:
+		return fmt.Errorf("spec.network.mtu: %d is more than the %d of %s", n.MTU, u.MTU, u.Name)
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+// Package macvlan is the path on which a lane has a device of its own on the uplink's: frames go by their MAC
+// address, without a bridge. The host itself cannot reach the lane through the uplink, nor the lane the host.
+package macvlan
+
+import (
+	"errors"
+	"fmt"
+
+	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
+)
+
+// Path is the path "macvlan".
+type Path struct{}
+
+// Name returns "macvlan".
+func (Path) Name() string { return "macvlan" }
+
+// Declared says what of a declaration cannot be.
+func (p Path) Declared(n lane.Network) error {
+	if n.Device == "" {
+		return errors.New("spec.network.device: path macvlan needs one, the uplink")
+	}
+	return netpath.Lacks(p.Name(), n)
+}
+
+// Possible says why a lane cannot have the path on this host as it is.
+func (Path) Possible(l netpath.Lane) error {
+	u, err := netpath.FindUplink(l.Device)
+	if err == nil {
+		err = u.Check(l.Network)
+	}
+	if err == nil && u.Master != "" {
+		err = fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s, or path bridge on it", u.Name,
+			u.Master)
+	}
+	return err
+}
+
+// Steps return what makes the path of these lanes.
+func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
+	var steps []journal.Step
+	for _, l := range lanes {
+		more, err := l.Steps(netpath.Port(l.Name), netdev.Link{Type: netdev.Macvlan, Parent: l.Device,
+			Peer: l.Inside()})
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, more...)
+	}
+	return steps, nil
+}

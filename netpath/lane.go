@@ -131,8 +131,8 @@ func Lacks(path string, n lane.Network) error {
 	}{{"vlan.outer", n.VLAN.Outer > 0}, {"vlan.inner", n.VLAN.Inner > 0}, {"vfs", n.VFs > 0}} {
 		switch {
 		case f.asked && path == "":
-			return fmt.Errorf("spec.network.%s: expected spec.network.path too: without one the workload keeps its network",
-				f.name)
+			return fmt.Errorf("spec.network.%s: expected spec.network.path too: without one the workload keeps its "+
+				"network", f.name)
 		case f.asked:
 			return fmt.Errorf("spec.network.%s: path %s has none in this version", f.name, path)
 		}

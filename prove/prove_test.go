@@ -46,10 +46,10 @@ func TestEstimate(t *testing.T) {
 // impossiblePath is a path that this kernel cannot do.
 type impossiblePath struct{}
 
-func (impossiblePath) Name() string                               { return "express" }
-func (impossiblePath) Words() string                              { return "" }
+func (impossiblePath) Name() string                                 { return "express" }
+func (impossiblePath) Words() string                                { return "" }
 func (impossiblePath) Connect(netpath.Pair) ([]journal.Step, error) { return nil, nil }
-func (impossiblePath) Supported() error                           { return errors.New("express needs Linux 5.10") }
+func (impossiblePath) Supported() error                             { return errors.New("express needs Linux 5.10") }
 
 // Where the kernel cannot do a path, its cells run on the baseline's, and a note says so once.
 func TestFallback(t *testing.T) {

@@ -35,7 +35,7 @@ var ErrInterrupted = errors.New("interrupted")
 type Options struct {
 	Scenario scenario.Scenario
 	Kinds    scenario.Drivers
-	Lane     string         // in force on this host, beside which the scenario's probes run; "": those of the scenario
+	Lane     string         // in force on this host, beside which the probes run; "": that of the scenario
 	Mode     string         // quick, standard or proof
 	Cells    []string       // names; none: those of the scenario; "all": all combinations
 	stored   []results.Cell // of a session that goes on, with those of its searches

@@ -159,22 +159,6 @@ const (
 	Closed Loop = "closed" // the next sample begins after the last: service time, which misses stalls
 )
 
-// Aims are what one cell is to reach against the baseline.
-type Aims struct {
-	Cell  string `json:"cell"`
-	Goals []Goal `json:"goals"`
-}
-
-// Goal is a figure in percent of the baseline's: at least that, or at most where less is better.
-type Goal struct {
-	Metric    string  `json:"metric"`              // its name
-	Statistic string  `json:"statistic,omitempty"` // p99.9, of all runs merged; "": that of the single blocks
-	Percent   float64 `json:"percent"`
-}
-
-// P999 is the Statistic of a Goal for the 99.9th percentile.
-const P999 = "p99.9"
-
 // Environment is the machine and the programs that made the figures.
 type Environment struct {
 	Hostname    string            `json:"hostname"`

@@ -268,7 +268,7 @@ func (s *search) blocks(set stock.NodeSet) []int {
 // takes are the CPUs of one core that a lane may have.
 type takes struct {
 	open []int // in the order in which they are taken
-	kept []int // the same, but of CPUs that boot prepared alike those that housekeeping would keep come first; or nil
+	kept []int // the same, but those that housekeeping would keep come first among equals of boot; or nil
 	most int   // how many of them the lane could use
 }
 

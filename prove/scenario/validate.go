@@ -130,9 +130,12 @@ func (s Scenario) validateFigures() error {
 	}
 	for i, g := range s.Spec.Aims.Goals {
 		m, err := find(g.Metric)
+		_, unknown := s.Cells([]string{cmp.Or(g.Against, s.Spec.Baseline), s.Spec.Baseline})
 		switch {
 		case err != nil:
 			return fmt.Errorf("spec.aims.goals[%d].%w", i, err)
+		case unknown != nil:
+			return fmt.Errorf("spec.aims.goals[%d].against: %w", i, unknown)
 		case g.Statistic != "" && (g.Statistic != results.P999 || !m.Sampled):
 			return fmt.Errorf("spec.aims.goals[%d].statistic: expected none, or p99.9 of a metric with samples, "+
 				"found %q", i, g.Statistic)

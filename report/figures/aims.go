@@ -1,6 +1,7 @@
 package figures
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -43,7 +44,7 @@ const (
 	NoFigure   State = "no figure"
 )
 
-// AimPair says which cells the aims are about, where there are some.
+// AimPair says which cells the aims are about, where there are some. Those against another cell name it.
 func (s *Summary) AimPair() string {
 	if len(s.Aims) == 0 {
 		return ""
@@ -51,59 +52,62 @@ func (s *Summary) AimPair() string {
 	return s.Session.Scenario.Aims.Cell + " against " + s.Baseline
 }
 
-// aims returns nothing unless both cells are in the session.
+// aims returns nothing unless the cell is in the session, and no aim against one that is not.
 func (s *Summary) aims() []Aim {
 	wanted := s.Session.Scenario.Aims
 	if wanted == nil {
 		return nil
 	}
-	own, base := s.Cell(wanted.Cell), s.Cell(s.Baseline)
-	if own == nil || base == nil {
-		return nil
-	}
+	own := s.Cell(wanted.Cell)
 	var all []Aim
 	for _, g := range wanted.Goals {
+		base := s.Cell(cmp.Or(g.Against, s.Baseline))
 		k := slices.IndexFunc(s.Metrics, func(m Metric) bool { return m.Name == g.Metric })
-		switch {
-		case k < 0:
-		case g.Statistic == results.P999:
-			all = append(all, tailAim(s.Metrics[k], g.Percent/100, own, base))
-		default:
-			all = append(all, s.judgeGoal(s.Metrics[k], g.Percent/100, *own))
+		if own == nil || base == nil || k < 0 {
+			continue
 		}
-		if over := own.figure(g.Metric).Over; k >= 0 && over > 0 {
-			a := &all[len(all)-1]
+		a := s.aim(s.Metrics[k], g, own, base)
+		if over := own.figure(g.Metric).Over; over > 0 {
 			a.Found += fmt.Sprintf(", but overloaded in %s", quantity.Count(over, "run"))
 			if a.State == Reached {
 				a.State = Open
 			}
 		}
-	}
-	for i := range all {
-		all[i].Firm = all[i].Firm && s.Verdicts
-		if s.elsewhere(own) && all[i].State == Reached {
-			all[i].State, all[i].Found = Open, all[i].Found+", but in another boot"
+		a.Firm = a.Firm && s.Verdicts
+		if (s.elsewhere(own) || s.elsewhere(base)) && a.State == Reached {
+			a.State, a.Found = Open, a.Found+", but in another boot"
 		}
+		all = append(all, a)
 	}
 	return all
 }
 
+func (s *Summary) aim(m Metric, g results.Goal, own, base *Cell) Aim {
+	if g.Statistic == results.P999 {
+		return tailAim(m, g.Percent/100, own, base)
+	}
+	a := judgeGoal(m, g.Percent/100, own, base)
+	if g.Against != "" {
+		a.Goal += " of " + base.Name
+	} else if own.PublishedFor(m) != nil {
+		a.Paper = own.Quoted(m)
+	}
+	return a
+}
+
 // judgeGoal compares block by block.
-func (s *Summary) judgeGoal(m Metric, ratio float64, c Cell) Aim {
+func judgeGoal(m Metric, ratio float64, own, base *Cell) Aim {
 	word, passes := "at least", func(v float64) bool { return v >= ratio }
 	if m.Margin.Goal == stats.LowerIsBetter {
 		word, passes = "at most", func(v float64) bool { return v <= ratio }
 	}
 	a := Aim{Text: m.Value(), Goal: fmt.Sprintf("%s %g%%", word, 100*ratio), State: NoFigure}
-	if c.PublishedFor(m) != nil {
-		a.Paper = c.Quoted(m)
-	}
-	found := c.Figure(m).Ratio
+	found := relate(own.Figure(m), base.Figure(m), blockValue)
 	if !found.Known() {
 		a.Found = "no block in which both count"
 		return a
 	}
-	a.Found = s.Estimate(c, m) + " " + found.SpreadWords()
+	a.Found = Bound(format.Percent(found.Estimate), own.Figure(m), base.Figure(m)) + " " + found.SpreadWords()
 	lo, hi, interval := found.Spread()
 	a.Firm = interval
 	switch {

@@ -38,6 +38,24 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// An aim may be against another cell than the baseline; against one that was not measured there is none.
+func TestAimAgainstAnotherCell(t *testing.T) {
+	s := session.Made(t, "standard", 10, session.SixCells())
+	s.Scenario.Aims.Goals = nil
+	for _, other := range []string{"", "quiet-pinned-bridge", "quiet-lane-express", "not-measured"} {
+		s.Scenario.Aims.Goals = append(s.Scenario.Aims.Goals, results.Goal{Metric: "throughput", Percent: 160, Against: other})
+	}
+	var got []string
+	for _, a := range summarize(t, s).Aims {
+		got = append(got, a.Goal+": "+string(a.State))
+	}
+	want := []string{"at least 160%: reached", "at least 160% of quiet-pinned-bridge: reached",
+		"at least 160% of quiet-lane-express: not reached"}
+	if !slices.Equal(got, want) {
+		t.Errorf("aims %q, want %q", got, want)
+	}
+}
+
 func TestPairsOnlyTheSameBlock(t *testing.T) {
 	s := session.Made(t, "quick", 4, session.SixCells())
 	session.RunOf(t, s, "quiet-floating-bridge", 3).Void = []string{"made void"}

@@ -1,0 +1,18 @@
+package results
+
+// Aims are what one cell is to reach.
+type Aims struct {
+	Cell  string `json:"cell"`
+	Goals []Goal `json:"goals"`
+}
+
+// Goal is a figure in percent of another cell's: at least that, or at most where less is better.
+type Goal struct {
+	Against   string  `json:"against,omitempty"`   // the other cell; "": the baseline
+	Metric    string  `json:"metric"`              // its name
+	Statistic string  `json:"statistic,omitempty"` // p99.9, of all runs merged; "": that of the single blocks
+	Percent   float64 `json:"percent"`
+}
+
+// P999 is the Statistic of a Goal for the 99.9th percentile.
+const P999 = "p99.9"

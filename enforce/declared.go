@@ -50,10 +50,10 @@ func Refuse(paths []Path, lanes []lane.Lane) error {
 }
 
 // refused is the refusal of a lane for one reason, which begins with the name of a field.
-func refused(lane string, err error) *plan.Refusal {
+func refused(name string, err error) *plan.Refusal {
 	field, _, _ := strings.Cut(err.Error(), ": ")
-	return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: lane,
-		Blocking: []string{err.Error()}, Cheapest: &plan.Change{Lane: lane, Change: "leave out " + field}}
+	return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: name,
+		Blocking: []string{err.Error()}, Cheapest: &plan.Change{Lane: name, Change: "leave out " + field}}
 }
 
 func pathOf(paths []Path, n lane.Network) Path {

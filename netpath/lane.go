@@ -33,10 +33,10 @@ func Of(root fs.FS, name string, n lane.Network) Lane {
 }
 
 // Namespace is the network namespace of a lane that has a path.
-func Namespace(lane string) string { return "isolane-" + lane }
+func Namespace(of string) string { return "isolane-" + of }
 
 // Port is the name of the host's end of a lane's device.
-func Port(lane string) string { return DeviceName("isl-", lane) }
+func Port(of string) string { return DeviceName("isl-", of) }
 
 // DeviceName is a prefix with a name, or with a digest of it where that would be too long for a device.
 func DeviceName(prefix, name string) string {
@@ -55,7 +55,7 @@ func digest(words ...string) string {
 
 // mac is the address of a lane's device: the same after each start, another one on each machine. Addresses
 // that begin with 02 are given by hand (IEEE 802, universal/local bit).
-func mac(root fs.FS, lane string) string {
+func mac(root fs.FS, of string) string {
 	var machine string
 	for _, file := range []string{"etc/machine-id", "proc/sys/kernel/hostname"} {
 		if text, err := fs.ReadFile(root, file); err == nil {
@@ -63,7 +63,7 @@ func mac(root fs.FS, lane string) string {
 			break
 		}
 	}
-	d := digest("mac", machine, lane)
+	d := digest("mac", machine, of)
 	return fmt.Sprintf("02:15:%s:%s:%s:%s", d[0:2], d[2:4], d[4:6], d[6:8])
 }
 
@@ -97,13 +97,13 @@ type Traffic struct {
 }
 
 // TrafficOf reads the counters of a lane's device; nil where there is none.
-func TrafficOf(lane string) (*Traffic, error) {
-	in, err := statistics(Namespace(lane), Device)
+func TrafficOf(of string) (*Traffic, error) {
+	in, err := statistics(Namespace(of), Device)
 	if in == nil || err != nil {
 		return nil, err
 	}
 	t := Traffic{Received: in.RxPackets, Sent: in.TxPackets, Dropped: dropped(in)}
-	port, err := statistics("", Port(lane))
+	port, err := statistics("", Port(of))
 	if port != nil {
 		t.Dropped += dropped(port)
 	}

@@ -48,7 +48,7 @@ func TestLinesThatLookTheSameAreNumbered(t *testing.T) {
 		at[number[1]] = true
 	}
 	sum.Cells = sum.Cells[:2]
-	sum.Cells[1].Look.Dashed = true
+	sum.Cells[1].Dashed = true
 	if svg = string(Percentiles(&sum, m, Labels{})); strings.Contains(svg, ">1: ") {
 		t.Error("numbers, though no two lines look the same")
 	}

@@ -81,16 +81,23 @@ func (r *runner) unchanged(ctx context.Context, dir string, s *results.Session) 
 }
 
 // notes say what else is in a lane in force.
-func (r *runner) notes() []string {
-	if r.inForce == nil || r.inForce.Processes == 0 {
+func (r *runner) notes() (notes []string) {
+	if r.inForce == nil {
 		return nil
+	}
+	if path := r.inForce.Lane.Spec.Network.Path; path != "" && r.scenario.Networked() {
+		notes = append(notes, fmt.Sprintf("The probes' packets took the path of the scenario, not the lane's own (%s).",
+			path))
+	}
+	if r.inForce.Processes == 0 {
+		return notes
 	}
 	note := fmt.Sprintf("When the session began, %s of the workload ran in lane %s; they share its CPUs with "+
 		"the probes' servers.", quantity.Count(r.inForce.Processes, "process"), r.inForce.Lane.Name)
 	if r.inForce.Own {
 		note += fmt.Sprintf(" These ran in the workload's own cgroup %s, under its limits.", r.inForce.Dir)
 	}
-	return []string{note}
+	return append(notes, note)
 }
 
 // laneName is the lane that the application is in.

@@ -146,7 +146,7 @@ noise                  100        5
 plan                   450       20
 plan/search           1800       20  one lane's best place, out of plan
 plan/solver           2000       10  what a lane near to another leaves it
-plan/stock            1200       15  the machine as the planner sees it, out of plan
+plan/stock            1250       15  lanes that are still to come
 probe                  450       20  errors of a scenario that name the field and what was expected
 probe/cyclictest       300        5  the real-time and the web case study, exports, compare
 probe/echo             850       10  guards against the classic errors

@@ -86,8 +86,8 @@ func (r *runner) notes() (notes []string) {
 		return nil
 	}
 	if path := r.inForce.Lane.Spec.Network.Path; path != "" && r.scenario.Networked() {
-		notes = append(notes, fmt.Sprintf("The probes' packets took the path of the scenario, not the lane's own (%s).",
-			path))
+		notes = append(notes,
+			fmt.Sprintf("The probes' packets took the path of the scenario, not the lane's own (%s).", path))
 	}
 	if r.inForce.Processes == 0 {
 		return notes

@@ -153,6 +153,7 @@ func memoryOf(l lane.Lane) uint64 {
 
 // run searches. It returns the lane that has no place, or nil.
 func (t *jointSearch) run() *refused {
+	defer t.m.Expect(nil)
 	t.least = make([]plan.Cost, len(t.lanes)+1)
 	if len(t.lanes) == 1 {
 		p, ok, err := search.Best(t.m, t.lanes[0], search.Relaxed{})
@@ -164,6 +165,7 @@ func (t *jointSearch) run() *refused {
 		return t.refused()
 	}
 	for i := len(t.lanes) - 1; i >= 0; i-- {
+		t.m.Expect(slices.Concat(t.lanes[:i], t.lanes[i+1:]))
 		p, ok, err := search.Best(t.m, t.lanes[i], search.Relaxed{IgnoreOthers: true})
 		if err != nil || !ok {
 			return &refused{lane: t.lanes[i], reason: err, on: t.m, proven: true}
@@ -235,6 +237,7 @@ func (t *jointSearch) branch(depth int, cost plan.Cost) {
 		return
 	}
 	l := t.lanes[depth]
+	t.m.Expect(t.lanes[depth+1:])
 	first, ok, least := t.bestNext(l)
 	if !ok {
 		return
@@ -309,6 +312,7 @@ func (t *jointSearch) visit(depth int, p *search.Place) {
 		was = slices.Clone(t.m.Lanes[t.placed:])
 	}
 	t.steps -= visitSteps
+	defer t.m.Expect(t.lanes[depth+1:]) // again for the other places of this lane
 	if cost, ok := t.price(); ok && t.allocate() && t.hasRoom(depth+1) && t.partnersFit(depth+1) {
 		t.branch(depth+1, cost)
 	}

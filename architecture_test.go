@@ -157,7 +157,7 @@ probe/rtla             600        5  the kernel's own measure of wake-up latency
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 3150       25  optional probes; probes that always fail
+prove                 3200       25  void runs made again
 prove/layout           250       10  loads as shares of a measured capacity
 prove/scenario        1450       20  optional probes
 prove/search           400       10  searches beside the cells

@@ -43,7 +43,11 @@ func Refuse(paths []Path, lanes []lane.Lane) error {
 			err = netpath.Lacks("", n)
 		}
 		if err != nil {
-			return refused(l.Metadata.Name, err)
+			r := refused(l.Metadata.Name, err)
+			if field, _, _ := strings.Cut(err.Error(), ": "); field != "spec.network.device" { // which is missing
+				r.Cheapest = &plan.Change{Lane: l.Metadata.Name, Change: "leave out " + field}
+			}
+			return r
 		}
 	}
 	return nil
@@ -51,9 +55,8 @@ func Refuse(paths []Path, lanes []lane.Lane) error {
 
 // refused is the refusal of a lane for one reason, which begins with the name of a field.
 func refused(name string, err error) *plan.Refusal {
-	field, _, _ := strings.Cut(err.Error(), ": ")
 	return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: name,
-		Blocking: []string{err.Error()}, Cheapest: &plan.Change{Lane: name, Change: "leave out " + field}}
+		Blocking: []string{err.Error()}}
 }
 
 func pathOf(paths []Path, n lane.Network) Path {

@@ -83,6 +83,8 @@ func TestRemaining(t *testing.T) {
 	for _, k := range all[:4] {
 		s.Runs = append(s.Runs, results.Run{Block: k.block, Cell: k.cell})
 	}
+	// two more runs of a cell are not those of the other two
+	s.Runs = append(s.Runs, results.Run{Block: all[3].block, Cell: all[3].cell}, results.Run{Block: all[3].block, Cell: all[3].cell})
 	dropCutBlock(&s, boots{})
 	rest := remaining(s, boots{})
 	if len(rest) != 6 || rest[0] != all[3] || s.Runs[3].Dropped != cut || s.Runs[2].Dropped != "" {

@@ -61,10 +61,16 @@ func dropCutBlock(s *results.Session, b boots) {
 		number int
 		group  string
 	}
-	made := map[block]int{}
+	type run struct {
+		block
+		cell string
+	}
+	seen, made := map[run]bool{}, map[block]int{}
 	for _, r := range s.Runs {
-		if r.Dropped != cut {
-			made[block{r.Block, groups[r.Cell]}]++
+		in := block{r.Block, groups[r.Cell]}
+		if k := (run{in, r.Cell}); r.Dropped != cut && !seen[k] { // a void one may have been made again
+			seen[k] = true
+			made[in]++
 		}
 	}
 	for i, r := range s.Runs {
@@ -83,7 +89,7 @@ func remaining(s results.Session, b boots) []slot {
 	done := map[slot]bool{}
 	for _, r := range s.Runs {
 		if r.Dropped != cut {
-			done[slot{r.Block, r.Cell}] = true
+			done[slot{block: r.Block, cell: r.Cell}] = true
 		}
 	}
 	names, order := map[string][]string{}, []string{}

@@ -1,11 +1,37 @@
 package prove
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"slices"
+
+	"isolane.dev/isolane/results"
+)
 
 // slot is one run to be made: the cell in that place of that block.
 type slot struct {
 	block int // 0 is the warm-up block
 	cell  string
+	again int // how many void runs there were in its place
+}
+
+// retries is how often a void run is made again. The rule is the same for all cells and known before the
+// first run: a machine on which one cell is void more often than the others would leave few blocks that have
+// both.
+const retries = 2
+
+// again has the run of slot i made once more at the end of its block where it is void, unless a probe failed
+// in it, as it would again.
+func again(todo []slot, i int, run results.Run, probes int) []slot {
+	k := todo[i]
+	if k.block == 0 || k.again == retries || len(run.Void) == 0 || len(run.Measured) < probes {
+		return todo
+	}
+	end := i + 1
+	for end < len(todo) && todo[end].block == k.block {
+		end++
+	}
+	k.again++
+	return slices.Insert(todo, end, k)
 }
 
 // schedule lists all runs in order: block after block, each with all cells in a random order that
@@ -15,7 +41,7 @@ func schedule(cells []string, blocks int, seed uint64) []slot {
 	var slots []slot
 	for block := range blocks + 1 {
 		for _, i := range random.Perm(len(cells)) {
-			slots = append(slots, slot{block, cells[i]})
+			slots = append(slots, slot{block: block, cell: cells[i]})
 		}
 	}
 	return slots

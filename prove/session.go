@@ -104,7 +104,8 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 	}
 	began := time.Now()
 	failures := failing{cells: r.here(s), seen: map[string]bool{}, failed: map[string]int{}}
-	for i, slot := range todo {
+	for i := 0; i < len(todo); i++ { // which grows
+		slot := todo[i]
 		if o.Progress != nil {
 			o.Progress(progress(s, r, todo, i, time.Since(began)))
 		}
@@ -113,7 +114,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 		if err != nil {
 			return s, interrupted(ctx, err)
 		}
-		run.Block, run.Boot = slot.block, r.boot
+		run.Block, run.Boot, run.Again = slot.block, r.boot, slot.again
 		if slot.block == 0 {
 			run.Dropped = "warm-up block"
 		}
@@ -122,9 +123,11 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 		if err = results.Write(o.Dir, s); err != nil {
 			return s, err
 		}
-		if err = failures.add(run, r.scenario.Spec.Probes); err != nil {
+		probes := r.kept(cell.Name, r.scenario.Spec.Probes)
+		if err = failures.add(run, probes); err != nil {
 			return s, err
 		}
+		todo = again(todo, i, run, len(probes))
 	}
 	if err := r.search(ctx, o, &s); err != nil {
 		return s, err

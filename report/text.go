@@ -106,8 +106,12 @@ func firstLines(s *figures.Summary) []string {
 		}
 		dropped = strings.Join(parts, ", ")
 	}
-	lines := []string{mode, fmt.Sprintf("%d of %s void, %d used, %s", s.Void,
-		quantity.Count(len(s.Session.Runs), "run"), s.Used, dropped)}
+	again := ""
+	if s.Again > 0 {
+		again = fmt.Sprintf(" (%d made again within their block)", s.Again)
+	}
+	lines := []string{mode, fmt.Sprintf("%d of %s void%s, %d used, %s", s.Void,
+		quantity.Count(len(s.Session.Runs), "run"), again, s.Used, dropped)}
 	if s.Void > 0 {
 		lines = append(lines, voidRuns(s))
 	}

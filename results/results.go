@@ -237,7 +237,8 @@ func IsStatistic(name string) bool {
 type Run struct {
 	Block    int           `json:"block"` // 0 is the warm-up block, which is dropped
 	Cell     string        `json:"cell"`
-	Boot     int           `json:"boot,omitempty"` // its place in the session's boots
+	Again    int           `json:"again,omitempty"` // void runs of the cell before it, in this block
+	Boot     int           `json:"boot,omitempty"`  // its place in the session's boots
 	Started  time.Time     `json:"started"`
 	Duration Nanoseconds   `json:"durationNanoseconds"`
 	Dropped  string        `json:"dropped,omitempty"` // why this run is not used although it is valid

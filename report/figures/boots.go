@@ -145,6 +145,6 @@ func (s *Summary) Unfinished() string {
 	if len(waiting) > 0 {
 		why = "Waits for another boot (" + strings.Join(waiting, "; ") + ")"
 	}
-	return fmt.Sprintf("%s: %d of %d runs were made. What follows is of those.", why, len(s.Session.Runs),
-		s.Planned)
+	return fmt.Sprintf("%s: %d of %d runs were made. What follows is of those.", why,
+		len(s.Session.Runs)-s.Again, s.Planned)
 }

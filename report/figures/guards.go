@@ -288,5 +288,5 @@ func (s *Summary) early() Guard {
 		}
 	}
 	return Guard{"looked at before the end", Failed, fmt.Sprintf("%d of %d runs were made",
-		len(s.Session.Runs), s.Planned)}
+		len(s.Session.Runs)-s.Again, s.Planned)}
 }

@@ -28,6 +28,7 @@ type Summary struct {
 	Baseline           string         // name of the cell that the others are compared with
 	Planned            int            // runs, with those of the warm-up block
 	Used, Void         int            // runs
+	Again              int            // runs that were made in place of void ones
 	Dropped            map[string]int // valid runs that are not used, by reason
 	Values, VoidValues int            // single measurements in used runs
 	Verdicts           bool           // quick sessions have none
@@ -176,6 +177,9 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	}
 	var used []results.Run
 	for _, r := range s.Session.Runs {
+		if r.Cell == c.Name && r.Again > 0 {
+			s.Again++
+		}
 		switch {
 		case r.Cell != c.Name:
 		case len(r.Void) > 0:

@@ -10,9 +10,9 @@ import (
 )
 
 // aspectTable has a column of ratios for each aspect of the primary metrics, with their spread; add fills its
-// rows.
-func aspectTable(s *figures.Summary, first, title string, words ...any) table {
-	head, _ := s.SpreadHead()
+// rows, which have these ratios.
+func aspectTable(s *figures.Summary, all []figures.Comparison, first, title string, words ...any) table {
+	head, _ := figures.SpreadHead(all)
 	t := table{Title: fmt.Sprintf(title, words...), Columns: heads(1, first)}
 	primary := s.Primary()
 	for _, a := range s.Aspects() {
@@ -44,7 +44,11 @@ func costTable(s *figures.Summary) table {
 	if noise == nil {
 		return table{}
 	}
-	t := aspectTable(s, s.Others(), "What %s costs: each %s cell in %% of its own %s cell, block by block",
+	var all []figures.Comparison
+	for _, c := range s.Costs {
+		all = append(all, c.Ratios...)
+	}
+	t := aspectTable(s, all, s.Others(), "What %s costs: each %s cell in %% of its own %s cell, block by block",
 		noise.Name, figures.Disturbed(noise), noise.Quiet)
 	trip := s.PrimaryDistribution()
 	if trip.Name != "" {
@@ -71,7 +75,11 @@ func winTable(s *figures.Summary) table {
 		return table{}
 	}
 	noise := s.Disturbance()
-	t := aspectTable(s, "cell", "How much of what %s takes is won back, block by block", noise.Name)
+	var all []figures.Comparison
+	for _, w := range s.Wins {
+		all = append(all, w.Back...)
+	}
+	t := aspectTable(s, all, "cell", "How much of what %s takes is won back, block by block", noise.Name)
 	for k := range t.Columns {
 		t.Columns[k].optional = true
 	}

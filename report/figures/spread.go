@@ -74,20 +74,31 @@ func (c Comparison) SpreadWords() string {
 	return fmt.Sprintf("(%d blocks, range: %s)", c.N, c.SpreadText())
 }
 
-// SpreadHead heads a column of whiskers; the note says what they are where the blocks are few.
+// SpreadHead heads a column of the whiskers of ratios to the baseline.
 func (s *Summary) SpreadHead() (head, note string) {
-	ranges, most := false, 0
+	var all []Comparison
 	for _, c := range s.Cells {
 		for _, f := range c.Figures {
-			if !f.Ratio.Known() || c.Baseline {
-				continue
+			if !c.Baseline {
+				all = append(all, f.Ratio)
 			}
-			most = max(most, f.Ratio.N)
-			if _, _, interval := f.Ratio.Spread(); interval {
-				head = "95% interval"
-			} else {
-				ranges = true
-			}
+		}
+	}
+	return SpreadHead(all)
+}
+
+// SpreadHead heads a column of whiskers; the note says what they are where the blocks are few.
+func SpreadHead(all []Comparison) (head, note string) {
+	ranges, most := false, 0
+	for _, c := range all {
+		if !c.Known() {
+			continue
+		}
+		most = max(most, c.N)
+		if _, _, interval := c.Spread(); interval {
+			head = "95% interval"
+		} else {
+			ranges = true
 		}
 	}
 	switch {

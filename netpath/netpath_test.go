@@ -14,7 +14,9 @@ import (
 	"regexp"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,9 +25,11 @@ import (
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/netpath/express"
+	"isolane.dev/isolane/netpath/macvlan"
 )
 
 type path interface {
@@ -267,6 +271,66 @@ func unreachable(t *testing.T, pair netpath.Pair) {
 	out, err := exec.CommandContext(t.Context(), "ip", "-n", pair.Client.Netns, "route", "show", "default").CombinedOutput()
 	if err != nil || len(out) > 0 {
 		t.Errorf("default route: %q, %v", out, err)
+	}
+}
+
+// The steps of lanes' paths are taken back wherever a crash has cut them off, and the uplink is as before.
+func TestLanesAreTakenBack(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	const uplink = "islt-upl"
+	ip := func(args ...string) string {
+		t.Helper()
+		out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "ip", args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("ip %s: %s", strings.Join(args, " "), out)
+		}
+		return string(out)
+	}
+	ip("link", "add", uplink, "type", "veth", "peer", "name", "islt-wire")
+	defer ip("link", "del", uplink)
+	ip("link", "set", uplink, "up")
+	before := ip("-d", "-o", "link", "show", uplink)
+	for _, p := range []interface {
+		Name() string
+		Possible(l netpath.Lane) error
+		Steps(lanes []netpath.Lane) ([]journal.Step, error)
+	}{bridge.Path{}, macvlan.Path{}} {
+		var lanes []netpath.Lane
+		for i, name := range []string{"islt-a", "islt-with-a-long-name"} {
+			address := lane.Address{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 9, byte(1 + i)}), 24)}
+			lanes = append(lanes, netpath.Of(fstest.MapFS{}, name, lane.Network{Device: uplink, Addresses: []lane.Address{address}}))
+		}
+		steps, err := p.Steps(lanes)
+		if err != nil || lanes[0].MAC == lanes[1].MAC {
+			t.Fatal(lanes, err)
+		}
+		for made := range len(steps) + 1 {
+			dir := filepath.Join(t.TempDir(), "run")
+			j, err := journal.Open(dir, "test", ops())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err = j.Apply(t.Context(), steps[:made]); err != nil {
+				t.Error(err)
+			}
+			if err = errors.Join(p.Possible(lanes[0]), p.Possible(lanes[1])); err != nil {
+				t.Errorf("%s after %d steps: %v", p.Name(), made, err)
+			}
+			if err = j.Close(); err != nil {
+				t.Error(err)
+			}
+			if _, err = journal.Recover(context.Background(), dir, ops()); err != nil {
+				t.Error(err)
+			}
+			for _, l := range lanes {
+				if present(netpath.Namespace(l.Name)) || present(netpath.Port(l.Name)) {
+					t.Errorf("%s after %d steps: something of %s is left", p.Name(), made, l.Name)
+				}
+			}
+			if after := ip("-d", "-o", "link", "show", uplink); after != before || present("islbr-"+uplink) {
+				t.Fatalf("%s after %d steps: the uplink was\n%sand is\n%s", p.Name(), made, before, after)
+			}
+		}
 	}
 }
 

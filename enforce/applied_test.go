@@ -10,8 +10,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// What another version has written about lanes in force is refused by the file's name, and never guessed; what is of
-// another boot is gone.
+// What another version has written about lanes in force is refused by the file's name, and never guessed;
+// what is of another boot is gone.
 func TestStateOfAnotherVersion(t *testing.T) {
 	boot, err := journal.BootID()
 	if err != nil {

@@ -1,7 +1,6 @@
 package enforce
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,41 +13,19 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Path brings packets to lanes: a driver of package netpath.
-type Path interface {
-	Name() string
-	// Declared says what of a declaration the path cannot do on any host, by its field.
-	Declared(n lane.Network) error
-	// Possible says why a lane cannot have the path on this host as it is now.
-	Possible(l netpath.Lane) error
-	// Steps make the path of these lanes, whatever of it there is.
-	Steps(lanes []netpath.Lane) ([]journal.Step, error)
-}
-
 // Refuse returns a *plan.Refusal for the first lane that declares what none of the paths can put in force.
 // All other fields of a lane are enforced, or are an objective (see Objectives).
-func Refuse(paths []Path, lanes []lane.Lane) error {
+func Refuse(paths []netpath.Path, lanes []lane.Lane) error {
 	for _, l := range lanes {
-		n := l.Spec.Network
-		var err error
-		switch p := pathOf(paths, n); {
-		case p != nil && l.Spec.Cgroup.Path != "":
-			err = fmt.Errorf("spec.cgroup.path: what runs there already keeps its network: expected none, or no " +
-				"spec.network.path")
-		case p != nil:
-			err = p.Declared(n)
-		case n.Path != "":
-			err = fmt.Errorf("spec.network.path: %s: expected %s, this version makes no others", n.Path, names(paths))
-		default:
-			err = netpath.Lacks("", n)
+		leave, err := netpath.Declared(paths, l.Spec)
+		if err == nil {
+			continue
 		}
-		if err != nil {
-			r := refused(l.Metadata.Name, err)
-			if field, _, _ := strings.Cut(err.Error(), ": "); field != "spec.network.device" { // which is missing
-				r.Cheapest = &plan.Change{Lane: l.Metadata.Name, Change: "leave out " + field}
-			}
-			return r
+		r := refused(l.Metadata.Name, err)
+		if len(leave) > 0 {
+			r.Cheapest = &plan.Change{Lane: r.Lane, Change: "leave out " + strings.Join(leave, ", ")}
 		}
+		return r
 	}
 	return nil
 }
@@ -57,21 +34,6 @@ func Refuse(paths []Path, lanes []lane.Lane) error {
 func refused(name string, err error) *plan.Refusal {
 	return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: name,
 		Blocking: []string{err.Error()}}
-}
-
-func pathOf(paths []Path, n lane.Network) Path {
-	if i := slices.IndexFunc(paths, func(p Path) bool { return p.Name() == n.Path }); i >= 0 {
-		return paths[i]
-	}
-	return nil
-}
-
-func names(paths []Path) string {
-	var all []string
-	for _, p := range paths {
-		all = append(all, p.Name())
-	}
-	return cmp.Or(strings.Join(all, ", "), "none")
 }
 
 // refusePaths returns a *plan.Refusal for the first of the wanted lanes whose path this host cannot make now,
@@ -87,7 +49,7 @@ func (l *Lanes) refusePaths(wanted []lane.Lane) error {
 	}
 	for _, want := range wanted {
 		n, name := want.Spec.Network, want.Metadata.Name
-		path := pathOf(l.Paths, n)
+		path := netpath.Find(l.Paths, n)
 		if path == nil {
 			continue
 		}

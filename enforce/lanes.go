@@ -16,6 +16,7 @@ import (
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 )
 
@@ -34,7 +35,7 @@ type Lanes struct {
 	Left []*journal.LeftAlone
 	// Allowed is what lanes may have, where a caller says it before the first plan.
 	Allowed host.Allowance
-	Paths   []Path // that lanes may have
+	Paths   []netpath.Path // that lanes may have
 	dir     string
 	root    fs.FS
 	ops     operations

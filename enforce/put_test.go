@@ -355,8 +355,8 @@ func TestWorkloadEnded(t *testing.T) {
 	}
 }
 
-// A partition that the kernel refuses is of the other kind or a plain cpuset, and is not asked for again while
-// it is the same.
+// A partition that the kernel refuses is of the other kind or a plain cpuset, and is not asked for again
+// while it is the same.
 func TestBargain(t *testing.T) {
 	const file = "/sys/fs/cgroup/isolane-a/cpuset.cpus.partition"
 	for _, c := range []struct {

@@ -144,7 +144,7 @@ func effect(t *testing.T, h host.Host, text string) string {
 	h.Kernel.Release = "6.12.0"
 	h.Kernel.Cgroup = cgroup.Mounts{Version: "v2", Unified: &v2, UnifiedControllers: []string{"cpuset", "cpu", "memory"}}
 	var p plan.Placement
-	if err = enforce.Refuse([]enforce.Path{macvlan.Path{}}, lanes); err == nil {
+	if err = enforce.Refuse([]netpath.Path{macvlan.Path{}}, lanes); err == nil {
 		p, err = solver.Solve(h, plan.Placement{}, lanes)
 	}
 	if refusal := (*plan.Refusal)(nil); errors.As(err, &refusal) {

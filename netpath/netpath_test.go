@@ -123,7 +123,7 @@ func TestPaths(t *testing.T) {
 				for _, to := range []int{0, 1} {
 					addr := both[to].Addresses[i].Addr()
 					got := stream(t, both[1-to].Netns, both[to].Netns, addr)
-					if joins := p.Name() != "bridge"; joins != (got < frames/5) || !joins && got < frames {
+					if joins := p.Name() != "bridge"; joins != (got < frames/5) || !joins && got < frames*9/10 {
 						t.Errorf("%d frames to %s came as %d packets", frames, addr, got)
 					}
 				}

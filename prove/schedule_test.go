@@ -7,8 +7,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// A void run is made again at the end of its block, twice at most; none of the warm-up block, and none in which a
-// probe failed.
+// A void run is made again at the end of its block, twice at most; none of the warm-up block, and none in
+// which a probe failed.
 func TestAgain(t *testing.T) {
 	first := []slot{{block: 1, cell: "a"}, {block: 1, cell: "b"}, {block: 2, cell: "a"}}
 	void := results.Run{Void: []string{"steal"}, Measured: make([]results.Measurement, 2)}

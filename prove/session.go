@@ -105,17 +105,17 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 	began := time.Now()
 	failures := failing{cells: r.here(s), seen: map[string]bool{}, failed: map[string]int{}}
 	for i := 0; i < len(todo); i++ { // which grows
-		slot := todo[i]
+		at := todo[i]
 		if o.Progress != nil {
 			o.Progress(progress(s, r, todo, i, time.Since(began)))
 		}
-		cell := s.Cells[slices.IndexFunc(s.Cells, func(c results.Cell) bool { return c.Name == slot.cell })]
+		cell := s.Cells[slices.IndexFunc(s.Cells, func(c results.Cell) bool { return c.Name == at.cell })]
 		run, err := r.run(ctx, cell)
 		if err != nil {
 			return s, interrupted(ctx, err)
 		}
-		run.Block, run.Boot, run.Again = slot.block, r.boot, slot.again
-		if slot.block == 0 {
+		run.Block, run.Boot, run.Again = at.block, r.boot, at.again
+		if at.block == 0 {
 			run.Dropped = "warm-up block"
 		}
 		s.Runs = append(s.Runs, run)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/factor/boot"
 	owncommand "isolane.dev/isolane/factor/command"
@@ -14,6 +13,7 @@ import (
 	"isolane.dev/isolane/factor/setting"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/netpath/express"
 	"isolane.dev/isolane/netpath/macvlan"
@@ -51,6 +51,6 @@ func kinds() scenario.Drivers {
 
 // options are those of this host; the network paths bring kinds of steps.
 func options() lanes.Options {
-	return lanes.Options{Paths: []enforce.Path{bridge.Path{}, macvlan.Path{}},
+	return lanes.Options{Paths: []netpath.Path{bridge.Path{}, macvlan.Path{}},
 		Ops: map[string]journal.Op{express.Kind: express.Op{}}}.Complete()
 }

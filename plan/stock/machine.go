@@ -30,8 +30,8 @@ type Machine struct {
 	owner  []int // by CPU: Nobody, Several or the index of the lane in Lanes
 	// claims are, by lane, the CPUs that lanes of the request name, with their idle siblings.
 	claims map[string]cpuset.Set
-	// sharers: lanes that share CPUs are still to come, and may have what is housekeeping's for good, but for the
-	// boot core; bootSharers: that too.
+	// sharers: lanes that share CPUs are still to come, and may have what is housekeeping's for good, but for
+	// the boot core; bootSharers: that too.
 	sharers, bootSharers bool
 }
 

@@ -133,7 +133,8 @@ func (m *Machine) BootCore() cpuset.Set {
 func (m *Machine) IsOthers(id, share, self int) bool {
 	switch o := m.owner[id]; o {
 	case Nobody:
-		return m.reserved[id] && !(share > 1 && m.sharers && (m.bootSharers || !m.IsBoot(id)))
+		mayGo := share > 1 && m.sharers && (m.bootSharers || !m.IsBoot(id))
+		return m.reserved[id] && !mayGo
 	case Several:
 		return share == 1
 	default:
@@ -141,8 +142,8 @@ func (m *Machine) IsOthers(id, share, self int) bool {
 	}
 }
 
-// Expect says which lanes are still to come. What housekeeping has of a core is not counted as somebody else's
-// then beside a lane that shares CPUs, since another one may take it.
+// Expect says which lanes are still to come. What housekeeping has of a core is not counted as somebody
+// else's then beside a lane that shares CPUs, since another one may take it.
 func (m *Machine) Expect(lanes []lane.Lane) {
 	m.sharers, m.bootSharers = false, false
 	for _, l := range lanes {

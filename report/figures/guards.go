@@ -118,8 +118,8 @@ func (s *Summary) survivors() Guard {
 			if over == 0 || f == nil || len(f.Blocks) == 0 {
 				continue
 			}
-			found = append(found, fmt.Sprintf("%s in %s was overloaded in %s, which its figures leave out", m.Name, c.Name,
-				quantity.Count(over, "run")))
+			found = append(found, fmt.Sprintf("%s in %s was overloaded in %s, which its figures leave out",
+				m.Name, c.Name, quantity.Count(over, "run")))
 			if f.Over = over; !c.Baseline && f.Verdict != stats.Worse {
 				f.lower("overloaded")
 			}

@@ -1,0 +1,84 @@
+package netpath
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
+)
+
+// Path brings packets to lanes: a driver.
+type Path interface {
+	Name() string
+	// Declared says what of a declaration the path cannot do on any host, by its field.
+	Declared(n lane.Network) error
+	// Possible says why a lane cannot have the path on this host as it is now.
+	Possible(l Lane) error
+	// Steps make the path of these lanes, whatever of it there is.
+	Steps(lanes []Lane) ([]journal.Step, error)
+}
+
+// Declared says what of a lane none of the paths can do on any host, and the fields to leave out so that the
+// lane is not refused for that; none where that does not help.
+func Declared(paths []Path, spec lane.Spec) (leave []string, err error) {
+	n := spec.Network
+	switch p := Find(paths, n); {
+	case p != nil && spec.Cgroup.Path != "":
+		err = errors.New("spec.cgroup.path: what runs there already keeps its network: expected none, or no " +
+			"spec.network.path")
+	case p != nil:
+		err = p.Declared(n)
+	case n.Path != "":
+		err = fmt.Errorf("spec.network.path: %s: expected %s, this version makes no others", n.Path, names(paths))
+	default:
+		err = Lacks("", n)
+	}
+	if err != nil {
+		field, _, _ := strings.Cut(err.Error(), ": ")
+		leave = with(field, n)
+	}
+	return leave, err
+}
+
+// with are the fields to leave out of a lane so that a field is no longer refused; none where leaving out
+// does not help.
+func with(field string, n lane.Network) (fields []string) {
+	tags := strings.HasPrefix(field, "spec.network.vlan.")
+	switch {
+	case field == "spec.network.device": // it is missing
+		return nil
+	case field != "spec.network.path" && !tags:
+		return []string{field}
+	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"path", n.Path != "" && !tags}, {"addresses", len(n.Addresses) > 0 && !tags},
+		{"gateways", len(n.Gateways) > 0 && !tags}, {"mtu", n.MTU > 0 && !tags},
+		{"vlan.inner", n.VLAN.Inner > 0}, {"vlan.outer", n.VLAN.Outer > 0}, {"vfs", n.VFs > 0 && !tags}} {
+		if f.set {
+			fields = append(fields, "spec.network."+f.name)
+		}
+	}
+	return fields
+}
+
+// Find is the path that a declaration names; nil where it names none of these.
+func Find(paths []Path, n lane.Network) Path {
+	if i := slices.IndexFunc(paths, func(p Path) bool { return p.Name() == n.Path }); i >= 0 {
+		return paths[i]
+	}
+	return nil
+}
+
+func names(paths []Path) string {
+	var all []string
+	for _, p := range paths {
+		all = append(all, p.Name())
+	}
+	return cmp.Or(strings.Join(all, ", "), "none")
+}

@@ -39,11 +39,14 @@ func refused(name string, err error) *plan.Refusal {
 // refusePaths returns a *plan.Refusal for the first of the wanted lanes whose path this host cannot make now,
 // or whose address is that of another lane.
 func (l *Lanes) refusePaths(wanted []lane.Lane) error {
-	owners := map[netip.Addr]string{}
+	owners, uplinks := map[netip.Addr]string{}, map[string]lane.Lane{}
 	for _, p := range l.Placement.Lanes {
 		if !slices.ContainsFunc(wanted, func(w lane.Lane) bool { return w.Metadata.Name == p.Name }) {
 			for _, a := range p.Spec.Network.Addresses {
 				owners[a.Addr()] = p.Name
+			}
+			if p.Spec.Network.Path != "" {
+				uplinks[p.Spec.Network.Device] = lane.Lane{Metadata: lane.Metadata{Name: p.Name}, Spec: p.Spec}
 			}
 		}
 	}
@@ -56,6 +59,13 @@ func (l *Lanes) refusePaths(wanted []lane.Lane) error {
 		if err := path.Possible(netpath.Of(l.root, name, n)); err != nil {
 			return refused(name, err)
 		}
+		// The kernel hands the frames of a device to one of them (netdev_rx_handler_register).
+		if other := uplinks[n.Device]; n.Device != "" && other.Spec.Network.Path != "" &&
+			other.Spec.Network.Path != n.Path {
+			return refused(name, fmt.Errorf("spec.network.path: lane %s has path %s on %s: expected that too",
+				other.Metadata.Name, other.Spec.Network.Path, n.Device))
+		}
+		uplinks[n.Device] = want
 		for _, a := range n.Addresses {
 			if other, taken := owners[a.Addr()]; taken {
 				return refused(name, fmt.Errorf("spec.network.addresses: lane %s has %s", other, a.Addr()))

@@ -38,6 +38,15 @@ func Namespace(of string) string { return "isolane-" + of }
 // Port is the name of the host's end of a lane's device.
 func Port(of string) string { return DeviceName("isl-", of) }
 
+// Bridge is the name of the bridge that lanes with this uplink share; without one it connects the lanes of this
+// host only.
+func Bridge(uplink string) string {
+	if uplink == "" {
+		return "islbr"
+	}
+	return DeviceName("islbr-", uplink)
+}
+
 // DeviceName is a prefix with a name, or with a digest of it where that would be too long for a device.
 func DeviceName(prefix, name string) string {
 	if len(prefix+name) < unix.IFNAMSIZ {

@@ -93,25 +93,32 @@ func (link) Check(s journal.Step) error {
 	return err
 }
 
-// Read returns the asked value where the device carries its mark; so a device of somebody else
-// never looks like ours.
+// Read returns the asked value, or the one that it replaces, where the device carries the mark of that; so a
+// device of somebody else never looks like ours.
 func (link) Read(_ context.Context, s journal.Step) (string, error) {
-	spec, err := parseLink(s)
-	if err != nil {
-		return "", err
+	found := ""
+	for _, value := range []string{s.Replaced, s.After} {
+		if value == "" {
+			continue
+		}
+		spec, err := parseLink(journal.Step{Target: s.Target, After: value})
+		if err != nil {
+			return "", err
+		}
+		h, l, err := own(s.Target, spec)
+		if err != nil {
+			return "", err
+		}
+		if l == nil {
+			continue
+		}
+		h.Close()
+		if l.Attrs().Group == mark(value) {
+			return value, nil
+		}
+		found = fmt.Sprintf("a %s that isolane did not make", l.Type())
 	}
-	h, l, err := own(s.Target, spec)
-	if l == nil || err != nil {
-		return "", err
-	}
-	defer h.Close()
-	switch l.Attrs().Group {
-	case mark(s.After):
-		return s.After, nil
-	case mark(s.Replaced):
-		return s.Replaced, nil
-	}
-	return fmt.Sprintf("a %s that isolane did not make", l.Type()), nil
+	return found, nil
 }
 
 // InForce says whether the device is there and is set as it was made.
@@ -201,19 +208,26 @@ func mark(value string) uint32 {
 
 // Write makes the device, sets one that is ours as it was made, or takes it away.
 func (o link) Write(ctx context.Context, s journal.Step, value string) error {
-	spec, err := parseLink(s)
-	if err != nil {
-		return err
-	}
 	now, err := o.Read(ctx, s)
 	if err != nil {
 		return err
 	}
-	if now != "" && (value == "" || now == s.Replaced && now != value) {
-		if err = remove(s.Target, spec); err != nil || value == "" {
+	if now != value && (now == s.After || now == s.Replaced) && now != "" { // ours
+		was, perr := parseLink(journal.Step{Target: s.Target, After: now})
+		if perr != nil {
+			return perr
+		}
+		if err = remove(s.Target, was); err != nil {
 			return err
 		}
 		now = ""
+	}
+	if value == "" {
+		return nil
+	}
+	spec, err := parseLink(s)
+	if err != nil {
+		return err
 	}
 	switch now {
 	case value:

@@ -51,7 +51,7 @@ func (Path) Possible(l netpath.Lane) error {
 	case err != nil:
 		return err
 	case u.Bridge:
-	case u.Master != "" && u.Master != between(l.Device):
+	case u.Master != "" && u.Master != netpath.Bridge(l.Device):
 		return fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s", u.Name, u.Master)
 	case len(u.Addresses) > 0:
 		return fmt.Errorf("spec.network.device: %s has the address %s, which a port of a bridge cannot use: "+
@@ -60,22 +60,13 @@ func (Path) Possible(l netpath.Lane) error {
 	return nil
 }
 
-// between is the bridge that lanes with this uplink share; without one it connects the lanes of this host
-// only.
-func between(uplink string) string {
-	if uplink == "" {
-		return "islbr"
-	}
-	return netpath.DeviceName("islbr-", uplink)
-}
-
 // Steps return what makes the path of these lanes: a bridge for each uplink, with the uplink and the lanes as
 // its ports. A device that is a bridge itself gets the lanes as further ports.
 func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	var made []string
 	for _, l := range lanes {
-		master := between(l.Device)
+		master := netpath.Bridge(l.Device)
 		if u, err := netpath.FindUplink(l.Device); l.Device != "" && err == nil && u.Bridge {
 			master = l.Device
 		}

@@ -32,7 +32,7 @@ func (Path) Possible(l netpath.Lane) error {
 	if err == nil {
 		err = u.Check(l.Network)
 	}
-	if err == nil && u.Master != "" {
+	if err == nil && u.Master != "" && u.Master != netpath.Bridge(l.Device) {
 		err = fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s, or path bridge on it", u.Name,
 			u.Master)
 	}
@@ -43,7 +43,7 @@ func (Path) Possible(l netpath.Lane) error {
 func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	for _, l := range lanes {
-		more, err := l.Steps(netpath.Port(l.Name), netdev.Link{Type: netdev.Macvlan, Parent: l.Device,
+		more, err := l.Steps(netpath.DeviceName("islm-", l.Name), netdev.Link{Type: netdev.Macvlan, Parent: l.Device,
 			Peer: l.Inside()})
 		if err != nil {
 			return nil, err

@@ -103,7 +103,7 @@ package              lines exported  why it was raised
 audit                 2500       15
 boot                   300       10
 change                2250       35  network paths of lanes
-change/netdev          750       20
+change/netdev          800       20  kinds of devices, read back as they were made
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
 cmd/isolane           1700        0  the real-time and the web case study, exports, compare
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal

@@ -38,8 +38,8 @@ func Namespace(of string) string { return "isolane-" + of }
 // Port is the name of the host's end of a lane's device.
 func Port(of string) string { return DeviceName("isl-", of) }
 
-// Bridge is the name of the bridge that lanes with this uplink share; without one it connects the lanes of this
-// host only.
+// Bridge is the name of the bridge that lanes with this uplink share; without one it connects the lanes of
+// this host only.
 func Bridge(uplink string) string {
 	if uplink == "" {
 		return "islbr"

@@ -43,8 +43,8 @@ func (Path) Possible(l netpath.Lane) error {
 func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	for _, l := range lanes {
-		more, err := l.Steps(netpath.DeviceName("islm-", l.Name), netdev.Link{Type: netdev.Macvlan, Parent: l.Device,
-			Peer: l.Inside()})
+		more, err := l.Steps(netpath.DeviceName("islm-", l.Name),
+			netdev.Link{Type: netdev.Macvlan, Parent: l.Device, Peer: l.Inside()})
 		if err != nil {
 			return nil, err
 		}

@@ -26,6 +26,7 @@ func placed() map[string]struct{ machine, device, want string } {
 		"realtime.yaml": {twoNodes, "", "control=1 node 0 idle 17"},
 		"shared.yaml":   {twoNodes, "", "metrics=1,17 node 0; logs=1,17 node 0"},
 		"apart.yaml":    {twoNodes, "", "db=1-2,17-18 node 0; replica=8-9,24-25 node 1; app=3,19 node 0"},
+		"network.yaml":  {twoNodes, "enp96s0f0", "server=1,17 node 0"},
 		"hybrid.yaml":   {"hybrid", "", "fast=1-2 node 0 idle 13-14; batch=4-7 node 0"},
 	}
 }

@@ -39,7 +39,7 @@ func BenchmarkApply100(b *testing.B) {
 					b.Fatal(err)
 				}
 				b.StartTimer()
-				l, err := enforce.Open(state, root, knob.Ops(dir))
+				l, err := enforce.Open(state, root, enforce.Drivers{Ops: knob.Ops(dir)})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -65,14 +65,14 @@ func BenchmarkCheck(b *testing.B) {
 		l.Spec.CPUs.Count = 2
 		p.Lanes = append(p.Lanes, l)
 	}
-	l, err := enforce.Open(state, root, knob.Ops(dir))
+	l, err := enforce.Open(state, root, enforce.Drivers{Ops: knob.Ops(dir)})
 	if err != nil {
 		b.Fatal(err)
 	}
 	if err = errors.Join(l.Apply(b.Context(), p), l.Close()); err != nil {
 		b.Fatal(err)
 	}
-	g, err := guard.New(state, root, knob.Ops(dir))
+	g, err := guard.New(state, root, enforce.Drivers{Ops: knob.Ops(dir)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func BenchmarkApply(b *testing.B) {
 	p := plan.Placement{Housekeeping: h.Usable().Difference(lane), Lanes: []plan.Lane{{Name: "bench", CPUs: lane, MemoryNodes: h.MemoryNodes()}}}
 	state := filepath.Join(b.TempDir(), "run")
 	for b.Loop() {
-		l, err := enforce.Open(state, host.Live(), knob.Ops("/"))
+		l, err := enforce.Open(state, host.Live(), enforce.Drivers{Ops: knob.Ops("/")})
 		if err != nil {
 			b.Fatal(err)
 		}

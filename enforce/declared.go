@@ -52,7 +52,7 @@ func (l *Lanes) refusePaths(wanted []lane.Lane) error {
 	}
 	for _, want := range wanted {
 		n, name := want.Spec.Network, want.Metadata.Name
-		path := netpath.Find(l.Paths, n)
+		path := netpath.Find(l.paths, n)
 		if path == nil {
 			continue
 		}
@@ -81,8 +81,14 @@ func (l *Lanes) steps(v knob.View, p plan.Placement) ([]journal.Step, error) {
 	if len(p.Lanes) == 0 {
 		return nil, nil
 	}
+	for _, placed := range p.Lanes {
+		if n := placed.Spec.Network; n.Path != "" && netpath.Find(l.paths, n) == nil {
+			return nil, fmt.Errorf("lane %s has spec.network.path %s, which this program does not know: "+
+				"release it with the one that made it", placed.Name, n.Path)
+		}
+	}
 	steps, err := knob.Steps(v, p)
-	for _, path := range l.Paths {
+	for _, path := range l.paths {
 		var on []netpath.Lane
 		for _, placed := range p.Lanes {
 			if placed.Spec.Network.Path == path.Name() {

@@ -111,7 +111,7 @@ func applyAndDie() (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	l, err := Open(os.Getenv("ISOLANE_TEST_STATE"), root, ops)
+	l, err := Open(os.Getenv("ISOLANE_TEST_STATE"), root, Drivers{Ops: ops})
 	if err != nil {
 		return true, err
 	}
@@ -136,7 +136,7 @@ func (b bench) fs(tb testing.TB) fs.FS {
 
 func (b bench) apply(t *testing.T, ops map[string]journal.Op, p plan.Placement) error {
 	t.Helper()
-	l, err := Open(b.state, b.fs(t), ops)
+	l, err := Open(b.state, b.fs(t), Drivers{Ops: ops})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func (b bench) apply(t *testing.T, ops map[string]journal.Op, p plan.Placement) 
 
 func (b bench) recover(t *testing.T) {
 	t.Helper()
-	l, err := Open(b.state, b.fs(t), knob.Ops(b.root))
+	l, err := Open(b.state, b.fs(t), Drivers{Ops: knob.Ops(b.root)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +308,7 @@ func thisHost(t *testing.T) (bench, plan.Placement) {
 	before := knobValues(t)
 	b := bench{root: "/", state: filepath.Join(t.TempDir(), "run"), fingerprint: knobValues}
 	t.Cleanup(func() {
-		if l, err := Open(b.state, host.Live(), knob.Ops("/")); err == nil {
+		if l, err := Open(b.state, host.Live(), Drivers{Ops: knob.Ops("/")}); err == nil {
 			if err = errors.Join(l.Apply(context.Background(), plan.Placement{}), l.Close()); err != nil {
 				t.Error(err)
 			}
@@ -332,7 +332,7 @@ func TestFullDisk(t *testing.T) {
 		if err := unix.Mount("tmpfs", b.state, "tmpfs", 0, fmt.Sprintf("size=%d,mode=700", pages*os.Getpagesize())); err != nil {
 			t.Fatal(err)
 		}
-		l, err := Open(b.state, b.fs(t), knob.Ops(b.root))
+		l, err := Open(b.state, b.fs(t), Drivers{Ops: knob.Ops(b.root)})
 		if err == nil {
 			err = errors.Join(l.Apply(t.Context(), one), l.Close())
 		}
@@ -394,7 +394,7 @@ func TestNoPartition(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.root, "proc/sys/kernel/osrelease"), []byte("5.10.0-32-amd64\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := Open(b.state, b.fs(t), knob.Ops(b.root))
+	l, err := Open(b.state, b.fs(t), Drivers{Ops: knob.Ops(b.root)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func TestGuard(t *testing.T) {
 	ops := knob.Ops(s.Dir())
 	ops[change.KindFile] = enforce.Refusing(ops[change.KindFile], "/proc/irq/25/smp_affinity_list")
 	s.Apply(t, ops)
-	g, err := guard.New(s.State(), s.FS(t), ops)
+	g, err := guard.New(s.State(), s.FS(t), enforce.Drivers{Ops: ops})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestGuard(t *testing.T) {
 		if found, err = g.Check(t.Context(), false); err != nil || len(found) != 1 || found[0].Name != "/"+mask {
 			t.Fatalf("change %d: %+v, %v", n, found, err)
 		}
-		l, err := enforce.Look(s.State(), s.FS(t), ops)
+		l, err := enforce.Look(s.State(), s.FS(t), enforce.Drivers{Ops: ops})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,37 +35,44 @@ type Lanes struct {
 	Left []*journal.LeftAlone
 	// Allowed is what lanes may have, where a caller says it before the first plan.
 	Allowed host.Allowance
-	Paths   []netpath.Path // that lanes may have
 	dir     string
 	root    fs.FS
 	ops     operations
+	paths   []netpath.Path
 	journal *journal.Journal
 	before  *host.Host // nil until it is read
 }
 
+// Drivers are what lanes are put in force with. All who open the lanes of a host have the same ones: what no
+// driver wants any more is taken back.
+type Drivers struct {
+	Ops   map[string]journal.Op // kinds of steps
+	Paths []netpath.Path        // network paths that lanes may have
+}
+
 // Open reads what is in force. It fails with a *journal.BusyError while another process changes the host.
-func Open(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
-	j, err := journal.Open(dir, journalName, ops)
+func Open(dir string, root fs.FS, d Drivers) (*Lanes, error) {
+	j, err := journal.Open(dir, journalName, d.Ops)
 	if err != nil {
 		return nil, err
 	}
-	return open(j, dir, root, ops)
+	return open(j, dir, root, d)
 }
 
 // OpenWait is Open that waits while another process changes the host, until ctx ends. It calls waiting, which
 // may be nil, with each process that it waits for.
 func OpenWait(
-	ctx context.Context, dir string, root fs.FS, ops map[string]journal.Op, waiting func(*journal.BusyError),
+	ctx context.Context, dir string, root fs.FS, d Drivers, waiting func(*journal.BusyError),
 ) (*Lanes, error) {
-	j, err := journal.OpenWait(ctx, dir, journalName, ops, waiting)
+	j, err := journal.OpenWait(ctx, dir, journalName, d.Ops, waiting)
 	if err != nil {
 		return nil, err
 	}
-	return open(j, dir, root, ops)
+	return open(j, dir, root, d)
 }
 
-func open(j *journal.Journal, dir string, root fs.FS, ops map[string]journal.Op) (l *Lanes, err error) {
-	l = &Lanes{dir: dir, root: root, ops: ops, journal: j}
+func open(j *journal.Journal, dir string, root fs.FS, d Drivers) (l *Lanes, err error) {
+	l = &Lanes{dir: dir, root: root, ops: d.Ops, paths: d.Paths, journal: j}
 	if l.Applied, err = readApplied(dir); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
@@ -76,12 +83,12 @@ func open(j *journal.Journal, dir string, root fs.FS, ops map[string]journal.Op)
 func (l *Lanes) Beside(name string) (*journal.Journal, error) { return l.journal.Beside(name) }
 
 // Look reads what is in force and changes nothing, also while another process changes the host.
-func Look(dir string, root fs.FS, ops map[string]journal.Op) (*Lanes, error) {
-	j, err := journal.Look(dir, journalName, ops)
+func Look(dir string, root fs.FS, d Drivers) (*Lanes, error) {
+	j, err := journal.Look(dir, journalName, d.Ops)
 	if err != nil {
 		return nil, err
 	}
-	return open(j, dir, root, ops)
+	return open(j, dir, root, d)
 }
 
 // Close lets other processes change the host.

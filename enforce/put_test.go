@@ -23,7 +23,7 @@ import (
 
 func (b bench) open(t *testing.T) *Lanes {
 	t.Helper()
-	l, err := Open(b.state, b.fs(t), knob.Ops(b.root))
+	l, err := Open(b.state, b.fs(t), Drivers{Ops: knob.Ops(b.root)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,8 +73,8 @@ func (l *Lanes) Unrecorded() ([]string, error) {
 }
 
 // Unseen stands for the lanes in force where the user may not see them: none.
-func Unseen(root fs.FS, ops map[string]journal.Op) *Lanes {
-	return &Lanes{root: root, ops: ops, journal: journal.None(ops)}
+func Unseen(root fs.FS, d Drivers) *Lanes {
+	return &Lanes{root: root, ops: d.Ops, paths: d.Paths, journal: journal.None(d.Ops)}
 }
 
 // pending are the steps of all journals.

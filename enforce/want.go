@@ -16,7 +16,7 @@ import (
 // whose place is asked for as before keeps it. With prune, lanes in force that are not asked for go. The
 // error is a *plan.Refusal or a *plan.Mismatch where the lanes are the reason.
 func (l *Lanes) Want(lanes []lane.Lane, prune bool) (plan.Placement, host.Host, error) {
-	err := Refuse(l.Paths, lanes)
+	err := Refuse(l.paths, lanes)
 	if err == nil {
 		err = l.refusePaths(lanes)
 	}

@@ -67,6 +67,9 @@ func (o Options) Complete() Options {
 	return o
 }
 
+// Drivers are those that the lanes of these options are put in force with.
+func (o Options) Drivers() enforce.Drivers { return enforce.Drivers{Ops: o.Ops, Paths: o.Paths} }
+
 func (o Options) allowed() host.Allowance {
 	return host.Allowance{CPUs: o.CPUs, MemoryNodes: o.MemoryNodes, Memory: o.Memory, Hugepages: o.Hugepages}
 }
@@ -89,7 +92,7 @@ func Open(ctx context.Context, o Options) (l *Lanes, expired []string, err error
 	if err != nil {
 		return nil, nil, err
 	}
-	inner.Allowed, inner.Paths = o.allowed(), o.Paths
+	inner.Allowed = o.allowed()
 	l = &Lanes{inner, o}
 	if expired, err = l.Expire(ctx); err != nil {
 		return nil, expired, errors.Join(err, l.Close())
@@ -99,9 +102,9 @@ func Open(ctx context.Context, o Options) (l *Lanes, expired []string, err error
 
 func open(ctx context.Context, o Options) (*enforce.Lanes, error) {
 	if o.Wait == nil {
-		return enforce.Open(o.Dir, o.root, o.Ops)
+		return enforce.Open(o.Dir, o.root, o.Drivers())
 	}
-	return enforce.OpenWait(ctx, o.Dir, o.root, o.Ops, func(b *journal.BusyError) { o.Wait(b.Holder) })
+	return enforce.OpenWait(ctx, o.Dir, o.root, o.Drivers(), func(b *journal.BusyError) { o.Wait(b.Holder) })
 }
 
 // OpenPatiently is Open that waits half a minute for other processes.
@@ -117,11 +120,11 @@ func OpenPatiently(ctx context.Context, o Options) (*Lanes, []string, error) {
 // Look reads the lanes in force, also while another process changes them. It can change nothing.
 func Look(o Options) (*Lanes, error) {
 	o = o.Complete()
-	l, err := enforce.Look(o.Dir, o.root, o.Ops)
+	l, err := enforce.Look(o.Dir, o.root, o.Drivers())
 	if err != nil {
 		return nil, err
 	}
-	l.Allowed, l.Paths = o.allowed(), o.Paths
+	l.Allowed = o.allowed()
 	return &Lanes{l, o}, nil
 }
 
@@ -137,7 +140,7 @@ func (l *Lanes) Free() (solver.Room, error) {
 // Unseen stands for lanes that this user may not see, as if there were none.
 func Unseen(o Options) *Lanes {
 	o = o.Complete()
-	return &Lanes{enforce.Unseen(o.root, o.Ops), o}
+	return &Lanes{enforce.Unseen(o.root, o.Drivers()), o}
 }
 
 // Applied is what came of putting a placement in force.

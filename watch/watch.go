@@ -84,7 +84,7 @@ func Open(of lanes.Options, o Options) (_ *Watch, err error) {
 	owned := witness.Owned{Cgroups: o.Groups}
 	if o.CPUs.IsEmpty() {
 		of = of.Complete()
-		if w.guard, err = guard.New(of.Dir, host.Live(), of.Ops); err != nil {
+		if w.guard, err = guard.New(of.Dir, host.Live(), of.Drivers()); err != nil {
 			return nil, err
 		}
 		watched, werr := w.guard.Watched(o.Lane)

@@ -26,7 +26,7 @@ import (
 type Guard struct {
 	dir     string
 	root    fs.FS
-	ops     map[string]journal.Op
+	drivers enforce.Drivers
 	lanes   *enforce.Lanes // only read
 	want    *enforce.Wanted
 	groups  []enforce.LaneGroup
@@ -48,8 +48,8 @@ type events struct {
 }
 
 // New watches the lanes that are in force by the state in dir.
-func New(dir string, root fs.FS, ops map[string]journal.Op) (*Guard, error) {
-	g := &Guard{dir: dir, root: root, ops: ops, writers: newWriters(), now: newContents(root),
+func New(dir string, root fs.FS, d enforce.Drivers) (*Guard, error) {
+	g := &Guard{dir: dir, root: root, drivers: d, writers: newWriters(), now: newContents(root),
 		since: map[string]map[int]uint64{}, reported: map[string]string{}, repairs: map[string][]time.Time{}}
 	s, err := g.events()
 	if err != nil {
@@ -99,7 +99,7 @@ func (g *Guard) events() (events, error) {
 
 // refresh plans anew what is wanted.
 func (g *Guard) refresh(s events) (err error) {
-	if g.lanes, err = enforce.Look(g.dir, g.root, g.ops); err != nil {
+	if g.lanes, err = enforce.Look(g.dir, g.root, g.drivers); err != nil {
 		return err
 	}
 	if g.want, err = g.lanes.Wanted(); err != nil {
@@ -168,7 +168,7 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error)
 
 // moveOrphans gives lanes a cgroup again that were in those of workloads which have ended.
 func (g *Guard) moveOrphans(ctx context.Context) error {
-	l, err := enforce.Open(g.dir, g.root, g.ops)
+	l, err := enforce.Open(g.dir, g.root, g.drivers)
 	if errors.Is(err, journal.ErrBusy) {
 		return nil
 	}
@@ -221,7 +221,7 @@ func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 	if len(todo) == 0 {
 		return nil
 	}
-	l, err := enforce.Open(g.dir, g.root, g.ops)
+	l, err := enforce.Open(g.dir, g.root, g.drivers)
 	if errors.Is(err, journal.ErrBusy) {
 		return nil
 	}

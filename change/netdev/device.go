@@ -17,11 +17,14 @@ import (
 // own returns the device that a Link of this target makes: the host's end, or that in the namespace where it
 // has no end on the host. It is nil where there is none.
 func own(target string, spec Link) (*netlink.Handle, netlink.Link, error) {
-	netns, name := "", target
-	if spec.Type == Macvlan {
-		netns, name = spec.Peer.Netns, spec.Peer.Name
+	if spec.Type != Macvlan {
+		return Find("", target)
 	}
-	return Find(netns, name)
+	h, l, err := Find(spec.Peer.Netns, spec.Peer.Name)
+	if l != nil || err != nil {
+		return h, l, err
+	}
+	return Find(spec.Peer.Netns, target) // a crash has kept it from its name
 }
 
 // Find opens the netlink socket of a namespace, which the caller closes, and finds a device there; without
@@ -81,7 +84,9 @@ func (l Link) add(target string, group uint32) error {
 		if perr != nil {
 			return fmt.Errorf("%s: %w", l.Parent, perr)
 		}
-		attrs.Name, attrs.ParentIndex, attrs.Namespace = p.Name, parent.Attrs().Index, netlink.NsFd(ns)
+		// It is made under the name of the step, and gets its own in the namespace: kernels such as 6.12 refuse a
+		// name that a device of the host has.
+		attrs.ParentIndex, attrs.Namespace = parent.Attrs().Index, netlink.NsFd(ns)
 		attrs.HardwareAddr, attrs.MTU = mac, p.MTU
 		return h.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
 	}
@@ -92,10 +97,12 @@ func (l Link) add(target string, group uint32) error {
 
 // configure sets what there is as it is wanted; what is so already stays.
 func (l Link) configure(target string) error {
-	if l.Type != Macvlan {
-		if err := l.configurePort(target); err != nil {
-			return fmt.Errorf("%s: %w", target, err)
-		}
+	set := l.configurePort
+	if l.Type == Macvlan {
+		set = l.rename
+	}
+	if err := set(target); err != nil {
+		return fmt.Errorf("%s: %w", target, err)
 	}
 	if l.Peer == nil {
 		return nil
@@ -104,6 +111,16 @@ func (l Link) configure(target string) error {
 		return fmt.Errorf("%s in %s: %w", l.Peer.Name, l.Peer.Netns, err)
 	}
 	return nil
+}
+
+// rename gives the device the name that it has in its namespace.
+func (l Link) rename(target string) error {
+	h, made, err := Find(l.Peer.Netns, target)
+	if made == nil || err != nil {
+		return err
+	}
+	defer h.Close()
+	return h.LinkSetName(made, l.Peer.Name)
 }
 
 func (l Link) configurePort(name string) error {

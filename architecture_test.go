@@ -159,7 +159,7 @@ probe/webserver        550       20  the real-time and the web case study, expor
 probe/wrk              350        5  facts, published figures
 prove                 3200       25  void runs made again
 prove/layout           250       10  loads as shares of a measured capacity
-prove/scenario        1450       20  optional probes
+prove/scenario        1450       21  budget of steal
 prove/search           400       10  searches beside the cells
 quantity               250       10  loads as shares of a measured capacity
 report                2300        5  strange programs and names end in one line

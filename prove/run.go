@@ -264,7 +264,7 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 	}
 	if run.Witness.Source != "" { // the neighbours' own count of their work is part of the evidence
 		inside := slices.ContainsFunc(probes, func(p scenario.Probe) bool { return p.Inside() })
-		run.Void = append(run.Void, witness.Contradictions(run.Witness, expectations(c, given, inside,
+		run.Void = append(run.Void, witness.Contradictions(run.Witness, r.expectations(c, given, inside,
 			run.Witness))...)
 	}
 	return err

@@ -290,6 +290,10 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		return s, nil, err
 	}
 	notes := append(layout.Notes(r.layouts, s.Cells), r.notes()...)
+	if b := r.scenario.StealPercent(); b != scenario.UsualStealBudget {
+		notes = append(notes, fmt.Sprintf("A run is void beyond a steal of %g%%, the scenario's budget; the usual "+
+			"one is %g%%.", b, scenario.UsualStealBudget))
+	}
 	for _, e := range s.Scenario.Excluded {
 		notes = append(notes, fmt.Sprintf("%s is no cell: %s", e.Cell, e.Because))
 	}
@@ -330,10 +334,11 @@ func (r *runner) path(name string) (Path, error) {
 }
 
 // expectations are what the witness of a cell must show.
-func expectations(c results.Cell, given factor.Conditions, inside bool, w results.Witness) witness.Expect {
+func (r *runner) expectations(c results.Cell, given factor.Conditions, inside bool,
+	w results.Witness) witness.Expect {
 	e := witness.Expect{Noisy: len(given.Neighbours) > 0, Neighbours: c.Neighbours,
 		Measured:     c.Application.Union(c.Client),
-		StealPercent: stealBudget, Window: w.Window}
+		StealPercent: r.scenario.StealPercent(), Window: w.Window}
 	if inside {
 		e.Starter = os.Getpid()
 	}
@@ -342,9 +347,6 @@ func expectations(c results.Cell, given factor.Conditions, inside bool, w result
 	}
 	return e
 }
-
-// stealBudget is how much of a measured CPU's time the hypervisor may take before a run is void.
-const stealBudget = 5.0
 
 func environment(h host.Host, versions map[string]string) results.Environment {
 	return results.Environment{Hostname: h.Hostname, Kernel: h.Kernel.Release + " " + h.Kernel.Version,

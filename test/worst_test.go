@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -71,6 +70,7 @@ apiVersion: isolane.dev/v1alpha3
 kind: Scenario
 metadata: {name: worst, title: One cell with an intruder}
 spec:
+  stealBudget: 100 # this is about the program, not the machine
   factors: [{name: noise, levels: [quiet]}, {name: placement, levels: [pinned]}, {name: path, levels: [bridge]}]
   baseline: quiet-pinned-bridge
   cells: [quiet-pinned-bridge]
@@ -116,14 +116,14 @@ func TestWorstSamplesNameTheIntruder(t *testing.T) {
 	}
 	var text bytes.Buffer
 	counted := 0
-	for i := range 15 { // what else runs on this machine may be worse for a while
+	for i := range 15 { // the hypervisor may be worse for a while
 		s = prove(t, file, filepath.Join(dir, strconv.Itoa(i)))
-		why := s.Runs[len(s.Runs)-1].Void
-		if slices.ContainsFunc(why, func(reason string) bool { return !strings.HasPrefix(reason, "steal ") }) {
-			t.Fatalf("void, and not by the hypervisor alone: %q", why)
-		}
-		if len(why) > 0 {
+		run := s.Runs[len(s.Runs)-1]
+		if stolen(run) > 20*time.Millisecond { // a fifth of what the intruder takes
 			continue
+		}
+		if len(run.Void) > 0 {
+			t.Fatalf("void, and not by the hypervisor: %q", run.Void)
 		}
 		sum, err := figures.Summarize(s)
 		if err != nil {
@@ -134,9 +134,6 @@ func TestWorstSamplesNameTheIntruder(t *testing.T) {
 			t.Fatal(err)
 		}
 		tail := sum.Cells[0].Tail
-		if len(tail.Met) > 0 && tail.Met[0].Kind == witness.Steal { // the hypervisor is the main explanation
-			continue
-		}
 		if len(tail.Met) > 0 && tail.Met[0].Name == "intruder" && tail.Met[0].Kind == witness.Task &&
 			strings.Contains(text.String(), "% intruder, ") {
 			t.Log(text.String()[strings.Index(text.String(), "What the worst"):])
@@ -168,6 +165,14 @@ func prove(t *testing.T, file, dir string) results.Session {
 		}
 	}
 	return s
+}
+
+// stolen is what the hypervisor took of all CPUs during a run.
+func stolen(r results.Run) (sum time.Duration) {
+	for _, c := range r.Witness.CPUs {
+		sum += time.Duration(c.Steal)
+	}
+	return sum
 }
 
 // met adds up what the sources of one name cover, over all runs.

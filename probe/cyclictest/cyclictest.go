@@ -9,19 +9,14 @@ import (
 	"time"
 
 	"isolane.dev/isolane/probe"
-	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 )
 
 // Program is the program.
 const Program = "cyclictest"
 
-const (
-	usualPriority = 80
-	minInterval   = 50 * time.Microsecond
-	maxInterval   = time.Second
-	maxThreads    = 1024
-)
+// minInterval is what cyclictest keeps up with everywhere.
+const minInterval = 50 * time.Microsecond
 
 // histogramEnd is where cyclictest's histogram ends, in its bins of 1 µs. For each thread it locks 8
 // bytes a bin.
@@ -33,12 +28,7 @@ type Driver struct{}
 // Probe measures wake-up latency with SCHED_FIFO threads, one to a CPU.
 type Probe struct {
 	probe.Alone
-	Interval quantity.Duration `json:"interval"`          // whole µs; default 1ms
-	Priority int               `json:"priority"`          // default 80
-	Threads  int               `json:"threads,omitempty"` // 0: one for each CPU that the process may use
-	// HoldIdle keeps all CPUs of the host out of their idle states, through /dev/cpu_dma_latency: cyclictest's
-	// own default. Ours is false, as in the other probes.
-	HoldIdle bool `json:"holdIdle"`
+	probe.Timer
 }
 
 // Name returns "cyclictest".
@@ -52,17 +42,12 @@ func (Driver) Package(string) string { return "rt-tests" }
 
 // Read reads a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
-	p := Probe{Interval: quantity.Duration(time.Millisecond), Priority: usualPriority}
+	p := Probe{Timer: probe.UsualTimer()}
 	if err := probe.Decode(settings, &p); err != nil {
 		return nil, err
 	}
-	switch interval := p.Interval.Duration(); {
-	case interval < minInterval || interval > maxInterval || interval%time.Microsecond != 0:
-		return nil, fmt.Errorf("interval: %s: expected 50us to 1s, in whole microseconds", p.Interval)
-	case p.Priority < 1 || p.Priority > 99:
-		return nil, fmt.Errorf("priority: %d: expected 1-99", p.Priority)
-	case p.Threads < 0 || p.Threads > maxThreads:
-		return nil, fmt.Errorf("threads: %d: expected 1-%d, or 0 for one on each CPU", p.Threads, maxThreads)
+	if err := p.Check(minInterval); err != nil {
+		return nil, err
 	}
 	return p, nil
 }
@@ -75,21 +60,10 @@ func (Probe) Validate(c probe.Conditions) error {
 	return nil
 }
 
-// Metrics are the latency, and how many activations were skipped. The loop counts as closed: an
-// activation waits for the last, and stalls are missed.
+// Metrics are the latency, and how many activations were skipped.
 func (p Probe) Metrics(name string) []results.Metric {
-	about := fmt.Sprintf("Median wake-up latency (P50) at %s, fifo %d; cyclictest, without a warm-up",
-		p.Interval, p.Priority)
-	return []results.Metric{
-		{Name: name, Quantity: "wakeup", Noun: "wake-up latency", Title: "Wake-up latency (cyclictest)",
-			About: about, Unit: "ns", Better: results.Lower, Margin: 0.10, Sampled: true, Loop: results.Closed},
-		{Name: skipped(name), Quantity: "skipped", Noun: "skipped activations", Title: "Skipped activations",
-			About: "due in the window, less those that cyclictest counts", Unit: "activations",
-			Better: results.Lower, Margin: 0.10, Role: results.Check},
-	}
+	return []results.Metric{p.Latency(name, Program, "cyclictest, without a warm-up"), probe.Skipped(name, Program)}
 }
-
-func skipped(name string) string { return name + "-skipped" }
 
 // Capabilities are for its scheduling class, locked memory and /dev/cpu_dma_latency.
 func (Probe) Capabilities() []string { return []string{"SYS_NICE", "IPC_LOCK"} }

@@ -89,7 +89,8 @@ func (p Probe) fill(m *results.Measurement, all map[string]*hdrhistogram.Histogr
 	counted map[string]uint64, threads int) (err error) {
 	due := max(uint64(threads)*uint64(time.Duration(m.Window)/p.Interval.Duration()), counted["Thr"])
 	lost := due - counted["Thr"]
-	m.Samples, m.Values = map[string]results.Samples{}, map[string]float64{m.Name + skipped: float64(lost)}
+	m.Samples = map[string]results.Samples{}
+	m.Values = map[string]float64{probe.Skipped(m.Name, Program).Name: float64(lost)}
 	for _, k := range kinds() {
 		if all[k.column] == nil {
 			continue // no CPU has any

@@ -9,19 +9,14 @@ import (
 	"time"
 
 	"isolane.dev/isolane/probe"
-	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 )
 
 // Program is the program, and its package in Debian.
 const Program = "rtla"
 
-const (
-	usualPriority = 80
-	minInterval   = 100 * time.Microsecond // timerlat's own bounds (kernel/trace/trace_osnoise.c)
-	maxInterval   = time.Second
-	maxThreads    = 1024
-)
+// minInterval is timerlat's own bound (kernel/trace/trace_osnoise.c).
+const minInterval = 100 * time.Microsecond
 
 // The histogram has buckets of 1 µs, as cyclictest's; what takes longer than its end is only counted.
 const (
@@ -38,11 +33,7 @@ type Driver struct{}
 type Probe struct {
 	probe.Alone
 	probe.Own
-	Interval quantity.Duration `json:"interval"`          // whole µs; default 1ms
-	Priority int               `json:"priority"`          // default 80
-	Threads  int               `json:"threads,omitempty"` // 0: one for each CPU that the process may use
-	// HoldIdle keeps all CPUs of the host out of their idle states, through /dev/cpu_dma_latency.
-	HoldIdle bool `json:"holdIdle"`
+	probe.Timer
 }
 
 // Name returns "rtla".
@@ -53,17 +44,12 @@ func (Driver) Programs() []string { return []string{Program} }
 
 // Read reads a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
-	p := Probe{Interval: quantity.Duration(time.Millisecond), Priority: usualPriority}
+	p := Probe{Timer: probe.UsualTimer()}
 	if err := probe.Decode(settings, &p); err != nil {
 		return nil, err
 	}
-	switch interval := p.Interval.Duration(); {
-	case interval < minInterval || interval > maxInterval || interval%time.Microsecond != 0:
-		return nil, fmt.Errorf("interval: %s: expected 100us to 1s, in whole microseconds", p.Interval)
-	case p.Priority < 1 || p.Priority > 99:
-		return nil, fmt.Errorf("priority: %d: expected 1-99", p.Priority)
-	case p.Threads < 0 || p.Threads > maxThreads:
-		return nil, fmt.Errorf("threads: %d: expected 1-%d, or 0 for one on each CPU", p.Threads, maxThreads)
+	if err := p.Check(minInterval); err != nil {
+		return nil, err
 	}
 	return p, nil
 }
@@ -79,10 +65,8 @@ func (Probe) Validate(c probe.Conditions) error {
 // Metrics are the latency of the thread, and as checks those of the timer's interrupt before it, and of the
 // way through the program after it; and how many activations were skipped.
 func (p Probe) Metrics(name string) []results.Metric {
-	latency := results.Metric{Name: name, Quantity: "wakeup", Noun: "wake-up latency",
-		Title: "Wake-up latency (rtla)", Unit: "ns", Better: results.Lower, Margin: 0.10, Sampled: true,
-		Loop: results.Closed, About: fmt.Sprintf("Median wake-up latency (P50) at %s, fifo %d; rtla timerlat, "+
-			"which reads the clock in the kernel, before the thread returns to its program", p.Interval, p.Priority)}
+	latency := p.Latency(name, Program, "rtla timerlat, which reads the clock in the kernel, before the thread "+
+		"returns to its program")
 	irq, user := latency, latency
 	irq.Name, irq.Quantity, irq.Noun, irq.Title = name+interrupts, "wakeup-irq", "interrupt latency",
 		"Latency of the timer's interrupt"
@@ -90,17 +74,13 @@ func (p Probe) Metrics(name string) []results.Metric {
 	user.Name, user.Quantity, user.Noun, user.Title = name+returns, "wakeup-return", "latency of the return",
 		"Wake-up latency with the return"
 	user.About, user.Role = "until the program (rtla) has run, and is back in the kernel", results.Check
-	return []results.Metric{latency, irq, user,
-		{Name: name + skipped, Quantity: "skipped", Noun: "skipped activations", Title: "Skipped activations",
-			About: "due in the window, less those that rtla counts", Unit: "activations",
-			Better: results.Lower, Margin: 0.10, Role: results.Check}}
+	return []results.Metric{latency, irq, user, probe.Skipped(name, Program)}
 }
 
 // The words behind the name of a probe in those of its other metrics.
 const (
 	interrupts = "-irq"
 	returns    = "-return"
-	skipped    = "-skipped"
 )
 
 // Capabilities are for its scheduling class.

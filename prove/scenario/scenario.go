@@ -45,16 +45,30 @@ type Spec struct {
 	Cells    []string    `json:"cells,omitempty"` // all combinations when absent
 	Lane     lane.Spec   `json:"lane"`            // what the application asks for
 	// CongestionControl is TCP's algorithm on both sides, "" leaves the host's.
-	CongestionControl string  `json:"congestionControl,omitempty"`
-	Client            Client  `json:"client,omitzero"`
-	Probes            []Probe `json:"probes"`
-	Means             []Mean  `json:"means,omitempty"`
+	CongestionControl string `json:"congestionControl,omitempty"`
+	Client            Client `json:"client,omitzero"`
+	// StealBudget is how much of a measured CPU's time, in percent, the hypervisor may take before a run is
+	// void; UsualStealBudget when absent.
+	StealBudget *float64 `json:"stealBudget,omitempty"`
+	Probes      []Probe  `json:"probes"`
+	Means       []Mean   `json:"means,omitempty"`
 	// metrics of the verdict; the first of each quantity when absent
 	Primary   []string          `json:"primary,omitempty"`
 	Modes     map[string]Mode   `json:"modes"` // quick, standard, proof
 	Aims      *results.Aims     `json:"aims,omitempty"`
 	Published []PublishedSource `json:"published,omitempty"`
 	Searches  []Search          `json:"searches,omitempty"`
+}
+
+// UsualStealBudget is that of a scenario that states none.
+const UsualStealBudget = 5.0
+
+// StealPercent is the budget that holds.
+func (s Scenario) StealPercent() float64 {
+	if s.Spec.StealBudget == nil {
+		return UsualStealBudget
+	}
+	return *s.Spec.StealBudget
 }
 
 // Factor is one that differs between the cells. In YAML the settings of its driver stand beside these.

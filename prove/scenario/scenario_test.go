@@ -179,6 +179,7 @@ func TestParseRefuses(t *testing.T) {
 		{"measure: 1s}", "measure: 1500ms}", "iperf3 takes whole seconds"},
 		{"blocks: 3", "blocks: 0", "spec.modes.quick.blocks"},
 		{"priority: 50", "priority: 99", "spec.client"},
+		{"  baseline:", "  stealBudget: 101\n  baseline:", "spec.stealBudget: expected 0-100 percent of a CPU, found 101"},
 		{"cpus: {count: 1}", "cpus: {count: 0}", "spec.lane: spec.cpus.count: expected 1-8192, found 0"},
 		{"name: rtt-udp-1400-pingpong", "name: rtt-udp-64-pingpong", "listed twice"},
 		{"name: throughput,", "name: throughput-tcp-up,", `two metrics have the name "throughput-tcp-up"`},

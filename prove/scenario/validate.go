@@ -30,6 +30,9 @@ func (s *Scenario) validate(kinds Drivers) error {
 		return fmt.Errorf("spec.client: expected policy fifo or rr and a priority of 1-98, found %q %d", c.Policy,
 			c.Priority)
 	}
+	if b := s.StealPercent(); b < 0 || b > 100 {
+		return fmt.Errorf("spec.stealBudget: expected 0-100 percent of a CPU, found %g", b)
+	}
 	return s.validateModes(kinds)
 }
 

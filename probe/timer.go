@@ -1,0 +1,54 @@
+package probe
+
+import (
+	"fmt"
+	"time"
+
+	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/results"
+)
+
+// Timer is embedded by a probe that drives a program whose SCHED_FIFO threads, one to a CPU, wake at an
+// interval: its settings.
+type Timer struct {
+	Interval quantity.Duration `json:"interval"`          // whole µs; default 1ms
+	Priority int               `json:"priority"`          // default 80
+	Threads  int               `json:"threads,omitempty"` // 0: one for each CPU that the process may use
+	// HoldIdle keeps all CPUs of the host out of their idle states, through /dev/cpu_dma_latency. That is
+	// cyclictest's own default; ours is false, as in the other probes.
+	HoldIdle bool `json:"holdIdle"`
+}
+
+// UsualTimer has the defaults.
+func UsualTimer() Timer { return Timer{Interval: quantity.Duration(time.Millisecond), Priority: 80} }
+
+// Check says which setting is not possible; least is the program's least interval.
+func (t Timer) Check(least time.Duration) error {
+	const most, threads = time.Second, 1024
+	switch interval := t.Interval.Duration(); {
+	case interval < least || interval > most || interval%time.Microsecond != 0:
+		return fmt.Errorf("interval: %s: expected %s to %s, in whole microseconds", t.Interval,
+			quantity.Duration(least), quantity.Duration(most))
+	case t.Priority < 1 || t.Priority > 99:
+		return fmt.Errorf("priority: %d: expected 1-99", t.Priority)
+	case t.Threads < 0 || t.Threads > threads:
+		return fmt.Errorf("threads: %d: expected 1-%d, or 0 for one on each CPU", t.Threads, threads)
+	}
+	return nil
+}
+
+// Latency is the metric of that name. Its loop counts as closed: an activation waits for the last, and stalls
+// are missed. How says what the program measures.
+func (t Timer) Latency(name, program, how string) results.Metric {
+	return results.Metric{Name: name, Quantity: "wakeup", Noun: "wake-up latency",
+		Title: "Wake-up latency (" + program + ")", Unit: "ns", Better: results.Lower, Margin: 0.10, Sampled: true,
+		Loop: results.Closed, About: fmt.Sprintf("Median wake-up latency (P50) at %s, fifo %d; %s", t.Interval,
+			t.Priority, how)}
+}
+
+// Skipped is the metric of the activations that the program missed, of the probe of that name.
+func Skipped(name, program string) results.Metric {
+	return results.Metric{Name: name + "-skipped", Quantity: "skipped", Noun: "skipped activations",
+		Title: "Skipped activations", About: "due in the window, less those that " + program + " counts",
+		Unit: "activations", Better: results.Lower, Margin: 0.10, Role: results.Check}
+}

@@ -66,7 +66,7 @@ func imports() map[string][]string {
 			"witness"},
 		"witness":        {"cpuset", "host", "host/cgroup", "host/task", "results"},
 		"probe":          {"results"},
-		"probe/*":        {"cpuset", "probe", "probe/webserver", "quantity", "results"},
+		"probe/*":        {"cpuset", "probe", "probe/timer", "probe/webserver", "quantity", "results"},
 		"factor":         {"lane", "noise", "probe", "results", "runtime/guest"},
 		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "results", "runtime/guest"},
 		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "sched", "stats"},
@@ -148,12 +148,13 @@ plan/search           1800       20  one lane's best place, out of plan
 plan/solver           2000       10  what a lane near to another leaves it
 plan/stock            1250       15  lanes that are still to come
 probe                  450       20  errors of a scenario that name the field and what was expected
-probe/cyclictest       300        5  the real-time and the web case study, exports, compare
+probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
 probe/http            1050       10  loads as shares of a measured capacity
 probe/iperf3           250        5  figures that cannot be are void
 probe/probetest        100        5  servers of probes' tests, shared
 probe/rtla             600        5  the kernel's own measure of wake-up latency
+probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures

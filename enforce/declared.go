@@ -17,7 +17,7 @@ import (
 // All other fields of a lane are enforced, or are an objective (see Objectives).
 func Refuse(paths []netpath.Path, lanes []lane.Lane) error {
 	for _, l := range lanes {
-		leave, err := netpath.Declared(paths, l.Spec)
+		leave, err := netpath.Refuse(paths, l.Spec)
 		if err == nil {
 			continue
 		}

@@ -37,7 +37,8 @@ func (s Spec) validateNetwork() error {
 	for _, f := range []struct {
 		name  string
 		given bool
-	}{{"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0}, {"mtu", n.MTU > 0}} {
+	}{{"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0}, {"mtu", n.MTU > 0},
+		{"vlan.outer", n.VLAN.Outer > 0}, {"vlan.inner", n.VLAN.Inner > 0}} {
 		if f.given && n.Path == "" {
 			return wrong("spec.network."+f.name, "expected spec.network.path too: without one the workload keeps the "+
 				"network that it has")

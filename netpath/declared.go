@@ -22,9 +22,9 @@ type Path interface {
 	Steps(lanes []Lane) ([]journal.Step, error)
 }
 
-// Declared says what of a lane none of the paths can do on any host, and the fields to leave out so that the
+// Refuse says what of a lane none of the paths can do on any host, and the fields to leave out so that the
 // lane is not refused for that; none where that does not help.
-func Declared(paths []Path, spec lane.Spec) (leave []string, err error) {
+func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 	n := spec.Network
 	switch p := Find(paths, n); {
 	case p != nil && spec.Cgroup.Path != "":
@@ -34,8 +34,6 @@ func Declared(paths []Path, spec lane.Spec) (leave []string, err error) {
 		err = p.Declared(n)
 	case n.Path != "":
 		err = fmt.Errorf("spec.network.path: %s: expected %s, this version makes no others", n.Path, names(paths))
-	default:
-		err = Lacks("", n)
 	}
 	if err != nil {
 		field, _, _ := strings.Cut(err.Error(), ": ")

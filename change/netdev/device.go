@@ -149,12 +149,23 @@ func (l Link) configurePort(name string) error {
 			}
 		}
 	}
-	if l.Peer != nil && l.Peer.MTU > 0 && port.Attrs().MTU != l.Peer.MTU {
-		if err = h.LinkSetMTU(port, l.Peer.MTU); err != nil {
-			return fmt.Errorf("mtu %d: %w", l.Peer.MTU, err)
+	if l.Peer != nil {
+		if err = setMTU(h, port, l.Peer.MTU); err != nil {
+			return err
 		}
 	}
 	return h.LinkSetUp(port)
+}
+
+// setMTU sets the MTU, 0 leaves it.
+func setMTU(h *netlink.Handle, l netlink.Link, mtu int) error {
+	if mtu == 0 || l.Attrs().MTU == mtu {
+		return nil
+	}
+	if err := h.LinkSetMTU(l, mtu); err != nil {
+		return fmt.Errorf("mtu %d: %w", mtu, err)
+	}
+	return nil
 }
 
 // configure gives the inner end its addresses and routes and sets it up. Duplicate address detection would
@@ -176,10 +187,8 @@ func (p Peer) configure() error {
 			return fmt.Errorf("address %s: %w", mac, err)
 		}
 	}
-	if p.MTU > 0 && l.Attrs().MTU != p.MTU {
-		if err = h.LinkSetMTU(l, p.MTU); err != nil {
-			return fmt.Errorf("mtu %d: %w", p.MTU, err)
-		}
+	if err = setMTU(h, l, p.MTU); err != nil {
+		return err
 	}
 	for _, a := range p.Addresses {
 		ipnet := &net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/timer"
 	"isolane.dev/isolane/results"
 )
 
@@ -28,7 +29,7 @@ type Driver struct{}
 // Probe measures wake-up latency with SCHED_FIFO threads, one to a CPU.
 type Probe struct {
 	probe.Alone
-	probe.Timer
+	timer.Settings
 }
 
 // Name returns "cyclictest".
@@ -42,7 +43,7 @@ func (Driver) Package(string) string { return "rt-tests" }
 
 // Read reads a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
-	p := Probe{Timer: probe.UsualTimer()}
+	p := Probe{Settings: timer.Usual()}
 	if err := probe.Decode(settings, &p); err != nil {
 		return nil, err
 	}
@@ -62,7 +63,8 @@ func (Probe) Validate(c probe.Conditions) error {
 
 // Metrics are the latency, and how many activations were skipped.
 func (p Probe) Metrics(name string) []results.Metric {
-	return []results.Metric{p.Latency(name, Program, "cyclictest, without a warm-up"), probe.Skipped(name, Program)}
+	return []results.Metric{p.Latency(name, Program, "cyclictest, without a warm-up"),
+		timer.Skipped(name, Program)}
 }
 
 // Capabilities are for its scheduling class, locked memory and /dev/cpu_dma_latency.

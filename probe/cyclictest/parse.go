@@ -11,6 +11,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/timer"
 	"isolane.dev/isolane/results"
 )
 
@@ -75,7 +76,7 @@ func (p Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, er
 		return m, err
 	}
 	m.Samples = map[string]results.Samples{c.Name: samples}
-	m.Values = map[string]float64{probe.Skipped(c.Name, Program).Name: float64(samples.Lost)}
+	m.Values = map[string]float64{timer.Skipped(c.Name, Program).Name: float64(samples.Lost)}
 	m.Facts = map[string]string{"version": r.Version}
 	return m, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/timer"
 	"isolane.dev/isolane/results"
 )
 
@@ -90,7 +91,7 @@ func (p Probe) fill(m *results.Measurement, all map[string]*hdrhistogram.Histogr
 	due := max(uint64(threads)*uint64(time.Duration(m.Window)/p.Interval.Duration()), counted["Thr"])
 	lost := due - counted["Thr"]
 	m.Samples = map[string]results.Samples{}
-	m.Values = map[string]float64{probe.Skipped(m.Name, Program).Name: float64(lost)}
+	m.Values = map[string]float64{timer.Skipped(m.Name, Program).Name: float64(lost)}
 	for _, k := range kinds() {
 		if all[k.column] == nil {
 			continue // no CPU has any

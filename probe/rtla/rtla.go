@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/timer"
 	"isolane.dev/isolane/results"
 )
 
@@ -33,7 +34,7 @@ type Driver struct{}
 type Probe struct {
 	probe.Alone
 	probe.Own
-	probe.Timer
+	timer.Settings
 }
 
 // Name returns "rtla".
@@ -44,7 +45,7 @@ func (Driver) Programs() []string { return []string{Program} }
 
 // Read reads a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
-	p := Probe{Timer: probe.UsualTimer()}
+	p := Probe{Settings: timer.Usual()}
 	if err := probe.Decode(settings, &p); err != nil {
 		return nil, err
 	}
@@ -74,7 +75,7 @@ func (p Probe) Metrics(name string) []results.Metric {
 	user.Name, user.Quantity, user.Noun, user.Title = name+returns, "wakeup-return", "latency of the return",
 		"Wake-up latency with the return"
 	user.About, user.Role = "until the program (rtla) has run, and is back in the kernel", results.Check
-	return []results.Metric{latency, irq, user, probe.Skipped(name, Program)}
+	return []results.Metric{latency, irq, user, timer.Skipped(name, Program)}
 }
 
 // The words behind the name of a probe in those of its other metrics.

@@ -1,4 +1,6 @@
-package probe
+// Package timer holds what the probes share that drive somebody else's program of threads which wake at an
+// interval: cyclictest and rtla.
+package timer
 
 import (
 	"fmt"
@@ -8,9 +10,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Timer is embedded by a probe that drives a program whose SCHED_FIFO threads, one to a CPU, wake at an
-// interval: its settings.
-type Timer struct {
+// Settings are embedded by such a probe. The threads are SCHED_FIFO, one to a CPU.
+type Settings struct {
 	Interval quantity.Duration `json:"interval"`          // whole µs; default 1ms
 	Priority int               `json:"priority"`          // default 80
 	Threads  int               `json:"threads,omitempty"` // 0: one for each CPU that the process may use
@@ -19,31 +20,31 @@ type Timer struct {
 	HoldIdle bool `json:"holdIdle"`
 }
 
-// UsualTimer has the defaults.
-func UsualTimer() Timer { return Timer{Interval: quantity.Duration(time.Millisecond), Priority: 80} }
+// Usual has the defaults.
+func Usual() Settings { return Settings{Interval: quantity.Duration(time.Millisecond), Priority: 80} }
 
 // Check says which setting is not possible; least is the program's least interval.
-func (t Timer) Check(least time.Duration) error {
+func (s Settings) Check(least time.Duration) error {
 	const most, threads = time.Second, 1024
-	switch interval := t.Interval.Duration(); {
+	switch interval := s.Interval.Duration(); {
 	case interval < least || interval > most || interval%time.Microsecond != 0:
-		return fmt.Errorf("interval: %s: expected %s to %s, in whole microseconds", t.Interval,
+		return fmt.Errorf("interval: %s: expected %s to %s, in whole microseconds", s.Interval,
 			quantity.Duration(least), quantity.Duration(most))
-	case t.Priority < 1 || t.Priority > 99:
-		return fmt.Errorf("priority: %d: expected 1-99", t.Priority)
-	case t.Threads < 0 || t.Threads > threads:
-		return fmt.Errorf("threads: %d: expected 1-%d, or 0 for one on each CPU", t.Threads, threads)
+	case s.Priority < 1 || s.Priority > 99:
+		return fmt.Errorf("priority: %d: expected 1-99", s.Priority)
+	case s.Threads < 0 || s.Threads > threads:
+		return fmt.Errorf("threads: %d: expected 1-%d, or 0 for one on each CPU", s.Threads, threads)
 	}
 	return nil
 }
 
 // Latency is the metric of that name. Its loop counts as closed: an activation waits for the last, and stalls
 // are missed. How says what the program measures.
-func (t Timer) Latency(name, program, how string) results.Metric {
+func (s Settings) Latency(name, program, how string) results.Metric {
 	return results.Metric{Name: name, Quantity: "wakeup", Noun: "wake-up latency",
 		Title: "Wake-up latency (" + program + ")", Unit: "ns", Better: results.Lower, Margin: 0.10, Sampled: true,
-		Loop: results.Closed, About: fmt.Sprintf("Median wake-up latency (P50) at %s, fifo %d; %s", t.Interval,
-			t.Priority, how)}
+		Loop: results.Closed, About: fmt.Sprintf("Median wake-up latency (P50) at %s, fifo %d; %s", s.Interval,
+			s.Priority, how)}
 }
 
 // Skipped is the metric of the activations that the program missed, of the probe of that name.

@@ -53,7 +53,7 @@ func imports() map[string][]string {
 		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"change/netdev":   {"journal"},
 		"netpath":         {"change", "change/netdev", "journal", "lane"},
-		"netpath/*":       {"change/netdev", "journal", "lane", "netpath"},
+		"netpath/*":       {"change/netdev", "journal", "lane", "netpath", "netpath/bridge"},
 		"runtime/process": {"cpuset", "host", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal",
 			"knob", "plan"},
@@ -140,7 +140,7 @@ lane/explain           150        5
 lanes                 1500       30  network paths of lanes
 netpath                400       20  what paths can be declared
 netpath/bridge         150        5  network paths of lanes
-netpath/express        200        5
+netpath/express        450        5  path express for lanes
 netpath/macvlan        100        5
 noise                  100        5
 plan                   450       20

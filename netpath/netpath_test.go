@@ -294,7 +294,7 @@ func TestLanesAreTakenBack(t *testing.T) {
 		Name() string
 		Possible(l netpath.Lane) error
 		Steps(lanes []netpath.Lane) ([]journal.Step, error)
-	}{bridge.Path{}, macvlan.Path{}} {
+	}{bridge.Path{}, macvlan.Path{}, express.Path{}} {
 		var lanes []netpath.Lane
 		for i, name := range []string{"islt-a", "islt-with-a-long-name"} {
 			address := lane.Address{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 9, byte(1 + i)}), 24)}

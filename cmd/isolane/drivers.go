@@ -51,6 +51,6 @@ func kinds() scenario.Drivers {
 
 // options are those of this host; the network paths bring kinds of steps.
 func options() lanes.Options {
-	return lanes.Options{Paths: []netpath.Path{bridge.Path{}, macvlan.Path{}},
+	return lanes.Options{Paths: []netpath.Path{bridge.Path{}, macvlan.Path{}, express.Path{}},
 		Ops: map[string]journal.Op{express.Kind: express.Op{}}}.Complete()
 }

@@ -11,7 +11,7 @@ import (
 	"isolane.dev/isolane/netpath"
 )
 
-// Path is the path "bridge", or with GRO "bridge-gro", which is one of measurements only.
+// Path is the path "bridge", or with GRO "bridge-gro": that is one of measurements, and below path express.
 type Path struct {
 	// GRO joins the frames of both ends before they enter the bridge. Between containers hosts leave it off, as
 	// veth does; frames of a network card are joined by its driver.
@@ -62,7 +62,7 @@ func (Path) Possible(l netpath.Lane) error {
 
 // Steps return what makes the path of these lanes: a bridge for each uplink, with the uplink and the lanes as
 // its ports. A device that is a bridge itself gets the lanes as further ports.
-func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
+func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	var made []string
 	for _, l := range lanes {
@@ -81,7 +81,8 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 				steps = append(steps, journal.Step{Kind: netdev.KindMaster, Target: l.Device, After: master})
 			}
 		}
-		more, err := l.Steps(netpath.Port(l.Name), netdev.Link{Type: netdev.Veth, Master: master, Peer: l.Inside()})
+		more, err := l.Steps(netpath.Port(l.Name), netdev.Link{Type: netdev.Veth, Master: master, GRO: p.GRO,
+			Peer: l.Inside()})
 		if err != nil {
 			return nil, err
 		}

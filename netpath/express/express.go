@@ -1,37 +1,28 @@
-// Package express is the path on which the host only hands frames over: an eBPF program at the
-// host end of each veth pair redirects what enters it straight to the inside of the other one.
-// Loading and attaching is the step kind of this package, so undo finds it.
+// Package express is a bridge with a short cut: an eBPF program where frames enter the host's ends of lanes'
+// devices and their uplink hands those for a lane straight to the inside of its namespace, and those for
+// anybody else to the uplink. What is for several, such as ARP, takes the bridge.
 package express
 
 import (
-	"bytes"
-	"context"
-	_ "embed"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"net"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
-	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/netpath/bridge"
 )
-
-//go:embed bpf/express.o
-var object []byte
-
-// Kind is the kind of the steps that Op does.
-const Kind = "express"
 
 // Path is the path "express".
 type Path struct{}
+
+// below is the bridge. Frames are joined where they enter the host: those that are handed over are not joined
+// later.
+func below() bridge.Path { return bridge.Path{GRO: true} }
 
 // Name returns "express".
 func (Path) Name() string { return "express" }
@@ -41,20 +32,24 @@ func (Path) Words() string {
 	return "the host only hands frames over, by eBPF from veth to veth"
 }
 
-// Connect returns what makes the path between the two ends.
-func (Path) Connect(p netpath.Pair) ([]journal.Step, error) {
-	steps, err := p.Ends("", true)
-	if err != nil {
-		return nil, err
+// Declared says what of a declaration cannot be.
+func (p Path) Declared(n lane.Network) error { return netpath.Lacks(p.Name(), n) }
+
+// Possible says why a lane cannot have the path on this host as it is.
+func (p Path) Possible(l netpath.Lane) error {
+	if err := below().Possible(l); err != nil {
+		return err
 	}
-	for _, hop := range []struct{ from, to netpath.End }{{p.Client, p.Application}, {p.Application, p.Client}} {
-		value, err := json.Marshal(redirect{Port: hop.to.Port, MAC: hop.to.MAC})
-		if err != nil {
-			return nil, err
-		}
-		steps = append(steps, journal.Step{Kind: Kind, Target: hop.from.Port, After: string(value)})
+	if err := p.Supported(); err != nil {
+		return fmt.Errorf("spec.network.path: %w", err)
 	}
-	return steps, nil
+	if l.Device == "" {
+		return nil
+	}
+	if u, err := netpath.FindUplink(l.Device); err != nil || u.Bridge {
+		return err
+	}
+	return free(l.Device)
 }
 
 // Supported says why this kernel cannot do it, or nil.
@@ -66,111 +61,43 @@ func (Path) Supported() error {
 	return nil
 }
 
-// redirect is the value of a step: where the frames go that enter the step's target.
-type redirect struct {
-	Port string `json:"port"` // the host end of the other pair
-	MAC  string `json:"mac"`  // of the device inside
-}
-
-// Op attaches the program to the ingress hook of a host-side veth, and takes it off again with the
-// hook (clsact).
-type Op struct{}
-
-// filter is the name of the tc filter; it ends with a digest of the value, by which Read knows it.
-func filter(value string) string {
-	sum := uint32(2166136261)
-	for _, c := range []byte(value) {
-		sum = (sum ^ uint32(c)) * 16777619
-	}
-	return fmt.Sprintf("isolane-%08x", sum)
-}
-
-// Check says what in a step cannot be.
-func (Op) Check(s journal.Step) error {
-	var to redirect
-	if err := json.Unmarshal([]byte(s.After), &to); err != nil || to.Port == "" || s.Before != "" {
-		return fmt.Errorf("%s: %q: expected where the frames go, in JSON", s.Target, s.After)
-	}
-	return nil
-}
-
-// Read returns the step's value where our filter is attached, and "" where none is.
-func (Op) Read(_ context.Context, s journal.Step) (string, error) {
-	h, l, err := netdev.Find("", s.Target)
-	if l == nil || err != nil {
-		return "", err
-	}
-	defer h.Close()
-	filters, err := h.FilterList(l, netlink.HANDLE_MIN_INGRESS)
+// Steps return what makes the path of these lanes. An uplink that is a bridge itself stays as it is: what is
+// for no lane goes its way.
+func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
+	steps, err := below().Steps(lanes)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	for _, f := range filters {
-		if b, ok := f.(*netlink.BpfFilter); ok && b.Name == filter(s.After) {
-			return s.After, nil
+	tables := map[string]table{} // by uplink
+	for _, l := range lanes {
+		t, ok := tables[l.Device]
+		if !ok {
+			t = table{Lanes: map[string]string{}}
+			if u, uerr := netpath.FindUplink(l.Device); l.Device != "" && (uerr != nil || !u.Bridge) {
+				t.Uplink = l.Device
+			}
+		}
+		t.Lanes[l.MAC] = netpath.Port(l.Name)
+		tables[l.Device] = t
+	}
+	var uplinks []string
+	for _, l := range lanes {
+		t := tables[l.Device]
+		steps = append(steps, t.step(netpath.Port(l.Name)))
+		if t.Uplink != "" && !slices.Contains(uplinks, t.Uplink) {
+			uplinks = append(uplinks, t.Uplink)
+			steps = append(steps, table{Lanes: t.Lanes}.step(t.Uplink))
 		}
 	}
-	if len(filters) > 0 {
-		return "a tc filter that isolane did not attach", nil
-	}
-	return "", nil
+	return steps, nil
 }
 
-// Write attaches (value is a redirect) or detaches ("").
-func (Op) Write(_ context.Context, s journal.Step, value string) error {
-	h, l, err := netdev.Find("", s.Target)
-	if l == nil || err != nil {
-		return errors.Join(err, fs.ErrNotExist)
-	}
-	defer h.Close()
-	hook := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index,
-		Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
-	if value == "" {
-		return h.QdiscDel(hook)
-	}
-	prog, err := load(h, value)
-	if err != nil {
-		return err
-	}
-	defer prog.Close()
-	if err = h.QdiscAdd(hook); err != nil {
-		return fmt.Errorf("clsact: %w", err)
-	}
-	return h.FilterAdd(&netlink.BpfFilter{
-		FilterAttrs: netlink.FilterAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS,
-			Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL},
-		Fd: prog.FD(), Name: filter(value), DirectAction: true,
-	})
-}
-
-// load puts the program with its constants into the kernel.
-func load(h *netlink.Handle, value string) (*ebpf.Program, error) {
-	var r redirect
-	if err := json.Unmarshal([]byte(value), &r); err != nil {
-		return nil, err
-	}
-	to, err := h.LinkByName(r.Port)
+// Connect returns what makes the path between the two ends.
+func (Path) Connect(p netpath.Pair) ([]journal.Step, error) {
+	steps, err := below().Connect(p)
 	if err != nil {
 		return nil, err
 	}
-	mac, err := net.ParseMAC(r.MAC)
-	if err != nil || len(mac) != 6 {
-		return nil, fmt.Errorf("mac %q: expected six bytes", r.MAC)
-	}
-	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(object))
-	if err != nil {
-		return nil, err
-	}
-	if err = spec.Variables["port"].Set(uint32(to.Attrs().Index)); err != nil {
-		return nil, err
-	}
-	if err = spec.Variables["mac"].Set([6]byte(mac)); err != nil {
-		return nil, err
-	}
-	coll, err := ebpf.NewCollection(spec)
-	if err != nil {
-		return nil, err
-	}
-	defer coll.Close()
-	return coll.DetachProgram("express"), nil
+	t := table{Lanes: map[string]string{p.Client.MAC: p.Client.Port, p.Application.MAC: p.Application.Port}}
+	return append(steps, t.step(p.Client.Port), t.step(p.Application.Port)), nil
 }

@@ -37,41 +37,51 @@ func refused(name string, err error) *plan.Refusal {
 }
 
 // refusePaths returns a *plan.Refusal for the first of the wanted lanes whose path this host cannot make now,
-// or whose address is that of another lane.
+// or whose address is that of another lane on the same uplink.
 func (l *Lanes) refusePaths(wanted []lane.Lane) error {
-	owners, uplinks := map[netip.Addr]string{}, map[string]lane.Lane{}
+	type address struct {
+		uplink string
+		netip.Addr
+	}
+	owners, uplinks := map[address]string{}, map[string]netpath.Lane{}
+	claim := func(on netpath.Lane) {
+		for _, a := range on.Addresses {
+			owners[address{on.Uplink, a.Addr()}] = on.Name
+		}
+		if on.Uplink != "" {
+			uplinks[on.Uplink] = on
+		}
+	}
 	for _, p := range l.Placement.Lanes {
-		if !slices.ContainsFunc(wanted, func(w lane.Lane) bool { return w.Metadata.Name == p.Name }) {
-			for _, a := range p.Spec.Network.Addresses {
-				owners[a.Addr()] = p.Name
-			}
-			if p.Spec.Network.Path != "" {
-				uplinks[p.Spec.Network.Device] = lane.Lane{Metadata: lane.Metadata{Name: p.Name}, Spec: p.Spec}
-			}
+		if p.Spec.Network.Path != "" &&
+			!slices.ContainsFunc(wanted, func(w lane.Lane) bool { return w.Metadata.Name == p.Name }) {
+			claim(netpath.Of(l.root, p.Name, p.Spec.Network))
 		}
 	}
 	for _, want := range wanted {
-		n, name := want.Spec.Network, want.Metadata.Name
-		path := netpath.Find(l.paths, n)
+		path := netpath.Find(l.paths, want.Spec.Network)
 		if path == nil {
 			continue
 		}
-		if err := path.Possible(netpath.Of(l.root, name, n)); err != nil {
-			return refused(name, err)
+		on := netpath.Of(l.root, want.Metadata.Name, want.Spec.Network)
+		err := netpath.PossibleTags(l.root, on)
+		if err == nil {
+			err = path.Possible(on)
+		}
+		if err != nil {
+			return refused(on.Name, err)
 		}
 		// The kernel hands the frames of a device to one of them (netdev_rx_handler_register).
-		if other := uplinks[n.Device]; n.Device != "" && other.Spec.Network.Path != "" &&
-			other.Spec.Network.Path != n.Path {
-			return refused(name, fmt.Errorf("spec.network.path: lane %s has path %s on %s: expected that too",
-				other.Metadata.Name, other.Spec.Network.Path, n.Device))
+		if other, ok := uplinks[on.Uplink]; ok && other.Path != on.Path {
+			return refused(on.Name, fmt.Errorf("spec.network.path: lane %s has path %s on %s: expected that too",
+				other.Name, other.Path, on.Uplink))
 		}
-		uplinks[n.Device] = want
-		for _, a := range n.Addresses {
-			if other, taken := owners[a.Addr()]; taken {
-				return refused(name, fmt.Errorf("spec.network.addresses: lane %s has %s", other, a.Addr()))
+		for _, a := range on.Addresses {
+			if other, taken := owners[address{on.Uplink, a.Addr()}]; taken {
+				return refused(on.Name, fmt.Errorf("spec.network.addresses: lane %s has %s", other, a.Addr()))
 			}
-			owners[a.Addr()] = name
 		}
+		claim(on)
 	}
 	return nil
 }
@@ -88,13 +98,17 @@ func (l *Lanes) steps(v knob.View, p plan.Placement) ([]journal.Step, error) {
 		}
 	}
 	steps, err := knob.Steps(v, p)
+	if err != nil {
+		return nil, err
+	}
+	var all []netpath.Lane
+	for _, placed := range p.Lanes {
+		all = append(all, netpath.Of(v.Root, placed.Name, placed.Spec.Network))
+	}
+	tags, err := netpath.Tags(all)
+	steps = append(steps, tags...)
 	for _, path := range l.paths {
-		var on []netpath.Lane
-		for _, placed := range p.Lanes {
-			if placed.Spec.Network.Path == path.Name() {
-				on = append(on, netpath.Of(v.Root, placed.Name, placed.Spec.Network))
-			}
-		}
+		on := slices.DeleteFunc(slices.Clone(all), func(o netpath.Lane) bool { return o.Path != path.Name() })
 		if err != nil || len(on) == 0 {
 			continue
 		}

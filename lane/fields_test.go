@@ -60,7 +60,7 @@ spec:
   cpus: {count: 8}
   near: {lane: other}
   apart: {lanes: [third]}
-  network: {path: sriov, device: ens1f0, addresses: [192.0.2.9/24]}
+  network: {path: sriov, device: ens1f0, addresses: [192.0.2.9/24], vlan: {outer: 9}}
   scheduling: {policy: fifo, priority: 1}
   memory: {hugepages: {2Mi: 2Mi}}
 `

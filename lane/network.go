@@ -47,6 +47,10 @@ func (s Spec) validateNetwork() error {
 	switch {
 	case n.VFs > 0 && n.Path != "sriov":
 		return wrong("spec.network.vfs", "%d is only possible with spec.network.path: sriov", n.VFs)
+	case n.VLAN.Inner > 0 && n.VLAN.Outer == 0:
+		return wrong("spec.network.vlan.inner", "expected spec.network.vlan.outer too, the tag around it")
+	case n.VLAN.Outer > 0 && n.Device == "":
+		return wrong("spec.network.vlan.outer", "expected spec.network.device too, the uplink that carries the tags")
 	case n.Queues > 0 && n.Device == "":
 		return wrong("spec.network.queues", "expected spec.network.device too, whose queues they are")
 	}

@@ -162,9 +162,11 @@ func effect(t *testing.T, h host.Host, text string) string {
 	all := []any{steps, enforce.Declared(p)}
 	for _, l := range p.Lanes {
 		if l.Spec.Network.Path == (macvlan.Path{}).Name() {
-			more, serr := macvlan.Path{}.Steps([]netpath.Lane{netpath.Of(fstest.MapFS{}, l.Name, l.Spec.Network)})
-			if all = append(all, more); serr != nil {
-				t.Fatal(serr)
+			on := []netpath.Lane{netpath.Of(fstest.MapFS{}, l.Name, l.Spec.Network)}
+			tags, terr := netpath.Tags(on)
+			more, serr := macvlan.Path{}.Steps(on)
+			if all = append(all, tags, more); terr != nil || serr != nil {
+				t.Fatal(terr, serr)
 			}
 		}
 		all = append(all, declared(l), l.Spec.Objective.Bounds(), l.Roles, l.Memory, l.Hugepages)

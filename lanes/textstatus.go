@@ -76,6 +76,12 @@ func networkText(n enforce.NetworkStatus) string {
 	if n.Device != "" {
 		text += " on " + n.Device
 	}
+	switch {
+	case n.VLAN.Inner > 0:
+		text += fmt.Sprintf(" VLAN %d.%d", n.VLAN.Outer, n.VLAN.Inner)
+	case n.VLAN.Outer > 0:
+		text += fmt.Sprintf(" VLAN %d", n.VLAN.Outer)
+	}
 	text += fmt.Sprintf(", %s in namespace %s", n.Interface, n.Namespace)
 	for _, a := range n.Addresses {
 		text += " " + a.String()

@@ -45,19 +45,18 @@ func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 // with are the fields to leave out of a lane so that a field is no longer refused; none where leaving out
 // does not help.
 func with(field string, n lane.Network) (fields []string) {
-	tags := strings.HasPrefix(field, "spec.network.vlan.")
-	switch {
-	case field == "spec.network.device": // it is missing
+	switch field {
+	case "spec.network.device": // it is missing
 		return nil
-	case field != "spec.network.path" && !tags:
+	case "spec.network.path":
+	default:
 		return []string{field}
 	}
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"path", n.Path != "" && !tags}, {"addresses", len(n.Addresses) > 0 && !tags},
-		{"gateways", len(n.Gateways) > 0 && !tags}, {"mtu", n.MTU > 0 && !tags},
-		{"vlan.inner", n.VLAN.Inner > 0}, {"vlan.outer", n.VLAN.Outer > 0}, {"vfs", n.VFs > 0 && !tags}} {
+	}{{"path", n.Path != ""}, {"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0},
+		{"mtu", n.MTU > 0}, {"vlan", n.VLAN != lane.VLAN{}}, {"vfs", n.VFs > 0}} {
 		if f.set {
 			fields = append(fields, "spec.network."+f.name)
 		}

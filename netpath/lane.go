@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
-	"net"
-	"net/netip"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -24,12 +22,19 @@ const Device = "eth0"
 type Lane struct {
 	Name string
 	MAC  string // of its device
+	// Uplink is what brings frames from outside, without the lane's tags: its device, or one of Isolane on that;
+	// "" where only lanes of this host reach each other.
+	Uplink string
 	lane.Network
 }
 
 // Of returns what a path is to bring to a lane of the machine that root shows.
 func Of(root fs.FS, name string, n lane.Network) Lane {
-	return Lane{Name: name, MAC: mac(root, name), Network: n}
+	l := Lane{Name: name, MAC: mac(root, name), Uplink: n.Device, Network: n}
+	if tags := l.tags(); len(tags) > 0 {
+		l.Uplink = tags[len(tags)-1].device
+	}
+	return l
 }
 
 // Namespace is the network namespace of a lane that has a path.
@@ -130,73 +135,4 @@ func statistics(netns, device string) (*netlink.LinkStatistics, error) {
 	}
 	defer h.Close()
 	return l.Attrs().Statistics, nil
-}
-
-// Lacks names the first field of a lane's network that a path does not have.
-func Lacks(path string, n lane.Network) error {
-	for _, f := range []struct {
-		name  string
-		asked bool
-	}{{"vlan.outer", n.VLAN.Outer > 0}, {"vlan.inner", n.VLAN.Inner > 0}, {"vfs", n.VFs > 0}} {
-		if f.asked {
-			return fmt.Errorf("spec.network.%s: path %s has none in this version", f.name, path)
-		}
-	}
-	return nil
-}
-
-// Uplink is a network device of the host.
-type Uplink struct {
-	Name      string
-	Bridge    bool   // lanes can be ports of it
-	Master    string // what it is a port of, "" nothing
-	Up        bool
-	MTU       int
-	Ethernet  bool
-	Addresses []netip.Prefix // without those of one link only
-}
-
-// FindUplink reads a device of this host.
-func FindUplink(name string) (Uplink, error) {
-	u := Uplink{Name: name}
-	h, err := netdev.Open("")
-	if err != nil {
-		return u, err
-	}
-	defer h.Close()
-	l, err := h.LinkByName(name)
-	if err != nil {
-		return u, fmt.Errorf("spec.network.device: %s: %w: ip link shows those that there are", name, err)
-	}
-	a := l.Attrs()
-	u.Bridge, u.Ethernet = l.Type() == netdev.Bridge, a.EncapType == "ether"
-	u.MTU, u.Up = a.MTU, a.Flags&net.FlagUp != 0
-	if a.MasterIndex != 0 {
-		m, merr := h.LinkByIndex(a.MasterIndex)
-		if merr != nil {
-			return u, merr
-		}
-		u.Master = m.Attrs().Name
-	}
-	found, err := h.AddrList(l, unix.AF_UNSPEC)
-	for _, f := range found {
-		if addr, ok := netip.AddrFromSlice(f.IP); ok && !addr.Unmap().IsLinkLocalUnicast() {
-			ones, _ := f.Mask.Size()
-			u.Addresses = append(u.Addresses, netip.PrefixFrom(addr.Unmap(), ones))
-		}
-	}
-	return u, err
-}
-
-// Check says why the device can be no uplink of a lane.
-func (u Uplink) Check(n lane.Network) error {
-	switch {
-	case !u.Ethernet:
-		return fmt.Errorf("spec.network.device: %s is no Ethernet device", u.Name)
-	case !u.Up:
-		return fmt.Errorf("spec.network.device: %s is down: ip link set %[1]s up", u.Name)
-	case n.MTU > u.MTU:
-		return fmt.Errorf("spec.network.mtu: %d is more than the %d of %s", n.MTU, u.MTU, u.Name)
-	}
-	return nil
 }

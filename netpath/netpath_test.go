@@ -19,6 +19,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/change"
@@ -357,6 +358,44 @@ func TestDeviceOfSomebodyElseIsNotTaken(t *testing.T) {
 		t.Error("took over a device that it did not make")
 	}
 	if err := errors.Join(j.Undo(t.Context()), j.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A lane's tags are devices on its uplink, once for all lanes that have them; without 8021q they are refused.
+func TestTags(t *testing.T) {
+	var lanes []netpath.Lane
+	for _, v := range []lane.VLAN{{}, {Outer: 100}, {Outer: 100, Inner: 7}, {Outer: 100}, {Outer: 100, Inner: 8}} {
+		lanes = append(lanes, netpath.Of(fstest.MapFS{}, "a", lane.Network{Device: "eth1", VLAN: v}))
+	}
+	steps, err := netpath.Tags(lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range steps {
+		got = append(got, s.Target+" "+s.After)
+	}
+	want := []string{
+		`islv-eth1.100 {"type":"vlan","parent":"eth1","tag":100}`,
+		`islv-eth1.s100 {"type":"vlan","parent":"eth1","tag":100,"service":true}`,
+		`islv-eth1.100.7 {"type":"vlan","parent":"islv-eth1.s100","tag":7}`,
+		`islv-eth1.100.8 {"type":"vlan","parent":"islv-eth1.s100","tag":8}`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if lanes[0].Uplink != "eth1" || lanes[1].Uplink != "islv-eth1.100" || lanes[2].Uplink != "islv-eth1.100.7" {
+		t.Error(lanes)
+	}
+	release := &fstest.MapFile{Data: []byte("6.12.0\n")}
+	without := fstest.MapFS{"proc/sys/kernel/osrelease": release}
+	with := fstest.MapFS{"proc/sys/kernel/osrelease": release, "lib/modules/6.12.0/modules.dep": &fstest.MapFile{
+		Data: []byte("kernel/net/8021q/8021q.ko.xz: kernel/net/802/garp.ko.xz\n")}}
+	if err = netpath.PossibleTags(without, lanes[1]); err == nil || !strings.Contains(err.Error(), "8021q is missing") {
+		t.Error(err)
+	}
+	if err = errors.Join(netpath.PossibleTags(with, lanes[1]), netpath.PossibleTags(without, lanes[0])); err != nil {
 		t.Error(err)
 	}
 }

@@ -69,6 +69,20 @@ func (l Link) add(target string, group uint32) error {
 	if l.Type == Bridge {
 		return h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
 	}
+	if l.Parent != "" {
+		parent, perr := h.LinkByName(l.Parent)
+		if perr != nil {
+			return fmt.Errorf("%s: %w", l.Parent, perr)
+		}
+		attrs.ParentIndex = parent.Attrs().Index
+	}
+	if l.Type == VLAN {
+		err = h.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: l.Tag, VlanProtocol: l.protocol()})
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			err = fmt.Errorf("this kernel has no VLAN devices (8021q): %w", err)
+		}
+		return err
+	}
 	p := l.Peer
 	mac, err := net.ParseMAC(p.MAC)
 	if err != nil {
@@ -80,14 +94,9 @@ func (l Link) add(target string, group uint32) error {
 	}
 	defer unix.Close(ns)
 	if l.Type == Macvlan {
-		parent, perr := h.LinkByName(l.Parent)
-		if perr != nil {
-			return fmt.Errorf("%s: %w", l.Parent, perr)
-		}
 		// It is made under the name of the step, and gets its own in the namespace: kernels such as 6.12 refuse a
 		// name that a device of the host has.
-		attrs.ParentIndex, attrs.Namespace = parent.Attrs().Index, netlink.NsFd(ns)
-		attrs.HardwareAddr, attrs.MTU = mac, p.MTU
+		attrs.Namespace, attrs.HardwareAddr, attrs.MTU = netlink.NsFd(ns), mac, p.MTU
 		return h.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
 	}
 	attrs.MTU = p.MTU

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/journal"
@@ -24,6 +25,7 @@ const (
 	Bridge  = "bridge"
 	Veth    = "veth"    // a pair: one end is the host's, the peer is in a namespace
 	Macvlan = "macvlan" // the peer alone, with a MAC address of its own on the parent
+	VLAN    = "vlan"    // the frames of the parent that have a tag, without it
 )
 
 // Link is a network device of the host, and of a veth its other end. It is the value of a step of
@@ -31,8 +33,11 @@ const (
 type Link struct {
 	Type   string `json:"type"`
 	Master string `json:"master,omitempty"` // the bridge that it is a port of
-	Parent string `json:"parent,omitempty"` // the device below; macvlan only
-	Peer   *Peer  `json:"peer,omitempty"`   // none of a bridge
+	Parent string `json:"parent,omitempty"` // the device below, of macvlan and vlan
+	Tag    int    `json:"tag,omitempty"`    // of a vlan
+	// Service says that the tag is an outer one (IEEE 802.1ad); else it is one of 802.1Q.
+	Service bool  `json:"service,omitempty"`
+	Peer    *Peer `json:"peer,omitempty"` // of veth and macvlan
 	// GRO joins the frames that come out of the device before the host handles them (generic receive
 	// offload), as drivers of network cards do. A veth has none unless it is asked for.
 	GRO bool `json:"gro,omitempty"`
@@ -70,7 +75,8 @@ type link struct{}
 // deviceNameSize is the most that a device's name can have (IFNAMSIZ, include/uapi/linux/if.h).
 const deviceNameSize = unix.IFNAMSIZ - 1
 
-func checkDevice(name string) error {
+// CheckDevice says whether a name can be that of a network device.
+func CheckDevice(name string) error {
 	if err := CheckName(name); err != nil || len(name) <= deviceNameSize {
 		return err
 	}
@@ -82,12 +88,14 @@ func (link) Check(s journal.Step) error {
 	if err != nil {
 		return err
 	}
-	err = checkDevice(s.Target)
+	err = CheckDevice(s.Target)
 	switch p := l.Peer; {
 	case p != nil:
-		err = errors.Join(err, CheckName(p.Netns), checkDevice(p.Name))
+		err = errors.Join(err, CheckName(p.Netns), CheckDevice(p.Name))
+	case l.Type == VLAN:
+		err = errors.Join(err, CheckDevice(l.Parent))
 	case l.Type != Bridge:
-		err = errors.Join(err, fmt.Errorf("link %s: type %q: expected bridge, or veth or macvlan with a peer",
+		err = errors.Join(err, fmt.Errorf("link %s: type %q: expected bridge or vlan, or veth or macvlan with a peer",
 			s.Target, l.Type))
 	}
 	return err
@@ -180,6 +188,9 @@ func (l Link) String() string {
 	if l.Parent != "" {
 		words = append(words, "of "+l.Parent)
 	}
+	if l.Tag > 0 {
+		words = append(words, fmt.Sprint(l.protocol(), " tag ", l.Tag))
+	}
 	if l.Master != "" {
 		words = append(words, "master "+l.Master)
 	}
@@ -196,6 +207,14 @@ func (l Link) String() string {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// protocol is that of a tag, as ip-link(8) calls it and as the kernel knows it.
+func (l Link) protocol() netlink.VlanProtocol {
+	if l.Service {
+		return netlink.VLAN_PROTOCOL_8021AD
+	}
+	return netlink.VLAN_PROTOCOL_8021Q
 }
 
 // mark is the device group that says a device was made for this value. The group is set in the
@@ -250,6 +269,9 @@ func (link) Shell(s journal.Step) string {
 	case l.Type == Macvlan:
 		return fmt.Sprintf("ip link add %s link %s address %s netns %s type macvlan mode bridge",
 			p.Name, l.Parent, p.MAC, p.Netns)
+	case l.Type == VLAN:
+		return fmt.Sprintf("ip link add %s link %s type vlan protocol %s id %d && ip link set %[1]s up", s.Target,
+			l.Parent, l.protocol(), l.Tag)
 	case p == nil:
 		return fmt.Sprintf("ip link add %s type bridge && ip link set %[1]s up", s.Target)
 	default:

@@ -17,10 +17,10 @@ const KindMaster = "master"
 type master struct{}
 
 func (master) Check(s journal.Step) error {
-	err := checkDevice(s.Target)
+	err := CheckDevice(s.Target)
 	for _, bridge := range []string{s.Before, s.After} {
 		if bridge != "" {
-			err = errors.Join(err, checkDevice(bridge))
+			err = errors.Join(err, CheckDevice(bridge))
 		}
 	}
 	return err

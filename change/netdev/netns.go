@@ -38,9 +38,9 @@ func (netNS) Check(s journal.Step) error { return CheckName(s.Target) }
 
 // CheckName says whether a name can be that of a network namespace or device, and no path.
 func CheckName(name string) error {
-	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
-	if name == "" || len(name) > 80 || strings.Trim(name, allowed) != "" {
-		return fmt.Errorf("%q: expected a name of letters, digits, - and _", name)
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	if strings.Trim(name, ".") == "" || len(name) > 80 || strings.Trim(name, allowed) != "" {
+		return fmt.Errorf("%q: expected a name of letters, digits, dots, - and _", name)
 	}
 	return nil
 }

@@ -34,16 +34,16 @@ func (p Path) Words() string {
 	return "veth, Linux bridge, veth: what most hosts use"
 }
 
-// Declared says what of a declaration cannot be.
-func (p Path) Declared(n lane.Network) error { return netpath.Lacks(p.Name(), n) }
+// Declared refuses nothing.
+func (Path) Declared(lane.Network) error { return nil }
 
 // Possible says why a lane cannot have the path on this host as it is. A device that is no bridge becomes a
 // port of one, where its own addresses would no longer work.
 func (Path) Possible(l netpath.Lane) error {
-	if l.Device == "" {
+	if l.Uplink == "" {
 		return nil
 	}
-	u, err := netpath.FindUplink(l.Device)
+	u, err := l.FindUplink()
 	if err == nil {
 		err = u.Check(l.Network)
 	}
@@ -51,7 +51,7 @@ func (Path) Possible(l netpath.Lane) error {
 	case err != nil:
 		return err
 	case u.Bridge:
-	case u.Master != "" && u.Master != netpath.Bridge(l.Device):
+	case u.Master != "" && u.Master != netpath.Bridge(l.Uplink):
 		return fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s", u.Name, u.Master)
 	case len(u.Addresses) > 0:
 		return fmt.Errorf("spec.network.device: %s has the address %s, which a port of a bridge cannot use: "+
@@ -66,19 +66,19 @@ func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	var made []string
 	for _, l := range lanes {
-		master := netpath.Bridge(l.Device)
-		if u, err := netpath.FindUplink(l.Device); l.Device != "" && err == nil && u.Bridge {
-			master = l.Device
+		master := netpath.Bridge(l.Uplink)
+		if u, err := l.FindUplink(); l.Uplink != "" && err == nil && u.Bridge {
+			master = l.Uplink
 		}
-		if master != l.Device && !slices.Contains(made, master) {
+		if master != l.Uplink && !slices.Contains(made, master) {
 			made = append(made, master)
 			br, err := netdev.LinkStep(master, netdev.Link{Type: netdev.Bridge})
 			if err != nil {
 				return nil, err
 			}
 			steps = append(steps, br)
-			if l.Device != "" {
-				steps = append(steps, journal.Step{Kind: netdev.KindMaster, Target: l.Device, After: master})
+			if l.Uplink != "" {
+				steps = append(steps, journal.Step{Kind: netdev.KindMaster, Target: l.Uplink, After: master})
 			}
 		}
 		more, err := l.Steps(netpath.Port(l.Name), netdev.Link{Type: netdev.Veth, Master: master, GRO: p.GRO,

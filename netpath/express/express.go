@@ -32,8 +32,8 @@ func (Path) Words() string {
 	return "the host only hands frames over, by eBPF from veth to veth"
 }
 
-// Declared says what of a declaration cannot be.
-func (p Path) Declared(n lane.Network) error { return netpath.Lacks(p.Name(), n) }
+// Declared refuses nothing.
+func (Path) Declared(lane.Network) error { return nil }
 
 // Possible says why a lane cannot have the path on this host as it is.
 func (p Path) Possible(l netpath.Lane) error {
@@ -43,13 +43,13 @@ func (p Path) Possible(l netpath.Lane) error {
 	if err := p.Supported(); err != nil {
 		return fmt.Errorf("spec.network.path: %w", err)
 	}
-	if l.Device == "" {
+	if l.Uplink == "" {
 		return nil
 	}
-	if u, err := netpath.FindUplink(l.Device); err != nil || u.Bridge {
+	if u, err := l.FindUplink(); err != nil || u.Bridge {
 		return err
 	}
-	return free(l.Device)
+	return free(l.Uplink)
 }
 
 // Supported says why this kernel cannot do it, or nil.
@@ -70,19 +70,19 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	}
 	tables := map[string]table{} // by uplink
 	for _, l := range lanes {
-		t, ok := tables[l.Device]
+		t, ok := tables[l.Uplink]
 		if !ok {
 			t = table{Lanes: map[string]string{}}
-			if u, uerr := netpath.FindUplink(l.Device); l.Device != "" && (uerr != nil || !u.Bridge) {
-				t.Uplink = l.Device
+			if u, uerr := l.FindUplink(); l.Uplink != "" && (uerr != nil || !u.Bridge) {
+				t.Uplink = l.Uplink
 			}
 		}
 		t.Lanes[l.MAC] = netpath.Port(l.Name)
-		tables[l.Device] = t
+		tables[l.Uplink] = t
 	}
 	var uplinks []string
 	for _, l := range lanes {
-		t := tables[l.Device]
+		t := tables[l.Uplink]
 		steps = append(steps, t.step(netpath.Port(l.Name)))
 		if t.Uplink != "" && !slices.Contains(uplinks, t.Uplink) {
 			uplinks = append(uplinks, t.Uplink)

@@ -102,7 +102,7 @@ func filterName(value string) string {
 
 // Check says what in a step cannot be.
 func (Op) Check(s journal.Step) error {
-	if err := netdev.CheckName(s.Target); err != nil {
+	if err := netdev.CheckDevice(s.Target); err != nil {
 		return err
 	}
 	for _, value := range []string{s.Before, s.After} {

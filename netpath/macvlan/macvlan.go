@@ -19,20 +19,20 @@ type Path struct{}
 func (Path) Name() string { return "macvlan" }
 
 // Declared says what of a declaration cannot be.
-func (p Path) Declared(n lane.Network) error {
+func (Path) Declared(n lane.Network) error {
 	if n.Device == "" {
 		return errors.New("spec.network.device: path macvlan needs one, the uplink")
 	}
-	return netpath.Lacks(p.Name(), n)
+	return nil
 }
 
 // Possible says why a lane cannot have the path on this host as it is.
 func (Path) Possible(l netpath.Lane) error {
-	u, err := netpath.FindUplink(l.Device)
+	u, err := l.FindUplink()
 	if err == nil {
 		err = u.Check(l.Network)
 	}
-	if err == nil && u.Master != "" && u.Master != netpath.Bridge(l.Device) {
+	if err == nil && u.Master != "" && u.Master != netpath.Bridge(l.Uplink) {
 		err = fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s, or path bridge on it", u.Name,
 			u.Master)
 	}
@@ -44,7 +44,7 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	for _, l := range lanes {
 		more, err := l.Steps(netpath.DeviceName("islm-", l.Name),
-			netdev.Link{Type: netdev.Macvlan, Parent: l.Device, Peer: l.Inside()})
+			netdev.Link{Type: netdev.Macvlan, Parent: l.Uplink, Peer: l.Inside()})
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,148 @@
+package netpath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
+)
+
+// Uplink is a network device of the host.
+type Uplink struct {
+	Name      string
+	Bridge    bool   // lanes can be ports of it
+	Master    string // what it is a port of, "" nothing
+	Up        bool
+	MTU       int
+	Ethernet  bool
+	Addresses []netip.Prefix // without those of one link only
+}
+
+// FindUplink reads what brings frames to the lane from outside. Of a lane with tags that is the device below
+// these, without what its own frames alone depend on: the kernel takes tagged ones out of it first.
+func (l Lane) FindUplink() (Uplink, error) {
+	u, err := findUplink(l.Device)
+	if l.Uplink != l.Device {
+		u.Bridge, u.Master, u.Addresses = false, "", nil
+	}
+	return u, err
+}
+
+func findUplink(name string) (Uplink, error) {
+	u := Uplink{Name: name}
+	h, err := netdev.Open("")
+	if err != nil {
+		return u, err
+	}
+	defer h.Close()
+	l, err := h.LinkByName(name)
+	if err != nil {
+		return u, fmt.Errorf("spec.network.device: %s: %w: ip link shows those that there are", name, err)
+	}
+	a := l.Attrs()
+	u.Bridge, u.Ethernet = l.Type() == netdev.Bridge, a.EncapType == "ether"
+	u.MTU, u.Up = a.MTU, a.Flags&net.FlagUp != 0
+	if a.MasterIndex != 0 {
+		m, merr := h.LinkByIndex(a.MasterIndex)
+		if merr != nil {
+			return u, merr
+		}
+		u.Master = m.Attrs().Name
+	}
+	found, err := h.AddrList(l, unix.AF_UNSPEC)
+	for _, f := range found {
+		if addr, ok := netip.AddrFromSlice(f.IP); ok && !addr.Unmap().IsLinkLocalUnicast() {
+			ones, _ := f.Mask.Size()
+			u.Addresses = append(u.Addresses, netip.PrefixFrom(addr.Unmap(), ones))
+		}
+	}
+	return u, err
+}
+
+// Check says why the device can be no uplink of a lane.
+func (u Uplink) Check(n lane.Network) error {
+	switch {
+	case !u.Ethernet:
+		return fmt.Errorf("spec.network.device: %s is no Ethernet device", u.Name)
+	case !u.Up:
+		return fmt.Errorf("spec.network.device: %s is down: ip link set %[1]s up", u.Name)
+	case n.MTU > u.MTU:
+		return fmt.Errorf("spec.network.mtu: %d is more than the %d of %s", n.MTU, u.MTU, u.Name)
+	}
+	return nil
+}
+
+// tag is a device of Isolane's that takes one tag off the frames of the one below it.
+type tag struct {
+	device string
+	link   netdev.Link
+}
+
+// tags are the lane's, from the outer one inwards. Alone a tag is one of IEEE 802.1Q, around another one of
+// 802.1ad.
+func (l Lane) tags() []tag {
+	v := l.VLAN
+	if v.Outer == 0 {
+		return nil
+	}
+	const prefix = "islv-"
+	if v.Inner == 0 {
+		return []tag{{DeviceName(prefix, fmt.Sprintf("%s.%d", l.Device, v.Outer)),
+			netdev.Link{Type: netdev.VLAN, Parent: l.Device, Tag: v.Outer}}}
+	}
+	outer := DeviceName(prefix, fmt.Sprintf("%s.s%d", l.Device, v.Outer))
+	return []tag{
+		{outer, netdev.Link{Type: netdev.VLAN, Parent: l.Device, Tag: v.Outer, Service: true}},
+		{DeviceName(prefix, fmt.Sprintf("%s.%d.%d", l.Device, v.Outer, v.Inner)),
+			netdev.Link{Type: netdev.VLAN, Parent: outer, Tag: v.Inner}}}
+}
+
+// Tags are the steps that make the uplinks of lanes with tags; they come before those of the paths.
+func Tags(lanes []Lane) ([]journal.Step, error) {
+	var steps []journal.Step
+	for _, l := range lanes {
+		for _, t := range l.tags() {
+			if slices.ContainsFunc(steps, func(s journal.Step) bool { return s.Target == t.device }) {
+				continue
+			}
+			step, err := netdev.LinkStep(t.device, t.link)
+			if err != nil {
+				return nil, err
+			}
+			steps = append(steps, step)
+		}
+	}
+	return steps, nil
+}
+
+// PossibleTags says why a lane cannot have its tags on the machine that root shows, which is not asked for
+// more than it shows: a module that can be loaded is enough.
+func PossibleTags(root fs.FS, l Lane) error {
+	if len(l.tags()) == 0 {
+		return nil
+	}
+	if _, err := fs.Stat(root, "proc/net/vlan"); err == nil {
+		return nil
+	}
+	release, err := fs.ReadFile(root, "proc/sys/kernel/osrelease")
+	if err != nil {
+		return err
+	}
+	modules := "lib/modules/" + strings.TrimSpace(string(release))
+	for _, list := range []string{"modules.dep", "modules.builtin"} {
+		text, err := fs.ReadFile(root, modules+"/"+list)
+		if err == nil && strings.Contains(string(text), "/8021q.ko") {
+			return nil
+		}
+	}
+	return errors.New("spec.network.vlan: this kernel has no VLAN devices: module 8021q is missing")
+}

@@ -103,7 +103,7 @@ package              lines exported  why it was raised
 audit                 2500       15
 boot                   300       10
 change                2250       35  network paths of lanes
-change/netdev          800       20  kinds of devices, read back as they were made
+change/netdev          850       20  VLAN tags
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
 cmd/isolane           1700        0  the real-time and the web case study, exports, compare
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
@@ -138,7 +138,7 @@ lab/cmd/isolane-lab    400        0
 lane                  1550       40  network paths of lanes
 lane/explain           150        5
 lanes                 1500       30  network paths of lanes
-netpath                400       20  what paths can be declared
+netpath                450       20  VLAN tags
 netpath/bridge         150        5  network paths of lanes
 netpath/express        450        5  path express for lanes
 netpath/macvlan        100        5

@@ -50,7 +50,7 @@ func (s Spec) validateNetwork() error {
 	case n.VLAN.Inner > 0 && n.VLAN.Outer == 0:
 		return wrong("spec.network.vlan.inner", "expected spec.network.vlan.outer too, the tag around it")
 	case n.VLAN.Outer > 0 && n.Device == "":
-		return wrong("spec.network.vlan.outer", "expected spec.network.device too, the uplink that carries the tags")
+		return wrong("spec.network.vlan.outer", "expected spec.network.device too, the uplink that carries tags")
 	case n.Queues > 0 && n.Device == "":
 		return wrong("spec.network.queues", "expected spec.network.device too, whose queues they are")
 	}

@@ -95,8 +95,8 @@ func (link) Check(s journal.Step) error {
 	case l.Type == VLAN:
 		err = errors.Join(err, CheckDevice(l.Parent))
 	case l.Type != Bridge:
-		err = errors.Join(err, fmt.Errorf("link %s: type %q: expected bridge or vlan, or veth or macvlan with a peer",
-			s.Target, l.Type))
+		err = errors.Join(err, fmt.Errorf("link %s: type %q: expected bridge or vlan, or veth or macvlan with a "+
+			"peer", s.Target, l.Type))
 	}
 	return err
 }

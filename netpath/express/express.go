@@ -83,7 +83,7 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var uplinks []string
 	for _, l := range lanes {
 		t := tables[l.Uplink]
-		steps = append(steps, t.step(netpath.Port(l.Name)))
+		steps = append(steps, t.of(l.MAC, netpath.Port(l.Name)))
 		if t.Uplink != "" && !slices.Contains(uplinks, t.Uplink) {
 			uplinks = append(uplinks, t.Uplink)
 			steps = append(steps, table{Lanes: t.Lanes}.step(t.Uplink))
@@ -99,5 +99,5 @@ func (Path) Connect(p netpath.Pair) ([]journal.Step, error) {
 		return nil, err
 	}
 	t := table{Lanes: map[string]string{p.Client.MAC: p.Client.Port, p.Application.MAC: p.Application.Port}}
-	return append(steps, t.step(p.Client.Port), t.step(p.Application.Port)), nil
+	return append(steps, t.of(p.Client.MAC, p.Client.Port), t.of(p.Application.MAC, p.Application.Port)), nil
 }

@@ -32,6 +32,14 @@ const Kind = "express"
 type table struct {
 	Lanes  map[string]string `json:"lanes"`            // by the MAC address inside: the host's end
 	Uplink string            `json:"uplink,omitempty"` // for all others; "": the bridge
+	// From is the only MAC address that may send here, and without VLAN tags; "" at the uplink: any.
+	From string `json:"from,omitempty"`
+}
+
+// of is the table at the host's end of the lane with that address.
+func (t table) of(mac, port string) journal.Step {
+	t.From = mac
+	return t.step(port)
 }
 
 func (t table) step(device string) journal.Step {
@@ -62,6 +70,14 @@ func (t table) String() string {
 // mac is a key of the program's map.
 type mac [6]byte
 
+func parseMAC(text string) (mac, error) {
+	m, err := net.ParseMAC(text)
+	if err != nil || len(m) != len(mac{}) {
+		return mac{}, fmt.Errorf("mac %q: expected six bytes", text)
+	}
+	return mac(m), nil
+}
+
 // numbers are the contents of the program's map: by MAC address the number of a device of the host.
 func (t table) numbers(h *netlink.Handle) (map[mac]uint32, error) {
 	all := map[mac]uint32{}
@@ -74,11 +90,11 @@ func (t table) numbers(h *netlink.Handle) (map[mac]uint32, error) {
 		return nil
 	}
 	for address, device := range t.Lanes {
-		m, err := net.ParseMAC(address)
-		if err != nil || len(m) != len(mac{}) {
-			return nil, fmt.Errorf("mac %q: expected six bytes", address)
+		m, err := parseMAC(address)
+		if err == nil {
+			err = add(m, device)
 		}
-		if err = add(mac(m), device); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -222,22 +238,27 @@ func contents(id ebpf.ProgramID) (map[mac]uint32, error) {
 	if err != nil {
 		return nil, err
 	}
+	all := map[mac]uint32{}
 	ids, _ := info.MapIDs()
-	if len(ids) != 1 {
-		return nil, fmt.Errorf("the program of express has %d maps: expected one", len(ids))
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return nil, err
+		}
+		if m.Type() == ebpf.Hash { // the other holds the constants
+			var key mac
+			var device uint32
+			i := m.Iterate()
+			for i.Next(&key, &device) {
+				all[key] = device
+			}
+			err = i.Err()
+		}
+		if err = errors.Join(err, m.Close()); err != nil {
+			return nil, err
+		}
 	}
-	ports, err := ebpf.NewMapFromID(ids[0])
-	if err != nil {
-		return nil, err
-	}
-	defer ports.Close()
-	all, i := map[mac]uint32{}, ports.Iterate()
-	var key mac
-	var device uint32
-	for i.Next(&key, &device) {
-		all[key] = device
-	}
-	return all, i.Err()
+	return all, nil
 }
 
 // Write attaches the program with a table, in place of one that is ours, or detaches it ("").
@@ -298,6 +319,15 @@ func load(h *netlink.Handle, value string) (*ebpf.Program, error) {
 	ports.MaxEntries = uint32(len(numbers))
 	for m, device := range numbers {
 		ports.Contents = append(ports.Contents, ebpf.MapKV{Key: m, Value: device})
+	}
+	if t.From != "" {
+		from, perr := parseMAC(t.From)
+		if perr == nil {
+			perr = spec.Variables["from"].Set(from)
+		}
+		if perr != nil {
+			return nil, perr
+		}
 	}
 	coll, err := ebpf.NewCollection(spec)
 	if err != nil {

@@ -21,17 +21,35 @@ struct {
 	__type(value, __u32);
 } ports SEC(".maps");
 
+// The address of the lane whose frames enter here, and without a tag; zero at the uplink, where everybody's do.
+volatile const struct mac from;
+
 // linux/if_packet.h, which the kernel's BPF helpers speak of
 #define PACKET_HOST 0
 #define PACKET_OTHERHOST 3
+
+static __always_inline int same(const struct mac *a, const volatile struct mac *b) {
+	for (int i = 0; i < ETH_ALEN; i++)
+		if (a->bytes[i] != b->bytes[i])
+			return 0;
+	return 1;
+}
+
+static __always_inline int is_lane(const volatile struct mac *m) {
+	const struct mac nobody = {};
+	return !same(&nobody, m);
+}
 
 SEC("tc")
 int express(struct __sk_buff *skb) {
 	void *data = (void *)(long)skb->data;
 	if (data + sizeof(struct ethhdr) > (void *)(long)skb->data_end)
 		return TC_ACT_OK;
-	struct mac to;
+	struct mac to, source;
 	__builtin_memcpy(&to, data, ETH_ALEN); // the destination comes first
+	__builtin_memcpy(&source, data + ETH_ALEN, ETH_ALEN);
+	if (is_lane(&from) && (skb->vlan_present || !same(&source, &from)))
+		return TC_ACT_SHOT;
 	if (to.bytes[0] & 1) // broadcast or multicast
 		return TC_ACT_OK;
 	__u32 *port = bpf_map_lookup_elem(&ports, &to);

@@ -27,9 +27,9 @@ lab:
 	CGO_ENABLED=0 $(GO) -C lab build -trimpath -o ../bin/isolane-lab ./cmd/isolane-lab
 	bin/isolane-lab build
 
-# Tests in these machines, half an hour.
+# Tests in these machines, three quarters of an hour.
 test-lab: lab build
-	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 45m . -skip 'TestLab/(programs|restarts|services)' | $(GO) run ./test/summary
+	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 55m . -skip 'TestLab/(programs|restarts|services)' | $(GO) run ./test/summary
 
 # Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
 # services, containers and machines in lanes beside systemd, and started again a hundred times. An hour, and only where

@@ -40,7 +40,7 @@ type Path interface {
 // settle is the time between the start of application and neighbours and the first probe.
 const settle = 500 * time.Millisecond
 
-// patience is how long after its window a probe may still take.
+// patience is how long after its window a probe may still take, and neighbours to end.
 const patience = 20 * time.Second
 
 var errStarved = fmt.Errorf("the probe did not end within %s after its window: it hangs, or something else "+
@@ -352,7 +352,7 @@ func (r *runner) startNeighbours(ctx context.Context, at place) (*proc, error) {
 
 // stopNeighbours ends the noise and notes what it delivered.
 func (r *runner) stopNeighbours(p *proc, scratch string, run *results.Run) error {
-	if err := p.stop(syscall.SIGINT, 5*time.Second); err != nil {
+	if err := p.stop(syscall.SIGINT, patience); err != nil {
 		return err
 	}
 	report, err := readSome(filepath.Join(scratch, "noise.yaml"))

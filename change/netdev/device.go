@@ -142,10 +142,8 @@ func (l Link) configurePort(name string) error {
 	if err = h.LinkSetIP6AddrGenMode(port, nl.IN6_ADDR_GEN_MODE_NONE); err != nil {
 		return err
 	}
-	if l.GRO {
-		if err = offload(name, unix.ETHTOOL_SGRO, true); err != nil {
-			return fmt.Errorf("generic receive offload: %w", err)
-		}
+	if err = offloads(name, l.GRO, l.WireFrames); err != nil {
+		return err
 	}
 	if l.Master != "" {
 		m, merr := h.LinkByName(l.Master)
@@ -185,11 +183,8 @@ func (p Peer) configure() error {
 		return errors.Join(err, fs.ErrNotExist)
 	}
 	defer h.Close()
-	if p.WireFrames { // the kernel then cuts segments before it hands them over
-		err = In(p.Netns, func() error { return offload(p.Name, unix.ETHTOOL_STSO, false) })
-		if err != nil {
-			return fmt.Errorf("segmentation offload: %w", err)
-		}
+	if err = In(p.Netns, func() error { return offloads(p.Name, p.GRO, p.WireFrames) }); err != nil {
+		return err
 	}
 	if mac, merr := net.ParseMAC(p.MAC); merr == nil && mac.String() != l.Attrs().HardwareAddr.String() {
 		if err = h.LinkSetHardwareAddr(l, mac); err != nil {
@@ -289,6 +284,22 @@ func openDescriptor(name string) (int, error) {
 		return -1, fmt.Errorf("network namespace %s: %w", name, err)
 	}
 	return fd, nil
+}
+
+// offloads sets what a new device does for the stack: gro has it join frames, and with wireFrames the kernel
+// cuts segments before it hands them over.
+func offloads(device string, gro, wireFrames bool) error {
+	if gro {
+		if err := offload(device, unix.ETHTOOL_SGRO, true); err != nil {
+			return fmt.Errorf("generic receive offload: %w", err)
+		}
+	}
+	if wireFrames {
+		if err := offload(device, unix.ETHTOOL_STSO, false); err != nil {
+			return fmt.Errorf("segmentation offload: %w", err)
+		}
+	}
+	return nil
 }
 
 // offload turns what a device does for the stack on or off, as ethtool -K does: command is ETHTOOL_SGRO or

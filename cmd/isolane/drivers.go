@@ -30,15 +30,15 @@ import (
 )
 
 // paths are the ways for packets to reach a workload.
-func paths() []prove.Path {
-	return []prove.Path{bridge.Path{}, bridge.Path{GRO: true}, express.Path{}}
+func paths() []netpath.Path {
+	return []netpath.Path{bridge.Path{}, bridge.Path{GRO: true}, macvlan.Path{}, express.Path{}}
 }
 
 // kinds are what a scenario may name: the conditions that can differ between cells, and the measuring
 // programs.
 func kinds() scenario.Drivers {
 	names := map[string]string{}
-	for _, p := range paths() {
+	for _, p := range prove.Paths(paths()) {
 		names[p.Name()] = p.Words()
 	}
 	return scenario.Drivers{
@@ -51,6 +51,6 @@ func kinds() scenario.Drivers {
 
 // options are those of this host; the network paths bring kinds of steps.
 func options() lanes.Options {
-	return lanes.Options{Paths: []netpath.Path{bridge.Path{}, macvlan.Path{}, express.Path{}},
+	return lanes.Options{Paths: paths(),
 		Ops: map[string]journal.Op{express.Kind: express.Op{}}}.Complete()
 }

@@ -41,7 +41,7 @@ type measured interface {
 
 func ops() map[string]journal.Op {
 	all := change.Ops("/")
-	maps.Copy(all, map[string]journal.Op{express.Kind: express.Op{}})
+	maps.Copy(all, express.Ops())
 	return all
 }
 

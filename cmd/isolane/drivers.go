@@ -11,7 +11,6 @@ import (
 	"isolane.dev/isolane/factor/placement"
 	"isolane.dev/isolane/factor/runtime"
 	"isolane.dev/isolane/factor/setting"
-	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/netpath/bridge"
@@ -51,6 +50,5 @@ func kinds() scenario.Drivers {
 
 // options are those of this host; the network paths bring kinds of steps.
 func options() lanes.Options {
-	return lanes.Options{Paths: paths(),
-		Ops: map[string]journal.Op{express.Kind: express.Op{}}}.Complete()
+	return lanes.Options{Paths: paths(), Ops: express.Ops()}.Complete()
 }

@@ -4,6 +4,7 @@
 package express
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -64,32 +65,33 @@ func (Path) Supported() error {
 	return nil
 }
 
-// Steps return what makes the path of these lanes. An uplink that is a bridge itself stays as it is: what is
-// for no lane goes its way.
+// Ops are the kinds of step that the path brings.
+func Ops() map[string]journal.Op {
+	return map[string]journal.Op{kindFilesystem: filesystem{}, kindTable: tables{}, kindPort: ports{}}
+}
+
+// Steps return what makes the path of these lanes: the bridge below, a table for each uplink, and a program
+// for each of its ports. The uplink comes after its lanes, so that no frame for one leaves by it meanwhile.
+// One that is a bridge itself stays as it is: what is for no lane goes its way.
 func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	steps, err := below().Steps(lanes)
 	if err != nil {
 		return nil, err
 	}
-	tables := map[string]table{} // by uplink
-	for _, l := range lanes {
-		t, ok := tables[l.Uplink]
-		if !ok {
-			t = table{Lanes: map[string]string{}}
-			if u, uerr := l.FindUplink(); l.Uplink != "" && (uerr != nil || !u.Bridge) {
-				t.Uplink = l.Uplink
-			}
+	lanes = slices.Clone(lanes)
+	slices.SortStableFunc(lanes, func(a, b netpath.Lane) int { return cmp.Compare(a.Uplink, b.Uplink) })
+	steps = append(steps, journal.Step{Kind: kindFilesystem, Target: pins, After: mounted})
+	for i, l := range lanes {
+		table := tableName(l.Uplink)
+		if i == 0 || lanes[i-1].Uplink != l.Uplink {
+			steps = append(steps, tableStep(table))
 		}
-		t.Lanes[l.MAC] = netpath.Port(l.Name)
-		tables[l.Uplink] = t
-	}
-	var uplinks []string
-	for _, l := range lanes {
-		t := tables[l.Uplink]
-		steps = append(steps, t.of(l.MAC, netpath.Port(l.Name)))
-		if t.Uplink != "" && !slices.Contains(uplinks, t.Uplink) {
-			uplinks = append(uplinks, t.Uplink)
-			steps = append(steps, table{Lanes: t.Lanes}.step(t.Uplink))
+		steps = append(steps, port{Table: table, Lane: l.MAC}.step(netpath.Port(l.Name)))
+		if l.Uplink == "" || i+1 < len(lanes) && lanes[i+1].Uplink == l.Uplink {
+			continue
+		}
+		if u, err := l.FindUplink(); err != nil || !u.Bridge {
+			steps = append(steps, port{Table: table}.step(l.Uplink))
 		}
 	}
 	return steps, nil

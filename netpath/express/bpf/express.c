@@ -12,14 +12,15 @@ struct mac {
 	__u8 bytes[ETH_ALEN];
 };
 
-// The lanes: the address of the device inside, and the host's end. The zero address stands for everybody else, where
-// there is an uplink.
+// The lanes of an uplink, for the programs of all its ports: the address of the device inside, and the host's end. The
+// zero address stands for everybody else, where there is an uplink. A bridge has no more ports (BR_MAX_PORTS).
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
 	__type(key, struct mac);
 	__type(value, __u32);
-} ports SEC(".maps");
+} table SEC(".maps");
 
 // The address of the lane whose frames enter here, and without a tag; zero at the uplink, where everybody's do.
 volatile const struct mac from;
@@ -52,10 +53,10 @@ int express(struct __sk_buff *skb) {
 		return TC_ACT_SHOT;
 	if (to.bytes[0] & 1) // broadcast or multicast
 		return TC_ACT_OK;
-	__u32 *port = bpf_map_lookup_elem(&ports, &to);
+	__u32 *port = bpf_map_lookup_elem(&table, &to);
 	if (!port) {
 		struct mac others = {};
-		port = bpf_map_lookup_elem(&ports, &others);
+		port = bpf_map_lookup_elem(&table, &others);
 		return port ? bpf_redirect(*port, 0) : TC_ACT_OK;
 	}
 	// The kernel marked the frame as somebody else's, since it is not for the host; the stack inside the

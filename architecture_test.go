@@ -140,7 +140,7 @@ lane/explain           150        5
 lanes                 1500       30  network paths of lanes
 netpath                450       20  VLAN tags
 netpath/bridge         100        5  the wire to the outside client
-netpath/express        750        5  a shared table of lanes that stays, and its file system
+netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5
 noise                  100        5
 plan                   450       20

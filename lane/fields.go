@@ -102,8 +102,8 @@ func resourceFields() []Field {
 		{Path: "spec.network.path", Form: "WORD",
 			Values:  []string{"auto", "bridge", "express", "macvlan", "ovs", "ovs-dpdk", "sriov", "vpp"},
 			Default: "the network that the workload has", Example: "bridge",
-			Meaning: "The path of packets: what isolane run starts has a network namespace with the device " +
-				"eth0. Only bridge and macvlan can be put in force yet; a lane that names another one is refused."},
+			Meaning: "The path of packets: what isolane run starts has a network namespace with the device eth0. " +
+				"Only bridge, express and macvlan can be put in force yet; a lane that names another one is refused."},
 		{Path: "spec.network.device", Form: "NAME", Default: "none: only lanes of this host reach each other",
 			Example: "ens1f0",
 			Meaning: "The network device that is the uplink, or a bridge that has it as a port."},
@@ -113,6 +113,10 @@ func resourceFields() []Field {
 		{Path: "spec.network.gateways", Form: "[ADDRESS]", Default: "none: what is on the link can be reached",
 			Example: "[192.0.2.1]",
 			Meaning: "The routers to all else, at most one for IPv4 and one for IPv6."},
+		{Path: "spec.network.sources", Form: "[ADDRESS/LENGTH]", Default: "none: the lane sends from its addresses",
+			Example: "[10.1.0.0/16]",
+			Meaning: "Others for whom the workload routes: with path express it may send from these too, and say " +
+				"that it is a router."},
 		{Path: "spec.network.mtu", Form: "N", Min: 68, Max: 65535, Default: "that of the uplink, or 1500",
 			Example: "1500",
 			Meaning: "The largest packet in bytes."},

@@ -88,6 +88,7 @@ type Network struct {
 	Device    string    `json:"device,omitempty"`    // the uplink
 	Addresses []Address `json:"addresses,omitempty"` // of the workload's network device
 	Gateways  []Gateway `json:"gateways,omitempty"`  // its default routes, at most one of each family
+	Sources   []Prefix  `json:"sources,omitempty"`   // others for whom it routes: it may send from these too
 	MTU       int       `json:"mtu,omitempty"`       // 0: 1500, or that of the uplink
 	VLAN      VLAN      `json:"vlan,omitzero"`
 	VFs       int       `json:"vfs,omitempty"`    // virtual functions; path sriov has one where this is 0

@@ -19,6 +19,20 @@ func (a *Address) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// Prefix is a range of IP addresses, "10.0.0.0/8".
+type Prefix struct{ netip.Prefix }
+
+// UnmarshalText reads a Prefix.
+func (p *Prefix) UnmarshalText(text []byte) error {
+	prefix, err := netip.ParsePrefix(string(text))
+	if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
+		return errors.New("expected the first address of a range and the length of its prefix, such as " +
+			"10.0.0.0/8, 0.0.0.0/0 or 2001:db8::/32")
+	}
+	p.Prefix = prefix
+	return nil
+}
+
 // Gateway is the IP address of a router.
 type Gateway struct{ netip.Addr }
 
@@ -37,7 +51,8 @@ func (s Spec) validateNetwork() error {
 	for _, f := range []struct {
 		name  string
 		given bool
-	}{{"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0}, {"mtu", n.MTU > 0},
+	}{{"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0},
+		{"sources", len(n.Sources) > 0}, {"mtu", n.MTU > 0},
 		{"vlan.outer", n.VLAN.Outer > 0}, {"vlan.inner", n.VLAN.Inner > 0}} {
 		if f.given && n.Path == "" {
 			return wrong("spec.network."+f.name, "expected spec.network.path too: without one the workload keeps the "+

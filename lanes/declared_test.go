@@ -48,6 +48,8 @@ func TestDeclaredIsDoneOrRefused(t *testing.T) {
 			"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, addresses: [192.0.2.1/24]}}"},
 		"spec.network.gateways": {"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, addresses: [192.0.2.1/24]}}",
 			"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, addresses: [192.0.2.1/24], gateways: [192.0.2.2]}}"},
+		"spec.network.sources": {"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1}}",
+			"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, sources: [192.0.2.0/24]}}"},
 		"spec.network.mtu": {"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1}}",
 			"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, mtu: 1400}}"},
 		"spec.network.queues": {"a: {cpus: {count: 2}, network: {device: enp96s0f0}}",

@@ -22,6 +22,15 @@ type Path interface {
 	Steps(lanes []Lane) ([]journal.Step, error)
 }
 
+// AnySource refuses sources, for paths that let a lane send from every address.
+func AnySource(n lane.Network) error {
+	if len(n.Sources) == 0 {
+		return nil
+	}
+	return fmt.Errorf("spec.network.sources: path %s lets the lane send from every address: expected path "+
+		"express", n.Path)
+}
+
 // Refuse says what of a lane none of the paths can do on any host, and the fields to leave out so that the
 // lane is not refused for that; none where that does not help.
 func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
@@ -56,7 +65,7 @@ func with(field string, n lane.Network) (fields []string) {
 		name string
 		set  bool
 	}{{"path", n.Path != ""}, {"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0},
-		{"mtu", n.MTU > 0}, {"vlan", n.VLAN != lane.VLAN{}}, {"vfs", n.VFs > 0}} {
+		{"sources", len(n.Sources) > 0}, {"mtu", n.MTU > 0}, {"vlan", n.VLAN != lane.VLAN{}}, {"vfs", n.VFs > 0}} {
 		if f.set {
 			fields = append(fields, "spec.network."+f.name)
 		}

@@ -108,16 +108,17 @@ type Traffic struct {
 	Received uint64 `json:"received"`
 	Sent     uint64 `json:"sent"`
 	Dropped  uint64 `json:"dropped"` // by the device and by the host's end of it, with errors
+	Refused  uint64 `json:"refused"` // of those sent: the lane may not send them, so the path has dropped them
 }
 
 // TrafficOf reads the counters of a lane's device; nil where there is none.
 func TrafficOf(of string) (*Traffic, error) {
-	in, err := statistics(Namespace(of), Device)
+	in, _, err := counters(Namespace(of), Device)
 	if in == nil || err != nil {
 		return nil, err
 	}
-	t := Traffic{Received: in.RxPackets, Sent: in.TxPackets, Dropped: dropped(in)}
-	port, err := statistics("", Port(of))
+	port, refused, err := counters("", Port(of))
+	t := Traffic{Received: in.RxPackets, Sent: in.TxPackets, Dropped: dropped(in), Refused: refused}
 	if port != nil {
 		t.Dropped += dropped(port)
 	}
@@ -128,11 +129,19 @@ func dropped(s *netlink.LinkStatistics) uint64 {
 	return s.RxDropped + s.TxDropped + s.RxErrors + s.TxErrors
 }
 
-func statistics(netns, device string) (*netlink.LinkStatistics, error) {
+// counters are those of a device, nil where there is none, and how many frames programs have dropped where
+// they enter it: the kernel counts these at the hook (clsact).
+func counters(netns, device string) (all *netlink.LinkStatistics, refused uint64, err error) {
 	h, l, err := netdev.Find(netns, device)
 	if l == nil || err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer h.Close()
-	return l.Attrs().Statistics, nil
+	qdiscs, err := h.QdiscList(l)
+	for _, q := range qdiscs {
+		if a := q.Attrs(); a.Parent == netlink.HANDLE_CLSACT && a.Statistics != nil && a.Statistics.Queue != nil {
+			refused = uint64(a.Statistics.Queue.Drops)
+		}
+	}
+	return l.Attrs().Statistics, refused, err
 }

@@ -38,8 +38,8 @@ func (p Path) Words() string {
 // Joined says whether the wire joins frames.
 func (p Path) Joined() bool { return p.GRO }
 
-// Declared refuses nothing.
-func (Path) Declared(lane.Network) error { return nil }
+// Declared says what of a declaration cannot be.
+func (Path) Declared(n lane.Network) error { return netpath.AnySource(n) }
 
 // Possible says why a lane cannot have the path on this host as it is. A device that is no bridge becomes a
 // port of one, where its own addresses would no longer work.

@@ -6,6 +6,7 @@ package express
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -86,7 +87,7 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 		if i == 0 || lanes[i-1].Uplink != l.Uplink {
 			steps = append(steps, tableStep(table))
 		}
-		steps = append(steps, port{Table: table, Lane: l.MAC}.step(netpath.Port(l.Name)))
+		steps = append(steps, guarded(l, table).step(netpath.Port(l.Name)))
 		if l.Uplink == "" || i+1 < len(lanes) && lanes[i+1].Uplink == l.Uplink {
 			continue
 		}
@@ -95,4 +96,24 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 		}
 	}
 	return steps, nil
+}
+
+// guarded is the port of a lane, which sends from its addresses: those that are declared, the one that the
+// kernel gives it on the link (RFC 4291, appendix A), and those of others for whom it routes. Without a
+// declared address there is nothing to hold it to.
+func guarded(l netpath.Lane, table string) port {
+	p := port{Table: table, Lane: l.MAC, Router: len(l.Sources) > 0}
+	for _, a := range l.Addresses {
+		p.Sources = append(p.Sources, netip.PrefixFrom(a.Addr(), a.Addr().BitLen()))
+	}
+	for _, from := range l.Sources {
+		p.Sources = append(p.Sources, from.Prefix)
+	}
+	m, err := p.mac()
+	if err != nil || len(p.Sources) == 0 {
+		return p
+	}
+	link := [16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
+	p.Sources = append(p.Sources, netip.PrefixFrom(netip.AddrFrom16(link), 128))
+	return p
 }

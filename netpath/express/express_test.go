@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/change/netdev"
@@ -53,9 +55,10 @@ func setUp(t *testing.T, networks ...lane.Network) *bed {
 	hosttest.Need(t, hosttest.BPF)
 	ip(t, "netns add "+wire)
 	t.Cleanup(func() { ip(t, "netns del "+wire) })
-	ip(t, "link add "+uplink+" type veth peer name "+wire+" netns "+wire)
+	ip(t, "link add "+uplink+" mtu 9000 type veth peer name "+wire+" netns "+wire)
+	t.Cleanup(func() { ip(t, "link del "+uplink) })
 	ip(t, "link set "+uplink+" up")
-	ip(t, "-n "+wire+" link set "+wire+" up")
+	ip(t, "-n "+wire+" link set "+wire+" mtu 9000 up")
 	ip(t, "-n "+wire+" addr add 198.18.11.200/24 dev "+wire)
 	all := change.Ops("/")
 	maps.Copy(all, Ops())
@@ -70,7 +73,7 @@ func setUp(t *testing.T, networks ...lane.Network) *bed {
 	})
 	b := &bed{journal: j}
 	for i, n := range networks {
-		n.Device = uplink
+		n.Device, n.MTU = uplink, 9000
 		b.lanes = append(b.lanes, netpath.Of(fstest.MapFS{}, fmt.Sprintf("islx-%c", 'a'+i), n))
 	}
 	b.reconcile(t, b.lanes)
@@ -120,6 +123,47 @@ func entries(t *testing.T) int {
 		n++
 	}
 	return n
+}
+
+// frames opens a packet socket at a device in a namespace, for frames of all protocols.
+func frames(t *testing.T, netns, device string) int {
+	t.Helper()
+	all := int(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL))) // in network order
+	var fd int
+	err := netdev.In(netns, func() (err error) {
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all); err != nil {
+			return err
+		}
+		d, err := net.InterfaceByName(device)
+		if err != nil {
+			return err
+		}
+		return errors.Join(unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: uint16(all), Ifindex: d.Index}),
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20),
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	return fd
+}
+
+// count is how many of the frames that came to a socket before the last one are equal to one of these.
+func count(t *testing.T, fd int, frame, last []byte) (n int) {
+	t.Helper()
+	buf := make([]byte, 10000)
+	for {
+		length, err := unix.Read(fd, buf)
+		switch {
+		case err != nil:
+			t.Fatal("the last frame has not come: ", err)
+		case bytes.Equal(buf[:length], last):
+			return n
+		case bytes.Equal(buf[:length], frame):
+			n++
+		}
+	}
 }
 
 // packets opens a UDP socket in a namespace.
@@ -215,4 +259,173 @@ func pingPong(c net.PacketConn, stop chan struct{}) error {
 		return fmt.Errorf("only %d datagrams", got)
 	}
 	return nil
+}
+
+// From a lane come frames in its own name only, counted at the wire and in another lane; what is kept out is counted
+// as refused. A lane that routes may send for others too, and one without declared addresses for everybody.
+func TestGuard(t *testing.T) {
+	router := lane.Network{Addresses: address(2), Sources: []lane.Prefix{{Prefix: netip.MustParsePrefix("10.1.0.0/16")},
+		{Prefix: netip.MustParsePrefix("2001:db8::/32")}}}
+	b := setUp(t, lane.Network{Addresses: address(1)}, router, lane.Network{}, lane.Network{})
+	ears := b.listen(t)
+	const mine, his = "c6120b01", "c6120b09" // 198.18.11.1 is the first lane's
+	const mine6, his6 = "fd150011000000000000000000000001", "fd150011000000000000000000000009"
+	const none6, all6 = "00000000000000000000000000000000", "ff020000000000000000000000000001"
+	link6 := func(mac string) string { return "fe80000000000000" + "00" + mac[2:6] + "fffe" + mac[6:] }
+	ipv4 := func(from, fragment, rest string) string {
+		head := fmt.Sprintf("4500%04x0001%s40110000%sc6120bc8", 20+len(rest)/2, fragment, from)
+		return "0800" + head[:20] + checksum(t, head) + head[24:] + rest
+	}
+	ipv6 := func(from, next, rest string) string {
+		return "86dd60000000" + fmt.Sprintf("%04x", len(rest)/2) + next + "ff" + from + all6 + rest
+	}
+	arp := func(mac, from, target string) string {
+		return "0806" + "0001080006040001" + mac + from + "000000000000" + target
+	}
+	nd := func(kind, target string) string { return kind + "000000" + "00000000" + target }
+	for _, c := range []struct {
+		name       string
+		frame      func(mac string) string // behind the source MAC address
+		from, all  bool                    // whether it passes from the lane, and from the one without addresses
+		fromRouter bool
+	}{
+		{"its IPv4 address", func(string) string { return ipv4(mine, "0000", "") }, true, true, false},
+		{"a fragment", func(string) string { return ipv4(mine, "00b9", "") }, true, true, false},
+		{"another IPv4 address", func(string) string { return ipv4(his, "0000", "") }, false, true, false},
+		{"a fragment of another", func(string) string { return ipv4(his, "00b9", "") }, false, true, false},
+		{"no IPv4 address", func(string) string { return ipv4("00000000", "0000", "") }, false, true, false},
+		{"an address behind a router", func(string) string { return ipv4("0a010203", "0000", "") }, false, true, true},
+		{"a runt", func(m string) string { return arp(m, mine, his)[:40] }, false, true, false},
+		{"more than a page", func(string) string { return ipv4(his, "0000", strings.Repeat("00", 8000)) }, false, true, false},
+		{"its IPv6 address", func(string) string { return ipv6(mine6, "11", "") }, true, true, false},
+		{"another IPv6 address", func(string) string { return ipv6(his6, "11", "") }, false, true, false},
+		{"behind a router, IPv6", func(string) string { return ipv6("20010db8000000000000000000000001", "11", "") }, false, true, true},
+		{"its address on the link", func(m string) string { return ipv6(link6(m), "11", "") }, true, true, true},
+		{"another on the link", func(string) string { return ipv6(link6("021500000001"), "11", "") }, false, true, false},
+		{"ARP", func(m string) string { return arp(m, mine, his) }, true, true, false},
+		{"ARP of another address", func(m string) string { return arp(m, his, mine) }, false, true, false},
+		{"ARP of another MAC address", func(string) string { return arp("021500000001", mine, his) }, false, true, false},
+		{"ARP probe", func(m string) string { return arp(m, "00000000", mine) }, true, true, false},
+		{"ARP probe of another", func(m string) string { return arp(m, "00000000", his) }, false, true, false},
+		{"solicitation", func(string) string { return ipv6(mine6, "3a", nd("87", his6)) }, true, true, false},
+		{"duplicate address detection", func(string) string { return ipv6(none6, "3a", nd("87", mine6)) }, true, true, false},
+		{"detection of another", func(string) string { return ipv6(none6, "3a", nd("87", his6)) }, false, true, false},
+		{"advertisement", func(string) string { return ipv6(mine6, "3a", nd("88", mine6)) }, true, true, false},
+		{"advertisement of another", func(string) string { return ipv6(mine6, "3a", nd("88", his6)) }, false, true, false},
+		{"advertisement behind options", func(string) string {
+			return ipv6(mine6, "3c", "3a00010400000000"+nd("88", his6))
+		}, false, true, false},
+		{"many options", func(string) string { return ipv6(mine6, "3c", strings.Repeat("3c00010400000000", 9)) }, false, true, false},
+		{"router", func(m string) string { return ipv6(link6(m), "3a", nd("86", none6)) }, false, true, true},
+		{"listener report", func(string) string { return ipv6(none6, "00", "3a00050200000000"+nd("8f", none6)) }, true, true, true},
+		{"other ICMPv6 of nobody", func(string) string { return ipv6(none6, "3a", nd("80", none6)) }, false, true, false},
+		{"another protocol", func(string) string { return "9100" + "00010800" + mine }, false, true, false},
+		{"a tag", func(string) string { return "81000064" + ipv4(mine, "0000", "") }, false, false, false},
+		{"two tags", func(string) string { return "88a8006481000007" + ipv4(mine, "0000", "") }, false, false, false},
+		{"another MAC address", nil, false, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for i, passes := range []bool{c.from, c.fromRouter, c.all} {
+				m := strings.ReplaceAll(b.lanes[i].MAC, ":", "")
+				frame := "021500000001" + ipv4(mine, "0000", "")
+				if c.frame != nil {
+					frame = m + c.frame(m)
+				}
+				ears.hear(t, b.lanes[i], frame, 1, passes)
+			}
+		})
+	}
+	t.Run("a storm", func(t *testing.T) {
+		m := strings.ReplaceAll(b.lanes[0].MAC, ":", "")
+		ears.hear(t, b.lanes[0], m+arp(m, his, mine), 2000, false)
+	})
+}
+
+// checksum is that of an IPv4 header (RFC 1071), in hexadecimal.
+func checksum(t *testing.T, head string) string {
+	t.Helper()
+	data, err := hex.DecodeString(head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum uint32
+	for ; len(data) > 0; data = data[2:] {
+		sum += uint32(binary.BigEndian.Uint16(data))
+	}
+	return fmt.Sprintf("%04x", ^uint16(sum>>16+sum&0xffff))
+}
+
+// ears are packet sockets where the frames of lanes come.
+type ears struct {
+	wire, other int
+	mac         string // of the wire
+	sent        uint32
+}
+
+func (b *bed) listen(t *testing.T) *ears {
+	t.Helper()
+	e := &ears{wire: frames(t, wire, wire), other: frames(t, netpath.Namespace(b.lanes[3].Name), netpath.Device)}
+	err := netdev.In(wire, func() error {
+		d, err := net.InterfaceByName(wire)
+		if err == nil {
+			e.mac = hex.EncodeToString(d.HardwareAddr)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// hear sends a frame so many times from a lane to all and to the wire alone, and looks whether it comes there, or
+// is counted as refused.
+func (e *ears) hear(t *testing.T, l netpath.Lane, frame string, times int, passes bool) {
+	t.Helper()
+	before, err := netpath.TrafficOf(l.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := "c6120b63" // any
+	if len(l.Addresses) > 0 {
+		own = hex.EncodeToString(l.Addresses[0].Addr().AsSlice())
+	}
+	m := strings.ReplaceAll(l.MAC, ":", "")
+	from := frames(t, netpath.Namespace(l.Name), netpath.Device)
+	defer unix.Close(from)
+	for _, to := range []string{"ffffffffffff", e.mac} {
+		raw, derr := hex.DecodeString(to + frame)
+		if derr != nil {
+			t.Fatal(derr)
+		}
+		for done := 0; done < times; {
+			for range min(times, 100) { // a veth holds 256
+				if _, err = unix.Write(from, raw); err != nil {
+					t.Fatal(err)
+				}
+				done++
+			}
+			// A lane may always ask for an address, and what it sends does not change its order.
+			e.sent++
+			last, _ := hex.DecodeString("ffffffffffff" + m + "08060001080006040001" + m + own + "000000000000" + fmt.Sprintf("%08x", e.sent))
+			if _, err = unix.Write(from, last); err != nil {
+				t.Fatal(err)
+			}
+			atWire, atOther := count(t, e.wire, raw, last), count(t, e.other, raw, last)
+			if came := atWire > 0; came != passes || (to != e.mac && passes) != (atOther > 0) {
+				t.Errorf("%s to %s: came to the wire %d times and to another lane %d times", l.Name, to, atWire, atOther)
+			}
+		}
+	}
+	after, err := netpath.TrafficOf(l.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := uint64(2 * times)
+	if passes {
+		want = 0
+	}
+	if refused := after.Refused - before.Refused; refused != want {
+		t.Errorf("%s: %d refused, expected %d", l.Name, refused, want)
+	}
 }

@@ -1,15 +1,13 @@
 package express
 
 import (
-	"bytes"
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"io/fs"
-	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -21,13 +19,6 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-//go:embed bpf/express.o
-var object []byte
-
-func collection() (*ebpf.CollectionSpec, error) {
-	return ebpf.LoadCollectionSpecFromReader(bytes.NewReader(object))
-}
-
 // kindPort is a device whose frames the program hands over, and its entry in the table, by which the programs
 // of other devices find it. The values are a port as JSON.
 const kindPort = "express"
@@ -38,6 +29,9 @@ type port struct {
 	// Lane is the MAC address inside, the only one that may send here, and without VLAN tags; "" at the uplink,
 	// to which frames for nobody else in the table go.
 	Lane string `json:"lane,omitempty"`
+	// Sources are the IP addresses that the lane may send from; none: all, and frames of other protocols too.
+	Sources []netip.Prefix `json:"sources,omitempty"`
+	Router  bool           `json:"router,omitempty"` // it may say that it is one
 }
 
 func (p port) step(device string) journal.Step {
@@ -65,21 +59,11 @@ func (p port) String() string {
 	if p.Lane == "" {
 		return "to lanes, those for others to here"
 	}
-	return "to other lanes, those for " + p.Lane + " to here"
-}
-
-// mac is a key of the table.
-type mac [6]byte
-
-func (p port) mac() (mac, error) {
-	if p.Lane == "" {
-		return mac{}, nil
+	text := "to other lanes, those for " + p.Lane + " to here"
+	if len(p.Sources) > 0 {
+		text += fmt.Sprint(", from ", p.Sources)
 	}
-	m, err := net.ParseMAC(p.Lane)
-	if err != nil || len(m) != len(mac{}) {
-		return mac{}, fmt.Errorf("mac %q: expected six bytes", p.Lane)
-	}
-	return mac(m), nil
+	return text
 }
 
 // ports attach the program to the ingress hook of a device, and take it off again with the hook (clsact).
@@ -329,28 +313,6 @@ func (p port) forget() error {
 		return nil
 	}
 	return err
-}
-
-// load puts the program for the port into the kernel.
-func (p port) load(table *ebpf.Map) (*ebpf.Program, error) {
-	key, err := p.mac()
-	if err != nil {
-		return nil, err
-	}
-	spec, err := collection()
-	if err == nil {
-		err = spec.Variables["from"].Set(key)
-	}
-	if err != nil {
-		return nil, err
-	}
-	coll, err := ebpf.NewCollectionWithOptions(spec,
-		ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{"table": table}})
-	if err != nil {
-		return nil, err
-	}
-	defer coll.Close()
-	return coll.DetachProgram("express"), nil
 }
 
 // Name says what it is.

@@ -31,7 +31,7 @@ func (Path) Declared(n lane.Network) error {
 	if n.Device == "" {
 		return errors.New("spec.network.device: path macvlan needs one, the uplink")
 	}
-	return nil
+	return netpath.AnySource(n)
 }
 
 // Possible says why a lane cannot have the path on this host as it is.

@@ -51,7 +51,7 @@ func imports() map[string][]string {
 			"netpath", "plan", "plan/solver"},
 		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal"},
 		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
-		"change/netdev":   {"journal"},
+		"change/netdev":   {"journal", "quantity"},
 		"netpath":         {"change", "change/netdev", "journal", "lane"},
 		"netpath/*":       {"change/netdev", "journal", "lane", "netpath", "netpath/bridge"},
 		"runtime/process": {"cpuset", "host", "host/task", "sched"},
@@ -103,7 +103,7 @@ package              lines exported  why it was raised
 audit                 2500       15
 boot                   300       10
 change                2250       35  network paths of lanes
-change/netdev          850       20  VLAN tags
+change/netdev         1000       23  the rate of a device
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
 cmd/isolane           1700        0  the real-time and the web case study, exports, compare
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
@@ -135,7 +135,7 @@ journal                900       20
 knob                  1650       35  steps of a placement, out of enforce
 lab                   1500       20
 lab/cmd/isolane-lab    400        0
-lane                  1550       40  network paths of lanes
+lane                  1600       40  rate and sources of a lane
 lane/explain           150        5
 lanes                 1500       30  network paths of lanes
 netpath                450       20  VLAN tags

@@ -1,6 +1,7 @@
 package enforce
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -64,7 +65,7 @@ func (l *Lanes) refusePaths(wanted []lane.Lane) error {
 			continue
 		}
 		on := netpath.Of(l.root, want.Metadata.Name, want.Spec.Network)
-		err := netpath.PossibleTags(l.root, on)
+		err := cmp.Or(netpath.PossibleTags(l.root, on), netpath.PossibleRate(on))
 		if err == nil {
 			err = path.Possible(on)
 		}

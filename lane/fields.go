@@ -120,6 +120,8 @@ func resourceFields() []Field {
 		{Path: "spec.network.mtu", Form: "N", Min: 68, Max: 65535, Default: "that of the uplink, or 1500",
 			Example: "1500",
 			Meaning: "The largest packet in bytes."},
+		{Path: "spec.network.rate", Form: "RATE", Default: "none: as much as the path carries", Example: "2Gbit",
+			Meaning: "The most that the workload sends, in bits a second, from 1Mbit."},
 		{Path: "spec.network.vlan", Form: "{outer: TAG, inner: TAG}", Default: "none",
 			Example: "{outer: 100, inner: 17}",
 			Meaning: "The VLAN tags on the wire. The workload sees frames without them, and no others."},

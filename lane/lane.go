@@ -90,9 +90,11 @@ type Network struct {
 	Gateways  []Gateway `json:"gateways,omitempty"`  // its default routes, at most one of each family
 	Sources   []Prefix  `json:"sources,omitempty"`   // others for whom it routes: it may send from these too
 	MTU       int       `json:"mtu,omitempty"`       // 0: 1500, or that of the uplink
-	VLAN      VLAN      `json:"vlan,omitzero"`
-	VFs       int       `json:"vfs,omitempty"`    // virtual functions; path sriov has one where this is 0
-	Queues    int       `json:"queues,omitempty"` // interrupts of the device that the lane's CPUs handle
+	// Rate is the most that the workload sends, 0: as much as it can.
+	Rate   quantity.BitRate `json:"rate,omitempty"`
+	VLAN   VLAN             `json:"vlan,omitzero"`
+	VFs    int              `json:"vfs,omitempty"`    // virtual functions; path sriov has one where this is 0
+	Queues int              `json:"queues,omitempty"` // interrupts of the device that the lane's CPUs handle
 }
 
 // VLAN are the tags on the wire; 0 is none.

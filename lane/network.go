@@ -3,6 +3,8 @@ package lane
 import (
 	"errors"
 	"net/netip"
+
+	"isolane.dev/isolane/quantity"
 )
 
 // Address is an IP address of a workload with the length of its prefix, "192.0.2.10/24".
@@ -52,7 +54,7 @@ func (s Spec) validateNetwork() error {
 		name  string
 		given bool
 	}{{"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0},
-		{"sources", len(n.Sources) > 0}, {"mtu", n.MTU > 0},
+		{"sources", len(n.Sources) > 0}, {"mtu", n.MTU > 0}, {"rate", n.Rate > 0},
 		{"vlan.outer", n.VLAN.Outer > 0}, {"vlan.inner", n.VLAN.Inner > 0}} {
 		if f.given && n.Path == "" {
 			return wrong("spec.network."+f.name, "expected spec.network.path too: without one the workload keeps the "+
@@ -66,6 +68,8 @@ func (s Spec) validateNetwork() error {
 		return wrong("spec.network.vlan.inner", "expected spec.network.vlan.outer too, the tag around it")
 	case n.VLAN.Outer > 0 && n.Device == "":
 		return wrong("spec.network.vlan.outer", "expected spec.network.device too, the uplink that carries tags")
+	case n.Rate > 0 && n.Rate < minRate:
+		return wrong("spec.network.rate", "%s: expected at least %s", n.Rate, quantity.BitRate(minRate))
 	case n.Queues > 0 && n.Device == "":
 		return wrong("spec.network.queues", "expected spec.network.device too, whose queues they are")
 	}
@@ -74,6 +78,9 @@ func (s Spec) validateNetwork() error {
 	}
 	return n.validateGateways()
 }
+
+// minRate is the least, in bits a second, with which a queue of 50 ms holds a few packets.
+const minRate = 1e6
 
 // minMTU6 is the least that IPv6 works with (RFC 8200, section 5).
 const minMTU6 = 1280

@@ -50,6 +50,8 @@ func TestDeclaredIsDoneOrRefused(t *testing.T) {
 			"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, addresses: [192.0.2.1/24], gateways: [192.0.2.2]}}"},
 		"spec.network.sources": {"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1}}",
 			"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, sources: [192.0.2.0/24]}}"},
+		"spec.network.rate": {"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1}}",
+			"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, rate: 2Gbit}}"},
 		"spec.network.mtu": {"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1}}",
 			"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, mtu: 1400}}"},
 		"spec.network.queues": {"a: {cpus: {count: 2}, network: {device: enp96s0f0}}",

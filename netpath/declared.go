@@ -65,7 +65,8 @@ func with(field string, n lane.Network) (fields []string) {
 		name string
 		set  bool
 	}{{"path", n.Path != ""}, {"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0},
-		{"sources", len(n.Sources) > 0}, {"mtu", n.MTU > 0}, {"vlan", n.VLAN != lane.VLAN{}}, {"vfs", n.VFs > 0}} {
+		{"sources", len(n.Sources) > 0}, {"mtu", n.MTU > 0}, {"rate", n.Rate > 0},
+		{"vlan", n.VLAN != lane.VLAN{}}, {"vfs", n.VFs > 0}} {
 		if f.set {
 			fields = append(fields, "spec.network."+f.name)
 		}

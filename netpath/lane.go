@@ -81,6 +81,17 @@ func mac(root fs.FS, of string) string {
 	return fmt.Sprintf("02:15:%s:%s:%s:%s", d[0:2], d[2:4], d[4:6], d[6:8])
 }
 
+// PossibleRate says why what a lane sends cannot be limited on this host.
+func PossibleRate(l Lane) error {
+	if l.Rate == 0 {
+		return nil
+	}
+	if err := netdev.CanShape(); err != nil {
+		return fmt.Errorf("spec.network.rate: %w", err)
+	}
+	return nil
+}
+
 // Inside is the device of the lane in its namespace.
 func (l Lane) Inside() *netdev.Peer {
 	p := &netdev.Peer{Netns: Namespace(l.Name), Name: Device, MAC: l.MAC, MTU: l.MTU}
@@ -93,10 +104,15 @@ func (l Lane) Inside() *netdev.Peer {
 	return p
 }
 
-// Steps are the lane's namespace, and in it the device that link is; the name is that of the link's step.
+// Steps are the lane's namespace, and in it the device that link is, with its rate; the name is that of the
+// link's step.
 func (l Lane) Steps(name string, link netdev.Link) ([]journal.Step, error) {
 	step, err := netdev.LinkStep(name, link)
-	return []journal.Step{namespace(Namespace(l.Name)), step}, err
+	steps := []journal.Step{namespace(Namespace(l.Name)), step}
+	if l.Rate > 0 {
+		steps = append(steps, netdev.RateStep(Namespace(l.Name), Device, l.Rate))
+	}
+	return steps, err
 }
 
 func namespace(name string) journal.Step {

@@ -31,6 +31,7 @@ import (
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/netpath/express"
 	"isolane.dev/isolane/netpath/macvlan"
+	"isolane.dev/isolane/quantity"
 )
 
 // measured is a path that measurements take.
@@ -152,6 +153,11 @@ func TestPaths(t *testing.T) {
 				}
 			}
 			unreachable(t, client.netns)
+			rate := netdev.RateStep(application.netns, netpath.Device, 20e6)
+			if _, err = j.Apply(t.Context(), []journal.Step{rate}); err != nil {
+				t.Fatal(err)
+			}
+			limited(t, application.netns, client.netns, client.addresses[0], 20e6)
 		})
 	}
 }
@@ -288,6 +294,56 @@ func received(t *testing.T, netns string, family netip.Addr) int {
 	return n
 }
 
+// limited sends by TCP for a second from a namespace, and checks what comes to the address of another one: not more
+// than the rate with what a queue lets through at once, and at least half of it. The rate is a hundredth of what
+// these paths carry on the slowest machine that was seen, so it is the limit and not the machine that is measured.
+func limited(t *testing.T, from, to string, addr netip.Addr, rate quantity.BitRate) {
+	t.Helper()
+	target := netip.AddrPortFrom(addr, 7009).String()
+	got := make(chan float64, 1)
+	in(t, to, func() error {
+		var lc net.ListenConfig
+		l, err := lc.Listen(t.Context(), "tcp", target)
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer l.Close()
+			c, err := l.Accept()
+			if err != nil {
+				got <- 0
+				return
+			}
+			begin := time.Now()
+			n, _ := io.Copy(io.Discard, c)
+			got <- 8 * float64(n) / time.Since(begin).Seconds()
+		}()
+		return nil
+	})
+	in(t, from, func() error {
+		var d net.Dialer
+		c, err := d.DialContext(t.Context(), "tcp", target)
+		if err != nil {
+			return err
+		}
+		if err = c.SetDeadline(time.Now().Add(time.Second)); err != nil {
+			return err
+		}
+		_, err = io.Copy(c, neverEnding{})
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = nil
+		}
+		return errors.Join(err, c.Close())
+	})
+	if ratio := <-got / float64(rate); ratio < 0.5 || ratio > 1.1 {
+		t.Errorf("%s sends %.2f times its rate", from, ratio)
+	}
+}
+
+type neverEnding struct{}
+
+func (neverEnding) Read(p []byte) (int, error) { return len(p), nil }
+
 // unreachable checks that a namespace leads nowhere else.
 func unreachable(t *testing.T, netns string) {
 	t.Helper()
@@ -317,7 +373,7 @@ func TestLanesAreTakenBack(t *testing.T) {
 		var lanes []netpath.Lane
 		for i, name := range []string{"islt-a", "islt-with-a-long-name"} {
 			address := lane.Address{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 9, byte(1 + i)}), 24)}
-			lanes = append(lanes, netpath.Of(fstest.MapFS{}, name, lane.Network{Device: uplink, Addresses: []lane.Address{address}}))
+			lanes = append(lanes, netpath.Of(fstest.MapFS{}, name, lane.Network{Device: uplink, Rate: 2e9, Addresses: []lane.Address{address}}))
 		}
 		steps, err := p.Steps(lanes)
 		if err != nil || lanes[0].MAC == lanes[1].MAC {

@@ -55,12 +55,16 @@ func (b *Bytes) UnmarshalText(text []byte) (err error) {
 // UnmarshalJSON reads a size, also one without quotes: 64.
 func (b *Bytes) UnmarshalJSON(data []byte) error { return fromJSON(data, b) }
 
-// BitRate is a rate in bit/s: "1Gbit/s", "100Mbit/s".
+// BitRate is a rate in bit/s: "1Gbit/s", "100Mbit/s", or as tc(8) has it "1Gbit".
 type BitRate uint64
 
 // ParseBitRate reads a rate.
 func ParseBitRate(s string) (BitRate, error) {
-	v, err := parse(s, rateUnits(), rateUnit)
+	text := s
+	if strings.HasSuffix(text, "bit") {
+		text += "/s"
+	}
+	v, err := parse(text, rateUnits(), rateUnit)
 	if err != nil {
 		return 0, fmt.Errorf("rate %q: %w", s, err)
 	}

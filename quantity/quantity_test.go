@@ -28,7 +28,7 @@ func TestBytes(t *testing.T) {
 }
 
 func TestBitRate(t *testing.T) {
-	for in, want := range map[string]BitRate{"1Gbit/s": 1e9, "2.5Gbit/s": 2.5e9, "10bit/s": 10} {
+	for in, want := range map[string]BitRate{"1Gbit/s": 1e9, "2.5Gbit/s": 2.5e9, "2Gbit": 2e9, "10bit/s": 10} {
 		if got, err := ParseBitRate(in); err != nil || got != want {
 			t.Errorf("ParseBitRate(%q) = %d, %v; want %d", in, got, err, want)
 		}

@@ -29,7 +29,8 @@ const Present = "present"
 
 // Ops returns the operation of each kind.
 func Ops() map[string]journal.Op {
-	return map[string]journal.Op{KindLink: link{}, KindMaster: master{}, KindNamespace: netNS{}}
+	return map[string]journal.Op{KindLink: link{}, KindMaster: master{}, KindNamespace: netNS{},
+		KindRate: rate{}}
 }
 
 type netNS struct{}

@@ -1,0 +1,141 @@
+package netdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/quantity"
+)
+
+// KindRate limits what a device in a namespace sends, by tc-tbf(8). The target is NAMESPACE:DEVICE, the
+// values are a rate, or "" for none.
+const KindRate = "rate"
+
+// RateStep is the step that limits a device to a rate, of which the kernel keeps whole bytes a second.
+func RateStep(netns, device string, r quantity.BitRate) journal.Step {
+	return journal.Step{Kind: KindRate, Target: netns + ":" + device, After: (r / 8 * 8).String()}
+}
+
+type rate struct{}
+
+func (rate) Check(s journal.Step) error {
+	netns, device, _ := strings.Cut(s.Target, ":")
+	err := errors.Join(CheckName(netns), CheckDevice(device))
+	for _, value := range []string{s.Before, s.After} {
+		if value != "" && err == nil {
+			_, err = quantity.ParseBitRate(value)
+		}
+	}
+	return err
+}
+
+// shaped finds the device of a target, whose handle the caller closes, and its shaper, nil where it has none.
+func shaped(target string) (*netlink.Handle, netlink.Link, *netlink.Tbf, error) {
+	netns, device, _ := strings.Cut(target, ":")
+	h, l, err := Find(netns, device)
+	if l == nil || err != nil {
+		return nil, nil, nil, err
+	}
+	qdiscs, err := h.QdiscList(l)
+	if err != nil {
+		h.Close()
+		return nil, nil, nil, err
+	}
+	for _, q := range qdiscs {
+		if t, ok := q.(*netlink.Tbf); ok && t.Parent == netlink.HANDLE_ROOT {
+			return h, l, t, nil
+		}
+	}
+	return h, l, nil, nil
+}
+
+func (rate) Read(_ context.Context, s journal.Step) (string, error) {
+	h, l, t, err := shaped(s.Target)
+	if l == nil || err != nil {
+		return "", err
+	}
+	h.Close()
+	if t == nil {
+		return "", nil
+	}
+	return quantity.BitRate(8 * t.Rate).String(), nil
+}
+
+func (rate) Write(_ context.Context, s journal.Step, value string) error {
+	h, l, t, err := shaped(s.Target)
+	if l == nil || err != nil {
+		return errors.Join(err, fs.ErrNotExist)
+	}
+	defer h.Close()
+	if value == "" {
+		if t == nil {
+			return nil
+		}
+		return h.QdiscDel(t)
+	}
+	r, err := quantity.ParseBitRate(value)
+	if err != nil {
+		return err
+	}
+	return h.QdiscReplace(shaper(l, r))
+}
+
+// shaper lets through at once as many bytes as in a millisecond, and ten packets at least; as many as in 50
+// milliseconds may wait.
+func shaper(l netlink.Link, r quantity.BitRate) *netlink.Tbf {
+	bytes := uint64(r / 8)
+	burst := uint32(max(bytes/1000, 10*uint64(l.Attrs().MTU)))
+	return &netlink.Tbf{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index,
+		Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
+		Rate: bytes, Buffer: netlink.Xmittime(bytes, burst), Limit: uint32(bytes/20) + burst}
+}
+
+// CanShape says why this kernel cannot limit what a device sends, tried in a namespace that nobody sees. It
+// is nil for a user who may not try.
+func CanShape() error {
+	err := inThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		lo, err := h.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return h.QdiscAdd(shaper(lo, 8e6))
+	})
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("this kernel cannot limit what a device sends: module sch_tbf is missing: %w", err)
+	}
+	return nil
+}
+
+// Name says what is set.
+func (rate) Name(s journal.Step) string {
+	netns, device, _ := strings.Cut(s.Target, ":")
+	return "rate of " + device + " in " + netns
+}
+
+// Shell is tc-tbf(8).
+func (rate) Shell(s journal.Step) string {
+	netns, device, _ := strings.Cut(s.Target, ":")
+	if s.After == "" {
+		return fmt.Sprintf("tc -n %s qdisc del dev %s root", netns, device)
+	}
+	return fmt.Sprintf("tc -n %s qdisc replace dev %s root handle 1: tbf rate %s # burst: 1 ms, queue: 50 ms",
+		netns, device, strings.TrimSuffix(s.After, "/s"))
+}

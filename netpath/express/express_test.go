@@ -261,6 +261,34 @@ func pingPong(c net.PacketConn, stop chan struct{}) error {
 	return nil
 }
 
+// What is left where the kernel took a program with its device, or a crash came between a hook and its program, is
+// taken back as well.
+func TestPartsAreTakenBack(t *testing.T) {
+	b := setUp(t, lane.Network{Addresses: address(1)}, lane.Network{Addresses: address(2)})
+	ip(t, "link del "+netpath.Port(b.lanes[1].Name))
+	b.reconcile(t, b.lanes[:1])
+	if n := entries(t); n != 2 {
+		t.Errorf("%d entries for one lane and the uplink", n)
+	}
+	h, err := openHook(uplink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if err = h.FilterDel(h.own()); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile(t, nil)
+	after, err := openHook(uplink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer after.Close()
+	if after.qdisc != "" {
+		t.Errorf("the uplink keeps a qdisc %s", after.qdisc)
+	}
+}
+
 // From a lane come frames in its own name only, counted at the wire and in another lane; what is kept out is counted
 // as refused. A lane that routes may send for others too, and one without declared addresses for everybody.
 func TestGuard(t *testing.T) {

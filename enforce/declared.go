@@ -48,8 +48,8 @@ func (l *Lanes) refusePaths(wanted []lane.Lane) error {
 		for _, a := range on.Addresses {
 			owners[address{on.Uplink, a.Addr()}] = on.Name
 		}
-		if on.Uplink != "" {
-			uplinks[on.Uplink] = on
+		for _, uplink := range netpath.Taken(netpath.Find(l.paths, on.Network), on) {
+			uplinks[uplink] = on
 		}
 	}
 	for _, p := range l.Placement.Lanes {
@@ -64,7 +64,7 @@ func (l *Lanes) refusePaths(wanted []lane.Lane) error {
 			continue
 		}
 		on := netpath.Of(l.root, want.Metadata.Name, want.Spec.Network)
-		err := netpath.PossibleTags(l.root, on)
+		err := netpath.PossibleTags(l.root, path, on)
 		if err == nil {
 			err = path.Possible(on)
 		}
@@ -72,9 +72,11 @@ func (l *Lanes) refusePaths(wanted []lane.Lane) error {
 			return refused(on.Name, err)
 		}
 		// The kernel hands the frames of a device to one of them (netdev_rx_handler_register).
-		if other, ok := uplinks[on.Uplink]; ok && other.Path != on.Path {
-			return refused(on.Name, fmt.Errorf("spec.network.path: lane %s has path %s on %s: expected that too",
-				other.Name, other.Path, on.Uplink))
+		for _, uplink := range netpath.Taken(path, on) {
+			if other, ok := uplinks[uplink]; ok && uplink != "" && other.Path != on.Path {
+				return refused(on.Name, fmt.Errorf("spec.network.path: lane %s has path %s on %s: expected that too",
+					other.Name, other.Path, uplink))
+			}
 		}
 		for _, a := range on.Addresses {
 			if other, taken := owners[address{on.Uplink, a.Addr()}]; taken {
@@ -105,7 +107,7 @@ func (l *Lanes) steps(v knob.View, p plan.Placement) ([]journal.Step, error) {
 	for _, placed := range p.Lanes {
 		all = append(all, netpath.Of(v.Root, placed.Name, placed.Spec.Network))
 	}
-	tags, err := netpath.Tags(all)
+	tags, err := netpath.Tags(l.paths, all)
 	steps = append(steps, tags...)
 	for _, path := range l.paths {
 		on := slices.DeleteFunc(slices.Clone(all), func(o netpath.Lane) bool { return o.Path != path.Name() })

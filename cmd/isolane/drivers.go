@@ -17,6 +17,7 @@ import (
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/netpath/express"
 	"isolane.dev/isolane/netpath/macvlan"
+	"isolane.dev/isolane/netpath/ovs"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/cyclictest"
 	"isolane.dev/isolane/probe/echo"
@@ -51,6 +52,7 @@ func kinds() scenario.Drivers {
 
 // options are those of this host; the network paths bring kinds of steps.
 func options() lanes.Options {
-	return lanes.Options{Paths: []netpath.Path{bridge.Path{}, macvlan.Path{}, express.Path{}},
-		Ops: map[string]journal.Op{express.Kind: express.Op{}}}.Complete()
+	return lanes.Options{Paths: []netpath.Path{bridge.Path{}, macvlan.Path{}, express.Path{}, ovs.Path{}},
+		Ops: map[string]journal.Op{express.Kind: express.Op{}, ovs.KindBridge: ovs.BridgeOp{},
+			ovs.KindPort: ovs.PortOp{}}}.Complete()
 }

@@ -1,0 +1,128 @@
+// Package ovs is the path by Open vSwitch: the host's end of a lane's device is a port of one of its bridges,
+// which puts the lane's tags on and takes them off. It is driven by Open vSwitch's own tools, ovs-vsctl(8) and
+// ovs-ofctl(8); what is Isolane's in its database is marked in external_ids, and nothing else is changed.
+package ovs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
+)
+
+// Path is the path "ovs".
+type Path struct{}
+
+// Name returns "ovs".
+func (Path) Name() string { return "ovs" }
+
+// TagsFrames says that Open vSwitch puts the tags on.
+func (Path) TagsFrames() {}
+
+// Declared refuses nothing.
+func (Path) Declared(lane.Network) error { return nil }
+
+// Possible says why a lane cannot have the path on this host as it is.
+func (Path) Possible(l netpath.Lane) error {
+	db, err := read(context.Background())
+	if err != nil {
+		return fmt.Errorf("spec.network.path: %w", err)
+	}
+	if l.VLAN.Inner > 0 && (db.vlanLimit == "" || db.vlanLimit == "1") {
+		return errors.New("spec.network.vlan.inner: Open vSwitch looks at one tag only: expected " +
+			"ovs-vsctl set Open_vSwitch . other_config:vlan-limit=2")
+	}
+	if l.Device == "" {
+		return nil
+	}
+	l.Uplink = l.Device // of which Open vSwitch takes all frames, whatever their tags
+	u, err := l.FindUplink()
+	if b := db.bridges[l.Device]; b != nil {
+		switch {
+		case b.mark != "":
+			return fmt.Errorf("spec.network.device: %s is a bridge of isolane's: expected its uplink", l.Device)
+		case err != nil: // the bridge has no device of its own
+			return nil
+		}
+		u.Up = true // whether the host itself uses it
+	}
+	if err == nil {
+		err = u.Check(l.Network)
+	}
+	// Both data paths drop what is longer than the MTU behind the outer tag.
+	if most := u.MTU - tagSize; err == nil && l.VLAN.Inner > 0 && cmp.Or(l.MTU, usualMTU) > most {
+		err = fmt.Errorf("spec.network.mtu: expected at most %d, so that a second tag passes %s", most, u.Name)
+	}
+	if err != nil || db.bridges[l.Device] != nil {
+		return err
+	}
+	at, _ := db.port(l.Device)
+	switch {
+	case at == own(l.Device):
+		return nil
+	case at != "" || u.Master != "":
+		return fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s", u.Name, cmp.Or(at, u.Master))
+	case len(u.Addresses) > 0:
+		return fmt.Errorf("spec.network.device: %s has the address %s, which a port of a bridge cannot use: "+
+			"expected a device without one, or a bridge that has it as a port", u.Name, u.Addresses[0])
+	}
+	return nil
+}
+
+const (
+	tagSize  = 4
+	usualMTU = 1500 // that the kernel gives a veth
+)
+
+// Steps return what makes the path of these lanes: a bridge for each uplink that is none itself; one more for
+// each outer tag around others; and the lanes as ports.
+func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
+	var steps []journal.Step
+	made := map[string]bool{}
+	single := map[bridge]string{} // which lane has a tag without another in it
+	for _, l := range lanes {
+		if l.VLAN.Inner == 0 && l.VLAN.Outer > 0 {
+			single[bridge{l.Device, l.VLAN.Outer}] = l.Name
+		}
+	}
+	for _, l := range lanes {
+		p := port{Device: l.Device, Tag: l.VLAN.Outer, Lane: l.Name, MAC: l.MAC}
+		bridges := []bridge{{Device: l.Device}}
+		if l.VLAN.Inner > 0 {
+			p.Outer, p.Tag = l.VLAN.Outer, l.VLAN.Inner
+			bridges = append(bridges, bridge{l.Device, l.VLAN.Outer})
+			if other, ok := single[bridges[1]]; ok {
+				return nil, fmt.Errorf("lane %s: spec.network.vlan.outer: lane %s has the tag %d without another in it, "+
+					"and would see frames of this one: expected another tag", l.Name, other, l.VLAN.Outer)
+			}
+		}
+		for _, b := range bridges {
+			if !made[b.name()] {
+				made[b.name()] = true
+				steps = append(steps, step(KindBridge, b.name(), b))
+			}
+		}
+		for _, a := range l.Addresses {
+			p.Addresses = append(p.Addresses, a.Addr())
+		}
+		more, err := l.Steps(netpath.Port(l.Name), netdev.Link{Type: netdev.Veth, Peer: l.Inside()})
+		if err != nil {
+			return nil, err
+		}
+		steps = append(append(steps, more...), step(KindPort, netpath.Port(l.Name), p))
+	}
+	return steps, nil
+}
+
+// own is the bridge that lanes with this uplink share where it is none itself; "" is none.
+func own(device string) string {
+	if device == "" {
+		return "islovs"
+	}
+	return netpath.DeviceName("islovs-", device)
+}

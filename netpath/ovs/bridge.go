@@ -1,6 +1,7 @@
 package ovs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,12 +133,11 @@ func (BridgeOp) differs(ctx context.Context, s journal.Step) (string, error) {
 	if found == nil && b.Outer == 0 && db.bridges[b.Device] != nil {
 		return "", nil
 	}
-	if found == nil || found.mark != mark(s.After) {
-		now := db.readBridge(b, s)
-		if now == "" {
-			now = "none"
-		}
-		return now, nil
+	switch {
+	case found == nil:
+		return "none", nil
+	case found.mark != mark(s.After):
+		return cmp.Or(db.readBridge(b, s), earlier), nil
 	}
 	var what []string
 	for _, want := range b.wanted(db) {

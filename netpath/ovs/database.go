@@ -27,6 +27,18 @@ type portRow struct {
 	tag    int    // -1: none
 	number int    // of OpenFlow, below 1 as long as it has none
 	failed string // why Open vSwitch cannot open it
+	mtu    int    // of a network device that is no bridge's own, else 0
+}
+
+// mtu is the least of a bridge's ports that are not Isolane's, 0 where it has none. That of its own device
+// follows all its ports.
+func (b bridgeRow) mtu() (least int) {
+	for _, p := range b.ports {
+		if p.mark == "" && p.mtu > 0 && (least == 0 || p.mtu < least) {
+			least = p.mtu
+		}
+	}
+	return least
 }
 
 // port finds a port, and the bridge that has it; "" and nil where there is none.
@@ -69,7 +81,7 @@ func read(ctx context.Context) (database, error) {
 	db := database{bridges: map[string]*bridgeRow{}}
 	tables, err := list(ctx, []string{"Bridge", "name", "datapath_type", "external_ids", "ports"},
 		[]string{"Port", "_uuid", "name", "tag", "vlan_mode", "external_ids"},
-		[]string{"Interface", "name", "ofport", "error"}, []string{"Open_vSwitch", "other_config"})
+		[]string{"Interface", "name", "type", "ofport", "error", "mtu"}, []string{"Open_vSwitch", "other_config"})
 	if err != nil {
 		return db, err
 	}
@@ -82,8 +94,11 @@ func read(ctx context.Context) (database, error) {
 		name, ids := text(r["name"]), pairs(r["external_ids"])
 		i := interfaces[name] // none of a bond
 		names[text(r["_uuid"])] = name
-		ports[name] = &portRow{ids[markKey], ids[flowsKey], text(r["vlan_mode"]), number(r["tag"]),
-			number(i["ofport"]), text(i["error"])}
+		ports[name] = &portRow{mark: ids[markKey], flows: ids[flowsKey], mode: text(r["vlan_mode"]),
+			tag: number(r["tag"]), number: number(i["ofport"]), failed: text(i["error"])}
+		if kind := text(i["type"]); kind == "" || kind == "dpdk" {
+			ports[name].mtu = number(i["mtu"])
+		}
 	}
 	for _, r := range tables[0] {
 		b := &bridgeRow{text(r["datapath_type"]), pairs(r["external_ids"])[markKey], map[string]*portRow{}}

@@ -41,24 +41,22 @@ func (Path) Possible(l netpath.Lane) error {
 		return nil
 	}
 	l.Uplink = l.Device // of which Open vSwitch takes all frames, whatever their tags
-	u, err := l.FindUplink()
-	if b := db.bridges[l.Device]; b != nil {
-		switch {
-		case b.mark != "":
-			return fmt.Errorf("spec.network.device: %s is a bridge of isolane's: expected its uplink", l.Device)
-		case err != nil: // the bridge has no device of its own
-			return nil
+	b := db.bridges[l.Device]
+	var u netpath.Uplink
+	switch {
+	case b == nil:
+		if u, err = l.FindUplink(); err != nil {
+			return err
 		}
-		u.Up = true // whether the host itself uses it
+	case b.mark != "":
+		return fmt.Errorf("spec.network.device: %s is a bridge of isolane's: expected its uplink", l.Device)
+	default:
+		u = netpath.Uplink{Name: l.Device, Up: true, Ethernet: true, MTU: cmp.Or(b.mtu(), most)}
 	}
-	if err == nil {
-		err = u.Check(l.Network)
+	if n := u.MTU - db.tags(l.Device); l.VLAN.Inner > 0 && cmp.Or(l.MTU, usualMTU) > n {
+		return fmt.Errorf("spec.network.mtu: expected at most %d, so that two tags pass %s", n, u.Name)
 	}
-	// Both data paths drop what is longer than the MTU behind the outer tag.
-	if most := u.MTU - tagSize; err == nil && l.VLAN.Inner > 0 && cmp.Or(l.MTU, usualMTU) > most {
-		err = fmt.Errorf("spec.network.mtu: expected at most %d, so that a second tag passes %s", most, u.Name)
-	}
-	if err != nil || db.bridges[l.Device] != nil {
+	if err = u.Check(l.Network); err != nil || b != nil {
 		return err
 	}
 	at, _ := db.port(l.Device)
@@ -75,9 +73,22 @@ func (Path) Possible(l netpath.Lane) error {
 }
 
 const (
-	tagSize  = 4
 	usualMTU = 1500 // that the kernel gives a veth
+	most     = 65535
 )
+
+// tags are the bytes of two tags that count as payload where frames leave by a device: the kernel's data path
+// takes the outer one off (ovs_vport_send), packet sockets only one of 802.1Q (packet_snd).
+func (db database) tags(device string) int {
+	with := datapath()
+	if b := db.bridges[db.base(device)]; b != nil {
+		with = b.datapath
+	}
+	if with == "netdev" {
+		return 8
+	}
+	return 4
+}
 
 // Steps return what makes the path of these lanes: a bridge for each uplink that is none itself; one more for
 // each outer tag around others; and the lanes as ports.

@@ -1,6 +1,7 @@
 package ovs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -108,7 +109,7 @@ func (PortOp) differs(ctx context.Context, s journal.Step) (string, error) {
 	case found == nil:
 		return "none", nil
 	case found.mark != mark(s.After):
-		return present(s, "port", found.mark), nil
+		return cmp.Or(present(s, "port", found.mark), earlier), nil
 	case at != p.bridge(db):
 		return "port of " + at, nil
 	case found.failed != "":

@@ -100,6 +100,9 @@ func parse[T bridge | port](s journal.Step) (v T, err error) {
 	return v, err
 }
 
+// earlier is what there is of Isolane's from before the last boot, which counts as nothing.
+const earlier = "one of an earlier boot"
+
 // silent begins what is said to be there where Open vSwitch cannot be asked. It is a value, so that lanes can
 // be looked at while it is started anew, and no error.
 const silent = "unknown: "
@@ -126,4 +129,6 @@ func present(s journal.Step, kind, marked string) string {
 type overwriter struct{}
 
 // MayOverwrite says so.
-func (overwriter) MayOverwrite(_ journal.Step, now string) bool { return strings.HasPrefix(now, silent) }
+func (overwriter) MayOverwrite(_ journal.Step, now string) bool {
+	return strings.HasPrefix(now, silent)
+}

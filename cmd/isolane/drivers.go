@@ -53,6 +53,6 @@ func kinds() scenario.Drivers {
 // options are those of this host; the network paths bring kinds of steps.
 func options() lanes.Options {
 	return lanes.Options{Paths: []netpath.Path{bridge.Path{}, macvlan.Path{}, express.Path{}, ovs.Path{}},
-		Ops: map[string]journal.Op{express.Kind: express.Op{}, ovs.KindBridge: ovs.BridgeOp{},
-			ovs.KindPort: ovs.PortOp{}}}.Complete()
+		Ops: map[string]journal.Op{express.Kind: express.Op{}, ovs.KindBridge: ovs.Op{},
+			ovs.KindPort: ovs.Op{}}}.Complete()
 }

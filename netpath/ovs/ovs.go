@@ -84,7 +84,7 @@ func (db database) tags(device string) int {
 	if b := db.bridges[db.base(device)]; b != nil {
 		with = b.datapath
 	}
-	if with == "netdev" {
+	if with == userSpace {
 		return 8
 	}
 	return 4

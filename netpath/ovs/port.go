@@ -1,8 +1,8 @@
 package ovs
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -12,14 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/change/netdev"
-	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/netpath"
 )
 
-// KindPort is the kind of the steps that PortOp does: the target is the host's end of a lane's device.
-const KindPort = "ovs-port"
-
-// port is a lane's port. It is the value of a step, as JSON.
+// port is a lane's port, with flows that keep out what the lane may not send.
 type port struct {
 	Device string `json:"device"`          // the lane's uplink, a bridge or a port of one
 	Outer  int    `json:"outer,omitempty"` // as that of bridge
@@ -54,62 +50,27 @@ func (p port) String() string {
 	return text + ", only from " + p.MAC
 }
 
-// PortOp makes ports of bridges, with flows that keep out what a lane may not send.
-type PortOp struct{ overwriter }
-
-// Check says what in a step cannot be.
-func (PortOp) Check(s journal.Step) error {
-	p, err := parse[port](s)
-	if err == nil {
-		err = netdev.CheckName(p.Lane)
+func (p port) check(target string) error {
+	if netpath.Port(p.Lane) != target || min(p.Tag, p.Outer) < 0 || max(p.Tag, p.Outer) > 4094 {
+		return fmt.Errorf("%s is not the port of %+v", target, p)
 	}
-	if err == nil && (netpath.Port(p.Lane) != s.Target || min(p.Tag, p.Outer) < 0 || max(p.Tag, p.Outer) > 4094) {
-		err = fmt.Errorf("%s is not the port of %+v", s.Target, p)
+	_, err := p.flows(target, 1)
+	if p.Device != "" {
+		err = errors.Join(err, netdev.CheckDevice(p.Device))
 	}
-	if err == nil && p.Device != "" {
-		err = netdev.CheckDevice(p.Device)
-	}
-	if err == nil {
-		_, err = p.flows(s.Target, 1)
-	}
-	return err
+	return errors.Join(err, netdev.CheckName(p.Lane))
 }
 
-// Read returns the step's value where there is the port with the mark of that.
-func (PortOp) Read(ctx context.Context, s journal.Step) (string, error) {
-	db, err := read(ctx)
-	if err != nil {
-		return unread(ctx, err)
+func (port) marked(db database, target string) (mark string, there, own bool) {
+	if _, found := db.port(target); found != nil {
+		return found.mark, true, false
 	}
-	_, found := db.port(s.Target)
-	if found == nil {
-		return "", nil
-	}
-	return present(s, "port", found.mark), nil
+	return "", false, false
 }
 
-// InForce says whether the port is as it was made, with its flows.
-func (o PortOp) InForce(ctx context.Context, s journal.Step) (bool, error) {
-	what, err := o.differs(ctx, s)
-	return what == "" && err == nil, err
-}
-
-// differs says what is not as it was made; "" where all is.
-func (PortOp) differs(ctx context.Context, s journal.Step) (string, error) {
-	p, err := parse[port](s)
-	if err != nil {
-		return "", err
-	}
-	db, err := read(ctx)
-	if err != nil {
-		return unread(ctx, err)
-	}
-	at, found := db.port(s.Target)
+func (p port) differs(ctx context.Context, db database, target string) (string, error) {
+	at, found := db.port(target)
 	switch {
-	case found == nil:
-		return "none", nil
-	case found.mark != mark(s.After):
-		return cmp.Or(present(s, "port", found.mark), earlier), nil
 	case at != p.bridge(db):
 		return "port of " + at, nil
 	case found.failed != "":
@@ -119,16 +80,17 @@ func (PortOp) differs(ctx context.Context, s journal.Step) (string, error) {
 	if found.tag != p.Tag || found.mode != access {
 		what = append(what, fmt.Sprintf("vlan_mode %q, tag %d", found.mode, found.tag))
 	}
-	flows, err := dump(ctx, at, s.Target)
+	flows, err := dump(ctx, at, target)
 	if err != nil {
-		return unread(ctx, err)
+		return "", err
 	}
 	if digest(flows) != found.flows || !strings.Contains(flows, fmt.Sprintf("in_port=%d", found.number)) {
 		what = append(what, "other flows")
 	}
-	if db.bridges[at].datapath == "netdev" {
-		if on, cerr := netdev.Offload(netpath.Namespace(p.Lane), netpath.Device, unix.ETHTOOL_GTXCSUM, 0); cerr != nil {
-			what = append(what, cerr.Error())
+	if db.bridges[at].datapath == userSpace {
+		on, err := netdev.Offload(netpath.Namespace(p.Lane), netpath.Device, unix.ETHTOOL_GTXCSUM, 0)
+		if err != nil {
+			what = append(what, err.Error())
 		} else if on != 0 {
 			what = append(what, "checksums left to the device")
 		}
@@ -139,49 +101,41 @@ func (PortOp) differs(ctx context.Context, s journal.Step) (string, error) {
 // access is the vlan_mode of a port that has one tag's frames, without it.
 const access = "access"
 
-// Write makes the port with its flows, sets one that is ours as it was made, or takes it away.
-func (o PortOp) Write(ctx context.Context, s journal.Step, value string) error {
-	db, err := read(ctx)
-	if err != nil {
-		return err
-	}
-	at, found := db.port(s.Target)
-	if found != nil && found.mark == "" {
-		return fmt.Errorf("there is already a port %s of %s, that isolane did not make", s.Target, at)
-	}
-	if !strings.HasPrefix(value, "{") {
-		if found == nil {
-			return nil
-		}
-		if _, err = tool(ctx, ofctl, "", versions, "del-flows", at, cookie(s.Target)+"/-1"); err != nil {
-			return err
-		}
-		return change(ctx, [][]string{{"--if-exists", "del-port", s.Target}})
-	}
-	p, err := parse[port](s)
-	if err != nil {
-		return err
-	}
+func (p port) make(ctx context.Context, db database, target, mark string) error {
 	on := p.bridge(db)
 	if db.bridges[on] == nil {
-		return fmt.Errorf("Open vSwitch has no bridge %s: ovs-vsctl list-br shows those that there are", on)
+		return fmt.Errorf("Open vSwitch has no bridge %s: %s list-br shows those that there are", on, vsctl)
 	}
 	commands := db.leftovers()
-	if found != nil && at != on {
-		commands = append(commands, []string{"--if-exists", "del-port", s.Target})
+	if at, _ := db.port(target); at != "" && at != on {
+		commands = append(commands, []string{"--if-exists", "del-port", target})
 	}
-	commands = append(commands, []string{"--may-exist", "add-port", on, s.Target}, []string{"set", "Port", s.Target,
-		"vlan_mode=" + access, fmt.Sprint("tag=", p.Tag), "external_ids:" + markKey + "=" + mark(value)})
-	if err = change(ctx, commands); err != nil {
+	commands = append(commands, []string{"--may-exist", "add-port", on, target}, []string{"set", "Port", target,
+		"vlan_mode=" + access, fmt.Sprint("tag=", p.Tag), "external_ids:" + markKey + "=" + mark})
+	if err := change(ctx, commands); err != nil {
 		return err
 	}
-	// Packet sockets of the user-space data path get frames without the checksums that are left to a device.
-	if db.bridges[on].datapath == "netdev" {
-		if _, err = netdev.Offload(netpath.Namespace(p.Lane), netpath.Device, unix.ETHTOOL_STXCSUM, 0); err != nil {
+	// Packet sockets get frames without the checksums that are left to a device.
+	if db.bridges[on].datapath == userSpace {
+		_, err := netdev.Offload(netpath.Namespace(p.Lane), netpath.Device, unix.ETHTOOL_STXCSUM, 0)
+		if err != nil {
 			return fmt.Errorf("checksum offload: %w", err)
 		}
 	}
-	return p.addFlows(ctx, on, s.Target)
+	return p.addFlows(ctx, on, target)
+}
+
+func (port) remove(ctx context.Context, db database, target string) error {
+	at, _ := db.port(target)
+	if _, err := tool(ctx, ofctl, "", versions, "del-flows", at, cookie(target)+"/-1"); err != nil {
+		return err
+	}
+	return change(ctx, [][]string{{"--if-exists", "del-port", target}})
+}
+
+func (p port) shell(db database, target string) string {
+	return fmt.Sprintf("%s add-port %s %s vlan_mode=%s tag=%d && # %s add-flows %[2]s: only from %s", vsctl, p.bridge(db),
+		target, access, p.Tag, ofctl, p.MAC)
 }
 
 // addFlows makes the port's flows, in place of those that it has, and notes how they read back.
@@ -272,33 +226,4 @@ func (p port) flows(name string, number int) (string, error) {
 func linkLocal(mac net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe,
 		13: mac[3], 14: mac[4], 15: mac[5]})
-}
-
-// Name says what it is.
-func (PortOp) Name(s journal.Step) string { return "Open vSwitch port " + s.Target }
-
-// Describe says what comes or goes.
-func (o PortOp) Describe(s journal.Step) (name, from, to string) {
-	return o.Name(s), words[port](s.Before), words[port](s.After)
-}
-
-// DescribeDrift says what is no longer as it was made.
-func (o PortOp) DescribeDrift(s journal.Step) (expected, found string) {
-	what, err := o.differs(context.Background(), s)
-	if err != nil {
-		what = err.Error()
-	}
-	return words[port](s.After), what
-}
-
-// Shell is ovs-vsctl(8) and ovs-ofctl(8).
-func (PortOp) Shell(s journal.Step) string {
-	p, err := parse[port](s)
-	if s.After == "" || err != nil {
-		return vsctl + " del-port " + s.Target
-	}
-	db, _ := read(context.Background()) // without it as the bridge is called that would be made
-	on := p.bridge(db)
-	return fmt.Sprintf("%s add-port %s %s vlan_mode=%s tag=%d && # %s add-flows %[2]s: only from %s", vsctl, on, s.Target,
-		access, p.Tag, ofctl, p.MAC)
 }

@@ -2,18 +2,16 @@ package ovs
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"io/fs"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
-
-	"isolane.dev/isolane/journal"
+	"syscall"
 )
 
 const (
@@ -28,6 +26,9 @@ func tool(ctx context.Context, name, stdin string, args ...string) (string, erro
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, append([]string{"--timeout=" + seconds}, args...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
+	runtime.LockOSThread() // whose end is that of the tool: it changes nothing after a SIGKILL of Isolane
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	err := cmd.Run()
 	said := strings.TrimSpace(errs.String())
 	said = said[strings.LastIndexByte(said, '\n')+1:]
@@ -39,6 +40,8 @@ func tool(ctx context.Context, name, stdin string, args ...string) (string, erro
 		err = fmt.Errorf("%s: %w", said, fs.ErrPermission)
 	case strings.Contains(said, "connection failed") || strings.Contains(said, "failed to connect"):
 		err = fmt.Errorf("%s: is it running? systemctl start openvswitch-switch", said)
+	case strings.Contains(said, "is not a bridge"): // of those that ovs-vswitchd has
+		err = fmt.Errorf("%s: is ovs-vswitchd running? systemctl start openvswitch-switch", said)
 	case said == "": // the time is over, and a signal has ended it
 		err = fmt.Errorf("%s: no answer within %s s: is ovs-vswitchd running?", name, seconds)
 	default:
@@ -81,54 +84,4 @@ func digest(value string) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(value)) // never fails
 	return fmt.Sprintf("x%08x", h.Sum32())
-}
-
-// step is one that makes what value describes.
-func step(kind, target string, value any) journal.Step {
-	data, err := json.Marshal(value)
-	if err != nil {
-		panic(err) // plain data
-	}
-	return journal.Step{Kind: kind, Target: target, After: string(data)}
-}
-
-// parse reads the value of a step; that of one which takes away is in Before.
-func parse[T bridge | port](s journal.Step) (v T, err error) {
-	if err = json.Unmarshal([]byte(cmp.Or(s.After, s.Before)), &v); err != nil {
-		err = fmt.Errorf("%q: expected a description in JSON", cmp.Or(s.After, s.Before))
-	}
-	return v, err
-}
-
-// earlier is what there is of Isolane's from before the last boot, which counts as nothing.
-const earlier = "one of an earlier boot"
-
-// silent begins what is said to be there where Open vSwitch cannot be asked. It is a value, so that lanes can
-// be looked at while it is started anew, and no error.
-const silent = "unknown: "
-
-// present is what a step's target is like, by its mark.
-func present(s journal.Step, kind, marked string) string {
-	switch marked {
-	case "":
-		return "a " + kind + " that isolane did not make"
-	case mark(s.Replaced):
-		return s.Replaced
-	case mark(s.After):
-		return s.After
-	case mark(s.Before):
-		return s.Before
-	}
-	if leftover(marked) {
-		return ""
-	}
-	return "a " + kind + " that isolane made otherwise"
-}
-
-// overwriter lets a step be taken back of which is not known whether it is in force.
-type overwriter struct{}
-
-// MayOverwrite says so.
-func (overwriter) MayOverwrite(_ journal.Step, now string) bool {
-	return strings.HasPrefix(now, silent)
 }

@@ -138,10 +138,11 @@ lab/cmd/isolane-lab    400        0
 lane                  1550       40  network paths of lanes
 lane/explain           150        5
 lanes                 1500       30  network paths of lanes
-netpath                450       20  VLAN tags
+netpath                460       20  VLAN tags; paths that put them on themselves
 netpath/bridge         150        5  network paths of lanes
 netpath/express        500        5  path express for lanes
 netpath/macvlan        100        5
+netpath/ovs           1070        5  path ovs: its database and flows read back
 noise                  100        5
 plan                   450       20
 plan/search           1800       20  one lane's best place, out of plan

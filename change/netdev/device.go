@@ -290,9 +290,9 @@ func openDescriptor(name string) (int, error) {
 	return fd, nil
 }
 
-// Offload sets or reads what a device does for the stack, as ethtool(8) does, and returns the value: command is
-// ETHTOOL_SGRO, ETHTOOL_GTXCSUM or another of include/uapi/linux/ethtool.h that takes a number. The device is in
-// a namespace, with "" in the host's.
+// Offload sets or reads what a device does for the stack, as ethtool(8) does, and returns the value: command
+// is ETHTOOL_SGRO, ETHTOOL_GTXCSUM or another of include/uapi/linux/ethtool.h that takes a number. The device
+// is in a namespace, with "" in the host's.
 func Offload(netns, device string, command, number uint32) (uint32, error) {
 	value := struct{ command, data uint32 }{command, number}
 	set := func() error {
@@ -307,7 +307,8 @@ func Offload(netns, device string, command, number uint32) (uint32, error) {
 			_    [16]byte
 		}{data: &value}
 		copy(request.name[:unix.IFNAMSIZ-1], device)
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+			uintptr(unsafe.Pointer(&request)))
 		if errno != 0 {
 			return errno
 		}

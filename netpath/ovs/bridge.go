@@ -14,12 +14,12 @@ import (
 	"isolane.dev/isolane/netpath"
 )
 
-// bridge joins lanes with an uplink. It is not made where the device is a bridge of somebody else, which then is
-// the lanes'.
+// bridge joins lanes with an uplink. It is not made where the device is a bridge of somebody else, which then
+// is the lanes'.
 type bridge struct {
 	Device string `json:"device"` // "": none
-	// Outer is the tag of IEEE 802.1ad that the device's bridge puts around what leaves this one, which knows the
-	// inner tags: a provider edge bridge in two parts (clause 15.4 of IEEE 802.1Q), joined by patch ports.
+	// Outer is the tag of IEEE 802.1ad that the device's bridge puts around what leaves this one, which knows
+	// the inner tags: a provider edge bridge (IEEE 802.1Q) in two parts, joined by patch ports.
 	Outer int `json:"outer,omitempty"`
 }
 
@@ -79,7 +79,8 @@ func (b bridge) differs(_ context.Context, db database, _ string) (string, error
 	var what []string
 	for _, want := range b.wanted(db) {
 		at, p := db.port(want.name)
-		if at != want.bridge || p.mark == "" || want.outer != max(p.tag, 0) || (want.outer > 0) != (p.mode == tunnel) {
+		if at != want.bridge || p.mark == "" || want.outer != max(p.tag, 0) ||
+			(want.outer > 0) != (p.mode == tunnel) {
 			what = append(what, "no port "+want.name+want.words())
 		} else if p.failed != "" {
 			what = append(what, want.name+": "+p.failed)
@@ -130,8 +131,8 @@ func (b bridge) make(ctx context.Context, db database, target, mark string) erro
 			continue
 		}
 		// As it was made, whatever it is now.
-		add := []string{"add-port", j.bridge, j.name, "--", "set", "Interface", j.name, "type=patch", "options:peer=" + j.peer,
-			"--", "set", "Port", j.name, ours}
+		add := []string{"add-port", j.bridge, j.name, "--", "set", "Interface", j.name, "type=patch",
+			"options:peer=" + j.peer, "--", "set", "Port", j.name, ours}
 		if j.outer > 0 {
 			add = append(add, "vlan_mode="+tunnel, fmt.Sprint("tag=", j.outer))
 		}

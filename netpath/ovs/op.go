@@ -12,8 +12,8 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// Kinds of the steps that Op does. The target of a bridge is its name, that of a port the host's end of a lane's
-// device.
+// Kinds of the steps that Op does. The target of a bridge is its name, that of a port the host's end of a
+// lane's device.
 const (
 	KindBridge = "ovs-bridge"
 	KindPort   = "ovs-port"
@@ -177,7 +177,10 @@ func (Op) Name(s journal.Step) string {
 
 // Describe says what comes or goes.
 func (o Op) Describe(s journal.Step) (name, from, to string) {
-	return o.Name(s), words(s.Kind, s.Before), words(s.Kind, s.After)
+	if to = words(s.Kind, s.After); to != "" {
+		to += untested(context.Background())
+	}
+	return o.Name(s), words(s.Kind, s.Before), to
 }
 
 // words are a value for people.

@@ -1,6 +1,6 @@
 // Package ovs is the path by Open vSwitch: the host's end of a lane's device is a port of one of its bridges,
-// which puts the lane's tags on and takes them off. It is driven by Open vSwitch's own tools, ovs-vsctl(8) and
-// ovs-ofctl(8); what is Isolane's in its database is marked in external_ids, and nothing else is changed.
+// which puts the lane's tags on and takes them off. It is driven by Open vSwitch's own tools, as ovs-vsctl(8)
+// and ovs-ofctl(8); what is Isolane's in its database is marked in external_ids, and nothing else is changed.
 package ovs
 
 import (
@@ -29,7 +29,11 @@ func (Path) Declared(lane.Network) error { return nil }
 
 // Possible says why a lane cannot have the path on this host as it is.
 func (Path) Possible(l netpath.Lane) error {
-	db, err := read(context.Background())
+	ctx := context.Background()
+	db, err := read(ctx)
+	if err == nil {
+		_, _, err = version(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("spec.network.path: %w", err)
 	}

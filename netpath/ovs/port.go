@@ -21,10 +21,11 @@ type port struct {
 	Outer  int    `json:"outer,omitempty"` // as that of bridge
 	// Tag is that of frames on the bridge, none of which has it in the lane. With 0 these have none: frames with
 	// tags neither reach the lane nor leave it.
-	Tag       int          `json:"tag,omitempty"`
-	Lane      string       `json:"lane"`
-	MAC       string       `json:"mac"`       // the only one that may send
-	Addresses []netip.Addr `json:"addresses"` // that it may say are its own, by ARP or neighbour discovery; none: any
+	Tag  int    `json:"tag,omitempty"`
+	Lane string `json:"lane"`
+	MAC  string `json:"mac"` // the only one that may send
+	// Addresses are those that it may say are its own, by ARP or neighbour discovery; none: any.
+	Addresses []netip.Addr `json:"addresses"`
 }
 
 // bridge is the one that the port is to be of.
@@ -104,7 +105,7 @@ const access = "access"
 func (p port) make(ctx context.Context, db database, target, mark string) error {
 	on := p.bridge(db)
 	if db.bridges[on] == nil {
-		return fmt.Errorf("Open vSwitch has no bridge %s: %s list-br shows those that there are", on, vsctl)
+		return fmt.Errorf("there is no Open vSwitch bridge %s: %s list-br shows those that there are", on, vsctl)
 	}
 	commands := db.leftovers()
 	if at, _ := db.port(target); at != "" && at != on {
@@ -134,8 +135,8 @@ func (port) remove(ctx context.Context, db database, target string) error {
 }
 
 func (p port) shell(db database, target string) string {
-	return fmt.Sprintf("%s add-port %s %s vlan_mode=%s tag=%d && # %s add-flows %[2]s: only from %s", vsctl, p.bridge(db),
-		target, access, p.Tag, ofctl, p.MAC)
+	return fmt.Sprintf("%s add-port %s %s vlan_mode=%s tag=%d # %s add-flows %[2]s: only from %s", vsctl,
+		p.bridge(db), target, access, p.Tag, ofctl, p.MAC)
 }
 
 // addFlows makes the port's flows, in place of those that it has, and notes how they read back.
@@ -146,7 +147,7 @@ func (p port) addFlows(ctx context.Context, on, name string) error {
 	}
 	_, found := db.port(name)
 	if found == nil || found.number < 1 {
-		return fmt.Errorf("Open vSwitch has not opened the port: %+v", found)
+		return fmt.Errorf("not opened by Open vSwitch: %s list Interface %s shows why", vsctl, name)
 	}
 	flows, err := p.flows(name, found.number)
 	if err != nil {
@@ -192,29 +193,29 @@ func (p port) flows(name string, number int) (string, error) {
 	if err != nil || len(mac) != 6 {
 		return "", fmt.Errorf("mac %q: expected six bytes", p.MAC)
 	}
-	const unmarked, pass = "reg9=0", "set_field:1->reg9,resubmit(,0)"
+	const unmarked, accept = "reg9=0", "set_field:1->reg9,resubmit(,0)"
 	lines := []string{"delete " + cookie(name) + "/-1"}
 	add := func(priority int, match, action string) {
-		lines = append(lines, fmt.Sprintf("add %s,priority=%d,%s,in_port=%d%s,actions=%s", cookie(name), 65000+priority,
-			unmarked, number, match, action))
+		lines = append(lines, fmt.Sprintf("add %s,priority=%d,%s,in_port=%d%s,actions=%s", cookie(name),
+			65000+priority, unmarked, number, match, action))
 	}
 	from := ",dl_src=" + p.MAC
 	add(0, "", "drop")
-	add(1, from, pass)
+	add(1, from, accept)
 	arp := from + ",arp,arp_sha=" + p.MAC
 	if len(p.Addresses) == 0 {
-		add(3, arp, pass)
+		add(3, arp, accept)
 	} else {
-		add(3, arp+",arp_spa=0.0.0.0", pass) // asks whether somebody has it (RFC 5227)
+		add(3, arp+",arp_spa=0.0.0.0", accept) // asks whether somebody has it (RFC 5227)
 		for _, a := range append(slices.Clone(p.Addresses), linkLocal(mac)) {
 			if a.Is4() {
-				add(3, arp+",arp_spa="+a.String(), pass)
+				add(3, arp+",arp_spa="+a.String(), accept)
 				continue
 			}
-			add(3, from+",icmp6,icmp_type=135,icmp_code=0,ipv6_src="+a.String(), pass)
-			add(3, from+",icmp6,icmp_type=136,icmp_code=0,nd_target="+a.String(), pass)
+			add(3, from+",icmp6,icmp_type=135,icmp_code=0,ipv6_src="+a.String(), accept)
+			add(3, from+",icmp6,icmp_type=136,icmp_code=0,nd_target="+a.String(), accept)
 		}
-		add(3, from+",icmp6,icmp_type=135,icmp_code=0,ipv6_src=::", pass) // the same for IPv6 (RFC 4862)
+		add(3, from+",icmp6,icmp_type=135,icmp_code=0,ipv6_src=::", accept) // the same for IPv6 (RFC 4862)
 		add(2, ",icmp6,icmp_type=135", "drop")
 		add(2, ",icmp6,icmp_type=136", "drop")
 	}

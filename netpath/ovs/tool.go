@@ -40,7 +40,7 @@ func tool(ctx context.Context, name, stdin string, args ...string) (string, erro
 		err = fmt.Errorf("%s: %w", said, fs.ErrPermission)
 	case strings.Contains(said, "connection failed") || strings.Contains(said, "failed to connect"):
 		err = fmt.Errorf("%s: is it running? systemctl start openvswitch-switch", said)
-	case strings.Contains(said, "is not a bridge"): // of those that ovs-vswitchd has
+	case strings.Contains(said, "is not a bridge") || strings.Contains(said, "cannot read pidfile"):
 		err = fmt.Errorf("%s: is ovs-vswitchd running? systemctl start openvswitch-switch", said)
 	case said == "": // the time is over, and a signal has ended it
 		err = fmt.Errorf("%s: no answer within %s s: is ovs-vswitchd running?", name, seconds)
@@ -61,6 +61,26 @@ func change(ctx context.Context, commands [][]string) error {
 	}
 	_, err := tool(ctx, vsctl, "", args[1:]...)
 	return err
+}
+
+// version asks ovs-vswitchd, which makes what is in the database.
+func version(ctx context.Context) (major, minor int, err error) {
+	out, err := tool(ctx, "ovs-appctl", "", "--target=ovs-vswitchd", "version")
+	if err == nil {
+		if _, err = fmt.Sscanf(out, "ovs-vswitchd (Open vSwitch) %d.%d", &major, &minor); err != nil {
+			err = fmt.Errorf("ovs-appctl version: %q: %w", out, err)
+		}
+	}
+	return major, minor, err
+}
+
+// untested says of a version before 2.17, a release with long support of 2022, that nobody has tried it.
+func untested(ctx context.Context) string {
+	major, minor, err := version(ctx)
+	if err != nil || major > 2 || major == 2 && minor >= 17 {
+		return ""
+	}
+	return fmt.Sprintf(" (Open vSwitch %d.%d is untested: expected 2.17 or later)", major, minor)
 }
 
 // Keys of external_ids.

@@ -11,7 +11,6 @@ import (
 	"isolane.dev/isolane/factor/placement"
 	"isolane.dev/isolane/factor/runtime"
 	"isolane.dev/isolane/factor/setting"
-	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/netpath/bridge"
@@ -52,7 +51,8 @@ func kinds() scenario.Drivers {
 
 // options are those of this host; the network paths bring kinds of steps.
 func options() lanes.Options {
+	ops := ovs.Ops()
+	ops[express.Kind] = express.Op{}
 	return lanes.Options{Paths: []netpath.Path{bridge.Path{}, macvlan.Path{}, express.Path{}, ovs.Path{}},
-		Ops: map[string]journal.Op{express.Kind: express.Op{}, ovs.KindBridge: ovs.Op{},
-			ovs.KindPort: ovs.Op{}}}.Complete()
+		Ops: ops}.Complete()
 }

@@ -75,7 +75,7 @@ func (b bridge) marked(db database, target string) (mark string, there, own bool
 	return "", false, b.Outer == 0 && db.bridges[b.Device] != nil
 }
 
-func (b bridge) differs(_ context.Context, db database, _ string) (string, error) {
+func (b bridge) differs(_ context.Context, _ *reader, db database, _ string) (string, error) {
 	var what []string
 	for _, want := range b.wanted(db) {
 		at, p := db.port(want.name)

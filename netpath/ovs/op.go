@@ -12,7 +12,7 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// Kinds of the steps that Op does. The target of a bridge is its name, that of a port the host's end of a
+// Kinds of the steps of Ops. The target of a bridge is its name, that of a port the host's end of a
 // lane's device.
 const (
 	KindBridge = "ovs-bridge"
@@ -25,7 +25,7 @@ type part interface {
 	// marked is the mark of what has that name; with there false there is none. own says that none is needed.
 	marked(db database, target string) (mark string, there, own bool)
 	// differs says what is not as it was made, of one that has its mark; "" where all is.
-	differs(ctx context.Context, db database, target string) (string, error)
+	differs(ctx context.Context, r *reader, db database, target string) (string, error)
 	make(ctx context.Context, db database, target, mark string) error
 	remove(ctx context.Context, db database, target string) error
 	shell(db database, target string) string
@@ -58,21 +58,27 @@ func parse(kind, value string) (p part, err error) {
 	return p, err
 }
 
+// Ops are the operations of both kinds.
+func Ops() map[string]journal.Op {
+	o := op{&reader{}}
+	return map[string]journal.Op{KindBridge: o, KindPort: o}
+}
+
+// op makes bridges and ports, and takes them away.
+type op struct{ reader *reader }
+
 // open reads what a step makes, or takes away, and what there is.
-func open(ctx context.Context, s journal.Step) (part, database, error) {
+func (o op) open(ctx context.Context, s journal.Step) (part, database, error) {
 	p, err := parse(s.Kind, cmp.Or(s.After, s.Before))
 	if err != nil {
 		return nil, database{}, err
 	}
-	db, err := read(ctx)
+	db, err := o.reader.database(ctx)
 	return p, db, err
 }
 
-// Op makes bridges and ports, and takes them away.
-type Op struct{}
-
 // Check says what in a step cannot be.
-func (Op) Check(s journal.Step) error {
+func (op) Check(s journal.Step) error {
 	p, err := parse(s.Kind, cmp.Or(s.After, s.Before))
 	if err != nil {
 		return err
@@ -93,11 +99,11 @@ func unread(ctx context.Context, err error) (string, error) {
 }
 
 // MayOverwrite lets a step be taken back of which it is not known whether it is in force.
-func (Op) MayOverwrite(_ journal.Step, now string) bool { return strings.HasPrefix(now, silent) }
+func (op) MayOverwrite(_ journal.Step, now string) bool { return strings.HasPrefix(now, silent) }
 
 // Read returns the step's value where what there is has the mark of that.
-func (Op) Read(ctx context.Context, s journal.Step) (string, error) {
-	p, db, err := open(ctx, s)
+func (o op) Read(ctx context.Context, s journal.Step) (string, error) {
+	p, db, err := o.open(ctx, s)
 	if err != nil {
 		return unread(ctx, err)
 	}
@@ -121,13 +127,13 @@ func present(p part, db database, s journal.Step) string {
 }
 
 // InForce says whether all is as it was made.
-func (o Op) InForce(ctx context.Context, s journal.Step) (bool, error) {
+func (o op) InForce(ctx context.Context, s journal.Step) (bool, error) {
 	what, err := o.differs(ctx, s)
 	return what == "" && err == nil, err
 }
 
-func (Op) differs(ctx context.Context, s journal.Step) (string, error) {
-	p, db, err := open(ctx, s)
+func (o op) differs(ctx context.Context, s journal.Step) (string, error) {
+	p, db, err := o.open(ctx, s)
 	if err != nil {
 		return unread(ctx, err)
 	}
@@ -137,7 +143,7 @@ func (Op) differs(ctx context.Context, s journal.Step) (string, error) {
 	if _, _, own := p.marked(db, s.Target); own {
 		return "", nil
 	}
-	what, err := p.differs(ctx, db, s.Target)
+	what, err := p.differs(ctx, o.reader, db, s.Target)
 	if err != nil {
 		return unread(ctx, err)
 	}
@@ -145,9 +151,14 @@ func (Op) differs(ctx context.Context, s journal.Step) (string, error) {
 }
 
 // Write makes what is not there, sets what is ours as it was made, or takes it away.
-func (Op) Write(ctx context.Context, s journal.Step, value string) error {
-	p, db, err := open(ctx, s)
+func (o op) Write(ctx context.Context, s journal.Step, value string) error {
+	o.reader.forget()
+	defer o.reader.forget()
+	p, db, err := o.open(ctx, s)
 	if err != nil {
+		return err
+	}
+	if _, _, err = version(ctx); err != nil { // at once, before anything waits for it
 		return err
 	}
 	found, there, _ := p.marked(db, s.Target)
@@ -171,12 +182,12 @@ func (Op) Write(ctx context.Context, s journal.Step, value string) error {
 }
 
 // Name says what it is.
-func (Op) Name(s journal.Step) string {
+func (op) Name(s journal.Step) string {
 	return "Open vSwitch " + strings.TrimPrefix(s.Kind, "ovs-") + " " + s.Target
 }
 
 // Describe says what comes or goes.
-func (o Op) Describe(s journal.Step) (name, from, to string) {
+func (o op) Describe(s journal.Step) (name, from, to string) {
 	if to = words(s.Kind, s.After); to != "" {
 		to += untested(context.Background())
 	}
@@ -192,7 +203,7 @@ func words(kind, value string) string {
 }
 
 // DescribeDrift says what is no longer as it was made.
-func (o Op) DescribeDrift(s journal.Step) (expected, found string) {
+func (o op) DescribeDrift(s journal.Step) (expected, found string) {
 	found, err := o.differs(context.Background(), s)
 	if err != nil {
 		found = err.Error()
@@ -201,8 +212,8 @@ func (o Op) DescribeDrift(s journal.Step) (expected, found string) {
 }
 
 // Shell is ovs-vsctl(8) and ovs-ofctl(8). Without an answer of the database it is as if all had to be made.
-func (Op) Shell(s journal.Step) string {
-	p, db, _ := open(context.Background(), s)
+func (o op) Shell(s journal.Step) string {
+	p, db, _ := o.open(context.Background(), s)
 	switch {
 	case p == nil || s.After == "" && s.Kind == KindBridge:
 		return vsctl + " del-br " + s.Target

@@ -69,7 +69,7 @@ func (port) marked(db database, target string) (mark string, there, own bool) {
 	return "", false, false
 }
 
-func (p port) differs(ctx context.Context, db database, target string) (string, error) {
+func (p port) differs(ctx context.Context, r *reader, db database, target string) (string, error) {
 	at, found := db.port(target)
 	switch {
 	case at != p.bridge(db):
@@ -81,7 +81,7 @@ func (p port) differs(ctx context.Context, db database, target string) (string, 
 	if found.tag != p.Tag || found.mode != access {
 		what = append(what, fmt.Sprintf("vlan_mode %q, tag %d", found.mode, found.tag))
 	}
-	flows, err := dump(ctx, at, target)
+	flows, err := r.dump(ctx, at, target)
 	if err != nil {
 		return "", err
 	}
@@ -135,8 +135,9 @@ func (port) remove(ctx context.Context, db database, target string) error {
 }
 
 func (p port) shell(db database, target string) string {
-	return fmt.Sprintf("%s add-port %s %s vlan_mode=%s tag=%d # %s add-flows %[2]s: only from %s", vsctl,
-		p.bridge(db), target, access, p.Tag, ofctl, p.MAC)
+	on := p.bridge(db)
+	return fmt.Sprintf("%s add-port %s %s vlan_mode=%s tag=%d # %s add-flows %s: only from %s", vsctl, on, target,
+		access, p.Tag, ofctl, on, p.MAC)
 }
 
 // addFlows makes the port's flows, in place of those that it has, and notes how they read back.
@@ -156,7 +157,7 @@ func (p port) addFlows(ctx context.Context, on, name string) error {
 	if _, err = tool(ctx, ofctl, flows, versions, "--bundle", "add-flows", on, "-"); err != nil {
 		return err
 	}
-	made, err := dump(ctx, on, name)
+	made, err := (&reader{}).dump(ctx, on, name)
 	if err != nil {
 		return err
 	}
@@ -164,25 +165,6 @@ func (p port) addFlows(ctx context.Context, on, name string) error {
 		return fmt.Errorf("%d flows of %d were made", got, want)
 	}
 	return change(ctx, [][]string{{"set", "Port", name, "external_ids:" + flowsKey + "=" + digest(made)}})
-}
-
-// versions are those of OpenFlow that a bridge may be limited to.
-const versions = "--protocols=OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15"
-
-// cookie is that of a port's flows, as ovs-ofctl(8) matches it.
-func cookie(name string) string { return "cookie=0x49534f4c" + digest(name)[1:] } // ISOL
-
-// dump reads a port's flows, without what they count.
-func dump(ctx context.Context, on, name string) (string, error) {
-	out, err := tool(ctx, ofctl, "", versions, "--no-stats", "--no-names", "dump-flows", on, cookie(name)+"/-1")
-	var flows []string
-	for l := range strings.Lines(out) {
-		if strings.Contains(l, "cookie=") {
-			flows = append(flows, l)
-		}
-	}
-	slices.Sort(flows)
-	return strings.Join(flows, ""), err
 }
 
 // flows are what ovs-ofctl(8) makes of a port: it may send from its MAC address, and say by ARP and neighbour

@@ -37,7 +37,7 @@ func tool(ctx context.Context, name, stdin string, args ...string) (string, erro
 		err = fmt.Errorf("%s is not there: expected Open vSwitch (package openvswitch-switch)", name)
 	case err == nil || ctx.Err() != nil:
 	case strings.Contains(said, "ermission denied"):
-		err = fmt.Errorf("%s: %w", said, fs.ErrPermission)
+		err = fmt.Errorf("%s: needs root: %w", said, fs.ErrPermission)
 	case strings.Contains(said, "connection failed") || strings.Contains(said, "failed to connect"):
 		err = fmt.Errorf("%s: is it running? systemctl start openvswitch-switch", said)
 	case strings.Contains(said, "is not a bridge") || strings.Contains(said, "cannot read pidfile"):

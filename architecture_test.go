@@ -142,7 +142,7 @@ netpath                460       20  VLAN tags; paths that put them on themselve
 netpath/bridge         150        5  network paths of lanes
 netpath/express        500        5  path express for lanes
 netpath/macvlan        100        5
-netpath/ovs           1130        5  path ovs: its database and flows read back
+netpath/ovs           1140        5  path ovs: its database and flows read back
 noise                  100        5
 plan                   450       20
 plan/search           1800       20  one lane's best place, out of plan

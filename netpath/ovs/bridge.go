@@ -3,6 +3,7 @@ package ovs
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -117,6 +118,13 @@ func (b bridge) wanted(db database) []joint {
 }
 
 func (b bridge) make(ctx context.Context, db database, target, mark string) error {
+	if b.Device != "" && b.Outer == 0 { // Open vSwitch would wait for one
+		h, found, err := netdev.Find("", b.Device)
+		if err != nil || found == nil {
+			return errors.Join(err, fmt.Errorf("%s is neither a bridge of Open vSwitch nor a device", b.Device))
+		}
+		h.Close()
+	}
 	with := datapath()
 	if base := db.bridges[db.base(b.Device)]; b.Outer > 0 && base != nil {
 		with = base.datapath
@@ -127,7 +135,7 @@ func (b bridge) make(ctx context.Context, db database, target, mark string) erro
 	for _, j := range b.wanted(db) {
 		if j.peer == "" {
 			commands = append(commands, []string{"--may-exist", "add-port", j.bridge, j.name},
-				[]string{"set", "Port", j.name, ours})
+				[]string{"set", "Port", j.name, ours, "tag=[]", "vlan_mode=[]"})
 			continue
 		}
 		// As it was made, whatever it is now.

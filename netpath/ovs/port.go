@@ -136,8 +136,8 @@ func (port) remove(ctx context.Context, db database, target string) error {
 
 func (p port) shell(db database, target string) string {
 	on := p.bridge(db)
-	return fmt.Sprintf("%s add-port %s %s vlan_mode=%s tag=%d # %s add-flows %s: only from %s", vsctl, on, target,
-		access, p.Tag, ofctl, on, p.MAC)
+	return fmt.Sprintf("%s add-port %s %s vlan_mode=%s tag=%d # %s add-flows %s: only from %s", vsctl, on,
+		target, access, p.Tag, ofctl, on, p.MAC)
 }
 
 // addFlows makes the port's flows, in place of those that it has, and notes how they read back.
@@ -164,7 +164,8 @@ func (p port) addFlows(ctx context.Context, on, name string) error {
 	if got, want := strings.Count(made, "\n"), strings.Count(flows, "add "); got != want {
 		return fmt.Errorf("%d flows of %d were made", got, want)
 	}
-	return change(ctx, [][]string{{"set", "Port", name, "external_ids:" + flowsKey + "=" + digest(made)}})
+	_, err = tool(ctx, vsctl, "", "--no-wait", "set", "Port", name, "external_ids:"+flowsKey+"="+digest(made))
+	return err
 }
 
 // flows are what ovs-ofctl(8) makes of a port: it may send from its MAC address, and say by ARP and neighbour

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// reader reads for all steps at once what each of them asks for: with many lanes the tools would otherwise take
-// most of a CPU to look each second.
+// reader reads for all steps at once what each of them asks for: with many lanes the tools would otherwise
+// take most of a CPU to look each second.
 type reader struct {
 	sync.Mutex
 	at    time.Time

@@ -138,7 +138,7 @@ lab/cmd/isolane-lab    400        0
 lane                  1550       40  network paths of lanes
 lane/explain           150        5
 lanes                 1500       30  network paths of lanes
-netpath                460       20  VLAN tags; paths that put them on themselves
+netpath                485       20  VLAN tags; paths that put them on themselves
 netpath/bridge         150        5  network paths of lanes
 netpath/express        500        5  path express for lanes
 netpath/macvlan        100        5

@@ -43,14 +43,13 @@ func (l *Lanes) refusePaths(wanted []lane.Lane) error {
 		uplink string
 		netip.Addr
 	}
-	owners, uplinks := map[address]string{}, map[string]netpath.Lane{}
+	owners := map[address]string{}
+	var others []netpath.Lane
 	claim := func(on netpath.Lane) {
 		for _, a := range on.Addresses {
 			owners[address{on.Uplink, a.Addr()}] = on.Name
 		}
-		for _, uplink := range netpath.Taken(netpath.Find(l.paths, on.Network), on) {
-			uplinks[uplink] = on
-		}
+		others = append(others, on)
 	}
 	for _, p := range l.Placement.Lanes {
 		if p.Spec.Network.Path != "" &&
@@ -68,15 +67,11 @@ func (l *Lanes) refusePaths(wanted []lane.Lane) error {
 		if err == nil {
 			err = path.Possible(on)
 		}
+		if err == nil {
+			err = netpath.Beside(l.paths, on, others)
+		}
 		if err != nil {
 			return refused(on.Name, err)
-		}
-		// The kernel hands the frames of a device to one of them (netdev_rx_handler_register).
-		for _, uplink := range netpath.Taken(path, on) {
-			if other, ok := uplinks[uplink]; ok && uplink != "" && other.Path != on.Path {
-				return refused(on.Name, fmt.Errorf("spec.network.path: lane %s has path %s on %s: expected that too",
-					other.Name, other.Path, uplink))
-			}
 		}
 		for _, a := range on.Addresses {
 			if other, taken := owners[address{on.Uplink, a.Addr()}]; taken {

@@ -153,7 +153,7 @@ func (b bridge) make(ctx context.Context, db database, target, mark string) erro
 func (b bridge) remove(ctx context.Context, db database, target string) error {
 	for _, p := range slices.Sorted(maps.Keys(db.bridges[target].ports)) {
 		if db.bridges[target].ports[p].mark == "" && p != target {
-			return fmt.Errorf("%s has the port %s, that isolane did not make: %s del-port %[2]s, then isolane recover",
+			return fmt.Errorf("%s has the port %s, that isolane did not make: %s del-port %[2]s, then the same again",
 				target, p, vsctl)
 		}
 	}

@@ -21,9 +21,6 @@ type Path struct{}
 // Name returns "ovs".
 func (Path) Name() string { return "ovs" }
 
-// TagsFrames says that Open vSwitch puts the tags on.
-func (Path) TagsFrames() {}
-
 // Declared refuses nothing.
 func (Path) Declared(lane.Network) error { return nil }
 
@@ -76,6 +73,16 @@ func (Path) Possible(l netpath.Lane) error {
 	return nil
 }
 
+// Beside says why a lane cannot be on the uplink of another one: Open vSwitch tells outer tags apart by their
+// number alone.
+func (Path) Beside(l, other netpath.Lane) error {
+	if l.VLAN.Outer == 0 || l.VLAN.Outer != other.VLAN.Outer || (l.VLAN.Inner > 0) == (other.VLAN.Inner > 0) {
+		return nil
+	}
+	return fmt.Errorf("spec.network.vlan.outer: lane %s has the tag %d too, and only one of both has another "+
+		"in it, whose frames the other would see: expected another tag", other.Name, l.VLAN.Outer)
+}
+
 const (
 	usualMTU = 1500 // that the kernel gives a veth
 	most     = 65535
@@ -99,22 +106,12 @@ func (db database) tags(device string) int {
 func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	made := map[string]bool{}
-	single := map[bridge]string{} // which lane has a tag without another in it
-	for _, l := range lanes {
-		if l.VLAN.Inner == 0 && l.VLAN.Outer > 0 {
-			single[bridge{l.Device, l.VLAN.Outer}] = l.Name
-		}
-	}
 	for _, l := range lanes {
 		p := port{Device: l.Device, Tag: l.VLAN.Outer, Lane: l.Name, MAC: l.MAC}
 		bridges := []bridge{{Device: l.Device}}
 		if l.VLAN.Inner > 0 {
 			p.Outer, p.Tag = l.VLAN.Outer, l.VLAN.Inner
 			bridges = append(bridges, bridge{l.Device, l.VLAN.Outer})
-			if other, ok := single[bridges[1]]; ok {
-				return nil, fmt.Errorf("lane %s: spec.network.vlan.outer: lane %s has the tag %d without another in it, "+
-					"and would see frames of this one: expected another tag", l.Name, other, l.VLAN.Outer)
-			}
 		}
 		for _, b := range bridges {
 			if !made[b.name()] {

@@ -42,7 +42,7 @@ func tool(ctx context.Context, name, stdin string, args ...string) (string, erro
 		err = fmt.Errorf("%s: is it running? systemctl start openvswitch-switch", said)
 	case strings.Contains(said, "is not a bridge") || strings.Contains(said, "cannot read pidfile"):
 		err = fmt.Errorf("%s: is ovs-vswitchd running? systemctl start openvswitch-switch", said)
-	case said == "": // the time is over, and a signal has ended it
+	case said == "" || strings.Contains(said, "Alarm clock"): // the time is over
 		err = fmt.Errorf("%s: no answer within %s s: is ovs-vswitchd running?", name, seconds)
 	default:
 		err = errors.New(said)

@@ -139,7 +139,7 @@ lane                  1550       40  network paths of lanes
 lane/explain           150        5
 lanes                 1500       30  network paths of lanes
 netpath                485       20  VLAN tags; paths that put them on themselves
-netpath/bridge         150        5  network paths of lanes
+netpath/bridge         100        5  the wire to the outside client
 netpath/express        500        5  path express for lanes
 netpath/macvlan        100        5
 netpath/ovs           1140        5  path ovs: its database and flows read back
@@ -159,7 +159,7 @@ probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 3200       25  void runs made again
+prove                 3250       25  the wire to the outside client
 prove/layout           250       10  loads as shares of a measured capacity
 prove/scenario        1450       21  budget of steal
 prove/search           400       10  searches beside the cells

@@ -1,11 +1,10 @@
-// Package netpath holds what the network paths share: the lanes that a path brings packets to, and for
-// measurements the two ends that it connects, as steps.
+// Package netpath holds what the network paths share: the lanes that a path brings packets to, as steps, and
+// the wire that stands for the network outside in measurements.
 //
 // Each path is a folder that returns steps; a path never changes the host itself.
 package netpath
 
 import (
-	"fmt"
 	"net/netip"
 
 	"isolane.dev/isolane/change"
@@ -13,63 +12,32 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// End is one side of a path: a namespace with one veth device in it, and the other end of that
-// veth on the host.
-type End struct {
-	Netns     string // name under /run/netns
-	Port      string // the device on the host
-	Device    string // the device in the namespace
-	MAC       string // of Device
-	Addresses []netip.Prefix
+// Wire stands for the network outside of the host in measurements: a veth pair. One end is a device of the
+// host, which paths have as their uplink, and the other one that of a client in a namespace of its own.
+type Wire struct {
+	Uplink    string         // the device on the host
+	Netns     string         // of the client: a name under /run/netns
+	MAC       string         // of the client
+	Addresses []netip.Prefix // of the client
 }
 
-// Pair is what a path connects.
-type Pair struct {
-	Client, Application End
-	Bridge              string // the device between them, of a path that has one
+// Steps make the wire. It carries frames of its MTU, and joined says whether both ends join them again (GRO),
+// as drivers of network cards do; a veth does not by itself.
+func (w Wire) Steps(joined bool) ([]journal.Step, error) {
+	link, err := netdev.LinkStep(w.Uplink, netdev.Link{Type: netdev.Veth, GRO: joined, WireFrames: true,
+		Peer: &netdev.Peer{Netns: w.Netns, Name: Device, MAC: w.MAC, Addresses: w.Addresses, GRO: joined,
+			WireFrames: true}})
+	return []journal.Step{namespace(w.Netns), link}, err
 }
 
-// Lab returns the pair that measurements use: namespaces of its own, and addresses from the ranges
-// for benchmarks (RFC 2544, 198.18.0.0/15) and for private use (RFC 4193, fd00::/8), which no
-// other link of a host carries.
-func Lab() Pair {
-	end := func(role, port string, n int) End {
-		return End{
-			Netns: "isolane-prove-" + role, Port: port, Device: "eth0",
-			MAC: fmt.Sprintf("02:15:01:a0:00:%02x", n),
-			Addresses: []netip.Prefix{
-				netip.MustParsePrefix(fmt.Sprintf("198.18.0.%d/24", n)),
-				netip.MustParsePrefix(fmt.Sprintf("fd15:01a0::%d/64", n)),
-			},
-		}
-	}
-	return Pair{Bridge: "islp-br", Client: end("client", "islp-client", 1),
-		Application: end("app", "islp-app", 2)}
-}
-
-// CongestionControl returns the steps that make TCP in both namespaces use an algorithm from the
-// first moment of a socket. To change it later, as programs can, is not the same: a socket that
-// was born with BBR keeps its pacing timers.
-func (p Pair) CongestionControl(name string) []journal.Step {
+// CongestionControl are the steps that make TCP in namespaces use an algorithm from the first moment of a
+// socket. To change it later, as programs can, is not the same: a socket that was born with BBR keeps its
+// pacing timers.
+func CongestionControl(name string, namespaces ...string) []journal.Step {
 	var steps []journal.Step
-	for _, e := range []End{p.Client, p.Application} {
+	for _, ns := range namespaces {
 		steps = append(steps, journal.Step{Kind: change.KindSysctl, After: name,
-			Target: change.SysctlTarget(e.Netns, "net/ipv4/tcp_congestion_control")})
+			Target: change.SysctlTarget(ns, "net/ipv4/tcp_congestion_control")})
 	}
 	return steps
-}
-
-// Ends returns the steps that make both namespaces and their veth pairs; master is the bridge that
-// takes the host ends, or "", and gro says whether these join frames as a network card's driver does.
-func (p Pair) Ends(master string, gro bool) ([]journal.Step, error) {
-	var steps []journal.Step
-	for _, e := range []End{p.Client, p.Application} {
-		link, err := netdev.LinkStep(e.Port, netdev.Link{Type: netdev.Veth, Master: master, GRO: gro,
-			Peer: &netdev.Peer{Netns: e.Netns, Name: e.Device, MAC: e.MAC, Addresses: e.Addresses, WireFrames: true}})
-		if err != nil {
-			return nil, err
-		}
-		steps = append(steps, namespace(e.Netns), link)
-	}
-	return steps, nil
 }

@@ -33,9 +33,10 @@ import (
 	"isolane.dev/isolane/netpath/macvlan"
 )
 
-type path interface {
-	Name() string
-	Connect(netpath.Pair) ([]journal.Step, error)
+// measured is a path that measurements take.
+type measured interface {
+	netpath.Path
+	Joined() bool
 }
 
 func ops() map[string]journal.Op {
@@ -44,13 +45,24 @@ func ops() map[string]journal.Op {
 	return all
 }
 
-// testPair is a pair with names of its own, so that a measurement may run beside the test.
-func testPair() netpath.Pair {
-	p := netpath.Lab()
-	p.Client.Netns, p.Client.Port = "isolane-test-client", "isl-test-c"
-	p.Application.Netns, p.Application.Port = "isolane-test-app", "isl-test-a"
-	p.Bridge = "isl-test-br"
-	return p
+// end is a namespace with addresses.
+type end struct {
+	netns     string
+	addresses [2]netip.Addr // IPv4, IPv6
+}
+
+func addressesOf(n byte) [2]netip.Addr {
+	return [2]netip.Addr{netip.AddrFrom4([4]byte{198, 18, 7, n}), netip.AddrFrom16([16]byte{0xfd, 0x15, 7, 15: n})}
+}
+
+func prefixes(of [2]netip.Addr) []netip.Prefix {
+	return []netip.Prefix{netip.PrefixFrom(of[0], 24), netip.PrefixFrom(of[1], 64)}
+}
+
+// testWire has names of its own, so that a measurement may run beside the test.
+func testWire() netpath.Wire {
+	return netpath.Wire{Uplink: "isl-test-w", Netns: "isolane-test-client", MAC: "02:15:07:00:00:01",
+		Addresses: prefixes(addressesOf(1))}
 }
 
 // in calls f in the namespace of that name.
@@ -79,11 +91,11 @@ func present(name string) bool {
 	return err == nil || lerr == nil
 }
 
-// Each path resolves addresses by ARP and neighbour discovery, carries IPv4 and IPv6, datagrams and
-// streams, and is gone after undo, also when the process that made it was killed.
+// Each path resolves addresses by ARP and neighbour discovery, carries IPv4 and IPv6, datagrams and streams between
+// a lane and a client behind the uplink, and is gone after undo, also when the process that made it was killed.
 func TestPaths(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	for _, p := range []path{bridge.Path{}, bridge.Path{GRO: true}, express.Path{}} {
+	for _, p := range []measured{bridge.Path{}, bridge.Path{GRO: true}, macvlan.Path{}, express.Path{}} {
 		t.Run(p.Name(), func(t *testing.T) {
 			if p.Name() == "express" {
 				hosttest.Need(t, hosttest.BPF)
@@ -93,8 +105,18 @@ func TestPaths(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pair := testPair()
-			steps, err := p.Connect(pair)
+			wire := testWire()
+			client := end{wire.Netns, addressesOf(1)}
+			application := end{netpath.Namespace("test-app"), addressesOf(2)}
+			network := lane.Network{Path: p.Name(), Device: wire.Uplink}
+			for _, a := range prefixes(application.addresses) {
+				network.Addresses = append(network.Addresses, lane.Address{Prefix: a})
+			}
+			steps, err := wire.Steps(p.Joined())
+			if err != nil {
+				t.Fatal(err)
+			}
+			more, err := p.Steps([]netpath.Lane{netpath.Of(fstest.MapFS{}, "test-app", network)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,41 +128,41 @@ func TestPaths(t *testing.T) {
 				if _, err = journal.Recover(context.Background(), dir, ops()); err != nil {
 					t.Error(err)
 				}
-				for _, e := range []netpath.End{pair.Client, pair.Application} {
-					if present(e.Netns) || present(e.Port) {
-						t.Errorf("%s or %s is still there", e.Netns, e.Port)
+				for _, left := range []string{client.netns, application.netns, wire.Uplink, netpath.Port("test-app")} {
+					if present(left) {
+						t.Errorf("%s is still there", left)
 					}
 				}
 			}()
-			if _, err = j.Apply(t.Context(), steps); err != nil {
+			if _, err = j.Apply(t.Context(), append(steps, more...)); err != nil {
 				t.Fatal(err)
 			}
-			for _, a := range pair.Application.Addresses {
-				echo(t, pair, "udp", a.Addr())
-				echo(t, pair, "tcp", a.Addr())
+			for _, a := range application.addresses {
+				echo(t, client.netns, application.netns, "udp", a)
+				echo(t, client.netns, application.netns, "tcp", a)
 			}
-			for i := range pair.Client.Addresses {
-				both := [2]netpath.End{pair.Client, pair.Application}
+			both := [2]end{client, application}
+			for family := range client.addresses {
 				for _, to := range []int{0, 1} {
-					addr := both[to].Addresses[i].Addr()
-					got := stream(t, both[1-to].Netns, both[to].Netns, addr)
-					if joins := p.Name() != "bridge"; joins != (got < frames/5) || !joins && got < frames*9/10 {
+					addr := both[to].addresses[family]
+					got := stream(t, both[1-to].netns, both[to].netns, addr)
+					if p.Joined() != (got < frames/5) || !p.Joined() && got < frames*9/10 {
 						t.Errorf("%d frames to %s came as %d packets", frames, addr, got)
 					}
 				}
 			}
-			unreachable(t, pair)
+			unreachable(t, client.netns)
 		})
 	}
 }
 
-func echo(t *testing.T, pair netpath.Pair, network string, addr netip.Addr) {
+func echo(t *testing.T, client, server, network string, addr netip.Addr) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	target := netip.AddrPortFrom(addr, 7007).String()
 	served := make(chan error, 1)
-	in(t, pair.Application.Netns, func() error {
+	in(t, server, func() error {
 		var lc net.ListenConfig
 		if network == "udp" {
 			c, err := lc.ListenPacket(ctx, network, target)
@@ -173,7 +195,7 @@ func echo(t *testing.T, pair netpath.Pair, network string, addr netip.Addr) {
 		}
 		return err
 	})
-	in(t, pair.Client.Netns, func() error {
+	in(t, client, func() error {
 		var d net.Dialer
 		c, err := d.DialContext(ctx, network, target)
 		if err != nil {
@@ -266,10 +288,10 @@ func received(t *testing.T, netns string, family netip.Addr) int {
 	return n
 }
 
-// unreachable checks that the namespaces lead nowhere else.
-func unreachable(t *testing.T, pair netpath.Pair) {
+// unreachable checks that a namespace leads nowhere else.
+func unreachable(t *testing.T, netns string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "ip", "-n", pair.Client.Netns, "route", "show", "default").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "ip", "-n", netns, "route", "show", "default").CombinedOutput()
 	if err != nil || len(out) > 0 {
 		t.Errorf("default route: %q, %v", out, err)
 	}
@@ -291,11 +313,7 @@ func TestLanesAreTakenBack(t *testing.T) {
 	defer ip("link", "del", uplink)
 	ip("link", "set", uplink, "up")
 	before := ip("-d", "-o", "link", "show", uplink)
-	for _, p := range []interface {
-		Name() string
-		Possible(l netpath.Lane) error
-		Steps(lanes []netpath.Lane) ([]journal.Step, error)
-	}{bridge.Path{}, macvlan.Path{}, express.Path{}} {
+	for _, p := range []netpath.Path{bridge.Path{}, macvlan.Path{}, express.Path{}} {
 		var lanes []netpath.Lane
 		for i, name := range []string{"islt-a", "islt-with-a-long-name"} {
 			address := lane.Address{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 9, byte(1 + i)}), 24)}
@@ -337,12 +355,12 @@ func TestLanesAreTakenBack(t *testing.T) {
 
 func TestDeviceOfSomebodyElseIsNotTaken(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	add := exec.CommandContext(t.Context(), "ip", "link", "add", "isl-test-c", "type", "bridge")
+	add := exec.CommandContext(t.Context(), "ip", "link", "add", "isl-test-w", "type", "bridge")
 	if out, err := add.CombinedOutput(); err != nil {
 		t.Skipf("skipped: this kernel has no bridges: %s", out)
 	}
 	defer func() {
-		if out, err := exec.CommandContext(context.Background(), "ip", "link", "del", "isl-test-c").CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(context.Background(), "ip", "link", "del", "isl-test-w").CombinedOutput(); err != nil {
 			t.Errorf("their device is gone: %s", out)
 		}
 	}()
@@ -350,7 +368,7 @@ func TestDeviceOfSomebodyElseIsNotTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps, err := bridge.Path{}.Connect(testPair())
+	steps, err := testWire().Steps(false)
 	if err != nil {
 		t.Fatal(err)
 	}

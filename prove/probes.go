@@ -16,7 +16,6 @@ import (
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/knob"
-	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
@@ -53,7 +52,7 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 	if !spec.Inside() {
 		m.subject = witness.Subject{Role: witness.Client, Planned: at.cell.Client}
 		client := r.scenario.Spec.Client
-		m.confines = process.Lane{Netns: netpath.Lab().Client.Netns, Policy: client.Policy,
+		m.confines = process.Lane{Netns: theWire().Netns, Policy: client.Policy,
 			Priority: client.Priority}
 		m.confines.Cgroup, err = knob.GroupDir(at.host, layout.Client)
 		return m, err
@@ -211,7 +210,7 @@ func described(m results.Measurement, spec scenario.Probe) error {
 func (r *runner) conditions(spec scenario.Probe, at place) probe.Conditions {
 	c := r.mode.Conditions(spec)
 	c.Dir, c.CPUs = at.scratch, at.host.Online().Len()
-	c.Address = netip.AddrPortFrom(netpath.Lab().Application.Addresses[0].Addr(), 0)
+	c.Address = netip.AddrPortFrom(applicationAddresses()[0].Addr(), 0)
 	c.CongestionControl = r.scenario.Spec.CongestionControl
 	return c
 }

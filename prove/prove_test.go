@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"isolane.dev/isolane/journal"
-	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/netpath/bridge"
+	"isolane.dev/isolane/netpath/macvlan"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/echo"
 	"isolane.dev/isolane/probe/iperf3"
@@ -30,7 +29,7 @@ func edge(t *testing.T) scenario.Scenario {
 }
 
 func kinds() scenario.Drivers {
-	names := map[string]string{"bridge": "", "bridge-gro": "", "express": ""}
+	names := map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": ""}
 	return scenario.Drivers{Factors: []factor.Driver{placement.Driver{}, factornoise.Driver{}, path.Driver{Names: names}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}}}
 }
@@ -44,18 +43,16 @@ func TestEstimate(t *testing.T) {
 }
 
 // impossiblePath is a path that this kernel cannot do.
-type impossiblePath struct{}
+type impossiblePath struct{ bridge.Path }
 
-func (impossiblePath) Name() string                                 { return "express" }
-func (impossiblePath) Words() string                                { return "" }
-func (impossiblePath) Connect(netpath.Pair) ([]journal.Step, error) { return nil, nil }
-func (impossiblePath) Supported() error                             { return errors.New("express needs Linux 5.10") }
+func (impossiblePath) Name() string     { return "express" }
+func (impossiblePath) Supported() error { return errors.New("express needs Linux 5.10") }
 
 // Where the kernel cannot do a path, its cells run on the baseline's, and a note says so once.
 func TestFallback(t *testing.T) {
 	sc := edge(t)
 	s := results.Session{Cells: sc.AllCells()}
-	r := runner{scenario: sc, paths: []Path{bridge.Path{}, bridge.Path{GRO: true}, impossiblePath{}}}
+	r := runner{scenario: sc, paths: []Path{bridge.Path{}, bridge.Path{GRO: true}, macvlan.Path{}, impossiblePath{}}}
 	if err := r.settlePaths(&s); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +64,7 @@ func TestFallback(t *testing.T) {
 	if len(s.Notes) != 1 || s.Notes[0] != "express needs Linux 5.10: its cells ran on bridge instead" {
 		t.Errorf("notes %q", s.Notes)
 	}
-	r.paths = r.paths[:2]
+	r.paths = r.paths[:3]
 	if err := r.settlePaths(&s); !errors.Is(err, ErrInput) {
 		t.Errorf("an unknown path: %v", err)
 	}

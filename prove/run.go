@@ -19,6 +19,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/noise"
@@ -29,13 +30,6 @@ import (
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/witness"
 )
-
-// Path is one way for packets to reach the application. Steps returns what makes it.
-type Path interface {
-	Name() string
-	Words() string // what it is
-	Connect(netpath.Pair) ([]journal.Step, error)
-}
 
 // settle is the time between the start of application and neighbours and the first probe.
 const settle = 500 * time.Millisecond
@@ -111,46 +105,33 @@ func (r *runner) undo(ctx context.Context) error {
 // neighboursGroup is a group of a run beside the lanes' own.
 const neighboursGroup = "prove-neighbours"
 
-// network are the steps that make the way from the client to the application; none where nobody measures from
-// outside.
-func (r *runner) network(c results.Cell, given factor.Conditions) ([]journal.Step, error) {
-	if !r.scenario.Networked() {
-		return nil, nil
-	}
-	name := given.Path
-	if other, ok := c.InForce[r.scenario.PathFactor()]; ok {
-		name = other
-	}
-	path, err := r.path(name)
-	if err != nil {
-		return nil, err
-	}
-	steps, err := path.Connect(netpath.Lab())
-	if cc := r.scenario.Spec.CongestionControl; err == nil && cc != "" {
-		steps = append(steps, netpath.Lab().CongestionControl(cc)...)
-	}
-	return steps, err
-}
-
 // prepare brings the host into the cell's conditions.
 func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given factor.Conditions,
 	run *results.Run) error {
-	steps, err := r.network(c, given)
+	var groups []knob.Group
+	var network lane.Network
+	var steps []journal.Step
+	var err error
+	if r.scenario.Networked() {
+		groups = append(groups, knob.Group{Name: layout.Client, CPUs: c.Client})
+		if network, err = r.wire(ctx, c, given); err != nil {
+			return err
+		}
+	}
+	inLane := r.inForce == nil && given.Place == factor.InLane
+	if r.inForce == nil && !inLane {
+		groups = append(groups, knob.Group{Name: layout.Application, CPUs: c.Application})
+	}
+	if inLane {
+		err = r.putLane(ctx, r.layouts[c.Name].Placement, network, run)
+	} else if network.Path != "" {
+		steps, err = r.pathSteps(network)
+	}
 	if err != nil {
 		return err
 	}
-	var groups []knob.Group
-	if r.scenario.Networked() {
-		groups = append(groups, knob.Group{Name: layout.Client, CPUs: c.Client})
-	}
-	switch {
-	case r.inForce != nil:
-	case given.Place == factor.InLane:
-		if err = r.putLane(ctx, r.layouts[c.Name].Placement, run); err != nil {
-			return err
-		}
-	default:
-		groups = append(groups, knob.Group{Name: layout.Application, CPUs: c.Application})
+	if cc := r.scenario.Spec.CongestionControl; network.Path != "" && cc != "" {
+		steps = append(steps, netpath.CongestionControl(cc, theWire().Netns, applicationNetns())...)
 	}
 	if len(given.Neighbours) > 0 {
 		groups = append(groups, knob.Group{Name: neighboursGroup, CPUs: c.Neighbours})
@@ -173,12 +154,15 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 	return r.adopt(h, given)
 }
 
-// putLane puts the application's lane in force, as isolane apply does. When this process dies, the lane does
-// not last.
-func (r *runner) putLane(ctx context.Context, placement plan.Placement, run *results.Run) error {
+// putLane puts the application's lane in force, with its path, as isolane apply does. When this process dies,
+// the lane does not last.
+func (r *runner) putLane(ctx context.Context, placement plan.Placement, network lane.Network,
+	run *results.Run) error {
 	if err := r.lanes.Lend(layout.Application, os.Getpid()); err != nil {
 		return err
 	}
+	placement.Lanes = slices.Clone(placement.Lanes)
+	placement.Lanes[len(placement.Lanes)-1].Spec.Network = network
 	a, err := r.lanes.Put(ctx, placement)
 	for _, f := range a.Refused {
 		run.Notes = append(run.Notes, "refused: "+f.Reason)
@@ -299,7 +283,7 @@ func (r *runner) inside(at place, capabilities ...string) (process.Lane, []strin
 	}
 	confines := process.Lane{Cgroup: dir}
 	if r.scenario.Networked() {
-		confines.Netns = netpath.Lab().Application.Netns
+		confines.Netns = applicationNetns()
 	}
 	if at.given.Place != factor.InLane {
 		return confines, nil, nil

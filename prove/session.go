@@ -45,7 +45,6 @@ type Options struct {
 	Self     string // path of the isolane binary; "" is this program
 	Root     fs.FS  // of the host
 	Lanes    lanes.Options
-	Paths    []Path
 	Versions map[string]string // of the programs, for the record
 	// Plan is called once before the first run, Progress before each run. Either may be nil.
 	Plan     func(Estimate)
@@ -279,7 +278,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	for _, c := range s.Capacities {
 		r.capacity[c.Probe] = c.Rate
 	}
-	r.paths = o.Paths
+	r.paths = Paths(o.Lanes.Paths)
 	if err = r.layOut(h, l.Placement, &s, len(o.Cells) > 0); err != nil {
 		return s, nil, err
 	}
@@ -320,18 +319,6 @@ func (r *runner) close() {
 
 // emulated is on the command line of the kernels in the lab (docs/lab.md).
 const emulated = "isolane.lab=emulated"
-
-// supporter is a path that may be impossible on a kernel.
-type supporter interface{ Supported() error }
-
-// path is the driver of that name; "" is the first.
-func (r *runner) path(name string) (Path, error) {
-	k := slices.IndexFunc(r.paths, func(p Path) bool { return p.Name() == name || name == "" })
-	if k < 0 {
-		return nil, fmt.Errorf("path %q is unknown", name)
-	}
-	return r.paths[k], nil
-}
 
 // expectations are what the witness of a cell must show.
 func (r *runner) expectations(c results.Cell, given factor.Conditions, inside bool,

@@ -142,10 +142,8 @@ func (l Link) configurePort(name string) error {
 	if err = h.LinkSetIP6AddrGenMode(port, nl.IN6_ADDR_GEN_MODE_NONE); err != nil {
 		return err
 	}
-	if l.GRO {
-		if _, err = Offload("", name, unix.ETHTOOL_SGRO, 1); err != nil {
-			return fmt.Errorf("generic receive offload: %w", err)
-		}
+	if err = offloads("", name, l.GRO, l.WireFrames); err != nil {
+		return err
 	}
 	if l.Master != "" {
 		m, merr := h.LinkByName(l.Master)
@@ -185,10 +183,8 @@ func (p Peer) configure() error {
 		return errors.Join(err, fs.ErrNotExist)
 	}
 	defer h.Close()
-	if p.WireFrames { // the kernel then cuts segments before it hands them over
-		if _, err = Offload(p.Netns, p.Name, unix.ETHTOOL_STSO, 0); err != nil {
-			return fmt.Errorf("segmentation offload: %w", err)
-		}
+	if err = offloads(p.Netns, p.Name, p.GRO, p.WireFrames); err != nil {
+		return err
 	}
 	if mac, merr := net.ParseMAC(p.MAC); merr == nil && mac.String() != l.Attrs().HardwareAddr.String() {
 		if err = h.LinkSetHardwareAddr(l, mac); err != nil {
@@ -288,6 +284,22 @@ func openDescriptor(name string) (int, error) {
 		return -1, fmt.Errorf("network namespace %s: %w", name, err)
 	}
 	return fd, nil
+}
+
+// offloads sets what a new device does for the stack: gro has it join frames, and with wireFrames the kernel
+// cuts segments before it hands them over.
+func offloads(netns, device string, gro, wireFrames bool) error {
+	if gro {
+		if _, err := Offload(netns, device, unix.ETHTOOL_SGRO, 1); err != nil {
+			return fmt.Errorf("generic receive offload: %w", err)
+		}
+	}
+	if wireFrames {
+		if _, err := Offload(netns, device, unix.ETHTOOL_STSO, 0); err != nil {
+			return fmt.Errorf("segmentation offload: %w", err)
+		}
+	}
+	return nil
 }
 
 // Offload sets or reads what a device does for the stack, as ethtool(8) does, and returns the value: command

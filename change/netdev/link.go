@@ -41,19 +41,21 @@ type Link struct {
 	// GRO joins the frames that come out of the device before the host handles them (generic receive
 	// offload), as drivers of network cards do. A veth has none unless it is asked for.
 	GRO bool `json:"gro,omitempty"`
+	// WireFrames keeps frames to the size that a wire carries: TCP's segmentation is not left to a
+	// device that does not exist.
+	WireFrames bool `json:"wireFrames,omitempty"`
 }
 
 // Peer is the device inside a namespace.
 type Peer struct {
-	Netns     string         `json:"netns"`
-	Name      string         `json:"name"`
-	MAC       string         `json:"mac"`
-	Addresses []netip.Prefix `json:"addresses"`
-	Gateways  []netip.Addr   `json:"gateways,omitempty"` // default routes
-	MTU       int            `json:"mtu,omitempty"`      // 0: the kernel's, 1500 or that of the parent
-	// WireFrames keeps frames to the size that a wire carries: TCP's segmentation is not left to a
-	// device that does not exist.
-	WireFrames bool `json:"wireFrames"`
+	Netns      string         `json:"netns"`
+	Name       string         `json:"name"`
+	MAC        string         `json:"mac"`
+	Addresses  []netip.Prefix `json:"addresses"`
+	Gateways   []netip.Addr   `json:"gateways,omitempty"` // default routes
+	MTU        int            `json:"mtu,omitempty"`      // 0: the kernel's, 1500 or that of the parent
+	GRO        bool           `json:"gro,omitempty"`      // as of a Link
+	WireFrames bool           `json:"wireFrames"`         // as of a Link
 }
 
 // LinkStep is the step that makes the device name.

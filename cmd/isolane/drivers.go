@@ -30,15 +30,15 @@ import (
 )
 
 // paths are the ways for packets to reach a workload.
-func paths() []prove.Path {
-	return []prove.Path{bridge.Path{}, bridge.Path{GRO: true}, express.Path{}}
+func paths() []netpath.Path {
+	return []netpath.Path{bridge.Path{}, bridge.Path{GRO: true}, macvlan.Path{}, express.Path{}, ovs.Path{}}
 }
 
 // kinds are what a scenario may name: the conditions that can differ between cells, and the measuring
 // programs.
 func kinds() scenario.Drivers {
 	names := map[string]string{}
-	for _, p := range paths() {
+	for _, p := range prove.Paths(paths()) {
 		names[p.Name()] = p.Words()
 	}
 	return scenario.Drivers{
@@ -53,6 +53,5 @@ func kinds() scenario.Drivers {
 func options() lanes.Options {
 	ops := ovs.Ops()
 	ops[express.Kind] = express.Op{}
-	return lanes.Options{Paths: []netpath.Path{bridge.Path{}, macvlan.Path{}, express.Path{}, ovs.Path{}},
-		Ops: ops}.Complete()
+	return lanes.Options{Paths: paths(), Ops: ops}.Complete()
 }

@@ -11,10 +11,10 @@ import (
 	"isolane.dev/isolane/netpath"
 )
 
-// Path is the path "bridge", or with GRO "bridge-gro": that is one of measurements, and below path express.
+// Path is the path "bridge", or with GRO "bridge-gro".
 type Path struct {
-	// GRO joins the frames of both ends before they enter the bridge. Between containers hosts leave it off, as
-	// veth does; frames of a network card are joined by its driver.
+	// GRO joins the frames of lanes before they enter the bridge, as the driver of a network card joins those of
+	// the uplink. Between containers hosts leave it off, as veth does.
 	GRO bool
 }
 
@@ -29,10 +29,14 @@ func (p Path) Name() string {
 // Words say what it is.
 func (p Path) Words() string {
 	if p.GRO {
-		return "the same with generic receive offload on the host's ends, as network cards have it"
+		return "the same with generic receive offload on the wire, as network cards have it, and on the host's " +
+			"end of the lane's device"
 	}
-	return "veth, Linux bridge, veth: what most hosts use"
+	return "uplink, Linux bridge, veth: what most hosts use"
 }
+
+// Joined says whether the wire joins frames.
+func (p Path) Joined() bool { return p.GRO }
 
 // Declared refuses nothing.
 func (Path) Declared(lane.Network) error { return nil }
@@ -89,14 +93,4 @@ func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 		steps = append(steps, more...)
 	}
 	return steps, nil
-}
-
-// Connect returns what makes the path between the two ends.
-func (p Path) Connect(between netpath.Pair) ([]journal.Step, error) {
-	br, err := netdev.LinkStep(between.Bridge, netdev.Link{Type: netdev.Bridge})
-	if err != nil {
-		return nil, err
-	}
-	ends, err := between.Ends(between.Bridge, p.GRO)
-	return append([]journal.Step{br}, ends...), err
 }

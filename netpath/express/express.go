@@ -29,8 +29,11 @@ func (Path) Name() string { return "express" }
 
 // Words say what it is.
 func (Path) Words() string {
-	return "the host only hands frames over, by eBPF from veth to veth"
+	return "the host only hands frames over, by eBPF from the uplink into the application's namespace and back"
 }
+
+// Joined says that the wire joins frames, as the driver of a network card does.
+func (Path) Joined() bool { return true }
 
 // Declared refuses nothing.
 func (Path) Declared(lane.Network) error { return nil }
@@ -90,14 +93,4 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 		}
 	}
 	return steps, nil
-}
-
-// Connect returns what makes the path between the two ends.
-func (Path) Connect(p netpath.Pair) ([]journal.Step, error) {
-	steps, err := below().Connect(p)
-	if err != nil {
-		return nil, err
-	}
-	t := table{Lanes: map[string]string{p.Client.MAC: p.Client.Port, p.Application.MAC: p.Application.Port}}
-	return append(steps, t.of(p.Client.MAC, p.Client.Port), t.of(p.Application.MAC, p.Application.Port)), nil
 }

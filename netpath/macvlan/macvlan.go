@@ -18,6 +18,14 @@ type Path struct{}
 // Name returns "macvlan".
 func (Path) Name() string { return "macvlan" }
 
+// Words say what it is.
+func (Path) Words() string {
+	return "a device on the uplink's with a MAC address of its own, without a bridge"
+}
+
+// Joined says that the wire joins frames, as the driver of a network card does.
+func (Path) Joined() bool { return true }
+
 // Declared says what of a declaration cannot be.
 func (Path) Declared(n lane.Network) error {
 	if n.Device == "" {

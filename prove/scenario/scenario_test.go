@@ -37,7 +37,7 @@ import (
 
 func kinds() Drivers {
 	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, ownlane.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{}, boot.Driver{},
-		path.Driver{Names: map[string]string{"bridge": "", "bridge-gro": "", "express": ""}}},
+		path.Driver{Names: map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": ""}}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}, rtla.Driver{}, http.Driver{}, wrk.Driver{}}}
 }
 
@@ -57,7 +57,7 @@ func edge(t *testing.T) (string, Scenario) {
 func TestEdge(t *testing.T) {
 	_, s := edge(t)
 	cells, err := s.Cells(nil)
-	if err != nil || len(cells) != 6 || !cells[0].Baseline || len(s.AllCells()) != 18 {
+	if err != nil || len(cells) != 6 || !cells[0].Baseline || len(s.AllCells()) != 24 {
 		t.Errorf("%d of %d cells, %v", len(cells), len(s.AllCells()), err)
 	}
 	for mode, blocks := range map[string]int{"quick": 3, "standard": 10, "proof": 20} {

@@ -138,10 +138,11 @@ lab/cmd/isolane-lab    400        0
 lane                  1600       40  rate and sources of a lane
 lane/explain           150        5
 lanes                 1500       30  network paths of lanes
-netpath                450       20  VLAN tags
+netpath                500       25  ports of paths that tag themselves, rate
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5
+netpath/ovs           1140        5  path ovs: its database and flows read back
 noise                  100        5
 plan                   450       20
 plan/search           1800       20  one lane's best place, out of plan

@@ -44,14 +44,13 @@ func (l *Lanes) refusePaths(wanted []lane.Lane) error {
 		uplink string
 		netip.Addr
 	}
-	owners, uplinks := map[address]string{}, map[string]netpath.Lane{}
+	owners := map[address]string{}
+	var others []netpath.Lane
 	claim := func(on netpath.Lane) {
 		for _, a := range on.Addresses {
 			owners[address{on.Uplink, a.Addr()}] = on.Name
 		}
-		if on.Uplink != "" {
-			uplinks[on.Uplink] = on
-		}
+		others = append(others, on)
 	}
 	for _, p := range l.Placement.Lanes {
 		if p.Spec.Network.Path != "" &&
@@ -65,17 +64,15 @@ func (l *Lanes) refusePaths(wanted []lane.Lane) error {
 			continue
 		}
 		on := netpath.Of(l.root, want.Metadata.Name, want.Spec.Network)
-		err := cmp.Or(netpath.PossibleTags(l.root, on), netpath.PossibleRate(on))
+		err := cmp.Or(netpath.PossibleTags(l.root, path, on), netpath.PossibleRate(on))
 		if err == nil {
 			err = path.Possible(on)
 		}
+		if err == nil {
+			err = netpath.Beside(l.paths, on, others)
+		}
 		if err != nil {
 			return refused(on.Name, err)
-		}
-		// The kernel hands the frames of a device to one of them (netdev_rx_handler_register).
-		if other, ok := uplinks[on.Uplink]; ok && other.Path != on.Path {
-			return refused(on.Name, fmt.Errorf("spec.network.path: lane %s has path %s on %s: expected that too",
-				other.Name, other.Path, on.Uplink))
 		}
 		for _, a := range on.Addresses {
 			if other, taken := owners[address{on.Uplink, a.Addr()}]; taken {
@@ -106,7 +103,7 @@ func (l *Lanes) steps(v knob.View, p plan.Placement) ([]journal.Step, error) {
 	for _, placed := range p.Lanes {
 		all = append(all, netpath.Of(v.Root, placed.Name, placed.Spec.Network))
 	}
-	tags, err := netpath.Tags(all)
+	tags, err := netpath.Tags(l.paths, all)
 	steps = append(steps, tags...)
 	for _, path := range l.paths {
 		on := slices.DeleteFunc(slices.Clone(all), func(o netpath.Lane) bool { return o.Path != path.Name() })

@@ -102,11 +102,13 @@ func resourceFields() []Field {
 		{Path: "spec.network.path", Form: "WORD",
 			Values:  []string{"auto", "bridge", "express", "macvlan", "ovs", "ovs-dpdk", "sriov", "vpp"},
 			Default: "the network that the workload has", Example: "bridge",
-			Meaning: "The path of packets: what isolane run starts has a network namespace with the device eth0. " +
-				"Only bridge, express and macvlan can be put in force yet; a lane that names another one is refused."},
+			Meaning: "The path of packets: what isolane run starts has a network namespace with the device " +
+				"eth0. Only bridge, express, macvlan and ovs can be put in force yet; a lane that names another one " +
+				"is refused."},
 		{Path: "spec.network.device", Form: "NAME", Default: "none: only lanes of this host reach each other",
 			Example: "ens1f0",
-			Meaning: "The network device that is the uplink, or a bridge that has it as a port."},
+			Meaning: "The network device that is the uplink, or a bridge that has it as a port; with path ovs one " +
+				"of Open vSwitch."},
 		{Path: "spec.network.addresses", Form: "[ADDRESS/LENGTH]", Default: "none",
 			Example: "[192.0.2.10/24, \"2001:db8::10/64\"]",
 			Meaning: "The addresses of eth0."},

@@ -167,7 +167,7 @@ func effect(t *testing.T, h host.Host, text string) string {
 	for _, l := range p.Lanes {
 		if l.Spec.Network.Path == (macvlan.Path{}).Name() {
 			on := []netpath.Lane{netpath.Of(fstest.MapFS{}, l.Name, l.Spec.Network)}
-			tags, terr := netpath.Tags(on)
+			tags, terr := netpath.Tags(nil, on)
 			more, serr := macvlan.Path{}.Steps(on)
 			if all = append(all, tags, more); terr != nil || serr != nil {
 				t.Fatal(terr, serr)

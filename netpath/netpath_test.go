@@ -442,7 +442,7 @@ func TestTags(t *testing.T) {
 	for _, v := range []lane.VLAN{{}, {Outer: 100}, {Outer: 100, Inner: 7}, {Outer: 100}, {Outer: 100, Inner: 8}} {
 		lanes = append(lanes, netpath.Of(fstest.MapFS{}, "a", lane.Network{Device: "eth1", VLAN: v}))
 	}
-	steps, err := netpath.Tags(lanes)
+	steps, err := netpath.Tags(nil, lanes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -466,10 +466,10 @@ func TestTags(t *testing.T) {
 	without := fstest.MapFS{"proc/sys/kernel/osrelease": release}
 	with := fstest.MapFS{"proc/sys/kernel/osrelease": release, "lib/modules/6.12.0/modules.dep": &fstest.MapFile{
 		Data: []byte("kernel/net/8021q/8021q.ko.xz: kernel/net/802/garp.ko.xz\n")}}
-	if err = netpath.PossibleTags(without, lanes[1]); err == nil || !strings.Contains(err.Error(), "8021q is missing") {
+	if err = netpath.PossibleTags(without, nil, lanes[1]); err == nil || !strings.Contains(err.Error(), "8021q is missing") {
 		t.Error(err)
 	}
-	if err = errors.Join(netpath.PossibleTags(with, lanes[1]), netpath.PossibleTags(without, lanes[0])); err != nil {
+	if err = errors.Join(netpath.PossibleTags(with, nil, lanes[1]), netpath.PossibleTags(without, nil, lanes[0])); err != nil {
 		t.Error(err)
 	}
 }

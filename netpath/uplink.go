@@ -106,10 +106,53 @@ func (l Lane) tags() []tag {
 			netdev.Link{Type: netdev.VLAN, Parent: outer, Tag: v.Inner}}}
 }
 
+// Tagger is a path that puts the tags of its lanes on frames itself, and takes them off. It needs no devices
+// for that, and takes all frames of their device.
+type Tagger interface {
+	// Beside says why a lane cannot be on the device of another one.
+	Beside(l, other Lane) error
+}
+
+// taken are the uplinks that a lane takes by its path: its own, and that below its tags where the path puts
+// these on.
+func taken(p Path, l Lane) []string {
+	if _, is := p.(Tagger); is && l.Uplink != l.Device {
+		return []string{l.Uplink, l.Device}
+	}
+	return []string{l.Uplink}
+}
+
+// Beside says why a lane cannot have its path while others have theirs. The kernel hands the frames of a
+// device to one path (netdev_rx_handler_register).
+func Beside(paths []Path, l Lane, others []Lane) error {
+	p := Find(paths, l.Network)
+	for _, o := range others {
+		theirs := taken(Find(paths, o.Network), o)
+		for _, uplink := range taken(p, l) {
+			if uplink == "" || !slices.Contains(theirs, uplink) {
+				continue
+			}
+			if o.Path != l.Path {
+				return fmt.Errorf("spec.network.path: lane %s has path %s on %s: expected that too", o.Name, o.Path,
+					uplink)
+			}
+			if t, is := p.(Tagger); is {
+				if err := t.Beside(l, o); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // Tags are the steps that make the uplinks of lanes with tags; they come before those of the paths.
-func Tags(lanes []Lane) ([]journal.Step, error) {
+func Tags(paths []Path, lanes []Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	for _, l := range lanes {
+		if _, is := Find(paths, l.Network).(Tagger); is {
+			continue
+		}
 		for _, t := range l.tags() {
 			if slices.ContainsFunc(steps, func(s journal.Step) bool { return s.Target == t.device }) {
 				continue
@@ -126,8 +169,8 @@ func Tags(lanes []Lane) ([]journal.Step, error) {
 
 // PossibleTags says why a lane cannot have its tags on the machine that root shows, which is not asked for
 // more than it shows: a module that can be loaded is enough.
-func PossibleTags(root fs.FS, l Lane) error {
-	if len(l.tags()) == 0 {
+func PossibleTags(root fs.FS, p Path, l Lane) error {
+	if _, is := p.(Tagger); is || len(l.tags()) == 0 {
 		return nil
 	}
 	if _, err := fs.Stat(root, "proc/net/vlan"); err == nil {

@@ -142,7 +142,7 @@ func (l Link) configurePort(name string) error {
 	if err = h.LinkSetIP6AddrGenMode(port, nl.IN6_ADDR_GEN_MODE_NONE); err != nil {
 		return err
 	}
-	if err = offloads(name, l.GRO, l.WireFrames); err != nil {
+	if err = offloads("", name, l.GRO, l.WireFrames); err != nil {
 		return err
 	}
 	if l.Master != "" {
@@ -183,7 +183,7 @@ func (p Peer) configure() error {
 		return errors.Join(err, fs.ErrNotExist)
 	}
 	defer h.Close()
-	if err = In(p.Netns, func() error { return offloads(p.Name, p.GRO, p.WireFrames) }); err != nil {
+	if err = offloads(p.Netns, p.Name, p.GRO, p.WireFrames); err != nil {
 		return err
 	}
 	if mac, merr := net.ParseMAC(p.MAC); merr == nil && mac.String() != l.Attrs().HardwareAddr.String() {
@@ -288,41 +288,49 @@ func openDescriptor(name string) (int, error) {
 
 // offloads sets what a new device does for the stack: gro has it join frames, and with wireFrames the kernel
 // cuts segments before it hands them over.
-func offloads(device string, gro, wireFrames bool) error {
+func offloads(netns, device string, gro, wireFrames bool) error {
 	if gro {
-		if err := offload(device, unix.ETHTOOL_SGRO, true); err != nil {
+		if _, err := Offload(netns, device, unix.ETHTOOL_SGRO, 1); err != nil {
 			return fmt.Errorf("generic receive offload: %w", err)
 		}
 	}
 	if wireFrames {
-		if err := offload(device, unix.ETHTOOL_STSO, false); err != nil {
+		if _, err := Offload(netns, device, unix.ETHTOOL_STSO, 0); err != nil {
 			return fmt.Errorf("segmentation offload: %w", err)
 		}
 	}
 	return nil
 }
 
-// offload turns what a device does for the stack on or off, as ethtool -K does: command is ETHTOOL_SGRO or
-// another of include/uapi/linux/ethtool.h that takes a number.
-func offload(device string, command uint32, on bool) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
+// Offload sets or reads what a device does for the stack, as ethtool(8) does, and returns the value: command
+// is ETHTOOL_SGRO, ETHTOOL_GTXCSUM or another of include/uapi/linux/ethtool.h that takes a number. The device
+// is in a namespace, with "" in the host's.
+func Offload(netns, device string, command, number uint32) (uint32, error) {
+	value := struct{ command, data uint32 }{command, number}
+	set := func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		request := struct {
+			name [unix.IFNAMSIZ]byte
+			data *struct{ command, data uint32 }
+			_    [16]byte
+		}{data: &value}
+		copy(request.name[:unix.IFNAMSIZ-1], device)
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+			uintptr(unsafe.Pointer(&request)))
+		if errno != 0 {
+			return errno
+		}
+		return nil
 	}
-	defer unix.Close(fd)
-	value := struct{ command, data uint32 }{command: command}
-	if on {
-		value.data = 1
+	var err error
+	if netns == "" {
+		err = set()
+	} else {
+		err = In(netns, set)
 	}
-	request := struct {
-		name [unix.IFNAMSIZ]byte
-		data *struct{ command, data uint32 }
-		_    [16]byte
-	}{data: &value}
-	copy(request.name[:unix.IFNAMSIZ-1], device)
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
-	if errno != 0 {
-		return errno
-	}
-	return nil
+	return value.data, err
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"maps"
+
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/factor/boot"
 	owncommand "isolane.dev/isolane/factor/command"
@@ -16,6 +18,7 @@ import (
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/netpath/express"
 	"isolane.dev/isolane/netpath/macvlan"
+	"isolane.dev/isolane/netpath/ovs"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/cyclictest"
 	"isolane.dev/isolane/probe/echo"
@@ -30,7 +33,7 @@ import (
 
 // paths are the ways for packets to reach a workload.
 func paths() []netpath.Path {
-	return []netpath.Path{bridge.Path{}, bridge.Path{GRO: true}, macvlan.Path{}, express.Path{}}
+	return []netpath.Path{bridge.Path{}, bridge.Path{GRO: true}, macvlan.Path{}, express.Path{}, ovs.Path{}}
 }
 
 // kinds are what a scenario may name: the conditions that can differ between cells, and the measuring
@@ -50,5 +53,7 @@ func kinds() scenario.Drivers {
 
 // options are those of this host; the network paths bring kinds of steps.
 func options() lanes.Options {
-	return lanes.Options{Paths: paths(), Ops: express.Ops()}.Complete()
+	ops := ovs.Ops()
+	maps.Copy(ops, express.Ops())
+	return lanes.Options{Paths: paths(), Ops: ops}.Complete()
 }

@@ -1,0 +1,194 @@
+package ovs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// database is what of Open vSwitch's a step can read or change.
+type database struct {
+	bridges   map[string]*bridgeRow
+	vlanLimit string // other_config:vlan-limit, how many tags of a frame it looks at; "" is 1
+}
+
+type bridgeRow struct {
+	datapath string // "netdev" is the user-space one, "system" or "" the kernel's
+	mark     string // "": not of isolane
+	ports    map[string]*portRow
+}
+
+type portRow struct {
+	mark   string
+	flows  string // the digest of its flows, as they were made
+	mode   string
+	tag    int    // -1: none
+	number int    // of OpenFlow, below 1 as long as it has none
+	failed string // why Open vSwitch cannot open it
+	mtu    int    // of a network device that is no bridge's own, else 0
+}
+
+// mtu is the least of a bridge's ports that are not Isolane's, 0 where it has none. That of its own device
+// follows all its ports.
+func (b bridgeRow) mtu() (least int) {
+	for _, p := range b.ports {
+		if p.mark == "" && p.mtu > 0 && (least == 0 || p.mtu < least) {
+			least = p.mtu
+		}
+	}
+	return least
+}
+
+// port finds a port, and the bridge that has it; "" and nil where there is none.
+func (db database) port(name string) (bridge string, p *portRow) {
+	for at, b := range db.bridges {
+		if p = b.ports[name]; p != nil {
+			return at, p
+		}
+	}
+	return "", nil
+}
+
+// base is the bridge that a device is, or that it is a port of.
+func (db database) base(device string) string {
+	if db.bridges[device] != nil {
+		return device
+	}
+	return own(device)
+}
+
+// leftovers are the commands that remove what is Isolane's of an earlier boot: the database outlives it, the
+// journal does not.
+func (db database) leftovers() (commands [][]string) {
+	for name, b := range db.bridges {
+		for p, row := range b.ports {
+			if leftover(row.mark) {
+				commands = append(commands, []string{"--if-exists", "del-port", p})
+			}
+		}
+		if leftover(b.mark) {
+			commands = append(commands, []string{"--if-exists", "del-br", name})
+		}
+	}
+	slices.SortFunc(commands, func(a, b []string) int { return -strings.Compare(a[1], b[1]) }) // ports first
+	return commands
+}
+
+// read asks the database.
+func read(ctx context.Context) (database, error) {
+	db := database{bridges: map[string]*bridgeRow{}}
+	tables, err := list(ctx, []string{"Bridge", "name", "datapath_type", "external_ids", "ports"},
+		[]string{"Port", "_uuid", "name", "tag", "vlan_mode", "external_ids"},
+		[]string{"Interface", "name", "type", "ofport", "error", "mtu"}, []string{"Open_vSwitch", "other_config"})
+	if err != nil {
+		return db, err
+	}
+	interfaces, ports := map[string]row{}, map[string]*portRow{}
+	for _, r := range tables[2] {
+		interfaces[text(r["name"])] = r
+	}
+	names := map[string]string{} // of ports, by UUID
+	for _, r := range tables[1] {
+		name, ids := text(r["name"]), pairs(r["external_ids"])
+		i := interfaces[name] // none of a bond
+		names[text(r["_uuid"])] = name
+		ports[name] = &portRow{mark: ids[markKey], flows: ids[flowsKey], mode: text(r["vlan_mode"]),
+			tag: number(r["tag"]), number: number(i["ofport"]), failed: text(i["error"])}
+		if kind := text(i["type"]); kind == "" || kind == "dpdk" {
+			ports[name].mtu = number(i["mtu"])
+		}
+	}
+	for _, r := range tables[0] {
+		b := &bridgeRow{text(r["datapath_type"]), pairs(r["external_ids"])[markKey], map[string]*portRow{}}
+		for _, id := range set(r["ports"]) {
+			b.ports[names[id]] = ports[names[id]]
+		}
+		db.bridges[text(r["name"])] = b
+	}
+	for _, r := range tables[3] {
+		db.vlanLimit = pairs(r["other_config"])["vlan-limit"]
+	}
+	return db, nil
+}
+
+// row is one of a table, by column, in the form of RFC 7047, section 5.1.
+type row map[string]any
+
+// list reads columns of tables, each given as its name and theirs.
+func list(ctx context.Context, tables ...[]string) (all [][]row, err error) {
+	args := []string{"--format=json"}
+	for _, t := range tables {
+		args = append(args, "--", "--columns="+strings.Join(t[1:], ","), "list", t[0])
+	}
+	out, err := tool(ctx, vsctl, "", args...)
+	if err != nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(strings.NewReader(out))
+	for range tables {
+		var table struct {
+			Headings []string
+			Data     [][]any
+		}
+		if err = decoder.Decode(&table); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", vsctl, strings.Join(args, " "), err)
+		}
+		rows := []row{}
+		for _, data := range table.Data {
+			r := row{}
+			for i, name := range table.Headings[:min(len(data), len(table.Headings))] {
+				r[name] = data[i]
+			}
+			rows = append(rows, r)
+		}
+		all = append(all, rows)
+	}
+	return all, nil
+}
+
+// set is the elements of a value: one alone is written without ["set", ...].
+func set(v any) (all []string) {
+	pair, _ := v.([]any)
+	if len(pair) != 2 || pair[0] != "set" {
+		return []string{text(v)}
+	}
+	elements, _ := pair[1].([]any)
+	for _, e := range elements {
+		all = append(all, text(e))
+	}
+	return all
+}
+
+// text is a string or a UUID; "" is none.
+func text(v any) string {
+	if pair, ok := v.([]any); ok && len(pair) == 2 && pair[0] == "uuid" {
+		v = pair[1]
+	}
+	s, _ := v.(string)
+	return s
+}
+
+// number is -1 where there is none.
+func number(v any) int {
+	if f, ok := v.(float64); ok {
+		return int(f)
+	}
+	return -1
+}
+
+func pairs(v any) map[string]string {
+	all := map[string]string{}
+	value, _ := v.([]any)
+	if len(value) != 2 {
+		return all
+	}
+	elements, _ := value[1].([]any)
+	for _, e := range elements {
+		if pair, ok := e.([]any); ok && len(pair) == 2 {
+			all[text(pair[0])] = text(pair[1])
+		}
+	}
+	return all
+}

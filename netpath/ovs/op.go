@@ -1,0 +1,224 @@
+package ovs
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"isolane.dev/isolane/journal"
+)
+
+// Kinds of the steps of Ops. The target of a bridge is its name, that of a port the host's end of a
+// lane's device.
+const (
+	KindBridge = "ovs-bridge"
+	KindPort   = "ovs-port"
+)
+
+// part is a bridge or a port: the value of a step, as JSON.
+type part interface {
+	check(target string) error
+	// marked is the mark of what has that name; with there false there is none. own says that none is needed.
+	marked(db database, target string) (mark string, there, own bool)
+	// differs says what is not as it was made, of one that has its mark; "" where all is.
+	differs(ctx context.Context, r *reader, db database, target string) (string, error)
+	make(ctx context.Context, db database, target, mark string) error
+	remove(ctx context.Context, db database, target string) error
+	shell(db database, target string) string
+	fmt.Stringer
+}
+
+func step(kind, target string, p part) journal.Step {
+	data, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return journal.Step{Kind: kind, Target: target, After: string(data)}
+}
+
+// parse reads the value of a step.
+func parse(kind, value string) (p part, err error) {
+	switch kind {
+	case KindBridge:
+		var b bridge
+		err = json.Unmarshal([]byte(value), &b)
+		p = b
+	default:
+		var o port
+		err = json.Unmarshal([]byte(value), &o)
+		p = o
+	}
+	if err != nil {
+		err = fmt.Errorf("%q: expected a description in JSON", value)
+	}
+	return p, err
+}
+
+// Ops are the operations of both kinds.
+func Ops() map[string]journal.Op {
+	o := op{&reader{}}
+	return map[string]journal.Op{KindBridge: o, KindPort: o}
+}
+
+// op makes bridges and ports, and takes them away.
+type op struct{ reader *reader }
+
+// open reads what a step makes, or takes away, and what there is.
+func (o op) open(ctx context.Context, s journal.Step) (part, database, error) {
+	p, err := parse(s.Kind, cmp.Or(s.After, s.Before))
+	if err != nil {
+		return nil, database{}, err
+	}
+	db, err := o.reader.database(ctx)
+	return p, db, err
+}
+
+// Check says what in a step cannot be.
+func (op) Check(s journal.Step) error {
+	p, err := parse(s.Kind, cmp.Or(s.After, s.Before))
+	if err != nil {
+		return err
+	}
+	return p.check(s.Target)
+}
+
+// silent begins what is said to be there where Open vSwitch cannot be asked. It is a value, so that lanes can
+// be looked at while it is started anew, and no error.
+const silent = "unknown: "
+
+// unread is what is there where Open vSwitch could not be asked.
+func unread(ctx context.Context, err error) (string, error) {
+	if ctx.Err() != nil || errors.Is(err, fs.ErrPermission) {
+		return "", err
+	}
+	return silent + err.Error(), nil
+}
+
+// MayOverwrite lets a step be taken back of which it is not known whether it is in force.
+func (op) MayOverwrite(_ journal.Step, now string) bool { return strings.HasPrefix(now, silent) }
+
+// Read returns the step's value where what there is has the mark of that.
+func (o op) Read(ctx context.Context, s journal.Step) (string, error) {
+	p, db, err := o.open(ctx, s)
+	if err != nil {
+		return unread(ctx, err)
+	}
+	return present(p, db, s), nil
+}
+
+func present(p part, db database, s journal.Step) string {
+	found, there, own := p.marked(db, s.Target)
+	switch {
+	case own:
+		return s.After
+	case !there || leftover(found):
+		return ""
+	}
+	for _, value := range []string{s.Replaced, s.After, s.Before} {
+		if found == mark(value) {
+			return value
+		}
+	}
+	return "one that isolane did not make"
+}
+
+// InForce says whether all is as it was made.
+func (o op) InForce(ctx context.Context, s journal.Step) (bool, error) {
+	what, err := o.differs(ctx, s)
+	return what == "" && err == nil, err
+}
+
+func (o op) differs(ctx context.Context, s journal.Step) (string, error) {
+	p, db, err := o.open(ctx, s)
+	if err != nil {
+		return unread(ctx, err)
+	}
+	if now := present(p, db, s); now != s.After {
+		return cmp.Or(now, "none"), nil
+	}
+	if _, _, own := p.marked(db, s.Target); own {
+		return "", nil
+	}
+	what, err := p.differs(ctx, o.reader, db, s.Target)
+	if err != nil {
+		return unread(ctx, err)
+	}
+	return what, nil
+}
+
+// Write makes what is not there, sets what is ours as it was made, or takes it away.
+func (o op) Write(ctx context.Context, s journal.Step, value string) error {
+	o.reader.forget()
+	defer o.reader.forget()
+	p, db, err := o.open(ctx, s)
+	if err != nil {
+		return err
+	}
+	if _, _, err = version(ctx); err != nil { // at once, before anything waits for it
+		return err
+	}
+	found, there, _ := p.marked(db, s.Target)
+	wanted := strings.HasPrefix(value, "{")
+	switch {
+	case there && found == "":
+		return fmt.Errorf("there is already %s, that isolane did not make", s.Target)
+	case !wanted && !there:
+		return nil
+	case !wanted:
+		return p.remove(ctx, db, s.Target)
+	case there && !leftover(found) && found != mark(value):
+		if err = p.remove(ctx, db, s.Target); err != nil {
+			return err
+		}
+	}
+	if p, err = parse(s.Kind, value); err != nil {
+		return err
+	}
+	return p.make(ctx, db, s.Target, mark(value))
+}
+
+// Name says what it is.
+func (op) Name(s journal.Step) string {
+	return "Open vSwitch " + strings.TrimPrefix(s.Kind, "ovs-") + " " + s.Target
+}
+
+// Describe says what comes or goes.
+func (o op) Describe(s journal.Step) (name, from, to string) {
+	if to = words(s.Kind, s.After); to != "" {
+		to += untested(context.Background())
+	}
+	return o.Name(s), words(s.Kind, s.Before), to
+}
+
+// words are a value for people.
+func words(kind, value string) string {
+	if p, err := parse(kind, value); err == nil {
+		return p.String()
+	}
+	return value
+}
+
+// DescribeDrift says what is no longer as it was made.
+func (o op) DescribeDrift(s journal.Step) (expected, found string) {
+	found, err := o.differs(context.Background(), s)
+	if err != nil {
+		found = err.Error()
+	}
+	return words(s.Kind, s.After), found
+}
+
+// Shell is ovs-vsctl(8) and ovs-ofctl(8). Without an answer of the database it is as if all had to be made.
+func (o op) Shell(s journal.Step) string {
+	p, db, _ := o.open(context.Background(), s)
+	switch {
+	case p == nil || s.After == "" && s.Kind == KindBridge:
+		return vsctl + " del-br " + s.Target
+	case s.After == "":
+		return vsctl + " del-port " + s.Target
+	}
+	return p.shell(db, s.Target)
+}

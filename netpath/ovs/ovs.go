@@ -1,0 +1,140 @@
+// Package ovs is the path by Open vSwitch: the host's end of a lane's device is a port of one of its bridges,
+// which puts the lane's tags on and takes them off. It is driven by Open vSwitch's own tools, as ovs-vsctl(8)
+// and ovs-ofctl(8); what is Isolane's in its database is marked in external_ids, and nothing else is changed.
+package ovs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
+)
+
+// Path is the path "ovs".
+type Path struct{}
+
+// Name returns "ovs".
+func (Path) Name() string { return "ovs" }
+
+// Declared says what of a declaration cannot be: flows check the sender of ARP and neighbour discovery only.
+func (Path) Declared(n lane.Network) error { return netpath.AnySource(n) }
+
+// Possible says why a lane cannot have the path on this host as it is.
+func (Path) Possible(l netpath.Lane) error {
+	ctx := context.Background()
+	db, err := read(ctx)
+	if err == nil {
+		_, _, err = version(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("spec.network.path: %w", err)
+	}
+	if l.VLAN.Inner > 0 && (db.vlanLimit == "" || db.vlanLimit == "1") {
+		return errors.New("spec.network.vlan.inner: Open vSwitch looks at one tag only: expected " +
+			"ovs-vsctl set Open_vSwitch . other_config:vlan-limit=2")
+	}
+	if l.Device == "" {
+		return nil
+	}
+	l.Uplink = l.Device // of which Open vSwitch takes all frames, whatever their tags
+	b := db.bridges[l.Device]
+	var u netpath.Uplink
+	switch {
+	case b == nil:
+		if u, err = l.FindUplink(); err != nil {
+			return err
+		}
+	case b.mark != "":
+		return fmt.Errorf("spec.network.device: %s is a bridge of isolane's: expected its uplink", l.Device)
+	default:
+		u = netpath.Uplink{Name: l.Device, Up: true, Ethernet: true, MTU: cmp.Or(b.mtu(), most)}
+	}
+	if n := u.MTU - db.tags(l.Device); l.VLAN.Inner > 0 && cmp.Or(l.MTU, usualMTU) > n {
+		return fmt.Errorf("spec.network.mtu: expected at most %d, so that two tags pass %s", n, u.Name)
+	}
+	if err = u.Check(l.Network); err != nil || b != nil {
+		return err
+	}
+	at, _ := db.port(l.Device)
+	switch {
+	case at == own(l.Device):
+		return nil
+	case at != "" || u.Master != "":
+		return fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s", u.Name, cmp.Or(at, u.Master))
+	case len(u.Addresses) > 0:
+		return fmt.Errorf("spec.network.device: %s has the address %s, which a port of a bridge cannot use: "+
+			"expected a device without one, or a bridge that has it as a port", u.Name, u.Addresses[0])
+	}
+	return nil
+}
+
+// Beside says why a lane cannot be on the uplink of another one: Open vSwitch tells outer tags apart by their
+// number alone.
+func (Path) Beside(l, other netpath.Lane) error {
+	if l.VLAN.Outer == 0 || l.VLAN.Outer != other.VLAN.Outer || (l.VLAN.Inner > 0) == (other.VLAN.Inner > 0) {
+		return nil
+	}
+	return fmt.Errorf("spec.network.vlan.outer: lane %s has the tag %d too, and only one of both has another "+
+		"in it, whose frames the other would see: expected another tag", other.Name, l.VLAN.Outer)
+}
+
+const (
+	usualMTU = 1500 // that the kernel gives a veth
+	most     = 65535
+)
+
+// tags are the bytes of two tags that count as payload where frames leave by a device: the kernel's data path
+// takes the outer one off (ovs_vport_send), packet sockets only one of 802.1Q (packet_snd).
+func (db database) tags(device string) int {
+	with := datapath()
+	if b := db.bridges[db.base(device)]; b != nil {
+		with = b.datapath
+	}
+	if with == userSpace {
+		return 8
+	}
+	return 4
+}
+
+// Steps return what makes the path of these lanes: a bridge for each uplink that is none itself; one more for
+// each outer tag around others; and the lanes as ports.
+func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
+	var steps []journal.Step
+	made := map[string]bool{}
+	for _, l := range lanes {
+		p := port{Device: l.Device, Tag: l.VLAN.Outer, Lane: l.Name, MAC: l.MAC}
+		bridges := []bridge{{Device: l.Device}}
+		if l.VLAN.Inner > 0 {
+			p.Outer, p.Tag = l.VLAN.Outer, l.VLAN.Inner
+			bridges = append(bridges, bridge{l.Device, l.VLAN.Outer})
+		}
+		for _, b := range bridges {
+			if !made[b.name()] {
+				made[b.name()] = true
+				steps = append(steps, step(KindBridge, b.name(), b))
+			}
+		}
+		for _, a := range l.Addresses {
+			p.Addresses = append(p.Addresses, a.Addr())
+		}
+		more, err := l.Steps(netpath.Port(l.Name), netdev.Link{Type: netdev.Veth, Peer: l.Inside()})
+		if err != nil {
+			return nil, err
+		}
+		steps = append(append(steps, more...), step(KindPort, netpath.Port(l.Name), p))
+	}
+	return steps, nil
+}
+
+// own is the bridge that lanes with this uplink share where it is none itself; "" is none.
+func own(device string) string {
+	if device == "" {
+		return "islovs"
+	}
+	return netpath.DeviceName("islovs-", device)
+}

@@ -1,0 +1,129 @@
+package ovs_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/netpath/ovs"
+)
+
+func on(name, device string, v lane.VLAN, addresses ...string) netpath.Lane {
+	n := lane.Network{Path: "ovs", Device: device, VLAN: v}
+	for _, a := range addresses {
+		n.Addresses = append(n.Addresses, lane.Address{Prefix: netip.MustParsePrefix(a)})
+	}
+	return netpath.Of(fstest.MapFS{}, name, n)
+}
+
+// Lanes with one uplink share its bridge, those with an outer tag a bridge behind it, and no VLAN device is made.
+func TestSteps(t *testing.T) {
+	lanes := []netpath.Lane{on("a", "eth1", lane.VLAN{Outer: 100}, "192.0.2.1/24"), on("b", "", lane.VLAN{}),
+		on("c", "eth1", lane.VLAN{Outer: 200, Inner: 7}), on("d", "eth1", lane.VLAN{Outer: 200, Inner: 8})}
+	steps, err := ovs.Path{}.Steps(lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range steps {
+		if !strings.HasPrefix(s.Kind, "ovs-") {
+			continue
+		}
+		if err = ovs.Ops()[s.Kind].Check(s); err != nil {
+			t.Error(err)
+		}
+		got = append(got, s.Target+" "+s.After)
+	}
+	want := []string{
+		`islovs-eth1 {"device":"eth1"}`,
+		`isl-a {"device":"eth1","tag":100,"lane":"a","mac":"` + lanes[0].MAC + `","addresses":["192.0.2.1"]}`,
+		`islovs {"device":""}`,
+		`isl-b {"device":"","lane":"b","mac":"` + lanes[1].MAC + `","addresses":null}`,
+		`islc-eth1.s200 {"device":"eth1","outer":200}`,
+		`isl-c {"device":"eth1","outer":200,"tag":7,"lane":"c","mac":"` + lanes[2].MAC + `","addresses":null}`,
+		`isl-d {"device":"eth1","outer":200,"tag":8,"lane":"d","mac":"` + lanes[3].MAC + `","addresses":null}`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if tags, terr := netpath.Tags([]netpath.Path{ovs.Path{}}, lanes); terr != nil || len(tags) > 0 {
+		t.Error(terr, tags)
+	}
+	for _, v := range []lane.VLAN{{Outer: 200}, {Outer: 300}, {}} {
+		err = netpath.Beside([]netpath.Path{ovs.Path{}}, on("e", "eth1", v), lanes)
+		if (err != nil) != (v.Outer == 200) {
+			t.Error(v, err)
+		}
+	}
+}
+
+// A journal that Isolane has not written takes nothing of somebody else's.
+func TestCheck(t *testing.T) {
+	for _, s := range []journal.Step{
+		{Kind: ovs.KindBridge, Target: "br-ex", After: `{"device":"eth1"}`},
+		{Kind: ovs.KindBridge, Target: "islovs-a b", After: `{"device":"a b"}`},
+		{Kind: ovs.KindBridge, Target: "islovs", After: `...`},
+		{Kind: ovs.KindPort, Target: "eth1", After: `{"lane":"a","mac":"02:15:00:00:00:01"}`},
+		{Kind: ovs.KindPort, Target: "isl-a", After: `{"lane":"a","mac":"no,actions=normal"}`},
+		{Kind: ovs.KindPort, Target: "isl-a", After: `{"lane":"a","mac":"02:15:00:00:00:01","tag":4095}`},
+	} {
+		if err := ovs.Ops()[s.Kind].Check(s); err == nil {
+			t.Errorf("%s: no error", s)
+		}
+	}
+}
+
+// What Open vSwitch's tools say when they cannot is told with the remedy; only what a user may not see is an error
+// of looking.
+func TestNoAnswer(t *testing.T) {
+	step := journal.Step{Kind: ovs.KindBridge, Target: "islovs", After: `{"device":""}`}
+	for _, c := range []struct{ script, want string }{
+		{"", "ovs-vsctl is not there: expected Open vSwitch (package openvswitch-switch)"},
+		{"echo 'ovs-vsctl: unix:db.sock: database connection failed (Connection refused)' >&2; exit 1",
+			"database connection failed (Connection refused): is it running?"},
+		{"echo 'ovs-vsctl: unix:db.sock: database connection failed (Permission denied)' >&2; exit 1", ""},
+		{"kill -ALRM $$", "no answer within 10 s: is ovs-vswitchd running?"},
+		{"echo '{}'", "EOF"},
+	} {
+		dir := t.TempDir()
+		if c.script != "" {
+			text := "#!/bin/sh\n" + c.script + "\n"
+			if err := os.WriteFile(filepath.Join(dir, "ovs-vsctl"), []byte(text), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv("PATH", dir)
+		op, ok := ovs.Ops()[step.Kind].(interface {
+			journal.Op
+			MayOverwrite(s journal.Step, now string) bool
+		})
+		if !ok {
+			t.Fatal("a step that cannot be read is not taken back")
+		}
+		now, err := op.Read(context.Background(), step)
+		if c.want == "" {
+			if !errors.Is(err, fs.ErrPermission) {
+				t.Error(now, err)
+			}
+			continue
+		}
+		if err != nil || !strings.Contains(now, c.want) || !op.MayOverwrite(step, now) {
+			t.Errorf("%s: %q, %v", c.script, now, err)
+		}
+		err = ovs.Path{}.Possible(on("a", "", lane.VLAN{}))
+		if err == nil || !strings.HasPrefix(err.Error(), "spec.network.path: ") || !strings.Contains(err.Error(), c.want) {
+			t.Error(err)
+		}
+	}
+}

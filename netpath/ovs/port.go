@@ -1,0 +1,213 @@
+package ovs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/netpath"
+)
+
+// port is a lane's port, with flows that keep out what the lane may not send.
+type port struct {
+	Device string `json:"device"`          // the lane's uplink, a bridge or a port of one
+	Outer  int    `json:"outer,omitempty"` // as that of bridge
+	// Tag is that of frames on the bridge, none of which has it in the lane. With 0 these have none: frames with
+	// tags neither reach the lane nor leave it.
+	Tag  int    `json:"tag,omitempty"`
+	Lane string `json:"lane"`
+	MAC  string `json:"mac"` // the only one that may send
+	// Addresses are those that it may say are its own, by ARP or neighbour discovery; none: any.
+	Addresses []netip.Addr `json:"addresses"`
+}
+
+// bridge is the one that the port is to be of.
+func (p port) bridge(db database) string {
+	if p.Outer > 0 {
+		return bridge{p.Device, p.Outer}.name()
+	}
+	return db.base(p.Device)
+}
+
+// String says what it is.
+func (p port) String() string {
+	text := "port of the bridge"
+	if p.Device != "" {
+		text = "port of the bridge of " + p.Device
+	}
+	if p.Outer > 0 {
+		text += fmt.Sprintf(", tag %d of 802.1ad", p.Outer)
+	}
+	if p.Tag > 0 {
+		text += fmt.Sprint(", tag ", p.Tag)
+	}
+	return text + ", only from " + p.MAC
+}
+
+func (p port) check(target string) error {
+	if netpath.Port(p.Lane) != target || min(p.Tag, p.Outer) < 0 || max(p.Tag, p.Outer) > 4094 {
+		return fmt.Errorf("%s is not the port of %+v", target, p)
+	}
+	_, err := p.flows(target, 1)
+	if p.Device != "" {
+		err = errors.Join(err, netdev.CheckDevice(p.Device))
+	}
+	return errors.Join(err, netdev.CheckName(p.Lane))
+}
+
+func (port) marked(db database, target string) (mark string, there, own bool) {
+	if _, found := db.port(target); found != nil {
+		return found.mark, true, false
+	}
+	return "", false, false
+}
+
+func (p port) differs(ctx context.Context, r *reader, db database, target string) (string, error) {
+	at, found := db.port(target)
+	switch {
+	case at != p.bridge(db):
+		return "port of " + at, nil
+	case found.failed != "":
+		return found.failed, nil
+	}
+	var what []string
+	if found.tag != p.Tag || found.mode != access {
+		what = append(what, fmt.Sprintf("vlan_mode %q, tag %d", found.mode, found.tag))
+	}
+	flows, err := r.dump(ctx, at, target)
+	if err != nil {
+		return "", err
+	}
+	if digest(flows) != found.flows || !strings.Contains(flows, fmt.Sprintf("in_port=%d", found.number)) {
+		what = append(what, "other flows")
+	}
+	if db.bridges[at].datapath == userSpace {
+		on, err := netdev.Offload(netpath.Namespace(p.Lane), netpath.Device, unix.ETHTOOL_GTXCSUM, 0)
+		if err != nil {
+			what = append(what, err.Error())
+		} else if on != 0 {
+			what = append(what, "checksums left to the device")
+		}
+	}
+	return strings.Join(what, ", "), nil
+}
+
+// access is the vlan_mode of a port that has one tag's frames, without it.
+const access = "access"
+
+func (p port) make(ctx context.Context, db database, target, mark string) error {
+	on := p.bridge(db)
+	if db.bridges[on] == nil {
+		return fmt.Errorf("there is no Open vSwitch bridge %s: %s list-br shows those that there are", on, vsctl)
+	}
+	commands := db.leftovers()
+	if at, _ := db.port(target); at != "" && at != on {
+		commands = append(commands, []string{"--if-exists", "del-port", target})
+	}
+	commands = append(commands, []string{"--may-exist", "add-port", on, target}, []string{"set", "Port", target,
+		"vlan_mode=" + access, fmt.Sprint("tag=", p.Tag), "external_ids:" + markKey + "=" + mark})
+	if err := change(ctx, commands); err != nil {
+		return err
+	}
+	// Packet sockets get frames without the checksums that are left to a device.
+	if db.bridges[on].datapath == userSpace {
+		_, err := netdev.Offload(netpath.Namespace(p.Lane), netpath.Device, unix.ETHTOOL_STXCSUM, 0)
+		if err != nil {
+			return fmt.Errorf("checksum offload: %w", err)
+		}
+	}
+	return p.addFlows(ctx, on, target)
+}
+
+func (port) remove(ctx context.Context, db database, target string) error {
+	at, _ := db.port(target)
+	if _, err := tool(ctx, ofctl, "", versions, "del-flows", at, cookie(target)+"/-1"); err != nil {
+		return err
+	}
+	return change(ctx, [][]string{{"--if-exists", "del-port", target}})
+}
+
+func (p port) shell(db database, target string) string {
+	on := p.bridge(db)
+	return fmt.Sprintf("%s add-port %s %s vlan_mode=%s tag=%d # %s add-flows %s: only from %s", vsctl, on,
+		target, access, p.Tag, ofctl, on, p.MAC)
+}
+
+// addFlows makes the port's flows, in place of those that it has, and notes how they read back.
+func (p port) addFlows(ctx context.Context, on, name string) error {
+	db, err := read(ctx)
+	if err != nil {
+		return err
+	}
+	_, found := db.port(name)
+	if found == nil || found.number < 1 {
+		return fmt.Errorf("not opened by Open vSwitch: %s list Interface %s shows why", vsctl, name)
+	}
+	flows, err := p.flows(name, found.number)
+	if err != nil {
+		return err
+	}
+	if _, err = tool(ctx, ofctl, flows, versions, "--bundle", "add-flows", on, "-"); err != nil {
+		return err
+	}
+	made, err := (&reader{}).dump(ctx, on, name)
+	if err != nil {
+		return err
+	}
+	if got, want := strings.Count(made, "\n"), strings.Count(flows, "add "); got != want {
+		return fmt.Errorf("%d flows of %d were made", got, want)
+	}
+	_, err = tool(ctx, vsctl, "", "--no-wait", "set", "Port", name, "external_ids:"+flowsKey+"="+digest(made))
+	return err
+}
+
+// flows are what ovs-ofctl(8) makes of a port: it may send from its MAC address, and say by ARP and neighbour
+// discovery only of its own IP addresses that it has them. What may pass is marked, and takes the other flows
+// of its bridge, so nothing passes that these keep out.
+func (p port) flows(name string, number int) (string, error) {
+	mac, err := net.ParseMAC(p.MAC)
+	if err != nil || len(mac) != 6 {
+		return "", fmt.Errorf("mac %q: expected six bytes", p.MAC)
+	}
+	const unmarked, accept = "reg9=0", "set_field:1->reg9,resubmit(,0)"
+	lines := []string{"delete " + cookie(name) + "/-1"}
+	add := func(priority int, match, action string) {
+		lines = append(lines, fmt.Sprintf("add %s,priority=%d,%s,in_port=%d%s,actions=%s", cookie(name),
+			65000+priority, unmarked, number, match, action))
+	}
+	from := ",dl_src=" + p.MAC
+	add(0, "", "drop")
+	add(1, from, accept)
+	arp := from + ",arp,arp_sha=" + p.MAC
+	if len(p.Addresses) == 0 {
+		add(3, arp, accept)
+	} else {
+		add(3, arp+",arp_spa=0.0.0.0", accept) // asks whether somebody has it (RFC 5227)
+		for _, a := range append(slices.Clone(p.Addresses), linkLocal(mac)) {
+			if a.Is4() {
+				add(3, arp+",arp_spa="+a.String(), accept)
+				continue
+			}
+			add(3, from+",icmp6,icmp_type=135,icmp_code=0,ipv6_src="+a.String(), accept)
+			add(3, from+",icmp6,icmp_type=136,icmp_code=0,nd_target="+a.String(), accept)
+		}
+		add(3, from+",icmp6,icmp_type=135,icmp_code=0,ipv6_src=::", accept) // the same for IPv6 (RFC 4862)
+		add(2, ",icmp6,icmp_type=135", "drop")
+		add(2, ",icmp6,icmp_type=136", "drop")
+	}
+	add(2, ",arp", "drop")
+	return strings.Join(lines, "\n") + "\n", nil
+}
+
+// linkLocal is the address that the kernel makes of a MAC address (RFC 4291, appendix A).
+func linkLocal(mac net.HardwareAddr) netip.Addr {
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe,
+		13: mac[3], 14: mac[4], 15: mac[5]})
+}

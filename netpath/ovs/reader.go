@@ -1,0 +1,74 @@
+package ovs
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// reader reads for all steps at once what each of them asks for: with many lanes the tools would otherwise
+// take most of a CPU to look each second.
+type reader struct {
+	sync.Mutex
+	at    time.Time
+	db    database
+	flows map[string][]string // by bridge
+}
+
+// fresh is how long what was read is used again.
+const fresh = 200 * time.Millisecond
+
+func (r *reader) database(ctx context.Context) (database, error) {
+	r.Lock()
+	defer r.Unlock()
+	if time.Since(r.at) < fresh {
+		return r.db, nil
+	}
+	db, err := read(ctx)
+	if err == nil {
+		r.db, r.flows, r.at = db, map[string][]string{}, time.Now()
+	}
+	return db, err
+}
+
+// forget is called where something is changed.
+func (r *reader) forget() {
+	r.Lock()
+	defer r.Unlock()
+	r.at = time.Time{}
+}
+
+// versions are those of OpenFlow that a bridge may be limited to.
+const versions = "--protocols=OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15"
+
+const isol = "49534f4c" // begins the cookies of Isolane's flows
+
+// cookie is that of a port's flows, as ovs-ofctl(8) matches and prints it.
+func cookie(name string) string { return "cookie=0x" + isol + digest(name)[1:] }
+
+// dump returns a port's flows, without what they count.
+func (r *reader) dump(ctx context.Context, on, name string) (string, error) {
+	r.Lock()
+	defer r.Unlock()
+	all, ok := r.flows[on]
+	if !ok {
+		out, err := tool(ctx, ofctl, "", versions, "--no-stats", "--no-names", "dump-flows", on,
+			"cookie=0x"+isol+"00000000/0xffffffff00000000")
+		if err != nil {
+			return "", err
+		}
+		all = slices.Sorted(strings.Lines(out))
+		if r.flows != nil {
+			r.flows[on] = all
+		}
+	}
+	var flows strings.Builder
+	for _, l := range all {
+		if strings.Contains(l, cookie(name)) {
+			flows.WriteString(l)
+		}
+	}
+	return flows.String(), nil
+}

@@ -110,7 +110,7 @@ cmd/isolane/cli        100        5  cobra's errors in our words, help that fits
 cores                  550       10  lines of at most 110 columns, the list for the help
 cpuset                 350       10
 draw                  1000        5
-enforce               2500       50  network paths of lanes
+enforce               2550       55  who has what of an uplink; auto
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
@@ -138,7 +138,7 @@ lab/cmd/isolane-lab    400        0
 lane                  1600       40  rate and sources of a lane
 lane/explain           150        5
 lanes                 1500       30  network paths of lanes
-netpath                500       25  ports of paths that tag themselves, rate
+netpath                600       25  who has what of an uplink; auto
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5

@@ -1,9 +1,7 @@
 package enforce
 
 import (
-	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -35,53 +33,6 @@ func Refuse(paths []netpath.Path, lanes []lane.Lane) error {
 func refused(name string, err error) *plan.Refusal {
 	return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: name,
 		Blocking: []string{err.Error()}}
-}
-
-// refusePaths returns a *plan.Refusal for the first of the wanted lanes whose path this host cannot make now,
-// or whose address is that of another lane on the same uplink.
-func (l *Lanes) refusePaths(wanted []lane.Lane) error {
-	type address struct {
-		uplink string
-		netip.Addr
-	}
-	owners := map[address]string{}
-	var others []netpath.Lane
-	claim := func(on netpath.Lane) {
-		for _, a := range on.Addresses {
-			owners[address{on.Uplink, a.Addr()}] = on.Name
-		}
-		others = append(others, on)
-	}
-	for _, p := range l.Placement.Lanes {
-		if p.Spec.Network.Path != "" &&
-			!slices.ContainsFunc(wanted, func(w lane.Lane) bool { return w.Metadata.Name == p.Name }) {
-			claim(netpath.Of(l.root, p.Name, p.Spec.Network))
-		}
-	}
-	for _, want := range wanted {
-		path := netpath.Find(l.paths, want.Spec.Network)
-		if path == nil {
-			continue
-		}
-		on := netpath.Of(l.root, want.Metadata.Name, want.Spec.Network)
-		err := cmp.Or(netpath.PossibleTags(l.root, path, on), netpath.PossibleRate(on))
-		if err == nil {
-			err = path.Possible(on)
-		}
-		if err == nil {
-			err = netpath.Beside(l.paths, on, others)
-		}
-		if err != nil {
-			return refused(on.Name, err)
-		}
-		for _, a := range on.Addresses {
-			if other, taken := owners[address{on.Uplink, a.Addr()}]; taken {
-				return refused(on.Name, fmt.Errorf("spec.network.addresses: lane %s has %s", other, a.Addr()))
-			}
-		}
-		claim(on)
-	}
-	return nil
 }
 
 // steps are those of a placement; none without lanes.

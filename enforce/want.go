@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/knob"
@@ -17,8 +18,9 @@ import (
 // error is a *plan.Refusal or a *plan.Mismatch where the lanes are the reason.
 func (l *Lanes) Want(lanes []lane.Lane, prune bool) (plan.Placement, host.Host, error) {
 	err := Refuse(l.paths, lanes)
+	var reasons map[string]string
 	if err == nil {
-		err = l.refusePaths(lanes)
+		lanes, reasons, err = l.choosePaths(lanes)
 	}
 	if err != nil {
 		return plan.Placement{}, host.Host{}, err
@@ -48,6 +50,12 @@ func (l *Lanes) Want(lanes []lane.Lane, prune bool) (plan.Placement, host.Host, 
 		}
 	}
 	p, err := solver.Solve(v.Host, placed, fresh)
+	for i, planned := range p.Lanes {
+		if reason := reasons[planned.Name]; reason != "" {
+			p.Lanes[i].Reasons = append(slices.DeleteFunc(slices.Clone(planned.Reasons),
+				func(r string) bool { return strings.HasPrefix(r, "path ") }), reason)
+		}
+	}
 	return p, v.Host, err
 }
 

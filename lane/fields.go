@@ -100,11 +100,10 @@ func resourceFields() []Field {
 			Example: "{device: ens1f0, queues: 2}",
 			Meaning: "How packets reach the workload."},
 		{Path: "spec.network.path", Form: "WORD",
-			Values:  []string{"auto", "bridge", "express", "macvlan", "ovs", "ovs-dpdk", "sriov", "vpp"},
+			Values:  []string{"auto", "bridge", "bridge-gro", "express", "macvlan", "ovs", "ovs-dpdk", "sriov", "vpp"},
 			Default: "the network that the workload has", Example: "bridge",
 			Meaning: "The path of packets: what isolane run starts has a network namespace with the device " +
-				"eth0. Only bridge, express, macvlan and ovs can be put in force yet; a lane that names another one " +
-				"is refused."},
+				"eth0. auto is the best that the host can make (docs/paths.md); a path that it cannot is refused."},
 		{Path: "spec.network.device", Form: "NAME", Default: "none: only lanes of this host reach each other",
 			Example: "ens1f0",
 			Meaning: "The network device that is the uplink, or a bridge that has it as a port; with path ovs one " +

@@ -11,6 +11,9 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
+// Auto stands for the best path that a host can make.
+const Auto = "auto"
+
 // Path brings packets to lanes: a driver.
 type Path interface {
 	Name() string
@@ -35,13 +38,14 @@ func AnySource(n lane.Network) error {
 // lane is not refused for that; none where that does not help.
 func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 	n := spec.Network
+	auto := n.Path == Auto && len(paths) > 0
 	switch p := Find(paths, n); {
-	case p != nil && spec.Cgroup.Path != "":
+	case (p != nil || auto) && spec.Cgroup.Path != "":
 		err = errors.New("spec.cgroup.path: what runs there already keeps its network: expected none, or no " +
 			"spec.network.path")
 	case p != nil:
 		err = p.Declared(n)
-	case n.Path != "":
+	case n.Path != "" && !auto:
 		err = fmt.Errorf("spec.network.path: %s: expected %s, this version makes no others", n.Path, names(paths))
 	}
 	if err != nil {
@@ -87,5 +91,6 @@ func names(paths []Path) string {
 	for _, p := range paths {
 		all = append(all, p.Name())
 	}
+	slices.Sort(all)
 	return cmp.Or(strings.Join(all, ", "), "none")
 }

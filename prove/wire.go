@@ -35,9 +35,12 @@ func Paths(all []netpath.Path) []Path {
 // supporter is a path that may be impossible on a kernel.
 type supporter interface{ Supported() error }
 
-// path is the driver of that name; "" is the first.
+// path is the driver of that name; "" is the last, the plainest.
 func (r *runner) path(name string) (Path, error) {
-	k := slices.IndexFunc(r.paths, func(p Path) bool { return p.Name() == name || name == "" })
+	if name == "" && len(r.paths) > 0 {
+		return r.paths[len(r.paths)-1], nil
+	}
+	k := slices.IndexFunc(r.paths, func(p Path) bool { return p.Name() == name })
 	if k < 0 {
 		return nil, fmt.Errorf("path %q is unknown", name)
 	}

@@ -31,9 +31,9 @@ import (
 	"isolane.dev/isolane/prove/scenario"
 )
 
-// paths are the ways for packets to reach a workload.
+// paths are the ways for packets to reach a workload; spec.network.path: auto takes the first that can be.
 func paths() []netpath.Path {
-	return []netpath.Path{bridge.Path{}, bridge.Path{GRO: true}, macvlan.Path{}, express.Path{}, ovs.Path{}}
+	return []netpath.Path{express.Path{}, macvlan.Path{}, bridge.Path{GRO: true}, bridge.Path{}, ovs.Path{}}
 }
 
 // kinds are what a scenario may name: the conditions that can differ between cells, and the measuring

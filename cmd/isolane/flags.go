@@ -90,18 +90,18 @@ func look(cmd *cobra.Command) (*lanes.Lanes, error) {
 }
 
 // inForce are the lanes in force on this machine, none of another one, for what is also worth something
-// without them: who may not see them gets none, and a note.
-func (s *source) inForce() (*lanes.Lanes, error) {
+// without them: who may not see them gets none, and a note. seen says that they were looked at.
+func (s *source) inForce() (l *lanes.Lanes, seen bool, err error) {
 	none := &lanes.Lanes{Lanes: &enforce.Lanes{}}
 	if !s.IsLive() {
-		return none, nil
+		return none, false, nil
 	}
-	l, err := look(s.cmd)
+	l, err = look(s.cmd)
 	if errors.Is(err, journal.ErrNeedsRoot) {
 		fmt.Fprintln(s.cmd.ErrOrStderr(), "needs root to see the lanes in force:", sudo())
-		return none, nil
+		return none, false, nil
 	}
-	return l, err
+	return l, err == nil, err
 }
 
 // read reads the machine, and returns its files too. What the user named and is no machine is bad input.

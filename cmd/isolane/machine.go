@@ -25,7 +25,7 @@ func hostCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			l, err := from.inForce()
+			l, _, err := from.inForce()
 			if err != nil {
 				return err
 			}
@@ -90,7 +90,7 @@ func auditCommand() *cobra.Command {
 			}
 			named := "named by --lane-cpus"
 			if lanes == "" {
-				l, lerr := from.inForce()
+				l, _, lerr := from.inForce()
 				if lerr != nil {
 					return lerr
 				}

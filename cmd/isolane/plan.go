@@ -34,10 +34,11 @@ func planCommand() *cobra.Command {
 			}
 			var p plan.Placement
 			l := &lanes.Lanes{Lanes: &enforce.Lanes{}} // none where the placement is that of a file
+			here := false
 			if placedFile != "" {
 				p, err = from.placed(placedFile)
 			} else {
-				l, err = from.inForce()
+				l, here, err = from.inForce()
 			}
 			if err != nil {
 				return err
@@ -53,12 +54,14 @@ func planCommand() *cobra.Command {
 			err = enforce.Refuse(options().Paths, want)
 			switch {
 			case err != nil:
-			case len(l.Placement.Lanes) == 0:
-				p, err = solve(h, p, want)
-			case repack:
+			case repack && len(l.Placement.Lanes) > 0:
 				return usage(errors.New("--repack: name the placement with --placed FILE"))
-			default: // on the machine as it was before the lanes in force
+			case here && !repack: // on the machine as it was before the lanes in force
 				p, h, err = l.Want(want, false)
+			default:
+				if err = enforce.Unchosen(want); err == nil {
+					p, err = solve(h, p, want)
+				}
 			}
 			if err != nil {
 				return notPlanned(cmd, at(err, want), placedFile, out)

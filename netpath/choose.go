@@ -1,0 +1,77 @@
+package netpath
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/lane"
+)
+
+// Networks are what the lanes of a host have of its uplinks.
+type Networks struct {
+	Root  fs.FS  // the host's
+	Paths []Path // that lanes may have; Best takes the first that can be
+	lanes []Lane
+}
+
+// Add says that a lane has its network. One without a path has none.
+func (n *Networks) Add(name string, network lane.Network) {
+	if network.Path != "" {
+		n.lanes = append(n.lanes, Of(n.Root, name, network))
+	}
+}
+
+// Possible says why this host cannot make the path of a lane now, or which of those added has its address on
+// the same uplink.
+func (n *Networks) Possible(name string, network lane.Network) error {
+	path := Find(n.Paths, network)
+	if path == nil {
+		return nil
+	}
+	on := Of(n.Root, name, network)
+	err := cmp.Or(PossibleTags(n.Root, path, on), PossibleRate(on))
+	if err == nil {
+		err = path.Possible(on)
+	}
+	if err == nil {
+		err = Beside(n.Paths, on, n.lanes)
+	}
+	if err != nil {
+		return err
+	}
+	for _, other := range n.lanes {
+		for _, a := range on.Addresses {
+			if other.Uplink == on.Uplink && slices.ContainsFunc(other.Addresses,
+				func(b lane.Address) bool { return a.Addr() == b.Addr() }) {
+				return fmt.Errorf("spec.network.addresses: lane %s has %s", other.Name, a.Addr())
+			}
+		}
+	}
+	return nil
+}
+
+// Best is the path for a lane that asks for the best one, and why: the one that it has already, "" for none,
+// or else the first that this host can make.
+func (n *Networks) Best(name string, spec lane.Spec, has string) (path, reason string, err error) {
+	paths := slices.Clone(n.Paths)
+	if i := slices.IndexFunc(paths, func(p Path) bool { return p.Name() == has }); i > 0 {
+		paths = slices.Insert(slices.Delete(paths, i, i+1), 0, n.Paths[i])
+	}
+	var not []string
+	for _, p := range paths {
+		spec.Network.Path = p.Name()
+		_, err = Refuse(n.Paths, spec)
+		if err == nil {
+			err = n.Possible(name, spec.Network)
+		}
+		if err == nil {
+			return p.Name(), strings.Join(append([]string{"path " + p.Name() + " by auto"}, not...), "; "), nil
+		}
+		not = append(not, "not "+p.Name()+": "+err.Error())
+	}
+	return "", "", errors.New("spec.network.path: auto: " + strings.Join(not, "; "))
+}

@@ -138,11 +138,11 @@ lab/cmd/isolane-lab    400        0
 lane                  1600       40  rate and sources of a lane
 lane/explain           150        5
 lanes                 1500       30  network paths of lanes
-netpath                600       25  who has what of an uplink; auto
+netpath                600       30  one digest, one link-local address for all paths
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5
-netpath/ovs           1140        5  path ovs: its database and flows read back
+netpath/ovs           1200        5  Open vSwitch removed while lanes are in force
 noise                  100        5
 plan                   450       20
 plan/search           1800       20  one lane's best place, out of plan

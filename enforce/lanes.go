@@ -47,7 +47,7 @@ type Lanes struct {
 // driver wants any more is taken back.
 type Drivers struct {
 	Ops   map[string]journal.Op // kinds of steps
-	Paths []netpath.Path        // network paths that lanes may have
+	Paths []netpath.Path        // network paths that lanes may have, the best first
 }
 
 // Open reads what is in force. It fails with a *journal.BusyError while another process changes the host.

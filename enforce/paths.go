@@ -8,9 +8,9 @@ import (
 	"isolane.dev/isolane/netpath"
 )
 
-// choosePaths returns the wanted lanes with the paths that they get, and for those that asked for the best
-// one the reason, by their names. The error is a *plan.Refusal for the first lane whose path this host cannot
-// make now, or whose address is that of another lane on the same uplink.
+// choosePaths returns the wanted lanes with the paths that they get, and by their names the reasons: "" for
+// those that did not ask for the best one. The error is a *plan.Refusal for the first lane whose path this
+// host cannot make now, or whose address is that of another lane on the same uplink.
 func (l *Lanes) choosePaths(wanted []lane.Lane) (chosen []lane.Lane, reasons map[string]string, err error) {
 	on := netpath.Networks{Root: l.root, Paths: l.paths}
 	has := map[string]string{} // paths of the wanted lanes that are in force
@@ -27,7 +27,7 @@ func (l *Lanes) choosePaths(wanted []lane.Lane) (chosen []lane.Lane, reasons map
 		if n.Path == netpath.Auto {
 			n.Path, reasons[name], err = on.Best(name, want.Spec, has[name])
 		} else {
-			err = on.Possible(name, *n)
+			reasons[name], err = "", on.Possible(name, *n)
 		}
 		if err != nil {
 			return nil, nil, refused(name, err)

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/plan/solver"
 )
@@ -51,9 +51,13 @@ func (l *Lanes) Want(lanes []lane.Lane, prune bool) (plan.Placement, host.Host, 
 	}
 	p, err := solver.Solve(v.Host, placed, fresh)
 	for i, planned := range p.Lanes {
-		if reason := reasons[planned.Name]; reason != "" {
-			p.Lanes[i].Reasons = append(slices.DeleteFunc(slices.Clone(planned.Reasons),
-				func(r string) bool { return strings.HasPrefix(r, "path ") }), reason)
+		reason, asked := reasons[planned.Name]
+		if !asked {
+			continue
+		}
+		p.Lanes[i].Reasons = slices.DeleteFunc(slices.Clone(planned.Reasons), netpath.IsReason)
+		if reason != "" {
+			p.Lanes[i].Reasons = append(p.Lanes[i].Reasons, reason)
 		}
 	}
 	return p, v.Host, err

@@ -34,7 +34,7 @@ import (
 // Options say where the lanes are. The zero value is this host.
 type Options struct {
 	Dir   string                // of the record of what is in force; "" is /run/isolane
-	Paths []netpath.Path        // network paths that lanes may have
+	Paths []netpath.Path        // network paths that lanes may have, the best first and the plainest last
 	Ops   map[string]journal.Op // further kinds of steps, of network paths
 	// CPUs and MemoryNodes are those that lanes may have; none: those that this process may use. A program that
 	// is itself confined, as in a pod, can plan for the whole machine so.

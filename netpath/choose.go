@@ -54,6 +54,11 @@ func (n *Networks) Possible(name string, network lane.Network) error {
 	return nil
 }
 
+const reasonPrefix = "path by auto: "
+
+// IsReason says whether a reason of a lane is one of Best.
+func IsReason(reason string) bool { return strings.HasPrefix(reason, reasonPrefix) }
+
 // Best is the path for a lane that asks for the best one, and why: the one that it has already, "" for none,
 // or else the first that this host can make.
 func (n *Networks) Best(name string, spec lane.Spec, has string) (path, reason string, err error) {
@@ -69,7 +74,7 @@ func (n *Networks) Best(name string, spec lane.Spec, has string) (path, reason s
 			err = n.Possible(name, spec.Network)
 		}
 		if err == nil {
-			return p.Name(), strings.Join(append([]string{"path " + p.Name() + " by auto"}, not...), "; "), nil
+			return p.Name(), strings.Join(append([]string{reasonPrefix + p.Name()}, not...), "; "), nil
 		}
 		not = append(not, "not "+p.Name()+": "+err.Error())
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"net"
+	"net/netip"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -57,11 +59,11 @@ func DeviceName(prefix, name string) string {
 	if len(prefix+name) < unix.IFNAMSIZ {
 		return prefix + name
 	}
-	return prefix + digest(name)
+	return prefix + Digest(name)
 }
 
-// digest is eight letters that stand for words.
-func digest(words ...string) string {
+// Digest is eight hexadecimal digits that stand for words (FNV-1a).
+func Digest(words ...string) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(strings.Join(words, "\x00"))) // never fails
 	return hex.EncodeToString(h.Sum(nil))
@@ -77,8 +79,14 @@ func mac(root fs.FS, of string) string {
 			break
 		}
 	}
-	d := digest("mac", machine, of)
+	d := Digest("mac", machine, of)
 	return fmt.Sprintf("02:15:%s:%s:%s:%s", d[0:2], d[2:4], d[4:6], d[6:8])
+}
+
+// LinkLocal is the IPv6 address that the kernel makes of a MAC address of six bytes (RFC 4291, appendix A).
+func LinkLocal(mac net.HardwareAddr) netip.Addr {
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe,
+		13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
 // PossibleRate says why what a lane sends cannot be limited on this host.

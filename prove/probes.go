@@ -52,7 +52,7 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 	if !spec.Inside() {
 		m.subject = witness.Subject{Role: witness.Client, Planned: at.cell.Client}
 		client := r.scenario.Spec.Client
-		m.confines = process.Lane{Netns: theWire().Netns, Policy: client.Policy,
+		m.confines = process.Lane{Netns: wire().Netns, Policy: client.Policy,
 			Priority: client.Priority}
 		m.confines.Cgroup, err = knob.GroupDir(at.host, layout.Client)
 		return m, err

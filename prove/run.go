@@ -114,7 +114,7 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 	var err error
 	if r.scenario.Networked() {
 		groups = append(groups, knob.Group{Name: layout.Client, CPUs: c.Client})
-		if network, err = r.wire(ctx, c, given); err != nil {
+		if network, err = r.connect(ctx, c, given); err != nil {
 			return err
 		}
 	}
@@ -131,7 +131,7 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 		return err
 	}
 	if cc := r.scenario.Spec.CongestionControl; network.Path != "" && cc != "" {
-		steps = append(steps, netpath.CongestionControl(cc, theWire().Netns, applicationNetns())...)
+		steps = append(steps, netpath.CongestionControl(cc, wire().Netns, applicationNetns())...)
 	}
 	if len(given.Neighbours) > 0 {
 		groups = append(groups, knob.Group{Name: neighboursGroup, CPUs: c.Neighbours})

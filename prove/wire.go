@@ -59,14 +59,14 @@ func applicationAddresses() []netip.Prefix { return addresses(2) }
 // applicationNetns is where the application is, in a lane or not.
 func applicationNetns() string { return netpath.Namespace(layout.Application) }
 
-// theWire has the outside client at its other end.
-func theWire() netpath.Wire {
+// wire has the outside client at its other end.
+func wire() netpath.Wire {
 	return netpath.Wire{Uplink: "islp-wire", Netns: "isolane-prove-client", MAC: "02:15:01:a0:00:01",
 		Addresses: addresses(1)}
 }
 
-// wire makes the wire, and returns the network that an application behind it declares.
-func (r *runner) wire(ctx context.Context, c results.Cell, given factor.Conditions) (
+// connect makes the wire, and returns the network that an application behind it declares.
+func (r *runner) connect(ctx context.Context, c results.Cell, given factor.Conditions) (
 	n lane.Network, err error,
 ) {
 	name := given.Path
@@ -77,11 +77,11 @@ func (r *runner) wire(ctx context.Context, c results.Cell, given factor.Conditio
 	if err != nil {
 		return n, err
 	}
-	steps, err := theWire().Steps(path.Joined())
+	steps, err := wire().Steps(path.Joined())
 	if err != nil {
 		return n, err
 	}
-	n = lane.Network{Path: path.Name(), Device: theWire().Uplink}
+	n = lane.Network{Path: path.Name(), Device: wire().Uplink}
 	for _, a := range applicationAddresses() {
 		n.Addresses = append(n.Addresses, lane.Address{Prefix: a})
 	}

@@ -78,17 +78,22 @@ func (netNS) Write(_ context.Context, s journal.Step, value string) error {
 			return err
 		}
 		defer ns.Close()
-		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-		if err != nil {
-			return err
-		}
-		defer h.Close()
-		lo, err := h.LinkByName("lo")
-		if err != nil {
-			return err
-		}
-		return h.LinkSetUp(lo)
+		return withLoopback((*netlink.Handle).LinkSetUp)
 	})
+}
+
+// withLoopback calls f with the loopback device of the namespace that this thread is in.
+func withLoopback(f func(*netlink.Handle, netlink.Link) error) error {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	lo, err := h.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	return f(h, lo)
 }
 
 // In calls f in a thread of its own inside the namespace.

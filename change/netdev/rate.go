@@ -104,16 +104,9 @@ func CanShape() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return err
 		}
-		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-		if err != nil {
-			return err
-		}
-		defer h.Close()
-		lo, err := h.LinkByName("lo")
-		if err != nil {
-			return err
-		}
-		return h.QdiscAdd(shaper(lo, 8e6))
+		return withLoopback(func(h *netlink.Handle, lo netlink.Link) error {
+			return h.QdiscAdd(shaper(lo, 8e6))
+		})
 	})
 	if errors.Is(err, fs.ErrPermission) {
 		return nil
@@ -136,6 +129,6 @@ func (rate) Shell(s journal.Step) string {
 	if s.After == "" {
 		return fmt.Sprintf("tc -n %s qdisc del dev %s root", netns, device)
 	}
-	return fmt.Sprintf("tc -n %s qdisc replace dev %s root handle 1: tbf rate %s # burst: 1 ms, queue: 50 ms",
-		netns, device, strings.TrimSuffix(s.After, "/s"))
+	return fmt.Sprintf("tc -n %s qdisc replace dev %s root handle 1: tbf rate %s # burst: 1 ms or ten packets, "+
+		"queue: 50 ms", netns, device, strings.TrimSuffix(s.After, "/s"))
 }

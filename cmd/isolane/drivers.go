@@ -31,9 +31,10 @@ import (
 	"isolane.dev/isolane/prove/scenario"
 )
 
-// paths are the ways for packets to reach a workload; spec.network.path: auto takes the first that can be.
+// paths are the ways for packets to reach a workload. spec.network.path: auto takes the first that can be,
+// and a scenario without a path the last.
 func paths() []netpath.Path {
-	return []netpath.Path{express.Path{}, macvlan.Path{}, bridge.Path{GRO: true}, bridge.Path{}, ovs.Path{}}
+	return []netpath.Path{express.Path{}, macvlan.Path{}, ovs.Path{}, bridge.Path{GRO: true}, bridge.Path{}}
 }
 
 // kinds are what a scenario may name: the conditions that can differ between cells, and the measuring

@@ -113,7 +113,6 @@ func guarded(l netpath.Lane, table string) port {
 	if err != nil || len(p.Sources) == 0 {
 		return p
 	}
-	link := [16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
-	p.Sources = append(p.Sources, netip.PrefixFrom(netip.AddrFrom16(link), 128))
+	p.Sources = append(p.Sources, netip.PrefixFrom(netpath.LinkLocal(m[:]), 128))
 	return p
 }

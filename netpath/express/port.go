@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io/fs"
 	"net/netip"
 	"slices"
@@ -17,6 +16,7 @@ import (
 
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
 )
 
 // kindPort is a device whose frames the program hands over, and its entry in the table, by which the programs
@@ -73,13 +73,10 @@ type ports struct{}
 // the object that the program is from, by which InForce knows that of another version.
 const prefix = "isolane-"
 
-func filterName(value string) string { return prefix + digest([]byte(value)) + "-" }
+func filterName(value string) string { return prefix + netpath.Digest(value) + "-" }
 
-func digest(data []byte) string {
-	h := fnv.New32a()
-	_, _ = h.Write(data) // never fails
-	return fmt.Sprintf("%08x", h.Sum32())
-}
+// programName is the filter's of this version.
+func programName(value string) string { return filterName(value) + netpath.Digest(string(object)) }
 
 // Check says what in a step cannot be.
 func (ports) Check(s journal.Step) error {
@@ -185,7 +182,7 @@ func (o ports) InForce(ctx context.Context, s journal.Step) (bool, error) {
 
 // attached says whether a filter has this version's program, and that the table.
 func (p port) attached(f *netlink.BpfFilter, value string) (bool, error) {
-	if f == nil || f.Name != filterName(value)+digest(object) {
+	if f == nil || f.Name != programName(value) {
 		return false, nil
 	}
 	table, err := openTable(p.Table)
@@ -271,7 +268,7 @@ func (p port) attach(h *hook, table *ebpf.Map, value string) error {
 	return h.FilterReplace(&netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{LinkIndex: h.device.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS,
 			Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL},
-		Fd: prog.FD(), Name: filterName(value) + digest(object), DirectAction: true,
+		Fd: prog.FD(), Name: programName(value), DirectAction: true,
 	})
 }
 

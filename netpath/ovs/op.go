@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/vishvananda/netlink"
+
 	"isolane.dev/isolane/journal"
 )
 
@@ -154,7 +156,11 @@ func (o op) differs(ctx context.Context, s journal.Step) (string, error) {
 func (o op) Write(ctx context.Context, s journal.Step, value string) error {
 	o.reader.forget()
 	defer o.reader.forget()
+	wanted := strings.HasPrefix(value, "{")
 	p, db, err := o.open(ctx, s)
+	if !wanted && removed(err) {
+		return removeTap(s.Target)
+	}
 	if err != nil {
 		return err
 	}
@@ -162,7 +168,6 @@ func (o op) Write(ctx context.Context, s journal.Step, value string) error {
 		return err
 	}
 	found, there, _ := p.marked(db, s.Target)
-	wanted := strings.HasPrefix(value, "{")
 	switch {
 	case there && found == "":
 		return fmt.Errorf("there is already %s, that isolane did not make", s.Target)
@@ -179,6 +184,18 @@ func (o op) Write(ctx context.Context, s journal.Step, value string) error {
 		return err
 	}
 	return p.make(ctx, db, s.Target, mark(value))
+}
+
+// removeTap takes away what is left of a bridge in user space whose Open vSwitch is gone: its device stays.
+func removeTap(name string) error {
+	link, err := netlink.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil
+	}
+	if err == nil && link.Type() == "tuntap" {
+		err = netlink.LinkDel(link)
+	}
+	return err
 }
 
 // Name says what it is.

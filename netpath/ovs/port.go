@@ -190,7 +190,7 @@ func (p port) flows(name string, number int) (string, error) {
 		add(3, arp, accept)
 	} else {
 		add(3, arp+",arp_spa=0.0.0.0", accept) // asks whether somebody has it (RFC 5227)
-		for _, a := range append(slices.Clone(p.Addresses), linkLocal(mac)) {
+		for _, a := range append(slices.Clone(p.Addresses), netpath.LinkLocal(mac)) {
 			if a.Is4() {
 				add(3, arp+",arp_spa="+a.String(), accept)
 				continue
@@ -204,10 +204,4 @@ func (p port) flows(name string, number int) (string, error) {
 	}
 	add(2, ",arp", "drop")
 	return strings.Join(lines, "\n") + "\n", nil
-}
-
-// linkLocal is the address that the kernel makes of a MAC address (RFC 4291, appendix A).
-func linkLocal(mac net.HardwareAddr) netip.Addr {
-	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe,
-		13: mac[3], 14: mac[4], 15: mac[5]})
 }

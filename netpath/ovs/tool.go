@@ -2,16 +2,19 @@ package ovs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
+
+	"isolane.dev/isolane/netpath"
 )
 
 const (
@@ -34,10 +37,12 @@ func tool(ctx context.Context, name, stdin string, args ...string) (string, erro
 	said = said[strings.LastIndexByte(said, '\n')+1:]
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		err = fmt.Errorf("%s is not there: expected Open vSwitch (package openvswitch-switch)", name)
+		err = unanswered(name + " is not there: expected Open vSwitch (package openvswitch-switch)")
 	case err == nil || ctx.Err() != nil:
 	case strings.Contains(said, "ermission denied"):
 		err = fmt.Errorf("%s: needs root: %w", said, fs.ErrPermission)
+	case strings.Contains(said, "connection failed (No such file"):
+		err = unanswered(said + ": is it running? systemctl start openvswitch-switch")
 	case strings.Contains(said, "connection failed") || strings.Contains(said, "failed to connect"):
 		err = fmt.Errorf("%s: is it running? systemctl start openvswitch-switch", said)
 	case strings.Contains(said, "is not a bridge") || strings.Contains(said, "cannot read pidfile"):
@@ -48,6 +53,21 @@ func tool(ctx context.Context, name, stdin string, args ...string) (string, erro
 		err = errors.New(said)
 	}
 	return out.String(), err
+}
+
+// unanswered says why nothing was there that could be asked for the database.
+type unanswered string
+
+func (u unanswered) Error() string { return string(u) }
+
+// removed says of an error of tool that this host has no database of Open vSwitch any more: neither a server,
+// nor the file in its usual place (ovsdb-server(1)). What was in it is gone too.
+func removed(err error) bool {
+	if !errors.As(err, new(unanswered)) {
+		return false
+	}
+	_, err = os.Stat(filepath.Join(cmp.Or(os.Getenv("OVS_DBDIR"), "/etc/openvswitch"), "conf.db"))
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // change makes changes of the database in one transaction.
@@ -100,8 +120,5 @@ func boot() string {
 	return digest(string(id))
 }
 
-func digest(value string) string {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(value)) // never fails
-	return fmt.Sprintf("x%08x", h.Sum32())
-}
+// digest begins with a letter, so that ovs-vsctl(8) takes it for a word.
+func digest(value string) string { return "x" + netpath.Digest(value) }

@@ -118,7 +118,8 @@ func resourceFields() []Field {
 			Example: "[10.1.0.0/16]",
 			Meaning: "Others for whom the workload routes: with path express it may send from these too, and say " +
 				"that it is a router."},
-		{Path: "spec.network.mtu", Form: "N", Min: 68, Max: 65535, Default: "that of the uplink, or 1500",
+		{Path: "spec.network.mtu", Form: "N", Min: 68, Max: 65535,
+			Default: "that of the uplink; 1500 without one, or by ovs",
 			Example: "1500",
 			Meaning: "The largest packet in bytes."},
 		{Path: "spec.network.rate", Form: "RATE", Default: "none: as much as the path carries", Example: "2Gbit",

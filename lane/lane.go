@@ -89,7 +89,7 @@ type Network struct {
 	Addresses []Address `json:"addresses,omitempty"` // of the workload's network device
 	Gateways  []Gateway `json:"gateways,omitempty"`  // its default routes, at most one of each family
 	Sources   []Prefix  `json:"sources,omitempty"`   // others for whom it routes: it may send from these too
-	MTU       int       `json:"mtu,omitempty"`       // 0: 1500, or that of the uplink
+	MTU       int       `json:"mtu,omitempty"`       // 0: that of the uplink; 1500 without one, or by path ovs
 	// Rate is the most that the workload sends, 0: as much as it can.
 	Rate   quantity.BitRate `json:"rate,omitempty"`
 	VLAN   VLAN             `json:"vlan,omitzero"`

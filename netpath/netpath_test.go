@@ -367,7 +367,7 @@ func TestLanesAreTakenBack(t *testing.T) {
 	}
 	ip("link", "add", uplink, "type", "veth", "peer", "name", "islt-wire")
 	defer ip("link", "del", uplink)
-	ip("link", "set", uplink, "up")
+	ip("link", "set", uplink, "up", "mtu", "9000")
 	before := ip("-d", "-o", "link", "show", uplink)
 	for _, p := range []netpath.Path{bridge.Path{}, macvlan.Path{}, express.Path{}} {
 		var lanes []netpath.Lane
@@ -390,6 +390,11 @@ func TestLanesAreTakenBack(t *testing.T) {
 			}
 			if err = errors.Join(p.Possible(lanes[0]), p.Possible(lanes[1])); err != nil {
 				t.Errorf("%s after %d steps: %v", p.Name(), made, err)
+			}
+			if made == len(steps) {
+				if is := ip("-o", "-n", netpath.Namespace("islt-a"), "link", "show", netpath.Device); !strings.Contains(is, " mtu 9000 ") {
+					t.Errorf("%s: without an MTU of its own a lane has not that of the uplink: %s", p.Name(), is)
+				}
 			}
 			if err = j.Close(); err != nil {
 				t.Error(err)

@@ -2,6 +2,7 @@
 package bridge
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -70,9 +71,12 @@ func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	var made []string
 	for _, l := range lanes {
-		master := netpath.Bridge(l.Uplink)
-		if u, err := l.FindUplink(); l.Uplink != "" && err == nil && u.Bridge {
-			master = l.Uplink
+		master, inside := netpath.Bridge(l.Uplink), l.Inside()
+		if u, err := l.FindUplink(); l.Uplink != "" && err == nil {
+			if u.Bridge {
+				master = l.Uplink
+			}
+			inside.MTU = cmp.Or(inside.MTU, u.MTU)
 		}
 		if master != l.Uplink && !slices.Contains(made, master) {
 			made = append(made, master)
@@ -86,7 +90,7 @@ func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 			}
 		}
 		more, err := l.Steps(netpath.Port(l.Name), netdev.Link{Type: netdev.Veth, Master: master, GRO: p.GRO,
-			Peer: l.Inside()})
+			Peer: inside})
 		if err != nil {
 			return nil, err
 		}

@@ -125,20 +125,20 @@ func entries(t *testing.T) int {
 	return n
 }
 
-// frames opens a packet socket at a device in a namespace, for frames of all protocols.
-func frames(t *testing.T, netns, device string) int {
+// frames opens a packet socket at a device in a namespace, for frames of a protocol.
+func frames(t *testing.T, netns, device string, protocol uint16) int {
 	t.Helper()
-	all := int(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL))) // in network order
+	protocol = binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, protocol)) // in network order
 	var fd int
 	err := netdev.In(netns, func() (err error) {
-		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all); err != nil {
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(protocol)); err != nil {
 			return err
 		}
 		d, err := net.InterfaceByName(device)
 		if err != nil {
 			return err
 		}
-		return errors.Join(unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: uint16(all), Ifindex: d.Index}),
+		return errors.Join(unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: d.Index}),
 			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20),
 			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}))
 	})
@@ -182,7 +182,8 @@ func packets(t *testing.T, netns, addr string) net.PacketConn {
 }
 
 // Under traffic in both directions lanes come and go, by one entry and without touching a program of others, and
-// a version with another program puts that in place of its own; no datagram is lost.
+// a version with another program puts that in place of its own; no datagram is lost, and at no moment passes a
+// frame that the lane may not send: meanwhile the bridge would bring both.
 func TestReplacedUnderTraffic(t *testing.T) {
 	b := setUp(t, lane.Network{Addresses: address(1)}, lane.Network{Addresses: address(2)})
 	a := netpath.Port(b.lanes[0].Name)
@@ -200,6 +201,21 @@ func TestReplacedUnderTraffic(t *testing.T) {
 	client := packets(t, wire, "198.18.11.200:0")
 	stop, counted := make(chan struct{}), make(chan error, 1)
 	go func() { counted <- pingPong(client, stop) }()
+	forbidden, came := []byte("\xff\xff\xff\xff\xff\xff\x02\x15\x00\x00\x00\x01\x88\xb5"), frames(t, wire, wire, 0x88b5)
+	from := frames(t, netpath.Namespace(b.lanes[0].Name), netpath.Device, 0x88b5)
+	sent := make(chan int, 1)
+	go func() {
+		n := 0
+		for ; ; n++ {
+			select {
+			case <-stop:
+				sent <- n
+				return
+			case <-time.After(10 * time.Microsecond):
+				_, _ = unix.Write(from, forbidden)
+			}
+		}
+	}()
 
 	before := program(t, a)
 	for range 10 {
@@ -225,6 +241,19 @@ func TestReplacedUnderTraffic(t *testing.T) {
 	close(stop)
 	if err := <-counted; err != nil {
 		t.Error(err)
+	}
+	n, passed := <-sent, 0
+	for {
+		if got, _, err := unix.Recvfrom(came, make([]byte, 100), unix.MSG_DONTWAIT); got <= 0 {
+			if !errors.Is(err, unix.EAGAIN) {
+				t.Error(err)
+			}
+			break
+		}
+		passed++
+	}
+	if n < 1000 || passed > 0 {
+		t.Errorf("%d of %d frames that a lane may not send have passed", passed, n)
 	}
 }
 
@@ -392,7 +421,8 @@ type ears struct {
 
 func (b *bed) listen(t *testing.T) *ears {
 	t.Helper()
-	e := &ears{wire: frames(t, wire, wire), other: frames(t, netpath.Namespace(b.lanes[3].Name), netpath.Device)}
+	e := &ears{wire: frames(t, wire, wire, unix.ETH_P_ALL),
+		other: frames(t, netpath.Namespace(b.lanes[3].Name), netpath.Device, unix.ETH_P_ALL)}
 	err := netdev.In(wire, func() error {
 		d, err := net.InterfaceByName(wire)
 		if err == nil {
@@ -419,7 +449,7 @@ func (e *ears) hear(t *testing.T, l netpath.Lane, frame string, times int, passe
 		own = hex.EncodeToString(l.Addresses[0].Addr().AsSlice())
 	}
 	m := strings.ReplaceAll(l.MAC, ":", "")
-	from := frames(t, netpath.Namespace(l.Name), netpath.Device)
+	from := frames(t, netpath.Namespace(l.Name), netpath.Device, unix.ETH_P_ALL)
 	defer unix.Close(from)
 	for _, to := range []string{"ffffffffffff", e.mac} {
 		raw, derr := hex.DecodeString(to + frame)

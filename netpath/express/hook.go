@@ -69,7 +69,8 @@ func free(device string) error {
 	defer h.Close()
 	if h.qdisc != "" && h.own() == nil {
 		return fmt.Errorf("spec.network.device: %s has a qdisc %s of somebody else, where express puts its own: "+
-			"tc filter show dev %[1]s ingress shows what it does", device, h.qdisc)
+			"tc filter show dev %[1]s ingress shows what it does; where a change was cut off: isolane recover",
+			device, h.qdisc)
 	}
 	return nil
 }

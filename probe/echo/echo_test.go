@@ -58,9 +58,12 @@ func TestEcho(t *testing.T) {
 				for _, mode := range []string{PingPong, Open} {
 					p := small(protocol, mode)
 					p.Wait, p.Payload = waiting, 1400
-					m, err := p.Run(t.Context(), short(addr))
-					if err != nil {
-						t.Fatalf("%s %s %s %s: %v", ip, protocol, mode, waiting, err)
+					var m results.Measurement
+					for tries := 0; tries < 3 && m.Samples[m.Name].Wanted == 0; tries++ { // a busy machine may give no CPU in 0.1 s
+						var err error
+						if m, err = p.Run(t.Context(), short(addr)); err != nil {
+							t.Fatalf("%s %s %s %s: %v", ip, protocol, mode, waiting, err)
+						}
 					}
 					n, low, _ := latencies(t, m)
 					if n == 0 || low <= 0 || uint64(n)+m.Samples[m.Name].Lost != m.Samples[m.Name].Wanted || mode == Open && m.Samples[m.Name].Wanted < 99 {

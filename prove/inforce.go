@@ -44,7 +44,7 @@ func (r *runner) beside(ctx context.Context, o Options) error {
 				"probes' servers are to run", ErrInput, o.Lane, r.inForce.Dir))
 		}
 	}
-	r.scenario = o.Scenario.Beside(placed.Spec)
+	r.scenario = o.Scenario.Beside(placed.Spec, r.ownPath())
 	return nil
 }
 
@@ -80,14 +80,31 @@ func (r *runner) unchanged(ctx context.Context, dir string, s *results.Session) 
 	return results.Write(dir, *s)
 }
 
+// ownPath is the path of a lane in force; "" where it has none, or one that needs more than a wire.
+func (r *runner) ownPath() string {
+	if r.inForce == nil {
+		return ""
+	}
+	path := r.inForce.Lane.Spec.Network.Path
+	if path != "" && slices.ContainsFunc(r.paths, func(p Path) bool { return p.Name() == path }) {
+		return path
+	}
+	return ""
+}
+
 // notes say what else is in a lane in force.
 func (r *runner) notes() (notes []string) {
 	if r.inForce == nil {
 		return nil
 	}
-	if path := r.inForce.Lane.Spec.Network.Path; path != "" && r.scenario.Networked() {
+	switch n := r.inForce.Lane.Spec.Network; {
+	case n.Path == "" || !r.scenario.Networked():
+	case r.ownPath() == "":
 		notes = append(notes,
-			fmt.Sprintf("The probes' packets took the path of the scenario, not the lane's own (%s).", path))
+			fmt.Sprintf("The probes' packets took the path of the scenario, not the lane's own (%s).", n.Path))
+	default:
+		notes = append(notes, fmt.Sprintf("The probes' packets took a path made as the lane's own (%s, with its "+
+			"rate), from a wire within this host: the uplink itself is not in the figures.", n.Path))
 	}
 	if r.inForce.Processes == 0 {
 		return notes

@@ -225,7 +225,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		return s, nil, err
 	}
 	r := &runner{lanes: l, journal: journal.None(nil), self: o.Self, root: o.Root, kinds: o.Kinds,
-		scenario: o.Scenario}
+		scenario: o.Scenario, paths: Paths(o.Lanes.Paths)}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -278,7 +278,6 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	for _, c := range s.Capacities {
 		r.capacity[c.Probe] = c.Rate
 	}
-	r.paths = Paths(o.Lanes.Paths)
 	if err = r.layOut(h, l.Placement, &s, len(o.Cells) > 0); err != nil {
 		return s, nil, err
 	}

@@ -82,6 +82,9 @@ func (r *runner) connect(ctx context.Context, c results.Cell, given factor.Condi
 		return n, err
 	}
 	n = lane.Network{Path: path.Name(), Device: wire().Uplink}
+	if r.ownPath() != "" {
+		n.Rate = r.inForce.Lane.Spec.Network.Rate
+	}
 	for _, a := range applicationAddresses() {
 		n.Addresses = append(n.Addresses, lane.Address{Prefix: a})
 	}

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -165,8 +166,8 @@ func (s Scenario) PathFactor() string {
 }
 
 // Beside is the scenario around a lane in force: of its factors those that change nothing of the application.
-// In the others all cells are as the baseline.
-func (s Scenario) Beside(spec lane.Spec) Scenario {
+// In the others all cells are as the baseline, but for the path where one is given.
+func (s Scenario) Beside(spec lane.Spec, path string) Scenario {
 	var fixed factor.Conditions
 	var kept []Factor
 	levels := map[string]string{}
@@ -188,7 +189,7 @@ func (s Scenario) Beside(spec lane.Spec) Scenario {
 		}
 	}
 	spec.Cgroup = lane.Cgroup{} // what a scenario has in its lane, it starts
-	fixed.Place = factor.InLane
+	fixed.Place, fixed.Path = factor.InLane, cmp.Or(path, fixed.Path)
 	s.Spec.Factors, s.Spec.Lane, s.fixed = kept, spec, fixed
 	s.Spec.Exclude, s.Spec.Cells, s.Spec.Published, s.Spec.Aims, s.Spec.Searches = nil, nil, nil, nil, nil
 	s.Spec.Baseline = s.nameOf(levels)

@@ -259,7 +259,10 @@ func TestCells(t *testing.T) {
 // Around a lane in force only what changes nothing of the application is varied.
 func TestBeside(t *testing.T) {
 	_, s := edge(t)
-	beside := s.Beside(lane.Spec{CPUs: lane.CPUs{Count: 3}})
+	beside := s.Beside(lane.Spec{CPUs: lane.CPUs{Count: 3}}, "")
+	if c := s.Beside(lane.Spec{}, "macvlan"); c.Conditions(c.AllCells()[0]).Path != "macvlan" {
+		t.Error("the lane's own path is another one")
+	}
 	cells, err := beside.Cells(nil)
 	if err != nil || len(cells) != 2 || cells[0].Name != "quiet" || !cells[0].Baseline || cells[1].Name != "noisy" {
 		t.Fatalf("%+v, %v", cells, err)

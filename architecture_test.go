@@ -62,8 +62,8 @@ func imports() map[string][]string {
 		"lanes": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
 			"knob", "lane", "netpath", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running",
 			"runtime/spread"},
-		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "plan", "quantity", "results", "runtime/process", "terminal",
-			"witness"},
+		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "netpath", "plan", "quantity", "results",
+			"runtime/process", "terminal", "witness"},
 		"witness":        {"cpuset", "host", "host/cgroup", "host/task", "results"},
 		"probe":          {"results"},
 		"probe/*":        {"cpuset", "probe", "probe/timer", "probe/webserver", "quantity", "results"},
@@ -185,7 +185,7 @@ test/programs          800        0
 test/session           400       10  what a lane wins back, curves over a factor
 test/summary           100        0
 version                100        5
-watch                  500       10
+watch                  600       10  what the lanes' devices carry and drop
 witness               2600       25  the real-time and the web case study, exports, compare
 `
 }

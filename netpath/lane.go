@@ -135,6 +135,21 @@ type Traffic struct {
 	Refused  uint64 `json:"refused"` // of those sent: the lane may not send them, so the path has dropped them
 }
 
+// Since is what came after before: all, where the device was made anew meanwhile and has begun with 0.
+func (t Traffic) Since(before Traffic) Traffic {
+	if t.Received < before.Received || t.Sent < before.Sent {
+		return t
+	}
+	return Traffic{t.Received - before.Received, t.Sent - before.Sent, t.Dropped - before.Dropped,
+		t.Refused - before.Refused}
+}
+
+// Plus is both together.
+func (t Traffic) Plus(more Traffic) Traffic {
+	return Traffic{t.Received + more.Received, t.Sent + more.Sent, t.Dropped + more.Dropped,
+		t.Refused + more.Refused}
+}
+
 // TrafficOf reads the counters of a lane's device; nil where there is none.
 func TrafficOf(of string) (*Traffic, error) {
 	in, _, err := counters(Namespace(of), Device)

@@ -27,7 +27,8 @@ type Reading struct {
 	// Sources are those of that window, the costliest first, the lanes' own last.
 	Sources    []witness.Source `json:"sources"`
 	SinceStart SinceStart       `json:"sinceStart"`
-	Drift      []enforce.Drift  `json:"drift"` // what is not as the lanes want it, or was put back just now
+	Traffic    []Traffic        `json:"traffic"` // of lanes with a path, in that window
+	Drift      []enforce.Drift  `json:"drift"`   // what is not as the lanes want it, or was put back just now
 	Warnings   []string         `json:"warnings"`
 
 	fresh []enforce.Drift // what no reading before had
@@ -38,6 +39,7 @@ type SinceStart struct {
 	At      time.Time           `json:"at"`
 	Window  results.Nanoseconds `json:"windowNanoseconds"`
 	Sources []witness.Source    `json:"sources"`
+	Traffic []Traffic           `json:"traffic"`
 }
 
 // Display shows readings for people: a table that renews itself on a terminal, a line a second elsewhere and
@@ -80,6 +82,16 @@ func (d *Display) Show(r Reading) error {
 		}
 		d.drift = append(d.drift, text)
 		d.drift = d.drift[max(0, len(d.drift)-5):]
+	}
+	for _, lane := range r.Traffic {
+		if lane.Dropped+lane.Refused == 0 || d.screen {
+			continue
+		}
+		_, err := fmt.Fprintf(d.w, "%s lane %s, last %s: %s\n", r.At.Local().Format(time.TimeOnly), lane.Lane,
+			took(&r.Window), lane)
+		if err != nil {
+			return err
+		}
 	}
 	if d.screen {
 		text := d.picture(terminal.Of(d.w), r, terminal.Height(d.w)-1)
@@ -147,6 +159,13 @@ func (d *Display) picture(t terminal.Terminal, r Reading, height int) string {
 	if d.screen {
 		head = t.Fold(t.Bold("last "+took(&r.Window))+": ", sum(r.Sources)) +
 			t.Fold(t.Bold("since the start, "+took(&r.SinceStart.Window))+": ", sum(r.SinceStart.Sources))
+	}
+	for i, lane := range r.SinceStart.Traffic {
+		text := "since the start: " + lane.String()
+		if d.screen {
+			text = r.Traffic[i].String() + "; " + text
+		}
+		head += t.Fold(t.Bold("lane "+lane.Lane)+": ", text)
 	}
 	for _, w := range r.Warnings {
 		head += t.Fold(t.Yellow("warning")+": ", w)

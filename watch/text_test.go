@@ -8,6 +8,7 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/terminal"
 	"isolane.dev/isolane/test/golden"
@@ -34,11 +35,14 @@ func readings() []Reading {
 		Repaired: true}
 	first := Reading{At: at.UTC(), CPUs: cpuset.Of(3), Window: 1e9, Sources: []witness.Source{tick, own},
 		SinceStart: SinceStart{Window: 1e9, Sources: []witness.Source{tick, own}}, fresh: []enforce.Drift{drift}}
+	lost := Traffic{"web", netpath.Traffic{Received: 900, Sent: 800, Dropped: 7, Refused: 2}}
+	first.Traffic, first.SinceStart.Traffic = []Traffic{lost}, []Traffic{lost}
 	last := first
 	last.At, last.Final, last.fresh = at.Add(time.Second).UTC(), true, nil
 	last.Warnings = []string{"no eBPF: what took a CPU's time is known by names only"}
 	last.Sources = nil
-	last.SinceStart = SinceStart{Window: 2e9, Sources: []witness.Source{timer, tick, steal, own}}
+	last.Traffic = []Traffic{{Lane: "web"}}
+	last.SinceStart = SinceStart{Window: 2e9, Traffic: []Traffic{lost}, Sources: []witness.Source{timer, tick, steal, own}}
 	return []Reading{first, last}
 }
 

@@ -18,6 +18,7 @@ import (
 	"isolane.dev/isolane/enforce/guard"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
@@ -68,6 +69,7 @@ type Watch struct {
 	cpus  cpuset.Set
 	trace *witness.Trace
 	guard *guard.Guard // nil: CPUs that are no lane's
+	paths counters
 
 	began, before time.Time // of the watch, and of the reading before: by a clock that nobody sets
 }
@@ -92,6 +94,7 @@ func Open(of lanes.Options, o Options) (_ *Watch, err error) {
 			return nil, werr
 		}
 		w.cpus, owned = watched.CPUs, witness.Owned{Cgroups: watched.Groups, Interrupts: watched.Interrupts}
+		w.paths = counters{watched.Networked, map[string]netpath.Traffic{}, map[string]netpath.Traffic{}}
 	}
 	if w.cpus.IsEmpty() {
 		if err = w.guard.Recorded(); err != nil {
@@ -103,6 +106,9 @@ func Open(of lanes.Options, o Options) (_ *Watch, err error) {
 		return nil, &CPUsError{err}
 	}
 	if w.host, err = os.Hostname(); err != nil {
+		return nil, err
+	}
+	if _, _, err = w.paths.read(); err != nil {
 		return nil, err
 	}
 	w.trace, err = witness.NewTrace(host.Live(), w.cpus, owned)
@@ -172,6 +178,9 @@ func (w *Watch) read(ctx context.Context, r *Reading) error {
 	r.SinceStart.Sources = append([]witness.Source{}, found.Since...)
 	r.Warnings = append([]string{}, w.trace.Warnings()...)
 	r.Drift, r.fresh = []enforce.Drift{}, nil
+	if r.Traffic, r.SinceStart.Traffic, err = w.paths.read(); err != nil {
+		return err
+	}
 	if w.guard == nil {
 		return nil
 	}

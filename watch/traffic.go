@@ -1,0 +1,46 @@
+package watch
+
+import (
+	"fmt"
+
+	"isolane.dev/isolane/netpath"
+)
+
+// Traffic is what a lane's own device has carried.
+type Traffic struct {
+	Lane string `json:"lane"`
+	netpath.Traffic
+}
+
+// String is for people.
+func (t Traffic) String() string {
+	return fmt.Sprintf("packets: %d received, %d sent, %d dropped, %d refused", t.Received, t.Sent, t.Dropped,
+		t.Refused)
+}
+
+// counters are those of lanes' devices, read again and again.
+type counters struct {
+	lanes       []string
+	last, since map[string]netpath.Traffic
+}
+
+// read returns what the devices have carried since they were last read, and since they first were.
+func (c *counters) read() (window, since []Traffic, err error) {
+	window, since = []Traffic{}, []Traffic{}
+	for _, name := range c.lanes {
+		now, err := netpath.TrafficOf(name)
+		if err != nil {
+			return nil, nil, fmt.Errorf("lane %s: %w", name, err)
+		}
+		if now == nil { // its device is gone: that is drift
+			now = &netpath.Traffic{}
+		}
+		if before, known := c.last[name]; known {
+			w := now.Since(before)
+			c.since[name] = c.since[name].Plus(w)
+			window, since = append(window, Traffic{name, w}), append(since, Traffic{name, c.since[name]})
+		}
+		c.last[name] = *now
+	}
+	return window, since, nil
+}

@@ -105,7 +105,7 @@ boot                   300       10
 change                2250       35  network paths of lanes
 change/netdev         1000       23  the rate of a device
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
-cmd/isolane           1800        0  apply --each, for files with lanes at boot
+cmd/isolane           1900        0  lanes at boot: apply --each, unit
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  550       10  lines of at most 110 columns, the list for the help
 cpuset                 350       10

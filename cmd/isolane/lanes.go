@@ -114,11 +114,18 @@ func putEach(cmd *cobra.Command, l *lanes.Lanes, from laneFiles) (last lanes.App
 		return perr
 	}
 	if len(files) > 0 && try(slices.Concat(files...)...) != nil {
-		for _, f := range files {
-			if err = try(f...); err != nil {
-				wrong = append(wrong, err)
-			}
+		var why []error
+		for before := -1; len(files) != before; { // again after one that came in force: another may be near to it
+			before, why = len(files), nil
+			files = slices.DeleteFunc(files, func(f []lane.Lane) bool {
+				werr := try(f...)
+				if werr != nil {
+					why = append(why, werr)
+				}
+				return werr == nil
+			})
 		}
+		wrong = append(wrong, why...)
 	}
 	for _, err = range wrong {
 		fmt.Fprintf(cmd.ErrOrStderr(), "isolane: left out: %v\n", err)

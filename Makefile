@@ -13,11 +13,11 @@ SHELL = bash
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=auto -o bin/isolane ./cmd/isolane
 
-prove: packages build
+prove: tools build
 	bin/isolane prove edge --quick
 
 # One package at a time: some change this host.
-test: test-packages
+test: test-tools
 	export PATH=$$PATH:$(CURDIR)/bin/programs/usr/sbin ISOLANE_GUEST_KERNEL=$$(echo $(CURDIR)/bin/programs/boot/vmlinuz-*); \
 	$(call each,test -json -count=1 -p 1 ./...) | $(GO) run ./test/summary
 
@@ -29,6 +29,7 @@ lab:
 
 # Tests in these machines, three quarters of an hour.
 test-lab: lab build
+	packaging/build bin/packages amd64
 	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 55m . -skip 'TestLab/(programs|restarts|services)' | $(GO) run ./test/summary
 
 # Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
@@ -37,12 +38,24 @@ test-lab: lab build
 test-workloads: lab build
 	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 90m . -run 'TestLab/(programs|restarts|services)' | $(GO) run ./test/summary
 
-# Debian packages, installed only where they are missing.
+# isolane and isolane-lab as .deb and .rpm, with their bills of materials, in bin/packages; the version is that of
+# the commit, or VERSION=1.2.3.
 packages:
+	packaging/build bin/packages amd64 arm64
+
+# Builds them twice, the second time with no build cache, and compares; then looks at them as Debian does.
+test-packages: packages
+	@$(call install,lintian)
+	GOCACHE=$$(mktemp -d) packaging/build bin/again amd64 arm64
+	cd bin/packages && sha256sum *.deb *.rpm *.json > ../packages.sum && cd ../again && sha256sum --quiet -c ../packages.sum
+	for p in bin/packages/*.deb; do lintian --allow-root --fail-on error $$p || exit 1; done
+
+# Debian packages, installed only where they are missing.
+tools:
 	@$(call install,stress-ng iperf3 iproute2 rt-tests)
 
 # What tests feed with our output. Programs that would start a service are only unpacked.
-test-packages: packages
+test-tools: tools
 	@$(call install,libxml2-utils libvirt0 qemu-system-x86 dpdk-dev libunbound8 libxdp1 numactl \
 	runc crun wrk busybox-static python3-minimal libevent-2.1-7 libsasl2-2)
 	@[ -d bin/programs/boot ] || { mkdir -p bin/programs && cd bin/programs && \
@@ -84,4 +97,4 @@ golden:
 	$(GO) test . -update
 	$(GO) -C lab test . -run TestArgs -update
 
-.PHONY: build prove lab test-lab test-workloads test packages test-packages lint fuzz bench generate golden
+.PHONY: build prove lab test-lab test-workloads test packages test-packages tools test-tools lint fuzz bench generate golden

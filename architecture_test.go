@@ -105,7 +105,7 @@ boot                   300       10
 change                2250       35  network paths of lanes
 change/netdev         1000       23  the rate of a device
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
-cmd/isolane           1700        0  the real-time and the web case study, exports, compare
+cmd/isolane           1900        0  lanes at boot: apply --each, unit
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  550       10  lines of at most 110 columns, the list for the help
 cpuset                 350       10
@@ -135,7 +135,7 @@ journal                900       20
 knob                  1650       35  steps of a placement, out of enforce
 lab                   1500       20
 lab/cmd/isolane-lab    400        0
-lane                  1600       40  rate and sources of a lane
+lane                  1600       41  files with lanes, one by one
 lane/explain           150        5
 lanes                 1500       30  network paths of lanes
 netpath                600       30  one digest, one link-local address for all paths

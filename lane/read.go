@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -24,21 +25,65 @@ const maxFile = 1 << 20
 // ReadAll reads the lanes of what a user names: files, directories with files *.yaml and *.yml, and "-" for
 // stdin. No two lanes may have one name.
 func ReadAll(names []string, stdin io.Reader) ([]Lane, error) {
-	r := reader{seen: map[string]string{}}
-	for i, name := range names {
-		if name == "-" && slices.Contains(names[:i], "-") {
-			return nil, errors.New("-: standard input can be read once only")
-		}
-		err := r.named(name, stdin)
-		var path *fs.PathError
-		if errors.As(err, &path) {
+	files, wrong := ReadEach(names, stdin)
+	if len(wrong) > 0 {
+		return nil, wrong[0]
+	}
+	return slices.Concat(files...), nil
+}
+
+// ReadEach is ReadAll that goes on after a file that is wrong. It returns the lanes of each file, at least
+// one, and what is wrong with the others. Of files with one lane the first has it, and the others are wrong.
+func ReadEach(names []string, stdin io.Reader) (files [][]Lane, wrong []error) {
+	seen := map[string]string{}
+	add := func(err error) {
+		if path, ok := errors.AsType[*fs.PathError](err); ok {
 			err = fmt.Errorf("%s: %w", path.Path, path.Err)
 		}
+		wrong = append(wrong, err)
+	}
+	for i, name := range names {
+		if name == "-" && slices.Contains(names[:i], "-") {
+			add(errors.New("-: standard input can be read once only"))
+			continue
+		}
+		found, err := filesOf(name)
 		if err != nil {
-			return nil, err
+			add(err)
+		}
+		for _, f := range found {
+			r := reader{seen: maps.Clone(seen)}
+			if err = r.named(f, stdin); err != nil {
+				add(err)
+				continue
+			}
+			files, seen = append(files, r.lanes), r.seen
 		}
 	}
-	return r.lanes, nil
+	return files, wrong
+}
+
+// filesOf are the files that a name stands for: those with lanes of a directory, sorted, or itself.
+func filesOf(name string) ([]string, error) {
+	if info, err := os.Stat(name); name == "-" || err != nil || !info.IsDir() {
+		return []string{name}, nil
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		ext := filepath.Ext(e.Name())
+		if e.IsDir() || strings.HasPrefix(e.Name(), ".") || ext != ".yaml" && ext != ".yml" {
+			continue
+		}
+		files = append(files, filepath.Join(name, e.Name()))
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s: expected files *.yaml or *.yml with lanes in this directory", name)
+	}
+	return files, nil
 }
 
 // Parse reads the lanes of one file; name is the file's, for errors.
@@ -63,31 +108,7 @@ func (r *reader) named(name string, stdin io.Reader) error {
 		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		return r.file(name, f)
-	}
-	entries, err := os.ReadDir(name)
-	if err != nil {
-		return err
-	}
-	before := len(r.lanes)
-	for _, e := range entries { // sorted
-		ext := filepath.Ext(e.Name())
-		if e.IsDir() || strings.HasPrefix(e.Name(), ".") || ext != ".yaml" && ext != ".yml" {
-			continue
-		}
-		if err = r.named(filepath.Join(name, e.Name()), nil); err != nil {
-			return err
-		}
-	}
-	if len(r.lanes) == before {
-		return fmt.Errorf("%s: expected files *.yaml or *.yml with lanes in this directory", name)
-	}
-	return nil
+	return r.file(name, f)
 }
 
 // file reads all documents of one file.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/runtime/process"
@@ -21,17 +23,23 @@ import (
 func applyCommand() *cobra.Command {
 	var files laneFiles
 	var out output
-	var dryRun, prune, verbose bool
+	var dryRun, prune, each, verbose bool
 	cmd := &cobra.Command{
 		Use:   "apply [-f LANES]",
 		Short: "Put lanes in force on this machine, or put back what drifted; running workloads go on",
 		Long: "Places the lanes of a file beside those in force, and changes the host so that it is true.\n" +
 			"Each change is recorded first and taken back by release. Lanes in force that the file does not\n" +
 			"name stay (--prune releases them); those that it describes as they are, too. Without a file,\n" +
-			"what somebody else has changed is put back.",
+			"what somebody else has changed is put back.\n\n" +
+			"With --each a file that is wrong, or whose lanes do not fit, is told and left out, and the lanes\n" +
+			"of the others come in force: together, and where that cannot be, file by file. It ends with 3\n" +
+			"where a file was left out. isolane.service does so with /etc/isolane/lanes.d at boot.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if prune && len(files.names) == 0 {
 				return usage(errors.New("--prune: name with -f the lanes that stay"))
+			}
+			if each && len(files.names) == 0 {
+				return usage(errors.New("--each: name with -f the files with lanes"))
 			}
 			if dryRun {
 				_, err := showDifference(cmd, files, prune, out, lanes.WriteCommands)
@@ -42,28 +50,90 @@ func applyCommand() *cobra.Command {
 				return err
 			}
 			defer l.Close()
-			p, err := wanted(cmd, l, files, prune)
-			if err != nil {
-				return err
+			var a lanes.Applied
+			var left error
+			if each {
+				a, left = putEach(cmd, l, files)
+			} else {
+				a, err = putAll(cmd, l, files, prune)
 			}
-			a, err := l.Put(cmd.Context(), p)
-			if is[*lanes.TargetError](err) { // before anything was changed
-				return err
+			if err == nil && a.Kind != "" { // something is in force
+				err = out.printAs(cmd, a, func(w io.Writer) { a.Write(w, verbose) })
 			}
-			if err != nil {
-				a.WriteOutside(cmd.ErrOrStderr())
-				return hint(err, "the lanes that were in force before are; isolane status shows them")
-			}
-			return out.printAs(cmd, a, func(w io.Writer) { a.Write(w, verbose) })
+			return errors.Join(err, left)
 		},
 	}
 	files.flags(cmd)
 	cmd.Flags().BoolVar(&prune, "prune", false, "release the lanes in force that the file does not name")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false,
 		"print the commands that a person would type, and change nothing")
+	cmd.Flags().BoolVar(&each, "each", false, "leave out files that are wrong or do not fit, and go on")
+	cmd.MarkFlagsMutuallyExclusive("each", "prune")
+	cmd.MarkFlagsMutuallyExclusive("each", "dry-run")
 	out.flags(cmd, "text", "json")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "list what was put back and what the kernel refused")
 	return cmd
+}
+
+// put puts a placement in force. Where it fails, those in force before are.
+func put(cmd *cobra.Command, l *lanes.Lanes, p plan.Placement) (lanes.Applied, error) {
+	a, err := l.Put(cmd.Context(), p)
+	if err != nil && !is[*lanes.TargetError](err) { // else nothing was changed
+		a.WriteOutside(cmd.ErrOrStderr())
+		err = hint(err, "the lanes that were in force before are; isolane status shows them")
+	}
+	return a, err
+}
+
+// putAll puts the lanes of files in force, or none of them.
+func putAll(cmd *cobra.Command, l *lanes.Lanes, files laneFiles, prune bool) (a lanes.Applied, err error) {
+	p, err := wanted(cmd, l, files, prune)
+	if err != nil {
+		return a, err
+	}
+	return put(cmd, l, p)
+}
+
+// putEach puts the lanes of those files in force that can be: of all together, so that each gets the place
+// that putAll would give it, or else file by file. It says why the others are not.
+func putEach(cmd *cobra.Command, l *lanes.Lanes, from laneFiles) (last lanes.Applied, err error) {
+	if err = l.Recorded(); err != nil {
+		return last, err
+	}
+	files, wrong := lane.ReadEach(from.names, cmd.InOrStdin())
+	all := len(files) + len(wrong)
+	try := func(want ...lane.Lane) error {
+		p, _, werr := l.Want(want, false)
+		if werr != nil {
+			return at(werr, want)
+		}
+		a, perr := put(cmd, l, p)
+		if perr == nil {
+			last = a
+		}
+		return perr
+	}
+	if len(files) > 0 && try(slices.Concat(files...)...) != nil {
+		var why []error
+		for before := -1; len(files) != before; { // again after one that came in force: another may be near to it
+			before, why = len(files), nil
+			files = slices.DeleteFunc(files, func(f []lane.Lane) bool {
+				werr := try(f...)
+				if werr != nil {
+					why = append(why, werr)
+				}
+				return werr == nil
+			})
+		}
+		wrong = append(wrong, why...)
+	}
+	for _, err = range wrong {
+		fmt.Fprintf(cmd.ErrOrStderr(), "isolane: left out: %v\n", err)
+	}
+	if len(wrong) > 0 {
+		return last, no(fmt.Errorf("lanes of %d of %d files are not in force", len(wrong), all))
+	}
+	return last, nil
 }
 
 func diffCommand() *cobra.Command {

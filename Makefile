@@ -30,13 +30,13 @@ lab:
 # Tests in these machines, three quarters of an hour.
 test-lab: lab build
 	packaging/build bin/packages amd64
-	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 55m . -skip 'TestLab/(programs|restarts|services)' | $(GO) run ./test/summary
+	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 55m . -skip 'TestLab/(programs|restarts|services|functions)' | $(GO) run ./test/summary
 
 # Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
 # services, containers and machines in lanes beside systemd, and started again a hundred times. An hour, and only where
 # nothing else runs.
 test-workloads: lab build
-	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 90m . -run 'TestLab/(programs|restarts|services)' | $(GO) run ./test/summary
+	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 90m . -run 'TestLab/(programs|restarts|services|functions)' | $(GO) run ./test/summary
 
 # isolane and isolane-lab as .deb and .rpm, with their bills of materials, in bin/packages; the version is that of
 # the commit, or VERSION=1.2.3.

@@ -53,7 +53,7 @@ func imports() map[string][]string {
 		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"change/netdev":   {"journal", "quantity"},
 		"netpath":         {"change", "change/netdev", "journal", "lane"},
-		"netpath/*":       {"change/netdev", "journal", "lane", "netpath", "netpath/bridge"},
+		"netpath/*":       {"change/netdev", "host", "journal", "lane", "netpath", "netpath/bridge"},
 		"runtime/process": {"cpuset", "host", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal",
 			"knob", "plan"},
@@ -103,14 +103,14 @@ package              lines exported  why it was raised
 audit                 2500       15
 boot                   300       10
 change                2250       35  network paths of lanes
-change/netdev         1000       23  the rate of a device
+change/netdev         1050       24  devices that come from a card
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
 cmd/isolane           1900        0  lanes at boot: apply --each, unit
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  550       10  lines of at most 110 columns, the list for the help
 cpuset                 350       10
 draw                  1000        5
-enforce               2550       55  who has what of an uplink; auto
+enforce               2650       55  interrupts of functions that come with them; which are free
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
@@ -124,7 +124,7 @@ factor/path             50        5  factors, metrics and cells are data, and dr
 factor/placement        50        5  factors, metrics and cells are data, and drivers
 factor/runtime         150        5  the real-time and the web case study, exports, compare
 factor/setting         100        5  factors, metrics and cells are data, and drivers
-host                  2400       30  CPUs that a caller allows
+host                  2450       30  by whom virtual functions are used
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
 host/hosttest          500       15
@@ -132,22 +132,23 @@ host/mount             100        5
 host/snapshot          550        5  archives apart from the reader of a machine, and where it is read from
 host/task              300       20
 journal                900       20
-knob                  1650       35  steps of a placement, out of enforce
+knob                  1700       35  functions of lanes are no others'
 lab                   1500       20
 lab/cmd/isolane-lab    400        0
 lane                  1600       41  files with lanes, one by one
 lane/explain           150        5
 lanes                 1500       30  network paths of lanes
-netpath                600       30  one digest, one link-local address for all paths
+netpath                650       30  paths with virtual functions
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5
 netpath/ovs           1200        5  Open vSwitch removed while lanes are in force
+netpath/sriov          800        5  a vertical path: functions made, given, told, put back
 noise                  100        5
 plan                   450       20
-plan/search           1800       20  one lane's best place, out of plan
+plan/search           1850       20  a refusal says who has the functions
 plan/solver           2000       10  what a lane near to another leaves it
-plan/stock            1250       15  lanes that are still to come
+plan/stock            1200       15  lanes that are still to come
 probe                  450       20  errors of a scenario that name the field and what was expected
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors

@@ -46,13 +46,16 @@ func (l *Lanes) steps(v knob.View, p plan.Placement) ([]journal.Step, error) {
 				"release it with the one that made it", placed.Name, n.Path)
 		}
 	}
+	p = withFunctions(v.Host, p)
 	steps, err := knob.Steps(v, p)
 	if err != nil {
 		return nil, err
 	}
 	var all []netpath.Lane
 	for _, placed := range p.Lanes {
-		all = append(all, netpath.Of(v.Root, placed.Name, placed.Spec.Network))
+		on := netpath.Of(v.Root, placed.Name, placed.Spec.Network)
+		on.Function = function(v.Host, placed)
+		all = append(all, on)
 	}
 	tags, err := netpath.Tags(l.paths, all)
 	steps = append(steps, tags...)

@@ -226,6 +226,9 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	}
 	refused, left, err := l.journal.Reconcile(ctx, want)
 	l.Left = append(l.Left, left...)
+	if err == nil && hasFunctions(a.Placement) {
+		v, want, refused, err = l.withInterrupts(ctx, a)
+	}
 	a.keepRefused(v)
 	for _, r := range refused {
 		err = errors.Join(err, l.bargain(ctx, a, parts, r))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 )
@@ -11,8 +12,12 @@ import (
 // choosePaths returns the wanted lanes with the paths that they get, and by their names the reasons: "" for
 // those that did not ask for the best one. The error is a *plan.Refusal for the first lane whose path this
 // host cannot make now, or whose address is that of another lane on the same uplink.
-func (l *Lanes) choosePaths(wanted []lane.Lane) (chosen []lane.Lane, reasons map[string]string, err error) {
-	on := netpath.Networks{Root: l.root, Paths: l.paths}
+func (l *Lanes) choosePaths(
+	h host.Host, wanted []lane.Lane,
+) (chosen []lane.Lane, reasons map[string]string, err error) {
+	on := netpath.Networks{Root: l.root, Paths: l.paths, Free: func(name, device string) int {
+		return l.freeFunctions(h, name, device, chosen)
+	}}
 	has := map[string]string{} // paths of the wanted lanes that are in force
 	for _, p := range l.Placement.Lanes {
 		if slices.ContainsFunc(wanted, func(w lane.Lane) bool { return w.Metadata.Name == p.Name }) {
@@ -32,20 +37,24 @@ func (l *Lanes) choosePaths(wanted []lane.Lane) (chosen []lane.Lane, reasons map
 		if err != nil {
 			return nil, nil, refused(name, err)
 		}
+		n.VFs = max(n.VFs, netpath.Functions(l.paths, *n)) // which the planner places
 		on.Add(name, *n)
 		chosen = append(chosen, want)
 	}
 	return chosen, reasons, nil
 }
 
-// Unchosen returns a *plan.Refusal for the first lane that leaves the path to its host, for those who plan
-// for a host that they cannot look at.
-func Unchosen(lanes []lane.Lane) error {
-	for _, l := range lanes {
-		if l.Spec.Network.Path == netpath.Auto {
-			return refused(l.Metadata.Name, errors.New("spec.network.path: auto is decided on the host itself, as "+
-				"root: expected the name of a path"))
+// Elsewhere returns lanes with what their paths need, for those who plan for a host that they cannot look at.
+// The error is a *plan.Refusal for the first lane that leaves the path to its host.
+func Elsewhere(paths []netpath.Path, lanes []lane.Lane) ([]lane.Lane, error) {
+	lanes = slices.Clone(lanes)
+	for i, l := range lanes {
+		n := &lanes[i].Spec.Network
+		n.VFs = max(n.VFs, netpath.Functions(paths, *n))
+		if n.Path == netpath.Auto {
+			return nil, refused(l.Metadata.Name, errors.New("spec.network.path: auto is decided on the host itself, "+
+				"as root: expected the name of a path"))
 		}
 	}
-	return nil
+	return lanes, nil
 }

@@ -17,17 +17,16 @@ import (
 // whose place is asked for as before keeps it. With prune, lanes in force that are not asked for go. The
 // error is a *plan.Refusal or a *plan.Mismatch where the lanes are the reason.
 func (l *Lanes) Want(lanes []lane.Lane, prune bool) (plan.Placement, host.Host, error) {
-	err := Refuse(l.paths, lanes)
-	var reasons map[string]string
-	if err == nil {
-		lanes, reasons, err = l.choosePaths(lanes)
-	}
-	if err != nil {
+	if err := Refuse(l.paths, lanes); err != nil {
 		return plan.Placement{}, host.Host{}, err
 	}
 	v, err := l.View()
 	if err != nil {
 		return plan.Placement{}, v.Host, err
+	}
+	lanes, reasons, err := l.choosePaths(v.Host, lanes)
+	if err != nil {
+		return plan.Placement{}, host.Host{}, err
 	}
 	placed := l.Placement
 	if prune {

@@ -93,6 +93,23 @@ type PCIDevice struct {
 	SRIOV     *SRIOV      `json:"sriov"`   // nil: the function cannot
 	PF        *string     `json:"pf"`      // of a virtual function: the physical one
 	VFs       []string    `json:"vfs"`     // of a physical function
+	InUse     string      `json:"-"`       // of a virtual function of a network card, see FunctionInUse
+}
+
+// FreeFunctions are the numbers of the virtual functions of a device that nobody is seen to use, with those
+// that can be made where there are none.
+func (h Host) FreeFunctions(d PCIDevice) []int {
+	var free []int
+	if d.SRIOV == nil {
+		return nil
+	}
+	for n := range d.SRIOV.Pool() {
+		if n >= len(d.VFs) || !slices.ContainsFunc(h.PCIDevices,
+			func(vf PCIDevice) bool { return vf.Address == d.VFs[n] && vf.InUse != "" }) {
+			free = append(free, n)
+		}
+	}
+	return free
 }
 
 // SRIOV says how many virtual functions a physical one can have and has
@@ -100,6 +117,15 @@ type PCIDevice struct {
 type SRIOV struct {
 	TotalVFs int `json:"totalVFs"`
 	NumVFs   int `json:"numVFs"`
+}
+
+// Pool is how many virtual functions there are, or are made where there are none: not all of a large card,
+// which divides its queues among them.
+func (s SRIOV) Pool() int {
+	if s.NumVFs > 0 {
+		return s.NumVFs
+	}
+	return min(s.TotalVFs, 16)
 }
 
 // NUMANode is a memory node; some have no CPUs, and some no memory.

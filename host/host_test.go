@@ -3,6 +3,8 @@ package host_test
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -340,5 +342,37 @@ func TestMemoryOfNodesAddsUp(t *testing.T) {
 		if got := h.NUMANodes[0].MemoryBytes; got != want || !strings.Contains(strings.Join(h.Warnings, "; "), "/proc/meminfo says 32768 MiB") {
 			t.Errorf("%d nodes: node 0 has %d bytes, want %d; warnings %q", packages, got, want, h.Warnings)
 		}
+	}
+}
+
+// A virtual function can be a lane's where its device is down, and no port of anything.
+func TestFunctionInUse(t *testing.T) {
+	const dir = "sys/bus/pci/devices/"
+	link := func(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink} }
+	vf := func(address, name, flags string) fstest.MapFS {
+		return fstest.MapFS{dir + address + "/net/" + name + "/flags": {Data: []byte(flags + "\n")}}
+	}
+	port := vf("0000:31:10.4", "eth4", "0x1002")
+	port[dir+"0000:31:10.4/net/eth4/master"] = link("../br0")
+	root := fstest.MapFS{dir + "0000:31:11.0/driver": link("../../drivers/vfio-pci"),
+		dir + "0000:31:11.2/class": {Data: []byte("0x020000\n")}}
+	for _, files := range []fstest.MapFS{vf("0000:31:10.0", "eth2", "0x1002"), vf("0000:31:10.2", "eth3", "0x1003"), port} {
+		maps.Copy(root, files)
+	}
+	for address, want := range map[string]string{"0000:31:10.0": "", "0000:31:10.2": "eth3 is up",
+		"0000:31:10.4": "eth4 is a port of br0", "0000:31:11.0": "no network device here, driver vfio-pci",
+		"0000:31:11.2": "no driver"} {
+		if got := host.FunctionInUse(root, address); got != want {
+			t.Errorf("%s: got %q, want %q", address, got, want)
+		}
+	}
+	used := host.PCIDevice{Address: "0000:31:10.0", InUse: "eth2 is up"}
+	pf := host.PCIDevice{SRIOV: &host.SRIOV{TotalVFs: 63, NumVFs: 3}, VFs: []string{"0000:31:10.2", used.Address, "0000:31:10.4"}}
+	if got := (host.Host{PCIDevices: []host.PCIDevice{used}}).FreeFunctions(pf); !slices.Equal(got, []int{0, 2}) {
+		t.Errorf("free are %v", got)
+	}
+	pf = host.PCIDevice{SRIOV: &host.SRIOV{TotalVFs: 63}}
+	if got := (host.Host{}).FreeFunctions(pf); len(got) != 16 {
+		t.Errorf("of a card without functions %v", got)
 	}
 }

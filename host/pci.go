@@ -27,6 +27,9 @@ func (r *reader) pciDevices() []PCIDevice {
 		d.Kind = pciKind(d.Class)
 		if d.Kind == "network" {
 			d.Netdevs = r.netdevs(dir)
+			if d.PF != nil {
+				d.InUse = FunctionInUse(r.root, address)
+			}
 		}
 		if total := r.small(dir + "/sriov_totalvfs"); total != nil && *total > 0 {
 			d.SRIOV = &SRIOV{TotalVFs: *total}
@@ -52,6 +55,31 @@ func (r *reader) pciDevices() []PCIDevice {
 	}
 	slices.SortFunc(devices, func(a, b PCIDevice) int { return strings.Compare(a.Address, b.Address) })
 	return devices
+}
+
+// FunctionInUse says why a virtual function of a network card cannot be given to a lane: by whom it is used,
+// or that it has no driver. It is "" where nobody is seen to use it.
+func FunctionInUse(root fs.FS, address string) string {
+	dir := path.Join(pciDir, address)
+	devices, err := fs.ReadDir(root, dir+"/net")
+	if err != nil || len(devices) == 0 {
+		driver, derr := fs.ReadLink(root, dir+"/driver")
+		if derr != nil {
+			return "no driver"
+		}
+		return "no network device here, driver " + path.Base(driver)
+	}
+	for _, d := range devices {
+		text, _ := fs.ReadFile(root, dir+"/net/"+d.Name()+"/flags") // an archive may have none
+		flags, _ := strconv.ParseUint(strings.TrimSpace(string(text)), 0, 32)
+		if flags&1 != 0 { // IFF_UP
+			return d.Name() + " is up"
+		}
+		if master, merr := fs.ReadLink(root, dir+"/net/"+d.Name()+"/master"); merr == nil {
+			return d.Name() + " is a port of " + path.Base(master)
+		}
+	}
+	return ""
 }
 
 // netdevs finds the network interfaces of a function, or of the virtio device on it.

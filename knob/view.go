@@ -45,7 +45,8 @@ func Before(root fs.FS, ops map[string]journal.Op, done []journal.Step) View {
 	return v
 }
 
-// SetHost sets the host. What lanes own is no longer this process's to use, but theirs to be placed on again.
+// SetHost sets the host. What lanes own is no longer this process's to use, or used by others, but theirs to
+// be placed on again.
 func (v *View) SetHost(h host.Host, placed plan.Placement) {
 	v.Host = h
 	v.Host.CPUs = slices.Clone(h.CPUs)
@@ -54,6 +55,12 @@ func (v *View) SetHost(h host.Host, placed plan.Placement) {
 		if usable.Contains(c.ID) && c.Allowed != nil {
 			allowed := true
 			v.Host.CPUs[i].Allowed = &allowed
+		}
+	}
+	v.Host.PCIDevices = slices.Clone(h.PCIDevices)
+	for i, d := range v.Host.PCIDevices {
+		if slices.ContainsFunc(placed.Lanes, func(l plan.Lane) bool { return l.HasFunction(d.Address) }) {
+			v.Host.PCIDevices[i].InUse = ""
 		}
 	}
 }

@@ -135,7 +135,7 @@ func resourceFields() []Field {
 			Meaning: "The second tag (QinQ)."},
 		{Path: "spec.network.vfs", Form: "N", Min: 1, Max: 256, Default: "1 with path sriov",
 			Example: "2",
-			Meaning: "How many virtual functions the lane gets; only with path sriov, which is refused so far."},
+			Meaning: "How many virtual functions the lane gets; only with path sriov, which gives 1 so far."},
 		{Path: "spec.network.queues", Form: "N", Min: 1, Max: 1024, Default: "none", Example: "2",
 			Meaning: "How many interrupts of the device's queues go to the lane's CPUs."},
 	}

@@ -93,7 +93,7 @@ type Network struct {
 	// Rate is the most that the workload sends, 0: as much as it can.
 	Rate   quantity.BitRate `json:"rate,omitempty"`
 	VLAN   VLAN             `json:"vlan,omitzero"`
-	VFs    int              `json:"vfs,omitempty"`    // virtual functions; path sriov has one where this is 0
+	VFs    int              `json:"vfs,omitempty"`    // virtual functions of the device; 0: those of the path
 	Queues int              `json:"queues,omitempty"` // interrupts of the device that the lane's CPUs handle
 }
 

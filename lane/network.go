@@ -54,7 +54,7 @@ func (s Spec) validateNetwork() error {
 		name  string
 		given bool
 	}{{"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0},
-		{"sources", len(n.Sources) > 0}, {"mtu", n.MTU > 0}, {"rate", n.Rate > 0},
+		{"sources", len(n.Sources) > 0}, {"mtu", n.MTU > 0}, {"rate", n.Rate > 0}, {"vfs", n.VFs > 0},
 		{"vlan.outer", n.VLAN.Outer > 0}, {"vlan.inner", n.VLAN.Inner > 0}} {
 		if f.given && n.Path == "" {
 			return wrong("spec.network."+f.name, "expected spec.network.path too: without one the workload keeps the "+
@@ -62,8 +62,6 @@ func (s Spec) validateNetwork() error {
 		}
 	}
 	switch {
-	case n.VFs > 0 && n.Path != "sriov":
-		return wrong("spec.network.vfs", "%d is only possible with spec.network.path: sriov", n.VFs)
 	case n.VLAN.Inner > 0 && n.VLAN.Outer == 0:
 		return wrong("spec.network.vlan.inner", "expected spec.network.vlan.outer too, the tag around it")
 	case n.VLAN.Outer > 0 && n.Device == "":

@@ -15,6 +15,8 @@ import (
 type Networks struct {
 	Root  fs.FS  // the host's
 	Paths []Path // that lanes may have; Best takes the first that can be
+	// Free is how many virtual functions of a card a lane could have, of those that there are.
+	Free  func(lane, device string) int
 	lanes []Lane
 }
 
@@ -72,6 +74,11 @@ func (n *Networks) Best(name string, spec lane.Spec, has string) (path, reason s
 		_, err = Refuse(n.Paths, spec)
 		if err == nil {
 			err = n.Possible(name, spec.Network)
+		}
+		want := Functions(n.Paths, spec.Network)
+		if err == nil && want > 0 && want > n.Free(name, spec.Network.Device) {
+			err = fmt.Errorf("spec.network.device: %s has no free virtual function, and auto makes none",
+				spec.Network.Device)
 		}
 		if err == nil {
 			return p.Name(), strings.Join(append([]string{reasonPrefix + p.Name()}, not...), "; "), nil

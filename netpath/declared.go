@@ -25,6 +25,21 @@ type Path interface {
 	Steps(lanes []Lane) ([]journal.Step, error)
 }
 
+// Functional is a path whose lanes have virtual functions of the card that is their device, alone. Their
+// frames go by the card's own switch, which puts the tags on, and take nothing of the card's own device.
+type Functional interface {
+	// Functions is how many a lane has.
+	Functions(n lane.Network) int
+}
+
+// Functions is how many virtual functions of its device a lane needs for its path.
+func Functions(paths []Path, n lane.Network) int {
+	if p, is := Find(paths, n).(Functional); is {
+		return p.Functions(n)
+	}
+	return 0
+}
+
 // AnySource refuses sources, for paths that let a lane send from every address.
 func AnySource(n lane.Network) error {
 	if len(n.Sources) == 0 {
@@ -43,6 +58,8 @@ func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 	case (p != nil || auto) && spec.Cgroup.Path != "":
 		err = errors.New("spec.cgroup.path: what runs there already keeps its network: expected none, or no " +
 			"spec.network.path")
+	case p != nil && n.VFs > 0 && Functions(paths, n) == 0:
+		err = fmt.Errorf("spec.network.vfs: path %s has no virtual functions: expected none", n.Path)
 	case p != nil:
 		err = p.Declared(n)
 	case n.Path != "" && !auto:

@@ -28,6 +28,14 @@ type Lane struct {
 	// "" where only lanes of this host reach each other.
 	Uplink string
 	lane.Network
+	Function Function // of a Functional path, where the lane is placed
+}
+
+// Function is the virtual function that a lane has.
+type Function struct {
+	Card   string // PCI address of the physical function
+	Number int    // on the card, from 0
+	Pool   int    // how many the card is to have
 }
 
 // Of returns what a path is to bring to a lane of the machine that root shows.
@@ -116,11 +124,16 @@ func (l Lane) Inside() *netdev.Peer {
 // link's step.
 func (l Lane) Steps(name string, link netdev.Link) ([]journal.Step, error) {
 	step, err := netdev.LinkStep(name, link)
-	steps := []journal.Step{namespace(Namespace(l.Name)), step}
+	return l.StepsWith(step), err
+}
+
+// StepsWith are those of Steps with another step that makes the device.
+func (l Lane) StepsWith(device journal.Step) []journal.Step {
+	steps := []journal.Step{namespace(Namespace(l.Name)), device}
 	if l.Rate > 0 {
 		steps = append(steps, netdev.RateStep(Namespace(l.Name), Device, l.Rate))
 	}
-	return steps, err
+	return steps
 }
 
 func namespace(name string) journal.Step {

@@ -113,9 +113,19 @@ type Tagger interface {
 	Beside(l, other Lane) error
 }
 
+// ownTags says whether a path needs no devices for tags.
+func ownTags(p Path) bool {
+	_, tagger := p.(Tagger)
+	_, functional := p.(Functional)
+	return tagger || functional
+}
+
 // taken are the uplinks that a lane takes by its path: its own, and that below its tags where the path puts
 // these on.
 func taken(p Path, l Lane) []string {
+	if _, is := p.(Functional); is {
+		return nil
+	}
 	if _, is := p.(Tagger); is && l.Uplink != l.Device {
 		return []string{l.Uplink, l.Device}
 	}
@@ -150,7 +160,7 @@ func Beside(paths []Path, l Lane, others []Lane) error {
 func Tags(paths []Path, lanes []Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	for _, l := range lanes {
-		if _, is := Find(paths, l.Network).(Tagger); is {
+		if ownTags(Find(paths, l.Network)) {
 			continue
 		}
 		for _, t := range l.tags() {
@@ -170,7 +180,7 @@ func Tags(paths []Path, lanes []Lane) ([]journal.Step, error) {
 // PossibleTags says why a lane cannot have its tags on the machine that root shows, which is not asked for
 // more than it shows: a module that can be loaded is enough.
 func PossibleTags(root fs.FS, p Path, l Lane) error {
-	if _, is := p.(Tagger); is || len(l.tags()) == 0 {
+	if ownTags(p) || len(l.tags()) == 0 {
 		return nil
 	}
 	if _, err := fs.Stat(root, "proc/net/vlan"); err == nil {

@@ -57,6 +57,11 @@ type Lane struct {
 	Spec        lane.Spec             `json:"spec"` // as declared, to place it again
 }
 
+// HasFunction says whether a virtual function is the lane's, by its PCI address.
+func (l Lane) HasFunction(address string) bool {
+	return slices.ContainsFunc(l.Devices, func(d Device) bool { return slices.Contains(d.Virtual, address) })
+}
+
 // Memory is an amount on one node.
 type Memory struct {
 	Node  int    `json:"node"`

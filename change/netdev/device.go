@@ -116,7 +116,7 @@ func (l Link) configure(target string) error {
 	if l.Peer == nil {
 		return nil
 	}
-	if err := l.Peer.configure(); err != nil {
+	if err := l.Peer.Configure(); err != nil {
 		return fmt.Errorf("%s in %s: %w", l.Peer.Name, l.Peer.Netns, err)
 	}
 	return nil
@@ -175,9 +175,9 @@ func setMTU(h *netlink.Handle, l netlink.Link, mtu int) error {
 	return nil
 }
 
-// configure gives the inner end its addresses and routes and sets it up. Duplicate address detection would
-// hold IPv6 back for a second, on a link where Isolane hands out all addresses.
-func (p Peer) configure() error {
+// Configure gives the device in the namespace its addresses and routes and sets it up. Duplicate address
+// detection would hold IPv6 back for a second, on a link where Isolane hands out all addresses.
+func (p Peer) Configure() error {
 	h, l, err := Find(p.Netns, p.Name)
 	if err != nil || l == nil {
 		return errors.Join(err, fs.ErrNotExist)
@@ -232,7 +232,7 @@ func (l Link) differs(target string) (string, error) {
 		}
 	}
 	if l.Peer != nil {
-		more, err := l.Peer.differs()
+		more, err := l.Peer.Differs()
 		if err != nil {
 			return "", err
 		}
@@ -241,7 +241,8 @@ func (l Link) differs(target string) (string, error) {
 	return strings.Join(what, ", "), nil
 }
 
-func (p Peer) differs() (what []string, err error) {
+// Differs says what of the device in the namespace is not as Configure makes it.
+func (p Peer) Differs() (what []string, err error) {
 	h, l, err := Find(p.Netns, p.Name)
 	if err != nil || l == nil {
 		return []string{"no " + p.Name + " in " + p.Netns}, err
@@ -276,6 +277,41 @@ func (p Peer) differs() (what []string, err error) {
 		}
 	}
 	return what, nil
+}
+
+// OfPCI is the name of the network device of a PCI function in the network namespace of this thread, see In;
+// "" where it has none there.
+func OfPCI(address string) (string, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return "", err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	for _, device := range all {
+		info, ierr := unix.IoctlGetEthtoolDrvinfo(fd, device.Name)
+		if ierr == nil && unix.ByteSliceToString(info.Bus_info[:]) == address {
+			return device.Name, nil
+		}
+	}
+	return "", nil
+}
+
+// MoveTo brings a device into a named namespace, or into that of the host for "".
+func MoveTo(h *netlink.Handle, l netlink.Link, netns string) error {
+	name := Dir + "/" + netns
+	if netns == "" { // not that of the process: its first thread may have ended in another one, see In
+		name = "/proc/thread-self/ns/net"
+	}
+	ns, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("network namespace %s: %w", name, err)
+	}
+	defer unix.Close(ns)
+	return h.LinkSetNsFd(l, ns)
 }
 
 func openDescriptor(name string) (int, error) {

@@ -19,6 +19,7 @@ import (
 	"isolane.dev/isolane/netpath/express"
 	"isolane.dev/isolane/netpath/macvlan"
 	"isolane.dev/isolane/netpath/ovs"
+	"isolane.dev/isolane/netpath/sriov"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/cyclictest"
 	"isolane.dev/isolane/probe/echo"
@@ -34,7 +35,8 @@ import (
 // paths are the ways for packets to reach a workload. spec.network.path: auto takes the first that can be,
 // and a scenario without a path the last.
 func paths() []netpath.Path {
-	return []netpath.Path{express.Path{}, macvlan.Path{}, ovs.Path{}, bridge.Path{GRO: true}, bridge.Path{}}
+	return []netpath.Path{sriov.Path{}, express.Path{}, macvlan.Path{}, ovs.Path{}, bridge.Path{GRO: true},
+		bridge.Path{}}
 }
 
 // kinds are what a scenario may name: the conditions that can differ between cells, and the measuring
@@ -56,5 +58,6 @@ func kinds() scenario.Drivers {
 func options() lanes.Options {
 	ops := ovs.Ops()
 	maps.Copy(ops, express.Ops())
+	maps.Copy(ops, sriov.Ops())
 	return lanes.Options{Paths: paths(), Ops: ops}.Complete()
 }

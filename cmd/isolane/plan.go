@@ -59,7 +59,7 @@ func planCommand() *cobra.Command {
 			case here && !repack: // on the machine as it was before the lanes in force
 				p, h, err = l.Want(want, false)
 			default:
-				if err = enforce.Unchosen(want); err == nil {
+				if want, err = enforce.Elsewhere(options().Paths, want); err == nil {
 					p, err = solve(h, p, want)
 				}
 			}

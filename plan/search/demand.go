@@ -153,9 +153,6 @@ func resolveNear(m *stock.Machine, a *demand, dropped bool) error {
 func perDevice(m *stock.Machine, a demand, all bool) ([]demand, error) {
 	net := a.spec.Network
 	a.vfs = net.VFs
-	if net.Path == "sriov" {
-		a.vfs = max(1, a.vfs)
-	}
 	var devices []int
 	switch at := m.FindDevice(net.Device); {
 	case net.Device == "" && a.vfs == 0:
@@ -169,13 +166,13 @@ func perDevice(m *stock.Machine, a demand, all bool) ([]demand, error) {
 			}
 		}
 		if len(devices) == 0 {
-			return nil, fmt.Errorf("spec.network.path: sriov: no device has %d free virtual functions", a.vfs)
+			return nil, fmt.Errorf("spec.network.vfs: no device has %d free virtual functions", a.vfs)
 		}
 	case at < 0:
 		return nil, fmt.Errorf("spec.network.device: %q: the machine has %s", Shorten(net.Device), deviceNames(m))
 	case a.vfs > m.FreeVFs(at, a.name):
-		return nil, fmt.Errorf("spec.network: %s has %d free virtual functions, the lane wants %d",
-			Shorten(net.Device), m.FreeVFs(at, a.name), a.vfs)
+		return nil, fmt.Errorf("spec.network: %s has %d free virtual functions, the lane wants %d%s",
+			Shorten(net.Device), m.FreeVFs(at, a.name), a.vfs, inUse(m, at))
 	default:
 		if has, known := m.Queues(at); known && net.Queues > has {
 			return nil, fmt.Errorf("spec.network.queues: %s has %d whose interrupts can be moved, the lane wants %d",
@@ -198,6 +195,17 @@ func perDevice(m *stock.Machine, a demand, all bool) ([]demand, error) {
 		}
 	}
 	return ways, nil
+}
+
+// inUse says by whom virtual functions of a device are used that are no lane's.
+func inUse(m *stock.Machine, device int) string {
+	text := ""
+	for _, d := range m.Host.PCIDevices {
+		if slices.Contains(m.Host.PCIDevices[device].VFs, d.Address) && d.InUse != "" {
+			text += "; " + d.Address + ": " + d.InUse
+		}
+	}
+	return text
 }
 
 func nodeIDs(m *stock.Machine) string { return orNone(m.IDs(1<<len(m.Nodes) - 1).String()) }

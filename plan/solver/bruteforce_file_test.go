@@ -75,7 +75,7 @@ func (p *bruteProblem) randomBefore(r *rand.Rand, f *referee, name string, comin
 		l.spec.Memory.Hugepages = map[string]quantity.Bytes{pageName(pages[0]): bruteGiB}
 	}
 	if len(p.m.devices) > 0 && r.IntN(4) == 0 {
-		l.spec.Network = lane.Network{Path: "sriov", Device: p.m.devices[r.IntN(len(p.m.devices))].netdev}
+		l.spec.Network = lane.Network{Path: "sriov", VFs: 1, Device: p.m.devices[r.IntN(len(p.m.devices))].netdev}
 	}
 	s := newBruteSearch(f, p.before, []*bruteLane{l})
 	l = s.lanes[s.first]
@@ -191,7 +191,7 @@ func (p *bruteProblem) randomNetwork(r *rand.Rand, s *lane.Spec) {
 		s.Network.Queues = 1 + r.IntN(3)
 	case 1, 2:
 		s.Network.Path = "sriov"
-		s.Network.VFs = r.IntN(3)
+		s.Network.VFs = 1 + r.IntN(2)
 		if r.IntN(3) == 0 {
 			s.Network.Device = ""
 		}

@@ -229,7 +229,7 @@ func (s *bruteSearch) devices(l *bruteLane) []int {
 	switch n := l.spec.Network; {
 	case n.Device != "":
 		return []int{s.f.m.device(n.Device)}
-	case n.Path == "sriov":
+	case n.VFs > 0:
 		var all []int
 		for d := range s.f.m.devices {
 			all = append(all, d)
@@ -239,12 +239,7 @@ func (s *bruteSearch) devices(l *bruteLane) []int {
 	return []int{-1}
 }
 
-func functions(s lane.Spec) int {
-	if s.Network.Path != "sriov" {
-		return 0
-	}
-	return max(1, s.Network.VFs)
-}
+func functions(s lane.Spec) int { return s.Network.VFs }
 
 // cpuSets gives the sets of CPUs for a lane, one of each kind of those that are alike.
 func (s *bruteSearch) cpuSets(l *bruteLane, others []*bruteLane, use func(cpus, idle mask)) {

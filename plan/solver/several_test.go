@@ -283,7 +283,7 @@ func TestChangeHelps(t *testing.T) {
 		t.Errorf("%s, %v", show(p), err)
 	}
 	// Where none is known, the refusal says so.
-	if _, err = Solve(h, plan.Placement{}, declare(t, "a: {cpus: {count: 1}, network: {path: sriov}}")); err == nil ||
+	if _, err = Solve(h, plan.Placement{}, declare(t, "a: {cpus: {count: 1}, network: {path: sriov, vfs: 1}}")); err == nil ||
 		!strings.HasSuffix(err.Error(), "; no change of one lane is known that would help") {
 		t.Error(err)
 	}

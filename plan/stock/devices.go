@@ -27,40 +27,30 @@ func (m *Machine) DeviceNode(d int) NodeSet {
 
 // FreeVFs is how many virtual functions of a device no lane other than the one of that name has.
 func (m *Machine) FreeVFs(d int, name string) int {
-	dev := m.Host.PCIDevices[d]
-	if dev.SRIOV == nil {
-		return 0
-	}
-	n := dev.SRIOV.TotalVFs
-	for _, l := range m.Lanes {
-		for _, has := range l.Devices {
-			if has.Address == dev.Address && l.Name != name {
-				n -= len(has.VFs)
-			}
-		}
-	}
-	return n
+	return len(m.freeVFs(m.Host.PCIDevices[d], name))
+}
+
+func (m *Machine) freeVFs(dev host.PCIDevice, name string) []int {
+	return slices.DeleteFunc(m.Host.FreeFunctions(dev), func(n int) bool {
+		return slices.ContainsFunc(m.Lanes, func(l plan.Lane) bool {
+			return l.Name != name && slices.ContainsFunc(l.Devices, func(has plan.Device) bool {
+				return has.Address == dev.Address && slices.Contains(has.VFs, n)
+			})
+		})
+	})
 }
 
 // Functions are what a lane gets of a device, with the first virtual functions that no lane has.
 func (m *Machine) Functions(device, vfs int) plan.Device {
 	dev := m.Host.PCIDevices[device]
 	d := plan.Device{Address: dev.Address}
-	var taken []int
-	for _, l := range m.Lanes {
-		for _, has := range l.Devices {
-			if has.Address == dev.Address {
-				taken = append(taken, has.VFs...)
-			}
-		}
+	if vfs == 0 {
+		return d
 	}
-	for i := 0; len(d.VFs) < vfs; i++ {
-		if slices.Contains(taken, i) {
-			continue
-		}
-		d.VFs = append(d.VFs, i)
-		if i < len(dev.VFs) {
-			d.Virtual = append(d.Virtual, dev.VFs[i])
+	d.VFs = m.freeVFs(dev, "")[:vfs]
+	for _, n := range d.VFs {
+		if n < len(dev.VFs) {
+			d.Virtual = append(d.Virtual, dev.VFs[n])
 		}
 	}
 	return d

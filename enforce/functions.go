@@ -1,0 +1,122 @@
+package enforce
+
+import (
+	"context"
+	"slices"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/plan"
+)
+
+// device finds a PCI device by its address or one of its interfaces; the zero one where there is none.
+func device(h host.Host, name string) host.PCIDevice {
+	for _, d := range h.PCIDevices {
+		if d.Address == name || slices.Contains(d.Netdevs, name) {
+			return d
+		}
+	}
+	return host.PCIDevice{}
+}
+
+// freeFunctions is how many of the virtual functions that a card has a lane could have, beside those in force
+// and those chosen.
+func (l *Lanes) freeFunctions(h host.Host, name, card string, chosen []lane.Lane) int {
+	d := device(h, card)
+	if d.SRIOV == nil || d.SRIOV.NumVFs == 0 {
+		return 0
+	}
+	free := len(h.FreeFunctions(d))
+	has := func(placed plan.Lane) int {
+		n := 0
+		for _, of := range placed.Devices {
+			if of.Address == d.Address {
+				n += len(of.VFs)
+			}
+		}
+		return n
+	}
+	for _, placed := range l.Placement.Lanes {
+		if placed.Name != name {
+			free -= has(placed)
+		}
+	}
+	for _, c := range chosen {
+		placed, _ := l.Placement.Lane(c.Metadata.Name)
+		if n := c.Spec.Network; n.VFs > 0 && device(h, n.Device).Address == d.Address {
+			free -= max(0, n.VFs-has(placed))
+		}
+	}
+	return free
+}
+
+// function is the virtual function of a lane; the zero one where it has none.
+func function(h host.Host, placed plan.Lane) netpath.Function {
+	for _, d := range placed.Devices {
+		if len(d.VFs) == 0 {
+			continue
+		}
+		f := netpath.Function{Card: d.Address, Number: d.VFs[0], Pool: d.VFs[0] + 1}
+		if s := device(h, d.Address).SRIOV; s != nil {
+			f.Pool = max(f.Pool, s.Pool())
+		}
+		return f
+	}
+	return netpath.Function{}
+}
+
+func hasFunctions(p plan.Placement) bool {
+	return slices.ContainsFunc(p.Lanes, func(l plan.Lane) bool { return function(host.Host{}, l).Card != "" })
+}
+
+// withFunctions is a placement with the addresses and interrupts of virtual functions that the host has now:
+// a lane's own steps make functions, and their drivers take interrupts when the devices are set up.
+func withFunctions(h host.Host, p plan.Placement) plan.Placement {
+	p.Lanes = slices.Clone(p.Lanes)
+	for i, l := range p.Lanes {
+		if function(h, l).Card == "" {
+			continue
+		}
+		l.Devices, l.Interrupts = slices.Clone(l.Devices), nil
+		for j, d := range l.Devices {
+			l.Devices[j].Virtual = nil
+			has := device(h, d.Address).VFs
+			for _, n := range d.VFs {
+				if n < len(has) {
+					l.Devices[j].Virtual = append(l.Devices[j].Virtual, has[n])
+				}
+			}
+		}
+		cpus := l.CPUs.Slice()
+		for _, irq := range h.Interrupts {
+			if irq.Device != nil && l.HasFunction(*irq.Device) && (irq.Managed == nil || !*irq.Managed) {
+				l.Interrupts = append(l.Interrupts,
+					plan.Interrupt{IRQ: irq.IRQ, CPU: cpus[len(l.Interrupts)%len(cpus)]})
+			}
+		}
+		p.Lanes[i] = l
+	}
+	return p
+}
+
+// withInterrupts looks at the host again, where functions are in their lanes by now, and brings their
+// interrupts to the lanes' CPUs.
+func (l *Lanes) withInterrupts(
+	ctx context.Context, a *Applied,
+) (v knob.View, want []journal.Step, refused []journal.Refused, err error) {
+	l.before = nil
+	if v, err = l.View(); err != nil {
+		return v, nil, nil, err
+	}
+	a.fill(&v)
+	a.Placement = withFunctions(v.Host, a.Placement)
+	if want, err = l.steps(v, a.Placement); err != nil {
+		return v, nil, nil, err
+	}
+	refused, left, err := l.journal.Reconcile(ctx, want)
+	l.Left = append(l.Left, left...)
+	return v, want, refused, err
+}

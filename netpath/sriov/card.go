@@ -1,0 +1,153 @@
+package sriov
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+)
+
+const devices = "/sys/bus/pci/devices"
+
+var pciAddress = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
+
+// card is a physical function.
+type card struct {
+	address string
+	device  string // its network device
+}
+
+// cardOf finds a card by its network device or its PCI address.
+func cardOf(name string) (card, error) {
+	c := card{address: name}
+	if !pciAddress.MatchString(name) {
+		link, err := os.Readlink(path.Join("/sys/class/net", name, "device"))
+		if err != nil {
+			return c, err
+		}
+		c.address = path.Base(link)
+	}
+	found, err := os.ReadDir(c.file("net"))
+	if err == nil && len(found) == 0 {
+		err = fs.ErrNotExist
+	}
+	if err == nil {
+		c.device = found[0].Name()
+	}
+	return c, err
+}
+
+func (c card) file(name string) string { return path.Join(devices, c.address, name) }
+
+func (c card) number(name string) (int, error) {
+	text, err := os.ReadFile(c.file(name))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+// functions are the addresses of the virtual functions that there are.
+func (c card) functions() []string {
+	var all []string
+	for {
+		link, err := os.Readlink(c.file(fmt.Sprint("virtfn", len(all))))
+		if err != nil {
+			return all
+		}
+		all = append(all, path.Base(link))
+	}
+}
+
+// KindPool is how many virtual functions a card has: the target is its PCI address, the value the content of
+// sriov_numvfs (Documentation/ABI/testing/sysfs-bus-pci), with those that are in use.
+const KindPool = "vfs"
+
+type pool struct{}
+
+func (pool) Check(s journal.Step) error {
+	n, err := strconv.Atoi(s.After)
+	if pciAddress.MatchString(s.Target) && (err == nil && n >= 0 || s.After == "") {
+		return nil
+	}
+	return fmt.Errorf("vfs %s %q: expected a PCI address and a number", s.Target, s.After)
+}
+
+// Read adds who uses functions: these are not taken away.
+func (pool) Read(_ context.Context, s journal.Step) (string, error) {
+	c := card{address: s.Target}
+	n, err := c.number("sriov_numvfs")
+	text := strconv.Itoa(n)
+	for _, vf := range c.functions() {
+		if by := host.FunctionInUse(os.DirFS("/"), vf); by != "" && by != "no driver" {
+			text += ", " + vf + ": " + by
+		}
+	}
+	return text, err
+}
+
+// InForce compares the number.
+func (o pool) InForce(ctx context.Context, s journal.Step) (bool, error) {
+	now, err := o.Read(ctx, s)
+	number, _, _ := strings.Cut(now, ",")
+	return number == s.After, err
+}
+
+// Write makes functions where there are none, or takes all away, as the kernel lets it be done.
+func (pool) Write(ctx context.Context, s journal.Step, value string) error {
+	c := card{address: s.Target}
+	now, err := c.number("sriov_numvfs")
+	if err != nil {
+		return err
+	}
+	if now > 0 && value != "0" {
+		return fmt.Errorf("%s: there are %d virtual functions, and the kernel makes others only where there are "+
+			"none: release the lanes with functions of this card, echo 0 > %[1]s, then apply",
+			c.file("sriov_numvfs"), now)
+	}
+	if err = os.WriteFile(c.file("sriov_numvfs"), []byte(value), 0); err != nil || value == "0" {
+		return err
+	}
+	return wait(ctx, 5*time.Second, func() bool { // their drivers, which make the devices
+		for _, vf := range c.functions() {
+			if host.FunctionInUse(os.DirFS("/"), vf) != "" {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// wait asks again and again, until it is so or the time is over, which is no error.
+func wait(ctx context.Context, most time.Duration, is func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for !is() {
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return nil
+			}
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// Name says what is set.
+func (pool) Name(s journal.Step) string { return "virtual functions of " + s.Target }
+
+// Shell writes the number.
+func (pool) Shell(s journal.Step) string {
+	return fmt.Sprintf("echo %s > %s", s.After, card{address: s.Target}.file("sriov_numvfs"))
+}

@@ -1,0 +1,247 @@
+package sriov
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/change/netdev"
+)
+
+// at is a virtual function as it is now.
+type at struct {
+	target
+	function
+	h      *netlink.Handle // of the card's namespace
+	pf     netlink.Link
+	inLane bool // its device is in the lane's namespace
+}
+
+// find opens what a step is of: fs.ErrNotExist where there is no such function. The caller closes the handle.
+func find(text string) (a at, err error) {
+	if a.target, err = parseTarget(text); err != nil {
+		return a, err
+	}
+	c, err := cardOf(a.card)
+	all := c.functions()
+	if err == nil && a.number >= len(all) {
+		err = fmt.Errorf("%s: %w", c.file(fmt.Sprint("virtfn", a.number)), fs.ErrNotExist)
+	}
+	if err != nil {
+		return a, err
+	}
+	if a.h, a.pf, err = netdev.Find("", c.device); err == nil && a.pf == nil {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return a, err
+	}
+	for _, vf := range a.pf.Attrs().Vfs {
+		if vf.ID == a.number {
+			a.Settings = settings{MAC: vf.Mac.String(), VLAN: vf.Vlan, QoS: vf.Qos, Spoof: vf.Spoofchk,
+				Trust: vf.Trust == 1} // else off, or not known
+			if vf.Vlan > 0 {
+				a.Settings.Proto = vf.VlanProto
+			}
+		}
+	}
+	if err = a.findDevice(all[a.number]); err != nil {
+		a.h.Close()
+	}
+	return a, err
+}
+
+// findDevice looks for the function's device in the lane and on the host; one that is elsewhere has no name.
+func (a *at) findDevice(address string) error {
+	look := func() (err error) { a.Name, err = netdev.OfPCI(address); return err }
+	err := netdev.In(a.netns, look)
+	if a.inLane = a.Name != ""; a.inLane || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err = look(); err != nil || a.Name == "" {
+		return err
+	}
+	l, err := a.h.LinkByName(a.Name)
+	if err == nil {
+		a.MAC, a.MTU = l.Attrs().HardwareAddr.String(), l.Attrs().MTU
+	}
+	return err
+}
+
+// set sets what differs of the card's settings for the function, the MAC address first or last: it says whose
+// the function is.
+func (a *at) set(want settings, macFirst bool) error {
+	now := a.Settings
+	address, err := net.ParseMAC(want.MAC)
+	mac := func() error {
+		if now.MAC == want.MAC {
+			return nil
+		}
+		return a.h.LinkSetVfHardwareAddr(a.pf, a.number, address)
+	}
+	if err == nil && macFirst {
+		err = mac()
+	}
+	if err == nil && (now.VLAN != want.VLAN || now.QoS != want.QoS || now.Proto != want.Proto) {
+		err = a.h.LinkSetVfVlanQosProto(a.pf, a.number, want.VLAN, want.QoS, cmp.Or(want.Proto, unix.ETH_P_8021Q))
+	}
+	if err == nil && now.Spoof != want.Spoof {
+		err = a.h.LinkSetVfSpoofchk(a.pf, a.number, want.Spoof)
+	}
+	if err == nil && now.Trust != want.Trust {
+		err = a.h.LinkSetVfTrust(a.pf, a.number, want.Trust)
+	}
+	if err == nil && !macFirst {
+		err = mac()
+	}
+	if err != nil {
+		return fmt.Errorf("ip link set %s vf %d %s: %w", a.pf.Attrs().Name, a.number, want, err)
+	}
+	a.Settings = want
+	return nil
+}
+
+// give brings the function's device into the lane.
+func (a *at) give(ctx context.Context, f function) error {
+	if a.Name == "" {
+		return fmt.Errorf("virtual function %d of %s has no network device here: expected its driver to make one, "+
+			"and nobody else to have it", a.number, a.card)
+	}
+	if err := a.set(f.Settings, true); err != nil {
+		return err
+	}
+	if !a.inLane {
+		if err := a.move(a.h, a.netns); err != nil {
+			return err
+		}
+	}
+	h, err := netdev.Open(a.netns)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if err = a.rename(h, f.Lane.Name); err == nil {
+		err = a.takeMAC(h, f.Settings.MAC)
+	}
+	if err == nil {
+		err = f.Lane.Configure()
+	}
+	if err != nil {
+		return fmt.Errorf("%s in %s: %w", f.Lane.Name, a.netns, err)
+	}
+	if a.pf.Attrs().RawFlags&unix.IFF_RUNNING == 0 {
+		return nil
+	}
+	return wait(ctx, 5*time.Second, func() bool { // the card tells the function of its link
+		l, lerr := h.LinkByName(f.Lane.Name)
+		return lerr != nil || l.Attrs().RawFlags&unix.IFF_RUNNING != 0
+	})
+}
+
+// putBack makes the function as it was found. While its device is in the lane the card's tag stays: the
+// lane's programs are to send nothing without it.
+func (a *at) putBack(f function) error {
+	if a.Name == "" {
+		return a.set(f.Settings, false)
+	}
+	h := a.h
+	if a.inLane {
+		var err error
+		if h, err = netdev.Open(a.netns); err != nil {
+			return err
+		}
+		defer h.Close()
+	}
+	err := a.rename(h, a.mark())
+	if err == nil {
+		tagged := a.Settings
+		tagged.MAC = f.Settings.MAC
+		err = a.set(tagged, true)
+	}
+	if err == nil && f.MAC != "" {
+		err = a.takeMAC(h, f.MAC)
+	}
+	if l, lerr := h.LinkByName(a.Name); err == nil && f.MTU > 0 {
+		if err = lerr; err == nil && l.Attrs().MTU != f.MTU {
+			err = h.LinkSetMTU(l, f.MTU)
+		}
+	}
+	if err == nil && a.inLane {
+		err = a.move(h, "")
+	}
+	if err == nil {
+		err = a.set(f.Settings, false)
+	}
+	if err == nil {
+		err = a.rename(a.h, cmp.Or(f.Name, a.Name))
+	}
+	return err
+}
+
+// move brings the device into another namespace, down.
+func (a *at) move(h *netlink.Handle, netns string) error {
+	l, err := h.LinkByName(a.Name)
+	if err == nil {
+		err = h.LinkSetDown(l)
+	}
+	if err == nil {
+		err = netdev.MoveTo(h, l, netns)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", a.Name, err)
+	}
+	a.inLane = netns != ""
+	return nil
+}
+
+// rename gives the device another name, which it must be down for.
+func (a *at) rename(h *netlink.Handle, name string) error {
+	if a.Name == name {
+		return nil
+	}
+	l, err := h.LinkByName(a.Name)
+	if err == nil {
+		err = h.LinkSetDown(l)
+	}
+	if err == nil {
+		err = h.LinkSetName(l, name)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: name %s: %w", a.Name, name, err)
+	}
+	a.Name = name
+	return nil
+}
+
+// takeMAC lets the device have the MAC address that the card has for it: drivers such as igbvf ask for it
+// when the device has been up, and let nobody set it.
+func (a *at) takeMAC(h *netlink.Handle, mac string) error {
+	l, err := h.LinkByName(a.Name)
+	if err != nil || l.Attrs().HardwareAddr.String() == mac {
+		return err
+	}
+	if err = h.LinkSetUp(l); err == nil {
+		err = h.LinkSetDown(l)
+	}
+	if err == nil {
+		l, err = h.LinkByName(a.Name)
+	}
+	if err != nil || l.Attrs().HardwareAddr.String() == mac {
+		return err
+	}
+	address, err := net.ParseMAC(mac)
+	if err == nil {
+		err = h.LinkSetHardwareAddr(l, address)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: address %s: %w", a.Name, mac, err)
+	}
+	return err
+}

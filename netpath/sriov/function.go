@@ -1,0 +1,230 @@
+package sriov
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
+)
+
+// KindFunction gives a lane a virtual function: the target is CARD/NUMBER/NAMESPACE, the values are a
+// function as JSON, that in the lane and that which was found.
+const KindFunction = "vf"
+
+// Ops are the operations of both kinds.
+func Ops() map[string]journal.Op {
+	return map[string]journal.Op{KindPool: pool{}, KindFunction: functionOp{}}
+}
+
+// function is a virtual function in a lane, or as it was found.
+type function struct {
+	Lane     *netdev.Peer `json:"lane,omitempty"` // its device there; nil: as found
+	Name     string       `json:"name,omitempty"` // of its device on the host, as found
+	MAC      string       `json:"mac,omitempty"`  // of its device, as found
+	MTU      int          `json:"mtu,omitempty"`  // of its device, as found
+	Settings settings     `json:"settings"`
+}
+
+// settings are those that the card has for a function (ip-link(8), vf).
+type settings struct {
+	MAC   string `json:"mac"`
+	VLAN  int    `json:"vlan,omitempty"`
+	QoS   int    `json:"qos,omitempty"`
+	Proto int    `json:"proto,omitempty"` // of the tag, 0x8100 is 802.1Q
+	Spoof bool   `json:"spoofCheck"`
+	Trust bool   `json:"trust"`
+}
+
+// String says in the words of ip-link(8) what they are.
+func (s settings) String() string {
+	word := map[bool]string{true: "on", false: "off"}
+	return fmt.Sprintf("mac %s vlan %d spoofchk %s trust %s", s.MAC, s.VLAN, word[s.Spoof], word[s.Trust])
+}
+
+// target is what a step is of.
+type target struct {
+	card   string
+	number int
+	netns  string
+}
+
+func (t target) String() string { return fmt.Sprintf("%s/%d/%s", t.card, t.number, t.netns) }
+
+func parseTarget(text string) (t target, err error) {
+	words := strings.Split(text, "/")
+	if len(words) != 3 || !pciAddress.MatchString(words[0]) {
+		return t, fmt.Errorf("%q: expected CARD/NUMBER/NAMESPACE", text)
+	}
+	t.card, t.netns = words[0], words[2]
+	if t.number, err = strconv.Atoi(words[1]); err == nil {
+		err = netdev.CheckName(t.netns)
+	}
+	return t, err
+}
+
+// mark is the name of the lane's device on the host while it is on its way back.
+func (t target) mark() string {
+	return netpath.DeviceName("isls-", strings.TrimPrefix(t.netns, "isolane-"))
+}
+
+func parse(value string) (f function, err error) {
+	if err = json.Unmarshal([]byte(value), &f); err != nil {
+		err = fmt.Errorf("%q: expected a virtual function in JSON", value)
+	}
+	return f, err
+}
+
+// ofLane is which of a step's values is that in the lane.
+func ofLane(s journal.Step) (value string, f function, err error) {
+	for _, value = range []string{s.After, s.Before} {
+		if f, err = parse(value); err == nil && f.Lane != nil {
+			return value, f, nil
+		}
+	}
+	return "", f, fmt.Errorf("vf %s: expected a virtual function in a lane", s.Target)
+}
+
+type functionOp struct{}
+
+func (functionOp) Check(s journal.Step) error {
+	t, err := parseTarget(s.Target)
+	if err != nil {
+		return err
+	}
+	_, f, err := ofLane(s)
+	if err == nil && f.Lane.Netns != t.netns {
+		err = fmt.Errorf("vf %s: namespace %q", s.Target, f.Lane.Netns)
+	}
+	if err == nil {
+		err = netdev.CheckDevice(f.Lane.Name)
+	}
+	return err
+}
+
+// Read says that a function is the lane's from the first change of it to the last: the card has the lane's
+// MAC address for it, or its device is in the lane, or on its way back.
+func (functionOp) Read(_ context.Context, s journal.Step) (string, error) {
+	value, f, err := ofLane(s)
+	if err != nil {
+		return "", err
+	}
+	a, err := find(s.Target)
+	if err != nil {
+		return "", err
+	}
+	defer a.h.Close()
+	if a.inLane || a.Settings.MAC == f.Settings.MAC || a.Name == a.mark() {
+		return value, nil
+	}
+	data, err := json.Marshal(a.function)
+	return string(data), err
+}
+
+// InForce says whether the function is the lane's with all that belongs to it.
+func (o functionOp) InForce(ctx context.Context, s journal.Step) (bool, error) {
+	now, err := o.Read(ctx, s)
+	if err != nil || now != s.After {
+		return false, err
+	}
+	what, err := differs(s)
+	return what == "", err
+}
+
+// differs says what of a function is not as the lane has it.
+func differs(s journal.Step) (string, error) {
+	_, f, err := ofLane(s)
+	if err != nil {
+		return "", err
+	}
+	a, err := find(s.Target)
+	if err != nil {
+		return "", err
+	}
+	defer a.h.Close()
+	var what []string
+	if a.Settings != f.Settings {
+		what = append(what, a.Settings.String())
+	}
+	if !a.inLane || a.Name != f.Lane.Name {
+		return strings.Join(append(what, "no "+f.Lane.Name+" in "+a.netns), ", "), nil
+	}
+	more, err := f.Lane.Differs()
+	return strings.Join(append(what, more...), ", "), err
+}
+
+// Write gives the function to the lane, or puts it back as it was found.
+func (functionOp) Write(ctx context.Context, s journal.Step, value string) error {
+	f, err := parse(value)
+	if err != nil {
+		return err
+	}
+	a, err := find(s.Target)
+	if err != nil {
+		return err
+	}
+	defer a.h.Close()
+	if f.Lane == nil {
+		return a.putBack(f)
+	}
+	if a.inLane && s.Replaced != "" && s.Replaced != value { // made anew: no address of before stays
+		found, perr := parse(s.Before)
+		if err = errors.Join(perr, a.putBack(found)); err != nil {
+			return err
+		}
+	}
+	return a.give(ctx, f)
+}
+
+// Name says what it is.
+func (functionOp) Name(s journal.Step) string {
+	t, _ := parseTarget(s.Target)
+	return fmt.Sprintf("virtual function %d of %s in %s", t.number, t.card, t.netns)
+}
+
+// Describe says what comes or goes.
+func (o functionOp) Describe(s journal.Step) (name, from, to string) {
+	text := func(value string) string {
+		f, err := parse(value)
+		switch {
+		case err != nil:
+			return value
+		case f.Lane == nil:
+			return f.Settings.String()
+		}
+		return f.Settings.String() + strings.TrimPrefix(netdev.Link{Peer: f.Lane}.String(), " address "+f.Lane.MAC)
+	}
+	return o.Name(s), text(s.Before), text(s.After)
+}
+
+// DescribeDrift says what is no longer as the lane has it.
+func (o functionOp) DescribeDrift(s journal.Step) (expected, found string) {
+	_, found, expected = o.Describe(s)
+	what, err := differs(s)
+	if err != nil {
+		what = err.Error()
+	}
+	return expected, cmp.Or(what, found)
+}
+
+// Shell is ip-link(8), without what gives the device addresses.
+func (functionOp) Shell(s journal.Step) string {
+	t, err := parseTarget(s.Target)
+	f, ferr := parse(s.After)
+	if err != nil || ferr != nil {
+		return ""
+	}
+	c, _ := cardOf(t.card)
+	set := fmt.Sprintf("ip link set %s vf %d %s", cmp.Or(c.device, t.card), t.number, f.Settings)
+	if f.Lane == nil {
+		return fmt.Sprintf("ip -n %s link set %s netns 1 && %s", t.netns, netpath.Device, set)
+	}
+	return fmt.Sprintf("%s && ip link set $(ls %s/net) netns %s name %s", set,
+		c.file(fmt.Sprint("virtfn", t.number)), t.netns, f.Lane.Name)
+}

@@ -1,0 +1,137 @@
+// Package sriov is the path on which a lane has a virtual function of a card alone: the card's own switch
+// hands it the frames with its MAC address and VLAN tag, and its interrupts go to the lane's CPUs.
+package sriov
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
+)
+
+// Path is the path "sriov".
+type Path struct{}
+
+// Name returns "sriov".
+func (Path) Name() string { return "sriov" }
+
+// Functions is how many virtual functions a lane has.
+func (Path) Functions(lane.Network) int { return 1 }
+
+// Declared says what of a declaration cannot be.
+func (Path) Declared(n lane.Network) error {
+	switch {
+	case n.Device == "":
+		return errors.New("spec.network.device: path sriov needs one, the card")
+	case n.VLAN.Inner > 0:
+		return errors.New("spec.network.vlan.inner: path sriov has the card put one tag on: expected path " +
+			"bridge, macvlan or ovs for two")
+	case n.VFs > 1:
+		return fmt.Errorf("spec.network.vfs: %d: path sriov gives a lane one virtual function so far: expected 1",
+			n.VFs)
+	case n.Queues > 0:
+		return errors.New("spec.network.queues: with path sriov all interrupts of the lane's virtual function go " +
+			"to its CPUs: expected none")
+	}
+	return netpath.AnySource(n)
+}
+
+// Possible says why a lane cannot have the path on this host as it is. Whether a function is free the planner
+// says.
+func (Path) Possible(l netpath.Lane) error {
+	c, err := cardOf(l.Device)
+	if err != nil {
+		return fmt.Errorf("spec.network.device: %s is no network card: expected the physical function of one, or "+
+			"path bridge: %w", l.Device, err)
+	}
+	l.Device = c.device
+	u, err := l.FindUplink()
+	if err == nil {
+		err = u.Check(l.Network)
+	}
+	total, terr := c.number("sriov_totalvfs")
+	num, nerr := c.number("sriov_numvfs")
+	switch {
+	case err != nil:
+		return err
+	case terr != nil || nerr != nil || total == 0:
+		return fmt.Errorf("spec.network.device: %s has no virtual functions (%s): expected a card with SR-IOV, "+
+			"switched on in the firmware, or path bridge", l.Device, c.file("sriov_totalvfs"))
+	case num > 0:
+		return nil
+	}
+	if auto, aerr := c.number("sriov_drivers_autoprobe"); aerr == nil && auto == 0 {
+		return fmt.Errorf("spec.network.device: virtual functions of %s get no driver: echo 1 > %s", l.Device,
+			c.file("sriov_drivers_autoprobe"))
+	}
+	if module := c.missingDriver(); module != "" {
+		return fmt.Errorf("spec.network.device: virtual functions of %s would have no driver: modprobe %s",
+			l.Device, module)
+	}
+	return nil
+}
+
+// missingDriver is the module with the driver of virtual functions that nobody would load; "" where there is
+// a driver, or udev, which loads it, or it is not known.
+func (c card) missingDriver() string {
+	if _, err := os.Stat("/run/udev/control"); err == nil {
+		return ""
+	}
+	vendor, _ := os.ReadFile(c.file("vendor"))
+	device, _ := os.ReadFile(c.file("sriov_vf_device")) // without 0x
+	release := unix.Utsname{}
+	if unix.Uname(&release) != nil {
+		return ""
+	}
+	text, _ := os.ReadFile(path.Join("/lib/modules", unix.ByteSliceToString(release.Release[:]),
+		"modules.alias"))
+	id := func(number []byte) string {
+		return fmt.Sprintf("%08s", strings.ToUpper(strings.TrimPrefix(strings.TrimSpace(string(number)), "0x")))
+	}
+	_, rest, found := strings.Cut(string(text), "\nalias pci:v"+id(vendor)+"d"+id(device)+"sv*")
+	line, _, _ := strings.Cut(rest, "\n")
+	_, module, _ := strings.Cut(line, " ")
+	if _, err := os.Stat("/sys/bus/pci/drivers/" + module); err == nil || !found {
+		return ""
+	}
+	return module
+}
+
+// Steps return what makes the path of these lanes: the functions of each card, and the device of each lane.
+func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
+	var steps []journal.Step
+	pools := map[string]int{}
+	for _, l := range lanes {
+		if l.Function.Card == "" {
+			return nil, fmt.Errorf("lane %s has path sriov and no virtual function", l.Name)
+		}
+		pools[l.Function.Card] = max(pools[l.Function.Card], l.Function.Pool)
+	}
+	for _, l := range lanes {
+		f := l.Function
+		if pool := pools[f.Card]; pool > 0 {
+			steps = append(steps, journal.Step{Kind: KindPool, Target: f.Card, After: strconv.Itoa(pool)})
+			delete(pools, f.Card)
+		}
+		want := settings{MAC: l.MAC, VLAN: l.VLAN.Outer, Spoof: true}
+		if want.VLAN > 0 {
+			want.Proto = unix.ETH_P_8021Q
+		}
+		value, err := json.Marshal(function{Lane: l.Inside(), Settings: want})
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, l.StepsWith(journal.Step{Kind: KindFunction, After: string(value),
+			Target: target{f.Card, f.Number, netpath.Namespace(l.Name)}.String()})...)
+	}
+	return steps, nil
+}

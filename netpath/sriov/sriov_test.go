@@ -1,0 +1,108 @@
+package sriov
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
+)
+
+func TestDeclared(t *testing.T) {
+	for _, c := range []struct {
+		n    lane.Network
+		want string
+	}{
+		{lane.Network{Device: "eth1", VFs: 1, VLAN: lane.VLAN{Outer: 100}}, ""},
+		{lane.Network{}, "spec.network.device: "},
+		{lane.Network{Device: "eth1", VLAN: lane.VLAN{Outer: 100, Inner: 7}}, "spec.network.vlan.inner: "},
+		{lane.Network{Device: "eth1", VFs: 2}, "spec.network.vfs: 2: "},
+		{lane.Network{Device: "eth1", Queues: 1}, "spec.network.queues: "},
+		{lane.Network{Device: "eth1", Sources: []lane.Prefix{{}}}, "spec.network.sources: "},
+	} {
+		err := Path{}.Declared(c.n)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
+			t.Errorf("%+v: got %v, want %q", c.n, err, c.want)
+		}
+	}
+	l := netpath.Lane{Network: lane.Network{Path: "sriov", Device: "lo"}}
+	if err := (Path{}).Possible(l); err == nil || !strings.HasPrefix(err.Error(), "spec.network.device: lo ") {
+		t.Errorf("a device that is no card: %v", err)
+	}
+}
+
+// Lanes of one card share its functions, which come first, and no device of the card's tags is made.
+func TestSteps(t *testing.T) {
+	paths := []netpath.Path{Path{}}
+	var lanes []netpath.Lane
+	for i, name := range []string{"a", "b"} {
+		l := netpath.Of(fstest.MapFS{}, name, lane.Network{Path: "sriov", Device: "eth1", VLAN: lane.VLAN{Outer: 100},
+			Rate: 8e6})
+		l.Function = netpath.Function{Card: "0000:31:00.0", Number: i, Pool: 7}
+		lanes = append(lanes, l)
+	}
+	if tags, err := netpath.Tags(paths, lanes); err != nil || len(tags) > 0 {
+		t.Errorf("tags %v, %v", tags, err)
+	}
+	if err := netpath.Beside(paths, lanes[0], lanes[1:]); err != nil {
+		t.Error(err)
+	}
+	steps, err := Path{}.Steps(lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range steps {
+		got = append(got, s.Kind+" "+s.Target)
+		if op := Ops()[s.Kind]; op != nil {
+			if err = op.Check(s); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if want := "vfs 0000:31:00.0, netns isolane-a, vf 0000:31:00.0/0/isolane-a, rate isolane-a:eth0, netns isolane-b, " +
+		"vf 0000:31:00.0/1/isolane-b, rate isolane-b:eth0"; strings.Join(got, ", ") != want {
+		t.Errorf("got  %s\nwant %s", strings.Join(got, ", "), want)
+	}
+	var f function
+	if err = json.Unmarshal([]byte(steps[2].After), &f); err != nil || f.Lane == nil || f.Settings.MAC != lanes[0].MAC ||
+		f.Settings.VLAN != 100 || !f.Settings.Spoof || f.Settings.Trust {
+		t.Errorf("%+v, %v", f, err)
+	}
+	// A card that is gone is no error of those who take lanes back.
+	for _, s := range steps {
+		if op := Ops()[s.Kind]; op != nil {
+			if _, err = op.Read(context.Background(), s); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s: %v", s.Kind, err)
+			}
+		}
+	}
+	lanes[0].Function = netpath.Function{}
+	if _, err = (Path{}).Steps(lanes); err == nil {
+		t.Error("steps of a lane without a function")
+	}
+}
+
+// A journal is believed only where isolane can have written it.
+func TestCheck(t *testing.T) {
+	value := `{"lane":{"netns":"isolane-a","name":"eth0"},"settings":{}}`
+	for _, s := range []journal.Step{
+		{Kind: KindPool, Target: "../../x", After: "7"},
+		{Kind: KindPool, Target: "0000:31:00.0", After: "7 "},
+		{Kind: KindFunction, Target: "0000:31:00.0/0/..", After: value},
+		{Kind: KindFunction, Target: "0000:31:00.0/x/isolane-a", After: value},
+		{Kind: KindFunction, Target: "0000:31:00.0/0/isolane-b", After: value},
+		{Kind: KindFunction, Target: "0000:31:00.0/0/isolane-a", After: `{}`},
+		{Kind: KindFunction, Target: "0000:31:00.0/0/isolane-a", After: strings.Replace(value, "eth0", "a/b", 1)},
+	} {
+		if err := Ops()[s.Kind].Check(s); err == nil {
+			t.Errorf("%s is let through", s)
+		}
+	}
+}

@@ -33,8 +33,8 @@ test-lab: lab build
 	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 55m . -skip 'TestLab/(programs|restarts|services|functions)' | $(GO) run ./test/summary
 
 # Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
-# services, containers and machines in lanes beside systemd, and started again a hundred times. An hour, and only where
-# nothing else runs.
+# services, containers and machines in lanes beside systemd, and started again a hundred times; virtual functions of
+# cards. An hour and a quarter, and only where nothing else runs.
 test-workloads: lab build
 	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 90m . -run 'TestLab/(programs|restarts|services|functions)' | $(GO) run ./test/summary
 

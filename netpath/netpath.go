@@ -5,7 +5,14 @@
 package netpath
 
 import (
+	"context"
+	"errors"
+	"net"
 	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/change/netdev"
@@ -28,6 +35,30 @@ func (w Wire) Steps(joined bool) ([]journal.Step, error) {
 		Peer: &netdev.Peer{Netns: w.Netns, Name: Device, MAC: w.MAC, Addresses: w.Addresses, GRO: joined,
 			WireFrames: true}})
 	return []journal.Step{namespace(w.Netns), link}, err
+}
+
+// Reach lets the client and an address behind the uplink learn each other's MAC addresses, by a datagram to a
+// port that nobody has. A client that polls can keep the kernel from it: macvlan hands ARP on by a work item,
+// which on two CPUs has the client's. That no answer comes is no error.
+func (w Wire) Reach(ctx context.Context, address netip.Addr) error {
+	return netdev.In(w.Netns, func() error {
+		to := netip.AddrPortFrom(address, 9) // discard (RFC 863)
+		c, err := (&net.Dialer{}).DialContext(ctx, "udp", to.String())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if err = c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+			return err
+		}
+		if _, err = c.Write([]byte{0}); err == nil {
+			_, err = c.Read(make([]byte, 1))
+		}
+		if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		}
+		return err
+	})
 }
 
 // CongestionControl are the steps that make TCP in namespaces use an algorithm from the first moment of a

@@ -148,6 +148,9 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 	for _, f := range refused {
 		run.Notes = append(run.Notes, "refused: "+f.Err.Error())
 	}
+	if err == nil && r.scenario.Networked() {
+		err = wire().Reach(ctx, applicationAddresses()[0].Addr())
+	}
 	if err != nil {
 		return err
 	}

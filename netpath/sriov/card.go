@@ -68,6 +68,15 @@ func (c card) functions() []string {
 	}
 }
 
+// untested says of a card's driver that nobody has tried it.
+func (c card) untested() string {
+	driver, err := os.Readlink(c.file("driver"))
+	if name := path.Base(driver); err == nil && name != "igb" {
+		return " (untested with the driver " + name + ": only igb was tried)"
+	}
+	return ""
+}
+
 // KindPool is how many virtual functions a card has: the target is its PCI address, the value the content of
 // sriov_numvfs (Documentation/ABI/testing/sysfs-bus-pci), with those that are in use.
 const KindPool = "vfs"

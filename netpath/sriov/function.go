@@ -91,6 +91,15 @@ func ofLane(s journal.Step) (value string, f function, err error) {
 	return "", f, fmt.Errorf("vf %s: expected a virtual function in a lane", s.Target)
 }
 
+// look returns the value of a step that is in the lane, and the function as it is now; the caller closes its
+// handle.
+func look(s journal.Step) (value string, f function, a at, err error) {
+	if value, f, err = ofLane(s); err == nil {
+		a, err = find(s.Target)
+	}
+	return value, f, a, err
+}
+
 type functionOp struct{}
 
 func (functionOp) Check(s journal.Step) error {
@@ -111,11 +120,7 @@ func (functionOp) Check(s journal.Step) error {
 // Read says that a function is the lane's from the first change of it to the last: the card has the lane's
 // MAC address for it, or its device is in the lane, or on its way back.
 func (functionOp) Read(_ context.Context, s journal.Step) (string, error) {
-	value, f, err := ofLane(s)
-	if err != nil {
-		return "", err
-	}
-	a, err := find(s.Target)
+	value, f, a, err := look(s)
 	if err != nil {
 		return "", err
 	}
@@ -139,11 +144,7 @@ func (o functionOp) InForce(ctx context.Context, s journal.Step) (bool, error) {
 
 // differs says what of a function is not as the lane has it.
 func differs(s journal.Step) (string, error) {
-	_, f, err := ofLane(s)
-	if err != nil {
-		return "", err
-	}
-	a, err := find(s.Target)
+	_, f, a, err := look(s)
 	if err != nil {
 		return "", err
 	}
@@ -200,7 +201,8 @@ func (o functionOp) Describe(s journal.Step) (name, from, to string) {
 		}
 		return f.Settings.String() + strings.TrimPrefix(netdev.Link{Peer: f.Lane}.String(), " address "+f.Lane.MAC)
 	}
-	return o.Name(s), text(s.Before), text(s.After)
+	t, _ := parseTarget(s.Target)
+	return o.Name(s), text(s.Before), text(s.After) + card{address: t.card}.untested()
 }
 
 // DescribeDrift says what is no longer as the lane has it.

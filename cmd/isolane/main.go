@@ -83,7 +83,7 @@ func command() *cobra.Command {
 	cli.Fit(root)
 	for _, c := range []*cobra.Command{hostCommand(), auditCommand(), claimsCommand(), planCommand(),
 		coresCommand(), applyCommand(), diffCommand(), statusCommand(), watchCommand(), runCommand(),
-		attachCommand(), releaseCommand(), recoverCommand(), bootCommand(), proveCommand(), scenariosCommand(),
+		attachCommand(), releaseCommand(), recoverCommand(), historyCommand(), bootCommand(), proveCommand(), scenariosCommand(),
 		reportCommand(), compareCommand(), explainCommand(), versionCommand(), probeCommand(), unitCommand()} {
 		complete(c)
 		root.AddCommand(c)

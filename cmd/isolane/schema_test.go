@@ -20,6 +20,7 @@ import (
 	"isolane.dev/isolane/claims"
 	"isolane.dev/isolane/cores"
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
@@ -58,6 +59,7 @@ func documents() map[string]any {
 		"Comparison":       compare.Document{},
 		"Scenarios":        prove.Scenarios{},
 		"Version":          version.Version{},
+		"History":          history.List{},
 	}
 }
 

@@ -2,8 +2,8 @@ package history
 
 import "encoding/binary"
 
-// encode is an event without its time and lane, which are in its key: texts behind their lengths, then numbers, as
-// varints. JSON would take a second to read for a month. A later version adds fields at the end.
+// encode is an event without its time and lane, which are in its key: texts behind their lengths, then
+// numbers, as varints. JSON would take a second to read for a month. A later version adds fields at the end.
 func (e Event) encode() []byte {
 	var who Who
 	uid, cpu := -1, -1

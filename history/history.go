@@ -106,8 +106,8 @@ func (e *DamagedError) Error() string {
 }
 
 // Append writes events, in this order, behind those that the store in dir has, and lets go of those that are
-// beyond its bounds: 7 days, 64 MiB. It waits a second for others that write. A damaged store is put aside and
-// a new one begun: then the events are written, and the error is a *DamagedError.
+// beyond its bounds: 7 days, 64 MiB. It waits a second for others that write. A damaged store is put aside
+// and a new one begun: then the events are written, and the error is a *DamagedError.
 func Append(dir string, events ...Event) error {
 	if len(events) == 0 {
 		return nil
@@ -158,8 +158,8 @@ func (m moment) since(last moment) []Event {
 		if jump < 0 {
 			way = "back"
 		}
-		all = append(all, Event{Kind: Clock, What: fmt.Sprintf("the clock was set %s by %s since the event before, "+
-			"which was written at %s", way, jump.Abs().Round(time.Second), last.At.Format(time.RFC3339))})
+		all = append(all, Event{Kind: Clock, What: fmt.Sprintf("the clock was set %s by %s since the event "+
+			"before, which was written at %s", way, jump.Abs().Round(time.Second), last.At.Format(time.RFC3339))})
 	}
 	return all
 }

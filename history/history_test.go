@@ -26,26 +26,26 @@ var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 // at is a moment of a boot that was an hour before noon.
 func at(d time.Duration) moment { return moment{noon.Add(d), time.Hour + d, "one"} }
 
-func open(t testing.TB) store {
-	t.Helper()
-	return store{filepath.Join(t.TempDir(), "isolane"), 7 * 24 * time.Hour, 64 << 20}
+func open(tb testing.TB) store {
+	tb.Helper()
+	return store{filepath.Join(tb.TempDir(), "isolane"), 7 * 24 * time.Hour, 64 << 20}
 }
 
 func event(kind Kind, lane, what string) Event { return Event{Kind: kind, Lane: lane, What: what} }
 
-func write(t testing.TB, s store, m moment, all ...Event) {
-	t.Helper()
+func write(tb testing.TB, s store, m moment, all ...Event) {
+	tb.Helper()
 	if err := s.append(m, all); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
 // told is what was read, in short.
-func told(t testing.TB, s store, q Query) []string {
-	t.Helper()
+func told(tb testing.TB, s store, q Query) []string {
+	tb.Helper()
 	all, err := s.read(q)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var texts []string
 	for _, e := range all {
@@ -260,26 +260,25 @@ func TestRefused(t *testing.T) {
 // writer is the environment variable with which the test is started again to write until it is killed.
 const writer = "ISOLANE_HISTORY_WRITER"
 
-func TestMain(m *testing.M) {
-	dir := os.Getenv(writer)
-	if dir == "" {
-		os.Exit(m.Run())
-	}
+func writeOn(t *testing.T, dir string) {
+	t.Helper()
 	for n := 0; ; n++ {
 		if err := Append(dir, event(Drifted, "web", fmt.Sprint(os.Getpid(), " ", n))); err != nil {
-			fmt.Println(err)
-			os.Exit(1)
+			t.Fatal(err)
 		}
-		fmt.Println(n)
+		fmt.Fprintln(os.Stdout, n)
 	}
 }
 
 // However often a writer is killed, what it has been told is written is there, once and in order.
 func TestKilled(t *testing.T) {
+	if dir := os.Getenv(writer); dir != "" {
+		writeOn(t, dir)
+	}
 	dir := filepath.Join(t.TempDir(), "isolane")
 	written := map[string]int{} // by process: the last that it knows of
 	for range 20 {
-		cmd := exec.Command(os.Args[0])
+		cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
 		cmd.Env = append(os.Environ(), writer+"="+dir)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
@@ -343,6 +342,9 @@ func TestWrite(t *testing.T) {
 			{At: noon, Kind: PutBack, What: "/proc/irq/9/smp_affinity_list: expected 0, found 3", By: "irqbalance (612)",
 				Who: &Who{UID: 7, Command: "isolane watch --repair"}}}
 		l.Write(&b)
+		l.Lane = "wbe"
+		l.Write(&b)
+		l.Lane = "web"
 		golden.Check(t, filepath.Join("testdata", "list-"+columns+".want.txt"), b.Bytes())
 	}
 }

@@ -75,7 +75,7 @@ func readKey(b []byte) (key, error) {
 // with calls do with the store open: to write in one transaction that comes true as a whole, or to read.
 //
 // Where pages make no sense bbolt panics, and where they are missing the kernel sends SIGBUS: both are a
-// *DamagedError. Then only the file is unlocked and closed: bbolt would wait in Close for the transaction.
+// *DamagedError. Then only the file is unlocked and closed: bbolt would wait in Close for its transaction.
 func (s store) with(write bool, do func(*bolt.Tx) error) (err error) {
 	var file *os.File
 	options := &bolt.Options{Timeout: patience, ReadOnly: !write,
@@ -107,7 +107,8 @@ func (s store) with(write bool, do func(*bolt.Tx) error) (err error) {
 	return errors.Join(err, db.Close())
 }
 
-// explain says of an error of opening whether the file is damaged: that of a system call is not its content's.
+// explain says of an error of opening whether the file is damaged: that of a system call is not its content's
+// fault.
 func (s store) explain(err error) error {
 	var of syscall.Errno
 	switch {
@@ -129,15 +130,14 @@ func (s store) read(q Query) (found []Event, err error) {
 			return nil
 		}
 		n := 0
-		err := q.each(b, func(key, []byte) error { n++; return nil })
-		if err != nil {
-			return err
+		if cerr := q.each(b, func(key, []byte) error { n++; return nil }); cerr != nil {
+			return cerr
 		}
 		found = make([]Event, 0, n) // to make room bit by bit takes longer than to read the keys twice
 		return q.each(b, func(k key, stored []byte) error {
-			e, err := decode(k, stored)
+			e, derr := decode(k, stored)
 			found = append(found, e)
-			return err
+			return derr
 		})
 	})
 	if errors.Is(err, fs.ErrNotExist) {
@@ -275,9 +275,9 @@ func clip(text string) string {
 	return text[:at] + "…"
 }
 
-// prune lets go of the events that were written first: those that are too old, and where the file is nearly as
-// large as it may be, a sixteenth of it; bbolt uses their pages again. now is the earlier of this writing and the
-// one before: a clock that is wrong once takes nothing away.
+// prune lets go of the events that were written first: those that are too old, and where the file is nearly
+// as large as it may be, a sixteenth of it; bbolt uses their pages again. now is the earlier of this writing
+// and the one before: a clock that is wrong once takes nothing away.
 func (s store) prune(tx *bolt.Tx, b *bolt.Bucket, now time.Time) error {
 	free := int64(tx.DB().Stats().FreePageN) * int64(tx.DB().Info().PageSize)
 	over := tx.Size() - free - s.bytes/16*15

@@ -12,27 +12,33 @@ import (
 // Write writes for people what has happened, in local time, the newest last.
 func (l List) Write(w io.Writer) {
 	t := terminal.Of(w)
+	of, itself := "", l.Lane == ""
+	if l.Lane != "" {
+		of = " of lane " + l.Lane
+	}
+	between := fmt.Sprintf("%s between %s and %s\n", of, l.Since.Local().Format(time.DateTime),
+		l.Until.Local().Format(time.DateTime+" (UTC-07:00)"))
 	if len(l.Events) == 0 {
-		of := ""
-		if l.Lane != "" {
-			of = " of lane " + l.Lane
-		}
-		fmt.Fprintf(w, "no events%s between %s and %s\n", of, l.Since.Local().Format(time.DateTime),
-			l.Until.Local().Format(time.DateTime+" (UTC-07:00)"))
+		fmt.Fprint(w, "no events", between)
 		return
 	}
 	_, offset := l.Until.Local().Zone()
 	zone := time.FixedZone("", offset) // for all, since the table has it in its head
-	table := terminal.Table{Head: []string{"time (" + l.Until.In(zone).Format("UTC-07:00") + ")", "lane", "event", "what"}}
+	hours := "time (" + l.Until.In(zone).Format("UTC-07:00") + ")"
+	table := terminal.Table{Head: []string{hours, "lane", "event", "what"}}
 	for _, e := range l.Events {
 		lane := e.Lane
 		if lane == "" {
 			lane = "–"
 		}
+		itself = itself || e.Lane == l.Lane
 		table.Rows = append(table.Rows, []string{e.At.In(zone).Format(time.DateTime),
 			terminal.Clean(lane), paint(t, e), terminal.Clean(e.text())})
 	}
 	fmt.Fprint(w, t.Table(table))
+	if !itself {
+		fmt.Fprint(w, t.Fold("", "these are the host's: no events"+between))
+	}
 }
 
 // text is what has happened, and who did it.

@@ -100,7 +100,7 @@ func Open(of lanes.Options, o Options) (_ *Watch, err error) {
 		if err = w.guard.Recorded(); err != nil {
 			return nil, err
 		}
-		return nil, &CPUsError{errors.New("no lanes are in force: give --cpus, or isolane apply")}
+		return nil, &CPUsError{errors.New("no lanes are in force: isolane apply, or isolane watch --cpus")}
 	}
 	if err = process.StayOff(w.cpus); err != nil {
 		return nil, &CPUsError{err}
@@ -212,7 +212,7 @@ func (w *Watch) verdict(sources []witness.Source) error {
 	}
 	if over > 0 {
 		exceeded = fmt.Errorf("the budget of %s is exceeded by %s: %s took CPU %d for %s",
-			w.o.Budget, quantity.Count(over, "source"), title(worst), worst.CPU, took(worst.Longest))
+			w.o.Budget, quantity.Count(over, "source"), Title(worst), worst.CPU, Took(worst.Longest))
 	}
 	if w.guard != nil {
 		unsettled = lanes.Unsettled(enforce.Status{Drift: w.guard.Left()})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -142,19 +143,19 @@ func (d *diary) applied(a lanes.Applied) {
 			What: fmt.Sprintf("moved from CPUs %s to %s", m.From, m.To)})
 	}
 	for _, l := range a.Placement.Lanes {
-		for _, name := range c.Added {
-			if l.Name == name {
-				d.add(history.Event{Kind: history.Applied, Lane: name, What: fmt.Sprintf("CPUs %s, memory of NUMA node %s",
-					l.CPUs, l.MemoryNodes)})
-			}
+		if slices.Contains(c.Added, l.Name) {
+			d.add(history.Event{Kind: history.Applied, Lane: l.Name,
+				What: fmt.Sprintf("CPUs %s, memory of NUMA node %s", l.CPUs, l.MemoryNodes)})
 		}
 	}
-	d.released(c.Removed, "released")
+	d.released(c.Removed, "taken back: no file names it")
 	if n := c.Changed + c.TakenBack; n > 0 && len(c.Added)+len(c.Moved)+len(c.Removed) == 0 {
-		d.add(history.Event{Kind: history.Applied, Settings: n, What: quantity.Count(n, "setting") + " of the host changed"})
+		d.add(history.Event{Kind: history.Applied, Settings: n,
+			What: quantity.Count(n, "setting") + " of the host changed"})
 	}
 	for _, o := range c.Outside {
-		d.add(history.Event{Kind: history.Drifted, Lane: o.Lane, What: "a workload is outside of its lane: " + o.Reason})
+		d.add(history.Event{Kind: history.Drifted, Lane: o.Lane,
+			What: "a workload is outside of its lane: " + o.Reason})
 	}
 }
 
@@ -190,8 +191,8 @@ func (d *diary) recovered(r lanes.Recovered) {
 func (d *diary) repaired(all []enforce.Drift) {
 	for _, drift := range all {
 		if drift.Repaired {
-			d.add(history.Event{Kind: history.PutBack, Settings: 1, By: drift.By, What: fmt.Sprintf("%s: expected %s, found %s",
-				drift.Name, drift.Expected, drift.Found)})
+			d.add(history.Event{Kind: history.PutBack, Settings: 1, By: drift.By,
+				What: fmt.Sprintf("%s: expected %s, found %s", drift.Name, drift.Expected, drift.Found)})
 		}
 	}
 }

@@ -245,7 +245,7 @@ func releaseCommand() *cobra.Command {
 			}
 			r, err := l.Release(cmd.Context(), names...)
 			if err == nil {
-				did.released(names, "released")
+				did.released(names, "taken back")
 			}
 			return out.print(cmd, r, err)
 		},

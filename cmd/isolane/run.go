@@ -73,10 +73,10 @@ func runTemporary(cmd *cobra.Command, want lane.Lane, with lanes.With, argv []st
 	defer did.keep(cmd)
 	var began time.Time
 	var writing sync.WaitGroup
-	ended, err := lanes.RunTemporary(cmd.Context(), options(), want, with, argv, func(names []string, err error) {
+	ended, err := lanes.RunTemporary(cmd.Context(), options(), want, with, argv, func(names []string, no error) {
 		lanes.WriteExpired(w, names)
 		did.released(names, expired)
-		if err == nil {
+		if no == nil {
 			began = time.Now()
 			did.add(history.Event{Kind: history.Ran, Lane: name, What: "a lane for the life of a command"})
 		}
@@ -86,7 +86,8 @@ func runTemporary(cmd *cobra.Command, want lane.Lane, with lanes.With, argv []st
 	writing.Wait()
 	if !began.IsZero() && ended.Release == nil {
 		took := time.Since(began)
-		what := fmt.Sprintf("the command has ended after %s, exit code %d", took.Round(time.Millisecond), ended.Code)
+		what := fmt.Sprintf("the command has ended after %s, exit code %d", took.Round(time.Millisecond),
+			ended.Code)
 		if err != nil {
 			what = "the command was not started"
 		}

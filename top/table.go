@@ -24,7 +24,7 @@ type table struct {
 
 const (
 	gap    = 2  // between columns, and for the mark of the row that is chosen
-	fewest = 16 // letters of the column that is cut before others are left out
+	fewest = 32 // letters of the column that is cut before others are left out
 )
 
 // fit is how wide the columns are; 0: left out.

@@ -242,7 +242,7 @@ func (m model) openLane(t terminal.Terminal, room int) []string {
 		if all[at].Own {
 			text = "the lane's own"
 		}
-		remedy = fold(t, "what to do: ", text)
+		remedy = short(fold(t, "", t.Bold(terminal.Clean(watch.Title(all[at].Source)))+": "+text), 4)
 	}
 	left := max(2, room-len(lines)-len(remedy))
 	list := m.sourceTable(t, all, at, left)

@@ -93,7 +93,7 @@ generate:
 	$(call bpf,netpath/express,express)
 
 golden:
-	$(GO) test ./cmd/isolane ./cores ./draw ./report ./watch -update
+	$(GO) test ./cmd/isolane ./cores ./draw ./history ./report ./top ./watch -update
 	$(GO) test . -update
 	$(GO) -C lab test . -run TestArgs -update
 

@@ -257,6 +257,27 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// What is stored comes back, and other bytes are an error or an event, but no panic.
+func FuzzDecode(f *testing.F) {
+	cpu := 3
+	whole := Event{At: noon, Lane: "web", Boot: "one", Kind: PutBack, What: "µ", CPU: &cpu, Took: -1, Who: &Who{UID: 7, Command: "x"}}
+	k := key{at: noon, lane: []byte("web")}
+	if got, err := decode(k, whole.encode()); err != nil || !cmp.Equal(got, whole) {
+		f.Fatalf("%+v, %v, want %+v", got, err, whole)
+	}
+	f.Add(whole.encode())
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2})
+	f.Fuzz(func(t *testing.T, stored []byte) {
+		e, err := decode(k, stored)
+		if err != nil {
+			return
+		}
+		if again, aerr := decode(k, e.encode()); aerr != nil || !cmp.Equal(e, again) {
+			t.Errorf("%+v, %v, want %+v", again, aerr, e)
+		}
+	})
+}
+
 // writer is the environment variable with which the test is started again to write until it is killed.
 const writer = "ISOLANE_HISTORY_WRITER"
 

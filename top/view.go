@@ -12,6 +12,7 @@ import (
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/terminal"
 	"isolane.dev/isolane/watch"
+	"isolane.dev/isolane/witness"
 )
 
 // View is the whole window; what of it has changed is redrawn.
@@ -117,9 +118,12 @@ func (m model) head(t terminal.Terminal) []string {
 	}
 	title += ", " + state + ": " + quantity.Count(len(m.lanes), "lane") + ", CPUs " + m.CPUs.String()
 	last, all := "last "+watch.Took(&m.Window), "since the start, "+watch.Took(&m.SinceStart.Window)
-	return slices.Concat([]string{title}, short(fold(t, "", t.Bold(last)+": "+watch.Sum(m.Sources)), 2),
-		short(fold(t, "", t.Bold(all)+": "+watch.Sum(m.SinceStart.Sources)), 2), []string{""})
+	return slices.Concat([]string{title}, short(fold(t, "", t.Bold(last)+": "+sum(m.Sources)), 2),
+		short(fold(t, "", t.Bold(all)+": "+sum(m.SinceStart.Sources)), 2), []string{""})
 }
+
+// sum is clean: programs choose their names.
+func sum(all []witness.Source) string { return terminal.Clean(watch.Sum(all)) }
 
 // short are so many lines at most; the last says that there are more.
 func short(lines []string, most int) []string {
@@ -138,7 +142,7 @@ func (m model) notes(t terminal.Terminal) []string {
 		lines = append(lines, fold(t, t.Yellow("warning")+": ", w)...)
 	}
 	for _, text := range m.put {
-		lines = append(lines, fold(t, "", t.Yellow(text))...)
+		lines = append(lines, fold(t, "", t.Yellow(terminal.Clean(text)))...)
 	}
 	for _, d := range m.Drift {
 		if !d.Repaired {

@@ -430,7 +430,7 @@ func BenchmarkMonth(b *testing.B) {
 				}
 				n = len(all)
 			}
-			b.ReportMetric(float64((cpuTime(b) - before).Milliseconds())/float64(b.N), "CPU-ms/op")
+			b.ReportMetric(float64((cpuTime(b)-before).Milliseconds())/float64(b.N), "CPU-ms/op")
 			b.ReportMetric(float64(n), "events")
 			b.ReportMetric(size, "MiB-of-file")
 		})

@@ -16,7 +16,6 @@ import (
 	"unicode/utf8"
 
 	bolt "go.etcd.io/bbolt"
-	boltErrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 )
 
@@ -78,9 +77,9 @@ func readKey(b []byte) (key, error) {
 // *DamagedError. Then only the file is unlocked and closed: bbolt would wait in Close for its transaction.
 func (s store) with(write bool, do func(*bolt.Tx) error) (err error) {
 	var file *os.File
-	options := &bolt.Options{Timeout: patience, ReadOnly: !write,
-		OpenFile: func(name string, flag int, mode fs.FileMode) (f *os.File, err error) {
-			file, err = os.OpenFile(name, flag|unix.O_NOFOLLOW, mode)
+	options := &bolt.Options{ReadOnly: !write,
+		OpenFile: func(name string, flag int, mode fs.FileMode) (_ *os.File, err error) {
+			file, err = openLocked(name, flag|unix.O_NOFOLLOW, mode)
 			return file, err
 		}}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -107,14 +106,39 @@ func (s store) with(write bool, do func(*bolt.Tx) error) (err error) {
 	return errors.Join(err, db.Close())
 }
 
+var errBusy = errors.New("another process has kept it for " + patience.String())
+
+// openLocked opens a file when nobody else has its lock: bbolt takes the same, but would look for it only twenty
+// times a second, and most of many at once would not get it.
+func openLocked(name string, flag int, mode fs.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(name, flag, mode)
+	if err != nil {
+		return nil, err
+	}
+	how := unix.LOCK_SH
+	if flag&os.O_RDWR != 0 {
+		how = unix.LOCK_EX
+	}
+	end := time.Now().Add(patience)
+	for err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil; {
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(&fs.PathError{Op: "flock", Path: name, Err: err}, f.Close())
+		}
+		if time.Now().After(end) {
+			return nil, errors.Join(fmt.Errorf("%s: %w", name, errBusy), f.Close())
+		}
+		<-time.After(time.Millisecond)
+		err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+	}
+	return f, nil
+}
+
 // explain says of an error of opening whether the file is damaged: that of a system call is not its content's
 // fault.
 func (s store) explain(err error) error {
 	var of syscall.Errno
 	switch {
-	case errors.Is(err, boltErrors.ErrTimeout):
-		return fmt.Errorf("%s: another process has kept it for %s", s.file(), patience)
-	case errors.As(err, &of):
+	case errors.Is(err, errBusy), errors.As(err, &of):
 		return err
 	}
 	return &DamagedError{File: s.file(), Why: err.Error()}

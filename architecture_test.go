@@ -126,7 +126,7 @@ factor/path             50        5  factors, metrics and cells are data, and dr
 factor/placement        50        5  factors, metrics and cells are data, and drivers
 factor/runtime         150        5  the real-time and the web case study, exports, compare
 factor/setting         100        5  factors, metrics and cells are data, and drivers
-history                650       25  a bounded store of events
+history                700       25  a bounded store of events
 host                  2450       30  by whom virtual functions are used
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot

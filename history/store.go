@@ -108,8 +108,8 @@ func (s store) with(write bool, do func(*bolt.Tx) error) (err error) {
 
 var errBusy = errors.New("another process has kept it for " + patience.String())
 
-// openLocked opens a file when nobody else has its lock: bbolt takes the same, but would look for it only twenty
-// times a second, and most of many at once would not get it.
+// openLocked opens a file when nobody else has its lock: bbolt takes the same, but would look for it only
+// twenty times a second, and of many writers at once most would not get it.
 func openLocked(name string, flag int, mode fs.FileMode) (*os.File, error) {
 	f, err := os.OpenFile(name, flag, mode)
 	if err != nil {
@@ -119,18 +119,16 @@ func openLocked(name string, flag int, mode fs.FileMode) (*os.File, error) {
 	if flag&os.O_RDWR != 0 {
 		how = unix.LOCK_EX
 	}
-	end := time.Now().Add(patience)
-	for err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil; {
-		if !errors.Is(err, unix.EWOULDBLOCK) {
+	for end := time.Now().Add(patience); ; <-time.After(time.Millisecond) {
+		switch err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB); {
+		case err == nil:
+			return f, nil
+		case !errors.Is(err, unix.EWOULDBLOCK):
 			return nil, errors.Join(&fs.PathError{Op: "flock", Path: name, Err: err}, f.Close())
-		}
-		if time.Now().After(end) {
+		case time.Now().After(end):
 			return nil, errors.Join(fmt.Errorf("%s: %w", name, errBusy), f.Close())
 		}
-		<-time.After(time.Millisecond)
-		err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 	}
-	return f, nil
 }
 
 // explain says of an error of opening whether the file is damaged: that of a system call is not its content's

@@ -64,9 +64,9 @@ func (w wanted) reconcile(ctx context.Context) (missing []journal.Step, err erro
 		if len(lanes) == 0 {
 			continue
 		}
-		more, err := p.Steps(lanes)
-		if err != nil {
-			return nil, err
+		more, serr := p.Steps(lanes)
+		if serr != nil {
+			return nil, serr
 		}
 		steps = append(steps, more...)
 	}

@@ -79,6 +79,9 @@ type (
 	// dependent: UndoneWithOther says whether undo of another step takes this one back too, as the
 	// removal of a cgroup does with its files.
 	dependent interface{ UndoneWithOther(s Step) bool }
+	// maker: another value makes the target anew. Then the one that there is goes before other steps come, which
+	// may need what it has.
+	maker interface{ MadeAnew() }
 )
 
 // Refused is an optional step that the kernel did not take.
@@ -144,11 +147,15 @@ func (l *LeftAlone) Error() string {
 // Reconcile makes the steps that are done equal to those that are wanted: what is no longer wanted is
 // taken back, the last first, and then what is missing is done. What is left alone is no error.
 func (j *Journal) Reconcile(ctx context.Context, want []Step) ([]Refused, []*LeftAlone, error) {
-	wanted := map[[2]string]bool{}
+	wanted := map[[2]string]string{}
 	for _, s := range want {
-		wanted[[2]string{s.Kind, s.Target}] = true
+		wanted[[2]string{s.Kind, s.Target}] = s.After
 	}
-	left, err := j.undoWhere(ctx, func(s Step) bool { return !wanted[[2]string{s.Kind, s.Target}] })
+	left, err := j.undoWhere(ctx, func(s Step) bool {
+		after, is := wanted[[2]string{s.Kind, s.Target}]
+		_, anew := j.ops[s.Kind].(maker)
+		return !is || anew && after != s.After
+	})
 	refused, aerr := j.Apply(ctx, want)
 	return refused, left, errors.Join(err, aerr)
 }
@@ -229,6 +236,10 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	earlier, open := j.log.find(s)
 	if s.Before = ""; open {
 		s.Before, s.Replaced = earlier.Before, earlier.After
+		// A crash may have come before that was written: then what it was to replace is still there.
+		if now, rerr := op.Read(ctx, earlier); rerr == nil && earlier.Replaced != "" && now == earlier.Replaced {
+			s.Replaced = now
+		}
 	}
 	inForce, now, err := state(ctx, op, s)
 	if err != nil {

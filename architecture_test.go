@@ -131,7 +131,7 @@ host/hosttest          500       15
 host/mount             100        5
 host/snapshot          550        5  archives apart from the reader of a machine, and where it is read from
 host/task              300       20
-journal                900       20
+journal                950       20  what is made anew goes first; what a killed change was to replace
 knob                  1700       35  functions of lanes are no others'
 lab                   1500       20
 lab/cmd/isolane-lab    400        0

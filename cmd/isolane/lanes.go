@@ -85,7 +85,7 @@ func put(cmd *cobra.Command, l *lanes.Lanes, p plan.Placement, did *diary) (lane
 	if err == nil {
 		did.applied(a)
 	}
-	if err != nil && !is[*lanes.TargetError](err) { // else nothing was changed
+	if err != nil && !is[*lanes.TargetError](err) && !is[*plan.Refusal](err) { // else nothing was changed
 		a.WriteOutside(cmd.ErrOrStderr())
 		err = hint(err, "the lanes that were in force before are; isolane status shows them")
 	}

@@ -64,6 +64,7 @@ func imports() map[string][]string {
 			"runtime/spread"},
 		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "netpath", "plan", "quantity", "results",
 			"runtime/process", "terminal", "witness"},
+		"agent":          {"cpuset", "enforce", "journal", "lane", "lanes", "netpath", "plan", "results", "watch", "witness"},
 		"witness":        {"cpuset", "host", "host/cgroup", "host/task", "results"},
 		"probe":          {"results"},
 		"probe/*":        {"cpuset", "probe", "probe/timer", "probe/webserver", "quantity", "results"},
@@ -100,12 +101,13 @@ package              lines exported  why it was raised
 (functions>60)           2
 (lines>110)              1
 (nolint)                14
+agent                 1300       25  one process that looks after lanes: metrics, API
 audit                 2500       15
 boot                   300       10
 change                2250       35  network paths of lanes
 change/netdev         1050       24  devices that come from a card
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
-cmd/isolane           1900        0  lanes at boot: apply --each, unit
+cmd/isolane           1950        0  the agent
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  550       10  lines of at most 110 columns, the list for the help
 cpuset                 350       10
@@ -186,7 +188,7 @@ test/programs          800        0
 test/session           400       10  what a lane wins back, curves over a factor
 test/summary           100        0
 version                100        5
-watch                  600       10  what the lanes' devices carry and drop
+watch                  650       10  follows the lanes in force, for the agent
 witness               2600       25  the real-time and the web case study, exports, compare
 `
 }

@@ -84,7 +84,8 @@ func command() *cobra.Command {
 	for _, c := range []*cobra.Command{hostCommand(), auditCommand(), claimsCommand(), planCommand(),
 		coresCommand(), applyCommand(), diffCommand(), statusCommand(), watchCommand(), runCommand(),
 		attachCommand(), releaseCommand(), recoverCommand(), bootCommand(), proveCommand(), scenariosCommand(),
-		reportCommand(), compareCommand(), explainCommand(), versionCommand(), probeCommand(), unitCommand()} {
+		reportCommand(), compareCommand(), explainCommand(), versionCommand(), probeCommand(), unitCommand(),
+		agentCommand()} {
 		complete(c)
 		root.AddCommand(c)
 	}

@@ -8,7 +8,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -31,6 +33,19 @@ type Options struct {
 	Socket   string // that the API is served on; "": none
 	Readable bool   // users who may not change lanes may read, on the socket
 	Listen   string // a loopback address and port for reads; "": none
+}
+
+// Validate says which option cannot be.
+func (o Options) Validate() error {
+	if o.Interval < time.Second/10 {
+		return errors.New("--interval: expected 100ms or more")
+	}
+	host, _, err := net.SplitHostPort(o.Listen)
+	if ip := net.ParseIP(host); o.Listen != "" && (err != nil || ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("--listen %s: expected an address of loopback and a port, as 127.0.0.1:9101: whoever "+
+			"reaches it may read", o.Listen)
+	}
+	return nil
 }
 
 // Agent is one at work.
@@ -120,7 +135,7 @@ func (a *Agent) read(ctx context.Context, changed bool) {
 	}
 	r, err := a.watch.Read(ctx)
 	var judged map[string][]lane.Judgement
-	changed = changed || len(r.Drift) != len(a.last.Drift) // which ends what is proved
+	changed = changed || drifted(r) != drifted(a.last) // which ends what is proved
 	if changed && err == nil {
 		judged, err = a.judge(ctx)
 	}

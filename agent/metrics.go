@@ -95,7 +95,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			send("proof_held", held, name, strings.ToValidUTF8(j.Bound.String(), "?"))
 		}
 	}
-	send("drift", float64(len(c.a.last.Drift)))
+	send("drift", float64(drifted(c.a.last)))
 	send("repairs_total", float64(c.a.repairs))
 	send("failed_readings_total", float64(c.a.failed))
 	send("last_reading_timestamp_seconds", float64(c.a.last.At.UnixMilli())/1000)

@@ -117,13 +117,3 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	}
 	return l, nil
 }
-
-// listenLoopback listens for reads at an address that only this host reaches.
-func listenLoopback(address string) (net.Listener, error) {
-	host, _, err := net.SplitHostPort(address)
-	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
-		return nil, fmt.Errorf("--listen %s: expected an address of loopback and a port, as 127.0.0.1:9101: "+
-			"whoever reaches it may read", address)
-	}
-	return net.Listen("tcp", address)
-}

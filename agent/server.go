@@ -60,7 +60,7 @@ func (a *Agent) listen() (*server, error) {
 		}
 	}
 	if a.o.Listen != "" {
-		l, err := listenLoopback(a.o.Listen)
+		l, err := net.Listen("tcp", a.o.Listen)
 		if err = add(l, err, s.handler()); err != nil {
 			return nil, err
 		}
@@ -100,6 +100,7 @@ func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	answers := s.answers()
 	for _, r := range Routes() {
+		answer := answers[r.Path]
 		mux.HandleFunc(r.Method+" "+r.Path, func(w http.ResponseWriter, req *http.Request) {
 			if err := s.allowed(req, r); err != nil {
 				fail(w, http.StatusForbidden, err)
@@ -114,7 +115,7 @@ func (s *server) handler() http.Handler {
 				return
 			}
 			req.Body = io.NopCloser(bytes.NewReader(body))
-			answers[r.Path](w, req)
+			answer(w, req)
 		})
 	}
 	return mux

@@ -85,11 +85,21 @@ func (a *Agent) take(r watch.Reading, judged map[string][]lane.Judgement, err er
 			a.repairs++
 		}
 	}
-	if len(a.last.Drift) > 0 && len(r.Drift) == 0 && err == nil {
+	if drifted(a.last) > 0 && drifted(r) == 0 && err == nil {
 		news = append(news, Event{What: Settled})
 	}
 	a.last = r
 	return news
+}
+
+// drifted is how many settings are not as the lanes want them.
+func drifted(r watch.Reading) (n int) {
+	for _, d := range r.Drift {
+		if !d.Repaired {
+			n++
+		}
+	}
+	return n
 }
 
 func value(ns *results.Nanoseconds) results.Nanoseconds {

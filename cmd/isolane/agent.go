@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"log/slog"
 	"runtime/debug"
 	"time"
@@ -26,8 +25,8 @@ func agentCommand() *cobra.Command {
 			"and the API are on a socket. Its own threads keep off the lanes' CPUs. Lanes stay when it ends.\n" +
 			"isolane-agent.service runs it (systemctl enable --now isolane-agent).",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.Interval < time.Second/10 {
-				return usage(errors.New("--interval: expected 100ms or more"))
+			if err := o.Validate(); err != nil {
+				return usage(err)
 			}
 			if err := needCapabilities("agent"); err != nil {
 				return err

@@ -101,7 +101,7 @@ package              lines exported  why it was raised
 (functions>60)           2
 (lines>110)              1
 (nolint)                14
-agent                 1300       25  one process that looks after lanes: metrics, API
+agent                 1350       25  one process that looks after lanes: metrics, API
 audit                 2500       15
 boot                   300       10
 change                2250       35  network paths of lanes

@@ -29,8 +29,8 @@ func serving(tb testing.TB) (socket string, log *bytes.Buffer) {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := j.Close(); err != nil {
-			tb.Error(err)
+		if cerr := j.Close(); cerr != nil {
+			tb.Error(cerr)
 		}
 	})
 	log, socket = &bytes.Buffer{}, filepath.Join(tb.TempDir(), "s")
@@ -41,15 +41,15 @@ func serving(tb testing.TB) (socket string, log *bytes.Buffer) {
 	}
 	s.serve()
 	tb.Cleanup(func() {
-		if err := s.close(); err != nil {
-			tb.Error(err)
+		if cerr := s.close(); cerr != nil {
+			tb.Error(cerr)
 		}
 	})
 	return socket, log
 }
 
-// send sends what may be a request and hangs up, and returns the answer; nil where there is none.
-func send(tb testing.TB, socket string, raw []byte) (*http.Response, []byte) {
+// send sends what may be a request and hangs up, and returns the answer; status 0 where there is none.
+func send(tb testing.TB, socket string, raw []byte) (status int, body string) {
 	tb.Helper()
 	c, err := net.Dial("unix", socket)
 	if err != nil {
@@ -64,11 +64,11 @@ func send(tb testing.TB, socket string, raw []byte) (*http.Response, []byte) {
 	}
 	r, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
-		return nil, nil
+		return 0, ""
 	}
 	defer r.Body.Close()
-	body, _ := io.ReadAll(r.Body) // reset, where the agent has not read all that was sent
-	return r, body
+	text, _ := io.ReadAll(r.Body) // reset, where the agent has not read all that was sent
+	return r.StatusCode, string(text)
 }
 
 func request(method, target, body string) []byte {
@@ -105,9 +105,9 @@ func TestRequests(t *testing.T) {
 		{"DELETE", "/v1/status", "", 405, ""},
 		{"GET", "/v1/nothing", "", 404, ""},
 	} {
-		r, body := send(t, socket, request(c.method, c.target, c.body))
-		if r == nil || r.StatusCode != c.want || !strings.Contains(string(body), c.says) {
-			t.Errorf("%s %s %.40q: %+v %s, want %d with %s", c.method, c.target, c.body, r, body, c.want, c.says)
+		status, body := send(t, socket, request(c.method, c.target, c.body))
+		if status != c.want || !strings.Contains(body, c.says) {
+			t.Errorf("%s %s %.40q: %d %s, want %d with %s", c.method, c.target, c.body, status, body, c.want, c.says)
 		}
 	}
 	var document struct{ Paths map[string]map[string]any }
@@ -131,10 +131,10 @@ func FuzzRequests(f *testing.F) {
 	}
 	socket, log := serving(f)
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		r, _ := send(t, socket, raw)
-		protocol := r != nil && (r.StatusCode == http.StatusNotImplemented || r.StatusCode == http.StatusHTTPVersionNotSupported)
-		if r != nil && r.StatusCode >= http.StatusInternalServerError && !protocol {
-			t.Errorf("%q: %s", raw, r.Status)
+		status, body := send(t, socket, raw)
+		protocol := status == http.StatusNotImplemented || status == http.StatusHTTPVersionNotSupported
+		if status >= http.StatusInternalServerError && !protocol {
+			t.Errorf("%q: %d %s", raw, status, body)
 		}
 		if strings.Contains(log.String(), "panic") {
 			t.Fatalf("%q: %s", raw, log)

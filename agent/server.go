@@ -23,6 +23,7 @@ type server struct {
 	running   sync.WaitGroup
 	ctx       context.Context // of all requests
 	end       context.CancelFunc
+	readers   chan struct{} // one for each request of those who may not change lanes
 }
 
 // Limits of a request, and how long one may take: a change waits half a minute for others.
@@ -32,11 +33,12 @@ const (
 	readTime   = 10 * time.Second
 	answerTime = 90 * time.Second
 	closeTime  = 30 * time.Second
+	maxReaders = 128
 )
 
 // listen takes the addresses, and answers nothing yet.
 func (a *Agent) listen() (*server, error) {
-	s := &server{a: a, group: group()}
+	s := &server{a: a, group: group(), readers: make(chan struct{}, maxReaders)}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	add := func(l net.Listener, err error, h http.Handler) error {
 		if err != nil {
@@ -102,9 +104,19 @@ func (s *server) handler() http.Handler {
 	for _, r := range Routes() {
 		answer := answers[r.Path]
 		mux.HandleFunc(r.Method+" "+r.Path, func(w http.ResponseWriter, req *http.Request) {
-			if err := s.allowed(req, r); err != nil {
+			p, _ := req.Context().Value(peerKey{}).(*peer)
+			if err := s.allowed(p, r); err != nil {
 				fail(w, http.StatusForbidden, err)
 				return
+			}
+			if !p.changes(s.group) {
+				select {
+				case s.readers <- struct{}{}:
+					defer func() { <-s.readers }()
+				default:
+					fail(w, http.StatusTooManyRequests, fmt.Errorf("expected at most %d requests at once", maxReaders))
+					return
+				}
 			}
 			body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
 			if err == nil { // else the deadline would end the request while it waits for others
@@ -122,8 +134,7 @@ func (s *server) handler() http.Handler {
 }
 
 // allowed says what a request lacks. Lanes are root's and the group's to change, on the socket.
-func (s *server) allowed(req *http.Request, r Route) error {
-	p, _ := req.Context().Value(peerKey{}).(*peer)
+func (s *server) allowed(p *peer, r Route) error {
 	switch {
 	case p.changes(s.group), p == nil && r.Method == http.MethodGet, p != nil && s.a.o.Readable && !r.Changes:
 		return nil

@@ -82,9 +82,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		return errors.Join(err, changes.close(), s.close())
 	}
 	defer func() { err = errors.Join(err, changes.close(), a.watch.Close()) }()
+	a.tell(ctx, Event{What: Started, Text: "isolane " + o.Version})
 	a.read(ctx, true)
 	s.serve()
-	a.tell(ctx, Event{What: Started, Text: "isolane " + o.Version})
 	for ctx.Err() == nil {
 		a.read(ctx, a.wait(ctx, changes))
 	}
@@ -106,15 +106,15 @@ func (a *Agent) allow() error {
 	return err
 }
 
-// idle is how many times longer it waits while there is no lane.
-const idle = 12
+// idle is how long it waits at least while there is no lane.
+const idle = time.Minute
 
 // wait waits for the next reading, and says whether the record of lanes has changed.
 func (a *Agent) wait(ctx context.Context, changes *changes) bool {
 	changes.follow()
 	until := a.o.Interval
 	if len(a.totals) == 0 { // only this goroutine changes it
-		until *= idle
+		until = max(until, idle)
 	}
 	timer := time.NewTimer(until)
 	defer timer.Stop()

@@ -29,6 +29,7 @@ func newChanges(dir string) (*changes, error) {
 	}
 	c := &changes{make(chan struct{}, 1), dir, os.NewFile(uintptr(fd), "inotify"), make(chan struct{})}
 	go c.read()
+	c.follow()
 	return c, nil
 }
 

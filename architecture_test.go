@@ -66,6 +66,7 @@ func imports() map[string][]string {
 		"top":     {"cpuset", "enforce", "lane", "lanes", "quantity", "results", "terminal", "watch", "witness"},
 		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "netpath", "plan", "quantity", "results",
 			"runtime/process", "terminal", "witness"},
+		"agent":          {"cpuset", "enforce", "journal", "lane", "lanes", "netpath", "plan", "results", "watch", "witness"},
 		"witness":        {"cpuset", "host", "host/cgroup", "host/task", "results"},
 		"probe":          {"results"},
 		"probe/*":        {"cpuset", "probe", "probe/timer", "probe/webserver", "quantity", "results"},
@@ -102,12 +103,13 @@ package              lines exported  why it was raised
 (functions>60)           2
 (lines>110)              1
 (nolint)                14
+agent                 1350       25  one process that looks after lanes: metrics, API
 audit                 2500       15
 boot                   300       10
 change                2250       35  network paths of lanes
 change/netdev         1050       24  devices that come from a card
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
-cmd/isolane           2200        0  what commands did, for history; top
+cmd/isolane           2250        0  what commands did, for history; top; the agent
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  550       10  lines of at most 110 columns, the list for the help
 cpuset                 350       10
@@ -190,7 +192,7 @@ test/session           400       10  what a lane wins back, curves over a factor
 test/summary           100        0
 top                    800        5  lanes live in a terminal
 version                100        5
-watch                  600       15  its words, for top
+watch                  650       15  follows the lanes in force, for the agent; its words, for top
 witness               2600       25  the real-time and the web case study, exports, compare
 `
 }

@@ -31,7 +31,7 @@ type Reading struct {
 	Drift      []enforce.Drift  `json:"drift"`   // what is not as the lanes want it, or was put back just now
 	Warnings   []string         `json:"warnings"`
 
-	fresh []enforce.Drift // what no reading before had
+	Fresh []enforce.Drift `json:"-"` // what no reading before had
 }
 
 // SinceStart is what was found since the watch began.
@@ -73,7 +73,7 @@ func (d *Display) Show(r Reading) error {
 	if r.Final {
 		d.Close()
 	}
-	for _, drift := range r.fresh {
+	for _, drift := range r.Fresh {
 		text := DriftText(r.At, drift)
 		if !d.screen {
 			if _, err := fmt.Fprintln(d.w, text); err != nil {

@@ -85,7 +85,7 @@ func command() *cobra.Command {
 		coresCommand(), applyCommand(), diffCommand(), statusCommand(), watchCommand(), topCommand(), runCommand(),
 		attachCommand(), releaseCommand(), recoverCommand(), historyCommand(), bootCommand(), proveCommand(),
 		scenariosCommand(), reportCommand(), compareCommand(), explainCommand(), versionCommand(), probeCommand(),
-		unitCommand()} {
+		unitCommand(), agentCommand()} {
 		complete(c)
 		root.AddCommand(c)
 	}

@@ -109,7 +109,7 @@ boot                   300       10
 change                2250       35  network paths of lanes
 change/netdev         1050       24  devices that come from a card
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
-cmd/isolane           2250        0  what commands did, for history; top; the agent
+cmd/isolane           2300        0  what commands and the agent did, for history; top
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  550       10  lines of at most 110 columns, the list for the help
 cpuset                 350       10

@@ -27,7 +27,7 @@ type Options struct {
 	Interval time.Duration // between readings; the kernel counts meanwhile
 	Repair   bool          // put back what somebody else changes, unless they keep changing it
 	Log      *slog.Logger
-	Record   func(Event) // is given what happened, in order; nil: only the log
+	Record   func(Event) // is given what happens, by several goroutines, and lanes' changes again with who asked
 	Version  string      // of this program
 
 	Socket   string // that the API is served on; "": none

@@ -241,7 +241,27 @@ func (s *server) apply(r *http.Request) (any, error) {
 		return nil, err
 	}
 	defer s.a.status.forget()
-	return l.Put(r.Context(), p)
+	a, err := l.Put(r.Context(), p)
+	if err == nil {
+		s.did(r, Applied, a.Change.Added...)
+		s.did(r, Released, a.Change.Removed...)
+		for _, m := range a.Change.Moved {
+			s.did(r, Moved, m.Lane)
+		}
+	}
+	return a, err
+}
+
+// did records who has asked for a change. The next reading tells of the change itself.
+func (s *server) did(r *http.Request, what string, lanes ...string) {
+	p, is := r.Context().Value(peerKey{}).(*peer)
+	if s.a.o.Record == nil || !is {
+		return
+	}
+	for _, name := range lanes {
+		s.a.o.Record(Event{At: time.Now(), What: what, Lane: name, Text: r.Method + " " + r.URL.Path,
+			By: fmt.Sprintf("user %d (process %d)", p.uid, p.pid)})
+	}
 }
 
 func (s *server) release(r *http.Request) (any, error) {
@@ -255,7 +275,11 @@ func (s *server) release(r *http.Request) (any, error) {
 	}
 	defer l.Close()
 	defer s.a.status.forget()
-	return l.Release(r.Context(), names...)
+	released, err := l.Release(r.Context(), names...)
+	if err == nil {
+		s.did(r, Released, names...)
+	}
+	return released, err
 }
 
 // events writes them as they come.

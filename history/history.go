@@ -38,6 +38,7 @@ const (
 	PutBack      Kind = "put back"      // settings are so again
 	Intrusion    Kind = "intrusion"     // the longest time that something took from a lane's CPU
 	Proof        Kind = "proof"         // measurements beside a lane judged its objective
+	Packets      Kind = "packets"       // of a lane begin to be dropped or refused
 	AgentStarted Kind = "agent started" // the agent watches
 	AgentEnded   Kind = "agent ended"   // it does not any more
 	Clock        Kind = "clock"         // the clock was set

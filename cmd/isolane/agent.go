@@ -61,7 +61,7 @@ func recorder(log *slog.Logger) (record func(agent.Event), end func()) {
 		defer close(done)
 		for e := range events {
 			if err := history.Append(historyDir(), e); err != nil {
-				log.Warn("history: " + strings.ReplaceAll(err.Error(), "\n", "; "))
+				log.Warn("history", "error", strings.ReplaceAll(err.Error(), "\n", "; "))
 			}
 		}
 	}()
@@ -73,7 +73,7 @@ func recorder(log *slog.Logger) (record func(agent.Event), end func()) {
 		select {
 		case events <- h:
 		default:
-			log.Warn("history: the disk is too slow: left out: " + e.What)
+			log.Warn("history: the disk is too slow for what happens", "lost", e.What)
 		}
 	}
 	return record, func() {

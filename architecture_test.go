@@ -49,7 +49,7 @@ func imports() map[string][]string {
 		"knob":          {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan"},
 		"enforce": {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
 			"netpath", "plan", "plan/solver"},
-		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal"},
+		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
 		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"change/netdev":   {"journal", "quantity"},
 		"netpath":         {"change", "change/netdev", "journal", "lane"},
@@ -107,10 +107,10 @@ change/netdev         1050       24  devices that come from a card
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
 cmd/isolane           1900        0  lanes at boot: apply --each, unit
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
-cores                  550       10  lines of at most 110 columns, the list for the help
+cores                  600       10  sockets for vhost-user, shared memory
 cpuset                 350       10
 draw                  1000        5
-enforce               2650       55  interrupts of functions that come with them; which are free
+enforce               2700       55  what paths without a device say of themselves
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
@@ -138,11 +138,11 @@ lab/cmd/isolane-lab    400        0
 lane                  1600       41  files with lanes, one by one
 lane/explain           150        5
 lanes                 1500       30  network paths of lanes
-netpath                700       30  both ends of the wire know each other before they are measured
+netpath                750       35  paths that end in the workload itself (vhost-user)
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5
-netpath/ovs           1200        5  Open vSwitch removed while lanes are in force
+netpath/ovs           1450        5  path ovs-dpdk
 netpath/sriov          800        5  a vertical path: functions made, given, told, put back
 noise                  100        5
 plan                   450       20

@@ -94,7 +94,8 @@ func Open(of lanes.Options, o Options) (_ *Watch, err error) {
 			return nil, werr
 		}
 		w.cpus, owned = watched.CPUs, witness.Owned{Cgroups: watched.Groups, Interrupts: watched.Interrupts}
-		w.paths = counters{watched.Networked, map[string]netpath.Traffic{}, map[string]netpath.Traffic{}}
+		w.paths = counters{w.guard.Traffic, watched.Networked, map[string]netpath.Traffic{},
+			map[string]netpath.Traffic{}}
 	}
 	if w.cpus.IsEmpty() {
 		if err = w.guard.Recorded(); err != nil {
@@ -108,7 +109,7 @@ func Open(of lanes.Options, o Options) (_ *Watch, err error) {
 	if w.host, err = os.Hostname(); err != nil {
 		return nil, err
 	}
-	if _, _, err = w.paths.read(); err != nil {
+	if _, _, err = w.paths.read(context.Background()); err != nil {
 		return nil, err
 	}
 	w.trace, err = witness.NewTrace(host.Live(), w.cpus, owned)
@@ -178,7 +179,7 @@ func (w *Watch) read(ctx context.Context, r *Reading) error {
 	r.SinceStart.Sources = append([]witness.Source{}, found.Since...)
 	r.Warnings = append([]string{}, w.trace.Warnings()...)
 	r.Drift, r.fresh = []enforce.Drift{}, nil
-	if r.Traffic, r.SinceStart.Traffic, err = w.paths.read(); err != nil {
+	if r.Traffic, r.SinceStart.Traffic, err = w.paths.read(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
 	if w.guard == nil {

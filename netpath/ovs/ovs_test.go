@@ -68,6 +68,35 @@ func TestSteps(t *testing.T) {
 	}
 }
 
+// With DPDK a lane has a directory for its socket in the place of a device, and a bridge apart from those of path ovs.
+func TestStepsDPDK(t *testing.T) {
+	a, b := on("a", "", lane.VLAN{}, "192.0.2.1/24"), on("b", "eth1", lane.VLAN{Outer: 200, Inner: 7})
+	b.MTU = 9000
+	steps, err := ovs.Path{DPDK: true}.Steps([]netpath.Lane{a, b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range steps {
+		if err = ovs.Ops()[s.Kind].Check(s); err != nil {
+			t.Error(err)
+		}
+		got = append(got, s.Target+" "+s.After)
+	}
+	want := []string{
+		`islovd {"device":"","dpdk":true}`,
+		`/run/isolane-vhost/a present`,
+		`isl-a {"device":"","lane":"a","mac":"` + a.MAC + `","addresses":["192.0.2.1"],"socket":"/run/isolane-vhost/a/vhost.sock","mtu":1500}`,
+		`islovd-eth1 {"device":"eth1","dpdk":true}`,
+		`islc-eth1.s200 {"device":"eth1","outer":200,"dpdk":true}`,
+		`/run/isolane-vhost/b present`,
+		`isl-b {"device":"eth1","outer":200,"tag":7,"lane":"b","mac":"` + b.MAC + `","addresses":null,"socket":"/run/isolane-vhost/b/vhost.sock","mtu":9000}`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // A journal that Isolane has not written takes nothing of somebody else's.
 func TestCheck(t *testing.T) {
 	for _, s := range []journal.Step{
@@ -77,6 +106,9 @@ func TestCheck(t *testing.T) {
 		{Kind: ovs.KindPort, Target: "eth1", After: `{"lane":"a","mac":"02:15:00:00:00:01"}`},
 		{Kind: ovs.KindPort, Target: "isl-a", After: `{"lane":"a","mac":"no,actions=normal"}`},
 		{Kind: ovs.KindPort, Target: "isl-a", After: `{"lane":"a","mac":"02:15:00:00:00:01","tag":4095}`},
+		{Kind: ovs.KindPort, Target: "isl-a", After: `{"lane":"a","mac":"02:15:00:00:00:01","socket":"/run/isolane-vhost/b/vhost.sock","mtu":1500}`},
+		{Kind: ovs.KindSocket, Target: "/run/isolane-vhost/../lock", After: "present"},
+		{Kind: ovs.KindSocket, Target: "/etc", After: "present"},
 	} {
 		if err := ovs.Ops()[s.Kind].Check(s); err == nil {
 			t.Errorf("%s: no error", s)

@@ -52,8 +52,8 @@ func imports() map[string][]string {
 		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
 		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"change/netdev":   {"journal", "quantity"},
-		"netpath":         {"change", "change/netdev", "journal", "lane"},
-		"netpath/*":       {"change/netdev", "host", "journal", "lane", "netpath", "netpath/bridge"},
+		"netpath":         {"change", "change/netdev", "cpuset", "journal", "lane"},
+		"netpath/*":       {"change/netdev", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge"},
 		"runtime/process": {"cpuset", "host", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal",
 			"knob", "plan"},
@@ -138,11 +138,11 @@ lab/cmd/isolane-lab    400        0
 lane                  1600       41  files with lanes, one by one
 lane/explain           150        5
 lanes                 1500       30  network paths of lanes
-netpath                750       35  paths that end in the workload itself (vhost-user)
+netpath                800       40  paths that end in the workload itself (vhost-user); switches with lanes
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5
-netpath/ovs           1450        5  path ovs-dpdk
+netpath/ovs           1550       10  path ovs-dpdk, and Open vSwitch in a lane
 netpath/sriov          800        5  a vertical path: functions made, given, told, put back
 noise                  100        5
 plan                   450       20

@@ -195,6 +195,9 @@ func threadFields() []Field {
 				"vcpu, emulator and others."},
 		{Path: "spec.roles.*", Form: "N", Min: 1, Max: 8192, Example: "3",
 			Meaning: "How many of the lane's CPUs these threads have."},
+		{Path: "spec.switch", Form: "WORD", Values: []string{"ovs-dpdk"}, Default: "none", Example: "ovs-dpdk",
+			Meaning: "The lane is that of this switch of the host, which is told its CPUs and hugepages: its " +
+				"poll-mode threads have the role pmd, or all CPUs but one."},
 		{Path: "spec.scheduling", Form: "{policy: fifo, priority: N}",
 			Default: "as the workload has it", Example: "{policy: fifo, priority: 50}",
 			Meaning: "The scheduling class of the workload's threads."},

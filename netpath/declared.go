@@ -55,7 +55,10 @@ func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 	n := spec.Network
 	auto := n.Path == Auto && len(paths) > 0
 	namespaced := Namespaced(paths, n)
+	_, wrong := FindSwitch(paths, spec)
 	switch p := Find(paths, n); {
+	case wrong != nil:
+		err = wrong
 	case (p != nil && namespaced || auto) && spec.Cgroup.Path != "":
 		err = errors.New("spec.cgroup.path: what runs there already keeps its network: expected none, or no " +
 			"spec.network.path")

@@ -10,9 +10,9 @@ import (
 
 // database is what of Open vSwitch's a step can read or change.
 type database struct {
-	bridges   map[string]*bridgeRow
-	vlanLimit string // other_config:vlan-limit, how many tags of a frame it looks at; "" is 1
-	dpdk      bool   // ovs-vswitchd has begun with DPDK
+	bridges map[string]*bridgeRow
+	config  map[string]string // other_config
+	dpdk    bool              // ovs-vswitchd has begun with DPDK
 }
 
 type bridgeRow struct {
@@ -114,7 +114,7 @@ func read(ctx context.Context) (database, error) {
 		db.bridges[text(r["name"])] = b
 	}
 	for _, r := range tables[3] {
-		db.vlanLimit = pairs(r["other_config"])["vlan-limit"]
+		db.config = pairs(r["other_config"])
 		db.dpdk = r["dpdk_initialized"] == true
 	}
 	return db, nil

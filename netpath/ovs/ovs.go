@@ -55,7 +55,7 @@ func (p Path) Possible(l netpath.Lane) error {
 			return err
 		}
 	}
-	if l.VLAN.Inner > 0 && (db.vlanLimit == "" || db.vlanLimit == "1") {
+	if limit := db.config["vlan-limit"]; l.VLAN.Inner > 0 && (limit == "" || limit == "1") {
 		return errors.New("spec.network.vlan.inner: Open vSwitch looks at one tag only: expected " +
 			"ovs-vsctl set Open_vSwitch . other_config:vlan-limit=2")
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
@@ -97,6 +98,26 @@ func TestStepsDPDK(t *testing.T) {
 	}
 }
 
+// What lanes of the switch itself have is told in the words of ovs-vswitchd.conf.db(5), and what it has not is not.
+func TestSwitchSteps(t *testing.T) {
+	for want, p := range map[string]netpath.Poll{
+		"pmd-cpu-mask=0x200000004 dpdk-lcore-mask=0x2 dpdk-socket-mem=1024,0": {
+			Main: cpuset.Of(1), PMD: cpuset.Of(2, 33), Memory: []uint64{1024, 0}},
+		"pmd-cpu-mask=0x2": {PMD: cpuset.Of(1)},
+	} {
+		var got []string
+		for _, s := range (ovs.Path{DPDK: true}).SwitchSteps(p) {
+			if err := ovs.Ops()[s.Kind].Check(s); err != nil {
+				t.Error(err)
+			}
+			got = append(got, s.Target+"="+s.After)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 // A journal that Isolane has not written takes nothing of somebody else's.
 func TestCheck(t *testing.T) {
 	for _, s := range []journal.Step{
@@ -109,6 +130,8 @@ func TestCheck(t *testing.T) {
 		{Kind: ovs.KindPort, Target: "isl-a", After: `{"lane":"a","mac":"02:15:00:00:00:01","socket":"/run/isolane-vhost/b/vhost.sock","mtu":1500}`},
 		{Kind: ovs.KindSocket, Target: "/run/isolane-vhost/../lock", After: "present"},
 		{Kind: ovs.KindSocket, Target: "/etc", After: "present"},
+		{Kind: ovs.KindConfig, Target: "vlan-limit", After: "2"},
+		{Kind: ovs.KindConfig, Target: "pmd-cpu-mask", After: "2 -- del-br br-ex"},
 	} {
 		if err := ovs.Ops()[s.Kind].Check(s); err == nil {
 			t.Errorf("%s: no error", s)

@@ -110,7 +110,7 @@ cmd/isolane/cli        100        5  cobra's errors in our words, help that fits
 cores                  600       10  sockets for vhost-user, shared memory
 cpuset                 350       10
 draw                  1000        5
-enforce               2700       55  what paths without a device say of themselves
+enforce               2750       55  asks the segment for addresses in use; paths without a device; switches' lanes
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
@@ -131,14 +131,14 @@ host/hosttest          500       15
 host/mount             100        5
 host/snapshot          550        5  archives apart from the reader of a machine, and where it is read from
 host/task              300       20
-journal                900       20
+journal                950       20  what is made anew goes first; what a killed change was to replace
 knob                  1700       35  functions of lanes are no others'
 lab                   1500       20
 lab/cmd/isolane-lab    400        0
 lane                  1600       41  files with lanes, one by one
 lane/explain           150        5
 lanes                 1500       30  network paths of lanes
-netpath                800       40  paths that end in the workload itself (vhost-user); switches with lanes
+netpath               1050       40  asks the segment for addresses in use; paths that end in the workload; switches' lanes
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5

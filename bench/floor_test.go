@@ -78,10 +78,7 @@ func goClient(addr netip.AddrPort) error {
 // reports the medians, and those of the ratios within the pairs.
 func BenchmarkFloor(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.CPUs(2), hosttest.Program("gcc"), hosttest.Program("ip"))
-	c := filepath.Join(b.TempDir(), "floor")
-	if out, err := exec.Command("gcc", "-O2", "-Wall", "-Werror", "-o", c, "testdata/floor.c").CombinedOutput(); err != nil {
-		b.Fatalf("%s%v", out, err)
-	}
+	c := inPlainC(b)
 	h, err := host.Read(host.Live())
 	if err != nil {
 		b.Fatal(err)
@@ -96,7 +93,7 @@ func BenchmarkFloor(b *testing.B) {
 		return run(b, cpus, fifo(), []string{"env", "ISOLANE_BENCH=server", self}, []string{"env", "ISOLANE_BENCH=client", self}, readFloor)
 	}
 	inC := func() floor {
-		return run(b, cpus, fifo(), []string{c, "server", server, "7007", "64"},
+		return run(b, cpus, fifo(), []string{c, "server", server, "7007", "spin"},
 			[]string{c, "client", server, "7007", "64", fmt.Sprint(window.Seconds())}, readFloor)
 	}
 	for b.Loop() {
@@ -117,6 +114,51 @@ func BenchmarkFloor(b *testing.B) {
 			"P99.9-Go-ns": goP999, "P99.9-C-ns": cP999} {
 			slices.Sort(values)
 			b.ReportMetric((values[(pairs-1)/2]+values[pairs/2])/2, name)
+		}
+	}
+}
+
+// inPlainC builds the floor.
+func inPlainC(b *testing.B) string {
+	b.Helper()
+	c := filepath.Join(b.TempDir(), "floor")
+	if out, err := exec.Command("gcc", "-O2", "-Wall", "-Werror", "-o", c, "testdata/floor.c").CombinedOutput(); err != nil {
+		b.Fatalf("%s%v", out, err)
+	}
+	return c
+}
+
+// BenchmarkServer measures the round trip with Isolane's echo client to its own server and to one in C, in pairs of random
+// order: what the Go runtime of the server adds, where it sleeps between messages and where it does not.
+func BenchmarkServer(b *testing.B) {
+	hosttest.Need(b, hosttest.Root, hosttest.CPUs(2), hosttest.Program("gcc"), hosttest.Program("ip"))
+	c := inPlainC(b)
+	h, err := host.Read(host.Live())
+	if err != nil {
+		b.Fatal(err)
+	}
+	cpus := []string{fmt.Sprint(h.Usable().First()), fmt.Sprint(h.Usable().Last())}
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, wait := range []string{echo.Spin, echo.Block} {
+		for _, gap := range []string{"0s", "200us"} { // scenario edge has the latter
+			b.Run(wait+"-"+gap, func(b *testing.B) {
+				network(b)
+				to := func(server ...string) func() map[string]float64 {
+					return func() map[string]float64 {
+						// As in a scenario: the client has real-time priority, the server has not.
+						f := run(b, cpus, nil, server,
+							append(fifo(), "env", "ISOLANE_BENCH=client", "ISOLANE_BENCH_ECHO={gap: "+gap+", wait: spin}", self), readFloor)
+						return map[string]float64{"P50-ns": float64(f.P50), "P99-ns": float64(f.P99), "P99.9-ns": float64(f.P999)}
+					}
+				}
+				for b.Loop() {
+					comparePairs(b, [2]string{"Go", "C"}, to("env", "ISOLANE_BENCH=server", "ISOLANE_BENCH_WAIT="+wait, self),
+						to(c, "server", server, "7007", wait))
+				}
+			})
 		}
 	}
 }

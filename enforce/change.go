@@ -40,13 +40,16 @@ type Outside struct {
 // or cgroup come out of it first, and into it again by attach, with the roles of where the lane is now; so do
 // the cgroups that declarations name. Where Put fails the host comes back to what was in force before. It
 // refuses with a *NoRecordError where a lane is without record: what that changed would be taken for what was
-// there before.
+// there before; and with a *plan.Refusal where somebody on a lane's segment has its address.
 func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachment) error) (Change, error) {
 	if err := l.Recorded(); err != nil {
 		return Change{}, err
 	}
+	err := l.checkSegments(ctx, p)
+	if err != nil {
+		return Change{}, err
+	}
 	var drift []Drift
-	var err error
 	if len(l.Placement.Lanes) > 0 {
 		if drift, err = l.Drift(ctx); err != nil {
 			return Change{}, err

@@ -1,12 +1,16 @@
 package enforce
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/plan"
 )
 
 // choosePaths returns the wanted lanes with the paths that they get, and by their names the reasons: "" for
@@ -45,6 +49,33 @@ func (l *Lanes) choosePaths(
 		chosen = append(chosen, want)
 	}
 	return chosen, reasons, nil
+}
+
+// checkSegments refuses a lane whose address somebody else on its segment has. Addresses that lanes have
+// there by now are not asked for: they would answer themselves.
+func (l *Lanes) checkSegments(ctx context.Context, p plan.Placement) error {
+	errs := make([]error, len(p.Lanes))
+	var wait sync.WaitGroup
+	for i, placed := range p.Lanes {
+		next := netpath.Of(l.root, placed.Name, placed.Spec.Network)
+		ask := slices.DeleteFunc(slices.Clone(next.Addresses), func(a lane.Address) bool {
+			return slices.ContainsFunc(l.Placement.Lanes, func(now plan.Lane) bool {
+				on := netpath.Of(l.root, now.Name, now.Spec.Network)
+				return on.Uplink == next.Uplink && slices.ContainsFunc(on.Addresses,
+					func(b lane.Address) bool { return a.Addr() == b.Addr() })
+			})
+		})
+		if next.Path == "" {
+			continue
+		}
+		wait.Go(func() {
+			if err := next.CheckSegment(ctx, ask); err != nil {
+				errs[i] = refused(placed.Name, err)
+			}
+		})
+	}
+	wait.Wait()
+	return cmp.Or(errs...)
 }
 
 // Elsewhere returns lanes with what their paths need, for those who plan for a host that they cannot look at.

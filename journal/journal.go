@@ -17,7 +17,6 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"strings"
 )
 
 // Step is one change of the host as data: the Target of this Kind had the value Before and is to
@@ -79,6 +78,9 @@ type (
 	// dependent: UndoneWithOther says whether undo of another step takes this one back too, as the
 	// removal of a cgroup does with its files.
 	dependent interface{ UndoneWithOther(s Step) bool }
+	// maker: another value makes the target anew. Then the one that there is goes before other steps come, which
+	// may need what it has.
+	maker interface{ MadeAnew() }
 )
 
 // Refused is an optional step that the kernel did not take.
@@ -130,89 +132,6 @@ func (j *Journal) Finish(ctx context.Context, steps []Step) error {
 	return nil
 }
 
-// LeftAlone is a step that was not taken back, because somebody else has changed what it had set.
-type LeftAlone struct {
-	Step Step
-	Now  string
-}
-
-func (l *LeftAlone) Error() string {
-	return fmt.Sprintf("undo %s %s: left alone: somebody changed it from %q to %q since (it was %q before)",
-		l.Step.Kind, l.Step.Target, l.Step.After, l.Now, l.Step.Before)
-}
-
-// Reconcile makes the steps that are done equal to those that are wanted: what is no longer wanted is
-// taken back, the last first, and then what is missing is done. What is left alone is no error.
-func (j *Journal) Reconcile(ctx context.Context, want []Step) ([]Refused, []*LeftAlone, error) {
-	wanted := map[[2]string]bool{}
-	for _, s := range want {
-		wanted[[2]string{s.Kind, s.Target}] = true
-	}
-	left, err := j.undoWhere(ctx, func(s Step) bool { return !wanted[[2]string{s.Kind, s.Target}] })
-	refused, aerr := j.Apply(ctx, want)
-	return refused, left, errors.Join(err, aerr)
-}
-
-// UnreadError are targets that this user may not read, so that it is not known whether they are missing.
-type UnreadError struct{ Targets []string }
-
-func (u *UnreadError) Error() string {
-	return "needs root to read " + strings.Join(u.Targets, ", ")
-}
-
-// Missing returns what Reconcile would do now, in its order: the steps to take back, as their inverse, and
-// those to do. It changes nothing. With a *UnreadError it returns those that it could read.
-func (j *Journal) Missing(ctx context.Context, want []Step) ([]Step, error) {
-	var missing []Step
-	for _, s := range slices.Backward(j.log.open()) {
-		d, is := j.ops[s.Kind].(dependent)
-		if slices.ContainsFunc(want, s.same) || is && d.UndoneWithOther(s) {
-			continue
-		}
-		if _, _, err := j.InForce(ctx, s); !errors.Is(err, fs.ErrNotExist) { // a task may have ended
-			missing = append(missing, s.Inverse())
-		}
-	}
-	more, err := j.NotInForce(ctx, want, nil)
-	return append(missing, more...), err
-}
-
-// ends says whether the target of a step may end by itself.
-func (j *Journal) ends(s Step) bool {
-	e, is := j.ops[s.Kind].(ender)
-	return is && e.Ends(s)
-}
-
-// NotInForce returns those of the steps that are not in force, with what is there now in Before. Those whose
-// target is gone are among them, because an earlier step may make it, but where ends says that it has ended;
-// nil: as its operation does. With a *UnreadError it returns those that it could read.
-func (j *Journal) NotInForce(ctx context.Context, steps []Step, ends func(Step) bool) ([]Step, error) {
-	if ends == nil {
-		ends = j.ends
-	}
-	var missing []Step
-	var unread UnreadError
-	for _, s := range steps {
-		inForce, now, err := j.InForce(ctx, s)
-		gone := errors.Is(err, fs.ErrNotExist)
-		if errors.Is(err, fs.ErrPermission) {
-			unread.Targets = append(unread.Targets, s.Target)
-			continue
-		}
-		if err != nil && !gone {
-			return missing, fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
-		}
-		if !inForce && (!gone || !ends(s)) {
-			s.Before = now
-			missing = append(missing, s)
-		}
-	}
-	if len(unread.Targets) > 0 {
-		return missing, &unread
-	}
-	return missing, nil
-}
-
 // do does one step. Where an earlier step has the same target, what was there before that one stays the
 // value to come back to.
 func (j *Journal) do(ctx context.Context, s Step) error {
@@ -229,6 +148,10 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	earlier, open := j.log.find(s)
 	if s.Before = ""; open {
 		s.Before, s.Replaced = earlier.Before, earlier.After
+		// A crash may have come before that was written: then what it was to replace is still there.
+		if now, rerr := op.Read(ctx, earlier); rerr == nil && earlier.Replaced != "" && now == earlier.Replaced {
+			s.Replaced = now
+		}
 	}
 	inForce, now, err := state(ctx, op, s)
 	if err != nil {

@@ -364,6 +364,33 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
+// Two processes are killed one after the other between the record of a change and the change, each with another value
+// in mind: what the first was to replace is still known.
+func TestKilledTwice(t *testing.T) {
+	before, list := steps(1)
+	h := &fakeHost{values: maps.Clone(before)}
+	dir := stateDirectory(t)
+	j := open(t, dir, h)
+	if _, _, err := j.Reconcile(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{"newer", "newest"} {
+		h.calls, h.killAt = 0, 1
+		list[0].After = value
+		if !killed(t, j, func() { _, _, _ = j.Reconcile(t.Context(), list) }) || h.values["knob0"] != "new" {
+			t.Fatal("nobody died before the change")
+		}
+		h.killAt = 0
+		j = open(t, dir, h)
+	}
+	if err := errors.Join(j.Undo(t.Context()), j.Close()); err != nil {
+		t.Error(err)
+	}
+	if d := cmp.Diff(before, h.values); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
 // A journal that names what its kinds refuse, or that somebody else could have written, changes nothing.
 func TestCraftedJournal(t *testing.T) {
 	boot, err := BootID()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the echo client and server of Isolane do, in plain C: UDP ping-pong, both ends spinning.
+// What the echo client and server of Isolane do, in plain C: UDP ping-pong, the client spinning.
 // It is the measure of what the Go runtime costs.
 //
-//	floor server IP PORT SIZE
+//	floor server IP PORT spin|block
 //	floor client IP PORT SIZE SECONDS
 #include <arpa/inet.h>
 #include <errno.h>
@@ -27,11 +27,11 @@ static int by_value(const void *a, const void *b) {
 
 static char buf[65536];
 
-static int serve(int fd) {
+static int serve(int fd, int flags) {
 	for (;;) {
 		struct sockaddr_in from;
 		socklen_t len = sizeof from;
-		ssize_t n = recvfrom(fd, buf, sizeof buf, MSG_DONTWAIT, (struct sockaddr *)&from, &len);
+		ssize_t n = recvfrom(fd, buf, sizeof buf, flags, (struct sockaddr *)&from, &len);
 		if (n >= 0)
 			sendto(fd, buf, n, 0, (struct sockaddr *)&from, len);
 		else if (errno != EAGAIN && errno != EINTR && errno != ECONNREFUSED)
@@ -75,7 +75,7 @@ int main(int argc, char **argv) {
 		return 2;
 	int fd = socket(AF_INET, SOCK_DGRAM, 0);
 	if (!strcmp(argv[1], "server"))
-		return bind(fd, (struct sockaddr *)&addr, sizeof addr) ? 1 : serve(fd);
+		return bind(fd, (struct sockaddr *)&addr, sizeof addr) ? 1 : serve(fd, strcmp(argv[4], "block") ? MSG_DONTWAIT : 0);
 	if (argc < 6 || connect(fd, (struct sockaddr *)&addr, sizeof addr))
 		return 2;
 	return measure(fd, atoi(argv[4]), atof(argv[5]));

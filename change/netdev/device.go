@@ -88,11 +88,11 @@ func (l Link) add(target string, group uint32) error {
 	if err != nil {
 		return err
 	}
-	ns, err := openDescriptor(p.Netns)
+	ns, err := openNamespace(p.Netns)
 	if err != nil {
-		return err
+		return fmt.Errorf("network namespace %s: %w", p.Netns, err)
 	}
-	defer unix.Close(ns)
+	defer ns.Close()
 	if l.Type == Macvlan {
 		// It is made under the name of the step, and gets its own in the namespace: kernels such as 6.12 refuse a
 		// name that a device of the host has.
@@ -312,14 +312,6 @@ func MoveTo(h *netlink.Handle, l netlink.Link, netns string) error {
 	}
 	defer unix.Close(ns)
 	return h.LinkSetNsFd(l, ns)
-}
-
-func openDescriptor(name string) (int, error) {
-	fd, err := unix.Open(Dir+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("network namespace %s: %w", name, err)
-	}
-	return fd, nil
 }
 
 // offloads sets what a new device does for the stack: gro has it join frames, and with wireFrames the kernel

@@ -227,6 +227,10 @@ func mark(value string) uint32 {
 	return h.Sum32() | 1<<30
 }
 
+// MadeAnew says that a device of another value is another device: a card gives its frames to a bridge only
+// when the last macvlan on it has gone.
+func (link) MadeAnew() {}
+
 // Write makes the device, sets one that is ours as it was made, or takes it away.
 func (o link) Write(ctx context.Context, s journal.Step, value string) error {
 	now, err := o.Read(ctx, s)

@@ -54,32 +54,73 @@ func (netNS) Shell(s journal.Step) string {
 	return "ip netns add " + s.Target
 }
 
+// bare is what a crash before or after the mount leaves: a file at which no namespace is.
+const bare = "a file without a namespace"
+
 func (netNS) Read(_ context.Context, s journal.Step) (string, error) {
-	ns, err := netns.GetFromPath(filepath.Join(Dir, s.Target))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+	ns, err := openNamespace(s.Target)
+	if err == nil {
+		return Present, ns.Close()
 	}
-	if err != nil {
+	if !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	return Present, ns.Close()
+	if _, err = os.Lstat(filepath.Join(Dir, s.Target)); err == nil {
+		return bare, nil
+	}
+	return "", nil
 }
 
+// MayOverwrite says that what a crash has left is ours.
+func (netNS) MayOverwrite(_ journal.Step, now string) bool { return now == bare }
+
+// Write makes the namespace as ip-netns(8) does, but with its loopback up before it has its name.
 func (netNS) Write(_ context.Context, s journal.Step, value string) error {
-	if value == "" {
-		return netns.DeleteNamed(s.Target)
+	file := filepath.Join(Dir, s.Target)
+	if value != Present {
+		if err := unix.Unmount(file, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil &&
+			!errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // what a crash has left
+			return err
+		}
+	}
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if value != Present {
+		return nil
 	}
 	if err := os.MkdirAll(Dir, 0o755); err != nil {
 		return err
 	}
 	return inThread(func() error {
-		ns, err := netns.NewNamed(s.Target) // and enters it
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		if err := withLoopback((*netlink.Handle).LinkSetUp); err != nil {
+			return err
+		}
+		f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL, 0o444)
 		if err != nil {
 			return err
 		}
-		defer ns.Close()
-		return withLoopback((*netlink.Handle).LinkSetUp)
+		return errors.Join(f.Close(), unix.Mount("/proc/thread-self/ns/net", file, "", unix.MS_BIND, ""))
 	})
+}
+
+// openNamespace opens a namespace by its name; a file that is none is not there.
+func openNamespace(name string) (netns.NsHandle, error) {
+	ns, err := netns.GetFromPath(filepath.Join(Dir, name))
+	if err != nil {
+		return ns, err
+	}
+	var at unix.Statfs_t
+	if err = unix.Fstatfs(int(ns), &at); err == nil && at.Type != unix.NSFS_MAGIC {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return ns, errors.Join(err, ns.Close())
+	}
+	return ns, nil
 }
 
 // withLoopback calls f with the loopback device of the namespace that this thread is in.
@@ -99,7 +140,7 @@ func withLoopback(f func(*netlink.Handle, netlink.Link) error) error {
 // In calls f in a thread of its own inside the namespace.
 func In(name string, f func() error) error {
 	return inThread(func() error {
-		ns, err := netns.GetFromPath(filepath.Join(Dir, name))
+		ns, err := openNamespace(name)
 		if err != nil {
 			return err
 		}
@@ -127,7 +168,7 @@ func Open(name string) (*netlink.Handle, error) {
 	if name == "" {
 		return netlink.NewHandle(unix.NETLINK_ROUTE)
 	}
-	ns, err := netns.GetFromPath(filepath.Join(Dir, name))
+	ns, err := openNamespace(name)
 	if err != nil {
 		return nil, fmt.Errorf("network namespace %s: %w", name, err)
 	}

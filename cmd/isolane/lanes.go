@@ -78,7 +78,7 @@ func applyCommand() *cobra.Command {
 // put puts a placement in force. Where it fails, those in force before are.
 func put(cmd *cobra.Command, l *lanes.Lanes, p plan.Placement) (lanes.Applied, error) {
 	a, err := l.Put(cmd.Context(), p)
-	if err != nil && !is[*lanes.TargetError](err) { // else nothing was changed
+	if err != nil && !is[*lanes.TargetError](err) && !is[*plan.Refusal](err) { // else nothing was changed
 		a.WriteOutside(cmd.ErrOrStderr())
 		err = hint(err, "the lanes that were in force before are; isolane status shows them")
 	}

@@ -1,0 +1,97 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+)
+
+// LeftAlone is a step that was not taken back, because somebody else has changed what it had set.
+type LeftAlone struct {
+	Step Step
+	Now  string
+}
+
+func (l *LeftAlone) Error() string {
+	return fmt.Sprintf("undo %s %s: left alone: somebody changed it from %q to %q since (it was %q before)",
+		l.Step.Kind, l.Step.Target, l.Step.After, l.Now, l.Step.Before)
+}
+
+// Reconcile makes the steps that are done equal to those that are wanted: what is no longer wanted is
+// taken back, the last first, and then what is missing is done. What is left alone is no error.
+func (j *Journal) Reconcile(ctx context.Context, want []Step) ([]Refused, []*LeftAlone, error) {
+	wanted := map[[2]string]string{}
+	for _, s := range want {
+		wanted[[2]string{s.Kind, s.Target}] = s.After
+	}
+	left, err := j.undoWhere(ctx, func(s Step) bool {
+		after, is := wanted[[2]string{s.Kind, s.Target}]
+		_, anew := j.ops[s.Kind].(maker)
+		return !is || anew && after != s.After
+	})
+	refused, aerr := j.Apply(ctx, want)
+	return refused, left, errors.Join(err, aerr)
+}
+
+// UnreadError are targets that this user may not read, so that it is not known whether they are missing.
+type UnreadError struct{ Targets []string }
+
+func (u *UnreadError) Error() string {
+	return "needs root to read " + strings.Join(u.Targets, ", ")
+}
+
+// Missing returns what Reconcile would do now, in its order: the steps to take back, as their inverse, and
+// those to do. It changes nothing. With a *UnreadError it returns those that it could read.
+func (j *Journal) Missing(ctx context.Context, want []Step) ([]Step, error) {
+	var missing []Step
+	for _, s := range slices.Backward(j.log.open()) {
+		d, is := j.ops[s.Kind].(dependent)
+		if slices.ContainsFunc(want, s.same) || is && d.UndoneWithOther(s) {
+			continue
+		}
+		if _, _, err := j.InForce(ctx, s); !errors.Is(err, fs.ErrNotExist) { // a task may have ended
+			missing = append(missing, s.Inverse())
+		}
+	}
+	more, err := j.NotInForce(ctx, want, nil)
+	return append(missing, more...), err
+}
+
+// ends says whether the target of a step may end by itself.
+func (j *Journal) ends(s Step) bool {
+	e, is := j.ops[s.Kind].(ender)
+	return is && e.Ends(s)
+}
+
+// NotInForce returns those of the steps that are not in force, with what is there now in Before. Those whose
+// target is gone are among them, because an earlier step may make it, but where ends says that it has ended;
+// nil: as its operation does. With a *UnreadError it returns those that it could read.
+func (j *Journal) NotInForce(ctx context.Context, steps []Step, ends func(Step) bool) ([]Step, error) {
+	if ends == nil {
+		ends = j.ends
+	}
+	var missing []Step
+	var unread UnreadError
+	for _, s := range steps {
+		inForce, now, err := j.InForce(ctx, s)
+		gone := errors.Is(err, fs.ErrNotExist)
+		if errors.Is(err, fs.ErrPermission) {
+			unread.Targets = append(unread.Targets, s.Target)
+			continue
+		}
+		if err != nil && !gone {
+			return missing, fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
+		}
+		if !inForce && (!gone || !ends(s)) {
+			s.Before = now
+			missing = append(missing, s)
+		}
+	}
+	if len(unread.Targets) > 0 {
+		return missing, &unread
+	}
+	return missing, nil
+}

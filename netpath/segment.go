@@ -1,0 +1,249 @@
+package netpath
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/lane"
+)
+
+// A segment is asked twice for its addresses; who answers later than in this time is not found. RFC 5227
+// waits for seconds, in which a lane would be without its network.
+const (
+	askAgain = 20 * time.Millisecond
+	askFor   = 50 * time.Millisecond
+)
+
+// CheckSegment fails where somebody on the lane's segment has one of the addresses: nobody else looks, for
+// the device inside is ready at once (IFA_F_NODAD). Nothing of the lane needs to be there yet. The questions
+// are those of RFC 5227, section 2.1 (ARP) and of RFC 4862, section 5.4 (neighbour discovery), from no
+// address, so that nobody learns one.
+func (l Lane) CheckSegment(ctx context.Context, addresses []lane.Address) error {
+	if l.Device == "" || len(addresses) == 0 {
+		return nil
+	}
+	s, err := openSegment(l)
+	if err != nil {
+		return fmt.Errorf("spec.network.device: %s: whether its addresses are in use: %w", l.Device, err)
+	}
+	defer s.Close()
+	end := time.Now().Add(askFor)
+	for _, until := range []time.Time{end.Add(askAgain - askFor), end} {
+		for _, a := range addresses {
+			if err = s.ask(a.Addr()); errors.Is(err, unix.ENETDOWN) {
+				return nil // that of a bridge of Open vSwitch, whose other ports carry frames
+			}
+			if err != nil {
+				return fmt.Errorf("spec.network.device: %s: asking for %s: %w", l.Device, a.Addr(), err)
+			}
+		}
+		who, mac, err := s.answer(ctx, until, addresses)
+		if err != nil {
+			return err
+		}
+		if who.IsValid() {
+			return fmt.Errorf("spec.network.addresses: %s is in use on the segment of %s, by %s: expected a free one",
+				who, l.Device, mac)
+		}
+	}
+	return nil
+}
+
+// wireTags are tags as they stand in a frame: alone one of IEEE 802.1Q, around another one of 802.1ad.
+func wireTags(v lane.VLAN) (tags []byte) {
+	for i, id := range []int{v.Outer, v.Inner} {
+		protocol := uint16(unix.ETH_P_8021Q)
+		if i == 0 && v.Inner > 0 {
+			protocol = unix.ETH_P_8021AD
+		}
+		if id > 0 {
+			tags = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(tags, protocol), uint16(id))
+		}
+	}
+	return tags
+}
+
+// segment is a packet socket at the card of a lane, which sees frames before what takes their tags off.
+type segment struct {
+	fd   int
+	mac  net.HardwareAddr // of the card
+	tags []byte           // of the lane, as they are in a frame
+}
+
+func (s segment) Close() { _ = unix.Close(s.fd) }
+
+// networkOrder is a number as packet sockets want protocols.
+func networkOrder(n uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, n))
+}
+
+func openSegment(l Lane) (s segment, err error) {
+	name := l.Device
+	if inside, _ := filepath.Glob("/sys/bus/pci/devices/" + l.Device + "/net/*"); len(inside) == 1 {
+		name = filepath.Base(inside[0])
+	}
+	d, err := net.InterfaceByName(name)
+	if err != nil {
+		return s, err
+	}
+	all := networkOrder(unix.ETH_P_ALL)
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return s, err
+	}
+	s = segment{fd, d.HardwareAddr, wireTags(l.VLAN)}
+	toAll := unix.PacketMreq{Ifindex: int32(d.Index), Type: unix.PACKET_MR_MULTICAST, Alen: 6,
+		Address: [8]byte{0x33, 0x33, 5: 1}} // ff02::1, to which neighbours answer
+	err = errors.Join(unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &toAll),
+		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1))
+	if len(s.tags) > 0 { // cards drop frames with tags that nobody has a device for
+		err = errors.Join(err, unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
+			&unix.PacketMreq{Ifindex: int32(d.Index), Type: unix.PACKET_MR_PROMISC}))
+	}
+	err = errors.Join(err, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: d.Index}))
+	if err != nil {
+		s.Close()
+	}
+	return s, err
+}
+
+// ask sends the question who has an address.
+func (s segment) ask(who netip.Addr) error {
+	var to net.HardwareAddr
+	var question []byte
+	if who.Is4() {
+		to = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+		question = append([]byte{0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1}, s.mac...) // a request
+		question = append(append(question, make([]byte, 4+6)...), who.AsSlice()...)
+	} else {
+		to = net.HardwareAddr{0x33, 0x33, 0xff}
+		to = append(to, who.AsSlice()[13:]...)
+		question = append([]byte{0x86, 0xdd}, solicitation(who)...)
+	}
+	frame := slices.Concat(to, s.mac, s.tags, question)
+	frame = append(frame, make([]byte, max(0, 60-len(frame)))...) // the least that Ethernet has
+	_, err := unix.Write(s.fd, frame)
+	return err
+}
+
+// solicitation is a packet of IPv6 that asks for a neighbour (RFC 4861, section 4.3) from no address.
+func solicitation(who netip.Addr) []byte {
+	address := who.As16()
+	group := [16]byte{0: 0xff, 1: 0x02, 11: 1, 12: 0xff}
+	copy(group[13:], address[13:])
+	message := append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, address[:]...)
+	const icmp6 = 58
+	pseudo := append(append(append(make([]byte, 16), group[:]...), 0, 0, 0, byte(len(message)), 0, 0, 0, icmp6),
+		message...)
+	binary.BigEndian.PutUint16(message[2:], checksum(pseudo))
+	packet := append([]byte{0x60, 0, 0, 0, 0, byte(len(message)), icmp6, 255}, make([]byte, 16)...)
+	return append(append(packet, group[:]...), message...)
+}
+
+// checksum is that of RFC 1071, of an even number of bytes.
+func checksum(of []byte) uint16 {
+	var sum uint32
+	for ; len(of) > 1; of = of[2:] {
+		sum += uint32(binary.BigEndian.Uint16(of))
+	}
+	for sum>>16 > 0 {
+		sum = sum&0xffff + sum>>16
+	}
+	return ^uint16(sum)
+}
+
+// answer waits for somebody who has one of the addresses; the zero address is nobody.
+func (s segment) answer(
+	ctx context.Context, until time.Time, addresses []lane.Address,
+) (who netip.Addr, mac net.HardwareAddr, err error) {
+	frame, control := make([]byte, 2048), make([]byte, 128)
+	for {
+		left := time.Until(until)
+		if err = ctx.Err(); err != nil || left <= 0 {
+			return who, nil, err
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return who, nil, err
+		}
+		if n < 1 {
+			continue
+		}
+		n, c, _, from, err := unix.Recvmsg(s.fd, frame, control, 0)
+		if err != nil {
+			if errors.Is(err, unix.EAGAIN) {
+				continue
+			}
+			return who, nil, err
+		}
+		if l, is := from.(*unix.SockaddrLinklayer); is && l.Pkttype == unix.PACKET_OUTGOING {
+			continue
+		}
+		claimed, mac := s.claim(frame[:n], control[:c])
+		for _, a := range addresses {
+			if a.Addr() == claimed {
+				return claimed, mac, nil
+			}
+		}
+	}
+}
+
+// claim is the address that somebody says in a frame with the lane's tags that they have, if any. The kernel
+// has taken the outer tag out of the frame, and says so beside it (packet(7)).
+func (s segment) claim(frame, control []byte) (who netip.Addr, mac net.HardwareAddr) {
+	const macs = 12
+	if len(frame) < macs {
+		return who, nil
+	}
+	mac, rest := net.HardwareAddr(frame[6:macs]), slices.Concat(outerTag(control), frame[macs:])
+	if len(rest) < len(s.tags)+2 {
+		return who, nil
+	}
+	for i, b := range s.tags {
+		if i%4 == 2 {
+			rest[i] &= 0x0f // without the priority
+		}
+		if rest[i] != b {
+			return who, nil
+		}
+	}
+	rest = rest[len(s.tags):]
+	protocol, rest := binary.BigEndian.Uint16(rest), rest[2:]
+	switch {
+	case protocol == unix.ETH_P_ARP && len(rest) >= 28:
+		return netip.AddrFrom4([4]byte(rest[14:])), mac // the sender's, of an answer as of a question
+	case protocol == unix.ETH_P_IPV6 && len(rest) >= 64 && rest[6] == unix.IPPROTO_ICMPV6 && rest[40] == 136:
+		return netip.AddrFrom16([16]byte(rest[48:])), mac // the target of a neighbour advertisement
+	}
+	return who, nil
+}
+
+// outerTag is the tag that the kernel took out of a frame; none where it took none.
+func outerTag(control []byte) []byte {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return nil
+	}
+	for _, m := range messages {
+		var aux unix.TpacketAuxdata
+		if m.Header.Level != unix.SOL_PACKET || m.Header.Type != unix.PACKET_AUXDATA ||
+			len(m.Data) < int(unsafe.Sizeof(aux)) {
+			continue
+		}
+		aux = *(*unix.TpacketAuxdata)(unsafe.Pointer(&m.Data[0]))
+		if aux.Status&unix.TP_STATUS_VLAN_VALID != 0 {
+			return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, aux.Vlan_tpid), aux.Vlan_tci)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package netpath_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
+)
+
+// The segment says which addresses it has, by ARP and neighbour discovery; with tags, which it has behind these.
+func TestAddressInUseOnTheSegment(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	wire, dir := testWire(), filepath.Join(t.TempDir(), "run")
+	steps, err := wire.Steps(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := journal.Open(dir, "test", ops())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err = j.Close(); err == nil {
+			_, err = journal.Recover(context.Background(), dir, ops())
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err = j.Apply(t.Context(), steps); err != nil {
+		t.Fatal(err)
+	}
+	behind := lane.VLAN{Outer: 100, Inner: 7}
+	tagged := netip.MustParseAddr("198.18.7.9")
+	answer(t, wire.Netns, tagged, []byte{0x88, 0xa8, 0x20, 100, 0x81, 0, 0, 7}) // with a priority
+	for _, c := range []struct {
+		vlan lane.VLAN
+		addr netip.Addr
+		used bool
+	}{
+		{lane.VLAN{}, wire.Addresses[0].Addr(), true},
+		{lane.VLAN{}, wire.Addresses[1].Addr(), true},
+		{lane.VLAN{}, addressesOf(2)[0], false},
+		{lane.VLAN{}, addressesOf(2)[1], false},
+		{lane.VLAN{}, tagged, false},
+		{behind, tagged, true},
+		{behind, wire.Addresses[0].Addr(), false},
+		{lane.VLAN{Outer: 100, Inner: 8}, tagged, false},
+		{lane.VLAN{Outer: 100}, tagged, false},
+	} {
+		l := netpath.Of(fstest.MapFS{}, "test-app", lane.Network{Path: "bridge", Device: wire.Uplink, VLAN: c.vlan})
+		err := l.CheckSegment(t.Context(), []lane.Address{{Prefix: netip.PrefixFrom(c.addr, c.addr.BitLen())}})
+		if c.used != (err != nil) || err != nil && !strings.Contains(err.Error(),
+			c.addr.String()+" is in use on the segment of "+wire.Uplink+", by 02:15:07:00:00:01") {
+			t.Errorf("%s with tags %v: %v", c.addr, c.vlan, err)
+		}
+	}
+}
+
+// answer says from a namespace, whatever is asked there, that it has an address behind tags.
+func answer(t *testing.T, netns string, addr netip.Addr, tags []byte) {
+	t.Helper()
+	mac := []byte{2, 0x15, 7, 0, 0, 1}
+	frame := bytes.Join([][]byte{bytes.Repeat([]byte{0xff}, 6), mac, tags, {8, 6, 0, 1, 8, 0, 6, 4, 0, 2}, mac,
+		addr.AsSlice(), make([]byte, 20)}, nil)
+	var fd int
+	in(t, netns, func() (err error) {
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		d, err := net.InterfaceByName(netpath.Device)
+		if err != nil {
+			return err
+		}
+		all := uint16(unix.ETH_P_ALL<<8) | unix.ETH_P_ALL>>8 // in network order
+		return errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50000}),
+			unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: d.Index}))
+	})
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		<-done
+		_ = unix.Close(fd)
+	})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 2048)
+		for t.Context().Err() == nil {
+			_, from, _ := unix.Recvfrom(fd, buf, 0)
+			if l, is := from.(*unix.SockaddrLinklayer); is && l.Pkttype != unix.PACKET_OUTGOING {
+				_, _ = unix.Write(fd, frame)
+			}
+		}
+	}()
+}

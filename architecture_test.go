@@ -62,8 +62,11 @@ func imports() map[string][]string {
 		"lanes": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
 			"knob", "lane", "netpath", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running",
 			"runtime/spread"},
+		"history": {"journal", "terminal"},
+		"top":     {"cpuset", "enforce", "lane", "lanes", "quantity", "results", "terminal", "watch", "witness"},
 		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "netpath", "plan", "quantity", "results",
 			"runtime/process", "terminal", "witness"},
+		"agent":          {"cpuset", "enforce", "journal", "lane", "lanes", "netpath", "plan", "results", "watch", "witness"},
 		"witness":        {"cpuset", "host", "host/cgroup", "host/task", "results"},
 		"probe":          {"results"},
 		"probe/*":        {"cpuset", "probe", "probe/timer", "probe/webserver", "quantity", "results"},
@@ -100,12 +103,13 @@ package              lines exported  why it was raised
 (functions>60)           2
 (lines>110)              1
 (nolint)                14
+agent                 1350       25  one process that looks after lanes: metrics, API
 audit                 2500       15
 boot                   300       10
 change                2250       35  network paths of lanes
 change/netdev         1050       24  devices that come from a card
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
-cmd/isolane           1900        0  lanes at boot: apply --each, unit
+cmd/isolane           2250        0  what commands did, for history; top; the agent
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  600       10  sockets for vhost-user, shared memory
 cpuset                 350       10
@@ -124,6 +128,7 @@ factor/path             50        5  factors, metrics and cells are data, and dr
 factor/placement        50        5  factors, metrics and cells are data, and drivers
 factor/runtime         150        5  the real-time and the web case study, exports, compare
 factor/setting         100        5  factors, metrics and cells are data, and drivers
+history                700       25  a bounded store of events
 host                  2450       30  by whom virtual functions are used
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
@@ -185,8 +190,9 @@ test/golden             50        5
 test/programs          800        0
 test/session           400       10  what a lane wins back, curves over a factor
 test/summary           100        0
+top                    800        5  lanes live in a terminal
 version                100        5
-watch                  600       10  what the lanes' devices carry and drop
+watch                  650       15  follows the lanes in force, for the agent; its words, for top
 witness               2600       25  the real-time and the web case study, exports, compare
 `
 }

@@ -34,17 +34,17 @@ func (e Ended) Write(w io.Writer, name string) {
 
 // RunTemporary makes a lane, runs a command in it in the foreground, and releases it whatever comes. When
 // this process is killed, the command is too, and whoever opens the lanes next releases the lane. Before the
-// command starts, expired gets the names of lanes that were released so here. Errors: *exec.Error,
-// *plan.Refusal, *enforce.NoRecordError.
+// command starts, or where the lane has not come in force, began gets the names of lanes that were released
+// so, and the error. Errors: *exec.Error, *plan.Refusal, *enforce.NoRecordError.
 func RunTemporary(ctx context.Context, o Options, want lane.Lane, with With, argv []string,
-	expired func(names []string)) (e Ended, err error) {
+	began func(expired []string, err error)) (e Ended, err error) {
 	if _, err = exec.LookPath(argv[0]); err != nil {
 		return e, err
 	}
 	name := want.Metadata.Name
 	with.Parent = os.Getpid()
 	names, err := putFor(ctx, o, with.Parent, want)
-	expired(names)
+	began(names, err)
 	if err != nil {
 		return e, err
 	}

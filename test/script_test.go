@@ -45,6 +45,10 @@ func (b built) Run() int {
 			return 1
 		}
 	}
+	if err = os.Setenv("ISOLANE_HISTORY", filepath.Join(dir, "history")); err != nil { // and not this host's
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	if left, _ := filepath.Glob("/run/isolane/*.journal"); len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "%s: a crashed session has left changes on this host: run isolane recover\n", left[0])
 		return 1
@@ -67,6 +71,7 @@ func setup(env *testscript.Env) error {
 	env.Values["tb"] = env.T()
 	env.Setenv("PATH", binDir+":"+env.Getenv("PATH"))
 	env.Setenv("ISOLANE", filepath.Join(binDir, "isolane"))
+	env.Setenv("ISOLANE_HISTORY", filepath.Join(env.WorkDir, "history.store"))
 	repository, err := filepath.Abs("..")
 	if err != nil {
 		return err

@@ -31,7 +31,7 @@ type Reading struct {
 	Drift      []enforce.Drift  `json:"drift"`   // what is not as the lanes want it, or was put back just now
 	Warnings   []string         `json:"warnings"`
 
-	fresh []enforce.Drift // what no reading before had
+	Fresh []enforce.Drift `json:"-"` // what no reading before had
 }
 
 // SinceStart is what was found since the watch began.
@@ -73,8 +73,8 @@ func (d *Display) Show(r Reading) error {
 	if r.Final {
 		d.Close()
 	}
-	for _, drift := range r.fresh {
-		text := driftText(r.At, drift)
+	for _, drift := range r.Fresh {
+		text := DriftText(r.At, drift)
 		if !d.screen {
 			if _, err := fmt.Fprintln(d.w, text); err != nil {
 				return err
@@ -88,7 +88,7 @@ func (d *Display) Show(r Reading) error {
 			continue
 		}
 		_, err := fmt.Fprintf(d.w, "%s lane %s, last %s: %s\n", r.At.Local().Format(time.TimeOnly), lane.Lane,
-			took(&r.Window), lane)
+			Took(&r.Window), lane)
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (d *Display) Show(r Reading) error {
 		return err
 	}
 	line := fmt.Sprintf("%s last %s: %s; since the start, %s: %s\n", r.At.Local().Format(time.TimeOnly),
-		took(&r.Window), sum(r.Sources), took(&r.SinceStart.Window), sum(r.SinceStart.Sources))
+		Took(&r.Window), Sum(r.Sources), Took(&r.SinceStart.Window), Sum(r.SinceStart.Sources))
 	if r.Final {
 		line += "\n" + d.picture(terminal.Of(d.w), r, 0)
 	}
@@ -107,7 +107,8 @@ func (d *Display) Show(r Reading) error {
 	return err
 }
 
-func driftText(at time.Time, d enforce.Drift) string {
+// DriftText says in one line what was not as the lanes want it, who did it, and what came of it.
+func DriftText(at time.Time, d enforce.Drift) string {
 	text := fmt.Sprintf("%s drift: %s: expected %s, found %s", at.Local().Format(time.TimeOnly), d.Name,
 		d.Expected, d.Found)
 	if d.By != "" {
@@ -122,8 +123,8 @@ func driftText(at time.Time, d enforce.Drift) string {
 	return text
 }
 
-// sum adds up what is not the lanes' own.
-func sum(sources []witness.Source) string {
+// Sum says in one line what took time, of what is not the lanes' own.
+func Sum(sources []witness.Source) string {
 	var n, count uint64
 	var total results.Nanoseconds
 	var longest witness.Source
@@ -145,9 +146,9 @@ func sum(sources []witness.Source) string {
 	if n == 0 {
 		return "nothing"
 	}
-	text := fmt.Sprintf("%d times, %s", count, took(&total))
+	text := fmt.Sprintf("%d times, %s", count, Took(&total))
 	if longest.Longest != nil {
-		text += fmt.Sprintf(", the longest %s (%s on CPU %d)", took(longest.Longest), title(longest), longest.CPU)
+		text += fmt.Sprintf(", the longest %s (%s on CPU %d)", Took(longest.Longest), Title(longest), longest.CPU)
 	}
 	return text
 }
@@ -157,8 +158,8 @@ func sum(sources []witness.Source) string {
 func (d *Display) picture(t terminal.Terminal, r Reading, height int) string {
 	head := t.Bold("CPUs "+r.CPUs.String()) + "\n"
 	if d.screen {
-		head = t.Fold(t.Bold("last "+took(&r.Window))+": ", sum(r.Sources)) +
-			t.Fold(t.Bold("since the start, "+took(&r.SinceStart.Window))+": ", sum(r.SinceStart.Sources))
+		head = t.Fold(t.Bold("last "+Took(&r.Window))+": ", Sum(r.Sources)) +
+			t.Fold(t.Bold("since the start, "+Took(&r.SinceStart.Window))+": ", Sum(r.SinceStart.Sources))
 	}
 	for i, lane := range r.SinceStart.Traffic {
 		text := "since the start: " + lane.String()
@@ -217,13 +218,13 @@ func table(t terminal.Terminal, rows [][]string) string {
 func (d *Display) rows(t terminal.Terminal, r Reading) [][]string {
 	last := map[string]witness.Source{}
 	for _, s := range r.Sources {
-		last[fmt.Sprint(s.CPU, title(s))] = s
+		last[fmt.Sprint(s.CPU, Title(s))] = s
 	}
 	var now, before [][]string
 	for _, s := range r.SinceStart.Sources {
-		l, lately := last[fmt.Sprint(s.CPU, title(s))]
-		row := []string{fmt.Sprint(s.CPU), terminal.Clean(title(s)), times(l.Count), took(l.Total), times(s.Count),
-			took(s.Total), took(s.P99), took(s.Longest), s.Remedy}
+		l, lately := last[fmt.Sprint(s.CPU, Title(s))]
+		row := []string{fmt.Sprint(s.CPU), terminal.Clean(Title(s)), times(l.Count), Took(l.Total), times(s.Count),
+			Took(s.Total), Took(s.P99), Took(s.Longest), s.Remedy}
 		switch {
 		case s.Own:
 			row[8] = "the lane's own"
@@ -254,8 +255,8 @@ func times(n *uint64) string {
 	return fmt.Sprint(*n)
 }
 
-// took prints a time as people read it, in three digits.
-func took(ns *results.Nanoseconds) string {
+// Took prints a time as people read it, in three digits.
+func Took(ns *results.Nanoseconds) string {
 	if ns == nil {
 		return "–"
 	}
@@ -276,8 +277,8 @@ func took(ns *results.Nanoseconds) string {
 	return fmt.Sprintf("%.*f %s", digits, v, unit)
 }
 
-// title names a source with its kind, and what tells it from others of that name.
-func title(s witness.Source) string {
+// Title names a source with its kind, and what tells it from others of that name.
+func Title(s witness.Source) string {
 	text := s.Kind
 	if s.IRQ != nil {
 		text += fmt.Sprintf(" %d", *s.IRQ)

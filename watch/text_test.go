@@ -34,11 +34,11 @@ func readings() []Reading {
 	drift := enforce.Drift{Name: "/proc/irq/9/smp_affinity_list", Expected: "0", Found: "3", By: "irqbalance (612)",
 		Repaired: true}
 	first := Reading{At: at.UTC(), CPUs: cpuset.Of(3), Window: 1e9, Sources: []witness.Source{tick, own},
-		SinceStart: SinceStart{Window: 1e9, Sources: []witness.Source{tick, own}}, fresh: []enforce.Drift{drift}}
+		SinceStart: SinceStart{Window: 1e9, Sources: []witness.Source{tick, own}}, Fresh: []enforce.Drift{drift}}
 	lost := Traffic{"web", netpath.Traffic{Received: 900, Sent: 800, Dropped: 7, Refused: 2}}
 	first.Traffic, first.SinceStart.Traffic = []Traffic{lost}, []Traffic{lost}
 	last := first
-	last.At, last.Final, last.fresh = at.Add(time.Second).UTC(), true, nil
+	last.At, last.Final, last.Fresh = at.Add(time.Second).UTC(), true, nil
 	last.Warnings = []string{"no eBPF: what took a CPU's time is known by names only"}
 	last.Sources = nil
 	last.Traffic = []Traffic{{Lane: "web"}}

@@ -3,7 +3,10 @@ package watch
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/netpath"
 )
 
@@ -24,6 +27,19 @@ type counters struct {
 	of          func(ctx context.Context, lane string) (*netpath.Traffic, error)
 	lanes       []string
 	last, since map[string]netpath.Traffic
+}
+
+// follow has the counters be those of the lanes with a path among these; what was read of them before counts.
+func (c *counters) follow(lanes []enforce.LaneGroup) {
+	c.lanes = nil
+	for _, l := range lanes {
+		if l.Lane.Spec.Network.Path != "" {
+			c.lanes = append(c.lanes, l.Lane.Name)
+		}
+	}
+	gone := func(name string, _ netpath.Traffic) bool { return !slices.Contains(c.lanes, name) }
+	maps.DeleteFunc(c.last, gone)
+	maps.DeleteFunc(c.since, gone)
 }
 
 // read returns what the paths have carried since they were last read, and since they first were.

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -34,6 +35,7 @@ type Options struct {
 	For    time.Duration // 0: until the context ends
 	Budget time.Duration // the longest single intrusion allowed; 0: any
 	Repair bool          // put back what somebody else changes, unless they keep changing it
+	Follow bool          // what is watched changes with the lanes in force; there may be none
 }
 
 // Validate says which options contradict each other.
@@ -66,9 +68,9 @@ func (e *FoundError) Unwrap() error { return e.Err }
 type Watch struct {
 	o     Options
 	host  string
-	cpus  cpuset.Set
-	trace *witness.Trace
-	guard *guard.Guard // nil: CPUs that are no lane's
+	now   guard.Watched
+	trace *witness.Trace // nil: there is no CPU to watch
+	guard *guard.Guard   // nil: CPUs that are no lane's
 	paths counters
 
 	began, before time.Time // of the watch, and of the reading before: by a clock that nobody sets
@@ -77,43 +79,89 @@ type Watch struct {
 // Open begins to watch, and keeps all threads of this process off the CPUs for good. Errors: *CPUsError,
 // *enforce.NoLaneError.
 func Open(of lanes.Options, o Options) (_ *Watch, err error) {
-	w := &Watch{o: o, cpus: o.CPUs}
+	w := &Watch{o: o, paths: counters{last: map[string]netpath.Traffic{}, since: map[string]netpath.Traffic{}}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.Close())
 		}
 	}()
-	owned := witness.Owned{Cgroups: o.Groups}
+	if w.host, err = os.Hostname(); err != nil {
+		return nil, err
+	}
+	now := guard.Watched{CPUs: o.CPUs, Groups: o.Groups}
 	if o.CPUs.IsEmpty() {
 		of = of.Complete()
 		if w.guard, err = guard.New(of.Dir, host.Live(), of.Drivers()); err != nil {
 			return nil, err
 		}
-		watched, werr := w.guard.Watched(o.Lane)
-		if werr != nil {
-			return nil, werr
+		w.paths.of = w.guard.Traffic
+		if now, err = w.wanted(); err != nil {
+			return nil, err
 		}
-		w.cpus, owned = watched.CPUs, witness.Owned{Cgroups: watched.Groups, Interrupts: watched.Interrupts}
-		w.paths = counters{w.guard.Traffic, watched.Networked, map[string]netpath.Traffic{},
-			map[string]netpath.Traffic{}}
 	}
-	if w.cpus.IsEmpty() {
+	if now.CPUs.IsEmpty() && !o.Follow {
 		if err = w.guard.Recorded(); err != nil {
 			return nil, err
 		}
-		return nil, &CPUsError{errors.New("no lanes are in force: give --cpus, or isolane apply")}
+		return nil, &CPUsError{errors.New("no lanes are in force: isolane apply, or isolane watch --cpus")}
 	}
-	if err = process.StayOff(w.cpus); err != nil {
-		return nil, &CPUsError{err}
-	}
-	if w.host, err = os.Hostname(); err != nil {
-		return nil, err
-	}
-	if _, _, err = w.paths.read(context.Background()); err != nil {
-		return nil, err
-	}
-	w.trace, err = witness.NewTrace(host.Live(), w.cpus, owned)
+	err = w.begin(now)
 	return w, err
+}
+
+// wanted is what there is to watch now. A trace begins on CPUs that are online.
+func (w *Watch) wanted() (guard.Watched, error) {
+	now, err := w.guard.Watched(w.o.Lane)
+	if err != nil || !w.o.Follow {
+		return now, err
+	}
+	online, err := host.Online(host.Live())
+	now.CPUs = now.CPUs.Intersection(online)
+	return now, err
+}
+
+// begin watches this from now on, in the place of what was watched before.
+func (w *Watch) begin(now guard.Watched) error {
+	if w.trace != nil {
+		if err := w.trace.Close(); err != nil {
+			return err
+		}
+		w.trace = nil
+	}
+	w.now = now
+	w.paths.follow(now.Lanes)
+	if !now.CPUs.IsEmpty() {
+		if err := process.StayOff(now.CPUs); err != nil {
+			return &CPUsError{err}
+		}
+	}
+	_, _, err := w.paths.read(context.Background())
+	if err != nil {
+		return err
+	}
+	if !now.CPUs.IsEmpty() {
+		own := witness.Owned{Cgroups: now.Groups, Interrupts: now.Interrupts}
+		w.trace, err = witness.NewTrace(host.Live(), now.CPUs, own)
+	}
+	w.began = time.Now()
+	w.before = w.began
+	return err
+}
+
+// follow begins anew where other CPUs, cgroups or interrupts are the lanes'.
+func (w *Watch) follow() error {
+	now, err := w.wanted()
+	if err != nil {
+		return err
+	}
+	same := now.CPUs == w.now.CPUs && slices.Equal(now.Groups, w.now.Groups) &&
+		maps.Equal(now.Interrupts, w.now.Interrupts) && (w.trace != nil || now.CPUs.IsEmpty())
+	if !same {
+		return w.begin(now)
+	}
+	w.now = now
+	w.paths.follow(now.Lanes)
+	return nil
 }
 
 // Close ends the watch.
@@ -128,11 +176,12 @@ func (w *Watch) Close() error {
 	return err
 }
 
+// Lanes are those that are watched now: with Follow, those in force at the last reading.
+func (w *Watch) Lanes() []enforce.LaneGroup { return w.now.Lanes }
+
 // Run calls show with what was found, each second and at the end. The error is a *FoundError where the watch
 // went well, but what it found is not as it should be.
 func (w *Watch) Run(ctx context.Context, show func(Reading) error) error {
-	w.began = time.Now()
-	w.before = w.began
 	end := w.began.Add(w.o.For)
 	if w.o.For > 0 {
 		var cancel context.CancelFunc
@@ -141,21 +190,22 @@ func (w *Watch) Run(ctx context.Context, show func(Reading) error) error {
 	}
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
-	r := Reading{APIVersion: plan.APIVersion, Kind: "Intruders", Host: w.host, CPUs: w.cpus,
-		SinceStart: SinceStart{At: w.began.UTC()}}
-	for !r.Final {
+	var r Reading
+	for final := false; !final; {
 		select {
 		case <-ctx.Done():
-			r.Final = true
+			final = true
 		case now := <-second.C:
 			if w.o.For > 0 && end.Sub(now) < time.Second/5 {
 				continue // the end is the next second's
 			}
 		}
-		if err := w.read(ctx, &r); err != nil {
+		var err error
+		if r, err = w.Read(ctx); err != nil {
 			return err
 		}
-		if err := show(r); err != nil {
+		r.Final = final
+		if err = show(r); err != nil {
 			return err
 		}
 	}
@@ -165,37 +215,42 @@ func (w *Watch) Run(ctx context.Context, show func(Reading) error) error {
 	return w.verdict(r.SinceStart.Sources)
 }
 
-// read takes the next reading in the place of the last.
-func (w *Watch) read(ctx context.Context, r *Reading) error {
-	found, err := w.trace.Read()
-	if err != nil {
-		return err
-	}
+// Read returns what was found since it was called before; what has no error, such as the sources where lanes
+// cannot be compared with the host, is in the reading all the same.
+func (w *Watch) Read(ctx context.Context) (Reading, error) {
 	now := time.Now()
-	r.At, r.Evidence, r.Window = now.UTC(), w.trace.Evidence(), results.Nanoseconds(now.Sub(w.before))
-	r.SinceStart.Window = results.Nanoseconds(now.Sub(w.began))
+	r := Reading{APIVersion: plan.APIVersion, Kind: "Intruders", Host: w.host, CPUs: w.now.CPUs,
+		At: now.UTC(), Window: results.Nanoseconds(now.Sub(w.before)),
+		Sources: []witness.Source{}, Drift: []enforce.Drift{}, Warnings: []string{},
+		SinceStart: SinceStart{At: w.began.UTC(), Window: results.Nanoseconds(now.Sub(w.began)),
+			Sources: []witness.Source{}}}
 	w.before = now
-	r.Sources = append([]witness.Source{}, found.Last...)
-	r.SinceStart.Sources = append([]witness.Source{}, found.Since...)
-	r.Warnings = append([]string{}, w.trace.Warnings()...)
-	r.Drift, r.fresh = []enforce.Drift{}, nil
-	if r.Traffic, r.SinceStart.Traffic, err = w.paths.read(context.WithoutCancel(ctx)); err != nil {
-		return err
+	var err error
+	if w.trace != nil {
+		found, terr := w.trace.Read()
+		r.Evidence, err = w.trace.Evidence(), terr
+		r.Sources = append(r.Sources, found.Last...)
+		r.SinceStart.Sources = append(r.SinceStart.Sources, found.Since...)
+		r.Warnings = append(r.Warnings, w.trace.Warnings()...)
 	}
-	if w.guard == nil {
-		return nil
+	var perr error
+	r.Traffic, r.SinceStart.Traffic, perr = w.paths.read(context.WithoutCancel(ctx))
+	if err = errors.Join(err, perr); w.guard == nil {
+		return r, err
 	}
-	if r.fresh, err = w.guard.Check(context.WithoutCancel(ctx), w.o.Repair); err != nil {
-		return err
-	}
+	var gerr error
+	r.Fresh, gerr = w.guard.Check(context.WithoutCancel(ctx), w.o.Repair)
 	left := w.guard.Left()
 	r.Drift = append(r.Drift, left...)
-	for _, d := range r.fresh {
+	for _, d := range r.Fresh {
 		if !slices.ContainsFunc(left, func(l enforce.Drift) bool { return l.Name == d.Name }) {
 			r.Drift = append(r.Drift, d)
 		}
 	}
-	return nil
+	if w.o.Follow {
+		gerr = errors.Join(gerr, w.follow())
+	}
+	return r, errors.Join(err, gerr)
 }
 
 // verdict compares the longest intrusion with the budget, and the settings with those that the lanes want, as
@@ -213,7 +268,7 @@ func (w *Watch) verdict(sources []witness.Source) error {
 	}
 	if over > 0 {
 		exceeded = fmt.Errorf("the budget of %s is exceeded by %s: %s took CPU %d for %s",
-			w.o.Budget, quantity.Count(over, "source"), title(worst), worst.CPU, took(worst.Longest))
+			w.o.Budget, quantity.Count(over, "source"), Title(worst), worst.CPU, Took(worst.Longest))
 	}
 	if w.guard != nil {
 		unsettled = lanes.Unsettled(enforce.Status{Drift: w.guard.Left()})

@@ -13,10 +13,12 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/runtime/process"
 )
 
@@ -45,7 +47,9 @@ func applyCommand() *cobra.Command {
 				_, err := showDifference(cmd, files, prune, out, lanes.WriteCommands)
 				return err
 			}
-			l, err := openLanes(cmd, "apply")
+			var did diary
+			defer did.keep(cmd)
+			l, err := openLanes(cmd, "apply", &did)
 			if err != nil {
 				return err
 			}
@@ -53,9 +57,9 @@ func applyCommand() *cobra.Command {
 			var a lanes.Applied
 			var left error
 			if each {
-				a, left = putEach(cmd, l, files)
+				a, left = putEach(cmd, l, files, &did)
 			} else {
-				a, err = putAll(cmd, l, files, prune)
+				a, err = putAll(cmd, l, files, prune, &did)
 			}
 			if err == nil && a.Kind != "" { // something is in force
 				err = out.printAs(cmd, a, func(w io.Writer) { a.Write(w, verbose) })
@@ -76,8 +80,11 @@ func applyCommand() *cobra.Command {
 }
 
 // put puts a placement in force. Where it fails, those in force before are.
-func put(cmd *cobra.Command, l *lanes.Lanes, p plan.Placement) (lanes.Applied, error) {
+func put(cmd *cobra.Command, l *lanes.Lanes, p plan.Placement, did *diary) (lanes.Applied, error) {
 	a, err := l.Put(cmd.Context(), p)
+	if err == nil {
+		did.applied(a)
+	}
 	if err != nil && !is[*lanes.TargetError](err) && !is[*plan.Refusal](err) { // else nothing was changed
 		a.WriteOutside(cmd.ErrOrStderr())
 		err = hint(err, "the lanes that were in force before are; isolane status shows them")
@@ -86,17 +93,18 @@ func put(cmd *cobra.Command, l *lanes.Lanes, p plan.Placement) (lanes.Applied, e
 }
 
 // putAll puts the lanes of files in force, or none of them.
-func putAll(cmd *cobra.Command, l *lanes.Lanes, files laneFiles, prune bool) (a lanes.Applied, err error) {
+func putAll(cmd *cobra.Command, l *lanes.Lanes, files laneFiles, prune bool, did *diary) (a lanes.Applied,
+	err error) {
 	p, err := wanted(cmd, l, files, prune)
 	if err != nil {
 		return a, err
 	}
-	return put(cmd, l, p)
+	return put(cmd, l, p, did)
 }
 
 // putEach puts the lanes of those files in force that can be: of all together, so that each gets the place
 // that putAll would give it, or else file by file. It says why the others are not.
-func putEach(cmd *cobra.Command, l *lanes.Lanes, from laneFiles) (last lanes.Applied, err error) {
+func putEach(cmd *cobra.Command, l *lanes.Lanes, from laneFiles, did *diary) (last lanes.Applied, err error) {
 	if err = l.Recorded(); err != nil {
 		return last, err
 	}
@@ -107,7 +115,7 @@ func putEach(cmd *cobra.Command, l *lanes.Lanes, from laneFiles) (last lanes.App
 		if werr != nil {
 			return at(werr, want)
 		}
-		a, perr := put(cmd, l, p)
+		a, perr := put(cmd, l, p, did)
 		if perr == nil {
 			last = a
 		}
@@ -160,7 +168,7 @@ func diffCommand() *cobra.Command {
 
 // openLanes takes the lanes in force to change them, and waits half a minute for others that do; lanes that
 // an isolane run left behind are released.
-func openLanes(cmd *cobra.Command, command string) (*lanes.Lanes, error) {
+func openLanes(cmd *cobra.Command, command string, did *diary) (*lanes.Lanes, error) {
 	if err := needCapabilities(command); err != nil {
 		return nil, err
 	}
@@ -168,8 +176,9 @@ func openLanes(cmd *cobra.Command, command string) (*lanes.Lanes, error) {
 	o.Wait = func(h journal.Holder) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "waiting for %s, which changes this host\n", h)
 	}
-	l, expired, err := lanes.OpenPatiently(cmd.Context(), o)
-	lanes.WriteExpired(cmd.ErrOrStderr(), expired)
+	l, names, err := lanes.OpenPatiently(cmd.Context(), o)
+	lanes.WriteExpired(cmd.ErrOrStderr(), names)
+	did.released(names, expired)
 	return l, err
 }
 
@@ -224,7 +233,9 @@ func releaseCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, names []string) error {
-			l, err := openLanes(cmd, "release")
+			var did diary
+			defer did.keep(cmd)
+			l, err := openLanes(cmd, "release", &did)
 			if err != nil {
 				return err
 			}
@@ -233,6 +244,9 @@ func releaseCommand() *cobra.Command {
 				names = l.Names()
 			}
 			r, err := l.Release(cmd.Context(), names...)
+			if err == nil {
+				did.released(names, "taken back")
+			}
 			return out.print(cmd, r, err)
 		},
 	}
@@ -278,7 +292,9 @@ func attachCommand() *cobra.Command {
 			"come back when the lane is released or the service ends. The threads of QEMU, DPDK and VPP get\n" +
 			"the CPUs of their roles; a QEMU without thread names is asked by QMP. release undoes it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := openLanes(cmd, "attach")
+			var did diary
+			defer did.keep(cmd)
+			l, err := openLanes(cmd, "attach", &did)
 			if err != nil {
 				return err
 			}
@@ -287,6 +303,7 @@ func attachCommand() *cobra.Command {
 			a, err := l.Attach(cmd.Context(), at)
 			if err == nil {
 				a.Write(cmd.OutOrStdout(), at.Lane)
+				did.add(history.Event{Kind: history.Attached, Lane: at.Lane, What: quantity.Count(a.Threads, "thread")})
 			}
 			return err
 		},
@@ -320,6 +337,9 @@ func recoverCommand() *cobra.Command {
 			}
 			// An undo that has begun is finished, whatever the user presses.
 			r, err := lanes.Recover(context.WithoutCancel(cmd.Context()), options(), adopt)
+			var did diary
+			defer did.keep(cmd)
+			did.recovered(r)
 			return errors.Join(err, out.print(cmd, r, nil))
 		},
 	}
@@ -336,8 +356,11 @@ func needCapabilities(command string) error {
 }
 
 // sudo is the command line that the user typed, as root.
-func sudo() string {
-	words := []string{"sudo"}
+func sudo() string { return "sudo " + typed() }
+
+// typed is the command line of this process.
+func typed() string {
+	var words []string
 	for _, a := range os.Args {
 		words = append(words, change.Quote(a))
 	}

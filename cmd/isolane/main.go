@@ -82,9 +82,10 @@ func command() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(cli.FlagError(err)) })
 	cli.Fit(root)
 	for _, c := range []*cobra.Command{hostCommand(), auditCommand(), claimsCommand(), planCommand(),
-		coresCommand(), applyCommand(), diffCommand(), statusCommand(), watchCommand(), runCommand(),
-		attachCommand(), releaseCommand(), recoverCommand(), bootCommand(), proveCommand(), scenariosCommand(),
-		reportCommand(), compareCommand(), explainCommand(), versionCommand(), probeCommand(), unitCommand()} {
+		coresCommand(), applyCommand(), diffCommand(), statusCommand(), watchCommand(), topCommand(), runCommand(),
+		attachCommand(), releaseCommand(), recoverCommand(), historyCommand(), bootCommand(), proveCommand(),
+		scenariosCommand(), reportCommand(), compareCommand(), explainCommand(), versionCommand(), probeCommand(),
+		unitCommand(), agentCommand()} {
 		complete(c)
 		root.AddCommand(c)
 	}

@@ -3,9 +3,12 @@ package main
 import (
 	"fmt"
 	"os"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 )
@@ -66,11 +69,31 @@ func runTemporary(cmd *cobra.Command, want lane.Lane, with lanes.With, argv []st
 	if err := want.Validate(); err != nil {
 		return usage(fmt.Errorf("%s: %w", want.At, err))
 	}
-	w := cmd.ErrOrStderr()
-	ended, err := lanes.RunTemporary(cmd.Context(), options(), want, with, argv, func(names []string) {
+	w, name := cmd.ErrOrStderr(), want.Metadata.Name
+	var did diary
+	defer did.keep(cmd)
+	var began time.Time
+	var writing sync.WaitGroup
+	ended, err := lanes.RunTemporary(cmd.Context(), options(), want, with, argv, func(names []string, no error) {
 		lanes.WriteExpired(w, names)
+		did.released(names, expired)
+		if no == nil {
+			began = time.Now()
+			did.add(history.Event{Kind: history.Ran, Lane: name, What: "a lane for the life of a command"})
+		}
+		writing.Go(func() { _ = did.flush() }) // the command does not wait for it; keep tries again
 	})
-	ended.Write(w, want.Metadata.Name)
+	ended.Write(w, name)
+	writing.Wait()
+	if !began.IsZero() && ended.Release == nil {
+		took := time.Since(began)
+		what := fmt.Sprintf("the command has ended after %s, exit code %d", took.Round(time.Millisecond),
+			ended.Code)
+		if err != nil {
+			what = "the command was not started"
+		}
+		did.add(history.Event{Kind: history.Released, Lane: name, Took: took.Nanoseconds(), What: what})
+	}
 	if err == nil && ended.Code != 0 {
 		return &exitError{code: ended.Code}
 	}

@@ -15,11 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"isolane.dev/isolane/agent"
 	"isolane.dev/isolane/audit"
 	"isolane.dev/isolane/boot"
 	"isolane.dev/isolane/claims"
 	"isolane.dev/isolane/cores"
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
@@ -58,6 +60,10 @@ func documents() map[string]any {
 		"Comparison":       compare.Document{},
 		"Scenarios":        prove.Scenarios{},
 		"Version":          version.Version{},
+		"History":          history.List{},
+		"Event":            agent.Event{},
+		"Evidence":         agent.Evidence{},
+		"Failure":          agent.Failure{},
 	}
 }
 
@@ -65,17 +71,7 @@ func documents() map[string]any {
 func TestSchemas(t *testing.T) {
 	for kind, document := range documents() {
 		g := generator{fields: lane.Fields(), defs: map[string]any{}, comments: map[string]map[string]string{}}
-		s := g.structure(reflect.TypeOf(document), "")
-		properties, ok := s["properties"].(map[string]any)
-		if !ok || properties["kind"] == nil || properties["apiVersion"] == nil {
-			t.Errorf("%s: expected apiVersion and kind", kind)
-			continue
-		}
-		apiVersion := plan.APIVersion
-		if slices.Contains([]string{lane.Kind, host.Kind, results.Kind, "Report", "Comparison", "Version"}, kind) {
-			apiVersion = lane.APIVersion // these have not changed since
-		}
-		properties["apiVersion"], properties["kind"] = map[string]any{"const": apiVersion}, map[string]any{"const": kind}
+		s := g.document(t, kind, document)
 		s["$schema"], s["title"] = "https://json-schema.org/draft/2020-12/schema", kind
 		if len(g.defs) > 0 {
 			s["$defs"] = g.defs
@@ -93,6 +89,22 @@ func TestSchemas(t *testing.T) {
 	if err != nil || len(files) != len(documents()) {
 		t.Errorf("%s: %d files, expected one for each of the %d documents (%v)", schemaDir, len(files), len(documents()), err)
 	}
+}
+
+// document is the schema of a document, with its own kind.
+func (g generator) document(t *testing.T, kind string, document any) map[string]any {
+	t.Helper()
+	s := g.structure(reflect.TypeOf(document), "")
+	properties, ok := s["properties"].(map[string]any)
+	if !ok || properties["kind"] == nil || properties["apiVersion"] == nil {
+		t.Fatalf("%s: expected apiVersion and kind", kind)
+	}
+	apiVersion := plan.APIVersion
+	if slices.Contains([]string{lane.Kind, host.Kind, results.Kind, "Report", "Comparison", "Version"}, kind) {
+		apiVersion = lane.APIVersion // these have not changed since
+	}
+	properties["apiVersion"], properties["kind"] = map[string]any{"const": apiVersion}, map[string]any{"const": kind}
+	return s
 }
 
 // generator makes JSON schemas of Go types: structures that encoding/json knows, our types that print

@@ -64,12 +64,21 @@ func runWatch(cmd *cobra.Command, o watch.Options, asJSON bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
+	var did diary
+	defer did.keep(cmd)
+	recorded := func(show func(watch.Reading) error) func(watch.Reading) error {
+		return func(r watch.Reading) error {
+			did.repaired(r.Drift)
+			_ = did.flush() // what cannot be written stays for the next time, and the end
+			return show(r)
+		}
+	}
 	if asJSON {
 		e := json.NewEncoder(cmd.OutOrStdout())
 		e.SetEscapeHTML(false)
-		return w.Run(cmd.Context(), func(r watch.Reading) error { return e.Encode(r) })
+		return w.Run(cmd.Context(), recorded(func(r watch.Reading) error { return e.Encode(r) }))
 	}
 	show := watch.NewDisplay(cmd.OutOrStdout(), o.Budget)
 	defer show.Close() // also where reading fails
-	return w.Run(cmd.Context(), show.Show)
+	return w.Run(cmd.Context(), recorded(show.Show))
 }

@@ -97,17 +97,21 @@ func (g *Guard) events() (events, error) {
 	return s, err
 }
 
-// refresh plans anew what is wanted.
-func (g *Guard) refresh(s events) (err error) {
-	if g.lanes, err = enforce.Look(g.dir, g.root, g.drivers); err != nil {
+// refresh plans anew what is wanted. Where that fails, what was wanted before still is.
+func (g *Guard) refresh(s events) error {
+	l, err := enforce.Look(g.dir, g.root, g.drivers)
+	if err != nil {
 		return err
 	}
-	if g.want, err = g.lanes.Wanted(); err != nil {
+	want, err := l.Wanted()
+	if err != nil {
 		return err
 	}
-	if g.groups, err = g.lanes.Groups(); err != nil {
+	groups, err := l.Groups()
+	if err != nil {
 		return err
 	}
+	g.lanes, g.want, g.groups = l, want, groups
 	for _, s := range g.want.Steps() {
 		if filepath.IsAbs(s.Target) {
 			g.writers.watch(s.Target)

@@ -4,16 +4,17 @@ import (
 	"context"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/netpath"
 )
 
 // Watched is what there is to watch of lanes: their CPUs, the cgroups whose tasks belong there, the
-// interrupts that do, each with its CPU, and the names of those with a network path.
+// interrupts that do, each with its CPU, and the lanes themselves.
 type Watched struct {
 	CPUs       cpuset.Set
 	Groups     []string
 	Interrupts map[int]int
-	Networked  []string
+	Lanes      []enforce.LaneGroup
 }
 
 // Watched returns what there is to watch of the lanes in force, all or that of a name.
@@ -29,9 +30,7 @@ func (g *Guard) Watched(name string) (w Watched, err error) {
 			continue
 		}
 		w.CPUs, w.Groups = w.CPUs.Union(group.Lane.Owned()), append(w.Groups, group.Dir)
-		if group.Lane.Spec.Network.Path != "" {
-			w.Networked = append(w.Networked, group.Lane.Name)
-		}
+		w.Lanes = append(w.Lanes, group)
 		for _, i := range group.Lane.Interrupts {
 			w.Interrupts[i.IRQ] = i.CPU
 		}

@@ -56,6 +56,9 @@ func (w *writers) read() (bool, error) {
 		if errors.Is(err, unix.EAGAIN) || n == 0 {
 			return some, nil
 		}
+		if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) { // of a cgroup's file that is gone
+			continue
+		}
 		if err != nil {
 			return some, fmt.Errorf("fanotify: %w", err)
 		}

@@ -1,0 +1,160 @@
+// Package agent looks after the lanes of a host for as long as it runs: it reads who disturbs them and what
+// drifts, puts that back, follows lanes that come and go, and tells it all to logs, Prometheus and programs.
+//
+// What it knows beside the counters is in the records of lanes, so one that was killed loses no lane, and the
+// next one goes on at once.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/watch"
+)
+
+// Options say what an agent does.
+type Options struct {
+	Lanes    lanes.Options
+	Interval time.Duration // between readings; the kernel counts meanwhile
+	Repair   bool          // put back what somebody else changes, unless they keep changing it
+	Log      *slog.Logger
+	Record   func(Event) // is given what happened, in order; nil: only the log
+	Version  string      // of this program
+
+	Socket   string // that the API is served on; "": none
+	Readable bool   // users who may not change lanes may read, on the socket
+	Listen   string // a loopback address and port for reads; "": none
+}
+
+// Validate says which option cannot be.
+func (o Options) Validate() error {
+	if o.Interval < time.Second/10 {
+		return errors.New("--interval: expected 100ms or more")
+	}
+	host, _, err := net.SplitHostPort(o.Listen)
+	if ip := net.ParseIP(host); o.Listen != "" && (err != nil || ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("--listen %s: expected an address of loopback and a port, as 127.0.0.1:9101: whoever "+
+			"reaches it may read", o.Listen)
+	}
+	return nil
+}
+
+// Agent is one at work.
+type Agent struct {
+	o       Options
+	watch   *watch.Watch
+	status  cache
+	streams streams
+
+	mu       sync.Mutex // of what follows
+	last     watch.Reading
+	totals   map[string]*total // by lane, of those in force
+	repairs  uint64
+	failed   uint64
+	failure  string // of the last reading, "" where it went well
+	warnings string
+}
+
+// Run watches until the context ends. It keeps all threads of this process off the lanes' CPUs.
+func Run(ctx context.Context, o Options) (err error) {
+	a := &Agent{o: o, totals: map[string]*total{}}
+	if err = a.allow(); err != nil {
+		return err
+	}
+	s, err := a.listen()
+	if err != nil {
+		return err
+	}
+	changes, err := newChanges(o.Lanes.Dir)
+	if err == nil {
+		a.watch, err = watch.Open(o.Lanes, watch.Options{Repair: o.Repair, Follow: true})
+	}
+	if err != nil {
+		return errors.Join(err, changes.close(), s.close())
+	}
+	defer func() { err = errors.Join(err, changes.close(), a.watch.Close()) }()
+	a.tell(ctx, Event{What: Started, Text: "isolane " + o.Version})
+	a.read(ctx, true)
+	s.serve()
+	for ctx.Err() == nil {
+		a.read(ctx, a.wait(ctx, changes))
+	}
+	a.tell(context.WithoutCancel(ctx), Event{What: Stopped})
+	return s.close()
+}
+
+// allow has lanes be planned for what this process may use now, before it keeps off their CPUs.
+func (a *Agent) allow() error {
+	l, err := lanes.Look(a.o.Lanes)
+	if err != nil || !a.o.Lanes.CPUs.IsEmpty() {
+		return err
+	}
+	v, err := l.View()
+	a.o.Lanes.CPUs = v.Host.Usable()
+	if a.o.Lanes.CPUs == v.Host.Online() {
+		a.o.Lanes.CPUs = v.Host.Possible() // those too that come online later
+	}
+	return err
+}
+
+// idle is how long it waits at least while there is no lane.
+const idle = time.Minute
+
+// wait waits for the next reading, and says whether the record of lanes has changed.
+func (a *Agent) wait(ctx context.Context, changes *changes) bool {
+	changes.follow()
+	until := a.o.Interval
+	if len(a.totals) == 0 { // only this goroutine changes it
+		until = max(until, idle)
+	}
+	timer := time.NewTimer(until)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+		return changes.settle(ctx)
+	case <-changes.some:
+		return true
+	}
+	return false
+}
+
+// read takes a reading, and tells what is new in it.
+func (a *Agent) read(ctx context.Context, changed bool) {
+	if ctx.Err() != nil {
+		return
+	}
+	r, err := a.watch.Read(ctx)
+	var judged map[string][]lane.Judgement
+	changed = changed || drifted(r) != drifted(a.last) // which ends what is proved
+	if changed && err == nil {
+		judged, err = a.judge(ctx)
+	}
+	for _, e := range a.take(r, judged, err) {
+		a.tell(ctx, e)
+	}
+}
+
+// judge returns what was proved of the lanes in force and still holds.
+func (a *Agent) judge(ctx context.Context) (map[string][]lane.Judgement, error) {
+	if !slices.ContainsFunc(a.watch.Lanes(), func(g enforce.LaneGroup) bool {
+		return len(g.Lane.Spec.Objective.Bounds()) > 0
+	}) {
+		return nil, nil
+	}
+	s, err := a.status.get(ctx, a.o.Lanes, 0)
+	judged := map[string][]lane.Judgement{}
+	for _, l := range s.Lanes {
+		judged[l.Name] = l.Objectives
+	}
+	return judged, err
+}

@@ -1,0 +1,143 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lanes"
+)
+
+// serving answers on a socket. No request changes this host: another one is at work there all the while.
+func serving(tb testing.TB) (socket string, log *bytes.Buffer) {
+	tb.Helper()
+	hosttest.Need(tb, hosttest.Root)
+	o := lanes.Options{Dir: filepath.Join(tb.TempDir(), "run")}.Complete()
+	j, err := journal.Open(o.Dir, "test", o.Ops)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if cerr := j.Close(); cerr != nil {
+			tb.Error(cerr)
+		}
+	})
+	log, socket = &bytes.Buffer{}, filepath.Join(tb.TempDir(), "s")
+	a := &Agent{o: Options{Lanes: o, Socket: socket, Log: slog.New(slog.NewTextHandler(log, nil))}}
+	s, err := a.listen()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.serve()
+	tb.Cleanup(func() {
+		if cerr := s.close(); cerr != nil {
+			tb.Error(cerr)
+		}
+	})
+	return socket, log
+}
+
+// send sends what may be a request and hangs up, and returns the answer; status 0 where there is none.
+func send(tb testing.TB, socket string, raw []byte) (status int, body string) {
+	tb.Helper()
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer c.Close()
+	if err = c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		tb.Fatal(err)
+	}
+	if _, err = c.Write(raw); err == nil { // else it has its answer before the end
+		_ = c.(*net.UnixConn).CloseWrite()
+	}
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return 0, ""
+	}
+	defer r.Body.Close()
+	text, _ := io.ReadAll(r.Body) // reset, where the agent has not read all that was sent
+	return r.StatusCode, string(text)
+}
+
+func request(method, target, body string) []byte {
+	return fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: agent\r\nContent-Length: %d\r\n\r\n%s", method, target, len(body), body)
+}
+
+const oneLane = "apiVersion: isolane.dev/v1alpha1\nkind: Lane\nmetadata: {name: web}\nspec: {cpus: {count: 4096}}\n"
+
+// Each request of the document that is served has an answer, also what is wrong with it, and nothing else has.
+func TestRequests(t *testing.T) {
+	socket, _ := serving(t)
+	for _, c := range []struct {
+		method, target, body string
+		want                 int
+		says                 string
+	}{
+		{"GET", "/v1/status", "", 200, `"kind":"Status"`},
+		{"GET", "/v1/evidence", "", 200, `"kind":"Evidence"`},
+		{"GET", "/v1/readings", "", 200, `"at":`},
+		{"GET", "/v1/events", "", 200, ""},
+		{"GET", "/metrics", "", 200, "isolane_drift 0"},
+		{"GET", "/openapi.json", "", 200, `"openapi":"3.1.0"`},
+		{"POST", "/v1/plan", oneLane, 409, `"kind":"Refusal"`},
+		{"POST", "/v1/plan", "", 400, "expected lanes"},
+		{"POST", "/v1/plan", "kind: Lane\n", 400, "body:1"},
+		{"POST", "/v1/plan", "{" + strings.Repeat("[", 9999), 400, "expected YAML"},
+		{"POST", "/v1/plan", strings.Repeat("#", maxBody+1), 413, "too large"},
+		{"POST", "/v1/apply", oneLane, 409, "in use by"},
+		{"POST", "/v1/apply?prune=perhaps", oneLane, 400, "expected true or false"},
+		{"POST", "/v1/apply?prune=true", "", 400, "lanes that stay"},
+		{"POST", "/v1/release", "", 400, "?lane=NAME"},
+		{"POST", "/v1/release?lane=a&lane=b", "", 409, "in use by"},
+		{"GET", "/v1/apply", "", 405, ""},
+		{"DELETE", "/v1/status", "", 405, ""},
+		{"GET", "/v1/nothing", "", 404, ""},
+	} {
+		status, body := send(t, socket, request(c.method, c.target, c.body))
+		if status != c.want || !strings.Contains(body, c.says) {
+			t.Errorf("%s %s %.40q: %d %s, want %d with %s", c.method, c.target, c.body, status, body, c.want, c.says)
+		}
+	}
+	var document struct{ Paths map[string]map[string]any }
+	if err := json.Unmarshal(openAPI, &document); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range Routes() {
+		if document.Paths[r.Path][strings.ToLower(r.Method)] == nil || len(document.Paths) != len(Routes()) {
+			t.Errorf("openapi.json: %s %s: go test ./cmd/isolane -update", r.Method, r.Path)
+		}
+	}
+}
+
+// Whatever comes by the socket, no answer says that the agent is wrong, and it goes on.
+func FuzzRequests(f *testing.F) {
+	for _, r := range Routes() {
+		for _, query := range []string{"", "?prune=1&lane=web", "?lane=%00&lane=../x", "?%zz"} {
+			f.Add(request(r.Method, r.Path+query, oneLane))
+		}
+		f.Add([]byte(r.Method + " " + r.Path + " HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nkind:\r\n"))
+	}
+	socket, log := serving(f)
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		status, body := send(t, socket, raw)
+		protocol := status == http.StatusNotImplemented || status == http.StatusHTTPVersionNotSupported
+		if status >= http.StatusInternalServerError && !protocol {
+			t.Errorf("%q: %d %s", raw, status, body)
+		}
+		if strings.Contains(log.String(), "panic") {
+			t.Fatalf("%q: %s", raw, log)
+		}
+	})
+}

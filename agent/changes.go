@@ -1,0 +1,100 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// changes wakes the agent when another process has changed the lanes: when a record in their directory is
+// replaced or removed (inotify(7)).
+type changes struct {
+	some chan struct{} // one waits, however many there were
+	dir  string
+	file *os.File // of inotify
+	done chan struct{}
+}
+
+func newChanges(dir string) (*changes, error) {
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("inotify_init1", err)
+	}
+	c := &changes{make(chan struct{}, 1), dir, os.NewFile(uintptr(fd), "inotify"), make(chan struct{})}
+	go c.read()
+	c.follow()
+	return c, nil
+}
+
+// follow looks at the directory, and makes it where there is none: lanes may come as the first ones, or
+// again. What goes wrong here the next reading tells.
+func (c *changes) follow() {
+	_ = os.MkdirAll(c.dir, 0o700)
+	conn, err := c.file.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = conn.Control(func(fd uintptr) {
+		_, _ = unix.InotifyAddWatch(int(fd), c.dir, unix.IN_MOVED_TO|unix.IN_DELETE|unix.IN_ONLYDIR)
+	})
+}
+
+func (c *changes) read() {
+	defer close(c.done)
+	var buffer [4096]byte
+	for {
+		n, err := c.file.Read(buffer[:])
+		if err != nil {
+			return // closed
+		}
+		for at := 0; at+unix.SizeofInotifyEvent <= n; {
+			e := (*unix.InotifyEvent)(unsafe.Pointer(&buffer[at]))
+			at += unix.SizeofInotifyEvent
+			name := string(bytes.TrimRight(buffer[at:at+int(e.Len)], "\x00"))
+			at += int(e.Len)
+			if !strings.HasSuffix(name, ".json") { // of lanes and of proofs; not the lock, nor a journal
+				continue
+			}
+			select {
+			case c.some <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// settle waits a little while another process changes the host, whose lanes would look disturbed and drifted,
+// and says whether they have changed.
+func (c *changes) settle(ctx context.Context) bool {
+	for range 10 {
+		if _, err := os.Stat(filepath.Join(c.dir, "lock")); err != nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-c.some:
+			return true
+		case <-time.After(time.Second / 5):
+		}
+	}
+	return false
+}
+
+func (c *changes) close() error {
+	if c == nil {
+		return nil
+	}
+	err := c.file.Close()
+	<-c.done
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}

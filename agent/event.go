@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/results"
+)
+
+// What happened.
+const (
+	Started   = "started"   // the agent
+	Stopped   = "stopped"   // the agent; lanes stay
+	Applied   = "applied"   // a lane came in force
+	Moved     = "moved"     // a lane has other CPUs
+	Released  = "released"  // a lane is no longer in force
+	Drifted   = "drifted"   // a setting is not as the lanes want it
+	Repaired  = "repaired"  // one was not, and was put back
+	Settled   = "settled"   // all settings are as the lanes want them again
+	Intrusion = "intrusion" // the longest so far of somebody else on a lane's CPU
+	Packets   = "packets"   // a lane's packets begin to be dropped or refused
+	Judged    = "judged"    // what is proved of a lane has changed
+	Failed    = "failed"    // a reading; the text says why
+	Warned    = "warned"    // of what readings cannot see
+)
+
+// Event is something that happened to the lanes, or to the agent.
+type Event struct {
+	APIVersion string               `json:"apiVersion"`
+	Kind       string               `json:"kind"` // Event
+	At         time.Time            `json:"at"`
+	What       string               `json:"what"`
+	Lane       string               `json:"lane,omitempty"`
+	Text       string               `json:"text,omitempty"` // for people
+	By         string               `json:"by,omitempty"`   // who did it, where that is known
+	Took       *results.Nanoseconds `json:"tookNanoseconds,omitempty"`
+}
+
+// ofDrift says what came of a setting.
+func ofDrift(d enforce.Drift) Event {
+	text := fmt.Sprintf("%s: expected %s, found %s", d.Name, d.Expected, d.Found)
+	e := Event{What: Drifted, Text: text, By: d.By}
+	if d.Repaired {
+		e.What = Repaired
+	}
+	if d.Note != "" {
+		e.Text += ": " + d.Note
+	}
+	return e
+}
+
+// level is how loud an event is in the log.
+func (e Event) level() slog.Level {
+	switch e.What {
+	case Failed:
+		return slog.LevelError
+	case Drifted, Repaired, Packets, Warned:
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
+
+// tell logs an event, and hands it to those who want to know.
+func (a *Agent) tell(ctx context.Context, e Event) {
+	e.APIVersion, e.Kind = plan.APIVersion, "Event"
+	if e.At.IsZero() {
+		e.At = time.Now().UTC()
+	}
+	attrs := []slog.Attr{slog.String("what", e.What)}
+	for _, text := range []struct{ key, value string }{{"lane", e.Lane}, {"text", e.Text}, {"by", e.By}} {
+		if text.value != "" {
+			attrs = append(attrs, slog.String(text.key, text.value))
+		}
+	}
+	if e.Took != nil {
+		attrs = append(attrs, slog.Duration("took", time.Duration(*e.Took)))
+	}
+	a.o.Log.LogAttrs(ctx, e.level(), "event", attrs...)
+	if a.o.Record != nil {
+		a.o.Record(e)
+	}
+	a.streams.send(e)
+}
+
+// streams are those who read events as they come.
+type streams struct {
+	mu  sync.Mutex
+	all map[chan Event]bool
+}
+
+// backlog is how many events a reader may be behind.
+const backlog = 64
+
+func (s *streams) add() chan Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[chan Event]bool{}
+	}
+	c := make(chan Event, backlog)
+	s.all[c] = true
+	return c
+}
+
+func (s *streams) remove(c chan Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, c)
+}
+
+// send waits for nobody: a reader that is too slow comes to its end.
+func (s *streams) send(e Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.all {
+		select {
+		case c <- e:
+		default:
+			close(c)
+			delete(s.all, c)
+		}
+	}
+}

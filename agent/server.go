@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// server is the API at work.
+type server struct {
+	a         *Agent
+	group     int
+	listeners []net.Listener
+	servers   []*http.Server
+	running   sync.WaitGroup
+	ctx       context.Context // of all requests
+	end       context.CancelFunc
+	readers   chan struct{} // one for each request of those who may not change lanes
+}
+
+// Limits of a request, and how long one may take: a change waits half a minute for others.
+const (
+	maxBody    = 1 << 20
+	headerTime = 5 * time.Second
+	readTime   = 10 * time.Second
+	answerTime = 90 * time.Second
+	closeTime  = 30 * time.Second
+	maxReaders = 128
+)
+
+// listen takes the addresses, and answers nothing yet.
+func (a *Agent) listen() (*server, error) {
+	s := &server{a: a, group: group(), readers: make(chan struct{}, maxReaders)}
+	s.ctx, s.end = context.WithCancel(context.Background())
+	add := func(l net.Listener, err error, h http.Handler) error {
+		if err != nil {
+			return errors.Join(err, s.close())
+		}
+		s.listeners = append(s.listeners, l)
+		s.servers = append(s.servers, &http.Server{Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: readTime,
+			WriteTimeout: answerTime, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ConnContext: withPeer,
+			BaseContext: func(net.Listener) context.Context { return s.ctx },
+			ErrorLog:    slog.NewLogLogger(a.o.Log.Handler(), slog.LevelWarn)})
+		return nil
+	}
+	if a.o.Socket != "" {
+		mode := fs.FileMode(0o660)
+		if a.o.Readable {
+			mode = 0o666
+		}
+		l, err := listenUnix(a.o.Socket, mode)
+		if err = add(l, err, s.handler()); err != nil {
+			return nil, err
+		}
+	}
+	if a.o.Listen != "" {
+		l, err := net.Listen("tcp", a.o.Listen)
+		if err = add(l, err, s.handler()); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *server) serve() {
+	for i, l := range s.listeners {
+		s.running.Go(func() { _ = s.servers[i].Serve(l) }) // closed
+	}
+}
+
+// close ends all requests: a change that has begun goes back to what was before, and is waited for.
+func (s *server) close() error {
+	if s == nil {
+		return nil
+	}
+	s.end()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	var err error
+	for i, one := range s.servers {
+		if serr := one.Shutdown(ctx); serr != nil {
+			err = errors.Join(err, one.Close())
+		}
+		if lerr := s.listeners[i].Close(); !errors.Is(lerr, net.ErrClosed) { // where it did not serve yet
+			err = errors.Join(err, lerr)
+		}
+	}
+	s.running.Wait()
+	return err
+}
+
+// handler answers the requests of Routes, and no other.
+func (s *server) handler() http.Handler {
+	mux := http.NewServeMux()
+	answers := s.answers()
+	for _, r := range Routes() {
+		answer := answers[r.Path]
+		mux.HandleFunc(r.Method+" "+r.Path, func(w http.ResponseWriter, req *http.Request) {
+			p, _ := req.Context().Value(peerKey{}).(*peer)
+			if err := s.allowed(p, r); err != nil {
+				fail(w, http.StatusForbidden, err)
+				return
+			}
+			if !p.changes(s.group) {
+				select {
+				case s.readers <- struct{}{}:
+					defer func() { <-s.readers }()
+				default:
+					fail(w, http.StatusTooManyRequests, fmt.Errorf("expected at most %d requests at once", maxReaders))
+					return
+				}
+			}
+			body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
+			if err == nil { // else the deadline would end the request while it waits for others
+				err = http.NewResponseController(w).SetReadDeadline(time.Time{})
+			}
+			if err != nil {
+				fail(w, statusOf(badRequest{err}), fmt.Errorf("body: %w", err))
+				return
+			}
+			req.Body = io.NopCloser(bytes.NewReader(body))
+			answer(w, req)
+		})
+	}
+	return mux
+}
+
+// allowed says what a request lacks. Lanes are root's and the group's to change, on the socket.
+func (s *server) allowed(p *peer, r Route) error {
+	switch {
+	case p.changes(s.group), p == nil && r.Method == http.MethodGet, p != nil && s.a.o.Readable && !r.Changes:
+		return nil
+	case p == nil:
+		return fmt.Errorf("%s %s: expected it on the socket: this address is for GET", r.Method, r.Path)
+	}
+	return fmt.Errorf("%s %s: expected root or a member of group %s, found user %d; others may read where the "+
+		"agent was started with --readable", r.Method, r.Path, Group, p.uid)
+}

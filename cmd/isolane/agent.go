@@ -1,0 +1,49 @@
+package main
+
+import (
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"isolane.dev/isolane/agent"
+	"isolane.dev/isolane/version"
+)
+
+// What an agent's heap has, so that it stays small: its readings leave garbage of some hundred KiB a time.
+const agentMemory = 20 << 20
+
+func agentCommand() *cobra.Command {
+	o := agent.Options{Lanes: options(), Version: version.Of(release, commit, date).Version}
+	var noRepair bool
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Look after the lanes in force: drift, who disturbs them, metrics, and an API on a socket",
+		Long: "Watches all lanes in force as watch --repair does, and follows them as other commands apply and\n" +
+			"release them; without lanes it waits. What happens is logged to stderr, metrics for Prometheus\n" +
+			"and the API are on a socket. Its own threads keep off the lanes' CPUs. Lanes stay when it ends.\n" +
+			"isolane-agent.service runs it (systemctl enable --now isolane-agent).",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Validate(); err != nil {
+				return usage(err)
+			}
+			if err := needCapabilities("agent"); err != nil {
+				return err
+			}
+			debug.SetMemoryLimit(agentMemory)
+			o.Repair = !noRepair
+			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+			return agent.Run(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().DurationVar(&o.Interval, "interval", 5*time.Second,
+		"between readings; the kernel counts meanwhile")
+	cmd.Flags().BoolVar(&noRepair, "no-repair", false, "tell what drifts, and leave it as it is")
+	cmd.Flags().StringVar(&o.Socket, "socket", "/run/isolane.sock", "serve the API there; empty: none")
+	cmd.Flags().BoolVar(&o.Readable, "readable", false,
+		"let all users read on the socket, and only root and group "+agent.Group+" change lanes")
+	cmd.Flags().StringVar(&o.Listen, "listen", "",
+		"also serve metrics and what can be read there, an `address` of loopback such as 127.0.0.1:9101")
+	return cmd
+}

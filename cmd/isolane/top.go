@@ -1,0 +1,33 @@
+package main
+
+import (
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"isolane.dev/isolane/terminal"
+	"isolane.dev/isolane/top"
+)
+
+func topCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "top",
+		Short: "Show the lanes live in a terminal: who disturbs them, what drifts, their packets and objectives",
+		Long: "Shows what isolane watch prints, as top(1) shows processes: the lanes with what took time from\n" +
+			"their CPUs in the last second and since the start, and the sources of the lane that is chosen.\n" +
+			"Arrows choose, Enter shows a lane's sources with what to do, s sorts, p pauses, h shows all\n" +
+			"keys, q quits. It is drawn anew once a second, and puts nothing back. Needs root.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out, is := cmd.OutOrStdout().(*os.File)
+			if !is || terminal.Height(out) == 0 || terminal.Height(os.Stdin) == 0 {
+				return hint(errors.New("top needs a terminal"), "isolane watch prints the same, a line a second; "+
+					"watch -o json: a document a second")
+			}
+			if os.Geteuid() != 0 {
+				return hint(errors.New("top needs root: it attaches programs to the kernel's tracepoints"), sudo())
+			}
+			return top.Run(cmd.Context(), options(), os.Stdin, out)
+		},
+	}
+}

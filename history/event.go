@@ -1,0 +1,72 @@
+package history
+
+import "encoding/binary"
+
+// encode is an event without its time and lane, which are in its key: texts behind their lengths, then
+// numbers, as varints. JSON would take a second to read for a month. A later version adds fields at the end.
+func (e Event) encode() []byte {
+	var who Who
+	uid, cpu := -1, -1
+	if e.Who != nil {
+		who, uid = *e.Who, e.Who.UID
+	}
+	if e.CPU != nil {
+		cpu = *e.CPU
+	}
+	var b []byte
+	for _, text := range []string{e.Boot, string(e.Kind), e.What, e.By, e.Verdict, who.Login, who.Command} {
+		b = binary.AppendVarint(b, int64(len(text)))
+		b = append(b, text...)
+	}
+	for _, n := range []int64{int64(uid), int64(cpu), int64(e.Settings), e.Took} {
+		b = binary.AppendVarint(b, n)
+	}
+	return b
+}
+
+// decode is the event of a key and what encode has made. Texts share the memory of one copy.
+func decode(k key, stored []byte) (e Event, err error) {
+	f := fields{stored, string(stored), true}
+	e = Event{At: k.at, Lane: string(k.lane), Boot: f.text(), Kind: Kind(f.text()), What: f.text(), By: f.text(),
+		Verdict: f.text()}
+	login, command := f.text(), f.text()
+	if uid := int(f.number()); uid >= 0 {
+		e.Who = &Who{uid, login, command}
+	}
+	if cpu := int(f.number()); cpu >= 0 {
+		e.CPU = &cpu
+	}
+	e.Settings, e.Took = int(f.number()), f.number()
+	if !f.whole {
+		err = &DamagedError{Why: "an event is not whole"}
+	}
+	return e, err
+}
+
+// fields are what is left to decode, twice.
+type fields struct {
+	bytes []byte
+	same  string
+	whole bool
+}
+
+func (f *fields) number() int64 {
+	n, size := binary.Varint(f.bytes)
+	if size <= 0 {
+		f.whole = false
+		return 0
+	}
+	f.bytes, f.same = f.bytes[size:], f.same[size:]
+	return n
+}
+
+func (f *fields) text() string {
+	n := f.number()
+	if n < 0 || n > int64(len(f.same)) {
+		f.whole = false
+		return ""
+	}
+	text := f.same[:n]
+	f.bytes, f.same = f.bytes[n:], f.same[n:]
+	return text
+}

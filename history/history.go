@@ -1,0 +1,180 @@
+// Package history keeps what has happened to the lanes of a host in a bounded store on disk: who put them in
+// force and took them back, what somebody else changed, what took their CPUs' time, what was proved.
+//
+//	err := history.Append(history.Dir, history.Event{Kind: history.Released, Lane: "web", What: "by hand"})
+//	events, err := history.Read(history.Dir, history.Query{Since: time.Now().Add(-time.Hour)})
+//
+// Each call opens the store, does its work in one transaction, and closes it, so that commands and the agent
+// write alike. Of a power cut or a crash the store knows the transaction as a whole, or nothing (bbolt).
+package history
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/journal"
+)
+
+// Dir is where the store of a host is. It is root's alone, since commands and cgroups of all users are named.
+const Dir = "/var/lib/isolane"
+
+// Kind is what has happened.
+type Kind string
+
+// The kinds of events. Boot, Clock and Damaged are Append's own.
+const (
+	Boot         Kind = "boot"          // the host has started
+	Applied      Kind = "applied"       // a lane came in force, or is another than before
+	Released     Kind = "released"      // a lane was taken back
+	Attached     Kind = "attached"      // a workload came into its lane
+	Ran          Kind = "ran"           // a lane for the life of a command came in force
+	Recovered    Kind = "recovered"     // what a crash left was undone
+	Adopted      Kind = "adopted"       // lanes without a record were taken over
+	Drifted      Kind = "drift"         // a setting is not as the lanes want it
+	PutBack      Kind = "put back"      // settings are so again
+	Intrusion    Kind = "intrusion"     // the longest time that something took from a lane's CPU
+	Proof        Kind = "proof"         // measurements beside a lane judged its objective
+	AgentStarted Kind = "agent started" // the agent watches
+	AgentEnded   Kind = "agent ended"   // it does not any more
+	Clock        Kind = "clock"         // the clock was set
+	Damaged      Kind = "damaged"       // the store could not be read, and this is a new one
+)
+
+// Event is something that has happened.
+type Event struct {
+	At   time.Time `json:"at"`             // UTC; of the zero Time, when it is written
+	Boot string    `json:"boot"`           // the kernel's id of the boot; of "", this one
+	Kind Kind      `json:"kind"`           //
+	Lane string    `json:"lane,omitempty"` // "": the host as a whole
+	What string    `json:"what"`           // in words, one line
+	// By is what did it, where that is known and no command of Isolane: "irqbalance (612)".
+	By       string `json:"by,omitempty"`
+	Who      *Who   `json:"who,omitempty"`             // whose command did it
+	Settings int    `json:"settings,omitempty"`        // of the host, that were changed or put back
+	CPU      *int   `json:"cpu,omitempty"`             // of an intrusion
+	Took     int64  `json:"tookNanoseconds,omitempty"` // an intrusion, or the command of a lane
+	Verdict  string `json:"verdict,omitempty"`         // of a proof: held, missed or unproven
+}
+
+// Who is a user with the command that they typed.
+type Who struct {
+	UID     int    `json:"uid"` // before sudo
+	Login   string `json:"login,omitempty"`
+	Command string `json:"command"`
+}
+
+// List is what `isolane history -o json` prints.
+type List struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"` // History
+	Lane       string    `json:"lane,omitempty"`
+	Since      time.Time `json:"since"`
+	Until      time.Time `json:"until"`
+	// Events are in the order in which they were written. A clock that was set shows in their times, and has an
+	// event.
+	Events []Event `json:"events"`
+}
+
+// Query says which events to read. The zero Query is all.
+type Query struct {
+	Lane  string    // and the host as a whole
+	Since time.Time // this included
+	Until time.Time // this included; zero: no end
+}
+
+// wants says whether an event may be asked for, by what its key says.
+func (q Query) wants(k key) bool {
+	return (q.Lane == "" || len(k.lane) == 0 || string(k.lane) == q.Lane) && !k.at.Before(q.Since) &&
+		(q.Until.IsZero() || !k.at.After(q.Until))
+}
+
+// DamagedError says that a store cannot be read.
+type DamagedError struct {
+	File, Why string
+	Aside     string // where it is now, beside a new one; "": where it was
+}
+
+func (e *DamagedError) Error() string {
+	if e.Aside == "" {
+		return fmt.Sprintf("%s is damaged: %s", e.File, e.Why)
+	}
+	return fmt.Sprintf("%s was damaged (%s): it is %s now, and a new one has begun", e.File, e.Why, e.Aside)
+}
+
+// Append writes events, in this order, behind those that the store in dir has, and lets go of those that are
+// beyond its bounds: 7 days, 64 MiB. It waits a second for others that write. A damaged store is put aside
+// and a new one begun: then the events are written, and the error is a *DamagedError.
+func Append(dir string, events ...Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	now, err := present()
+	if err != nil {
+		return err
+	}
+	return store{dir, 7 * 24 * time.Hour, 64 << 20}.append(now, events)
+}
+
+// Read returns the events that are asked for, in the order in which they were written: none where there is no
+// store. It waits a second for others that write. Errors: *DamagedError, fs.ErrPermission.
+func Read(dir string, q Query) ([]Event, error) { return store{dir: dir}.read(q) }
+
+// moment is when events are written, by the clock that people set and the one that nobody does.
+type moment struct {
+	At     time.Time     `json:"at"`
+	Uptime time.Duration `json:"uptimeNanoseconds"` // CLOCK_BOOTTIME
+	Boot   string        `json:"boot"`
+}
+
+func present() (moment, error) {
+	id, err := journal.BootID()
+	if err != nil {
+		return moment{}, err
+	}
+	var up unix.Timespec
+	if err = unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return moment{}, err
+	}
+	return moment{time.Now().UTC(), time.Duration(up.Nano()), id}, nil
+}
+
+// least is how far a clock is off at least that was set. Clocks that are only kept right are slewed.
+const least = 2 * time.Second
+
+// since are the events that the store itself adds: what has happened to the host and its clock since the last
+// writing, whose zero value is none.
+func (m moment) since(last moment) []Event {
+	var all []Event
+	jump := m.At.Sub(last.At) - (m.Uptime - last.Uptime)
+	if m.Boot != last.Boot {
+		jump = min(0, m.At.Sub(last.At)) // what passed in between is not known
+		all = append(all, Event{Kind: Boot, At: m.At.Add(-m.Uptime).UTC(), What: "the host has started"})
+	}
+	if way := "forward"; jump.Abs() >= least {
+		if jump < 0 {
+			way = "back"
+		}
+		all = append(all, Event{Kind: Clock, What: fmt.Sprintf("the clock was set %s by %s since the event "+
+			"before, which was written at %s", way, jump.Abs().Round(time.Second), last.At.Format(time.RFC3339))})
+	}
+	return all
+}
+
+// private makes the directory, or checks that nobody else could have written there.
+func private(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return &fs.PathError{Op: "lstat", Path: dir, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Mode&0o077 != 0 || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s: expected a directory that is this user's alone: chmod 0700, chown", dir)
+	}
+	return nil
+}

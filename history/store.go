@@ -1,0 +1,342 @@
+package history
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long a call waits for others.
+const patience = time.Second
+
+// store is a directory with the bounds of what is kept in it.
+type store struct {
+	dir   string
+	age   time.Duration
+	bytes int64 // of the file
+}
+
+func (s store) file() string { return filepath.Join(s.dir, "history.db") }
+
+// The store has two buckets: the events by key, and under last the moment of the last writing.
+func events() []byte { return []byte("events") }
+func state() []byte  { return []byte("state") }
+func last() []byte   { return []byte("last") }
+
+// key orders events as they were written, by order and sequence, and says without reading an event whether it
+// is asked for.
+type key struct {
+	order    time.Time // of the event, or of one before it that is later: the clock may have been set back
+	sequence uint64    // of the store
+	at       time.Time // of the event
+	lane     []byte
+}
+
+func (k key) bytes() []byte {
+	b := binary.BigEndian.AppendUint64(nil, stamp(k.order))
+	b = binary.BigEndian.AppendUint64(b, k.sequence)
+	b = binary.BigEndian.AppendUint64(b, stamp(k.at))
+	return append(b, k.lane...)
+}
+
+const fixed = 3 * 8 // bytes of a key before its lane
+
+// stamp is a time in nanoseconds since 1970; what was before is then.
+func stamp(t time.Time) uint64 {
+	if t.Unix() < 0 {
+		return 0
+	}
+	return uint64(t.UnixNano())
+}
+
+func readKey(b []byte) (key, error) {
+	if len(b) < fixed {
+		return key{}, &DamagedError{Why: fmt.Sprintf("a key of %d bytes, expected %d or more", len(b), fixed)}
+	}
+	number := func(at int) uint64 { return binary.BigEndian.Uint64(b[at:]) }
+	return key{time.Unix(0, int64(number(0))), number(8), time.Unix(0, int64(number(16))).UTC(),
+		b[fixed:]}, nil
+}
+
+// with calls do with the store open: to write in one transaction that comes true as a whole, or to read.
+//
+// Where pages make no sense bbolt panics, and where they are missing the kernel sends SIGBUS: both are a
+// *DamagedError. Then only the file is unlocked and closed: bbolt would wait in Close for its transaction.
+func (s store) with(write bool, do func(*bolt.Tx) error) (err error) {
+	var file *os.File
+	options := &bolt.Options{ReadOnly: !write,
+		OpenFile: func(name string, flag int, mode fs.FileMode) (_ *os.File, err error) {
+			file, err = openLocked(name, flag|unix.O_NOFOLLOW, mode)
+			return file, err
+		}}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if why := recover(); why != nil {
+			err = &DamagedError{File: s.file(), Why: fmt.Sprint(why)}
+			_ = unix.Flock(int(file.Fd()), unix.LOCK_UN) // which the mapped pages would keep
+			_ = file.Close()
+		}
+	}()
+	db, err := bolt.Open(s.file(), 0o600, options)
+	if err != nil {
+		return s.explain(err)
+	}
+	db.AllocSize = int(s.bytes / 64) // by which the file grows; the default is a quarter of the bound
+	if write {
+		err = db.Update(do)
+	} else {
+		err = db.View(do)
+	}
+	if damaged, is := errors.AsType[*DamagedError](err); is {
+		damaged.File = s.file()
+	}
+	return errors.Join(err, db.Close())
+}
+
+var errBusy = errors.New("another process has kept it for " + patience.String())
+
+// openLocked opens a file when nobody else has its lock: bbolt takes the same, but would look for it only
+// twenty times a second, and of many writers at once most would not get it.
+func openLocked(name string, flag int, mode fs.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(name, flag, mode)
+	if err != nil {
+		return nil, err
+	}
+	how := unix.LOCK_SH
+	if flag&os.O_RDWR != 0 {
+		how = unix.LOCK_EX
+	}
+	for end := time.Now().Add(patience); ; <-time.After(time.Millisecond) {
+		switch err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB); {
+		case err == nil:
+			return f, nil
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			return nil, errors.Join(&fs.PathError{Op: "flock", Path: name, Err: err}, f.Close())
+		case time.Now().After(end):
+			return nil, errors.Join(fmt.Errorf("%s: %w", name, errBusy), f.Close())
+		}
+	}
+}
+
+// explain says of an error of opening whether the file is damaged: that of a system call is not its content's
+// fault.
+func (s store) explain(err error) error {
+	var of syscall.Errno
+	switch {
+	case errors.Is(err, errBusy), errors.As(err, &of):
+		return err
+	}
+	return &DamagedError{File: s.file(), Why: err.Error()}
+}
+
+func (s store) read(q Query) (found []Event, err error) {
+	if info, serr := os.Stat(s.file()); serr == nil && info.Size() == 0 {
+		return nil, nil // whoever made it was cut off, and who writes goes on
+	}
+	err = s.with(false, func(tx *bolt.Tx) error {
+		b := tx.Bucket(events())
+		if b == nil {
+			return nil
+		}
+		n := 0
+		if cerr := q.each(b, func(key, []byte) error { n++; return nil }); cerr != nil {
+			return cerr
+		}
+		found = make([]Event, 0, n) // to make room bit by bit takes longer than to read the keys twice
+		return q.each(b, func(k key, stored []byte) error {
+			e, derr := decode(k, stored)
+			found = append(found, e)
+			return derr
+		})
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return found, err
+}
+
+// each calls do with what is asked for.
+func (q Query) each(b *bolt.Bucket, do func(key, []byte) error) error {
+	c := b.Cursor()
+	for k, v := c.Seek(key{order: q.Since}.bytes()); k != nil; k, v = c.Next() {
+		at, err := readKey(k)
+		if err == nil && q.wants(at) {
+			err = do(at, v)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s store) append(now moment, fresh []Event) error {
+	if err := private(s.dir); err != nil {
+		return err
+	}
+	before, _ := os.Stat(s.file())
+	err := s.write(now, fresh)
+	damaged, is := errors.AsType[*DamagedError](err)
+	if !is {
+		return err
+	}
+	if damaged.Aside, err = s.putAside(before); err != nil {
+		return errors.Join(damaged, err)
+	}
+	told := Event{Kind: Damaged, What: damaged.Error()}
+	if err = s.write(now, slices.Concat([]Event{told}, fresh)); err != nil {
+		return errors.Join(damaged, err)
+	}
+	return damaged
+}
+
+// putAside renames a damaged file, in the place of one that was put aside before. Another process may just
+// have done so: then the file is not this one any more.
+func (s store) putAside(damaged fs.FileInfo) (string, error) {
+	aside := s.file() + ".damaged"
+	d, err := os.Open(s.dir)
+	if err != nil {
+		return "", err
+	}
+	defer d.Close() // and unlocks
+	if err = unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
+		return "", err
+	}
+	if now, serr := os.Stat(s.file()); serr != nil || damaged == nil || !os.SameFile(now, damaged) {
+		return aside, nil
+	}
+	return aside, os.Rename(s.file(), aside)
+}
+
+func (s store) write(now moment, fresh []Event) error {
+	return s.with(true, func(tx *bolt.Tx) error {
+		b, err := tx.CreateBucketIfNotExists(events())
+		if err != nil {
+			return err
+		}
+		b.FillPercent = 0.9 // events come at the end
+		kept, err := tx.CreateBucketIfNotExists(state())
+		if err != nil {
+			return err
+		}
+		var before moment
+		if text := kept.Get(last()); text != nil {
+			if err = json.Unmarshal(text, &before); err != nil {
+				return &DamagedError{Why: err.Error()}
+			}
+		}
+		for _, e := range slices.Concat(now.since(before), fresh) {
+			if err = put(b, now, e); err != nil {
+				return err
+			}
+		}
+		text, err := json.Marshal(now)
+		if err == nil {
+			err = kept.Put(last(), text)
+		}
+		if err != nil {
+			return err
+		}
+		return s.prune(tx, b, earlier(now.At, before.At))
+	})
+}
+
+// put writes an event behind all others.
+func put(b *bolt.Bucket, now moment, e Event) error {
+	if e.At.IsZero() {
+		e.At = now.At
+	}
+	if e.Boot == "" {
+		e.Boot = now.Boot
+	}
+	e.At, e.What, e.By = e.At.UTC(), clip(e.What), clip(e.By)
+	if e.Who != nil {
+		who := *e.Who
+		who.Command = clip(who.Command)
+		e.Who = &who
+	}
+	k := key{order: e.At, at: e.At, lane: []byte(clip(e.Lane))}
+	var err error
+	if end, _ := b.Cursor().Last(); end != nil {
+		before, rerr := readKey(end)
+		if rerr != nil {
+			return rerr
+		}
+		k.order = later(k.order, before.order)
+	}
+	if k.sequence, err = b.NextSequence(); err != nil {
+		return err
+	}
+	return b.Put(k.bytes(), e.encode())
+}
+
+// most is how long a text of an event may be, in bytes: others write them.
+const most = 1024
+
+func clip(text string) string {
+	if len(text) <= most {
+		return text
+	}
+	at := most - len("…")
+	for !utf8.RuneStart(text[at]) {
+		at--
+	}
+	return text[:at] + "…"
+}
+
+// prune lets go of the events that were written first: those that are too old, and where the file is nearly
+// as large as it may be, a sixteenth of it; bbolt uses their pages again. now is the earlier of this writing
+// and the one before: a clock that is wrong once takes nothing away.
+func (s store) prune(tx *bolt.Tx, b *bolt.Bucket, now time.Time) error {
+	free := int64(tx.DB().Stats().FreePageN) * int64(tx.DB().Info().PageSize)
+	over := tx.Size() - free - s.bytes/16*15
+	if over > 0 {
+		over += s.bytes / 16
+	}
+	var gone [][]byte
+	c := b.Cursor()
+	for k, v := c.First(); k != nil; k, v = c.Next() {
+		first, err := readKey(k)
+		if err != nil {
+			return err
+		}
+		if over <= 0 && now.Sub(first.at) <= s.age {
+			break
+		}
+		gone = append(gone, bytes.Clone(k))
+		over -= int64(len(k) + len(v))
+	}
+	for _, k := range gone {
+		if err := b.Delete(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.IsZero() || a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}

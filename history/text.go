@@ -1,0 +1,70 @@
+package history
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"isolane.dev/isolane/terminal"
+)
+
+// Write writes for people what has happened, in local time, the newest last.
+func (l List) Write(w io.Writer) {
+	t := terminal.Of(w)
+	of, itself := "", l.Lane == ""
+	if l.Lane != "" {
+		of = " of lane " + l.Lane
+	}
+	between := fmt.Sprintf("%s between %s and %s\n", of, l.Since.Local().Format(time.DateTime),
+		l.Until.Local().Format(time.DateTime+" (UTC-07:00)"))
+	if len(l.Events) == 0 {
+		fmt.Fprint(w, "no events", between)
+		return
+	}
+	_, offset := l.Until.Local().Zone()
+	zone := time.FixedZone("", offset) // for all, since the table has it in its head
+	hours := "time (" + l.Until.In(zone).Format("UTC-07:00") + ")"
+	table := terminal.Table{Head: []string{hours, "lane", "event", "what"}}
+	for _, e := range l.Events {
+		lane := e.Lane
+		if lane == "" {
+			lane = "–"
+		}
+		itself = itself || e.Lane == l.Lane
+		table.Rows = append(table.Rows, []string{e.At.In(zone).Format(time.DateTime),
+			terminal.Clean(lane), paint(t, e), terminal.Clean(e.text())})
+	}
+	fmt.Fprint(w, t.Table(table))
+	if !itself {
+		fmt.Fprint(w, t.Fold("", "these are the host's: no events"+between))
+	}
+}
+
+// text is what has happened, and who did it.
+func (e Event) text() string {
+	text := e.What
+	if e.By != "" {
+		text += ", by " + e.By
+	}
+	if who := e.Who; who != nil {
+		login := who.Login
+		if login == "" {
+			login = fmt.Sprintf("user %d", who.UID)
+		}
+		text += "; " + login + ": " + strings.TrimSpace(who.Command)
+	}
+	return text
+}
+
+// paint colours events as people weigh them.
+func paint(t terminal.Terminal, e Event) string {
+	text := string(e.Kind)
+	switch {
+	case e.Kind == Damaged, e.Verdict == "missed":
+		return t.Red(text)
+	case e.Kind == Drifted, e.Kind == Clock:
+		return t.Yellow(text)
+	}
+	return text
+}

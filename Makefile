@@ -60,7 +60,7 @@ test-tools: tools
 	runc crun wrk busybox-static python3-minimal cpio libevent-2.1-7 libsasl2-2)
 	@[ -d bin/programs/boot ] || { mkdir -p bin/programs && cd bin/programs && \
 	kernel=$$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: //p') && \
-	apt-get download -qq nginx memcached prometheus openvswitch-common openvswitch-switch $$kernel 2>/dev/null && \
+	apt-get download -qq nginx memcached prometheus openvswitch-common openvswitch-switch openvswitch-switch-dpdk $$kernel 2>/dev/null && \
 	for p in *.deb; do dpkg -x $$p . || exit 1; done && rm *.deb; }
 
 # An eBPF program, compiled without names of this machine.

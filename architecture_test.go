@@ -49,11 +49,11 @@ func imports() map[string][]string {
 		"knob":          {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan"},
 		"enforce": {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
 			"netpath", "plan", "plan/solver"},
-		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal"},
+		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
 		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"change/netdev":   {"journal", "quantity"},
-		"netpath":         {"change", "change/netdev", "journal", "lane"},
-		"netpath/*":       {"change/netdev", "host", "journal", "lane", "netpath", "netpath/bridge"},
+		"netpath":         {"change", "change/netdev", "cpuset", "journal", "lane"},
+		"netpath/*":       {"change/netdev", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge"},
 		"runtime/process": {"cpuset", "host", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal",
 			"knob", "plan"},
@@ -111,10 +111,10 @@ change/netdev         1050       24  devices that come from a card
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
 cmd/isolane           2300        0  what commands and the agent did, for history; top
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
-cores                  550       10  lines of at most 110 columns, the list for the help
+cores                  600       10  sockets for vhost-user, shared memory
 cpuset                 350       10
 draw                  1000        5
-enforce               2700       55  asks the segment for addresses in use
+enforce               2750       55  asks the segment for addresses in use; paths without a device; switches' lanes
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
@@ -143,11 +143,11 @@ lab/cmd/isolane-lab    400        0
 lane                  1600       41  files with lanes, one by one
 lane/explain           150        5
 lanes                 1500       30  network paths of lanes
-netpath                950       30  asks the segment for addresses in use
+netpath               1050       40  asks the segment for addresses in use; paths that end in the workload; switches' lanes
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5
-netpath/ovs           1200        5  Open vSwitch removed while lanes are in force
+netpath/ovs           1550       10  path ovs-dpdk, and Open vSwitch in a lane
 netpath/sriov          800        5  a vertical path: functions made, given, told, put back
 noise                  100        5
 plan                   450       20

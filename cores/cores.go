@@ -23,6 +23,13 @@ type Request struct {
 	Granted      cpuset.Set   // the cpuset that the application will see; empty: the lane's CPUs
 	Cores        []cpuset.Set // of all CPUs online, by core, those of lanes in force too
 	MemoryNodes  cpuset.Set   // NUMA nodes of the machine that have memory
+	VhostUser    *VhostUser   // of a lane whose workload speaks with a switch itself
+}
+
+// VhostUser is a socket on which a machine or a program in user space listens for its switch.
+type VhostUser struct {
+	Socket, MAC string
+	MTU         int
 }
 
 // App is an application that wants to be told its cores.

@@ -58,6 +58,9 @@ func TestWrite(t *testing.T) {
 		request(t, vector, "single", "{cpus: {count: 2, smt: isolate}}"),
 		request(t, large, "high", "{cpus: {count: 4, smt: pack}, near: {numaNode: 1}}"),
 	} {
+		if r.Lane.Name == "router" {
+			r.VhostUser = &VhostUser{"/run/isolane-vhost/router/vhost.sock", "02:15:00:00:00:01", 1500}
+		}
 		for _, a := range Apps() {
 			fmt.Fprintf(&b, "-- %s for %s --\n%s", r.Lane.Name, a.Name, write(t, a.Name, r))
 		}
@@ -220,6 +223,7 @@ func TestLibvirtSchema(t *testing.T) {
 	r := real(t, "xmllint")
 	r.Lane.Spec.Scheduling = lane.Scheduling{Policy: "fifo", Priority: 50}
 	r.Lane.Hugepages = []plan.Hugepages{{Node: 0, PageBytes: 2 << 20, Pages: 32}}
+	r.VhostUser = &VhostUser{"/run/isolane-vhost/real/vhost.sock", "02:15:00:00:00:01", 1500}
 	hosttest.Need(t, func() string {
 		if _, err := os.Stat(schema); err != nil {
 			return "needs libvirt's schema: " + err.Error()

@@ -34,5 +34,9 @@ func dpdk(r Request) (string, error) {
 			args = append(args, "-a "+vf)
 		}
 	}
+	if v := r.VhostUser; v != nil { // which takes memory in eight pieces at most
+		args = append(args, fmt.Sprintf("--single-file-segments --vdev net_virtio_user0,path=%s,server=1,mac=%s",
+			v.Socket, v.MAC))
+	}
 	return strings.Join(args, " ") + "\n", nil
 }

@@ -39,13 +39,21 @@ func libvirt(r Request) (string, error) {
 	if !r.Lane.MemoryNodes.IsEmpty() {
 		fmt.Fprintf(&b, "<numatune>\n  <memory mode='strict' nodeset='%s'/>\n</numatune>\n", r.Lane.MemoryNodes)
 	}
+	shared := ""
+	if r.VhostUser != nil { // the switch reads and writes it
+		shared = "  <access mode='shared'/>\n"
+	}
 	if len(r.Lane.Hugepages) > 0 {
 		fmt.Fprintf(&b, "<memoryBacking>\n  <hugepages>\n    <page size='%d' unit='KiB'/>\n"+
-			"  </hugepages>\n  <locked/>\n</memoryBacking>\n",
-			r.Lane.Hugepages[0].PageBytes>>10)
+			"  </hugepages>\n  <locked/>\n%s</memoryBacking>\n", r.Lane.Hugepages[0].PageBytes>>10, shared)
 	}
 	fmt.Fprintf(&b, "<cpu mode='host-passthrough'>\n"+
 		"  <topology sockets='1' dies='1' cores='%d' threads='%d'/>\n</cpu>\n", cores, threads)
+	if v := r.VhostUser; v != nil {
+		fmt.Fprintf(&b, "<devices>\n  <interface type='vhostuser'>\n    <mac address='%s'/>\n"+
+			"    <source type='unix' path='%s' mode='server'/>\n    <model type='virtio'/>\n    <mtu size='%d'/>\n"+
+			"  </interface>\n</devices>\n", v.MAC, v.Socket, v.MTU)
+	}
 	return b.String(), nil
 }
 
@@ -62,11 +70,16 @@ func qemu(r Request) (string, error) {
 	if size := r.guestMemory(); size > 0 && !r.Lane.MemoryNodes.IsEmpty() {
 		backend := "memory-backend-ram"
 		if len(r.Lane.Hugepages) > 0 {
-			backend = fmt.Sprintf("memory-backend-memfd,hugetlb=on,hugetlbsize=%d", r.Lane.Hugepages[0].PageBytes)
+			backend = fmt.Sprintf("memory-backend-memfd,share=on,hugetlb=on,hugetlbsize=%d",
+				r.Lane.Hugepages[0].PageBytes)
 		}
 		fmt.Fprintf(&b, " -m %dM -object %s,id=lane,size=%[1]dM,host-nodes=%[3]s,policy=bind,prealloc=on"+
 			" -numa node,memdev=lane",
 			size>>20, backend, r.Lane.MemoryNodes)
+	}
+	if v := r.VhostUser; v != nil {
+		fmt.Fprintf(&b, " -chardev socket,id=vhost,path=%s,server=on -netdev vhost-user,id=vhost,chardev=vhost"+
+			" -device virtio-net-pci,netdev=vhost,mac=%s,host_mtu=%d", v.Socket, v.MAC, v.MTU)
 	}
 	b.WriteString("\n")
 	for v, id := range cpus {

@@ -3,25 +3,21 @@ package cores
 import (
 	"fmt"
 	"strings"
-
-	"isolane.dev/isolane/cpuset"
 )
 
 // ovsDPDK writes commands (Open vSwitch: ovs-vswitchd.conf.db(5), other_config). The PMD threads are
 // the role pmd, or all but main; the other threads of OVS run on main.
 func ovsDPDK(r Request) (string, error) {
-	main, pmd := r.main()
-	if p, ok := r.Lane.Roles["pmd"]; ok {
-		pmd = p
-	}
+	main, pmd := r.Lane.PollMode()
 	if pmd.IsEmpty() {
 		return "", fmt.Errorf("lane %s has one CPU: OVS-DPDK wants one for its main thread and at least one "+
 			"for PMD threads", r.Lane.Name)
 	}
-	lines := []string{
-		"ovs-vsctl --no-wait set Open_vSwitch . other_config:dpdk-lcore-mask=" + mask(cpuset.Of(main)),
-		"ovs-vsctl --no-wait set Open_vSwitch . other_config:pmd-cpu-mask=" + mask(pmd),
+	var lines []string
+	if !main.IsEmpty() {
+		lines = append(lines, "ovs-vsctl --no-wait set Open_vSwitch . other_config:dpdk-lcore-mask="+mask(main))
 	}
+	lines = append(lines, "ovs-vsctl --no-wait set Open_vSwitch . other_config:pmd-cpu-mask="+mask(pmd))
 	if len(r.Lane.Hugepages) > 0 {
 		lines = append(lines, fmt.Sprintf(
 			`ovs-vsctl --no-wait set Open_vSwitch . other_config:dpdk-socket-mem="%s"`, r.memoryByNode()))

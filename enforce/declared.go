@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
@@ -58,7 +59,7 @@ func (l *Lanes) steps(v knob.View, p plan.Placement) ([]journal.Step, error) {
 		all = append(all, on)
 	}
 	tags, err := netpath.Tags(l.paths, all)
-	steps = append(steps, tags...)
+	steps = append(append(steps, tags...), l.switchSteps(v.Host, p)...)
 	for _, path := range l.paths {
 		on := slices.DeleteFunc(slices.Clone(all), func(o netpath.Lane) bool { return o.Path != path.Name() })
 		if err != nil || len(on) == 0 {
@@ -69,4 +70,28 @@ func (l *Lanes) steps(v knob.View, p plan.Placement) ([]journal.Step, error) {
 		steps = append(steps, more...)
 	}
 	return steps, err
+}
+
+// switchSteps tell each poll-mode switch what its lanes have, on all nodes together.
+func (l *Lanes) switchSteps(h host.Host, p plan.Placement) (steps []journal.Step) {
+	for _, path := range l.paths {
+		s, is := path.(netpath.Switch)
+		of := slices.DeleteFunc(slices.Clone(p.Lanes),
+			func(o plan.Lane) bool { return o.Spec.Switch != path.Name() })
+		if !is || len(of) == 0 {
+			continue
+		}
+		var poll netpath.Poll
+		memory := make([]uint64, max(0, h.MemoryNodes().Last())+1)
+		for _, o := range of {
+			main, pmd := o.PollMode()
+			poll.Main, poll.PMD = poll.Main.Union(main), poll.PMD.Union(pmd)
+			for _, pages := range o.Hugepages {
+				memory[pages.Node] += pages.Pages * (pages.PageBytes >> 20)
+				poll.Memory = memory
+			}
+		}
+		steps = append(steps, s.SwitchSteps(poll)...)
+	}
+	return steps
 }

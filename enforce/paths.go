@@ -38,6 +38,9 @@ func (l *Lanes) choosePaths(
 		} else {
 			reasons[name], err = "", on.Possible(name, *n)
 		}
+		if s, serr := netpath.FindSwitch(l.paths, want.Spec); err == nil && s != nil {
+			err = errors.Join(serr, s.PossibleSwitch())
+		}
 		if err != nil {
 			return nil, nil, refused(name, err)
 		}

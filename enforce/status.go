@@ -55,22 +55,38 @@ type AttachedStatus struct {
 // NetworkStatus is how packets reach a lane's workload.
 type NetworkStatus struct {
 	lane.Network
-	Namespace string           `json:"namespace"` // of the workload, by its name for ip-netns(8)
-	Interface string           `json:"interface"` // the device in it
+	Namespace string           `json:"namespace,omitempty"` // of the workload, by its name for ip-netns(8)
+	Interface string           `json:"interface,omitempty"` // the device in it
+	Socket    string           `json:"socket,omitempty"`    // or where the workload speaks vhost-user
 	Traffic   *netpath.Traffic `json:"traffic,omitempty"`
 }
 
 // network is nil where a lane has no path.
-func network(l plan.Lane) (*NetworkStatus, error) {
-	if l.Spec.Network.Path == "" {
+func (l *Lanes) network(ctx context.Context, placed plan.Lane) (*NetworkStatus, error) {
+	if placed.Spec.Network.Path == "" {
 		return nil, nil
 	}
-	t, err := netpath.TrafficOf(l.Name)
+	t, err := l.Traffic(ctx, placed)
 	if errors.Is(err, fs.ErrPermission) { // needs root
 		err = nil
 	}
-	return &NetworkStatus{Network: l.Spec.Network, Namespace: netpath.Namespace(l.Name),
-		Interface: netpath.Device, Traffic: t}, err
+	s := &NetworkStatus{Network: placed.Spec.Network, Traffic: t}
+	if v, is := netpath.VhostUserOf(l.paths, l.on(placed)); is {
+		s.Socket = v.Socket
+	} else {
+		s.Namespace, s.Interface = netpath.Namespace(placed.Name), netpath.Device
+	}
+	return s, err
+}
+
+// Traffic is what the path of a lane has carried; nil where what it is made of is gone.
+func (l *Lanes) Traffic(ctx context.Context, placed plan.Lane) (*netpath.Traffic, error) {
+	return netpath.TrafficOf(ctx, l.paths, l.on(placed))
+}
+
+// on is a lane as its path sees it.
+func (l *Lanes) on(placed plan.Lane) netpath.Lane {
+	return netpath.Of(l.root, placed.Name, placed.Spec.Network)
 }
 
 // Settled says whether all is as the lanes want it.
@@ -101,7 +117,7 @@ func (l *Lanes) Status(ctx context.Context) (Status, error) {
 	}
 	groups, err := l.Groups()
 	for _, g := range groups {
-		net, nerr := network(g.Lane)
+		net, nerr := l.network(ctx, g.Lane)
 		err = errors.Join(err, nerr)
 		s.Lanes = append(s.Lanes, LaneStatus{Name: g.Lane.Name, CPUs: g.Lane.CPUs.String(),
 			Idle: g.Lane.Idle.String(), MemoryNodes: g.Lane.MemoryNodes.String(), Group: g.Dir, Own: g.Own,

@@ -52,6 +52,7 @@ type Spec struct {
 	Apart      Apart          `json:"apart,omitzero"`
 	Preferred  map[string]int `json:"preferred,omitempty"` // wishes that may be broken, and what each costs
 	Roles      map[string]int `json:"roles,omitempty"`     // named threads: CPUs of each
+	Switch     string         `json:"switch,omitempty"`    // the poll-mode switch of the host whose lane it is
 	Scheduling Scheduling     `json:"scheduling,omitzero"`
 	Cgroup     Cgroup         `json:"cgroup,omitzero"`
 	Objective  Objective      `json:"objective,omitzero"`

@@ -14,6 +14,7 @@ import (
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/runtime/running"
@@ -47,7 +48,7 @@ func (a Attached) Write(w io.Writer, name string) {
 // cgroup where the kernel can. Errors: *TargetError, *enforce.NoLaneError, *enforce.OwnedError.
 func (l *Lanes) Attach(ctx context.Context, at enforce.Attachment) (Attached, error) {
 	placed, err := l.Lane(at.Lane)
-	if path := placed.Spec.Network.Path; err == nil && path != "" {
+	if path := placed.Spec.Network.Path; err == nil && netpath.Namespaced(l.o.Paths, placed.Spec.Network) {
 		err = &TargetError{fmt.Errorf("lane %s has spec.network.path %s, and what runs already keeps its network: "+
 			"start it with isolane run --lane %[1]s", at.Lane, path)}
 	}

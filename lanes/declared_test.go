@@ -66,6 +66,7 @@ func TestDeclaredIsDoneOrRefused(t *testing.T) {
 		"spec.preferred.*": {"a: {cpus: {count: 16, smt: isolate}, near: {numaNode: 0}}",
 			"a: {cpus: {count: 16, smt: isolate}, near: {numaNode: 0}, preferred: {smt: 1}}"},
 		"spec.roles.*":                  {"a: {cpus: {count: 2}}", "a: {cpus: {count: 2}, roles: {main: 1}}"},
+		"spec.switch":                   {"a: {cpus: {count: 2}}", "a: {cpus: {count: 2}, switch: ovs-dpdk}"},
 		"spec.scheduling.policy":        {"a: {cpus: {count: 1}}", "a: {cpus: {count: 1}, scheduling: {policy: other}}"},
 		"spec.scheduling.priority":      {"a: {cpus: {count: 1}, scheduling: {policy: rr, priority: 1}}", "a: {cpus: {count: 1}, scheduling: {policy: rr, priority: 2}}"},
 		"spec.scheduling.busyPoll":      {"a: {cpus: {count: 1}}", "a: {cpus: {count: 1}, scheduling: {busyPoll: true}}"},

@@ -2,6 +2,7 @@ package lanes
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -78,7 +79,7 @@ func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []stri
 	g := groups[slices.IndexFunc(groups, func(g enforce.LaneGroup) bool { return g.Lane.Name == name })]
 	in := declared(lane)
 	in.Memory, in.Netns, in.Parent = g.Memory, with.Netns, with.Parent
-	if lane.Spec.Network.Path != "" && in.Netns == "" {
+	if netpath.Namespaced(l.o.Paths, lane.Spec.Network) && in.Netns == "" {
 		in.Netns = netpath.Namespace(name)
 	}
 	in.Capabilities = append(in.Capabilities, with.Capabilities...)
@@ -90,6 +91,9 @@ func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []stri
 		in.Cgroup = g.Dir
 	}
 	env, err := environment(l.o.root, lane)
+	if v, is := netpath.VhostUserOf(l.o.Paths, netpath.Of(l.o.root, name, lane.Spec.Network)); is {
+		env = append(env, "ISOLANE_VHOST_SOCKET="+v.Socket, "ISOLANE_MAC="+v.MAC, fmt.Sprint("ISOLANE_MTU=", v.MTU))
+	}
 	return in, env, err
 }
 

@@ -82,7 +82,11 @@ func networkText(n enforce.NetworkStatus) string {
 	case n.VLAN.Outer > 0:
 		text += fmt.Sprintf(" VLAN %d", n.VLAN.Outer)
 	}
-	text += fmt.Sprintf(", %s in namespace %s", n.Interface, n.Namespace)
+	if n.Socket != "" {
+		text += ", vhost-user at " + n.Socket
+	} else {
+		text += fmt.Sprintf(", %s in namespace %s", n.Interface, n.Namespace)
+	}
 	for _, a := range n.Addresses {
 		text += " " + a.String()
 	}

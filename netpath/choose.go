@@ -71,6 +71,10 @@ func (n *Networks) Best(name string, spec lane.Spec, has string) (path, reason s
 	var not []string
 	for _, p := range paths {
 		spec.Network.Path = p.Name()
+		if !Namespaced(n.Paths, spec.Network) {
+			not = append(not, "not "+p.Name()+": only for workloads that speak vhost-user")
+			continue
+		}
 		_, err = Refuse(n.Paths, spec)
 		if err == nil {
 			err = n.Possible(name, spec.Network)

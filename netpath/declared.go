@@ -54,12 +54,19 @@ func AnySource(n lane.Network) error {
 func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 	n := spec.Network
 	auto := n.Path == Auto && len(paths) > 0
+	namespaced := Namespaced(paths, n)
+	_, wrong := FindSwitch(paths, spec)
 	switch p := Find(paths, n); {
-	case (p != nil || auto) && spec.Cgroup.Path != "":
+	case wrong != nil:
+		err = wrong
+	case (p != nil && namespaced || auto) && spec.Cgroup.Path != "":
 		err = errors.New("spec.cgroup.path: what runs there already keeps its network: expected none, or no " +
 			"spec.network.path")
 	case p != nil && n.VFs > 0 && Functions(paths, n) == 0:
 		err = fmt.Errorf("spec.network.vfs: path %s has no virtual functions: expected none", n.Path)
+	case p != nil && !namespaced && len(spec.Memory.Hugepages) == 0:
+		err = fmt.Errorf("spec.memory.hugepages: with path %s the switch reads and writes the workload's memory: "+
+			"expected some for it, such as {2Mi: 512Mi}", n.Path)
 	case p != nil:
 		err = p.Declared(n)
 	case n.Path != "" && !auto:
@@ -76,7 +83,7 @@ func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 // does not help.
 func with(field string, n lane.Network) (fields []string) {
 	switch field {
-	case "spec.network.device": // it is missing
+	case "spec.network.device", "spec.memory.hugepages": // it is missing
 		return nil
 	case "spec.network.path":
 	default:

@@ -1,6 +1,7 @@
 package netpath
 
 import (
+	"context"
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
@@ -153,8 +154,10 @@ func (t Traffic) Since(before Traffic) Traffic {
 	if t.Received < before.Received || t.Sent < before.Sent {
 		return t
 	}
-	return Traffic{t.Received - before.Received, t.Sent - before.Sent, t.Dropped - before.Dropped,
-		t.Refused - before.Refused}
+	if t.Refused >= before.Refused { // else counted anew, as the flows of Open vSwitch that were put back
+		t.Refused -= before.Refused
+	}
+	return Traffic{t.Received - before.Received, t.Sent - before.Sent, t.Dropped - before.Dropped, t.Refused}
 }
 
 // Plus is both together.
@@ -163,13 +166,16 @@ func (t Traffic) Plus(more Traffic) Traffic {
 		t.Refused + more.Refused}
 }
 
-// TrafficOf reads the counters of a lane's device; nil where there is none.
-func TrafficOf(of string) (*Traffic, error) {
-	in, _, err := counters(Namespace(of), Device)
+// TrafficOf reads the counters of a lane's device, or of its end of the path; nil where there is none.
+func TrafficOf(ctx context.Context, paths []Path, l Lane) (*Traffic, error) {
+	if p, is := Find(paths, l.Network).(UserSpace); is && !Namespaced(paths, l.Network) {
+		return p.Traffic(ctx, l)
+	}
+	in, _, err := counters(Namespace(l.Name), Device)
 	if in == nil || err != nil {
 		return nil, err
 	}
-	port, refused, err := counters("", Port(of))
+	port, refused, err := counters("", Port(l.Name))
 	t := Traffic{Received: in.RxPackets, Sent: in.TxPackets, Dropped: dropped(in), Refused: refused}
 	if port != nil {
 		t.Dropped += dropped(port)

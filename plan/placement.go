@@ -98,6 +98,19 @@ type Move struct {
 	Reason      string     `json:"reason"`
 }
 
+// PollMode are the CPUs of a poll-mode switch that has the lane: of its poll-mode threads, the role pmd or
+// all but one, and of its others, the role main or one that is left, if any.
+func (l Lane) PollMode() (main, pmd cpuset.Set) {
+	main, pmd = l.Roles["main"], l.Roles["pmd"]
+	if left := l.CPUs.Difference(pmd); main.IsEmpty() && !left.IsEmpty() {
+		main = cpuset.Of(left.First())
+	}
+	if pmd.IsEmpty() {
+		pmd = l.CPUs.Difference(main)
+	}
+	return main, pmd
+}
+
 // Owned returns the CPUs that belong to the lane, also those kept idle.
 func (l Lane) Owned() cpuset.Set { return l.CPUs.Union(l.Idle) }
 

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,8 +22,9 @@ func (t Traffic) String() string {
 		t.Refused)
 }
 
-// counters are those of lanes' devices, read again and again.
+// counters are those of lanes' paths, read again and again.
 type counters struct {
+	of          func(ctx context.Context, lane string) (*netpath.Traffic, error)
 	lanes       []string
 	last, since map[string]netpath.Traffic
 }
@@ -40,11 +42,11 @@ func (c *counters) follow(lanes []enforce.LaneGroup) {
 	maps.DeleteFunc(c.since, gone)
 }
 
-// read returns what the devices have carried since they were last read, and since they first were.
-func (c *counters) read() (window, since []Traffic, err error) {
+// read returns what the paths have carried since they were last read, and since they first were.
+func (c *counters) read(ctx context.Context) (window, since []Traffic, err error) {
 	window, since = []Traffic{}, []Traffic{}
 	for _, name := range c.lanes {
-		now, err := netpath.TrafficOf(name)
+		now, err := c.of(ctx, name)
 		if err != nil {
 			return nil, nil, fmt.Errorf("lane %s: %w", name, err)
 		}

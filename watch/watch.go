@@ -94,6 +94,7 @@ func Open(of lanes.Options, o Options) (_ *Watch, err error) {
 		if w.guard, err = guard.New(of.Dir, host.Live(), of.Drivers()); err != nil {
 			return nil, err
 		}
+		w.paths.of = w.guard.Traffic
 		if now, err = w.wanted(); err != nil {
 			return nil, err
 		}
@@ -134,7 +135,7 @@ func (w *Watch) begin(now guard.Watched) error {
 			return &CPUsError{err}
 		}
 	}
-	_, _, err := w.paths.read()
+	_, _, err := w.paths.read(context.Background())
 	if err != nil {
 		return err
 	}
@@ -233,7 +234,7 @@ func (w *Watch) Read(ctx context.Context) (Reading, error) {
 		r.Warnings = append(r.Warnings, w.trace.Warnings()...)
 	}
 	var perr error
-	r.Traffic, r.SinceStart.Traffic, perr = w.paths.read()
+	r.Traffic, r.SinceStart.Traffic, perr = w.paths.read(context.WithoutCancel(ctx))
 	if err = errors.Join(err, perr); w.guard == nil {
 		return r, err
 	}

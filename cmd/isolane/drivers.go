@@ -35,8 +35,8 @@ import (
 // paths are the ways for packets to reach a workload. spec.network.path: auto takes the first that can be,
 // and a scenario without a path the last.
 func paths() []netpath.Path {
-	return []netpath.Path{sriov.Path{}, express.Path{}, macvlan.Path{}, ovs.Path{}, bridge.Path{GRO: true},
-		bridge.Path{}}
+	return []netpath.Path{sriov.Path{}, ovs.Path{DPDK: true}, express.Path{}, macvlan.Path{}, ovs.Path{},
+		bridge.Path{GRO: true}, bridge.Path{}}
 }
 
 // kinds are what a scenario may name: the conditions that can differ between cells, and the measuring

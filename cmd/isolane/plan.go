@@ -14,6 +14,7 @@ import (
 	"isolane.dev/isolane/draw"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/plan/solver"
 )
@@ -115,12 +116,16 @@ func coresCommand() *cobra.Command {
 			if !ok {
 				return usage(fmt.Errorf("%s: there is no lane %q", cmp.Or(placedFile, "in force"), args[0]))
 			}
-			h, _, err := from.read()
+			h, root, err := from.read()
 			if err != nil {
 				return err
 			}
-			d, err := cores.New(app, cores.Request{Lane: placed, Lanes: p.Lanes, Housekeeping: p.Housekeeping,
-				Granted: granted, Cores: h.CoresOf(h.Online()), MemoryNodes: h.MemoryNodes()})
+			r := cores.Request{Lane: placed, Lanes: p.Lanes, Housekeeping: p.Housekeeping, Granted: granted,
+				Cores: h.CoresOf(h.Online()), MemoryNodes: h.MemoryNodes()}
+			if v, is := netpath.VhostUserOf(paths(), netpath.Of(root, placed.Name, placed.Spec.Network)); is {
+				r.VhostUser = (*cores.VhostUser)(&v)
+			}
+			d, err := cores.New(app, r)
 			return out.print(cmd, d, usage(err))
 		},
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
 )
 
 // lanesDir has the files whose lanes isolane.service puts in force at boot.
@@ -62,7 +63,7 @@ func comesToService(name string) error {
 			switch {
 			case l.Metadata.Name != name:
 				continue
-			case l.Spec.Network.Path != "":
+			case netpath.Namespaced(paths(), l.Spec.Network):
 				field = "spec.network.path"
 			case l.Spec.Scheduling.Policy != "":
 				field = "spec.scheduling.policy"

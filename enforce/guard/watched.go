@@ -1,8 +1,11 @@
 package guard
 
 import (
+	"context"
+
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/netpath"
 )
 
 // Watched is what there is to watch of lanes: their CPUs, the cgroups whose tasks belong there, the
@@ -38,6 +41,15 @@ func (g *Guard) Watched(name string) (w Watched, err error) {
 		}
 	}
 	return w, nil
+}
+
+// Traffic is what the path of a lane has carried; nil where the lane, or what the path is made of, is gone.
+func (g *Guard) Traffic(ctx context.Context, name string) (*netpath.Traffic, error) {
+	placed, there := g.lanes.Placement.Lane(name)
+	if !there {
+		return nil, nil
+	}
+	return g.lanes.Traffic(ctx, placed)
 }
 
 // Recorded is an *enforce.NoRecordError where there are lanes without a record.

@@ -440,7 +440,7 @@ func (b *bed) listen(t *testing.T) *ears {
 // is counted as refused.
 func (e *ears) hear(t *testing.T, l netpath.Lane, frame string, times int, passes bool) {
 	t.Helper()
-	before, err := netpath.TrafficOf(l.Name)
+	before, err := netpath.TrafficOf(t.Context(), nil, l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -475,7 +475,7 @@ func (e *ears) hear(t *testing.T, l netpath.Lane, frame string, times int, passe
 			}
 		}
 	}
-	after, err := netpath.TrafficOf(l.Name)
+	after, err := netpath.TrafficOf(t.Context(), nil, l)
 	if err != nil {
 		t.Fatal(err)
 	}

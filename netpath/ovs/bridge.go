@@ -22,11 +22,13 @@ type bridge struct {
 	// Outer is the tag of IEEE 802.1ad that the device's bridge puts around what leaves this one, which knows
 	// the inner tags: a provider edge bridge (IEEE 802.1Q) in two parts, joined by patch ports.
 	Outer int `json:"outer,omitempty"`
+	// DPDK: it is for ports of DPDK, in the data path in user space.
+	DPDK bool `json:"dpdk,omitempty"`
 }
 
 func (b bridge) name() string {
 	if b.Outer == 0 {
-		return own(b.Device)
+		return own(b.Device, b.DPDK)
 	}
 	return netpath.DeviceName("islc-", fmt.Sprintf("%s.s%d", b.Device, b.Outer))
 }
@@ -48,11 +50,14 @@ func (b bridge) String() string {
 	return "of lanes only"
 }
 
-// userSpace is the data path that needs nothing of the kernel.
+// userSpace is the data path that needs nothing of the kernel, and the only one with ports of DPDK.
 const userSpace = "netdev"
 
 // datapath is that of a new bridge. The kernel loads the module where it has one and is asked for it.
-func datapath() string {
+func datapath(dpdk bool) string {
+	if dpdk {
+		return userSpace
+	}
 	if _, err := netlink.GenlFamilyGet("ovs_datapath"); err != nil {
 		return userSpace
 	}
@@ -110,7 +115,7 @@ func (b bridge) wanted(db database) []joint {
 	here, there := b.patches()
 	switch {
 	case b.Outer > 0:
-		return []joint{{b.name(), here, there, 0}, {db.base(b.Device), there, here, b.Outer}}
+		return []joint{{b.name(), here, there, 0}, {db.base(b.Device, b.DPDK), there, here, b.Outer}}
 	case b.Device != "":
 		return []joint{{b.name(), b.Device, "", 0}}
 	}
@@ -125,8 +130,8 @@ func (b bridge) make(ctx context.Context, db database, target, mark string) erro
 		}
 		h.Close()
 	}
-	with := datapath()
-	if base := db.bridges[db.base(b.Device)]; b.Outer > 0 && base != nil {
+	with := datapath(b.DPDK)
+	if base := db.bridges[db.base(b.Device, b.DPDK)]; b.Outer > 0 && base != nil {
 		with = base.datapath
 	}
 	ours := "external_ids:" + markKey + "=" + mark
@@ -167,7 +172,7 @@ func (b bridge) remove(ctx context.Context, db database, target string) error {
 }
 
 func (b bridge) shell(db database, target string) string {
-	text := vsctl + " add-br " + target + " -- set bridge " + target + " datapath_type=" + datapath()
+	text := vsctl + " add-br " + target + " -- set bridge " + target + " datapath_type=" + datapath(b.DPDK)
 	for _, j := range b.wanted(db) {
 		text += " -- add-port " + j.bridge + " " + j.name
 		if j.outer > 0 {

@@ -10,8 +10,9 @@ import (
 
 // database is what of Open vSwitch's a step can read or change.
 type database struct {
-	bridges   map[string]*bridgeRow
-	vlanLimit string // other_config:vlan-limit, how many tags of a frame it looks at; "" is 1
+	bridges map[string]*bridgeRow
+	config  map[string]string // other_config
+	dpdk    bool              // ovs-vswitchd has begun with DPDK
 }
 
 type bridgeRow struct {
@@ -28,6 +29,9 @@ type portRow struct {
 	number int    // of OpenFlow, below 1 as long as it has none
 	failed string // why Open vSwitch cannot open it
 	mtu    int    // of a network device that is no bridge's own, else 0
+	kind   string // type of the interface, "" is a network device
+	socket string // of one for vhost-user
+	wanted int    // MTU that was asked for, -1: none
 }
 
 // mtu is the least of a bridge's ports that are not Isolane's, 0 where it has none. That of its own device
@@ -52,11 +56,11 @@ func (db database) port(name string) (bridge string, p *portRow) {
 }
 
 // base is the bridge that a device is, or that it is a port of.
-func (db database) base(device string) string {
+func (db database) base(device string, dpdk bool) string {
 	if db.bridges[device] != nil {
 		return device
 	}
-	return own(device)
+	return own(device, dpdk)
 }
 
 // leftovers are the commands that remove what is Isolane's of an earlier boot: the database outlives it, the
@@ -81,7 +85,8 @@ func read(ctx context.Context) (database, error) {
 	db := database{bridges: map[string]*bridgeRow{}}
 	tables, err := list(ctx, []string{"Bridge", "name", "datapath_type", "external_ids", "ports"},
 		[]string{"Port", "_uuid", "name", "tag", "vlan_mode", "external_ids"},
-		[]string{"Interface", "name", "type", "ofport", "error", "mtu"}, []string{"Open_vSwitch", "other_config"})
+		[]string{"Interface", "name", "type", "ofport", "error", "mtu", "mtu_request", "options"},
+		[]string{"Open_vSwitch", "other_config", "dpdk_initialized"})
 	if err != nil {
 		return db, err
 	}
@@ -95,8 +100,9 @@ func read(ctx context.Context) (database, error) {
 		i := interfaces[name] // none of a bond
 		names[text(r["_uuid"])] = name
 		ports[name] = &portRow{mark: ids[markKey], flows: ids[flowsKey], mode: text(r["vlan_mode"]),
-			tag: number(r["tag"]), number: number(i["ofport"]), failed: text(i["error"])}
-		if kind := text(i["type"]); kind == "" || kind == "dpdk" {
+			tag: number(r["tag"]), number: number(i["ofport"]), failed: text(i["error"]), kind: text(i["type"]),
+			socket: pairs(i["options"])[socketKey], wanted: number(i["mtu_request"])}
+		if kind := ports[name].kind; kind == "" || kind == "dpdk" {
 			ports[name].mtu = number(i["mtu"])
 		}
 	}
@@ -108,7 +114,8 @@ func read(ctx context.Context) (database, error) {
 		db.bridges[text(r["name"])] = b
 	}
 	for _, r := range tables[3] {
-		db.vlanLimit = pairs(r["other_config"])["vlan-limit"]
+		db.config = pairs(r["other_config"])
+		db.dpdk = r["dpdk_initialized"] == true
 	}
 	return db, nil
 }

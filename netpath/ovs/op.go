@@ -60,10 +60,10 @@ func parse(kind, value string) (p part, err error) {
 	return p, err
 }
 
-// Ops are the operations of both kinds.
+// Ops are the operations of all kinds.
 func Ops() map[string]journal.Op {
 	o := op{&reader{}}
-	return map[string]journal.Op{KindBridge: o, KindPort: o}
+	return map[string]journal.Op{KindBridge: o, KindPort: o, KindSocket: socketOp{}, KindConfig: configOp{o}}
 }
 
 // op makes bridges and ports, and takes them away.

@@ -1,6 +1,7 @@
-// Package ovs is the path by Open vSwitch: the host's end of a lane's device is a port of one of its bridges,
-// which puts the lane's tags on and takes them off. It is driven by Open vSwitch's own tools, as ovs-vsctl(8)
-// and ovs-ofctl(8); what is Isolane's in its database is marked in external_ids, and nothing else is changed.
+// Package ovs are the paths by Open vSwitch: the host's end of a lane's device, or with DPDK the socket of
+// its workload, is a port of one of its bridges, which puts the lane's tags on and takes them off. It is
+// driven by Open vSwitch's own tools, as ovs-vsctl(8) and ovs-ofctl(8); what is Isolane's in its database is
+// marked in external_ids, and nothing else is changed.
 package ovs
 
 import (
@@ -15,17 +16,32 @@ import (
 	"isolane.dev/isolane/netpath"
 )
 
-// Path is the path "ovs".
-type Path struct{}
+// Path is the path "ovs", or with DPDK "ovs-dpdk".
+type Path struct {
+	// DPDK: the lane has no network device, its workload speaks vhost-user with poll-mode threads.
+	DPDK bool
+}
 
-// Name returns "ovs".
-func (Path) Name() string { return "ovs" }
+// Name returns "ovs" or "ovs-dpdk".
+func (p Path) Name() string {
+	if p.DPDK {
+		return "ovs-dpdk"
+	}
+	return "ovs"
+}
 
 // Declared says what of a declaration cannot be: flows check the sender of ARP and neighbour discovery only.
-func (Path) Declared(n lane.Network) error { return netpath.AnySource(n) }
+func (p Path) Declared(n lane.Network) error {
+	if p.DPDK {
+		if err := declaredDPDK(n); err != nil {
+			return err
+		}
+	}
+	return netpath.AnySource(n)
+}
 
 // Possible says why a lane cannot have the path on this host as it is.
-func (Path) Possible(l netpath.Lane) error {
+func (p Path) Possible(l netpath.Lane) error {
 	ctx := context.Background()
 	db, err := read(ctx)
 	if err == nil {
@@ -34,7 +50,12 @@ func (Path) Possible(l netpath.Lane) error {
 	if err != nil {
 		return fmt.Errorf("spec.network.path: %w", err)
 	}
-	if l.VLAN.Inner > 0 && (db.vlanLimit == "" || db.vlanLimit == "1") {
+	if p.DPDK {
+		if err = db.possibleDPDK(l); err != nil {
+			return err
+		}
+	}
+	if limit := db.config["vlan-limit"]; l.VLAN.Inner > 0 && (limit == "" || limit == "1") {
 		return errors.New("spec.network.vlan.inner: Open vSwitch looks at one tag only: expected " +
 			"ovs-vsctl set Open_vSwitch . other_config:vlan-limit=2")
 	}
@@ -46,7 +67,10 @@ func (Path) Possible(l netpath.Lane) error {
 	var u netpath.Uplink
 	switch {
 	case b == nil:
-		if u, err = l.FindUplink(); err != nil {
+		if u, err = l.FindUplink(); err != nil && p.DPDK {
+			err = fmt.Errorf("%w; a card that DPDK has is a port of a bridge: expected that", err)
+		}
+		if err != nil {
 			return err
 		}
 	case b.mark != "":
@@ -54,7 +78,7 @@ func (Path) Possible(l netpath.Lane) error {
 	default:
 		u = netpath.Uplink{Name: l.Device, Up: true, Ethernet: true, MTU: cmp.Or(b.mtu(), most)}
 	}
-	if n := u.MTU - db.tags(l.Device); l.VLAN.Inner > 0 && cmp.Or(l.MTU, usualMTU) > n {
+	if n := u.MTU - db.tags(l.Device, p.DPDK); l.VLAN.Inner > 0 && cmp.Or(l.MTU, usualMTU) > n {
 		return fmt.Errorf("spec.network.mtu: expected at most %d, so that two tags pass %s", n, u.Name)
 	}
 	if err = u.Check(l.Network); err != nil || b != nil {
@@ -62,7 +86,7 @@ func (Path) Possible(l netpath.Lane) error {
 	}
 	at, _ := db.port(l.Device)
 	switch {
-	case at == own(l.Device):
+	case at == own(l.Device, p.DPDK):
 		return nil
 	case at != "" || u.Master != "":
 		return fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s", u.Name, cmp.Or(at, u.Master))
@@ -90,9 +114,9 @@ const (
 
 // tags are the bytes of two tags that count as payload where frames leave by a device: the kernel's data path
 // takes the outer one off (ovs_vport_send), packet sockets only one of 802.1Q (packet_snd).
-func (db database) tags(device string) int {
-	with := datapath()
-	if b := db.bridges[db.base(device)]; b != nil {
+func (db database) tags(device string, dpdk bool) int {
+	with := datapath(dpdk)
+	if b := db.bridges[db.base(device, dpdk)]; b != nil {
 		with = b.datapath
 	}
 	if with == userSpace {
@@ -103,15 +127,15 @@ func (db database) tags(device string) int {
 
 // Steps return what makes the path of these lanes: a bridge for each uplink that is none itself; one more for
 // each outer tag around others; and the lanes as ports.
-func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
+func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	made := map[string]bool{}
 	for _, l := range lanes {
-		p := port{Device: l.Device, Tag: l.VLAN.Outer, Lane: l.Name, MAC: l.MAC}
-		bridges := []bridge{{Device: l.Device}}
+		o := port{Device: l.Device, Tag: l.VLAN.Outer, Lane: l.Name, MAC: l.MAC}
+		bridges := []bridge{{Device: l.Device, DPDK: p.DPDK}}
 		if l.VLAN.Inner > 0 {
-			p.Outer, p.Tag = l.VLAN.Outer, l.VLAN.Inner
-			bridges = append(bridges, bridge{l.Device, l.VLAN.Outer})
+			o.Outer, o.Tag = l.VLAN.Outer, l.VLAN.Inner
+			bridges = append(bridges, bridge{l.Device, l.VLAN.Outer, p.DPDK})
 		}
 		for _, b := range bridges {
 			if !made[b.name()] {
@@ -120,21 +144,32 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 			}
 		}
 		for _, a := range l.Addresses {
-			p.Addresses = append(p.Addresses, a.Addr())
+			o.Addresses = append(o.Addresses, a.Addr())
 		}
-		more, err := l.Steps(netpath.Port(l.Name), netdev.Link{Type: netdev.Veth, Peer: l.Inside()})
-		if err != nil {
-			return nil, err
+		var more []journal.Step
+		if v, is := p.VhostUser(l); is {
+			o.Socket, o.MTU = v.Socket, v.MTU
+			more = []journal.Step{socketStep(l.Name)}
+		} else {
+			var err error
+			more, err = l.Steps(netpath.Port(l.Name), netdev.Link{Type: netdev.Veth, Peer: l.Inside()})
+			if err != nil {
+				return nil, err
+			}
 		}
-		steps = append(append(steps, more...), step(KindPort, netpath.Port(l.Name), p))
+		steps = append(append(steps, more...), step(KindPort, netpath.Port(l.Name), o))
 	}
 	return steps, nil
 }
 
 // own is the bridge that lanes with this uplink share where it is none itself; "" is none.
-func own(device string) string {
-	if device == "" {
-		return "islovs"
+func own(device string, dpdk bool) string {
+	prefix := "islovs"
+	if dpdk {
+		prefix = "islovd"
 	}
-	return netpath.DeviceName("islovs-", device)
+	if device == "" {
+		return prefix
+	}
+	return netpath.DeviceName(prefix+"-", device)
 }

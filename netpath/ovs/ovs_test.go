@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
@@ -68,6 +69,55 @@ func TestSteps(t *testing.T) {
 	}
 }
 
+// With DPDK a lane has a directory for its socket in the place of a device, and a bridge apart from those of path ovs.
+func TestStepsDPDK(t *testing.T) {
+	a, b := on("a", "", lane.VLAN{}, "192.0.2.1/24"), on("b", "eth1", lane.VLAN{Outer: 200, Inner: 7})
+	b.MTU = 9000
+	steps, err := ovs.Path{DPDK: true}.Steps([]netpath.Lane{a, b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range steps {
+		if err = ovs.Ops()[s.Kind].Check(s); err != nil {
+			t.Error(err)
+		}
+		got = append(got, s.Target+" "+s.After)
+	}
+	want := []string{
+		`islovd {"device":"","dpdk":true}`,
+		`/run/isolane-vhost/a present`,
+		`isl-a {"device":"","lane":"a","mac":"` + a.MAC + `","addresses":["192.0.2.1"],"socket":"/run/isolane-vhost/a/vhost.sock","mtu":1500}`,
+		`islovd-eth1 {"device":"eth1","dpdk":true}`,
+		`islc-eth1.s200 {"device":"eth1","outer":200,"dpdk":true}`,
+		`/run/isolane-vhost/b present`,
+		`isl-b {"device":"eth1","outer":200,"tag":7,"lane":"b","mac":"` + b.MAC + `","addresses":null,"socket":"/run/isolane-vhost/b/vhost.sock","mtu":9000}`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What lanes of the switch itself have is told in the words of ovs-vswitchd.conf.db(5), and what it has not is not.
+func TestSwitchSteps(t *testing.T) {
+	for want, p := range map[string]netpath.Poll{
+		"pmd-cpu-mask=0x200000004 dpdk-lcore-mask=0x2 dpdk-socket-mem=1024,0": {
+			Main: cpuset.Of(1), PMD: cpuset.Of(2, 33), Memory: []uint64{1024, 0}},
+		"pmd-cpu-mask=0x2": {PMD: cpuset.Of(1)},
+	} {
+		var got []string
+		for _, s := range (ovs.Path{DPDK: true}).SwitchSteps(p) {
+			if err := ovs.Ops()[s.Kind].Check(s); err != nil {
+				t.Error(err)
+			}
+			got = append(got, s.Target+"="+s.After)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 // A journal that Isolane has not written takes nothing of somebody else's.
 func TestCheck(t *testing.T) {
 	for _, s := range []journal.Step{
@@ -77,6 +127,11 @@ func TestCheck(t *testing.T) {
 		{Kind: ovs.KindPort, Target: "eth1", After: `{"lane":"a","mac":"02:15:00:00:00:01"}`},
 		{Kind: ovs.KindPort, Target: "isl-a", After: `{"lane":"a","mac":"no,actions=normal"}`},
 		{Kind: ovs.KindPort, Target: "isl-a", After: `{"lane":"a","mac":"02:15:00:00:00:01","tag":4095}`},
+		{Kind: ovs.KindPort, Target: "isl-a", After: `{"lane":"a","mac":"02:15:00:00:00:01","socket":"/run/isolane-vhost/b/vhost.sock","mtu":1500}`},
+		{Kind: ovs.KindSocket, Target: "/run/isolane-vhost/../lock", After: "present"},
+		{Kind: ovs.KindSocket, Target: "/etc", After: "present"},
+		{Kind: ovs.KindConfig, Target: "vlan-limit", After: "2"},
+		{Kind: ovs.KindConfig, Target: "pmd-cpu-mask", After: "2 -- del-br br-ex"},
 	} {
 		if err := ovs.Ops()[s.Kind].Check(s); err == nil {
 			t.Errorf("%s: no error", s)

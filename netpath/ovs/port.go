@@ -26,14 +26,17 @@ type port struct {
 	MAC  string `json:"mac"` // the only one that may send
 	// Addresses are those that it may say are its own, by ARP or neighbour discovery; none: any.
 	Addresses []netip.Addr `json:"addresses"`
+	// Socket is where the workload listens, with a port for vhost-user; "": it has a network device.
+	Socket string `json:"socket,omitempty"`
+	MTU    int    `json:"mtu,omitempty"` // of a port for vhost-user
 }
 
 // bridge is the one that the port is to be of.
 func (p port) bridge(db database) string {
 	if p.Outer > 0 {
-		return bridge{p.Device, p.Outer}.name()
+		return bridge{Device: p.Device, Outer: p.Outer}.name()
 	}
-	return db.base(p.Device)
+	return db.base(p.Device, p.Socket != "")
 }
 
 // String says what it is.
@@ -48,11 +51,17 @@ func (p port) String() string {
 	if p.Tag > 0 {
 		text += fmt.Sprint(", tag ", p.Tag)
 	}
+	if p.Socket != "" {
+		text += fmt.Sprintf(", vhost-user at %s, mtu %d", p.Socket, p.MTU)
+	}
 	return text + ", only from " + p.MAC
 }
 
 func (p port) check(target string) error {
 	if netpath.Port(p.Lane) != target || min(p.Tag, p.Outer) < 0 || max(p.Tag, p.Outer) > 4094 {
+		return fmt.Errorf("%s is not the port of %+v", target, p)
+	}
+	if p.Socket != "" && (p.Socket != socket(p.Lane) || p.MTU < minMTU || p.MTU > mostDPDK) {
 		return fmt.Errorf("%s is not the port of %+v", target, p)
 	}
 	_, err := p.flows(target, 1)
@@ -81,6 +90,9 @@ func (p port) differs(ctx context.Context, r *reader, db database, target string
 	if found.tag != p.Tag || found.mode != access {
 		what = append(what, fmt.Sprintf("vlan_mode %q, tag %d", found.mode, found.tag))
 	}
+	if p.Socket != "" && (found.kind != vhostUser || found.socket != p.Socket || found.wanted != p.MTU) {
+		what = append(what, fmt.Sprintf("type %q at %q, mtu %d", found.kind, found.socket, found.wanted))
+	}
 	flows, err := r.dump(ctx, at, target)
 	if err != nil {
 		return "", err
@@ -88,7 +100,7 @@ func (p port) differs(ctx context.Context, r *reader, db database, target string
 	if digest(flows) != found.flows || !strings.Contains(flows, fmt.Sprintf("in_port=%d", found.number)) {
 		what = append(what, "other flows")
 	}
-	if db.bridges[at].datapath == userSpace {
+	if p.offloads(db, at) {
 		on, err := netdev.Offload(netpath.Namespace(p.Lane), netpath.Device, unix.ETHTOOL_GTXCSUM, 0)
 		if err != nil {
 			what = append(what, err.Error())
@@ -102,6 +114,19 @@ func (p port) differs(ctx context.Context, r *reader, db database, target string
 // access is the vlan_mode of a port that has one tag's frames, without it.
 const access = "access"
 
+// A port for vhost-user whose server is the workload, so that this one and ovs-vswitchd may start anew, and
+// the option with its socket (ovs-vswitchd.conf.db(5)).
+const (
+	vhostUser = "dpdkvhostuserclient"
+	socketKey = "vhost-server-path"
+)
+
+// offloads says whether the lane's device would leave checksums to a bridge that makes none: packet sockets
+// get frames as they are.
+func (p port) offloads(db database, on string) bool {
+	return p.Socket == "" && db.bridges[on].datapath == userSpace
+}
+
 func (p port) make(ctx context.Context, db database, target, mark string) error {
 	on := p.bridge(db)
 	if db.bridges[on] == nil {
@@ -113,17 +138,25 @@ func (p port) make(ctx context.Context, db database, target, mark string) error 
 	}
 	commands = append(commands, []string{"--may-exist", "add-port", on, target}, []string{"set", "Port", target,
 		"vlan_mode=" + access, fmt.Sprint("tag=", p.Tag), "external_ids:" + markKey + "=" + mark})
+	if p.Socket != "" {
+		commands = append(commands, append([]string{"set", "Interface", target}, p.columns()...))
+	}
 	if err := change(ctx, commands); err != nil {
 		return err
 	}
-	// Packet sockets get frames without the checksums that are left to a device.
-	if db.bridges[on].datapath == userSpace {
+	if p.offloads(db, on) {
 		_, err := netdev.Offload(netpath.Namespace(p.Lane), netpath.Device, unix.ETHTOOL_STXCSUM, 0)
 		if err != nil {
 			return fmt.Errorf("checksum offload: %w", err)
 		}
 	}
 	return p.addFlows(ctx, on, target)
+}
+
+// columns are those of the interface of a port for vhost-user.
+func (p port) columns() []string {
+	return []string{"type=" + vhostUser, "options:" + socketKey + "=" + p.Socket,
+		fmt.Sprint("mtu_request=", p.MTU)}
 }
 
 func (port) remove(ctx context.Context, db database, target string) error {
@@ -135,9 +168,12 @@ func (port) remove(ctx context.Context, db database, target string) error {
 }
 
 func (p port) shell(db database, target string) string {
-	on := p.bridge(db)
-	return fmt.Sprintf("%s add-port %s %s vlan_mode=%s tag=%d # %s add-flows %s: only from %s", vsctl, on,
-		target, access, p.Tag, ofctl, on, p.MAC)
+	on, set := p.bridge(db), ""
+	if p.Socket != "" {
+		set = " -- set interface " + target + " " + strings.Join(p.columns(), " ")
+	}
+	return fmt.Sprintf("%s add-port %s %s vlan_mode=%s tag=%d%s # %s add-flows %s: only from %s", vsctl, on,
+		target, access, p.Tag, set, ofctl, on, p.MAC)
 }
 
 // addFlows makes the port's flows, in place of those that it has, and notes how they read back.

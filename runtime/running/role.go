@@ -48,10 +48,13 @@ func roles(h host.Host, root fs.FS, l plan.Lane, threads []Thread) (map[int]role
 		if vpp {
 			workers = numbered(p, vppName)
 		}
+		pmds := numbered(p, pmdName)
 		switch {
+		case l.Spec.Switch != "" && len(pmds) > 0:
+			m.pollMode(p, pmds)
 		case len(vcpus) > 0:
 			m.machine(p, vcpus)
-		case vpp || len(workers) > 0 && len(numbered(p, pmdName)) == 0: // Open vSwitch pins its own
+		case vpp || len(workers) > 0 && len(pmds) == 0: // Open vSwitch pins its own
 			m.dataplane(p, workers)
 		}
 	}
@@ -108,6 +111,19 @@ func (m *mapping) dataplane(p []Thread, workers map[int]Thread) {
 	}
 	m.pair(p, workers, "worker", "worker", cpus.Slice())
 	m.rest(p, first)
+}
+
+// pollMode gives each poll-mode thread of a switch the CPU that it has in its name, from which the kernel
+// takes it with the cgroup, and all other threads those of main.
+func (m *mapping) pollMode(p []Thread, pmds map[int]Thread) {
+	for cpu, t := range pmds {
+		if m.lane.CPUs.Contains(cpu) {
+			m.want[t.TID] = role{cpuset.Of(cpu), true}
+		}
+	}
+	if main, _ := m.lane.PollMode(); !main.IsEmpty() {
+		m.rest(p, main)
+	}
 }
 
 // cpus returns those of a role, or others where the lane has no such role.

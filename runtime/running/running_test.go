@@ -216,6 +216,8 @@ func TestRoles(t *testing.T) {
 			"lane a has no CPU besides 3"},
 		"VPP": {"/usr/bin/vpp -c x", []string{"vpp_main", "vpp_wk_0", "vpp_wk_1", "vpp_stats"}, nil, "", "2 3 4 2", ""},
 		"OVS": {"ovs-vswitchd", []string{"ovs-vswitchd", "pmd-c03/id:9", "lcore-worker-3"}, nil, "", "  ", ""},
+		"OVS in its lane": {"ovs-vswitchd", []string{"ovs-vswitchd", "pmd-c03/id:9", "pmd-c04/id:10", "pmd-c07/id:11", "revalidator5"},
+			map[string]string{"pmd": "3-4"}, "", "2 3 4 2 2", ""},
 		"any": {"nginx: worker", []string{"nginx", "CPU watcher"}, nil, "", " ", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -226,6 +228,9 @@ func TestRoles(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := laneA(c.roles)
+			if c.roles["pmd"] != "" {
+				l.Spec.Switch = "ovs-dpdk"
+			}
 			if c.cpus != "" {
 				l.CPUs = cpuset.MustParse(c.cpus)
 			}

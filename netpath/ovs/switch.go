@@ -1,0 +1,119 @@
+package ovs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
+)
+
+// KindConfig is a key of other_config of Open vSwitch (ovs-vswitchd.conf.db(5)); "" is none.
+const KindConfig = "ovs-config"
+
+// Keys of a KindConfig. Poll-mode threads follow theirs at once; DPDK reads the others when it begins.
+const (
+	pmdMask   = "pmd-cpu-mask"
+	lcoreMask = "dpdk-lcore-mask"
+	socketMem = "dpdk-socket-mem"
+)
+
+// PossibleSwitch says why Open vSwitch cannot be asked for its database. It need not run with DPDK yet.
+func (Path) PossibleSwitch() error {
+	if _, err := read(context.Background()); err != nil {
+		return fmt.Errorf("spec.switch: %w", err)
+	}
+	return nil
+}
+
+// SwitchSteps tell Open vSwitch its CPUs and memory.
+func (Path) SwitchSteps(p netpath.Poll) []journal.Step {
+	mask := func(cpus cpuset.Set) string { return "0x" + strings.ReplaceAll(cpus.Mask(), ",", "") }
+	steps := []journal.Step{{Kind: KindConfig, Target: pmdMask, After: mask(p.PMD)}}
+	if !p.Main.IsEmpty() {
+		steps = append(steps, journal.Step{Kind: KindConfig, Target: lcoreMask, After: mask(p.Main)})
+	}
+	if len(p.Memory) > 0 {
+		text := strings.Trim(fmt.Sprint(p.Memory), "[]")
+		steps = append(steps, journal.Step{Kind: KindConfig, Target: socketMem,
+			After: strings.ReplaceAll(text, " ", ",")})
+	}
+	return steps
+}
+
+// configOp sets keys, and puts back what they were.
+type configOp struct{ op }
+
+func (configOp) Check(s journal.Step) error {
+	if !slices.Contains([]string{pmdMask, lcoreMask, socketMem}, s.Target) {
+		return fmt.Errorf("other_config:%s: expected %s, %s or %s", s.Target, pmdMask, lcoreMask, socketMem)
+	}
+	for _, value := range []string{s.Before, s.After} {
+		if !strings.HasPrefix(value, silent) && !regexp.MustCompile(`^[0-9A-Fa-fx,]*$`).MatchString(value) {
+			return fmt.Errorf("other_config:%s: %q: expected numbers", s.Target, value)
+		}
+	}
+	return nil
+}
+
+func (o configOp) Read(ctx context.Context, s journal.Step) (string, error) {
+	db, err := o.reader.database(ctx)
+	if err != nil {
+		return unread(ctx, err)
+	}
+	return db.config[s.Target], nil
+}
+
+// InForce says whether the key has the value.
+func (o configOp) InForce(ctx context.Context, s journal.Step) (bool, error) {
+	now, err := o.Read(ctx, s)
+	return now == s.After, err
+}
+
+func (o configOp) Write(ctx context.Context, s journal.Step, value string) error {
+	o.reader.forget()
+	defer o.reader.forget()
+	if strings.HasPrefix(value, silent) {
+		return errors.New("what it was is not known: Open vSwitch did not answer")
+	}
+	err := change(ctx, [][]string{append([]string{"--no-wait"}, setting(s.Target, value)...)})
+	if value == "" && removed(err) {
+		return nil
+	}
+	return err
+}
+
+// setting is a command of ovs-vsctl(8). A value of several numbers has quotes of its own.
+func setting(key, value string) []string {
+	if value == "" {
+		return []string{"remove", "Open_vSwitch", ".", "other_config", key}
+	}
+	return []string{"set", "Open_vSwitch", ".", fmt.Sprintf("other_config:%s=%q", key, value)}
+}
+
+// Name says what it is.
+func (configOp) Name(s journal.Step) string { return "Open vSwitch other_config:" + s.Target }
+
+// Describe says what changes.
+func (o configOp) Describe(s journal.Step) (name, from, to string) {
+	return o.Name(s), s.Before, s.After
+}
+
+// DescribeDrift says what it is now.
+func (o configOp) DescribeDrift(s journal.Step) (expected, found string) {
+	found, err := o.Read(context.Background(), s)
+	if err != nil {
+		found = err.Error()
+	}
+	return s.After, found
+}
+
+// Shell is ovs-vsctl(8).
+func (configOp) Shell(s journal.Step) string {
+	return vsctl + " --no-wait " + strings.Join(setting(s.Target, s.After), " ")
+}

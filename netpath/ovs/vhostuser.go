@@ -1,0 +1,173 @@
+package ovs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
+)
+
+const (
+	// sockets has a directory for each lane that speaks vhost-user. With the longest name of one the socket's
+	// path has 93 of the 107 bytes that unix(7) allows.
+	sockets    = "/run/isolane-vhost"
+	socketName = "vhost.sock"
+)
+
+func socket(of string) string { return filepath.Join(sockets, of, socketName) }
+
+const (
+	minMTU   = 68   // RTE_ETHER_MIN_MTU
+	mostDPDK = 9702 // NETDEV_DPDK_MAX_PKT_LEN of Open vSwitch, less Ethernet's frame with two tags
+)
+
+// declaredDPDK says what of a declaration a port for vhost-user does not do.
+func declaredDPDK(n lane.Network) error {
+	switch {
+	case n.Rate > 0:
+		return errors.New("spec.network.rate: path ovs-dpdk limits no rate so far: expected none, or path ovs")
+	case n.Queues > 0:
+		return errors.New("spec.network.queues: with path ovs-dpdk the workload says how many queues it has: " +
+			"expected none")
+	case len(n.Gateways) > 0:
+		return errors.New("spec.network.gateways: with path ovs-dpdk the workload makes its own routes: expected " +
+			"none")
+	case n.MTU > mostDPDK:
+		return fmt.Errorf("spec.network.mtu: %d: Open vSwitch with DPDK carries at most %d", n.MTU, mostDPDK)
+	}
+	return nil
+}
+
+// possibleDPDK says why Open vSwitch as it runs has no ports for vhost-user on the lane's device.
+func (db database) possibleDPDK(l netpath.Lane) error {
+	if !db.dpdk {
+		return errors.New("spec.network.path: Open vSwitch runs without DPDK: expected ovs-vsctl set " +
+			"Open_vSwitch . other_config:dpdk-init=true, and ovs-vswitchd with DPDK " +
+			"(package openvswitch-switch-dpdk) started anew")
+	}
+	if b := db.bridges[l.Device]; b != nil && b.datapath != userSpace {
+		return fmt.Errorf("spec.network.device: the bridge %s is in the kernel's data path, which has no ports of "+
+			"DPDK: expected one with datapath_type=netdev", l.Device)
+	}
+	return nil
+}
+
+// VhostUser is the port of a lane.
+func (p Path) VhostUser(l netpath.Lane) (netpath.VhostUser, bool) {
+	return netpath.VhostUser{Socket: socket(l.Name), MAC: l.MAC, MTU: cmp.Or(l.MTU, usualMTU)}, p.DPDK
+}
+
+// Traffic is what has passed the port of a lane that speaks vhost-user; nil where there is none, or Open
+// vSwitch does not answer.
+func (Path) Traffic(ctx context.Context, l netpath.Lane) (*netpath.Traffic, error) {
+	name := netpath.Port(l.Name)
+	db, err := read(ctx)
+	at, found := db.port(name)
+	if err != nil || found == nil {
+		return nil, ctx.Err()
+	}
+	ports, err := tool(ctx, ofctl, "", versions, "dump-ports", at, name)
+	if err != nil {
+		return nil, ctx.Err()
+	}
+	flows, err := tool(ctx, ofctl, "", versions, "dump-flows", at, cookie(name)+"/-1")
+	if err != nil {
+		return nil, ctx.Err()
+	}
+	return traffic(ports, flows), nil
+}
+
+// traffic reads what ovs-ofctl(8) says of a port, which sends what the lane receives, and of its flows.
+func traffic(ports, flows string) *netpath.Traffic {
+	t := &netpath.Traffic{}
+	number := func(text string) uint64 {
+		n, _ := strconv.ParseUint(text, 10, 64) // "?" is not counted
+		return n
+	}
+	for _, m := range regexp.MustCompile(`([rt])x pkts=([^,]*), bytes=[^,]*, drop=([^,]*), errs=([^,]*),`).
+		FindAllStringSubmatch(ports, -1) {
+		if m[1] == "t" {
+			t.Received = number(m[2])
+		} else {
+			t.Sent = number(m[2])
+		}
+		t.Dropped += number(m[3]) + number(m[4])
+	}
+	for _, m := range regexp.MustCompile(`n_packets=(\d+),.* actions=drop`).FindAllStringSubmatch(flows, -1) {
+		t.Refused += number(m[1])
+	}
+	return t
+}
+
+// KindSocket is the directory of a lane in which its workload makes the socket: "" or netdev.Present. It is
+// root's; who runs the workload as another user gives it to that one.
+const KindSocket = "vhost-socket"
+
+func socketStep(of string) journal.Step {
+	return journal.Step{Kind: KindSocket, Target: filepath.Dir(socket(of)), After: netdev.Present}
+}
+
+type socketOp struct{}
+
+// Check lets a step name only a lane's directory.
+func (socketOp) Check(s journal.Step) error {
+	name, below := strings.CutPrefix(s.Target, sockets+"/")
+	if !below {
+		return fmt.Errorf("%q: expected a directory in %s", s.Target, sockets)
+	}
+	return netdev.CheckName(name)
+}
+
+func (socketOp) Read(_ context.Context, s journal.Step) (string, error) {
+	info, err := os.Lstat(s.Target)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
+	case err != nil:
+		return "", err
+	case !info.IsDir():
+		return "no directory", nil
+	}
+	return netdev.Present, nil
+}
+
+// Write makes the directory, or takes it away with the socket in it.
+func (socketOp) Write(_ context.Context, s journal.Step, value string) error {
+	if value == netdev.Present {
+		err := os.Mkdir(sockets, 0o755)
+		if err == nil || errors.Is(err, fs.ErrExist) {
+			err = os.Mkdir(s.Target, 0o700)
+		}
+		return err
+	}
+	err := os.Remove(filepath.Join(s.Target, socketName))
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = os.Remove(s.Target)
+	}
+	if err == nil {
+		_ = os.Remove(sockets) // with the last lane
+	}
+	return err
+}
+
+// Name says what it is.
+func (socketOp) Name(s journal.Step) string { return "directory of a vhost-user socket " + s.Target }
+
+// Shell is mkdir(1) or rm(1).
+func (socketOp) Shell(s journal.Step) string {
+	if s.After == "" {
+		return "rm -f " + filepath.Join(s.Target, socketName) + " && rmdir " + s.Target
+	}
+	return "mkdir -p " + sockets + " && mkdir -m 700 " + s.Target
+}

@@ -61,7 +61,7 @@ test-tools: tools
 	@[ -d bin/programs/boot ] || { mkdir -p bin/programs && cd bin/programs && \
 	kernel=$$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: //p') && \
 	apt-get download -qq nginx memcached prometheus openvswitch-common openvswitch-switch openvswitch-switch-dpdk $$kernel 2>/dev/null && \
-	for p in *.deb; do dpkg -x $$p . || exit 1; done && rm *.deb; }
+	for p in *.deb; do dpkg -x $$p . || exit 1; done && rm -r *.deb usr/share/doc; } # some have Go sources
 
 # An eBPF program, compiled without names of this machine.
 bpf = cd $(1) && clang -O2 -g -Wall -Werror -target bpfel -I/usr/include/x86_64-linux-gnu -fdebug-compilation-dir=. \

@@ -27,8 +27,10 @@ type Options struct {
 	Interval time.Duration // between readings; the kernel counts meanwhile
 	Repair   bool          // put back what somebody else changes, unless they keep changing it
 	Log      *slog.Logger
-	Record   func(Event) // is given what happens, by several goroutines, and lanes' changes again with who asked
-	Version  string      // of this program
+	// Record, if any, is called with each event, and once more where a request changed lanes: then By says whose
+	// it was. Several goroutines call it, and it must not wait.
+	Record  func(Event)
+	Version string // of this program
 
 	Socket   string // that the API is served on; "": none
 	Readable bool   // users who may not change lanes may read, on the socket

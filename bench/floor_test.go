@@ -79,16 +79,8 @@ func goClient(addr netip.AddrPort) error {
 func BenchmarkFloor(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.CPUs(2), hosttest.Program("gcc"), hosttest.Program("ip"))
 	c := inPlainC(b)
-	h, err := host.Read(host.Live())
-	if err != nil {
-		b.Fatal(err)
-	}
-	cpus := []string{fmt.Sprint(h.Usable().First()), fmt.Sprint(h.Usable().Last())}
+	cpus, self := ends(b)
 	network(b)
-	self, err := os.Executable()
-	if err != nil {
-		b.Fatal(err)
-	}
 	inGo := func() floor {
 		return run(b, cpus, fifo(), []string{"env", "ISOLANE_BENCH=server", self}, []string{"env", "ISOLANE_BENCH=client", self}, readFloor)
 	}
@@ -133,15 +125,7 @@ func inPlainC(b *testing.B) string {
 func BenchmarkServer(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.CPUs(2), hosttest.Program("gcc"), hosttest.Program("ip"))
 	c := inPlainC(b)
-	h, err := host.Read(host.Live())
-	if err != nil {
-		b.Fatal(err)
-	}
-	cpus := []string{fmt.Sprint(h.Usable().First()), fmt.Sprint(h.Usable().Last())}
-	self, err := os.Executable()
-	if err != nil {
-		b.Fatal(err)
-	}
+	cpus, self := ends(b)
 	for _, wait := range []string{echo.Spin, echo.Block} {
 		for _, gap := range []string{"0s", "200us"} { // scenario edge has the latter
 			b.Run(wait+"-"+gap, func(b *testing.B) {
@@ -161,6 +145,19 @@ func BenchmarkServer(b *testing.B) {
 			})
 		}
 	}
+}
+
+// ends are the CPUs of the client and the server, and the program that can be both.
+func ends(b *testing.B) (cpus []string, self string) {
+	b.Helper()
+	h, err := host.Read(host.Live())
+	if err == nil {
+		self, err = os.Executable()
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	return []string{fmt.Sprint(h.Usable().First()), fmt.Sprint(h.Usable().Last())}, self
 }
 
 // network makes the veth pair and takes it away.

@@ -3,12 +3,10 @@ package bench
 import (
 	"fmt"
 	"math"
-	"os"
 	"regexp"
 	"strconv"
 	"testing"
 
-	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/probe/echo"
 )
@@ -18,15 +16,7 @@ import (
 // thread that sends and spins and one that receives: with one CPU for both they cannot have real-time priority.
 func BenchmarkSockperf(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.CPUs(2), hosttest.Program("sockperf"), hosttest.Program("ip"))
-	h, err := host.Read(host.Live())
-	if err != nil {
-		b.Fatal(err)
-	}
-	cpus := []string{fmt.Sprint(h.Usable().First()), fmt.Sprint(h.Usable().Last())}
-	self, err := os.Executable()
-	if err != nil {
-		b.Fatal(err)
-	}
+	cpus, self := ends(b)
 	for name, c := range map[string]struct {
 		wait           string
 		policy         []string

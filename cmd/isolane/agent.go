@@ -56,12 +56,19 @@ func agentCommand() *cobra.Command {
 
 // recorder writes what the agent tells into the history, behind it: a slow disk keeps no reading waiting.
 func recorder(log *slog.Logger) (record func(agent.Event), end func()) {
-	events, done := make(chan history.Event, 1000), make(chan struct{})
+	events, stop, done := make(chan history.Event, 1000), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		for e := range events {
-			if err := history.Append(historyDir(), e); err != nil {
-				log.Warn("history", "error", strings.ReplaceAll(err.Error(), "\n", "; "))
+		for {
+			select {
+			case e := <-events:
+				if err := history.Append(historyDir(), e); err != nil {
+					log.Warn("history", "error", strings.ReplaceAll(err.Error(), "\n", "; "))
+				}
+			case <-stop:
+				if len(events) == 0 {
+					return
+				}
 			}
 		}
 	}()
@@ -77,7 +84,7 @@ func recorder(log *slog.Logger) (record func(agent.Event), end func()) {
 		}
 	}
 	return record, func() {
-		close(events)
+		close(stop) // and not events: a request that outlasts the agent's end may still record
 		<-done
 	}
 }

@@ -55,6 +55,10 @@ func interruptRules() []rule {
 		fix:    "stop it, or IRQBALANCE_BANNED_CPULIST={lane} in its configuration",
 		source: "irqbalance(1), IRQBALANCE_BANNED_CPULIST", check: irqbalance,
 	}, {
+		id: "tuned", title: "tuned parts the CPUs otherwise than the lanes", needsLanes: true,
+		impact: "its profile moves interrupts, work queues and threads to the CPUs that it does not isolate",
+		source: "tuned-profiles-cpu-partitioning(7)", check: tuned,
+	}, {
 		id: "irq-threads", title: "threads of interrupts may run on lane CPUs",
 		classes: Severities{Warn, Fault, Info}, needsLanes: true,
 		impact: "at FIFO 50 they preempt a lane thread below that for 5 to 50 µs",
@@ -184,10 +188,12 @@ func irqbalance(s *subject) []hit {
 	running := slices.ContainsFunc(s.tasks, func(t host.Task) bool { return t.Name == "irqbalance" })
 	banned, configured := orEmpty(s.Kernel.Isolated).Union(orEmpty(s.Kernel.NohzFull)), false
 	h := hit{inForce: fmt.Sprintf("it bans what is isolated or nohz_full: CPUs %s", orNone(banned, "none"))}
-	for _, file := range []string{"/etc/default/irqbalance", "/etc/sysconfig/irqbalance"} {
+	for _, file := range []string{"/etc/default/irqbalance", "/etc/sysconfig/irqbalance",
+		"/run/systemd/system/irqbalance.service.d/50-isolane.conf"} { // of lanes in force
 		for line := range strings.Lines(s.files[file]) {
-			key, list, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
-			parse, ok := map[string]func(string) (cpuset.Set, error){
+			line = strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(line), "export "), "Environment=")
+			key, list, _ := strings.Cut(line, "=")
+			parse, ok := map[string]func(string) (cpuset.Set, error){"ISOLANE_CPUS": cpuset.Parse,
 				"IRQBALANCE_BANNED_CPULIST": cpuset.Parse, "IRQBALANCE_BANNED_CPUS": cpuset.ParseMask}[key]
 			if !ok {
 				continue
@@ -212,6 +218,25 @@ func irqbalance(s *subject) []hit {
 		h.inForce += "; whether it runs is not known"
 	}
 	return []hit{h}
+}
+
+// tuned knows the profiles that have a file of variables.
+func tuned(s *subject) []hit {
+	profile := strings.TrimSpace(s.files["/etc/tuned/active_profile"])
+	file := "/etc/tuned/" + profile + "-variables.conf"
+	if !slices.ContainsFunc(s.tasks, func(t host.Task) bool { return t.Name == "tuned" }) {
+		return s.noHit(s.tasks != nil, "/proc/*/status (does tuned run?)")
+	}
+	for line := range strings.Lines(s.files[file]) {
+		key, list, _ := strings.Cut(strings.TrimSpace(line), "=")
+		cpus, err := cpuset.Parse(strings.TrimSpace(list))
+		if strings.TrimSpace(key) == "isolated_cores" && err == nil && cpus != s.lane {
+			return []hit{{cpus: s.lane, requested: file + ": " + strings.TrimSpace(line),
+				inForce: fmt.Sprintf("its profile %s isolates CPUs %s, the lanes have %s", profile, cpus, s.lane),
+				fix:     "isolated_cores={lane} in " + file + ", then tuned-adm profile " + profile}}
+		}
+	}
+	return nil
 }
 
 // interruptThreads leaves out those that move with the next interrupt (irq_thread_check_affinity in

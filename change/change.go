@@ -36,6 +36,7 @@ func Ops(root string, files ...string) map[string]journal.Op {
 	ops := map[string]journal.Op{
 		KindAffinities: affinities{k},
 		KindAttribute:  attribute{file{kernel: k}},
+		KindBalancer:   balancer{root},
 		KindCgroup:     groupDir{k},
 		KindController: controller{k},
 		KindCpuset:     cpusetCPUs{file{kernel: k}},

@@ -2,11 +2,13 @@ package change
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 )
 
@@ -69,9 +71,25 @@ func (f file) Write(ctx context.Context, s journal.Step, value string) error {
 	return f.write(s.Target, value)
 }
 
+// InForce: an interrupt may be on some of its CPUs only, where irqbalance has put it. On those of an earlier
+// step it is not there of somebody's choice.
+func (f file) InForce(ctx context.Context, s journal.Step) (bool, error) {
+	now, err := f.Read(ctx, s)
+	return now == s.After || now != s.Replaced && narrowed(s, now), err
+}
+
 // MayOverwrite: the kernel itself says so where a partition has become invalid, whoever is the cause.
 func (file) MayOverwrite(s journal.Step, now string) bool {
-	return path.Base(s.Target) == "cpuset.cpus.partition" && strings.HasPrefix(now, s.After+" invalid")
+	invalid := path.Base(s.Target) == "cpuset.cpus.partition" && strings.HasPrefix(now, s.After+" invalid")
+	return invalid || narrowed(s, now)
+}
+
+// narrowed says whether an interrupt is on some of the CPUs that a step gives it.
+func narrowed(s journal.Step, now string) bool {
+	some, err := cpuset.Parse(now)
+	all, aerr := cpuset.Parse(s.After)
+	return path.Base(s.Target) == "smp_affinity_list" && errors.Join(err, aerr) == nil &&
+		!some.IsEmpty() && some.IsSubsetOf(all)
 }
 
 // File is the target.

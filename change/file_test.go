@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"isolane.dev/isolane/journal"
@@ -40,5 +41,37 @@ func TestFileAndGroup(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(root, made)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("directory still there: %v", err)
+	}
+}
+
+// irqbalance moves an interrupt among the CPUs that lanes leave it: that is no drift, and is taken back with the rest.
+// What Isolane itself had set for fewer CPUs is widened.
+func TestInterruptNarrowed(t *testing.T) {
+	root := t.TempDir()
+	const irq = "/proc/irq/9/smp_affinity_list"
+	file := filepath.Join(root, irq)
+	write := func(cpus string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(cpus), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("0-3")
+	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", Ops(root, irq))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ now, to, want string }{
+		{"0-3", "0", "0"}, {"0", "0-1", "0-1"}, {"1", "0-1", "1"}, {"1-2", "0-1", "0-1"}, {"", "0-1", "0-1"}, {"1", "0-1", "1"},
+	} {
+		write(step.now)
+		_, err = j.Apply(t.Context(), []journal.Step{{Kind: KindFile, Target: irq, After: step.to}})
+		if data, rerr := os.ReadFile(file); errors.Join(err, rerr) != nil || strings.TrimSpace(string(data)) != step.want {
+			t.Errorf("%q to %q: %q, %v, %v", step.now, step.to, data, err, rerr)
+		}
+	}
+	err = errors.Join(j.Undo(t.Context()), j.Close())
+	if data, rerr := os.ReadFile(file); errors.Join(err, rerr) != nil || string(data) != "0-3\n" {
+		t.Errorf("undone: %q, %v, %v", data, err, rerr)
 	}
 }

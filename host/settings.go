@@ -41,6 +41,8 @@ const CgroupDepth = 4
 func settingFiles() []string {
 	all := []string{
 		"etc/default/irqbalance", "etc/sysconfig/irqbalance",
+		"run/systemd/system/irqbalance.service.d/50-isolane.conf",
+		"etc/tuned/active_profile", "etc/tuned/*-variables.conf",
 		"proc/irq/default_smp_affinity", "proc/sys/kernel/*watchdog*", "proc/sys/kernel/hung_task_timeout_secs",
 		"proc/sys/kernel/timer_migration", "proc/sys/kernel/sched_rt_*_us", "proc/sys/kernel/numa_balancing",
 		"proc/sys/net/core/busy_*", "proc/sys/net/core/rps_default_mask", "proc/sys/vm/stat_interval",

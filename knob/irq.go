@@ -47,6 +47,33 @@ func interrupts(v View, p plan.Placement) ([]journal.Step, error) {
 	return append(steps, maskStep(v.Root, "proc/irq/default_smp_affinity", cpus, others)...), nil
 }
 
+// balancers keep irqbalance off the lanes' CPUs and the interrupts of their own queues. Where it is told of CPUs it
+// no longer looks which ones are isolated, so it is told of these too (irqbalance(1)).
+func balancers(v View, p plan.Placement) ([]journal.Step, error) {
+	if p.CPUs().IsEmpty() || !exists(v.Root, "/run/systemd/system") || // sd_booted(3)
+		!exists(v.Root, "/usr/lib/systemd/system/"+change.BalancerTarget) {
+		return nil, nil
+	}
+	cpus := p.CPUs().Union(v.Host.BootIsolated())
+	if tickless := v.Host.Kernel.NohzFull; tickless != nil {
+		cpus = cpus.Union(*tickless)
+	}
+	value := cpus.String()
+	for _, l := range p.Lanes {
+		for _, i := range l.Interrupts {
+			value += " " + strconv.Itoa(i.IRQ)
+		}
+	}
+	return []journal.Step{optional(journal.Step{Kind: change.KindBalancer, Target: change.BalancerTarget,
+		After: value})}, nil
+}
+
+// balancerDefaults: irqbalance has its own configuration alone.
+func balancerDefaults(u *Unrecorded) error {
+	u.set(journal.Step{Kind: change.KindBalancer, Target: change.BalancerTarget})
+	return nil
+}
+
 // InterruptOf is the interrupt whose CPUs a step sets.
 func InterruptOf(s journal.Step) (irq int, ok bool) {
 	if s.Kind != change.KindFile || path.Base(s.Target) != "smp_affinity_list" {

@@ -36,6 +36,7 @@ func knobs() []knob {
 		{Cpusets, nil, cpusetDefaults},
 		{spreaders, nil, nil},
 		{hugepages, hugepageFiles(), hugepageDefaults},
+		{balancers, nil, balancerDefaults},
 		{interrupts, interruptFiles(), interruptDefaults},
 		{packetSteering, packetSteeringFiles(), packetSteeringDefaults},
 		{watchdogs, watchdogFiles(), watchdogDefaults},

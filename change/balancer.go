@@ -1,0 +1,97 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/journal"
+)
+
+// KindBalancer is what irqbalance leaves alone where systemd starts it: CPUs, and after them the numbers of
+// interrupts, as in "2-3 24 25"; "" is nothing but what its own configuration says. It is a drop-in below /run,
+// so that it holds for each start of irqbalance until the next boot.
+const KindBalancer = "balancer"
+
+// BalancerTarget is the only target of steps of kind balancer.
+const BalancerTarget = "irqbalance.service"
+
+type balancer struct{ root string }
+
+func (b balancer) file() string {
+	return filepath.Join(b.root, "run/systemd/system", BalancerTarget+".d", "50-isolane.conf")
+}
+
+func (balancer) Check(s journal.Step) error {
+	if s.Target != BalancerTarget {
+		return fmt.Errorf("%s: expected %s", s.Target, BalancerTarget)
+	}
+	for _, value := range []string{s.Before, s.After} {
+		cpus, interrupts, _ := strings.Cut(value, " ")
+		if _, err := cpuset.Parse(cpus); err != nil || strings.Trim(interrupts, "0123456789 ") != "" {
+			return fmt.Errorf("%s: %q: expected CPUs and the numbers of interrupts", s.Target, value)
+		}
+	}
+	return checkLine(s)
+}
+
+const balancerMark = "# Written by isolane, which removes it with the last lane. Left alone: "
+
+// dropIn adds to what irqbalance's own configuration bans (irqbalance(1)). It is started again with each
+// change: systemd's limit for that would leave it stopped.
+func dropIn(value string) string {
+	cpus, interrupts, _ := strings.Cut(value, " ")
+	banned := ""
+	for _, irq := range strings.Fields(interrupts) {
+		banned += " --banirq=" + irq
+	}
+	return balancerMark + value + "\n[Unit]\nStartLimitIntervalSec=0\n[Service]\n" +
+		"Environment=ISOLANE_CPUS=" + cpus + "\nExecStart=\n" + // which audit looks for
+		"ExecStart=/bin/sh -c 'export IRQBALANCE_BANNED_CPULIST=" +
+		"$${IRQBALANCE_BANNED_CPULIST:+$$IRQBALANCE_BANNED_CPULIST,}$$ISOLANE_CPUS; " +
+		"exec /usr/sbin/irqbalance" + banned + " $$IRQBALANCE_ARGS'\n"
+}
+
+func (b balancer) Read(context.Context, journal.Step) (string, error) {
+	data, err := os.ReadFile(b.file())
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	value, ok := strings.CutPrefix(line, balancerMark)
+	if err == nil && (!ok || dropIn(value) != string(data)) {
+		value = "another text"
+	}
+	return value, err
+}
+
+// Write waits for no irqbalance: at boot that may wait for the lanes itself.
+func (b balancer) Write(ctx context.Context, _ journal.Step, value string) error {
+	err := os.MkdirAll(path.Dir(b.file()), 0o755)
+	switch {
+	case err != nil:
+		return err
+	case value != "":
+		err = os.WriteFile(b.file(), []byte(dropIn(value)), 0o644)
+	default:
+		err = os.Remove(b.file())
+		_ = os.Remove(path.Dir(b.file())) // unless there is something else in it
+	}
+	if err != nil || b.root != "/" {
+		return err
+	}
+	if _, err = systemctl(ctx, "daemon-reload"); err == nil {
+		_, _ = systemctl(ctx, "reset-failed", BalancerTarget) // its count of starts; fails where it is not loaded
+		_, err = systemctl(ctx, "--no-block", "try-restart", BalancerTarget)
+	}
+	return err
+}
+
+// Name says what is set.
+func (balancer) Name(journal.Step) string { return "CPUs and interrupts that irqbalance leaves alone" }

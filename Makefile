@@ -30,8 +30,8 @@ lab:
 # Tests in these machines, three quarters of an hour.
 test-lab: lab build
 	packaging/build bin/packages amd64
-	sed 's|"n/a"|"1"|' knob/power.go > bin/next.go
-	echo '{"Replace": {"knob/power.go": "bin/next.go"}}' > bin/next.json
+	sed 's|"n/a"|"1"|' knob/power.go > bin/next.txt
+	echo '{"Replace": {"knob/power.go": "bin/next.txt"}}' > bin/next.json
 	CGO_ENABLED=0 $(GO) build -trimpath -overlay bin/next.json -ldflags '-s -w -X main.release=99' -o bin/packages/next ./cmd/isolane
 	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 55m . -skip 'TestLab/(programs|restarts|services|functions|irqbalance|start)' | $(GO) run ./test/summary
 

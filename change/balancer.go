@@ -15,8 +15,8 @@ import (
 )
 
 // KindBalancer is what irqbalance leaves alone where systemd starts it: CPUs, and after them the numbers of
-// interrupts, as in "2-3 24 25"; "" is nothing but what its own configuration says. It is a drop-in below /run,
-// so that it holds for each start of irqbalance until the next boot.
+// interrupts, as in "2-3 24 25"; "" is nothing but what its own configuration says. It is a drop-in below
+// /run, so that it holds for each start of irqbalance until the next boot.
 const KindBalancer = "balancer"
 
 // BalancerTarget is the only target of steps of kind balancer.

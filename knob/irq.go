@@ -47,8 +47,8 @@ func interrupts(v View, p plan.Placement) ([]journal.Step, error) {
 	return append(steps, maskStep(v.Root, "proc/irq/default_smp_affinity", cpus, others)...), nil
 }
 
-// balancers keep irqbalance off the lanes' CPUs and the interrupts of their own queues. Where it is told of CPUs it
-// no longer looks which ones are isolated, so it is told of these too (irqbalance(1)).
+// balancers keep irqbalance off the lanes' CPUs and the interrupts of their own queues. Where it is told of
+// CPUs it no longer looks which ones are isolated, so it is told of these too (irqbalance(1)).
 func balancers(v View, p plan.Placement) ([]journal.Step, error) {
 	if p.CPUs().IsEmpty() || !exists(v.Root, "/run/systemd/system") || // sd_booted(3)
 		!exists(v.Root, "/usr/lib/systemd/system/"+change.BalancerTarget) {

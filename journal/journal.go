@@ -187,7 +187,8 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	return nil
 }
 
-// Set makes a step true and records nothing, so that it is not taken back. It returns what was there.
+// Set writes a step's value, where that is not there to the letter, and records nothing, so that it is not taken
+// back. It returns what was there.
 func (j *Journal) Set(ctx context.Context, s Step) (before string, err error) {
 	op, err := j.op(s)
 	if err == nil {
@@ -196,8 +197,7 @@ func (j *Journal) Set(ctx context.Context, s Step) (before string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
 	}
-	inForce, before, err := state(ctx, op, s)
-	if err != nil || inForce {
+	if before, err = op.Read(ctx, s); err != nil || before == s.After {
 		return before, err
 	}
 	if err = op.Write(ctx, s, s.After); err == nil {

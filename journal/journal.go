@@ -187,8 +187,8 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	return nil
 }
 
-// Set writes a step's value, where that is not there to the letter, and records nothing, so that it is not taken
-// back. It returns what was there.
+// Set writes a step's value, where that is not there to the letter, and records nothing, so that it is not
+// taken back. It returns what was there.
 func (j *Journal) Set(ctx context.Context, s Step) (before string, err error) {
 	op, err := j.op(s)
 	if err == nil {

@@ -47,11 +47,11 @@ func imports() map[string][]string {
 		"cores":         {"cpuset", "lane", "plan"},
 		"draw":          {"cpuset", "host", "plan", "quantity", "terminal"},
 		"knob":          {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan"},
-		"enforce": {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
+		"enforce": {"change", "change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
 			"netpath", "plan", "plan/solver"},
 		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
 		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
-		"change/netdev":   {"journal", "quantity"},
+		"change/netdev":   {"host/task", "journal", "quantity"},
 		"netpath":         {"change", "change/netdev", "cpuset", "journal", "lane"},
 		"netpath/*":       {"change/netdev", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge"},
 		"runtime/process": {"cpuset", "host", "host/task", "sched"},
@@ -59,7 +59,7 @@ func imports() map[string][]string {
 			"knob", "plan"},
 		"runtime/guest":  {"cpuset", "host", "host/task"},
 		"runtime/spread": {"cpuset", "host/cgroup", "host/task"},
-		"lanes": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
+		"lanes": {"change", "change/netdev", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
 			"knob", "lane", "netpath", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running",
 			"runtime/spread"},
 		"history": {"journal", "terminal"},
@@ -107,14 +107,14 @@ agent                 1350       25  one process that looks after lanes: metrics
 audit                 2500       15
 boot                   300       10
 change                2250       35  network paths of lanes
-change/netdev         1050       24  devices that come from a card
+change/netdev         1200       30  running containers get the path
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
 cmd/isolane           2300        0  what commands and the agent did, for history; top
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  600       10  sockets for vhost-user, shared memory
 cpuset                 350       10
 draw                  1000        5
-enforce               2750       55  asks the segment for addresses in use; paths without a device; switches' lanes
+enforce               2800       55  running containers get the path
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
@@ -142,8 +142,8 @@ lab                   1500       20
 lab/cmd/isolane-lab    400        0
 lane                  1600       41  files with lanes, one by one
 lane/explain           150        5
-lanes                 1500       30  network paths of lanes
-netpath               1050       40  asks the segment for addresses in use; paths that end in the workload; switches' lanes
+lanes                 1650       30  running containers get the path
+netpath               1050       35  running containers get the path
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5

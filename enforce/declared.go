@@ -36,8 +36,8 @@ func refused(name string, err error) *plan.Refusal {
 		Blocking: []string{err.Error()}}
 }
 
-// steps are those of a placement; none without lanes.
-func (l *Lanes) steps(v knob.View, p plan.Placement) ([]journal.Step, error) {
+// steps are those of a placement, whose workloads are attached as a says; none without lanes.
+func (l *Lanes) steps(v knob.View, p plan.Placement, a Applied) ([]journal.Step, error) {
 	if len(p.Lanes) == 0 {
 		return nil, nil
 	}
@@ -55,7 +55,7 @@ func (l *Lanes) steps(v knob.View, p plan.Placement) ([]journal.Step, error) {
 	var all []netpath.Lane
 	for _, placed := range p.Lanes {
 		on := netpath.Of(v.Root, placed.Name, placed.Spec.Network)
-		on.Function = function(v.Host, placed)
+		on.Function, on.Workload = function(v.Host, placed), a.Netns(placed.Name)
 		all = append(all, on)
 	}
 	tags, err := netpath.Tags(l.paths, all)

@@ -126,7 +126,7 @@ func (a Applied) fill(v *knob.View) {
 // Apply makes p true: only what differs from what is in force changes. Where that fails the host comes back
 // to what was in force before.
 func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
-	if err := l.dropEnded(ctx); err != nil {
+	if err := l.DropEnded(ctx); err != nil {
 		return err
 	}
 	next := Applied{APIVersion: plan.APIVersion, Kind: appliedKind, BootID: l.BootID, Placement: p,
@@ -189,7 +189,7 @@ func (l *Lanes) Recover(ctx context.Context) ([]Drift, error) {
 			}
 		}
 	}
-	if err = l.dropEnded(ctx); err != nil {
+	if err = l.DropEnded(ctx); err != nil {
 		return nil, err
 	}
 	drift, err := l.Drift(ctx)
@@ -215,7 +215,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 		return err
 	}
 	a.fill(&v)
-	want, err := l.steps(v, a.Placement)
+	want, err := l.steps(v, a.Placement, *a)
 	if err != nil {
 		return err
 	}

@@ -71,22 +71,24 @@ func (l *Lanes) network(ctx context.Context, placed plan.Lane) (*NetworkStatus, 
 		err = nil
 	}
 	s := &NetworkStatus{Network: placed.Spec.Network, Traffic: t}
-	if v, is := netpath.VhostUserOf(l.paths, l.on(placed)); is {
+	if v, is := netpath.VhostUserOf(l.paths, l.On(placed)); is {
 		s.Socket = v.Socket
 	} else {
-		s.Namespace, s.Interface = netpath.Namespace(placed.Name), netpath.Device
+		s.Namespace, s.Interface = l.On(placed).Netns(), netpath.Device
 	}
 	return s, err
 }
 
 // Traffic is what the path of a lane has carried; nil where what it is made of is gone.
 func (l *Lanes) Traffic(ctx context.Context, placed plan.Lane) (*netpath.Traffic, error) {
-	return netpath.TrafficOf(ctx, l.paths, l.on(placed))
+	return netpath.TrafficOf(ctx, l.paths, l.On(placed))
 }
 
-// on is a lane as its path sees it.
-func (l *Lanes) on(placed plan.Lane) netpath.Lane {
-	return netpath.Of(l.root, placed.Name, placed.Spec.Network)
+// On is a lane as its path sees it.
+func (l *Lanes) On(placed plan.Lane) netpath.Lane {
+	on := netpath.Of(l.root, placed.Name, placed.Spec.Network)
+	on.Workload = l.Netns(placed.Name)
+	return on
 }
 
 // Settled says whether all is as the lanes want it.

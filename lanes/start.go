@@ -80,7 +80,11 @@ func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []stri
 	in := declared(lane)
 	in.Memory, in.Netns, in.Parent = g.Memory, with.Netns, with.Parent
 	if netpath.Namespaced(l.o.Paths, lane.Spec.Network) && in.Netns == "" {
-		in.Netns = netpath.Namespace(name)
+		if l.Netns(name) != "" && !stays {
+			return in, nil, &TargetError{fmt.Errorf("lane %s: its path leads to the namespace of an "+
+				"attached workload, which ends with that: expected a lane of its own", name)}
+		}
+		in.Netns = l.On(lane).Netns()
 	}
 	in.Capabilities = append(in.Capabilities, with.Capabilities...)
 	switch {

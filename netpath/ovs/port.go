@@ -28,7 +28,8 @@ type port struct {
 	Addresses []netip.Addr `json:"addresses"`
 	// Socket is where the workload listens, with a port for vhost-user; "": it has a network device.
 	Socket string `json:"socket,omitempty"`
-	MTU    int    `json:"mtu,omitempty"` // of a port for vhost-user
+	MTU    int    `json:"mtu,omitempty"`   // of a port for vhost-user
+	Netns  string `json:"netns,omitempty"` // of the lane's device
 }
 
 // bridge is the one that the port is to be of.
@@ -101,7 +102,7 @@ func (p port) differs(ctx context.Context, r *reader, db database, target string
 		what = append(what, "other flows")
 	}
 	if p.offloads(db, at) {
-		on, err := netdev.Offload(netpath.Namespace(p.Lane), netpath.Device, unix.ETHTOOL_GTXCSUM, 0)
+		on, err := netdev.Offload(p.Netns, netpath.Device, unix.ETHTOOL_GTXCSUM, 0)
 		if err != nil {
 			what = append(what, err.Error())
 		} else if on != 0 {
@@ -145,7 +146,7 @@ func (p port) make(ctx context.Context, db database, target, mark string) error 
 		return err
 	}
 	if p.offloads(db, on) {
-		_, err := netdev.Offload(netpath.Namespace(p.Lane), netpath.Device, unix.ETHTOOL_STXCSUM, 0)
+		_, err := netdev.Offload(p.Netns, netpath.Device, unix.ETHTOOL_STXCSUM, 0)
 		if err != nil {
 			return fmt.Errorf("checksum offload: %w", err)
 		}

@@ -131,7 +131,7 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 			return nil, err
 		}
 		steps = append(steps, l.StepsWith(journal.Step{Kind: KindFunction, After: string(value),
-			Target: target{f.Card, f.Number, netpath.Namespace(l.Name)}.String()})...)
+			Target: target{f.Card, f.Number, l.Netns()}.String()})...)
 	}
 	return steps, nil
 }

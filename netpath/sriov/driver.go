@@ -156,11 +156,10 @@ func (o driverOp) Write(_ context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	group, others := iommuGroup(os.DirFS("/"), address)
 	if want.driver == vfio {
+		group, others := iommuGroup(os.DirFS("/"), address)
 		err = alone(address, group, others)
-	}
-	if want.driver != vfio {
+	} else {
 		err = o.Held(s)
 	}
 	file := func(name string) string { return path.Join(devices, address, name) }
@@ -183,11 +182,6 @@ func (driverOp) Held(s journal.Step) error {
 		return nil // there is nothing to wait for
 	}
 	group, _ := iommuGroup(os.DirFS("/"), address)
-	return unused(address, group)
-}
-
-// unused is an error while a process has the function.
-func unused(address, group string) error {
 	nodes := []string{"/dev/vfio/" + group}
 	found, err := filepath.Glob(path.Join(devices, address, "vfio-dev/*")) // by iommufd(4)
 	for _, dir := range found {

@@ -35,7 +35,7 @@ test-lab: lab build
 # Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
 # services, containers and machines in lanes beside systemd, and started again a hundred times; virtual functions of
 # cards. An hour and a quarter, and only where nothing else runs.
-test-workloads: lab build
+test-workloads: lab build test-tools
 	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 90m . -run 'TestLab/(programs|restarts|services|functions)' | $(GO) run ./test/summary
 
 # isolane and isolane-lab as .deb and .rpm, with their bills of materials, in bin/packages; the version is that of

@@ -143,12 +143,12 @@ lab/cmd/isolane-lab    400        0
 lane                  1600       41  files with lanes, one by one
 lane/explain           150        5
 lanes                 1650       30  running containers get the path
-netpath               1050       35  running containers get the path
+netpath               1050       40  functions on vfio-pci
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5
 netpath/ovs           1550       10  path ovs-dpdk, and Open vSwitch in a lane
-netpath/sriov          800        5  a vertical path: functions made, given, told, put back
+netpath/sriov         1100        5  a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups
 noise                  100        5
 plan                   450       20
 plan/search           1850       20  a refusal says who has the functions

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
@@ -58,6 +59,7 @@ type NetworkStatus struct {
 	Namespace string           `json:"namespace,omitempty"` // of the workload, by its name for ip-netns(8)
 	Interface string           `json:"interface,omitempty"` // the device in it
 	Socket    string           `json:"socket,omitempty"`    // or where the workload speaks vhost-user
+	PCI       string           `json:"pci,omitempty"`       // or the function that the workload drives itself
 	Traffic   *netpath.Traffic `json:"traffic,omitempty"`
 }
 
@@ -73,8 +75,10 @@ func (l *Lanes) network(ctx context.Context, placed plan.Lane) (*NetworkStatus, 
 	s := &NetworkStatus{Network: placed.Spec.Network, Traffic: t}
 	if v, is := netpath.VhostUserOf(l.paths, l.On(placed)); is {
 		s.Socket = v.Socket
-	} else {
+	} else if netpath.Namespaced(l.paths, placed.Spec.Network) {
 		s.Namespace, s.Interface = l.On(placed).Netns(), netpath.Device
+	} else {
+		s.PCI = placed.OwnFunction()
 	}
 	return s, err
 }
@@ -87,7 +91,7 @@ func (l *Lanes) Traffic(ctx context.Context, placed plan.Lane) (*netpath.Traffic
 // On is a lane as its path sees it.
 func (l *Lanes) On(placed plan.Lane) netpath.Lane {
 	on := netpath.Of(l.root, placed.Name, placed.Spec.Network)
-	on.Workload = l.Netns(placed.Name)
+	on.Function, on.Workload = function(host.Host{}, placed), l.Netns(placed.Name)
 	return on
 }
 

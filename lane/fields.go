@@ -21,8 +21,8 @@ type Field struct {
 
 // Fields are all fields of a declaration, each before those inside of it.
 func Fields() []Field {
-	return slices.Concat(headFields(), cpuFields(), resourceFields(), placeFields(), cgroupFields(),
-		threadFields())
+	return slices.Concat(headFields(), cpuFields(), resourceFields(), networkFields(), placeFields(),
+		cgroupFields(), threadFields())
 }
 
 func headFields() []Field {
@@ -96,6 +96,11 @@ func resourceFields() []Field {
 			Meaning: "Memory in hugepages, by the size of a page."},
 		{Path: "spec.memory.hugepages.*", Form: "SIZE", Example: "512Mi",
 			Meaning: "Memory in pages of this size: a multiple of the page."},
+	}
+}
+
+func networkFields() []Field {
+	return []Field{
 		{Path: "spec.network", Form: "{device: NAME}", Default: "none",
 			Example: "{device: ens1f0, queues: 2}",
 			Meaning: "How packets reach the workload."},
@@ -137,6 +142,9 @@ func resourceFields() []Field {
 		{Path: "spec.network.vfs", Form: "N", Min: 1, Max: 256, Default: "1 with path sriov",
 			Example: "2",
 			Meaning: "How many virtual functions the lane gets; only with path sriov, which gives 1 so far."},
+		{Path: "spec.network.driver", Form: "WORD", Values: []string{"vfio-pci"}, Default: "its own, for eth0",
+			Example: "vfio-pci", Meaning: "The driver of the virtual function, with path sriov: vfio-pci for a " +
+				"virtual machine, or a program in user space (DPDK), that has the function itself."},
 		{Path: "spec.network.queues", Form: "N", Min: 1, Max: 1024, Default: "none", Example: "2",
 			Meaning: "How many interrupts of the device's queues go to the lane's CPUs."},
 	}

@@ -111,7 +111,7 @@ func LinkLocal(mac net.HardwareAddr) netip.Addr {
 
 // PossibleRate says why what a lane sends cannot be limited on this host.
 func PossibleRate(l Lane) error {
-	if l.Rate == 0 {
+	if l.Rate == 0 || l.Driver != "" { // the card does it
 		return nil
 	}
 	if err := netdev.CanShape(); err != nil {
@@ -180,7 +180,7 @@ func (t Traffic) Plus(more Traffic) Traffic {
 
 // TrafficOf reads the counters of a lane's device, or of its end of the path; nil where there is none.
 func TrafficOf(ctx context.Context, paths []Path, l Lane) (*Traffic, error) {
-	if p, is := Find(paths, l.Network).(UserSpace); is && !Namespaced(paths, l.Network) {
+	if p, is := Find(paths, l.Network).(Counter); is && !Namespaced(paths, l.Network) {
 		return p.Traffic(ctx, l)
 	}
 	in, _, err := counters(l.Netns(), Device)

@@ -52,8 +52,8 @@ func imports() map[string][]string {
 		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
 		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"change/netdev":   {"host/task", "journal", "quantity"},
-		"netpath":         {"change", "change/netdev", "cpuset", "journal", "lane"},
-		"netpath/*":       {"change/netdev", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge"},
+		"netpath":         {"change", "change/netdev", "host", "journal", "lane", "plan"},
+		"netpath/*":       {"change/netdev", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan"},
 		"runtime/process": {"cpuset", "host", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal",
 			"knob", "plan"},
@@ -109,7 +109,7 @@ boot                   300       10
 change                2250       35  network paths of lanes
 change/netdev         1200       30  running containers get the path
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
-cmd/isolane           2300        0  what commands and the agent did, for history; top
+cmd/isolane           2350        0  what commands and the agent did, for history; top; path vpp
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  600       10  sockets for vhost-user, shared memory
 cpuset                 350       10
@@ -149,6 +149,7 @@ netpath/express        800        5  a shared table of lanes that stays, its fil
 netpath/macvlan        100        5
 netpath/ovs           1550       10  path ovs-dpdk, and Open vSwitch in a lane
 netpath/sriov          800        5  a vertical path: functions made, given, told, put back
+netpath/vpp            900       10  path vpp, and VPP in a lane
 noise                  100        5
 plan                   450       20
 plan/search           1850       20  a refusal says who has the functions

@@ -131,17 +131,18 @@ func (p port) differs(ctx context.Context, all map[string]face) (string, error) 
 	return "", nil
 }
 
-// commands make it; anew where old of its name is there.
-func (p port) commands(old bool) (all []string) {
+// commands make it, or set the one that is there as it was made. One that is stale goes first, with its
+// sub-interfaces.
+func (p port) commands(there, stale bool) (all []string) {
 	tags, count := p.tags()
-	switch {
-	case p.Device != "":
-		if old {
-			all = append(all, p.removal()[0])
-		}
+	if stale {
+		all = append(all, p.removal()[0])
+	}
+	switch anew := !there || stale; {
+	case anew && p.Device != "":
 		all = append(all, "create host-interface name "+p.Device,
 			"set interface tag "+p.Name+" "+p.mark())
-	case p.Parent != "" && !old:
+	case anew && p.Parent != "":
 		all = append(all, fmt.Sprintf("create sub-interfaces %s %s %s", p.Parent,
 			strings.TrimPrefix(p.Name, p.Parent+"."), tags))
 	}
@@ -150,6 +151,8 @@ func (p port) commands(old bool) (all []string) {
 	}
 	if p.Domain > 0 {
 		all = append(all, fmt.Sprintf("set interface l2 bridge %s %d", p.Name, p.Domain))
+	} else {
+		all = append(all, "set interface l3 "+p.Name)
 	}
 	if count > 0 {
 		all = append(all, fmt.Sprintf("set interface l2 tag-rewrite %s pop %d", p.Name, count))
@@ -167,10 +170,12 @@ func (p port) removal() []string {
 		all[0] = "delete sub-interface " + p.Name
 	}
 	if p.Domain > 0 {
-		all = append(all, fmt.Sprintf("create bridge-domain %d del", p.Domain))
+		all = append(all, removeDomain(p.Domain))
 	}
 	return all
 }
+
+func removeDomain(id int) string { return fmt.Sprintf("create bridge-domain %d del", id) }
 
 // Ops are the operations of all kinds.
 func Ops() map[string]journal.Op {
@@ -257,7 +262,20 @@ func (o portOp) Write(ctx context.Context, s journal.Step, value string) error {
 	if _, _, err = version(ctx); err != nil {
 		return err
 	}
-	return change(ctx, p.commands(now != "")...)
+	stale := false
+	if now != "" && p.Device != "" {
+		made, merr := p.made(ctx)
+		if merr != nil {
+			return merr
+		}
+		stale = made != p.mark()
+	}
+	commands := p.commands(now != "", stale)
+	all, err := o.reader.faces(ctx)
+	if old := all[p.Name].bridge; old >= firstDomain && old != p.Domain { // that of a lane that has gone
+		commands = append(commands, removeDomain(old))
+	}
+	return errors.Join(err, change(ctx, commands...))
 }
 
 // setUp sets a device of the kernel up, as it was: VPP sets one down when it gives it back.
@@ -303,7 +321,7 @@ func (o portOp) DescribeDrift(s journal.Step) (expected, found string) {
 // Shell is vppctl.
 func (portOp) Shell(s journal.Step) string {
 	p, _ := parse(s) // which Check has seen
-	all := p.commands(false)
+	all := p.commands(false, false)
 	if s.After == "" {
 		all = p.removal()
 	}

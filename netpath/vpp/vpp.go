@@ -153,13 +153,16 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// domain is the number of a lane's bridge domain, above those that people give.
+// firstDomain is the least number of a bridge domain of a lane, above those that people give; VPP takes twice
+// as many (L2_BD_ID_MAX).
+const firstDomain = 1 << 23
+
+// domain is the number of a lane's bridge domain.
 func domain(l netpath.Lane) int {
-	const bits = 23 // of 24 that VPP takes (L2_BD_ID_MAX)
 	digest := netpath.Digest("vpp", l.Device, strconv.Itoa(l.VLAN.Outer), strconv.Itoa(l.VLAN.Inner))
 	n, err := strconv.ParseUint(digest, 16, 64)
 	if err != nil {
 		panic(err) // never: it is hexadecimal
 	}
-	return 1<<bits | int(n&(1<<bits-1))
+	return firstDomain | int(n%firstDomain)
 }

@@ -52,8 +52,8 @@ func imports() map[string][]string {
 		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
 		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"change/netdev":   {"host/task", "journal", "quantity"},
-		"netpath":         {"change", "change/netdev", "cpuset", "journal", "lane"},
-		"netpath/*":       {"change/netdev", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge"},
+		"netpath":         {"change", "change/netdev", "host", "journal", "lane", "plan"},
+		"netpath/*":       {"change/netdev", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan"},
 		"runtime/process": {"cpuset", "host", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal",
 			"knob", "plan"},
@@ -109,7 +109,7 @@ boot                   300       10
 change                2250       35  network paths of lanes
 change/netdev         1200       30  running containers get the path
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
-cmd/isolane           2300        0  what commands and the agent did, for history; top
+cmd/isolane           2350        0  what commands and the agent did, for history; top; path vpp
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  600       10  sockets for vhost-user, shared memory
 cpuset                 350       10
@@ -140,15 +140,16 @@ journal                950       20  what is made anew goes first; what a killed
 knob                  1700       35  functions of lanes are no others'
 lab                   1500       20
 lab/cmd/isolane-lab    400        0
-lane                  1600       41  files with lanes, one by one
+lane                  1650       41  a lane of VPP
 lane/explain           150        5
 lanes                 1650       30  running containers get the path
-netpath               1050       40  functions on vfio-pci
+netpath               1050       35  a lane of VPP
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5
 netpath/ovs           1550       10  path ovs-dpdk, and Open vSwitch in a lane
 netpath/sriov         1100        5  a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups
+netpath/vpp            900       10  path vpp, and VPP in a lane
 noise                  100        5
 plan                   450       20
 plan/search           1850       20  a refusal says who has the functions

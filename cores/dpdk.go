@@ -11,7 +11,7 @@ const maxLcores = 128
 // dpdk writes EAL options (DPDK: EAL parameters). CPUs beyond RTE_MAX_LCORE are mapped to lcores from 0
 // on, main first.
 func dpdk(r Request) (string, error) {
-	main, workers := r.main()
+	main, workers := Main(r.Lane)
 	if r.Lane.CPUs.Len() > maxLcores {
 		return "", fmt.Errorf("lane %s has %d CPUs, DPDK takes %d lcores",
 			r.Lane.Name, r.Lane.CPUs.Len(), maxLcores)

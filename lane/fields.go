@@ -113,7 +113,7 @@ func networkFields() []Field {
 		{Path: "spec.network.device", Form: "NAME", Default: "none: only lanes of this host reach each other",
 			Example: "ens1f0",
 			Meaning: "The network device that is the uplink, or a bridge that has it as a port; with paths ovs " +
-				"and ovs-dpdk one of Open vSwitch."},
+				"and ovs-dpdk one of Open vSwitch; with path vpp also an interface of VPP."},
 		{Path: "spec.network.addresses", Form: "[ADDRESS/LENGTH]", Default: "none",
 			Example: "[192.0.2.10/24, \"2001:db8::10/64\"]",
 			Meaning: "The addresses of eth0."},
@@ -125,7 +125,7 @@ func networkFields() []Field {
 			Meaning: "Others for whom the workload routes: with path express it may send from these too, and say " +
 				"that it is a router."},
 		{Path: "spec.network.mtu", Form: "N", Min: 68, Max: 65535,
-			Default: "that of the uplink; 1500 without one, or by ovs and ovs-dpdk",
+			Default: "that of the uplink; 1500 without one, or by ovs, ovs-dpdk and vpp",
 			Example: "1500",
 			Meaning: "The largest packet in bytes."},
 		{Path: "spec.network.rate", Form: "RATE", Default: "none: as much as the path carries", Example: "2Gbit",
@@ -203,9 +203,10 @@ func threadFields() []Field {
 				"vcpu, emulator and others."},
 		{Path: "spec.roles.*", Form: "N", Min: 1, Max: 8192, Example: "3",
 			Meaning: "How many of the lane's CPUs these threads have."},
-		{Path: "spec.switch", Form: "WORD", Values: []string{"ovs-dpdk"}, Default: "none", Example: "ovs-dpdk",
-			Meaning: "The lane is that of this switch of the host, which is told its CPUs and hugepages: its " +
-				"poll-mode threads have the role pmd, or all CPUs but one."},
+		{Path: "spec.switch", Form: "WORD", Values: []string{"ovs-dpdk", "vpp"}, Default: "none",
+			Example: "ovs-dpdk",
+			Meaning: "The lane is that of this switch of the host, which is told its CPUs and hugepages: the " +
+				"poll-mode threads of ovs-dpdk have the role pmd, or all CPUs but one; vpp's all but main."},
 		{Path: "spec.scheduling", Form: "{policy: fifo, priority: N}",
 			Default: "as the workload has it", Example: "{policy: fifo, priority: 50}",
 			Meaning: "The scheduling class of the workload's threads."},

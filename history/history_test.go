@@ -261,18 +261,20 @@ func TestRefused(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	cpu := 3
 	whole := Event{At: noon, Lane: "web", Boot: "one", Kind: PutBack, What: "µ", CPU: &cpu, Took: -1, Who: &Who{UID: 7, Command: "x"}}
-	k := key{at: noon, lane: []byte("web")}
-	if got, err := decode(k, whole.encode()); err != nil || !cmp.Equal(got, whole) {
+	k := key{at: stamp(noon), lane: []byte("web")}
+	var t texts
+	if got, err := t.decode(k, whole.encode()); err != nil || !cmp.Equal(got, whole) {
 		f.Fatalf("%+v, %v, want %+v", got, err, whole)
 	}
 	f.Add(whole.encode())
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2})
 	f.Fuzz(func(t *testing.T, stored []byte) {
-		e, err := decode(k, stored)
+		var copied texts
+		e, err := copied.decode(k, stored)
 		if err != nil {
 			return
 		}
-		if again, aerr := decode(k, e.encode()); aerr != nil || !cmp.Equal(e, again) {
+		if again, aerr := copied.decode(k, e.encode()); aerr != nil || !cmp.Equal(e, again) {
 			t.Errorf("%+v, %v, want %+v", again, aerr, e)
 		}
 	})

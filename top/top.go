@@ -60,17 +60,16 @@ type laneNow struct {
 const often = 10
 
 // feed shows readings until the context ends.
-func feed(ctx context.Context, of lanes.Options, w *watch.Watch, show func(now)) (err error) {
-	defer func() { err = errors.Join(err, w.Close()) }()
+func feed(ctx context.Context, of lanes.Options, w *watch.Watch, show func(now)) error {
 	var n now
 	state, readings := "", 0
-	err = w.Run(ctx, func(r watch.Reading) error {
-		other, err := enforce.State(of.Dir)
-		if err == nil && (other != state || readings%often == 0) {
-			n.lanes, err = inForce(ctx, of)
+	err := w.Run(ctx, func(r watch.Reading) error {
+		other, serr := enforce.State(of.Dir)
+		if serr == nil && (other != state || readings%often == 0) {
+			n.lanes, serr = inForce(ctx, of)
 		}
-		if err != nil || r.Final {
-			return err
+		if serr != nil || r.Final {
+			return serr
 		}
 		state, n.Reading = other, r
 		readings++
@@ -80,7 +79,7 @@ func feed(ctx context.Context, of lanes.Options, w *watch.Watch, show func(now))
 	if _, found := errors.AsType[*watch.FoundError](err); found || ctx.Err() != nil {
 		err = nil // drift that is left is shown
 	}
-	return err
+	return errors.Join(err, w.Close())
 }
 
 func inForce(ctx context.Context, of lanes.Options) ([]laneNow, error) {

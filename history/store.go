@@ -81,8 +81,15 @@ func (s store) with(write bool, do func(*bolt.Tx) error) (err error) {
 	var file *os.File
 	options := &bolt.Options{ReadOnly: !write,
 		OpenFile: func(name string, flag int, mode fs.FileMode) (_ *os.File, err error) {
-			file, err = openLocked(name, flag|unix.O_NOFOLLOW, mode)
-			return file, err
+			if file, err = openLocked(name, flag|unix.O_NOFOLLOW, mode); err != nil {
+				return nil, err
+			}
+			// A new store is whole or empty: without room for its first pages there would be a part of them.
+			err = unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, int64(4*os.Getpagesize()))
+			if errors.Is(err, unix.ENOSPC) {
+				return nil, errors.Join(&fs.PathError{Op: "fallocate", Path: name, Err: err}, file.Close())
+			}
+			return file, nil
 		}}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

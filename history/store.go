@@ -161,12 +161,12 @@ func (s store) read(q Query) (found []Event, err error) {
 		if b == nil {
 			return nil
 		}
-		n := 0
-		if cerr := q.each(b, func(key, []byte) error { n++; return nil }); cerr != nil {
+		n, cerr := q.most(b)
+		if cerr != nil {
 			return cerr
 		}
 		var t texts
-		found = make([]Event, 0, n) // to make room bit by bit takes longer than to read the keys twice
+		found = make([]Event, 0, min(n, tx.Size()/fixed))
 		return q.each(b, func(k key, stored []byte) error {
 			e, derr := t.decode(k, stored)
 			found = append(found, e)
@@ -177,6 +177,23 @@ func (s store) read(q Query) (found []Event, err error) {
 		err = nil
 	}
 	return found, err
+}
+
+// most is how many events are asked for, at most: to make room bit by bit takes longer than to find that out.
+func (q Query) most(b *bolt.Bucket) (n int64, err error) {
+	if q.Lane != "" || !q.Until.IsZero() {
+		err = q.each(b, func(key, []byte) error { n++; return nil })
+		return n, err
+	}
+	c := b.Cursor()
+	start, _ := c.Seek(key{order: stamp(q.Since)}.bytes())
+	end, _ := c.Last()
+	if start == nil {
+		return 0, nil
+	}
+	first, err := readKey(start)
+	last, lerr := readKey(end)
+	return int64(last.sequence-first.sequence) + 1, errors.Join(err, lerr)
 }
 
 // each calls do with what is asked for, as far as keys tell.

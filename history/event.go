@@ -3,6 +3,7 @@ package history
 import (
 	"encoding/binary"
 	"strings"
+	"time"
 )
 
 // encode is an event without its time and lane, which are in its key: texts behind their lengths, then
@@ -31,10 +32,9 @@ func (e Event) encode() []byte {
 type texts struct{ piece strings.Builder }
 
 func (t *texts) copy(b []byte) string {
-	const size = 64 << 10
 	if t.piece.Cap()-t.piece.Len() < len(b) {
 		t.piece.Reset()
-		t.piece.Grow(max(size, len(b)))
+		t.piece.Grow(max(64<<10, len(b)))
 	}
 	at := t.piece.Len()
 	t.piece.Write(b)
@@ -44,8 +44,8 @@ func (t *texts) copy(b []byte) string {
 // decode is the event of a key and what encode has made.
 func (t *texts) decode(k key, stored []byte) (e Event, err error) {
 	f := fields{bytes: stored, same: t.copy(stored), whole: true}
-	e = Event{At: k.time(), Lane: t.copy(k.lane), Boot: f.text(), Kind: Kind(f.text()), What: f.text(),
-		By: f.text(), Verdict: f.text()}
+	e = Event{At: time.Unix(0, int64(k.at)).UTC(), Lane: t.copy(k.lane), Boot: f.text(),
+		Kind: Kind(f.text()), What: f.text(), By: f.text(), Verdict: f.text()}
 	login, command := f.text(), f.text()
 	if uid := int(f.number()); uid >= 0 {
 		e.Who = &Who{uid, login, command}

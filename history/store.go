@@ -63,8 +63,6 @@ func stamp(t time.Time) uint64 {
 	return uint64(t.UnixNano())
 }
 
-func (k key) time() time.Time { return time.Unix(0, int64(k.at)).UTC() }
-
 func readKey(b []byte) (key, error) {
 	if len(b) < fixed {
 		return key{}, &DamagedError{Why: fmt.Sprintf("a key of %d bytes, expected %d or more", len(b), fixed)}
@@ -346,7 +344,7 @@ func (s store) prune(tx *bolt.Tx, b *bolt.Bucket, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		if over <= 0 && now.Sub(first.time()) <= s.age {
+		if over <= 0 && now.Sub(time.Unix(0, int64(first.at))) <= s.age {
 			break
 		}
 		gone = append(gone, bytes.Clone(k))

@@ -247,7 +247,11 @@ func TestFull(t *testing.T) {
 			}
 		}
 		disk(0, size)
-		defer unix.Unmount(s.dir, 0)
+		t.Cleanup(func() {
+			if err := unix.Unmount(s.dir, 0); err != nil {
+				t.Error(err)
+			}
+		})
 		written := 0
 		for {
 			err := s.append(at(time.Duration(written)*time.Second), []Event{event(Applied, "web", strings.Repeat("x", most))})

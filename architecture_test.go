@@ -191,7 +191,7 @@ test/golden             50        5
 test/programs          800        0
 test/session           400       10  what a lane wins back, curves over a factor
 test/summary           100        0
-top                    800        5  lanes live in a terminal
+top                    750        5  lanes live in a terminal
 version                100        5
 watch                  650       15  follows the lanes in force, for the agent; its words, for top
 witness               2600       25  the real-time and the web case study, exports, compare

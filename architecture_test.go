@@ -147,7 +147,7 @@ netpath               1050       35  a lane of VPP
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5
-netpath/ovs           1550       10  path ovs-dpdk, and Open vSwitch in a lane
+netpath/ovs           1600       10  a running workload's namespace
 netpath/sriov         1100        5  a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups
 netpath/vpp            900       10  path vpp, and VPP in a lane
 noise                  100        5

@@ -29,7 +29,7 @@ type port struct {
 	Addresses []netip.Addr `json:"addresses"`
 	// Socket is where the workload listens, with a port for vhost-user; "": it has a network device.
 	Socket string `json:"socket,omitempty"`
-	MTU    int    `json:"mtu,omitempty"`   // of a port for vhost-user
+	MTU    int    `json:"mtu,omitempty"` // of a port for vhost-user
 	// Netns is that of the lane's device; "": the lane's own.
 	Netns string `json:"netns,omitempty"`
 }

@@ -121,8 +121,15 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 			steps = append(steps, journal.Step{Kind: KindPort, Target: p.Name, After: string(data)})
 		}
 	}
+	first := map[int]netpath.Lane{}
 	for _, l := range lanes {
 		id := domain(l)
+		o, taken := first[id]
+		if taken && (o.Device != l.Device || o.VLAN != l.VLAN) { // else each would see the other's frames
+			return nil, fmt.Errorf("lanes %s and %s: their tags and uplinks give the same bridge domain %d: expected "+
+				"another tag for one of them", o.Name, l.Name, id)
+		}
+		first[id] = l
 		if l.Device != "" {
 			uplink := port{Name: l.Device}
 			if onHost(l.Device) {

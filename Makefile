@@ -30,12 +30,13 @@ lab:
 # Tests in these machines, three quarters of an hour.
 test-lab: lab build
 	packaging/build bin/packages amd64
+	$(lintian)
 	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 55m . -skip 'TestLab/(programs|restarts|services|functions|irqbalance)' | $(GO) run ./test/summary
 
 # Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
 # services, containers and machines in lanes beside systemd, and started again a hundred times; virtual functions of
 # cards; irqbalance. An hour and a quarter, and only where nothing else runs.
-test-workloads: lab build
+test-workloads: lab build test-tools
 	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 90m . -run 'TestLab/(programs|restarts|services|functions|irqbalance)' | $(GO) run ./test/summary
 
 # isolane and isolane-lab as .deb and .rpm, with their bills of materials, in bin/packages; the version is that of
@@ -43,12 +44,11 @@ test-workloads: lab build
 packages:
 	packaging/build bin/packages amd64 arm64
 
-# Builds them twice, the second time with no build cache, and compares; then looks at them as Debian does.
+# Builds them twice, the second time with no build cache, and compares.
 test-packages: packages
-	@$(call install,lintian)
 	GOCACHE=$$(mktemp -d) packaging/build bin/again amd64 arm64
 	cd bin/packages && sha256sum *.deb *.rpm *.json > ../packages.sum && cd ../again && sha256sum --quiet -c ../packages.sum
-	for p in bin/packages/*.deb; do lintian --allow-root --fail-on error $$p || exit 1; done
+	$(lintian)
 
 # Debian packages, installed only where they are missing.
 tools:
@@ -62,6 +62,9 @@ test-tools: tools
 	kernel=$$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: //p') && \
 	apt-get download -qq nginx memcached prometheus openvswitch-common openvswitch-switch openvswitch-switch-dpdk $$kernel 2>/dev/null && \
 	for p in *.deb; do dpkg -x $$p . || exit 1; done && rm -r *.deb usr/share/doc; } # some have Go sources
+
+# Looks at the packages as Debian does.
+lintian = @$(call install,lintian); for p in bin/packages/*.deb; do lintian --allow-root --fail-on error $$p || exit 1; done
 
 # An eBPF program, compiled without names of this machine.
 bpf = cd $(1) && clang -O2 -g -Wall -Werror -target bpfel -I/usr/include/x86_64-linux-gnu -fdebug-compilation-dir=. \

@@ -47,19 +47,19 @@ func imports() map[string][]string {
 		"cores":         {"cpuset", "lane", "plan"},
 		"draw":          {"cpuset", "host", "plan", "quantity", "terminal"},
 		"knob":          {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan"},
-		"enforce": {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
+		"enforce": {"change", "change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
 			"netpath", "plan", "plan/solver"},
 		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
 		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
-		"change/netdev":   {"journal", "quantity"},
-		"netpath":         {"change", "change/netdev", "cpuset", "journal", "lane"},
-		"netpath/*":       {"change/netdev", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge"},
+		"change/netdev":   {"host/task", "journal", "quantity"},
+		"netpath":         {"change", "change/netdev", "host", "journal", "lane", "plan"},
+		"netpath/*":       {"change/netdev", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan"},
 		"runtime/process": {"cpuset", "host", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal",
 			"knob", "plan"},
 		"runtime/guest":  {"cpuset", "host", "host/task"},
 		"runtime/spread": {"cpuset", "host/cgroup", "host/task"},
-		"lanes": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
+		"lanes": {"change", "change/netdev", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
 			"knob", "lane", "netpath", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running",
 			"runtime/spread"},
 		"history": {"journal", "terminal"},
@@ -107,14 +107,14 @@ agent                 1350       25  one process that looks after lanes: metrics
 audit                 2550       15  what tuned isolates
 boot                   300       10
 change                2350       40  network paths of lanes; what irqbalance leaves alone
-change/netdev         1050       24  devices that come from a card
+change/netdev         1200       30  running containers get the path
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
-cmd/isolane           2300        0  what commands and the agent did, for history; top
+cmd/isolane           2350        0  what commands and the agent did, for history; top; path vpp
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  600       10  sockets for vhost-user, shared memory
 cpuset                 350       10
 draw                  1000        5
-enforce               2750       55  asks the segment for addresses in use; paths without a device; switches' lanes
+enforce               2800       55  running containers get the path
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
@@ -140,15 +140,16 @@ journal                950       20  what is made anew goes first; what a killed
 knob                  1700       35  functions of lanes are no others'
 lab                   1500       20
 lab/cmd/isolane-lab    400        0
-lane                  1600       41  files with lanes, one by one
+lane                  1650       41  a lane of VPP
 lane/explain           150        5
-lanes                 1500       30  network paths of lanes
-netpath               1050       40  asks the segment for addresses in use; paths that end in the workload; switches' lanes
+lanes                 1650       30  running containers get the path
+netpath               1050       35  a lane of VPP
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5
-netpath/ovs           1550       10  path ovs-dpdk, and Open vSwitch in a lane
-netpath/sriov          800        5  a vertical path: functions made, given, told, put back
+netpath/ovs           1600       10  a running workload's namespace
+netpath/sriov         1100        5  a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups
+netpath/vpp            900       10  path vpp, and VPP in a lane
 noise                  100        5
 plan                   450       20
 plan/search           1850       20  a refusal says who has the functions
@@ -190,7 +191,7 @@ test/golden             50        5
 test/programs          800        0
 test/session           400       10  what a lane wins back, curves over a factor
 test/summary           100        0
-top                    800        5  lanes live in a terminal
+top                    750        5  lanes live in a terminal
 version                100        5
 watch                  650       15  follows the lanes in force, for the agent; its words, for top
 witness               2600       25  the real-time and the web case study, exports, compare

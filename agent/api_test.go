@@ -20,7 +20,7 @@ import (
 )
 
 // serving answers on a socket. No request changes this host: another one is at work there all the while.
-func serving(tb testing.TB) (socket string, log *bytes.Buffer) {
+func serving(tb testing.TB) (socket, loopback string, log *bytes.Buffer) {
 	tb.Helper()
 	hosttest.Need(tb, hosttest.Root)
 	o := lanes.Options{Dir: filepath.Join(tb.TempDir(), "run")}.Complete()
@@ -34,7 +34,7 @@ func serving(tb testing.TB) (socket string, log *bytes.Buffer) {
 		}
 	})
 	log, socket = &bytes.Buffer{}, filepath.Join(tb.TempDir(), "s")
-	a := &Agent{o: Options{Lanes: o, Socket: socket, Log: slog.New(slog.NewTextHandler(log, nil))}}
+	a := &Agent{o: Options{Lanes: o, Socket: socket, Listen: "127.0.0.1:0", Log: slog.New(slog.NewTextHandler(log, nil))}}
 	s, err := a.listen()
 	if err != nil {
 		tb.Fatal(err)
@@ -45,13 +45,13 @@ func serving(tb testing.TB) (socket string, log *bytes.Buffer) {
 			tb.Error(cerr)
 		}
 	})
-	return socket, log
+	return socket, s.listeners[1].Addr().String(), log
 }
 
 // send sends what may be a request and hangs up, and returns the answer; status 0 where there is none.
-func send(tb testing.TB, socket string, raw []byte) (status int, body string) {
+func send(tb testing.TB, network, address string, raw []byte) (status int, body string) {
 	tb.Helper()
-	c, err := net.Dial("unix", socket)
+	c, err := net.Dial(network, address)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func send(tb testing.TB, socket string, raw []byte) (status int, body string) {
 		tb.Fatal(err)
 	}
 	if _, err = c.Write(raw); err == nil { // else it has its answer before the end
-		_ = c.(*net.UnixConn).CloseWrite()
+		_ = c.(interface{ CloseWrite() error }).CloseWrite()
 	}
 	r, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
@@ -79,7 +79,7 @@ const oneLane = "apiVersion: isolane.dev/v1alpha1\nkind: Lane\nmetadata: {name: 
 
 // Each request of the document that is served has an answer, also what is wrong with it, and nothing else has.
 func TestRequests(t *testing.T) {
-	socket, _ := serving(t)
+	socket, _, _ := serving(t)
 	for _, c := range []struct {
 		method, target, body string
 		want                 int
@@ -105,7 +105,7 @@ func TestRequests(t *testing.T) {
 		{"DELETE", "/v1/status", "", 405, ""},
 		{"GET", "/v1/nothing", "", 404, ""},
 	} {
-		status, body := send(t, socket, request(c.method, c.target, c.body))
+		status, body := send(t, "unix", socket, request(c.method, c.target, c.body))
 		if status != c.want || !strings.Contains(body, c.says) {
 			t.Errorf("%s %s %.40q: %d %s, want %d with %s", c.method, c.target, c.body, status, body, c.want, c.says)
 		}
@@ -121,7 +121,8 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// Whatever comes by the socket, no answer says that the agent is wrong, and it goes on.
+// Whatever comes by the socket or from users who may only read, no answer says that the agent is wrong, and it goes
+// on. Those users get nothing but GET.
 func FuzzRequests(f *testing.F) {
 	for _, r := range Routes() {
 		for _, query := range []string{"", "?prune=1&lane=web", "?lane=%00&lane=../x", "?%zz"} {
@@ -129,12 +130,17 @@ func FuzzRequests(f *testing.F) {
 		}
 		f.Add([]byte(r.Method + " " + r.Path + " HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nkind:\r\n"))
 	}
-	socket, log := serving(f)
+	socket, loopback, log := serving(f)
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		status, body := send(t, socket, raw)
-		protocol := status == http.StatusNotImplemented || status == http.StatusHTTPVersionNotSupported
-		if status >= http.StatusInternalServerError && !protocol {
-			t.Errorf("%q: %d %s", raw, status, body)
+		for network, address := range map[string]string{"unix": socket, "tcp": loopback} {
+			status, body := send(t, network, address, raw)
+			protocol := status == http.StatusNotImplemented || status == http.StatusHTTPVersionNotSupported
+			if status >= http.StatusInternalServerError && !protocol {
+				t.Errorf("%q: %d %s", raw, status, body)
+			}
+			if network == "tcp" && status == http.StatusOK && bytes.HasPrefix(raw, []byte("POST ")) {
+				t.Errorf("%q: %d %s from somebody who may not", raw, status, body)
+			}
 		}
 		if strings.Contains(log.String(), "panic") {
 			t.Fatalf("%q: %s", raw, log)

@@ -128,13 +128,13 @@ func (r Request) others() (cpuset.Set, error) {
 	return r.Housekeeping, nil
 }
 
-// main is the CPU of the role main, or the lane's first; the workers are all others.
-func (r Request) main() (int, cpuset.Set) {
-	first := r.Lane.CPUs.First()
-	if m, ok := r.Lane.Roles["main"]; ok && !m.IsEmpty() {
-		first = m.First()
+// Main is the CPU of the role main, or the lane's first; the workers are all others.
+func Main(l plan.Lane) (main int, workers cpuset.Set) {
+	main = l.CPUs.First()
+	if m, ok := l.Roles["main"]; ok && !m.IsEmpty() {
+		main = m.First()
 	}
-	return first, r.Lane.CPUs.Difference(cpuset.Of(first))
+	return main, l.CPUs.Difference(cpuset.Of(main))
 }
 
 // relative are the places of CPUs in the cpuset that the application sees.

@@ -55,7 +55,7 @@ func TestWrite(t *testing.T) {
 	for _, r := range []Request{
 		request(t, vector, "router", "{cpus: {count: 4, smt: pack}, memory: {size: 1Gi, hugepages: {2Mi: 512Mi}}, roles: {main: 1, worker: 3}, "+
 			"network: {path: express, device: enp96s0f0, queues: 4}, scheduling: {policy: fifo, priority: 50}}"),
-		request(t, vector, "single", "{cpus: {count: 2, smt: isolate}}"),
+		request(t, vector, "single", "{cpus: {count: 2, smt: isolate}, network: {device: enp96s0f0}}"),
 		request(t, large, "high", "{cpus: {count: 4, smt: pack}, near: {numaNode: 1}}"),
 	} {
 		if r.Lane.Name == "router" {
@@ -66,6 +66,22 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	golden.Check(t, "testdata/all.txt", []byte(b.String()))
+}
+
+// A function that the workload drives itself is named to those that can.
+func TestOwnFunction(t *testing.T) {
+	l := plan.Lane{Name: "a", CPUs: cpuset.Of(1), Devices: []plan.Device{{Address: "0000:31:00.0", VFs: []int{3}, Virtual: []string{"0000:31:11.4"}}}}
+	for app, want := range map[string]string{"dpdk": " -a 0000:31:11.4\n", "qemu": " -device vfio-pci,host=0000:31:11.4\n",
+		"libvirt": "<address domain='0x0000' bus='0x31' slot='0x11' function='0x4'/>"} {
+		r := Request{Lane: l, Housekeeping: cpuset.Of(0), Cores: []cpuset.Set{cpuset.MustParse("0-1")}}
+		if text, err := textFor(app, r); err != nil || strings.Contains(text, want) {
+			t.Errorf("a lane with a network device: %s: %s, %v", app, text, err)
+		}
+		r.Lane.Spec.Network.Driver = "vfio-pci"
+		if text, err := textFor(app, r); err != nil || !strings.Contains(text, want) {
+			t.Errorf("%s: %s, %v", app, text, err)
+		}
+	}
 }
 
 // What the application would not have is an error, and numbers that count from zero are places in the
@@ -223,6 +239,8 @@ func TestLibvirtSchema(t *testing.T) {
 	r := real(t, "xmllint")
 	r.Lane.Spec.Scheduling = lane.Scheduling{Policy: "fifo", Priority: 50}
 	r.Lane.Hugepages = []plan.Hugepages{{Node: 0, PageBytes: 2 << 20, Pages: 32}}
+	own := r
+	own.Lane.Spec.Network.Driver, own.Lane.Devices = "vfio-pci", []plan.Device{{Virtual: []string{"0000:31:11.4"}}}
 	r.VhostUser = &VhostUser{"/run/isolane-vhost/real/vhost.sock", "02:15:00:00:00:01", 1500}
 	hosttest.Need(t, func() string {
 		if _, err := os.Stat(schema); err != nil {
@@ -231,12 +249,14 @@ func TestLibvirtSchema(t *testing.T) {
 		return ""
 	})
 	file := filepath.Join(t.TempDir(), "domain.xml")
-	domain := "<domain type='kvm'><name>real</name><memory unit='MiB'>64</memory>" + write(t, "libvirt", r) +
-		"<os><type arch='x86_64'>hvm</type></os></domain>"
-	if err := os.WriteFile(file, []byte(domain), 0o600); err != nil {
-		t.Fatal(err)
+	for _, r := range []Request{r, own} {
+		domain := "<domain type='kvm'><name>real</name><memory unit='MiB'>64</memory>" + write(t, "libvirt", r) +
+			"<os><type arch='x86_64'>hvm</type></os></domain>"
+		if err := os.WriteFile(file, []byte(domain), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		output(t, "", "xmllint", "--noout", "--relaxng", schema, file)
 	}
-	output(t, "", "xmllint", "--noout", "--relaxng", schema, file)
 }
 
 // QEMU takes the options and has as many virtual CPUs, named as the comments say.

@@ -11,7 +11,7 @@ const maxLcores = 128
 // dpdk writes EAL options (DPDK: EAL parameters). CPUs beyond RTE_MAX_LCORE are mapped to lcores from 0
 // on, main first.
 func dpdk(r Request) (string, error) {
-	main, workers := r.main()
+	main, workers := Main(r.Lane)
 	if r.Lane.CPUs.Len() > maxLcores {
 		return "", fmt.Errorf("lane %s has %d CPUs, DPDK takes %d lcores",
 			r.Lane.Name, r.Lane.CPUs.Len(), maxLcores)
@@ -29,10 +29,8 @@ func dpdk(r Request) (string, error) {
 	if len(r.Lane.Hugepages) > 0 {
 		args = append(args, "--socket-mem "+r.memoryByNode())
 	}
-	for _, d := range r.Lane.Devices {
-		for _, vf := range d.Virtual {
-			args = append(args, "-a "+vf)
-		}
+	if vf := r.Lane.OwnFunction(); vf != "" {
+		args = append(args, "-a "+vf)
 	}
 	if v := r.VhostUser; v != nil { // which takes memory in eight pieces at most
 		args = append(args, fmt.Sprintf("--single-file-segments --vdev net_virtio_user0,path=%s,server=1,mac=%s",

@@ -54,6 +54,15 @@ func libvirt(r Request) (string, error) {
 			"    <source type='unix' path='%s' mode='server'/>\n    <model type='virtio'/>\n    <mtu size='%d'/>\n"+
 			"  </interface>\n</devices>\n", v.MAC, v.Socket, v.MTU)
 	}
+	if address := r.Lane.OwnFunction(); address != "" { // on its driver already
+		var domain, bus, slot, function uint
+		if _, err = fmt.Sscanf(address, "%x:%x:%x.%x", &domain, &bus, &slot, &function); err != nil {
+			return "", fmt.Errorf("%q: expected a PCI address: %w", address, err)
+		}
+		fmt.Fprintf(&b, "<devices>\n  <hostdev mode='subsystem' type='pci' managed='no'>\n    <source>\n"+
+			"      <address domain='0x%04x' bus='0x%02x' slot='0x%02x' function='0x%x'/>\n    </source>\n"+
+			"  </hostdev>\n</devices>\n", domain, bus, slot, function)
+	}
 	return b.String(), nil
 }
 
@@ -80,6 +89,9 @@ func qemu(r Request) (string, error) {
 	if v := r.VhostUser; v != nil {
 		fmt.Fprintf(&b, " -chardev socket,id=vhost,path=%s,server=on -netdev vhost-user,id=vhost,chardev=vhost"+
 			" -device virtio-net-pci,netdev=vhost,mac=%s,host_mtu=%d", v.Socket, v.MAC, v.MTU)
+	}
+	if address := r.Lane.OwnFunction(); address != "" {
+		fmt.Fprintf(&b, " -device vfio-pci,host=%s", address)
 	}
 	b.WriteString("\n")
 	for v, id := range cpus {

@@ -14,9 +14,9 @@ const (
 	maxVPPOnline  = 255 // characters that clib_sysfs_read_bitmap takes of cpu/online
 )
 
-// vpp writes the sections cpu and buffers (FD.io: VPP configuration). VPP takes the numbers of CPUs as the
-// kernel's, and exits if one is not in its cpuset; with relative, since 25.06, as places among those that it
-// may use when it starts. An older VPP skips that word and all behind it without an error. It stands after
+// vpp writes the sections cpu, buffers and dpdk (FD.io: VPP configuration). VPP takes the numbers of CPUs as
+// the kernel's, and exits if one is not in its cpuset; with relative, since 25.06, as places among those that
+// it may use when it starts. An older VPP skips that word and all behind it without an error. It stands after
 // main-core: since 26.02 VPP looks for both at once, in this order, and else pins main where it happens to
 // run, which is where its heap then is.
 func vpp(r Request) (string, error) {
@@ -29,7 +29,7 @@ func vpp(r Request) (string, error) {
 		return "", fmt.Errorf("this machine has memory on node %d: VPP starts only where the highest is %d or less",
 			r.MemoryNodes.Last(), maxVPPNode)
 	}
-	main, workers := r.main()
+	main, workers := Main(r.Lane)
 	one := cpuset.Of(main)
 	places := "main-core " + r.relative(one).String() + " relative"
 	plain := fmt.Sprintf("cpu {\n  main-core %d\n", main)
@@ -49,7 +49,7 @@ func vpp(r Request) (string, error) {
 			"starts\n"+
 			"# (its cpuset, and taskset), %s:\n# cpu { %s }\n", r.Granted, places)
 	}
-	return plain + r.foreignBuffers(), nil
+	return plain + r.foreignBuffers() + r.cards(), nil
 }
 
 // vppSees are the online CPUs that VPP reads, without the last of a list that is cut.
@@ -77,6 +77,24 @@ func (r Request) foreignBuffers() string {
 		"VPP before 24.10 does not start with it.\nbuffers {\n"
 	for node := range foreign.All() {
 		text += fmt.Sprintf("  numa %d { buffers 0 }\n", node)
+	}
+	return text + "}\n"
+}
+
+// cards are those of a lane that has them itself, without a path: VPP takes only these.
+func (r Request) cards() string {
+	if len(r.Lane.Devices) == 0 || r.Lane.Spec.Network.Path != "" {
+		return ""
+	}
+	text := "\n# VPP takes a card from the kernel when it starts, unless its network device is up.\ndpdk {\n"
+	for _, d := range r.Lane.Devices {
+		addresses := d.Virtual
+		if len(addresses) == 0 {
+			addresses = []string{d.Address}
+		}
+		for _, a := range addresses {
+			text += "  dev " + a + "\n"
+		}
 	}
 	return text + "}\n"
 }

@@ -111,6 +111,17 @@ func (a Applied) Lane(name string) (plan.Lane, error) {
 	return plan.Lane{}, &NoLaneError{name, a.Names()}
 }
 
+// Netns is the network namespace of a running workload that the path of a lane leads to (netdev.OfProcess);
+// "" where it leads to the lane's own.
+func (a Applied) Netns(lane string) string {
+	for _, at := range a.Attached {
+		if at.Lane == lane && at.Netns != "" {
+			return at.Netns
+		}
+	}
+	return ""
+}
+
 // Names are those of the lanes in force.
 func (a Applied) Names() (names []string) {
 	for _, l := range a.Placement.Lanes {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
@@ -28,7 +29,10 @@ type Attachment struct {
 	Declared bool `json:"declared,omitempty"`
 	PID      int  `json:"pid,omitempty"` // or the process, with
 	// Start is when it started (task.StartTime): its number may become another's.
-	Start   uint64 `json:"start,omitempty"`
+	Start uint64 `json:"start,omitempty"`
+	// Netns is the network namespace of the workload that the lane's path leads to (netdev.OfProcess); "" where
+	// its network is none of the lane's.
+	Netns   string `json:"netns,omitempty"`
 	Journal string `json:"journal"`
 }
 
@@ -60,7 +64,7 @@ func (e *OwnedError) Error() string {
 // until there are none, because processes may be born meanwhile. Where that fails, all is undone.
 func (l *Lanes) Attach(ctx context.Context, at Attachment, next func(dir string,
 	at Attachment) ([]journal.Step, error)) (_ Attachment, why string, err error) {
-	if err = l.dropEnded(ctx); err != nil {
+	if err = l.DropEnded(ctx); err != nil {
 		return at, "", err
 	}
 	for _, o := range slices.Clone(l.Attached) {
@@ -177,6 +181,9 @@ func (l *Lanes) noOwn(at Attachment) string {
 
 // ended says whether nothing of an attached workload runs any more.
 func (l *Lanes) ended(ctx context.Context, at Attachment) (bool, error) {
+	if at.Netns != "" && l.elsewhere(at) {
+		return true, nil
+	}
 	if at.Own {
 		return !Populated(l.root, at.Group), nil
 	}
@@ -209,6 +216,16 @@ func (l *Lanes) ended(ctx context.Context, at Attachment) (bool, error) {
 	return true, nil
 }
 
+// elsewhere says whether a container was started anew in its cgroup: what runs there has another network
+// namespace than what was attached.
+func (l *Lanes) elsewhere(at Attachment) bool {
+	pids, _ := cgroup.Processes(l.root, at.Group) // none where it is gone
+	return len(pids) > 0 && !slices.ContainsFunc(pids, func(pid int) bool {
+		has, err := netdev.OfProcess(l.root, pid)
+		return err == nil && netdev.Inode(has) == netdev.Inode(at.Netns)
+	})
+}
+
 // Running are the attached workloads that have not ended.
 func (l *Lanes) Running(ctx context.Context) ([]Attachment, error) {
 	var running []Attachment
@@ -224,9 +241,9 @@ func (l *Lanes) Running(ctx context.Context) ([]Attachment, error) {
 	return running, nil
 }
 
-// dropEnded forgets attached workloads that have ended, and what was set for them. A lane that was in the
+// DropEnded forgets attached workloads that have ended, and what was set for them. A lane that was in the
 // cgroup of one is made anew by the next reconcile.
-func (l *Lanes) dropEnded(ctx context.Context) error {
+func (l *Lanes) DropEnded(ctx context.Context) error {
 	running, err := l.Running(ctx)
 	if err != nil {
 		return err

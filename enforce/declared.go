@@ -1,6 +1,7 @@
 package enforce
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,8 +37,8 @@ func refused(name string, err error) *plan.Refusal {
 		Blocking: []string{err.Error()}}
 }
 
-// steps are those of a placement; none without lanes.
-func (l *Lanes) steps(v knob.View, p plan.Placement) ([]journal.Step, error) {
+// steps are those of a placement, whose workloads are attached as a says; none without lanes.
+func (l *Lanes) steps(v knob.View, p plan.Placement, a Applied) ([]journal.Step, error) {
 	if len(p.Lanes) == 0 {
 		return nil, nil
 	}
@@ -55,11 +56,12 @@ func (l *Lanes) steps(v knob.View, p plan.Placement) ([]journal.Step, error) {
 	var all []netpath.Lane
 	for _, placed := range p.Lanes {
 		on := netpath.Of(v.Root, placed.Name, placed.Spec.Network)
-		on.Function = function(v.Host, placed)
+		on.Function, on.Workload = function(v.Host, placed), a.Netns(placed.Name)
 		all = append(all, on)
 	}
-	tags, err := netpath.Tags(l.paths, all)
-	steps = append(append(steps, tags...), l.switchSteps(v.Host, p)...)
+	tags, terr := netpath.Tags(l.paths, all)
+	told, err := l.switchSteps(v.Host, p)
+	steps, err = append(append(steps, tags...), told...), cmp.Or(terr, err)
 	for _, path := range l.paths {
 		on := slices.DeleteFunc(slices.Clone(all), func(o netpath.Lane) bool { return o.Path != path.Name() })
 		if err != nil || len(on) == 0 {
@@ -72,8 +74,8 @@ func (l *Lanes) steps(v knob.View, p plan.Placement) ([]journal.Step, error) {
 	return steps, err
 }
 
-// switchSteps tell each poll-mode switch what its lanes have, on all nodes together.
-func (l *Lanes) switchSteps(h host.Host, p plan.Placement) (steps []journal.Step) {
+// switchSteps tell each poll-mode switch what its lanes have.
+func (l *Lanes) switchSteps(h host.Host, p plan.Placement) (steps []journal.Step, err error) {
 	for _, path := range l.paths {
 		s, is := path.(netpath.Switch)
 		of := slices.DeleteFunc(slices.Clone(p.Lanes),
@@ -81,17 +83,11 @@ func (l *Lanes) switchSteps(h host.Host, p plan.Placement) (steps []journal.Step
 		if !is || len(of) == 0 {
 			continue
 		}
-		var poll netpath.Poll
-		memory := make([]uint64, max(0, h.MemoryNodes().Last())+1)
-		for _, o := range of {
-			main, pmd := o.PollMode()
-			poll.Main, poll.PMD = poll.Main.Union(main), poll.PMD.Union(pmd)
-			for _, pages := range o.Hugepages {
-				memory[pages.Node] += pages.Pages * (pages.PageBytes >> 20)
-				poll.Memory = memory
-			}
+		more, err := s.SwitchSteps(h, of)
+		if err != nil {
+			return nil, fmt.Errorf("lane %s: %w", of[0].Name, err)
 		}
-		steps = append(steps, s.SwitchSteps(poll)...)
+		steps = append(steps, more...)
 	}
-	return steps
+	return steps, nil
 }

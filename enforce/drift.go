@@ -41,7 +41,7 @@ func (l *Lanes) wanted(p plan.Placement) (*Wanted, error) {
 	if w.view, err = l.View(); err != nil {
 		return nil, err
 	}
-	if w.steps, err = l.steps(w.view, p); err != nil {
+	if w.steps, err = l.steps(w.view, p, l.Applied); err != nil {
 		return nil, err
 	}
 	w.attached, err = l.attachedSteps(l.Attached)

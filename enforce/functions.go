@@ -113,7 +113,7 @@ func (l *Lanes) withInterrupts(
 	}
 	a.fill(&v)
 	a.Placement = withFunctions(v.Host, a.Placement)
-	if want, err = l.steps(v, a.Placement); err != nil {
+	if want, err = l.steps(v, a.Placement, *a); err != nil {
 		return v, nil, nil, err
 	}
 	refused, left, err := l.journal.Reconcile(ctx, want)

@@ -126,7 +126,10 @@ func (a Applied) fill(v *knob.View) {
 // Apply makes p true: only what differs from what is in force changes. Where that fails the host comes back
 // to what was in force before.
 func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
-	if err := l.dropEnded(ctx); err != nil {
+	if err := l.held(p); err != nil {
+		return err
+	}
+	if err := l.DropEnded(ctx); err != nil {
 		return err
 	}
 	next := Applied{APIVersion: plan.APIVersion, Kind: appliedKind, BootID: l.BootID, Placement: p,
@@ -151,6 +154,23 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 	}
 	l.Applied = next
 	return nil
+}
+
+// held says what of the steps that p no longer wants cannot be taken back now, before anything changes.
+func (l *Lanes) held(p plan.Placement) error {
+	v, err := l.View()
+	if err != nil {
+		return err
+	}
+	want, err := l.steps(v, p, l.Applied)
+	for _, s := range l.journal.Pending() {
+		op, can := l.ops[s.Kind].(interface{ Held(s journal.Step) error })
+		same := func(w journal.Step) bool { return w.Kind == s.Kind && w.Target == s.Target }
+		if err == nil && can && !slices.ContainsFunc(want, same) {
+			err = op.Held(s)
+		}
+	}
+	return err
 }
 
 // back returns to what was in force before, also when the user has lost patience.
@@ -189,7 +209,7 @@ func (l *Lanes) Recover(ctx context.Context) ([]Drift, error) {
 			}
 		}
 	}
-	if err = l.dropEnded(ctx); err != nil {
+	if err = l.DropEnded(ctx); err != nil {
 		return nil, err
 	}
 	drift, err := l.Drift(ctx)
@@ -215,7 +235,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 		return err
 	}
 	a.fill(&v)
-	want, err := l.steps(v, a.Placement)
+	want, err := l.steps(v, a.Placement, *a)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (l *Lanes) choosePaths(
 			reasons[name], err = "", on.Possible(name, *n)
 		}
 		if s, serr := netpath.FindSwitch(l.paths, want.Spec); err == nil && s != nil {
-			err = errors.Join(serr, s.PossibleSwitch())
+			err = errors.Join(serr, s.PossibleSwitch(l.othersOf(want, wanted)))
 		}
 		if err != nil {
 			return nil, nil, refused(name, err)
@@ -49,6 +49,20 @@ func (l *Lanes) choosePaths(
 		chosen = append(chosen, want)
 	}
 	return chosen, reasons, nil
+}
+
+// othersOf are the lanes of a lane's switch besides it: those wanted, and those in force that stay.
+func (l *Lanes) othersOf(of lane.Lane, wanted []lane.Lane) (names []string) {
+	all := slices.Clone(wanted)
+	for _, p := range l.Placement.Lanes {
+		all = append(all, p.Declaration())
+	}
+	for _, o := range all {
+		if name := o.Metadata.Name; o.Spec.Switch == of.Spec.Switch && name != of.Metadata.Name {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // checkSegments refuses a lane whose address somebody else on its segment has. Addresses that lanes have

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
@@ -58,6 +59,7 @@ type NetworkStatus struct {
 	Namespace string           `json:"namespace,omitempty"` // of the workload, by its name for ip-netns(8)
 	Interface string           `json:"interface,omitempty"` // the device in it
 	Socket    string           `json:"socket,omitempty"`    // or where the workload speaks vhost-user
+	PCI       string           `json:"pci,omitempty"`       // or the function that the workload drives itself
 	Traffic   *netpath.Traffic `json:"traffic,omitempty"`
 }
 
@@ -71,22 +73,26 @@ func (l *Lanes) network(ctx context.Context, placed plan.Lane) (*NetworkStatus, 
 		err = nil
 	}
 	s := &NetworkStatus{Network: placed.Spec.Network, Traffic: t}
-	if v, is := netpath.VhostUserOf(l.paths, l.on(placed)); is {
+	if v, is := netpath.VhostUserOf(l.paths, l.On(placed)); is {
 		s.Socket = v.Socket
+	} else if netpath.Namespaced(l.paths, placed.Spec.Network) {
+		s.Namespace, s.Interface = l.On(placed).Netns(), netpath.Device
 	} else {
-		s.Namespace, s.Interface = netpath.Namespace(placed.Name), netpath.Device
+		s.PCI = placed.OwnFunction()
 	}
 	return s, err
 }
 
 // Traffic is what the path of a lane has carried; nil where what it is made of is gone.
 func (l *Lanes) Traffic(ctx context.Context, placed plan.Lane) (*netpath.Traffic, error) {
-	return netpath.TrafficOf(ctx, l.paths, l.on(placed))
+	return netpath.TrafficOf(ctx, l.paths, l.On(placed))
 }
 
-// on is a lane as its path sees it.
-func (l *Lanes) on(placed plan.Lane) netpath.Lane {
-	return netpath.Of(l.root, placed.Name, placed.Spec.Network)
+// On is a lane as its path sees it.
+func (l *Lanes) On(placed plan.Lane) netpath.Lane {
+	on := netpath.Of(l.root, placed.Name, placed.Spec.Network)
+	on.Function, on.Workload = function(host.Host{}, placed), l.Netns(placed.Name)
+	return on
 }
 
 // Settled says whether all is as the lanes want it.

@@ -1,6 +1,10 @@
 package history
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"strings"
+	"time"
+)
 
 // encode is an event without its time and lane, which are in its key: texts behind their lengths, then
 // numbers, as varints. JSON would take a second to read for a month. A later version adds fields at the end.
@@ -24,11 +28,24 @@ func (e Event) encode() []byte {
 	return b
 }
 
-// decode is the event of a key and what encode has made. Texts share the memory of one copy.
-func decode(k key, stored []byte) (e Event, err error) {
-	f := fields{stored, string(stored), true}
-	e = Event{At: k.at, Lane: string(k.lane), Boot: f.text(), Kind: Kind(f.text()), What: f.text(), By: f.text(),
-		Verdict: f.text()}
+// texts copies what events have into large pieces of memory: one for each would take longer than the rest.
+type texts struct{ piece strings.Builder }
+
+func (t *texts) copy(b []byte) string {
+	if t.piece.Cap()-t.piece.Len() < len(b) {
+		t.piece.Reset()
+		t.piece.Grow(max(64<<10, len(b)))
+	}
+	at := t.piece.Len()
+	t.piece.Write(b)
+	return t.piece.String()[at:]
+}
+
+// decode is the event of a key and what encode has made.
+func (t *texts) decode(k key, stored []byte) (e Event, err error) {
+	f := fields{bytes: stored, same: t.copy(stored), whole: true}
+	e = Event{At: time.Unix(0, int64(k.at)).UTC(), Lane: t.copy(k.lane), Boot: f.text(),
+		Kind: Kind(f.text()), What: f.text(), By: f.text(), Verdict: f.text()}
 	login, command := f.text(), f.text()
 	if uid := int(f.number()); uid >= 0 {
 		e.Who = &Who{uid, login, command}
@@ -43,30 +60,30 @@ func decode(k key, stored []byte) (e Event, err error) {
 	return e, err
 }
 
-// fields are what is left to decode, twice.
+// fields are an event's, twice, and where the next of them begins.
 type fields struct {
 	bytes []byte
 	same  string
+	at    int
 	whole bool
 }
 
 func (f *fields) number() int64 {
-	n, size := binary.Varint(f.bytes)
+	n, size := binary.Varint(f.bytes[f.at:])
 	if size <= 0 {
 		f.whole = false
 		return 0
 	}
-	f.bytes, f.same = f.bytes[size:], f.same[size:]
+	f.at += size
 	return n
 }
 
 func (f *fields) text() string {
 	n := f.number()
-	if n < 0 || n > int64(len(f.same)) {
+	if n < 0 || n > int64(len(f.same)-f.at) {
 		f.whole = false
 		return ""
 	}
-	text := f.same[:n]
-	f.bytes, f.same = f.bytes[n:], f.same[n:]
-	return text
+	f.at += int(n)
+	return f.same[f.at-int(n) : f.at]
 }

@@ -87,12 +87,6 @@ type Query struct {
 	Until time.Time // this included; zero: no end
 }
 
-// wants says whether an event may be asked for, by what its key says.
-func (q Query) wants(k key) bool {
-	return (q.Lane == "" || len(k.lane) == 0 || string(k.lane) == q.Lane) && !k.at.Before(q.Since) &&
-		(q.Until.IsZero() || !k.at.After(q.Until))
-}
-
 // DamagedError says that a store cannot be read.
 type DamagedError struct {
 	File, Why string

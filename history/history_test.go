@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/test/golden"
 )
 
@@ -232,7 +233,45 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// Another process that keeps the store, a full disk and a directory of somebody else are errors of the call.
+// A full disk is an error of the call. What was written before stays, and it goes on when there is room again.
+func TestFull(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	for _, size := range []string{"4k", "8k", "16k", "64k"} {
+		s := open(t)
+		if err := os.Mkdir(s.dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		disk := func(flags uintptr, size string) {
+			if err := unix.Mount("isolane-test", s.dir, "tmpfs", flags, "mode=700,size="+size); err != nil {
+				t.Fatal(err)
+			}
+		}
+		disk(0, size)
+		t.Cleanup(func() {
+			if err := unix.Unmount(s.dir, 0); err != nil {
+				t.Error(err)
+			}
+		})
+		written := 0
+		for {
+			err := s.append(at(time.Duration(written)*time.Second), []Event{event(Applied, "web", strings.Repeat("x", most))})
+			if err != nil && (!errors.Is(err, unix.ENOSPC) || errors.As(err, new(*DamagedError))) {
+				t.Fatalf("%s, after %d events: %v", size, written, err)
+			}
+			if err != nil {
+				break
+			}
+			written++
+		}
+		disk(unix.MS_REMOUNT, "1m")
+		write(t, s, at(time.Hour), event(Released, "web", ""))
+		if got := told(t, s, Query{Lane: "web"}); len(got) != 1+written+1 {
+			t.Errorf("%s: after %d events and one more there are %.99q", size, written, got)
+		}
+	}
+}
+
+// Another process that keeps the store and a directory of somebody else are errors of the call.
 func TestRefused(t *testing.T) {
 	s := open(t)
 	write(t, s, at(0), event(Applied, "web", ""))
@@ -261,18 +300,20 @@ func TestRefused(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	cpu := 3
 	whole := Event{At: noon, Lane: "web", Boot: "one", Kind: PutBack, What: "µ", CPU: &cpu, Took: -1, Who: &Who{UID: 7, Command: "x"}}
-	k := key{at: noon, lane: []byte("web")}
-	if got, err := decode(k, whole.encode()); err != nil || !cmp.Equal(got, whole) {
+	k := key{at: stamp(noon), lane: []byte("web")}
+	var t texts
+	if got, err := t.decode(k, whole.encode()); err != nil || !cmp.Equal(got, whole) {
 		f.Fatalf("%+v, %v, want %+v", got, err, whole)
 	}
 	f.Add(whole.encode())
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2})
 	f.Fuzz(func(t *testing.T, stored []byte) {
-		e, err := decode(k, stored)
+		var copied texts
+		e, err := copied.decode(k, stored)
 		if err != nil {
 			return
 		}
-		if again, aerr := decode(k, e.encode()); aerr != nil || !cmp.Equal(e, again) {
+		if again, aerr := copied.decode(k, e.encode()); aerr != nil || !cmp.Equal(e, again) {
 			t.Errorf("%+v, %v, want %+v", again, aerr, e)
 		}
 	})

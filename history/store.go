@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -39,16 +40,16 @@ func last() []byte   { return []byte("last") }
 // key orders events as they were written, by order and sequence, and says without reading an event whether it
 // is asked for.
 type key struct {
-	order    time.Time // of the event, or of one before it that is later: the clock may have been set back
-	sequence uint64    // of the store
-	at       time.Time // of the event
+	order    uint64 // stamp of the event, or of one before it that is later: the clock may have been set back
+	sequence uint64 // of the store
+	at       uint64 // stamp of the event
 	lane     []byte
 }
 
 func (k key) bytes() []byte {
-	b := binary.BigEndian.AppendUint64(nil, stamp(k.order))
+	b := binary.BigEndian.AppendUint64(nil, k.order)
 	b = binary.BigEndian.AppendUint64(b, k.sequence)
-	b = binary.BigEndian.AppendUint64(b, stamp(k.at))
+	b = binary.BigEndian.AppendUint64(b, k.at)
 	return append(b, k.lane...)
 }
 
@@ -67,8 +68,7 @@ func readKey(b []byte) (key, error) {
 		return key{}, &DamagedError{Why: fmt.Sprintf("a key of %d bytes, expected %d or more", len(b), fixed)}
 	}
 	number := func(at int) uint64 { return binary.BigEndian.Uint64(b[at:]) }
-	return key{time.Unix(0, int64(number(0))), number(8), time.Unix(0, int64(number(16))).UTC(),
-		b[fixed:]}, nil
+	return key{number(0), number(8), number(16), b[fixed:]}, nil
 }
 
 // with calls do with the store open: to write in one transaction that comes true as a whole, or to read.
@@ -79,8 +79,15 @@ func (s store) with(write bool, do func(*bolt.Tx) error) (err error) {
 	var file *os.File
 	options := &bolt.Options{ReadOnly: !write,
 		OpenFile: func(name string, flag int, mode fs.FileMode) (_ *os.File, err error) {
-			file, err = openLocked(name, flag|unix.O_NOFOLLOW, mode)
-			return file, err
+			if file, err = openLocked(name, flag|unix.O_NOFOLLOW, mode); err != nil {
+				return nil, err
+			}
+			// A new store is whole or empty: without room for its first pages there would be a part of them.
+			err = unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, int64(4*os.Getpagesize()))
+			if errors.Is(err, unix.ENOSPC) {
+				return nil, errors.Join(&fs.PathError{Op: "fallocate", Path: name, Err: err}, file.Close())
+			}
+			return file, nil
 		}}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -143,21 +150,23 @@ func (s store) explain(err error) error {
 }
 
 func (s store) read(q Query) (found []Event, err error) {
+	found = []Event{}
 	if info, serr := os.Stat(s.file()); serr == nil && info.Size() == 0 {
-		return nil, nil // whoever made it was cut off, and who writes goes on
+		return found, nil // whoever made it was cut off, and who writes goes on
 	}
 	err = s.with(false, func(tx *bolt.Tx) error {
 		b := tx.Bucket(events())
 		if b == nil {
 			return nil
 		}
-		n := 0
-		if cerr := q.each(b, func(key, []byte) error { n++; return nil }); cerr != nil {
+		n, cerr := q.most(b)
+		if cerr != nil {
 			return cerr
 		}
-		found = make([]Event, 0, n) // to make room bit by bit takes longer than to read the keys twice
+		var t texts
+		found = make([]Event, 0, min(n, tx.Size()/fixed))
 		return q.each(b, func(k key, stored []byte) error {
-			e, derr := decode(k, stored)
+			e, derr := t.decode(k, stored)
 			found = append(found, e)
 			return derr
 		})
@@ -168,12 +177,34 @@ func (s store) read(q Query) (found []Event, err error) {
 	return found, err
 }
 
-// each calls do with what is asked for.
-func (q Query) each(b *bolt.Bucket, do func(key, []byte) error) error {
+// most is how many events are asked for, at most: to make room bit by bit takes longer than to find that out.
+func (q Query) most(b *bolt.Bucket) (n int64, err error) {
+	if q.Lane != "" || !q.Until.IsZero() {
+		err = q.each(b, func(key, []byte) error { n++; return nil })
+		return n, err
+	}
 	c := b.Cursor()
-	for k, v := c.Seek(key{order: q.Since}.bytes()); k != nil; k, v = c.Next() {
+	start, _ := c.Seek(key{order: stamp(q.Since)}.bytes())
+	end, _ := c.Last()
+	if start == nil {
+		return 0, nil
+	}
+	first, err := readKey(start)
+	last, lerr := readKey(end)
+	return int64(last.sequence-first.sequence) + 1, errors.Join(err, lerr)
+}
+
+// each calls do with what is asked for, as far as keys tell.
+func (q Query) each(b *bolt.Bucket, do func(key, []byte) error) error {
+	since, until, lane := stamp(q.Since), uint64(math.MaxUint64), []byte(q.Lane)
+	if !q.Until.IsZero() {
+		until = stamp(q.Until)
+	}
+	c := b.Cursor()
+	for k, v := c.Seek(key{order: since}.bytes()); k != nil; k, v = c.Next() {
 		at, err := readKey(k)
-		if err == nil && q.wants(at) {
+		of := len(lane) == 0 || len(at.lane) == 0 || bytes.Equal(at.lane, lane)
+		if err == nil && of && at.at >= since && at.at <= until {
 			err = do(at, v)
 		}
 		if err != nil {
@@ -268,14 +299,14 @@ func put(b *bolt.Bucket, now moment, e Event) error {
 		who.Command = clip(who.Command)
 		e.Who = &who
 	}
-	k := key{order: e.At, at: e.At, lane: []byte(clip(e.Lane))}
+	k := key{order: stamp(e.At), at: stamp(e.At), lane: []byte(clip(e.Lane))}
 	var err error
 	if end, _ := b.Cursor().Last(); end != nil {
 		before, rerr := readKey(end)
 		if rerr != nil {
 			return rerr
 		}
-		k.order = later(k.order, before.order)
+		k.order = max(k.order, before.order)
 	}
 	if k.sequence, err = b.NextSequence(); err != nil {
 		return err
@@ -313,7 +344,7 @@ func (s store) prune(tx *bolt.Tx, b *bolt.Bucket, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		if over <= 0 && now.Sub(first.at) <= s.age {
+		if over <= 0 && now.Sub(time.Unix(0, int64(first.at))) <= s.age {
 			break
 		}
 		gone = append(gone, bytes.Clone(k))
@@ -332,11 +363,4 @@ func earlier(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
 }

@@ -21,8 +21,8 @@ type Field struct {
 
 // Fields are all fields of a declaration, each before those inside of it.
 func Fields() []Field {
-	return slices.Concat(headFields(), cpuFields(), resourceFields(), placeFields(), cgroupFields(),
-		threadFields())
+	return slices.Concat(headFields(), cpuFields(), resourceFields(), networkFields(), placeFields(),
+		cgroupFields(), threadFields())
 }
 
 func headFields() []Field {
@@ -96,6 +96,11 @@ func resourceFields() []Field {
 			Meaning: "Memory in hugepages, by the size of a page."},
 		{Path: "spec.memory.hugepages.*", Form: "SIZE", Example: "512Mi",
 			Meaning: "Memory in pages of this size: a multiple of the page."},
+	}
+}
+
+func networkFields() []Field {
+	return []Field{
 		{Path: "spec.network", Form: "{device: NAME}", Default: "none",
 			Example: "{device: ens1f0, queues: 2}",
 			Meaning: "How packets reach the workload."},
@@ -108,7 +113,7 @@ func resourceFields() []Field {
 		{Path: "spec.network.device", Form: "NAME", Default: "none: only lanes of this host reach each other",
 			Example: "ens1f0",
 			Meaning: "The network device that is the uplink, or a bridge that has it as a port; with paths ovs " +
-				"and ovs-dpdk one of Open vSwitch."},
+				"and ovs-dpdk one of Open vSwitch; with path vpp also an interface of VPP."},
 		{Path: "spec.network.addresses", Form: "[ADDRESS/LENGTH]", Default: "none",
 			Example: "[192.0.2.10/24, \"2001:db8::10/64\"]",
 			Meaning: "The addresses of eth0."},
@@ -120,7 +125,7 @@ func resourceFields() []Field {
 			Meaning: "Others for whom the workload routes: with path express it may send from these too, and say " +
 				"that it is a router."},
 		{Path: "spec.network.mtu", Form: "N", Min: 68, Max: 65535,
-			Default: "that of the uplink; 1500 without one, or by ovs and ovs-dpdk",
+			Default: "that of the uplink; 1500 without one, or by ovs, ovs-dpdk and vpp",
 			Example: "1500",
 			Meaning: "The largest packet in bytes."},
 		{Path: "spec.network.rate", Form: "RATE", Default: "none: as much as the path carries", Example: "2Gbit",
@@ -137,6 +142,9 @@ func resourceFields() []Field {
 		{Path: "spec.network.vfs", Form: "N", Min: 1, Max: 256, Default: "1 with path sriov",
 			Example: "2",
 			Meaning: "How many virtual functions the lane gets; only with path sriov, which gives 1 so far."},
+		{Path: "spec.network.driver", Form: "WORD", Values: []string{"vfio-pci"}, Default: "its own, for eth0",
+			Example: "vfio-pci", Meaning: "The driver of the virtual function, with path sriov: vfio-pci for a " +
+				"virtual machine, or a program in user space (DPDK), that has the function itself."},
 		{Path: "spec.network.queues", Form: "N", Min: 1, Max: 1024, Default: "none", Example: "2",
 			Meaning: "How many interrupts of the device's queues go to the lane's CPUs."},
 	}
@@ -195,9 +203,10 @@ func threadFields() []Field {
 				"vcpu, emulator and others."},
 		{Path: "spec.roles.*", Form: "N", Min: 1, Max: 8192, Example: "3",
 			Meaning: "How many of the lane's CPUs these threads have."},
-		{Path: "spec.switch", Form: "WORD", Values: []string{"ovs-dpdk"}, Default: "none", Example: "ovs-dpdk",
-			Meaning: "The lane is that of this switch of the host, which is told its CPUs and hugepages: its " +
-				"poll-mode threads have the role pmd, or all CPUs but one."},
+		{Path: "spec.switch", Form: "WORD", Values: []string{"ovs-dpdk", "vpp"}, Default: "none",
+			Example: "ovs-dpdk",
+			Meaning: "The lane is that of this switch of the host, which is told its CPUs and hugepages: the " +
+				"poll-mode threads of ovs-dpdk have the role pmd, or all CPUs but one; vpp's all but main."},
 		{Path: "spec.scheduling", Form: "{policy: fifo, priority: N}",
 			Default: "as the workload has it", Example: "{policy: fifo, priority: 50}",
 			Meaning: "The scheduling class of the workload's threads."},

@@ -95,6 +95,7 @@ type Network struct {
 	Rate   quantity.BitRate `json:"rate,omitempty"`
 	VLAN   VLAN             `json:"vlan,omitzero"`
 	VFs    int              `json:"vfs,omitempty"`    // virtual functions of the device; 0: those of the path
+	Driver string           `json:"driver,omitempty"` // vfio-pci: the workload drives its function itself
 	Queues int              `json:"queues,omitempty"` // interrupts of the device that the lane's CPUs handle
 }
 

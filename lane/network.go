@@ -55,7 +55,7 @@ func (s Spec) validateNetwork() error {
 		given bool
 	}{{"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0},
 		{"sources", len(n.Sources) > 0}, {"mtu", n.MTU > 0}, {"rate", n.Rate > 0}, {"vfs", n.VFs > 0},
-		{"vlan.outer", n.VLAN.Outer > 0}, {"vlan.inner", n.VLAN.Inner > 0}} {
+		{"driver", n.Driver != ""}, {"vlan.outer", n.VLAN.Outer > 0}, {"vlan.inner", n.VLAN.Inner > 0}} {
 		if f.given && n.Path == "" {
 			return wrong("spec.network."+f.name, "expected spec.network.path too: without one the workload keeps the "+
 				"network that it has")

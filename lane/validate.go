@@ -204,7 +204,7 @@ func (s Spec) validateRoles() error {
 }
 
 func (s Spec) validateSwitch() error {
-	if s.Switch != "" && s.Roles["pmd"] == 0 && s.CPUs.Count < 2 {
+	if s.Switch == "ovs-dpdk" && s.Roles["pmd"] == 0 && s.CPUs.Count < 2 {
 		return wrong("spec.roles", "expected {pmd: 1}, or two CPUs in spec.cpus.count: spec.switch: %s has other "+
 			"threads too", s.Switch)
 	}

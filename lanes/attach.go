@@ -14,7 +14,6 @@ import (
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
-	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/runtime/running"
@@ -45,12 +44,12 @@ func (a Attached) Write(w io.Writer, name string) {
 }
 
 // Attach brings a workload that runs already into a lane. With at.Own the lane comes to the workload's own
-// cgroup where the kernel can. Errors: *TargetError, *enforce.NoLaneError, *enforce.OwnedError.
+// cgroup where the kernel can, and a path of the lane leads to the network namespace of the workload. Errors:
+// *TargetError, *enforce.NoLaneError, *enforce.OwnedError.
 func (l *Lanes) Attach(ctx context.Context, at enforce.Attachment) (Attached, error) {
 	placed, err := l.Lane(at.Lane)
-	if path := placed.Spec.Network.Path; err == nil && netpath.Namespaced(l.o.Paths, placed.Spec.Network) {
-		err = &TargetError{fmt.Errorf("lane %s has spec.network.path %s, and what runs already keeps its network: "+
-			"start it with isolane run --lane %[1]s", at.Lane, path)}
+	if err == nil {
+		at.Netns, err = l.network(ctx, placed, at)
 	}
 	if err != nil {
 		return Attached{}, err
@@ -58,7 +57,7 @@ func (l *Lanes) Attach(ctx context.Context, at enforce.Attachment) (Attached, er
 	return l.attach(ctx, at)
 }
 
-// attach is Attach of a workload whose network is none of its concern.
+// attach is Attach of a workload whose network namespace is known, or stays.
 func (l *Lanes) attach(ctx context.Context, at enforce.Attachment) (Attached, error) {
 	var a Attached
 	placed, err := l.Lane(at.Lane)

@@ -54,6 +54,8 @@ func TestDeclaredIsDoneOrRefused(t *testing.T) {
 			"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, rate: 2Gbit}}"},
 		"spec.network.mtu": {"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1}}",
 			"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, mtu: 1400}}"},
+		"spec.network.driver": {"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1}}",
+			"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, driver: vfio-pci}}"},
 		"spec.network.queues": {"a: {cpus: {count: 2}, network: {device: enp96s0f0}}",
 			"a: {cpus: {count: 2}, network: {device: enp96s0f0, queues: 2}}"},
 		"spec.near.device":   {"a: {cpus: {count: 2}}", "a: {cpus: {count: 2}, near: {device: enp96s0f1}}"},

@@ -2,9 +2,12 @@ package lanes
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"slices"
 
 	"isolane.dev/isolane/enforce"
@@ -80,7 +83,11 @@ func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []stri
 	in := declared(lane)
 	in.Memory, in.Netns, in.Parent = g.Memory, with.Netns, with.Parent
 	if netpath.Namespaced(l.o.Paths, lane.Spec.Network) && in.Netns == "" {
-		in.Netns = netpath.Namespace(name)
+		if l.Netns(name) != "" && !stays {
+			return in, nil, &TargetError{fmt.Errorf("lane %s: its path leads to the namespace of an "+
+				"attached workload, which ends with that: expected a lane of its own", name)}
+		}
+		in.Netns = l.On(lane).Netns()
 	}
 	in.Capabilities = append(in.Capabilities, with.Capabilities...)
 	switch {
@@ -93,6 +100,12 @@ func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []stri
 	env, err := environment(l.o.root, lane)
 	if v, is := netpath.VhostUserOf(l.o.Paths, netpath.Of(l.o.root, name, lane.Spec.Network)); is {
 		env = append(env, "ISOLANE_VHOST_SOCKET="+v.Socket, "ISOLANE_MAC="+v.MAC, fmt.Sprint("ISOLANE_MTU=", v.MTU))
+	}
+	if address := lane.OwnFunction(); address != "" {
+		group, gerr := fs.ReadLink(l.o.root, "sys/bus/pci/devices/"+address+"/iommu_group")
+		err = errors.Join(err, gerr)
+		env = append(env, "ISOLANE_PCI="+address, "ISOLANE_VFIO_GROUP=/dev/vfio/"+path.Base(group),
+			"ISOLANE_MAC="+netpath.Of(l.o.root, name, lane.Spec.Network).MAC)
 	}
 	return in, env, err
 }

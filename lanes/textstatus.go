@@ -84,6 +84,8 @@ func networkText(n enforce.NetworkStatus) string {
 	}
 	if n.Socket != "" {
 		text += ", vhost-user at " + n.Socket
+	} else if n.Driver != "" {
+		text += ", virtual function " + n.PCI + " on " + n.Driver
 	} else {
 		text += fmt.Sprintf(", %s in namespace %s", n.Interface, n.Namespace)
 	}
@@ -95,6 +97,8 @@ func networkText(n enforce.NetworkStatus) string {
 		if t.Refused > 0 {
 			text += fmt.Sprintf(", %d refused because the lane may not send them", t.Refused)
 		}
+	} else if n.Driver != "" {
+		text += ", packets: none that the card has counted"
 	}
 	return text
 }

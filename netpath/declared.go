@@ -55,6 +55,7 @@ func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 	n := spec.Network
 	auto := n.Path == Auto && len(paths) > 0
 	namespaced := Namespaced(paths, n)
+	_, vhost := VhostUserOf(paths, Lane{Network: n})
 	_, wrong := FindSwitch(paths, spec)
 	switch p := Find(paths, n); {
 	case wrong != nil:
@@ -64,7 +65,10 @@ func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 			"spec.network.path")
 	case p != nil && n.VFs > 0 && Functions(paths, n) == 0:
 		err = fmt.Errorf("spec.network.vfs: path %s has no virtual functions: expected none", n.Path)
-	case p != nil && !namespaced && len(spec.Memory.Hugepages) == 0:
+	case p != nil && n.Driver != "" && Functions(paths, n) == 0, auto && n.Driver != "":
+		err = fmt.Errorf("spec.network.driver: path %s gives no virtual function to drive: expected path sriov",
+			n.Path)
+	case p != nil && vhost && len(spec.Memory.Hugepages) == 0:
 		err = fmt.Errorf("spec.memory.hugepages: with path %s the switch reads and writes the workload's memory: "+
 			"expected some for it, such as {2Mi: 512Mi}", n.Path)
 	case p != nil:
@@ -94,7 +98,7 @@ func with(field string, n lane.Network) (fields []string) {
 		set  bool
 	}{{"path", n.Path != ""}, {"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0},
 		{"sources", len(n.Sources) > 0}, {"mtu", n.MTU > 0}, {"rate", n.Rate > 0},
-		{"vlan", n.VLAN != lane.VLAN{}}, {"vfs", n.VFs > 0}} {
+		{"vlan", n.VLAN != lane.VLAN{}}, {"vfs", n.VFs > 0}, {"driver", n.Driver != ""}} {
 		if f.set {
 			fields = append(fields, "spec.network."+f.name)
 		}

@@ -1,6 +1,7 @@
 package netpath
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -30,6 +31,9 @@ type Lane struct {
 	Uplink string
 	lane.Network
 	Function Function // of a Functional path, where the lane is placed
+	// Workload is the network namespace of a workload that ran already, as netdev.OfProcess; "" where the lane
+	// has one of its own.
+	Workload string
 }
 
 // Function is the virtual function that a lane has.
@@ -48,8 +52,15 @@ func Of(root fs.FS, name string, n lane.Network) Lane {
 	return l
 }
 
-// Namespace is the network namespace of a lane that has a path.
-func Namespace(of string) string { return "isolane-" + of }
+// Netns is the name of the network namespace that the path leads to. That of a running workload has its inode
+// in it, so that all that is in it is made anew with each other one; no name of a lane has an underscore.
+func (l Lane) Netns() string {
+	name := "isolane-" + l.Name
+	if inode := netdev.Inode(l.Workload); inode > 0 {
+		name += fmt.Sprint("_", inode)
+	}
+	return name
+}
 
 // Port is the name of the host's end of a lane's device.
 func Port(of string) string { return DeviceName("isl-", of) }
@@ -100,7 +111,7 @@ func LinkLocal(mac net.HardwareAddr) netip.Addr {
 
 // PossibleRate says why what a lane sends cannot be limited on this host.
 func PossibleRate(l Lane) error {
-	if l.Rate == 0 {
+	if l.Rate == 0 || l.Driver != "" { // the card does it
 		return nil
 	}
 	if err := netdev.CanShape(); err != nil {
@@ -111,7 +122,7 @@ func PossibleRate(l Lane) error {
 
 // Inside is the device of the lane in its namespace.
 func (l Lane) Inside() *netdev.Peer {
-	p := &netdev.Peer{Netns: Namespace(l.Name), Name: Device, MAC: l.MAC, MTU: l.MTU}
+	p := &netdev.Peer{Netns: l.Netns(), Name: Device, MAC: l.MAC, MTU: l.MTU}
 	for _, a := range l.Addresses {
 		p.Addresses = append(p.Addresses, a.Prefix)
 	}
@@ -130,15 +141,16 @@ func (l Lane) Steps(name string, link netdev.Link) ([]journal.Step, error) {
 
 // StepsWith are those of Steps with another step that makes the device.
 func (l Lane) StepsWith(device journal.Step) []journal.Step {
-	steps := []journal.Step{namespace(Namespace(l.Name)), device}
+	steps := []journal.Step{namespace(l.Netns(), l.Workload), device}
 	if l.Rate > 0 {
-		steps = append(steps, netdev.RateStep(Namespace(l.Name), Device, l.Rate))
+		steps = append(steps, netdev.RateStep(l.Netns(), Device, l.Rate))
 	}
 	return steps
 }
 
-func namespace(name string) journal.Step {
-	return journal.Step{Kind: netdev.KindNamespace, Target: name, After: netdev.Present}
+// namespace is that of a process, or one that is made.
+func namespace(name, of string) journal.Step {
+	return journal.Step{Kind: netdev.KindNamespace, Target: name, After: cmp.Or(of, netdev.Present)}
 }
 
 // Traffic is what a lane's device has carried since it was made, in packets.
@@ -168,10 +180,10 @@ func (t Traffic) Plus(more Traffic) Traffic {
 
 // TrafficOf reads the counters of a lane's device, or of its end of the path; nil where there is none.
 func TrafficOf(ctx context.Context, paths []Path, l Lane) (*Traffic, error) {
-	if p, is := Find(paths, l.Network).(UserSpace); is && !Namespaced(paths, l.Network) {
+	if p, is := Find(paths, l.Network).(Counter); is && !Namespaced(paths, l.Network) {
 		return p.Traffic(ctx, l)
 	}
-	in, _, err := counters(Namespace(l.Name), Device)
+	in, _, err := counters(l.Netns(), Device)
 	if in == nil || err != nil {
 		return nil, err
 	}

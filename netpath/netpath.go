@@ -34,7 +34,7 @@ func (w Wire) Steps(joined bool) ([]journal.Step, error) {
 	link, err := netdev.LinkStep(w.Uplink, netdev.Link{Type: netdev.Veth, GRO: joined, WireFrames: true,
 		Peer: &netdev.Peer{Netns: w.Netns, Name: Device, MAC: w.MAC, Addresses: w.Addresses, GRO: joined,
 			WireFrames: true}})
-	return []journal.Step{namespace(w.Netns), link}, err
+	return []journal.Step{namespace(w.Netns, ""), link}, err
 }
 
 // Reach lets the client and an address behind the uplink learn each other's MAC addresses, by a datagram to a

@@ -108,7 +108,7 @@ func TestPaths(t *testing.T) {
 			}
 			wire := testWire()
 			client := end{wire.Netns, addressesOf(1)}
-			application := end{netpath.Namespace("test-app"), addressesOf(2)}
+			application := end{"isolane-test-app", addressesOf(2)}
 			network := lane.Network{Path: p.Name(), Device: wire.Uplink}
 			for _, a := range prefixes(application.addresses) {
 				network.Addresses = append(network.Addresses, lane.Address{Prefix: a})
@@ -392,7 +392,7 @@ func TestLanesAreTakenBack(t *testing.T) {
 				t.Errorf("%s after %d steps: %v", p.Name(), made, err)
 			}
 			if made == len(steps) {
-				if is := ip("-o", "-n", netpath.Namespace("islt-a"), "link", "show", netpath.Device); !strings.Contains(is, " mtu 9000 ") {
+				if is := ip("-o", "-n", "isolane-islt-a", "link", "show", netpath.Device); !strings.Contains(is, " mtu 9000 ") {
 					t.Errorf("%s: without an MTU of its own a lane has not that of the uplink: %s", p.Name(), is)
 				}
 			}
@@ -403,7 +403,7 @@ func TestLanesAreTakenBack(t *testing.T) {
 				t.Error(err)
 			}
 			for _, l := range lanes {
-				if present(netpath.Namespace(l.Name)) || present(netpath.Port(l.Name)) {
+				if present(l.Netns()) || present(netpath.Port(l.Name)) {
 					t.Errorf("%s after %d steps: something of %s is left", p.Name(), made, l.Name)
 				}
 			}

@@ -165,7 +165,7 @@ func TestLanesAtRandomWithKills(t *testing.T) {
 			t.Fatalf("%v: not in force: %v: %v", w.Lanes, missing, err)
 		}
 		for name := range w.Lanes {
-			if !strings.Contains(ip("-n", netpath.Namespace(name), "link"), netpath.Device+"@") {
+			if !strings.Contains(ip("-n", "isolane-"+name, "link"), netpath.Device+"@") {
 				t.Fatalf("lane %s has no device", name)
 			}
 		}

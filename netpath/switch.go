@@ -3,24 +3,18 @@ package netpath
 import (
 	"fmt"
 
-	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
 )
-
-// Poll is what a switch has whose threads poll, of all lanes that are its own.
-type Poll struct {
-	Main   cpuset.Set // the CPUs of its other threads; none: they are where it was started
-	PMD    cpuset.Set // a poll-mode thread on each
-	Memory []uint64   // MiB of hugepages by NUMA node, up to the last that has memory; none where it has none
-}
 
 // Switch is a path through a switch of the host that has lanes itself (spec.switch).
 type Switch interface {
-	// PossibleSwitch says why the switch cannot be told its CPUs now.
-	PossibleSwitch() error
-	// SwitchSteps tell it.
-	SwitchSteps(p Poll) []journal.Step
+	// PossibleSwitch says why the switch cannot be told now what a lane has, besides others that are its own.
+	PossibleSwitch(others []string) error
+	// SwitchSteps tell it what all lanes that are its own have on this host.
+	SwitchSteps(h host.Host, lanes []plan.Lane) ([]journal.Step, error)
 }
 
 // FindSwitch is the switch that a lane is for; nil where it is a lane of workloads. The error says why it

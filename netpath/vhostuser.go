@@ -19,7 +19,11 @@ type VhostUser struct {
 type UserSpace interface {
 	// VhostUser is the lane's end; false where it has a network device.
 	VhostUser(l Lane) (VhostUser, bool)
-	// Traffic is what has passed the lane's port; nil where the switch does not say.
+}
+
+// Counter is a path that counts itself what lanes without a network device have received and sent.
+type Counter interface {
+	// Traffic is what has passed the lane's port; nil where the switch, or the card, does not say.
 	Traffic(ctx context.Context, l Lane) (*Traffic, error)
 }
 
@@ -36,5 +40,5 @@ func VhostUserOf(paths []Path, l Lane) (VhostUser, bool) {
 // have without one.
 func Namespaced(paths []Path, n lane.Network) bool {
 	_, speaks := VhostUserOf(paths, Lane{Network: n})
-	return n.Path != "" && !speaks
+	return n.Path != "" && n.Driver == "" && !speaks
 }

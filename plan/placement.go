@@ -62,6 +62,17 @@ func (l Lane) HasFunction(address string) bool {
 	return slices.ContainsFunc(l.Devices, func(d Device) bool { return slices.Contains(d.Virtual, address) })
 }
 
+// OwnFunction is the PCI address of the virtual function that the lane's workload drives itself; "" where it
+// does not, or nobody has made the function yet.
+func (l Lane) OwnFunction() string {
+	for _, d := range l.Devices {
+		if l.Spec.Network.Driver != "" && len(d.Virtual) > 0 {
+			return d.Virtual[0]
+		}
+	}
+	return ""
+}
+
 // Memory is an amount on one node.
 type Memory struct {
 	Node  int    `json:"node"`

@@ -57,7 +57,7 @@ func addresses(n byte) []netip.Prefix {
 func applicationAddresses() []netip.Prefix { return addresses(2) }
 
 // applicationNetns is where the application is, in a lane or not.
-func applicationNetns() string { return netpath.Namespace(layout.Application) }
+func applicationNetns() string { return netpath.Lane{Name: layout.Application}.Netns() }
 
 // wire has the outside client at its other end.
 func wire() netpath.Wire {

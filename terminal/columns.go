@@ -27,6 +27,9 @@ func fitting(text string, columns int) int {
 // columnsOfRune is 0 for what joins the character before it, and 2 for what is wide by UAX #11 (East Asian
 // scripts, emoji).
 func columnsOfRune(r rune) int {
+	if r <= unicode.MaxASCII { // nearly all there is
+		return 1
+	}
 	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
 		return 0
 	}

@@ -22,8 +22,7 @@ import (
 
 // Run shows the lanes in force until the user quits or the context ends. Errors: those of watch.Open.
 func Run(ctx context.Context, of lanes.Options, in io.Reader, out *os.File) error {
-	of = of.Complete()
-	first, err := open(of) // what is wrong is said before there is a screen
+	w, err := watch.Open(of, watch.Options{Follow: true}) // what is wrong is said before there is a screen
 	if err != nil {
 		return err
 	}
@@ -34,7 +33,7 @@ func Run(ctx context.Context, of lanes.Options, in io.Reader, out *os.File) erro
 		tea.WithOutput(out), tea.WithFPS(10), tea.WithoutSignalHandler())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- feed(ctx, of, first, func(n now) { p.Send(n) })
+		ended <- feed(ctx, of.Complete(), w, func(n now) { p.Send(n) })
 		p.Quit()
 	}()
 	_, err = p.Run()
@@ -57,63 +56,30 @@ type laneNow struct {
 	owned cpuset.Set
 }
 
-// session is a watch of what was in force when it began.
-type session struct {
-	*watch.Watch
-	state string // of what is in force, as it is written
-}
-
-func open(of lanes.Options) (s session, err error) {
-	if s.state, err = enforce.State(of.Dir); err != nil {
-		return s, err
-	}
-	s.Watch, err = watch.Open(of, watch.Options{})
-	return s, err
-}
-
-var errChanged = errors.New("other lanes are in force")
-
-// feed shows readings until the context ends, and begins anew where other lanes are in force.
-func feed(ctx context.Context, of lanes.Options, s session, show func(now)) error {
-	for {
-		err := s.watch(ctx, of, show)
-		found := &watch.FoundError{}
-		switch {
-		case errors.Is(err, errChanged):
-		case ctx.Err() != nil, errors.As(err, &found): // drift that is left is no error here
-			return nil
-		default:
-			return err
-		}
-		if s, err = open(of); err != nil {
-			return err
-		}
-	}
-}
-
 // often is after how many readings what is in force is read again where it is the same: a proof may be new.
 const often = 10
 
-func (s session) watch(ctx context.Context, of lanes.Options, show func(now)) (err error) {
-	defer func() { err = errors.Join(err, s.Close()) }()
+// feed shows readings until the context ends.
+func feed(ctx context.Context, of lanes.Options, w *watch.Watch, show func(now)) error {
 	var n now
-	readings := 0
-	return s.Run(ctx, func(r watch.Reading) error {
-		state, err := enforce.State(of.Dir)
-		if err == nil && state != s.state {
-			err = errChanged
+	state, readings := "", 0
+	err := w.Run(ctx, func(r watch.Reading) error {
+		other, serr := enforce.State(of.Dir)
+		if serr == nil && (other != state || readings%often == 0) {
+			n.lanes, serr = inForce(ctx, of)
 		}
-		if err == nil && readings%often == 0 {
-			n.lanes, err = inForce(ctx, of)
+		if serr != nil || r.Final {
+			return serr
 		}
+		state, n.Reading = other, r
 		readings++
-		if err != nil || r.Final {
-			return err
-		}
-		n.Reading = r
 		show(n)
 		return nil
 	})
+	if _, found := errors.AsType[*watch.FoundError](err); found || ctx.Err() != nil {
+		err = nil // drift that is left is shown
+	}
+	return errors.Join(err, w.Close())
 }
 
 func inForce(ctx context.Context, of lanes.Options) ([]laneNow, error) {

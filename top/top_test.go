@@ -77,7 +77,7 @@ func after(t *testing.T, m model, messages ...any) model {
 
 // Each view fits into the window, whatever its size.
 func TestView(t *testing.T) {
-	views := map[string][]any{"waits": nil, "lanes": {figures()}, "sources": {figures(), "enter", "down"}, "help": {figures(), "h"}}
+	views := map[string][]any{"waits": nil, "none": {now{Reading: watch.Reading{At: figures().At}}}, "lanes": {figures()}, "sources": {figures(), "enter", "down"}, "help": {figures(), "h"}}
 	for _, width := range []int{40, 80} {
 		for name, messages := range views {
 			m := after(t, model{}, append([]any{tea.WindowSizeMsg{Width: width, Height: 24}}, messages...)...)

@@ -96,9 +96,12 @@ func (m model) page(t terminal.Terminal, height int) []string {
 	foot := append(m.notes(t), m.keys(t))
 	room := max(3, height-len(head)-len(foot))
 	var body []string
-	if m.open {
+	switch {
+	case len(m.lanes) == 0:
+		body = fold(t, "", "no lanes are in force; those that come are shown")
+	case m.open:
 		body = m.openLane(t, room)
-	} else {
+	default:
 		body = m.overview(t, room)
 	}
 	for len(body) < room {
@@ -116,7 +119,10 @@ func (m model) head(t terminal.Terminal) []string {
 	if m.Host != "" {
 		title += " on " + m.Host
 	}
-	title += ", " + state + ": " + quantity.Count(len(m.lanes), "lane") + ", CPUs " + m.CPUs.String()
+	title += ", " + state + ": " + quantity.Count(len(m.lanes), "lane")
+	if !m.CPUs.IsEmpty() {
+		title += ", CPUs " + m.CPUs.String()
+	}
 	last, all := "last "+watch.Took(&m.Window), "since the start, "+watch.Took(&m.SinceStart.Window)
 	return slices.Concat([]string{title}, short(fold(t, "", t.Bold(last)+": "+sum(m.Sources)), 2),
 		short(fold(t, "", t.Bold(all)+": "+sum(m.SinceStart.Sources)), 2), []string{""})

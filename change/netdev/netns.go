@@ -15,13 +15,15 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 )
 
 // Dir is where ip-netns(8) keeps its names.
 const Dir = "/run/netns"
 
-// KindNamespace is a named network namespace with its loopback up: "" or Present.
+// KindNamespace is a named network namespace: "", Present with its loopback up, or that of a process, as
+// OfProcess returns it.
 const KindNamespace = "netns"
 
 // Present is the value of a namespace that is there.
@@ -35,7 +37,104 @@ func Ops() map[string]journal.Op {
 
 type netNS struct{}
 
-func (netNS) Check(s journal.Step) error { return CheckName(s.Target) }
+func (netNS) Check(s journal.Step) error {
+	if _, err := parseOwner(s.After); s.After != "" && s.After != Present && err != nil {
+		return err
+	}
+	return CheckName(s.Target)
+}
+
+// owner is a process and its network namespace.
+type owner struct {
+	inode uint64
+	pid   int
+	start uint64 // see task.StartTime: its number may become another's
+}
+
+func parseOwner(value string) (o owner, err error) {
+	if _, err = fmt.Sscanf(value, "%d:%d:%d", &o.inode, &o.pid, &o.start); err != nil {
+		err = fmt.Errorf("network namespace %q: expected INODE:PID:START", value)
+	}
+	return o, err
+}
+
+// OfProcess is the value of a step that names the network namespace which a process has.
+func OfProcess(root fs.FS, pid int) (string, error) {
+	var inode uint64
+	dir := task.Dir(pid)
+	link, err := fs.ReadLink(root, dir+"/ns/net")
+	if err != nil {
+		return "", err
+	}
+	if _, err = fmt.Sscanf(link, "net:[%d]", &inode); err != nil { // namespaces(7)
+		return "", fmt.Errorf("/%s/ns/net: expected net:[INODE], found %q", dir, link)
+	}
+	start, err := task.StartTime(root, pid)
+	return fmt.Sprintf("%d:%d:%d", inode, pid, start), err
+}
+
+// Inode is that of a namespace of OfProcess; 0 of others.
+func Inode(value string) uint64 {
+	o, _ := parseOwner(value)
+	return o.inode
+}
+
+// NamedInode is that of a named namespace.
+func NamedInode(name string) (uint64, error) {
+	ns, err := openNamespace(name)
+	if err != nil {
+		return 0, err
+	}
+	inode, err := inodeOf(ns)
+	return inode, errors.Join(err, ns.Close())
+}
+
+// HasDevice says whether the namespace of a process, of OfProcess, has a device of this name.
+func HasDevice(of, device string) (bool, error) {
+	o, err := parseOwner(of)
+	if err != nil {
+		return false, err
+	}
+	ns, err := o.open()
+	if err != nil {
+		return false, err
+	}
+	defer ns.Close()
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		return false, err
+	}
+	defer h.Close()
+	_, err = h.LinkByName(device)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// open opens the namespace, if the process still has it.
+func (o owner) open() (netns.NsHandle, error) {
+	ns, err := netns.GetFromPid(o.pid)
+	if err != nil {
+		return ns, err
+	}
+	inode, err := inodeOf(ns)
+	start, serr := task.StartTime(os.DirFS("/"), o.pid) // after it is open: so it was of this process
+	if err = errors.Join(err, serr); err == nil && (inode != o.inode || start != o.start) {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return ns, errors.Join(fmt.Errorf("process %d and its network namespace have ended: %w", o.pid, err),
+			ns.Close())
+	}
+	return ns, nil
+}
+
+func inodeOf(ns netns.NsHandle) (uint64, error) {
+	var at unix.Stat_t
+	err := unix.Fstat(int(ns), &at)
+	return at.Ino, err
+}
 
 // CheckName says whether a name can be that of a network namespace or device, and no path.
 func CheckName(name string) error {
@@ -51,6 +150,9 @@ func (netNS) Shell(s journal.Step) string {
 	if s.After == "" {
 		return "ip netns del " + s.Target
 	}
+	if o, err := parseOwner(s.After); err == nil {
+		return fmt.Sprint("ip netns attach ", s.Target, " ", o.pid)
+	}
 	return "ip netns add " + s.Target
 }
 
@@ -60,7 +162,14 @@ const bare = "a file without a namespace"
 func (netNS) Read(_ context.Context, s journal.Step) (string, error) {
 	ns, err := openNamespace(s.Target)
 	if err == nil {
-		return Present, ns.Close()
+		inode, ierr := inodeOf(ns)
+		value := Present
+		for _, v := range []string{s.Before, s.After} {
+			if Inode(v) == inode {
+				value = v
+			}
+		}
+		return value, errors.Join(ierr, ns.Close())
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return "", err
@@ -74,7 +183,8 @@ func (netNS) Read(_ context.Context, s journal.Step) (string, error) {
 // MayOverwrite says that what a crash has left is ours.
 func (netNS) MayOverwrite(_ journal.Step, now string) bool { return now == bare }
 
-// Write makes the namespace as ip-netns(8) does, but with its loopback up before it has its name.
+// Write makes the namespace as ip-netns(8) does, but with its loopback up before it has its name; that of a
+// process gets the name, and is left as it is.
 func (netNS) Write(_ context.Context, s journal.Step, value string) error {
 	file := filepath.Join(Dir, s.Target)
 	if value != Present {
@@ -86,11 +196,19 @@ func (netNS) Write(_ context.Context, s journal.Step, value string) error {
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if value != Present {
+	if value == "" {
 		return nil
 	}
 	if err := os.MkdirAll(Dir, 0o755); err != nil {
 		return err
+	}
+	if o, err := parseOwner(value); err == nil {
+		ns, err := o.open()
+		if err != nil {
+			return err
+		}
+		defer ns.Close()
+		return bind(fmt.Sprint("/proc/self/fd/", int(ns)), file)
 	}
 	return inThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -99,12 +217,17 @@ func (netNS) Write(_ context.Context, s journal.Step, value string) error {
 		if err := withLoopback((*netlink.Handle).LinkSetUp); err != nil {
 			return err
 		}
-		f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL, 0o444)
-		if err != nil {
-			return err
-		}
-		return errors.Join(f.Close(), unix.Mount("/proc/thread-self/ns/net", file, "", unix.MS_BIND, ""))
+		return bind("/proc/thread-self/ns/net", file)
 	})
+}
+
+// bind gives a namespace a name.
+func bind(ns, file string) error {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), unix.Mount(ns, file, "", unix.MS_BIND, ""))
 }
 
 // openNamespace opens a namespace by its name; a file that is none is not there.

@@ -20,6 +20,7 @@ import (
 	"isolane.dev/isolane/netpath/macvlan"
 	"isolane.dev/isolane/netpath/ovs"
 	"isolane.dev/isolane/netpath/sriov"
+	"isolane.dev/isolane/netpath/vpp"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/cyclictest"
 	"isolane.dev/isolane/probe/echo"
@@ -36,7 +37,7 @@ import (
 // and a scenario without a path the last.
 func paths() []netpath.Path {
 	return []netpath.Path{sriov.Path{}, ovs.Path{DPDK: true}, express.Path{}, macvlan.Path{}, ovs.Path{},
-		bridge.Path{GRO: true}, bridge.Path{}}
+		bridge.Path{GRO: true}, vpp.Path{}, bridge.Path{}}
 }
 
 // kinds are what a scenario may name: the conditions that can differ between cells, and the measuring
@@ -59,5 +60,6 @@ func options() lanes.Options {
 	ops := ovs.Ops()
 	maps.Copy(ops, express.Ops())
 	maps.Copy(ops, sriov.Ops())
+	maps.Copy(ops, vpp.Ops())
 	return lanes.Options{Paths: paths(), Ops: ops}.Complete()
 }

@@ -36,29 +36,29 @@ func historyCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			now := time.Now()
 			l := history.List{APIVersion: plan.APIVersion, Kind: "History", Lane: strings.Join(args, ""),
-				Until: now.UTC(), Events: []history.Event{}}
+				Until: now.UTC()}
 			var err error
 			if l.Since, err = instant(since, now); err != nil {
 				return usage(fmt.Errorf("--since %w", err))
 			}
+			q := history.Query{Lane: l.Lane, Since: l.Since} // without an end: the clock may have been ahead
 			if until != "" {
-				if l.Until, err = instant(until, now); err != nil {
+				if q.Until, err = instant(until, now); err != nil {
 					return usage(fmt.Errorf("--until %w", err))
 				}
+				l.Until = q.Until
 			}
 			if l.Until.Before(l.Since) {
 				return usage(errors.New("--until: expected a time after --since"))
 			}
-			found, err := history.Read(historyDir(), history.Query{Lane: l.Lane, Since: l.Since, Until: l.Until})
-			if errors.Is(err, fs.ErrPermission) {
+			if l.Events, err = history.Read(historyDir(), q); errors.Is(err, fs.ErrPermission) {
 				return hint(errors.New("needs root to see what has happened"), sudo())
 			}
-			l.Events = append(l.Events, found...)
 			return out.print(cmd, l, err)
 		},
 	}
 	cmd.Flags().StringVar(&since, "since", "24h", "from this `time` on")
-	cmd.Flags().StringVar(&until, "until", "", "up to this `time`; default: now")
+	cmd.Flags().StringVar(&until, "until", "", "up to this `time`")
 	out.flags(cmd, "text", "json")
 	return cmd
 }

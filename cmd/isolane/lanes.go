@@ -290,7 +290,9 @@ func attachCommand() *cobra.Command {
 			"limits, statistics and stopping it work as before. Where the kernel cannot (cgroup v2 before\n" +
 			"Linux 6.7, CPUs of isolcpus=) and with --move the processes move to the lane's cgroup, and\n" +
 			"come back when the lane is released or the service ends. The threads of QEMU, DPDK and VPP get\n" +
-			"the CPUs of their roles; a QEMU without thread names is asked by QMP. release undoes it.",
+			"the CPUs of their roles; a QEMU without thread names is asked by QMP. release undoes it.\n\n" +
+			"A network path of the lane leads into the network namespace of the workload then, which must be\n" +
+			"its own and have no eth0, as that of a container without a network.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var did diary
 			defer did.keep(cmd)

@@ -26,7 +26,7 @@ func runCommand() *cobra.Command {
 			"without the capabilities that only administration needs. It is told of its lane in\n" +
 			"ISOLANE_CPUS, ISOLANE_CPUS_RELATIVE (as numbers in the cpuset), ISOLANE_CPUS_ROLE for each\n" +
 			"role, ISOLANE_MEMORY_NODES, and ISOLANE_HUGEPAGES_2MI (where pages of that size are mounted);\n" +
-			"with path ovs-dpdk in ISOLANE_VHOST_SOCKET, ISOLANE_MAC and ISOLANE_MTU.\n\n" +
+			"with ovs-dpdk in ISOLANE_VHOST_SOCKET, ISOLANE_MAC and ISOLANE_MTU, on vfio-pci in ISOLANE_PCI.\n\n" +
 			"With --cpus it makes a lane for the command, run-PID, passes signals on, and releases the lane\n" +
 			"when the command ends. The exit code is the command's (128 and more: it was ended by a\n" +
 			"signal), 126 where it cannot be executed, 127 where there is none.",

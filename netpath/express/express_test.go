@@ -187,7 +187,7 @@ func packets(t *testing.T, netns, addr string) net.PacketConn {
 func TestReplacedUnderTraffic(t *testing.T) {
 	b := setUp(t, lane.Network{Addresses: address(1)}, lane.Network{Addresses: address(2)})
 	a := netpath.Port(b.lanes[0].Name)
-	server := packets(t, netpath.Namespace(b.lanes[0].Name), "198.18.11.1:7007")
+	server := packets(t, b.lanes[0].Netns(), "198.18.11.1:7007")
 	go func() {
 		buf := make([]byte, 64)
 		for {
@@ -202,7 +202,7 @@ func TestReplacedUnderTraffic(t *testing.T) {
 	stop, counted := make(chan struct{}), make(chan error, 1)
 	go func() { counted <- pingPong(client, stop) }()
 	forbidden, came := []byte("\xff\xff\xff\xff\xff\xff\x02\x15\x00\x00\x00\x01\x88\xb5"), frames(t, wire, wire, 0x88b5)
-	from := frames(t, netpath.Namespace(b.lanes[0].Name), netpath.Device, 0x88b5)
+	from := frames(t, b.lanes[0].Netns(), netpath.Device, 0x88b5)
 	sent := make(chan int, 1)
 	go func() {
 		n := 0
@@ -422,7 +422,7 @@ type ears struct {
 func (b *bed) listen(t *testing.T) *ears {
 	t.Helper()
 	e := &ears{wire: frames(t, wire, wire, unix.ETH_P_ALL),
-		other: frames(t, netpath.Namespace(b.lanes[3].Name), netpath.Device, unix.ETH_P_ALL)}
+		other: frames(t, b.lanes[3].Netns(), netpath.Device, unix.ETH_P_ALL)}
 	err := netdev.In(wire, func() error {
 		d, err := net.InterfaceByName(wire)
 		if err == nil {
@@ -449,7 +449,7 @@ func (e *ears) hear(t *testing.T, l netpath.Lane, frame string, times int, passe
 		own = hex.EncodeToString(l.Addresses[0].Addr().AsSlice())
 	}
 	m := strings.ReplaceAll(l.MAC, ":", "")
-	from := frames(t, netpath.Namespace(l.Name), netpath.Device, unix.ETH_P_ALL)
+	from := frames(t, l.Netns(), netpath.Device, unix.ETH_P_ALL)
 	defer unix.Close(from)
 	for _, to := range []string{"ffffffffffff", e.mac} {
 		raw, derr := hex.DecodeString(to + frame)

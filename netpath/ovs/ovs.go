@@ -152,6 +152,9 @@ func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 			more = []journal.Step{socketStep(l.Name)}
 		} else {
 			var err error
+			if l.Workload != "" {
+				o.Netns = l.Netns()
+			}
 			more, err = l.Steps(netpath.Port(l.Name), netdev.Link{Type: netdev.Veth, Peer: l.Inside()})
 			if err != nil {
 				return nil, err

@@ -14,10 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/netpath/ovs"
+	"isolane.dev/isolane/plan"
 )
 
 func on(name, device string, v lane.VLAN, addresses ...string) netpath.Lane {
@@ -100,13 +102,20 @@ func TestStepsDPDK(t *testing.T) {
 
 // What lanes of the switch itself have is told in the words of ovs-vswitchd.conf.db(5), and what it has not is not.
 func TestSwitchSteps(t *testing.T) {
-	for want, p := range map[string]netpath.Poll{
+	has := true
+	h := host.Host{NUMANodes: []host.NUMANode{{ID: 0, HasMemory: &has}, {ID: 1, HasMemory: &has}}}
+	pages := []plan.Hugepages{{Node: 0, PageBytes: 1 << 30, Pages: 1}}
+	for want, lanes := range map[string][]plan.Lane{
 		"pmd-cpu-mask=0x200000004 dpdk-lcore-mask=0x2 dpdk-socket-mem=1024,0": {
-			Main: cpuset.Of(1), PMD: cpuset.Of(2, 33), Memory: []uint64{1024, 0}},
-		"pmd-cpu-mask=0x2": {PMD: cpuset.Of(1)},
+			{CPUs: cpuset.Of(1, 2), Hugepages: pages}, {CPUs: cpuset.Of(33), Roles: map[string]cpuset.Set{"pmd": cpuset.Of(33)}}},
+		"pmd-cpu-mask=0x2": {{CPUs: cpuset.Of(1), Roles: map[string]cpuset.Set{"pmd": cpuset.Of(1)}}},
 	} {
+		steps, err := (ovs.Path{DPDK: true}).SwitchSteps(h, lanes)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var got []string
-		for _, s := range (ovs.Path{DPDK: true}).SwitchSteps(p) {
+		for _, s := range steps {
 			if err := ovs.Ops()[s.Kind].Check(s); err != nil {
 				t.Error(err)
 			}

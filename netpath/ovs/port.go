@@ -1,6 +1,7 @@
 package ovs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,8 @@ type port struct {
 	// Socket is where the workload listens, with a port for vhost-user; "": it has a network device.
 	Socket string `json:"socket,omitempty"`
 	MTU    int    `json:"mtu,omitempty"` // of a port for vhost-user
+	// Netns is that of the lane's device; "": the lane's own.
+	Netns string `json:"netns,omitempty"`
 }
 
 // bridge is the one that the port is to be of.
@@ -71,6 +74,8 @@ func (p port) check(target string) error {
 	return errors.Join(err, netdev.CheckName(p.Lane))
 }
 
+func (p port) netns() string { return cmp.Or(p.Netns, netpath.Lane{Name: p.Lane}.Netns()) }
+
 func (port) marked(db database, target string) (mark string, there, own bool) {
 	if _, found := db.port(target); found != nil {
 		return found.mark, true, false
@@ -101,7 +106,7 @@ func (p port) differs(ctx context.Context, r *reader, db database, target string
 		what = append(what, "other flows")
 	}
 	if p.offloads(db, at) {
-		on, err := netdev.Offload(netpath.Namespace(p.Lane), netpath.Device, unix.ETHTOOL_GTXCSUM, 0)
+		on, err := netdev.Offload(p.netns(), netpath.Device, unix.ETHTOOL_GTXCSUM, 0)
 		if err != nil {
 			what = append(what, err.Error())
 		} else if on != 0 {
@@ -145,7 +150,7 @@ func (p port) make(ctx context.Context, db database, target, mark string) error 
 		return err
 	}
 	if p.offloads(db, on) {
-		_, err := netdev.Offload(netpath.Namespace(p.Lane), netpath.Device, unix.ETHTOOL_STXCSUM, 0)
+		_, err := netdev.Offload(p.netns(), netpath.Device, unix.ETHTOOL_STXCSUM, 0)
 		if err != nil {
 			return fmt.Errorf("checksum offload: %w", err)
 		}

@@ -9,8 +9,9 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
-	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/plan"
 )
 
 // KindConfig is a key of other_config of Open vSwitch (ovs-vswitchd.conf.db(5)); "" is none.
@@ -24,26 +25,37 @@ const (
 )
 
 // PossibleSwitch says why Open vSwitch cannot be asked for its database. It need not run with DPDK yet.
-func (Path) PossibleSwitch() error {
+func (Path) PossibleSwitch([]string) error {
 	if _, err := read(context.Background()); err != nil {
 		return fmt.Errorf("spec.switch: %w", err)
 	}
 	return nil
 }
 
-// SwitchSteps tell Open vSwitch its CPUs and memory.
-func (Path) SwitchSteps(p netpath.Poll) []journal.Step {
-	mask := func(cpus cpuset.Set) string { return "0x" + strings.ReplaceAll(cpus.Mask(), ",", "") }
-	steps := []journal.Step{{Kind: KindConfig, Target: pmdMask, After: mask(p.PMD)}}
-	if !p.Main.IsEmpty() {
-		steps = append(steps, journal.Step{Kind: KindConfig, Target: lcoreMask, After: mask(p.Main)})
+// SwitchSteps tell Open vSwitch the CPUs and memory of all its lanes together.
+func (Path) SwitchSteps(h host.Host, lanes []plan.Lane) ([]journal.Step, error) {
+	var main, pmd cpuset.Set
+	var mib []uint64 // of hugepages by node, up to the last that has memory
+	all := make([]uint64, max(0, h.MemoryNodes().Last())+1)
+	for _, l := range lanes {
+		m, p := l.PollMode()
+		main, pmd = main.Union(m), pmd.Union(p)
+		for _, pages := range l.Hugepages {
+			all[pages.Node] += pages.Pages * (pages.PageBytes >> 20)
+			mib = all
+		}
 	}
-	if len(p.Memory) > 0 {
-		text := strings.Trim(fmt.Sprint(p.Memory), "[]")
+	mask := func(cpus cpuset.Set) string { return "0x" + strings.ReplaceAll(cpus.Mask(), ",", "") }
+	steps := []journal.Step{{Kind: KindConfig, Target: pmdMask, After: mask(pmd)}}
+	if !main.IsEmpty() {
+		steps = append(steps, journal.Step{Kind: KindConfig, Target: lcoreMask, After: mask(main)})
+	}
+	if len(mib) > 0 {
+		text := strings.Trim(fmt.Sprint(mib), "[]")
 		steps = append(steps, journal.Step{Kind: KindConfig, Target: socketMem,
 			After: strings.ReplaceAll(text, " ", ",")})
 	}
-	return steps
+	return steps, nil
 }
 
 // configOp sets keys, and puts back what they were.

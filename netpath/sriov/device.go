@@ -46,7 +46,7 @@ func find(text string) (a at, err error) {
 	for _, vf := range a.pf.Attrs().Vfs {
 		if vf.ID == a.number {
 			a.Settings = settings{MAC: vf.Mac.String(), VLAN: vf.Vlan, QoS: vf.Qos, Spoof: vf.Spoofchk,
-				Trust: vf.Trust == 1} // else off, or not known
+				Trust: vf.Trust == 1, Rate: vf.MaxTxRate} // trust else off, or not known
 			if vf.Vlan > 0 {
 				a.Settings.Proto = vf.VlanProto
 			}
@@ -98,6 +98,11 @@ func (a *at) set(want settings, macFirst bool) error {
 	if err == nil && now.Trust != want.Trust {
 		err = a.h.LinkSetVfTrust(a.pf, a.number, want.Trust)
 	}
+	if err == nil && now.Rate != want.Rate {
+		if err = a.h.LinkSetVfRate(a.pf, a.number, 0, int(want.Rate)); err != nil {
+			err = fmt.Errorf("expected a card with its link up whose driver limits functions: %w", err)
+		}
+	}
 	if err == nil && !macFirst {
 		err = mac()
 	}
@@ -110,6 +115,9 @@ func (a *at) set(want settings, macFirst bool) error {
 
 // give brings the function's device into the lane.
 func (a *at) give(ctx context.Context, f function) error {
+	if f.Lane.Name == "" { // KindDriver gives it
+		return a.set(f.Settings, true)
+	}
 	if a.Name == "" {
 		return fmt.Errorf("virtual function %d of %s has no network device here: expected its driver to make one, "+
 			"and nobody else to have it", a.number, a.card)

@@ -18,14 +18,15 @@ import (
 // function as JSON, that in the lane and that which was found.
 const KindFunction = "vf"
 
-// Ops are the operations of both kinds.
+// Ops are the operations of the kinds.
 func Ops() map[string]journal.Op {
-	return map[string]journal.Op{KindPool: pool{}, KindFunction: functionOp{}}
+	return map[string]journal.Op{KindPool: pool{}, KindFunction: functionOp{}, KindDriver: driverOp{}}
 }
 
 // function is a virtual function in a lane, or as it was found.
 type function struct {
-	Lane     *netdev.Peer `json:"lane,omitempty"` // its device there; nil: as found
+	// Lane is its device there, without a name where the workload drives the function; nil: as found.
+	Lane     *netdev.Peer `json:"lane,omitempty"`
 	Name     string       `json:"name,omitempty"` // of its device on the host, as found
 	MAC      string       `json:"mac,omitempty"`  // of its device, as found
 	MTU      int          `json:"mtu,omitempty"`  // of its device, as found
@@ -40,12 +41,17 @@ type settings struct {
 	Proto int    `json:"proto,omitempty"` // of the tag, 0x8100 is 802.1Q
 	Spoof bool   `json:"spoofCheck"`
 	Trust bool   `json:"trust"`
+	Rate  uint32 `json:"rate,omitempty"` // the most that it sends, in Mbit a second; 0: as much as it can
 }
 
 // String says in the words of ip-link(8) what they are.
 func (s settings) String() string {
 	word := map[bool]string{true: "on", false: "off"}
-	return fmt.Sprintf("mac %s vlan %d spoofchk %s trust %s", s.MAC, s.VLAN, word[s.Spoof], word[s.Trust])
+	text := fmt.Sprintf("mac %s vlan %d spoofchk %s trust %s", s.MAC, s.VLAN, word[s.Spoof], word[s.Trust])
+	if s.Rate > 0 {
+		text += fmt.Sprint(" max_tx_rate ", s.Rate)
+	}
+	return text
 }
 
 // target is what a step is of.
@@ -111,7 +117,7 @@ func (functionOp) Check(s journal.Step) error {
 	if err == nil && f.Lane.Netns != t.netns {
 		err = fmt.Errorf("vf %s: namespace %q", s.Target, f.Lane.Netns)
 	}
-	if err == nil {
+	if err == nil && f.Lane.Name != "" {
 		err = netdev.CheckDevice(f.Lane.Name)
 	}
 	return err
@@ -152,6 +158,9 @@ func differs(s journal.Step) (string, error) {
 	var what []string
 	if a.Settings != f.Settings {
 		what = append(what, a.Settings.String())
+	}
+	if f.Lane.Name == "" {
+		return strings.Join(what, ", "), nil
 	}
 	if !a.inLane || a.Name != f.Lane.Name {
 		return strings.Join(append(what, "no "+f.Lane.Name+" in "+a.netns), ", "), nil
@@ -199,6 +208,9 @@ func (o functionOp) Describe(s journal.Step) (name, from, to string) {
 		case f.Lane == nil:
 			return f.Settings.String()
 		}
+		if f.Lane.Name == "" {
+			return f.Settings.String()
+		}
 		return f.Settings.String() + strings.TrimPrefix(netdev.Link{Peer: f.Lane}.String(), " address "+f.Lane.MAC)
 	}
 	t, _ := parseTarget(s.Target)
@@ -224,6 +236,9 @@ func (functionOp) Shell(s journal.Step) string {
 	}
 	c, _ := cardOf(t.card)
 	set := fmt.Sprintf("ip link set %s vf %d %s", cmp.Or(c.device, t.card), t.number, f.Settings)
+	if f.Lane != nil && f.Lane.Name == "" {
+		return set
+	}
 	if f.Lane == nil {
 		return fmt.Sprintf("ip -n %s link set %s netns 1 && %s", t.netns, netpath.Device, set)
 	}

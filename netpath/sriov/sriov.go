@@ -1,5 +1,6 @@
 // Package sriov is the path on which a lane has a virtual function of a card alone: the card's own switch
-// hands it the frames with its MAC address and VLAN tag, and its interrupts go to the lane's CPUs.
+// hands it the frames with its MAC address and VLAN tag, and its interrupts go to the lane's CPUs. The lane
+// has its network device, or the function itself, for a virtual machine or a program in user space.
 package sriov
 
 import (
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
@@ -42,6 +44,9 @@ func (Path) Declared(n lane.Network) error {
 		return errors.New("spec.network.queues: with path sriov all interrupts of the lane's virtual function go " +
 			"to its CPUs: expected none")
 	}
+	if err := declaredOwn(n); n.Driver != "" && err != nil {
+		return err
+	}
 	return netpath.AnySource(n)
 }
 
@@ -66,7 +71,13 @@ func (Path) Possible(l netpath.Lane) error {
 	case terr != nil || nerr != nil || total == 0:
 		return fmt.Errorf("spec.network.device: %s has no virtual functions (%s): expected a card with SR-IOV, "+
 			"switched on in the firmware, or path bridge", l.Device, c.file("sriov_totalvfs"))
-	case num > 0:
+	}
+	if l.Driver != "" {
+		if err = possibleOwn(os.DirFS("/"), l.Device, append(c.functions(), c.address)); err != nil {
+			return err
+		}
+	}
+	if num > 0 {
 		return nil
 	}
 	if auto, aerr := c.number("sriov_drivers_autoprobe"); aerr == nil && auto == 0 {
@@ -126,12 +137,22 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 		if want.VLAN > 0 {
 			want.Proto = unix.ETH_P_8021Q
 		}
-		value, err := json.Marshal(function{Lane: l.Inside(), Settings: want})
+		inside := l.Inside()
+		if l.Driver != "" {
+			inside, want.Rate = &netdev.Peer{Netns: inside.Netns}, uint32(l.Rate/mbit)
+		}
+		value, err := json.Marshal(function{Lane: inside, Settings: want})
 		if err != nil {
 			return nil, err
 		}
-		steps = append(steps, l.StepsWith(journal.Step{Kind: KindFunction, After: string(value),
-			Target: target{f.Card, f.Number, netpath.Namespace(l.Name)}.String()})...)
+		step := journal.Step{Kind: KindFunction, After: string(value),
+			Target: target{f.Card, f.Number, l.Netns()}.String()}
+		if l.Driver == "" {
+			steps = append(steps, l.StepsWith(step)...)
+		} else {
+			steps = append(steps, step, journal.Step{Kind: KindDriver, Target: step.Target,
+				After: binding{l.Driver, l.Driver}.String()})
+		}
 	}
 	return steps, nil
 }

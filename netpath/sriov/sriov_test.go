@@ -25,6 +25,11 @@ func TestDeclared(t *testing.T) {
 		{lane.Network{Device: "eth1", VFs: 2}, "spec.network.vfs: 2: "},
 		{lane.Network{Device: "eth1", Queues: 1}, "spec.network.queues: "},
 		{lane.Network{Device: "eth1", Sources: []lane.Prefix{{}}}, "spec.network.sources: "},
+		{lane.Network{Device: "eth1", MTU: 9000, Rate: 8e6 + 1, Gateways: []lane.Gateway{{}}}, ""},
+		{lane.Network{Device: "eth1", Driver: vfio, Rate: 8e6}, ""},
+		{lane.Network{Device: "eth1", Driver: vfio, Rate: 8e6 + 1}, "spec.network.rate: 8000001"},
+		{lane.Network{Device: "eth1", Driver: vfio, MTU: 9000}, "spec.network.mtu: "},
+		{lane.Network{Device: "eth1", Driver: vfio, Gateways: []lane.Gateway{{}}}, "spec.network.gateways: "},
 	} {
 		err := Path{}.Declared(c.n)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
@@ -89,6 +94,42 @@ func TestSteps(t *testing.T) {
 	}
 }
 
+// A function goes to a workload with its settings, and neither namespace nor device; what is not ready for
+// that is named with its remedy.
+func TestOwn(t *testing.T) {
+	l := netpath.Of(fstest.MapFS{}, "a", lane.Network{Path: "sriov", Device: "eth1", Driver: vfio, Rate: 8e6})
+	l.Function = netpath.Function{Card: "0000:31:00.0", Number: 3}
+	steps, err := Path{}.Steps([]netpath.Lane{l})
+	if err != nil || len(steps) != 2 || !strings.Contains(steps[0].After, `"rate":8`) ||
+		steps[1] != (journal.Step{Kind: KindDriver, Target: "0000:31:00.0/3/isolane-a", After: "vfio-pci/vfio-pci"}) {
+		t.Errorf("%v, %v", steps, err)
+	}
+	for _, s := range steps {
+		if err = Ops()[s.Kind].Check(s); err != nil {
+			t.Error(err)
+		}
+	}
+
+	const vf, other, dir = "0000:31:10.0", "0000:31:10.2", "sys/bus/pci/devices/"
+	link := func(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink} }
+	root := fstest.MapFS{}
+	for _, step := range []struct{ file, to, want string }{
+		{dir + vf + "/physfn/net", "x", "modprobe vfio-pci"},
+		{drivers[1:] + "/vfio-pci/bind", "x", "spec.network.driver: no IOMMU keeps 0000:31:10.0 of eth1 to the lane's memory"},
+		{dir + vf + "/iommu_group", "../../kernel/iommu_groups/7", ""},
+		{"sys/kernel/iommu_groups/7/devices/" + vf, "x", ""},
+		{"sys/kernel/iommu_groups/7/devices/" + other, "x", ""},
+		{dir + other + "/driver", "../drivers/vfio-pci", ""},
+		{dir + other + "/driver", "../drivers/igbvf", "0000:31:10.0 is in IOMMU group 7 with 0000:31:10.2 (igbvf), which the host uses"},
+	} {
+		root[step.file] = link(step.to)
+		err := possibleOwn(root, "eth1", []string{vf})
+		if step.want == "" && err != nil || step.want != "" && (err == nil || !strings.Contains(err.Error(), step.want)) {
+			t.Errorf("with %s: got %v, want %q", step.file, err, step.want)
+		}
+	}
+}
+
 // A journal is believed only where isolane can have written it.
 func TestCheck(t *testing.T) {
 	value := `{"lane":{"netns":"isolane-a","name":"eth0"},"settings":{}}`
@@ -99,6 +140,9 @@ func TestCheck(t *testing.T) {
 		{Kind: KindFunction, Target: "0000:31:00.0/x/isolane-a", After: value},
 		{Kind: KindFunction, Target: "0000:31:00.0/0/isolane-b", After: value},
 		{Kind: KindFunction, Target: "0000:31:00.0/0/isolane-a", After: `{}`},
+		{Kind: KindDriver, Target: "0000:31:00.0/0/../x", After: "vfio-pci/vfio-pci"},
+		{Kind: KindDriver, Target: "0000:31:00.0/0/isolane-a", After: "../x/"},
+		{Kind: KindDriver, Target: "0000:31:00.0/0/isolane-a", Before: "a/b/c", After: "vfio-pci/vfio-pci"},
 		{Kind: KindFunction, Target: "0000:31:00.0/0/isolane-a", After: strings.Replace(value, "eth0", "a/b", 1)},
 	} {
 		if err := Ops()[s.Kind].Check(s); err == nil {

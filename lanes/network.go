@@ -1,0 +1,113 @@
+package lanes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/plan"
+)
+
+// network is the network namespace of a workload that runs already, which the path of its lane is to lead to;
+// "" where that leads there already, or to no namespace. Errors: *TargetError.
+func (l *Lanes) network(ctx context.Context, placed plan.Lane, at enforce.Attachment) (string, error) {
+	if !netpath.Namespaced(l.o.Paths, placed.Spec.Network) {
+		return "", nil
+	}
+	if err := l.DropEnded(ctx); err != nil { // its namespace is the lane's no longer
+		return "", err
+	}
+	h, err := host.Read(l.o.root)
+	if err != nil {
+		return "", err
+	}
+	has, err := l.netnsOf(h, placed, at)
+	if err != nil {
+		return "", &TargetError{err}
+	}
+	inode, leads := netdev.Inode(has), l.Netns(placed.Name)
+	if inode == netdev.Inode(leads) {
+		return leads, nil
+	}
+	own, err := netdev.NamedInode(l.On(placed).Netns())
+	if errors.Is(err, fs.ErrNotExist) { // of a workload that has ended, until the next apply
+		err = nil
+	}
+	if err != nil || inode == own {
+		return "", err
+	}
+	ours, err := netdev.OfProcess(l.o.root, os.Getpid())
+	if err != nil {
+		return "", err
+	}
+	n, err := l.inLane(placed.Name)
+	if err != nil {
+		return "", err
+	}
+	taken, err := netdev.HasDevice(has, netpath.Device)
+	const remedy = "start it in a namespace of its own without devices, as with --network none, or with " +
+		"isolane run --lane"
+	switch path := placed.Spec.Network.Path; {
+	case err != nil:
+	case inode == netdev.Inode(ours):
+		err = fmt.Errorf("lane %s has spec.network.path %s, and the workload has the host's network: %s %[1]s",
+			placed.Name, path, remedy)
+	case leads != "" || n > 0:
+		err = fmt.Errorf("lane %s has spec.network.path %s, which leads to the namespace of other processes: give "+
+			"this workload a lane of its own", placed.Name, path)
+	case taken:
+		err = fmt.Errorf("lane %s has spec.network.path %s, and the workload has a device %s already: %s %[1]s",
+			placed.Name, path, netpath.Device, remedy)
+	}
+	if err != nil {
+		err = &TargetError{err}
+	}
+	return has, err
+}
+
+// inLane is how many processes the cgroup of a lane has.
+func (l *Lanes) inLane(name string) (n int, err error) {
+	groups, err := l.Groups()
+	for _, g := range groups {
+		if g.Lane.Name == name {
+			n = g.Processes
+		}
+	}
+	return n, err
+}
+
+// netnsOf is the network namespace that all processes of a workload have.
+func (l *Lanes) netnsOf(h host.Host, placed plan.Lane, at enforce.Attachment) (has string, err error) {
+	at, err = workload(h, l.o.root, placed.Spec, at)
+	if err != nil {
+		return "", err
+	}
+	threads, err := threadsOf(l.o.root, at)
+	if err != nil {
+		return "", err
+	}
+	for _, t := range threads {
+		if t.TID != t.PID {
+			continue
+		}
+		of, oerr := netdev.OfProcess(l.o.root, t.PID)
+		switch {
+		case oerr != nil: // it has ended
+		case has == "":
+			has = of
+		case netdev.Inode(of) != netdev.Inode(has):
+			return "", fmt.Errorf("process %d has another network namespace than others of the workload: attach "+
+				"them one by one, to lanes of their own", t.PID)
+		}
+	}
+	if has == "" {
+		err = errors.New("the workload has ended")
+	}
+	return has, err
+}

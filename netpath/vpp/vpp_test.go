@@ -1,0 +1,340 @@
+package vpp
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/plan"
+)
+
+func TestMain(m *testing.M) { hosttest.Main(m, beVPPCTL) }
+
+// beVPPCTL makes the test binary, under that name, the vppctl of a VPP whose state is a file.
+func beVPPCTL() (ran bool, err error) {
+	if filepath.Base(os.Args[0]) != vppctl {
+		return false, nil
+	}
+	file := filepath.Join(os.Getenv("PATH"), "state") // see install
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return true, errors.New("connect: Connection refused") // as vppctl says it
+	}
+	v := standIn{}
+	if err = json.Unmarshal(data, &v); err != nil {
+		return true, err
+	}
+	if _, err = fmt.Fprintln(os.Stdout, v.answer(strings.Join(os.Args[1:], " "))); err == nil {
+		data, err = json.Marshal(v)
+	}
+	if err == nil {
+		err = os.WriteFile(file, data, 0o600)
+	}
+	return true, err
+}
+
+type standIn struct {
+	Version string
+	Faces   map[string]*standInFace
+	Domains map[string]bool
+}
+
+type standInFace struct {
+	Up               bool
+	Bridge, Pop, Tag string
+}
+
+// answer is what VPP 26.10 prints, in the grammar of its sources (vnet/interface_cli.c, vnet/l2/l2_bd.c,
+// l2_input.c and l2_vtr.c, plugins/af_packet/cli.c).
+func (v standIn) answer(command string) string {
+	for pattern, do := range map[string]func(m []string) string{
+		`show version`: func([]string) string { return "vpp v" + v.Version + " built by root on a at b" },
+		`show threads`: func([]string) string { return newThreads },
+		`show interface address`: func([]string) (out string) {
+			for _, name := range slices.Sorted(maps.Keys(v.Faces)) {
+				f := v.Faces[name]
+				out += fmt.Sprintf("%s (%s):\n", name, map[bool]string{true: "up", false: "dn"}[f.Up])
+				if f.Bridge != "" {
+					out += fmt.Sprintf("  L2 bridge bd-id %s idx 1 shg 0  \n", f.Bridge)
+				}
+			}
+			return out
+		},
+		`show interface tag (\S+)`: func(m []string) string {
+			return m[1] + ": " + map[bool]string{true: "(none)", false: v.Faces[m[1]].Tag}[v.Faces[m[1]].Tag == ""]
+		},
+		`show interface vtr (\S+)`: func(m []string) string { return m[1] + ":  VTR " + v.Faces[m[1]].Pop },
+		`create bridge-domain (\d+) del`: func(m []string) string {
+			for _, f := range v.Faces {
+				if f.Bridge == m[1] {
+					return "create bridge-domain: bridge domain in use - remove members"
+				}
+			}
+			delete(v.Domains, m[1])
+			return ""
+		},
+		`create sub-interfaces (\S+) (\d+) (default|dot1q \d+ exact-match|dot1ad \d+ inner-dot1q \d+ exact-match)`: func(m []string) string {
+			name := m[1] + "." + m[2]
+			v.Faces[name] = &standInFace{Pop: "none"}
+			return name
+		},
+		`create host-interface name (\S+)`: func(m []string) string {
+			v.Faces["host-"+m[1]] = &standInFace{Pop: "none"}
+			return "host-" + m[1]
+		},
+		`delete (?:sub-interface (\S+)|host-interface name (\S+))`: func(m []string) string {
+			delete(v.Faces, m[1])
+			delete(v.Faces, "host-"+m[2])
+			return ""
+		},
+		`set interface state (\S+) (up|down)`:          func(m []string) string { v.Faces[m[1]].Up = m[2] == "up"; return "" },
+		`set interface l3 (\S+)`:                       func(m []string) string { v.Faces[m[1]].Bridge = ""; return "" },
+		`set interface tag (\S+) (\S+)`:                func(m []string) string { v.Faces[m[1]].Tag = m[2]; return "" },
+		`set interface l2 bridge (\S+) (\d+)`:          func(m []string) string { v.Faces[m[1]].Bridge, v.Domains[m[2]] = m[2], true; return "" },
+		`set interface l2 tag-rewrite (\S+) pop (1|2)`: func(m []string) string { v.Faces[m[1]].Pop = "pop-" + m[2]; return "" },
+	} {
+		if m := regexp.MustCompile("^" + pattern + "$").FindStringSubmatch(command); m != nil {
+			return do(m)
+		}
+	}
+	return "unknown input `" + command + "'"
+}
+
+// running makes vppctl one of a VPP that has begun anew.
+func (v standIn) running(t *testing.T, dir string) {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = os.WriteFile(filepath.Join(dir, "state"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func begun() standIn {
+	return standIn{"26.10-rc0", map[string]*standInFace{"local0": {}, "GigabitEthernet3/0/0": {Up: true}}, map[string]bool{"1": true}}
+}
+
+func install(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	self, err := os.Executable()
+	if err == nil {
+		err = os.Symlink(self, filepath.Join(dir, vppctl))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	return dir
+}
+
+func on(name, device string, v lane.VLAN) netpath.Lane {
+	return netpath.Of(fstest.MapFS{}, name, lane.Network{Path: "vpp", Device: device, VLAN: v})
+}
+
+const card = "GigabitEthernet3/0/0"
+
+// The steps are made, drift is seen and put back, a VPP that began anew has all again, and nothing is left.
+func TestPath(t *testing.T) {
+	dir := install(t)
+	begun().running(t, dir)
+	lanes := []netpath.Lane{on("a", card, lane.VLAN{Outer: 100, Inner: 7}), on("b", card, lane.VLAN{Outer: 100, Inner: 7}),
+		on("c", card, lane.VLAN{Outer: 100}), on("d", card, lane.VLAN{}), on("e", "", lane.VLAN{})}
+	all, err := Path{}.Steps(lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Without the lanes' own ports, whose devices would have to be there.
+	steps := slices.DeleteFunc(all, func(s journal.Step) bool { return Ops()[s.Kind] == nil || strings.HasPrefix(s.Target, "host-") })
+	r := &reader{}
+	op := portOp{r}
+	j, err := journal.Open(filepath.Join(dir, "run"), "test", map[string]journal.Op{KindPort: op})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	if _, err = j.Apply(t.Context(), steps); err != nil {
+		t.Fatal(err)
+	}
+	text, err := ask(t.Context(), "show interface address")
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := fmt.Sprint(domain(lanes[0]))
+	want := card + " (up):\n  L2 bridge bd-id " + fmt.Sprint(domain(lanes[3])) + " idx 1 shg 0  \n" + card + ".1000000000 (dn):\n" +
+		card + ".1001000000 (up):\n  L2 bridge bd-id " + fmt.Sprint(domain(lanes[2])) + " idx 1 shg 0  \n" +
+		card + ".1001000007 (up):\n  L2 bridge bd-id " + one + " idx 1 shg 0  \nlocal0 (dn):"
+	if diff := cmp.Diff(want, text); diff != "" {
+		t.Error(diff)
+	}
+	for what, harm := range map[string]func(v standIn){
+		"down":               func(v standIn) { v.Faces[card+".1001000007"].Up = false },
+		"in bridge domain 1": func(v standIn) { v.Faces[card+".1001000007"].Bridge = "1" },
+		"tags not taken off": func(v standIn) { v.Faces[card+".1001000007"].Pop = "none" },
+		"none":               func(v standIn) { delete(v.Faces, card+".1001000007") },
+		"connect: Connection refused: is VPP running?": nil,
+	} {
+		data, rerr := os.ReadFile(filepath.Join(dir, "state"))
+		var v standIn
+		if rerr != nil || json.Unmarshal(data, &v) != nil {
+			t.Fatal(rerr)
+		}
+		if harm == nil {
+			v, err = begun(), os.Remove(filepath.Join(dir, "state"))
+		} else {
+			harm(v)
+			v.running(t, dir)
+		}
+		r.forget()
+		for _, s := range steps {
+			if _, found := op.DescribeDrift(s); s.Target == card+".1001000007" && (err != nil || !strings.Contains(found, what)) {
+				t.Errorf("%s: %s, %v", what, found, err)
+			}
+		}
+		r.forget()
+		v.running(t, dir)
+		if _, err = j.Apply(t.Context(), steps); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if now, aerr := ask(t.Context(), "show interface address"); aerr != nil || now != text {
+			t.Errorf("%s: %s, %v", what, now, aerr)
+		}
+	}
+	r.forget()
+	few, err := Path{}.Steps(lanes[:2]) // without the lane that has no tags
+	few = slices.DeleteFunc(few, func(s journal.Step) bool { return !strings.HasPrefix(s.Target, card) })
+	if _, left, rerr := j.Reconcile(t.Context(), few); err != nil || rerr != nil || len(left) > 0 {
+		t.Error(err, rerr, left)
+	}
+	if err = j.Undo(t.Context()); err != nil {
+		t.Error(err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "state"))
+	begin, _ := json.Marshal(begun())
+	if err != nil || string(data) != string(begin) {
+		t.Errorf("%s, %v", data, err)
+	}
+}
+
+// What VPP is or lacks is told before anything changes, by the field and with the remedy.
+func TestPossible(t *testing.T) {
+	dir := install(t)
+	routed := begun()
+	routed.Faces[card].Bridge = "1"
+	down := begun()
+	down.Faces[card].Up = false
+	old := begun()
+	old.Version = "23.06-release"
+	for _, c := range []struct {
+		v    *standIn
+		on   netpath.Lane
+		want string
+	}{
+		{nil, on("a", "", lane.VLAN{}), "spec.network.path: vppctl: connect: Connection refused: is VPP running?"},
+		{&old, on("a", "", lane.VLAN{}), "spec.network.path: VPP 23.06 runs: expected 24.10 or later"},
+		{&down, on("a", card, lane.VLAN{}), "spec.network.device: " + card + " is down: vppctl set interface state"},
+		{&routed, on("a", card, lane.VLAN{}), "spec.network.device: " + card + " is used in VPP (L2 bridge bd-id 1"},
+		{&routed, on("a", card, lane.VLAN{Outer: 1}), ""},
+		{&down, on("a", "eth77", lane.VLAN{}), "spec.network.device: eth77 is neither a network device nor an interface of VPP"},
+		{&down, on("a", "lo", lane.VLAN{}), "spec.network.device: lo is no Ethernet device"},
+	} {
+		if c.v != nil {
+			c.v.running(t, dir)
+		}
+		err := Path{}.Possible(c.on)
+		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
+// A journal that Isolane has not written takes nothing of somebody else's.
+func TestCheck(t *testing.T) {
+	for _, s := range []journal.Step{
+		{Kind: KindPort, Target: "host-eth1", After: `{"name":"host-eth1","device":"eth0"}`},
+		{Kind: KindPort, Target: "host-eth1 up", After: `{"name":"host-eth1 up","device":"eth1 up"}`},
+		{Kind: KindPort, Target: "tap0.100", After: `{"name":"tap0.100","parent":"tap0","vlan":{"outer":100}}`},
+		{Kind: KindPort, Target: "x; y.1000000000", After: `{"name":"x; y.1000000000","parent":"x; y"}`},
+		{Kind: KindStartup, Target: "/etc/vpp/startup.conf", After: "unix { }"},
+		{Kind: KindStartup, Target: Dir + "/../a.conf", After: "unix { }"},
+		{Kind: KindThreads, Target: "../a", After: "main 1"},
+	} {
+		if err := Ops()[s.Kind].Check(s); err == nil {
+			t.Errorf("%s: no error", s)
+		}
+	}
+}
+
+// As VPP 26.10 and 26.06 print them (vlib/threads_cli.c).
+const (
+	newThreads = "\x1b[33mID\x1b[0m \x1b[33m  Name  \x1b[0m \x1b[33m LWP \x1b[0m \x1b[33mCPU\x1b[0m \x1b[33m  Sched  \x1b[0m\n" +
+		" 0\x1b[0m vpp_main\x1b[0m 28759\x1b[0m   2\x1b[0m other (0)\x1b[0m  1508\x1b[0m\n" +
+		" 1\x1b[0m vpp_wk_0\x1b[0m 28760\x1b[0m   3\x1b[0m other (0)\x1b[0m  1508\x1b[0m\n" +
+		" 2\x1b[0m vpp_wk_1\x1b[0m 28761\x1b[0m   4\x1b[0m other (0)\x1b[0m  1508\x1b[0m"
+	oldThreads = `ID     Name                Type        LWP     Sched Policy (Priority)  lcore  Core   Socket State
+0      vpp_main                        4711    other (0)                2      1      0
+1      vpp_wk_0            workers     4712    other (0)                3      2      0
+2      vpp_wk_1            workers     4713    other (0)                4      3      0`
+)
+
+// A lane of VPP's own has a file with which VPP can be started, the host's own sections in it, and the CPUs of
+// the VPP that runs are held against it.
+func TestSwitch(t *testing.T) {
+	dir := install(t)
+	l := plan.Lane{Name: "router", CPUs: cpuset.MustParse("2-4"), MemoryNodes: cpuset.Of(0), Devices: []plan.Device{{Address: "0000:03:00.0"}}}
+	h := host.Host{CPUs: make([]host.CPU, 8)}
+	for i := range h.CPUs {
+		h.CPUs[i] = host.CPU{ID: i, Online: true, Core: &i}
+	}
+	steps, err := Path{}.SwitchSteps(h, []plan.Lane{l})
+	if err != nil || len(steps) != 2 {
+		t.Fatal(steps, err)
+	}
+	got, err := startup("unix { nodaemon }\n# cpu { }\ncpu {\n  main-core 1 # first\n}\nplugins { path /a }", "cpu { main-core 2 }\n")
+	want := "unix { nodaemon }\nplugins { path /a }\n\ncpu { main-core 2 }\n"
+	if _, text, _ := strings.Cut(got, "there is one.\n"); err != nil || text != want {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err = startup("cpu { a { } }", ""); err == nil {
+		t.Error("a section that cannot be left out: no error")
+	}
+	if !strings.Contains(steps[0].After, "main-core 2\n  corelist-workers 3-4\n") || !strings.Contains(steps[0].After, "dev 0000:03:00.0") {
+		t.Error(steps[0].After)
+	}
+	if now := parseThreads(oldThreads); now != steps[1].After {
+		t.Errorf("%s, want %s", now, steps[1].After)
+	}
+	if now := parseThreads(strings.Replace(oldThreads, "2      1 ", "n/a    n/a ", 1)); now != "vpp_main on no CPU of its own" {
+		t.Error(now)
+	}
+	op := Ops()[KindThreads]
+	if now, rerr := op.Read(t.Context(), steps[1]); rerr != nil || now != steps[1].After { // no VPP runs
+		t.Error(now, rerr)
+	}
+	begun().running(t, dir)
+	steps[1].After = "main 5, workers 6"
+	if now, rerr := op.Read(t.Context(), steps[1]); rerr != nil || now != "main 2, workers 3-4" {
+		t.Error(now, rerr)
+	}
+	if err = (Path{}).PossibleSwitch([]string{"other"}); err == nil {
+		t.Error(errors.New("a second lane of VPP's own: no error"))
+	}
+}

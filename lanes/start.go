@@ -85,7 +85,7 @@ func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []stri
 	if netpath.Namespaced(l.o.Paths, lane.Spec.Network) && in.Netns == "" {
 		if l.Netns(name) != "" && !stays {
 			return in, nil, &TargetError{fmt.Errorf("lane %s: its path leads to the namespace of an "+
-				"attached workload, which ends with that: expected a lane of its own", name)}
+				"attached workload: expected a lane of its own, or isolane apply when that has ended", name)}
 		}
 		in.Netns = l.On(lane).Netns()
 	}

@@ -31,13 +31,15 @@ lab:
 test-lab: lab build
 	packaging/build bin/packages amd64
 	$(lintian)
-	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 55m . -skip 'TestLab/(programs|restarts|services|functions|irqbalance)' | $(GO) run ./test/summary
+	$(next)
+	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 55m . -skip 'TestLab/($(long))' | $(GO) run ./test/summary
 
 # Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
 # services, containers and machines in lanes beside systemd, and started again a hundred times; virtual functions of
-# cards; irqbalance. An hour and a quarter, and only where nothing else runs.
+# cards; irqbalance and tuned; the commands of docs/start.md. An hour and a half, and only where nothing else runs.
 test-workloads: lab build test-tools
-	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 90m . -run 'TestLab/(programs|restarts|services|functions|irqbalance)' | $(GO) run ./test/summary
+	packaging/build bin/packages amd64
+	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 90m . -run 'TestLab/($(long))' | $(GO) run ./test/summary
 
 # isolane and isolane-lab as .deb and .rpm, with their bills of materials, in bin/packages; the version is that of
 # the commit, or VERSION=1.2.3.
@@ -62,6 +64,14 @@ test-tools: tools
 	kernel=$$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: //p') && \
 	apt-get download -qq nginx memcached prometheus openvswitch-common openvswitch-switch openvswitch-switch-dpdk $$kernel 2>/dev/null && \
 	for p in *.deb; do dpkg -x $$p . || exit 1; done && rm -r *.deb usr/share/doc; } # some have Go sources
+
+# Scripts of the lab that take long.
+long = programs|restarts|services|functions|irqbalance|tuned|start
+
+# The version that the lab upgrades to: it wants another value of a setting.
+next = sed 's|"n/a"|"1"|' knob/power.go > bin/next.txt && \
+	echo '{"Replace": {"knob/power.go": "bin/next.txt"}}' > bin/next.json && CGO_ENABLED=0 $(GO) build -trimpath \
+	-overlay bin/next.json -ldflags '-s -w -X main.release=99' -o bin/packages/next ./cmd/isolane
 
 # Looks at the packages as Debian does.
 lintian = @$(call install,lintian); for p in bin/packages/*.deb; do lintian --allow-root --fail-on error $$p || exit 1; done

@@ -103,13 +103,18 @@ package              lines exported  why it was raised
 (functions>60)           2
 (lines>110)              1
 (nolint)                14
+<<<<<<< HEAD
 agent                 1350       25  one process that looks after lanes: metrics, API
 audit                 2550       15  what tuned isolates
+=======
+agent                 1450       30  isolane asks the agent for users who are not root
+audit                 2500       15
+>>>>>>> main
 boot                   300       10
 change                2350       40  network paths of lanes; what irqbalance leaves alone
 change/netdev         1200       30  running containers get the path
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
-cmd/isolane           2350        0  what commands and the agent did, for history; top; path vpp
+cmd/isolane           2450        0  isolane asks the agent for users who are not root
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  600       10  sockets for vhost-user, shared memory
 cpuset                 350       10

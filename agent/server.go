@@ -104,6 +104,7 @@ func (s *server) handler() http.Handler {
 	for _, r := range Routes() {
 		answer := answers[r.Path]
 		mux.HandleFunc(r.Method+" "+r.Path, func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set(versionHeader, s.a.o.Version)
 			p, _ := req.Context().Value(peerKey{}).(*peer)
 			if err := s.allowed(p, r); err != nil {
 				fail(w, http.StatusForbidden, err)

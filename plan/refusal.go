@@ -12,7 +12,7 @@ type Refusal struct {
 	Lane       string   `json:"lane"`
 	Blocking   []string `json:"blocking"`           // the fewest constraints that cannot hold together
 	Cheapest   *Change  `json:"cheapest,omitempty"` // nil: none is known
-	Searched   bool     `json:"-"`                  // for a change, also where none is known
+	Searched   bool     `json:"searched,omitempty"` // for a change, also where none is known
 }
 
 // Change is what would admit all lanes of the request: another declaration of one of them, or moves of placed

@@ -46,7 +46,7 @@ func agentCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&o.Interval, "interval", 5*time.Second,
 		"between readings; the kernel counts meanwhile")
 	cmd.Flags().BoolVar(&noRepair, "no-repair", false, "tell what drifts, and leave it as it is")
-	cmd.Flags().StringVar(&o.Socket, "socket", "/run/isolane.sock", "serve the API there; empty: none")
+	cmd.Flags().StringVar(&o.Socket, "socket", agentSocket(), "serve the API there; empty: none")
 	cmd.Flags().BoolVar(&o.Readable, "readable", false,
 		"let all users read on the socket, and only root and group "+agent.Group+" change lanes")
 	cmd.Flags().StringVar(&o.Listen, "listen", "",

@@ -49,16 +49,19 @@ func applyCommand() *cobra.Command {
 			}
 			var did diary
 			defer did.keep(cmd)
-			l, err := openLanes(cmd, "apply", &did)
-			if err != nil {
-				return err
-			}
-			defer l.Close()
 			var a lanes.Applied
 			var left error
-			if each {
+			l, err := openLanes(cmd, "apply", &did)
+			switch {
+			case unable(err) && !each:
+				a, err = askApply(cmd, err, files, prune)
+			case err != nil:
+				return err
+			case each:
+				defer l.Close()
 				a, left = putEach(cmd, l, files, &did)
-			} else {
+			default:
+				defer l.Close()
 				a, err = putAll(cmd, l, files, prune, &did)
 			}
 			if err == nil && a.Kind != "" { // something is in force
@@ -236,6 +239,10 @@ func releaseCommand() *cobra.Command {
 			var did diary
 			defer did.keep(cmd)
 			l, err := openLanes(cmd, "release", &did)
+			if unable(err) {
+				r, aerr := askRelease(cmd, err, names, all)
+				return out.print(cmd, r, aerr)
+			}
 			if err != nil {
 				return err
 			}
@@ -262,11 +269,13 @@ func statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show the lanes in force, and what somebody else has changed since; exits with 3 where that is so",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			var s enforce.Status
 			l, err := lanes.Look(options())
-			if err != nil {
-				return err
+			if err == nil {
+				s, err = l.Status(cmd.Context())
+			} else if unable(err) {
+				s, err = askStatus(cmd, err)
 			}
-			s, err := l.Status(cmd.Context())
 			if err != nil {
 				return err
 			}

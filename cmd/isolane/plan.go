@@ -33,6 +33,16 @@ func planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			show := func(p plan.Placement) error {
+				return out.printAs(cmd, p, func(w io.Writer) { draw.Placement(w, p) })
+			}
+			if placedFile == "" && !repack && out.format != "svg" && from.IsLive() {
+				if p, asked, aerr := askPlan(cmd, want); aerr != nil {
+					return notPlanned(cmd, at(aerr, want), "", out)
+				} else if asked {
+					return show(p)
+				}
+			}
 			var p plan.Placement
 			l := &lanes.Lanes{Lanes: &enforce.Lanes{}} // none where the placement is that of a file
 			here := false
@@ -70,7 +80,7 @@ func planCommand() *cobra.Command {
 			if w := cmd.OutOrStdout(); out.format == "svg" {
 				return draw.SVG(w, h, p)
 			}
-			return out.printAs(cmd, p, func(w io.Writer) { draw.Placement(w, p) })
+			return show(p)
 		},
 	}
 	files.flags(cmd)

@@ -103,13 +103,8 @@ package              lines exported  why it was raised
 (functions>60)           2
 (lines>110)              1
 (nolint)                14
-<<<<<<< HEAD
-agent                 1350       25  one process that looks after lanes: metrics, API
-audit                 2550       15  what tuned isolates
-=======
 agent                 1450       30  isolane asks the agent for users who are not root
-audit                 2500       15
->>>>>>> main
+audit                 2550       15  what tuned isolates
 boot                   300       10
 change                2350       40  network paths of lanes; what irqbalance leaves alone
 change/netdev         1200       30  running containers get the path

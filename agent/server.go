@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // server is the API at work.
@@ -24,6 +26,7 @@ type server struct {
 	ctx       context.Context // of all requests
 	end       context.CancelFunc
 	readers   chan struct{} // one for each request of those who may not change lanes
+	reads     *rate.Limiter // of all: who asks without a pause would take the CPU from who changes lanes
 }
 
 // Limits of a request, and how long one may take: a change waits half a minute for others.
@@ -34,11 +37,13 @@ const (
 	answerTime = 90 * time.Second
 	closeTime  = 30 * time.Second
 	maxReaders = 128
+	maxReads   = 100 // a second; further ones wait
 )
 
 // listen takes the addresses, and answers nothing yet.
 func (a *Agent) listen() (*server, error) {
-	s := &server{a: a, group: group(), readers: make(chan struct{}, maxReaders)}
+	s := &server{a: a, group: group(), readers: make(chan struct{}, maxReaders),
+		reads: rate.NewLimiter(maxReads, maxReads/5)}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	add := func(l net.Listener, err error, h http.Handler) error {
 		if err != nil {
@@ -118,6 +123,9 @@ func (s *server) handler() http.Handler {
 					fail(w, http.StatusTooManyRequests, fmt.Errorf("expected at most %d requests at once", maxReaders))
 					return
 				}
+			}
+			if !r.Changes && s.reads.Wait(req.Context()) != nil {
+				return // the client has gone
 			}
 			body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
 			if err == nil { // else the deadline would end the request while it waits for others

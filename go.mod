@@ -21,7 +21,6 @@ require (
 	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.47.0
 	golang.org/x/text v0.42.0
-	golang.org/x/time v0.16.0
 	golang.org/x/tools v0.49.0
 	pgregory.net/rapid v1.3.0
 	sigs.k8s.io/yaml v1.6.0

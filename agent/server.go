@@ -12,8 +12,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
 // server is the API at work.
@@ -26,7 +24,7 @@ type server struct {
 	ctx       context.Context // of all requests
 	end       context.CancelFunc
 	readers   chan struct{} // one for each request of those who may not change lanes
-	reads     *rate.Limiter // of all: who asks without a pause would take the CPU from who changes lanes
+	reads     chan struct{} // one for each of the last readsTime, whoever asked
 }
 
 // Limits of a request, and how long one may take: a change waits half a minute for others.
@@ -37,13 +35,14 @@ const (
 	answerTime = 90 * time.Second
 	closeTime  = 30 * time.Second
 	maxReaders = 128
-	maxReads   = 100 // a second; further ones wait
+	maxReads   = 20 // in readsTime; further ones wait, or they would take the CPU from who changes lanes
+	readsTime  = time.Second / 5
 )
 
 // listen takes the addresses, and answers nothing yet.
 func (a *Agent) listen() (*server, error) {
 	s := &server{a: a, group: group(), readers: make(chan struct{}, maxReaders),
-		reads: rate.NewLimiter(maxReads, maxReads/5)}
+		reads: make(chan struct{}, maxReads)}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	add := func(l net.Listener, err error, h http.Handler) error {
 		if err != nil {
@@ -124,8 +123,13 @@ func (s *server) handler() http.Handler {
 					return
 				}
 			}
-			if !r.Changes && s.reads.Wait(req.Context()) != nil {
-				return // the client has gone
+			if !r.Changes {
+				select {
+				case s.reads <- struct{}{}:
+					time.AfterFunc(readsTime, func() { <-s.reads })
+				case <-req.Context().Done():
+					return
+				}
 			}
 			body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
 			if err == nil { // else the deadline would end the request while it waits for others

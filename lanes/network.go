@@ -31,6 +31,9 @@ func (l *Lanes) network(ctx context.Context, placed plan.Lane, at enforce.Attach
 	if err != nil {
 		return "", &TargetError{err}
 	}
+	if has == "" { // systemd starts the workload in the lane's own, after this process
+		return "", nil
+	}
 	inode, leads := netdev.Inode(has), l.Netns(placed.Name)
 	if inode == netdev.Inode(leads) {
 		return leads, nil
@@ -82,7 +85,8 @@ func (l *Lanes) inLane(name string) (n int, err error) {
 	return n, err
 }
 
-// netnsOf is the network namespace that all processes of a workload have.
+// netnsOf is the network namespace that all processes of a workload have; "" where there is none but this
+// process, as in a service whose program has not begun (ExecStartPre=, systemd.service(5)).
 func (l *Lanes) netnsOf(h host.Host, placed plan.Lane, at enforce.Attachment) (has string, err error) {
 	at, err = workload(h, l.o.root, placed.Spec, at)
 	if err != nil {
@@ -92,8 +96,9 @@ func (l *Lanes) netnsOf(h host.Host, placed plan.Lane, at enforce.Attachment) (h
 	if err != nil {
 		return "", err
 	}
+	alone := false
 	for _, t := range threads {
-		if t.TID != t.PID {
+		if alone = alone || t.PID == os.Getpid(); t.TID != t.PID || t.PID == os.Getpid() {
 			continue
 		}
 		of, oerr := netdev.OfProcess(l.o.root, t.PID)
@@ -106,7 +111,7 @@ func (l *Lanes) netnsOf(h host.Host, placed plan.Lane, at enforce.Attachment) (h
 				"them one by one, to lanes of their own", t.PID)
 		}
 	}
-	if has == "" {
+	if has == "" && !alone {
 		err = errors.New("the workload has ended")
 	}
 	return has, err

@@ -6,10 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 )
@@ -24,23 +26,23 @@ func unitCommand() *cobra.Command {
 		Long: "Writes /etc/systemd/system/SERVICE.d/isolane.conf: at each start the lane, which a file in\n" +
 			lanesDir + " describes, comes to the service's own cgroup before its program begins,\n" +
 			"whatever user and sandbox that has. Where the lane is not in force the service starts without\n" +
-			"it, and its log says so. Remove the file to undo it.",
+			"it, and its log says so. systemd itself gives the program the lane's scheduling policy, and the\n" +
+			"network namespace of a lane with a path: such a service does not start without its lane.\n" +
+			"Remove the file to undo it.",
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := args[0]
-			if err := comesToService(name); err != nil {
+			l, err := laneOfFile(name)
+			if err != nil {
 				return usage(err)
 			}
 			service, group, err := serviceOf(cmd.Context(), args[1])
 			if err != nil {
 				return usage(err)
 			}
-			escaped := strings.NewReplacer(`\`, `\\`, "%", "%%", "$", "$$").Replace(group)
-			text := fmt.Sprintf("# Written by isolane unit: %s starts in lane %s.\n[Unit]\nAfter=isolane.service\n\n"+
-				"[Service]\nExecStartPre=-+/usr/bin/isolane attach --lane %[2]s --cgroup %[3]s\n", service, name, escaped)
 			file := filepath.Join("/etc/systemd/system", service+".d", "isolane.conf")
 			if err = os.MkdirAll(filepath.Dir(file), 0o755); err == nil {
-				err = os.WriteFile(file, []byte(text), 0o644)
+				err = os.WriteFile(file, []byte(dropIn(l, service, group)), 0o644)
 			}
 			if err != nil {
 				return err
@@ -54,27 +56,31 @@ func unitCommand() *cobra.Command {
 	}
 }
 
-// comesToService says why a service cannot get a lane of lanesDir before its program begins.
-func comesToService(name string) error {
+// dropIn is what brings a lane to a service, in its cgroup, before its program begins.
+func dropIn(l lane.Lane, service, group string) string {
+	name := l.Metadata.Name
+	escaped := strings.NewReplacer(`\`, `\\`, "%", "%%", "$", "$$").Replace(group)
+	attach, more := "", ""
+	if netpath.Namespaced(paths(), l.Spec.Network) {
+		attach = "/usr/bin/nsenter --net=/proc/1/ns/net " // where the host's devices are
+		more = "NetworkNamespacePath=" + filepath.Join(netdev.Dir, netpath.Lane{Name: name}.Netns()) + "\n"
+	}
+	if s := l.Spec.Scheduling; s.Policy != "" {
+		more += fmt.Sprintf("CPUSchedulingPolicy=%s\nCPUSchedulingPriority=%d\n", s.Policy, s.Priority)
+	}
+	return fmt.Sprintf("# Written by isolane unit: %s starts in lane %s.\n[Unit]\nAfter=isolane.service\n\n[Service]\n"+
+		"ExecStartPre=-+%s/usr/bin/isolane attach --lane %[2]s --cgroup %[4]s\n%[5]s", service, name, attach, escaped, more)
+}
+
+// laneOfFile is a lane of lanesDir.
+func laneOfFile(name string) (lane.Lane, error) {
 	files, _ := lane.ReadEach([]string{lanesDir}, nil) // of the others isolane.service tells
-	for _, f := range files {
-		for _, l := range f {
-			field := ""
-			switch {
-			case l.Metadata.Name != name:
-				continue
-			case netpath.Namespaced(paths(), l.Spec.Network):
-				field = "spec.network.path"
-			case l.Spec.Scheduling.Policy != "":
-				field = "spec.scheduling.policy"
-			default:
-				return nil
-			}
-			return fmt.Errorf("%s: %s is for programs that isolane starts: write ExecStart=/usr/bin/isolane run "+
-				"--lane %s -- COMMAND into the unit", l.At, field, name)
+	for _, l := range slices.Concat(files...) {
+		if l.Metadata.Name == name {
+			return l, nil
 		}
 	}
-	return fmt.Errorf("lane %s: expected a lane of a file in %s", name, lanesDir)
+	return lane.Lane{}, fmt.Errorf("lane %s: expected a lane of a file in %s", name, lanesDir)
 }
 
 // serviceOf returns the name of a service that systemd knows, and its cgroup.

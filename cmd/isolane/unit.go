@@ -68,8 +68,9 @@ func dropIn(l lane.Lane, service, group string) string {
 	if s := l.Spec.Scheduling; s.Policy != "" {
 		more += fmt.Sprintf("CPUSchedulingPolicy=%s\nCPUSchedulingPriority=%d\n", s.Policy, s.Priority)
 	}
-	return fmt.Sprintf("# Written by isolane unit: %s starts in lane %s.\n[Unit]\nAfter=isolane.service\n\n[Service]\n"+
-		"ExecStartPre=-+%s/usr/bin/isolane attach --lane %[2]s --cgroup %[4]s\n%[5]s", service, name, attach, escaped, more)
+	return fmt.Sprintf("# Written by isolane unit: %s starts in lane %s.\n[Unit]\nAfter=isolane.service\n\n"+
+		"[Service]\nExecStartPre=-+%s/usr/bin/isolane attach --lane %[2]s --cgroup %[4]s\n%[5]s",
+		service, name, attach, escaped, more)
 }
 
 // laneOfFile is a lane of lanesDir.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -49,7 +50,8 @@ func Routes() []Route {
 			Query:   map[string]string{"prune": "true: lanes in force that the body does not name are released"},
 			Summary: "Puts lanes in force, as isolane apply -o json; without a body, puts back what drifted"},
 		{Method: "POST", Path: "/v1/release", Answer: "Released", Changes: true,
-			Query:   map[string]string{"lane": "name of one; may be given several times"},
+			Query: map[string]string{"lane": "name of one; may be given several times",
+				"all": "true: all that are in force"},
 			Summary: "Takes lanes back, as isolane release -o json"},
 		{Method: "GET", Path: "/metrics", Summary: "For Prometheus"},
 		{Method: "GET", Path: "/openapi.json", Summary: "This document"},
@@ -201,6 +203,16 @@ func (s *server) plan(r *http.Request) (any, error) {
 	return p, err
 }
 
+// yes says whether a parameter of a request is true; it is false where it is not given.
+func yes(r *http.Request, name string) (bool, error) {
+	text := r.URL.Query().Get(name)
+	is, err := strconv.ParseBool(cmp.Or(text, "false"))
+	if err != nil {
+		err = badRequest{fmt.Errorf("%s=%.40q: expected true or false", name, text)}
+	}
+	return is, err
+}
+
 // open takes the lanes to change them, and has the request wait for that.
 func (s *server) open(r *http.Request) (*lanes.Lanes, error) {
 	l, expired, err := lanes.OpenPatiently(r.Context(), s.a.o.Lanes)
@@ -211,12 +223,9 @@ func (s *server) open(r *http.Request) (*lanes.Lanes, error) {
 }
 
 func (s *server) apply(r *http.Request) (any, error) {
-	prune := false
-	if text := r.URL.Query().Get("prune"); text != "" {
-		var err error
-		if prune, err = strconv.ParseBool(text); err != nil {
-			return nil, badRequest{fmt.Errorf("prune=%.40q: expected true or false", text)}
-		}
+	prune, err := yes(r, "prune")
+	if err != nil {
+		return nil, err
 	}
 	want, err := wanted(r)
 	if err == nil && prune && len(want) == 0 {
@@ -266,8 +275,12 @@ func (s *server) did(r *http.Request, what string, names ...string) {
 
 func (s *server) release(r *http.Request) (any, error) {
 	names := r.URL.Query()["lane"]
-	if len(names) == 0 {
-		return nil, badRequest{errors.New("expected ?lane=NAME")}
+	all, err := yes(r, "all")
+	if err == nil && all == (len(names) > 0) {
+		err = badRequest{errors.New("expected ?lane=NAME, or ?all=true")}
+	}
+	if err != nil {
+		return nil, err
 	}
 	l, err := s.open(r)
 	if err != nil {
@@ -275,6 +288,9 @@ func (s *server) release(r *http.Request) (any, error) {
 	}
 	defer l.Close()
 	defer s.a.status.forget()
+	if all {
+		names = l.Names()
+	}
 	released, err := l.Release(r.Context(), names...)
 	if err == nil {
 		s.did(r, Released, names...)

@@ -74,21 +74,18 @@ func askApply(cmd *cobra.Command, lacks error, files laneFiles, prune bool) (a l
 	want, err := files.read(cmd)
 	if err == nil {
 		err = at(ask(cmd, lacks, http.MethodPost, "/v1/apply?prune="+strconv.FormatBool(prune), want, &a), want)
+	} else if _, none := askStatus(cmd, lacks); errors.Is(none, lacks) {
+		err = lacks // whatever is wrong with the files
 	}
 	return a, err
 }
 
 // askRelease releases the lanes of these names, or all.
 func askRelease(cmd *cobra.Command, lacks error, names []string, all bool) (r lanes.Released, err error) {
+	query := url.Values{"lane": names}
 	if all {
-		s, serr := askStatus(cmd, lacks)
-		if serr != nil {
-			return r, serr
-		}
-		for _, l := range s.Lanes {
-			names = append(names, l.Name)
-		}
+		query = url.Values{"all": {"true"}}
 	}
-	err = ask(cmd, lacks, http.MethodPost, "/v1/release?"+url.Values{"lane": names}.Encode(), nil, &r)
+	err = ask(cmd, lacks, http.MethodPost, "/v1/release?"+query.Encode(), nil, &r)
 	return r, err
 }

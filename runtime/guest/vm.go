@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -124,10 +125,15 @@ func lastLine(text []byte) string {
 }
 
 // tryKVM runs three instructions in a virtual machine with hardware's help: /dev/kvm may be there and not
-// work, as on a cloud's machines. The error says why there is no KVM.
+// work, as on a cloud's machines, or work without hardware, as PVM's, in which Debian's kernels do not start.
+// The error says why there is no KVM.
 func (g Guest) tryKVM(ctx context.Context) error {
 	if _, err := os.Stat("/dev/kvm"); err != nil {
 		return err
+	}
+	hardware := regexp.MustCompile(`(?m)^flags\s*:.*\s(vmx|svm)\b`)
+	if cpu, err := os.ReadFile("/proc/cpuinfo"); err != nil || !hardware.Match(cpu) {
+		return cmp.Or(err, errors.New("/proc/cpuinfo: no flag vmx or svm: /dev/kvm has no hardware's help"))
 	}
 	// The processor begins 16 bytes before the end: mov al, 16; out 0xf4, al; hlt. The device at that port ends
 	// QEMU with twice the value, and 1.

@@ -104,14 +104,14 @@ package              lines exported  why it was raised
 (lines>110)              1
 (nolint)                14
 agent                 1500       30  isolane asks the agent for users who are not root
-audit                 2550       15  what tuned isolates
+audit                 2650       15  network services that manage devices of lanes
 boot                   300       10
 change                2350       40  network paths of lanes; what irqbalance leaves alone
-change/netdev         1200       30  running containers get the path
+change/netdev         1450       35  a virtual machine has the path by a tap
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
 cmd/isolane           2450        0  isolane asks the agent for users who are not root
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
-cores                  600       10  sockets for vhost-user, shared memory
+cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
 enforce               2800       55  running containers get the path
@@ -140,7 +140,7 @@ journal                950       20  what is made anew goes first; what a killed
 knob                  1700       35  functions of lanes are no others'
 lab                   1500       20
 lab/cmd/isolane-lab    400        0
-lane                  1650       41  a lane of VPP
+lane                  1650       45  what drives a lane's device
 lane/explain           150        5
 lanes                 1650       30  running containers get the path
 netpath               1050       35  a lane of VPP

@@ -110,7 +110,8 @@ func TestUnknownIsNotPassed(t *testing.T) {
 	r := run(t, hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 2}.FS(), "1,3")
 	want := []string{"lane-online", "boot-cpu", "whole-cores", "core-kinds", "partition", "resctrl"}
 	want = append(want, "nohz-housekeeping", "rps-default", "hugepages-node", "hugepages-surplus", "turbo", "uncore", "mce-poll",
-		"xps", "nic-vectors", "nic-node", "nic-node-unknown", "aspm", "iommu", "nic-coalescing", "guest-idle") // the machine has no such thing at all
+		"xps", "nic-vectors", "nic-node", "nic-node-unknown", "aspm", "iommu", "nic-coalescing", "net-daemon",
+		"guest-idle") // the machine has no such thing at all
 	for _, rule := range r.Passed {
 		if !slices.Contains(want, rule) {
 			t.Errorf("%s passed without anything to look at", rule)
@@ -154,6 +155,15 @@ func TestTraps(t *testing.T) {
 		{"tuned isolates the lanes'", map[string]string{"etc/tuned/cpu-partitioning-variables.conf": "isolated_cores=14\n"},
 			"14", "!tuned", ""},
 		{"no list of irqbalance", map[string]string{"etc/default/irqbalance": "#", "sys/devices/system/cpu/isolated": "14"}, "14", "!irqbalance", ""},
+		{"networkd has the uplink", map[string]string{"run/NetworkManager/devices/11": ""}, "14", "net-daemon", "manages eth9, a port of islbr-eth9"},
+		{"and leaves it in its bridge", map[string]string{"run/NetworkManager/devices/11": "",
+			"etc/systemd/network/10-wired.network.d/a.conf": "[Network]\nKeepMaster=yes\n"}, "14", "!net-daemon", ""},
+		{"networkd has all devices", map[string]string{"run/NetworkManager/devices/11": "", "run/systemd/netif/links/9": "",
+			"run/systemd/netif/links/11": "ADMIN_STATE=configuring\nNETWORK_FILE=/etc/systemd/network/10-wired.network"}, "14",
+			"net-daemon", "systemd-networkd manages isl-web"},
+		{"NetworkManager has them", map[string]string{"run/systemd/netif/links/9": ""}, "14", "net-daemon", "NetworkManager manages isl-web"},
+		{"and the uplink", map[string]string{"run/systemd/netif/links/9": "", "run/NetworkManager/devices/11": "",
+			"run/NetworkManager/devices/9": "[device]\nmanaged=true\n"}, "14", "net-daemon", "NetworkManager manages eth9, a port"},
 		{"set, and not fired since", map[string]string{"proc/irq/25/smp_affinity_list": "1"}, "3", "irq-pending", "1 of 4"},
 		{"so it is as good as gone", map[string]string{"proc/irq/25/smp_affinity_list": "1"}, "3", "!irq-directed", ""},
 		{"nor does its thread", map[string]string{"proc/irq/24/smp_affinity_list": "1"}, "2", "!irq-threads", ""},

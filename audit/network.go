@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -80,6 +81,11 @@ func deviceRules() []rule {
 		impact:  "adaptive moderation delays a packet by up to 100 µs",
 		fix:     "see ethtool -c, -g, -n DEV; for latency: ethtool -C DEV adaptive-rx off rx-usecs 0",
 		source:  "ethtool(8)", check: coalescing,
+	}, {
+		id: "net-daemon", title: "a network service manages devices of lanes' paths",
+		impact: "it may give them addresses, set them down, or take an uplink out of its lanes' bridge: no packets",
+		source: "systemd.network(5), KeepMaster= and Unmanaged=; NetworkManager.conf(5), unmanaged-devices=",
+		check:  managed,
 	}}
 }
 
@@ -234,4 +240,83 @@ func translated(s *subject) []hit {
 func coalescing(s *subject) []hit {
 	none := len(s.optional("/sys/class/net/*/queues/rx-*/rps_cpus")) == 0
 	return s.noHit(none, "file with what ethtool -c, -g and -n say")
+}
+
+// managed looks at what systemd-networkd and NetworkManager say of each device, by its number. Devices of
+// Isolane, and their ports, are known by their names (netpath.Port, netpath.Bridge).
+func managed(s *subject) []hit {
+	const ours = "isl"
+	names := map[string]string{}
+	numbers := s.optional("/sys/class/net/*/ifindex")
+	for _, p := range numbers {
+		names[s.files[p]] = path.Base(path.Dir(p))
+	}
+	master := func(device string) string { return names[s.files["/sys/class/net/"+device+"/master/ifindex"]] }
+	var hits []hit
+	states := s.optional("/run/systemd/netif/links/*")
+	for _, p := range states {
+		state := assignments(s.files[p])
+		device, file := names[path.Base(p)], state["NETWORK_FILE"]
+		h := hit{requested: file, inForce: "systemd-networkd manages " + device}
+		bridge := master(device)
+		switch {
+		case file == "" || state["ADMIN_STATE"] == "unmanaged":
+			continue
+		case strings.HasPrefix(device, ours):
+			h.fix = "a file /etc/systemd/network/00-isolane.network with [Match] Name=isl* and " +
+				"[Link] Unmanaged=yes, then networkctl reload"
+		case strings.HasPrefix(bridge, ours) && !s.keepsMaster(file):
+			h.fix = "KeepMaster=yes in the section [Network] of " + file + ", then networkctl reload"
+			h.inForce += ", a port of " + bridge + ", and takes it out of there when it sets it up anew"
+		default:
+			continue
+		}
+		hits = append(hits, h)
+	}
+	devices := s.optional("/run/NetworkManager/devices/*")
+	for _, p := range devices {
+		device := names[path.Base(p)]
+		h := hit{inForce: "NetworkManager manages " + device}
+		keep, name := ours+"*", "isolane"
+		bridge := master(device)
+		switch {
+		case assignments(s.files[p])["managed"] != "true":
+			continue
+		case strings.HasPrefix(device, ours):
+		case strings.HasPrefix(bridge, ours):
+			keep, name = device, "uplink-"+device
+			h.inForce += ", a port of " + bridge + ", and takes it out of there when a connection of it is activated"
+		default:
+			continue
+		}
+		h.fix = fmt.Sprintf("a file /etc/NetworkManager/conf.d/%s.conf with [keyfile] and "+
+			"unmanaged-devices+=interface-name:%s, then nmcli general reload", name, keep)
+		hits = append(hits, h)
+	}
+	if len(numbers) == 0 && len(states)+len(devices) > 0 {
+		s.lacks("/sys/class/net/*/ifindex")
+	}
+	return hits
+}
+
+// keepsMaster says whether a file of systemd-networkd, or what is added to it, leaves a device in its bridge.
+func (s *subject) keepsMaster(file string) bool {
+	keeps := false
+	for _, p := range append([]string{file}, s.optional("/*/systemd/network/"+path.Base(file)+".d/*.conf")...) {
+		if v, is := assignments(s.files[p])["KeepMaster"]; is {
+			keeps = slices.Contains([]string{"1", "yes", "y", "true", "t", "on"}, strings.ToLower(v))
+		}
+	}
+	return keeps
+}
+
+// assignments are the lines KEY=VALUE of a file, the last one of a key.
+func assignments(text string) map[string]string {
+	all := map[string]string{}
+	for line := range strings.Lines(text) {
+		if key, value, is := strings.Cut(strings.TrimSpace(line), "="); is {
+			all[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		}
+	}
+	return all
 }

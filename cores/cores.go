@@ -24,6 +24,14 @@ type Request struct {
 	Cores        []cpuset.Set // of all CPUs online, by core, those of lanes in force too
 	MemoryNodes  cpuset.Set   // NUMA nodes of the machine that have memory
 	VhostUser    *VhostUser   // of a lane whose workload speaks with a switch itself
+	Tap          *Tap         // of a lane whose workload is a virtual machine with a tap
+}
+
+// Tap is a virtual machine's device in the network namespace of its lane.
+type Tap struct {
+	Device, MAC string
+	MTU         int  // 0: what the guest has by itself
+	Vhost       bool // the host has /dev/vhost-net: its kernel moves the frames, not QEMU
 }
 
 // VhostUser is a socket on which a machine or a program in user space listens for its switch.

@@ -84,6 +84,19 @@ func TestOwnFunction(t *testing.T) {
 	}
 }
 
+// A tap is in the lane's namespace: QEMU is told, and libvirt, which would not find it, refused.
+func TestTap(t *testing.T) {
+	r := Request{Lane: plan.Lane{Name: "vm", CPUs: cpuset.Of(1)}, Housekeeping: cpuset.Of(0), Cores: []cpuset.Set{cpuset.MustParse("0-1")},
+		Tap: &Tap{"tap0", "02:15:00:00:00:01", 1400, true}}
+	const want = " -netdev tap,id=tap,ifname=tap0,script=no,downscript=no,vhost=on -device virtio-net-pci,netdev=tap,mac=02:15:00:00:00:01,host_mtu=1400\n"
+	if text, err := textFor("qemu", r); err != nil || !strings.Contains(text, want) {
+		t.Errorf("%s, %v", text, err)
+	}
+	if _, err := textFor("libvirt", r); err == nil || !strings.Contains(err.Error(), "expected isolane run") {
+		t.Error(err)
+	}
+}
+
 // What the application would not have is an error, and numbers that count from zero are places in the
 // cpuset that it has.
 func TestGranted(t *testing.T) {

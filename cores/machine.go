@@ -20,6 +20,11 @@ func (r Request) topology() (cpus []int, cores, threads int) {
 // libvirt writes elements of a domain (libvirt: Domain XML format, CPU tuning, NUMA node tuning). The
 // emulator's and the I/O threads stay on housekeeping.
 func libvirt(r Request) (string, error) {
+	if r.Tap != nil {
+		return "", fmt.Errorf("lane %s has its tap in its network namespace, in which libvirt starts no machines: "+
+			"expected isolane run with the options of isolane cores --for qemu, or another path or driver",
+			r.Lane.Name)
+	}
 	cpus, cores, threads := r.topology()
 	others, err := r.others()
 	if err != nil {
@@ -89,6 +94,14 @@ func qemu(r Request) (string, error) {
 	if v := r.VhostUser; v != nil {
 		fmt.Fprintf(&b, " -chardev socket,id=vhost,path=%s,server=on -netdev vhost-user,id=vhost,chardev=vhost"+
 			" -device virtio-net-pci,netdev=vhost,mac=%s,host_mtu=%d", v.Socket, v.MAC, v.MTU)
+	}
+	if t := r.Tap; t != nil {
+		fmt.Fprintf(&b, " -netdev tap,id=tap,ifname=%s,script=no,downscript=no,vhost=%s"+
+			" -device virtio-net-pci,netdev=tap,mac=%s",
+			t.Device, map[bool]string{true: "on", false: "off"}[t.Vhost], t.MAC)
+		if t.MTU > 0 {
+			fmt.Fprintf(&b, ",host_mtu=%d", t.MTU)
+		}
 	}
 	if address := r.Lane.OwnFunction(); address != "" {
 		fmt.Fprintf(&b, " -device vfio-pci,host=%s", address)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
@@ -77,6 +78,9 @@ func (l *Lanes) network(ctx context.Context, placed plan.Lane) (*NetworkStatus, 
 		s.Socket = v.Socket
 	} else if netpath.Namespaced(l.paths, placed.Spec.Network) {
 		s.Namespace, s.Interface = l.On(placed).Netns(), netpath.Device
+		if placed.Spec.Network.HasTap() {
+			s.Interface = netdev.Tap
+		}
 	} else {
 		s.PCI = placed.OwnFunction()
 	}

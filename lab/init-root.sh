@@ -7,11 +7,13 @@ if [ $$ = 1 ]; then
 	if grep -qw isolane.lab.init=systemd /proc/cmdline; then
 		mount -t tmpfs -o mode=755 run /run; mkdir -p /run/systemd/system/multi-user.target.wants
 		cd /run/systemd/system
-		# What is slow, and nobody's need. Without udev no device has a unit that a console could wait for.
+		# What is slow, and nobody's need but that of a script that unmasks it. Without udev no device has a unit that a
+		# console could wait for.
 		for unit in getty.target timers.target ldconfig.service kmod-static-nodes.service systemd-logind.service \
 			systemd-journal-catalog-update.service systemd-sysusers.service systemd-tmpfiles-setup.service \
 			systemd-tmpfiles-setup-dev.service systemd-tmpfiles-setup-dev-early.service systemd-update-done.service \
-			modprobe@configfs.service modprobe@efi_pstore.service modprobe@fuse.service sys-fs-fuse-connections.mount; do
+			modprobe@configfs.service modprobe@efi_pstore.service modprobe@fuse.service sys-fs-fuse-connections.mount \
+			systemd-udevd.service systemd-udevd-control.socket systemd-udevd-kernel.socket systemd-udev-trigger.service; do
 			ln -s /dev/null $unit
 		done
 		rm -rf /etc/systemd/system/*.wants # what packages have enabled: a script starts what it needs

@@ -142,9 +142,11 @@ func networkFields() []Field {
 		{Path: "spec.network.vfs", Form: "N", Min: 1, Max: 256, Default: "1 with path sriov",
 			Example: "2",
 			Meaning: "How many virtual functions the lane gets; only with path sriov, which gives 1 so far."},
-		{Path: "spec.network.driver", Form: "WORD", Values: []string{"vfio-pci"}, Default: "its own, for eth0",
-			Example: "vfio-pci", Meaning: "The driver of the virtual function, with path sriov: vfio-pci for a " +
-				"virtual machine, or a program in user space (DPDK), that has the function itself."},
+		{Path: "spec.network.driver", Form: "WORD", Values: []string{VFIO, Tap}, Example: "tap",
+			Default: "the kernel's: the workload has eth0",
+			Meaning: "How the workload has its device, where it is no network device. tap, for a " +
+				"virtual machine: tap0 in the namespace. vfio-pci, with path sriov: the virtual function itself, for " +
+				"a virtual machine or a program in user space (DPDK)."},
 		{Path: "spec.network.queues", Form: "N", Min: 1, Max: 1024, Default: "none", Example: "2",
 			Meaning: "How many interrupts of the device's queues go to the lane's CPUs."},
 	}

@@ -95,9 +95,18 @@ type Network struct {
 	Rate   quantity.BitRate `json:"rate,omitempty"`
 	VLAN   VLAN             `json:"vlan,omitzero"`
 	VFs    int              `json:"vfs,omitempty"`    // virtual functions of the device; 0: those of the path
-	Driver string           `json:"driver,omitempty"` // vfio-pci: the workload drives its function itself
+	Driver string           `json:"driver,omitempty"` // VFIO or Tap; "": the workload has a network device
 	Queues int              `json:"queues,omitempty"` // interrupts of the device that the lane's CPUs handle
 }
+
+// What a Network has as Driver.
+const (
+	VFIO = "vfio-pci" // the workload drives its virtual function itself
+	Tap  = "tap"      // the workload is a virtual machine, with a tap device
+)
+
+// HasTap says whether the workload is a virtual machine with a tap device.
+func (n Network) HasTap() bool { return n.Driver == Tap }
 
 // VLAN are the tags on the wire; 0 is none.
 type VLAN struct {

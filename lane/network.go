@@ -68,6 +68,9 @@ func (s Spec) validateNetwork() error {
 		return wrong("spec.network.vlan.outer", "expected spec.network.device too, the uplink that carries tags")
 	case n.Rate > 0 && n.Rate < minRate:
 		return wrong("spec.network.rate", "%s: expected at least %s", n.Rate, quantity.BitRate(minRate))
+	case n.HasTap() && len(n.Gateways) > 0:
+		return wrong("spec.network.gateways", "with driver tap the virtual machine makes its own routes: "+
+			"expected none")
 	case n.Queues > 0 && n.Device == "":
 		return wrong("spec.network.queues", "expected spec.network.device too, whose queues they are")
 	}

@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
@@ -100,6 +101,9 @@ func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []stri
 	env, err := environment(l.o.root, lane)
 	if v, is := netpath.VhostUserOf(l.o.Paths, netpath.Of(l.o.root, name, lane.Spec.Network)); is {
 		env = append(env, "ISOLANE_VHOST_SOCKET="+v.Socket, "ISOLANE_MAC="+v.MAC, fmt.Sprint("ISOLANE_MTU=", v.MTU))
+	}
+	if n := lane.Spec.Network; n.HasTap() {
+		env = append(env, "ISOLANE_TAP="+netdev.Tap, "ISOLANE_MAC="+netpath.Of(l.o.root, name, n).MAC)
 	}
 	if address := lane.OwnFunction(); address != "" {
 		group, gerr := fs.ReadLink(l.o.root, "sys/bus/pci/devices/"+address+"/iommu_group")

@@ -65,7 +65,9 @@ func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 			"spec.network.path")
 	case p != nil && n.VFs > 0 && Functions(paths, n) == 0:
 		err = fmt.Errorf("spec.network.vfs: path %s has no virtual functions: expected none", n.Path)
-	case p != nil && n.Driver != "" && Functions(paths, n) == 0, auto && n.Driver != "":
+	case n.HasTap() && vhost:
+		err = fmt.Errorf("spec.network.driver: with path %s the workload speaks vhost-user: expected none", n.Path)
+	case p != nil && n.Driver == lane.VFIO && Functions(paths, n) == 0, auto && n.Driver == lane.VFIO:
 		err = fmt.Errorf("spec.network.driver: path %s gives no virtual function to drive: expected path sriov",
 			n.Path)
 	case p != nil && vhost && len(spec.Memory.Hugepages) == 0:

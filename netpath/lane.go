@@ -111,7 +111,7 @@ func LinkLocal(mac net.HardwareAddr) netip.Addr {
 
 // PossibleRate says why what a lane sends cannot be limited on this host.
 func PossibleRate(l Lane) error {
-	if l.Rate == 0 || l.Driver != "" { // the card does it
+	if l.Rate == 0 || l.Driver == lane.VFIO { // the card does it
 		return nil
 	}
 	if err := netdev.CanShape(); err != nil {
@@ -122,7 +122,10 @@ func PossibleRate(l Lane) error {
 
 // Inside is the device of the lane in its namespace.
 func (l Lane) Inside() *netdev.Peer {
-	p := &netdev.Peer{Netns: l.Netns(), Name: Device, MAC: l.MAC, MTU: l.MTU}
+	p := &netdev.Peer{Netns: l.Netns(), Name: Device, MAC: l.MAC, MTU: l.MTU, Bare: l.HasTap()}
+	if p.Bare { // they are the virtual machine's
+		return p
+	}
 	for _, a := range l.Addresses {
 		p.Addresses = append(p.Addresses, a.Prefix)
 	}
@@ -142,6 +145,9 @@ func (l Lane) Steps(name string, link netdev.Link) ([]journal.Step, error) {
 // StepsWith are those of Steps with another step that makes the device.
 func (l Lane) StepsWith(device journal.Step) []journal.Step {
 	steps := []journal.Step{namespace(l.Netns(), l.Workload), device}
+	if l.HasTap() {
+		steps = append(steps, netdev.TapStep(l.Netns(), Device))
+	}
 	if l.Rate > 0 {
 		steps = append(steps, netdev.RateStep(l.Netns(), Device, l.Rate))
 	}

@@ -40,5 +40,5 @@ func VhostUserOf(paths []Path, l Lane) (VhostUser, bool) {
 // have without one.
 func Namespaced(paths []Path, n lane.Network) bool {
 	_, speaks := VhostUserOf(paths, Lane{Network: n})
-	return n.Path != "" && n.Driver == "" && !speaks
+	return n.Path != "" && n.Driver != lane.VFIO && !speaks
 }

@@ -66,7 +66,7 @@ func (l Lane) HasFunction(address string) bool {
 // does not, or nobody has made the function yet.
 func (l Lane) OwnFunction() string {
 	for _, d := range l.Devices {
-		if l.Spec.Network.Driver != "" && len(d.Virtual) > 0 {
+		if l.Spec.Network.Driver == lane.VFIO && len(d.Virtual) > 0 {
 			return d.Virtual[0]
 		}
 	}

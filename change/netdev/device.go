@@ -132,6 +132,9 @@ func (l Link) rename(target string) error {
 	return h.LinkSetName(made, l.Peer.Name)
 }
 
+// unspoken has the kernel give a device no IPv6 address of its own.
+const unspoken = nl.IN6_ADDR_GEN_MODE_NONE
+
 func (l Link) configurePort(name string) error {
 	h, port, err := Find("", name)
 	if err != nil || port == nil {
@@ -139,7 +142,7 @@ func (l Link) configurePort(name string) error {
 	}
 	defer h.Close()
 	// A host-side port is no address of the host: without this the kernel gives it one and talks.
-	if err = h.LinkSetIP6AddrGenMode(port, nl.IN6_ADDR_GEN_MODE_NONE); err != nil {
+	if err = h.LinkSetIP6AddrGenMode(port, unspoken); err != nil {
 		return err
 	}
 	if err = offloads("", name, l.GRO, l.WireFrames); err != nil {
@@ -185,6 +188,11 @@ func (p Peer) Configure() error {
 	defer h.Close()
 	if err = offloads(p.Netns, p.Name, p.GRO, p.WireFrames); err != nil {
 		return err
+	}
+	if p.Bare {
+		if err = errors.Join(h.LinkSetIP6AddrGenMode(l, unspoken), h.LinkSetAllmulticastOn(l)); err != nil {
+			return err
+		}
 	}
 	if mac, merr := net.ParseMAC(p.MAC); merr == nil && mac.String() != l.Attrs().HardwareAddr.String() {
 		if err = h.LinkSetHardwareAddr(l, mac); err != nil {
@@ -251,6 +259,9 @@ func (p Peer) Differs() (what []string, err error) {
 	a := l.Attrs()
 	if a.Flags&net.FlagUp == 0 {
 		what = append(what, p.Name+" is down")
+	}
+	if p.Bare && a.RawFlags&unix.IFF_ALLMULTI == 0 {
+		what = append(what, p.Name+" does not receive all multicast frames")
 	}
 	if a.HardwareAddr.String() != p.MAC {
 		what = append(what, "address "+a.HardwareAddr.String())

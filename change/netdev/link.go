@@ -56,6 +56,7 @@ type Peer struct {
 	MTU        int            `json:"mtu,omitempty"`      // 0: the kernel's, 1500 or that of the parent
 	GRO        bool           `json:"gro,omitempty"`      // as of a Link
 	WireFrames bool           `json:"wireFrames"`         // as of a Link
+	Bare       bool           `json:"bare,omitempty"`     // it says nothing itself: its frames are a machine's
 }
 
 // LinkStep is the step that makes the device name.

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/boot"
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/cores"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/draw"
@@ -134,6 +136,11 @@ func coresCommand() *cobra.Command {
 				Cores: h.CoresOf(h.Online()), MemoryNodes: h.MemoryNodes()}
 			if v, is := netpath.VhostUserOf(paths(), netpath.Of(root, placed.Name, placed.Spec.Network)); is {
 				r.VhostUser = (*cores.VhostUser)(&v)
+			}
+			if n := placed.Spec.Network; n.HasTap() {
+				_, missing := fs.Stat(root, "dev/vhost-net")
+				r.Tap = &cores.Tap{Device: netdev.Tap, MAC: netpath.Of(root, placed.Name, n).MAC, MTU: n.MTU,
+					Vhost: missing == nil}
 			}
 			d, err := cores.New(app, r)
 			return out.print(cmd, d, usage(err))

@@ -5,6 +5,7 @@ go 1.26.8
 require isolane.dev/isolane v0.0.0
 
 require (
+	github.com/cilium/ebpf v0.22.0 // indirect
 	github.com/vishvananda/netlink v1.3.1 // indirect
 	github.com/vishvananda/netns v0.0.5 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect

@@ -44,7 +44,7 @@ func (Path) Declared(n lane.Network) error {
 		return errors.New("spec.network.queues: with path sriov all interrupts of the lane's virtual function go " +
 			"to its CPUs: expected none")
 	}
-	if err := declaredOwn(n); n.Driver != "" && err != nil {
+	if err := declaredOwn(n); n.Driver == lane.VFIO && err != nil {
 		return err
 	}
 	return netpath.AnySource(n)
@@ -72,7 +72,7 @@ func (Path) Possible(l netpath.Lane) error {
 		return fmt.Errorf("spec.network.device: %s has no virtual functions (%s): expected a card with SR-IOV, "+
 			"switched on in the firmware, or path bridge", l.Device, c.file("sriov_totalvfs"))
 	}
-	if l.Driver != "" {
+	if l.Driver == lane.VFIO {
 		if err = possibleOwn(os.DirFS("/"), l.Device, append(c.functions(), c.address)); err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 			want.Proto = unix.ETH_P_8021Q
 		}
 		inside := l.Inside()
-		if l.Driver != "" {
+		if l.Driver == lane.VFIO {
 			inside, want.Rate = &netdev.Peer{Netns: inside.Netns}, uint32(l.Rate/mbit)
 		}
 		value, err := json.Marshal(function{Lane: inside, Settings: want})
@@ -147,7 +147,7 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 		}
 		step := journal.Step{Kind: KindFunction, After: string(value),
 			Target: target{f.Card, f.Number, l.Netns()}.String()}
-		if l.Driver == "" {
+		if l.Driver != lane.VFIO {
 			steps = append(steps, l.StepsWith(step)...)
 		} else {
 			steps = append(steps, step, journal.Step{Kind: KindDriver, Target: step.Target,

@@ -1,0 +1,266 @@
+package netdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/journal"
+)
+
+// KindTap is a tap device, for a virtual machine, that has all frames of another device in its namespace: a
+// program at the ingress of each hands them to the other one (tc-bpf(8)). The target is NAMESPACE:DEVICE, the
+// values are the tap's name, or "" for none.
+const KindTap = "tap"
+
+// Tap is the name of the tap device in a namespace.
+const Tap = "tap0"
+
+// TapStep is the step that gives a device in a namespace its tap. It has the MTU of the device.
+func TapStep(netns, device string) journal.Step {
+	return journal.Step{Kind: KindTap, Target: netns + ":" + device, After: Tap}
+}
+
+type tap struct{}
+
+// unmarked is what a crash leaves, or somebody else's.
+const unmarked = "a device of that name that isolane did not make"
+
+func (tap) Check(s journal.Step) error {
+	netns, device, _ := strings.Cut(s.Target, ":")
+	err := errors.Join(CheckName(netns), CheckDevice(device))
+	for _, value := range []string{s.Before, s.After} {
+		if value != "" && value != Tap && value != unmarked {
+			err = errors.Join(err, fmt.Errorf("tap %s: %q: expected %s", s.Target, value, Tap))
+		}
+	}
+	return err
+}
+
+// ends are the tap and the device whose frames it has; nil where there is none.
+type ends struct {
+	*netlink.Handle
+	tap, device netlink.Link
+}
+
+// open finds the ends of a target, which the caller closes; nil: there is no such namespace.
+func (tap) open(target string) (*ends, error) {
+	netns, device, _ := strings.Cut(target, ":")
+	h, err := Open(netns)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	e := &ends{Handle: h}
+	for name, l := range map[string]*netlink.Link{Tap: &e.tap, device: &e.device} {
+		*l, err = h.LinkByName(name)
+		if errors.As(err, &netlink.LinkNotFoundError{}) {
+			*l, err = nil, nil
+		}
+		if err != nil {
+			h.Close()
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+func (o tap) Read(_ context.Context, s journal.Step) (string, error) {
+	e, err := o.open(s.Target)
+	if e == nil || err != nil {
+		return "", err
+	}
+	defer e.Close()
+	switch {
+	case e.tap == nil:
+		return "", nil
+	case e.tap.Attrs().Group != mark(s.Target):
+		return unmarked, nil
+	}
+	return Tap, nil
+}
+
+// MayOverwrite says that what a crash has left is ours: Write makes none where there is one.
+func (tap) MayOverwrite(_ journal.Step, now string) bool { return now == unmarked }
+
+// InForce says whether each of both has the other's frames.
+func (o tap) InForce(ctx context.Context, s journal.Step) (bool, error) {
+	now, err := o.Read(ctx, s)
+	if now != s.After || now == "" || err != nil {
+		return now == s.After, err
+	}
+	e, err := o.open(s.Target)
+	if e == nil || err != nil {
+		return false, err
+	}
+	defer e.Close()
+	what, err := e.differs()
+	return what == "" && err == nil, err
+}
+
+// differs says what of the tap is not as it was made.
+func (e *ends) differs() (string, error) {
+	if e.device == nil || e.tap == nil {
+		return "none", nil
+	}
+	var what []string
+	if mtu := e.tap.Attrs().MTU; mtu != e.device.Attrs().MTU {
+		what = append(what, fmt.Sprint("mtu ", mtu))
+	}
+	if e.tap.Attrs().Flags&net.FlagUp == 0 {
+		what = append(what, Tap+" is down")
+	}
+	for _, way := range [][2]netlink.Link{{e.device, e.tap}, {e.tap, e.device}} {
+		handed, err := e.handed(way[0], way[1])
+		if err != nil {
+			return "", err
+		}
+		if !handed {
+			what = append(what, way[0].Attrs().Name+" hands on nothing")
+		}
+	}
+	return strings.Join(what, ", "), nil
+}
+
+// handing is the name of the filter that hands frames to a device.
+func handing(to netlink.Link) string { return fmt.Sprint("isolane-to-", to.Attrs().Index) }
+
+// handed says whether the frames that enter a device go to another one.
+func (e *ends) handed(from, to netlink.Link) (bool, error) {
+	filters, err := e.FilterList(from, netlink.HANDLE_MIN_INGRESS)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // there is no clsact
+		return false, nil
+	}
+	for _, f := range filters {
+		if b, is := f.(*netlink.BpfFilter); is && b.Name == handing(to) {
+			return true, err
+		}
+	}
+	return false, err
+}
+
+// hand has the frames that enter a device leave by another one (bpf-helpers(7), bpf_redirect).
+func (e *ends) hand(from, to netlink.Link) error {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R1, int32(to.Attrs().Index)), asm.Mov.Imm(asm.R2, 0),
+			asm.FnRedirect.Call(), asm.Return()}})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	index := from.Attrs().Index
+	hook := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index,
+		Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+	if err = e.QdiscReplace(hook); err != nil {
+		return fmt.Errorf("clsact: %w", err)
+	}
+	return e.FilterReplace(&netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: index,
+		Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL},
+		Fd: p.FD(), Name: handing(to), DirectAction: true})
+}
+
+func (o tap) Write(_ context.Context, s journal.Step, value string) error {
+	e, err := o.open(s.Target)
+	if e == nil || err != nil {
+		return err
+	}
+	defer e.Close()
+	switch {
+	case value == "" && e.tap == nil:
+		return nil
+	case value == "":
+		return e.LinkDel(e.tap)
+	case e.device == nil:
+		return fs.ErrNotExist
+	case e.tap == nil:
+		if e.tap, err = e.makeTap(s.Target); err != nil {
+			return err
+		}
+	case e.tap.Attrs().Group != mark(s.Target):
+		return errors.New("there is already " + unmarked)
+	}
+	if err = setMTU(e.Handle, e.tap, e.device.Attrs().MTU); err == nil {
+		err = e.LinkSetUp(e.tap)
+	}
+	for _, way := range [][2]netlink.Link{{e.device, e.tap}, {e.tap, e.device}} {
+		if err == nil {
+			err = e.hand(way[0], way[1])
+		}
+	}
+	return err
+}
+
+// makeTap makes the tap, which stays while nobody has it open (tun(4)). A machine in the namespace may open
+// it, whoever it runs as.
+func (e *ends) makeTap(target string) (netlink.Link, error) {
+	netns, _, _ := strings.Cut(target, ":")
+	err := In(netns, func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = Tap
+		return netlink.LinkAdd(&netlink.Tuntap{LinkAttrs: attrs, Mode: netlink.TUNTAP_MODE_TAP,
+			Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR})
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("/dev/net/tun: expected it, modprobe tun brings it: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l, err := e.LinkByName(Tap)
+	if err == nil {
+		err = e.LinkSetIP6AddrGenMode(l, unspoken)
+	}
+	if err == nil {
+		err = e.LinkSetGroup(l, int(mark(target))) // last: with it the tap is ours
+	}
+	return l, err
+}
+
+// Name says what it is.
+func (tap) Name(s journal.Step) string {
+	netns, _, _ := strings.Cut(s.Target, ":")
+	return "device " + Tap + " in " + netns
+}
+
+// Describe says whose frames it has.
+func (o tap) Describe(s journal.Step) (name, from, to string) {
+	_, device, _ := strings.Cut(s.Target, ":")
+	text := func(value string) string {
+		if value == Tap {
+			return "tap, with the frames of " + device
+		}
+		return value
+	}
+	return o.Name(s), text(s.Before), text(s.After)
+}
+
+// DescribeDrift says what is no longer as it was made.
+func (o tap) DescribeDrift(s journal.Step) (expected, found string) {
+	_, found, expected = o.Describe(s)
+	if e, err := o.open(s.Target); e != nil && err == nil && s.Before == s.After {
+		defer e.Close()
+		found, _ = e.differs()
+	}
+	return expected, found
+}
+
+// Shell is ip-tuntap(8); the programs are short enough to be told.
+func (tap) Shell(s journal.Step) string {
+	netns, device, _ := strings.Cut(s.Target, ":")
+	if s.After == "" {
+		return fmt.Sprintf("ip -n %s link del %s", netns, Tap)
+	}
+	return fmt.Sprintf("ip netns exec %s ip tuntap add %s mode tap vnet_hdr && ip -n %[1]s link set %[2]s up "+
+		"# and by clsact of each bpf_redirect(): what enters %[2]s leaves by %[3]s, and what enters %[3]s by %[2]s",
+		netns, Tap, device)
+}

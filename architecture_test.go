@@ -54,7 +54,7 @@ func imports() map[string][]string {
 		"change/netdev":   {"host/task", "journal", "quantity"},
 		"netpath":         {"change", "change/netdev", "host", "journal", "lane", "plan"},
 		"netpath/*":       {"change/netdev", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan"},
-		"runtime/process": {"cpuset", "host", "host/task", "sched"},
+		"runtime/process": {"cpuset", "host", "host/mount", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal",
 			"knob", "plan"},
 		"runtime/guest":  {"cpuset", "host", "host/task"},
@@ -143,12 +143,12 @@ lab/cmd/isolane-lab    400        0
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
 lanes                 1650       30  running containers get the path
-netpath               1050       35  a lane of VPP
+netpath               1100       35  a lane of VPP
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5
 netpath/ovs           1600       10  a running workload's namespace
-netpath/sriov         1100        5  a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups
+netpath/sriov         1150        5  a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups
 netpath/vpp            900       10  path vpp, and VPP in a lane
 noise                  100        5
 plan                   450       20
@@ -166,7 +166,7 @@ probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 3250       25  the wire to the outside client
+prove                 3300       25  the wire to the outside client
 prove/layout           250       10  loads as shares of a measured capacity
 prove/scenario        1450       21  budget of steal
 prove/search           400       10  searches beside the cells
@@ -179,7 +179,7 @@ report/figures        2300       35  searches beside the cells
 report/format          150       10  numbers and units, which figures, page and plots print
 results                900       70  loads as shares of a measured capacity
 runtime/guest          900       15  the real-time and the web case study, exports, compare
-runtime/process        500       15  a command in the foreground, what needs capabilities
+runtime/process        600       15  a command in the foreground, what needs capabilities
 runtime/running       1000       10
 runtime/spread         100        5
 scenarios               50        5

@@ -68,10 +68,10 @@ func TestWrite(t *testing.T) {
 	golden.Check(t, "testdata/all.txt", []byte(b.String()))
 }
 
-// A function that the workload drives itself is named to those that can.
-func TestOwnFunction(t *testing.T) {
-	l := plan.Lane{Name: "a", CPUs: cpuset.Of(1), Devices: []plan.Device{{Address: "0000:31:00.0", VFs: []int{3}, Virtual: []string{"0000:31:11.4"}}}}
-	for app, want := range map[string]string{"dpdk": " -a 0000:31:11.4\n", "qemu": " -device vfio-pci,host=0000:31:11.4\n",
+// Functions that the workload drives itself are named to those that can.
+func TestOwnFunctions(t *testing.T) {
+	l := plan.Lane{Name: "a", CPUs: cpuset.Of(1), Devices: []plan.Device{{Address: "0000:31:00.0", VFs: []int{2, 3}, Virtual: []string{"0000:31:11.2", "0000:31:11.4"}}}}
+	for app, want := range map[string]string{"dpdk": " -a 0000:31:11.2 -a 0000:31:11.4\n", "qemu": ".2 -device vfio-pci,host=0000:31:11.4\n",
 		"libvirt": "<address domain='0x0000' bus='0x31' slot='0x11' function='0x4'/>"} {
 		r := Request{Lane: l, Housekeeping: cpuset.Of(0), Cores: []cpuset.Set{cpuset.MustParse("0-1")}}
 		if text, err := textFor(app, r); err != nil || strings.Contains(text, want) {

@@ -29,7 +29,7 @@ func dpdk(r Request) (string, error) {
 	if len(r.Lane.Hugepages) > 0 {
 		args = append(args, "--socket-mem "+r.memoryByNode())
 	}
-	if vf := r.Lane.OwnFunction(); vf != "" {
+	for _, vf := range r.Lane.OwnFunctions() {
 		args = append(args, "-a "+vf)
 	}
 	if v := r.VhostUser; v != nil { // which takes memory in eight pieces at most

@@ -59,7 +59,7 @@ func libvirt(r Request) (string, error) {
 			"    <source type='unix' path='%s' mode='server'/>\n    <model type='virtio'/>\n    <mtu size='%d'/>\n"+
 			"  </interface>\n</devices>\n", v.MAC, v.Socket, v.MTU)
 	}
-	if address := r.Lane.OwnFunction(); address != "" { // on its driver already
+	for _, address := range r.Lane.OwnFunctions() { // on its driver already
 		var domain, bus, slot, function uint
 		if _, err = fmt.Sscanf(address, "%x:%x:%x.%x", &domain, &bus, &slot, &function); err != nil {
 			return "", fmt.Errorf("%q: expected a PCI address: %w", address, err)
@@ -103,7 +103,7 @@ func qemu(r Request) (string, error) {
 			fmt.Fprintf(&b, ",host_mtu=%d", t.MTU)
 		}
 	}
-	if address := r.Lane.OwnFunction(); address != "" {
+	for _, address := range r.Lane.OwnFunctions() {
 		fmt.Fprintf(&b, " -device vfio-pci,host=%s", address)
 	}
 	b.WriteString("\n")

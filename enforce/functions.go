@@ -53,23 +53,23 @@ func (l *Lanes) freeFunctions(h host.Host, name, card string, chosen []lane.Lane
 	return free
 }
 
-// function is the virtual function of a lane; the zero one where it has none.
-func function(h host.Host, placed plan.Lane) netpath.Function {
+// functions are the virtual functions of a lane; the zero value where it has none.
+func functions(h host.Host, placed plan.Lane) netpath.PlacedFunctions {
 	for _, d := range placed.Devices {
 		if len(d.VFs) == 0 {
 			continue
 		}
-		f := netpath.Function{Card: d.Address, Number: d.VFs[0], Pool: d.VFs[0] + 1}
+		f := netpath.PlacedFunctions{Card: d.Address, Numbers: d.VFs, Pool: slices.Max(d.VFs) + 1}
 		if s := device(h, d.Address).SRIOV; s != nil {
 			f.Pool = max(f.Pool, s.Pool())
 		}
 		return f
 	}
-	return netpath.Function{}
+	return netpath.PlacedFunctions{}
 }
 
 func hasFunctions(p plan.Placement) bool {
-	return slices.ContainsFunc(p.Lanes, func(l plan.Lane) bool { return function(host.Host{}, l).Card != "" })
+	return slices.ContainsFunc(p.Lanes, func(l plan.Lane) bool { return functions(host.Host{}, l).Card != "" })
 }
 
 // withFunctions is a placement with the addresses and interrupts of virtual functions that the host has now:
@@ -77,7 +77,7 @@ func hasFunctions(p plan.Placement) bool {
 func withFunctions(h host.Host, p plan.Placement) plan.Placement {
 	p.Lanes = slices.Clone(p.Lanes)
 	for i, l := range p.Lanes {
-		if function(h, l).Card == "" {
+		if functions(h, l).Card == "" {
 			continue
 		}
 		l.Devices, l.Interrupts = slices.Clone(l.Devices), nil

@@ -60,7 +60,7 @@ type NetworkStatus struct {
 	Namespace string           `json:"namespace,omitempty"` // of the workload, by its name for ip-netns(8)
 	Interface string           `json:"interface,omitempty"` // the device in it
 	Socket    string           `json:"socket,omitempty"`    // or where the workload speaks vhost-user
-	PCI       string           `json:"pci,omitempty"`       // or the function that the workload drives itself
+	PCI       []string         `json:"pci,omitempty"`       // or the functions that the workload drives itself
 	Traffic   *netpath.Traffic `json:"traffic,omitempty"`
 }
 
@@ -82,7 +82,7 @@ func (l *Lanes) network(ctx context.Context, placed plan.Lane) (*NetworkStatus, 
 			s.Interface = netdev.Tap
 		}
 	} else {
-		s.PCI = placed.OwnFunction()
+		s.PCI = placed.OwnFunctions()
 	}
 	return s, err
 }
@@ -95,7 +95,7 @@ func (l *Lanes) Traffic(ctx context.Context, placed plan.Lane) (*netpath.Traffic
 // On is a lane as its path sees it.
 func (l *Lanes) On(placed plan.Lane) netpath.Lane {
 	on := netpath.Of(l.root, placed.Name, placed.Spec.Network)
-	on.Function, on.Workload = function(host.Host{}, placed), l.Netns(placed.Name)
+	on.Functions, on.Workload = functions(host.Host{}, placed), l.Netns(placed.Name)
 	return on
 }
 

@@ -141,7 +141,8 @@ func networkFields() []Field {
 			Meaning: "The second tag (QinQ)."},
 		{Path: "spec.network.vfs", Form: "N", Min: 1, Max: 256, Default: "1 with path sriov",
 			Example: "2",
-			Meaning: "How many virtual functions the lane gets; only with path sriov, which gives 1 so far."},
+			Meaning: "How many virtual functions of the device the lane gets, only with path sriov: eth0 with the " +
+				"lane's addresses, and eth1 and so on without; with driver vfio-pci all as they are."},
 		{Path: "spec.network.driver", Form: "WORD", Values: []string{VFIO, Tap}, Example: "tap",
 			Default: "the kernel's: the workload has eth0",
 			Meaning: "How the workload has its device, where it is no network device. tap, for a " +

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path"
 	"slices"
+	"strings"
 
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/enforce"
@@ -105,11 +106,17 @@ func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []stri
 	if n := lane.Spec.Network; n.HasTap() {
 		env = append(env, "ISOLANE_TAP="+netdev.Tap, "ISOLANE_MAC="+netpath.Of(l.o.root, name, n).MAC)
 	}
-	if address := lane.OwnFunction(); address != "" {
-		group, gerr := fs.ReadLink(l.o.root, "sys/bus/pci/devices/"+address+"/iommu_group")
-		err = errors.Join(err, gerr)
-		env = append(env, "ISOLANE_PCI="+address, "ISOLANE_VFIO_GROUP=/dev/vfio/"+path.Base(group),
-			"ISOLANE_MAC="+netpath.Of(l.o.root, name, lane.Spec.Network).MAC)
+	if addresses := lane.OwnFunctions(); len(addresses) > 0 {
+		var groups, macs []string
+		for i, address := range addresses {
+			group, gerr := fs.ReadLink(l.o.root, "sys/bus/pci/devices/"+address+"/iommu_group")
+			err = errors.Join(err, gerr)
+			groups = append(groups, "/dev/vfio/"+path.Base(group))
+			macs = append(macs, netpath.Of(l.o.root, name, lane.Spec.Network).FunctionMAC(i))
+		}
+		for variable, list := range map[string][]string{"PCI": addresses, "VFIO_GROUP": groups, "MAC": macs} {
+			env = append(env, "ISOLANE_"+variable+"="+strings.Join(list, ","))
+		}
 	}
 	return in, env, err
 }

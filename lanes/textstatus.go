@@ -84,8 +84,8 @@ func networkText(n enforce.NetworkStatus) string {
 	}
 	if n.Socket != "" {
 		text += ", vhost-user at " + n.Socket
-	} else if n.PCI != "" {
-		text += ", virtual function " + n.PCI + " on " + n.Driver
+	} else if len(n.PCI) > 0 {
+		text += ", virtual function " + strings.Join(n.PCI, ", ") + " on " + n.Driver
 	} else {
 		text += fmt.Sprintf(", %s in namespace %s", n.Interface, n.Namespace)
 	}
@@ -97,7 +97,7 @@ func networkText(n enforce.NetworkStatus) string {
 		if t.Refused > 0 {
 			text += fmt.Sprintf(", %d refused because the lane may not send them", t.Refused)
 		}
-	} else if n.PCI != "" {
+	} else if len(n.PCI) > 0 {
 		text += ", packets: none that the card has counted"
 	}
 	return text

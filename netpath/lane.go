@@ -30,17 +30,17 @@ type Lane struct {
 	// "" where only lanes of this host reach each other.
 	Uplink string
 	lane.Network
-	Function Function // of a Functional path, where the lane is placed
+	Functions PlacedFunctions // of a Functional path, where the lane is placed
 	// Workload is the network namespace of a workload that ran already, as netdev.OfProcess; "" where the lane
 	// has one of its own.
 	Workload string
 }
 
-// Function is the virtual function that a lane has.
-type Function struct {
-	Card   string // PCI address of the physical function
-	Number int    // on the card, from 0
-	Pool   int    // how many the card is to have
+// PlacedFunctions are the virtual functions that a lane has.
+type PlacedFunctions struct {
+	Card    string // PCI address of the physical function
+	Numbers []int  // on the card, from 0; the first is the lane's Device
+	Pool    int    // how many the card is to have
 }
 
 // Of returns what a path is to bring to a lane of the machine that root shows.
@@ -99,8 +99,21 @@ func mac(root fs.FS, of string) string {
 			break
 		}
 	}
-	d := Digest("mac", machine, of)
+	return localMAC("mac", machine, of)
+}
+
+// localMAC is an address of nobody's block (IEEE 802, locally administered).
+func localMAC(of ...string) string {
+	d := Digest(of...)
 	return fmt.Sprintf("02:15:%s:%s:%s:%s", d[0:2], d[2:4], d[4:6], d[6:8])
+}
+
+// FunctionMAC is the MAC address of one of the lane's virtual functions; the first has the lane's.
+func (l Lane) FunctionMAC(i int) string {
+	if i == 0 {
+		return l.MAC
+	}
+	return localMAC("mac", l.MAC, fmt.Sprint(i))
 }
 
 // LinkLocal is the IPv6 address that the kernel makes of a MAC address of six bytes (RFC 4291, appendix A).

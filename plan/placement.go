@@ -62,15 +62,15 @@ func (l Lane) HasFunction(address string) bool {
 	return slices.ContainsFunc(l.Devices, func(d Device) bool { return slices.Contains(d.Virtual, address) })
 }
 
-// OwnFunction is the PCI address of the virtual function that the lane's workload drives itself; "" where it
-// does not, or nobody has made the function yet.
-func (l Lane) OwnFunction() string {
-	for _, d := range l.Devices {
-		if l.Spec.Network.Driver == lane.VFIO && len(d.Virtual) > 0 {
-			return d.Virtual[0]
+// OwnFunctions are the PCI addresses of the virtual functions that the lane's workload drives itself; none
+// where it does not, or nobody has made them yet.
+func (l Lane) OwnFunctions() (addresses []string) {
+	if l.Spec.Network.Driver == lane.VFIO {
+		for _, d := range l.Devices {
+			addresses = append(addresses, d.Virtual...)
 		}
 	}
-	return ""
+	return addresses
 }
 
 // Memory is an amount on one node.

@@ -105,6 +105,9 @@ func (r *runner) notes() (notes []string) {
 	default:
 		notes = append(notes, fmt.Sprintf("The probes' packets took a path made as the lane's own (%s, with its "+
 			"rate), from a wire within this host: the uplink itself is not in the figures.", n.Path))
+		if n.HasTap() {
+			notes = append(notes, "Nor are its tap and the virtual machine: the probes' servers ran on the host.")
+		}
 	}
 	if r.inForce.Processes == 0 {
 		return notes

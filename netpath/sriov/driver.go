@@ -238,21 +238,28 @@ func (driverOp) Shell(s journal.Step) string {
 		address, dir, want.override, drivers, want.driver)
 }
 
-// Traffic is what the card has counted of a lane's function, whose driver may count nothing: then nil.
+// Traffic is what the card has counted of a lane's functions, whose driver may count nothing: then nil.
 func (Path) Traffic(_ context.Context, l netpath.Lane) (*netpath.Traffic, error) {
-	a, err := find(target{l.Function.Card, l.Function.Number, l.Netns()}.String())
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil
+	var sum netpath.Traffic
+	for _, number := range l.Functions.Numbers {
+		a, err := find(target{l.Functions.Card, number, l.Netns()}.String())
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				err = nil
+			}
+			return nil, err
 		}
-		return nil, err
-	}
-	defer a.h.Close()
-	for _, vf := range a.pf.Attrs().Vfs {
-		if vf.ID == a.number && vf.RxPackets+vf.TxPackets+vf.RxDropped+vf.TxDropped > 0 {
-			return &netpath.Traffic{Received: vf.RxPackets, Sent: vf.TxPackets,
-				Dropped: vf.RxDropped + vf.TxDropped}, nil
+		a.h.Close()
+		for _, vf := range a.pf.Attrs().Vfs {
+			if vf.ID == a.number {
+				sum.Received += vf.RxPackets
+				sum.Sent += vf.TxPackets
+				sum.Dropped += vf.RxDropped + vf.TxDropped
+			}
 		}
 	}
-	return nil, nil
+	if sum == (netpath.Traffic{}) {
+		return nil, nil
+	}
+	return &sum, nil
 }

@@ -77,7 +77,7 @@ func parseTarget(text string) (t target, err error) {
 
 // mark is the name of the lane's device on the host while it is on its way back.
 func (t target) mark() string {
-	return netpath.DeviceName("isls-", strings.TrimPrefix(t.netns, "isolane-"))
+	return netpath.DeviceName("isls-", fmt.Sprintf("%s.%d", strings.TrimPrefix(t.netns, "isolane-"), t.number))
 }
 
 func parse(value string) (f function, err error) {

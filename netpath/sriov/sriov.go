@@ -27,7 +27,7 @@ type Path struct{}
 func (Path) Name() string { return "sriov" }
 
 // Functions is how many virtual functions a lane has.
-func (Path) Functions(lane.Network) int { return 1 }
+func (Path) Functions(n lane.Network) int { return max(1, n.VFs) }
 
 // Declared says what of a declaration cannot be.
 func (Path) Declared(n lane.Network) error {
@@ -37,9 +37,12 @@ func (Path) Declared(n lane.Network) error {
 	case n.VLAN.Inner > 0:
 		return errors.New("spec.network.vlan.inner: path sriov has the card put one tag on: expected path " +
 			"bridge, macvlan or ovs for two")
-	case n.VFs > 1:
-		return fmt.Errorf("spec.network.vfs: %d: path sriov gives a lane one virtual function so far: expected 1",
+	case n.VFs > 1 && n.HasTap():
+		return fmt.Errorf("spec.network.vfs: %d: with driver tap a lane has one virtual function: expected 1",
 			n.VFs)
+	case n.VFs > 1 && n.Rate > 0:
+		return fmt.Errorf("spec.network.rate: it is that of one device, and the lane has %d virtual functions: "+
+			"expected none, or vfs 1", n.VFs)
 	case n.Queues > 0:
 		return errors.New("spec.network.queues: with path sriov all interrupts of the lane's virtual function go " +
 			"to its CPUs: expected none")
@@ -122,37 +125,53 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	pools := map[string]int{}
 	for _, l := range lanes {
-		if l.Function.Card == "" {
+		if l.Functions.Card == "" {
 			return nil, fmt.Errorf("lane %s has path sriov and no virtual function", l.Name)
 		}
-		pools[l.Function.Card] = max(pools[l.Function.Card], l.Function.Pool)
+		pools[l.Functions.Card] = max(pools[l.Functions.Card], l.Functions.Pool)
 	}
 	for _, l := range lanes {
-		f := l.Function
+		f := l.Functions
 		if pool := pools[f.Card]; pool > 0 {
 			steps = append(steps, journal.Step{Kind: KindPool, Target: f.Card, After: strconv.Itoa(pool)})
 			delete(pools, f.Card)
 		}
-		want := settings{MAC: l.MAC, VLAN: l.VLAN.Outer, Spoof: true}
-		if want.VLAN > 0 {
-			want.Proto = unix.ETH_P_8021Q
-		}
-		inside := l.Inside()
-		if l.Driver == lane.VFIO {
-			inside, want.Rate = &netdev.Peer{Netns: inside.Netns}, uint32(l.Rate/mbit)
-		}
-		value, err := json.Marshal(function{Lane: inside, Settings: want})
-		if err != nil {
-			return nil, err
-		}
-		step := journal.Step{Kind: KindFunction, After: string(value),
-			Target: target{f.Card, f.Number, l.Netns()}.String()}
-		if l.Driver != lane.VFIO {
-			steps = append(steps, l.StepsWith(step)...)
-		} else {
-			steps = append(steps, step, journal.Step{Kind: KindDriver, Target: step.Target,
-				After: binding{l.Driver, l.Driver}.String()})
+		for i, number := range f.Numbers {
+			more, err := stepsOf(l, i, number)
+			if err != nil {
+				return nil, err
+			}
+			steps = append(steps, more...)
 		}
 	}
 	return steps, nil
+}
+
+// stepsOf return what gives a lane one of its virtual functions. The first is its Device, the others have the
+// numbers after it and no addresses: what they carry is the workload's.
+func stepsOf(l netpath.Lane, i, number int) ([]journal.Step, error) {
+	inside, want := l.Inside(), settings{MAC: l.FunctionMAC(i), VLAN: l.VLAN.Outer, Spoof: true}
+	if want.VLAN > 0 {
+		want.Proto = unix.ETH_P_8021Q
+	}
+	if i > 0 {
+		inside = &netdev.Peer{Netns: inside.Netns, Name: fmt.Sprint("eth", i), MAC: want.MAC, MTU: inside.MTU}
+	}
+	if l.Driver == lane.VFIO {
+		inside, want.Rate = &netdev.Peer{Netns: inside.Netns}, uint32(l.Rate/mbit)
+	}
+	value, err := json.Marshal(function{Lane: inside, Settings: want})
+	if err != nil {
+		return nil, err
+	}
+	step := journal.Step{Kind: KindFunction, After: string(value),
+		Target: target{l.Functions.Card, number, l.Netns()}.String()}
+	switch {
+	case l.Driver == lane.VFIO:
+		return []journal.Step{step, {Kind: KindDriver, Target: step.Target,
+			After: binding{l.Driver, l.Driver}.String()}}, nil
+	case i > 0:
+		return []journal.Step{step}, nil
+	}
+	return l.StepsWith(step), nil
 }

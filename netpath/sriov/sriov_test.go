@@ -22,7 +22,9 @@ func TestDeclared(t *testing.T) {
 		{lane.Network{Device: "eth1", VFs: 1, VLAN: lane.VLAN{Outer: 100}}, ""},
 		{lane.Network{}, "spec.network.device: "},
 		{lane.Network{Device: "eth1", VLAN: lane.VLAN{Outer: 100, Inner: 7}}, "spec.network.vlan.inner: "},
-		{lane.Network{Device: "eth1", VFs: 2}, "spec.network.vfs: 2: "},
+		{lane.Network{Device: "eth1", VFs: 2, MTU: 9000}, ""},
+		{lane.Network{Device: "eth1", VFs: 2, Driver: lane.Tap}, "spec.network.vfs: 2: "},
+		{lane.Network{Device: "eth1", VFs: 2, Rate: 8e6}, "spec.network.rate: "},
 		{lane.Network{Device: "eth1", Queues: 1}, "spec.network.queues: "},
 		{lane.Network{Device: "eth1", Sources: []lane.Prefix{{}}}, "spec.network.sources: "},
 		{lane.Network{Device: "eth1", MTU: 9000, Rate: 8e6 + 1, Gateways: []lane.Gateway{{}}}, ""},
@@ -49,7 +51,7 @@ func TestSteps(t *testing.T) {
 	for i, name := range []string{"a", "b"} {
 		l := netpath.Of(fstest.MapFS{}, name, lane.Network{Path: "sriov", Device: "eth1", VLAN: lane.VLAN{Outer: 100},
 			Rate: 8e6})
-		l.Function = netpath.Function{Card: "0000:31:00.0", Number: i, Pool: 7}
+		l.Functions = netpath.PlacedFunctions{Card: "0000:31:00.0", Numbers: []int{i, i + 2}[:2-i], Pool: 7}
 		lanes = append(lanes, l)
 	}
 	if tags, err := netpath.Tags(paths, lanes); err != nil || len(tags) > 0 {
@@ -71,7 +73,7 @@ func TestSteps(t *testing.T) {
 			}
 		}
 	}
-	if want := "vfs 0000:31:00.0, netns isolane-a, vf 0000:31:00.0/0/isolane-a, rate isolane-a:eth0, netns isolane-b, " +
+	if want := "vfs 0000:31:00.0, netns isolane-a, vf 0000:31:00.0/0/isolane-a, rate isolane-a:eth0, vf 0000:31:00.0/2/isolane-a, netns isolane-b, " +
 		"vf 0000:31:00.0/1/isolane-b, rate isolane-b:eth0"; strings.Join(got, ", ") != want {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, ", "), want)
 	}
@@ -88,7 +90,12 @@ func TestSteps(t *testing.T) {
 			}
 		}
 	}
-	lanes[0].Function = netpath.Function{}
+	var second function
+	if err = json.Unmarshal([]byte(steps[4].After), &second); err != nil || second.Lane.Name != "eth1" || len(second.Lane.Addresses) > 0 ||
+		second.Settings.MAC == f.Settings.MAC || second.Settings.VLAN != 100 {
+		t.Errorf("%+v, %v", second, err)
+	}
+	lanes[0].Functions = netpath.PlacedFunctions{}
 	if _, err = (Path{}).Steps(lanes); err == nil {
 		t.Error("steps of a lane without a function")
 	}
@@ -98,7 +105,7 @@ func TestSteps(t *testing.T) {
 // that is named with its remedy.
 func TestOwn(t *testing.T) {
 	l := netpath.Of(fstest.MapFS{}, "a", lane.Network{Path: "sriov", Device: "eth1", Driver: vfio, Rate: 8e6})
-	l.Function = netpath.Function{Card: "0000:31:00.0", Number: 3}
+	l.Functions = netpath.PlacedFunctions{Card: "0000:31:00.0", Numbers: []int{3}}
 	steps, err := Path{}.Steps([]netpath.Lane{l})
 	if err != nil || len(steps) != 2 || !strings.Contains(steps[0].After, `"rate":8`) ||
 		steps[1] != (journal.Step{Kind: KindDriver, Target: "0000:31:00.0/3/isolane-a", After: "vfio-pci/vfio-pci"}) {

@@ -192,12 +192,13 @@ func (s *server) spin(datagrams, listener socket) error {
 // streamBuffer is how much of a stream is read at once.
 const streamBuffer = 64 << 10
 
+// acceptStream takes the next connection. unix.Accept4 would allocate an address also where there is none.
 func acceptStream(l socket) (socket, error) {
-	fd, _, err := unix.Accept4(int(l), unix.SOCK_CLOEXEC)
-	if err != nil {
-		return -1, err
+	fd, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(l), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
+	if errno != 0 {
+		return -1, errno
 	}
-	if err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+	if err := unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
 		socket(fd).close()
 		return -1, err
 	}

@@ -123,7 +123,10 @@ func enter(netns string) error {
 	if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("%s: setns: %w", path, err)
 	}
-	return unix.Close(fd)
+	if err := unix.Close(fd); err != nil {
+		return err
+	}
+	return ownSysfs()
 }
 
 // schedule sets policy and priority of this thread, sched(7).

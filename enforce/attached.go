@@ -181,7 +181,7 @@ func (l *Lanes) noOwn(at Attachment) string {
 
 // ended says whether nothing of an attached workload runs any more.
 func (l *Lanes) ended(ctx context.Context, at Attachment) (bool, error) {
-	if at.Netns != "" && l.elsewhere(at) {
+	if at.Netns != "" && at.Group != "" && l.elsewhere(at) {
 		return true, nil
 	}
 	if at.Own {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -189,6 +190,9 @@ func (a *at) putBack(f function) error {
 	}
 	if err == nil {
 		err = a.rename(a.h, cmp.Or(f.Name, a.Name))
+	}
+	if errors.Is(err, unix.EEXIST) { // another device has that name now: the next number
+		err = a.rename(a.h, strings.TrimRight(f.Name, "0123456789")+"%d")
 	}
 	return err
 }

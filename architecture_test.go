@@ -114,7 +114,7 @@ cmd/isolane/cli        100        5  cobra's errors in our words, help that fits
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
-enforce               2800       55  running containers get the path
+enforce               2850       55  running containers get the path
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0

@@ -153,7 +153,7 @@ type Applied struct {
 	Refused    []enforce.Refusal  `json:"refused"`
 	Left       []Left             `json:"left"`
 	Untested   []string           `json:"untested"`
-	Warnings   []string           `json:"warnings"` // of workloads that came into their lanes with it
+	Warnings   []string           `json:"warnings"` // of workloads that came with it, and of hugepages
 	Units      []enforce.UnitCPUs `json:"units"`    // of systemd's that ask for the lanes' CPUs
 }
 
@@ -185,6 +185,11 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement) (Applied, error) {
 	}
 	a.Settings, a.Left = l.Settings(), l.left()
 	a.Refused, a.Untested = append([]enforce.Refusal{}, l.Refused...), append([]string{}, l.Untested()...)
+	short, err := l.ShortOfHugepages()
+	if err != nil {
+		return a, err
+	}
+	a.Warnings = append(a.Warnings, short...)
 	units, err := enforce.Units(l.o.root, p)
 	a.Units = append([]enforce.UnitCPUs{}, units...)
 	return a, err

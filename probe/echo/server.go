@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"sync"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -161,7 +162,7 @@ func (s *server) spin(datagrams, listener socket) error {
 			c.close()
 		}
 	}()
-	d, buf := newDatagram(), make([]byte, streamBuffer)
+	d, buf, accepted := newDatagram(), make([]byte, streamBuffer), time.Now()
 	for round := 0; ; round++ {
 		if err := d.echo(datagrams, unix.MSG_DONTWAIT); err != nil {
 			return err
@@ -177,17 +178,22 @@ func (s *server) spin(datagrams, listener socket) error {
 				i--
 			}
 		}
-		if round%tickEvery != 0 {
+		if round%tickEvery != 0 || time.Since(accepted) < acceptEvery {
 			continue
 		}
 		if s.ctx.Err() != nil {
 			return nil
 		}
+		accepted = time.Now()
 		if c, err := acceptStream(listener); err == nil {
 			streams = append(streams, c)
 		}
 	}
 }
+
+// acceptEvery is how often a server that spins looks for new connections and its end. Each look takes as long
+// as several at a socket, and a message that comes then waits for it: it must not be one of a hundred.
+const acceptEvery = 4 * time.Millisecond
 
 // streamBuffer is how much of a stream is read at once.
 const streamBuffer = 64 << 10

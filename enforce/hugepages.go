@@ -1,0 +1,48 @@
+package enforce
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ShortOfHugepages says from which pools processes outside of the lanes have taken pages that lanes need:
+// the kernel gives the pages of a pool to who comes first. Only lanes are counted in which nothing runs yet.
+func (l *Lanes) ShortOfHugepages() ([]string, error) {
+	groups, err := l.Groups()
+	if err != nil {
+		return nil, err
+	}
+	wanted, lanes := map[string]uint64{}, map[string][]string{}
+	for _, g := range groups {
+		attached := slices.ContainsFunc(l.Attached, func(at Attachment) bool { return at.Lane == g.Lane.Name })
+		if g.Processes > 0 || attached {
+			continue
+		}
+		for _, h := range g.Lane.Hugepages {
+			pool := fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-%dkB", h.Node, h.PageBytes>>10)
+			wanted[pool] += h.Pages
+			lanes[pool] = append(lanes[pool], g.Lane.Name)
+		}
+	}
+	var short []string
+	for _, pool := range slices.Sorted(maps.Keys(wanted)) {
+		text, err := fs.ReadFile(l.root, pool+"/free_hugepages")
+		if err != nil {
+			return nil, err
+		}
+		free, err := strconv.ParseUint(trim(text), 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("/%s/free_hugepages: %w", pool, err)
+		}
+		if free < wanted[pool] {
+			short = append(short, fmt.Sprintf("/%s: %d of the %d pages for lane %s are free, others use the rest: "+
+				"end these, or add as many to nr_hugepages", pool, free, wanted[pool],
+				strings.Join(lanes[pool], ", ")))
+		}
+	}
+	return short, nil
+}

@@ -249,6 +249,16 @@ func (vm *VM) Close() {
 	}
 }
 
+// traceLines are enough to see in which function a kernel went wrong, and who called it.
+const traceLines = 40
+
+// says are the lines that have one of some texts.
+func says(texts ...string) func(line string) bool {
+	return func(line string) bool {
+		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(line, text) })
+	}
+}
+
 // lastLines are the end of what QEMU and the guest said, in one line; of a kernel that panicked, how it
 // came to that.
 func lastLines(dir string) string {
@@ -256,15 +266,19 @@ func lastLines(dir string) string {
 	for _, name := range []string{"qemu.log", "console"} {
 		data, _ := os.ReadFile(filepath.Join(dir, name)) // none: nothing was said
 		lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(string(data), "\r", "")), "\n")
-		panicked := func(line string) bool { return strings.Contains(line, "Kernel panic") }
-		if i := slices.IndexFunc(lines, panicked); i >= 0 {
+		count := 3
+		if i := slices.IndexFunc(lines, says("Kernel panic")); i >= 0 {
 			lines = lines[:i+1]
+			if i = slices.IndexFunc(lines, says("Oops: ", "BUG: ", "cut here")); i >= 0 {
+				lines = lines[i:min(i+traceLines, len(lines))]
+				count = len(lines)
+			}
 		}
 		lines = slices.DeleteFunc(lines, func(l string) bool { // the hub of the cards is meant to be alone
 			return l == "" || strings.Contains(l, "is not connected to host network")
 		})
 		if len(lines) > 0 {
-			last = append(last, name+": "+strings.Join(lines[max(0, len(lines)-3):], " | "))
+			last = append(last, name+": "+strings.Join(lines[max(0, len(lines)-count):], " | "))
 		}
 	}
 	if len(last) == 0 {

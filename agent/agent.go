@@ -120,14 +120,21 @@ func (a *Agent) wait(ctx context.Context, changes *changes) bool {
 	}
 	timer := time.NewTimer(until)
 	defer timer.Stop()
+	changed := false
 	select {
 	case <-ctx.Done():
+		return false
 	case <-timer.C:
-		return changes.settle(ctx)
 	case <-changes.some:
-		return true
+		changed = true
 	}
-	return false
+	settled(ctx, a.o.Lanes.Dir, changed)
+	select {
+	case <-changes.some:
+		changed = true
+	default:
+	}
+	return changed
 }
 
 // read takes a reading, and tells what is new in it.

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"isolane.dev/isolane/enforce"
@@ -323,25 +324,25 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 
 // cache is the last status, which all who ask at once share.
 type cache struct {
-	mu   sync.Mutex
-	at   time.Time
-	last enforce.Status
+	changed atomic.Bool // since it was looked up
+	mu      sync.Mutex
+	at      time.Time
+	last    enforce.Status
 }
 
 // forget has the next one who asks get another.
-func (c *cache) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = time.Time{}
-}
+func (c *cache) forget() { c.changed.Store(true) }
 
-// get returns a status that is no older than that.
+// get returns a status that is no older than that, and not from before the last change by this process.
 func (c *cache) get(ctx context.Context, o lanes.Options, age time.Duration) (enforce.Status, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.at) <= age {
+	changed := c.changed.Load()
+	if !changed && time.Since(c.at) <= age {
 		return c.last, nil
 	}
+	settled(ctx, o.Dir, changed)
+	c.changed.Store(false)
 	l, err := lanes.Look(o)
 	if err != nil {
 		return enforce.Status{}, err

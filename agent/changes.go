@@ -70,21 +70,25 @@ func (c *changes) read() {
 	}
 }
 
-// settle waits a little while another process changes the host, whose lanes would look disturbed and drifted,
-// and says whether they have changed.
-func (c *changes) settle(ctx context.Context) bool {
-	for range 10 {
-		if _, err := os.Stat(filepath.Join(c.dir, "lock")); err != nil {
-			break
+// settled waits until no process changes lanes, which would look disturbed and drifted meanwhile, at most for
+// two seconds. Where a change has just ended it waits a moment for the next one: they come in series, and to
+// look at the lanes anew, or to begin the trace anew, slows a change that goes on beside it.
+func settled(ctx context.Context, dir string, changed bool) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	for quiet := !changed; ; {
+		_, err := os.Stat(filepath.Join(dir, "lock"))
+		free := err != nil
+		if free && quiet {
+			return
 		}
+		quiet = free
 		select {
 		case <-ctx.Done():
-		case <-c.some:
-			return true
-		case <-time.After(time.Second / 5):
+			return
+		case <-time.After(time.Second / 20):
 		}
 	}
-	return false
 }
 
 func (c *changes) close() error {

@@ -62,11 +62,13 @@ func imports() map[string][]string {
 		"lanes": {"change", "change/netdev", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
 			"knob", "lane", "netpath", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running",
 			"runtime/spread"},
-		"history": {"journal", "terminal"},
-		"top":     {"cpuset", "enforce", "lane", "lanes", "quantity", "results", "terminal", "watch", "witness"},
+		"history":       {"journal", "terminal"},
+		"history/diary": {"enforce", "history", "lane", "lanes", "quantity"},
+		"unit":          {"change/netdev", "lane", "netpath"},
+		"top":           {"cpuset", "enforce", "lane", "lanes", "quantity", "results", "terminal", "watch", "witness"},
 		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "netpath", "plan", "quantity", "results",
 			"runtime/process", "terminal", "witness"},
-		"agent":          {"cpuset", "enforce", "journal", "lane", "lanes", "netpath", "plan", "results", "watch", "witness"},
+		"agent":          {"cpuset", "enforce", "history", "journal", "lane", "lanes", "netpath", "plan", "results", "watch", "witness"},
 		"witness":        {"cpuset", "host", "host/cgroup", "host/task", "results"},
 		"probe":          {"results"},
 		"probe/*":        {"cpuset", "probe", "probe/timer", "probe/webserver", "quantity", "results"},
@@ -103,13 +105,13 @@ package              lines exported  why it was raised
 (functions>60)           2
 (lines>110)              1
 (nolint)                14
-agent                 1500       30  isolane asks the agent for users who are not root
+agent                 1600       30  writes the history itself, out of cmd/isolane
 audit                 2650       15  network services that manage devices of lanes
 boot                   300       10
 change                2350       40  network paths of lanes; what irqbalance leaves alone
 change/netdev         1450       35  a virtual machine has the path by a tap
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
-cmd/isolane           2450        0  isolane asks the agent for users who are not root
+cmd/isolane           2000        0  isolane asks the agent for users who are not root
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
@@ -128,7 +130,8 @@ factor/path             50        5  factors, metrics and cells are data, and dr
 factor/placement        50        5  factors, metrics and cells are data, and drivers
 factor/runtime         150        5  the real-time and the web case study, exports, compare
 factor/setting         100        5  factors, metrics and cells are data, and drivers
-history                700       25  a bounded store of events
+history                750       30  reads times that people give, out of cmd/isolane
+history/diary          150        5  out of cmd/isolane: programs that use the library record alike
 host                  2450       30  by whom virtual functions are used
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
@@ -142,7 +145,7 @@ lab                   1500       20
 lab/cmd/isolane-lab    400        0
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
-lanes                 1650       30  running containers get the path
+lanes                 1700       30  files whose lanes fit come in force, out of cmd/isolane
 netpath               1100       35  a lane of VPP
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
@@ -151,7 +154,7 @@ netpath/ovs           1600       10  a running workload's namespace
 netpath/sriov         1150        5  a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups
 netpath/vpp            900       10  path vpp, and VPP in a lane
 noise                  100        5
-plan                   450       20
+plan                   500       20  names the file of a refused lane, out of cmd/isolane
 plan/search           1850       20  a refusal says who has the functions
 plan/solver           2000       10  what a lane near to another leaves it
 plan/stock            1200       15  lanes that are still to come
@@ -174,7 +177,7 @@ quantity               250       10  loads as shares of a measured capacity
 report                2300        5  strange programs and names end in one line
 report/chart           750        5  lines that look the same without colour have numbers
 report/compare         600       10  the real-time and the web case study, exports, compare
-report/export          650        5  searches beside the cells
+report/export          750        5  files to export to, out of cmd/isolane
 report/figures        2300       35  searches beside the cells
 report/format          150       10  numbers and units, which figures, page and plots print
 results                900       70  loads as shares of a measured capacity
@@ -192,6 +195,7 @@ test/programs          800        0
 test/session           400       10  what a lane wins back, curves over a factor
 test/summary           100        0
 top                    750        5  lanes live in a terminal
+unit                   150        5  out of cmd/isolane
 version                100        5
 watch                  650       15  follows the lanes in force, for the agent; its words, for top
 witness               2600       25  the real-time and the web case study, exports, compare

@@ -27,10 +27,8 @@ type Options struct {
 	Interval time.Duration // between readings; the kernel counts meanwhile
 	Repair   bool          // put back what somebody else changes, unless they keep changing it
 	Log      *slog.Logger
-	// Record, if any, is called with each event, and once more where a request changed lanes: then By says whose
-	// it was. Several goroutines call it, and it must not wait.
-	Record  func(Event)
-	Version string // of this program
+	History  string // directory of the store that what matters later is written to; "": none
+	Version  string // of this program
 
 	Socket   string // that the API is served on; "": none
 	Readable bool   // users who may not change lanes may read, on the socket
@@ -56,6 +54,7 @@ type Agent struct {
 	watch   *watch.Watch
 	status  cache
 	streams streams
+	history *recorder // nil: none
 
 	mu       sync.Mutex // of what follows
 	last     watch.Reading
@@ -71,6 +70,10 @@ func Run(ctx context.Context, o Options) (err error) {
 	a := &Agent{o: o, totals: map[string]*total{}}
 	if err = a.allow(); err != nil {
 		return err
+	}
+	if o.History != "" {
+		a.history = newRecorder(o.History, o.Log)
+		defer a.history.close()
 	}
 	s, err := a.listen()
 	if err != nil {

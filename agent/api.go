@@ -265,11 +265,11 @@ func (s *server) apply(r *http.Request) (any, error) {
 // did records who has asked for a change. The next reading tells of the change itself.
 func (s *server) did(r *http.Request, what string, names ...string) {
 	p, is := r.Context().Value(peerKey{}).(*peer)
-	if s.a.o.Record == nil || !is {
+	if !is {
 		return
 	}
 	for _, name := range names {
-		s.a.o.Record(Event{At: time.Now(), What: what, Lane: name, Text: r.Method + " " + r.URL.Path,
+		s.a.history.keep(Event{At: time.Now(), What: what, Lane: name, Text: r.Method + " " + r.URL.Path,
 			By: fmt.Sprintf("user %d (process %d)", p.uid, p.pid)})
 	}
 }

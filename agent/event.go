@@ -81,9 +81,7 @@ func (a *Agent) tell(ctx context.Context, e Event) {
 		attrs = append(attrs, slog.Duration("took", time.Duration(*e.Took)))
 	}
 	a.o.Log.LogAttrs(ctx, e.level(), "event", attrs...)
-	if a.o.Record != nil {
-		a.o.Record(e)
-	}
+	a.history.keep(e)
 	a.streams.send(e)
 }
 

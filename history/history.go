@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -66,6 +67,17 @@ type Who struct {
 	UID     int    `json:"uid"` // before sudo
 	Login   string `json:"login,omitempty"`
 	Command string `json:"command"`
+}
+
+// Caller is the user of this process, before sudo, with the command that they typed.
+func Caller(command string) Who {
+	w := Who{UID: os.Getuid(), Login: os.Getenv("SUDO_USER"), Command: command}
+	if uid, err := strconv.Atoi(os.Getenv("SUDO_UID")); err == nil && w.Login != "" {
+		w.UID = uid
+	} else if w.Login = ""; w.UID == 0 {
+		w.Login = "root"
+	}
+	return w
 }
 
 // List is what `isolane history -o json` prints.

@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"isolane.dev/isolane/change"
@@ -26,6 +27,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/plan/solver"
@@ -163,6 +165,39 @@ type Left struct {
 	Before string `json:"before"`
 	Set    string `json:"set"`
 	Found  string `json:"found"`
+}
+
+// PutEach puts in force the lanes of those files, a slice for each, that can be: of all together, so that
+// each gets the place that Put would give it, or else file by file. done is told what came of each
+// placement, as Put returns it. last is what came of the last that is in force, and left says why those of
+// the other files are not.
+func (l *Lanes) PutEach(ctx context.Context, files [][]lane.Lane, done func(Applied, error)) (last Applied,
+	left []error) {
+	try := func(want ...lane.Lane) error {
+		p, _, err := l.Want(want, false)
+		if err != nil {
+			return plan.At(err, want)
+		}
+		a, err := l.Put(ctx, p)
+		if done(a, err); err == nil {
+			last = a
+		}
+		return err
+	}
+	if len(files) == 0 || try(slices.Concat(files...)...) == nil {
+		return last, nil
+	}
+	for before := -1; len(files) != before; { // again after one that came in force: another may be near to it
+		before, left = len(files), nil
+		files = slices.DeleteFunc(files, func(f []lane.Lane) bool {
+			err := try(f...)
+			if err != nil {
+				left = append(left, err)
+			}
+			return err == nil
+		})
+	}
+	return last, left
 }
 
 // Put puts a placement in force; attached workloads go with their lanes, and lanes to the cgroups that their

@@ -1,8 +1,11 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+
+	"isolane.dev/isolane/lane"
 )
 
 // Refusal is why a lane does not fit. It is an error, and a document of its own.
@@ -42,4 +45,15 @@ func (r *Refusal) Error() string {
 		text += "; cheapest change: " + c.Change
 	}
 	return text
+}
+
+// At names the file and the line of the lane that is refused, where they are known.
+func At(err error, want []lane.Lane) error {
+	refusal, is := errors.AsType[*Refusal](err)
+	for _, l := range want {
+		if is && l.Metadata.Name == refusal.Lane && l.At != "" {
+			return fmt.Errorf("%s: %w", l.At, err)
+		}
+	}
+	return err
 }

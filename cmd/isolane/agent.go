@@ -1,16 +1,13 @@
 package main
 
 import (
-	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/agent"
-	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/version"
 )
 
@@ -37,9 +34,7 @@ func agentCommand() *cobra.Command {
 			debug.SetMemoryLimit(agentMemory)
 			o.Repair = !noRepair
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-			record, end := recorder(o.Log)
-			defer end()
-			o.Record = record
+			o.History = historyDir()
 			return agent.Run(cmd.Context(), o)
 		},
 	}
@@ -52,60 +47,4 @@ func agentCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.Listen, "listen", "",
 		"also serve metrics and what can be read there, an `address` of loopback such as 127.0.0.1:9101")
 	return cmd
-}
-
-// recorder writes what the agent tells into the history, behind it: a slow disk keeps no reading waiting.
-func recorder(log *slog.Logger) (record func(agent.Event), end func()) {
-	events, stop, done := make(chan history.Event, 1000), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case e := <-events:
-				if err := history.Append(historyDir(), e); err != nil {
-					log.Warn("history", "error", strings.ReplaceAll(err.Error(), "\n", "; "))
-				}
-			case <-stop:
-				if len(events) == 0 {
-					return
-				}
-			}
-		}
-	}()
-	record = func(e agent.Event) {
-		h, is := recorded(e)
-		if !is {
-			return
-		}
-		select {
-		case events <- h:
-		default:
-			log.Warn("history: the disk is too slow for what happens", "lost", e.What)
-		}
-	}
-	return record, func() {
-		close(stop) // and not events: a request that outlasts the agent's end may still record
-		<-done
-	}
-}
-
-// recorded is an event for the history, where it is one: commands record what they do themselves.
-func recorded(e agent.Event) (history.Event, bool) {
-	h := history.Event{At: e.At, Lane: e.Lane, What: e.Text, By: e.By}
-	kind, is := map[string]history.Kind{agent.Started: history.AgentStarted, agent.Stopped: history.AgentEnded,
-		agent.Drifted: history.Drifted, agent.Repaired: history.PutBack, agent.Intrusion: history.Intrusion,
-		agent.Packets: history.Packets, agent.Judged: history.Proof}[e.What]
-	asked := map[string]history.Kind{agent.Applied: history.Applied, agent.Moved: history.Applied,
-		agent.Released: history.Released}[e.What]
-	if asked != "" && e.By != "" { // by a request
-		kind, is = asked, true
-	}
-	if h.Kind = kind; kind == history.PutBack {
-		h.Settings = 1
-	}
-	if e.Took != nil {
-		h.Took = int64(*e.Took)
-		h.What = fmt.Sprintf("%s, for %s", h.What, time.Duration(h.Took))
-	}
-	return h, is
 }

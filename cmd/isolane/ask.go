@@ -73,7 +73,8 @@ func askPlan(cmd *cobra.Command, want []lane.Lane) (p plan.Placement, asked bool
 func askApply(cmd *cobra.Command, lacks error, files laneFiles, prune bool) (a lanes.Applied, err error) {
 	want, err := files.read(cmd)
 	if err == nil {
-		err = at(ask(cmd, lacks, http.MethodPost, "/v1/apply?prune="+strconv.FormatBool(prune), want, &a), want)
+		target := "/v1/apply?prune=" + strconv.FormatBool(prune)
+		err = plan.At(ask(cmd, lacks, http.MethodPost, target, want, &a), want)
 	} else if _, none := askStatus(cmd, lacks); errors.Is(none, lacks) {
 		err = lacks // whatever is wrong with the files
 	}

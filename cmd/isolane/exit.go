@@ -122,17 +122,6 @@ func printError(stderr io.Writer, err error) int {
 	return exit.code
 }
 
-// at names the place of the lane that is refused.
-func at(err error, want []lane.Lane) error {
-	refusal, is := errors.AsType[*plan.Refusal](err)
-	for _, l := range want {
-		if is && l.Metadata.Name == refusal.Lane && l.At != "" {
-			return fmt.Errorf("%s: %w", l.At, err)
-		}
-	}
-	return err
-}
-
 // notStarted gives the error of a program that could not be started the exit code that env(1) gives.
 func notStarted(err error) error {
 	if code := process.ExitCode(err); code != 0 {

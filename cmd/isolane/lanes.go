@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,6 +13,7 @@ import (
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/history"
+	"isolane.dev/isolane/history/diary"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
@@ -47,11 +47,11 @@ func applyCommand() *cobra.Command {
 				_, err := showDifference(cmd, files, prune, out, lanes.WriteCommands)
 				return err
 			}
-			var did diary
-			defer did.keep(cmd)
+			did := newDiary()
+			defer keep(cmd, did)
 			var a lanes.Applied
 			var left error
-			l, err := openLanes(cmd, "apply", &did)
+			l, err := openLanes(cmd, "apply", did)
 			switch {
 			case unable(err) && !each:
 				a, err = askApply(cmd, err, files, prune)
@@ -59,10 +59,10 @@ func applyCommand() *cobra.Command {
 				return err
 			case each:
 				defer l.Close()
-				a, left = putEach(cmd, l, files, &did)
+				a, left = putEach(cmd, l, files, did)
 			default:
 				defer l.Close()
-				a, err = putAll(cmd, l, files, prune, &did)
+				a, err = putAll(cmd, l, files, prune, did)
 			}
 			if err == nil && a.Kind != "" { // something is in force
 				err = out.printAs(cmd, a, func(w io.Writer) { a.Write(w, verbose) })
@@ -82,67 +82,45 @@ func applyCommand() *cobra.Command {
 	return cmd
 }
 
-// put puts a placement in force. Where it fails, those in force before are.
-func put(cmd *cobra.Command, l *lanes.Lanes, p plan.Placement, did *diary) (lanes.Applied, error) {
-	a, err := l.Put(cmd.Context(), p)
+// done says what came of a placement, and records it. Where it failed, the lanes in force before are.
+func done(cmd *cobra.Command, did *diary.Diary, a lanes.Applied, err error) error {
 	if err == nil {
-		did.applied(a)
+		did.Applied(a)
 	}
 	if err != nil && !is[*lanes.TargetError](err) && !is[*plan.Refusal](err) { // else nothing was changed
 		a.WriteOutside(cmd.ErrOrStderr())
 		err = hint(err, "the lanes that were in force before are; isolane status shows them")
 	}
-	return a, err
+	return err
 }
 
 // putAll puts the lanes of files in force, or none of them.
-func putAll(cmd *cobra.Command, l *lanes.Lanes, files laneFiles, prune bool, did *diary) (a lanes.Applied,
+func putAll(cmd *cobra.Command, l *lanes.Lanes, f laneFiles, prune bool, d *diary.Diary) (a lanes.Applied,
 	err error) {
-	p, err := wanted(cmd, l, files, prune)
-	if err != nil {
-		return a, err
+	p, err := wanted(cmd, l, f, prune)
+	if err == nil {
+		a, err = l.Put(cmd.Context(), p)
+		err = done(cmd, d, a, err)
 	}
-	return put(cmd, l, p, did)
+	return a, err
 }
 
-// putEach puts the lanes of those files in force that can be: of all together, so that each gets the place
-// that putAll would give it, or else file by file. It says why the others are not.
-func putEach(cmd *cobra.Command, l *lanes.Lanes, from laneFiles, did *diary) (last lanes.Applied, err error) {
-	if err = l.Recorded(); err != nil {
-		return last, err
+// putEach puts the lanes of those files in force that can be, and says why the others are not.
+func putEach(cmd *cobra.Command, l *lanes.Lanes, from laneFiles, did *diary.Diary) (lanes.Applied, error) {
+	if err := l.Recorded(); err != nil {
+		return lanes.Applied{}, err
 	}
 	files, wrong := lane.ReadEach(from.names, cmd.InOrStdin())
 	all := len(files) + len(wrong)
-	try := func(want ...lane.Lane) error {
-		p, _, werr := l.Want(want, false)
-		if werr != nil {
-			return at(werr, want)
-		}
-		a, perr := put(cmd, l, p, did)
-		if perr == nil {
-			last = a
-		}
-		return perr
-	}
-	if len(files) > 0 && try(slices.Concat(files...)...) != nil {
-		var why []error
-		for before := -1; len(files) != before; { // again after one that came in force: another may be near to it
-			before, why = len(files), nil
-			files = slices.DeleteFunc(files, func(f []lane.Lane) bool {
-				werr := try(f...)
-				if werr != nil {
-					why = append(why, werr)
-				}
-				return werr == nil
-			})
-		}
-		wrong = append(wrong, why...)
-	}
-	for _, err = range wrong {
+	last, left := l.PutEach(cmd.Context(), files, func(a lanes.Applied, err error) {
+		_ = done(cmd, did, a, err) // left has it
+	})
+	left = append(wrong, left...)
+	for _, err := range left {
 		fmt.Fprintf(cmd.ErrOrStderr(), "isolane: left out: %v\n", err)
 	}
-	if len(wrong) > 0 {
-		return last, no(fmt.Errorf("lanes of %d of %d files are not in force", len(wrong), all))
+	if len(left) > 0 {
+		return last, no(fmt.Errorf("lanes of %d of %d files are not in force", len(left), all))
 	}
 	return last, nil
 }
@@ -171,7 +149,7 @@ func diffCommand() *cobra.Command {
 
 // openLanes takes the lanes in force to change them, and waits half a minute for others that do; lanes that
 // an isolane run left behind are released.
-func openLanes(cmd *cobra.Command, command string, did *diary) (*lanes.Lanes, error) {
+func openLanes(cmd *cobra.Command, command string, did *diary.Diary) (*lanes.Lanes, error) {
 	if err := needCapabilities(command); err != nil {
 		return nil, err
 	}
@@ -181,7 +159,7 @@ func openLanes(cmd *cobra.Command, command string, did *diary) (*lanes.Lanes, er
 	}
 	l, names, err := lanes.OpenPatiently(cmd.Context(), o)
 	lanes.WriteExpired(cmd.ErrOrStderr(), names)
-	did.released(names, expired)
+	did.Released(names, diary.Expired)
 	return l, err
 }
 
@@ -198,7 +176,7 @@ func wanted(cmd *cobra.Command, l *lanes.Lanes, files laneFiles, prune bool) (pl
 		return plan.Placement{}, err
 	}
 	p, _, err := l.Want(want, prune)
-	return p, at(err, want)
+	return p, plan.At(err, want)
 }
 
 // showDifference says what apply would do; also to a user who may not do it, as far as they may read it.
@@ -236,9 +214,9 @@ func releaseCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, names []string) error {
-			var did diary
-			defer did.keep(cmd)
-			l, err := openLanes(cmd, "release", &did)
+			did := newDiary()
+			defer keep(cmd, did)
+			l, err := openLanes(cmd, "release", did)
 			if unable(err) {
 				r, aerr := askRelease(cmd, err, names, all)
 				return out.print(cmd, r, aerr)
@@ -252,7 +230,7 @@ func releaseCommand() *cobra.Command {
 			}
 			r, err := l.Release(cmd.Context(), names...)
 			if err == nil {
-				did.released(names, "taken back")
+				did.Released(names, "taken back")
 			}
 			return out.print(cmd, r, err)
 		},
@@ -303,9 +281,9 @@ func attachCommand() *cobra.Command {
 			"A network path of the lane leads into the network namespace of the workload then, which must be\n" +
 			"its own and have no eth0, as that of a container without a network.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var did diary
-			defer did.keep(cmd)
-			l, err := openLanes(cmd, "attach", &did)
+			did := newDiary()
+			defer keep(cmd, did)
+			l, err := openLanes(cmd, "attach", did)
 			if err != nil {
 				return err
 			}
@@ -314,7 +292,7 @@ func attachCommand() *cobra.Command {
 			a, err := l.Attach(cmd.Context(), at)
 			if err == nil {
 				a.Write(cmd.OutOrStdout(), at.Lane)
-				did.add(history.Event{Kind: history.Attached, Lane: at.Lane, What: quantity.Count(a.Threads, "thread")})
+				did.Add(history.Event{Kind: history.Attached, Lane: at.Lane, What: quantity.Count(a.Threads, "thread")})
 			}
 			return err
 		},
@@ -348,9 +326,9 @@ func recoverCommand() *cobra.Command {
 			}
 			// An undo that has begun is finished, whatever the user presses.
 			r, err := lanes.Recover(context.WithoutCancel(cmd.Context()), options(), adopt)
-			var did diary
-			defer did.keep(cmd)
-			did.recovered(r)
+			did := newDiary()
+			defer keep(cmd, did)
+			did.Recovered(r)
 			return errors.Join(err, out.print(cmd, r, nil))
 		},
 	}

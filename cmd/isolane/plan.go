@@ -40,7 +40,7 @@ func planCommand() *cobra.Command {
 			}
 			if placedFile == "" && !repack && out.format != "svg" && from.IsLive() {
 				if p, asked, aerr := askPlan(cmd, want); aerr != nil {
-					return notPlanned(cmd, at(aerr, want), "", out)
+					return notPlanned(cmd, plan.At(aerr, want), "", out)
 				} else if asked {
 					return show(p)
 				}
@@ -77,7 +77,7 @@ func planCommand() *cobra.Command {
 				}
 			}
 			if err != nil {
-				return notPlanned(cmd, at(err, want), placedFile, out)
+				return notPlanned(cmd, plan.At(err, want), placedFile, out)
 			}
 			if w := cmd.OutOrStdout(); out.format == "svg" {
 				return draw.SVG(w, h, p)

@@ -98,9 +98,9 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 		if err == nil && serr == nil && session.Lane != nil {
 			serr = prove.Record(cmd.Context(), options(), o.Dir, session, d.Objective)
 			if serr == nil || errors.Is(serr, prove.ErrNotHeld) {
-				var did diary
-				did.proved(session.Lane.Name, o.Dir, d.Objective)
-				did.keep(cmd)
+				did := newDiary()
+				did.Proved(session.Lane.Name, o.Dir, d.Objective)
+				keep(cmd, did)
 			}
 		}
 		err = errors.Join(err, serr)

@@ -9,8 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/history"
+	"isolane.dev/isolane/history/diary"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
 )
 
 func runCommand() *cobra.Command {
@@ -70,18 +72,18 @@ func runTemporary(cmd *cobra.Command, want lane.Lane, with lanes.With, argv []st
 		return usage(fmt.Errorf("%s: %w", want.At, err))
 	}
 	w, name := cmd.ErrOrStderr(), want.Metadata.Name
-	var did diary
-	defer did.keep(cmd)
+	did := newDiary()
+	defer keep(cmd, did)
 	var began time.Time
 	var writing sync.WaitGroup
 	ended, err := lanes.RunTemporary(cmd.Context(), options(), want, with, argv, func(names []string, no error) {
 		lanes.WriteExpired(w, names)
-		did.released(names, expired)
+		did.Released(names, diary.Expired)
 		if no == nil {
 			began = time.Now()
-			did.add(history.Event{Kind: history.Ran, Lane: name, What: "a lane for the life of a command"})
+			did.Add(history.Event{Kind: history.Ran, Lane: name, What: "a lane for the life of a command"})
 		}
-		writing.Go(func() { _ = did.flush() }) // the command does not wait for it; keep tries again
+		writing.Go(func() { _ = did.Flush() }) // the command does not wait for it; keep tries again
 	})
 	ended.Write(w, name)
 	writing.Wait()
@@ -92,10 +94,10 @@ func runTemporary(cmd *cobra.Command, want lane.Lane, with lanes.With, argv []st
 		if err != nil {
 			what = "the command was not started"
 		}
-		did.add(history.Event{Kind: history.Released, Lane: name, Took: took.Nanoseconds(), What: what})
+		did.Add(history.Event{Kind: history.Released, Lane: name, Took: took.Nanoseconds(), What: what})
 	}
 	if err == nil && ended.Code != 0 {
 		return &exitError{code: ended.Code}
 	}
-	return notStarted(at(err, []lane.Lane{want}))
+	return notStarted(plan.At(err, []lane.Lane{want}))
 }

@@ -32,12 +32,11 @@ func watchCommand() *cobra.Command {
 			if err = o.Validate(); err != nil {
 				return usage(err)
 			}
-			switch {
-			case cmd.Flags().Changed("cpus") && o.CPUs.IsEmpty():
+			if cmd.Flags().Changed("cpus") && o.CPUs.IsEmpty() {
 				return usage(errors.New("--cpus: expected CPUs"))
-			case os.Geteuid() != 0:
-				return hint(errors.New("watch needs root: it attaches programs to the kernel's tracepoints"),
-					sudo())
+			}
+			if os.Geteuid() != 0 {
+				return hint(errors.New("watch needs root: it attaches programs to the kernel's tracepoints"), sudo())
 			}
 			return runWatch(cmd, o, out.json())
 		},
@@ -49,8 +48,7 @@ func watchCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&o.For, "for", 0, "end after this time, such as 30s; default: Ctrl-C")
 	cmd.Flags().DurationVar(&o.Budget, "budget", 0,
 		"longest single intrusion allowed, such as 50us; beyond it the exit code is 3")
-	cmd.Flags().BoolVar(&o.Repair, "repair", false,
-		"put back what somebody else changes, unless they keep changing it")
+	cmd.Flags().BoolVar(&o.Repair, "repair", false, "put back what others change, unless they keep changing it")
 	out.flags(cmd, "text", "json")
 	return cmd
 }
@@ -64,12 +62,12 @@ func runWatch(cmd *cobra.Command, o watch.Options, asJSON bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	var did diary
-	defer did.keep(cmd)
+	did := newDiary()
+	defer keep(cmd, did)
 	recorded := func(show func(watch.Reading) error) func(watch.Reading) error {
 		return func(r watch.Reading) error {
-			did.repaired(r.Drift)
-			_ = did.flush() // what cannot be written stays for the next time, and the end
+			did.Repaired(r.Drift)
+			_ = did.Flush() // what cannot be written stays for the next time, and the end
 			return show(r)
 		}
 	}

@@ -1,0 +1,35 @@
+package history
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Instant reads a time that a person gives: a duration ago (90m, 7d), a time of the last 24 hours (03:12), or
+// a date with or without a time, in the zone of now.
+func Instant(text string, now time.Time) (time.Time, error) {
+	days, isDays := strings.CutSuffix(text, "d")
+	if n, err := strconv.ParseUint(days, 10, 16); isDays && err == nil {
+		return now.AddDate(0, 0, -int(n)).UTC(), nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d).UTC(), nil
+	}
+	for _, layout := range []string{"15:04", time.TimeOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			at := time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), t.Second(), 0, now.Location())
+			if at.After(now) {
+				at = at.AddDate(0, 0, -1)
+			}
+			return at.UTC(), nil
+		}
+	}
+	for _, layout := range []string{time.DateOnly, "2006-01-02 15:04", time.DateTime, time.RFC3339} {
+		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
+			return t.UTC(), nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q: expected 90m, 7d, 03:12, 2026-11-23 or '2026-11-23 03:12'", text)
+}

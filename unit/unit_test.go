@@ -1,0 +1,23 @@
+package unit
+
+import (
+	"strings"
+	"testing"
+
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/sched"
+)
+
+// systemd reads % and $ in a command as its own, and gives the program what a task sets by itself.
+func TestDropIn(t *testing.T) {
+	var l lane.Lane
+	l.Metadata.Name, l.Spec.Scheduling = "web", lane.Scheduling{Policy: sched.FIFO, Priority: 10}
+	const want = `[Service]
+ExecStartPre=-+/usr/bin/isolane attach --lane web --cgroup system.slice/a$$b%%c.service
+CPUSchedulingPolicy=fifo
+CPUSchedulingPriority=10
+`
+	if text := dropIn(l, "a$b%c.service", "system.slice/a$b%c.service", nil); !strings.HasSuffix(text, want) {
+		t.Errorf("found\n%s\nexpected at its end\n%s", text, want)
+	}
+}

@@ -170,7 +170,8 @@ func (r *runner) enter(o Options, s *results.Session, now results.Environment) e
 	if o.Resume && now.CPUModel != s.Environment.CPUModel {
 		return fmt.Errorf("%s: measured on another machine (%s)", o.Dir, s.Environment.CPUModel)
 	}
-	dropCutBlock(s, r.boots)
+	r.leftOut = s.LeftOut
+	r.dropCutBlock(s)
 	left := remaining(*s, r.boots)
 	comes := func(c results.Cell) bool {
 		return r.boots.here(c) && slices.ContainsFunc(left, func(k slot) bool { return k.cell == c.Name })

@@ -48,34 +48,34 @@ func newSession(o Options, around scenario.Scenario, now results.Environment) (r
 	}, nil
 }
 
-// dropCutBlock marks the runs of a block that has not all cells of its group. A block that was cut is
-// measured again as a whole: its cells are compared with each other, so they must stand close together in
-// time.
-func dropCutBlock(s *results.Session, b boots) {
+// dropCutBlock marks the runs of a block that has not all cells of its group, or in which void runs were still
+// to be made again. A block that was cut is measured again as a whole: its cells are compared with each other,
+// so they must stand close together in time.
+func (r *runner) dropCutBlock(s *results.Session) {
 	groups, cells := map[string]string{}, map[string]int{}
 	for _, c := range s.Cells {
-		groups[c.Name] = b.group(c)
-		cells[b.group(c)]++
+		groups[c.Name] = r.boots.group(c)
+		cells[groups[c.Name]]++
 	}
 	type block struct {
 		number int
 		group  string
 	}
-	type run struct {
-		block
-		cell string
-	}
-	seen, made := map[run]bool{}, map[block]int{}
-	for _, r := range s.Runs {
-		in := block{r.Block, groups[r.Cell]}
-		if k := (run{in, r.Cell}); r.Dropped != cut && !seen[k] { // a void one may have been made again
-			seen[k] = true
-			made[in]++
+	in := func(run results.Run) block { return block{run.Block, groups[run.Cell]} }
+	last := map[slot]results.Run{}
+	for _, run := range s.Runs {
+		if run.Dropped != cut {
+			last[slot{block: run.Block, cell: run.Cell}] = run
 		}
 	}
-	for i, r := range s.Runs {
-		group := groups[r.Cell]
-		if made[block{r.Block, group}] < cells[group] && r.Dropped != cut {
+	made := map[block]int{}
+	for _, run := range last {
+		if !owed(run, len(r.kept(run.Cell, r.scenario.Spec.Probes))) {
+			made[in(run)]++
+		}
+	}
+	for i, run := range s.Runs {
+		if made[in(run)] < cells[groups[run.Cell]] {
 			s.Runs[i].Dropped = cut
 		}
 	}

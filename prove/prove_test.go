@@ -73,7 +73,7 @@ func TestFallback(t *testing.T) {
 // An interrupted block is measured again as a whole, and nothing else is.
 func TestRemaining(t *testing.T) {
 	s := results.Session{Scenario: results.Scenario{Blocks: 2, Seed: 5}, Cells: []results.Cell{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
-	all := remaining(s, boots{})
+	all, _ := remaining(s, boots{})
 	if len(all) != 9 {
 		t.Fatalf("%d runs, want 9", len(all))
 	}
@@ -84,7 +84,7 @@ func TestRemaining(t *testing.T) {
 	s.Runs = append(s.Runs, results.Run{Block: all[3].block, Cell: all[3].cell}, results.Run{Block: all[3].block, Cell: all[3].cell})
 	r := runner{}
 	r.dropCutBlock(&s)
-	rest := remaining(s, boots{})
+	rest, _ := remaining(s, boots{})
 	if len(rest) != 6 || rest[0] != all[3] || s.Runs[3].Dropped != cut || s.Runs[2].Dropped != "" {
 		t.Errorf("left are %v, runs %+v", rest, s.Runs)
 	}
@@ -119,7 +119,7 @@ func TestRemainingAgain(t *testing.T) {
 			s.Runs = append(s.Runs, run)
 		}
 		r.dropCutBlock(&s)
-		if left := remaining(s, boots{}); len(left) != c.left || c.left > 0 != (s.Runs[3].Dropped == cut) || s.Runs[0].Dropped != "" {
+		if left, _ := remaining(s, boots{}); len(left) != c.left || c.left > 0 != (s.Runs[3].Dropped == cut) || s.Runs[0].Dropped != "" {
 			t.Errorf("case %d: left are %v, runs %+v", i, left, s.Runs)
 		}
 	}

@@ -51,7 +51,6 @@ type runner struct {
 	inForce  *enforce.LaneGroup // the lane that is proved; nil: a lane is made in each run
 	mode     scenario.Mode
 	boots    boots
-	boot     int                      // this one, among the session's
 	layouts  map[string]layout.Layout // by cell that is measured in this boot
 	paths    []Path
 	only     *scenario.Probe                     // runs in place of the cell's probes

@@ -12,6 +12,7 @@ type slot struct {
 	block int // 0 is the warm-up block
 	cell  string
 	again int // how many void runs there were in its place
+	share int // of the boots over which the blocks are spread
 }
 
 // retries is how often a void run is made again. The rule is the same for all cells and known before the

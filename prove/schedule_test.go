@@ -16,12 +16,12 @@ func TestAgain(t *testing.T) {
 		return again(slices.Clone(todo), i, run, 2)
 	}
 	todo := made(first, 0, "steal")
-	want := []slot{first[0], first[1], {1, "a", 1}, first[2]}
+	want := []slot{first[0], first[1], {1, "a", 1, 0}, first[2]}
 	if !slices.Equal(todo, want) {
 		t.Errorf("%v, want %v", todo, want)
 	}
 	todo = made(todo, 2, "steal")
-	if todo = made(todo, 3, "steal"); len(todo) != 5 || todo[3] != (slot{1, "a", 2}) {
+	if todo = made(todo, 3, "steal"); len(todo) != 5 || todo[3] != (slot{1, "a", 2, 0}) {
 		t.Errorf("%v", todo)
 	}
 	if got := made(first, 0); !slices.Equal(got, first) {

@@ -55,6 +55,7 @@ type Options struct {
 type Estimate struct {
 	Runs, Cells, Blocks int
 	Takes               time.Duration
+	Boots               int // over which the blocks are spread
 	Searches            int
 	Most                time.Duration // that the searches take
 	Seed                uint64
@@ -95,7 +96,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 	}
 	if o.Plan != nil {
 		o.Plan(Estimate{Runs: len(todo), Cells: r.here(s), Blocks: s.Scenario.Blocks,
-			Takes: takes, Searches: len(s.Searches), Most: r.searching(s),
+			Boots: s.Scenario.Boots, Takes: takes, Searches: len(s.Searches), Most: r.searching(s),
 			Seed: s.Scenario.Seed, Notes: s.Notes, Awaits: s.Awaits})
 	}
 	if err = r.calibrate(ctx, o, &s, unknown); err != nil {
@@ -113,7 +114,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 		if err != nil {
 			return s, interrupted(ctx, err)
 		}
-		run.Block, run.Boot, run.Again = at.block, r.boot, at.again
+		run.Block, run.Boot, run.Again = at.block, r.boots.number, at.again
 		if at.block == 0 {
 			run.Dropped = "warm-up block"
 		}
@@ -158,9 +159,9 @@ func (r *runner) here(s results.Session) (n int) {
 
 // todo are the runs that are left to be made in this boot; the cells of the others wait.
 func (r *runner) todo(s *results.Session) []slot {
-	left := remaining(*s, r.boots)
-	s.Awaits = r.boots.awaits(*s, left)
-	return slices.DeleteFunc(left, func(k slot) bool { _, here := r.layouts[k.cell]; return !here })
+	now, later := remaining(*s, r.boots)
+	s.Awaits = r.boots.awaits(*s, later)
+	return now
 }
 
 func interrupted(ctx context.Context, err error) error {

@@ -209,6 +209,7 @@ func TestParseRefuses(t *testing.T) {
 		{"name: path,", "name: path, where: {placement: []},", "spec.factors[2] (path).where: no combination of the factors before it is so"},
 		{"measure: 400ms", "measure: soon", `edge.yaml: spec.modes.quick.windows.echo.measure: duration "soon": expected a number and ns`},
 		{"measure: 400ms", "measure: 400", `windows.echo.measure: duration "400": expected a number and ns`},
+		{"blocks: 3", "blocks: 3, boots: 4", `edge.yaml: spec.modes.quick.boots: expected 1-3, one block a boot at least, found 4`},
 		{"blocks: 3", "blocks: three", `edge.yaml: spec.modes.quick.blocks: expected a whole number, found "three"`},
 		{"percent: 60, qualifier", "percent: much, qualifier", `edge.yaml: spec.published[0].figures[1].percent: expected a number, found "much"`},
 		{"cpus: {count: 1}", "cpus: 1", "edge.yaml: spec.lane.cpus: expected a map, found 1"},

@@ -49,6 +49,7 @@ type runner struct {
 	scenario scenario.Scenario // around the lane in force, if there is one
 	kinds    scenario.Drivers
 	inForce  *enforce.LaneGroup // the lane that is proved; nil: a lane is made in each run
+	unmade   []string           // beside it, and why
 	mode     scenario.Mode
 	boots    boots
 	layouts  map[string]layout.Layout // by cell that is measured in this boot

@@ -79,9 +79,22 @@ type Conditions struct {
 
 // Validate says what is wrong with warm-up and window. The address is not looked at: it is known late.
 func (c Conditions) Validate() error {
-	if c.Window <= 0 || c.Warmup < 0 || c.Window > 24*time.Hour || c.Warmup > time.Hour {
-		return fmt.Errorf("window %s, warmup %s: expected more than 0 and at most 24 h, at least 0 and at most 1 h",
-			c.Window, c.Warmup)
+	switch {
+	case c.Window <= 0 || c.Window > 24*time.Hour:
+		return fmt.Errorf("measure: %s: expected more than 0 and at most 24h", c.Window)
+	case c.Warmup < 0 || c.Warmup > time.Hour:
+		return fmt.Errorf("warmup: %s: expected at least 0 and at most 1h", c.Warmup)
+	}
+	return nil
+}
+
+// WholeSeconds says what is wrong for a program that takes no parts of a second.
+func (c Conditions) WholeSeconds(program string) error {
+	switch {
+	case c.Window%time.Second != 0:
+		return fmt.Errorf("measure: %s: %s takes whole seconds", c.Window, program)
+	case c.Warmup%time.Second != 0:
+		return fmt.Errorf("warmup: %s: %s takes whole seconds", c.Warmup, program)
 	}
 	return nil
 }

@@ -213,7 +213,10 @@ func ownProbe(kind, settings string, c probe.Conditions) (own, error) {
 		return nil, err
 	}
 	if runs, ok := p.(own); ok {
-		return runs, cmp.Or(c.Validate(), p.Validate(c))
+		if err = cmp.Or(c.Validate(), p.Validate(c)); err != nil { // it names the fields of a scenario
+			err = errors.New("--" + strings.Replace(err.Error(), "measure:", "window:", 1))
+		}
+		return runs, err
 	}
 	return nil, fmt.Errorf("probe %s: run the program %s itself", kind, kind)
 }

@@ -63,12 +63,7 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 }
 
 // Validate takes whole seconds.
-func (Probe) Validate(c probe.Conditions) error {
-	if c.Window%time.Second != 0 || c.Warmup%time.Second != 0 {
-		return fmt.Errorf("window %s, warmup %s: iperf3 takes whole seconds", c.Window, c.Warmup)
-	}
-	return nil
-}
+func (Probe) Validate(c probe.Conditions) error { return c.WholeSeconds(Program) }
 
 // Metrics are the rate that the receiver saw, and what iperf3 says of the CPUs at both ends.
 func (p Probe) Metrics(name string) []results.Metric {

@@ -174,7 +174,7 @@ func TestParseRefuses(t *testing.T) {
 		{"direction: up, ", "", `spec.probes[5] (throughput-tcp-up): direction: "": expected up or down`},
 		{"kind: iperf3", "kind: iperf4", `spec.probes[5].kind: "iperf4" is unknown: expected echo, iperf3, wakeup`},
 		{"iperf3: {", "iperf4: {", "spec.modes.quick.windows.iperf4: no probe of this kind"},
-		{", iperf3: {warmup: 1s, measure: 1s}", "", "spec.probes[5] (throughput-tcp-up), spec.modes.quick.windows.iperf3: window 0s"},
+		{", iperf3: {warmup: 1s, measure: 1s}", "", "spec.probes[5] (throughput-tcp-up), spec.modes.quick.windows.iperf3: measure: 0s"},
 		{"write: 128Ki", "write: 0", "write: 0: expected"},
 		{"measure: 1s}", "measure: 1500ms}", "iperf3 takes whole seconds"},
 		{"blocks: 3", "blocks: 0", "spec.modes.quick.blocks"},

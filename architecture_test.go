@@ -155,13 +155,13 @@ plan                   450       20
 plan/search           1850       20  a refusal says who has the functions
 plan/solver           2000       10  what a lane near to another leaves it
 plan/stock            1200       15  lanes that are still to come
-probe                  450       20  errors of a scenario that name the field and what was expected
+probe                  500       20  errors of windows that name the field, one check of whole seconds
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
 probe/http            1050       10  loads as shares of a measured capacity
-probe/iperf3           250        5  figures that cannot be are void
+probe/iperf3           200        5  figures that cannot be are void
 probe/probetest        100        5  servers of probes' tests, shared
-probe/rtla             600        5  the kernel's own measure of wake-up latency
+probe/rtla             550        5  the kernel's own measure of wake-up latency
 probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare

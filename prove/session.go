@@ -135,16 +135,34 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 	if len(s.Awaits) > 0 {
 		return s, &AwaitsError{Dir: o.Dir, Cells: len(s.Cells), Awaits: s.Awaits}
 	}
-	return s, cmp.Or(r.unchanged(ctx, o.Dir, &s), counts(s))
+	return s, cmp.Or(r.unchanged(ctx, o.Dir, &s), counts(s, r.scenario.Spec.Probes))
 }
 
-// counts fails where all runs of a session are void: it has no figures then. Of a lane in force that is
-// recorded.
-func counts(s results.Session) error {
-	if s.Lane != nil || len(s.Runs) == 0 || slices.ContainsFunc(s.Runs, results.Run.Used) {
+// counts fails where all runs of a session are void, or all measurements of a probe, but for overload and a
+// late client, which say something of the machine: the session has not what it was made for. Of a lane in
+// force that is recorded.
+func counts(s results.Session, probes []scenario.Probe) error {
+	if s.Lane != nil || len(s.Runs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("no run counts; the last is void: %s", strings.Join(s.Runs[len(s.Runs)-1].Void, "; "))
+	if !slices.ContainsFunc(s.Runs, results.Run.Used) {
+		return fmt.Errorf("no run counts; the last is void: %s", strings.Join(s.Runs[len(s.Runs)-1].Void, "; "))
+	}
+	for _, p := range probes {
+		void, found := "", p.Optional
+		for _, r := range s.Runs {
+			for _, m := range r.Measured {
+				if m.Name == p.Name && r.Used() {
+					void = strings.Join(m.Void, "; ")
+					found = found || len(m.Void) == len(m.Overloaded)+len(m.Late)
+				}
+			}
+		}
+		if void != "" && !found {
+			return fmt.Errorf("no measurement of %s counts; the last is void: %s", p.Name, void)
+		}
+	}
+	return nil
 }
 
 // here is how many cells are measured in this boot.

@@ -187,8 +187,8 @@ func (e end) figures(m *results.Measurement, c probe.Conditions) {
 		{"cpu_utilization_percent.remote_total", e.CPU.Remote, 0, cpus},
 	} {
 		if !(f.value >= f.low && f.value <= f.limit) {
-			m.Void = append(m.Void, fmt.Sprintf("%s report: end.%s: expected %.6g to %.6g, found %.6g", Program,
-				f.field, f.low, f.limit, f.value))
+			m.Void = append(m.Void, fmt.Sprintf("end.%s of the report of %s: expected %.6g to %.6g, found %.6g",
+				f.field, Program, f.low, f.limit, f.value))
 		}
 	}
 	m.Values = map[string]float64{c.Name: in.BitsPerSecond, c.Name + "-retransmits": e.Sent.Retransmits,

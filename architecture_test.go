@@ -158,27 +158,27 @@ plan                   500       20  names the file of a refused lane, out of cm
 plan/search           1850       20  a refusal says who has the functions
 plan/solver           2000       10  what a lane near to another leaves it
 plan/stock            1200       15  lanes that are still to come
-probe                  450       20  errors of a scenario that name the field and what was expected
+probe                  500       25  probes that are run by hand, out of cmd/isolane
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
 probe/http            1050       10  loads as shares of a measured capacity
-probe/iperf3           250        5  figures that cannot be are void
+probe/iperf3           200        5  figures that cannot be are void
 probe/probetest        100        5  servers of probes' tests, shared
-probe/rtla             600        5  the kernel's own measure of wake-up latency
+probe/rtla             550        5  the kernel's own measure of wake-up latency
 probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 3300       25  the wire to the outside client
+prove                 3350       25  several boots a level, in turns
 prove/layout           250       10  loads as shares of a measured capacity
-prove/scenario        1450       21  budget of steal
+prove/scenario        1500       21  boots of a mode
 prove/search           400       10  searches beside the cells
 quantity               250       10  loads as shares of a measured capacity
 report                2300        5  strange programs and names end in one line
 report/chart           750        5  lines that look the same without colour have numbers
 report/compare         600       10  the real-time and the web case study, exports, compare
 report/export          750        5  files to export to, out of cmd/isolane
-report/figures        2300       35  searches beside the cells
+report/figures        2400       35  ratios over several boots of a level
 report/format          150       10  numbers and units, which figures, page and plots print
 results                900       70  loads as shares of a measured capacity
 runtime/guest          900       15  the real-time and the web case study, exports, compare

@@ -3,8 +3,12 @@
 package probe
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"strings"
 	"time"
@@ -79,9 +83,22 @@ type Conditions struct {
 
 // Validate says what is wrong with warm-up and window. The address is not looked at: it is known late.
 func (c Conditions) Validate() error {
-	if c.Window <= 0 || c.Warmup < 0 || c.Window > 24*time.Hour || c.Warmup > time.Hour {
-		return fmt.Errorf("window %s, warmup %s: expected more than 0 and at most 24 h, at least 0 and at most 1 h",
-			c.Window, c.Warmup)
+	switch {
+	case c.Window <= 0 || c.Window > 24*time.Hour:
+		return fmt.Errorf("measure: %s: expected more than 0 and at most 24h", c.Window)
+	case c.Warmup < 0 || c.Warmup > time.Hour:
+		return fmt.Errorf("warmup: %s: expected at least 0 and at most 1h", c.Warmup)
+	}
+	return nil
+}
+
+// WholeSeconds says what is wrong for a program that takes no parts of a second.
+func (c Conditions) WholeSeconds(program string) error {
+	switch {
+	case c.Window%time.Second != 0:
+		return fmt.Errorf("measure: %s: %s takes whole seconds", c.Window, program)
+	case c.Warmup%time.Second != 0:
+		return fmt.Errorf("warmup: %s: %s takes whole seconds", c.Warmup, program)
 	}
 	return nil
 }
@@ -136,4 +153,34 @@ func Command(self, kind string, c Conditions, more ...string) []string {
 		argv = append(argv, "--dir", c.Dir)
 	}
 	return append(argv, more...)
+}
+
+// Runner is a Probe whose measuring program is isolane itself.
+type Runner interface {
+	Run(context.Context, Conditions) (results.Measurement, error)
+}
+
+// Server is a Probe whose application is isolane itself.
+type Server interface {
+	Serve(context.Context, Conditions, io.Writer) error // until the context ends
+}
+
+// ByHand reads the probe of a kind that `isolane probe` runs; an error of its conditions names the flag.
+func ByHand(kinds []Driver, kind, settings string, c Conditions) (Runner, error) {
+	d, err := Find(kinds, kind)
+	if err != nil {
+		return nil, fmt.Errorf("probe %w", err)
+	}
+	p, err := d.Read([]byte(settings))
+	if err != nil {
+		return nil, err
+	}
+	runs, ok := p.(Runner)
+	if !ok {
+		return nil, fmt.Errorf("probe %s: run the program %s itself", kind, kind)
+	}
+	if err = cmp.Or(c.Validate(), p.Validate(c)); err != nil { // it names the fields of a scenario
+		err = errors.New("--" + strings.Replace(err.Error(), "measure:", "window:", 1))
+	}
+	return runs, err
 }

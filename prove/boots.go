@@ -22,15 +22,16 @@ func (e *AwaitsError) Error() string {
 	waiting := 0
 	for _, a := range e.Awaits {
 		waiting += len(a.Cells)
-		parts = append(parts, fmt.Sprintf("%d for %s", len(a.Cells), a.Boot))
+		parts = append(parts, fmt.Sprintf("%d for %s", len(a.Cells), a.Words()))
 	}
 	return fmt.Sprintf("%d of %d cells wait for another boot: %s", waiting, e.Cells, strings.Join(parts, "; "))
 }
 
 // boots are a scenario's factors that only a boot changes, and what is booted now. Cells for which the same
-// has to be booted are a group: all its blocks are measured in one boot, unless that ends before.
+// has to be booted are a group.
 type boots struct {
 	first   results.Environment // in which the session began
+	number  int                 // of this boot, among the session's
 	factors []bootFactor
 }
 
@@ -74,6 +75,15 @@ func (b boots) here(c results.Cell) bool {
 	return !slices.ContainsFunc(b.factors, func(f bootFactor) bool { return f.wants(c) != f.now })
 }
 
+// booted names the group of what is booted now.
+func (b boots) booted() string {
+	var levels []string
+	for _, f := range b.factors {
+		levels = append(levels, f.now)
+	}
+	return strings.Join(levels, " ")
+}
+
 // group names what has to be booted for a cell.
 func (b boots) group(c results.Cell) string {
 	var levels []string
@@ -100,29 +110,42 @@ func (b boots) want(c results.Cell) string {
 	return strings.Join(append(asked, as...), ", ")
 }
 
-// awaits are the cells of the slots, and of searches, that wait for another boot, by what to boot.
-func (b boots) awaits(s results.Session, left []slot) []results.Await {
+// awaits are the cells of the slots, and of searches, that wait for another boot, by what to boot: first what
+// is to be booted most often, as its turn comes first.
+func (b boots) awaits(s results.Session, later []slot) []results.Await {
 	var all []results.Await
 	for _, q := range s.Searches {
 		for _, d := range q.Cells {
-			if !d.Settled {
-				left = append(left, slot{cell: d.Cells[0].Name})
+			if !d.Settled && !b.here(d.Cells[0]) {
+				later = append(later, slot{cell: d.Cells[0].Name})
 			}
 		}
 	}
-	seen := map[string]bool{}
+	shares := map[string]map[int]bool{} // by cell
+	for _, k := range later {
+		if shares[k.cell] == nil {
+			shares[k.cell] = map[int]bool{}
+		}
+		shares[k.cell][k.share] = true
+	}
 	for _, c := range everyCell(&s) {
-		if b.here(*c) || seen[c.Name] || !slices.ContainsFunc(left, func(k slot) bool { return k.cell == c.Name }) {
+		boots := len(shares[c.Name])
+		if boots == 0 {
 			continue
 		}
-		seen[c.Name] = true
-		want := b.want(*c)
+		delete(shares, c.Name) // a search may have it too
+		want := "the same again"
+		if !b.here(*c) {
+			want = b.want(*c)
+		}
 		k := slices.IndexFunc(all, func(a results.Await) bool { return a.Boot == want })
 		if k < 0 {
 			k, all = len(all), append(all, results.Await{Boot: want})
 		}
 		all[k].Cells = append(all[k].Cells, c.Name)
+		all[k].Boots = max(all[k].Boots, boots)
 	}
+	slices.SortStableFunc(all, func(a, b results.Await) int { return b.Boots - a.Boots })
 	return all
 }
 
@@ -145,7 +168,7 @@ func (b boots) takeUp(dir string, s *results.Session, now results.Environment) e
 		}
 	}
 	const note = "The machine was rebooted within the session; each block was measured in one boot."
-	if rebooted && !slices.Contains(s.Notes, note) {
+	if rebooted && s.Scenario.Boots < 2 && !slices.Contains(s.Notes, note) {
 		s.Notes = append(s.Notes, note)
 	}
 	return nil
@@ -170,17 +193,16 @@ func (r *runner) enter(o Options, s *results.Session, now results.Environment) e
 	if o.Resume && now.CPUModel != s.Environment.CPUModel {
 		return fmt.Errorf("%s: measured on another machine (%s)", o.Dir, s.Environment.CPUModel)
 	}
-	dropCutBlock(s, r.boots)
-	left := remaining(*s, r.boots)
-	comes := func(c results.Cell) bool {
-		return r.boots.here(c) && slices.ContainsFunc(left, func(k slot) bool { return k.cell == c.Name })
-	}
+	r.leftOut = s.LeftOut
+	r.dropCutBlock(s)
+	r.boots.number = placeOf(s, now)
+	due, later := remaining(*s, r.boots)
 	searches := slices.ContainsFunc(s.Searches, func(q results.Search) bool {
 		return slices.ContainsFunc(q.Cells, func(d results.Searched) bool {
 			return !d.Settled && r.boots.here(d.Cells[0])
 		})
 	})
-	if awaits := r.boots.awaits(*s, left); len(awaits) > 0 && !searches && !slices.ContainsFunc(s.Cells, comes) {
+	if awaits := r.boots.awaits(*s, later); len(awaits) > 0 && !searches && len(due) == 0 {
 		e := &AwaitsError{Cells: len(s.Cells), Awaits: awaits}
 		if o.Resume {
 			e.Dir = o.Dir
@@ -192,7 +214,6 @@ func (r *runner) enter(o Options, s *results.Session, now results.Environment) e
 			return err
 		}
 	}
-	r.boot = placeOf(s, now)
 	s.Notes = append(s.Notes, r.boots.alike(s.Notes)...)
 	return nil
 }

@@ -2,6 +2,8 @@ package prove
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,7 +63,7 @@ func begin(t *testing.T, sc scenario.Scenario, s *results.Session, now results.E
 	}
 	todo := r.todo(s)
 	for _, k := range todo {
-		s.Runs = append(s.Runs, results.Run{Block: k.block, Cell: k.cell, Boot: r.boot})
+		s.Runs = append(s.Runs, results.Run{Block: k.block, Cell: k.cell, Boot: r.boots.number})
 	}
 	return todo, nil
 }
@@ -115,13 +117,13 @@ func TestBoots(t *testing.T) {
 	}
 	s.Runs = s.Runs[:9] // block 1 is cut
 	todo, err = begin(t, sc, &s, realTime("4"), true)
-	if err != nil || len(todo) != 4 || todo[0].block != 1 || s.Runs[8].Dropped != cut || s.Runs[7].Dropped != "" || s.Runs[12].Boot != 2 {
+	if err != nil || len(todo) != 6 || todo[0].block != 0 || todo[2].block != 1 || s.Runs[8].Dropped != cut || s.Runs[7].Dropped != "" || s.Runs[12].Boot != 2 {
 		t.Errorf("%v, %v, %+v", todo, err, s.Runs)
 	}
 	if len(s.Notes) != 1 || !strings.Contains(s.Notes[0], "rebooted within the session") {
 		t.Errorf("notes %q", s.Notes)
 	}
-	if len(remaining(s, boots{})) != 0 {
+	if left, later := remaining(s, boots{}); len(left)+len(later) != 0 {
 		t.Error("something is left")
 	}
 }
@@ -145,8 +147,62 @@ func TestBootsInAnyOrder(t *testing.T) {
 	if _, err := begin(t, sc, &s, other, true); err == nil || !strings.Contains(err.Error(), "boot kernel 6.12.57") {
 		t.Errorf("another kernel for the same cells: %v", err)
 	}
-	if todo, err := begin(t, sc, &s, ordinary("3"), true); err != nil || len(todo) != 4 || todo[0].block != 1 || len(s.Awaits) != 0 {
+	if todo, err := begin(t, sc, &s, ordinary("3"), true); err != nil || len(todo) != 6 || todo[0].block != 0 || len(s.Awaits) != 0 {
 		t.Errorf("%v, %v", todo, err)
+	}
+}
+
+// Several boots a level: the blocks are spread over them in turns of all levels, each with a warm-up block; what
+// is out of turn is refused.
+func TestSeveralBoots(t *testing.T) {
+	sc := perBoot(t, bootFactors, "floating-as-booted")
+	s := results.Session{Scenario: results.Scenario{Blocks: 5, Boots: 2, Seed: 3}, Environment: ordinary("1"), Cells: sc.AllCells()}
+	awaits := func() (all string) {
+		for _, a := range s.Awaits {
+			all += fmt.Sprintf("%d times %.20s; ", max(1, a.Boots), a.Boot)
+		}
+		return all
+	}
+	blocks := func(todo []slot) (all []int) {
+		for _, k := range todo {
+			all = append(all, k.block)
+		}
+		return slices.Compact(all)
+	}
+	const rt, first, same = "a real-time kernel (", "what the session beg", "the same again"
+	for i, c := range []struct {
+		now    results.Environment
+		blocks []int // that are measured; nil: nothing is
+		awaits string
+	}{
+		{ordinary("1"), []int{0, 1, 2, 3}, "2 times " + rt + "; 1 times " + same + "; "},
+		{ordinary("2"), nil, ""},
+		{realTime("3"), []int{0, 1, 2, 3}, "1 times " + first + "; 1 times " + same + "; "},
+		{realTime("3"), nil, ""},
+		{ordinary("1"), nil, ""}, // it had its share in this boot
+		{realTime("4"), []int{0, 4, 5}, "1 times " + first + "; "},
+		{ordinary("5"), []int{0, 4, 5}, ""},
+	} {
+		before := s
+		todo, err := begin(t, sc, &s, c.now, i > 0)
+		if c.blocks == nil {
+			var waits *AwaitsError
+			if !errors.As(err, &waits) {
+				t.Errorf("boot %d: %v, %v", i, todo, err)
+			}
+			s = before
+			continue
+		}
+		if err != nil || !slices.Equal(blocks(todo), c.blocks) || awaits() != c.awaits {
+			t.Errorf("boot %d: blocks %v, awaits %s, %v", i, blocks(todo), awaits(), err)
+		}
+	}
+	if len(s.Runs) != 2*2*(5+2) || len(s.Notes) != 0 {
+		t.Errorf("%d runs, notes %q", len(s.Runs), s.Notes)
+	}
+	s.Runs = s.Runs[:len(s.Runs)-1] // the last block is cut by a reboot, and goes on in another boot
+	if todo, err := begin(t, sc, &s, ordinary("6"), true); err != nil || !slices.Equal(blocks(todo), []int{0, 5}) {
+		t.Errorf("after a reboot: %v, %v", todo, err)
 	}
 }
 
@@ -245,7 +301,7 @@ func TestReboot(t *testing.T) {
 	for range 2 { // and once more, after a second interruption
 		s.Runs = s.Runs[:3]
 		todo, err := begin(t, sc, &s, again, true)
-		if err != nil || len(todo) != 4 || s.Runs[2].Dropped != cut || s.Runs[1].Dropped == cut || len(s.Boots) != 2 || s.Runs[3].Boot != 1 {
+		if err != nil || len(todo) != 6 || s.Runs[2].Dropped != cut || s.Runs[1].Dropped == cut || len(s.Boots) != 2 || s.Runs[3].Boot != 1 {
 			t.Errorf("%v, %v, %+v", todo, err, s)
 		}
 		if len(s.Notes) != 1 {

@@ -27,12 +27,15 @@ func (d Display) Plan(e Estimate) {
 	}
 	fmt.Fprintf(d.w, "%d runs: a warm-up block and %d blocks of %d cells, seed %d; takes about %s\n",
 		e.Runs, e.Blocks, e.Cells, e.Seed, e.Takes.Round(time.Second))
+	if e.Boots > 1 {
+		fmt.Fprintf(d.w, "spread over %d boots, with a warm-up block in each\n", e.Boots)
+	}
 	if e.Searches > 0 {
 		fmt.Fprintf(d.w, "%s; takes at most %s more\n", quantity.Count(e.Searches, "search"),
 			e.Most.Round(time.Second))
 	}
 	for _, a := range e.Awaits {
-		fmt.Fprintf(d.w, "later, in another boot: %s, for %s\n", quantity.Count(len(a.Cells), "cell"), a.Boot)
+		fmt.Fprintf(d.w, "later, in another boot: %s, for %s\n", quantity.Count(len(a.Cells), "cell"), a.Words())
 	}
 }
 

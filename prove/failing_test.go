@@ -9,6 +9,38 @@ import (
 	"isolane.dev/isolane/results"
 )
 
+// A session of which no run counts fails, or no measurement of a probe, unless the machine is why.
+func TestCounts(t *testing.T) {
+	odd := results.Measurement{Name: "late", Void: []string{"end.bytes: expected less"}}
+	late, over := results.Measurement{Name: "late"}, results.Measurement{Name: "late"}
+	late.ClientLate("the client could not keep up")
+	over.NotCarried("overloaded")
+	for _, c := range []struct {
+		second   []results.Measurement // of the second probe, one a run
+		optional bool
+		want     string
+	}{
+		{[]results.Measurement{odd, odd}, false, "no measurement of late counts; the last is void: end.bytes"},
+		{[]results.Measurement{odd, odd}, true, ""},
+		{[]results.Measurement{odd, {Name: "late"}}, false, ""},
+		{[]results.Measurement{late, odd}, false, ""},
+		{[]results.Measurement{over, over}, false, ""},
+	} {
+		var s results.Session
+		for _, m := range c.second {
+			s.Runs = append(s.Runs, results.Run{Measured: []results.Measurement{{Name: "good"}, m}})
+		}
+		probes := []scenario.Probe{{Name: "good"}, {Name: "late", Optional: c.optional}}
+		if text := fmt.Sprint(counts(s, probes)); c.want == "" && text != "<nil>" || !strings.Contains(text, c.want) {
+			t.Errorf("%+v: %s, want %q", c.second, text, c.want)
+		}
+		s.Runs[0].Void, s.Runs[1].Void = []string{"steal"}, []string{"steal"}
+		if err := counts(s, probes); err == nil {
+			t.Error("no run counts")
+		}
+	}
+}
+
 // A session ends where no run measures anything, or a probe fails in all runs of all cells; not before each
 // cell had its turn, and not for a probe that has measured once.
 func TestFailing(t *testing.T) {

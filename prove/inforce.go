@@ -11,6 +11,7 @@ import (
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 )
@@ -45,6 +46,13 @@ func (r *runner) beside(ctx context.Context, o Options) error {
 		}
 	}
 	r.scenario = o.Scenario.Beside(placed.Spec, r.ownPath())
+	for _, q := range o.Scenario.Spec.Searches {
+		if o.Scenario.Spec.Modes[o.Mode].Searches != nil && !slices.ContainsFunc(r.scenario.Spec.Searches,
+			func(made scenario.Search) bool { return made.Name == q.Name }) {
+			r.unmade = append(r.unmade, fmt.Sprintf("Search %s is not made: it varies %s, which the lane in force "+
+				"fixes.", q.Name, q.Factor))
+		}
+	}
 	return nil
 }
 
@@ -97,6 +105,7 @@ func (r *runner) notes() (notes []string) {
 	if r.inForce == nil {
 		return nil
 	}
+	notes = slices.Clone(r.unmade)
 	switch n := r.inForce.Lane.Spec.Network; {
 	case n.Path == "" || !r.scenario.Networked():
 	case r.ownPath() == "":

@@ -94,7 +94,7 @@ func TestLeaveOut(t *testing.T) {
 				all = append(all, p.Name)
 			}
 		}
-		s.Runs = append(s.Runs, results.Run{Block: 0, Cell: all[0], Boot: r.boot})
+		s.Runs = append(s.Runs, results.Run{Block: 0, Cell: all[0], Boot: r.boots.number})
 		return strings.Join(all, " "), nil
 	}
 	const neither, both = "host-as-booted w container-as-booted w", "host-rt w t container-rt w"

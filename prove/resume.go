@@ -40,7 +40,7 @@ func newSession(o Options, around scenario.Scenario, now results.Environment) (r
 	}
 	return results.Session{
 		Scenario: results.Scenario{Name: o.Scenario.Metadata.Name, Title: o.Scenario.Metadata.Title, Mode: o.Mode,
-			Blocks: mode.Blocks, Seed: o.Seed, Source: string(source), Excluded: around.Excluded(),
+			Blocks: mode.Blocks, Boots: mode.Boots, Seed: o.Seed, Source: string(source), Excluded: around.Excluded(),
 			Aims: around.Spec.Aims, Published: around.Published(), Doubts: around.Doubts()},
 		Factors: around.Factors(), Metrics: metrics,
 		Environment: now, Started: time.Now(), Cells: cells,
@@ -48,34 +48,34 @@ func newSession(o Options, around scenario.Scenario, now results.Environment) (r
 	}, nil
 }
 
-// dropCutBlock marks the runs of a block that has not all cells of its group. A block that was cut is
-// measured again as a whole: its cells are compared with each other, so they must stand close together in
-// time.
-func dropCutBlock(s *results.Session, b boots) {
+// dropCutBlock marks the runs of a block that has not all cells of its group, or in which void runs were
+// still to be made again. A block that was cut is measured again as a whole: its cells are compared with each
+// other, so they must stand close together in time.
+func (r *runner) dropCutBlock(s *results.Session) {
 	groups, cells := map[string]string{}, map[string]int{}
 	for _, c := range s.Cells {
-		groups[c.Name] = b.group(c)
-		cells[b.group(c)]++
+		groups[c.Name] = r.boots.group(c)
+		cells[groups[c.Name]]++
 	}
 	type block struct {
 		number int
 		group  string
 	}
-	type run struct {
-		block
-		cell string
-	}
-	seen, made := map[run]bool{}, map[block]int{}
-	for _, r := range s.Runs {
-		in := block{r.Block, groups[r.Cell]}
-		if k := (run{in, r.Cell}); r.Dropped != cut && !seen[k] { // a void one may have been made again
-			seen[k] = true
-			made[in]++
+	in := func(run results.Run) block { return block{run.Block, groups[run.Cell]} }
+	last := map[slot]results.Run{}
+	for _, run := range s.Runs {
+		if run.Dropped != cut {
+			last[slot{block: run.Block, cell: run.Cell}] = run
 		}
 	}
-	for i, r := range s.Runs {
-		group := groups[r.Cell]
-		if made[block{r.Block, group}] < cells[group] && r.Dropped != cut {
+	made := map[block]int{}
+	for _, run := range last {
+		if !owed(run, len(r.kept(run.Cell, r.scenario.Spec.Probes))) {
+			made[in(run)]++
+		}
+	}
+	for i, run := range s.Runs {
+		if made[in(run)] < cells[groups[run.Cell]] {
 			s.Runs[i].Dropped = cut
 		}
 	}
@@ -84,25 +84,59 @@ func dropCutBlock(s *results.Session, b boots) {
 // cut is why runs of an interrupted block are not used.
 const cut = "interrupted block, measured again"
 
-// remaining are the runs that are still to be made, one group after the other.
-func remaining(s results.Session, b boots) []slot {
-	done := map[slot]bool{}
-	for _, r := range s.Runs {
-		if r.Dropped != cut {
-			done[slot{block: r.Block, cell: r.Cell}] = true
-		}
+// remaining are the runs that are still to be made: those of this boot, and those that wait for another. The
+// blocks of each group are spread over the boots of the session in shares. A share is measured in one boot,
+// unless that ends before, after all groups have those before it: so that boots of different levels take
+// turns. Each boot has a warm-up block of its own.
+func remaining(s results.Session, b boots) (now, later []slot) {
+	type share struct {
+		group  string
+		number int
 	}
-	names, order := map[string][]string{}, []string{}
+	groups, names, order := map[string]string{}, map[string][]string{}, []string{}
 	for _, c := range s.Cells {
 		group := b.group(c)
-		if names[group] == nil {
+		if groups[c.Name] = group; names[group] == nil {
 			order = append(order, group)
 		}
 		names[group] = append(names[group], c.Name)
 	}
-	var left []slot
-	for _, group := range order {
-		left = append(left, schedule(names[group], s.Scenario.Blocks, s.Scenario.Seed)...)
+	done, here := map[slot]bool{}, map[share]bool{}
+	for _, r := range s.Runs {
+		if r.Dropped == cut || r.Block == 0 && r.Boot != b.number {
+			continue
+		}
+		done[slot{block: r.Block, cell: r.Cell}] = true
+		if r.Block > 0 && r.Boot == b.number {
+			here[share{groups[r.Cell], s.Scenario.Share(r.Block)}] = true
+		}
 	}
-	return slices.DeleteFunc(left, func(k slot) bool { return done[k] })
+	left, next := map[share][]slot{}, max(1, s.Scenario.Boots)
+	warm := map[string][]slot{} // by group
+	for _, group := range order {
+		for _, k := range schedule(names[group], s.Scenario.Blocks, s.Scenario.Seed) {
+			k.share = s.Scenario.Share(k.block)
+			switch {
+			case done[slot{block: k.block, cell: k.cell}]:
+			case k.block == 0:
+				warm[group] = append(warm[group], k)
+			default:
+				left[share{group, k.share}] = append(left[share{group, k.share}], k)
+				next = min(next, k.share)
+			}
+		}
+	}
+	for _, group := range order {
+		had := false // a share before, in this boot
+		for number := range max(1, s.Scenario.Boots) {
+			in := share{group, number}
+			if due := left[in]; number == next && len(due) > 0 && group == b.booted() && (here[in] || !had) {
+				now = slices.Concat(warm[group], due)
+			} else {
+				later = append(later, due...)
+			}
+			had = had || here[in]
+		}
+	}
+	return now, later
 }

@@ -49,9 +49,9 @@ type runner struct {
 	scenario scenario.Scenario // around the lane in force, if there is one
 	kinds    scenario.Drivers
 	inForce  *enforce.LaneGroup // the lane that is proved; nil: a lane is made in each run
+	unmade   []string           // beside it, and why
 	mode     scenario.Mode
 	boots    boots
-	boot     int                      // this one, among the session's
 	layouts  map[string]layout.Layout // by cell that is measured in this boot
 	paths    []Path
 	only     *scenario.Probe                     // runs in place of the cell's probes

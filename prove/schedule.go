@@ -12,6 +12,7 @@ type slot struct {
 	block int // 0 is the warm-up block
 	cell  string
 	again int // how many void runs there were in its place
+	share int // of the boots over which the blocks are spread
 }
 
 // retries is how often a void run is made again. The rule is the same for all cells and known before the
@@ -19,13 +20,18 @@ type slot struct {
 // both.
 const retries = 2
 
-// again has the run of slot i made once more at the end of its block where it is void, unless a probe failed
-// in it, as it would again.
+// owed says whether a run is to be made again: where it is void, unless a probe failed in it, as it would
+// again.
+func owed(run results.Run, probes int) bool {
+	return run.Block > 0 && run.Again < retries && len(run.Void) > 0 && len(run.Measured) >= probes
+}
+
+// again has the run of slot i made once more at the end of its block, where that is owed.
 func again(todo []slot, i int, run results.Run, probes int) []slot {
-	k := todo[i]
-	if k.block == 0 || k.again == retries || len(run.Void) == 0 || len(run.Measured) < probes {
+	if !owed(run, probes) {
 		return todo
 	}
+	k := todo[i]
 	end := i + 1
 	for end < len(todo) && todo[end].block == k.block {
 		end++

@@ -11,23 +11,27 @@ import (
 // which a probe failed.
 func TestAgain(t *testing.T) {
 	first := []slot{{block: 1, cell: "a"}, {block: 1, cell: "b"}, {block: 2, cell: "a"}}
-	void := results.Run{Void: []string{"steal"}, Measured: make([]results.Measurement, 2)}
-	todo := again(slices.Clone(first), 0, void, 2)
-	want := []slot{first[0], first[1], {1, "a", 1}, first[2]}
+	made := func(todo []slot, i int, void ...string) []slot {
+		run := results.Run{Block: todo[i].block, Again: todo[i].again, Void: void, Measured: make([]results.Measurement, 2)}
+		return again(slices.Clone(todo), i, run, 2)
+	}
+	todo := made(first, 0, "steal")
+	want := []slot{first[0], first[1], {1, "a", 1, 0}, first[2]}
 	if !slices.Equal(todo, want) {
 		t.Errorf("%v, want %v", todo, want)
 	}
-	todo = again(todo, 2, void, 2)
-	if todo = again(todo, 3, void, 2); len(todo) != 5 || todo[3] != (slot{1, "a", 2}) {
+	todo = made(todo, 2, "steal")
+	if todo = made(todo, 3, "steal"); len(todo) != 5 || todo[3] != (slot{1, "a", 2, 0}) {
 		t.Errorf("%v", todo)
 	}
-	failed := results.Run{Void: []string{"echo: it ended"}, Measured: make([]results.Measurement, 1)}
-	for _, r := range []results.Run{{}, failed} {
-		if got := again(slices.Clone(first), 0, r, 2); !slices.Equal(got, first) {
-			t.Errorf("%v after %+v", got, r)
-		}
+	if got := made(first, 0); !slices.Equal(got, first) {
+		t.Errorf("%v after a run that counts", got)
 	}
-	if got := again([]slot{{block: 0, cell: "a"}}, 0, void, 2); len(got) != 1 {
+	failed := results.Run{Block: 1, Void: []string{"echo: it ended"}, Measured: make([]results.Measurement, 1)}
+	if got := again(slices.Clone(first), 0, failed, 2); !slices.Equal(got, first) {
+		t.Errorf("%v after %+v", got, failed)
+	}
+	if got := made([]slot{{block: 0, cell: "a"}}, 0, "steal"); len(got) != 1 {
 		t.Errorf("the warm-up block: %v", got)
 	}
 }

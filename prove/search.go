@@ -247,7 +247,7 @@ func (r *runner) try(ctx context.Context, q results.Search, d results.Searched, 
 	one.mode, one.only = r.mode.Try(), &p
 	run, err := one.run(ctx, c)
 	t := results.Trial{Cell: c.Name, Point: point, Started: run.Started, Duration: run.Duration,
-		Boot: r.boot, Void: run.Void}
+		Boot: r.boots.number, Void: run.Void}
 	if err == nil && len(run.Measured) > 0 {
 		err = r.judge(&t, q, spec, run.Measured[0])
 	}

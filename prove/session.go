@@ -55,6 +55,7 @@ type Options struct {
 type Estimate struct {
 	Runs, Cells, Blocks int
 	Takes               time.Duration
+	Boots               int // over which the blocks are spread
 	Searches            int
 	Most                time.Duration // that the searches take
 	Seed                uint64
@@ -95,7 +96,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 	}
 	if o.Plan != nil {
 		o.Plan(Estimate{Runs: len(todo), Cells: r.here(s), Blocks: s.Scenario.Blocks,
-			Takes: takes, Searches: len(s.Searches), Most: r.searching(s),
+			Boots: s.Scenario.Boots, Takes: takes, Searches: len(s.Searches), Most: r.searching(s),
 			Seed: s.Scenario.Seed, Notes: s.Notes, Awaits: s.Awaits})
 	}
 	if err = r.calibrate(ctx, o, &s, unknown); err != nil {
@@ -113,7 +114,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 		if err != nil {
 			return s, interrupted(ctx, err)
 		}
-		run.Block, run.Boot, run.Again = at.block, r.boot, at.again
+		run.Block, run.Boot, run.Again = at.block, r.boots.number, at.again
 		if at.block == 0 {
 			run.Dropped = "warm-up block"
 		}
@@ -134,16 +135,34 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 	if len(s.Awaits) > 0 {
 		return s, &AwaitsError{Dir: o.Dir, Cells: len(s.Cells), Awaits: s.Awaits}
 	}
-	return s, cmp.Or(r.unchanged(ctx, o.Dir, &s), counts(s))
+	return s, cmp.Or(r.unchanged(ctx, o.Dir, &s), counts(s, r.scenario.Spec.Probes))
 }
 
-// counts fails where all runs of a session are void: it has no figures then. Of a lane in force that is
-// recorded.
-func counts(s results.Session) error {
-	if s.Lane != nil || len(s.Runs) == 0 || slices.ContainsFunc(s.Runs, results.Run.Used) {
+// counts fails where all runs of a session are void, or all measurements of a probe, but for overload and a
+// late client, which say something of the machine: the session has not what it was made for. Of a lane in
+// force that is recorded.
+func counts(s results.Session, probes []scenario.Probe) error {
+	if s.Lane != nil || len(s.Runs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("no run counts; the last is void: %s", strings.Join(s.Runs[len(s.Runs)-1].Void, "; "))
+	if !slices.ContainsFunc(s.Runs, results.Run.Used) {
+		return fmt.Errorf("no run counts; the last is void: %s", strings.Join(s.Runs[len(s.Runs)-1].Void, "; "))
+	}
+	for _, p := range probes {
+		void, found := "", p.Optional
+		for _, r := range s.Runs {
+			for _, m := range r.Measured {
+				if m.Name == p.Name && r.Used() {
+					void = strings.Join(m.Void, "; ")
+					found = found || len(m.Void) == len(m.Overloaded)+len(m.Late)
+				}
+			}
+		}
+		if void != "" && !found {
+			return fmt.Errorf("no measurement of %s counts; the last is void: %s", p.Name, void)
+		}
+	}
+	return nil
 }
 
 // here is how many cells are measured in this boot.
@@ -158,9 +177,9 @@ func (r *runner) here(s results.Session) (n int) {
 
 // todo are the runs that are left to be made in this boot; the cells of the others wait.
 func (r *runner) todo(s *results.Session) []slot {
-	left := remaining(*s, r.boots)
-	s.Awaits = r.boots.awaits(*s, left)
-	return slices.DeleteFunc(left, func(k slot) bool { _, here := r.layouts[k.cell]; return !here })
+	now, later := remaining(*s, r.boots)
+	s.Awaits = r.boots.awaits(*s, later)
+	return now
 }
 
 func interrupted(ctx context.Context, err error) error {

@@ -98,6 +98,7 @@ type documentRatio struct {
 	High       *float64 `json:"high"`
 	Confidence float64  `json:"confidence"` // 0: no interval
 	Blocks     int      `json:"blocks"`
+	Boots      int      `json:"boots,omitempty"` // in place of blocks, of cells of different boots
 }
 
 // newDocument says for programs what the table says; dir is that of the results.
@@ -145,6 +146,9 @@ func newRatio(c figures.Comparison) *documentRatio {
 	}
 	low, high, interval := c.Spread()
 	r := &documentRatio{Estimate: c.Estimate, Low: known(low), High: known(high), Blocks: c.N}
+	if c.Boots {
+		r.Blocks, r.Boots = 0, c.N
+	}
 	if interval {
 		r.Confidence = c.Confidence
 	}

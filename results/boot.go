@@ -1,5 +1,7 @@
 package results
 
+import "fmt"
+
 // BootOf is the environment in which a run was made.
 func (s Session) BootOf(r Run) Environment {
 	if r.Boot >= 0 && r.Boot < len(s.Boots) {
@@ -8,8 +10,25 @@ func (s Session) BootOf(r Run) Environment {
 	return s.Environment
 }
 
+// Share is the place of a block among the boots over which the blocks of each cell are spread, from 0.
+func (s Scenario) Share(block int) int {
+	if s.Blocks < 1 || block < 1 {
+		return 0
+	}
+	return (block - 1) * max(1, s.Boots) / s.Blocks
+}
+
 // Await are cells that wait for a boot.
 type Await struct {
 	Cells []string `json:"cells"`
-	Boot  string   `json:"boot"` // what to boot, in words
+	Boot  string   `json:"boot"`            // what to boot, in words
+	Boots int      `json:"boots,omitempty"` // how often it is to be booted so; 0 is once
+}
+
+// Words say what to boot, and how often.
+func (a Await) Words() string {
+	if a.Boots < 2 {
+		return a.Boot
+	}
+	return fmt.Sprintf("%s, in %d boots", a.Boot, a.Boots)
 }

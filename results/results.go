@@ -62,10 +62,12 @@ type Lane struct {
 
 // Scenario says what was asked.
 type Scenario struct {
-	Name      string      `json:"name"`
-	Title     string      `json:"title"`
-	Mode      string      `json:"mode"`   // quick, standard or proof
-	Blocks    int         `json:"blocks"` // counted ones; one more is run first and dropped
+	Name   string `json:"name"`
+	Title  string `json:"title"`
+	Mode   string `json:"mode"`   // quick, standard or proof
+	Blocks int    `json:"blocks"` // counted ones; one more is run first and dropped
+	// Boots are how many boots of each level the blocks are spread over; 0 is one.
+	Boots     int         `json:"boots,omitempty"`
 	Seed      uint64      `json:"seed"`   // of the order of the cells
 	Source    string      `json:"source"` // the scenario as YAML, with all defaults filled in
 	Excluded  []Excluded  `json:"excluded,omitempty"`

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -158,12 +155,12 @@ func probeCommand() *cobra.Command {
 			"    isolane probe echo '{protocol: tcp, mode: open, rate: 1000}'",
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := ownProbe(args[0], strings.Join(args[1:], ""), c)
+			p, err := probe.ByHand(kinds().Probes, args[0], strings.Join(args[1:], ""), c)
 			if err != nil {
 				return usage(err)
 			}
 			if serve {
-				application, ok := p.(serves)
+				application, ok := p.(probe.Server)
 				if !ok {
 					return usage(fmt.Errorf("probe %s is the application itself: leave out --serve", args[0]))
 				}
@@ -190,30 +187,4 @@ func probeCommand() *cobra.Command {
 	f.DurationVar(&c.Warmup, "warmup", 100*time.Millisecond, "measured and dropped")
 	f.DurationVar(&c.Window, "window", time.Second, "measured")
 	return cmd
-}
-
-// own is a probe whose measuring program is this one.
-type own interface {
-	Run(context.Context, probe.Conditions) (results.Measurement, error)
-}
-
-// serves is one whose application is this program too.
-type serves interface {
-	Serve(context.Context, probe.Conditions, io.Writer) error // until the context ends
-}
-
-// ownProbe reads a probe of a kind whose programs are this one.
-func ownProbe(kind, settings string, c probe.Conditions) (own, error) {
-	d, err := probe.Find(kinds().Probes, kind)
-	if err != nil {
-		return nil, fmt.Errorf("probe %w", err)
-	}
-	p, err := d.Read([]byte(settings))
-	if err != nil {
-		return nil, err
-	}
-	if runs, ok := p.(own); ok {
-		return runs, cmp.Or(c.Validate(), p.Validate(c))
-	}
-	return nil, fmt.Errorf("probe %s: run the program %s itself", kind, kind)
 }

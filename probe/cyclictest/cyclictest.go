@@ -4,7 +4,6 @@
 package cyclictest
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 
@@ -55,10 +54,8 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 
 // Validate takes whole seconds. The warm-up may be anything: cyclictest has none.
 func (Probe) Validate(c probe.Conditions) error {
-	if c.Window%time.Second != 0 {
-		return fmt.Errorf("window %s: cyclictest takes whole seconds", c.Window)
-	}
-	return nil
+	c.Warmup = 0
+	return c.WholeSeconds(Program)
 }
 
 // Metrics are the latency, and how many activations were skipped.

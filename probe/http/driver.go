@@ -157,7 +157,7 @@ func (p Probe) validate() error {
 // Validate refuses windows without a request.
 func (p Probe) Validate(c probe.Conditions) error {
 	if p.Rate != Max && float64(p.Rate)*c.Window.Seconds() < 1 {
-		return fmt.Errorf("rate %g, window %s: expected at least one request within the window", p.Rate, c.Window)
+		return fmt.Errorf("measure: %s: expected at least one request within it at a rate of %g", c.Window, p.Rate)
 	}
 	return nil
 }

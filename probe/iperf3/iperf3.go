@@ -63,12 +63,7 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 }
 
 // Validate takes whole seconds.
-func (Probe) Validate(c probe.Conditions) error {
-	if c.Window%time.Second != 0 || c.Warmup%time.Second != 0 {
-		return fmt.Errorf("window %s, warmup %s: iperf3 takes whole seconds", c.Window, c.Warmup)
-	}
-	return nil
-}
+func (Probe) Validate(c probe.Conditions) error { return c.WholeSeconds(Program) }
 
 // Metrics are the rate that the receiver saw, and what iperf3 says of the CPUs at both ends.
 func (p Probe) Metrics(name string) []results.Metric {
@@ -192,8 +187,8 @@ func (e end) figures(m *results.Measurement, c probe.Conditions) {
 		{"cpu_utilization_percent.remote_total", e.CPU.Remote, 0, cpus},
 	} {
 		if !(f.value >= f.low && f.value <= f.limit) {
-			m.Void = append(m.Void, fmt.Sprintf("%s report: end.%s: expected %.6g to %.6g, found %.6g", Program,
-				f.field, f.low, f.limit, f.value))
+			m.Void = append(m.Void, fmt.Sprintf("end.%s of the report of %s: expected %.6g to %.6g, found %.6g",
+				f.field, Program, f.low, f.limit, f.value))
 		}
 	}
 	m.Values = map[string]float64{c.Name: in.BitsPerSecond, c.Name + "-retransmits": e.Sent.Retransmits,

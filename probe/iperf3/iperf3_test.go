@@ -55,16 +55,16 @@ func TestImpossible(t *testing.T) {
 	}
 	_, totals, _ := strings.Cut(string(data), `"sum_received"`)
 	for _, c := range []struct{ field, value, want string }{
-		{"bits_per_second", "1e308", "end.sum_received.bits_per_second: expected 1.6"},
+		{"bits_per_second", "1e308", "end.sum_received.bits_per_second of the report of iperf3: expected 1.6"},
 		{"bits_per_second", "-1", "end.sum_received.bits_per_second"},
 		{"bits_per_second", "0", "end.sum_received.bits_per_second"},
 		{"bits_per_second", "null", "end.sum_received.bits_per_second"},
 		{"bits_per_second", "1e999", "end.sum_received.bits_per_second: expected another value than number 1e999"},
 		{"bytes", "1", "end.sum_received.bits_per_second"},
-		{"seconds", "0.001", "end.sum_received.seconds: expected 0.952"},
+		{"seconds", "0.001", "end.sum_received.seconds of the report of iperf3: expected 0.952"},
 		{"seconds", "0", "end.sum_received.seconds"},
-		{"host_total", "-0.5", "end.cpu_utilization_percent.host_total: expected 0 to 210, found -0.5"},
-		{"remote_total", "211", "end.cpu_utilization_percent.remote_total: expected 0 to 210, found 211"},
+		{"host_total", "-0.5", "end.cpu_utilization_percent.host_total of the report of iperf3: expected 0 to 210, found -0.5"},
+		{"remote_total", "211", "end.cpu_utilization_percent.remote_total of the report of iperf3: expected 0 to 210, found 211"},
 	} {
 		field := regexp.MustCompile(`("` + c.field + `":\s*)[^,\s}]+`)
 		at := field.FindStringIndex(totals)

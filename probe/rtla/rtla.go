@@ -5,7 +5,6 @@
 package rtla
 
 import (
-	"fmt"
 	"time"
 
 	"isolane.dev/isolane/probe"
@@ -56,12 +55,7 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 }
 
 // Validate takes whole seconds.
-func (Probe) Validate(c probe.Conditions) error {
-	if c.Window%time.Second != 0 || c.Warmup%time.Second != 0 {
-		return fmt.Errorf("window %s, warmup %s: rtla takes whole seconds", c.Window, c.Warmup)
-	}
-	return nil
-}
+func (Probe) Validate(c probe.Conditions) error { return c.WholeSeconds(Program) }
 
 // Metrics are the latency of the thread, and as checks those of the timer's interrupt before it, and of the
 // way through the program after it; and how many activations were skipped.

@@ -84,7 +84,7 @@ func (p Probe) validate() error {
 // Validate wants room for one activation.
 func (p Probe) Validate(c probe.Conditions) error {
 	if c.Window < p.Interval.Duration() {
-		return fmt.Errorf("window %s: expected at least the interval, %s", c.Window, p.Interval)
+		return fmt.Errorf("measure: %s: expected at least the interval, %s", c.Window, p.Interval)
 	}
 	return nil
 }

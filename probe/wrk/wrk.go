@@ -87,12 +87,7 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 }
 
 // Validate takes whole seconds.
-func (Probe) Validate(c probe.Conditions) error {
-	if c.Window%time.Second != 0 || c.Warmup%time.Second != 0 {
-		return fmt.Errorf("window %s, warmup %s: wrk takes whole seconds", c.Window, c.Warmup)
-	}
-	return nil
-}
+func (Probe) Validate(c probe.Conditions) error { return c.WholeSeconds(Program) }
 
 // percentiles are those that wrk prints.
 func percentiles() []string { return []string{"50", "75", "90", "99"} }

@@ -166,7 +166,8 @@ func (s Scenario) PathFactor() string {
 }
 
 // Beside is the scenario around a lane in force: of its factors those that change nothing of the application.
-// In the others all cells are as the baseline, but for the path where one is given.
+// In the others all cells are as the baseline, but for the path where one is given. Searches are made in the
+// lane, but for those that would vary it.
 func (s Scenario) Beside(spec lane.Spec, path string) Scenario {
 	var fixed factor.Conditions
 	var kept []Factor
@@ -190,8 +191,36 @@ func (s Scenario) Beside(spec lane.Spec, path string) Scenario {
 	}
 	spec.Cgroup = lane.Cgroup{} // what a scenario has in its lane, it starts
 	fixed.Place, fixed.Path = factor.InLane, cmp.Or(path, fixed.Path)
-	s.Spec.Factors, s.Spec.Lane, s.fixed = kept, spec, fixed
-	s.Spec.Exclude, s.Spec.Cells, s.Spec.Published, s.Spec.Aims, s.Spec.Searches = nil, nil, nil, nil, nil
-	s.Spec.Baseline = s.nameOf(levels)
-	return s
+	around := s
+	around.Spec.Factors, around.Spec.Lane, around.fixed = kept, spec, fixed
+	around.Spec.Exclude, around.Spec.Cells, around.Spec.Published, around.Spec.Aims = nil, nil, nil, nil
+	around.Spec.Baseline = around.nameOf(levels)
+	around.Spec.Searches = nil
+	for _, q := range s.Spec.Searches {
+		if q.Factor == "" || slices.ContainsFunc(kept, func(f Factor) bool { return f.Name == q.Factor }) {
+			around.Spec.Searches = append(around.Spec.Searches, s.searchBeside(q, around, levels))
+		}
+	}
+	return around
+}
+
+// searchBeside has a search made in the cells around a lane in force that its own are like, each once.
+func (s Scenario) searchBeside(q Search, around Scenario, base map[string]string) Search {
+	seen := map[string]bool{}
+	var cells []string
+	for _, name := range q.Cells {
+		levels := maps.Clone(base)
+		for of, level := range s.cell(name).Levels {
+			if _, ok := levels[of]; ok {
+				levels[of] = level
+			}
+		}
+		cell := around.nameOf(levels)
+		if varied, _ := around.Varied(q, cell); !seen[varied] {
+			seen[varied] = true
+			cells = append(cells, cell)
+		}
+	}
+	q.Cells = cells
+	return q
 }

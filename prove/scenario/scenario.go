@@ -115,7 +115,9 @@ type Mean struct {
 
 // Mode is how much is measured.
 type Mode struct {
-	Blocks  int               `json:"blocks"`  // counted; one more is run first and dropped
+	Blocks int `json:"blocks"` // counted; one more is run first, and after each boot, and dropped
+	// Boots are over how many boots of each level the blocks are spread; 0 is one.
+	Boots   int               `json:"boots,omitempty"`
 	Windows map[string]Window `json:"windows"` // by kind of probe
 	// Searches are made in this mode; nil: none.
 	Searches *Trials `json:"searches,omitempty"`

@@ -33,6 +33,22 @@ spec:
     standard: {blocks: 1, windows: {echo: {measure: 1s}, iperf3: {measure: 1s}}, searches: {trial: 2s}}
 `
 
+// In a lane in force searches are made in the cells around it, each once, but for what varies the lane.
+func TestSearchesBeside(t *testing.T) {
+	s, err := Parse("f", strings.NewReader(strings.Replace(searching, "cells: [floating-small, lane-2-large]",
+		"cells: [floating-small, lane-2-large, lane-1-small]", 1)), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	around := s.Beside(s.Spec.Lane, "")
+	if q := around.Spec.Searches; len(q) != 2 || strings.Join(q[0].Cells, " ") != "small large" || strings.Join(q[1].Cells, " ") != "small" {
+		t.Errorf("%+v", q)
+	}
+	if len(s.Spec.Searches) != 3 || len(s.Spec.Searches[1].Cells) != 3 {
+		t.Errorf("the scenario itself: %+v", s.Spec.Searches)
+	}
+}
+
 func TestSearches(t *testing.T) {
 	s, err := Parse("f", strings.NewReader(searching), kinds())
 	if err != nil {

@@ -158,6 +158,10 @@ func (s Scenario) validateModes(kinds Drivers) error {
 		if m.Blocks < 1 || m.Blocks > 1000 {
 			return fmt.Errorf("spec.modes.%s.blocks: expected 1-1000, found %d", name, m.Blocks)
 		}
+		if m.Boots < 0 || m.Boots > m.Blocks {
+			return fmt.Errorf("spec.modes.%s.boots: expected 1-%d, one block a boot at least, found %d", name,
+				m.Blocks, m.Boots)
+		}
 		for kind := range m.Windows {
 			if !slices.ContainsFunc(s.Spec.Probes, func(p Probe) bool { return p.Kind == kind }) {
 				return fmt.Errorf("spec.modes.%s.windows.%s: no probe of this kind", name, kind)

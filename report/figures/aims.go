@@ -74,7 +74,7 @@ func (s *Summary) aims() []Aim {
 			}
 		}
 		a.Firm = a.Firm && s.Verdicts
-		if (s.elsewhere(own) || s.elsewhere(base)) && a.State == Reached {
+		if s.apart(own, base) && a.State == Reached && !a.Firm {
 			a.State, a.Found = Open, a.Found+", but in another boot"
 		}
 		all = append(all, a)
@@ -84,9 +84,9 @@ func (s *Summary) aims() []Aim {
 
 func (s *Summary) aim(m Metric, g results.Goal, own, base *Cell) Aim {
 	if g.Statistic == results.P999 {
-		return tailAim(m, g.Percent/100, own, base)
+		return s.tailAim(m, g.Percent/100, own, base)
 	}
-	a := judgeGoal(m, g.Percent/100, own, base)
+	a := s.judgeGoal(m, g.Percent/100, own, base)
 	if g.Against != "" {
 		a.Goal += " of " + base.Name
 	} else if own.PublishedFor(m) != nil {
@@ -95,16 +95,16 @@ func (s *Summary) aim(m Metric, g results.Goal, own, base *Cell) Aim {
 	return a
 }
 
-// judgeGoal compares block by block.
-func judgeGoal(m Metric, ratio float64, own, base *Cell) Aim {
+// judgeGoal compares block by block, or boot by boot.
+func (s *Summary) judgeGoal(m Metric, ratio float64, own, base *Cell) Aim {
 	word, passes := "at least", func(v float64) bool { return v >= ratio }
 	if m.Margin.Goal == stats.LowerIsBetter {
 		word, passes = "at most", func(v float64) bool { return v <= ratio }
 	}
 	a := Aim{Text: m.Value(), Goal: fmt.Sprintf("%s %g%%", word, 100*ratio), State: NoFigure}
-	found := relate(own.Figure(m), base.Figure(m), blockValue)
+	found := s.relate(own, base, m.Name, blockValue)
 	if !found.Known() {
-		a.Found = "no block in which both count"
+		a.Found = fmt.Sprintf("no %s in which both count", found.Of())
 		return a
 	}
 	a.Found = Bound(format.Percent(found.Estimate), own.Figure(m), base.Figure(m)) + " " + found.SpreadWords()
@@ -121,8 +121,8 @@ func judgeGoal(m Metric, ratio float64, own, base *Cell) Aim {
 	return a
 }
 
-// tailAim compares the merged histograms, and says in how many blocks the same holds.
-func tailAim(m Metric, ratio float64, ownCell, baseCell *Cell) Aim {
+// tailAim compares the merged histograms, and says in how many blocks or boots the same holds.
+func (s *Summary) tailAim(m Metric, ratio float64, ownCell, baseCell *Cell) Aim {
 	own, base := ownCell.Figure(m), baseCell.Figure(m)
 	a := Aim{Text: m.Noun + " P99.9", Goal: fmt.Sprintf("below %g%% of that of %s", 100*ratio, baseCell.Name),
 		State: NoFigure}
@@ -137,16 +137,16 @@ func tailAim(m Metric, ratio float64, ownCell, baseCell *Cell) Aim {
 	}
 	a.Found = fmt.Sprintf("%s against %s", m.Unit.Full(o), m.Unit.Full(b))
 	below := 0
-	blocks := relate(own, base, blockP999).Blocks
-	for _, r := range blocks {
+	found := s.relate(ownCell, baseCell, m.Name, blockP999)
+	for _, r := range found.Blocks {
 		if r.Value < ratio {
 			below++
 		}
 	}
-	if len(blocks) > 0 {
-		a.Found += fmt.Sprintf(", lower in %d of %d blocks", below, len(blocks))
+	if n := len(found.Blocks); n > 0 {
+		a.Found += fmt.Sprintf(", lower in %d of %d %ss", below, n, found.Of())
 	}
-	a.Firm = len(blocks) >= verdictBlocks
+	a.Firm = found.Confidence > 0
 	a.State = NotReached
 	if o < b*ratio {
 		a.State = Reached

@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/stats"
 )
 
 // bootsOf are the boots in which the used runs of a cell were made, by their places in the session.
@@ -20,17 +23,66 @@ func bootsOf(used []results.Run) []int {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// elsewhere says whether a cell was measured in other boots than the baseline. Of a session that only went on
-// after a reboot this is not so: each block is of one boot.
-func (s *Summary) elsewhere(c *Cell) bool {
-	base := s.Cell(s.Baseline)
-	if base == nil {
-		return false
-	}
-	return slices.ContainsFunc(c.Boots, func(b int) bool { return !slices.Contains(base.Boots, b) }) &&
+// apart says whether two cells differ in what was booted, and were measured in different boots. Of a session
+// that only went on after a reboot this is not so: each block is of one boot.
+func (s *Summary) apart(a, b *Cell) bool {
+	return slices.ContainsFunc(a.Boots, func(n int) bool { return !slices.Contains(b.Boots, n) }) &&
 		slices.ContainsFunc(s.Session.Factors, func(f results.Factor) bool {
-			return f.PerBoot && c.Levels[f.Name] != base.Levels[f.Name]
+			return f.PerBoot && a.Levels[f.Name] != b.Levels[f.Name]
 		})
+}
+
+// elsewhere are the cells that were measured in other boots than the baseline.
+func (s *Summary) elsewhere() (all []*Cell) {
+	for i := range s.Cells {
+		if base := s.Cell(s.Baseline); base != nil && s.apart(&s.Cells[i], base) {
+			all = append(all, &s.Cells[i])
+		}
+	}
+	return all
+}
+
+// verdictBoots is the least of each level for an interval between boots, and so for a verdict.
+const verdictBoots = 4
+
+// relate compares a metric of two cells block by block. Where they are of different boots these are compared,
+// unpaired: one boot is one sample, however many blocks it has, and as the levels took turns what drifts
+// meets them alike. The ratios of the first boots of each, of the second and so on are shown beside it.
+func (s *Summary) relate(own, base *Cell, metric string, value func(Block) float64) Comparison {
+	a, b := own.figure(metric), base.figure(metric)
+	if !s.apart(own, base) {
+		return relate(a, b, value)
+	}
+	a, b = s.byBoot(a), s.byBoot(b)
+	c := relate(a, b, value)
+	var x, y []float64
+	for _, r := range c.Blocks {
+		one, _ := a.At(r.Block)
+		other, _ := b.At(r.Block)
+		x, y = append(x, value(one)), append(y, value(other))
+	}
+	c.Comparison, c.Boots = stats.CompareUnpaired(x, y, confidence), true
+	c.N = len(x)
+	return c
+}
+
+// byBoot has a block for each boot, with the geometric means of its blocks.
+func (s *Summary) byBoot(f Figure) Figure {
+	var boots Figure
+	for number := range max(1, s.Session.Scenario.Boots) {
+		mean := func(value func(Block) float64) float64 {
+			sum, n := 0.0, 0.0
+			for _, b := range f.Blocks {
+				if v := value(b); s.Session.Scenario.Share(b.Block) == number && v > 0 {
+					sum, n = sum+math.Log(v), n+1
+				}
+			}
+			return math.Exp(sum / n) // NaN for none
+		}
+		boots.Blocks = append(boots.Blocks, Block{number + 1, mean(blockValue), mean(blockMean), mean(blockP99),
+			mean(blockP999)})
+	}
+	return boots
 }
 
 // BootNote says at the figures which of them were changed by a boot, "" for none.
@@ -54,11 +106,16 @@ func (s *Summary) BootNote() string {
 		}
 		parts = append(parts, fmt.Sprintf("%s is changed by a boot (%s)", f.Name, strings.Join(levels, ", ")))
 	}
-	if !slices.ContainsFunc(s.Cells, func(c Cell) bool { return s.elsewhere(&c) }) {
+	if len(s.elsewhere()) == 0 {
 		return ""
 	}
-	return strings.Join(parts, ", ") + ": the difference between two boots, whatever they are, is part of a " +
-		"ratio between them, and their runs were not side by side."
+	note := strings.Join(parts, ", ") + ": ratios between its levels are over boots, each with the geometric " +
+		"mean of its blocks"
+	if s.Session.Scenario.Boots < verdictBoots {
+		note += fmt.Sprintf("; with fewer than %d boots a level they have no interval, and the difference between "+
+			"two boots, whatever they are, is part of them", verdictBoots)
+	}
+	return note + "."
 }
 
 // BootLines say what was booted, of a session that went on after a reboot.
@@ -70,31 +127,59 @@ func (s *Summary) BootLines() []string {
 	return all
 }
 
-// byBoot: a level that was booted once is one sample, however many its runs are.
-func (s *Summary) byBoot() Guard {
-	g := Guard{Name: "one boot a level"}
+// fewBoots: a level that was booted once is one sample, however many its runs are.
+func (s *Summary) fewBoots() Guard {
+	g := Guard{"boots", Kept, fmt.Sprintf("%d of each level, in turns", s.Session.Scenario.Boots)}
 	var cells []string
-	for i := range s.Cells {
-		c := &s.Cells[i]
-		if !s.elsewhere(c) {
-			continue
-		}
+	for _, c := range s.elsewhere() {
 		cells = append(cells, c.Name)
 		for _, f := range c.Figures {
-			f.lower("another boot")
+			if f.Verdict != "" && f.Ratio.Confidence == 0 {
+				f.Verdict, f.Lowered = stats.Inconclusive, "few boots"
+			}
 		}
 	}
 	also := strings.Join(s.alsoDiffer(), ", ")
 	switch {
-	case len(cells) > 0 && also != "":
-		also = "; between the boots also differ: " + also
+	case len(cells) > 0 && s.Session.Scenario.Boots < verdictBoots:
+		g = Guard{"few boots", Failed, fmt.Sprintf("%s: of other boots than the baseline, and a verdict needs %d "+
+			"boots a level", strings.Join(cells, ", "), verdictBoots)}
 	case len(cells) == 0 && also != "":
 		return Guard{"reboot", Failed, "since the machine was rebooted within the session differ: " + also}
-	case len(cells) == 0:
+	case len(cells) == 0 && s.Session.Scenario.Boots < 2:
 		return Guard{}
 	}
-	g.State, g.Text = Failed, strings.Join(cells, ", ")+": of other boots than the baseline"+also
+	if also != "" {
+		g.State, g.Text = Failed, g.Text+"; between the boots also differ: "+also
+	}
+	g.Text += s.ownEffects()
 	return g
+}
+
+// ownEffects say how far boots of the same level lie apart: what a boot does by itself.
+func (s *Summary) ownEffects() (text string) {
+	for _, m := range s.Primary() {
+		most, in := 0.0, ""
+		for _, c := range s.Cells {
+			var values []float64
+			for _, b := range s.byBoot(c.Figure(m)).Blocks {
+				if b.Value > 0 {
+					values = append(values, b.Value)
+				}
+			}
+			if len(values) < 2 {
+				continue
+			}
+			if apart := slices.Max(values)/slices.Min(values) - 1; apart > most {
+				most, in = apart, c.Name
+			}
+		}
+		if in != "" {
+			text += fmt.Sprintf("; boots of one level are up to %s apart in %s (%s)", format.Percent(most),
+				m.Value(), in)
+		}
+	}
+	return text
 }
 
 // environments are those of all boots.
@@ -140,11 +225,28 @@ func (s *Summary) Unfinished() string {
 	why := "Interrupted"
 	var waiting []string
 	for _, a := range s.Session.Awaits {
-		waiting = append(waiting, fmt.Sprintf("%s for %s", quantity.Count(len(a.Cells), "cell"), a.Boot))
+		waiting = append(waiting, fmt.Sprintf("%s for %s", quantity.Count(len(a.Cells), "cell"), a.Words()))
 	}
 	if len(waiting) > 0 {
 		why = "Waits for another boot (" + strings.Join(waiting, "; ") + ")"
 	}
 	return fmt.Sprintf("%s: %d of %d runs were made. What follows is of those.", why,
-		len(s.Session.Runs)-s.Again, s.Planned)
+		s.made(), s.Planned)
+}
+
+// made counts the runs, those in place of others not.
+func (s *Summary) made() int {
+	type run struct {
+		cell        string
+		block, boot int
+	}
+	found := map[run]bool{}
+	for _, r := range s.Session.Runs {
+		k := run{r.Cell, r.Block, r.Boot}
+		if r.Block > 0 { // only the warm-up block is made in each boot
+			k.boot = 0
+		}
+		found[k] = true
+	}
+	return len(found)
 }

@@ -29,8 +29,8 @@ func rebooted(t *testing.T) results.Session {
 // A difference between two boots is not called shown, and is said at the figures; within a boot it is.
 func TestAnotherBoot(t *testing.T) {
 	sum := summarize(t, rebooted(t))
-	if f := sum.Cell("noisy-lane-express").Figures["throughput"]; f.Verdict != stats.Inconclusive || f.Lowered != "another boot" {
-		t.Errorf("another boot: %s (%s)", f.Verdict, f.Lowered)
+	if f := sum.Cell("noisy-lane-express").Figures["throughput"]; f.Verdict != stats.Inconclusive || f.Lowered != "few boots" || f.Ratio.N != 1 {
+		t.Errorf("another boot: %s (%s) of %d", f.Verdict, f.Lowered, f.Ratio.N)
 	}
 	if f := sum.Cell("noisy-pinned-bridge").Figures["throughput"]; f.Verdict != stats.Worse {
 		t.Errorf("the same boot: %s (%s)", f.Verdict, f.Lowered)
@@ -40,11 +40,11 @@ func TestAnotherBoot(t *testing.T) {
 	}
 	text := ""
 	for _, g := range sum.Guards {
-		if g.Name == "one boot a level" && g.State == Failed {
+		if g.Name == "few boots" && g.State == Failed {
 			text = g.Text
 		}
 	}
-	if text != "quiet-lane-express, noisy-lane-express: of other boots than the baseline; between the boots also differ: idle governor (none, then teo)" {
+	if text != "quiet-lane-express, noisy-lane-express: of other boots than the baseline, and a verdict needs 4 boots a level; between the boots also differ: idle governor (none, then teo)" {
 		t.Errorf("guard %q", text)
 	}
 	for _, a := range sum.Aims {
@@ -54,6 +54,53 @@ func TestAnotherBoot(t *testing.T) {
 	}
 	if lines := sum.BootLines(); len(lines) != 2 || !strings.HasSuffix(lines[1], "command line isolcpus=1") {
 		t.Errorf("%q", lines)
+	}
+}
+
+// Over some boots of each level a difference is shown, where it is larger than what a boot does by itself.
+func TestSeveralBoots(t *testing.T) {
+	for _, c := range []struct {
+		effect  float64 // of each other boot on throughput
+		verdict stats.Verdict
+		aim     State
+		apart   string
+	}{{1, stats.Better, Reached, ""}, {20, stats.Inconclusive, NotReached, "; boots of one level are up to "}} {
+		s := session.Made(t, "standard", 12, session.SixCells())
+		s.Factors[2].PerBoot, s.Scenario.Boots = true, 6
+		s.Scenario.Aims = &results.Aims{Cell: "noisy-lane-express", Goals: []results.Goal{{Metric: "throughput", Percent: 120}}}
+		s.Boots = slices.Repeat([]results.Environment{s.Environment}, 12)
+		for i := range s.Runs {
+			r := &s.Runs[i]
+			share := s.Scenario.Share(r.Block)
+			r.Boot = 2 * share
+			if !strings.HasSuffix(r.Cell, "express") {
+				continue
+			}
+			r.Boot++
+			for _, m := range r.Measured {
+				for name := range m.Values {
+					if share%2 == 1 {
+						m.Values[name] /= c.effect
+					}
+				}
+			}
+		}
+		sum := summarize(t, s)
+		f := sum.Cell("noisy-lane-express").Figures["throughput"]
+		if f.Verdict != c.verdict || f.Ratio.N != 6 || !f.Ratio.Boots || !strings.HasSuffix(f.Ratio.SpreadWords(), " (6 boots)") {
+			t.Errorf("effect %g: %s (%s), %s", c.effect, f.Verdict, f.Lowered, f.Ratio.SpreadWords())
+		}
+		if f := sum.Cell("noisy-floating-bridge").Figures["throughput"]; f.Ratio.N != 12 || f.Ratio.Boots {
+			t.Errorf("within a boot: %d", f.Ratio.N)
+		}
+		if sum.Aims[0].State != c.aim || !sum.Aims[0].Firm {
+			t.Errorf("effect %g: aim %+v", c.effect, sum.Aims[0])
+		}
+		if !slices.ContainsFunc(sum.Guards, func(g Guard) bool {
+			return g.Name == "boots" && g.State == Kept && strings.Contains(g.Text, "6 of each level, in turns"+c.apart)
+		}) {
+			t.Errorf("effect %g: guards %+v", c.effect, sum.Guards)
+		}
 	}
 }
 

@@ -11,10 +11,19 @@ const (
 	alpha      = 0.05
 )
 
-// Comparison is a ratio over the blocks in which both sides count.
+// Comparison is a ratio over the blocks in which both sides count, or over the boots.
 type Comparison struct {
 	stats.Comparison
 	Blocks []Block // each block's ratio
+	Boots  bool    // the sides are of different boots, and each block here is one boot of both
+}
+
+// Of names what the ratio is over.
+func (c Comparison) Of() string {
+	if c.Boots {
+		return "boot"
+	}
+	return "block"
 }
 
 // relate compares own with base, block by block.
@@ -44,11 +53,11 @@ func (s *Summary) compare() {
 	if base == nil {
 		return
 	}
-	for _, c := range s.Cells {
-		for name, f := range c.Figures {
-			if ref := base.Figures[name]; ref != nil {
-				f.Ratio = relate(*f, *ref, blockValue)
-				f.Means = relate(*f, *ref, blockMean)
+	for i := range s.Cells {
+		for name, f := range s.Cells[i].Figures {
+			if base.Figures[name] != nil {
+				f.Ratio = s.relate(&s.Cells[i], base, name, blockValue)
+				f.Means = s.relate(&s.Cells[i], base, name, blockMean)
 			}
 		}
 	}

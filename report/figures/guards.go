@@ -40,7 +40,7 @@ func (s *Summary) guard() []Guard {
 			all = s.addCheck(all, check)
 		}
 	}
-	all = append(all, s.survivors(), s.frequency(), s.clock(), s.drift(), s.several(), s.byBoot(), s.early())
+	all = append(all, s.survivors(), s.frequency(), s.clock(), s.drift(), s.several(), s.fewBoots(), s.early())
 	return slices.DeleteFunc(all, func(g Guard) bool { return g.Name == "" })
 }
 
@@ -288,5 +288,5 @@ func (s *Summary) early() Guard {
 		}
 	}
 	return Guard{"looked at before the end", Failed, fmt.Sprintf("%d of %d runs were made",
-		len(s.Session.Runs)-s.Again, s.Planned)}
+		s.made(), s.Planned)}
 }

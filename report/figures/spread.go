@@ -67,11 +67,11 @@ func (c Comparison) SpreadWords() string {
 	case !c.Known():
 		return ""
 	case interval:
-		return fmt.Sprintf("%s (%d blocks)", c.SpreadText(), c.N)
+		return fmt.Sprintf("%s (%d %ss)", c.SpreadText(), c.N, c.Of())
 	case c.N == 1:
-		return "(1 block)"
+		return fmt.Sprintf("(1 %s)", c.Of())
 	}
-	return fmt.Sprintf("(%d blocks, range: %s)", c.N, c.SpreadText())
+	return fmt.Sprintf("(%d %ss, range: %s)", c.N, c.Of(), c.SpreadText())
 }
 
 // SpreadHead heads a column of the whiskers of ratios to the baseline.
@@ -91,7 +91,7 @@ func (s *Summary) SpreadHead() (head, note string) {
 func SpreadHead(all []Comparison) (head, note string) {
 	ranges, most := false, 0
 	for _, c := range all {
-		if !c.Known() {
+		if !c.Known() || c.Boots && c.N == 1 {
 			continue
 		}
 		most = max(most, c.N)

@@ -142,7 +142,7 @@ func (d *Distribution) Max() float64 {
 // Summarize computes everything that text, page and charts show.
 func Summarize(s results.Session) (Summary, error) {
 	sum := Summary{Session: s, Verdicts: s.Scenario.Mode != "quick", Dropped: map[string]int{},
-		Planned: (s.Scenario.Blocks + 1) * len(s.Cells)}
+		Planned: (s.Scenario.Blocks + max(1, s.Scenario.Boots)) * len(s.Cells)}
 	for _, m := range s.Metrics {
 		sum.Metrics = append(sum.Metrics, newMetric(m, s.Metrics))
 	}

@@ -53,6 +53,7 @@ func imports() map[string][]string {
 		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"change/netdev":   {"host/task", "journal", "quantity"},
 		"netpath":         {"change", "change/netdev", "host", "journal", "lane", "plan"},
+		"netpath/drivers": {"journal", "netpath", "netpath/bridge", "netpath/express", "netpath/macvlan", "netpath/ovs", "netpath/sriov", "netpath/vpp"},
 		"netpath/*":       {"change/netdev", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan"},
 		"runtime/process": {"cpuset", "host", "host/mount", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal",
@@ -147,6 +148,7 @@ lane                  1650       45  what drives a lane's device
 lane/explain           150        5
 lanes                 1700       30  files whose lanes fit come in force, out of cmd/isolane
 netpath               1100       35  a lane of VPP
+netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5

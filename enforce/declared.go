@@ -2,6 +2,7 @@ package enforce
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,6 +22,9 @@ func Refuse(paths []netpath.Path, lanes []lane.Lane) error {
 		leave, err := netpath.Refuse(paths, l.Spec)
 		if err == nil {
 			continue
+		}
+		if unknown, is := errors.AsType[*netpath.NameError](err); is {
+			return &lane.FieldError{File: l.At, Field: unknown.Field, Text: unknown.Text()}
 		}
 		r := refused(l.Metadata.Name, err)
 		if len(leave) > 0 {

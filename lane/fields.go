@@ -105,7 +105,6 @@ func networkFields() []Field {
 			Example: "{device: ens1f0, queues: 2}",
 			Meaning: "How packets reach the workload."},
 		{Path: "spec.network.path", Form: "WORD",
-			Values:  []string{"auto", "bridge", "bridge-gro", "express", "macvlan", "ovs", "ovs-dpdk", "sriov", "vpp"},
 			Default: "the network that the workload has", Example: "bridge",
 			Meaning: "The path of packets: what isolane run starts has a network namespace with the device " +
 				"eth0, or with ovs-dpdk a socket for vhost-user. auto is the best that the host can make " +
@@ -206,7 +205,7 @@ func threadFields() []Field {
 				"vcpu, emulator and others."},
 		{Path: "spec.roles.*", Form: "N", Min: 1, Max: 8192, Example: "3",
 			Meaning: "How many of the lane's CPUs these threads have."},
-		{Path: "spec.switch", Form: "WORD", Values: []string{"ovs-dpdk", "vpp"}, Default: "none",
+		{Path: "spec.switch", Form: "WORD", Default: "none",
 			Example: "ovs-dpdk",
 			Meaning: "The lane is that of this switch of the host, which is told its CPUs and hugepages: the " +
 				"poll-mode threads of ovs-dpdk have the role pmd, or all CPUs but one; vpp's all but main."},

@@ -76,7 +76,7 @@ func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 	case p != nil:
 		err = p.Declared(n)
 	case n.Path != "" && !auto:
-		err = fmt.Errorf("spec.network.path: %s: expected %s, this version makes no others", n.Path, names(paths))
+		err = &NameError{"spec.network.path", n.Path, Words(paths)["spec.network.path"]}
 	}
 	if err != nil {
 		field, _, _ := strings.Cut(err.Error(), ": ")
@@ -116,11 +116,30 @@ func Find(paths []Path, n lane.Network) Path {
 	return nil
 }
 
-func names(paths []Path) string {
-	var all []string
+// NameError says that a field names no path, or no switch, of this version.
+type NameError struct {
+	Field, Name string
+	Known       []string
+}
+
+func (e *NameError) Error() string { return e.Field + ": " + e.Text() }
+
+// Text says what was expected in the field.
+func (e *NameError) Text() string {
+	return fmt.Sprintf("expected %s, which this version has, found %.40q", cmp.Or(strings.Join(e.Known, ", "), "none"),
+		e.Name)
+}
+
+// Words are those that fields of a lane may be which name paths or switches, by field.
+func Words(paths []Path) map[string][]string {
+	names, switches := []string{Auto}, []string{}
 	for _, p := range paths {
-		all = append(all, p.Name())
+		names = append(names, p.Name())
+		if s, is := p.(Switch); is && s.IsSwitch() {
+			switches = append(switches, p.Name())
+		}
 	}
-	slices.Sort(all)
-	return cmp.Or(strings.Join(all, ", "), "none")
+	slices.Sort(names)
+	slices.Sort(switches)
+	return map[string][]string{"spec.network.path": names, "spec.switch": switches}
 }

@@ -11,6 +11,7 @@ import (
 
 // Switch is a path through a switch of the host that has lanes itself (spec.switch).
 type Switch interface {
+	IsSwitch() bool // not each path of Open vSwitch is one
 	// PossibleSwitch says why the switch cannot be told now what a lane has, besides others that are its own.
 	PossibleSwitch(others []string) error
 	// SwitchSteps tell it what all lanes that are its own have on this host.
@@ -24,8 +25,8 @@ func FindSwitch(paths []Path, spec lane.Spec) (Switch, error) {
 		return nil, nil
 	}
 	s, is := Find(paths, lane.Network{Path: spec.Switch}).(Switch)
-	if !is {
-		return nil, fmt.Errorf("spec.switch: %s: this version drives no such switch", spec.Switch)
+	if !is || !s.IsSwitch() {
+		return nil, &NameError{"spec.switch", spec.Switch, Words(paths)["spec.switch"]}
 	}
 	if spec.Network.Path != "" {
 		return nil, fmt.Errorf("spec.switch: %s: expected no spec.network.path in its lane, but in those of its "+

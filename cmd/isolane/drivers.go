@@ -1,8 +1,6 @@
 package main
 
 import (
-	"maps"
-
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/factor/boot"
 	owncommand "isolane.dev/isolane/factor/command"
@@ -14,13 +12,7 @@ import (
 	"isolane.dev/isolane/factor/runtime"
 	"isolane.dev/isolane/factor/setting"
 	"isolane.dev/isolane/lanes"
-	"isolane.dev/isolane/netpath"
-	"isolane.dev/isolane/netpath/bridge"
-	"isolane.dev/isolane/netpath/express"
-	"isolane.dev/isolane/netpath/macvlan"
-	"isolane.dev/isolane/netpath/ovs"
-	"isolane.dev/isolane/netpath/sriov"
-	"isolane.dev/isolane/netpath/vpp"
+	"isolane.dev/isolane/netpath/drivers"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/cyclictest"
 	"isolane.dev/isolane/probe/echo"
@@ -33,18 +25,11 @@ import (
 	"isolane.dev/isolane/prove/scenario"
 )
 
-// paths are the ways for packets to reach a workload. spec.network.path: auto takes the first that can be,
-// and a scenario without a path the last.
-func paths() []netpath.Path {
-	return []netpath.Path{sriov.Path{}, ovs.Path{DPDK: true}, express.Path{}, macvlan.Path{}, ovs.Path{},
-		bridge.Path{GRO: true}, vpp.Path{}, bridge.Path{}}
-}
-
 // kinds are what a scenario may name: the conditions that can differ between cells, and the measuring
 // programs.
 func kinds() scenario.Drivers {
 	names := map[string]string{}
-	for _, p := range prove.Paths(paths()) {
+	for _, p := range prove.Paths(drivers.Paths()) {
 		names[p.Name()] = p.Words()
 	}
 	return scenario.Drivers{
@@ -55,11 +40,7 @@ func kinds() scenario.Drivers {
 	}
 }
 
-// options are those of this host; the network paths bring kinds of steps.
+// options are those of this host.
 func options() lanes.Options {
-	ops := ovs.Ops()
-	maps.Copy(ops, express.Ops())
-	maps.Copy(ops, sriov.Ops())
-	maps.Copy(ops, vpp.Ops())
-	return lanes.Options{Paths: paths(), Ops: ops}.Complete()
+	return lanes.Options{Paths: drivers.Paths(), Ops: drivers.Ops()}.Complete()
 }

@@ -4,6 +4,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/lane/explain"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/netpath/drivers"
 	"isolane.dev/isolane/version"
 )
 
@@ -31,7 +33,7 @@ func explainCommand() *cobra.Command {
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: explain.Topics(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return usage(explain.Write(cmd.OutOrStdout(), args[0]))
+			return usage(explain.Write(cmd.OutOrStdout(), args[0], netpath.Words(drivers.Paths())))
 		},
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/netpath/drivers"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/plan/solver"
 )
@@ -134,7 +135,7 @@ func coresCommand() *cobra.Command {
 			}
 			r := cores.Request{Lane: placed, Lanes: p.Lanes, Housekeeping: p.Housekeeping, Granted: granted,
 				Cores: h.CoresOf(h.Online()), MemoryNodes: h.MemoryNodes()}
-			if v, is := netpath.VhostUserOf(paths(), netpath.Of(root, placed.Name, placed.Spec.Network)); is {
+			if v, is := netpath.VhostUserOf(drivers.Paths(), netpath.Of(root, placed.Name, placed.Spec.Network)); is {
 				r.VhostUser = (*cores.VhostUser)(&v)
 			}
 			if n := placed.Spec.Network; n.HasTap() {

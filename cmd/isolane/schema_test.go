@@ -25,6 +25,8 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/netpath/drivers"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/prove"
 	"isolane.dev/isolane/report"
@@ -201,8 +203,8 @@ func (g generator) property(t reflect.Type, path string) map[string]any {
 			continue
 		}
 		p["description"] = f.Meaning
-		if len(f.Values) > 0 {
-			p["enum"] = f.Values
+		if values := slices.Concat(f.Values, netpath.Words(drivers.Paths())[path]); len(values) > 0 {
+			p["enum"] = values
 		}
 		if f.Max > 0 {
 			p["minimum"], p["maximum"] = f.Min, f.Max

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"isolane.dev/isolane/netpath/drivers"
 	"isolane.dev/isolane/unit"
 )
 
@@ -19,7 +20,7 @@ func unitCommand() *cobra.Command {
 			"Remove the file to undo it.",
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			w, err := unit.Write(cmd.Context(), args[0], args[1], paths())
+			w, err := unit.Write(cmd.Context(), args[0], args[1], drivers.Paths())
 			if err == nil {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s is in lane %s from its next start\n", w.File, w.Service, args[0])
 			}

@@ -25,8 +25,9 @@ func Topics() []string {
 	return append(topics, exampleNames()...)
 }
 
-// Write explains a topic. The error says what it could have been instead.
-func Write(w io.Writer, topic string) error {
+// Write explains a topic; words are what fields may be that lane.Fields leaves to the caller, by field. The error
+// says what the topic could have been instead.
+func Write(w io.Writer, topic string, words map[string][]string) error {
 	names, name := exampleNames(), strings.TrimSuffix(topic, ".yaml")
 	switch {
 	case topic == all:
@@ -45,7 +46,7 @@ func Write(w io.Writer, topic string) error {
 	if err != nil {
 		return err
 	}
-	writeLane(w, f)
+	writeLane(w, f, words)
 	return nil
 }
 
@@ -71,13 +72,13 @@ func example(name string) string {
 }
 
 // writeLane writes one field and those inside of it.
-func writeLane(w io.Writer, topic lane.Field) {
+func writeLane(w io.Writer, topic lane.Field, words map[string][]string) {
 	fmt.Fprintf(w, "KIND:     %s\nVERSION:  %s\n\n", lane.Kind, lane.APIVersion)
 	if topic.Path == "" {
 		fmt.Fprint(w, terminal.Of(w).Fold("", "What one workload needs and then owns on its host. A file may hold "+
 			"several, set apart by lines ---."))
 	} else {
-		writeField(w, topic, "lane."+topic.Path)
+		writeField(w, topic, "lane."+topic.Path, words)
 	}
 	heading := "\nFIELDS:\n"
 	for _, f := range lane.Fields() {
@@ -86,7 +87,7 @@ func writeLane(w io.Writer, topic lane.Field) {
 		}
 		fmt.Fprintln(w, heading)
 		heading = ""
-		writeField(w, f, strings.ReplaceAll(strings.TrimPrefix(f.Path, topic.Path+"."), "*", "NAME"))
+		writeField(w, f, strings.ReplaceAll(strings.TrimPrefix(f.Path, topic.Path+"."), "*", "NAME"), words)
 	}
 	if topic.Path == "" {
 		fmt.Fprintf(w, "\nEXAMPLE:\n\n%s\nMore of them: isolane explain examples\n", example(all+"/web"))
@@ -94,13 +95,13 @@ func writeLane(w io.Writer, topic lane.Field) {
 }
 
 // writeField writes one field: how it is written, what holds without it, what it means.
-func writeField(w io.Writer, f lane.Field, name string) {
-	form := f.Form
+func writeField(w io.Writer, f lane.Field, name string, words map[string][]string) {
+	form, values := f.Form, slices.Concat(f.Values, words[f.Path])
 	switch {
 	case f.Form == "BOOL":
 		form = "true | false"
-	case len(f.Values) > 0:
-		form = strings.Join(f.Values, " | ")
+	case len(values) > 0:
+		form = strings.Join(values, " | ")
 	case f.Max > 0:
 		form = fmt.Sprintf("%s, %d-%d", f.Form, f.Min, f.Max)
 	}

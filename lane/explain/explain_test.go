@@ -13,7 +13,7 @@ import (
 func TestWrite(t *testing.T) {
 	for _, topic := range Topics() {
 		var b bytes.Buffer
-		if err := Write(&b, topic); err != nil || b.Len() == 0 {
+		if err := Write(&b, topic, nil); err != nil || b.Len() == 0 {
 			t.Errorf("%s: %q, %v", topic, b.String(), err)
 		}
 		if path, is := strings.CutPrefix(topic, "lane."); is && !strings.Contains(b.String(), "lane."+path+"  <") {
@@ -21,7 +21,7 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	var all, web bytes.Buffer
-	if err := Write(&all, "lane"); err != nil {
+	if err := Write(&all, "lane", nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range lane.Fields() {
@@ -33,7 +33,7 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(&web, "examples/web.yaml"); err != nil || web.String() != string(file) ||
+	if err := Write(&web, "examples/web.yaml", nil); err != nil || web.String() != string(file) ||
 		!strings.Contains(all.String(), string(file)) {
 		t.Errorf("examples/web.yaml: %v:\n%s", err, web.String())
 	}
@@ -42,7 +42,7 @@ func TestWrite(t *testing.T) {
 		"cpus":            "cpus: expected lane.spec.cpus",
 		"lane.spec.cpsu":  "lane.spec.cpsu: there is no such field, did you mean lane.spec.cpus?",
 	} {
-		if err := Write(&bytes.Buffer{}, topic); err == nil || err.Error() != want {
+		if err := Write(&bytes.Buffer{}, topic, nil); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", topic, err, want)
 		}
 	}

@@ -24,6 +24,9 @@ const (
 	socketMem = "dpdk-socket-mem"
 )
 
+// IsSwitch says whether it is one: ovs-dpdk is.
+func (p Path) IsSwitch() bool { return p.DPDK }
+
 // PossibleSwitch says why Open vSwitch cannot be asked for its database. It need not run with DPDK yet.
 func (Path) PossibleSwitch([]string) error {
 	if _, err := read(context.Background()); err != nil {

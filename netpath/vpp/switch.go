@@ -39,6 +39,9 @@ const (
 
 func startupFile(of string) string { return filepath.Join(Dir, of+".conf") }
 
+// IsSwitch is true.
+func (Path) IsSwitch() bool { return true }
+
 // PossibleSwitch says why a lane cannot be VPP's own: vppctl asks one VPP. It need not run.
 func (Path) PossibleSwitch(others []string) error {
 	if len(others) > 0 {

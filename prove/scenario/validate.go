@@ -39,7 +39,10 @@ func (s *Scenario) validate(kinds Drivers) error {
 func (s Scenario) validateLane() error {
 	check := func(spec lane.Spec) error {
 		l := lane.Lane{Metadata: lane.Metadata{Name: s.Metadata.Name}, Spec: spec}
-		if err := enforce.Refuse(nil, []lane.Lane{l}); err != nil {
+		switch err := enforce.Refuse(nil, []lane.Lane{l}); {
+		case spec.Network.Path != "":
+			return errors.New("spec.network.path: expected none, the factor path varies it")
+		case err != nil:
 			return err
 		}
 		if spec.Cgroup.Path != "" {

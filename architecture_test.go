@@ -87,7 +87,7 @@ func imports() map[string][]string {
 		"report/figures": {"cpuset", "lane", "quantity", "report/format", "results", "stats"},
 		"report/chart":   {"report/figures", "report/format", "terminal"},
 		"report/format":  {},
-		"examples/embed": {"cpuset", "journal", "lane", "lanes"}, // a module of its own
+		"examples/embed": {"cpuset", "journal", "lane", "lanes", "netpath/drivers"}, // a module of its own
 		"cmd/isolane":    {"*"}, "cmd/isolane/cli": {"terminal"},
 		"test/*": {"cpuset", "host/hosttest", "lane", "results"},
 		"bench":  {"netpath", "netpath/*", "journal", "probe", "probe/*", "results"},
@@ -137,7 +137,7 @@ factor/runtime         150        5  the real-time and the web case study, expor
 factor/setting         100        5  factors, metrics and cells are data, and drivers
 history                750       30  reads times that people give, out of cmd/isolane
 history/diary          150        5  out of cmd/isolane: programs that use the library record alike
-host                  2450       30  by whom virtual functions are used
+host                  2500       35  the choice in brackets of a file, for knobs and the audit
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
 host/hosttest          500       15
@@ -151,7 +151,7 @@ lab/cmd/isolane-lab    400        0
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
 lanes                 1700       30  files whose lanes fit come in force, out of cmd/isolane
-netpath               1100       35  a lane of VPP
+netpath               1100       40  the words that fields may be which name paths
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
@@ -197,6 +197,14 @@ stats                  600       25  what a lane wins back, curves over a factor
 terminal               450       15  strange programs and names end in one line
 test/fingerprint        50        0
 test/golden             50        5
+test/kube              250        5  a Kubernetes for tests, a module of its own
+test/kube/bed         1600       10  a Kubernetes for tests, a module of its own
+test/kube/bed/bedtest   100        5  a Kubernetes for tests, a module of its own
+test/kube/cmd/kubebed   250        0  a Kubernetes for tests, a module of its own
+test/kube/fold         200        5  a Kubernetes for tests, a module of its own
+test/kube/image        150        5  a Kubernetes for tests, a module of its own
+test/kube/inside       350        5  a Kubernetes for tests, a module of its own
+test/kube/topology     150        5  a Kubernetes for tests, a module of its own
 test/programs          800        0
 test/session           400       10  what a lane wins back, curves over a factor
 test/summary           100        0

@@ -142,9 +142,8 @@ func (s *subject) list(file string) (cpuset.Set, bool) {
 // chosen is the choice in brackets: "always [madvise] never".
 func (s *subject) chosen(file string) (string, bool) {
 	return value(s, file, "choice in brackets", func(text string) (string, error) {
-		_, rest, _ := strings.Cut(text, "[")
-		choice, _, closed := strings.Cut(rest, "]")
-		if !closed {
+		choice := host.Chosen(text)
+		if choice == text {
 			return "", strconv.ErrSyntax
 		}
 		return choice, nil

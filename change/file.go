@@ -9,11 +9,12 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 )
 
 // KindFile is the content of a file of /proc, /sys or a cgroup: Target is its path, the values are its text
-// without the white space at the end.
+// without the white space at the end, or of a file with choices the one in brackets.
 const KindFile = "file"
 
 // file may write the files of cgroups, and those that the knobs of a host have declared.
@@ -59,7 +60,10 @@ func checkPath(name string) error {
 	return nil
 }
 
-func (f file) Read(_ context.Context, s journal.Step) (string, error) { return f.read(s.Target) }
+func (f file) Read(_ context.Context, s journal.Step) (string, error) {
+	text, err := f.read(s.Target)
+	return host.Chosen(text), err
+}
 
 func (f file) Write(ctx context.Context, s journal.Step, value string) error {
 	if base := path.Base(s.Target); value == "" && (base == "cpuset.cpus" || base == "cpuset.mems") {

@@ -75,3 +75,30 @@ func TestInterruptNarrowed(t *testing.T) {
 		t.Errorf("undone: %q, %v, %v", data, err, rerr)
 	}
 }
+
+// A file that shows its choices, and the one in force in brackets, is held against that, and has it back.
+func TestChoice(t *testing.T) {
+	root := t.TempDir()
+	const knob = "/sys/kernel/mm/transparent_hugepage/defrag"
+	file := filepath.Join(root, knob)
+	write := func(text string) error { return os.WriteFile(file, []byte(text), 0o600) }
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), write("always [madvise] never\n")); err != nil {
+		t.Fatal(err)
+	}
+	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", Ops(root, knob))
+	if err != nil {
+		t.Fatal(err)
+	}
+	never := []journal.Step{{Kind: KindFile, Target: knob, After: "never"}}
+	_, err = j.Apply(t.Context(), never)
+	if err = errors.Join(err, write("always madvise [never]\n")); err != nil { // what the kernel makes of it
+		t.Fatal(err)
+	}
+	if missing, merr := j.Missing(t.Context(), never); merr != nil || len(missing) > 0 {
+		t.Errorf("missing: %v, %v", missing, merr)
+	}
+	err = errors.Join(j.Undo(t.Context()), j.Close())
+	if data, rerr := os.ReadFile(file); errors.Join(err, rerr) != nil || string(data) != "madvise\n" {
+		t.Errorf("undone: %q, %v, %v", data, err, rerr)
+	}
+}

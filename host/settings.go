@@ -175,3 +175,13 @@ func parsePages(text string) map[int]uint64 {
 	}
 	return pages
 }
+
+// Chosen is the choice in the text of a file that has it in brackets, as madvise in "always [madvise] never"
+// (Documentation/admin-guide/mm/transhuge.rst); any other text is returned as it is.
+func Chosen(text string) string {
+	_, rest, _ := strings.Cut(text, "[")
+	if choice, _, closed := strings.Cut(rest, "]"); closed {
+		return choice
+	}
+	return text
+}

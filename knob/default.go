@@ -96,7 +96,7 @@ func (u *Unrecorded) unknown(name, note string) { u.Unknown = append(u.Unknown, 
 
 // sysctl gives a file its default, where it is as lanes want it; ours "": whatever it is.
 func (u *Unrecorded) sysctl(name, ours, usual string) {
-	if text, err := fs.ReadFile(u.Root, name); err == nil && (ours == "" || trim(text) == ours) {
+	if text, err := fs.ReadFile(u.Root, name); err == nil && (ours == "" || host.Chosen(trim(text)) == ours) {
 		u.set(file("/"+name, usual))
 	}
 }

@@ -126,8 +126,8 @@ func (e *NameError) Error() string { return e.Field + ": " + e.Text() }
 
 // Text says what was expected in the field.
 func (e *NameError) Text() string {
-	return fmt.Sprintf("expected %s, which this version has, found %.40q", cmp.Or(strings.Join(e.Known, ", "), "none"),
-		e.Name)
+	known := cmp.Or(strings.Join(e.Known, ", "), "none")
+	return fmt.Sprintf("expected %s, which this version has, found %.40q", known, e.Name)
 }
 
 // Words are those that fields of a lane may be which name paths or switches, by field.

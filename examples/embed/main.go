@@ -14,27 +14,25 @@ import (
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/netpath/drivers"
 )
 
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if did, err := lanes.Entry(ctx, lanes.Options{}, os.Args); did { // it was started to become the command
+	o := lanes.Options{Paths: drivers.Paths(), Ops: drivers.Ops(), Wait: func(h journal.Holder) { log.Print(h) }}
+	if did, err := lanes.Entry(ctx, o, os.Args); did { // it was started to become the command
 		log.Fatal(err)
 	}
-	cpus := flag.String("cpus", "", "CPUs that lanes may have; without it, those that this process may use")
+	flag.TextVar(&o.CPUs, "cpus", cpuset.Set{}, "CPUs that lanes may have; none: those of this process")
 	flag.Parse()
-	if err := run(ctx, *cpus, flag.Args()); err != nil {
+	if err := run(ctx, o, flag.Args()); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, list string, argv []string) (err error) {
-	cpus, err := cpuset.Parse(list)
-	if err != nil {
-		return err
-	}
-	l, _, err := lanes.Open(ctx, lanes.Options{CPUs: cpus, Wait: func(h journal.Holder) { log.Print(h) }})
+func run(ctx context.Context, o lanes.Options, argv []string) (err error) {
+	l, _, err := lanes.Open(ctx, o)
 	if err != nil {
 		return err
 	}

@@ -25,8 +25,8 @@ func Topics() []string {
 	return append(topics, exampleNames()...)
 }
 
-// Write explains a topic; words are what fields may be that lane.Fields leaves to the caller, by field. The error
-// says what the topic could have been instead.
+// Write explains a topic; words are what fields may be that lane.Fields leaves to the caller, by field. The
+// error says what the topic could have been instead.
 func Write(w io.Writer, topic string, words map[string][]string) error {
 	names, name := exampleNames(), strings.TrimSuffix(topic, ".yaml")
 	switch {

@@ -1,4 +1,5 @@
-// Package drivers has the network paths of this version, for programs that use the library as the commands do.
+// Package drivers has the network paths of this version, for the commands and for programs that use the
+// library as they do.
 package drivers
 
 import (

@@ -37,7 +37,7 @@ func Ops(root string, files ...string) map[string]journal.Op {
 	ops := map[string]journal.Op{
 		KindAffinities: affinities{k},
 		KindAttribute:  attribute{file{kernel: k}},
-		KindBalancer:   balancer{root},
+		KindIrqbalance: balancer{root},
 		KindCgroup:     groupDir{k},
 		KindController: controller{k},
 		KindCpuset:     cpusetCPUs{file{kernel: k}},

@@ -22,7 +22,7 @@ type Applied struct {
 	Placement  plan.Placement `json:"placement"`
 	// Levels are the kinds of partition by lane, where the kernel does not grant the one that was asked for.
 	Levels   map[string]string `json:"partitions,omitempty"`
-	Refused  []Refusal         `json:"refused,omitempty"`
+	Refused  []RefusedStep     `json:"refused,omitempty"`
 	Attached []Attachment      `json:"attached,omitempty"`
 	Runs     map[string]Run    `json:"runs,omitempty"` // by lane: who made it for a command of its own
 }

@@ -44,7 +44,7 @@ func (l *Lanes) restoreAttached(ctx context.Context, a *Applied) error {
 	}
 	for _, s := range missing {
 		if err = l.redo(ctx, s); err != nil {
-			r := l.ops.refusal(s, err)
+			r := l.ops.refused(s, err)
 			r.Subject, r.Cause, r.Reason = Workload, Errno, err.Error()
 			a.Refused = append(a.Refused, r)
 		}

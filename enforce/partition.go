@@ -57,7 +57,7 @@ func (l *Lanes) keepLevels(next *Applied) error {
 			continue
 		}
 		refused := l.refusedOf(part)
-		if slices.ContainsFunc(refused, func(r Refusal) bool { return r.Cause == NotExclusive }) &&
+		if slices.ContainsFunc(refused, func(r RefusedStep) bool { return r.Cause == NotExclusive }) &&
 			l.overlap(part.File()) == nil {
 			continue
 		}
@@ -68,17 +68,18 @@ func (l *Lanes) keepLevels(next *Applied) error {
 }
 
 // refusedOf is what was refused of a partition.
-func (a Applied) refusedOf(part knob.Partition) []Refusal {
-	return slices.DeleteFunc(slices.Clone(a.Refused), func(r Refusal) bool { return r.Target != part.File() })
+func (a Applied) refusedOf(part knob.Partition) []RefusedStep {
+	other := func(r RefusedStep) bool { return r.Target != part.File() }
+	return slices.DeleteFunc(slices.Clone(a.Refused), other)
 }
 
 // keepRefused leaves of what was refused only the partitions that are not asked for again.
 func (a *Applied) keepRefused(v knob.View) {
-	var all []Refusal
+	var all []RefusedStep
 	for _, part := range v.Partitions(a.Placement) {
 		switch {
 		case !knob.HasPartitions(v.Host):
-			all = append(all, Refusal{Subject: Partition, Name: part.File(), Target: part.File(), Value: part.Kind,
+			all = append(all, RefusedStep{Subject: Partition, Name: part.File(), Target: part.File(), Value: part.Kind,
 				Cause: OldKernel, Reason: "before Linux 5.11 a partition moves kernel threads off the CPUs that they " +
 					"are bound to, and the host may hang"})
 		case a.Levels[part.Name] != "":
@@ -90,7 +91,7 @@ func (a *Applied) keepRefused(v knob.View) {
 
 // bargain notes a step that the kernel has refused. For a partition it asks for the other kind.
 func (l *Lanes) bargain(ctx context.Context, a *Applied, parts []knob.Partition, r journal.Refused) error {
-	first := l.refusal(r)
+	first := l.refused(r)
 	a.Refused = append(a.Refused, first)
 	at := slices.IndexFunc(parts, func(p knob.Partition) bool { return p.File() == r.Step.Target })
 	if at < 0 || r.Step.After == knob.Member {
@@ -108,13 +109,13 @@ func (l *Lanes) bargain(ctx context.Context, a *Applied, parts []knob.Partition,
 		return err
 	}
 	a.grant(parts[at], knob.Member)
-	a.Refused = append(a.Refused, l.refusal(refused[0]))
+	a.Refused = append(a.Refused, l.refused(refused[0]))
 	return err
 }
 
-// refusal describes what the kernel has refused, of a partition with who has its CPUs.
-func (l *Lanes) refusal(r journal.Refused) Refusal {
-	refused := l.ops.refusal(r.Step, r.Err)
+// refused describes what the kernel has refused, of a partition with who has its CPUs.
+func (l *Lanes) refused(r journal.Refused) RefusedStep {
+	refused := l.ops.refused(r.Step, r.Err)
 	if refused.Cause == NotExclusive {
 		if o := l.overlap(r.Step.Target); o != nil {
 			refused.Reason += ": " + o.String() + ", and apply again"

@@ -15,13 +15,13 @@ import (
 
 // Status is what is in force and what of it is not: what `isolane status -o json` prints.
 type Status struct {
-	APIVersion   string       `json:"apiVersion"`
-	Kind         string       `json:"kind"` // Status
-	Lanes        []LaneStatus `json:"lanes"`
-	Housekeeping string       `json:"housekeeping"`
-	Settings     int          `json:"settings"` // of the host that are changed for the lanes
-	Drift        []Drift      `json:"drift"`
-	Refused      []Refusal    `json:"refused"`
+	APIVersion   string        `json:"apiVersion"`
+	Kind         string        `json:"kind"` // Status
+	Lanes        []LaneStatus  `json:"lanes"`
+	Housekeeping string        `json:"housekeeping"`
+	Settings     int           `json:"settings"` // of the host that are changed for the lanes
+	Drift        []Drift       `json:"drift"`
+	Refused      []RefusedStep `json:"refused"`
 	// Unrecorded are cgroups of Isolane's of which there is no record, see Lanes.Unrecorded.
 	Unrecorded []string `json:"unrecorded"`
 }
@@ -108,7 +108,7 @@ func (s Status) Settled() bool {
 // Status returns what is in force. It changes nothing.
 func (l *Lanes) Status(ctx context.Context) (Status, error) {
 	s := Status{APIVersion: plan.APIVersion, Kind: "Status", Lanes: []LaneStatus{}, Drift: []Drift{},
-		Refused: []Refusal{}, Unrecorded: []string{}, Housekeeping: l.Placement.Housekeeping.String(),
+		Refused: []RefusedStep{}, Unrecorded: []string{}, Housekeeping: l.Placement.Housekeeping.String(),
 		Settings: l.Settings()}
 	s.Refused = append(s.Refused, l.Refused...)
 	drift, err := l.Drift(ctx)

@@ -64,13 +64,13 @@ func balancers(v View, p plan.Placement) ([]journal.Step, error) {
 			value += " " + strconv.Itoa(i.IRQ)
 		}
 	}
-	return []journal.Step{optional(journal.Step{Kind: change.KindBalancer, Target: change.BalancerTarget,
+	return []journal.Step{optional(journal.Step{Kind: change.KindIrqbalance, Target: change.BalancerTarget,
 		After: value})}, nil
 }
 
 // balancerDefaults: irqbalance has its own configuration alone.
 func balancerDefaults(u *Unrecorded) error {
-	u.set(journal.Step{Kind: change.KindBalancer, Target: change.BalancerTarget})
+	u.set(journal.Step{Kind: change.KindIrqbalance, Target: change.BalancerTarget})
 	return nil
 }
 

@@ -152,7 +152,7 @@ type Applied struct {
 	Placement  plan.Placement     `json:"placement"`
 	Settings   int                `json:"settings"` // of the host that are changed for the lanes
 	Change     enforce.Change     `json:"change"`   // of this time
-	Refused    []enforce.Refusal  `json:"refused"`
+	Refused    []enforce.RefusedStep  `json:"refused"`
 	Left       []Left             `json:"left"`
 	Untested   []string           `json:"untested"`
 	Warnings   []string           `json:"warnings"` // of workloads that came with it, and of hugepages
@@ -219,7 +219,7 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement) (Applied, error) {
 		return a, err
 	}
 	a.Settings, a.Left = l.Settings(), l.left()
-	a.Refused, a.Untested = append([]enforce.Refusal{}, l.Refused...), append([]string{}, l.Untested()...)
+	a.Refused, a.Untested = append([]enforce.RefusedStep{}, l.Refused...), append([]string{}, l.Untested()...)
 	short, err := l.ShortOfHugepages()
 	if err != nil {
 		return a, err

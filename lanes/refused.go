@@ -11,7 +11,7 @@ import (
 
 // printRefused says in a line each what the kernel keeps for a reason that is known, and lists it with
 // verbose.
-func printRefused(w io.Writer, refused []enforce.Refusal, verbose bool) {
+func printRefused(w io.Writer, refused []enforce.RefusedStep, verbose bool) {
 	var interrupts cpuset.Set // their numbers
 	threads := 0
 	why := map[enforce.Subject]string{}

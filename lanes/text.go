@@ -172,9 +172,9 @@ func printDrift(w io.Writer, what string, all []enforce.Drift) {
 	}
 }
 
-// InTheWay says which CPUs the lanes in force have, and how to release them; "" where there are none, or
+// ConflictText says which CPUs the lanes in force have, and how to release them; "" where there are none, or
 // where that cannot be read.
-func InTheWay(o Options) string {
+func ConflictText(o Options) string {
 	l, err := Look(o)
 	if err != nil {
 		return ""

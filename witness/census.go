@@ -54,14 +54,14 @@ func readTally(root fs.FS, dir string) (t tally, err error) {
 
 // since returns the tasks that ran since an earlier census and were last on one of the CPUs.
 // How often and how long they were there is known only of those that may be nowhere else.
-func (c census) since(before census, cpus cpuset.Set) []stay {
-	var stays []stay
+func (c census) since(before census, cpus cpuset.Set) []taskSource {
+	var stays []taskSource
 	for id, now := range c {
 		was := before[id]
 		if now.runs == was.runs && now.ran == was.ran || !cpus.Contains(now.stat.Processor) {
 			continue
 		}
-		s := stay{start: id.start, process: now.process, parent: now.stat.Parent,
+		s := taskSource{start: id.start, process: now.process, parent: now.stat.Parent,
 			Source: Source{CPU: now.stat.Processor, Kind: Task, Name: now.stat.Comm, PID: now.process.id, TID: id.id}}
 		if now.stat.Kernel {
 			s.Kind, s.PID = KernelThread, 0

@@ -23,7 +23,7 @@ import (
 //go:embed bpf/trace.o
 var traceObject []byte
 
-// errOwn marks an own cgroup that is none, which is a mistake of the caller and no lack of eBPF.
+// errOwn says that the path given as own is no cgroup: an error of the caller, and no lack of eBPF.
 var errOwn = errors.New("own cgroup")
 
 // collector is bpf/trace.c at work.

@@ -101,7 +101,7 @@ func (f *family) living() map[int]task.Stat {
 // attribute gives the stays to the family, also of members that came and went between two looks, and
 // says which were where they were not planned. Both ways to know the CPU time may miss some of
 // it, so the larger one holds.
-func (f *family) attribute(stays []stay, planned cpuset.Set) (warnings []string) {
+func (f *family) attribute(stays []taskSource, planned cpuset.Set) (warnings []string) {
 	members := f.lineage(stays)
 	var ran results.Nanoseconds
 	runs, took := map[int]uint64{}, map[int]results.Nanoseconds{}
@@ -123,7 +123,7 @@ func (f *family) attribute(stays []stay, planned cpuset.Set) (warnings []string)
 }
 
 // lineage returns the processes of the family, with those that only the stays know.
-func (f *family) lineage(stays []stay) map[taskID]bool {
+func (f *family) lineage(stays []taskSource) map[taskID]bool {
 	members := map[taskID]bool{}
 	born := map[int]ticks{} // of the youngest member with an id
 	admit := func(t taskID) {

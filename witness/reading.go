@@ -18,7 +18,7 @@ import (
 
 // read returns the sums, and what was added since it was called before. A run that goes on still counts as
 // if it ended now: a task that never lets go would not be seen otherwise.
-func (c *collector) read(ownThreads func() map[int]bool) (since []stay, last []Source, err error) {
+func (c *collector) read(ownThreads func() map[int]bool) (since []taskSource, last []Source, err error) {
 	if err = c.lookup(); err != nil {
 		return nil, nil, err
 	}
@@ -26,13 +26,13 @@ func (c *collector) read(ownThreads func() map[int]bool) (since []stay, last []S
 	if err != nil {
 		return nil, nil, err
 	}
-	since = make([]stay, 0, len(c.keys))
+	since = make([]taskSource, 0, len(c.keys))
 	for i, key := range c.keys {
 		v := &c.values[i]
 		if v.Count == 0 {
 			continue
 		}
-		s := c.stay(key, v)
+		s := c.taskSource(key, v)
 		if why := tickDependency(states[s.CPU].Tick); s.Kind == Tick && why != "" {
 			s.Remedy = "it could not stop because of " + why + ": take that off the CPU"
 		}
@@ -133,8 +133,8 @@ func monotonic() (uint64, error) {
 	return uint64(ts.Nano()), err
 }
 
-func (c *collector) stay(k sourceKey, v *sourceValue) stay {
-	s := stay{Source: Source{CPU: int(k.CPU), Kind: kinds()[k.Kind]}}
+func (c *collector) taskSource(k sourceKey, v *sourceValue) taskSource {
+	s := taskSource{Source: Source{CPU: int(k.CPU), Kind: kinds()[k.Kind]}}
 	measure(&s.Source, v)
 	id := int(k.ID)
 	switch {

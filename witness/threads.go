@@ -60,18 +60,18 @@ func (s *subjects) children() {
 	if !slices.ContainsFunc(s.processes, func(p process) bool { return p.Tree }) {
 		return
 	}
-	var all []stay
+	var all []taskSource
 	pids, _ := task.Processes(s.root)
 	for _, pid := range pids {
 		if st, err := task.ReadStat(s.root, task.Dir(pid)); err == nil { // else it has ended
-			all = append(all, stay{process: taskOf(st), parent: st.Parent})
+			all = append(all, taskSource{process: taskOf(st), parent: st.Parent})
 		}
 	}
 	s.descend(all)
 }
 
 // descend takes in the processes among the stays that descend from subjects.
-func (s *subjects) descend(stays []stay) {
+func (s *subjects) descend(stays []taskSource) {
 	for i := 0; i < len(s.processes); i++ { // which grows
 		p := s.processes[i]
 		for _, st := range stays {
@@ -125,8 +125,8 @@ func (s *subjects) thread(p process, id taskID, comm string) *thread {
 	return t
 }
 
-// find returns the subject that a stay belongs to.
-func (s *subjects) find(st stay) (process, bool) {
+// find returns the subject that a source belongs to.
+func (s *subjects) find(st taskSource) (process, bool) {
 	at := slices.IndexFunc(s.processes, func(p process) bool {
 		return p.PID == st.process.id && (p.start == 0 || p.start == st.process.start)
 	})
@@ -136,14 +136,14 @@ func (s *subjects) find(st stay) (process, bool) {
 	return s.processes[at], true
 }
 
-// role is that of the process that a stay belongs to, "" of none.
-func (s *subjects) role(st stay) string {
+// role is that of the process that a source belongs to, "" of none.
+func (s *subjects) role(st taskSource) string {
 	p, _ := s.find(st)
 	return p.Role
 }
 
 // attribute gives the stays to the threads, and says which were where they were not planned.
-func (s *subjects) attribute(stays []stay) (warnings []string) {
+func (s *subjects) attribute(stays []taskSource) (warnings []string) {
 	for _, st := range stays {
 		p, ok := s.find(st)
 		if !ok {

@@ -56,7 +56,8 @@ type sourceNote struct {
 
 // recorded ends the recording and returns what it found, and how many notes had no room. roles looks at all
 // stays, and says what an own task's process is.
-func (c *collector) recorded(roles func([]stay) func(stay) string) (all []Intrusion, lost uint64, err error) {
+func (c *collector) recorded(roles func([]taskSource) func(taskSource) string) (all []Intrusion, lost uint64,
+	err error) {
 	if c.notes == nil {
 		return nil, 0, nil
 	}
@@ -73,12 +74,12 @@ func (c *collector) recorded(roles func([]stay) func(stay) string) (all []Intrus
 		c.lost += s.Lost
 	}
 	lost += c.lost
-	known := map[sourceKey]stay{}
+	known := map[sourceKey]taskSource{}
 	for i, k := range c.keys {
 		k.Work = 0
-		known[k] = c.stay(k, &c.values[i])
+		known[k] = c.taskSource(k, &c.values[i])
 	}
-	var role func(stay) string
+	var role func(taskSource) string
 	if roles != nil {
 		role = roles(slices.Collect(maps.Values(known)))
 	}
@@ -105,7 +106,7 @@ func (c *collector) recorded(roles func([]stay) func(stay) string) (all []Intrus
 	}
 }
 
-func (n sourceNote) intrusion(known map[sourceKey]stay, role func(stay) string) Intrusion {
+func (n sourceNote) intrusion(known map[sourceKey]taskSource, role func(taskSource) string) Intrusion {
 	in := Intrusion{CPU: int(n.CPU), Kind: Own, Begin: nanoseconds(n.Begin), End: nanoseconds(n.End)}
 	key := sourceKey{CPU: n.CPU, Kind: n.Kind, ID: n.ID, Start: n.Start}
 	if int(n.Kind) < len(kinds()) {

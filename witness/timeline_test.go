@@ -52,7 +52,7 @@ func TestRecorded(t *testing.T) {
 	}
 	spent := -b.burn(0)
 	spent += b.burn(20)
-	all, lost, err := c.recorded(of(func(stay) string { return "" }))
+	all, lost, err := c.recorded(of(func(taskSource) string { return "" }))
 	ended := now(t)
 	if err != nil || lost > 0 {
 		t.Fatalf("%d lost, %v", lost, err)
@@ -73,7 +73,7 @@ func TestRecorded(t *testing.T) {
 	if err = c.record(); err != nil {
 		t.Fatal(err)
 	}
-	if all, _, err = c.recorded(of(func(stay) string { return "" })); err != nil || len(all) > 0 && all[0].End < ended {
+	if all, _, err = c.recorded(of(func(taskSource) string { return "" })); err != nil || len(all) > 0 && all[0].End < ended {
 		t.Errorf("an intrusion from between the recordings: %+v, %v", all, err)
 	}
 }
@@ -116,10 +116,10 @@ func TestRecordedLost(t *testing.T) {
 	for range 500 { // two switches each at least, and 85 notes have room
 		b.burn(0)
 	}
-	if all, lost, err := c.recorded(of(func(stay) string { return "" })); err != nil || len(all) == 0 || lost == 0 {
+	if all, lost, err := c.recorded(of(func(taskSource) string { return "" })); err != nil || len(all) == 0 || lost == 0 {
 		t.Errorf("%d noted, %d lost, %v", len(all), lost, err)
 	}
-	if _, lost, err := c.recorded(of(func(stay) string { return "" })); err != nil || lost > 0 {
+	if _, lost, err := c.recorded(of(func(taskSource) string { return "" })); err != nil || lost > 0 {
 		t.Errorf("%d lost again, %v", lost, err)
 	}
 }
@@ -140,7 +140,7 @@ func TestRecordedOwn(t *testing.T) {
 	for range 50 {
 		b.burn(0)
 	}
-	all, _, err := c.recorded(of(func(st stay) string { return st.Name }))
+	all, _, err := c.recorded(of(func(st taskSource) string { return st.Name }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,6 +182,6 @@ func TestSleepingRing(t *testing.T) {
 }
 
 // of is for roles that need no look at the others.
-func of(role func(stay) string) func([]stay) func(stay) string {
-	return func([]stay) func(stay) string { return role }
+func of(role func(taskSource) string) func([]taskSource) func(taskSource) string {
+	return func([]taskSource) func(taskSource) string { return role }
 }

@@ -32,8 +32,8 @@ const hypervisor = "hypervisor"
 // Source is what takes time from one CPU, added up since the trace began.
 type Source = results.Source
 
-// stay is a source with what tells whose task it is.
-type stay struct {
+// taskSource is a source with what tells whose task it is.
+type taskSource struct {
 	Source
 	switches
 	start   ticks  // of the task, since boot
@@ -42,7 +42,7 @@ type stay struct {
 	own     bool   // it is a task of the own cgroups
 }
 
-func (s stay) task() taskID { return taskID{s.TID, s.start} }
+func (s taskSource) task() taskID { return taskID{s.TID, s.start} }
 
 // Trace watches CPUs from NewTrace to Close. eBPF programs on these CPUs add up what takes their
 // time; where the kernel refuses them, differences of /proc do, which know counts and few times.
@@ -59,7 +59,7 @@ type Trace struct {
 	kernel   *collector // nil: /proc
 	before   counters
 	census   census // without a collector
-	tasks    map[taskID]stay
+	tasks    map[taskID]taskSource
 	last     []Source // of the reading before, but for what the collector compares itself
 	balance  balance
 	warnings []string
@@ -93,7 +93,7 @@ func NewTrace(root fs.FS, cpus cpuset.Set, own Owned) (*Trace, error) {
 
 // newTrace attaches the programs, if they are wanted and the kernel takes them; nothing counts before begin.
 func newTrace(root fs.FS, sc scope, own Owned, noBPF bool) (*Trace, error) {
-	t := &Trace{root: root, cpus: sc.measured, own: own, tasks: map[taskID]stay{}}
+	t := &Trace{root: root, cpus: sc.measured, own: own, tasks: map[taskID]taskSource{}}
 	err := errors.New("as requested")
 	if !noBPF {
 		t.kernel, err = newCollector(root, sc)
@@ -147,11 +147,11 @@ func (t *Trace) Warnings() []string {
 func (t *Trace) Read() (r Reading, err error) {
 	var others []Source // those that the collector does not compare
 	if t.kernel != nil {
-		var all []stay
+		var all []taskSource
 		all, r.Last, err = t.kernel.read(t.ownThreads)
 		r.Since = sourcesOf(all)
 	} else {
-		var all []stay
+		var all []taskSource
 		all, err = t.readProc()
 		others = sourcesOf(all)
 	}
@@ -179,7 +179,7 @@ func (t *Trace) end() error {
 }
 
 // collect returns all that was found, and how often each CPU switched.
-func (t *Trace) collect() (all []stay, switches map[int]uint64, err error) {
+func (t *Trace) collect() (all []taskSource, switches map[int]uint64, err error) {
 	if t.kernel == nil {
 		all, err = t.readProc()
 		return all, nil, err
@@ -189,7 +189,7 @@ func (t *Trace) collect() (all []stay, switches map[int]uint64, err error) {
 	return all, switches, errors.Join(err, serr)
 }
 
-func sourcesOf(all []stay) []Source {
+func sourcesOf(all []taskSource) []Source {
 	found := make([]Source, 0, len(all))
 	for _, s := range all {
 		found = append(found, s.Source)
@@ -247,20 +247,20 @@ func (t *Trace) Close() error {
 }
 
 // readProc compares /proc with what it was at the begin.
-func (t *Trace) readProc() ([]stay, error) {
+func (t *Trace) readProc() ([]taskSource, error) {
 	now, err := readCounters(t.root)
 	if err != nil {
 		return nil, err
 	}
-	var all []stay
+	var all []taskSource
 	for cpu := range t.cpus.All() {
 		for label, n := range now.interrupts.since(t.before.interrupts, cpu) {
 			s := interruptSource(label)
 			s.CPU, s.Count = cpu, &n
-			all = append(all, stay{Source: s})
+			all = append(all, taskSource{Source: s})
 		}
 		for name, n := range now.softirqs.since(t.before.softirqs, cpu) {
-			all = append(all, stay{Source: Source{CPU: cpu, Kind: Softirq, Name: name, Count: &n}})
+			all = append(all, taskSource{Source: Source{CPU: cpu, Kind: Softirq, Name: name, Count: &n}})
 		}
 	}
 	own := t.ownThreads()

@@ -328,7 +328,7 @@ func TestTraceFromProc(t *testing.T) {
 	const cpus = "     CPU0   CPU1\n"
 	tr := &Trace{root: root(cpus+" 24: 0 5 IO-APIC 5-edge eth0\nLOC: 0 7 Local timer\nNMI: 0 1 Non-maskable\n",
 		cpus+"NET_RX: 0 1\n", "cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 3\n", "100 0 1"),
-		cpus: cpuset.Of(1), own: Owned{Cgroups: []string{"/c/lane"}}, tasks: map[taskID]stay{}}
+		cpus: cpuset.Of(1), own: Owned{Cgroups: []string{"/c/lane"}}, tasks: map[taskID]taskSource{}}
 	if err := tr.begin(); err != nil {
 		t.Fatal(err)
 	}

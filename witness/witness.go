@@ -128,7 +128,7 @@ func (s *Session) Recorded() (all []Intrusion, lost uint64, ok bool) {
 	if s.trace.kernel == nil || s.trace.kernel.notes == nil {
 		return nil, 0, false
 	}
-	all, lost, err := s.trace.kernel.recorded(func(stays []stay) func(stay) string {
+	all, lost, err := s.trace.kernel.recorded(func(stays []taskSource) func(taskSource) string {
 		s.subjects.descend(stays)
 		return s.subjects.role
 	})
@@ -216,7 +216,7 @@ func (s *Session) End() (results.Witness, error) {
 
 // sources are what took the time of the measured CPUs, the costliest first. A subject is none where it
 // was planned.
-func (s *Session) sources(stays []stay, times map[int]host.CPUTime) []Source {
+func (s *Session) sources(stays []taskSource, times map[int]host.CPUTime) []Source {
 	all := s.trace.steal(times)
 	for _, st := range stays {
 		p, _ := s.subjects.find(st) // of none nothing is planned

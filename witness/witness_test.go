@@ -134,11 +134,11 @@ func TestAttribution(t *testing.T) {
 	s.add(Subject{Role: Client, PID: 20, Planned: cpuset.Of(1)}, false)     // it has ended already
 	s.add(Subject{Role: Client, PID: 30, Planned: cpuset.Of(1)}, false)     // that one never ran
 	app, reused, client, other := taskID{10, 100}, taskID{10, 50}, taskID{20, 300}, taskID{5, 5}
-	run := func(id, process taskID, cpu int, name string, n uint64, ran results.Nanoseconds, sw switches) stay {
-		return stay{start: id.start, process: process, switches: sw,
+	run := func(id, process taskID, cpu int, name string, n uint64, ran results.Nanoseconds, sw switches) taskSource {
+		return taskSource{start: id.start, process: process, switches: sw,
 			Source: Source{CPU: cpu, TID: id.id, Name: name, Count: &n, Total: &ran}}
 	}
-	warnings := s.attribute([]stay{
+	warnings := s.attribute([]taskSource{
 		run(app, app, 0, "main", 4, 5, switches{3, 1}),
 		run(app, app, 1, "main", 1, 2, switches{0, 1}),
 		run(taskID{11, 101}, app, 0, "worker", 1, 1, switches{}),
@@ -205,10 +205,10 @@ func TestFamily(t *testing.T) {
 	if n := f.found(); n.CPUTime != 8*tick {
 		t.Errorf("CPU time: %+v", n)
 	}
-	run := func(t taskID, parent, cpu int, runs uint64, ran results.Nanoseconds) stay {
-		return stay{start: t.start, process: t, parent: parent, Source: Source{CPU: cpu, TID: t.id, Count: &runs, Total: &ran}}
+	run := func(t taskID, parent, cpu int, runs uint64, ran results.Nanoseconds) taskSource {
+		return taskSource{start: t.start, process: t, parent: parent, Source: Source{CPU: cpu, TID: t.id, Count: &runs, Total: &ran}}
 	}
-	stays := []stay{
+	stays := []taskSource{
 		run(taskID{10, 50}, 1, 1, 1, 100*ms),
 		run(taskID{80, 82}, 13, 1, 2, 10*ms), // came and went
 		run(taskID{81, 83}, 80, 0, 3, 20*ms), // and its child
@@ -250,7 +250,7 @@ func TestSampledFamily(t *testing.T) {
 func TestNoFamily(t *testing.T) {
 	f := newFamily(proc(simple(1, 0, 5, 1)), 0, false)
 	f.look()
-	f.attribute([]stay{{start: 1, process: taskID{1, 1}, Source: Source{TID: 1, Total: new(ms)}}}, cpuset.Set{})
+	f.attribute([]taskSource{{start: 1, process: taskID{1, 1}, Source: Source{TID: 1, Total: new(ms)}}}, cpuset.Set{})
 	if diff := cmp.Diff(results.Neighbours{}, f.found()); diff != "" {
 		t.Error(diff)
 	}
@@ -258,8 +258,8 @@ func TestNoFamily(t *testing.T) {
 
 // Of what a window found on the measured CPUs all are sources but the subjects where they were planned.
 func TestSources(t *testing.T) {
-	run := func(kind string, pid, cpu int, name string, ran results.Nanoseconds) stay {
-		st := stay{start: 1, process: taskID{pid, 1}, Source: Source{CPU: cpu, Kind: kind, Name: name, TID: pid,
+	run := func(kind string, pid, cpu int, name string, ran results.Nanoseconds) taskSource {
+		st := taskSource{start: 1, process: taskID{pid, 1}, Source: Source{CPU: cpu, Kind: kind, Name: name, TID: pid,
 			Count: new(uint64(1)), Total: &ran, Longest: &ran}}
 		if kind == Task {
 			st.PID = pid
@@ -268,7 +268,7 @@ func TestSources(t *testing.T) {
 	}
 	s := &Session{root: fstest.MapFS{}, trace: &Trace{cpus: cpuset.Of(0)}, subjects: &subjects{processes: []process{
 		{Subject: Subject{Role: Application, PID: 60, Planned: cpuset.Of(0)}}, {Subject: Subject{Role: Client, PID: 61, Planned: cpuset.Of(1)}}}}}
-	got := s.sources([]stay{run(KernelThread, 14, 0, "ksoftirqd/0", 3), run(Task, 50, 0, "sshd", 7),
+	got := s.sources([]taskSource{run(KernelThread, 14, 0, "ksoftirqd/0", 3), run(Task, 50, 0, "sshd", 7),
 		run(Task, 50, 1, "sshd", 8), run(Task, 60, 0, "echo", 90), run(Task, 61, 0, "client", 2),
 		run(Task, os.Getpid(), 0, "isolane", 1)}, nil)
 	var lines []string

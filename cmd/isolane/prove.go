@@ -114,7 +114,7 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 		return hint(fmt.Errorf("%w: %d runs are stored in %s", err, len(session.Runs), o.Dir),
 			"go on with: isolane prove --resume "+o.Dir)
 	case errors.Is(err, layout.ErrTooSmall):
-		return hint(err, lanes.InTheWay(options()))
+		return hint(err, lanes.ConflictText(options()))
 	}
 	return err
 }

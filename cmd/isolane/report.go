@@ -28,7 +28,7 @@ func reportCommand() *cobra.Command {
 			}
 			s, err := results.Read(args[0])
 			if err == nil {
-				err = to.Spare(filepath.Join(args[0], results.File))
+				err = to.RefuseOverwrite(filepath.Join(args[0], results.File))
 			}
 			if err != nil {
 				return usage(err)

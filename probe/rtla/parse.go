@@ -126,8 +126,8 @@ func (k column) add(to *hdrhistogram.Histogram) error {
 	}
 	switch {
 	case left != k.over:
-		return fmt.Errorf("%d of %d samples are neither in a row nor over: it is cut off", left-min(left, k.over),
-			k.count)
+		return fmt.Errorf("%d of %d samples are in no row of the histogram and not over it: the report is "+
+			"truncated", left-min(left, k.over), k.count)
 	case (k.over > 0) != (k.count > 0 && k.longest >= uint64(histogramEnd)):
 		return fmt.Errorf("%d samples over %s, and max is %d ns", k.over, histogramEnd, k.longest)
 	case k.over == 1:

@@ -69,8 +69,8 @@ func (e Exports) Printed() bool {
 	return false
 }
 
-// Spare refuses to overwrite a file, which exists.
-func (e Exports) Spare(name string) error {
+// RefuseOverwrite refuses to overwrite a file, which exists.
+func (e Exports) RefuseOverwrite(name string) error {
 	kept, err := os.Stat(name)
 	if err != nil {
 		return err

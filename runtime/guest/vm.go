@@ -133,7 +133,7 @@ func (g Guest) tryKVM(ctx context.Context) error {
 	}
 	hardware := regexp.MustCompile(`(?m)^flags\s*:.*\s(vmx|svm)\b`)
 	if cpu, err := os.ReadFile("/proc/cpuinfo"); err != nil || !hardware.Match(cpu) {
-		return cmp.Or(err, errors.New("/proc/cpuinfo: no flag vmx or svm: /dev/kvm has no hardware's help"))
+		return cmp.Or(err, errors.New("/proc/cpuinfo: no flag vmx or svm: /dev/kvm has no hardware virtualization"))
 	}
 	// The processor begins 16 bytes before the end: mov al, 16; out 0xf4, al; hlt. The device at that port ends
 	// QEMU with twice the value, and 1.

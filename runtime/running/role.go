@@ -89,7 +89,7 @@ func (m *mapping) machine(p []Thread, vcpus map[int]Thread) {
 		emulator = m.lane.CPUs.Difference(used)
 	}
 	if emulator.IsEmpty() {
-		// The first virtual CPU is the one that a guest keeps its own house on.
+		// Guests run their housekeeping on virtual CPU 0.
 		emulator = m.want[vcpus[slices.Min(slices.Collect(maps.Keys(vcpus)))].TID].cpus
 	}
 	if emulator.Intersects(used) {

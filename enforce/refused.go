@@ -11,8 +11,8 @@ import (
 	"isolane.dev/isolane/knob"
 )
 
-// Refusal is a setting that the kernel did not take, and why.
-type Refusal struct {
+// RefusedStep is a setting that the kernel did not take, and why.
+type RefusedStep struct {
 	Subject Subject `json:"subject"`       // interrupt, thread, partition, workload or setting
 	IRQ     *int    `json:"irq,omitempty"` // the number, of an interrupt
 	Name    string  `json:"name"`          // what was to be set: a file, or what of which thread
@@ -47,7 +47,7 @@ const (
 )
 
 // String says what was refused and why, with what the kernel's reason does not say.
-func (r Refusal) String() string {
+func (r RefusedStep) String() string {
 	switch {
 	case r.Cause == BootIsolated:
 		return r.Name + ": boot isolated these CPUs, and this kernel makes no partition of such: they stay " +
@@ -72,9 +72,9 @@ func subject(s journal.Step) (of Subject, irq *int) {
 	return AnySetting, nil
 }
 
-// refusal describes a step that the kernel did not take.
-func (o operations) refusal(s journal.Step, err error) Refusal {
-	r := Refusal{Name: o.name(s), Target: s.Target, Value: s.After, Cause: Errno, Reason: err.Error()}
+// refused describes a step that the kernel did not take.
+func (o operations) refused(s journal.Step, err error) RefusedStep {
+	r := RefusedStep{Name: o.name(s), Target: s.Target, Value: s.After, Cause: Errno, Reason: err.Error()}
 	r.Subject, r.IRQ = subject(s)
 	denied := errors.Is(err, unix.EPERM) || errors.Is(err, unix.EIO) // write_irq_affinity, kernel/irq/proc.c
 	switch {

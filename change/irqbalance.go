@@ -14,10 +14,10 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindBalancer is what irqbalance leaves alone where systemd starts it: CPUs, and after them the numbers of
+// KindIrqbalance is what irqbalance leaves alone where systemd starts it: CPUs, and after them the numbers of
 // interrupts, as in "2-3 24 25"; "" is nothing but what its own configuration says. It is a drop-in below
 // /run, so that it holds for each start of irqbalance until the next boot.
-const KindBalancer = "balancer"
+const KindIrqbalance = "balancer"
 
 // BalancerTarget is the only target of steps of kind balancer.
 const BalancerTarget = "irqbalance.service"

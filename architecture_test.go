@@ -57,11 +57,12 @@ func imports() map[string][]string {
 		"runtime/process": {"cpuset", "host", "host/mount", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal",
 			"knob", "plan"},
-		"runtime/guest":  {"cpuset", "host", "host/task"},
-		"runtime/spread": {"cpuset", "host/cgroup", "host/task"},
+		"runtime/guest":    {"cpuset", "host", "host/task"},
+		"runtime/busypoll": {"host/task"},
+		"runtime/spread":   {"cpuset", "host/cgroup", "host/task"},
 		"lanes": {"change", "change/netdev", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
 			"knob", "lane", "netpath", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running",
-			"runtime/spread"},
+			"runtime/busypoll", "runtime/spread"},
 		"history": {"journal", "terminal"},
 		"top":     {"cpuset", "enforce", "lane", "lanes", "quantity", "results", "terminal", "watch", "witness"},
 		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "netpath", "plan", "quantity", "results",
@@ -106,7 +107,7 @@ package              lines exported  why it was raised
 agent                 1500       30  isolane asks the agent for users who are not root
 audit                 2650       15  network services that manage devices of lanes
 boot                   300       10
-change                2350       40  network paths of lanes; what irqbalance leaves alone
+change                2400       40  a process of ours puts back what it set before it ends
 change/netdev         1450       35  a virtual machine has the path by a tap
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
 cmd/isolane           2450        0  isolane asks the agent for users who are not root
@@ -142,7 +143,7 @@ lab                   1500       20
 lab/cmd/isolane-lab    400        0
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
-lanes                 1650       30  running containers get the path
+lanes                 1700       30  the lane's sockets poll by themselves
 netpath               1100       35  a lane of VPP
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
@@ -166,7 +167,7 @@ probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 3300       25  the wire to the outside client
+prove                 3250       25  the wire to the outside client
 prove/layout           250       10  loads as shares of a measured capacity
 prove/scenario        1450       21  budget of steal
 prove/search           400       10  searches beside the cells
@@ -178,6 +179,7 @@ report/export          650        5  searches beside the cells
 report/figures        2300       35  searches beside the cells
 report/format          150       10  numbers and units, which figures, page and plots print
 results                900       70  loads as shares of a measured capacity
+runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest          900       15  the real-time and the web case study, exports, compare
 runtime/process        600       15  a command in the foreground, what needs capabilities
 runtime/running       1000       10

@@ -51,8 +51,8 @@ func imports() map[string][]string {
 			"netpath", "plan", "plan/solver"},
 		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
 		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
-		"change/netdev":   {"host/task", "journal", "quantity"},
-		"netpath":         {"change", "change/netdev", "host", "journal", "lane", "plan"},
+		"change/netdev":   {"cpuset", "host/task", "journal", "quantity"},
+		"netpath":         {"change", "change/netdev", "cpuset", "host", "journal", "lane", "plan"},
 		"netpath/*":       {"change/netdev", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan"},
 		"runtime/process": {"cpuset", "host", "host/mount", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal",
@@ -108,7 +108,7 @@ agent                 1500       30  isolane asks the agent for users who are no
 audit                 2650       15  network services that manage devices of lanes
 boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
-change/netdev         1450       35  a virtual machine has the path by a tap
+change/netdev         1700       35  queues of a lane's device
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
 cmd/isolane           2450        0  isolane asks the agent for users who are not root
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
@@ -144,7 +144,7 @@ lab/cmd/isolane-lab    400        0
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
 lanes                 1700       30  the lane's sockets poll by themselves
-netpath               1100       35  a lane of VPP
+netpath               1100       40  queues of a lane's device
 netpath/bridge         100        5  the wire to the outside client
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5

@@ -149,7 +149,8 @@ func networkFields() []Field {
 				"virtual machine: tap0 in the namespace. vfio-pci, with path sriov: the virtual function itself, for " +
 				"a virtual machine or a program in user space (DPDK)."},
 		{Path: "spec.network.queues", Form: "N", Min: 1, Max: 1024, Default: "none", Example: "2",
-			Meaning: "How many interrupts of the device's queues go to the lane's CPUs."},
+			Meaning: "How many queues the workload's device has, by which the lane's CPUs send, and how many " +
+				"interrupts of a card's queues go to these CPUs."},
 	}
 }
 

@@ -51,18 +51,19 @@ func imports() map[string][]string {
 			"netpath", "plan", "plan/solver"},
 		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
 		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
-		"change/netdev":   {"host/task", "journal", "quantity"},
-		"netpath":         {"change", "change/netdev", "host", "journal", "lane", "plan"},
+		"change/netdev":   {"cpuset", "host/task", "journal", "quantity"},
+		"netpath":         {"change", "change/netdev", "cpuset", "host", "journal", "lane", "plan"},
 		"netpath/drivers": {"journal", "netpath", "netpath/bridge", "netpath/express", "netpath/macvlan", "netpath/ovs", "netpath/sriov", "netpath/vpp"},
 		"netpath/*":       {"change/netdev", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan"},
 		"runtime/process": {"cpuset", "host", "host/mount", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal",
 			"knob", "plan"},
-		"runtime/guest":  {"cpuset", "host", "host/task"},
-		"runtime/spread": {"cpuset", "host/cgroup", "host/task"},
+		"runtime/guest":    {"cpuset", "host", "host/task"},
+		"runtime/busypoll": {"host/task"},
+		"runtime/spread":   {"cpuset", "host/cgroup", "host/task"},
 		"lanes": {"change", "change/netdev", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
 			"knob", "lane", "netpath", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running",
-			"runtime/spread"},
+			"runtime/busypoll", "runtime/spread"},
 		"history":       {"journal", "terminal"},
 		"history/diary": {"enforce", "history", "lane", "lanes", "quantity"},
 		"unit":          {"change/netdev", "lane", "netpath"},
@@ -113,8 +114,8 @@ package              lines exported  why it was raised
 agent                 1600       30  writes the history itself, out of cmd/isolane
 audit                 2650       15  network services that manage devices of lanes
 boot                   300       10
-change                2350       40  network paths of lanes; what irqbalance leaves alone
-change/netdev         1450       35  a virtual machine has the path by a tap
+change                2400       40  a process of ours puts back what it set before it ends
+change/netdev         1700       35  queues of a lane's device
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
 cmd/isolane           2000        0  isolane asks the agent for users who are not root
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
@@ -187,6 +188,7 @@ report/export          750        5  files to export to, out of cmd/isolane
 report/figures        2400       35  ratios over several boots of a level
 report/format          150       10  numbers and units, which figures, page and plots print
 results                900       70  loads as shares of a measured capacity
+runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest          900       15  the real-time and the web case study, exports, compare
 runtime/process        600       15  a command in the foreground, what needs capabilities
 runtime/running       1000       10

@@ -33,7 +33,7 @@ func packetRules() []rule {
 	}, {
 		id: "busy-poll", title: "sockets sleep for packets", classes: Severities{None, Info, None},
 		impact: "an interrupt and a wake-up for each message, 5 to 30 µs, which busy polling saves",
-		fix:    "echo 50 to /proc/sys/net/core/busy_read and busy_poll, or SO_BUSY_POLL in the lane only",
+		fix:    "scheduling.busyPoll of the lane; not net.core.busy_poll, by which each epoll of the host polls",
 		source: "Documentation/networking/napi.rst, busy polling", check: noBusyPoll,
 	}, {
 		id: "napi-threads", title: "threads that receive packets may run on lane CPUs", needsLanes: true,

@@ -44,7 +44,7 @@ func machine(t *testing.T, mounts string) (fstest.MapFS, host.Host) {
 
 // placement is a lane with a CPU, the CPU's sibling, hugepages and a queue of its device.
 func placement() plan.Placement {
-	l := plan.Lane{Name: "a", CPUs: cpuset.Of(2), Idle: cpuset.Of(3), MemoryNodes: cpuset.Of(0), BusyPoll: true,
+	l := plan.Lane{Name: "a", CPUs: cpuset.Of(2), Idle: cpuset.Of(3), MemoryNodes: cpuset.Of(0),
 		Hugepages:  []plan.Hugepages{{Node: 0, PageBytes: 2 << 20, Pages: 20, Reserve: 12}},
 		Interrupts: []plan.Interrupt{{IRQ: 26, CPU: 2}}}
 	l.Spec.Scheduling.Policy, l.Spec.Scheduling.Priority = "fifo", 1

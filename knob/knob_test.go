@@ -65,6 +65,16 @@ file /sys/devices/virtual/workqueue/cpumask -> 3
 file /sys/devices/virtual/workqueue/writeback/cpumask -> 3 (optional)
 `
 
+// spreaderSteps start the process that has the lane's sockets poll.
+func spreaderSteps(mount string) string {
+	dir := mount + "/isolane-spreader~"
+	text := "cgroup " + dir + " -> present\n"
+	if mount == "/sys/fs/cgroup/cpuset" {
+		text += "attribute " + dir + "/cpuset.cpus -> 0-1\nattribute " + dir + "/cpuset.mems -> 0\n"
+	}
+	return text + "spreader " + dir + " -> running\n"
+}
+
 const knobSteps = `file /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages -> 20
 file /proc/irq/24/smp_affinity_list -> 0-1 (optional)
 file /proc/irq/25/smp_affinity_list -> 0-1 (optional)
@@ -105,9 +115,21 @@ func TestStepsCgroupV1(t *testing.T) {
 		"file " + dir + "docker/one/cpuset.cpus -> 1 (optional)\n" +
 		"file " + dir + "docker/cpuset.cpus -> 0-1 (optional)\n" +
 		"tasks /sys/fs/cgroup/cpuset -> " + dir + "isolane-housekeeping\n" +
-		"file " + dir + "cpuset.sched_load_balance -> 0\n" + knobSteps
+		"file " + dir + "cpuset.sched_load_balance -> 0\n" + spreaderSteps("/sys/fs/cgroup/cpuset") + knobSteps
 	if d := cmp.Diff(want, lines(got)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// Nothing is set for the whole host where the kernel can say it of one epoll.
+func TestBusyPollOfLanesAlone(t *testing.T) {
+	root, h := machine(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
+	for release, host := range map[string]int{"6.8.12": 1, "6.9.0": 0} {
+		h.Kernel.Release = release
+		steps, err := busyPoll(View{Root: root, Host: h}, placement())
+		if err != nil || len(steps) != host {
+			t.Errorf("%s: found %v (%v), expected %d steps", release, steps, err, host)
+		}
 	}
 }
 
@@ -127,7 +149,7 @@ unit system.slice:AllowedCPUs -> 0-1
 unit user.slice:AllowedCPUs -> 1
 unit machine.slice:AllowedCPUs -> 0-1
 `
-	const groups = `controller /sys/fs/cgroup:cpuset -> cpuset
+	groups := `controller /sys/fs/cgroup:cpuset -> cpuset
 cgroup /sys/fs/cgroup/isolane-a -> present
 attribute /sys/fs/cgroup/isolane-a/cpuset.cpus -> 2
 attribute /sys/fs/cgroup/isolane-a/cpuset.mems -> 0
@@ -138,7 +160,7 @@ controller /sys/fs/cgroup:memory -> memory
 attribute /sys/fs/cgroup/isolane-a/memory.swap.max -> 0
 file /sys/fs/cgroup/isolane-a/cpuset.cpus.partition -> isolated (optional)
 file /sys/fs/cgroup/isolane-a~siblings/cpuset.cpus.partition -> isolated (optional)
-` + knobSteps
+` + spreaderSteps("/sys/fs/cgroup") + knobSteps
 	for _, want := range []string{masks + units + groups, masks + groups} {
 		got, err := Steps(View{Root: root, Host: h}, placement())
 		if err != nil {

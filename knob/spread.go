@@ -9,7 +9,8 @@ import (
 )
 
 // Spreader is the kind of the step that starts a process which spreads the threads of lanes that the kernel
-// does not balance (package runtime/spread). Its operation is the program's: change.Daemon.
+// does not balance (package runtime/spread), and has the sockets of those poll that ask for it (package
+// runtime/busypoll). Its operation is the program's: change.Daemon.
 const Spreader = "spreader"
 
 // spreader is the group of that process. A lane's name cannot have a tilde.
@@ -31,7 +32,7 @@ func (v View) spreads(l plan.Lane) bool {
 // spreaders starts one process for all lanes that need it, on housekeeping CPUs.
 func spreaders(v View, p plan.Placement) ([]journal.Step, error) {
 	for _, l := range p.Lanes {
-		if !v.spreads(l) {
+		if !v.spreads(l) && !v.polls(l) {
 			continue
 		}
 		root, v2, err := cpusetRoot(v.Host)

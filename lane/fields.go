@@ -148,7 +148,8 @@ func networkFields() []Field {
 				"virtual machine: tap0 in the namespace. vfio-pci, with path sriov: the virtual function itself, for " +
 				"a virtual machine or a program in user space (DPDK)."},
 		{Path: "spec.network.queues", Form: "N", Min: 1, Max: 1024, Default: "none", Example: "2",
-			Meaning: "How many interrupts of the device's queues go to the lane's CPUs."},
+			Meaning: "How many queues the workload's device has, by which the lane's CPUs send, and how many " +
+				"interrupts of a card's queues go to these CPUs."},
 	}
 }
 
@@ -218,7 +219,7 @@ func threadFields() []Field {
 		{Path: "spec.scheduling.priority", Form: "N", Min: 1, Max: 98, Example: "50",
 			Meaning: "The real-time priority; fifo and rr need one."},
 		{Path: "spec.scheduling.busyPoll", Form: "BOOL", Default: "false", Example: "true",
-			Meaning: "Sockets wait for packets by polling the device instead of sleeping."},
+			Meaning: "Sockets and epolls of the workload poll the device for up to a millisecond before they sleep."},
 		{Path: "spec.objective", Form: "{rtt: {p99: TIME}, throughput: {min: RATE}}", Default: "none",
 			Example: "{rtt: {p99: 100us}}",
 			Meaning: "What the lane must reach; a measurement says whether it does."},

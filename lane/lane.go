@@ -96,7 +96,7 @@ type Network struct {
 	VLAN   VLAN             `json:"vlan,omitzero"`
 	VFs    int              `json:"vfs,omitempty"`    // virtual functions of the device; 0: those of the path
 	Driver string           `json:"driver,omitempty"` // VFIO or Tap; "": the workload has a network device
-	Queues int              `json:"queues,omitempty"` // interrupts of the device that the lane's CPUs handle
+	Queues int              `json:"queues,omitempty"` // of the lane's device, and a card's interrupts
 }
 
 // What a Network has as Driver.

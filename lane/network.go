@@ -71,8 +71,8 @@ func (s Spec) validateNetwork() error {
 	case n.HasTap() && len(n.Gateways) > 0:
 		return wrong("spec.network.gateways", "with driver tap the virtual machine makes its own routes: "+
 			"expected none")
-	case n.Queues > 0 && n.Device == "":
-		return wrong("spec.network.queues", "expected spec.network.device too, whose queues they are")
+	case n.Queues > 0 && n.Device == "" && n.Path == "":
+		return wrong("spec.network.queues", "expected spec.network.device or path too, whose queues they are")
 	}
 	if err := n.validateAddresses(); err != nil {
 		return err

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/runtime/busypoll"
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/runtime/spread"
 )
@@ -24,9 +26,9 @@ const (
 // Self are the words that start a program again to become a workload, by its path.
 func Self(program string) []string { return []string{program, entry, entering} }
 
-// Entry does what this program was started again for by this package: to become a workload, or to spread
-// threads. It returns false where it was not. A program that imports this package calls it first in main,
-// with the options with which it opens lanes:
+// Entry does what this program was started again for by this package: to become a workload, or to look after
+// the threads and sockets of lanes. It returns false where it was not. A program that imports this package
+// calls it first in main, with the options with which it opens lanes:
 //
 //	if did, err := lanes.Entry(ctx, o, os.Args); did {
 //		log.Fatal(err) // the workload could not be started
@@ -62,13 +64,17 @@ func becomeIn(ctx context.Context, o Options, name, inside string, argv []string
 	})
 }
 
-// spreadThreads spreads the threads of lanes that the kernel does not balance, until the context ends.
+// spreadThreads spreads the threads of lanes that the kernel does not balance, and has the sockets of those
+// poll that ask for it, until the context ends.
 func spreadThreads(ctx context.Context, o Options) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	poller := busypoll.New(o.root)
+	defer poller.End()
 	var groups []enforce.LaneGroup
+	var rested time.Time // when the sockets are looked at again: of a CPU that takes a fiftieth at most
 	for n := 0; ; n++ {
-		if n%20 == 0 { // lanes come and go, and workloads
+		if n%20 == 0 || len(groups) == 0 { // lanes come and go, and that for which this began is not in force yet
 			l, err := Look(o)
 			if err != nil {
 				return err
@@ -85,10 +91,33 @@ func spreadThreads(ctx context.Context, o Options) error {
 				return err
 			}
 		}
+		if began := time.Now(); began.After(rested) {
+			if err := pollSockets(o, poller, groups); err != nil {
+				return err
+			}
+			rested = time.Now().Add(50 * time.Since(began))
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
 	}
+}
+
+// pollSockets has the sockets of lanes poll that ask for it.
+func pollSockets(o Options, poller *busypoll.Poller, groups []enforce.LaneGroup) error {
+	var pids []int
+	for _, g := range groups {
+		if !g.Lane.BusyPoll {
+			continue
+		}
+		more, err := cgroup.Processes(o.root, g.Dir)
+		if err != nil {
+			return err
+		}
+		pids = append(pids, more...)
+	}
+	poller.Once(pids)
+	return nil
 }

@@ -65,6 +65,8 @@ func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 			"spec.network.path")
 	case p != nil && n.VFs > 0 && Functions(paths, n) == 0:
 		err = fmt.Errorf("spec.network.vfs: path %s has no virtual functions: expected none", n.Path)
+	case n.HasTap() && n.Queues > 0:
+		err = errors.New("spec.network.queues: a tap has one: expected none")
 	case n.HasTap() && vhost:
 		err = fmt.Errorf("spec.network.driver: with path %s the workload speaks vhost-user: expected none", n.Path)
 	case p != nil && n.Driver == lane.VFIO && Functions(paths, n) == 0, auto && n.Driver == lane.VFIO:
@@ -100,7 +102,8 @@ func with(field string, n lane.Network) (fields []string) {
 		set  bool
 	}{{"path", n.Path != ""}, {"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0},
 		{"sources", len(n.Sources) > 0}, {"mtu", n.MTU > 0}, {"rate", n.Rate > 0},
-		{"vlan", n.VLAN != lane.VLAN{}}, {"vfs", n.VFs > 0}, {"driver", n.Driver != ""}} {
+		{"vlan", n.VLAN != lane.VLAN{}}, {"vfs", n.VFs > 0}, {"driver", n.Driver != ""},
+		{"queues", n.Queues > 0 && n.Device == ""}} {
 		if f.set {
 			fields = append(fields, "spec.network."+f.name)
 		}

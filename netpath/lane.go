@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 )
@@ -31,6 +32,7 @@ type Lane struct {
 	Uplink string
 	lane.Network
 	Functions PlacedFunctions // of a Functional path, where the lane is placed
+	CPUs      cpuset.Set      // where the lane is placed
 	// Workload is the network namespace of a workload that ran already, as netdev.OfProcess; "" where the lane
 	// has one of its own.
 	Workload string
@@ -133,6 +135,18 @@ func PossibleRate(l Lane) error {
 	return nil
 }
 
+// PossibleQueues says why the lane's device cannot have its queues on this host. Those of a card are the
+// planner's business.
+func PossibleQueues(l Lane) error {
+	if l.Queues == 0 {
+		return nil
+	}
+	if err := netdev.CanQueue(l.Queues); err != nil {
+		return fmt.Errorf("spec.network.queues: %d: %w", l.Queues, err)
+	}
+	return nil
+}
+
 // Inside is the device of the lane in its namespace.
 func (l Lane) Inside() *netdev.Peer {
 	p := &netdev.Peer{Netns: l.Netns(), Name: Device, MAC: l.MAC, MTU: l.MTU, Bare: l.HasTap()}
@@ -152,7 +166,11 @@ func (l Lane) Inside() *netdev.Peer {
 // link's step.
 func (l Lane) Steps(name string, link netdev.Link) ([]journal.Step, error) {
 	step, err := netdev.LinkStep(name, link)
-	return l.StepsWith(step), err
+	steps := l.StepsWith(step)
+	if l.Queues > 0 && link.Type == netdev.Veth && !l.CPUs.IsEmpty() {
+		steps = append(steps, netdev.QueuesStep(l.Netns(), Device, l.Queues, l.CPUs))
+	}
+	return steps, err
 }
 
 // StepsWith are those of Steps with another step that makes the device.

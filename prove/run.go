@@ -301,16 +301,6 @@ func (r *runner) startServers(ctx context.Context, at place) (servers []*proc, e
 	if err != nil {
 		return nil, err
 	}
-	if at.given.Place == factor.InLane && at.given.Lane.Scheduling.BusyPoll && r.scenario.Networked() {
-		on, off := knob.BusySockets(r.root)
-		if _, err = r.journal.Apply(ctx, on); err != nil {
-			return nil, err
-		}
-		defer func() {
-			_, aerr := r.journal.Apply(ctx, off)
-			err = errors.Join(err, aerr)
-		}()
-	}
 	var started [][]string
 	for _, spec := range at.probes {
 		argv := spec.Server(r.self, r.conditions(spec, at))

@@ -346,7 +346,13 @@ func offloads(netns, device string, gro, wireFrames bool) error {
 // is in a namespace, with "" in the host's.
 func Offload(netns, device string, command, number uint32) (uint32, error) {
 	value := struct{ command, data uint32 }{command, number}
-	set := func() error {
+	err := ethtool(netns, device, unsafe.Pointer(&value))
+	return value.data, err
+}
+
+// ethtool does a request of include/uapi/linux/ethtool.h, which begins with its command.
+func ethtool(netns, device string, data unsafe.Pointer) error {
+	do := func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -354,9 +360,9 @@ func Offload(netns, device string, command, number uint32) (uint32, error) {
 		defer unix.Close(fd)
 		request := struct {
 			name [unix.IFNAMSIZ]byte
-			data *struct{ command, data uint32 }
+			data unsafe.Pointer
 			_    [16]byte
-		}{data: &value}
+		}{data: data}
 		copy(request.name[:unix.IFNAMSIZ-1], device)
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
 			uintptr(unsafe.Pointer(&request)))
@@ -365,11 +371,8 @@ func Offload(netns, device string, command, number uint32) (uint32, error) {
 		}
 		return nil
 	}
-	var err error
 	if netns == "" {
-		err = set()
-	} else {
-		err = In(netns, set)
+		return do()
 	}
-	return value.data, err
+	return In(netns, do)
 }

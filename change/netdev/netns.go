@@ -32,7 +32,7 @@ const Present = "present"
 // Ops returns the operation of each kind.
 func Ops() map[string]journal.Op {
 	return map[string]journal.Op{KindLink: link{}, KindMaster: master{}, KindNamespace: netNS{},
-		KindRate: rate{}, KindTap: tap{}}
+		KindQueues: queues{}, KindRate: rate{}, KindTap: tap{}}
 }
 
 type netNS struct{}
@@ -272,6 +272,31 @@ func In(name string, f func() error) error {
 			return err
 		}
 		return f()
+	})
+}
+
+// inSysfs calls f with /sys as it is inside the namespace, which nobody else sees.
+func inSysfs(netns string, f func(sys *os.Root) error) error {
+	return In(netns, func() error {
+		system, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("sysfs: %w", err)
+		}
+		defer unix.Close(system)
+		if err = unix.FsconfigCreate(system); err != nil {
+			return fmt.Errorf("sysfs: %w", err)
+		}
+		mount, err := unix.Fsmount(system, unix.FSMOUNT_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("sysfs: %w", err)
+		}
+		defer unix.Close(mount)
+		sys, err := os.OpenRoot(fmt.Sprint("/proc/self/fd/", mount))
+		if err != nil {
+			return err
+		}
+		defer sys.Close()
+		return f(sys)
 	})
 }
 

@@ -45,8 +45,8 @@ func (Path) Declared(n lane.Network) error { return netpath.AnySource(n) }
 // Possible says why a lane cannot have the path on this host as it is. A device that is no bridge becomes a
 // port of one, where its own addresses would no longer work.
 func (Path) Possible(l netpath.Lane) error {
-	if l.Uplink == "" {
-		return nil
+	if err := netpath.PossibleQueues(l); err != nil || l.Uplink == "" {
+		return err
 	}
 	u, err := l.FindUplink()
 	if err == nil {

@@ -5,6 +5,7 @@ package macvlan
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/journal"
@@ -39,6 +40,11 @@ func (Path) Possible(l netpath.Lane) error {
 	u, err := l.FindUplink()
 	if err == nil {
 		err = u.Check(l.Network)
+	}
+	_, none := os.Stat("/sys/class/net/" + l.Device + "/device")
+	if err == nil && l.Queues > 0 && none != nil {
+		return fmt.Errorf("spec.network.queues: %s is no card, and path macvlan has none beside its interrupts: "+
+			"expected none, or path express", l.Device)
 	}
 	if err == nil && u.Master != "" && u.Master != netpath.Bridge(l.Uplink) {
 		err = fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s, or path bridge on it", u.Name,

@@ -55,6 +55,9 @@ func (p Path) Possible(l netpath.Lane) error {
 			return err
 		}
 	}
+	if err = netpath.PossibleQueues(l); err != nil {
+		return err
+	}
 	if limit := db.config["vlan-limit"]; l.VLAN.Inner > 0 && (limit == "" || limit == "1") {
 		return errors.New("spec.network.vlan.inner: Open vSwitch looks at one tag only: expected " +
 			"ovs-vsctl set Open_vSwitch . other_config:vlan-limit=2")

@@ -157,7 +157,7 @@ func perDevice(m *stock.Machine, a demand, all bool) ([]demand, error) {
 	switch at := m.FindDevice(net.Device); {
 	case net.Device == "" && a.vfs == 0:
 		return []demand{a}, nil
-	case at < 0 && net.Path != "" && a.vfs == 0 && net.Queues == 0: // a bridge or another device of no node
+	case at < 0 && net.Path != "" && a.vfs == 0: // a bridge or another device of no node
 		return []demand{a}, nil
 	case net.Device == "":
 		for d, dev := range m.Host.PCIDevices {

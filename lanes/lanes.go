@@ -147,16 +147,16 @@ func Unseen(o Options) *Lanes {
 
 // Applied is what came of putting a placement in force.
 type Applied struct {
-	APIVersion string             `json:"apiVersion"`
-	Kind       string             `json:"kind"` // Applied
-	Placement  plan.Placement     `json:"placement"`
-	Settings   int                `json:"settings"` // of the host that are changed for the lanes
-	Change     enforce.Change     `json:"change"`   // of this time
-	Refused    []enforce.RefusedStep  `json:"refused"`
-	Left       []Left             `json:"left"`
-	Untested   []string           `json:"untested"`
-	Warnings   []string           `json:"warnings"` // of workloads that came with it, and of hugepages
-	Units      []enforce.UnitCPUs `json:"units"`    // of systemd's that ask for the lanes' CPUs
+	APIVersion string                `json:"apiVersion"`
+	Kind       string                `json:"kind"` // Applied
+	Placement  plan.Placement        `json:"placement"`
+	Settings   int                   `json:"settings"` // of the host that are changed for the lanes
+	Change     enforce.Change        `json:"change"`   // of this time
+	Refused    []enforce.RefusedStep `json:"refused"`
+	Left       []Left                `json:"left"`
+	Untested   []string              `json:"untested"`
+	Warnings   []string              `json:"warnings"` // of workloads that came with it, and of hugepages
+	Units      []enforce.UnitCPUs    `json:"units"`    // of systemd's that ask for the lanes' CPUs
 }
 
 // Left is a setting that was not taken back, because somebody else has changed it since.

@@ -67,7 +67,7 @@ func (s *Summary) aims() []Aim {
 			continue
 		}
 		a := s.aim(s.Metrics[k], g, own, base)
-		if over := own.figure(g.Metric).Over; over > 0 {
+		if over := own.loads[g.Metric].over; over > 0 && a.State != NoFigure {
 			a.Found += fmt.Sprintf(", but overloaded in %s", quantity.Count(over, "run"))
 			if a.State == Reached {
 				a.State = Open

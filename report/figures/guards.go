@@ -120,7 +120,7 @@ func (s *Summary) survivors() Guard {
 			}
 			found = append(found, fmt.Sprintf("%s in %s was overloaded in %s, which its figures leave out",
 				m.Name, c.Name, quantity.Count(over, "run")))
-			if f.Over = over; !c.Baseline && f.Verdict != stats.Worse {
+			if !c.Baseline && f.Verdict != stats.Worse {
 				f.lower("overloaded")
 			}
 		}

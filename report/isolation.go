@@ -87,6 +87,7 @@ func winTable(s *figures.Summary) table {
 		t.Columns[k].optional = true
 	}
 	var losses, losers, whys []string
+	without := map[string][]string{} // aspects, by why they have no share
 	for _, i := range s.Isolation {
 		t.add(i.Cell.Label(), i.Back, func(k int) string {
 			return i.Cell.Figure(s.Aspects()[k].Metric).Bounded(format.Percent(i.Back[k].Estimate))
@@ -96,8 +97,8 @@ func winTable(s *figures.Summary) table {
 			if back.Known() {
 				losers = append(losers, i.Loser.Name)
 				losses = append(losses, fmt.Sprintf("%s from %s to %s", a.Name, a.Shown(*i.Base), a.Shown(*i.Loser)))
-			} else if i.Why[k] != "" {
-				whys = append(whys, capital(a.Name)+": "+i.Why[k]+".")
+			} else if why := i.Why[k]; why != "" {
+				whys, without[why] = append(whys, why), append(without[why], a.Name)
 			}
 		}
 	}
@@ -109,7 +110,9 @@ func winTable(s *figures.Summary) table {
 		t.Notes = append(t.Notes, fmt.Sprintf("100%% is all that %s takes from %s: %s. More than 100%% is beyond "+
 			"what there was without %s.", noise.Name, from, strings.Join(once(losses), "; "), noise.Name))
 	}
-	t.Notes = append(t.Notes, once(whys)...)
+	for _, why := range once(whys) {
+		t.Notes = append(t.Notes, capital(strings.Join(once(without[why]), ", "))+": "+why+".")
+	}
 	if t.drop(); len(t.Rows) == 0 {
 		t.Columns = nil
 	}

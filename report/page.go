@@ -76,14 +76,15 @@ func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 			p.MeanOf = append(p.MeanOf, m)
 		}
 	}
-	var margins, family []string
+	var margins, family, merged []string
 	for _, m := range s.Primary() {
 		margins = append(margins, fmt.Sprintf("%g%% for %s", 100*m.Margin.Size, m.Noun))
 		family = append(family, m.Name)
 		if m.Statistic != "" {
-			p.Merged = capital(m.Noun) + " is " + m.Name
+			merged = append(merged, m.Noun+" is "+m.Name)
 		}
 	}
+	p.Merged = capital(strings.Join(merged, ", "))
 	p.Margins, p.Family = strings.Join(margins, ", "), capital(strings.Join(family, " and "))
 	for _, c := range pictures {
 		if c.Minor {

@@ -68,7 +68,7 @@ func (s *Summary) aims() []Aim {
 		}
 		a := s.aim(s.Metrics[k], g, own, base)
 		if over := own.loads[g.Metric].over; over > 0 && a.State != NoFigure {
-			a.Found += fmt.Sprintf(", but overloaded in %s", quantity.Count(over, "run"))
+			a.Found += fmt.Sprintf(", without what was not carried in %s", quantity.Count(over, "run"))
 			if a.State == Reached {
 				a.State = Open
 			}

@@ -111,7 +111,7 @@ func TestSurvivors(t *testing.T) {
 		t.Errorf("%d blocks: %s (%s)", f.Ratio.N, f.Verdict, f.Lowered)
 	}
 	for _, a := range sum.Aims[1:] {
-		if a.State != Open || !strings.Contains(a.Found, "but overloaded in 4 runs") {
+		if a.State != Open || !strings.Contains(a.Found, "without what was not carried in 4 runs") {
 			t.Errorf("%+v", a)
 		}
 	}

@@ -166,7 +166,7 @@ func isolation(s *figures.Summary, cell string) (all []documentIsolation) {
 	for k, a := range s.Aspects() {
 		one := documentIsolation{Metric: a.Metric.Name, Statistic: a.Statistic}
 		if a.Tail {
-			one.Statistic = results.P999
+			one.Statistic = "p99.9"
 		}
 		if i.Quiet != nil {
 			one.Quiet, one.ToQuiet = i.Quiet.Name, newRatio(i.Cost[k])

@@ -36,7 +36,11 @@ func Bars(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	c.levelKeys(s, s.Cells)
 	head, _ := s.SpreadHead()
 	c.key(head, 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y, 8) })
-	c.key("one block", 6, func(x0, _, y float64) { c.dot("", x0+3, y, 1.8) })
+	dot := "one block"
+	if slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Figure(m).Ratio.Boots }) {
+		dot = "one block or boot"
+	}
+	c.key(dot, 6, func(x0, _, y float64) { c.dot("", x0+3, y, 1.8) })
 	if published {
 		c.key("the paper's figure", 18, func(x0, x1, y float64) { c.box("paper", x0, x1, y, 9) })
 	}

@@ -181,7 +181,7 @@ prove/layout           250       10  loads as shares of a measured capacity
 prove/scenario        1500       21  boots of a mode
 prove/search           400       10  searches beside the cells
 quantity               250       10  loads as shares of a measured capacity
-report                2300        5  strange programs and names end in one line
+report                2350        5  notes of the same reason as one; a file for each chart
 report/chart           750        5  lines that look the same without colour have numbers
 report/compare         600       10  the real-time and the web case study, exports, compare
 report/export          750        5  files to export to, out of cmd/isolane

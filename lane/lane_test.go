@@ -56,3 +56,17 @@ func TestBalanced(t *testing.T) {
 		}
 	}
 }
+
+// The part of 1 is the number that its digits say: 99.9 divided by 100 is not 0.999.
+func TestQuantile(t *testing.T) {
+	for name, want := range map[string]float64{"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "p99.999": 0.99999, "max": 1} {
+		if got, err := Quantile(name); got != want || err != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	for _, name := range []string{"", "p", "p0", "p100", "p-1", "pNaN", "p1e1", "99.9", "p99.9e-9999999999", "p0x1p-3"} {
+		if got, err := Quantile(name); err == nil {
+			t.Errorf("%q: %v", name, got)
+		}
+	}
+}

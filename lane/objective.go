@@ -49,11 +49,11 @@ func Quantile(percentile string) (float64, error) {
 		return 1, nil
 	}
 	text, ok := strings.CutPrefix(percentile, "p")
-	p, err := strconv.ParseFloat(text, 64)
-	if !ok || err != nil || !(p > 0 && p < 100) {
+	p, err := strconv.ParseFloat(text+"e-2", 64) // 99.9 divided by 100 would not be 0.999
+	if !ok || err != nil || !(p > 0 && p < 1) {
 		return 0, fmt.Errorf("percentile %q: expected p99.9 or max", percentile)
 	}
-	return p / 100, nil
+	return p, nil
 }
 
 // String is the bound as a lane file writes it.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"slices"
 
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/report/figures"
@@ -155,22 +156,23 @@ func newRatio(c figures.Comparison) *documentRatio {
 	return r
 }
 
-// isolation finds what the tables say of a disturbed cell.
+// isolation is what the tables say of a disturbed cell.
 func isolation(s *figures.Summary, cell string) (all []documentIsolation) {
+	at := slices.IndexFunc(s.Isolation, func(i figures.Isolation) bool { return i.Cell.Name == cell })
+	if at < 0 {
+		return nil
+	}
+	i := s.Isolation[at]
 	for k, a := range s.Aspects() {
 		one := documentIsolation{Metric: a.Metric.Name, Statistic: a.Statistic}
 		if a.Tail {
-			one.Statistic = results.P999
+			one.Statistic = "p99.9"
 		}
-		for _, c := range s.Costs {
-			if c.Noisy.Name == cell {
-				one.Quiet, one.ToQuiet = c.Quiet.Name, newRatio(c.Ratios[k])
-			}
+		if i.Quiet != nil {
+			one.Quiet, one.ToQuiet = i.Quiet.Name, newRatio(i.Cost[k])
 		}
-		for _, w := range s.Wins {
-			if w.Cell.Name == cell {
-				one.Loser, one.WonBack, one.Because = w.Loser.Name, newRatio(w.Back[k]), w.Why[k]
-			}
+		if i.Loser != nil {
+			one.Loser, one.WonBack, one.Because = i.Loser.Name, newRatio(i.Back[k]), i.Why[k]
 		}
 		if one.ToQuiet != nil || one.WonBack != nil || one.Because != "" {
 			all = append(all, one)

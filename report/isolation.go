@@ -45,8 +45,8 @@ func costTable(s *figures.Summary) table {
 		return table{}
 	}
 	var all []figures.Comparison
-	for _, c := range s.Costs {
-		all = append(all, c.Ratios...)
+	for _, i := range s.Isolation {
+		all = append(all, i.Cost...)
 	}
 	t := aspectTable(s, all, s.Others(), "What %s costs: each %s cell in %% of its own %s cell, block by block",
 		noise.Name, figures.Disturbed(noise), noise.Quiet)
@@ -54,15 +54,18 @@ func costTable(s *figures.Summary) table {
 	if trip.Name != "" {
 		t.Columns = append(t.Columns, column{Name: "P99.9, " + trip.Unit.Name})
 	}
-	for _, c := range s.Costs {
+	for _, i := range s.Isolation {
+		if i.Quiet == nil {
+			continue
+		}
 		var tails []string
 		if trip.Name != "" {
 			of := quantileColumn(trip, 0.999).of
-			tails = []string{strings.Replace(of(c.Quiet)+" to "+of(c.Noisy), "– to –", format.None, 1)}
+			tails = []string{strings.Replace(of(*i.Quiet)+" to "+of(i.Cell), "– to –", format.None, 1)}
 		}
-		t.add(c.Name, c.Ratios, func(k int) string {
+		t.add(i.Name, i.Cost, func(k int) string {
 			m := s.Aspects()[k].Metric
-			return figures.Bound(format.Percent(c.Ratios[k].Estimate), c.Noisy.Figure(m), c.Quiet.Figure(m))
+			return figures.Bound(format.Percent(i.Cost[k].Estimate), i.Cell.Figure(m), i.Quiet.Figure(m))
 		}, tails...)
 	}
 	t.drop()
@@ -71,29 +74,31 @@ func costTable(s *figures.Summary) table {
 
 // winTable shows how much of what a disturbance takes from the baseline each disturbed cell wins back.
 func winTable(s *figures.Summary) table {
-	if len(s.Wins) == 0 {
+	noise := s.Disturbance()
+	if noise == nil {
 		return table{}
 	}
-	noise := s.Disturbance()
 	var all []figures.Comparison
-	for _, w := range s.Wins {
-		all = append(all, w.Back...)
+	for _, i := range s.Isolation {
+		all = append(all, i.Back...)
 	}
 	t := aspectTable(s, all, "cell", "How much of what %s takes is won back, block by block", noise.Name)
 	for k := range t.Columns {
 		t.Columns[k].optional = true
 	}
 	var losses, losers, whys []string
-	for _, w := range s.Wins {
-		t.add(w.Cell.Label(), w.Back, func(k int) string {
-			return w.Cell.Figure(s.Aspects()[k].Metric).Bounded(format.Percent(w.Back[k].Estimate))
+	without := map[string][]string{} // aspects, by why they have no share
+	for _, i := range s.Isolation {
+		t.add(i.Cell.Label(), i.Back, func(k int) string {
+			return i.Cell.Figure(s.Aspects()[k].Metric).Bounded(format.Percent(i.Back[k].Estimate))
 		})
-		for k, a := range s.Aspects() {
-			if w.Back[k].Known() {
-				losers = append(losers, w.Loser.Name)
-				losses = append(losses, fmt.Sprintf("%s from %s to %s", a.Name, a.Shown(w.Quiet), a.Shown(w.Loser)))
-			} else if w.Why[k] != "" {
-				whys = append(whys, capital(a.Name)+": "+w.Why[k]+".")
+		for k, back := range i.Back {
+			a := s.Aspects()[k]
+			if back.Known() {
+				losers = append(losers, i.Loser.Name)
+				losses = append(losses, fmt.Sprintf("%s from %s to %s", a.Name, a.Shown(*i.Base), a.Shown(*i.Loser)))
+			} else if why := i.Why[k]; why != "" {
+				whys, without[why] = append(whys, why), append(without[why], a.Name)
 			}
 		}
 	}
@@ -105,7 +110,9 @@ func winTable(s *figures.Summary) table {
 		t.Notes = append(t.Notes, fmt.Sprintf("100%% is all that %s takes from %s: %s. More than 100%% is beyond "+
 			"what there was without %s.", noise.Name, from, strings.Join(once(losses), "; "), noise.Name))
 	}
-	t.Notes = append(t.Notes, once(whys)...)
+	for _, why := range once(whys) {
+		t.Notes = append(t.Notes, capital(strings.Join(once(without[why]), ", "))+": "+why+".")
+	}
 	if t.drop(); len(t.Rows) == 0 {
 		t.Columns = nil
 	}

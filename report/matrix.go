@@ -87,7 +87,8 @@ func tintedFigures(s *figures.Summary, c figures.Cell, m figures.Metric) []tinte
 	longest := tinted{Main: format.None} // not compared: a maximum is of a sample and a time
 	if d := f.Merged; d.N() > 0 {
 		longest.Main = m.Unit.Full(d.Max())
-		longest.Sub = fmt.Sprintf("of %s in %s", format.Count(d.N()), format.Seconds(d.Window))
+		longest.Sub = fmt.Sprintf("of %s in %s", format.Count(d.N()),
+			strings.ReplaceAll(format.Seconds(d.Window), " ", "\u00a0"))
 	}
 	return append(all, longest)
 }

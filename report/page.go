@@ -76,14 +76,15 @@ func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 			p.MeanOf = append(p.MeanOf, m)
 		}
 	}
-	var margins, family []string
+	var margins, family, merged []string
 	for _, m := range s.Primary() {
 		margins = append(margins, fmt.Sprintf("%g%% for %s", 100*m.Margin.Size, m.Noun))
 		family = append(family, m.Name)
 		if m.Statistic != "" {
-			p.Merged = capital(m.Noun) + " is " + m.Name
+			merged = append(merged, m.Noun+" is "+m.Name)
 		}
 	}
+	p.Merged = capital(strings.Join(merged, ", "))
 	p.Margins, p.Family = strings.Join(margins, ", "), capital(strings.Join(family, " and "))
 	for _, c := range pictures {
 		if c.Minor {
@@ -120,15 +121,15 @@ func has(s *figures.Summary, m figures.Metric) bool {
 // tables have the others.
 func sentences(s *figures.Summary) []string {
 	var all []string
-	noise, aim := s.Disturbance(), ""
+	noise, aim, few := s.Disturbance(), "", len(s.Isolation) <= 3
 	if aims := s.Session.Scenario.Aims; aims != nil {
 		aim = aims.Cell
 	}
-	for _, c := range s.Costs {
+	for _, i := range s.Isolation {
 		text := ""
-		if len(s.Costs) <= 3 || c.Quiet.Name == s.Baseline || c.Noisy.Name == aim {
-			for k, a := range s.Aspects() {
-				text += costWords(noise, c, a, c.Ratios[k], text == "")
+		if few || i.Quiet != nil && i.Quiet.Name == s.Baseline || i.Cell.Name == aim {
+			for k, r := range i.Cost {
+				text += costWords(noise, i, s.Aspects()[k], r, text == "")
 			}
 		}
 		if text != "" {
@@ -137,19 +138,20 @@ func sentences(s *figures.Summary) []string {
 	}
 	for k, a := range s.Aspects() {
 		text := ""
-		for _, w := range s.Wins {
-			share := w.Back[k]
-			switch {
-			case !share.Known() || len(s.Wins) > 3 && w.Cell.Name != aim:
+		for _, i := range s.Isolation {
+			if i.Loser == nil || !i.Back[k].Known() || !few && i.Cell.Name != aim {
 				continue
+			}
+			switch {
 			case text != "":
 				text += ", "
 			case a.Margin.Goal == stats.LowerIsBetter:
-				text = fmt.Sprintf("Of what %s adds to the %s of %s, ", noise.Name, a.Name, w.From)
+				text = fmt.Sprintf("Of what %s adds to the %s of %s, ", noise.Name, a.Name, i.From)
 			default:
-				text = fmt.Sprintf("Of the %s that %s takes from %s, ", a.Name, noise.Name, w.From)
+				text = fmt.Sprintf("Of the %s that %s takes from %s, ", a.Name, noise.Name, i.From)
 			}
-			text += fmt.Sprintf("%s wins back %s %s", w.Name, format.Percent(share.Estimate), share.SpreadWords())
+			text += fmt.Sprintf("%s wins back %s %s", i.Name, format.Percent(i.Back[k].Estimate),
+				i.Back[k].SpreadWords())
 		}
 		if text != "" {
 			all = append(all, text+".")
@@ -161,9 +163,9 @@ func sentences(s *figures.Summary) []string {
 // costWords say what noise costs a cell in one aspect, as the beginning of a sentence or its next part. Of a
 // distribution it is the highest percentile that both samples support.
 func costWords(
-	noise *results.Factor, c figures.Cost, a figures.Aspect, r figures.Comparison, first bool,
+	noise *results.Factor, c figures.Isolation, a figures.Aspect, r figures.Comparison, first bool,
 ) string {
-	name, from, to := a.Name, a.Shown(c.Quiet), a.Shown(c.Noisy)
+	name, from, to := a.Name, a.Shown(*c.Quiet), a.Shown(c.Cell)
 	switch {
 	case a.Margin.Goal == stats.HigherIsBetter && r.Known():
 		keeps := fmt.Sprintf("keeps %s %s of its %s %s", format.Percent(r.Estimate), r.SpreadWords(),
@@ -176,7 +178,7 @@ func costWords(
 		return ""
 	case a.Tail && (from == format.None || to == format.None):
 		name, from, to = a.Noun+" P99", a.Unit.Full(c.Quiet.Figure(a.Metric).Merged.Quantile(0.99)),
-			a.Unit.Full(c.Noisy.Figure(a.Metric).Merged.Quantile(0.99))
+			a.Unit.Full(c.Cell.Figure(a.Metric).Merged.Quantile(0.99))
 	}
 	switch {
 	case from == format.None || to == format.None:

@@ -22,7 +22,11 @@ type picture struct {
 func newPictures(s *figures.Summary) []picture {
 	var all []picture
 	add := func(what string, m figures.Metric, data table, svg []byte) {
-		all = append(all, picture{chartName(what, m), svg, data, !m.IsPrimary()})
+		name := chartName(what, m)
+		if slices.ContainsFunc(all, func(p picture) bool { return p.File == name }) {
+			name = chartName(what+"-"+m.Name, m) // of several primary ones
+		}
+		all = append(all, picture{name, svg, data, !m.IsPrimary()})
 	}
 	head, _ := s.SpreadHead()
 	for _, m := range s.Ordered() {

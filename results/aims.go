@@ -10,9 +10,6 @@ type Aims struct {
 type Goal struct {
 	Against   string  `json:"against,omitempty"`   // the other cell; "": the baseline
 	Metric    string  `json:"metric"`              // its name
-	Statistic string  `json:"statistic,omitempty"` // p99.9, of all runs merged; "": that of the single blocks
+	Statistic string  `json:"statistic,omitempty"` // p99 or p99.9, of all runs merged; "": by block
 	Percent   float64 `json:"percent"`
 }
-
-// P999 is the Statistic of a Goal for the 99.9th percentile.
-const P999 = "p99.9"

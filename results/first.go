@@ -79,7 +79,7 @@ func readFirst(data []byte) (Session, error) {
 	}
 	if s.Scenario.Aims == nil && s.Scenario.Name == "edge" && s.Lane == nil {
 		s.Scenario.Aims = &Aims{"noisy-lane-express", []Goal{{Metric: "throughput", Percent: 150},
-			{Metric: "rtt", Percent: 50}, {Metric: "rtt", Statistic: P999, Percent: 100}}}
+			{Metric: "rtt", Percent: 50}, {Metric: "rtt", Statistic: "p99.9", Percent: 100}}}
 	}
 	for i, p := range s.Scenario.Published {
 		s.Scenario.Published[i].Metric = s.primaryOf(p.Metric)

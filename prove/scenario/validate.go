@@ -142,9 +142,9 @@ func (s Scenario) validateFigures() error {
 			return fmt.Errorf("spec.aims.goals[%d].%w", i, err)
 		case unknown != nil:
 			return fmt.Errorf("spec.aims.goals[%d].against: %w", i, unknown)
-		case g.Statistic != "" && (g.Statistic != results.P999 || !m.Sampled):
-			return fmt.Errorf("spec.aims.goals[%d].statistic: expected none, or p99.9 of a metric with samples, "+
-				"found %q", i, g.Statistic)
+		case g.Statistic != "" && (g.Statistic != "p99" && g.Statistic != "p99.9" || !m.Sampled):
+			return fmt.Errorf("spec.aims.goals[%d].statistic: expected none, or p99 or p99.9 of a metric with "+
+				"samples, found %q", i, g.Statistic)
 		case !(g.Percent > 0) || g.Percent > 1e6:
 			return fmt.Errorf("spec.aims.goals[%d].percent: expected more than 0 and at most 1000000, found %g", i,
 				g.Percent)

@@ -51,7 +51,7 @@ func newChart(l Labels) *chart {
 	for _, p := range []struct {
 		class, text   string
 		columns, skip int
-	}{{"title", l.Title, 60, 17}, {"faint", l.Hint, 80, lineSkip}} {
+	}{{"title", l.Title, 52, 17}, {"faint", l.Hint, 75, lineSkip}} {
 		folded := terminal.Terminal{Columns: p.columns}.Fold("", p.text)
 		for line := range strings.Lines(folded) {
 			c.height += float64(p.skip)
@@ -110,7 +110,7 @@ func round(v float64) float64 { return math.Round(100*v) / 100 }
 
 // key explains a mark, of so many columns of text that it fits the widest font. draw gets its sample's ends.
 func (c *chart) key(text string, sample float64, draw func(x0, x1, y float64)) {
-	wide := sample + 4 + 5.3*float64(terminal.Width(text))
+	wide := sample + 4 + 5.7*float64(terminal.Width(text))
 	if c.keyX+wide > width-margin {
 		c.keyX = margin
 		c.height += lineSkip

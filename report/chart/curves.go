@@ -20,18 +20,7 @@ func Curves(curve figures.Curve, m figures.Metric, l Labels) []byte {
 	c := newChart(l)
 	c.left, c.right = c.left+50, c.right-18
 	track := curve.Track(m)
-	over := false
-	for k, line := range curve.Lines {
-		c.key(line.Name, 34, func(x0, x1, y float64) {
-			c.line(lineClass(line.Look), x0, y, x1, y)
-			c.dot(dotClass(line.Look), (x0+x1)/2, y, 2.5)
-		})
-		over = over || slices.ContainsFunc(track.Lines[k], func(r figures.Reading) bool { return r.Over })
-	}
-	c.key(track.Spread, 8, func(x0, _, y float64) { c.upright("whisker", x0+4, y-5, y+5) })
-	if over {
-		c.key("overloaded: no percentile", 8, func(x0, _, y float64) { c.peak("hue curve", x0+4, y+4) })
-	}
+	numbered := c.curveKeys(curve, track)
 	name, ticks := c.along(curve, track)
 	for k, statistic := range track.Statistics {
 		lo, hi := bounds(track, k)
@@ -52,12 +41,46 @@ func Curves(curve figures.Curve, m figures.Metric, l Labels) []byte {
 		}
 		c.text("", margin, c.height, label)
 		c.axes(panelHigh, name, ticks, vertical)
+		var ends []lineEnd
 		for i, line := range curve.Lines {
-			c.track(line.Look, track.Lines[i], k, i-len(curve.Lines)/2)
+			if x, y, ok := c.track(line.Look, track.Lines[i], k, i-len(curve.Lines)/2); ok {
+				ends = append(ends, lineEnd{i + 1, x, y})
+			}
+		}
+		if numbered {
+			c.lineNumbers(ends, c.height+panelHigh)
 		}
 		c.height += panelHigh
 	}
 	return c.paint()
+}
+
+// curveKeys explain the lines, and say whether these need numbers.
+func (c *chart) curveKeys(curve figures.Curve, track figures.Track) (numbered bool) {
+	over := false
+	var looks []figures.Look
+	for _, line := range curve.Lines {
+		looks = append(looks, line.Look)
+	}
+	if numbered = alike(looks); numbered {
+		c.right -= lineNumber
+	}
+	for k, line := range curve.Lines {
+		name := line.Name
+		if numbered {
+			name = fmt.Sprintf("%d: %s", k+1, name)
+		}
+		c.key(name, 34, func(x0, x1, y float64) {
+			c.line(lineClass(line.Look), x0, y, x1, y)
+			c.dot(dotClass(line.Look), (x0+x1)/2, y, 2.5)
+		})
+		over = over || slices.ContainsFunc(track.Lines[k], func(r figures.Reading) bool { return r.Over })
+	}
+	c.key(track.Spread, 8, func(x0, _, y float64) { c.upright("whisker", x0+4, y-5, y+5) })
+	if over {
+		c.key("overloaded: no percentile", 8, func(x0, _, y float64) { c.peak("hue curve", x0+4, y+4) })
+	}
+	return numbered
 }
 
 // along makes the horizontal scale.
@@ -107,8 +130,9 @@ func bounds(t figures.Track, k int) (lo, hi float64) {
 	return lo, hi
 }
 
-// track draws a line, with the whiskers of its points so far beside them that those of several can be seen.
-func (c *chart) track(look figures.Look, line []figures.Reading, k, aside int) {
+// track draws a line, with the whiskers of its points so far beside them that those of several can be seen,
+// and says where it ends.
+func (c *chart) track(look figures.Look, line []figures.Reading, k, aside int) (endX, endY float64, ok bool) {
 	var path strings.Builder
 	word := "M"
 	for _, r := range line {
@@ -132,8 +156,11 @@ func (c *chart) track(look figures.Look, line []figures.Reading, k, aside int) {
 		if r.Lo[k] > 0 {
 			c.upright(dotClass(look)+" whisker", x+2*float64(aside), c.y.at(r.Lo[k]), c.y.at(r.Hi[k]))
 		}
-		c.dot(dotClass(look), x, c.y.at(r.Values[k]), 2.5)
+		endY = c.y.at(r.Values[k])
+		c.dot(dotClass(look), x, endY, 2.5)
+		endX, ok = x, true
 	}
+	return endX, endY, ok
 }
 
 // upright is a vertical whisker.

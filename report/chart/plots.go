@@ -36,7 +36,11 @@ func Bars(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	c.levelKeys(s, s.Cells)
 	head, _ := s.SpreadHead()
 	c.key(head, 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y, 8) })
-	c.key("one block", 6, func(x0, _, y float64) { c.dot("", x0+3, y, 1.8) })
+	dot := "one block"
+	if slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Figure(m).Ratio.Boots }) {
+		dot = "one block or boot"
+	}
+	c.key(dot, 6, func(x0, _, y float64) { c.dot("", x0+3, y, 1.8) })
 	if published {
 		c.key("the paper's figure", 18, func(x0, x1, y float64) { c.box("paper", x0, x1, y, 9) })
 	}
@@ -121,7 +125,11 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	last := func(c figures.Cell) float64 { return lastPercentile(c.Figure(m).Merged) }
 	slices.SortStableFunc(cells, func(a, b figures.Cell) int { return cmp.Compare(last(b), last(a)) })
 	lo, hi, end := math.Inf(1), 0.0, 1.0
-	numbered, high := alike(cells), 256.0
+	var looks []figures.Look
+	for _, cell := range cells {
+		looks = append(looks, cell.Look)
+	}
+	numbered, high := alike(looks), 256.0
 	if numbered {
 		c.right, high = c.right-lineNumber, max(high, apart*float64(len(cells)))
 	}
@@ -147,8 +155,10 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	lo, hi = outward(lo, hi)
 	c.x, c.y = scale{hi: end + 0.08}, scale{lo: lo, hi: hi, log: true}
 	c.axes(high, "percentile (logarithmic towards 100)", ticks, logTicks(lo, hi, m.Unit.Tick))
-	for _, cell := range cells {
+	var ends []lineEnd
+	for i, cell := range cells {
 		if d := cell.Figure(m).Merged; d.Supported > 0 {
+			ends = append(ends, lineEnd{i + 1, c.x.at(nines(d.Supported)), c.y.at(lastPercentile(d))})
 			var path strings.Builder
 			for i, p := range steps(d) {
 				if i == 0 {
@@ -162,19 +172,25 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 		}
 	}
 	if numbered {
-		c.lineNumbers(cells, m, c.height+high)
+		c.lineNumbers(ends, c.height+high)
 	}
 	c.height += high
 	return c.paint()
 }
 
 // alike says whether two of these lines look the same without colour.
-func alike(cells []figures.Cell) bool {
+func alike(looks []figures.Look) bool {
 	seen := map[string]bool{}
-	for _, c := range cells {
-		seen[dash(c.Look)] = true
+	for _, l := range looks {
+		seen[dash(l)] = true
 	}
-	return len(seen) < len(cells)
+	return len(seen) < len(looks)
+}
+
+// lineEnd is where a line ends, and its number.
+type lineEnd struct {
+	number int
+	x, y   float64
 }
 
 // lineNumber is the room for a number on the right of a line, and apart how far two stand from each other.
@@ -184,22 +200,14 @@ const (
 )
 
 // lineNumbers writes at the end of each line which one it is, from the highest one down.
-func (c *chart) lineNumbers(cells []figures.Cell, m figures.Metric, foot float64) {
-	end := func(k int) float64 { return c.y.at(lastPercentile(cells[k].Figure(m).Merged)) }
-	var order []int
-	for k := range cells {
-		if cells[k].Figure(m).Merged.Supported > 0 {
-			order = append(order, k)
-		}
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(end(a), end(b)) })
+func (c *chart) lineNumbers(ends []lineEnd, foot float64) {
+	slices.SortStableFunc(ends, func(a, b lineEnd) int { return cmp.Compare(a.y, b.y) })
 	y := math.Inf(-1)
-	for i, k := range order {
-		left := float64(len(order) - 1 - i) // below it, which have to fit as well
-		y = max(y+apart, min(end(k), foot-apart*left))
-		x := c.x.at(nines(cells[k].Figure(m).Merged.Supported))
-		c.line("axis", x+3, end(k), c.right+4, y)
-		c.text("", c.right+6, y+4, fmt.Sprint(k+1))
+	for i, end := range ends {
+		left := float64(len(ends) - 1 - i) // below it, which have to fit as well
+		y = max(y+apart, min(end.y, foot-apart*left))
+		c.line("axis", end.x+3, end.y, c.right+4, y)
+		c.text("", c.right+6, y+4, fmt.Sprint(end.number))
 	}
 }
 

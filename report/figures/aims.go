@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/results"
@@ -67,8 +69,8 @@ func (s *Summary) aims() []Aim {
 			continue
 		}
 		a := s.aim(s.Metrics[k], g, own, base)
-		if over := own.figure(g.Metric).Over; over > 0 {
-			a.Found += fmt.Sprintf(", but overloaded in %s", quantity.Count(over, "run"))
+		if over := own.loads[g.Metric].over; over > 0 && a.State != NoFigure {
+			a.Found += fmt.Sprintf(", without what was not carried in %s", quantity.Count(over, "run"))
 			if a.State == Reached {
 				a.State = Open
 			}
@@ -83,8 +85,8 @@ func (s *Summary) aims() []Aim {
 }
 
 func (s *Summary) aim(m Metric, g results.Goal, own, base *Cell) Aim {
-	if g.Statistic == results.P999 {
-		return s.tailAim(m, g.Percent/100, own, base)
+	if g.Statistic != "" {
+		return s.tailAim(m, g, own, base)
 	}
 	a := s.judgeGoal(m, g.Percent/100, own, base)
 	if g.Against != "" {
@@ -121,23 +123,30 @@ func (s *Summary) judgeGoal(m Metric, ratio float64, own, base *Cell) Aim {
 	return a
 }
 
-// tailAim compares the merged histograms, and says in how many blocks or boots the same holds.
-func (s *Summary) tailAim(m Metric, ratio float64, ownCell, baseCell *Cell) Aim {
-	own, base := ownCell.Figure(m), baseCell.Figure(m)
-	a := Aim{Text: m.Noun + " P99.9", Goal: fmt.Sprintf("below %g%% of that of %s", 100*ratio, baseCell.Name),
-		State: NoFigure}
+// tailAim compares a percentile of the merged histograms, and says in how many blocks or boots the same
+// holds.
+func (s *Summary) tailAim(m Metric, g results.Goal, ownCell, baseCell *Cell) Aim {
+	own, base, ratio := ownCell.Figure(m), baseCell.Figure(m), g.Percent/100
+	a := Aim{Text: m.Noun + " " + strings.ToUpper(g.Statistic), State: NoFigure,
+		Goal: fmt.Sprintf("below %g%% of that of %s", g.Percent, baseCell.Name)}
 	if ratio == 1 {
 		a.Goal = "below that of " + baseCell.Name
 	}
-	o, b := own.Merged.Quantile(0.999), base.Merged.Quantile(0.999)
-	if !(o > 0) || !(b > 0) {
+	of := blockP999
+	if g.Statistic == "p99" {
+		of = blockP99
+	}
+	o, ok := ownCell.Statistic(m, g.Statistic)
+	b, known := baseCell.Statistic(m, g.Statistic)
+	if !ok || !known {
+		p, _ := lane.Quantile(g.Statistic) // it was read
 		a.Found = fmt.Sprintf("too few samples (%s and %s; it needs %s)", format.Count(own.Merged.N()),
-			format.Count(base.Merged.N()), format.Count(stats.SamplesFor(0.999)))
+			format.Count(base.Merged.N()), format.Count(stats.SamplesFor(p)))
 		return a
 	}
 	a.Found = fmt.Sprintf("%s against %s", m.Unit.Full(o), m.Unit.Full(b))
 	below := 0
-	found := s.relate(ownCell, baseCell, m.Name, blockP999)
+	found := s.relate(ownCell, baseCell, m.Name, of)
 	for _, r := range found.Blocks {
 		if r.Value < ratio {
 			below++

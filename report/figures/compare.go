@@ -134,10 +134,3 @@ func (s *Summary) compareWork() {
 		}
 	}
 }
-
-// Cost is what a disturbance costs: a disturbed cell against its own quiet one.
-type Cost struct {
-	Name         string // of the other levels: lane-express
-	Quiet, Noisy Cell
-	Ratios       []Comparison // by aspect
-}

@@ -118,27 +118,6 @@ func (s *Summary) standard(c Cell, quiet bool) *Cell {
 	return &s.Cells[k]
 }
 
-// costs pair each disturbed cell with its own quiet one.
-func (s *Summary) costs() []Cost {
-	noise := s.Disturbance()
-	if noise == nil {
-		return nil
-	}
-	var all []Cost
-	for _, n := range s.Cells {
-		k := slices.IndexFunc(s.Cells, func(c Cell) bool { return c.Pale && s.sameBut(noise, c, n) })
-		if n.Pale || k < 0 {
-			continue
-		}
-		c := Cost{Name: s.others(n), Quiet: s.Cells[k], Noisy: n}
-		for _, a := range s.Aspects() {
-			c.Ratios = append(c.Ratios, relate(n.Figure(a.Metric), c.Quiet.Figure(a.Metric), a.of))
-		}
-		all = append(all, c)
-	}
-	return all
-}
-
 // others names a cell by the factors that do not disturb: "lane-express".
 func (s *Summary) others(c Cell) string {
 	var levels []string

@@ -108,27 +108,34 @@ func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
 	return all
 }
 
-// survivors: where some runs of a cell were overloaded, the others are not all that there is to say of it.
+// survivors: where some of what was asked of a cell was not carried, lost or skipped, the rest is not all
+// that there is to say of it.
 func (s *Summary) survivors() Guard {
 	var found []string
 	for i := range s.Cells {
 		c := &s.Cells[i]
+		var names []string // of one probe it is the same
+		most := 0
 		for _, m := range s.Metrics {
 			f, over := c.Figures[m.Name], c.loads[m.Name].over
 			if over == 0 || f == nil || len(f.Blocks) == 0 {
 				continue
 			}
-			found = append(found, fmt.Sprintf("%s in %s was overloaded in %s, which its figures leave out",
-				m.Name, c.Name, quantity.Count(over, "run")))
-			if f.Over = over; !c.Baseline && f.Verdict != stats.Worse {
-				f.lower("overloaded")
+			names, most = append(names, m.Name), max(most, over)
+			if !c.Baseline && f.Verdict != stats.Worse {
+				f.lower("left out")
 			}
+		}
+		if len(names) > 0 {
+			found = append(found, fmt.Sprintf("%s in %s, more than %g%% in %s", strings.Join(names, ", "), c.Name,
+				100*leastLost, quantity.Count(most, "run")))
 		}
 	}
 	if len(found) == 0 {
 		return Guard{}
 	}
-	return Guard{Name: "overload", State: Failed, Text: strings.Join(found, "; ")}
+	return Guard{Name: "left out", State: Failed, Text: "not carried, lost or skipped, and in no figure: " +
+		strings.Join(found, "; ")}
 }
 
 // omission: a closed loop waits for each reply, and so misses what a stall would have delayed.

@@ -35,8 +35,7 @@ type Summary struct {
 	Inconclusive       int            // verdicts on the primary metrics
 	Metrics            []Metric
 	Cells              []Cell
-	Costs              []Cost
-	Wins               []Win
+	Isolation          []Isolation // of disturbed cells
 	Aims               []Aim
 	Guards             []Guard
 	Objective          []lane.Judgement // of the lane that was proved; none in other sessions
@@ -84,7 +83,6 @@ type Figure struct {
 	Merged  *Distribution // nil where a run gives one value
 	Verdict stats.Verdict // "" in quick sessions and for the baseline
 	Lowered string        // the guard that lowered the verdict, or "at least: " and what limited the figure
-	Over    int           // runs in which the load was not carried, which have no block here
 	Limit   string        // what was at its limit, so that the true figure may be higher
 }
 
@@ -160,7 +158,7 @@ func Summarize(s results.Session) (Summary, error) {
 	sum.Guards = sum.guard()
 	sum.countInconclusive()
 	sum.compareWork()
-	sum.Costs, sum.Wins = sum.costs(), sum.wins()
+	sum.Isolation = sum.isolate()
 	sum.Aims = sum.aims()
 	sum.Objective = sum.judgeLane()
 	return sum, nil

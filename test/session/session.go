@@ -135,7 +135,7 @@ func Made(tb testing.TB, mode string, blocks int, names []string) results.Sessio
 			Mode:  mode, Blocks: blocks, Seed: 7, Source: "kind: Scenario\n",
 			Aims: &results.Aims{Cell: "noisy-lane-express", Goals: []results.Goal{{Metric: "throughput", Percent: 150},
 				{Metric: "rtt-udp-64-pingpong", Percent: 50},
-				{Metric: "rtt-udp-64-pingpong", Statistic: results.P999, Percent: 100}}},
+				{Metric: "rtt-udp-64-pingpong", Statistic: "p99.9", Percent: 100}}},
 			Published: published(names)},
 		Factors: factors(), Metrics: metrics(),
 		Environment: results.Environment{Hostname: "bench", Kernel: "6.12.0 #1 SMP", CPUModel: "Some <CPU> & Co",

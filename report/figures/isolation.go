@@ -2,6 +2,7 @@ package figures
 
 import (
 	"fmt"
+	"slices"
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/format"
@@ -36,42 +37,59 @@ func (s *Summary) Aspects() []Aspect {
 	return all
 }
 
-// Win is how much of a loss a disturbed cell wins back: of what lies between the cell of the baseline's
-// conditions and that cell disturbed. More than all of it is better than without the disturbance.
-type Win struct {
-	Name, From   string // of Cell and Loser, without the level of the disturbance: lane-express
-	Cell         Cell
-	Quiet, Loser Cell         // the loss is what lies between them
-	Back         []Comparison // by aspect: the share, 1 is all
-	Why          []string     // by aspect: why there is no share, "" where there is one or no figure
+// Isolation is how well a disturbed cell is isolated from what disturbs it.
+type Isolation struct {
+	Name  string // of the cell, without the level of the disturbance: lane-express
+	From  string // of Loser
+	Cell  Cell
+	Quiet *Cell        // the same undisturbed, nil for none
+	Cost  []Comparison // by aspect: the ratio to it
+	// Loser is the disturbed cell of the baseline's conditions and the same load, Base the same undisturbed: the
+	// loss is what lies between them. Nil where there is none, or the cell is the loser.
+	Loser, Base *Cell
+	Back        []Comparison // by aspect: the share of the loss that is won back; more than 1 is beyond Base
+	Why         []string     // by aspect: why there is no share, "" where there is one or no figure
 }
 
-// wins pairs each disturbed cell with the disturbed baseline: of the same disturbance and of the same load,
-// in all else as the baseline.
-func (s *Summary) wins() []Win {
-	if s.Disturbance() == nil {
+// isolate looks at each disturbed cell.
+func (s *Summary) isolate() (all []Isolation) {
+	noise := s.Disturbance()
+	if noise == nil {
 		return nil
 	}
-	var all []Win
 	for _, c := range s.Cells {
-		loser, quiet := s.standard(c, false), s.standard(c, true)
-		if c.Pale || loser == nil || quiet == nil || loser.Name == c.Name {
+		if c.Pale {
 			continue
 		}
-		w := Win{Name: s.others(c), From: s.others(*loser), Cell: c, Quiet: *quiet, Loser: *loser}
-		for _, a := range s.Aspects() {
-			loss := relate(loser.Figure(a.Metric), quiet.Figure(a.Metric), a.of)
-			back, why := a.share(c, *loser, *quiet, loss)
-			w.Back, w.Why = append(w.Back, back), append(w.Why, why)
+		i := Isolation{Name: s.others(c), Cell: c, Loser: s.standard(c, false), Base: s.standard(c, true)}
+		if k := slices.IndexFunc(s.Cells, func(o Cell) bool { return o.Pale && s.sameBut(noise, o, c) }); k >= 0 {
+			i.Quiet = &s.Cells[k]
 		}
-		all = append(all, w)
+		if i.Loser == nil || i.Base == nil || i.Loser.Name == c.Name {
+			i.Loser, i.Base = nil, nil
+		} else {
+			i.From = s.others(*i.Loser)
+		}
+		for _, a := range s.Aspects() {
+			if i.Quiet != nil {
+				i.Cost = append(i.Cost, relate(c.Figure(a.Metric), i.Quiet.Figure(a.Metric), a.of))
+			}
+			if i.Loser != nil {
+				back, why := a.share(c, *i.Loser, *i.Base)
+				i.Back, i.Why = append(i.Back, back), append(i.Why, why)
+			}
+		}
+		if i.Quiet != nil || i.Loser != nil {
+			all = append(all, i)
+		}
 	}
 	return all
 }
 
 // share is estimated over the shares of the blocks. They are no ratios of like figures and may be below 0, so
 // it is not over their logarithms.
-func (a Aspect) share(c, loser, quiet Cell, loss Comparison) (Comparison, string) {
+func (a Aspect) share(c, loser, quiet Cell) (Comparison, string) {
+	loss := relate(loser.Figure(a.Metric), quiet.Figure(a.Metric), a.of)
 	back := Comparison{Comparison: stats.Comparison{Interval: stats.Centre(nil, confidence)}}
 	lo, hi, _ := loss.Spread()
 	lower := a.Margin.Goal == stats.LowerIsBetter

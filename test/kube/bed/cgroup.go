@@ -59,6 +59,9 @@ func makeCgroup(bed string, nodes []string) ([]string, error) {
 	var made []string
 	for _, mount := range append(v1, v2...) {
 		top := filepath.Join(mount, bed)
+		if err = removeAll(top); err != nil { // nobody has this bed: what is there has no processes
+			return made, err
+		}
 		made = append(made, top)
 		dirs := []string{top}
 		for _, node := range nodes {

@@ -82,6 +82,9 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 	}
 	b := &Bed{options: o, from: time.Now(), programs: programs}
 	if err = b.claim(ctx); err != nil {
+		if b.lock != nil {
+			err = errors.Join(err, b.lock.Close())
+		}
 		return nil, err
 	}
 	if err = b.start(ctx); err != nil {
@@ -117,6 +120,12 @@ func (b *Bed) prepare() error {
 	var names []string
 	for i := range b.options.Nodes {
 		names = append(names, nodeName(i))
+	}
+	if _, err := os.Stat(journals); err != nil {
+		b.record.Journals = true
+		if err = b.record.write(b.Dir); err != nil {
+			return err
+		}
 	}
 	if err := errors.Join(os.MkdirAll(journals, 0o700), os.MkdirAll(b.logs(), 0o755)); err != nil {
 		return err

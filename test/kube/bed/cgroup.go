@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// hierarchies are the mount points of the cgroup hierarchies. Beside v1 containers are in that of v2 too, which
-// then has no controllers.
+// hierarchies are the mount points of the cgroup hierarchies. Beside v1 containers are in that of v2 too,
+// which then has no controllers.
 func hierarchies() (v1, v2 []string, err error) {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	for line := range strings.Lines(string(mounts)) {

@@ -249,7 +249,8 @@ func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.C
 // second later.
 func (n *Node) Signal(daemon string, signal syscall.Signal) error {
 	var children string
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", n.PID())) // any of them may be the parent
+	// Any thread may be the parent.
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", n.PID()))
 	for _, thread := range threads {
 		data, gone := os.ReadFile(thread)
 		if gone == nil {

@@ -27,6 +27,7 @@ type record struct {
 	Kubeconfig string
 	Journals   bool // the folder of journals was not there
 	Cgroups    []string
+	Enabled    []string // controllers for all below the root of cgroup v2
 	Processes  []processID
 }
 
@@ -190,7 +191,7 @@ func clearLeft(ctx context.Context, number int) error {
 	}
 	id, err := boot()
 	if err == nil && id != r.Boot {
-		r.Processes, r.Cgroups = nil, nil // they went with the boot
+		r.Processes, r.Cgroups, r.Enabled = nil, nil, nil // they went with the boot
 	}
 	return errors.Join(err, r.clear(ctx, number))
 }
@@ -208,6 +209,7 @@ func (r *record) clear(ctx context.Context, number int) error {
 	if err != nil {
 		return fmt.Errorf("bed %d: %w", number, err)
 	}
+	_ = pass("-", r.Cgroups, r.Enabled) // unless somebody uses them by now
 	if r.Journals {
 		_ = os.Remove(journals) // unless it is in use by now
 	}

@@ -200,7 +200,7 @@ terminal               450       15  strange programs and names end in one line
 test/fingerprint        50        0
 test/golden             50        5
 test/kube              250        5  a Kubernetes for tests, a module of its own
-test/kube/bed         1600       10  a Kubernetes for tests, a module of its own
+test/kube/bed         1650       10  a Kubernetes for tests, a module of its own
 test/kube/bed/bedtest   100        5  a Kubernetes for tests, a module of its own
 test/kube/cmd/kubebed   250        0  a Kubernetes for tests, a module of its own
 test/kube/fold         200        5  a Kubernetes for tests, a module of its own

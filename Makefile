@@ -2,8 +2,8 @@
 # make prove    shows on this machine what noisy neighbours do and what a lane gives back (root)
 # make test     runs all tests (root; without it the tests that need it are skipped, and counted)
 
-# Go modules: the library with its command, the lab, and a program that embeds the library.
-MODULES = . lab examples/embed
+# Go modules: the library with its command, the lab, a program that embeds the library, the part for Kubernetes.
+MODULES = . lab examples/embed kube
 
 GO ?= go
 LINT = run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run ./...

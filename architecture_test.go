@@ -142,7 +142,7 @@ host/task              300       20
 journal                950       20  what is made anew goes first; what a killed change was to replace
 kube/ask               600       10  pods get lanes: a claim as lanes, the answer as its status
 kube/offer             250       15  pods get lanes: what a node offers
-knob                  1700       35  functions of lanes are no others'
+knob                  1750       35  cgroups of pods that were made while lanes were in force
 lab                   1500       20
 lab/cmd/isolane-lab    400        0
 lane                  1650       45  what drives a lane's device

@@ -91,6 +91,10 @@ func imports() map[string][]string {
 		// The module of the node's part for Kubernetes. What it says and reads is pure.
 		"kube/offer": {"host", "plan", "plan/solver", "quantity"},
 		"kube/ask":   {"host", "kube/offer", "lane", "plan", "plan/solver", "quantity"},
+		"kube/node": {"cpuset", "enforce", "host", "kube/ask", "kube/offer", "lane", "lanes", "plan",
+			"plan/solver"},
+		"kube/cmd/isolane-kube":      {"*"},
+		"kube/cmd/isolane-kube-hook": {"cpuset"},
 		// The module of the virtual machines, which knows Isolane as a program only.
 		"lab": {}, "lab/cmd/isolane-lab": {"lab"},
 	}
@@ -141,6 +145,9 @@ host/snapshot          550        5  archives apart from the reader of a machine
 host/task              300       20
 journal                950       20  what is made anew goes first; what a killed change was to replace
 kube/ask               600       10  pods get lanes: a claim as lanes, the answer as its status
+kube/cmd/isolane-kube    150        0  pods get lanes
+kube/cmd/isolane-kube-hook    50        0  pods get lanes: fail-closed
+kube/node             1150        5  pods get lanes: the driver of a node, and the plugin of its container runtime
 kube/offer             250       15  pods get lanes: what a node offers
 knob                  1750       35  cgroups of pods that were made while lanes were in force
 lab                   1500       20

@@ -33,7 +33,11 @@ func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
 		if err != nil {
 			return plan.Placement{}, err
 		}
-		lanes = append(lanes, of...)
+		for _, l := range of {
+			if _, is := placed.Lane(l.Metadata.Name); !is { // else its answer was lost
+				lanes = append(lanes, l)
+			}
+		}
 	}
 	if err := onePod(pod, claims); err != nil {
 		return plan.Placement{}, err

@@ -2,8 +2,10 @@
 # make prove    shows on this machine what noisy neighbours do and what a lane gives back (root)
 # make test     runs all tests (root; without it the tests that need it are skipped, and counted)
 
-# Go modules: the library with its command, the lab, a program that embeds the library, the part for Kubernetes.
+# Go modules: the library with its command, the lab, a program that embeds the library, and the part for Kubernetes.
 MODULES = . lab examples/embed kube
+# And one whose tests need a Kubernetes: make test-kube.
+LINTED = $(MODULES) test/kube
 
 GO ?= go
 LINT = run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run ./...
@@ -53,6 +55,16 @@ test-packages: packages
 	cd bin/packages && sha256sum *.deb *.rpm *.json > ../packages.sum && cd ../again && sha256sum --quiet -c ../packages.sum
 	$(lintian)
 
+# Kubernetes, etcd, containerd and runc from Go modules, into a cache: ten minutes on two CPUs, once.
+kube-bin:
+	@$(call install,gcc libc6-dev libseccomp-dev pkg-config)
+	CGO_ENABLED=0 $(GO) -C test/kube build -trimpath -o ../../bin/kubebed ./cmd/kubebed
+	nice bin/kubebed build
+
+# Tests on that Kubernetes (root).
+test-kube: kube-bin
+	$(GO) -C test/kube test -json -count=1 -p 1 ./... | $(GO) run ./test/summary
+
 # Debian packages, installed only where they are missing.
 tools:
 	@$(call install,stress-ng iperf3 iproute2 rt-tests)
@@ -82,15 +94,15 @@ bpf = cd $(1) && clang -O2 -g -Wall -Werror -target bpfel -I/usr/include/x86_64-
 	-c bpf/$(2).c -o bpf/$(2).o && llvm-strip -g bpf/$(2).o
 
 # Runs a go command in all modules, and fails where it fails in one.
-each = { code=0; for m in $(MODULES); do $(GO) -C $$m $(1) || code=$$?; done; exit $$code; }
+each = { code=0; for m in $(or $(2),$(MODULES)); do $(GO) -C $$m $(1) || code=$$?; done; exit $$code; }
 
 install = missing=$$(for p in $(1); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
 	[ -z "$$missing" ] || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 	apt-get install -y -qq --no-install-recommends $$missing; }
 
 lint:
-	$(call each,vet ./...)
-	$(call each,$(LINT))
+	$(call each,vet ./...,$(LINTED))
+	$(call each,$(LINT),$(LINTED))
 
 # Each fuzz target for 20 s.
 fuzz:
@@ -111,4 +123,4 @@ golden:
 	$(GO) test . -update
 	$(GO) -C lab test . -run TestArgs -update
 
-.PHONY: build prove lab test-lab test-workloads test packages test-packages tools test-tools lint fuzz bench generate golden
+.PHONY: build prove lab test-lab test-workloads kube-bin test-kube test packages test-packages tools test-tools lint fuzz bench generate golden

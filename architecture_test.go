@@ -97,6 +97,10 @@ func imports() map[string][]string {
 		"kube/cmd/isolane-kube-hook": {"cpuset"},
 		// The module of the virtual machines, which knows Isolane as a program only.
 		"lab": {}, "lab/cmd/isolane-lab": {"lab"},
+		// The module of the Kubernetes that tests run on, likewise.
+		"test/kube": {}, "test/kube/image": {}, "test/kube/inside": {},
+		"test/kube/bed": {"test/kube", "test/kube/image", "test/kube/inside"}, "test/kube/bed/*": {"test/kube", "test/kube/bed"},
+		"test/kube/cmd/*": {"test/kube", "test/kube/bed", "test/kube/inside"},
 	}
 }
 
@@ -291,13 +295,15 @@ func sources(t *testing.T) []string {
 	return names
 }
 
+// lookup returns what a package may import, by the longest pattern that matches it.
 func lookup(table map[string][]string, dir string) ([]string, bool) {
-	for pattern, allowed := range table {
-		if matches(pattern, dir) {
-			return allowed, true
+	longest := ""
+	for pattern := range table {
+		if matches(pattern, dir) && len(pattern) > len(longest) {
+			longest = pattern
 		}
 	}
-	return nil, false
+	return table[longest], longest != ""
 }
 
 func matches(pattern, dir string) bool {

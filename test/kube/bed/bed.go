@@ -1,0 +1,238 @@
+// Package bed starts a real Kubernetes for tests on one machine: a control plane, and nodes that are
+// namespaces.
+package bed
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netns"
+
+	"isolane.dev/isolane/test/kube"
+	"isolane.dev/isolane/test/kube/image"
+)
+
+// Image is an image that each node has. It writes what its container may use to its log, and waits to be
+// ended.
+const Image = "kubebed.test/bed:1"
+
+// Options say what a bed is like. The zero value but for Program is a cluster of one node.
+type Options struct {
+	Program  string          // the static program kubebed
+	Nodes    []NodeOptions   // none: one with the defaults
+	Features map[string]bool // gates of all programs of Kubernetes, beside their defaults
+	Log      io.Writer       // nil: nothing is told
+
+	Detached bool // it is to outlive who asked for it: Down ends it
+}
+
+// Bed is a cluster that runs. It ends with the process that started it.
+type Bed struct {
+	Kubeconfig string // a file, of an administrator
+	Nodes      []*Node
+	Dir        string // its files; log has what the programs say
+
+	options   Options
+	number    int
+	from      time.Time
+	lock      *os.File
+	programs  string
+	starter   *starter
+	network   *network
+	authority *authority
+	control   []*process
+	client    *http.Client
+	record    record
+}
+
+// limit is how long a start may take: a machine that does many other things at the same time needs a minute.
+const limit = 4 * time.Minute
+
+// Start starts a bed and returns when pods can run in it. It needs root. What beds whose process was killed
+// left on this host is cleared first.
+func Start(ctx context.Context, o Options) (*Bed, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("a bed needs root: it makes namespaces and cgroups")
+	}
+	if len(o.Nodes) == 0 {
+		o.Nodes = make([]NodeOptions, 1)
+	}
+	if len(o.Nodes) > mostNodes {
+		return nil, fmt.Errorf("%d nodes: a bed has at most %d", len(o.Nodes), mostNodes)
+	}
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	programs, err := kube.Programs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b := &Bed{options: o, from: time.Now(), programs: programs}
+	if err = b.claim(ctx); err != nil {
+		return nil, err
+	}
+	if err = b.start(ctx); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+func (b *Bed) say(format string, args ...any) {
+	fmt.Fprintf(b.options.Log, "%5.1f s  %s\n", time.Since(b.from).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (b *Bed) start(ctx context.Context) error {
+	for _, step := range []func() error{
+		b.prepare,
+		b.credentials,
+		b.startControl,
+		b.startNodes,
+		func() error { return b.waitControl(ctx) },
+		b.startControllers,
+		func() error { return b.waitNodes(ctx) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	b.say("pods can run")
+	return nil
+}
+
+// prepare makes what is of the host: cgroups, and a network namespace with a link into it.
+func (b *Bed) prepare() error {
+	var names []string
+	for i := range b.options.Nodes {
+		names = append(names, nodeName(i))
+	}
+	if err := errors.Join(os.MkdirAll(journals, 0o700), os.MkdirAll(b.logs(), 0o755)); err != nil {
+		return err
+	}
+	made, err := makeCgroup(link(b.number), names)
+	b.record.Cgroups = made
+	if err = errors.Join(err, b.record.write(b.Dir)); err != nil {
+		return err
+	}
+	b.starter = newStarter()
+	if err = b.starter.unshare(); err != nil {
+		return fmt.Errorf("a network namespace: %w", err)
+	}
+	var ns netns.NsHandle
+	err = b.starter.do(func() (err error) { ns, err = netns.Get(); return err })
+	if err == nil {
+		b.network, err = newNetwork(b.number, ns)
+	}
+	return err
+}
+
+func (b *Bed) logs() string            { return filepath.Join(b.Dir, "log") }
+func (b *Bed) log(name string) string  { return filepath.Join(b.logs(), name+".log") }
+func (b *Bed) file(name string) string { return filepath.Join(b.Dir, name) }
+func (b *Bed) server() string          { return fmt.Sprintf("https://%s:%d", address(b.number, 1), apiPort) }
+
+// credentials makes certificates and kubeconfigs for all that speak with the API server.
+func (b *Bed) credentials() error {
+	if err := os.MkdirAll(b.file("pki"), 0o700); err != nil {
+		return err
+	}
+	a, err := newAuthority(b.file("pki"))
+	if err != nil {
+		return err
+	}
+	b.authority = a
+	masters := []string{"system:masters"}
+	for _, c := range []struct {
+		name    string
+		subject pkix.Name
+		ips     []net.IP
+		names   []string
+	}{
+		{"apiserver", pkix.Name{CommonName: "kube-apiserver"},
+			[]net.IP{address(b.number, 1), net.ParseIP(apiService), net.IPv4(127, 0, 0, 1)},
+			[]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc"}},
+		{"sa", pkix.Name{CommonName: "service-accounts"}, nil, nil},
+		{"kubelet-client", pkix.Name{CommonName: "apiserver", Organization: masters}, nil, nil},
+		{"admin", pkix.Name{CommonName: "admin", Organization: masters}, nil, nil},
+		{"controller-manager", pkix.Name{CommonName: "system:kube-controller-manager"}, nil, nil},
+		{"scheduler", pkix.Name{CommonName: "system:kube-scheduler"}, nil, nil},
+	} {
+		p, err := a.issue(c.name, c.subject, c.ips, c.names...)
+		if err == nil {
+			err = a.kubeconfig(b.file(c.name+".kubeconfig"), b.server(), p)
+		}
+		if err != nil {
+			return err
+		}
+		if c.name == "admin" {
+			var settings *tls.Config
+			if settings, err = a.client(p); err != nil {
+				return err
+			}
+			b.client = &http.Client{Transport: &http.Transport{TLSClientConfig: settings}, Timeout: 10 * time.Second}
+		}
+	}
+	b.Kubeconfig = b.file("admin.kubeconfig")
+	b.record.Kubeconfig = b.Kubeconfig
+	return nil
+}
+
+// Kubectl runs kubectl of the cluster's version as administrator, and returns what it prints.
+func (b *Bed) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
+	return b.kubectl(ctx, strings.NewReader(stdin), args...)
+}
+
+func (b *Bed) kubectl(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(b.programs, "kubectl"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+b.Kubeconfig)
+	cmd.Stdin = stdin
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(said.String()))
+	}
+	return string(out), err
+}
+
+// Load gives all nodes an image; pods need imagePullPolicy: Never, or a tag other than latest.
+func (b *Bed) Load(ctx context.Context, i image.Image) error {
+	for _, n := range b.Nodes {
+		if err := n.load(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close ends all of a bed, and leaves the host as it was before.
+func (b *Bed) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var err error
+	for _, n := range b.Nodes {
+		err = errors.Join(err, n.stop())
+	}
+	for i := len(b.control) - 1; i >= 0; i-- {
+		err = errors.Join(err, b.control[i].kill())
+	}
+	if b.starter != nil {
+		b.starter.end()
+	}
+	if b.network != nil {
+		err = errors.Join(err, b.network.close())
+	}
+	return errors.Join(err, b.record.clear(ctx, b.number), b.lock.Close())
+}

@@ -1,0 +1,180 @@
+package bed_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/test/kube/bed"
+	"isolane.dev/isolane/test/kube/bed/bedtest"
+)
+
+// hostAsBefore compares the host when the test has ended with what it was.
+func hostAsBefore(t *testing.T) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "fingerprint")
+	build := exec.Command("go", "build", "-o", program, "./test/fingerprint")
+	build.Dir = "../../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build ./test/fingerprint: %v: %s", err, out)
+	}
+	before, err := exec.Command(program).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "before")
+	if err = os.WriteFile(file, before, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	mounts := read(t, "/proc/self/mounts")
+	t.Cleanup(func() {
+		if changes, err := exec.Command(program, file).CombinedOutput(); err != nil {
+			t.Errorf("the host is not as before: %v\n%s", err, changes)
+		}
+		if now := read(t, "/proc/self/mounts"); now != mounts {
+			t.Errorf("mounts were\n%s\nand are\n%s", mounts, now)
+		}
+		for _, pattern := range []string{"/sys/fs/cgroup/*/kube-bed*", "/sys/fs/cgroup/kube-bed*",
+			"/var/cache/isolane-kube/[0-9]", "/var/lib/kubelet", "/run/containerd"} {
+			if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
+				t.Errorf("left on the host: %v %v", left, err)
+			}
+		}
+	})
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+const pod = `apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s}
+spec:
+  terminationGracePeriodSeconds: 1
+  nodeName: %[2]s
+  containers: [{name: c, image: "` + bed.Image + `", imagePullPolicy: Never}]
+`
+
+func kubectl(t *testing.T, b *bed.Bed, stdin string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, err := b.Kubectl(ctx, stdin, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// run brings a pod to Ready and returns what it has in its log.
+func run(t *testing.T, b *bed.Bed, name, node string) string {
+	t.Helper()
+	from := time.Now()
+	kubectl(t, b, fmt.Sprintf(pod, name, node), "apply", "-f", "-")
+	kubectl(t, b, "", "wait", "--for=condition=Ready", "pod/"+name, "--timeout=60s")
+	t.Logf("pod %s: applied to Ready in %.1f s", name, time.Since(from).Seconds())
+	return kubectl(t, b, "", "logs", name)
+}
+
+func TestBed(t *testing.T) {
+	bedtest.Need(t)
+	hostAsBefore(t)
+	b := bedtest.Start(t, bed.Options{Nodes: make([]bed.NodeOptions, 2)})
+	for _, n := range b.Nodes {
+		log := run(t, b, "on-"+n.Name, n.Name)
+		for _, want := range []string{"Cpus_allowed_list:", "HOSTNAME=on-" + n.Name, "server reached from 198."} {
+			if !strings.Contains(log, want) {
+				t.Errorf("log of the pod on %s: expected %q in\n%s", n.Name, want, log)
+			}
+		}
+		ids := strings.Fields(kubectl(t, b, "", "get", "pod", "on-"+n.Name, "-o",
+			"jsonpath={.metadata.uid} {.status.containerStatuses[0].containerID}"))
+		id := strings.TrimPrefix(ids[1], "containerd://")
+		dir, err := n.CgroupDir("cpuset")
+		if err != nil {
+			t.Fatal(err)
+		}
+		procs := filepath.Join(dir, "kubepods/besteffort/pod"+ids[0], id, "cgroup.procs")
+		if read(t, procs) == "" {
+			t.Errorf("%s has no processes", procs)
+		}
+	}
+	n := b.Nodes[0]
+	for _, file := range []string{"/run/nri/nri.sock", "/var/lib/kubelet/plugins_registry", "/run/isolane"} {
+		if _, err := os.Stat(n.Path(file)); err != nil {
+			t.Error(err)
+		}
+	}
+	kubectl(t, b, "", "get", "resourceslices,deviceclasses,resourceclaims") // resource.k8s.io is served
+	// A command in a node has the node's name, and the host's processes.
+	ask := fmt.Sprintf("hostname; cat /proc/%d/comm", os.Getpid())
+	out, err := n.Command(t.Context(), "sh", "-c", ask).Output()
+	if want := "n0\n" + read(t, "/proc/self/comm"); err != nil || string(out) != want {
+		t.Errorf("in the node: %q %v, expected %q", out, err, want)
+	}
+	endure(t, b, n)
+}
+
+// endure kills the daemons of a node, and then all of it: pods run on, or again.
+func endure(t *testing.T, b *bed.Bed, n *bed.Node) {
+	t.Helper()
+	for _, daemon := range []string{"kubelet", "containerd"} {
+		if err := n.Signal(daemon, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, b, "after-kill", n.Name)
+	volatile := n.Path("/run/volatile")
+	if err := os.WriteFile(volatile, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	from := time.Now()
+	if err := n.Reboot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("rebooted in %.1f s", time.Since(from).Seconds())
+	if _, err := os.Stat(n.Path("/run/volatile")); err == nil {
+		t.Error("/run of the node is what it was before the reboot")
+	}
+	run(t, b, "after-reboot", n.Name)
+}
+
+// A bed whose process was killed leaves cgroups and files, which the next one or down clears.
+func TestKilled(t *testing.T) {
+	bedtest.Need(t)
+	hostAsBefore(t)
+	program := bedtest.Program(t)
+	up, err := exec.Command(program, "up").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(strings.TrimSpace(string(up)))
+	record := read(t, filepath.Join(dir, "record.json"))
+	_, rest, _ := strings.Cut(record, `"PID": `) // the first one is the owner's
+	number, _, _ := strings.Cut(rest, ",")
+	owner, err := strconv.Atoi(number)
+	if err != nil {
+		t.Fatal(record, err)
+	}
+	if err = unix.Kill(owner, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	said, err := exec.Command(program, "down").CombinedOutput()
+	if want := "bed " + filepath.Base(dir) + ": is no more\n"; err != nil || string(said) != want {
+		t.Errorf("down said %q, %v; expected %q", said, err, want)
+	}
+}

@@ -1,0 +1,69 @@
+// Package bedtest starts a Kubernetes for the tests of a package.
+package bedtest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"isolane.dev/isolane/test/kube"
+	"isolane.dev/isolane/test/kube/bed"
+)
+
+// Need skips the test with the reason where this machine cannot run a bed.
+func Need(tb testing.TB) {
+	tb.Helper()
+	if os.Geteuid() != 0 {
+		tb.Skip("skipped: needs root")
+	}
+	if _, err := kube.Programs(tb.Context()); err != nil {
+		tb.Skip("skipped: ", err)
+	}
+}
+
+// Start starts a bed for a test, which ends it. Where the test fails, the logs of the bed stay.
+func Start(tb testing.TB, o bed.Options) *bed.Bed {
+	tb.Helper()
+	Need(tb)
+	if o.Program == "" {
+		o.Program = Program(tb)
+	}
+	o.Log = tb.Output()
+	b, err := bed.Start(tb.Context(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			keep(tb, filepath.Join(b.Dir, "log"))
+		}
+		if err := b.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return b
+}
+
+// Program builds kubebed.
+func Program(tb testing.TB) string {
+	tb.Helper()
+	program := filepath.Join(tb.TempDir(), "kubebed")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", program,
+		"isolane.dev/isolane/test/kube/cmd/kubebed")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("go build kubebed: %v: %s", err, out)
+	}
+	return program
+}
+
+// keep copies a folder of logs out of a bed that is about to end.
+func keep(tb testing.TB, logs string) {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "kubebed-log-")
+	if err == nil {
+		err = os.CopyFS(dir, os.DirFS(logs))
+	}
+	tb.Log("the logs of the bed: ", dir, " ", err)
+}

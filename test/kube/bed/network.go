@@ -1,0 +1,192 @@
+package bed
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// Addresses, of the range for benchmarks and of one for documentation. Bed N has 198.19.N.0/24 for nodes and
+// 8 of 256 addresses for pods from 198.19.(128+8N).0 on, so 16 beds of 8 nodes find place.
+const (
+	beds        = 16
+	mostNodes   = 8
+	services    = "203.0.113.0/24" // nobody outside a bed's namespaces sees it
+	apiService  = "203.0.113.1"    // the first of them is the service "kubernetes" of each cluster
+	apiPort     = 443              // also of that service, as no kube-proxy translates it
+	hostNumber  = 254
+	firstNumber = 11
+)
+
+// network is a namespace with the control plane and a bridge, which each node and the host are connected to.
+// It goes with the processes in it, and all links with it.
+type network struct {
+	number int // of the bed
+	ns     netns.NsHandle
+	in     *netlink.Handle // in the namespace
+	bridge netlink.Link
+}
+
+// address is that of a member of the bed's network: 1 the control plane.
+func address(bed, member int) net.IP { return net.IPv4(198, 19, byte(bed), byte(member)).To4() }
+
+func nodeAddress(bed, node int) net.IP { return address(bed, firstNumber+node) }
+
+// pods are the addresses of a node's pods.
+func pods(bed, node int) *net.IPNet {
+	return &net.IPNet{IP: net.IPv4(198, 19, byte(128+mostNodes*bed+node), 0).To4(), Mask: net.CIDRMask(24, 32)}
+}
+
+// link is the name of a bed's link on the host.
+func link(bed int) string { return fmt.Sprintf("kube-bed%d", bed) }
+
+// newNetwork connects a new network namespace with the host.
+func newNetwork(number int, ns netns.NsHandle) (*network, error) {
+	in, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		return nil, err
+	}
+	n := &network{number: number, ns: ns, in: in}
+	if n.bridge, err = n.makeBridge(); err != nil {
+		return nil, fmt.Errorf("network of bed %d: %w", number, err)
+	}
+	name := link(number)
+	veth := &netlink.Veth{LinkAttrs: named(name), PeerName: "host", PeerNamespace: netlink.NsFd(ns)}
+	host := &netlink.Handle{}
+	if err = host.LinkAdd(veth); err != nil {
+		return nil, fmt.Errorf("link %s: %w", name, err)
+	}
+	if err = errors.Join(n.plug("host"), n.configure(host, name, hostNumber)); err != nil {
+		return nil, fmt.Errorf("link %s: %w", name, err)
+	}
+	return n, nil
+}
+
+func named(name string) netlink.LinkAttrs {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	return attrs
+}
+
+func (n *network) makeBridge() (netlink.Link, error) {
+	if err := up(n.in, "lo"); err != nil {
+		return nil, err
+	}
+	const name = "nodes"
+	if err := n.in.LinkAdd(&netlink.Bridge{LinkAttrs: named(name)}); err != nil {
+		return nil, err
+	}
+	bridge, err := n.in.LinkByName(name)
+	if err != nil {
+		return nil, err
+	}
+	service := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(apiService).To4(), Mask: net.CIDRMask(32, 32)}}
+	return bridge, errors.Join(n.configure(n.in, name, 1), n.in.AddrAdd(bridge, service))
+}
+
+// plug connects the near end of a link with the bridge.
+func (n *network) plug(name string) error {
+	l, err := n.in.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(n.in.LinkSetMaster(l, n.bridge), n.in.LinkSetUp(l))
+}
+
+// configure makes a link one of a member of the network.
+func (n *network) configure(h *netlink.Handle, name string, member int) error {
+	l, err := h.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	own := &netlink.Addr{IPNet: &net.IPNet{IP: address(n.number, member), Mask: net.CIDRMask(24, 32)}}
+	return errors.Join(h.AddrAdd(l, own), h.LinkSetUp(l))
+}
+
+func up(h *netlink.Handle, name string) error {
+	l, err := h.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return h.LinkSetUp(l)
+}
+
+// connect gives the network namespace of a process the link of a node, of so many in all.
+func (n *network) connect(pid, node, nodes int) error {
+	name := fmt.Sprintf("n%d", node)
+	_ = n.disconnect(node) // a node that begins anew
+	veth := &netlink.Veth{LinkAttrs: named(name), PeerName: "eth0", PeerNamespace: netlink.NsPid(pid)}
+	if err := n.in.LinkAdd(veth); err != nil {
+		return fmt.Errorf("link of %s: %w", name, err)
+	}
+	ns, err := netns.GetFromPid(pid)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	in, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err = errors.Join(n.plug(name), up(in, "lo"), n.configure(in, "eth0", firstNumber+node)); err != nil {
+		return fmt.Errorf("link of %s: %w", name, err)
+	}
+	for other := range nodes {
+		if other != node {
+			err = errors.Join(err, route(in, "eth0", pods(n.number, other), nodeAddress(n.number, other)))
+		}
+	}
+	err = errors.Join(err, route(in, "eth0", nil, address(n.number, 1)))
+	for h, device := range map[*netlink.Handle]string{n.in: "nodes", {}: link(n.number)} {
+		err = errors.Join(err, route(h, device, pods(n.number, node), nodeAddress(n.number, node)))
+	}
+	return err
+}
+
+// disconnect takes away the link of a node.
+func (n *network) disconnect(node int) error {
+	l, err := n.in.LinkByName(fmt.Sprintf("n%d", node))
+	if err != nil {
+		return err
+	}
+	return n.in.LinkDel(l)
+}
+
+// route leads to the addresses to by a gateway; nil are all.
+func route(h *netlink.Handle, device string, to *net.IPNet, gateway net.IP) error {
+	l, err := h.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: to, Gw: gateway}
+	if err = h.RouteReplace(r); err != nil {
+		return fmt.Errorf("route to %s by %s: %w", to, gateway, err)
+	}
+	return nil
+}
+
+// close lets go of the namespace, and takes the link off the host at once: the kernel takes its time.
+func (n *network) close() error {
+	n.in.Close()
+	return errors.Join(n.ns.Close(), removeLink(n.number))
+}
+
+// removeLink removes a bed's link from the host, if it is there.
+func removeLink(number int) error {
+	l, err := netlink.LinkByName(link(number))
+	var missing netlink.LinkNotFoundError
+	if errors.As(err, &missing) {
+		return nil
+	}
+	if err == nil {
+		err = netlink.LinkDel(l)
+	}
+	if err != nil {
+		return fmt.Errorf("link %s: %w", link(number), err)
+	}
+	return nil
+}

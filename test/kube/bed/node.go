@@ -1,0 +1,303 @@
+package bed
+
+import (
+	"context"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/test/kube/image"
+	"isolane.dev/isolane/test/kube/inside"
+)
+
+const journals = inside.Journals
+
+// NodeOptions say how a node differs from the others.
+type NodeOptions struct {
+	// Kubelet has fields of a KubeletConfiguration that replace those of the bed.
+	Kubelet map[string]any
+	// Topology is a folder with cpu and node, which the node has as /sys/devices/system: a machine that is made
+	// up.
+	Topology string
+}
+
+// Node is a node of a bed: namespaces of its own, with containerd and a kubelet.
+type Node struct {
+	Name       string
+	Address    string
+	Kubeconfig string // a file, with the node's own credentials
+	Cgroup     string // below the mount point of each hierarchy: its kubepods are in it
+	State      string // a folder of the host with what the node has on its disk
+
+	bed     *Bed
+	number  int
+	options NodeOptions
+	init    *process
+	started time.Time // in whole seconds, as the kubelet tells the time
+}
+
+func nodeName(i int) string { return fmt.Sprintf("n%d", i) }
+
+// nodeProcess is what a record calls the first process of a node.
+func nodeProcess(node string) string { return "node " + node }
+
+// startNodes starts the nodes; they wait for the API server themselves.
+func (b *Bed) startNodes() error {
+	for i, o := range b.options.Nodes {
+		name := nodeName(i)
+		n := &Node{Name: name, Address: nodeAddress(b.number, i).String(), Kubeconfig: b.file(name + ".kubeconfig"),
+			Cgroup: "/" + filepath.Join(link(b.number), name), State: b.file(name), bed: b, number: i, options: o}
+		if err := n.configure(); err != nil {
+			return err
+		}
+		if err := n.start(); err != nil {
+			return err
+		}
+		b.Nodes = append(b.Nodes, n)
+	}
+	return nil
+}
+
+// configure writes the node's files.
+func (n *Node) configure() error {
+	subject := pkix.Name{CommonName: "system:node:" + n.Name, Organization: []string{"system:nodes"}}
+	p, err := n.bed.authority.issue(n.Name, subject, []net.IP{nodeAddress(n.bed.number, n.number)}, n.Name)
+	if err == nil {
+		err = n.bed.authority.kubeconfig(n.Kubeconfig, n.bed.server(), p)
+	}
+	if err != nil {
+		return err
+	}
+	kubelet, err := json.MarshalIndent(n.kubelet(), "", "  ")
+	if err != nil {
+		return err
+	}
+	network, err := json.MarshalIndent(n.cni(), "", "  ")
+	if err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{
+		"var/lib/kubelet/config.json":    kubelet,
+		"etc/cni/net.d/10-bed.conflist":  network,
+		"etc/containerd/config.toml":     []byte(containerd(n.bed.programs)),
+		"var/lib/kubelet/README.kubebed": []byte("A node of a test bed: kubebed down removes it.\n"),
+	} {
+		file := filepath.Join(n.State, "disk", name)
+		if err = os.MkdirAll(filepath.Dir(file), 0o755); err == nil {
+			err = os.WriteFile(file, content, 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kubelet is the kubelet's configuration: CPU and memory manager are those of Kubernetes' defaults, none.
+func (n *Node) kubelet() map[string]any {
+	pki := func(name string) string { return filepath.Join(n.bed.file("pki"), name) }
+	c := map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		"failCgroupV1":             false,
+		"cgroupDriver":             "cgroupfs",
+		"cgroupRoot":               n.Cgroup, // two nodes of a machine do not meet
+		"containerRuntimeEndpoint": "unix://" + socket,
+		"failSwapOn":               false,
+		"oomScoreAdj":              0, // less than its own needs CAP_SYS_RESOURCE, which not each root has
+		"authentication": map[string]any{"anonymous": map[string]any{"enabled": false},
+			"webhook": map[string]any{"enabled": true}, "x509": map[string]any{"clientCAFile": pki("ca.crt")}},
+		"authorization":          map[string]any{"mode": "Webhook"},
+		"tlsCertFile":            pki(n.Name + ".crt"),
+		"tlsPrivateKeyFile":      pki(n.Name + ".key"),
+		"makeIPTablesUtilChains": false, // there is no kube-proxy
+		"resolvConf":             "",
+		"evictionHard": map[string]any{"memory.available": "50Mi", "nodefs.available": "1%",
+			"imagefs.available": "1%"},
+		"imageGCHighThresholdPercent": 100, // nobody could pull an image again
+		"nodeStatusUpdateFrequency":   "5s",
+		"featureGates":                n.bed.options.Features,
+	}
+	maps.Copy(c, n.options.Kubelet)
+	return c
+}
+
+// cni is the configuration of the pods' network.
+func (n *Node) cni() map[string]any {
+	own := pods(n.bed.number, n.number).String()
+	return map[string]any{"cniVersion": "1.0.0", "name": "bed", "plugins": []any{map[string]any{
+		"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+		"ipam": map[string]any{"type": "host-local", "ranges": []any{[]any{map[string]any{"subnet": own}}},
+			"routes": []any{map[string]any{"dst": "0.0.0.0/0"}}},
+	}}}
+}
+
+// socket is that of containerd in each node.
+const socket = "/run/containerd/containerd.sock"
+
+// containerd is its configuration, with NRI and CDI in their usual places.
+func containerd(programs string) string {
+	return fmt.Sprintf(`version = 3
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = 'overlayfs'
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = '%[2]s' # of the process that keeps a pod's namespaces
+[plugins.'io.containerd.cri.v1.runtime']
+  enable_cdi = true
+  restrict_oom_score_adj = true # root without CAP_SYS_RESOURCE may not lower it
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+    runtime_type = 'io.containerd.runc.v2'
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+      BinaryName = '%[1]s/runc'
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ['%[1]s/cni']
+    conf_dir = '/etc/cni/net.d'
+[plugins.'io.containerd.nri.v1.nri']
+  disable = false
+  socket_path = '/var/run/nri/nri.sock'
+`, programs, Image)
+}
+
+// start starts the node's first process, and tells it the rest when it has a network.
+func (n *Node) start() error {
+	n.started = time.Now().Truncate(time.Second)
+	cmd := exec.Command(n.bed.options.Program, "node")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
+		unix.CLONE_NEWPID | unix.CLONE_NEWNET}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if n.init, err = n.bed.starter.start(nodeProcess(n.Name), n.bed.log(n.Name), cmd); err != nil {
+		return err
+	}
+	if err = n.bed.recordProcess(n.init); err != nil {
+		return err
+	}
+	if err = n.bed.network.connect(n.PID(), n.number, len(n.bed.options.Nodes)); err != nil {
+		return err
+	}
+	programs := n.bed.programs
+	err = json.NewEncoder(in).Encode(inside.Config{
+		Hostname: n.Name, State: n.State, Topology: n.options.Topology,
+		Env: append(os.Environ(), "PATH="+programs+":/usr/sbin:/usr/bin:/sbin:/bin"),
+		Daemons: []inside.Daemon{
+			{Args: []string{programs + "/containerd", "--config=/etc/containerd/config.toml"},
+				Log: n.bed.log(n.Name + "-containerd"), Ready: socket},
+			{Args: []string{programs + "/kubelet", "--config=/var/lib/kubelet/config.json",
+				"--kubeconfig=" + n.Kubeconfig, "--hostname-override=" + n.Name, "--node-ip=" + n.Address, "--v=2"},
+				Log: n.bed.log(n.Name + "-kubelet")},
+		}})
+	return errors.Join(err, in.Close())
+}
+
+// stop ends all of a node, as a power cut would.
+func (n *Node) stop() error { return n.init.kill() }
+
+// PID is the node's first process; its namespaces are those of the node.
+func (n *Node) PID() int { return n.init.cmd.Process.Pid }
+
+// Path is where processes of the host find a file of the node, such as the socket of NRI.
+func (n *Node) Path(file string) string { return fmt.Sprintf("/proc/%d/root%s", n.PID(), file) }
+
+// Command is a program to be run as a daemon of the node: with its files, network and host name, and, as on a
+// node that is a machine, with all processes of the host in /proc. It is killed when this process ends.
+func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	all := append([]string{"enter", strconv.Itoa(n.PID()), name}, args...)
+	cmd := exec.CommandContext(ctx, n.bed.options.Program, all...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// Signal sends a signal to a daemon of the node, kubelet or containerd; one that ends is started again a
+// second later.
+func (n *Node) Signal(daemon string, signal syscall.Signal) error {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", n.PID()))
+	if err != nil {
+		return err
+	}
+	for _, child := range strings.Fields(string(children)) {
+		name, err := os.ReadFile("/proc/" + child + "/comm")
+		if err != nil || strings.TrimSpace(string(name)) != daemon {
+			continue
+		}
+		pid, err := strconv.Atoi(child)
+		return errors.Join(err, syscall.Kill(pid, signal))
+	}
+	return fmt.Errorf("node %s: no %s runs", n.Name, daemon)
+}
+
+// Reboot ends all of the node at once and starts it again: what is on its disk stays, what is in /run is
+// gone, but the journals of the host.
+func (n *Node) Reboot(ctx context.Context) error {
+	if err := n.stop(); err != nil {
+		return err
+	}
+	for _, top := range n.bed.record.Cgroups {
+		pods := filepath.Join(top, n.Name, "kubepods")
+		if err := removeCgroup(ctx, pods); err != nil {
+			return err
+		}
+	}
+	if err := n.start(); err != nil {
+		return err
+	}
+	return n.WaitReady(ctx)
+}
+
+// WaitReady waits until the kubelet says of the node that pods can run.
+func (n *Node) WaitReady(ctx context.Context) error {
+	return n.bed.until(ctx, "node "+n.Name+" is ready", func() error {
+		var node struct {
+			Status struct {
+				Conditions []struct {
+					Type, Status, Message string
+					LastHeartbeatTime     time.Time
+				}
+			}
+		}
+		if err := n.bed.get(ctx, "/api/v1/nodes/"+n.Name, &node); err != nil {
+			return err
+		}
+		for _, c := range node.Status.Conditions {
+			// Before a reboot it was ready too.
+			if c.Type == "Ready" && c.Status == "True" && !c.LastHeartbeatTime.Before(n.started) {
+				return nil
+			}
+		}
+		return fmt.Errorf("node %s is not ready: %+v", n.Name, node.Status.Conditions)
+	})
+}
+
+// loadOwn gives the node the image of the bed, as soon as containerd takes it.
+func (n *Node) loadOwn(ctx context.Context) error {
+	program := n.bed.options.Program
+	own := image.Image{Name: Image, Programs: []string{program},
+		Entrypoint: []string{"/" + filepath.Base(program), "report"}}
+	return n.bed.until(ctx, "containerd of "+n.Name+" takes an image", func() error { return n.load(ctx, own) })
+}
+
+// load gives the node an image.
+func (n *Node) load(ctx context.Context, i image.Image) error {
+	var archive strings.Builder
+	if err := image.Write(&archive, i); err != nil {
+		return err
+	}
+	cmd := n.Command(ctx, filepath.Join(n.bed.programs, "ctr"), "--namespace=k8s.io", "images", "import", "-")
+	cmd.Stdin = strings.NewReader(archive.String())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("node %s: image %s: %w: %s", n.Name, i.Name, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

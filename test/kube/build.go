@@ -1,0 +1,191 @@
+// Package kube builds a real Kubernetes for tests: the programs that the tool lines of its go.mod name, in
+// the versions that it pins.
+package kube
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+//go:embed go.mod
+var goMod []byte
+
+//go:embed go.sum
+var goSum []byte
+
+// step is one call of go build.
+type step struct {
+	name     string // what it builds, and below bin a folder if it ends with a slash
+	flags    []string
+	packages []string
+	cgo      bool
+}
+
+// steps are all of a build. What is cheap comes first: a program that is missing is told early.
+func steps() ([]step, error) {
+	version := regexp.MustCompile(`(?m)^\s*k8s.io/kubernetes (v(\d+)\.(\d+)\.\d+)`).FindSubmatch(goMod)
+	if version == nil {
+		return nil, errors.New("test/kube/go.mod: expected a line that requires k8s.io/kubernetes")
+	}
+	const x = "-X k8s.io/component-base/version."
+	plain := []string{"-ldflags", "-s -w"}
+	// Without these kubelet and kubectl call themselves v0.0.0-master.
+	stamped := []string{"-ldflags", fmt.Sprintf("-s -w %[1]sgitVersion=%s %[1]sgitMajor=%s %[1]sgitMinor=%s", x,
+		version[1], version[2], version[3])}
+	// The kubelet asks for the default seccomp profile of each sandbox, so runc must have libseccomp.
+	static := []string{"-tags", "seccomp netgo osusergo", "-ldflags", "-s -w -extldflags -static"}
+	below := func(prefix string, names ...string) (packages []string) {
+		for _, name := range names {
+			packages = append(packages, prefix+name)
+		}
+		return packages
+	}
+	return []step{
+		{"runc", static, []string{"github.com/opencontainers/runc"}, true},
+		{"cni/", plain, below("github.com/containernetworking/plugins/plugins/", "main/bridge", "main/loopback",
+			"ipam/host-local"), false},
+		{"etcd", plain, []string{"go.etcd.io/etcd/server/v3"}, false},
+		{"", plain, below("github.com/containerd/containerd/v2/cmd/", "containerd",
+			"containerd-shim-runc-v2", "ctr"), false},
+		{"", stamped, below("k8s.io/kubernetes/cmd/", "kube-apiserver", "kube-controller-manager", "kube-scheduler",
+			"kubelet", "kubectl"), false},
+	}, nil
+}
+
+// Programs returns the folder with the programs, or an error where they are not built.
+func Programs(ctx context.Context) (string, error) {
+	dir, err := programs(ctx)
+	if err != nil {
+		return "", err
+	}
+	if _, err = os.Stat(dir); err != nil {
+		return "", fmt.Errorf("%s: expected the programs of Kubernetes: make kube-bin", dir)
+	}
+	return dir, nil
+}
+
+// programs names the folder after all that the programs are made from.
+func programs(ctx context.Context) (string, error) {
+	cache, err := cache()
+	if err != nil {
+		return "", err
+	}
+	all, err := steps()
+	if err != nil {
+		return "", err
+	}
+	version, err := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOARCH").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env: %w", err)
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %v", goMod, goSum, version, all))
+	return filepath.Join(cache, fmt.Sprintf("%x", sum[:6])), nil
+}
+
+// cache is $ISOLANE_KUBE_CACHE, or isolane-kube in the user's cache.
+func cache() (string, error) {
+	if dir := os.Getenv("ISOLANE_KUBE_CACHE"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	return filepath.Join(dir, "isolane-kube"), err
+}
+
+// Build builds the programs where they are not there yet, and returns their folder. It needs the network
+// once, gcc, pkg-config and libseccomp-dev. Of the folders made before, the last one stays.
+func Build(ctx context.Context, log io.Writer) (string, error) {
+	dir, err := programs(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err = os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.Create(filepath.Join(filepath.Dir(dir), ".lock"))
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", fmt.Errorf("%s: %w", lock.Name(), err)
+	}
+	if _, err = os.Stat(dir); err == nil {
+		fmt.Fprintf(log, "%s is ready\n", dir)
+		return dir, nil
+	}
+	building := filepath.Join(filepath.Dir(dir), ".building")
+	if err = os.RemoveAll(building); err == nil { // what a build that was killed left
+		err = build(ctx, building, log)
+	}
+	if err == nil {
+		err = os.Rename(filepath.Join(building, "bin"), dir)
+	}
+	if err == nil {
+		err = errors.Join(os.RemoveAll(building), removeOld(dir))
+	}
+	return dir, err
+}
+
+// build builds all programs into the folder bin, in a module that has our go.mod and go.sum and no source.
+func build(ctx context.Context, dir string, log io.Writer) error {
+	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o755); err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{"go.mod": goMod, "go.sum": goSum} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	all, err := steps()
+	if err != nil {
+		return err
+	}
+	from := time.Now()
+	for _, s := range all {
+		args := append([]string{"build", "-trimpath", "-buildvcs=false", "-o", "bin/" + s.name}, s.flags...)
+		cmd := exec.CommandContext(ctx, "go", append(args, s.packages...)...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
+		if s.cgo {
+			cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			lines := strings.Split(string(bytes.TrimSpace(out)), "\n")
+			last := strings.Join(lines[max(0, len(lines)-5):], " | ")
+			return fmt.Errorf("go build %s: %w: %s", s.packages[0], err, last)
+		}
+		fmt.Fprintf(log, "%4.0f s  %s\n", time.Since(from).Seconds(), strings.Join(s.packages, " "))
+	}
+	return nil
+}
+
+// removeOld leaves of the folders beside dir only the newest.
+func removeOld(dir string) error {
+	others, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "[0-9a-f]*"))
+	var newest string
+	var made time.Time
+	for _, other := range others {
+		if info, err := os.Stat(other); err == nil && other != dir && info.ModTime().After(made) {
+			newest, made = other, info.ModTime()
+		}
+	}
+	for _, other := range others {
+		if other != dir && other != newest {
+			err = errors.Join(err, os.RemoveAll(other))
+		}
+	}
+	return err
+}

@@ -1,0 +1,59 @@
+package inside
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Enter becomes a program in the namespaces of the node whose first process is pid, all but its PID
+// namespace: the program has the node's files and network, and sees all processes and kernel threads, as a
+// daemon of the host does.
+func Enter(pid int, args []string) error {
+	runtime.LockOSThread() // the namespaces are this thread's, and exec makes it the only one
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	for _, n := range []struct {
+		name string
+		flag int
+	}{{"net", unix.CLONE_NEWNET}, {"uts", unix.CLONE_NEWUTS}, {"ipc", unix.CLONE_NEWIPC},
+		{"mnt", unix.CLONE_NEWNS}} {
+		if err := enter(fmt.Sprintf("/proc/%d/ns/%s", pid, n.name), n.flag); err != nil {
+			return err
+		}
+	}
+	// The node's /proc has the node's processes only. Another one over it is for this program alone.
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	m := &mounter{}
+	m.mount("", "/proc", "", unix.MS_PRIVATE, "")
+	m.mount("proc", "/proc", "proc", 0, "")
+	if m.err != nil {
+		return m.err
+	}
+	program, err := exec.LookPath(args[0])
+	if err != nil {
+		return err
+	}
+	if err = unix.Exec(program, args, os.Environ()); err != nil {
+		return fmt.Errorf("%s: %w", program, err)
+	}
+	return nil
+}
+
+func enter(file string, flag int) error {
+	ns, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	if err = unix.Setns(int(ns.Fd()), flag); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}

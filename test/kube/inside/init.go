@@ -1,0 +1,132 @@
+// Package inside is what runs in the namespaces of a node: its first process, and the way in for others.
+package inside
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config is what the first process of a node is told on its standard input.
+type Config struct {
+	Hostname string
+	// State is a folder of the host for what a node has on its disk, so that it stays when the node begins anew.
+	State string
+	// Topology has the folders cpu and node that are the node's /sys/devices/system; "" for those of the host.
+	Topology string
+	Env      []string
+	Daemons  []Daemon // in the order of their start
+}
+
+// Daemon is a program that is started again whenever it ends.
+type Daemon struct {
+	Args []string
+	Log  string // a file of the host
+	// Ready is a file that is there when the daemon serves: the next one waits for it. "" does not wait.
+	Ready string
+}
+
+// pause is how long after its end a daemon is started again, as systemd does for the kubelet and containerd.
+const pause = time.Second
+
+// Init is the first process of a node's PID namespace. It mounts what a node has of its own, and keeps the
+// daemons running until it is killed, and all others of the namespace with it.
+func Init(in io.Reader) error {
+	var c Config
+	if err := json.NewDecoder(in).Decode(&c); err != nil {
+		return fmt.Errorf("standard input: %w", err)
+	}
+	if os.Getpid() != 1 {
+		return errors.New("expected to be the first process of a PID namespace: kubebed up starts it")
+	}
+	if err := unix.Sethostname([]byte(c.Hostname)); err != nil {
+		return fmt.Errorf("hostname %s: %w", c.Hostname, err)
+	}
+	if err := c.mount(); err != nil {
+		return err
+	}
+	const forward = "/proc/sys/net/ipv4/ip_forward" // of the node's network namespace
+	if err := os.WriteFile(forward, []byte("1"), 0o644); err != nil {
+		return err
+	}
+	return c.supervise()
+}
+
+// supervise starts the daemons, and is the parent of all that lose theirs.
+func (c Config) supervise() error {
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, unix.SIGCHLD)
+	again, ready := make(chan int, len(c.Daemons)), time.NewTicker(20*time.Millisecond)
+	running := map[int]int{} // a daemon's number by its process
+	started := 0
+	start := func(i int) error {
+		pid, err := c.Daemons[i].start(c.Env)
+		running[pid] = i
+		return err
+	}
+	for {
+		if started < len(c.Daemons) && (started == 0 || c.Daemons[started-1].serves()) {
+			if err := start(started); err != nil {
+				return err
+			}
+			started++
+		}
+		if started == len(c.Daemons) {
+			ready.Stop()
+		}
+		select {
+		case <-ready.C:
+		case i := <-again:
+			if err := start(i); err != nil {
+				return err
+			}
+		case <-ended:
+			for _, pid := range reap() {
+				if i, ok := running[pid]; ok {
+					delete(running, pid)
+					time.AfterFunc(pause, func() { again <- i })
+				}
+			}
+		}
+	}
+}
+
+// reap returns the children that have ended.
+func reap() (pids []int) {
+	for {
+		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil || pid == 0:
+			return pids
+		default:
+			pids = append(pids, pid)
+		}
+	}
+}
+
+func (d Daemon) serves() bool {
+	_, err := os.Stat(d.Ready)
+	return d.Ready == "" || err == nil
+}
+
+// start starts the daemon and lets go of it: reap waits for all children.
+func (d Daemon) start(env []string) (int, error) {
+	log, err := os.OpenFile(d.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return 0, err
+	}
+	defer log.Close()
+	p, err := os.StartProcess(d.Args[0], d.Args, &os.ProcAttr{Env: env, Files: []*os.File{nil, log, log}})
+	if err != nil {
+		return 0, err
+	}
+	pid := p.Pid
+	return pid, p.Release()
+}

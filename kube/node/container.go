@@ -53,7 +53,7 @@ func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 	[]*api.ContainerUpdate, error,
 ) {
 	l, err := lanes.Look(r.Lanes)
-	if err != nil || len(l.Placement.Lanes) == 0 {
+	if err != nil {
 		return nil, err
 	}
 	var updates []*api.ContainerUpdate
@@ -74,7 +74,10 @@ func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 			updates = append(updates, u)
 		}
 	}
-	return updates, r.takeOff(ctx)
+	if err = r.takeOff(ctx); err == nil {
+		r.Log.InfoContext(ctx, "synchronized", "containers", len(containers))
+	}
+	return updates, err
 }
 
 // RunPodSandbox takes a new pod's cgroup off the lanes' CPUs: the runtime has no way to say where it begins.
@@ -189,11 +192,12 @@ func (r *runtime) laneOf(l *lanes.Lanes, pod *api.PodSandbox, c *api.Container) 
 		return p, false, fmt.Errorf("container %s: lanes %s: expected one", c.Name, strings.Join(names, ", "))
 	}
 	mine := slices.ContainsFunc(r.mine(), func(o *resourceapi.ResourceClaim) bool {
-		return string(o.UID) == ask.Claim(names[0]) && len(o.Status.ReservedFor) == 1 &&
-			string(o.Status.ReservedFor[0].UID) == pod.Uid
+		return string(o.UID) == ask.Claim(names[0]) && len(o.Status.ReservedFor) > 0 &&
+			string(o.Status.ReservedFor[0].UID) == pod.Uid // the first pod keeps the lane
 	})
 	if !mine {
-		return p, false, fmt.Errorf("container %s: lane %s: expected the claim of this pod alone", c.Name, names[0])
+		return p, false, fmt.Errorf("container %s: lane %s: expected the claim of this pod alone: a lane is "+
+			"one pod's", c.Name, names[0])
 	}
 	p, err = l.Lane(names[0])
 	return p, err == nil, err

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,8 +92,21 @@ func programs(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("go env: %w", err)
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %v", goMod, goSum, version, all))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %s %s %v", pins(), goSum, version, all))
 	return filepath.Join(cache, fmt.Sprintf("%x", sum[:6])), nil
+}
+
+// pins are the lines of go.mod that say what is built, without how they are grouped: a module that the tests
+// of this one use as well is built no otherwise.
+func pins() (lines []string) {
+	for line := range strings.Lines(string(goMod)) {
+		line, _, _ = strings.Cut(line, "//")
+		if f := strings.Fields(line); len(f) > 1 && f[1] != "(" {
+			lines = append(lines, strings.Join(f, " "))
+		}
+	}
+	slices.Sort(lines)
+	return lines
 }
 
 // cache is $ISOLANE_KUBE_CACHE, or isolane-kube in the user's cache.
@@ -178,7 +192,7 @@ func removeOld(dir string) error {
 	var newest string
 	var made time.Time
 	for _, other := range others {
-		if info, err := os.Stat(other); err == nil && other != dir && info.ModTime().After(made) {
+		if info, gone := os.Stat(other); gone == nil && other != dir && info.ModTime().After(made) {
 			newest, made = other, info.ModTime()
 		}
 	}

@@ -85,7 +85,7 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 		return nil, err
 	}
 	if err = b.start(ctx); err != nil {
-		return nil, errors.Join(err, b.Close())
+		return nil, errors.Join(fmt.Errorf("%w; logs are in %s", err, b.KeepLogs()), b.Close())
 	}
 	return b, nil
 }
@@ -215,6 +215,18 @@ func (b *Bed) Load(ctx context.Context, i image.Image) error {
 		}
 	}
 	return nil
+}
+
+// KeepLogs copies what the programs have said to a folder that stays, and returns its name.
+func (b *Bed) KeepLogs() string {
+	dir, err := os.MkdirTemp("", "kubebed-log-")
+	if err == nil {
+		err = os.CopyFS(dir, os.DirFS(b.logs()))
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return dir
 }
 
 // Close ends all of a bed, and leaves the host as it was before.

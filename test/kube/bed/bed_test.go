@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,6 +16,8 @@ import (
 
 	"isolane.dev/isolane/test/kube/bed"
 	"isolane.dev/isolane/test/kube/bed/bedtest"
+	"isolane.dev/isolane/test/kube/fold"
+	"isolane.dev/isolane/test/kube/topology"
 )
 
 // hostAsBefore compares the host when the test has ended with what it was.
@@ -151,6 +154,30 @@ func endure(t *testing.T, b *bed.Bed, n *bed.Node) {
 		t.Error("/run of the node is what it was before the reboot")
 	}
 	run(t, b, "after-reboot", n.Name)
+}
+
+// A node may be a machine that does not exist: its kubelet places pods on it.
+func TestTopology(t *testing.T) {
+	bedtest.Need(t)
+	dir := t.TempDir()
+	m := topology.Machine{NUMANodes: 2, CoresPerNode: 4, ThreadsPerCore: 2, MemoryPerNode: 8 << 30}
+	if err := topology.Write(dir, m); err != nil {
+		t.Fatal(err)
+	}
+	kubelet := map[string]any{"cpuManagerPolicy": "static", "reservedSystemCPUs": "0",
+		"topologyManagerPolicy": "single-numa-node"}
+	b := bedtest.Start(t, bed.Options{Nodes: []bed.NodeOptions{{Topology: dir, Kubelet: kubelet}}})
+	guaranteed := fmt.Sprintf(strings.Replace(pod, "}]", `, resources: {limits: {cpu: "8", memory: 64Mi}}}]`, 1), "p", "n0")
+	kubectl(t, b, guaranteed, "apply", "-f", "-")
+	kubectl(t, b, "", "wait", "--for=condition=Ready", "pod/p", "--timeout=60s")
+	asked, err := b.Nodes[0].Asked()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// CPU 0 is reserved, so that only the second node has eight.
+	if want := "4-7,12-15"; !slices.ContainsFunc(asked, func(r fold.Request) bool { return r.CPUs == want }) {
+		t.Errorf("asked for %+v, expected a container with CPUs %s", asked, want)
+	}
 }
 
 // A bed whose process was killed leaves cgroups and files, which the next one or down clears.

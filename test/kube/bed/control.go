@@ -120,7 +120,7 @@ func (b *Bed) until(ctx context.Context, what string, try func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting until %s: %w: %w; the programs' logs are in %s", what, ctx.Err(), err, b.logs())
+			return fmt.Errorf("waiting until %s: %w: %w", what, ctx.Err(), err)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/test/kube/fold"
 	"isolane.dev/isolane/test/kube/image"
 	"isolane.dev/isolane/test/kube/inside"
 )
@@ -28,8 +29,8 @@ const journals = inside.Journals
 type NodeOptions struct {
 	// Kubelet has fields of a KubeletConfiguration that replace those of the bed.
 	Kubelet map[string]any
-	// Topology is a folder with cpu and node, which the node has as /sys/devices/system: a machine that is made
-	// up.
+	// Topology is a folder of package topology: a made-up machine, which the node takes for its own. Containers
+	// get CPUs that exist; Node.Asked has those that they were to get.
 	Topology string
 }
 
@@ -88,10 +89,14 @@ func (n *Node) configure() error {
 	if err != nil {
 		return err
 	}
+	runc, err := n.runc()
+	if err != nil {
+		return err
+	}
 	for name, content := range map[string][]byte{
 		"var/lib/kubelet/config.json":    kubelet,
 		"etc/cni/net.d/10-bed.conflist":  network,
-		"etc/containerd/config.toml":     []byte(containerd(n.bed.programs)),
+		"etc/containerd/config.toml":     []byte(containerd(n.bed.programs, runc)),
 		"var/lib/kubelet/README.kubebed": []byte("A node of a test bed: kubebed down removes it.\n"),
 	} {
 		file := filepath.Join(n.State, "disk", name)
@@ -147,7 +152,7 @@ func (n *Node) cni() map[string]any {
 const socket = "/run/containerd/containerd.sock"
 
 // containerd is its configuration, with NRI and CDI in their usual places.
-func containerd(programs string) string {
+func containerd(programs, runc string) string {
 	return fmt.Sprintf(`version = 3
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = 'overlayfs'
@@ -159,14 +164,37 @@ func containerd(programs string) string {
   [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
     runtime_type = 'io.containerd.runc.v2'
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-      BinaryName = '%[1]s/runc'
+      BinaryName = '%[3]s'
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ['%[1]s/cni']
     conf_dir = '/etc/cni/net.d'
 [plugins.'io.containerd.nri.v1.nri']
   disable = false
   socket_path = '/var/run/nri/nri.sock'
-`, programs, Image)
+`, programs, Image, runc)
+}
+
+// runc is what containerd starts containers with.
+func (n *Node) runc() (string, error) {
+	real := filepath.Join(n.bed.programs, "runc")
+	if n.options.Topology == "" {
+		return real, nil
+	}
+	front := filepath.Join(n.State, fold.Runc)
+	return front, errors.Join(os.MkdirAll(n.State, 0o755), os.Symlink(n.bed.options.Program, front),
+		os.Symlink(real, filepath.Join(n.State, fold.Real)))
+}
+
+// Asked returns the CPUs and memory nodes that containers of a node with a made-up topology were to get, in
+// the order of the requests.
+func (n *Node) Asked() (requests []fold.Request, err error) {
+	data, err := os.ReadFile(filepath.Join(n.State, fold.Asked))
+	for line := range strings.Lines(string(data)) {
+		var r fold.Request
+		err = errors.Join(err, json.Unmarshal([]byte(line), &r))
+		requests = append(requests, r)
+	}
+	return requests, err
 }
 
 // start starts the node's first process, and tells it the rest when it has a network.

@@ -60,7 +60,7 @@ func (p processID) signal(signal unix.Signal) (bool, error) {
 		return false, fmt.Errorf("process %d: %w", p.PID, err)
 	}
 	defer unix.Close(fd)
-	if now, err := identify(p.Name, p.PID); err != nil || now != p {
+	if now, gone := identify(p.Name, p.PID); gone != nil || now != p {
 		return false, nil // it has ended
 	}
 	if err = unix.PidfdSendSignal(fd, signal, nil, 0); errors.Is(err, unix.ESRCH) {

@@ -1,6 +1,7 @@
 package inside
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -66,10 +67,30 @@ func (m *mounter) copied(name, copied string) {
 	m.bind(copied, name)
 }
 
+// unmountBelow lets go of mounts that another one is about to hide: network namespaces of the host would stay
+// as long as the node.
+func (m *mounter) unmountBelow(prefix string) {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if m.err == nil {
+		m.err = err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if target := strings.Fields(line)[1]; strings.HasPrefix(target, prefix) && m.err == nil {
+			// One below another went with it.
+			err = unix.Unmount(target, unix.MNT_DETACH)
+			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+				m.err = fmt.Errorf("umount %s: %w", target, err)
+			}
+		}
+	}
+}
+
 // mount makes the node's view: the host's files, with a /run, /proc, /etc and /var of its own.
 func (c Config) mount() error {
 	m := &mounter{}
-	m.mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") // nothing of this reaches the host
+	// Nothing of this reaches the host, and what the host unmounts is gone here too.
+	m.mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, "")
+	m.unmountBelow("/run/")
 	m.mount("proc", "/proc", "proc", 0, "")
 	memory := filepath.Join(c.State, "memory")
 	m.mkdir(memory)

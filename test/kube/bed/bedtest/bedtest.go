@@ -36,7 +36,7 @@ func Start(tb testing.TB, o bed.Options) *bed.Bed {
 	}
 	tb.Cleanup(func() {
 		if tb.Failed() {
-			keep(tb, filepath.Join(b.Dir, "log"))
+			tb.Log("the logs of the bed are in ", b.KeepLogs())
 		}
 		if err := b.Close(); err != nil {
 			tb.Error(err)
@@ -56,14 +56,4 @@ func Program(tb testing.TB) string {
 		tb.Fatalf("go build kubebed: %v: %s", err, out)
 	}
 	return program
-}
-
-// keep copies a folder of logs out of a bed that is about to end.
-func keep(tb testing.TB, logs string) {
-	tb.Helper()
-	dir, err := os.MkdirTemp("", "kubebed-log-")
-	if err == nil {
-		err = os.CopyFS(dir, os.DirFS(logs))
-	}
-	tb.Log("the logs of the bed: ", dir, " ", err)
 }

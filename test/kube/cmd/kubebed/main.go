@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -16,9 +17,14 @@ import (
 
 	"isolane.dev/isolane/test/kube"
 	"isolane.dev/isolane/test/kube/bed"
+	"isolane.dev/isolane/test/kube/fold"
 )
 
 func main() {
+	if filepath.Base(os.Args[0]) == fold.Runc {
+		fmt.Fprintln(os.Stderr, fold.Run(os.Args)) // it comes back only with an error
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := command().ExecuteContext(ctx)
 	stop()

@@ -91,7 +91,7 @@ func imports() map[string][]string {
 		// The module of the node's part for Kubernetes. What it says and reads is pure.
 		"kube/offer": {"host", "plan", "plan/solver", "quantity"},
 		"kube/ask":   {"host", "kube/offer", "lane", "plan", "plan/solver", "quantity"},
-		"kube/node": {"cpuset", "enforce", "host", "kube/ask", "kube/offer", "lane", "lanes", "plan",
+		"kube/node": {"cpuset", "enforce", "host", "journal", "kube/ask", "kube/offer", "lane", "lanes", "plan",
 			"plan/solver"},
 		"kube/cmd/isolane-kube":      {"*"},
 		"kube/cmd/isolane-kube-hook": {"cpuset"},

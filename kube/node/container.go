@@ -62,12 +62,12 @@ func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 		if at < 0 || !runs(c) {
 			continue
 		}
-		placed, has, err := r.laneOf(l, pods[at], c)
-		if err == nil && has {
-			err = r.attach(ctx, placed, c)
+		placed, has, cerr := r.laneOf(l, pods[at], c)
+		if cerr == nil && has {
+			cerr = r.attach(ctx, placed, c)
 		}
-		if err != nil {
-			r.Log.WarnContext(ctx, "container", "pod", podName(pods[at]), "name", c.Name, "err", err)
+		if cerr != nil {
+			r.Log.WarnContext(ctx, "container", "pod", podName(pods[at]), "name", c.Name, "err", cerr)
 		}
 		if u := r.update(l, placed, has, c); u != nil {
 			u.SetIgnoreFailure()

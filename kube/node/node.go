@@ -27,6 +27,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/lanes"
 )
@@ -89,7 +90,7 @@ func Run(ctx context.Context, c Config) error {
 	plugins := filepath.Join(n.Kubelet, "plugins", offer.Driver)
 	n.kubelet, err = kubeletplugin.Start(ctx, n, kubeletplugin.DriverName(offer.Driver),
 		kubeletplugin.NodeName(n.Name), kubeletplugin.KubeClient(n.Client),
-		kubeletplugin.PluginDataDirectoryPath(plugins),
+		kubeletplugin.PluginDataDirectoryPath(plugins), kubeletplugin.HealthService(false),
 		kubeletplugin.RegistrarDirectoryPath(filepath.Join(n.Kubelet, "plugins_registry")))
 	if err != nil {
 		return err
@@ -115,7 +116,11 @@ func (n *Node) kick() {
 
 // recover ends what a kill of this program has left half done.
 func (n *Node) recover(ctx context.Context) error {
-	r, err := lanes.Recover(ctx, n.Lanes, false)
+	o := n.Lanes
+	o.Wait = func(h journal.Holder) { n.Log.InfoContext(ctx, "waiting for another program", "holder", h.String()) }
+	patient, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	r, err := lanes.Recover(patient, o, false)
 	if len(r.PutBack)+len(r.Undone) > 0 {
 		n.Log.InfoContext(ctx, "recovered", "putBack", len(r.PutBack), "undone", len(r.Undone))
 	}

@@ -161,9 +161,9 @@ func (n *Node) release(ctx context.Context, uid string) error {
 	}
 	defer l.Close()
 	if names := lanesOf(l, uid); len(names) > 0 {
-		released, err := l.Release(ctx, names...)
-		if err != nil {
-			return err
+		released, rerr := l.Release(ctx, names...)
+		if rerr != nil {
+			return rerr
 		}
 		n.Log.InfoContext(ctx, "released", "lanes", names, "takenBack", released.TakenBack,
 			"left", len(released.Left))

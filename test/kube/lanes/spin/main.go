@@ -1,5 +1,5 @@
-// Command spin is what pods of tests run: it prints what its environment says of a lane, and keeps so many threads
-// busy until it is ended.
+// Command spin is what pods of tests run: it prints what its environment says of a lane, and keeps so many
+// threads busy until it is ended.
 package main
 
 import (

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// hierarchies are the mount points of the cgroup hierarchies that containers are in: those of v1, or that of
-// v2.
+// hierarchies are the mount points of the cgroup hierarchies. Beside v1 containers are in that of v2 too, which
+// then has no controllers.
 func hierarchies() (v1, v2 []string, err error) {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	for line := range strings.Lines(string(mounts)) {
@@ -58,9 +58,6 @@ func makeCgroup(bed string, nodes []string) ([]string, error) {
 	}
 	var made []string
 	for _, mount := range append(v1, v2...) {
-		if len(v1) > 0 && len(v2) > 0 && mount == v2[0] {
-			continue // beside v1 no container is in it
-		}
 		top := filepath.Join(mount, bed)
 		made = append(made, top)
 		dirs := []string{top}

@@ -42,6 +42,7 @@ func (b *Bed) startControl() error {
 func (b *Bed) startControllers() error {
 	pki := func(name string) string { return filepath.Join(b.file("pki"), name) }
 	err := b.run("kube-controller-manager", "--kubeconfig="+b.file("controller-manager.kubeconfig"),
+		"--kube-api-qps=200", "--kube-api-burst=400", // by default it waits 5 s for the accounts of its parts
 		"--leader-elect=false", "--service-account-private-key-file="+pki("sa.key"),
 		"--root-ca-file="+pki("ca.crt"), "--use-service-account-credentials",
 		"--cluster-signing-cert-file="+pki("ca.crt"), "--cluster-signing-key-file="+pki("ca.key"),

@@ -251,11 +251,18 @@ func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.C
 // Signal sends a signal to a daemon of the node, kubelet or containerd; one that ends is started again a
 // second later.
 func (n *Node) Signal(daemon string, signal syscall.Signal) error {
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", n.PID()))
+	var children string
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", n.PID())) // any of them may be the parent
+	for _, thread := range threads {
+		data, gone := os.ReadFile(thread)
+		if gone == nil {
+			children += string(data)
+		}
+	}
 	if err != nil {
 		return err
 	}
-	for _, child := range strings.Fields(string(children)) {
+	for _, child := range strings.Fields(children) {
 		name, err := os.ReadFile("/proc/" + child + "/comm")
 		if err != nil || strings.TrimSpace(string(name)) != daemon {
 			continue

@@ -200,7 +200,12 @@ func Status(c *resourceapi.ResourceClaim, pool string, p plan.Placement, err err
 		placed := metav1.Condition{Type: offer.Placed, Status: metav1.ConditionTrue, Reason: offer.Placed,
 			LastTransitionTime: now}
 		if err != nil {
-			placed.Status, placed.Reason, placed.Message = metav1.ConditionFalse, offer.Refused, err.Error()
+			placed.Status, placed.Reason = metav1.ConditionFalse, offer.Refused
+			// The claim is named beside the condition, the lane in the data.
+			placed.Message = err.Error()
+			if r, is := errors.AsType[*plan.Refusal](err); is {
+				placed.Message = strings.TrimPrefix(placed.Message, "lane "+r.Lane+" refused: ")
+			}
 			failed := placed
 			failed.Type, failed.Status = offer.Refused, metav1.ConditionTrue
 			meta.SetStatusCondition(&s.Conditions, failed)

@@ -44,8 +44,8 @@ func waiting(name, device string, cpus resource.Quantity) (*corev1.Pod, *resourc
 	return p, c
 }
 
-// Of two pods that want the same CPUs the first one gets them, though its lane is in force nowhere yet: what is
-// promised stands in its claim alone, and a node part that was started again reads it there.
+// Of two pods that want the same CPUs the first one gets them, though its lane is in force nowhere yet: what
+// is promised stands in its claim alone, and a node part that was started again reads it there.
 func TestAnswer(t *testing.T) {
 	hosttest.Need(t, hosttest.CPUs(2))
 	h, err := host.Read(host.Live())

@@ -51,7 +51,8 @@ func TestNotOffered(t *testing.T) {
 	}
 }
 
-// The file of a claim is written as a whole, and only one: what the runtime reads beside it would be a second owner.
+// The file of a claim is written as a whole, and only one: what the runtime reads beside it would be a second
+// owner.
 func TestCDI(t *testing.T) {
 	n := &Node{Config: Config{CDI: filepath.Join(t.TempDir(), "cdi"), Kubelet: "/kubelet"}}
 	for range 2 {

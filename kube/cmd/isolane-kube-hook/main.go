@@ -19,7 +19,21 @@ func main() {
 	}
 	if err := inside(os.Args[1], os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, "isolane-kube-hook:", err)
+		tell(err)
 		os.Exit(1)
+	}
+}
+
+// tell writes where the kubelet looks for the last words of a container (terminationMessagePath), because
+// runc tells nobody what a hook of the container has said.
+func tell(said error) {
+	f, err := os.OpenFile("/dev/termination-log", os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return // the pod has another path
+	}
+	fmt.Fprintln(f, said)
+	if err = f.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, "isolane-kube-hook:", err)
 	}
 }
 

@@ -55,8 +55,10 @@ func start(t *testing.T, o bed.Options) *cluster {
 		if t.Failed() {
 			t.Logf("isolane-kube:\n%s", c.said())
 		}
-		if out, err := exec.Command(c.programs+"/isolane", "recover").CombinedOutput(); err != nil {
-			t.Errorf("isolane recover: %v: %s", err, out)
+		if err := c.noLanes(); err != nil {
+			t.Error(err)
+			out, err := exec.Command(c.programs+"/isolane", "release", "--all").CombinedOutput()
+			t.Logf("isolane release --all: %v: %s", err, out)
 		}
 	})
 	if err := c.Load(t.Context(), image.Image{Name: "kubebed.test/spin:1", Programs: []string{c.programs + "/spin"},

@@ -88,7 +88,7 @@ func TestRefused(t *testing.T) {
 	c := start(t, bed.Options{})
 	c.run(t)
 	c.lane(t, "efficient", `{cpus: {kind: efficiency}}`, "1")
-	c.says(t, "efficient", "Refused", "no efficiency CPUs")
+	c.says(t, "efficient", "reason=Refused", "spec.cpus.kind: efficiency; cheapest change: spec.preferred: {kind: 1}")
 	c.delete(t, "efficient")
 	c.apply(t, "little", "{}", `claims: [{name: lane}], requests: {cpu: 500m}`, "1")
 	c.says(t, "little", "resources.requests.cpu: expected 1 or more, the CPUs that the lane owns")

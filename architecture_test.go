@@ -150,7 +150,7 @@ host/task              300       20
 journal                950       20  what is made anew goes first; what a killed change was to replace
 kube/ask               600       10  pods get lanes: a claim as lanes, the answer as its status
 kube/cmd/isolane-kube    150        0  pods get lanes
-kube/cmd/isolane-kube-hook    50        0  pods get lanes: fail-closed
+kube/cmd/isolane-kube-hook   100        0  pods get lanes: fail-closed
 kube/node             1100        5  pods get lanes: the driver of a node, and the plugin of its container runtime
 kube/offer             250       15  pods get lanes: what a node offers
 knob                  1750       35  cgroups of pods that were made while lanes were in force

@@ -2,6 +2,7 @@ package ask_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -296,6 +297,27 @@ func TestNames(t *testing.T) {
 	for name, want := range map[string]string{ask.Name(uid, 0): uid, ask.Name(uid, 12): uid, "edge": "", "kube-": "", "kube-x": ""} {
 		if got := ask.Claim(name); got != want {
 			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// A pod on a machine of 256 CPUs with 60 lanes.
+func BenchmarkSolve(b *testing.B) {
+	h := hosttest.Machine{Packages: 2, CoresPerPackage: 64, ThreadsPerCore: 2, NodesPerPackage: 4, CoresPerL3: 8}.Host(b)
+	placed := plan.Placement{}
+	for i := range 60 {
+		r := request{device: fmt.Sprint("numa", i%8), capacity: map[string]string{"cpus": "2"}}
+		c := r.claim()
+		c.UID = types.UID(fmt.Sprint("other-", i))
+		var err error
+		if placed, err = ask.Solve(h, placed, "n0", pod("8"), []*resourceapi.ResourceClaim{c}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	r := request{device: "numa3", capacity: map[string]string{"cpus": "3"}, parameters: spec(`{"cpus":{"smt":"isolate","l3":"one"}}`)}
+	for b.Loop() {
+		if _, err := ask.Solve(h, placed, "n0", pod("8"), []*resourceapi.ResourceClaim{r.claim()}); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

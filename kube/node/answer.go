@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -16,8 +17,9 @@ import (
 	"isolane.dev/isolane/kube/offer"
 )
 
-// answer solves what each pod asks for that waits for it, and writes into its claims what came of it.
-func (n *Node) answer(ctx context.Context) error {
+// answer solves what each pod asks for that waits for it, and writes into its claims what came of it. Where nothing
+// is offered all are refused, by the reason for that.
+func (n *Node) answer(ctx context.Context, why string) error {
 	var failed error
 	asked := map[types.UID]bool{}
 	for _, c := range n.mine() {
@@ -34,7 +36,7 @@ func (n *Node) answer(ctx context.Context) error {
 		case apierrors.IsNotFound(err) || err == nil && pod.UID != by.UID:
 			continue // it has gone meanwhile, and its claim goes too
 		case err == nil:
-			err = n.answerPod(ctx, pod)
+			err = n.answerPod(ctx, pod, why)
 		}
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("pod %s/%s: %w", c.Namespace, by.Name, err))
@@ -66,7 +68,8 @@ func answered(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocatio
 
 // answerPod answers all claims of a pod at once. While one of them has no devices yet it waits for the next
 // look.
-func (n *Node) answerPod(ctx context.Context, pod *corev1.Pod) error {
+func (n *Node) answerPod(ctx context.Context, pod *corev1.Pod, why string) error {
+	began := time.Now()
 	var claims []*resourceapi.ResourceClaim
 	for _, name := range claimsOf(pod) {
 		o, is, err := n.claims.GetByKey(pod.Namespace + "/" + name)
@@ -83,6 +86,9 @@ func (n *Node) answerPod(ctx context.Context, pod *corev1.Pod) error {
 		return err
 	}
 	p, refused := ask.Solve(a.host, a.placed, n.Name, pod, claims)
+	if why != "" {
+		refused = errors.New(why)
+	}
 	for _, c := range claims {
 		next := c.DeepCopy()
 		if next.Status.Devices, err = ask.Status(c, n.Name, p, refused, metav1.Now()); err != nil {
@@ -97,7 +103,8 @@ func (n *Node) answerPod(ctx context.Context, pod *corev1.Pod) error {
 			return err
 		}
 		n.claims.Mutation(done)
-		n.Log.InfoContext(ctx, "answered", "pod", pod.Namespace+"/"+pod.Name, "claim", c.Name, "refused", refused)
+		n.Log.InfoContext(ctx, "answered", "pod", pod.Namespace+"/"+pod.Name, "claim", c.Name,
+			"milliseconds", time.Since(began).Milliseconds(), "refused", refused)
 	}
 	return nil
 }

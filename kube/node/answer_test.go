@@ -87,7 +87,7 @@ func TestAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err = start(client).answer(t.Context()); err != nil {
+	if err = start(client).answer(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	placed, err := ask.Answered(status("first"), "n0")
@@ -102,12 +102,23 @@ func TestAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err = start(client).answer(t.Context()); err != nil {
+	if err = start(client).answer(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	s := status("second").Status.Devices
 	if len(s) != 1 || !meta.IsStatusConditionTrue(s[0].Conditions, offer.Refused) ||
 		!strings.Contains(string(s[0].Data.Raw), `"blocking":[`) {
 		t.Errorf("%+v", s)
+	}
+	// It offers nothing any more: whoever still waits hears why.
+	if err = known.Update(second); err != nil {
+		t.Fatal(err)
+	}
+	if err = start(client).answer(t.Context(), "the kubelet is static"); err != nil {
+		t.Fatal(err)
+	}
+	if c := meta.FindStatusCondition(status("second").Status.Devices[0].Conditions, offer.Refused); c == nil ||
+		c.Message != "the kubelet is static" {
+		t.Errorf("%+v", c)
 	}
 }

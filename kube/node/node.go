@@ -117,7 +117,9 @@ func (n *Node) kick() {
 // recover ends what a kill of this program has left half done.
 func (n *Node) recover(ctx context.Context) error {
 	o := n.Lanes
-	o.Wait = func(h journal.Holder) { n.Log.InfoContext(ctx, "waiting for another program", "holder", h.String()) }
+	o.Wait = func(h journal.Holder) {
+		n.Log.InfoContext(ctx, "waiting for another program", "holder", h.String())
+	}
 	patient, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	r, err := lanes.Recover(patient, o, false)
@@ -159,11 +161,7 @@ func (n *Node) watch(ctx context.Context) {
 // left.
 func (n *Node) look(ctx context.Context) error {
 	why := n.notOffered()
-	err := n.releaseOrphans(ctx)
-	if why == "" {
-		err = errors.Join(err, n.answer(ctx))
-	}
-	return errors.Join(err, n.publish(ctx, why))
+	return errors.Join(n.releaseOrphans(ctx), n.answer(ctx, why), n.publish(ctx, why))
 }
 
 // publish offers what is free, or nothing where there is a reason for that.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +38,7 @@ func (n *Node) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.
 }
 
 func (n *Node) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
+	began := time.Now()
 	n.change.Lock()
 	defer n.change.Unlock()
 	if why := n.notOffered(); why != "" {
@@ -69,7 +71,7 @@ func (n *Node) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]kub
 		n.Log.WarnContext(ctx, "prepare", "claim", c.Namespace+"/"+c.Name, "warning", w)
 	}
 	n.Log.InfoContext(ctx, "in force", "claim", c.Namespace+"/"+c.Name, "settings", applied.Settings,
-		"refused", len(applied.Refused))
+		"refused", len(applied.Refused), "milliseconds", time.Since(began).Milliseconds())
 	return n.describe(l, c)
 }
 

@@ -77,12 +77,12 @@ func NUMANode(device string) (int, error) {
 // So housekeeping, CPUs that are offline, lanes of the host, siblings kept idle and CPUs between others that
 // no lane can have are not offered. The error is a *plan.Mismatch.
 func (n Node) Devices() ([]resourceapi.Device, error) {
-	room, err := solver.Free(n.Host, n.Placed)
+	nodes, err := solver.FreeNodes(n.Host, n.Placed)
 	if err != nil {
 		return nil, err
 	}
 	var devices []resourceapi.Device
-	for _, at := range room.Nodes {
+	for _, at := range nodes {
 		d := resourceapi.Device{Name: DeviceName(at.Node), AllowMultipleAllocations: new(true),
 			Attributes: n.attributes(at), Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{}}
 		if n.Answers {

@@ -158,10 +158,17 @@ func (c *cluster) said() string {
 // kill ends the node part at once.
 func (c *cluster) kill(t *testing.T) {
 	t.Helper()
-	if err := c.part.Process.Kill(); err != nil {
+	memory, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.part.Process.Pid))
+	if err == nil {
+		err = c.part.Process.Kill()
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	_ = c.part.Wait()
+	_ = c.part.Wait() // killed
+	used := c.part.ProcessState
+	t.Logf("isolane-kube has used %v of CPU time, and at most %s", used.UserTime()+used.SystemTime(),
+		regexp.MustCompile(`VmHWM:.*`).Find(memory))
 	t.Logf("isolane-kube has said:\n%s", c.said())
 	c.part = nil
 }
@@ -179,11 +186,14 @@ spec:
 
 const podTemplate = `apiVersion: v1
 kind: Pod
-metadata: {name: %[1]s}
+metadata:
+  name: %[1]s
+  annotations: {cdi.k8s.io/forged: isolane.dev/lane=forged}
 spec:
   terminationGracePeriodSeconds: 1
   %[2]s
-  containers: [{name: main, image: "kubebed.test/spin:1", imagePullPolicy: Never, args: ["%[4]s"], resources: {%[3]s}}]
+  containers: [{name: main, image: "kubebed.test/spin:1", imagePullPolicy: Never, args: ["%[4]s"], resources: {%[3]s},
+    env: [{name: ISOLANE_CPUS, value: forged}]}]
 `
 
 // lane applies a pod with a lane of one CPU; spec is that of its parameters, "" has a role.
@@ -210,7 +220,14 @@ func (c *cluster) spin(t *testing.T, name, resources, threads string) {
 
 func (c *cluster) ready(t *testing.T, pod string) {
 	t.Helper()
-	if _, err := c.tryKubectl(t, "", "wait", "--for=condition=Ready", "pod/"+pod, "--timeout=55s"); err != nil {
+	c.readyWithin(t, pod, time.Minute)
+}
+
+func (c *cluster) readyWithin(t *testing.T, pod string, limit time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Ready", "pod/"+pod, "--timeout=10m"); err != nil {
 		events, _ := c.tryKubectl(t, "", "describe", "pod", pod)
 		t.Fatal(err, events)
 	}

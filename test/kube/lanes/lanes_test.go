@@ -28,7 +28,9 @@ func TestLane(t *testing.T) {
 		t.Errorf("the environment of the lane's container:\n%s", log)
 	}
 	c.apart(t, cpus, "edge", "noisy", "beside")
-	if claim := c.kubectl(t, "", "describe", "resourceclaim"); !strings.Contains(claim, "CPUs "+cpus+", memory of NUMA node 0") {
+	claim := c.kubectl(t, "", "describe", "resourceclaim")
+	t.Logf("kubectl get pods:\n%s\nkubectl describe resourceclaim:\n%s", c.kubectl(t, "", "get", "pods"), claim)
+	if !strings.Contains(claim, "CPUs "+cpus+", memory of NUMA node 0") {
 		t.Errorf("kubectl describe resourceclaim:\n%s", claim)
 	}
 
@@ -52,6 +54,15 @@ func TestLane(t *testing.T) {
 		c.kill(t)
 		c.apart(t, cpus, "edge", "noisy", "beside")
 		c.run(t)
+		c.apart(t, cpus, "edge", "noisy", "beside")
+	})
+	t.Run("restarted kubelet", func(t *testing.T) {
+		if err := c.node.Signal("kubelet", syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.node.WaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		c.apart(t, cpus, "edge", "noisy", "beside")
 	})
 	t.Run("restarted container runtime", func(t *testing.T) {
@@ -109,12 +120,13 @@ func TestRefused(t *testing.T) {
 func TestKilled(t *testing.T) {
 	c := start(t, bed.Options{})
 	c.run(t)
-	for _, after := range []time.Duration{100, 300, 600, 1000, 2000, 4000, 5000, 5300, 5600, 6000} {
+	for _, after := range []time.Duration{100, 300, 1000, 4000, 5000, 5300, 5600, 6000} {
+		t.Logf("killed %d ms after the pod was applied, and %d ms after it was deleted", after, after/10)
 		c.lane(t, "edge", "", "2")
 		time.Sleep(after * time.Millisecond)
 		c.kill(t)
 		c.run(t)
-		c.ready(t, "edge")
+		c.readyWithin(t, "edge", 3*time.Minute) // the kubelet asks again after one to one and a half
 		c.apart(t, c.cpusOf(t, "edge"), "edge")
 		deleted := make(chan struct{})
 		go func() {

@@ -15,6 +15,10 @@ SHELL = bash
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=auto -o bin/isolane ./cmd/isolane
 
+# The part of a Kubernetes node, and the hook of its containers: docs/kubernetes.md.
+kube:
+	CGO_ENABLED=0 $(GO) -C kube build -trimpath -buildvcs=auto -ldflags '-s -w' -o ../bin/ ./cmd/...
+
 prove: tools build
 	bin/isolane prove edge --quick
 
@@ -123,4 +127,4 @@ golden:
 	$(GO) test . -update
 	$(GO) -C lab test . -run TestArgs -update
 
-.PHONY: build prove lab test-lab test-workloads kube-bin test-kube test packages test-packages tools test-tools lint fuzz bench generate golden
+.PHONY: build kube prove lab test-lab test-workloads kube-bin test-kube test packages test-packages tools test-tools lint fuzz bench generate golden

@@ -116,31 +116,6 @@ func TestRefused(t *testing.T) {
 	c.until(t, "the lane is released", c.noLanes)
 }
 
-// The node part is killed at each step of a pod's life, and nothing is lost or left.
-func TestKilled(t *testing.T) {
-	c := start(t, bed.Options{})
-	c.run(t)
-	for _, after := range []time.Duration{100, 300, 1000, 4000, 5000, 5300, 5600, 6000} {
-		t.Logf("killed %d ms after the pod was applied, and %d ms after it was deleted", after, after/10)
-		c.lane(t, "edge", "", "2")
-		time.Sleep(after * time.Millisecond)
-		c.kill(t)
-		c.run(t)
-		c.readyWithin(t, "edge", 3*time.Minute) // the kubelet asks again after one to one and a half
-		c.apart(t, c.cpusOf(t, "edge"), "edge")
-		deleted := make(chan struct{})
-		go func() {
-			defer close(deleted)
-			c.delete(t, "edge")
-		}()
-		time.Sleep(after * time.Millisecond / 10)
-		c.kill(t)
-		c.run(t)
-		<-deleted
-		c.until(t, "the lane is released", c.noLanes)
-	}
-}
-
 // A container whose node part is away does not begin outside of its lane.
 func TestAway(t *testing.T) {
 	c := start(t, bed.Options{})
@@ -176,5 +151,30 @@ func TestStaticKubelet(t *testing.T) {
 	slices := c.kubectl(t, "", "get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices}")
 	if strings.Contains(slices, "numa") {
 		t.Error(slices)
+	}
+}
+
+// The node part is killed at each step of a pod's life, and nothing is lost or left.
+func TestKilled(t *testing.T) {
+	c := start(t, bed.Options{})
+	c.run(t)
+	for _, after := range []time.Duration{100, 4000, 5200, 5500, 5800, 6200} {
+		t.Logf("killed %d ms after the pod was applied, and %d ms after it was deleted", after, after/10)
+		c.lane(t, "edge", "", "2")
+		time.Sleep(after * time.Millisecond)
+		c.kill(t)
+		c.run(t)
+		c.readyWithin(t, "edge", 3*time.Minute) // the kubelet asks again after one to one and a half
+		c.apart(t, c.cpusOf(t, "edge"), "edge")
+		deleted := make(chan struct{})
+		go func() {
+			defer close(deleted)
+			c.delete(t, "edge")
+		}()
+		time.Sleep(after * time.Millisecond / 10)
+		c.kill(t)
+		c.run(t)
+		<-deleted
+		c.until(t, "the lane is released", c.noLanes)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"isolane.dev/isolane/kube/offer"
 )
 
-// answer solves what each pod asks for that waits for it, and writes into its claims what came of it. Where nothing
-// is offered all are refused, by the reason for that.
+// answer solves what each pod asks for that waits for it, and writes into its claims what came of it. Where
+// nothing is offered all are refused, by the reason for that.
 func (n *Node) answer(ctx context.Context, why string) error {
 	var failed error
 	asked := map[types.UID]bool{}

@@ -81,35 +81,51 @@ func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 }
 
 // RunPodSandbox takes a new pod's cgroup off the lanes' CPUs: the runtime has no way to say where it begins.
-func (r *runtime) RunPodSandbox(ctx context.Context, _ *api.PodSandbox) error { return r.takeOff(ctx) }
+func (r *runtime) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	if err := r.takeOff(ctx); err != nil { // no fault of this pod
+		r.Log.WarnContext(ctx, "lanes' CPUs", "pod", podName(pod), "err", err)
+	}
+	return nil
+}
 
 // CreateContainer keeps a container off the lanes' CPUs, where the kernel does not do it. Also one that gets
 // a lane: its CPUs come when its cgroup is there.
-func (r *runtime) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container) (
+func (r *runtime) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) (
 	*api.ContainerAdjustment, []*api.ContainerUpdate, error,
 ) {
+	a, err := r.adjust(pod, c)
+	if err != nil && len(named(c)) == 0 { // a node whose lanes cannot be read starts its other containers
+		r.Log.WarnContext(ctx, "lanes' CPUs", "pod", podName(pod), "container", c.Name, "err", err)
+		return nil, nil, nil
+	}
+	return a, nil, err
+}
+
+func (r *runtime) adjust(pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, error) {
 	l, err := lanes.Look(r.Lanes)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	placed, has, err := r.laneOf(l, pod, c)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	a := &api.ContainerAdjustment{}
 	if has {
 		a.SetLinuxCPUSetMems(placed.MemoryNodes.String())
 	}
-	if cpus, keep, err := r.others(l, c); err != nil {
-		return nil, nil, err
-	} else if keep {
+	cpus, keep, err := r.others(l, c)
+	if keep {
 		a.SetLinuxCPUSetCPUs(cpus.String())
 	}
-	return a, nil, nil
+	return a, err
 }
 
 // StartContainer brings the lane to the container: its cgroup exists, and its program does not run yet.
 func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
+	if len(named(c)) == 0 {
+		return nil
+	}
 	l, err := lanes.Look(r.Lanes)
 	if err != nil {
 		return err
@@ -132,10 +148,13 @@ func (r *runtime) UpdateContainer(_ context.Context, pod *api.PodSandbox, c *api
 		return nil, err
 	}
 	placed, has, err := r.laneOf(l, pod, c)
-	if u := r.update(l, placed, has, c); err == nil && u != nil {
+	if err != nil {
+		return nil, err
+	}
+	if u := r.update(l, placed, has, c); u != nil {
 		return []*api.ContainerUpdate{u}, nil
 	}
-	return nil, err
+	return nil, nil
 }
 
 // update is what a running container is to have; nil where the kernel sees to that.
@@ -179,12 +198,7 @@ func (r *runtime) others(l *lanes.Lanes, c *api.Container) (cpus cpuset.Set, kee
 func (r *runtime) laneOf(l *lanes.Lanes, pod *api.PodSandbox, c *api.Container) (
 	p plan.Lane, has bool, err error,
 ) {
-	var names []string
-	for _, d := range c.CDIDevices {
-		if name, ours := laneOfDevice(d.Name); ours {
-			names = append(names, name)
-		}
-	}
+	names := named(c)
 	if len(names) == 0 {
 		return p, false, nil
 	}
@@ -255,6 +269,16 @@ func (r *runtime) takeOff(ctx context.Context) error {
 		err = nil // a cgroup went meanwhile
 	}
 	return err
+}
+
+// named are the lanes that a container's devices name.
+func named(c *api.Container) (names []string) {
+	for _, d := range c.CDIDevices {
+		if name, ours := laneOfDevice(d.Name); ours {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func runs(c *api.Container) bool {

@@ -113,9 +113,9 @@ func (c *cluster) credentials(t *testing.T) {
 }
 
 // run starts the node part, and waits until it offers CPUs.
-func (c *cluster) run(t *testing.T) {
+func (c *cluster) run(t *testing.T, flags ...string) {
 	t.Helper()
-	c.runWithout(t)
+	c.runWithout(t, flags...)
 	c.until(t, "CPUs are offered", func() error {
 		cpus, err := c.tryKubectl(t, "", "get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices[*].capacity.cpus.value}")
 		if err == nil && strings.TrimSpace(cpus) == "" {
@@ -131,16 +131,16 @@ func (c *cluster) run(t *testing.T) {
 	})
 }
 
-// runWithout starts the node part.
-func (c *cluster) runWithout(t *testing.T) {
+// runWithout starts the node part, and waits for nothing.
+func (c *cluster) runWithout(t *testing.T, flags ...string) {
 	t.Helper()
 	log, err := os.Create(c.log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	c.part = c.node.Command(context.WithoutCancel(t.Context()), c.programs+"/isolane-kube", "node", "--node", c.node.Name,
-		"--kubeconfig", c.kubeconfig)
+	c.part = c.node.Command(context.WithoutCancel(t.Context()), c.programs+"/isolane-kube",
+		append([]string{"node", "--node", c.node.Name, "--kubeconfig", c.kubeconfig}, flags...)...)
 	c.part.Stderr = log
 	if err = c.part.Start(); err != nil {
 		t.Fatal(err)
@@ -292,11 +292,17 @@ func (c *cluster) noLanes() error {
 // cpusOf are the CPUs of a pod's lane, as the node part has told the container.
 func (c *cluster) cpusOf(t *testing.T, pod string) string {
 	t.Helper()
-	m := regexp.MustCompile(`(?m)^ISOLANE_CPUS=(.*)$`).FindStringSubmatch(c.kubectl(t, "", "logs", pod))
-	if m == nil {
-		t.Fatalf("pod %s: no ISOLANE_CPUS", pod)
-	}
-	return m[1]
+	var cpus string
+	c.until(t, "pod "+pod+" has ISOLANE_CPUS", func() error {
+		log, err := c.tryKubectl(t, "", "logs", pod)
+		m := regexp.MustCompile(`(?m)^ISOLANE_CPUS=(.*)$`).FindStringSubmatch(log)
+		if m == nil { // it was started while the node part was away, and ended
+			return errors.Join(err, errors.New(log))
+		}
+		cpus = m[1]
+		return nil
+	})
+	return cpus
 }
 
 // processes are those of a pod's container, by their numbers on the host.

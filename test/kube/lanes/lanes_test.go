@@ -63,7 +63,8 @@ func TestLane(t *testing.T) {
 		if err := c.node.WaitReady(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		c.apart(t, cpus, "edge", "noisy", "beside")
+		c.spin(t, "after", "", "1")
+		c.apart(t, cpus, "edge", "noisy", "beside", "after")
 	})
 	t.Run("restarted container runtime", func(t *testing.T) {
 		if err := c.node.Signal("containerd", syscall.SIGKILL); err != nil {
@@ -114,6 +115,22 @@ func TestRefused(t *testing.T) {
 	c.ready(t, "fits")
 	c.delete(t, "fits")
 	c.until(t, "the lane is released", c.noLanes)
+}
+
+// Without answers the kubelet hears what does not fit, and a pod that fits begins at once.
+func TestUnanswered(t *testing.T) {
+	c := start(t, bed.Options{})
+	c.run(t, "--answer=false")
+	began := time.Now()
+	c.lane(t, "edge", "", "2")
+	c.ready(t, "edge")
+	t.Logf("lane's pod: applied to Ready in %.1f s, without an answer", time.Since(began).Seconds())
+	c.apart(t, c.cpusOf(t, "edge"), "edge")
+	c.delete(t, "edge")
+	c.until(t, "the lane is released", c.noLanes)
+	c.lane(t, "efficient", `{cpus: {kind: efficiency}}`, "1")
+	c.says(t, "efficient", "FailedPrepareDynamicResources", "spec.cpus.kind: efficiency; cheapest change: spec.preferred: {kind: 1}")
+	c.delete(t, "efficient")
 }
 
 // A container whose node part is away does not begin outside of its lane.

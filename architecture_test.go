@@ -204,7 +204,15 @@ stats                  600       25  what a lane wins back, curves over a factor
 terminal               450       15  strange programs and names end in one line
 test/fingerprint        50        0
 test/golden             50        5
+test/kube              250        5  a Kubernetes for tests
+test/kube/bed         1600       10  a Kubernetes for tests: control plane, nodes, network, cgroups, and the record to clear
+test/kube/bed/bedtest   100        5  a Kubernetes for tests
+test/kube/cmd/kubebed   250        0  a Kubernetes for tests
+test/kube/fold         200        5  a Kubernetes for tests: made-up machines
+test/kube/image        150        5  a Kubernetes for tests
+test/kube/inside       350        5  a Kubernetes for tests: what a node has of its own
 test/kube/lanes/spin    50        0  pods get lanes: what pods of tests run
+test/kube/topology     150        5  a Kubernetes for tests: made-up machines
 test/programs          800        0
 test/session           400       10  what a lane wins back, curves over a factor
 test/summary           100        0

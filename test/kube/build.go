@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -67,8 +68,8 @@ func steps() ([]step, error) {
 }
 
 // Programs returns the folder with the programs, or an error where they are not built.
-func Programs(ctx context.Context) (string, error) {
-	dir, err := programs(ctx)
+func Programs() (string, error) {
+	dir, err := programs()
 	if err != nil {
 		return "", err
 	}
@@ -79,7 +80,7 @@ func Programs(ctx context.Context) (string, error) {
 }
 
 // programs names the folder after all that the programs are made from.
-func programs(ctx context.Context) (string, error) {
+func programs() (string, error) {
 	cache, err := cache()
 	if err != nil {
 		return "", err
@@ -88,11 +89,8 @@ func programs(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	version, err := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOARCH").Output()
-	if err != nil {
-		return "", fmt.Errorf("go env: %w", err)
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %s %s %v", pins(), goSum, version, all))
+	// The Go that built this program builds those as well.
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %s %s %s %v", pins(), goSum, runtime.Version(), runtime.GOARCH, all))
 	return filepath.Join(cache, fmt.Sprintf("%x", sum[:6])), nil
 }
 
@@ -121,7 +119,7 @@ func cache() (string, error) {
 // Build builds the programs where they are not there yet, and returns their folder. It needs the network
 // once, gcc, pkg-config and libseccomp-dev. Of the folders made before, the last one stays.
 func Build(ctx context.Context, log io.Writer) (string, error) {
-	dir, err := programs(ctx)
+	dir, err := programs()
 	if err != nil {
 		return "", err
 	}

@@ -76,12 +76,15 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	programs, err := kube.Programs(ctx)
+	programs, err := kube.Programs()
 	if err != nil {
 		return nil, err
 	}
 	b := &Bed{options: o, from: time.Now(), programs: programs}
 	if err = b.claim(ctx); err != nil {
+		if b.lock != nil {
+			err = errors.Join(err, b.lock.Close())
+		}
 		return nil, err
 	}
 	if err = b.start(ctx); err != nil {
@@ -118,12 +121,21 @@ func (b *Bed) prepare() error {
 	for i := range b.options.Nodes {
 		names = append(names, nodeName(i))
 	}
-	if err := errors.Join(os.MkdirAll(journals, 0o700), os.MkdirAll(b.logs(), 0o755)); err != nil {
+	cgroups, err := cgroupsOf(link(b.number))
+	if err != nil {
 		return err
 	}
-	made, err := makeCgroup(link(b.number), names)
-	b.record.Cgroups = made
-	if err = errors.Join(err, b.record.write(b.Dir)); err != nil {
+	_, missing := os.Stat(journals)
+	b.record.Journals, b.record.Cgroups = missing != nil, cgroups
+	if b.record.Enabled, err = disabled(cgroups); err != nil {
+		return err
+	}
+	if err = b.record.write(b.Dir); err != nil {
+		return err
+	}
+	err = errors.Join(os.MkdirAll(journals, 0o700), os.MkdirAll(b.logs(), 0o755), pass("+", cgroups, b.record.Enabled),
+		makeCgroups(cgroups, names))
+	if err != nil {
 		return err
 	}
 	b.starter = newStarter()

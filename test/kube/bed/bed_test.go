@@ -20,7 +20,8 @@ import (
 	"isolane.dev/isolane/test/kube/topology"
 )
 
-// hostAsBefore compares the host when the test has ended with what it was. In dir will be the folder of its bed.
+// hostAsBefore compares the host when the test has ended with what it was. In dir will be the folder of its
+// bed.
 func hostAsBefore(t *testing.T, dir *string) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "fingerprint")

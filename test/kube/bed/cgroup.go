@@ -12,73 +12,106 @@ import (
 	"time"
 )
 
-// hierarchies are the mount points of the cgroup hierarchies. Beside v1 containers are in that of v2 too, which
-// then has no controllers.
-func hierarchies() (v1, v2 []string, err error) {
+// hierarchy is one of cgroups.
+type hierarchy struct {
+	mount       string
+	unified     bool     // that of v2; beside v1 containers are in it too, and it has no controllers
+	controllers []string // of v1
+}
+
+func hierarchies() (all []hierarchy, err error) {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	for line := range strings.Lines(string(mounts)) {
-		switch f := strings.Fields(line); f[2] {
-		case "cgroup":
-			v1 = append(v1, f[1])
-		case "cgroup2":
-			v2 = append(v2, f[1])
+		f := strings.Fields(line)
+		if f[2] == "cgroup" || f[2] == "cgroup2" {
+			all = append(all, hierarchy{f[1], f[2] == "cgroup2", strings.Split(f[3], ",")})
 		}
 	}
-	return v1, v2, err
+	if err == nil && len(all) == 0 {
+		err = errors.New("/proc/self/mounts: expected a cgroup hierarchy")
+	}
+	return all, err
 }
 
 // CgroupDir is the node's cgroup in the hierarchy with a controller: its kubepods are in it.
 func (n *Node) CgroupDir(controller string) (string, error) {
-	mounts, err := os.ReadFile("/proc/self/mounts")
+	all, err := hierarchies()
 	if err != nil {
 		return "", err
 	}
-	unified := ""
-	for line := range strings.Lines(string(mounts)) {
-		f := strings.Fields(line)
-		switch {
-		case f[2] == "cgroup" && slices.Contains(strings.Split(f[3], ","), controller):
-			return f[1] + n.Cgroup, nil
-		case f[2] == "cgroup2":
-			unified = f[1] + n.Cgroup
+	for _, h := range all {
+		if !h.unified && slices.Contains(h.controllers, controller) || h.unified && len(all) == 1 {
+			return h.mount + n.Cgroup, nil
 		}
 	}
-	if _, err = os.Stat(unified); err != nil {
-		return "", fmt.Errorf("/proc/mounts: expected a cgroup hierarchy with the controller %s", controller)
-	}
-	return unified, nil
+	return "", fmt.Errorf("/proc/self/mounts: expected a cgroup hierarchy with the controller %s", controller)
 }
 
-// makeCgroup makes a cgroup for a bed, and one for each node below it, in each hierarchy, and returns the
-// former.
-func makeCgroup(bed string, nodes []string) ([]string, error) {
-	v1, v2, err := hierarchies()
+// cgroupsOf are the cgroups of a bed, one in each hierarchy.
+func cgroupsOf(bed string) (dirs []string, err error) {
+	all, err := hierarchies()
+	for _, h := range all {
+		dirs = append(dirs, filepath.Join(h.mount, bed))
+	}
+	return dirs, err
+}
+
+// disabled are the controllers that the root of cgroup v2 keeps for itself, and the kubelet wants
+// below it. Beside v1 there are none.
+func disabled(tops []string) (names []string, err error) {
+	if len(tops) != 1 {
+		return nil, nil
+	}
+	root := filepath.Dir(tops[0])
+	all, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
 	if err != nil {
 		return nil, err
 	}
-	var made []string
-	for _, mount := range append(v1, v2...) {
-		top := filepath.Join(mount, bed)
-		made = append(made, top)
+	below, err := os.ReadFile(filepath.Join(root, "cgroup.subtree_control"))
+	for _, name := range strings.Fields(string(all)) {
+		if !slices.Contains(strings.Fields(string(below)), name) {
+			names = append(names, name)
+		}
+	}
+	return names, err
+}
+
+// pass lets the root of cgroup v2 pass controllers on, by the sign +, or keep them, by -.
+func pass(sign string, tops, names []string) error {
+	for _, name := range names {
+		file := filepath.Join(filepath.Dir(tops[0]), "cgroup.subtree_control")
+		if err := os.WriteFile(file, []byte(sign+name), 0o644); err != nil {
+			return fmt.Errorf("%s%s: %w", sign, name, err)
+		}
+	}
+	return nil
+}
+
+// makeCgroups makes the cgroups of a bed, and in each one a cgroup for each node.
+func makeCgroups(tops, nodes []string) error {
+	for _, top := range tops {
+		if err := removeAll(top); err != nil { // nobody has this bed: what is there has no processes
+			return err
+		}
 		dirs := []string{top}
 		for _, node := range nodes {
 			dirs = append(dirs, filepath.Join(top, node))
 		}
 		for _, dir := range dirs {
-			if err := makeOne(dir, len(v1) == 0); err != nil {
-				return made, err
+			if err := makeOne(dir, len(tops) == 1); err != nil {
+				return err
 			}
 		}
 	}
-	return made, nil
+	return nil
 }
 
-// makeOne makes a cgroup that may use what the one above it may.
-func makeOne(dir string, unified bool) error {
+// makeOne makes a cgroup that may use what the one above it may; only is for v2 without v1.
+func makeOne(dir string, only bool) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return fmt.Errorf("cgroup %w", err)
 	}
-	if unified {
+	if only {
 		controllers, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 		if err != nil {
 			return err

@@ -76,7 +76,10 @@ func (n *network) makeBridge() (netlink.Link, error) {
 		return nil, err
 	}
 	const name = "nodes"
-	if err := n.in.LinkAdd(&netlink.Bridge{LinkAttrs: named(name)}); err != nil {
+	attrs := named(name)
+	// Else it changes with the links of the bridge, and neighbours send to the old one for half a minute.
+	attrs.HardwareAddr = card(address(n.number, 1))
+	if err := n.in.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
 		return nil, err
 	}
 	bridge, err := n.in.LinkByName(name)
@@ -86,6 +89,9 @@ func (n *network) makeBridge() (netlink.Link, error) {
 	service := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(apiService).To4(), Mask: net.CIDRMask(32, 32)}}
 	return bridge, errors.Join(n.configure(n.in, name, 1), n.in.AddrAdd(bridge, service))
 }
+
+// card is the hardware address of who has an address.
+func card(ip net.IP) net.HardwareAddr { return append(net.HardwareAddr{2, 0}, ip...) }
 
 // plug connects the near end of a link with the bridge.
 func (n *network) plug(name string) error {
@@ -118,7 +124,8 @@ func up(h *netlink.Handle, name string) error {
 func (n *network) connect(pid, node, nodes int) error {
 	name := fmt.Sprintf("n%d", node)
 	_ = n.disconnect(node) // a node that begins anew
-	veth := &netlink.Veth{LinkAttrs: named(name), PeerName: "eth0", PeerNamespace: netlink.NsPid(pid)}
+	veth := &netlink.Veth{LinkAttrs: named(name), PeerName: "eth0", PeerNamespace: netlink.NsPid(pid),
+		PeerHardwareAddr: card(nodeAddress(n.number, node))} // the same one after it began anew
 	if err := n.in.LinkAdd(veth); err != nil {
 		return fmt.Errorf("link of %s: %w", name, err)
 	}

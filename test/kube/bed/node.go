@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -46,7 +45,6 @@ type Node struct {
 	number  int
 	options NodeOptions
 	init    *process
-	started time.Time // in whole seconds, as the kubelet tells the time
 }
 
 func nodeName(i int) string { return fmt.Sprintf("n%d", i) }
@@ -199,7 +197,6 @@ func (n *Node) Asked() (requests []fold.Request, err error) {
 
 // start starts the node's first process, and tells it the rest when it has a network.
 func (n *Node) start() error {
-	n.started = time.Now().Truncate(time.Second)
 	cmd := exec.Command(n.bed.options.Program, "node")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 		unix.CLONE_NEWPID | unix.CLONE_NEWNET}
@@ -252,7 +249,8 @@ func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.C
 // second later.
 func (n *Node) Signal(daemon string, signal syscall.Signal) error {
 	var children string
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", n.PID())) // any of them may be the parent
+	// Any thread may be the parent.
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", n.PID()))
 	for _, thread := range threads {
 		data, gone := os.ReadFile(thread)
 		if gone == nil {
@@ -285,7 +283,13 @@ func (n *Node) Reboot(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := n.start(); err != nil {
+	// Nobody has noticed yet, and the node would be taken for ready before it is.
+	const unknown = `{"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}`
+	_, err := n.bed.Kubectl(ctx, "", "patch", "node", n.Name, "--subresource=status", "--patch="+unknown)
+	if err != nil {
+		return err
+	}
+	if err = n.start(); err != nil {
 		return err
 	}
 	return n.WaitReady(ctx)
@@ -296,18 +300,14 @@ func (n *Node) WaitReady(ctx context.Context) error {
 	return n.bed.until(ctx, "node "+n.Name+" is ready", func() error {
 		var node struct {
 			Status struct {
-				Conditions []struct {
-					Type, Status, Message string
-					LastHeartbeatTime     time.Time
-				}
+				Conditions []struct{ Type, Status, Message string }
 			}
 		}
 		if err := n.bed.get(ctx, "/api/v1/nodes/"+n.Name, &node); err != nil {
 			return err
 		}
 		for _, c := range node.Status.Conditions {
-			// Before a reboot it was ready too.
-			if c.Type == "Ready" && c.Status == "True" && !c.LastHeartbeatTime.Before(n.started) {
+			if c.Type == "Ready" && c.Status == "True" {
 				return nil
 			}
 		}

@@ -25,7 +25,9 @@ type record struct {
 	Owner      processID
 	Detached   bool
 	Kubeconfig string
+	Journals   bool // the folder of journals was not there
 	Cgroups    []string
+	Enabled    []string // controllers for all below the root of cgroup v2
 	Processes  []processID
 }
 
@@ -90,26 +92,10 @@ func lock(number int) (*os.File, error) {
 	return file, err
 }
 
-// claim takes the first bed that nobody has, and clears what was left of all such.
+// claim takes the first bed that nobody has.
 func (b *Bed) claim(ctx context.Context) error {
-	for number := range beds {
-		lock, err := lock(number)
-		if err != nil {
-			return err
-		}
-		if lock == nil {
-			continue
-		}
-		if _, err = clearLeft(ctx, number); err != nil || b.lock != nil {
-			if err = errors.Join(err, lock.Close()); err != nil {
-				return err
-			}
-			continue
-		}
-		b.lock, b.number, b.Dir = lock, number, folder(number)
-	}
-	if b.lock == nil {
-		return fmt.Errorf("%d beds are in use: kubebed down ends those that kubebed up started", beds)
+	if err := b.take(ctx); err != nil {
+		return err
 	}
 	id, err := boot()
 	if err != nil {
@@ -124,6 +110,34 @@ func (b *Bed) claim(ctx context.Context) error {
 		return err
 	}
 	return b.record.write(b.Dir)
+}
+
+// take locks the first bed that nobody has, and clears what is left of all such.
+func (b *Bed) take(ctx context.Context) error {
+	for number := range beds {
+		if _, err := os.Stat(folder(number)); err != nil && b.lock != nil {
+			continue
+		}
+		lock, err := lock(number)
+		if err != nil {
+			return err
+		}
+		if lock == nil {
+			continue
+		}
+		err = clearLeft(ctx, number)
+		if err == nil && b.lock == nil {
+			b.lock, b.number, b.Dir = lock, number, folder(number)
+			continue
+		}
+		if err = errors.Join(err, lock.Close()); err != nil {
+			return err
+		}
+	}
+	if b.lock == nil {
+		return fmt.Errorf("%d beds are in use: kubebed down ends those that kubebed up started", beds)
+	}
+	return nil
 }
 
 func folder(number int) string { return filepath.Join(root, strconv.Itoa(number)) }
@@ -170,16 +184,16 @@ func readRecord(number int) (*record, error) {
 
 // clearLeft clears what a bed left whose process was killed, and says whether there was one. The caller has
 // its lock.
-func clearLeft(ctx context.Context, number int) (bool, error) {
+func clearLeft(ctx context.Context, number int) error {
 	r, err := readRecord(number)
 	if err != nil || r == nil {
-		return false, err
+		return err
 	}
 	id, err := boot()
 	if err == nil && id != r.Boot {
-		r.Processes, r.Cgroups = nil, nil // they went with the boot
+		r.Processes, r.Cgroups, r.Enabled = nil, nil, nil // they went with the boot
 	}
-	return true, errors.Join(err, r.clear(ctx, number))
+	return errors.Join(err, r.clear(ctx, number))
 }
 
 // clear ends what the record names and removes it, and the files of the bed last.
@@ -194,6 +208,10 @@ func (r *record) clear(ctx context.Context, number int) error {
 	}
 	if err != nil {
 		return fmt.Errorf("bed %d: %w", number, err)
+	}
+	_ = pass("-", r.Cgroups, r.Enabled) // unless somebody uses them by now
+	if r.Journals {
+		_ = os.Remove(journals) // unless it is in use by now
 	}
 	return os.RemoveAll(folder(number))
 }
@@ -240,7 +258,7 @@ func down(ctx context.Context, number int, r *record) (string, error) {
 			return "", err
 		}
 		if lock != nil {
-			_, err = clearLeft(ctx, number)
+			err = clearLeft(ctx, number)
 			return "is no more", errors.Join(err, lock.Close())
 		}
 		if !r.Detached {

@@ -17,7 +17,7 @@ func Need(tb testing.TB) {
 	if os.Geteuid() != 0 {
 		tb.Skip("skipped: needs root")
 	}
-	if _, err := kube.Programs(tb.Context()); err != nil {
+	if _, err := kube.Programs(); err != nil {
 		tb.Skip("skipped: ", err)
 	}
 }

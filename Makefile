@@ -2,8 +2,8 @@
 # make prove    shows on this machine what noisy neighbours do and what a lane gives back (root)
 # make test     runs all tests (root; without it the tests that need it are skipped, and counted)
 
-# Go modules: the library with its command, the lab, and a program that embeds the library.
-MODULES = . lab examples/embed
+# Go modules: the library with its command, the lab, a program that embeds the library, and the part for Kubernetes.
+MODULES = . lab examples/embed kube
 # And one whose tests need a Kubernetes: make test-kube.
 LINTED = $(MODULES) test/kube
 
@@ -14,6 +14,10 @@ SHELL = bash
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=auto -o bin/isolane ./cmd/isolane
+
+# The part of a Kubernetes node, and the hook of its containers: docs/kubernetes.md.
+kube:
+	CGO_ENABLED=0 $(GO) -C kube build -trimpath -buildvcs=auto -ldflags '-s -w' -o ../bin/ ./cmd/...
 
 prove: tools build
 	bin/isolane prove edge --quick
@@ -123,4 +127,4 @@ golden:
 	$(GO) test . -update
 	$(GO) -C lab test . -run TestArgs -update
 
-.PHONY: build prove lab test-lab test-workloads kube-bin test-kube test packages test-packages tools test-tools lint fuzz bench generate golden
+.PHONY: build kube prove lab test-lab test-workloads kube-bin test-kube test packages test-packages tools test-tools lint fuzz bench generate golden

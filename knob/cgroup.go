@@ -177,8 +177,9 @@ func Cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 // CPUs must be its parent's too. It is an error where one with processes would have none left: they would
 // be in the lanes. Those that are attached to a lane have its CPUs, and so have the ones above them.
 func (v View) otherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error) {
-	var steps []journal.Step
+	var steps, wider []journal.Step
 	top := strings.TrimPrefix(mount, "/")
+	above := map[string]cpuset.Set{} // what those have that are above attached ones
 	err := fs.WalkDir(v.Root, top, func(name string, e fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // gone meanwhile
@@ -190,6 +191,8 @@ func (v View) otherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error
 		case slices.ContainsFunc(v.Attached, func(dir string) bool { return strings.HasPrefix(dir, "/"+name+"/") }):
 			// Balanced, it would be balanced with the lane below it.
 			steps = append(steps, optional(file("/"+path.Join(name, "cpuset.sched_load_balance"), "0")))
+			more, has := v.madeWithout(name, above, cpus)
+			above[name], wider = has, append(wider, more...)
 			return nil
 		}
 		list, err := fs.ReadFile(v.Root, path.Join(name, "cpuset.cpus"))
@@ -216,7 +219,22 @@ func (v View) otherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error
 		return nil
 	})
 	slices.Reverse(steps)
-	return steps, err
+	return append(steps, wider...), err
+}
+
+// madeWithout returns what a cpuset above an attached one has, and the step that gives it the rest of its
+// parent's CPUs where all that it lacks of them is the lanes': it was made while they were in force, as the
+// cgroup of a pod is.
+func (v View) madeWithout(name string, above map[string]cpuset.Set, lanes cpuset.Set) (
+	[]journal.Step, cpuset.Set,
+) {
+	has, err := cpuset.Read(v.Root, path.Join(name, "cpuset.cpus"))
+	parent, is := above[path.Dir(name)]
+	lacks := parent.Difference(has)
+	if err != nil || !is || lacks.IsEmpty() || !lacks.IsSubsetOf(lanes) {
+		return nil, has
+	}
+	return []journal.Step{file("/"+path.Join(name, "cpuset.cpus"), has.Union(lacks).String())}, has.Union(lacks)
 }
 
 // cpusetDefaults ends the partitions of Isolane's cgroups. One in another cgroup may be a lane in that of its

@@ -142,6 +142,31 @@ func TestOthersOnTheLane(t *testing.T) {
 	}
 }
 
+// A pod's cgroup that was made while lanes were in force lacks their CPUs: a container in it could not have them.
+func TestAboveAttached(t *testing.T) {
+	root, h := machine(t, "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0")
+	const dir = "/sys/fs/cgroup/cpuset/docker"
+	for name, cpus := range map[string]string{"/cpuset.cpus": "0-3", "/pod/cpuset.cpus": "0-1", "/pod/main/cpuset.cpus": "0-1",
+		"/pod/pause/cpuset.cpus": "0-1", "/few/cpuset.cpus": "0", "/few/main/cpuset.cpus": "0"} {
+		root[dir[1:]+name] = &fstest.MapFile{Data: []byte(cpus)}
+	}
+	for group, want := range map[string]string{"/pod/main": "file " + dir + "/pod/cpuset.cpus -> 0-3\n", "/few/main": ""} {
+		steps, err := Steps(View{Root: root, Host: h, Attached: []string{dir + group}}, placement())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for line := range strings.Lines(lines(steps)) {
+			if strings.Contains(line, dir) && strings.Contains(line, "cpuset.cpus") && !strings.Contains(line, "/one/") {
+				got += line
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %s", group, got)
+		}
+	}
+}
+
 func TestStepsCgroupV2(t *testing.T) {
 	root, h := machine(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 	const units = `unit init.scope:AllowedCPUs -> 0-1

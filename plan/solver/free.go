@@ -35,8 +35,33 @@ type Shape struct {
 // Free says what is free beside what is placed, and the largest lanes that Solve would place. The error is a
 // *plan.Mismatch.
 func Free(h host.Host, placed plan.Placement) (Room, error) {
+	r, m, err := room(h, placed)
+	if err != nil {
+		return r, err
+	}
+	for _, smt := range []string{lane.Any, lane.Isolate, lane.Pack} {
+		for _, within := range []string{"", "node", "l3"} {
+			s := Shape{SMT: smt, Within: within}
+			for n := r.CPUs.Len(); n > 0 && s.CPUs == 0; n-- {
+				if fitsShape(m, s, n) {
+					s.CPUs = n
+				}
+			}
+			r.Shapes = append(r.Shapes, s)
+		}
+	}
+	return r, nil
+}
+
+// FreeNodes is Free without the shapes, for those who ask often.
+func FreeNodes(h host.Host, placed plan.Placement) ([]NodeRoom, error) {
+	r, _, err := room(h, placed)
+	return r.Nodes, err
+}
+
+func room(h host.Host, placed plan.Placement) (Room, *stock.Machine, error) {
 	if err := placed.Check(h); err != nil {
-		return Room{}, err
+		return Room{}, nil, err
 	}
 	m := stock.New(h, placed.Lanes)
 	free := m.Free()
@@ -56,18 +81,7 @@ func Free(h host.Host, placed plan.Placement) (Room, error) {
 		}
 		r.Nodes = append(r.Nodes, room)
 	}
-	for _, smt := range []string{lane.Any, lane.Isolate, lane.Pack} {
-		for _, within := range []string{"", "node", "l3"} {
-			s := Shape{SMT: smt, Within: within}
-			for n := r.CPUs.Len(); n > 0 && s.CPUs == 0; n-- {
-				if fitsShape(m, s, n) {
-					s.CPUs = n
-				}
-			}
-			r.Shapes = append(r.Shapes, s)
-		}
-	}
-	return r, nil
+	return r, m, nil
 }
 
 // fitsShape says whether a lane of so many CPUs fits.

@@ -1,0 +1,287 @@
+package ask
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/kube/offer"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
+	"isolane.dev/isolane/quantity"
+)
+
+// Solve places the lanes of all claims of a pod at once beside what is placed: all of them or none. Lanes
+// that have been answered already keep their CPUs. The error is a *plan.Refusal where the pod or its claims
+// are the reason.
+func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
+	claims []*resourceapi.ResourceClaim) (plan.Placement, error) {
+	var lanes []lane.Lane
+	for _, c := range claims {
+		of, err := Pinned(h, c, pool)
+		if err != nil {
+			return plan.Placement{}, err
+		}
+		for _, l := range of {
+			if _, is := placed.Lane(l.Metadata.Name); !is { // else its answer was lost
+				lanes = append(lanes, l)
+			}
+		}
+	}
+	if err := onePod(pod, claims); err != nil {
+		return plan.Placement{}, err
+	}
+	p, err := solver.Solve(h, placed, lanes)
+	if err != nil {
+		return plan.Placement{}, err
+	}
+	for _, c := range claims {
+		if err = fitsPod(pod, c, pool, p); err != nil {
+			return plan.Placement{}, err
+		}
+	}
+	return p, nil
+}
+
+// Pinned are the lanes that a claim asks for; those that have been answered ask for the CPUs that they were
+// given. Who writes other CPUs into the status of a claim gets these where the claim could have had them, or
+// a refusal.
+func Pinned(h host.Host, c *resourceapi.ResourceClaim, pool string) ([]lane.Lane, error) {
+	lanes, err := Lanes(h, c, pool)
+	if err != nil {
+		return nil, err
+	}
+	answered, err := Answered(c, pool)
+	if err != nil {
+		return nil, refuse(c, err)
+	}
+	for i, l := range lanes {
+		if was, is := plan.Find(answered, l.Metadata.Name); is {
+			lanes[i].Spec.CPUs.List = was.CPUs
+		}
+	}
+	return lanes, nil
+}
+
+func refuse(c *resourceapi.ResourceClaim, err error) error {
+	return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: Name(string(c.UID), 0),
+		Blocking: []string{fmt.Sprintf("claim %s: %s", c.Name, err)}}
+}
+
+// onePod refuses claims that are not this pod's alone.
+func onePod(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) error {
+	for _, c := range claims {
+		for _, by := range c.Status.ReservedFor {
+			if by.UID != pod.UID {
+				return refuse(c, fmt.Errorf("reserved for %s too: a lane is one pod's: give each pod a claim of "+
+					"its own, by a ResourceClaimTemplate", by.Name))
+			}
+		}
+	}
+	return nil
+}
+
+// fitsPod says what in a pod contradicts the lane of a claim: that several containers use it, or that it asks
+// for fewer CPUs than the lane owns, or may use fewer.
+func fitsPod(pod *corev1.Pod, c *resourceapi.ResourceClaim, pool string, p plan.Placement) error {
+	names := claimNames(pod, c)
+	lanes := 0
+	for i, r := range c.Status.Allocation.Devices.Results {
+		if r.Driver != offer.Driver || r.Pool != pool {
+			continue
+		}
+		lanes++
+		placed, _ := p.Lane(Name(string(c.UID), i))
+		users, err := users(pod, names, r.Request)
+		if err != nil {
+			return refuse(c, err)
+		}
+		for _, container := range users {
+			if err := enough(container, placed); err != nil {
+				return refuse(c, err)
+			}
+		}
+	}
+	if lanes > 1 {
+		return refuse(c, fmt.Errorf("%d lanes: expected one for each claim", lanes))
+	}
+	return nil
+}
+
+// claimNames are the names by which the containers of a pod know a claim.
+func claimNames(pod *corev1.Pod, c *resourceapi.ResourceClaim) (names []string) {
+	for _, s := range pod.Status.ResourceClaimStatuses {
+		if s.ResourceClaimName != nil && *s.ResourceClaimName == c.Name {
+			names = append(names, s.Name)
+		}
+	}
+	for _, s := range pod.Spec.ResourceClaims {
+		if s.ResourceClaimName != nil && *s.ResourceClaimName == c.Name {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// users are the containers that use a request of a claim: at most one of those that run together.
+func users(pod *corev1.Pod, names []string, request string) (all []corev1.Container, err error) {
+	main, _, _ := strings.Cut(request, "/")
+	uses := func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool {
+			return slices.Contains(names, r.Name) && (r.Request == "" || r.Request == main)
+		})
+	}
+	var together []string
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if !uses(c) {
+			continue
+		}
+		all = append(all, c)
+		before := slices.ContainsFunc(pod.Spec.InitContainers, func(i corev1.Container) bool {
+			return i.Name == c.Name && i.RestartPolicy == nil
+		})
+		if !before {
+			together = append(together, c.Name)
+		}
+	}
+	if len(together) != 1 {
+		err = fmt.Errorf("containers that use it: expected one, by resources.claims, beside init containers, "+
+			"found %d %s", len(together), strings.Join(together, ", "))
+	}
+	return all, err
+}
+
+// enough says where a container asks for fewer CPUs than its lane owns: the scheduler would give them to
+// others a second time. A quota below the lane's CPUs would throttle it.
+func enough(c corev1.Container, l plan.Lane) error {
+	owned, count := int64(l.Owned().Len()), int64(l.CPUs.Len())
+	asked, limit := c.Resources.Requests[corev1.ResourceCPU], c.Resources.Limits[corev1.ResourceCPU]
+	switch {
+	case asked.CmpInt64(owned) < 0:
+		return fmt.Errorf("container %s: resources.requests.cpu: expected %d or more, the CPUs that the lane owns "+
+			"(%s), found %s", c.Name, owned, l.Owned(), &asked)
+	case !limit.IsZero() && limit.CmpInt64(count) < 0:
+		return fmt.Errorf("container %s: resources.limits.cpu: expected none, or %d or more: %s would throttle "+
+			"the lane",
+			c.Name, count, &limit)
+	}
+	return nil
+}
+
+// Status is the status of the devices of a claim with what came of Solve: the placement or the refusal of
+// each as data, and a condition. The scheduler takes the first status of a device for those of all its
+// shares, so all have the same conditions. What other drivers have written stays.
+func Status(c *resourceapi.ResourceClaim, pool string, p plan.Placement, err error, now metav1.Time) (
+	[]resourceapi.AllocatedDeviceStatus, error,
+) {
+	all := slices.DeleteFunc(slices.Clone(c.Status.Devices), func(s resourceapi.AllocatedDeviceStatus) bool {
+		return s.Driver == offer.Driver && s.Pool == pool
+	})
+	for i, r := range c.Status.Allocation.Devices.Results {
+		if r.Driver != offer.Driver || r.Pool != pool {
+			continue
+		}
+		s := resourceapi.AllocatedDeviceStatus{Driver: r.Driver, Pool: r.Pool, Device: r.Device}
+		if r.ShareID != nil {
+			s.ShareID = new(string(*r.ShareID))
+		}
+		var document any
+		placed := metav1.Condition{Type: offer.Placed, Status: metav1.ConditionTrue, Reason: offer.Placed,
+			LastTransitionTime: now}
+		if err != nil {
+			placed.Status, placed.Reason = metav1.ConditionFalse, offer.Refused
+			// The claim is named beside the condition, the lane in the data.
+			placed.Message = err.Error()
+			if r, is := errors.AsType[*plan.Refusal](err); is {
+				placed.Message = strings.TrimPrefix(placed.Message, "lane "+r.Lane+" refused: ")
+			}
+			failed := placed
+			failed.Type, failed.Status = offer.Refused, metav1.ConditionTrue
+			meta.SetStatusCondition(&s.Conditions, failed)
+			document = refusal(err, Name(string(c.UID), i))
+		} else {
+			l, is := p.Lane(Name(string(c.UID), i))
+			if !is {
+				return nil, fmt.Errorf("claim %s: no lane was placed for device %d", c.Name, i)
+			}
+			placed.Message = describe(l)
+			p.Lanes = []plan.Lane{l}
+			document = p
+		}
+		meta.SetStatusCondition(&s.Conditions, placed)
+		data, merr := json.Marshal(document)
+		if merr != nil {
+			return nil, merr
+		}
+		s.Data = &runtime.RawExtension{Raw: data}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// refusal is the document of an error.
+func refusal(err error, name string) *plan.Refusal {
+	if r, is := errors.AsType[*plan.Refusal](err); is {
+		return r
+	}
+	return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: name,
+		Blocking: []string{err.Error()}}
+}
+
+// describe is a lane for those who ask for the conditions of a claim.
+func describe(l plan.Lane) string {
+	text := fmt.Sprintf("CPUs %s, memory of NUMA node %s", l.CPUs, l.MemoryNodes)
+	if !l.Idle.IsEmpty() {
+		text += fmt.Sprintf(", siblings %s idle", l.Idle)
+	}
+	for _, pages := range l.Hugepages {
+		text += fmt.Sprintf(", %d hugepages of %s on node %d", pages.Pages, quantity.Bytes(pages.PageBytes),
+			pages.Node)
+	}
+	return text + ": " + strings.Join(l.Reasons, "; ")
+}
+
+// Answered are the lanes that the status of a claim says are placed; none where it does not say so. The error
+// is for a status that this program cannot have written.
+func Answered(c *resourceapi.ResourceClaim, pool string) (lanes []plan.Lane, err error) {
+	if c.Status.Allocation == nil {
+		return nil, nil
+	}
+	for i, r := range c.Status.Allocation.Devices.Results {
+		at := slices.IndexFunc(c.Status.Devices, func(s resourceapi.AllocatedDeviceStatus) bool {
+			same := s.ShareID == nil && r.ShareID == nil ||
+				s.ShareID != nil && r.ShareID != nil && *s.ShareID == string(*r.ShareID)
+			return s.Driver == r.Driver && s.Pool == r.Pool && s.Device == r.Device && same
+		})
+		if r.Driver != offer.Driver || r.Pool != pool || at < 0 {
+			continue
+		}
+		s := c.Status.Devices[at]
+		if !meta.IsStatusConditionTrue(s.Conditions, offer.Placed) || s.Data == nil {
+			continue
+		}
+		name := Name(string(c.UID), i)
+		p, err := plan.Read(fmt.Sprintf("status.devices[%d].data", at), bytes.NewReader(s.Data.Raw))
+		if err != nil {
+			return nil, err
+		}
+		l, is := p.Lane(name)
+		if !is || len(p.Lanes) != 1 {
+			return nil, fmt.Errorf("status.devices[%d].data: expected one lane, %s, as this program writes it: "+
+				"delete the pod, or the status", at, name)
+		}
+		lanes = append(lanes, l)
+	}
+	return lanes, nil
+}

@@ -1,0 +1,304 @@
+// Package ask reads what a pod's claims ask for, has the planner place it, and says in the status of the
+// claims what came of it. It is pure: a refusal is a *plan.Refusal that names the field, or what blocks.
+package ask
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/kube/offer"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
+)
+
+// prefix begins the names of the lanes of pods.
+const prefix = "kube-"
+
+// Name is that of the lane of a claim's device: of a claim of its uid, the index of the device in its
+// allocation, which never changes.
+func Name(uid string, index int) string { return fmt.Sprintf("%s%s-%d", prefix, uid, index) }
+
+// Claim is the uid of the claim that a lane is of; "" where the lane is the host's.
+func Claim(name string) string {
+	of, is := strings.CutPrefix(name, prefix)
+	end := strings.LastIndexByte(of, '-')
+	if !is || end < 0 {
+		return ""
+	}
+	return of[:end]
+}
+
+// Lanes are what a claim that has been given devices of a pool asks for there, a lane for each device. h says
+// how many threads a core has.
+func Lanes(h host.Host, c *resourceapi.ResourceClaim, pool string) (lanes []lane.Lane, err error) {
+	if c.Status.Allocation == nil {
+		return nil, nil
+	}
+	for i, r := range c.Status.Allocation.Devices.Results {
+		if r.Driver != offer.Driver || r.Pool != pool {
+			continue
+		}
+		l, err := request{h: h, claim: c, result: r}.lane(Name(string(c.UID), i))
+		if err != nil {
+			return nil, &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: l.Metadata.Name,
+				Blocking: []string{fmt.Sprintf("claim %s, request %s: %s", c.Name, r.Request, err)}}
+		}
+		lanes = append(lanes, l)
+	}
+	return lanes, nil
+}
+
+// request is what a claim asks of one device.
+type request struct {
+	h      host.Host
+	claim  *resourceapi.ResourceClaim
+	result resourceapi.DeviceRequestAllocationResult
+}
+
+// lane is the lane of a request: its amounts stand in the capacity, where the scheduler counts them, and all
+// else in the parameters.
+func (r request) lane(name string) (lane.Lane, error) {
+	named := lane.Lane{Metadata: lane.Metadata{Name: name}}
+	node, err := offer.NUMANode(r.result.Device)
+	if err != nil {
+		return named, err
+	}
+	parameters, err := r.parameters()
+	if err != nil {
+		return named, err
+	}
+	amounts, err := r.amounts()
+	if err != nil {
+		return named, err
+	}
+	l, err := amounts.parse(name, parameters, offer.ThreadsPerCore(r.h, node))
+	if err == nil {
+		err = onlyOfPods(l.Spec)
+	}
+	if err == nil {
+		err = amounts.memory(&l.Spec)
+	}
+	near := l.Spec.Near.NUMANode
+	if err == nil && l.Spec.Near != (lane.Near{}) && (near == nil || *near != node) {
+		err = fmt.Errorf("parameters: spec.near: expected none: the lane is near to %s, the device that it has; "+
+			"matchAttribute resource.kubernetes.io/numaNode brings it near to others", r.result.Device)
+	}
+	if err == nil && node >= 0 {
+		l.Spec.Near, l.Spec.CPUs.NUMA = lane.Near{NUMANode: &node}, lane.One
+	}
+	if err == nil {
+		err = l.Validate()
+	}
+	return l, field(err)
+}
+
+// amounts are what the scheduler counts: CPUs, cores, and bytes by the name of the capacity.
+type amounts map[string]int64
+
+// amounts reads the capacity of the request as its author wrote it: what the scheduler counts may be rounded.
+func (r request) amounts() (amounts, error) {
+	found := amounts{}
+	for _, name := range slices.Sorted(maps.Keys(r.capacity())) {
+		asked := r.capacity()[name]
+		number, ours := strings.CutPrefix(string(name), offer.Driver+"/")
+		known := slices.Contains([]string{offer.CPUs, offer.Cores, offer.Memory}, number) ||
+			strings.HasPrefix(number, offer.Hugepages)
+		switch n, whole := asked.AsInt64(); {
+		case !known && !ours:
+			return nil, fmt.Errorf("capacity.requests.%s: unknown: expected cpus, cores, memory or hugepages2Mi", name)
+		case !whole || n < 0:
+			return nil, fmt.Errorf("capacity.requests.%s: expected a whole number, 0 or more, found %s", name, &asked)
+		case n > 0:
+			found[number] = n
+		}
+		if used, counted := r.result.ConsumedCapacity[name]; counted && used.Cmp(asked) != 0 {
+			return nil, fmt.Errorf("capacity.requests.%s: the scheduler has counted %s for it, expected %s: "+
+				"allocate the claim again", name, &used, &asked)
+		}
+	}
+	return found, nil
+}
+
+// capacity is what the request asks for by name, in the claim as it was written.
+func (r request) capacity() map[resourceapi.QualifiedName]resource.Quantity {
+	main, sub, _ := strings.Cut(r.result.Request, "/")
+	for _, q := range r.claim.Spec.Devices.Requests {
+		if q.Name != main {
+			continue
+		}
+		if q.Exactly != nil && q.Exactly.Capacity != nil {
+			return q.Exactly.Capacity.Requests
+		}
+		for _, s := range q.FirstAvailable {
+			if s.Name == sub && s.Capacity != nil {
+				return s.Capacity.Requests
+			}
+		}
+	}
+	return nil
+}
+
+// count is how many CPUs are asked for, of cores with so many threads.
+func (a amounts) count(smt string, threads int) (int64, error) {
+	count, cores := a[offer.CPUs], a[offer.Cores]
+	if cores > 0 {
+		of := map[string]int64{lane.Isolate: cores, lane.Pack: cores * int64(threads)}[smt]
+		switch {
+		case of == 0:
+			return 0, errors.New("capacity.requests.cores: expected spec.cpus.smt: isolate or pack in the " +
+				"parameters, else ask for cpus")
+		case count > 0 && count != of:
+			return 0, fmt.Errorf("capacity.requests.cores: %d of %d threads, smt: %s, are %d CPUs, and "+
+				"capacity.requests.cpus says %d", cores, threads, smt, of, count)
+		}
+		count = of
+	}
+	if count == 0 {
+		return 0, errors.New("capacity.requests.cpus: missing: expected the CPUs of the lane, such as \"2\"")
+	}
+	return count, nil
+}
+
+// memory writes the amounts of memory into a spec, and refuses one that says something else.
+func (a amounts) memory(s *lane.Spec) error {
+	size := quantity.Bytes(a[offer.Memory])
+	if s.Memory.Size != 0 && s.Memory.Size != size {
+		return fmt.Errorf("parameters: spec.memory.size: %s contradicts capacity.requests.memory, which says %s: "+
+			"leave it out", s.Memory.Size, size)
+	}
+	s.Memory.Size = size
+	pages := map[string]quantity.Bytes{}
+	for name, n := range a {
+		if page, is := strings.CutPrefix(name, offer.Hugepages); is {
+			pages[page] = quantity.Bytes(n)
+		}
+	}
+	for page, n := range s.Memory.Hugepages {
+		if pages[page] != n {
+			return fmt.Errorf("parameters: spec.memory.hugepages.%s: %s contradicts "+
+				"capacity.requests.hugepages%[1]s, which says %[3]s: leave it out", page, n, pages[page])
+		}
+	}
+	if s.Memory.Hugepages = nil; len(pages) > 0 {
+		s.Memory.Hugepages = pages
+	}
+	return nil
+}
+
+// parameters are the parameters of the driver that the request has: those of the claim in place of those of
+// its class; nil where there are none.
+func (r request) parameters() (json.RawMessage, error) {
+	main, _, _ := strings.Cut(r.result.Request, "/")
+	found := map[resourceapi.AllocationConfigSource]json.RawMessage{}
+	for _, c := range r.claim.Status.Allocation.Devices.Config {
+		mine := len(c.Requests) == 0 || slices.Contains(c.Requests, r.result.Request) ||
+			slices.Contains(c.Requests, main)
+		if c.Opaque == nil || c.Opaque.Driver != offer.Driver || !mine {
+			continue
+		}
+		if found[c.Source] != nil {
+			return nil, errors.New("config: expected one with driver " + offer.Driver + " for the request, found two")
+		}
+		found[c.Source] = c.Opaque.Parameters.Raw
+	}
+	if own := found[resourceapi.AllocationConfigSourceClaim]; own != nil {
+		return own, nil
+	}
+	return found[resourceapi.AllocationConfigSourceClass], nil
+}
+
+// parse reads parameters as isolane reads a lane file. They have no name, and the count of CPUs is in the
+// capacity.
+func (a amounts) parse(name string, parameters json.RawMessage, threads int) (lane.Lane, error) {
+	named := lane.Lane{Metadata: lane.Metadata{Name: name}}
+	if parameters == nil {
+		parameters = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q}`, lane.APIVersion, lane.Kind)
+	}
+	var document, spec, cpus map[string]json.RawMessage
+	if err := json.Unmarshal(parameters, &document); err != nil || document == nil {
+		return named, fmt.Errorf("parameters: expected a document of kind %s, found %.40s", lane.Kind, parameters)
+	}
+	if _, has := document["metadata"]; has {
+		return named, errors.New("parameters: metadata: expected none: the lane has its name from the claim")
+	}
+	document["metadata"] = fmt.Appendf(nil, `{"name":%q}`, name)
+	if json.Unmarshal(orEmpty(document["spec"]), &spec) == nil &&
+		json.Unmarshal(orEmpty(spec["cpus"]), &cpus) == nil { // else the reader of lanes says what is wrong
+		var smt string
+		if json.Unmarshal(cpus["smt"], &smt) != nil {
+			smt = ""
+		}
+		count, err := a.count(smt, threads)
+		if err != nil {
+			return named, err
+		}
+		if said := string(cpus["count"]); said != "" && said != strconv.FormatInt(count, 10) {
+			return named, fmt.Errorf("parameters: spec.cpus.count: %s contradicts capacity.requests, which says %d: "+
+				"leave it out", said, count)
+		}
+		cpus["count"] = strconv.AppendInt(nil, count, 10)
+		if spec["cpus"], err = json.Marshal(cpus); err == nil {
+			document["spec"], err = json.Marshal(spec)
+		}
+		if err != nil {
+			return named, err
+		}
+	}
+	text, err := json.Marshal(document)
+	if err != nil {
+		return named, err
+	}
+	lanes, err := lane.Parse("parameters", bytes.NewReader(text))
+	if err != nil {
+		return named, err
+	}
+	return lanes[0], nil
+}
+
+func orEmpty(part json.RawMessage) json.RawMessage {
+	if part == nil || string(part) == "null" {
+		return json.RawMessage("{}")
+	}
+	return part
+}
+
+// field is an error without the line: parameters have only one.
+func field(err error) error {
+	if f, is := errors.AsType[*lane.FieldError](err); is {
+		return &lane.FieldError{File: "parameters", Field: f.Field, Text: f.Text}
+	}
+	return err
+}
+
+// onlyOfPods refuses what a pod's lane has from the pod, or cannot have yet.
+func onlyOfPods(s lane.Spec) error {
+	for _, f := range []struct {
+		name string
+		has  bool
+		why  string
+	}{
+		{"network", !reflect.ValueOf(s.Network).IsZero(), "a pod's network is that of its cluster"},
+		{"cgroup", s.Cgroup != lane.Cgroup{}, "a lane is in the cgroup of its container"},
+		{"switch", s.Switch != "", "a switch is the host's"},
+		{"cpus.list", !s.CPUs.List.IsEmpty(), "the node chooses the CPUs"},
+		{"cpus.share", s.CPUs.Share > 1, "lanes of pods share no CPUs"},
+		{"cpus.boot", s.CPUs.Boot, "the boot CPU is the node's own"},
+	} {
+		if f.has {
+			return fmt.Errorf("parameters: spec.%s: expected none: %s", f.name, f.why)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
+)
+
+// account is who has what: the host as it was before the lanes, and what is placed on it.
+type account struct {
+	host      host.Host
+	placed    plan.Placement               // the lanes in force, and those that are answered and wait for it
+	claims    []*resourceapi.ResourceClaim // whose lanes are among the placed
+	partition string                       // the kind that this kernel makes of a container's cgroup
+}
+
+// account reads the lanes in force and adds those that claims have been promised, but for the claims of skip.
+// A claim whose status promises what another has counts for nothing.
+func (n *Node) account(skip []*resourceapi.ResourceClaim) (account, error) {
+	l, err := lanes.Look(n.Lanes)
+	if err != nil {
+		return account{}, err
+	}
+	v, err := l.View()
+	if err != nil {
+		return account{}, err
+	}
+	a := account{host: v.Host, placed: l.Placement, partition: partition(v.Host)}
+	for _, c := range n.mine() {
+		if slices.ContainsFunc(skip, func(s *resourceapi.ResourceClaim) bool { return s.UID == c.UID }) {
+			continue
+		}
+		if len(lanesOf(l, string(c.UID))) == 0 {
+			answered, err := ask.Answered(c, n.Name)
+			if err != nil || len(answered) == 0 {
+				continue
+			}
+			want, err := ask.Pinned(v.Host, c, n.Name)
+			if err != nil {
+				continue
+			}
+			p, err := solver.Solve(v.Host, a.placed, want)
+			if err != nil {
+				n.Log.Warn("a claim has been promised what it cannot have", "claim", c.Namespace+"/"+c.Name, "err", err)
+				continue
+			}
+			a.placed = p
+		}
+		a.claims = append(a.claims, c)
+	}
+	return a, nil
+}
+
+// lanesOf are the names of the lanes in force that are of a claim.
+func lanesOf(l *lanes.Lanes, uid string) (names []string) {
+	for _, p := range l.Placement.Lanes {
+		if ask.Claim(p.Name) == uid {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// partition is the kind of partition that a lane gets in a container's own cgroup.
+func partition(h host.Host) string {
+	switch _, v2 := h.Kernel.Cgroup.Cpuset(); {
+	case !v2:
+		return "cpuset" // cgroup v1: the node part keeps others off
+	case h.Kernel.AtLeast(6, 7):
+		return "remote"
+	}
+	return "moved" // the container's processes go to a partition outside of its cgroup
+}
+
+// releaseOrphans releases lanes whose claims are gone, and in which nothing runs any more: the node part was
+// away when the kubelet gave them back.
+func (n *Node) releaseOrphans(ctx context.Context) error {
+	l, err := lanes.Look(n.Lanes)
+	if err != nil {
+		return err
+	}
+	mine := n.mine()
+	var gone []string
+	for _, p := range l.Placement.Lanes {
+		uid := ask.Claim(p.Name)
+		n.mu.Lock()
+		prepared := n.prepared[uid]
+		n.mu.Unlock()
+		has := slices.ContainsFunc(mine, func(c *resourceapi.ResourceClaim) bool { return string(c.UID) == uid })
+		if uid != "" && !prepared && !has {
+			gone = append(gone, p.Name)
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	groups, err := l.Groups()
+	for _, g := range groups {
+		if err == nil && g.Processes == 0 && slices.Contains(gone, g.Lane.Name) {
+			n.Log.InfoContext(ctx, "the claim of a lane is gone", "lane", g.Lane.Name)
+			err = n.release(ctx, ask.Claim(g.Lane.Name))
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("lanes of claims that are gone: %w", err)
+	}
+	return err
+}

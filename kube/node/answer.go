@@ -1,0 +1,125 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/kube/offer"
+)
+
+// answer solves what each pod asks for that waits for it, and writes into its claims what came of it. Where
+// nothing is offered all are refused, by the reason for that.
+func (n *Node) answer(ctx context.Context, why string) error {
+	var failed error
+	asked := map[types.UID]bool{}
+	for _, c := range n.mine() {
+		if !n.waits(c) || len(c.Status.ReservedFor) == 0 {
+			continue
+		}
+		by := c.Status.ReservedFor[0]
+		if asked[by.UID] {
+			continue
+		}
+		asked[by.UID] = true
+		pod, err := n.Client.CoreV1().Pods(c.Namespace).Get(ctx, by.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) || err == nil && pod.UID != by.UID:
+			continue // it has gone meanwhile, and its claim goes too
+		case err == nil:
+			err = n.answerPod(ctx, pod, why)
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("pod %s/%s: %w", c.Namespace, by.Name, err))
+		}
+	}
+	return failed
+}
+
+// waits says whether a claim has devices that nobody has answered for.
+func (n *Node) waits(c *resourceapi.ResourceClaim) bool {
+	for _, r := range offer.Results(c, n.Name) {
+		if len(r.BindingConditions) > 0 && !answered(c, r) {
+			return true
+		}
+	}
+	return false
+}
+
+func answered(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) bool {
+	for _, s := range c.Status.Devices {
+		if s.Driver == r.Driver && s.Pool == r.Pool && s.Device == r.Device &&
+			(meta.IsStatusConditionTrue(s.Conditions, offer.Placed) ||
+				meta.IsStatusConditionTrue(s.Conditions, offer.Refused)) {
+			return true
+		}
+	}
+	return false
+}
+
+// answerPod answers all claims of a pod at once. While one of them has no devices yet it waits for the next
+// look.
+func (n *Node) answerPod(ctx context.Context, pod *corev1.Pod, why string) error {
+	began := time.Now()
+	var claims []*resourceapi.ResourceClaim
+	for _, name := range claimsOf(pod) {
+		o, is, err := n.claims.GetByKey(pod.Namespace + "/" + name)
+		c, ok := o.(*resourceapi.ResourceClaim)
+		if err != nil || !is || !ok || c.Status.Allocation == nil {
+			return err
+		}
+		if n.waits(c) {
+			claims = append(claims, c)
+		}
+	}
+	a, err := n.account(claims)
+	if err != nil {
+		return err
+	}
+	p, refused := ask.Solve(a.host, a.placed, n.Name, pod, claims)
+	if why != "" {
+		refused = errors.New(why)
+	}
+	for _, c := range claims {
+		next := c.DeepCopy()
+		if next.Status.Devices, err = ask.Status(c, n.Name, p, refused, metav1.Now()); err != nil {
+			return err
+		}
+		api := n.Client.ResourceV1().ResourceClaims(c.Namespace)
+		done, err := api.UpdateStatus(ctx, next, metav1.UpdateOptions{})
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			return nil // it has changed meanwhile: the next look sees how
+		}
+		if err != nil {
+			return err
+		}
+		n.claims.Mutation(done)
+		n.Log.InfoContext(ctx, "answered", "pod", pod.Namespace+"/"+pod.Name, "claim", c.Name,
+			"milliseconds", time.Since(began).Milliseconds(), "refused", refused)
+	}
+	return nil
+}
+
+// claimsOf are the names of the claims of a pod.
+func claimsOf(pod *corev1.Pod) (names []string) {
+	for _, c := range pod.Spec.ResourceClaims {
+		if c.ResourceClaimName != nil {
+			names = append(names, *c.ResourceClaimName)
+		}
+	}
+	for _, s := range pod.Status.ResourceClaimStatuses {
+		if s.ResourceClaimName != nil {
+			names = append(names, *s.ResourceClaimName)
+		}
+	}
+	return names
+}

@@ -1,0 +1,186 @@
+package node
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/kube/offer"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
+)
+
+// waiting is a pod that waits to be bound, and its claim of all CPUs of a device.
+func waiting(name, device string, cpus resource.Quantity) (*corev1.Pod, *resourceapi.ResourceClaim) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("pod-" + name)}}
+	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "lane", ResourceClaimName: &name}}
+	p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
+		Claims: []corev1.ResourceClaim{{Name: "lane"}}, Requests: corev1.ResourceList{corev1.ResourceCPU: cpus}}}}
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name),
+		ResourceVersion: "1"}}
+	amounts := map[resourceapi.QualifiedName]resource.Quantity{offer.CPUs: cpus}
+	c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "lane", Exactly: &resourceapi.ExactDeviceRequest{
+		Capacity: &resourceapi.CapacityRequirements{Requests: amounts}}}}
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: p.UID}}
+	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "lane", Driver: offer.Driver, Pool: "n0", Device: device,
+			ShareID: new(types.UID(name)), ConsumedCapacity: amounts, BindingConditions: []string{offer.Placed},
+			BindingFailureConditions: []string{offer.Refused}}}}}
+	return p, c
+}
+
+// testNode is a Node of a cluster that has these claims, whose lanes are in a folder of the test.
+func testNode(t *testing.T, client kubernetes.Interface, dir string, claims ...*resourceapi.ResourceClaim) *Node {
+	t.Helper()
+	h, err := host.Read(host.Live())
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := cache.NewStore(cache.MetaNamespaceKeyFunc)
+	for _, c := range claims {
+		if err = known.Add(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := &Node{known: known, Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),
+		Lanes: lanes.Options{Dir: dir, CPUs: h.Online(), MemoryNodes: h.MemoryNodes()}}}
+	n.claims = cache.NewIntegerResourceVersionMutationCache(klog.Background(), known, nil, time.Minute, false)
+	return n
+}
+
+// Of two pods that want the same CPUs the first one gets them, though its lane is in force nowhere yet: what
+// is promised stands in its claim alone, and a node part that was started again reads it there.
+func TestAnswer(t *testing.T) {
+	hosttest.Need(t, hosttest.CPUs(2))
+	dir := filepath.Join(t.TempDir(), "isolane")
+	a, err := testNode(t, nil, dir).account(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	devices, err := offer.Node{Host: a.host, Placed: a.placed, Pool: "n0"}.Devices()
+	if err != nil || len(devices) == 0 {
+		t.Fatal(devices, err)
+	}
+	all := devices[0].Capacity[offer.CPUs].Value
+	firstPod, first := waiting("first", devices[0].Name, all)
+	secondPod, second := waiting("second", devices[0].Name, all)
+	_, elsewhere := waiting("elsewhere", devices[0].Name, all)
+	elsewhere.Status.Allocation.Devices.Results[0].Pool = "n1"
+	objects := []apiruntime.Object{firstPod, secondPod, first, second, elsewhere}
+	client := fake.NewClientset(objects...)
+	status := func(name string) *resourceapi.ResourceClaim {
+		c, gerr := client.ResourceV1().ResourceClaims("default").Get(t.Context(), name, metav1.GetOptions{})
+		if gerr != nil {
+			t.Fatal(gerr)
+		}
+		c.ResourceVersion = "2"
+		return c
+	}
+	answer := func(why string, claims ...*resourceapi.ResourceClaim) {
+		if aerr := testNode(t, client, dir, claims...).answer(t.Context(), why); aerr != nil {
+			t.Fatal(aerr)
+		}
+	}
+	answer("", first, elsewhere)
+	placed, err := ask.Answered(status("first"), "n0")
+	if err != nil || len(placed) != 1 || int64(placed[0].CPUs.Len()) != all.Value() {
+		t.Fatalf("%v %v %+v", placed, err, status("first").Status.Devices)
+	}
+	if got := status("elsewhere"); len(got.Status.Devices) > 0 {
+		t.Errorf("the claim of another node was answered: %+v", got.Status.Devices)
+	}
+	answer("", status("first"), second)
+	s := status("second").Status.Devices
+	if len(s) != 1 || !meta.IsStatusConditionTrue(s[0].Conditions, offer.Refused) ||
+		!strings.Contains(string(s[0].Data.Raw), `"blocking":[`) {
+		t.Errorf("%+v", s)
+	}
+	// It offers nothing any more: whoever still waits hears why.
+	answer("the kubelet is static", second)
+	if c := meta.FindStatusCondition(status("second").Status.Devices[0].Conditions, offer.Refused); c == nil ||
+		c.Message != "the kubelet is static" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// A container gets the lane of its own pod's claim, and no other by naming it.
+func TestLaneOf(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "isolane")
+	_, mine := waiting("mine", "numa0", resource.MustParse("1"))
+	shared := mine.DeepCopy()
+	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{UID: "pod-second"})
+	boot, err := journal.BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed := plan.Lane{Name: "kube-mine-0", CPUs: cpuset.Of(1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}}
+	state, err := json.Marshal(enforce.Applied{APIVersion: plan.APIVersion, Kind: "AppliedLanes", BootID: boot,
+		Placement: plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Lanes: []plan.Lane{placed}}})
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "lanes.json"), state, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		claim   *resourceapi.ResourceClaim
+		pod     string
+		devices []string
+		has     bool
+		says    string
+	}{
+		"none":               {mine, "pod-mine", nil, false, ""},
+		"another driver's":   {mine, "pod-mine", []string{"nvidia.com/gpu=0"}, false, ""},
+		"its own":            {mine, "pod-mine", []string{"nvidia.com/gpu=0", "isolane.dev/lane=kube-mine-0"}, true, ""},
+		"another pod's":      {mine, "pod-thief", []string{"isolane.dev/lane=kube-mine-0"}, false, "expected the claim of this pod alone"},
+		"two":                {mine, "pod-mine", []string{"isolane.dev/lane=kube-mine-0", "isolane.dev/lane=kube-mine-1"}, false, "expected one"},
+		"not in force":       {mine, "pod-mine", []string{"isolane.dev/lane=kube-mine-1"}, false, "there is no lane"},
+		"the host's":         {mine, "pod-mine", []string{"isolane.dev/lane=edge"}, false, "expected the claim of this pod alone"},
+		"first of two pods":  {shared, "pod-mine", []string{"isolane.dev/lane=kube-mine-0"}, true, ""},
+		"second of two pods": {shared, "pod-second", []string{"isolane.dev/lane=kube-mine-0"}, false, "a lane is one pod's"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := testNode(t, nil, dir, c.claim)
+			l, lerr := lanes.Look(n.Lanes)
+			if lerr != nil {
+				t.Fatal(lerr)
+			}
+			container := &api.Container{Name: "main"}
+			for _, d := range c.devices {
+				container.CDIDevices = append(container.CDIDevices, &api.CDIDevice{Name: d})
+			}
+			p, has, lerr := (&runtime{n}).laneOf(l, &api.PodSandbox{Uid: c.pod}, container)
+			if has != c.has || has && p.CPUs != placed.CPUs || (lerr == nil) != (c.says == "") ||
+				lerr != nil && !strings.Contains(lerr.Error(), c.says) {
+				t.Errorf("%v %v %v", p, has, lerr)
+			}
+		})
+	}
+}

@@ -1,0 +1,99 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	cdi "tags.cncf.io/container-device-interface/specs-go"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/kube/offer"
+)
+
+const (
+	cdiKind = offer.Driver + "/lane"
+	// hookInside is where containers with a lane have the hook.
+	hookInside = "/.isolane-hook"
+)
+
+// edit is what the container of a lane gets.
+type edit struct {
+	lane string
+	cpus cpuset.Set
+	env  []string
+}
+
+// deviceID is the name by which the kubelet and the container runtime speak of a lane.
+func deviceID(lane string) string { return cdiKind + "=" + lane }
+
+// laneOfDevice is the lane of such a name.
+func laneOfDevice(id string) (string, bool) { return strings.CutPrefix(id, cdiKind+"=") }
+
+func (n *Node) cdiFile(uid string) string {
+	return filepath.Join(n.CDI, strings.ReplaceAll(cdiKind, "/", "-")+"-"+filepath.Base(uid)+".json")
+}
+
+// writeCDI writes what the containers of a claim get from the container runtime: what isolane run tells a
+// workload, and a hook that ends the start of a container outside of its lane, also when this program is away
+// and the runtime goes on without it.
+func (n *Node) writeCDI(uid string, edits []edit) error {
+	spec := cdi.Spec{Version: "0.6.0", Kind: cdiKind}
+	for _, e := range edits {
+		spec.Devices = append(spec.Devices, cdi.Device{Name: e.lane, ContainerEdits: cdi.ContainerEdits{Env: e.env,
+			Mounts: []*cdi.Mount{{HostPath: n.hook(), ContainerPath: hookInside,
+				Options: []string{"bind", "ro", "nosuid", "nodev"}}},
+			Hooks: []*cdi.Hook{{HookName: "startContainer", Path: hookInside,
+				Args: []string{hookInside, e.lane, e.cpus.String()}}}}})
+	}
+	data, err := json.MarshalIndent(spec, "", " ")
+	if err != nil {
+		return err
+	}
+	if err = os.MkdirAll(n.CDI, 0o755); err != nil {
+		return err
+	}
+	return writeFile(n.cdiFile(uid), append(data, '\n'), 0o644)
+}
+
+func (n *Node) removeCDI(uid string) error {
+	err := os.Remove(n.cdiFile(uid))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return err
+}
+
+// hook is where containers get the hook from: it stays when this program's own files go.
+func (n *Node) hook() string { return filepath.Join(n.Kubelet, "plugins", offer.Driver, "hook") }
+
+// installHook copies the hook there.
+func (n *Node) installHook() error {
+	data, err := os.ReadFile(n.Hook)
+	if err != nil {
+		return err
+	}
+	if err = os.MkdirAll(filepath.Dir(n.hook()), 0o755); err != nil {
+		return err
+	}
+	return writeFile(n.hook(), data, 0o755)
+}
+
+// writeFile writes a file as a whole: who reads it sees all of it or what was there before. Its first name is
+// hidden from those who follow the directory.
+func writeFile(name string, data []byte, mode fs.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(name), ".isolane-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), name)
+}

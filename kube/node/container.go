@@ -1,0 +1,307 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
+)
+
+// serveRuntime is a plugin of the container runtime until ctx ends; it comes back when the runtime has been
+// started again.
+func (n *Node) serveRuntime(ctx context.Context) {
+	for ctx.Err() == nil {
+		s, err := stub.New(&runtime{n}, stub.WithPluginName("isolane"), stub.WithPluginIdx("50"),
+			stub.WithSocketPath(n.NRI), stub.WithOnClose(func() {}))
+		if err == nil {
+			err = s.Run(ctx)
+		}
+		if ctx.Err() == nil {
+			n.Log.WarnContext(ctx, "container runtime", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// runtime answers the container runtime, which goes on without an answer after two seconds.
+type runtime struct{ *Node }
+
+// attaching is how long a container waits for its lane, below what the runtime waits.
+const attaching = 1800 * time.Millisecond
+
+// Synchronize is told what runs when the runtime or this program has been started. A container whose lane has
+// not come to it gets it now; all others are taken off the lanes' CPUs.
+func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) (
+	[]*api.ContainerUpdate, error,
+) {
+	l, err := lanes.Look(r.Lanes)
+	if err != nil {
+		return nil, err
+	}
+	var updates []*api.ContainerUpdate
+	for _, c := range containers {
+		at := slices.IndexFunc(pods, func(p *api.PodSandbox) bool { return p.Id == c.PodSandboxId })
+		if at < 0 || !runs(c) {
+			continue
+		}
+		placed, has, cerr := r.laneOf(l, pods[at], c)
+		if cerr == nil && has {
+			cerr = r.attach(ctx, placed, c)
+		}
+		if cerr != nil {
+			r.Log.WarnContext(ctx, "container", "pod", podName(pods[at]), "name", c.Name, "err", cerr)
+		}
+		if u := r.update(l, placed, has, c); u != nil {
+			u.SetIgnoreFailure()
+			updates = append(updates, u)
+		}
+	}
+	if err = r.takeOff(ctx); err == nil {
+		r.Log.InfoContext(ctx, "synchronized", "containers", len(containers))
+	}
+	return updates, err
+}
+
+// RunPodSandbox takes a new pod's cgroup off the lanes' CPUs: the runtime has no way to say where it begins.
+func (r *runtime) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	if err := r.takeOff(ctx); err != nil { // no fault of this pod
+		r.Log.WarnContext(ctx, "lanes' CPUs", "pod", podName(pod), "err", err)
+	}
+	return nil
+}
+
+// CreateContainer keeps a container off the lanes' CPUs, where the kernel does not do it. Also one that gets
+// a lane: its CPUs come when its cgroup is there.
+func (r *runtime) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) (
+	*api.ContainerAdjustment, []*api.ContainerUpdate, error,
+) {
+	a, err := r.adjust(pod, c)
+	if err != nil && len(named(c)) == 0 { // a node whose lanes cannot be read starts its other containers
+		r.Log.WarnContext(ctx, "lanes' CPUs", "pod", podName(pod), "container", c.Name, "err", err)
+		return nil, nil, nil
+	}
+	return a, nil, err
+}
+
+func (r *runtime) adjust(pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, error) {
+	l, err := lanes.Look(r.Lanes)
+	if err != nil {
+		return nil, err
+	}
+	placed, has, err := r.laneOf(l, pod, c)
+	if err != nil {
+		return nil, err
+	}
+	a := &api.ContainerAdjustment{}
+	if has {
+		a.SetLinuxCPUSetMems(placed.MemoryNodes.String())
+	}
+	cpus, keep, err := r.others(l, c)
+	if keep {
+		a.SetLinuxCPUSetCPUs(cpus.String())
+	}
+	return a, err
+}
+
+// StartContainer brings the lane to the container: its cgroup exists, and its program does not run yet.
+func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
+	if len(named(c)) == 0 {
+		return nil
+	}
+	l, err := lanes.Look(r.Lanes)
+	if err != nil {
+		return err
+	}
+	placed, has, err := r.laneOf(l, pod, c)
+	if err == nil && has {
+		err = r.attach(ctx, placed, c)
+	}
+	if err != nil {
+		r.Log.WarnContext(ctx, "start", "pod", podName(pod), "container", c.Name, "err", err)
+	}
+	return err
+}
+
+// UpdateContainer answers an update of the kubelet with what the lanes want.
+func (r *runtime) UpdateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container,
+	_ *api.LinuxResources) ([]*api.ContainerUpdate, error) {
+	l, err := lanes.Look(r.Lanes)
+	if err != nil {
+		return nil, err
+	}
+	placed, has, err := r.laneOf(l, pod, c)
+	if err != nil {
+		return nil, err
+	}
+	if u := r.update(l, placed, has, c); u != nil {
+		return []*api.ContainerUpdate{u}, nil
+	}
+	return nil, nil
+}
+
+// update is what a running container is to have; nil where the kernel sees to that.
+func (r *runtime) update(l *lanes.Lanes, placed plan.Lane, has bool, c *api.Container) *api.ContainerUpdate {
+	cpus, keep, err := r.others(l, c)
+	if err != nil || !keep {
+		return nil
+	}
+	u := &api.ContainerUpdate{}
+	u.SetContainerId(c.Id)
+	if has {
+		cpus = placed.CPUs
+		u.SetLinuxCPUSetMems(placed.MemoryNodes.String())
+	}
+	u.SetLinuxCPUSetCPUs(cpus.String())
+	return u
+}
+
+// others are the CPUs that containers without a lane may have; keep is false where the kernel keeps them off,
+// or there are no lanes.
+func (r *runtime) others(l *lanes.Lanes, c *api.Container) (cpus cpuset.Set, keep bool, err error) {
+	if len(l.Placement.Lanes) == 0 {
+		return cpus, false, nil
+	}
+	v, err := l.View()
+	if err != nil || partition(v.Host) != "cpuset" {
+		return cpus, false, err
+	}
+	has, err := cpuset.Parse(c.GetLinux().GetResources().GetCpu().GetCpus())
+	if err != nil || has.IsEmpty() {
+		return l.Placement.Housekeeping, true, err
+	}
+	if cpus = has.Difference(l.Placement.CPUs()); cpus.IsEmpty() {
+		cpus = l.Placement.Housekeeping
+	}
+	return cpus, true, nil
+}
+
+// laneOf is the lane that a container's claim has. It is an error where the claim is not this pod's, or its
+// lane not in force: by an annotation a pod can name any device.
+func (r *runtime) laneOf(l *lanes.Lanes, pod *api.PodSandbox, c *api.Container) (
+	p plan.Lane, has bool, err error,
+) {
+	names := named(c)
+	if len(names) == 0 {
+		return p, false, nil
+	}
+	if len(names) > 1 {
+		return p, false, fmt.Errorf("container %s: lanes %s: expected one", c.Name, strings.Join(names, ", "))
+	}
+	mine := slices.ContainsFunc(r.mine(), func(o *resourceapi.ResourceClaim) bool {
+		return string(o.UID) == ask.Claim(names[0]) && len(o.Status.ReservedFor) > 0 &&
+			string(o.Status.ReservedFor[0].UID) == pod.Uid // the first pod keeps the lane
+	})
+	if !mine {
+		return p, false, fmt.Errorf("container %s: lane %s: expected the claim of this pod alone: a lane is "+
+			"one pod's", c.Name, names[0])
+	}
+	p, err = l.Lane(names[0])
+	return p, err == nil, err
+}
+
+// attach brings a lane to the cgroup of a container, as isolane attach --cgroup does.
+func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container) error {
+	group := cgroupOf(c.GetLinux().GetCgroupsPath())
+	if group == "" {
+		return errors.New("the container runtime does not say the container's cgroup")
+	}
+	began := time.Now()
+	r.change.Lock()
+	defer r.change.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, attaching)
+	defer cancel()
+	l, _, err := lanes.OpenPatiently(ctx, r.Lanes)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if slices.ContainsFunc(l.Attached, func(at enforce.Attachment) bool {
+		return at.Lane == placed.Name && strings.HasSuffix(at.Group, "/"+group)
+	}) {
+		return nil
+	}
+	a, err := l.Attach(ctx, enforce.Attachment{Lane: placed.Name, Group: group, Own: true})
+	if err != nil {
+		return err
+	}
+	r.Log.InfoContext(ctx, "attached", "lane", placed.Name, "cpus", placed.CPUs.String(), "threads", a.Threads,
+		"milliseconds", time.Since(began).Milliseconds(), "warnings", a.Warnings)
+	return nil
+}
+
+// takeOff takes cgroups off the lanes' CPUs that were made since the last change, where the kernel does not.
+func (r *runtime) takeOff(ctx context.Context) error {
+	l, err := lanes.Look(r.Lanes)
+	if err != nil || len(l.Placement.Lanes) == 0 {
+		return err
+	}
+	if v, verr := l.View(); verr != nil || partition(v.Host) != "cpuset" {
+		return verr
+	}
+	r.change.Lock()
+	defer r.change.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, attaching)
+	defer cancel()
+	l, _, err = lanes.OpenPatiently(ctx, r.Lanes)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err = l.Apply(ctx, l.Placement); errors.Is(err, fs.ErrNotExist) {
+		err = nil // a cgroup went meanwhile
+	}
+	return err
+}
+
+// named are the lanes that a container's devices name.
+func named(c *api.Container) (names []string) {
+	for _, d := range c.CDIDevices {
+		if name, ours := laneOfDevice(d.Name); ours {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func runs(c *api.Container) bool {
+	return c.State == api.ContainerState_CONTAINER_RUNNING || c.State == api.ContainerState_CONTAINER_CREATED
+}
+
+func podName(p *api.PodSandbox) string { return p.Namespace + "/" + p.Name }
+
+// cgroupOf is the cgroup of a container below the hierarchy, as runc makes it: a path, or with systemd
+// slice:prefix:name (systemd.slice(5): a-b.slice lies in a.slice).
+func cgroupOf(cgroupsPath string) string {
+	slice, scope, systemd := strings.Cut(cgroupsPath, ":")
+	if !systemd {
+		return strings.Trim(cgroupsPath, "/")
+	}
+	prefix, name, ok := strings.Cut(scope, ":")
+	parts := strings.Split(strings.TrimSuffix(slice, ".slice"), "-")
+	if !ok || slice == "" {
+		return ""
+	}
+	dir := ""
+	for i := range parts {
+		dir = path.Join(dir, strings.Join(parts[:i+1], "-")+".slice")
+	}
+	return path.Join(dir, prefix+"-"+name+".scope")
+}

@@ -1,0 +1,223 @@
+// Package node is the part of Isolane that runs on each node of a cluster: it offers lanes to the scheduler,
+// answers what pods ask for, puts lanes in force before their containers begin, and takes them back. What it
+// knows is in the claims and in the record of the lanes in force: it can be ended at any moment.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/klog/v2"
+
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/kube/offer"
+	"isolane.dev/isolane/lanes"
+)
+
+// Config says which node this is, and where things are on it.
+type Config struct {
+	Name    string // of the node
+	Client  kubernetes.Interface
+	Kubelet string // its directory, /var/lib/kubelet
+	CDI     string // the directory of the container device interface, /var/run/cdi
+	NRI     string // the socket of the container runtime for its plugins, /var/run/nri/nri.sock
+	Hook    string // the program that ends the start of a container outside of its lane
+	Answers bool   // claims are answered before their pods are bound
+	Lanes   lanes.Options
+	Log     *slog.Logger
+}
+
+// Node is the part of one node.
+type Node struct {
+	Config
+	claims  cache.MutationCache // also what this program has written and has not seen yet
+	known   cache.Store         // of claims, as the API server sends them
+	kubelet *kubeletplugin.Helper
+
+	change   sync.Mutex // one at a time changes the host
+	mu       sync.Mutex
+	prepared map[string]bool // uids of claims that the kubelet knows from this program
+
+	// Of watch alone: what was offered last, and why nothing was.
+	published []resourceapi.Device
+	without   string
+
+	changed chan struct{} // claims or lanes have
+}
+
+// Run serves the kubelet, the scheduler and the container runtime until ctx ends. Lanes in force stay.
+func Run(ctx context.Context, c Config) error {
+	n := &Node{Config: c, prepared: map[string]bool{}, changed: make(chan struct{}, 1)}
+	if err := n.recover(ctx); err != nil {
+		return err
+	}
+	if err := n.installHook(); err != nil {
+		return err
+	}
+	factory := informers.NewSharedInformerFactory(n.Client, 0)
+	claims := factory.Resource().V1().ResourceClaims().Informer()
+	_, err := claims.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { n.kick() },
+		UpdateFunc: func(any, any) { n.kick() }, DeleteFunc: func(any) { n.kick() }})
+	if err != nil {
+		return err
+	}
+	n.known = claims.GetStore()
+	n.claims = cache.NewIntegerResourceVersionMutationCache(klog.FromContext(ctx), n.known, nil, time.Minute,
+		false)
+	factory.StartWithContext(ctx)
+	defer factory.Shutdown()
+	if !cache.WaitForCacheSync(ctx.Done(), claims.HasSynced) {
+		return fmt.Errorf("resourceclaims: no list from the API server: %w", ctx.Err())
+	}
+	plugins := filepath.Join(n.Kubelet, "plugins", offer.Driver)
+	n.kubelet, err = kubeletplugin.Start(ctx, n, kubeletplugin.DriverName(offer.Driver),
+		kubeletplugin.NodeName(n.Name), kubeletplugin.KubeClient(n.Client),
+		kubeletplugin.PluginDataDirectoryPath(plugins), kubeletplugin.HealthService(false),
+		kubeletplugin.RegistrarDirectoryPath(filepath.Join(n.Kubelet, "plugins_registry")))
+	if err != nil {
+		return err
+	}
+	defer n.kubelet.Stop()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		n.serveRuntime(ctx)
+	}()
+	n.watch(ctx)
+	<-ended
+	return nil
+}
+
+// kick has watch look again.
+func (n *Node) kick() {
+	select {
+	case n.changed <- struct{}{}:
+	default:
+	}
+}
+
+// recover ends what a kill of this program has left half done.
+func (n *Node) recover(ctx context.Context) error {
+	o := n.Lanes
+	o.Wait = func(h journal.Holder) {
+		n.Log.InfoContext(ctx, "waiting for another program", "holder", h.String())
+	}
+	patient, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	r, err := lanes.Recover(patient, o, false)
+	if len(r.PutBack)+len(r.Undone) > 0 {
+		n.Log.InfoContext(ctx, "recovered", "putBack", len(r.PutBack), "undone", len(r.Undone))
+	}
+	if _, alone := errors.AsType[*enforce.NoRecordError](err); alone {
+		return fmt.Errorf("%w: run isolane recover --adopt on the node", err)
+	}
+	return err
+}
+
+// watch follows claims, and what others do to the lanes of the host, until ctx ends.
+func (n *Node) watch(ctx context.Context) {
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	state := ""
+	for changed := true; ; {
+		if changed {
+			if err := n.look(ctx); err != nil && ctx.Err() == nil {
+				n.Log.ErrorContext(ctx, "look", "err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.changed:
+			changed = true
+		case <-tick.C:
+			now, err := enforce.State(n.Lanes.Complete().Dir)
+			why := n.notOffered()
+			changed = err != nil || now != state || why != n.without
+			state = now
+		}
+	}
+}
+
+// look answers the claims that wait for it, releases the lanes of claims that are gone, and offers what is
+// left.
+func (n *Node) look(ctx context.Context) error {
+	why := n.notOffered()
+	return errors.Join(n.releaseOrphans(ctx), n.answer(ctx, why), n.publish(ctx, why))
+}
+
+// publish offers what is free, or nothing where there is a reason for that.
+func (n *Node) publish(ctx context.Context, why string) error {
+	var devices []resourceapi.Device
+	if why == "" {
+		a, err := n.account(nil)
+		if err != nil {
+			return err
+		}
+		devices, err = offer.Node{Host: a.host, Placed: a.placed, Claims: a.claims, Pool: n.Name,
+			Partition: a.partition, Answers: n.Answers}.Devices()
+		if err != nil {
+			return err
+		}
+	}
+	if n.published != nil && equality.Semantic.DeepEqual(devices, n.published) && why == n.without {
+		return nil
+	}
+	err := n.kubelet.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
+		n.Name: {Slices: []resourceslice.Slice{{Devices: devices}}}}})
+	if err != nil {
+		return err
+	}
+	if why != n.without && why != "" {
+		n.tell(ctx, why)
+	}
+	n.published, n.without = append([]resourceapi.Device{}, devices...), why
+	n.Log.InfoContext(ctx, "offered", "devices", len(devices), "why", why)
+	return nil
+}
+
+// tell writes an event of the node.
+func (n *Node) tell(ctx context.Context, why string) {
+	now := metav1.Now()
+	e := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: "isolane-", Namespace: metav1.NamespaceDefault},
+		InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: n.Name}, Type: corev1.EventTypeWarning,
+		Reason: "NoLanesOffered", Message: why, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		Source: corev1.EventSource{Component: "isolane-kube", Host: n.Name}}
+	if _, err := n.Client.CoreV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{}); err != nil {
+		n.Log.WarnContext(ctx, "event", "err", err)
+	}
+}
+
+// mine are the claims that have devices of this node, in the order of their uids.
+func (n *Node) mine() []*resourceapi.ResourceClaim {
+	var all []*resourceapi.ResourceClaim
+	for _, key := range n.known.ListKeys() {
+		o, is, err := n.claims.GetByKey(key)
+		if c, ok := o.(*resourceapi.ResourceClaim); err == nil && is && ok && len(offer.Results(c, n.Name)) > 0 {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, b *resourceapi.ResourceClaim) int {
+		return strings.Compare(string(a.UID), string(b.UID))
+	})
+	return all
+}

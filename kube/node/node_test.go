@@ -1,0 +1,91 @@
+package node
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	cdi "tags.cncf.io/container-device-interface/specs-go"
+
+	"isolane.dev/isolane/cpuset"
+)
+
+func TestCgroupOf(t *testing.T) {
+	for path, want := range map[string]string{
+		"/kubepods/burstable/pod1/c1":                       "kubepods/burstable/pod1/c1",
+		"kubepods-burstable-pod1_2.slice:cri-containerd:c1": "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice/cri-containerd-c1.scope",
+		"kubelet-kubepods-pod1_2.slice:cri-containerd:c1":   "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod1_2.slice/cri-containerd-c1.scope",
+		"": "", ":a:b": "", "a.slice:b": "",
+	} {
+		if got := cgroupOf(path); got != want {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+}
+
+func TestNotOffered(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		says  string
+	}{
+		"no state":      {nil, ""},
+		"none":          {map[string]string{"cpu": `{"policyName":"none","defaultCpuSet":""}`, "memory": `{"policyName":"None"}`}, ""},
+		"static CPUs":   {map[string]string{"cpu": `{"policyName":"static"}`}, `cpu_manager_state: the kubelet's policy is "static": no lanes are offered: set cpuManagerPolicy: none`},
+		"static memory": {map[string]string{"memory": `{"policyName":"Static"}`}, "set memoryManagerPolicy: none"},
+		"no JSON":       {map[string]string{"cpu": `x`}, "cpu_manager_state: expected the state of the kubelet's manager"},
+		"empty":         {map[string]string{"cpu": `{}`}, `policy is ""`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := &Node{Config: Config{Kubelet: t.TempDir()}}
+			for manager, text := range c.files {
+				if err := os.WriteFile(filepath.Join(n.Kubelet, manager+"_manager_state"), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if why := n.notOffered(); !strings.Contains(why, c.says) || (why == "") != (c.says == "") {
+				t.Error(why)
+			}
+		})
+	}
+}
+
+// The file of a claim is written as a whole, and only one: what the runtime reads beside it would be a second
+// owner.
+func TestCDI(t *testing.T) {
+	n := &Node{Config: Config{CDI: filepath.Join(t.TempDir(), "cdi"), Kubelet: "/kubelet"}}
+	for range 2 {
+		if err := n.writeCDI("uid", []edit{{"kube-uid-0", cpuset.MustParse("2-3"), []string{"ISOLANE_CPUS=2-3"}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := os.ReadDir(n.CDI)
+	if err != nil || len(files) != 1 || files[0].Name() != "isolane.dev-lane-uid.json" {
+		t.Fatal(files, err)
+	}
+	data, err := os.ReadFile(n.cdiFile("uid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec cdi.Spec
+	if err = json.Unmarshal(data, &spec); err != nil {
+		t.Fatal(err)
+	}
+	d := spec.Devices[0]
+	if name, ours := laneOfDevice(spec.Kind + "=" + d.Name); !ours || name != "kube-uid-0" {
+		t.Error(name)
+	}
+	if h := d.ContainerEdits.Hooks[0]; h.HookName != "startContainer" || strings.Join(h.Args[1:], " ") != "kube-uid-0 2-3" ||
+		d.ContainerEdits.Mounts[0].ContainerPath != h.Path {
+		t.Errorf("%+v", h)
+	}
+	for range 2 {
+		if err = n.removeCDI("uid"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err = n.removeCDI("../../etc/passwd"); err != nil || !strings.HasPrefix(n.cdiFile("../../x"), n.CDI) {
+		t.Error(n.cdiFile("../../x"), err)
+	}
+}

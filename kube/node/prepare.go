@@ -1,0 +1,189 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/kube/offer"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
+)
+
+// PrepareResourceClaims puts the lanes of claims in force: all that needs no container. Done again it changes
+// nothing.
+func (n *Node) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (
+	map[types.UID]kubeletplugin.PrepareResult, error,
+) {
+	results := map[types.UID]kubeletplugin.PrepareResult{}
+	for _, c := range claims {
+		devices, err := n.prepare(ctx, c)
+		if err != nil {
+			n.Log.WarnContext(ctx, "prepare", "claim", c.Namespace+"/"+c.Name, "err", err)
+		}
+		results[c.UID] = kubeletplugin.PrepareResult{Err: err, Devices: devices}
+	}
+	n.kick()
+	return results, nil
+}
+
+func (n *Node) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
+	began := time.Now()
+	n.change.Lock()
+	defer n.change.Unlock()
+	if why := n.notOffered(); why != "" {
+		return nil, errors.New(why)
+	}
+	want, err := n.wanted(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	l, _, err := lanes.OpenPatiently(ctx, n.Lanes)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	if err = l.Recorded(); err != nil {
+		return nil, err
+	}
+	p, _, err := l.Want(want, false)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	n.prepared[string(c.UID)] = true
+	n.mu.Unlock()
+	applied, err := l.Put(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range applied.Warnings {
+		n.Log.WarnContext(ctx, "prepare", "claim", c.Namespace+"/"+c.Name, "warning", w)
+	}
+	n.Log.InfoContext(ctx, "in force", "claim", c.Namespace+"/"+c.Name, "settings", applied.Settings,
+		"refused", len(applied.Refused), "milliseconds", time.Since(began).Milliseconds())
+	return n.describe(l, c)
+}
+
+// describe writes the claim's file for the container runtime, and tells the kubelet what is in it.
+func (n *Node) describe(l *lanes.Lanes, c *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
+	var devices []kubeletplugin.Device
+	var edits []edit
+	for i, r := range c.Status.Allocation.Devices.Results {
+		if r.Driver != offer.Driver || r.Pool != n.Name {
+			continue
+		}
+		name := ask.Name(string(c.UID), i)
+		placed, err := l.Lane(name)
+		if err != nil {
+			return nil, err
+		}
+		_, env, err := l.Inside(name, lanes.With{})
+		if err != nil {
+			return nil, err
+		}
+		// Where hugepages are mounted on the node says nothing of the container.
+		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "ISOLANE_HUGEPAGES_") })
+		edits = append(edits, edit{name, placed.CPUs, env})
+		devices = append(devices, kubeletplugin.Device{Requests: []string{r.Request}, PoolName: r.Pool,
+			DeviceName: r.Device, ShareID: r.ShareID, CDIDeviceIDs: []string{deviceID(name)}})
+	}
+	return devices, n.writeCDI(string(c.UID), edits)
+}
+
+// wanted are the lanes that a claim is to have: those that it was promised, or where nobody has been asked
+// those that fit now.
+func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane.Lane, error) {
+	a, err := n.account([]*resourceapi.ResourceClaim{c})
+	if err != nil {
+		return nil, err
+	}
+	want, err := ask.Pinned(a.host, c, n.Name)
+	if err != nil {
+		return nil, err
+	}
+	promised := !slices.ContainsFunc(want, func(l lane.Lane) bool {
+		_, is := a.placed.Lane(l.Metadata.Name)
+		return !is && l.Spec.CPUs.List.IsEmpty()
+	})
+	p := a.placed
+	if !promised {
+		if len(c.Status.ReservedFor) != 1 {
+			return nil, fmt.Errorf("claim %s: expected to be reserved for one pod, found %d", c.Name,
+				len(c.Status.ReservedFor))
+		}
+		pod, err := n.Client.CoreV1().Pods(c.Namespace).Get(ctx, c.Status.ReservedFor[0].Name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		if p, err = ask.Solve(a.host, a.placed, n.Name, pod, []*resourceapi.ResourceClaim{c}); err != nil {
+			return nil, err
+		}
+	}
+	for i, l := range want {
+		if has, is := plan.Find(p.Lanes, l.Metadata.Name); is {
+			want[i].Spec.CPUs.List = has.CPUs
+		}
+	}
+	return want, nil
+}
+
+// UnprepareResourceClaims takes the lanes of claims back. Done again it changes nothing.
+func (n *Node) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (
+	map[types.UID]error, error,
+) {
+	results := map[types.UID]error{}
+	for _, c := range claims {
+		results[c.UID] = n.release(ctx, string(c.UID))
+		if err := results[c.UID]; err != nil {
+			n.Log.WarnContext(ctx, "unprepare", "claim", c.Namespace+"/"+c.Name, "err", err)
+		}
+	}
+	n.kick()
+	return results, nil
+}
+
+// release takes back the lanes of a claim, then its file.
+func (n *Node) release(ctx context.Context, uid string) error {
+	n.change.Lock()
+	defer n.change.Unlock()
+	l, _, err := lanes.OpenPatiently(ctx, n.Lanes)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if names := lanesOf(l, uid); len(names) > 0 {
+		released, rerr := l.Release(ctx, names...)
+		if rerr != nil {
+			return rerr
+		}
+		n.Log.InfoContext(ctx, "released", "lanes", names, "takenBack", released.TakenBack,
+			"left", len(released.Left))
+	}
+	if err = n.removeCDI(uid); err == nil {
+		n.mu.Lock()
+		delete(n.prepared, uid)
+		n.mu.Unlock()
+	}
+	return err
+}
+
+// HandleError logs what happens in the background.
+func (n *Node) HandleError(ctx context.Context, err error, msg string) {
+	n.Log.ErrorContext(ctx, "kubelet plugin", "what", msg, "err", err)
+}
+
+// WatchHealthStatus says that devices have no health: it could not name single lanes.
+func (*Node) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
+	return kubeletplugin.ErrHealthNotSupported
+}

@@ -1,0 +1,397 @@
+// Package lanes tests lanes of pods on a real Kubernetes.
+package lanes_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"isolane.dev/isolane/test/kube/bed"
+	"isolane.dev/isolane/test/kube/bed/bedtest"
+	"isolane.dev/isolane/test/kube/image"
+)
+
+// cluster is a bed with Isolane's rights and class in it.
+type cluster struct {
+	*bed.Bed
+	node       *bed.Node
+	programs   string // a folder with isolane-kube, its hook, isolane and spin
+	kubeconfig string // of the node part's service account on the node
+	part       *exec.Cmd
+	log        string // a file with what the node part has said
+}
+
+const root = "../../.."
+
+// start starts a bed on a host that has no lanes, and compares the host when the test has ended.
+func start(t *testing.T, o bed.Options) *cluster {
+	t.Helper()
+	bedtest.Need(t)
+	c := &cluster{programs: t.TempDir(), log: filepath.Join(t.TempDir(), "log")}
+	for _, b := range [][2]string{{root, "./cmd/isolane"}, {root, "./test/fingerprint"}, {root + "/kube", "./cmd/isolane-kube"},
+		{root + "/kube", "./cmd/isolane-kube-hook"}, {".", "./spin"}} {
+		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", c.programs+"/", b[1])
+		build.Dir, build.Env = b[0], append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("go build %s: %v: %s", b[1], err, out)
+		}
+	}
+	c.sameHost(t)
+	c.Bed = bedtest.Start(t, o)
+	c.node = c.Nodes[0]
+	t.Cleanup(func() {
+		if c.part != nil {
+			c.kill(t)
+		}
+		if t.Failed() {
+			t.Logf("isolane-kube:\n%s", c.said())
+		}
+		if err := c.noLanes(); err != nil {
+			t.Error(err)
+			out, err := exec.Command(c.programs+"/isolane", "release", "--all").CombinedOutput()
+			t.Logf("isolane release --all: %v: %s", err, out)
+		}
+	})
+	if err := c.Load(t.Context(), image.Image{Name: "kubebed.test/spin:1", Programs: []string{c.programs + "/spin"},
+		Entrypoint: []string{"/spin"}}); err != nil {
+		t.Fatal(err)
+	}
+	c.kubectl(t, "", "apply", "-f", root+"/deploy/kube/rbac.yaml", "-f", root+"/deploy/kube/deviceclass.yaml")
+	c.credentials(t)
+	return c
+}
+
+// sameHost compares the host with what it is now when the test has ended.
+func (c *cluster) sameHost(t *testing.T) {
+	t.Helper()
+	before, err := exec.Command(c.programs + "/fingerprint").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "before")
+	if err = os.WriteFile(file, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		out, err := exec.Command(c.programs+"/fingerprint", file).CombinedOutput()
+		var changes []string
+		for line := range strings.Lines(string(out)) {
+			if !strings.Contains(line, "/kube-bed") { // of other beds
+				changes = append(changes, line)
+			}
+		}
+		if len(changes) > 0 {
+			t.Errorf("the host is not as before: %v\n%s", err, changes)
+		}
+	})
+}
+
+// credentials are those that a pod of the DaemonSet would have: the service account's, bound to the node.
+func (c *cluster) credentials(t *testing.T) {
+	t.Helper()
+	uid := c.kubectl(t, "", "get", "node", c.node.Name, "-o", "jsonpath={.metadata.uid}")
+	token := c.kubectl(t, "", "create", "token", "isolane-kube", "-n", "isolane", "--duration=1h",
+		"--bound-object-kind=Node", "--bound-object-name="+c.node.Name, "--bound-object-uid="+uid)
+	config := c.kubectl(t, "", "config", "view", "--raw", "--flatten")
+	for _, field := range []string{"client-certificate-data", "client-key-data"} {
+		config = regexp.MustCompile(`(?m)^    `+field+`: .*\n`).ReplaceAllString(config, "")
+	}
+	config = regexp.MustCompile(`(?m)^  user:.*\n`).ReplaceAllString(config, "  user:\n    token: "+strings.TrimSpace(token)+"\n")
+	c.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(c.kubeconfig, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run starts the node part, and waits until it offers CPUs.
+func (c *cluster) run(t *testing.T, flags ...string) {
+	t.Helper()
+	c.runWithout(t, flags...)
+	c.until(t, "CPUs are offered", func() error {
+		cpus, err := c.tryKubectl(t, "", "get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices[*].capacity.cpus.value}")
+		if err == nil && strings.TrimSpace(cpus) == "" {
+			err = errors.New("none")
+		}
+		return err
+	})
+	c.until(t, "the node part is in the container runtime", func() error {
+		if !strings.Contains(c.said(), "msg=synchronized") {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+// runWithout starts the node part, and waits for nothing.
+func (c *cluster) runWithout(t *testing.T, flags ...string) {
+	t.Helper()
+	log, err := os.Create(c.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	c.part = c.node.Command(context.WithoutCancel(t.Context()), c.programs+"/isolane-kube",
+		append([]string{"node", "--node", c.node.Name, "--kubeconfig", c.kubeconfig}, flags...)...)
+	c.part.Stderr = log
+	if err = c.part.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *cluster) said() string {
+	data, err := os.ReadFile(c.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// kill ends the node part at once.
+func (c *cluster) kill(t *testing.T) {
+	t.Helper()
+	memory, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.part.Process.Pid))
+	if err == nil {
+		err = c.part.Process.Kill()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.part.Wait() // killed
+	used := c.part.ProcessState
+	t.Logf("isolane-kube has used %v of CPU time, and at most %s", used.UserTime()+used.SystemTime(),
+		regexp.MustCompile(`VmHWM:.*`).Find(memory))
+	t.Logf("isolane-kube has said:\n%s", c.said())
+	c.part = nil
+}
+
+const claimTemplate = `apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: %[1]s}
+spec:
+  spec:
+    devices:
+      requests: [{name: lane, exactly: {deviceClassName: lane.isolane.dev, capacity: {requests: {cpus: "1"}}}}]
+      config: [{opaque: {driver: isolane.dev, parameters: {apiVersion: isolane.dev/v1alpha1, kind: Lane, spec: %[2]s}}}]
+---
+`
+
+const podTemplate = `apiVersion: v1
+kind: Pod
+metadata:
+  name: %[1]s
+  annotations: {cdi.k8s.io/forged: isolane.dev/lane=forged}
+spec:
+  terminationGracePeriodSeconds: 1
+  %[2]s
+  containers: [{name: main, image: "kubebed.test/spin:1", imagePullPolicy: Never, args: ["%[4]s"], resources: {%[3]s},
+    env: [{name: ISOLANE_CPUS, value: forged}]}]
+`
+
+// lane applies a pod with a lane of one CPU; spec is that of its parameters, "" has a role.
+func (c *cluster) lane(t *testing.T, name, spec, threads string) {
+	t.Helper()
+	if spec == "" {
+		spec = "{roles: {worker: 1}}"
+	}
+	c.apply(t, name, spec, `claims: [{name: lane}], requests: {cpu: "1"}`, threads)
+}
+
+func (c *cluster) apply(t *testing.T, name, spec, resources, threads string) {
+	t.Helper()
+	claims := "resourceClaims: [{name: lane, resourceClaimTemplateName: " + name + "}]"
+	c.kubectl(t, fmt.Sprintf(claimTemplate, name, spec)+fmt.Sprintf(podTemplate, name, claims, resources, threads), "apply", "-f", "-")
+}
+
+// spin runs a pod without a lane.
+func (c *cluster) spin(t *testing.T, name, resources, threads string) {
+	t.Helper()
+	c.kubectl(t, fmt.Sprintf(podTemplate, name, "", resources, threads), "apply", "-f", "-")
+	c.ready(t, name)
+}
+
+func (c *cluster) ready(t *testing.T, pod string) {
+	t.Helper()
+	c.readyWithin(t, pod, time.Minute)
+}
+
+func (c *cluster) readyWithin(t *testing.T, pod string, limit time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Ready", "pod/"+pod, "--timeout=10m"); err != nil {
+		events, _ := c.tryKubectl(t, "", "describe", "pod", pod)
+		t.Fatal(err, events)
+	}
+}
+
+func (c *cluster) delete(t *testing.T, name string) {
+	t.Helper()
+	c.kubectl(t, "", "delete", "pod/"+name, "resourceclaimtemplate/"+name, "--wait", "--timeout=50s")
+}
+
+func (c *cluster) kubectl(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	out, err := c.tryKubectl(t, stdin, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func (c *cluster) tryKubectl(t *testing.T, stdin string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	return c.Kubectl(ctx, stdin, args...)
+}
+
+// until waits a minute for what is to become true.
+func (c *cluster) until(t *testing.T, what string, is func() error) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if err = is(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("%s: not within a minute: %v", what, err)
+}
+
+// says waits until the events of a pod say something.
+func (c *cluster) says(t *testing.T, pod string, words ...string) {
+	t.Helper()
+	c.until(t, "events of pod "+pod, func() error {
+		text, err := c.tryKubectl(t, "", "describe", "pod", pod)
+		for _, w := range words {
+			if err == nil && !strings.Contains(text, w) {
+				err = fmt.Errorf("expected %q in\n%s", w, text)
+			}
+		}
+		return err
+	})
+}
+
+// noLanes is nil where no lane is in force on the host.
+func (c *cluster) noLanes() error {
+	out, err := exec.Command(c.programs+"/isolane", "status").CombinedOutput()
+	if err == nil && !strings.Contains(string(out), "no lanes are in force") {
+		err = errors.New(string(out))
+	}
+	return err
+}
+
+// cpusOf are the CPUs of a pod's lane, as the node part has told the container.
+func (c *cluster) cpusOf(t *testing.T, pod string) string {
+	t.Helper()
+	var cpus string
+	c.until(t, "pod "+pod+" has ISOLANE_CPUS", func() error {
+		log, err := c.tryKubectl(t, "", "logs", pod)
+		m := regexp.MustCompile(`(?m)^ISOLANE_CPUS=(.*)$`).FindStringSubmatch(log)
+		if m == nil { // it was started while the node part was away, and ended
+			return errors.Join(err, errors.New(log))
+		}
+		cpus = m[1]
+		return nil
+	})
+	return cpus
+}
+
+// processes are those of a pod's container, by their numbers on the host.
+func (c *cluster) processes(t *testing.T, pod string) []int {
+	t.Helper()
+	pids := c.processesNow(pod)
+	if len(pids) == 0 {
+		t.Fatalf("pod %s: no processes", pod)
+	}
+	return pids
+}
+
+func (c *cluster) processesNow(pod string) (pids []int) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	id, err := c.Kubectl(ctx, "", "get", "pod", pod, "-o", "jsonpath={.metadata.uid} {.status.containerStatuses[0].containerID}")
+	dir, derr := c.node.CgroupDir("cpuset")
+	uid, container, ok := strings.Cut(id, " containerd://")
+	if err != nil || derr != nil || !ok {
+		return nil
+	}
+	for _, class := range []string{"", "burstable/", "besteffort/"} {
+		data, err := os.ReadFile(filepath.Join(dir, "kubepods", class, "pod"+uid, container, "cgroup.procs"))
+		for _, text := range strings.Fields(string(data)) {
+			if pid, perr := strconv.Atoi(text); err == nil && perr == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// apart looks for two seconds at each thread of the lane's pod and of others: what it may use, and where it ran last.
+// The lane's are on its CPUs, and no other is.
+func (c *cluster) apart(t *testing.T, cpus, lane string, others ...string) {
+	t.Helper()
+	pods := map[string][]int{}
+	for _, name := range append([]string{lane}, others...) {
+		if name != "" {
+			pods[name] = c.processes(t, name)
+		}
+	}
+	looks, threads, first := 0, 0, map[int]int{}
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		looks++
+		for name, pids := range pods {
+			for _, pid := range pids {
+				for _, th := range threadsOf(pid) {
+					if threads++; first[th.tid] == 0 {
+						first[th.tid] = th.ticks + 1
+					}
+					ran := th.ticks+1 > first[th.tid] // one that sleeps has the CPU of long ago
+					if (name == lane) != (th.allowed == cpus) || ran && (name == lane) != (th.last == cpus) {
+						t.Errorf("pod %s: thread %d may use CPUs %s and ran on %s; the lane has %s", name, th.tid, th.allowed, th.last, cpus)
+						return
+					}
+				}
+			}
+		}
+	}
+	if threads < looks*len(pods) {
+		t.Errorf("%d threads in %d looks at %d pods", threads, looks, len(pods))
+	}
+	t.Logf("%d looks at threads of %d pods: CPUs %s are the lane's alone", threads, len(pods), cpus)
+}
+
+type thread struct {
+	tid, ticks    int // ticks: how long it has run
+	allowed, last string
+}
+
+// threadsOf reads Cpus_allowed_list of each thread of a process, and the CPU on which it ran last (proc(5), stat 39).
+func threadsOf(pid int) (all []thread) {
+	dirs, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	for _, dir := range dirs {
+		status, err := os.ReadFile(dir + "/status")
+		stat, serr := os.ReadFile(dir + "/stat")
+		if err != nil || serr != nil {
+			continue // it has ended
+		}
+		m := regexp.MustCompile(`(?m)^Cpus_allowed_list:\s*(\S+)$`).FindSubmatch(status)
+		_, after, _ := bytes.Cut(stat, []byte(") "))
+		fields := strings.Fields(string(after))
+		tid, _ := strconv.Atoi(filepath.Base(dir))
+		if m != nil && len(fields) > 36 {
+			user, _ := strconv.Atoi(fields[11])
+			system, _ := strconv.Atoi(fields[12])
+			all = append(all, thread{tid, user + system, string(m[1]), fields[36]})
+		}
+	}
+	return all
+}

@@ -1,0 +1,197 @@
+package lanes_test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"isolane.dev/isolane/test/kube/bed"
+)
+
+// Where every thread of a lane's container runs, and that no other pod's does: with cgroup v1 by the node part, from
+// Linux 6.7 by the kernel.
+func TestLane(t *testing.T) {
+	c := start(t, bed.Options{})
+	c.run(t)
+	c.spin(t, "noisy", "", "4")
+	began := time.Now()
+	c.lane(t, "edge", "", "3")
+	c.ready(t, "edge")
+	t.Logf("lane's pod: applied to Ready in %.1f s, with the answer", time.Since(began).Seconds())
+	cpus := c.cpusOf(t, "edge")
+	// In the cgroup of the lane's own class of service, which has the lane's CPUs with cgroup v1.
+	c.spin(t, "beside", "requests: {cpu: 10m}", "2")
+	if log := c.kubectl(t, "", "logs", "edge"); !strings.Contains(log, "ISOLANE_CPUS="+cpus+"\n") ||
+		!strings.Contains(log, "ISOLANE_CPUS_WORKER="+cpus+"\n") || strings.Contains(log, "ISOLANE_HUGEPAGES") {
+		t.Errorf("the environment of the lane's container:\n%s", log)
+	}
+	c.apart(t, cpus, "edge", "noisy", "beside")
+	claim := c.kubectl(t, "", "describe", "resourceclaim")
+	t.Logf("kubectl get pods:\n%s\nkubectl describe resourceclaim:\n%s", c.kubectl(t, "", "get", "pods"), claim)
+	if !strings.Contains(claim, "CPUs "+cpus+", memory of NUMA node 0") {
+		t.Errorf("kubectl describe resourceclaim:\n%s", claim)
+	}
+
+	t.Run("restarted container", func(t *testing.T) {
+		first := c.processes(t, "edge")
+		for _, pid := range first {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.until(t, "the container is started again", func() error {
+			if now := c.processesNow("edge"); len(now) == 0 || now[0] == first[0] {
+				return fmt.Errorf("processes %v", now)
+			}
+			return nil
+		})
+		c.ready(t, "edge")
+		c.apart(t, cpus, "edge", "noisy", "beside")
+	})
+	t.Run("killed node part", func(t *testing.T) {
+		c.kill(t)
+		c.apart(t, cpus, "edge", "noisy", "beside")
+		c.run(t)
+		c.apart(t, cpus, "edge", "noisy", "beside")
+	})
+	t.Run("restarted kubelet", func(t *testing.T) {
+		if err := c.node.Signal("kubelet", syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.node.WaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.spin(t, "after", "", "1")
+		c.apart(t, cpus, "edge", "noisy", "beside", "after")
+	})
+	t.Run("restarted container runtime", func(t *testing.T) {
+		if err := c.node.Signal("containerd", syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		c.until(t, "the node part is back", func() error {
+			_, err := c.tryKubectl(t, "", "get", "--raw", "/healthz")
+			return err
+		})
+		c.spin(t, "later", "requests: {cpu: 10m}", "2")
+		c.apart(t, cpus, "edge", "noisy", "beside", "later")
+	})
+	c.delete(t, "edge")
+	c.until(t, "the lane is released", c.noLanes)
+	for _, pid := range c.processes(t, "noisy") { // it was there before the lane
+		for _, th := range threadsOf(pid) {
+			if th.allowed == "0" {
+				t.Errorf("thread %d has CPUs 0 only", th.tid)
+			}
+		}
+	}
+	c.lane(t, "again", "", "1")
+	c.ready(t, "again")
+	if now := c.cpusOf(t, "again"); now != cpus {
+		t.Errorf("CPUs %s, the lane before had %s", now, cpus)
+	}
+	c.kubectl(t, "", "delete", "pod", "--all", "--wait")
+	c.until(t, "the lane is released", c.noLanes)
+}
+
+// What does not fit is refused before it is bound, with the reason in the events of the pod.
+func TestRefused(t *testing.T) {
+	c := start(t, bed.Options{})
+	c.run(t)
+	c.lane(t, "efficient", `{cpus: {kind: efficiency}}`, "1")
+	c.says(t, "efficient", "reason=Refused", "spec.cpus.kind: efficiency; cheapest change: spec.preferred: {kind: 1}")
+	c.delete(t, "efficient")
+	c.apply(t, "little", "{}", `claims: [{name: lane}], requests: {cpu: 500m}`, "1")
+	c.says(t, "little", "resources.requests.cpu: expected 1 or more, the CPUs that the lane owns")
+	c.delete(t, "little")
+	c.lane(t, "misspelt", `{cpus: {smtt: isolate}}`, "1")
+	c.says(t, "misspelt", "spec.cpus.smtt: unknown field, did you mean smt?")
+	c.delete(t, "misspelt")
+	if err := c.noLanes(); err != nil {
+		t.Error(err)
+	}
+	c.lane(t, "fits", "{}", "1")
+	c.ready(t, "fits")
+	c.delete(t, "fits")
+	c.until(t, "the lane is released", c.noLanes)
+}
+
+// Without answers the kubelet hears what does not fit, and a pod that fits begins at once.
+func TestUnanswered(t *testing.T) {
+	c := start(t, bed.Options{})
+	c.run(t, "--answer=false")
+	began := time.Now()
+	c.lane(t, "edge", "", "2")
+	c.ready(t, "edge")
+	t.Logf("lane's pod: applied to Ready in %.1f s, without an answer", time.Since(began).Seconds())
+	c.apart(t, c.cpusOf(t, "edge"), "edge")
+	c.delete(t, "edge")
+	c.until(t, "the lane is released", c.noLanes)
+	c.lane(t, "efficient", `{cpus: {kind: efficiency}}`, "1")
+	c.says(t, "efficient", "FailedPrepareDynamicResources", "spec.cpus.kind: efficiency; cheapest change: spec.preferred: {kind: 1}")
+	c.delete(t, "efficient")
+}
+
+// A container whose node part is away does not begin outside of its lane.
+func TestAway(t *testing.T) {
+	c := start(t, bed.Options{})
+	c.run(t)
+	c.lane(t, "edge", "", "1")
+	c.ready(t, "edge")
+	c.kill(t)
+	for _, pid := range c.processes(t, "edge") {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.says(t, "edge", "expected those of lane")
+	c.run(t)
+	c.ready(t, "edge")
+	c.apart(t, c.cpusOf(t, "edge"), "edge")
+	c.delete(t, "edge")
+	c.until(t, "the lane is released", c.noLanes)
+}
+
+// Where the kubelet gives CPUs away itself nothing is offered, and an event says why.
+func TestStaticKubelet(t *testing.T) {
+	c := start(t, bed.Options{Nodes: []bed.NodeOptions{{Kubelet: map[string]any{"cpuManagerPolicy": "static",
+		"reservedSystemCPUs": "0"}}}})
+	c.runWithout(t)
+	c.until(t, "an event", func() error {
+		events, err := c.tryKubectl(t, "", "get", "events", "-o", "jsonpath={.items[*].message}")
+		if err == nil && !strings.Contains(events, `the kubelet's policy is "static": no lanes are offered`) {
+			err = fmt.Errorf("events: %s", events)
+		}
+		return err
+	})
+	slices := c.kubectl(t, "", "get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices}")
+	if strings.Contains(slices, "numa") {
+		t.Error(slices)
+	}
+}
+
+// The node part is killed at each step of a pod's life, and nothing is lost or left.
+func TestKilled(t *testing.T) {
+	c := start(t, bed.Options{})
+	c.run(t)
+	for _, after := range []time.Duration{100, 4000, 5200, 5500, 5800, 6200} {
+		t.Logf("killed %d ms after the pod was applied, and %d ms after it was deleted", after, after/10)
+		c.lane(t, "edge", "", "2")
+		time.Sleep(after * time.Millisecond)
+		c.kill(t)
+		c.run(t)
+		c.readyWithin(t, "edge", 3*time.Minute) // the kubelet asks again after one to one and a half
+		c.apart(t, c.cpusOf(t, "edge"), "edge")
+		deleted := make(chan struct{})
+		go func() {
+			defer close(deleted)
+			c.delete(t, "edge")
+		}()
+		time.Sleep(after * time.Millisecond / 10)
+		c.kill(t)
+		c.run(t)
+		<-deleted
+		c.until(t, "the lane is released", c.noLanes)
+	}
+}

@@ -269,8 +269,9 @@ func (c *cluster) until(t *testing.T, what string, is func() error) {
 // says waits until the events of a pod say something.
 func (c *cluster) says(t *testing.T, pod string, words ...string) {
 	t.Helper()
-	c.until(t, "events of pod "+pod, func() error {
-		text, err := c.tryKubectl(t, "", "describe", "pod", pod)
+	text := ""
+	c.until(t, "events of pod "+pod, func() (err error) {
+		text, err = c.tryKubectl(t, "", "describe", "pod", pod)
 		for _, w := range words {
 			if err == nil && !strings.Contains(text, w) {
 				err = fmt.Errorf("expected %q in\n%s", w, text)
@@ -278,6 +279,12 @@ func (c *cluster) says(t *testing.T, pod string, words ...string) {
 		}
 		return err
 	})
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, words[len(words)-1]) {
+			t.Logf("kubectl describe pod %s: %s", pod, line)
+			return
+		}
+	}
 }
 
 // noLanes is nil where no lane is in force on the host.

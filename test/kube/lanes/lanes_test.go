@@ -23,7 +23,9 @@ func TestLane(t *testing.T) {
 	cpus := c.cpusOf(t, "edge")
 	// In the cgroup of the lane's own class of service, which has the lane's CPUs with cgroup v1.
 	c.spin(t, "beside", "requests: {cpu: 10m}", "2")
-	if log := c.kubectl(t, "", "logs", "edge"); !strings.Contains(log, "ISOLANE_CPUS="+cpus+"\n") ||
+	log := c.kubectl(t, "", "logs", "edge")
+	t.Logf("kubectl logs edge:\n%s", log)
+	if !strings.Contains(log, "ISOLANE_CPUS="+cpus+"\n") ||
 		!strings.Contains(log, "ISOLANE_CPUS_WORKER="+cpus+"\n") || strings.Contains(log, "ISOLANE_HUGEPAGES") {
 		t.Errorf("the environment of the lane's container:\n%s", log)
 	}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"testing"
 	"testing/fstest"
@@ -30,12 +29,8 @@ func BenchmarkLanes(b *testing.B) {
 	hosttest.Need(b, hosttest.BPF)
 	all := change.Ops("/")
 	maps.Copy(all, express.Ops())
-	dir, err := os.MkdirTemp("/dev/shm", "isolane-bench") // as a host's journal, in memory
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	j, err := journal.Open(filepath.Join(dir, "run"), "bench", all)
+	b.Setenv("TMPDIR", "/dev/shm") // in memory, as a host's journal
+	j, err := journal.Open(filepath.Join(b.TempDir(), "run"), "bench", all)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -103,9 +98,9 @@ func (l lastLane) measure(b *testing.B) map[string]float64 {
 		}
 		done := make(chan float64)
 		go func() {
-			c, err := server.(net.Listener).Accept()
-			if err != nil {
-				b.Error(err)
+			c, aerr := server.(net.Listener).Accept()
+			if aerr != nil {
+				b.Error(aerr)
 				done <- 0
 				return
 			}
@@ -159,8 +154,8 @@ func (l lastLane) datagrams(b *testing.B) float64 {
 	go func() {
 		buf := make([]byte, 64)
 		for {
-			n, from, err := server.(net.PacketConn).ReadFrom(buf)
-			if err != nil {
+			n, from, rerr := server.(net.PacketConn).ReadFrom(buf)
+			if rerr != nil {
 				return // closed
 			}
 			_, _ = server.(net.PacketConn).WriteTo(buf[:n], from) // the other side counts

@@ -39,7 +39,7 @@ func (rxqOp) Check(s journal.Step) error {
 	}
 	for _, value := range []string{s.Before, s.After} {
 		if !strings.HasPrefix(value, silent) && !regexp.MustCompile(`^[0-9]*( [0-9:,]+)?$`).MatchString(value) {
-			return fmt.Errorf("receive queues of %s: %q: expected N QUEUE:CPU,...", s.Target, value)
+			return fmt.Errorf("receive queues of %s: %q: expected N, or N with QUEUE:CPU and commas", s.Target, value)
 		}
 	}
 	return nil

@@ -34,8 +34,8 @@ func TestReceiveQueues(t *testing.T) {
 		schema = programs + "/share/openvswitch/vswitch.ovsschema"
 	}
 	run := func(argv ...string) string {
-		out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).CombinedOutput()
-		if err != nil {
+		out, rerr := exec.CommandContext(t.Context(), argv[0], argv[1:]...).CombinedOutput()
+		if rerr != nil {
 			t.Fatalf("%q: %s", argv, out)
 		}
 		return strings.TrimSpace(string(out))
@@ -65,8 +65,8 @@ func TestReceiveQueues(t *testing.T) {
 		if err != nil {
 			t.Fatal(s, err)
 		}
-		if now, err := op.Read(context.Background(), *s); now != s.After || err != nil {
-			t.Errorf("%v reads back as %q, %v", *s, now, err)
+		if now, rerr := op.Read(context.Background(), *s); now != s.After || rerr != nil {
+			t.Errorf("%v reads back as %q, %v", *s, now, rerr)
 		}
 	}
 	get := func() string {

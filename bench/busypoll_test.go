@@ -61,12 +61,12 @@ func BenchmarkBusyPoll(b *testing.B) {
 	if err != nil {
 		b.Skip("this kernel has no busy polling")
 	}
-	host := func(text string) {
+	wholeHost := func(text string) {
 		if werr := os.WriteFile(busyPollFile, []byte(text), 0); werr != nil {
 			b.Error(werr)
 		}
 	}
-	b.Cleanup(func() { host(string(was)) })
+	b.Cleanup(func() { wholeHost(string(was)) })
 	cpus, self := ends(b)
 	for _, way := range []string{"host", "own"} {
 		b.Run(way, func(b *testing.B) {
@@ -82,8 +82,8 @@ func BenchmarkBusyPoll(b *testing.B) {
 				if way == "own" {
 					return reader(b, cpus, self, true)
 				}
-				host("1000")
-				defer host("0")
+				wholeHost("1000")
+				defer wholeHost("0")
 				return reader(b, cpus, self, false)
 			}
 			for b.Loop() {

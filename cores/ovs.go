@@ -3,6 +3,8 @@ package cores
 import (
 	"fmt"
 	"strings"
+
+	"isolane.dev/isolane/plan"
 )
 
 // ovsDPDK writes commands (Open vSwitch: ovs-vswitchd.conf.db(5), other_config). The PMD threads are
@@ -23,14 +25,27 @@ func ovsDPDK(r Request) (string, error) {
 			`ovs-vsctl --no-wait set Open_vSwitch . other_config:dpdk-socket-mem="%s"`, r.memoryByNode()))
 	}
 	if n := r.Lane.Spec.Network.Queues; n > 0 {
-		var pairs []string
-		cpus := pmd.Slice()
-		for q := range n {
-			pairs = append(pairs, fmt.Sprintf("%d:%d", q, cpus[q%len(cpus)]))
+		line := fmt.Sprintf("ovs-vsctl --no-wait set Interface %s options:n_rxq=%d", r.Lane.Spec.Network.Device, n)
+		if affinity := RxqAffinity(r.Lane); affinity != "" {
+			line += fmt.Sprintf(` other_config:pmd-rxq-affinity="%s"`, affinity)
 		}
-		lines = append(lines, fmt.Sprintf(
-			`ovs-vsctl --no-wait set Interface %s options:n_rxq=%d other_config:pmd-rxq-affinity="%s"`,
-			r.Lane.Spec.Network.Device, n, strings.Join(pairs, ",")))
+		lines = append(lines, line)
 	}
 	return strings.Join(lines, "\n") + "\n", nil
+}
+
+// RxqAffinity says which poll-mode thread takes which receive queue of the lane's card, as QUEUE:CPU with
+// commas; "" leaves that to Open vSwitch. A thread that has one so takes no others: the last thread has none,
+// for the ports of workloads.
+func RxqAffinity(l plan.Lane) string {
+	_, pmd := l.PollMode()
+	cpus := pmd.Slice()
+	if len(cpus) < 2 {
+		return ""
+	}
+	var pairs []string
+	for q := range l.Spec.Network.Queues {
+		pairs = append(pairs, fmt.Sprintf("%d:%d", q, cpus[q%(len(cpus)-1)]))
+	}
+	return strings.Join(pairs, ",")
 }

@@ -124,11 +124,11 @@ func TestStepsCgroupV1(t *testing.T) {
 // Nothing is set for the whole host where the kernel can say it of one epoll.
 func TestBusyPollOfLanesAlone(t *testing.T) {
 	root, h := machine(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
-	for release, host := range map[string]int{"6.8.12": 1, "6.9.0": 0} {
+	for release, want := range map[string]int{"6.8.12": 1, "6.9.0": 0} {
 		h.Kernel.Release = release
 		steps, err := busyPoll(View{Root: root, Host: h}, placement())
-		if err != nil || len(steps) != host {
-			t.Errorf("%s: found %v (%v), expected %d steps", release, steps, err, host)
+		if err != nil || len(steps) != want {
+			t.Errorf("%s: found %v (%v), expected %d steps", release, steps, err, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package netpath_test
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -32,11 +33,8 @@ func TestQueues(t *testing.T) {
 		_, err = j.Apply(t.Context(), steps)
 	}
 	defer func() {
-		if err := j.Undo(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := j.Close(); err != nil {
-			t.Error(err)
+		if uerr := errors.Join(j.Undo(t.Context()), j.Close()); uerr != nil {
+			t.Error(uerr)
 		}
 	}()
 	if err != nil {

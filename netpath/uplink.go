@@ -113,6 +113,13 @@ type Tagger interface {
 	Beside(l, other Lane) error
 }
 
+// Mixer is a path whose lanes may be on one device with those of some other path.
+type Mixer interface {
+	// Mixed says whether a lane can be on the device of another one, which has another path, and where it cannot
+	// what else than that path is expected, if anything.
+	Mixed(l, other Lane) (can bool, instead string)
+}
+
 // ownTags says whether a path needs no devices for tags.
 func ownTags(p Path) bool {
 	_, tagger := p.(Tagger)
@@ -142,9 +149,16 @@ func Beside(paths []Path, l Lane, others []Lane) error {
 			if uplink == "" || !slices.Contains(theirs, uplink) {
 				continue
 			}
-			if o.Path != l.Path {
-				return fmt.Errorf("spec.network.path: lane %s has path %s on %s: expected that too", o.Name, o.Path,
-					uplink)
+			can, instead := o.Path == l.Path, ""
+			if m, is := p.(Mixer); is && !can {
+				can, instead = m.Mixed(l, o)
+			}
+			if !can && ownTags(p) { // there is no device below its tags
+				uplink = l.Device
+			}
+			if !can {
+				return fmt.Errorf("spec.network.path: lane %s has path %s on %s: expected that too%s", o.Name, o.Path,
+					uplink, instead)
 			}
 			if t, is := p.(Tagger); is {
 				if err := t.Beside(l, o); err != nil {

@@ -276,8 +276,8 @@ func In(name string, f func() error) error {
 }
 
 // inSysfs calls f with /sys as it is inside the namespace, which nobody else sees.
-func inSysfs(netns string, f func(sys *os.Root) error) error {
-	return In(netns, func() error {
+func inSysfs(name string, f func(sys *os.Root) error) error {
+	return In(name, func() error {
 		system, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
 		if err != nil {
 			return fmt.Errorf("sysfs: %w", err)

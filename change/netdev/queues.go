@@ -132,8 +132,8 @@ func sendersOf(netns, device string) (all []cpuset.Set, err error) {
 				return nil
 			}
 			cpus, perr := cpuset.ParseMask(strings.TrimSpace(string(text)))
-			if err := errors.Join(rerr, perr); err != nil && !errors.Is(err, unix.ENOENT) {
-				return err
+			if uerr := errors.Join(rerr, perr); uerr != nil && !errors.Is(uerr, unix.ENOENT) {
+				return uerr
 			}
 			all = append(all, cpus)
 		}

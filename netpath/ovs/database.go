@@ -13,6 +13,7 @@ type database struct {
 	bridges map[string]*bridgeRow
 	config  map[string]string // other_config
 	dpdk    bool              // ovs-vswitchd has begun with DPDK
+	cards   map[string]card   // by PCI address
 }
 
 type bridgeRow struct {
@@ -82,10 +83,10 @@ func (db database) leftovers() (commands [][]string) {
 
 // read asks the database.
 func read(ctx context.Context) (database, error) {
-	db := database{bridges: map[string]*bridgeRow{}}
+	db := database{bridges: map[string]*bridgeRow{}, cards: map[string]card{}}
 	tables, err := list(ctx, []string{"Bridge", "name", "datapath_type", "external_ids", "ports"},
 		[]string{"Port", "_uuid", "name", "tag", "vlan_mode", "external_ids"},
-		[]string{"Interface", "name", "type", "ofport", "error", "mtu", "mtu_request", "options"},
+		[]string{"Interface", "name", "type", "ofport", "error", "mtu", "mtu_request", "options", "other_config"},
 		[]string{"Open_vSwitch", "other_config", "dpdk_initialized"})
 	if err != nil {
 		return db, err
@@ -93,6 +94,10 @@ func read(ctx context.Context) (database, error) {
 	interfaces, ports := map[string]row{}, map[string]*portRow{}
 	for _, r := range tables[2] {
 		interfaces[text(r["name"])] = r
+		options := pairs(r["options"])
+		if address, _, _ := strings.Cut(options["dpdk-devargs"], ","); address != "" {
+			db.cards[address] = card{text(r["name"]), options["n_rxq"], pairs(r["other_config"])["pmd-rxq-affinity"]}
+		}
 	}
 	names := map[string]string{} // of ports, by UUID
 	for _, r := range tables[1] {

@@ -63,7 +63,8 @@ func parse(kind, value string) (p part, err error) {
 // Ops are the operations of all kinds.
 func Ops() map[string]journal.Op {
 	o := op{&reader{}}
-	return map[string]journal.Op{KindBridge: o, KindPort: o, KindSocket: socketOp{}, KindConfig: configOp{o}}
+	return map[string]journal.Op{KindBridge: o, KindPort: o, KindSocket: socketOp{}, KindConfig: configOp{o},
+		KindRxq: rxqOp{o}}
 }
 
 // op makes bridges and ports, and takes them away.

@@ -100,6 +100,24 @@ func (p Path) Possible(l netpath.Lane) error {
 	return nil
 }
 
+// Mixed says whether a lane can be on the device of one with another path: ports of DPDK and network devices
+// can be of one bridge in user space. Isolane's own bridges are one path's.
+func (p Path) Mixed(l, other netpath.Lane) (can bool, instead string) {
+	if other.Path != (Path{DPDK: !p.DPDK}).Name() {
+		return false, ""
+	}
+	db, err := read(context.Background())
+	switch {
+	case err != nil:
+		return false, fmt.Sprintf(" (%v)", err)
+	case db.bridges[l.Device] == nil:
+		return false, ", or as device a bridge of yours with datapath_type=netdev"
+	case l.VLAN.Inner > 0 && other.VLAN.Inner > 0 && l.VLAN.Outer == other.VLAN.Outer:
+		return false, fmt.Sprintf(", or another outer tag than %d, whose bridge is one path's", l.VLAN.Outer)
+	}
+	return true, ""
+}
+
 // Beside says why a lane cannot be on the uplink of another one: Open vSwitch tells outer tags apart by their
 // number alone.
 func (Path) Beside(l, other netpath.Lane) error {

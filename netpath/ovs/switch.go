@@ -40,7 +40,9 @@ func (Path) SwitchSteps(h host.Host, lanes []plan.Lane) ([]journal.Step, error) 
 	var main, pmd cpuset.Set
 	var mib []uint64 // of hugepages by node, up to the last that has memory
 	all := make([]uint64, max(0, h.MemoryNodes().Last())+1)
+	var rxq []journal.Step
 	for _, l := range lanes {
+		rxq = append(rxq, rxqStep(l)...)
 		m, p := l.PollMode()
 		main, pmd = main.Union(m), pmd.Union(p)
 		for _, pages := range l.Hugepages {
@@ -58,7 +60,7 @@ func (Path) SwitchSteps(h host.Host, lanes []plan.Lane) ([]journal.Step, error) 
 		steps = append(steps, journal.Step{Kind: KindConfig, Target: socketMem,
 			After: strings.ReplaceAll(text, " ", ",")})
 	}
-	return steps, nil
+	return append(steps, rxq...), nil
 }
 
 // configOp sets keys, and puts back what they were.

@@ -62,6 +62,7 @@ func TestOnce(t *testing.T) {
 
 // kernelHas says whether an epoll can be set by itself.
 func kernelHas(t *testing.T) bool {
+	t.Helper()
 	h, err := host.Read(host.Live())
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func testpmdArgs(device, socket string, cpus unix.CPUSet) []string {
 	if socket == packets {
 		vdev = "net_af_packet0,iface=" + device
 	}
-	return []string{program, "--lcores", "(0-1)@(" + strings.Join(list, ",") + ")", "--no-huge", "--in-memory",
-		"-m", "512", "--no-pci", "--no-telemetry", "--vdev", vdev, "--", "--forward-mode=5tswap", "--auto-start",
-		"--stats-period=3600", "--no-mlockall"}
+	return []string{program, "--lcores", "(0-1)@(" + strings.Join(list, ",") + ")", "--no-huge", "--no-shconf",
+		"-m", "128", "--no-pci", "--no-telemetry", "--vdev", vdev, "--", "--forward-mode=5tswap", "--auto-start",
+		"--stats-period=3600", "--total-num-mbufs=16384"}
 }

@@ -111,7 +111,7 @@ boot                   300       10
 change                2350       40  network paths of lanes; what irqbalance leaves alone
 change/netdev         1450       35  a virtual machine has the path by a tap
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
-cmd/isolane           2000        0  isolane asks the agent for users who are not root
+cmd/isolane           2050        0  the probe frames among the drivers
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
@@ -161,6 +161,7 @@ plan/stock            1200       15  lanes that are still to come
 probe                  450       20  errors of a scenario that name the field and what was expected
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
+probe/frames          1700       10  a generator of frames and a forwarder, by AF_XDP and AF_PACKET
 probe/http            1050       10  loads as shares of a measured capacity
 probe/iperf3           250        5  figures that cannot be are void
 probe/probetest        100        5  servers of probes' tests, shared
@@ -171,7 +172,7 @@ probe/webserver        550       20  the real-time and the web case study, expor
 probe/wrk              350        5  facts, published figures
 prove                 3300       25  the wire to the outside client
 prove/layout           250       10  loads as shares of a measured capacity
-prove/scenario        1450       21  budget of steal
+prove/scenario        1500       21  a program that only one of a probe's settings needs
 prove/search           400       10  searches beside the cells
 quantity               250       10  loads as shares of a measured capacity
 report                2300        5  strange programs and names end in one line

@@ -33,8 +33,8 @@ type generator struct {
 	now               int64   // when the frames came that are taken
 
 	latency, lag *hdrhistogram.Histogram
-	longest      probe.Longest
-	// Of the window: frames that were due in it and were sent, and those of them that came; those that came in it.
+	// Of the window: frames that were due in it and were sent, and those of them that came; those that came
+	// in it.
 	sentIn, cameOf, cameIn uint64
 
 	asking   []byte // a question, but for its stamp
@@ -64,7 +64,7 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measure
 	if err != nil {
 		return m, fmt.Errorf("frames to %s: %w", given.Address, err)
 	}
-	defer g.local.close()
+	defer g.close()
 	defer g.port.close()
 	if err = g.measure(ctx, &m); err != nil {
 		return m, fmt.Errorf("frames to %s: %w", given.Address, err)
@@ -95,10 +95,10 @@ func (p Probe) generator(given probe.Conditions) (*generator, error) {
 		return nil, err
 	}
 	if g.port, g.how, err = open(g.local, p.Socket); err != nil {
-		g.local.close()
+		g.close()
 		return nil, err
 	}
-	e := ends{device.Attrs().HardwareAddr, mac, g.local.at, given.Address}
+	e := ends{device.Attrs().HardwareAddr, mac, g.at, given.Address}
 	for _, size := range p.Size.all() {
 		g.ready = append(g.ready, e.blank(size))
 	}

@@ -9,7 +9,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// measure asks the forwarder, sends for the warm-up and the window, waits for what is under way, and asks again.
+// measure asks the forwarder, sends for the warm-up and the window, waits for what is under way, and
+// asks again.
 func (g *generator) measure(ctx context.Context, m *results.Measurement) error {
 	before, err := g.look()
 	if err == nil && !before.came {
@@ -77,8 +78,8 @@ func (g *generator) exchange() (came int, err error) {
 	return g.port.pull(g.take)
 }
 
-// run sends frame n at first + n × interval, or as the device takes them. A frame that could not leave in time
-// leaves late, and its latency counts from when it should have left.
+// run sends frame n at first + n × interval, or as the device takes them. A frame that could not leave
+// in time leaves late, and its latency counts from when it should have left.
 func (g *generator) run(ctx context.Context) error {
 	g.first = g.clock.Now() + int64(time.Millisecond)
 	g.begin = g.first + int64(g.Warmup)

@@ -122,7 +122,8 @@ func dropped(index int) (in, out uint64, err error) {
 	return s.RxDropped, s.TxDropped, nil
 }
 
-// toward is the way to an address: the device, our address there, and the MAC address of who takes frames for it.
+// toward is the way to an address: the device, our address there, and the MAC address of who takes
+// frames for it.
 func toward(to netip.Addr) (device netlink.Link, from netip.Addr, mac net.HardwareAddr, err error) {
 	routes, err := netlink.RouteGet(to.AsSlice())
 	if err != nil || len(routes) == 0 {

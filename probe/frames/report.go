@@ -14,8 +14,8 @@ type drop struct {
 	where  string
 }
 
-// named are the drops between two looks. Two ends of a pair of devices count the same frame both: of a way the
-// greater count is taken, and what is beyond it has no name.
+// named are the drops between two looks. Two ends of a pair of devices count the same frame both: of a
+// way the greater count is taken, and what is beyond it has no name.
 func named(before, after reply) (all []drop) {
 	add := func(n uint64, where string) {
 		if n > 0 {

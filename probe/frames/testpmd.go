@@ -16,8 +16,8 @@ const program = "dpdk-testpmd"
 // testpmdReady is what testpmd prints with its statistics, the first of which come when it forwards.
 const testpmdReady = "Port statistics"
 
-// become is testpmd in the place of this process: on the same CPUs, with the socket that keeps the kernel's stack
-// quiet.
+// become is testpmd in the place of this process: on the same CPUs, with the socket that keeps the
+// kernel's stack quiet.
 func become(l local, socket string) error {
 	name, err := exec.LookPath(program)
 	if err != nil {
@@ -33,9 +33,9 @@ func become(l local, socket string) error {
 	return unix.Exec(name, testpmdArgs(l.device.Name, socket, mine), os.Environ())
 }
 
-// testpmdArgs is a command line for forwarding that swaps the addresses of Ethernet, IPv4 and UDP, without
-// hugepages and without files that a second one would find. Its two threads may use all of the CPUs: the first
-// sleeps between its statistics.
+// testpmdArgs is a command line for forwarding that swaps the addresses of Ethernet, IPv4 and UDP,
+// without hugepages and without files that a second one would find. Its two threads may use all of the
+// CPUs: the first sleeps between its statistics.
 func testpmdArgs(device, socket string, cpus unix.CPUSet) []string {
 	var list []string
 	for c := range len(cpus) * 64 {

@@ -3,7 +3,9 @@ package frames
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -19,12 +21,11 @@ const (
 	memory    = (toReceive + toSend) * bufferSize
 )
 
-// xdpPort is a socket of AF_XDP with its own rings (Documentation/networking/af_xdp.rst), at the device's only
-// queue. The kernel copies each frame, which every device can.
+// xdpPort is a socket of AF_XDP with its own rings (Documentation/networking/af_xdp.rst), at the
+// device's only queue. The kernel copies each frame, which every device can.
 //
-// The program that hands it frames is attached in generic mode: before a driver's own hook come neither
-// frames that bpf_redirect_peer brings (path express) nor those of devices without one, and cells are to differ
-// in nothing but what they are about.
+// The program that hands it frames is attached in generic mode, which every device has. Frames that
+// bpf_redirect_peer brings (path express) do not get here: seen on Linux 6.18, the reason is not known yet.
 type xdpPort struct {
 	fd       int
 	maps     [][]byte
@@ -81,7 +82,12 @@ func openXDP(l local) (_ *xdpPort, err error) {
 	if err = p.share(); err != nil {
 		return nil, err
 	}
-	err = unix.Bind(p.fd, &unix.SockaddrXDP{Flags: unix.XDP_COPY, Ifindex: uint32(l.device.Index)})
+	at := &unix.SockaddrXDP{Flags: unix.XDP_COPY, Ifindex: uint32(l.device.Index)}
+	err = unix.Bind(p.fd, at)
+	for tries := 0; errors.Is(err, unix.EBUSY) && tries < 100; tries++ { // the kernel lets go of one before later
+		<-time.After(10 * time.Millisecond)
+		err = unix.Bind(p.fd, at)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("bind: %w", err)
 	}
@@ -233,8 +239,8 @@ func (p *xdpPort) push(n int) {
 	p.tx.put(unix.XDPDesc{Addr: at, Len: uint32(n)})
 }
 
-// flush kicks the kernel, which sends some 32 frames then. The system call never sleeps, so it may be raw: see
-// package echo.
+// flush kicks the kernel, which sends some 32 frames then. The system call never sleeps, so it may be
+// raw: see package echo.
 func (p *xdpPort) flush() error {
 	if p.tx.level() == 0 {
 		return nil
@@ -252,8 +258,8 @@ const tickEvery = 256
 
 // unlessBusy is the error, but for those that say that it is to be tried again.
 func unlessBusy(errno unix.Errno) error {
-	switch errno {
-	case 0, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS, unix.EINTR:
+	again := []unix.Errno{0, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS, unix.EINTR}
+	if slices.Contains(again, errno) {
 		return nil
 	}
 	return errno

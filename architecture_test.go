@@ -161,7 +161,7 @@ plan/stock            1200       15  lanes that are still to come
 probe                  450       20  errors of a scenario that name the field and what was expected
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
-probe/frames          1700       10  a generator of frames and a forwarder, by AF_XDP and AF_PACKET
+probe/frames          1750       10  a generator of frames and a forwarder, by AF_XDP and AF_PACKET
 probe/http            1050       10  loads as shares of a measured capacity
 probe/iperf3           250        5  figures that cannot be are void
 probe/probetest        100        5  servers of probes' tests, shared

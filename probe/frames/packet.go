@@ -132,7 +132,8 @@ func (p *packetPort) call(number uintptr, first *message, n int) (int, unix.Errn
 	if p.calls++; p.calls%tickEvery == 0 {
 		call = unix.Syscall6
 	}
-	r, _, errno := call(number, uintptr(p.fd), uintptr(unsafe.Pointer(first)), uintptr(n), unix.MSG_DONTWAIT, 0, 0)
+	r, _, errno := call(number, uintptr(p.fd), uintptr(unsafe.Pointer(first)), uintptr(n), unix.MSG_DONTWAIT, 0,
+		0)
 	return int(r), errno
 }
 

@@ -84,7 +84,7 @@ func openXDP(l local) (_ *xdpPort, err error) {
 	}
 	at := &unix.SockaddrXDP{Flags: unix.XDP_COPY, Ifindex: uint32(l.device.Index)}
 	err = unix.Bind(p.fd, at)
-	for tries := 0; errors.Is(err, unix.EBUSY) && tries < 100; tries++ { // the kernel lets go of one before later
+	for tries := 0; errors.Is(err, unix.EBUSY) && tries < 100; tries++ { // of one closed before
 		<-time.After(10 * time.Millisecond)
 		err = unix.Bind(p.fd, at)
 	}

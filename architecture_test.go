@@ -124,7 +124,7 @@ boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
 change/netdev         1700       35  queues of a lane's device
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
-cmd/isolane           2000        0  isolane asks the agent for users who are not root
+cmd/isolane           2000        0  the probe frames among the drivers
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
@@ -164,7 +164,7 @@ lab/cmd/isolane-lab    400        0
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
 lanes                 1700       30  files whose lanes fit come in force, out of cmd/isolane
-netpath               1100       40  the words that fields may be which name paths
+netpath               1150       40  queues of a lane's device; the words that fields may be which name paths
 netpath/bridge         100        5  the wire to the outside client
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
@@ -180,6 +180,7 @@ plan/stock            1200       15  lanes that are still to come
 probe                  500       25  probes that are run by hand, out of cmd/isolane
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
+probe/frames          1750       10  a generator of frames and a forwarder, by AF_XDP and AF_PACKET
 probe/http            1050       10  loads as shares of a measured capacity
 probe/iperf3           200        5  figures that cannot be are void
 probe/probetest        100        5  servers of probes' tests, shared
@@ -188,7 +189,7 @@ probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 3350       25  several boots a level, in turns
+prove                 3400       25  several boots a level, in turns; what servers of probes may
 prove/layout           250       10  loads as shares of a measured capacity
 prove/scenario        1500       21  boots of a mode
 prove/search           400       10  searches beside the cells

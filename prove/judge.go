@@ -2,6 +2,7 @@ package prove
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -21,7 +22,7 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	if len(m.Overloaded) > 0 {
 		t.Overloaded = m.Overloaded[0]
 	}
-	if sent := m.Samples[m.Name]; sent.Wanted > 0 {
+	if sent := asked(m); sent.Wanted > 0 {
 		loss := float64(sent.Lost) / float64(sent.Wanted)
 		t.Loss = &loss
 	}
@@ -69,10 +70,21 @@ func (r *runner) atLimit(metric string, m results.Measurement) (all []string, er
 	return all, err
 }
 
+// asked are the samples that say what a probe sent, and what of it was lost: those of its own name, or where
+// that is a rate, the first behind it.
+func asked(m results.Measurement) results.Samples {
+	for _, name := range slices.Sorted(maps.Keys(m.Samples)) {
+		if name == m.Name || m.Samples[m.Name].Wanted == 0 {
+			return m.Samples[name]
+		}
+	}
+	return results.Samples{}
+}
+
 // offered says whether messages left in time for the load to be the one asked for: all but a thousandth with
 // a lag of a hundredth of the window at most.
 func offered(m results.Measurement) (bool, error) {
-	lag, err := m.Samples[m.Name].Lag.Decode()
+	lag, err := asked(m).Lag.Decode()
 	if err != nil {
 		return false, err
 	}

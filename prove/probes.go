@@ -30,6 +30,14 @@ type privileged interface {
 	Capabilities() []string // as in capabilities(7), without CAP_
 }
 
+// capabilities are those that a probe's application needs beside a lane's.
+func capabilities(spec scenario.Probe) []string {
+	if p, ok := spec.Probe.(privileged); ok {
+		return p.Capabilities()
+	}
+	return nil
+}
+
 // unhurried is a probe that takes longer than others, beside warm-up and window.
 type unhurried interface{ Patience() time.Duration }
 
@@ -59,11 +67,7 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 	}
 	m.subject = witness.Subject{Role: witness.Application, Planned: at.cell.Application}
 	_, m.subject.Tree = spec.Probe.(restorer)
-	var need []string
-	if p, ok := spec.Probe.(privileged); ok {
-		need = p.Capabilities()
-	}
-	if m.confines, m.env, err = r.inside(at, need...); err != nil || at.given.Guest.Runtime == "" {
+	if m.confines, m.env, err = r.inside(at, capabilities(spec)...); err != nil || at.given.Guest.Runtime == "" {
 		return m, err
 	}
 	m.guest, m.subject.Tree = at.given.Guest, true

@@ -278,8 +278,8 @@ type place struct {
 	scratch string // directory of files that are taken away after the run
 }
 
-// inside are the confines of the application; capabilities are what it needs beside those that a lane leaves.
-func (r *runner) inside(at place, capabilities ...string) (process.Lane, []string, error) {
+// inside are the confines of the application, which needs capabilities beside those that a lane leaves.
+func (r *runner) inside(at place, need ...string) (process.Lane, []string, error) {
 	dir, err := r.applicationDir(at.host)
 	if err != nil {
 		return process.Lane{}, nil, err
@@ -293,14 +293,11 @@ func (r *runner) inside(at place, capabilities ...string) (process.Lane, []strin
 	}
 	// all that isolane run gives
 	return r.lanes.Inside(r.laneName(), lanes.With{Netns: confines.Netns, Workload: true,
-		Capabilities: capabilities})
+		Capabilities: need})
 }
 
-func (r *runner) startServers(ctx context.Context, at place) (servers []*proc, err error) {
-	confines, env, err := r.inside(at)
-	if err != nil {
-		return nil, err
-	}
+func (r *runner) startServers(ctx context.Context, at place) ([]*proc, error) {
+	var servers []*proc
 	var started [][]string
 	for _, spec := range at.probes {
 		argv := spec.Server(r.self, r.conditions(spec, at))
@@ -308,6 +305,10 @@ func (r *runner) startServers(ctx context.Context, at place) (servers []*proc, e
 			continue
 		}
 		started = append(started, argv)
+		confines, env, err := r.inside(at, capabilities(spec)...)
+		if err != nil {
+			return servers, err
+		}
 		p, err := startAwaiting(ctx, r.self, spec.Kind+" server", confines, env, argv, spec.Ready())
 		if err != nil {
 			return servers, fmt.Errorf("%s server: %w", spec.Kind, err)

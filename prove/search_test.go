@@ -231,3 +231,20 @@ func TestJudge(t *testing.T) {
 		}
 	}
 }
+
+// A probe whose figure is a rate says behind it what it sent and what was lost.
+func TestAsked(t *testing.T) {
+	own, behind := results.Samples{Wanted: 7}, results.Samples{Wanted: 9, Lost: 1}
+	for name, c := range map[string]struct {
+		samples map[string]results.Samples
+		want    results.Samples
+	}{
+		"its own": {map[string]results.Samples{"a": behind, "load": own}, own},
+		"a rate":  {map[string]results.Samples{"load-latency": behind}, behind},
+		"none":    {nil, results.Samples{}},
+	} {
+		if got := asked(results.Measurement{Name: "load", Samples: c.samples}); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}

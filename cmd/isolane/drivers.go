@@ -16,6 +16,7 @@ import (
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/cyclictest"
 	"isolane.dev/isolane/probe/echo"
+	"isolane.dev/isolane/probe/frames"
 	"isolane.dev/isolane/probe/http"
 	"isolane.dev/isolane/probe/iperf3"
 	"isolane.dev/isolane/probe/rtla"
@@ -36,7 +37,7 @@ func kinds() scenario.Drivers {
 		Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, path.Driver{Names: names}, cpus.Driver{},
 			ownlane.Driver{}, setting.Driver{}, runtime.Driver{}, boot.Driver{}, owncommand.Driver{}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{},
-			rtla.Driver{}, http.Driver{}, wrk.Driver{}},
+			rtla.Driver{}, http.Driver{}, wrk.Driver{}, frames.Driver{}},
 	}
 }
 

@@ -276,8 +276,9 @@ func (p Probe) Programs(kinds []probe.Driver) (all []Program) {
 		all = append(all, Program{name, probe.Package(kind, name)})
 	}
 	if n, ok := p.Probe.(needs); ok {
-		name, debian := n.Needs()
-		all = append(all, Program{name, debian})
+		if name, debian := n.Needs(); name != "" {
+			all = append(all, Program{name, debian})
+		}
 	}
 	return all
 }

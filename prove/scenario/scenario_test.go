@@ -26,6 +26,7 @@ import (
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/cyclictest"
 	"isolane.dev/isolane/probe/echo"
+	"isolane.dev/isolane/probe/frames"
 	"isolane.dev/isolane/probe/http"
 	"isolane.dev/isolane/probe/iperf3"
 	"isolane.dev/isolane/probe/rtla"
@@ -38,7 +39,8 @@ import (
 func kinds() Drivers {
 	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, ownlane.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{}, boot.Driver{},
 		path.Driver{Names: map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": ""}}},
-		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}, rtla.Driver{}, http.Driver{}, wrk.Driver{}}}
+		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}, rtla.Driver{}, http.Driver{}, wrk.Driver{},
+			frames.Driver{}}}
 }
 
 func edge(t *testing.T) (string, Scenario) {

@@ -1,0 +1,228 @@
+// Package frames measures forwarding: a generator sends Ethernet frames past the kernel's network stack, the
+// application sends each back as a router does, and both count what they saw. A frame that does not come back
+// was dropped by a place that says so, or is lost and nobody says where.
+package frames
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/results"
+)
+
+// kind is the name of the probe.
+const kind = "frames"
+
+// The values of Probe.Forwarder.
+const (
+	ours    = "isolane"
+	testpmd = "testpmd" // of DPDK
+)
+
+// The values of Probe.Wait.
+const (
+	spin  = "spin"
+	block = "block"
+)
+
+// service is the forwarder's port, that of the discard protocol (RFC 863) out of the reserved range.
+const service = 7009
+
+// Size is that of frames in bytes, with the FCS as the field counts; Mix is the mixture of three.
+type Size int
+
+// Mix is Size "imix": of twelve frames 7 of 64 bytes, 4 of 594 and 1 of 1518.
+const Mix Size = 0
+
+const (
+	minSize = 64
+	maxSize = 1518
+)
+
+// mix are the sizes of a Mix in their order.
+func mix() []int { return []int{64, 594, 64, 64, 594, 64, 1518, 64, 594, 64, 594, 64} }
+
+// UnmarshalJSON reads a number, or "imix".
+func (s *Size) UnmarshalJSON(data []byte) error {
+	if string(data) == `"imix"` {
+		*s = Mix
+		return nil
+	}
+	v, err := strconv.Atoi(string(data))
+	if err != nil || v < minSize || v > maxSize {
+		return fmt.Errorf("%s: expected %d-%d bytes with the FCS, or imix", data, minSize, maxSize)
+	}
+	*s = Size(v)
+	return nil
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (s Size) MarshalJSON() ([]byte, error) {
+	if s == Mix {
+		return []byte(`"imix"`), nil
+	}
+	return json.Marshal(int(s))
+}
+
+// String says which.
+func (s Size) String() string {
+	if s == Mix {
+		return "IMIX"
+	}
+	return strconv.Itoa(int(s)) + " bytes"
+}
+
+// all are the sizes in the order in which frames have them.
+func (s Size) all() []int {
+	if s == Mix {
+		return mix()
+	}
+	return []int{int(s)}
+}
+
+// Rate is in frames per second; Max is as many as the device takes.
+type Rate float64
+
+// Max is Rate "max".
+const Max Rate = 0
+
+const maxRate = 2e7 // more than 10 Gbit/s carries of the shortest
+
+// UnmarshalJSON reads a number, or "max".
+func (r *Rate) UnmarshalJSON(data []byte) error {
+	if string(data) == `"max"` {
+		*r = Max
+		return nil
+	}
+	v, err := strconv.ParseFloat(string(bytes.Trim(data, `"`)), 64)
+	if err != nil || !(v > 0 && v <= maxRate) {
+		return fmt.Errorf("%s: expected up to %g frames per second, or max", data, float64(maxRate))
+	}
+	*r = Rate(v)
+	return nil
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (r Rate) MarshalJSON() ([]byte, error) {
+	if r == Max {
+		return []byte(`"max"`), nil
+	}
+	return json.Marshal(float64(r))
+}
+
+// Driver is the probe "frames". Its client, and mostly its application, are commands of the isolane binary.
+type Driver struct{}
+
+// Probe measures what a forwarder carries.
+type Probe struct {
+	probe.Own
+	Size      Size   `json:"size"`      // default 64
+	Rate      Rate   `json:"rate"`      // default max
+	Forwarder string `json:"forwarder"` // default isolane
+	Socket    string `json:"socket"`    // of both ends: default auto
+	Wait      string `json:"wait"`      // of isolane's forwarder: default block. The generator always polls.
+}
+
+// Name returns "frames".
+func (Driver) Name() string { return kind }
+
+// Programs returns none: which forwarder is needed, only the settings say.
+func (Driver) Programs() []string { return nil }
+
+// Read reads a Probe.
+func (Driver) Read(settings []byte) (probe.Probe, error) {
+	p := Probe{Size: minSize, Rate: Max, Forwarder: ours, Socket: auto, Wait: block}
+	if err := probe.Decode(settings, &p); err != nil {
+		return nil, err
+	}
+	switch {
+	case !slices.Contains([]string{ours, testpmd}, p.Forwarder):
+		return nil, fmt.Errorf("forwarder: %q: expected isolane or testpmd", p.Forwarder)
+	case !slices.Contains([]string{auto, xdp, packets}, p.Socket):
+		return nil, fmt.Errorf("socket: %q: expected auto, xdp or packet", p.Socket)
+	case !slices.Contains([]string{spin, block}, p.Wait):
+		return nil, fmt.Errorf("wait: %q: expected spin or block", p.Wait)
+	}
+	return p, nil
+}
+
+// Needs is the program of the forwarder and its Debian package; none of ours.
+func (p Probe) Needs() (name, debian string) {
+	if p.Forwarder == testpmd {
+		return program, "dpdk-dev"
+	}
+	return "", ""
+}
+
+// Capabilities are those that the forwarder needs to take frames from a device.
+func (Probe) Capabilities() []string { return []string{"BPF", "NET_ADMIN", "NET_RAW"} }
+
+// Validate refuses windows without a frame, and addresses of IPv6.
+func (p Probe) Validate(c probe.Conditions) error {
+	if p.Rate != Max && float64(p.Rate)*c.Window.Seconds() < 1 {
+		return fmt.Errorf("rate %g, window %s: expected at least one frame within the window", p.Rate, c.Window)
+	}
+	if a := c.Address.Addr(); a.IsValid() && !a.Is4() {
+		return fmt.Errorf("address %s: expected one of IPv4", a)
+	}
+	return nil
+}
+
+// The words behind the name of a probe in those of its metrics.
+const (
+	latency   = "-latency"
+	sent      = "-sent"
+	lost      = "-lost"
+	unnamed   = "-unnamed"
+	doubled   = "-doubled"
+	reordered = "-reordered"
+	foreign   = "-foreign"
+)
+
+// Metrics are the frames that came back, in an open loop how long they took, and what can be counted of the
+// others.
+func (p Probe) Metrics(name string) []results.Metric {
+	about := fmt.Sprintf("frames of %s that came back, offered %g/s", p.Size, float64(p.Rate))
+	loop := results.Open
+	if p.Rate == Max {
+		about = fmt.Sprintf("frames of %s that came back, as many offered as the device takes", p.Size)
+		loop = results.Closed
+	}
+	all := []results.Metric{{Name: name, Quantity: "forwarding", Noun: "forwarding", Title: "Forwarding",
+		About: about, Unit: "frames/s", Better: results.Higher, Margin: 0.05, Loop: loop}}
+	if p.Rate != Max {
+		all = append(all, results.Metric{Name: name + latency, Quantity: "forwarding-latency",
+			Noun: "latency of forwarding", Title: "Latency of forwarding",
+			About: fmt.Sprintf("frames of %s there and back, from the intended time", p.Size), Unit: "ns",
+			Better: results.Lower, Margin: 0.10, Sampled: true, Loop: loop})
+	}
+	check := func(word, noun, unit string) {
+		all = append(all, results.Metric{Name: name + word, Quantity: kind + word, Noun: noun, Title: noun,
+			Unit: unit, Better: results.Lower, Margin: 0.10, Role: results.Check})
+	}
+	check(sent, "frames that the generator sent", "frames/s")
+	check(lost, "frames lost", "frames")
+	check(unnamed, "frames lost, nobody says where", "frames")
+	check(doubled, "frames that came twice", "frames")
+	check(reordered, "frames that came after later ones", "frames")
+	check(foreign, "foreign frames at the generator's port", "frames")
+	return all
+}
+
+// Inside is false: the generator measures from outside.
+func (Probe) Inside() bool { return false }
+
+// Server is the command line at the application, the same for all sizes and rates.
+func (p Probe) Server(self string, c probe.Conditions) []string {
+	return probe.Command(self, kind, c, "--serve",
+		fmt.Sprintf("{forwarder: %s, socket: %s, wait: %s}", p.Forwarder, p.Socket, p.Wait))
+}
+
+// Client is the command line of the generator.
+func (p Probe) Client(self string, c probe.Conditions) []string {
+	return probe.OwnClient(self, kind, p, c)
+}

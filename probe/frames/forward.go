@@ -1,0 +1,161 @@
+package frames
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/probe"
+)
+
+// readyLine is how the line begins that the forwarder prints when it takes frames.
+const readyLine = "ready "
+
+// Ready is what the application prints when it takes frames.
+func (p Probe) Ready() string {
+	if p.Forwarder == testpmd {
+		return testpmdReady
+	}
+	return readyLine
+}
+
+// Serve is the application: it forwards frames back to where they came from, until ctx ends.
+func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) error {
+	done, err := probe.HotLoop()
+	if err != nil {
+		return err
+	}
+	defer done()
+	at := c.At(service)
+	device, err := deviceOf(at.Addr())
+	if err != nil {
+		return err
+	}
+	l, err := reserve(device, at)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if p.Forwarder == testpmd {
+		return become(l, p.Socket)
+	}
+	f := &forwarder{local: l}
+	if f.port, f.how, err = open(l, p.Socket); err != nil {
+		return err
+	}
+	defer f.port.close()
+	if f.in, f.out, err = dropped(l.device.Index); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%s%s\n", readyLine, at)
+	return f.run(ctx, p.Wait)
+}
+
+// counts are the forwarder's since it began, as it tells them the generator.
+type counts struct {
+	Took      uint64 // frames for its port, without questions
+	Sent      uint64 // of them, sent back
+	Refused   uint64 // that cannot be forwarded: no time to live left, a header that is wrong
+	Full      uint64 // for which there was no room to send
+	NoRoom    uint64 // that its socket had no room for
+	DeviceIn  uint64 // that its device could not take in
+	DeviceOut uint64 // or send out
+}
+
+type forwarder struct {
+	local
+	port    port
+	how     string
+	in, out uint64 // of the device, at the begin
+	counts
+}
+
+// idle is how often a forwarder that may sleep looks for frames in vain before it does.
+const idle = 64
+
+func (f *forwarder) run(ctx context.Context, wait string) error {
+	watched := []unix.PollFd{{Fd: int32(f.port.descriptor()), Events: unix.POLLIN}}
+	for round, vain := 0, 0; ; round++ {
+		n, err := f.port.pull(f.take)
+		if err == nil {
+			err = f.port.flush()
+		}
+		if err != nil {
+			return err
+		}
+		if vain++; n > 0 {
+			vain = 0
+		}
+		if vain >= idle && wait == block {
+			if _, err = unix.Poll(watched, 100); err != nil && !errors.Is(err, unix.EINTR) {
+				return err
+			}
+		}
+		if (vain >= idle || round%1024 == 0) && ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// take sends a frame back.
+func (f *forwarder) take(b []byte) {
+	s, ok := read(b)
+	question := ok && s.magic == isQuestion
+	if !question {
+		f.Took++
+	}
+	to := f.port.buffer()
+	if to == nil {
+		_ = f.port.flush() // the loop sees its errors
+		to = f.port.buffer()
+	}
+	switch {
+	case !turn(b):
+		f.Refused++
+	case to == nil:
+		f.Full++
+	case question:
+		f.port.push(f.answer(to[:copy(to, b)], s))
+	default:
+		f.Sent++
+		f.port.push(copy(to, b))
+	}
+}
+
+// answer makes the answer of a question, and returns its length.
+func (f *forwarder) answer(b []byte, to stamped) int {
+	var err error
+	f.NoRoom, err = f.port.drops()
+	in, out, derr := dropped(f.device.Index)
+	f.DeviceIn, f.DeviceOut = in-f.in, out-f.out
+	if err == nil && derr == nil {
+		stamp(b, isAnswer, to.number, to.at)
+		// a longer one would not fit, and a shorter one has zeros behind
+		n, _ := binary.Encode(b[least:], binary.BigEndian, f.counts)
+		copy(b[least+n:], f.how)
+	}
+	return len(b)
+}
+
+// questionSize has room for an answer.
+const questionSize = 512
+
+// readAnswer is what answer has written.
+func readAnswer(b []byte) (c counts, how string) {
+	n, err := binary.Decode(b[least:], binary.BigEndian, &c)
+	if err != nil {
+		return counts{}, ""
+	}
+	text := b[least+n:]
+	for i, char := range text {
+		if char == 0 {
+			text = text[:i]
+			break
+		}
+	}
+	return c, string(text)
+}

@@ -1,0 +1,237 @@
+package frames
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/netip"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/probetest"
+	"isolane.dev/isolane/results"
+)
+
+func TestMain(m *testing.M) { hosttest.Main(m) }
+
+const (
+	generatorNetns = "isolane-frames-a"
+	forwarderNetns = "isolane-frames-b"
+)
+
+func forwarderAt() netip.AddrPort { return netip.MustParseAddrPort("198.18.4.2:7009") }
+
+// network makes two namespaces with a pair of devices between them.
+func network(t *testing.T) {
+	t.Helper()
+	hosttest.Need(t, hosttest.Root, hosttest.Program("ip"))
+	ip := func(args string) {
+		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %s", args, out)
+		}
+	}
+	for _, ns := range []string{generatorNetns, forwarderNetns} {
+		ip("netns add " + ns)
+		t.Cleanup(func() { ip("netns del " + ns) })
+	}
+	ip("-n isolane-frames-a link add eth0 type veth peer name eth0 netns isolane-frames-b")
+	for ns, addr := range map[string]string{generatorNetns: "198.18.4.1", forwarderNetns: "198.18.4.2"} {
+		ip("-n " + ns + " addr add " + addr + "/24 dev eth0")
+		ip("-n " + ns + " link set eth0 up")
+	}
+}
+
+// in runs what is done in a namespace. Its thread ends with it.
+func in(name string, do func() error) error {
+	ended := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		ns, err := netns.GetFromName(name)
+		if err == nil {
+			err = netns.Set(ns)
+		}
+		if err == nil {
+			err = do()
+		}
+		ended <- err
+	}()
+	return <-ended
+}
+
+// measured is a measurement over the pair, with a window of half a second.
+func measured(t *testing.T, p Probe) (m results.Measurement) {
+	t.Helper()
+	if err := in(generatorNetns, func() (err error) {
+		m, err = p.Run(t.Context(), probe.Conditions{Name: "f", Address: forwarderAt(), Window: 500 * time.Millisecond})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// value is one of a measurement.
+func value(m results.Measurement, word string) int { return int(m.Values["f"+word]) }
+
+// Our forwarder sends all sizes back, by both sockets, asleep and awake.
+func TestForward(t *testing.T) {
+	for socket, how := range map[string]string{xdp: "AF_XDP", packets: "AF_PACKET"} {
+		for _, wait := range []string{spin, block} {
+			t.Run(socket+"-"+wait, func(t *testing.T) {
+				network(t)
+				p := Probe{Size: Mix, Rate: 1000, Forwarder: ours, Socket: socket, Wait: wait}
+				probetest.Serve(t, readyLine, func(ctx context.Context, w io.Writer) error {
+					return in(forwarderNetns, func() error { return p.Serve(ctx, probe.Conditions{Address: forwarderAt()}, w) })
+				})
+				m := measured(t, p)
+				got := m.Samples["f"+latency]
+				if got.Wanted != 500 || got.Lost != 0 || value(m, lost)+value(m, doubled)+value(m, reordered)+value(m, foreign) != 0 ||
+					!strings.HasPrefix(m.Facts["generator"], how) || !strings.HasPrefix(m.Facts["forwarder"], "isolane, "+how) {
+					t.Errorf("%d of %d lost, %v, %v", got.Lost, got.Wanted, m.Values, m.Facts)
+				}
+			})
+		}
+	}
+}
+
+// bad is a forwarder that is not to be trusted.
+type bad struct {
+	forwarder
+	held []byte
+}
+
+func (f *bad) send(b []byte) { f.port.push(copy(f.port.buffer(), b)) }
+
+// take drops every tenth frame, sends one twice, two in the wrong order, and three that nobody has asked for.
+func (f *bad) take(b []byte) {
+	s, ok := read(b)
+	if !ok || !turn(b) {
+		return
+	}
+	switch {
+	case s.magic == isQuestion:
+	case s.number%10 == 9:
+		return
+	case s.number == 5:
+		f.send(b)
+	case s.number == 20:
+		f.held = append(f.held, b...)
+		return
+	case s.number == 21:
+		f.send(b)
+		b = f.held
+	case s.number == 30:
+		f.send(b)
+		stamp(b, isFrame, s.number, s.at+1) // not its time
+		f.send(b)
+		stamp(b, isFrame, 1<<40, s.at) // not its number
+		f.send(b)
+		binary.BigEndian.PutUint32(b[atMagic:], 1)
+	}
+	f.send(b)
+}
+
+// What a bad forwarder does to frames is counted, each frame.
+func TestCounts(t *testing.T) {
+	for _, socket := range []string{xdp, packets} {
+		t.Run(socket, func(t *testing.T) {
+			network(t)
+			forwarding(t, socket, func(f *forwarder) func([]byte) { return (&bad{forwarder: *f}).take })
+			m := measured(t, Probe{Size: 64, Rate: 1000, Forwarder: testpmd, Socket: socket})
+			got := m.Samples["f"+latency]
+			if got.Wanted != 500 || got.Lost != 50 || value(m, lost) != 50 || value(m, unnamed) != 50 || value(m, doubled) != 1 ||
+				value(m, reordered) != 1 || value(m, foreign) != 3 || len(m.Overloaded) != 1 {
+				t.Errorf("%d of %d lost, %v, %v", got.Lost, got.Wanted, m.Values, m.Overloaded)
+			}
+		})
+	}
+}
+
+// Frames that find no room at a forwarder that does not look are lost by name, to the last.
+func TestConservation(t *testing.T) {
+	for _, socket := range []string{xdp, packets} {
+		t.Run(socket, func(t *testing.T) {
+			network(t)
+			asleep := false
+			forwarding(t, socket, func(f *forwarder) func([]byte) {
+				return func(b []byte) {
+					if s, ok := read(b); ok && s.magic == isFrame && !asleep {
+						asleep = true
+						<-time.After(time.Second)
+					}
+					f.take(b)
+				}
+			})
+			m := measured(t, Probe{Size: 64, Rate: 60000, Forwarder: ours, Socket: socket})
+			if value(m, lost) == 0 || value(m, unnamed) != 0 || !strings.Contains(m.Facts["lost"], "no room at the forwarder's socket") {
+				t.Errorf("%v, %v", m.Values, m.Facts)
+			}
+		})
+	}
+}
+
+// forwarding runs a forwarder with another way to take frames, until the test ends.
+func forwarding(t *testing.T, socket string, of func(*forwarder) func([]byte)) {
+	t.Helper()
+	probetest.Serve(t, readyLine, func(ctx context.Context, w io.Writer) error {
+		return in(forwarderNetns, func() error {
+			device, err := deviceOf(forwarderAt().Addr())
+			if err != nil {
+				return err
+			}
+			l, err := reserve(device, forwarderAt())
+			if err != nil {
+				return err
+			}
+			defer l.close()
+			f := &forwarder{local: l}
+			if f.port, f.how, err = open(l, socket); err != nil {
+				return err
+			}
+			defer f.port.close()
+			fmt.Fprintln(w, readyLine)
+			for take := of(f); ctx.Err() == nil; {
+				if _, err = f.port.pull(take); err == nil {
+					err = f.port.flush()
+				}
+				if err != nil {
+					return err
+				}
+				<-time.After(20 * time.Microsecond) // the generator may share the CPU
+			}
+			return nil
+		})
+	})
+}
+
+// What cannot be is told before a frame is sent.
+func TestRefused(t *testing.T) {
+	network(t)
+	if out, err := exec.Command("ip", "-n", generatorNetns, "link", "set", "eth0", "mtu", "1400").CombinedOutput(); err != nil {
+		t.Fatalf("%s", out)
+	}
+	for _, c := range []struct {
+		p    Probe
+		want string
+	}{
+		{Probe{Size: 1518, Socket: auto}, "size: frames of 1518 bytes need an MTU of 1500, eth0 has 1400"},
+		{Probe{Size: Mix, Socket: auto}, "need an MTU of 1500"},
+		{Probe{Size: 64, Socket: auto}, "no answer from a forwarder"},
+	} {
+		err := in(generatorNetns, func() error {
+			_, err := c.p.Run(t.Context(), probe.Conditions{Address: forwarderAt(), Window: time.Second})
+			return err
+		})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}

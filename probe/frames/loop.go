@@ -1,0 +1,189 @@
+package frames
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/results"
+)
+
+// measure asks the forwarder, sends for the warm-up and the window, waits for what is under way, and
+// asks again.
+func (g *generator) measure(ctx context.Context, m *results.Measurement) error {
+	before, err := g.look()
+	if err == nil && !before.came {
+		err = fmt.Errorf("no answer from a forwarder: expected isolane probe frames --serve there, or testpmd")
+	}
+	if err == nil {
+		err = g.run(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	after, err := g.look()
+	if err != nil {
+		return err
+	}
+	return g.report(m, before, after)
+}
+
+// look asks the forwarder for its counts, and reads our own.
+func (g *generator) look() (r reply, err error) {
+	if r, err = g.ask(); err != nil {
+		return r, err
+	}
+	if r.own.noRoom, err = g.port.drops(); err != nil {
+		return r, err
+	}
+	r.own.in, r.own.out, err = dropped(g.device.Index)
+	return r, err
+}
+
+// How often a question is asked, and how long an answer is awaited.
+const (
+	questions = 10
+	patience  = 100 * time.Millisecond
+)
+
+func (g *generator) ask() (reply, error) {
+	g.answered = reply{}
+	for range questions {
+		b := g.port.buffer()
+		if b != nil {
+			g.question++
+			copy(b, g.asking)
+			stamp(b, isQuestion, g.question, 0)
+			g.port.push(len(g.asking))
+		}
+		for end := g.clock.Now() + int64(patience); g.clock.Now() < end && !g.answered.came; {
+			if _, err := g.exchange(); err != nil {
+				return reply{}, err
+			}
+		}
+		if g.answered.came {
+			break
+		}
+	}
+	return g.answered, nil
+}
+
+// exchange hands over what was pushed and takes what has come.
+func (g *generator) exchange() (came int, err error) {
+	if err = g.port.flush(); err != nil {
+		return 0, err
+	}
+	g.now = g.clock.Now()
+	return g.port.pull(g.take)
+}
+
+// run sends frame n at first + n × interval, or as the device takes them. A frame that could not leave
+// in time leaves late, and its latency counts from when it should have left.
+func (g *generator) run(ctx context.Context) error {
+	g.first = g.clock.Now() + int64(time.Millisecond)
+	g.begin = g.first + int64(g.Warmup)
+	g.end = g.begin + int64(g.Window)
+	if g.Rate != Max {
+		g.interval = 1e9 / float64(g.Rate)
+		g.total = uint64(float64(g.Warmup+g.Window) / g.interval)
+	}
+	if err := g.clock.WaitUntil(g.first); err != nil {
+		return err
+	}
+	for round := 0; ; round++ {
+		if round%1024 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		left, more := g.send(g.clock.Now())
+		if !more {
+			break
+		}
+		came, err := g.exchange()
+		if err == nil && left+came == 0 && g.sent == g.came {
+			err = g.clock.WaitUntil(g.due(g.sent))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for end := g.clock.Now() + int64(stragglers); g.came < g.sent && g.clock.Now() < end; {
+		if _, err := g.exchange(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *generator) due(n uint64) int64 { return g.first + int64(float64(n)*g.interval) }
+
+// send pushes what is due, at most a batch. There is no more when all has left, or its time is over.
+func (g *generator) send(now int64) (left int, more bool) {
+	if g.Rate == Max && now >= g.end || g.Rate != Max && (g.sent == g.total || now >= g.end+int64(stragglers)) {
+		return 0, false
+	}
+	for ; left < batch; left++ {
+		at := now
+		if g.Rate != Max {
+			if at = g.due(g.sent); at > now || g.sent == g.total {
+				break
+			}
+		}
+		b := g.port.buffer()
+		if b == nil {
+			break
+		}
+		n := g.number()
+		ready := g.ready[n%uint64(len(g.ready))]
+		copy(b, ready)
+		stamp(b, isFrame, n, at)
+		g.port.push(len(ready))
+		if g.within(at) {
+			g.sentIn++
+			if g.Rate != Max {
+				probe.Record(g.lag, now-at)
+			}
+		}
+	}
+	return left, true
+}
+
+// within says whether a time is in the window.
+func (g *generator) within(at int64) bool { return at >= g.begin && at < g.end }
+
+// take counts a frame that has come to our port.
+func (g *generator) take(b []byte) {
+	s, ok := read(b)
+	switch {
+	case ok && (s.magic == isAnswer || s.magic == isQuestion):
+		if s.number == g.question && !g.answered.came {
+			g.answered.came = true
+			if g.answered.known = s.magic == isAnswer; g.answered.known {
+				g.answered.counts, g.answered.how = readAnswer(b)
+			}
+		}
+	case !ok || s.magic != isFrame || !g.sentAs(s):
+		g.foreign++
+	case g.arrived(s.number):
+		if g.within(g.now) {
+			g.cameIn++
+		}
+		if g.within(s.at) {
+			g.cameOf++
+			if g.Rate != Max {
+				probe.Record(g.latency, g.now-s.at)
+			}
+		}
+	}
+}
+
+// sentAs says whether a frame has the size and the time with which its number was sent.
+func (g *generator) sentAs(s stamped) bool {
+	if s.size != len(g.ready[s.number%uint64(len(g.ready))])+fcs {
+		return false
+	}
+	if g.Rate == Max {
+		return s.at >= g.first && s.at <= g.now
+	}
+	return s.at == g.due(s.number)
+}

@@ -1,0 +1,167 @@
+package frames
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// The values of Probe.Socket.
+const (
+	auto    = "auto"   // AF_XDP where the kernel and the device can, else AF_PACKET
+	xdp     = "xdp"    // AF_XDP
+	packets = "packet" // AF_PACKET
+)
+
+// batch is how many frames are handed over at once.
+const batch = 32
+
+// buffers is the size of what holds a frame: half a page, of which XDP keeps 256 bytes.
+const bufferSize = 2048
+
+// port sends and receives frames for one port of UDP at a device, past the kernel's network stack.
+type port interface {
+	// buffer is for the next frame to send; nil: there is no room now.
+	buffer() []byte
+	// push takes the buffer with a frame of n bytes.
+	push(n int)
+	// flush hands to the kernel what was pushed. What it does not take yet, the next flush hands over.
+	flush() error
+	// pull hands over frames that have arrived, at most a batch, without waiting. They are valid within take.
+	pull(take func([]byte)) (int, error)
+	// drops are the frames that had arrived here and for which the socket had no room, since it was opened.
+	drops() (uint64, error)
+	descriptor() int
+	close()
+}
+
+// open opens a port; how says by which socket, and why not by a better one.
+func open(l local, socket string) (p port, how string, err error) {
+	if socket != packets {
+		p, err = openXDP(l)
+		if err == nil {
+			return p, "AF_XDP (generic mode, copied)", nil
+		}
+		if socket == xdp {
+			return nil, "", err
+		}
+	}
+	how = "AF_PACKET"
+	if err != nil {
+		how += ", as " + err.Error()
+	}
+	p, err = openPacket(l)
+	return p, how, err
+}
+
+// local is a port of UDP at a device, reserved by a socket that gets nothing: what the kernel's stack sees of
+// frames for this port all the same, it drops, and sends no ICMP.
+type local struct {
+	device *netlink.LinkAttrs
+	at     netip.AddrPort
+	socket int
+}
+
+func (l local) close() { _ = unix.Close(l.socket) }
+
+// reserve takes the port of an address of this device; port 0 takes a free one.
+func reserve(device netlink.Link, at netip.AddrPort) (l local, err error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return l, fmt.Errorf("UDP socket: %w", err)
+	}
+	l = local{device.Attrs(), at, fd}
+	nothing := [...]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
+	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(nothing)), Filter: &nothing[0]})
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()})
+	}
+	var bound unix.Sockaddr
+	if err == nil {
+		bound, err = unix.Getsockname(fd)
+	}
+	if err != nil {
+		l.close()
+		return l, fmt.Errorf("UDP %s: %w", at, err)
+	}
+	if b, ok := bound.(*unix.SockaddrInet4); ok {
+		l.at = netip.AddrPortFrom(at.Addr(), uint16(b.Port))
+	}
+	return l, nil
+}
+
+// deviceOf is the device that has an address.
+func deviceOf(a netip.Addr) (netlink.Link, error) {
+	all, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return nil, fmt.Errorf("addresses of devices: %w", err)
+	}
+	for _, have := range all {
+		if ip, ok := netip.AddrFromSlice(have.IP.To4()); ok && ip == a {
+			return netlink.LinkByIndex(have.LinkIndex)
+		}
+	}
+	return nil, fmt.Errorf("address %s: expected one that a device here has", a)
+}
+
+// dropped are the frames that a device could not take in or send out, for whomever they were.
+func dropped(index int) (in, out uint64, err error) {
+	d, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return 0, 0, err
+	}
+	s := d.Attrs().Statistics
+	if s == nil {
+		return 0, 0, nil
+	}
+	return s.RxDropped, s.TxDropped, nil
+}
+
+// toward is the way to an address: the device, our address there, and the MAC address of who takes
+// frames for it.
+func toward(to netip.Addr) (device netlink.Link, from netip.Addr, mac net.HardwareAddr, err error) {
+	routes, err := netlink.RouteGet(to.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return nil, from, nil, fmt.Errorf("%s: no route to it: %w", to, err)
+	}
+	from, _ = netip.AddrFromSlice(routes[0].Src.To4())
+	if device, err = netlink.LinkByIndex(routes[0].LinkIndex); err != nil {
+		return nil, from, nil, err
+	}
+	next := to
+	if gw, ok := netip.AddrFromSlice(routes[0].Gw.To4()); ok {
+		next = gw
+	}
+	if device.Attrs().Flags&net.FlagLoopback != 0 {
+		return device, from, make(net.HardwareAddr, 6), nil
+	}
+	mac, err = neighbour(device.Attrs().Index, next)
+	return device, from, mac, err
+}
+
+// getsockopt reads an option that is a structure.
+func getsockopt[T any](fd, level, name int, into *T) error {
+	size := uint32(unsafe.Sizeof(*into))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name),
+		uintptr(unsafe.Pointer(into)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// force sets the size of a socket's queue, beyond the host's limit where this process may.
+func force(fd, forced, plain int) error {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, forced, queue) == nil {
+		return nil
+	}
+	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, plain, queue)
+}
+
+// queue is the size of a socket's queue in bytes.
+const queue = 8 << 20

@@ -1,0 +1,43 @@
+package frames
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestRead(t *testing.T) {
+	for settings, want := range map[string]string{
+		"{size: 63}":           "size: 63: expected 64-1518 bytes with the FCS, or imix",
+		"{size: 1519}":         "size: 1519: expected",
+		"{size: big}":          `size: "big": expected`,
+		"{rate: 0}":            "rate: 0: expected up to 2e+07 frames per second, or max",
+		"{rate: fast}":         `rate: "fast": expected`,
+		"{forwarder: vpp}":     `forwarder: "vpp": expected isolane or testpmd`,
+		"{socket: raw}":        `socket: "raw": expected auto, xdp or packet`,
+		"{wait: sleep}":        `wait: "sleep": expected spin or block`,
+		"{sizes: 64}":          "sizes",
+		"{}":                   "",
+		"{size: 64}":           "",
+		"{size: imix}":         "",
+		"{rate: 1000}":         "",
+		"{forwarder: testpmd}": "",
+	} {
+		p, err := Driver{}.Read([]byte(settings))
+		if want != "" && (err == nil || !strings.Contains(err.Error(), want)) || want == "" && err != nil {
+			t.Errorf("%s: %v, want %q", settings, err, want)
+		}
+		if err != nil {
+			continue
+		}
+		data, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Driver{}.Read(data) // as the client gets them
+		if err != nil || !reflect.DeepEqual(p, again) {
+			t.Errorf("%s as %s: %+v, %v", settings, data, again, err)
+		}
+	}
+}

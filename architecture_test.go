@@ -205,7 +205,7 @@ terminal               450       15  strange programs and names end in one line
 test/fingerprint        50        0
 test/golden             50        5
 test/kube              250        5  a Kubernetes for tests
-test/kube/bed         1600       10  a Kubernetes for tests: control plane, nodes, network, cgroups, and the record to clear
+test/kube/bed         1650       10  a Kubernetes for tests: control plane, nodes, network, cgroups, and the record to clear
 test/kube/bed/bedtest   100        5  a Kubernetes for tests
 test/kube/cmd/kubebed   250        0  a Kubernetes for tests
 test/kube/fold         200        5  a Kubernetes for tests: made-up machines

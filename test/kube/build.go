@@ -90,7 +90,8 @@ func programs() (string, error) {
 		return "", err
 	}
 	// The Go that built this program builds those as well.
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %s %s %s %v", pins(), goSum, runtime.Version(), runtime.GOARCH, all))
+	tools := runtime.Version() + " " + runtime.GOARCH
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %s %s %v", pins(), goSum, tools, all))
 	return filepath.Join(cache, fmt.Sprintf("%x", sum[:6])), nil
 }
 

@@ -133,8 +133,8 @@ func (b *Bed) prepare() error {
 	if err = b.record.write(b.Dir); err != nil {
 		return err
 	}
-	err = errors.Join(os.MkdirAll(journals, 0o700), os.MkdirAll(b.logs(), 0o755), pass("+", cgroups, b.record.Enabled),
-		makeCgroups(cgroups, names))
+	err = errors.Join(os.MkdirAll(journals, 0o700), os.MkdirAll(b.logs(), 0o755),
+		pass("+", cgroups, b.record.Enabled), makeCgroups(cgroups, names))
 	if err != nil {
 		return err
 	}

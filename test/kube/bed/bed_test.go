@@ -46,8 +46,8 @@ func hostAsBefore(t *testing.T, dir *string) {
 			t.Errorf("left on the host: mounts of a bed\n%s", mounts)
 		}
 		number := filepath.Base(*dir)
-		for _, pattern := range []string{*dir, "/sys/fs/cgroup/*/kube-bed" + number, "/sys/fs/cgroup/kube-bed" + number,
-			"/var/lib/kubelet", "/run/containerd"} {
+		for _, pattern := range []string{*dir, "/sys/fs/cgroup/*/kube-bed" + number,
+			"/sys/fs/cgroup/kube-bed" + number, "/var/lib/kubelet", "/run/containerd"} {
 			if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
 				t.Errorf("left on the host: %v %v", left, err)
 			}
@@ -170,7 +170,8 @@ func TestTopology(t *testing.T) {
 	kubelet := map[string]any{"cpuManagerPolicy": "static", "reservedSystemCPUs": "0",
 		"topologyManagerPolicy": "single-numa-node"}
 	b := bedtest.Start(t, bed.Options{Nodes: []bed.NodeOptions{{Topology: dir, Kubelet: kubelet}}})
-	guaranteed := fmt.Sprintf(strings.Replace(pod, "}]", `, resources: {limits: {cpu: "8", memory: 64Mi}}}]`, 1), "p", "n0")
+	const limits = `, resources: {limits: {cpu: "8", memory: 64Mi}}}]`
+	guaranteed := fmt.Sprintf(strings.Replace(pod, "}]", limits, 1), "p", "n0")
 	kubectl(t, b, guaranteed, "apply", "-f", "-")
 	kubectl(t, b, "", "wait", "--for=condition=Ready", "pod/p", "--timeout=60s")
 	asked, err := b.Nodes[0].Asked()

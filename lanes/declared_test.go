@@ -156,8 +156,10 @@ func effect(t *testing.T, h host.Host, text string) string {
 	if err = enforce.Refuse([]netpath.Path{macvlan.Path{}}, lanes); err == nil {
 		p, err = solver.Solve(h, plan.Placement{}, lanes)
 	}
-	if refusal := (*plan.Refusal)(nil); errors.As(err, &refusal) {
-		return refusal.Error()
+	var refusal *plan.Refusal
+	var field *lane.FieldError
+	if errors.As(err, &refusal) || errors.As(err, &field) {
+		return err.Error()
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -177,11 +177,11 @@ plan                   500       20  names the file of a refused lane, out of cm
 plan/search           1850       20  a refusal says who has the functions
 plan/solver           2000       10  what a lane near to another leaves it
 plan/stock            1200       15  lanes that are still to come
-probe                  500       25  probes that are run by hand, out of cmd/isolane
+probe                  550       25  probes that are run by hand, out of cmd/isolane; one rate for open loops
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
-probe/frames          1750       10  a generator of frames and a forwarder, by AF_XDP and AF_PACKET
-probe/http            1050       10  loads as shares of a measured capacity
+probe/frames          1700        5  a generator of frames and a forwarder, by AF_XDP and AF_PACKET
+probe/http            1000       10  loads as shares of a measured capacity
 probe/iperf3           200        5  figures that cannot be are void
 probe/probetest        100        5  servers of probes' tests, shared
 probe/rtla             550        5  the kernel's own measure of wake-up latency

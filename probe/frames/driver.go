@@ -4,7 +4,6 @@
 package frames
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -84,35 +83,7 @@ func (s Size) all() []int {
 	return []int{int(s)}
 }
 
-// Rate is in frames per second; Max is as many as the device takes.
-type Rate float64
-
-// Max is Rate "max".
-const Max Rate = 0
-
 const maxRate = 2e7 // more than 10 Gbit/s carries of the shortest
-
-// UnmarshalJSON reads a number, or "max".
-func (r *Rate) UnmarshalJSON(data []byte) error {
-	if string(data) == `"max"` {
-		*r = Max
-		return nil
-	}
-	v, err := strconv.ParseFloat(string(bytes.Trim(data, `"`)), 64)
-	if err != nil || !(v > 0 && v <= maxRate) {
-		return fmt.Errorf("%s: expected up to %g frames per second, or max", data, float64(maxRate))
-	}
-	*r = Rate(v)
-	return nil
-}
-
-// MarshalJSON writes what UnmarshalJSON reads.
-func (r Rate) MarshalJSON() ([]byte, error) {
-	if r == Max {
-		return []byte(`"max"`), nil
-	}
-	return json.Marshal(float64(r))
-}
 
 // Driver is the probe "frames". Its client, and mostly its application, are commands of the isolane binary.
 type Driver struct{}
@@ -120,11 +91,11 @@ type Driver struct{}
 // Probe measures what a forwarder carries.
 type Probe struct {
 	probe.Own
-	Size      Size   `json:"size"`      // default 64
-	Rate      Rate   `json:"rate"`      // default max
-	Forwarder string `json:"forwarder"` // default isolane
-	Socket    string `json:"socket"`    // of both ends: default auto
-	Wait      string `json:"wait"`      // of isolane's forwarder: default block. The generator always polls.
+	Size      Size       `json:"size"`      // default 64
+	Rate      probe.Rate `json:"rate"`      // frames per second; default max, as many as the device takes
+	Forwarder string     `json:"forwarder"` // default isolane
+	Socket    string     `json:"socket"`    // of both ends: default auto
+	Wait      string     `json:"wait"`      // of isolane's forwarder: default block. The generator always polls.
 }
 
 // Name returns "frames".
@@ -135,7 +106,7 @@ func (Driver) Programs() []string { return nil }
 
 // Read reads a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
-	p := Probe{Size: minSize, Rate: Max, Forwarder: ours, Socket: auto, Wait: block}
+	p := Probe{Size: minSize, Rate: probe.Max, Forwarder: ours, Socket: auto, Wait: block}
 	if err := probe.Decode(settings, &p); err != nil {
 		return nil, err
 	}
@@ -147,7 +118,7 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 	case !slices.Contains([]string{spin, block}, p.Wait):
 		return nil, fmt.Errorf("wait: %q: expected spin or block", p.Wait)
 	}
-	return p, nil
+	return p, p.Rate.AtMost(maxRate, "frames")
 }
 
 // Needs is the program of the forwarder and its Debian package; none of ours.
@@ -163,8 +134,8 @@ func (Probe) Capabilities() []string { return []string{"BPF", "NET_ADMIN", "NET_
 
 // Validate refuses windows without a frame, and addresses of IPv6.
 func (p Probe) Validate(c probe.Conditions) error {
-	if p.Rate != Max && float64(p.Rate)*c.Window.Seconds() < 1 {
-		return fmt.Errorf("rate %g, window %s: expected at least one frame within the window", p.Rate, c.Window)
+	if p.Rate != probe.Max && float64(p.Rate)*c.Window.Seconds() < 1 {
+		return fmt.Errorf("measure: %s: expected at least one frame within it at a rate of %g", c.Window, p.Rate)
 	}
 	if a := c.Address.Addr(); a.IsValid() && !a.Is4() {
 		return fmt.Errorf("address %s: expected one of IPv4", a)
@@ -188,13 +159,13 @@ const (
 func (p Probe) Metrics(name string) []results.Metric {
 	about := fmt.Sprintf("frames of %s that came back, offered %g/s", p.Size, float64(p.Rate))
 	loop := results.Open
-	if p.Rate == Max {
+	if p.Rate == probe.Max {
 		about = fmt.Sprintf("frames of %s that came back, as many offered as the device takes", p.Size)
 		loop = results.Closed
 	}
 	all := []results.Metric{{Name: name, Quantity: "forwarding", Noun: "forwarding", Title: "Forwarding",
 		About: about, Unit: "frames/s", Better: results.Higher, Margin: 0.05, Loop: loop}}
-	if p.Rate != Max {
+	if p.Rate != probe.Max {
 		all = append(all, results.Metric{Name: name + latency, Quantity: "forwarding-latency",
 			Noun: "latency of forwarding", Title: "Latency of forwarding",
 			About: fmt.Sprintf("frames of %s there and back, from the intended time", p.Size), Unit: "ns",

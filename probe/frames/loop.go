@@ -84,7 +84,7 @@ func (g *generator) run(ctx context.Context) error {
 	g.first = g.clock.Now() + int64(time.Millisecond)
 	g.begin = g.first + int64(g.Warmup)
 	g.end = g.begin + int64(g.Window)
-	if g.Rate != Max {
+	if g.Rate != probe.Max {
 		g.interval = 1e9 / float64(g.Rate)
 		g.total = uint64(float64(g.Warmup+g.Window) / g.interval)
 	}
@@ -119,12 +119,13 @@ func (g *generator) due(n uint64) int64 { return g.first + int64(float64(n)*g.in
 
 // send pushes what is due, at most a batch. There is no more when all has left, or its time is over.
 func (g *generator) send(now int64) (left int, more bool) {
-	if g.Rate == Max && now >= g.end || g.Rate != Max && (g.sent == g.total || now >= g.end+int64(stragglers)) {
+	paced := g.Rate != probe.Max
+	if !paced && now >= g.end || paced && (g.sent == g.total || now >= g.end+int64(stragglers)) {
 		return 0, false
 	}
 	for ; left < batch; left++ {
 		at := now
-		if g.Rate != Max {
+		if paced {
 			if at = g.due(g.sent); at > now || g.sent == g.total {
 				break
 			}
@@ -140,7 +141,7 @@ func (g *generator) send(now int64) (left int, more bool) {
 		g.port.push(len(ready))
 		if g.within(at) {
 			g.sentIn++
-			if g.Rate != Max {
+			if paced {
 				probe.Record(g.lag, now-at)
 			}
 		}
@@ -170,7 +171,7 @@ func (g *generator) take(b []byte) {
 		}
 		if g.within(s.at) {
 			g.cameOf++
-			if g.Rate != Max {
+			if g.Rate != probe.Max {
 				probe.Record(g.latency, g.now-s.at)
 			}
 		}
@@ -182,7 +183,7 @@ func (g *generator) sentAs(s stamped) bool {
 	if s.size != len(g.ready[s.number%uint64(len(g.ready))])+fcs {
 		return false
 	}
-	if g.Rate == Max {
+	if g.Rate == probe.Max {
 		return s.at >= g.first && s.at <= g.now
 	}
 	return s.at == g.due(s.number)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/results"
 )
 
@@ -71,7 +72,7 @@ func (g *generator) report(m *results.Measurement, before, after reply) error {
 		m.Facts["lost"] = fmt.Sprintf("%d of %d frames with the warm-up: %s", missing, g.sent,
 			strings.Join(words, ", "))
 	}
-	if g.Rate != Max {
+	if g.Rate != probe.Max {
 		trips := results.Samples{Wanted: g.sentIn, Lost: g.sentIn - g.cameOf}
 		var err error
 		if trips.Histogram, err = results.Encode(g.latency); err != nil {
@@ -92,7 +93,7 @@ func (g *generator) object(m *results.Measurement, words []string) {
 		m.NotCarried("no frame came back")
 		return
 	}
-	if g.Rate == Max {
+	if g.Rate == probe.Max {
 		return
 	}
 	if gone := g.sentIn - g.cameOf; gone*100 > g.sentIn {

@@ -159,7 +159,7 @@ func (c *client) run(ctx context.Context, warmup, window time.Duration) error {
 	c.begin, c.end = begin, end
 	c.bounds = [phases]int64{begin, begin + int64(window)/2, end, 1<<63 - 1}
 	c.deadline = end + int64(stragglers)
-	if c.Rate == Max {
+	if c.Rate == probe.Max {
 		for range c.conns {
 			c.ask(c.free.pop(), c.clock.Now())
 		}
@@ -170,7 +170,7 @@ func (c *client) run(ctx context.Context, warmup, window time.Duration) error {
 		now := c.clock.Now()
 		c.pass(now)
 		c.dispatch(now)
-		if now >= c.deadline || c.phase == after && c.busy == 0 && (c.Rate == Max || c.due >= end) {
+		if now >= c.deadline || c.phase == after && c.busy == 0 && (c.Rate == probe.Max || c.due >= end) {
 			break
 		}
 		n, err := c.wait()
@@ -187,7 +187,7 @@ func (c *client) run(ctx context.Context, warmup, window time.Duration) error {
 			c.revive()
 		}
 	}
-	if c.Rate != Max {
+	if c.Rate != probe.Max {
 		for ; c.due < end; c.next() { // what never left
 			c.count[c.when(c.due)].due++
 		}
@@ -218,7 +218,7 @@ func (c *client) when(t int64) int {
 // dispatch sends the requests of the open loop that are due, as far as connections are free. Those without
 // one wait: arrivals stays at the first of them, so they leave in order, and the queue needs no memory.
 func (c *client) dispatch(now int64) {
-	if c.Rate == Max {
+	if c.Rate == probe.Max {
 		return
 	}
 	for c.due <= now && c.due < c.end && c.free.n > 0 {

@@ -1,11 +1,9 @@
 package http
 
 import (
-	"bytes"
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/webserver"
@@ -22,36 +20,8 @@ const (
 	Block = "block" // sleep in the kernel
 )
 
-// Max is the Rate of the closed loop: each connection asks again as soon as it has the reply.
-const Max Rate = 0
-
-// absent is a Rate that the settings do not have.
-const absent Rate = -1
-
-// Rate is in requests per second; Max is written "max", or left out.
-type Rate float64
-
-// UnmarshalJSON reads a number, or "max".
-func (r *Rate) UnmarshalJSON(data []byte) error {
-	if string(data) == `"max"` {
-		*r = Max
-		return nil
-	}
-	v, err := strconv.ParseFloat(string(bytes.Trim(data, `"`)), 64)
-	if err != nil || !(v > 0 && v <= maxRate) {
-		return fmt.Errorf("rate: %s: expected up to %g requests per second, or max", data, float64(maxRate))
-	}
-	*r = Rate(v)
-	return nil
-}
-
-// MarshalJSON writes what UnmarshalJSON reads.
-func (r Rate) MarshalJSON() ([]byte, error) {
-	if r == Max {
-		return []byte(`"max"`), nil
-	}
-	return json.Marshal(float64(r))
-}
+// absent is a rate that the settings do not have.
+const absent probe.Rate = -1
 
 // Driver is the probe "http". Its client is a command of the isolane binary itself.
 type Driver struct{}
@@ -60,8 +30,9 @@ type Driver struct{}
 type Probe struct {
 	probe.Own
 	webserver.Settings
-	Size quantity.Bytes `json:"size"`          // of the object; default 1Mi
-	Rate Rate           `json:"rate,omitzero"` // default max
+	Size quantity.Bytes `json:"size"` // of the object; default 1Mi
+	// Rate is of requests. With max, the default, each connection asks again as soon as it has the reply.
+	Rate probe.Rate `json:"rate,omitzero"`
 	// Share of what the application carries at most is the rate of a scenario's open loop, where Rate is not.
 	Share       quantity.Percent `json:"share,omitempty"`
 	Arrivals    string           `json:"arrivals,omitempty"` // of the open loop; default poisson
@@ -76,14 +47,14 @@ const (
 )
 
 // isClosed says whether requests follow replies.
-func (p Probe) isClosed() bool { return p.Rate == Max && p.Share == 0 }
+func (p Probe) isClosed() bool { return p.Rate == probe.Max && p.Share == 0 }
 
 // Part is the share of the application's capacity that is the load, 0 where the load is a number.
 func (p Probe) Part() float64 { return float64(p.Share) }
 
 // At is the probe with its share of a capacity, in requests per second.
 func (p Probe) At(capacity float64) probe.Probe {
-	p.Rate, p.Share = Rate(capacity*p.Part()), 0
+	p.Rate, p.Share = probe.Rate(capacity*p.Part()), 0
 	return p
 }
 
@@ -111,7 +82,7 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 	}
 	switch {
 	case p.Rate == absent:
-		p.Rate = Max
+		p.Rate = probe.Max
 	case p.Share != 0:
 		return nil, fmt.Errorf("share, rate: expected one of them")
 	}
@@ -136,7 +107,7 @@ func (p Probe) validate() error {
 	if err := p.Settings.Validate(); err != nil {
 		return err
 	}
-	if err := webserver.ValidateSize(p.Size); err != nil {
+	if err := cmp.Or(webserver.ValidateSize(p.Size), p.Rate.AtMost(maxRate, "requests")); err != nil {
 		return err
 	}
 	switch {
@@ -156,7 +127,7 @@ func (p Probe) validate() error {
 
 // Validate refuses windows without a request.
 func (p Probe) Validate(c probe.Conditions) error {
-	if p.Rate != Max && float64(p.Rate)*c.Window.Seconds() < 1 {
+	if p.Rate != probe.Max && float64(p.Rate)*c.Window.Seconds() < 1 {
 		return fmt.Errorf("measure: %s: expected at least one request within it at a rate of %g", c.Window, p.Rate)
 	}
 	return nil

@@ -17,7 +17,7 @@ func (c *client) wait() (int, error) {
 	now := c.clock.Now()
 	wake := c.deadline
 	switch {
-	case c.Rate != Max && c.due < c.end && c.free.n > 0:
+	case c.Rate != probe.Max && c.due < c.end && c.free.n > 0:
 		wake = c.due
 	case c.phase != after:
 		wake = c.end
@@ -171,7 +171,7 @@ func (c *client) finish(i int32, now int64) {
 
 // release gives a connection its next request, or makes it the last of those that wait for one.
 func (c *client) release(i int32, now int64) {
-	if c.Rate == Max && now < c.end {
+	if c.Rate == probe.Max && now < c.end {
 		c.ask(i, now)
 		return
 	}

@@ -107,7 +107,7 @@ func (c *client) report(m *results.Measurement) error {
 			c.queued, w.due, len(c.conns))
 	}
 	object := m.ClientLate
-	if c.Rate == Max { // latencies count from when they left
+	if c.Rate == probe.Max { // latencies count from when they left
 		object = func(why string) { m.Void = append(m.Void, why) }
 	}
 	if cpu := m.Values[m.Name+webserver.ClientCPU]; cpu > webserver.BusyClient {
@@ -123,7 +123,7 @@ func (c *client) report(m *results.Measurement) error {
 		m.NotCarried(fmt.Sprintf("%d of %d requests failed, the first: %v", w.failed, w.due, c.why))
 	}
 	late, p99 := c.lag.ValueAtQuantile(99.9), c.last.ValueAtQuantile(99)
-	if c.Rate != Max && p99 > 0 && late*10 > p99 {
+	if c.Rate != probe.Max && p99 > 0 && late*10 > p99 {
 		object(fmt.Sprintf("the client could not keep up: send lag P99.9 %s, latency P99 %s",
 			time.Duration(late), time.Duration(p99)))
 	}
@@ -153,7 +153,7 @@ func (c *client) report(m *results.Measurement) error {
 // overload says what was carried of what was asked, where the requests outstanding grew in both halves of the
 // window, by a hundredth of the window's requests at least; else "".
 func (c *client) overload(window results.Nanoseconds) string {
-	if c.Rate == Max {
+	if c.Rate == probe.Max {
 		return ""
 	}
 	var outstanding [phases]int64 // at the end of each phase

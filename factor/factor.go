@@ -60,8 +60,10 @@ type Conditions struct {
 	Guest      guest.Guest      // what the program of a probe inside the application runs in
 	// Probes replace settings of the scenario's probes: by name of the probe, then by field.
 	Probes map[string]map[string]any
-	Before [][]string // commands that run before the application starts, and after it has ended
-	After  [][]string
+	// Instances are how many of the application there are, each with a lane like Lane; 0 is one.
+	Instances int
+	Before    [][]string // commands that run before the application starts, and after it has ended
+	After     [][]string
 }
 
 // Place is where the application runs.

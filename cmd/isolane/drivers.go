@@ -5,6 +5,7 @@ import (
 	"isolane.dev/isolane/factor/boot"
 	owncommand "isolane.dev/isolane/factor/command"
 	"isolane.dev/isolane/factor/cpus"
+	"isolane.dev/isolane/factor/instances"
 	ownlane "isolane.dev/isolane/factor/lane"
 	"isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/path"
@@ -19,6 +20,7 @@ import (
 	"isolane.dev/isolane/probe/frames"
 	"isolane.dev/isolane/probe/http"
 	"isolane.dev/isolane/probe/iperf3"
+	"isolane.dev/isolane/probe/router"
 	"isolane.dev/isolane/probe/rtla"
 	"isolane.dev/isolane/probe/wakeup"
 	"isolane.dev/isolane/probe/wrk"
@@ -35,9 +37,9 @@ func kinds() scenario.Drivers {
 	}
 	return scenario.Drivers{
 		Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, path.Driver{Names: names}, cpus.Driver{},
-			ownlane.Driver{}, setting.Driver{}, runtime.Driver{}, boot.Driver{}, owncommand.Driver{}},
+			ownlane.Driver{}, instances.Driver{}, setting.Driver{}, runtime.Driver{}, boot.Driver{}, owncommand.Driver{}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{},
-			rtla.Driver{}, http.Driver{}, wrk.Driver{}, frames.Driver{}},
+			rtla.Driver{}, http.Driver{}, wrk.Driver{}, frames.Driver{}, router.Driver{}},
 	}
 }
 

@@ -9,9 +9,6 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// mostWorst is how many of the longest samples a measurement has.
-const mostWorst = 64
-
 // Merge makes one measurement of those that were made at several instances of the application at the same time:
 // the samples of all, and of each value what value makes of those of the instances. What is wrong with one is
 // said with its number.
@@ -23,6 +20,7 @@ func Merge(name string, each []results.Measurement, value func(metric string, al
 	m = results.Measurement{Name: name, Window: each[0].Window, Values: map[string]float64{},
 		Samples: map[string]results.Samples{}, Facts: map[string]string{}}
 	objections(&m, each)
+	var longest Longest
 	values, samples := map[string][]float64{}, map[string][]results.Samples{}
 	for i, one := range each {
 		for metric, v := range one.Values {
@@ -37,7 +35,9 @@ func Merge(name string, each []results.Measurement, value func(metric string, al
 			}
 			m.Facts[fact] = text
 		}
-		m.Worst = append(m.Worst, one.Worst...)
+		for _, s := range one.Worst {
+			longest.Add(int64(s.Begin), int64(s.End))
+		}
 	}
 	for metric, all := range values {
 		m.Values[metric] = value(metric, all)
@@ -47,10 +47,8 @@ func Merge(name string, each []results.Measurement, value func(metric string, al
 			return m, fmt.Errorf("%s: %w", metric, err)
 		}
 	}
-	slices.SortStableFunc(m.Worst, func(a, b results.Sample) int { return cmp.Compare(b.End-b.Begin, a.End-a.Begin) })
-	m.Worst = m.Worst[:min(len(m.Worst), mostWorst)]
-	if len(m.Overloaded) > 0 {
-		m.Worst = nil
+	if len(m.Overloaded) == 0 {
+		m.Worst = longest.Samples()
 	}
 	return m, nil
 }

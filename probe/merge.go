@@ -9,8 +9,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Merge makes one measurement of those that were made at several instances of the application at the same time:
-// the samples of all, and of each value what value makes of those of the instances. What is wrong with one is
+// Merge makes one measurement of those that were made at several instances of the application at the same
+// time: the samples of all, and of each value what value makes of those of the instances. What is wrong with one is
 // said with its number.
 func Merge(name string, each []results.Measurement, value func(metric string, all []float64) float64) (
 	m results.Measurement, err error) {

@@ -139,8 +139,8 @@ func (r *runner) laneName(instance int) string {
 	return layout.Instance(instance)
 }
 
-// applicationDirs are the cgroups of the application's instances: those of their lanes, or where they have none
-// the one made for them all.
+// applicationDirs are the cgroups of the application's instances: those of their lanes, or where they have
+// none the one made for them all.
 func (r *runner) applicationDirs(h host.Host, given factor.Conditions) ([]string, error) {
 	names := layout.Instances(given)
 	if r.inForce != nil {

@@ -21,8 +21,8 @@ import (
 	"isolane.dev/isolane/witness"
 )
 
-// inside are the confines of an instance of the application, which needs capabilities beside those that a lane
-// leaves.
+// inside are the confines of an instance of the application, which needs capabilities beside those that a
+// lane leaves.
 func (r *runner) inside(at place, instance int, need ...string) (process.Lane, []string, error) {
 	dirs, err := r.applicationDirs(at.host, at.given)
 	if err != nil {
@@ -108,7 +108,8 @@ func (r *runner) startOutside(ctx context.Context, at place) (servers []*proc, e
 			continue
 		}
 		started = append(started, argv)
-		confines := process.Lane{Netns: wire().Netns}
+		client := r.scenario.Spec.Client
+		confines := process.Lane{Netns: wire().Netns, Policy: client.Policy, Priority: client.Priority}
 		if confines.Cgroup, err = knob.GroupDir(at.host, layout.Client); err != nil {
 			return servers, err
 		}
@@ -160,7 +161,8 @@ func (r *runner) startClients(ctx context.Context, at place, spec scenario.Probe
 }
 
 // result waits for the end of a client.
-func (c client) result(spec scenario.Probe, began time.Time, w *witness.Session) (results.Measurement, error) {
+func (c client) result(spec scenario.Probe, began time.Time, w *witness.Session) (results.Measurement,
+	error) {
 	out, err := c.wait()
 	took := time.Since(began)
 	w.SubjectDone(c.pid())

@@ -71,7 +71,8 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 	}
 	m.subject = witness.Subject{Role: witness.Application, Planned: at.cell.Application}
 	_, m.subject.Tree = spec.Probe.(restorer)
-	if m.confines, m.env, err = r.inside(at, given.Instance, capabilities(spec)...); err != nil || at.given.Guest.Runtime == "" {
+	m.confines, m.env, err = r.inside(at, given.Instance, capabilities(spec)...)
+	if err != nil || at.given.Guest.Runtime == "" {
 		return m, err
 	}
 	m.guest, m.subject.Tree = at.given.Guest, true
@@ -91,7 +92,8 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 	// else there is nothing to explain, or nobody knows when it was
 	sampled := spec.Metrics(spec.Name)[0].Sampled && !at.given.Guest.OwnClock() && r.only == nil
 	began := time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, limitOf(spec, at.given.Guest, r.mode.Conditions(spec)), errStarved)
+	limit := limitOf(spec, at.given.Guest, r.mode.Conditions(spec))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errStarved)
 	defer cancel()
 	if sampled {
 		w.Record()

@@ -137,9 +137,10 @@ func (r *runner) standsBetween() bool {
 // behindNetns is where the client of an instance is that stands between.
 func behindNetns(instance int) string { return fmt.Sprintf("isolane-prove-behind-%d", instance+1) }
 
-// beyond are the steps that the networks of all instances need beside their paths: TCP's algorithm at both ends,
-// and where they stand between, what is behind each.
-func (r *runner) beyond(c results.Cell, given factor.Conditions, instances int) (steps []journal.Step, err error) {
+// beyond are the steps that the networks of all instances need beside their paths: TCP's algorithm at both
+// ends, and where they stand between, what is behind each.
+func (r *runner) beyond(c results.Cell, given factor.Conditions, instances int) (steps []journal.Step,
+	err error) {
 	ends := []string{wire().Netns}
 	between := instances > 0 && r.standsBetween()
 	if between { // so that each side's work is on its own CPUs, as interrupts of a card are

@@ -37,7 +37,8 @@ func kinds() scenario.Drivers {
 	}
 	return scenario.Drivers{
 		Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, path.Driver{Names: names}, cpus.Driver{},
-			ownlane.Driver{}, instances.Driver{}, setting.Driver{}, runtime.Driver{}, boot.Driver{}, owncommand.Driver{}},
+			ownlane.Driver{}, instances.Driver{}, setting.Driver{}, runtime.Driver{}, boot.Driver{},
+			owncommand.Driver{}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{},
 			rtla.Driver{}, http.Driver{}, wrk.Driver{}, frames.Driver{}, router.Driver{}},
 	}

@@ -64,7 +64,8 @@ func (l leased) use(device netlink.Link) error {
 	if err != nil {
 		return fmt.Errorf("address %s: %w", l.address, err)
 	}
-	if err = netlink.RouteReplace(&netlink.Route{LinkIndex: device.Attrs().Index, Gw: l.router.AsSlice()}); err != nil {
+	if err = netlink.RouteReplace(&netlink.Route{LinkIndex: device.Attrs().Index,
+		Gw: l.router.AsSlice()}); err != nil {
 		return fmt.Errorf("route by %s: %w", l.router, err)
 	}
 	return nil

@@ -59,7 +59,7 @@ func ask(device *netlink.LinkAttrs) (leased, error) {
 		return leased{}, err
 	}
 	defer conn.Close()
-	id := uint32(time.Now().UnixNano()) //nolint:gosec // G115: any number will do
+	id := uint32(time.Now().UnixNano())
 	end := time.Now().Add(leaseTime)
 	offered, err := exchange(conn, end, message(id, device.HardwareAddr, discover, nil), id, offer)
 	if err != nil {

@@ -3,7 +3,8 @@
 //
 // The router is the kernel's, in a network namespace: nftables translates addresses and keeps out what the
 // customer did not ask for, a class of HTB shapes what the customer gets, and dnsmasq gives the customer an
-// address and answers to names. The customer uses all of it: without a lease and an answer nothing is fetched.
+// address and answers to names. The customer uses all of it: without a lease and an answer nothing is
+// fetched.
 package router
 
 import (

@@ -130,12 +130,15 @@ const lease = "1h"
 func options(c probe.Conditions) []string {
 	first, last := own.Next(), netip.AddrFrom4([4]byte{192, 168, 1, 250})
 	return []string{"--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--no-ping",
-		"--user=root", "--group=root", "--pid-file=", "--log-facility=-", "--bind-interfaces", "--interface=" + probe.Behind,
-		"--except-interface=lo", "--dhcp-authoritative", fmt.Sprintf("--dhcp-range=%s,%s,%s", first, last, lease),
-		"--dhcp-leasefile=" + filepath.Join(c.Dir, "leases"), fmt.Sprintf("--address=/%s/%s", server, c.Address.Addr())}
+		"--user=root", "--group=root", "--pid-file=", "--log-facility=-", "--bind-interfaces",
+		"--interface=" + probe.Behind, "--except-interface=lo", "--dhcp-authoritative",
+		fmt.Sprintf("--dhcp-range=%s,%s,%s", first, last, lease),
+		"--dhcp-leasefile=" + filepath.Join(c.Dir, "leases"),
+		fmt.Sprintf("--address=/%s/%s", server, c.Address.Addr())}
 }
 
-// answers waits until the router answers to the server's name. When dnsmasq ends meanwhile, that is the error.
+// answers waits until the router answers to the server's name. When dnsmasq ends meanwhile, that is the
+// error.
 func answers(ctx context.Context, want netip.Addr, ended <-chan error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()

@@ -44,6 +44,15 @@ func TestParts(t *testing.T) {
 	}
 }
 
+// What is missing is told by its Debian package, which has another name.
+func TestPackages(t *testing.T) {
+	for program, want := range map[string]string{nft: "nftables", dnsmasq: "dnsmasq-base"} {
+		if got := probe.Package(Driver{}, program); got != want || !slices.Contains((Driver{}).Programs(), program) {
+			t.Errorf("%s is in %q, want %q", program, got, want)
+		}
+	}
+}
+
 // Fairness is 1 where all carry the same, also of one, and 1/n where one carries all.
 func TestFairness(t *testing.T) {
 	of := func(rates ...float64) float64 {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stray counts frames at a customer's device that are none of the customer's. The kernel filters them, so that
-// nobody reads the others.
+// stray counts frames at a customer's device that are none of the customer's. The kernel filters them, so
+// that nobody reads the others.
 type stray struct{ fd int }
 
 // found is how long the kernel has to know its router's MAC address, which it has just spoken to.
@@ -32,14 +32,14 @@ func watchStrays(device *netlink.LinkAttrs, l leased) (stray, error) {
 	s := stray{fd}
 	program := filter(mac, l.address)
 	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
-		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}) //nolint:gosec // G115: a few
+		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
 	if err == nil {
 		all := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))
 		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: device.Index})
 	}
 	if err == nil { // also frames for other MAC addresses
 		err = unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
-			&unix.PacketMreq{Ifindex: int32(device.Index), Type: unix.PACKET_MR_PROMISC}) //nolint:gosec // G115: small
+			&unix.PacketMreq{Ifindex: int32(device.Index), Type: unix.PACKET_MR_PROMISC})
 	}
 	if err != nil {
 		s.close()

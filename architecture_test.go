@@ -123,7 +123,7 @@ agent                 1600       30  writes the history itself, out of cmd/isola
 audit                 2650       15  network services that manage devices of lanes
 boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
-change/netdev         1700       35  queues of a lane's device
+change/netdev          1800       40  queues of a lane's device; which CPUs receive by one
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
 cmd/isolane           2000        0  the probe frames among the drivers
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
@@ -179,22 +179,22 @@ plan                   500       20  names the file of a refused lane, out of cm
 plan/search           1850       20  a refusal says who has the functions
 plan/solver           2000       10  what a lane near to another leaves it
 plan/stock            1200       15  lanes that are still to come
-probe                  550       25  probes that are run by hand, out of cmd/isolane; one rate for open loops
+probe                   700       30  probes that are run by hand, out of cmd/isolane; measurements of several instances as one
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
-probe/frames          1700        5  a generator of frames and a forwarder, by AF_XDP and AF_PACKET
-probe/http            1000       10  loads as shares of a measured capacity
+probe/frames           1750        5  a generator of frames and a forwarder, by AF_XDP and AF_PACKET; which of them frames take
+probe/http             1050       10  loads as shares of a measured capacity; several instances, and the client of probe router
 probe/iperf3           200        5  figures that cannot be are void
 probe/probetest        100        5  servers of probes' tests, shared
-probe/router           600        5  virtual routers: what instances of an application between clients and server carry
+probe/router            750        5  virtual routers: what an application between clients and server carries
 probe/rtla             550        5  the kernel's own measure of wake-up latency
 probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 3400       25  several boots a level, in turns; what servers of probes may
+prove                  3650       25  several boots a level, in turns; several of the application at once, also between clients and server
 prove/layout           250       10  loads as shares of a measured capacity
-prove/scenario        1500       21  boots of a mode
+prove/scenario         1550       21  boots of a mode; several instances
 prove/search           400       10  searches beside the cells
 quantity               250       10  loads as shares of a measured capacity
 report                2350        5  notes of the same reason as one; a file for each chart

@@ -10,8 +10,8 @@ import (
 )
 
 // Merge makes one measurement of those that were made at several instances of the application at the same
-// time: the samples of all, and of each value what value makes of those of the instances. What is wrong with one is
-// said with its number.
+// time: the samples of all, and of each value what value makes of those of the instances. What is wrong with
+// one is said with its number.
 func Merge(name string, each []results.Measurement, value func(metric string, all []float64) float64) (
 	m results.Measurement, err error) {
 	if len(each) == 1 {

@@ -90,7 +90,8 @@ func (r *runner) startServersOf(ctx context.Context, at place, instance int) (se
 	return servers, nil
 }
 
-// startOutside starts what clients behind the application ask, where the outside client is else.
+// startOutside starts what clients behind the application ask, where the outside client is else. On the CPUs
+// that they share, a real-time client goes first: it is to be in time with what it asks.
 func (r *runner) startOutside(ctx context.Context, at place) (servers []*proc, err error) {
 	var started [][]string
 	for _, spec := range at.probes {
@@ -109,7 +110,8 @@ func (r *runner) startOutside(ctx context.Context, at place) (servers []*proc, e
 		}
 		started = append(started, argv)
 		client := r.scenario.Spec.Client
-		confines := process.Lane{Netns: wire().Netns, Policy: client.Policy, Priority: client.Priority}
+		confines := process.Lane{Netns: wire().Netns, Policy: client.Policy,
+			Priority: max(min(client.Priority, 1), client.Priority-1)}
 		if confines.Cgroup, err = knob.GroupDir(at.host, layout.Client); err != nil {
 			return servers, err
 		}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/http"
@@ -109,8 +110,8 @@ func (p Probe) Metrics(name string) []results.Metric {
 	}
 	return append(all,
 		results.Metric{Name: name + fairness, Quantity: kind + fairness, Noun: "fairness among customers",
-			Title: "Fairness", About: "Jain's index of what the customers' downloads carried: 1 is even, 1/n is one " +
-				"customer alone", Unit: "", Better: results.Higher, Margin: 0.05, Role: results.Check},
+			Title: "Fairness", About: "Jain's index of what each customer got of what it asked for, in a closed loop of what " +
+				"it got: 1 is even, 1/n is one customer alone", Unit: "", Better: results.Higher, Margin: 0.05, Role: results.Check},
 		results.Metric{Name: name + strays, Quantity: kind + strays, Noun: "frames of others at a customer",
 			Title: "Frames of others", About: "frames of IPv4 and ARP at a customer's device that are not from its " +
 				"router and for it", Unit: "frames", Better: results.Lower, Margin: 0.10, Role: results.Check,
@@ -146,8 +147,11 @@ func (p Probe) Merge(name string, each []results.Measurement) (results.Measureme
 	}
 	var sum, squares, most float64
 	for _, one := range each {
-		carried := one.Values[name+webserver.Requests]
-		sum, squares = sum+carried, squares+carried*carried
+		got := one.Values[name+webserver.Requests] * time.Duration(one.Window).Seconds()
+		if asked := float64(one.Samples[name].Wanted); p.Rate != probe.Max && asked > 0 {
+			got /= asked
+		}
+		sum, squares = sum+got, squares+got*got
 		most = max(most, one.Values[name+outside]) // of the same CPUs
 	}
 	m.Values[name+outside] = most

@@ -3,10 +3,12 @@ package router
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -19,11 +21,44 @@ import (
 
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/probe"
-	"isolane.dev/isolane/probe/probetest"
 	"isolane.dev/isolane/probe/webserver"
 )
 
-func TestMain(m *testing.M) { hosttest.Main(m) }
+// The test starts itself in a namespace to be a router, or to ask one for the server: the resolver of Go asks
+// from other threads than that which is in there.
+func TestMain(m *testing.M) {
+	var err error
+	switch words := strings.Fields(os.Getenv(rolePlayed)); {
+	case len(words) == 0:
+		hosttest.Main(m)
+	case words[0] == "router":
+		var p probe.Probe
+		if p, err = (Driver{}).Read([]byte(words[2])); err == nil {
+			err = p.(Probe).Serve(context.Background(), probe.Conditions{Dir: words[1],
+				Address: netip.MustParseAddrPort(outsideAt + ":0")}, os.Stdout)
+		}
+	default:
+		err = resolves(context.Background(), netip.MustParseAddr(outsideAt))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+const rolePlayed = "ISOLANE_ROUTER_TEST"
+
+// play starts this program in a namespace.
+func play(t *testing.T, ns, role string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("ip", "netns", "exec", ns, self)
+	cmd.Env = append(os.Environ(), rolePlayed+"="+role)
+	return cmd
+}
 
 // in runs what is done in a namespace. Its thread ends with it.
 func in(name string, do func() error) error {
@@ -80,14 +115,23 @@ func town(t *testing.T) {
 
 func router(t *testing.T, n int, settings string) {
 	t.Helper()
-	p, err := Driver{}.Read([]byte(settings))
+	cmd := play(t, fmt.Sprintf("isolane-router-%d", n), "router "+t.TempDir()+" "+settings)
+	said, err := cmd.StdoutPipe()
+	cmd.Stderr = os.Stderr
+	if err == nil {
+		err = cmd.Start()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := probe.Conditions{Address: netip.MustParseAddrPort(outsideAt + ":0"), Dir: t.TempDir()}
-	probetest.Serve(t, webserver.Ready, func(ctx context.Context, w io.Writer) error {
-		return in(fmt.Sprintf("isolane-router-%d", n), func() error { return p.(Probe).Serve(ctx, c, w) })
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // dnsmasq goes with it
+		_ = cmd.Wait()
 	})
+	line := make([]byte, 64)
+	if got, err := said.Read(line); err != nil || !strings.HasPrefix(string(line[:got]), webserver.Ready) {
+		t.Fatalf("router %d: %q, %v", n, line[:got], err)
+	}
 }
 
 // customer gets an address, and then does something there.
@@ -102,11 +146,11 @@ func customer(t *testing.T, n int, do func(netlink.Link, leased) error) {
 		if err == nil {
 			err = got.use(device)
 		}
-		if err == nil {
-			err = resolves(t.Context(), netip.MustParseAddr(outsideAt))
-		}
 		if err != nil {
 			return err
+		}
+		if out, err := play(t, fmt.Sprintf("isolane-customer-%d", n), "resolves").CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
 		}
 		return do(device, got)
 	})
@@ -161,7 +205,7 @@ func listens(t *testing.T, ns, device, tag string) (count func() int) {
 		if err == nil {
 			err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: 0x0300, Ifindex: l.Attrs().Index})
 		}
-		return cmpErr(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20))
+		return errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -181,18 +225,11 @@ func listens(t *testing.T, ns, device, tag string) (count func() int) {
 	}
 }
 
-func cmpErr(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
-}
-
 // What a customer sends in a flood, with addresses of others and to all, leaves by its own router with the
 // router's address, or not at all, and nothing of it comes to the other customer.
 func TestIsolation(t *testing.T) {
 	town(t)
-	router(t, 1, "shape: 1Gbit/s")
+	router(t, 1, `{"shape":"1Gbit/s"}`)
 	router(t, 2, "{}")
 	const tag, flood = "from customer 1", 2000
 	outside := listens(t, "isolane-town", "br0", tag)
@@ -257,8 +294,8 @@ func TestStrays(t *testing.T) {
 			return err
 		}
 		defer watch.close()
-		if err = resolves(t.Context(), netip.MustParseAddr(outsideAt)); err != nil {
-			return err
+		if out, err := play(t, "isolane-customer-1", "resolves").CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
 		}
 		if n, first, err := watch.count(); n != 0 || err != nil {
 			t.Errorf("%d frames of others, the first %s, %v", n, first, err)

@@ -55,13 +55,17 @@ func TestPackages(t *testing.T) {
 
 // Fairness is 1 where all carry the same, also of one, and 1/n where one carries all.
 func TestFairness(t *testing.T) {
+	var p Probe
+	var asked uint64
 	of := func(rates ...float64) float64 {
 		var each []results.Measurement
 		for _, r := range rates {
-			each = append(each, results.Measurement{Name: "get", Values: map[string]float64{"get" + webserver.Requests: r,
-				"get" + outside: 10 * r}})
+			each = append(each, results.Measurement{Name: "get", Window: 2e9,
+				Values:  map[string]float64{"get" + webserver.Requests: r, "get" + outside: 10 * r},
+				Samples: map[string]results.Samples{"get": {Wanted: asked}}})
+			asked *= 2
 		}
-		m, err := Probe{}.Merge("get", each)
+		m, err := p.Merge("get", each)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,8 +74,16 @@ func TestFairness(t *testing.T) {
 		}
 		return m.Values["get"+fairness]
 	}
+	p.Rate = probe.Max
 	if a, b, c := of(5, 5, 5, 5), of(8), of(0, 0, 3, 0); a != 1 || b != 1 || c != 0.25 {
 		t.Errorf("%g, %g, %g", a, b, c)
+	}
+	// In an open loop it is of what was asked, which is random: here twice as much of each.
+	if p.Rate, asked = 9, 10; of(5, 10, 20) != 1 {
+		t.Error("customers who get all that they ask for are not treated alike")
+	}
+	if asked = 10; of(5, 5) != 0.9 {
+		t.Errorf("%g, want 0.9", of(5, 5))
 	}
 }
 

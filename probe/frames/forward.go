@@ -47,13 +47,7 @@ func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) 
 	if f.port, f.how, err = open(l, p.Socket); err != nil {
 		return err
 	}
-	if _, is := f.port.(*xdpPort); is && p.Socket == auto {
-		if f.beside, err = openPacket(l); err != nil {
-			f.port.close()
-			return err
-		}
-	}
-	defer f.close()
+	defer f.port.close()
 	if f.in, f.out, err = dropped(l.device.Index); err != nil {
 		return err
 	}
@@ -76,7 +70,6 @@ type forwarder struct {
 	local
 	port    port
 	how     string
-	beside  port   // takes the place of port where frames pass that by; nil once that is known
 	in, out uint64 // of the device, at the begin
 	counts
 }
@@ -85,6 +78,7 @@ type forwarder struct {
 const idle = 64
 
 func (f *forwarder) run(ctx context.Context, wait string) error {
+	watched := []unix.PollFd{{Fd: int32(f.port.descriptor()), Events: unix.POLLIN}}
 	for round, vain := 0, 0; ; round++ {
 		n, err := f.port.pull(f.take)
 		if err == nil {
@@ -96,50 +90,14 @@ func (f *forwarder) run(ctx context.Context, wait string) error {
 		if vain++; n > 0 {
 			vain = 0
 		}
-		if n > 0 && f.beside != nil { // frames come where they should
-			f.beside.close()
-			f.beside = nil
-		}
 		if vain >= idle && wait == block {
-			err = f.sleep(sleepTime)
-		} else if f.beside != nil && n == 0 {
-			err = f.sleep(0)
-		}
-		if err != nil {
-			return err
+			if _, err = unix.Poll(watched, 100); err != nil && !errors.Is(err, unix.EINTR) {
+				return err
+			}
 		}
 		if (vain >= idle || round%1024 == 0) && ctx.Err() != nil {
 			return nil
 		}
-	}
-}
-
-// sleepTime is how long a forwarder sleeps at most, in milliseconds.
-const sleepTime = 100
-
-// sleep waits for frames. AF_XDP gets none that bpf_redirect_peer brings (path express), so where the first
-// frame comes beside it, that is the port from then on.
-func (f *forwarder) sleep(milliseconds int) error {
-	watched := [2]unix.PollFd{{Fd: int32(f.port.descriptor()), Events: unix.POLLIN}}
-	n := 1
-	if f.beside != nil {
-		watched[1], n = unix.PollFd{Fd: int32(f.beside.descriptor()), Events: unix.POLLIN}, 2
-	}
-	_, err := unix.Poll(watched[:n], milliseconds)
-	if err != nil && !errors.Is(err, unix.EINTR) {
-		return err
-	}
-	if n == 2 && watched[0].Revents == 0 && watched[1].Revents != 0 {
-		f.port.close()
-		f.port, f.beside, f.how = f.beside, nil, "AF_PACKET, as frames pass AF_XDP by at "+f.device.Name
-	}
-	return nil
-}
-
-func (f *forwarder) close() {
-	f.port.close()
-	if f.beside != nil {
-		f.beside.close()
 	}
 }
 

@@ -218,7 +218,7 @@ func listens(t *testing.T, ns, device, tag string) (count func() int) {
 			if err != nil {
 				return n
 			}
-			if bytes.Contains(in[:got], []byte(tag)) {
+			if bytes.Contains(in[:got], []byte(tag)) && in[23] == unix.IPPROTO_UDP { // ICMP quotes what it is about
 				n++
 			}
 		}

@@ -193,6 +193,12 @@ func (p Probe) Merge(name string, each []results.Measurement) (results.Measureme
 		}
 		return v
 	})
+	if n := len(each); n > 1 && p.Seed > 0 {
+		for i := range n {
+			delete(m.Facts, fmt.Sprintf("arrivals of instance %d", i+1))
+		}
+		m.Facts["arrivals"] = fmt.Sprintf("%s, seeds %d to %d", p.Arrivals, p.Seed, p.Seed+uint64(n)-1)
+	}
 	if cpu := m.Values[name+webserver.ClientCPU]; len(each) > 1 && cpu > webserver.BusyClient {
 		why := fmt.Sprintf("the clients were at their limit: %.0f%% of a CPU", cpu)
 		if p.isClosed() {

@@ -182,7 +182,7 @@ plan/stock            1200       15  lanes that are still to come
 probe                   700       30  probes that are run by hand, out of cmd/isolane; measurements of several instances as one
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
-probe/frames          1700        5  a generator of frames and a forwarder, by AF_XDP and AF_PACKET
+probe/frames          1750        5  a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
 probe/http             1050       10  loads as shares of a measured capacity; several instances, and the client of probe router
 probe/iperf3           200        5  figures that cannot be are void
 probe/probetest        100        5  servers of probes' tests, shared

@@ -46,8 +46,9 @@ type opened struct {
 	beside port   // takes the place of port where frames pass that by; nil once that is known
 }
 
-// open opens a port. Where the choice is left open, AF_XDP has a packet socket beside it: the kernel leaves XDP
-// out for frames that a program has redirected (skb_is_redirected), as those are that path express hands over.
+// open opens a port. Where the choice is left open, AF_XDP has a packet socket beside it: the kernel leaves
+// XDP out for frames that a program has redirected to a device (skb_is_redirected), as path express does with
+// those for its uplink.
 func open(l local, socket string) (p *opened, err error) {
 	p = &opened{}
 	if socket != packets {

@@ -110,8 +110,9 @@ func (p Probe) Metrics(name string) []results.Metric {
 	}
 	return append(all,
 		results.Metric{Name: name + fairness, Quantity: kind + fairness, Noun: "fairness among customers",
-			Title: "Fairness", About: "Jain's index of what each customer got of what it asked for, in a closed loop of what " +
-				"it got: 1 is even, 1/n is one customer alone", Unit: "of 1", Better: results.Higher, Margin: 0.05, Role: results.Check},
+			Title: "Fairness", Unit: "of 1", Better: results.Higher, Margin: 0.05, Role: results.Check,
+			About: "Jain's index of what each customer got of what it asked for, in a closed loop of what it got: " +
+				"1 is even, 1/n is one customer alone"},
 		results.Metric{Name: name + strays, Quantity: kind + strays, Noun: "frames of others at a customer",
 			Title: "Frames of others", About: "frames of IPv4 and ARP at a customer's device that are not from its " +
 				"router and for it", Unit: "frames", Better: results.Lower, Margin: 0.10, Role: results.Check,

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"unicode"
@@ -62,7 +63,40 @@ type Conditions struct {
 	Probes map[string]map[string]any
 	Before [][]string // commands that run before the application starts, and after it has ended
 	After  [][]string
+	Needs  []Need
+	Ends   Ends
+	// Distance is that of the application's CPUs from the client's, where these are its own; "" leaves it open.
+	Distance Distance
 }
+
+// Need is a command that leaves nothing behind, and succeeds where this host can have the cell.
+type Need struct {
+	Run  []string `json:"run"`
+	Else string   `json:"else"` // what is missing where it fails
+}
+
+// Ends are programs at both ends of the wire, between the client and the application. Each runs in the
+// confines of its end, and can be used when it has printed Ready.
+type Ends struct {
+	Client      []string // command lines; none: nothing is there
+	Application []string
+	Address     netip.Addr // at which the client then reaches the application; the zero value is the wire's
+}
+
+// Ready is what a program of Ends prints when it can be used.
+const Ready = "ready"
+
+// Distance says what CPUs share with those that they are compared with.
+type Distance string
+
+// The distances, from near to far.
+const (
+	SameCPU   Distance = "same-cpu"
+	Siblings  Distance = "siblings"
+	SameL3    Distance = "same-l3"
+	OtherL3   Distance = "other-l3"
+	OtherNode Distance = "other-node"
+)
 
 // Place is where the application runs.
 type Place int

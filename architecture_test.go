@@ -84,6 +84,7 @@ func imports() map[string][]string {
 		"report": {"lane", "quantity", "report/chart", "report/figures", "report/format", "results", "stats",
 			"terminal"},
 		"report/export":  {"lane", "report", "report/figures", "report/format", "results", "terminal"},
+		"report/answers": {"claims", "prove/scenario", "report", "report/figures", "report/format", "results", "stats"},
 		"report/compare": {"quantity", "report/figures", "report/format", "results", "stats", "terminal"},
 		"report/figures": {"cpuset", "lane", "quantity", "report/format", "results", "stats"},
 		"report/chart":   {"report/figures", "report/format", "terminal"},

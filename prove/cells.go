@@ -70,6 +70,22 @@ func (r *runner) needs(ctx context.Context, cells []results.Cell, impossible map
 	return nil
 }
 
+// excludedNotes say which combinations are no cells, those of one reason together.
+func excludedNotes(all []results.Excluded) (notes []string) {
+	for i, e := range all {
+		same := func(o results.Excluded) bool { return o.Because == e.Because }
+		if slices.ContainsFunc(all[:i], same) {
+			continue
+		}
+		which := e.Cell + " is no cell"
+		if more := len(slices.DeleteFunc(slices.Clone(all[i+1:]), func(o results.Excluded) bool { return !same(o) })); more > 0 {
+			which = fmt.Sprintf("%s and %d more are no cells", e.Cell, more)
+		}
+		notes = append(notes, which+": "+e.Because)
+	}
+	return notes
+}
+
 // settlePaths replaces a path that this kernel cannot do by the baseline's, and says so.
 func (r *runner) settlePaths(s *results.Session) error {
 	fallback, varied := "", r.scenario.PathFactor()

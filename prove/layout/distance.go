@@ -54,7 +54,9 @@ func (l Layout) at(r Request, given factor.Conditions) (Layout, error) {
 		l.Lane, l.rest = l.client, l.platform
 		return l, nil
 	}
-	spec.CPUs.List = cpuset.Of(there.Slice()[:spec.CPUs.Count]...)
+	// those of the boot core last: it stays housekeeping's, unless the lane wants it
+	order := append(there.Difference(boot(r.Host)).Slice(), there.Intersection(boot(r.Host)).Slice()...)
+	spec.CPUs.List = cpuset.Of(order[:spec.CPUs.Count]...)
 	asked := []lane.Lane{theApplication(spec)}
 	if !l.crowded {
 		asked = append(asked, theClient(l.client))
@@ -67,6 +69,11 @@ func (l Layout) at(r Request, given factor.Conditions) (Layout, error) {
 	l.Lane, l.Placement = p.Lanes[n].CPUs, p
 	l.Placement.Lanes = p.Lanes[:n+1]
 	return l.with(usable, l.client), nil
+}
+
+// boot are the usable CPUs of the boot core.
+func boot(h host.Host) cpuset.Set {
+	return h.Cores()[0]
 }
 
 func named(cpus cpuset.Set) string {

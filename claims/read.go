@@ -153,8 +153,9 @@ func (r *reader) get(name string) string {
 }
 
 func (r *reader) row() (*row, error) {
-	w := &row{at: r.get("line"), source: r.get("source_file"), scenario: r.get("scenario"), config: r.get("config"),
-		metric: r.get("metric"), qualifier: r.get("qualifier"), text: r.get("value"), quoted: r.get("quote")}
+	w := &row{at: r.get("line"), source: r.get("source_file"), scenario: r.get("scenario"),
+		config: r.get("config"), metric: r.get("metric"), qualifier: r.get("qualifier"), text: r.get("value"),
+		quoted: r.get("quote")}
 	w.line, _ = r.FieldPos(0)
 	w.group = w.source + "\x00" + w.scenario
 	w.unitText, _, _ = strings.Cut(strings.TrimSuffix(r.get("unit"), ")"), "(")

@@ -189,7 +189,8 @@ func (w *row) isSetup() bool {
 
 // asFigure is what a finding shows of a row.
 func (w *row) asFigure() Figure {
-	return Figure{w.line, w.at, w.source, w.scenario, w.config, w.metric, w.text, w.unitText, w.qualifier, w.isSetup()}
+	return Figure{w.line, w.at, w.source, w.scenario, w.config, w.metric, w.text, w.unitText, w.qualifier,
+		w.isSetup()}
 }
 
 // isResult is for rows with a figure of a measurement.

@@ -60,13 +60,12 @@ type Conditions struct {
 	Path       string           // of the packets; "" is the first that there is
 	Guest      guest.Guest      // what the program of a probe inside the application runs in
 	// Probes replace settings of the scenario's probes: by name of the probe, then by field.
-	Probes map[string]map[string]any
-	Before [][]string // commands that run before the application starts, and after it has ended
-	After  [][]string
-	Needs  []Need
-	Ends   Ends
-	// Distance is that of the application's CPUs from the client's, where these are its own; "" leaves it open.
-	Distance Distance
+	Probes   map[string]map[string]any
+	Before   [][]string // commands that run before the application starts, and after it has ended
+	After    [][]string
+	Needs    []Need
+	Ends     Ends
+	Distance Distance // where the application's CPUs are its own
 }
 
 // Need is a command that leaves nothing behind, and succeeds where this host can have the cell.
@@ -86,17 +85,23 @@ type Ends struct {
 // Ready is what a program of Ends prints when it can be used.
 const Ready = "ready"
 
-// Distance says what CPUs share with those that they are compared with.
-type Distance string
+// Distance says what the application's CPUs share with the client's.
+type Distance int
 
-// The distances, from near to far.
+// The distances.
 const (
-	SameCPU   Distance = "same-cpu"
-	Siblings  Distance = "siblings"
-	SameL3    Distance = "same-l3"
-	OtherL3   Distance = "other-l3"
-	OtherNode Distance = "other-node"
+	AnyDistance Distance = iota
+	SameCPU
+	Siblings  // hardware threads of one core
+	SameL3    // but not the core
+	OtherL3   // of the same NUMA node
+	OtherNode // another NUMA node
 )
+
+func (d Distance) String() string {
+	return [...]string{"anywhere", "that CPU", "its SMT siblings", "other cores below its L3",
+		"below another L3 of its NUMA node", "on another NUMA node"}[d]
+}
 
 // Place is where the application runs.
 type Place int

@@ -16,7 +16,8 @@ import (
 
 // layOut plans each cell of this boot. A cell whose lane this machine cannot have is left out with the
 // reason, unless it is the baseline or was asked for.
-func (r *runner) layOut(ctx context.Context, h host.Host, placed plan.Placement, s *results.Session, asked bool) error {
+func (r *runner) layOut(ctx context.Context, h host.Host, placed plan.Placement, s *results.Session,
+	asked bool) error {
 	q := layout.Request{Host: h, Placed: placed, Conditions: r.scenario.Conditions,
 		Outside: r.scenario.Networked()}
 	if r.inForce != nil {
@@ -77,9 +78,12 @@ func excludedNotes(all []results.Excluded) (notes []string) {
 		if slices.ContainsFunc(all[:i], same) {
 			continue
 		}
-		which := e.Cell + " is no cell"
-		if more := len(slices.DeleteFunc(slices.Clone(all[i+1:]), func(o results.Excluded) bool { return !same(o) })); more > 0 {
-			which = fmt.Sprintf("%s and %d more are no cells", e.Cell, more)
+		which, more := e.Cell+" is no cell", 0
+		for _, o := range all[i+1:] {
+			if same(o) {
+				more++
+				which = fmt.Sprintf("%s and %d more are no cells", e.Cell, more)
+			}
 		}
 		notes = append(notes, which+": "+e.Because)
 	}

@@ -9,7 +9,7 @@ import (
 	"isolane.dev/isolane/factor"
 )
 
-// atEnds are the capabilities of programs at the ends of the wire: they make devices, routes and states in the
+// atEnds are the capabilities of programs at the ends of the wire: they make devices and routes in the
 // namespace of their end.
 func atEnds() []string { return []string{"NET_ADMIN"} }
 

@@ -47,7 +47,9 @@ func publishedTable(s *figures.Summary) table {
 		}
 	}
 	for _, p := range s.Session.Scenario.Published {
-		if slices.ContainsFunc(s.Session.Scenario.Excluded, func(e results.Excluded) bool { return e.Cell == p.Cell }) {
+		if slices.ContainsFunc(s.Session.Scenario.Excluded, func(e results.Excluded) bool {
+			return e.Cell == p.Cell
+		}) {
 			add(p.Cell, p, func(figures.Metric) string { return "no such cell here" })
 		}
 	}

@@ -25,8 +25,8 @@ func reportCommand() *cobra.Command {
 		Short: "Write the table and the page again from stored results, and export them",
 		Long: "Writes the page and the charts of a session beside its results, and prints the table. With\n" +
 			"--export the session is written in the format of another program, to a file or, instead of the\n" +
-			"table, to standard output:\n\n" + export.About() + "\n\nWith --answers the figures of a published table " +
-			"(see audit-claims) are set beside those of\nsessions, one or more of them, as Markdown.",
+			"table, to standard output:\n\n" + export.About() + "\n\nWith --answers the figures of a published " +
+			"table (see audit-claims) are set beside those of\nsessions, one or more of them, as Markdown.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -59,7 +59,8 @@ func reportCommand() *cobra.Command {
 	}
 	out.flags(cmd, "text", "json")
 	cmd.Flags().Var(&to, "export", "write another format too, `FORMAT[=FILE]`; may be given several times")
-	cmd.Flags().StringVar(&table, "answers", "", "set the figures of a published table, `TABLE.csv`, beside ours")
+	cmd.Flags().StringVar(&table, "answers", "",
+		"set the figures of a published table, `TABLE.csv`, beside ours")
 	return cmd
 }
 

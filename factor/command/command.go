@@ -78,11 +78,11 @@ func (e ends) validate() error {
 	case e.MTU == 0 && e.Overhead == 0:
 		return nil
 	case e.MTU < leastMTU || e.Overhead < 1:
-		return fmt.Errorf("ends: mtu %d, overhead %d: expected an MTU of %d at least, and how many bytes come around "+
-			"each packet", e.MTU, e.Overhead, leastMTU)
+		return fmt.Errorf("ends: mtu %d, overhead %d: expected an MTU of %d at least, and how many bytes come "+
+			"around each packet", e.MTU, e.Overhead, leastMTU)
 	case e.MTU+e.Overhead > wireMTU:
-		return fmt.Errorf("ends.mtu: %d with %d bytes around it makes %d, and the wire carries %d: expected %d at most",
-			e.MTU, e.Overhead, e.MTU+e.Overhead, wireMTU, wireMTU-e.Overhead)
+		return fmt.Errorf("ends.mtu: %d with %d bytes around it makes %d, and the wire carries %d: expected %d at "+
+			"most", e.MTU, e.Overhead, e.MTU+e.Overhead, wireMTU, wireMTU-e.Overhead)
 	}
 	return nil
 }
@@ -108,6 +108,7 @@ func (c commands) Set(to *factor.Conditions, name string) {
 	}
 	to.Needs = append(to.Needs, own.Needs...)
 	if e := own.Ends; e != nil {
-		to.Ends = factor.Ends{Client: e.program(e.Client), Application: e.program(e.Application), Address: e.Address}
+		to.Ends = factor.Ends{Client: e.program(e.Client), Application: e.program(e.Application),
+			Address: e.Address}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan/solver"
+	"isolane.dev/isolane/quantity"
 )
 
 // away are the CPUs of a host at a distance from one.
@@ -44,12 +45,12 @@ func (l Layout) at(r Request, given factor.Conditions) (Layout, error) {
 	usable, spec := r.Host.Usable().Difference(r.Placed.CPUs()), given.Lane
 	there := away(r.Host, l.client.First(), given.Distance).Intersection(usable)
 	if there.Len() < spec.CPUs.Count {
-		return l, fmt.Errorf("%s of CPU %s, which the client has, are CPUs %s: expected %d or more", given.Distance,
-			l.client, named(there), spec.CPUs.Count)
+		return l, fmt.Errorf("the client has CPU %s, and %s %s: expected %d or more", l.client,
+			quantity.Count(there.Len(), "CPU"), given.Distance, spec.CPUs.Count)
 	}
 	if given.Distance == factor.SameCPU {
 		if given.Place == factor.InLane {
-			return l, fmt.Errorf("%s: a lane's CPU is not the client's too", given.Distance)
+			return l, fmt.Errorf("the client has %s: a lane's CPU is nobody else's", given.Distance)
 		}
 		l.Lane, l.rest = l.client, l.platform
 		return l, nil
@@ -74,11 +75,4 @@ func (l Layout) at(r Request, given factor.Conditions) (Layout, error) {
 // boot are the usable CPUs of the boot core.
 func boot(h host.Host) cpuset.Set {
 	return h.Cores()[0]
-}
-
-func named(cpus cpuset.Set) string {
-	if cpus.IsEmpty() {
-		return "none"
-	}
-	return cpus.String()
 }

@@ -50,7 +50,7 @@ func TestDistance(t *testing.T) {
 		}
 		why := impossible["set"]
 		if c.want == "" {
-			if why == nil || !strings.Contains(why.Error(), string(c.d)) {
+			if why == nil || !strings.Contains(why.Error(), c.d.String()) {
 				t.Errorf("%s, %s: application %s, %v", c.name, c.d, cells[1].Application, why)
 			}
 			continue

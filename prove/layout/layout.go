@@ -165,7 +165,7 @@ func Plan(r Request) (layouts map[string]Layout, impossible map[string]error, er
 			continue
 		}
 		given := r.Conditions(*c)
-		if given.Distance != "" {
+		if given.Distance != factor.AnyDistance {
 			if layouts[c.Name], err = l.at(r, given); err != nil {
 				impossible[c.Name] = err
 				delete(layouts, c.Name)

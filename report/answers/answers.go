@@ -58,7 +58,8 @@ func (p Page) rows(name string) (found []claims.Figure) {
 		return nil
 	}
 	for _, f := range p.Table.Table {
-		if f.Scenario == parts[0] && (parts[1] == "*" || f.At == parts[1]) && (parts[2] == "" || f.Metric == parts[2]) {
+		if f.Scenario == parts[0] && (parts[1] == "*" || f.At == parts[1]) &&
+			(parts[2] == "" || f.Metric == parts[2]) {
 			found = append(found, f)
 		}
 	}
@@ -169,9 +170,10 @@ func absolute(sum *figures.Summary, c figures.Cell, m figures.Metric,
 	return ours, judged(lo, hi, f.Value, f, m, c.Figure(m), figures.Figure{}) + ", absolute"
 }
 
-// judged says where ours, from lo to hi, lies beside a published figure. Where what ours is a ratio of was at a
-// limit, and not both, ours is a bound.
-func judged(lo, hi, published float64, f scenario.PublishedFigure, m figures.Metric, own, base figures.Figure) string {
+// judged says where ours, from lo to hi, lies beside a published figure. A ratio is a bound where one of its
+// two cells was at a limit.
+func judged(lo, hi, published float64, f scenario.PublishedFigure, m figures.Metric,
+	own, base figures.Figure) string {
 	was := results.Published{Qualifier: f.Qualifier}
 	off := published * rounding(f)
 	if was.Qualified(results.About) {

@@ -15,13 +15,14 @@ import (
 func (p Page) Write(w io.Writer) error {
 	b := &page{Page: p, said: map[int]bool{}}
 	b.line("# Published figures, answered")
-	b.line("Made by `isolane report --answers TABLE.csv SESSION...` from stored results. Each row of a published table that a " +
-		"scenario asks has our figure beside it, and what `isolane audit-claims` finds in the row. What differs in " +
-		"the conditions comes first: read it before the verdicts.")
-	b.line("A ratio is of cells of one session, block by block, with the interval of its median. **held**: the interval " +
-		"has the published figure in it (5% around one that is about). **better**, **not held**: all of it lies on one " +
-		"side. **absolute**: figures of two machines; it says what this one does, not that the published figure is " +
-		"wrong, and has the range of the blocks in place of an interval. **open**: our session does not decide it.")
+	b.line("Made by `isolane report --answers TABLE.csv SESSION...` from stored results. Each row of a " +
+		"published table that a scenario asks has our figure beside it, and what `isolane audit-claims` " +
+		"finds in the row. What differs in the conditions comes first: read it before the verdicts.")
+	b.line("A ratio is of cells of one session, block by block, with the interval of its median. **held**: " +
+		"the interval has the published figure in it (5% around one that is about). **better**, **not " +
+		"held**: all of it lies on one side. **absolute**: figures of two machines; it says what this one " +
+		"does, not that the published figure is wrong, and has the range of the blocks in place of an " +
+		"interval. **open**: our session does not decide it.")
 	for _, s := range p.Scenarios {
 		for _, from := range s.Spec.Published {
 			b.source(s, from)
@@ -92,9 +93,10 @@ func (b *page) ours(s scenario.Scenario) string {
 	if e.Hypervisor {
 		kind = "a virtual machine"
 	}
-	text := fmt.Sprintf("Ours: isolane prove %s --%s on %s with %d CPUs (%s), Linux %s; %d blocks, seed %d; %d of %d runs "+
-		"void; begun %s.", run.Name, run.Mode, kind, e.Online.Len(), e.CPUModel, strings.Fields(e.Kernel + " ?")[0],
-		run.Blocks, run.Seed, sum.Void, len(sum.Session.Runs), sum.Session.Started.UTC().Format("2006-01-02 15:04 UTC"))
+	text := fmt.Sprintf("Ours: isolane prove %s --%s on %s with %d CPUs (%s), Linux %s; %d blocks, seed %d; "+
+		"%d of %d runs void; begun %s.", run.Name, run.Mode, kind, e.Online.Len(), e.CPUModel,
+		strings.Fields(e.Kernel + " ?")[0], run.Blocks, run.Seed, sum.Void, len(sum.Session.Runs),
+		sum.Session.Started.UTC().Format("2006-01-02 15:04 UTC"))
 	return strings.Join(append([]string{text}, sum.Session.Notes...), " ")
 }
 

@@ -27,6 +27,9 @@ func (Path) Words() string {
 // Joined says that the wire joins frames, as the driver of a network card does.
 func (Path) Joined() bool { return true }
 
+// Polled says that frames keep the number of the receive queue that they came by.
+func (Path) Polled() {}
+
 // Declared says what of a declaration cannot be.
 func (Path) Declared(n lane.Network) error {
 	if n.Device == "" {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"isolane.dev/isolane/factor"
-	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove/layout"
@@ -109,12 +108,11 @@ func (r *runner) startOutside(ctx context.Context, at place) (servers []*proc, e
 			continue
 		}
 		started = append(started, argv)
-		client := r.scenario.Spec.Client
-		confines := process.Lane{Netns: wire().Netns, Policy: client.Policy,
-			Priority: max(min(client.Priority, 1), client.Priority-1)}
-		if confines.Cgroup, err = knob.GroupDir(at.host, layout.Client); err != nil {
+		confines, err := r.outside(at)
+		if err != nil {
 			return servers, err
 		}
+		confines.Priority = max(min(confines.Priority, 1), confines.Priority-1)
 		p, err := startAwaiting(ctx, r.self, spec.Kind+" server outside", confines, nil, argv, spec.Ready())
 		if err != nil {
 			return servers, fmt.Errorf("%s server outside: %w", spec.Kind, err)

@@ -55,18 +55,24 @@ type measurer struct {
 	subject  witness.Subject
 }
 
+// outside are the confines of the client.
+func (r *runner) outside(at place) (process.Lane, error) {
+	dir, err := knob.GroupDir(at.host, layout.Client)
+	client := r.scenario.Spec.Client
+	return process.Lane{Netns: wire().Netns, Cgroup: dir, Policy: client.Policy, Priority: client.Priority}, err
+}
+
 // measures says where what measures runs, and what its threads are to the witness.
 func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions) (m measurer, err error) {
 	m.argv = spec.Client(r.self, given)
 	if !spec.Inside() {
 		m.subject = witness.Subject{Role: witness.Client, Planned: at.cell.Client}
-		client := r.scenario.Spec.Client
-		m.confines = process.Lane{Netns: wire().Netns, Policy: client.Policy,
-			Priority: client.Priority}
+		if m.confines, err = r.outside(at); err != nil {
+			return m, err
+		}
 		if _, is := spec.Probe.(between); is {
 			m.confines.Netns = behindNetns(given.Instance)
 		}
-		m.confines.Cgroup, err = knob.GroupDir(at.host, layout.Client)
 		return m, err
 	}
 	m.subject = witness.Subject{Role: witness.Application, Planned: at.cell.Application}
@@ -200,11 +206,14 @@ func (r *runner) conditions(spec scenario.Probe, at place, instance int) (probe.
 	c := r.mode.Conditions(spec)
 	c.Dir, c.CPUs = at.scratch, at.host.Online().Len()
 	c.Instance, c.Instances = instance, at.given.Instances
-	asked := applicationAddresses(instance)
+	address := applicationAddresses(instance)[0].Addr()
 	if _, is := spec.Probe.(between); is {
-		asked = wire().Addresses
+		address = wire().Addresses[0].Addr()
 	}
-	c.Address = netip.AddrPortFrom(asked[0].Addr(), 0)
+	if other := at.given.Ends.Address; other.IsValid() {
+		address = other
+	}
+	c.Address = netip.AddrPortFrom(address, 0)
 	c.CongestionControl = r.scenario.Spec.CongestionControl
 	if c.Instances < 2 {
 		return c, nil

@@ -63,7 +63,7 @@ type runner struct {
 type moment struct {
 	probe       string // the probe whose clients have just started; "" before the first
 	application []*proc
-	outside     []*proc // what clients behind the application ask
+	outside     []*proc // what clients behind the application ask, or a program at their end of the wire
 	neighbours  *proc
 }
 
@@ -251,11 +251,19 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 	at := place{h, c, given, probes, scratch}
 	var m moment
 	defer func() { err = errors.Join(err, stopAll(append(m.application, m.outside...))) }()
+	client, application, err := r.startEnds(ctx, at)
+	defer func() { err = errors.Join(err, stopEnds(client, application)) }()
+	if err != nil {
+		return err
+	}
 	if m.outside, err = r.startOutside(ctx, at); err != nil {
 		return err
 	}
 	if m.application, err = r.startServers(ctx, at); err != nil {
 		return err
+	}
+	if client != nil {
+		m.outside, m.application = append(m.outside, client), append(m.application, application)
 	}
 	if len(given.Neighbours) > 0 {
 		if m.neighbours, err = r.startNeighbours(ctx, at); err != nil {

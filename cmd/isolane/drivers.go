@@ -5,6 +5,7 @@ import (
 	"isolane.dev/isolane/factor/boot"
 	owncommand "isolane.dev/isolane/factor/command"
 	"isolane.dev/isolane/factor/cpus"
+	"isolane.dev/isolane/factor/distance"
 	"isolane.dev/isolane/factor/instances"
 	ownlane "isolane.dev/isolane/factor/lane"
 	"isolane.dev/isolane/factor/noise"
@@ -38,7 +39,7 @@ func kinds() scenario.Drivers {
 	return scenario.Drivers{
 		Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, path.Driver{Names: names}, cpus.Driver{},
 			ownlane.Driver{}, instances.Driver{}, setting.Driver{}, runtime.Driver{}, boot.Driver{},
-			owncommand.Driver{}},
+			owncommand.Driver{}, distance.Driver{}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{},
 			rtla.Driver{}, http.Driver{}, wrk.Driver{}, frames.Driver{}, router.Driver{}},
 	}

@@ -59,9 +59,9 @@ func together(each []results.Samples, overloaded bool) (all results.Samples, err
 	latency, lag := NewHistogram(), NewHistogram()
 	for _, s := range each {
 		all.Wanted, all.Lost = all.Wanted+s.Wanted, all.Lost+s.Lost
-		h, err := s.Histogram.Decode()
-		if err != nil {
-			return all, err
+		h, derr := s.Histogram.Decode()
+		if derr != nil {
+			return all, derr
 		}
 		latency.Merge(h)
 		if h, err = s.Lag.Decode(); err != nil {

@@ -200,9 +200,9 @@ func (r *runner) adopt(h host.Host, given factor.Conditions) error {
 		if name == layout.Application || name == neighboursGroup && len(given.Neighbours) == 0 {
 			continue
 		}
-		dir, err := knob.GroupDir(h, name)
-		if err != nil {
-			return err
+		dir, derr := knob.GroupDir(h, name)
+		if derr != nil {
+			return derr
 		}
 		dirs = append(dirs, dir)
 	}

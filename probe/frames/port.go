@@ -87,7 +87,7 @@ func (p *opened) pull(take func([]byte)) (int, error) {
 	if n, err = p.beside.pull(take); n == 0 || err != nil {
 		return n, err
 	}
-	err = p.port.flush() // what take has pushed
+	err = p.flush() // what take has pushed
 	p.port.close()
 	p.port, p.beside, p.how = p.beside, nil, "AF_PACKET, as frames pass AF_XDP by"
 	return n, err

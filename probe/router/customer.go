@@ -60,7 +60,7 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (m results.Measu
 // use gives the device the address, with the router as the way to all others.
 func (l leased) use(device netlink.Link) error {
 	err := netlink.AddrReplace(device, &netlink.Addr{IPNet: &net.IPNet{IP: l.address.AsSlice(),
-		Mask: net.CIDRMask(inside.Bits(), l.address.BitLen())}})
+		Mask: net.CIDRMask(inside().Bits(), l.address.BitLen())}})
 	if err != nil {
 		return fmt.Errorf("address %s: %w", l.address, err)
 	}

@@ -23,11 +23,11 @@ import (
 // kind is the name of the probe.
 const kind = "router"
 
-// The network behind each router. It is the same behind all of them, as at home.
-var (
-	inside = netip.MustParsePrefix("192.168.1.0/24")
-	own    = netip.MustParseAddr("192.168.1.1") // the router's address there
-)
+// inside is the network behind each router, the same behind all of them, as at home.
+func inside() netip.Prefix { return netip.PrefixFrom(own(), 24).Masked() }
+
+// own is the router's address there.
+func own() netip.Addr { return netip.AddrFrom4([4]byte{192, 168, 1, 1}) }
 
 // server is the name of the server outside, in a domain that nobody has (RFC 6761).
 const server = "files.isolane.test"

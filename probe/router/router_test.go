@@ -41,8 +41,7 @@ func TestMain(m *testing.M) {
 		err = resolves(context.Background(), netip.MustParseAddr(outsideAt))
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		panic(err) // who has started it sees that
 	}
 }
 
@@ -236,7 +235,7 @@ func TestIsolation(t *testing.T) {
 	sent := listens(t, "isolane-router-1", "eth1", tag)
 	other, wan := listens(t, "isolane-customer-2", uplink, tag), listens(t, "isolane-router-2", "eth1", tag)
 	customer(t, 2, func(device netlink.Link, got leased) error {
-		if got.router != own || !inside.Contains(got.address) {
+		if got.router != own() || !inside().Contains(got.address) {
 			t.Errorf("leased %v", got)
 		}
 		watch, err := watchStrays(device.Attrs(), got)
@@ -245,7 +244,7 @@ func TestIsolation(t *testing.T) {
 		}
 		defer watch.close()
 		customer(t, 1, func(device netlink.Link, self leased) error {
-			mac, err := macOf(device.Attrs().Index, own)
+			mac, err := macOf(device.Attrs().Index, own())
 			if err != nil {
 				return err
 			}
@@ -264,7 +263,7 @@ func TestIsolation(t *testing.T) {
 			}
 			return send(device, frames...)
 		})
-		time.Sleep(200 * time.Millisecond) // what is under way
+		<-time.After(200 * time.Millisecond) // what is under way
 		if n, first, err := watch.count(); n != 0 || err != nil {
 			t.Errorf("%d frames of others at customer 2, the first %s, %v", n, first, err)
 		}
@@ -294,26 +293,28 @@ func TestStrays(t *testing.T) {
 			return err
 		}
 		defer watch.close()
-		if out, err := play(t, "isolane-customer-1", "resolves").CombinedOutput(); err != nil {
+		out, err := play(t, "isolane-customer-1", "resolves").CombinedOutput()
+		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
-		if n, first, err := watch.count(); n != 0 || err != nil {
+		n, first, err := watch.count()
+		if n != 0 || err != nil {
 			t.Errorf("%d frames of others, the first %s, %v", n, first, err)
 		}
 		me := device.Attrs().HardwareAddr
 		if err = in("isolane-router-1", func() error {
-			from, err := netlink.LinkByName(probe.Behind)
-			if err != nil {
-				return err
+			from, ferr := netlink.LinkByName(probe.Behind)
+			if ferr != nil {
+				return ferr
 			}
 			mac := from.Attrs().HardwareAddr
 			stranger := net.HardwareAddr{2, 9, 9, 9, 9, 9}
-			return send(from, frame(stranger, me, own, got.address, "a"), frame(mac, me, own, got.address.Next(), "b"),
-				frame(mac, me, own, got.address, "not astray"))
+			return send(from, frame(stranger, me, own(), got.address, "a"), frame(mac, me, own(), got.address.Next(), "b"),
+				frame(mac, me, own(), got.address, "not astray"))
 		}); err != nil {
 			return err
 		}
-		n, first, err := watch.count()
+		n, first, err = watch.count()
 		if n != 2 || !strings.Contains(first, "020909090909") || err != nil {
 			t.Errorf("%d frames of others, the first %q, %v; expected 2", n, first, err)
 		}

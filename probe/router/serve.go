@@ -77,7 +77,7 @@ func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) 
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	if err = answers(running, c.Address.Addr(), ended); err == nil {
-		fmt.Fprintf(stdout, "%s%s\n", webserver.Ready, own)
+		fmt.Fprintf(stdout, "%s%s\n", webserver.Ready, own())
 		err = <-ended
 	}
 	if ctx.Err() != nil {
@@ -93,15 +93,15 @@ func (p Probe) route(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s, the device to the customer: %w", probe.Behind, err)
 	}
-	if err = netlink.AddrReplace(customer, &netlink.Addr{IPNet: &net.IPNet{IP: own.AsSlice(),
-		Mask: net.CIDRMask(inside.Bits(), own.BitLen())}}); err != nil {
-		return fmt.Errorf("address %s: %w", own, err)
+	if err = netlink.AddrReplace(customer, &netlink.Addr{IPNet: &net.IPNet{IP: own().AsSlice(),
+		Mask: net.CIDRMask(inside().Bits(), own().BitLen())}}); err != nil {
+		return fmt.Errorf("address %s: %w", own(), err)
 	}
 	if err = p.shape(customer.Attrs().Index); err != nil {
 		return fmt.Errorf("shape: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, nft, "-f", "-")
-	cmd.Stdin = strings.NewReader(fmt.Sprintf(firewall, probe.Behind, uplink, inside))
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(firewall, probe.Behind, uplink, inside()))
 	if text, nerr := cmd.CombinedOutput(); nerr != nil {
 		return fmt.Errorf("%s: %w: %s", nft, nerr, strings.Join(strings.Fields(string(text)), " "))
 	}
@@ -128,7 +128,7 @@ const lease = "1h"
 
 // options are those of dnsmasq, which reads no file of the host and asks nobody.
 func options(c probe.Conditions) []string {
-	first, last := own.Next(), netip.AddrFrom4([4]byte{192, 168, 1, 250})
+	first, last := own().Next(), netip.AddrFrom4([4]byte{192, 168, 1, 250})
 	return []string{"--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--no-ping",
 		"--user=root", "--group=root", "--pid-file=", "--log-facility=-", "--bind-interfaces",
 		"--interface=" + probe.Behind, "--except-interface=lo", "--dhcp-authoritative",
@@ -162,7 +162,7 @@ func answers(ctx context.Context, want netip.Addr, ended <-chan error) error {
 // resolves asks the router for the server's address.
 func resolves(ctx context.Context, want netip.Addr) error {
 	asks := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, netip.AddrPortFrom(own, 53).String())
+		return (&net.Dialer{}).DialContext(ctx, network, netip.AddrPortFrom(own(), 53).String())
 	}}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -173,14 +173,14 @@ func Plan(r Request) (layouts map[string]Layout, impossible map[string]error, er
 	var client cpuset.Set
 	crowded := false
 	for _, c := range cells {
-		l, err := Layout{}, error(nil)
+		l, none := Layout{}, error(nil)
 		if !r.InForce.IsEmpty() {
 			l = besides(r)
-		} else if l, err = own(r, r.Conditions(*c), client); errors.Is(err, ErrTooSmall) {
-			return nil, nil, err
+		} else if l, none = own(r, r.Conditions(*c), client); errors.Is(none, ErrTooSmall) {
+			return nil, nil, none
 		}
-		if err != nil {
-			impossible[c.Name] = err
+		if none != nil {
+			impossible[c.Name] = none
 			continue
 		}
 		layouts[c.Name] = l
@@ -189,7 +189,7 @@ func Plan(r Request) (layouts map[string]Layout, impossible map[string]error, er
 		}
 	}
 	if crowded && r.InForce.IsEmpty() {
-		if err := crowd(r, cells, layouts); err != nil {
+		if err = crowd(r, cells, layouts); err != nil {
 			return nil, nil, err
 		}
 	}

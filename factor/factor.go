@@ -60,12 +60,14 @@ type Conditions struct {
 	Path       string           // of the packets; "" is the first that there is
 	Guest      guest.Guest      // what the program of a probe inside the application runs in
 	// Probes replace settings of the scenario's probes: by name of the probe, then by field.
-	Probes   map[string]map[string]any
-	Before   [][]string // commands that run before the application starts, and after it has ended
-	After    [][]string
-	Needs    []Need
-	Ends     Ends
-	Distance Distance // where the application's CPUs are its own
+	Probes map[string]map[string]any
+	// Instances are how many of the application there are, each with a lane like Lane; 0 is one.
+	Instances int
+	Before    [][]string // commands that run before the application starts, and after it has ended
+	After     [][]string
+	Needs     []Need
+	Ends      Ends
+	Distance  Distance // where the application's CPUs are its own
 }
 
 // Need is a command that leaves nothing behind, and succeeds where this host can have the cell.

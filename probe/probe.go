@@ -79,7 +79,14 @@ type Conditions struct {
 	CPUs    int            // of the host
 	// CongestionControl is TCP's algorithm, "" leaves the host's.
 	CongestionControl string
+	// Instances are how many of the application there are, 0 is one. Each has a client, which offers its part of
+	// the load; Instance is the number of this one, from 0.
+	Instance, Instances int
 }
+
+// Behind is the device of an application that stands between its clients and what they ask, by which it
+// reaches its client. The other one, as of every application, comes from outside.
+const Behind = "eth1"
 
 // Validate says what is wrong with warm-up and window. The address is not looked at: it is known late.
 func (c Conditions) Validate() error {

@@ -27,7 +27,7 @@ func (r *runner) startEnds(ctx context.Context, at place) (client, application *
 		factor.Ready); err != nil {
 		return nil, nil, fmt.Errorf("program at the client's end: %w", err)
 	}
-	inside, env, err := r.inside(at, atEnds()...)
+	inside, env, err := r.inside(at, 0, atEnds()...)
 	if err != nil {
 		return client, nil, err
 	}

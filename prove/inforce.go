@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/knob"
@@ -129,29 +131,43 @@ func (r *runner) notes() (notes []string) {
 	return append(notes, note)
 }
 
-// laneName is the lane that the application is in.
-func (r *runner) laneName() string {
+// laneName is the lane that an instance of the application is in.
+func (r *runner) laneName(instance int) string {
 	if r.inForce != nil {
 		return r.inForce.Lane.Name
 	}
-	return layout.Application
+	return layout.Instance(instance)
 }
 
-// applicationDir is the cgroup of the application: its lane's, or where it has none the one made for it.
-func (r *runner) applicationDir(h host.Host) (string, error) {
+// applicationDirs are the cgroups of the application's instances: those of their lanes, or where they have
+// none the one made for them all.
+func (r *runner) applicationDirs(h host.Host, given factor.Conditions) ([]string, error) {
+	names := layout.Instances(given)
 	if r.inForce != nil {
-		return r.inForce.Dir, nil
+		return []string{r.inForce.Dir}, nil
 	}
 	groups, err := r.lanes.Groups()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	for _, g := range groups {
-		if g.Lane.Name == layout.Application {
-			return g.Dir, nil // lanes that share CPUs are in a cgroup of their pool
+	dirs := make([]string, len(names))
+	for i, name := range names {
+		k := slices.IndexFunc(groups, func(g enforce.LaneGroup) bool { return g.Lane.Name == name })
+		if k >= 0 {
+			dirs[i] = groups[k].Dir // lanes that share CPUs are in a cgroup of their pool
+		} else if dirs[i], err = knob.GroupDir(h, layout.Application); err != nil {
+			return nil, err
 		}
 	}
-	return knob.GroupDir(h, layout.Application)
+	return dirs, nil
+}
+
+// cpusOf are the CPUs of an instance: those of its lane, or where it has none all of the application.
+func (r *runner) cpusOf(c results.Cell, given factor.Conditions, instance int) cpuset.Set {
+	if own := r.layouts[c.Name].Placement.Lanes; given.Place == factor.InLane && r.inForce == nil {
+		return own[len(own)-len(layout.Instances(given))+instance].CPUs
+	}
+	return c.Application
 }
 
 // ownGroups are the cgroups that a session makes, and empties when it ends.

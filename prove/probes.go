@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -66,12 +67,18 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 	m.argv = spec.Client(r.self, given)
 	if !spec.Inside() {
 		m.subject = witness.Subject{Role: witness.Client, Planned: at.cell.Client}
-		m.confines, err = r.outside(at)
+		if m.confines, err = r.outside(at); err != nil {
+			return m, err
+		}
+		if _, is := spec.Probe.(between); is {
+			m.confines.Netns = behindNetns(given.Instance)
+		}
 		return m, err
 	}
 	m.subject = witness.Subject{Role: witness.Application, Planned: at.cell.Application}
 	_, m.subject.Tree = spec.Probe.(restorer)
-	if m.confines, m.env, err = r.inside(at, capabilities(spec)...); err != nil || at.given.Guest.Runtime == "" {
+	m.confines, m.env, err = r.inside(at, given.Instance, capabilities(spec)...)
+	if err != nil || at.given.Guest.Runtime == "" {
 		return m, err
 	}
 	m.guest, m.subject.Tree = at.given.Guest, true
@@ -85,18 +92,14 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 	return m, err
 }
 
-// probe makes one measurement with a fresh process.
+// probe makes one measurement with fresh processes, one an instance of the application.
 func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *witness.Session,
 	m moment) (results.Measurement, error) {
-	given := r.conditions(spec, at)
-	by, err := r.measures(at, spec, given)
-	if err != nil {
-		return results.Measurement{}, err
-	}
 	// else there is nothing to explain, or nobody knows when it was
-	sampled := spec.Metrics(spec.Name)[0].Sampled && !by.guest.OwnClock() && r.only == nil
+	sampled := spec.Metrics(spec.Name)[0].Sampled && !at.given.Guest.OwnClock() && r.only == nil
 	began := time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, limitOf(spec, by, given), errStarved)
+	limit := limitOf(spec, at.given.Guest, r.mode.Conditions(spec))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errStarved)
 	defer cancel()
 	if sampled {
 		w.Record()
@@ -107,36 +110,19 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 		}
 		return err
 	}
-	p, err := startClient(ctx, r.self, spec, by)
-	if err != nil {
-		return results.Measurement{}, starved(err)
+	clients, err := r.startClients(ctx, at, spec, w)
+	if m.probe = spec.Name; err == nil && r.fault != nil {
+		err = r.fault(ctx, m)
 	}
-	by.subject.PID = p.pid()
-	w.AddSubject(by.subject)
-	if r.fault != nil {
-		m.probe = spec.Name
-		if err = r.fault(ctx, m); err != nil {
-			return results.Measurement{}, errors.Join(err, p.stop(syscall.SIGKILL, time.Second))
+	if err != nil {
+		for _, c := range clients {
+			err = errors.Join(err, c.stop(syscall.SIGKILL, time.Second))
 		}
-	}
-	out, err := p.wait()
-	took := time.Since(began)
-	w.SubjectDone(p.pid())
-	if err != nil {
 		return results.Measurement{}, starved(err)
 	}
-	measured, err := spec.Parse(out, given)
-	if err == nil {
-		err = described(measured, spec)
-	}
-	if err == nil {
-		err = complete(&measured, by.guest)
-	}
-	if !by.guest.OwnClock() {
-		early(&measured, took, given.Window)
-	}
+	measured, err := merged(clients, spec, at.given, began, w)
 	if err != nil || !sampled {
-		return measured, err
+		return measured, starved(err)
 	}
 	if all, lost, ok := w.Recorded(); ok {
 		measured.Tail, err = tail(measured, all, lost)
@@ -146,8 +132,8 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 
 // limitOf is how long what measures may take. A client that something starves, such as a foreign real-time
 // program on its CPU, must not hold the session up for ever.
-func limitOf(spec scenario.Probe, by measurer, given probe.Conditions) time.Duration {
-	limit := given.Warmup + given.Window + by.guest.Overhead() + patience
+func limitOf(spec scenario.Probe, in guest.Guest, given probe.Conditions) time.Duration {
+	limit := given.Warmup + given.Window + in.Overhead() + patience
 	if u, ok := spec.Probe.(unhurried); ok {
 		limit += u.Patience()
 	}
@@ -214,17 +200,26 @@ func described(m results.Measurement, spec scenario.Probe) error {
 	return nil
 }
 
-// conditions are those of a probe, with the application's address.
-func (r *runner) conditions(spec scenario.Probe, at place) probe.Conditions {
+// conditions are those of a probe at an instance of the application, with the address that clients ask, and
+// where there are several instances with a directory of its own.
+func (r *runner) conditions(spec scenario.Probe, at place, instance int) (probe.Conditions, error) {
 	c := r.mode.Conditions(spec)
 	c.Dir, c.CPUs = at.scratch, at.host.Online().Len()
-	address := applicationAddresses()[0].Addr()
+	c.Instance, c.Instances = instance, at.given.Instances
+	address := applicationAddresses(instance)[0].Addr()
+	if _, is := spec.Probe.(between); is {
+		address = wire().Addresses[0].Addr()
+	}
 	if other := at.given.Ends.Address; other.IsValid() {
 		address = other
 	}
 	c.Address = netip.AddrPortFrom(address, 0)
 	c.CongestionControl = r.scenario.Spec.CongestionControl
-	return c
+	if c.Instances < 2 {
+		return c, nil
+	}
+	c.Dir = filepath.Join(c.Dir, layout.Instance(instance))
+	return c, os.MkdirAll(c.Dir, 0o755)
 }
 
 // observe runs the probes under the eyes of the witness.
@@ -261,17 +256,20 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Application, PID: p.pid(),
 			Planned: c.Application, Tree: true})
 	}
-	if m.client != nil {
-		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Client, PID: m.client.pid(),
-			Planned: c.Client, Tree: true})
+	for _, p := range m.outside {
+		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Client, PID: p.pid(), Planned: c.Client,
+			Tree: true})
 	}
-	application, err := r.applicationDir(h)
+	given := r.scenario.Conditions(c)
+	dirs, err := r.applicationDirs(h, given)
 	if err != nil {
 		return w, err
 	}
 	w.Measured, w.Client = c.Application, c.Client
-	w.Cpusets[application] = c.Application
-	w.Own, w.Workload = append(r.attached(), application), r.inForce != nil
+	for i, dir := range dirs {
+		w.Cpusets[dir] = r.cpusOf(c, given, i)
+	}
+	w.Own, w.Workload = append(r.attached(), dirs...), r.inForce != nil
 	if r.scenario.Networked() {
 		client, err := knob.GroupDir(h, layout.Client)
 		if err != nil {

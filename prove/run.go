@@ -21,7 +21,6 @@ import (
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
-	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/noise"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/prove/layout"
@@ -62,9 +61,9 @@ type runner struct {
 
 // moment is a point of a run at which the self-test breaks something.
 type moment struct {
-	probe       string // the probe whose client has just started; "" before the first
+	probe       string // the probe whose clients have just started; "" before the first
 	application []*proc
-	client      *proc // a program at its end of the wire; nil for none
+	outside     []*proc // what clients behind the application ask, or a program at their end of the wire
 	neighbours  *proc
 }
 
@@ -96,8 +95,15 @@ func (r *runner) undo(ctx context.Context) error {
 	if r.inForce != nil {
 		return err
 	}
-	if _, none := r.lanes.Lane(layout.Application); none == nil {
-		_, rerr := r.lanes.Release(ctx, layout.Application)
+	var own []string
+	for i := 0; ; i++ {
+		if _, none := r.lanes.Lane(layout.Instance(i)); none != nil {
+			break
+		}
+		own = append(own, layout.Instance(i))
+	}
+	if len(own) > 0 {
+		_, rerr := r.lanes.Release(ctx, own...)
 		err = errors.Join(err, rerr)
 	}
 	return err
@@ -110,12 +116,12 @@ const neighboursGroup = "prove-neighbours"
 func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given factor.Conditions,
 	run *results.Run) error {
 	var groups []knob.Group
-	var network lane.Network
+	var networks []lane.Network
 	var steps []journal.Step
 	var err error
 	if r.scenario.Networked() {
 		groups = append(groups, knob.Group{Name: layout.Client, CPUs: c.Client})
-		if network, err = r.connect(ctx, c, given); err != nil {
+		if networks, err = r.connect(ctx, c, given); err != nil {
 			return err
 		}
 	}
@@ -124,16 +130,18 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 		groups = append(groups, knob.Group{Name: layout.Application, CPUs: c.Application})
 	}
 	if inLane {
-		err = r.putLane(ctx, r.layouts[c.Name].Placement, network, run)
-	} else if network.Path != "" {
-		steps, err = r.pathSteps(network)
+		err = r.putLanes(ctx, r.layouts[c.Name].Placement, len(layout.Instances(given)), networks, run)
+	} else if len(networks) > 0 {
+		steps, err = r.pathSteps(networks)
 	}
 	if err != nil {
 		return err
 	}
-	if cc := r.scenario.Spec.CongestionControl; network.Path != "" && cc != "" {
-		steps = append(steps, netpath.CongestionControl(cc, wire().Netns, applicationNetns())...)
+	beyond, err := r.beyond(c, given, len(networks))
+	if err != nil {
+		return err
 	}
+	steps = append(steps, beyond...)
 	if len(given.Neighbours) > 0 {
 		groups = append(groups, knob.Group{Name: neighboursGroup, CPUs: c.Neighbours})
 	}
@@ -149,8 +157,8 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 	for _, f := range refused {
 		run.Notes = append(run.Notes, "refused: "+f.Err.Error())
 	}
-	if err == nil && r.scenario.Networked() {
-		err = wire().Reach(ctx, applicationAddresses()[0].Addr())
+	for i := 0; err == nil && i < len(networks); i++ {
+		err = wire().Reach(ctx, applicationAddresses(i)[0].Addr())
 	}
 	if err != nil {
 		return err
@@ -158,15 +166,20 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 	return r.adopt(h, given)
 }
 
-// putLane puts the application's lane in force, with its path, as isolane apply does. When this process dies,
-// the lane does not last.
-func (r *runner) putLane(ctx context.Context, placement plan.Placement, network lane.Network,
+// putLanes puts the lanes of the application in force, with their paths, as isolane apply does. When this
+// process dies, they do not last. Without a network there is none in a lane.
+func (r *runner) putLanes(ctx context.Context, placement plan.Placement, count int, networks []lane.Network,
 	run *results.Run) error {
-	if err := r.lanes.Lend(layout.Application, os.Getpid()); err != nil {
-		return err
-	}
 	placement.Lanes = slices.Clone(placement.Lanes)
-	placement.Lanes[len(placement.Lanes)-1].Spec.Network = network
+	own := placement.Lanes[len(placement.Lanes)-count:] // behind those in force
+	for i := range own {
+		if err := r.lanes.Lend(own[i].Name, os.Getpid()); err != nil {
+			return err
+		}
+		if len(networks) > 0 {
+			own[i].Spec.Network = networks[i]
+		}
+	}
 	a, err := r.lanes.Put(ctx, placement)
 	for _, f := range a.Refused {
 		run.Notes = append(run.Notes, "refused: "+f.Reason)
@@ -176,17 +189,24 @@ func (r *runner) putLane(ctx context.Context, placement plan.Placement, network 
 
 // adopt puts the processes that will run in the cell's groups into the journal.
 func (r *runner) adopt(h host.Host, given factor.Conditions) error {
-	for _, name := range r.ownGroups() {
-		if name == neighboursGroup && len(given.Neighbours) == 0 {
-			continue
-		}
-		dir, err := knob.GroupDir(h, name)
-		if name == layout.Application {
-			dir, err = r.applicationDir(h)
-		}
-		if err != nil {
+	var dirs []string
+	var err error
+	if r.inForce == nil {
+		if dirs, err = r.applicationDirs(h, given); err != nil {
 			return err
 		}
+	}
+	for _, name := range r.ownGroups() {
+		if name == layout.Application || name == neighboursGroup && len(given.Neighbours) == 0 {
+			continue
+		}
+		dir, derr := knob.GroupDir(h, name)
+		if derr != nil {
+			return derr
+		}
+		dirs = append(dirs, dir)
+	}
+	for _, dir := range dirs {
 		if err = r.journal.Adopt(journal.Step{Kind: change.KindProcesses, Target: dir,
 			After: change.Running}); err != nil {
 			return err
@@ -229,23 +249,21 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 		return err
 	}
 	at := place{h, c, given, probes, scratch}
+	var m moment
+	defer func() { err = errors.Join(err, stopAll(append(m.application, m.outside...))) }()
 	client, application, err := r.startEnds(ctx, at)
 	defer func() { err = errors.Join(err, stopEnds(client, application)) }()
 	if err != nil {
 		return err
 	}
-	servers, err := r.startServers(ctx, at)
-	defer func() {
-		for _, p := range servers {
-			err = errors.Join(err, p.stop(syscall.SIGKILL, time.Second))
-		}
-	}()
-	if err != nil {
+	if m.outside, err = r.startOutside(ctx, at); err != nil {
 		return err
 	}
-	m := moment{application: servers, client: client}
-	if application != nil {
-		m.application = append(m.application, application)
+	if m.application, err = r.startServers(ctx, at); err != nil {
+		return err
+	}
+	if client != nil {
+		m.outside, m.application = append(m.outside, client), append(m.application, application)
 	}
 	if len(given.Neighbours) > 0 {
 		if m.neighbours, err = r.startNeighbours(ctx, at); err != nil {
@@ -285,46 +303,6 @@ type place struct {
 	given   factor.Conditions
 	probes  []scenario.Probe
 	scratch string // directory of files that are taken away after the run
-}
-
-// inside are the confines of the application, which needs capabilities beside those that a lane leaves.
-func (r *runner) inside(at place, need ...string) (process.Lane, []string, error) {
-	dir, err := r.applicationDir(at.host)
-	if err != nil {
-		return process.Lane{}, nil, err
-	}
-	confines := process.Lane{Cgroup: dir}
-	if r.scenario.Networked() {
-		confines.Netns = applicationNetns()
-	}
-	if at.given.Place != factor.InLane {
-		return confines, nil, nil
-	}
-	// all that isolane run gives
-	return r.lanes.Inside(r.laneName(), lanes.With{Netns: confines.Netns, Workload: true,
-		Capabilities: need})
-}
-
-func (r *runner) startServers(ctx context.Context, at place) ([]*proc, error) {
-	var servers []*proc
-	var started [][]string
-	for _, spec := range at.probes {
-		argv := spec.Server(r.self, r.conditions(spec, at))
-		if len(argv) == 0 || slices.ContainsFunc(started, func(o []string) bool { return slices.Equal(o, argv) }) {
-			continue
-		}
-		started = append(started, argv)
-		confines, env, err := r.inside(at, capabilities(spec)...)
-		if err != nil {
-			return servers, err
-		}
-		p, err := startAwaiting(ctx, r.self, spec.Kind+" server", confines, env, argv, spec.Ready())
-		if err != nil {
-			return servers, fmt.Errorf("%s server: %w", spec.Kind, err)
-		}
-		servers = append(servers, p)
-	}
-	return servers, nil
 }
 
 func (r *runner) startNeighbours(ctx context.Context, at place) (*proc, error) {

@@ -67,7 +67,11 @@ func (l Link) add(target string, group uint32) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.Group = target, group
 	if l.Type == Bridge {
-		return h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
+		b := &netlink.Bridge{LinkAttrs: attrs}
+		if l.Silent {
+			b.MulticastSnooping = new(bool)
+		}
+		return h.LinkAdd(b)
 	}
 	if l.Parent != "" {
 		parent, perr := h.LinkByName(l.Parent)

@@ -44,6 +44,9 @@ type Link struct {
 	// WireFrames keeps frames to the size that a wire carries: TCP's segmentation is not left to a
 	// device that does not exist.
 	WireFrames bool `json:"wireFrames,omitempty"`
+	// Silent is of a bridge: else it joins a group of multicast routers itself (RFC 4286), and tells so on its
+	// ports, with an address of the host. It does not look who listens to multicast, which goes to all.
+	Silent bool `json:"silent,omitempty"`
 }
 
 // Peer is the device inside a namespace.

@@ -6,6 +6,7 @@ import (
 	owncommand "isolane.dev/isolane/factor/command"
 	"isolane.dev/isolane/factor/cpus"
 	"isolane.dev/isolane/factor/distance"
+	"isolane.dev/isolane/factor/instances"
 	ownlane "isolane.dev/isolane/factor/lane"
 	"isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/path"
@@ -20,6 +21,7 @@ import (
 	"isolane.dev/isolane/probe/frames"
 	"isolane.dev/isolane/probe/http"
 	"isolane.dev/isolane/probe/iperf3"
+	"isolane.dev/isolane/probe/router"
 	"isolane.dev/isolane/probe/rtla"
 	"isolane.dev/isolane/probe/wakeup"
 	"isolane.dev/isolane/probe/wrk"
@@ -36,10 +38,10 @@ func kinds() scenario.Drivers {
 	}
 	return scenario.Drivers{
 		Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, path.Driver{Names: names}, cpus.Driver{},
-			ownlane.Driver{}, setting.Driver{}, runtime.Driver{}, boot.Driver{}, owncommand.Driver{},
-			distance.Driver{}},
+			ownlane.Driver{}, instances.Driver{}, setting.Driver{}, runtime.Driver{}, boot.Driver{},
+			owncommand.Driver{}, distance.Driver{}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{},
-			rtla.Driver{}, http.Driver{}, wrk.Driver{}, frames.Driver{}},
+			rtla.Driver{}, http.Driver{}, wrk.Driver{}, frames.Driver{}, router.Driver{}},
 	}
 }
 

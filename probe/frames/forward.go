@@ -44,7 +44,7 @@ func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) 
 		return become(l, p.Socket)
 	}
 	f := &forwarder{local: l}
-	if f.port, f.how, err = open(l, p.Socket); err != nil {
+	if f.port, err = open(l, p.Socket); err != nil {
 		return err
 	}
 	defer f.port.close()
@@ -68,8 +68,7 @@ type counts struct {
 
 type forwarder struct {
 	local
-	port    port
-	how     string
+	port    *opened
 	in, out uint64 // of the device, at the begin
 	counts
 }
@@ -78,7 +77,7 @@ type forwarder struct {
 const idle = 64
 
 func (f *forwarder) run(ctx context.Context, wait string) error {
-	watched := []unix.PollFd{{Fd: int32(f.port.descriptor()), Events: unix.POLLIN}}
+	watched := []unix.PollFd{{Events: unix.POLLIN}}
 	for round, vain := 0, 0; ; round++ {
 		n, err := f.port.pull(f.take)
 		if err == nil {
@@ -91,6 +90,7 @@ func (f *forwarder) run(ctx context.Context, wait string) error {
 			vain = 0
 		}
 		if vain >= idle && wait == block {
+			watched[0].Fd = int32(f.port.descriptor()) // which may have become another
 			if _, err = unix.Poll(watched, 100); err != nil && !errors.Is(err, unix.EINTR) {
 				return err
 			}
@@ -136,7 +136,7 @@ func (f *forwarder) answer(b []byte, to stamped) int {
 		stamp(b, isAnswer, to.number, to.at)
 		// a longer one would not fit, and a shorter one has zeros behind
 		n, _ := binary.Encode(b[least:], binary.BigEndian, f.counts)
-		copy(b[least+n:], f.how)
+		copy(b[least+n:], f.port.how)
 	}
 	return len(b)
 }

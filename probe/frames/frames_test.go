@@ -193,7 +193,7 @@ func forwarding(t *testing.T, socket string, of func(*forwarder) func([]byte)) {
 			}
 			defer l.close()
 			f := &forwarder{local: l}
-			if f.port, f.how, err = open(l, socket); err != nil {
+			if f.port, err = open(l, socket); err != nil {
 				return err
 			}
 			defer f.port.close()

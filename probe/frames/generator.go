@@ -22,8 +22,7 @@ type generator struct {
 	probe.Conditions
 	local
 	tally
-	port  port
-	how   string
+	port  *opened
 	clock probe.Clock
 	ready [][]byte // frames, but for their stamps, in the order of their sizes
 
@@ -94,7 +93,7 @@ func (p Probe) generator(given probe.Conditions) (*generator, error) {
 	if g.local, err = reserve(device, netip.AddrPortFrom(from, 0)); err != nil {
 		return nil, err
 	}
-	if g.port, g.how, err = open(g.local, p.Socket); err != nil {
+	if g.port, err = open(g.local, p.Socket); err != nil {
 		g.close()
 		return nil, err
 	}

@@ -39,23 +39,65 @@ type port interface {
 	close()
 }
 
-// open opens a port; how says by which socket, and why not by a better one.
-func open(l local, socket string) (p port, how string, err error) {
+// opened is a port of one of the sockets.
+type opened struct {
+	port
+	how    string // by which socket, and why not by a better one
+	beside port   // takes the place of port where frames pass that by; nil once that is known
+}
+
+// open opens a port. Where the choice is left open, AF_XDP has a packet socket beside it: the kernel leaves
+// XDP out for frames that a program has redirected to a device (skb_is_redirected), as path express does with
+// those for its uplink.
+func open(l local, socket string) (p *opened, err error) {
+	p = &opened{}
 	if socket != packets {
-		p, err = openXDP(l)
-		if err == nil {
-			return p, "AF_XDP (generic mode, copied)", nil
+		if p.port, err = openXDP(l); err == nil {
+			p.how = "AF_XDP (generic mode, copied)"
+			if socket == auto {
+				if p.beside, err = openPacket(l); err != nil {
+					p.port.close()
+				}
+			}
+			return p, err
 		}
 		if socket == xdp {
-			return nil, "", err
+			return p, err
 		}
 	}
-	how = "AF_PACKET"
+	p.how = "AF_PACKET"
 	if err != nil {
-		how += ", as " + err.Error()
+		p.how += ", as " + err.Error()
 	}
-	p, err = openPacket(l)
-	return p, how, err
+	p.port, err = openPacket(l)
+	return p, err
+}
+
+// pull hands over frames that have arrived, from where the first ones come.
+func (p *opened) pull(take func([]byte)) (int, error) {
+	n, err := p.port.pull(take)
+	if p.beside == nil || err != nil {
+		return n, err
+	}
+	if n > 0 {
+		p.beside.close()
+		p.beside = nil
+		return n, nil
+	}
+	if n, err = p.beside.pull(take); n == 0 || err != nil {
+		return n, err
+	}
+	err = p.flush() // what take has pushed
+	p.port.close()
+	p.port, p.beside, p.how = p.beside, nil, "AF_PACKET, as frames pass AF_XDP by"
+	return n, err
+}
+
+func (p *opened) close() {
+	p.port.close()
+	if p.beside != nil {
+		p.beside.close()
+	}
 }
 
 // local is a port of UDP at a device, reserved by a socket that gets nothing: what the kernel's stack sees of

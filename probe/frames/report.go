@@ -64,7 +64,7 @@ func (g *generator) report(m *results.Measurement, before, after reply) error {
 		reordered: float64(g.reordered), foreign: float64(g.foreign)} {
 		m.Values[m.Name+word] = v
 	}
-	m.Facts = map[string]string{"generator": g.how, "forwarder": g.Forwarder}
+	m.Facts = map[string]string{"generator": g.port.how, "forwarder": g.Forwarder}
 	if after.known {
 		m.Facts["forwarder"] += ", " + after.how
 	}

@@ -24,8 +24,8 @@ const (
 // xdpPort is a socket of AF_XDP with its own rings (Documentation/networking/af_xdp.rst), at the
 // device's only queue. The kernel copies each frame, which every device can.
 //
-// The program that hands it frames is attached in generic mode, which every device has. Frames that
-// bpf_redirect_peer brings (path express) do not get here: seen on Linux 6.18, the reason is not known yet.
+// The program that hands it frames is attached in generic mode, which every device has. Frames that a program
+// of tc has redirected before do not get here (see open).
 type xdpPort struct {
 	fd       int
 	maps     [][]byte

@@ -75,19 +75,29 @@ func (Driver) Programs() []string { return nil }
 
 // Read reads a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
-	p := Probe{Settings: webserver.Settings{Software: webserver.Nginx}, Rate: absent, Size: 1 << 20,
-		Connections: 100}
+	p := New()
 	if err := probe.Decode(settings, &p); err != nil {
 		return nil, err
 	}
+	return p.Complete()
+}
+
+// New is a Probe before its settings are read into it, after which it is to be completed.
+func New() Probe {
+	return Probe{Settings: webserver.Settings{Software: webserver.Nginx}, Rate: absent, Size: 1 << 20,
+		Connections: 100}
+}
+
+// Complete fills in the defaults that depend on other settings. An error names the field.
+func (p Probe) Complete() (Probe, error) {
 	switch {
 	case p.Rate == absent:
 		p.Rate = probe.Max
 	case p.Share != 0:
-		return nil, fmt.Errorf("share, rate: expected one of them")
+		return p, fmt.Errorf("share, rate: expected one of them")
 	}
 	if p.isClosed() && (p.Arrivals != "" || p.Seed != 0) {
-		return nil, fmt.Errorf("arrivals, seed: expected neither with rate max, where requests follow replies")
+		return p, fmt.Errorf("arrivals, seed: expected neither with rate max, where requests follow replies")
 	}
 	if !p.isClosed() && p.Arrivals == "" {
 		p.Arrivals = Poisson
@@ -155,7 +165,47 @@ func (p Probe) Metrics(name string) []results.Metric {
 	return append(all, webserver.ClientUse(name, "of one CPU, polling for nothing left out"))
 }
 
+// Of is the probe of one instance's client, of several at the same time: its part of the load, with arrivals
+// that are not those of the others.
+func (p Probe) Of(c probe.Conditions) Probe {
+	if n := c.Instances; n > 1 && p.Rate != probe.Max {
+		p.Rate /= probe.Rate(n)
+	}
+	if p.Seed > 0 {
+		p.Seed += uint64(c.Instance)
+	}
+	return p
+}
+
 // Client is the command line of the client.
 func (p Probe) Client(self string, c probe.Conditions) []string {
-	return probe.OwnClient(self, webserver.Kind, p, c)
+	return probe.OwnClient(self, webserver.Kind, p.Of(c), c)
+}
+
+// Merge makes one measurement of those of several instances: what they carried together.
+func (p Probe) Merge(name string, each []results.Measurement) (results.Measurement, error) {
+	m, err := probe.Merge(name, each, func(metric string, all []float64) (v float64) {
+		for _, one := range all {
+			v += one
+		}
+		if metric == name+webserver.HitRate {
+			v /= float64(len(all))
+		}
+		return v
+	})
+	if n := len(each); n > 1 && p.Seed > 0 {
+		for i := range n {
+			delete(m.Facts, fmt.Sprintf("arrivals of instance %d", i+1))
+		}
+		m.Facts["arrivals"] = fmt.Sprintf("%s, seeds %d to %d", p.Arrivals, p.Seed, p.Seed+uint64(n)-1)
+	}
+	if cpu := m.Values[name+webserver.ClientCPU]; len(each) > 1 && cpu > webserver.BusyClient {
+		why := fmt.Sprintf("the clients were at their limit: %.0f%% of a CPU", cpu)
+		if p.isClosed() {
+			m.Void = append(m.Void, why)
+		} else {
+			m.ClientLate(why)
+		}
+	}
+	return m, err
 }

@@ -6,7 +6,6 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan/solver"
 	"isolane.dev/isolane/quantity"
 )
@@ -22,6 +21,8 @@ func away(h host.Host, from int, d factor.Distance) cpuset.Set {
 		c, _ := h.CPU(id)
 		is := false
 		switch d {
+		case factor.AnyDistance:
+			is = true
 		case factor.SameCPU:
 			is = id == from
 		case factor.Siblings:
@@ -58,7 +59,7 @@ func (l Layout) at(r Request, given factor.Conditions) (Layout, error) {
 	// those of the boot core last: it stays housekeeping's, unless the lane wants it
 	order := append(there.Difference(boot(r.Host)).Slice(), there.Intersection(boot(r.Host)).Slice()...)
 	spec.CPUs.List = cpuset.Of(order[:spec.CPUs.Count]...)
-	asked := []lane.Lane{theApplication(spec)}
+	asked := theApplications(factor.Conditions{Lane: spec})
 	if !l.crowded {
 		asked = append(asked, theClient(l.client))
 	}

@@ -23,13 +23,31 @@ const (
 	Client      = "prove-client"
 )
 
+// Instances are the names of the application's lanes, or of what it has in their place: the first one is
+// Application, also where there are several.
+func Instances(given factor.Conditions) []string {
+	names := []string{Application}
+	for n := 2; n <= given.Instances; n++ {
+		names = append(names, Instance(n-1))
+	}
+	return names
+}
+
+// Instance is the name of one of them, from 0.
+func Instance(i int) string {
+	if i == 0 {
+		return Application
+	}
+	return fmt.Sprintf("%s-%d", Application, i+1)
+}
+
 // ErrTooSmall says that the machine has not enough CPUs for a proof.
 var ErrTooSmall = errors.New("a proof needs two CPUs, one for the outside client and one for the application")
 
 // Layout says which CPUs each part of a run gets.
 type Layout struct {
-	Placement plan.Placement // of the application's lane alone
-	Lane      cpuset.Set     // the application's CPUs when it is pinned or in its lane
+	Placement plan.Placement // of the application's lanes alone, one an instance
+	Lane      cpuset.Set     // the application's CPUs when it is pinned or in its lanes
 	client    cpuset.Set     // the same in every cell; empty where nothing measures from outside
 	platform  cpuset.Set     // all others: where floating things may run
 	rest      cpuset.Set     // neighbours in pinned and lane cells
@@ -38,31 +56,41 @@ type Layout struct {
 
 // own plans the application and, where something measures from outside, the client. A client that has its CPU
 // already keeps it. Where there is no room for a CPU of its own it has none yet, and the layout is crowded.
-func own(r Request, spec lane.Spec, client cpuset.Set) (Layout, error) {
+func own(r Request, given factor.Conditions, client cpuset.Set) (Layout, error) {
 	usable := r.Host.Usable().Difference(r.Placed.CPUs())
 	if usable.Len() < 2 {
 		return Layout{}, fmt.Errorf("%w: this one lets isolane use CPU %s", ErrTooSmall, usable)
 	}
-	if n := len(r.Placed.Lanes); r.Outside {
-		both, err := solver.Solve(r.Host, r.Placed, []lane.Lane{theApplication(spec), theClient(client)})
+	if r.Outside {
+		all, err := solver.Solve(r.Host, r.Placed, append(theApplications(given), theClient(client)))
 		if err == nil {
-			l := Layout{Placement: both, Lane: both.Lanes[n].CPUs}
-			l.Placement.Lanes = both.Lanes[:n+1]
-			return l.with(usable, both.Lanes[n+1].CPUs), nil
+			last := len(all.Lanes) - 1
+			theClients := all.Lanes[last].CPUs
+			all.Lanes = all.Lanes[:last]
+			return of(r, all).with(usable, theClients), nil
 		}
 	}
-	l, err := alone(r, spec)
+	l, err := alone(r, given)
 	l.crowded = r.Outside
 	return l.with(usable, cpuset.Set{}), err
 }
 
 // alone plans the application by itself.
-func alone(r Request, spec lane.Spec) (Layout, error) {
-	p, err := solver.Solve(r.Host, r.Placed, []lane.Lane{theApplication(spec)})
+func alone(r Request, given factor.Conditions) (Layout, error) {
+	p, err := solver.Solve(r.Host, r.Placed, theApplications(given))
 	if err != nil {
 		return Layout{}, err
 	}
-	return Layout{Placement: p, Lane: p.Lanes[len(r.Placed.Lanes)].CPUs}, nil
+	return of(r, p), nil
+}
+
+// of is the layout of the lanes that a placement has beside those in force.
+func of(r Request, p plan.Placement) Layout {
+	l := Layout{Placement: p}
+	for _, own := range p.Lanes[len(r.Placed.Lanes):] {
+		l.Lane = l.Lane.Union(own.CPUs)
+	}
+	return l
 }
 
 // with gives the client its CPU. Where that leaves confined neighbours none, they have to go there too.
@@ -74,8 +102,11 @@ func (l Layout) with(usable, client cpuset.Set) Layout {
 	return l
 }
 
-func theApplication(spec lane.Spec) lane.Lane {
-	return lane.Lane{Metadata: lane.Metadata{Name: Application}, Spec: spec}
+func theApplications(given factor.Conditions) (all []lane.Lane) {
+	for _, name := range Instances(given) {
+		all = append(all, lane.Lane{Metadata: lane.Metadata{Name: name}, Spec: given.Lane})
+	}
+	return all
 }
 
 // theClient asks for a CPU on which nothing of the platform runs: the one that it has, if it has one.
@@ -134,19 +165,22 @@ type Request struct {
 func Plan(r Request) (layouts map[string]Layout, impossible map[string]error, err error) {
 	layouts, impossible = map[string]Layout{}, map[string]error{}
 	cells := slices.Clone(r.Cells) // the largest lane first: it leaves the client the fewest CPUs
-	count := func(c *results.Cell) int { return r.Conditions(*c).Lane.CPUs.Count }
+	count := func(c *results.Cell) int {
+		given := r.Conditions(*c)
+		return given.Lane.CPUs.Count * len(Instances(given)) / max(1, given.Lane.CPUs.Share)
+	}
 	slices.SortStableFunc(cells, func(a, b *results.Cell) int { return count(b) - count(a) })
 	var client cpuset.Set
 	crowded := false
 	for _, c := range cells {
-		l, err := Layout{}, error(nil)
+		l, none := Layout{}, error(nil)
 		if !r.InForce.IsEmpty() {
 			l = besides(r)
-		} else if l, err = own(r, r.Conditions(*c).Lane, client); errors.Is(err, ErrTooSmall) {
-			return nil, nil, err
+		} else if l, none = own(r, r.Conditions(*c), client); errors.Is(none, ErrTooSmall) {
+			return nil, nil, none
 		}
-		if err != nil {
-			impossible[c.Name] = err
+		if none != nil {
+			impossible[c.Name] = none
 			continue
 		}
 		layouts[c.Name] = l
@@ -155,7 +189,7 @@ func Plan(r Request) (layouts map[string]Layout, impossible map[string]error, er
 		}
 	}
 	if crowded && r.InForce.IsEmpty() {
-		if err := crowd(r, cells, layouts); err != nil {
+		if err = crowd(r, cells, layouts); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -185,7 +219,7 @@ func crowd(r Request, cells []*results.Cell, layouts map[string]Layout) error {
 		if _, ok := layouts[c.Name]; !ok {
 			continue
 		}
-		l, err := alone(r, r.Conditions(*c).Lane)
+		l, err := alone(r, r.Conditions(*c))
 		if err != nil {
 			return fmt.Errorf("cell %s: %w", c.Name, err)
 		}

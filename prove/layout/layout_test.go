@@ -93,3 +93,37 @@ func TestLayout(t *testing.T) {
 		}
 	}
 }
+
+// Instances share CPUs as their lanes say, and a machine too small for all of them is told by the cell.
+func TestInstances(t *testing.T) {
+	of := func(cpus, instances, share int) (string, error) {
+		given := factor.Conditions{Instances: instances, Lane: lane.Spec{CPUs: lane.CPUs{Count: 1, Share: share}}}
+		cell := results.Cell{Name: "cell"}
+		layouts, impossible, err := Plan(Request{Host: hosttest.Machine{Packages: 1, CoresPerPackage: cpus, ThreadsPerCore: 1}.Host(t),
+			Outside: true, Cells: []*results.Cell{&cell}, Conditions: func(results.Cell) factor.Conditions { return given }})
+		if err = errors.Join(err, impossible["cell"]); err != nil {
+			return "", err
+		}
+		var each []string
+		for _, l := range layouts["cell"].Placement.Lanes {
+			each = append(each, strings.TrimPrefix(l.Name, Application)+" "+l.CPUs.String())
+		}
+		return fmt.Sprintf("%s of %s, client %s", strings.Join(each, ", "), cell.Application, cell.Client), nil
+	}
+	for _, c := range []struct {
+		cpus, instances, share int
+		want                   string
+	}{
+		{2, 1, 4, " 1 of 1, client 0"},
+		{2, 4, 4, " 1, -2 1, -3 1, -4 1 of 1, client 0"},
+		{6, 4, 2, " 1, -2 1, -3 2, -4 2 of 1-2, client 3"},
+		{6, 3, 0, " 1, -2 2, -3 3 of 1-3, client 4"},
+	} {
+		if got, err := of(c.cpus, c.instances, c.share); err != nil || got != c.want {
+			t.Errorf("%+v: %s, %v", c, got, err)
+		}
+	}
+	if got, err := of(4, 5, 0); err == nil {
+		t.Errorf("five CPUs of four: %s", got)
+	}
+}

@@ -191,7 +191,7 @@ func (s Scenario) Beside(spec lane.Spec, path string) Scenario {
 		}
 	}
 	spec.Cgroup = lane.Cgroup{} // what a scenario has in its lane, it starts
-	fixed.Place, fixed.Path = factor.InLane, cmp.Or(path, fixed.Path)
+	fixed.Place, fixed.Path, fixed.Instances = factor.InLane, cmp.Or(path, fixed.Path), 0
 	around := s
 	around.Spec.Factors, around.Spec.Lane, around.fixed = kept, spec, fixed
 	around.Spec.Exclude, around.Spec.Cells, around.Spec.Published, around.Spec.Aims = nil, nil, nil, nil

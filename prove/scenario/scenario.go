@@ -177,7 +177,7 @@ func beside(data []byte, fields map[string]any) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// with adds fields to settings.
+// with adds fields to settings; nil takes one out.
 func with(settings any, fields map[string]any) ([]byte, error) {
 	data, err := json.Marshal(settings)
 	if err != nil {
@@ -189,6 +189,9 @@ func with(settings any, fields map[string]any) ([]byte, error) {
 	}
 	for key, v := range fields {
 		all[key] = v
+		if v == nil {
+			delete(all, key)
+		}
 	}
 	return json.Marshal(all)
 }

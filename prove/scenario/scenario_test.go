@@ -17,6 +17,7 @@ import (
 	"isolane.dev/isolane/factor/command"
 	"isolane.dev/isolane/factor/cpus"
 	"isolane.dev/isolane/factor/distance"
+	"isolane.dev/isolane/factor/instances"
 	ownlane "isolane.dev/isolane/factor/lane"
 	"isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/path"
@@ -30,6 +31,7 @@ import (
 	"isolane.dev/isolane/probe/frames"
 	"isolane.dev/isolane/probe/http"
 	"isolane.dev/isolane/probe/iperf3"
+	"isolane.dev/isolane/probe/router"
 	"isolane.dev/isolane/probe/rtla"
 	"isolane.dev/isolane/probe/wakeup"
 	"isolane.dev/isolane/probe/wrk"
@@ -38,10 +40,10 @@ import (
 )
 
 func kinds() Drivers {
-	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, ownlane.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{}, boot.Driver{}, distance.Driver{},
+	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, ownlane.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{}, boot.Driver{}, instances.Driver{}, distance.Driver{},
 		path.Driver{Names: map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": ""}}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}, rtla.Driver{}, http.Driver{}, wrk.Driver{},
-			frames.Driver{}}}
+			frames.Driver{}, router.Driver{}}}
 }
 
 func edge(t *testing.T) (string, Scenario) {
@@ -229,6 +231,43 @@ func TestParseRefuses(t *testing.T) {
 		_, err := Parse("edge.yaml", strings.NewReader(strings.Replace(text, c.old, c.new, 1)), kinds())
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "edge.yaml: ") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q instead of %q: %v; want one line with %q", c.new, c.old, err, c.want)
+		}
+	}
+}
+
+// Several instances of the application: what cannot be is refused by its field.
+func TestInstances(t *testing.T) {
+	const text = `{apiVersion: isolane.dev/v1alpha3, kind: Scenario, metadata: {name: many}, spec: {
+		factors: [{name: count, kind: instances, levels: [1, {name: 4, share: 4}]}, {name: placement, levels: [floating, lane]}],
+		baseline: 1-floating, lane: {cpus: {count: 1, share: 4}}, probes: [{name: get, kind: router, share: 50%}],
+		searches: [{name: most, kind: highest, probe: get, from: 10, to: 100, cells: [4-lane], goal: {metric: get-rate, atLeast: 9}}],
+		modes: {quick: {blocks: 1, windows: {router: {measure: 1s}}, searches: {trial: 1s, sum: 21s, long: 60s}}}}}`
+	s, err := Parse("many", strings.NewReader(text), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cells := s.AllCells()
+	if c := s.Conditions(cells[len(cells)-1]); c.Instances != 4 || c.Lane.CPUs.Share != 4 {
+		t.Errorf("%s: %+v", cells[len(cells)-1].Name, c)
+	}
+	// A search for a rate takes the place of a share.
+	if p, err := s.Trial(s.Spec.Searches[0], cells[0], 40, kinds()); err != nil || p.Probe.(router.Probe).Rate != 40 || p.Probe.(router.Probe).Share != 0 {
+		t.Errorf("trial %+v, %v", p.Probe, err)
+	}
+	// Beside a lane in force there is one.
+	around := s.Beside(lane.Spec{CPUs: lane.CPUs{Count: 1}}, "")
+	if c := around.Conditions(around.AllCells()[0]); c.Instances != 0 {
+		t.Errorf("%d instances in a lane in force", c.Instances)
+	}
+	for _, c := range []struct{ old, new, want string }{
+		{"share: 4}},", "share: 2}},", "many: cell 4-floating: share: 4: expected at most 2, as spec.lane.cpus.share says"},
+		{"[1, {", "[1, 300, {", "spec.factors[0] (count): levels[1] (300): expected a number of instances, 1-253: one address of a /24 each"},
+		{"{name: get, kind: router, share: 50%}]", "{name: get, kind: router, share: 50%}, {name: trip, kind: echo}]",
+			"spec.probes (trip): cell 4-floating: kind echo measures one instance of the application only, not 4: expected optional: true"},
+	} {
+		_, err := Parse("many", strings.NewReader(strings.Replace(text, c.old, c.new, 1)), kinds())
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q instead of %q: %v; want %q", c.new, c.old, err, c.want)
 		}
 	}
 }

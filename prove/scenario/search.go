@@ -224,6 +224,9 @@ func (s Scenario) Trial(q Search, c results.Cell, point float64, kinds Drivers) 
 		if fields == nil {
 			fields = map[string]any{}
 		}
+		if q.Setting == "rate" {
+			fields["share"] = nil // the point takes its place
+		}
 		fields[q.Setting] = point
 		all[name], given.Probes = fields, all
 	}

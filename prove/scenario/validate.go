@@ -54,8 +54,17 @@ func (s Scenario) validateLane() error {
 		return fmt.Errorf("spec.lane: %w", err)
 	}
 	for _, c := range s.AllCells() {
-		if err := check(s.Conditions(c).Lane); err != nil {
+		given := s.Conditions(c)
+		if err := check(given.Lane); err != nil {
 			return fmt.Errorf("cell %s: the lane with its levels: %w", c.Name, err)
+		}
+		if given.Instances > 1 && (len(given.Ends.Client) > 0 || given.Distance != factor.AnyDistance) {
+			return fmt.Errorf("cell %s: ends, distance: expected neither where there are %d instances", c.Name,
+				given.Instances)
+		}
+		if most := s.Spec.Lane.CPUs.Share; given.Instances > 0 && most > 0 && given.Lane.CPUs.Share > most {
+			return fmt.Errorf("cell %s: share: %d: expected at most %d, as spec.lane.cpus.share says", c.Name,
+				given.Lane.CPUs.Share, most)
 		}
 	}
 	return nil

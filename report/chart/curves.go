@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"isolane.dev/isolane/report/figures"
@@ -67,6 +68,9 @@ func (c *chart) curveKeys(curve figures.Curve, track figures.Track) (numbered bo
 	}
 	for k, line := range curve.Lines {
 		name := line.Name
+		if _, err := strconv.ParseFloat(name, 64); err == nil {
+			name = curve.By + " " + name // a number alone says nothing
+		}
 		if numbered {
 			name = fmt.Sprintf("%d: %s", k+1, name)
 		}

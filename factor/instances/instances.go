@@ -1,0 +1,64 @@
+// Package instances is the factor of how many of the application there are at once, each with a lane of its
+// own, and how many of them have a hardware thread together.
+package instances
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"isolane.dev/isolane/factor"
+)
+
+// Driver is the factor "instances".
+type Driver struct{}
+
+// Name returns "instances".
+func (Driver) Name() string { return "instances" }
+
+// most is how many there can be: each has an address of one network of IPv4 with 24 bits, which also has that
+// of the client outside.
+const most = 253
+
+// own is what a level has beside its name.
+type own struct {
+	// Share is how many instances have each CPU together: spec.cpus.share of their lanes. 0 leaves the lane's.
+	Share int `json:"share"`
+}
+
+// Read reads the levels: numbers of instances.
+func (Driver) Read(settings []byte) (factor.Factor, error) {
+	f := numbers{share: map[string]int{}}
+	var err error
+	f.Base, err = factor.Read(settings, func(l *factor.Level) error {
+		n, nerr := strconv.Atoi(l.Name)
+		if nerr != nil || n < 1 || n > most {
+			return fmt.Errorf("expected a number of instances, 1-%d: one address of a /24 each", most)
+		}
+		var o own
+		if rerr := l.Read(&o); rerr != nil {
+			return rerr
+		}
+		if o.Share < 0 || o.Share > n {
+			return fmt.Errorf("share: %d: expected 1-%d, of the instances, or none for the lane's", o.Share, n)
+		}
+		f.share[l.Name] = o.Share
+		return nil
+	})
+	return f, err
+}
+
+type numbers struct {
+	factor.Base
+	share map[string]int
+}
+
+// MarshalJSON writes the levels.
+func (n numbers) MarshalJSON() ([]byte, error) { return json.Marshal(n.Base) }
+
+func (n numbers) Set(c *factor.Conditions, level string) {
+	c.Instances, _ = strconv.Atoi(level) // Read has seen that it is a number
+	if share := n.share[level]; share > 0 {
+		c.Lane.CPUs.Share = share
+	}
+}

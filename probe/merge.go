@@ -1,0 +1,109 @@
+package probe
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"isolane.dev/isolane/results"
+)
+
+// Merge makes one measurement of those that were made at several instances of the application at the same
+// time: the samples of all, and of each value what value makes of those of the instances. What is wrong with
+// one is said with its number.
+func Merge(name string, each []results.Measurement, value func(metric string, all []float64) float64) (
+	m results.Measurement, err error) {
+	if len(each) == 1 {
+		return each[0], nil
+	}
+	m = results.Measurement{Name: name, Window: each[0].Window, Values: map[string]float64{},
+		Samples: map[string]results.Samples{}, Facts: map[string]string{}}
+	objections(&m, each)
+	var longest Longest
+	values, samples := map[string][]float64{}, map[string][]results.Samples{}
+	for i, one := range each {
+		for metric, v := range one.Values {
+			values[metric] = append(values[metric], v)
+		}
+		for metric, s := range one.Samples {
+			samples[metric] = append(samples[metric], s)
+		}
+		for fact, text := range one.Facts {
+			if each[0].Facts[fact] != text {
+				fact = fmt.Sprintf("%s of instance %d", fact, i+1)
+			}
+			m.Facts[fact] = text
+		}
+		for _, s := range one.Worst {
+			longest.Add(int64(s.Begin), int64(s.End))
+		}
+	}
+	for metric, all := range values {
+		m.Values[metric] = value(metric, all)
+	}
+	for _, metric := range slices.Sorted(maps.Keys(samples)) {
+		if m.Samples[metric], err = together(samples[metric], len(m.Overloaded) > 0); err != nil {
+			return m, fmt.Errorf("%s: %w", metric, err)
+		}
+	}
+	if len(m.Overloaded) == 0 {
+		m.Worst = longest.Samples()
+	}
+	return m, nil
+}
+
+// together are the samples of all. Latencies of the instances that were not overloaded, where one was, would
+// tell of the lucky ones only.
+func together(each []results.Samples, overloaded bool) (all results.Samples, err error) {
+	latency, lag := NewHistogram(), NewHistogram()
+	for _, s := range each {
+		all.Wanted, all.Lost = all.Wanted+s.Wanted, all.Lost+s.Lost
+		h, derr := s.Histogram.Decode()
+		if derr != nil {
+			return all, derr
+		}
+		latency.Merge(h)
+		if h, err = s.Lag.Decode(); err != nil {
+			return all, err
+		}
+		lag.Merge(h)
+	}
+	if overloaded {
+		return all, nil
+	}
+	if all.Histogram, err = results.Encode(latency); err == nil && lag.TotalCount() > 0 {
+		all.Lag, err = results.Encode(lag)
+	}
+	return all, err
+}
+
+// objections are what is wrong with the measurement: of each sort the first, with how many instances say so.
+func objections(m *results.Measurement, each []results.Measurement) {
+	sorts := []struct {
+		of  func(results.Measurement) []string
+		add func(string)
+	}{
+		{func(o results.Measurement) []string { return o.Overloaded }, m.NotCarried},
+		{func(o results.Measurement) []string { return o.Late }, m.ClientLate},
+		{func(o results.Measurement) []string {
+			return slices.DeleteFunc(slices.Clone(o.Void), func(why string) bool {
+				return slices.Contains(o.Overloaded, why) || slices.Contains(o.Late, why)
+			})
+		}, func(why string) { m.Void = append(m.Void, why) }},
+	}
+	for _, sort := range sorts {
+		first, count := "", 0
+		for i, one := range each {
+			if why := sort.of(one); len(why) > 0 {
+				first, count = cmp.Or(first, fmt.Sprintf("instance %d: %s", i+1, why[0])), count+1
+			}
+		}
+		if count > 1 {
+			first += fmt.Sprintf(" (%d of %d instances are so)", count, len(each))
+		}
+		if count > 0 {
+			sort.add(first)
+		}
+	}
+}

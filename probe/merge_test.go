@@ -1,0 +1,71 @@
+package probe
+
+import (
+	"strings"
+	"testing"
+
+	"isolane.dev/isolane/results"
+)
+
+// one is a measurement of some latencies at a rate.
+func one(t *testing.T, rate float64, latencies ...int64) results.Measurement {
+	t.Helper()
+	h := NewHistogram()
+	var longest Longest
+	for _, l := range latencies {
+		Record(h, l)
+		longest.Add(0, l)
+	}
+	text, err := results.Encode(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results.Measurement{Name: "get", Window: 1000, Values: map[string]float64{"get-rate": rate}, Worst: longest.Samples(),
+		Samples: map[string]results.Samples{"get": {Wanted: uint64(len(latencies)) + 1, Lost: 1, Histogram: text}}, Facts: map[string]string{"arrivals": "paced"}}
+}
+
+func sum(_ string, all []float64) (v float64) {
+	for _, x := range all {
+		v += x
+	}
+	return v
+}
+
+// Of several instances' measurements nothing is lost and nothing counted twice, and what is wrong with one is
+// said once, with its number, as what it is.
+func TestMerge(t *testing.T) {
+	a, b := one(t, 3, 100, 200, 300), one(t, 2, 900, 1000)
+	b.Facts["arrivals"] = "poisson"
+	m, err := Merge("get", []results.Measurement{a, b}, sum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := m.Samples["get"]
+	h, err := s.Histogram.Decode()
+	if err != nil || s.Wanted != 7 || s.Lost != 2 || h.TotalCount() != 5 || h.Max() != 1000 || h.Min() != 100 {
+		t.Errorf("%v, wanted %d, lost %d, histogram of %d", err, s.Wanted, s.Lost, h.TotalCount())
+	}
+	if m.Values["get-rate"] != 5 || len(m.Void) > 0 || len(m.Worst) != 5 || m.Worst[0].End != 1000 {
+		t.Errorf("%+v", m)
+	}
+	if m.Facts["arrivals"] != "paced" || m.Facts["arrivals of instance 2"] != "poisson" {
+		t.Errorf("facts %q", m.Facts)
+	}
+	c := one(t, 1, 5)
+	b.NotCarried("no replies")
+	c.NotCarried("overloaded")
+	c.ClientLate("late")
+	if m, err = Merge("get", []results.Measurement{a, b, c}, sum); err != nil {
+		t.Fatal(err)
+	}
+	void := strings.Join(m.Void, "; ")
+	if void != "instance 2: no replies (2 of 3 instances are so); instance 3: late" || len(m.Overloaded) != 1 || len(m.Late) != 1 {
+		t.Errorf("void %q, overloaded %q, late %q", void, m.Overloaded, m.Late)
+	}
+	if s := m.Samples["get"]; s.Wanted != 9 || s.Histogram != "" || m.Worst != nil {
+		t.Errorf("the latencies of an overloaded measurement are told: %+v", s)
+	}
+	if m, err = Merge("get", []results.Measurement{b}, sum); err != nil || m.Void[0] != "no replies" {
+		t.Errorf("%v, %q", err, m.Void)
+	}
+}

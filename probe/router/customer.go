@@ -1,0 +1,113 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/results"
+)
+
+// Run is a customer: it gets an address from the router behind its device, asks it for the server's, and
+// fetches from there.
+func (p Probe) Run(ctx context.Context, given probe.Conditions) (m results.Measurement, err error) {
+	device, err := netlink.LinkByName(uplink)
+	if err != nil {
+		return m, fmt.Errorf("%s, the customer's device: %w", uplink, err)
+	}
+	got, err := ask(device.Attrs())
+	if err != nil {
+		return m, fmt.Errorf("an address by DHCP: %w", err)
+	}
+	if err = got.use(device); err != nil {
+		return m, err
+	}
+	if err = resolves(ctx, given.Address.Addr()); err != nil {
+		return m, err
+	}
+	watch, err := watchStrays(device.Attrs(), got)
+	if err != nil {
+		return m, err
+	}
+	defer watch.close()
+	before, err := readBusy()
+	if err != nil {
+		return m, err
+	}
+	if m, err = p.Probe.Run(ctx, given); err != nil {
+		return m, err
+	}
+	after, err := readBusy()
+	if err != nil {
+		return m, err
+	}
+	m.Values[given.Name+outside] = after.since(before)
+	count, first, err := watch.count()
+	if m.Values[given.Name+strays] = float64(count); count > 0 {
+		m.Facts["firstStray"] = first
+	}
+	return m, err
+}
+
+// use gives the device the address, with the router as the way to all others.
+func (l leased) use(device netlink.Link) error {
+	err := netlink.AddrReplace(device, &netlink.Addr{IPNet: &net.IPNet{IP: l.address.AsSlice(),
+		Mask: net.CIDRMask(inside().Bits(), l.address.BitLen())}})
+	if err != nil {
+		return fmt.Errorf("address %s: %w", l.address, err)
+	}
+	if err = netlink.RouteReplace(&netlink.Route{LinkIndex: device.Attrs().Index,
+		Gw: l.router.AsSlice()}); err != nil {
+		return fmt.Errorf("route by %s: %w", l.router, err)
+	}
+	return nil
+}
+
+// busy are ticks of the CPUs that this process may use.
+type busy struct{ all, idle uint64 }
+
+// readBusy reads /proc/stat (proc_stat(5)).
+func readBusy() (sum busy, err error) {
+	var may unix.CPUSet
+	if err = unix.SchedGetaffinity(0, &may); err != nil {
+		return sum, err
+	}
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return sum, err
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		cpu, nerr := strconv.Atoi(strings.TrimPrefix(fields[0], "cpu"))
+		if nerr != nil || !may.IsSet(cpu) {
+			continue
+		}
+		for i, field := range fields[1:min(len(fields), 9)] { // those of guests are in the first two too
+			n, perr := strconv.ParseUint(field, 10, 64)
+			if perr != nil {
+				return sum, fmt.Errorf("/proc/stat: %q: expected a number", field)
+			}
+			sum.all += n
+			if slices.Contains([]int{3, 4}, i) { // idle, iowait
+				sum.idle += n
+			}
+		}
+	}
+	return sum, nil
+}
+
+// since is the percentage of the time in which the CPUs were not idle.
+func (b busy) since(before busy) float64 {
+	if b.all == before.all {
+		return 0
+	}
+	return 100 * (1 - float64(b.idle-before.idle)/float64(b.all-before.all))
+}

@@ -1,0 +1,163 @@
+// Package router measures downloads through virtual routers: each instance of the application is a router of
+// one customer, who fetches files by HTTP from a server outside while the others do the same.
+//
+// The router is the kernel's, in a network namespace: nftables translates addresses and keeps out what the
+// customer did not ask for, a class of HTB shapes what the customer gets, and dnsmasq gives the customer an
+// address and answers to names. The customer uses all of it: without a lease and an answer nothing is
+// fetched.
+package router
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/http"
+	"isolane.dev/isolane/probe/webserver"
+	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/results"
+)
+
+// kind is the name of the probe.
+const kind = "router"
+
+// inside is the network behind each router, the same behind all of them, as at home.
+func inside() netip.Prefix { return netip.PrefixFrom(own(), 24).Masked() }
+
+// own is the router's address there.
+func own() netip.Addr { return netip.AddrFrom4([4]byte{192, 168, 1, 1}) }
+
+// server is the name of the server outside, in a domain that nobody has (RFC 6761).
+const server = "files.isolane.test"
+
+// Driver is the probe "router". Its clients, and its application, are commands of the isolane binary.
+type Driver struct{}
+
+// Probe measures what routers carry. Customers ask as clients of the probe http do: rate and share are of all
+// of them together, connections of each.
+type Probe struct {
+	http.Probe
+	Shape quantity.BitRate `json:"shape,omitempty"` // the most that a customer gets; 0: what there is
+}
+
+// Name returns "router".
+func (Driver) Name() string { return kind }
+
+// The programs of nftables and of dnsmasq-base.
+const (
+	nft     = "nft"
+	dnsmasq = "dnsmasq"
+)
+
+// Programs are those of the router.
+func (Driver) Programs() []string { return []string{nft, dnsmasq} }
+
+// Package returns the Debian package that holds one of the programs.
+func (Driver) Package(program string) string {
+	return map[string]string{nft: "nftables", dnsmasq: "dnsmasq-base"}[program]
+}
+
+// Read reads a Probe.
+func (Driver) Read(settings []byte) (probe.Probe, error) {
+	p := Probe{Probe: http.New()}
+	err := probe.Decode(settings, &p)
+	if err != nil {
+		return nil, err
+	}
+	if p.Wait == http.Spin {
+		return nil, errors.New("wait: spin: expected block: the customers and the server share CPUs")
+	}
+	p.Wait = http.Block
+	p.Probe, err = p.Complete()
+	return p, err
+}
+
+// At is the probe with its share of a capacity, in requests per second.
+func (p Probe) At(capacity float64) probe.Probe {
+	p.Rate, p.Share = probe.Rate(capacity*p.Part()), 0
+	return p
+}
+
+// Saturating is the closed loop, in which as much is asked as is carried.
+func (p Probe) Saturating() probe.Probe {
+	p.Share, p.Arrivals, p.Seed = 0, "", 0
+	return p
+}
+
+// Capabilities are those that a router needs to set up its devices, and dnsmasq to look after them.
+func (Probe) Capabilities() []string { return []string{"NET_ADMIN"} }
+
+// The words behind the name of a probe in those of its metrics.
+const (
+	fairness = "-fairness"
+	strays   = "-strays"
+	outside  = "-outside-cpu"
+)
+
+// busyOutside is the percentage of their CPUs' time beyond which customers and server may be what limits.
+const busyOutside = 95
+
+// Metrics are those of the downloads, how even they are among customers, whether frames went astray, and how
+// busy the CPUs were that customers and server share.
+func (p Probe) Metrics(name string) []results.Metric {
+	all := p.Probe.Metrics(name)
+	for i := range all {
+		if all[i].Sampled {
+			all[i].About += ", through the customer's router"
+		}
+	}
+	return append(all,
+		results.Metric{Name: name + fairness, Quantity: kind + fairness, Noun: "fairness among customers",
+			Title: "Fairness", Unit: "of 1", Better: results.Higher, Margin: 0.05, Role: results.Check,
+			About: "Jain's index of what each customer got of what it asked for, in a closed loop of what it got: " +
+				"1 is even, 1/n is one customer alone"},
+		results.Metric{Name: name + strays, Quantity: kind + strays, Noun: "frames of others at a customer",
+			Title: "Frames of others", About: "frames of IPv4 and ARP at a customer's device that are not from its " +
+				"router and for it", Unit: "frames", Better: results.Lower, Margin: 0.10, Role: results.Check,
+			Guards: name},
+		results.Metric{Name: name + outside, Quantity: kind + outside, Noun: "CPU of customers and server",
+			Title: "CPU of customers and server", About: "time in which the CPUs outside were not idle",
+			Unit: "%", Better: results.Lower, Margin: 0.10, Role: results.Check, Guards: name, Limit: busyOutside})
+}
+
+// Server is the command line of a router, the same for all loads.
+func (p Probe) Server(self string, c probe.Conditions) []string {
+	settings := "{}"
+	if p.Shape > 0 {
+		settings = fmt.Sprintf("{shape: %s}", p.Shape)
+	}
+	return probe.Command(self, kind, c, "--serve", settings)
+}
+
+// Outside is the command line of the server that customers fetch from.
+func (p Probe) Outside(self string, c probe.Conditions) []string { return p.Settings.Server(self, c) }
+
+// Client is the command line of a customer.
+func (p Probe) Client(self string, c probe.Conditions) []string {
+	p.Probe = p.Of(c)
+	return probe.OwnClient(self, kind, p, c)
+}
+
+// Merge makes one measurement of those of all customers.
+func (p Probe) Merge(name string, each []results.Measurement) (results.Measurement, error) {
+	m, err := p.Probe.Merge(name, each)
+	if err != nil {
+		return m, err
+	}
+	var sum, squares, most float64
+	for _, one := range each {
+		got := one.Values[name+webserver.Requests] * time.Duration(one.Window).Seconds()
+		if asked := float64(one.Samples[name].Wanted); p.Rate != probe.Max && asked > 0 {
+			got /= asked
+		}
+		sum, squares = sum+got, squares+got*got
+		most = max(most, one.Values[name+outside]) // of the same CPUs
+	}
+	m.Values[name+outside] = most
+	if squares > 0 { // else nobody got anything
+		m.Values[name+fairness] = sum * sum / (float64(len(each)) * squares)
+	}
+	return m, nil
+}

@@ -1,0 +1,177 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/webserver"
+)
+
+// How long dnsmasq may take to answer, and to end when asked to.
+const (
+	startTime = 20 * time.Second
+	endTime   = 2 * time.Second
+)
+
+// uplink is the device that every application has.
+const uplink = "eth0"
+
+// firewall is what the router lets through: from the customer all that has an address of the customer's
+// network, and to the customer only what belongs to that.
+const firewall = `table inet router {
+	chain input {
+		type filter hook input priority filter; policy drop;
+		iifname "lo" accept
+		iifname %[1]q udp dport { 53, 67 } accept
+		iifname %[1]q tcp dport 53 accept
+		iifname %[1]q icmp type echo-request accept
+		ct state established,related accept
+	}
+	chain forward {
+		type filter hook forward priority filter; policy drop;
+		ct state invalid drop
+		ct state established,related accept
+		iifname %[1]q oifname %[2]q ip saddr %[3]s accept
+	}
+	chain postrouting {
+		type nat hook postrouting priority srcnat; policy accept;
+		oifname %[2]q masquerade
+	}
+}
+`
+
+// Serve is a router in this network namespace until ctx ends. The namespace is its own: what it sets there
+// goes with it.
+func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) error {
+	if err := p.route(ctx); err != nil {
+		return err
+	}
+	runtime.LockOSThread() // Pdeathsig comes when the thread ends that has started dnsmasq
+	defer runtime.UnlockOSThread()
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	said, err := os.Create(filepath.Join(c.Dir, "dnsmasq.log"))
+	if err != nil {
+		return err
+	}
+	defer said.Close()
+	cmd := exec.CommandContext(running, dnsmasq, options(c)...)
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = said, said, endTime
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err = cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	if err = answers(running, c.Address.Addr(), ended); err == nil {
+		fmt.Fprintf(stdout, "%s%s\n", webserver.Ready, own())
+		err = <-ended
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	text, _ := os.ReadFile(said.Name()) // the reason, if it is there
+	return fmt.Errorf("%s: %w: %s", dnsmasq, err, strings.Join(strings.Fields(string(text)), " "))
+}
+
+// route makes this namespace a router.
+func (p Probe) route(ctx context.Context) error {
+	customer, err := netlink.LinkByName(probe.Behind)
+	if err != nil {
+		return fmt.Errorf("%s, the device to the customer: %w", probe.Behind, err)
+	}
+	if err = netlink.AddrReplace(customer, &netlink.Addr{IPNet: &net.IPNet{IP: own().AsSlice(),
+		Mask: net.CIDRMask(inside().Bits(), own().BitLen())}}); err != nil {
+		return fmt.Errorf("address %s: %w", own(), err)
+	}
+	if err = p.shape(customer.Attrs().Index); err != nil {
+		return fmt.Errorf("shape: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, nft, "-f", "-")
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(firewall, probe.Behind, uplink, inside()))
+	if text, nerr := cmd.CombinedOutput(); nerr != nil {
+		return fmt.Errorf("%s: %w: %s", nft, nerr, strings.Join(strings.Fields(string(text)), " "))
+	}
+	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0)
+}
+
+// shape limits what leaves by a device.
+func (p Probe) shape(device int) error {
+	if p.Shape == 0 {
+		return nil
+	}
+	root, all := netlink.MakeHandle(1, 0), netlink.MakeHandle(1, 1)
+	q := netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: device, Handle: root, Parent: netlink.HANDLE_ROOT})
+	q.Defcls = 1
+	if err := netlink.QdiscReplace(q); err != nil {
+		return err
+	}
+	return netlink.ClassReplace(netlink.NewHtbClass(netlink.ClassAttrs{LinkIndex: device, Parent: root,
+		Handle: all}, netlink.HtbClassAttrs{Rate: uint64(p.Shape), Ceil: uint64(p.Shape)}))
+}
+
+// lease is how long the customer may keep an address.
+const lease = "1h"
+
+// options are those of dnsmasq, which reads no file of the host and asks nobody.
+func options(c probe.Conditions) []string {
+	first, last := own().Next(), netip.AddrFrom4([4]byte{192, 168, 1, 250})
+	return []string{"--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--no-ping",
+		"--user=root", "--group=root", "--pid-file=", "--log-facility=-", "--bind-interfaces",
+		"--interface=" + probe.Behind, "--except-interface=lo", "--dhcp-authoritative",
+		fmt.Sprintf("--dhcp-range=%s,%s,%s", first, last, lease),
+		"--dhcp-leasefile=" + filepath.Join(c.Dir, "leases"),
+		fmt.Sprintf("--address=/%s/%s", server, c.Address.Addr())}
+}
+
+// answers waits until the router answers to the server's name. When dnsmasq ends meanwhile, that is the
+// error.
+func answers(ctx context.Context, want netip.Addr, ended <-chan error) error {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := resolves(ctx, want)
+		if err == nil {
+			return nil
+		}
+		select {
+		case end := <-ended:
+			return fmt.Errorf("it ended: %w", end)
+		case <-ctx.Done():
+			return fmt.Errorf("no answer within %s: %w", startTime, err)
+		case <-again.C:
+		}
+	}
+}
+
+// resolves asks the router for the server's address.
+func resolves(ctx context.Context, want netip.Addr) error {
+	asks := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, netip.AddrPortFrom(own(), 53).String())
+	}}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	found, err := asks.LookupNetIP(ctx, "ip4", server)
+	if err != nil {
+		return fmt.Errorf("the router's DNS: %w", err)
+	}
+	if len(found) != 1 || found[0].Unmap() != want {
+		return fmt.Errorf("the router's DNS: expected %s for %s, found %s", want, server, found)
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package router
+
+import (
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/webserver"
+	"isolane.dev/isolane/results"
+)
+
+// Each customer offers its part of the load, with arrivals of its own, and all ask routers of the same command.
+func TestParts(t *testing.T) {
+	p, err := Driver{}.Read([]byte("{rate: 100, seed: 7, shape: 1Gbit/s, connections: 3}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		c := probe.Conditions{Instance: i, Instances: 4}
+		argv := p.Client("isolane", c)
+		own, err := Driver{}.Read([]byte(argv[len(argv)-1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q := own.(Probe); q.Rate != 25 || q.Seed != uint64(7+i) || q.Connections != 3 || q.Shape != p.(Probe).Shape {
+			t.Errorf("customer %d: %+v", i, q)
+		}
+		served := p.Server("isolane", c)
+		if other := p.(Probe).Saturating().Server("isolane", c); !slices.Equal(served, other) {
+			t.Errorf("%q and %q: another load has another router", served, other)
+		}
+	}
+	for text, want := range map[string]string{
+		"{rate: 5, wait: spin}": "wait: spin: expected block",
+		"{rate: 5, share: 10%}": "share, rate: expected one of them",
+		"{shape: fast}":         "shape",
+		"{vlan: 3}":             "vlan",
+	} {
+		if _, err := (Driver{}).Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// What is missing is told by its Debian package, which has another name.
+func TestPackages(t *testing.T) {
+	for program, want := range map[string]string{nft: "nftables", dnsmasq: "dnsmasq-base"} {
+		if got := probe.Package(Driver{}, program); got != want || !slices.Contains((Driver{}).Programs(), program) {
+			t.Errorf("%s is in %q, want %q", program, got, want)
+		}
+	}
+}
+
+// Fairness is 1 where all carry the same, also of one, and 1/n where one carries all.
+func TestFairness(t *testing.T) {
+	var p Probe
+	var asked uint64
+	of := func(rates ...float64) float64 {
+		var each []results.Measurement
+		for _, r := range rates {
+			each = append(each, results.Measurement{Name: "get", Window: 2e9,
+				Values:  map[string]float64{"get" + webserver.Requests: r, "get" + outside: 10 * r},
+				Samples: map[string]results.Samples{"get": {Wanted: asked}}})
+			asked *= 2
+		}
+		m, err := p.Merge("get", each)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if most := 10 * slices.Max(rates); m.Values["get"+outside] != most {
+			t.Errorf("%v: the CPUs outside were busy for %g%%, want %g%%", rates, m.Values["get"+outside], most)
+		}
+		return m.Values["get"+fairness]
+	}
+	p.Rate = probe.Max
+	if a, b, c := of(5, 5, 5, 5), of(8), of(0, 0, 3, 0); a != 1 || b != 1 || c != 0.25 {
+		t.Errorf("%g, %g, %g", a, b, c)
+	}
+	// In an open loop it is of what was asked, which is random: here twice as much of each.
+	if p.Rate, asked = 9, 10; of(5, 10, 20) != 1 {
+		t.Error("customers who get all that they ask for are not treated alike")
+	}
+	if asked = 10; of(5, 5) != 0.9 {
+		t.Errorf("%g, want 0.9", of(5, 5))
+	}
+}
+
+// Whatever comes from the network, it is taken apart or refused.
+func FuzzAnswer(f *testing.F) {
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	good := message(7, mac, offer, option(optionRouter, own().AsSlice()))
+	good[0] = 2
+	f.Add(good)
+	f.Add(good[:atOptions+1])
+	f.Add(append(good[:atOptions:atOptions], 0, 0, optionRouter, 200))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if isAnswer(in, 7) && len(in) < atOptions {
+			t.Error("too short")
+		}
+		for code := range 256 {
+			if v := find(in, byte(code)); len(v) > len(in) {
+				t.Error("longer than the message")
+			}
+		}
+	})
+	if v := find(good, optionRouter); !isAnswer(good, 7) || isAnswer(good, 8) || !slices.Equal(v, own().AsSlice()) {
+		f.Errorf("router %v", v)
+	}
+}

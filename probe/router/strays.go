@@ -1,0 +1,120 @@
+package router
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// stray counts frames at a customer's device that are none of the customer's. The kernel filters them, so
+// that nobody reads the others.
+type stray struct{ fd int }
+
+// found is how long the kernel has to know its router's MAC address, which it has just spoken to.
+const found = time.Second
+
+// watchStrays begins to count.
+func watchStrays(device *netlink.LinkAttrs, l leased) (stray, error) {
+	mac, err := macOf(device.Index, l.router)
+	if err != nil {
+		return stray{}, err
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) // gets nothing yet
+	if err != nil {
+		return stray{}, fmt.Errorf("packet socket: %w", err)
+	}
+	s := stray{fd}
+	program := filter(mac, l.address)
+	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	if err == nil {
+		all := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: device.Index})
+	}
+	if err == nil { // also frames for other MAC addresses
+		err = unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
+			&unix.PacketMreq{Ifindex: int32(device.Index), Type: unix.PACKET_MR_PROMISC})
+	}
+	if err != nil {
+		s.close()
+		return s, fmt.Errorf("packet socket: %w", err)
+	}
+	return s, nil
+}
+
+func (s stray) close() { _ = unix.Close(s.fd) }
+
+// count is how many there were so far, those included for which the socket had no room, and the begin of the
+// first one in hexadecimal.
+func (s stray) count() (n uint64, first string, err error) {
+	t, err := unix.GetsockoptTpacketStats(s.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+	if err != nil {
+		return 0, "", fmt.Errorf("packet socket: %w", err)
+	}
+	if t.Packets == 0 {
+		return 0, "", nil
+	}
+	frame := make([]byte, shown)
+	got, _, err := unix.Recvfrom(s.fd, frame, unix.MSG_DONTWAIT)
+	if err != nil {
+		return 0, "", fmt.Errorf("packet socket: %w", err)
+	}
+	return uint64(t.Packets), hex.EncodeToString(frame[:got]), nil
+}
+
+// shown is how much of a frame that went astray is told: the headers of Ethernet, IPv4 and TCP.
+const shown = 54
+
+// macOf is the MAC address of a neighbour that the kernel knows.
+func macOf(device int, who netip.Addr) (net.HardwareAddr, error) {
+	for end := time.Now().Add(found); time.Now().Before(end); <-time.After(time.Millisecond) {
+		all, err := netlink.NeighList(device, netlink.FAMILY_V4)
+		if err != nil {
+			return nil, fmt.Errorf("neighbours: %w", err)
+		}
+		for _, n := range all {
+			ip, _ := netip.AddrFromSlice(n.IP.To4())
+			if ip == who && len(n.HardwareAddr) == 6 {
+				return n.HardwareAddr, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%s: the kernel does not know its MAC address", who)
+}
+
+// filter is a program of packet sockets (bpf(4)): it lets through frames of IPv4 and ARP that come in and are
+// not from the router, and packets of IPv4 from there that are not for the customer.
+func filter(router net.HardwareAddr, customer netip.Addr) []unix.SockFilter {
+	const (
+		word = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		half = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS
+		is   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+		end  = unix.BPF_RET | unix.BPF_K
+	)
+	packetType := uint32(0xfffff004) // SKF_AD_OFF + SKF_AD_PKTTYPE (include/uapi/linux/filter.h)
+	to := customer.As4()
+	return []unix.SockFilter{
+		{Code: word, K: packetType},
+		{Code: is, K: unix.PACKET_OUTGOING, Jt: 12}, // 1: none of those that it sends
+		{Code: half, K: 12},                         // the protocol
+		{Code: is, K: unix.ETH_P_IP, Jt: 1},
+		{Code: is, K: unix.ETH_P_ARP, Jf: 9},
+		{Code: word, K: 6}, // 5: who has sent it
+		{Code: is, K: binary.BigEndian.Uint32(router), Jf: 8},
+		{Code: half, K: 10},
+		{Code: is, K: uint32(binary.BigEndian.Uint16(router[4:])), Jf: 6},
+		{Code: half, K: 12},
+		{Code: is, K: unix.ETH_P_IP, Jf: 3},
+		{Code: word, K: 30}, // 11: whom it is for; DHCP answers to all
+		{Code: is, K: binary.BigEndian.Uint32(to[:]), Jt: 1},
+		{Code: is, K: 0xffffffff, Jf: 1},
+		{Code: end, K: 0},     // 14
+		{Code: end, K: shown}, // 15: so much of it
+	}
+}

@@ -22,6 +22,8 @@ func away(h host.Host, from int, d factor.Distance) cpuset.Set {
 		c, _ := h.CPU(id)
 		is := false
 		switch d {
+		case factor.AnyDistance:
+			is = true
 		case factor.SameCPU:
 			is = id == from
 		case factor.Siblings:

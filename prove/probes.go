@@ -55,10 +55,14 @@ type measurer struct {
 	subject  witness.Subject
 }
 
-// outside are the confines of the client.
+// outside are the confines of the client. Real-time priority would keep the application off a CPU that it has
+// too.
 func (r *runner) outside(at place) (process.Lane, error) {
 	dir, err := knob.GroupDir(at.host, layout.Client)
 	client := r.scenario.Spec.Client
+	if at.given.Distance == factor.SameCPU {
+		client = scenario.Client{}
+	}
 	return process.Lane{Netns: wire().Netns, Cgroup: dir, Policy: client.Policy, Priority: client.Priority}, err
 }
 

@@ -100,7 +100,10 @@ func startAwaiting(ctx context.Context, self, name string, c process.Lane, env, 
 	case <-seen:
 		return p, nil
 	case <-p.ended:
-		return nil, fmt.Errorf("ended before it was ready: %w", p.failure())
+		if err := p.failure(); err != nil {
+			return nil, fmt.Errorf("ended before it was ready: %w", err)
+		}
+		return nil, fmt.Errorf("ended before it was ready: expected %q on standard output", ready)
 	case <-timeout.C:
 		return nil, errors.Join(fmt.Errorf("not ready after %s", readiness), p.stop(syscall.SIGKILL, time.Second))
 	}

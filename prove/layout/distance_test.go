@@ -16,6 +16,7 @@ import (
 // is said.
 func TestDistance(t *testing.T) {
 	two := hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1}
+	three := hosttest.Machine{Packages: 1, CoresPerPackage: 3, ThreadsPerCore: 2}
 	large := hosttest.Machine{Packages: 2, CoresPerPackage: 4, ThreadsPerCore: 2}
 	for _, c := range []struct {
 		name    string
@@ -29,6 +30,8 @@ func TestDistance(t *testing.T) {
 		{"two CPUs", two, factor.InLane, factor.SameL3, "core"},
 		{"two CPUs", two, factor.InLane, factor.Siblings, ""},
 		{"two CPUs", two, factor.InLane, factor.OtherNode, ""},
+		{"three cores", three, factor.InLane, factor.Siblings, "sibling"},
+		{"three cores", three, factor.InLane, factor.SameL3, "core"},
 		{"large", large, factor.InCpuset, factor.SameCPU, "same"},
 		{"large", large, factor.InLane, factor.Siblings, "sibling"},
 		{"large", large, factor.InLane, factor.SameL3, "core"},

@@ -200,13 +200,15 @@ func Plan(r Request) (layouts map[string]Layout, impossible map[string]error, er
 		}
 		given := r.Conditions(*c)
 		if given.Distance != factor.AnyDistance {
-			if layouts[c.Name], err = l.at(r, given); err != nil {
+			there, err := l.at(r, given)
+			if err != nil {
 				impossible[c.Name] = err
 				delete(layouts, c.Name)
 				continue
 			}
+			layouts[c.Name], l = there, there
 		}
-		*c = layouts[c.Name].assign(*c, given)
+		*c = l.assign(*c, given)
 	}
 	return layouts, impossible, nil
 }

@@ -121,19 +121,19 @@ func (w *world) save(s desired.State) error {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if !w.homed && changes(w.last, s) {
-		h := w.hubs[w.linked]
-		if h.id != w.home {
-			w.t.Fatalf("taken over from hub %s; the host follows %s", h.id, w.home)
-		}
+	if h := w.hubs[max(0, w.linked)]; !w.homed && s.Hub.Mark != w.last.Hub.Mark {
 		for _, mark := range append(w.acted, s.Hub.Mark) {
 			if !slices.Contains(h.marks, mark) {
 				w.t.Fatalf("taken over from hub %s, which does not have the mark %s", h.id, mark)
 			}
 		}
+		if h.id != w.home {
+			w.t.Fatalf("taken over from hub %s; the host follows %s", h.id, w.home)
+		}
+		w.acted, w.history = append(w.acted, s.Hub.Mark), h.history
 		w.untouched(s, h)
-		w.acted = append(w.acted, s.Hub.Mark)
-		w.history = h.history
+	} else if !w.homed && changes(w.last, s) {
+		w.t.Fatal("a change without a mark")
 	}
 	w.disk, w.last = data, s
 	return nil

@@ -182,7 +182,11 @@ func (s *State) admit(o Object, f *Findings) bool {
 // Rehome returns the state for another hub, or for this one as it is now. What runs stays as it is.
 func (s State) Rehome(v View) State {
 	next := s.clone()
+	asked := next.Hub.Asked
 	next.Hub = Hub{ID: v.Hub, Revision: v.Revision, Mark: v.Mark}
+	if v.Hub == s.Hub.ID {
+		next.Hub.Asked = asked // they may still come
+	}
 	for uid, i := range next.Instances {
 		i.Generation = Foreign
 		next.Instances[uid] = i

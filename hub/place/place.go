@@ -264,7 +264,6 @@ func (x *Index) ask(ctx context.Context, c candidate, l lane.Lane, ask Asker, d 
 	corrected.Placed = now
 	if wrong := x.Put(corrected); wrong != nil {
 		x.Remove(c.Name) // until it says anew what it is like
-		err = cmp.Or(err, wrong)
 	}
 	v := Verdict{Host: c.Name, Site: c.Site, Asked: true}
 	if err != nil {

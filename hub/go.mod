@@ -4,7 +4,7 @@ go 1.26.8
 
 require (
 	github.com/google/go-cmp v0.7.0
-	isolane.dev/isolane v0.0.0-00010101000000-000000000000
+	isolane.dev/isolane v0.0.0
 	pgregory.net/rapid v1.3.0
 )
 
@@ -18,4 +18,4 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-replace isolane.dev/isolane => ../
+replace isolane.dev/isolane => ..

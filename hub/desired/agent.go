@@ -31,13 +31,13 @@ type Agent struct {
 	NewMark func() string // one that was never there
 }
 
-// mostAsked is how many marks may be without an answer: a store of the hub that takes writes and never answers
-// must not fill the disk of the host.
+// mostAsked is how many marks may be without an answer: a store of the hub that takes writes and never
+// answers must not fill the disk of the host.
 const mostAsked = 64
 
-// Sync takes over what the hub says. Its order is what makes it safe: the mark is written down, then left at the
-// hub, then the change is written down, and only then Reconcile does it. So what a host has done stands behind
-// a mark, and a hub without that mark is older than what was done.
+// Sync takes over what the hub says. Its order is what makes it safe: the mark is written down, then left at
+// the hub, then the change is written down, and only then Reconcile does it. So what a host has done stands
+// behind a mark, and a hub without that mark is older than what was done.
 func (a *Agent) Sync(ctx context.Context, hub Server) (Findings, error) {
 	v, err := hub.View(ctx)
 	if err != nil {

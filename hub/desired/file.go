@@ -34,12 +34,14 @@ func parse(data []byte) (State, error) {
 		return s, fmt.Errorf("expected the state of a host: %w", err)
 	}
 	if s.Version != version {
-		return s, fmt.Errorf("version: expected %d, found %d: another version of this program wrote it", version, s.Version)
+		return s, fmt.Errorf("version: expected %d, found %d: another version of this program wrote it",
+			version, s.Version)
 	}
 	names := map[string]string{}
 	for uid, i := range s.Instances {
 		if other, twice := names[i.Name]; twice || i.Name == "" {
-			return s, fmt.Errorf("instances: %s: expected a name of its own, found %q, which %q has", uid, i.Name, other)
+			return s, fmt.Errorf("instances: %s: expected a name of its own, found %q, which %q has",
+				uid, i.Name, other)
 		}
 		names[i.Name] = uid
 	}

@@ -111,7 +111,8 @@ func (w *world) hub() *store {
 	return w.hubs[w.linked]
 }
 
-// save is the disk. A change of what runs stands behind a mark that the hub has, and the hub has all before it.
+// save is the disk. A change of what runs stands behind a mark that the hub has, and the hub has all before
+// it.
 func (w *world) save(s desired.State) error {
 	w.saves++
 	if w.faults["disk"] && w.saves == 1 || w.faults["disk, later"] && w.saves == 2 {
@@ -275,7 +276,12 @@ func (w *world) stands(uid, started string) bool {
 
 // ended says whether a tombstone stands for what was started for an object.
 func (w *world) ended(started string) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Keys(w.ends)), func(uid string) bool { return w.stands(uid, started) })
+	for uid := range w.ends {
+		if w.stands(uid, started) {
+			return true
+		}
+	}
+	return false
 }
 
 // load is what an agent does that starts: all it knows is on disk.
@@ -327,8 +333,9 @@ func (w *world) settle() {
 	if h.history != w.history {
 		return // it is not the hub that this host follows: nothing is promised, but that nothing ends
 	}
-	view, f := h.view(), desired.Findings{}
-	if _, f = w.agent.State.Take(view, "unused"); f.Regressed != "" {
+	view := h.view()
+	_, f := w.agent.State.Take(view, "unused")
+	if f.Regressed != "" {
 		w.t.Fatalf("its own hub, which never went back, is not trusted: %s", f.Regressed)
 	}
 	for _, o := range view.Objects {

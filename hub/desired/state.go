@@ -1,9 +1,9 @@
 // Package desired is what one host is to run, as its agent keeps it on disk, and what a hub may change of it.
 //
 // A host goes on with what it has, whatever its hub is like. The hub of which it has taken over something is
-// known by an identity and by a mark that the host has left there; what does not carry both is another hub, or
-// an older state of this one, and changes nothing. What a hub no longer lists runs on: only a tombstone ends an
-// Instance. No wall clock decides anything here, as clocks jump.
+// known by an identity and by a mark that the host has left there; what does not carry both is another hub,
+// or an older state of this one, and changes nothing. What a hub no longer lists runs on: only a tombstone
+// ends an Instance. No wall clock decides anything here, as clocks jump.
 package desired
 
 import (

@@ -1,6 +1,6 @@
-// Package place chooses a host for a lane among many. The hub narrows by what is free, plans on its copy of the
-// best hosts with the real planner, and asks the first: only the host itself knows what is true there, and says
-// yes or no. It reads and writes nothing; the host is asked by an interface.
+// Package place chooses a host for a lane among many. The hub narrows by what is free, plans on its copy of
+// the best hosts with the real planner, and asks the first: only the host itself knows what is true there,
+// and says yes or no. It reads and writes nothing; the host is asked by an interface.
 package place
 
 import (
@@ -34,19 +34,20 @@ type Where struct {
 
 // Asker asks hosts.
 type Asker interface {
-	// Reserve asks a host to reserve a lane. It returns what the host has placed after its answer; the error is a
-	// *plan.Refusal where the answer is no, and another one where there is none.
-	Reserve(ctx context.Context, host string, l lane.Lane) (plan.Placement, error)
+	// Reserve asks a host to reserve a lane. It returns what the host has placed after its answer; the error is
+	// a *plan.Refusal where the answer is no, and another one where there is none.
+	Reserve(ctx context.Context, name string, l lane.Lane) (plan.Placement, error)
 }
 
-// Batch is how many hosts are planned on before the first is asked, and Noes how many may refuse before a lane
-// is pending.
+// Batch is how many hosts are planned on before the first is asked, and Noes how many may refuse before a
+// lane is pending.
 const (
 	Batch = 16
 	Noes  = 3
 )
 
-// explained is how many hosts that are too full are planned on, for a change that would help: that takes long.
+// explained is how many hosts that are too full are planned on, for a change that would help: that takes
+// long.
 const explained = 3
 
 // Decision is what came of a lane.
@@ -67,8 +68,8 @@ type Verdict struct {
 	Change     string // the cheapest that would admit the lane there; "": none is known
 }
 
-// Index is the hub's copy of all hosts, and what is free on each. It is no more than a list: a thousand hosts are
-// looked through in the time of one plan.
+// Index is the hub's copy of all hosts, and what is free on each. It is no more than a list: a thousand
+// hosts are looked through in the time of one plan.
 type Index struct{ hosts map[string]*entry }
 
 type entry struct {
@@ -181,8 +182,8 @@ func (w Where) excludes(h Host) string {
 	return ""
 }
 
-// bounded says whether the free shapes are a limit for a lane. They are of CPUs that nobody shares, without the
-// boot core.
+// bounded says whether the free shapes are a limit for a lane. They are of CPUs that nobody shares, without
+// the boot core.
 func bounded(l lane.Lane) bool {
 	c := l.Spec.CPUs
 	return !c.Boot && c.Share <= 1 && c.List.IsEmpty()
@@ -201,7 +202,9 @@ func shape(e *entry, l lane.Lane) solver.Shape {
 	case l.Spec.CPUs.NUMA == lane.One && insists("numa"):
 		want.Within = "node"
 	}
-	i := slices.IndexFunc(e.shapes, func(s solver.Shape) bool { return s.SMT == want.SMT && s.Within == want.Within })
+	i := slices.IndexFunc(e.shapes, func(s solver.Shape) bool {
+		return s.SMT == want.SMT && s.Within == want.Within
+	})
 	return e.shapes[i]
 }
 
@@ -211,8 +214,8 @@ func left(e *entry, l lane.Lane) int { return shape(e, l).CPUs - l.Spec.CPUs.Cou
 func lacks(e *entry, l lane.Lane) string {
 	s := shape(e, l)
 	within := map[string]string{"l3": " below one L3", "node": " on one NUMA node"}[s.Within]
-	return fmt.Sprintf("the largest free lane with smt %s%s has %d CPUs, this one asks for %d", s.SMT, within, s.CPUs,
-		l.Spec.CPUs.Count)
+	return fmt.Sprintf("the largest free lane with smt %s%s has %d CPUs, this one asks for %d",
+		s.SMT, within, s.CPUs, l.Spec.CPUs.Count)
 }
 
 // candidate is a host whose copy takes the lane.
@@ -242,22 +245,22 @@ func words(err error) (why, change string) {
 	if !is {
 		return err.Error(), ""
 	}
-	why = strings.Join(r.Blocking, "; ")
-	if r.Cheapest != nil {
-		change = strings.TrimPrefix((&plan.Refusal{Cheapest: r.Cheapest}).Error(), "lane  refused: ; cheapest change: ")
-	}
-	return why, change
+	_, change, _ = strings.Cut(r.Error(), "; cheapest change: ")
+	return strings.Join(r.Blocking, "; "), change
 }
 
 // ask asks a host, and corrects the copy of it by what it answers. It says whether the answer was no.
-func (x *Index) ask(ctx context.Context, c candidate, l lane.Lane, ask Asker, d *Decision) (no bool, err error) {
+func (x *Index) ask(ctx context.Context, c candidate, l lane.Lane, ask Asker, d *Decision) (
+	no bool, err error,
+) {
 	now, err := ask.Reserve(ctx, c.Name, l)
 	_, refused := errors.AsType[*plan.Refusal](err)
 	switch {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case err != nil && !refused:
-		d.Verdicts = append(d.Verdicts, Verdict{Host: c.Name, Site: c.Site, Asked: true, Why: "no answer: " + err.Error()})
+		d.Verdicts = append(d.Verdicts,
+			Verdict{Host: c.Name, Site: c.Site, Asked: true, Why: "no answer: " + err.Error()})
 		return true, nil
 	}
 	corrected := c.Host
@@ -273,7 +276,8 @@ func (x *Index) ask(ctx context.Context, c candidate, l lane.Lane, ask Asker, d 
 	}
 	d.Host, d.Placement = c.Name, now
 	placed, _ := now.Lane(l.Metadata.Name)
-	v.Chosen, v.Why = true, strings.Join(append([]string{"CPUs " + placed.CPUs.String()}, placed.Reasons...), "; ")
+	v.Chosen = true
+	v.Why = strings.Join(append([]string{"CPUs " + placed.CPUs.String()}, placed.Reasons...), "; ")
 	d.Verdicts = append(d.Verdicts, v)
 	return false, nil
 }

@@ -242,17 +242,21 @@ func TestPending(t *testing.T) {
 	f := newFleet(t, 8)
 	x := f.index(t)
 	for _, name := range f.names {
-		for i := 0; ; i++ { // all are full, and the hub does not know
+		for i := 0; ; i++ { // one CPU is free on each, and the hub does not know
 			if _, err := f.Reserve(t.Context(), name, ask(fmt.Sprint("own", i), 1, lane.Any, "")); err != nil {
 				break
 			}
 		}
+		f.release(name, 0)
 	}
 	f.asked = 0
 	l := ask("late", 2, lane.Any, "")
 	d, err := x.Place(t.Context(), l, place.Where{}, f)
 	if err != nil || !d.Pending || f.asked != place.Noes {
 		t.Fatalf("asked %d hosts, %v\n%s", f.asked, err, d.Why())
+	}
+	if change := d.Verdicts[0].Change; change != "spec.cpus.boot: true" {
+		t.Errorf("expected the cheapest change of a host that was asked, found %q", change)
 	}
 	if said := strings.Count(d.Why(), " says: asks for 2 CPUs"); said != place.Noes {
 		t.Errorf("expected the reasons of %d hosts in\n%s", place.Noes, d.Why())

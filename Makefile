@@ -2,8 +2,9 @@
 # make prove    shows on this machine what noisy neighbours do and what a lane gives back (root)
 # make test     runs all tests (root; without it the tests that need it are skipped, and counted)
 
-# Go modules: the library with its command, the lab, a program that embeds the library, and the part for Kubernetes.
-MODULES = . lab examples/embed kube
+# Go modules: the library with its command, the lab, a program that embeds the library, the part for Kubernetes,
+# and the hub.
+MODULES = . lab examples/embed kube hub
 # And one whose tests need a Kubernetes: make test-kube.
 LINTED = $(MODULES) test/kube
 

@@ -101,6 +101,8 @@ func imports() map[string][]string {
 			"plan/solver"},
 		"kube/cmd/isolane-kube":      {"*"},
 		"kube/cmd/isolane-kube-hook": {"cpuset"},
+		// The module of the hub: so far what is pure of it.
+		"hub/desired": {}, "hub/place": {"host", "lane", "plan", "plan/solver"},
 		// The module of the virtual machines, which knows Isolane as a program only.
 		"lab": {}, "lab/cmd/isolane-lab": {"lab"},
 		// The module of the Kubernetes that tests run on, likewise.
@@ -156,6 +158,8 @@ host/hosttest          500       15
 host/mount             100        5
 host/snapshot          550        5  archives apart from the reader of a machine, and where it is read from
 host/task              300       20
+hub/desired            450       15  the hub's first part: what it may change of what a host runs
+hub/place              350       10  the hub's first part: which host a lane gets
 journal                950       20  what is made anew goes first; what a killed change was to replace
 knob                  1700       35  cgroups of pods that were made while lanes were in force
 kube/ask               600       10  pods get lanes: a claim as lanes, the answer as its status

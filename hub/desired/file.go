@@ -1,0 +1,76 @@
+package desired
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// version is that of the states which this program reads and writes.
+const version = 1
+
+// Load reads a state from its file; a file that is not there is a state without a hub.
+func Load(file string) (State, error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return State{Version: version}.clone(), nil
+	}
+	if err != nil {
+		return State{}, err
+	}
+	s, err := parse(data)
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", file, err)
+	}
+	return s, nil
+}
+
+func parse(data []byte) (State, error) {
+	var s State
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, fmt.Errorf("expected the state of a host: %w", err)
+	}
+	if s.Version != version {
+		return s, fmt.Errorf("version: expected %d, found %d: another version of this program wrote it",
+			version, s.Version)
+	}
+	names := map[string]string{}
+	for uid, i := range s.Instances {
+		if other, twice := names[i.Name]; twice || i.Name == "" {
+			return s, fmt.Errorf("instances: %s: expected a name of its own, found %q, which %q has",
+				uid, i.Name, other)
+		}
+		names[i.Name] = uid
+	}
+	return s.clone(), nil
+}
+
+// Write writes a state to its file: all of it, or what was there stays, also when the power fails.
+func (s State) Write(file string) error {
+	s.Version = version
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	made, err := os.CreateTemp(filepath.Dir(file), ".state-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(made.Name())
+	_, err = made.Write(append(data, '\n'))
+	if err = errors.Join(err, made.Sync(), made.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(made.Name(), file); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}

@@ -1,0 +1,395 @@
+package desired_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"isolane.dev/isolane/hub/desired"
+)
+
+// store is a hub of the model: its objects, and what this host has left there.
+type store struct {
+	id       string
+	history  int // another one after each restore: who follows this host's past does not follow the other's
+	revision uint64
+	marks    []string // all that this host has left, the last one last
+	objects  map[string]desired.Object
+}
+
+func (s *store) mark() string {
+	if len(s.marks) == 0 {
+		return ""
+	}
+	return s.marks[len(s.marks)-1]
+}
+
+func (s *store) copy() *store {
+	c := *s
+	c.marks, c.objects = slices.Clone(s.marks), maps.Clone(s.objects)
+	return &c
+}
+
+func (s *store) view() desired.View {
+	v := desired.View{Hub: s.id, Revision: s.revision, Mark: s.mark()}
+	for _, uid := range slices.Sorted(maps.Keys(s.objects)) {
+		v.Objects = append(v.Objects, s.objects[uid])
+	}
+	return v
+}
+
+// old is what a hub has said once.
+type old struct {
+	history int
+	view    desired.View
+}
+
+var errFault = errors.New("a fault of the model")
+
+// world is a host, the hubs that it may reach, and an account of what happened that knows nothing of how the
+// host decides.
+type world struct {
+	t       *rapid.T
+	hubs    []*store
+	backups []*store
+	linked  int             // index of the hub; -1: the link is cut
+	stale   []old           // answers that were true once, by a cache that lags
+	late    []func()        // marks that are still on their way
+	faults  map[string]bool // what goes wrong in this step
+
+	agent *desired.Agent
+	disk  []byte // what is on it
+	last  desired.State
+
+	running   map[string]string // name of what runs, its UID
+	runsAs    map[string]string // name of what runs, its spec
+	ends      map[string]bool   // UIDs that have had a tombstone, at any hub
+	adopted   map[string]string // UID, and whom it took over
+	acted     []string          // marks behind which something was done, since the host came to its hub
+	history   int               // that the host follows
+	home      string            // the hub to which people have brought it
+	vanished  map[string]bool   // UIDs that were ended for that hub
+	homed     bool              // it was brought to another hub by a person in this step
+	made      int
+	saves     int              // in this step
+	declared  map[string]int64 // generation of each object when the host came to this hub
+	held      time.Duration    // for which people at the site put changes off, at least
+	wallClock time.Duration    // what the clocks of hub and host show: nothing may ask them
+}
+
+func newWorld(t *rapid.T) *world {
+	w := &world{t: t, running: map[string]string{}, runsAs: map[string]string{}, ends: map[string]bool{},
+		adopted: map[string]string{}}
+	w.hubs = []*store{w.newHub()}
+	w.agent = &desired.Agent{Save: w.save, Runtime: w, NewMark: func() string { return w.name("mark") }}
+	w.rehome()
+	return w
+}
+
+func (w *world) name(kind string) string {
+	w.made++
+	return fmt.Sprint(kind, "-", w.made)
+}
+
+func (w *world) newHub() *store {
+	w.made++
+	return &store{id: w.name("hub"), history: w.made, objects: map[string]desired.Object{}}
+}
+
+// hub is the one that is linked.
+func (w *world) hub() *store {
+	if w.linked < 0 {
+		w.t.Skip("the link is cut")
+	}
+	return w.hubs[w.linked]
+}
+
+// save is the disk. A change of what runs stands behind a mark that the hub has, and the hub has all before
+// it.
+func (w *world) save(s desired.State) error {
+	w.saves++
+	if w.faults["disk"] && w.saves == 1 || w.faults["disk, later"] && w.saves == 2 {
+		return errFault
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if h := w.hubs[max(0, w.linked)]; !w.homed && s.Hub.Mark != w.last.Hub.Mark {
+		for _, mark := range append(w.acted, s.Hub.Mark) {
+			if !slices.Contains(h.marks, mark) {
+				w.t.Fatalf("taken over from hub %s, which does not have the mark %s", h.id, mark)
+			}
+		}
+		if h.id != w.home {
+			w.t.Fatalf("taken over from hub %s; the host follows %s", h.id, w.home)
+		}
+		w.acted, w.history = append(w.acted, s.Hub.Mark), h.history
+		w.untouched(s, h)
+	} else if !w.homed && changes(w.last, s) {
+		w.t.Fatal("a change without a mark")
+	}
+	w.disk, w.last = data, s
+	return nil
+}
+
+// untouched looks whether something changes that is to stay: in a hold, and of what ran already when the host
+// came to this hub.
+func (w *world) untouched(s desired.State, h *store) {
+	if w.held > 0 {
+		w.t.Fatalf("taken over while people hold, %s more", w.held)
+	}
+	for uid, i := range s.Instances {
+		was, is := w.last.Instances[uid]
+		if since, known := w.declared[uid]; is && known && string(was.Spec) != string(i.Spec) &&
+			h.objects[uid].Generation <= since {
+			w.t.Fatalf("%s (%s) was changed, and nobody has declared it anew since the host came", i.Name, uid)
+		}
+	}
+}
+
+// changes says whether something is begun, changed or to be ended.
+func changes(before, after desired.State) bool {
+	for uid, i := range after.Instances {
+		b, was := before.Instances[uid]
+		if !was || string(b.Spec) != string(i.Spec) || b.Ending != i.Ending {
+			return true
+		}
+	}
+	return false
+}
+
+// View is of the hub, perhaps cut short, or old.
+func (w *world) View(context.Context) (desired.View, error) {
+	h := w.hub()
+	if w.faults["view"] {
+		return desired.View{}, errFault
+	}
+	v := h.view()
+	if w.faults["stale"] && len(w.stale) > 0 {
+		if was := rapid.SampledFrom(w.stale).Draw(w.t, "old view"); was.history == h.history {
+			v.Revision, v.Objects = was.view.Revision, was.view.Objects
+		}
+	}
+	w.stale = append(w.stale, old{h.history, v})
+	if w.faults["short"] {
+		v.Objects = slices.DeleteFunc(slices.Clone(v.Objects), func(desired.Object) bool {
+			return rapid.Bool().Draw(w.t, "left out")
+		})
+	}
+	return v, nil
+}
+
+// Acknowledge leaves a mark; the answer may get lost, and the mark may come late.
+func (w *world) Acknowledge(_ context.Context, v desired.View, mark string) error {
+	h := w.hub()
+	write := func() bool {
+		if h.mark() != v.Mark {
+			return false
+		}
+		h.marks = append(h.marks, mark)
+		h.revision++
+		return true
+	}
+	switch {
+	case w.faults["ask"]:
+		return errFault
+	case w.faults["late"]:
+		w.late = append(w.late, func() { write() })
+		return errFault
+	case !write():
+		return errors.New("somebody else was faster")
+	case w.faults["answer"]:
+		return errFault
+	}
+	return nil
+}
+
+// Release lets an object vanish.
+func (w *world) Release(_ context.Context, uid string) error {
+	h := w.hub()
+	if w.faults["release"] {
+		return errFault
+	}
+	if o, is := h.objects[uid]; is && !o.Deleted {
+		w.t.Fatalf("let go of %s, which has no tombstone", uid)
+	}
+	for name, runs := range w.running {
+		if runs == uid {
+			w.t.Fatalf("let go of %s, which runs as %s", uid, name)
+		}
+	}
+	delete(h.objects, uid)
+	h.revision++
+	return nil
+}
+
+// Ensure starts what does not run, or runs it as its spec says now.
+func (w *world) Ensure(_ context.Context, uid string, i desired.Instance) error {
+	if w.faults["start"] {
+		return errFault
+	}
+	if runs, is := w.running[i.Name]; is && !w.stands(uid, runs) {
+		w.t.Fatalf("%s runs for %s, and was started for %s", i.Name, runs, uid)
+	}
+	if w.vanished[uid] {
+		w.t.Fatalf("%s (%s) was started again after it was ended", i.Name, uid)
+	}
+	w.running[i.Name], w.runsAs[i.Name] = uid, string(i.Spec)
+	return nil
+}
+
+// End ends what has its tombstone.
+func (w *world) End(_ context.Context, uid string, i desired.Instance) error {
+	if w.faults["end"] {
+		return errFault
+	}
+	if !w.ends[uid] {
+		w.t.Fatalf("%s (%s) was ended and has no tombstone", i.Name, uid)
+	}
+	if runs, is := w.running[i.Name]; is && !w.stands(uid, runs) {
+		w.t.Fatalf("%s runs for %s, and was ended for %s", i.Name, runs, uid)
+	}
+	delete(w.running, i.Name)
+	delete(w.runsAs, i.Name)
+	w.vanished[uid] = true
+	return nil
+}
+
+// stands says whether an object has taken over, perhaps by way of others, what was started for another.
+func (w *world) stands(uid, started string) bool {
+	for range w.adopted { // two may have taken over one another
+		if uid == started {
+			break
+		}
+		uid = w.adopted[uid]
+	}
+	return uid == started
+}
+
+// ended says whether a tombstone stands for what was started for an object.
+func (w *world) ended(started string) bool {
+	for uid := range w.ends {
+		if w.stands(uid, started) {
+			return true
+		}
+	}
+	return false
+}
+
+// load is what an agent does that starts: all it knows is on disk.
+func (w *world) load() {
+	var s desired.State
+	if err := json.Unmarshal(w.disk, &s); err != nil {
+		w.t.Fatal(err)
+	}
+	w.agent.State = s
+}
+
+// rehome is what a person at the site does.
+func (w *world) rehome() {
+	h := w.hub()
+	w.homed = true
+	if err := w.agent.Rehome(context.Background(), w); err != nil {
+		w.t.Fatal(err)
+	}
+	w.homed, w.acted, w.history, w.declared = false, nil, h.history, map[string]int64{}
+	w.home, w.vanished = h.id, map[string]bool{}
+	for uid := range w.last.Instances {
+		if o, is := h.objects[uid]; is {
+			w.declared[uid] = o.Generation
+		}
+	}
+}
+
+// settle gives the host its hub back, without faults, and looks whether all is as declared there.
+func (w *world) settle() {
+	w.faults = nil
+	w.agent.State, w.held = w.agent.State.Elapsed(1000*time.Hour), 0
+	if w.linked < 0 {
+		w.linked = 0
+	}
+	for range 3 {
+		if _, err := w.agent.Sync(context.Background(), w); err != nil {
+			w.t.Fatal(err)
+		}
+		if err := w.agent.Reconcile(context.Background()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for uid, i := range w.agent.State.Instances {
+		if w.running[i.Name] != uid || w.runsAs[i.Name] != string(i.Spec) {
+			w.t.Fatalf("%s (%s) does not run", i.Name, uid)
+		}
+	}
+	h := w.hub()
+	if h.history != w.history {
+		return // it is not the hub that this host follows: nothing is promised, but that nothing ends
+	}
+	view := h.view()
+	_, f := w.agent.State.Take(view, "unused")
+	if f.Regressed != "" {
+		w.t.Fatalf("its own hub, which never went back, is not trusted: %s", f.Regressed)
+	}
+	for _, o := range view.Objects {
+		runs := w.running[o.Name] == o.UID
+		switch {
+		case o.Deleted:
+			w.t.Fatalf("%s (%s) has a tombstone and is still there; runs: %t", o.Name, o.UID, runs)
+		case !runs && f.Refused[o.UID] == "":
+			w.t.Fatalf("%s (%s) does not run, and nobody says why", o.Name, o.UID)
+		case runs && w.runsAs[o.Name] != string(o.Spec) && !slices.Contains(f.Differs, o.UID):
+			w.t.Fatalf("%s runs as %s, declared is %s", o.Name, w.runsAs[o.Name], o.Spec)
+		}
+	}
+	for name, uid := range w.running {
+		if _, there := h.objects[uid]; !there && !slices.Contains(f.Unknown, uid) {
+			w.t.Fatalf("%s (%s) runs, the hub does not have it, and nobody says so", name, uid)
+		}
+	}
+}
+
+// Whatever happens to hub, link and host, no Instance ends without its tombstone, and none stays once the hub
+// that the host follows is back.
+func TestModel(t *testing.T) {
+	steps := 0
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		before := map[string]string{}
+		actions := w.actions()
+		actions[""] = func(t *rapid.T) {
+			steps++
+			w.t = t
+			w.remains(before)
+			before = maps.Clone(w.running)
+		}
+		t.Repeat(actions)
+		w.settle()
+		w.remains(before)
+	})
+	t.Logf("%d steps", steps)
+}
+
+// remains looks whether all runs on that ran before the step, but for what has a tombstone, or fell with the
+// host and is to run again.
+func (w *world) remains(before map[string]string) {
+	var onDisk desired.State
+	if err := json.Unmarshal(w.disk, &onDisk); err != nil {
+		w.t.Fatal(err)
+	}
+	for name, uid := range before {
+		_, runs := w.running[name]
+		kept := func(i desired.Instance) bool { return i.Name == name }
+		again := slices.ContainsFunc(slices.Collect(maps.Values(onDisk.Instances)), kept)
+		if !w.ended(uid) && (!again || !runs && !w.faults["fell"]) {
+			w.t.Fatalf("%s (%s) is no more, and has no tombstone; runs: %t, is to run: %t", name, uid, runs, again)
+		}
+	}
+}

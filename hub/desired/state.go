@@ -1,0 +1,215 @@
+// Package desired is what one host is to run, as its agent keeps it on disk, and what a hub may change of it.
+//
+// A host goes on with what it has, whatever its hub is like. The hub of which it has taken over something is
+// known by an identity and by a mark that the host has left there; what does not carry both is another hub,
+// or an older state of this one, and changes nothing. What a hub no longer lists runs on: only a tombstone
+// ends an Instance. No wall clock decides anything here, as clocks jump.
+package desired
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+)
+
+// State is what a host is to run. It is written to disk before anything is done for it.
+type State struct {
+	Version   int                 `json:"version"`
+	Hub       Hub                 `json:"hub"`
+	Hold      *Hold               `json:"hold,omitempty"` // nil: changes are taken over
+	Instances map[string]Instance `json:"instances"`      // by the UID of their object at the hub
+}
+
+// Hub is how a host knows its hub again.
+type Hub struct {
+	ID       string   `json:"id"`              // UID that no other hub has; "": none is known
+	Revision uint64   `json:"revision"`        // of its store, when something was last taken over
+	Mark     string   `json:"mark"`            // that this host has left there last; "": none yet
+	Asked    []string `json:"asked,omitempty"` // marks that may be there: no answer has come
+}
+
+// Hold puts all changes off, for people at the site.
+type Hold struct {
+	Left   time.Duration `json:"leftNanoseconds"` // of time in which the host runs: no clock is asked
+	Reason string        `json:"reason"`
+}
+
+// Instance is what runs on the host for one object of the hub.
+type Instance struct {
+	Name       string          `json:"name"`       // on this host: no two have the same
+	Generation int64           `json:"generation"` // that was taken over; Foreign: of another hub
+	Spec       json.RawMessage `json:"spec"`
+	Ending     bool            `json:"ending,omitempty"` // its tombstone was seen
+}
+
+// Foreign is the generation of an Instance of which the present hub has not said anything: what it says first
+// is where it counts from, and changes nothing.
+const Foreign = -1
+
+// View is what a hub says to a host.
+type View struct {
+	Hub      string // its identity
+	Revision uint64 // of its store
+	Mark     string // that this host has left there last
+	Objects  []Object
+}
+
+// Object is an Instance at the hub.
+type Object struct {
+	UID, Name  string
+	Generation int64
+	Deleted    bool   // it has a deletionTimestamp: the tombstone
+	Adopts     string // UID of an Instance of the host whose place it takes, as it runs
+	Spec       json.RawMessage
+}
+
+// Findings are what a host has to say to a view. Each names UIDs.
+type Findings struct {
+	Regressed string            // why nothing of the view counts; "": it does
+	Changed   bool              // the state has changed: the hub gets a mark before it holds
+	Waiting   []string          // changes that a hold puts off
+	Unknown   []string          // Instances of the host that the view does not have; they run on
+	Refused   map[string]string // objects that are not taken over, and why
+	Differs   []string          // Instances that run by what another hub has said, and not by this view
+	Gone      []string          // objects with a tombstone of which nothing runs: their finalizer may go
+}
+
+// Take returns the state after a view of a hub. mark is a new one, for the hub to remember this host by. It
+// changes nothing by itself: see Agent.
+func (s State) Take(v View, mark string) (State, Findings) {
+	if reason := s.distrust(v); reason != "" {
+		return s, Findings{Regressed: reason}
+	}
+	next := s.clone()
+	next.Hub.Mark = v.Mark
+	f := Findings{Refused: map[string]string{}}
+	var changed []string
+	objects := slices.SortedFunc(slices.Values(v.Objects), func(a, b Object) int {
+		if a.UID < b.UID {
+			return -1
+		}
+		return 1
+	})
+	listed := map[string]bool{}
+	for _, o := range objects {
+		listed[o.UID] = true
+		if next.take(o, &f) {
+			changed = append(changed, o.UID)
+		}
+	}
+	for uid := range next.Instances {
+		if !listed[uid] {
+			f.Unknown = append(f.Unknown, uid)
+		}
+	}
+	slices.Sort(f.Unknown)
+	switch {
+	case len(changed) == 0:
+	case s.Hold != nil:
+		f.Waiting = changed
+		next = s
+	default:
+		f.Changed = true
+		next.Hub.Mark, next.Hub.Revision, next.Hub.Asked = mark, v.Revision, nil
+	}
+	return next, f
+}
+
+// distrust says why a view is not of the hub that the host knows, or older than what it knows of it.
+func (s State) distrust(v View) string {
+	switch {
+	case v.Hub != s.Hub.ID:
+		return "it is another hub: expected the identity " + s.Hub.ID + ", found " + v.Hub
+	case v.Mark != s.Hub.Mark && !slices.Contains(s.Hub.Asked, v.Mark):
+		return "it does not have what this host has left there last: it is an older state of the hub, or a copy"
+	case v.Revision < s.Hub.Revision:
+		return "its store is older than what this host has seen of it"
+	}
+	return ""
+}
+
+// take takes over one object, and says whether that changes something.
+func (s *State) take(o Object, f *Findings) bool {
+	i, known := s.Instances[o.UID]
+	switch {
+	case o.Deleted && !known:
+		f.Gone = append(f.Gone, o.UID)
+		return false
+	case o.Deleted:
+		was := i.Ending
+		i.Ending = true
+		s.Instances[o.UID] = i
+		return !was
+	case !known:
+		return s.admit(o, f)
+	case i.Ending:
+		return false
+	case (i.Generation == o.Generation || i.Generation == Foreign) && string(i.Spec) != string(o.Spec):
+		f.Differs = append(f.Differs, o.UID)
+	}
+	switch {
+	case i.Generation == Foreign:
+		i.Generation = o.Generation
+	case o.Generation > i.Generation:
+		i.Generation, i.Spec = o.Generation, o.Spec
+	default:
+		return false
+	}
+	s.Instances[o.UID] = i
+	return true
+}
+
+// admit takes over an object that the host does not have yet.
+func (s *State) admit(o Object, f *Findings) bool {
+	for uid, i := range s.Instances {
+		if i.Name != o.Name {
+			continue
+		}
+		if o.Adopts != uid || i.Ending {
+			f.Refused[o.UID] = "the host runs an Instance " + o.Name + " with UID " + uid +
+				": spec.adopts: " + uid + " takes it over as it runs"
+			return false
+		}
+		delete(s.Instances, uid)
+		s.Instances[o.UID] = Instance{Name: o.Name, Generation: o.Generation, Spec: i.Spec}
+		return true
+	}
+	s.Instances[o.UID] = Instance{Name: o.Name, Generation: o.Generation, Spec: o.Spec}
+	return true
+}
+
+// Rehome returns the state for another hub, or for this one as it is now. What runs stays as it is.
+func (s State) Rehome(v View) State {
+	next := s.clone()
+	asked := next.Hub.Asked
+	next.Hub = Hub{ID: v.Hub, Revision: v.Revision, Mark: v.Mark}
+	if v.Hub == s.Hub.ID {
+		next.Hub.Asked = asked // they may still come
+	}
+	for uid, i := range next.Instances {
+		i.Generation = Foreign
+		next.Instances[uid] = i
+	}
+	return next
+}
+
+// Elapsed returns the state after the host has run for so long, by a clock that does not jump.
+func (s State) Elapsed(d time.Duration) State {
+	if s.Hold == nil || d <= 0 {
+		return s
+	}
+	next := s.clone()
+	if next.Hold = nil; s.Hold.Left > d {
+		next.Hold = &Hold{Left: s.Hold.Left - d, Reason: s.Hold.Reason}
+	}
+	return next
+}
+
+func (s State) clone() State {
+	s.Instances, s.Hub.Asked = maps.Clone(s.Instances), slices.Clone(s.Hub.Asked)
+	if s.Instances == nil {
+		s.Instances = map[string]Instance{}
+	}
+	return s
+}

@@ -1,0 +1,306 @@
+// Package place chooses a host for a lane among many. The hub narrows by what is free, plans on its copy of
+// the best hosts with the real planner, and asks the first: only the host itself knows what is true there,
+// and says yes or no. It reads and writes nothing; the host is asked by an interface.
+package place
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
+)
+
+// Host is the hub's copy of a host.
+type Host struct {
+	Name, Site string
+	Labels     map[string]string
+	Machine    host.Host
+	Placed     plan.Placement
+}
+
+// Where says which hosts may be chosen. What is empty leaves all.
+type Where struct {
+	Sites  []string          // one of these
+	Labels map[string]string // all of these
+}
+
+// Asker asks hosts.
+type Asker interface {
+	// Reserve asks a host to reserve a lane. It returns what the host has placed after its answer; the error is
+	// a *plan.Refusal where the answer is no, and another one where there is none.
+	Reserve(ctx context.Context, name string, l lane.Lane) (plan.Placement, error)
+}
+
+// Batch is how many hosts are planned on before the first is asked, and Noes how many may refuse before a
+// lane is pending.
+const (
+	Batch = 16
+	Noes  = 3
+)
+
+// explained is how many hosts that are too full are planned on, for a change that would help: that takes
+// long.
+const explained = 3
+
+// Decision is what came of a lane.
+type Decision struct {
+	Lane      string
+	Host      string         // that has reserved it; "": none has
+	Placement plan.Placement // of all lanes of that host
+	Pending   bool           // hosts that should have taken it have refused: asking again may help
+	Verdicts  []Verdict      // of each host, as in Why
+}
+
+// Verdict is what speaks for or against a host.
+type Verdict struct {
+	Host, Site string
+	Chosen     bool
+	Asked      bool   // the host itself says so; else the hub's copy of it
+	Why        string // in words
+	Change     string // the cheapest that would admit the lane there; "": none is known
+}
+
+// Index is the hub's copy of all hosts, and what is free on each. It is no more than a list: a thousand
+// hosts are looked through in the time of one plan.
+type Index struct{ hosts map[string]*entry }
+
+type entry struct {
+	Host
+	shapes []solver.Shape
+}
+
+// Put sets the copy of a host. The error is a *plan.Mismatch where what is placed is not for its machine.
+func (x *Index) Put(h Host) error {
+	room, err := solver.Free(h.Machine, h.Placed)
+	if err != nil {
+		return fmt.Errorf("host %s: %w", h.Name, err)
+	}
+	if x.hosts == nil {
+		x.hosts = map[string]*entry{}
+	}
+	x.hosts[h.Name] = &entry{h, room.Shapes}
+	return nil
+}
+
+// Remove forgets a host.
+func (x *Index) Remove(name string) { delete(x.hosts, name) }
+
+// Place chooses a host for a lane, and has it reserve the lane. The error is of the context only: what hosts
+// say is in the decision.
+func (x *Index) Place(ctx context.Context, l lane.Lane, w Where, ask Asker) (Decision, error) {
+	d := Decision{Lane: l.Metadata.Name}
+	fitting, full := x.narrow(l, w, &d)
+	noes := 0
+	for len(fitting) > 0 && d.Host == "" && noes < Noes {
+		n := min(Batch, len(fitting))
+		for _, c := range x.plan(fitting[:n], l, &d) {
+			if d.Host != "" || noes == Noes {
+				d.against(c.entry, "not asked: others came first", "")
+				continue
+			}
+			no, err := x.ask(ctx, c, l, ask, &d)
+			if err != nil {
+				return d, err
+			}
+			if no {
+				noes++
+			}
+		}
+		fitting = fitting[n:]
+	}
+	for _, e := range fitting {
+		d.against(e, "not planned on: others came first", "")
+	}
+	if d.Host == "" && noes == 0 { // for the cheapest change: where most is free
+		n := min(explained, len(full))
+		x.plan(full[:n], l, &d)
+		full = full[n:]
+	}
+	for _, e := range full {
+		d.against(e, lacks(e, l), "")
+	}
+	d.Pending = d.Host == "" && noes > 0
+	slices.SortStableFunc(d.Verdicts, func(a, b Verdict) int {
+		return cmp.Or(-compareBool(a.Chosen, b.Chosen), -compareBool(a.Asked, b.Asked),
+			-compareBool(a.Change != "", b.Change != ""))
+	})
+	return d, nil
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+func (d *Decision) against(e *entry, why, change string) {
+	d.Verdicts = append(d.Verdicts, Verdict{Host: e.Name, Site: e.Site, Why: why, Change: change})
+}
+
+// narrow returns the hosts on which a lane may fit, where it leaves least first, and those that are too full,
+// where most is free first. The others do not match.
+func (x *Index) narrow(l lane.Lane, w Where, d *Decision) (fitting, full []*entry) {
+	for _, name := range slices.Sorted(maps.Keys(x.hosts)) {
+		e := x.hosts[name]
+		if why := w.excludes(e.Host); why != "" {
+			d.against(e, why, "")
+			continue
+		}
+		if left(e, l) >= 0 || !bounded(l) {
+			fitting = append(fitting, e)
+		} else {
+			full = append(full, e)
+		}
+	}
+	slices.SortStableFunc(fitting, func(a, b *entry) int { return left(a, l) - left(b, l) })
+	slices.SortStableFunc(full, func(a, b *entry) int { return left(b, l) - left(a, l) })
+	return fitting, full
+}
+
+// excludes says why a host may not be chosen, "" where it may.
+func (w Where) excludes(h Host) string {
+	if len(w.Sites) > 0 && !slices.Contains(w.Sites, h.Site) {
+		return "its site is not among " + strings.Join(w.Sites, ", ")
+	}
+	for _, key := range slices.Sorted(maps.Keys(w.Labels)) {
+		if h.Labels[key] != w.Labels[key] {
+			return fmt.Sprintf("its label %s is %q, not %q", key, h.Labels[key], w.Labels[key])
+		}
+	}
+	return ""
+}
+
+// bounded says whether the free shapes are a limit for a lane. They are of CPUs that nobody shares, without
+// the boot core.
+func bounded(l lane.Lane) bool {
+	c := l.Spec.CPUs
+	return !c.Boot && c.Share <= 1 && c.List.IsEmpty()
+}
+
+// shape is the largest lane on a host that is like l where l insists on it.
+func shape(e *entry, l lane.Lane) solver.Shape {
+	insists := func(wish string) bool { _, soft := l.Spec.Preferred[wish]; return !soft }
+	want := solver.Shape{SMT: lane.Any}
+	if smt := l.Spec.CPUs.SMT; smt != "" && insists("smt") {
+		want.SMT = smt
+	}
+	switch {
+	case l.Spec.CPUs.L3 == lane.One && insists("l3"):
+		want.Within = "l3"
+	case l.Spec.CPUs.NUMA == lane.One && insists("numa"):
+		want.Within = "node"
+	}
+	i := slices.IndexFunc(e.shapes, func(s solver.Shape) bool {
+		return s.SMT == want.SMT && s.Within == want.Within
+	})
+	return e.shapes[i]
+}
+
+// left is how many CPUs of the largest lane of its kind a lane leaves; below zero it does not fit.
+func left(e *entry, l lane.Lane) int { return shape(e, l).CPUs - l.Spec.CPUs.Count }
+
+func lacks(e *entry, l lane.Lane) string {
+	s := shape(e, l)
+	within := map[string]string{"l3": " below one L3", "node": " on one NUMA node"}[s.Within]
+	return fmt.Sprintf("the largest free lane with smt %s%s has %d CPUs, this one asks for %d",
+		s.SMT, within, s.CPUs, l.Spec.CPUs.Count)
+}
+
+// candidate is a host whose copy takes the lane.
+type candidate struct {
+	*entry
+	would plan.Placement
+}
+
+// plan runs the planner on copies of hosts, and returns those that take the lane, the best first.
+func (x *Index) plan(entries []*entry, l lane.Lane, d *Decision) (able []candidate) {
+	for _, e := range entries {
+		would, err := solver.Solve(e.Machine, e.Placed, []lane.Lane{l})
+		if err != nil {
+			why, change := words(err)
+			d.against(e, why, change)
+			continue
+		}
+		able = append(able, candidate{e, would})
+	}
+	slices.SortStableFunc(able, func(a, b candidate) int { return a.would.Cost.Compare(b.would.Cost) })
+	return able
+}
+
+// words are a refusal's reasons and its cheapest change.
+func words(err error) (why, change string) {
+	r, is := errors.AsType[*plan.Refusal](err)
+	if !is {
+		return err.Error(), ""
+	}
+	_, change, _ = strings.Cut(r.Error(), "; cheapest change: ")
+	return strings.Join(r.Blocking, "; "), change
+}
+
+// ask asks a host, and corrects the copy of it by what it answers. It says whether the answer was no.
+func (x *Index) ask(ctx context.Context, c candidate, l lane.Lane, ask Asker, d *Decision) (
+	no bool, err error,
+) {
+	now, err := ask.Reserve(ctx, c.Name, l)
+	_, refused := errors.AsType[*plan.Refusal](err)
+	switch {
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case err != nil && !refused:
+		d.Verdicts = append(d.Verdicts,
+			Verdict{Host: c.Name, Site: c.Site, Asked: true, Why: "no answer: " + err.Error()})
+		return true, nil
+	}
+	corrected := c.Host
+	corrected.Placed = now
+	if wrong := x.Put(corrected); wrong != nil {
+		x.Remove(c.Name) // until it says anew what it is like
+	}
+	v := Verdict{Host: c.Name, Site: c.Site, Asked: true}
+	if err != nil {
+		v.Why, v.Change = words(err)
+		d.Verdicts = append(d.Verdicts, v)
+		return true, nil
+	}
+	d.Host, d.Placement = c.Name, now
+	placed, _ := now.Lane(l.Metadata.Name)
+	v.Chosen = true
+	v.Why = strings.Join(append([]string{"CPUs " + placed.CPUs.String()}, placed.Reasons...), "; ")
+	d.Verdicts = append(d.Verdicts, v)
+	return false, nil
+}
+
+// Why says what a decision was made by, a line a host: the chosen one, those that were asked, those that a
+// change would help, the others.
+func (d Decision) Why() string {
+	var text strings.Builder
+	switch {
+	case d.Host != "":
+		fmt.Fprintf(&text, "%s: on host %s\n", d.Lane, d.Host)
+	case d.Pending:
+		fmt.Fprintf(&text, "%s: pending, hosts have refused it\n", d.Lane)
+	default:
+		fmt.Fprintf(&text, "%s: no host takes it\n", d.Lane)
+	}
+	for _, v := range d.Verdicts {
+		who := map[bool]string{true: " says", false: ""}[v.Asked]
+		fmt.Fprintf(&text, "  %s (%s)%s: %s", v.Host, v.Site, who, v.Why)
+		if v.Change != "" {
+			fmt.Fprintf(&text, "; cheapest change: %s", v.Change)
+		}
+		text.WriteByte('\n')
+	}
+	return text.String()
+}

@@ -1,0 +1,314 @@
+package place_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/hub/place"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
+)
+
+var requests = flag.Int("requests", 400, "requests of TestReferee")
+
+// fleet are hosts as they truly are. They change behind the hub's back.
+type fleet struct {
+	hosts map[string]*place.Host
+	names []string
+	asked int
+}
+
+// Reserve is the host's own planner on its live state.
+func (f *fleet) Reserve(_ context.Context, name string, l lane.Lane) (plan.Placement, error) {
+	f.asked++
+	h := f.hosts[name]
+	p, err := solver.Solve(h.Machine, h.Placed, []lane.Lane{l})
+	if err != nil {
+		return h.Placed, err
+	}
+	h.Placed = p
+	return p, nil
+}
+
+func (f *fleet) release(name string, i int) {
+	h := f.hosts[name]
+	h.Placed.Lanes = slices.Delete(slices.Clone(h.Placed.Lanes), i, i+1)
+}
+
+func newFleet(tb testing.TB, n int) *fleet {
+	tb.Helper()
+	f := &fleet{hosts: map[string]*place.Host{}}
+	var machines []host.Host
+	for _, m := range []hosttest.Machine{
+		{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 2},
+		{Packages: 2, CoresPerPackage: 4, ThreadsPerCore: 2, CoresPerL3: 2},
+		{Packages: 1, CoresPerPackage: 8, ThreadsPerCore: 1, CoresPerL3: 4},
+		{Packages: 2, CoresPerPackage: 8, ThreadsPerCore: 2, NodesPerPackage: 2, CoresPerL3: 4},
+	} {
+		machines = append(machines, m.Host(tb))
+	}
+	for i := range n {
+		name := fmt.Sprintf("h%04d", i)
+		f.names = append(f.names, name)
+		f.hosts[name] = &place.Host{Name: name, Site: fmt.Sprint("site", i%3), Machine: machines[i%len(machines)],
+			Labels: map[string]string{"rack": fmt.Sprint(i % 2), "name": name}}
+	}
+	return f
+}
+
+func (f *fleet) index(tb testing.TB) *place.Index {
+	tb.Helper()
+	var x place.Index
+	for _, name := range f.names {
+		if err := x.Put(*f.hosts[name]); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return &x
+}
+
+func ask(name string, n int, smt, within string) lane.Lane {
+	l := lane.Lane{Metadata: lane.Metadata{Name: name}, Spec: lane.Spec{CPUs: lane.CPUs{Count: n, SMT: smt}}}
+	switch within {
+	case "node":
+		l.Spec.CPUs.NUMA = lane.One
+	case "l3":
+		l.Spec.CPUs.L3 = lane.One
+	}
+	return l
+}
+
+// fits is the referee: it counts cores, and shares no code with the planner. A lane's CPUs are threads of free
+// cores: one of each with isolate, all of each with pack; the core of CPU 0 is nobody's.
+func fits(h place.Host, n int, smt, within string) bool {
+	taken := map[int]bool{}
+	for _, l := range h.Placed.Lanes {
+		for id := range l.CPUs.All() {
+			taken[id] = true
+		}
+		for id := range l.Idle.All() {
+			taken[id] = true
+		}
+	}
+	type core struct{ free, all, domain int }
+	cores := map[int]*core{}
+	boot := -1
+	for _, c := range h.Machine.CPUs {
+		id := *c.Core
+		if cores[id] == nil {
+			domain := 0
+			switch within {
+			case "node":
+				domain = *c.NUMANode
+			case "l3":
+				domain = *c.L3
+			}
+			cores[id] = &core{domain: domain}
+		}
+		cores[id].all++
+		if !taken[c.ID] {
+			cores[id].free++
+		}
+		if c.ID == 0 {
+			boot = id
+		}
+	}
+	delete(cores, boot)
+	most := map[int]int{} // CPUs by domain
+	for _, c := range cores {
+		switch {
+		case smt == lane.Isolate && c.free == c.all:
+			most[c.domain]++
+		case smt == lane.Pack && c.free == c.all, smt == lane.Any:
+			most[c.domain] += c.free
+		}
+	}
+	for _, free := range most {
+		threads := len(h.Machine.CPUs) / (len(cores) + 1)
+		if free >= n && (smt != lane.Pack || n%threads == 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// A referee that tries every host: what is accepted the host can run, nothing is reserved twice, and what is
+// refused everywhere fits nowhere. Hosts change meanwhile, and the hub does not see it.
+func TestReferee(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	f := newFleet(t, 24)
+	x := f.index(t)
+	placed, pending, refused := 0, 0, 0
+	for i := range *requests {
+		if rng.IntN(3) > 0 { // behind the hub's back
+			name := f.names[rng.IntN(len(f.names))]
+			if h := f.hosts[name]; len(h.Placed.Lanes) > 0 && rng.IntN(2) == 0 {
+				f.release(name, rng.IntN(len(h.Placed.Lanes)))
+			} else {
+				_, _ = f.Reserve(t.Context(), name, ask(fmt.Sprint("own", i), 1+rng.IntN(6), lane.Any, "")) // or not
+			}
+		}
+		if rng.IntN(4) == 0 { // a host reports
+			if err := x.Put(*f.hosts[f.names[rng.IntN(len(f.names))]]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n, smt := 1+rng.IntN(12), []string{lane.Any, lane.Isolate, lane.Pack}[rng.IntN(3)]
+		within := []string{"", "node", "l3"}[rng.IntN(3)]
+		l, w := ask(fmt.Sprint("l", i), n, smt, within), place.Where{}
+		if rng.IntN(2) == 0 {
+			w = place.Where{Sites: []string{"site1", "site2"}, Labels: map[string]string{"rack": "1"}}
+		}
+		able := map[string]bool{}
+		for name, h := range f.hosts {
+			allowed := len(w.Sites) == 0 || h.Site != "site0" && h.Labels["rack"] == "1"
+			able[name] = allowed && fits(*h, n, smt, within)
+		}
+		d, err := x.Place(t.Context(), l, w, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request := fmt.Sprintf("request %d: %d CPUs, smt %s, within %q", i, n, smt, within)
+		switch {
+		case d.Host != "" && !able[d.Host]:
+			t.Fatalf("%s: accepted on %s, which cannot", request, d.Host)
+		case d.Host != "":
+			placed++
+			once(t, f.hosts[d.Host].Placed)
+		case d.Pending:
+			pending++
+		default:
+			refused++
+			for name, can := range able { // the hub's copy may be old: then it may not know
+				if can && knows(t, x, name, l) {
+					t.Fatalf("%s: refused, and fits on %s\n%s", request, name, d.Why())
+				}
+			}
+		}
+		if len(d.Verdicts) != len(f.names) {
+			t.Fatalf("%s: %d verdicts of %d hosts", request, len(d.Verdicts), len(f.names))
+		}
+	}
+	t.Logf("%d placed, %d pending, %d refused; hosts were asked %d times", placed, pending, refused, f.asked)
+	if *requests >= 400 && (placed == 0 || pending == 0 || refused == 0) {
+		t.Error("expected some of each")
+	}
+}
+
+// knows says whether the hub's copy of a host takes a lane: whether that host would be asked.
+func knows(t *testing.T, x *place.Index, name string, l lane.Lane) bool {
+	t.Helper()
+	var silent away
+	_, err := x.Place(t.Context(), l, place.Where{Labels: map[string]string{"name": name}}, &silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return silent > 0
+}
+
+// away counts how often a host is asked, and never answers.
+type away int
+
+func (a *away) Reserve(context.Context, string, lane.Lane) (plan.Placement, error) {
+	*a++
+	return plan.Placement{}, errors.New("the host is away")
+}
+
+// once looks whether two lanes have a CPU.
+func once(t *testing.T, p plan.Placement) {
+	t.Helper()
+	var all cpuset.Set
+	for _, l := range p.Lanes {
+		if both := all.Intersection(l.Owned()); !both.IsEmpty() {
+			t.Fatalf("CPUs %s are reserved twice", both)
+		}
+		all = all.Union(l.Owned())
+	}
+}
+
+// After three noes a lane is pending with all reasons, and the copies are right.
+func TestPending(t *testing.T) {
+	f := newFleet(t, 8)
+	x := f.index(t)
+	for _, name := range f.names {
+		for i := 0; ; i++ { // one CPU is free on each, and the hub does not know
+			if _, err := f.Reserve(t.Context(), name, ask(fmt.Sprint("own", i), 1, lane.Any, "")); err != nil {
+				break
+			}
+		}
+		f.release(name, 0)
+	}
+	f.asked = 0
+	l := ask("late", 2, lane.Any, "")
+	d, err := x.Place(t.Context(), l, place.Where{}, f)
+	if err != nil || !d.Pending || f.asked != place.Noes {
+		t.Fatalf("asked %d hosts, %v\n%s", f.asked, err, d.Why())
+	}
+	if change := d.Verdicts[0].Change; change != "spec.cpus.boot: true" {
+		t.Errorf("expected the cheapest change of a host that was asked, found %q", change)
+	}
+	if said := strings.Count(d.Why(), " says: asks for 2 CPUs"); said != place.Noes {
+		t.Errorf("expected the reasons of %d hosts in\n%s", place.Noes, d.Why())
+	}
+	for range f.names { // each time three copies are corrected, until no host is worth asking
+		if d, err = x.Place(t.Context(), l, place.Where{}, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d.Pending || f.asked != len(f.names) || !strings.Contains(d.Why(), "late: no host takes it") {
+		t.Errorf("asked %d hosts\n%s", f.asked, d.Why())
+	}
+}
+
+// One lane among a thousand hosts, of which each has lanes.
+func BenchmarkPlace(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 0))
+	f := newFleet(b, 1000)
+	for _, name := range f.names {
+		for i := range rng.IntN(6) {
+			_, _ = f.Reserve(b.Context(), name, ask(fmt.Sprint("own", i), 1+rng.IntN(4), lane.Any, "")) // or it is full
+		}
+	}
+	x := f.index(b)
+	for _, bench := range []struct {
+		name string
+		most int
+	}{{"fits", 8}, {"nowhere", 0}} {
+		b.Run(bench.name, func(b *testing.B) {
+			var took []time.Duration
+			for i := 0; b.Loop(); i++ {
+				n := 200
+				if bench.most > 0 {
+					n = 1 + i%bench.most
+				}
+				l := ask(fmt.Sprint("new", i), n, []string{lane.Any, lane.Isolate}[i%2], "")
+				from := time.Now()
+				d, err := x.Place(b.Context(), l, place.Where{}, f)
+				took = append(took, time.Since(from))
+				if err != nil || (d.Host == "") != (bench.most == 0) {
+					b.Fatal(err, d.Why())
+				}
+				if h := f.hosts[d.Host]; h != nil { // as full as before
+					f.release(d.Host, len(h.Placed.Lanes)-1)
+					if err = x.Put(*h); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "P99-ms")
+			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "P50-ms")
+		})
+	}
+}

@@ -38,7 +38,7 @@ func imports() map[string][]string {
 		"lane/explain":  {"examples", "lane", "terminal"},
 		"version":       {"lane"},
 		"boot":          {"cpuset", "host", "plan"},
-		"audit":         {"cpuset", "host", "quantity", "terminal"},
+		"audit":         {"cpuset", "host", "host/task", "quantity", "terminal"},
 		"claims":        {"quantity", "terminal"},
 		"plan":          {"cpuset", "host", "lane", "quantity"},
 		"plan/stock":    {"cpuset", "host", "lane", "plan"}, // only for the two below
@@ -61,11 +61,11 @@ func imports() map[string][]string {
 		"runtime/guest":    {"cpuset", "host", "host/task"},
 		"runtime/busypoll": {"host/task"},
 		"runtime/spread":   {"cpuset", "host/cgroup", "host/task"},
-		"lanes": {"change", "change/netdev", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
+		"lanes": {"change", "change/netdev", "cores", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
 			"knob", "lane", "netpath", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running",
 			"runtime/busypoll", "runtime/spread"},
 		"history":       {"journal", "terminal"},
-		"history/diary": {"enforce", "history", "lane", "lanes", "quantity"},
+		"history/diary": {"enforce", "history", "journal", "lane", "lanes", "plan", "quantity"},
 		"unit":          {"change/netdev", "lane", "netpath"},
 		"top":           {"cpuset", "enforce", "lane", "lanes", "quantity", "results", "terminal", "watch", "witness"},
 		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "netpath", "plan", "quantity", "results",
@@ -81,13 +81,14 @@ func imports() map[string][]string {
 		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "results"},
 		"prove": {"change", "cpuset", "enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan",
 			"probe", "prove/layout", "prove/scenario", "prove/search", "quantity", "results", "runtime/guest", "runtime/process", "scenarios", "stats", "terminal", "witness"},
+		"prove/drivers": {"factor", "factor/*", "netpath/drivers", "probe", "probe/*", "prove", "prove/scenario"},
 		"report": {"lane", "quantity", "report/chart", "report/figures", "report/format", "results", "stats",
 			"terminal"},
 		"report/export":  {"lane", "report", "report/figures", "report/format", "results", "terminal"},
 		"report/compare": {"quantity", "report/figures", "report/format", "results", "stats", "terminal"},
 		"report/figures": {"cpuset", "lane", "quantity", "report/format", "results", "stats"},
 		"report/chart":   {"report/figures", "report/format", "terminal"},
-		"report/format":  {},
+		"report/format":  {"results"},
 		"examples/embed": {"cpuset", "journal", "lane", "lanes", "netpath/drivers"}, // a module of its own
 		"cmd/isolane":    {"*"}, "cmd/isolane/cli": {"terminal"},
 		"test/*": {"cpuset", "host/hosttest", "lane", "results"},
@@ -118,13 +119,13 @@ package              lines exported  why it was raised
 (functions>60)           2
 (lines>110)              1
 (nolint)                14
-agent                 1600       30  writes the history itself, out of cmd/isolane
+agent                 1600       25  writes the history itself, out of cmd/isolane
 audit                 2650       15  network services that manage devices of lanes
 boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
 change/netdev         1700       35  queues of a lane's device
 claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
-cmd/isolane           2000        0  the probe frames among the drivers
+cmd/isolane           1750        0  the probe frames among the drivers
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
@@ -144,7 +145,7 @@ factor/placement        50        5  factors, metrics and cells are data, and dr
 factor/runtime         150        5  the real-time and the web case study, exports, compare
 factor/setting         100        5  factors, metrics and cells are data, and drivers
 history                750       30  reads times that people give, out of cmd/isolane
-history/diary          150        5  out of cmd/isolane: programs that use the library record alike
+history/diary          350        5  out of cmd/isolane: programs that use the library record alike, and what they do to lanes
 host                  2500       35  the choice in brackets of a file, for knobs and the audit
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
@@ -163,7 +164,7 @@ lab                   1500       20
 lab/cmd/isolane-lab    400        0
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
-lanes                 1700       30  files whose lanes fit come in force, out of cmd/isolane
+lanes                 1800       35  files with lanes, plans for other hosts, what applications are told, out of cmd/isolane
 netpath               1150       40  queues of a lane's device; the words that fields may be which name paths
 netpath/bridge         100        5  the wire to the outside client
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library
@@ -190,11 +191,12 @@ probe/wakeup           500        5  the real-time and the web case study, expor
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
 prove                 3400       25  several boots a level, in turns; what servers of probes may
+prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
 prove/layout           250       10  loads as shares of a measured capacity
 prove/scenario        1500       21  boots of a mode
 prove/search           400       10  searches beside the cells
 quantity               250       10  loads as shares of a measured capacity
-report                2350        5  notes of the same reason as one; a file for each chart
+report                2300        5  notes of the same reason as one; a file for each chart
 report/chart           750        5  lines that look the same without colour have numbers
 report/compare         600       10  the real-time and the web case study, exports, compare
 report/export          750        5  files to export to, out of cmd/isolane

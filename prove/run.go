@@ -161,7 +161,7 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 // the lane does not last.
 func (r *runner) putLane(ctx context.Context, placement plan.Placement, network lane.Network,
 	run *results.Run) error {
-	if err := r.lanes.Lend(layout.Application, os.Getpid()); err != nil {
+	if err := r.lanes.SetOwner(layout.Application, os.Getpid()); err != nil {
 		return err
 	}
 	placement.Lanes = slices.Clone(placement.Lanes)

@@ -18,14 +18,13 @@ func publishedTable(s *figures.Summary) table {
 	for _, c := range s.Cells {
 		said := ""
 		for _, p := range c.Published {
-			k := slices.IndexFunc(s.Metrics, func(m figures.Metric) bool { return m.Name == p.Metric })
-			if k < 0 || p.Value == 0 {
+			m := s.Metric(p.Metric)
+			if m == nil || p.Value == 0 {
 				continue
 			}
-			m := s.Metrics[k]
 			ours := format.None
-			if v, ok := c.Statistic(m, p.Statistic); ok {
-				ours = c.Figure(m).Bounded(m.Unit.Full(v))
+			if v, ok := c.Statistic(*m, p.Statistic); ok {
+				ours = c.Figure(*m).Bounded(m.Unit.Full(v))
 			}
 			conditions := p.Qualifier
 			if conditions == said {

@@ -215,7 +215,7 @@ func roleTable(s *figures.Summary, role results.Role, title string) table {
 	if len(columns) == 0 {
 		return table{}
 	}
-	t := newTable(title+": medians of the runs", withRuns(s).Cells, unproved, columns...)
+	t := newTable(title+": medians of the runs", withRuns(s).Cells, withoutEvidence, columns...)
 	if len(t.Columns) <= len(t.Rows)+1 {
 		return t
 	}

@@ -64,11 +64,11 @@ func (s *Summary) aims() []Aim {
 	var all []Aim
 	for _, g := range wanted.Goals {
 		base := s.Cell(cmp.Or(g.Against, s.Baseline))
-		k := slices.IndexFunc(s.Metrics, func(m Metric) bool { return m.Name == g.Metric })
-		if own == nil || base == nil || k < 0 {
+		m := s.Metric(g.Metric)
+		if own == nil || base == nil || m == nil {
 			continue
 		}
-		a := s.aim(s.Metrics[k], g, own, base)
+		a := s.aim(*m, g, own, base)
 		if over := own.loads[g.Metric].over; over > 0 && a.State != NoFigure {
 			a.Found += fmt.Sprintf(", without what was not carried in %s", quantity.Count(over, "run"))
 			if a.State == Reached {

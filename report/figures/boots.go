@@ -225,7 +225,7 @@ func (s *Summary) Unfinished() string {
 	why := "Interrupted"
 	var waiting []string
 	for _, a := range s.Session.Awaits {
-		waiting = append(waiting, fmt.Sprintf("%s for %s", quantity.Count(len(a.Cells), "cell"), a.Words()))
+		waiting = append(waiting, fmt.Sprintf("%s for %s", quantity.Count(len(a.Cells), "cell"), a))
 	}
 	if len(waiting) > 0 {
 		why = "Waits for another boot (" + strings.Join(waiting, "; ") + ")"

@@ -232,7 +232,7 @@ func (s *Summary) clock() Guard {
 	default:
 		for i := range s.Cells {
 			for name, f := range s.Cells[i].Figures {
-				if m, _ := s.metric(name); m.Sampled {
+				if m := s.Metric(name); m != nil && m.Sampled {
 					f.lower("clock")
 				}
 			}

@@ -52,7 +52,7 @@ type Cell struct {
 	loads      map[string]load    // of what is sampled, by metric
 	Work       map[string]*Figure // what the neighbours got, against them in the standard cell
 	WorkBase   string             // that cell, "" for none
-	Proof      proof
+	Evidence   evidence
 	Tail       Tail // of the primary round trip
 }
 
@@ -95,11 +95,18 @@ type Block struct {
 
 // At returns the block of that number.
 func (f Figure) At(number int) (Block, bool) {
-	k := slices.IndexFunc(f.Blocks, func(b Block) bool { return b.Block == number })
-	if k < 0 {
-		return Block{}, false
+	if b := first(f.Blocks, func(b Block) bool { return b.Block == number }); b != nil {
+		return *b, true
 	}
-	return f.Blocks[k], true
+	return Block{}, false
+}
+
+// first is the first of a list that fits, nil for none.
+func first[T any](all []T, fits func(T) bool) *T {
+	if k := slices.IndexFunc(all, fits); k >= 0 {
+		return &all[k]
+	}
+	return nil
 }
 
 // Distribution is a histogram merged over runs, and what it supports.
@@ -211,7 +218,7 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	}
 	cell.Used, cell.Boots = len(used), bootsOf(used)
 	s.Used, s.Void = s.Used+cell.Used, s.Void+cell.Void
-	cell.Proof = newProof(c, used)
+	cell.Evidence = newEvidence(c, used)
 	cell.Tail = newTail(s.PrimaryDistribution().Name, c, used)
 	return cell, nil
 }
@@ -232,14 +239,14 @@ func (f *Figure) add(block int, value float64) {
 // add takes in a measurement.
 func (s *Summary) add(c *Cell, m results.Measurement, block int) error {
 	for name, v := range m.Values {
-		if _, ok := s.metric(name); !ok {
+		if s.Metric(name) == nil {
 			return fmt.Errorf("metric %s is not described", name)
 		}
 		figure(c.Figures, name).add(block, v)
 	}
 	for name, samples := range m.Samples {
-		metric, ok := s.metric(name)
-		if !ok {
+		metric := s.Metric(name)
+		if metric == nil {
 			return fmt.Errorf("metric %s is not described", name)
 		}
 		if err := figure(c.Figures, name).merge(samples, metric.Loop == results.Open, time.Duration(m.Window),
@@ -308,12 +315,7 @@ func median(blocks []Block) float64 {
 
 // Cell returns the cell of that name, or nil.
 func (s *Summary) Cell(name string) *Cell {
-	for i := range s.Cells {
-		if s.Cells[i].Name == name {
-			return &s.Cells[i]
-		}
-	}
-	return nil
+	return first(s.Cells, func(c Cell) bool { return c.Name == name })
 }
 
 // Sampled are the cells that have samples.

@@ -93,10 +93,14 @@ const tailNote = "Shares of the time beyond the run's median that an interruptio
 	"the call that wakes a thread until it runs, beyond the usual. Steal is what the hypervisor reports " +
 	"to have taken from these runs and wake-ups."
 
+// tailCells are those whose worst samples were looked at.
+func tailCells(s *figures.Summary) []figures.Cell {
+	return slices.DeleteFunc(slices.Clone(s.Cells), func(c figures.Cell) bool { return c.Tail.Runs == 0 })
+}
+
 func tailTable(s *figures.Summary) table {
-	cells := slices.DeleteFunc(slices.Clone(s.Cells), func(c figures.Cell) bool { return c.Tail.Runs == 0 })
 	steal := func(c figures.Cell) string { return format.Digits(c.Tail.Steal.Seconds() * 1e3) }
-	t := newTable("What the worst samples met ("+s.PrimaryDistribution().Name+")", cells, nil,
+	t := newTable("What the worst samples met ("+s.PrimaryDistribution().Name+")", tailCells(s), nil,
 		column{Name: "from", Words: true, of: func(c figures.Cell) string { return tailName(c.Tail) }},
 		column{Name: "samples", of: func(c figures.Cell) string { return tailSamples(c.Tail) }},
 		column{Name: "excess, µs", of: func(c figures.Cell) string {

@@ -15,12 +15,12 @@ import (
 
 // Aim is something that the product is to reach, and what was found.
 type Aim struct {
-	Text  string // what it is about
-	Goal  string
-	Found string
-	Paper string // the paper's figure for the same conditions, "" for none
-	State State
-	Firm  bool // a verdict: of a session that gives some, and of enough blocks
+	Text  string `json:"text"` // what it is about
+	Goal  string `json:"goal"`
+	Found string `json:"found"`
+	State State  `json:"state"`
+	Paper string `json:"-"` // the paper's figure for the same conditions, "" for none
+	Firm  bool   `json:"-"` // a verdict: of a session that gives some, and of enough blocks
 }
 
 // verdictBlocks is the least for an interval, and so for a verdict.

@@ -127,11 +127,10 @@ func (c Cell) Statistic(m Metric, name string) (float64, bool) {
 	switch {
 	case name == "" && !m.Sampled:
 		v = f.Centre
-	case d.N() == 0:
 	case name == "min":
-		v = float64(d.Histogram.Min())
+		v = d.Min()
 	case name == "mean":
-		v = d.Histogram.Mean()
+		v = d.Mean()
 	case name == "max":
 		v = d.Max()
 	default:

@@ -136,13 +136,28 @@ func (d *Distribution) Quantile(p float64) float64 {
 	return float64(d.Histogram.ValueAtQuantile(100 * p))
 }
 
-// Max is the longest of the sample in nanoseconds, NaN where it is empty.
+// Min, Mean and Max are those of the sample in nanoseconds, NaN where it is empty.
+func (d *Distribution) Min() float64 {
+	return d.of(func(h *hdrhistogram.Histogram) float64 { return float64(h.Min()) })
+}
+
+// Max is the longest.
 func (d *Distribution) Max() float64 {
+	return d.of(func(h *hdrhistogram.Histogram) float64 { return float64(h.Max()) })
+}
+
+// Mean is the arithmetic mean.
+func (d *Distribution) Mean() float64 { return d.of((*hdrhistogram.Histogram).Mean) }
+
+func (d *Distribution) of(value func(*hdrhistogram.Histogram) float64) float64 {
 	if d.N() == 0 {
 		return math.NaN()
 	}
-	return float64(d.Histogram.Max())
+	return value(d.Histogram)
 }
+
+// Quantiles are those that tables of a distribution have, as far as its sample supports them.
+func Quantiles() []float64 { return []float64{0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999} }
 
 // Summarize computes everything that text, page and charts show.
 func Summarize(s results.Session) (Summary, error) {
@@ -305,13 +320,17 @@ func (f *Figure) merge(m results.Samples, open bool, window time.Duration, block
 	return nil
 }
 
-func median(blocks []Block) float64 {
-	var values []float64
-	for _, b := range blocks {
-		values = append(values, b.Value)
+// Values are those of the blocks, without blocks that have none.
+func (f Figure) Values(of func(Block) float64) (all []float64) {
+	for _, b := range f.Blocks {
+		if v := of(b); !math.IsNaN(v) {
+			all = append(all, v)
+		}
 	}
-	return stats.Median(values)
+	return all
 }
+
+func median(blocks []Block) float64 { return stats.Median(Figure{Blocks: blocks}.Values(blockValue)) }
 
 // Cell returns the cell of that name, or nil.
 func (s *Summary) Cell(name string) *Cell {

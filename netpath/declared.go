@@ -40,6 +40,16 @@ func Functions(paths []Path, n lane.Network) int {
 	return 0
 }
 
+// Polled is a path whose frames come to the lane's sockets with the number of the receive queue that they came by
+// (NAPI id), without which no socket polls (Documentation/networking/napi.rst, "Busy polling"). A bridge loses it:
+// the kernel keeps the sending CPU in the same place (sk_buff.sender_cpu).
+type Polled interface{ Polled() }
+
+func isPolled(p Path) bool {
+	_, is := p.(Polled)
+	return is
+}
+
 // AnySource refuses sources, for paths that let a lane send from every address.
 func AnySource(n lane.Network) error {
 	if len(n.Sources) == 0 {
@@ -75,6 +85,12 @@ func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 	case p != nil && vhost && len(spec.Memory.Hugepages) == 0:
 		err = fmt.Errorf("spec.memory.hugepages: with path %s the switch reads and writes the workload's memory: "+
 			"expected some for it, such as {2Mi: 512Mi}", n.Path)
+	case n.Driver != "" && spec.Scheduling.BusyPoll:
+		err = fmt.Errorf("spec.scheduling.busyPoll: with driver %s the workload has no sockets that could poll: "+
+			"expected none", n.Driver)
+	case p != nil && spec.Scheduling.BusyPoll && !isPolled(p):
+		err = fmt.Errorf("spec.scheduling.busyPoll: path %s gives the lane's frames no number of a receive queue, "+
+			"so no socket would poll: expected path express, macvlan or sriov, or none", n.Path)
 	case p != nil:
 		err = p.Declared(n)
 	case n.Path != "" && !auto:

@@ -152,6 +152,10 @@ func TestPaths(t *testing.T) {
 					}
 				}
 			}
+			_, polled := p.(netpath.Polled)
+			if id := receiveQueue(t, client.netns, application.netns, application.addresses[0]); (id > 0) != polled {
+				t.Errorf("frames came by receive queue %d, so sockets poll: expected %v", id, polled)
+			}
 			unreachable(t, client.netns)
 			rate := netdev.RateStep(application.netns, netpath.Device, 20e6)
 			if _, err = j.Apply(t.Context(), []journal.Step{rate}); err != nil {
@@ -224,6 +228,47 @@ func echo(t *testing.T, client, server, network string, addr netip.Addr) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
+}
+
+// receiveQueue is the NAPI id of a connection on which something has come, at the address of the second
+// namespace; 0 where the kernel does not know which queue to look at.
+func receiveQueue(t *testing.T, from, to string, addr netip.Addr) (id int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var l net.Listener
+	in(t, to, func() (err error) {
+		l, err = new(net.ListenConfig).Listen(ctx, "tcp", netip.AddrPortFrom(addr, 7009).String())
+		return err
+	})
+	defer l.Close()
+	in(t, from, func() error {
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
+		if err == nil {
+			_, err = c.Write([]byte("ping"))
+			defer c.Close()
+		}
+		return err
+	})
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err == nil {
+		_, err = c.Read(make([]byte, 4))
+	}
+	if err == nil {
+		cerr := raw.Control(func(fd uintptr) {
+			id, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_INCOMING_NAPI_ID)
+		})
+		err = errors.Join(err, cerr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
 }
 
 // frames are what stream needs on a wire with an MTU of 1,500 bytes.

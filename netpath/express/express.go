@@ -37,6 +37,9 @@ func (Path) About() string {
 // WireGRO says that the wire has GRO, as the driver of a network card does.
 func (Path) WireGRO() bool { return true }
 
+// Polled says that frames keep the number of the receive queue that they came by.
+func (Path) Polled() {}
+
 // Declared refuses nothing.
 func (Path) Declared(lane.Network) error { return nil }
 

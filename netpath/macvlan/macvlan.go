@@ -27,6 +27,9 @@ func (Path) About() string {
 // WireGRO says that the wire has GRO, as the driver of a network card does.
 func (Path) WireGRO() bool { return true }
 
+// Polled says that frames keep the number of the receive queue that they came by.
+func (Path) Polled() {}
+
 // Declared says what of a declaration cannot be.
 func (Path) Declared(n lane.Network) error {
 	if n.Device == "" {

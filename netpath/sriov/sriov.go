@@ -29,6 +29,9 @@ func (Path) Name() string { return "sriov" }
 // Functions is how many virtual functions a lane has.
 func (Path) Functions(n lane.Network) int { return max(1, n.VFs) }
 
+// Polled says that frames keep the number of the receive queue that they came by.
+func (Path) Polled() {}
+
 // Declared says what of a declaration cannot be.
 func (Path) Declared(n lane.Network) error {
 	switch {

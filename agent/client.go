@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,9 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
+// ErrNone is that no agent answers at a socket, or that this user may not connect to it.
+var ErrNone = errors.New("no agent answers")
+
 // AnswerError is why an agent has not done what it was asked for.
 type AnswerError struct {
 	Status int // of HTTP, as docs/agent.md has them
@@ -33,8 +37,8 @@ const versionHeader = "Isolane-Version"
 // is a *plan.Refusal or an *AnswerError.
 type Client struct {
 	Socket string
-	None   error                // is the error where no agent answers
-	Heard  func(version string) // is told the version of an agent that answers
+	None   error                // is the error where no agent answers; nil: ErrNone
+	Heard  func(version string) // if not nil, is told the version of an agent that answers
 }
 
 // Status asks for the lanes in force.
@@ -85,13 +89,15 @@ func (c Client) ask(ctx context.Context, method, target string, body []lane.Lane
 	}
 	r, err := by.Do(request)
 	if op, is := errors.AsType[*net.OpError](err); is && op.Op == "dial" {
-		return c.None
+		return cmp.Or(c.None, ErrNone)
 	}
 	if err != nil {
 		return err
 	}
 	defer r.Body.Close()
-	c.Heard(r.Header.Get(versionHeader))
+	if c.Heard != nil {
+		c.Heard(r.Header.Get(versionHeader))
+	}
 	answer, err := io.ReadAll(r.Body)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Socket, err)

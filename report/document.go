@@ -147,16 +147,16 @@ func newRatio(c figures.Comparison) *documentRatio {
 // isolation is what the tables say of a disturbed cell.
 func isolation(s *figures.Summary, cell string) (all []documentIsolation) {
 	for _, i := range s.Isolation {
-		for k, a := range s.Aspects() {
+		for _, a := range i.Aspects {
 			one := documentIsolation{Metric: a.Metric.Name, Statistic: a.Statistic}
 			if a.Tail {
 				one.Statistic = "p99.9"
 			}
 			if i.Quiet != nil {
-				one.Quiet, one.ToQuiet = i.Quiet.Name, newRatio(i.Cost[k])
+				one.Quiet, one.ToQuiet = i.Quiet.Name, newRatio(a.Cost)
 			}
 			if i.Loser != nil {
-				one.Loser, one.WonBack, one.Because = i.Loser.Name, newRatio(i.Back[k]), i.Why[k]
+				one.Loser, one.WonBack, one.Because = i.Loser.Name, newRatio(a.Back), a.Why
 			}
 			if i.Cell.Name == cell && (one.ToQuiet != nil || one.WonBack != nil || one.Because != "") {
 				all = append(all, one)

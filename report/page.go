@@ -97,8 +97,8 @@ func sentences(s *figures.Summary) []string {
 	}
 	for _, i := range s.Isolation {
 		var parts []string
-		for k := range i.Cost {
-			if text := costWords(noise, i, s.Aspects()[k], i.Cost[k]); text != "" {
+		for _, a := range i.Aspects {
+			if text := costWords(noise, i, a); text != "" {
 				parts = append(parts, text)
 			}
 		}
@@ -110,10 +110,10 @@ func sentences(s *figures.Summary) []string {
 		var parts []string
 		from := ""
 		for _, i := range s.Isolation {
-			if i.Loser != nil && i.Back[k].Known() && (few || i.Cell.Name == aim) {
+			if back := i.Aspects[k].Back; back.Known() && (few || i.Cell.Name == aim) {
 				from = cmp.Or(from, i.From)
-				parts = append(parts, fmt.Sprintf("%s wins back %s %s", i.Name, format.Percent(i.Back[k].Estimate),
-					i.Back[k].SpreadWords()))
+				parts = append(parts, fmt.Sprintf("%s wins back %s %s", i.Name, format.Percent(back.Estimate),
+					back.SpreadWords()))
 			}
 		}
 		if len(parts) > 0 {
@@ -126,11 +126,15 @@ func sentences(s *figures.Summary) []string {
 
 // costWords say what a cell has under noise in one aspect. Of a distribution it is the highest percentile that
 // both samples support.
-func costWords(noise *results.Factor, c figures.Isolation, a figures.Aspect, r figures.Comparison) string {
+func costWords(noise *results.Factor, c figures.Isolation, a figures.Isolated) string {
+	if c.Quiet == nil {
+		return ""
+	}
 	name, from, to := a.Name, a.Shown(*c.Quiet), a.Shown(c.Cell)
 	switch {
-	case a.Margin.Goal == stats.HigherIsBetter && r.Known():
-		return fmt.Sprintf("%s %s of its %s %s", format.Percent(r.Estimate), r.SpreadWords(), noise.Quiet, name)
+	case a.Margin.Goal == stats.HigherIsBetter && a.Cost.Known():
+		return fmt.Sprintf("%s %s of its %s %s", format.Percent(a.Cost.Estimate), a.Cost.SpreadWords(), noise.Quiet,
+			name)
 	case a.Sampled && !a.Tail:
 		return ""
 	case a.Tail && (from == format.None || to == format.None):

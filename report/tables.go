@@ -35,10 +35,14 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 		columns = append(columns, mergedColumn(m, "max", (*figures.Distribution).Max))
 		if s.Averages(m) {
 			columns = append(columns, column{Name: "mean %", of: func(c figures.Cell) string {
-				if c.Baseline {
+				switch means := c.Figure(m).Means; {
+				case c.Baseline:
 					return "100%"
+				case !means.Known():
+					return format.None
+				default:
+					return format.Percent(means.Estimate)
 				}
-				return format.Percent(c.Figure(m).Means.Estimate) // a dash where there is none
 			}})
 		}
 	}

@@ -119,7 +119,7 @@ package              lines exported  why it was raised
 (functions>60)           2
 (lines>110)              1
 (nolint)                14
-agent                 1600       25  writes the history itself, out of cmd/isolane
+agent                 1600       30  a method for each request of its client
 audit                 2650       15  network services that manage devices of lanes
 boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
@@ -165,7 +165,7 @@ lab/cmd/isolane-lab    400        0
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
 lanes                 1800       35  files with lanes, plans for other hosts, what applications are told, out of cmd/isolane
-netpath               1150       40  queues of a lane's device; the words that fields may be which name paths
+netpath               1200       40  uplinks and ports are checked in one place
 netpath/bridge         100        5  the wire to the outside client
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
@@ -196,7 +196,7 @@ prove/layout           250       10  loads as shares of a measured capacity
 prove/scenario        1500       21  boots of a mode
 prove/search           400       10  searches beside the cells
 quantity               250       10  loads as shares of a measured capacity
-report                2300        5  notes of the same reason as one; a file for each chart
+report                2250        5  notes of the same reason as one; a file for each chart
 report/chart           750        5  lines that look the same without colour have numbers
 report/compare         600       10  the real-time and the web case study, exports, compare
 report/export          750        5  files to export to, out of cmd/isolane

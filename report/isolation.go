@@ -11,7 +11,7 @@ import (
 
 // aspectTable has a column of ratios for each aspect of the primary metrics, with their spread; add fills its
 // rows.
-func aspectTable(s *figures.Summary, ratio ratioOf, first, title string) table {
+func aspectTable(s *figures.Summary, ratio ratioOf, first, title string, words ...any) table {
 	var all []figures.Comparison
 	for _, i := range s.Isolation {
 		for _, a := range i.Aspects {
@@ -19,7 +19,7 @@ func aspectTable(s *figures.Summary, ratio ratioOf, first, title string) table {
 		}
 	}
 	head, _ := figures.SpreadHead(all)
-	t := table{Title: title, Columns: heads(1, first)}
+	t := table{Title: fmt.Sprintf(title, words...), Columns: heads(1, first)}
 	primary := s.Primary()
 	for _, a := range s.Aspects() {
 		if len(primary) == 1 && a.Sampled {
@@ -36,8 +36,8 @@ func aspectTable(s *figures.Summary, ratio ratioOf, first, title string) table {
 type ratioOf func(figures.Isolated) figures.Comparison
 
 // add has the ratios of a cell; bound marks what is one.
-func (t *table) add(name string, i figures.Isolation, ratio ratioOf, bound func(figures.Metric, string) string,
-	more ...string) {
+func (t *table) add(name string, i figures.Isolation, ratio ratioOf,
+	bound func(m figures.Metric, percent string) string, more ...string) {
 	row := []string{name}
 	for _, a := range i.Aspects {
 		row = append(row, bound(a.Metric, format.Percent(ratio(a).Estimate)), ratio(a).SpreadText())
@@ -55,8 +55,8 @@ func costTable(s *figures.Summary) table {
 		return table{}
 	}
 	cost := func(a figures.Isolated) figures.Comparison { return a.Cost }
-	t := aspectTable(s, cost, s.Others(), fmt.Sprintf("What %s costs: each %s cell in %% of its own %s cell, block "+
-		"by block", noise.Name, figures.Disturbed(noise), noise.Quiet))
+	t := aspectTable(s, cost, s.Others(), "What %s costs: each %s cell in %% of its own %s cell, block by block",
+		noise.Name, figures.Disturbed(noise), noise.Quiet)
 	trip := s.PrimaryDistribution()
 	if trip.Name != "" {
 		t.Columns = append(t.Columns, column{Name: "P99.9, " + trip.Unit.Name})
@@ -85,7 +85,7 @@ func winTable(s *figures.Summary) table {
 		return table{}
 	}
 	back := func(a figures.Isolated) figures.Comparison { return a.Back }
-	t := aspectTable(s, back, "cell", fmt.Sprintf("How much of what %s takes is won back, block by block", noise.Name))
+	t := aspectTable(s, back, "cell", "How much of what %s takes is won back, block by block", noise.Name)
 	for k := range t.Columns {
 		t.Columns[k].optional = true
 	}

@@ -124,8 +124,8 @@ func sentences(s *figures.Summary) []string {
 	return all
 }
 
-// costWords say what a cell has under noise in one aspect. Of a distribution it is the highest percentile that
-// both samples support.
+// costWords say what a cell has under noise in one aspect. Of a distribution it is the highest percentile
+// that both samples support.
 func costWords(noise *results.Factor, c figures.Isolation, a figures.Isolated) string {
 	if c.Quiet == nil {
 		return ""

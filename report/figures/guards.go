@@ -134,7 +134,8 @@ func (s *Summary) survivors() Guard {
 	if len(found) == 0 {
 		return Guard{}
 	}
-	return Guard{"left out", Failed, "not carried, lost or skipped, and in no figure: " + strings.Join(found, "; ")}
+	return Guard{"left out", Failed, "not carried, lost or skipped, and in no figure: " +
+		strings.Join(found, "; ")}
 }
 
 // omission: a closed loop waits for each reply, and so misses what a stall would have delayed.

@@ -137,7 +137,8 @@ func (a Aspect) share(c, loser, quiet Cell) (Comparison, string) {
 	}
 	back.Interval = stats.Centre(shares, confidence)
 	if lo, hi, _ := back.Spread(); lo <= 0 && hi >= 1 {
-		return unknown(), fmt.Sprintf("%s may win back nothing as well as everything: %s %%", c.Name, back.SpreadText())
+		return unknown(), fmt.Sprintf("%s may win back nothing as well as everything: %s %%", c.Name,
+			back.SpreadText())
 	}
 	return back, ""
 }

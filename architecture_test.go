@@ -78,13 +78,14 @@ func imports() map[string][]string {
 		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "results", "runtime/guest"},
 		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "sched", "stats"},
 		"prove/search":   {"results"},
-		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "results"},
+		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
 		"prove": {"change", "cpuset", "enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan",
 			"probe", "prove/layout", "prove/scenario", "prove/search", "quantity", "results", "runtime/guest", "runtime/process", "scenarios", "stats", "terminal", "witness"},
 		"prove/drivers": {"factor", "factor/*", "netpath/drivers", "probe", "probe/*", "prove", "prove/scenario"},
 		"report": {"lane", "quantity", "report/chart", "report/figures", "report/format", "results", "stats",
 			"terminal"},
 		"report/export":  {"lane", "report", "report/figures", "report/format", "results", "terminal"},
+		"report/answers": {"claims", "prove/scenario", "report", "report/figures", "report/format", "results", "stats"},
 		"report/compare": {"quantity", "report/figures", "report/format", "results", "stats", "terminal"},
 		"report/figures": {"cpuset", "lane", "quantity", "report/format", "results", "stats"},
 		"report/chart":   {"report/figures", "report/format", "terminal"},
@@ -124,7 +125,7 @@ audit                 2650       15  network services that manage devices of lan
 boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
 change/netdev         1700       35  queues of a lane's device
-claims                2500       15  arithmetic over published tables: laws and what figures lack, as rows
+claims                2550       15  all rows of a table, with their lines in the source, for answers
 cmd/isolane           1750        0  the probe frames among the drivers
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  650       10  QEMU's options for a tap
@@ -134,10 +135,11 @@ enforce               2850       55  running containers get the path
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
-factor                 250       15  factors, metrics and cells are data, and drivers
+factor                 300       25  programs at both ends of the wire, what a cell needs, distances
 factor/boot            200        5  conditions that need another boot
-factor/command         100        5  factors, metrics and cells are data, and drivers
+factor/command         150        5  programs at both ends of the wire, what a level needs
 factor/cpus             50        5  factors, metrics and cells are data, and drivers
+factor/distance         50        5  where the ends of a tunnel are
 factor/lane            100        5  a factor for what a lane asks for
 factor/noise           100        5  factors, metrics and cells are data, and drivers
 factor/path             50        5  factors, metrics and cells are data, and drivers
@@ -190,19 +192,20 @@ probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 3400       25  several boots a level, in turns; what servers of probes may
+prove                 3500       25  programs at both ends of the wire; what this host cannot have, by reason
 prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
-prove/layout           250       10  loads as shares of a measured capacity
-prove/scenario        1500       21  boots of a mode
+prove/layout           350       10  distances of the application from the client
+prove/scenario        1550       22  rows of published tables, and what they do not answer
 prove/search           400       10  searches beside the cells
 quantity               250       10  loads as shares of a measured capacity
 report                2250        5  notes of the same reason as one; a file for each chart
+report/answers         400        5  published tables, row by row, beside sessions
 report/chart           750        5  lines that look the same without colour have numbers
 report/compare         600       10  the real-time and the web case study, exports, compare
 report/export          750        5  files to export to, out of cmd/isolane
-report/figures        2400       35  ratios over several boots of a level
+report/figures        2450       35  a ratio of any two cells, for answers
 report/format          150       10  numbers and units, which figures, page and plots print
-results                900       70  loads as shares of a measured capacity
+results                950       70  the names of units
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest          900       15  the real-time and the web case study, exports, compare
 runtime/process        600       15  a command in the foreground, what needs capabilities

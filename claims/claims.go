@@ -51,7 +51,8 @@ func (s *Severity) UnmarshalText(text []byte) error {
 
 // Figure is one row of the table.
 type Figure struct {
-	Line      int    `json:"line"` // in the CSV file
+	Line      int    `json:"line"`         // in the CSV file
+	At        string `json:"at,omitempty"` // the line in its source, as the table says it
 	Source    string `json:"source,omitempty"`
 	Scenario  string `json:"scenario"`
 	Config    string `json:"config"`
@@ -59,6 +60,7 @@ type Figure struct {
 	Value     string `json:"value"` // as printed
 	Unit      string `json:"unit"`  // as printed
 	Qualifier string `json:"qualifier,omitempty"`
+	Setup     bool   `json:"-"` // it describes the conditions of all measurements of its source
 }
 
 // Finding is something that the arithmetic shows.
@@ -79,6 +81,7 @@ type Report struct {
 	Rows       int       `json:"rows"`
 	Sources    int       `json:"sources"`
 	Findings   []Finding `json:"findings"` // the worst first, else in the order of the table
+	Table      []Figure  `json:"-"`        // all rows
 }
 
 // Worst is the severity of the worst finding.
@@ -160,6 +163,9 @@ func Audit(ctx context.Context, from io.Reader) (Report, error) {
 	}
 	r := Report{APIVersion: "isolane.dev/v1alpha2", Kind: "Claims", Rows: len(rows), Findings: []Finding{},
 		Sources: len(grouped[cell](rows, func(w *row) string { return w.source }))}
+	for _, w := range rows {
+		r.Table = append(r.Table, w.asFigure())
+	}
 	t := tableOf(rows)
 	for _, rule := range rules() {
 		if err = ctx.Err(); err != nil {
@@ -170,8 +176,7 @@ func Audit(ctx context.Context, from io.Reader) (Report, error) {
 				Conclusion: h.so}
 			for k, w := range h.rows {
 				if !slices.Contains(h.rows[:k], w) {
-					f.Figures = append(f.Figures, Figure{w.line, w.source, w.scenario, w.config, w.metric, w.text,
-						w.unitText, w.qualifier})
+					f.Figures = append(f.Figures, w.asFigure())
 				}
 			}
 			r.Findings = append(r.Findings, f)

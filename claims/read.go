@@ -22,9 +22,9 @@ const (
 
 // row is one published figure.
 type row struct {
-	line                                                int // in the CSV file
-	source, scenario, config, metric, qualifier, quoted string
-	unit                                                unit
+	line                                                    int // in the CSV file
+	at, source, scenario, config, metric, qualifier, quoted string
+	unit                                                    unit
 	unitText,
 	text string // as printed; the unit without a remark in parentheses
 	group string // source and scenario
@@ -153,8 +153,9 @@ func (r *reader) get(name string) string {
 }
 
 func (r *reader) row() (*row, error) {
-	w := &row{source: r.get("source_file"), scenario: r.get("scenario"), config: r.get("config"),
-		metric: r.get("metric"), qualifier: r.get("qualifier"), text: r.get("value"), quoted: r.get("quote")}
+	w := &row{at: r.get("line"), source: r.get("source_file"), scenario: r.get("scenario"),
+		config: r.get("config"), metric: r.get("metric"), qualifier: r.get("qualifier"), text: r.get("value"),
+		quoted: r.get("quote")}
 	w.line, _ = r.FieldPos(0)
 	w.group = w.source + "\x00" + w.scenario
 	w.unitText, _, _ = strings.Cut(strings.TrimSuffix(r.get("unit"), ")"), "(")

@@ -187,6 +187,12 @@ func (w *row) isSetup() bool {
 	})
 }
 
+// asFigure is what a finding shows of a row.
+func (w *row) asFigure() Figure {
+	return Figure{w.line, w.at, w.source, w.scenario, w.config, w.metric, w.text, w.unitText, w.qualifier,
+		w.isSetup()}
+}
+
 // isResult is for rows with a figure of a measurement.
 func (w *row) isResult() bool {
 	return slices.Contains([]dimension{duration, rate, sizeRate, bitRate, share}, w.unit.dim) && !w.isSetup()

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"unicode"
@@ -59,9 +60,47 @@ type Conditions struct {
 	Path       string           // of the packets; "" is the first that there is
 	Guest      guest.Guest      // what the program of a probe inside the application runs in
 	// Probes replace settings of the scenario's probes: by name of the probe, then by field.
-	Probes map[string]map[string]any
-	Before [][]string // commands that run before the application starts, and after it has ended
-	After  [][]string
+	Probes   map[string]map[string]any
+	Before   [][]string // commands that run before the application starts, and after it has ended
+	After    [][]string
+	Needs    []Need
+	Ends     Ends
+	Distance Distance // where the application's CPUs are its own
+}
+
+// Need is a command that leaves nothing behind, and succeeds where this host can have the cell.
+type Need struct {
+	Run  []string `json:"run"`
+	Else string   `json:"else"` // what is missing where it fails
+}
+
+// Ends are programs at both ends of the wire, between the client and the application. Each runs in the
+// confines of its end, and can be used when it has printed Ready.
+type Ends struct {
+	Client      []string // command lines; none: nothing is there
+	Application []string
+	Address     netip.Addr // at which the client then reaches the application; the zero value is the wire's
+}
+
+// Ready is what a program of Ends prints when it can be used.
+const Ready = "ready"
+
+// Distance says what the application's CPUs share with the client's.
+type Distance int
+
+// The distances.
+const (
+	AnyDistance Distance = iota
+	SameCPU
+	Siblings  // hardware threads of one core
+	SameL3    // but not the core
+	OtherL3   // of the same NUMA node
+	OtherNode // another NUMA node
+)
+
+func (d Distance) String() string {
+	return [...]string{"anywhere", "that CPU", "its SMT siblings", "other cores below its L3",
+		"below another L3 of its NUMA node", "on another NUMA node"}[d]
 }
 
 // Place is where the application runs.

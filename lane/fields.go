@@ -219,8 +219,8 @@ func threadFields() []Field {
 		{Path: "spec.scheduling.priority", Form: "N", Min: 1, Max: 98, Example: "50",
 			Meaning: "The real-time priority; fifo and rr need one."},
 		{Path: "spec.scheduling.busyPoll", Form: "BOOL", Default: "false", Example: "true",
-			Meaning: "Sockets and epolls of the workload poll the device for up to a millisecond before they sleep: a card's own, " +
-				"or paths express, macvlan, sriov."},
+			Meaning: "Sockets and epolls of the workload poll the device for up to a millisecond before they sleep: " +
+				"a card's own, or paths express, macvlan, sriov."},
 		{Path: "spec.objective", Form: "{rtt: {p99: TIME}, throughput: {min: RATE}}", Default: "none",
 			Example: "{rtt: {p99: 100us}}",
 			Meaning: "What the lane must reach; a measurement says whether it does."},

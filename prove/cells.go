@@ -1,9 +1,12 @@
 package prove
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/plan"
@@ -13,7 +16,8 @@ import (
 
 // layOut plans each cell of this boot. A cell whose lane this machine cannot have is left out with the
 // reason, unless it is the baseline or was asked for.
-func (r *runner) layOut(h host.Host, placed plan.Placement, s *results.Session, asked bool) error {
+func (r *runner) layOut(ctx context.Context, h host.Host, placed plan.Placement, s *results.Session,
+	asked bool) error {
 	q := layout.Request{Host: h, Placed: placed, Conditions: r.scenario.Conditions,
 		Outside: r.scenario.Networked()}
 	if r.inForce != nil {
@@ -23,6 +27,9 @@ func (r *runner) layOut(h host.Host, placed plan.Placement, s *results.Session, 
 	var impossible map[string]error
 	var err error
 	if r.layouts, impossible, err = layout.Plan(q); err != nil {
+		return err
+	}
+	if err = r.needs(ctx, s.Cells, impossible); err != nil {
 		return err
 	}
 	for _, c := range s.Cells {
@@ -37,6 +44,50 @@ func (r *runner) layOut(h host.Host, placed plan.Placement, s *results.Session, 
 	s.Cells = slices.DeleteFunc(s.Cells, func(c results.Cell) bool { return impossible[c.Name] != nil })
 	dropCells(s, impossible)
 	return nil
+}
+
+// needs runs what cells of this boot need to succeed, and adds those that this host cannot have.
+func (r *runner) needs(ctx context.Context, cells []results.Cell, impossible map[string]error) error {
+	seen := map[string]error{}
+	for _, c := range cells {
+		if _, here := r.layouts[c.Name]; !here {
+			continue
+		}
+		for _, n := range r.scenario.Conditions(c).Needs {
+			key := strings.Join(n.Run, "\x00")
+			if _, ran := seen[key]; !ran {
+				seen[key] = runAll(ctx, [][]string{n.Run})
+			}
+			if ctx.Err() != nil {
+				return interrupted(ctx, ctx.Err())
+			}
+			if seen[key] != nil {
+				impossible[c.Name] = errors.New(n.Else)
+				delete(r.layouts, c.Name)
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// excludedNotes say which combinations are no cells, those of one reason together.
+func excludedNotes(all []results.Excluded) (notes []string) {
+	for i, e := range all {
+		same := func(o results.Excluded) bool { return o.Because == e.Because }
+		if slices.ContainsFunc(all[:i], same) {
+			continue
+		}
+		which, more := e.Cell+" is no cell", 0
+		for _, o := range all[i+1:] {
+			if same(o) {
+				more++
+				which = fmt.Sprintf("%s and %d more are no cells", e.Cell, more)
+			}
+		}
+		notes = append(notes, which+": "+e.Because)
+	}
+	return notes
 }
 
 // settlePaths replaces a path that this kernel cannot do by the baseline's, and says so.

@@ -22,18 +22,27 @@ type Scenarios struct {
 // List reads the scenarios that come with the program.
 func List(kinds scenario.Drivers) (Scenarios, error) {
 	list := Scenarios{APIVersion: plan.APIVersion, Kind: "Scenarios", Scenarios: []scenario.Metadata{}}
+	all, err := Own(kinds)
+	for _, s := range all {
+		list.Scenarios = append(list.Scenarios, s.Metadata)
+	}
+	return list, err
+}
+
+// Own are the scenarios that come with the program.
+func Own(kinds scenario.Drivers) (all []scenario.Scenario, err error) {
 	files, err := scenarios.Files.ReadDir(".")
 	if err != nil {
-		return list, err
+		return nil, err
 	}
 	for _, f := range files {
 		s, err := Load(strings.TrimSuffix(f.Name(), ".yaml"), kinds)
 		if err != nil {
-			return list, err
+			return nil, err
 		}
-		list.Scenarios = append(list.Scenarios, s.Metadata)
+		all = append(all, s)
 	}
-	return list, nil
+	return all, nil
 }
 
 // Write writes a line for each scenario.

@@ -54,15 +54,19 @@ type measurer struct {
 	subject  witness.Subject
 }
 
+// outside are the confines of the client.
+func (r *runner) outside(at place) (process.Lane, error) {
+	dir, err := knob.GroupDir(at.host, layout.Client)
+	client := r.scenario.Spec.Client
+	return process.Lane{Netns: wire().Netns, Cgroup: dir, Policy: client.Policy, Priority: client.Priority}, err
+}
+
 // measures says where what measures runs, and what its threads are to the witness.
 func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions) (m measurer, err error) {
 	m.argv = spec.Client(r.self, given)
 	if !spec.Inside() {
 		m.subject = witness.Subject{Role: witness.Client, Planned: at.cell.Client}
-		client := r.scenario.Spec.Client
-		m.confines = process.Lane{Netns: wire().Netns, Policy: client.Policy,
-			Priority: client.Priority}
-		m.confines.Cgroup, err = knob.GroupDir(at.host, layout.Client)
+		m.confines, err = r.outside(at)
 		return m, err
 	}
 	m.subject = witness.Subject{Role: witness.Application, Planned: at.cell.Application}
@@ -214,7 +218,11 @@ func described(m results.Measurement, spec scenario.Probe) error {
 func (r *runner) conditions(spec scenario.Probe, at place) probe.Conditions {
 	c := r.mode.Conditions(spec)
 	c.Dir, c.CPUs = at.scratch, at.host.Online().Len()
-	c.Address = netip.AddrPortFrom(applicationAddresses()[0].Addr(), 0)
+	address := applicationAddresses()[0].Addr()
+	if other := at.given.Ends.Address; other.IsValid() {
+		address = other
+	}
+	c.Address = netip.AddrPortFrom(address, 0)
 	c.CongestionControl = r.scenario.Spec.CongestionControl
 	return c
 }
@@ -252,6 +260,10 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 	for _, p := range m.application {
 		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Application, PID: p.pid(),
 			Planned: c.Application, Tree: true})
+	}
+	if m.client != nil {
+		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Client, PID: m.client.pid(),
+			Planned: c.Client, Tree: true})
 	}
 	application, err := r.applicationDir(h)
 	if err != nil {

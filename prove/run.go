@@ -64,6 +64,7 @@ type runner struct {
 type moment struct {
 	probe       string // the probe whose client has just started; "" before the first
 	application []*proc
+	client      *proc // a program at its end of the wire; nil for none
 	neighbours  *proc
 }
 
@@ -228,6 +229,11 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 		return err
 	}
 	at := place{h, c, given, probes, scratch}
+	client, application, err := r.startEnds(ctx, at)
+	defer func() { err = errors.Join(err, stopEnds(client, application)) }()
+	if err != nil {
+		return err
+	}
 	servers, err := r.startServers(ctx, at)
 	defer func() {
 		for _, p := range servers {
@@ -237,7 +243,10 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 	if err != nil {
 		return err
 	}
-	m := moment{application: servers}
+	m := moment{application: servers, client: client}
+	if application != nil {
+		m.application = append(m.application, application)
+	}
 	if len(given.Neighbours) > 0 {
 		if m.neighbours, err = r.startNeighbours(ctx, at); err != nil {
 			return err

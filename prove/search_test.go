@@ -71,7 +71,7 @@ func cellsOf(s results.Session) (all []string) {
 func TestCellsOfSearches(t *testing.T) {
 	r, s := searcher(t)
 	h := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.Host(t)
-	if err := r.layOut(h, plan.Placement{}, &s, true); err != nil {
+	if err := r.layOut(t.Context(), h, plan.Placement{}, &s, true); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"fewest lane: lane-1 lane-2", "in-time floating: floating", "in-time lane-1: lane-1", "limits floating: floating"}

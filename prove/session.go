@@ -297,7 +297,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	for _, c := range s.Capacities {
 		r.capacity[c.Probe] = c.Rate
 	}
-	if err = r.layOut(h, l.Placement, &s, len(o.Cells) > 0); err != nil {
+	if err = r.layOut(ctx, h, l.Placement, &s, len(o.Cells) > 0); err != nil {
 		return s, nil, err
 	}
 	if err = r.settlePaths(&s); err != nil {
@@ -311,9 +311,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		notes = append(notes, fmt.Sprintf("A run is void beyond a steal of %g%%, the scenario's budget; the usual "+
 			"one is %g%%.", b, scenario.UsualStealBudget))
 	}
-	for _, e := range s.Scenario.Excluded {
-		notes = append(notes, fmt.Sprintf("%s is no cell: %s", e.Cell, e.Because))
-	}
+	notes = append(notes, excludedNotes(s.Scenario.Excluded)...)
 	if slices.Contains(strings.Fields(h.Kernel.Cmdline), emulated) {
 		notes = append(notes, "Made in the lab: the processor is emulated in software, so the figures mean "+
 			"nothing.")

@@ -54,7 +54,7 @@ type markdown struct{ strings.Builder }
 func (m *markdown) line(form string, texts ...any) {
 	for i, t := range texts {
 		if text, is := t.(string); is {
-			texts[i] = verbatim(text)
+			texts[i] = Verbatim(text)
 		}
 	}
 	fmt.Fprintf(m, form+"\n\n", texts...)
@@ -62,7 +62,7 @@ func (m *markdown) line(form string, texts ...any) {
 
 func (m *markdown) list(items []string) {
 	for _, i := range items {
-		m.WriteString("- " + verbatim(i) + "\n")
+		m.WriteString("- " + Verbatim(i) + "\n")
 	}
 	m.WriteString("\n")
 }
@@ -76,7 +76,7 @@ func (m *markdown) table(t table) {
 		for k := range t.Columns {
 			cell := ""
 			if k < len(cells) {
-				cell = verbatim(cells[k])
+				cell = Verbatim(cells[k])
 			}
 			m.WriteString("| " + cell + " ")
 		}
@@ -102,9 +102,9 @@ func (m *markdown) table(t table) {
 	}
 }
 
-// verbatim keeps text from being markup, and in one line: ASCII punctuation that means something may be
+// Verbatim keeps text from being markup, and in one line: ASCII punctuation that means something may be
 // written behind a backslash (CommonMark 0.31, section 2.4), a pipe as an entity also in a table.
-func verbatim(text string) string {
+func Verbatim(text string) string {
 	text = strings.Join(strings.Fields(terminal.Clean(text)), " ")
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "|", "&#124;",
 		`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "#", `\#`, "~", `\~`,

@@ -7,6 +7,7 @@ import (
 
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/results"
 )
 
 // publishedTable has the absolute figures of somebody else, ours beside them, and below, by source, what is
@@ -15,28 +16,40 @@ func publishedTable(s *figures.Summary) table {
 	var sources []string
 	t := table{Title: "Published figures beside ours", Columns: append(heads(2, "cell", "figure", "published",
 		"ours"), column{Name: "their conditions", Words: true, Long: true})}
+	said := ""
+	add := func(label string, p results.Published, ours func(figures.Metric) string) {
+		m := s.Metric(p.Metric)
+		if m == nil || p.Value == 0 {
+			return
+		}
+		conditions := p.Qualifier
+		if conditions == said {
+			conditions = "" // as above
+		}
+		said = p.Qualifier
+		if !slices.Contains(sources, p.Source) {
+			sources = append(sources, p.Source)
+		}
+		t.Rows = append(t.Rows, []string{label, strings.TrimSpace(m.Name + " " + p.Statistic),
+			fmt.Sprintf("%s [%d]", m.Quote(p, m.Unit.Full(p.Value)), 1+slices.Index(sources, p.Source)), ours(*m),
+			conditions})
+	}
 	for _, c := range s.Cells {
-		said := ""
+		said = ""
 		for _, p := range c.Published {
-			m := s.Metric(p.Metric)
-			if m == nil || p.Value == 0 {
-				continue
-			}
-			ours := format.None
-			if v, ok := c.Statistic(*m, p.Statistic); ok {
-				ours = c.Figure(*m).Bounded(m.Unit.Full(v))
-			}
-			conditions := p.Qualifier
-			if conditions == said {
-				conditions = "" // as above
-			}
-			said = p.Qualifier
-			if !slices.Contains(sources, p.Source) {
-				sources = append(sources, p.Source)
-			}
-			t.Rows = append(t.Rows, []string{c.Label(), strings.TrimSpace(m.Name + " " + p.Statistic),
-				fmt.Sprintf("%s [%d]", m.Quote(p, m.Unit.Full(p.Value)), 1+slices.Index(sources, p.Source)), ours,
-				conditions})
+			add(c.Label(), p, func(m figures.Metric) string {
+				if v, ok := c.Statistic(m, p.Statistic); ok {
+					return c.Figure(m).Bounded(m.Unit.Full(v))
+				}
+				return format.None
+			})
+		}
+	}
+	for _, p := range s.Session.Scenario.Published {
+		if slices.ContainsFunc(s.Session.Scenario.Excluded, func(e results.Excluded) bool {
+			return e.Cell == p.Cell
+		}) {
+			add(p.Cell, p, func(figures.Metric) string { return "no such cell here" })
 		}
 	}
 	for i, source := range sources {

@@ -133,9 +133,6 @@ type Metric struct {
 	Short  string  `json:"short,omitempty"` // its name as a part of a mean: up
 }
 
-// Units that are printed and read with a prefix that fits.
-const TimeUnit, RateUnit = "ns", "bit/s"
-
 // Direction says what is better.
 type Direction string
 

@@ -35,12 +35,12 @@ func planCommand() *cobra.Command {
 			}
 			if placedFile == "" && !repack && out.format != "svg" && from.IsLive() {
 				if _, lacks := lanes.Look(options()); unable(lacks) {
-					p, err := agentOf(cmd, lacks).Plan(cmd.Context(), want)
+					p, aerr := agentOf(cmd, lacks).Plan(cmd.Context(), want)
 					switch {
-					case err == nil:
+					case aerr == nil:
 						return show(p)
-					case !errors.Is(err, lacks): // else the plan without them is worth something
-						return notPlanned(cmd, plan.At(err, want), "", out)
+					case !errors.Is(aerr, lacks): // else the plan without them is worth something
+						return notPlanned(cmd, plan.At(aerr, want), "", out)
 					}
 				}
 			}

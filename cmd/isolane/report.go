@@ -6,23 +6,38 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/prove"
+	"isolane.dev/isolane/prove/drivers"
 	"isolane.dev/isolane/report"
+	"isolane.dev/isolane/report/answers"
 	"isolane.dev/isolane/report/compare"
 	"isolane.dev/isolane/report/export"
+	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/results"
 )
 
 func reportCommand() *cobra.Command {
 	var out output
 	var to export.Exports
+	var table string
 	cmd := &cobra.Command{
-		Use:   "report DIR",
+		Use:   "report DIR...",
 		Short: "Write the table and the page again from stored results, and export them",
 		Long: "Writes the page and the charts of a session beside its results, and prints the table. With\n" +
 			"--export the session is written in the format of another program, to a file or, instead of the\n" +
-			"table, to standard output:\n\n" + export.About(),
-		Args: cobra.ExactArgs(1),
+			"table, to standard output:\n\n" + export.About() + "\n\nWith --answers the figures of a published " +
+			"table (see audit-claims) are set beside those of\nsessions, one or more of them, as Markdown.",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case table != "" && (cmd.Flags().Changed("export") || cmd.Flags().Changed("output")):
+				return usage(errors.New("--answers prints Markdown: expected neither --export nor -o"))
+			case table != "":
+				return answer(cmd, table, args)
+			case len(args) > 1:
+				return usage(errors.New("expected one directory, or --answers TABLE.csv, which takes several"))
+			}
 			if to.Printed() && cmd.Flags().Changed("output") {
 				return usage(errors.New("--export and -o both print: name a file, --export FORMAT=FILE"))
 			}
@@ -45,7 +60,33 @@ func reportCommand() *cobra.Command {
 	}
 	out.flags(cmd, "text", "json")
 	cmd.Flags().Var(&to, "export", "write another format too, `FORMAT[=FILE]`; may be given several times")
+	cmd.Flags().StringVar(&table, "answers", "",
+		"set the figures of a published table, `TABLE.csv`, beside ours")
 	return cmd
+}
+
+// answer prints what sessions say of a published table.
+func answer(cmd *cobra.Command, table string, dirs []string) error {
+	page := answers.Page{}
+	var err error
+	if page.Table, err = claims.AuditFile(cmd.Context(), table); err != nil {
+		return usage(err)
+	}
+	if page.Scenarios, err = prove.Own(drivers.Kinds()); err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		s, err := results.Read(dir)
+		if err != nil {
+			return usage(err)
+		}
+		sum, err := figures.Summarize(s)
+		if err != nil {
+			return usage(err)
+		}
+		page.Sessions = append(page.Sessions, sum)
+	}
+	return page.Write(cmd.OutOrStdout())
 }
 
 func compareCommand() *cobra.Command {

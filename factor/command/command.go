@@ -1,10 +1,12 @@
-// Package command is a factor of the user's own: commands that run before a cell's application starts, and
-// after it has ended.
+// Package command is a factor of the user's own: commands that run before a cell's application starts and
+// after it has ended, and programs that run at both ends of the wire meanwhile.
 package command
 
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/netip"
 
 	"isolane.dev/isolane/factor"
 )
@@ -15,41 +17,98 @@ type Driver struct{}
 // Name returns "command".
 func (Driver) Name() string { return "command" }
 
-// Read reads the levels, each with before and after: command lines, as lists of words. A level without them
-// leaves the host as it is.
+// Read reads the levels, each with before and after, with needs, or with ends: command lines, as lists of
+// words. A level without them leaves the host as it is.
 func (Driver) Read(settings []byte) (factor.Factor, error) {
-	f := commands{by: map[string]pair{}}
+	f := commands{by: map[string]level{}}
 	var err error
 	f.Base, err = factor.Read(settings, func(l *factor.Level) error {
-		var own pair
+		var own level
 		if rerr := l.Read(&own); rerr != nil {
 			return rerr
 		}
-		if (len(own.Before) > 0) != (len(own.After) > 0) {
-			return errors.New("before, after: expected both, or none: what one changes, the other has to take back")
-		}
 		f.by[l.Name] = own
-		return nil
+		return own.validate()
 	})
 	return f, err
 }
 
-type pair struct {
-	Before []string `json:"before"`
-	After  []string `json:"after"`
+type level struct {
+	Before []string      `json:"before"`
+	After  []string      `json:"after"`
+	Needs  []factor.Need `json:"needs"`
+	Ends   *ends         `json:"ends"`
+}
+
+// ends are the programs of a level. MTU is that of the device that they make, which they have in their
+// environment, and Overhead what they put around each packet of it.
+type ends struct {
+	Client      []string   `json:"client"`
+	Application []string   `json:"application"`
+	Address     netip.Addr `json:"address"`
+	MTU         int        `json:"mtu"`
+	Overhead    int        `json:"overhead"`
+}
+
+func (l level) validate() error {
+	if (len(l.Before) > 0) != (len(l.After) > 0) {
+		return errors.New("before, after: expected both, or none: what one changes, the other has to take back")
+	}
+	for i, n := range l.Needs {
+		if len(n.Run) == 0 || n.Else == "" {
+			return fmt.Errorf("needs[%d]: expected run, a command, and else: what is missing where it fails", i)
+		}
+	}
+	if l.Ends == nil {
+		return nil
+	}
+	return l.Ends.validate()
+}
+
+// The packets that the wire carries, and the smallest that IPv4 hosts take (RFC 791).
+const (
+	wireMTU  = 1500
+	leastMTU = 576
+)
+
+func (e ends) validate() error {
+	switch {
+	case len(e.Client) == 0 || len(e.Application) == 0:
+		return errors.New("ends: expected client and application: the program at each end")
+	case e.MTU == 0 && e.Overhead == 0:
+		return nil
+	case e.MTU < leastMTU || e.Overhead < 1:
+		return fmt.Errorf("ends: mtu %d, overhead %d: expected an MTU of %d at least, and how many bytes come "+
+			"around each packet", e.MTU, e.Overhead, leastMTU)
+	case e.MTU+e.Overhead > wireMTU:
+		return fmt.Errorf("ends.mtu: %d with %d bytes around it makes %d, and the wire carries %d: expected %d at "+
+			"most", e.MTU, e.Overhead, e.MTU+e.Overhead, wireMTU, wireMTU-e.Overhead)
+	}
+	return nil
+}
+
+// program is a command line with the MTU in its environment.
+func (e ends) program(argv []string) []string {
+	return append([]string{"env", fmt.Sprintf("MTU=%d", e.MTU)}, argv...)
 }
 
 type commands struct {
 	factor.Base
-	by map[string]pair
+	by map[string]level
 }
 
 // MarshalJSON writes the levels.
 func (c commands) MarshalJSON() ([]byte, error) { return json.Marshal(c.Base) }
 
-func (c commands) Set(to *factor.Conditions, level string) {
-	if own := c.by[level]; len(own.Before) > 0 {
+func (c commands) Set(to *factor.Conditions, name string) {
+	own := c.by[name]
+	if len(own.Before) > 0 {
 		to.Before = append(to.Before, own.Before)
 		to.After = append([][]string{own.After}, to.After...)
+	}
+	to.Needs = append(to.Needs, own.Needs...)
+	if e := own.Ends; e != nil {
+		to.Ends = factor.Ends{Client: e.program(e.Client), Application: e.program(e.Application),
+			Address: e.Address}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"isolane.dev/isolane/factor/boot"
 	owncommand "isolane.dev/isolane/factor/command"
 	"isolane.dev/isolane/factor/cpus"
+	"isolane.dev/isolane/factor/distance"
 	ownlane "isolane.dev/isolane/factor/lane"
 	"isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/path"
@@ -34,7 +35,8 @@ func Kinds() scenario.Drivers {
 	}
 	return scenario.Drivers{
 		Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, path.Driver{Names: names}, cpus.Driver{},
-			ownlane.Driver{}, setting.Driver{}, runtime.Driver{}, boot.Driver{}, owncommand.Driver{}},
+			ownlane.Driver{}, setting.Driver{}, runtime.Driver{}, boot.Driver{}, owncommand.Driver{},
+			distance.Driver{}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{},
 			rtla.Driver{}, http.Driver{}, wrk.Driver{}, frames.Driver{}},
 	}

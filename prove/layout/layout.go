@@ -160,9 +160,19 @@ func Plan(r Request) (layouts map[string]Layout, impossible map[string]error, er
 		}
 	}
 	for _, c := range cells {
-		if l, ok := layouts[c.Name]; ok {
-			*c = l.assign(*c, r.Conditions(*c))
+		l, ok := layouts[c.Name]
+		if !ok {
+			continue
 		}
+		given := r.Conditions(*c)
+		if given.Distance != factor.AnyDistance {
+			if layouts[c.Name], err = l.at(r, given); err != nil {
+				impossible[c.Name] = err
+				delete(layouts, c.Name)
+				continue
+			}
+		}
+		*c = layouts[c.Name].assign(*c, given)
 	}
 	return layouts, impossible, nil
 }

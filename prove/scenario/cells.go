@@ -135,6 +135,7 @@ func (s Scenario) Conditions(c results.Cell) factor.Conditions {
 	conditions.Lane = s.Spec.Lane
 	conditions.Probes = nil
 	conditions.Before, conditions.After = slices.Clone(s.fixed.Before), slices.Clone(s.fixed.After)
+	conditions.Needs = slices.Clone(s.fixed.Needs)
 	for _, f := range s.Spec.Factors {
 		if level, ok := c.Levels[f.Name]; ok {
 			f.Set(&conditions, level)

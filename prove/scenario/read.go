@@ -304,6 +304,9 @@ func (s Scenario) Published() []results.Published {
 	var all []results.Published
 	for _, from := range s.Spec.Published {
 		for _, f := range from.Figures {
+			if f.Against != "" {
+				continue
+			}
 			all = append(all, results.Published{Cell: f.Cell, Metric: f.Metric, Percent: f.Percent, Value: f.Value,
 				Statistic: f.Statistic, Qualifier: f.Qualifier, Source: from.Source})
 		}

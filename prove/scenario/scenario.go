@@ -134,6 +134,15 @@ type PublishedSource struct {
 	Source  string            `json:"source"`
 	Figures []PublishedFigure `json:"figures"`
 	Doubts  []string          `json:"doubts,omitempty"` // sentences: what does not hold in these figures
+	// Differs are sentences: how the conditions differ from those of this scenario, on any machine.
+	Differs    []string     `json:"differs,omitempty"`
+	Unanswered []Unanswered `json:"unanswered,omitempty"`
+}
+
+// Unanswered are rows of a published table for which there is no cell.
+type Unanswered struct {
+	Row     string `json:"row"` // as of a PublishedFigure
+	Because string `json:"because"`
 }
 
 // PublishedFigure is one of them: in percent of the baseline cell's, or in the unit of its metric.
@@ -144,6 +153,11 @@ type PublishedFigure struct {
 	Value     float64 `json:"value,omitempty"`
 	Statistic string  `json:"statistic,omitempty"` // min, mean, max, p99 of samples; "": what is compared
 	Qualifier string  `json:"qualifier,omitempty"`
+	// Against is the cell that Percent is of, where that is not the baseline; only `report --answers` shows it.
+	Against string `json:"against,omitempty"`
+	// Row names the row of a published table that it is from: SCENARIO:LINE, or SCENARIO:LINE:METRIC, where LINE
+	// is that of the source, or * for any. Several rows are the ends of a range.
+	Row string `json:"row,omitempty"`
 }
 
 // beside takes some fields out of a map in JSON, and returns the others.

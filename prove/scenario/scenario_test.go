@@ -16,6 +16,7 @@ import (
 	"isolane.dev/isolane/factor/boot"
 	"isolane.dev/isolane/factor/command"
 	"isolane.dev/isolane/factor/cpus"
+	"isolane.dev/isolane/factor/distance"
 	ownlane "isolane.dev/isolane/factor/lane"
 	"isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/path"
@@ -37,7 +38,7 @@ import (
 )
 
 func kinds() Drivers {
-	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, ownlane.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{}, boot.Driver{},
+	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, ownlane.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{}, boot.Driver{}, distance.Driver{},
 		path.Driver{Names: map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": ""}}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}, rtla.Driver{}, http.Driver{}, wrk.Driver{},
 			frames.Driver{}}}
@@ -84,7 +85,7 @@ func TestPublished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	units := map[string]float64{"us": 1e3, "ms": 1e6, "req/s": 1, "percent": 1}
+	units := map[string]float64{"Gbps": 1e9, "us": 1e3, "ms": 1e6, "req/s": 1, "percent": 1}
 	var published []float64
 	for _, row := range rows {
 		if v, perr := strconv.ParseFloat(row[5], 64); perr == nil {
@@ -188,9 +189,11 @@ func TestParseRefuses(t *testing.T) {
 		{"of: [throughput-tcp-up,", "of: [rtt-udp-64-open,", `spec.means[0].of: "rtt-udp-64-open": expected a metric in ns with one value`},
 		{"primary: [throughput,", "primary: [power,", `spec.primary[0]: "power": expected one of rtt-udp-64-pingpong`},
 		{"{name: malloc", "{name: --exec", "neighbours[1].name"},
-		{"percent: 60, qualifier", "statistic: median, percent: 60, qualifier", "spec.published: figure 2: statistic: expected none"},
-		{"percent: 160,", "percent: 0,", "spec.published: figure 7: expected a percent or a value"},
-		{"cell: noisy-pinned-bridge", "cell: noisy-pinned-wire", "spec.published: figure 3: cell:"},
+		{"percent: 60, qualifier", "statistic: median, percent: 60, qualifier", "spec.published[0].figures[1].statistic: expected none"},
+		{"against: quiet-lane-express, qualifier", "against: quiet-lane, qualifier", "spec.published[0].figures[9].against:"},
+		{"row: \"ENSCONCE-rtt:225\"", "row: 225", "spec.published[0].figures[5].row:"},
+		{"percent: 160,", "percent: 0,", "spec.published[0].figures[6].percent, value: expected one above 0"},
+		{"cell: noisy-pinned-bridge", "cell: noisy-pinned-wire", "spec.published[0].figures[2].cell:"},
 		{"cell: noisy-lane-express\n", "cell: noisy-lane\n", `spec.aims.cell: "noisy-lane" is none`},
 		{"metric: throughput, percent: 180", "metric: power, percent: 50", "spec.aims.goals[0].metric"},
 		{"against: quiet-floating-bridge-gro", "against: quiet-floating-wire", "spec.aims.goals[3].against"},

@@ -112,21 +112,8 @@ func (s Scenario) validateFigures() error {
 		}
 		return metrics[k], nil
 	}
-	for i, f := range s.Published() {
-		if _, err := s.Cells([]string{f.Cell, s.Spec.Baseline}); err != nil {
-			return fmt.Errorf("spec.published: figure %d: cell: %w", i+1, err)
-		}
-		m, err := find(f.Metric)
-		if err != nil {
-			return fmt.Errorf("spec.published: figure %d: %w", i+1, err)
-		}
-		if !results.IsStatistic(f.Statistic) || f.Statistic != "" && !m.Sampled {
-			return fmt.Errorf("spec.published: figure %d: statistic: expected none, or min, mean, max or p and a "+
-				"percentile of a metric with samples, found %q", i+1, f.Statistic)
-		}
-		if !positive(f.Percent) && !positive(f.Value) {
-			return fmt.Errorf("spec.published: figure %d: expected a percent or a value above 0", i+1)
-		}
+	if err := s.validatePublished(find); err != nil {
+		return err
 	}
 	if s.Spec.Aims == nil {
 		return nil
@@ -151,6 +138,55 @@ func (s Scenario) validateFigures() error {
 		}
 	}
 	return nil
+}
+
+func (s Scenario) validatePublished(find func(string) (results.Metric, error)) error {
+	for i, from := range s.Spec.Published {
+		for k, f := range from.Figures {
+			if err := s.validateFigure(f, find); err != nil {
+				return fmt.Errorf("spec.published[%d].figures[%d].%w", i, k, err)
+			}
+		}
+		for k, u := range from.Unanswered {
+			if !isRow(u.Row) || strings.TrimSpace(u.Because) == "" {
+				return fmt.Errorf("spec.published[%d].unanswered[%d]: expected row, and because: the reason, which is "+
+					"printed", i, k)
+			}
+		}
+	}
+	return nil
+}
+
+// validateFigure looks at a published figure; an error begins with the field.
+func (s Scenario) validateFigure(f PublishedFigure, find func(string) (results.Metric, error)) error {
+	if _, err := s.Cells([]string{f.Cell, s.Spec.Baseline}); err != nil {
+		return fmt.Errorf("cell: %w", err)
+	}
+	m, err := find(f.Metric)
+	if err != nil {
+		return err
+	}
+	_, unknown := s.Cells([]string{cmp.Or(f.Against, s.Spec.Baseline), s.Spec.Baseline})
+	switch {
+	case unknown != nil:
+		return fmt.Errorf("against: %w", unknown)
+	case f.Against != "" && f.Percent == 0:
+		return errors.New("against: expected a percent, which is of this cell")
+	case !results.IsStatistic(f.Statistic) || f.Statistic != "" && !m.Sampled:
+		return fmt.Errorf("statistic: expected none, or min, mean, max or p and a percentile of a metric with "+
+			"samples, found %q", f.Statistic)
+	case !positive(f.Percent) && !positive(f.Value):
+		return errors.New("percent, value: expected one above 0")
+	case f.Row != "" && !isRow(f.Row):
+		return fmt.Errorf("row: %.60q: expected SCENARIO:LINE or SCENARIO:LINE:METRIC of a published table", f.Row)
+	}
+	return nil
+}
+
+// isRow says whether a name can be that of a row of a published table.
+func isRow(name string) bool {
+	parts := strings.Split(name, ":")
+	return len(parts) >= 2 && len(parts) <= 3 && !slices.Contains(parts, "")
 }
 
 func (s Scenario) validateModes(kinds Drivers) error {

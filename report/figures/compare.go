@@ -1,6 +1,8 @@
 package figures
 
 import (
+	"math"
+
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -39,6 +41,29 @@ func relate(own, base Figure, value func(Block) float64) Comparison {
 	}
 	c.Comparison = stats.Compare(a, b, confidence)
 	return c
+}
+
+// Ratio compares a metric of two cells, or the means of its samples, as papers print them.
+func (s *Summary) Ratio(own, base *Cell, m Metric, means bool) Comparison {
+	if means && m.Sampled {
+		return s.relate(own, base, m.Name, blockMean)
+	}
+	return s.relate(own, base, m.Name, blockValue)
+}
+
+// Of is a block's value of a statistic: mean, p99 or p99.9; "" is what is compared. Others are NaN.
+func (b Block) Of(statistic string) float64 {
+	switch statistic {
+	case "":
+		return b.Value
+	case "mean":
+		return b.Mean
+	case "p99":
+		return b.P99
+	case "p99.9":
+		return b.P999
+	}
+	return math.NaN()
 }
 
 func blockValue(b Block) float64 { return b.Value }

@@ -136,7 +136,7 @@ func (d *Distribution) Quantile(p float64) float64 {
 	return float64(d.Histogram.ValueAtQuantile(100 * p))
 }
 
-// Min, Mean and Max are those of the sample in nanoseconds, NaN where it is empty.
+// Min is the shortest of the sample in nanoseconds, NaN where it is empty, as Max and Mean are.
 func (d *Distribution) Min() float64 {
 	return d.of(func(h *hdrhistogram.Histogram) float64 { return float64(h.Min()) })
 }

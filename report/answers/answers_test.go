@@ -1,0 +1,166 @@
+package answers
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/scenarios"
+	"isolane.dev/isolane/test/session"
+)
+
+const table = `scenario,config,metric,unit,value,qualifier,line
+paper,noisy; pinned,throughput_rel_quiet,percent,68,exact,1
+paper,noisy; floating,throughput_rel_quiet,percent,20,exact,2
+paper,noisy; short,throughput_rel_quiet,percent,500,exact,3
+paper,noisy; limited,throughput_rel_quiet,percent,101,limit,4
+paper,elsewhere,throughput_rel_quiet,percent,98,range_low,5
+paper,elsewhere,throughput_rel_quiet,percent,99,range_high,5
+paper,hop,throughput,Gbps,9,approx,6
+paper,quiet,rtt_mean,us,100000,exact,7
+paper,somewhere,throughput,Gbps,3,exact,8
+paper-setup,host,cores,count,4,exact,9
+`
+
+func made(t *testing.T, mode string) Page {
+	t.Helper()
+	report, err := claims.Audit(t.Context(), strings.NewReader(table))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := session.Made(t, mode, 10, []string{"quiet-floating-bridge", "noisy-floating-bridge", "noisy-pinned-bridge", "noisy-lane-express"})
+	stored.Scenario.Excluded = []results.Excluded{{Cell: "other", Because: "not on this machine: no second node"}}
+	sum, err := figures.Summarize(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := scenario.Scenario{Metadata: scenario.Metadata{Name: stored.Scenario.Name}}
+	figure := func(cell string, percent float64, row string) scenario.PublishedFigure {
+		return scenario.PublishedFigure{Cell: cell, Metric: "throughput", Percent: percent, Row: row}
+	}
+	limited := figure("noisy-lane-express", 101, "paper:4")
+	limited.Qualifier = results.Limit
+	s.Spec.Published = []scenario.PublishedSource{{Source: "A paper", Differs: []string{"They had | more."},
+		Doubts: []string{"No lengths."},
+		Figures: []scenario.PublishedFigure{figure("noisy-pinned-bridge", 68, "paper:1"), figure("noisy-floating-bridge", 20, "paper:2"),
+			figure("noisy-lane-express", 500, "paper:3"), limited, figure("other", 98, "paper:5"),
+			{Cell: "quiet-floating-bridge", Metric: "rtt-udp-64-pingpong", Statistic: "mean", Value: 1e8, Row: "paper:7:rtt_mean"}},
+		Unanswered: []scenario.Unanswered{{Row: "paper:6", Because: "two things changed"}}}}
+	return Page{Table: report, Scenarios: []scenario.Scenario{s}, Sessions: []figures.Summary{sum}}
+}
+
+// Each verdict is given where it is due, and none of a quick session.
+func TestVerdicts(t *testing.T) {
+	p := made(t, "standard")
+	pinned := p.Sessions[0].Cell("noisy-pinned-bridge").Figures["throughput"].Ratio.Estimate
+	p.Scenarios[0].Spec.Published[0].Figures[0].Percent = math.Round(100 * pinned)
+	for _, c := range []struct{ row, want string }{
+		{"paper:1", "held"},
+		{"paper:2", "better"},
+		{"paper:3", "not held"},
+		{"paper:4", "held, and more: theirs was at a limit"},
+		{"paper:5", "cannot be seen: other: not on this machine: no second node"},
+		{"paper:6", "cannot be seen: two things changed"},
+		{"paper:7", "better, absolute"},
+	} {
+		for _, a := range p.answers(p.Scenarios[0], p.Scenarios[0].Spec.Published[0]) {
+			if "paper:"+a.rows[0].At == c.row && a.verdict != c.want {
+				t.Errorf("%s: %s, %s, want %s", c.row, a.ours, a.verdict, c.want)
+			}
+		}
+	}
+	quick := made(t, "quick")
+	for _, a := range quick.answers(quick.Scenarios[0], quick.Scenarios[0].Spec.Published[0]) {
+		if strings.Contains(a.verdict, "held") || strings.Contains(a.verdict, "better") {
+			t.Errorf("of a quick session: %v", a)
+		}
+	}
+}
+
+// The page has what differs before the verdicts, each row once, and what is left over.
+func TestPage(t *testing.T) {
+	var b strings.Builder
+	if err := made(t, "standard").Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	at := 0
+	for _, want := range []string{"## A paper", "They had &#124; more.", "Ours: isolane prove", "| line |", "| 5 | throughput\\_rel\\_quiet: 98 to 99 percent",
+		"audit-claims finds**", "mean-only", "No lengths.", "Of 10 rows 8 have an answer above, 1 describe conditions",
+		"- paper, line 8: throughput: 3 Gbps (somewhere)"} {
+		next := strings.Index(text[at:], want)
+		if next < 0 {
+			t.Fatalf("no %q behind\n%s\nin\n%s", want, text[:at], text)
+		}
+		at += next
+	}
+	if strings.Contains(text[at:], "line 9") || strings.Count(text, "98 to 99") != 1 {
+		t.Error(text)
+	}
+	empty := made(t, "standard")
+	empty.Sessions = nil
+	b.Reset()
+	if err := empty.Write(&b); err != nil || !strings.Contains(b.String(), "not asked here: no session of") || strings.Contains(b.String(), "| held") {
+		t.Error(err, b.String())
+	}
+}
+
+// The rows that scenarios name are in the published tables, with the figures that they have.
+func TestRows(t *testing.T) {
+	report, err := claims.AuditFile(t.Context(), "../../claims/testdata/published.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Page{Table: report}
+	units := map[string]float64{"Gbps": 1e9, "us": 1e3, "ms": 1e6, "req/s": 1, "percent": 1, "ratio": 100}
+	files, err := scenarios.Files.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, f := range files {
+		text, err := scenarios.Files.ReadFile(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s struct {
+			Spec struct{ Published []scenario.PublishedSource }
+		}
+		if err = yaml.Unmarshal(text, &s); err != nil {
+			t.Fatal(err)
+		}
+		for _, from := range s.Spec.Published {
+			for _, u := range from.Unanswered {
+				if len(p.rows(u.Row)) == 0 {
+					t.Errorf("%s: row %s is in no table", f.Name(), u.Row)
+				}
+			}
+			for _, f := range from.Figures {
+				rows := p.rows(f.Row)
+				if f.Row == "" {
+					continue
+				}
+				same := false
+				for _, row := range rows {
+					v, err := strconv.ParseFloat(row.Value, 64)
+					v *= units[row.Unit]
+					same = same || err == nil && (math.Abs(v-f.Value) < 1e-6*v || math.Abs(v-f.Percent) < 1e-6*v)
+				}
+				if !same {
+					t.Errorf("%+v: the table has %v", f, rows)
+				}
+				found++
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("%d rows", found)
+	}
+}

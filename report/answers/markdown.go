@@ -1,0 +1,149 @@
+package answers
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/report"
+)
+
+// Write writes the page as GitHub's Markdown.
+func (p Page) Write(w io.Writer) error {
+	b := &page{Page: p, said: map[int]bool{}}
+	b.line("# Published figures, answered")
+	b.line("Made by `isolane report --answers TABLE.csv SESSION...` from stored results. Each row of a " +
+		"published table that a scenario asks has our figure beside it, and what `isolane audit-claims` " +
+		"finds in the row. What differs in the conditions comes first: read it before the verdicts.")
+	b.line("A ratio is of cells of one session, block by block, with the interval of its median. **held**: " +
+		"the interval has the published figure in it (5% around one that is about). **better**, **not " +
+		"held**: all of it lies on one side. **absolute**: figures of two machines; it says what this one " +
+		"does, not that the published figure is wrong, and has the range of the blocks in place of an " +
+		"interval. **open**: our session does not decide it.")
+	for _, s := range p.Scenarios {
+		for _, from := range s.Spec.Published {
+			b.source(s, from)
+		}
+	}
+	b.rest()
+	_, err := io.WriteString(w, strings.TrimRight(b.String(), "\n")+"\n")
+	return err
+}
+
+type page struct {
+	strings.Builder
+	Page
+	said map[int]bool // lines of the table that have an answer
+}
+
+func (b *page) line(text string) { b.WriteString(text + "\n\n") }
+
+func (b *page) list(items []string) {
+	for _, i := range items {
+		b.WriteString("- " + report.Verbatim(i) + "\n")
+	}
+	b.WriteString("\n")
+}
+
+// source writes what a scenario answers of one source.
+func (b *page) source(s scenario.Scenario, from scenario.PublishedSource) {
+	all := b.answers(s, from)
+	if len(all) == 0 {
+		return
+	}
+	b.line("## " + report.Verbatim(from.Source))
+	b.line("**What differs**")
+	b.list(append(slices.Clone(from.Differs), b.ours(s)))
+	b.WriteString("| line | published | ours | verdict | audit-claims |\n| --- | --- | --- | --- | --- |\n")
+	for _, a := range all {
+		var rules []string
+		for _, row := range a.rows {
+			b.said[row.Line] = true
+			for _, f := range b.findings(row) {
+				if !slices.Contains(rules, f.Rule) {
+					rules = append(rules, f.Rule)
+				}
+			}
+		}
+		cells := []string{a.rows[0].At, a.published, a.ours, a.verdict, strings.Join(rules, ", ")}
+		for _, c := range cells {
+			b.WriteString("| " + report.Verbatim(c) + " ")
+		}
+		b.WriteString("|\n")
+	}
+	b.WriteString("\n")
+	b.found(all)
+	if len(from.Doubts) > 0 {
+		b.line("**What does not hold in these figures**")
+		b.list(from.Doubts)
+	}
+}
+
+// ours says on what machine and how our figures were made.
+func (b *page) ours(s scenario.Scenario) string {
+	sum := b.session(s)
+	if sum == nil {
+		return fmt.Sprintf("Ours: none. isolane prove %s --standard makes a session.", s.Metadata.Name)
+	}
+	e, run := sum.Session.Environment, sum.Session.Scenario
+	kind := "a machine"
+	if e.Hypervisor {
+		kind = "a virtual machine"
+	}
+	text := fmt.Sprintf("Ours: isolane prove %s --%s on %s with %d CPUs (%s), Linux %s; %d blocks, seed %d; "+
+		"%d of %d runs void; begun %s.", run.Name, run.Mode, kind, e.Online.Len(), e.CPUModel,
+		strings.Fields(e.Kernel + " ?")[0], run.Blocks, run.Seed, sum.Void, len(sum.Session.Runs),
+		sum.Session.Started.UTC().Format("2006-01-02 15:04 UTC"))
+	return strings.Join(append([]string{text}, sum.Session.Notes...), " ")
+}
+
+// findings are those about a row.
+func (b *page) findings(row claims.Figure) (all []claims.Finding) {
+	for _, f := range b.Table.Findings {
+		if slices.ContainsFunc(f.Figures, func(o claims.Figure) bool { return o.Line == row.Line }) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// found lists what audit-claims says of the rows, each finding once.
+func (b *page) found(all []answer) {
+	var items []string
+	for _, a := range all {
+		for _, row := range a.rows {
+			for _, f := range b.findings(row) {
+				text := fmt.Sprintf("%s (%s): %s. %s", f.Rule, f.Severity, f.Title, f.Conclusion)
+				if !slices.Contains(items, text) {
+					items = append(items, text)
+				}
+			}
+		}
+	}
+	if len(items) > 0 {
+		b.line("**What audit-claims finds**")
+		b.list(items)
+	}
+}
+
+// rest lists the rows that no scenario asks; those of the setup are conditions.
+func (b *page) rest() {
+	setup := 0
+	var items []string
+	for _, f := range b.Table.Table {
+		switch {
+		case b.said[f.Line]:
+		case f.Setup:
+			setup++
+		default:
+			items = append(items, fmt.Sprintf("%s, line %s: %s", f.Scenario, f.At, printed([]claims.Figure{f})))
+		}
+	}
+	b.line("## Rows that no scenario asks")
+	b.line(fmt.Sprintf("Of %d rows %d have an answer above, %d describe conditions, and these are left:",
+		b.Table.Rows, len(b.said), setup))
+	b.list(items)
+}

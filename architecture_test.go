@@ -38,7 +38,7 @@ func imports() map[string][]string {
 		"lane/explain":  {"examples", "lane", "terminal"},
 		"version":       {"lane"},
 		"boot":          {"cpuset", "host", "plan"},
-		"audit":         {"cpuset", "host", "quantity", "terminal"},
+		"audit":         {"cpuset", "host", "host/task", "quantity", "terminal"},
 		"claims":        {"quantity", "terminal"},
 		"plan":          {"cpuset", "host", "lane", "quantity"},
 		"plan/stock":    {"cpuset", "host", "lane", "plan"}, // only for the two below
@@ -61,11 +61,11 @@ func imports() map[string][]string {
 		"runtime/guest":    {"cpuset", "host", "host/task"},
 		"runtime/busypoll": {"host/task"},
 		"runtime/spread":   {"cpuset", "host/cgroup", "host/task"},
-		"lanes": {"change", "change/netdev", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
+		"lanes": {"change", "change/netdev", "cores", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
 			"knob", "lane", "netpath", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running",
 			"runtime/busypoll", "runtime/spread"},
 		"history":       {"journal", "terminal"},
-		"history/diary": {"enforce", "history", "lane", "lanes", "quantity"},
+		"history/diary": {"enforce", "history", "journal", "lane", "lanes", "plan", "quantity"},
 		"unit":          {"change/netdev", "lane", "netpath"},
 		"top":           {"cpuset", "enforce", "lane", "lanes", "quantity", "results", "terminal", "watch", "witness"},
 		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "netpath", "plan", "quantity", "results",
@@ -82,6 +82,7 @@ func imports() map[string][]string {
 		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
 		"prove": {"change", "change/netdev", "cpuset", "enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan",
 			"probe", "prove/layout", "prove/scenario", "prove/search", "quantity", "results", "runtime/guest", "runtime/process", "scenarios", "stats", "terminal", "witness"},
+		"prove/drivers": {"factor", "factor/*", "netpath/drivers", "probe", "probe/*", "prove", "prove/scenario"},
 		"report": {"lane", "quantity", "report/chart", "report/figures", "report/format", "results", "stats",
 			"terminal"},
 		"report/export":  {"lane", "report", "report/figures", "report/format", "results", "terminal"},
@@ -89,7 +90,7 @@ func imports() map[string][]string {
 		"report/compare": {"quantity", "report/figures", "report/format", "results", "stats", "terminal"},
 		"report/figures": {"cpuset", "lane", "quantity", "report/format", "results", "stats"},
 		"report/chart":   {"report/figures", "report/format", "terminal"},
-		"report/format":  {},
+		"report/format":  {"results"},
 		"examples/embed": {"cpuset", "journal", "lane", "lanes", "netpath/drivers"}, // a module of its own
 		"cmd/isolane":    {"*"}, "cmd/isolane/cli": {"terminal"},
 		"test/*": {"cpuset", "host/hosttest", "lane", "results"},
@@ -122,13 +123,13 @@ package              lines exported  why it was raised
 (functions>60)           2
 (lines>110)              1
 (nolint)                14
-agent                 1600       30  writes the history itself, out of cmd/isolane
+agent                 1600       30  a method for each request of its client
 audit                 2650       15  network services that manage devices of lanes
 boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
-change/netdev          1800       40  queues of a lane's device; which CPUs receive by one
+change/netdev         1800       40  queues of a lane's device; which CPUs receive by one
 claims                2550       15  all rows of a table, with their lines in the source, for answers
-cmd/isolane            2050        0  the probes frames and router among the drivers, and their factors
+cmd/isolane           1750        0  what a command does with lanes is a library (history/diary, lanes)
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
@@ -150,7 +151,7 @@ factor/placement        50        5  factors, metrics and cells are data, and dr
 factor/runtime         150        5  the real-time and the web case study, exports, compare
 factor/setting         100        5  factors, metrics and cells are data, and drivers
 history                750       30  reads times that people give, out of cmd/isolane
-history/diary          150        5  out of cmd/isolane: programs that use the library record alike
+history/diary          350        5  out of cmd/isolane: programs that use the library record alike, and what they do to lanes
 host                  2500       35  the choice in brackets of a file, for knobs and the audit
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
@@ -171,8 +172,8 @@ lab                   1500       20
 lab/cmd/isolane-lab    400        0
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
-lanes                 1700       30  files whose lanes fit come in force, out of cmd/isolane
-netpath               1150       40  queues of a lane's device; the words that fields may be which name paths
+lanes                 1800       35  files with lanes, plans for other hosts, what applications are told, out of cmd/isolane
+netpath               1200       40  uplinks and ports are checked in one place
 netpath/bridge         100        5  the wire to the outside client
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
@@ -185,32 +186,33 @@ plan                   500       20  names the file of a refused lane, out of cm
 plan/search           1850       20  a refusal says who has the functions
 plan/solver           2000       10  what a lane near to another leaves it
 plan/stock            1200       15  lanes that are still to come
-probe                   700       30  probes that are run by hand, out of cmd/isolane; measurements of several instances as one
+probe                  700       30  probes that are run by hand, out of cmd/isolane; measurements of several instances as one
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
 probe/frames          1750        5  a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
-probe/http             1050       10  loads as shares of a measured capacity; several instances, and the client of probe router
+probe/http            1050       10  loads as shares of a measured capacity; several instances, and the client of probe router
 probe/iperf3           200        5  figures that cannot be are void
 probe/probetest        100        5  servers of probes' tests, shared
-probe/router            750        5  virtual routers: what an application between clients and server carries
+probe/router           750        5  virtual routers: what an application between clients and server carries
 probe/rtla             550        5  the kernel's own measure of wake-up latency
 probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                  3800       25  programs at both ends of the wire; several of the application at once, also between clients and server
+prove                 3800       25  programs at both ends of the wire; several of the application at once, also between clients and server
+prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
 prove/layout           350       10  distances of the application from the client
-prove/scenario         1600       22  rows of published tables, and what they do not answer; several instances
+prove/scenario        1600       22  rows of published tables, and what they do not answer; several instances
 prove/search           400       10  searches beside the cells
 quantity               250       10  loads as shares of a measured capacity
-report                2350       10  Markdown of answers too
+report                2250        5  notes of the same reason as one; a file for each chart
 report/answers         400        5  published tables, row by row, beside sessions
 report/chart           750        5  lines that look the same without colour have numbers
 report/compare         600       10  the real-time and the web case study, exports, compare
 report/export          750        5  files to export to, out of cmd/isolane
 report/figures        2450       35  a ratio of any two cells, for answers
 report/format          150       10  numbers and units, which figures, page and plots print
-results                900       70  loads as shares of a measured capacity
+results                950       70  the names of units
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest          900       15  the real-time and the web case study, exports, compare
 runtime/process        600       15  a command in the foreground, what needs capabilities

@@ -8,6 +8,7 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/task"
 )
 
 const kvmGuide = "Documentation/virt/kvm/"
@@ -49,9 +50,10 @@ func virtualRules() []rule {
 	}}
 }
 
-// isVCPU: QEMU calls the threads of virtual CPUs "CPU 0/KVM".
+// isVCPU says whether a thread runs a virtual CPU on a real one, and does not emulate it.
 func isVCPU(t host.Task) bool {
-	return strings.HasPrefix(t.Name, "CPU ") && strings.HasSuffix(t.Name, "/KVM")
+	_, is := task.VirtualCPU(t.Name)
+	return is && !strings.HasSuffix(t.Name, "/TCG")
 }
 
 func (s *subject) vcpus() []host.Task {

@@ -23,7 +23,7 @@ func (l *Lanes) ShortOfHugepages() ([]string, error) {
 			continue
 		}
 		for _, h := range g.Lane.Hugepages {
-			pool := fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-%dkB", h.Node, h.PageBytes>>10)
+			pool := h.Pool()
 			wanted[pool] += h.Pages
 			lanes[pool] = append(lanes[pool], g.Lane.Name)
 		}
@@ -34,7 +34,7 @@ func (l *Lanes) ShortOfHugepages() ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		free, err := strconv.ParseUint(trim(text), 10, 64)
+		free, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
 		if err != nil {
 			return nil, fmt.Errorf("/%s/free_hugepages: %w", pool, err)
 		}

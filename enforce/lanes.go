@@ -289,7 +289,7 @@ func (l *Lanes) Groups() ([]LaneGroup, error) {
 			return nil, err
 		}
 		if text, rerr := fs.ReadFile(l.root, path.Join(g.PartitionDir, knob.PartitionFile)[1:]); rerr == nil {
-			g.Partition = trim(text)
+			g.Partition = strings.TrimSpace(string(text))
 		}
 		pids, err := cgroup.Processes(l.root, g.Dir)
 		if err != nil {
@@ -314,5 +314,3 @@ func Populated(root fs.FS, dir string) bool {
 	pids, err := cgroup.Processes(root, dir)
 	return err == nil && len(pids) > 0
 }
-
-func trim(text []byte) string { return strings.TrimSpace(string(text)) }

@@ -201,6 +201,6 @@ func readCPUs(root fs.FS, dir string) (cpus cpuset.Set, ok bool) {
 	if err != nil {
 		return cpus, false
 	}
-	cpus, err = cpuset.Parse(trim(text))
+	cpus, err = cpuset.Parse(strings.TrimSpace(string(text)))
 	return cpus, err == nil
 }

@@ -92,9 +92,12 @@ func (l *Lanes) checkSegments(ctx context.Context, p plan.Placement) error {
 	return cmp.Or(errs...)
 }
 
-// Elsewhere returns lanes with what their paths need, for those who plan for a host that they cannot look at.
-// The error is a *plan.Refusal for the first lane that leaves the path to its host.
-func Elsewhere(paths []netpath.Path, lanes []lane.Lane) ([]lane.Lane, error) {
+// ForOtherHost returns lanes with what their paths need, to plan for a host that cannot be looked at. Errors
+// are those of Refuse, and a *plan.Refusal for the first lane that leaves the path to its host.
+func ForOtherHost(paths []netpath.Path, lanes []lane.Lane) ([]lane.Lane, error) {
+	if err := Refuse(paths, lanes); err != nil {
+		return nil, err
+	}
 	lanes = slices.Clone(lanes)
 	for i, l := range lanes {
 		n := &lanes[i].Spec.Network

@@ -155,7 +155,7 @@ func TestExpire(t *testing.T) {
 	}
 	self := filepath.Join("proc", strings.Fields(string(stat))[0], "stat")
 	b.write(t, self, string(stat))
-	if err = l.Lend("a", os.Getpid()); err != nil {
+	if err = l.SetOwner("a", os.Getpid()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err = l.Put(t.Context(), placement(), noAttach); err != nil {

@@ -15,8 +15,8 @@ type Run struct {
 	Start uint64 `json:"start"` // task.StartTime: its number may become another's
 }
 
-// Lend notes that a lane, which Put is to make, lives as long as a process.
-func (l *Lanes) Lend(lane string, pid int) error {
+// SetOwner notes that a lane, which Put is to make, lives as long as a process.
+func (l *Lanes) SetOwner(lane string, pid int) error {
 	start, err := task.StartTime(l.root, pid)
 	if err != nil {
 		return err
@@ -41,8 +41,8 @@ func (a Applied) runsOf(p plan.Placement) map[string]Run {
 
 // abandoned says whether the process has ended for whose command a lane was made.
 func (l *Lanes) abandoned(name string) bool {
-	r, lent := l.Runs[name]
-	if !lent {
+	r, owned := l.Runs[name]
+	if !owned {
 		return false
 	}
 	t, err := task.ReadStat(l.root, task.Dir(r.PID))

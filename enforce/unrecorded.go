@@ -72,8 +72,8 @@ func (l *Lanes) Unrecorded() ([]string, error) {
 	return alone, nil
 }
 
-// Unseen stands for the lanes in force where the user may not see them: none.
-func Unseen(root fs.FS, d Drivers) *Lanes {
+// None stands for a host without lanes in force, where the user may not see them.
+func None(root fs.FS, d Drivers) *Lanes {
 	return &Lanes{root: root, ops: d.Ops, paths: d.Paths, journal: journal.None(d.Ops)}
 }
 

@@ -36,7 +36,7 @@ func busyPoll(v View, p plan.Placement) ([]journal.Step, error) {
 func busyPollFiles() []string { return []string{"/" + busyPollFile, "/" + busyReadFile} }
 
 func busyPollDefaults(u *Unrecorded) error {
-	u.sysctl(busyPollFile, busyPollMicroseconds, "0")
-	u.sysctl(busyReadFile, busyPollMicroseconds, "0") // of versions that set it while workloads began
+	u.resetSysctl(busyPollFile, busyPollMicroseconds, "0")
+	u.resetSysctl(busyReadFile, busyPollMicroseconds, "0") // of versions that set it while workloads began
 	return nil
 }

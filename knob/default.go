@@ -94,8 +94,8 @@ func (u *Unrecorded) set(s journal.Step) { u.Steps = append(u.Steps, s) }
 
 func (u *Unrecorded) unknown(name, note string) { u.Unknown = append(u.Unknown, Unknown{name, note}) }
 
-// sysctl gives a file its default, where it is as lanes want it; ours "": whatever it is.
-func (u *Unrecorded) sysctl(name, ours, usual string) {
+// resetSysctl gives a file its default, where it is as lanes want it; ours "": whatever it is.
+func (u *Unrecorded) resetSysctl(name, ours, usual string) {
 	if text, err := fs.ReadFile(u.Root, name); err == nil && (ours == "" || host.Chosen(trim(text)) == ours) {
 		u.set(file("/"+name, usual))
 	}

@@ -22,8 +22,7 @@ func hugepages(v View, p plan.Placement) ([]journal.Step, error) {
 	var names []string
 	for _, l := range p.Lanes {
 		for _, h := range l.Hugepages {
-			name := fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages", h.Node,
-				h.PageBytes>>10)
+			name := h.Pool() + "/nr_hugepages"
 			if h.Reserve > 0 && reserve[name] == 0 {
 				names = append(names, name)
 			}

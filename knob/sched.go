@@ -60,11 +60,11 @@ func quiet(h host.Host, cpus cpuset.Set) bool {
 }
 
 func watchdogDefaults(u *Unrecorded) error {
-	u.sysctl(watchdogMask, "", u.possible().Difference(u.tickless()).String())
+	u.resetSysctl(watchdogMask, "", u.possible().Difference(u.tickless()).String())
 	return nil
 }
 
 func realTimeDefaults(u *Unrecorded) error {
-	u.sysctl(rtRuntime, "-1", "950000")
+	u.resetSysctl(rtRuntime, "-1", "950000")
 	return nil
 }

@@ -22,12 +22,18 @@ import (
 // maxFile is how long a file may be, in bytes.
 const maxFile = 1 << 20
 
+// FilesError is what is wrong with the files that a user names.
+type FilesError struct{ Err error }
+
+func (e *FilesError) Error() string { return e.Err.Error() }
+func (e *FilesError) Unwrap() error { return e.Err }
+
 // ReadAll reads the lanes of what a user names: files, directories with files *.yaml and *.yml, and "-" for
-// stdin. No two lanes may have one name.
+// stdin. No two lanes may have one name. The error is a *FilesError.
 func ReadAll(names []string, stdin io.Reader) ([]Lane, error) {
 	files, wrong := ReadEach(names, stdin)
 	if len(wrong) > 0 {
-		return nil, wrong[0]
+		return nil, &FilesError{wrong[0]}
 	}
 	return slices.Concat(files...), nil
 }

@@ -15,6 +15,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -31,6 +32,7 @@ import (
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/plan/solver"
+	"isolane.dev/isolane/runtime/process"
 )
 
 // Options say where the lanes are. The zero value is this host.
@@ -119,6 +121,29 @@ func OpenPatiently(ctx context.Context, o Options) (*Lanes, []string, error) {
 	return Open(ctx, o)
 }
 
+// Need says what a command lacks that changes the host: a *process.CapabilityError, or nil.
+func Need(command string) error {
+	return process.Need(command+" changes cpusets, interrupts and tasks", "DAC_OVERRIDE", "SYS_ADMIN",
+		"SYS_NICE")
+}
+
+// ErrNothing is that lanes are to be placed, and there are none.
+var ErrNothing = errors.New("no lanes are in force: name a file with lanes by -f")
+
+// WantFiles is Want for the lanes of files, see lane.ReadAll; without files it is for those in force.
+func (l *Lanes) WantFiles(files []string, stdin io.Reader, prune bool) (p plan.Placement, err error) {
+	var want []lane.Lane
+	if err = l.Recorded(); err == nil && len(files) > 0 {
+		want, err = lane.ReadAll(files, stdin)
+	} else if err == nil && len(l.Placement.Lanes) == 0 {
+		err = ErrNothing
+	}
+	if err == nil {
+		p, _, err = l.Want(want, prune)
+	}
+	return p, plan.At(err, want)
+}
+
 // Look reads the lanes in force, also while another process changes them. It can change nothing.
 func Look(o Options) (*Lanes, error) {
 	o = o.Complete()
@@ -139,10 +164,10 @@ func (l *Lanes) Free() (solver.Room, error) {
 	return solver.Free(v.Host, l.Placement)
 }
 
-// Unseen stands for lanes that this user may not see, as if there were none.
-func Unseen(o Options) *Lanes {
+// None stands for lanes that this user may not see, as if none were in force.
+func None(o Options) *Lanes {
 	o = o.Complete()
-	return &Lanes{enforce.Unseen(o.root, o.Drivers()), o}
+	return &Lanes{enforce.None(o.root, o.Drivers()), o}
 }
 
 // Applied is what came of putting a placement in force.

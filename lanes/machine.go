@@ -2,10 +2,18 @@ package lanes
 
 import (
 	"encoding/json"
+	"io/fs"
 	"slices"
 
+	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/cores"
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
 )
 
 // Machine is a host, and what its lanes own: what `isolane host -o json` prints.
@@ -23,6 +31,37 @@ func (l *Lanes) Machine(h host.Host) (Machine, error) {
 	v, err := l.View()
 	m.Host = v.Host
 	return m, err
+}
+
+// PlanFor places lanes beside those of a placement on a host that need not be this one; with repack those may
+// move. Of lanes that are in force here Want is asked. The errors are those of Want.
+func PlanFor(o Options, h host.Host, placed plan.Placement, want []lane.Lane, repack bool) (plan.Placement,
+	error) {
+	want, err := enforce.ForOtherHost(o.Paths, want)
+	switch {
+	case err != nil:
+		return plan.Placement{}, err
+	case repack:
+		return solver.Repack(h, placed, want)
+	}
+	return solver.Solve(h, placed, want)
+}
+
+// CoresOf is what there is to tell an application of its lane, one of a placement on a machine; granted is
+// the cpuset that it will see, if that is not the lane's.
+func CoresOf(o Options, h host.Host, root fs.FS, p plan.Placement, l plan.Lane,
+	granted cpuset.Set) cores.Request {
+	r := cores.Request{Lane: l, Lanes: p.Lanes, Housekeeping: p.Housekeeping, Granted: granted,
+		Cores: h.CoresOf(h.Online()), MemoryNodes: h.MemoryNodes()}
+	n := netpath.Of(root, l.Name, l.Spec.Network)
+	if v, is := netpath.VhostUserOf(o.Paths, n); is {
+		r.VhostUser = (*cores.VhostUser)(&v)
+	}
+	if l.Spec.Network.HasTap() {
+		_, missing := fs.Stat(root, "dev/vhost-net")
+		r.Tap = &cores.Tap{Device: netdev.Tap, MAC: n.MAC, MTU: l.Spec.Network.MTU, Vhost: missing == nil}
+	}
+	return r
 }
 
 // MarshalJSON adds the lanes to what the host prints of itself.

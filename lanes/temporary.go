@@ -72,7 +72,7 @@ func putFor(ctx context.Context, o Options, pid int, want lane.Lane) (expired []
 	if err = l.Recorded(); err != nil {
 		return expired, err
 	}
-	if err = l.Lend(want.Metadata.Name, pid); err != nil {
+	if err = l.SetOwner(want.Metadata.Name, pid); err != nil {
 		return expired, err
 	}
 	p, _, err := l.Want([]lane.Lane{want}, false)

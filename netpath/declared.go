@@ -94,7 +94,7 @@ func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 	case p != nil:
 		err = p.Declared(n)
 	case n.Path != "" && !auto:
-		err = &NameError{"spec.network.path", n.Path, Words(paths)["spec.network.path"]}
+		err = &NameError{"spec.network.path", n.Path, Choices(paths)["spec.network.path"]}
 	}
 	if err != nil {
 		field, _, _ := strings.Cut(err.Error(), ": ")
@@ -149,8 +149,8 @@ func (e *NameError) Text() string {
 	return fmt.Sprintf("expected %s, which this version has, found %.40q", known, e.Name)
 }
 
-// Words are those that fields of a lane may be which name paths or switches, by field.
-func Words(paths []Path) map[string][]string {
+// Choices are the values that fields of a lane may be which name paths or switches, by field.
+func Choices(paths []Path) map[string][]string {
 	names, switches := []string{Auto}, []string{}
 	for _, p := range paths {
 		names = append(names, p.Name())

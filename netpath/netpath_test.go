@@ -37,7 +37,7 @@ import (
 // measured is a path that measurements take.
 type measured interface {
 	netpath.Path
-	Joined() bool
+	WireGRO() bool
 }
 
 func ops() map[string]journal.Op {
@@ -113,7 +113,7 @@ func TestPaths(t *testing.T) {
 			for _, a := range prefixes(application.addresses) {
 				network.Addresses = append(network.Addresses, lane.Address{Prefix: a})
 			}
-			steps, err := wire.Steps(p.Joined())
+			steps, err := wire.Steps(p.WireGRO())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,7 +147,7 @@ func TestPaths(t *testing.T) {
 				for _, to := range []int{0, 1} {
 					addr := both[to].addresses[family]
 					got := stream(t, both[1-to].netns, both[to].netns, addr)
-					if p.Joined() != (got < frames/5) || !p.Joined() && got < frames*9/10 {
+					if p.WireGRO() != (got < frames/5) || !p.WireGRO() && got < frames*9/10 {
 						t.Errorf("%d frames to %s came as %d packets", frames, addr, got)
 					}
 				}

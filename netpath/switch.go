@@ -26,7 +26,7 @@ func FindSwitch(paths []Path, spec lane.Spec) (Switch, error) {
 	}
 	s, is := Find(paths, lane.Network{Path: spec.Switch}).(Switch)
 	if !is || !s.IsSwitch() {
-		return nil, &NameError{"spec.switch", spec.Switch, Words(paths)["spec.switch"]}
+		return nil, &NameError{"spec.switch", spec.Switch, Choices(paths)["spec.switch"]}
 	}
 	if spec.Network.Path != "" {
 		return nil, fmt.Errorf("spec.switch: %s: expected no spec.network.path in its lane, but in those of its "+

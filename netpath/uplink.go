@@ -68,6 +68,15 @@ func findUplink(name string) (Uplink, error) {
 	return u, err
 }
 
+// CheckedUplink is FindUplink, which fails where the device can be no uplink of the lane.
+func (l Lane) CheckedUplink() (Uplink, error) {
+	u, err := l.FindUplink()
+	if err == nil {
+		err = u.Check(l.Network)
+	}
+	return u, err
+}
+
 // Check says why the device can be no uplink of a lane.
 func (u Uplink) Check(n lane.Network) error {
 	switch {
@@ -77,6 +86,19 @@ func (u Uplink) Check(n lane.Network) error {
 		return fmt.Errorf("spec.network.device: %s is down: ip link set %[1]s up", u.Name)
 	case n.MTU > u.MTU:
 		return fmt.Errorf("spec.network.mtu: %d is more than the %d of %s", n.MTU, u.MTU, u.Name)
+	}
+	return nil
+}
+
+// CheckPort says why the device cannot become a port of a bridge: it is one of another, "" for any, or has
+// addresses. Instead is what else than a device without one is expected.
+func (u Uplink) CheckPort(bridge, instead string) error {
+	switch {
+	case u.Master != "" && u.Master != bridge:
+		return fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s", u.Name, u.Master)
+	case len(u.Addresses) > 0:
+		return fmt.Errorf("spec.network.device: %s has the address %s, which a port of a bridge cannot use: "+
+			"expected a device without one%s", u.Name, u.Addresses[0], instead)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 
 	"isolane.dev/isolane/cpuset"
@@ -85,6 +86,11 @@ type Hugepages struct {
 	PageBytes uint64 `json:"pageBytes"`
 	Pages     uint64 `json:"pages"`
 	Reserve   uint64 `json:"reserve,omitempty"` // of these, so many are not in the node's pool yet
+}
+
+// Pool is the directory of the kernel's pool that they are in, below the root of a machine.
+func (h Hugepages) Pool() string {
+	return fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-%dkB", h.Node, h.PageBytes>>10)
 }
 
 // Device is a PCI function that the lane uses: a physical one, shared, or virtual ones of it.

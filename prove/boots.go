@@ -22,7 +22,7 @@ func (e *AwaitsError) Error() string {
 	waiting := 0
 	for _, a := range e.Awaits {
 		waiting += len(a.Cells)
-		parts = append(parts, fmt.Sprintf("%d for %s", len(a.Cells), a.Words()))
+		parts = append(parts, fmt.Sprintf("%d for %s", len(a.Cells), a))
 	}
 	return fmt.Sprintf("%d of %d cells wait for another boot: %s", waiting, e.Cells, strings.Join(parts, "; "))
 }

@@ -35,7 +35,7 @@ func (d Display) Plan(e Estimate) {
 			e.Most.Round(time.Second))
 	}
 	for _, a := range e.Awaits {
-		fmt.Fprintf(d.w, "later, in another boot: %s, for %s\n", quantity.Count(len(a.Cells), "cell"), a.Words())
+		fmt.Fprintf(d.w, "later, in another boot: %s, for %s\n", quantity.Count(len(a.Cells), "cell"), a)
 	}
 }
 

@@ -173,7 +173,7 @@ func (r *runner) putLanes(ctx context.Context, placement plan.Placement, count i
 	placement.Lanes = slices.Clone(placement.Lanes)
 	own := placement.Lanes[len(placement.Lanes)-count:] // behind those in force
 	for i := range own {
-		if err := r.lanes.Lend(own[i].Name, os.Getpid()); err != nil {
+		if err := r.lanes.SetOwner(own[i].Name, os.Getpid()); err != nil {
 			return err
 		}
 		if len(networks) > 0 {

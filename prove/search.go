@@ -45,7 +45,7 @@ func newSearch(s scenario.Scenario, q scenario.Search, t scenario.Trials) result
 		found.Goals = search.LossGoals(each, sum, long)
 	} else {
 		m, _ := s.MetricOf(q) // it was read
-		found.Metric, found.Goals = m.Name, search.Goals(q.Goal.Words(m), each, sum, long)
+		found.Metric, found.Goals = m.Name, search.Goals(q.Goal.Text(m), each, sum, long)
 	}
 	if q.Kind == results.Smallest {
 		found.Varied, found.Points = q.Factor, levelsOf(s, q.Factor)

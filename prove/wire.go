@@ -22,8 +22,8 @@ import (
 // Path is a path of lanes that scenarios can name: it needs no more than a wire.
 type Path interface {
 	netpath.Path
-	Words() string // what it is
-	Joined() bool  // the wire joins frames (see netpath.Wire)
+	About() string // what it is
+	WireGRO() bool // the wire has GRO (see netpath.Wire)
 }
 
 // Paths are those that scenarios can name.
@@ -86,7 +86,7 @@ func (r *runner) connect(ctx context.Context, c results.Cell, given factor.Condi
 	if err != nil {
 		return nil, err
 	}
-	steps, err := wire().Steps(path.Joined())
+	steps, err := wire().Steps(path.WireGRO())
 	if err != nil {
 		return nil, err
 	}

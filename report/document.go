@@ -5,7 +5,6 @@ import (
 	"io"
 	"math"
 	"path/filepath"
-	"slices"
 
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/report/figures"
@@ -28,7 +27,7 @@ type Document struct {
 	Void       int            `json:"voidRuns"`
 	Baseline   string         `json:"baseline,omitempty"` // the cell that the others are compared with
 	Cells      []documentCell `json:"cells"`
-	Aims       []Aim          `json:"aims"`
+	Aims       []figures.Aim  `json:"aims"`
 	// Objective is that of the lane that was proved, with the verdict on each of its bounds.
 	Objective []lane.Judgement `json:"objective,omitempty"`
 	// Searches are without their trials, which are in results.json.
@@ -45,14 +44,6 @@ func (d Document) Write(w io.Writer) {
 
 // Summary is what the document was made from.
 func (d Document) Summary() *figures.Summary { return &d.summary }
-
-// Aim is something that the product is to reach, and what was found.
-type Aim struct {
-	Text  string        `json:"text"` // what it is about
-	Goal  string        `json:"goal"`
-	Found string        `json:"found"`
-	State figures.State `json:"state"`
-}
 
 // documentCell is what a document says of one cell.
 type documentCell struct {
@@ -107,11 +98,8 @@ func newDocument(s *figures.Summary, dir string) Document {
 	d := Document{APIVersion: results.APIVersion, Kind: "Report", Page: filepath.Join(dir, pageName),
 		Scenario: s.Session.Scenario.Name, Mode: s.Session.Scenario.Mode, Complete: s.Session.Complete,
 		Planned: s.Planned, Used: s.Used, Void: s.Void, Baseline: s.Baseline,
-		Cells: []documentCell{}, Aims: []Aim{}, Objective: s.Objective, summary: *s}
-	for _, a := range s.Aims {
-		d.Aims = append(d.Aims, Aim{a.Text, a.Goal, a.Found, a.State})
-	}
-	d.Searches = newSearches(s)
+		Cells: []documentCell{}, Aims: append([]figures.Aim{}, s.Aims...), Objective: s.Objective,
+		Searches: newSearches(s), summary: *s}
 	for _, c := range s.Cells {
 		cell := documentCell{Name: c.Name, Used: c.Used, Void: c.Void, Figures: []documentFigure{},
 			Isolation: isolation(s, c.Name)}
@@ -158,24 +146,21 @@ func newRatio(c figures.Comparison) *documentRatio {
 
 // isolation is what the tables say of a disturbed cell.
 func isolation(s *figures.Summary, cell string) (all []documentIsolation) {
-	at := slices.IndexFunc(s.Isolation, func(i figures.Isolation) bool { return i.Cell.Name == cell })
-	if at < 0 {
-		return nil
-	}
-	i := s.Isolation[at]
-	for k, a := range s.Aspects() {
-		one := documentIsolation{Metric: a.Metric.Name, Statistic: a.Statistic}
-		if a.Tail {
-			one.Statistic = "p99.9"
-		}
-		if i.Quiet != nil {
-			one.Quiet, one.ToQuiet = i.Quiet.Name, newRatio(i.Cost[k])
-		}
-		if i.Loser != nil {
-			one.Loser, one.WonBack, one.Because = i.Loser.Name, newRatio(i.Back[k]), i.Why[k]
-		}
-		if one.ToQuiet != nil || one.WonBack != nil || one.Because != "" {
-			all = append(all, one)
+	for _, i := range s.Isolation {
+		for _, a := range i.Aspects {
+			one := documentIsolation{Metric: a.Metric.Name, Statistic: a.Statistic}
+			if a.Tail {
+				one.Statistic = "p99.9"
+			}
+			if i.Quiet != nil {
+				one.Quiet, one.ToQuiet = i.Quiet.Name, newRatio(a.Cost)
+			}
+			if i.Loser != nil {
+				one.Loser, one.WonBack, one.Because = i.Loser.Name, newRatio(a.Back), a.Why
+			}
+			if i.Cell.Name == cell && (one.ToQuiet != nil || one.WonBack != nil || one.Because != "") {
+				all = append(all, one)
+			}
 		}
 	}
 	return all

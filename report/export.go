@@ -12,46 +12,19 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// file is one of an export, with its name in the results directory.
-type file struct {
-	Name string
-	Data []byte
-}
-
-// exports are the forms in which a session is stored beside its results.
-func exports() []export { return []export{drawings, htmlPage} }
-
-type export func(*figures.Summary, []picture) ([]file, error)
-
-func drawings(_ *figures.Summary, pictures []picture) ([]file, error) {
-	var all []file
-	for _, p := range pictures {
-		all = append(all, file{p.File, p.SVG})
-	}
-	return all, nil
-}
-
-func htmlPage(s *figures.Summary, pictures []picture) ([]file, error) {
-	var b bytes.Buffer
-	err := writePage(&b, s, pictures)
-	return []file{{pageName, b.Bytes()}}, err
-}
-
 // Write stores the page and the charts of a session in the directory of its results.
 func Write(dir string, s figures.Summary) error {
 	pictures := newPictures(&s)
-	for _, export := range exports() {
-		files, err := export(&s, pictures)
-		if err != nil {
+	for _, p := range pictures {
+		if err := results.WriteFile(filepath.Join(dir, p.File), p.SVG); err != nil {
 			return err
 		}
-		for _, f := range files {
-			if err := results.WriteFile(filepath.Join(dir, f.Name), f.Data); err != nil {
-				return err
-			}
-		}
 	}
-	return nil
+	var page bytes.Buffer
+	if err := writePage(&page, &s, pictures); err != nil {
+		return err
+	}
+	return results.WriteFile(filepath.Join(dir, pageName), page.Bytes())
 }
 
 // Store stores a session's page and charts beside its results, and returns what they say.

@@ -10,8 +10,14 @@ import (
 )
 
 // aspectTable has a column of ratios for each aspect of the primary metrics, with their spread; add fills its
-// rows, which have these ratios.
-func aspectTable(s *figures.Summary, all []figures.Comparison, first, title string, words ...any) table {
+// rows.
+func aspectTable(s *figures.Summary, ratio ratioOf, first, title string, words ...any) table {
+	var all []figures.Comparison
+	for _, i := range s.Isolation {
+		for _, a := range i.Aspects {
+			all = append(all, ratio(a))
+		}
+	}
 	head, _ := figures.SpreadHead(all)
 	t := table{Title: fmt.Sprintf(title, words...), Columns: heads(1, first)}
 	primary := s.Primary()
@@ -27,10 +33,14 @@ func aspectTable(s *figures.Summary, all []figures.Comparison, first, title stri
 	return t
 }
 
-func (t *table) add(name string, ratios []figures.Comparison, percent func(k int) string, more ...string) {
+type ratioOf func(figures.Isolated) figures.Comparison
+
+// add has the ratios of a cell; bound marks what is one.
+func (t *table) add(name string, i figures.Isolation, ratio ratioOf,
+	bound func(m figures.Metric, percent string) string, more ...string) {
 	row := []string{name}
-	for k, r := range ratios {
-		row = append(row, percent(k), r.SpreadText())
+	for _, a := range i.Aspects {
+		row = append(row, bound(a.Metric, format.Percent(ratio(a).Estimate)), ratio(a).SpreadText())
 	}
 	row = append(row, more...)
 	if slices.ContainsFunc(row[1:], func(v string) bool { return v != format.None }) {
@@ -44,11 +54,8 @@ func costTable(s *figures.Summary) table {
 	if noise == nil {
 		return table{}
 	}
-	var all []figures.Comparison
-	for _, i := range s.Isolation {
-		all = append(all, i.Cost...)
-	}
-	t := aspectTable(s, all, s.Others(), "What %s costs: each %s cell in %% of its own %s cell, block by block",
+	cost := func(a figures.Isolated) figures.Comparison { return a.Cost }
+	t := aspectTable(s, cost, s.Others(), "What %s costs: each %s cell in %% of its own %s cell, block by block",
 		noise.Name, figures.Disturbed(noise), noise.Quiet)
 	trip := s.PrimaryDistribution()
 	if trip.Name != "" {
@@ -63,9 +70,8 @@ func costTable(s *figures.Summary) table {
 			of := quantileColumn(trip, 0.999).of
 			tails = []string{strings.Replace(of(*i.Quiet)+" to "+of(i.Cell), "– to –", format.None, 1)}
 		}
-		t.add(i.Name, i.Cost, func(k int) string {
-			m := s.Aspects()[k].Metric
-			return figures.Bound(format.Percent(i.Cost[k].Estimate), i.Cell.Figure(m), i.Quiet.Figure(m))
+		t.add(i.Name, i, cost, func(m figures.Metric, percent string) string {
+			return figures.Bound(percent, i.Cell.Figure(m), i.Quiet.Figure(m))
 		}, tails...)
 	}
 	t.drop()
@@ -78,27 +84,23 @@ func winTable(s *figures.Summary) table {
 	if noise == nil {
 		return table{}
 	}
-	var all []figures.Comparison
-	for _, i := range s.Isolation {
-		all = append(all, i.Back...)
-	}
-	t := aspectTable(s, all, "cell", "How much of what %s takes is won back, block by block", noise.Name)
+	back := func(a figures.Isolated) figures.Comparison { return a.Back }
+	t := aspectTable(s, back, "cell", "How much of what %s takes is won back, block by block", noise.Name)
 	for k := range t.Columns {
 		t.Columns[k].optional = true
 	}
 	var losses, losers, whys []string
 	without := map[string][]string{} // aspects, by why they have no share
 	for _, i := range s.Isolation {
-		t.add(i.Cell.Label(), i.Back, func(k int) string {
-			return i.Cell.Figure(s.Aspects()[k].Metric).Bounded(format.Percent(i.Back[k].Estimate))
+		t.add(i.Cell.Label(), i, back, func(m figures.Metric, percent string) string {
+			return i.Cell.Figure(m).Bounded(percent)
 		})
-		for k, back := range i.Back {
-			a := s.Aspects()[k]
-			if back.Known() {
+		for _, a := range i.Aspects {
+			if a.Back.Known() {
 				losers = append(losers, i.Loser.Name)
 				losses = append(losses, fmt.Sprintf("%s from %s to %s", a.Name, a.Shown(*i.Base), a.Shown(*i.Loser)))
-			} else if why := i.Why[k]; why != "" {
-				whys, without[why] = append(whys, why), append(without[why], a.Name)
+			} else if a.Why != "" {
+				whys, without[a.Why] = append(whys, a.Why), append(without[a.Why], a.Name)
 			}
 		}
 	}

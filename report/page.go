@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -25,72 +26,41 @@ const pageName = "report.html"
 // page is what the template prints.
 type page struct {
 	*figures.Summary
-	Lines            []string // the first ones
-	Sentences        []string // with the aims, the verdict
-	AimPair, AimNote string
-	ObjectiveTitle   string // "" where no lane was proved
-	Bounds           []string
-	Merged           string // which distribution the matrix shows
-	Margins, Family  string // of the verdicts
-	Caveats          []string
-	Matrix           matrix
-	Primary, Further []picture
-	Tables           []table // without a chart
-	Proof            []table
-	Sources          table
-	Factors          string
-	MeanOf           []figures.Metric // those that are means
-	Blocks           []table
-	Notes            map[string]int // of runs
-	Command          string
-	Shared           bool
-	Raw              json.RawMessage
+	ObjectiveTitle  string // "" where no lane was proved
+	Bounds          []string
+	Matrix          matrix
+	Charts, Further []picture
+	Tables          []table // without a chart
+	Proof           []table
+	Sources         table
+	Blocks          []table
+	Raw             json.RawMessage
 }
 
 // writePage writes the page: one file that needs no network and no JavaScript, with the whole session in it.
 func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 	t := template.Must(template.New(pageName).Funcs(template.FuncMap{
+		"lines": firstLines, "sentences": sentences, "caveats": caveats, "runNotes": runNotes, "command": command,
+		"shared": shared, "listed": listed, "capital": capital,
+		"percent":    func(ratio float64) string { return fmt.Sprintf("%g%%", 100*ratio) },
 		"samplesFor": func(p float64) string { return format.Count(stats.SamplesFor(p)) },
 		"gibibytes":  func(bytes uint64) string { return format.Digits(float64(bytes)/(1<<30)) + " GiB" },
 		"drawn":      func(svg []byte) template.HTML { return template.HTML(svg) }, //nolint:gosec // G203: escaped
 	}).Parse(pageTemplate))
-	title, bounds := objectiveLines(s)
 	raw, err := json.Marshal(s.Session.Versioned())
 	if err != nil {
 		return err
 	}
-	p := page{Summary: s, ObjectiveTitle: title, Bounds: bounds,
-		Lines: firstLines(s), Sentences: sentences(s), AimPair: s.AimPair(),
-		AimNote: s.AimNote(), Caveats: caveats(s), Matrix: newMatrix(s), Notes: runNotes(s), Command: command(s),
+	p := page{Summary: s, Matrix: newMatrix(s), Sources: sourceTable(s), Raw: raw,
 		Tables: filled(searchTable(s), costTable(s), winTable(s), tailTable(s), publishedTable(s), workTable(s),
 			roleTable(s, results.Cost, "What the figures were paid with"), roleTable(s, results.Check, "Checks")),
-		Proof:   filled(threadTable(s), rateTable(s), guardTable(s), factTable(s)),
-		Sources: sourceTable(s), Shared: shared(s), Raw: raw}
-	var factors []string
-	for _, f := range s.Session.Factors {
-		factors = append(factors, f.Name)
-	}
-	p.Factors = listed(factors)
-	for _, m := range s.Metrics {
-		if len(m.MeanOf) > 1 {
-			p.MeanOf = append(p.MeanOf, m)
-		}
-	}
-	var margins, family, merged []string
-	for _, m := range s.Primary() {
-		margins = append(margins, fmt.Sprintf("%g%% for %s", 100*m.Margin.Size, m.Noun))
-		family = append(family, m.Name)
-		if m.Statistic != "" {
-			merged = append(merged, m.Noun+" is "+m.Name)
-		}
-	}
-	p.Merged = capital(strings.Join(merged, ", "))
-	p.Margins, p.Family = strings.Join(margins, ", "), capital(strings.Join(family, " and "))
+		Proof: filled(threadTable(s), rateTable(s), guardTable(s), factTable(s))}
+	p.ObjectiveTitle, p.Bounds = objectiveLines(s)
 	for _, c := range pictures {
 		if c.Minor {
 			p.Further = append(p.Further, c)
 		} else {
-			p.Primary = append(p.Primary, c)
+			p.Charts = append(p.Charts, c)
 		}
 	}
 	for _, m := range s.Ordered() {
@@ -126,67 +96,55 @@ func sentences(s *figures.Summary) []string {
 		aim = aims.Cell
 	}
 	for _, i := range s.Isolation {
-		text := ""
-		if few || i.Quiet != nil && i.Quiet.Name == s.Baseline || i.Cell.Name == aim {
-			for k, r := range i.Cost {
-				text += costWords(noise, i, s.Aspects()[k], r, text == "")
+		var parts []string
+		for _, a := range i.Aspects {
+			if text := costWords(noise, i, a); text != "" {
+				parts = append(parts, text)
 			}
 		}
-		if text != "" {
-			all = append(all, text+".")
+		if len(parts) > 0 && (few || i.Quiet.Name == s.Baseline || i.Cell.Name == aim) {
+			all = append(all, fmt.Sprintf("Under %s %s has %s.", noise.Name, i.Name, strings.Join(parts, ", and ")))
 		}
 	}
 	for k, a := range s.Aspects() {
-		text := ""
+		var parts []string
+		from := ""
 		for _, i := range s.Isolation {
-			if i.Loser == nil || !i.Back[k].Known() || !few && i.Cell.Name != aim {
-				continue
+			if back := i.Aspects[k].Back; back.Known() && (few || i.Cell.Name == aim) {
+				from = cmp.Or(from, i.From)
+				parts = append(parts, fmt.Sprintf("%s wins back %s %s", i.Name, format.Percent(back.Estimate),
+					back.SpreadWords()))
 			}
-			switch {
-			case text != "":
-				text += ", "
-			case a.Margin.Goal == stats.LowerIsBetter:
-				text = fmt.Sprintf("Of what %s adds to the %s of %s, ", noise.Name, a.Name, i.From)
-			default:
-				text = fmt.Sprintf("Of the %s that %s takes from %s, ", a.Name, noise.Name, i.From)
-			}
-			text += fmt.Sprintf("%s wins back %s %s", i.Name, format.Percent(i.Back[k].Estimate),
-				i.Back[k].SpreadWords())
 		}
-		if text != "" {
-			all = append(all, text+".")
+		if len(parts) > 0 {
+			all = append(all, fmt.Sprintf("Of what %s takes from %s in %s, %s.", noise.Name, from, a.Name,
+				strings.Join(parts, ", ")))
 		}
 	}
 	return all
 }
 
-// costWords say what noise costs a cell in one aspect, as the beginning of a sentence or its next part. Of a
-// distribution it is the highest percentile that both samples support.
-func costWords(
-	noise *results.Factor, c figures.Isolation, a figures.Aspect, r figures.Comparison, first bool,
-) string {
+// costWords say what a cell has under noise in one aspect. Of a distribution it is the highest percentile
+// that both samples support.
+func costWords(noise *results.Factor, c figures.Isolation, a figures.Isolated) string {
+	if c.Quiet == nil {
+		return ""
+	}
 	name, from, to := a.Name, a.Shown(*c.Quiet), a.Shown(c.Cell)
 	switch {
-	case a.Margin.Goal == stats.HigherIsBetter && r.Known():
-		keeps := fmt.Sprintf("keeps %s %s of its %s %s", format.Percent(r.Estimate), r.SpreadWords(),
-			noise.Quiet, name)
-		if first {
-			return fmt.Sprintf("Under %s %s %s", noise.Name, c.Name, keeps)
-		}
-		return "; it " + keeps
-	case !a.Tail && a.Sampled:
+	case a.Margin.Goal == stats.HigherIsBetter && a.Cost.Known():
+		return fmt.Sprintf("%s %s of its %s %s", format.Percent(a.Cost.Estimate), a.Cost.SpreadWords(), noise.Quiet,
+			name)
+	case a.Sampled && !a.Tail:
 		return ""
 	case a.Tail && (from == format.None || to == format.None):
-		name, from, to = a.Noun+" P99", a.Unit.Full(c.Quiet.Figure(a.Metric).Merged.Quantile(0.99)),
-			a.Unit.Full(c.Cell.Figure(a.Metric).Merged.Quantile(0.99))
+		p99 := func(c figures.Cell) string { return a.Unit.Full(c.Figure(a.Metric).Merged.Quantile(0.99)) }
+		name, from, to = a.Noun+" P99", p99(*c.Quiet), p99(c.Cell)
 	}
-	switch {
-	case from == format.None || to == format.None:
+	if from == format.None || to == format.None {
 		return ""
-	case first:
-		return fmt.Sprintf("Under %s the %s of %s goes from %s to %s", noise.Name, name, c.Name, from, to)
 	}
-	return fmt.Sprintf("; its %s goes from %s to %s", name, from, to)
+	return fmt.Sprintf("%s of %s instead of %s", name, to, from)
 }
 
 // command repeats the session.
@@ -203,12 +161,16 @@ func command(s *figures.Summary) string {
 		strings.Join(cells, ","))
 }
 
-// listed joins words as a sentence does.
-func listed(words []string) string {
-	if n := len(words) - 1; n > 0 {
-		return strings.Join(words[:n], ", ") + " and " + words[n]
+// listed joins the factors' names as a sentence does.
+func listed(factors []results.Factor) string {
+	var names []string
+	for _, f := range factors {
+		names = append(names, f.Name)
 	}
-	return strings.Join(words, "")
+	if n := len(names) - 1; n > 0 {
+		names = []string{strings.Join(names[:n], ", "), names[n]}
+	}
+	return strings.Join(names, " and ")
 }
 
 func capital(s string) string {

@@ -18,11 +18,10 @@ func publishedTable(s *figures.Summary) table {
 		"ours"), column{Name: "their conditions", Words: true, Long: true})}
 	said := ""
 	add := func(label string, p results.Published, ours func(figures.Metric) string) {
-		k := slices.IndexFunc(s.Metrics, func(m figures.Metric) bool { return m.Name == p.Metric })
-		if k < 0 || p.Value == 0 {
+		m := s.Metric(p.Metric)
+		if m == nil || p.Value == 0 {
 			return
 		}
-		m := s.Metrics[k]
 		conditions := p.Qualifier
 		if conditions == said {
 			conditions = "" // as above
@@ -32,7 +31,7 @@ func publishedTable(s *figures.Summary) table {
 			sources = append(sources, p.Source)
 		}
 		t.Rows = append(t.Rows, []string{label, strings.TrimSpace(m.Name + " " + p.Statistic),
-			fmt.Sprintf("%s [%d]", m.Quote(p, m.Unit.Full(p.Value)), 1+slices.Index(sources, p.Source)), ours(m),
+			fmt.Sprintf("%s [%d]", m.Quote(p, m.Unit.Full(p.Value)), 1+slices.Index(sources, p.Source)), ours(*m),
 			conditions})
 	}
 	for _, c := range s.Cells {

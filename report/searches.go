@@ -106,13 +106,10 @@ func searchNotes(q results.Search, d results.Searched) (notes []string) {
 	var said []string
 	for i, b := range d.Brackets {
 		for _, n := range b.Notes {
-			if goals[n] == nil {
-				said = append(said, n)
-			}
-			goals[n] = append(goals[n], q.Goals[i].Name)
+			said, goals[n] = append(said, n), append(goals[n], q.Goals[i].Name)
 		}
 	}
-	for _, n := range said {
+	for _, n := range once(said) {
 		notes = append(notes, fmt.Sprintf("%s, %s, %s: %s.", q.Name, d.Name, strings.Join(goals[n], ", "), n))
 	}
 	if !d.Settled && len(d.Trials) > 0 {

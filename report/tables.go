@@ -1,10 +1,8 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -13,17 +11,6 @@ import (
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
-
-// estimate prints a ratio; the baseline is 100% by definition.
-func estimate(c figures.Cell, r figures.Comparison) string {
-	switch {
-	case c.Baseline:
-		return "100%"
-	case !r.Known():
-		return format.None
-	}
-	return format.Percent(r.Estimate)
-}
 
 // valueTable has what the verdict on a metric is based on: ratios to the baseline, and figures of all runs.
 func valueTable(s *figures.Summary, m figures.Metric) table {
@@ -48,7 +35,14 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 		columns = append(columns, mergedColumn(m, "max", (*figures.Distribution).Max))
 		if s.Averages(m) {
 			columns = append(columns, column{Name: "mean %", of: func(c figures.Cell) string {
-				return estimate(c, c.Figure(m).Means)
+				switch means := c.Figure(m).Means; {
+				case c.Baseline:
+					return "100%"
+				case !means.Known():
+					return format.None
+				default:
+					return format.Percent(means.Estimate)
+				}
 			}})
 		}
 	}
@@ -128,22 +122,20 @@ func sampleNote(s *figures.Summary, m figures.Metric) string {
 	if len(cells) == 0 {
 		return ""
 	}
-	size := func(c figures.Cell) uint64 { return c.Figure(m).Merged.N() }
-	bySize := func(a, b figures.Cell) int { return cmp.Compare(size(a), size(b)) }
-	least, most := slices.MinFunc(cells, bySize), slices.MaxFunc(cells, bySize)
-	shortest, longest, lacking := math.Inf(1), 0.0, false
+	var sizes []uint64
+	var windows []float64
 	for _, c := range cells {
 		d := c.Figure(m).Merged
-		shortest, longest = min(shortest, d.Window.Seconds()), max(longest, d.Window.Seconds())
-		lacking = lacking || math.IsNaN(d.Quantile(0.999))
+		sizes, windows = append(sizes, d.N()), append(windows, d.Window.Seconds())
 	}
-	window := format.Tick(longest)
-	if shortest < longest {
+	least, shortest := slices.Min(sizes), slices.Min(windows)
+	window := format.Tick(slices.Max(windows))
+	if shortest < slices.Max(windows) {
 		window = format.Tick(shortest) + " to " + window
 	}
 	note := fmt.Sprintf("Percentiles and max are of all used runs merged: %s (%s) to %s samples in %s s a cell.",
-		format.Count(size(least)), least.Name, format.Count(size(most)), window)
-	if lacking {
+		format.Count(least), cells[slices.Index(sizes, least)].Name, format.Count(slices.Max(sizes)), window)
+	if least < stats.SamplesFor(0.999) {
 		note += fmt.Sprintf(" %s: too few samples; P99 needs %s, P99.9 %s.", format.None,
 			format.Count(stats.SamplesFor(0.99)), format.Count(stats.SamplesFor(0.999)))
 	}
@@ -162,21 +154,20 @@ func once(all []string) (left []string) {
 
 // workTable shows the price of isolation.
 func workTable(s *figures.Summary) table {
-	names, bases := map[string]bool{}, []string{}
+	var names, bases []string
 	var cells []figures.Cell
 	for _, c := range s.Cells {
-		for name := range c.Work {
-			names[name] = true
-		}
+		names = slices.AppendSeq(names, maps.Keys(c.Work))
 		if len(c.Work) > 0 {
 			cells = append(cells, c)
 		}
-		if c.WorkBase != "" && !slices.Contains(bases, c.WorkBase) {
+		if c.WorkBase != "" {
 			bases = append(bases, c.WorkBase)
 		}
 	}
 	var columns []column
-	for _, name := range slices.Sorted(maps.Keys(names)) { // capitals first: CPUs
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) { // capitals first: CPUs
 		columns = append(columns, column{Name: name, of: func(c figures.Cell) string {
 			w := c.Work[name]
 			switch {
@@ -192,7 +183,7 @@ func workTable(s *figures.Summary) table {
 		"second", cells, nil, columns...)
 	if len(bases) > 0 {
 		t.Notes = []string{fmt.Sprintf("In brackets: of what they got in %s, block by block.",
-			strings.Join(bases, ", "))}
+			strings.Join(once(bases), ", "))}
 	}
 	return t
 }
@@ -215,23 +206,23 @@ func roleTable(s *figures.Summary, role results.Role, title string) table {
 	if len(columns) == 0 {
 		return table{}
 	}
-	t := newTable(title+": medians of the runs", withRuns(s).Cells, unproved, columns...)
+	t := newTable(title+": medians of the runs", withRuns(s).Cells, withoutEvidence, columns...)
 	if len(t.Columns) <= len(t.Rows)+1 {
 		return t
 	}
-	turned := table{Title: t.Title, Columns: heads(1, ""), Notes: t.Notes}
+	turned := table{Title: t.Title, Columns: heads(1, ""), Notes: t.Notes, Rows: make([][]string, len(columns))}
+	for k, c := range t.Columns[1:] {
+		turned.Rows[k] = []string{c.Name}
+	}
 	for _, row := range t.Rows {
 		turned.Columns = append(turned.Columns, column{Name: row[0]})
-	}
-	for k, c := range t.Columns[1:] {
-		row := []string{c.Name}
-		for _, r := range t.Rows {
-			if t.Short(r) {
-				r = append(slices.Clone(r[:1]), slices.Repeat([]string{format.None}, len(t.Columns))...)
+		for k := range turned.Rows {
+			value := format.None
+			if !t.Short(row) {
+				value = row[k+1]
 			}
-			row = append(row, r[k+1])
+			turned.Rows[k] = append(turned.Rows[k], value)
 		}
-		turned.Rows = append(turned.Rows, row)
 	}
 	return turned
 }
@@ -241,15 +232,14 @@ func distributionTable(s *figures.Summary, m figures.Metric) table {
 	of := func(name string, value func(*figures.Distribution) string) column {
 		return column{Name: name, of: func(c figures.Cell) string { return value(c.Figure(m).Merged) }}
 	}
-	least := func(d *figures.Distribution) float64 { return float64(d.Histogram.Min()) }
-	columns := []column{mergedColumn(m, "min", least)}
-	for _, p := range []float64{0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999} {
+	columns := []column{mergedColumn(m, "min", (*figures.Distribution).Min)}
+	for _, p := range figures.Quantiles() {
 		columns = append(columns, quantileColumn(m, p))
 	}
 	columns = append(columns, mergedColumn(m, "max", (*figures.Distribution).Max),
-		mergedColumn(m, "mean", func(d *figures.Distribution) float64 { return d.Histogram.Mean() }),
+		mergedColumn(m, "mean", (*figures.Distribution).Mean),
 		column{Name: "P99.9 of single runs", of: func(c figures.Cell) string {
-			return tailRange(m, c.Figure(m).Blocks)
+			return tailRange(m, c.Figure(m))
 		}},
 		of("samples", func(d *figures.Distribution) string { return format.Count(d.N()) }),
 		of("seconds", func(d *figures.Distribution) string { return format.Tick(d.Window.Seconds()) }),
@@ -269,17 +259,12 @@ func distributionTable(s *figures.Summary, m figures.Metric) table {
 }
 
 // tailRange is the range of P99.9 over the runs whose sample supports it.
-func tailRange(m figures.Metric, blocks []figures.Block) string {
-	lo, hi := math.Inf(1), math.Inf(-1)
-	for _, b := range blocks {
-		if !math.IsNaN(b.P999) {
-			lo, hi = min(lo, b.P999), max(hi, b.P999)
-		}
-	}
-	if lo > hi {
+func tailRange(m figures.Metric, f figures.Figure) string {
+	known := f.Values(func(b figures.Block) float64 { return b.P999 })
+	if len(known) == 0 {
 		return format.None
 	}
-	return fmt.Sprintf("%s to %s", m.Unit.Plain(lo), m.Unit.Plain(hi))
+	return fmt.Sprintf("%s to %s", m.Unit.Plain(slices.Min(known)), m.Unit.Plain(slices.Max(known)))
 }
 
 // blockTable has the value of each run.

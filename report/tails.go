@@ -93,10 +93,14 @@ const tailNote = "Shares of the time beyond the run's median that an interruptio
 	"the call that wakes a thread until it runs, beyond the usual. Steal is what the hypervisor reports " +
 	"to have taken from these runs and wake-ups."
 
+// tailCells are those whose worst samples were looked at.
+func tailCells(s *figures.Summary) []figures.Cell {
+	return slices.DeleteFunc(slices.Clone(s.Cells), func(c figures.Cell) bool { return c.Tail.Runs == 0 })
+}
+
 func tailTable(s *figures.Summary) table {
-	cells := slices.DeleteFunc(slices.Clone(s.Cells), func(c figures.Cell) bool { return c.Tail.Runs == 0 })
 	steal := func(c figures.Cell) string { return format.Digits(c.Tail.Steal.Seconds() * 1e3) }
-	t := newTable("What the worst samples met ("+s.PrimaryDistribution().Name+")", cells, nil,
+	t := newTable("What the worst samples met ("+s.PrimaryDistribution().Name+")", tailCells(s), nil,
 		column{Name: "from", Words: true, of: func(c figures.Cell) string { return tailName(c.Tail) }},
 		column{Name: "samples", of: func(c figures.Cell) string { return tailSamples(c.Tail) }},
 		column{Name: "excess, µs", of: func(c figures.Cell) string {
@@ -108,83 +112,4 @@ func tailTable(s *figures.Summary) table {
 		column{Name: "steal, ms", of: steal})
 	t.Notes = []string{tailNote, "Excess is a mean. The last column is the steal of the whole windows."}
 	return t
-}
-
-// threadTable shows where the threads ran: on the CPUs that were planned, or on which.
-func threadTable(s *figures.Summary) table {
-	type cpus = fmt.Stringer
-	on := func(part string, of func(figures.Cell) (seen, planned cpus)) column {
-		return column{Name: part + " on CPUs", of: func(c figures.Cell) string {
-			seen, planned := of(c)
-			text := orNone(seen.String() != "", seen.String())
-			if seen.String() != planned.String() {
-				text += " (planned " + orNone(planned.String() != "", planned.String()) + ")"
-			}
-			return text
-		}}
-	}
-	count := func(name string, of func(figures.Cell) int) column {
-		return column{Name: name, of: func(c figures.Cell) string { return format.Count(uint64(of(c))) }}
-	}
-	return newTable("Where the threads ran, of all used runs", withRuns(s).Cells, unproved,
-		count("runs", func(c figures.Cell) int { return c.Proof.Runs }),
-		column{Name: "witness", Words: true, of: func(c figures.Cell) string { return c.Proof.Witness }},
-		count("threads", func(c figures.Cell) int { return c.Proof.Threads }),
-		count("ran elsewhere", func(c figures.Cell) int { return c.Proof.Elsewhere }),
-		on("application", func(c figures.Cell) (a, b cpus) { return c.Proof.Application, c.Application }),
-		on("client", func(c figures.Cell) (a, b cpus) { return c.Proof.Client, c.Client }),
-		on("neighbours", func(c figures.Cell) (a, b cpus) { return c.Proof.Neighbours, c.Neighbours }),
-		column{Name: "cpusets in force", Words: true, Long: true, of: func(c figures.Cell) string {
-			return strings.Join(c.Proof.Cpusets, "; ")
-		}})
-}
-
-// unproved says why a cell has no evidence, "" where it has some.
-func unproved(c figures.Cell) string {
-	if c.Used > 0 {
-		return ""
-	}
-	return figures.Metric{}.Missing(c)
-}
-
-// rateTable shows what happened on the application's CPUs.
-func rateTable(s *figures.Summary) table {
-	rate := func(name string, of func(figures.Cell) float64) column {
-		return column{Name: name, optional: true, of: func(c figures.Cell) string { return format.Digits(of(c)) }}
-	}
-	return newTable("What happened on the application's CPUs, per second", withRuns(s).Cells, unproved,
-		rate("voluntary switches", func(c figures.Cell) float64 { return c.Proof.Voluntary }),
-		rate("involuntary", func(c figures.Cell) float64 { return c.Proof.Involuntary }),
-		column{Name: "switches of all tasks", of: func(c figures.Cell) string {
-			return orNone(c.Proof.Switches > 0, format.Digits(c.Proof.Switches))
-		}},
-		rate("interrupts", func(c figures.Cell) float64 { return c.Proof.Interrupts }),
-		rate("NET_RX softirqs", func(c figures.Cell) float64 { return c.Proof.NetRX }),
-		column{Name: "steal", of: func(c figures.Cell) string { return format.Digits(c.Proof.StealPercent) + "%" }})
-}
-
-// sourceTable shows what took time on the application's CPUs at all.
-func sourceTable(s *figures.Summary) table {
-	micros := func(d time.Duration) string { return orNone(d > 0, format.Times().Plain(float64(d))) }
-	t := table{
-		Title: "What took time on the application's CPUs: the eight costliest of each cell, of all used runs",
-		Columns: append(heads(3, "cell", "source", "kind", "ms", "count", "P99, µs", "longest, µs"),
-			column{Name: "what to do", Words: true, Long: true}),
-		Notes: []string{"The application's own tasks are no sources. Times do not overlap, but steal is within " +
-			"the others. P99 is that of the worst run, and of the worst task where several have a name. " +
-			"A kernel thread bound to a CPU cannot be moved; another program on a lane's CPUs makes a run void."}}
-	for _, c := range s.Cells {
-		for _, o := range c.Proof.Sources[:min(8, len(c.Proof.Sources))] {
-			t.Rows = append(t.Rows, []string{c.Label(), o.Name, o.Kind, format.Digits(o.Total.Seconds() * 1e3),
-				orNone(o.Count > 0, format.Count(o.Count)), micros(o.P99), micros(o.Longest), o.Remedy})
-		}
-	}
-	return t
-}
-
-func orNone(known bool, text string) string {
-	if known {
-		return text
-	}
-	return format.None
 }

@@ -71,12 +71,10 @@ func (p *printer) figures(s *figures.Summary) {
 	}
 	p.table(costTable(s))
 	p.table(winTable(s))
-	if slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Tail.Runs > 0 }) {
+	if cells := tailCells(s); len(cells) > 0 {
 		p.title(tailTable(s).Title)
-		for _, c := range s.Cells {
-			if c.Tail.Runs > 0 {
-				p.fold("- ", tailLine(c))
-			}
+		for _, c := range cells {
+			p.fold("- ", tailLine(c))
 		}
 		p.fold("  ", tailNote)
 	}
@@ -98,20 +96,18 @@ func firstLines(s *figures.Summary) []string {
 	if !s.Verdicts {
 		mode += ": figures, no verdict"
 	}
-	dropped := "0 dropped"
-	if len(s.Dropped) > 0 {
-		var parts []string
-		for _, why := range slices.Sorted(maps.Keys(s.Dropped)) {
-			parts = append(parts, fmt.Sprintf("%d dropped (%s)", s.Dropped[why], why))
-		}
-		dropped = strings.Join(parts, ", ")
-	}
-	again := ""
+	runs := fmt.Sprintf("%d of %s void", s.Void, quantity.Count(len(s.Session.Runs), "run"))
 	if s.Again > 0 {
-		again = fmt.Sprintf(" (%d made again within their block)", s.Again)
+		runs += fmt.Sprintf(" (%d made again within their block)", s.Again)
 	}
-	lines := []string{mode, fmt.Sprintf("%d of %s void%s, %d used, %s", s.Void,
-		quantity.Count(len(s.Session.Runs), "run"), again, s.Used, dropped)}
+	runs += fmt.Sprintf(", %d used", s.Used)
+	for _, why := range slices.Sorted(maps.Keys(s.Dropped)) {
+		runs += fmt.Sprintf(", %d dropped (%s)", s.Dropped[why], why)
+	}
+	if len(s.Dropped) == 0 {
+		runs += ", 0 dropped"
+	}
+	lines := []string{mode, runs}
 	if s.Void > 0 {
 		lines = append(lines, voidRuns(s))
 	}
@@ -142,11 +138,12 @@ func voidRuns(s *figures.Summary) string {
 		return cmp.Or(found[b]-found[a], cmp.Compare(a, b))
 	})
 	var parts []string
-	for _, why := range reasons[:min(len(reasons), 3)] {
+	for k, why := range reasons {
+		if k == 3 {
+			parts = append(parts, fmt.Sprintf("%d other reasons: see the void ledger in report.html", len(reasons)-k))
+			break
+		}
 		parts = append(parts, fmt.Sprintf("%d× %s", found[why], why))
-	}
-	if more := len(reasons) - len(parts); more > 0 {
-		parts = append(parts, fmt.Sprintf("%d other reasons: see the void ledger in report.html", more))
 	}
 	return "void: " + strings.Join(parts, "; ")
 }
@@ -223,22 +220,21 @@ func caveats(s *figures.Summary) []string {
 	all = append(all, "A maximum has no interval and grows with the time measured.")
 	for _, c := range s.Cells {
 		for _, p := range c.Published {
-			if source := "paper: " + p.Source; p.Source != "" && !slices.Contains(all, source) {
-				all = append(all, source)
+			if p.Source != "" {
+				all = append(all, "paper: "+p.Source)
 			}
 		}
 	}
-	return all
+	return once(all)
 }
 
 // tailCaveats name the noisy cells whose median flatters them.
 func tailCaveats(s *figures.Summary) []string {
-	base := s.Cell(s.Baseline)
+	base, m := s.Cell(s.Baseline), s.PrimaryDistribution()
 	if base == nil {
 		return nil
 	}
 	var all []string
-	m := s.PrimaryDistribution()
 	for _, c := range s.Cells {
 		f, ref := c.Figure(m), base.Figure(m).Merged
 		p := 0.999

@@ -25,8 +25,8 @@ type Await struct {
 	Boots int      `json:"boots,omitempty"` // how often it is to be booted so; 0 is once
 }
 
-// Words say what to boot, and how often.
-func (a Await) Words() string {
+// String says what to boot, and how often.
+func (a Await) String() string {
 	if a.Boots < 2 {
 		return a.Boot
 	}

@@ -130,9 +130,10 @@ func firstMetrics(runs []firstRun) []Metric {
 				}
 				rates = append(rates, Metric{Name: m.Name, Quantity: "throughput", Noun: "throughput",
 					Title: "Throughput",
-					About: "TCP, " + m.Name, Unit: "bit/s", Better: Higher, Margin: 0.05, Short: direction})
+					About: "TCP, " + m.Name, Unit: RateUnit, Better: Higher, Margin: 0.05, Short: direction})
 			case m.RTT != nil:
-				trip := Metric{Name: m.Name, Quantity: "rtt", Noun: "RTT", Title: "Round trip", Unit: "ns", Better: Lower,
+				trip := Metric{Name: m.Name, Quantity: "rtt", Noun: "RTT", Title: "Round trip", Unit: TimeUnit,
+					Better: Lower,
 					Margin: 0.10, Sampled: true, Loop: Open, About: "Median round trip (P50)"}
 				if m.RTT.Mode == "pingpong" {
 					trip.Loop = Closed

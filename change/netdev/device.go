@@ -136,8 +136,8 @@ func (l Link) rename(target string) error {
 	return h.LinkSetName(made, l.Peer.Name)
 }
 
-// unspoken has the kernel give a device no IPv6 address of its own.
-const unspoken = nl.IN6_ADDR_GEN_MODE_NONE
+// noIPv6Address has the kernel give a device no IPv6 address of its own.
+const noIPv6Address = nl.IN6_ADDR_GEN_MODE_NONE
 
 func (l Link) configurePort(name string) error {
 	h, port, err := Find("", name)
@@ -146,7 +146,7 @@ func (l Link) configurePort(name string) error {
 	}
 	defer h.Close()
 	// A host-side port is no address of the host: without this the kernel gives it one and talks.
-	if err = h.LinkSetIP6AddrGenMode(port, unspoken); err != nil {
+	if err = h.LinkSetIP6AddrGenMode(port, noIPv6Address); err != nil {
 		return err
 	}
 	if err = offloads("", name, l.GRO, l.WireFrames); err != nil {
@@ -194,7 +194,7 @@ func (p Peer) Configure() error {
 		return err
 	}
 	if p.Bare {
-		if err = errors.Join(h.LinkSetIP6AddrGenMode(l, unspoken), h.LinkSetAllmulticastOn(l)); err != nil {
+		if err = errors.Join(h.LinkSetIP6AddrGenMode(l, noIPv6Address), h.LinkSetAllmulticastOn(l)); err != nil {
 			return err
 		}
 	}

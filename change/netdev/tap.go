@@ -218,7 +218,7 @@ func (e *ends) makeTap(target string) (netlink.Link, error) {
 	}
 	l, err := e.LinkByName(Tap)
 	if err == nil {
-		err = e.LinkSetIP6AddrGenMode(l, unspoken)
+		err = e.LinkSetIP6AddrGenMode(l, noIPv6Address)
 	}
 	if err == nil {
 		err = e.LinkSetGroup(l, int(mark(target))) // last: with it the tap is ours

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/agent"
+	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/version"
 )
 
@@ -28,7 +29,7 @@ func agentCommand() *cobra.Command {
 			if err := o.Validate(); err != nil {
 				return usage(err)
 			}
-			if err := needCapabilities("agent"); err != nil {
+			if err := lanes.Need("agent"); err != nil {
 				return err
 			}
 			debug.SetMemoryLimit(agentMemory)

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/agent"
 	"isolane.dev/isolane/cmd/isolane/cli"
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/history/diary"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
@@ -64,16 +67,29 @@ func coded(err error) error {
 		return &exitError{exitNo, err, "bring the CPUs back online, or isolane release the lanes that have lost " +
 			"them; plan --repack takes those of a file to others: " + strings.Join(mismatch.Lost, ", ")}
 	}
+	if unchanged, ok := errors.AsType[*diary.UnchangedError](err); ok {
+		return hint(unchanged, "the lanes that were in force before are; isolane status shows them")
+	}
+	if answer, ok := errors.AsType[*agent.AnswerError](err); ok {
+		switch answer.Status {
+		case http.StatusForbidden:
+			return hint(err, sudo())
+		case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge:
+			return usage(err)
+		case http.StatusConflict:
+			return no(err)
+		}
+	}
 	switch {
 	case errors.Is(err, journal.ErrNeedsRoot):
 		return hint(errors.New("needs root to see the lanes in force"), sudo())
 	case is[*process.CapabilityError](err):
 		return hint(err, sudo())
 	case is[*enforce.NoLaneError](err), is[*lanes.TargetError](err), is[*watch.CPUsError](err),
-		is[*plan.Mismatch](err): // of another machine
+		is[*plan.Mismatch](err), is[*lane.FilesError](err), errors.Is(err, lanes.ErrNothing): // of another machine
 		return usage(err)
 	case is[*plan.Refusal](err), is[*enforce.OwnedError](err), is[*watch.FoundError](err),
-		is[*lanes.UnsettledError](err), errors.Is(err, prove.ErrUnnoticed):
+		is[*lanes.UnsettledError](err), is[*diary.LeftOutError](err), errors.Is(err, prove.ErrUnnoticed):
 		return no(err)
 	case is[*enforce.NoRecordError](err):
 		return &exitError{exitNo, err,

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/snapshot"
 	"isolane.dev/isolane/journal"
@@ -37,11 +36,7 @@ func (f *laneFiles) read(cmd *cobra.Command) ([]lane.Lane, error) {
 	if len(f.names) == 0 {
 		return nil, nil
 	}
-	all, err := lane.ReadAll(f.names, cmd.InOrStdin())
-	if err != nil && !is[*lane.FieldError](err) {
-		err = usage(err)
-	}
-	return all, err
+	return lane.ReadAll(f.names, cmd.InOrStdin())
 }
 
 // source is where a command reads the machine from.
@@ -92,7 +87,7 @@ func look(cmd *cobra.Command) (*lanes.Lanes, error) {
 // inForce are the lanes in force on this machine, none of another one, for what is also worth something
 // without them: who may not see them gets none, and a note. seen says that they were looked at.
 func (s *source) inForce() (l *lanes.Lanes, seen bool, err error) {
-	none := &lanes.Lanes{Lanes: &enforce.Lanes{}}
+	none := lanes.None(options())
 	if !s.IsLive() {
 		return none, false, nil
 	}

@@ -33,7 +33,7 @@ func explainCommand() *cobra.Command {
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: explain.Topics(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return usage(explain.Write(cmd.OutOrStdout(), args[0], netpath.Words(drivers.Paths())))
+			return usage(explain.Write(cmd.OutOrStdout(), args[0], netpath.Choices(drivers.Paths())))
 		},
 	}
 }

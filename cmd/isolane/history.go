@@ -1,18 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/history"
-	"isolane.dev/isolane/history/diary"
 	"isolane.dev/isolane/plan"
 )
 
@@ -56,16 +53,4 @@ func historyCommand() *cobra.Command {
 	cmd.Flags().StringVar(&until, "until", "", "up to this `time`")
 	out.flags(cmd, "text", "json")
 	return cmd
-}
-
-func historyDir() string { return cmp.Or(os.Getenv("ISOLANE_HISTORY"), history.Dir) }
-
-// newDiary is for what a command does, for isolane history.
-func newDiary() *diary.Diary { return &diary.Diary{Dir: historyDir(), Who: history.Caller(typed())} }
-
-// keep writes it at the end of a command: lanes come first, and what cannot be recorded fails no command.
-func keep(cmd *cobra.Command, did *diary.Diary) {
-	if err := did.Flush(); err != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "isolane: history: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
-	}
 }

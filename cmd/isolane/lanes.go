@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,13 +11,9 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/enforce"
-	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/history/diary"
 	"isolane.dev/isolane/journal"
-	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
-	"isolane.dev/isolane/plan"
-	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/runtime/process"
 )
 
@@ -47,27 +42,18 @@ func applyCommand() *cobra.Command {
 				_, err := showDifference(cmd, files, prune, out, lanes.WriteCommands)
 				return err
 			}
-			did := newDiary()
-			defer keep(cmd, did)
+			h := thisHost(cmd)
 			var a lanes.Applied
-			var left error
-			l, err := openLanes(cmd, "apply", did)
-			switch {
-			case unable(err) && !each:
+			var err error
+			if each {
+				a, err = h.ApplyEach(cmd.Context(), files.names, cmd.InOrStdin())
+			} else if a, err = h.Apply(cmd.Context(), files.names, cmd.InOrStdin(), prune); unable(err) {
 				a, err = askApply(cmd, err, files, prune)
-			case err != nil:
+			}
+			if err != nil && !is[*diary.LeftOutError](err) || a.Kind == "" { // nothing is in force
 				return err
-			case each:
-				defer l.Close()
-				a, left = putEach(cmd, l, files, did)
-			default:
-				defer l.Close()
-				a, err = putAll(cmd, l, files, prune, did)
 			}
-			if err == nil && a.Kind != "" { // something is in force
-				err = out.printAs(cmd, a, func(w io.Writer) { a.Write(w, verbose) })
-			}
-			return errors.Join(err, left)
+			return errors.Join(out.printAs(cmd, a, func(w io.Writer) { a.Write(w, verbose) }), err)
 		},
 	}
 	files.flags(cmd)
@@ -80,49 +66,6 @@ func applyCommand() *cobra.Command {
 	out.flags(cmd, "text", "json")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "list what was put back and what the kernel refused")
 	return cmd
-}
-
-// done says what came of a placement, and records it. Where it failed, the lanes in force before are.
-func done(cmd *cobra.Command, did *diary.Diary, a lanes.Applied, err error) error {
-	if err == nil {
-		did.Applied(a)
-	}
-	if err != nil && !is[*lanes.TargetError](err) && !is[*plan.Refusal](err) { // else nothing was changed
-		a.WriteOutside(cmd.ErrOrStderr())
-		err = hint(err, "the lanes that were in force before are; isolane status shows them")
-	}
-	return err
-}
-
-// putAll puts the lanes of files in force, or none of them.
-func putAll(cmd *cobra.Command, l *lanes.Lanes, f laneFiles, prune bool, d *diary.Diary) (a lanes.Applied,
-	err error) {
-	p, err := wanted(cmd, l, f, prune)
-	if err == nil {
-		a, err = l.Put(cmd.Context(), p)
-		err = done(cmd, d, a, err)
-	}
-	return a, err
-}
-
-// putEach puts the lanes of those files in force that can be, and says why the others are not.
-func putEach(cmd *cobra.Command, l *lanes.Lanes, from laneFiles, did *diary.Diary) (lanes.Applied, error) {
-	if err := l.Recorded(); err != nil {
-		return lanes.Applied{}, err
-	}
-	files, wrong := lane.ReadEach(from.names, cmd.InOrStdin())
-	all := len(files) + len(wrong)
-	last, left := l.PutEach(cmd.Context(), files, func(a lanes.Applied, err error) {
-		_ = done(cmd, did, a, err) // left has it
-	})
-	left = append(wrong, left...)
-	for _, err := range left {
-		fmt.Fprintf(cmd.ErrOrStderr(), "isolane: left out: %v\n", err)
-	}
-	if len(left) > 0 {
-		return last, no(fmt.Errorf("lanes of %d of %d files are not in force", len(left), all))
-	}
-	return last, nil
 }
 
 func diffCommand() *cobra.Command {
@@ -147,38 +90,6 @@ func diffCommand() *cobra.Command {
 	return cmd
 }
 
-// openLanes takes the lanes in force to change them, and waits half a minute for others that do; lanes that
-// an isolane run left behind are released.
-func openLanes(cmd *cobra.Command, command string, did *diary.Diary) (*lanes.Lanes, error) {
-	if err := needCapabilities(command); err != nil {
-		return nil, err
-	}
-	o := options()
-	o.Wait = func(h journal.Holder) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "waiting for %s, which changes this host\n", h)
-	}
-	l, names, err := lanes.OpenPatiently(cmd.Context(), o)
-	lanes.WriteExpired(cmd.ErrOrStderr(), names)
-	did.Released(names, diary.Expired)
-	return l, err
-}
-
-// wanted places the lanes of a file beside those in force; these alone without a file.
-func wanted(cmd *cobra.Command, l *lanes.Lanes, files laneFiles, prune bool) (plan.Placement, error) {
-	if err := l.Recorded(); err != nil {
-		return plan.Placement{}, err
-	}
-	want, err := files.read(cmd)
-	if err == nil && len(files.names)+len(l.Placement.Lanes) == 0 {
-		err = usage(errors.New("no lanes are in force: name a file with lanes by -f"))
-	}
-	if err != nil {
-		return plan.Placement{}, err
-	}
-	p, _, err := l.Want(want, prune)
-	return p, plan.At(err, want)
-}
-
 // showDifference says what apply would do; also to a user who may not do it, as far as they may read it.
 func showDifference(cmd *cobra.Command, files laneFiles, prune bool, out output,
 	write func(io.Writer, enforce.Difference)) (d enforce.Difference, err error) {
@@ -186,12 +97,12 @@ func showDifference(cmd *cobra.Command, files laneFiles, prune bool, out output,
 	if errors.Is(err, journal.ErrNeedsRoot) {
 		fmt.Fprintf(cmd.ErrOrStderr(),
 			"needs root to see the lanes in force: %s\nwithout them, as if there were none:\n", sudo())
-		l, err = lanes.Unseen(options()), nil
+		l, err = lanes.None(options()), nil
 	}
 	if err != nil {
 		return d, err
 	}
-	p, err := wanted(cmd, l, files, prune)
+	p, err := l.WantFiles(files.names, cmd.InOrStdin(), prune)
 	if err != nil {
 		return d, err
 	}
@@ -214,23 +125,9 @@ func releaseCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, names []string) error {
-			did := newDiary()
-			defer keep(cmd, did)
-			l, err := openLanes(cmd, "release", did)
+			r, err := thisHost(cmd).Release(cmd.Context(), names, all)
 			if unable(err) {
-				r, aerr := askRelease(cmd, err, names, all)
-				return out.print(cmd, r, aerr)
-			}
-			if err != nil {
-				return err
-			}
-			defer l.Close()
-			if all {
-				names = l.Names()
-			}
-			r, err := l.Release(cmd.Context(), names...)
-			if err == nil {
-				did.Released(names, "taken back")
+				r, err = agentOf(cmd, err).Release(cmd.Context(), names, all)
 			}
 			return out.print(cmd, r, err)
 		},
@@ -252,7 +149,7 @@ func statusCommand() *cobra.Command {
 			if err == nil {
 				s, err = l.Status(cmd.Context())
 			} else if unable(err) {
-				s, err = askStatus(cmd, err)
+				s, err = agentOf(cmd, err).Status(cmd.Context())
 			}
 			if err != nil {
 				return err
@@ -281,18 +178,10 @@ func attachCommand() *cobra.Command {
 			"A network path of the lane leads into the network namespace of the workload then, which must be\n" +
 			"its own and have no eth0, as that of a container without a network.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			did := newDiary()
-			defer keep(cmd, did)
-			l, err := openLanes(cmd, "attach", did)
-			if err != nil {
-				return err
-			}
-			defer l.Close()
 			at.Own = !move
-			a, err := l.Attach(cmd.Context(), at)
+			a, err := thisHost(cmd).Attach(cmd.Context(), at)
 			if err == nil {
 				a.Write(cmd.OutOrStdout(), at.Lane)
-				did.Add(history.Event{Kind: history.Attached, Lane: at.Lane, What: quantity.Count(a.Threads, "thread")})
 			}
 			return err
 		},
@@ -321,14 +210,10 @@ func recoverCommand() *cobra.Command {
 			"them is not known: --adopt removes their cgroups, and gives what lanes change the kernel's\n" +
 			"defaults.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needCapabilities("recover"); err != nil {
+			r, err := thisHost(cmd).Recover(cmd.Context(), adopt)
+			if is[*process.CapabilityError](err) {
 				return err
 			}
-			// An undo that has begun is finished, whatever the user presses.
-			r, err := lanes.Recover(context.WithoutCancel(cmd.Context()), options(), adopt)
-			did := newDiary()
-			defer keep(cmd, did)
-			did.Recovered(r)
 			return errors.Join(err, out.print(cmd, r, nil))
 		},
 	}
@@ -336,12 +221,6 @@ func recoverCommand() *cobra.Command {
 		"take over lanes that nobody has a record of: back to the kernel's defaults")
 	out.flags(cmd, "text", "json")
 	return cmd
-}
-
-// needCapabilities says what a command lacks that changes the host.
-func needCapabilities(command string) error {
-	return process.Need(command+" changes cpusets, interrupts and tasks", "DAC_OVERRIDE", "SYS_ADMIN",
-		"SYS_NICE")
 }
 
 // sudo is the command line that the user typed, as root.

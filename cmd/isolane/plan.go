@@ -5,21 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/boot"
-	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/cores"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/draw"
-	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/lanes"
-	"isolane.dev/isolane/netpath"
-	"isolane.dev/isolane/netpath/drivers"
 	"isolane.dev/isolane/plan"
-	"isolane.dev/isolane/plan/solver"
 )
 
 func planCommand() *cobra.Command {
@@ -40,15 +34,18 @@ func planCommand() *cobra.Command {
 				return out.printAs(cmd, p, func(w io.Writer) { draw.Placement(w, p) })
 			}
 			if placedFile == "" && !repack && out.format != "svg" && from.IsLive() {
-				if p, asked, aerr := askPlan(cmd, want); aerr != nil {
-					return notPlanned(cmd, plan.At(aerr, want), "", out)
-				} else if asked {
-					return show(p)
+				if _, lacks := lanes.Look(options()); unable(lacks) {
+					p, aerr := agentOf(cmd, lacks).Plan(cmd.Context(), want)
+					switch {
+					case aerr == nil:
+						return show(p)
+					case !errors.Is(aerr, lacks): // else the plan without them is worth something
+						return notPlanned(cmd, plan.At(aerr, want), "", out)
+					}
 				}
 			}
+			l, here := lanes.None(options()), false // none where the placement is that of a file
 			var p plan.Placement
-			l := &lanes.Lanes{Lanes: &enforce.Lanes{}} // none where the placement is that of a file
-			here := false
 			if placedFile != "" {
 				p, err = from.placed(placedFile)
 			} else {
@@ -58,24 +55,15 @@ func planCommand() *cobra.Command {
 				return err
 			}
 			h, _, err := from.read()
-			if err != nil {
-				return err
-			}
-			solve := solver.Solve
-			if repack {
-				solve = solver.Repack
-			}
-			err = enforce.Refuse(options().Paths, want)
 			switch {
 			case err != nil:
-			case repack && len(l.Placement.Lanes) > 0:
-				return usage(errors.New("--repack: name the placement with --placed FILE"))
+				return err
 			case here && !repack: // on the machine as it was before the lanes in force
 				p, h, err = l.Want(want, false)
+			case repack && len(l.Placement.Lanes) > 0:
+				return usage(errors.New("--repack: name the placement with --placed FILE"))
 			default:
-				if want, err = enforce.Elsewhere(options().Paths, want); err == nil {
-					p, err = solve(h, p, want)
-				}
+				p, err = lanes.PlanFor(options(), h, p, want, repack)
 			}
 			if err != nil {
 				return notPlanned(cmd, plan.At(err, want), placedFile, out)
@@ -133,17 +121,7 @@ func coresCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r := cores.Request{Lane: placed, Lanes: p.Lanes, Housekeeping: p.Housekeeping, Granted: granted,
-				Cores: h.CoresOf(h.Online()), MemoryNodes: h.MemoryNodes()}
-			if v, is := netpath.VhostUserOf(drivers.Paths(), netpath.Of(root, placed.Name, placed.Spec.Network)); is {
-				r.VhostUser = (*cores.VhostUser)(&v)
-			}
-			if n := placed.Spec.Network; n.HasTap() {
-				_, missing := fs.Stat(root, "dev/vhost-net")
-				r.Tap = &cores.Tap{Device: netdev.Tap, MAC: netpath.Of(root, placed.Name, n).MAC, MTU: n.MTU,
-					Vhost: missing == nil}
-			}
-			d, err := cores.New(app, r)
+			d, err := cores.New(app, lanes.CoresOf(options(), h, root, p, placed, granted))
 			return out.print(cmd, d, usage(err))
 		},
 	}

@@ -16,6 +16,7 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove"
+	"isolane.dev/isolane/prove/drivers"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/results"
@@ -46,7 +47,7 @@ func proveCommand() *cobra.Command {
 					r.Mode = mode
 				}
 			}
-			r.Scenario, r.Kinds = strings.Join(args, ""), kinds()
+			r.Scenario, r.Kinds = strings.Join(args, ""), drivers.Kinds()
 			return runProve(cmd, r, selfTest)
 		},
 	}
@@ -95,9 +96,9 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 		if err == nil && serr == nil && session.Lane != nil {
 			serr = prove.Record(cmd.Context(), options(), o.Dir, session, d.Objective)
 			if serr == nil || errors.Is(serr, prove.ErrNotHeld) {
-				did := newDiary()
+				did := thisHost(cmd)
 				did.Proved(session.Lane.Name, o.Dir, d.Objective)
-				keep(cmd, did)
+				did.Keep()
 			}
 		}
 		err = errors.Join(err, serr)
@@ -136,7 +137,7 @@ func scenariosCommand() *cobra.Command {
 		Use:   "scenarios",
 		Short: "List the scenarios that come with isolane",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, err := prove.List(kinds())
+			list, err := prove.List(drivers.Kinds())
 			return out.print(cmd, list, err)
 		},
 	}
@@ -155,7 +156,7 @@ func probeCommand() *cobra.Command {
 			"    isolane probe echo '{protocol: tcp, mode: open, rate: 1000}'",
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := probe.ByHand(kinds().Probes, args[0], strings.Join(args[1:], ""), c)
+			p, err := probe.ByHand(drivers.Kinds().Probes, args[0], strings.Join(args[1:], ""), c)
 			if err != nil {
 				return usage(err)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"isolane.dev/isolane/claims"
 	"isolane.dev/isolane/prove"
+	"isolane.dev/isolane/prove/drivers"
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/report/answers"
 	"isolane.dev/isolane/report/compare"
@@ -71,7 +72,7 @@ func answer(cmd *cobra.Command, table string, dirs []string) error {
 	if page.Table, err = claims.AuditFile(cmd.Context(), table); err != nil {
 		return usage(err)
 	}
-	if page.Scenarios, err = prove.Own(kinds()); err != nil {
+	if page.Scenarios, err = prove.Own(drivers.Kinds()); err != nil {
 		return err
 	}
 	for _, dir := range dirs {

@@ -3,16 +3,11 @@ package main
 import (
 	"fmt"
 	"os"
-	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"isolane.dev/isolane/history"
-	"isolane.dev/isolane/history/diary"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
-	"isolane.dev/isolane/plan"
 )
 
 func runCommand() *cobra.Command {
@@ -34,14 +29,21 @@ func runCommand() *cobra.Command {
 			"signal), 126 where it cannot be executed, 127 where there is none.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, argv []string) error {
-			if err := needCapabilities("run"); err != nil {
+			if err := lanes.Need("run"); err != nil {
 				return err
 			}
 			if node >= 0 {
 				want.Spec.Near.NUMANode = &node
 			}
 			if name == "" {
-				return runTemporary(cmd, want, with, argv)
+				if err := want.Validate(); err != nil {
+					return usage(fmt.Errorf("%s: %w", want.At, err))
+				}
+				code, err := thisHost(cmd).Run(cmd.Context(), want, with, argv)
+				if err == nil && code != 0 {
+					return &exitError{code: code}
+				}
+				return notStarted(err)
 			}
 			return notStarted(lanes.Become(cmd.Context(), options(), name, with, argv, func(warning string) {
 				fmt.Fprintln(cmd.ErrOrStderr(), "isolane:", warning)
@@ -64,40 +66,4 @@ func runCommand() *cobra.Command {
 	}
 	cmd.MarkFlagsOneRequired("lane", "cpus")
 	return cmd
-}
-
-// runTemporary runs a command in a lane that lives as long as it does.
-func runTemporary(cmd *cobra.Command, want lane.Lane, with lanes.With, argv []string) error {
-	if err := want.Validate(); err != nil {
-		return usage(fmt.Errorf("%s: %w", want.At, err))
-	}
-	w, name := cmd.ErrOrStderr(), want.Metadata.Name
-	did := newDiary()
-	defer keep(cmd, did)
-	var began time.Time
-	var writing sync.WaitGroup
-	ended, err := lanes.RunTemporary(cmd.Context(), options(), want, with, argv, func(names []string, no error) {
-		lanes.WriteExpired(w, names)
-		did.Released(names, diary.Expired)
-		if no == nil {
-			began = time.Now()
-			did.Add(history.Event{Kind: history.Ran, Lane: name, What: "a lane for the life of a command"})
-		}
-		writing.Go(func() { _ = did.Flush() }) // the command does not wait for it; keep tries again
-	})
-	ended.Write(w, name)
-	writing.Wait()
-	if !began.IsZero() && ended.Release == nil {
-		took := time.Since(began)
-		what := fmt.Sprintf("the command has ended after %s, exit code %d", took.Round(time.Millisecond),
-			ended.Code)
-		if err != nil {
-			what = "the command was not started"
-		}
-		did.Add(history.Event{Kind: history.Released, Lane: name, Took: took.Nanoseconds(), What: what})
-	}
-	if err == nil && ended.Code != 0 {
-		return &exitError{code: ended.Code}
-	}
-	return notStarted(plan.At(err, []lane.Lane{want}))
 }

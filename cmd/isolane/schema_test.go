@@ -203,7 +203,7 @@ func (g generator) property(t reflect.Type, path string) map[string]any {
 			continue
 		}
 		p["description"] = f.Meaning
-		if values := slices.Concat(f.Values, netpath.Words(drivers.Paths())[path]); len(values) > 0 {
+		if values := slices.Concat(f.Values, netpath.Choices(drivers.Paths())[path]); len(values) > 0 {
 			p["enum"] = values
 		}
 		if f.Max > 0 {

@@ -62,8 +62,8 @@ func runWatch(cmd *cobra.Command, o watch.Options, asJSON bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	did := newDiary()
-	defer keep(cmd, did)
+	did := thisHost(cmd)
+	defer did.Keep()
 	recorded := func(show func(watch.Reading) error) func(watch.Reading) error {
 		return func(r watch.Reading) error {
 			did.Repaired(r.Drift)

@@ -40,8 +40,8 @@ func (d *Diary) Flush() error {
 	return err
 }
 
-// Expired is why lanes are released that nobody has asked to release.
-const Expired = "the isolane run that made it has ended"
+// expired is why lanes are released that nobody has asked to release.
+const expired = "the isolane run that made it has ended"
 
 // Released notes lanes that were taken back, and why.
 func (d *Diary) Released(names []string, why string) {
@@ -92,7 +92,7 @@ func (d *Diary) putBack(all []enforce.Drift) {
 
 // Recovered notes what a crash had left.
 func (d *Diary) Recovered(r lanes.Recovered) {
-	d.Released(r.Released, Expired)
+	d.Released(r.Released, expired)
 	for _, name := range r.Undone {
 		d.Add(history.Event{Kind: history.Recovered, What: "undone: " + name})
 	}

@@ -71,6 +71,23 @@ func ReadStat(root fs.FS, dir string) (Stat, error) {
 	return s, err
 }
 
+// VirtualCPU is the number of the virtual CPU that a thread runs, by the name that its program gives it: QEMU
+// with -name debug-threads=on (accel/*-accel-ops.c; one thread runs all of them under tcg,thread=single),
+// Firecracker and Cloud Hypervisor. False: it runs none.
+func VirtualCPU(name string) (number int, is bool) {
+	if name == "ALL CPUs/TCG" {
+		return 0, true
+	}
+	for _, prefix := range []string{"CPU ", "fc_vcpu ", "vcpu"} {
+		if rest, found := strings.CutPrefix(name, prefix); found {
+			text, _, _ := strings.Cut(rest, "/") // CPU 0/KVM
+			n, err := strconv.ParseUint(text, 10, 31)
+			return int(n), err == nil
+		}
+	}
+	return 0, false
+}
+
 // StartTime reads when a task started, in clock ticks after boot. With it ids are unique.
 func StartTime(root fs.FS, id int) (uint64, error) {
 	s, err := ReadStat(root, Dir(id))

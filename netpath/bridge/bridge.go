@@ -3,7 +3,6 @@ package bridge
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"isolane.dev/isolane/change/netdev"
@@ -27,8 +26,8 @@ func (p Path) Name() string {
 	return "bridge"
 }
 
-// Words say what it is.
-func (p Path) Words() string {
+// About says what it is.
+func (p Path) About() string {
 	if p.GRO {
 		return "the same with generic receive offload on the wire, as network cards have it, and on the host's " +
 			"end of the lane's device"
@@ -36,8 +35,8 @@ func (p Path) Words() string {
 	return "uplink, Linux bridge, veth: what most hosts use"
 }
 
-// Joined says whether the wire joins frames.
-func (p Path) Joined() bool { return p.GRO }
+// WireGRO says whether the wire has GRO.
+func (p Path) WireGRO() bool { return p.GRO }
 
 // Declared says what of a declaration cannot be.
 func (Path) Declared(n lane.Network) error { return netpath.AnySource(n) }
@@ -48,21 +47,11 @@ func (Path) Possible(l netpath.Lane) error {
 	if err := netpath.PossibleQueues(l); err != nil || l.Uplink == "" {
 		return err
 	}
-	u, err := l.FindUplink()
-	if err == nil {
-		err = u.Check(l.Network)
-	}
-	switch {
-	case err != nil:
+	u, err := l.CheckedUplink()
+	if err != nil || u.Bridge {
 		return err
-	case u.Bridge:
-	case u.Master != "" && u.Master != netpath.Bridge(l.Uplink):
-		return fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s", u.Name, u.Master)
-	case len(u.Addresses) > 0:
-		return fmt.Errorf("spec.network.device: %s has the address %s, which a port of a bridge cannot use: "+
-			"expected a device without one, a bridge that has it as a port, or path macvlan", u.Name, u.Addresses[0])
 	}
-	return nil
+	return u.CheckPort(netpath.Bridge(l.Uplink), ", a bridge that has it as a port, or path macvlan")
 }
 
 // Steps return what makes the path of these lanes: a bridge for each uplink, with the uplink and the lanes as

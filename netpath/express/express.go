@@ -29,13 +29,13 @@ func below() bridge.Path { return bridge.Path{GRO: true} }
 // Name returns "express".
 func (Path) Name() string { return "express" }
 
-// Words say what it is.
-func (Path) Words() string {
+// About says what it is.
+func (Path) About() string {
 	return "the host only hands frames over, by eBPF from the uplink into the application's namespace and back"
 }
 
-// Joined says that the wire joins frames, as the driver of a network card does.
-func (Path) Joined() bool { return true }
+// WireGRO says that the wire has GRO, as the driver of a network card does.
+func (Path) WireGRO() bool { return true }
 
 // Polled says that frames keep the number of the receive queue that they came by.
 func (Path) Polled() {}

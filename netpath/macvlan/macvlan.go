@@ -19,13 +19,13 @@ type Path struct{}
 // Name returns "macvlan".
 func (Path) Name() string { return "macvlan" }
 
-// Words say what it is.
-func (Path) Words() string {
+// About says what it is.
+func (Path) About() string {
 	return "a device on the uplink's with a MAC address of its own, without a bridge"
 }
 
-// Joined says that the wire joins frames, as the driver of a network card does.
-func (Path) Joined() bool { return true }
+// WireGRO says that the wire has GRO, as the driver of a network card does.
+func (Path) WireGRO() bool { return true }
 
 // Polled says that frames keep the number of the receive queue that they came by.
 func (Path) Polled() {}
@@ -40,10 +40,7 @@ func (Path) Declared(n lane.Network) error {
 
 // Possible says why a lane cannot have the path on this host as it is.
 func (Path) Possible(l netpath.Lane) error {
-	u, err := l.FindUplink()
-	if err == nil {
-		err = u.Check(l.Network)
-	}
+	u, err := l.CheckedUplink()
 	_, none := os.Stat("/sys/class/net/" + l.Device + "/device")
 	if err == nil && l.Queues > 0 && none != nil {
 		return fmt.Errorf("spec.network.queues: %s is no card, and path macvlan has none beside its interrupts: "+

@@ -88,16 +88,11 @@ func (p Path) Possible(l netpath.Lane) error {
 		return err
 	}
 	at, _ := db.port(l.Device)
-	switch {
-	case at == own(l.Device, p.DPDK):
+	if at == own(l.Device, p.DPDK) {
 		return nil
-	case at != "" || u.Master != "":
-		return fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s", u.Name, cmp.Or(at, u.Master))
-	case len(u.Addresses) > 0:
-		return fmt.Errorf("spec.network.device: %s has the address %s, which a port of a bridge cannot use: "+
-			"expected a device without one, or a bridge that has it as a port", u.Name, u.Addresses[0])
 	}
-	return nil
+	u.Master = cmp.Or(at, u.Master)
+	return u.CheckPort("", ", or a bridge that has it as a port")
 }
 
 // Mixed says whether a lane can be on the device of one with another path: ports of DPDK and network devices

@@ -65,10 +65,7 @@ func (Path) Possible(l netpath.Lane) error {
 			"path bridge: %w", l.Device, err)
 	}
 	l.Device = c.device
-	u, err := l.FindUplink()
-	if err == nil {
-		err = u.Check(l.Network)
-	}
+	_, err = l.CheckedUplink()
 	total, terr := c.number("sriov_totalvfs")
 	num, nerr := c.number("sriov_numvfs")
 	switch {

@@ -76,10 +76,7 @@ func possibleDevice(ctx context.Context, l netpath.Lane, all map[string]face) er
 		}
 	}
 	l.Uplink = l.Device // whose frames VPP gets with their tags
-	u, err := l.FindUplink()
-	if err == nil {
-		err = u.Check(l.Network)
-	}
+	u, err := l.CheckedUplink()
 	switch {
 	case err != nil:
 		return err

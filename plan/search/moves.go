@@ -10,8 +10,8 @@ import (
 	"isolane.dev/isolane/plan/stock"
 )
 
-// BareLane is a place as a lane, without the parts that only the answer has.
-func BareLane(m *stock.Machine, p Place) plan.Lane {
+// LaneAt is the lane at a place, without the parts that only the answer has.
+func LaneAt(m *stock.Machine, p Place) plan.Lane {
 	l := LaneOf(m, &p)
 	l.MemoryNodes = memoryNodes(m, p)
 	return l

@@ -304,7 +304,7 @@ func (r *repacking) displace(now arrangement, l lane.Lane, others []string) (arr
 		if i == 0 {
 			own = p
 		}
-		on.Put(search.BareLane(on, p))
+		on.Put(search.LaneAt(on, p))
 	}
 	t := r.routeTo(now.lanes, on.Lanes)
 	if !t.run() {
@@ -330,7 +330,7 @@ func (r *repacking) moveToNodes(now arrangement, l lane.Lane, nodes map[string]i
 	if !ok {
 		return now, false
 	}
-	return r.with(now, t, search.BareLane(on, p), p.Cost), true
+	return r.with(now, t, search.LaneAt(on, p), p.Cost), true
 }
 
 // with is an arrangement after more moves and with one more lane.

@@ -108,7 +108,7 @@ func (t *route) arrive(name string) bool {
 		if !ok {
 			return false
 		}
-		g.lane = search.BareLane(on, p)
+		g.lane = search.LaneAt(on, p)
 	} else if slices.ContainsFunc(others, func(o plan.Lane) bool { return overlap(o, g.lane) }) {
 		return false
 	}
@@ -131,7 +131,7 @@ func (t *route) stepAside(waiting []string, stepped map[string]bool) bool {
 		m := t.m.With(without(t.lanes, name))
 		for _, off := range []cpuset.Set{has.Owned().Union(wanted), has.Owned()} {
 			if p, ok := search.BestOff(m, has.Declaration(), off); ok {
-				t.do(search.BareLane(m, p), "steps aside while others move")
+				t.do(search.LaneAt(m, p), "steps aside while others move")
 				stepped[name] = true
 				return true
 			}
@@ -169,7 +169,7 @@ func (t *route) shift(name string, off, onto cpuset.Set) bool {
 	m := t.m.With(without(t.lanes, name))
 	p, ok := search.Exchange(m, has, off, onto)
 	if ok {
-		t.do(search.BareLane(m, p), "goes part of the way while others move")
+		t.do(search.LaneAt(m, p), "goes part of the way while others move")
 	}
 	return ok
 }

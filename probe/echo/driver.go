@@ -90,7 +90,7 @@ func (Probe) Validate(probe.Conditions) error { return nil }
 func (p Probe) Metrics(name string) []results.Metric {
 	m := results.Metric{Name: name, Quantity: "rtt", Noun: "RTT", Title: "Round trip",
 		About: "Median round trip (P50)",
-		Unit:  "ns", Better: results.Lower, Margin: 0.10, Sampled: true, Loop: results.Open}
+		Unit:  results.TimeUnit, Better: results.Lower, Margin: 0.10, Sampled: true, Loop: results.Open}
 	if p.Mode == PingPong {
 		m.Loop = results.Closed
 	}

@@ -168,7 +168,7 @@ func (p Probe) Metrics(name string) []results.Metric {
 	if p.Rate != probe.Max {
 		all = append(all, results.Metric{Name: name + latency, Quantity: "forwarding-latency",
 			Noun: "latency of forwarding", Title: "Latency of forwarding",
-			About: fmt.Sprintf("frames of %s there and back, from the intended time", p.Size), Unit: "ns",
+			About: fmt.Sprintf("frames of %s there and back, from the intended time", p.Size), Unit: results.TimeUnit,
 			Better: results.Lower, Margin: 0.10, Sampled: true, Loop: loop})
 	}
 	check := func(word, noun, unit string) {

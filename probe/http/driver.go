@@ -152,7 +152,8 @@ func (p Probe) Metrics(name string) []results.Metric {
 	about := fmt.Sprintf("GET %s from %s, %s", p.Size, p.Software, counted)
 	sampled := func(word, noun, title, end string) results.Metric {
 		return results.Metric{Name: name + word, Quantity: "http" + word, Noun: noun, Title: title,
-			About: about + " to the " + end + " byte of the body", Unit: "ns", Better: results.Lower, Margin: 0.10,
+			About: about + " to the " + end + " byte of the body", Unit: results.TimeUnit,
+			Better: results.Lower, Margin: 0.10,
 			Sampled: true, Loop: loop}
 	}
 	all := []results.Metric{sampled("", "response time", "Response time", "last"),

@@ -68,7 +68,7 @@ func (Probe) Validate(c probe.Conditions) error { return c.WholeSeconds(Program)
 // Metrics are the rate that the receiver saw, and what iperf3 says of the CPUs at both ends.
 func (p Probe) Metrics(name string) []results.Metric {
 	rate := results.Metric{Name: name, Quantity: "throughput", Noun: "throughput", Title: "Throughput",
-		About: "TCP, " + name, Unit: "bit/s", Better: results.Higher, Margin: 0.05, Short: p.Direction}
+		About: "TCP, " + name, Unit: results.RateUnit, Better: results.Higher, Margin: 0.05, Short: p.Direction}
 	check := func(word, noun, unit string) results.Metric {
 		return results.Metric{Name: name + "-" + word, Quantity: word, Noun: noun, Title: noun, Unit: unit,
 			Better: results.Lower, Margin: 0.10, Role: results.Check}

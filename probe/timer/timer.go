@@ -42,7 +42,8 @@ func (s Settings) Check(least time.Duration) error {
 // are missed. How says what the program measures.
 func (s Settings) Latency(name, program, how string) results.Metric {
 	return results.Metric{Name: name, Quantity: "wakeup", Noun: "wake-up latency",
-		Title: "Wake-up latency (" + program + ")", Unit: "ns", Better: results.Lower, Margin: 0.10, Sampled: true,
+		Title: "Wake-up latency (" + program + ")", Unit: results.TimeUnit,
+		Better: results.Lower, Margin: 0.10, Sampled: true,
 		Loop: results.Closed, About: fmt.Sprintf("Median wake-up latency (P50) at %s, fifo %d; %s", s.Interval,
 			s.Priority, how)}
 }

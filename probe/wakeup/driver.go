@@ -97,7 +97,7 @@ func (p Probe) Metrics(name string) []results.Metric {
 	}
 	return []results.Metric{
 		{Name: name, Quantity: "wakeup", Noun: "wake-up latency", Title: "Wake-up latency", About: about,
-			Unit: "ns", Better: results.Lower, Margin: 0.10, Sampled: true, Loop: results.Open},
+			Unit: results.TimeUnit, Better: results.Lower, Margin: 0.10, Sampled: true, Loop: results.Open},
 		{Name: missed(name), Quantity: "missed", Noun: "missed activations", Title: "Missed activations",
 			About: "due before their thread was done with an earlier one", Unit: "activations",
 			Better: results.Lower, Margin: 0.10, Role: results.Check},

@@ -23,7 +23,7 @@ func Carried(name string) []results.Metric {
 		{Name: name + Requests, Quantity: "http-rate", Noun: "request rate", Title: "Requests carried",
 			Unit: "requests/s", Better: results.Higher, Margin: 0.05},
 		{Name: name + Goodput, Quantity: "http-goodput", Noun: "goodput", Title: "Goodput",
-			About: "of bodies that came whole", Unit: "bit/s", Better: results.Higher, Margin: 0.05},
+			About: "of bodies that came whole", Unit: results.RateUnit, Better: results.Higher, Margin: 0.05},
 		{Name: name + Errors, Quantity: "http-errors", Noun: "failed requests", Title: "Failed requests",
 			Unit: "requests", Better: results.Lower, Margin: 0.10, Role: results.Check},
 	}

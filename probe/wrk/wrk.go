@@ -110,10 +110,11 @@ func (p Probe) Metrics(name string) []results.Metric {
 	carried[1].About = "requests times size"
 	all := append(carried[:2:2], results.Metric{Name: name + transfer, Quantity: "transfer", Noun: "transfer",
 		Title: "Transfer", About: "as wrk prints it, heads of replies included; its GB are GiB, this is decimal",
-		Unit: "bit/s", Better: results.Higher, Margin: 0.05})
+		Unit: results.RateUnit, Better: results.Higher, Margin: 0.05})
 	for _, q := range percentiles() {
 		all = append(all, results.Metric{Name: name + "-p" + q, Quantity: "wrk-p" + q, Noun: "P" + q + " of wrk",
-			Title: "P" + q + " of wrk", About: "closed loop, with samples that wrk itself adds", Unit: "ns",
+			Title: "P" + q + " of wrk", About: "closed loop, with samples that wrk itself adds",
+			Unit:   results.TimeUnit,
 			Better: results.Lower, Margin: 0.10, Loop: results.Closed})
 	}
 	timedOut := carried[2]

@@ -69,11 +69,11 @@ func inField(field string, err error) error {
 // figure reads a figure in the unit of a metric.
 func figure(text factor.Name, unit string) (v float64, err error) {
 	switch unit {
-	case "ns":
+	case results.TimeUnit:
 		var d quantity.Duration
 		d, err = quantity.ParseDuration(string(text))
 		v = float64(d)
-	case "bit/s":
+	case results.RateUnit:
 		var r quantity.BitRate
 		r, err = quantity.ParseBitRate(string(text))
 		v = float64(r)
@@ -88,13 +88,13 @@ func figure(text factor.Name, unit string) (v float64, err error) {
 	return v, err
 }
 
-// Words say what the goal is: P99 of load at most 10ms.
-func (g SearchGoal) Words(m results.Metric) string {
+// Text says what the goal is: P99 of load at most 10ms.
+func (g SearchGoal) Text(m results.Metric) string {
 	what, unit := g.Metric, ""
 	if g.Statistic != "" {
 		what = g.Statistic + " of " + g.Metric
 	}
-	if m.Unit != "ns" && m.Unit != "bit/s" {
+	if m.Unit != results.TimeUnit && m.Unit != results.RateUnit {
 		unit = " " + m.Unit
 	}
 	switch {

@@ -105,8 +105,8 @@ func TestGoal(t *testing.T) {
 		{SearchGoal{Metric: "m", Percent: 99, Of: "200"}, rate, 198, true, "m at least 99% of 200 requests/s"},
 	} {
 		bound, least, err := c.goal.Bound(c.of)
-		if err != nil || bound != c.bound || least != c.least || c.goal.Words(c.of) != c.words {
-			t.Errorf("%+v: %g, %t, %q, %v", c.goal, bound, least, c.goal.Words(c.of), err)
+		if err != nil || bound != c.bound || least != c.least || c.goal.Text(c.of) != c.words {
+			t.Errorf("%+v: %g, %t, %q, %v", c.goal, bound, least, c.goal.Text(c.of), err)
 		}
 	}
 }

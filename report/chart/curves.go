@@ -59,11 +59,7 @@ func Curves(curve figures.Curve, m figures.Metric, l Labels) []byte {
 // curveKeys explain the lines, and say whether these need numbers.
 func (c *chart) curveKeys(curve figures.Curve, track figures.Track) (numbered bool) {
 	over := false
-	var looks []figures.Look
-	for _, line := range curve.Lines {
-		looks = append(looks, line.Look)
-	}
-	if numbered = alike(looks); numbered {
+	if numbered = alike(curve.Lines, func(l figures.Line) figures.Look { return l.Look }); numbered {
 		c.right -= lineNumber
 	}
 	for k, line := range curve.Lines {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
@@ -125,11 +124,7 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	last := func(c figures.Cell) float64 { return lastPercentile(c.Figure(m).Merged) }
 	slices.SortStableFunc(cells, func(a, b figures.Cell) int { return cmp.Compare(last(b), last(a)) })
 	lo, hi, end := math.Inf(1), 0.0, 1.0
-	var looks []figures.Look
-	for _, cell := range cells {
-		looks = append(looks, cell.Look)
-	}
-	numbered, high := alike(looks), 256.0
+	numbered, high := alike(cells, func(c figures.Cell) figures.Look { return c.Look }), 256.0
 	if numbered {
 		c.right, high = c.right-lineNumber, max(high, apart*float64(len(cells)))
 	}
@@ -147,7 +142,7 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	c.height += lineSkip + 4
 	c.text("", margin, c.height, m.Axis()+" (logarithmic)")
 	ticks := []tick{{0, "0"}}
-	for _, q := range []float64{0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999} {
+	for _, q := range figures.Quantiles() {
 		if nines(q) < end+0.01 {
 			ticks = append(ticks, tick{nines(q), format.Quantile(q)[1:]})
 		}
@@ -159,15 +154,15 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	for i, cell := range cells {
 		if d := cell.Figure(m).Merged; d.Supported > 0 {
 			ends = append(ends, lineEnd{i + 1, c.x.at(nines(d.Supported)), c.y.at(lastPercentile(d))})
-			var path strings.Builder
-			for i, p := range steps(d) {
-				if i == 0 {
-					fmt.Fprintf(&path, "M%g,%g", round(c.x.at(p[0])), round(c.y.at(p[1])))
-				} else {
-					fmt.Fprintf(&path, "H%gV%g", round(c.x.at(p[0])), round(c.y.at(p[1])))
+			path := ""
+			for _, p := range steps(d) {
+				form := "H%gV%g"
+				if path == "" {
+					form = "M%g,%g"
 				}
+				path += fmt.Sprintf(form, round(c.x.at(p[0])), round(c.y.at(p[1])))
 			}
-			c.mark(`<path class="%s" d="%s" />`, lineClass(cell.Look), &path)
+			c.mark(`<path class="%s" d="%s" />`, lineClass(cell.Look), path)
 			c.dot(dotClass(cell.Look), c.x.at(nines(d.Supported)), c.y.at(lastPercentile(d)), 2.5)
 		}
 	}
@@ -179,12 +174,12 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 }
 
 // alike says whether two of these lines look the same without colour.
-func alike(looks []figures.Look) bool {
+func alike[T any](lines []T, look func(T) figures.Look) bool {
 	seen := map[string]bool{}
-	for _, l := range looks {
-		seen[dash(l)] = true
+	for _, l := range lines {
+		seen[dash(look(l))] = true
 	}
-	return len(seen) < len(looks)
+	return len(seen) < len(lines)
 }
 
 // lineEnd is where a line ends, and its number.

@@ -71,6 +71,7 @@ type Comparison struct {
 	P        float64           `json:"p"`        // two-sided, of the rank sum test that the ratio is 1
 	Adjusted *float64          `json:"adjusted"` // for the family, after Holm; null where there is no verdict
 	Verdict  stats.Verdict     `json:"verdict,omitempty"`
+	metric   figures.Metric
 	found    stats.Comparison
 }
 
@@ -160,17 +161,9 @@ func (d *Document) pair(a, b *figures.Summary) (pairs [][2]figures.Cell) {
 
 // shared are the metrics that mean the same in both, the primary ones first. They are as a describes them.
 func (d *Document) shared(a, b *figures.Summary, all bool) []figures.Metric {
-	find := func(name string, in *figures.Summary) *figures.Metric {
-		for i := range in.Metrics {
-			if in.Metrics[i].Name == name {
-				return &in.Metrics[i]
-			}
-		}
-		return nil
-	}
 	var primary, others []figures.Metric
 	for _, m := range a.Metrics {
-		o := find(m.Name, b)
+		o := b.Metric(m.Name)
 		switch {
 		case !all && !m.IsPrimary() && (o == nil || !o.IsPrimary()):
 		case o == nil:
@@ -190,7 +183,7 @@ func (d *Document) shared(a, b *figures.Summary, all bool) []figures.Metric {
 		}
 	}
 	for _, m := range b.Metrics {
-		if (all || m.IsPrimary()) && find(m.Name, a) == nil {
+		if (all || m.IsPrimary()) && a.Metric(m.Name) == nil {
 			d.Without = append(d.Without, Without{"metric " + m.Name, "B", "A has no metric of this name"})
 		}
 	}
@@ -214,15 +207,11 @@ func (d *Document) compare(m figures.Metric, a, b figures.Cell) {
 	d.Comparisons = append(d.Comparisons, Comparison{Cell: a.Name, Levels: a.Levels,
 		Baseline: a.Baseline && b.Baseline, Metric: m.Name, Unit: m.Metric.Unit, Role: m.Role,
 		A: Figure{fa.Centre, len(fa.Blocks)}, B: Figure{fb.Centre, len(fb.Blocks)},
-		Ratio: newRatio(found, values(fa), values(fb)), P: found.P, found: found})
+		Ratio: newRatio(found, values(fa), values(fb)), P: found.P, metric: m, found: found})
 }
 
 func values(f figures.Figure) []float64 {
-	var all []float64
-	for _, b := range f.Blocks {
-		all = append(all, b.Value)
-	}
-	return all
+	return f.Values(func(b figures.Block) float64 { return b.Value })
 }
 
 func newRatio(c stats.Comparison, a, b []float64) Ratio {
@@ -241,18 +230,15 @@ func (d *Document) judge() {
 	for _, primary := range []bool{true, false} {
 		var family []*stats.Comparison
 		var judged []*Comparison
-		var margins []stats.Margin
 		for i := range d.Comparisons {
 			c := &d.Comparisons[i]
-			m := d.metrics[slices.IndexFunc(d.metrics, func(m figures.Metric) bool { return m.Name == c.Metric })]
-			if m.IsPrimary() == primary && m.IsFigure() && min(c.A.Runs, c.B.Runs) >= verdictRuns {
+			if c.metric.IsPrimary() == primary && c.metric.IsFigure() && min(c.A.Runs, c.B.Runs) >= verdictRuns {
 				family, judged = append(family, &c.found), append(judged, c)
-				margins = append(margins, m.Margin)
 			}
 		}
 		stats.Holm(family)
-		for i, c := range judged {
-			c.Verdict = stats.Judge(c.found, margins[i])
+		for _, c := range judged {
+			c.Verdict = stats.Judge(c.found, c.metric.Margin)
 			if !math.IsNaN(c.found.Adjusted) {
 				c.Adjusted = &c.found.Adjusted
 			}

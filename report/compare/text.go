@@ -54,12 +54,10 @@ func (d Document) Write(w io.Writer) {
 func (d Document) hint() string {
 	var all []string
 	cell := ""
-	for _, m := range d.metrics {
-		for _, c := range d.Comparisons {
-			if c.Baseline && c.Metric == m.Name && m.IsPrimary() {
-				cell = c.Cell
-				all = append(all, fmt.Sprintf("%s %s %s", m.Value(), format.Percent(c.Ratio.Estimate), c.Ratio))
-			}
+	for _, c := range d.Comparisons {
+		if c.Baseline && c.metric.IsPrimary() {
+			cell = c.Cell
+			all = append(all, fmt.Sprintf("%s %s %s", c.metric.Value(), format.Percent(c.Ratio.Estimate), c.Ratio))
 		}
 	}
 	if len(all) == 0 {

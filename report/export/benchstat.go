@@ -12,6 +12,7 @@ import (
 
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/terminal"
 )
 
@@ -75,7 +76,7 @@ func named(name string, all []level) string {
 // unit is that of a metric; benchstat knows times as ns/op.
 func unit(m figures.Metric) string {
 	switch m.Metric.Unit {
-	case "ns":
+	case results.TimeUnit:
 		return "ns/op"
 	case "":
 		return "value"

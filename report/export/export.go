@@ -71,7 +71,7 @@ func levels(s *figures.Summary, c figures.Cell) []level {
 // quantiles are those of a distribution that its sample supports, of the usual ones.
 func quantiles(d *figures.Distribution) []float64 {
 	var all []float64
-	for _, p := range []float64{0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999} {
+	for _, p := range figures.Quantiles() {
 		if d != nil && p <= d.Supported {
 			all = append(all, p)
 		}

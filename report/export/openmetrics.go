@@ -7,6 +7,7 @@ import (
 
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/results"
 )
 
 // openmetrics writes OpenMetrics 1.0 text. A metric of the scenario is a label; the families are one a unit,
@@ -130,9 +131,9 @@ func escaped(text string) string {
 // unitOf is a metric's unit as OpenMetrics names it, and how many of ours are one of it.
 func unitOf(m figures.Metric) (name string, per float64) {
 	switch unit := m.Metric.Unit; unit {
-	case "ns":
+	case results.TimeUnit:
 		return "seconds", 1e9
-	case "bit/s":
+	case results.RateUnit:
 		return "bits_per_second", 1
 	case "%":
 		return "percent", 1

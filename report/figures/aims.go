@@ -15,12 +15,12 @@ import (
 
 // Aim is something that the product is to reach, and what was found.
 type Aim struct {
-	Text  string // what it is about
-	Goal  string
-	Found string
-	Paper string // the paper's figure for the same conditions, "" for none
-	State State
-	Firm  bool // a verdict: of a session that gives some, and of enough blocks
+	Text  string `json:"text"` // what it is about
+	Goal  string `json:"goal"`
+	Found string `json:"found"`
+	State State  `json:"state"`
+	Paper string `json:"-"` // the paper's figure for the same conditions, "" for none
+	Firm  bool   `json:"-"` // a verdict: of a session that gives some, and of enough blocks
 }
 
 // verdictBlocks is the least for an interval, and so for a verdict.
@@ -64,11 +64,11 @@ func (s *Summary) aims() []Aim {
 	var all []Aim
 	for _, g := range wanted.Goals {
 		base := s.Cell(cmp.Or(g.Against, s.Baseline))
-		k := slices.IndexFunc(s.Metrics, func(m Metric) bool { return m.Name == g.Metric })
-		if own == nil || base == nil || k < 0 {
+		m := s.Metric(g.Metric)
+		if own == nil || base == nil || m == nil {
 			continue
 		}
-		a := s.aim(s.Metrics[k], g, own, base)
+		a := s.aim(*m, g, own, base)
 		if over := own.loads[g.Metric].over; over > 0 && a.State != NoFigure {
 			a.Found += fmt.Sprintf(", without what was not carried in %s", quantity.Count(over, "run"))
 			if a.State == Reached {

@@ -161,12 +161,7 @@ func (s *Summary) ownEffects() (text string) {
 	for _, m := range s.Primary() {
 		most, in := 0.0, ""
 		for _, c := range s.Cells {
-			var values []float64
-			for _, b := range s.byBoot(c.Figure(m)).Blocks {
-				if b.Value > 0 {
-					values = append(values, b.Value)
-				}
-			}
+			values := s.byBoot(c.Figure(m)).Values(blockValue)
 			if len(values) < 2 {
 				continue
 			}
@@ -225,7 +220,7 @@ func (s *Summary) Unfinished() string {
 	why := "Interrupted"
 	var waiting []string
 	for _, a := range s.Session.Awaits {
-		waiting = append(waiting, fmt.Sprintf("%s for %s", quantity.Count(len(a.Cells), "cell"), a.Words()))
+		waiting = append(waiting, fmt.Sprintf("%s for %s", quantity.Count(len(a.Cells), "cell"), a))
 	}
 	if len(waiting) > 0 {
 		why = "Waits for another boot (" + strings.Join(waiting, "; ") + ")"

@@ -240,12 +240,7 @@ func (t *Track) read(c Cell, m Metric, level float64, spreads map[bool]bool) Rea
 // runs are the least and the greatest value of a run, NaN for less than two, or the ends of the 95% interval
 // of their median by order statistics where there are enough for one.
 func (f Figure) runs(of func(Block) float64, interval bool) (lo, hi float64, is bool) {
-	var values []float64
-	for _, b := range f.Blocks {
-		if v := of(b); !math.IsNaN(v) {
-			values = append(values, v)
-		}
-	}
+	values := f.Values(of)
 	if len(values) < 2 {
 		return math.NaN(), math.NaN(), false
 	}

@@ -1,6 +1,7 @@
 package figures
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -9,12 +10,7 @@ import (
 
 // Disturbance is the factor that disturbs, nil for none.
 func (s *Summary) Disturbance() *results.Factor {
-	for i, f := range s.Session.Factors {
-		if f.Quiet != "" {
-			return &s.Session.Factors[i]
-		}
-	}
-	return nil
+	return first(s.Session.Factors, func(f results.Factor) bool { return f.Quiet != "" })
 }
 
 // Main is what charts show by hue: the first factor that changes the application, else the first that does
@@ -22,17 +18,9 @@ func (s *Summary) Disturbance() *results.Factor {
 func (s *Summary) Main() *results.Factor { return s.mainBut("") }
 
 func (s *Summary) mainBut(name string) *results.Factor {
-	var second *results.Factor
-	for i, f := range s.Session.Factors {
-		switch {
-		case f.Quiet != "" || f.Name == name:
-		case !f.Outside:
-			return &s.Session.Factors[i]
-		case second == nil:
-			second = &s.Session.Factors[i]
-		}
-	}
-	return second
+	calm := func(f results.Factor) bool { return f.Quiet == "" && f.Name != name }
+	inside := first(s.Session.Factors, func(f results.Factor) bool { return calm(f) && !f.Outside })
+	return cmp.Or(inside, first(s.Session.Factors, calm))
 }
 
 // sameBut says whether two cells differ at most in one factor.
@@ -100,7 +88,7 @@ func (s *Summary) standard(c Cell, quiet bool) *Cell {
 	if base == nil {
 		return nil
 	}
-	k := slices.IndexFunc(s.Cells, func(o Cell) bool {
+	return first(s.Cells, func(o Cell) bool {
 		return !slices.ContainsFunc(s.Session.Factors, func(f results.Factor) bool {
 			want := base.Levels[f.Name]
 			if f.Outside || f.PerBoot || f.Quiet != "" {
@@ -112,10 +100,6 @@ func (s *Summary) standard(c Cell, quiet bool) *Cell {
 			return o.Levels[f.Name] != want
 		})
 	})
-	if k < 0 {
-		return nil
-	}
-	return &s.Cells[k]
 }
 
 // others names a cell by the factors that do not disturb: "lane-express".

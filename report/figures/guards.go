@@ -134,28 +134,27 @@ func (s *Summary) survivors() Guard {
 	if len(found) == 0 {
 		return Guard{}
 	}
-	return Guard{Name: "left out", State: Failed, Text: "not carried, lost or skipped, and in no figure: " +
+	return Guard{"left out", Failed, "not carried, lost or skipped, and in no figure: " +
 		strings.Join(found, "; ")}
 }
 
 // omission: a closed loop waits for each reply, and so misses what a stall would have delayed.
 func (s *Summary) omission() Guard {
-	g := Guard{Name: "coordinated omission"}
+	g := Guard{}
 	for _, m := range s.Metrics {
 		switch {
 		case !m.Sampled:
 		case m.Loop == results.Open:
-			return Guard{g.Name, Kept, m.Name + " counts from the intended time; closed loops are service time"}
+			return Guard{"coordinated omission", Kept, m.Name +
+				" counts from the intended time; closed loops are service time"}
 		default:
-			g.State, g.Text = Failed, "each probe waits for its reply before it sends again, and so misses stalls: "+
-				"add one in an open loop"
+			g = Guard{"coordinated omission", Failed, missesStalls + "in an open loop"}
 		}
-	}
-	if g.State == "" {
-		return Guard{}
 	}
 	return g
 }
+
+const missesStalls = "each probe waits for its reply before it sends again, and so misses stalls: add one "
 
 // supported: percentiles come from merged histograms, as far as the sample goes.
 func (s *Summary) supported() Guard {
@@ -232,7 +231,7 @@ func (s *Summary) clock() Guard {
 	default:
 		for i := range s.Cells {
 			for name, f := range s.Cells[i].Figures {
-				if m, _ := s.metric(name); m.Sampled {
+				if m := s.Metric(name); m != nil && m.Sampled {
 					f.lower("clock")
 				}
 			}

@@ -2,7 +2,6 @@ package figures
 
 import (
 	"fmt"
-	"slices"
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/format"
@@ -42,13 +41,19 @@ type Isolation struct {
 	Name  string // of the cell, without the level of the disturbance: lane-express
 	From  string // of Loser
 	Cell  Cell
-	Quiet *Cell        // the same undisturbed, nil for none
-	Cost  []Comparison // by aspect: the ratio to it
+	Quiet *Cell // the same undisturbed, nil for none
 	// Loser is the disturbed cell of the baseline's conditions and the same load, Base the same undisturbed: the
 	// loss is what lies between them. Nil where there is none, or the cell is the loser.
 	Loser, Base *Cell
-	Back        []Comparison // by aspect: the share of the loss that is won back; more than 1 is beyond Base
-	Why         []string     // by aspect: why there is no share, "" where there is one or no figure
+	Aspects     []Isolated
+}
+
+// Isolated is how well a cell is isolated in one aspect.
+type Isolated struct {
+	Aspect
+	Cost Comparison // the ratio to Quiet
+	Back Comparison // the share of the loss that is won back; more than 1 is beyond Base
+	Why  string     // why there is no share, "" where there is one or no figure
 }
 
 // isolate looks at each disturbed cell.
@@ -62,22 +67,21 @@ func (s *Summary) isolate() (all []Isolation) {
 			continue
 		}
 		i := Isolation{Name: s.others(c), Cell: c, Loser: s.standard(c, false), Base: s.standard(c, true)}
-		if k := slices.IndexFunc(s.Cells, func(o Cell) bool { return o.Pale && s.sameBut(noise, o, c) }); k >= 0 {
-			i.Quiet = &s.Cells[k]
-		}
+		i.Quiet = first(s.Cells, func(o Cell) bool { return o.Pale && s.sameBut(noise, o, c) })
 		if i.Loser == nil || i.Base == nil || i.Loser.Name == c.Name {
 			i.Loser, i.Base = nil, nil
 		} else {
 			i.From = s.others(*i.Loser)
 		}
 		for _, a := range s.Aspects() {
+			one := Isolated{Aspect: a, Cost: unknown(), Back: unknown()}
 			if i.Quiet != nil {
-				i.Cost = append(i.Cost, relate(c.Figure(a.Metric), i.Quiet.Figure(a.Metric), a.of))
+				one.Cost = relate(c.Figure(a.Metric), i.Quiet.Figure(a.Metric), a.of)
 			}
 			if i.Loser != nil {
-				back, why := a.share(c, *i.Loser, *i.Base)
-				i.Back, i.Why = append(i.Back, back), append(i.Why, why)
+				one.Back, one.Why = a.share(c, *i.Loser, *i.Base)
 			}
+			i.Aspects = append(i.Aspects, one)
 		}
 		if i.Quiet != nil || i.Loser != nil {
 			all = append(all, i)
@@ -86,11 +90,16 @@ func (s *Summary) isolate() (all []Isolation) {
 	return all
 }
 
+// unknown is a comparison without figures.
+func unknown() Comparison {
+	return Comparison{Comparison: stats.Comparison{Interval: stats.Centre(nil, confidence)}}
+}
+
 // share is estimated over the shares of the blocks. They are no ratios of like figures and may be below 0, so
 // it is not over their logarithms.
 func (a Aspect) share(c, loser, quiet Cell) (Comparison, string) {
 	loss := relate(loser.Figure(a.Metric), quiet.Figure(a.Metric), a.of)
-	back := Comparison{Comparison: stats.Comparison{Interval: stats.Centre(nil, confidence)}}
+	back := unknown()
 	lo, hi, _ := loss.Spread()
 	lower := a.Margin.Goal == stats.LowerIsBetter
 	switch {
@@ -128,8 +137,8 @@ func (a Aspect) share(c, loser, quiet Cell) (Comparison, string) {
 	}
 	back.Interval = stats.Centre(shares, confidence)
 	if lo, hi, _ := back.Spread(); lo <= 0 && hi >= 1 {
-		return Comparison{Comparison: stats.Comparison{Interval: stats.Centre(nil, confidence)}},
-			fmt.Sprintf("%s may win back nothing as well as everything: %s %%", c.Name, back.SpreadText())
+		return unknown(), fmt.Sprintf("%s may win back nothing as well as everything: %s %%", c.Name,
+			back.SpreadText())
 	}
 	return back, ""
 }

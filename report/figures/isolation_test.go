@@ -69,14 +69,14 @@ func TestWins(t *testing.T) {
 			c.change(own)
 			sum := summarize(t, own)
 			for _, w := range wins(sum) {
-				share := w.Back[0]
+				share := w.Aspects[0].Back
 				want, expected := c.want[w.Name]
 				if share.Known() != expected || expected && (math.Abs(share.Estimate-want) > 1e-9 ||
 					share.Confidence < 0.95 || share.N != 8) {
-					t.Errorf("%s wins back %v, want %v: %s", w.Name, share.Interval, want, w.Why[0])
+					t.Errorf("%s wins back %v, want %v: %s", w.Name, share.Interval, want, w.Aspects[0].Why)
 				}
-				if !strings.Contains(w.Why[0], c.why) || (c.why == "") != (w.Why[0] == "") {
-					t.Errorf("%s: %q, want %q", w.Name, w.Why[0], c.why)
+				if !strings.Contains(w.Aspects[0].Why, c.why) || (c.why == "") != (w.Aspects[0].Why == "") {
+					t.Errorf("%s: %q, want %q", w.Name, w.Aspects[0].Why, c.why)
 				}
 			}
 			if n := len(wins(sum)); n != 2 {

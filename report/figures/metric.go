@@ -75,22 +75,20 @@ func (f Figure) Bounded(text string) string {
 	return text
 }
 
-// metric is the one of that name.
-func (s *Summary) metric(name string) (Metric, bool) {
-	k := slices.IndexFunc(s.Metrics, func(m Metric) bool { return m.Name == name })
-	if k < 0 {
-		return Metric{}, false
-	}
-	return s.Metrics[k], true
+// Metric is the one of that name, nil for none.
+func (s *Summary) Metric(name string) *Metric {
+	return first(s.Metrics, func(m Metric) bool { return m.Name == name })
 }
 
 // Ordered are the metrics that are compared, the primary ones first.
 func (s *Summary) Ordered() []Metric {
-	rest := slices.DeleteFunc(slices.Clone(s.Metrics), func(m Metric) bool {
-		return m.IsPrimary() ||
-			!m.IsFigure()
-	})
-	return append(s.Primary(), rest...)
+	all := s.Primary()
+	for _, m := range s.Metrics {
+		if m.Role == "" {
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
 // Primary are the metrics of the verdict.
@@ -100,10 +98,8 @@ func (s *Summary) Primary() []Metric {
 
 // PrimaryDistribution is the primary metric that has a distribution; it has no name where there is none.
 func (s *Summary) PrimaryDistribution() Metric {
-	for _, m := range s.Metrics {
-		if m.IsPrimary() && m.Sampled {
-			return m
-		}
+	if m := first(s.Metrics, func(m Metric) bool { return m.IsPrimary() && m.Sampled }); m != nil {
+		return *m
 	}
 	return Metric{}
 }
@@ -118,13 +114,9 @@ func (s *Summary) Averages(m Metric) bool {
 
 // PublishedFor is what somebody else has of a cell in percent of the baseline, nil for nothing.
 func (c Cell) PublishedFor(m Metric) *results.Published {
-	k := slices.IndexFunc(c.Published, func(p results.Published) bool {
+	return first(c.Published, func(p results.Published) bool {
 		return p.Metric == m.Name && p.Statistic == "" && p.Percent > 0
 	})
-	if k < 0 {
-		return nil
-	}
-	return &c.Published[k]
 }
 
 // Statistic is one of all runs of a cell: min, mean, max, p99.9 of its samples; "" is what is compared.
@@ -135,11 +127,10 @@ func (c Cell) Statistic(m Metric, name string) (float64, bool) {
 	switch {
 	case name == "" && !m.Sampled:
 		v = f.Centre
-	case d.N() == 0:
 	case name == "min":
-		v = float64(d.Histogram.Min())
+		v = d.Min()
 	case name == "mean":
-		v = d.Histogram.Mean()
+		v = d.Mean()
 	case name == "max":
 		v = d.Max()
 	default:

@@ -61,9 +61,7 @@ func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 		worst.Verdict, worst.Reason = lane.Unproven, "a quick session gives figures and no verdict: --standard does"
 	}
 	if worst.Verdict == lane.Held && !onTime {
-		worst.Verdict = lane.Unproven
-		worst.Reason = "each probe waits for its reply before it sends again, and so misses stalls: add one of " +
-			"mode open"
+		worst.Verdict, worst.Reason = lane.Unproven, missesStalls+"of mode open"
 	}
 	return worst
 }

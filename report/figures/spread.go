@@ -3,6 +3,7 @@ package figures
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/format"
@@ -14,14 +15,11 @@ func (c Comparison) Spread() (lo, hi float64, interval bool) {
 	if c.Confidence > 0 {
 		return c.Lo, c.Hi, true
 	}
-	lo, hi = math.NaN(), math.NaN()
-	for i, b := range c.Blocks {
-		if i == 0 {
-			lo, hi = b.Value, b.Value
-		}
-		lo, hi = min(lo, b.Value), max(hi, b.Value)
+	values := Figure{Blocks: c.Blocks}.Values(blockValue)
+	if len(values) == 0 {
+		return math.NaN(), math.NaN(), false
 	}
-	return lo, hi, false
+	return slices.Min(values), slices.Max(values), false
 }
 
 // SpreadText prints the whisker of a ratio in percent: an interval in brackets, the range of the blocks

@@ -52,7 +52,7 @@ type Cell struct {
 	loads      map[string]load    // of what is sampled, by metric
 	Work       map[string]*Figure // what the neighbours got, against them in the standard cell
 	WorkBase   string             // that cell, "" for none
-	Proof      proof
+	Evidence   evidence
 	Tail       Tail // of the primary round trip
 }
 
@@ -95,11 +95,18 @@ type Block struct {
 
 // At returns the block of that number.
 func (f Figure) At(number int) (Block, bool) {
-	k := slices.IndexFunc(f.Blocks, func(b Block) bool { return b.Block == number })
-	if k < 0 {
-		return Block{}, false
+	if b := first(f.Blocks, func(b Block) bool { return b.Block == number }); b != nil {
+		return *b, true
 	}
-	return f.Blocks[k], true
+	return Block{}, false
+}
+
+// first is the first of a list that fits, nil for none.
+func first[T any](all []T, fits func(T) bool) *T {
+	if k := slices.IndexFunc(all, fits); k >= 0 {
+		return &all[k]
+	}
+	return nil
 }
 
 // Distribution is a histogram merged over runs, and what it supports.
@@ -129,13 +136,28 @@ func (d *Distribution) Quantile(p float64) float64 {
 	return float64(d.Histogram.ValueAtQuantile(100 * p))
 }
 
-// Max is the longest of the sample in nanoseconds, NaN where it is empty.
+// Min is the shortest of the sample in nanoseconds, NaN where it is empty, as Max and Mean are.
+func (d *Distribution) Min() float64 {
+	return d.of(func(h *hdrhistogram.Histogram) float64 { return float64(h.Min()) })
+}
+
+// Max is the longest.
 func (d *Distribution) Max() float64 {
+	return d.of(func(h *hdrhistogram.Histogram) float64 { return float64(h.Max()) })
+}
+
+// Mean is the arithmetic mean.
+func (d *Distribution) Mean() float64 { return d.of((*hdrhistogram.Histogram).Mean) }
+
+func (d *Distribution) of(value func(*hdrhistogram.Histogram) float64) float64 {
 	if d.N() == 0 {
 		return math.NaN()
 	}
-	return float64(d.Histogram.Max())
+	return value(d.Histogram)
 }
+
+// Quantiles are those that tables of a distribution have, as far as its sample supports them.
+func Quantiles() []float64 { return []float64{0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999} }
 
 // Summarize computes everything that text, page and charts show.
 func Summarize(s results.Session) (Summary, error) {
@@ -211,7 +233,7 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	}
 	cell.Used, cell.Boots = len(used), bootsOf(used)
 	s.Used, s.Void = s.Used+cell.Used, s.Void+cell.Void
-	cell.Proof = newProof(c, used)
+	cell.Evidence = newEvidence(c, used)
 	cell.Tail = newTail(s.PrimaryDistribution().Name, c, used)
 	return cell, nil
 }
@@ -232,14 +254,14 @@ func (f *Figure) add(block int, value float64) {
 // add takes in a measurement.
 func (s *Summary) add(c *Cell, m results.Measurement, block int) error {
 	for name, v := range m.Values {
-		if _, ok := s.metric(name); !ok {
+		if s.Metric(name) == nil {
 			return fmt.Errorf("metric %s is not described", name)
 		}
 		figure(c.Figures, name).add(block, v)
 	}
 	for name, samples := range m.Samples {
-		metric, ok := s.metric(name)
-		if !ok {
+		metric := s.Metric(name)
+		if metric == nil {
 			return fmt.Errorf("metric %s is not described", name)
 		}
 		if err := figure(c.Figures, name).merge(samples, metric.Loop == results.Open, time.Duration(m.Window),
@@ -298,22 +320,21 @@ func (f *Figure) merge(m results.Samples, open bool, window time.Duration, block
 	return nil
 }
 
-func median(blocks []Block) float64 {
-	var values []float64
-	for _, b := range blocks {
-		values = append(values, b.Value)
+// Values are those of the blocks, without blocks that have none.
+func (f Figure) Values(of func(Block) float64) (all []float64) {
+	for _, b := range f.Blocks {
+		if v := of(b); !math.IsNaN(v) {
+			all = append(all, v)
+		}
 	}
-	return stats.Median(values)
+	return all
 }
+
+func median(blocks []Block) float64 { return stats.Median(Figure{Blocks: blocks}.Values(blockValue)) }
 
 // Cell returns the cell of that name, or nil.
 func (s *Summary) Cell(name string) *Cell {
-	for i := range s.Cells {
-		if s.Cells[i].Name == name {
-			return &s.Cells[i]
-		}
-	}
-	return nil
+	return first(s.Cells, func(c Cell) bool { return c.Name == name })
 }
 
 // Sampled are the cells that have samples.

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"isolane.dev/isolane/results"
 )
 
 // None stands for a figure that does not exist.
@@ -107,9 +109,9 @@ type Unit struct {
 // UnitOf prints values in a unit of the results: ns as µs, bit/s as Gbit/s, all others as they stand.
 func UnitOf(name string) Unit {
 	switch name {
-	case "ns":
+	case results.TimeUnit:
 		return Times()
-	case "bit/s":
+	case results.RateUnit:
 		tick := func(v float64) string { return Tick(v / 1e9) }
 		return Unit{Name: "Gbit/s", Plain: gigabits, Full: rate, Tick: tick, Axis: "Gbit/s"}
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,14 +40,12 @@ func (g Guest) bind(ctx context.Context, pid int) error {
 	}
 }
 
-// virtualCPUs are the threads that run them, by their numbers (accel/*-accel-ops.c: "CPU 0/KVM").
+// virtualCPUs are the threads that run them, by their numbers.
 func virtualCPUs(root fs.FS, pid int) map[int]int {
-	name := regexp.MustCompile(`^CPU (\d+)/`)
 	found := map[int]int{}
 	for _, tid := range task.Threads(root, pid) {
 		st, err := task.ReadStat(root, task.ThreadDir(pid, tid))
-		if m := name.FindStringSubmatch(st.Comm); err == nil && m != nil {
-			n, _ := strconv.Atoi(m[1]) // a name has at most 15 bytes
+		if n, is := task.VirtualCPU(st.Comm); err == nil && is {
 			found[n] = tid
 		}
 	}

@@ -16,11 +16,9 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// The names that programs give their threads: QEMU with -name debug-threads=on (accel/*-accel-ops.c;
-// one thread runs all virtual CPUs under tcg,thread=single), Firecracker and Cloud Hypervisor; DPDK
+// The names that programs give their threads, beside those of virtual CPUs (task.VirtualCPU): DPDK
 // (lib/eal/linux/eal.c), VPP (vlib/threads.c) and Open vSwitch (lib/dpif-netdev.c).
 const (
-	vcpuName   = `^(?:CPU |fc_vcpu |vcpu)(\d+)(?:/[A-Z]+)?$|^ALL CPUs/TCG$`
 	pmdName    = `^pmd-c(\d+)`
 	dpdkName   = `^(?:lcore-worker-|lcore-slave-|dpdk-worker)(\d+)$`
 	vppName    = `^vpp_wk_(\d+)$`
@@ -39,16 +37,16 @@ type role struct {
 func roles(h host.Host, root fs.FS, l plan.Lane, threads []Thread) (map[int]role, []string) {
 	m := mapping{lane: l, host: h, want: map[int]role{}}
 	for _, p := range byProcess(threads) {
-		vcpus := numbered(p, vcpuName)
+		vcpus := numbered(p, task.VirtualCPU)
 		if len(vcpus) == 0 && regexp.MustCompile(qemuPrefix).MatchString(p[0].Program) {
 			vcpus = m.asked(root, p)
 		}
-		workers := numbered(p, dpdkName)
+		workers := numbered(p, inName(dpdkName))
 		vpp := slices.ContainsFunc(p, func(t Thread) bool { return t.Comm == vppMain })
 		if vpp {
-			workers = numbered(p, vppName)
+			workers = numbered(p, inName(vppName))
 		}
-		pmds := numbered(p, pmdName)
+		pmds := numbered(p, inName(pmdName))
 		switch {
 		case l.Spec.Switch != "" && len(pmds) > 0:
 			m.pollMode(p, pmds)
@@ -206,17 +204,28 @@ func (m *mapping) asked(root fs.FS, p []Thread) map[int]Thread {
 	return vcpus
 }
 
-// numbered returns the threads whose name matches, by the number in it; without one it is 0.
-func numbered(p []Thread, pattern string) map[int]Thread {
-	re := regexp.MustCompile(pattern)
+// numbered returns the threads whose name has a number, by that.
+func numbered(p []Thread, number func(name string) (n int, is bool)) map[int]Thread {
 	found := map[int]Thread{}
 	for _, t := range p {
-		if match := re.FindStringSubmatch(t.Comm); match != nil {
-			n, _ := strconv.Atoi(match[1]) // at most 14 digits, or none
+		if n, is := number(t.Comm); is {
 			found[n] = t
 		}
 	}
 	return found
+}
+
+// inName finds the number in names that match.
+func inName(pattern string) func(name string) (int, bool) {
+	re := regexp.MustCompile(pattern)
+	return func(name string) (int, bool) {
+		match := re.FindStringSubmatch(name)
+		if match == nil {
+			return 0, false
+		}
+		n, err := strconv.Atoi(match[1])
+		return n, err == nil
+	}
 }
 
 // byProcess groups threads, which are in the order of their processes.

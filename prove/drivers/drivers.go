@@ -1,4 +1,5 @@
-package main
+// Package drivers lists what a scenario may name, for the commands and for programs that use the library.
+package drivers
 
 import (
 	"isolane.dev/isolane/factor"
@@ -13,7 +14,6 @@ import (
 	"isolane.dev/isolane/factor/placement"
 	"isolane.dev/isolane/factor/runtime"
 	"isolane.dev/isolane/factor/setting"
-	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath/drivers"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/cyclictest"
@@ -29,12 +29,11 @@ import (
 	"isolane.dev/isolane/prove/scenario"
 )
 
-// kinds are what a scenario may name: the conditions that can differ between cells, and the measuring
-// programs.
-func kinds() scenario.Drivers {
+// Kinds are the conditions that can differ between cells, and the measuring programs.
+func Kinds() scenario.Drivers {
 	names := map[string]string{}
 	for _, p := range prove.Paths(drivers.Paths()) {
-		names[p.Name()] = p.Words()
+		names[p.Name()] = p.About()
 	}
 	return scenario.Drivers{
 		Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, path.Driver{Names: names}, cpus.Driver{},
@@ -43,9 +42,4 @@ func kinds() scenario.Drivers {
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{},
 			rtla.Driver{}, http.Driver{}, wrk.Driver{}, frames.Driver{}, router.Driver{}},
 	}
-}
-
-// options are those of this host.
-func options() lanes.Options {
-	return lanes.Options{Paths: drivers.Paths(), Ops: drivers.Ops()}.Complete()
 }

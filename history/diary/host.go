@@ -1,0 +1,188 @@
+package diary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/history"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
+)
+
+// Host is this host for a program that changes its lanes: what it does stands in their history. The errors
+// are those of package lanes.
+type Host struct {
+	Options lanes.Options
+	Diary
+	Out io.Writer // is told who is waited for, which lanes have expired, and what cannot be recorded
+}
+
+// UnchangedError is why lanes are not in force; those that were in force before are.
+type UnchangedError struct{ Err error }
+
+func (e *UnchangedError) Error() string { return e.Err.Error() }
+func (e *UnchangedError) Unwrap() error { return e.Err }
+
+// LeftOutError says how many files with lanes were left out.
+type LeftOutError struct{ Files, All int }
+
+func (e *LeftOutError) Error() string {
+	return fmt.Sprintf("lanes of %d of %d files are not in force", e.Files, e.All)
+}
+
+// open takes the lanes in force to change them, and waits half a minute for others that do; lanes that an
+// isolane run left behind are released.
+func (h *Host) open(ctx context.Context, command string) (*lanes.Lanes, error) {
+	if err := lanes.Need(command); err != nil {
+		return nil, err
+	}
+	o := h.Options
+	o.Wait = func(by journal.Holder) { fmt.Fprintf(h.Out, "waiting for %s, which changes this host\n", by) }
+	l, names, err := lanes.OpenPatiently(ctx, o)
+	lanes.WriteExpired(h.Out, names)
+	h.Released(names, expired)
+	return l, err
+}
+
+// Keep writes what was done: lanes come first, and what cannot be recorded fails nothing.
+func (h *Host) Keep() {
+	if err := h.Flush(); err != nil {
+		fmt.Fprintf(h.Out, "isolane: history: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+}
+
+// applied says what came of a placement, and records it.
+func (h *Host) applied(a lanes.Applied, err error) error {
+	_, target := errors.AsType[*lanes.TargetError](err)
+	_, refused := errors.AsType[*plan.Refusal](err)
+	switch {
+	case err == nil:
+		h.Applied(a)
+	case !target && !refused: // something was changed
+		a.WriteOutside(h.Out)
+		return &UnchangedError{err}
+	}
+	return err
+}
+
+// Apply puts the lanes of files in force, or none of them; see lanes.WantFiles.
+func (h *Host) Apply(ctx context.Context, files []string, stdin io.Reader, prune bool) (a lanes.Applied,
+	err error) {
+	defer h.Keep()
+	l, err := h.open(ctx, "apply")
+	if err != nil {
+		return a, err
+	}
+	defer l.Close()
+	p, err := l.WantFiles(files, stdin, prune)
+	if err == nil {
+		a, err = l.Put(ctx, p)
+		err = h.applied(a, err)
+	}
+	return a, err
+}
+
+// ApplyEach puts the lanes of those files in force that can be, and says why the others are not. The error is
+// a *LeftOutError where there are some.
+func (h *Host) ApplyEach(ctx context.Context, files []string, stdin io.Reader) (a lanes.Applied, err error) {
+	defer h.Keep()
+	l, err := h.open(ctx, "apply")
+	if err != nil {
+		return a, err
+	}
+	defer l.Close()
+	if err = l.Recorded(); err != nil {
+		return a, err
+	}
+	read, wrong := lane.ReadEach(files, stdin)
+	all := len(read) + len(wrong)
+	a, left := l.PutEach(ctx, read, func(a lanes.Applied, err error) { _ = h.applied(a, err) }) // left has it
+	left = append(wrong, left...)
+	for _, why := range left {
+		fmt.Fprintf(h.Out, "isolane: left out: %v\n", why)
+	}
+	if len(left) > 0 {
+		err = &LeftOutError{len(left), all}
+	}
+	return a, err
+}
+
+// Release takes back the lanes of these names, or all.
+func (h *Host) Release(ctx context.Context, names []string, all bool) (r lanes.Released, err error) {
+	defer h.Keep()
+	l, err := h.open(ctx, "release")
+	if err != nil {
+		return r, err
+	}
+	defer l.Close()
+	if all {
+		names = l.Names()
+	}
+	if r, err = l.Release(ctx, names...); err == nil {
+		h.Released(names, "taken back")
+	}
+	return r, err
+}
+
+// Attach brings a workload that runs already into its lane.
+func (h *Host) Attach(ctx context.Context, at enforce.Attachment) (a lanes.Attached, err error) {
+	defer h.Keep()
+	l, err := h.open(ctx, "attach")
+	if err != nil {
+		return a, err
+	}
+	defer l.Close()
+	if a, err = l.Attach(ctx, at); err == nil {
+		h.Add(history.Event{Kind: history.Attached, Lane: at.Lane, What: quantity.Count(a.Threads, "thread")})
+	}
+	return a, err
+}
+
+// Recover ends what a crash has left half done. An undo that has begun is finished, whatever a user presses.
+func (h *Host) Recover(ctx context.Context, adopt bool) (r lanes.Recovered, err error) {
+	if err = lanes.Need("recover"); err != nil {
+		return r, err
+	}
+	defer h.Keep()
+	r, err = lanes.Recover(context.WithoutCancel(ctx), h.Options, adopt)
+	h.Recovered(r)
+	return r, err
+}
+
+// Run runs a command in a lane that lives as long as it does, and returns its exit code.
+func (h *Host) Run(ctx context.Context, want lane.Lane, with lanes.With, argv []string) (int, error) {
+	defer h.Keep()
+	name := want.Metadata.Name
+	var began time.Time
+	var writing sync.WaitGroup
+	ended, err := lanes.RunTemporary(ctx, h.Options, want, with, argv, func(names []string, no error) {
+		lanes.WriteExpired(h.Out, names)
+		h.Released(names, expired)
+		if no == nil {
+			began = time.Now()
+			h.Add(history.Event{Kind: history.Ran, Lane: name, What: "a lane for the life of a command"})
+		}
+		writing.Go(func() { _ = h.Flush() }) // the command does not wait for it; Keep tries again
+	})
+	ended.Write(h.Out, name)
+	writing.Wait()
+	if !began.IsZero() && ended.Release == nil {
+		took := time.Since(began)
+		what := fmt.Sprintf("the command has ended after %s, exit code %d", took.Round(time.Millisecond),
+			ended.Code)
+		if err != nil {
+			what = "the command was not started"
+		}
+		h.Add(history.Event{Kind: history.Released, Lane: name, Took: took.Nanoseconds(), What: what})
+	}
+	return ended.Code, plan.At(err, []lane.Lane{want})
+}

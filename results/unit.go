@@ -1,0 +1,7 @@
+package results
+
+// Units that are printed and read with a prefix that fits.
+const (
+	TimeUnit = "ns"
+	RateUnit = "bit/s"
+)

@@ -123,7 +123,7 @@ agent                 1600       30  writes the history itself, out of cmd/isola
 audit                 2650       15  network services that manage devices of lanes
 boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
-change/netdev         1700       35  queues of a lane's device
+change/netdev         1750       35  queues of any device, and those it had before
 claims                2550       15  all rows of a table, with their lines in the source, for answers
 cmd/isolane           2000        0  the probe frames among the drivers
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
@@ -172,7 +172,7 @@ netpath/drivers         50        5  one list of paths, for the commands and for
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5
 netpath/ovs           1750       10  receive queues of cards, and both paths on one bridge
-netpath/sriov         1150        5  a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups
+netpath/sriov         1200        5  a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues
 netpath/vpp            900       10  path vpp, and VPP in a lane
 noise                  100        5
 plan                   500       20  names the file of a refused lane, out of cmd/isolane

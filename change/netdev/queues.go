@@ -19,9 +19,10 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindQueues are the queues of a device in a namespace, of a veth also those of its end on the host, and which
-// CPUs send by which of them (XPS, Documentation/networking/scaling.rst). The target is NAMESPACE:DEVICE, the
-// values are such as "2 of CPUs 4-5"; "CPUs 0-1 none 3", of each queue as it was found; or "" for one of all CPUs.
+// KindQueues are the queues of a device in a namespace, of a veth also those of its end on the host, and
+// which CPUs send by which of them (XPS, Documentation/networking/scaling.rst). The target is
+// NAMESPACE:DEVICE, the values are such as "2 of CPUs 4-5"; "CPUs 0-1 none 3", of each queue as it was found;
+// or "" for one of all CPUs.
 const KindQueues = "queues"
 
 // QueuesStep is the step that gives a device its queues.
@@ -41,7 +42,7 @@ const (
 // xpsFile is that of a device's queue, below /sys.
 const xpsFile = "class/net/%s/queues/tx-%d/xps_cpus"
 
-// senders are the CPUs of each queue: each of the lane's has one at least, and each queue one, unless found so.
+// senders are the CPUs of each queue. Each of a lane's has one at least, and each queue has one.
 func senders(value string) ([]cpuset.Set, error) {
 	if list, is := strings.CutPrefix(value, eachOn); is {
 		return parseFound(list)
@@ -204,8 +205,8 @@ func setQueues(netns, device string, n int) error {
 	return ethtool(netns, device, unsafe.Pointer(&c))
 }
 
-// MostQueues is how many queues a device of a namespace, or of the host for "", can have each way; 0 where its
-// driver lets nobody set that.
+// MostQueues is how many queues a device of a namespace, or of the host for "", can have each way; 0 where
+// its driver lets nobody set that.
 func MostQueues(netns, device string) (int, error) {
 	c, err := channelsOf(netns, device)
 	if errors.Is(err, unix.EOPNOTSUPP) {

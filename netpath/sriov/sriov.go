@@ -100,8 +100,8 @@ func (Path) Possible(l netpath.Lane) error {
 	return nil
 }
 
-// possibleQueues says why the lane's function cannot have its queues. Those of a card have one driver, which the
-// first that is on the host is asked for; where lanes have all, one that has them already may keep them.
+// possibleQueues says why the lane's function cannot have its queues. Those of a card have one driver, which
+// the first that is on the host is asked for; where lanes have all, one that has them already may keep them.
 func (c card) possibleQueues(l netpath.Lane) error {
 	if l.Queues == 0 {
 		return nil
@@ -130,8 +130,8 @@ func (c card) possibleQueues(l netpath.Lane) error {
 	if len(all) > 0 {
 		return nil
 	}
-	return fmt.Errorf("spec.network.queues: %s has no virtual functions yet, whose driver could be asked: expected "+
-		"some (echo N > %s), or no queues", l.Device, c.file("sriov_numvfs"))
+	return fmt.Errorf("spec.network.queues: %s has no virtual functions yet, whose driver could be asked: "+
+		"expected some (echo N > %s), or no queues", l.Device, c.file("sriov_numvfs"))
 }
 
 // missingDriver is the module with the driver of virtual functions that nobody would load; "" where there is

@@ -40,9 +40,9 @@ func Functions(paths []Path, n lane.Network) int {
 	return 0
 }
 
-// Polled is a path whose frames come to the lane's sockets with the number of the receive queue that they came by
-// (NAPI id), without which no socket polls (Documentation/networking/napi.rst, "Busy polling"). A bridge loses it:
-// the kernel keeps the sending CPU in the same place (sk_buff.sender_cpu).
+// Polled is a path whose frames come to the lane's sockets with the number of the receive queue that they
+// came by (NAPI id), without which no socket polls (Documentation/networking/napi.rst, "Busy polling"). A
+// bridge loses it: the kernel keeps the sending CPU in the same place (sk_buff.sender_cpu).
 type Polled interface{ Polled() }
 
 func isPolled(p Path) bool {

@@ -1,11 +1,13 @@
 package netdev
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -17,9 +19,10 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindQueues are the queues of a veth in a namespace and of its end on the host, and which CPUs send by which
-// of the former (XPS, Documentation/networking/scaling.rst). The target is NAMESPACE:DEVICE, the values are
-// such as "2 of CPUs 4-5", or "" for one of all CPUs.
+// KindQueues are the queues of a device in a namespace, of a veth also those of its end on the host, and
+// which CPUs send by which of them (XPS, Documentation/networking/scaling.rst). The target is
+// NAMESPACE:DEVICE, the values are such as "2 of CPUs 4-5"; "CPUs 0-1 none 3", of each queue as it was found;
+// or "" for one of all CPUs.
 const KindQueues = "queues"
 
 // QueuesStep is the step that gives a device its queues.
@@ -30,13 +33,20 @@ func QueuesStep(netns, device string, queues int, cpus cpuset.Set) journal.Step 
 
 type queues struct{}
 
-const ofCPUs = " of CPUs "
+const (
+	ofCPUs = " of CPUs "
+	eachOn = "CPUs "
+	nobody = "none" // chosen: the kernel spreads what is sent
+)
 
 // xpsFile is that of a device's queue, below /sys.
-const xpsFile = "devices/virtual/net/%s/queues/tx-%d/xps_cpus"
+const xpsFile = "class/net/%s/queues/tx-%d/xps_cpus"
 
-// senders are the CPUs of each queue: each of the lane's has one at least, and each queue one.
+// senders are the CPUs of each queue. Each of a lane's has one at least, and each queue has one.
 func senders(value string) ([]cpuset.Set, error) {
+	if list, is := strings.CutPrefix(value, eachOn); is {
+		return parseFound(list)
+	}
 	count, list, _ := strings.Cut(value, ofCPUs)
 	n, err := strconv.Atoi(count)
 	cpus, perr := cpuset.Parse(list)
@@ -48,6 +58,32 @@ func senders(value string) ([]cpuset.Set, error) {
 		all[i%n] = all[i%n].Union(cpuset.Of(each[i%len(each)]))
 	}
 	return all, nil
+}
+
+// asFound is a value for queues that nobody asked for.
+func asFound(all []cpuset.Set) string {
+	if len(all) == 1 && all[0].IsEmpty() {
+		return ""
+	}
+	var words []string
+	for _, cpus := range all {
+		words = append(words, cmp.Or(cpus.String(), nobody))
+	}
+	return eachOn + strings.Join(words, " ")
+}
+
+func parseFound(list string) (all []cpuset.Set, err error) {
+	for _, word := range strings.Fields(list) {
+		cpus, perr := cpuset.Set{}, error(nil)
+		if word != nobody {
+			cpus, perr = cpuset.Parse(word)
+		}
+		all, err = append(all, cpus), errors.Join(err, perr)
+	}
+	if len(all) == 0 {
+		err = fmt.Errorf("%q: expected the CPUs of each queue", list)
+	}
+	return all, err
 }
 
 func (queues) Check(s journal.Step) error {
@@ -67,19 +103,16 @@ func (queues) Read(_ context.Context, s journal.Step) (string, error) {
 		return "", err
 	}
 	h.Close()
-	found, err := sendersOf(netns, device)
+	has, err := sendersOf(netns, device)
 	if err != nil {
 		return "", err
 	}
 	for _, value := range []string{s.After, s.Replaced, s.Before} {
-		if want, werr := senders(value); werr == nil && fmt.Sprint(want) == fmt.Sprint(found) {
+		if want, werr := senders(value); werr == nil && slices.Equal(want, has) {
 			return value, nil
 		}
 	}
-	if len(found) == 1 && found[0].IsEmpty() {
-		return "", nil
-	}
-	return fmt.Sprint(len(found), ", each of CPUs ", found), nil
+	return asFound(has), nil
 }
 
 func (queues) Write(_ context.Context, s journal.Step, value string) error {
@@ -96,18 +129,11 @@ func (queues) Write(_ context.Context, s journal.Step, value string) error {
 		return errors.Join(err, fs.ErrNotExist)
 	}
 	h.Close()
-	host, err := Open("")
-	if err != nil {
-		return err
+	if l.Type() == Veth {
+		err = setPortQueues(l, len(want))
 	}
-	defer host.Close()
-	port, err := host.LinkByIndex(l.Attrs().ParentIndex)
-	if err != nil {
-		return fmt.Errorf("the other end of %s: %w", s.Target, err)
-	}
-	err = setChannels("", port.Attrs().Name, len(want))
 	if err == nil {
-		err = setChannels(netns, device, len(want))
+		err = setQueues(netns, device, len(want))
 	}
 	if err != nil {
 		return fmt.Errorf("%d queues: %w", len(want), err)
@@ -141,12 +167,52 @@ func sendersOf(netns, device string) (all []cpuset.Set, err error) {
 	return all, err
 }
 
-// setChannels sets how many queues a device receives and sends by (ETHTOOL_SCHANNELS).
-func setChannels(netns, device string, n int) error {
-	const set = 0x3d
-	c := struct{ command, maxRx, maxTx, maxOther, maxBoth, rx, tx, other, both uint32 }{
-		command: set, rx: uint32(n), tx: uint32(n)}
+// setPortQueues sets how many queues the host's end of a veth has.
+func setPortQueues(l netlink.Link, n int) error {
+	host, err := Open("")
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	port, err := host.LinkByIndex(l.Attrs().ParentIndex)
+	if err != nil {
+		return fmt.Errorf("the other end of %s: %w", l.Attrs().Name, err)
+	}
+	return setQueues("", port.Attrs().Name, n)
+}
+
+// channels are the queues of a device (struct ethtool_channels of include/uapi/linux/ethtool.h): some drivers
+// count pairs, others each way.
+type channels struct{ command, mostIn, mostOut, mostOther, mostPairs, in, out, other, pairs uint32 }
+
+func channelsOf(netns, device string) (c channels, err error) {
+	c.command = unix.ETHTOOL_GCHANNELS
+	return c, ethtool(netns, device, unsafe.Pointer(&c))
+}
+
+// setQueues sets how many queues a device receives and sends by.
+func setQueues(netns, device string, n int) error {
+	c, err := channelsOf(netns, device)
+	if err != nil {
+		return err
+	}
+	c.command = unix.ETHTOOL_SCHANNELS
+	if c.mostPairs > 0 {
+		c.pairs = uint32(n)
+	} else {
+		c.in, c.out = uint32(n), uint32(n)
+	}
 	return ethtool(netns, device, unsafe.Pointer(&c))
+}
+
+// MostQueues is how many queues a device of a namespace, or of the host for "", can have each way; 0 where
+// its driver lets nobody set that.
+func MostQueues(netns, device string) (int, error) {
+	c, err := channelsOf(netns, device)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return 0, nil
+	}
+	return int(max(c.mostPairs, min(c.mostIn, c.mostOut))), err
 }
 
 // CanQueue says why this kernel gives no veth so many queues, tried in a namespace that nobody sees. It is
@@ -162,7 +228,7 @@ func CanQueue(n int) error {
 			if err := h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "b"}); err != nil {
 				return err
 			}
-			return setChannels("", "a", n)
+			return setQueues("", "a", n)
 		})
 	})
 	switch {
@@ -182,13 +248,13 @@ func (queues) Name(s journal.Step) string {
 	return "queues of " + device + " in " + netns
 }
 
-// Shell is ethtool(8), of one of both ends.
+// Shell is ethtool(8), of one end.
 func (queues) Shell(s journal.Step) string {
 	netns, device, _ := strings.Cut(s.Target, ":")
 	count, cpus, _ := strings.Cut(s.After, ofCPUs)
-	if s.After == "" {
-		count, cpus = "1", "all"
+	if all, err := senders(s.After); err != nil || cpus == "" {
+		count, cpus = fmt.Sprint(max(1, len(all))), "as they were"
 	}
-	return fmt.Sprintf("ip netns exec %s ethtool -L %s rx %s tx %[3]s # the host's end too; its tx-*/xps_cpus: "+
-		"%s", netns, device, count, cpus)
+	return fmt.Sprintf("ip netns exec %s ethtool -L %s rx %s tx %[3]s # and of a veth's other end; its "+
+		"tx-*/xps_cpus: %s", netns, device, count, cpus)
 }

@@ -46,9 +46,12 @@ func (Path) Declared(n lane.Network) error {
 	case n.VFs > 1 && n.Rate > 0:
 		return fmt.Errorf("spec.network.rate: it is that of one device, and the lane has %d virtual functions: "+
 			"expected none, or vfs 1", n.VFs)
-	case n.Queues > 0:
-		return errors.New("spec.network.queues: with path sriov all interrupts of the lane's virtual function go " +
-			"to its CPUs: expected none")
+	case n.VFs > 1 && n.Queues > 0:
+		return fmt.Errorf("spec.network.queues: they are those of one device, and the lane has %d virtual "+
+			"functions: expected none, or vfs 1", n.VFs)
+	case n.Queues > 0 && n.Driver == lane.VFIO:
+		return errors.New("spec.network.queues: with driver vfio-pci the workload says how many it has: expected " +
+			"none")
 	}
 	if err := declaredOwn(n); n.Driver == lane.VFIO && err != nil {
 		return err
@@ -80,8 +83,8 @@ func (Path) Possible(l netpath.Lane) error {
 			return err
 		}
 	}
-	if num > 0 {
-		return nil
+	if err = c.possibleQueues(l); err != nil || num > 0 {
+		return err
 	}
 	if auto, aerr := c.number("sriov_drivers_autoprobe"); aerr == nil && auto == 0 {
 		return fmt.Errorf("spec.network.device: virtual functions of %s get no driver: echo 1 > %s", l.Device,
@@ -92,6 +95,40 @@ func (Path) Possible(l netpath.Lane) error {
 			l.Device, module)
 	}
 	return nil
+}
+
+// possibleQueues says why the lane's function cannot have its queues. Those of a card have one driver, which
+// the first that is on the host is asked for; where lanes have all, one that has them already may keep them.
+func (c card) possibleQueues(l netpath.Lane) error {
+	if l.Queues == 0 {
+		return nil
+	}
+	all := c.functions()
+	for _, address := range all {
+		device, err := netdev.OfPCI(address)
+		most := 0
+		if err == nil && device != "" {
+			most, err = netdev.MostQueues("", device)
+		}
+		switch {
+		case err != nil:
+			return fmt.Errorf("spec.network.queues: %s: %w", address, err)
+		case device == "":
+			continue
+		case most == 0:
+			return fmt.Errorf("spec.network.queues: the driver of %s, a virtual function of %s, sets no number of "+
+				"queues: expected none", device, l.Device)
+		case l.Queues > most:
+			return fmt.Errorf("spec.network.queues: %d: %s, a virtual function of %s, can have %d", l.Queues, device,
+				l.Device, most)
+		}
+		return nil
+	}
+	if len(all) > 0 {
+		return nil
+	}
+	return fmt.Errorf("spec.network.queues: %s has no virtual functions yet, whose driver could be asked: "+
+		"expected some (echo N > %s), or no queues", l.Device, c.file("sriov_numvfs"))
 }
 
 // missingDriver is the module with the driver of virtual functions that nobody would load; "" where there is
@@ -173,5 +210,9 @@ func stepsOf(l netpath.Lane, i, number int) ([]journal.Step, error) {
 	case i > 0:
 		return []journal.Step{step}, nil
 	}
-	return l.StepsWith(step), nil
+	steps := l.StepsWith(step)
+	if l.Queues > 0 && !l.CPUs.IsEmpty() {
+		steps = append(steps, netdev.QueuesStep(l.Netns(), netpath.Device, l.Queues, l.CPUs))
+	}
+	return steps, nil
 }

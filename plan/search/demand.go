@@ -174,7 +174,7 @@ func perDevice(m *stock.Machine, a demand, all bool) ([]demand, error) {
 		return nil, fmt.Errorf("spec.network: %s has %d free virtual functions, the lane wants %d%s",
 			Shorten(net.Device), m.FreeVFs(at, a.name), a.vfs, inUse(m, at))
 	default:
-		if has, known := m.Queues(at); known && net.Queues > has {
+		if has, known := m.Queues(at); known && a.vfs == 0 && net.Queues > has {
 			return nil, fmt.Errorf("spec.network.queues: %s has %d whose interrupts can be moved, the lane wants %d",
 				Shorten(net.Device), has, net.Queues)
 		}

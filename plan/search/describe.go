@@ -293,7 +293,8 @@ func deviceReasons(m *stock.Machine, p Place, l plan.Lane) []string {
 		}
 		why = append(why, text)
 	}
-	if want := p.demand.spec.Network.Queues; want > 0 && len(l.Devices) > 0 { // else the device is no card
+	// Else the device is no card, or the queues are those of its functions.
+	if want := p.demand.spec.Network.Queues; want > 0 && len(l.Devices) > 0 && p.demand.vfs == 0 {
 		why = append(why, fmt.Sprintf("%d of %d interrupts of %s go to the lane's CPUs",
 			min(want, len(l.Interrupts)), want, p.demand.spec.Network.Device))
 	}

@@ -169,7 +169,7 @@ func users(pod *corev1.Pod, names []string, request string) (first, together []c
 	for _, c := range pod.Spec.InitContainers {
 		switch {
 		case !uses(c):
-		case c.RestartPolicy == nil:
+		case c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways:
 			first = append(first, c)
 		default:
 			together = append(together, c)

@@ -134,7 +134,7 @@ cmd/isolane/cli        100        5  cobra's errors in our words, help that fits
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
-enforce               2850       55  running containers get the path
+enforce               2900       55  running containers get the path
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
@@ -162,7 +162,7 @@ host/task              300       20
 hub/desired            450       15  the hub's first part: what it may change of what a host runs
 hub/place              350       10  the hub's first part: which host a lane gets
 journal                950       20  what is made anew goes first; what a killed change was to replace
-knob                  1700       35  cgroups of pods that were made while lanes were in force
+knob                  1750       35  cgroups of pods that were made while lanes were in force
 kube/ask               800       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers
 kube/cmd/isolane-kube   150        0  pods get lanes
 kube/cmd/isolane-kube-hook   100        0  pods get lanes: fail-closed

@@ -244,6 +244,12 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	if _, err = l.journal.Apply(ctx, l.demotions(parts, want)); err != nil {
 		return err
 	}
+	if len(want) == 0 { // so that interrupts which come meanwhile, of a card whose functions go, get all CPUs
+		alone, uerr := l.journal.UndoWhere(ctx, knob.ForNewInterrupts)
+		if l.Left = append(l.Left, alone...); uerr != nil {
+			return uerr
+		}
+	}
 	refused, left, err := l.journal.Reconcile(ctx, want)
 	l.Left = append(l.Left, left...)
 	if err == nil && hasFunctions(a.Placement) {

@@ -261,14 +261,15 @@ func (j *Journal) Adopt(s Step) error { return j.log.done(s) }
 // somebody else changed since is left as it is and reported. When nothing is left the log is
 // removed.
 func (j *Journal) Undo(ctx context.Context) error {
-	left, err := j.undoWhere(ctx, func(Step) bool { return true })
+	left, err := j.UndoWhere(ctx, func(Step) bool { return true })
 	for _, l := range left {
 		err = errors.Join(err, l)
 	}
 	return err
 }
 
-func (j *Journal) undoWhere(ctx context.Context, which func(Step) bool) (left []*LeftAlone, err error) {
+// UndoWhere takes back those steps of which which says so, as Undo does, and returns what it left alone.
+func (j *Journal) UndoWhere(ctx context.Context, which func(Step) bool) (left []*LeftAlone, err error) {
 	var errs []error
 	for _, s := range slices.Backward(j.log.open()) {
 		if !which(s) {

@@ -27,7 +27,7 @@ func (j *Journal) Reconcile(ctx context.Context, want []Step) ([]Refused, []*Lef
 	for _, s := range want {
 		wanted[[2]string{s.Kind, s.Target}] = s.After
 	}
-	left, err := j.undoWhere(ctx, func(s Step) bool {
+	left, err := j.UndoWhere(ctx, func(s Step) bool {
 		after, is := wanted[[2]string{s.Kind, s.Target}]
 		_, anew := j.ops[s.Kind].(maker)
 		return !is || anew && after != s.After

@@ -44,7 +44,7 @@ func interrupts(v View, p plan.Placement) ([]journal.Step, error) {
 		}
 		steps = append(steps, optional(file("/proc/irq/"+strconv.Itoa(irq.IRQ)+"/smp_affinity_list", to.String())))
 	}
-	return append(steps, maskStep(v.Root, "proc/irq/default_smp_affinity", cpus, others)...), nil
+	return append(steps, maskStep(v.Root, defaultAffinity, cpus, others)...), nil
 }
 
 // balancers keep irqbalance off the lanes' CPUs and the interrupts of their own queues. Where it is told of
@@ -74,6 +74,13 @@ func balancerDefaults(u *Unrecorded) error {
 	return nil
 }
 
+// ForNewInterrupts says whether a step sets the CPUs that new interrupts get.
+func ForNewInterrupts(s journal.Step) bool {
+	return s.Kind == change.KindFile && s.Target == "/"+defaultAffinity
+}
+
+const defaultAffinity = "proc/irq/default_smp_affinity"
+
 // InterruptOf is the interrupt whose CPUs a step sets.
 func InterruptOf(s journal.Step) (irq int, ok bool) {
 	if s.Kind != change.KindFile || path.Base(s.Target) != "smp_affinity_list" {
@@ -84,7 +91,7 @@ func InterruptOf(s journal.Step) (irq int, ok bool) {
 }
 
 func interruptFiles() []string {
-	return []string{"/proc/irq/[0-9]*/smp_affinity_list", "/proc/irq/default_smp_affinity"}
+	return []string{"/proc/irq/[0-9]*/smp_affinity_list", "/" + defaultAffinity}
 }
 
 const workqueueDir = "sys/devices/virtual/workqueue"
@@ -173,7 +180,7 @@ func interruptDefaults(u *Unrecorded) error {
 			u.set(file("/proc/irq/"+strconv.Itoa(irq.IRQ)+"/smp_affinity_list", to.String()))
 		}
 	}
-	u.mask("proc/irq/default_smp_affinity", everywhere)
+	u.mask(defaultAffinity, everywhere)
 	return nil
 }
 

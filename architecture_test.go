@@ -95,7 +95,7 @@ func imports() map[string][]string {
 		"bench":  {"netpath", "netpath/*", "journal", "probe", "probe/*", "results"},
 		// The module of the node's part for Kubernetes. What it says and reads is pure.
 		"kube/offer": {"host", "plan", "plan/solver", "quantity"},
-		"kube/ask":   {"host", "kube/offer", "lane", "plan", "plan/solver", "quantity"},
+		"kube/ask":   {"cpuset", "host", "kube/offer", "lane", "plan", "plan/solver", "quantity"},
 		"kube/node": {"cpuset", "enforce", "host", "journal", "kube/ask", "kube/offer", "lane", "lanes", "plan",
 			"plan/solver"},
 		"kube/cmd/isolane-kube":      {"*"},
@@ -156,10 +156,10 @@ host/snapshot          550        5  archives apart from the reader of a machine
 host/task              300       20
 journal                950       20  what is made anew goes first; what a killed change was to replace
 knob                  1700       35  cgroups of pods that were made while lanes were in force
-kube/ask               600       10  pods get lanes: a claim as lanes, the answer as its status
+kube/ask               800       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers
 kube/cmd/isolane-kube   150        0  pods get lanes
 kube/cmd/isolane-kube-hook   100        0  pods get lanes: fail-closed
-kube/node             1100        5  pods get lanes: the driver of a node, and the plugin of its container runtime
+kube/node             1200        5  pods get lanes: the driver of a node, and the plugin of its container runtime
 kube/offer             250       15  pods get lanes: what a node offers
 lab                   1500       20
 lab/cmd/isolane-lab    400        0

@@ -42,12 +42,15 @@ func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
 	if err := onePod(pod, claims); err != nil {
 		return plan.Placement{}, err
 	}
+	if err := oneClaim(pod, claims, pool); err != nil {
+		return plan.Placement{}, err
+	}
 	p, err := solver.Solve(h, placed, lanes)
 	if err != nil {
 		return plan.Placement{}, err
 	}
 	for _, c := range claims {
-		if err = fitsPod(pod, c, pool, p); err != nil {
+		if err = fitsPod(h, pod, c, pool, p); err != nil {
 			return plan.Placement{}, err
 		}
 	}
@@ -92,9 +95,27 @@ func onePod(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) error {
 	return nil
 }
 
-// fitsPod says what in a pod contradicts the lane of a claim: that several containers use it, or that it asks
-// for fewer CPUs than the lane owns, or may use fewer.
-func fitsPod(pod *corev1.Pod, c *resourceapi.ResourceClaim, pool string, p plan.Placement) error {
+// oneClaim refuses containers that use several of these claims: a container is in one lane.
+func oneClaim(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string) error {
+	used := map[string]int{}
+	for _, c := range claims {
+		for _, r := range offer.Results(c, pool) {
+			first, together := users(pod, claimNames(pod, c), r.Request)
+			for _, container := range slices.Concat(first, together) {
+				if used[container.Name]++; used[container.Name] > 1 {
+					return refuse(c, fmt.Errorf("container %s: %d claims of lanes: expected one", container.Name,
+						used[container.Name]))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// fitsPod says what in a pod contradicts the lane of a claim: how its containers share it, or that one asks
+// for fewer CPUs than are its own, or may use fewer.
+func fitsPod(h host.Host, pod *corev1.Pod, c *resourceapi.ResourceClaim, pool string,
+	p plan.Placement) error {
 	names := claimNames(pod, c)
 	lanes := 0
 	for i, r := range c.Status.Allocation.Devices.Results {
@@ -103,13 +124,15 @@ func fitsPod(pod *corev1.Pod, c *resourceapi.ResourceClaim, pool string, p plan.
 		}
 		lanes++
 		placed, _ := p.Lane(Name(string(c.UID), i))
-		users, err := users(pod, names, r.Request)
+		parts, err := split(h, pod, names, r.Request, placed)
 		if err != nil {
 			return refuse(c, err)
 		}
-		for _, container := range users {
-			if err := enough(container, placed); err != nil {
-				return refuse(c, err)
+		for _, part := range parts {
+			for _, container := range part.containers {
+				if err := enough(container, part); err != nil {
+					return refuse(c, err)
+				}
 			}
 		}
 	}
@@ -134,47 +157,44 @@ func claimNames(pod *corev1.Pod, c *resourceapi.ResourceClaim) (names []string) 
 	return names
 }
 
-// users are the containers that use a request of a claim: at most one of those that run together.
-func users(pod *corev1.Pod, names []string, request string) (all []corev1.Container, err error) {
+// users are the containers that use a request of a claim: those that have ended when the others begin, and
+// those that run together.
+func users(pod *corev1.Pod, names []string, request string) (first, together []corev1.Container) {
 	main, _, _ := strings.Cut(request, "/")
 	uses := func(c corev1.Container) bool {
 		return slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool {
 			return slices.Contains(names, r.Name) && (r.Request == "" || r.Request == main)
 		})
 	}
-	var together []string
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		if !uses(c) {
-			continue
-		}
-		all = append(all, c)
-		before := slices.ContainsFunc(pod.Spec.InitContainers, func(i corev1.Container) bool {
-			return i.Name == c.Name && i.RestartPolicy == nil
-		})
-		if !before {
-			together = append(together, c.Name)
+	for _, c := range pod.Spec.InitContainers {
+		switch {
+		case !uses(c):
+		case c.RestartPolicy == nil:
+			first = append(first, c)
+		default:
+			together = append(together, c)
 		}
 	}
-	if len(together) != 1 {
-		err = fmt.Errorf("containers that use it: expected one, by resources.claims, beside init containers, "+
-			"found %d %s", len(together), strings.Join(together, ", "))
+	for _, c := range pod.Spec.Containers {
+		if uses(c) {
+			together = append(together, c)
+		}
 	}
-	return all, err
+	return first, together
 }
 
-// enough says where a container asks for fewer CPUs than its lane owns: the scheduler would give them to
-// others a second time. A quota below the lane's CPUs would throttle it.
-func enough(c corev1.Container, l plan.Lane) error {
-	owned, count := int64(l.Owned().Len()), int64(l.CPUs.Len())
+// enough says where a container asks for fewer CPUs than are its own: the scheduler would give them to others
+// a second time. A quota below the lane's CPUs would throttle it.
+func enough(c corev1.Container, p part) error {
+	owned, count := int64(p.owned.Len()), int64(p.lane.Spec.CPUs.Count)
 	asked, limit := c.Resources.Requests[corev1.ResourceCPU], c.Resources.Limits[corev1.ResourceCPU]
 	switch {
 	case asked.CmpInt64(owned) < 0:
 		return fmt.Errorf("container %s: resources.requests.cpu: expected %d or more, the CPUs that the lane owns "+
-			"(%s), found %s", c.Name, owned, l.Owned(), &asked)
+			"(%s), found %s", c.Name, owned, p.owned, &asked)
 	case !limit.IsZero() && limit.CmpInt64(count) < 0:
 		return fmt.Errorf("container %s: resources.limits.cpu: expected none, or %d or more: %s would throttle "+
-			"the lane",
-			c.Name, count, &limit)
+			"the lane", c.Name, count, &limit)
 	}
 	return nil
 }

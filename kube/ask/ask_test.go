@@ -217,9 +217,9 @@ func TestPodContradicts(t *testing.T) {
 		"asks for the used ones": {pod("2"), "container main: resources.requests.cpu: expected 4 or more, the CPUs that the lane owns (1-2,9-10), found 2"},
 		"init asks for less":     {little, "container first: resources.requests.cpu: expected 4 or more"},
 		"throttled":              {limited, "container main: resources.limits.cpu: expected none, or 2 or more: 1500m would throttle the lane"},
-		"two containers":         {pod("4", user("second", "4")), "expected one, by resources.claims, beside init containers, found 2 main, second"},
-		"a sidecar":              {sidecar, "found 2 sidecar, main"},
-		"nobody":                 {unused, "found 0"},
+		"two containers":         {pod("4", user("second", "4")), "containers main, second: expected all but one to be named like a role of spec.roles (there are none)"},
+		"a sidecar":              {sidecar, "containers sidecar, main: expected all but one"},
+		"nobody":                 {unused, "expected one or more, by resources.claims, beside init containers, found none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := solve(t, isolate, c.pod)
@@ -247,8 +247,7 @@ func TestStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := metav1.NewTime(time.Unix(1, 0))
-	if c.Status.Devices, err = ask.Status(c, "n0", p, nil, now); err != nil {
+	if c.Status.Devices, err = ask.Status(c, "n0", p, nil, now()); err != nil {
 		t.Fatal(err)
 	}
 	if len(c.Status.Devices) != 2 || c.Status.Devices[0].Driver != foreign.Driver ||
@@ -286,12 +285,14 @@ func TestStatus(t *testing.T) {
 			t.Errorf("%s: %v", forged, l)
 		}
 	}
-	refused, err := ask.Status(c, "n0", plan.Placement{}, errors.New("no"), now)
+	refused, err := ask.Status(c, "n0", plan.Placement{}, errors.New("no"), now())
 	if err != nil || !meta.IsStatusConditionTrue(refused[1].Conditions, offer.Refused) ||
 		meta.IsStatusConditionTrue(refused[1].Conditions, offer.Placed) || len(refused[1].Data.Raw) == 0 {
 		t.Fatal(refused, err)
 	}
 }
+
+func now() metav1.Time { return metav1.NewTime(time.Unix(1, 0)) }
 
 func TestNames(t *testing.T) {
 	for name, want := range map[string]string{ask.Name(uid, 0): uid, ask.Name(uid, 12): uid, "edge": "", "kube-": "", "kube-x": ""} {

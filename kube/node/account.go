@@ -103,10 +103,14 @@ func (n *Node) releaseOrphans(ctx context.Context) error {
 		return nil
 	}
 	groups, err := l.Groups()
+	busy := map[string]bool{} // claims: a lane of theirs has processes
 	for _, g := range groups {
-		if err == nil && g.Processes == 0 && slices.Contains(gone, g.Lane.Name) {
-			n.Log.InfoContext(ctx, "the claim of a lane is gone", "lane", g.Lane.Name)
-			err = n.release(ctx, ask.Claim(g.Lane.Name))
+		busy[ask.Claim(g.Lane.Name)] = busy[ask.Claim(g.Lane.Name)] || g.Processes > 0
+	}
+	for _, name := range gone {
+		if uid := ask.Claim(name); err == nil && !busy[uid] {
+			n.Log.InfoContext(ctx, "the claim of a lane is gone", "lane", name)
+			err = n.release(ctx, uid)
 		}
 	}
 	if err != nil {

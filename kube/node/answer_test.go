@@ -2,9 +2,11 @@ package node
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -138,8 +140,10 @@ func TestLaneOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	placed := plan.Lane{Name: "kube-mine-0", CPUs: cpuset.Of(1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}}
+	part := plan.Lane{Name: "kube-mine-0.1", CPUs: cpuset.Of(2), Roles: map[string]cpuset.Set{"worker": cpuset.Of(2)},
+		Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}, Roles: map[string]int{"worker": 1}}, Reasons: []string{}}
 	state, err := json.Marshal(enforce.Applied{APIVersion: plan.APIVersion, Kind: "AppliedLanes", BootID: boot,
-		Placement: plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Lanes: []plan.Lane{placed}}})
+		Placement: plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Lanes: []plan.Lane{placed, part}}})
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}
@@ -154,16 +158,17 @@ func TestLaneOf(t *testing.T) {
 		pod     string
 		devices []string
 		has     bool
-		says    string
+		says    string // where it has none; else the lane
 	}{
 		"none":               {mine, "pod-mine", nil, false, ""},
 		"another driver's":   {mine, "pod-mine", []string{"nvidia.com/gpu=0"}, false, ""},
-		"its own":            {mine, "pod-mine", []string{"nvidia.com/gpu=0", "isolane.dev/lane=kube-mine-0"}, true, ""},
+		"its own":            {mine, "pod-mine", []string{"nvidia.com/gpu=0", "isolane.dev/lane=kube-mine-0"}, true, "kube-mine-0"},
 		"another pod's":      {mine, "pod-thief", []string{"isolane.dev/lane=kube-mine-0"}, false, "expected the claim of this pod alone"},
 		"two":                {mine, "pod-mine", []string{"isolane.dev/lane=kube-mine-0", "isolane.dev/lane=kube-mine-1"}, false, "expected one"},
 		"not in force":       {mine, "pod-mine", []string{"isolane.dev/lane=kube-mine-1"}, false, "there is no lane"},
 		"the host's":         {mine, "pod-mine", []string{"isolane.dev/lane=edge"}, false, "expected the claim of this pod alone"},
-		"first of two pods":  {shared, "pod-mine", []string{"isolane.dev/lane=kube-mine-0"}, true, ""},
+		"first of two pods":  {shared, "pod-mine", []string{"isolane.dev/lane=kube-mine-0"}, true, "kube-mine-0"},
+		"a role of its name": {mine, "pod-mine", []string{"isolane.dev/lane=kube-mine-0"}, true, "kube-mine-0.1"},
 		"second of two pods": {shared, "pod-second", []string{"isolane.dev/lane=kube-mine-0"}, false, "a lane is one pod's"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -173,13 +178,32 @@ func TestLaneOf(t *testing.T) {
 				t.Fatal(lerr)
 			}
 			container := &api.Container{Name: "main"}
+			if strings.HasSuffix(c.says, ".1") {
+				container.Name = "worker"
+			}
 			for _, d := range c.devices {
 				container.CDIDevices = append(container.CDIDevices, &api.CDIDevice{Name: d})
 			}
 			p, has, lerr := (&runtime{n}).laneOf(l, &api.PodSandbox{Uid: c.pod}, container)
-			if has != c.has || has && p.CPUs != placed.CPUs || (lerr == nil) != (c.says == "") ||
+			if has != c.has || has && p.Name != c.says || (lerr == nil) != (has || c.says == "") ||
 				lerr != nil && !strings.Contains(lerr.Error(), c.says) {
 				t.Errorf("%v %v %v", p, has, lerr)
+			}
+			if !has {
+				return
+			}
+			a := &api.ContainerAdjustment{}
+			want := fmt.Sprintf("ISOLANE_CPUS=%s ISOLANE_LANE=%s", p.CPUs, c.says)
+			var env []string
+			if lerr = tell(l, p.Name, "kube-mine-0", a); lerr == nil {
+				for _, e := range a.Env {
+					env = append(env, e.Key+"="+e.Value)
+				}
+			}
+			for _, e := range strings.Fields(want) {
+				if !slices.Contains(env, e) {
+					t.Errorf("%v %v: expected %s", env, lerr, e)
+				}
 			}
 		})
 	}

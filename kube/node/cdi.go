@@ -10,8 +10,9 @@ import (
 
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
-	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/kube/offer"
+	"isolane.dev/isolane/plan"
 )
 
 const (
@@ -20,11 +21,24 @@ const (
 	hookInside = "/.isolane-hook"
 )
 
-// edit is what the container of a lane gets.
+// edit is what the containers of a claim's device get.
 type edit struct {
-	lane string
-	cpus cpuset.Set
-	env  []string
+	lane  string
+	parts []plan.Lane // the lane itself, or those that several containers have
+	env   []string    // of the lane itself
+}
+
+// args are the hook's: the name of the lane, its CPUs, and those of single containers.
+func (e edit) args() []string {
+	args := []string{hookInside, e.lane}
+	for _, p := range e.parts {
+		text := p.CPUs.String()
+		if container := ask.Container(p); container != "" {
+			text = container + "=" + text
+		}
+		args = append(args, text)
+	}
+	return args
 }
 
 // deviceID is the name by which the kubelet and the container runtime speak of a lane.
@@ -46,8 +60,7 @@ func (n *Node) writeCDI(uid string, edits []edit) error {
 		spec.Devices = append(spec.Devices, cdi.Device{Name: e.lane, ContainerEdits: cdi.ContainerEdits{Env: e.env,
 			Mounts: []*cdi.Mount{{HostPath: n.hook(), ContainerPath: hookInside,
 				Options: []string{"bind", "ro", "nosuid", "nodev"}}},
-			Hooks: []*cdi.Hook{{HookName: "startContainer", Path: hookInside,
-				Args: []string{hookInside, e.lane, e.cpus.String()}}}}})
+			Hooks: []*cdi.Hook{{HookName: "startContainer", Path: hookInside, Args: e.args()}}}})
 	}
 	data, err := json.MarshalIndent(spec, "", " ")
 	if err != nil {

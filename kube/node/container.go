@@ -113,12 +113,28 @@ func (r *runtime) adjust(pod *api.PodSandbox, c *api.Container) (*api.ContainerA
 	a := &api.ContainerAdjustment{}
 	if has {
 		a.SetLinuxCPUSetMems(placed.MemoryNodes.String())
+		if err = tell(l, placed.Name, named(c)[0], a); err != nil {
+			return nil, err
+		}
 	}
 	cpus, keep, err := r.others(l, c)
 	if keep {
 		a.SetLinuxCPUSetCPUs(cpus.String())
 	}
 	return a, err
+}
+
+// tell tells one of several containers of its part of a claim's device: the claim's file knows no container.
+func tell(l *lanes.Lanes, part, device string, a *api.ContainerAdjustment) error {
+	if len(partsOf(l.Placement, device)) < 2 {
+		return nil
+	}
+	env, err := environment(l, part)
+	for _, e := range env {
+		variable, value, _ := strings.Cut(e, "=")
+		a.AddEnv(variable, value)
+	}
+	return err
 }
 
 // StartContainer brings the lane to the container: its cgroup exists, and its program does not run yet.
@@ -212,6 +228,11 @@ func (r *runtime) laneOf(l *lanes.Lanes, pod *api.PodSandbox, c *api.Container) 
 	if !mine {
 		return p, false, fmt.Errorf("container %s: lane %s: expected the claim of this pod alone: a lane is "+
 			"one pod's", c.Name, names[0])
+	}
+	for _, part := range partsOf(l.Placement, names[0]) {
+		if ask.Container(part) == c.Name {
+			return part, true, nil
+		}
 	}
 	p, err = l.Lane(names[0])
 	return p, err == nil, err

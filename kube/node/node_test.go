@@ -10,6 +10,7 @@ import (
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/plan"
 )
 
 func TestCgroupOf(t *testing.T) {
@@ -55,8 +56,10 @@ func TestNotOffered(t *testing.T) {
 // owner.
 func TestCDI(t *testing.T) {
 	n := &Node{Config: Config{CDI: filepath.Join(t.TempDir(), "cdi"), Kubelet: "/kubelet"}}
+	parts := []plan.Lane{{Name: "kube-uid-0", CPUs: cpuset.MustParse("2-3")},
+		{Name: "kube-uid-0.1", CPUs: cpuset.Of(4), Roles: map[string]cpuset.Set{"worker": cpuset.Of(4)}}}
 	for range 2 {
-		if err := n.writeCDI("uid", []edit{{"kube-uid-0", cpuset.MustParse("2-3"), []string{"ISOLANE_CPUS=2-3"}}}); err != nil {
+		if err := n.writeCDI("uid", []edit{{lane: "kube-uid-0", parts: parts}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,7 +79,7 @@ func TestCDI(t *testing.T) {
 	if name, ours := laneOfDevice(spec.Kind + "=" + d.Name); !ours || name != "kube-uid-0" {
 		t.Error(name)
 	}
-	if h := d.ContainerEdits.Hooks[0]; h.HookName != "startContainer" || strings.Join(h.Args[1:], " ") != "kube-uid-0 2-3" ||
+	if h := d.ContainerEdits.Hooks[0]; h.HookName != "startContainer" || strings.Join(h.Args[1:], " ") != "kube-uid-0 2-3 worker=4" ||
 		d.ContainerEdits.Mounts[0].ContainerPath != h.Path {
 		t.Errorf("%+v", h)
 	}

@@ -13,11 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
 )
 
 // PrepareResourceClaims puts the lanes of claims in force: all that needs no container. Done again it changes
@@ -84,17 +86,17 @@ func (n *Node) describe(l *lanes.Lanes, c *resourceapi.ResourceClaim) ([]kubelet
 			continue
 		}
 		name := ask.Name(string(c.UID), i)
-		placed, err := l.Lane(name)
-		if err != nil {
-			return nil, err
+		e := edit{lane: name, parts: partsOf(l.Placement, name)}
+		switch len(e.parts) {
+		case 0:
+			return nil, fmt.Errorf("lane %s: expected it in force", name)
+		case 1:
+			var err error
+			if e.env, err = environment(l, name); err != nil {
+				return nil, err
+			}
 		}
-		_, env, err := l.Inside(name, lanes.With{})
-		if err != nil {
-			return nil, err
-		}
-		// Where hugepages are mounted on the node says nothing of the container.
-		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "ISOLANE_HUGEPAGES_") })
-		edits = append(edits, edit{name, placed.CPUs, env})
+		edits = append(edits, e)
 		devices = append(devices, kubeletplugin.Device{Requests: []string{r.Request}, PoolName: r.Pool,
 			DeviceName: r.Device, ShareID: r.ShareID, CDIDeviceIDs: []string{deviceID(name)}})
 	}
@@ -102,7 +104,7 @@ func (n *Node) describe(l *lanes.Lanes, c *resourceapi.ResourceClaim) ([]kubelet
 }
 
 // wanted are the lanes that a claim is to have: those that it was promised, or where nobody has been asked
-// those that fit now.
+// those that fit now. Several containers of its pod that share a lane have one each.
 func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane.Lane, error) {
 	a, err := n.account([]*resourceapi.ResourceClaim{c})
 	if err != nil {
@@ -112,30 +114,56 @@ func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane
 	if err != nil {
 		return nil, err
 	}
-	promised := !slices.ContainsFunc(want, func(l lane.Lane) bool {
-		_, is := a.placed.Lane(l.Metadata.Name)
-		return !is && l.Spec.CPUs.List.IsEmpty()
-	})
-	p := a.placed
-	if !promised {
-		if len(c.Status.ReservedFor) != 1 {
-			return nil, fmt.Errorf("claim %s: expected to be reserved for one pod, found %d", c.Name,
-				len(c.Status.ReservedFor))
-		}
-		pod, err := n.Client.CoreV1().Pods(c.Namespace).Get(ctx, c.Status.ReservedFor[0].Name, metav1.GetOptions{})
-		if err != nil {
-			return nil, err
-		}
-		if p, err = ask.Solve(a.host, a.placed, n.Name, pod, []*resourceapi.ResourceClaim{c}); err != nil {
-			return nil, err
-		}
-	}
+	promised, roles := true, false
 	for i, l := range want {
-		if has, is := plan.Find(p.Lanes, l.Metadata.Name); is {
-			want[i].Spec.CPUs.List = has.CPUs
+		var has cpuset.Set // in force
+		for _, part := range partsOf(a.placed, l.Metadata.Name) {
+			has = has.Union(part.CPUs)
 		}
+		if !has.IsEmpty() {
+			want[i].Spec.CPUs.List = has
+		}
+		promised = promised && !want[i].Spec.CPUs.List.IsEmpty()
+		roles = roles || len(l.Spec.Roles) > 0
 	}
-	return want, nil
+	if promised && !roles {
+		return want, nil
+	}
+	if len(c.Status.ReservedFor) == 0 || !promised && len(c.Status.ReservedFor) > 1 {
+		return nil, fmt.Errorf("claim %s: expected to be reserved for one pod, found %d", c.Name,
+			len(c.Status.ReservedFor))
+	}
+	pod, err := n.Client.CoreV1().Pods(c.Namespace).Get(ctx, c.Status.ReservedFor[0].Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	p := a.placed
+	p.Lanes = slices.DeleteFunc(slices.Clone(p.Lanes), func(l plan.Lane) bool {
+		return ask.Claim(l.Name) == string(c.UID)
+	})
+	if promised {
+		p, err = solver.Solve(a.host, p, want)
+	} else {
+		p, err = ask.Solve(a.host, p, n.Name, pod, []*resourceapi.ResourceClaim{c})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ask.Parts(a.host, pod, c, n.Name, p)
+}
+
+// partsOf are the lanes of a claim's device: one, or those of several containers.
+func partsOf(p plan.Placement, device string) []plan.Lane {
+	return slices.DeleteFunc(slices.Clone(p.Lanes), func(l plan.Lane) bool {
+		return !ask.PartOf(l.Name, device)
+	})
+}
+
+// environment is what isolane run tells a workload of its lane.
+func environment(l *lanes.Lanes, name string) ([]string, error) {
+	_, env, err := l.Inside(name, lanes.With{Workload: true})
+	// Where hugepages are mounted on the node says nothing of the container.
+	return slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "ISOLANE_HUGEPAGES_") }), err
 }
 
 // UnprepareResourceClaims takes the lanes of claims back. Done again it changes nothing.

@@ -4,8 +4,11 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -13,15 +16,44 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 3 {
+	if len(os.Args) < 3 {
 		fmt.Fprintln(os.Stderr, "isolane-kube-hook: expected the name of a lane and its CPUs")
 		os.Exit(2)
 	}
-	if err := inside(os.Args[1], os.Args[2]); err != nil {
+	cpus, err := own(os.Args[2:], os.Stdin)
+	if err == nil {
+		err = inside(os.Args[1], cpus)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "isolane-kube-hook:", err)
 		tell(err)
 		os.Exit(1)
 	}
+}
+
+// own are the CPUs of this container, of those that several share: container=CPUs, and for all others CPUs.
+// Which one it is the runtime says (runtime-spec, State).
+func own(shares []string, state io.Reader) (list string, err error) {
+	const name = "io.kubernetes.cri.container-name"
+	var said struct{ Annotations map[string]string }
+	if len(shares) > 1 || strings.Contains(shares[0], "=") {
+		err = json.NewDecoder(state).Decode(&said)
+		if err == nil && said.Annotations[name] == "" {
+			err = fmt.Errorf("annotation %s: expected the name of the container, as containerd says it", name)
+		}
+	}
+	for _, share := range shares {
+		of, cpus, one := strings.Cut(share, "=")
+		if !one {
+			list = of
+		} else if of == said.Annotations[name] {
+			return cpus, err
+		}
+	}
+	if list == "" && err == nil {
+		err = fmt.Errorf("container %s: expected one of %s", said.Annotations[name], strings.Join(shares, " "))
+	}
+	return list, err
 }
 
 // tell writes where the kubelet looks for the last words of a container (terminationMessagePath), because

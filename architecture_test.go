@@ -231,7 +231,7 @@ test/kube/cmd/kubebed   250        0  a Kubernetes for tests, a module of its ow
 test/kube/fold         200        5  a Kubernetes for tests, a module of its own
 test/kube/image        150        5  a Kubernetes for tests, a module of its own
 test/kube/inside       350        5  a Kubernetes for tests, a module of its own
-test/kube/lanes/spin    50        0  pods get lanes: what pods of tests run
+test/kube/lanes/spin   100        0  pods get lanes: what pods of tests run
 test/kube/topology     150        5  a Kubernetes for tests, a module of its own
 test/programs          800        0
 test/session           400       10  what a lane wins back, curves over a factor

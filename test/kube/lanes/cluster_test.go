@@ -2,7 +2,7 @@
 package lanes_test
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,13 +37,10 @@ func start(t *testing.T, o bed.Options) *cluster {
 	t.Helper()
 	bedtest.Need(t)
 	c := &cluster{programs: t.TempDir(), log: filepath.Join(t.TempDir(), "log")}
-	for _, b := range [][2]string{{root, "./cmd/isolane"}, {root, "./test/fingerprint"}, {root + "/kube", "./cmd/isolane-kube"},
-		{root + "/kube", "./cmd/isolane-kube-hook"}, {".", "./spin"}} {
-		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", c.programs+"/", b[1])
-		build.Dir, build.Env = b[0], append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("go build %s: %v: %s", b[1], err, out)
-		}
+	if built := os.Getenv("ISOLANE_KUBE_PROGRAMS"); built != "" { // in a machine without Go
+		c.programs = built
+	} else {
+		c.build(t)
 	}
 	c.sameHost(t)
 	c.Bed = bedtest.Start(t, o)
@@ -68,6 +65,27 @@ func start(t *testing.T, o bed.Options) *cluster {
 	c.kubectl(t, "", "apply", "-f", root+"/deploy/kube/rbac.yaml", "-f", root+"/deploy/kube/deviceclass.yaml")
 	c.credentials(t)
 	return c
+}
+
+func (c *cluster) build(t *testing.T) {
+	t.Helper()
+	for _, b := range [][2]string{{root, "./cmd/isolane"}, {root, "./test/fingerprint"}, {root + "/kube", "./cmd/isolane-kube"},
+		{root + "/kube", "./cmd/isolane-kube-hook"}, {".", "./spin"}} {
+		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", c.programs+"/", b[1])
+		build.Dir, build.Env = b[0], append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("go build %s: %v: %s", b[1], err, out)
+		}
+	}
+}
+
+// patient is a time limit, or a length of observation, on a machine that is as slow as $ISOLANE_KUBE_SLOW says: 10 is one
+// whose processor is emulated.
+func patient(d time.Duration) time.Duration {
+	if slow, err := strconv.Atoi(os.Getenv("ISOLANE_KUBE_SLOW")); err == nil && slow > 1 {
+		return d * time.Duration(slow)
+	}
+	return d
 }
 
 // sameHost compares the host with what it is now when the test has ended.
@@ -225,7 +243,7 @@ func (c *cluster) ready(t *testing.T, pod string) {
 
 func (c *cluster) readyWithin(t *testing.T, pod string, limit time.Duration) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), patient(limit))
 	defer cancel()
 	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Ready", "pod/"+pod, "--timeout=10m"); err != nil {
 		events, _ := c.tryKubectl(t, "", "describe", "pod", pod)
@@ -235,7 +253,7 @@ func (c *cluster) readyWithin(t *testing.T, pod string, limit time.Duration) {
 
 func (c *cluster) delete(t *testing.T, name string) {
 	t.Helper()
-	c.kubectl(t, "", "delete", "pod/"+name, "resourceclaimtemplate/"+name, "--wait", "--timeout=50s")
+	c.kubectl(t, "", "delete", "pod/"+name, "resourceclaimtemplate/"+name, "--wait", fmt.Sprintf("--timeout=%.0fs", patient(50*time.Second).Seconds()))
 }
 
 func (c *cluster) kubectl(t *testing.T, stdin string, args ...string) string {
@@ -249,7 +267,7 @@ func (c *cluster) kubectl(t *testing.T, stdin string, args ...string) string {
 
 func (c *cluster) tryKubectl(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patient(time.Minute))
 	defer cancel()
 	return c.Kubectl(ctx, stdin, args...)
 }
@@ -258,12 +276,12 @@ func (c *cluster) tryKubectl(t *testing.T, stdin string, args ...string) (string
 func (c *cluster) until(t *testing.T, what string, is func() error) {
 	t.Helper()
 	var err error
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(patient(time.Minute)); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if err = is(); err == nil {
 			return
 		}
 	}
-	t.Fatalf("%s: not within a minute: %v", what, err)
+	t.Fatalf("%s: not within %v: %v", what, patient(time.Minute), err)
 }
 
 // says waits until the events of a pod say something.
@@ -296,12 +314,13 @@ func (c *cluster) noLanes() error {
 	return err
 }
 
-// cpusOf are the CPUs of a pod's lane, as the node part has told the container.
-func (c *cluster) cpusOf(t *testing.T, pod string) string {
+// cpusOf are the CPUs of the lane of a container, as the node part has told it: of POD/CONTAINER, or of a pod of one.
+func (c *cluster) cpusOf(t *testing.T, container string) string {
 	t.Helper()
 	var cpus string
-	c.until(t, "pod "+pod+" has ISOLANE_CPUS", func() error {
-		log, err := c.tryKubectl(t, "", "logs", pod)
+	pod, name, _ := strings.Cut(container, "/")
+	c.until(t, container+" has ISOLANE_CPUS", func() error {
+		log, err := c.tryKubectl(t, "", "logs", pod, "--container="+cmp.Or(name, "main"))
 		m := regexp.MustCompile(`(?m)^ISOLANE_CPUS=(.*)$`).FindStringSubmatch(log)
 		if m == nil { // it was started while the node part was away, and ended
 			return errors.Join(err, errors.New(log))
@@ -310,95 +329,4 @@ func (c *cluster) cpusOf(t *testing.T, pod string) string {
 		return nil
 	})
 	return cpus
-}
-
-// processes are those of a pod's container, by their numbers on the host.
-func (c *cluster) processes(t *testing.T, pod string) []int {
-	t.Helper()
-	pids := c.processesNow(pod)
-	if len(pids) == 0 {
-		t.Fatalf("pod %s: no processes", pod)
-	}
-	return pids
-}
-
-func (c *cluster) processesNow(pod string) (pids []int) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	id, err := c.Kubectl(ctx, "", "get", "pod", pod, "-o", "jsonpath={.metadata.uid} {.status.containerStatuses[0].containerID}")
-	dir, derr := c.node.CgroupDir("cpuset")
-	uid, container, ok := strings.Cut(id, " containerd://")
-	if err != nil || derr != nil || !ok {
-		return nil
-	}
-	for _, class := range []string{"", "burstable/", "besteffort/"} {
-		data, err := os.ReadFile(filepath.Join(dir, "kubepods", class, "pod"+uid, container, "cgroup.procs"))
-		for _, text := range strings.Fields(string(data)) {
-			if pid, perr := strconv.Atoi(text); err == nil && perr == nil {
-				pids = append(pids, pid)
-			}
-		}
-	}
-	return pids
-}
-
-// apart looks for two seconds at each thread of the lane's pod and of others: what it may use, and where it ran last.
-// The lane's are on its CPUs, and no other is.
-func (c *cluster) apart(t *testing.T, cpus, lane string, others ...string) {
-	t.Helper()
-	pods := map[string][]int{}
-	for _, name := range append([]string{lane}, others...) {
-		if name != "" {
-			pods[name] = c.processes(t, name)
-		}
-	}
-	looks, threads, first := 0, 0, map[int]int{}
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		looks++
-		for name, pids := range pods {
-			for _, pid := range pids {
-				for _, th := range threadsOf(pid) {
-					if threads++; first[th.tid] == 0 {
-						first[th.tid] = th.ticks + 1
-					}
-					ran := th.ticks+1 > first[th.tid] // one that sleeps has the CPU of long ago
-					if (name == lane) != (th.allowed == cpus) || ran && (name == lane) != (th.last == cpus) {
-						t.Errorf("pod %s: thread %d may use CPUs %s and ran on %s; the lane has %s", name, th.tid, th.allowed, th.last, cpus)
-						return
-					}
-				}
-			}
-		}
-	}
-	if threads < looks*len(pods) {
-		t.Errorf("%d threads in %d looks at %d pods", threads, looks, len(pods))
-	}
-	t.Logf("%d looks at threads of %d pods: CPUs %s are the lane's alone", threads, len(pods), cpus)
-}
-
-type thread struct {
-	tid, ticks    int // ticks: how long it has run
-	allowed, last string
-}
-
-// threadsOf reads Cpus_allowed_list of each thread of a process, and the CPU on which it ran last (proc(5), stat 39).
-func threadsOf(pid int) (all []thread) {
-	dirs, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
-	for _, dir := range dirs {
-		status, err := os.ReadFile(dir + "/status")
-		stat, serr := os.ReadFile(dir + "/stat")
-		if err != nil || serr != nil {
-			continue // it has ended
-		}
-		m := regexp.MustCompile(`(?m)^Cpus_allowed_list:\s*(\S+)$`).FindSubmatch(status)
-		_, after, _ := bytes.Cut(stat, []byte(") "))
-		fields := strings.Fields(string(after))
-		tid, _ := strconv.Atoi(filepath.Base(dir))
-		if m != nil && len(fields) > 36 {
-			user, _ := strconv.Atoi(fields[11])
-			system, _ := strconv.Atoi(fields[12])
-			all = append(all, thread{tid, user + system, string(m[1]), fields[36]})
-		}
-	}
-	return all
 }

@@ -37,19 +37,7 @@ func TestLane(t *testing.T) {
 	}
 
 	t.Run("restarted container", func(t *testing.T) {
-		first := c.processes(t, "edge")
-		for _, pid := range first {
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-		}
-		c.until(t, "the container is started again", func() error {
-			if now := c.processesNow("edge"); len(now) == 0 || now[0] == first[0] {
-				return fmt.Errorf("processes %v", now)
-			}
-			return nil
-		})
-		c.ready(t, "edge")
+		c.restart(t, "edge")
 		c.apart(t, cpus, "edge", "noisy", "beside")
 	})
 	t.Run("killed node part", func(t *testing.T) {
@@ -81,11 +69,9 @@ func TestLane(t *testing.T) {
 	})
 	c.delete(t, "edge")
 	c.until(t, "the lane is released", c.noLanes)
-	for _, pid := range c.processes(t, "noisy") { // it was there before the lane
-		for _, th := range threadsOf(pid) {
-			if th.allowed == "0" {
-				t.Errorf("thread %d has CPUs 0 only", th.tid)
-			}
+	for _, th := range threadsOf(c.processes(t, "noisy")...) { // it was there before the lane
+		if th.allowed == "0" {
+			t.Errorf("thread %d has CPUs 0 only", th.tid)
 		}
 	}
 	c.lane(t, "again", "", "1")
@@ -142,11 +128,7 @@ func TestAway(t *testing.T) {
 	c.lane(t, "edge", "", "1")
 	c.ready(t, "edge")
 	c.kill(t)
-	for _, pid := range c.processes(t, "edge") {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
+	kill(t, c.processes(t, "edge"))
 	c.says(t, "edge", "expected those of lane")
 	c.run(t)
 	c.ready(t, "edge")

@@ -45,9 +45,12 @@ func Start(tb testing.TB, o bed.Options) *bed.Bed {
 	return b
 }
 
-// Program builds kubebed.
+// Program builds kubebed, or takes it from the folder $ISOLANE_KUBE_PROGRAMS in a machine without Go.
 func Program(tb testing.TB) string {
 	tb.Helper()
+	if built := os.Getenv("ISOLANE_KUBE_PROGRAMS"); built != "" {
+		return filepath.Join(built, "kubebed")
+	}
 	program := filepath.Join(tb.TempDir(), "kubebed")
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", program,
 		"isolane.dev/isolane/test/kube/cmd/kubebed")

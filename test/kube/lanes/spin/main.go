@@ -1,8 +1,9 @@
-// Command spin is what pods of tests run: it prints what its environment says of a lane, and keeps so many
-// threads busy until it is ended.
+// Command spin is what pods of tests run: it prints what its environment says of a lane, takes hugepages
+// where it is to, and keeps so many threads busy until it is ended.
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -14,7 +15,10 @@ import (
 )
 
 func main() {
-	n, err := strconv.Atoi(os.Args[len(os.Args)-1])
+	hugepages := flag.Int("hugepages", 0, "how many of 2 MiB to take")
+	end := flag.Bool("end", false, "end at once")
+	flag.Parse()
+	n, err := strconv.Atoi(flag.Arg(0))
 	if err != nil || n < 1 {
 		fmt.Fprintln(os.Stderr, "spin: expected a number of threads")
 		os.Exit(2)
@@ -23,6 +27,12 @@ func main() {
 		if strings.HasPrefix(v, "ISOLANE_") {
 			fmt.Println(v)
 		}
+	}
+	if *hugepages > 0 {
+		take(*hugepages)
+	}
+	if *end {
+		return
 	}
 	runtime.GOMAXPROCS(n + 1)
 	for range n {
@@ -33,7 +43,22 @@ func main() {
 			}
 		}()
 	}
-	end := make(chan os.Signal, 1)
-	signal.Notify(end, syscall.SIGTERM)
-	<-end
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM)
+	<-asked
+}
+
+// take writes to so many hugepages, and keeps them.
+func take(pages int) {
+	const size = 2 << 20
+	memory, err := syscall.Mmap(-1, 0, pages*size, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_PRIVATE|syscall.MAP_ANONYMOUS|syscall.MAP_HUGETLB)
+	if err != nil {
+		fmt.Println("hugepages:", err)
+		return
+	}
+	for i := 0; i < len(memory); i += size {
+		memory[i] = 1
+	}
+	fmt.Println(pages, "hugepages")
 }

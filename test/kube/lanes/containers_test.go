@@ -1,0 +1,276 @@
+package lanes_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"isolane.dev/isolane/test/kube/bed"
+)
+
+// needCPUs skips a test of lanes that need more CPUs than this machine has: housekeeping keeps one.
+func needCPUs(t *testing.T, n int) {
+	t.Helper()
+	if has := runtime.NumCPU(); has < n {
+		t.Skipf("skipped: needs %d CPUs, this machine has %d", n, has)
+	}
+}
+
+// pod is one of containers named like their arguments: "worker claim=lane threads=3".
+type pod struct {
+	name   string
+	claims map[string]string // by their names in the pod: the devices of a ResourceClaimTemplate as JSON
+	inits  []container
+	all    []container
+}
+
+type container struct {
+	name, claim string
+	cpus        string // that it asks for
+	more        string // further resources, ", limits: {…}"
+	args        string
+}
+
+// request are the devices of a claim for one lane.
+func request(capacity, spec string) string {
+	return fmt.Sprintf(`{requests: [{name: lane, exactly: {deviceClassName: lane.isolane.dev, capacity: {requests: %s}}}],
+      config: [{opaque: {driver: isolane.dev, parameters: {apiVersion: isolane.dev/v1alpha1, kind: Lane, spec: %s}}}]}`, capacity, spec)
+}
+
+func (p pod) manifest() string {
+	var text, claims strings.Builder
+	for name, devices := range p.claims {
+		fmt.Fprintf(&text, "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {name: %s-%s}\nspec: {spec: {devices: %s}}\n---\n",
+			p.name, name, devices)
+		fmt.Fprintf(&claims, "  - {name: %s, resourceClaimTemplateName: %s-%[1]s}\n", name, p.name)
+	}
+	fmt.Fprintf(&text, "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 1\n", p.name)
+	if claims.Len() > 0 {
+		text.WriteString("  resourceClaims:\n" + claims.String())
+	}
+	for field, all := range map[string][]container{"initContainers": p.inits, "containers": p.all} {
+		if len(all) > 0 {
+			fmt.Fprintf(&text, "  %s:\n", field)
+		}
+		for _, c := range all {
+			resources := fmt.Sprintf(`requests: {cpu: "%s"}%s`, c.cpus, c.more)
+			if c.claim != "" {
+				resources += ", claims: [{name: " + c.claim + "}]"
+			}
+			fmt.Fprintf(&text, `  - {name: %s, image: "kubebed.test/spin:1", imagePullPolicy: Never, args: [%s], resources: {%s}}`+"\n",
+				c.name, c.args, resources)
+		}
+	}
+	return text.String()
+}
+
+func (c *cluster) applyPod(t *testing.T, p pod) {
+	t.Helper()
+	c.kubectl(t, p.manifest(), "apply", "-f", "-")
+}
+
+func (c *cluster) deletePod(t *testing.T, p pod) {
+	t.Helper()
+	c.kubectl(t, p.manifest(), "delete", "--wait", "-f", "-")
+}
+
+// Two containers of a pod share a claim by roles: each has its own CPUs, and no thread of one runs on the other's.
+func TestContainers(t *testing.T) {
+	needCPUs(t, 4)
+	c := start(t, bed.Options{})
+	c.run(t)
+	c.spin(t, "noisy", "", "6")
+	p := pod{name: "edge", claims: map[string]string{"lane": request(`{cpus: "3"}`, `{roles: {worker: 2}}`)},
+		inits: []container{{name: "first", claim: "lane", cpus: "1", args: `"--end", "1"`}},
+		all: []container{{name: "worker", claim: "lane", cpus: "2", args: `"4"`},
+			{name: "app", claim: "lane", cpus: "1", args: `"3"`}, {name: "sidecar", cpus: "100m", args: `"2"`}}}
+	c.applyPod(t, p)
+	c.ready(t, "edge")
+	lanes := map[string]string{"edge/worker": c.cpusOf(t, "edge/worker"), "edge/app": c.cpusOf(t, "edge/app")}
+	for name, cpus := range lanes {
+		if want := map[string]int{"edge/worker": 2, "edge/app": 1}[name]; len(list(t, cpus)) != want {
+			t.Errorf("%s has CPUs %s, expected %d", name, cpus, want)
+		}
+	}
+	ran := c.eachApart(t, lanes, "noisy", "edge/sidecar")
+	if strings.Count(ran["edge/worker"], " ") != 1 {
+		t.Errorf("four busy threads of edge/worker ran on CPUs %s, expected both", ran["edge/worker"])
+	}
+	if first := c.cpusOf(t, "edge/first"); first != lanes["edge/app"] {
+		t.Errorf("the init container had CPUs %s, the rest are %s", first, lanes["edge/app"])
+	}
+	c.kill(t)
+	c.eachApart(t, lanes, "noisy", "edge/sidecar")
+	c.run(t)
+	c.restart(t, "edge/worker")
+	c.eachApart(t, lanes, "noisy", "edge/sidecar")
+	c.deletePod(t, p)
+	c.until(t, "the lanes are released", c.noLanes)
+
+	p.name, p.all[1].name = "unnamed", "other"
+	p.all = append(p.all, container{name: "third", claim: "lane", cpus: "1", args: `"1"`})
+	c.applyPod(t, p)
+	c.says(t, "unnamed", "reason=Refused", "containers other, third: expected all but one to be named like a role")
+	c.deletePod(t, p)
+}
+
+func kill(t *testing.T, pids []int) {
+	t.Helper()
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// restart ends a container, and waits until it is ready again.
+func (c *cluster) restart(t *testing.T, name string) {
+	t.Helper()
+	first := c.processes(t, name)
+	kill(t, first)
+	c.until(t, name+" is started again", func() error {
+		if now := c.processesNow(name); len(now) == 0 || now[0] == first[0] {
+			return fmt.Errorf("processes %v", now)
+		}
+		return nil
+	})
+	pod, _, _ := strings.Cut(name, "/")
+	c.ready(t, pod)
+}
+
+// Two claims of a pod are answered at once and are lanes of their own; a container has one of them.
+func TestClaims(t *testing.T) {
+	needCPUs(t, 4)
+	c := start(t, bed.Options{})
+	c.run(t)
+	c.spin(t, "noisy", "", "6")
+	p := pod{name: "edge", claims: map[string]string{"a": request(`{cpus: "2"}`, "{}"), "b": request(`{cpus: "1"}`, "{}")},
+		all: []container{{name: "a", claim: "a", cpus: "2", args: `"3"`}, {name: "b", claim: "b", cpus: "1", args: `"2"`}}}
+	c.applyPod(t, p)
+	c.ready(t, "edge")
+	lanes := map[string]string{"edge/a": c.cpusOf(t, "edge/a"), "edge/b": c.cpusOf(t, "edge/b")}
+	c.eachApart(t, lanes, "noisy")
+	c.deletePod(t, p)
+	c.until(t, "the lanes are released", c.noLanes)
+	both := pod{name: "both", claims: p.claims, all: []container{{name: "main", claim: "a}, {name: b", cpus: "3", args: `"1"`}}}
+	c.applyPod(t, both)
+	c.says(t, "both", "container main: 2 claims of lanes: expected one")
+	c.deletePod(t, both)
+	if err := c.noLanes(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A lane's container has its hugepages, which are of the node's pool.
+func TestHugepages(t *testing.T) {
+	pool := "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+	before, err := os.ReadFile(pool)
+	if err != nil {
+		t.Skip("skipped: needs hugepages of 2 MiB: ", err)
+	}
+	if err = os.WriteFile(pool, []byte("8"), 0o644); err != nil { // before the kubelet counts them
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.WriteFile(pool, before, 0o644); err != nil {
+			t.Error(err)
+		}
+	})
+	c := start(t, bed.Options{})
+	c.run(t)
+	p := pod{name: "huge", claims: map[string]string{"lane": request(`{cpus: "1", hugepages2Mi: 4Mi}`, "{}")},
+		all: []container{{name: "main", claim: "lane", cpus: "1", args: `"--hugepages", "2", "1"`,
+			more: `, limits: {memory: 64Mi, hugepages-2Mi: 4Mi}`}}}
+	c.applyPod(t, p)
+	c.ready(t, "huge")
+	c.apart(t, c.cpusOf(t, "huge"), "huge")
+	if log := c.kubectl(t, "", "logs", "huge"); !strings.Contains(log, "2 hugepages\n") {
+		t.Errorf("kubectl logs huge:\n%s", log)
+	}
+	claim := c.kubectl(t, "", "describe", "resourceclaim")
+	if !strings.Contains(claim, "2 hugepages of 2Mi on node 0") {
+		t.Errorf("kubectl describe resourceclaim:\n%s", claim)
+	}
+	c.deletePod(t, p)
+	c.until(t, "the lane is released", c.noLanes)
+}
+
+// With cgroup v2 and Linux 6.7 or later a container's own cgroup is the lane: the kernel keeps all others off, also
+// while the node part is away, and nothing is left when the pod has gone.
+func TestPartition(t *testing.T) {
+	if _, err := os.Stat("/sys/fs/cgroup/cpuset.cpus.isolated"); err != nil {
+		t.Skip("skipped: needs cgroup v2 with partitions below others")
+	}
+	needCPUs(t, 3)
+	c := start(t, bed.Options{})
+	c.run(t)
+	c.spin(t, "noisy", "", "6")
+	before := c.cgroups(t)
+	p := pod{name: "edge", claims: map[string]string{"lane": request(`{cpus: "2"}`, "{}")},
+		all: []container{{name: "main", claim: "lane", cpus: "2", args: `"4"`}}}
+	c.applyPod(t, p)
+	c.ready(t, "edge")
+	cpus := c.cpusOf(t, "edge")
+	look := func(when string) {
+		group, err := c.cgroupOf("edge")
+		if err != nil {
+			t.Fatal(when, err)
+		}
+		kind, err := os.ReadFile(filepath.Join(group, "cpuset.cpus.partition"))
+		effective, eerr := os.ReadFile(filepath.Join(group, "cpuset.cpus.effective"))
+		t.Logf("%s: %s: cpuset.cpus.partition %s, cpuset.cpus.effective %s", when, group, strings.TrimSpace(string(kind)),
+			strings.TrimSpace(string(effective)))
+		if err != nil || eerr != nil || strings.TrimSpace(string(kind)) != "root" || strings.TrimSpace(string(effective)) != cpus {
+			t.Errorf("%s: partition %q of CPUs %q, %v %v; expected root of %s", when, kind, effective, err, eerr, cpus)
+		}
+		if ran := c.eachApart(t, map[string]string{"edge": cpus}, "noisy"); strings.Count(ran["edge"], " ") != 1 {
+			t.Errorf("%s: four busy threads ran on CPUs %s, expected both", when, ran["edge"])
+		}
+	}
+	look("in force")
+	c.kill(t)
+	look("without the node part")
+	c.spin(t, "late", "", "3") // began while nobody of ours was there
+	c.eachApart(t, map[string]string{"edge": cpus}, "noisy", "late")
+	c.run(t)
+	look("with the node part again")
+	c.restart(t, "edge")
+	look("after a restart of the container")
+	c.deletePod(t, p)
+	c.until(t, "the lane is released", c.noLanes)
+	c.kubectl(t, "", "delete", "pod", "late", "--wait")
+	c.until(t, "cgroups are as before", func() error {
+		if now := c.cgroups(t); now != before {
+			return fmt.Errorf("before:\n%s\nnow:\n%s", before, now)
+		}
+		return nil
+	})
+}
+
+// cgroups are all of cgroup v2, with what their files say of cpusets.
+func (c *cluster) cgroups(t *testing.T) string {
+	t.Helper()
+	var text strings.Builder
+	err := filepath.WalkDir("/sys/fs/cgroup", func(dir string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		text.WriteString(dir)
+		for _, name := range []string{"cpuset.cpus", "cpuset.cpus.exclusive", "cpuset.cpus.effective", "cpuset.cpus.partition", "cgroup.subtree_control"} {
+			if data, err := os.ReadFile(filepath.Join(dir, name)); err == nil { // the root has no cpuset.cpus
+				text.WriteString(" " + name + "=" + strings.TrimSpace(string(data)))
+			}
+		}
+		text.WriteByte('\n')
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text.String()
+}

@@ -58,7 +58,6 @@ type HostStatus struct {
 	CPUs       int                `json:"cpus,omitempty"`
 	Free       string             `json:"free,omitempty"`    // a cpulist
 	Kernel     string             `json:"kernel,omitempty"`  // its release
-	Version    string             `json:"version,omitempty"` // of the agent
 	Machine    json.RawMessage    `json:"machine,omitempty"` // as isolane host -o json
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }

@@ -77,13 +77,18 @@ func (s *Signer) watch(ctx context.Context) error {
 
 // answer signs one request, or says why not, where that was not done yet.
 func (s *Signer) answer(ctx context.Context, r *certificatesv1.CertificateSigningRequest) {
+	r, err := s.Core.CertificatesV1().CertificateSigningRequests().Get(ctx, r.Name, metav1.GetOptions{})
+	if err != nil { // what the watch says may be of before it was signed
+		s.Log.Warn("a request is not read", "error", err)
+		return
+	}
 	denied := slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
 		return c.Type == certificatesv1.CertificateDenied
 	})
 	if len(r.Status.Certificate) > 0 || denied || r.DeletionTimestamp != nil {
 		return
 	}
-	err := s.admit(ctx, r)
+	err = s.admit(ctx, r)
 	if refused, is := errors.AsType[*refusal](err); is {
 		s.Log.Warn("a host was refused", "request", r.Name, "reason", refused.Error())
 		_, err = s.decide(ctx, r, certificatesv1.CertificateDenied, refused.Error())

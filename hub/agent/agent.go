@@ -51,8 +51,8 @@ type Agent struct {
 	watching  atomic.Bool
 }
 
-// Intervals: of a look at the processes, and of a talk with the hub where it says nothing; and how long one may
-// take.
+// Intervals: of a look at the processes, and of a talk with the hub where it says nothing; and how long
+// one may take.
 const (
 	look  = 2 * time.Second
 	call  = 10 * time.Second
@@ -109,7 +109,7 @@ func Run(ctx context.Context, o Options) error {
 
 func (a *Agent) try(ctx context.Context, what string, do func(context.Context) error) {
 	if err := do(ctx); err != nil && ctx.Err() == nil {
-		a.o.Log.Warn("not done", "what", what, "error", err)
+		a.o.Log.WarnContext(ctx, "not done", "what", what, "error", err)
 	}
 }
 
@@ -146,7 +146,7 @@ func (a *Agent) sync(ctx context.Context) error {
 			return err
 		}
 	} else {
-		a.o.Log.Warn("HubRegressed", "reason", f.Regressed)
+		a.o.Log.WarnContext(ctx, "HubRegressed", "reason", f.Regressed)
 	}
 	if f.Changed {
 		a.hear() // when it is done: to say so, and to let go of what has ended

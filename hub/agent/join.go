@@ -30,8 +30,8 @@ import (
 	"isolane.dev/isolane/hub/up"
 )
 
-// Join makes this host one of a hub's: it makes a key, which stays here, and gets a certificate for it. On a host
-// that has joined already it changes nothing.
+// Join makes this host one of a hub's: it makes a key, which stays here, and gets a certificate for it. On
+// a host that has joined already it changes nothing.
 func Join(ctx context.Context, o Options, hub, name string, token sites.Token) error {
 	if _, err := os.Stat(o.file("joined.json")); err == nil {
 		return fmt.Errorf("%s: this host has joined a hub already", o.file("joined.json"))
@@ -70,7 +70,8 @@ func recognize(ctx context.Context, hub, digest string) ([]byte, error) {
 		return nil, fmt.Errorf("hub %q: expected https://ADDRESS:PORT", hub)
 	}
 	var found *x509.Certificate
-	dialer := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, //nolint:gosec // checked below
+	dialer := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13,
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection does it, by the digest
 		VerifyConnection: func(s tls.ConnectionState) error {
 			for _, c := range s.PeerCertificates {
 				if up.Digest(c) == digest {
@@ -78,12 +79,13 @@ func recognize(ctx context.Context, hub, digest string) ([]byte, error) {
 				}
 			}
 			if found == nil {
-				return errors.New("it is not the hub of this token: no certificate that it shows has the token's digest")
+				return errors.New("it is not the hub of this token: no certificate that it shows has the digest " +
+					"of the token")
 			}
 			roots := x509.NewCertPool()
 			roots.AddCert(found)
-			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, DNSName: u.Hostname()})
-			return err
+			_, verr := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, DNSName: u.Hostname()})
+			return verr
 		}}}
 	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), u.Port()))
 	if err != nil {
@@ -97,15 +99,7 @@ func (o Options) key() (crypto.Signer, error) {
 	file := o.file("host.key")
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		made, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			return nil, err
-		}
-		der, err := x509.MarshalPKCS8PrivateKey(made)
-		if err != nil {
-			return nil, err
-		}
-		return made, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+		return makeKey(file)
 	}
 	if err != nil {
 		return nil, err
@@ -125,6 +119,18 @@ func (o Options) key() (crypto.Signer, error) {
 	return signer, nil
 }
 
+func makeKey(file string) (crypto.Signer, error) {
+	made, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(made)
+	if err != nil {
+		return nil, err
+	}
+	return made, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+}
+
 // request gets a certificate for this host's key, and writes it down.
 func (o Options) request(ctx context.Context, core kubernetes.Interface, name string) error {
 	key, err := o.key()
@@ -141,7 +147,8 @@ func (o Options) request(ctx context.Context, core kubernetes.Interface, name st
 		ObjectMeta: metav1.ObjectMeta{Name: "isolane-" + name + "-" + strings.ToLower(rand.Text()[:8])},
 		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: api.Signer,
 			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-			Usages:  []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}},
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature,
+				certificatesv1.UsageClientAuth}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("the hub takes no request: expected a token that is new and not used: %w", err)
@@ -168,8 +175,8 @@ func (o Options) request(ctx context.Context, core kubernetes.Interface, name st
 	return err
 }
 
-// renew asks for another certificate after two thirds of the life of this one. It is asked by how much of it is
-// gone, so a clock that jumped ahead and back costs a certificate and no more.
+// renew asks for another certificate after two thirds of the life of this one. It is asked by how much of
+// it is gone, so a clock that jumped ahead and back costs a certificate and no more.
 func (a *Agent) renew(ctx context.Context) error {
 	data, err := os.ReadFile(a.o.file("host.crt"))
 	if err != nil {

@@ -24,7 +24,8 @@ func (a *Agent) beat(ctx context.Context) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	spec := coordinationv1.LeaseSpec{HolderIdentity: &a.joined.Name, LeaseDurationSeconds: &seconds, RenewTime: &now}
+	spec := coordinationv1.LeaseSpec{HolderIdentity: &a.joined.Name, LeaseDurationSeconds: &seconds,
+		RenewTime: &now}
 	if err != nil {
 		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: a.joined.Name}, Spec: spec}
 		_, err = leases.Create(ctx, l, metav1.CreateOptions{})
@@ -107,7 +108,8 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 		return err
 	}
 	now := known
-	now.Status.CPUs, now.Status.Free, now.Status.Kernel = live.Online().Len(), room.CPUs.String(), live.Kernel.Release
+	now.Status.CPUs, now.Status.Free = live.Online().Len(), room.CPUs.String()
+	now.Status.Kernel = live.Kernel.Release
 	follows := metav1.Condition{Type: "Follows", Status: metav1.ConditionTrue, Reason: "Follows",
 		LastTransitionTime: metav1.Now()}
 	if f.Regressed != "" {

@@ -26,8 +26,8 @@ import (
 // Workload is the first argument with which this program is started again to become a workload.
 const Workload = "workload"
 
-// processes runs Instances as processes in their lanes. They outlive the agent: the next one finds them in their
-// cgroups.
+// processes runs Instances as processes in their lanes. They outlive the agent: the next one finds them in
+// their cgroups.
 type processes struct {
 	lanes   lanes.Options
 	dir     string            // of what was started, and what it has printed
@@ -65,8 +65,8 @@ func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) 
 	case err != nil && !noLane:
 		return err
 	case err == nil && !ours:
-		return fmt.Errorf("a lane %s is in force that the hub has not asked for: expected isolane release %[1]s, "+
-			"or another name", i.Name)
+		return fmt.Errorf("a lane %s is in force that the hub has not asked for: expected isolane release "+
+			"%[1]s, or another name", i.Name)
 	case len(pids) > 0 && bytes.Equal(started, i.Spec):
 		return nil
 	}
@@ -77,8 +77,8 @@ func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) 
 			return nil // it is on its way
 		}
 		if time.Since(y.began) < pause {
-			return fmt.Errorf("it has ended %s after it began: see %s", time.Since(y.began).Round(time.Millisecond),
-				p.record(i.Name)+".log")
+			return fmt.Errorf("it has ended %s after it began: see %s",
+				time.Since(y.began).Round(time.Millisecond), p.record(i.Name)+".log")
 		}
 	}
 	if err = p.kill(ctx, pids); err != nil {
@@ -170,8 +170,8 @@ func (p *processes) End(ctx context.Context, uid string, i desired.Instance) err
 	return errors.Join(os.Remove(p.record(i.Name)), os.RemoveAll(p.record(i.Name)+".log"))
 }
 
-// group is the cgroup of a lane in force, and what is in it; the error is an *enforce.NoLaneError where there is
-// none.
+// group is the cgroup of a lane in force, and what is in it; the error is an *enforce.NoLaneError where
+// there is none.
 func (p *processes) group(name string) (enforce.LaneGroup, []int, error) {
 	l, err := lanes.Look(p.lanes)
 	if err != nil {

@@ -76,14 +76,15 @@ func object(u *unstructured.Unstructured) (o desired.Object, err error) {
 	if err != nil {
 		return o, err
 	}
-	o = desired.Object{UID: string(i.UID), Name: i.Name, Generation: i.Generation, Deleted: i.DeletionTimestamp != nil,
-		Adopts: i.Spec.Adopts}
+	o = desired.Object{UID: string(i.UID), Name: i.Name, Generation: i.Generation,
+		Deleted: i.DeletionTimestamp != nil, Adopts: i.Spec.Adopts}
 	i.Spec.Adopts = "" // it says whose place an Instance takes, and not what runs
 	o.Spec, err = json.Marshal(i.Spec)
 	return o, err
 }
 
-// claim gives finalizers to the Instances that have none, of a hub that is trusted, and says whether there were any.
+// claim gives finalizers to the Instances that have none, of a hub that is trusted, and says whether there
+// were any.
 func (s *server) claim(ctx context.Context) (bool, error) {
 	for _, uid := range s.bare {
 		u := s.instances[uid]
@@ -101,7 +102,8 @@ func (s *server) patch(ctx context.Context, u *unstructured.Unstructured, finali
 	if err != nil {
 		return err
 	}
-	_, err = s.resource("instances").Patch(ctx, u.GetName(), types.MergePatchType, change, metav1.PatchOptions{})
+	_, err = s.resource("instances").Patch(ctx, u.GetName(), types.MergePatchType, change,
+		metav1.PatchOptions{})
 	return err
 }
 
@@ -124,7 +126,8 @@ func (s *server) Release(ctx context.Context, uid string) error {
 	if u == nil || u.GetDeletionTimestamp() == nil {
 		return nil // of another view
 	}
-	err := s.patch(ctx, u, slices.DeleteFunc(u.GetFinalizers(), func(f string) bool { return f == api.Finalizer }))
+	others := slices.DeleteFunc(u.GetFinalizers(), func(f string) bool { return f == api.Finalizer })
+	err := s.patch(ctx, u, others)
 	if apierrors.IsNotFound(err) {
 		err = nil
 	}

@@ -1,5 +1,5 @@
-// Package sites is the hub's part of having sites: what it adds to the Kubernetes API, tokens by which hosts join,
-// and the certificates of those that have.
+// Package sites is the hub's part of having sites: what it adds to the Kubernetes API, tokens by which
+// hosts join, and the certificates of those that have.
 package sites
 
 import (
@@ -46,11 +46,14 @@ func Install(ctx context.Context, client dynamic.Interface) error {
 	return nil
 }
 
-// apply makes a resource of the cluster as u says. Each of their kinds has its plural by an s.
+// apply makes a resource of the cluster as u says.
 func apply(ctx context.Context, client dynamic.Interface, u *unstructured.Unstructured) error {
 	gvk := u.GroupVersionKind()
-	resource := schema.GroupVersionResource{Group: gvk.Group, Version: gvk.Version,
-		Resource: strings.ToLower(gvk.Kind) + "s"}
+	plural := strings.ToLower(gvk.Kind) + "s"
+	if stem, is := strings.CutSuffix(plural, "ys"); is {
+		plural = stem + "ies"
+	}
+	resource := schema.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: plural}
 	_, err := client.Resource(resource).Namespace(u.GetNamespace()).Apply(ctx, u.GetName(), u,
 		metav1.ApplyOptions{FieldManager: manager, Force: true})
 	if err != nil {

@@ -42,7 +42,7 @@ type Signer struct {
 func (s *Signer) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.watch(ctx); err != nil && ctx.Err() == nil {
-			s.Log.Warn("requests for certificates are not seen", "error", err)
+			s.Log.WarnContext(ctx, "requests for certificates are not seen", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -62,7 +62,8 @@ func (s *Signer) watch(ctx context.Context) error {
 	for i := range list.Items {
 		s.answer(ctx, &list.Items[i])
 	}
-	w, err := requests.Watch(ctx, metav1.ListOptions{FieldSelector: ours, ResourceVersion: list.ResourceVersion})
+	w, err := requests.Watch(ctx, metav1.ListOptions{FieldSelector: ours,
+		ResourceVersion: list.ResourceVersion})
 	if err != nil {
 		return err
 	}
@@ -79,22 +80,20 @@ func (s *Signer) watch(ctx context.Context) error {
 func (s *Signer) answer(ctx context.Context, r *certificatesv1.CertificateSigningRequest) {
 	r, err := s.Core.CertificatesV1().CertificateSigningRequests().Get(ctx, r.Name, metav1.GetOptions{})
 	if err != nil { // what the watch says may be of before it was signed
-		s.Log.Warn("a request is not read", "error", err)
+		s.Log.WarnContext(ctx, "a request is not read", "error", err)
 		return
 	}
-	denied := slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
-		return c.Type == certificatesv1.CertificateDenied
-	})
-	if len(r.Status.Certificate) > 0 || denied || r.DeletionTimestamp != nil {
+	if len(r.Status.Certificate) > 0 || r.DeletionTimestamp != nil ||
+		decided(r, certificatesv1.CertificateDenied) {
 		return
 	}
 	err = s.admit(ctx, r)
 	if refused, is := errors.AsType[*refusal](err); is {
-		s.Log.Warn("a host was refused", "request", r.Name, "reason", refused.Error())
+		s.Log.WarnContext(ctx, "a host was refused", "request", r.Name, "reason", refused.Error())
 		_, err = s.decide(ctx, r, certificatesv1.CertificateDenied, refused.Error())
 	}
 	if err != nil {
-		s.Log.Warn("a request is not answered", "request", r.Name, "error", err)
+		s.Log.WarnContext(ctx, "a request is not answered", "request", r.Name, "error", err)
 	}
 }
 
@@ -105,8 +104,8 @@ func (r *refusal) Error() string { return r.reason }
 
 func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
 
-// admit brings a host in, and signs its certificate. Each step may be done again: a hub that was killed after one
-// goes on there.
+// admit brings a host in, and signs its certificate. Each step may be done again: a hub that was killed
+// after one goes on there.
 func (s *Signer) admit(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
 	request, name, err := parse(r)
 	if err != nil {
@@ -125,8 +124,8 @@ func (s *Signer) admit(ctx context.Context, r *certificatesv1.CertificateSigning
 	if err != nil {
 		return err
 	}
-	cert, err := s.Sign(pkix.Name{CommonName: api.User(name), Organization: []string{api.Hosts}}, request.PublicKey,
-		Certificates)
+	subject := pkix.Name{CommonName: api.User(name), Organization: []string{api.Hosts}}
+	cert, err := s.Sign(subject, request.PublicKey, Certificates)
 	if err != nil {
 		return err
 	}
@@ -156,8 +155,8 @@ func parse(r *certificatesv1.CertificateSigningRequest) (*x509.CertificateReques
 	}
 	name, is := strings.CutPrefix(request.Subject.CommonName, api.User(""))
 	if wrong := validation.IsDNS1123Label(api.Namespace(name)); !is || len(wrong) > 0 {
-		return nil, "", refuse("expected the common name %sNAME, with a name of letters, digits and -, of at most 58, "+
-			"found %q", api.User(""), request.Subject.CommonName)
+		return nil, "", refuse("expected the common name %sNAME, with a name of letters, digits and -, of at "+
+			"most 58, found %q", api.User(""), request.Subject.CommonName)
 	}
 	return request, name, nil
 }
@@ -168,7 +167,8 @@ func keyDigest(request *x509.CertificateRequest) string {
 }
 
 // join makes what a new host has at the hub, for the one request that uses its token up.
-func (s *Signer) join(ctx context.Context, r *certificatesv1.CertificateSigningRequest, token, name, key string) error {
+func (s *Signer) join(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
+	token, name, key string) error {
 	site := ""
 	for _, group := range r.Spec.Groups {
 		if of, is := strings.CutPrefix(group, api.Joining+":"); is {
@@ -180,8 +180,8 @@ func (s *Signer) join(ctx context.Context, r *certificatesv1.CertificateSigningR
 	}
 	known, err := s.host(ctx, name)
 	if err == nil && known.Annotations[api.KeyOf] != key {
-		return refuse("there is a host %s already, with another key: expected another --name, or that somebody deletes "+
-			"namespace %s first", name, api.Namespace(name))
+		return refuse("there is a host %s already, with another key: expected another --name, or that somebody "+
+			"deletes namespace %s first", name, api.Namespace(name))
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
@@ -199,8 +199,8 @@ func (s *Signer) join(ctx context.Context, r *certificatesv1.CertificateSigningR
 // make makes the namespace of a host, its rights there, and the Host.
 func (s *Signer) make(ctx context.Context, name, site, key string) error {
 	space := api.Namespace(name)
-	_, err := s.Core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}},
-		metav1.CreateOptions{})
+	_, err := s.Core.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
@@ -238,7 +238,8 @@ func (s *Signer) renew(ctx context.Context, name, key string) error {
 }
 
 func (s *Signer) host(ctx context.Context, name string) (api.Host, error) {
-	u, err := s.Client.Resource(api.Resource("hosts")).Namespace(api.Namespace(name)).Get(ctx, name, metav1.GetOptions{})
+	hosts := s.Client.Resource(api.Resource("hosts")).Namespace(api.Namespace(name))
+	u, err := hosts.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return api.Host{}, err
 	}
@@ -248,13 +249,18 @@ func (s *Signer) host(ctx context.Context, name string) (api.Host, error) {
 // decide writes down whether a request is approved.
 func (s *Signer) decide(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
 	what certificatesv1.RequestConditionType, why string) (*certificatesv1.CertificateSigningRequest, error) {
-	if slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
-		return c.Type == what
-	}) {
+	if decided(r, what) {
 		return r, nil
 	}
 	r = r.DeepCopy()
-	r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: what,
-		Status: corev1.ConditionTrue, Reason: "IsolaneHub", Message: why})
-	return s.Core.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{})
+	r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: what, Status: corev1.ConditionTrue, Reason: "IsolaneHub", Message: why})
+	requests := s.Core.CertificatesV1().CertificateSigningRequests()
+	return requests.UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{})
+}
+
+// decided says whether a request was decided so.
+func decided(r *certificatesv1.CertificateSigningRequest, what certificatesv1.RequestConditionType) bool {
+	return slices.ContainsFunc(r.Status.Conditions,
+		func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == what })
 }

@@ -36,8 +36,8 @@ func (t Token) String() string { return t.ID + "." + t.Secret + "." + t.Authorit
 func ParseToken(text string) (Token, error) {
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 || len(parts[0]) != 6 || len(parts[1]) != 16 || len(parts[2]) != 43 {
-		return Token{}, fmt.Errorf("--token: expected what isolane-hub token has printed, ID.SECRET.DIGEST with 6, 16 and "+
-			"43 characters, found %d characters", len(text))
+		return Token{}, fmt.Errorf("--token: expected what isolane-hub token has printed, ID.SECRET.DIGEST with "+
+			"6, 16 and 43 characters, found %d characters", len(text))
 	}
 	return Token{parts[0], parts[1], parts[2]}, nil
 }
@@ -46,7 +46,8 @@ func ParseToken(text string) (Token, error) {
 func (t Token) Bearer() string { return t.ID + "." + t.Secret }
 
 // NewToken makes a token by which one host joins a site. The site is made where there is none of that name.
-func NewToken(ctx context.Context, core kubernetes.Interface, dyn dynamic.Interface, site, authority string) (Token, error) {
+func NewToken(ctx context.Context, core kubernetes.Interface, dyn dynamic.Interface, site, authority string) (
+	Token, error) {
 	if wrong := validation.IsDNS1123Label(site); len(wrong) > 0 {
 		return Token{}, fmt.Errorf("site %q: %s", site, wrong[0])
 	}
@@ -74,7 +75,8 @@ func word(n int) string {
 	return strings.ToLower(rand.Text()[:n]) // of 26, 130 random bits
 }
 
-// useUp marks a token as used up by a request, and says whether it is this request's: no other one can have it.
+// useUp marks a token as used up by a request, and says whether it is this request's: no other one can
+// have it.
 func useUp(ctx context.Context, core kubernetes.Interface, id, request string) (bool, error) {
 	secrets := core.CoreV1().Secrets("kube-system")
 	s, err := secrets.Get(ctx, secretOf(id), metav1.GetOptions{})

@@ -2,24 +2,32 @@ package up
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
 
-// children are programs that run as long as this process does, and are started again when they end. One thread
-// starts them all and lives as long: the kernel ends a child (Pdeathsig) when the thread that started it ends.
+// children are programs that run as long as this process does, and are started again when they end. One
+// thread starts them all and lives as long: the kernel ends a child (Pdeathsig) when the thread that
+// started it ends.
 type children struct {
-	calls   chan func()
-	running sync.WaitGroup
-	log     *slog.Logger
+	calls chan func()
+	all   []child // in the order in which they were started
+	log   *slog.Logger
+}
+
+// child is one of them.
+type child struct {
+	end   context.CancelFunc
+	ended chan struct{}
 }
 
 func newChildren(log *slog.Logger) *children {
@@ -33,9 +41,8 @@ func newChildren(log *slog.Logger) *children {
 	return c
 }
 
-// keep starts a program, and again when it ends, until the context ends: then it is asked to end, and waited for.
-// What it says goes to a file.
-func (c *children) keep(ctx context.Context, log, program string, args ...string) error {
+// keep starts a program, and again when it ends, until close. What it says goes to a file.
+func (c *children) keep(log, program string, args ...string) error {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -50,27 +57,32 @@ func (c *children) keep(ctx context.Context, log, program string, args ...string
 	}
 	cmd, err := start()
 	if err != nil {
-		return err
+		return errors.Join(err, out.Close())
 	}
-	c.running.Go(func() {
+	ctx, end := context.WithCancel(context.Background())
+	one := child{end, make(chan struct{})}
+	c.all = append(c.all, one)
+	go func() {
+		defer close(one.ended)
 		defer out.Close()
-		for {
-			if c.wait(ctx, cmd) {
-				return
-			}
+		for !c.wait(ctx, cmd) {
 			c.log.Warn("a program has ended, and is started again", "program", filepath.Base(program),
 				"state", cmd.ProcessState.String(), "said", lastLine(log))
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(time.Second):
-			}
-			if cmd, err = start(); err != nil {
-				c.log.Error("a program was not started", "program", program, "error", err)
-				return
+			for cmd = nil; cmd == nil; {
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(time.Second):
+				}
+				next, err := start()
+				if err != nil { // its file is gone, or the machine has no memory: that may pass
+					c.log.Error("a program was not started", "program", program, "error", err)
+					continue
+				}
+				cmd = next
 			}
 		}
-	})
+	}()
 	return nil
 }
 
@@ -96,9 +108,12 @@ func (c *children) wait(ctx context.Context, cmd *exec.Cmd) bool {
 	return true
 }
 
-// close waits until all have ended.
+// close ends all, the last first, and waits for each: the store ends when nobody writes to it any more.
 func (c *children) close() {
-	c.running.Wait()
+	for _, one := range slices.Backward(c.all) {
+		one.end()
+		<-one.ended
+	}
 	close(c.calls)
 }
 

@@ -88,9 +88,9 @@ func (a *Authority) SignClient(subject pkix.Name, public any, life time.Duration
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
 }
 
-// issue makes a key and a certificate for a server or a client of this machine, for a year: each start of the hub
-// makes it anew. The authority's own certificate follows it in the file, so that who knows only a digest of that
-// can check it.
+// issue makes a key and a certificate for a server or a client of this machine, for a year: each start of
+// the hub makes it anew. The authority's own certificate follows it in the file, so that who knows only a
+// digest of that can check it.
 func (a *Authority) issue(dir, name string, subject pkix.Name, at ...string) (pair, error) {
 	p := pair{filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -1,6 +1,6 @@
-// Package up starts a hub on one machine: etcd and kube-apiserver as children of this process, with certificates
-// of their own, and what Isolane adds to the Kubernetes API. There is no scheduler, no kubelet and no controller
-// manager.
+// Package up starts a hub on one machine: etcd and kube-apiserver as children of this process, with
+// certificates of their own, and what Isolane adds to the Kubernetes API. There is no scheduler, no
+// kubelet and no controller manager.
 package up
 
 import (
@@ -39,7 +39,6 @@ type Hub struct {
 
 	o        Options
 	lock     *os.File
-	cancel   context.CancelFunc
 	children *children
 }
 
@@ -64,8 +63,8 @@ func (o Options) Validate() error {
 		}
 	}
 	if o.Host == "" || o.Port < 1 || o.Port > 65533 {
-		return fmt.Errorf("--address, --port: expected an address, and a port from 1 to 65533, found %q and %d",
-			o.Host, o.Port)
+		return fmt.Errorf("--address, --port: expected an address, and a port from 1 to 65533, "+
+			"found %q and %d", o.Host, o.Port)
 	}
 	for i, host := range []string{"", "127.0.0.1", "127.0.0.1"} {
 		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(o.Port+i)))
@@ -79,7 +78,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Start starts a hub, and returns when its API answers. It ends with the context: Wait waits for that.
+// Start starts a hub, and returns when its API answers. It runs until End; the context ends only the
+// waiting.
 func Start(ctx context.Context, o Options) (*Hub, error) {
 	if err := os.MkdirAll(o.file("log"), 0o700); err != nil {
 		return nil, err
@@ -92,10 +92,8 @@ func Start(ctx context.Context, o Options) (*Hub, error) {
 		return nil, errors.Join(fmt.Errorf("--dir %s: another hub has it: %w", o.Dir, err), lock.Close())
 	}
 	h := &Hub{o: o, lock: lock, Kubeconfig: o.Kubeconfig(), children: newChildren(o.Log)}
-	ctx, h.cancel = context.WithCancel(ctx)
 	if err = h.start(ctx); err != nil {
-		h.cancel()
-		return nil, errors.Join(err, h.Wait())
+		return nil, errors.Join(err, h.End())
 	}
 	return h, nil
 }
@@ -107,17 +105,17 @@ func (h *Hub) start(ctx context.Context) error {
 	if err := os.MkdirAll(h.o.PKI(), 0o700); err != nil {
 		return err
 	}
-	if err := h.startStore(ctx); err != nil {
+	if err := h.startStore(); err != nil {
 		return err
 	}
-	if err := h.startAPI(ctx); err != nil {
+	if err := h.startAPI(); err != nil {
 		return err
 	}
 	return h.ready(ctx)
 }
 
 // startStore starts etcd, which only the API server reaches, by certificates of an authority of their own.
-func (h *Hub) startStore(ctx context.Context) error {
+func (h *Hub) startStore() error {
 	a, err := ensureAuthority(h.o.PKI(), "store")
 	if err != nil {
 		return err
@@ -128,17 +126,18 @@ func (h *Hub) startStore(ctx context.Context) error {
 	}
 	url := func(after int) string { return fmt.Sprintf("https://127.0.0.1:%d", h.o.Port+after) }
 	ca := h.o.file("pki", "store.crt")
-	return h.children.keep(ctx, h.o.file("log", "etcd.log"), filepath.Join(h.o.Programs, "etcd"),
+	return h.children.keep(h.o.file("log", "etcd.log"), filepath.Join(h.o.Programs, "etcd"),
 		"--name=hub", "--data-dir="+h.o.file("store"), "--log-level=warn",
 		"--listen-client-urls="+url(1), "--advertise-client-urls="+url(1),
-		"--listen-peer-urls="+url(2), "--initial-advertise-peer-urls="+url(2), "--initial-cluster=hub="+url(2),
+		"--listen-peer-urls="+url(2), "--initial-advertise-peer-urls="+url(2),
+		"--initial-cluster=hub="+url(2),
 		"--cert-file="+server.cert, "--key-file="+server.key, "--client-cert-auth", "--trusted-ca-file="+ca,
 		"--peer-cert-file="+server.cert, "--peer-key-file="+server.key, "--peer-client-cert-auth",
 		"--peer-trusted-ca-file="+ca, "--auto-compaction-mode=periodic", "--auto-compaction-retention=1h")
 }
 
 // startAPI starts kube-apiserver, and writes the file by which an administrator reaches it.
-func (h *Hub) startAPI(ctx context.Context) error {
+func (h *Hub) startAPI() error {
 	dir := h.o.PKI()
 	a, err := ensureAuthority(dir, "hub")
 	if err != nil {
@@ -156,20 +155,23 @@ func (h *Hub) startAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server, err := a.issue(dir, "server", pkix.Name{CommonName: "isolane-hub"}, h.o.Host, "127.0.0.1", "localhost",
-		"kubernetes.default.svc", "10.0.0.1")
+	server, err := a.issue(dir, "server", pkix.Name{CommonName: "isolane-hub"}, h.o.Host, "127.0.0.1",
+		"localhost", "kubernetes.default.svc", "10.0.0.1")
 	if err != nil {
 		return err
 	}
-	admin, err := a.issue(dir, "admin", pkix.Name{CommonName: "isolane-hub", Organization: []string{"system:masters"}})
+	admin, err := a.issue(dir, "admin", pkix.Name{CommonName: "isolane-hub",
+		Organization: []string{"system:masters"}})
 	if err == nil {
 		err = h.writeKubeconfig(admin)
 	}
 	if err != nil {
 		return err
 	}
-	return h.children.keep(ctx, h.o.file("log", "kube-apiserver.log"), filepath.Join(h.o.Programs, "kube-apiserver"),
-		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", h.o.Port+1), "--etcd-cafile="+h.o.file("pki", "store.crt"),
+	program := filepath.Join(h.o.Programs, "kube-apiserver")
+	return h.children.keep(h.o.file("log", "kube-apiserver.log"), program,
+		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", h.o.Port+1),
+		"--etcd-cafile="+h.o.file("pki", "store.crt"),
 		"--etcd-certfile="+client.cert, "--etcd-keyfile="+client.key,
 		fmt.Sprintf("--secure-port=%d", h.o.Port), "--bind-address=0.0.0.0", "--tls-cert-file="+server.cert,
 		"--tls-private-key-file="+server.key, "--client-ca-file="+h.o.file("pki", "hub.crt"),
@@ -225,9 +227,8 @@ func (h *Hub) ready(ctx context.Context) error {
 	}
 }
 
-// Wait waits until all programs of the hub have ended.
-func (h *Hub) Wait() error {
+// End ends all programs of the hub.
+func (h *Hub) End() error {
 	h.children.close()
-	h.cancel()
 	return h.lock.Close()
 }

@@ -48,7 +48,7 @@ func main() {
 
 func run(ctx context.Context, o lanes.Options, args []string) error {
 	if len(args) == 0 {
-		return errors.New("expected a command:\n" + usage)
+		return fmt.Errorf("expected a command:\n%s", usage)
 	}
 	switch args[0] {
 	case "up":
@@ -63,7 +63,8 @@ func run(ctx context.Context, o lanes.Options, args []string) error {
 		if len(args) < 3 {
 			return errors.New("workload: expected a lane and a command")
 		}
-		return lanes.Become(ctx, o, args[1], lanes.With{}, args[2:], func(text string) { fmt.Fprintln(os.Stderr, text) })
+		return lanes.Become(ctx, o, args[1], lanes.With{}, args[2:],
+			func(text string) { fmt.Fprintln(os.Stderr, text) })
 	}
 	return fmt.Errorf("%s: expected a command:\n%s", args[0], usage)
 }
@@ -107,15 +108,11 @@ func hub(ctx context.Context, args []string) error {
 	if _, err = parse(f, args, ""); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	h, err := up.Start(ctx, o)
 	if err != nil {
 		return err
 	}
-	err = serve(ctx, h, o, *site, from)
-	cancel()
-	return errors.Join(err, h.Wait())
+	return errors.Join(serve(ctx, h, o, *site, from), h.End())
 }
 
 // serve puts in place what Isolane adds, and answers hosts until the context ends.
@@ -144,8 +141,8 @@ func clients(c *rest.Config) (*kubernetes.Clientset, *dynamic.DynamicClient, err
 	return core, client, err
 }
 
-func printJoin(ctx context.Context, core kubernetes.Interface, client dynamic.Interface, o up.Options, site string,
-	a *up.Authority) error {
+func printJoin(ctx context.Context, core kubernetes.Interface, client dynamic.Interface, o up.Options,
+	site string, a *up.Authority) error {
 	t, err := sites.NewToken(ctx, core, client, site, up.Digest(a.Cert))
 	if err == nil {
 		fmt.Printf("isolane-hub join %s --token %s\n", o.URL(), t)
@@ -184,7 +181,8 @@ func token(ctx context.Context, args []string) error {
 func agentFlags(name string) (*flag.FlagSet, *agent.Options) {
 	o := &agent.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
-	f.StringVar(&o.Dir, "dir", "/var/lib/isolane-hub-agent", "folder of this host's key, certificate and state")
+	f.StringVar(&o.Dir, "dir", "/var/lib/isolane-hub-agent",
+		"folder of this host's key, certificate and state")
 	return f, o
 }
 
@@ -216,7 +214,6 @@ func join(ctx context.Context, lo lanes.Options, args []string) error {
 
 func follow(ctx context.Context, lo lanes.Options, args []string) error {
 	f, o := agentFlags("agent")
-
 	if _, err := parse(f, args, ""); err != nil {
 		return err
 	}

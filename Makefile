@@ -20,6 +20,10 @@ build:
 kube:
 	CGO_ENABLED=0 $(GO) -C kube build -trimpath -buildvcs=auto -ldflags '-s -w' -o ../bin/ ./cmd/...
 
+# A hub over many hosts, and the part of a host that follows it: docs/hub.md.
+hub:
+	CGO_ENABLED=0 $(GO) -C hub build -trimpath -buildvcs=auto -ldflags '-s -w' -o ../bin/ ./cmd/...
+
 prove: tools build
 	bin/isolane prove edge --quick
 
@@ -69,6 +73,10 @@ kube-bin:
 # Tests on that Kubernetes (root).
 test-kube: kube-bin
 	$(GO) -C test/kube test -json -count=1 -p 1 ./... | $(GO) run ./test/summary
+
+# A hub with the API server and the store of that Kubernetes, and a host that follows it (root).
+test-hub: kube-bin
+	ISOLANE_HUB_PROGRAMS=$$(bin/kubebed build) $(GO) -C hub test -json -count=1 -p 1 ./... | $(GO) run ./test/summary
 
 # Debian packages, installed only where they are missing.
 tools:
@@ -128,4 +136,4 @@ golden:
 	$(GO) test . -update
 	$(GO) -C lab test . -run TestArgs -update
 
-.PHONY: build kube prove lab test-lab test-workloads kube-bin test-kube test packages test-packages tools test-tools lint fuzz bench generate golden
+.PHONY: build kube hub prove lab test-lab test-workloads kube-bin test-kube test-hub test packages test-packages tools test-tools lint fuzz bench generate golden

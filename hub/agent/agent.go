@@ -1,0 +1,190 @@
+// Package agent is the host's part of a hub: it joins, says what the machine is like, and runs Instances as
+// processes in lanes. What it is to run it has on disk, and goes on with it without the hub.
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/lanes"
+)
+
+// Options say what an agent does.
+type Options struct {
+	Dir   string // its key, certificate and state
+	Lanes lanes.Options
+	Log   *slog.Logger
+}
+
+func (o Options) file(name string) string { return filepath.Join(o.Dir, name) }
+
+// joined is what a host knows of the hub that it has joined.
+type joined struct {
+	URL  string `json:"url"`
+	Name string `json:"name"` // of this host
+}
+
+// Agent is one at work.
+type Agent struct {
+	o         Options
+	joined    joined
+	desired   *desired.Agent
+	server    *server
+	processes *processes
+	told      time.Time // when the inventory was
+	news      chan struct{}
+	watching  atomic.Bool
+}
+
+// Intervals: of a look at the processes, and of a talk with the hub where it says nothing; and how long
+// one may take.
+const (
+	look  = 2 * time.Second
+	call  = 10 * time.Second
+	limit = 10 * time.Second
+)
+
+// Run looks after what is to run until the context ends; it stays then as it is.
+func Run(ctx context.Context, o Options) error {
+	a := &Agent{o: o, news: make(chan struct{}, 1)}
+	data, err := os.ReadFile(o.file("joined.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &a.joined)
+	}
+	if err != nil {
+		return fmt.Errorf("this host has joined no hub: expected isolane-hub join first: %w", err)
+	}
+	a.processes = &processes{lanes: o.Lanes, dir: o.file("running"), ended: make(chan struct{}, 1),
+		young: map[string]*young{}, problem: map[string]string{}}
+	if err = os.MkdirAll(a.processes.dir, 0o700); err != nil {
+		return err
+	}
+	a.desired = &desired.Agent{Runtime: a.processes, NewMark: rand.Text,
+		Save: func(s desired.State) error { return s.Write(o.file("state.json")) }}
+	if a.desired.State, err = desired.Load(o.file("state.json")); err != nil {
+		return err
+	}
+	if a.server, err = a.connect(); err != nil {
+		return err
+	}
+	last := time.Now()
+	for next := last; ctx.Err() == nil; {
+		if !time.Now().Before(next) {
+			next = time.Now().Add(call)
+			brief, cancel := context.WithTimeout(ctx, limit)
+			a.try(ctx, "the hub", func(context.Context) error { return a.sync(brief) })
+			cancel()
+			a.watch(ctx)
+		}
+		a.try(ctx, "instances", a.desired.Reconcile)
+		timer := time.NewTimer(look)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-a.processes.ended:
+		case <-a.news:
+			next = time.Now()
+		}
+		timer.Stop()
+		a.desired.State = a.desired.State.Elapsed(time.Since(last))
+		last = time.Now()
+	}
+	return nil
+}
+
+func (a *Agent) try(ctx context.Context, what string, do func(context.Context) error) {
+	if err := do(ctx); err != nil && ctx.Err() == nil {
+		a.o.Log.WarnContext(ctx, "not done", "what", what, "error", err)
+	}
+}
+
+// connect makes the clients. They read the certificate again when it was renewed.
+func (a *Agent) connect() (*server, error) {
+	c := &rest.Config{Host: a.joined.URL, UserAgent: "isolane-hub agent", QPS: 20, Burst: 50,
+		TLSClientConfig: rest.TLSClientConfig{CertFile: a.o.file("host.crt"), KeyFile: a.o.file("host.key"),
+			CAFile: a.o.file("hub.crt")}}
+	core, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	client, err := dynamic.NewForConfig(c)
+	return &server{core: core, client: client, name: a.joined.Name}, err
+}
+
+// sync takes over what the hub says, acts, and reports.
+func (a *Agent) sync(ctx context.Context) error {
+	if a.desired.State.Hub.ID == "" { // the hub that it has just joined
+		if err := a.desired.Rehome(ctx, a.server); err != nil {
+			return err
+		}
+	}
+	f, err := a.desired.Sync(ctx, a.server)
+	if err != nil {
+		return err
+	}
+	if f.Regressed == "" {
+		more, err := a.server.claim(ctx)
+		if err == nil && more {
+			f, err = a.desired.Sync(ctx, a.server)
+		}
+		if err != nil {
+			return err
+		}
+	} else {
+		a.o.Log.WarnContext(ctx, "HubRegressed", "reason", f.Regressed)
+	}
+	if f.Changed {
+		a.hear() // when it is done: to say so, and to let go of what has ended
+	}
+	return errors.Join(a.report(ctx, f), a.beat(ctx), a.renew(ctx))
+}
+
+func (a *Agent) hear() {
+	select {
+	case a.news <- struct{}{}:
+	default:
+	}
+}
+
+// watch has changes of Instances heard at once.
+func (a *Agent) watch(ctx context.Context) {
+	if a.server.list == "" || a.watching.Load() {
+		return
+	}
+	w, err := a.server.resource("instances").Watch(ctx, metav1.ListOptions{ResourceVersion: a.server.list})
+	if err != nil {
+		return // the next call sees them
+	}
+	a.watching.Store(true)
+	go func() {
+		defer a.watching.Store(false)
+		defer w.Stop()
+		for range w.ResultChan() {
+			a.hear()
+		}
+	}()
+}
+
+// names are those of Instances of this host.
+func (a *Agent) names(uids []string) string {
+	var names []string
+	for _, uid := range uids {
+		names = append(names, a.desired.State.Instances[uid].Name)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,194 @@
+package agent
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/sites"
+	"isolane.dev/isolane/hub/up"
+)
+
+// Join makes this host one of a hub's: it makes a key, which stays here, and gets a certificate for it. On
+// a host that has joined already it changes nothing.
+func Join(ctx context.Context, o Options, hub, name string, token sites.Token) error {
+	if _, err := os.Stat(o.file("joined.json")); err == nil {
+		return fmt.Errorf("%s: this host has joined a hub already", o.file("joined.json"))
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	authority, err := recognize(ctx, hub, token.Authority)
+	if err != nil {
+		return err
+	}
+	if err = os.MkdirAll(o.Dir, 0o700); err != nil {
+		return err
+	}
+	core, err := kubernetes.NewForConfig(&rest.Config{Host: hub, BearerToken: token.Bearer(),
+		TLSClientConfig: rest.TLSClientConfig{CAData: authority}})
+	if err != nil {
+		return err
+	}
+	if err = o.request(ctx, core, name); err != nil {
+		return err
+	}
+	data, err := json.Marshal(joined{hub, name})
+	if err == nil {
+		err = os.WriteFile(o.file("hub.crt"), authority, 0o644)
+	}
+	if err == nil {
+		err = os.WriteFile(o.file("joined.json"), append(data, '\n'), 0o644)
+	}
+	return err
+}
+
+// recognize returns the certificate of the hub's authority as PEM, if its digest is that of the token.
+func recognize(ctx context.Context, hub, digest string) ([]byte, error) {
+	u, err := url.Parse(hub)
+	if err != nil || u.Scheme != "https" || u.Port() == "" {
+		return nil, fmt.Errorf("hub %q: expected https://ADDRESS:PORT", hub)
+	}
+	var found *x509.Certificate
+	dialer := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13,
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection does it, by the digest
+		VerifyConnection: func(s tls.ConnectionState) error {
+			for _, c := range s.PeerCertificates {
+				if up.Digest(c) == digest {
+					found = c
+				}
+			}
+			if found == nil {
+				return errors.New("it is not the hub of this token: no certificate that it shows has the digest " +
+					"of the token")
+			}
+			roots := x509.NewCertPool()
+			roots.AddCert(found)
+			_, verr := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, DNSName: u.Hostname()})
+			return verr
+		}}}
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), u.Port()))
+	if err != nil {
+		return nil, fmt.Errorf("hub %s: %w", hub, err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: found.Raw}), conn.Close()
+}
+
+// key is that of this host, which is made where there is none.
+func (o Options) key() (crypto.Signer, error) {
+	file := o.file("host.key")
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return makeKey(file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return nil, fmt.Errorf("%s: expected a key as PEM", file)
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	signer, is := key.(crypto.Signer)
+	if err == nil && !is {
+		err = errors.New("expected a key that signs")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return signer, nil
+}
+
+func makeKey(file string) (crypto.Signer, error) {
+	made, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(made)
+	if err != nil {
+		return nil, err
+	}
+	return made, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+}
+
+// request gets a certificate for this host's key, and writes it down.
+func (o Options) request(ctx context.Context, core kubernetes.Interface, name string) error {
+	key, err := o.key()
+	if err != nil {
+		return err
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: api.User(name), Organization: []string{api.Hosts}}}, key)
+	if err != nil {
+		return err
+	}
+	requests := core.CertificatesV1().CertificateSigningRequests()
+	r, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "isolane-" + name + "-" + strings.ToLower(rand.Text()[:8])},
+		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: api.Signer,
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature,
+				certificatesv1.UsageClientAuth}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("the hub takes no request: expected a token that is new and not used: %w", err)
+	}
+	for len(r.Status.Certificate) == 0 {
+		for _, c := range r.Status.Conditions {
+			if c.Type == certificatesv1.CertificateDenied {
+				return fmt.Errorf("the hub refuses: %s", c.Message)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the hub does not answer the request %s: %w", r.Name, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+		if r, err = requests.Get(ctx, r.Name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+	}
+	made := o.file("host.crt.new")
+	if err = os.WriteFile(made, r.Status.Certificate, 0o644); err == nil {
+		err = os.Rename(made, o.file("host.crt"))
+	}
+	return err
+}
+
+// renew asks for another certificate after two thirds of the life of this one. It is asked by how much of
+// it is gone, so a clock that jumped ahead and back costs a certificate and no more.
+func (a *Agent) renew(ctx context.Context) error {
+	data, err := os.ReadFile(a.o.file("host.crt"))
+	if err != nil {
+		return err
+	}
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return fmt.Errorf("%s: expected a certificate as PEM", a.o.file("host.crt"))
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil || time.Since(c.NotBefore) < c.NotAfter.Sub(c.NotBefore)*2/3 {
+		return err
+	}
+	return a.o.request(ctx, a.server.core, a.joined.Name)
+}

@@ -1,0 +1,143 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/lanes"
+)
+
+// beat renews the Lease by which the hub sees that this host is there.
+func (a *Agent) beat(ctx context.Context) error {
+	leases := a.server.core.CoordinationV1().Leases(api.Namespace(a.joined.Name))
+	now, seconds := metav1.NowMicro(), int32(40)
+	l, err := leases.Get(ctx, a.joined.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	spec := coordinationv1.LeaseSpec{HolderIdentity: &a.joined.Name, LeaseDurationSeconds: &seconds,
+		RenewTime: &now}
+	if err != nil {
+		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: a.joined.Name}, Spec: spec}
+		_, err = leases.Create(ctx, l, metav1.CreateOptions{})
+		return err
+	}
+	l.Spec = spec
+	_, err = leases.Update(ctx, l, metav1.UpdateOptions{})
+	return err
+}
+
+// report tells the hub of this host and its Instances what it does not know yet.
+func (a *Agent) report(ctx context.Context, f desired.Findings) error {
+	l, err := lanes.Look(a.o.Lanes)
+	if err != nil {
+		return err
+	}
+	if err = a.reportHost(ctx, l, f); err != nil {
+		return err
+	}
+	for uid, u := range a.server.instances {
+		i, err := api.From[api.Instance](u)
+		if err != nil {
+			return err
+		}
+		status := a.statusOf(uid, i, l, f)
+		if status == i.Status {
+			continue
+		}
+		i.Status = status
+		if u, err = api.To(i); err == nil {
+			_, err = a.server.resource("instances").UpdateStatus(ctx, u, metav1.UpdateOptions{})
+		}
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// statusOf is what there is to say of an Instance.
+func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.Findings) api.InstanceStatus {
+	has, known := a.desired.State.Instances[uid]
+	s := api.InstanceStatus{Phase: "Waiting", Generation: max(has.Generation, 0)}
+	switch {
+	case f.Regressed != "":
+		s.Message = "HubRegressed: " + f.Regressed
+	case f.Refused[uid] != "":
+		s.Phase, s.Message = "Refused", f.Refused[uid]
+	case !known && a.desired.State.Hold != nil:
+		s.Message = "changes are put off at the site: " + a.desired.State.Hold.Reason
+	case known && has.Ending:
+		s.Phase = "Ending"
+	case known && a.processes.problem[uid] != "":
+		s.Phase, s.Message = "Failed", a.processes.problem[uid]
+	case known:
+		s.Phase = "Running"
+	}
+	if placed, err := l.Lane(i.Name); err == nil && known {
+		s.CPUs = placed.CPUs.String()
+	}
+	return s
+}
+
+// reportHost writes the inventory into the status of the Host, where it has changed. The mark stays.
+func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findings) error {
+	live, err := host.Read(host.Live())
+	if err != nil {
+		return err
+	}
+	m, err := l.Machine(live)
+	if err != nil {
+		return err
+	}
+	room, err := l.Free()
+	if err != nil {
+		return err
+	}
+	known, err := api.From[api.Host](a.server.host)
+	if err != nil {
+		return err
+	}
+	now := known
+	now.Status.CPUs, now.Status.Free = live.Online().Len(), room.CPUs.String()
+	now.Status.Kernel = live.Kernel.Release
+	follows := metav1.Condition{Type: "Follows", Status: metav1.ConditionTrue, Reason: "Follows",
+		LastTransitionTime: metav1.Now()}
+	if f.Regressed != "" {
+		follows.Status, follows.Reason, follows.Message = metav1.ConditionFalse, "HubRegressed", f.Regressed
+	}
+	if len(f.Unknown) > 0 && f.Regressed == "" {
+		follows.Message = "runs what this hub does not have: " + a.names(f.Unknown)
+	}
+	if len(known.Status.Conditions) == 1 && known.Status.Conditions[0].Status == follows.Status {
+		follows.LastTransitionTime = known.Status.Conditions[0].LastTransitionTime
+	}
+	now.Status.Conditions = []metav1.Condition{follows}
+	if now.Status.Machine, err = json.Marshal(m); err != nil {
+		return err
+	}
+	brief := func(s api.HostStatus) api.HostStatus { s.Machine = nil; return s }
+	if reflect.DeepEqual(brief(known.Status), brief(now.Status)) && time.Since(a.told) < inventory {
+		return nil // counters in the machine's details change all the time
+	}
+	u, err := api.To(now)
+	if err != nil {
+		return err
+	}
+	if _, err = a.server.resource("hosts").UpdateStatus(ctx, u, metav1.UpdateOptions{}); err == nil {
+		a.told = time.Now()
+	}
+	return err
+}
+
+// inventory is how often the details of a machine are told at most, where nothing else changes.
+const inventory = 10 * time.Minute

@@ -1,0 +1,221 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/lanes"
+)
+
+// Workload is the first argument with which this program is started again to become a workload.
+const Workload = "workload"
+
+// processes runs Instances as processes in their lanes. They outlive the agent: the next one finds them in
+// their cgroups.
+type processes struct {
+	lanes   lanes.Options
+	dir     string            // of what was started, and what it has printed
+	ended   chan struct{}     // gets something when a process has ended
+	young   map[string]*young // that this agent has started
+	problem map[string]string // why an Instance does not run, by its UID
+}
+
+// young is a process that may not be in its lane yet.
+type young struct {
+	began time.Time
+	alive chan struct{} // closed when it has ended
+}
+
+// pause is how long a process that ends at once is left alone.
+const pause = 5 * time.Second
+
+func (p *processes) record(name string) string { return filepath.Join(p.dir, name+".json") }
+
+// Ensure starts what does not run. What runs by another spec is ended and started anew.
+func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) (err error) {
+	defer func() {
+		if delete(p.problem, uid); err != nil {
+			p.problem[uid] = err.Error()
+		}
+	}()
+	started, err := os.ReadFile(p.record(i.Name))
+	ours := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_, pids, err := p.group(i.Name)
+	noLane := isNoLane(err)
+	switch {
+	case err != nil && !noLane:
+		return err
+	case err == nil && !ours:
+		return fmt.Errorf("a lane %s is in force that the hub has not asked for: expected isolane release "+
+			"%[1]s, or another name", i.Name)
+	case len(pids) > 0 && bytes.Equal(started, i.Spec):
+		return nil
+	}
+	if y := p.young[i.Name]; y != nil && bytes.Equal(started, i.Spec) {
+		select {
+		case <-y.alive:
+		default:
+			return nil // it is on its way
+		}
+		if time.Since(y.began) < pause {
+			return fmt.Errorf("it has ended %s after it began: see %s",
+				time.Since(y.began).Round(time.Millisecond), p.record(i.Name)+".log")
+		}
+	}
+	if err = p.kill(ctx, pids); err != nil {
+		return err
+	}
+	return p.start(ctx, i)
+}
+
+func isNoLane(err error) bool {
+	_, is := errors.AsType[*enforce.NoLaneError](err)
+	return is
+}
+
+// start brings the lane in force, and a process into it.
+func (p *processes) start(ctx context.Context, i desired.Instance) error {
+	var spec api.InstanceSpec
+	if err := json.Unmarshal(i.Spec, &spec); err != nil {
+		return err
+	}
+	declared, err := json.Marshal(map[string]any{"apiVersion": lane.APIVersion, "kind": lane.Kind,
+		"metadata": map[string]any{"name": i.Name}, "spec": spec.Lane})
+	if err != nil {
+		return err
+	}
+	want, err := lane.Parse("spec.lane", bytes.NewReader(declared))
+	if err != nil {
+		return err
+	}
+	l, _, err := lanes.OpenPatiently(ctx, p.lanes)
+	if err != nil {
+		return err
+	}
+	placed, _, err := l.Want(want, false)
+	if err == nil { // the record first: what is in force and has none is somebody else's
+		err = os.WriteFile(p.record(i.Name), i.Spec, 0o600)
+	}
+	if err == nil {
+		_, err = l.Put(ctx, placed)
+	}
+	if err = errors.Join(err, l.Close()); err != nil {
+		return err
+	}
+	out, err := os.OpenFile(p.record(i.Name)+".log", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd := exec.Command("/proc/self/exe", append([]string{Workload, i.Name}, spec.Command...)...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals of a terminal are not for it
+	if err = cmd.Start(); err != nil {
+		return err
+	}
+	y := &young{time.Now(), make(chan struct{})}
+	p.young[i.Name] = y
+	go func() {
+		_ = cmd.Wait() // it is started again, however it ended
+		close(y.alive)
+		select {
+		case p.ended <- struct{}{}:
+		default:
+		}
+	}()
+	return nil
+}
+
+// End ends all that is in the lane, and releases it.
+func (p *processes) End(ctx context.Context, uid string, i desired.Instance) error {
+	delete(p.problem, uid)
+	if _, err := os.Stat(p.record(i.Name)); errors.Is(err, fs.ErrNotExist) {
+		return nil // it has never begun; a lane of its name is somebody else's
+	}
+	_, pids, err := p.group(i.Name)
+	if err == nil {
+		if err = p.kill(ctx, pids); err != nil {
+			return err
+		}
+		var l *lanes.Lanes
+		if l, _, err = lanes.OpenPatiently(ctx, p.lanes); err != nil {
+			return err
+		}
+		_, err = l.Release(ctx, i.Name)
+		err = errors.Join(err, l.Close())
+	}
+	if err != nil && !isNoLane(err) {
+		return err
+	}
+	delete(p.young, i.Name)
+	return errors.Join(os.Remove(p.record(i.Name)), os.RemoveAll(p.record(i.Name)+".log"))
+}
+
+// group is the cgroup of a lane in force, and what is in it; the error is an *enforce.NoLaneError where
+// there is none.
+func (p *processes) group(name string) (enforce.LaneGroup, []int, error) {
+	l, err := lanes.Look(p.lanes)
+	if err != nil {
+		return enforce.LaneGroup{}, nil, err
+	}
+	if _, err = l.Lane(name); err != nil {
+		return enforce.LaneGroup{}, nil, err
+	}
+	groups, err := l.Groups()
+	if err != nil {
+		return enforce.LaneGroup{}, nil, err
+	}
+	g := groups[slices.IndexFunc(groups, func(g enforce.LaneGroup) bool { return g.Lane.Name == name })]
+	pids, err := cgroup.Processes(host.Live(), g.Dir)
+	return g, pids, err
+}
+
+// kill asks processes to end, and ends those that have not after five seconds.
+func (p *processes) kill(ctx context.Context, pids []int) error {
+	for n := 0; len(pids) > 0; n++ {
+		signal := syscall.SIGTERM
+		if n >= 50 {
+			signal = syscall.SIGKILL
+		}
+		if n == 100 {
+			return fmt.Errorf("processes %v do not end", pids)
+		}
+		left := pids[:0]
+		for _, pid := range pids {
+			if n == 0 || n >= 50 {
+				_ = syscall.Kill(pid, signal) // it may have ended
+			}
+			if syscall.Kill(pid, 0) == nil {
+				left = append(left, pid)
+			}
+		}
+		if pids = left; len(pids) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/lanes"
+)
+
+func TestMain(m *testing.M) {
+	hosttest.Main(m, func() (bool, error) {
+		if did, err := lanes.Entry(context.Background(), lanes.Options{}, os.Args); did {
+			return true, err
+		}
+		if len(os.Args) < 4 || os.Args[1] != Workload {
+			return false, nil
+		}
+		o := lanes.Options{Dir: os.Getenv("LANES")}
+		return true, lanes.Become(context.Background(), o, os.Args[2], lanes.With{}, os.Args[3:], func(string) {})
+	})
+}
+
+func newProcesses(dir string) *processes {
+	return &processes{lanes: lanes.Options{Dir: filepath.Join(dir, "lanes")}, dir: dir, ended: make(chan struct{}, 1),
+		young: map[string]*young{}, problem: map[string]string{}}
+}
+
+func sleeping(t *testing.T, seconds int) desired.Instance {
+	t.Helper()
+	spec := fmt.Sprintf(`{"lane":{"cpus":{"count":1}},"command":["sleep","%d"]}`, seconds)
+	return desired.Instance{Name: "hub-test", Generation: 1, Spec: json.RawMessage(spec)}
+}
+
+// pid waits until one process is in the lane.
+func pid(t *testing.T, p *processes, i desired.Instance, other int) int {
+	t.Helper()
+	for {
+		if err := p.Ensure(t.Context(), "u", i); err != nil {
+			t.Fatal(err)
+		}
+		if _, pids, err := p.group(i.Name); err == nil && len(pids) == 1 && pids[0] != other {
+			return pids[0]
+		} else if err != nil || len(pids) > 1 {
+			t.Fatal(pids, err)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatal("it does not begin")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// A process runs in its lane, outlives its agent, is started anew for another spec only, and ends with its lane.
+func TestProcesses(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
+	dir := t.TempDir()
+	t.Setenv("LANES", filepath.Join(dir, "lanes"))
+	p, i := newProcesses(dir), sleeping(t, 1000)
+	first := pid(t, p, i, 0)
+	t.Cleanup(func() {
+		if err := p.End(context.Background(), "u", i); err != nil {
+			t.Error(err)
+		}
+	})
+	p = newProcesses(dir) // the next agent
+	if again := pid(t, p, i, 0); again != first {
+		t.Errorf("process %d runs, expected still %d", again, first)
+	}
+	i = sleeping(t, 2000)
+	second := pid(t, p, i, first)
+	if err := p.End(t.Context(), "u", i); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(fmt.Sprint("/proc/", second)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("process %d is still there: %v", second, err)
+	}
+	if _, _, err := p.group(i.Name); !isNoLane(err) {
+		t.Errorf("the lane is still in force: %v", err)
+	}
+}

@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/desired"
+)
+
+// server is the hub as this host reaches it: its own namespace.
+type server struct {
+	core   kubernetes.Interface
+	client dynamic.Interface
+	name   string // of this host
+
+	host      *unstructured.Unstructured // as it was read last
+	instances map[string]*unstructured.Unstructured
+	bare      []string // UIDs of Instances that would vanish without a tombstone: they have no finalizer yet
+	list      string   // resourceVersion of the list, to watch from
+}
+
+func (s *server) resource(name string) dynamic.ResourceInterface {
+	return s.client.Resource(api.Resource(name)).Namespace(api.Namespace(s.name))
+}
+
+// View reads all that the hub says to this host.
+func (s *server) View(ctx context.Context) (v desired.View, err error) {
+	system, err := s.core.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
+	if err != nil {
+		return v, err
+	}
+	if s.host, err = s.resource("hosts").Get(ctx, s.name, metav1.GetOptions{}); err != nil {
+		return v, err
+	}
+	h, err := api.From[api.Host](s.host)
+	if err != nil {
+		return v, err
+	}
+	list, err := s.resource("instances").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return v, err
+	}
+	v = desired.View{Hub: string(system.UID), Mark: h.Status.Mark}
+	s.list, s.bare, s.instances = list.GetResourceVersion(), nil, map[string]*unstructured.Unstructured{}
+	if v.Revision, err = strconv.ParseUint(s.list, 10, 64); err != nil {
+		return v, fmt.Errorf("the hub's resourceVersion: %w", err)
+	}
+	for i := range list.Items {
+		o, err := object(&list.Items[i])
+		if err != nil {
+			return v, err
+		}
+		s.instances[o.UID] = &list.Items[i]
+		if !o.Deleted && !slices.Contains(list.Items[i].GetFinalizers(), api.Finalizer) {
+			s.bare = append(s.bare, o.UID)
+			continue
+		}
+		v.Objects = append(v.Objects, o)
+	}
+	return v, nil
+}
+
+func object(u *unstructured.Unstructured) (o desired.Object, err error) {
+	i, err := api.From[api.Instance](u)
+	if err != nil {
+		return o, err
+	}
+	o = desired.Object{UID: string(i.UID), Name: i.Name, Generation: i.Generation,
+		Deleted: i.DeletionTimestamp != nil, Adopts: i.Spec.Adopts}
+	i.Spec.Adopts = "" // it says whose place an Instance takes, and not what runs
+	o.Spec, err = json.Marshal(i.Spec)
+	return o, err
+}
+
+// claim gives finalizers to the Instances that have none, of a hub that is trusted, and says whether there
+// were any.
+func (s *server) claim(ctx context.Context) (bool, error) {
+	for _, uid := range s.bare {
+		u := s.instances[uid]
+		if err := s.patch(ctx, u, append(u.GetFinalizers(), api.Finalizer)); err != nil {
+			return false, err
+		}
+	}
+	return len(s.bare) > 0, nil
+}
+
+// patch sets the finalizers of an Instance that is as it was read.
+func (s *server) patch(ctx context.Context, u *unstructured.Unstructured, finalizers []string) error {
+	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.GetUID(),
+		"resourceVersion": u.GetResourceVersion(), "finalizers": finalizers}})
+	if err != nil {
+		return err
+	}
+	_, err = s.resource("instances").Patch(ctx, u.GetName(), types.MergePatchType, change,
+		metav1.PatchOptions{})
+	return err
+}
+
+// Acknowledge leaves a mark in the status of the Host, where that is as it was read.
+func (s *server) Acknowledge(ctx context.Context, _ desired.View, mark string) error {
+	u := s.host.DeepCopy()
+	if err := unstructured.SetNestedField(u.Object, mark, "status", "mark"); err != nil {
+		return err
+	}
+	updated, err := s.resource("hosts").UpdateStatus(ctx, u, metav1.UpdateOptions{})
+	if err == nil {
+		s.host = updated
+	}
+	return err
+}
+
+// Release takes the finalizer off an Instance that has a tombstone, so that it vanishes.
+func (s *server) Release(ctx context.Context, uid string) error {
+	u := s.instances[uid]
+	if u == nil || u.GetDeletionTimestamp() == nil {
+		return nil // of another view
+	}
+	others := slices.DeleteFunc(u.GetFinalizers(), func(f string) bool { return f == api.Finalizer })
+	err := s.patch(ctx, u, others)
+	if apierrors.IsNotFound(err) {
+		err = nil
+	}
+	return err
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host/task"
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/lanes"
+)
+
+// bench is a hub and a host of it, both on this machine.
+type bench struct {
+	dir, binary, programs string
+	port                  int
+}
+
+func (b *bench) file(name string) string { return filepath.Join(b.dir, name) }
+
+// start starts a command of isolane-hub, whose output goes to a file.
+func (b *bench) start(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	out, err := os.OpenFile(b.file(name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(b.binary, args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err = cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		b.end(t, cmd, syscall.SIGTERM)
+		if err := out.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return cmd
+}
+
+// end ends a command by a signal, and waits for it. One that has ended is left alone.
+func (b *bench) end(t *testing.T, cmd *exec.Cmd, with syscall.Signal) {
+	t.Helper()
+	if cmd.ProcessState == nil {
+		if err := cmd.Process.Signal(with); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait() // it was killed
+	}
+}
+
+// hub starts the hub, and returns the command by which hosts join.
+func (b *bench) hub(t *testing.T, name string) (*exec.Cmd, []string) {
+	t.Helper()
+	cmd := b.start(t, name, "up", "--dir", b.file("hub"), "--programs", b.programs, "--address", "127.0.0.1",
+		"--port", fmt.Sprint(b.port))
+	var join []string
+	until(t, "the hub is ready", func() error {
+		log, err := os.Open(b.file(name + ".log"))
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		last := ""
+		for lines := bufio.NewScanner(log); lines.Scan(); {
+			if last = lines.Text(); strings.HasPrefix(last, "isolane-hub join ") {
+				join = strings.Fields(last)[1:]
+				return nil
+			}
+		}
+		return fmt.Errorf("it says %q", last)
+	})
+	return cmd, join
+}
+
+func (b *bench) agent(t *testing.T) *exec.Cmd {
+	t.Helper()
+	return b.start(t, "agent", "agent", "--dir", b.file("agent"))
+}
+
+// instances are those of the host, for an administrator or for the host itself.
+func instances(t *testing.T, c *rest.Config, of string) dynamic.ResourceInterface {
+	t.Helper()
+	client, err := dynamic.NewForConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.Resource(api.Resource("instances")).Namespace(api.Namespace(of))
+}
+
+// until waits until f has no error, two minutes at most.
+func until(t *testing.T, what string, f func() error) {
+	t.Helper()
+	err := f()
+	for end := time.Now().Add(2 * time.Minute); err != nil; err = f() {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within two minutes: %v", what, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// running are the processes in the lane, all of whose threads may use the lane's CPUs and no others.
+func running(t *testing.T, name string) []int {
+	t.Helper()
+	l, err := lanes.Look(lanes.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, err := l.Groups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range groups {
+		if g.Lane.Name != name {
+			continue
+		}
+		pids, err := cgroup.Processes(host.Live(), g.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pid := range pids {
+			for _, tid := range task.Threads(host.Live(), pid) {
+				if may, err := task.ReadAllowed(host.Live(), task.ThreadDir(pid, tid)); err == nil && may != g.Lane.CPUs {
+					t.Errorf("thread %d may use CPUs %s, the lane has %s", tid, may, g.Lane.CPUs)
+				}
+			}
+		}
+		return pids
+	}
+	return nil
+}
+
+// A host joins, runs what the hub says in a lane, and goes on with it while hub and agent are killed, and while an
+// empty hub is in its place. It ends when it is deleted, and only then.
+func TestHub(t *testing.T) {
+	programs := os.Getenv("ISOLANE_HUB_PROGRAMS")
+	if programs == "" {
+		t.Skip("skipped: needs etcd and kube-apiserver: make test-hub")
+	}
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
+	b := &bench{dir: t.TempDir(), programs: programs, port: 20000 + 3*rand.IntN(4000)}
+	b.binary = b.file("isolane-hub")
+	if out, err := exec.Command("go", "build", "-o", b.binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	hub, join := b.hub(t, "hub")
+	for i, want := range []string{"joined as one", "new"} {
+		name, dir := []string{"one", "two"}[i], []string{"agent", "other"}[i]
+		out, _ := exec.Command(b.binary, append(slices.Clone(join), "--dir", b.file(dir), "--name", name)...).CombinedOutput()
+		if !strings.Contains(string(out), want) {
+			t.Fatalf("join: %s; expected %s", out, want)
+		}
+	}
+	agent := b.agent(t)
+	admin, err := clientcmd.BuildConfigFromFlags("", filepath.Join(b.file("hub"), "admin.kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "hub-test"
+	made, err := api.To(map[string]any{"apiVersion": api.Group + "/" + api.Version, "kind": "Instance",
+		"metadata": map[string]any{"name": name}, "spec": map[string]any{"lane": map[string]any{"cpus": map[string]any{"count": 1}},
+			"command": []any{"sh", "-c", "while :; do :; done & while :; do :; done & wait"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := instances(t, admin, "one")
+	if _, err = all.Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	phase := func(want string) func() error {
+		return func() error {
+			u, gerr := all.Get(t.Context(), name, metav1.GetOptions{})
+			if gerr != nil {
+				return gerr
+			}
+			if is, _, _ := unstructured.NestedString(u.Object, "status", "phase"); is != want || len(running(t, name)) != 3 {
+				return fmt.Errorf("phase %q, processes %v: expected %s and three", is, running(t, name), want)
+			}
+			return nil
+		}
+	}
+	until(t, "it runs", phase("Running"))
+	mayOnly(t, b, admin, name)
+
+	first := running(t, name)
+	b.end(t, hub, syscall.SIGKILL)
+	b.end(t, agent, syscall.SIGKILL)
+	b.agent(t)
+	if now := running(t, name); !slices.Equal(now, first) {
+		t.Errorf("processes %v after a kill of hub and agent, expected still %v", now, first)
+	}
+	for _, pid := range first {
+		if err = syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "it is started again without the hub", func() error {
+		if now := running(t, name); len(now) != 3 || slices.Contains(first, now[0]) {
+			return fmt.Errorf("processes %v", now)
+		}
+		return nil
+	})
+
+	second := running(t, name)
+	store := filepath.Join(b.file("hub"), "store")
+	if err = os.Rename(store, store+".kept"); err != nil {
+		t.Fatal(err)
+	}
+	empty, _ := b.hub(t, "empty")
+	until(t, "the agent has asked the empty hub", func() error {
+		said, rerr := os.ReadFile(b.file("agent.log"))
+		if rerr == nil && !strings.Contains(string(said), "forbidden") { // it knows no host
+			rerr = fmt.Errorf("it says %s", said)
+		}
+		return rerr
+	})
+	if now := running(t, name); !slices.Equal(now, second) {
+		t.Errorf("processes %v beside an empty hub, expected still %v", now, second)
+	}
+	b.end(t, empty, syscall.SIGTERM)
+	if err = os.RemoveAll(store); err == nil {
+		err = os.Rename(store+".kept", store)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	b.hub(t, "back")
+	until(t, "the hub is followed again", phase("Running"))
+	if now := running(t, name); !slices.Equal(now, second) {
+		t.Errorf("processes %v when the hub was back, expected still %v", now, second)
+	}
+	if err = all.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is deleted", func() error {
+		if _, gerr := all.Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(gerr) {
+			return errors.Join(errors.New("it is there, or not to be read"), gerr)
+		}
+		return nil
+	})
+	if l, err := lanes.Look(lanes.Options{}); err != nil || len(l.Placement.Lanes) > 0 {
+		t.Errorf("lanes are left, %v", err)
+	}
+}
+
+// mayOnly checks what the certificate of the host is good for: its own Instances, and not what they are to run.
+func mayOnly(t *testing.T, b *bench, admin *rest.Config, name string) {
+	t.Helper()
+	own := rest.AnonymousClientConfig(admin)
+	own.CertFile, own.KeyFile = filepath.Join(b.file("agent"), "host.crt"), filepath.Join(b.file("agent"), "host.key")
+	if _, err := instances(t, own, "one").Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := instances(t, own, "two").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("Instances of another host: %v; expected them to be forbidden", err)
+	}
+	_, err := instances(t, own, "one").Patch(context.Background(), name, types.MergePatchType,
+		[]byte(`{"spec": {"command": ["true"]}}`), metav1.PatchOptions{})
+	if err == nil || !strings.Contains(err.Error(), "a host does not change what it is to run") {
+		t.Errorf("a host changes what it is to run: %v", err)
+	}
+}

@@ -1,0 +1,78 @@
+// Package sites is the hub's part of having sites: what it adds to the Kubernetes API, tokens by which
+// hosts join, and the certificates of those that have.
+package sites
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+
+	"isolane.dev/isolane/hub/api"
+)
+
+// manager is whose fields these are at the API server.
+const manager = "isolane-hub"
+
+// Install puts the kinds of resources and the rights of hosts in place, and returns when they are served.
+func Install(ctx context.Context, client dynamic.Interface) error {
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(api.Manifests), 4096)
+	for {
+		var u unstructured.Unstructured
+		if err := documents.Decode(&u.Object); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return err
+		}
+		if err := apply(ctx, client, &u); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"sites", "hosts", "instances"} {
+		if err := served(ctx, client, api.Resource(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply makes a resource of the cluster as u says.
+func apply(ctx context.Context, client dynamic.Interface, u *unstructured.Unstructured) error {
+	gvk := u.GroupVersionKind()
+	plural := strings.ToLower(gvk.Kind) + "s"
+	if stem, is := strings.CutSuffix(plural, "ys"); is {
+		plural = stem + "ies"
+	}
+	resource := schema.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: plural}
+	_, err := client.Resource(resource).Namespace(u.GetNamespace()).Apply(ctx, u.GetName(), u,
+		metav1.ApplyOptions{FieldManager: manager, Force: true})
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", gvk.Kind, u.GetName(), err)
+	}
+	return nil
+}
+
+// served waits until the API server serves a resource that was made just now.
+func served(ctx context.Context, client dynamic.Interface, resource schema.GroupVersionResource) error {
+	for {
+		_, err := client.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package sites
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"isolane.dev/isolane/hub/api"
+)
+
+// Certificates is how long the certificate of a host is valid.
+const Certificates = 7 * 24 * time.Hour
+
+// Signer gives hosts their certificates.
+type Signer struct {
+	Core   kubernetes.Interface
+	Client dynamic.Interface
+	Sign   func(subject pkix.Name, public any, life time.Duration) ([]byte, error)
+	Log    *slog.Logger
+}
+
+// Run answers requests until the context ends.
+func (s *Signer) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := s.watch(ctx); err != nil && ctx.Err() == nil {
+			s.Log.WarnContext(ctx, "requests for certificates are not seen", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// watch answers all requests that are there, and those that come.
+func (s *Signer) watch(ctx context.Context) error {
+	requests := s.Core.CertificatesV1().CertificateSigningRequests()
+	ours := fields.OneTermEqualSelector("spec.signerName", api.Signer).String()
+	list, err := requests.List(ctx, metav1.ListOptions{FieldSelector: ours})
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		s.answer(ctx, &list.Items[i])
+	}
+	w, err := requests.Watch(ctx, metav1.ListOptions{FieldSelector: ours,
+		ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		if r, is := event.Object.(*certificatesv1.CertificateSigningRequest); is {
+			s.answer(ctx, r)
+		}
+	}
+	return nil
+}
+
+// answer signs one request, or says why not, where that was not done yet.
+func (s *Signer) answer(ctx context.Context, r *certificatesv1.CertificateSigningRequest) {
+	r, err := s.Core.CertificatesV1().CertificateSigningRequests().Get(ctx, r.Name, metav1.GetOptions{})
+	if err != nil { // what the watch says may be of before it was signed
+		s.Log.WarnContext(ctx, "a request is not read", "error", err)
+		return
+	}
+	if len(r.Status.Certificate) > 0 || r.DeletionTimestamp != nil ||
+		decided(r, certificatesv1.CertificateDenied) {
+		return
+	}
+	err = s.admit(ctx, r)
+	if refused, is := errors.AsType[*refusal](err); is {
+		s.Log.WarnContext(ctx, "a host was refused", "request", r.Name, "reason", refused.Error())
+		_, err = s.decide(ctx, r, certificatesv1.CertificateDenied, refused.Error())
+	}
+	if err != nil {
+		s.Log.WarnContext(ctx, "a request is not answered", "request", r.Name, "error", err)
+	}
+}
+
+// refusal is why a host gets no certificate.
+type refusal struct{ reason string }
+
+func (r *refusal) Error() string { return r.reason }
+
+func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+
+// admit brings a host in, and signs its certificate. Each step may be done again: a hub that was killed
+// after one goes on there.
+func (s *Signer) admit(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
+	request, name, err := parse(r)
+	if err != nil {
+		return err
+	}
+	key := keyDigest(request)
+	token, joins := strings.CutPrefix(r.Spec.Username, "system:bootstrap:")
+	switch {
+	case joins:
+		err = s.join(ctx, r, token, name, key)
+	case r.Spec.Username == api.User(name):
+		err = s.renew(ctx, name, key)
+	default:
+		err = refuse("%s may not have the certificate of host %s", r.Spec.Username, name)
+	}
+	if err != nil {
+		return err
+	}
+	subject := pkix.Name{CommonName: api.User(name), Organization: []string{api.Hosts}}
+	cert, err := s.Sign(subject, request.PublicKey, Certificates)
+	if err != nil {
+		return err
+	}
+	if r, err = s.decide(ctx, r, certificatesv1.CertificateApproved, "host "+name); err != nil {
+		return err
+	}
+	r.Status.Certificate = cert
+	_, err = s.Core.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, r, metav1.UpdateOptions{})
+	if err == nil && joins {
+		err = forget(ctx, s.Core, token)
+	}
+	return err
+}
+
+// parse reads what is asked for: the certificate of one host.
+func parse(r *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, string, error) {
+	block, _ := pem.Decode(r.Spec.Request)
+	if block == nil {
+		return nil, "", refuse("expected a request as PEM")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err == nil {
+		err = request.CheckSignature()
+	}
+	if err != nil {
+		return nil, "", refuse("expected a request that is signed by its key: %v", err)
+	}
+	name, is := strings.CutPrefix(request.Subject.CommonName, api.User(""))
+	if wrong := validation.IsDNS1123Label(api.Namespace(name)); !is || len(wrong) > 0 {
+		return nil, "", refuse("expected the common name %sNAME, with a name of letters, digits and -, of at "+
+			"most 58, found %q", api.User(""), request.Subject.CommonName)
+	}
+	return request, name, nil
+}
+
+func keyDigest(request *x509.CertificateRequest) string {
+	sum := sha256.Sum256(request.RawSubjectPublicKeyInfo)
+	return hex.EncodeToString(sum[:])
+}
+
+// join makes what a new host has at the hub, for the one request that uses its token up.
+func (s *Signer) join(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
+	token, name, key string) error {
+	site := ""
+	for _, group := range r.Spec.Groups {
+		if of, is := strings.CutPrefix(group, api.Joining+":"); is {
+			site = of
+		}
+	}
+	if site == "" {
+		return refuse("the token is of no site: expected one of isolane-hub token")
+	}
+	known, err := s.host(ctx, name)
+	if err == nil && known.Annotations[api.KeyOf] != key {
+		return refuse("there is a host %s already, with another key: expected another --name, or that somebody "+
+			"deletes namespace %s first", name, api.Namespace(name))
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	mine, err := useUp(ctx, s.Core, token, string(r.UID))
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && !mine:
+		return refuse("the token was used already: expected a new one, by isolane-hub token %s", site)
+	case err != nil:
+		return err
+	}
+	return s.make(ctx, name, site, key)
+}
+
+// make makes the namespace of a host, its rights there, and the Host.
+func (s *Signer) make(ctx context.Context, name, site, key string) error {
+	space := api.Namespace(name)
+	_, err := s.Core.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	_, err = s.Core.RbacV1().RoleBindings(space).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "isolane:host"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "isolane:host"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: api.User(name)}},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	u, err := api.To(map[string]any{"apiVersion": api.Group + "/" + api.Version, "kind": "Host",
+		"metadata": map[string]any{"name": name, "annotations": map[string]any{api.KeyOf: key}},
+		"spec":     map[string]any{"site": site}})
+	if err != nil {
+		return err
+	}
+	_, err = s.Client.Resource(api.Resource("hosts")).Namespace(space).Create(ctx, u, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		err = nil
+	}
+	return err
+}
+
+// renew looks whether a host is still one, and with the key that it joined with.
+func (s *Signer) renew(ctx context.Context, name, key string) error {
+	h, err := s.host(ctx, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return refuse("host %s is no more: expected it to join again", name)
+	case err == nil && h.Annotations[api.KeyOf] != key:
+		return refuse("host %s has another key: expected it to join again", name)
+	}
+	return err
+}
+
+func (s *Signer) host(ctx context.Context, name string) (api.Host, error) {
+	hosts := s.Client.Resource(api.Resource("hosts")).Namespace(api.Namespace(name))
+	u, err := hosts.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return api.Host{}, err
+	}
+	return api.From[api.Host](u)
+}
+
+// decide writes down whether a request is approved.
+func (s *Signer) decide(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
+	what certificatesv1.RequestConditionType, why string) (*certificatesv1.CertificateSigningRequest, error) {
+	if decided(r, what) {
+		return r, nil
+	}
+	r = r.DeepCopy()
+	r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: what, Status: corev1.ConditionTrue, Reason: "IsolaneHub", Message: why})
+	requests := s.Core.CertificatesV1().CertificateSigningRequests()
+	return requests.UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{})
+}
+
+// decided says whether a request was decided so.
+func decided(r *certificatesv1.CertificateSigningRequest, what certificatesv1.RequestConditionType) bool {
+	return slices.ContainsFunc(r.Status.Conditions,
+		func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == what })
+}

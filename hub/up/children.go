@@ -1,0 +1,127 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// children are programs that run as long as this process does, and are started again when they end. One
+// thread starts them all and lives as long: the kernel ends a child (Pdeathsig) when the thread that
+// started it ends.
+type children struct {
+	calls chan func()
+	all   []child // in the order in which they were started
+	log   *slog.Logger
+}
+
+// child is one of them.
+type child struct {
+	end   context.CancelFunc
+	ended chan struct{}
+}
+
+func newChildren(log *slog.Logger) *children {
+	c := &children{calls: make(chan func()), log: log}
+	go func() {
+		runtime.LockOSThread() // and never unlocked: with this goroutine ends its thread
+		for call := range c.calls {
+			call()
+		}
+	}()
+	return c
+}
+
+// keep starts a program, and again when it ends, until close. What it says goes to a file.
+func (c *children) keep(log, program string, args ...string) error {
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	start := func() (*exec.Cmd, error) {
+		cmd := exec.Command(program, args...)
+		cmd.Stdout, cmd.Stderr = out, out
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+		failed := make(chan error)
+		c.calls <- func() { failed <- cmd.Start() }
+		return cmd, <-failed
+	}
+	cmd, err := start()
+	if err != nil {
+		return errors.Join(err, out.Close())
+	}
+	ctx, end := context.WithCancel(context.Background())
+	one := child{end, make(chan struct{})}
+	c.all = append(c.all, one)
+	go func() {
+		defer close(one.ended)
+		defer out.Close()
+		for !c.wait(ctx, cmd) {
+			c.log.Warn("a program has ended, and is started again", "program", filepath.Base(program),
+				"state", cmd.ProcessState.String(), "said", lastLine(log))
+			for cmd = nil; cmd == nil; {
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(time.Second):
+				}
+				next, err := start()
+				if err != nil { // its file is gone, or the machine has no memory: that may pass
+					c.log.Error("a program was not started", "program", program, "error", err)
+					continue
+				}
+				cmd = next
+			}
+		}
+	}()
+	return nil
+}
+
+// wait waits until a program has ended, and says whether it was to.
+func (c *children) wait(ctx context.Context, cmd *exec.Cmd) bool {
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // its state says it
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return false
+	case <-ctx.Done():
+	}
+	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		_ = cmd.Process.Kill()
+		<-ended
+	}
+	return true
+}
+
+// close ends all, the last first, and waits for each: the store ends when nobody writes to it any more.
+func (c *children) close() {
+	for _, one := range slices.Backward(c.all) {
+		one.end()
+		<-one.ended
+	}
+	close(c.calls)
+}
+
+func lastLine(log string) string {
+	data, err := os.ReadFile(log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return fmt.Sprintf("%.300s", lines[len(lines)-1])
+}

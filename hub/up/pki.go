@@ -1,0 +1,135 @@
+package up
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Authority signs certificates. Its key stays in one file.
+type Authority struct {
+	Cert *x509.Certificate
+	key  crypto.Signer
+}
+
+// pair are the files of a certificate and its key.
+type pair struct{ cert, key string }
+
+// LoadAuthority reads the authority of a name from a folder.
+func LoadAuthority(dir, name string) (*Authority, error) {
+	p := pair{filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")}
+	loaded, err := tls.LoadX509KeyPair(p.cert, p.key)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := x509.ParseCertificate(loaded.Certificate[0])
+	key, is := loaded.PrivateKey.(crypto.Signer)
+	if err == nil && !is {
+		err = fmt.Errorf("%s: expected a key that signs", p.key)
+	}
+	return &Authority{cert, key}, err
+}
+
+// ensureAuthority is LoadAuthority that makes what is not there.
+func ensureAuthority(dir, name string) (*Authority, error) {
+	a, err := LoadAuthority(dir, name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return a, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	cert := &x509.Certificate{Subject: pkix.Name{CommonName: "isolane-hub " + name}, IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(10, 0, 0)}
+	a = &Authority{cert, key}
+	der, err := a.sign(cert, &key.PublicKey)
+	if err != nil {
+		return nil, err
+	}
+	p := pair{filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")}
+	if err = writePair(p, der, key); err != nil {
+		return nil, err
+	}
+	return LoadAuthority(dir, name)
+}
+
+// sign signs a certificate, and gives it a number.
+func (a *Authority) sign(cert *x509.Certificate, public any) ([]byte, error) {
+	number, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	cert.SerialNumber = number
+	return x509.CreateCertificate(rand.Reader, cert, a.Cert, public, a.key)
+}
+
+// SignClient returns the certificate of a client as PEM, from an hour ago on: clocks differ.
+func (a *Authority) SignClient(subject pkix.Name, public any, life time.Duration) ([]byte, error) {
+	der, err := a.sign(&x509.Certificate{Subject: subject, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(life)}, public)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
+}
+
+// issue makes a key and a certificate for a server or a client of this machine, for a year: each start of
+// the hub makes it anew. The authority's own certificate follows it in the file, so that who knows only a
+// digest of that can check it.
+func (a *Authority) issue(dir, name string, subject pkix.Name, at ...string) (pair, error) {
+	p := pair{filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return p, err
+	}
+	cert := &x509.Certificate{Subject: subject, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0)}
+	for _, where := range at {
+		if ip := net.ParseIP(where); ip != nil {
+			cert.IPAddresses = append(cert.IPAddresses, ip)
+		} else {
+			cert.DNSNames = append(cert.DNSNames, where)
+		}
+	}
+	der, err := a.sign(cert, &key.PublicKey)
+	if err != nil {
+		return p, err
+	}
+	return p, writePair(p, der, key, a.Cert.Raw)
+}
+
+// writePair writes a key that only root reads, and certificates.
+func writePair(p pair, cert []byte, key *ecdsa.PrivateKey, others ...[]byte) error {
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})
+	for _, other := range others {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other})...)
+	}
+	err = os.WriteFile(p.key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600)
+	return errors.Join(err, os.WriteFile(p.cert, text, 0o644))
+}
+
+// Digest names a certificate in the token by which hosts join.
+func Digest(cert *x509.Certificate) string {
+	sum := sha256.Sum256(cert.Raw)
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}

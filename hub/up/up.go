@@ -1,0 +1,234 @@
+// Package up starts a hub on one machine: etcd and kube-apiserver as children of this process, with
+// certificates of their own, and what Isolane adds to the Kubernetes API. There is no scheduler, no
+// kubelet and no controller manager.
+package up
+
+import (
+	"context"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Options say where a hub is.
+type Options struct {
+	Dir      string // its files: store, certificates, logs
+	Programs string // folder with etcd and kube-apiserver
+	Host     string // address by which sites reach it
+	Port     int    // the two that follow are the store's, on loopback
+	Log      *slog.Logger
+}
+
+// Hub is one that runs.
+type Hub struct {
+	Kubeconfig string // file, of an administrator
+	Admin      *rest.Config
+	Authority  *Authority // of clients and the server
+
+	o        Options
+	lock     *os.File
+	children *children
+}
+
+// URL is where sites reach it.
+func (o Options) URL() string { return "https://" + net.JoinHostPort(o.Host, strconv.Itoa(o.Port)) }
+
+func (o Options) file(name ...string) string {
+	return filepath.Join(append([]string{o.Dir}, name...)...)
+}
+
+// PKI is the folder of the certificates, and Kubeconfig an administrator's file.
+func (o Options) PKI() string { return o.file("pki") }
+
+// Kubeconfig is the file by which an administrator reaches the hub.
+func (o Options) Kubeconfig() string { return o.file("admin.kubeconfig") }
+
+// Validate says which option cannot be, before anything is made.
+func (o Options) Validate() error {
+	for _, program := range []string{"etcd", "kube-apiserver"} {
+		if _, err := os.Stat(filepath.Join(o.Programs, program)); err != nil {
+			return fmt.Errorf("--programs: expected a folder with etcd and kube-apiserver: %w", err)
+		}
+	}
+	if o.Host == "" || o.Port < 1 || o.Port > 65533 {
+		return fmt.Errorf("--address, --port: expected an address, and a port from 1 to 65533, "+
+			"found %q and %d", o.Host, o.Port)
+	}
+	for i, host := range []string{"", "127.0.0.1", "127.0.0.1"} {
+		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(o.Port+i)))
+		if err != nil {
+			return fmt.Errorf("--port %d: expected it and the next two to be free: %w", o.Port, err)
+		}
+		if err = l.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Start starts a hub, and returns when its API answers. It runs until End; the context ends only the
+// waiting.
+func Start(ctx context.Context, o Options) (*Hub, error) {
+	if err := os.MkdirAll(o.file("log"), 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := os.Create(o.file("lock"))
+	if err != nil {
+		return nil, err
+	}
+	if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("--dir %s: another hub has it: %w", o.Dir, err), lock.Close())
+	}
+	h := &Hub{o: o, lock: lock, Kubeconfig: o.Kubeconfig(), children: newChildren(o.Log)}
+	if err = h.start(ctx); err != nil {
+		return nil, errors.Join(err, h.End())
+	}
+	return h, nil
+}
+
+func (h *Hub) start(ctx context.Context) error {
+	if err := h.o.Validate(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(h.o.PKI(), 0o700); err != nil {
+		return err
+	}
+	if err := h.startStore(); err != nil {
+		return err
+	}
+	if err := h.startAPI(); err != nil {
+		return err
+	}
+	return h.ready(ctx)
+}
+
+// startStore starts etcd, which only the API server reaches, by certificates of an authority of their own.
+func (h *Hub) startStore() error {
+	a, err := ensureAuthority(h.o.PKI(), "store")
+	if err != nil {
+		return err
+	}
+	server, err := a.issue(h.o.PKI(), "etcd", pkix.Name{CommonName: "etcd"}, "127.0.0.1")
+	if err != nil {
+		return err
+	}
+	url := func(after int) string { return fmt.Sprintf("https://127.0.0.1:%d", h.o.Port+after) }
+	ca := h.o.file("pki", "store.crt")
+	return h.children.keep(h.o.file("log", "etcd.log"), filepath.Join(h.o.Programs, "etcd"),
+		"--name=hub", "--data-dir="+h.o.file("store"), "--log-level=warn",
+		"--listen-client-urls="+url(1), "--advertise-client-urls="+url(1),
+		"--listen-peer-urls="+url(2), "--initial-advertise-peer-urls="+url(2),
+		"--initial-cluster=hub="+url(2),
+		"--cert-file="+server.cert, "--key-file="+server.key, "--client-cert-auth", "--trusted-ca-file="+ca,
+		"--peer-cert-file="+server.cert, "--peer-key-file="+server.key, "--peer-client-cert-auth",
+		"--peer-trusted-ca-file="+ca, "--auto-compaction-mode=periodic", "--auto-compaction-retention=1h")
+}
+
+// startAPI starts kube-apiserver, and writes the file by which an administrator reaches it.
+func (h *Hub) startAPI() error {
+	dir := h.o.PKI()
+	a, err := ensureAuthority(dir, "hub")
+	if err != nil {
+		return err
+	}
+	store, err := LoadAuthority(dir, "store")
+	if err != nil {
+		return err
+	}
+	if _, err = ensureAuthority(dir, "accounts"); err != nil { // its key signs tokens of service accounts
+		return err
+	}
+	h.Authority = a
+	client, err := store.issue(dir, "store-client", pkix.Name{CommonName: "kube-apiserver"})
+	if err != nil {
+		return err
+	}
+	server, err := a.issue(dir, "server", pkix.Name{CommonName: "isolane-hub"}, h.o.Host, "127.0.0.1",
+		"localhost", "kubernetes.default.svc", "10.0.0.1")
+	if err != nil {
+		return err
+	}
+	admin, err := a.issue(dir, "admin", pkix.Name{CommonName: "isolane-hub",
+		Organization: []string{"system:masters"}})
+	if err == nil {
+		err = h.writeKubeconfig(admin)
+	}
+	if err != nil {
+		return err
+	}
+	program := filepath.Join(h.o.Programs, "kube-apiserver")
+	return h.children.keep(h.o.file("log", "kube-apiserver.log"), program,
+		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", h.o.Port+1),
+		"--etcd-cafile="+h.o.file("pki", "store.crt"),
+		"--etcd-certfile="+client.cert, "--etcd-keyfile="+client.key,
+		fmt.Sprintf("--secure-port=%d", h.o.Port), "--bind-address=0.0.0.0", "--tls-cert-file="+server.cert,
+		"--tls-private-key-file="+server.key, "--client-ca-file="+h.o.file("pki", "hub.crt"),
+		"--cert-dir="+h.o.file("pki"), "--authorization-mode=RBAC", "--anonymous-auth=false",
+		"--enable-bootstrap-token-auth", "--service-account-issuer="+h.o.URL(),
+		"--service-account-key-file="+h.o.file("pki", "accounts.crt"),
+		"--service-account-signing-key-file="+h.o.file("pki", "accounts.key"),
+		"--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none", "--profiling=false",
+		"--disable-admission-plugins=ServiceAccount") // there are no pods
+}
+
+// writeKubeconfig writes a file that has all that an administrator needs.
+func (h *Hub) writeKubeconfig(admin pair) error {
+	c := clientcmdapi.NewConfig()
+	cert, err := os.ReadFile(admin.cert)
+	key, kerr := os.ReadFile(admin.key)
+	ca, cerr := os.ReadFile(h.o.file("pki", "hub.crt"))
+	if err = errors.Join(err, kerr, cerr); err != nil {
+		return err
+	}
+	c.Clusters["hub"] = &clientcmdapi.Cluster{Server: h.o.URL(), CertificateAuthorityData: ca}
+	c.AuthInfos["admin"] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
+	c.Contexts["hub"] = &clientcmdapi.Context{Cluster: "hub", AuthInfo: "admin"}
+	c.CurrentContext = "hub"
+	return clientcmd.WriteToFile(*c, h.Kubeconfig)
+}
+
+// ready waits until the API answers, a minute at most.
+func (h *Hub) ready(ctx context.Context) error {
+	config, err := clientcmd.BuildConfigFromFlags("", h.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.QPS, config.Burst = -1, -1 // the server limits
+	h.Admin = config
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		_, err = client.RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the API server does not answer: %w; it said: %s", err,
+				lastLine(h.o.file("log", "kube-apiserver.log")))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// End ends all programs of the hub.
+func (h *Hub) End() error {
+	h.children.close()
+	return h.lock.Close()
+}

@@ -105,7 +105,7 @@ func imports() map[string][]string {
 		// The module of the hub. What a hub may change of a host, and which host it takes, is pure.
 		"hub/desired": {}, "hub/place": {"host", "lane", "plan", "plan/solver"},
 		"hub/api": {}, "hub/sites": {"hub/api"}, "hub/up": {},
-		"hub/agent": {"enforce", "host", "host/cgroup", "hub/api", "hub/desired", "hub/sites", "hub/up", "lane", "lanes"},
+		"hub/agent":           {"enforce", "host", "host/cgroup", "hub/api", "hub/desired", "hub/sites", "hub/up", "lane", "lanes"},
 		"hub/cmd/isolane-hub": {"*"},
 		// The module of the virtual machines, which knows Isolane as a program only.
 		"lab": {}, "lab/cmd/isolane-lab": {"lab"},

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,19 +68,7 @@ func testWire() netpath.Wire {
 // in calls f in the namespace of that name.
 func in(t *testing.T, netns string, f func() error) {
 	t.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
-		fd, err := unix.Open(filepath.Join(netdev.Dir, netns), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err == nil {
-			err = errors.Join(unix.Setns(fd, unix.CLONE_NEWNET), unix.Close(fd))
-		}
-		if err == nil {
-			err = f()
-		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+	if err := netdev.In(netns, f); err != nil {
 		t.Fatalf("in %s: %v", netns, err)
 	}
 }

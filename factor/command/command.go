@@ -87,8 +87,11 @@ func (e ends) validate() error {
 	return nil
 }
 
-// program is a command line with the MTU in its environment.
+// program is a command line with the MTU, where the scenario says it, in its environment.
 func (e ends) program(argv []string) []string {
+	if e.MTU == 0 {
+		return argv
+	}
 	return append([]string{"env", fmt.Sprintf("MTU=%d", e.MTU)}, argv...)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -87,7 +88,9 @@ func useUp(ctx context.Context, core kubernetes.Interface, id, request string) (
 		return by == request, nil
 	}
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, usedBy, request)
-	_, err = secrets.Update(ctx, s, metav1.UpdateOptions{}) // fails where it has changed since
+	if _, err = secrets.Update(ctx, s, metav1.UpdateOptions{}); apierrors.IsConflict(err) {
+		return useUp(ctx, core, id, request) // another request was as quick
+	}
 	return err == nil, err
 }
 

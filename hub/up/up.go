@@ -168,12 +168,15 @@ func (h *Hub) startAPI() error {
 	if err != nil {
 		return err
 	}
-	program := filepath.Join(h.o.Programs, "kube-apiserver")
+	program, all := filepath.Join(h.o.Programs, "kube-apiserver"), "0.0.0.0"
+	if ip := net.ParseIP(h.o.Host); ip != nil && ip.To4() == nil {
+		all = "::"
+	}
 	return h.children.keep(h.o.file("log", "kube-apiserver.log"), program,
 		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", h.o.Port+1),
 		"--etcd-cafile="+h.o.file("pki", "store.crt"),
 		"--etcd-certfile="+client.cert, "--etcd-keyfile="+client.key,
-		fmt.Sprintf("--secure-port=%d", h.o.Port), "--bind-address=0.0.0.0", "--tls-cert-file="+server.cert,
+		fmt.Sprintf("--secure-port=%d", h.o.Port), "--bind-address="+all, "--tls-cert-file="+server.cert,
 		"--tls-private-key-file="+server.key, "--client-ca-file="+h.o.file("pki", "hub.crt"),
 		"--cert-dir="+h.o.file("pki"), "--authorization-mode=RBAC", "--anonymous-auth=false",
 		"--enable-bootstrap-token-auth", "--service-account-issuer="+h.o.URL(),

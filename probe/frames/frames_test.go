@@ -7,13 +7,11 @@ import (
 	"io"
 	"net/netip"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netns"
-
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/probetest"
@@ -49,27 +47,10 @@ func network(t *testing.T) {
 	}
 }
 
-// in runs what is done in a namespace. Its thread ends with it.
-func in(name string, do func() error) error {
-	ended := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		ns, err := netns.GetFromName(name)
-		if err == nil {
-			err = netns.Set(ns)
-		}
-		if err == nil {
-			err = do()
-		}
-		ended <- err
-	}()
-	return <-ended
-}
-
 // measured is a measurement over the pair, with a window of half a second.
 func measured(t *testing.T, p Probe) (m results.Measurement) {
 	t.Helper()
-	if err := in(generatorNetns, func() (err error) {
+	if err := netdev.In(generatorNetns, func() (err error) {
 		m, err = p.Run(t.Context(), probe.Conditions{Name: "f", Address: forwarderAt(), Window: 500 * time.Millisecond})
 		return err
 	}); err != nil {
@@ -89,7 +70,7 @@ func TestForward(t *testing.T) {
 				network(t)
 				p := Probe{Size: Mix, Rate: 1000, Forwarder: ours, Socket: socket, Wait: wait}
 				probetest.Serve(t, readyLine, func(ctx context.Context, w io.Writer) error {
-					return in(forwarderNetns, func() error { return p.Serve(ctx, probe.Conditions{Address: forwarderAt()}, w) })
+					return netdev.In(forwarderNetns, func() error { return p.Serve(ctx, probe.Conditions{Address: forwarderAt()}, w) })
 				})
 				m := measured(t, p)
 				got := m.Samples["f"+latency]
@@ -182,7 +163,7 @@ func TestConservation(t *testing.T) {
 func forwarding(t *testing.T, socket string, of func(*forwarder) func([]byte)) {
 	t.Helper()
 	probetest.Serve(t, readyLine, func(ctx context.Context, w io.Writer) error {
-		return in(forwarderNetns, func() error {
+		return netdev.In(forwarderNetns, func() error {
 			device, err := deviceOf(forwarderAt().Addr())
 			if err != nil {
 				return err
@@ -226,7 +207,7 @@ func TestRefused(t *testing.T) {
 		{Probe{Size: Mix, Socket: auto}, "need an MTU of 1500"},
 		{Probe{Size: 64, Socket: auto}, "no answer from a forwarder"},
 	} {
-		err := in(generatorNetns, func() error {
+		err := netdev.In(generatorNetns, func() error {
 			_, err := c.p.Run(t.Context(), probe.Conditions{Address: forwarderAt(), Window: time.Second})
 			return err
 		})

@@ -10,15 +10,14 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/webserver"
@@ -57,23 +56,6 @@ func play(t *testing.T, ns, role string) *exec.Cmd {
 	cmd := exec.Command("ip", "netns", "exec", ns, self)
 	cmd.Env = append(os.Environ(), rolePlayed+"="+role)
 	return cmd
-}
-
-// in runs what is done in a namespace. Its thread ends with it.
-func in(name string, do func() error) error {
-	ended := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		ns, err := netns.GetFromName(name)
-		if err == nil {
-			err = netns.Set(ns)
-		}
-		if err == nil {
-			err = do()
-		}
-		ended <- err
-	}()
-	return <-ended
 }
 
 const outsideAt = "198.18.5.1"
@@ -136,7 +118,7 @@ func router(t *testing.T, n int, settings string) {
 // customer gets an address, and then does something there.
 func customer(t *testing.T, n int, do func(netlink.Link, leased) error) {
 	t.Helper()
-	err := in(fmt.Sprintf("isolane-customer-%d", n), func() error {
+	err := netdev.In(fmt.Sprintf("isolane-customer-%d", n), func() error {
 		device, err := netlink.LinkByName(uplink)
 		if err != nil {
 			return err
@@ -196,7 +178,7 @@ func send(device netlink.Link, frames ...[]byte) error {
 func listens(t *testing.T, ns, device, tag string) (count func() int) {
 	t.Helper()
 	var fd int
-	err := in(ns, func() error {
+	err := netdev.In(ns, func() error {
 		l, err := netlink.LinkByName(device)
 		if err == nil {
 			fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0x0300) // ETH_P_ALL in network order
@@ -302,7 +284,7 @@ func TestStrays(t *testing.T) {
 			t.Errorf("%d frames of others, the first %s, %v", n, first, err)
 		}
 		me := device.Attrs().HardwareAddr
-		if err = in("isolane-router-1", func() error {
+		if err = netdev.In("isolane-router-1", func() error {
 			from, ferr := netlink.LinkByName(probe.Behind)
 			if ferr != nil {
 				return ferr
@@ -325,7 +307,7 @@ func TestStrays(t *testing.T) {
 // A router whose uplink or device to the customer is missing, or whose customer hears nothing, says so.
 func TestMissing(t *testing.T) {
 	town(t)
-	err := in("isolane-customer-1", func() error {
+	err := netdev.In("isolane-customer-1", func() error {
 		device, err := netlink.LinkByName(uplink)
 		if err == nil {
 			_, err = ask(device.Attrs())
@@ -335,7 +317,7 @@ func TestMissing(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "the router did not answer within 5s") {
 		t.Errorf("without a router: %v", err)
 	}
-	err = in("isolane-customer-1", func() error {
+	err = netdev.In("isolane-customer-1", func() error {
 		return Probe{}.Serve(t.Context(), probe.Conditions{Dir: t.TempDir()}, io.Discard)
 	})
 	if err == nil || !strings.Contains(err.Error(), "eth1, the device to the customer") {

@@ -125,7 +125,7 @@ func serve(ctx context.Context, h *up.Hub, o up.Options, site string, from time.
 		return err
 	}
 	fmt.Printf("ready after %.1f s\nexport KUBECONFIG=%s\n", time.Since(from).Seconds(), h.Kubeconfig)
-	if err = printJoin(ctx, core, client, o, site, h.Authority); err != nil {
+	if err = printJoin(ctx, core, client, o.URL(), site, h.Authority); err != nil {
 		return err
 	}
 	(&sites.Signer{Core: core, Client: client, Sign: h.Authority.SignClient, Log: o.Log}).Run(ctx)
@@ -141,11 +141,11 @@ func clients(c *rest.Config) (*kubernetes.Clientset, *dynamic.DynamicClient, err
 	return core, client, err
 }
 
-func printJoin(ctx context.Context, core kubernetes.Interface, client dynamic.Interface, o up.Options,
-	site string, a *up.Authority) error {
+func printJoin(ctx context.Context, core kubernetes.Interface, client dynamic.Interface, url, site string,
+	a *up.Authority) error {
 	t, err := sites.NewToken(ctx, core, client, site, up.Digest(a.Cert))
 	if err == nil {
-		fmt.Printf("isolane-hub join %s --token %s\n", o.URL(), t)
+		fmt.Printf("isolane-hub join %s --token %s\n", url, t)
 	}
 	return err
 }
@@ -162,11 +162,6 @@ func token(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("--dir: expected the folder of a hub: %w", err)
 	}
-	at, err := net.ResolveTCPAddr("tcp", c.Host[len("https://"):])
-	if err != nil {
-		return err
-	}
-	o.Host, o.Port = at.IP.String(), at.Port
 	a, err := up.LoadAuthority(o.PKI(), "hub")
 	if err != nil {
 		return err
@@ -175,7 +170,7 @@ func token(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return printJoin(ctx, core, client, o, site, a)
+	return printJoin(ctx, core, client, c.Host, site, a)
 }
 
 func agentFlags(name string) (*flag.FlagSet, *agent.Options) {

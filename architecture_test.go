@@ -74,7 +74,7 @@ func imports() map[string][]string {
 		"witness":        {"cpuset", "host", "host/cgroup", "host/task", "results"},
 		"probe":          {"results"},
 		"probe/*":        {"cpuset", "probe", "probe/timer", "probe/webserver", "quantity", "results"},
-		"probe/router":   {"probe", "probe/http", "probe/webserver", "quantity", "results"},
+		"probe/router":   {"host", "probe", "probe/http", "probe/webserver", "quantity", "results"},
 		"factor":         {"lane", "noise", "probe", "results", "runtime/guest"},
 		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "results", "runtime/guest"},
 		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "sched", "stats"},
@@ -162,13 +162,13 @@ host/hosttest          500       15
 host/mount             100        5
 host/snapshot          550        5  archives apart from the reader of a machine, and where it is read from
 host/task              300       20
-hub/agent               900        5  the hub's host: joins, reports, runs processes in lanes
-hub/api                 150       20  the hub's kinds of resources
-hub/cmd/isolane-hub     250        0  the hub's program
+hub/agent              900        5  the hub's host: joins, reports, runs processes in lanes
+hub/api                150       20  the hub's kinds of resources
+hub/cmd/isolane-hub    250        0  the hub's program
 hub/desired            450       15  the hub's first part: what it may change of what a host runs
 hub/place              350       10  the hub's first part: which host a lane gets
-hub/sites               450       10  tokens, certificates and rights of hosts at the hub
-hub/up                  500       10  a hub on one machine: etcd and an API server as children
+hub/sites              450       10  tokens, certificates and rights of hosts at the hub
+hub/up                 500       10  a hub on one machine: etcd and an API server as children
 journal                950       20  what is made anew goes first; what a killed change was to replace
 knob                  1750       35  cgroups of pods that were made while lanes were in force
 kube/ask               800       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers

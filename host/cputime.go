@@ -12,9 +12,10 @@ import (
 // CPUTime is what a CPU has spent since boot, in ticks of USER_HZ, which is 100 on every architecture that
 // Isolane runs on (proc_stat(5)).
 type CPUTime struct {
-	Busy  uint64 // with user, nice and system
-	Idle  uint64 // with iowait, and may run backwards
-	Steal uint64
+	Busy       uint64 // with user, nice and system
+	Interrupts uint64 // with irq and softirq
+	Idle       uint64 // with iowait, and may run backwards
+	Steal      uint64
 }
 
 // CPUTimes reads /proc/stat, by CPU.
@@ -53,5 +54,5 @@ func parseCPUTime(text string) (CPUTime, error) {
 			return CPUTime{}, err
 		}
 	}
-	return CPUTime{Busy: n[0] + n[1] + n[2], Idle: n[3] + n[4], Steal: n[7]}, nil
+	return CPUTime{Busy: n[0] + n[1] + n[2], Interrupts: n[5] + n[6], Idle: n[3] + n[4], Steal: n[7]}, nil
 }

@@ -18,7 +18,7 @@ func TestCPUTimes(t *testing.T) {
 		return CPUTimes(fstest.MapFS{"proc/stat": {Data: []byte(text)}})
 	}
 	got, err := read(cpuTimes)
-	want := map[int]CPUTime{0: {Busy: 78549, Idle: 120, Steal: 7}, 3: {Busy: 80531, Idle: 230, Steal: 8}}
+	want := map[int]CPUTime{0: {Busy: 78549, Interrupts: 21900, Idle: 120, Steal: 7}, 3: {Busy: 80531, Interrupts: 21903, Idle: 230, Steal: 8}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}

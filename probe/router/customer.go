@@ -4,14 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/results"
 )
@@ -74,34 +71,19 @@ func (l leased) use(device netlink.Link) error {
 // busy are ticks of the CPUs that this process may use.
 type busy struct{ all, idle uint64 }
 
-// readBusy reads /proc/stat (proc_stat(5)).
 func readBusy() (sum busy, err error) {
 	var may unix.CPUSet
 	if err = unix.SchedGetaffinity(0, &may); err != nil {
 		return sum, err
 	}
-	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return sum, err
-	}
-	for line := range strings.Lines(string(text)) {
-		fields := strings.Fields(line)
-		cpu, nerr := strconv.Atoi(strings.TrimPrefix(fields[0], "cpu"))
-		if nerr != nil || !may.IsSet(cpu) {
-			continue
-		}
-		for i, field := range fields[1:min(len(fields), 9)] { // those of guests are in the first two too
-			n, perr := strconv.ParseUint(field, 10, 64)
-			if perr != nil {
-				return sum, fmt.Errorf("/proc/stat: %q: expected a number", field)
-			}
-			sum.all += n
-			if slices.Contains([]int{3, 4}, i) { // idle, iowait
-				sum.idle += n
-			}
+	times, err := host.CPUTimes(host.Live())
+	for cpu, t := range times {
+		if may.IsSet(cpu) {
+			sum.all += t.Busy + t.Interrupts + t.Idle + t.Steal
+			sum.idle += t.Idle
 		}
 	}
-	return sum, nil
+	return sum, err
 }
 
 // since is the percentage of the time in which the CPUs were not idle.

@@ -34,11 +34,26 @@ type With struct {
 func (l *Lanes) Start(ctx context.Context, name string, argv []string, set func(*exec.Cmd)) (
 	*exec.Cmd, error,
 ) {
+	return l.start(name, set, func(in process.Lane) *exec.Cmd {
+		return process.Command(ctx, Self("/proc/self/exe"), in, argv...)
+	})
+}
+
+// StartDetached is Start of a process that goes on when this one ends, in a session of its own.
+func (l *Lanes) StartDetached(name string, argv []string, set func(*exec.Cmd)) (*exec.Cmd, error) {
+	return l.start(name, set, func(in process.Lane) *exec.Cmd {
+		return process.Detached(Self("/proc/self/exe"), in, argv...)
+	})
+}
+
+func (l *Lanes) start(name string, set func(*exec.Cmd), command func(process.Lane) *exec.Cmd) (
+	*exec.Cmd, error,
+) {
 	in, env, err := l.Inside(name, With{})
 	if err != nil {
 		return nil, err
 	}
-	cmd := process.Command(ctx, Self("/proc/self/exe"), in, argv...)
+	cmd := command(in)
 	cmd.Env = append(slices.Concat(os.Environ(), env), entered+"=1")
 	if set != nil {
 		set(cmd)

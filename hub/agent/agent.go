@@ -70,7 +70,7 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("this host has joined no hub: expected isolane-hub join first: %w", err)
 	}
 	a.processes = &processes{lanes: o.Lanes, dir: o.file("running"), ended: make(chan struct{}, 1),
-		young: map[string]*young{}, problem: map[string]string{}}
+		began: map[string]time.Time{}, problem: map[string]string{}}
 	if err = os.MkdirAll(a.processes.dir, 0o700); err != nil {
 		return err
 	}

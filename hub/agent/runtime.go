@@ -23,23 +23,14 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// Workload is the first argument with which this program is started again to become a workload.
-const Workload = "workload"
-
 // processes runs Instances as processes in their lanes. They outlive the agent: the next one finds them in
 // their cgroups.
 type processes struct {
 	lanes   lanes.Options
-	dir     string            // of what was started, and what it has printed
-	ended   chan struct{}     // gets something when a process has ended
-	young   map[string]*young // that this agent has started
-	problem map[string]string // why an Instance does not run, by its UID
-}
-
-// young is a process that may not be in its lane yet.
-type young struct {
-	began time.Time
-	alive chan struct{} // closed when it has ended
+	dir     string               // of what was started, and what it has printed
+	ended   chan struct{}        // gets something when a process has ended
+	began   map[string]time.Time // when this agent has started what, by name
+	problem map[string]string    // why an Instance does not run, by its UID
 }
 
 // pause is how long a process that ends at once is left alone.
@@ -70,16 +61,8 @@ func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) 
 	case len(pids) > 0 && bytes.Equal(started, i.Spec):
 		return nil
 	}
-	if y := p.young[i.Name]; y != nil && bytes.Equal(started, i.Spec) {
-		select {
-		case <-y.alive:
-		default:
-			return nil // it is on its way
-		}
-		if time.Since(y.began) < pause {
-			return fmt.Errorf("it has ended %s after it began: see %s",
-				time.Since(y.began).Round(time.Millisecond), p.record(i.Name)+".log")
-		}
+	if bytes.Equal(started, i.Spec) && time.Since(p.began[i.Name]) < pause {
+		return fmt.Errorf("it has ended less than %s after it began: see %s", pause, p.record(i.Name)+".log")
 	}
 	if err = p.kill(ctx, pids); err != nil {
 		return err
@@ -118,25 +101,26 @@ func (p *processes) start(ctx context.Context, i desired.Instance) error {
 	if err == nil {
 		_, err = l.Put(ctx, placed)
 	}
-	if err = errors.Join(err, l.Close()); err != nil {
-		return err
+	if err == nil {
+		err = p.launch(l, i.Name, spec.Command)
 	}
-	out, err := os.OpenFile(p.record(i.Name)+".log", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	return errors.Join(err, l.Close())
+}
+
+// launch starts a program in a lane: it is there from its first instruction on.
+func (p *processes) launch(l *lanes.Lanes, name string, argv []string) error {
+	out, err := os.OpenFile(p.record(name)+".log", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	cmd := exec.Command("/proc/self/exe", append([]string{Workload, i.Name}, spec.Command...)...)
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals of a terminal are not for it
-	if err = cmd.Start(); err != nil {
+	cmd, err := l.StartDetached(name, argv, func(cmd *exec.Cmd) { cmd.Stdout, cmd.Stderr = out, out })
+	if err != nil {
 		return err
 	}
-	y := &young{time.Now(), make(chan struct{})}
-	p.young[i.Name] = y
+	p.began[name] = time.Now()
 	go func() {
 		_ = cmd.Wait() // it is started again, however it ended
-		close(y.alive)
 		select {
 		case p.ended <- struct{}{}:
 		default:
@@ -166,7 +150,7 @@ func (p *processes) End(ctx context.Context, uid string, i desired.Instance) err
 	if err != nil && !isNoLane(err) {
 		return err
 	}
-	delete(p.young, i.Name)
+	delete(p.began, i.Name)
 	return errors.Join(os.Remove(p.record(i.Name)), os.RemoveAll(p.record(i.Name)+".log"))
 }
 

@@ -17,20 +17,13 @@ import (
 
 func TestMain(m *testing.M) {
 	hosttest.Main(m, func() (bool, error) {
-		if did, err := lanes.Entry(context.Background(), lanes.Options{}, os.Args); did {
-			return true, err
-		}
-		if len(os.Args) < 4 || os.Args[1] != Workload {
-			return false, nil
-		}
-		o := lanes.Options{Dir: os.Getenv("LANES")}
-		return true, lanes.Become(context.Background(), o, os.Args[2], lanes.With{}, os.Args[3:], func(string) {})
+		return lanes.Entry(context.Background(), lanes.Options{}, os.Args)
 	})
 }
 
 func newProcesses(dir string) *processes {
 	return &processes{lanes: lanes.Options{Dir: filepath.Join(dir, "lanes")}, dir: dir, ended: make(chan struct{}, 1),
-		young: map[string]*young{}, problem: map[string]string{}}
+		began: map[string]time.Time{}, problem: map[string]string{}}
 }
 
 func sleeping(t *testing.T, seconds int) desired.Instance {
@@ -63,7 +56,6 @@ func pid(t *testing.T, p *processes, i desired.Instance, other int) int {
 func TestProcesses(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	dir := t.TempDir()
-	t.Setenv("LANES", filepath.Join(dir, "lanes"))
 	p, i := newProcesses(dir), sleeping(t, 1000)
 	first := pid(t, p, i, 0)
 	t.Cleanup(func() {

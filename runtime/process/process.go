@@ -30,15 +30,25 @@ import (
 // Ctrl-C reaches only isolane, and ends when isolane dies.
 func Command(ctx context.Context, self []string, l Lane, argv ...string) *exec.Cmd {
 	l.Parent = os.Getpid() // Pdeathsig is the first thread's, and execve may come from another
+	cmd := command(ctx, self, l, argv)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return Kill(cmd) }
+	return cmd
+}
+
+// Detached is a Command whose process goes on when isolane dies, in a session of its own.
+func Detached(self []string, l Lane, argv ...string) *exec.Cmd {
+	cmd := command(context.Background(), self, l, argv)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd
+}
+
+func command(ctx context.Context, self []string, l Lane, argv []string) *exec.Cmd {
 	confines, err := json.Marshal(l)
 	if err != nil {
 		panic(err) // strings, numbers and sets of CPUs
 	}
-	args := slices.Concat(self[1:], []string{string(confines)}, argv)
-	cmd := exec.CommandContext(ctx, self[0], args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel = func() error { return Kill(cmd) }
-	return cmd
+	return exec.CommandContext(ctx, self[0], slices.Concat(self[1:], []string{string(confines)}, argv)...)
 }
 
 // Become is what a process of Command does, with its last arguments: it enters the lane and becomes the

@@ -175,6 +175,10 @@ func TestHub(t *testing.T) {
 			t.Fatalf("join: %s; expected %s", out, want)
 		}
 	}
+	word, err := exec.Command(b.binary, "token", "--dir", b.file("hub"), "elsewhere").Output()
+	if again := strings.Fields(string(word)); err != nil || len(again) != 5 || again[2] != join[1] || again[4] == join[3] {
+		t.Errorf("token: %q, %v; expected another token for %s", word, err, join[1])
+	}
 	agent := b.agent(t)
 	admin, err := clientcmd.BuildConfigFromFlags("", filepath.Join(b.file("hub"), "admin.kubeconfig"))
 	if err != nil {

@@ -59,12 +59,6 @@ func run(ctx context.Context, o lanes.Options, args []string) error {
 		return join(ctx, o, args[1:])
 	case "agent":
 		return follow(ctx, o, args[1:])
-	case agent.Workload:
-		if len(args) < 3 {
-			return errors.New("workload: expected a lane and a command")
-		}
-		return lanes.Become(ctx, o, args[1], lanes.With{}, args[2:],
-			func(text string) { fmt.Fprintln(os.Stderr, text) })
 	}
 	return fmt.Errorf("%s: expected a command:\n%s", args[0], usage)
 }

@@ -104,8 +104,9 @@ func imports() map[string][]string {
 		"kube/cmd/isolane-kube-hook": {"cpuset"},
 		// The module of the hub. What a hub may change of a host, and which host it takes, is pure.
 		"hub/desired": {}, "hub/place": {"host", "lane", "plan", "plan/solver"},
-		"hub/api": {}, "hub/sites": {"hub/api"}, "hub/up": {},
-		"hub/agent":           {"enforce", "host", "host/cgroup", "hub/api", "hub/desired", "hub/sites", "hub/up", "lane", "lanes"},
+		"hub/api": {"lane"}, "hub/sites": {"hub/api"}, "hub/up": {},
+		"hub/apps":            {"hub/api", "hub/place", "lane", "plan", "quantity"},
+		"hub/agent":           {"audit", "enforce", "host", "host/cgroup", "hub/api", "hub/desired", "hub/sites", "hub/up", "lane", "lanes", "plan"},
 		"hub/cmd/isolane-hub": {"*"},
 		// The module of the virtual machines, which knows Isolane as a program only.
 		"lab": {}, "lab/cmd/isolane-lab": {"lab"},

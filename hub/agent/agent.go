@@ -5,9 +5,7 @@ package agent
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -33,10 +31,13 @@ type Options struct {
 
 func (o Options) file(name string) string { return filepath.Join(o.Dir, name) }
 
+func (o Options) hub(name string) string { return filepath.Join(o.Dir, "hub", name) }
+
 // joined is what a host knows of the hub that it has joined.
 type joined struct {
 	URL  string `json:"url"`
-	Name string `json:"name"` // of this host
+	Name string `json:"name"`          // of this host
+	New  bool   `json:"new,omitempty"` // it has not followed it yet
 }
 
 // Agent is one at work.
@@ -46,9 +47,13 @@ type Agent struct {
 	desired   *desired.Agent
 	server    *server
 	processes *processes
-	told      time.Time // when the inventory was
+	reserved  map[string]reservation // by the UID of what the hub has asked for
+	told      time.Time              // when the inventory was
 	news      chan struct{}
 	watching  atomic.Bool
+	unwatch   context.CancelFunc
+	at        string // what the link to the hub's folder says
+	said      string // of the hub, last
 }
 
 // Intervals: of a look at the processes, and of a talk with the hub where it says nothing; and how long
@@ -61,29 +66,22 @@ const (
 
 // Run looks after what is to run until the context ends; it stays then as it is.
 func Run(ctx context.Context, o Options) error {
-	a := &Agent{o: o, news: make(chan struct{}, 1)}
-	data, err := os.ReadFile(o.file("joined.json"))
-	if err == nil {
-		err = json.Unmarshal(data, &a.joined)
+	if _, err := o.read(); err != nil {
+		return err
 	}
+	lock, err := o.lock()
 	if err != nil {
-		return fmt.Errorf("this host has joined no hub: expected isolane-hub join first: %w", err)
-	}
-	a.processes = &processes{lanes: o.Lanes, dir: o.file("running"), ended: make(chan struct{}, 1),
-		began: map[string]time.Time{}, problem: map[string]string{}}
-	if err = os.MkdirAll(a.processes.dir, 0o700); err != nil {
 		return err
 	}
-	a.desired = &desired.Agent{Runtime: a.processes, NewMark: rand.Text,
-		Save: func(s desired.State) error { return s.Write(o.file("state.json")) }}
-	if a.desired.State, err = desired.Load(o.file("state.json")); err != nil {
-		return err
-	}
-	if a.server, err = a.connect(); err != nil {
+	defer lock.Close()
+	a, err := begin(o)
+	if err != nil {
 		return err
 	}
 	last := time.Now()
 	for next := last; ctx.Err() == nil; {
+		a.try(ctx, "hold", a.wish)
+		a.try(ctx, "rehome", a.connect)
 		if !time.Now().Before(next) {
 			next = time.Now().Add(call)
 			brief, cancel := context.WithTimeout(ctx, limit)
@@ -91,6 +89,7 @@ func Run(ctx context.Context, o Options) error {
 			cancel()
 			a.watch(ctx)
 		}
+		a.try(ctx, "reservations", a.settle)
 		a.try(ctx, "instances", a.desired.Reconcile)
 		timer := time.NewTimer(look)
 		select {
@@ -107,40 +106,84 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
+// begin is an agent that has done nothing yet.
+func begin(o Options) (*Agent, error) {
+	a := &Agent{o: o, news: make(chan struct{}, 1), unwatch: func() {}}
+	a.processes = &processes{lanes: o.Lanes, dir: o.file("running"), ended: make(chan struct{}, 1),
+		began: map[string]time.Time{}, problem: map[string]string{}}
+	err := os.MkdirAll(a.processes.dir, 0o700)
+	if err != nil {
+		return nil, err
+	}
+	a.desired = &desired.Agent{Runtime: a.processes, NewMark: rand.Text,
+		Save: func(s desired.State) error { return s.Write(o.file("state.json")) }}
+	if a.desired.State, err = desired.Load(o.file("state.json")); err != nil {
+		return nil, err
+	}
+	if a.reserved, err = a.processes.reservations(); err != nil {
+		return nil, err
+	}
+	return a, a.connect(context.Background())
+}
+
 func (a *Agent) try(ctx context.Context, what string, do func(context.Context) error) {
 	if err := do(ctx); err != nil && ctx.Err() == nil {
 		a.o.Log.WarnContext(ctx, "not done", "what", what, "error", err)
 	}
 }
 
-// connect makes the clients. They read the certificate again when it was renewed.
-func (a *Agent) connect() (*server, error) {
+// connect makes the clients, where the host has another hub than before. They read the certificate again when
+// it was renewed.
+func (a *Agent) connect(context.Context) error {
+	at, err := os.Readlink(a.o.file("hub"))
+	if err != nil || at == a.at {
+		return err
+	}
+	if a.joined, err = a.o.read(); err != nil {
+		return err
+	}
 	c := &rest.Config{Host: a.joined.URL, UserAgent: "isolane-hub agent", QPS: 20, Burst: 50,
-		TLSClientConfig: rest.TLSClientConfig{CertFile: a.o.file("host.crt"), KeyFile: a.o.file("host.key"),
-			CAFile: a.o.file("hub.crt")}}
+		TLSClientConfig: rest.TLSClientConfig{CertFile: a.o.hub("host.crt"), KeyFile: a.o.file("host.key"),
+			CAFile: a.o.hub("hub.crt")}}
 	core, err := kubernetes.NewForConfig(c)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	client, err := dynamic.NewForConfig(c)
-	return &server{core: core, client: client, name: a.joined.Name}, err
+	if err != nil {
+		return err
+	}
+	a.unwatch()
+	a.hear()
+	a.server, a.at, a.told = &server{core: core, client: client, name: a.joined.Name}, at, time.Time{}
+	return nil
 }
 
 // sync takes over what the hub says, acts, and reports.
 func (a *Agent) sync(ctx context.Context) error {
-	if a.desired.State.Hub.ID == "" { // the hub that it has just joined
+	if a.joined.New || a.desired.State.Hub.ID == "" {
 		if err := a.desired.Rehome(ctx, a.server); err != nil {
+			a.note("does not reach the hub")
+			return err
+		}
+		a.joined.New = false
+		if err := a.joined.write(a.o.hub("joined.json")); err != nil {
 			return err
 		}
 	}
 	f, err := a.desired.Sync(ctx, a.server)
 	if err != nil {
+		a.note("does not reach the hub")
 		return err
 	}
+	a.note(map[bool]string{true: "follows the hub", false: "HubRegressed: " + f.Regressed}[f.Regressed == ""])
 	if f.Regressed == "" {
 		more, err := a.server.claim(ctx)
 		if err == nil && more {
 			f, err = a.desired.Sync(ctx, a.server)
+		}
+		if err == nil {
+			err = a.reserve(ctx)
 		}
 		if err != nil {
 			return err
@@ -166,6 +209,8 @@ func (a *Agent) watch(ctx context.Context) {
 	if a.server.list == "" || a.watching.Load() {
 		return
 	}
+	a.unwatch()
+	ctx, a.unwatch = context.WithCancel(ctx)
 	w, err := a.server.resource("instances").Watch(ctx, metav1.ListOptions{ResourceVersion: a.server.list})
 	if err != nil {
 		return // the next call sees them

@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -33,11 +33,17 @@ import (
 // Join makes this host one of a hub's: it makes a key, which stays here, and gets a certificate for it. On
 // a host that has joined already it changes nothing.
 func Join(ctx context.Context, o Options, hub, name string, token sites.Token) error {
-	if _, err := os.Stat(o.file("joined.json")); err == nil {
-		return fmt.Errorf("%s: this host has joined a hub already", o.file("joined.json"))
+	if _, err := os.Stat(o.hub("joined.json")); err == nil {
+		return fmt.Errorf("%s: this host has joined a hub already: isolane-hub rehome brings it to another",
+			o.hub("joined.json"))
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	return o.join(ctx, hub, name, token)
+}
+
+// join makes the folder of a hub, and then has the link to it.
+func (o Options) join(ctx context.Context, hub, name string, token sites.Token) error {
 	authority, err := recognize(ctx, hub, token.Authority)
 	if err != nil {
 		return err
@@ -50,17 +56,30 @@ func Join(ctx context.Context, o Options, hub, name string, token sites.Token) e
 	if err != nil {
 		return err
 	}
-	if err = o.request(ctx, core, name); err != nil {
+	made, err := os.MkdirTemp(o.Dir, "hub-")
+	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(joined{hub, name})
-	if err == nil {
-		err = os.WriteFile(o.file("hub.crt"), authority, 0o644)
+	if err = o.request(ctx, core, name, made); err == nil {
+		err = os.WriteFile(filepath.Join(made, "hub.crt"), authority, 0o644)
 	}
 	if err == nil {
-		err = os.WriteFile(o.file("joined.json"), append(data, '\n'), 0o644)
+		err = joined{URL: hub, Name: name, New: true}.write(filepath.Join(made, "joined.json"))
 	}
-	return err
+	was, _ := filepath.EvalSymlinks(o.hub("")) // none
+	if err == nil {
+		err = os.Symlink(filepath.Base(made), made+".link")
+	}
+	if err == nil {
+		err = os.Rename(made+".link", o.file("hub"))
+	}
+	switch {
+	case err != nil:
+		return errors.Join(err, os.RemoveAll(made), os.RemoveAll(made+".link"))
+	case was != "":
+		return os.RemoveAll(was)
+	}
+	return nil
 }
 
 // recognize returns the certificate of the hub's authority as PEM, if its digest is that of the token.
@@ -131,8 +150,8 @@ func makeKey(file string) (crypto.Signer, error) {
 	return made, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// request gets a certificate for this host's key, and writes it down.
-func (o Options) request(ctx context.Context, core kubernetes.Interface, name string) error {
+// request gets a certificate for this host's key, and writes it down in the folder of a hub.
+func (o Options) request(ctx context.Context, core kubernetes.Interface, name, dir string) error {
 	key, err := o.key()
 	if err != nil {
 		return err
@@ -168,27 +187,23 @@ func (o Options) request(ctx context.Context, core kubernetes.Interface, name st
 			return err
 		}
 	}
-	made := o.file("host.crt.new")
-	if err = os.WriteFile(made, r.Status.Certificate, 0o644); err == nil {
-		err = os.Rename(made, o.file("host.crt"))
-	}
-	return err
+	return replace(filepath.Join(dir, "host.crt"), r.Status.Certificate)
 }
 
 // renew asks for another certificate after two thirds of the life of this one. It is asked by how much of
 // it is gone, so a clock that jumped ahead and back costs a certificate and no more.
 func (a *Agent) renew(ctx context.Context) error {
-	data, err := os.ReadFile(a.o.file("host.crt"))
+	data, err := os.ReadFile(a.o.hub("host.crt"))
 	if err != nil {
 		return err
 	}
 	block, _ := pem.Decode(data)
 	if block == nil {
-		return fmt.Errorf("%s: expected a certificate as PEM", a.o.file("host.crt"))
+		return fmt.Errorf("%s: expected a certificate as PEM", a.o.hub("host.crt"))
 	}
 	c, err := x509.ParseCertificate(block.Bytes)
 	if err != nil || time.Since(c.NotBefore) < c.NotAfter.Sub(c.NotBefore)*2/3 {
 		return err
 	}
-	return a.o.request(ctx, a.server.core, a.joined.Name)
+	return a.o.request(ctx, a.server.core, a.joined.Name, a.o.hub(""))
 }

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"isolane.dev/isolane/audit"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
@@ -51,14 +52,11 @@ func (a *Agent) report(ctx context.Context, f desired.Findings) error {
 			return err
 		}
 		status := a.statusOf(uid, i, l, f)
-		if status == i.Status {
+		if _, asked := a.server.asked[uid]; asked || reflect.DeepEqual(status, i.Status) {
 			continue
 		}
 		i.Status = status
-		if u, err = api.To(i); err == nil {
-			_, err = a.server.resource("instances").UpdateStatus(ctx, u, metav1.UpdateOptions{})
-		}
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if err = a.tell(ctx, i); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return err
 		}
 	}
@@ -122,12 +120,13 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 		follows.LastTransitionTime = known.Status.Conditions[0].LastTransitionTime
 	}
 	now.Status.Conditions = []metav1.Condition{follows}
-	if now.Status.Machine, err = json.Marshal(m); err != nil {
-		return err
-	}
-	brief := func(s api.HostStatus) api.HostStatus { s.Machine = nil; return s }
+	brief := func(s api.HostStatus) api.HostStatus { s.Machine, s.Findings = nil, nil; return s }
 	if reflect.DeepEqual(brief(known.Status), brief(now.Status)) && time.Since(a.told) < inventory {
 		return nil // counters in the machine's details change all the time
+	}
+	now.Status.Findings = findings(live, l)
+	if now.Status.Machine, err = json.Marshal(m); err != nil {
+		return err
 	}
 	u, err := api.To(now)
 	if err != nil {
@@ -137,6 +136,14 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 		a.told = time.Now()
 	}
 	return err
+}
+
+// findings are those of an audit of the CPUs of lanes, or of those that could be lanes' where there are none.
+func findings(h host.Host, l *lanes.Lanes) (all []api.Finding) {
+	for _, f := range audit.Run(h, host.ReadSettings(host.Live()), l.Placement.CPUs(), "of the lanes in force").Findings {
+		all = append(all, api.Finding{Rule: f.Rule, Severity: f.Severity.String(), Title: f.Title, CPUs: f.CPUs.String()})
+	}
+	return all
 }
 
 // inventory is how often the details of a machine are told at most, where nothing else changes.

@@ -77,34 +77,35 @@ func isNoLane(err error) bool {
 
 // start brings the lane in force, and a process into it.
 func (p *processes) start(ctx context.Context, i desired.Instance) error {
-	var spec api.InstanceSpec
-	if err := json.Unmarshal(i.Spec, &spec); err != nil {
-		return err
-	}
-	declared, err := json.Marshal(map[string]any{"apiVersion": lane.APIVersion, "kind": lane.Kind,
-		"metadata": map[string]any{"name": i.Name}, "spec": spec.Lane})
-	if err != nil {
-		return err
-	}
-	want, err := lane.Parse("spec.lane", bytes.NewReader(declared))
-	if err != nil {
-		return err
-	}
 	l, _, err := lanes.OpenPatiently(ctx, p.lanes)
 	if err != nil {
 		return err
 	}
-	placed, _, err := l.Want(want, false)
+	command, err := p.place(ctx, l, i)
+	if err == nil {
+		err = p.launch(l, i.Name, command)
+	}
+	return errors.Join(err, l.Close())
+}
+
+// place brings the lane of an Instance in force, and returns the command that is to run in it.
+func (p *processes) place(ctx context.Context, l *lanes.Lanes, i desired.Instance) ([]string, error) {
+	var spec api.InstanceSpec
+	if err := json.Unmarshal(i.Spec, &spec); err != nil {
+		return nil, err
+	}
+	want, err := api.Lane(i.Name, spec.Lane)
+	if err != nil {
+		return nil, err
+	}
+	placed, _, err := l.Want([]lane.Lane{want}, false)
 	if err == nil { // the record first: what is in force and has none is somebody else's
 		err = os.WriteFile(p.record(i.Name), i.Spec, 0o600)
 	}
 	if err == nil {
 		_, err = l.Put(ctx, placed)
 	}
-	if err == nil {
-		err = p.launch(l, i.Name, spec.Command)
-	}
-	return errors.Join(err, l.Close())
+	return spec.Command, err
 }
 
 // launch starts a program in a lane: it is there from its first instruction on.

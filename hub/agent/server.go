@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,8 +27,10 @@ type server struct {
 
 	host      *unstructured.Unstructured // as it was read last
 	instances map[string]*unstructured.Unstructured
-	bare      []string // UIDs of Instances that would vanish without a tombstone: they have no finalizer yet
-	list      string   // resourceVersion of the list, to watch from
+	bare      []string                // UIDs of Instances that would vanish without a tombstone: they have no finalizer yet
+	asked     map[string]api.Instance // Instances that are only to be reserved, by their UIDs
+	heard     time.Time               // when this was read
+	list      string                  // resourceVersion of the list, to watch from
 }
 
 func (s *server) resource(name string) dynamic.ResourceInterface {
@@ -36,6 +39,7 @@ func (s *server) resource(name string) dynamic.ResourceInterface {
 
 // View reads all that the hub says to this host.
 func (s *server) View(ctx context.Context) (v desired.View, err error) {
+	from := time.Now()
 	system, err := s.core.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
 	if err != nil {
 		return v, err
@@ -53,6 +57,7 @@ func (s *server) View(ctx context.Context) (v desired.View, err error) {
 	}
 	v = desired.View{Hub: string(system.UID), Mark: h.Status.Mark}
 	s.list, s.bare, s.instances = list.GetResourceVersion(), nil, map[string]*unstructured.Unstructured{}
+	s.asked, s.heard = map[string]api.Instance{}, from
 	if v.Revision, err = strconv.ParseUint(s.list, 10, 64); err != nil {
 		return v, fmt.Errorf("the hub's resourceVersion: %w", err)
 	}
@@ -62,6 +67,12 @@ func (s *server) View(ctx context.Context) (v desired.View, err error) {
 			return v, err
 		}
 		s.instances[o.UID] = &list.Items[i]
+		if reserve, _, _ := unstructured.NestedBool(list.Items[i].Object, "spec", "reserve"); reserve {
+			if s.asked[o.UID], err = api.From[api.Instance](&list.Items[i]); err != nil {
+				return v, err
+			}
+			continue // no Instance yet
+		}
 		if !o.Deleted && !slices.Contains(list.Items[i].GetFinalizers(), api.Finalizer) {
 			s.bare = append(s.bare, o.UID)
 			continue
@@ -78,7 +89,7 @@ func object(u *unstructured.Unstructured) (o desired.Object, err error) {
 	}
 	o = desired.Object{UID: string(i.UID), Name: i.Name, Generation: i.Generation,
 		Deleted: i.DeletionTimestamp != nil, Adopts: i.Spec.Adopts}
-	i.Spec.Adopts = "" // it says whose place an Instance takes, and not what runs
+	i.Spec.Adopts, i.Spec.Reserve = "", false // they say whose place it takes and since when, and not what runs
 	o.Spec, err = json.Marshal(i.Spec)
 	return o, err
 }

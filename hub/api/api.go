@@ -2,6 +2,7 @@
 package api
 
 import (
+	"bytes"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"isolane.dev/isolane/lane"
 )
 
 // Manifests are the kinds of resources, and the rights of hosts that join and that have joined.
@@ -26,6 +29,15 @@ const (
 	Hosts     = "isolane:hosts"                // the group of hosts that have joined
 	Joining   = "system:bootstrappers:isolane" // before : and a site: of hosts that join
 	KeyOf     = "isolane.dev/key"              // annotation of a Host: the digest of its key
+	AppOf     = "isolane.dev/app"              // label of an Instance: NAMESPACE.NAME of its App; finalizer of that
+	TenantOf  = "isolane.dev/tenant"           // label of an Instance: the namespace of its App
+)
+
+// What is said of an Instance that is only reserved, InstanceSpec.Reserve: these and no others.
+const (
+	Reserved = "Reserved" // its lane is in force, for half a minute; status.placement has it
+	Refused  = "Refused"  // status.refusal or the message says why; status.placement is what the host has
+	Lapsed   = "Lapsed"   // it was not confirmed in time, and the lane was taken back
 )
 
 // Resource names a kind's resource.
@@ -59,7 +71,16 @@ type HostStatus struct {
 	Free       string             `json:"free,omitempty"`    // a cpulist
 	Kernel     string             `json:"kernel,omitempty"`  // its release
 	Machine    json.RawMessage    `json:"machine,omitempty"` // as isolane host -o json
+	Findings   []Finding          `json:"findings,omitempty"`
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Finding is what an audit of a host has found, by the rule that says it.
+type Finding struct {
+	Rule     string `json:"rule"`
+	Severity string `json:"severity"`
+	Title    string `json:"title"`
+	CPUs     string `json:"cpus,omitempty"` // a cpulist; "": the whole machine
 }
 
 // Instance is what runs on one host in a lane.
@@ -75,14 +96,81 @@ type InstanceSpec struct {
 	Lane    json.RawMessage `json:"lane"`    // the spec of a lane
 	Command []string        `json:"command"` // a program of the host, and its arguments
 	Adopts  string          `json:"adopts,omitempty"`
+	Reserve bool            `json:"reserve,omitempty"` // only the lane, and not for long: nothing runs yet
 }
 
 // InstanceStatus is what the host says of it.
 type InstanceStatus struct {
-	Phase      string `json:"phase,omitempty"` // Running, Refused, Failed, Waiting or Ending
-	CPUs       string `json:"cpus,omitempty"`  // a cpulist
-	Message    string `json:"message,omitempty"`
-	Generation int64  `json:"observedGeneration,omitempty"`
+	Phase      string          `json:"phase,omitempty"` // Running, Refused, Failed, Waiting, Ending, or see Reserved
+	CPUs       string          `json:"cpus,omitempty"`  // a cpulist
+	Message    string          `json:"message,omitempty"`
+	Generation int64           `json:"observedGeneration,omitempty"`
+	Placement  json.RawMessage `json:"placement,omitempty"` // of all lanes of the host: the answer to Reserve
+	Refusal    json.RawMessage `json:"refusal,omitempty"`
+}
+
+// App is what runs in a lane on as many hosts as it says. Its namespace is its tenant's.
+type App struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              AppSpec   `json:"spec"`
+	Status            AppStatus `json:"status,omitzero"`
+}
+
+// AppSpec is what is to run, and where.
+type AppSpec struct {
+	Lane     json.RawMessage `json:"lane"`    // the spec of a lane; lanes that it names are of Apps beside this one
+	Command  []string        `json:"command"` // a program of the hosts, and its arguments
+	Where    Where           `json:"where,omitzero"`
+	Replicas int             `json:"replicas"` // each on another host
+}
+
+// Where says which hosts may be chosen. What is empty leaves all.
+type Where struct {
+	Sites  []string          `json:"sites,omitempty"`  // one of these
+	Zones  []string          `json:"zones,omitempty"`  // its site is in one of these
+	Hosts  []string          `json:"hosts,omitempty"`  // one of these
+	Labels map[string]string `json:"labels,omitempty"` // of the Host: all of these
+}
+
+// AppStatus is what became of an App. Its tenant reads it: it names nobody else's lanes.
+type AppStatus struct {
+	Phase      string   `json:"phase,omitempty"` // Running, Starting, Pending, Refused or Ending
+	Running    int      `json:"running"`         // of the replicas
+	Hosts      []string `json:"hosts,omitempty"`
+	Message    string   `json:"message,omitempty"`
+	Generation int64    `json:"observedGeneration,omitempty"`
+}
+
+// Tenant limits what the Apps of the namespace of its name have together.
+type Tenant struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              TenantSpec `json:"spec"`
+}
+
+// TenantSpec has nil where there is no limit.
+type TenantSpec struct {
+	CPUs      *int     `json:"cpus,omitempty"`      // of their lanes, as declared
+	Memory    string   `json:"memory,omitempty"`    // "64Gi"; "": no limit
+	Hugepages string   `json:"hugepages,omitempty"` // of all sizes together
+	Functions *int     `json:"functions,omitempty"` // virtual functions that lanes ask for
+	Instances *int     `json:"instances,omitempty"`
+	Sites     []string `json:"sites,omitempty"` // none: all
+}
+
+// Lane is the lane of an Instance of that name.
+func Lane(name string, spec json.RawMessage) (lane.Lane, error) {
+	declared, err := json.Marshal(map[string]any{"apiVersion": lane.APIVersion, "kind": lane.Kind,
+		"metadata": map[string]any{"name": name}, "spec": spec})
+	if err != nil {
+		return lane.Lane{}, err
+	}
+	want, err := lane.Parse("spec.lane", bytes.NewReader(declared))
+	if err != nil {
+		return lane.Lane{}, err
+	}
+	return want[0], nil
 }
 
 // From reads one of these types from what the dynamic client returns.

@@ -20,16 +20,19 @@ import (
 
 // Host is the hub's copy of a host.
 type Host struct {
-	Name, Site string
-	Labels     map[string]string
-	Machine    host.Host
-	Placed     plan.Placement
+	Name, Site, Zone string
+	Labels           map[string]string
+	Machine          host.Host
+	Placed           plan.Placement
 }
 
 // Where says which hosts may be chosen. What is empty leaves all.
 type Where struct {
 	Sites  []string          // one of these
+	Zones  []string          // one of these
+	Hosts  []string          // one of these
 	Labels map[string]string // all of these
+	Except map[string]string // not these hosts, and why
 }
 
 // Asker asks hosts.
@@ -46,8 +49,7 @@ const (
 	Noes  = 3
 )
 
-// explained is how many hosts that are too full are planned on, for a change that would help: that takes
-// long.
+// explained is on how many hosts Explain looks for a change that would help: that takes long.
 const explained = 3
 
 // Decision is what came of a lane.
@@ -57,15 +59,34 @@ type Decision struct {
 	Placement plan.Placement // of all lanes of that host
 	Pending   bool           // hosts that should have taken it have refused: asking again may help
 	Verdicts  []Verdict      // of each host, as in Why
+
+	full []*entry // on which the lane would fit if less were there, where most is free first
 }
 
 // Verdict is what speaks for or against a host.
 type Verdict struct {
 	Host, Site string
-	Chosen     bool
-	Asked      bool   // the host itself says so; else the hub's copy of it
+	Kind       Kind
 	Why        string // in words
 	Change     string // the cheapest that would admit the lane there; "": none is known
+	Own        bool   // the change is one of the lane itself
+}
+
+// Kind is what a verdict is, in a word that says nothing of what else is on a host.
+type Kind string
+
+// The kinds, in the order in which Why has them.
+const (
+	Chosen   Kind = "chosen"
+	Refused  Kind = "refused"        // the host itself says no
+	Silent   Kind = "without answer" // it was asked
+	Full     Kind = "too full"
+	Later    Kind = "not needed" // others came first
+	Excluded Kind = "excluded"   // by where the lane may be
+)
+
+func (v Verdict) rank() int {
+	return slices.Index([]Kind{Chosen, Refused, Silent, Full, Later, Excluded}, v.Kind)
 }
 
 // Index is the hub's copy of all hosts, and what is free on each. It is no more than a list: a thousand
@@ -103,7 +124,7 @@ func (x *Index) Place(ctx context.Context, l lane.Lane, w Where, ask Asker) (Dec
 		n := min(Batch, len(fitting))
 		for _, c := range x.plan(fitting[:n], l, &d) {
 			if d.Host != "" || noes == Noes {
-				d.against(c.entry, "not asked: others came first", "")
+				d.against(c.entry, Later, "not asked: others came first")
 				continue
 			}
 			no, err := x.ask(ctx, c, l, ask, &d)
@@ -117,36 +138,39 @@ func (x *Index) Place(ctx context.Context, l lane.Lane, w Where, ask Asker) (Dec
 		fitting = fitting[n:]
 	}
 	for _, e := range fitting {
-		d.against(e, "not planned on: others came first", "")
-	}
-	if d.Host == "" && noes == 0 { // for the cheapest change: where most is free
-		n := min(explained, len(full))
-		x.plan(full[:n], l, &d)
-		full = full[n:]
+		d.against(e, Later, "not planned on: others came first")
 	}
 	for _, e := range full {
-		d.against(e, lacks(e, l), "")
+		d.against(e, Full, lacks(e, l))
 	}
+	d.full = append(d.full, full...)
 	d.Pending = d.Host == "" && noes > 0
-	slices.SortStableFunc(d.Verdicts, func(a, b Verdict) int {
-		return cmp.Or(-compareBool(a.Chosen, b.Chosen), -compareBool(a.Asked, b.Asked),
-			-compareBool(a.Change != "", b.Change != ""))
-	})
+	d.sort()
 	return d, nil
 }
 
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
+func (d *Decision) sort() {
+	slices.SortStableFunc(d.Verdicts, func(a, b Verdict) int {
+		return cmp.Or(a.rank()-b.rank(), cmp.Compare(b.Change, "")-cmp.Compare(a.Change, ""),
+			cmp.Compare(a.Why, b.Why))
+	})
 }
 
-func (d *Decision) against(e *entry, why, change string) {
-	d.Verdicts = append(d.Verdicts, Verdict{Host: e.Name, Site: e.Site, Why: why, Change: change})
+// Explain says for the hosts that are too full and have most free what keeps the lane out there, and the
+// cheapest change that would admit it. It takes longer than the decision.
+func (d *Decision) Explain(l lane.Lane) {
+	for _, e := range d.full[:min(explained, len(d.full))] {
+		_, err := solver.Solve(e.Machine, e.Placed, []lane.Lane{l})
+		i := slices.IndexFunc(d.Verdicts, func(v Verdict) bool { return v.Host == e.Name })
+		if err != nil && i >= 0 {
+			d.Verdicts[i].explain(err)
+		}
+	}
+	d.sort()
+}
+
+func (d *Decision) against(e *entry, kind Kind, why string) {
+	d.Verdicts = append(d.Verdicts, Verdict{Host: e.Name, Site: e.Site, Kind: kind, Why: why})
 }
 
 // narrow returns the hosts on which a lane may fit, where it leaves least first, and those that are too full,
@@ -155,7 +179,7 @@ func (x *Index) narrow(l lane.Lane, w Where, d *Decision) (fitting, full []*entr
 	for _, name := range slices.Sorted(maps.Keys(x.hosts)) {
 		e := x.hosts[name]
 		if why := w.excludes(e.Host); why != "" {
-			d.against(e, why, "")
+			d.against(e, Excluded, why)
 			continue
 		}
 		if left(e, l) >= 0 || !bounded(l) {
@@ -171,15 +195,20 @@ func (x *Index) narrow(l lane.Lane, w Where, d *Decision) (fitting, full []*entr
 
 // excludes says why a host may not be chosen, "" where it may.
 func (w Where) excludes(h Host) string {
-	if len(w.Sites) > 0 && !slices.Contains(w.Sites, h.Site) {
-		return "its site is not among " + strings.Join(w.Sites, ", ")
+	for _, among := range []struct {
+		what, has string
+		want      []string
+	}{{"site", h.Site, w.Sites}, {"zone", h.Zone, w.Zones}, {"name", h.Name, w.Hosts}} {
+		if len(among.want) > 0 && !slices.Contains(among.want, among.has) {
+			return "its " + among.what + " is not among " + strings.Join(among.want, ", ")
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(w.Labels)) {
 		if h.Labels[key] != w.Labels[key] {
 			return fmt.Sprintf("its label %s is %q, not %q", key, h.Labels[key], w.Labels[key])
 		}
 	}
-	return ""
+	return w.Except[h.Name]
 }
 
 // bounded says whether the free shapes are a limit for a lane. They are of CPUs that nobody shares, without
@@ -227,10 +256,10 @@ type candidate struct {
 // plan runs the planner on copies of hosts, and returns those that take the lane, the best first.
 func (x *Index) plan(entries []*entry, l lane.Lane, d *Decision) (able []candidate) {
 	for _, e := range entries {
-		would, err := solver.Solve(e.Machine, e.Placed, []lane.Lane{l})
+		would, err := solver.Try(e.Machine, e.Placed, []lane.Lane{l})
 		if err != nil {
-			why, change := words(err)
-			d.against(e, why, change)
+			d.against(e, Full, err.Error())
+			d.full = append(d.full, e)
 			continue
 		}
 		able = append(able, candidate{e, would})
@@ -239,14 +268,16 @@ func (x *Index) plan(entries []*entry, l lane.Lane, d *Decision) (able []candida
 	return able
 }
 
-// words are a refusal's reasons and its cheapest change.
-func words(err error) (why, change string) {
+// explain has a refusal's reasons and its cheapest change.
+func (v *Verdict) explain(err error) {
 	r, is := errors.AsType[*plan.Refusal](err)
 	if !is {
-		return err.Error(), ""
+		v.Why = err.Error()
+		return
 	}
-	_, change, _ = strings.Cut(r.Error(), "; cheapest change: ")
-	return strings.Join(r.Blocking, "; "), change
+	v.Why = strings.Join(r.Blocking, "; ")
+	_, v.Change, _ = strings.Cut(r.Error(), "; cheapest change: ")
+	v.Own = r.Cheapest != nil && len(r.Cheapest.Moves) == 0
 }
 
 // ask asks a host, and corrects the copy of it by what it answers. It says whether the answer was no.
@@ -254,13 +285,14 @@ func (x *Index) ask(ctx context.Context, c candidate, l lane.Lane, ask Asker, d 
 	no bool, err error,
 ) {
 	now, err := ask.Reserve(ctx, c.Name, l)
+	v := Verdict{Host: c.Name, Site: c.Site, Kind: Silent}
+	defer func() { d.Verdicts = append(d.Verdicts, v) }()
 	_, refused := errors.AsType[*plan.Refusal](err)
 	switch {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case err != nil && !refused:
-		d.Verdicts = append(d.Verdicts,
-			Verdict{Host: c.Name, Site: c.Site, Asked: true, Why: "no answer: " + err.Error()})
+		v.Why = err.Error()
 		return true, nil
 	}
 	corrected := c.Host
@@ -268,22 +300,19 @@ func (x *Index) ask(ctx context.Context, c candidate, l lane.Lane, ask Asker, d 
 	if wrong := x.Put(corrected); wrong != nil {
 		x.Remove(c.Name) // until it says anew what it is like
 	}
-	v := Verdict{Host: c.Name, Site: c.Site, Asked: true}
 	if err != nil {
-		v.Why, v.Change = words(err)
-		d.Verdicts = append(d.Verdicts, v)
+		v.Kind = Refused
+		v.explain(err)
 		return true, nil
 	}
-	d.Host, d.Placement = c.Name, now
+	v.Kind, d.Host, d.Placement = Chosen, c.Name, now
 	placed, _ := now.Lane(l.Metadata.Name)
-	v.Chosen = true
 	v.Why = strings.Join(append([]string{"CPUs " + placed.CPUs.String()}, placed.Reasons...), "; ")
-	d.Verdicts = append(d.Verdicts, v)
 	return false, nil
 }
 
 // Why says what a decision was made by, a line a host: the chosen one, those that were asked, those that a
-// change would help, the others.
+// change would help; the others by what they have in common. It names lanes of others.
 func (d Decision) Why() string {
 	var text strings.Builder
 	switch {
@@ -294,13 +323,54 @@ func (d Decision) Why() string {
 	default:
 		fmt.Fprintf(&text, "%s: no host takes it\n", d.Lane)
 	}
-	for _, v := range d.Verdicts {
-		who := map[bool]string{true: " says", false: ""}[v.Asked]
-		fmt.Fprintf(&text, "  %s (%s)%s: %s", v.Host, v.Site, who, v.Why)
+	for i := 0; i < len(d.Verdicts); {
+		v := d.Verdicts[i]
+		var who []string
+		for ; i < len(d.Verdicts) && v.alike(d.Verdicts[i], len(who)); i++ {
+			who = append(who, fmt.Sprintf("%s (%s)", d.Verdicts[i].Host, d.Verdicts[i].Site))
+		}
+		fmt.Fprintf(&text, "  %s: %s", strings.Join(who, ", "), v.Kind)
+		if v.Why != "" {
+			fmt.Fprintf(&text, ": %s", v.Why)
+		}
 		if v.Change != "" {
 			fmt.Fprintf(&text, "; cheapest change: %s", v.Change)
 		}
 		text.WriteByte('\n')
 	}
 	return text.String()
+}
+
+// alike says whether another verdict, so many places after this one, may stand in the same line.
+func (v Verdict) alike(o Verdict, after int) bool {
+	return after == 0 || v.Kind == o.Kind && v.Why == o.Why && v.Change == o.Change &&
+		slices.Contains([]Kind{Full, Later, Excluded}, v.Kind)
+}
+
+// Brief is what the owner of the lane may read of a decision: it says nothing of other lanes.
+func (d Decision) Brief() string {
+	if d.Host != "" {
+		return "on host " + d.Host
+	}
+	count, change, moves := map[Kind]int{}, "", false
+	for _, v := range d.Verdicts {
+		count[v.Kind]++
+		switch {
+		case v.Change == "":
+		case !v.Own:
+			moves = true
+		case change == "":
+			change = fmt.Sprintf("; cheapest change: %s (then host %s takes it)", v.Change, v.Host)
+		}
+	}
+	if moves && change == "" {
+		change = "; an operator could make room for it"
+	}
+	var all []string
+	for _, k := range []Kind{Refused, Silent, Full, Excluded, Later} {
+		if count[k] > 0 {
+			all = append(all, fmt.Sprintf("%d %s", count[k], k))
+		}
+	}
+	return "no host takes it: " + cmp.Or(strings.Join(all, ", "), "there is none") + change
 }

@@ -258,7 +258,7 @@ func TestPending(t *testing.T) {
 	if change := d.Verdicts[0].Change; change != "spec.cpus.boot: true" {
 		t.Errorf("expected the cheapest change of a host that was asked, found %q", change)
 	}
-	if said := strings.Count(d.Why(), " says: asks for 2 CPUs"); said != place.Noes {
+	if said := strings.Count(d.Why(), ": refused: asks for 2 CPUs"); said != place.Noes {
 		t.Errorf("expected the reasons of %d hosts in\n%s", place.Noes, d.Why())
 	}
 	for range f.names { // each time three copies are corrected, until no host is worth asking

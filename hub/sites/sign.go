@@ -193,11 +193,11 @@ func (s *Signer) join(ctx context.Context, r *certificatesv1.CertificateSigningR
 	case err != nil:
 		return err
 	}
-	return s.make(ctx, name, site, key)
+	return s.Make(ctx, name, site, key)
 }
 
-// make makes the namespace of a host, its rights there, and the Host.
-func (s *Signer) make(ctx context.Context, name, site, key string) error {
+// Make makes the namespace of a host, its rights there, and the Host.
+func (s *Signer) Make(ctx context.Context, name, site, key string) error {
 	space := api.Namespace(name)
 	_, err := s.Core.CoreV1().Namespaces().Create(ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{})

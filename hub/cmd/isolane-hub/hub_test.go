@@ -276,7 +276,7 @@ func TestHub(t *testing.T) {
 func mayOnly(t *testing.T, b *bench, admin *rest.Config, name string) {
 	t.Helper()
 	own := rest.AnonymousClientConfig(admin)
-	own.CertFile, own.KeyFile = filepath.Join(b.file("agent"), "host.crt"), filepath.Join(b.file("agent"), "host.key")
+	own.CertFile, own.KeyFile = filepath.Join(b.file("agent"), "hub", "host.crt"), filepath.Join(b.file("agent"), "host.key")
 	if _, err := instances(t, own, "one").Get(t.Context(), name, metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"isolane.dev/isolane/hub/agent"
+	"isolane.dev/isolane/hub/apps"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/hub/up"
 	"isolane.dev/isolane/lanes"
@@ -28,8 +29,18 @@ import (
 
 const usage = `isolane-hub up                           a hub on this machine, until it is ended
 isolane-hub token SITE                   prints how a host joins a site
+isolane-hub why APP                      why an App is where it is, NAMESPACE/NAME
+isolane-hub findings                     what audits of all hosts have found, by rule
+
+isolane-hub backup FILE --recipient age1…  all that the hub is, while it runs
+isolane-hub restore FILE --identity KEY  the folder of a hub, of a backup
+isolane-hub simulate N --snapshot FILE   N hosts that are none, on this machine
+
 isolane-hub join https://HUB --token T   makes this host one of a hub's
 isolane-hub agent                        follows the hub that this host has joined
+isolane-hub status                       what this host is to run, also without a hub
+isolane-hub hold 2h --reason TEXT        puts changes off; hold 0 no longer
+isolane-hub rehome https://HUB --token T brings this host to another hub as it runs
 Each has --help.`
 
 func main() {
@@ -50,17 +61,14 @@ func run(ctx context.Context, o lanes.Options, args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("expected a command:\n%s", usage)
 	}
-	switch args[0] {
-	case "up":
-		return hub(ctx, args[1:])
-	case "token":
-		return token(ctx, args[1:])
-	case "join":
-		return join(ctx, o, args[1:])
-	case "agent":
-		return follow(ctx, o, args[1:])
+	command, is := map[string]func(context.Context, lanes.Options, []string) error{
+		"up": hub, "token": token, "why": why, "findings": findings,
+		"backup": backup, "restore": restore, "simulate": simulateHosts,
+		"join": join, "agent": follow, "status": status, "hold": hold, "rehome": rehome}[args[0]]
+	if !is {
+		return fmt.Errorf("%s: expected a command:\n%s", args[0], usage)
 	}
-	return fmt.Errorf("%s: expected a command:\n%s", args[0], usage)
+	return command(ctx, o, args[1:])
 }
 
 // parse reads flags, and the one argument that a command has beside them, before or after.
@@ -86,7 +94,7 @@ func parse(f *flag.FlagSet, args []string, argument string) (string, error) {
 
 const hubDir = "/var/lib/isolane-hub"
 
-func hub(ctx context.Context, args []string) error {
+func hub(ctx context.Context, _ lanes.Options, args []string) error {
 	from := time.Now()
 	own, err := os.Executable()
 	if err != nil {
@@ -111,6 +119,7 @@ func hub(ctx context.Context, args []string) error {
 
 // serve puts in place what Isolane adds, and answers hosts until the context ends.
 func serve(ctx context.Context, h *up.Hub, o up.Options, site string, from time.Time) error {
+	h.Admin.QPS = -1 // the API server's own limits are enough
 	core, client, err := clients(h.Admin)
 	if err == nil {
 		err = sites.Install(ctx, client)
@@ -122,7 +131,11 @@ func serve(ctx context.Context, h *up.Hub, o up.Options, site string, from time.
 	if err = printJoin(ctx, core, client, o.URL(), site, h.Authority); err != nil {
 		return err
 	}
+	var all sync.WaitGroup
+	all.Go(func() { (&apps.Controller{Core: core, Client: client, Log: o.Log}).Run(ctx) })
+	all.Go(func() { sites.EndNamespaces(ctx, core, client, o.Log) })
 	(&sites.Signer{Core: core, Client: client, Sign: h.Authority.SignClient, Log: o.Log}).Run(ctx)
+	all.Wait()
 	return nil
 }
 
@@ -144,17 +157,10 @@ func printJoin(ctx context.Context, core kubernetes.Interface, client dynamic.In
 	return err
 }
 
-func token(ctx context.Context, args []string) error {
-	var o up.Options
-	f := flag.NewFlagSet("token", flag.ContinueOnError)
-	f.StringVar(&o.Dir, "dir", hubDir, "folder of the hub on this machine")
-	site, err := parse(f, args, "a site")
+func token(ctx context.Context, _ lanes.Options, args []string) error {
+	site, c, o, err := admin("token", args, "a site")
 	if err != nil {
 		return err
-	}
-	c, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig())
-	if err != nil {
-		return fmt.Errorf("--dir: expected the folder of a hub: %w", err)
 	}
 	a, err := up.LoadAuthority(o.PKI(), "hub")
 	if err != nil {
@@ -167,47 +173,23 @@ func token(ctx context.Context, args []string) error {
 	return printJoin(ctx, core, client, c.Host, site, a)
 }
 
-func agentFlags(name string) (*flag.FlagSet, *agent.Options) {
-	o := &agent.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+// admin reads the flags of a command that speaks with the hub of this machine, and how it does.
+func admin(name string, args []string, argument string, more ...func(*flag.FlagSet)) (string, *rest.Config, up.Options, error) {
+	var o up.Options
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
-	f.StringVar(&o.Dir, "dir", "/var/lib/isolane-hub-agent",
-		"folder of this host's key, certificate and state")
-	return f, o
-}
-
-func join(ctx context.Context, lo lanes.Options, args []string) error {
-	name, err := os.Hostname()
+	f.StringVar(&o.Dir, "dir", hubDir, "folder of the hub on this machine")
+	for _, add := range more {
+		add(f)
+	}
+	value, err := parse(f, args, argument)
 	if err != nil {
-		return err
+		return "", nil, o, err
 	}
-	f, o := agentFlags("join")
-	o.Lanes = lo
-	f.StringVar(&name, "name", name, "of this host at the hub")
-	text := f.String("token", "", "what isolane-hub token has printed")
-	url, err := parse(f, args, "https://HUB:PORT")
+	c, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig())
 	if err != nil {
-		return err
+		err = fmt.Errorf("--dir: expected the folder of a hub: %w", err)
 	}
-	t, err := sites.ParseToken(*text)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err = agent.Join(ctx, *o, url, name, t); err != nil {
-		return err
-	}
-	fmt.Printf("joined as %s: isolane-hub agent follows the hub\n", name)
-	return nil
-}
-
-func follow(ctx context.Context, lo lanes.Options, args []string) error {
-	f, o := agentFlags("agent")
-	if _, err := parse(f, args, ""); err != nil {
-		return err
-	}
-	o.Lanes = lo
-	return agent.Run(ctx, *o)
+	return value, c, o, err
 }
 
 // firstAddress is the first of this machine's that is not of loopback.

@@ -1,0 +1,178 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
+)
+
+// reservation is a lane in force in which nothing runs yet: the hub has asked whether this host takes it, and
+// has not confirmed it. It is on disk too, so that the next agent knows it.
+type reservation struct {
+	name  string
+	since time.Time
+	said  api.InstanceStatus // to the hub; nothing by this agent
+}
+
+// How long a reservation is kept for the hub to confirm it, how long it is kept where the hub cannot be told
+// that it ends, and how long the host may think about one.
+const (
+	lapse    = 30 * time.Second
+	forsaken = 5 * time.Minute
+	answer   = 1500 * time.Millisecond
+)
+
+func (p *processes) mark(name string) string { return filepath.Join(p.dir, name+".reserved") }
+
+// reservations are those that the last agent has left.
+func (p *processes) reservations() (map[string]reservation, error) {
+	marks, err := filepath.Glob(p.mark("*"))
+	all := map[string]reservation{}
+	for _, mark := range marks {
+		uid, rerr := os.ReadFile(mark)
+		err = errors.Join(err, rerr)
+		all[string(uid)] = reservation{name: strings.TrimSuffix(filepath.Base(mark), ".reserved"), since: time.Now()}
+	}
+	return all, err
+}
+
+// reserve puts the lane of an Instance in force, if there is room, and returns what is placed then. The error
+// is a *plan.Refusal where the host has no room for it.
+func (p *processes) reserve(ctx context.Context, uid string, i desired.Instance) (plan.Placement, error) {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	l, _, err := lanes.OpenPatiently(ctx, p.lanes)
+	if err != nil {
+		return plan.Placement{}, err
+	}
+	now := l.Placement
+	if _, there := now.Lane(i.Name); there {
+		err = &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: i.Name,
+			Blocking: []string{"a lane of that name is in force already"}}
+	}
+	if err == nil { // the mark first: what has a record and none is an Instance
+		err = os.WriteFile(p.mark(i.Name), []byte(uid), 0o600)
+	}
+	if err == nil {
+		_, err = p.place(context.WithoutCancel(ctx), l, i)
+		if now = l.Placement; err != nil {
+			err = errors.Join(err, os.Remove(p.mark(i.Name)), os.RemoveAll(p.record(i.Name)))
+		}
+	}
+	return now, errors.Join(err, l.Close())
+}
+
+// reserve answers what the hub asks: whether this host takes a lane. It answers by what is true on the host
+// now.
+func (a *Agent) reserve(ctx context.Context) (failed error) {
+	for uid, i := range a.server.asked {
+		if i.Status.Phase != "" {
+			continue
+		}
+		var err error
+		if i.Status, err = a.decide(ctx, uid, i); err == nil {
+			err = a.tell(ctx, i)
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// decide is what there is to say to one Instance that is to be reserved.
+func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.InstanceStatus, error) {
+	if r, mine := a.reserved[uid]; mine {
+		return r.said, nil // it was not understood
+	}
+	if hold := a.desired.State.Hold; hold != nil {
+		return api.InstanceStatus{Phase: api.Refused, Message: "changes are put off at the site: " + hold.Reason}, nil
+	}
+	o, err := object(a.server.instances[uid])
+	if err != nil {
+		return i.Status, err
+	}
+	placed, tried := a.processes.reserve(ctx, uid, desired.Instance{Name: i.Name, Spec: o.Spec})
+	said, err := answerOf(i, placed, tried)
+	if tried == nil {
+		a.reserved[uid] = reservation{i.Name, time.Now(), said}
+	}
+	return said, err
+}
+
+// answerOf is what is said of a reservation that was tried.
+func answerOf(i api.Instance, placed plan.Placement, tried error) (s api.InstanceStatus, err error) {
+	s = api.InstanceStatus{Phase: api.Reserved, Generation: i.Generation}
+	if placed.Host.Hostname != "" || tried == nil {
+		if s.Placement, err = json.Marshal(placed); err != nil {
+			return s, err
+		}
+	}
+	if l, is := placed.Lane(i.Name); is && tried == nil {
+		s.CPUs = l.CPUs.String()
+	}
+	if tried == nil {
+		return s, nil
+	}
+	s.Phase, s.Message = api.Refused, tried.Error()
+	if r, is := errors.AsType[*plan.Refusal](tried); is {
+		s.Refusal, err = json.Marshal(r)
+	}
+	return s, err
+}
+
+// tell writes the status of an Instance that is as it was read.
+func (a *Agent) tell(ctx context.Context, i api.Instance) error {
+	u, err := api.To(i)
+	if err == nil {
+		_, err = a.server.resource("instances").UpdateStatus(ctx, u, metav1.UpdateOptions{})
+	}
+	return err
+}
+
+// settle ends reservations that were withdrawn or that nobody has confirmed in time. The hub is told first
+// that one ends: it confirms only what is reserved as it was read, so that both cannot happen. Where the hub
+// is away one ends anyway, later.
+func (a *Agent) settle(ctx context.Context) (failed error) {
+	for uid, r := range a.reserved {
+		_, confirmed := a.desired.State.Instances[uid]
+		i, listed := a.server.asked[uid]
+		age := time.Since(r.since)
+		switch {
+		case confirmed:
+			failed = errors.Join(failed, os.RemoveAll(a.processes.mark(r.name)))
+			delete(a.reserved, uid)
+			continue
+		case listed && age < lapse, a.server.heard.Before(r.since) && age < forsaken:
+			continue
+		case listed:
+			i.Status = api.InstanceStatus{Phase: api.Lapsed, Message: "it was not confirmed within " + lapse.String()}
+			brief, cancel := context.WithTimeout(ctx, answer)
+			err := a.tell(brief, i)
+			cancel()
+			if err != nil && !apierrors.IsNotFound(err) && age < forsaken {
+				a.hear() // it may have been confirmed
+				continue
+			}
+		case a.server.instances[uid] != nil && age < forsaken:
+			continue // confirmed, and not taken over yet
+		}
+		if err := a.processes.End(ctx, uid, desired.Instance{Name: r.name}); err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		failed = errors.Join(failed, os.RemoveAll(a.processes.mark(r.name)))
+		delete(a.reserved, uid)
+	}
+	return failed
+}

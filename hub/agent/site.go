@@ -1,0 +1,188 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/hub/sites"
+)
+
+// What people at the site say to the agent and hear of it is in files of its folder: it need not run for that.
+// "hub" is a link to the folder of the hub that the host has joined.
+const (
+	wishFile = "hold.json" // a desired.Hold that the agent has not taken over yet
+	saidFile = "said.txt"  // what the agent said last of its hub
+	lockFile = "agent.lock"
+)
+
+// lock has the folder for one agent.
+func (o Options) lock() (*os.File, error) {
+	lock, err := os.Create(o.file(lockFile))
+	if err != nil {
+		return nil, err
+	}
+	if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: another agent runs: %w", o.Dir, err), lock.Close())
+	}
+	return lock, nil
+}
+
+// runs says whether an agent has the folder.
+func (o Options) runs() bool {
+	lock, err := o.lock()
+	if err == nil {
+		_ = lock.Close() // only the lock counts
+	}
+	return err != nil
+}
+
+// read reads what a host knows of its hub.
+func (o Options) read() (j joined, err error) {
+	data, err := os.ReadFile(o.hub("joined.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &j)
+	}
+	if err != nil {
+		err = fmt.Errorf("this host has joined no hub: expected isolane-hub join first: %w", err)
+	}
+	return j, err
+}
+
+func (j joined) write(file string) error {
+	data, err := json.Marshal(j)
+	if err != nil {
+		return err
+	}
+	return replace(file, append(data, '\n'))
+}
+
+// replace writes a file as a whole.
+func replace(file string, data []byte) error {
+	err := os.WriteFile(file+".new", data, 0o600)
+	if err == nil {
+		err = os.Rename(file+".new", file)
+	}
+	return err
+}
+
+// Rehome brings this host to another hub, or to this one as it is now. What runs stays as it is; an agent that
+// runs follows within seconds.
+func Rehome(ctx context.Context, o Options, hub string, token sites.Token) (name string, err error) {
+	was, err := o.read()
+	if err != nil {
+		return "", err
+	}
+	return was.Name, o.join(ctx, hub, was.Name, token)
+}
+
+// Hold has changes of the hub put off for so much time in which the host runs, or no longer with 0. The second
+// result says whether an agent has taken that over; one that does not run does so first when it begins.
+func Hold(ctx context.Context, o Options, left time.Duration, reason string) (bool, error) {
+	if _, err := o.read(); err != nil {
+		return false, err
+	}
+	data, err := json.Marshal(desired.Hold{Left: left, Reason: reason})
+	if err == nil {
+		err = replace(o.file(wishFile), data)
+	}
+	if err != nil {
+		return false, err
+	}
+	for o.runs() {
+		if _, err = os.Stat(o.file(wishFile)); errors.Is(err, fs.ErrNotExist) {
+			return true, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, errors.New("the agent runs, and has not taken it over yet: see its log")
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return false, nil
+}
+
+// wish takes over what people at the site have asked for.
+func (a *Agent) wish(context.Context) error {
+	data, err := os.ReadFile(a.o.file(wishFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var h desired.Hold
+	if err = json.Unmarshal(data, &h); err != nil {
+		return fmt.Errorf("%s: %w", a.o.file(wishFile), err)
+	}
+	wanted := &h
+	if h.Left <= 0 {
+		wanted = nil
+	}
+	if err = a.desired.Hold(wanted); err != nil {
+		return err
+	}
+	return os.Remove(a.o.file(wishFile))
+}
+
+// note keeps what there is to say of the hub, where it has changed.
+func (a *Agent) note(text string) {
+	if text == a.said {
+		return
+	}
+	a.said = text
+	line := fmt.Sprintf("%s, since %s\n", text, time.Now().Format(time.RFC3339))
+	if err := replace(a.o.file(saidFile), []byte(line)); err != nil {
+		a.o.Log.Warn("what the agent says of its hub is not kept", "error", err)
+	}
+}
+
+// Status says what this host is to run, and of which hub. It asks no hub, and needs no agent.
+func Status(o Options, w io.Writer) error {
+	j, err := o.read()
+	if err != nil {
+		return err
+	}
+	s, err := desired.Load(o.file("state.json"))
+	if err != nil {
+		return err
+	}
+	said, err := os.ReadFile(o.file(saidFile))
+	switch {
+	case !o.runs():
+		said = []byte("no agent runs: expected isolane-hub agent")
+	case err != nil:
+		said = []byte("the agent has not spoken with the hub yet")
+	}
+	fmt.Fprintf(w, "host %s of %s\n%s\n", j.Name, j.URL, strings.TrimSpace(string(said)))
+	if s.Hold != nil {
+		fmt.Fprintf(w, "changes are put off for %s more: %s\n", s.Hold.Left.Round(time.Second), s.Hold.Reason)
+	}
+	if len(s.Instances) == 0 {
+		fmt.Fprintln(w, "nothing is to run")
+	}
+	p := &processes{lanes: o.Lanes, dir: o.file("running")}
+	for _, uid := range slices.Sorted(maps.Keys(s.Instances)) {
+		i := s.Instances[uid]
+		state := "does not run"
+		if g, pids, err := p.group(i.Name); err == nil && len(pids) > 0 {
+			state = fmt.Sprintf("runs on CPUs %s, processes %v", g.Lane.CPUs, pids)
+		}
+		if i.Ending {
+			state += ", and is to end"
+		}
+		fmt.Fprintf(w, "%s: %s\n", i.Name, state)
+	}
+	return nil
+}

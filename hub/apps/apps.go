@@ -1,0 +1,203 @@
+// Package apps has Apps run: it chooses a host for each Instance, has the host reserve the lane, and confirms
+// that. It ends what it has begun only for an App that a person deletes or makes smaller.
+package apps
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/place"
+	"isolane.dev/isolane/plan"
+)
+
+// Controller looks after Apps, one at a time: what one is given is not promised to another.
+type Controller struct {
+	Core   kubernetes.Interface
+	Client dynamic.Interface
+	Log    *slog.Logger
+
+	index             place.Index
+	apps, hosts, site cache.Store
+	queue             workqueue.TypedRateLimitingInterface[string]
+	noes              map[string]map[string]no // by App and host
+	told              map[string]string        // what was said last of an App that is not placed
+
+	lock    sync.Mutex
+	changed map[string]bool // hosts, as NAMESPACE/NAME, whose copies are old
+}
+
+// no is that a host does not take an App. It is not asked again until it has something new to say, or for a
+// while.
+type no struct {
+	why        string
+	generation int64  // of the App
+	version    string // of the Host
+	until      time.Time
+}
+
+// rest is how long a host that has said no, or nothing, is not asked again for the same.
+const rest = time.Minute
+
+// Run looks after Apps until the context ends.
+func (c *Controller) Run(ctx context.Context) {
+	c.noes, c.changed, c.told = map[string]map[string]no{}, map[string]bool{}, map[string]string{}
+	c.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(c.Client, 0)
+	c.site = factory.ForResource(api.Resource("sites")).Informer().GetStore()
+	for resource, heard := range map[string]func(*unstructured.Unstructured){
+		"apps":      func(u *unstructured.Unstructured) { c.queue.Add(key(u)) },
+		"instances": func(u *unstructured.Unstructured) { c.wake(u.GetLabels()[api.AppOf]) },
+		"hosts":     c.hostChanged,
+	} {
+		informer := factory.ForResource(api.Resource(resource)).Informer()
+		switch resource {
+		case "apps":
+			c.apps = informer.GetStore()
+		case "hosts":
+			c.hosts = informer.GetStore()
+		}
+		if _, err := informer.AddEventHandler(handler(heard)); err != nil {
+			c.Log.ErrorContext(ctx, "Apps are not looked after", "error", err)
+			return
+		}
+	}
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	go func() {
+		<-ctx.Done()
+		c.queue.ShutDown()
+	}()
+	for c.next(ctx) {
+	}
+	factory.Shutdown()
+}
+
+// handler calls heard for each change of an object.
+func handler(heard func(*unstructured.Unstructured)) cache.ResourceEventHandler {
+	each := func(object any) {
+		if gone, is := object.(cache.DeletedFinalStateUnknown); is {
+			object = gone.Obj
+		}
+		if u, is := object.(*unstructured.Unstructured); is {
+			heard(u)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: each, DeleteFunc: each,
+		UpdateFunc: func(_, object any) { each(object) }}
+}
+
+func key(u *unstructured.Unstructured) string { return u.GetNamespace() + "." + u.GetName() }
+
+func (c *Controller) wake(app string) {
+	if app != "" {
+		c.queue.Add(app)
+	}
+}
+
+// hostChanged has the copy of a host made anew, and Apps tried again that have no host yet.
+func (c *Controller) hostChanged(u *unstructured.Unstructured) {
+	c.lock.Lock()
+	c.changed[u.GetNamespace()+"/"+u.GetName()] = true
+	c.lock.Unlock()
+	for _, object := range c.apps.List() {
+		if app, is := object.(*unstructured.Unstructured); is {
+			if phase, _, _ := unstructured.NestedString(app.Object, "status", "phase"); phase == Pending {
+				c.queue.Add(key(app))
+			}
+		}
+	}
+}
+
+// next looks after one App.
+func (c *Controller) next(ctx context.Context) bool {
+	app, down := c.queue.Get()
+	if down {
+		return false
+	}
+	defer c.queue.Done(app)
+	c.refresh(ctx)
+	again, err := c.reconcile(ctx, app)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		c.Log.WarnContext(ctx, "an App is not as it should be, and is tried again", "app", app, "error", err)
+		c.queue.AddRateLimited(app)
+	case again > 0:
+		c.queue.Forget(app)
+		c.queue.AddAfter(app, again)
+	default:
+		c.queue.Forget(app)
+	}
+	return true
+}
+
+// refresh makes the copies of hosts that have changed.
+func (c *Controller) refresh(ctx context.Context) {
+	c.lock.Lock()
+	changed := c.changed
+	c.changed = map[string]bool{}
+	c.lock.Unlock()
+	for _, at := range slices.Sorted(maps.Keys(changed)) {
+		_, name, _ := strings.Cut(at, "/")
+		object, there, err := c.hosts.GetByKey(at)
+		u, is := object.(*unstructured.Unstructured)
+		if err != nil || !there || !is {
+			c.index.Remove(name)
+			continue
+		}
+		copied, err := c.copyOf(u)
+		if err == nil {
+			err = c.index.Put(copied)
+		}
+		if err != nil {
+			c.index.Remove(name)
+			if !errors.Is(err, errSilent) {
+				c.Log.WarnContext(ctx, "a host gets no Apps", "host", name, "error", err)
+			}
+		}
+	}
+}
+
+// errSilent is that a host has said nothing yet.
+var errSilent = errors.New("it has not said yet what it is like")
+
+// copyOf is the hub's copy of a host, by what it has said last.
+func (c *Controller) copyOf(u *unstructured.Unstructured) (place.Host, error) {
+	h, err := api.From[api.Host](u)
+	if err != nil {
+		return place.Host{}, err
+	}
+	if len(h.Status.Machine) == 0 {
+		return place.Host{}, errSilent
+	}
+	copied := place.Host{Name: h.Name, Site: h.Spec.Site, Labels: h.Labels}
+	var lanes struct{ Lanes []plan.Lane }
+	if err = json.Unmarshal(h.Status.Machine, &copied.Machine); err == nil {
+		err = json.Unmarshal(h.Status.Machine, &lanes)
+	}
+	if err != nil {
+		return copied, fmt.Errorf("host %s: status.machine: %w", h.Name, err)
+	}
+	copied.Placed = plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Lanes: lanes.Lanes,
+		Host: plan.MachineOf(copied.Machine)}
+	object, _, err := c.site.GetByKey(h.Spec.Site)
+	if s, is := object.(*unstructured.Unstructured); is && err == nil {
+		copied.Zone, _, err = unstructured.NestedString(s.Object, "spec", "zone")
+	}
+	return copied, err
+}

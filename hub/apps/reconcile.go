@@ -1,0 +1,339 @@
+package apps
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/place"
+	"isolane.dev/isolane/lane"
+)
+
+// What the phase of an App is.
+const (
+	Running  = "Running"  // all its Instances do
+	Starting = "Starting" // all have a host
+	Pending  = "Pending"  // some have none yet
+	Refused  = "Refused"  // it cannot be, whatever the hosts are like
+	Ending   = "Ending"
+)
+
+// retry is when an App is tried again for which no host was found.
+const retry = 10 * time.Second
+
+// reconcile brings one App nearer to what it says, and says when to look again; 0: when something changes.
+func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration, error) {
+	space, short, _ := strings.Cut(name, ".")
+	all := c.Client.Resource(api.Resource("apps")).Namespace(space)
+	u, err := all.Get(ctx, short, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		delete(c.noes, name)
+		delete(c.told, name)
+		return 0, c.forgetWhy(ctx, name)
+	}
+	if err != nil {
+		return 0, err
+	}
+	app, err := api.From[api.App](u)
+	if err != nil {
+		return 0, err
+	}
+	has, err := c.of(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	if app.DeletionTimestamp != nil {
+		return 0, c.end(ctx, u, app, has)
+	}
+	if !slices.Contains(app.Finalizers, api.AppOf) {
+		if err = c.finalizers(ctx, u, append(app.Finalizers, api.AppOf)); err != nil {
+			return 0, err
+		}
+	}
+	return c.scale(ctx, app, has)
+}
+
+// of are the Instances of an App on all hosts, as they are now.
+func (c *Controller) of(ctx context.Context, app string) ([]api.Instance, error) {
+	list, err := c.Client.Resource(api.Resource("instances")).List(ctx,
+		metav1.ListOptions{LabelSelector: api.AppOf + "=" + app})
+	if err != nil {
+		return nil, err
+	}
+	var all []api.Instance
+	for n := range list.Items {
+		i, err := api.From[api.Instance](&list.Items[n])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, i)
+	}
+	return all, nil
+}
+
+func hostOf(i api.Instance) string { return strings.TrimPrefix(i.Namespace, api.Namespace("")) }
+
+func (c *Controller) finalizers(ctx context.Context, u *unstructured.Unstructured, all []string) error {
+	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.GetUID(),
+		"resourceVersion": u.GetResourceVersion(), "finalizers": all}})
+	if err == nil {
+		_, err = c.Client.Resource(api.Resource("apps")).Namespace(u.GetNamespace()).
+			Patch(ctx, u.GetName(), types.MergePatchType, change, metav1.PatchOptions{})
+	}
+	return err
+}
+
+func (c *Controller) remove(ctx context.Context, i api.Instance) error {
+	u := &unstructured.Unstructured{}
+	u.SetName(i.Name)
+	u.SetUID(i.UID)
+	return c.withdraw(ctx, hostOf(i), u)
+}
+
+// end gives the Instances of a deleted App their tombstones, and lets go of it when the hosts have ended them.
+func (c *Controller) end(ctx context.Context, u *unstructured.Unstructured, app api.App, has []api.Instance) error {
+	if len(has) == 0 {
+		err := c.finalizers(ctx, u, slices.DeleteFunc(app.Finalizers, func(f string) bool { return f == api.AppOf }))
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+		return err
+	}
+	var failed error
+	var hosts []string
+	for _, i := range has {
+		hosts = append(hosts, hostOf(i))
+		if i.DeletionTimestamp == nil {
+			failed = errors.Join(failed, c.remove(ctx, i))
+		}
+	}
+	s := api.AppStatus{Phase: Ending, Generation: app.Generation, Hosts: hosts,
+		Message: "waits until hosts have ended it: " + strings.Join(hosts, ", ")}
+	return errors.Join(failed, c.say(ctx, app, s))
+}
+
+// scale brings the Instances of an App to its number, and to its spec.
+func (c *Controller) scale(ctx context.Context, app api.App, has []api.Instance) (time.Duration, error) {
+	spec, l, err := declared(app)
+	var t tenant
+	if err == nil {
+		t, err = c.tenant(ctx, app, l)
+	}
+	if err != nil {
+		return 0, c.refuse(ctx, app, has, err)
+	}
+	app.Spec.Where.Sites = t.sites
+	except := map[string]string{}
+	for _, i := range has {
+		except[hostOf(i)] = "it has one of this App's Instances"
+	}
+	live, err := c.keep(ctx, app, has)
+	if err != nil {
+		return 0, err
+	}
+	if err = t.takes(len(live)); err != nil {
+		return retry, c.refuse(ctx, app, live, err)
+	}
+	for _, i := range live {
+		if err = c.change(ctx, i, spec); err != nil {
+			return 0, err
+		}
+	}
+	r := &asking{Controller: c, app: app, spec: spec}
+	r.spec.Reserve = true
+	var d place.Decision
+	for len(live) < app.Spec.Replicas {
+		if err = t.takes(len(live) + 1); err != nil {
+			return retry, c.refuse(ctx, app, live, err)
+		}
+		if d, err = c.placeOne(ctx, r, l, except); err != nil {
+			return 0, err
+		}
+		if d.Host == "" {
+			break
+		}
+		var made api.Instance
+		if made, err = r.confirm(ctx, d.Host); err == nil {
+			err = c.keepWhy(ctx, l.Metadata.Name, d.Host, d.Why())
+		}
+		if err != nil {
+			return 0, err
+		}
+		live, except[d.Host] = append(live, made), "it has one of this App's Instances"
+	}
+	return c.conclude(ctx, app, live, d, l)
+}
+
+// keep returns the Instances that an App still wants, and ends the others: those too many, and what a hub
+// that has ended has asked for and not confirmed.
+func (c *Controller) keep(ctx context.Context, app api.App, has []api.Instance) (live []api.Instance, err error) {
+	for _, i := range has {
+		switch {
+		case i.DeletionTimestamp != nil:
+		case i.Spec.Reserve || len(live) == app.Spec.Replicas:
+			err = errors.Join(err, c.remove(ctx, i))
+		default:
+			live = append(live, i)
+		}
+	}
+	return live, err
+}
+
+// declared is what an App is on each host: an Instance, and its lane by the name that it has there.
+func declared(app api.App) (api.InstanceSpec, lane.Lane, error) {
+	name := app.Namespace + "." + app.Name
+	spec := api.InstanceSpec{Command: app.Spec.Command}
+	l, err := api.Lane(name, app.Spec.Lane)
+	if err != nil {
+		return spec, l, err
+	}
+	if l.Spec.Cgroup.Path != "" {
+		return spec, l, errors.New("spec.lane.cgroup.path: expected none: what an App runs is its command")
+	}
+	if l.Spec.Near.Lane != "" { // of the same tenant: nobody learns what others have by naming it
+		l.Spec.Near.Lane = app.Namespace + "." + l.Spec.Near.Lane
+	}
+	for n, o := range l.Spec.Apart.Lanes {
+		l.Spec.Apart.Lanes[n] = app.Namespace + "." + o
+	}
+	spec.Lane, err = json.Marshal(l.Spec)
+	return spec, l, err
+}
+
+// change has an Instance follow its App.
+func (c *Controller) change(ctx context.Context, i api.Instance, spec api.InstanceSpec) error {
+	if is, err := api.Lane(i.Name, i.Spec.Lane); err == nil {
+		want, werr := api.Lane(i.Name, spec.Lane)
+		if werr == nil && reflect.DeepEqual(is.Spec, want.Spec) && slices.Equal(i.Spec.Command, spec.Command) {
+			return nil
+		}
+	}
+	i.Spec.Lane, i.Spec.Command = spec.Lane, spec.Command
+	u, err := api.To(i)
+	if err == nil {
+		_, err = c.instances(hostOf(i)).Update(ctx, u, metav1.UpdateOptions{})
+	}
+	return err
+}
+
+// placeOne chooses a host that has none of these Instances, and has it reserve the lane. It remembers who has
+// said no.
+func (c *Controller) placeOne(ctx context.Context, r *asking, l lane.Lane, except map[string]string) (
+	place.Decision, error) {
+	name := l.Metadata.Name
+	w := place.Where{Sites: r.app.Spec.Where.Sites, Zones: r.app.Spec.Where.Zones, Hosts: r.app.Spec.Where.Hosts,
+		Labels: r.app.Spec.Where.Labels, Except: map[string]string{}}
+	for host, was := range c.noes[name] {
+		if time.Now().Before(was.until) && was.generation == r.app.Generation && was.version == c.version(host) {
+			w.Except[host] = was.why
+		} else {
+			delete(c.noes[name], host)
+		}
+	}
+	for host, why := range except {
+		w.Except[host] = why
+	}
+	d, err := c.index.Place(ctx, l, w, r)
+	for _, v := range d.Verdicts {
+		if v.Kind == place.Refused || v.Kind == place.Silent {
+			if c.noes[name] == nil {
+				c.noes[name] = map[string]no{}
+			}
+			c.noes[name][v.Host] = no{fmt.Sprintf("%s at %s: %s", v.Kind, time.Now().UTC().Format(time.TimeOnly), v.Why),
+				r.app.Generation, c.version(v.Host), time.Now().Add(rest)}
+		}
+	}
+	return d, err
+}
+
+// version is that of what a host has said last.
+func (c *Controller) version(host string) string {
+	object, _, _ := c.hosts.GetByKey(api.Namespace(host) + "/" + host)
+	if u, is := object.(*unstructured.Unstructured); is {
+		return u.GetResourceVersion()
+	}
+	return ""
+}
+
+// conclude says what an App has. What would help one that has no host is looked for when the answer is given.
+func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Instance, d place.Decision, l lane.Lane) (
+	time.Duration, error) {
+	s := statusOf(app, live)
+	if len(live) >= app.Spec.Replicas {
+		delete(c.told, l.Metadata.Name)
+		return 0, errors.Join(c.say(ctx, app, s), c.keepWhy(ctx, l.Metadata.Name, pending, ""))
+	}
+	s.Phase, s.Message = Pending, d.Brief()
+	asked := slices.ContainsFunc(d.Verdicts, func(v place.Verdict) bool { return v.Kind == place.Refused })
+	if was := c.told[l.Metadata.Name]; was == s.Message && !asked && app.Status.Phase == Pending {
+		s.Message = app.Status.Message // it was explained then
+		return retry, c.say(ctx, app, s)
+	}
+	c.told[l.Metadata.Name] = s.Message
+	if err := c.say(ctx, app, s); err != nil {
+		return 0, err
+	}
+	d.Explain(l)
+	s.Message = d.Brief()
+	return retry, errors.Join(c.say(ctx, app, s), c.keepWhy(ctx, l.Metadata.Name, pending, d.Why()))
+}
+
+// statusOf is what Instances of an App say together.
+func statusOf(app api.App, live []api.Instance) api.AppStatus {
+	s := api.AppStatus{Phase: Starting, Generation: app.Generation}
+	for _, i := range live {
+		s.Hosts = append(s.Hosts, hostOf(i))
+		switch {
+		case i.Status.Phase == Running && i.DeletionTimestamp == nil:
+			s.Running++
+		case i.Status.Message != "":
+			s.Message = "host " + hostOf(i) + ": " + i.Status.Phase
+		}
+	}
+	if s.Running == len(live) && len(live) >= app.Spec.Replicas {
+		s.Phase = Running
+	}
+	return s
+}
+
+// refuse says that no more of an App can be. What runs of it goes on.
+func (c *Controller) refuse(ctx context.Context, app api.App, has []api.Instance, why error) error {
+	s := statusOf(app, has)
+	s.Phase, s.Message = Refused, why.Error()
+	return c.say(ctx, app, s)
+}
+
+// say writes the status of an App, where that is something new.
+func (c *Controller) say(ctx context.Context, app api.App, s api.AppStatus) error {
+	slices.Sort(s.Hosts)
+	now, err := c.Client.Resource(api.Resource("apps")).Namespace(app.Namespace).
+		Get(ctx, app.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	known, err := api.From[api.App](now)
+	if err != nil || reflect.DeepEqual(known.Status, s) {
+		return err
+	}
+	known.Status = s
+	u, err := api.To(known)
+	if err == nil {
+		_, err = c.Client.Resource(api.Resource("apps")).Namespace(app.Namespace).
+			UpdateStatus(ctx, u, metav1.UpdateOptions{})
+	}
+	return err
+}

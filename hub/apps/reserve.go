@@ -1,0 +1,155 @@
+package apps
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+)
+
+// answer is how long a host may take to say whether it takes a lane.
+const answer = 2 * time.Second
+
+// asking asks hosts for one Instance of an App.
+type asking struct {
+	*Controller
+	app      api.App
+	spec     api.InstanceSpec
+	reserved *unstructured.Unstructured // the Instance that a host has reserved
+}
+
+func (c *Controller) instances(host string) dynamic.ResourceInterface {
+	return c.Client.Resource(api.Resource("instances")).Namespace(api.Namespace(host))
+}
+
+// Reserve makes an Instance that is only to be reserved, and waits for what the host says of it. What is not
+// reserved is withdrawn.
+func (r *asking) Reserve(ctx context.Context, host string, l lane.Lane) (plan.Placement, error) {
+	if err := r.present(ctx, host); err != nil {
+		return plan.Placement{}, err
+	}
+	u, err := api.To(api.Instance{
+		TypeMeta: metav1.TypeMeta{APIVersion: api.Group + "/" + api.Version, Kind: "Instance"},
+		ObjectMeta: metav1.ObjectMeta{Name: l.Metadata.Name,
+			Labels: map[string]string{api.AppOf: l.Metadata.Name, api.TenantOf: r.app.Namespace}},
+		Spec: r.spec})
+	if err != nil {
+		return plan.Placement{}, err
+	}
+	if u, err = r.instances(host).Create(ctx, u, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+		return plan.Placement{}, errors.New("it has an Instance of this name that is not of the App")
+	} else if err != nil {
+		return plan.Placement{}, err
+	}
+	said, err := r.wait(ctx, host, u)
+	if err == nil {
+		var placed plan.Placement
+		if placed, err = answered(said, l); err == nil {
+			r.reserved = said
+			return placed, nil
+		}
+		if _, refused := errors.AsType[*plan.Refusal](err); refused {
+			return placed, errors.Join(err, r.withdraw(ctx, host, u))
+		}
+	}
+	return plan.Placement{}, errors.Join(err, r.withdraw(ctx, host, u))
+}
+
+// present says whether a host is there: it need not be asked where its Lease has run out.
+func (c *Controller) present(ctx context.Context, host string) error {
+	lease, err := c.Core.CoordinationV1().Leases(api.Namespace(host)).Get(ctx, host, metav1.GetOptions{})
+	if err != nil || lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil {
+		return errors.Join(errors.New("it was never there"), err)
+	}
+	life := time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second
+	if since := time.Since(lease.Spec.RenewTime.Time); since > life {
+		return fmt.Errorf("it was last there at %s", lease.Spec.RenewTime.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// wait waits until a host has said something of an Instance.
+func (r *asking) wait(ctx context.Context, host string, u *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	w, err := r.instances(host).Watch(ctx, metav1.ListOptions{
+		FieldSelector: "metadata.name=" + u.GetName(), ResourceVersion: u.GetResourceVersion()})
+	if err != nil {
+		return nil, err
+	}
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		now, is := event.Object.(*unstructured.Unstructured)
+		if !is || now.GetUID() != u.GetUID() {
+			continue
+		}
+		if phase, _, _ := unstructured.NestedString(now.Object, "status", "phase"); phase != "" {
+			return now, nil
+		}
+	}
+	return nil, fmt.Errorf("no answer within %s", answer)
+}
+
+// answered is what a host has placed after its answer; the error is a *plan.Refusal where that is no.
+func answered(u *unstructured.Unstructured, l lane.Lane) (p plan.Placement, err error) {
+	i, err := api.From[api.Instance](u)
+	if err != nil {
+		return p, err
+	}
+	if len(i.Status.Placement) == 0 {
+		return p, fmt.Errorf("%s: %s", i.Status.Phase, i.Status.Message)
+	}
+	if err = json.Unmarshal(i.Status.Placement, &p); err != nil {
+		return p, fmt.Errorf("status.placement: %w", err)
+	}
+	if i.Status.Phase == api.Reserved {
+		return p, nil
+	}
+	refusal := &plan.Refusal{Lane: l.Metadata.Name, Blocking: []string{i.Status.Message}}
+	if len(i.Status.Refusal) > 0 {
+		if err = json.Unmarshal(i.Status.Refusal, refusal); err != nil {
+			return p, fmt.Errorf("status.refusal: %w", err)
+		}
+	}
+	return p, refusal
+}
+
+// withdraw takes back what was asked. Where that fails, the reservation ends by itself.
+func (c *Controller) withdraw(ctx context.Context, host string, u *unstructured.Unstructured) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answer)
+	defer cancel()
+	uid := u.GetUID()
+	err := c.instances(host).Delete(ctx, u.GetName(),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if apierrors.IsNotFound(err) {
+		err = nil
+	}
+	return err
+}
+
+// confirm makes an Instance of what a host has reserved, if that is as the host has said it: one that has
+// lapsed meanwhile is not confirmed.
+func (r *asking) confirm(ctx context.Context, host string) (i api.Instance, err error) {
+	change, err := json.Marshal(map[string]any{"spec": map[string]any{"reserve": nil},
+		"metadata": map[string]any{"uid": r.reserved.GetUID(), "resourceVersion": r.reserved.GetResourceVersion()}})
+	if err != nil {
+		return i, err
+	}
+	u, err := r.instances(host).Patch(ctx, r.reserved.GetName(), types.MergePatchType, change, metav1.PatchOptions{})
+	if err != nil {
+		return i, err
+	}
+	return api.From[api.Instance](u)
+}

@@ -1,0 +1,127 @@
+package apps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/quantity"
+)
+
+// amounts are what lanes ask for together.
+type amounts struct {
+	cpus, functions, instances uint64
+	memory, hugepages          quantity.Bytes
+}
+
+func of(l lane.Spec) amounts {
+	a := amounts{cpus: uint64(max(0, l.CPUs.Count)), functions: uint64(max(0, l.Network.VFs)), instances: 1,
+		memory: l.Memory.Size}
+	if l.Network.Path == "sriov" {
+		a.functions = max(a.functions, 1)
+	}
+	for _, size := range l.Memory.Hugepages {
+		a.hugepages += size
+	}
+	return a
+}
+
+func (a amounts) plus(b amounts, times int) amounts {
+	n := uint64(max(0, times))
+	return amounts{a.cpus + n*b.cpus, a.functions + n*b.functions, a.instances + n*b.instances,
+		a.memory + quantity.Bytes(n)*b.memory, a.hugepages + quantity.Bytes(n)*b.hugepages}
+}
+
+// tenant is what limits one App: its quota, what its other Apps have, and what each Instance would add.
+type tenant struct {
+	name         string
+	quota        api.TenantSpec
+	others, each amounts
+	sites        []string // where it may be
+}
+
+// tenant is that of an App's namespace.
+func (c *Controller) tenant(ctx context.Context, app api.App, l lane.Lane) (tenant, error) {
+	t := tenant{name: app.Namespace, each: of(l.Spec), sites: app.Spec.Where.Sites}
+	u, err := c.Client.Resource(api.Resource("tenants")).Get(ctx, app.Namespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return t, nil
+	}
+	if err != nil {
+		return t, err
+	}
+	is, err := api.From[api.Tenant](u)
+	if err != nil {
+		return t, err
+	}
+	t.quota = is.Spec
+	if len(t.quota.Sites) > 0 {
+		own := func(site string) bool { return !slices.Contains(t.quota.Sites, site) }
+		if t.sites = slices.DeleteFunc(slices.Clone(t.sites), own); len(app.Spec.Where.Sites) == 0 {
+			t.sites = t.quota.Sites
+		}
+		if len(t.sites) == 0 {
+			return t, fmt.Errorf("spec.where.sites: expected one of the tenant's, %s", strings.Join(t.quota.Sites, ", "))
+		}
+	}
+	list, err := c.Client.Resource(api.Resource("instances")).List(ctx, metav1.ListOptions{
+		LabelSelector: api.TenantOf + "=" + app.Namespace + "," + api.AppOf + "!=" + l.Metadata.Name})
+	if err != nil {
+		return t, err
+	}
+	for n := range list.Items {
+		i, err := api.From[api.Instance](&list.Items[n])
+		if err != nil {
+			return t, err
+		}
+		has, err := api.Lane(i.Name, i.Spec.Lane)
+		if err != nil {
+			return t, err
+		}
+		t.others = t.others.plus(of(has.Spec), 1)
+	}
+	return t, nil
+}
+
+// takes says what of the quota is in the way of so many Instances of the App, nil: nothing.
+func (t tenant) takes(instances int) error {
+	all := t.others.plus(t.each, instances)
+	var over []error
+	exceeds := func(what string, asked, most any, is bool) {
+		if is {
+			over = append(over, fmt.Errorf("tenant %s may have %v %s, and this App would make it %v: expected a smaller "+
+				"one, or that a platform admin raises the quota", t.name, most, what, asked))
+		}
+	}
+	for _, n := range []struct {
+		what string
+		has  uint64
+		most *int
+	}{{"CPUs", all.cpus, t.quota.CPUs}, {"functions", all.functions, t.quota.Functions},
+		{"Instances", all.instances, t.quota.Instances}} {
+		if n.most != nil {
+			exceeds(n.what, n.has, *n.most, n.has > uint64(max(0, *n.most)))
+		}
+	}
+	for _, n := range []struct {
+		what, most string
+		has        quantity.Bytes
+	}{{"memory", t.quota.Memory, all.memory}, {"hugepages", t.quota.Hugepages, all.hugepages}} {
+		if n.most == "" {
+			continue
+		}
+		var most quantity.Bytes
+		if err := most.UnmarshalText([]byte(n.most)); err != nil {
+			return fmt.Errorf("tenant %s: spec.%s: %w", t.name, n.what, err)
+		}
+		exceeds(n.what, n.has, most, n.has > most)
+	}
+	return errors.Join(over...)
+}

@@ -1,0 +1,496 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"filippo.io/age"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/lanes"
+)
+
+// fleet is a hub with one host that is this machine, and one that only says that it is like it and refuses all.
+type fleet struct {
+	*bench
+	admin  *rest.Config
+	core   kubernetes.Interface
+	client dynamic.Interface
+	join   []string
+	up     *exec.Cmd
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	programs := os.Getenv("ISOLANE_HUB_PROGRAMS")
+	if programs == "" {
+		t.Skip("skipped: needs etcd and kube-apiserver: make test-hub")
+	}
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
+	f := &fleet{bench: &bench{dir: t.TempDir(), programs: programs, port: 20000 + 3*rand.IntN(4000)}}
+	f.binary = f.file("isolane-hub")
+	if out, err := exec.Command("go", "build", "-o", f.binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	f.up, f.join = f.hub(t, "hub")
+	var err error
+	if f.admin, err = clientcmd.BuildConfigFromFlags("", filepath.Join(f.file("hub"), "admin.kubeconfig")); err != nil {
+		t.Fatal(err)
+	}
+	if f.core, f.client, err = clients(f.admin); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// run runs a command of isolane-hub to its end.
+func (f *fleet) run(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(f.binary, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %s%v", strings.Join(args, " "), out, err)
+	}
+	return string(out)
+}
+
+func (f *fleet) token(t *testing.T) []string {
+	t.Helper()
+	return strings.Fields(f.run(t, "token", "--dir", f.file("hub"), "default"))[1:]
+}
+
+func (f *fleet) resource(resource, space string) dynamic.ResourceInterface {
+	return f.client.Resource(api.Resource(resource)).Namespace(space)
+}
+
+func (f *fleet) make(t *testing.T, resource, kind, space, name string, spec map[string]any) {
+	t.Helper()
+	u, err := api.To(map[string]any{"apiVersion": api.Group + "/" + api.Version, "kind": kind,
+		"metadata": map[string]any{"name": name}, "spec": spec})
+	if err == nil {
+		_, err = f.resource(resource, space).Create(t.Context(), u, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// app waits until the status of an App has all of these, and returns it.
+func (f *fleet) app(t *testing.T, space, name, phase string, says ...string) (s api.AppStatus) {
+	t.Helper()
+	until(t, name+" is "+phase, func() error {
+		u, err := f.resource("apps", space).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		app, err := api.From[api.App](u)
+		if s = app.Status; err != nil || s.Phase != phase || s.Generation != app.Generation {
+			return errors.Join(fmt.Errorf("found %+v", s), err)
+		}
+		for _, text := range says {
+			if !strings.Contains(s.Message, text) {
+				return fmt.Errorf("expected %q, found %q", text, s.Message)
+			}
+		}
+		return nil
+	})
+	return s
+}
+
+func (f *fleet) gone(t *testing.T, what string, get func() error) {
+	t.Helper()
+	until(t, what+" is gone", func() error {
+		if err := get(); !apierrors.IsNotFound(err) {
+			return errors.Join(errors.New("it is there, or not to be read"), err)
+		}
+		return nil
+	})
+}
+
+func (f *fleet) deleteApp(t *testing.T, name string) {
+	t.Helper()
+	all := f.resource("apps", "default")
+	if err := all.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.gone(t, name, func() error {
+		_, err := all.Get(t.Context(), name, metav1.GetOptions{})
+		return err
+	})
+	noLanes(t)
+}
+
+func noLanes(t *testing.T) {
+	t.Helper()
+	if l, err := lanes.Look(lanes.Options{}); err != nil || len(l.Placement.Lanes) > 0 {
+		t.Errorf("lanes are left, %v", err)
+	}
+}
+
+// refuser is a host that was not written here: it joins, says that it is like another host, and refuses what it is asked.
+func (f *fleet) refuser(t *testing.T, name, like string) {
+	t.Helper()
+	f.run(t, append(f.token(t), "--dir", f.file(name), "--name", name)...)
+	own := rest.AnonymousClientConfig(f.admin)
+	own.CertFile, own.KeyFile = filepath.Join(f.file(name), "hub", "host.crt"), filepath.Join(f.file(name), "host.key")
+	core, client, err := clients(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var model api.Host
+	until(t, "a host says what it is like", func() error {
+		u, gerr := f.resource("hosts", api.Namespace(like)).Get(t.Context(), like, metav1.GetOptions{})
+		if gerr == nil {
+			model, gerr = api.From[api.Host](u)
+		}
+		if gerr == nil && len(model.Status.Machine) == 0 {
+			gerr = errors.New("nothing yet")
+		}
+		return gerr
+	})
+	hosts := client.Resource(api.Resource("hosts")).Namespace(api.Namespace(name))
+	u, err := hosts.Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status map[string]any
+	data, err := json.Marshal(model.Status)
+	if err == nil {
+		err = json.Unmarshal(data, &status)
+	}
+	u.Object["status"] = status
+	if u, err = api.To(u.Object); err == nil {
+		_, err = hosts.UpdateStatus(t.Context(), u, metav1.UpdateOptions{})
+	}
+	now, seconds := metav1.NowMicro(), int32(600)
+	if err == nil {
+		_, err = core.CoordinationV1().Leases(api.Namespace(name)).Create(t.Context(), &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       coordinationv1.LeaseSpec{RenewTime: &now, LeaseDurationSeconds: &seconds}}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	instances := client.Resource(api.Resource("instances")).Namespace(api.Namespace(name))
+	w, err := instances.Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Stop)
+	go func() {
+		for event := range w.ResultChan() {
+			i, err := api.To(event.Object)
+			if err != nil || i.Object["status"] != nil {
+				continue
+			}
+			i.Object["status"] = map[string]any{"phase": api.Refused, "message": "others came first",
+				"placement": map[string]any{"apiVersion": "isolane.dev/v1alpha2", "kind": "Placement", "lanes": []any{}}}
+			_, _ = instances.UpdateStatus(t.Context(), i, metav1.UpdateOptions{}) // it may be withdrawn already
+		}
+	}()
+}
+
+func spec(cpus int, more map[string]any) map[string]any {
+	s := map[string]any{"lane": map[string]any{"cpus": map[string]any{"count": cpus}},
+		"command": []any{"sh", "-c", "while :; do sleep 1000; done"}}
+	for key, value := range more {
+		s[key] = value
+	}
+	return s
+}
+
+// An App gets a host that has reserved its lane; one that refuses is asked once, and another after it. Quotas hold, what
+// fits nowhere says what would help, and people at the site put changes off.
+func TestApps(t *testing.T) {
+	f := newFleet(t)
+	f.run(t, append(slices.Clone(f.join), "--dir", f.file("agent"), "--name", "one")...)
+	f.bench.agent(t)
+	f.refuser(t, "alpha", "one")
+
+	f.make(t, "apps", "App", "default", "web", spec(1, nil))
+	if s := f.app(t, "default", "web", "Running"); !slices.Equal(s.Hosts, []string{"one"}) || s.Running != 1 {
+		t.Errorf("found %+v, expected it on host one", s)
+	}
+	if len(running(t, "default.web")) == 0 {
+		t.Error("nothing runs in lane default.web")
+	}
+	for _, want := range []string{"one (default): chosen: CPUs", "alpha (default): refused: others came first"} {
+		if why := f.run(t, "why", "--dir", f.file("hub"), "default/web"); !strings.Contains(why, want) {
+			t.Errorf("why: %s\nexpected %s", why, want)
+		}
+	}
+	f.make(t, "apps", "App", "default", "large", spec(50, nil))
+	if s := f.app(t, "default", "large", "Pending", "2 too full", "cheapest change: "); strings.Contains(s.Message, "default.web") {
+		t.Errorf("it names a lane of another App: %s", s.Message)
+	}
+	f.make(t, "apps", "App", "default", "elsewhere", spec(1, map[string]any{"where": map[string]any{"zones": []any{"north"}}}))
+	f.app(t, "default", "elsewhere", "Pending", "2 excluded")
+	f.deleteApp(t, "web")
+
+	f.make(t, "tenants", "Tenant", "", "default", map[string]any{"cpus": 0})
+	f.make(t, "apps", "App", "default", "over", spec(1, nil))
+	f.app(t, "default", "over", "Refused", "tenant default may have 0 CPUs, and this App would make it 1")
+	if err := f.resource("tenants", "").Delete(t.Context(), "default", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.app(t, "default", "over", "Running")
+	if said := f.run(t, "status", "--dir", f.file("agent")); !strings.Contains(said, "follows the hub") ||
+		!strings.Contains(said, "default.over: runs on CPUs ") {
+		t.Errorf("status: %s", said)
+	}
+	first := running(t, "default.over")
+	f.run(t, append(append([]string{"rehome"}, f.token(t)[1:]...), "--dir", f.file("agent"))...)
+	f.run(t, "hold", "1h", "--reason", "a match", "--dir", f.file("agent"))
+	if err := f.resource("apps", "default").Delete(t.Context(), "over", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.app(t, "default", "over", "Ending", "one")
+	f.lapses(t)
+	if now := running(t, "default.over"); !slices.Equal(now, first) {
+		t.Errorf("processes %v after rehome and while changes are put off, expected still %v", now, first)
+	}
+	if said := f.run(t, "status", "--dir", f.file("agent")); !strings.Contains(said, "a match") {
+		t.Errorf("status: %s", said)
+	}
+	f.run(t, "hold", "0", "--dir", f.file("agent"))
+	f.gone(t, "over", func() error {
+		_, err := f.resource("apps", "default").Get(t.Context(), "over", metav1.GetOptions{})
+		return err
+	})
+	f.reserves(t)
+	noLanes(t)
+	if said := f.run(t, "findings", "--dir", f.file("hub")); !strings.Contains(said, "one") {
+		t.Errorf("findings: %s", said)
+	}
+	f.namespaces(t)
+}
+
+// lapses: while changes are put off, nothing is reserved.
+func (f *fleet) lapses(t *testing.T) {
+	t.Helper()
+	f.make(t, "instances", "Instance", api.Namespace("one"), "asked", spec(1, map[string]any{"reserve": true}))
+	f.reservation(t, api.Refused, "changes are put off at the site: a match")
+	if err := f.resource("instances", api.Namespace("one")).Delete(t.Context(), "asked", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fleet) reservation(t *testing.T, phase, says string) {
+	t.Helper()
+	until(t, "the reservation is "+phase, func() error {
+		u, err := f.resource("instances", api.Namespace("one")).Get(t.Context(), "asked", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		i, err := api.From[api.Instance](u)
+		if err == nil && (i.Status.Phase != phase || !strings.Contains(i.Status.Message, says)) {
+			err = fmt.Errorf("found %s, %s", i.Status.Phase, i.Status.Message)
+		}
+		return err
+	})
+}
+
+// reserves: a reservation is a lane in force without processes; it ends by itself.
+func (f *fleet) reserves(t *testing.T) {
+	t.Helper()
+	all := f.resource("instances", api.Namespace("one"))
+	f.make(t, "instances", "Instance", api.Namespace("one"), "asked", spec(1, map[string]any{"reserve": true}))
+	f.reservation(t, api.Reserved, "")
+	if l, err := lanes.Look(lanes.Options{}); err != nil || len(l.Placement.Lanes) != 1 || len(running(t, "asked")) > 0 {
+		t.Errorf("lanes %v, processes %v, %v: expected a lane in which nothing runs", l.Placement.Lanes, running(t, "asked"), err)
+	}
+	f.reservation(t, api.Lapsed, "")
+	until(t, "its lane is taken back", func() error {
+		l, err := lanes.Look(lanes.Options{})
+		if err == nil && len(l.Placement.Lanes) > 0 {
+			err = errors.New("it is there")
+		}
+		return err
+	})
+	if err := all.Delete(t.Context(), "asked", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// namespaces: one that is deleted takes what is in it along.
+func (f *fleet) namespaces(t *testing.T) {
+	t.Helper()
+	spaces := f.core.CoreV1().Namespaces()
+	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "leaving"}}
+	if _, err := spaces.Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.make(t, "apps", "App", "leaving", "large", spec(50, nil))
+	f.app(t, "leaving", "large", "Pending")
+	if err := spaces.Delete(t.Context(), "leaving", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.gone(t, "the namespace", func() error {
+		_, err := spaces.Get(t.Context(), "leaving", metav1.GetOptions{})
+		return err
+	})
+}
+
+// A hub that was restored from an old backup is seen to be one: what runs goes on, and follows it after a rehome.
+func TestRestore(t *testing.T) {
+	f := newFleet(t)
+	key, err := age.GenerateX25519Identity()
+	if err == nil {
+		err = os.WriteFile(f.file("key"), []byte(key.String()+"\n"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.run(t, append(slices.Clone(f.join), "--dir", f.file("agent"), "--name", "one")...)
+	f.bench.agent(t)
+	f.make(t, "apps", "App", "default", "web", spec(1, nil))
+	f.app(t, "default", "web", "Running")
+	f.run(t, "backup", f.file("backup.age"), "--recipient", key.Recipient().String(), "--dir", f.file("hub"))
+
+	u, err := f.resource("apps", "default").Get(t.Context(), "web", metav1.GetOptions{})
+	if err == nil {
+		u.Object["spec"].(map[string]any)["command"] = []any{"sleep", "100000"}
+		_, err = f.resource("apps", "default").Update(t.Context(), u, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var later []int
+	until(t, "the host has taken over the change", func() error {
+		if later = running(t, "default.web"); len(later) != 1 {
+			return fmt.Errorf("processes %v", later)
+		}
+		return nil
+	})
+	f.app(t, "default", "web", "Running")
+	f.bench.end(t, f.up, syscall.SIGTERM)
+	if err = os.Rename(f.file("hub"), f.file("lost")); err != nil {
+		t.Fatal(err)
+	}
+	f.run(t, "restore", f.file("backup.age"), "--identity", f.file("key"), "--dir", f.file("hub"))
+	f.up, _ = f.hub(t, "restored")
+	says := func(text string) {
+		until(t, "the agent says "+text, func() error {
+			if said := f.run(t, "status", "--dir", f.file("agent")); !strings.Contains(said, text) {
+				return errors.New(said)
+			}
+			return nil
+		})
+	}
+	says("HubRegressed: ")
+	if now := running(t, "default.web"); !slices.Equal(now, later) {
+		t.Errorf("processes %v beside an old hub, expected still %v", now, later)
+	}
+	f.run(t, append(append([]string{"rehome"}, f.token(t)[1:]...), "--dir", f.file("agent"))...)
+	says("follows the hub")
+	if now := running(t, "default.web"); !slices.Equal(now, later) {
+		t.Errorf("processes %v after a rehome, expected still %v", now, later)
+	}
+	f.deleteApp(t, "web")
+}
+
+// may says who may do what, in the words of docs/hub.md. own: in the namespace where the role is bound, or anywhere for
+// one that is bound for the whole hub.
+func may(role, verb, kind string, own bool) bool {
+	reads := slices.Contains([]string{"get", "list", "watch"}, verb)
+	switch role {
+	case "viewer":
+		return own && reads
+	case "tenant-admin":
+		return own && kind == "apps"
+	case "operator":
+		return reads || slices.Contains([]string{"apps", "instances"}, kind)
+	case "platform-admin":
+		return true
+	case "host":
+		return own && (kind == "instances" && (reads || verb == "patch") || kind == "hosts" && verb == "get")
+	}
+	return false
+}
+
+// Each role may do what it is for and no more: asked of the API server for each verb, kind and namespace.
+func TestRoles(t *testing.T) {
+	f := newFleet(t)
+	cells := 0
+	for _, role := range []string{"viewer", "tenant-admin", "operator", "platform-admin", "host"} {
+		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "isolane:" + role}
+		subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: role}}
+		meta := metav1.ObjectMeta{Name: "test-" + role}
+		var err error
+		if role == "operator" || role == "platform-admin" {
+			_, err = f.core.RbacV1().ClusterRoleBindings().Create(t.Context(),
+				&rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects}, metav1.CreateOptions{})
+		} else {
+			_, err = f.core.RbacV1().RoleBindings("default").Create(t.Context(),
+				&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects}, metav1.CreateOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask := func(role, verb, kind, space string) bool {
+		r, err := f.core.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: role, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: space, Verb: verb, Group: api.Group, Resource: kind}}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cells++
+		return r.Status.Allowed
+	}
+	until(t, "the bindings count", func() error {
+		for _, role := range []string{"viewer", "tenant-admin", "operator", "platform-admin", "host"} {
+			if !ask(role, "get", map[bool]string{true: "hosts", false: "apps"}[role == "host"], "default") {
+				return errors.New(role + " may nothing")
+			}
+		}
+		return nil
+	})
+	for _, role := range []string{"viewer", "tenant-admin", "operator", "platform-admin", "host", "nobody"} {
+		for _, verb := range []string{"get", "list", "watch", "create", "update", "patch", "delete"} {
+			for _, kind := range []string{"apps", "instances", "hosts", "sites", "tenants"} {
+				for _, space := range []string{"default", "other"} {
+					if (kind == "sites" || kind == "tenants") && space == "default" {
+						space = "" // of the whole hub: no role in a namespace has them
+					}
+					if got, want := ask(role, verb, kind, space), may(role, verb, kind, space == "default"); got != want {
+						t.Errorf("%s may %s %s in %q: %v, expected %v", role, verb, kind, space, got, want)
+					}
+				}
+			}
+		}
+	}
+	for _, role := range []string{"viewer", "tenant-admin", "operator", "host"} { // nobody gives himself rights, or reads secrets
+		for _, other := range []authorizationv1.ResourceAttributes{
+			{Verb: "create", Group: rbacv1.GroupName, Resource: "rolebindings", Namespace: "default"},
+			{Verb: "get", Resource: "secrets", Namespace: "kube-system"},
+			{Verb: "get", Resource: "configmaps", Namespace: "isolane-hub"}} {
+			r, err := f.core.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+				Spec: authorizationv1.SubjectAccessReviewSpec{User: role, ResourceAttributes: &other}}, metav1.CreateOptions{})
+			if want := role == "operator" && other.Resource == "configmaps"; err != nil || r.Status.Allowed != want {
+				t.Errorf("%s may %s %s: %v, %v; expected %v", role, other.Verb, other.Resource, r.Status.Allowed, err, want)
+			}
+		}
+	}
+	t.Logf("%d cells", cells)
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"filippo.io/age"
+
+	"isolane.dev/isolane/hub/up"
+	"isolane.dev/isolane/lanes"
+)
+
+func backup(ctx context.Context, _ lanes.Options, args []string) error {
+	var recipient string
+	file, c, o, err := admin("backup", args, "a file", func(f *flag.FlagSet) {
+		f.StringVar(&recipient, "recipient", "", "public key of age, age1…: who has its identity can read the backup")
+	})
+	if err != nil {
+		return err
+	}
+	to, err := age.ParseX25519Recipient(recipient)
+	if err != nil {
+		return fmt.Errorf("--recipient: expected a public key of age, as age-keygen prints it: %w", err)
+	}
+	at, err := url.Parse(c.Host)
+	if err == nil {
+		o.Port, err = strconv.Atoi(at.Port())
+	}
+	if err != nil {
+		return err
+	}
+	made, err := os.CreateTemp(filepath.Dir(file), ".backup-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(made.Name()) // unless it has its name
+	err = o.Backup(ctx, made, to)
+	if err = errors.Join(err, made.Sync(), made.Close()); err != nil {
+		return err
+	}
+	return os.Rename(made.Name(), file)
+}
+
+func restore(_ context.Context, _ lanes.Options, args []string) error {
+	var o up.Options
+	f := flag.NewFlagSet("restore", flag.ContinueOnError)
+	f.StringVar(&o.Dir, "dir", hubDir, "folder of the hub, which is made")
+	identity := f.String("identity", "", "file with the identity of age that the backup is for")
+	file, err := parse(f, args, "a backup")
+	if err != nil {
+		return err
+	}
+	key, err := os.Open(*identity)
+	if err != nil {
+		return fmt.Errorf("--identity: %w", err)
+	}
+	defer key.Close()
+	with, err := age.ParseIdentities(key)
+	if err != nil {
+		return fmt.Errorf("--identity %s: %w", *identity, err)
+	}
+	from, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if err = o.Restore(from, with...); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	fmt.Printf("%s: isolane-hub up starts it; hosts that have seen a later state follow it after a rehome\n", o.Dir)
+	return nil
+}

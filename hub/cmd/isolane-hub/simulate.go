@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/snapshot"
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/simulate"
+	"isolane.dev/isolane/hub/sites"
+	"isolane.dev/isolane/hub/up"
+	"isolane.dev/isolane/lanes"
+)
+
+// simulated is the namespace of the Apps of a simulation.
+const simulated = "simulated"
+
+// simulation is a hub with hosts that are none.
+type simulation struct {
+	core   kubernetes.Interface
+	client dynamic.Interface
+	signer *sites.Signer
+	c      *rest.Config
+	failed sync.Map // error texts that were said
+}
+
+func simulateHosts(ctx context.Context, _ lanes.Options, args []string) error {
+	var file string
+	var apps int
+	text, c, o, err := admin("simulate", args, "how many hosts", func(f *flag.FlagSet) {
+		f.StringVar(&file, "snapshot", "", "archive of the machine that they all are like")
+		f.IntVar(&apps, "apps", 20, "Apps of one CPU, one after another")
+	})
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return fmt.Errorf("simulate: expected how many hosts, found %q", text)
+	}
+	root, err := snapshot.Open(file, "")
+	if err != nil {
+		return fmt.Errorf("--snapshot: %w", err)
+	}
+	machine, err := host.Read(root)
+	if err != nil {
+		return fmt.Errorf("--snapshot %s: %w", file, err)
+	}
+	a, err := up.LoadAuthority(o.PKI(), "hub")
+	if err != nil {
+		return err
+	}
+	c.QPS, c.Burst = 1000, 1000
+	s := &simulation{c: c}
+	if s.core, s.client, err = clients(c); err != nil {
+		return err
+	}
+	s.signer = &sites.Signer{Core: s.core, Client: s.client, Sign: a.SignClient, Log: slog.Default()}
+	ctx, stop := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	if err = s.hosts(ctx, &all, n, machine); err != nil {
+		return err
+	}
+	return s.apps(ctx, apps)
+}
+
+// hosts brings hosts in, and waits until all have reported.
+func (s *simulation) hosts(ctx context.Context, all *sync.WaitGroup, n int, machine host.Host) error {
+	from := time.Now()
+	ready := make(chan struct{}, n)
+	for i := range n {
+		h, err := simulate.Join(ctx, s.signer, s.c, fmt.Sprintf("simulated-%05d", i), "simulated", machine)
+		if err != nil {
+			return err
+		}
+		all.Go(func() {
+			h.Run(ctx, func() { ready <- struct{}{} }, func(err error) {
+				if _, said := s.failed.LoadOrStore(err.Error(), true); !said {
+					fmt.Fprintln(os.Stderr, "isolane-hub:", err)
+				}
+			})
+		})
+	}
+	for range n {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ready:
+		}
+	}
+	fmt.Printf("%d hosts have joined and reported after %.1f s\n", n, time.Since(from).Seconds())
+	return nil
+}
+
+// apps has Apps placed one after another, and says how long each took until it ran.
+func (s *simulation) apps(ctx context.Context, n int) error {
+	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: simulated}}
+	if _, err := s.core.CoreV1().Namespaces().Create(ctx, space, metav1.CreateOptions{}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	var took []time.Duration
+	for i := range n {
+		from := time.Now()
+		if err := s.app(ctx, fmt.Sprintf("app-%d-%d", os.Getpid(), i)); err != nil {
+			return err
+		}
+		took = append(took, time.Since(from))
+	}
+	if len(took) > 0 {
+		slices.Sort(took)
+		fmt.Printf("%d Apps, from declared to running: P50 %d ms, P99 %d ms\n", n, took[n/2].Milliseconds(),
+			took[n*99/100].Milliseconds())
+	}
+	fmt.Println("at rest until it is ended: look at the processes of the hub")
+	<-ctx.Done()
+	return nil
+}
+
+// app waits until an App runs.
+func (s *simulation) app(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	all := s.client.Resource(api.Resource("apps")).Namespace(simulated)
+	u, err := api.To(map[string]any{"apiVersion": api.Group + "/" + api.Version, "kind": "App",
+		"metadata": map[string]any{"name": name}, "spec": map[string]any{
+			"lane": map[string]any{"cpus": map[string]any{"count": 1}}, "command": []string{"true"},
+			"where": map[string]any{"sites": []string{"simulated"}}}})
+	if err == nil {
+		u, err = all.Create(ctx, u, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return err
+	}
+	w, err := all.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name,
+		ResourceVersion: u.GetResourceVersion()})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	last := ""
+	for event := range w.ResultChan() {
+		seen, err := api.To(event.Object)
+		if err != nil {
+			return err
+		}
+		a, err := api.From[api.App](seen)
+		if err != nil {
+			return err
+		}
+		if last = a.Status.Phase + " " + a.Status.Message; a.Status.Phase == "Running" {
+			return nil
+		}
+	}
+	return errors.New("app " + name + " does not run: " + strings.TrimSpace(last))
+}

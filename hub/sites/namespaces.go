@@ -1,0 +1,89 @@
+package sites
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"isolane.dev/isolane/hub/api"
+)
+
+// EndNamespaces does for namespaces that are deleted what a controller manager does elsewhere: deletes what is
+// in them, and lets them go. It ends with the context.
+func EndNamespaces(ctx context.Context, core kubernetes.Interface, client dynamic.Interface, log *slog.Logger) {
+	ticker := time.NewTicker(2 * time.Second)
+	defer ticker.Stop()
+	for {
+		list, err := core.CoreV1().Namespaces().List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Terminating"})
+		for n := 0; err == nil && n < len(list.Items); n++ {
+			err = endNamespace(ctx, core, client, &list.Items[n])
+		}
+		if err != nil && ctx.Err() == nil {
+			log.WarnContext(ctx, "a namespace is not deleted yet", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// endNamespace does one step: Apps and Instances first, as a host needs its rights until it has ended them.
+func endNamespace(ctx context.Context, core kubernetes.Interface, client dynamic.Interface, n *corev1.Namespace) error {
+	left := 0
+	for _, resource := range []string{"apps", "instances"} {
+		more, err := empty(ctx, client.Resource(api.Resource(resource)).Namespace(n.Name))
+		if err != nil {
+			return err
+		}
+		left += more
+	}
+	if left > 0 {
+		return nil
+	}
+	lists, err := core.Discovery().ServerPreferredNamespacedResources()
+	if err != nil {
+		return err
+	}
+	deletable := discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "deletecollection"}}, lists)
+	all, err := discovery.GroupVersionResources(deletable)
+	if err != nil {
+		return err
+	}
+	for gvr := range all {
+		more, err := empty(ctx, client.Resource(gvr).Namespace(n.Name))
+		if err != nil {
+			return err
+		}
+		left += more
+	}
+	if left > 0 {
+		return nil
+	}
+	n.Spec.Finalizers = slices.DeleteFunc(n.Spec.Finalizers,
+		func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
+	_, err = core.CoreV1().Namespaces().Finalize(ctx, n, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		err = nil
+	}
+	return err
+}
+
+// empty deletes what there is of a resource in a namespace, and says how much is left until it has ended.
+func empty(ctx context.Context, r dynamic.ResourceInterface) (int, error) {
+	list, err := r.List(ctx, metav1.ListOptions{})
+	if err != nil || len(list.Items) == 0 {
+		return 0, err
+	}
+	err = r.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	return len(list.Items), err
+}

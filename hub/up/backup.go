@@ -1,0 +1,224 @@
+package up
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"filippo.io/age"
+	"go.etcd.io/bbolt"
+)
+
+// inStore is where the database of a hub's store is in its folder.
+const inStore = "store/member/snap/db"
+
+// kept are the certificates that make a hub the one that its hosts know. It makes all others anew.
+func kept() []string {
+	var all []string
+	for _, name := range []string{"hub", "store", "accounts"} {
+		all = append(all, "pki/"+name+".crt", "pki/"+name+".key")
+	}
+	return all
+}
+
+// Backup writes all that a hub is while it runs: its store at one moment, and its authorities. Who has the
+// file and an identity of it is the hub.
+func (o Options) Backup(ctx context.Context, w io.Writer, to ...age.Recipient) error {
+	store, err := os.CreateTemp(o.Dir, ".backup-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(store.Name())
+	defer store.Close()
+	if err = o.snapshot(ctx, store); err != nil {
+		return fmt.Errorf("the store: %w", err)
+	}
+	sealed, err := age.Encrypt(w, to...)
+	if err != nil {
+		return err
+	}
+	archive := tar.NewWriter(sealed)
+	files := map[string]string{inStore: store.Name()}
+	for _, name := range kept() {
+		files[name] = o.file(name)
+	}
+	for _, name := range append(kept(), inStore) {
+		if err = add(archive, name, files[name]); err != nil {
+			return err
+		}
+	}
+	return errors.Join(archive.Close(), sealed.Close())
+}
+
+func add(archive *tar.Writer, name, file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil {
+		err = archive.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: info.Size(), ModTime: info.ModTime()})
+	}
+	if err == nil {
+		_, err = io.Copy(archive, f)
+	}
+	return err
+}
+
+// snapshot asks the store for its database. What it sends ends with a digest, which is checked and left out.
+func (o Options) snapshot(ctx context.Context, to *os.File) error {
+	client, err := o.storeClient()
+	if err != nil {
+		return err
+	}
+	url := fmt.Sprintf("https://127.0.0.1:%d/v3/maintenance/snapshot", o.Port+1)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("{}"))
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, response.Status)
+	}
+	sum, tail := sha256.New(), []byte{}
+	for parts := json.NewDecoder(response.Body); ; {
+		var part struct {
+			Result struct{ Blob []byte }
+			Error  json.RawMessage
+		}
+		if err = parts.Decode(&part); errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil && part.Error != nil {
+			err = errors.New(string(part.Error))
+		}
+		if err != nil {
+			return err
+		}
+		tail = append(tail, part.Result.Blob...)
+		body := tail[:max(0, len(tail)-sha256.Size)]
+		if _, err = io.MultiWriter(to, sum).Write(body); err != nil {
+			return err
+		}
+		tail = bytes.Clone(tail[len(body):])
+	}
+	if !bytes.Equal(sum.Sum(nil), tail) {
+		return errors.New("what it has sent is not whole")
+	}
+	return nil
+}
+
+func (o Options) storeClient() (*http.Client, error) {
+	cert, err := tls.LoadX509KeyPair(o.file("pki", "store-client.crt"), o.file("pki", "store-client.key"))
+	if err != nil {
+		return nil, err
+	}
+	a, err := LoadAuthority(o.PKI(), "store")
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(a.Cert)
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13,
+		RootCAs: roots, Certificates: []tls.Certificate{cert}}}}, nil
+}
+
+// Restore makes the folder of a hub, which must not be there, of what Backup has written. The revision of its
+// store is that of the backup: hosts that have seen a later one do not follow it until they are rehomed.
+func (o Options) Restore(r io.Reader, with ...age.Identity) error {
+	if err := os.Remove(o.Dir); err != nil && !errors.Is(err, os.ErrNotExist) { // an empty one may be
+		return fmt.Errorf("--dir %s: expected no folder, or an empty one: %w", o.Dir, err)
+	}
+	made, err := os.MkdirTemp(filepath.Dir(o.Dir), ".restore-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(made)
+	open, err := age.Decrypt(r, with...)
+	if err != nil {
+		return err
+	}
+	if err = unpack(open, made); err != nil {
+		return fmt.Errorf("expected a whole backup: %w", err)
+	}
+	if err = alone(filepath.Join(made, inStore)); err != nil {
+		return err
+	}
+	return os.Rename(made, o.Dir)
+}
+
+// unpack writes the files that a backup has, and no others.
+func unpack(r io.Reader, dir string) error {
+	archive := tar.NewReader(r)
+	for _, want := range append(kept(), inStore) {
+		head, err := archive.Next()
+		if err == nil && head.Name != want {
+			err = fmt.Errorf("expected %s, found %q", want, head.Name)
+		}
+		file := filepath.Join(dir, want)
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(file), 0o700)
+		}
+		if err != nil {
+			return err
+		}
+		f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, archive) //nolint:gosec // who has the key of a backup may fill the disk
+		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	if _, err := archive.Next(); !errors.Is(err, io.EOF) {
+		return errors.Join(errors.New("expected no more files"), err)
+	}
+	return nil
+}
+
+// alone takes from a database of etcd what it has of its log and its members, so that it begins a store of one
+// member anew with the same keys and revisions; as etcdutl does it.
+func alone(file string) error {
+	db, err := bbolt.Open(file, 0o600, nil)
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		for _, bucket := range []string{"members", "members_removed"} {
+			if tx.Bucket([]byte(bucket)) == nil {
+				continue
+			}
+			if derr := tx.DeleteBucket([]byte(bucket)); derr != nil {
+				return derr
+			}
+		}
+		meta := tx.Bucket([]byte("meta"))
+		if meta == nil {
+			return errors.New("the store: expected a database of etcd")
+		}
+		for _, key := range []string{"consistent_index", "term", "confState"} {
+			if derr := meta.Delete([]byte(key)); derr != nil {
+				return derr
+			}
+		}
+		return nil
+	})
+	return errors.Join(err, db.Close())
+}

@@ -66,6 +66,7 @@ func (a *Agent) report(ctx context.Context, f desired.Findings) error {
 // statusOf is what there is to say of an Instance.
 func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.Findings) api.InstanceStatus {
 	has, known := a.desired.State.Instances[uid]
+	problem, tried := a.processes.problem[uid]
 	s := api.InstanceStatus{Phase: "Waiting", Generation: max(has.Generation, 0)}
 	switch {
 	case f.Regressed != "":
@@ -76,10 +77,12 @@ func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.F
 		s.Message = "changes are put off at the site: " + a.desired.State.Hold.Reason
 	case known && has.Ending:
 		s.Phase = "Ending"
-	case known && a.processes.problem[uid] != "":
-		s.Phase, s.Message = "Failed", a.processes.problem[uid]
-	case known:
+	case known && problem != "":
+		s.Phase, s.Message = "Failed", problem
+	case known && tried:
 		s.Phase = "Running"
+	case known:
+		s.Phase = "Starting"
 	}
 	if placed, err := l.Lane(i.Name); err == nil && known {
 		s.CPUs = placed.CPUs.String()

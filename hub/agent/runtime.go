@@ -30,7 +30,7 @@ type processes struct {
 	dir     string               // of what was started, and what it has printed
 	ended   chan struct{}        // gets something when a process has ended
 	began   map[string]time.Time // when this agent has started what, by name
-	problem map[string]string    // why an Instance does not run, by its UID
+	problem map[string]string    // why an Instance does not run, by its UID; "": it does
 }
 
 // pause is how long a process that ends at once is left alone.
@@ -41,7 +41,7 @@ func (p *processes) record(name string) string { return filepath.Join(p.dir, nam
 // Ensure starts what does not run. What runs by another spec is ended and started anew.
 func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) (err error) {
 	defer func() {
-		if delete(p.problem, uid); err != nil {
+		if p.problem[uid] = ""; err != nil {
 			p.problem[uid] = err.Error()
 		}
 	}()

@@ -58,6 +58,7 @@ func newFleet(t *testing.T) *fleet {
 	if f.admin, err = clientcmd.BuildConfigFromFlags("", filepath.Join(f.file("hub"), "admin.kubeconfig")); err != nil {
 		t.Fatal(err)
 	}
+	f.admin.QPS = -1
 	if f.core, f.client, err = clients(f.admin); err != nil {
 		t.Fatal(err)
 	}

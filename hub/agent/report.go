@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -14,26 +13,13 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/lanes"
 )
 
-// beat renews the Lease by which the hub sees that this host is there.
-func (a *Agent) beat(ctx context.Context) error {
-	leases := a.server.core.CoordinationV1().Leases(api.Namespace(a.joined.Name))
-	now, seconds := metav1.NowMicro(), int32(40)
-	l, err := leases.Get(ctx, a.joined.Name, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return err
-	}
-	spec := coordinationv1.LeaseSpec{HolderIdentity: &a.joined.Name, LeaseDurationSeconds: &seconds,
-		RenewTime: &now}
-	if err != nil {
-		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: a.joined.Name}, Spec: spec}
-		_, err = leases.Create(ctx, l, metav1.CreateOptions{})
-		return err
-	}
-	l.Spec = spec
-	_, err = leases.Update(ctx, l, metav1.UpdateOptions{})
+// beat says that this host is there.
+func (a *Agent) beat(ctx context.Context) (err error) {
+	a.server.lease, err = sites.Beat(ctx, a.server.core, a.joined.Name, a.server.lease)
 	return err
 }
 
@@ -143,8 +129,10 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 
 // findings are those of an audit of the CPUs of lanes, or of those that could be lanes' where there are none.
 func findings(h host.Host, l *lanes.Lanes) (all []api.Finding) {
-	for _, f := range audit.Run(h, host.ReadSettings(host.Live()), l.Placement.CPUs(), "of the lanes in force").Findings {
-		all = append(all, api.Finding{Rule: f.Rule, Severity: f.Severity.String(), Title: f.Title, CPUs: f.CPUs.String()})
+	r := audit.Run(h, host.ReadSettings(host.Live()), l.Placement.CPUs(), "of the lanes in force")
+	for _, f := range r.Findings {
+		all = append(all, api.Finding{Rule: f.Rule, Severity: f.Severity.String(), Title: f.Title,
+			CPUs: f.CPUs.String()})
 	}
 	return all
 }

@@ -43,7 +43,8 @@ func (p *processes) reservations() (map[string]reservation, error) {
 	for _, mark := range marks {
 		uid, rerr := os.ReadFile(mark)
 		err = errors.Join(err, rerr)
-		all[string(uid)] = reservation{name: strings.TrimSuffix(filepath.Base(mark), ".reserved"), since: time.Now()}
+		name := strings.TrimSuffix(filepath.Base(mark), ".reserved")
+		all[string(uid)] = reservation{name: name, since: time.Now()}
 	}
 	return all, err
 }
@@ -96,7 +97,8 @@ func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.Ins
 		return r.said, nil // it was not understood
 	}
 	if hold := a.desired.State.Hold; hold != nil {
-		return api.InstanceStatus{Phase: api.Refused, Message: "changes are put off at the site: " + hold.Reason}, nil
+		return api.InstanceStatus{Phase: api.Refused,
+			Message: "changes are put off at the site: " + hold.Reason}, nil
 	}
 	o, err := object(a.server.instances[uid])
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,10 +25,11 @@ type server struct {
 	core   kubernetes.Interface
 	client dynamic.Interface
 	name   string // of this host
+	lease  *coordinationv1.Lease
 
 	host      *unstructured.Unstructured // as it was read last
 	instances map[string]*unstructured.Unstructured
-	bare      []string                // UIDs of Instances that would vanish without a tombstone: they have no finalizer yet
+	bare      []string                // UIDs of Instances without the finalizer: they would vanish untold
 	asked     map[string]api.Instance // Instances that are only to be reserved, by their UIDs
 	heard     time.Time               // when this was read
 	list      string                  // resourceVersion of the list, to watch from

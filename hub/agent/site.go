@@ -19,8 +19,8 @@ import (
 	"isolane.dev/isolane/hub/sites"
 )
 
-// What people at the site say to the agent and hear of it is in files of its folder: it need not run for that.
-// "hub" is a link to the folder of the hub that the host has joined.
+// What people at the site say to the agent and hear of it is in files of its folder: it need not run for
+// that. "hub" is a link to the folder of the hub that the host has joined.
 const (
 	wishFile = "hold.json" // a desired.Hold that the agent has not taken over yet
 	saidFile = "said.txt"  // what the agent said last of its hub
@@ -77,8 +77,8 @@ func replace(file string, data []byte) error {
 	return err
 }
 
-// Rehome brings this host to another hub, or to this one as it is now. What runs stays as it is; an agent that
-// runs follows within seconds.
+// Rehome brings this host to another hub, or to this one as it is now. What runs stays as it is; an agent
+// that runs follows within seconds.
 func Rehome(ctx context.Context, o Options, hub string, token sites.Token) (name string, err error) {
 	was, err := o.read()
 	if err != nil {
@@ -87,8 +87,8 @@ func Rehome(ctx context.Context, o Options, hub string, token sites.Token) (name
 	return was.Name, o.join(ctx, hub, was.Name, token)
 }
 
-// Hold has changes of the hub put off for so much time in which the host runs, or no longer with 0. The second
-// result says whether an agent has taken that over; one that does not run does so first when it begins.
+// Hold has changes of the hub put off for so much time in which the host runs, or no longer with 0. The
+// first result says whether an agent has taken that over; one that does not run does so when it begins.
 func Hold(ctx context.Context, o Options, left time.Duration, reason string) (bool, error) {
 	if _, err := o.read(); err != nil {
 		return false, err

@@ -29,7 +29,7 @@ const (
 	Hosts     = "isolane:hosts"                // the group of hosts that have joined
 	Joining   = "system:bootstrappers:isolane" // before : and a site: of hosts that join
 	KeyOf     = "isolane.dev/key"              // annotation of a Host: the digest of its key
-	AppOf     = "isolane.dev/app"              // label of an Instance: NAMESPACE.NAME of its App; finalizer of that
+	AppOf     = "isolane.dev/app"              // label of an Instance: NAMESPACE.NAME of its App; its finalizer
 	TenantOf  = "isolane.dev/tenant"           // label of an Instance: the namespace of its App
 )
 
@@ -101,7 +101,7 @@ type InstanceSpec struct {
 
 // InstanceStatus is what the host says of it.
 type InstanceStatus struct {
-	Phase      string          `json:"phase,omitempty"` // Starting, Running, Refused, Failed, Waiting, Ending, or see Reserved
+	Phase      string          `json:"phase,omitempty"` // Starting, Running, Failed, Waiting, Ending, Refused …
 	CPUs       string          `json:"cpus,omitempty"`  // a cpulist
 	Message    string          `json:"message,omitempty"`
 	Generation int64           `json:"observedGeneration,omitempty"`
@@ -119,7 +119,7 @@ type App struct {
 
 // AppSpec is what is to run, and where.
 type AppSpec struct {
-	Lane     json.RawMessage `json:"lane"`    // the spec of a lane; lanes that it names are of Apps beside this one
+	Lane     json.RawMessage `json:"lane"`    // the spec of a lane; lanes that it names are of its namespace
 	Command  []string        `json:"command"` // a program of the hosts, and its arguments
 	Where    Where           `json:"where,omitzero"`
 	Replicas int             `json:"replicas"` // each on another host

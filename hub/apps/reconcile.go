@@ -101,10 +101,12 @@ func (c *Controller) remove(ctx context.Context, i api.Instance) error {
 	return c.withdraw(ctx, hostOf(i), u)
 }
 
-// end gives the Instances of a deleted App their tombstones, and lets go of it when the hosts have ended them.
-func (c *Controller) end(ctx context.Context, u *unstructured.Unstructured, app api.App, has []api.Instance) error {
+// end gives the Instances of a deleted App their tombstones, and lets go of it when hosts have ended them.
+func (c *Controller) end(ctx context.Context, u *unstructured.Unstructured, app api.App,
+	has []api.Instance) error {
 	if len(has) == 0 {
-		err := c.finalizers(ctx, u, slices.DeleteFunc(app.Finalizers, func(f string) bool { return f == api.AppOf }))
+		ours := func(f string) bool { return f == api.AppOf }
+		err := c.finalizers(ctx, u, slices.DeleteFunc(app.Finalizers, ours))
 		if apierrors.IsNotFound(err) {
 			err = nil
 		}
@@ -177,7 +179,8 @@ func (c *Controller) scale(ctx context.Context, app api.App, has []api.Instance)
 
 // keep returns the Instances that an App still wants, and ends the others: those too many, and what a hub
 // that has ended has asked for and not confirmed.
-func (c *Controller) keep(ctx context.Context, app api.App, has []api.Instance) (live []api.Instance, err error) {
+func (c *Controller) keep(ctx context.Context, app api.App, has []api.Instance) (
+	live []api.Instance, err error) {
 	for _, i := range has {
 		switch {
 		case i.DeletionTimestamp != nil:
@@ -250,8 +253,8 @@ func (c *Controller) placeOne(ctx context.Context, r *asking, l lane.Lane, excep
 			if c.noes[name] == nil {
 				c.noes[name] = map[string]no{}
 			}
-			c.noes[name][v.Host] = no{fmt.Sprintf("%s at %s: %s", v.Kind, time.Now().UTC().Format(time.TimeOnly), v.Why),
-				r.app.Generation, c.version(v.Host), time.Now().Add(rest)}
+			why := fmt.Sprintf("%s at %s: %s", v.Kind, time.Now().UTC().Format(time.TimeOnly), v.Why)
+			c.noes[name][v.Host] = no{why, r.app.Generation, c.version(v.Host), time.Now().Add(rest)}
 		}
 	}
 	return d, err
@@ -267,8 +270,8 @@ func (c *Controller) version(host string) string {
 }
 
 // conclude says what an App has. What would help one that has no host is looked for when the answer is given.
-func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Instance, d place.Decision, l lane.Lane) (
-	time.Duration, error) {
+func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Instance, d place.Decision,
+	l lane.Lane) (time.Duration, error) {
 	s := statusOf(app, live)
 	if len(live) >= app.Spec.Replicas {
 		delete(c.told, l.Metadata.Name)

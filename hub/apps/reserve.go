@@ -147,7 +147,8 @@ func (r *asking) confirm(ctx context.Context, host string) (i api.Instance, err 
 	if err != nil {
 		return i, err
 	}
-	u, err := r.instances(host).Patch(ctx, r.reserved.GetName(), types.MergePatchType, change, metav1.PatchOptions{})
+	u, err := r.instances(host).Patch(ctx, r.reserved.GetName(), types.MergePatchType, change,
+		metav1.PatchOptions{})
 	if err != nil {
 		return i, err
 	}

@@ -68,7 +68,8 @@ func (c *Controller) tenant(ctx context.Context, app api.App, l lane.Lane) (tena
 			t.sites = t.quota.Sites
 		}
 		if len(t.sites) == 0 {
-			return t, fmt.Errorf("spec.where.sites: expected one of the tenant's, %s", strings.Join(t.quota.Sites, ", "))
+			return t, fmt.Errorf("spec.where.sites: expected one of the tenant's, %s",
+				strings.Join(t.quota.Sites, ", "))
 		}
 	}
 	list, err := c.Client.Resource(api.Resource("instances")).List(ctx, metav1.ListOptions{
@@ -96,8 +97,8 @@ func (t tenant) takes(instances int) error {
 	var over []error
 	exceeds := func(what string, asked, most any, is bool) {
 		if is {
-			over = append(over, fmt.Errorf("tenant %s may have %v %s, and this App would make it %v: expected a smaller "+
-				"one, or that a platform admin raises the quota", t.name, most, what, asked))
+			over = append(over, fmt.Errorf("tenant %s may have %v %s, and this App would make it %v: expected a "+
+				"smaller one, or that a platform admin raises the quota", t.name, most, what, asked))
 		}
 	}
 	for _, n := range []struct {

@@ -151,21 +151,29 @@ func (x *Index) Place(ctx context.Context, l lane.Lane, w Where, ask Asker) (Dec
 
 func (d *Decision) sort() {
 	slices.SortStableFunc(d.Verdicts, func(a, b Verdict) int {
-		return cmp.Or(a.rank()-b.rank(), cmp.Compare(b.Change, "")-cmp.Compare(a.Change, ""),
-			cmp.Compare(a.Why, b.Why))
+		by := cmp.Or(a.rank()-b.rank(), cmp.Compare(b.Change, "")-cmp.Compare(a.Change, ""))
+		if by != 0 || a.Change != "" { // where most is free first
+			return by
+		}
+		return cmp.Compare(a.Why, b.Why)
 	})
 }
 
 // Explain says for the hosts that are too full and have most free what keeps the lane out there, and the
 // cheapest change that would admit it. It takes longer than the decision.
 func (d *Decision) Explain(l lane.Lane) {
+	var first []Verdict
 	for _, e := range d.full[:min(explained, len(d.full))] {
 		_, err := solver.Solve(e.Machine, e.Placed, []lane.Lane{l})
 		i := slices.IndexFunc(d.Verdicts, func(v Verdict) bool { return v.Host == e.Name })
-		if err != nil && i >= 0 {
-			d.Verdicts[i].explain(err)
+		if err == nil || i < 0 {
+			continue
 		}
+		d.Verdicts[i].explain(err)
+		first = append(first, d.Verdicts[i])
+		d.Verdicts = slices.Delete(d.Verdicts, i, i+1)
 	}
+	d.Verdicts = append(first, d.Verdicts...)
 	d.sort()
 }
 

@@ -271,6 +271,33 @@ func TestPending(t *testing.T) {
 	}
 }
 
+// Where a lane fits nowhere, the decision is made without looking for a change; Explain looks on the hosts that have
+// most free, and what the owner of the lane reads names no other lane.
+func TestExplain(t *testing.T) {
+	f := newFleet(t, 8)
+	for _, name := range f.names[:7] {
+		if _, err := f.Reserve(t.Context(), name, ask("secret", 2, lane.Any, "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x := f.index(t)
+	l := ask("large", 40, lane.Any, "")
+	d, err := x.Place(t.Context(), l, place.Where{}, f)
+	if err != nil || d.Host != "" || strings.Contains(d.Brief(), "cheapest") {
+		t.Fatalf("%v, found %s", err, d.Why())
+	}
+	d.Explain(l)
+	if want := "no host takes it: 8 too full; cheapest change: spec.cpus.count: 30 (then host h0007 takes it)"; d.Brief() != want {
+		t.Errorf("found %s\nexpected %s", d.Brief(), want)
+	}
+	if why := d.Why(); !strings.Contains(why, "secret") || strings.Count(why, "; cheapest change: ") != 3 {
+		t.Errorf("expected the lanes that are there, and three changes in\n%s", why)
+	}
+	if strings.Contains(d.Brief(), "secret") {
+		t.Errorf("%s names another lane", d.Brief())
+	}
+}
+
 // One lane among a thousand hosts, of which each has lanes.
 func BenchmarkPlace(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 0))

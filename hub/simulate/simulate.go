@@ -1,6 +1,6 @@
-// Package simulate has many hosts of one hub on one machine: each with a key, a certificate and a connection of
-// its own, and a machine that was read from a snapshot. They report, beat and reserve as hosts do, and run
-// nothing.
+// Package simulate has many hosts of one hub on one machine: each with a key, a certificate and a connection
+// of its own, and a machine that was read from a snapshot. They report, read, beat and reserve as hosts do,
+// and run nothing.
 package simulate
 
 import (
@@ -43,6 +43,7 @@ type Host struct {
 	machine host.Host
 	core    kubernetes.Interface
 	client  dynamic.Interface
+	lease   *coordinationv1.Lease
 
 	lock   sync.Mutex
 	placed plan.Placement
@@ -50,7 +51,8 @@ type Host struct {
 }
 
 // Join makes a host known to the hub, without a token: who calls it has the hub's authority.
-func Join(ctx context.Context, s *sites.Signer, hub *rest.Config, name, site string, machine host.Host) (*Host, error) {
+func Join(ctx context.Context, s *sites.Signer, hub *rest.Config, name, site string, machine host.Host) (
+	*Host, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -122,7 +124,7 @@ func (h *Host) listen(ctx context.Context) error {
 	for {
 		select {
 		case <-ticker.C:
-			err = h.beat(ctx)
+			err = errors.Join(h.read(ctx), h.beat(ctx))
 		case event, open := <-w.ResultChan():
 			if !open {
 				return nil
@@ -137,22 +139,21 @@ func (h *Host) listen(ctx context.Context) error {
 	}
 }
 
+// read reads what the agent reads each time.
+func (h *Host) read(ctx context.Context) error {
+	_, err := h.core.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
+	if err == nil {
+		_, err = h.resource("hosts").Get(ctx, h.name, metav1.GetOptions{})
+	}
+	if err == nil {
+		_, err = h.resource("instances").List(ctx, metav1.ListOptions{})
+	}
+	return err
+}
+
 // beat renews the Lease.
-func (h *Host) beat(ctx context.Context) error {
-	leases := h.core.CoordinationV1().Leases(api.Namespace(h.name))
-	now, seconds := metav1.NowMicro(), int32(40)
-	l, err := leases.Get(ctx, h.name, metav1.GetOptions{})
-	missing := apierrors.IsNotFound(err)
-	if err != nil && !missing {
-		return err
-	}
-	l.Name = h.name
-	l.Spec = coordinationv1.LeaseSpec{HolderIdentity: &h.name, LeaseDurationSeconds: &seconds, RenewTime: &now}
-	if missing {
-		_, err = leases.Create(ctx, l, metav1.CreateOptions{})
-	} else {
-		_, err = leases.Update(ctx, l, metav1.UpdateOptions{})
-	}
+func (h *Host) beat(ctx context.Context) (err error) {
+	h.lease, err = sites.Beat(ctx, h.core, h.name, h.lease)
 	return err
 }
 

@@ -16,13 +16,15 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// EndNamespaces does for namespaces that are deleted what a controller manager does elsewhere: deletes what is
-// in them, and lets them go. It ends with the context.
-func EndNamespaces(ctx context.Context, core kubernetes.Interface, client dynamic.Interface, log *slog.Logger) {
+// EndNamespaces does for namespaces that are deleted what a controller manager does elsewhere: deletes what
+// is in them, and lets them go. It ends with the context.
+func EndNamespaces(ctx context.Context, core kubernetes.Interface, client dynamic.Interface,
+	log *slog.Logger) {
+	ending := metav1.ListOptions{FieldSelector: "status.phase=Terminating"}
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()
 	for {
-		list, err := core.CoreV1().Namespaces().List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Terminating"})
+		list, err := core.CoreV1().Namespaces().List(ctx, ending)
 		for n := 0; err == nil && n < len(list.Items); n++ {
 			err = endNamespace(ctx, core, client, &list.Items[n])
 		}
@@ -38,7 +40,8 @@ func EndNamespaces(ctx context.Context, core kubernetes.Interface, client dynami
 }
 
 // endNamespace does one step: Apps and Instances first, as a host needs its rights until it has ended them.
-func endNamespace(ctx context.Context, core kubernetes.Interface, client dynamic.Interface, n *corev1.Namespace) error {
+func endNamespace(ctx context.Context, core kubernetes.Interface, client dynamic.Interface,
+	n *corev1.Namespace) error {
 	left := 0
 	for _, resource := range []string{"apps", "instances"} {
 		more, err := empty(ctx, client.Resource(api.Resource(resource)).Namespace(n.Name))
@@ -54,8 +57,8 @@ func endNamespace(ctx context.Context, core kubernetes.Interface, client dynamic
 	if err != nil {
 		return err
 	}
-	deletable := discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "deletecollection"}}, lists)
-	all, err := discovery.GroupVersionResources(deletable)
+	both := discovery.SupportsAllVerbs{Verbs: []string{"list", "deletecollection"}}
+	all, err := discovery.GroupVersionResources(discovery.FilteredBy(both, lists))
 	if err != nil {
 		return err
 	}

@@ -182,7 +182,7 @@ func unpack(r io.Reader, dir string) error {
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(f, archive) //nolint:gosec // who has the key of a backup may fill the disk
+		_, err = io.Copy(f, archive)
 		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 			return err
 		}
@@ -193,8 +193,8 @@ func unpack(r io.Reader, dir string) error {
 	return nil
 }
 
-// alone takes from a database of etcd what it has of its log and its members, so that it begins a store of one
-// member anew with the same keys and revisions; as etcdutl does it.
+// alone takes from a database of etcd what it has of its log and its members, so that it begins a store of
+// one member anew with the same keys and revisions; as etcdutl does it.
 func alone(file string) error {
 	db, err := bbolt.Open(file, 0o600, nil)
 	if err != nil {

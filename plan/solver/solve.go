@@ -27,8 +27,8 @@ func Solve(h host.Host, placed plan.Placement, lanes []lane.Lane) (plan.Placemen
 	return p, explained(err, h, placed, lanes)
 }
 
-// Try is Solve for those who ask about many hosts: its error does not say why a lane does not fit, which takes
-// longer than to find that out.
+// Try is Solve for those who ask about many hosts: its error does not say why a lane does not fit, which
+// takes longer than to find that out.
 func Try(h host.Host, placed plan.Placement, lanes []lane.Lane) (plan.Placement, error) {
 	return solve(h, placed, lanes, Limit)
 }

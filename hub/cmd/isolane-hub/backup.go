@@ -19,7 +19,7 @@ import (
 func backup(ctx context.Context, _ lanes.Options, args []string) error {
 	var recipient string
 	file, c, o, err := admin("backup", args, "a file", func(f *flag.FlagSet) {
-		f.StringVar(&recipient, "recipient", "", "public key of age, age1…: who has its identity can read the backup")
+		f.StringVar(&recipient, "recipient", "", "public key of age, age1…, whose identity opens the backup")
 	})
 	if err != nil {
 		return err
@@ -73,6 +73,7 @@ func restore(_ context.Context, _ lanes.Options, args []string) error {
 	if err = o.Restore(from, with...); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	fmt.Printf("%s: isolane-hub up starts it; hosts that have seen a later state follow it after a rehome\n", o.Dir)
+	fmt.Printf("%s: isolane-hub up starts it; hosts that have seen a later state follow it after a rehome\n",
+		o.Dir)
 	return nil
 }

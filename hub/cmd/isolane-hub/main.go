@@ -174,7 +174,8 @@ func token(ctx context.Context, _ lanes.Options, args []string) error {
 }
 
 // admin reads the flags of a command that speaks with the hub of this machine, and how it does.
-func admin(name string, args []string, argument string, more ...func(*flag.FlagSet)) (string, *rest.Config, up.Options, error) {
+func admin(name string, args []string, argument string, more ...func(*flag.FlagSet)) (
+	string, *rest.Config, up.Options, error) {
 	var o up.Options
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.StringVar(&o.Dir, "dir", hubDir, "folder of the hub on this machine")

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"isolane.dev/isolane/hub/api"
+)
+
+// may says who may do what, in the words of docs/hub.md. own: in the namespace where the role is bound, or anywhere for
+// one that is bound for the whole hub.
+func may(role, verb, kind string, own bool) bool {
+	reads := slices.Contains([]string{"get", "list", "watch"}, verb)
+	switch role {
+	case "viewer":
+		return own && reads
+	case "tenant-admin":
+		return own && kind == "apps"
+	case "operator":
+		return reads || slices.Contains([]string{"apps", "instances"}, kind)
+	case "platform-admin":
+		return true
+	case "host":
+		return own && (kind == "instances" && (reads || verb == "patch") || kind == "hosts" && verb == "get")
+	}
+	return false
+}
+
+// Each role may do what it is for and no more: asked of the API server for each verb, kind and namespace.
+func TestRoles(t *testing.T) {
+	f := newFleet(t)
+	cells := 0
+	for _, role := range []string{"viewer", "tenant-admin", "operator", "platform-admin", "host"} {
+		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "isolane:" + role}
+		subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: role}}
+		meta := metav1.ObjectMeta{Name: "test-" + role}
+		var err error
+		if role == "operator" || role == "platform-admin" {
+			_, err = f.core.RbacV1().ClusterRoleBindings().Create(t.Context(),
+				&rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects}, metav1.CreateOptions{})
+		} else {
+			_, err = f.core.RbacV1().RoleBindings("default").Create(t.Context(),
+				&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: subjects}, metav1.CreateOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask := func(role, verb, kind, space string) bool {
+		r, err := f.core.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: role, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: space, Verb: verb, Group: api.Group, Resource: kind}}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cells++
+		return r.Status.Allowed
+	}
+	until(t, "the bindings count", func() error {
+		for _, role := range []string{"viewer", "tenant-admin", "operator", "platform-admin", "host"} {
+			if !ask(role, "get", map[bool]string{true: "hosts", false: "apps"}[role == "host"], "default") {
+				return errors.New(role + " may nothing")
+			}
+		}
+		return nil
+	})
+	for _, role := range []string{"viewer", "tenant-admin", "operator", "platform-admin", "host", "nobody"} {
+		for _, verb := range []string{"get", "list", "watch", "create", "update", "patch", "delete"} {
+			for _, kind := range []string{"apps", "instances", "hosts", "sites", "tenants"} {
+				for _, space := range []string{"default", "other"} {
+					if (kind == "sites" || kind == "tenants") && space == "default" {
+						space = "" // of the whole hub: no role in a namespace has them
+					}
+					if got, want := ask(role, verb, kind, space), may(role, verb, kind, space == "default"); got != want {
+						t.Errorf("%s may %s %s in %q: %v, expected %v", role, verb, kind, space, got, want)
+					}
+				}
+			}
+		}
+	}
+	for _, role := range []string{"viewer", "tenant-admin", "operator", "host"} { // nobody gives himself rights, or reads secrets
+		for _, other := range []authorizationv1.ResourceAttributes{
+			{Verb: "create", Group: rbacv1.GroupName, Resource: "rolebindings", Namespace: "default"},
+			{Verb: "get", Resource: "secrets", Namespace: "kube-system"},
+			{Verb: "get", Resource: "configmaps", Namespace: "isolane-hub"}} {
+			r, err := f.core.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+				Spec: authorizationv1.SubjectAccessReviewSpec{User: role, ResourceAttributes: &other}}, metav1.CreateOptions{})
+			if want := role == "operator" && other.Resource == "configmaps"; err != nil || r.Status.Allowed != want {
+				t.Errorf("%s may %s %s: %v, %v; expected %v", role, other.Verb, other.Resource, r.Status.Allowed, err, want)
+			}
+		}
+	}
+	t.Logf("%d cells", cells)
+}

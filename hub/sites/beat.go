@@ -1,0 +1,40 @@
+package sites
+
+import (
+	"context"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"isolane.dev/isolane/hub/api"
+)
+
+// Beat renews the Lease by which the hub sees that a host is there, for that host. last is what it returned
+// the time before, nil: nothing; what it returns with an error is nil.
+func Beat(ctx context.Context, core kubernetes.Interface, host string, last *coordinationv1.Lease) (
+	*coordinationv1.Lease, error) {
+	leases := core.CoordinationV1().Leases(api.Namespace(host))
+	now, seconds := metav1.NowMicro(), int32(40)
+	spec := coordinationv1.LeaseSpec{HolderIdentity: &host, LeaseDurationSeconds: &seconds, RenewTime: &now}
+	if last == nil {
+		first := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: host}, Spec: spec}
+		made, err := leases.Create(ctx, first, metav1.CreateOptions{})
+		if !apierrors.IsAlreadyExists(err) {
+			return kept(made, err)
+		}
+		if last, err = leases.Get(ctx, host, metav1.GetOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	last.Spec = spec
+	return kept(leases.Update(ctx, last, metav1.UpdateOptions{}))
+}
+
+func kept(l *coordinationv1.Lease, err error) (*coordinationv1.Lease, error) {
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}

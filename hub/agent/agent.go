@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,15 +53,18 @@ type Agent struct {
 	news      chan struct{}
 	watching  atomic.Bool
 	unwatch   context.CancelFunc
-	at        string // what the link to the hub's folder says
-	said      string // of the hub, last
+	next      time.Time // of a talk with the hub
+	pulse     time.Time // of a sign of life
+	at        string    // what the link to the hub's folder says
+	said      string    // of the hub, last
 }
 
-// Intervals: of a look at the processes, and of a talk with the hub where it says nothing; and how long
-// one may take.
+// Intervals: of a look at the processes; of a sign of life, and of a talk with a hub that is not watched; of a
+// talk with one that says what changes; and how long a talk may take.
 const (
 	look  = 2 * time.Second
 	call  = 10 * time.Second
+	calm  = time.Minute
 	limit = 10 * time.Second
 )
 
@@ -78,32 +82,53 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	last := time.Now()
-	for next := last; ctx.Err() == nil; {
+	for last := time.Now(); ctx.Err() == nil; {
 		a.try(ctx, "hold", a.wish)
 		a.try(ctx, "rehome", a.connect)
-		if !time.Now().Before(next) {
-			next = time.Now().Add(call)
-			brief, cancel := context.WithTimeout(ctx, limit)
-			a.try(ctx, "the hub", func(context.Context) error { return a.sync(brief) })
-			cancel()
-			a.watch(ctx)
-		}
+		a.talk(ctx)
 		a.try(ctx, "reservations", a.settle)
+		was := maps.Clone(a.processes.problem)
 		a.try(ctx, "instances", a.desired.Reconcile)
+		if !maps.Equal(was, a.processes.problem) {
+			a.hear() // to say so
+		}
 		timer := time.NewTimer(look)
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-a.processes.ended:
 		case <-a.news:
-			next = time.Now()
+			a.next = time.Time{}
 		}
 		timer.Stop()
 		a.desired.State = a.desired.State.Elapsed(time.Since(last))
 		last = time.Now()
 	}
 	return nil
+}
+
+// talk speaks with the hub, or says only that this host is there, when it is time for that.
+func (a *Agent) talk(ctx context.Context) {
+	now := time.Now()
+	brief, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	switch {
+	case !now.Before(a.next):
+		heard := false
+		a.try(ctx, "the hub", func(context.Context) error {
+			err := a.sync(brief)
+			heard = err == nil
+			return err
+		})
+		a.next, a.pulse = now.Add(call), now.Add(call)
+		if a.watch(ctx); heard && a.watching.Load() {
+			a.next = now.Add(calm)
+		}
+	case !now.Before(a.pulse):
+		if a.pulse = now.Add(call); a.beat(brief) != nil {
+			a.next = now // the talk says why
+		}
+	}
 }
 
 // begin is an agent that has done nothing yet.
@@ -217,11 +242,12 @@ func (a *Agent) watch(ctx context.Context) {
 	}
 	a.watching.Store(true)
 	go func() {
-		defer a.watching.Store(false)
 		defer w.Stop()
 		for range w.ResultChan() {
 			a.hear()
 		}
+		a.watching.Store(false)
+		a.hear() // nobody watches any more
 	}()
 }
 

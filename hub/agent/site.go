@@ -133,6 +133,7 @@ func (a *Agent) wish(context.Context) error {
 	if err = a.desired.Hold(wanted); err != nil {
 		return err
 	}
+	a.next = time.Time{} // what it was put off for may be done
 	return os.Remove(a.o.file(wishFile))
 }
 

@@ -29,8 +29,11 @@ const (
 	Ending   = "Ending"
 )
 
-// retry is when an App is tried again for which no host was found.
-const retry = 10 * time.Second
+// When an App is tried again for which no host was found: soon where some have not been asked.
+const (
+	soon  = time.Second
+	retry = 10 * time.Second
+)
 
 // reconcile brings one App nearer to what it says, and says when to look again; 0: when something changes.
 func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration, error) {
@@ -278,6 +281,9 @@ func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Insta
 		return 0, errors.Join(c.say(ctx, app, s), c.keepWhy(ctx, l.Metadata.Name, pending, ""))
 	}
 	s.Phase, s.Message = Pending, d.Brief()
+	if slices.ContainsFunc(d.Verdicts, func(v place.Verdict) bool { return v.Kind == place.Later }) {
+		return soon, errors.Join(c.say(ctx, app, s), c.keepWhy(ctx, l.Metadata.Name, pending, d.Why()))
+	}
 	asked := slices.ContainsFunc(d.Verdicts, func(v place.Verdict) bool { return v.Kind == place.Refused })
 	if was := c.told[l.Metadata.Name]; was == s.Message && !asked && app.Status.Phase == Pending {
 		s.Message = app.Status.Message // it was explained then

@@ -121,10 +121,13 @@ func (h *Host) listen(ctx context.Context) error {
 	defer w.Stop()
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
-	for {
+	for beats := 1; ; {
 		select {
 		case <-ticker.C:
-			err = errors.Join(h.read(ctx), h.beat(ctx))
+			if beats++; beats%6 == 0 { // as often as the agent
+				err = h.read(ctx)
+			}
+			err = errors.Join(err, h.beat(ctx))
 		case event, open := <-w.ResultChan():
 			if !open {
 				return nil

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/lanes"
 )
 
@@ -59,8 +60,8 @@ type Agent struct {
 	said      string    // of the hub, last
 }
 
-// Intervals: of a look at the processes; of a sign of life, and of a talk with a hub that is not watched; of a
-// talk with one that says what changes; and how long a talk may take.
+// Intervals: of a look at the processes; of a talk with a hub that is not watched, and with one that says what
+// changes; and how long a talk may take.
 const (
 	look  = 2 * time.Second
 	call  = 10 * time.Second
@@ -120,12 +121,12 @@ func (a *Agent) talk(ctx context.Context) {
 			heard = err == nil
 			return err
 		})
-		a.next, a.pulse = now.Add(call), now.Add(call)
+		a.next, a.pulse = now.Add(call), now.Add(sites.Pulse)
 		if a.watch(ctx); heard && a.watching.Load() {
 			a.next = now.Add(calm)
 		}
 	case !now.Before(a.pulse):
-		if a.pulse = now.Add(call); a.beat(brief) != nil {
+		if a.pulse = now.Add(sites.Pulse); a.beat(brief) != nil {
 			a.next = now // the talk says why
 		}
 	}

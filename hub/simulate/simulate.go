@@ -34,9 +34,6 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
-// beat is how often a host renews its Lease, as the agent does.
-const beat = 10 * time.Second
-
 // Host is a host that is none.
 type Host struct {
 	name    string
@@ -119,12 +116,12 @@ func (h *Host) listen(ctx context.Context) error {
 		return err
 	}
 	defer w.Stop()
-	ticker := time.NewTicker(beat)
+	ticker := time.NewTicker(sites.Pulse)
 	defer ticker.Stop()
 	for beats := 1; ; {
 		select {
 		case <-ticker.C:
-			if beats++; beats%6 == 0 { // as often as the agent
+			if beats++; beats%3 == 0 { // as often as the agent
 				err = h.read(ctx)
 			}
 			err = errors.Join(err, h.beat(ctx))
@@ -218,9 +215,9 @@ func (h *Host) take(i api.Instance) (s api.InstanceStatus, err error) {
 		return api.InstanceStatus{Phase: api.Refused, Message: err.Error()}, nil
 	}
 	if !h.mine[string(i.UID)] {
-		p, err := solver.Solve(h.machine, h.placed, []lane.Lane{want})
-		if err != nil {
-			s.Phase, s.Message = api.Refused, err.Error()
+		p, refusal := solver.Solve(h.machine, h.placed, []lane.Lane{want})
+		if refusal != nil {
+			s.Phase, s.Message = api.Refused, refusal.Error()
 			s.Placement, err = json.Marshal(h.placed)
 			return s, err
 		}

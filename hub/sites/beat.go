@@ -2,6 +2,7 @@ package sites
 
 import (
 	"context"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,12 +12,18 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
+// Pulse is how often a host says that it is there, and life how long the hub believes it.
+const (
+	Pulse = 20 * time.Second
+	life  = 3 * Pulse
+)
+
 // Beat renews the Lease by which the hub sees that a host is there, for that host. last is what it returned
 // the time before, nil: nothing; what it returns with an error is nil.
 func Beat(ctx context.Context, core kubernetes.Interface, host string, last *coordinationv1.Lease) (
 	*coordinationv1.Lease, error) {
 	leases := core.CoordinationV1().Leases(api.Namespace(host))
-	now, seconds := metav1.NowMicro(), int32(40)
+	now, seconds := metav1.NowMicro(), int32(life.Seconds())
 	spec := coordinationv1.LeaseSpec{HolderIdentity: &host, LeaseDurationSeconds: &seconds, RenewTime: &now}
 	if last == nil {
 		first := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: host}, Spec: spec}

@@ -63,9 +63,9 @@ func endNamespace(ctx context.Context, core kubernetes.Interface, client dynamic
 		return err
 	}
 	for gvr := range all {
-		more, err := empty(ctx, client.Resource(gvr).Namespace(n.Name))
-		if err != nil {
-			return err
+		more, eerr := empty(ctx, client.Resource(gvr).Namespace(n.Name))
+		if eerr != nil {
+			return eerr
 		}
 		left += more
 	}

@@ -182,7 +182,7 @@ func unpack(r io.Reader, dir string) error {
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(f, archive)
+		_, err = io.CopyN(f, archive, head.Size)
 		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 			return err
 		}

@@ -177,6 +177,9 @@ func (f *fleet) refuser(t *testing.T, name, like string) {
 	if err == nil {
 		err = json.Unmarshal(data, &status)
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	u.Object["status"] = status
 	if u, err = api.To(u.Object); err == nil {
 		_, err = hosts.UpdateStatus(t.Context(), u, metav1.UpdateOptions{})
@@ -223,7 +226,7 @@ func spec(cpus int, more map[string]any) map[string]any {
 func TestApps(t *testing.T) {
 	f := newFleet(t)
 	f.run(t, append(slices.Clone(f.join), "--dir", f.file("agent"), "--name", "one")...)
-	f.bench.agent(t)
+	f.agent(t)
 	f.refuser(t, "alpha", "one")
 
 	f.make(t, "apps", "App", "default", "web", spec(1, nil))
@@ -361,7 +364,7 @@ func TestRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.run(t, append(slices.Clone(f.join), "--dir", f.file("agent"), "--name", "one")...)
-	f.bench.agent(t)
+	f.agent(t)
 	f.make(t, "apps", "App", "default", "web", spec(1, nil))
 	f.app(t, "default", "web", "Running")
 	f.run(t, "backup", f.file("backup.age"), "--recipient", key.Recipient().String(), "--dir", f.file("hub"))
@@ -382,7 +385,7 @@ func TestRestore(t *testing.T) {
 		return nil
 	})
 	f.app(t, "default", "web", "Running")
-	f.bench.end(t, f.up, syscall.SIGTERM)
+	f.end(t, f.up, syscall.SIGTERM)
 	if err = os.Rename(f.file("hub"), f.file("lost")); err != nil {
 		t.Fatal(err)
 	}

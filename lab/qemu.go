@@ -16,10 +16,10 @@ const Mark = "isolane.lab=emulated"
 // oldest is the first QEMU with all that the machines have: igb since 8.0, wires that reconnect since 9.2.
 func oldest() [2]int { return [2]int{9, 2} }
 
-// traced are kernel options that keep two users on each tracepoint that Isolane's witness attaches to. They record
-// nothing. Without them the kernel would patch the code of its scheduler when the witness comes and goes, and
-// an emulated CPU that runs the code at that moment may keep the breakpoint which stands there meanwhile: "Oops:
-// int3". Kernels before 6.10 know no "^traceoff".
+// traced are kernel options that keep two users on each tracepoint that Isolane's witness attaches to. They
+// record nothing. Without them the kernel would patch the code of its scheduler when the witness comes and
+// goes, and an emulated CPU that runs the code at that moment may keep the breakpoint which stands there
+// meanwhile: "Oops: int3". Kernels before 6.10 know no "^traceoff".
 func traced() string {
 	const events = "^traceoff,sched:sched_switch,sched:sched_waking,irq,irq_vectors,timer:tick_stop"
 	return "trace_buf_size=4k trace_instance=lab1" + events + " trace_instance=lab2" + events

@@ -77,7 +77,7 @@ func imports() map[string][]string {
 		"probe/router":   {"host", "probe", "probe/http", "probe/webserver", "quantity", "results"},
 		"factor":         {"lane", "noise", "probe", "results", "runtime/guest"},
 		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "results", "runtime/guest"},
-		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "sched", "stats"},
+		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "runtime/guest", "sched", "stats"},
 		"prove/search":   {"results"},
 		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
 		"prove": {"change", "change/netdev", "cpuset", "enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan",
@@ -226,7 +226,7 @@ report/figures        2450       35  a ratio of any two cells, for answers
 report/format          150       10  numbers and units, which figures, page and plots print
 results                950       70  the names of units
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
-runtime/guest          900       15  the real-time and the web case study, exports, compare
+runtime/guest          950       15  containers that serve in their caller's network
 runtime/process        600       15  a command in the foreground, what needs capabilities
 runtime/running       1000       10
 runtime/spread         100        5

@@ -16,6 +16,15 @@ const Mark = "isolane.lab=emulated"
 // oldest is the first QEMU with all that the machines have: igb since 8.0, wires that reconnect since 9.2.
 func oldest() [2]int { return [2]int{9, 2} }
 
+// traced are kernel options that keep two users on each tracepoint that Isolane's witness attaches to. They
+// record nothing. Without them the kernel would patch the code of its scheduler when the witness comes and
+// goes, and an emulated CPU that runs the code at that moment may keep the breakpoint which stands there
+// meanwhile: "Oops: int3". Kernels before 6.10 know no "^traceoff".
+func traced() string {
+	const events = "^traceoff,sched:sched_switch,sched:sched_waking,irq,irq_vectors,timer:tick_stop"
+	return "trace_buf_size=4k trace_instance=lab1" + events + " trace_instance=lab2" + events
+}
+
 // qemu is QEMU's command line through its own loader: nothing of it is installed.
 func (l Lab) qemu(ctx context.Context, args []string) *exec.Cmd {
 	root := filepath.Join(l.dir, "qemu")
@@ -100,7 +109,8 @@ func (m Machine) args(f files) []string {
 		cmdline = "isolane.lab.init=systemd " + cmdline // for init-root.sh
 	}
 	return append(c, "-kernel", kernel, "-initrd", initrd, "-append", strings.TrimSpace(
-		"console=ttyS0 panic=-1 loglevel=7 nokaslr no_timer_check intel_iommu=on tsc=reliable "+Mark+" "+cmdline))
+		"console=ttyS0 panic=-1 loglevel=7 nokaslr no_timer_check intel_iommu=on tsc=reliable "+
+			traced()+" "+Mark+" "+cmdline))
 }
 
 func (m Machine) processors(c *command) {

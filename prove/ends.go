@@ -28,11 +28,15 @@ func (r *runner) startEnds(ctx context.Context, at place) (client, application *
 		return nil, nil, fmt.Errorf("program at the client's end: %w", err)
 	}
 	inside, env, err := r.inside(at, 0, atEnds()...)
+	argv := ends.Application
+	if err == nil {
+		argv, err = r.serving(at, &inside, argv, atEnds(), "")
+	}
 	if err != nil {
 		return client, nil, err
 	}
-	if application, err = startAwaiting(ctx, r.self, "program at the application's end", inside, env,
-		ends.Application, factor.Ready); err != nil {
+	if application, err = startAwaiting(ctx, r.self, "program at the application's end", inside, env, argv,
+		factor.Ready); err != nil {
 		return client, nil, fmt.Errorf("program at the application's end: %w", err)
 	}
 	return client, application, nil

@@ -77,6 +77,9 @@ func (r *runner) startServersOf(ctx context.Context, at place, instance int) (se
 		}
 		started = append(started, argv)
 		confines, env, err := r.inside(at, instance, capabilities(spec)...)
+		if err == nil {
+			argv, err = r.serving(at, &confines, argv, capabilities(spec), given.Dir)
+		}
 		if err != nil {
 			return servers, err
 		}

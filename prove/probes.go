@@ -90,10 +90,27 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 	if m.guest.CPUs == 0 {
 		m.guest.CPUs = r.layouts[at.cell.Name].Lane.Len() // as many in each placement
 	}
-	m.guest.Dir, err = os.MkdirTemp(at.scratch, "guest-")
-	m.argv = guest.Command(r.self, m.guest, m.argv)
-	m.confines.Capabilities = nil // it takes more to make a guest, and the guest has no more than it needs
+	m.argv, err = r.inGuest(at, &m.guest, &m.confines, m.argv)
 	return m, err
+}
+
+// inGuest is the command line that runs argv in a guest, which gets a directory for its files.
+func (r *runner) inGuest(at place, g *guest.Guest, confines *process.Lane, argv []string) (_ []string,
+	err error) {
+	g.Dir, err = os.MkdirTemp(at.scratch, "guest-")
+	confines.Capabilities = nil // it takes more to make a guest, and the guest has no more than it needs
+	return guest.Command(r.self, *g, argv), err
+}
+
+// serving is the command line of a program of the application that serves, in the runtime of its cell.
+func (r *runner) serving(at place, confines *process.Lane, argv, need []string, dir string) ([]string,
+	error) {
+	g := at.given.Guest
+	if g.Runtime == "" {
+		return argv, nil
+	}
+	g.Serve = &guest.Serve{Capabilities: need, Folder: dir}
+	return r.inGuest(at, &g, confines, argv)
 }
 
 // probe makes one measurement with fresh processes, one an instance of the application.

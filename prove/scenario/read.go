@@ -11,6 +11,7 @@ import (
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/guest"
 )
 
 // readFactors has each factor's driver read its settings.
@@ -126,6 +127,9 @@ func (p Probe) Cannot(c factor.Conditions) string {
 	}
 	if h, ok := p.Probe.(onHost); ok && c.Guest.Runtime != "" {
 		return h.OnHost()
+	}
+	if c.Guest.Runtime == guest.VM && !p.Inside() {
+		return fmt.Sprintf("kind %s is reached by a network, and the virtual machine has none", p.Kind)
 	}
 	return ""
 }

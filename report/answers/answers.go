@@ -167,6 +167,12 @@ func absolute(sum *figures.Summary, c figures.Cell, m figures.Metric,
 	if !sum.Verdicts {
 		return ours, "open: too few blocks for a verdict"
 	}
+	switch f.Statistic {
+	case "max":
+		return ours, "open: a maximum grows with the time measured"
+	case "min":
+		return ours, "open: a minimum falls with the time measured"
+	}
 	return ours, judged(lo, hi, f.Value, f, m, c.Figure(m), figures.Figure{}) + ", absolute"
 }
 

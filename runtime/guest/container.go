@@ -116,16 +116,50 @@ func (g Guest) bundle(argv []string) error {
 	}
 	// Priorities and locked memory, whatever the limits are, and root's right to read files.
 	may := []string{"CAP_SYS_NICE", "CAP_IPC_LOCK", "CAP_DAC_OVERRIDE"}
+	namespaces := []namespace{{"pid"}, {"mount"}, {"ipc"}, {"uts"}}
+	if s := g.Serve; s == nil {
+		namespaces = append(namespaces, namespace{"network"})
+	} else {
+		mounts = append(mounts, s.mounts()...)
+		may = append(may, usual()...)
+		for _, c := range s.Capabilities {
+			may = append(may, "CAP_"+c)
+		}
+	}
 	config := bundle{Version: "1.0.2",
 		Process: program{Args: argv, Env: os.Environ(), Cwd: "/", NoNew: true,
 			Capabilities: map[string][]string{"bounding": may, "effective": may, "permitted": may}},
 		Root: root{"rootfs", true}, Hostname: "isolane", Mounts: mounts,
-		Linux: linux{[]namespace{{"pid"}, {"mount"}, {"ipc"}, {"uts"}, {"network"}}}}
+		Linux: linux{namespaces}}
 	data, err := json.MarshalIndent(config, "", "\t")
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(g.Dir, "config.json"), data, 0o600)
+}
+
+// usual are capabilities that programs which serve have in containers anywhere (moby's and containerd's
+// defaults): they take ports below 1024, and become other users.
+func usual() []string {
+	return []string{"CAP_CHOWN", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW",
+		"CAP_SETGID", "CAP_SETUID"}
+}
+
+// mounts are what a program that serves finds: users' names, its folder, and the device that tunnels are made
+// of, where the host has one.
+func (s Serve) mounts() []mount {
+	all := []mount{{"/run", "tmpfs", "tmpfs", []string{"nosuid", "nodev", "mode=755"}}}
+	for _, file := range []string{"/etc/passwd", "/etc/group"} {
+		all = append(all, mount{file, "bind", file, []string{"bind", "ro", "nosuid"}})
+	}
+	const tunnels = "/dev/net/tun"
+	if _, err := os.Stat(tunnels); err == nil {
+		all = append(all, mount{tunnels, "bind", tunnels, []string{"bind", "nosuid"}})
+	}
+	if s.Folder != "" { // may lie in /tmp, which is mounted before
+		all = append(all, mount{s.Folder, "bind", s.Folder, []string{"rbind", "nosuid"}})
+	}
+	return all
 }
 
 // hostMounts are those of a container with the host's programs and libraries. A folder that is a link, as
@@ -137,7 +171,11 @@ func hostMounts(rootfs, program string) ([]mount, error) {
 		{"/sys", "sysfs", "sysfs", []string{"nosuid", "noexec", "nodev", "ro"}},
 		{"/tmp", "tmpfs", "tmpfs", []string{"nosuid", "nodev", "mode=1777"}},
 	}
-	if err := os.MkdirAll(rootfs, 0o755); err != nil {
+	err := os.MkdirAll(rootfs+"/var", 0o755)
+	if err == nil {
+		err = os.Symlink("/run", rootfs+"/var/run") // where older programs look for it
+	}
+	if err != nil {
 		return nil, err
 	}
 	bind := func(path string) {

@@ -3,7 +3,8 @@
 // Both stay in the cgroup of their caller, with all processes and threads, so that they run where a plain
 // process of the caller would. Standard output, standard error and the exit code are the command's. The
 // container's root are the host's own programs and libraries, read-only; the virtual machine boots a kernel
-// of the host with the command, its libraries and this program in its memory. Neither has a network.
+// of the host with the command, its libraries and this program in its memory. Neither has a network, but a
+// container that serves, which has its caller's.
 package guest
 
 import (
@@ -36,6 +37,14 @@ type Guest struct {
 	// the emulator's other threads the rest, where there are any.
 	Bind bool   `json:"bind,omitempty"`
 	Dir  string `json:"dir,omitempty"` // for its files, which are the caller's to take away
+	// Serve is of a container whose program others reach: nil gives it a network of its own, which is empty.
+	Serve *Serve `json:"serve,omitempty"`
+}
+
+// Serve lets a container have its caller's network, and what programs that serve there need beside it.
+type Serve struct {
+	Capabilities []string `json:"capabilities,omitempty"` // beside those that containers have anywhere
+	Folder       string   `json:"folder,omitempty"`       // of the host, where it may write
 }
 
 // entry is the first argument of this program where it is to run a guest.

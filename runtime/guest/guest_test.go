@@ -98,6 +98,33 @@ func TestContainer(t *testing.T) {
 	}
 }
 
+// A container that serves is in the network of its caller, here a new one, may change it if it is allowed to,
+// and writes to its folder only.
+func TestServe(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, installed(Crun, Crun), hosttest.Program("unshare"), hosttest.Program("ip"))
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, may := range [][]string{nil, {"NET_ADMIN"}} {
+		g := Guest{Runtime: Container, Dir: t.TempDir(), Serve: &Serve{Capabilities: may, Folder: t.TempDir()}}
+		argv := append([]string{"--net"}, Command(self, g, []string{"sh", "-c", "ip link add br7 type bridge; " +
+			"echo $(id -un) $(ls /sys/class/net); touch /usr/x; echo kept >" + g.Serve.Folder + "/file"})...)
+		out, err := exec.CommandContext(t.Context(), "unshare", argv...).Output()
+		want := "root lo\n"
+		if len(may) > 0 {
+			want = "root br7 lo\n"
+		}
+		kept, kerr := os.ReadFile(filepath.Join(g.Serve.Folder, "file"))
+		if string(out) != want || err != nil || kerr != nil || string(kept) != "kept\n" {
+			t.Errorf("%v: %q, %q; %v, %v", may, out, kept, err, kerr)
+		}
+		if _, err = os.Stat("/usr/x"); err == nil {
+			t.Error("it wrote to the host's /usr")
+		}
+	}
+}
+
 // kernelForTests is that of the host, or of $ISOLANE_GUEST_KERNEL.
 func kernelForTests(t *testing.T) string {
 	t.Helper()

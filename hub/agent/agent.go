@@ -60,8 +60,8 @@ type Agent struct {
 	said      string    // of the hub, last
 }
 
-// Intervals: of a look at the processes; of a talk with a hub that is not watched, and with one that says what
-// changes; and how long a talk may take.
+// Intervals: of a look at the processes; of a talk with a hub that is not watched, and with one that says
+// what changes; and how long a talk may take.
 const (
 	look  = 2 * time.Second
 	call  = 10 * time.Second

@@ -226,7 +226,7 @@ func spec(cpus int, more map[string]any) map[string]any {
 func TestApps(t *testing.T) {
 	f := newFleet(t)
 	f.run(t, append(slices.Clone(f.join), "--dir", f.file("agent"), "--name", "one")...)
-	f.agent(t)
+	agent := f.agent(t)
 	f.refuser(t, "alpha", "one")
 
 	f.make(t, "apps", "App", "default", "web", spec(1, nil))
@@ -279,7 +279,7 @@ func TestApps(t *testing.T) {
 		_, err := f.resource("apps", "default").Get(t.Context(), "over", metav1.GetOptions{})
 		return err
 	})
-	f.reserves(t)
+	f.reserves(t, agent)
 	noLanes(t)
 	if said := f.run(t, "findings", "--dir", f.file("hub")); !strings.Contains(said, "one") {
 		t.Errorf("findings: %s", said)
@@ -312,8 +312,8 @@ func (f *fleet) reservation(t *testing.T, phase, says string) {
 	})
 }
 
-// reserves: a reservation is a lane in force without processes; it ends by itself.
-func (f *fleet) reserves(t *testing.T) {
+// reserves: a reservation is a lane in force without processes; it ends by itself, also when the agent was killed.
+func (f *fleet) reserves(t *testing.T, agent *exec.Cmd) {
 	t.Helper()
 	all := f.resource("instances", api.Namespace("one"))
 	f.make(t, "instances", "Instance", api.Namespace("one"), "asked", spec(1, map[string]any{"reserve": true}))
@@ -321,6 +321,8 @@ func (f *fleet) reserves(t *testing.T) {
 	if l, err := lanes.Look(lanes.Options{}); err != nil || len(l.Placement.Lanes) != 1 || len(running(t, "asked")) > 0 {
 		t.Errorf("lanes %v, processes %v, %v: expected a lane in which nothing runs", l.Placement.Lanes, running(t, "asked"), err)
 	}
+	f.end(t, agent, syscall.SIGKILL)
+	f.agent(t)
 	f.reservation(t, api.Lapsed, "")
 	until(t, "its lane is taken back", func() error {
 		l, err := lanes.Look(lanes.Options{})

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,8 +51,10 @@ type runtime struct {
 	stub stub.Stub
 }
 
-// attaching is how long a container waits for its lane, below what the runtime waits.
-func (r *runtime) attaching() time.Duration { return r.stub.RequestTimeout() * 9 / 10 }
+// attaching is how long a container waits for its lane, below what the runtime waits. Old ones do not say it.
+func (r *runtime) attaching() time.Duration {
+	return cmp.Or(r.stub.RequestTimeout(), stub.DefaultRequestTimeout) * 9 / 10
+}
 
 // Synchronize is told what runs when the runtime or this program has been started. A container whose lane has
 // not come to it gets it now; all others are taken off the lanes' CPUs.

@@ -74,6 +74,14 @@ kube-bin:
 test-kube: kube-bin
 	$(GO) -C test/kube test -json -count=1 -p 1 ./... | $(GO) run ./test/summary
 
+# The same in a machine of the lab: cgroup v2, four CPUs. All of it is emulated, the control plane too: most of an hour, so
+# one may name the tests, as in KUBE_TESTS=TestPartition.
+KUBE_TESTS = TestPartition|TestContainers|TestClaims|TestReboot
+test-kube-lab: kube-bin lab
+	test/kube/guest/share bin/kube-guest
+	bin/isolane-lab run -m test/kube/guest/machine.yaml --share bin/kube-guest --timeout 60m -- \
+	/host/run '$(KUBE_TESTS)'
+
 # A hub with the API server and the store of that Kubernetes, and a host that follows it (root).
 test-hub: kube-bin
 	ISOLANE_HUB_PROGRAMS=$$(bin/kubebed build) $(GO) -C hub test -json -count=1 -p 1 ./... | $(GO) run ./test/summary
@@ -136,4 +144,4 @@ golden:
 	$(GO) test . -update
 	$(GO) -C lab test . -run TestArgs -update
 
-.PHONY: build kube hub prove lab test-lab test-workloads kube-bin test-kube test-hub test packages test-packages tools test-tools lint fuzz bench generate golden
+.PHONY: build kube hub prove lab test-lab test-workloads kube-bin test-kube test-kube-lab test-hub test packages test-packages tools test-tools lint fuzz bench generate golden

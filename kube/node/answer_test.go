@@ -184,7 +184,7 @@ func TestLaneOf(t *testing.T) {
 			for _, d := range c.devices {
 				container.CDIDevices = append(container.CDIDevices, &api.CDIDevice{Name: d})
 			}
-			p, has, lerr := (&runtime{n}).laneOf(l, &api.PodSandbox{Uid: c.pod}, container)
+			p, has, lerr := (&runtime{Node: n}).laneOf(l, &api.PodSandbox{Uid: c.pod}, container)
 			if has != c.has || has && p.Name != c.says || (lerr == nil) != (has || c.says == "") ||
 				lerr != nil && !strings.Contains(lerr.Error(), c.says) {
 				t.Errorf("%v %v %v", p, has, lerr)

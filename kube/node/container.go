@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,10 +27,12 @@ import (
 // started again.
 func (n *Node) serveRuntime(ctx context.Context) {
 	for ctx.Err() == nil {
-		s, err := stub.New(&runtime{n}, stub.WithPluginName("isolane"), stub.WithPluginIdx("50"),
+		r := &runtime{Node: n}
+		var err error
+		r.stub, err = stub.New(r, stub.WithPluginName("isolane"), stub.WithPluginIdx("50"),
 			stub.WithSocketPath(n.NRI), stub.WithOnClose(func() {}))
 		if err == nil {
-			err = s.Run(ctx)
+			err = r.stub.Run(ctx)
 		}
 		if ctx.Err() == nil {
 			n.Log.WarnContext(ctx, "container runtime", "err", err)
@@ -41,11 +44,17 @@ func (n *Node) serveRuntime(ctx context.Context) {
 	}
 }
 
-// runtime answers the container runtime, which goes on without an answer after two seconds.
-type runtime struct{ *Node }
+// runtime answers the container runtime, which goes on without an answer after two seconds, or as long as its
+// plugin_request_timeout says.
+type runtime struct {
+	*Node
+	stub stub.Stub
+}
 
-// attaching is how long a container waits for its lane, below what the runtime waits.
-const attaching = 1800 * time.Millisecond
+// attaching is how long a container waits for its lane, below what the runtime waits. Old ones do not say it.
+func (r *runtime) attaching() time.Duration {
+	return cmp.Or(r.stub.RequestTimeout(), stub.DefaultRequestTimeout) * 9 / 10
+}
 
 // Synchronize is told what runs when the runtime or this program has been started. A container whose lane has
 // not come to it gets it now; all others are taken off the lanes' CPUs.
@@ -247,7 +256,7 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 	began := time.Now()
 	r.change.Lock()
 	defer r.change.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, attaching)
+	ctx, cancel := context.WithTimeout(ctx, r.attaching())
 	defer cancel()
 	l, _, err := lanes.OpenPatiently(ctx, r.Lanes)
 	if err != nil {
@@ -279,7 +288,7 @@ func (r *runtime) takeOff(ctx context.Context) error {
 	}
 	r.change.Lock()
 	defer r.change.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, attaching)
+	ctx, cancel := context.WithTimeout(ctx, r.attaching())
 	defer cancel()
 	l, _, err = lanes.OpenPatiently(ctx, r.Lanes)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -59,6 +60,15 @@ type Bed struct {
 // limit is how long a start may take: a machine that does many other things at the same time needs a minute.
 const limit = 4 * time.Minute
 
+// Patient is a time limit, or a length of observation, on a machine that is as slow as $ISOLANE_KUBE_SLOW
+// says: 10 is one whose processor is emulated.
+func Patient(d time.Duration) time.Duration {
+	if slow, err := strconv.Atoi(os.Getenv("ISOLANE_KUBE_SLOW")); err == nil && slow > 1 {
+		return d * time.Duration(slow)
+	}
+	return d
+}
+
 // Start starts a bed and returns when pods can run in it. It needs root. What beds whose process was killed
 // left on this host is cleared first.
 func Start(ctx context.Context, o Options) (*Bed, error) {
@@ -74,7 +84,7 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, Patient(limit))
 	defer cancel()
 	programs, err := kube.Programs()
 	if err != nil {
@@ -193,7 +203,8 @@ func (b *Bed) credentials() error {
 			if settings, err = a.client(p); err != nil {
 				return err
 			}
-			b.client = &http.Client{Transport: &http.Transport{TLSClientConfig: settings}, Timeout: 10 * time.Second}
+			b.client = &http.Client{Transport: &http.Transport{TLSClientConfig: settings},
+				Timeout: Patient(10 * time.Second)}
 		}
 	}
 	b.Kubeconfig = b.file("admin.kubeconfig")
@@ -243,7 +254,7 @@ func (b *Bed) KeepLogs() string {
 
 // Close ends all of a bed, and leaves the host as it was before.
 func (b *Bed) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), Patient(time.Minute))
 	defer cancel()
 	var err error
 	for _, n := range b.Nodes {

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -149,6 +150,12 @@ func (n *Node) cni() map[string]any {
 // socket is that of containerd in each node.
 const socket = "/run/containerd/containerd.sock"
 
+// How long containerd waits for a plugin of NRI; the defaults.
+const (
+	registering = 5 * time.Second
+	answering   = 2 * time.Second
+)
+
 // containerd is its configuration, with NRI and CDI in their usual places.
 func containerd(programs, runc string) string {
 	return fmt.Sprintf(`version = 3
@@ -169,7 +176,9 @@ func containerd(programs, runc string) string {
 [plugins.'io.containerd.nri.v1.nri']
   disable = false
   socket_path = '/var/run/nri/nri.sock'
-`, programs, Image, runc)
+  plugin_registration_timeout = '%[4]s'
+  plugin_request_timeout = '%[5]s'
+`, programs, Image, runc, Patient(registering), Patient(answering))
 }
 
 // runc is what containerd starts containers with.

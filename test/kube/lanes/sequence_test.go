@@ -107,7 +107,7 @@ func (s *sequence) step(t *testing.T, at int) {
 	s.did[what]++
 	pause := time.Duration(s.random.IntN(4000)) * time.Millisecond
 	t.Logf("step %d: %s %s, then %v", at, what, name, pause)
-	time.Sleep(patient(pause))
+	time.Sleep(bed.Patient(pause))
 }
 
 // look compares the lanes in force with each other, and each thread that runs in a quarter of a second with them.
@@ -142,7 +142,7 @@ func (s *sequence) look(t *testing.T) {
 				seen[lane] = true
 			case own != "":
 				t.Errorf("%s of lane %s ran on CPU %d, which is not the lane's", p.key(th), own, th.last)
-			case time.Since(s.killed) < patient(15*time.Second):
+			case time.Since(s.killed) < bed.Patient(15*time.Second):
 				s.away++
 			default:
 				s.foreign++

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"isolane.dev/isolane/test/kube/bed"
 )
 
 // processes are those of a container, by their numbers on the host: of POD/CONTAINER, or of a pod of one.
@@ -93,7 +95,7 @@ func (c *cluster) eachApart(t *testing.T, lanes map[string]string, others ...str
 		pids[name] = c.processes(t, name)
 	}
 	looks, threads, first, seen := 0, 0, map[int]int{}, map[string]map[int]bool{}
-	for end := time.Now().Add(2 * patient(time.Second)); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(2 * bed.Patient(time.Second)); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		looks++
 		for name, of := range pids {
 			if seen[name] == nil {

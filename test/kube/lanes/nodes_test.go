@@ -1,0 +1,119 @@
+package lanes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"isolane.dev/isolane/test/kube/bed"
+	"isolane.dev/isolane/test/kube/topology"
+)
+
+// A node that was started again has no lanes and no record of them: its pods get the CPUs that they had, also where
+// others are free by then.
+func TestReboot(t *testing.T) {
+	c := start(t, bed.Options{})
+	c.run(t)
+	other := runtime.NumCPU() > 2 // one that goes before the reboot
+	if other {
+		c.lane(t, "first", "", "1")
+		c.ready(t, "first")
+	}
+	c.lane(t, "edge", "", "2")
+	c.ready(t, "edge")
+	cpus := c.cpusOf(t, "edge")
+	if other {
+		c.delete(t, "first")
+	}
+	c.kill(t)
+	// As a reboot takes it: nothing of the lanes is set, and /run/isolane knows of none.
+	if out, err := exec.Command(c.programs+"/isolane", "release", "--all").CombinedOutput(); err != nil {
+		t.Fatalf("isolane release --all: %v: %s", err, out)
+	}
+	if err := c.node.Reboot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.run(t)
+	c.until(t, "the container runs again", func() error {
+		count, err := c.tryKubectl(t, "", "get", "pod", "edge", "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
+		if err == nil && (count == "0" || len(c.processesNow("edge")) == 0) {
+			err = fmt.Errorf("%s restarts", count)
+		}
+		return err
+	})
+	c.ready(t, "edge")
+	if now := c.cpusOf(t, "edge"); now != cpus {
+		t.Errorf("CPUs %s after the reboot, %s before", now, cpus)
+	}
+	c.apart(t, cpus, "edge")
+	c.delete(t, "edge")
+	c.until(t, "the lane is released", c.noLanes)
+}
+
+// A pod that one node refuses comes to another, where the scheduler likes that one as much: the first has threads of which
+// the lane owns two, for which the pod does not ask.
+func TestAnotherNode(t *testing.T) {
+	threads := t.TempDir()
+	err := topology.Write(threads, topology.Machine{NUMANodes: 1, CoresPerNode: runtime.NumCPU(), ThreadsPerCore: 2, MemoryPerNode: 8 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// With the policy none it would give pods' cgroups CPUs that are not there. So both nodes have as many to give away.
+	static := map[string]any{"cpuManagerPolicy": "static", "reservedSystemCPUs": fmt.Sprintf("0-%d", runtime.NumCPU()-1)}
+	c := start(t, bed.Options{Nodes: []bed.NodeOptions{{}, {Topology: threads, Kubelet: static}}})
+	c.run(t)
+	c.runBeside(t, c.Nodes[1])
+	c.kubectl(t, "", "cordon", c.node.Name)
+	p := pod{name: "edge", claims: map[string]string{"lane": request(`{cores: "1"}`, `{cpus: {smt: isolate}}`)},
+		all: []container{{name: "main", claim: "lane", cpus: "1", args: `"1"`}}}
+	c.applyPod(t, p)
+	c.says(t, "edge", "reason=Refused", "resources.requests.cpu: expected 2 or more, the CPUs that the lane owns")
+	c.kubectl(t, "", "uncordon", c.node.Name)
+	c.ready(t, "edge")
+	if on := c.kubectl(t, "", "get", "pod", "edge", "-o", "jsonpath={.spec.nodeName}"); on != c.node.Name {
+		t.Errorf("the pod is on %s, expected %s", on, c.node.Name)
+	}
+	events := c.kubectl(t, "", "get", "events", "-o", `jsonpath={range .items[*]}{.reason} {.count} {.message}{"\n"}{end}`)
+	t.Logf("%d events of refusals:\n%s", strings.Count(events, "reason=Refused"), events)
+	c.apart(t, c.cpusOf(t, "edge"), "edge")
+	c.deletePod(t, p)
+	c.until(t, "the lane is released", c.noLanes)
+}
+
+// runBeside starts a node part of a made-up node of this kernel, which may refuse only: it has a record of lanes of its own,
+// so that it does not take those of the first for its, and believes its kubelet's policy to be none.
+func (c *cluster) runBeside(t *testing.T, n *bed.Node) {
+	t.Helper()
+	const own = `mount --make-rprivate / && mount -t tmpfs -o mode=700 own /run/isolane && echo '{"policyName":"none"}' > /run/isolane/none &&
+		mount --bind /run/isolane/none /var/lib/kubelet/cpu_manager_state && exec "$0" "$@"`
+	part := n.Command(context.WithoutCancel(t.Context()), "sh", "-c", own, c.programs+"/isolane-kube", "node", "--node", n.Name,
+		"--kubeconfig", c.credentials(t, n))
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err == nil {
+		part.Stderr = log
+		err = errors.Join(part.Start(), log.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = part.Process.Kill() // or it has ended, which its log says
+		_ = part.Wait()
+		said, _ := os.ReadFile(log.Name())
+		t.Logf("isolane-kube of %s has said:\n%s", n.Name, said)
+	})
+	c.until(t, n.Name+" offers CPUs", func() error {
+		cpus, err := c.tryKubectl(t, "", "get", "resourceslices", "-o",
+			`jsonpath={.items[?(@.spec.nodeName=="`+n.Name+`")].spec.devices[*].capacity.cpus.value}`)
+		if err == nil && cpus == "" {
+			err = errors.New("none")
+		}
+		return err
+	})
+}

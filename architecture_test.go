@@ -165,13 +165,13 @@ host/mount             100        5
 host/snapshot          550        5  archives apart from the reader of a machine, and where it is read from
 host/task              300       20
 hub/agent             1350       10  the hub's host: joins, reports, reserves, runs processes in lanes; hold, rehome, status
-hub/api                250       35  the hub's kinds of resources, Apps and tenants among them
-hub/apps               950       10  Apps get hosts that reserve their lanes; quotas; why
+hub/api                300       35  how objects are written, once for hub and hosts; its kinds, Apps and tenants among them
+hub/apps               900       10  Apps get hosts that reserve their lanes; quotas; why
 hub/cmd/isolane-hub    700        0  the hub's program: people at the hub and at sites, backup, simulate
 hub/desired            450       15  the hub's first part: what it may change of what a host runs
 hub/place              400       15  the hub's first part: which host a lane gets; what its owner may read of that
-hub/simulate           300        5  many hosts of a hub on one machine, for its figures
-hub/sites              600        10  tokens, certificates and rights of hosts at the hub; namespaces that are deleted
+hub/simulate           250        5  many hosts of a hub on one machine, for its figures
+hub/sites              600       10  tokens, certificates and rights of hosts at the hub; namespaces that are deleted
 hub/up                 750       10  a hub on one machine: etcd and an API server as children; backup and restore
 journal                950       20  what is made anew goes first; what a killed change was to replace
 knob                  1750       35  cgroups of pods that were made while lanes were in force

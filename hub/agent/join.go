@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/hub/up"
 )
@@ -187,7 +188,7 @@ func (o Options) request(ctx context.Context, core kubernetes.Interface, name, d
 			return err
 		}
 	}
-	return replace(filepath.Join(dir, "host.crt"), r.Status.Certificate)
+	return desired.WriteFile(filepath.Join(dir, "host.crt"), r.Status.Certificate)
 }
 
 // renew asks for another certificate after two thirds of the life of this one. It is asked by how much of

@@ -117,11 +117,7 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	if now.Status.Machine, err = json.Marshal(m); err != nil {
 		return err
 	}
-	u, err := api.To(now)
-	if err != nil {
-		return err
-	}
-	if _, err = a.server.resource("hosts").UpdateStatus(ctx, u, metav1.UpdateOptions{}); err == nil {
+	if _, err = api.WriteStatus(ctx, a.server.resource("hosts"), now); err == nil {
 		a.told = time.Now()
 	}
 	return err

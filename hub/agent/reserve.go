@@ -10,7 +10,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
@@ -96,6 +95,9 @@ func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.Ins
 	if r, mine := a.reserved[uid]; mine {
 		return r.said, nil // it was not understood
 	}
+	if a.known(i.Name) { // here it may run without a lane for a moment, as after a reboot
+		return api.InstanceStatus{Phase: api.Refused, Message: "an Instance of that name runs here"}, nil
+	}
 	if hold := a.desired.State.Hold; hold != nil {
 		return api.InstanceStatus{Phase: api.Refused,
 			Message: "changes are put off at the site: " + hold.Reason}, nil
@@ -110,6 +112,16 @@ func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.Ins
 		a.reserved[uid] = reservation{i.Name, time.Now(), said}
 	}
 	return said, err
+}
+
+// known says whether this host is to run an Instance of that name.
+func (a *Agent) known(name string) bool {
+	for _, i := range a.desired.State.Instances {
+		if i.Name == name {
+			return true
+		}
+	}
+	return false
 }
 
 // answerOf is what is said of a reservation that was tried.
@@ -135,10 +147,7 @@ func answerOf(i api.Instance, placed plan.Placement, tried error) (s api.Instanc
 
 // tell writes the status of an Instance that is as it was read.
 func (a *Agent) tell(ctx context.Context, i api.Instance) error {
-	u, err := api.To(i)
-	if err == nil {
-		_, err = a.server.resource("instances").UpdateStatus(ctx, u, metav1.UpdateOptions{})
-	}
+	_, err := api.WriteStatus(ctx, a.server.resource("instances"), i)
 	return err
 }
 
@@ -147,7 +156,7 @@ func (a *Agent) tell(ctx context.Context, i api.Instance) error {
 // is away one ends anyway, later.
 func (a *Agent) settle(ctx context.Context) (failed error) {
 	for uid, r := range a.reserved {
-		_, confirmed := a.desired.State.Instances[uid]
+		confirmed := a.known(r.name) // whichever it is: what is in the lane is that one's
 		i, listed := a.server.asked[uid]
 		age := time.Since(r.since)
 		switch {

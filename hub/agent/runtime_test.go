@@ -10,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/lanes"
 )
@@ -24,6 +27,39 @@ func TestMain(m *testing.M) {
 func newProcesses(dir string) *processes {
 	return &processes{lanes: lanes.Options{Dir: filepath.Join(dir, "lanes")}, dir: dir, ended: make(chan struct{}, 1),
 		began: map[string]time.Time{}, problem: map[string]string{}}
+}
+
+// What is left of a reservation, as by a kill, ends nothing of an Instance that has its name.
+func TestReservationOfAnInstance(t *testing.T) {
+	p := newProcesses(t.TempDir())
+	for _, file := range []string{p.mark("router"), p.record("router")} {
+		if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := &Agent{processes: p, server: &server{heard: time.Now()}, desired: &desired.Agent{State: desired.State{
+		Instances: map[string]desired.Instance{"new": {Name: "router"}}}}}
+	var err error
+	if a.reserved, err = p.reservations(); err != nil || a.reserved["old"].name != "router" {
+		t.Fatal(a.reserved, err)
+	}
+	for uid, r := range a.reserved { // long ago
+		r.since = r.since.Add(-time.Hour)
+		a.reserved[uid] = r
+	}
+	if err = a.settle(t.Context()); err != nil || len(a.reserved) != 0 {
+		t.Error(a.reserved, err)
+	}
+	if _, err = os.Stat(p.record("router")); err != nil {
+		t.Error("the Instance was ended:", err)
+	}
+	if _, err = os.Stat(p.mark("router")); err == nil {
+		t.Error("the reservation is left")
+	}
+	said, err := a.decide(t.Context(), "other", api.Instance{ObjectMeta: metav1.ObjectMeta{Name: "router"}})
+	if err != nil || said.Phase != api.Refused {
+		t.Error(said, err)
+	}
 }
 
 func sleeping(t *testing.T, seconds int) desired.Instance {

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
@@ -101,23 +100,12 @@ func object(u *unstructured.Unstructured) (o desired.Object, err error) {
 func (s *server) claim(ctx context.Context) (bool, error) {
 	for _, uid := range s.bare {
 		u := s.instances[uid]
-		if err := s.patch(ctx, u, append(u.GetFinalizers(), api.Finalizer)); err != nil {
+		err := api.SetFinalizers(ctx, s.resource("instances"), u, append(u.GetFinalizers(), api.Finalizer))
+		if err != nil {
 			return false, err
 		}
 	}
 	return len(s.bare) > 0, nil
-}
-
-// patch sets the finalizers of an Instance that is as it was read.
-func (s *server) patch(ctx context.Context, u *unstructured.Unstructured, finalizers []string) error {
-	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.GetUID(),
-		"resourceVersion": u.GetResourceVersion(), "finalizers": finalizers}})
-	if err != nil {
-		return err
-	}
-	_, err = s.resource("instances").Patch(ctx, u.GetName(), types.MergePatchType, change,
-		metav1.PatchOptions{})
-	return err
 }
 
 // Acknowledge leaves a mark in the status of the Host, where that is as it was read.
@@ -140,7 +128,7 @@ func (s *server) Release(ctx context.Context, uid string) error {
 		return nil // of another view
 	}
 	others := slices.DeleteFunc(u.GetFinalizers(), func(f string) bool { return f == api.Finalizer })
-	err := s.patch(ctx, u, others)
+	err := api.SetFinalizers(ctx, s.resource("instances"), u, others)
 	if apierrors.IsNotFound(err) {
 		err = nil
 	}

@@ -65,16 +65,7 @@ func (j joined) write(file string) error {
 	if err != nil {
 		return err
 	}
-	return replace(file, append(data, '\n'))
-}
-
-// replace writes a file as a whole.
-func replace(file string, data []byte) error {
-	err := os.WriteFile(file+".new", data, 0o600)
-	if err == nil {
-		err = os.Rename(file+".new", file)
-	}
-	return err
+	return desired.WriteFile(file, append(data, '\n'))
 }
 
 // Rehome brings this host to another hub, or to this one as it is now. What runs stays as it is; an agent
@@ -95,7 +86,7 @@ func Hold(ctx context.Context, o Options, left time.Duration, reason string) (bo
 	}
 	data, err := json.Marshal(desired.Hold{Left: left, Reason: reason})
 	if err == nil {
-		err = replace(o.file(wishFile), data)
+		err = desired.WriteFile(o.file(wishFile), data)
 	}
 	if err != nil {
 		return false, err
@@ -144,7 +135,7 @@ func (a *Agent) note(text string) {
 	}
 	a.said = text
 	line := fmt.Sprintf("%s, since %s\n", text, time.Now().Format(time.RFC3339))
-	if err := replace(a.o.file(saidFile), []byte(line)); err != nil {
+	if err := desired.WriteFile(a.o.file(saidFile), []byte(line)); err != nil {
 		a.o.Log.Warn("what the agent says of its hub is not kept", "error", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/place"
@@ -38,7 +38,7 @@ const (
 // reconcile brings one App nearer to what it says, and says when to look again; 0: when something changes.
 func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	space, short, _ := strings.Cut(name, ".")
-	all := c.Client.Resource(api.Resource("apps")).Namespace(space)
+	all := c.ofTenant(space)
 	u, err := all.Get(ctx, short, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		delete(c.noes, name)
@@ -60,7 +60,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 		return 0, c.end(ctx, u, app, has)
 	}
 	if !slices.Contains(app.Finalizers, api.AppOf) {
-		if err = c.finalizers(ctx, u, append(app.Finalizers, api.AppOf)); err != nil {
+		if err = api.SetFinalizers(ctx, all, u, append(app.Finalizers, api.AppOf)); err != nil {
 			return 0, err
 		}
 	}
@@ -87,21 +87,9 @@ func (c *Controller) of(ctx context.Context, app string) ([]api.Instance, error)
 
 func hostOf(i api.Instance) string { return strings.TrimPrefix(i.Namespace, api.Namespace("")) }
 
-func (c *Controller) finalizers(ctx context.Context, u *unstructured.Unstructured, all []string) error {
-	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.GetUID(),
-		"resourceVersion": u.GetResourceVersion(), "finalizers": all}})
-	if err == nil {
-		_, err = c.Client.Resource(api.Resource("apps")).Namespace(u.GetNamespace()).
-			Patch(ctx, u.GetName(), types.MergePatchType, change, metav1.PatchOptions{})
-	}
-	return err
-}
-
-func (c *Controller) remove(ctx context.Context, i api.Instance) error {
-	u := &unstructured.Unstructured{}
-	u.SetName(i.Name)
-	u.SetUID(i.UID)
-	return c.withdraw(ctx, hostOf(i), u)
+// ofTenant are the Apps of a namespace.
+func (c *Controller) ofTenant(space string) dynamic.ResourceInterface {
+	return c.Client.Resource(api.Resource("apps")).Namespace(space)
 }
 
 // end gives the Instances of a deleted App their tombstones, and lets go of it when hosts have ended them.
@@ -109,7 +97,7 @@ func (c *Controller) end(ctx context.Context, u *unstructured.Unstructured, app 
 	has []api.Instance) error {
 	if len(has) == 0 {
 		ours := func(f string) bool { return f == api.AppOf }
-		err := c.finalizers(ctx, u, slices.DeleteFunc(app.Finalizers, ours))
+		err := api.SetFinalizers(ctx, c.ofTenant(app.Namespace), u, slices.DeleteFunc(app.Finalizers, ours))
 		if apierrors.IsNotFound(err) {
 			err = nil
 		}
@@ -120,7 +108,7 @@ func (c *Controller) end(ctx context.Context, u *unstructured.Unstructured, app 
 	for _, i := range has {
 		hosts = append(hosts, hostOf(i))
 		if i.DeletionTimestamp == nil {
-			failed = errors.Join(failed, c.remove(ctx, i))
+			failed = errors.Join(failed, c.withdraw(ctx, hostOf(i), i.Name, i.UID))
 		}
 	}
 	s := api.AppStatus{Phase: Ending, Generation: app.Generation, Hosts: hosts,
@@ -188,7 +176,7 @@ func (c *Controller) keep(ctx context.Context, app api.App, has []api.Instance) 
 		switch {
 		case i.DeletionTimestamp != nil:
 		case i.Spec.Reserve || len(live) == app.Spec.Replicas:
-			err = errors.Join(err, c.remove(ctx, i))
+			err = errors.Join(err, c.withdraw(ctx, hostOf(i), i.Name, i.UID))
 		default:
 			live = append(live, i)
 		}
@@ -326,8 +314,8 @@ func (c *Controller) refuse(ctx context.Context, app api.App, has []api.Instance
 // say writes the status of an App, where that is something new.
 func (c *Controller) say(ctx context.Context, app api.App, s api.AppStatus) error {
 	slices.Sort(s.Hosts)
-	now, err := c.Client.Resource(api.Resource("apps")).Namespace(app.Namespace).
-		Get(ctx, app.Name, metav1.GetOptions{})
+	all := c.ofTenant(app.Namespace)
+	now, err := all.Get(ctx, app.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -339,10 +327,6 @@ func (c *Controller) say(ctx context.Context, app api.App, s api.AppStatus) erro
 		return err
 	}
 	known.Status = s
-	u, err := api.To(known)
-	if err == nil {
-		_, err = c.Client.Resource(api.Resource("apps")).Namespace(app.Namespace).
-			UpdateStatus(ctx, u, metav1.UpdateOptions{})
-	}
+	_, err = api.WriteStatus(ctx, all, known)
 	return err
 }

@@ -60,10 +60,10 @@ func (r *asking) Reserve(ctx context.Context, host string, l lane.Lane) (plan.Pl
 			return placed, nil
 		}
 		if _, refused := errors.AsType[*plan.Refusal](err); refused {
-			return placed, errors.Join(err, r.withdraw(ctx, host, u))
+			return placed, errors.Join(err, r.withdraw(ctx, host, u.GetName(), u.GetUID()))
 		}
 	}
-	return plan.Placement{}, errors.Join(err, r.withdraw(ctx, host, u))
+	return plan.Placement{}, errors.Join(err, r.withdraw(ctx, host, u.GetName(), u.GetUID()))
 }
 
 // present says whether a host is there: it need not be asked where its Lease has run out.
@@ -127,11 +127,10 @@ func answered(u *unstructured.Unstructured, l lane.Lane) (p plan.Placement, err 
 }
 
 // withdraw takes back what was asked. Where that fails, the reservation ends by itself.
-func (c *Controller) withdraw(ctx context.Context, host string, u *unstructured.Unstructured) error {
+func (c *Controller) withdraw(ctx context.Context, host, name string, uid types.UID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answer)
 	defer cancel()
-	uid := u.GetUID()
-	err := c.instances(host).Delete(ctx, u.GetName(),
+	err := c.instances(host).Delete(ctx, name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if apierrors.IsNotFound(err) {
 		err = nil

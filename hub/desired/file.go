@@ -55,12 +55,18 @@ func (s State) Write(file string) error {
 	if err != nil {
 		return err
 	}
-	made, err := os.CreateTemp(filepath.Dir(file), ".state-")
+	return WriteFile(file, append(data, '\n'))
+}
+
+// WriteFile writes a file that only root reads: all of it, or what was there stays, also when the power
+// fails.
+func WriteFile(file string, data []byte) error {
+	made, err := os.CreateTemp(filepath.Dir(file), ".new-")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(made.Name())
-	_, err = made.Write(append(data, '\n'))
+	_, err = made.Write(data)
 	if err = errors.Join(err, made.Sync(), made.Close()); err != nil {
 		return err
 	}

@@ -176,9 +176,7 @@ func (h *Host) report(ctx context.Context) error {
 	}
 	now.Status = api.HostStatus{Mark: now.Status.Mark, CPUs: h.machine.Online().Len(), Free: room.CPUs.String(),
 		Kernel: h.machine.Kernel.Release, Machine: machine}
-	if u, err = api.To(now); err == nil {
-		_, err = h.resource("hosts").UpdateStatus(ctx, u, metav1.UpdateOptions{})
-	}
+	_, err = api.WriteStatus(ctx, h.resource("hosts"), now)
 	return err
 }
 
@@ -192,12 +190,8 @@ func (h *Host) heard(ctx context.Context, u *unstructured.Unstructured, gone boo
 	case gone || i.DeletionTimestamp != nil:
 		return h.release(ctx, i)
 	case i.Spec.Reserve && i.Status.Phase == "", !i.Spec.Reserve && i.Status.Phase != "Running":
-		i.Status, err = h.take(i)
-		if u, uerr := api.To(i); err == nil {
-			err = uerr
-			if err == nil {
-				_, err = h.resource("instances").UpdateStatus(ctx, u, metav1.UpdateOptions{})
-			}
+		if i.Status, err = h.take(i); err == nil {
+			_, err = api.WriteStatus(ctx, h.resource("instances"), i)
 		}
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			err = nil // there is more to hear

@@ -335,6 +335,17 @@ func TestSetting(t *testing.T) {
 	}
 }
 
+// A server is where its cell says: in a container, and not in a virtual machine, which nobody reaches.
+func TestServerInGuest(t *testing.T) {
+	const runtimes = "[{name: runtime, levels: [host, LEVEL]}]"
+	parse(t, strings.Replace(runtimes, "LEVEL", "container", 1), "", "host")
+	_, err := Parse("f", strings.NewReader(document(strings.Replace(runtimes, "LEVEL", "vm", 1), "", "host")), kinds())
+	want := "cell vm: kind echo is reached by a network, and the virtual machine has none: expected optional: true"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Error(err)
+	}
+}
+
 func document(factors, more, baseline string) string {
 	return `apiVersion: isolane.dev/v1alpha3
 kind: Scenario

@@ -84,7 +84,7 @@ func TestContainers(t *testing.T) {
 	needCPUs(t, 4)
 	c := start(t, bed.Options{})
 	c.run(t)
-	c.spin(t, "noisy", "", "4")
+	c.spin(t, "noisy", "", "6")
 	p := pod{name: "edge", claims: map[string]string{"lane": request(`{cpus: "3"}`, `{roles: {worker: 2}}`)},
 		inits: []container{{name: "first", claim: "lane", cpus: "1", args: `"--end", "1"`}},
 		all: []container{{name: "worker", claim: "lane", cpus: "2", args: `"4"`},
@@ -148,7 +148,7 @@ func TestClaims(t *testing.T) {
 	needCPUs(t, 4)
 	c := start(t, bed.Options{})
 	c.run(t)
-	c.spin(t, "noisy", "", "4")
+	c.spin(t, "noisy", "", "6")
 	p := pod{name: "edge", claims: map[string]string{"a": request(`{cpus: "2"}`, "{}"), "b": request(`{cpus: "1"}`, "{}")},
 		all: []container{{name: "a", claim: "a", cpus: "2", args: `"3"`}, {name: "b", claim: "b", cpus: "1", args: `"2"`}}}
 	c.applyPod(t, p)
@@ -209,7 +209,8 @@ func TestPartition(t *testing.T) {
 	needCPUs(t, 3)
 	c := start(t, bed.Options{})
 	c.run(t)
-	c.spin(t, "noisy", "requests: {cpu: 10m}", "4") // of the lane's class of service: its cgroup is there before
+	c.spin(t, "noisy", "", "6")
+	c.spin(t, "early", "requests: {cpu: 10m}", "1") // with it the kubelet makes the cgroup of the lane's class of service
 	before := c.cgroups(t)
 	p := pod{name: "edge", claims: map[string]string{"lane": request(`{cpus: "2"}`, "{}")},
 		all: []container{{name: "main", claim: "lane", cpus: "2", args: `"4"`}}}

@@ -101,7 +101,7 @@ type InstanceSpec struct {
 
 // InstanceStatus is what the host says of it.
 type InstanceStatus struct {
-	Phase      string          `json:"phase,omitempty"` // Starting, Running, Failed, Waiting, Ending, Refused …
+	Phase      string          `json:"phase,omitempty"` // Starting, Running, Failed, Waiting, Ending
 	CPUs       string          `json:"cpus,omitempty"`  // a cpulist
 	Message    string          `json:"message,omitempty"`
 	Generation int64           `json:"observedGeneration,omitempty"`

@@ -21,10 +21,10 @@ func SetFinalizers(ctx context.Context, r dynamic.ResourceInterface, u *unstruct
 	return err
 }
 
-// WriteStatus writes the status of an object of one of these types, if it is as it was read, and returns it as
-// it is then.
-func WriteStatus(ctx context.Context, r dynamic.ResourceInterface, object any) (*unstructured.Unstructured,
-	error) {
+// WriteStatus writes the status of an object of one of these types, if it is as it was read, and returns it
+// as it is then.
+func WriteStatus(ctx context.Context, r dynamic.ResourceInterface, object any) (
+	*unstructured.Unstructured, error) {
 	u, err := To(object)
 	if err != nil {
 		return nil, err

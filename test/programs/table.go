@@ -69,9 +69,10 @@ while True:
 }
 
 // streams has both ends of iperf3 in the lane: from 3.16 on each has a thread for each stream, before one.
+// Both send: who only receives is idle for a part of the time.
 func streams(dir string, values *strings.Replacer) error {
 	return os.WriteFile(filepath.Join(dir, "streams"), []byte(values.Replace(`iperf3 -s -i 0 -p {port} &
-until iperf3 -c 127.0.0.1 -p {port} -P {n} -t 600 -i 0; do sleep 0.1; done
+until iperf3 -c 127.0.0.1 -p {port} -P {n} --bidir -t 600 -i 0; do sleep 0.1; done
 `)), 0o600)
 }
 

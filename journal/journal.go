@@ -78,6 +78,13 @@ type (
 	// dependent: UndoneWithOther says whether undo of another step takes this one back too, as the
 	// removal of a cgroup does with its files.
 	dependent interface{ UndoneWithOther(s Step) bool }
+	// gatherer: many are taken back together in much less time than one by one. Gathers says whether undo of a
+	// step may wait until that of the first of its kind, as far as other steps are concerned. UndoTogether takes
+	// back those that are as they were made, and returns how many; what it leaves is undone one by one.
+	gatherer interface {
+		Gathers(s Step) bool
+		UndoTogether(ctx context.Context, steps []Step) int
+	}
 	// maker: another value makes the target anew. Then the one that there is goes before other steps come, which
 	// may need what it has.
 	maker interface{ MadeAnew() }
@@ -271,10 +278,7 @@ func (j *Journal) Undo(ctx context.Context) error {
 // UndoWhere takes back those steps of which which says so, as Undo does, and returns what it left alone.
 func (j *Journal) UndoWhere(ctx context.Context, which func(Step) bool) (left []*LeftAlone, err error) {
 	var errs []error
-	for _, s := range slices.Backward(j.log.open()) {
-		if !which(s) {
-			continue
-		}
+	undo := func(s Step) {
 		op, err := j.op(s)
 		if err == nil {
 			err = j.undo(ctx, op, s, false)
@@ -284,6 +288,25 @@ func (j *Journal) UndoWhere(ctx context.Context, which func(Step) bool) (left []
 			left = append(left, alone)
 		} else {
 			errs = append(errs, err)
+		}
+	}
+	steps := slices.DeleteFunc(j.log.open(), func(s Step) bool { return !which(s) })
+	for i, s := range slices.Backward(steps) {
+		g, is := j.ops[s.Kind].(gatherer)
+		gathers := func(o Step) bool { return is && o.Kind == s.Kind && g.Gathers(o) }
+		if !gathers(s) {
+			undo(s)
+			continue
+		}
+		if slices.ContainsFunc(steps[:i], gathers) {
+			continue // with that one
+		}
+		all := slices.DeleteFunc(slices.Clone(steps), func(o Step) bool { return !gathers(o) })
+		if len(all) > 1 {
+			j.made += g.UndoTogether(ctx, all)
+		}
+		for _, o := range slices.Backward(all) {
+			undo(o)
 		}
 	}
 	return left, errors.Join(errs...)

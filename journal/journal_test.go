@@ -391,6 +391,61 @@ func TestKilledTwice(t *testing.T) {
 	}
 }
 
+// gathering is a kind whose steps are taken back together, but for those that somebody else has changed.
+type gathering struct {
+	*fakeHost
+	together [][]Step
+}
+
+func (*gathering) Gathers(s Step) bool { return s.Target != "alone" }
+
+func (g *gathering) UndoTogether(_ context.Context, steps []Step) (n int) {
+	g.together = append(g.together, steps)
+	for _, s := range steps {
+		if g.values[s.Target] == s.After {
+			g.values[s.Target], n = s.Before, n+1
+		}
+	}
+	return n
+}
+
+// Steps that are taken back together are so where the first of them was done, and each that this leaves as always.
+func TestUndoTogether(t *testing.T) {
+	before, list := steps(4)
+	before["alone"] = "old"
+	list = append(list, Step{Kind: "fake", Target: "alone", After: "new"})
+	list[1].Kind = "other"
+	g := &gathering{fakeHost: &fakeHost{values: maps.Clone(before)}}
+	other := &fakeHost{values: g.values}
+	dir := stateDirectory(t)
+	j, err := Open(dir, "test", map[string]Op{"fake": g, "other": other})
+	if err == nil {
+		_, err = j.Apply(t.Context(), list)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.values["knob3"], g.calls, other.killAt = "theirs", 0, other.calls+1
+	if !killed(t, j, func() { _ = j.Undo(t.Context()) }) || len(g.together) > 0 || g.values["alone"] != "old" {
+		t.Fatalf("nobody died at the step of another kind, or some went before it: %v %v", g.together, g.values)
+	}
+	other.killAt = 0
+	if j, err = Open(dir, "test", map[string]Op{"fake": g, "other": other}); err != nil {
+		t.Fatal(err)
+	}
+	left, err := j.UndoWhere(t.Context(), func(Step) bool { return true })
+	if err = errors.Join(err, j.Close()); len(left) != 1 || left[0].Step.Target != "knob3" || err != nil {
+		t.Errorf("left %v, %v; want knob3", left, err)
+	}
+	if len(g.together) != 1 || len(g.together[0]) != 3 || g.calls != 1 { // the call is that of alone
+		t.Errorf("%d calls beside %v", g.calls, g.together)
+	}
+	before["knob3"] = "theirs"
+	if d := cmp.Diff(before, g.values); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
 // A journal that names what its kinds refuse, or that somebody else could have written, changes nothing.
 func TestCraftedJournal(t *testing.T) {
 	boot, err := BootID()

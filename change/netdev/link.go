@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/journal"
@@ -127,8 +128,11 @@ func (link) Read(_ context.Context, s journal.Step) (string, error) {
 			continue
 		}
 		h.Close()
-		if l.Attrs().Group == mark(value) {
+		switch l.Attrs().Group {
+		case mark(value):
 			return value, nil
+		case leaving:
+			return leaves, nil
 		}
 		found = fmt.Sprintf("a %s that isolane did not make", l.Type())
 	}
@@ -231,6 +235,49 @@ func mark(value string) uint32 {
 	return h.Sum32() | 1<<30
 }
 
+// leaving is the group of devices that are taken away together, and leaves the value of one that a crash has
+// left in it.
+const (
+	leaving = 1<<30 - 1
+	leaves  = "being taken away"
+)
+
+// Gathers says that a device with an end on the host goes with others: the kernel waits as long for one as for
+// many, until no CPU uses them any more.
+func (link) Gathers(s journal.Step) bool {
+	spec, err := parseLink(s)
+	return err == nil && spec.Type != Macvlan && s.Before == ""
+}
+
+// UndoTogether has the kernel take devices away at once, by their group.
+func (o link) UndoTogether(ctx context.Context, steps []journal.Step) (n int) {
+	h, err := Open("")
+	if err != nil {
+		return 0
+	}
+	defer h.Close()
+	for _, s := range steps {
+		now, err := o.Read(ctx, s)
+		l, lerr := h.LinkByName(s.Target)
+		if err == nil && lerr == nil && now == s.After && h.LinkSetGroup(l, leaving) == nil {
+			n++
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	del := nl.NewNetlinkRequest(unix.RTM_DELLINK, unix.NLM_F_ACK) // rtnetlink(7), IFLA_GROUP without an index
+	del.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+	del.AddData(nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(leaving)))
+	if _, err = del.Execute(unix.NETLINK_ROUTE, 0); err != nil {
+		return 0
+	}
+	return n
+}
+
+// MayOverwrite says that what a crash has left to be taken away is ours.
+func (link) MayOverwrite(_ journal.Step, now string) bool { return now == leaves }
+
 // MadeAnew says that a device of another value is another device: a card gives its frames to a bridge only
 // when the last macvlan on it has gone.
 func (link) MadeAnew() {}
@@ -241,10 +288,12 @@ func (o link) Write(ctx context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	if now != value && (now == s.After || now == s.Replaced) && now != "" { // ours
-		was, perr := parseLink(journal.Step{Target: s.Target, After: now})
-		if perr != nil {
-			return perr
+	if now != value && (now == s.After || now == s.Replaced || now == leaves) && now != "" { // ours
+		var was Link // without a type where it leaves: no macvlan does
+		if now != leaves {
+			if was, err = parseLink(journal.Step{Target: s.Target, After: now}); err != nil {
+				return err
+			}
 		}
 		if err = remove(s.Target, was); err != nil {
 			return err

@@ -26,6 +26,7 @@ type Wire struct {
 	Netns     string         // of the client: a name under /run/netns
 	MAC       string         // of the client
 	Addresses []netip.Prefix // of the client
+	Checksums bool           // frames of the client have them, which a veth leaves out where nobody looks
 }
 
 // Steps make the wire. It carries frames of its MTU, and joined says whether both ends join them again (GRO),
@@ -33,7 +34,7 @@ type Wire struct {
 func (w Wire) Steps(joined bool) ([]journal.Step, error) {
 	link, err := netdev.LinkStep(w.Uplink, netdev.Link{Type: netdev.Veth, GRO: joined, WireFrames: true,
 		Peer: &netdev.Peer{Netns: w.Netns, Name: Device, MAC: w.MAC, Addresses: w.Addresses, GRO: joined,
-			WireFrames: true}})
+			WireFrames: true, Checksums: w.Checksums}})
 	return []journal.Step{namespace(w.Netns, ""), link}, err
 }
 

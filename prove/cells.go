@@ -29,7 +29,7 @@ func (r *runner) layOut(ctx context.Context, h host.Host, placed plan.Placement,
 	if r.layouts, impossible, err = layout.Plan(q); err != nil {
 		return err
 	}
-	if err = r.needs(ctx, s.Cells, impossible); err != nil {
+	if err = r.needs(ctx, everyCell(s), impossible); err != nil {
 		return err
 	}
 	for _, c := range s.Cells {
@@ -46,29 +46,49 @@ func (r *runner) layOut(ctx context.Context, h host.Host, placed plan.Placement,
 	return nil
 }
 
-// needs runs what cells of this boot need to succeed, and adds those that this host cannot have.
-func (r *runner) needs(ctx context.Context, cells []results.Cell, impossible map[string]error) error {
+// needs adds the cells of this boot that this host cannot have: what they need to succeed fails, or its kernel
+// or programs lack their path.
+func (r *runner) needs(ctx context.Context, cells []*results.Cell, impossible map[string]error) error {
 	seen := map[string]error{}
+	once := func(key string, find func() error) error {
+		if _, known := seen[key]; !known {
+			seen[key] = find()
+		}
+		return seen[key]
+	}
 	for _, c := range cells {
 		if _, here := r.layouts[c.Name]; !here {
 			continue
 		}
-		for _, n := range r.scenario.Conditions(c).Needs {
-			key := strings.Join(n.Run, "\x00")
-			if _, ran := seen[key]; !ran {
-				seen[key] = runAll(ctx, [][]string{n.Run})
-			}
-			if ctx.Err() != nil {
-				return interrupted(ctx, ctx.Err())
-			}
-			if seen[key] != nil {
-				impossible[c.Name] = errors.New(n.Else)
-				delete(r.layouts, c.Name)
+		given := r.scenario.Conditions(*c)
+		var why error
+		if r.scenario.Networked() {
+			why = once("path "+given.Path, func() error { return r.lacksPath(given.Path) })
+		}
+		for _, n := range given.Needs {
+			if once(strings.Join(n.Run, "\x00"), func() error { return runAll(ctx, [][]string{n.Run}) }) != nil {
+				why = errors.New(n.Else)
 				break
 			}
 		}
+		if ctx.Err() != nil {
+			return interrupted(ctx, ctx.Err())
+		}
+		if why != nil {
+			impossible[c.Name] = why
+			delete(r.layouts, c.Name)
+		}
 	}
 	return nil
+}
+
+// lacksPath says why this host cannot have a path, or nil.
+func (r *runner) lacksPath(name string) error {
+	path, err := r.path(name)
+	if s, is := path.(supporter); is && err == nil {
+		err = s.Supported()
+	}
+	return err
 }
 
 // excludedNotes say which combinations are no cells, those of one reason together.
@@ -88,36 +108,4 @@ func excludedNotes(all []results.Excluded) (notes []string) {
 		notes = append(notes, which+": "+e.Because)
 	}
 	return notes
-}
-
-// settlePaths replaces a path that this kernel cannot do by the baseline's, and says so.
-func (r *runner) settlePaths(s *results.Session) error {
-	fallback, varied := "", r.scenario.PathFactor()
-	for _, c := range s.Cells {
-		if c.Baseline {
-			fallback = r.scenario.Conditions(c).Path
-		}
-	}
-	for _, c := range everyCell(s) {
-		if !r.boots.here(*c) {
-			continue
-		}
-		wanted := r.scenario.Conditions(*c).Path
-		path, err := r.path(wanted)
-		if err != nil {
-			return fmt.Errorf("%w: cell %s: %w", ErrInput, c.Name, err)
-		}
-		sp, ok := path.(supporter)
-		if !ok {
-			continue
-		}
-		if err := sp.Supported(); err != nil {
-			c.InForce = map[string]string{varied: fallback}
-			note := fmt.Sprintf("%v: its cells ran on %s instead", err, fallback)
-			if !slices.Contains(s.Notes, note) {
-				s.Notes = append(s.Notes, note)
-			}
-		}
-	}
-	return nil
 }

@@ -5,6 +5,7 @@ import (
 	factornoise "isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/path"
 	"isolane.dev/isolane/factor/placement"
+	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
 
 	"errors"
@@ -29,7 +30,7 @@ func edge(t *testing.T) scenario.Scenario {
 }
 
 func kinds() scenario.Drivers {
-	names := map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": ""}
+	names := map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": "", "ovs": ""}
 	return scenario.Drivers{Factors: []factor.Driver{placement.Driver{}, factornoise.Driver{}, path.Driver{Names: names}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}}}
 }
@@ -48,25 +49,35 @@ type impossiblePath struct{ bridge.Path }
 func (impossiblePath) Name() string     { return "express" }
 func (impossiblePath) Supported() error { return errors.New("express needs Linux 5.10") }
 
-// Where the kernel cannot do a path, its cells run on the baseline's, and a note says so once.
-func TestFallback(t *testing.T) {
+// possiblePath is one that this host can do.
+type possiblePath struct{ bridge.Path }
+
+func (possiblePath) Name() string     { return "ovs" }
+func (possiblePath) Supported() error { return nil }
+
+// Cells with a path that this host lacks, or with needs that fail, are none.
+func TestNeeds(t *testing.T) {
 	sc := edge(t)
 	s := results.Session{Cells: sc.AllCells()}
-	r := runner{scenario: sc, paths: []Path{bridge.Path{}, bridge.Path{GRO: true}, macvlan.Path{}, impossiblePath{}}}
-	if err := r.settlePaths(&s); err != nil {
+	r := runner{scenario: sc, paths: []Path{bridge.Path{}, bridge.Path{GRO: true}, macvlan.Path{},
+		impossiblePath{}, possiblePath{}},
+		layouts: map[string]layout.Layout{}}
+	for _, c := range s.Cells[1:] { // the first is of another boot
+		r.layouts[c.Name] = layout.Layout{}
+	}
+	impossible := map[string]error{}
+	if err := r.needs(t.Context(), everyCell(&s), impossible); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range s.Cells {
-		if c.Levels["path"] == "express" && c.InForce["path"] != "bridge" || c.Levels["path"] == "bridge" && c.InForce != nil {
-			t.Errorf("%s runs on %s", c.Name, c.InForce)
+	for _, c := range s.Cells[1:] {
+		why, out := impossible[c.Name]
+		if _, planned := r.layouts[c.Name]; out != (c.Levels["path"] == "express") || planned == out ||
+			out && why.Error() != "express needs Linux 5.10" {
+			t.Errorf("%s: %v, planned: %v", c.Name, why, planned)
 		}
 	}
-	if len(s.Notes) != 1 || s.Notes[0] != "express needs Linux 5.10: its cells ran on bridge instead" {
-		t.Errorf("notes %q", s.Notes)
-	}
-	r.paths = r.paths[:3]
-	if err := r.settlePaths(&s); !errors.Is(err, ErrInput) {
-		t.Errorf("an unknown path: %v", err)
+	if impossible[s.Cells[0].Name] != nil {
+		t.Errorf("a cell of another boot: %v", impossible[s.Cells[0].Name])
 	}
 }
 

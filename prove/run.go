@@ -121,7 +121,7 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 	var err error
 	if r.scenario.Networked() {
 		groups = append(groups, knob.Group{Name: layout.Client, CPUs: c.Client})
-		if networks, err = r.connect(ctx, c, given); err != nil {
+		if networks, err = r.connect(ctx, given); err != nil {
 			return err
 		}
 	}

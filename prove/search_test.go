@@ -11,6 +11,7 @@ import (
 
 	"isolane.dev/isolane/factor/cpus"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/prove/search"
@@ -51,7 +52,7 @@ func searcher(t *testing.T) (runner, results.Session) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return runner{scenario: s, mode: mode, kinds: kinds}, results.Session{Cells: cells, Searches: newSearches(s, mode, nil)}
+	return runner{scenario: s, mode: mode, kinds: kinds, paths: []Path{bridge.Path{}}}, results.Session{Cells: cells, Searches: newSearches(s, mode, nil)}
 }
 
 func cellsOf(s results.Session) (all []string) {

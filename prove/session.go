@@ -300,9 +300,6 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	if err = r.layOut(ctx, h, l.Placement, &s, len(o.Cells) > 0); err != nil {
 		return s, nil, err
 	}
-	if err = r.settlePaths(&s); err != nil {
-		return s, nil, err
-	}
 	if err = r.leaveOut(ctx, o, &s); err != nil {
 		return s, nil, err
 	}

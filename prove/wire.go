@@ -22,7 +22,7 @@ import (
 // Path is a path of lanes that scenarios can name: it needs no more than a wire.
 type Path interface {
 	netpath.Path
-	About() string // what it is
+	About() string // what it is; "" of one that needs more
 	WireGRO() bool // the wire has GRO (see netpath.Wire)
 }
 
@@ -30,14 +30,17 @@ type Path interface {
 func Paths(all []netpath.Path) []Path {
 	var able []Path
 	for _, p := range all {
-		if a, ok := p.(Path); ok {
+		if a, ok := p.(Path); ok && a.About() != "" {
 			able = append(able, a)
 		}
 	}
 	return able
 }
 
-// supporter is a path that may be impossible on a kernel.
+// checksummed is a path that may need the checksums of frames.
+type checksummed interface{ WireChecksums() bool }
+
+// supporter is a path that a host may lack.
 type supporter interface{ Supported() error }
 
 // path is the driver of that name; "" is the last, the plainest.
@@ -75,22 +78,22 @@ func wire() netpath.Wire {
 }
 
 // connect makes the wire, and returns the networks that the instances of an application at it declare.
-func (r *runner) connect(ctx context.Context, c results.Cell, given factor.Conditions) (
+func (r *runner) connect(ctx context.Context, given factor.Conditions) (
 	all []lane.Network, err error,
 ) {
-	name := given.Path
-	if other, ok := c.InForce[r.scenario.PathFactor()]; ok {
-		name = other
-	}
-	path, err := r.path(name)
+	path, err := r.path(given.Path)
 	if err != nil {
 		return nil, err
 	}
-	steps, err := wire().Steps(path.WireGRO())
+	outside := wire()
+	if c, is := path.(checksummed); is {
+		outside.Checksums = c.WireChecksums()
+	}
+	steps, err := outside.Steps(path.WireGRO())
 	if err != nil {
 		return nil, err
 	}
-	n := lane.Network{Path: path.Name(), Device: wire().Uplink}
+	n := lane.Network{Path: path.Name(), Device: outside.Uplink}
 	if r.ownPath() != "" {
 		n.Rate = r.inForce.Lane.Spec.Network.Rate
 	}

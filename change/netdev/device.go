@@ -193,6 +193,11 @@ func (p Peer) Configure() error {
 	if err = offloads(p.Netns, p.Name, p.GRO, p.WireFrames); err != nil {
 		return err
 	}
+	if p.Checksums {
+		if _, err = Offload(p.Netns, p.Name, unix.ETHTOOL_STXCSUM, 0); err != nil {
+			return fmt.Errorf("checksum offload: %w", err)
+		}
+	}
 	if p.Bare {
 		if err = errors.Join(h.LinkSetIP6AddrGenMode(l, noIPv6Address), h.LinkSetAllmulticastOn(l)); err != nil {
 			return err

@@ -56,11 +56,12 @@ type Peer struct {
 	Name       string         `json:"name"`
 	MAC        string         `json:"mac"`
 	Addresses  []netip.Prefix `json:"addresses"`
-	Gateways   []netip.Addr   `json:"gateways,omitempty"` // default routes
-	MTU        int            `json:"mtu,omitempty"`      // 0: the kernel's, 1500 or that of the parent
-	GRO        bool           `json:"gro,omitempty"`      // as of a Link
-	WireFrames bool           `json:"wireFrames"`         // as of a Link
-	Bare       bool           `json:"bare,omitempty"`     // it says nothing itself: its frames are a machine's
+	Gateways   []netip.Addr   `json:"gateways,omitempty"`  // default routes
+	MTU        int            `json:"mtu,omitempty"`       // 0: the kernel's, 1500 or that of the parent
+	GRO        bool           `json:"gro,omitempty"`       // as of a Link
+	WireFrames bool           `json:"wireFrames"`          // as of a Link
+	Checksums  bool           `json:"checksums,omitempty"` // its frames have them, as on a wire
+	Bare       bool           `json:"bare,omitempty"`      // it says nothing itself: its frames are a machine's
 }
 
 // LinkStep is the step that makes the device name.

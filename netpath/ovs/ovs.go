@@ -30,6 +30,31 @@ func (p Path) Name() string {
 	return "ovs"
 }
 
+// About says what it is; "" with DPDK, whose lanes have no network device.
+func (p Path) About() string {
+	if p.DPDK {
+		return ""
+	}
+	return "uplink, Open vSwitch as it runs on this host, veth"
+}
+
+// WireGRO says whether the wire has GRO, as the driver of a network card does. The data path in user space takes
+// no frames that are longer than the wire's.
+func (p Path) WireGRO() bool { return !p.WireChecksums() }
+
+// WireChecksums says whether frames have to come with their checksums, as by a cable: the data path in user space
+// hands them on as they are.
+func (p Path) WireChecksums() bool { return datapath(p.DPDK) == userSpace }
+
+// Supported says why this host cannot do it, or nil.
+func (Path) Supported() error {
+	_, err := read(context.Background())
+	if err == nil {
+		_, _, err = version(context.Background())
+	}
+	return err
+}
+
 // Declared says what of a declaration cannot be: flows check the sender of ARP and neighbour discovery only.
 func (p Path) Declared(n lane.Network) error {
 	if p.DPDK {
@@ -42,11 +67,10 @@ func (p Path) Declared(n lane.Network) error {
 
 // Possible says why a lane cannot have the path on this host as it is.
 func (p Path) Possible(l netpath.Lane) error {
-	ctx := context.Background()
-	db, err := read(ctx)
-	if err == nil {
-		_, _, err = version(ctx)
+	if err := p.Supported(); err != nil {
+		return fmt.Errorf("spec.network.path: %w", err)
 	}
+	db, err := read(context.Background())
 	if err != nil {
 		return fmt.Errorf("spec.network.path: %w", err)
 	}

@@ -155,17 +155,6 @@ func (s Scenario) Factors() []results.Factor {
 	return all
 }
 
-// PathFactor names the factor that says how packets come to the application, "" for none.
-func (s Scenario) PathFactor() string {
-	for _, f := range s.Spec.Factors {
-		var c factor.Conditions
-		if f.Set(&c, f.Levels()[0].Name); c.Path != "" {
-			return f.Name
-		}
-	}
-	return ""
-}
-
 // Beside is the scenario around a lane in force: of its factors those that change nothing of the application.
 // In the others all cells are as the baseline, but for the path where one is given. Searches are made in the
 // lane, but for those that would vary it.

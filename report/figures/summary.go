@@ -32,7 +32,6 @@ type Summary struct {
 	Dropped            map[string]int // valid runs that are not used, by reason
 	Values, VoidValues int            // single measurements in used runs
 	Verdicts           bool           // quick sessions have none
-	Inconclusive       int            // verdicts on the primary metrics
 	Metrics            []Metric
 	Cells              []Cell
 	Isolation          []Isolation // of disturbed cells
@@ -82,6 +81,7 @@ type Figure struct {
 	Means   Comparison    // of the means of distributions, as papers print them
 	Merged  *Distribution // nil where a run gives one value
 	Verdict stats.Verdict // "" in quick sessions and for the baseline
+	Needed  int           // about how many blocks, or boots, another verdict than inconclusive needs
 	Lowered string        // the guard that lowered the verdict, or "at least: " and what limited the figure
 	Limit   string        // what was at its limit, so that the true figure may be higher
 }
@@ -178,7 +178,6 @@ func Summarize(s results.Session) (Summary, error) {
 	}
 	sum.compare()
 	sum.Guards = sum.guard()
-	sum.countInconclusive()
 	sum.compareWork()
 	sum.Isolation = sum.isolate()
 	sum.Aims = sum.aims()

@@ -133,7 +133,7 @@ func (d *Distribution) Quantile(p float64) float64 {
 	if d == nil || d.N() < stats.SamplesFor(p) {
 		return math.NaN()
 	}
-	return float64(d.Histogram.ValueAtQuantile(100 * p))
+	return results.Percentile(d.Histogram, p, 0)
 }
 
 // Min is the shortest of the sample in nanoseconds, NaN where it is empty, as Max and Mean are.
@@ -313,7 +313,7 @@ func (f *Figure) merge(m results.Samples, open bool, window time.Duration, block
 	d.Supported = stats.SupportedQuantile(d.N())
 	d.Open = open
 	if one := (&Distribution{Histogram: h}); one.N() > 0 { // else all was lost: that counts, but has no latency
-		f.Blocks = append(f.Blocks, Block{Block: block, Value: float64(h.ValueAtQuantile(50)), Mean: h.Mean(),
+		f.Blocks = append(f.Blocks, Block{Block: block, Value: results.Percentile(h, 0.5, 0), Mean: h.Mean(),
 			P99: one.Quantile(0.99), P999: one.Quantile(0.999)})
 	}
 	return nil

@@ -220,7 +220,7 @@ quantity               250       10  loads as shares of a measured capacity
 report                2250        5  notes of the same reason as one; a file for each chart
 report/answers         400        5  published tables, row by row, beside sessions
 report/chart           750        5  lines that look the same without colour have numbers
-report/compare         600       10  the real-time and the web case study, exports, compare
+report/compare         700       10  boots are compared where runs are not of one boot; how many a verdict needs
 report/export          750        5  files to export to, out of cmd/isolane
 report/figures        2450       35  a ratio of any two cells, for answers
 report/format          150       10  numbers and units, which figures, page and plots print
@@ -232,7 +232,7 @@ runtime/running       1000       10
 runtime/spread         100        5
 scenarios               50        5
 sched                   50       10  names of policies, once
-stats                  600       25  what a lane wins back, curves over a factor
+stats                  650       25  about how many blocks or boots a verdict needs
 terminal               450       15  strange programs and names end in one line
 test/fingerprint        50        0
 test/golden             50        5

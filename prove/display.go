@@ -25,8 +25,8 @@ func (d Display) Plan(e Estimate) {
 	for _, n := range e.Notes {
 		fmt.Fprintln(d.w, "note:", n)
 	}
-	fmt.Fprintf(d.w, "%d runs: a warm-up block and %d blocks of %d cells, seed %d; takes about %s\n",
-		e.Runs, e.Blocks, e.Cells, e.Seed, e.Takes.Round(time.Second))
+	fmt.Fprintf(d.w, "%d runs: a warm-up block and %s of %s, seed %d; takes about %s\n", e.Runs,
+		quantity.Count(e.Blocks, "block"), quantity.Count(e.Cells, "cell"), e.Seed, e.Takes.Round(time.Second))
 	if e.Boots > 1 {
 		fmt.Fprintf(d.w, "spread over %d boots, with a warm-up block in each\n", e.Boots)
 	}

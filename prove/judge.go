@@ -145,14 +145,9 @@ func valueOf(m results.Measurement, g scenario.SearchGoal) (v float64, why strin
 	if err != nil {
 		return 0, "", err
 	}
-	came := uint64(h.TotalCount())
-	all := came + samples.Lost
+	all := uint64(h.TotalCount()) + samples.Lost
 	if need := stats.SamplesFor(p); p < 1 && all < need {
 		return 0, fmt.Sprintf("%s needs %d samples, found %d", g.Statistic, need, all), nil
 	}
-	rank := math.Ceil(p * float64(all))
-	if rank > float64(came) || came == 0 {
-		return math.Inf(1), "", nil
-	}
-	return float64(h.ValueAtQuantile(100 * rank / float64(came))), "", nil
+	return results.Percentile(h, p, samples.Lost), "", nil
 }

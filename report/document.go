@@ -80,6 +80,8 @@ type documentFigure struct {
 	Samples  uint64         `json:"samples,omitempty"`
 	Ratio    *documentRatio `json:"ratio,omitempty"` // to the baseline
 	Verdict  stats.Verdict  `json:"verdict,omitempty"`
+	// Needed is about how many blocks, or boots, a verdict needs that is inconclusive for no other reason.
+	Needed int `json:"needed,omitempty"`
 }
 
 // documentRatio is an estimate, with its interval of confidence; where the blocks are too few for one,
@@ -121,6 +123,9 @@ func newFigure(m figures.Metric, f figures.Figure, baseline bool) documentFigure
 		r.P999, r.Max, r.Samples = known(d.Quantile(0.999)), known(d.Max()), d.N()
 	} else {
 		r.Value = known(f.Centre)
+	}
+	if f.Undecided() {
+		r.Needed = f.Needed
 	}
 	if !baseline {
 		r.Ratio = newRatio(f.Ratio)

@@ -196,9 +196,8 @@ func aimSentence(a figures.Aim) string {
 // caveats are what a reader must know not to be misled by the figures.
 func caveats(s *figures.Summary) []string {
 	var all []string
-	if s.Verdicts && s.Inconclusive > 0 {
-		all = append(all, fmt.Sprintf("%s on the primary figures: inconclusive. More blocks narrow the intervals.",
-			quantity.Count(s.Inconclusive, "verdict")))
+	if text := s.Undecided(); text != "" {
+		all = append(all, text)
 	}
 	for _, g := range s.Guards {
 		if g.State == figures.Failed {

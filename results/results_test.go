@@ -3,6 +3,7 @@ package results
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -122,5 +123,27 @@ func TestDoubtOfFirstSessions(t *testing.T) {
 	}
 	if want := []Doubt{{Text: "no unit"}, {Source: "A", Text: "no length"}}; !slices.Equal(all, want) {
 		t.Error(all)
+	}
+}
+
+// At least a share p of the samples is at or below the percentile, and less than that below it.
+func TestPercentile(t *testing.T) {
+	for n := 1; n <= 3000; n += 1 + n/7 {
+		h := NewHistogram()
+		for v := range n {
+			if err := h.RecordValue(int64(v) + 1); err != nil { // up to 2,047 each value has its own bin
+				t.Fatal(err)
+			}
+		}
+		for _, perMille := range []int{1, 500, 900, 990, 999, 1000} {
+			p := float64(perMille) / 1000
+			want := float64(max(1, (perMille*n+999)/1000)) // the rank, which is the value
+			if got := Percentile(h, p, 0); want < 2048 && got != want {
+				t.Errorf("%g of 1 to %d: %g, want %g", p, n, got, want)
+			}
+		}
+		if got := Percentile(h, 0.5, uint64(n)+1); !math.IsInf(got, 1) {
+			t.Errorf("more than half of %d lost: %g", 2*n+1, got)
+		}
 	}
 }

@@ -162,6 +162,7 @@ func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		{"  baseline:", "  base:", `unknown field "base"`},
 		{"baseline: quiet-floating-bridge", "baseline: quiet-floating-ovs", "spec.baseline"},
+		{"  baseline: quiet-floating-bridge\n", "", `spec.baseline: missing: expected the cell that the others are compared with, such as "quiet-floating-bridge"`},
 		{"[floating, pinned, lane]", "[floating, pinned, floating]", `spec.factors[1] (placement): levels[2]: "floating" is listed twice`},
 		{"[floating, pinned, lane]", "[]", "spec.factors[1] (placement): levels: at least one"},
 		{"[floating, pinned, lane]", "[floating, warp]", "levels[1] (warp): unknown: expected one of floating, lane, pinned"},
@@ -367,6 +368,15 @@ func parse(t *testing.T, factors, more, baseline string) Scenario {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// The only cell is what there is to compare with.
+func TestOneCell(t *testing.T) {
+	for factors, want := range map[string]string{"[]": "small", "[{name: 大きさ, kind: cpus, levels: [1]}]": "1"} {
+		if s := parse(t, factors, "", `""`); s.Spec.Baseline != want || len(s.AllCells()) != 1 || !s.AllCells()[0].Baseline {
+			t.Errorf("%s: baseline %q of %+v", factors, s.Spec.Baseline, s.AllCells())
+		}
+	}
 }
 
 func FuzzParse(f *testing.F) {

@@ -70,8 +70,16 @@ func (s Scenario) validateLane() error {
 	return nil
 }
 
-func (s Scenario) validateCells() error {
+func (s *Scenario) validateCells() error {
 	all := s.AllCells()
+	switch {
+	case len(all) == 1 && s.Spec.Baseline == "":
+		s.Spec.Baseline = all[0].Name
+		all = s.AllCells()
+	case len(all) > 1 && s.Spec.Baseline == "":
+		return fmt.Errorf("spec.baseline: missing: expected the cell that the others are compared with, such as %q",
+			all[0].Name)
+	}
 	for i, c := range all {
 		if slices.ContainsFunc(all[:i], func(o results.Cell) bool { return o.Name == c.Name }) {
 			return fmt.Errorf("spec.factors: two cells have the name %q", c.Name)

@@ -7,7 +7,6 @@ package compare
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -69,20 +68,24 @@ type Comparison struct {
 	B        Figure            `json:"b"`
 	Ratio    Ratio             `json:"ratio"`    // of B to A
 	P        float64           `json:"p"`        // two-sided, of the rank sum test that the ratio is 1
+	Over     string            `json:"over"`     // runs, or boots where the runs are not all of one and the same
 	Adjusted *float64          `json:"adjusted"` // for the family, after Holm; null where there is no verdict
 	Verdict  stats.Verdict     `json:"verdict,omitempty"`
-	metric   figures.Metric
-	found    stats.Comparison
+	// Needed is about how many runs, or boots, each session must have for another verdict than inconclusive.
+	Needed int `json:"needed,omitempty"`
+	metric figures.Metric
+	found  figures.Comparison
 }
 
 // Figure is what the used runs of a cell gave.
 type Figure struct {
 	Median float64 `json:"median"` // of the runs' values; the value of a distribution is its P50
 	Runs   int     `json:"runs"`
+	Boots  int     `json:"boots"` // in which they were made
 }
 
-// Ratio is the estimate of Hodges and Lehmann over all pairs of runs, with its interval; where the runs are
-// too few for one, low and high are the least and the greatest ratio of a pair.
+// Ratio is the estimate of Hodges and Lehmann over all pairs of runs, or of boots, with its interval; where
+// these are too few for one, low and high are the least and the greatest ratio of a pair of runs.
 type Ratio struct {
 	Estimate   float64 `json:"estimate"`
 	Low        float64 `json:"low"`
@@ -123,7 +126,7 @@ func Sessions(a, b Side, all bool) (Document, error) {
 	}
 	for _, m := range d.metrics {
 		for _, p := range pairs {
-			d.compare(m, p[0], p[1])
+			d.compare(m, p[0], p[1], bootsOf(&sa, p[0].Name), bootsOf(&sb, p[1].Name))
 		}
 	}
 	d.Notes = notes(&sa, &sb)
@@ -190,9 +193,9 @@ func (d *Document) shared(a, b *figures.Summary, all bool) []figures.Metric {
 	return append(primary, others...)
 }
 
-func (d *Document) compare(m figures.Metric, a, b figures.Cell) {
+func (d *Document) compare(m figures.Metric, a, b figures.Cell, bootsA, bootsB map[int]string) {
 	fa, fb := a.Figure(m), b.Figure(m)
-	found := stats.CompareUnpaired(values(fb), values(fa), confidence)
+	found := related(fa, fb, bootsA, bootsB)
 	if !found.Known() {
 		in, other, why := "A", "B", m.Missing(b)
 		if len(fa.Blocks) == 0 {
@@ -204,44 +207,12 @@ func (d *Document) compare(m figures.Metric, a, b figures.Cell) {
 		d.Without = append(d.Without, Without{fmt.Sprintf("%s in %s", m.Name, a.Name), in, other + ": " + why})
 		return
 	}
+	low, high, _ := found.Spread()
+	over := map[bool]string{false: "runs", true: "boots"}[found.Boots]
 	d.Comparisons = append(d.Comparisons, Comparison{Cell: a.Name, Levels: a.Levels,
 		Baseline: a.Baseline && b.Baseline, Metric: m.Name, Unit: m.Metric.Unit, Role: m.Role,
-		A: Figure{fa.Centre, len(fa.Blocks)}, B: Figure{fb.Centre, len(fb.Blocks)},
-		Ratio: newRatio(found, values(fa), values(fb)), P: found.P, metric: m, found: found})
-}
-
-func values(f figures.Figure) []float64 {
-	return f.Values(func(b figures.Block) float64 { return b.Value })
-}
-
-func newRatio(c stats.Comparison, a, b []float64) Ratio {
-	if c.Confidence > 0 {
-		return Ratio{c.Estimate, c.Lo, c.Hi, c.Confidence}
-	}
-	least := func(x []float64) float64 {
-		return slices.Min(slices.DeleteFunc(slices.Clone(x), func(v float64) bool { return !(v > 0) }))
-	}
-	return Ratio{Estimate: c.Estimate, Low: least(b) / slices.Max(a), High: slices.Max(b) / least(a)}
-}
-
-// judge gives the verdicts: the primary metrics are one family for Holm, over all cells, and the others
-// another, so that what else is shown does not change the verdicts on the primary ones.
-func (d *Document) judge() {
-	for _, primary := range []bool{true, false} {
-		var family []*stats.Comparison
-		var judged []*Comparison
-		for i := range d.Comparisons {
-			c := &d.Comparisons[i]
-			if c.metric.IsPrimary() == primary && c.metric.IsFigure() && min(c.A.Runs, c.B.Runs) >= verdictRuns {
-				family, judged = append(family, &c.found), append(judged, c)
-			}
-		}
-		stats.Holm(family)
-		for _, c := range judged {
-			c.Verdict = stats.Judge(c.found, c.metric.Margin)
-			if !math.IsNaN(c.found.Adjusted) {
-				c.Adjusted = &c.found.Adjusted
-			}
-		}
-	}
+		A:     Figure{fa.Centre, len(fa.Blocks), len(byBoot(fa, bootsA))},
+		B:     Figure{fb.Centre, len(fb.Blocks), len(byBoot(fb, bootsB))},
+		Ratio: Ratio{found.Estimate, low, high, found.Confidence}, P: found.P, Over: over, metric: m,
+		found: found})
 }

@@ -10,6 +10,7 @@ import (
 
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/stats"
 )
 
 // Difference is a condition that is not the same in both sessions.
@@ -30,6 +31,11 @@ func notes(a, b *figures.Summary) []string {
 			"between the two sessions is not excluded, and a ratio holds all that changed between them. To exclude "+
 			"drift, make what differs a factor of one scenario.")
 	}
+	if boots(a, b) > 1 {
+		all = append(all, fmt.Sprintf("The runs are not all of one boot. Where those of a cell are not, boots are "+
+			"compared, each with the geometric mean of its runs: a boot is one sample, however many runs it has. A "+
+			"verdict needs %d boots of each session at least.", stats.Unpaired.Least(1, a.Metrics[0].Margin.Alpha)))
+	}
 	for _, s := range []struct {
 		name string
 		of   *figures.Summary
@@ -48,17 +54,47 @@ func notes(a, b *figures.Summary) []string {
 	return all
 }
 
+// boots are in how many both sessions together were measured.
+func boots(a, b *figures.Summary) int {
+	found := map[string]bool{}
+	for _, s := range []*figures.Summary{a, b} {
+		for _, c := range s.Cells {
+			for _, boot := range bootsOf(s, c.Name) {
+				found[boot] = true
+			}
+		}
+	}
+	return len(found)
+}
+
 // conditions are what differs, in the order in which a reader looks for causes.
 func conditions(a, b results.Session, pairs [][2]figures.Cell) []Difference {
-	all := differing("environment: ", figures.Conditions(a.Environment), figures.Conditions(b.Environment))
-	if x, y := a.Environment.Cmdline, b.Environment.Cmdline; x != y {
+	all := differing("environment: ", inBoots(a, figures.Conditions), inBoots(b, figures.Conditions))
+	line := func(e results.Environment) map[string]string { return map[string]string{"": e.Cmdline} }
+	if x, y := inBoots(a, line)[""], inBoots(b, line)[""]; x != y {
 		all = append(all, Difference{"environment: command line", without(x, y), without(y, x)})
 	}
-	all = append(all, differing("environment: version of ", a.Environment.Versions, b.Environment.Versions)...)
+	versions := func(e results.Environment) map[string]string { return e.Versions }
+	all = append(all, differing("environment: version of ", inBoots(a, versions), inBoots(b, versions))...)
 	all = append(all, differing("scenario: ", asked(a), asked(b))...)
 	all = append(all, parts(a.Scenario.Source, b.Scenario.Source)...)
 	all = append(all, differing("lane: ", laneOf(a.Lane), laneOf(b.Lane))...)
 	return append(all, ofCells(pairs)...)
+}
+
+// inBoots are conditions of all boots of a session: different values in the order of the boots.
+func inBoots(s results.Session, conditions func(results.Environment) map[string]string) map[string]string {
+	all := maps.Clone(conditions(s.Environment))
+	seen := map[string][]string{}
+	for _, e := range s.Boots {
+		for name, value := range conditions(e) {
+			if !slices.Contains(seen[name], value) {
+				seen[name] = append(seen[name], value)
+			}
+			all[name] = strings.Join(seen[name], ", then ")
+		}
+	}
+	return all
 }
 
 // asked is what the session was to measure.

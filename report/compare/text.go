@@ -57,7 +57,8 @@ func (d Document) hint() string {
 	for _, c := range d.Comparisons {
 		if c.Baseline && c.metric.IsPrimary() {
 			cell = c.Cell
-			all = append(all, fmt.Sprintf("%s %s %s", c.metric.Value(), format.Percent(c.Ratio.Estimate), c.Ratio))
+			all = append(all, fmt.Sprintf("%s %s %s", c.metric.Value(), format.Percent(c.Ratio.Estimate),
+				c.found.SpreadText()))
 		}
 	}
 	if len(all) == 0 {
@@ -74,14 +75,15 @@ func (d Document) table(b *strings.Builder, on terminal.Terminal, m figures.Metr
 	if !slices.ContainsFunc(d.Comparisons, func(c Comparison) bool { return c.Verdict != "" }) {
 		t.Head = t.Head[:5]
 	}
-	intervals, ranges := false, false
+	intervals, ranges, open := false, false, false
 	for _, c := range d.Comparisons {
 		if c.Metric != m.Name {
 			continue
 		}
 		intervals, ranges = intervals || c.Ratio.Confidence > 0, ranges || c.Ratio.Confidence == 0
+		open = open || c.Needed > 0
 		row := []string{terminal.Clean(c.Cell), m.Unit.Full(c.A.Median), m.Unit.Full(c.B.Median),
-			format.Percent(c.Ratio.Estimate), c.Ratio.String(), verdict(on, c.Verdict)}
+			format.Percent(c.Ratio.Estimate), c.found.SpreadText(), c.verdict(on)}
 		t.Rows = append(t.Rows, row[:len(t.Head)])
 	}
 	if len(t.Rows) == 0 {
@@ -91,29 +93,25 @@ func (d Document) table(b *strings.Builder, on terminal.Terminal, m figures.Metr
 	title := fmt.Sprintf("%s (%s), medians of the runs; %s is better", m.Value(), m.Detail, m.Better)
 	b.WriteString("\n" + on.Fold("", on.Bold(terminal.Clean(title))) + on.Table(t))
 	if ranges {
-		b.WriteString(on.Fold("  ", "a to b: the range of all pairs of runs, which are too few for an interval."))
+		b.WriteString(on.Fold("  ", "a to b: the range of all pairs of runs, where an interval needs more."))
+	}
+	if open {
+		b.WriteString(on.Fold("  ", "open: inconclusive; about so many runs, or boots, in each session would give "+
+			"a verdict, if spread like these."))
 	}
 }
 
-func verdict(on terminal.Terminal, v stats.Verdict) string {
-	switch v {
-	case stats.Better:
-		return on.Green(string(v))
-	case stats.Worse:
-		return on.Red(string(v))
-	default:
-		return string(v)
+// verdict says of one that is open what it needs.
+func (c Comparison) verdict(on terminal.Terminal) string {
+	switch {
+	case c.Verdict == stats.Better:
+		return on.Green(string(c.Verdict))
+	case c.Verdict == stats.Worse:
+		return on.Red(string(c.Verdict))
+	case c.Needed >= stats.MostNeeded:
+		return fmt.Sprintf("open: %d %s or more", c.Needed, c.Over)
+	case c.Needed > 0:
+		return fmt.Sprintf("open: %d %s", c.Needed, c.Over)
 	}
-}
-
-// String prints the interval in percent in brackets, or the range without; of one pair there is none.
-func (r Ratio) String() string {
-	if r.Low == r.High {
-		return format.None
-	}
-	low, high := format.Digits(100*r.Low), format.Digits(100*r.High)
-	if r.Confidence > 0 {
-		return fmt.Sprintf("[%s, %s]", low, high)
-	}
-	return low + " to " + high
+	return string(c.Verdict)
 }

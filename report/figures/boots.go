@@ -127,23 +127,25 @@ func (s *Summary) BootLines() []string {
 	return all
 }
 
-// fewBoots: a level that was booted once is one sample, however many its runs are.
-func (s *Summary) fewBoots() Guard {
+const fewBoots = "few boots"
+
+// ofBoots: a level that was booted once is one sample, however many its runs are.
+func (s *Summary) ofBoots() Guard {
 	g := Guard{"boots", Kept, fmt.Sprintf("%d of each level, in turns", s.Session.Scenario.Boots)}
 	var cells []string
 	for _, c := range s.elsewhere() {
 		cells = append(cells, c.Name)
 		for _, f := range c.Figures {
 			if f.Verdict != "" && f.Ratio.Confidence == 0 {
-				f.Verdict, f.Lowered = stats.Inconclusive, "few boots"
+				f.Verdict, f.Lowered = stats.Inconclusive, fewBoots
 			}
 		}
 	}
 	also := strings.Join(s.alsoDiffer(), ", ")
 	switch {
 	case len(cells) > 0 && s.Session.Scenario.Boots < verdictBoots:
-		g = Guard{"few boots", Failed, fmt.Sprintf("%s: of other boots than the baseline, and a verdict needs %d "+
-			"boots a level", strings.Join(cells, ", "), verdictBoots)}
+		g = Guard{fewBoots, Failed, fmt.Sprintf("%s: of other boots than the baseline, and a verdict needs %d "+
+			"boots a level at least", strings.Join(cells, ", "), verdictBoots)}
 	case len(cells) == 0 && also != "":
 		return Guard{"reboot", Failed, "since the machine was rebooted within the session differ: " + also}
 	case len(cells) == 0 && s.Session.Scenario.Boots < 2:

@@ -1,8 +1,13 @@
 package figures
 
 import (
+	"fmt"
+	"maps"
 	"math"
+	"slices"
+	"strings"
 
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -26,6 +31,12 @@ func (c Comparison) Of() string {
 		return "boot"
 	}
 	return "block"
+}
+
+// needed is how many blocks, or boots, a verdict needs about, among so many comparisons.
+func (c Comparison) needed(m stats.Margin, comparisons int) int {
+	design := map[bool]stats.Design{false: stats.Paired, true: stats.Unpaired}[c.Boots]
+	return design.Needed(c.Comparison, m, c.N, comparisons)
 }
 
 // relate compares own with base, block by block.
@@ -97,15 +108,44 @@ func (s *Summary) compare() {
 	}
 }
 
-// countInconclusive counts the verdicts on primary metrics that say nothing.
-func (s *Summary) countInconclusive() {
+// Undecided says whether the verdict says nothing for want of blocks, or of boots, and for nothing else.
+func (f Figure) Undecided() bool {
+	return f.Verdict == stats.Inconclusive && (f.Lowered == "" || f.Lowered == fewBoots)
+}
+
+// Undecided says how many verdicts on the primary metrics say nothing, and what would change that: "" for
+// none.
+func (s *Summary) Undecided() string {
+	n, needs := 0, map[string][]string{}
 	for _, m := range s.Primary() {
 		for _, c := range s.Cells {
-			if c.Figure(m).Verdict == stats.Inconclusive {
-				s.Inconclusive++
+			f := c.Figure(m)
+			if f.Verdict == stats.Inconclusive {
+				n++
+			}
+			if f.Undecided() {
+				more := map[bool]string{true: " or more"}[f.Needed >= stats.MostNeeded]
+				need := fmt.Sprintf("%5d %ss%s", f.Needed, f.Ratio.Of(), more)
+				needs[need] = append(needs[need], m.Value()+" of "+c.Name)
 			}
 		}
 	}
+	if n == 0 {
+		return ""
+	}
+	var parts []string
+	for _, need := range slices.Sorted(maps.Keys(needs)) {
+		of := needs[need]
+		if len(of) > 2 {
+			of = []string{quantity.Count(len(of), "figure")}
+		}
+		parts = append(parts, strings.TrimSpace(need)+" for "+strings.Join(of, " and "))
+	}
+	text := quantity.Count(n, "verdict") + " on the primary figures: inconclusive."
+	if len(parts) > 0 {
+		text += " Spread as it is, a verdict needs about " + strings.Join(parts, ", ") + "."
+	}
+	return text
 }
 
 // judge gives the verdicts on one family.
@@ -119,7 +159,10 @@ func (s *Summary) judge(family ...Metric) {
 				continue
 			}
 			all = append(all, &f.Ratio.Comparison)
-			judges = append(judges, func() { f.Verdict = stats.Judge(f.Ratio.Comparison, m.Margin) })
+			judges = append(judges, func() {
+				f.Verdict = stats.Judge(f.Ratio.Comparison, m.Margin)
+				f.Needed = f.Ratio.needed(m.Margin, len(all))
+			})
 		}
 	}
 	stats.Holm(all)

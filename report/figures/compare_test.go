@@ -3,6 +3,7 @@ package figures
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"isolane.dev/isolane/results"
@@ -35,6 +36,26 @@ func TestVerdicts(t *testing.T) {
 	// The family is ten comparisons, and the least p of ten blocks is 2/1024.
 	if want := 10 * 2.0 / 1024; math.Abs(f.Ratio.Adjusted-want) > 1e-9 {
 		t.Errorf("adjusted p = %v, want %v", f.Ratio.Adjusted, want)
+	}
+}
+
+// Ten blocks are enough for the ten figures of six cells, seven are not: the message says how many are, 2/2^9 ≤ 0.05/10.
+func TestUndecided(t *testing.T) {
+	sum := summarize(t, session.Made(t, "standard", 10, session.SixCells()))
+	if got := sum.Undecided(); strings.Contains(got, "noisy-lane") {
+		t.Errorf("%q", got)
+	}
+	sum = summarize(t, session.Made(t, "standard", 7, session.SixCells()))
+	if got, want := sum.Undecided(), "8 verdicts on the primary figures: inconclusive. Spread as it is, a verdict needs about 9 blocks for "; !strings.HasPrefix(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	sum.Cell("noisy-lane-express").Figures["throughput"].Lowered = "clock"
+	if f := sum.Cell("noisy-lane-express").Figures["throughput"]; f.Undecided() {
+		t.Error("more blocks would not help against a slow clock")
+	}
+	sum = summarize(t, session.Made(t, "quick", 7, session.SixCells()))
+	if got := sum.Undecided(); got != "" {
+		t.Errorf("a quick session: %q", got)
 	}
 }
 

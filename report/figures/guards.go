@@ -40,7 +40,7 @@ func (s *Summary) guard() []Guard {
 			all = s.addCheck(all, check)
 		}
 	}
-	all = append(all, s.survivors(), s.frequency(), s.clock(), s.drift(), s.several(), s.fewBoots(), s.early())
+	all = append(all, s.survivors(), s.frequency(), s.clock(), s.drift(), s.several(), s.ofBoots(), s.early())
 	return slices.DeleteFunc(all, func(g Guard) bool { return g.Name == "" })
 }
 

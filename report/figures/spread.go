@@ -27,7 +27,7 @@ func (c Comparison) Spread() (lo, hi float64, interval bool) {
 func (c Comparison) SpreadText() string {
 	lo, hi, interval := c.Spread()
 	switch {
-	case !c.Known() || c.N == 1:
+	case !c.Known() || lo == hi && !interval: // of one block there is no range
 		return format.None
 	case interval:
 		return fmt.Sprintf("[%s, %s]", format.Digits(100*lo), format.Digits(100*hi))

@@ -32,7 +32,6 @@ type Summary struct {
 	Dropped            map[string]int // valid runs that are not used, by reason
 	Values, VoidValues int            // single measurements in used runs
 	Verdicts           bool           // quick sessions have none
-	Inconclusive       int            // verdicts on the primary metrics
 	Metrics            []Metric
 	Cells              []Cell
 	Isolation          []Isolation // of disturbed cells
@@ -82,6 +81,7 @@ type Figure struct {
 	Means   Comparison    // of the means of distributions, as papers print them
 	Merged  *Distribution // nil where a run gives one value
 	Verdict stats.Verdict // "" in quick sessions and for the baseline
+	Needed  int           // about how many blocks, or boots, another verdict than inconclusive needs
 	Lowered string        // the guard that lowered the verdict, or "at least: " and what limited the figure
 	Limit   string        // what was at its limit, so that the true figure may be higher
 }
@@ -133,7 +133,7 @@ func (d *Distribution) Quantile(p float64) float64 {
 	if d == nil || d.N() < stats.SamplesFor(p) {
 		return math.NaN()
 	}
-	return float64(d.Histogram.ValueAtQuantile(100 * p))
+	return results.Percentile(d.Histogram, p, 0)
 }
 
 // Min is the shortest of the sample in nanoseconds, NaN where it is empty, as Max and Mean are.
@@ -178,7 +178,6 @@ func Summarize(s results.Session) (Summary, error) {
 	}
 	sum.compare()
 	sum.Guards = sum.guard()
-	sum.countInconclusive()
 	sum.compareWork()
 	sum.Isolation = sum.isolate()
 	sum.Aims = sum.aims()
@@ -314,7 +313,7 @@ func (f *Figure) merge(m results.Samples, open bool, window time.Duration, block
 	d.Supported = stats.SupportedQuantile(d.N())
 	d.Open = open
 	if one := (&Distribution{Histogram: h}); one.N() > 0 { // else all was lost: that counts, but has no latency
-		f.Blocks = append(f.Blocks, Block{Block: block, Value: float64(h.ValueAtQuantile(50)), Mean: h.Mean(),
+		f.Blocks = append(f.Blocks, Block{Block: block, Value: results.Percentile(h, 0.5, 0), Mean: h.Mean(),
 			P99: one.Quantile(0.99), P999: one.Quantile(0.999)})
 	}
 	return nil

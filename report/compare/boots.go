@@ -1,0 +1,112 @@
+package compare
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/stats"
+)
+
+// bootsOf are the boots of a cell's used runs, by their block.
+func bootsOf(s *figures.Summary, cell string) map[int]string {
+	boots := map[int]string{}
+	for _, r := range s.Session.Runs {
+		if r.Cell != cell || len(r.Void) > 0 || r.Dropped != "" {
+			continue
+		}
+		if boots[r.Block] = s.Session.BootOf(r).BootID; boots[r.Block] == "" {
+			boots[r.Block] = fmt.Sprint(r.Boot) // unknown, but told from the others of its session
+		}
+	}
+	return boots
+}
+
+// byBoot are the geometric means of a figure's blocks in each boot. A boot is one sample, however many blocks
+// it has: what it does by itself, such as where pages came to lie, is in all of them alike.
+func byBoot(f figures.Figure, boots map[int]string) map[string]float64 {
+	sums, n := map[string]float64{}, map[string]float64{}
+	for _, b := range f.Blocks {
+		if b.Value > 0 && !math.IsInf(b.Value, 0) {
+			sums[boots[b.Block]] += math.Log(b.Value)
+			n[boots[b.Block]]++
+		}
+	}
+	for boot := range sums {
+		sums[boot] = math.Exp(sums[boot] / n[boot])
+	}
+	return sums
+}
+
+// related compares the runs of b with those of a where all are of one and the same boot, and the boots
+// otherwise. Where these are too few for an interval, the blocks are the least and the greatest ratio of a
+// pair of runs.
+func related(a, b figures.Figure, bootsA, bootsB map[int]string) (c figures.Comparison) {
+	x, y := byBoot(a, bootsA), byBoot(b, bootsB)
+	all := maps.Clone(x)
+	maps.Copy(all, y)
+	runs := func(f figures.Figure) []float64 {
+		return f.Values(func(b figures.Block) float64 { return b.Value })
+	}
+	if c.Boots = len(all) > 1; c.Boots {
+		sorted := func(m map[string]float64) []float64 { return slices.Sorted(maps.Values(m)) }
+		c.Comparison = stats.CompareUnpaired(sorted(y), sorted(x), confidence)
+	} else {
+		c.Comparison = stats.CompareUnpaired(runs(b), runs(a), confidence)
+	}
+	if c.Known() && c.Confidence == 0 {
+		positive := func(f figures.Figure) []float64 {
+			return slices.DeleteFunc(runs(f), func(v float64) bool { return !(v > 0) })
+		}
+		x, y := positive(a), positive(b)
+		c.Blocks = []figures.Block{{Value: slices.Min(y) / slices.Max(x)}, {Value: slices.Max(y) / slices.Min(x)}}
+	}
+	return c
+}
+
+// sides are how many of what is compared the smaller side has, and how many a verdict needs at least.
+func (c *Comparison) sides() (has, least int) {
+	if c.found.Boots {
+		return min(c.A.Boots, c.B.Boots), stats.Unpaired.Least(1, c.metric.Margin.Alpha)
+	}
+	return min(c.A.Runs, c.B.Runs), verdictRuns
+}
+
+// judge gives the verdicts: the primary metrics are one family for Holm, over all cells, and the others
+// another, so that what else is shown does not change the verdicts on the primary ones. Where a verdict is
+// open, it says how many runs or boots it needs about.
+func (d *Document) judge() {
+	for _, primary := range []bool{true, false} {
+		var family []*stats.Comparison
+		var of []*Comparison
+		for i := range d.Comparisons {
+			c := &d.Comparisons[i]
+			if c.metric.IsPrimary() != primary || !c.metric.IsFigure() {
+				continue
+			}
+			of = append(of, c)
+			if has, least := c.sides(); has >= least {
+				family = append(family, &c.found.Comparison)
+			}
+		}
+		stats.Holm(family)
+		for _, c := range of {
+			c.judge(len(of))
+		}
+	}
+}
+
+// judge gives the verdict on one of so many comparisons.
+func (c *Comparison) judge(family int) {
+	has, least := c.sides()
+	if has < least {
+		c.Verdict = stats.Inconclusive
+	} else if c.Verdict = stats.Judge(c.found.Comparison, c.metric.Margin); !math.IsNaN(c.found.Adjusted) {
+		c.Adjusted = &c.found.Adjusted
+	}
+	if c.Verdict == stats.Inconclusive {
+		c.Needed = max(least, stats.Unpaired.Needed(c.found.Comparison, c.metric.Margin, has, family))
+	}
+}

@@ -1,0 +1,60 @@
+package stats
+
+import "math"
+
+// MostNeeded is where Needed ends: nobody measures so long for a verdict.
+const MostNeeded = 1000
+
+// Design says how two samples were taken.
+type Design int
+
+// The designs.
+const (
+	Paired   Design = iota // in the same blocks: Compare
+	Unpaired               // independent of each other: CompareUnpaired
+)
+
+// least is the least two-sided p-value of n values of each sample: all on one side.
+func (d Design) least(n int) float64 {
+	p := 2.0
+	for k := range n {
+		if d == Paired {
+			p /= 2
+		} else {
+			p *= float64(k+1) / float64(n+k+1)
+		}
+	}
+	return p
+}
+
+// Least is how many values each sample must have for a difference to be shown at all among so many
+// comparisons, as Holm's correction asks of the first: 6 pairs, or 4 values of each independent sample, for
+// one comparison.
+func (d Design) Least(comparisons int, alpha float64) int {
+	n := 1
+	for n < MostNeeded && d.least(n)*float64(max(1, comparisons)) > alpha {
+		n++
+	}
+	return n
+}
+
+// Needed is about how many values each sample must have for a verdict in four sessions of five, were the
+// further ones spread like those of c, n of each, and the ratio as estimated; at most MostNeeded. It is that
+// of the normal distribution: an estimate beyond the margin has to be so by its standard error, and to differ
+// from 1 at the level that Holm's correction asks of the first of so many comparisons; the interval of
+// another one has to come to lie within the margin.
+func (d Design) Needed(c Comparison, m Margin, n, comparisons int) int {
+	least := d.Least(comparisons, m.Alpha)
+	if c.Confidence == 0 || !c.Known() {
+		return least
+	}
+	normal := func(p float64) float64 { return math.Sqrt2 * math.Erfinv(2*p-1) }
+	off, size := math.Abs(math.Log(c.Estimate)), math.Log1p(m.Size)
+	deviation := math.Log(c.Hi/c.Lo) / 2 / normal((1+c.Confidence)/2) * math.Sqrt(float64(n))
+	most := min(off/(normal(1-m.Alpha/2/float64(max(1, comparisons)))+normal(0.8)), (off-size)/normal(0.8))
+	if off <= size {
+		most, least = (size-off)/(normal(1-m.Alpha/2)+normal(0.9)), d.Least(1, m.Alpha)
+	}
+	more := min(MostNeeded, math.Ceil(math.Pow(deviation/most, 2)))
+	return max(least, n+1, int(more))
+}

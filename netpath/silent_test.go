@@ -36,10 +36,7 @@ func TestBridgeIsSilent(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() {
-				if err := j.Undo(t.Context()); err != nil {
-					t.Error(err)
-				}
-				if err := j.Close(); err != nil {
+				if err = errors.Join(j.Undo(t.Context()), j.Close()); err != nil {
 					t.Error(err)
 				}
 			}()

@@ -139,7 +139,7 @@ cmd/isolane/cli        100        5  cobra's errors in our words, help that fits
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
-enforce               2900       55  running containers get the path
+enforce               2950       55  running containers get the path; whose settings wait for a program, and their end
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
@@ -173,7 +173,7 @@ hub/place              400       15  the hub's first part: which host a lane get
 hub/simulate           250        5  many hosts of a hub on one machine, for its figures
 hub/sites              600       10  tokens, certificates and rights of hosts at the hub; namespaces that are deleted
 hub/up                 750       10  a hub on one machine: etcd and an API server as children; backup and restore
-journal                950       20  what is made anew goes first; what a killed change was to replace
+journal               1000       25  what is made anew goes first; what a killed change was to replace; steps that wait for a program
 knob                  1750       35  cgroups of pods that were made while lanes were in force
 kube/ask               800       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers
 kube/cmd/isolane-kube   150        0  pods get lanes
@@ -184,7 +184,7 @@ lab                   1500       20
 lab/cmd/isolane-lab    400        0
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
-lanes                 1800       35  files with lanes, plans for other hosts, what applications are told, out of cmd/isolane
+lanes                 1850       35  files with lanes, what waits is told, plans for other hosts, what applications are told, out of cmd/isolane
 netpath               1200       40  uplinks and ports are checked in one place
 netpath/bridge         100        5  the wire to the outside client
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library

@@ -76,7 +76,7 @@ func TestCraftedJournal(t *testing.T) {
 		if err = os.WriteFile(filepath.Join(dir, "x.journal"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err = journal.Recover(t.Context(), dir, knob.Ops("/")); err == nil {
+		if _, _, err = journal.Recover(t.Context(), dir, knob.Ops("/")); err == nil {
 			t.Errorf("%s passed", crafted)
 		}
 		if data, _ := os.ReadFile(victim); string(data) != "0" {

@@ -48,7 +48,7 @@ func TestScratch(t *testing.T) {
 			if err = j.Close(); err != nil { // as the kernel does for a process that is killed
 				t.Fatal(err)
 			}
-			found, err := journal.Recover(t.Context(), state, change.Ops("/"))
+			found, _, err := journal.Recover(t.Context(), state, change.Ops("/"))
 			if err != nil || len(found) != 1 {
 				t.Fatal(found, err)
 			}

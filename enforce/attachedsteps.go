@@ -78,6 +78,11 @@ func (l *Lanes) redo(ctx context.Context, s journal.Step) error {
 		break
 	}
 	refused, err := j.Apply(ctx, todo)
+	for _, w := range j.Waiting() {
+		if w.Step.Kind == s.Kind && w.Step.Target == s.Target {
+			err = errors.Join(err, w.Err)
+		}
+	}
 	if len(refused) > 0 {
 		err = refused[0].Err
 	}

@@ -41,6 +41,8 @@ type Lanes struct {
 	paths   []netpath.Path
 	journal *journal.Journal
 	before  *host.Host // nil until it is read
+	// released are the lanes that the last change has taken out.
+	released []plan.Lane
 }
 
 // Drivers are what lanes are put in force with. All who open the lanes of a host have the same ones: what no
@@ -76,6 +78,7 @@ func open(j *journal.Journal, dir string, root fs.FS, d Drivers) (l *Lanes, err 
 	if l.Applied, err = readApplied(dir); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
+	j.Again = l.again
 	return l, nil
 }
 
@@ -152,6 +155,10 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 	if err := l.store(next); err != nil {
 		return errors.Join(err, l.back(ctx))
 	}
+	l.released = slices.DeleteFunc(slices.Clone(l.Placement.Lanes), func(was plan.Lane) bool {
+		_, stays := p.Lane(was.Name)
+		return stays
+	})
 	l.Applied = next
 	return nil
 }

@@ -90,6 +90,22 @@ type (
 	maker interface{ MadeAnew() }
 )
 
+// UnansweredError is the error of an Op where the program that makes its changes did not answer. It may
+// later: until then the step waits.
+type UnansweredError struct{ Err error }
+
+func (u *UnansweredError) Error() string { return u.Err.Error() }
+
+// Unwrap is why, with the remedy.
+func (u *UnansweredError) Unwrap() error { return u.Err }
+
+// Waiting is a step that was done once and is to be done again, or the inverse of one that is to be taken
+// back, which waits for a program to answer. It stays written down.
+type Waiting struct {
+	Step Step
+	Err  *UnansweredError
+}
+
 // Refused is an optional step that the kernel did not take.
 type Refused struct {
 	Step Step
@@ -102,6 +118,25 @@ type Journal struct {
 	log  *log
 	lock io.Closer
 	made int
+
+	// Again says of a step that is not recorded, as what it wants was there already, whether it was wanted
+	// before. Then it may wait; else only what is recorded may.
+	Again   func(Step) bool
+	waiting []Waiting
+}
+
+// Waiting are the steps that were tried since the journal was opened, and wait.
+func (j *Journal) Waiting() []Waiting { return slices.Clone(j.waiting) }
+
+// waits notes of a step, or the inverse of one, whether it waits, which then is no error.
+func (j *Journal) waits(s Step, err error) bool {
+	j.waiting = slices.DeleteFunc(j.waiting, func(w Waiting) bool { return w.Step.same(s) })
+	var u *UnansweredError
+	if !errors.As(err, &u) {
+		return false
+	}
+	j.waiting = append(j.waiting, Waiting{s, u})
+	return true
 }
 
 // Made is how many changes of the host this journal has made since it was opened, with those taken back.
@@ -176,6 +211,12 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	if !inForce {
 		err = op.Write(ctx, s, s.After)
 	}
+	if j.mayWait(s, earlier, open, err) && j.waits(s, err) {
+		if !open {
+			return j.log.undone(s)
+		}
+		return nil
+	}
 	if err == nil {
 		err = verify(ctx, op, s)
 	}
@@ -192,6 +233,14 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 		return j.log.undone(s)
 	}
 	return nil
+}
+
+// mayWait says whether a step was done before, and so may wait where err is that nobody answers.
+func (j *Journal) mayWait(s, earlier Step, open bool, err error) bool {
+	if open {
+		return earlier.After == s.After || earlier.Replaced == s.After
+	}
+	return err != nil && j.Again != nil && j.Again(s)
 }
 
 // Set writes a step's value, where that is not there to the letter, and records nothing, so that it is not
@@ -272,10 +321,14 @@ func (j *Journal) Undo(ctx context.Context) error {
 	for _, l := range left {
 		err = errors.Join(err, l)
 	}
+	for _, w := range j.waiting {
+		err = errors.Join(err, fmt.Errorf("undo %s %s: %w", w.Step.Kind, w.Step.Target, w.Err))
+	}
 	return err
 }
 
-// UndoWhere takes back those steps of which which says so, as Undo does, and returns what it left alone.
+// UndoWhere takes back those steps of which which says so, as Undo does, and returns what it left alone. What
+// waits is no error.
 func (j *Journal) UndoWhere(ctx context.Context, which func(Step) bool) (left []*LeftAlone, err error) {
 	var errs []error
 	undo := func(s Step) {
@@ -315,6 +368,9 @@ func (j *Journal) UndoWhere(ctx context.Context, which func(Step) bool) (left []
 // undo takes one step back. With force it does so whatever the host shows.
 func (j *Journal) undo(ctx context.Context, op Op, s Step, force bool) error {
 	now, err := op.Read(ctx, s)
+	if j.waits(s.Inverse(), err) {
+		return nil
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && now == s.Before:
 		return j.log.undone(s)
@@ -323,7 +379,11 @@ func (j *Journal) undo(ctx context.Context, op Op, s Step, force bool) error {
 	case now != s.After && (s.Replaced == "" || now != s.Replaced) && !force && !mayOverwrite(op, s, now):
 		return errors.Join(j.log.undone(s), &LeftAlone{s, now})
 	}
-	if err := op.Write(ctx, s, s.Before); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err = op.Write(ctx, s, s.Before)
+	if j.waits(s.Inverse(), err) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("undo %s %s: %w", s.Kind, s.Target, err)
 	}
 	if !force {

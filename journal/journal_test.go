@@ -114,7 +114,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 				t.Fatalf("call %d: nobody died", at)
 			}
 			h.killAt = 0
-			if _, err := Recover(t.Context(), dir, h.ops()); err != nil {
+			if _, _, err := Recover(t.Context(), dir, h.ops()); err != nil {
 				t.Errorf("killed at call %d (after the change: %v): %v", at, after, err)
 			}
 			if d := cmp.Diff(before, h.values); d != "" {
@@ -196,7 +196,7 @@ func TestBusyJournal(t *testing.T) {
 	if _, err := Open(dir, "test", h.ops()); !errors.Is(err, ErrBusy) {
 		t.Errorf("opened twice: %v", err)
 	}
-	if found, err := Recover(t.Context(), dir, h.ops()); !errors.Is(err, ErrBusy) || len(found) > 0 ||
+	if found, _, err := Recover(t.Context(), dir, h.ops()); !errors.Is(err, ErrBusy) || len(found) > 0 ||
 		!strings.Contains(err.Error(), fmt.Sprintf("(process %d)", os.Getpid())) {
 		t.Errorf("recovered the journal of a living process, or did not name it: %v, %v", found, err)
 	}
@@ -317,7 +317,7 @@ func TestLogGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	killed(t, j, func() {})
-	if _, err := Recover(t.Context(), dir, h.ops()); err != nil || h.values["knob0"] != "old" || h.values["knob1"] != "old" {
+	if _, _, err := Recover(t.Context(), dir, h.ops()); err != nil || h.values["knob0"] != "old" || h.values["knob1"] != "old" {
 		t.Error(err, h.values)
 	}
 }
@@ -468,7 +468,7 @@ func TestCraftedJournal(t *testing.T) {
 		if err = errors.Join(l.append(record{Boot: boot}, record{Done: &crafted}), l.f.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err = Recover(t.Context(), dir, h.ops()); err == nil || h.calls > 0 {
+		if _, _, err = Recover(t.Context(), dir, h.ops()); err == nil || h.calls > 0 {
 			t.Errorf("%s: %v, %d changes", crafted, err, h.calls)
 		}
 	}
@@ -503,4 +503,74 @@ func stateDirectory(t *testing.T) string {
 func FuzzReplay(f *testing.F) {
 	f.Add([]byte(`{"boot":"b"}` + "\n" + `{"done":{"kind":"a","target":"b"}}` + "\n" + `{"undone":{"kind":"a","target":"b"}}` + "\n"))
 	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = replay(data, "b") })
+}
+
+// A step whose program does not answer waits: it stays written down, also when the process is killed then, the
+// others go on, and who comes when it answers finishes it. What was never done is refused as before.
+func TestStepThatWaits(t *testing.T) {
+	values, list := steps(3)
+	h := &fakeHost{values: values, refuse: map[string]error{}}
+	dir := stateDirectory(t)
+	silent := fmt.Errorf("knob1: %w", &UnansweredError{errors.New("is it running?")})
+	is := func(j *Journal, want string) {
+		t.Helper()
+		var got string
+		for _, w := range j.Waiting() {
+			got += fmt.Sprintln(w.Step, w.Err)
+		}
+		if got != want {
+			t.Errorf("waits %q, want %q", got, want)
+		}
+	}
+	all := func(Step) bool { return true }
+
+	j := open(t, dir, h)
+	killed(t, j, func() {
+		h.refuse["knob1"] = silent
+		if _, err := j.Apply(t.Context(), list); !errors.Is(err, silent) || len(j.Waiting()) > 0 {
+			t.Error(err, j.Waiting())
+		}
+		if err := j.log.undone(list[1]); err != nil {
+			t.Error(err)
+		}
+		j.Again = func(s Step) bool { return s.Target == "knob1" } // which somebody else had done
+		if _, err := j.Apply(t.Context(), list); err != nil || len(j.Waiting()) != 1 || len(j.Pending()) != 2 {
+			t.Error(err, j.Waiting(), j.Pending())
+		}
+		j.Again = nil
+		delete(h.refuse, "knob1")
+		if _, err := j.Apply(t.Context(), list); err != nil {
+			t.Error(err)
+		}
+		h.refuse["knob1"] = silent
+		h.values["knob0"], h.values["knob1"], h.values["knob2"] = "theirs", "theirs", "theirs"
+		if _, err := j.Apply(t.Context(), list); err != nil || h.values["knob2"] != "new" {
+			t.Error(err, h.values)
+		}
+		is(j, "fake knob1: \"old\" -> \"new\" is it running?\n")
+		h.values["knob1"] = "new"
+		if left, err := j.UndoWhere(t.Context(), all); err != nil || len(left) > 0 {
+			t.Error(left, err)
+		}
+		is(j, "fake knob1: \"new\" -> \"old\" is it running?\n")
+	})
+	want := map[string]string{"knob0": "old", "knob1": "new", "knob2": "old"}
+	if diff := cmp.Diff(want, h.values); diff != "" {
+		t.Error(diff)
+	}
+	found, waiting, err := Recover(t.Context(), dir, h.ops())
+	if err != nil || len(found) != 1 || len(waiting) != 1 || waiting[0].Step.Target != "knob1" {
+		t.Error(found, waiting, err)
+	}
+	j = open(t, dir, h)
+	if err = j.Undo(t.Context()); !strings.Contains(fmt.Sprint(err), "undo fake knob1: is it running?") {
+		t.Error(err)
+	}
+	delete(h.refuse, "knob1")
+	if err = j.Undo(t.Context()); err != nil || h.values["knob1"] != "old" || len(j.Pending())+len(j.Waiting()) > 0 {
+		t.Error(err, h.values, j.Pending(), j.Waiting())
+	}
+	if err = j.Close(); err != nil {
+		t.Error(err)
+	}
 }

@@ -286,13 +286,14 @@ func (l *log) close() error {
 }
 
 // Recover undoes each journal in dir, but those of the names to skip. It returns the names of those in
-// which it found something, also with an error.
-func Recover(ctx context.Context, dir string, ops map[string]Op, skip ...string) ([]string, error) {
+// which it found something, and what waits, which is no error; both also with an error.
+func Recover(
+	ctx context.Context, dir string, ops map[string]Op, skip ...string,
+) (found []string, waiting []Waiting, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var found []string
 	var errs []error
 	for _, path := range paths {
 		name := strings.TrimSuffix(filepath.Base(path), suffix)
@@ -307,7 +308,12 @@ func Recover(ctx context.Context, dir string, ops map[string]Op, skip ...string)
 		if len(j.Pending()) > 0 {
 			found = append(found, name)
 		}
-		errs = append(errs, j.Undo(ctx), j.Close())
+		left, err := j.UndoWhere(ctx, func(Step) bool { return true })
+		for _, l := range left {
+			errs = append(errs, l)
+		}
+		waiting = append(waiting, j.waiting...)
+		errs = append(errs, err, j.Close())
 	}
-	return found, errors.Join(errs...)
+	return found, waiting, errors.Join(errs...)
 }

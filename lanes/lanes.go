@@ -15,6 +15,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -179,6 +180,7 @@ type Applied struct {
 	Change     enforce.Change        `json:"change"`   // of this time
 	Refused    []enforce.RefusedStep `json:"refused"`
 	Left       []Left                `json:"left"`
+	Waiting    []enforce.Waiting     `json:"waiting"`
 	Untested   []string              `json:"untested"`
 	Warnings   []string              `json:"warnings"` // of workloads that came with it, and of hugepages
 	Units      []enforce.UnitCPUs    `json:"units"`    // of systemd's that ask for the lanes' CPUs
@@ -243,7 +245,7 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement) (Applied, error) {
 	if err != nil {
 		return a, err
 	}
-	a.Settings, a.Left = l.Settings(), l.left()
+	a.Settings, a.Left, a.Waiting = l.Settings(), l.left(), l.Waiting()
 	a.Refused, a.Untested = append([]enforce.RefusedStep{}, l.Refused...), append([]string{}, l.Untested()...)
 	short, err := l.ShortOfHugepages()
 	if err != nil {
@@ -271,6 +273,20 @@ type Released struct {
 	TakenBack  int      `json:"takenBack"` // settings that are as they were before the lanes
 	Settings   int      `json:"settings"`  // that are still changed, for lanes that stay
 	Left       []Left   `json:"left"`
+	// Waiting may be of other lanes too.
+	Waiting []enforce.Waiting `json:"waiting"`
+}
+
+// Unfinished says what the released lanes wait for; nil where all is taken back.
+func (r Released) Unfinished() error {
+	for _, w := range r.Waiting {
+		for _, name := range r.Lanes {
+			if slices.Contains(w.Lanes, name) {
+				return fmt.Errorf("lane %s is not taken back as a whole: %s", name, w.Reason)
+			}
+		}
+	}
+	return nil
 }
 
 // Release takes lanes back; their processes go on outside. The error is an *enforce.NoLaneError where one is
@@ -283,7 +299,7 @@ func (l *Lanes) Release(ctx context.Context, names ...string) (Released, error) 
 	}
 	before := l.Settings()
 	err = l.Apply(ctx, p)
-	r.Settings, r.Left = l.Settings(), l.left()
+	r.Settings, r.Left, r.Waiting = l.Settings(), l.left(), l.Waiting()
 	r.TakenBack = before - r.Settings - len(r.Left)
 	if err == nil {
 		err = cmp.Or(l.forget(names), l.Recorded())

@@ -17,6 +17,7 @@ type Recovered struct {
 	Undone     []string          `json:"undone"`   // sessions that were cut off
 	PutBack    []enforce.Drift   `json:"putBack"`  // what was not as the lanes in force want it
 	Left       []Left            `json:"left"`
+	Waiting    []enforce.Waiting `json:"waiting"`
 	Adopted    []enforce.Adopted `json:"adopted"`
 	Unrecorded []string          `json:"unrecorded"` // cgroups that adopt would remove
 }
@@ -26,13 +27,14 @@ type Recovered struct {
 // The error is an *enforce.NoRecordError where such lanes are left.
 func Recover(ctx context.Context, o Options, adopt bool) (Recovered, error) {
 	r := Recovered{APIVersion: plan.APIVersion, Kind: "Recovered", Released: []string{}, Undone: []string{},
-		PutBack: []enforce.Drift{}, Left: []Left{}, Adopted: []enforce.Adopted{}, Unrecorded: []string{}}
+		PutBack: []enforce.Drift{}, Left: []Left{}, Waiting: []enforce.Waiting{},
+		Adopted: []enforce.Adopted{}, Unrecorded: []string{}}
 	seen, err := Look(o)
 	if err != nil {
 		return r, err
 	}
 	// A session was beside its lane, and came after it.
-	found, err := journal.Recover(ctx, seen.o.Dir, seen.o.Ops, seen.Journals()...)
+	found, waiting, err := journal.Recover(ctx, seen.o.Dir, seen.o.Ops, seen.Journals()...)
 	r.Undone = append(r.Undone, found...)
 	if err != nil {
 		return r, err
@@ -43,7 +45,7 @@ func Recover(ctx context.Context, o Options, adopt bool) (Recovered, error) {
 		return r, err
 	}
 	drift, err := l.Recover(ctx)
-	r.PutBack, r.Left = append(r.PutBack, drift...), l.left()
+	r.PutBack, r.Left, r.Waiting = append(r.PutBack, drift...), l.left(), l.Waiting(waiting...)
 	if err = errors.Join(err, l.Close()); err != nil {
 		return r, err
 	}

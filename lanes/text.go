@@ -35,6 +35,7 @@ func (a Applied) Write(w io.Writer, verbose bool) {
 	}
 	printRefused(w, a.Refused, verbose)
 	printLeft(w, a.Left)
+	printWaiting(w, a.Waiting)
 	for _, name := range a.Untested {
 		fmt.Fprintf(w, "untested on a real kernel: %s\n", name)
 	}
@@ -60,6 +61,7 @@ func (r Released) Write(w io.Writer) {
 	fmt.Fprintf(w, "released: %s %s as before, %d %s changed\n", quantity.Count(r.TakenBack, "setting"), are,
 		r.Settings, stay)
 	printLeft(w, r.Left)
+	printWaiting(w, r.Waiting)
 }
 
 // WriteExpired says of lanes that Open has released why.
@@ -80,8 +82,9 @@ func (r Recovered) Write(w io.Writer) {
 		printDrift(w, "put back", r.PutBack)
 	}
 	printLeft(w, r.Left)
+	printWaiting(w, r.Waiting)
 	printAdopted(w, r.Adopted)
-	if len(r.Released)+len(r.Undone)+len(r.PutBack)+len(r.Adopted)+len(r.Unrecorded) == 0 {
+	if len(r.Released)+len(r.Undone)+len(r.PutBack)+len(r.Waiting)+len(r.Adopted)+len(r.Unrecorded) == 0 {
 		fmt.Fprintln(w, "nothing to recover")
 	}
 }
@@ -153,6 +156,12 @@ func printLeft(w io.Writer, all []Left) {
 	for _, a := range all {
 		fmt.Fprintf(w, "left as it is: %s: somebody changed it from %q to %q since, it was %q before\n", a.Name,
 			a.Set, a.Found, a.Before)
+	}
+}
+
+func printWaiting(w io.Writer, all []enforce.Waiting) {
+	for _, a := range all {
+		fmt.Fprintln(w, a)
 	}
 }
 

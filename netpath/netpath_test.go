@@ -113,7 +113,7 @@ func TestPaths(t *testing.T) {
 				if err = j.Close(); err != nil {
 					t.Error(err)
 				}
-				if _, err = journal.Recover(context.Background(), dir, ops()); err != nil {
+				if _, _, err = journal.Recover(context.Background(), dir, ops()); err != nil {
 					t.Error(err)
 				}
 				for _, left := range []string{client.netns, application.netns, wire.Uplink, netpath.Port("test-app")} {
@@ -434,7 +434,7 @@ func TestLanesAreTakenBack(t *testing.T) {
 			if err = j.Close(); err != nil {
 				t.Error(err)
 			}
-			if _, err = journal.Recover(context.Background(), dir, ops()); err != nil {
+			if _, _, err = journal.Recover(context.Background(), dir, ops()); err != nil {
 				t.Error(err)
 			}
 			for _, l := range lanes {

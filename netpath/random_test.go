@@ -101,7 +101,7 @@ func TestLanesAtRandomWithKills(t *testing.T) {
 		ip("link", "set", u, "up")
 	}
 	defer func() {
-		if _, err := journal.Recover(context.Background(), dir, ops()); err != nil {
+		if _, _, err := journal.Recover(context.Background(), dir, ops()); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -152,7 +152,7 @@ func TestLanesAtRandomWithKills(t *testing.T) {
 		}
 		if r.IntN(3) == 0 {
 			recovered++
-			if _, err = journal.Recover(t.Context(), dir, ops()); err != nil {
+			if _, _, err = journal.Recover(t.Context(), dir, ops()); err != nil {
 				t.Fatal(err)
 			}
 			if after := host(); after != before {

@@ -33,7 +33,7 @@ func TestAddressInUseOnTheSegment(t *testing.T) {
 	}
 	defer func() {
 		if err = j.Close(); err == nil {
-			_, err = journal.Recover(context.Background(), dir, ops())
+			_, _, err = journal.Recover(context.Background(), dir, ops())
 		}
 		if err != nil {
 			t.Error(err)

@@ -169,7 +169,7 @@ func (r *runner) beyond(c results.Cell, given factor.Conditions, instances int) 
 func behind(instance int, application, client cpuset.Set) ([]journal.Step, error) {
 	n := instance + 1
 	master := fmt.Sprintf("islp-lan%d", n)
-	bridge, err := netdev.LinkStep(master, netdev.Link{Type: netdev.Bridge, Silent: true})
+	bridge, err := netdev.LinkStep(master, netdev.Link{Type: netdev.Bridge})
 	steps := []journal.Step{bridge,
 		{Kind: netdev.KindNamespace, Target: behindNetns(instance), After: netdev.Present}}
 	for _, end := range []struct {

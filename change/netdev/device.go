@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"unsafe"
@@ -67,11 +68,9 @@ func (l Link) add(target string, group uint32) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.Group = target, group
 	if l.Type == Bridge {
-		b := &netlink.Bridge{LinkAttrs: attrs}
-		if l.Silent {
-			b.MulticastSnooping = new(bool)
-		}
-		return h.LinkAdd(b)
+		// One that looks who listens to multicast joins a group itself (RFC 4286), and says so on its ports with
+		// an address of the host.
+		return h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: new(bool)})
 	}
 	if l.Parent != "" {
 		parent, perr := h.LinkByName(l.Parent)
@@ -145,8 +144,7 @@ func (l Link) configurePort(name string) error {
 		return errors.Join(err, fs.ErrNotExist)
 	}
 	defer h.Close()
-	// A host-side port is no address of the host: without this the kernel gives it one and talks.
-	if err = h.LinkSetIP6AddrGenMode(port, noIPv6Address); err != nil {
+	if err = silence(name); err != nil {
 		return err
 	}
 	if err = offloads("", name, l.GRO, l.WireFrames); err != nil {
@@ -169,6 +167,16 @@ func (l Link) configurePort(name string) error {
 		}
 	}
 	return h.LinkSetUp(port)
+}
+
+// silence keeps a device of the host's from IPv6: it is no address of the host, and the kernel would give it
+// one, and join groups there that it tells everybody. The frames that pass it are not the host's.
+func silence(name string) error {
+	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
+	if errors.Is(err, fs.ErrNotExist) { // this kernel has no IPv6
+		return nil
+	}
+	return err
 }
 
 // setMTU sets the MTU, 0 leaves it.

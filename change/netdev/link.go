@@ -45,9 +45,6 @@ type Link struct {
 	// WireFrames keeps frames to the size that a wire carries: TCP's segmentation is not left to a
 	// device that does not exist.
 	WireFrames bool `json:"wireFrames,omitempty"`
-	// Silent is of a bridge: else it joins a group of multicast routers itself (RFC 4286), and tells so on its
-	// ports, with an address of the host. It does not look who listens to multicast, which goes to all.
-	Silent bool `json:"silent,omitempty"`
 }
 
 // Peer is the device inside a namespace.
@@ -333,7 +330,7 @@ func (link) Shell(s journal.Step) string {
 		return fmt.Sprintf("ip link add %s link %s type vlan protocol %s id %d && ip link set %[1]s up", s.Target,
 			l.Parent, l.protocol(), l.Tag)
 	case p == nil:
-		return fmt.Sprintf("ip link add %s type bridge && ip link set %[1]s up", s.Target)
+		return fmt.Sprintf("ip link add %s type bridge mcast_snooping 0 && ip link set %[1]s up", s.Target)
 	default:
 		gro := ""
 		if l.GRO {

@@ -129,7 +129,7 @@ func releaseCommand() *cobra.Command {
 			if unable(err) {
 				r, err = agentOf(cmd, err).Release(cmd.Context(), names, all)
 			}
-			return out.print(cmd, r, err)
+			return errors.Join(out.print(cmd, r, err), r.Unfinished())
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all lanes")

@@ -160,7 +160,7 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error)
 	for i, d := range steps {
 		steps[i].By = g.writers.of(d.Step.Target)
 	}
-	if repair && len(steps) > 0 {
+	if repair && len(steps)+len(g.want.Unfinished()) > 0 {
 		if err = g.repair(ctx, steps); err != nil {
 			return nil, err
 		}
@@ -214,7 +214,8 @@ func (g *Guard) newTasks(now events) error {
 // patience is how often within a minute the same is put back.
 const patience = 3
 
-// repair puts back what can be. Another isolane process that is at work goes first.
+// repair puts back what can be, and takes back what had to wait. Another isolane process that is at work goes
+// first.
 func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 	var todo []*enforce.Drift
 	for i := range found {
@@ -222,7 +223,8 @@ func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 			todo = append(todo, d)
 		}
 	}
-	if len(todo) == 0 {
+	unfinished := g.want.Unfinished()
+	if len(todo)+len(unfinished) == 0 {
 		return nil
 	}
 	l, err := enforce.Open(g.dir, g.root, g.drivers)
@@ -237,7 +239,12 @@ func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 	if state, serr := enforce.State(g.dir); serr != nil || state != g.last.applied {
 		return nil
 	}
-	err = l.PutBack(ctx, g.want, todo)
+	if len(unfinished) > 0 {
+		if err = l.TakeBack(ctx, unfinished); err == nil && len(l.Waiting()) == 0 {
+			err = g.refresh(g.last)
+		}
+	}
+	err = errors.Join(err, l.PutBack(ctx, g.want, todo))
 	for _, d := range todo {
 		if d.Repaired {
 			g.repairs[d.Name] = append(g.repairs[d.Name], time.Now())

@@ -191,3 +191,57 @@ func TestNoAnswer(t *testing.T) {
 		}
 	}
 }
+
+// What is to be taken back while Open vSwitch does not answer stays written down, also over the death of the process,
+// until one finds it answering; a lane's other steps do not wait for it.
+func TestUndoWaits(t *testing.T) {
+	bin, dir := t.TempDir(), filepath.Join(t.TempDir(), "run")
+	standIn := func(script string) {
+		if err := os.WriteFile(filepath.Join(bin, "ovs-vsctl"), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", bin)
+	db := t.TempDir() // that is there, and so not removed
+	t.Setenv("OVS_DBDIR", db)
+	if err := os.WriteFile(filepath.Join(db, "conf.db"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bridge := journal.Step{Kind: ovs.KindBridge, Target: "islovs", After: `{"device":""}`}
+	socket := journal.Step{Kind: ovs.KindSocket, Target: "/run/isolane-vhost/isl-test-waits", After: "present"}
+	open := func() *journal.Journal {
+		j, err := journal.Open(dir, "test", ovs.Ops())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	all := func(journal.Step) bool { return true }
+	j := open()
+	for _, s := range []journal.Step{socket, bridge} {
+		if err := j.Adopt(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		script  string
+		waiting int
+	}{
+		{"echo 'ovs-vsctl: unix:db.sock: database connection failed (No such file or directory)' >&2; exit 1", 1},
+		{"echo 'ovs-vsctl: unix:db.sock: database connection failed (Connection refused)' >&2; exit 1", 1},
+		{"for i in 1 2 3 4; do echo '{\"headings\":[],\"data\":[]}'; done", 0},
+	} {
+		standIn(c.script)
+		left, err := j.UndoWhere(t.Context(), all)
+		if err != nil || len(left) > 0 || len(j.Waiting()) != c.waiting || len(j.Pending()) != c.waiting {
+			t.Errorf("%s: %v, %v, waiting %v, pending %v", c.script, err, left, j.Waiting(), j.Pending())
+		}
+		if err = j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		j = open() // by another process
+	}
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+}

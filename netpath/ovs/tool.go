@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/netpath"
 )
 
@@ -37,33 +38,35 @@ func tool(ctx context.Context, name, stdin string, args ...string) (string, erro
 	said = said[strings.LastIndexByte(said, '\n')+1:]
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		err = unanswered(name + " is not there: expected Open vSwitch (package openvswitch-switch)")
+		err = unanswered(nobody(name + " is not there: expected Open vSwitch (package openvswitch-switch)"))
 	case err == nil || ctx.Err() != nil:
 	case strings.Contains(said, "ermission denied"):
 		err = fmt.Errorf("%s: needs root: %w", said, fs.ErrPermission)
 	case strings.Contains(said, "connection failed (No such file"):
-		err = unanswered(said + ": is it running? systemctl start openvswitch-switch")
+		err = unanswered(nobody(said + ": is it running? systemctl start openvswitch-switch"))
 	case strings.Contains(said, "connection failed") || strings.Contains(said, "failed to connect"):
-		err = fmt.Errorf("%s: is it running? systemctl start openvswitch-switch", said)
+		err = unanswered(errors.New(said + ": is it running? systemctl start openvswitch-switch"))
 	case strings.Contains(said, "is not a bridge") || strings.Contains(said, "cannot read pidfile"):
-		err = fmt.Errorf("%s: is ovs-vswitchd running? systemctl start openvswitch-switch", said)
+		err = unanswered(errors.New(said + ": is ovs-vswitchd running? systemctl start openvswitch-switch"))
 	case said == "" || strings.Contains(said, "Alarm clock"): // the time is over
-		err = fmt.Errorf("%s: no answer within %s s: is ovs-vswitchd running?", name, seconds)
+		err = unanswered(fmt.Errorf("%s: no answer within %s s: is ovs-vswitchd running?", name, seconds))
 	default:
 		err = errors.New(said)
 	}
 	return out.String(), err
 }
 
-// unanswered says why nothing was there that could be asked for the database.
-type unanswered string
+func unanswered(why error) error { return &journal.UnansweredError{Err: why} }
 
-func (u unanswered) Error() string { return string(u) }
+// nobody says why nothing was there that could be asked for the database.
+type nobody string
+
+func (n nobody) Error() string { return string(n) }
 
 // removed says of an error of tool that this host has no database of Open vSwitch any more: neither a server,
 // nor the file in its usual place (ovsdb-server(1)). What was in it is gone too.
 func removed(err error) bool {
-	if !errors.As(err, new(unanswered)) {
+	if !errors.As(err, new(nobody)) {
 		return false
 	}
 	_, err = os.Stat(filepath.Join(cmp.Or(os.Getenv("OVS_DBDIR"), "/etc/openvswitch"), "conf.db"))

@@ -1,0 +1,86 @@
+package enforce
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/plan"
+)
+
+// Waiting are settings that could not be changed, as the program that makes them did not answer. They stay
+// written down, and each later change of the lanes tries them again.
+type Waiting struct {
+	Lanes    []string `json:"lanes"` // whose they are, of those in force now or just before
+	Settings []string `json:"settings"`
+	Reason   string   `json:"reason"` // with the remedy
+}
+
+// String says who waits for what.
+func (w Waiting) String() string {
+	who := "of lanes released before"
+	if len(w.Lanes) > 0 {
+		who = "of lane " + strings.Join(w.Lanes, ", ")
+	}
+	return fmt.Sprintf("waits: %s, %s: %s; isolane recover, or the next change of lanes, tries again",
+		strings.Join(w.Settings, ", "), who, w.Reason)
+}
+
+// Waiting is what waits of the last change of the lanes, and of these, by reason.
+func (l *Lanes) Waiting(more ...journal.Waiting) []Waiting {
+	all := []Waiting{}
+	for _, w := range slices.Concat(l.journal.Waiting(), more) {
+		reason := w.Err.Error()
+		i := slices.IndexFunc(all, func(a Waiting) bool { return a.Reason == reason })
+		if i < 0 {
+			i = len(all)
+			all = append(all, Waiting{Lanes: []string{}, Reason: reason})
+		}
+		name, _, _ := l.ops.describe(w.Step)
+		all[i].Settings = append(all[i].Settings, name)
+		for _, lane := range slices.Concat(l.Placement.Lanes, l.released) {
+			if !slices.Contains(all[i].Lanes, lane.Name) && l.wants(lane, w.Step) {
+				all[i].Lanes = append(all[i].Lanes, lane.Name)
+			}
+		}
+	}
+	return all
+}
+
+// wants says whether a step is one of a lane's path.
+func (l *Lanes) wants(of plan.Lane, s journal.Step) bool {
+	p := netpath.Find(l.paths, of.Spec.Network)
+	if p == nil {
+		return false
+	}
+	steps, err := p.Steps([]netpath.Lane{l.On(of)})
+	return err == nil && slices.ContainsFunc(steps, func(o journal.Step) bool {
+		return o.Kind == s.Kind && o.Target == s.Target
+	})
+}
+
+// again says whether the lanes in force want a step.
+func (l *Lanes) again(s journal.Step) bool {
+	w, err := l.Wanted()
+	return err == nil && slices.ContainsFunc(w.steps, func(o journal.Step) bool {
+		return o.Kind == s.Kind && o.Target == s.Target && o.After == s.After
+	})
+}
+
+// Unfinished are the steps that no lane in force wants any more: they waited, or a change was cut off.
+func (w *Wanted) Unfinished() []journal.Step {
+	return slices.DeleteFunc(w.lanes.journal.Pending(), func(s journal.Step) bool {
+		return slices.ContainsFunc(w.steps, func(o journal.Step) bool {
+			return o.Kind == s.Kind && o.Target == s.Target
+		})
+	})
+}
+
+// TakeBack takes back steps that are done; of those that wait for an answer it does not say so again.
+func (l *Lanes) TakeBack(ctx context.Context, steps []journal.Step) error {
+	_, err := l.journal.UndoWhere(ctx, func(s journal.Step) bool { return slices.Contains(steps, s) })
+	return err
+}

@@ -1,0 +1,125 @@
+package netpath_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/netpath/bridge"
+	"isolane.dev/isolane/netpath/express"
+)
+
+// On the wire and in the lane are frames of the client and of the lane only: neither the bridge nor the host's
+// ends of devices say anything, not even on a host that is a router (and so asks for groups of routers).
+func TestBridgeIsSilent(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	for _, p := range []measured{bridge.Path{}, express.Path{}} {
+		t.Run(p.Name(), func(t *testing.T) {
+			if p.Name() == "express" {
+				hosttest.Need(t, hosttest.BPF)
+			}
+			router(t)
+			j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", ops())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err = errors.Join(j.Undo(t.Context()), j.Close()); err != nil {
+					t.Error(err)
+				}
+			}()
+			wire := testWire()
+			network := lane.Network{Path: p.Name(), Device: wire.Uplink}
+			for _, a := range prefixes(addressesOf(2)) {
+				network.Addresses = append(network.Addresses, lane.Address{Prefix: a})
+			}
+			l := netpath.Of(fstest.MapFS{}, "test-app", network)
+			steps, err := wire.Steps(p.WireGRO())
+			if err != nil {
+				t.Fatal(err)
+			}
+			more, err := p.Steps([]netpath.Lane{l})
+			if err != nil {
+				t.Fatal(err)
+			}
+			named := []journal.Step{{Kind: netdev.KindNamespace, Target: wire.Netns, After: netdev.Present},
+				{Kind: netdev.KindNamespace, Target: l.Netns(), After: netdev.Present}}
+			if _, err = j.Apply(t.Context(), named); err != nil {
+				t.Fatal(err)
+			}
+			ends := map[string]int{wire.Netns: everything(t, wire.Netns), l.Netns(): everything(t, l.Netns())}
+			if _, err = j.Apply(t.Context(), append(steps, more...)); err != nil {
+				t.Fatal(err)
+			}
+			until := time.Now().Add(4 * time.Second) // what is said at first is said again within two
+			for netns, fd := range ends {
+				from := senders(t, fd, until)
+				if from[l.MAC] == 0 || from[wire.MAC] == 0 {
+					t.Errorf("%s has not seen the lane or the client: %v", netns, from)
+				}
+				delete(from, l.MAC)
+				delete(from, wire.MAC)
+				if len(from) > 0 {
+					t.Errorf("%s has frames of %v", netns, from)
+				}
+			}
+		})
+	}
+}
+
+// router has the test run in a network namespace whose devices forward, as those of a router do.
+func router(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread() // for good: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"ipv6/conf/all/forwarding", "ipv4/conf/all/forwarding"} {
+		if err := os.WriteFile("/proc/sys/net/"+name, []byte("1"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// everything opens a packet socket that gets the frames of all devices of a namespace.
+func everything(t *testing.T, netns string) (fd int) {
+	t.Helper()
+	in(t, netns, func() (err error) {
+		all := uint16(unix.ETH_P_ALL)
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all<<8|all>>8))
+		return err
+	})
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	return fd
+}
+
+// senders counts the frames of each sender, without those of the loopback.
+func senders(t *testing.T, fd int, until time.Time) map[string]int {
+	t.Helper()
+	from, frame := map[string]int{}, make([]byte, 10000)
+	for {
+		wait := unix.NsecToTimeval(max(time.Until(until), time.Millisecond).Nanoseconds())
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait); err != nil {
+			t.Fatal(err)
+		}
+		n, err := unix.Read(fd, frame)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return from // after the time, what has come already has been read
+		}
+		if mac := net.HardwareAddr(frame[6:12]).String(); n >= 14 && mac != "00:00:00:00:00:00" {
+			from[mac]++
+		}
+	}
+}

@@ -115,3 +115,44 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("the lane is still in force: %v", err)
 	}
 }
+
+// Who asks whether an agent runs is in the way of none.
+func TestRuns(t *testing.T) {
+	o := Options{Dir: t.TempDir()}
+	if o.runs() {
+		t.Error("found an agent where none was ever")
+	}
+	lock, err := o.lock()
+	if err != nil || !o.runs() {
+		t.Fatalf("expected one that runs, %v", err)
+	}
+	if _, err = o.lock(); err == nil {
+		t.Error("a second agent has the folder")
+	}
+	if err = lock.Close(); err != nil || o.runs() {
+		t.Errorf("expected none any more, %v", err)
+	}
+	asked, stop := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(asked)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				o.runs()
+			}
+		}
+	}()
+	for range 2000 {
+		if lock, err = o.lock(); err != nil {
+			t.Errorf("an agent that begins while somebody asks: %v", err)
+			break
+		}
+		if err = lock.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	<-asked
+}

@@ -33,19 +33,24 @@ func (o Options) lock() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	whole := unix.Flock_t{Type: unix.F_WRLCK}
+	if err = unix.FcntlFlock(lock.Fd(), unix.F_OFD_SETLK, &whole); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: another agent runs: %w", o.Dir, err), lock.Close())
 	}
 	return lock, nil
 }
 
-// runs says whether an agent has the folder.
+// runs says whether an agent has the folder. It takes no lock for that, so that an agent which begins just
+// now finds none.
 func (o Options) runs() bool {
-	lock, err := o.lock()
-	if err == nil {
-		_ = lock.Close() // only the lock counts
+	lock, err := os.Open(o.file(lockFile))
+	if err != nil {
+		return false
 	}
-	return err != nil
+	defer lock.Close()
+	whole := unix.Flock_t{Type: unix.F_WRLCK}
+	err = unix.FcntlFlock(lock.Fd(), unix.F_OFD_GETLK, &whole)
+	return err == nil && whole.Type != unix.F_UNLCK
 }
 
 // read reads what a host knows of its hub.

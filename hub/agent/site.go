@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/hub/desired"
-	"isolane.dev/isolane/hub/sites"
 )
 
 // What people at the site say to the agent and hear of it is in files of its folder: it need not run for
@@ -75,12 +74,12 @@ func (j joined) write(file string) error {
 
 // Rehome brings this host to another hub, or to this one as it is now. What runs stays as it is; an agent
 // that runs follows within seconds.
-func Rehome(ctx context.Context, o Options, hub string, token sites.Token) (name string, err error) {
+func Rehome(ctx context.Context, o Options, hub Hub) (name string, err error) {
 	was, err := o.read()
 	if err != nil {
 		return "", err
 	}
-	return was.Name, o.join(ctx, hub, was.Name, token)
+	return was.Name, o.join(ctx, hub, was.Name)
 }
 
 // Hold has changes of the hub put off for so much time in which the host runs, or no longer with 0. The

@@ -27,6 +27,8 @@ type With struct {
 	Capabilities []string // beside those that programs usually need, "NET_ADMIN"
 	Parent       int      // the process that it does not outlive; 0: none
 	Workload     bool     // also in the cgroup of the workload, where the lane lies there
+	User         uint32   // it has no privileges, and nothing of the caller's environment; 0: who the caller is
+	Private      string   // directory that it has as /tmp and /var/tmp
 }
 
 // Start starts argv in a lane that is in force; the caller waits for it. set, unless it is nil, may change
@@ -34,27 +36,31 @@ type With struct {
 func (l *Lanes) Start(ctx context.Context, name string, argv []string, set func(*exec.Cmd)) (
 	*exec.Cmd, error,
 ) {
-	return l.start(name, set, func(in process.Lane) *exec.Cmd {
+	return l.start(name, With{}, set, func(in process.Lane) *exec.Cmd {
 		return process.Command(ctx, Self("/proc/self/exe"), in, argv...)
 	})
 }
 
 // StartDetached is Start of a process that goes on when this one ends, in a session of its own.
-func (l *Lanes) StartDetached(name string, argv []string, set func(*exec.Cmd)) (*exec.Cmd, error) {
-	return l.start(name, set, func(in process.Lane) *exec.Cmd {
+func (l *Lanes) StartDetached(name string, with With, argv []string, set func(*exec.Cmd)) (*exec.Cmd, error) {
+	return l.start(name, with, set, func(in process.Lane) *exec.Cmd {
 		return process.Detached(Self("/proc/self/exe"), in, argv...)
 	})
 }
 
-func (l *Lanes) start(name string, set func(*exec.Cmd), command func(process.Lane) *exec.Cmd) (
+func (l *Lanes) start(name string, with With, set func(*exec.Cmd), command func(process.Lane) *exec.Cmd) (
 	*exec.Cmd, error,
 ) {
-	in, env, err := l.Inside(name, With{})
+	in, env, err := l.Inside(name, with)
 	if err != nil {
 		return nil, err
 	}
+	has := os.Environ()
+	if with.User != 0 {
+		has = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp", "LANG=C.UTF-8"}
+	}
 	cmd := command(in)
-	cmd.Env = append(slices.Concat(os.Environ(), env), entered+"=1")
+	cmd.Env = append(slices.Concat(has, env), entered+"=1")
 	if set != nil {
 		set(cmd)
 	}
@@ -99,6 +105,7 @@ func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []stri
 	g := groups[slices.IndexFunc(groups, func(g enforce.LaneGroup) bool { return g.Lane.Name == name })]
 	in := declared(lane)
 	in.Memory, in.Netns, in.Parent = g.Memory, with.Netns, with.Parent
+	in.User, in.Private = with.User, with.Private
 	if netpath.Namespaced(l.o.Paths, lane.Spec.Network) && in.Netns == "" {
 		if l.Netns(name) != "" && !stays {
 			return in, nil, &TargetError{fmt.Errorf("lane %s: its path leads to the namespace of an "+

@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,26 +34,33 @@ import (
 
 // Join makes this host one of a hub's: it makes a key, which stays here, and gets a certificate for it. On
 // a host that has joined already it changes nothing.
-func Join(ctx context.Context, o Options, hub, name string, token sites.Token) error {
+func Join(ctx context.Context, o Options, hub Hub, name string) error {
 	if _, err := os.Stat(o.hub("joined.json")); err == nil {
 		return fmt.Errorf("%s: this host has joined a hub already: isolane-hub rehome brings it to another",
 			o.hub("joined.json"))
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return o.join(ctx, hub, name, token)
+	return o.join(ctx, hub, name)
+}
+
+// Hub is one to join.
+type Hub struct {
+	URL       string
+	Token     sites.Token
+	Authority []byte // its certificate, where its server does not show it; the token has the digest
 }
 
 // join makes the folder of a hub, and then has the link to it.
-func (o Options) join(ctx context.Context, hub, name string, token sites.Token) error {
-	authority, err := recognize(ctx, hub, token.Authority)
+func (o Options) join(ctx context.Context, hub Hub, name string) error {
+	authority, err := hub.recognize(ctx)
 	if err != nil {
 		return err
 	}
 	if err = os.MkdirAll(o.Dir, 0o700); err != nil {
 		return err
 	}
-	core, err := kubernetes.NewForConfig(&rest.Config{Host: hub, BearerToken: token.Bearer(),
+	core, err := kubernetes.NewForConfig(&rest.Config{Host: hub.URL, BearerToken: hub.Token.Bearer(),
 		TLSClientConfig: rest.TLSClientConfig{CAData: authority}})
 	if err != nil {
 		return err
@@ -65,7 +73,7 @@ func (o Options) join(ctx context.Context, hub, name string, token sites.Token) 
 		err = os.WriteFile(filepath.Join(made, "hub.crt"), authority, 0o644)
 	}
 	if err == nil {
-		err = joined{URL: hub, Name: name, New: true}.write(filepath.Join(made, "joined.json"))
+		err = joined{URL: hub.URL, Name: name, New: true}.write(filepath.Join(made, "joined.json"))
 	}
 	was, _ := filepath.EvalSymlinks(o.hub("")) // none
 	if err == nil {
@@ -84,17 +92,21 @@ func (o Options) join(ctx context.Context, hub, name string, token sites.Token) 
 }
 
 // recognize returns the certificate of the hub's authority as PEM, if its digest is that of the token.
-func recognize(ctx context.Context, hub, digest string) ([]byte, error) {
-	u, err := url.Parse(hub)
+func (h Hub) recognize(ctx context.Context) ([]byte, error) {
+	u, err := url.Parse(h.URL)
 	if err != nil || u.Scheme != "https" || u.Port() == "" {
-		return nil, fmt.Errorf("hub %q: expected https://ADDRESS:PORT", hub)
+		return nil, fmt.Errorf("hub %q: expected https://ADDRESS:PORT", h.URL)
+	}
+	given, err := x509.ParseCertificates(h.Authority)
+	if err != nil {
+		return nil, fmt.Errorf("--authority: expected what isolane-hub token has printed: %w", err)
 	}
 	var found *x509.Certificate
 	dialer := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13,
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection does it, by the digest
 		VerifyConnection: func(s tls.ConnectionState) error {
-			for _, c := range s.PeerCertificates {
-				if up.Digest(c) == digest {
+			for _, c := range slices.Concat(given, s.PeerCertificates) {
+				if up.Digest(c) == h.Token.Authority {
 					found = c
 				}
 			}
@@ -109,7 +121,7 @@ func recognize(ctx context.Context, hub, digest string) ([]byte, error) {
 		}}}
 	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), u.Port()))
 	if err != nil {
-		return nil, fmt.Errorf("hub %s: %w", hub, err)
+		return nil, fmt.Errorf("hub %s: %w", h.URL, err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: found.Raw}), conn.Close()
 }

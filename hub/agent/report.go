@@ -96,7 +96,7 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	}
 	now := known
 	now.Status.CPUs, now.Status.Free = live.Online().Len(), room.CPUs.String()
-	now.Status.Kernel = live.Kernel.Release
+	now.Status.Kernel, now.Status.Root = live.Kernel.Release, a.o.Users.Root
 	follows := metav1.Condition{Type: "Follows", Status: metav1.ConditionTrue, Reason: "Follows",
 		LastTransitionTime: metav1.Now()}
 	if f.Regressed != "" {

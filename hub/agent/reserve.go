@@ -62,6 +62,9 @@ func (p *processes) reserve(ctx context.Context, uid string, i desired.Instance)
 		err = &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: i.Name,
 			Blocking: []string{"a lane of that name is in force already"}}
 	}
+	if err == nil {
+		err = p.admits(i)
+	}
 	if err == nil { // the mark first: what has a record and none is an Instance
 		err = os.WriteFile(p.mark(i.Name), []byte(uid), 0o600)
 	}
@@ -72,6 +75,20 @@ func (p *processes) reserve(ctx context.Context, uid string, i desired.Instance)
 		}
 	}
 	return now, errors.Join(err, l.Close())
+}
+
+// admits says whether the command of an Instance may be who it asks to be; the error is a *plan.Refusal where
+// it may not.
+func (p *processes) admits(i desired.Instance) error {
+	var spec api.InstanceSpec
+	if err := json.Unmarshal(i.Spec, &spec); err != nil {
+		return err
+	}
+	if err := p.users.may(spec); err != nil {
+		return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: i.Name,
+			Blocking: []string{err.Error()}}
+	}
+	return nil
 }
 
 // reserve answers what the hub asks: whether this host takes a lane. It answers by what is true on the host

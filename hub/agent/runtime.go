@@ -27,6 +27,7 @@ import (
 // their cgroups.
 type processes struct {
 	lanes   lanes.Options
+	users   Users
 	dir     string               // of what was started, and what it has printed
 	ended   chan struct{}        // gets something when a process has ended
 	began   map[string]time.Time // when this agent has started what, by name
@@ -61,6 +62,13 @@ func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) 
 	case len(pids) > 0 && bytes.Equal(started, i.Spec):
 		return nil
 	}
+	var spec api.InstanceSpec
+	if err = json.Unmarshal(i.Spec, &spec); err == nil {
+		err = p.users.may(spec) // before what runs is ended
+	}
+	if err != nil {
+		return err
+	}
 	if bytes.Equal(started, i.Spec) && time.Since(p.began[i.Name]) < pause {
 		return fmt.Errorf("it has ended less than %s after it began: see %s", pause, p.record(i.Name)+".log")
 	}
@@ -81,22 +89,22 @@ func (p *processes) start(ctx context.Context, i desired.Instance) error {
 	if err != nil {
 		return err
 	}
-	command, err := p.place(ctx, l, i)
+	spec, err := p.place(ctx, l, i)
 	if err == nil {
-		err = p.launch(l, i.Name, command)
+		err = p.launch(l, i.Name, spec)
 	}
 	return errors.Join(err, l.Close())
 }
 
-// place brings the lane of an Instance in force, and returns the command that is to run in it.
-func (p *processes) place(ctx context.Context, l *lanes.Lanes, i desired.Instance) ([]string, error) {
-	var spec api.InstanceSpec
-	if err := json.Unmarshal(i.Spec, &spec); err != nil {
-		return nil, err
+// place brings the lane of an Instance in force, and returns what is to run in it.
+func (p *processes) place(ctx context.Context, l *lanes.Lanes, i desired.Instance) (
+	spec api.InstanceSpec, err error) {
+	if err = json.Unmarshal(i.Spec, &spec); err != nil {
+		return spec, err
 	}
 	want, err := api.Lane(i.Name, spec.Lane)
 	if err != nil {
-		return nil, err
+		return spec, err
 	}
 	placed, _, err := l.Want([]lane.Lane{want}, false)
 	if err == nil { // the record first: what is in force and has none is somebody else's
@@ -105,17 +113,21 @@ func (p *processes) place(ctx context.Context, l *lanes.Lanes, i desired.Instanc
 	if err == nil {
 		_, err = l.Put(ctx, placed)
 	}
-	return spec.Command, err
+	return spec, err
 }
 
 // launch starts a program in a lane: it is there from its first instruction on.
-func (p *processes) launch(l *lanes.Lanes, name string, argv []string) error {
+func (p *processes) launch(l *lanes.Lanes, name string, spec api.InstanceSpec) error {
+	with, err := p.as(name, spec)
+	if err != nil {
+		return err
+	}
 	out, err := os.OpenFile(p.record(name)+".log", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	cmd, err := l.StartDetached(name, argv, func(cmd *exec.Cmd) { cmd.Stdout, cmd.Stderr = out, out })
+	cmd, err := l.StartDetached(name, with, spec.Command, func(cmd *exec.Cmd) { cmd.Stdout, cmd.Stderr = out, out })
 	if err != nil {
 		return err
 	}
@@ -152,7 +164,8 @@ func (p *processes) End(ctx context.Context, uid string, i desired.Instance) err
 		return err
 	}
 	delete(p.began, i.Name)
-	return errors.Join(os.Remove(p.record(i.Name)), os.RemoveAll(p.record(i.Name)+".log"))
+	return errors.Join(os.RemoveAll(p.private(i.Name)), os.Remove(p.record(i.Name)),
+		os.RemoveAll(p.record(i.Name)+".log"))
 }
 
 // group is the cgroup of a lane in force, and what is in it; the error is an *enforce.NoLaneError where

@@ -1,18 +1,23 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/lanes"
@@ -25,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 func newProcesses(dir string) *processes {
-	return &processes{lanes: lanes.Options{Dir: filepath.Join(dir, "lanes")}, dir: dir, ended: make(chan struct{}, 1),
+	return &processes{lanes: lanes.Options{Dir: filepath.Join(dir, "lanes")}, dir: dir, users: Users{First: 1879048300, Last: 1879048301}, ended: make(chan struct{}, 1),
 		began: map[string]time.Time{}, problem: map[string]string{}}
 }
 
@@ -99,7 +104,26 @@ func TestProcesses(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	comes := func() string {
+		s, err := task.ReadStatus(host.Live(), task.Dir(first))
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, _ := s.Value("Name")
+		user, _ := s.Value("Uid")
+		return name + " of " + user
+	}
+	for end := time.Now().Add(time.Minute); !strings.HasPrefix(comes(), "sleep of 1879048300\t1879048300\t1879048300"); {
+		if time.Now().After(end) { // it has become its program by then
+			t.Fatalf("it is %s", comes())
+		}
+	}
 	p = newProcesses(dir) // the next agent
+	rooted := i
+	rooted.Spec = bytes.Replace(i.Spec, []byte(`{`), []byte(`{"root":true,"tenant":"acme",`), 1)
+	if err := p.Ensure(t.Context(), "u", rooted); err == nil || !strings.Contains(err.Error(), "spec.root: ") {
+		t.Errorf("a command that is to be root: %v", err)
+	}
 	if again := pid(t, p, i, 0); again != first {
 		t.Errorf("process %d runs, expected still %d", again, first)
 	}
@@ -111,7 +135,88 @@ func TestProcesses(t *testing.T) {
 	if _, err := os.Stat(fmt.Sprint("/proc/", second)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("process %d is still there: %v", second, err)
 	}
+	if left, err := filepath.Glob(p.record("*") + "*"); err != nil || len(left) > 0 {
+		t.Errorf("files %v are left, %v", left, err)
+	}
+	if _, err := os.Stat(p.private(i.Name)); err == nil {
+		t.Error("its folder is left")
+	}
 	if _, _, err := p.group(i.Name); !isNoLane(err) {
 		t.Errorf("the lane is still in force: %v", err)
 	}
+}
+
+// Each tenant is a user of its own, the same each time, and none is root that the host's own flags do not let.
+func TestUsers(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	p := newProcesses(t.TempDir())
+	for _, want := range []struct {
+		tenant string
+		user   uint32
+	}{{"acme", 1879048300}, {"other", 1879048301}, {"acme", 1879048300}} {
+		with, err := p.as("router", api.InstanceSpec{Tenant: want.tenant})
+		if err != nil || with.User != want.user {
+			t.Errorf("%s is user %d, %v; expected %d", want.tenant, with.User, err, want.user)
+		}
+		if info, err := os.Stat(with.Private); err != nil || info.Sys().(*syscall.Stat_t).Uid != want.user {
+			t.Errorf("its folder: %v, %v", info, err)
+		}
+	}
+	if _, err := p.as("router", api.InstanceSpec{Tenant: "third"}); err == nil || !strings.Contains(err.Error(), "--users ") {
+		t.Errorf("a third tenant of two users: %v", err)
+	}
+	p.users.Root = []string{"acme"}
+	if with, err := p.as("router", api.InstanceSpec{Tenant: "acme", Root: true}); err != nil || with.User != 0 || with.Private != "" {
+		t.Errorf("what may be root is %+v, %v", with, err)
+	}
+	_, err := p.as("router", api.InstanceSpec{Tenant: "other", Root: true})
+	if err == nil || !strings.Contains(err.Error(), "spec.root: this host lets no commands of other be root: expected") {
+		t.Errorf("what may not be root: %v", err)
+	}
+	for _, wrong := range []string{"", "5", "0-5", "6-5", "1-4294967295", "a-b"} {
+		if new(Users).Set(wrong) == nil {
+			t.Errorf("--users %q is taken", wrong)
+		}
+	}
+}
+
+// Who asks whether an agent runs is in the way of none.
+func TestRuns(t *testing.T) {
+	o := Options{Dir: t.TempDir()}
+	if o.runs() {
+		t.Error("found an agent where none was ever")
+	}
+	lock, err := o.lock()
+	if err != nil || !o.runs() {
+		t.Fatalf("expected one that runs, %v", err)
+	}
+	if _, err = o.lock(); err == nil {
+		t.Error("a second agent has the folder")
+	}
+	if err = lock.Close(); err != nil || o.runs() {
+		t.Errorf("expected none any more, %v", err)
+	}
+	asked, stop := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(asked)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				o.runs()
+			}
+		}
+	}()
+	for range 2000 {
+		if lock, err = o.lock(); err != nil {
+			t.Errorf("an agent that begins while somebody asks: %v", err)
+			break
+		}
+		if err = lock.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	<-asked
 }

@@ -90,6 +90,9 @@ func object(u *unstructured.Unstructured) (o desired.Object, err error) {
 	}
 	o = desired.Object{UID: string(i.UID), Name: i.Name, Generation: i.Generation,
 		Deleted: i.DeletionTimestamp != nil, Adopts: i.Spec.Adopts}
+	if i.Spec.Tenant == "" { // a person has made it here
+		i.Spec.Tenant = i.Namespace
+	}
 	i.Spec.Adopts, i.Spec.Reserve = "", false // they say whose place it takes and since when, and not what runs
 	o.Spec, err = json.Marshal(i.Spec)
 	return o, err

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/hub/desired"
-	"isolane.dev/isolane/hub/sites"
 )
 
 // What people at the site say to the agent and hear of it is in files of its folder: it need not run for
@@ -33,19 +32,24 @@ func (o Options) lock() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	whole := unix.Flock_t{Type: unix.F_WRLCK}
+	if err = unix.FcntlFlock(lock.Fd(), unix.F_OFD_SETLK, &whole); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: another agent runs: %w", o.Dir, err), lock.Close())
 	}
 	return lock, nil
 }
 
-// runs says whether an agent has the folder.
+// runs says whether an agent has the folder. It takes no lock for that, so that an agent which begins just
+// now finds none.
 func (o Options) runs() bool {
-	lock, err := o.lock()
-	if err == nil {
-		_ = lock.Close() // only the lock counts
+	lock, err := os.Open(o.file(lockFile))
+	if err != nil {
+		return false
 	}
-	return err != nil
+	defer lock.Close()
+	whole := unix.Flock_t{Type: unix.F_WRLCK}
+	err = unix.FcntlFlock(lock.Fd(), unix.F_OFD_GETLK, &whole)
+	return err == nil && whole.Type != unix.F_UNLCK
 }
 
 // read reads what a host knows of its hub.
@@ -70,12 +74,12 @@ func (j joined) write(file string) error {
 
 // Rehome brings this host to another hub, or to this one as it is now. What runs stays as it is; an agent
 // that runs follows within seconds.
-func Rehome(ctx context.Context, o Options, hub string, token sites.Token) (name string, err error) {
+func Rehome(ctx context.Context, o Options, hub Hub) (name string, err error) {
 	was, err := o.read()
 	if err != nil {
 		return "", err
 	}
-	return was.Name, o.join(ctx, hub, was.Name, token)
+	return was.Name, o.join(ctx, hub, was.Name)
 }
 
 // Hold has changes of the hub put off for so much time in which the host runs, or no longer with 0. The

@@ -70,6 +70,7 @@ type HostStatus struct {
 	CPUs       int                `json:"cpus,omitempty"`
 	Free       string             `json:"free,omitempty"`    // a cpulist
 	Kernel     string             `json:"kernel,omitempty"`  // its release
+	Root       []string           `json:"root,omitempty"`    // tenants whose commands may be root there
 	Machine    json.RawMessage    `json:"machine,omitempty"` // as isolane host -o json
 	Findings   []Finding          `json:"findings,omitempty"`
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
@@ -93,8 +94,10 @@ type Instance struct {
 
 // InstanceSpec is what is to run.
 type InstanceSpec struct {
-	Lane    json.RawMessage `json:"lane"`    // the spec of a lane
-	Command []string        `json:"command"` // a program of the host, and its arguments
+	Lane    json.RawMessage `json:"lane"`             // the spec of a lane
+	Command []string        `json:"command"`          // a program of the host, and its arguments
+	Tenant  string          `json:"tenant,omitempty"` // the namespace whose user it is on the host; "": its own
+	Root    bool            `json:"root,omitempty"`   // it is to be root there
 	Adopts  string          `json:"adopts,omitempty"`
 	Reserve bool            `json:"reserve,omitempty"` // only the lane, and not for long: nothing runs yet
 }
@@ -121,6 +124,7 @@ type App struct {
 type AppSpec struct {
 	Lane     json.RawMessage `json:"lane"`    // the spec of a lane; lanes that it names are of its namespace
 	Command  []string        `json:"command"` // a program of the hosts, and its arguments
+	Root     bool            `json:"root,omitempty"`
 	Where    Where           `json:"where,omitzero"`
 	Replicas int             `json:"replicas"` // each on another host
 }
@@ -157,6 +161,28 @@ type TenantSpec struct {
 	Functions *int     `json:"functions,omitempty"` // virtual functions that lanes ask for
 	Instances *int     `json:"instances,omitempty"`
 	Sites     []string `json:"sites,omitempty"` // none: all
+}
+
+// Quota is what a tenant reads of its Tenant, and what its Apps have, in its own namespace.
+type Quota struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              TenantSpec  `json:"spec"`
+	Status            QuotaStatus `json:"status,omitzero"`
+}
+
+// QuotaStatus is what a hub says of a Quota.
+type QuotaStatus struct {
+	Used Used `json:"used"`
+}
+
+// Used is what counts against the fields of a TenantSpec.
+type Used struct {
+	CPUs      int    `json:"cpus"`
+	Memory    string `json:"memory"`
+	Hugepages string `json:"hugepages"`
+	Functions int    `json:"functions"`
+	Instances int    `json:"instances"`
 }
 
 // Lane is the lane of an Instance of that name.

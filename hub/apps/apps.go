@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -34,6 +35,7 @@ type Controller struct {
 
 	index             place.Index
 	apps, hosts, site cache.Store
+	tenants           atomic.Value // a cache.Store
 	queue             workqueue.TypedRateLimitingInterface[string]
 	noes              map[string]map[string]no // by App and host
 	told              map[string]string        // what was said last of an App that is not placed
@@ -61,9 +63,15 @@ func (c *Controller) Run(ctx context.Context) {
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(c.Client, 0)
 	c.site = factory.ForResource(api.Resource("sites")).Informer().GetStore()
 	for resource, heard := range map[string]func(*unstructured.Unstructured){
-		"apps":      func(u *unstructured.Unstructured) { c.queue.Add(key(u)) },
-		"instances": func(u *unstructured.Unstructured) { c.wake(u.GetLabels()[api.AppOf]) },
-		"hosts":     c.hostChanged,
+		"apps": func(u *unstructured.Unstructured) { c.queue.Add(key(u)) },
+		"instances": func(u *unstructured.Unstructured) {
+			c.wake(u.GetLabels()[api.AppOf])
+			if space := u.GetLabels()[api.TenantOf]; c.limited(space) {
+				c.wake(space)
+			}
+		},
+		"tenants": func(u *unstructured.Unstructured) { c.wake(u.GetName()) },
+		"hosts":   c.hostChanged,
 	} {
 		informer := factory.ForResource(api.Resource(resource)).Informer()
 		switch resource {
@@ -71,6 +79,8 @@ func (c *Controller) Run(ctx context.Context) {
 			c.apps = informer.GetStore()
 		case "hosts":
 			c.hosts = informer.GetStore()
+		case "tenants":
+			c.tenants.Store(informer.GetStore())
 		}
 		if _, err := informer.AddEventHandler(handler(heard)); err != nil {
 			c.Log.ErrorContext(ctx, "Apps are not looked after", "error", err)
@@ -104,6 +114,17 @@ func handler(heard func(*unstructured.Unstructured)) cache.ResourceEventHandler 
 
 func key(u *unstructured.Unstructured) string { return u.GetNamespace() + "." + u.GetName() }
 
+// limited says whether a namespace is that of a Tenant.
+func (c *Controller) limited(space string) bool {
+	store, is := c.tenants.Load().(cache.Store)
+	if !is { // Tenants are heard of later, and each wakes what is of it
+		return false
+	}
+	_, there, err := store.GetByKey(space)
+	return there && err == nil
+}
+
+// wake has an App looked after, NAMESPACE.NAME, or the Quota of a namespace, which has no dot in its name.
 func (c *Controller) wake(app string) {
 	if app != "" {
 		c.queue.Add(app)
@@ -124,7 +145,7 @@ func (c *Controller) hostChanged(u *unstructured.Unstructured) {
 	}
 }
 
-// next looks after one App.
+// next looks after one App, or one Quota.
 func (c *Controller) next(ctx context.Context) bool {
 	app, down := c.queue.Get()
 	if down {
@@ -132,10 +153,14 @@ func (c *Controller) next(ctx context.Context) bool {
 	}
 	defer c.queue.Done(app)
 	c.refresh(ctx)
-	again, err := c.reconcile(ctx, app)
+	do := c.reconcile
+	if !strings.Contains(app, ".") {
+		do = c.tell
+	}
+	again, err := do(ctx, app)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		c.Log.WarnContext(ctx, "an App is not as it should be, and is tried again", "app", app, "error", err)
+		c.Log.WarnContext(ctx, "an App or a Quota is not as it should be, and is tried again", "of", app, "error", err)
 		c.queue.AddRateLimited(app)
 	case again > 0:
 		c.queue.Forget(app)
@@ -185,7 +210,7 @@ func (c *Controller) copyOf(u *unstructured.Unstructured) (place.Host, error) {
 	if len(h.Status.Machine) == 0 {
 		return place.Host{}, errSilent
 	}
-	copied := place.Host{Name: h.Name, Site: h.Spec.Site, Labels: h.Labels}
+	copied := place.Host{Name: h.Name, Site: h.Spec.Site, Labels: h.Labels, Root: h.Status.Root}
 	var lanes struct{ Lanes []plan.Lane }
 	if err = json.Unmarshal(h.Status.Machine, &copied.Machine); err == nil {
 		err = json.Unmarshal(h.Status.Machine, &lanes)

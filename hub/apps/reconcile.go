@@ -187,7 +187,7 @@ func (c *Controller) keep(ctx context.Context, app api.App, has []api.Instance) 
 // declared is what an App is on each host: an Instance, and its lane by the name that it has there.
 func declared(app api.App) (api.InstanceSpec, lane.Lane, error) {
 	name := app.Namespace + "." + app.Name
-	spec := api.InstanceSpec{Command: app.Spec.Command}
+	spec := api.InstanceSpec{Command: app.Spec.Command, Tenant: app.Namespace, Root: app.Spec.Root}
 	l, err := api.Lane(name, app.Spec.Lane)
 	if err != nil {
 		return spec, l, err
@@ -209,11 +209,12 @@ func declared(app api.App) (api.InstanceSpec, lane.Lane, error) {
 func (c *Controller) change(ctx context.Context, i api.Instance, spec api.InstanceSpec) error {
 	if is, err := api.Lane(i.Name, i.Spec.Lane); err == nil {
 		want, werr := api.Lane(i.Name, spec.Lane)
-		if werr == nil && reflect.DeepEqual(is.Spec, want.Spec) && slices.Equal(i.Spec.Command, spec.Command) {
+		if werr == nil && reflect.DeepEqual(is.Spec, want.Spec) && slices.Equal(i.Spec.Command, spec.Command) &&
+			i.Spec.Root == spec.Root && i.Spec.Tenant == spec.Tenant {
 			return nil
 		}
 	}
-	i.Spec.Lane, i.Spec.Command = spec.Lane, spec.Command
+	i.Spec.Lane, i.Spec.Command, i.Spec.Root, i.Spec.Tenant = spec.Lane, spec.Command, spec.Root, spec.Tenant
 	u, err := api.To(i)
 	if err == nil {
 		_, err = c.instances(hostOf(i)).Update(ctx, u, metav1.UpdateOptions{})
@@ -228,6 +229,9 @@ func (c *Controller) placeOne(ctx context.Context, r *asking, l lane.Lane, excep
 	name := l.Metadata.Name
 	w := place.Where{Sites: r.app.Spec.Where.Sites, Zones: r.app.Spec.Where.Zones, Hosts: r.app.Spec.Where.Hosts,
 		Labels: r.app.Spec.Where.Labels, Except: map[string]string{}}
+	if r.app.Spec.Root {
+		w.Root = r.app.Namespace
+	}
 	for host, was := range c.noes[name] {
 		if time.Now().Before(was.until) && was.generation == r.app.Generation && was.version == c.version(host) {
 			w.Except[host] = was.why

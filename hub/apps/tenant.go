@@ -72,23 +72,8 @@ func (c *Controller) tenant(ctx context.Context, app api.App, l lane.Lane) (tena
 				strings.Join(t.quota.Sites, ", "))
 		}
 	}
-	list, err := c.Client.Resource(api.Resource("instances")).List(ctx, metav1.ListOptions{
-		LabelSelector: api.TenantOf + "=" + app.Namespace + "," + api.AppOf + "!=" + l.Metadata.Name})
-	if err != nil {
-		return t, err
-	}
-	for n := range list.Items {
-		i, err := api.From[api.Instance](&list.Items[n])
-		if err != nil {
-			return t, err
-		}
-		has, err := api.Lane(i.Name, i.Spec.Lane)
-		if err != nil {
-			return t, err
-		}
-		t.others = t.others.plus(of(has.Spec), 1)
-	}
-	return t, nil
+	t.others, err = c.used(ctx, app.Namespace, l.Metadata.Name)
+	return t, err
 }
 
 // takes says what of the quota is in the way of so many Instances of the App, nil: nothing.

@@ -1,6 +1,8 @@
 package apps
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -44,5 +46,57 @@ func TestQuota(t *testing.T) {
 				t.Errorf("found %v, expected %q", err, row.says)
 			}
 		})
+	}
+}
+
+// A referee that adds plain numbers: of 100,000 requests of tenants that come and go none exceeds a quota, and none is
+// refused that would not.
+func TestQuotaReferee(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	type ask struct {
+		cpus, mib int
+		lane      amounts
+	}
+	limits := []ask{{cpus: 8, mib: 4096}, {cpus: 30, mib: 100000}, {cpus: 100, mib: 9000}, {}} // by tenant; 0: none
+	var kinds []ask
+	for range 100 {
+		a := ask{cpus: 1 + rng.IntN(8), mib: 1 + rng.IntN(2048)}
+		lane, err := api.Lane("a.b", fmt.Appendf(nil, `{"cpus": {"count": %d}, "memory": {"size": "%dMi"}}`, a.cpus, a.mib))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.lane = of(lane.Spec)
+		kinds = append(kinds, a)
+	}
+	has := make([][]ask, len(limits))
+	taken, refused := 0, 0
+	for i := range 100_000 {
+		who := rng.IntN(len(limits))
+		if n := len(has[who]); n > 0 && rng.IntN(3) == 0 {
+			has[who] = has[who][rng.IntN(n):]
+		}
+		a := kinds[rng.IntN(len(kinds))]
+		tn := tenant{name: "a", each: a.lane}
+		if most := limits[who]; most.cpus > 0 {
+			tn.quota = api.TenantSpec{CPUs: &most.cpus, Memory: fmt.Sprintf("%dMi", most.mib)}
+		}
+		cpus, mib := a.cpus, a.mib
+		for _, h := range has[who] {
+			tn.others = tn.others.plus(h.lane, 1)
+			cpus, mib = cpus+h.cpus, mib+h.mib
+		}
+		fits := limits[who].cpus == 0 || cpus <= limits[who].cpus && mib <= limits[who].mib
+		if err := tn.takes(1); (err == nil) != fits {
+			t.Fatalf("request %d makes it %d CPUs and %d MiB of %+v: %v", i, cpus, mib, limits[who], err)
+		}
+		if fits {
+			has[who] = append(has[who], a)
+			taken++
+		} else {
+			refused++
+		}
+	}
+	if t.Logf("%d taken, %d refused", taken, refused); taken == 0 || refused == 0 {
+		t.Error("expected some of each")
 	}
 }

@@ -22,6 +22,7 @@ import (
 type Host struct {
 	Name, Site, Zone string
 	Labels           map[string]string
+	Root             []string // tenants whose commands may be root there
 	Machine          host.Host
 	Placed           plan.Placement
 }
@@ -33,6 +34,7 @@ type Where struct {
 	Hosts  []string          // one of these
 	Labels map[string]string // all of these
 	Except map[string]string // not these hosts, and why
+	Root   string            // one that lets this tenant's commands be root
 }
 
 // Asker asks hosts.
@@ -83,10 +85,11 @@ const (
 	Full     Kind = "too full"
 	Later    Kind = "not needed" // others came first
 	Excluded Kind = "excluded"   // by where the lane may be
+	Barred   Kind = "not letting it be root (spec.root)"
 )
 
 func (v Verdict) rank() int {
-	return slices.Index([]Kind{Chosen, Refused, Silent, Full, Later, Excluded}, v.Kind)
+	return slices.Index([]Kind{Chosen, Refused, Silent, Full, Later, Barred, Excluded}, v.Kind)
 }
 
 // Index is the hub's copy of all hosts, and what is free on each. It is no more than a list: a thousand
@@ -96,6 +99,7 @@ type Index struct{ hosts map[string]*entry }
 type entry struct {
 	Host
 	shapes []solver.Shape
+	cost   plan.Cost // of what is placed
 }
 
 // Put sets the copy of a host. The error is a *plan.Mismatch where what is placed is not for its machine.
@@ -107,7 +111,11 @@ func (x *Index) Put(h Host) error {
 	if x.hosts == nil {
 		x.hosts = map[string]*entry{}
 	}
-	x.hosts[h.Name] = &entry{h, room.Shapes}
+	now, err := solver.Try(h.Machine, h.Placed, nil)
+	if err != nil {
+		return fmt.Errorf("host %s: %w", h.Name, err)
+	}
+	x.hosts[h.Name] = &entry{h, room.Shapes, now.Cost}
 	return nil
 }
 
@@ -190,6 +198,10 @@ func (x *Index) narrow(l lane.Lane, w Where, d *Decision) (fitting, full []*entr
 			d.against(e, Excluded, why)
 			continue
 		}
+		if w.Root != "" && !slices.Contains(e.Root, w.Root) {
+			d.against(e, Barred, "expected no spec.root, or isolane-hub agent --root "+w.Root+" on it")
+			continue
+		}
 		if left(e, l) >= 0 || !bounded(l) {
 			fitting = append(fitting, e)
 		} else {
@@ -261,7 +273,8 @@ type candidate struct {
 	would plan.Placement
 }
 
-// plan runs the planner on copies of hosts, and returns those that take the lane, the best first.
+// plan runs the planner on copies of hosts, and returns those that take the lane: where it gets the
+// better place first, and among equals where it leaves least.
 func (x *Index) plan(entries []*entry, l lane.Lane, d *Decision) (able []candidate) {
 	for _, e := range entries {
 		would, err := solver.Try(e.Machine, e.Placed, []lane.Lane{l})
@@ -272,9 +285,17 @@ func (x *Index) plan(entries []*entry, l lane.Lane, d *Decision) (able []candida
 		}
 		able = append(able, candidate{e, would})
 	}
-	slices.SortStableFunc(able, func(a, b candidate) int { return a.would.Cost.Compare(b.would.Cost) })
+	slices.SortStableFunc(able, func(a, b candidate) int {
+		now, other := a.adds(), b.adds()
+		blocks := now.BlockLost - other.BlockLost
+		now.BlockLost, other.BlockLost = 0, 0
+		return cmp.Or(now.Compare(other), left(a.entry, l)-left(b.entry, l), blocks)
+	})
 	return able
 }
+
+// adds is what a lane costs beside those that are on the host: a host is no worse for what it has.
+func (c candidate) adds() plan.Cost { return c.would.Cost.Minus(c.cost) }
 
 // explain has a refusal's reasons and its cheapest change.
 func (v *Verdict) explain(err error) {
@@ -352,7 +373,7 @@ func (d Decision) Why() string {
 // alike says whether another verdict, so many places after this one, may stand in the same line.
 func (v Verdict) alike(o Verdict, after int) bool {
 	return after == 0 || v.Kind == o.Kind && v.Why == o.Why && v.Change == o.Change &&
-		slices.Contains([]Kind{Full, Later, Excluded}, v.Kind)
+		slices.Contains([]Kind{Full, Later, Barred, Excluded}, v.Kind)
 }
 
 // Brief is what the owner of the lane may read of a decision: it says nothing of other lanes.
@@ -375,7 +396,7 @@ func (d Decision) Brief() string {
 		change = "; an operator could make room for it"
 	}
 	var all []string
-	for _, k := range []Kind{Refused, Silent, Full, Excluded, Later} {
+	for _, k := range []Kind{Refused, Silent, Full, Barred, Excluded, Later} {
 		if count[k] > 0 {
 			all = append(all, fmt.Sprintf("%d %s", count[k], k))
 		}

@@ -38,7 +38,7 @@ func Install(ctx context.Context, client dynamic.Interface) error {
 			return err
 		}
 	}
-	for _, name := range []string{"sites", "hosts", "instances", "apps", "tenants"} {
+	for _, name := range []string{"sites", "hosts", "instances", "apps", "tenants", "quotas"} {
 		if err := served(ctx, client, api.Resource(name)); err != nil {
 			return err
 		}

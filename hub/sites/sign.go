@@ -34,7 +34,7 @@ const Certificates = 7 * 24 * time.Hour
 type Signer struct {
 	Core   kubernetes.Interface
 	Client dynamic.Interface
-	Sign   func(subject pkix.Name, public any, life time.Duration) ([]byte, error)
+	Sign   func(subject pkix.Name, public any, life time.Duration) ([]byte, error) // nil: the cluster signs
 	Log    *slog.Logger
 }
 
@@ -124,8 +124,13 @@ func (s *Signer) admit(ctx context.Context, r *certificatesv1.CertificateSigning
 	if err != nil {
 		return err
 	}
-	subject := pkix.Name{CommonName: api.User(name), Organization: []string{api.Hosts}}
-	cert, err := s.Sign(subject, request.PublicKey, Certificates)
+	var cert []byte
+	if s.Sign == nil {
+		cert, err = s.ask(ctx, r, request)
+	} else {
+		subject := pkix.Name{CommonName: api.User(name), Organization: []string{api.Hosts}}
+		cert, err = s.Sign(subject, request.PublicKey, Certificates)
+	}
 	if err != nil {
 		return err
 	}

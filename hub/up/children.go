@@ -19,6 +19,7 @@ import (
 // thread starts them all and lives as long: the kernel ends a child (Pdeathsig) when the thread that
 // started it ends.
 type children struct {
+	dir   string // of their records: which process each is
 	calls chan func()
 	all   []child // in the order in which they were started
 	log   *slog.Logger
@@ -30,8 +31,8 @@ type child struct {
 	ended chan struct{}
 }
 
-func newChildren(log *slog.Logger) *children {
-	c := &children{calls: make(chan func()), log: log}
+func newChildren(dir string, log *slog.Logger) *children {
+	c := &children{dir: dir, calls: make(chan func()), log: log}
 	go func() {
 		runtime.LockOSThread() // and never unlocked: with this goroutine ends its thread
 		for call := range c.calls {
@@ -53,7 +54,13 @@ func (c *children) keep(log, program string, args ...string) error {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		failed := make(chan error)
 		c.calls <- func() { failed <- cmd.Start() }
-		return cmd, <-failed
+		if err := <-failed; err != nil {
+			return nil, err
+		}
+		if err := record(c.dir, program, cmd.Process.Pid); err != nil {
+			c.log.Warn("after a kill the next hub does not know this program", "program", program, "error", err)
+		}
+		return cmd, nil
 	}
 	cmd, err := start()
 	if err != nil {

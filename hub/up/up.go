@@ -29,6 +29,9 @@ type Options struct {
 	Host     string // address by which sites reach it
 	Port     int    // the two that follow are the store's, on loopback
 	Log      *slog.Logger
+
+	Authentication string // file by which the API server knows people, "": by certificates only
+	Audit          string // file that says what it writes down, "": nothing
 }
 
 // Hub is one that runs.
@@ -62,6 +65,14 @@ func (o Options) Validate() error {
 			return fmt.Errorf("--programs: expected a folder with etcd and kube-apiserver: %w", err)
 		}
 	}
+	for flag, file := range map[string]string{"authentication": o.Authentication, "audit": o.Audit} {
+		if file == "" {
+			continue
+		}
+		if _, err := os.ReadFile(file); err != nil {
+			return fmt.Errorf("--%s: expected a file of Kubernetes: %w", flag, err)
+		}
+	}
 	if o.Host == "" || o.Port < 1 || o.Port > 65533 {
 		return fmt.Errorf("--address, --port: expected an address, and a port from 1 to 65533, "+
 			"found %q and %d", o.Host, o.Port)
@@ -91,8 +102,11 @@ func Start(ctx context.Context, o Options) (*Hub, error) {
 	if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("--dir %s: another hub has it: %w", o.Dir, err), lock.Close())
 	}
-	h := &Hub{o: o, lock: lock, Kubeconfig: o.Kubeconfig(), children: newChildren(o.Log)}
-	if err = h.start(ctx); err != nil {
+	h := &Hub{o: o, lock: lock, Kubeconfig: o.Kubeconfig(), children: newChildren(o.file("log"), o.Log)}
+	if err = endLeft(ctx, o.file("log")); err == nil {
+		err = h.start(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, h.End())
 	}
 	return h, nil
@@ -172,7 +186,7 @@ func (h *Hub) startAPI() error {
 	if ip := net.ParseIP(h.o.Host); ip != nil && ip.To4() == nil {
 		all = "::"
 	}
-	return h.children.keep(h.o.file("log", "kube-apiserver.log"), program,
+	return h.children.keep(h.o.file("log", "kube-apiserver.log"), program, append(h.access(),
 		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", h.o.Port+1),
 		"--etcd-cafile="+h.o.file("pki", "store.crt"),
 		"--etcd-certfile="+client.cert, "--etcd-keyfile="+client.key,
@@ -183,7 +197,19 @@ func (h *Hub) startAPI() error {
 		"--service-account-key-file="+h.o.file("pki", "accounts.crt"),
 		"--service-account-signing-key-file="+h.o.file("pki", "accounts.key"),
 		"--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none", "--profiling=false",
-		"--disable-admission-plugins=ServiceAccount") // there are no pods
+		"--disable-admission-plugins=ServiceAccount")...) // there are no pods
+}
+
+// access are the API server's flags for who people are and what is written down of them.
+func (h *Hub) access() (flags []string) {
+	if h.o.Authentication != "" {
+		flags = append(flags, "--authentication-config="+h.o.Authentication)
+	}
+	if h.o.Audit != "" {
+		flags = append(flags, "--audit-policy-file="+h.o.Audit, "--audit-log-path="+h.o.file("log", "audit.log"),
+			"--audit-log-maxsize=100", "--audit-log-maxbackup=5") // MB, and files
+	}
+	return flags
 }
 
 // writeKubeconfig writes a file that has all that an administrator needs.

@@ -27,6 +27,8 @@ type Lane struct {
 	Memory       string       // directory of its cgroup in the v1 memory hierarchy, if it has one
 	MemoryNodes  cpuset.Set   // its memory comes from nowhere else; empty: from everywhere
 	Capabilities []string     // that it may have, "NET_ADMIN"; root's others are dropped; nil drops none
+	User         uint32       // and group of this number, no others and no capabilities; 0 stays who it is
+	Private      string       // directory that it has as /tmp and /var/tmp; it sees no others' processes then
 	RealTime     bool         // no transparent huge pages, exact timers
 	Parent       int          // the process that it does not outlive; 0: none
 }
@@ -43,6 +45,9 @@ func (l Lane) Enter(argv, env []string) error {
 	if err != nil {
 		return err
 	}
+	if l.User != 0 {
+		keep = []int{}
+	}
 	runtime.LockOSThread() // what follows belongs to this thread, and goes on with its execve
 	for _, dir := range []string{l.Cgroup, l.Memory} {
 		procs := filepath.Join(dir, "cgroup.procs")
@@ -58,7 +63,7 @@ func (l Lane) Enter(argv, env []string) error {
 		return fmt.Errorf("the lane's CPUs: %w", err)
 	}
 	for _, step := range []func() error{func() error { return enter(l.Netns) }, l.bindMemory, l.realTime,
-		l.schedule, func() error { return drop(keep) }, l.dieWithParent} {
+		l.schedule, l.apart, func() error { return drop(keep) }, l.become, l.dieWithParent} {
 		if err = step(); err != nil {
 			return err
 		}

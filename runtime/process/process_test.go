@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -175,5 +177,44 @@ func ended(t *testing.T, pid int) {
 			_ = unix.Kill(pid, unix.SIGKILL)
 			t.Fatalf("process %d still runs", pid)
 		}
+	}
+}
+
+// A process of another user has no privileges, none by a program that gives them, and sees nothing of others.
+func TestUser(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const user = 1879048200
+	private := t.TempDir()
+	if err = os.Chown(private, user, user); err != nil {
+		t.Fatal(err)
+	}
+	script := `cat /proc/self/status; echo in $(pwd); echo sees $(ls -d /proc/[0-9]* | wc -l); echo own > /tmp/file
+cat /etc/shadow > /dev/null || echo no secrets; test -e ` + filepath.Join(os.TempDir(), filepath.Base(filepath.Dir(private))) + ` || echo no others`
+	cmd := Command(t.Context(), []string{self, "enter"}, Lane{User: user, Private: private, Capabilities: []string{"KILL"}},
+		"sh", "-c", script)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	ids := strings.Repeat("\t1879048200", 4)
+	for _, want := range []string{"Uid:" + ids, "Gid:" + ids, "Groups:\t \n", "CapPrm:\t0000000000000000", "CapBnd:\t0000000000000000",
+		"CapAmb:\t0000000000000000", "NoNewPrivs:\t1", "in /tmp\n", "no secrets", "no others"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("expected %q in\n%s", want, out)
+		}
+	}
+	_, seen, _ := strings.Cut(string(out), "sees ")
+	if n, nerr := strconv.Atoi(strings.Fields(seen)[0]); nerr != nil || n < 1 || n > 4 { // the shell, and what it starts
+		t.Errorf("it sees %d processes, %v", n, nerr)
+	}
+	if info, err := os.Stat(filepath.Join(private, "file")); err != nil || info.Sys().(*syscall.Stat_t).Uid != user {
+		t.Errorf("its file: %v, %v", info, err)
+	}
+	if _, err = os.Stat("/tmp/file"); err == nil {
+		t.Error("its file is in the host's /tmp")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/lanes"
 )
@@ -41,26 +41,23 @@ type fleet struct {
 
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	programs := os.Getenv("ISOLANE_HUB_PROGRAMS")
-	if programs == "" {
-		t.Skip("skipped: needs etcd and kube-apiserver: make test-hub")
-	}
-	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
-	f := &fleet{bench: &bench{dir: t.TempDir(), programs: programs, port: 20000 + 3*rand.IntN(4000)}}
-	f.binary = f.file("isolane-hub")
-	if out, err := exec.Command("go", "build", "-o", f.binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%s%v", out, err)
-	}
+	f := &fleet{bench: newBench(t)}
 	f.up, f.join = f.hub(t, "hub")
+	f.administer(t, filepath.Join(f.file("hub"), "admin.kubeconfig"))
+	return f
+}
+
+// administer makes the clients of an administrator.
+func (f *fleet) administer(t *testing.T, kubeconfig string) {
+	t.Helper()
 	var err error
-	if f.admin, err = clientcmd.BuildConfigFromFlags("", filepath.Join(f.file("hub"), "admin.kubeconfig")); err != nil {
+	if f.admin, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
 		t.Fatal(err)
 	}
 	f.admin.QPS = -1
 	if f.core, f.client, err = clients(f.admin); err != nil {
 		t.Fatal(err)
 	}
-	return f
 }
 
 // run runs a command of isolane-hub to its end.
@@ -247,6 +244,8 @@ func TestApps(t *testing.T) {
 	}
 	f.make(t, "apps", "App", "default", "elsewhere", spec(1, map[string]any{"where": map[string]any{"zones": []any{"north"}}}))
 	f.app(t, "default", "elsewhere", "Pending", "2 excluded")
+	f.privileges(t)
+	f.quota(t)
 	f.deleteApp(t, "web")
 
 	f.make(t, "tenants", "Tenant", "", "default", map[string]any{"cpus": 0})
@@ -285,6 +284,58 @@ func TestApps(t *testing.T) {
 		t.Errorf("findings: %s", said)
 	}
 	f.namespaces(t)
+}
+
+// privileges: commands are a user of their tenant, and root only where the host itself lets them.
+func (f *fleet) privileges(t *testing.T) {
+	t.Helper()
+	for _, pid := range running(t, "default.web") {
+		s, err := task.ReadStatus(host.Live(), task.Dir(pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		user, _ := s.Value("Uid")
+		caps, _ := s.Value("CapBnd")
+		if !strings.HasPrefix(user, "18790481") || strings.Trim(caps, "0") != "" {
+			t.Errorf("a command of App web is user %s with capabilities %s", user, caps)
+		}
+	}
+	f.make(t, "apps", "App", "default", "rooted", spec(1, map[string]any{"root": true}))
+	f.app(t, "default", "rooted", "Pending", "2 not letting it be root (spec.root)")
+	const remedy = "expected no spec.root, or isolane-hub agent --root default on it"
+	if why := f.run(t, "why", "--dir", f.file("hub"), "default/rooted"); !strings.Contains(why, remedy) {
+		t.Errorf("why: %s", why)
+	}
+	f.make(t, "instances", "Instance", api.Namespace("one"), "asked", spec(1, map[string]any{"root": true, "reserve": true}))
+	f.reservation(t, api.Refused, "spec.root: this host lets no commands of host-one be root")
+	if err := f.resource("instances", api.Namespace("one")).Delete(t.Context(), "asked", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// quota: a tenant reads in its own namespace what it may have and has.
+func (f *fleet) quota(t *testing.T) {
+	t.Helper()
+	f.make(t, "tenants", "Tenant", "", "default", map[string]any{"cpus": 5})
+	own := f.resource("quotas", "default")
+	until(t, "the tenant's quota is there", func() error {
+		u, err := own.Get(t.Context(), "tenant", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		q, err := api.From[api.Quota](u)
+		if err == nil && (q.Spec.CPUs == nil || *q.Spec.CPUs != 5 || q.Status.Used.CPUs != 1 || q.Status.Used.Instances != 1) {
+			err = fmt.Errorf("found %+v", q)
+		}
+		return err
+	})
+	if err := f.resource("tenants", "").Delete(t.Context(), "default", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.gone(t, "the quota", func() error {
+		_, err := own.Get(t.Context(), "tenant", metav1.GetOptions{})
+		return err
+	})
 }
 
 // lapses: while changes are put off, nothing is reserved.

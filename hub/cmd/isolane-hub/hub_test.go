@@ -35,6 +35,22 @@ import (
 type bench struct {
 	dir, binary, programs string
 	port                  int
+	more                  []string // flags of up
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	programs := os.Getenv("ISOLANE_HUB_PROGRAMS")
+	if programs == "" {
+		t.Skip("skipped: needs etcd and kube-apiserver: make test-hub")
+	}
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
+	b := &bench{dir: t.TempDir(), programs: programs, port: 20000 + 3*rand.IntN(4000)}
+	b.binary = b.file("isolane-hub")
+	if out, err := exec.Command("go", "build", "-o", b.binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	return b
 }
 
 func (b *bench) file(name string) string { return filepath.Join(b.dir, name) }
@@ -75,9 +91,14 @@ func (b *bench) end(t *testing.T, cmd *exec.Cmd, with syscall.Signal) {
 // hub starts the hub, and returns the command by which hosts join.
 func (b *bench) hub(t *testing.T, name string) (*exec.Cmd, []string) {
 	t.Helper()
-	cmd := b.start(t, name, "up", "--dir", b.file("hub"), "--programs", b.programs, "--address", "127.0.0.1",
-		"--port", fmt.Sprint(b.port))
-	var join []string
+	cmd := b.start(t, name, append([]string{"up", "--dir", b.file("hub"), "--programs", b.programs, "--address", "127.0.0.1",
+		"--port", fmt.Sprint(b.port)}, b.more...)...)
+	return cmd, b.joining(t, name)
+}
+
+// joining waits until a hub is ready, and returns the command by which hosts join.
+func (b *bench) joining(t *testing.T, name string) (join []string) {
+	t.Helper()
 	until(t, "the hub is ready", func() error {
 		log, err := os.Open(b.file(name + ".log"))
 		if err != nil {
@@ -93,7 +114,7 @@ func (b *bench) hub(t *testing.T, name string) (*exec.Cmd, []string) {
 		}
 		return fmt.Errorf("it says %q", last)
 	})
-	return cmd, join
+	return join
 }
 
 func (b *bench) agent(t *testing.T) *exec.Cmd {
@@ -157,16 +178,7 @@ func running(t *testing.T, name string) []int {
 // A host joins, runs what the hub says in a lane, and goes on with it while hub and agent are killed, and while an
 // empty hub is in its place. It ends when it is deleted, and only then.
 func TestHub(t *testing.T) {
-	programs := os.Getenv("ISOLANE_HUB_PROGRAMS")
-	if programs == "" {
-		t.Skip("skipped: needs etcd and kube-apiserver: make test-hub")
-	}
-	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
-	b := &bench{dir: t.TempDir(), programs: programs, port: 20000 + 3*rand.IntN(4000)}
-	b.binary = b.file("isolane-hub")
-	if out, err := exec.Command("go", "build", "-o", b.binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%s%v", out, err)
-	}
+	b := newBench(t)
 	hub, join := b.hub(t, "hub")
 	for i, want := range []string{"joined as one", "new"} {
 		name, dir := []string{"one", "two"}[i], []string{"agent", "other"}[i]

@@ -3,11 +3,16 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -28,6 +33,7 @@ import (
 )
 
 const usage = `isolane-hub up                           a hub on this machine, until it is ended
+isolane-hub up --kubeconfig FILE         a hub on a Kubernetes that is there
 isolane-hub token SITE                   prints how a host joins a site
 isolane-hub why APP                      why an App is where it is, NAMESPACE/NAME
 isolane-hub findings                     what audits of all hosts have found, by rule
@@ -106,37 +112,75 @@ func hub(ctx context.Context, _ lanes.Options, args []string) error {
 	f.StringVar(&o.Programs, "programs", filepath.Dir(own), "folder with etcd and kube-apiserver")
 	f.StringVar(&o.Host, "address", firstAddress(), "by which hosts reach it")
 	f.IntVar(&o.Port, "port", 6443, "that hosts reach; the two after it are used on loopback")
+	f.StringVar(&o.Authentication, "authentication", "",
+		"file of kind AuthenticationConfiguration, for people with OpenID Connect")
+	f.StringVar(&o.Audit, "audit", "", "file of kind Policy (audit.k8s.io); what is done goes to log/audit.log")
 	site := f.String("site", "default", "a site, for the command that is printed")
+	file := f.String("kubeconfig", "", "of a Kubernetes that is there, on which the hub is then: nothing is started")
 	if _, err = parse(f, args, ""); err != nil {
 		return err
+	}
+	if *file != "" {
+		return existing(ctx, *file, *site, o.Log, from)
 	}
 	h, err := up.Start(ctx, o)
 	if err != nil {
 		return err
 	}
-	return errors.Join(serve(ctx, h, o, *site, from), h.End())
+	controllers, err := control(ctx, h.Admin, o.Log, h.Authority.SignClient)
+	if err == nil {
+		fmt.Printf("ready after %.1f s\nexport KUBECONFIG=%s\n", time.Since(from).Seconds(), h.Kubeconfig)
+		err = printJoin(ctx, h.Admin, *site, false)
+	}
+	if err == nil {
+		controllers(func(core kubernetes.Interface, client dynamic.Interface) {
+			sites.EndNamespaces(ctx, core, client, o.Log)
+		})
+	}
+	return errors.Join(err, h.End())
 }
 
-// serve puts in place what Isolane adds, and answers hosts until the context ends.
-func serve(ctx context.Context, h *up.Hub, o up.Options, site string, from time.Time) error {
-	h.Admin.QPS = -1 // the API server's own limits are enough
-	core, client, err := clients(h.Admin)
+// existing is a hub on a Kubernetes that is there, which has a controller manager.
+func existing(ctx context.Context, file, site string, log *slog.Logger, from time.Time) error {
+	c, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		return fmt.Errorf("--kubeconfig %s: %w", file, err)
+	}
+	core, _, err := clients(c)
 	if err == nil {
-		err = sites.Install(ctx, client)
+		err = sites.Check(ctx, core)
 	}
 	if err != nil {
 		return err
 	}
-	fmt.Printf("ready after %.1f s\nexport KUBECONFIG=%s\n", time.Since(from).Seconds(), h.Kubeconfig)
-	if err = printJoin(ctx, core, client, o.URL(), site, h.Authority); err != nil {
+	controllers, err := control(ctx, c, log, nil)
+	if err != nil {
 		return err
 	}
-	var all sync.WaitGroup
-	all.Go(func() { (&apps.Controller{Core: core, Client: client, Log: o.Log}).Run(ctx) })
-	all.Go(func() { sites.EndNamespaces(ctx, core, client, o.Log) })
-	(&sites.Signer{Core: core, Client: client, Sign: h.Authority.SignClient, Log: o.Log}).Run(ctx)
-	all.Wait()
-	return nil
+	fmt.Printf("ready after %.1f s\n", time.Since(from).Seconds())
+	if err = printJoin(ctx, c, site, true); err == nil {
+		controllers(func(kubernetes.Interface, dynamic.Interface) {})
+	}
+	return err
+}
+
+// control puts in place what Isolane adds, and returns what answers hosts until the context ends, beside what
+// else is to be done.
+func control(ctx context.Context, c *rest.Config, log *slog.Logger,
+	sign func(pkix.Name, any, time.Duration) ([]byte, error)) (
+	func(beside func(kubernetes.Interface, dynamic.Interface)), error) {
+	c.QPS = -1 // the API server's own limits are enough
+	core, client, err := clients(c)
+	if err == nil {
+		err = sites.Install(ctx, client)
+	}
+	return func(beside func(kubernetes.Interface, dynamic.Interface)) {
+		var all sync.WaitGroup
+		all.Go(func() { (&apps.Controller{Core: core, Client: client, Log: log}).Run(ctx) })
+		all.Go(func() { beside(core, client) })
+		(&sites.Signer{Core: core, Client: client, Sign: sign, Log: log}).Run(ctx)
+		all.Wait()
+	}, err
 }
 
 func clients(c *rest.Config) (*kubernetes.Clientset, *dynamic.DynamicClient, error) {
@@ -148,29 +192,54 @@ func clients(c *rest.Config) (*kubernetes.Clientset, *dynamic.DynamicClient, err
 	return core, client, err
 }
 
-func printJoin(ctx context.Context, core kubernetes.Interface, client dynamic.Interface, url, site string,
-	a *up.Authority) error {
-	t, err := sites.NewToken(ctx, core, client, site, up.Digest(a.Cert))
+// printJoin prints how a host joins. whole: with the hub's authority, where its server may not show it.
+func printJoin(ctx context.Context, c *rest.Config, site string, whole bool) error {
+	core, client, err := clients(c)
 	if err == nil {
-		fmt.Printf("isolane-hub join %s --token %s\n", url, t)
+		err = rest.LoadTLSFiles(c)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	block, _ := pem.Decode(c.CAData)
+	if block == nil {
+		return errors.New("--kubeconfig: expected the cluster's certificate-authority in it")
+	}
+	authority, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return fmt.Errorf("--kubeconfig: certificate-authority: %w", err)
+	}
+	at, err := url.Parse(c.Host)
+	if err != nil {
+		return err
+	}
+	if at.Port() == "" {
+		at.Host = net.JoinHostPort(at.Hostname(), "443")
+	}
+	t, err := sites.NewToken(ctx, core, client, site, up.Digest(authority))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("isolane-hub join %s --token %s", at, t)
+	if whole {
+		fmt.Printf(" --authority %s", base64.RawURLEncoding.EncodeToString(authority.Raw))
+	}
+	fmt.Println()
+	return nil
 }
 
 func token(ctx context.Context, _ lanes.Options, args []string) error {
-	site, c, o, err := admin("token", args, "a site")
+	file := ""
+	site, c, _, err := admin("token", args, "a site", func(f *flag.FlagSet) {
+		f.StringVar(&file, "kubeconfig", "", "of the Kubernetes on which the hub is, unless it has one of its own")
+	})
+	if file != "" {
+		c, err = clientcmd.BuildConfigFromFlags("", file)
+	}
 	if err != nil {
 		return err
 	}
-	a, err := up.LoadAuthority(o.PKI(), "hub")
-	if err != nil {
-		return err
-	}
-	core, client, err := clients(c)
-	if err != nil {
-		return err
-	}
-	return printJoin(ctx, core, client, c.Host, site, a)
+	return printJoin(ctx, c, site, file != "")
 }
 
 // admin reads the flags of a command that speaks with the hub of this machine, and how it does.

@@ -20,11 +20,11 @@ func may(role, verb, kind string, own bool) bool {
 	case "viewer":
 		return own && reads
 	case "tenant-admin":
-		return own && kind == "apps"
+		return own && (kind == "apps" || kind == "quotas" && reads)
 	case "operator":
 		return reads || slices.Contains([]string{"apps", "instances"}, kind)
 	case "platform-admin":
-		return true
+		return reads || kind != "quotas"
 	case "host":
 		return own && (kind == "instances" && (reads || verb == "patch") || kind == "hosts" && verb == "get")
 	}
@@ -71,7 +71,7 @@ func TestRoles(t *testing.T) {
 	})
 	for _, role := range []string{"viewer", "tenant-admin", "operator", "platform-admin", "host", "nobody"} {
 		for _, verb := range []string{"get", "list", "watch", "create", "update", "patch", "delete"} {
-			for _, kind := range []string{"apps", "instances", "hosts", "sites", "tenants"} {
+			for _, kind := range []string{"apps", "instances", "hosts", "sites", "tenants", "quotas"} {
 				for _, space := range []string{"default", "other"} {
 					if (kind == "sites" || kind == "tenants") && space == "default" {
 						space = "" // of the whole hub: no role in a namespace has them

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -30,13 +31,13 @@ func join(ctx context.Context, lo lanes.Options, args []string) error {
 	}
 	f, o := agentFlags("join", lo)
 	f.StringVar(&name, "name", name, "of this host at the hub")
-	url, t, err := parseToken(f, args)
+	h, err := parseHub(f, args)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if err = agent.Join(ctx, *o, url, name, t); err == nil {
+	if err = agent.Join(ctx, *o, h, name); err == nil {
 		fmt.Printf("joined as %s: isolane-hub agent follows the hub\n", name)
 	}
 	return err
@@ -44,29 +45,40 @@ func join(ctx context.Context, lo lanes.Options, args []string) error {
 
 func rehome(ctx context.Context, lo lanes.Options, args []string) error {
 	f, o := agentFlags("rehome", lo)
-	url, t, err := parseToken(f, args)
+	h, err := parseHub(f, args)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	name, err := agent.Rehome(ctx, *o, url, t)
+	name, err := agent.Rehome(ctx, *o, h)
 	if err == nil {
-		fmt.Printf("%s is of %s from now on, and what runs goes on\n", name, url)
+		fmt.Printf("%s is of %s from now on, and what runs goes on\n", name, h.URL)
 	}
 	return err
 }
 
-func parseToken(f *flag.FlagSet, args []string) (url string, t sites.Token, err error) {
+func parseHub(f *flag.FlagSet, args []string) (h agent.Hub, err error) {
 	text := f.String("token", "", "what isolane-hub token has printed")
-	if url, err = parse(f, args, "https://HUB:PORT"); err == nil {
-		t, err = sites.ParseToken(*text)
+	f.Func("authority", "likewise, of a hub on a Kubernetes that was there", func(word string) (err error) {
+		h.Authority, err = base64.RawURLEncoding.DecodeString(word)
+		return err
+	})
+	if h.URL, err = parse(f, args, "https://HUB:PORT"); err == nil {
+		h.Token, err = sites.ParseToken(*text)
 	}
-	return url, t, err
+	return h, err
 }
 
 func follow(ctx context.Context, lo lanes.Options, args []string) error {
 	f, o := agentFlags("agent", lo)
+	o.Users = agent.Users{First: 0x70000000, Last: 0x7000ffff} // beyond those of containers of systemd
+	f.Var(&o.Users, "users", "users of this host that nobody has, FIRST-LAST: each tenant gets one")
+	f.Func("root", "a tenant, the namespace of its Apps, whose commands may be root here; may be given again",
+		func(tenant string) error {
+			o.Users.Root = append(o.Users.Root, tenant)
+			return nil
+		})
 	if _, err := parse(f, args, ""); err != nil {
 		return err
 	}

@@ -1,0 +1,97 @@
+package apps
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"isolane.dev/isolane/hub/api"
+)
+
+// quota is the name of the one Quota of a namespace.
+const quota = "tenant"
+
+// used is what Instances of a namespace's Apps have together, without those of one App, "": of all.
+func (c *Controller) used(ctx context.Context, space, without string) (all amounts, err error) {
+	list, err := c.Client.Resource(api.Resource("instances")).List(ctx, metav1.ListOptions{
+		LabelSelector: api.TenantOf + "=" + space + "," + api.AppOf + "!=" + without})
+	if err != nil {
+		return all, err
+	}
+	for n := range list.Items {
+		i, err := api.From[api.Instance](&list.Items[n])
+		if err != nil {
+			return all, err
+		}
+		has, err := api.Lane(i.Name, i.Spec.Lane)
+		if err != nil {
+			return all, err
+		}
+		all = all.plus(of(has.Spec), 1)
+	}
+	return all, nil
+}
+
+// tell says to a tenant, in its own namespace, what it may have and what it has, and when to look again.
+func (c *Controller) tell(ctx context.Context, space string) (time.Duration, error) {
+	own := c.Client.Resource(api.Resource("quotas")).Namespace(space)
+	u, err := c.Client.Resource(api.Resource("tenants")).Get(ctx, space, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		if err = own.Delete(ctx, quota, metav1.DeleteOptions{}); apierrors.IsNotFound(err) {
+			err = nil
+		}
+		return 0, err
+	}
+	if err != nil {
+		return 0, err
+	}
+	t, err := api.From[api.Tenant](u)
+	if err != nil {
+		return 0, err
+	}
+	has, err := c.used(ctx, space, "")
+	if err != nil {
+		return 0, err
+	}
+	now, err := own.Get(ctx, quota, metav1.GetOptions{})
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return 0, err
+	}
+	var q api.Quota
+	if !missing {
+		if q, err = api.From[api.Quota](now); err != nil {
+			return 0, err
+		}
+	}
+	if missing || !reflect.DeepEqual(q.Spec, t.Spec) {
+		q.APIVersion, q.Kind, q.Name, q.Spec = api.Group+"/"+api.Version, "Quota", quota, t.Spec
+		if u, err = api.To(q); err != nil {
+			return 0, err
+		}
+		if missing {
+			u, err = own.Create(ctx, u, metav1.CreateOptions{})
+		} else {
+			u, err = own.Update(ctx, u, metav1.UpdateOptions{})
+		}
+		if apierrors.IsNotFound(err) { // the tenant has no namespace yet
+			return retry, nil
+		}
+		if err == nil {
+			q, err = api.From[api.Quota](u)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	said := api.QuotaStatus{Used: api.Used{CPUs: int(has.cpus), Memory: has.memory.String(),
+		Hugepages: has.hugepages.String(), Functions: int(has.functions), Instances: int(has.instances)}}
+	if q.Status != said {
+		q.Status = said
+		_, err = api.WriteStatus(ctx, own, q)
+	}
+	return 0, err
+}

@@ -180,7 +180,7 @@ kube/cmd/isolane-kube   150        0  pods get lanes
 kube/cmd/isolane-kube-hook   100        0  pods get lanes: fail-closed
 kube/node             1200        5  pods get lanes: the driver of a node, and the plugin of its container runtime
 kube/offer             250       15  pods get lanes: what a node offers
-lab                   1500       20
+lab                   1550       20  models of network cards
 lab/cmd/isolane-lab    400        0
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
@@ -197,7 +197,7 @@ noise                  100        5
 plan                   500       20  names the file of a refused lane, out of cmd/isolane
 plan/search           1850       20  a refusal says who has the functions
 plan/solver           2000       10  what a lane near to another leaves it
-plan/stock            1200       15  lanes that are still to come
+plan/stock            1250       15  lanes that are still to come; both directions of a queue
 probe                  700       30  probes that are run by hand, out of cmd/isolane; measurements of several instances as one
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func TestArgs(t *testing.T) {
 	f := files{kernel: "KERNEL", initrd: "INITRD", root: "ROOT", nvme: "NVME", control: "CONTROL", console: "CONSOLE", runner: "RUNNER", share: "a,share"}
 	small := Machine{Sockets: 1, Cores: 2, Threads: 2, Kernel: "rt", Init: "systemd", Cmdline: "isolcpus=1", Nodes: []Node{
-		{MemoryMiB: 512, Distances: []int{10, 30}}, {MemoryMiB: 256, Distances: []int{30, 10}, NICs: 2, NVMes: 1}}}
+		{MemoryMiB: 512, Distances: []int{10, 30}}, {MemoryMiB: 256, Distances: []int{30, 10}, NICs: 2, Cards: "virtio-net", NVMes: 1}}}
 	wired := f
 	wired.wire = Wire{Socket: "WIRE", End: 1}
 	for _, c := range []struct {
@@ -59,9 +59,11 @@ func TestReadMachine(t *testing.T) {
 		"sockets: 3\ncores: 1":             "",
 		"sockets: 1\ncores: 1\nthreads: 1": "nodes: expected 1 to 8 that divide the 1 CPUs evenly",
 		"cmdline: \"a\\nb\"":               "cmdline: expected one line",
-		"nodes: [{memoryMiB: 1024, distances: [20]}]":         "nodes[0].distances: expected 1 numbers, 10 for the node itself",
-		"nodes: [{memoryMiB: 64, distances: [10]}]":           "nodes[0].memoryMiB: 64: expected 256 to 16384",
-		"nodes: [{memoryMiB: 256, distances: [10], nics: 9}]": "nodes[0]: expected at most 4 nics and 4 nvmes",
+		"nodes: [{memoryMiB: 1024, distances: [20]}]":               "nodes[0].distances: expected 1 numbers, 10 for the node itself",
+		"nodes: [{memoryMiB: 64, distances: [10]}]":                 "nodes[0].memoryMiB: 64: expected 256 to 16384",
+		"nodes: [{memoryMiB: 256, distances: [10], nics: 9}]":       "nodes[0]: expected at most 4 nics and 4 nvmes",
+		"nodes: [{memoryMiB: 256, distances: [10], cards: e1000e}]": "",
+		"nodes: [{memoryMiB: 256, distances: [10], cards: e1000}]":  "nodes[0].cards: \"e1000\": expected one of igb, e1000e, virtio-net",
 		"init: systemd": "",
 		"init: openrc":  "init: \"openrc\": expected script or systemd",
 	} {

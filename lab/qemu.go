@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -144,8 +145,9 @@ func (m Machine) devices(c *command, f files) {
 		}
 		for nic := range n.NICs {
 			c.add("-netdev", "hubport,id=n%d%d,hubid=1", i, nic)
-			c.add("-device", "igb,id=nic%d%d,bus=%s,netdev=n%[1]d%[2]d,mac=52:54:00:%02[4]x:%02[1]x:%02[2]x,romfile=",
-				i, nic, port(), f.wire.End)
+			c.add("-device", "%[5]s,id=nic%[1]d%[2]d,bus=%[3]s,netdev=n%[1]d%[2]d,"+
+				"mac=52:54:00:%02[4]x:%02[1]x:%02[2]x,romfile=", i, nic, port(), f.wire.End,
+				cmp.Or(n.Cards, CardNames()[0]))
 		}
 		for nvme := range n.NVMes {
 			c.add("-drive", "if=none,id=nv%d%d,file=%s,format=raw,snapshot=on", i, nvme, f.nvme)

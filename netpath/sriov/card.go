@@ -34,7 +34,9 @@ func cardOf(name string) (card, error) {
 		if err != nil {
 			return c, err
 		}
-		c.address = path.Base(link)
+		if c.address = path.Base(link); !pciAddress.MatchString(c.address) {
+			return c, fmt.Errorf("%s, the device that it belongs to, is no PCI function", c.address)
+		}
 	}
 	found, err := os.ReadDir(c.file("net"))
 	if err == nil && len(found) == 0 {

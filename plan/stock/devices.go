@@ -1,6 +1,7 @@
 package stock
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -57,7 +58,7 @@ func (m *Machine) Functions(device, vfs int) plan.Device {
 }
 
 // Interrupts are those of the lane's virtual functions, and as many queues of its device as it wants and no
-// other lane has. They go to the lane's CPUs in turn.
+// other lane has. They go to the lane's CPUs in turn, those of one queue to one.
 func (m *Machine) Interrupts(l plan.Lane) []plan.Interrupt {
 	var irqs []plan.Interrupt
 	cpus := l.CPUs.Slice()
@@ -66,20 +67,28 @@ func (m *Machine) Interrupts(l plan.Lane) []plan.Interrupt {
 			return slices.ContainsFunc(o.Interrupts, func(i plan.Interrupt) bool { return i.IRQ == irq })
 		})
 	}
-	queues := l.Spec.Network.Queues
+	queues := map[string]int{} // the CPU of each
 	for _, i := range m.Host.Interrupts {
 		if i.Device == nil || known(i.Managed, false) || taken(i.IRQ) {
 			continue
 		}
 		for _, d := range l.Devices {
 			own := slices.Contains(d.Virtual, *i.Device)
-			if !own && (d.Address != *i.Device || len(d.VFs) > 0 || queues == 0 || !m.isQueue(i)) {
+			if !own && (d.Address != *i.Device || len(d.VFs) > 0) {
 				continue
 			}
+			cpu := cpus[len(irqs)%len(cpus)]
 			if !own {
-				queues--
+				queue := m.queue(i)
+				if _, has := queues[queue]; !has && queue != "" && len(queues) < l.Spec.Network.Queues {
+					queues[queue] = cpus[len(queues)%len(cpus)]
+				}
+				of, has := queues[queue]
+				if cpu = of; !has {
+					continue
+				}
 			}
-			irqs = append(irqs, plan.Interrupt{IRQ: i.IRQ, CPU: cpus[len(irqs)%len(cpus)]})
+			irqs = append(irqs, plan.Interrupt{IRQ: i.IRQ, CPU: cpu})
 		}
 	}
 	return irqs
@@ -88,25 +97,29 @@ func (m *Machine) Interrupts(l plan.Lane) []plan.Interrupt {
 // Queues is how many queues of a device have an interrupt that can be moved; known is false where the machine
 // tells of none of its interrupts.
 func (m *Machine) Queues(device int) (queues int, known bool) {
+	found := map[string]bool{"": true}
 	for _, i := range m.Host.Interrupts {
 		if i.Device == nil || *i.Device != m.Host.PCIDevices[device].Address {
 			continue
 		}
-		if known = true; (i.Managed == nil || !*i.Managed) && m.isQueue(i) {
-			queues++
+		if known = true; i.Managed == nil || !*i.Managed {
+			found[m.queue(i)] = true
 		}
 	}
-	return queues, known
+	return len(found) - 1, known
 }
 
-// isQueue says whether an interrupt is one of a network card's queues, and not of its link or control:
-// drivers number queues at the end of the name ("eth0-TxRx-3", "virtio2-input.0",
-// "mlx5_comp3@pci:0000:3b:00.0"), and name the others otherwise ("eth0", "virtio2-config",
-// "i40e-0000:3b:00.0:misc"). One without a name may be.
-func (m *Machine) isQueue(i host.Interrupt) bool {
+// queue is the number of the queue of a network card that an interrupt is of, "" where it is of the card's
+// link or control. Drivers number queues at the end of the name ("eth0-TxRx-3", "mlx5_comp3@pci:…"), alike
+// for both directions ("virtio2-input.0", "virtio2-output.0"), and name the others otherwise ("eth0",
+// "virtio2-config", "i40e-0000:3b:00.0:misc"). One without a name may be of a queue.
+func (m *Machine) queue(i host.Interrupt) string {
 	if i.Name == nil {
-		return true
+		return fmt.Sprint("of interrupt ", i.IRQ)
 	}
 	name, _, _ := strings.Cut(*i.Name, "@")
-	return m.FindDevice(name) < 0 && name != "" && name[len(name)-1] >= '0' && name[len(name)-1] <= '9'
+	if m.FindDevice(name) >= 0 {
+		return ""
+	}
+	return name[len(strings.TrimRight(name, "0123456789")):]
 }

@@ -132,7 +132,7 @@ agent                 1600       30  a method for each request of its client
 audit                 2650       15  network services that manage devices of lanes
 boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
-change/netdev         1850       40  queues of any device, and those it had before; which CPUs receive by one
+change/netdev         1900       40  queues of any device, and those it had before; devices that go together; checksums as on a wire
 claims                2550       15  all rows of a table, with their lines in the source, for answers
 cmd/isolane           1750        0  what a command does with lanes is a library (history/diary, lanes)
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
@@ -164,15 +164,15 @@ host/hosttest          500       15
 host/mount             100        5
 host/snapshot          550        5  archives apart from the reader of a machine, and where it is read from
 host/task              300       20
-hub/agent             1350       10  the hub's host: joins, reports, reserves, runs processes in lanes; hold, rehome, status
-hub/api                300       35  how objects are written, once for hub and hosts; its kinds, Apps and tenants among them
-hub/apps               900       10  Apps get hosts that reserve their lanes; quotas; why
-hub/cmd/isolane-hub    700        0  the hub's program: people at the hub and at sites, backup, simulate
+hub/agent             1500       10  the hub's host: joins, reports, reserves, runs processes in lanes, as users without privileges; hold, rehome, status
+hub/api                300       40  how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them
+hub/apps              1050       10  Apps get hosts that reserve their lanes; quotas, which tenants read; why
+hub/cmd/isolane-hub    750        0  the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there
 hub/desired            450       15  the hub's first part: what it may change of what a host runs
-hub/place              400       15  the hub's first part: which host a lane gets; what its owner may read of that
+hub/place              450       20  the hub's first part: which host a lane gets; what its owner may read of that; the tightest fit
 hub/simulate           250        5  many hosts of a hub on one machine, for its figures
-hub/sites              600       10  tokens, certificates and rights of hosts at the hub; namespaces that are deleted
-hub/up                 750       10  a hub on one machine: etcd and an API server as children; backup and restore
+hub/sites              700       15  tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there
+hub/up                 850       10  a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore
 journal               1000       25  what is made anew goes first; what a killed change was to replace; steps that wait for a program
 knob                  1750       35  cgroups of pods that were made while lanes were in force
 kube/ask               800       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers
@@ -227,7 +227,7 @@ report/format          150       10  numbers and units, which figures, page and 
 results                950       70  the names of units
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest          950       15  containers that serve in their caller's network
-runtime/process        600       15  a command in the foreground, what needs capabilities
+runtime/process        650       15  a command in the foreground, what needs capabilities; a user without privileges
 runtime/running       1000       10
 runtime/spread         100        5
 scenarios               50        5

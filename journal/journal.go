@@ -78,9 +78,8 @@ type (
 	// dependent: UndoneWithOther says whether undo of another step takes this one back too, as the
 	// removal of a cgroup does with its files.
 	dependent interface{ UndoneWithOther(s Step) bool }
-	// gatherer: many are taken back together in much less time than one by one. Gathers says whether undo of a
-	// step may wait until that of the first of its kind, as far as other steps are concerned. UndoTogether takes
-	// back those that are as they were made, and returns how many; what it leaves is undone one by one.
+	// gatherer: many are undone together in much less time than one by one. Gathers says whether undo of a step
+	// may wait for the first of its kind; UndoTogether returns how many it undid, and each is looked at after it.
 	gatherer interface {
 		Gathers(s Step) bool
 		UndoTogether(ctx context.Context, steps []Step) int
@@ -89,22 +88,6 @@ type (
 	// may need what it has.
 	maker interface{ MadeAnew() }
 )
-
-// UnansweredError is the error of an Op where the program that makes its changes did not answer. It may
-// later: until then the step waits.
-type UnansweredError struct{ Err error }
-
-func (u *UnansweredError) Error() string { return u.Err.Error() }
-
-// Unwrap is why, with the remedy.
-func (u *UnansweredError) Unwrap() error { return u.Err }
-
-// Waiting is a step that was done once and is to be done again, or the inverse of one that is to be taken
-// back, which waits for a program to answer. It stays written down.
-type Waiting struct {
-	Step Step
-	Err  *UnansweredError
-}
 
 // Refused is an optional step that the kernel did not take.
 type Refused struct {
@@ -123,20 +106,6 @@ type Journal struct {
 	// before. Then it may wait; else only what is recorded may.
 	Again   func(Step) bool
 	waiting []Waiting
-}
-
-// Waiting are the steps that were tried since the journal was opened, and wait.
-func (j *Journal) Waiting() []Waiting { return slices.Clone(j.waiting) }
-
-// waits notes of a step, or the inverse of one, whether it waits, which then is no error.
-func (j *Journal) waits(s Step, err error) bool {
-	j.waiting = slices.DeleteFunc(j.waiting, func(w Waiting) bool { return w.Step.same(s) })
-	var u *UnansweredError
-	if !errors.As(err, &u) {
-		return false
-	}
-	j.waiting = append(j.waiting, Waiting{s, u})
-	return true
 }
 
 // Made is how many changes of the host this journal has made since it was opened, with those taken back.
@@ -233,14 +202,6 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 		return j.log.undone(s)
 	}
 	return nil
-}
-
-// mayWait says whether a step was done before, and so may wait where err is that nobody answers.
-func (j *Journal) mayWait(s, earlier Step, open bool, err error) bool {
-	if open {
-		return earlier.After == s.After || earlier.Replaced == s.After
-	}
-	return err != nil && j.Again != nil && j.Again(s)
 }
 
 // Set writes a step's value, where that is not there to the letter, and records nothing, so that it is not

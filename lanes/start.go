@@ -57,7 +57,8 @@ func (l *Lanes) start(name string, with With, set func(*exec.Cmd), command func(
 	}
 	has := os.Environ()
 	if with.User != 0 {
-		has = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp", "LANG=C.UTF-8"}
+		has = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp",
+			"LANG=C.UTF-8"}
 	}
 	cmd := command(in)
 	cmd.Env = append(slices.Concat(has, env), entered+"=1")

@@ -46,8 +46,8 @@ func (r *runner) layOut(ctx context.Context, h host.Host, placed plan.Placement,
 	return nil
 }
 
-// needs adds the cells of this boot that this host cannot have: what they need to succeed fails, or its kernel
-// or programs lack their path.
+// needs adds the cells of this boot that this host cannot have: what they need to succeed fails, or its
+// kernel or programs lack their path.
 func (r *runner) needs(ctx context.Context, cells []*results.Cell, impossible map[string]error) error {
 	seen := map[string]error{}
 	once := func(key string, find func() error) error {

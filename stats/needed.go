@@ -55,6 +55,6 @@ func (d Design) Needed(c Comparison, m Margin, n, comparisons int) int {
 	if off <= size {
 		most, least = (size-off)/(normal(1-m.Alpha/2)+normal(0.9)), d.Least(1, m.Alpha)
 	}
-	more := min(MostNeeded, math.Ceil(math.Pow(deviation/most, 2)))
+	more := min(MostNeeded, math.Ceil(deviation/most*deviation/most))
 	return max(least, n+1, int(more))
 }

@@ -240,8 +240,8 @@ const (
 	leaves  = "being taken away"
 )
 
-// Gathers says that a device with an end on the host goes with others: the kernel waits as long for one as for
-// many, until no CPU uses them any more.
+// Gathers says that a device with an end on the host goes with others: the kernel waits as long for one as
+// for many, until no CPU uses them any more.
 func (link) Gathers(s journal.Step) bool {
 	spec, err := parseLink(s)
 	return err == nil && spec.Type != Macvlan && s.Before == ""
@@ -255,9 +255,9 @@ func (o link) UndoTogether(ctx context.Context, steps []journal.Step) (n int) {
 	}
 	defer h.Close()
 	for _, s := range steps {
-		now, err := o.Read(ctx, s)
+		now, rerr := o.Read(ctx, s)
 		l, lerr := h.LinkByName(s.Target)
-		if err == nil && lerr == nil && now == s.After && h.LinkSetGroup(l, leaving) == nil {
+		if rerr == nil && lerr == nil && now == s.After && h.LinkSetGroup(l, leaving) == nil {
 			n++
 		}
 	}

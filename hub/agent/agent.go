@@ -136,8 +136,8 @@ func (a *Agent) talk(ctx context.Context) {
 // begin is an agent that has done nothing yet.
 func begin(o Options) (*Agent, error) {
 	a := &Agent{o: o, news: make(chan struct{}, 1), unwatch: func() {}}
-	a.processes = &processes{lanes: o.Lanes, users: o.Users, dir: o.file("running"), ended: make(chan struct{}, 1),
-		began: map[string]time.Time{}, problem: map[string]string{}}
+	a.processes = &processes{lanes: o.Lanes, users: o.Users, dir: o.file("running"),
+		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]string{}}
 	err := os.MkdirAll(a.processes.dir, 0o700)
 	if err != nil {
 		return nil, err

@@ -127,7 +127,9 @@ func (p *processes) launch(l *lanes.Lanes, name string, spec api.InstanceSpec) e
 		return err
 	}
 	defer out.Close()
-	cmd, err := l.StartDetached(name, with, spec.Command, func(cmd *exec.Cmd) { cmd.Stdout, cmd.Stderr = out, out })
+	cmd, err := l.StartDetached(name, with, spec.Command, func(cmd *exec.Cmd) {
+		cmd.Stdout, cmd.Stderr = out, out
+	})
 	if err != nil {
 		return err
 	}

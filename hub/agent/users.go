@@ -47,7 +47,8 @@ func (u Users) may(s api.InstanceSpec) error {
 	return nil
 }
 
-// usersFile has the user of each tenant that was ever here, and stays: files may be left that are that user's.
+// usersFile has the user of each tenant that was ever here, and stays: files may be left that are that
+// user's.
 const usersFile = "users"
 
 // of is the user of a tenant.

@@ -160,7 +160,8 @@ func (c *Controller) next(ctx context.Context) bool {
 	again, err := do(ctx, app)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		c.Log.WarnContext(ctx, "an App or a Quota is not as it should be, and is tried again", "of", app, "error", err)
+		c.Log.WarnContext(ctx, "an App or a Quota is not as it should be, and is tried again", "of", app,
+			"error", err)
 		c.queue.AddRateLimited(app)
 	case again > 0:
 		c.queue.Forget(app)

@@ -63,8 +63,8 @@ func (s *Signer) ask(ctx context.Context, r *certificatesv1.CertificateSigningRe
 	request *x509.CertificateRequest) ([]byte, error) {
 	if !slices.Equal(request.Subject.Organization, []string{api.Hosts}) || len(request.Subject.Names) != 2 ||
 		len(request.Extensions) > 0 {
-		return nil, refuse("expected a request for %s of organization %s, and nothing else", request.Subject.CommonName,
-			api.Hosts)
+		return nil, refuse("expected a request for %s of organization %s, and nothing else",
+			request.Subject.CommonName, api.Hosts)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -73,7 +73,8 @@ func (s *Signer) ask(ctx context.Context, r *certificatesv1.CertificateSigningRe
 		ObjectMeta: metav1.ObjectMeta{Name: "isolane-signs-" + string(r.UID)},
 		Spec: certificatesv1.CertificateSigningRequestSpec{Request: r.Spec.Request, ExpirationSeconds: &life,
 			SignerName: certificatesv1.KubeAPIServerClientSignerName,
-			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}},
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature,
+				certificatesv1.UsageClientAuth}},
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		passed, err = requests.Get(ctx, "isolane-signs-"+string(r.UID), metav1.GetOptions{})
@@ -83,7 +84,8 @@ func (s *Signer) ask(ctx context.Context, r *certificatesv1.CertificateSigningRe
 	}
 	for err == nil && len(passed.Status.Certificate) == 0 {
 		if decided(passed, certificatesv1.CertificateFailed) {
-			return nil, refuse("the cluster does not sign it: %s", passed.Status.Conditions[len(passed.Status.Conditions)-1].Message)
+			last := passed.Status.Conditions[len(passed.Status.Conditions)-1]
+			return nil, refuse("the cluster does not sign it: %s", last.Message)
 		}
 		select {
 		case <-ctx.Done():

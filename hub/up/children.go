@@ -54,11 +54,11 @@ func (c *children) keep(log, program string, args ...string) error {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		failed := make(chan error)
 		c.calls <- func() { failed <- cmd.Start() }
-		if err := <-failed; err != nil {
-			return nil, err
+		if serr := <-failed; serr != nil {
+			return nil, serr
 		}
-		if err := record(c.dir, program, cmd.Process.Pid); err != nil {
-			c.log.Warn("after a kill the next hub does not know this program", "program", program, "error", err)
+		if rerr := record(c.dir, program, cmd.Process.Pid); rerr != nil {
+			c.log.Warn("after a kill the next hub does not know this program", "program", program, "error", rerr)
 		}
 		return cmd, nil
 	}

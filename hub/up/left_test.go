@@ -42,7 +42,8 @@ func TestEndLeft(t *testing.T) {
 	if err = endLeft(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
-	if is, err := identity(other.Process.Pid); err != nil || is != string(was) {
+	is, err := identity(other.Process.Pid)
+	if err != nil || is != string(was) {
 		t.Errorf("another process is %q, %v: expected it as it was, %q", is, err, was)
 	}
 	if err = left.Wait(); err == nil || left.ProcessState.String() != "signal: killed" {

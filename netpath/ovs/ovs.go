@@ -38,12 +38,12 @@ func (p Path) About() string {
 	return "uplink, Open vSwitch as it runs on this host, veth"
 }
 
-// WireGRO says whether the wire has GRO, as the driver of a network card does. The data path in user space takes
-// no frames that are longer than the wire's.
+// WireGRO says whether the wire has GRO, as the driver of a network card does. The data path in user space
+// takes no frames that are longer than the wire's.
 func (p Path) WireGRO() bool { return !p.WireChecksums() }
 
-// WireChecksums says whether frames have to come with their checksums, as by a cable: the data path in user space
-// hands them on as they are.
+// WireChecksums says whether frames have to come with their checksums, as by a cable: the data path in user
+// space hands them on as they are.
 func (p Path) WireChecksums() bool { return datapath(p.DPDK) == userSpace }
 
 // Supported says why this host cannot do it, or nil.

@@ -211,7 +211,8 @@ cat /etc/shadow > /dev/null || echo no secrets; test -e ` + filepath.Join(os.Tem
 	if n, nerr := strconv.Atoi(strings.Fields(seen)[0]); nerr != nil || n < 1 || n > 4 { // the shell, and what it starts
 		t.Errorf("it sees %d processes, %v", n, nerr)
 	}
-	if info, err := os.Stat(filepath.Join(private, "file")); err != nil || info.Sys().(*syscall.Stat_t).Uid != user {
+	info, err := os.Stat(filepath.Join(private, "file"))
+	if err != nil || info.Sys().(*syscall.Stat_t).Uid != user {
 		t.Errorf("its file: %v, %v", info, err)
 	}
 	if _, err = os.Stat("/tmp/file"); err == nil {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// apart lets this thread see files of its own below /tmp and /var/tmp, and of the processes in /proc only those
-// of the user that it is to become: in a mount namespace that gives the host nothing.
+// apart lets this thread see files of its own below /tmp and /var/tmp, and of the processes in /proc only
+// those of the user that it is to become: in a mount namespace that gives the host nothing.
 func (l Lane) apart() error {
 	if l.Private == "" {
 		return nil

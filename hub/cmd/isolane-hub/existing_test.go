@@ -46,8 +46,8 @@ func TestExisting(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := cluster.End(); err != nil {
-			t.Error(err)
+		if eerr := cluster.End(); eerr != nil {
+			t.Error(eerr)
 		}
 	})
 	f.administer(t, cluster.Kubeconfig)
@@ -57,7 +57,8 @@ func TestExisting(t *testing.T) {
 		t.Errorf("a user without rights: %s%v", out, err)
 	}
 	crds := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-	if has, err := f.core.Discovery().RESTClient().Get().AbsPath(crds).DoRaw(t.Context()); err != nil || !strings.Contains(string(has), `"items":[]`) {
+	has, err := f.core.Discovery().RESTClient().Get().AbsPath(crds).DoRaw(t.Context())
+	if err != nil || !strings.Contains(string(has), `"items":[]`) {
 		t.Errorf("kinds were made: %s, %v", has, err)
 	}
 	manager := exec.Command(filepath.Join(f.programs, "kube-controller-manager"), "--kubeconfig="+cluster.Kubeconfig,
@@ -199,11 +200,11 @@ func TestPeople(t *testing.T) {
 	lists := func(token, space string) error {
 		c := rest.AnonymousClientConfig(f.admin)
 		c.BearerToken = token
-		_, client, err := clients(c)
-		if err == nil {
-			_, err = client.Resource(api.Resource("apps")).Namespace(space).List(context.Background(), metav1.ListOptions{})
+		_, client, cerr := clients(c)
+		if cerr == nil {
+			_, cerr = client.Resource(api.Resource("apps")).Namespace(space).List(context.Background(), metav1.ListOptions{})
 		}
-		return err
+		return cerr
 	}
 	until(t, "somebody of the group lists the Apps of the tenant", func() error {
 		return lists(known.token(t, "ann", "acme", time.Hour), "default")

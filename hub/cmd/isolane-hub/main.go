@@ -116,7 +116,8 @@ func hub(ctx context.Context, _ lanes.Options, args []string) error {
 		"file of kind AuthenticationConfiguration, for people with OpenID Connect")
 	f.StringVar(&o.Audit, "audit", "", "file of kind Policy (audit.k8s.io); what is done goes to log/audit.log")
 	site := f.String("site", "default", "a site, for the command that is printed")
-	file := f.String("kubeconfig", "", "of a Kubernetes that is there, on which the hub is then: nothing is started")
+	file := f.String("kubeconfig", "", "of a Kubernetes that is there, on which the hub is then: nothing is "+
+		"started")
 	if _, err = parse(f, args, ""); err != nil {
 		return err
 	}

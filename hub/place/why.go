@@ -1,0 +1,72 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Why says what a decision was made by, a line a host: the chosen one, those that were asked, those that a
+// change would help; the others by what they have in common. It names lanes of others.
+func (d Decision) Why() string {
+	var text strings.Builder
+	switch {
+	case d.Host != "":
+		fmt.Fprintf(&text, "%s: on host %s\n", d.Lane, d.Host)
+	case d.Pending:
+		fmt.Fprintf(&text, "%s: pending, hosts have refused it\n", d.Lane)
+	default:
+		fmt.Fprintf(&text, "%s: no host takes it\n", d.Lane)
+	}
+	for i := 0; i < len(d.Verdicts); {
+		v := d.Verdicts[i]
+		var who []string
+		for ; i < len(d.Verdicts) && v.alike(d.Verdicts[i], len(who)); i++ {
+			who = append(who, fmt.Sprintf("%s (%s)", d.Verdicts[i].Host, d.Verdicts[i].Site))
+		}
+		fmt.Fprintf(&text, "  %s: %s", strings.Join(who, ", "), v.Kind)
+		if v.Why != "" {
+			fmt.Fprintf(&text, ": %s", v.Why)
+		}
+		if v.Change != "" {
+			fmt.Fprintf(&text, "; cheapest change: %s", v.Change)
+		}
+		text.WriteByte('\n')
+	}
+	return text.String()
+}
+
+// alike says whether another verdict, so many places after this one, may stand in the same line.
+func (v Verdict) alike(o Verdict, after int) bool {
+	return after == 0 || v.Kind == o.Kind && v.Why == o.Why && v.Change == o.Change &&
+		slices.Contains([]Kind{Full, Later, Barred, Excluded}, v.Kind)
+}
+
+// Brief is what the owner of the lane may read of a decision: it says nothing of other lanes.
+func (d Decision) Brief() string {
+	if d.Host != "" {
+		return "on host " + d.Host
+	}
+	count, change, moves := map[Kind]int{}, "", false
+	for _, v := range d.Verdicts {
+		count[v.Kind]++
+		switch {
+		case v.Change == "":
+		case !v.Own:
+			moves = true
+		case change == "":
+			change = fmt.Sprintf("; cheapest change: %s (then host %s takes it)", v.Change, v.Host)
+		}
+	}
+	if moves && change == "" {
+		change = "; an operator could make room for it"
+	}
+	var all []string
+	for _, k := range []Kind{Refused, Silent, Full, Barred, Excluded, Later} {
+		if count[k] > 0 {
+			all = append(all, fmt.Sprintf("%d %s", count[k], k))
+		}
+	}
+	return "no host takes it: " + cmp.Or(strings.Join(all, ", "), "there is none") + change
+}

@@ -1,0 +1,44 @@
+package journal
+
+import (
+	"errors"
+	"slices"
+)
+
+// UnansweredError is the error of an Op where the program that makes its changes did not answer. It may
+// later: until then the step waits.
+type UnansweredError struct{ Err error }
+
+func (u *UnansweredError) Error() string { return u.Err.Error() }
+
+// Unwrap is why, with the remedy.
+func (u *UnansweredError) Unwrap() error { return u.Err }
+
+// Waiting is a step that was done once and is to be done again, or the inverse of one that is to be taken
+// back, which waits for a program to answer. It stays written down.
+type Waiting struct {
+	Step Step
+	Err  *UnansweredError
+}
+
+// Waiting are the steps that were tried since the journal was opened, and wait.
+func (j *Journal) Waiting() []Waiting { return slices.Clone(j.waiting) }
+
+// waits notes of a step, or the inverse of one, whether it waits, which then is no error.
+func (j *Journal) waits(s Step, err error) bool {
+	j.waiting = slices.DeleteFunc(j.waiting, func(w Waiting) bool { return w.Step.same(s) })
+	var u *UnansweredError
+	if !errors.As(err, &u) {
+		return false
+	}
+	j.waiting = append(j.waiting, Waiting{s, u})
+	return true
+}
+
+// mayWait says whether a step was done before, and so may wait where err is that nobody answers.
+func (j *Journal) mayWait(s, earlier Step, open bool, err error) bool {
+	if open {
+		return earlier.After == s.After || earlier.Replaced == s.After
+	}
+	return err != nil && j.Again != nil && j.Again(s)
+}

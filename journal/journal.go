@@ -79,7 +79,7 @@ type (
 	// removal of a cgroup does with its files.
 	dependent interface{ UndoneWithOther(s Step) bool }
 	// gatherer: many are undone together in much less time than one by one. Gathers says whether undo of a step
-	// may wait for the first of its kind; UndoTogether returns how many it undid, and each is looked at after it.
+	// may wait for the first of its kind. UndoTogether returns how many it undid; each is looked at after it.
 	gatherer interface {
 		Gathers(s Step) bool
 		UndoTogether(ctx context.Context, steps []Step) int

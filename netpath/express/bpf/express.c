@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands where frames enter the host's ends of lanes' devices and their uplink. A frame for a lane goes straight to
 // the inside of its namespace, without a second softirq and without the bridge (bpf_redirect_peer, Linux 5.10); one
-// for anybody else leaves by the uplink. What is for several (ARP, neighbour discovery) takes the bridge. A lane sends
-// in its own name only: what it may not send is dropped, and the hook's qdisc counts it.
+// of a lane for anybody else leaves by the uplink. What is for several (ARP, neighbour discovery) takes the bridge,
+// and so does what came by the uplink for nobody here. A lane sends in its own name only: what it may not send is
+// dropped, and the hook's qdisc counts it.
 
 #include <stddef.h>
 #include <linux/bpf.h>
@@ -171,6 +172,8 @@ int express(struct __sk_buff *skb) {
 		return TC_ACT_OK;
 	__u32 *port = bpf_map_lookup_elem(&table, &to);
 	if (!port) {
+		if (!is_lane(&from)) // else it would go back to where it came from
+			return TC_ACT_OK;
 		struct mac others = {};
 		port = bpf_map_lookup_elem(&table, &others);
 		return port ? bpf_redirect(*port, 0) : TC_ACT_OK;

@@ -14,8 +14,11 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// layOut plans each cell of this boot. A cell whose lane this machine cannot have is left out with the
-// reason, unless it is the baseline or was asked for.
+// byName says whether cells are asked for by their names.
+func byName(cells []string) bool { return len(cells) > 0 && !slices.Equal(cells, []string{"all"}) }
+
+// layOut plans each cell of this boot. A cell that this machine cannot have is left out with the reason,
+// unless it is the baseline or was asked for by its name.
 func (r *runner) layOut(ctx context.Context, h host.Host, placed plan.Placement, s *results.Session,
 	asked bool) error {
 	q := layout.Request{Host: h, Placed: placed, Conditions: r.scenario.Conditions,

@@ -23,7 +23,7 @@ func newSearches(s scenario.Scenario, mode scenario.Mode, asked []string) []resu
 		found := newSearch(s, q, *mode.Searches)
 		for _, cell := range q.Cells {
 			name, cells := s.Varied(q, cell)
-			wanted := len(asked) == 0 || slices.Equal(asked, []string{"all"}) ||
+			wanted := !byName(asked) ||
 				slices.ContainsFunc(cells, func(c results.Cell) bool { return slices.Contains(asked, c.Name) })
 			if wanted {
 				found.Cells = append(found.Cells, results.Searched{Name: name, Cells: cells})

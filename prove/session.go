@@ -297,7 +297,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	for _, c := range s.Capacities {
 		r.capacity[c.Probe] = c.Rate
 	}
-	if err = r.layOut(ctx, h, l.Placement, &s, len(o.Cells) > 0); err != nil {
+	if err = r.layOut(ctx, h, l.Placement, &s, byName(o.Cells)); err != nil {
 		return s, nil, err
 	}
 	if err = r.leaveOut(ctx, o, &s); err != nil {

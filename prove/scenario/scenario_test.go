@@ -41,7 +41,7 @@ import (
 
 func kinds() Drivers {
 	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, ownlane.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{}, boot.Driver{}, instances.Driver{}, distance.Driver{},
-		path.Driver{Names: map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": ""}}},
+		path.Driver{Names: map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": "", "ovs": ""}}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}, rtla.Driver{}, http.Driver{}, wrk.Driver{},
 			frames.Driver{}, router.Driver{}}}
 }
@@ -62,7 +62,7 @@ func edge(t *testing.T) (string, Scenario) {
 func TestEdge(t *testing.T) {
 	_, s := edge(t)
 	cells, err := s.Cells(nil)
-	if err != nil || len(cells) != 6 || !cells[0].Baseline || len(s.AllCells()) != 24 {
+	if err != nil || len(cells) != 6 || !cells[0].Baseline || len(s.AllCells()) != 30 {
 		t.Errorf("%d of %d cells, %v", len(cells), len(s.AllCells()), err)
 	}
 	for mode, blocks := range map[string]int{"quick": 3, "standard": 10, "proof": 20} {
@@ -161,7 +161,7 @@ func TestParseRefuses(t *testing.T) {
 	text, _ := edge(t)
 	for _, c := range []struct{ old, new, want string }{
 		{"  baseline:", "  base:", `unknown field "base"`},
-		{"baseline: quiet-floating-bridge", "baseline: quiet-floating-ovs", "spec.baseline"},
+		{"baseline: quiet-floating-bridge", "baseline: quiet-floating-vpp", "spec.baseline"},
 		{"  baseline: quiet-floating-bridge\n", "", `spec.baseline: missing: expected the cell that the others are compared with, such as "quiet-floating-bridge"`},
 		{"[floating, pinned, lane]", "[floating, pinned, floating]", `spec.factors[1] (placement): levels[2]: "floating" is listed twice`},
 		{"[floating, pinned, lane]", "[]", "spec.factors[1] (placement): levels: at least one"},

@@ -104,7 +104,7 @@ func imports() map[string][]string {
 		"kube/cmd/isolane-kube-hook": {"cpuset"},
 		// The module of the hub. What a hub may change of a host, and which host it takes, is pure.
 		"hub/desired": {}, "hub/place": {"host", "lane", "plan", "plan/solver"},
-		"hub/api": {"lane"}, "hub/sites": {"hub/api"}, "hub/up": {"host", "host/task"},
+		"hub/api": {"lane"}, "hub/sites": {"hub/api"}, "hub/up": {"host", "host/task", "journal"},
 		"hub/simulate":        {"host", "hub/api", "hub/sites", "lane", "lanes", "plan", "plan/solver"},
 		"hub/apps":            {"hub/api", "hub/place", "lane", "plan", "quantity"},
 		"hub/agent":           {"audit", "enforce", "host", "host/cgroup", "hub/api", "hub/desired", "hub/sites", "hub/up", "lane", "lanes", "plan"},
@@ -173,7 +173,7 @@ hub/place              450       20  the hub's first part: which host a lane get
 hub/simulate           250        5  many hosts of a hub on one machine, for its figures
 hub/sites              700       15  tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there
 hub/up                 850       10  a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore
-journal               1000       25  what is made anew goes first; what a killed change was to replace; steps that wait for a program
+journal               1050       25  what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy
 knob                  1750       35  cgroups of pods that were made while lanes were in force
 kube/ask               800       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers
 kube/cmd/isolane-kube   150        0  pods get lanes
@@ -184,7 +184,7 @@ lab                   1550       20  models of network cards
 lab/cmd/isolane-lab    400        0
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
-lanes                 1850       35  files with lanes, what waits is told, plans for other hosts, what applications are told, out of cmd/isolane
+lanes                 1900       35  files with lanes, what waits is told, a status that no change is half done in, plans for other hosts, what applications are told, out of cmd/isolane
 netpath               1200       40  uplinks and ports are checked in one place
 netpath/bridge         100        5  the wire to the outside client
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library

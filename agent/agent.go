@@ -131,7 +131,7 @@ func (a *Agent) wait(ctx context.Context, changes *changes) bool {
 	case <-changes.some:
 		changed = true
 	}
-	settled(ctx, a.o.Lanes.Dir, changed)
+	lanes.Settled(ctx, a.o.Lanes.Dir, changed)
 	select {
 	case <-changes.some:
 		changed = true

@@ -2,10 +2,8 @@ package agent
 
 import (
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,23 +91,4 @@ func TestTotals(t *testing.T) {
 	if want := []string{Packets, Packets, Judged, Judged}; !slices.Equal(told, want) || *lane2.traffic != (netpath.Traffic{Received: 50, Dropped: 6}) {
 		t.Errorf("told %v, want %v; %+v", told, want, lane2.traffic)
 	}
-}
-
-// Who asks for lanes waits while they are changed, and not for ever.
-func TestSettled(t *testing.T) {
-	dir := t.TempDir()
-	lock := filepath.Join(dir, "lock")
-	settled(t.Context(), dir, true) // nobody changes them
-	if err := os.WriteFile(lock, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var removed atomic.Bool
-	time.AfterFunc(300*time.Millisecond, func() { removed.Store(true); _ = os.Remove(lock) })
-	if settled(t.Context(), dir, false); !removed.Load() {
-		t.Error("returned while lanes were changed")
-	}
-	if err := os.WriteFile(lock, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	settled(t.Context(), dir, false) // whoever changes them hangs
 }

@@ -341,7 +341,7 @@ func (c *cache) get(ctx context.Context, o lanes.Options, age time.Duration) (en
 	if !changed && time.Since(c.at) <= age {
 		return c.last, nil
 	}
-	settled(ctx, o.Dir, changed)
+	lanes.Settled(ctx, o.Dir, changed)
 	c.changed.Store(false)
 	l, err := lanes.Look(o)
 	if err != nil {

@@ -2,12 +2,9 @@ package agent
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -66,27 +63,6 @@ func (c *changes) read() {
 			case c.some <- struct{}{}:
 			default:
 			}
-		}
-	}
-}
-
-// settled waits until no process changes lanes, which would look disturbed and drifted meanwhile, at most for
-// two seconds. Where a change has just ended it waits a moment for the next one: they come in series, and to
-// look at the lanes anew, or to begin the trace anew, slows a change that goes on beside it.
-func settled(ctx context.Context, dir string, changed bool) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	for quiet := !changed; ; {
-		_, err := os.Stat(filepath.Join(dir, "lock"))
-		free := err != nil
-		if free && quiet {
-			return
-		}
-		quiet = free
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(time.Second / 20):
 		}
 	}
 }

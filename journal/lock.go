@@ -91,6 +91,18 @@ func takeLock(dir string) (*lock, error) {
 	}
 }
 
+// Busy says whether another process is changing this host, without taking the lock: who would take it just now
+// would find it taken. One that was killed leaves the file, and is busy no longer.
+func Busy(dir string) bool {
+	f, err := os.Open(filepath.Join(dir, "lock"))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	h := holder(f)
+	return h.PID == 0 || h.PID != os.Getpid() && !errors.Is(unix.Kill(h.PID, 0), unix.ESRCH)
+}
+
 // holder reads who has the lock. It writes that a moment after it has taken it.
 func holder(f *os.File) Holder {
 	var text [4096]byte

@@ -144,11 +144,8 @@ func statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show the lanes in force, and what somebody else has changed since; exits with 3 where that is so",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var s enforce.Status
-			l, err := lanes.Look(options())
-			if err == nil {
-				s, err = l.Status(cmd.Context())
-			} else if unable(err) {
+			s, err := lanes.StatusOf(cmd.Context(), options())
+			if unable(err) {
 				s, err = agentOf(cmd, err).Status(cmd.Context())
 			}
 			if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -12,6 +11,7 @@ import (
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/task"
+	"isolane.dev/isolane/journal"
 )
 
 // recorded names the records in their folder.
@@ -23,7 +23,7 @@ func identity(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	boot, err := fs.ReadFile(host.Live(), "proc/sys/kernel/random/boot_id")
+	boot, err := journal.BootID()
 	return fmt.Sprintf("%d %d %s", pid, start, boot), err
 }
 

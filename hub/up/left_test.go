@@ -35,7 +35,7 @@ func TestEndLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	words := strings.Fields(string(was)) // its id, when it began, the boot
-	earlier := []byte(words[0] + " 1" + words[1] + " " + words[2] + "\n")
+	earlier := []byte(words[0] + " 1" + words[1] + " " + words[2])
 	if err = os.WriteFile(file, earlier, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -17,10 +17,10 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// The commands that ask the hub of this machine.
+// The commands that ask a hub.
 
 func why(ctx context.Context, _ lanes.Options, args []string) error {
-	app, c, _, err := admin("why", args, "an App, as NAMESPACE/NAME")
+	app, c, _, err := admin("why", args, "an App, as NAMESPACE/NAME", new(string))
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func why(ctx context.Context, _ lanes.Options, args []string) error {
 
 // findings prints a line for each rule that some host breaks, with the hosts; the worst first.
 func findings(ctx context.Context, _ lanes.Options, args []string) error {
-	_, c, _, err := admin("findings", args, "")
+	_, c, _, err := admin("findings", args, "", new(string))
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 
 func backup(ctx context.Context, _ lanes.Options, args []string) error {
 	var recipient string
-	file, c, o, err := admin("backup", args, "a file", func(f *flag.FlagSet) {
+	file, c, o, err := admin("backup", args, "a file", nil, func(f *flag.FlagSet) {
 		f.StringVar(&recipient, "recipient", "", "public key of age, age1…, whose identity opens the backup")
 	})
 	if err != nil {

@@ -230,25 +230,24 @@ func printJoin(ctx context.Context, c *rest.Config, site string, whole bool) err
 }
 
 func token(ctx context.Context, _ lanes.Options, args []string) error {
-	file := ""
-	site, c, _, err := admin("token", args, "a site", func(f *flag.FlagSet) {
-		f.StringVar(&file, "kubeconfig", "", "of the Kubernetes on which the hub is, unless it has one of its own")
-	})
-	if file != "" {
-		c, err = clientcmd.BuildConfigFromFlags("", file)
-	}
+	var file string
+	site, c, _, err := admin("token", args, "a site", &file)
 	if err != nil {
 		return err
 	}
 	return printJoin(ctx, c, site, file != "")
 }
 
-// admin reads the flags of a command that speaks with the hub of this machine, and how it does.
-func admin(name string, args []string, argument string, more ...func(*flag.FlagSet)) (
+// admin reads the flags of a command that speaks with the hub of this machine, and how it does. With a file it
+// may also be one on a Kubernetes that is there, whose file that is then.
+func admin(name string, args []string, argument string, file *string, more ...func(*flag.FlagSet)) (
 	string, *rest.Config, up.Options, error) {
 	var o up.Options
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.StringVar(&o.Dir, "dir", hubDir, "folder of the hub on this machine")
+	if file != nil {
+		f.StringVar(file, "kubeconfig", "", "of the Kubernetes on which the hub is, unless it has one of its own")
+	}
 	for _, add := range more {
 		add(f)
 	}
@@ -256,9 +255,13 @@ func admin(name string, args []string, argument string, more ...func(*flag.FlagS
 	if err != nil {
 		return "", nil, o, err
 	}
-	c, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig())
+	at, expected := o.Kubeconfig(), "--dir: expected the folder of a hub"
+	if file != nil && *file != "" {
+		at, expected = *file, "--kubeconfig: expected that of a Kubernetes"
+	}
+	c, err := clientcmd.BuildConfigFromFlags("", at)
 	if err != nil {
-		err = fmt.Errorf("--dir: expected the folder of a hub: %w", err)
+		err = fmt.Errorf("%s: %w", expected, err)
 	}
 	return value, c, o, err
 }

@@ -44,7 +44,7 @@ type simulation struct {
 func simulateHosts(ctx context.Context, _ lanes.Options, args []string) error {
 	var file string
 	var apps int
-	text, c, o, err := admin("simulate", args, "how many hosts", func(f *flag.FlagSet) {
+	text, c, o, err := admin("simulate", args, "how many hosts", nil, func(f *flag.FlagSet) {
 		f.StringVar(&file, "snapshot", "", "archive of the machine that they all are like")
 		f.IntVar(&apps, "apps", 20, "Apps of one CPU, one after another")
 	})

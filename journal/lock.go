@@ -91,8 +91,8 @@ func takeLock(dir string) (*lock, error) {
 	}
 }
 
-// Busy says whether another process is changing this host, without taking the lock: who would take it just now
-// would find it taken. One that was killed leaves the file, and is busy no longer.
+// Busy says whether another process is changing this host. It does not take the lock, which somebody may want
+// just now. A process that was killed leaves the file, and is busy no longer.
 func Busy(dir string) bool {
 	f, err := os.Open(filepath.Join(dir, "lock"))
 	if err != nil {

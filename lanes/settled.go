@@ -28,8 +28,8 @@ func Settled(ctx context.Context, dir string, changed bool) {
 	}
 }
 
-// StatusOf is the status of the lanes in force. What a change that another process makes meanwhile leaves half
-// done is no drift: it looks again when that has ended.
+// StatusOf is the status of the lanes in force. A change that another process is making is no drift: it looks
+// again when that has ended.
 func StatusOf(ctx context.Context, o Options) (enforce.Status, error) {
 	const looks = 5 // where one change follows the other
 	o = o.Complete()

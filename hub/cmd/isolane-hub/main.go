@@ -238,8 +238,8 @@ func token(ctx context.Context, _ lanes.Options, args []string) error {
 	return printJoin(ctx, c, site, file != "")
 }
 
-// admin reads the flags of a command that speaks with the hub of this machine, and how it does. With a file it
-// may also be one on a Kubernetes that is there, whose file that is then.
+// admin reads the flags of a command that speaks with the hub of this machine, and how it does. Unless file
+// is nil, the hub may also be one on a Kubernetes that is there: --kubeconfig is stored in it.
 func admin(name string, args []string, argument string, file *string, more ...func(*flag.FlagSet)) (
 	string, *rest.Config, up.Options, error) {
 	var o up.Options

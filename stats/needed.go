@@ -41,8 +41,8 @@ func (d Design) Least(comparisons int, alpha float64) int {
 // Needed is about how many values each sample must have for a verdict in four sessions of five, were the
 // further ones spread like those of c, n of each, and the ratio as estimated; at most MostNeeded. Of less
 // than a dozen it is fewer sessions, as it is that of the normal distribution: an estimate beyond the margin
-// has to be so by its standard error, and to differ from 1 at the level that Holm's correction asks of the first
-// of so many comparisons; the interval of another one has to come to lie within the margin.
+// has to be so by its standard error, and to differ from 1 at the level that Holm's correction asks of the
+// first of so many comparisons; the interval of another one has to come to lie within the margin.
 func (d Design) Needed(c Comparison, m Margin, n, comparisons int) int {
 	least := d.Least(comparisons, m.Alpha)
 	if c.Confidence == 0 || !c.Known() {

@@ -91,7 +91,7 @@ func takeLock(dir string) (*lock, error) {
 	}
 }
 
-// Busy says whether another process is changing this host. It does not take the lock, which somebody may want
+// Busy says whether a process is changing this host. It does not take the lock, which somebody may want
 // just now. A process that was killed leaves the file, and is busy no longer.
 func Busy(dir string) bool {
 	f, err := os.Open(filepath.Join(dir, "lock"))
@@ -100,7 +100,7 @@ func Busy(dir string) bool {
 	}
 	defer f.Close()
 	h := holder(f)
-	return h.PID == 0 || h.PID != os.Getpid() && !errors.Is(unix.Kill(h.PID, 0), unix.ESRCH)
+	return h.PID == 0 || !errors.Is(unix.Kill(h.PID, 0), unix.ESRCH)
 }
 
 // holder reads who has the lock. It writes that a moment after it has taken it.

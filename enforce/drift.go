@@ -3,7 +3,9 @@ package enforce
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/journal"
@@ -120,7 +122,10 @@ func (l *Lanes) Drift(ctx context.Context) ([]Drift, error) {
 // drift describes steps that are not in force, without those that the kernel has refused. The steps of a lane
 // that was in the cgroup of a workload which has ended are one drift: its CPUs are everybody's.
 func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
-	var found []Drift
+	found, err := l.fewerQueues()
+	if err != nil {
+		return nil, err
+	}
 	gone := map[[2]string]bool{}
 	for _, at := range l.Attached {
 		lane, err := l.Lane(at.Lane)
@@ -140,6 +145,23 @@ func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
 		}
 	}
 	return found, nil
+}
+
+// fewerQueues are the lanes whose device no longer has as many queues as they want.
+func (l *Lanes) fewerQueues() (found []Drift, err error) {
+	if len(l.Placement.Lanes) == 0 {
+		return nil, nil
+	}
+	v, err := l.View()
+	for _, placed := range l.Placement.Lanes {
+		n := placed.Spec.Network
+		if has, known := plan.QueuesOf(v.Host, placed); known && has < n.Queues {
+			found = append(found, Drift{Name: "lane " + placed.Name,
+				Expected: fmt.Sprintf("queues of %s: %d", n.Device, n.Queues), Found: strconv.Itoa(has),
+				Note: "give the card more (ethtool -L), then isolane apply"})
+		}
+	}
+	return found, err
 }
 
 // cgroupSteps collects what a lane's cgroup takes: both that of the workload that it was in, and its own.

@@ -14,10 +14,8 @@ import (
 
 // device finds a PCI device by its address or one of its interfaces; the zero one where there is none.
 func device(h host.Host, name string) host.PCIDevice {
-	for _, d := range h.PCIDevices {
-		if d.Address == name || slices.Contains(d.Netdevs, name) {
-			return d
-		}
+	if at := h.FindDevice(name); at >= 0 {
+		return h.PCIDevices[at]
 	}
 	return host.PCIDevice{}
 }
@@ -72,32 +70,27 @@ func hasFunctions(p plan.Placement) bool {
 	return slices.ContainsFunc(p.Lanes, func(l plan.Lane) bool { return functions(host.Host{}, l).Card != "" })
 }
 
-// withFunctions is a placement with the addresses and interrupts of virtual functions that the host has now:
-// a lane's own steps make functions, and their drivers take interrupts when the devices are set up.
-func withFunctions(h host.Host, p plan.Placement) plan.Placement {
+// withDevices is a placement with the addresses of virtual functions and the interrupts that the host has now:
+// a lane's own steps make functions, drivers take interrupts when devices are set up, and others when they are
+// loaded anew or the number of queues changes.
+func withDevices(h host.Host, p plan.Placement) plan.Placement {
 	p.Lanes = slices.Clone(p.Lanes)
 	for i, l := range p.Lanes {
-		if functions(h, l).Card == "" {
-			continue
-		}
-		l.Devices, l.Interrupts = slices.Clone(l.Devices), nil
+		p.Lanes[i].Devices = slices.Clone(l.Devices)
 		for j, d := range l.Devices {
-			l.Devices[j].Virtual = nil
+			if len(d.VFs) == 0 {
+				continue
+			}
+			d.Virtual = nil
 			has := device(h, d.Address).VFs
 			for _, n := range d.VFs {
 				if n < len(has) {
-					l.Devices[j].Virtual = append(l.Devices[j].Virtual, has[n])
+					d.Virtual = append(d.Virtual, has[n])
 				}
 			}
+			p.Lanes[i].Devices[j] = d
 		}
-		cpus := l.CPUs.Slice()
-		for _, irq := range h.Interrupts {
-			if irq.Device != nil && l.HasFunction(*irq.Device) && (irq.Managed == nil || !*irq.Managed) {
-				l.Interrupts = append(l.Interrupts,
-					plan.Interrupt{IRQ: irq.IRQ, CPU: cpus[len(l.Interrupts)%len(cpus)]})
-			}
-		}
-		p.Lanes[i] = l
+		p.Lanes[i].Interrupts = plan.Interrupts(h, p.Lanes[i], p.Lanes)
 	}
 	return p
 }
@@ -112,7 +105,7 @@ func (l *Lanes) withInterrupts(
 		return v, nil, nil, err
 	}
 	a.fill(&v)
-	a.Placement = withFunctions(v.Host, a.Placement)
+	a.Placement = withDevices(v.Host, a.Placement)
 	if want, err = l.steps(v, a.Placement, *a); err != nil {
 		return v, nil, nil, err
 	}

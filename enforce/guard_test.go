@@ -1,6 +1,8 @@
 package enforce_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,9 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/enforce/guard"
 	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/plan"
 )
 
 // A guard finds what drifts in the same words as the lanes do, puts it back but for three times a minute, and
@@ -60,5 +64,87 @@ func TestGuard(t *testing.T) {
 		if n >= 3 {
 			return
 		}
+	}
+}
+
+// Where a driver that is loaded anew has other interrupts, those of the lane's queue come to its CPU; a card
+// that has fewer queues by then is told. Afterwards all fire where they did.
+func TestGuardFindsNewInterrupts(t *testing.T) {
+	s := enforce.NewStandIn(t)
+	const address = "0000:31:00.0"
+	s.Write(t, "sys/bus/pci/devices/"+address+"/class", "0x020000")
+	if err := os.MkdirAll(filepath.Join(s.Dir(), "sys/bus/pci/devices", address, "net/eth1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	load := func(first int, actions ...string) {
+		table := "     CPU0 CPU1 CPU2 CPU3\n"
+		for i, action := range actions {
+			table += fmt.Sprintf(" %d: 0 0 0 0 PCI-MSIX-%s %d-edge %s\n", first+i, address, i, action)
+			s.Write(t, fmt.Sprintf("proc/irq/%d/smp_affinity_list", first+i), "0-3")
+			s.Write(t, fmt.Sprintf("proc/irq/%d/%s/nothing", first+i, action), "")
+		}
+		s.Write(t, "proc/interrupts", table)
+	}
+	where := func(irq int) string {
+		now, err := os.ReadFile(fmt.Sprintf("%s/proc/irq/%d/smp_affinity_list", s.Dir(), irq))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(now))
+	}
+	load(30, "eth1", "eth1-TxRx-0", "eth1-TxRx-1")
+	d := enforce.Drivers{Ops: knob.Ops(s.Dir())}
+	l, err := enforce.Open(s.State(), s.FS(t), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nic := plan.Lane{Name: "nic", CPUs: cpuset.Of(2), Devices: []plan.Device{{Address: address}},
+		Interrupts: []plan.Interrupt{{IRQ: 32, CPU: 2}}}
+	nic.Spec.CPUs.Count, nic.Spec.Network.Device, nic.Spec.Network.Queues = 1, "eth1", 1
+	placed := plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Lanes: []plan.Lane{nic}}
+	if err = errors.Join(l.Apply(t.Context(), placed), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if got := where(30) + " " + where(31) + " " + where(32); got != "0-1,3 0-1,3 2" {
+		t.Errorf("in force: %s", got)
+	}
+	g, err := guard.New(s.State(), s.FS(t), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	for _, first := range []int{31, 40} { // of the same numbers, and others
+		for irq := first - 9; irq < first; irq++ {
+			if err = os.RemoveAll(fmt.Sprintf("%s/proc/irq/%d", s.Dir(), irq)); irq > 26 && err != nil {
+				t.Fatal(err)
+			}
+		}
+		load(first, "eth1", "eth1-TxRx-0")
+		var found []enforce.Drift
+		if found, err = g.Check(t.Context(), false); err != nil || len(found) != 2 {
+			t.Errorf("interrupts from %d: %+v, %v", first, found, err)
+		}
+		found, err = g.Check(t.Context(), true)
+		if got := where(first) + " " + where(first+1); err != nil || got != "0-1,3 2" {
+			t.Errorf("interrupts from %d: %s, %+v, %v", first, got, found, err)
+		}
+	}
+	w, err := g.Watched("nic")
+	if err != nil || w.Interrupts[41] != 2 {
+		t.Errorf("watched: %v, %v", w.Interrupts, err)
+	}
+	if err = os.RemoveAll(s.Dir() + "/proc/irq/41"); err != nil {
+		t.Fatal(err)
+	}
+	load(40, "eth1")
+	found, err := g.Check(t.Context(), true)
+	if err != nil || len(found) == 0 || found[0].Expected != "queues of eth1: 1" {
+		t.Errorf("no queue: %+v, %v", found, err)
+	}
+	if l, err = enforce.Open(s.State(), s.FS(t), d); err != nil {
+		t.Fatal(err)
+	}
+	if err = errors.Join(l.Apply(t.Context(), plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind}), l.Close()); err != nil || where(40) != "0-3" {
+		t.Errorf("released: interrupt 40 on %s, %v", where(40), err)
 	}
 }

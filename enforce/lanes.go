@@ -97,7 +97,8 @@ func Look(dir string, root fs.FS, d Drivers) (*Lanes, error) {
 // Close lets other processes change the host.
 func (l *Lanes) Close() error { return l.journal.Close() }
 
-// View is the host as it was before any lane. It is read once: what lanes change in it is not in it.
+// View is the host as it was before any lane. It is read once: what lanes change in it is not in it. From then
+// on the lanes in force have the functions and interrupts that it has now.
 func (l *Lanes) View() (knob.View, error) {
 	v := knob.Before(l.root, l.ops, l.journal.Pending())
 	if l.before == nil {
@@ -106,7 +107,7 @@ func (l *Lanes) View() (knob.View, error) {
 			return v, err
 		}
 		h = h.Allowing(l.Allowed)
-		l.before = &h
+		l.before, l.Placement = &h, withDevices(h, l.Placement)
 	}
 	v.SetHost(*l.before, l.Placement)
 	l.fill(&v)

@@ -11,6 +11,13 @@ import (
 
 const pciDir = "sys/bus/pci/devices"
 
+// FindDevice is the index of a PCI device by its address or one of its interfaces; -1: there is none.
+func (h Host) FindDevice(name string) int {
+	return slices.IndexFunc(h.PCIDevices, func(d PCIDevice) bool {
+		return d.Address == name || slices.Contains(d.Netdevs, name)
+	})
+}
+
 // pciDevices reads /sys/bus/pci/devices (Documentation/ABI/testing/sysfs-bus-pci,
 // Documentation/PCI/sysfs-pci.rst).
 func (r *reader) pciDevices() []PCIDevice {

@@ -115,10 +115,15 @@ func boot(ctx context.Context, t *testing.T, machine, bin, cache, share string) 
 	if err = os.WriteFile(filepath.Join(share, "isolane"), data, 0o755); err != nil {
 		return nil, err
 	}
-	build := exec.CommandContext(ctx, "go", "-C", "..", "build", "-trimpath", "-o", filepath.Join(share, "programs"), "./test/programs")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, berr := build.CombinedOutput(); berr != nil {
-		return nil, fmt.Errorf("%w: %s", berr, out)
+	for _, args := range [][]string{
+		{"build", "-trimpath", "-o", share + "/programs", "./test/programs"},
+		{"test", "-c", "-o", share + "/netpath.test", "./netpath"}, // which a script runs on the machine's kernel and cards
+	} {
+		build := exec.CommandContext(ctx, "go", append([]string{"-C", ".."}, args...)...)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, berr := build.CombinedOutput(); berr != nil {
+			return nil, fmt.Errorf("%w: %s", berr, out)
+		}
 	}
 	dir, err := os.MkdirTemp("", "isolane-lab-") // t.TempDir's name is too long for a socket's path
 	if err != nil {

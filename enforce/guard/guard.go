@@ -79,6 +79,12 @@ func (g *Guard) events() (events, error) {
 	for _, e := range interrupts {
 		names.WriteString(e.Name() + " ")
 	}
+	for _, group := range g.groups { // their numbers may be given to others
+		for _, i := range group.Lane.Interrupts {
+			actions, _ := fs.Glob(g.root, fmt.Sprintf("proc/irq/%d/*", i.IRQ)) // an error only of a bad pattern
+			names.WriteString(strings.Join(actions, " "))
+		}
+	}
 	s.interrupts = names.String()
 	if s.applied, err = enforce.State(g.dir); err != nil {
 		return s, err

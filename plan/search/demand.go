@@ -136,7 +136,7 @@ func resolveNear(m *stock.Machine, a *demand, dropped bool) error {
 			a.from, a.caches = m.NodesOf(l.CPUs), m.CachesOf(l.CPUs)
 		}
 	case near.Device != "":
-		d := m.FindDevice(near.Device)
+		d := m.Host.FindDevice(near.Device)
 		if d < 0 {
 			return fmt.Errorf("spec.near.device: %q: the machine has %s", Shorten(near.Device), deviceNames(m))
 		}
@@ -154,7 +154,7 @@ func perDevice(m *stock.Machine, a demand, all bool) ([]demand, error) {
 	net := a.spec.Network
 	a.vfs = net.VFs
 	var devices []int
-	switch at := m.FindDevice(net.Device); {
+	switch at := m.Host.FindDevice(net.Device); {
 	case net.Device == "" && a.vfs == 0:
 		return []demand{a}, nil
 	case at < 0 && net.Path != "" && a.vfs == 0: // a bridge or another device of no node

@@ -5,46 +5,11 @@ import (
 	"testing"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/plan/stock"
 )
-
-// The interrupts of a queue go to one CPU together, those of a card's link and control to none of the lane's.
-func TestInterrupts(t *testing.T) {
-	h := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.Host(t)
-	const card, other = "0000:19:00.0", "0000:31:00.0"
-	h.PCIDevices = []host.PCIDevice{{Address: card, Netdevs: []string{"eth0"}}, {Address: other, Netdevs: []string{"eth1"}}}
-	for i, name := range []string{"virtio5-config", "virtio5-input.0", "virtio5-output.0", "virtio5-input.1", "virtio5-output.1"} {
-		h.Interrupts = append(h.Interrupts, host.Interrupt{IRQ: 50 + i, Name: new(name), Device: new(card)})
-	}
-	for i, name := range []string{"eth1", "eth1-rx-0", "eth1-rx-1", "eth1-tx-0", "eth1-tx-1", "eth1-TxRx-2"} {
-		h.Interrupts = append(h.Interrupts, host.Interrupt{IRQ: 60 + i, Name: new(name), Device: new(other)})
-	}
-	for _, c := range []struct {
-		card        string
-		has, queues int
-		expected    string
-	}{
-		{card, 2, 1, "[{51 2} {52 2}]"},
-		{card, 2, 2, "[{51 2} {52 2} {53 3} {54 3}]"},
-		{other, 3, 2, "[{61 2} {62 3} {63 2} {64 3}]"},
-		{other, 3, 3, "[{61 2} {62 3} {63 2} {64 3} {65 2}]"},
-	} {
-		m := stock.New(h, nil)
-		at := m.FindDevice(c.card)
-		if has, known := m.Queues(at); has != c.has || !known {
-			t.Errorf("%s has %d queues, %v; expected %d", c.card, has, known, c.has)
-		}
-		l := plan.Lane{CPUs: cpuset.MustParse("2-3"), Devices: []plan.Device{m.Functions(at, 0)},
-			Spec: lane.Spec{Network: lane.Network{Queues: c.queues}}}
-		if got := fmt.Sprint(m.Interrupts(l)); got != c.expected {
-			t.Errorf("%s, %d queues: got %s, want %s", c.card, c.queues, got, c.expected)
-		}
-	}
-}
 
 // A lane that is put and popped leaves the machine as it was, also where it shares CPUs with others.
 func TestPutAndPop(t *testing.T) {

@@ -1,0 +1,135 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/host"
+)
+
+// Interrupts are those that the CPUs of a lane handle on a host as it is: all of its virtual functions, and as
+// many queues of its device as it wants and none of the other lanes has. Those that it has had stay on their
+// CPUs where they are still such: a driver that is loaded anew may give their numbers to others. The rest go
+// to its CPUs evenly, those of one queue to one. A lane without devices keeps what it has.
+func Interrupts(h host.Host, l Lane, others []Lane) []Interrupt {
+	if len(l.Devices) == 0 {
+		return l.Interrupts
+	}
+	of := map[string]int{} // the CPU of each queue
+	queues, load := 0, map[int]int{}
+	take := func(s source, cpu int) {
+		if _, has := of[s.queue]; has || !s.function && queues >= l.Spec.Network.Queues {
+			return
+		}
+		if of[s.queue] = cpu; !s.function {
+			queues++
+		}
+		load[cpu]++
+	}
+	sources := l.sources(h, others)
+	for _, s := range sources {
+		for _, had := range l.Interrupts {
+			if had.IRQ == s.irq && l.CPUs.Contains(had.CPU) {
+				take(s, had.CPU)
+			}
+		}
+	}
+	var now []Interrupt
+	for _, s := range sources {
+		take(s, slices.MinFunc(l.CPUs.Slice(), func(a, b int) int { return load[a] - load[b] }))
+		if cpu, has := of[s.queue]; has {
+			now = append(now, Interrupt{IRQ: s.irq, CPU: cpu})
+		}
+	}
+	return now
+}
+
+// source is an interrupt that a lane may have.
+type source struct {
+	irq      int
+	queue    string // of which card
+	function bool   // of a virtual function of the lane
+}
+
+// sources are the interrupts that a lane may have and none of the other lanes has.
+func (l Lane) sources(h host.Host, others []Lane) (all []source) {
+	for _, i := range h.Interrupts {
+		s, may := l.source(h, i)
+		if may && !slices.ContainsFunc(others, func(o Lane) bool { return o.Name != l.Name && o.hasStill(h, i) }) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// hasStill says whether an interrupt that a lane has had is one that it may have.
+func (l Lane) hasStill(h host.Host, i host.Interrupt) bool {
+	if !slices.ContainsFunc(l.Interrupts, func(had Interrupt) bool { return had.IRQ == i.IRQ }) {
+		return false
+	}
+	_, may := l.source(h, i)
+	return may
+}
+
+// QueuesOf is how many queues of its device a lane has; known is false where the host tells of none of the
+// device's interrupts, and where it has functions instead.
+func QueuesOf(h host.Host, l Lane) (has int, known bool) {
+	found := map[string]bool{}
+	for _, d := range l.Devices {
+		if _, known = Queues(h, d.Address); len(d.VFs) > 0 {
+			return 0, false
+		}
+	}
+	for _, i := range h.Interrupts {
+		if s, _ := l.source(h, i); l.hasStill(h, i) {
+			found[s.queue] = true
+		}
+	}
+	return len(found), known
+}
+
+// source is an interrupt of one of a lane's virtual functions, or of a queue of its device, that can be moved;
+// false for any other.
+func (l Lane) source(h host.Host, i host.Interrupt) (source, bool) {
+	if i.Device == nil || i.Managed != nil && *i.Managed {
+		return source{}, false
+	}
+	if l.HasFunction(*i.Device) {
+		return source{i.IRQ, fmt.Sprint("of interrupt ", i.IRQ), true}, true
+	}
+	queue := queueOf(h, i)
+	return source{i.IRQ, *i.Device + " " + queue, false}, queue != "" && slices.ContainsFunc(l.Devices,
+		func(d Device) bool { return d.Address == *i.Device && len(d.VFs) == 0 })
+}
+
+// Queues is how many queues of a device, by its PCI address, have an interrupt that can be moved; known is
+// false where the host tells of none of its interrupts.
+func Queues(h host.Host, device string) (queues int, known bool) {
+	found := map[string]bool{"": true}
+	for _, i := range h.Interrupts {
+		if i.Device == nil || *i.Device != device {
+			continue
+		}
+		if known = true; i.Managed == nil || !*i.Managed {
+			found[queueOf(h, i)] = true
+		}
+	}
+	return len(found) - 1, known
+}
+
+// queueOf is the number of the queue of a network card that an interrupt is of, "" where it is of the card's
+// link or control. Drivers number queues at the end of the name ("eth0-TxRx-3", "mlx5_comp3@pci:…"), alike
+// for both directions ("virtio2-input.0", "virtio2-output.0"), and name the others otherwise ("eth0", also
+// when that interface has another name by now, "virtio2-config", "i40e-0000:3b:00.0:misc"). One without a
+// name may be of a queue.
+func queueOf(h host.Host, i host.Interrupt) string {
+	if i.Name == nil {
+		return fmt.Sprint("of interrupt ", i.IRQ)
+	}
+	name, _, _ := strings.Cut(*i.Name, "@")
+	if h.FindDevice(name) >= 0 || !strings.ContainsAny(name, "-_.:") {
+		return ""
+	}
+	return name[len(strings.TrimRight(name, "0123456789")):]
+}

@@ -43,6 +43,7 @@ type Session struct {
 	// Capacities are what was measured first, where loads are shares of it.
 	Capacities []Capacity `json:"capacities,omitempty"`
 	Lane       *Lane      `json:"lane,omitempty"` // in force, beside which the session measured; else nil
+	Pods       *Pods      `json:"pods,omitempty"` // nil: application and neighbours were processes
 	Cells      []Cell     `json:"cells"`
 	Runs       []Run      `json:"runs"` // in the order in which they were made
 	// Searches are made after the runs, in the order in which they stand here.
@@ -58,6 +59,13 @@ type Lane struct {
 	Conditions lane.Conditions `json:"conditions"`
 	// Drift is what was not as the lane wants it after the last run: the figures are not the lane's.
 	Drift []string `json:"drift,omitempty"`
+}
+
+// Pods says whose pods the application and the neighbours were.
+type Pods struct {
+	Node    string `json:"node"`
+	Kubelet string `json:"kubelet"` // its version
+	Image   string `json:"image"`   // below the host's programs, which the pods ran
 }
 
 // Scenario says what was asked.

@@ -54,8 +54,8 @@ func (o Options) readyForPods() error {
 		}
 	}
 	if _, err := exec.LookPath(pod.Kubectl); err != nil {
-		return &MissingError{pod.Kubectl + " is not installed", "apt-get install kubernetes-client, of the version " +
-			"of the cluster"}
+		return &MissingError{pod.Kubectl + " is not installed",
+			"apt-get install kubernetes-client, of the version of the cluster"}
 	}
 	return nil
 }
@@ -75,9 +75,9 @@ func (p *pods) described() *results.Pods {
 
 // notes say what a reader must know of pods.
 func (p *pods) notes() []string {
-	return []string{fmt.Sprintf("Application and neighbours are pods of node %s (kubelet %s): programs of this host, "+
-		"over the image %s. Floating ones are BestEffort. Their packets take the cluster's network.", p.cluster.Node,
-		p.cluster.Version, p.cluster.Image),
+	return []string{fmt.Sprintf("Application and neighbours are pods of node %s (kubelet %s): programs of this "+
+		"host, over the image %s. Floating ones are BestEffort. Their packets take the cluster's network.",
+		p.cluster.Node, p.cluster.Version, p.cluster.Image),
 		"Pods may use the outside client's CPU too, below its real-time priority."}
 }
 
@@ -138,7 +138,8 @@ func (r *runner) startApplication(ctx context.Context, at place) (p pod.Pod, err
 			return p, err
 		}
 		argv := spec.Server(r.self, given)
-		if len(argv) > 0 && !slices.ContainsFunc(w.Programs, func(o []string) bool { return slices.Equal(o, argv) }) {
+		same := func(other []string) bool { return slices.Equal(other, argv) }
+		if len(argv) > 0 && !slices.ContainsFunc(w.Programs, same) {
 			w.Programs, w.Ready = append(w.Programs, argv), append(w.Ready, spec.Ready())
 		}
 	}
@@ -154,8 +155,8 @@ func (r *runner) startApplication(ctx context.Context, at place) (p pod.Pod, err
 	}
 	cpus, err := r.pods.laneOf(p)
 	if err == nil && cpus != at.cell.Application {
-		err = fmt.Errorf("pod %s: its lane has CPUs %s, planned %s: what else is on the node may have changed", p.Name,
-			cpus, at.cell.Application)
+		err = fmt.Errorf("pod %s: its lane has CPUs %s, planned %s: what else is on the node may have changed",
+			p.Name, cpus, at.cell.Application)
 	}
 	return p, err
 }
@@ -168,8 +169,8 @@ func (p *pods) laneOf(of pod.Pod) (cpuset.Set, error) {
 	}
 	i := slices.IndexFunc(l.Attached, func(a enforce.Attachment) bool { return a.Group == of.Group })
 	if i < 0 {
-		return cpuset.Set{}, fmt.Errorf("pod %s: no lane has come to %s: isolane-kube of this node says why", of.Name,
-			of.Group)
+		return cpuset.Set{}, fmt.Errorf("pod %s: no lane has come to %s: isolane-kube of this node says why",
+			of.Name, of.Group)
 	}
 	p.lane = l.Attached[i].Lane
 	own, err := l.Lane(p.lane)
@@ -185,29 +186,24 @@ func (r *runner) startNeighbourPod(ctx context.Context, at place) (*pod.Pod, err
 
 // stopNeighbourPod ends the noise and notes what it delivered.
 func stopNeighbourPod(ctx context.Context, p pod.Pod, r *runner, at place, run *results.Run) error {
-	st, err := task.ReadStat(r.root, task.Dir(p.PID))
-	if err != nil {
-		return nil //nolint:nilerr // it has ended before, as the evidence says
-	}
-	if err = syscall.Kill(p.PID, syscall.SIGINT); err != nil {
+	err := syscall.Kill(p.PID, syscall.SIGINT)
+	if err != nil && !errors.Is(err, syscall.ESRCH) { // it has ended before, as the evidence says
 		return fmt.Errorf("pod %s: %w", p.Name, err)
 	}
-	for end := time.Now().Add(patience); ; {
-		now, serr := task.ReadStat(r.root, task.Dir(p.PID))
-		if serr != nil || now.Start != st.Start || now.Dead() {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if st, serr := task.ReadStat(r.root, task.Dir(p.PID)); serr != nil || st.Dead() {
 			return delivered(at.scratch, run)
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("pod %s did not end within %s", p.Name, patience)
 		}
 		if err = pause(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}
+	return fmt.Errorf("pod %s did not end within %s", p.Name, patience)
 }
 
 // watchPods has the witness look at the pods' containers.
-func (r *runner) watchPods(h host.Host, c results.Cell, of *podsOfRun, w witness.Watch) (witness.Watch, error) {
+func (r *runner) watchPods(h host.Host, c results.Cell, of *podsOfRun, w witness.Watch) (witness.Watch,
+	error) {
 	client, err := knob.GroupDir(h, layout.Client)
 	if err != nil {
 		return w, err

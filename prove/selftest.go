@@ -29,8 +29,9 @@ var ErrUnnoticed = errors.New("went unnoticed: do not trust the figures of this 
 const freeze = 500 * time.Millisecond
 
 // SelfTest breaks three things on purpose, each in a run of its own, and writes whether the run says so: it
-// freezes the responder for 500 ms, runs the application on the wrong CPU, and kills the neighbours. In pods it
-// widens the application's cpuset in place of the second. Where one goes unnoticed the error is ErrUnnoticed. Nothing is stored.
+// freezes the responder for 500 ms, runs the application on the wrong CPU, and kills the neighbours. In pods
+// it widens the application's cpuset in place of the second. Where one goes unnoticed the error is
+// ErrUnnoticed. Nothing is stored.
 func SelfTest(ctx context.Context, o Options, w io.Writer) error {
 	dir, err := os.MkdirTemp("", "isolane-selftest-")
 	if err != nil {
@@ -180,8 +181,8 @@ func wrongCPUFault(h host.Host) fault {
 	}
 }
 
-// widenedFault gives the application's container the whole host's CPUs while it is measured, as a kubelet would
-// that wrote its own.
+// widenedFault gives the application's container the whole host's CPUs while it is measured, as a kubelet
+// would that wrote its own.
 func widenedFault(probe string, all cpuset.Set) fault {
 	return fault{
 		name: "cpuset of the lane's container widened",

@@ -61,13 +61,6 @@ type Lane struct {
 	Drift []string `json:"drift,omitempty"`
 }
 
-// Pods says whose pods the application and the neighbours were.
-type Pods struct {
-	Node    string `json:"node"`
-	Kubelet string `json:"kubelet"` // its version
-	Image   string `json:"image"`   // below the host's programs, which the pods ran
-}
-
 // Scenario says what was asked.
 type Scenario struct {
 	Name   string `json:"name"`

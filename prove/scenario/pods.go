@@ -11,8 +11,8 @@ import (
 )
 
 // InPods is the scenario with its application and its neighbours in pods. Their packets take the network of
-// the cluster, so that what varies the path alone is left out, with what the scenario says of such cells: aims
-// and published figures. A cpuset and nothing else is the kubelet's to give, on a node without lanes: these
+// the cluster: what varies the path alone is left out, with what the scenario says of such cells, aims and
+// published figures. A cpuset and nothing else is the kubelet's to give, on a node without lanes: these
 // cells are excluded. The error names what cannot be in pods.
 func (s Scenario) InPods() (Scenario, error) {
 	in := s

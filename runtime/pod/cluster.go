@@ -1,5 +1,5 @@
-// Package pod runs programs of this host in pods of its node, for a scenario, by kubectl. Who calls it runs on
-// that node, in the host's namespaces, with a kubeconfig that may read nodes and make pods.
+// Package pod runs programs of this host in pods of its node, for a scenario, by kubectl. Who calls it runs
+// on that node, in the host's namespaces, with a kubeconfig that may read nodes and make pods.
 //
 // A pod's root is an image that the node has already, with the host's own programs and libraries over it,
 // read-only: nothing is pulled, and what is measured is the same program as outside.
@@ -83,8 +83,8 @@ func here(all []node, boot, name string) (node, error) {
 	case len(all) == 1:
 		return all[0], nil
 	}
-	return node{}, fmt.Errorf("%s get nodes: expected this machine, %s, once: %d nodes have its boot_id", Kubectl,
-		name, len(all))
+	return node{}, fmt.Errorf("%s get nodes: expected this machine, %s, once: %d nodes have its boot_id",
+		Kubectl, name, len(all))
 }
 
 // smallest is the name of that image: by tag, where it has one.

@@ -38,7 +38,8 @@ type object = map[string]any
 // manifest is the pod, with the template of its claim.
 func (c Cluster) manifest(w Workload, now time.Time) ([]byte, error) {
 	meta := object{"name": w.Name, "labels": object{label: c.Node}}
-	container := object{"name": "main", "image": c.Image, "imagePullPolicy": "Never", "command": command(w.Programs)}
+	container := object{"name": "main", "image": c.Image, "imagePullPolicy": "Never",
+		"command": command(w.Programs)}
 	mounts, volumes := w.mounts()
 	container["volumeMounts"] = mounts
 	spec := object{

@@ -77,8 +77,8 @@ func (p Pod) End(ctx context.Context) error {
 	return err
 }
 
-// running waits for the container, and returns its id. Where it does not begin in time, the error has the last
-// event of the pod, which says why.
+// running waits for the container, and returns its id. Where it does not begin in time, the error has the
+// last event of the pod, which says why.
 func (p *Pod) running(ctx context.Context) (id string, err error) {
 	for {
 		var now status
@@ -89,8 +89,8 @@ func (p *Pod) running(ctx context.Context) (id string, err error) {
 			return id, err
 		}
 		if werr := wait(ctx); werr != nil {
-			said, _ := kubectl(context.WithoutCancel(ctx), nil, "get", "events", "--field-selector=involvedObject.name="+p.Name,
-				"--sort-by=.lastTimestamp", "--output=jsonpath={.items[-1:].message}")
+			said, _ := kubectl(context.WithoutCancel(ctx), nil, "get", "events", "--sort-by=.lastTimestamp",
+				"--field-selector=involvedObject.name="+p.Name, "--output=jsonpath={.items[-1:].message}")
 			return "", fmt.Errorf("it does not run: %w: %s", werr, cmp.Or(string(said), fmt.Sprint(err)))
 		}
 	}
@@ -179,8 +179,8 @@ func container(root fs.FS, id string) (pid int, group string, err error) {
 	}
 	first := slices.IndexFunc(members, func(st task.Stat) bool { return !in[st.Parent] })
 	if id == "" || first < 0 {
-		return 0, "", fmt.Errorf("container %s: none of its processes is seen: expected to run on its node, in the "+
-			"host's PID namespace", id)
+		return 0, "", fmt.Errorf("container %s: none of its processes is seen: expected to run on its node, in "+
+			"the host's PID namespace", id)
 	}
 	pid = members[first].ID
 	group, err = h.Of(root, task.Dir(pid))

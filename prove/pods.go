@@ -133,9 +133,9 @@ func (r *runner) startPod(ctx context.Context, at place, w pod.Workload) (pod.Po
 func (r *runner) startApplication(ctx context.Context, at place) (p pod.Pod, err error) {
 	w := pod.Workload{Name: layout.Application}
 	for _, spec := range at.probes {
-		given, err := r.conditions(spec, at, 0)
-		if err != nil {
-			return p, err
+		given, cerr := r.conditions(spec, at, 0)
+		if cerr != nil {
+			return p, cerr
 		}
 		argv := spec.Server(r.self, given)
 		same := func(other []string) bool { return slices.Equal(other, argv) }

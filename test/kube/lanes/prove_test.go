@@ -49,8 +49,18 @@ func TestProve(t *testing.T) {
 	if err := os.WriteFile(scenario, []byte(shortProof), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	c.until(t, "the node says which images it has", func() error {
+		images, err := c.tryKubectl(t, "", "get", "node", c.node.Name, "-o", "jsonpath={.status.images[*].names}")
+		if err == nil && images == "" {
+			err = errors.New("none")
+		}
+		return err
+	})
 	t.Run("killed", func(t *testing.T) {
+		var said bytes.Buffer
 		prove := c.command(t, "prove", scenario, "--runtime=pod", "--cells=quiet-floating,noisy-lane", "--out="+dir+"-killed")
+		prove.Stdout, prove.Stderr = &said, &said
+		defer func() { t.Logf("isolane prove, killed:\n%s", &said) }()
 		if err := prove.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -24,9 +24,9 @@ func realTime(root fs.FS, p plan.Placement, claims ...*resourceapi.ResourceClaim
 		})
 		if policy := l.Spec.Scheduling.Policy; own && policy.IsRealTime() {
 			return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: l.Name,
-				Blocking: []string{fmt.Sprintf("parameters: spec.scheduling.policy: expected none, found %s: this kernel "+
-					"gives real-time to cgroups one by one (CONFIG_RT_GROUP_SCHED, cgroup v1), and those of pods have none",
-					policy)}}
+				Blocking: []string{fmt.Sprintf("parameters: spec.scheduling.policy: expected none, found %s: this "+
+					"kernel gives real-time to cgroups one by one (CONFIG_RT_GROUP_SCHED, cgroup v1), and those of "+
+					"pods have none", policy)}}
 		}
 	}
 	return nil

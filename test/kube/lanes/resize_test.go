@@ -15,10 +15,10 @@ import (
 func TestResize(t *testing.T) {
 	c := start(t, bed.Options{})
 	c.run(t)
+	c.spin(t, "noisy", "", "2")
 	c.apply(t, "edge", "{}", `claims: [{name: lane}], requests: {cpu: "1", memory: 64Mi}, limits: {memory: 64Mi}`, "2")
 	c.ready(t, "edge")
 	cpus := c.cpusOf(t, "edge")
-	c.spin(t, "noisy", "", "2")
 	c.memory(t, 64<<20)
 	first := c.processes(t, "edge")
 

@@ -21,6 +21,7 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/noise"
 	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/pod"
 	"isolane.dev/isolane/witness"
@@ -46,16 +47,12 @@ type podsOfRun struct {
 	neighbours  *pod.Pod // nil: none
 }
 
-// readyForPods says what pods need beside what the scenario does.
-func (o Options) readyForPods() error {
-	for _, p := range o.Scenario.Spec.Probes {
+// podsCan refuses probes whose application needs more than a pod has.
+func podsCan(s scenario.Scenario) error {
+	for _, p := range s.Spec.Probes {
 		if _, is := p.Probe.(between); is || len(capabilities(p)) > 0 {
-			return fmt.Errorf("%w: probe %s cannot be in a pod", ErrInput, p.Name)
+			return fmt.Errorf("probe %s: its application cannot be in a pod", p.Name)
 		}
-	}
-	if _, err := exec.LookPath(pod.Kubectl); err != nil {
-		return &MissingError{pod.Kubectl + " is not installed",
-			"apt-get install kubernetes-client, of the version of the cluster"}
 	}
 	return nil
 }
@@ -69,8 +66,13 @@ func findPods(ctx context.Context, o Options) (*pods, error) {
 	return &pods{cluster: c, lanes: o.Lanes, address: netip.IPv4Unspecified()}, err
 }
 
-func (p *pods) described() *results.Pods {
-	return &results.Pods{Node: p.cluster.Node, Kubelet: p.cluster.Version, Image: p.cluster.Image}
+// described is for the record. A session that goes on does so on the same node.
+func (p *pods) described(before *results.Pods) (*results.Pods, error) {
+	now := results.Pods{Node: p.cluster.Node, Kubelet: p.cluster.Version, Image: p.cluster.Image}
+	if before != nil && *before != now {
+		return nil, fmt.Errorf("%w: the session began with pods of %v, here are %v", ErrInput, *before, now)
+	}
+	return &now, nil
 }
 
 // notes say what a reader must know of pods.

@@ -16,6 +16,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/pod"
 	"isolane.dev/isolane/runtime/process"
 )
 
@@ -52,7 +53,10 @@ func (r Request) Options() (Options, error) {
 	switch r.Runtime {
 	case "":
 	case Pod:
-		if o.Scenario, err = o.Scenario.InPods(); err != nil {
+		if o.Scenario, err = o.Scenario.InPods(); err == nil {
+			err = podsCan(o.Scenario)
+		}
+		if err != nil {
 			return o, fmt.Errorf("--runtime: %w", err)
 		}
 		o.Pods = true
@@ -130,10 +134,9 @@ func (o Options) Ready(ctx context.Context) error {
 	if err := installed(o.Scenario.Programs(cells, o.Kinds.Probes)); err != nil {
 		return err
 	}
-	if o.Pods {
-		if err := o.readyForPods(); err != nil {
-			return err
-		}
+	if _, err := exec.LookPath(pod.Kubectl); o.Pods && err != nil {
+		return &MissingError{pod.Kubectl + " is not installed",
+			"apt-get install kubernetes-client, of the version of the cluster"}
 	}
 	for _, p := range o.Scenario.Spec.Probes {
 		if p.Optional {

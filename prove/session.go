@@ -299,7 +299,9 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		}
 	}
 	if r.pods != nil {
-		s.Pods = r.pods.described()
+		if s.Pods, err = r.pods.described(s.Pods); err != nil {
+			return s, nil, err
+		}
 	}
 	r.mode, r.capacity = o.Scenario.Spec.Modes[s.Scenario.Mode], map[string]float64{}
 	for _, c := range s.Capacities {

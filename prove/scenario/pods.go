@@ -16,16 +16,15 @@ import (
 // cells are excluded. The error names what cannot be in pods.
 func (s Scenario) InPods() (Scenario, error) {
 	in := s
-	in.Spec.Factors, in.Spec.Exclude, in.Spec.Probes = nil, nil, nil
-	in.Spec.Aims, in.Spec.Published, in.Spec.Searches = nil, nil, nil
+	in.Spec.Factors, in.Spec.Exclude, in.Spec.Aims, in.Spec.Published = nil, nil, nil, nil
 	for _, p := range s.Spec.Probes {
-		switch {
-		case !p.Inside():
-			in.Spec.Probes = append(in.Spec.Probes, p)
-		case !p.Optional:
+		if p.Inside() {
 			return s, fmt.Errorf("probe %s measures within the application: in pods only those can that measure from "+
 				"outside", p.Name)
 		}
+	}
+	for _, q := range s.Spec.Searches {
+		return s, fmt.Errorf("search %s: in pods none are made", q.Name)
 	}
 	left := map[string]bool{}
 	for _, f := range s.Spec.Factors {
@@ -47,11 +46,6 @@ func (s Scenario) InPods() (Scenario, error) {
 		if of(f.Where, left) {
 			return s, fmt.Errorf("factor %s: its where names a path, which pods do not have", f.Name)
 		}
-	}
-	in.Spec.Modes = maps.Clone(s.Spec.Modes)
-	for name, m := range in.Spec.Modes {
-		m.Searches = nil
-		in.Spec.Modes[name] = m
 	}
 	return in, in.renameCells(s)
 }

@@ -59,11 +59,11 @@ func TestNotInPods(t *testing.T) {
 		}
 	}
 	s := parse(t, places+"{name: noise, levels: [quiet]}]", "", "floating-quiet")
-	s.Spec.Probes = append(s.Spec.Probes, Probe{Name: "w", Kind: "wakeup", Optional: true, Probe: wakeup.Probe{}})
-	if in, err := s.InPods(); err != nil || len(in.Spec.Probes) != 1 {
-		t.Errorf("%v, %d probes", err, len(in.Spec.Probes))
+	s.Spec.Searches = []Search{{Name: "most"}}
+	if _, err := s.InPods(); err == nil || err.Error() != "search most: in pods none are made" {
+		t.Error(err)
 	}
-	s.Spec.Probes[1].Optional = false
+	s.Spec.Probes = append(s.Spec.Probes, Probe{Name: "w", Kind: "wakeup", Probe: wakeup.Probe{}})
 	if _, err := s.InPods(); err == nil || !strings.Contains(err.Error(), "probe w measures within the application") {
 		t.Error(err)
 	}

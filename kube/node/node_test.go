@@ -96,17 +96,19 @@ func TestCDI(t *testing.T) {
 
 // A quota of less than the lane's CPUs is refused, and no other.
 func TestThrottles(t *testing.T) {
-	l := plan.Lane{Name: "l", CPUs: cpuset.Of(2, 3)}
 	of := func(quota int64, period uint64) *api.LinuxResources {
 		return &api.LinuxResources{Cpu: &api.LinuxCPU{Quota: &api.OptionalInt64{Value: quota}, Period: &api.OptionalUInt64{Value: period}}}
 	}
 	for _, to := range []*api.LinuxResources{nil, {}, of(-1, 100000), of(0, 100000), of(200000, 100000), of(5, 0)} {
-		if err := throttles(l, to); err != nil {
+		if err := throttles(cpuset.Of(2, 3), to); err != nil {
 			t.Errorf("%v: %v", to, err)
 		}
 	}
-	err := throttles(l, of(150000, 100000))
-	if err == nil || err.Error() != "resources.limits.cpu: expected none, or 2 or more: 1.5 would throttle lane l" {
+	if err := throttles(cpuset.Set{}, of(5000, 100000)); err != nil { // a pod without lanes
+		t.Error(err)
+	}
+	err := throttles(cpuset.Of(2, 3), of(150000, 100000))
+	if err == nil || err.Error() != "resources.limits.cpu: expected none, or 2 or more: 1.5 would throttle the lane" {
 		t.Error(err)
 	}
 }

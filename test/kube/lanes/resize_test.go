@@ -36,7 +36,7 @@ func TestResize(t *testing.T) {
 	c.apart(t, cpus, "edge", "noisy")
 
 	c.resize(t, "edge", `requests: {cpu: 400m, memory: 96Mi}, limits: {cpu: 500m, memory: 96Mi}`)
-	c.says(t, "edge", "resources.limits.cpu: expected none, or 1 or more: 0.5 would throttle lane")
+	c.says(t, "edge", "resources.limits.cpu: expected none, or 1 or more: 0.5 would throttle the lane")
 	c.apart(t, cpus, "edge", "noisy")
 	for _, dir := range []string{c.group(t, "cpu", "edge"), filepath.Dir(c.group(t, "cpu", "edge"))} {
 		for _, file := range []string{"cpu.cfs_quota_us", "cpu.max"} {

@@ -59,6 +59,7 @@ func imports() map[string][]string {
 		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal",
 			"knob", "plan"},
 		"runtime/guest":    {"cpuset", "host", "host/task"},
+		"runtime/pod":      {"host/cgroup", "host/task", "journal", "lane"},
 		"runtime/busypoll": {"host/task"},
 		"runtime/spread":   {"cpuset", "host/cgroup", "host/task"},
 		"lanes": {"change", "change/netdev", "cores", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
@@ -80,8 +81,8 @@ func imports() map[string][]string {
 		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "runtime/guest", "sched", "stats"},
 		"prove/search":   {"results"},
 		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
-		"prove": {"change", "change/netdev", "cpuset", "enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan",
-			"probe", "prove/layout", "prove/scenario", "prove/search", "quantity", "results", "runtime/guest", "runtime/process", "scenarios", "stats", "terminal", "witness"},
+		"prove": {"change", "change/netdev", "cpuset", "enforce", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan",
+			"probe", "prove/layout", "prove/scenario", "prove/search", "quantity", "results", "runtime/guest", "runtime/pod", "runtime/process", "scenarios", "stats", "terminal", "witness"},
 		"prove/drivers": {"factor", "factor/*", "netpath/drivers", "probe", "probe/*", "prove", "prove/scenario"},
 		"report": {"lane", "quantity", "report/chart", "report/figures", "report/format", "results", "stats",
 			"terminal"},
@@ -178,7 +179,7 @@ knob                  1750       35  cgroups of pods that were made while lanes 
 kube/ask               800       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers
 kube/cmd/isolane-kube   150        0  pods get lanes
 kube/cmd/isolane-kube-hook   100        0  pods get lanes: fail-closed
-kube/node             1200        5  pods get lanes: the driver of a node, and the plugin of its container runtime
+kube/node             1250        5  the driver of a node, the plugin of its container runtime; quotas and real-time that pods cannot have
 kube/offer             250       15  pods get lanes: what a node offers
 lab                   1550       20  models of network cards
 lab/cmd/isolane-lab    400        0
@@ -211,10 +212,10 @@ probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 3800       25  programs at both ends of the wire; several of the application at once, also between clients and server
+prove                 4200       25  application and neighbours as pods; programs at both ends of the wire, several of the application
 prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
 prove/layout           350       10  distances of the application from the client
-prove/scenario        1600       22  rows of published tables, and what they do not answer; several instances
+prove/scenario        1700       23  what of a scenario can be in pods; rows of published tables; several instances
 prove/search           400       10  searches beside the cells
 quantity               250       10  loads as shares of a measured capacity
 report                2250        5  notes of the same reason as one; a file for each chart
@@ -227,6 +228,7 @@ report/format          150       10  numbers and units, which figures, page and 
 results                950       70  the names of units
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest          950       15  containers that serve in their caller's network
+runtime/pod            500       10  application and neighbours as pods, by kubectl
 runtime/process        650       15  a command in the foreground, what needs capabilities; a user without privileges
 runtime/running       1000       10
 runtime/spread         100        5

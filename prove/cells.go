@@ -22,7 +22,7 @@ func byName(cells []string) bool { return len(cells) > 0 && !slices.Equal(cells,
 func (r *runner) layOut(ctx context.Context, h host.Host, placed plan.Placement, s *results.Session,
 	asked bool) error {
 	q := layout.Request{Host: h, Placed: placed, Conditions: r.scenario.Conditions,
-		Outside: r.scenario.Networked()}
+		Outside: r.scenario.Networked(), Pods: r.pods != nil}
 	if r.inForce != nil {
 		q.InForce = r.inForce.Lane.CPUs
 	}

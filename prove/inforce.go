@@ -104,6 +104,9 @@ func (r *runner) ownPath() string {
 
 // notes say what else is in a lane in force.
 func (r *runner) notes() (notes []string) {
+	if r.pods != nil {
+		return r.pods.notes()
+	}
 	if r.inForce == nil {
 		return nil
 	}
@@ -172,11 +175,14 @@ func (r *runner) cpusOf(c results.Cell, given factor.Conditions, instance int) c
 
 // ownGroups are the cgroups that a session makes, and empties when it ends.
 func (r *runner) ownGroups() []string {
-	groups := []string{neighboursGroup}
+	var groups []string
+	if r.pods == nil {
+		groups = append(groups, neighboursGroup)
+	}
 	if r.scenario.Networked() {
 		groups = append(groups, layout.Client)
 	}
-	if r.inForce == nil {
+	if r.inForce == nil && r.pods == nil {
 		groups = append(groups, layout.Application)
 	}
 	return groups

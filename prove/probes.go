@@ -63,7 +63,11 @@ func (r *runner) outside(at place) (process.Lane, error) {
 	if at.given.Distance == factor.SameCPU {
 		client = scenario.Client{}
 	}
-	return process.Lane{Netns: wire().Netns, Cgroup: dir, Policy: client.Policy, Priority: client.Priority}, err
+	netns := wire().Netns
+	if r.pods != nil { // the node reaches its pods
+		netns = ""
+	}
+	return process.Lane{Netns: netns, Cgroup: dir, Policy: client.Policy, Priority: client.Priority}, err
 }
 
 // measures says where what measures runs, and what its threads are to the witness.
@@ -234,6 +238,9 @@ func (r *runner) conditions(spec scenario.Probe, at place, instance int) (probe.
 	if other := at.given.Ends.Address; other.IsValid() {
 		address = other
 	}
+	if r.pods != nil {
+		address = r.pods.address
+	}
 	c.Address = netip.AddrPortFrom(address, 0)
 	c.CongestionControl = r.scenario.Spec.CongestionControl
 	if c.Instances < 2 {
@@ -282,11 +289,14 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 			Tree: true})
 	}
 	given := r.scenario.Conditions(c)
+	w.Measured, w.Client = c.Application, c.Client
+	if m.pods != nil {
+		return r.watchPods(h, c, m.pods, w)
+	}
 	dirs, err := r.applicationDirs(h, given)
 	if err != nil {
 		return w, err
 	}
-	w.Measured, w.Client = c.Application, c.Client
 	for i, dir := range dirs {
 		w.Cpusets[dir] = r.cpusOf(c, given, i)
 	}

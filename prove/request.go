@@ -16,6 +16,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/pod"
 	"isolane.dev/isolane/runtime/process"
 )
 
@@ -26,6 +27,7 @@ type Request struct {
 	Cells    []string // see Options
 	Seed     uint64
 	Lane     string
+	Runtime  string           // of application and neighbours: pod, or "" for processes
 	Dir      string           // of the results; "" is a new one, named by scenario and time
 	Kinds    scenario.Drivers // that a scenario may name
 	Resume   string           // of the session to go on with, which has its own scenario and mode; "": a new one
@@ -48,6 +50,19 @@ func (r Request) Options() (Options, error) {
 	if o.Scenario, err = Load(name, r.Kinds); err != nil {
 		return o, err
 	}
+	switch r.Runtime {
+	case "":
+	case Pod:
+		if o.Scenario, err = o.Scenario.InPods(); err == nil {
+			err = podsCan(o.Scenario)
+		}
+		if err != nil {
+			return o, fmt.Errorf("--runtime: %w", err)
+		}
+		o.Pods = true
+	default:
+		return o, fmt.Errorf("--runtime: %q: expected %s", r.Runtime, Pod)
+	}
 	if o.Dir == "" {
 		o.Dir = filepath.Join("isolane-results", o.Scenario.Metadata.Name+"-"+time.Now().Format("20060102-150405"))
 	}
@@ -69,6 +84,7 @@ func (r Request) resumed() (Options, error) {
 	if s.Lane != nil {
 		o.Lane = s.Lane.Name
 	}
+	o.Pods = s.Pods != nil
 	o.Mode = s.Scenario.Mode
 	for _, c := range everyCell(&s) {
 		o.stored = append(o.stored, *c)
@@ -117,6 +133,10 @@ func (o Options) Ready(ctx context.Context) error {
 	}
 	if err := installed(o.Scenario.Programs(cells, o.Kinds.Probes)); err != nil {
 		return err
+	}
+	if _, err := exec.LookPath(pod.Kubectl); o.Pods && err != nil {
+		return &MissingError{pod.Kubectl + " is not installed",
+			"apt-get install kubernetes-client, of the version of the cluster"}
 	}
 	for _, p := range o.Scenario.Spec.Probes {
 		if p.Optional {

@@ -56,6 +56,7 @@ type runner struct {
 	only     *scenario.Probe                     // runs in place of the cell's probes
 	capacity map[string]float64                  // by probe whose load is a share of it
 	leftOut  []results.LeftOut                   // of this boot's cells and others
+	pods     *pods                               // nil: application and neighbours are processes
 	fault    func(context.Context, moment) error // the self-test's; nil otherwise
 }
 
@@ -65,6 +66,15 @@ type moment struct {
 	application []*proc
 	outside     []*proc // what clients behind the application ask, or a program at their end of the wire
 	neighbours  *proc
+	pods        *podsOfRun // in place of application and neighbours
+}
+
+// responder is the process that answers the clients: the first of what serves.
+func (m moment) responder() (*os.Process, error) {
+	if m.pods != nil {
+		return os.FindProcess(m.pods.application.PID)
+	}
+	return m.application[0].cmd.Process, nil
 }
 
 // run measures one cell and leaves the host as it was. The error says that the host could not be
@@ -91,6 +101,9 @@ func (r *runner) run(ctx context.Context, c results.Cell) (results.Run, error) {
 
 // undo takes back what a run has changed, in reverse order.
 func (r *runner) undo(ctx context.Context) error {
+	if err := r.endPods(ctx); err != nil {
+		return err
+	}
 	err := r.journal.Undo(ctx)
 	if r.inForce != nil {
 		return err
@@ -125,8 +138,8 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 			return err
 		}
 	}
-	inLane := r.inForce == nil && given.Place == factor.InLane
-	if r.inForce == nil && !inLane {
+	inLane := r.inForce == nil && r.pods == nil && given.Place == factor.InLane
+	if r.inForce == nil && r.pods == nil && !inLane {
 		groups = append(groups, knob.Group{Name: layout.Application, CPUs: c.Application})
 	}
 	if inLane {
@@ -142,7 +155,7 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 		return err
 	}
 	steps = append(steps, beyond...)
-	if len(given.Neighbours) > 0 {
+	if len(given.Neighbours) > 0 && r.pods == nil {
 		groups = append(groups, knob.Group{Name: neighboursGroup, CPUs: c.Neighbours})
 	}
 	own, err := knob.Groups(h, groups...)
@@ -191,7 +204,7 @@ func (r *runner) putLanes(ctx context.Context, placement plan.Placement, count i
 func (r *runner) adopt(h host.Host, given factor.Conditions) error {
 	var dirs []string
 	var err error
-	if r.inForce == nil {
+	if r.inForce == nil && r.pods == nil {
 		if dirs, err = r.applicationDirs(h, given); err != nil {
 			return err
 		}
@@ -249,6 +262,9 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 		return err
 	}
 	at := place{h, c, given, probes, scratch}
+	if r.pods != nil {
+		return r.measurePods(ctx, at, run)
+	}
 	var m moment
 	defer func() { err = errors.Join(err, stopAll(append(m.application, m.outside...))) }()
 	client, application, err := r.startEnds(ctx, at)
@@ -276,12 +292,19 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 	if m.neighbours != nil {
 		err = errors.Join(err, r.stopNeighbours(m.neighbours, scratch, run))
 	}
-	if run.Witness.Source != "" { // the neighbours' own count of their work is part of the evidence
-		inside := slices.ContainsFunc(probes, func(p scenario.Probe) bool { return p.Inside() })
-		run.Void = append(run.Void, witness.Contradictions(run.Witness, r.expectations(c, given, inside,
-			run.Witness))...)
-	}
+	r.contradict(at, run)
 	return err
+}
+
+// contradict makes a run void whose evidence contradicts its plan. The neighbours' own count of their work is
+// part of the evidence.
+func (r *runner) contradict(at place, run *results.Run) {
+	if run.Witness.Source == "" {
+		return
+	}
+	inside := slices.ContainsFunc(at.probes, func(p scenario.Probe) bool { return p.Inside() })
+	run.Void = append(run.Void, witness.Contradictions(run.Witness, r.expectations(at.cell, at.given, inside,
+		run.Witness))...)
 }
 
 // pause waits for d or the end of ctx.
@@ -310,7 +333,7 @@ func (r *runner) startNeighbours(ctx context.Context, at place) (*proc, error) {
 	if err != nil {
 		return nil, err
 	}
-	argv := noise.Argv(at.given.Neighbours, at.cell.Neighbours.Len(), filepath.Join(at.scratch, "noise.yaml"))
+	argv := noise.Argv(at.given.Neighbours, at.cell.Neighbours.Len(), filepath.Join(at.scratch, noiseReport))
 	argv = append(argv, "--temp-path", at.scratch)
 	return start(ctx, r.self, "neighbours", process.Lane{Cgroup: dir}, argv)
 }
@@ -320,7 +343,15 @@ func (r *runner) stopNeighbours(p *proc, scratch string, run *results.Run) error
 	if err := p.stop(syscall.SIGINT, patience); err != nil {
 		return err
 	}
-	report, err := readSome(filepath.Join(scratch, "noise.yaml"))
+	return delivered(scratch, run)
+}
+
+// noiseReport is the file to which neighbours report their work.
+const noiseReport = "noise.yaml"
+
+// delivered notes what neighbours that have ended say of their work.
+func delivered(scratch string, run *results.Run) error {
+	report, err := readSome(filepath.Join(scratch, noiseReport))
 	if err != nil {
 		run.Notes = append(run.Notes, "the neighbours left no report of their work: "+err.Error())
 		return nil

@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/knob"
@@ -27,8 +29,9 @@ var ErrUnnoticed = errors.New("went unnoticed: do not trust the figures of this 
 const freeze = 500 * time.Millisecond
 
 // SelfTest breaks three things on purpose, each in a run of its own, and writes whether the run says so: it
-// freezes the responder for 500 ms, runs the application on the wrong CPU, and kills the neighbours. Where
-// one goes unnoticed the error is ErrUnnoticed. Nothing is stored.
+// freezes the responder for 500 ms, runs the application on the wrong CPU, and kills the neighbours. In pods
+// it widens the application's cpuset in place of the second. Where one goes unnoticed the error is
+// ErrUnnoticed. Nothing is stored.
 func SelfTest(ctx context.Context, o Options, w io.Writer) error {
 	dir, err := os.MkdirTemp("", "isolane-selftest-")
 	if err != nil {
@@ -53,6 +56,9 @@ func SelfTest(ctx context.Context, o Options, w io.Writer) error {
 		return err
 	}
 	faults, missed := []fault{freezeFault(p.Name), wrongCPUFault(h), deadNeighbourFault(p.Name)}, 0
+	if r.pods != nil {
+		faults[1] = widenedFault(p.Name, h.Online())
+	}
 	for _, f := range faults {
 		cell, err := r.pick(s.Cells, f.noisy)
 		if err != nil {
@@ -77,7 +83,7 @@ func SelfTest(ctx context.Context, o Options, w io.Writer) error {
 	return nil
 }
 
-// fault is one thing that the self-test breaks, in a cell whose application has a cpuset.
+// fault is one thing that the self-test breaks, in a cell whose application has a cpuset, or in a pod a lane.
 type fault struct {
 	name   string
 	noisy  bool // the cell has neighbours
@@ -96,18 +102,22 @@ func openLoop(s scenario.Scenario) (scenario.Probe, error) {
 		ErrInput)
 }
 
-// pick is the first cell whose application has a cpuset and nothing else.
+// pick is the first cell whose application has a cpuset and nothing else, or in a pod a lane.
 func (r *runner) pick(cells []results.Cell, noisy bool) (results.Cell, error) {
+	place, what := factor.InCpuset, "a cpuset alone"
+	if r.pods != nil {
+		place, what = factor.InLane, "a lane"
+	}
 	for _, c := range cells {
 		if _, here := r.layouts[c.Name]; !here {
 			continue
 		}
-		if given := r.scenario.Conditions(c); given.Place == factor.InCpuset && len(given.Neighbours) > 0 == noisy {
+		if given := r.scenario.Conditions(c); given.Place == place && len(given.Neighbours) > 0 == noisy {
 			return c, nil
 		}
 	}
-	return results.Cell{}, fmt.Errorf("%w: the self-test needs a cell whose application has a cpuset alone "+
-		"(with neighbours: %t), and the scenario has none", ErrInput, noisy)
+	return results.Cell{}, fmt.Errorf("%w: the self-test needs a cell whose application has %s "+
+		"(with neighbours: %t), and the scenario has none", ErrInput, what, noisy)
 }
 
 // freezeFault stops the echo server for 500 ms within the open-loop probe. A client that waits for
@@ -123,8 +133,11 @@ func freezeFault(probe string) fault {
 			if err := pause(ctx, 150*time.Millisecond); err != nil { // past the client's warm-up
 				return err
 			}
-			server := m.application[0].cmd.Process
-			if err := server.Signal(syscall.SIGSTOP); err != nil {
+			server, err := m.responder()
+			if err != nil {
+				return err
+			}
+			if err = server.Signal(syscall.SIGSTOP); err != nil {
 				return err
 			}
 			return errors.Join(pause(ctx, freeze), server.Signal(syscall.SIGCONT))
@@ -168,6 +181,31 @@ func wrongCPUFault(h host.Host) fault {
 	}
 }
 
+// widenedFault gives the application's container the whole host's CPUs while it is measured, as a kubelet
+// would that wrote its own.
+func widenedFault(probe string, all cpuset.Set) fault {
+	return fault{
+		name: "cpuset of the lane's container widened",
+		inject: func(_ context.Context, m moment) error {
+			if m.probe != probe {
+				return nil
+			}
+			dir := m.pods.application.Group
+			partition := filepath.Join(dir, knob.PartitionFile)
+			if _, err := os.Stat(partition); err == nil {
+				if err = os.WriteFile(partition, []byte("member"), 0); err != nil {
+					return err
+				}
+			}
+			return os.WriteFile(filepath.Join(dir, "cpuset.cpus"), []byte(all.String()), 0)
+		},
+		judge: func(run results.Run) (bool, string) {
+			void := strings.Join(run.Void, "; ")
+			return strings.Contains(void, fmt.Sprintf("is %s in force", all)), "void: " + void
+		},
+	}
+}
+
 // deadNeighbourFault kills the neighbours before the last probe, as an out-of-memory kill would.
 func deadNeighbourFault(probe string) fault {
 	return fault{
@@ -175,6 +213,9 @@ func deadNeighbourFault(probe string) fault {
 		inject: func(_ context.Context, m moment) error {
 			if m.probe != probe {
 				return nil
+			}
+			if m.pods != nil {
+				return syscall.Kill(m.pods.neighbours.PID, syscall.SIGKILL)
 			}
 			return m.neighbours.cmd.Process.Kill()
 		},

@@ -36,6 +36,7 @@ type Options struct {
 	Scenario scenario.Scenario
 	Kinds    scenario.Drivers
 	Lane     string         // in force on this host, beside which the probes run; "": that of the scenario
+	Pods     bool           // the application and its neighbours are pods of this node
 	Mode     string         // quick, standard or proof
 	Cells    []string       // names; none: those of the scenario; "all": all combinations
 	stored   []results.Cell // of a session that goes on, with those of its searches
@@ -239,12 +240,16 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		}
 	}
 	o.Lanes = o.Lanes.Complete()
+	pods, err := findPods(ctx, o) // whose leftovers are taken away by the node's part, as long as it may
+	if err != nil {
+		return s, nil, err
+	}
 	l, _, err := lanes.Open(ctx, o.Lanes) // waits for a session that runs
 	if err != nil {
 		return s, nil, err
 	}
 	r := &runner{lanes: l, journal: journal.None(nil), self: o.Self, root: o.Root, kinds: o.Kinds,
-		scenario: o.Scenario, paths: Paths(o.Lanes.Paths)}
+		scenario: o.Scenario, paths: Paths(o.Lanes.Paths), pods: pods}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -290,6 +295,11 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	}
 	if o.Lane != "" {
 		if s.Lane, err = r.proved(s.Lane); err != nil {
+			return s, nil, err
+		}
+	}
+	if r.pods != nil {
+		if s.Pods, err = r.pods.described(s.Pods); err != nil {
 			return s, nil, err
 		}
 	}

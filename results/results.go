@@ -43,6 +43,7 @@ type Session struct {
 	// Capacities are what was measured first, where loads are shares of it.
 	Capacities []Capacity `json:"capacities,omitempty"`
 	Lane       *Lane      `json:"lane,omitempty"` // in force, beside which the session measured; else nil
+	Pods       *Pods      `json:"pods,omitempty"` // nil: application and neighbours were processes
 	Cells      []Cell     `json:"cells"`
 	Runs       []Run      `json:"runs"` // in the order in which they were made
 	// Searches are made after the runs, in the order in which they stand here.

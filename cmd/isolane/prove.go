@@ -60,11 +60,14 @@ func proveCommand() *cobra.Command {
 	cmd.Flags().StringVar(&r.Dir, "out", "", "directory of the results; default: isolane-results/SCENARIO-TIME")
 	cmd.Flags().StringVar(&r.Resume, "resume", "", "go on with the interrupted session in this directory")
 	cmd.Flags().StringVar(&r.Lane, "lane", "", "a lane in force: measure in it, and judge its objective")
+	cmd.Flags().StringVar(&r.Runtime, "runtime", "",
+		"of application and neighbours: `pod` of this node, by kubectl; default: processes")
 	cmd.Flags().BoolVar(&selfTest, "self-test", false,
 		"break three things on purpose and see whether they are caught")
 	cmd.MarkFlagsMutuallyExclusive("quick", "standard", "proof")
 	for _, pair := range [][]string{{"resume", "out"}, {"resume", "seed"}, {"resume", "cells"},
-		{"resume", "self-test"}, {"lane", "resume"}, {"lane", "cells"}, {"lane", "self-test"}} {
+		{"resume", "self-test"}, {"lane", "resume"}, {"lane", "cells"}, {"lane", "self-test"}, {"runtime", "lane"},
+		{"runtime", "resume"}} {
 		cmd.MarkFlagsMutuallyExclusive(pair...)
 	}
 	return cmd

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/kube/offer"
 )
@@ -86,6 +87,9 @@ func (n *Node) answerPod(ctx context.Context, pod *corev1.Pod, why string) error
 		return err
 	}
 	p, refused := ask.Solve(a.host, a.placed, n.Name, pod, claims)
+	if refused == nil {
+		refused = realTime(host.Live(), p, claims...)
+	}
 	if why != "" {
 		refused = errors.New(why)
 	}

@@ -165,9 +165,10 @@ func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	return err
 }
 
-// UpdateContainer answers an update of the kubelet with what the lanes want.
+// UpdateContainer answers an update of the kubelet, as when a pod is resized, with what the lanes want: all
+// else of it passes. A quota that would throttle a lane is refused, which the kubelet tells the pod.
 func (r *runtime) UpdateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container,
-	_ *api.LinuxResources) ([]*api.ContainerUpdate, error) {
+	to *api.LinuxResources) ([]*api.ContainerUpdate, error) {
 	l, err := lanes.Look(r.Lanes)
 	if err != nil {
 		return nil, err
@@ -176,10 +177,44 @@ func (r *runtime) UpdateContainer(_ context.Context, pod *api.PodSandbox, c *api
 	if err != nil {
 		return nil, err
 	}
+	if err = throttles(placed.CPUs, to); has && err != nil {
+		return nil, fmt.Errorf("container %s: %w", c.Name, err)
+	}
 	if u := r.update(l, placed, has, c); u != nil {
 		return []*api.ContainerUpdate{u}, nil
 	}
 	return nil, nil
+}
+
+// UpdatePodSandbox refuses a quota of a whole pod that would throttle its lanes: the kubelet asks before it
+// sets that.
+func (r *runtime) UpdatePodSandbox(_ context.Context, pod *api.PodSandbox, _, to *api.LinuxResources) error {
+	l, err := lanes.Look(r.Lanes)
+	if err != nil {
+		return err
+	}
+	var own cpuset.Set
+	for _, c := range r.mine() {
+		if len(c.Status.ReservedFor) == 0 || string(c.Status.ReservedFor[0].UID) != pod.Uid {
+			continue
+		}
+		for _, p := range l.Placement.Lanes {
+			if ask.Claim(p.Name) == string(c.UID) {
+				own = own.Union(p.CPUs)
+			}
+		}
+	}
+	return throttles(own, to)
+}
+
+// throttles says that a quota is below the CPUs of lanes.
+func throttles(cpus cpuset.Set, to *api.LinuxResources) error {
+	quota, period := to.GetCpu().GetQuota().GetValue(), to.GetCpu().GetPeriod().GetValue()
+	if quota <= 0 || period == 0 || float64(quota) >= float64(period)*float64(cpus.Len()) {
+		return nil
+	}
+	return fmt.Errorf("resources.limits.cpu: expected none, or %d or more: %.3g would throttle the lane",
+		cpus.Len(), float64(quota)/float64(period))
 }
 
 // update is what a running container is to have; nil where the kernel sees to that.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/nri/pkg/api"
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
 	"isolane.dev/isolane/cpuset"
@@ -90,5 +91,24 @@ func TestCDI(t *testing.T) {
 	}
 	if err = n.removeCDI("../../etc/passwd"); err != nil || !strings.HasPrefix(n.cdiFile("../../x"), n.CDI) {
 		t.Error(n.cdiFile("../../x"), err)
+	}
+}
+
+// A quota of less than the lane's CPUs is refused, and no other.
+func TestThrottles(t *testing.T) {
+	of := func(quota int64, period uint64) *api.LinuxResources {
+		return &api.LinuxResources{Cpu: &api.LinuxCPU{Quota: &api.OptionalInt64{Value: quota}, Period: &api.OptionalUInt64{Value: period}}}
+	}
+	for _, to := range []*api.LinuxResources{nil, {}, of(-1, 100000), of(0, 100000), of(200000, 100000), of(5, 0)} {
+		if err := throttles(cpuset.Of(2, 3), to); err != nil {
+			t.Errorf("%v: %v", to, err)
+		}
+	}
+	if err := throttles(cpuset.Set{}, of(5000, 100000)); err != nil { // a pod without lanes
+		t.Error(err)
+	}
+	err := throttles(cpuset.Of(2, 3), of(150000, 100000))
+	if err == nil || err.Error() != "resources.limits.cpu: expected none, or 2 or more: 1.5 would throttle the lane" {
+		t.Error(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/lane"
@@ -145,6 +146,9 @@ func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane
 		p, err = solver.Solve(a.host, p, want)
 	} else {
 		p, err = ask.Solve(a.host, p, n.Name, pod, []*resourceapi.ResourceClaim{c})
+	}
+	if err == nil {
+		err = realTime(host.Live(), p, c)
 	}
 	if err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func own(r Request, given factor.Conditions, client cpuset.Set) (Layout, error) 
 	if usable.Len() < 2 {
 		return Layout{}, fmt.Errorf("%w: this one lets isolane use CPU %s", ErrTooSmall, usable)
 	}
-	if r.Outside {
+	if r.Outside && !r.Pods {
 		all, err := solver.Solve(r.Host, r.Placed, append(theApplications(given), theClient(client)))
 		if err == nil {
 			last := len(all.Lanes) - 1
@@ -156,6 +156,8 @@ type Request struct {
 	Cells      []*results.Cell
 	Conditions func(results.Cell) factor.Conditions
 	Outside    bool // something measures from outside
+	// Pods has the application and its neighbours in pods: on all CPUs that no lane has, also on the client's.
+	Pods bool
 	// InForce are the CPUs of the lane that is proved, of Placed; empty where each cell has a lane of its own.
 	InForce cpuset.Set
 }
@@ -197,6 +199,11 @@ func Plan(r Request) (layouts map[string]Layout, impossible map[string]error, er
 		l, ok := layouts[c.Name]
 		if !ok {
 			continue
+		}
+		if r.Pods {
+			l.platform = r.Host.Usable().Difference(r.Placed.CPUs())
+			l.rest, l.crowded = l.platform.Difference(l.Placement.CPUs()), false
+			layouts[c.Name] = l
 		}
 		given := r.Conditions(*c)
 		if given.Distance != factor.AnyDistance {

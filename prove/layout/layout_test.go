@@ -127,3 +127,45 @@ func TestInstances(t *testing.T) {
 		t.Errorf("five CPUs of four: %s", got)
 	}
 }
+
+// Pods without a lane use all CPUs, also the client's, which is no lane's in any cell.
+func TestPods(t *testing.T) {
+	sc, err := scenario.Parse("test", strings.NewReader(`{apiVersion: isolane.dev/v1alpha3, kind: Scenario, metadata: {name: test}, spec: {
+		factors: [{name: noise, levels: [quiet, {name: noisy, neighbours: [{name: cpu}]}]}, {name: placement, levels: [floating, lane]}],
+		baseline: quiet-floating, lane: {cpus: {count: 1}}, probes: [{name: trip, kind: echo}], modes: {quick: {blocks: 1, windows: {echo: {measure: 1s}}}}}}`),
+		scenario.Drivers{Factors: []factor.Driver{placement.Driver{}, factornoise.Driver{}}, Probes: []probe.Driver{echo.Driver{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cores, want := range map[int]string{2: "quiet-floating 0-1/ quiet-lane 1/ noisy-floating 0-1/0-1 noisy-lane 1/0",
+		4: "quiet-floating 0-3/ quiet-lane 1/ noisy-floating 0-3/0-3 noisy-lane 1/0,2-3"} {
+		cells := sc.AllCells()
+		q := Request{Host: hosttest.Machine{Packages: 1, CoresPerPackage: cores, ThreadsPerCore: 1}.Host(t),
+			Conditions: sc.Conditions, Outside: true, Pods: true}
+		for i := range cells {
+			q.Cells = append(q.Cells, &cells[i])
+		}
+		layouts, impossible, err := Plan(q)
+		if err != nil || len(impossible) > 0 {
+			t.Fatal(err, impossible)
+		}
+		var got []string
+		for _, place := range []string{"quiet-floating", "quiet-lane", "noisy-floating", "noisy-lane"} {
+			for _, c := range cells {
+				if c.Name != place {
+					continue
+				}
+				got = append(got, fmt.Sprintf("%s %s/%s", c.Name, c.Application, c.Neighbours))
+				if c.Client != cpuset.Of(0) {
+					t.Errorf("%s: client %s", c.Name, c.Client)
+				}
+			}
+		}
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("%d CPUs: got %s, want %s", cores, text, want)
+		}
+		if notes := Notes(layouts, nil); len(notes) > 0 {
+			t.Error(notes)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package lanes_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,6 +94,11 @@ func TestRefused(t *testing.T) {
 	c.apply(t, "little", "{}", `claims: [{name: lane}], requests: {cpu: 500m}`, "1")
 	c.says(t, "little", "resources.requests.cpu: expected 1 or more, the CPUs that the lane owns")
 	c.delete(t, "little")
+	if groups, err := filepath.Glob("/sys/fs/cgroup/cpu*/cpu.rt_runtime_us"); err == nil && len(groups) > 0 {
+		c.lane(t, "real-time", `{scheduling: {policy: fifo, priority: 50}}`, "1")
+		c.says(t, "real-time", "spec.scheduling.policy: expected none, found fifo")
+		c.delete(t, "real-time")
+	}
 	c.lane(t, "misspelt", `{cpus: {smtt: isolate}}`, "1")
 	c.says(t, "misspelt", "spec.cpus.smtt: unknown field, did you mean smt?")
 	c.delete(t, "misspelt")

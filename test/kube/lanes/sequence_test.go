@@ -18,12 +18,12 @@ import (
 	"isolane.dev/isolane/test/kube/bed"
 )
 
-// Pods come and go, and daemons are killed, at random: no CPU has two owners, and nothing is left. So many steps as
-// $ISOLANE_KUBE_STEPS says, from $ISOLANE_KUBE_SEED or a seed of the clock, which is logged.
+// Pods come, go and are resized, and daemons are killed, at random: no CPU has two owners, and nothing is left. 20
+// steps, or so many as $ISOLANE_KUBE_STEPS says, from $ISOLANE_KUBE_SEED or a seed of the clock, which is logged.
 func TestSequence(t *testing.T) {
 	steps, err := strconv.Atoi(os.Getenv("ISOLANE_KUBE_STEPS"))
 	if err != nil {
-		t.Skip("skipped: takes as long as ISOLANE_KUBE_STEPS says, some seconds each")
+		steps = 20
 	}
 	seed, err := strconv.ParseUint(os.Getenv("ISOLANE_KUBE_SEED"), 10, 64)
 	if err != nil {
@@ -68,8 +68,8 @@ func (s *sequence) step(t *testing.T, at int) {
 	if s.did == nil {
 		s.did = map[string]int{}
 	}
-	what := []string{"lane", "lane", "pod", "delete", "delete", "restart", "restart", "kill node part", "kill kubelet",
-		"kill containerd"}[s.random.IntN(10)]
+	what := []string{"lane", "lane", "pod", "delete", "delete", "restart", "restart", "resize", "kill node part", "kill kubelet",
+		"kill containerd"}[s.random.IntN(11)]
 	if len(s.pods) == 0 || what == "pod" && len(s.pods) > 4 {
 		what = "lane"
 	}
@@ -95,6 +95,9 @@ func (s *sequence) step(t *testing.T, at int) {
 		for _, pid := range s.processesNow(name) { // none: it does not run yet
 			_ = syscall.Kill(pid, syscall.SIGKILL) // or has ended meanwhile
 		}
+	case "resize":
+		most := map[bool]int{true: 1000, false: 10}[strings.HasPrefix(name, "lane-")]
+		s.resize(t, name, fmt.Sprintf("requests: {cpu: %dm}", most+s.random.IntN(100)))
 	case "kill node part":
 		s.killed = time.Now()
 		s.kill(t)

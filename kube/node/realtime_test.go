@@ -1,0 +1,37 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/sched"
+)
+
+// A real-time policy is refused where cgroups have shares of real-time, and of these claims only.
+func TestRealTime(t *testing.T) {
+	shares := fstest.MapFS{"sys/fs/cgroup/cpu,cpuacct/cpu.rt_runtime_us": {Data: []byte("950000\n")}}
+	var l plan.Lane
+	l.Name, l.Spec.Scheduling.Policy = ask.Name("one", 0), sched.FIFO
+	p := plan.Placement{Lanes: []plan.Lane{l}}
+	one := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: "one"}}
+	other := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: "other"}}
+	if err := realTime(shares, p, other, one); err == nil || !strings.Contains(err.Error(), "spec.scheduling.policy: expected none, found fifo") {
+		t.Error(err)
+	}
+	if err := realTime(shares, p, other); err != nil {
+		t.Error(err)
+	}
+	if err := realTime(fstest.MapFS{}, p, one); err != nil {
+		t.Error(err)
+	}
+	p.Lanes[0].Spec.Scheduling.Policy = ""
+	if err := realTime(shares, p, one); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,109 @@
+package scenario
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/results"
+)
+
+// InPods is the scenario with its application and its neighbours in pods. Their packets take the network of
+// the cluster: what varies the path alone is left out, with what the scenario says of such cells, aims and
+// published figures. A cpuset and nothing else is the kubelet's to give, on a node without lanes: these
+// cells are excluded. The error names what cannot be in pods.
+func (s Scenario) InPods() (Scenario, error) {
+	in := s
+	in.Spec.Factors, in.Spec.Exclude, in.Spec.Aims, in.Spec.Published = nil, nil, nil, nil
+	for _, p := range s.Spec.Probes {
+		if p.Inside() {
+			return s, fmt.Errorf("probe %s measures within the application: in pods only those can that measure from "+
+				"outside", p.Name)
+		}
+	}
+	for _, q := range s.Spec.Searches {
+		return s, fmt.Errorf("search %s: in pods none are made", q.Name)
+	}
+	left := map[string]bool{}
+	for _, f := range s.Spec.Factors {
+		paths, err := f.inPods()
+		if err != nil {
+			return s, err
+		}
+		if left[f.Name] = paths; !paths {
+			in.Spec.Factors = append(in.Spec.Factors, f)
+			in.Spec.Exclude = append(in.Spec.Exclude, f.confined()...)
+		}
+	}
+	for _, e := range s.Spec.Exclude {
+		if !of(e.Where, left) {
+			in.Spec.Exclude = append(in.Spec.Exclude, e)
+		}
+	}
+	for _, f := range in.Spec.Factors {
+		if of(f.Where, left) {
+			return s, fmt.Errorf("factor %s: its where names a path, which pods do not have", f.Name)
+		}
+	}
+	return in, in.renameCells(s)
+}
+
+// of says whether a condition names one of some factors.
+func of(where Where, factors map[string]bool) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Keys(where)), func(name string) bool { return factors[name] })
+}
+
+// inPods says whether a factor varies only the path, and refuses one that varies what pods do not have.
+func (f Factor) inPods() (paths bool, err error) {
+	paths = true
+	for _, l := range f.Levels() {
+		var sets factor.Conditions
+		f.Set(&sets, l.Name)
+		path := sets.Path
+		paths = paths && path != ""
+		sets.Path = ""
+		if path == "" {
+			sets.Place, sets.Lane, sets.Neighbours, sets.Probes = 0, factor.Conditions{}.Lane, nil, nil
+		}
+		if !reflect.ValueOf(sets).IsZero() {
+			return false, fmt.Errorf("factor %s: level %s: pods cannot have it", f.Name, l.Name)
+		}
+	}
+	return paths, nil
+}
+
+// confined excludes the levels that give the application a cpuset and nothing else.
+func (f Factor) confined() (all []Exclusion) {
+	for _, l := range f.Levels() {
+		var sets factor.Conditions
+		if f.Set(&sets, l.Name); sets.Place == factor.InCpuset {
+			all = append(all, Exclusion{Where{f.Name: {factor.Name(l.Name)}}, "a cpuset of its own is what the " +
+				"kubelet's CPU manager gives (policy static), on a node that offers no lanes: not measured yet"})
+		}
+	}
+	return all
+}
+
+// renameCells names the cells by the factors that are left, each once.
+func (s *Scenario) renameCells(before Scenario) error {
+	all := before.AllCells()
+	renamed := func(name string) string {
+		i := slices.IndexFunc(all, func(c results.Cell) bool { return c.Name == name })
+		return s.nameOf(all[i].Levels) // a scenario that was read names cells that there are
+	}
+	there := func(name string) bool {
+		return slices.ContainsFunc(s.AllCells(), func(c results.Cell) bool { return c.Name == name })
+	}
+	s.Spec.Baseline, s.Spec.Cells = renamed(before.Spec.Baseline), nil
+	if !there(s.Spec.Baseline) {
+		return fmt.Errorf("the baseline %s: pods cannot have it", before.Spec.Baseline)
+	}
+	for _, name := range before.Spec.Cells {
+		if name = renamed(name); there(name) && !slices.Contains(s.Spec.Cells, name) {
+			s.Spec.Cells = append(s.Spec.Cells, name)
+		}
+	}
+	return nil
+}

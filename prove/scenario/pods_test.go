@@ -1,0 +1,70 @@
+package scenario
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sigs.k8s.io/yaml"
+
+	"isolane.dev/isolane/probe/wakeup"
+)
+
+// In pods the scenario edge has no paths, and its cpuset alone is excluded; what comes of it can be read again.
+func TestInPods(t *testing.T) {
+	_, s := edge(t)
+	in, err := s.InPods()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"quiet-floating", "noisy-floating", "quiet-lane", "noisy-lane"}
+	if d := cmp.Diff(want, in.Spec.Cells); d != "" || in.Spec.Baseline != "quiet-floating" {
+		t.Errorf("baseline %s (-want +got):\n%s", in.Spec.Baseline, d)
+	}
+	for _, e := range in.Excluded() {
+		if !strings.HasSuffix(e.Cell, "-pinned") || !strings.Contains(e.Because, "kubelet's CPU manager") {
+			t.Errorf("excluded: %+v", e)
+		}
+	}
+	if len(in.Excluded()) != 2 || len(in.AllCells()) != 4 || in.Spec.Aims != nil || in.Spec.Published != nil {
+		t.Errorf("%d excluded, %d cells, aims %v", len(in.Excluded()), len(in.AllCells()), in.Spec.Aims)
+	}
+	if len(s.AllCells()) != 30 {
+		t.Errorf("the scenario itself has %d cells now", len(s.AllCells()))
+	}
+	written, err := yaml.Marshal(in) // as results keep it
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Parse("written", strings.NewReader(string(written)), kinds())
+	if d := cmp.Diff(in.AllCells(), again.AllCells()); err != nil || d != "" {
+		t.Errorf("read again: %v (-want +got):\n%s", err, d)
+	}
+}
+
+// What a pod cannot have is refused by its name, and what need not be is left out.
+func TestNotInPods(t *testing.T) {
+	places := "[{name: place, kind: placement, levels: [floating, lane]}, "
+	for factors, want := range map[string]string{
+		places + "{name: in, kind: runtime, levels: [host, container]}]":                            "factor in: level container: ",
+		"[{name: place, kind: placement, levels: [pinned, lane]}, {name: noise, levels: [quiet]}]":  "the baseline pinned-quiet: ",
+		"[{name: path, levels: [bridge]}, {name: noise, where: {path: [bridge]}, levels: [quiet]}]": "factor noise: its where names a path",
+	} {
+		first := regexp.MustCompile(`levels: \[(\w+)`).FindAllStringSubmatch(factors, -1)
+		_, err := parse(t, factors, "", first[0][1]+"-"+first[1][1]).InPods()
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v; want %s", factors, err, want)
+		}
+	}
+	s := parse(t, places+"{name: noise, levels: [quiet]}]", "", "floating-quiet")
+	s.Spec.Searches = []Search{{Name: "most"}}
+	if _, err := s.InPods(); err == nil || err.Error() != "search most: in pods none are made" {
+		t.Error(err)
+	}
+	s.Spec.Probes = append(s.Spec.Probes, Probe{Name: "w", Kind: "wakeup", Probe: wakeup.Probe{}})
+	if _, err := s.InPods(); err == nil || !strings.Contains(err.Error(), "probe w measures within the application") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,126 @@
+// Package pod runs programs of this host in pods of its node, for a scenario, by kubectl. Who calls it runs
+// on that node, in the host's namespaces, with a kubeconfig that may read nodes and make pods.
+//
+// A pod's root is an image that the node has already, with the host's own programs and libraries over it,
+// read-only: nothing is pulled, and what is measured is the same program as outside.
+package pod
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+
+	"isolane.dev/isolane/journal"
+)
+
+// Kubectl is the program that is called; it finds the cluster by the environment, as anywhere.
+const Kubectl = "kubectl"
+
+// Cluster is the node that this process is on, in its cluster.
+type Cluster struct {
+	Node    string
+	Version string // of its kubelet
+	// Image is the smallest of those that the node has. Of it only the root folder is of interest.
+	Image string
+}
+
+// node is what is read of a Node (core/v1).
+type node struct {
+	Metadata struct{ Name string }
+	Status   struct {
+		NodeInfo struct{ BootID, KubeletVersion string }
+		Images   []image
+	}
+}
+
+type image struct {
+	Names     []string
+	SizeBytes int64
+}
+
+// Find finds the node by what its kubelet says of the kernel that it runs on, and takes away pods that a
+// caller has left there which was killed.
+func Find(ctx context.Context) (c Cluster, err error) {
+	var all struct{ Items []node }
+	if err = get(ctx, &all, "nodes"); err != nil {
+		return c, err
+	}
+	boot, err := journal.BootID()
+	if err != nil {
+		return c, err
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return c, err
+	}
+	n, err := here(all.Items, boot, strings.ToLower(name))
+	if err != nil {
+		return c, err
+	}
+	c = Cluster{Node: n.Metadata.Name, Version: n.Status.NodeInfo.KubeletVersion, Image: n.smallest()}
+	if c.Image == "" {
+		return c, fmt.Errorf("node %s: its status names no image: expected one that it has", c.Node)
+	}
+	_, err = kubectl(ctx, nil, "delete", "pods,resourceclaimtemplates", "--selector="+label+"="+c.Node, "--wait")
+	return c, err
+}
+
+// here is the node on this kernel: of several, as in tests, the one of this name.
+func here(all []node, boot, name string) (node, error) {
+	all = slices.DeleteFunc(slices.Clone(all), func(n node) bool { return n.Status.NodeInfo.BootID != boot })
+	named := slices.IndexFunc(all, func(n node) bool { return n.Metadata.Name == name })
+	switch {
+	case named >= 0:
+		return all[named], nil
+	case len(all) == 1:
+		return all[0], nil
+	}
+	return node{}, fmt.Errorf("%s get nodes: expected this machine, %s, once: %d nodes have its boot_id",
+		Kubectl, name, len(all))
+}
+
+// smallest is the name of that image: by tag, where it has one.
+func (n node) smallest() string {
+	named := slices.DeleteFunc(slices.Clone(n.Status.Images), func(i image) bool { return len(i.Names) == 0 })
+	if len(named) == 0 {
+		return ""
+	}
+	names := slices.MinFunc(named, func(a, b image) int { return cmp.Compare(a.SizeBytes, b.SizeBytes) }).Names
+	tagged := slices.IndexFunc(names, func(name string) bool { return !strings.Contains(name, "@") })
+	return names[max(tagged, 0)]
+}
+
+// get reads objects of the API.
+func get(ctx context.Context, into any, what ...string) error {
+	out, err := kubectl(ctx, nil, append([]string{"get", "--output=json"}, what...)...)
+	if err == nil {
+		err = json.Unmarshal(out, into)
+	}
+	return err
+}
+
+// kubectl runs it, and ends it with this process.
+func kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, Kubectl, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Stdin = bytes.NewReader(stdin)
+	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if exit, is := errors.AsType[*exec.ExitError](err); is {
+		err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", Kubectl, strings.Join(args, " "), err)
+	}
+	return out, nil
+}

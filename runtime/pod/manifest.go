@@ -1,0 +1,140 @@
+package pod
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"isolane.dev/isolane/lane"
+)
+
+// label marks what is made here, with the node that it is on.
+const label = "isolane.dev/prove"
+
+// Workload is what a pod is to run.
+type Workload struct {
+	Name     string // of the pod, and of the template of its claim
+	Programs [][]string
+	Ready    []string  // what the programs print when they can be used
+	Folders  []string  // of the host, where they may write
+	Files    []string  // of the host, that they may read, beside its programs and libraries
+	Lane     *Lane     // nil: a BestEffort pod
+	Until    time.Time // when the kubelet ends the pod, should nobody else
+}
+
+// Lane is what the pod's claim asks for.
+type Lane struct {
+	Spec lane.Spec
+	Owns int // CPUs, idle siblings included: what the pod asks the scheduler for
+}
+
+type object = map[string]any
+
+// manifest is the pod, with the template of its claim.
+func (c Cluster) manifest(w Workload, now time.Time) ([]byte, error) {
+	meta := object{"name": w.Name, "labels": object{label: c.Node}}
+	container := object{"name": "main", "image": c.Image, "imagePullPolicy": "Never",
+		"command": command(w.Programs)}
+	mounts, volumes := w.mounts()
+	container["volumeMounts"] = mounts
+	spec := object{
+		"restartPolicy": "Never", "automountServiceAccountToken": false, "enableServiceLinks": false,
+		"terminationGracePeriodSeconds": 1, "activeDeadlineSeconds": max(1, int(w.Until.Sub(now).Seconds())),
+		"tolerations": []object{{"operator": "Exists"}},
+		"affinity": object{"nodeAffinity": object{"requiredDuringSchedulingIgnoredDuringExecution": object{
+			"nodeSelectorTerms": []object{{"matchFields": []object{
+				{"key": "metadata.name", "operator": "In", "values": []string{c.Node}}}}}}}},
+		"containers": []object{container}, "volumes": volumes,
+	}
+	items := []object{}
+	if w.Lane != nil {
+		claim, err := w.Lane.claim()
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, object{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+			"metadata": meta, "spec": object{"spec": object{"devices": claim}}})
+		spec["resourceClaims"] = []object{{"name": "lane", "resourceClaimTemplateName": w.Name}}
+		container["resources"] = object{"claims": []object{{"name": "lane"}},
+			"requests": object{"cpu": strconv.Itoa(w.Lane.Owns)}}
+	}
+	items = append(items, object{"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+	return json.Marshal(object{"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+// claim is the declaration as a claim has it: amounts in the capacity, all else in the parameters.
+func (l Lane) claim() (object, error) {
+	capacity := object{"cpus": strconv.Itoa(l.Spec.CPUs.Count)}
+	if l.Spec.Memory.Size > 0 {
+		capacity["memory"] = fmt.Sprint(uint64(l.Spec.Memory.Size))
+	}
+	for page, size := range l.Spec.Memory.Hugepages {
+		capacity["hugepages"+page] = fmt.Sprint(uint64(size))
+	}
+	text, err := json.Marshal(l.Spec)
+	var spec object
+	if err == nil {
+		err = json.Unmarshal(text, &spec)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if cpus, is := spec["cpus"].(object); is {
+		delete(cpus, "count")
+	}
+	delete(spec, "memory")
+	return object{
+		"requests": []object{{"name": "lane", "exactly": object{"deviceClassName": "lane.isolane.dev",
+			"capacity": object{"requests": capacity}}}},
+		"config": []object{{"opaque": object{"driver": "isolane.dev", "parameters": object{
+			"apiVersion": lane.APIVersion, "kind": lane.Kind, "spec": spec}}}},
+	}, nil
+}
+
+// mounts are the host's programs and libraries, and what the workload names. Memory is its /tmp.
+func (w Workload) mounts() (mounts, volumes []object) {
+	add := func(at string, volume object, readOnly bool) {
+		name := fmt.Sprint("v", len(volumes))
+		volume["name"] = name
+		volumes = append(volumes, volume)
+		mounts = append(mounts, object{"name": name, "mountPath": at, "readOnly": readOnly})
+	}
+	for _, dir := range programs() {
+		if _, err := os.Stat(dir); err == nil {
+			add(dir, object{"hostPath": object{"path": dir}}, true)
+		}
+	}
+	add("/tmp", object{"emptyDir": object{"medium": "Memory"}}, false)
+	for _, file := range w.Files {
+		if !slices.ContainsFunc(programs(), func(dir string) bool { return strings.HasPrefix(file, dir+"/") }) {
+			add(file, object{"hostPath": object{"path": file, "type": "File"}}, true)
+		}
+	}
+	for _, dir := range w.Folders {
+		add(path.Clean(dir), object{"hostPath": object{"path": dir, "type": "Directory"}}, false)
+	}
+	return mounts, volumes
+}
+
+func programs() []string { return []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"} }
+
+// command is the command line of one program, or of a shell that starts several.
+func command(programs [][]string) []string {
+	if len(programs) == 1 {
+		return programs[0]
+	}
+	var lines []string
+	for _, argv := range programs {
+		var words []string
+		for _, word := range argv {
+			words = append(words, "'"+strings.ReplaceAll(word, "'", `'\''`)+"'")
+		}
+		lines = append(lines, strings.Join(words, " ")+" &")
+	}
+	return []string{"/bin/sh", "-c", strings.Join(append(lines, "wait"), "\n")}
+}

@@ -1,0 +1,88 @@
+package lanes_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"isolane.dev/isolane/test/kube/bed"
+)
+
+// A resize of a pod passes its memory and leaves the lane; a limit that would throttle the lane is refused.
+func TestResize(t *testing.T) {
+	c := start(t, bed.Options{})
+	c.run(t)
+	c.spin(t, "noisy", "", "2")
+	c.apply(t, "edge", "{}", `claims: [{name: lane}], requests: {cpu: "1", memory: 64Mi}, limits: {memory: 64Mi}`, "2")
+	c.ready(t, "edge")
+	cpus := c.cpusOf(t, "edge")
+	c.memory(t, 64<<20)
+	first := c.processes(t, "edge")
+
+	c.resize(t, "edge", `requests: {cpu: "1", memory: 96Mi}, limits: {memory: 96Mi}`)
+	c.memory(t, 96<<20)
+	c.apart(t, cpus, "edge", "noisy")
+	c.resize(t, "edge", `requests: {cpu: 1200m, memory: 96Mi}, limits: {memory: 96Mi}`)
+	c.until(t, "the resize is done", func() error {
+		has := c.kubectl(t, "", "get", "pod", "edge", "-o", "jsonpath={.status.containerStatuses[0].resources.requests.cpu}")
+		if has != "1200m" {
+			return errors.New(has)
+		}
+		return nil
+	})
+	c.apart(t, cpus, "edge", "noisy")
+
+	c.resize(t, "edge", `requests: {cpu: 400m, memory: 96Mi}, limits: {cpu: 500m, memory: 96Mi}`)
+	c.says(t, "edge", "resources.limits.cpu: expected none, or 1 or more: 0.5 would throttle the lane")
+	c.apart(t, cpus, "edge", "noisy")
+	for _, dir := range []string{c.group(t, "cpu", "edge"), filepath.Dir(c.group(t, "cpu", "edge"))} {
+		for _, file := range []string{"cpu.cfs_quota_us", "cpu.max"} {
+			if quota, err := os.ReadFile(filepath.Join(dir, file)); err == nil && !strings.HasPrefix(string(quota), "-1") &&
+				!strings.HasPrefix(string(quota), "max") {
+				t.Errorf("%s/%s: %s", dir, file, quota)
+			}
+		}
+	}
+	if now := c.processes(t, "edge"); fmt.Sprint(now) != fmt.Sprint(first) {
+		t.Errorf("the container's processes were %v, and are %v", first, now)
+	}
+	c.delete(t, "edge")
+	c.until(t, "the lane is released", c.noLanes)
+}
+
+func (c *cluster) resize(t *testing.T, pod, resources string) {
+	t.Helper()
+	c.kubectl(t, "", "patch", "pod", pod, "--subresource=resize", "--patch",
+		"spec: {containers: [{name: main, resources: {"+resources+"}}]}")
+}
+
+// group is the cgroup of a container in the hierarchy with a controller.
+func (c *cluster) group(t *testing.T, controller, container string) string {
+	t.Helper()
+	in, err := c.cgroupOf(container)
+	top, terr := c.node.CgroupDir("cpuset")
+	other, oerr := c.node.CgroupDir(controller)
+	if err = errors.Join(err, terr, oerr); err != nil {
+		t.Fatal(err)
+	}
+	return other + strings.TrimPrefix(in, top)
+}
+
+// memory waits until the container has this limit.
+func (c *cluster) memory(t *testing.T, want int) {
+	t.Helper()
+	c.until(t, "the limit of memory", func() error {
+		dir := c.group(t, "memory", "edge")
+		for _, file := range []string{"memory.limit_in_bytes", "memory.max"} {
+			if has, err := os.ReadFile(filepath.Join(dir, file)); err == nil && strings.TrimSpace(string(has)) == fmt.Sprint(want) {
+				return nil
+			} else if err == nil {
+				return fmt.Errorf("%s: %s", file, has)
+			}
+		}
+		return errors.New(dir + ": no limit")
+	})
+}

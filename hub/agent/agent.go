@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
@@ -82,6 +84,10 @@ const (
 func Run(ctx context.Context, o Options) error {
 	if _, err := o.read(); err != nil {
 		return err
+	}
+	// Workloads get none of the files that are open here because whoever started the agent had them open.
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		o.Log.WarnContext(ctx, "workloads may inherit open files: expected Linux 5.11 or newer", "error", err)
 	}
 	lock, err := o.lock()
 	if err != nil {

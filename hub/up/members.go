@@ -243,7 +243,11 @@ func (o Options) Invite(ctx context.Context, w io.Writer, name string, to ...age
 	if err != nil {
 		return err
 	}
-	return o.ask(ctx, "add", map[string]any{"peerURLs": []string{peer}, "isLearner": true}, &struct{}{})
+	err = o.ask(ctx, "add", map[string]any{"peerURLs": []string{peer}, "isLearner": true}, &struct{}{})
+	if err != nil {
+		return fmt.Errorf("expected that all hubs have run for some seconds, or that one is removed: %w", err)
+	}
+	return nil
 }
 
 // Accept makes the folder of a hub of what Invite has written.

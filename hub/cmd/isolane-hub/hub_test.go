@@ -29,6 +29,7 @@ import (
 	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/netpath/drivers"
 )
 
 // bench is a hub and a host of it, both on this machine.
@@ -46,11 +47,48 @@ func newBench(t *testing.T) *bench {
 	}
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	b := &bench{dir: t.TempDir(), programs: programs, port: 20000 + 3*rand.IntN(4000)}
+	t.Cleanup(func() {
+		if t.Failed() {
+			left(t)
+		}
+	})
 	b.binary = b.file("isolane-hub")
 	if out, err := exec.Command("go", "build", "-o", b.binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
 	return b
+}
+
+// left takes back what a test that has failed has left on this machine.
+func left(t *testing.T) {
+	l, _, err := lanes.OpenPatiently(context.Background(), lanes.Options{Paths: drivers.Paths(), Ops: drivers.Ops()})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer l.Close()
+	groups, err := l.Groups()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, g := range groups {
+		if !strings.HasPrefix(g.Lane.Name, "default.") && g.Lane.Name != "hub-test" && g.Lane.Name != "asked" {
+			continue
+		}
+		pids, err := cgroup.Processes(host.Live(), g.Dir)
+		for _, pid := range pids {
+			err = errors.Join(err, syscall.Kill(pid, syscall.SIGKILL))
+		}
+		until(t, "they have ended", func() error {
+			if pids, err := cgroup.Processes(host.Live(), g.Dir); err != nil || len(pids) > 0 {
+				return errors.Join(fmt.Errorf("processes %v", pids), err)
+			}
+			return nil
+		})
+		if _, rerr := l.Release(context.Background(), g.Lane.Name); errors.Join(err, rerr) != nil {
+			t.Error(g.Lane.Name, err, rerr)
+		}
+	}
 }
 
 func (b *bench) file(name string) string { return filepath.Join(b.dir, name) }

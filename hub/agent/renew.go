@@ -79,7 +79,8 @@ func (o Options) request(ctx context.Context, core kubernetes.Interface, name st
 	return desired.WriteFile(filepath.Join(dir, c.file), r.Status.Certificate)
 }
 
-// due is when a certificate is to be renewed, after two thirds of its life, and that; zero where there is none.
+// due is when a certificate is to be renewed, after two thirds of its life, and that life; zero where there
+// is none.
 func (o Options) due(c certificate) (at time.Time, life time.Duration, err error) {
 	data, err := os.ReadFile(o.hub(c.file))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -100,8 +101,8 @@ func (o Options) due(c certificate) (at time.Time, life time.Duration, err error
 	return is.NotBefore.Add(life * 2 / 3), life, nil
 }
 
-// renew asks for other certificates when this host's own is due: the one by which it renews is then valid for as
-// long after it as ever.
+// renew asks for other certificates when this host's own is due: the one by which it renews is then valid for
+// as long after it as ever.
 func (a *Agent) renew(ctx context.Context) error {
 	at, life, err := a.o.due(own())
 	other, _, oerr := a.o.due(renewal())
@@ -120,7 +121,7 @@ func (a *Agent) lately(life time.Duration) bool {
 }
 
 // readmit gets a certificate for a host that the hub does not know by its own any more, as it has run out: by
-// the one that is good only for that, and with the same key. What the clock of this host says does not matter.
+// the one that is good only for that, and with the same key. It does not ask the clock of this host.
 func (a *Agent) readmit(ctx context.Context) error {
 	if _, life, err := a.o.due(own()); err != nil || a.lately(life) {
 		return err

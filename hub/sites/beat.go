@@ -41,8 +41,8 @@ func Beat(ctx context.Context, core kubernetes.Interface, host string, last *coo
 	return kept(leases.Update(ctx, last, metav1.UpdateOptions{}))
 }
 
-// Announce tells hosts by which URLs they reach the hub, with commas between them. It says so where hosts look
-// by which hub they are.
+// Announce tells hosts by which URLs they reach the hub, with commas between them: where they look which hub
+// it is.
 func Announce(ctx context.Context, core kubernetes.Interface, urls string) error {
 	change, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"annotations": map[string]string{api.URLs: urls}}})

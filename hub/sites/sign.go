@@ -27,8 +27,8 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// Certificates is how long the certificate of a host is valid, unless the hub was told otherwise; Grace how long
-// after that the host may get another one with the same key, by a certificate that is good for nothing else.
+// Certificates is how long the certificate of a host is valid, unless the hub was told otherwise; Grace how
+// long after that the host may get another one with the same key, by one that is good for nothing else.
 const (
 	Certificates = 7 * 24 * time.Hour
 	Grace        = 90 * 24 * time.Hour

@@ -159,13 +159,14 @@ func (o Options) storeClient() (*http.Client, error) {
 // Restore makes the folder of a hub, which must not be there, of what Backup has written. The revision of its
 // store is that of the backup: hosts that have seen a later one do not follow it until they are rehomed.
 func (o Options) Restore(r io.Reader, with ...age.Identity) error {
-	return o.make(r, append(kept(), inStore), func(dir string) error { return alone(filepath.Join(dir, inStore)) },
-		with...)
+	finish := func(dir string) error { return alone(filepath.Join(dir, inStore)) }
+	return o.make(r, append(kept(), inStore), finish, with...)
 }
 
-// make makes the folder of a hub, which must not be there, of the files that seal has written, when finish has
-// looked at them.
-func (o Options) make(r io.Reader, names []string, finish func(dir string) error, with ...age.Identity) error {
+// make makes the folder of a hub, which must not be there, of the files that seal has written, when finish
+// has looked at them.
+func (o Options) make(r io.Reader, names []string, finish func(dir string) error,
+	with ...age.Identity) error {
 	if err := os.Remove(o.Dir); err != nil && !errors.Is(err, os.ErrNotExist) { // an empty one may be
 		return fmt.Errorf("--dir %s: expected no folder, or an empty one: %w", o.Dir, err)
 	}

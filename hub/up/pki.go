@@ -80,8 +80,8 @@ func (a *Authority) sign(cert *x509.Certificate, public any) ([]byte, error) {
 	return x509.CreateCertificate(rand.Reader, cert, a.Cert, public, a.key)
 }
 
-// SignClient returns the certificate of a client as PEM, from an hour ago on, or from a third of its life: clocks
-// differ.
+// SignClient returns the certificate of a client as PEM, from an hour ago on, or from a third of its life:
+// clocks differ.
 func (a *Authority) SignClient(subject pkix.Name, public any, life time.Duration) ([]byte, error) {
 	der, err := a.sign(&x509.Certificate{Subject: subject, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},

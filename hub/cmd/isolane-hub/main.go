@@ -74,7 +74,8 @@ func run(ctx context.Context, o lanes.Options, args []string) error {
 	}
 	command, is := map[string]func(context.Context, lanes.Options, []string) error{
 		"up": hub, "token": token, "why": why, "findings": findings,
-		"backup": backup, "restore": restore, "invite": invite, "accept": accept, "members": list, "simulate": simulateHosts,
+		"backup": backup, "restore": restore, "simulate": simulateHosts,
+		"invite": invite, "accept": accept, "members": list,
 		"join": join, "agent": follow, "status": status, "hold": hold, "rehome": rehome}[args[0]]
 	if !is {
 		return fmt.Errorf("%s: expected a command:\n%s", args[0], usage)

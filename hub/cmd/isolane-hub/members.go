@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"filippo.io/age"
@@ -68,7 +67,8 @@ func invite(ctx context.Context, _ lanes.Options, args []string) error {
 }
 
 func accept(_ context.Context, _ lanes.Options, args []string) error {
-	return unsealed("accept", args, up.Options.Accept, "isolane-hub up starts it, with the address of its invitation")
+	return unsealed("accept", args, up.Options.Accept,
+		"isolane-hub up starts it, with the address of its invitation")
 }
 
 // tend looks after the members of a hub, and tells hosts where they are, until the context ends.
@@ -114,21 +114,21 @@ func lead(ctx context.Context, core kubernetes.Interface, name string, do func(c
 	lock := &resourcelock.LeaseLock{Client: core.CoordinationV1(),
 		LeaseMeta:  metav1.ObjectMeta{Namespace: sites.Own, Name: "isolane-hub"},
 		LockConfig: resourcelock.ResourceLockConfig{Identity: name}}
-	var doing sync.Mutex
+	doing := make(chan struct{}, 1) // full while this hub leads
 	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { // another hub leads when this one has ended what it did
-		doing.Lock()
-		defer doing.Unlock()
+		doing <- struct{}{}
 		stop()
+		<-doing
 	})()
 	for ctx.Err() == nil {
 		e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{Lock: lock,
 			LeaseDuration: reign, RenewDeadline: doubt, RetryPeriod: claim, ReleaseOnCancel: true,
 			Callbacks: leaderelection.LeaderCallbacks{OnStoppedLeading: func() {},
 				OnStartedLeading: func(leading context.Context) {
-					doing.Lock()
-					defer doing.Unlock()
+					doing <- struct{}{}
+					defer func() { <-doing }()
 					leading, end := context.WithCancel(leading)
 					defer end()
 					defer context.AfterFunc(ctx, end)()
@@ -140,8 +140,8 @@ func lead(ctx context.Context, core kubernetes.Interface, name string, do func(c
 			return err
 		}
 		e.Run(electing)
-		doing.Lock()   // until what it did has ended
-		doing.Unlock() //nolint:staticcheck // SA2001: it is only waited for
+		doing <- struct{}{} // when what it did has ended
+		<-doing
 	}
 	return nil
 }

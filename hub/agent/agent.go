@@ -76,7 +76,7 @@ type Agent struct {
 const (
 	look  = 2 * time.Second
 	call  = 10 * time.Second
-	calm  = time.Minute
+	calm  = 10 * time.Minute
 	limit = 10 * time.Second
 )
 

@@ -201,6 +201,7 @@ func (a *Agent) settle(ctx context.Context) (failed error) {
 		}
 		failed = errors.Join(failed, os.RemoveAll(a.processes.mark(r.name)))
 		delete(a.reserved, uid)
+		a.hear() // to say that there is room again
 	}
 	return failed
 }

@@ -158,8 +158,8 @@ func TestPrinted(t *testing.T) {
 	}
 	defer command.Close()
 	size := func(file string) int64 {
-		info, err := os.Stat(file)
-		if err != nil {
+		info, serr := os.Stat(file)
+		if serr != nil {
 			return -1
 		}
 		return info.Size()

@@ -16,7 +16,7 @@ import (
 
 // Pulse is how often a host says that it is there, and life how long the hub believes it.
 const (
-	Pulse = 20 * time.Second
+	Pulse = time.Minute
 	life  = 3 * Pulse
 )
 

@@ -61,6 +61,7 @@ func newBench(t *testing.T) *bench {
 
 // left takes back what a test that has failed has left on this machine.
 func left(t *testing.T) {
+	t.Helper()
 	l, _, err := lanes.OpenPatiently(context.Background(), lanes.Options{Paths: drivers.Paths(), Ops: drivers.Ops()})
 	if err != nil {
 		t.Error(err)
@@ -80,10 +81,11 @@ func left(t *testing.T) {
 			err = errors.Join(err, syscall.Kill(pid, syscall.SIGKILL))
 		}
 		until(t, "they have ended", func() error {
-			if pids, err := cgroup.Processes(host.Live(), g.Dir); err != nil || len(pids) > 0 {
-				return errors.Join(fmt.Errorf("processes %v", pids), err)
+			now, perr := cgroup.Processes(host.Live(), g.Dir)
+			if perr == nil && len(now) > 0 {
+				perr = fmt.Errorf("processes %v", now)
 			}
-			return nil
+			return perr
 		})
 		if _, rerr := l.Release(context.Background(), g.Lane.Name); errors.Join(err, rerr) != nil {
 			t.Error(g.Lane.Name, err, rerr)

@@ -229,8 +229,8 @@ func (f *trial) once(t *testing.T, victim string, at step, n int) {
 	if first != 0 && pid != first {
 		t.Errorf("process %d runs, expected still %d", pid, first)
 	}
-	if n := f.starts(t); n != 1 {
-		t.Errorf("its program has begun %d times", n)
+	if times := f.starts(t); times != 1 {
+		t.Errorf("its program has begun %d times", times)
 	}
 	if err := f.resource("apps", "default").Delete(t.Context(), "trial", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

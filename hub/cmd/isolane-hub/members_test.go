@@ -186,6 +186,7 @@ func TestWrites(t *testing.T) {
 			}
 		}
 		gaps = append(gaps, next.Sub(from))
+		t.Logf("hub %d killed: the next write was acknowledged after %s", n, gaps[len(gaps)-1])
 		h.begin(t, n)
 	}
 	stop()

@@ -186,8 +186,11 @@ func (a *Agent) connect(context.Context) error {
 	for _, l := range a.links {
 		l.dialer.CloseAll()
 	}
-	a.at, a.told, a.links = at, time.Time{}, map[string]*link{}
-	return a.dial()
+	a.links = map[string]*link{}
+	if err = a.dial(); err == nil {
+		a.at, a.told = at, time.Time{}
+	}
+	return err
 }
 
 // config is how this host speaks with its hub by one of its certificates.

@@ -41,17 +41,24 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	programs := os.Getenv("ISOLANE_HUB_PROGRAMS")
-	if programs == "" {
-		t.Skip("skipped: needs etcd and kube-apiserver: make test-hub")
-	}
+	b := withoutHost(t)
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
-	b := &bench{dir: t.TempDir(), programs: programs, port: 20000 + 3*rand.IntN(4000)}
 	t.Cleanup(func() {
 		if t.Failed() {
 			left(t)
 		}
 	})
+	return b
+}
+
+// withoutHost is a bench for hubs alone: nothing of this machine is changed.
+func withoutHost(t *testing.T) *bench {
+	t.Helper()
+	programs := os.Getenv("ISOLANE_HUB_PROGRAMS")
+	if programs == "" {
+		t.Skip("skipped: needs etcd and kube-apiserver: make test-hub")
+	}
+	b := &bench{dir: t.TempDir(), programs: programs, port: 20000 + 3*rand.IntN(4000)}
 	b.binary = b.file("isolane-hub")
 	if out, err := exec.Command("go", "build", "-o", b.binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%s%v", out, err)

@@ -66,9 +66,9 @@ func (h *three) add(t *testing.T, n, by int) {
 	h.begin(t, n)
 }
 
-func newThree(t *testing.T) *three {
+func newThree(t *testing.T, b *bench) *three {
 	t.Helper()
-	h := &three{fleet: unstarted(t), hubs: map[string]*exec.Cmd{}}
+	h := &three{fleet: &fleet{bench: b}, hubs: map[string]*exec.Cmd{}}
 	key, err := age.GenerateX25519Identity()
 	if err == nil {
 		h.key, h.recipient = h.file("key"), key.Recipient().String()
@@ -160,7 +160,7 @@ func (w *writer) lost(t *testing.T, hub kubernetes.Interface) (lost []string) {
 
 // Each of three hubs is killed while there are writes: none that was acknowledged is lost at any of them.
 func TestWrites(t *testing.T) {
-	h := newThree(t)
+	h := newThree(t, withoutHost(t))
 	w := h.writer(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -209,7 +209,7 @@ func (h *three) writer(t *testing.T) *writer {
 // Three hubs are one: one is replaced, and two are lost. What runs at the site goes on, and the
 // host finds the hubs that are left.
 func TestThreeHubs(t *testing.T) {
-	h := newThree(t)
+	h := newThree(t, newBench(t))
 	h.run(t, append(slices.Clone(h.join), "--dir", h.file("agent"), "--name", "one")...)
 	h.agent(t)
 	h.make(t, "apps", "App", "default", "web", spec(1, nil))

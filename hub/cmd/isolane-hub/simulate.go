@@ -176,7 +176,8 @@ func (s *simulation) rest(ctx context.Context) {
 
 // change has something new for each host, and says when all have taken it over.
 func (s *simulation) change(ctx context.Context) error {
-	w, err := s.client.Resource(api.Resource("instances")).Watch(ctx, metav1.ListOptions{})
+	instances := s.client.Resource(api.Resource("instances"))
+	w, err := instances.Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -190,8 +191,7 @@ func (s *simulation) change(ctx context.Context) error {
 					"metadata": map[string]any{"name": name}, "spec": map[string]any{"command": []string{"true"},
 						"lane": map[string]any{"cpus": map[string]any{"count": 1}}}})
 				if cerr == nil {
-					_, cerr = s.client.Resource(api.Resource("instances")).Namespace(api.Namespace(s.all[i].Name)).Create(ctx,
-						u, metav1.CreateOptions{})
+					_, cerr = instances.Namespace(api.Namespace(s.all[i].Name)).Create(ctx, u, metav1.CreateOptions{})
 				}
 				if cerr != nil {
 					fmt.Fprintln(os.Stderr, "isolane-hub:", cerr)
@@ -210,8 +210,8 @@ func (s *simulation) change(ctx context.Context) error {
 			has[u.GetNamespace()] = true
 		}
 		if len(has) == len(s.all) {
-			fmt.Printf("a change for each of %d hosts: declared after %.1f s, taken over by all after %.1f s\n", len(has),
-				made.Seconds(), time.Since(from).Seconds())
+			fmt.Printf("a change for each of %d hosts: declared after %.1f s, taken over by all after %.1f s\n",
+				len(has), made.Seconds(), time.Since(from).Seconds())
 			return nil
 		}
 	}

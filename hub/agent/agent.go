@@ -67,6 +67,7 @@ type Agent struct {
 	links     map[string]*link // by URL of the hub
 	due       time.Time        // when this host's certificate is to be renewed
 	renewed   time.Time        // when one was asked for
+	free      string           // cpulist that the hub was told
 	at        string           // what the link to the hub's folder says
 	said      string           // of the hub, last
 }
@@ -141,8 +142,8 @@ func (a *Agent) talk(ctx context.Context) {
 			a.next = now.Add(max(call, min(calm, time.Until(a.due))))
 		}
 	case !now.Before(a.pulse):
-		if a.pulse = now.Add(sites.Pulse); a.beat(brief) != nil {
-			a.next = now // the talk says why
+		if a.pulse = now.Add(sites.Pulse); a.beat(brief) != nil || a.moved() {
+			a.next = now // the talk says why, or what is new
 		}
 	}
 }

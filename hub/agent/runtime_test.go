@@ -215,6 +215,24 @@ func TestUsers(t *testing.T) {
 	}
 }
 
+// What is free on the host is told anew when it is no longer what was told.
+func TestMoved(t *testing.T) {
+	a := &Agent{o: Options{Lanes: lanes.Options{Dir: t.TempDir()}}}
+	l, err := lanes.Look(a.o.Lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	room, err := l.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for told, moved := range map[string]bool{room.CPUs.String(): false, "1000": true} {
+		if a.free = told; a.moved() != moved {
+			t.Errorf("told %q, free are %q: expected moved to be %t", told, room.CPUs, moved)
+		}
+	}
+}
+
 // Who asks whether an agent runs is in the way of none.
 func TestRuns(t *testing.T) {
 	o := Options{Dir: t.TempDir()}

@@ -217,7 +217,7 @@ func TestUsers(t *testing.T) {
 
 // What is free on the host is told anew when it is no longer what was told.
 func TestMoved(t *testing.T) {
-	a := &Agent{o: Options{Lanes: lanes.Options{Dir: t.TempDir()}}}
+	a := &Agent{o: Options{Lanes: lanes.Options{Dir: filepath.Join(t.TempDir(), "lanes")}}}
 	l, err := lanes.Look(a.o.Lanes)
 	if err != nil {
 		t.Fatal(err)

@@ -435,7 +435,11 @@ func TestRestore(t *testing.T) {
 		if later = running(t, "default.web"); len(later) != 1 {
 			return fmt.Errorf("processes %v", later)
 		}
-		return nil
+		line, rerr := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", later[0])) // not the last one of before, which is to end
+		if rerr == nil && !strings.Contains(string(line), "100000") {
+			rerr = fmt.Errorf("process %d is %q", later[0], line)
+		}
+		return rerr
 	})
 	f.app(t, "default", "web", "Running")
 	f.end(t, f.up, syscall.SIGTERM)

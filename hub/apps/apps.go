@@ -53,8 +53,12 @@ type no struct {
 	until      time.Time
 }
 
-// rest is how long a host that has said no, or nothing, is not asked again for the same.
-const rest = time.Minute
+// How long a host that has said no, and one that has said nothing, is not asked again for the same. Hosts hear
+// a hub that was away within ten seconds.
+const (
+	rest  = time.Minute
+	quiet = 15 * time.Second
+)
 
 // Run looks after Apps until the context ends.
 func (c *Controller) Run(ctx context.Context) {

@@ -53,8 +53,8 @@ type no struct {
 	until      time.Time
 }
 
-// How long a host that has said no, and one that has said nothing, is not asked again for the same. Hosts hear
-// a hub that was away within ten seconds.
+// How long a host that has said no, and one that has said nothing, is not asked again for the same. Hosts
+// hear a hub that was away within ten seconds.
 const (
 	rest  = time.Minute
 	quiet = 15 * time.Second

@@ -165,15 +165,15 @@ host/hosttest          500       15
 host/mount             100        5
 host/snapshot          550        5  archives apart from the reader of a machine, and where it is read from
 host/task              300       20
-hub/agent             1500       10  the hub's host: joins, reports, reserves, runs processes in lanes, as users without privileges; hold, rehome, status
+hub/agent             1750       10  the hub's host: joins, reports, reserves, runs processes in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs
 hub/api                300       40  how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them
 hub/apps              1050       10  Apps get hosts that reserve their lanes; quotas, which tenants read; why
-hub/cmd/isolane-hub    750        0  the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there
+hub/cmd/isolane-hub   1050        0  the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
 hub/desired            450       15  the hub's first part: what it may change of what a host runs
 hub/place              450       20  the hub's first part: which host a lane gets; what its owner may read of that; the tightest fit
-hub/simulate           250        5  many hosts of a hub on one machine, for its figures
-hub/sites              700       15  tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there
-hub/up                 850       10  a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore
+hub/simulate           300        5  many hosts of a hub on one machine, for its figures; whether they hear a hub that was killed
+hub/sites              750       15  tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there; what has run out
+hub/up                1150       10  a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore; members of three
 journal               1050       25  what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy
 knob                  1750       35  cgroups of pods that were made while lanes were in force
 kube/ask               800       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers

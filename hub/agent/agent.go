@@ -8,16 +8,22 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"math"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
 
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/hub/sites"
@@ -38,9 +44,10 @@ func (o Options) hub(name string) string { return filepath.Join(o.Dir, "hub", na
 
 // joined is what a host knows of the hub that it has joined.
 type joined struct {
-	URL  string `json:"url"`
-	Name string `json:"name"`          // of this host
-	New  bool   `json:"new,omitempty"` // it has not followed it yet
+	URL    string   `json:"url"`
+	Others []string `json:"others,omitempty"` // URLs of the same hub
+	Name   string   `json:"name"`             // of this host
+	New    bool     `json:"new,omitempty"`    // it has not followed it yet
 }
 
 // Agent is one at work.
@@ -55,10 +62,14 @@ type Agent struct {
 	news      chan struct{}
 	watching  atomic.Bool
 	unwatch   context.CancelFunc
-	next      time.Time // of a talk with the hub
-	pulse     time.Time // of a sign of life
-	at        string    // what the link to the hub's folder says
-	said      string    // of the hub, last
+	next      time.Time        // of a talk with the hub
+	pulse     time.Time        // of a sign of life
+	links     map[string]*link // by URL of the hub
+	due       time.Time        // when this host's certificate is to be renewed
+	renewed   time.Time        // when one was asked for
+	free      string           // cpulist that the hub was told
+	at        string           // what the link to the hub's folder says
+	said      string           // of the hub, last
 }
 
 // Intervals: of a look at the processes; of a talk with a hub that is not watched, and with one that says
@@ -66,7 +77,7 @@ type Agent struct {
 const (
 	look  = 2 * time.Second
 	call  = 10 * time.Second
-	calm  = time.Minute
+	calm  = 10 * time.Minute
 	limit = 10 * time.Second
 )
 
@@ -74,6 +85,10 @@ const (
 func Run(ctx context.Context, o Options) error {
 	if _, err := o.read(); err != nil {
 		return err
+	}
+	// Workloads get none of the files that are open here because whoever started the agent had them open.
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		o.Log.WarnContext(ctx, "workloads may inherit open files: expected Linux 5.11 or newer", "error", err)
 	}
 	lock, err := o.lock()
 	if err != nil {
@@ -118,17 +133,17 @@ func (a *Agent) talk(ctx context.Context) {
 	case !now.Before(a.next):
 		heard := false
 		a.try(ctx, "the hub", func(context.Context) error {
-			err := a.sync(brief)
+			err := a.reach(brief)
 			heard = err == nil
 			return err
 		})
 		a.next, a.pulse = now.Add(call), now.Add(sites.Pulse)
 		if a.watch(ctx); heard && a.watching.Load() {
-			a.next = now.Add(calm)
+			a.next = now.Add(max(call, min(calm, time.Until(a.due))))
 		}
 	case !now.Before(a.pulse):
-		if a.pulse = now.Add(sites.Pulse); a.beat(brief) != nil {
-			a.next = now // the talk says why
+		if a.pulse = now.Add(sites.Pulse); a.beat(brief) != nil || a.moved() {
+			a.next = now // the talk says why, or what is new
 		}
 	}
 }
@@ -169,29 +184,99 @@ func (a *Agent) connect(context.Context) error {
 	if a.joined, err = a.o.read(); err != nil {
 		return err
 	}
-	c := &rest.Config{Host: a.joined.URL, UserAgent: "isolane-hub agent", QPS: 20, Burst: 50,
-		TLSClientConfig: rest.TLSClientConfig{CertFile: a.o.hub("host.crt"), KeyFile: a.o.file("host.key"),
-			CAFile: a.o.hub("hub.crt")}}
-	core, err := kubernetes.NewForConfig(c)
-	if err != nil {
-		return err
+	for _, l := range a.links {
+		l.dialer.CloseAll()
 	}
-	client, err := dynamic.NewForConfig(c)
-	if err != nil {
-		return err
+	a.links = map[string]*link{}
+	if err = a.dial(); err == nil {
+		a.at, a.told = at, time.Time{}
+	}
+	return err
+}
+
+// config is how this host speaks with its hub by one of its certificates.
+func (a *Agent) config(by certificate) *rest.Config {
+	return &rest.Config{Host: a.joined.URL, UserAgent: "isolane-hub agent", QPS: 20, Burst: 50,
+		TLSClientConfig: rest.TLSClientConfig{CertFile: a.o.hub(by.file), KeyFile: a.o.file("host.key"),
+			CAFile: a.o.hub("hub.crt")}}
+}
+
+// link is how one URL of a hub is spoken with.
+type link struct {
+	server
+	dialer *connrotation.Dialer
+}
+
+// dial has the URL of the hub spoken with. What was made for it is used again.
+func (a *Agent) dial() error {
+	l := a.links[a.joined.URL]
+	if l == nil {
+		l = &link{server: server{name: a.joined.Name}, dialer: connrotation.NewDialer((&net.Dialer{Timeout: limit,
+			KeepAlive: limit}).DialContext)}
+		c := a.config(own())
+		c.Dial = l.dialer.DialContext
+		client, err := rest.HTTPClientFor(c) // one connection
+		if err != nil {
+			return err
+		}
+		if l.core, err = kubernetes.NewForConfigAndClient(c, client); err != nil {
+			return err
+		}
+		if l.client, err = dynamic.NewForConfigAndClient(c, client); err != nil {
+			return err
+		}
+		a.links[a.joined.URL] = l
 	}
 	a.unwatch()
 	a.hear()
-	a.server, a.at, a.told = &server{core: core, client: client, name: a.joined.Name}, at, time.Time{}
+	a.server = &l.server
 	return nil
+}
+
+// unreached is that a hub says nothing, or not to this host.
+type unreached struct{ error }
+
+// reach speaks with the hub: by another of its URLs where one does not answer.
+func (a *Agent) reach(ctx context.Context) error {
+	err := a.sync(ctx)
+	for range a.joined.Others {
+		if _, is := errors.AsType[unreached](err); !is || ctx.Err() != nil {
+			break
+		}
+		was := a.joined.URL
+		a.joined.URL, a.joined.Others = a.joined.Others[0], append(slices.Clone(a.joined.Others[1:]), was)
+		if err = a.dial(); err == nil {
+			err = a.sync(ctx)
+		}
+	}
+	if _, is := errors.AsType[unreached](err); is {
+		a.note("does not reach the hub")
+	}
+	return err
+}
+
+// remember keeps the URLs by which a hub that this host trusts says that it is reached.
+func (a *Agent) remember(urls []string) error {
+	var others []string
+	for _, url := range urls {
+		if url != a.joined.URL {
+			others = append(others, url)
+		}
+	}
+	slices.Sort(others)
+	known := slices.Sorted(slices.Values(a.joined.Others))
+	if len(urls) == 0 || slices.Equal(known, others) {
+		return nil
+	}
+	a.joined.Others = others
+	return a.joined.write(a.o.hub("joined.json"))
 }
 
 // sync takes over what the hub says, acts, and reports.
 func (a *Agent) sync(ctx context.Context) error {
 	if a.joined.New || a.desired.State.Hub.ID == "" {
 		if err := a.desired.Rehome(ctx, a.server); err != nil {
-			a.note("does not reach the hub")
-			return err
+			return unreached{err}
 		}
 		a.joined.New = false
 		if err := a.joined.write(a.o.hub("joined.json")); err != nil {
@@ -199,15 +284,20 @@ func (a *Agent) sync(ctx context.Context) error {
 		}
 	}
 	f, err := a.desired.Sync(ctx, a.server)
+	if apierrors.IsUnauthorized(err) {
+		return errors.Join(err, a.readmit(ctx))
+	}
 	if err != nil {
-		a.note("does not reach the hub")
-		return err
+		return unreached{err}
 	}
 	a.note(map[bool]string{true: "follows the hub", false: "HubRegressed: " + f.Regressed}[f.Regressed == ""])
 	if f.Regressed == "" {
 		more, err := a.server.claim(ctx)
 		if err == nil && more {
 			f, err = a.desired.Sync(ctx, a.server)
+		}
+		if err == nil {
+			err = a.remember(a.server.urls)
 		}
 		if err == nil {
 			err = a.reserve(ctx)

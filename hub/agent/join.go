@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -18,16 +17,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"isolane.dev/isolane/hub/api"
-	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/hub/up"
 )
@@ -69,7 +62,7 @@ func (o Options) join(ctx context.Context, hub Hub, name string) error {
 	if err != nil {
 		return err
 	}
-	if err = o.request(ctx, core, name, made); err == nil {
+	if err = o.request(ctx, core, name, own(), made); err == nil {
 		err = os.WriteFile(filepath.Join(made, "hub.crt"), authority, 0o644)
 	}
 	if err == nil {
@@ -161,62 +154,4 @@ func makeKey(file string) (crypto.Signer, error) {
 		return nil, err
 	}
 	return made, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
-}
-
-// request gets a certificate for this host's key, and writes it down in the folder of a hub.
-func (o Options) request(ctx context.Context, core kubernetes.Interface, name, dir string) error {
-	key, err := o.key()
-	if err != nil {
-		return err
-	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: api.User(name), Organization: []string{api.Hosts}}}, key)
-	if err != nil {
-		return err
-	}
-	requests := core.CertificatesV1().CertificateSigningRequests()
-	r, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: "isolane-" + name + "-" + strings.ToLower(rand.Text()[:8])},
-		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: api.Signer,
-			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature,
-				certificatesv1.UsageClientAuth}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("the hub takes no request: expected a token that is new and not used: %w", err)
-	}
-	for len(r.Status.Certificate) == 0 {
-		for _, c := range r.Status.Conditions {
-			if c.Type == certificatesv1.CertificateDenied {
-				return fmt.Errorf("the hub refuses: %s", c.Message)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the hub does not answer the request %s: %w", r.Name, ctx.Err())
-		case <-time.After(100 * time.Millisecond):
-		}
-		if r, err = requests.Get(ctx, r.Name, metav1.GetOptions{}); err != nil {
-			return err
-		}
-	}
-	return desired.WriteFile(filepath.Join(dir, "host.crt"), r.Status.Certificate)
-}
-
-// renew asks for another certificate after two thirds of the life of this one. It is asked by how much of
-// it is gone, so a clock that jumped ahead and back costs a certificate and no more.
-func (a *Agent) renew(ctx context.Context) error {
-	data, err := os.ReadFile(a.o.hub("host.crt"))
-	if err != nil {
-		return err
-	}
-	block, _ := pem.Decode(data)
-	if block == nil {
-		return fmt.Errorf("%s: expected a certificate as PEM", a.o.hub("host.crt"))
-	}
-	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil || time.Since(c.NotBefore) < c.NotAfter.Sub(c.NotBefore)*2/3 {
-		return err
-	}
-	return a.o.request(ctx, a.server.core, a.joined.Name, a.o.hub(""))
 }

@@ -23,6 +23,16 @@ func (a *Agent) beat(ctx context.Context) (err error) {
 	return err
 }
 
+// moved says whether what is free on this host is not what the hub was told: people put lanes in force too.
+func (a *Agent) moved() bool {
+	l, err := lanes.Look(a.o.Lanes)
+	if err != nil {
+		return true // the report says so
+	}
+	room, err := l.Free()
+	return err != nil || room.CPUs.String() != a.free
+}
+
 // report tells the hub of this host and its Instances what it does not know yet.
 func (a *Agent) report(ctx context.Context, f desired.Findings) error {
 	l, err := lanes.Look(a.o.Lanes)
@@ -96,6 +106,7 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	}
 	now := known
 	now.Status.CPUs, now.Status.Free = live.Online().Len(), room.CPUs.String()
+	a.free = now.Status.Free
 	now.Status.Kernel, now.Status.Root = live.Kernel.Release, a.o.Users.Root
 	follows := metav1.Condition{Type: "Follows", Status: metav1.ConditionTrue, Reason: "Follows",
 		LastTransitionTime: metav1.Now()}

@@ -92,8 +92,9 @@ func (p *processes) admits(i desired.Instance) error {
 }
 
 // reserve answers what the hub asks: whether this host takes a lane. It answers by what is true on the host
-// now.
-func (a *Agent) reserve(ctx context.Context) (failed error) {
+// now, when what was withdrawn has ended: it may be asked for by the same name.
+func (a *Agent) reserve(ctx context.Context) error {
+	failed := a.settle(ctx)
 	for uid, i := range a.server.asked {
 		if i.Status.Phase != "" {
 			continue
@@ -201,6 +202,7 @@ func (a *Agent) settle(ctx context.Context) (failed error) {
 		}
 		failed = errors.Join(failed, os.RemoveAll(a.processes.mark(r.name)))
 		delete(a.reserved, uid)
+		a.hear() // to say that there is room again
 	}
 	return failed
 }

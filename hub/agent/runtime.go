@@ -39,6 +39,9 @@ const pause = 5 * time.Second
 
 func (p *processes) record(name string) string { return filepath.Join(p.dir, name+".json") }
 
+// log has what a command has printed since it began.
+func (p *processes) log(name string) string { return p.record(name) + ".log" }
+
 // Ensure starts what does not run. What runs by another spec is ended and started anew.
 func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) (err error) {
 	defer func() {
@@ -60,7 +63,7 @@ func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) 
 		return fmt.Errorf("a lane %s is in force that the hub has not asked for: expected isolane release "+
 			"%[1]s, or another name", i.Name)
 	case len(pids) > 0 && bytes.Equal(started, i.Spec):
-		return nil
+		return trim(p.log(i.Name))
 	}
 	var spec api.InstanceSpec
 	if err = json.Unmarshal(i.Spec, &spec); err == nil {
@@ -70,7 +73,7 @@ func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) 
 		return err
 	}
 	if bytes.Equal(started, i.Spec) && time.Since(p.began[i.Name]) < pause {
-		return fmt.Errorf("it has ended less than %s after it began: see %s", pause, p.record(i.Name)+".log")
+		return fmt.Errorf("it has ended less than %s after it began: see %s", pause, p.log(i.Name))
 	}
 	if err = p.kill(ctx, pids); err != nil {
 		return err
@@ -122,7 +125,7 @@ func (p *processes) launch(l *lanes.Lanes, name string, spec api.InstanceSpec) e
 	if err != nil {
 		return err
 	}
-	out, err := os.OpenFile(p.record(name)+".log", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	out, err := os.OpenFile(p.log(name), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -167,7 +170,7 @@ func (p *processes) End(ctx context.Context, uid string, i desired.Instance) err
 	}
 	delete(p.began, i.Name)
 	return errors.Join(os.RemoveAll(p.private(i.Name)), os.Remove(p.record(i.Name)),
-		os.RemoveAll(p.record(i.Name)+".log"))
+		os.RemoveAll(p.log(i.Name)), os.RemoveAll(before(p.log(i.Name))))
 }
 
 // group is the cgroup of a lane in force, and what is in it; the error is an *enforce.NoLaneError where

@@ -146,6 +146,41 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
+// What a command prints is kept up to a bound, the last of it longest; it goes on printing into the same file.
+func TestPrinted(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "router.json.log")
+	if err := trim(log); err != nil {
+		t.Error("where nothing was printed:", err)
+	}
+	command, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer command.Close()
+	size := func(file string) int64 {
+		info, serr := os.Stat(file)
+		if serr != nil {
+			return -1
+		}
+		return info.Size()
+	}
+	for _, step := range []struct {
+		prints      int
+		now, before int64
+	}{{printed - 1, printed - 1, -1}, {1000, 0, printed}, {5, 5, printed}, {3 * printed, 0, printed}} {
+		if _, err = command.Write(append(bytes.Repeat([]byte("x"), step.prints-1), 'E')); err == nil {
+			err = trim(log)
+		}
+		if err != nil || size(log) != step.now || size(before(log)) != step.before {
+			t.Fatalf("after %d bytes more: %d and %d before, %v; expected %d and %d", step.prints, size(log), size(before(log)),
+				err, step.now, step.before)
+		}
+	}
+	if kept, err := os.ReadFile(before(log)); err != nil || kept[len(kept)-1] != 'E' {
+		t.Error("what was printed last is not kept:", err)
+	}
+}
+
 // Each tenant is a user of its own, the same each time, and none is root that the host's own flags do not let.
 func TestUsers(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
@@ -176,6 +211,24 @@ func TestUsers(t *testing.T) {
 	for _, wrong := range []string{"", "5", "0-5", "6-5", "1-4294967295", "a-b"} {
 		if new(Users).Set(wrong) == nil {
 			t.Errorf("--users %q is taken", wrong)
+		}
+	}
+}
+
+// What is free on the host is told anew when it is no longer what was told.
+func TestMoved(t *testing.T) {
+	a := &Agent{o: Options{Lanes: lanes.Options{Dir: filepath.Join(t.TempDir(), "lanes")}}}
+	l, err := lanes.Look(a.o.Lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	room, err := l.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for told, moved := range map[string]bool{room.CPUs.String(): false, "1000": true} {
+		if a.free = told; a.moved() != moved {
+			t.Errorf("told %q, free are %q: expected moved to be %t", told, room.CPUs, moved)
 		}
 	}
 }

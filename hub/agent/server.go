@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -31,6 +32,7 @@ type server struct {
 	bare      []string                // UIDs of Instances without the finalizer: they would vanish untold
 	asked     map[string]api.Instance // Instances that are only to be reserved, by their UIDs
 	heard     time.Time               // when this was read
+	urls      []string                // by which the hub is reached, as it says
 	list      string                  // resourceVersion of the list, to watch from
 }
 
@@ -44,6 +46,9 @@ func (s *server) View(ctx context.Context) (v desired.View, err error) {
 	system, err := s.core.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
 	if err != nil {
 		return v, err
+	}
+	if s.urls = nil; system.Annotations[api.URLs] != "" {
+		s.urls = strings.Split(system.Annotations[api.URLs], ",")
 	}
 	if s.host, err = s.resource("hosts").Get(ctx, s.name, metav1.GetOptions{}); err != nil {
 		return v, err

@@ -27,6 +27,8 @@ const (
 	Finalizer = "isolane.dev/host"             // of an Instance that a host has taken over
 	Signer    = "isolane.dev/host"             // of the certificates of hosts
 	Hosts     = "isolane:hosts"                // the group of hosts that have joined
+	Renewing  = "isolane:renewing"             // the group of hosts by what they may only renew with
+	URLs      = "isolane.dev/hub"              // annotation of namespace kube-system: all URLs of the hub
 	Joining   = "system:bootstrappers:isolane" // before : and a site: of hosts that join
 	KeyOf     = "isolane.dev/key"              // annotation of a Host: the digest of its key
 	AppOf     = "isolane.dev/app"              // label of an Instance: NAMESPACE.NAME of its App; its finalizer
@@ -50,6 +52,9 @@ func Namespace(host string) string { return "host-" + host }
 
 // User is who a host is for the hub.
 func User(host string) string { return "isolane:host:" + host }
+
+// Renewer is who a host is by the certificate with which it may get another one, and nothing else.
+func Renewer(host string) string { return "isolane:renew:" + host }
 
 // Host is a machine that has joined.
 type Host struct {

@@ -53,8 +53,12 @@ type no struct {
 	until      time.Time
 }
 
-// rest is how long a host that has said no, or nothing, is not asked again for the same.
-const rest = time.Minute
+// How long a host that has said no, and one that has said nothing, is not asked again for the same. Hosts
+// hear a hub that was away within ten seconds.
+const (
+	rest  = time.Minute
+	quiet = 15 * time.Second
+)
 
 // Run looks after Apps until the context ends.
 func (c *Controller) Run(ctx context.Context) {
@@ -79,6 +83,10 @@ func (c *Controller) Run(ctx context.Context) {
 			c.apps = informer.GetStore()
 		case "hosts":
 			c.hosts = informer.GetStore()
+			if err := informer.SetTransform(pack); err != nil {
+				c.Log.ErrorContext(ctx, "Apps are not looked after", "error", err)
+				return
+			}
 		case "tenants":
 			c.tenants.Store(informer.GetStore())
 		}
@@ -202,6 +210,27 @@ func (c *Controller) refresh(ctx context.Context) {
 // errSilent is that a host has said nothing yet.
 var errSilent = errors.New("it has not said yet what it is like")
 
+// pack keeps of a Host what the hub needs, and its machine as text: as maps it is ten times as large.
+func pack(object any) (any, error) {
+	u, is := object.(*unstructured.Unstructured)
+	if !is {
+		return object, nil
+	}
+	u.SetManagedFields(nil)
+	status, is := u.Object["status"].(map[string]any)
+	if !is {
+		return u, nil
+	}
+	delete(status, "findings")
+	machine, is := status["machine"].(map[string]any)
+	if !is {
+		return u, nil
+	}
+	text, err := json.Marshal(machine)
+	status["machine"] = string(text)
+	return u, err
+}
+
 // copyOf is the hub's copy of a host, by what it has said last.
 func (c *Controller) copyOf(u *unstructured.Unstructured) (place.Host, error) {
 	h, err := api.From[api.Host](u)
@@ -213,8 +242,12 @@ func (c *Controller) copyOf(u *unstructured.Unstructured) (place.Host, error) {
 	}
 	copied := place.Host{Name: h.Name, Site: h.Spec.Site, Labels: h.Labels, Root: h.Status.Root}
 	var lanes struct{ Lanes []plan.Lane }
-	if err = json.Unmarshal(h.Status.Machine, &copied.Machine); err == nil {
-		err = json.Unmarshal(h.Status.Machine, &lanes)
+	var machine string
+	if err = json.Unmarshal(h.Status.Machine, &machine); err == nil {
+		err = json.Unmarshal([]byte(machine), &copied.Machine)
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(machine), &lanes)
 	}
 	if err != nil {
 		return copied, fmt.Errorf("host %s: status.machine: %w", h.Name, err)

@@ -249,7 +249,8 @@ func (c *Controller) placeOne(ctx context.Context, r *asking, l lane.Lane, excep
 				c.noes[name] = map[string]no{}
 			}
 			why := fmt.Sprintf("%s at %s: %s", v.Kind, time.Now().UTC().Format(time.TimeOnly), v.Why)
-			c.noes[name][v.Host] = no{why, r.app.Generation, c.version(v.Host), time.Now().Add(rest)}
+			pause := map[place.Kind]time.Duration{place.Refused: rest, place.Silent: quiet}[v.Kind]
+			c.noes[name][v.Host] = no{why, r.app.Generation, c.version(v.Host), time.Now().Add(pause)}
 		}
 	}
 	return d, err

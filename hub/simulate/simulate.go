@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -36,11 +37,13 @@ import (
 
 // Host is a host that is none.
 type Host struct {
-	name    string
+	Name    string
 	machine host.Host
 	core    kubernetes.Interface
 	client  dynamic.Interface
 	lease   *coordinationv1.Lease
+
+	listening atomic.Bool
 
 	lock   sync.Mutex
 	placed plan.Placement
@@ -68,7 +71,7 @@ func Join(ctx context.Context, s *sites.Signer, hub *rest.Config, name, site str
 	}
 	c := rest.AnonymousClientConfig(hub)
 	c.CertData, c.KeyData = cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	h := &Host{name: name, machine: machine, mine: map[string]bool{}}
+	h := &Host{Name: name, machine: machine, mine: map[string]bool{}}
 	h.machine.Hostname = name
 	if h.core, err = kubernetes.NewForConfig(c); err == nil {
 		h.client, err = dynamic.NewForConfig(c)
@@ -76,20 +79,25 @@ func Join(ctx context.Context, s *sites.Signer, hub *rest.Config, name, site str
 	return h, err
 }
 
+// Listens says whether the host hears at once what the hub says to it.
+func (h *Host) Listens() bool { return h.listening.Load() }
+
 func (h *Host) resource(name string) dynamic.ResourceInterface {
-	return h.client.Resource(api.Resource(name)).Namespace(api.Namespace(h.name))
+	return h.client.Resource(api.Resource(name)).Namespace(api.Namespace(h.Name))
 }
 
 // Run reports, and answers what the hub asks, until the context ends. ready is called when it has reported.
 func (h *Host) Run(ctx context.Context, ready func(), failed func(error)) {
 	try := func(err error) bool {
 		if err != nil && ctx.Err() == nil {
-			failed(fmt.Errorf("host %s: %w", h.name, err))
+			failed(fmt.Errorf("host %s: %w", h.Name, err))
 		}
 		return err == nil
 	}
-	for first := true; ctx.Err() == nil; first = false {
-		if try(errors.Join(h.report(ctx), h.beat(ctx))) && first {
+	for reported := false; ctx.Err() == nil; {
+		if reported {
+			try(errors.Join(h.read(ctx), h.beat(ctx))) // as the agent does, which has nothing new to say
+		} else if reported = try(errors.Join(h.report(ctx), h.beat(ctx))); reported {
 			ready()
 		}
 		try(h.listen(ctx))
@@ -116,12 +124,14 @@ func (h *Host) listen(ctx context.Context) error {
 		return err
 	}
 	defer w.Stop()
+	h.listening.Store(true)
+	defer h.listening.Store(false)
 	ticker := time.NewTicker(sites.Pulse)
 	defer ticker.Stop()
 	for beats := 1; ; {
 		select {
 		case <-ticker.C:
-			if beats++; beats%3 == 0 { // as often as the agent
+			if beats++; beats%10 == 0 { // as often as the agent
 				err = h.read(ctx)
 			}
 			err = errors.Join(err, h.beat(ctx))
@@ -143,7 +153,7 @@ func (h *Host) listen(ctx context.Context) error {
 func (h *Host) read(ctx context.Context) error {
 	_, err := h.core.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
 	if err == nil {
-		_, err = h.resource("hosts").Get(ctx, h.name, metav1.GetOptions{})
+		_, err = h.resource("hosts").Get(ctx, h.Name, metav1.GetOptions{})
 	}
 	if err == nil {
 		_, err = h.resource("instances").List(ctx, metav1.ListOptions{})
@@ -153,13 +163,13 @@ func (h *Host) read(ctx context.Context) error {
 
 // beat renews the Lease.
 func (h *Host) beat(ctx context.Context) (err error) {
-	h.lease, err = sites.Beat(ctx, h.core, h.name, h.lease)
+	h.lease, err = sites.Beat(ctx, h.core, h.Name, h.lease)
 	return err
 }
 
 // report says what the host is like.
 func (h *Host) report(ctx context.Context) error {
-	u, err := h.resource("hosts").Get(ctx, h.name, metav1.GetOptions{})
+	u, err := h.resource("hosts").Get(ctx, h.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

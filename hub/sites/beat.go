@@ -2,11 +2,13 @@ package sites
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"isolane.dev/isolane/hub/api"
@@ -14,7 +16,7 @@ import (
 
 // Pulse is how often a host says that it is there, and life how long the hub believes it.
 const (
-	Pulse = 20 * time.Second
+	Pulse = time.Minute
 	life  = 3 * Pulse
 )
 
@@ -37,6 +39,18 @@ func Beat(ctx context.Context, core kubernetes.Interface, host string, last *coo
 	}
 	last.Spec = spec
 	return kept(leases.Update(ctx, last, metav1.UpdateOptions{}))
+}
+
+// Announce tells hosts by which URLs they reach the hub, with commas between them: where they look which hub
+// it is.
+func Announce(ctx context.Context, core kubernetes.Interface, urls string) error {
+	change, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"annotations": map[string]string{api.URLs: urls}}})
+	if err == nil {
+		_, err = core.CoreV1().Namespaces().Patch(ctx, metav1.NamespaceSystem, types.MergePatchType, change,
+			metav1.PatchOptions{FieldManager: manager})
+	}
+	return err
 }
 
 func kept(l *coordinationv1.Lease, err error) (*coordinationv1.Lease, error) {

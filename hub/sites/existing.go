@@ -3,6 +3,7 @@ package sites
 import (
 	"context"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
 	"slices"
 	"time"
@@ -60,18 +61,18 @@ func Check(ctx context.Context, core kubernetes.Interface) error {
 // ask has the cluster sign the certificate of a host, whose request is passed on as it is: its API server
 // believes no other authority.
 func (s *Signer) ask(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
-	request *x509.CertificateRequest) ([]byte, error) {
-	if !slices.Equal(request.Subject.Organization, []string{api.Hosts}) || len(request.Subject.Names) != 2 ||
+	request *x509.CertificateRequest, subject pkix.Name, life time.Duration) ([]byte, error) {
+	if !slices.Equal(request.Subject.Organization, subject.Organization) || len(request.Subject.Names) != 2 ||
 		len(request.Extensions) > 0 {
 		return nil, refuse("expected a request for %s of organization %s, and nothing else",
-			request.Subject.CommonName, api.Hosts)
+			subject.CommonName, subject.Organization[0])
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	requests, life := s.Core.CertificatesV1().CertificateSigningRequests(), int32(Certificates.Seconds())
+	requests, seconds := s.Core.CertificatesV1().CertificateSigningRequests(), int32(life.Seconds())
 	passed, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "isolane-signs-" + string(r.UID)},
-		Spec: certificatesv1.CertificateSigningRequestSpec{Request: r.Spec.Request, ExpirationSeconds: &life,
+		Spec: certificatesv1.CertificateSigningRequestSpec{Request: r.Spec.Request, ExpirationSeconds: &seconds,
 			SignerName: certificatesv1.KubeAPIServerClientSignerName,
 			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature,
 				certificatesv1.UsageClientAuth}},

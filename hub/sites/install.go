@@ -24,6 +24,9 @@ import (
 // manager is whose fields these are at the API server.
 const manager = "isolane-hub"
 
+// Own is the namespace of what only the hub needs.
+const Own = "isolane-hub"
+
 // Install puts the kinds of resources and the rights of hosts in place, and returns when they are served.
 func Install(ctx context.Context, client dynamic.Interface) error {
 	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(api.Manifests), 4096)

@@ -27,19 +27,27 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// Certificates is how long the certificate of a host is valid.
-const Certificates = 7 * 24 * time.Hour
+// Certificates is how long the certificate of a host is valid, unless the hub was told otherwise; Grace how
+// long after that the host may get another one with the same key, by one that is good for nothing else.
+const (
+	Certificates = 7 * 24 * time.Hour
+	Grace        = 90 * 24 * time.Hour
+)
 
 // Signer gives hosts their certificates.
 type Signer struct {
 	Core   kubernetes.Interface
 	Client dynamic.Interface
 	Sign   func(subject pkix.Name, public any, life time.Duration) ([]byte, error) // nil: the cluster signs
+	Life   time.Duration                                                           // of a host's certificate
 	Log    *slog.Logger
 }
 
 // Run answers requests until the context ends.
 func (s *Signer) Run(ctx context.Context) {
+	if s.Life == 0 {
+		s.Life = Certificates
+	}
 	for ctx.Err() == nil {
 		if err := s.watch(ctx); err != nil && ctx.Err() == nil {
 			s.Log.WarnContext(ctx, "requests for certificates are not seen", "error", err)
@@ -51,6 +59,10 @@ func (s *Signer) Run(ctx context.Context) {
 	}
 }
 
+// stay is how long a request stays, with what was said to it. The watch ends each half an hour or hour, and
+// begins with a look at all.
+const stay = time.Hour
+
 // watch answers all requests that are there, and those that come.
 func (s *Signer) watch(ctx context.Context) error {
 	requests := s.Core.CertificatesV1().CertificateSigningRequests()
@@ -60,7 +72,11 @@ func (s *Signer) watch(ctx context.Context) error {
 		return err
 	}
 	for i := range list.Items {
-		s.answer(ctx, &list.Items[i])
+		if r := &list.Items[i]; time.Since(r.CreationTimestamp.Time) < stay {
+			s.answer(ctx, r)
+		} else if err = requests.Delete(ctx, r.Name, metav1.DeleteOptions{}); err != nil {
+			s.Log.WarnContext(ctx, "an old request is not removed", "request", r.Name, "error", err)
+		}
 	}
 	w, err := requests.Watch(ctx, metav1.ListOptions{FieldSelector: ours,
 		ResourceVersion: list.ResourceVersion})
@@ -111,12 +127,17 @@ func (s *Signer) admit(ctx context.Context, r *certificatesv1.CertificateSigning
 	if err != nil {
 		return err
 	}
-	key := keyDigest(request)
+	key, subject, life := keyDigest(request), pkix.Name{CommonName: request.Subject.CommonName,
+		Organization: []string{api.Hosts}}, s.Life
 	token, joins := strings.CutPrefix(r.Spec.Username, "system:bootstrap:")
+	if renewer := subject.CommonName == api.Renewer(name); renewer {
+		subject.Organization, life = []string{api.Renewing}, s.Life+Grace
+		joins = false
+	}
 	switch {
 	case joins:
 		err = s.join(ctx, r, token, name, key)
-	case r.Spec.Username == api.User(name):
+	case r.Spec.Username == api.User(name), r.Spec.Username == api.Renewer(name):
 		err = s.renew(ctx, name, key)
 	default:
 		err = refuse("%s may not have the certificate of host %s", r.Spec.Username, name)
@@ -126,10 +147,9 @@ func (s *Signer) admit(ctx context.Context, r *certificatesv1.CertificateSigning
 	}
 	var cert []byte
 	if s.Sign == nil {
-		cert, err = s.ask(ctx, r, request)
+		cert, err = s.ask(ctx, r, request, subject, life)
 	} else {
-		subject := pkix.Name{CommonName: api.User(name), Organization: []string{api.Hosts}}
-		cert, err = s.Sign(subject, request.PublicKey, Certificates)
+		cert, err = s.Sign(subject, request.PublicKey, life)
 	}
 	if err != nil {
 		return err
@@ -145,7 +165,7 @@ func (s *Signer) admit(ctx context.Context, r *certificatesv1.CertificateSigning
 	return err
 }
 
-// parse reads what is asked for: the certificate of one host.
+// parse reads what is asked for: the certificate of one host, or the one by which it gets others.
 func parse(r *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, string, error) {
 	block, _ := pem.Decode(r.Spec.Request)
 	if block == nil {
@@ -159,6 +179,9 @@ func parse(r *certificatesv1.CertificateSigningRequest) (*x509.CertificateReques
 		return nil, "", refuse("expected a request that is signed by its key: %v", err)
 	}
 	name, is := strings.CutPrefix(request.Subject.CommonName, api.User(""))
+	if renewed, renews := strings.CutPrefix(request.Subject.CommonName, api.Renewer("")); renews {
+		name, is = renewed, true
+	}
 	if wrong := validation.IsDNS1123Label(api.Namespace(name)); !is || len(wrong) > 0 {
 		return nil, "", refuse("expected the common name %sNAME, with a name of letters, digits and -, of at "+
 			"most 58, found %q", api.User(""), request.Subject.CommonName)

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"filippo.io/age"
 	"go.etcd.io/bbolt"
@@ -44,37 +45,53 @@ func (o Options) Backup(ctx context.Context, w io.Writer, to ...age.Recipient) e
 	if err = o.snapshot(ctx, store); err != nil {
 		return fmt.Errorf("the store: %w", err)
 	}
+	info, err := store.Stat()
+	if err == nil {
+		_, err = store.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return err
+	}
+	authorities, err := o.authorities()
+	if err != nil {
+		return err
+	}
+	return seal(w, append(authorities, content{inStore, store, info.Size()}), to...)
+}
+
+// content is a file of an archive.
+type content struct {
+	name string
+	data io.Reader
+	size int64
+}
+
+// authorities are the files of a hub's certificates that are kept.
+func (o Options) authorities() (all []content, err error) {
+	for _, name := range kept() {
+		data, rerr := os.ReadFile(o.file(name))
+		all, err = append(all, content{name, bytes.NewReader(data), int64(len(data))}), errors.Join(err, rerr)
+	}
+	return all, err
+}
+
+// seal writes files, encrypted.
+func seal(w io.Writer, all []content, to ...age.Recipient) error {
 	sealed, err := age.Encrypt(w, to...)
 	if err != nil {
 		return err
 	}
 	archive := tar.NewWriter(sealed)
-	files := map[string]string{inStore: store.Name()}
-	for _, name := range kept() {
-		files[name] = o.file(name)
-	}
-	for _, name := range append(kept(), inStore) {
-		if err = add(archive, name, files[name]); err != nil {
+	for _, one := range all {
+		head := &tar.Header{Name: one.name, Mode: 0o600, Size: one.size, ModTime: time.Now()}
+		if err = archive.WriteHeader(head); err == nil {
+			_, err = io.Copy(archive, one.data)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return errors.Join(archive.Close(), sealed.Close())
-}
-
-func add(archive *tar.Writer, name, file string) error {
-	f, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err == nil {
-		err = archive.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: info.Size(), ModTime: info.ModTime()})
-	}
-	if err == nil {
-		_, err = io.Copy(archive, f)
-	}
-	return err
 }
 
 // snapshot asks the store for its database. What it sends ends with a digest, which is checked and left out.
@@ -142,6 +159,14 @@ func (o Options) storeClient() (*http.Client, error) {
 // Restore makes the folder of a hub, which must not be there, of what Backup has written. The revision of its
 // store is that of the backup: hosts that have seen a later one do not follow it until they are rehomed.
 func (o Options) Restore(r io.Reader, with ...age.Identity) error {
+	finish := func(dir string) error { return alone(filepath.Join(dir, inStore)) }
+	return o.make(r, append(kept(), inStore), finish, with...)
+}
+
+// make makes the folder of a hub, which must not be there, of the files that seal has written, when finish
+// has looked at them.
+func (o Options) make(r io.Reader, names []string, finish func(dir string) error,
+	with ...age.Identity) error {
 	if err := os.Remove(o.Dir); err != nil && !errors.Is(err, os.ErrNotExist) { // an empty one may be
 		return fmt.Errorf("--dir %s: expected no folder, or an empty one: %w", o.Dir, err)
 	}
@@ -154,19 +179,19 @@ func (o Options) Restore(r io.Reader, with ...age.Identity) error {
 	if err != nil {
 		return err
 	}
-	if err = unpack(open, made); err != nil {
-		return fmt.Errorf("expected a whole backup: %w", err)
+	if err = unpack(open, made, names); err != nil {
+		return fmt.Errorf("expected a whole file: %w", err)
 	}
-	if err = alone(filepath.Join(made, inStore)); err != nil {
+	if err = finish(made); err != nil {
 		return err
 	}
 	return os.Rename(made, o.Dir)
 }
 
-// unpack writes the files that a backup has, and no others.
-func unpack(r io.Reader, dir string) error {
+// unpack writes the files of these names, and no others.
+func unpack(r io.Reader, dir string, names []string) error {
 	archive := tar.NewReader(r)
-	for _, want := range append(kept(), inStore) {
+	for _, want := range names {
 		head, err := archive.Next()
 		if err == nil && head.Name != want {
 			err = fmt.Errorf("expected %s, found %q", want, head.Name)

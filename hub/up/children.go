@@ -51,6 +51,7 @@ func (c *children) keep(log, program string, args ...string) error {
 	start := func() (*exec.Cmd, error) {
 		cmd := exec.Command(program, args...)
 		cmd.Stdout, cmd.Stderr = out, out
+		cmd.Env = append(os.Environ(), "GOGC=50") // most of what they hold stays: less room for what does not
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		failed := make(chan error)
 		c.calls <- func() { failed <- cmd.Start() }

@@ -80,11 +80,12 @@ func (a *Authority) sign(cert *x509.Certificate, public any) ([]byte, error) {
 	return x509.CreateCertificate(rand.Reader, cert, a.Cert, public, a.key)
 }
 
-// SignClient returns the certificate of a client as PEM, from an hour ago on: clocks differ.
+// SignClient returns the certificate of a client as PEM, from an hour ago on, or from a third of its life:
+// clocks differ.
 func (a *Authority) SignClient(subject pkix.Name, public any, life time.Duration) ([]byte, error) {
 	der, err := a.sign(&x509.Certificate{Subject: subject, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(life)}, public)
+		NotBefore:   time.Now().Add(-min(time.Hour, life/3)), NotAfter: time.Now().Add(life)}, public)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
 }
 

@@ -32,6 +32,7 @@ type Options struct {
 
 	Authentication string // file by which the API server knows people, "": by certificates only
 	Audit          string // file that says what it writes down, "": nothing
+	Shared         bool   // others may be invited: the second port is for them; once so, it stays so
 }
 
 // Hub is one that runs.
@@ -119,6 +120,9 @@ func (h *Hub) start(ctx context.Context) error {
 	if err := os.MkdirAll(h.o.PKI(), 0o700); err != nil {
 		return err
 	}
+	if err := h.o.share(); err != nil {
+		return err
+	}
 	if err := h.startStore(); err != nil {
 		return err
 	}
@@ -134,20 +138,21 @@ func (h *Hub) startStore() error {
 	if err != nil {
 		return err
 	}
-	server, err := a.issue(h.o.PKI(), "etcd", pkix.Name{CommonName: "etcd"}, "127.0.0.1")
+	server, err := a.issue(h.o.PKI(), "etcd", pkix.Name{CommonName: "etcd"}, "127.0.0.1", h.o.Host)
 	if err != nil {
 		return err
 	}
-	url := func(after int) string { return fmt.Sprintf("https://127.0.0.1:%d", h.o.Port+after) }
-	ca := h.o.file("pki", "store.crt")
-	return h.children.keep(h.o.file("log", "etcd.log"), filepath.Join(h.o.Programs, "etcd"),
-		"--name=hub", "--data-dir="+h.o.file("store"), "--log-level=warn",
-		"--listen-client-urls="+url(1), "--advertise-client-urls="+url(1),
-		"--listen-peer-urls="+url(2), "--initial-advertise-peer-urls="+url(2),
-		"--initial-cluster=hub="+url(2),
+	peers, err := h.o.peers()
+	if err != nil {
+		return err
+	}
+	url, ca := fmt.Sprintf("https://127.0.0.1:%d", h.o.Port+1), h.o.file("pki", "store.crt")
+	return h.children.keep(h.o.file("log", "etcd.log"), filepath.Join(h.o.Programs, "etcd"), append(peers,
+		"--data-dir="+h.o.file("store"), "--log-level=warn",
+		"--listen-client-urls="+url, "--advertise-client-urls="+url,
 		"--cert-file="+server.cert, "--key-file="+server.key, "--client-cert-auth", "--trusted-ca-file="+ca,
 		"--peer-cert-file="+server.cert, "--peer-key-file="+server.key, "--peer-client-cert-auth",
-		"--peer-trusted-ca-file="+ca, "--auto-compaction-mode=periodic", "--auto-compaction-retention=1h")
+		"--peer-trusted-ca-file="+ca, "--auto-compaction-mode=periodic", "--auto-compaction-retention=1h")...)
 }
 
 // startAPI starts kube-apiserver, and writes the file by which an administrator reaches it.
@@ -182,22 +187,28 @@ func (h *Hub) startAPI() error {
 	if err != nil {
 		return err
 	}
-	program, all := filepath.Join(h.o.Programs, "kube-apiserver"), "0.0.0.0"
-	if ip := net.ParseIP(h.o.Host); ip != nil && ip.To4() == nil {
-		all = "::"
-	}
+	program := filepath.Join(h.o.Programs, "kube-apiserver")
 	return h.children.keep(h.o.file("log", "kube-apiserver.log"), program, append(h.access(),
 		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", h.o.Port+1),
 		"--etcd-cafile="+h.o.file("pki", "store.crt"),
 		"--etcd-certfile="+client.cert, "--etcd-keyfile="+client.key,
-		fmt.Sprintf("--secure-port=%d", h.o.Port), "--bind-address="+all, "--tls-cert-file="+server.cert,
-		"--tls-private-key-file="+server.key, "--client-ca-file="+h.o.file("pki", "hub.crt"),
+		fmt.Sprintf("--secure-port=%d", h.o.Port), "--bind-address="+h.o.everywhere(),
+		"--tls-cert-file="+server.cert, "--tls-private-key-file="+server.key,
+		"--client-ca-file="+h.o.file("pki", "hub.crt"),
 		"--cert-dir="+h.o.file("pki"), "--authorization-mode=RBAC", "--anonymous-auth=false",
 		"--enable-bootstrap-token-auth", "--service-account-issuer="+h.o.URL(),
 		"--service-account-key-file="+h.o.file("pki", "accounts.crt"),
 		"--service-account-signing-key-file="+h.o.file("pki", "accounts.key"),
 		"--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none", "--profiling=false",
 		"--disable-admission-plugins=ServiceAccount")...) // there are no pods
+}
+
+// everywhere are all addresses of this machine, of the kind that the hub's is.
+func (o Options) everywhere() string {
+	if ip := net.ParseIP(o.Host); ip != nil && ip.To4() == nil {
+		return "::"
+	}
+	return "0.0.0.0"
 }
 
 // access are the API server's flags for who people are and what is written down of them.
@@ -228,7 +239,7 @@ func (h *Hub) writeKubeconfig(admin pair) error {
 	return clientcmd.WriteToFile(*c, h.Kubeconfig)
 }
 
-// ready waits until the API answers, a minute at most.
+// ready waits until the API answers, a minute at most; where there are others, until enough of them run.
 func (h *Hub) ready(ctx context.Context) error {
 	config, err := clientcmd.BuildConfigFromFlags("", h.Kubeconfig)
 	if err != nil {
@@ -240,8 +251,15 @@ func (h *Hub) ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
+	m, err := h.o.cluster()
+	if err != nil {
+		return err
+	}
+	if m == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+	}
 	for {
 		_, err = client.RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		if err == nil {

@@ -435,7 +435,11 @@ func TestRestore(t *testing.T) {
 		if later = running(t, "default.web"); len(later) != 1 {
 			return fmt.Errorf("processes %v", later)
 		}
-		return nil
+		line, rerr := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", later[0])) // not the last one of before, which is to end
+		if rerr == nil && !strings.Contains(string(line), "100000") {
+			rerr = fmt.Errorf("process %d is %q", later[0], line)
+		}
+		return rerr
 	})
 	f.app(t, "default", "web", "Running")
 	f.end(t, f.up, syscall.SIGTERM)
@@ -444,20 +448,12 @@ func TestRestore(t *testing.T) {
 	}
 	f.run(t, "restore", f.file("backup.age"), "--identity", f.file("key"), "--dir", f.file("hub"))
 	f.up, _ = f.hub(t, "restored")
-	says := func(text string) {
-		until(t, "the agent says "+text, func() error {
-			if said := f.run(t, "status", "--dir", f.file("agent")); !strings.Contains(said, text) {
-				return errors.New(said)
-			}
-			return nil
-		})
-	}
-	says("HubRegressed: ")
+	f.says(t, "HubRegressed: ")
 	if now := running(t, "default.web"); !slices.Equal(now, later) {
 		t.Errorf("processes %v beside an old hub, expected still %v", now, later)
 	}
 	f.run(t, append(append([]string{"rehome"}, f.token(t)[1:]...), "--dir", f.file("agent"))...)
-	says("follows the hub")
+	f.says(t, "follows the hub")
 	if now := running(t, "default.web"); !slices.Equal(now, later) {
 		t.Errorf("processes %v after a rehome, expected still %v", now, later)
 	}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 
 	"filippo.io/age"
+	"k8s.io/client-go/rest"
 
 	"isolane.dev/isolane/hub/up"
 	"isolane.dev/isolane/lanes"
@@ -28,19 +30,30 @@ func backup(ctx context.Context, _ lanes.Options, args []string) error {
 	if err != nil {
 		return fmt.Errorf("--recipient: expected a public key of age, as age-keygen prints it: %w", err)
 	}
-	at, err := url.Parse(c.Host)
-	if err == nil {
-		o.Port, err = strconv.Atoi(at.Port())
-	}
-	if err != nil {
+	if err = locate(&o, c); err != nil {
 		return err
 	}
+	return written(file, func(w io.Writer) error { return o.Backup(ctx, w, to) })
+}
+
+// locate finds where the hub of this machine is.
+func locate(o *up.Options, c *rest.Config) error {
+	at, err := url.Parse(c.Host)
+	if err == nil {
+		o.Host = at.Hostname()
+		o.Port, err = strconv.Atoi(at.Port())
+	}
+	return err
+}
+
+// written writes a file, whole or not at all.
+func written(file string, write func(io.Writer) error) error {
 	made, err := os.CreateTemp(filepath.Dir(file), ".backup-")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(made.Name()) // unless it has its name
-	err = o.Backup(ctx, made, to)
+	err = write(made)
 	if err = errors.Join(err, made.Sync(), made.Close()); err != nil {
 		return err
 	}
@@ -48,11 +61,18 @@ func backup(ctx context.Context, _ lanes.Options, args []string) error {
 }
 
 func restore(_ context.Context, _ lanes.Options, args []string) error {
+	return unsealed("restore", args, up.Options.Restore,
+		"isolane-hub up starts it; hosts that have seen a later state follow it after a rehome")
+}
+
+// unsealed makes the folder of a hub of a file that is encrypted.
+func unsealed(name string, args []string, do func(up.Options, io.Reader, ...age.Identity) error,
+	next string) error {
 	var o up.Options
-	f := flag.NewFlagSet("restore", flag.ContinueOnError)
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.StringVar(&o.Dir, "dir", hubDir, "folder of the hub, which is made")
-	identity := f.String("identity", "", "file with the identity of age that the backup is for")
-	file, err := parse(f, args, "a backup")
+	identity := f.String("identity", "", "file with the identity of age that the file is for")
+	file, err := parse(f, args, "a file")
 	if err != nil {
 		return err
 	}
@@ -70,10 +90,9 @@ func restore(_ context.Context, _ lanes.Options, args []string) error {
 		return err
 	}
 	defer from.Close()
-	if err = o.Restore(from, with...); err != nil {
+	if err = do(o, from, with...); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	fmt.Printf("%s: isolane-hub up starts it; hosts that have seen a later state follow it after a rehome\n",
-		o.Dir)
+	fmt.Printf("%s: %s\n", o.Dir, next)
 	return nil
 }

@@ -29,6 +29,7 @@ import (
 	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/netpath/drivers"
 )
 
 // bench is a hub and a host of it, both on this machine.
@@ -40,17 +41,63 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
+	b := withoutHost(t)
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
+	t.Cleanup(func() {
+		if t.Failed() {
+			left(t)
+		}
+	})
+	return b
+}
+
+// withoutHost is a bench for hubs alone: nothing of this machine is changed.
+func withoutHost(t *testing.T) *bench {
+	t.Helper()
 	programs := os.Getenv("ISOLANE_HUB_PROGRAMS")
 	if programs == "" {
 		t.Skip("skipped: needs etcd and kube-apiserver: make test-hub")
 	}
-	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	b := &bench{dir: t.TempDir(), programs: programs, port: 20000 + 3*rand.IntN(4000)}
 	b.binary = b.file("isolane-hub")
 	if out, err := exec.Command("go", "build", "-o", b.binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
 	return b
+}
+
+// left takes back what a test that has failed has left on this machine.
+func left(t *testing.T) {
+	t.Helper()
+	l, _, err := lanes.OpenPatiently(context.Background(), lanes.Options{Paths: drivers.Paths(), Ops: drivers.Ops()})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer l.Close()
+	groups, err := l.Groups()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, g := range groups {
+		if !strings.HasPrefix(g.Lane.Name, "default.") && g.Lane.Name != "hub-test" && g.Lane.Name != "asked" {
+			continue
+		}
+		pids, err := cgroup.Processes(host.Live(), g.Dir)
+		for _, pid := range pids {
+			err = errors.Join(err, syscall.Kill(pid, syscall.SIGKILL))
+		}
+		until(t, "they have ended", func() error {
+			now, perr := cgroup.Processes(host.Live(), g.Dir)
+			if perr == nil && len(now) > 0 {
+				perr = fmt.Errorf("processes %v", now)
+			}
+			return perr
+		})
+		if _, rerr := l.Release(context.Background(), g.Lane.Name); errors.Join(err, rerr) != nil {
+			t.Error(g.Lane.Name, err, rerr)
+		}
+	}
 }
 
 func (b *bench) file(name string) string { return filepath.Join(b.dir, name) }

@@ -3,8 +3,8 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -40,6 +41,10 @@ isolane-hub findings                     what audits of all hosts have found, by
 
 isolane-hub backup FILE --recipient age1…  all that the hub is, while it runs
 isolane-hub restore FILE --identity KEY  the folder of a hub, of a backup
+isolane-hub invite FILE --address HOST:PORT --recipient age1…  another machine is to be a hub too
+isolane-hub accept FILE --identity KEY   the folder of that hub, on its machine
+isolane-hub members [--remove HOST:PORT] the hubs that are one
+
 isolane-hub simulate N --snapshot FILE   N hosts that are none, on this machine
 
 isolane-hub join https://HUB --token T   makes this host one of a hub's
@@ -70,6 +75,7 @@ func run(ctx context.Context, o lanes.Options, args []string) error {
 	command, is := map[string]func(context.Context, lanes.Options, []string) error{
 		"up": hub, "token": token, "why": why, "findings": findings,
 		"backup": backup, "restore": restore, "simulate": simulateHosts,
+		"invite": invite, "accept": accept, "members": list,
 		"join": join, "agent": follow, "status": status, "hold": hold, "rehome": rehome}[args[0]]
 	if !is {
 		return fmt.Errorf("%s: expected a command:\n%s", args[0], usage)
@@ -115,6 +121,8 @@ func hub(ctx context.Context, _ lanes.Options, args []string) error {
 	f.StringVar(&o.Authentication, "authentication", "",
 		"file of kind AuthenticationConfiguration, for people with OpenID Connect")
 	f.StringVar(&o.Audit, "audit", "", "file of kind Policy (audit.k8s.io); what is done goes to log/audit.log")
+	f.BoolVar(&o.Shared, "shared", false, "other machines may be hubs too: the second port after it is for them")
+	life := f.Duration("certificates", sites.Certificates, "how long the certificate of a host is valid")
 	site := f.String("site", "default", "a site, for the command that is printed")
 	file := f.String("kubeconfig", "", "of a Kubernetes that is there, on which the hub is then: nothing is "+
 		"started")
@@ -122,27 +130,32 @@ func hub(ctx context.Context, _ lanes.Options, args []string) error {
 		return err
 	}
 	if *file != "" {
-		return existing(ctx, *file, *site, o.Log, from)
+		return existing(ctx, *file, *site, *life, o.Log, from)
 	}
 	h, err := up.Start(ctx, o)
 	if err != nil {
 		return err
 	}
-	controllers, err := control(ctx, h.Admin, o.Log, h.Authority.SignClient)
+	controllers, err := control(ctx, h.Admin, net.JoinHostPort(o.Host, strconv.Itoa(o.Port)),
+		sites.Signer{Sign: h.Authority.SignClient, Life: *life, Log: o.Log})
 	if err == nil {
 		fmt.Printf("ready after %.1f s\nexport KUBECONFIG=%s\n", time.Since(from).Seconds(), h.Kubeconfig)
 		err = printJoin(ctx, h.Admin, *site, false)
 	}
 	if err == nil {
-		controllers(func(core kubernetes.Interface, client dynamic.Interface) {
-			sites.EndNamespaces(ctx, core, client, o.Log)
+		err = controllers(func(leading context.Context, core kubernetes.Interface, client dynamic.Interface) {
+			var both sync.WaitGroup
+			both.Go(func() { sites.EndNamespaces(leading, core, client, o.Log) })
+			tend(leading, core, o, o.Log)
+			both.Wait()
 		})
 	}
 	return errors.Join(err, h.End())
 }
 
 // existing is a hub on a Kubernetes that is there, which has a controller manager.
-func existing(ctx context.Context, file, site string, log *slog.Logger, from time.Time) error {
+func existing(ctx context.Context, file, site string, life time.Duration, log *slog.Logger,
+	from time.Time) error {
 	c, err := clientcmd.BuildConfigFromFlags("", file)
 	if err != nil {
 		return fmt.Errorf("--kubeconfig %s: %w", file, err)
@@ -154,33 +167,35 @@ func existing(ctx context.Context, file, site string, log *slog.Logger, from tim
 	if err != nil {
 		return err
 	}
-	controllers, err := control(ctx, c, log, nil)
+	controllers, err := control(ctx, c, rand.Text(), sites.Signer{Life: life, Log: log})
 	if err != nil {
 		return err
 	}
 	fmt.Printf("ready after %.1f s\n", time.Since(from).Seconds())
 	if err = printJoin(ctx, c, site, true); err == nil {
-		controllers(func(kubernetes.Interface, dynamic.Interface) {})
+		err = controllers(func(context.Context, kubernetes.Interface, dynamic.Interface) {})
 	}
 	return err
 }
 
 // control puts in place what Isolane adds, and returns what answers hosts until the context ends, beside what
-// else is to be done.
-func control(ctx context.Context, c *rest.Config, log *slog.Logger,
-	sign func(pkix.Name, any, time.Duration) ([]byte, error)) (
-	func(beside func(kubernetes.Interface, dynamic.Interface)), error) {
+// else is to be done, while no other hub does.
+func control(ctx context.Context, c *rest.Config, name string, s sites.Signer) (
+	func(beside func(context.Context, kubernetes.Interface, dynamic.Interface)) error, error) {
 	c.QPS = -1 // the API server's own limits are enough
 	core, client, err := clients(c)
 	if err == nil {
 		err = sites.Install(ctx, client)
 	}
-	return func(beside func(kubernetes.Interface, dynamic.Interface)) {
-		var all sync.WaitGroup
-		all.Go(func() { (&apps.Controller{Core: core, Client: client, Log: log}).Run(ctx) })
-		all.Go(func() { beside(core, client) })
-		(&sites.Signer{Core: core, Client: client, Sign: sign, Log: log}).Run(ctx)
-		all.Wait()
+	s.Core, s.Client = core, client
+	return func(beside func(context.Context, kubernetes.Interface, dynamic.Interface)) error {
+		return lead(ctx, core, name, func(leading context.Context) {
+			var all sync.WaitGroup
+			all.Go(func() { (&apps.Controller{Core: core, Client: client, Log: s.Log}).Run(leading) })
+			all.Go(func() { beside(leading, core, client) })
+			s.Run(leading)
+			all.Wait()
+		})
 	}, err
 }
 

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -39,14 +40,17 @@ type simulation struct {
 	signer *sites.Signer
 	c      *rest.Config
 	failed sync.Map // error texts that were said
+	all    []*simulate.Host
 }
 
 func simulateHosts(ctx context.Context, _ lanes.Options, args []string) error {
 	var file string
 	var apps int
+	var change bool
 	text, c, o, err := admin("simulate", args, "how many hosts", nil, func(f *flag.FlagSet) {
 		f.StringVar(&file, "snapshot", "", "archive of the machine that they all are like")
 		f.IntVar(&apps, "apps", 20, "Apps of one CPU, one after another")
+		f.BoolVar(&change, "change", false, "an Instance for each host, all at once")
 	})
 	if err != nil {
 		return err
@@ -80,7 +84,15 @@ func simulateHosts(ctx context.Context, _ lanes.Options, args []string) error {
 	if err = s.hosts(ctx, &all, n, machine); err != nil {
 		return err
 	}
-	return s.apps(ctx, apps)
+	if err = s.apps(ctx, apps); err == nil && change {
+		err = s.change(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Println("at rest until it is ended: look at the processes of the hub")
+	s.rest(ctx)
+	return nil
 }
 
 // hosts brings hosts in, and waits until all have reported.
@@ -92,6 +104,7 @@ func (s *simulation) hosts(ctx context.Context, all *sync.WaitGroup, n int, mach
 		if err != nil {
 			return err
 		}
+		s.all = append(s.all, h)
 		all.Go(func() {
 			h.Run(ctx, func() { ready <- struct{}{} }, func(err error) {
 				if _, said := s.failed.LoadOrStore(err.Error(), true); !said {
@@ -131,9 +144,82 @@ func (s *simulation) apps(ctx context.Context, n int) error {
 		fmt.Printf("%d Apps, from declared to running: P50 %d ms, P99 %d ms\n", n, took[n/2].Milliseconds(),
 			took[n*99/100].Milliseconds())
 	}
-	fmt.Println("at rest until it is ended: look at the processes of the hub")
-	<-ctx.Done()
 	return nil
+}
+
+// rest says how long it takes until all hosts hear their hub again, each time that it was away.
+func (s *simulation) rest(ctx context.Context) {
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	var from time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		hear := 0
+		for _, h := range s.all {
+			if h.Listens() {
+				hear++
+			}
+		}
+		switch gone := len(s.all) - hear; {
+		case gone > len(s.all)/2 && from.IsZero():
+			from = time.Now()
+		case gone == 0 && !from.IsZero():
+			fmt.Printf("all hosts hear the hub again, %.1f s after they did not\n", time.Since(from).Seconds())
+			from = time.Time{}
+		}
+	}
+}
+
+// change has something new for each host, and says when all have taken it over.
+func (s *simulation) change(ctx context.Context) error {
+	instances := s.client.Resource(api.Resource("instances"))
+	w, err := instances.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	name, from := fmt.Sprintf("change-%d", os.Getpid()), time.Now()
+	var some sync.WaitGroup
+	for n := range 20 {
+		some.Go(func() {
+			for i := n; i < len(s.all); i += 20 {
+				u, cerr := api.To(map[string]any{"apiVersion": api.Group + "/" + api.Version, "kind": "Instance",
+					"metadata": map[string]any{"name": name}, "spec": map[string]any{"command": []string{"true"},
+						"lane": map[string]any{"cpus": map[string]any{"count": 1}}}})
+				if cerr == nil {
+					_, cerr = instances.Namespace(api.Namespace(s.all[i].Name)).Create(ctx, u, metav1.CreateOptions{})
+				}
+				if cerr != nil {
+					fmt.Fprintln(os.Stderr, "isolane-hub:", cerr)
+				}
+			}
+		})
+	}
+	declared := make(chan time.Duration, 1)
+	go func() { // meanwhile what is said is read: an API server leaves who does not
+		some.Wait()
+		declared <- time.Since(from)
+	}()
+	has := map[string]bool{}
+	for event := range w.ResultChan() {
+		u, is := event.Object.(*unstructured.Unstructured)
+		if !is || u.GetName() != name {
+			continue
+		}
+		if phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); phase == "Running" {
+			has[u.GetNamespace()] = true
+		}
+		if len(has) == len(s.all) {
+			fmt.Printf("a change for each of %d hosts: declared after %.1f s, taken over by all after %.1f s\n",
+				len(has), (<-declared).Seconds(), time.Since(from).Seconds())
+			return nil
+		}
+	}
+	return fmt.Errorf("%d of %d hosts have taken the change over", len(has), len(s.all))
 }
 
 // app waits until an App runs.

@@ -1,0 +1,158 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/desired"
+)
+
+// certificate is one that a hub gives to a host.
+type certificate struct {
+	file  string
+	user  func(host string) string
+	group string
+}
+
+// own is for all that a host does.
+func own() certificate { return certificate{"host.crt", api.User, api.Hosts} }
+
+// renewal lasts longer, and is only good for getting another one.
+func renewal() certificate { return certificate{"renewal.crt", api.Renewer, api.Renewing} }
+
+// denied is that a hub has said no to a certificate.
+type denied struct{ error }
+
+// request gets a certificate for this host's key, and writes it down in the folder of a hub.
+func (o Options) request(ctx context.Context, core kubernetes.Interface, name string, c certificate,
+	dir string) error {
+	key, err := o.key()
+	if err != nil {
+		return err
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: c.user(name), Organization: []string{c.group}}}, key)
+	if err != nil {
+		return err
+	}
+	requests := core.CertificatesV1().CertificateSigningRequests()
+	r, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "isolane-" + name + "-" + strings.ToLower(rand.Text()[:8])},
+		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: api.Signer,
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature,
+				certificatesv1.UsageClientAuth}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("the hub takes no request: expected a token that is new and not used: %w", err)
+	}
+	for len(r.Status.Certificate) == 0 {
+		for _, said := range r.Status.Conditions {
+			if said.Type == certificatesv1.CertificateDenied {
+				return denied{fmt.Errorf("the hub refuses: %s", said.Message)}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the hub does not answer the request %s: %w", r.Name, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+		if r, err = requests.Get(ctx, r.Name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+	}
+	return desired.WriteFile(filepath.Join(dir, c.file), r.Status.Certificate)
+}
+
+// due is when a certificate is to be renewed, after two thirds of its life, and that life; zero where there
+// is none.
+func (o Options) due(c certificate) (at time.Time, life time.Duration, err error) {
+	data, err := os.ReadFile(o.hub(c.file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return at, 0, nil
+	}
+	if err != nil {
+		return at, 0, err
+	}
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return at, 0, fmt.Errorf("%s: expected a certificate as PEM", o.hub(c.file))
+	}
+	is, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return at, 0, fmt.Errorf("%s: %w", o.hub(c.file), err)
+	}
+	life = is.NotAfter.Sub(is.NotBefore)
+	return is.NotBefore.Add(life * 2 / 3), life, nil
+}
+
+// renew asks for other certificates when this host's own is due: the one by which it renews is then valid for
+// as long after it as ever.
+func (a *Agent) renew(ctx context.Context) error {
+	at, life, err := a.o.due(own())
+	other, _, oerr := a.o.due(renewal())
+	if err = errors.Join(err, oerr); err != nil {
+		return err
+	}
+	if a.due = at; time.Now().Before(at) && !other.IsZero() || a.lately(life) {
+		return nil
+	}
+	return a.replace(ctx, a.server.core, renewal(), own())
+}
+
+// lately says whether the hub has answered not long ago: where a clock is wrong each certificate may be due.
+func (a *Agent) lately(life time.Duration) bool {
+	return !a.renewed.IsZero() && time.Since(a.renewed) < min(time.Hour, life/10)
+}
+
+// readmit gets a certificate for a host that the hub does not know by its own any more, as it has run out: by
+// the one that is good only for that, and with the same key. It does not ask the clock of this host.
+func (a *Agent) readmit(ctx context.Context) error {
+	if _, life, err := a.o.due(own()); err != nil || a.lately(life) {
+		return err
+	}
+	core, err := kubernetes.NewForConfig(a.config(renewal()))
+	if err != nil {
+		return err
+	}
+	if err = a.replace(ctx, core, own(), renewal()); err != nil {
+		a.note("is not let in: " + err.Error())
+	}
+	return err
+}
+
+// replace gets certificates, and has them used.
+func (a *Agent) replace(ctx context.Context, core kubernetes.Interface, all ...certificate) error {
+	for _, c := range all {
+		err := a.o.request(ctx, core, a.joined.Name, c, a.o.hub(""))
+		if _, no := errors.AsType[denied](err); no {
+			a.renewed = time.Now()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	a.renewed = time.Now()
+	at, _, err := a.o.due(own())
+	a.due = at
+	for _, l := range a.links { // who this host is, a connection says when it begins
+		l.dialer.CloseAll()
+	}
+	a.hear()
+	return err
+}

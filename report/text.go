@@ -187,6 +187,9 @@ func aimSentence(a figures.Aim) string {
 	if a.Paper != "" {
 		text += "; paper: " + a.Paper
 	}
+	if len(a.Doubts) > 0 {
+		return text + ". Open, as a guard failed: " + strings.Join(a.Doubts, ", ")
+	}
 	if a.State == figures.Open {
 		text += ". The estimate reaches the aim, the blocks do not show it"
 	}

@@ -51,9 +51,15 @@ func (f *Figure) lower(why string) {
 	}
 }
 
-// touched are the figures of a metric, and of the means that it is part of, in a cell. What the baseline has
-// not touches all cells.
-func (s *Summary) touched(name string, c *Cell, use func(Metric, *Figure)) {
+// doubt is of a guard that failed in the cell of the figure itself.
+func (f *Figure) doubt(guard string) {
+	f.Doubts = append(f.Doubts, guard)
+	f.lower(guard)
+}
+
+// touched are the figures of a metric, and of the means that it is part of, in a cell where a guard has failed.
+// What the baseline has not touches the ratios of all cells.
+func (s *Summary) touched(guard, name string, c *Cell, use func(Metric, *Figure)) {
 	for i := range s.Cells {
 		other := &s.Cells[i]
 		if other.Name != c.Name && !c.Baseline {
@@ -61,6 +67,9 @@ func (s *Summary) touched(name string, c *Cell, use func(Metric, *Figure)) {
 		}
 		for _, m := range s.Metrics {
 			if f := other.Figures[m.Name]; f != nil && (m.Name == name || slices.Contains(m.MeanOf, name)) {
+				if other.Name == c.Name {
+					f.Doubts = append(f.Doubts, guard)
+				}
 				use(m, f)
 			}
 		}
@@ -93,7 +102,7 @@ func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
 			text = g.Text + "; " + text
 		}
 		g.State, g.Text = Failed, text
-		s.touched(check.Guards, c, func(m Metric, f *Figure) {
+		s.touched(check.Noun, check.Guards, c, func(m Metric, f *Figure) {
 			higher := m.Margin.Goal == stats.HigherIsBetter
 			if higher && f == c.Figures[m.Name] {
 				f.Limit = check.Noun
@@ -140,19 +149,34 @@ func (s *Summary) survivors() Guard {
 
 // omission: a closed loop waits for each reply, and so misses what a stall would have delayed.
 func (s *Summary) omission() Guard {
-	g := Guard{}
+	var closed []Metric
 	for _, m := range s.Metrics {
 		switch {
-		case !m.Sampled:
-		case m.Loop == results.Open:
-			return Guard{"coordinated omission", Kept, m.Name +
-				" counts from the intended time; closed loops are service time"}
-		default:
-			g = Guard{"coordinated omission", Failed, missesStalls + "in an open loop"}
+		case m.Loop == results.Open && s.measured(m):
+			return Guard{omitted, Kept, m.Name + " counts from the intended time; closed loops are service time"}
+		case m.Loop == results.Closed, m.Sampled && m.Loop == "":
+			closed = append(closed, m)
 		}
 	}
-	return g
+	if len(closed) == 0 {
+		return Guard{}
+	}
+	for _, m := range closed {
+		for i := range s.Cells {
+			if f := s.Cells[i].Figures[m.Name]; f != nil {
+				f.doubt(omitted)
+			}
+		}
+	}
+	return Guard{omitted, Failed, missesStalls + "in an open loop"}
 }
+
+// measured says whether some cell has a figure of the metric.
+func (s *Summary) measured(m Metric) bool {
+	return slices.ContainsFunc(s.Cells, func(c Cell) bool { return len(c.Figure(m).Blocks) > 0 })
+}
+
+const omitted = "coordinated omission"
 
 const missesStalls = "each probe waits for its reply before it sends again, and so misses stalls: add one "
 
@@ -202,7 +226,7 @@ func (s *Summary) frequency() Guard {
 			g.State = Failed
 			g.Text = fmt.Sprintf("it varies by %s between the runs of %s: fix the governor", format.Percent(v), c.Name)
 			for _, m := range s.Metrics {
-				s.touched(m.Name, c, func(_ Metric, f *Figure) { f.lower("frequency") })
+				s.touched("frequency", m.Name, c, func(_ Metric, f *Figure) { f.lower("frequency") })
 			}
 		}
 	}
@@ -232,7 +256,7 @@ func (s *Summary) clock() Guard {
 		for i := range s.Cells {
 			for name, f := range s.Cells[i].Figures {
 				if m := s.Metric(name); m != nil && m.Sampled {
-					f.lower("clock")
+					f.doubt("clock")
 				}
 			}
 		}
@@ -290,7 +314,7 @@ func (s *Summary) early() Guard {
 	}
 	for i := range s.Cells {
 		for _, f := range s.Cells[i].Figures {
-			f.lower("not complete")
+			f.doubt("not complete")
 		}
 	}
 	return Guard{"looked at before the end", Failed, fmt.Sprintf("%d of %d runs were made",

@@ -11,13 +11,13 @@ import (
 	"isolane.dev/isolane/test/session"
 )
 
-// check adds a metric that checks another, with a value in each run of a cell and less in the others.
+// check adds a metric that checks another, with a value in each run of a cell, "" for all, and less in the others.
 func check(s *results.Session, of, cell string, value float64) {
 	s.Metrics = append(s.Metrics, results.Metric{Name: "check", Quantity: "check", Noun: "client's CPU", Unit: "%", Better: results.Lower,
 		Margin: 0.1, Role: results.Check, Guards: of, Limit: 90})
 	for i, r := range s.Runs {
 		v := 40.0
-		if r.Cell == cell {
+		if r.Cell == cell || cell == "" {
 			v = value
 		}
 		s.Runs[i].Measured = append(r.Measured, results.Measurement{Name: "check", Values: map[string]float64{"check": v}})
@@ -92,6 +92,74 @@ func TestGuards(t *testing.T) {
 	s.Environment.Clocksource = "acpi_pm"
 	if f := summarize(t, s); f.Cell(lane).Figures[f.PrimaryDistribution().Name].Lowered != "clock" {
 		t.Error("a slow clock does not lower the verdict on round trips")
+	}
+}
+
+// An aim is not reached while a guard failed on either side of it; a better figure at a limit still reaches it, and
+// one that does not reach it may do so beyond its limit.
+func TestGuardsOpenAims(t *testing.T) {
+	made, err := json.Marshal(session.Made(t, "standard", 10, session.SixCells()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const lane, base = "noisy-lane-express", "quiet-floating-bridge"
+	for name, c := range map[string]struct {
+		change func(*results.Session)
+		want   string // the states of the aims on throughput, RTT and its P99.9
+		doubt  string // of the last one that is open
+	}{
+		"clean":             {func(*results.Session) {}, "reached, reached, reached", ""},
+		"a slow clock":      {func(s *results.Session) { s.Environment.Clocksource = "hpet" }, "reached, open, open", "clock"},
+		"not complete":      {func(s *results.Session) { s.Complete = false }, "open, open, open", "not complete"},
+		"unsteady":          {func(s *results.Session) { frequencies(s, lane, 0.1) }, "open, open, open", "frequency"},
+		"another unsteady":  {func(s *results.Session) { frequencies(s, "noisy-pinned-bridge", 0.1) }, "reached, reached, reached", ""},
+		"baseline's limit":  {func(s *results.Session) { check(s, "throughput-tcp-up", base, 95) }, "open, reached, reached", "client's CPU"},
+		"limit of a better": {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 95) }, "reached, reached, reached", ""},
+		"only closed loops": {func(s *results.Session) { s.Metrics[4].Loop = results.Closed }, "reached, open, open", "coordinated omission"},
+		"too little at its limit": {func(s *results.Session) {
+			check(s, "throughput-tcp-up", lane, 95)
+			s.Scenario.Aims.Goals[0].Percent = 500
+		}, "open, reached, reached", "client's CPU"},
+		"too little": {func(s *results.Session) { s.Scenario.Aims.Goals[0].Percent = 500 }, "not reached, reached, reached", ""},
+		"quick and a slow clock": {func(s *results.Session) {
+			s.Scenario.Mode, s.Environment.Clocksource = "quick", "hpet"
+		}, "reached, open, open", "clock"},
+	} {
+		var s results.Session
+		if err := json.Unmarshal(made, &s); err != nil {
+			t.Fatal(err)
+		}
+		c.change(&s)
+		var states []string
+		doubt := ""
+		for _, a := range summarize(t, s).Aims {
+			if states = append(states, string(a.State)); a.State == Open {
+				doubt = strings.Join(a.Doubts, ", ")
+			}
+		}
+		if got := strings.Join(states, ", "); got != c.want || doubt != c.doubt {
+			t.Errorf("%s: %s (%s), want %s (%s)", name, got, doubt, c.want, c.doubt)
+		}
+	}
+}
+
+// wrk prints percentiles of a closed loop without their samples: they miss stalls as others do.
+func TestClosedLoopWithoutSamples(t *testing.T) {
+	s := session.Made(t, "standard", 10, session.SixCells())
+	p99 := results.Metric{Name: "wrk-p99", Quantity: "wrk-p99", Noun: "P99 of wrk", Unit: results.TimeUnit,
+		Better: results.Lower, Margin: 0.1, Loop: results.Closed}
+	s.Metrics = append(s.Metrics[:3:3], p99)
+	for i, r := range s.Runs {
+		value := map[string]float64{p99.Name: 1e6}
+		if r.Cell == "noisy-lane-express" {
+			value[p99.Name] = 1e5
+		}
+		s.Runs[i].Measured = append(r.Measured[2:4:4], results.Measurement{Name: p99.Name, Values: value})
+	}
+	sum := summarize(t, s)
+	f := sum.Cell("noisy-lane-express").Figures[p99.Name]
+	if g := sum.Guards[0]; g.State != Failed || f.Verdict != stats.Inconclusive || f.Lowered != g.Name {
+		t.Errorf("%+v: %s (%s)", g, f.Verdict, f.Lowered)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -43,6 +44,7 @@ func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 		onTime = onTime || m.Loop != results.Closed
 		for _, c := range s.Cells {
 			j := judgeFigure(b, c.Figure(m))
+			j.Verdict, j.Reason = c.doubted(m, j)
 			if j.Evidence != nil {
 				j.Evidence.Probe, j.Evidence.Cell = m.Name, c.Name
 			} else {
@@ -64,6 +66,24 @@ func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 		worst.Verdict, worst.Reason = lane.Unproven, missesStalls+"of mode open"
 	}
 	return worst
+}
+
+// doubted is a verdict with what the guards say: what is at a limit, or not in the figure, is not shown.
+func (c Cell) doubted(m Metric, j lane.Judgement) (lane.Verdict, string) {
+	f, absent := c.Figure(m), c.loads[m.Name].absent
+	bound := m.Margin.Goal == stats.HigherIsBetter && f.Limit != ""
+	doubts := slices.DeleteFunc(slices.Clone(f.Doubts), func(guard string) bool {
+		return bound && guard == f.Limit || guard == omitted // of which judgeBound knows more
+	})
+	switch {
+	case j.Verdict == lane.Held && absent > 0:
+		return lane.Unproven, "what was asked was not carried in " + quantity.Count(absent, "run")
+	case j.Verdict == lane.Held && len(doubts) > 0:
+		return lane.Unproven, "a guard failed: " + strings.Join(doubts, ", ")
+	case j.Verdict == lane.Missed && bound:
+		return lane.Unproven, "at least, for something else was at its limit: " + f.Limit
+	}
+	return j.Verdict, j.Reason
 }
 
 // severity orders verdicts from the best to the worst.

@@ -220,10 +220,11 @@ func TestHonestEdges(t *testing.T) {
 	}{
 		{"no verdict in quick mode", func(*results.Session) {}, []string{"figures, no verdict", "3 blocks: range"},
 			[]string{"better", "worse ", "equivalent", "inconclusive", "95% interval"}},
-		{"interrupted", func(s *results.Session) { s.Complete, s.Runs = false, s.Runs[:14] },
-			[]string{"INTERRUPTED: 14 of 24 runs were made"}, nil},
+		{"interrupted", func(s *results.Session) {
+			s.Complete, s.Runs, s.Stopped = false, s.Runs[:14], &results.Stop{Interrupted: true, Why: "Ctrl-C"}
+		}, []string{"INTERRUPTED (Ctrl-C): 14 of 24 runs were made"}, nil},
 		{"interrupted early", func(s *results.Session) { s.Complete, s.Runs = false, s.Runs[:8] },
-			[]string{"no run used in 4 cells: ", "INTERRUPTED: 8 of 24"}, []string{"express  no run used", "bridge  no run used"}},
+			[]string{"no run used in 4 cells: ", "CUT OFF (it was ended without a word"}, []string{"express  no run used", "bridge  no run used"}},
 		{"interrupted before the baseline", func(s *results.Session) {
 			s.Complete = false
 			s.Runs = slices.DeleteFunc(s.Runs, func(r results.Run) bool { return r.Cell == s.Cells[0].Name })

@@ -20,7 +20,7 @@ func Text(w io.Writer, s figures.Summary, on terminal.Terminal) error {
 	p := printer{on: on}
 	p.fold("", on.Bold(s.Session.Scenario.Name+": "+s.Session.Scenario.Title))
 	if why := s.Unfinished(); why != "" {
-		p.fold("", strings.Replace(why, "Interrupted", "INTERRUPTED", 1))
+		p.fold("", why)
 	}
 	for _, l := range firstLines(&s) {
 		p.fold("", l)

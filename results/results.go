@@ -35,6 +35,9 @@ type Session struct {
 	Started  time.Time     `json:"started"`
 	Ended    time.Time     `json:"ended"` // of the last run stored
 	Complete bool          `json:"complete"`
+	// Stopped says what ended it before its last run. Nil of one that is complete, waits for a boot, runs still, or
+	// ended without a word, as by SIGKILL.
+	Stopped *Stop `json:"stopped,omitempty"`
 	// Notes say what a reader of the figures must know: what this machine could not give,
 	// what fell back to something else, what was never run on a real kernel.
 	Notes []string `json:"notes"`
@@ -49,6 +52,12 @@ type Session struct {
 	Searches []Search `json:"searches,omitempty"`
 	// Awaits are cells that are measured in another boot, to which the session has not come.
 	Awaits []Await `json:"awaits,omitempty"`
+}
+
+// Stop is what ended a session before its last run.
+type Stop struct {
+	Interrupted bool   `json:"interrupted"` // by a signal, such as that of Ctrl-C; else by an error
+	Why         string `json:"why"`
 }
 
 // Lane is a lane in force that is proved.

@@ -44,7 +44,7 @@ func notes(a, b *figures.Summary) []string {
 			all = append(all, s.name+" is a quick session: figures, no verdict.")
 		}
 		if !s.of.Session.Complete {
-			all = append(all, s.name+" was interrupted.")
+			all = append(all, s.name+" is not complete: not all of its runs were made.")
 		}
 		if l := s.of.Session.Lane; l != nil && len(l.Drift) > 0 {
 			all = append(all, fmt.Sprintf("%s: lane %s was changed while it was measured: %s", s.name, l.Name,

@@ -219,12 +219,15 @@ func (s *Summary) Unfinished() string {
 	if s.Session.Complete {
 		return ""
 	}
-	why := "Interrupted"
+	why := "CUT OFF (it was ended without a word, as by SIGKILL or a reboot, or it runs still)"
+	if stop := s.Session.Stopped; stop != nil {
+		why = fmt.Sprintf("%s (%s)", map[bool]string{true: "INTERRUPTED", false: "FAILED"}[stop.Interrupted], stop.Why)
+	}
 	var waiting []string
 	for _, a := range s.Session.Awaits {
 		waiting = append(waiting, fmt.Sprintf("%s for %s", quantity.Count(len(a.Cells), "cell"), a))
 	}
-	if len(waiting) > 0 {
+	if len(waiting) > 0 && s.Session.Stopped == nil {
 		why = "Waits for another boot (" + strings.Join(waiting, "; ") + ")"
 	}
 	return fmt.Sprintf("%s: %d of %d runs were made. What follows is of those.", why,

@@ -141,3 +141,24 @@ func TestWaits(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// A reader learns what ended a session.
+func TestUnfinished(t *testing.T) {
+	s := rebooted(t)
+	s.Complete = false
+	for want, stop := range map[string]*results.Stop{
+		"CUT OFF (it was ended without a word": nil,
+		"INTERRUPTED (a signal): 66 of 66":     {Interrupted: true, Why: "a signal"},
+		"FAILED (no space left): 66 of 66":     {Why: "no space left"},
+	} {
+		s.Stopped, s.Awaits = stop, nil
+		sum := summarize(t, s)
+		if got := sum.Unfinished(); !strings.HasPrefix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	s.Stopped, s.Awaits = &results.Stop{Why: "no space left"}, []results.Await{{Cells: []string{"quiet-lane-express"}, Boot: "another"}}
+	if sum := summarize(t, s); !strings.HasPrefix(sum.Unfinished(), "FAILED") {
+		t.Errorf("it failed before it came to wait: %q", sum.Unfinished())
+	}
+}

@@ -30,7 +30,7 @@ func (s *Summary) judgeLane() []lane.Judgement {
 func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 	switch drift := s.Session.Lane.Drift; {
 	case !s.Session.Complete:
-		return lane.Judgement{Bound: b, Verdict: lane.Unproven, Reason: "the session was interrupted"}
+		return lane.Judgement{Bound: b, Verdict: lane.Unproven, Reason: "the session is not complete"}
 	case len(drift) > 0:
 		return lane.Judgement{Bound: b, Verdict: lane.Void, Reason: "the lane was changed while it was measured: " +
 			strings.Join(drift, "; ")}

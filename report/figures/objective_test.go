@@ -71,7 +71,7 @@ func TestObjective(t *testing.T) {
 			check(s, "throughput-tcp-up", "", 95)
 		}, lane.Unproven, "client's CPU"},
 		"interrupted": {"standard", 10, within("p50", time.Second), func(s *results.Session) { s.Complete = false },
-			lane.Unproven, "interrupted"},
+			lane.Unproven, "not complete"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := session.Proved(t, c.mode, c.blocks, c.o)

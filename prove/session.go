@@ -295,12 +295,14 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		}
 	}
 	now := environment(h, o.Versions)
+	now.Settings = settings(o.Root)
 	if s, err = newSession(o, r.scenario, now); err != nil {
 		return s, nil, err
 	}
 	if err = r.enter(o, &s, now); err != nil {
 		return s, nil, err
 	}
+	r.settings = s.BootOf(results.Run{Boot: r.boots.number}).Settings
 	if o.Lane != "" {
 		if s.Lane, err = r.proved(s.Lane); err != nil {
 			return s, nil, err

@@ -184,6 +184,9 @@ type Environment struct {
 	Clocksource string            `json:"clocksource"`
 	MemoryBytes uint64            `json:"memoryBytes"`
 	Versions    map[string]string `json:"versions"` // isolane, stress-ng, iperf3: program to version
+	// Settings are of the host, as the session found them: by pattern of files, "/proc/sys/vm/swappiness". Those of
+	// several files have a count before each of their values.
+	Settings map[string]string `json:"settings,omitempty"`
 }
 
 // Cell is one combination of conditions.
@@ -246,17 +249,19 @@ func IsStatistic(name string) bool {
 
 // Run is one cell measured once, with fresh processes and sockets.
 type Run struct {
-	Block    int           `json:"block"` // 0 is the warm-up block, which is dropped
-	Cell     string        `json:"cell"`
-	Again    int           `json:"again,omitempty"` // void runs of the cell before it, in this block
-	Boot     int           `json:"boot,omitempty"`  // its place in the session's boots
-	Started  time.Time     `json:"started"`
-	Duration Nanoseconds   `json:"durationNanoseconds"`
-	Dropped  string        `json:"dropped,omitempty"` // why this run is not used although it is valid
-	Void     []string      `json:"void,omitempty"`    // what contradicts the plan; a void run is not used
-	Notes    []string      `json:"notes,omitempty"`
-	Measured []Measurement `json:"measurements"`
-	Witness  Witness       `json:"witness"`
+	Block    int         `json:"block"` // 0 is the warm-up block, which is dropped
+	Cell     string      `json:"cell"`
+	Again    int         `json:"again,omitempty"` // void runs of the cell before it, in this block
+	Boot     int         `json:"boot,omitempty"`  // its place in the session's boots
+	Started  time.Time   `json:"started"`
+	Duration Nanoseconds `json:"durationNanoseconds"`
+	// Changed are the settings that were not as in its boot's environment when the run began; "" is gone.
+	Changed  map[string]string `json:"changedSettings,omitempty"`
+	Dropped  string            `json:"dropped,omitempty"` // why this run is not used although it is valid
+	Void     []string          `json:"void,omitempty"`    // what contradicts the plan; a void run is not used
+	Notes    []string          `json:"notes,omitempty"`
+	Measured []Measurement     `json:"measurements"`
+	Witness  Witness           `json:"witness"`
 }
 
 // Used says whether the figures of the run count.
@@ -371,6 +376,11 @@ type CPU struct {
 	Idle            Nanoseconds       `json:"idleNanoseconds"`
 	// at its end, as cpufreq says; 0: unknown
 	Frequency uint64 `json:"frequencyKilohertz,omitempty"`
+	// How often it left an idle state, and the exit latencies of these together, as the driver has them. Where the
+	// kernel does not say, and in a CPU that never slept, both are 0.
+	IdleExits uint64      `json:"idleExits,omitempty"`
+	IdleExit  Nanoseconds `json:"idleExitNanoseconds,omitempty"`
+	Throttled uint64      `json:"throttled,omitempty"` // how often it, or its package, was slowed down by its heat
 }
 
 // Source is what takes time from one CPU, added up since the trace began. A time is the source's

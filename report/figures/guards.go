@@ -40,7 +40,8 @@ func (s *Summary) guard() []Guard {
 			all = s.addCheck(all, check)
 		}
 	}
-	all = append(all, s.survivors(), s.frequency(), s.clock(), s.drift(), s.several(), s.ofBoots(), s.early())
+	all = append(all, s.survivors(), s.frequency(), s.heat(), s.asleep(), s.clock(), s.drift(), s.several(),
+		s.confounded(), s.ofBoots(), s.early())
 	return slices.DeleteFunc(all, func(g Guard) bool { return g.Name == "" })
 }
 
@@ -198,71 +199,6 @@ func (s *Summary) supported() Guard {
 			strings.Join(short, ", "), format.Count(stats.SamplesFor(0.99)))
 	}
 	return g
-}
-
-// unsteady is how much the frequency of a measured CPU may vary between the runs of a cell: the coefficient
-// of variation.
-const unsteady = 0.02
-
-func (s *Summary) frequency() Guard {
-	g := Guard{"frequency", Unknown, "the kernel does not say (no cpufreq)"}
-	for i := range s.Cells {
-		c := &s.Cells[i]
-		var found []float64
-		for _, r := range s.Session.Runs {
-			for _, cpu := range r.Witness.CPUs {
-				if r.Used() && r.Cell == c.Name && c.Application.Contains(cpu.ID) && cpu.Frequency > 0 {
-					found = append(found, float64(cpu.Frequency))
-				}
-			}
-		}
-		if len(found) == 0 {
-			continue
-		}
-		if g.State == Unknown {
-			g.State, g.Text = Kept, fmt.Sprintf("within %g%% between the runs of each cell", 100*unsteady)
-		}
-		if v := stats.Variation(found); v > unsteady {
-			g.State = Failed
-			g.Text = fmt.Sprintf("it varies by %s between the runs of %s: fix the governor", format.Percent(v), c.Name)
-			for _, m := range s.Metrics {
-				s.touched("frequency", m.Name, c, func(_ Metric, f *Figure) { f.lower("frequency") })
-			}
-		}
-	}
-	return g
-}
-
-// quick says whether a clock is read without leaving the processor.
-func quick(source string) bool {
-	return slices.Contains([]string{"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen",
-		"riscv_clocksource", "timebase", "stp", "tod"}, source)
-}
-
-// clock: a clock that is read from a device takes microseconds, and steps.
-func (s *Summary) clock() Guard {
-	source := s.Session.Environment.Clocksource
-	for _, e := range s.environments() {
-		if e.Clocksource != "" && !quick(e.Clocksource) {
-			source = e.Clocksource
-		}
-	}
-	switch {
-	case source == "":
-		return Guard{"clock", Unknown, "the kernel does not say"}
-	case quick(source):
-		return Guard{"clock", Kept, "CLOCK_MONOTONIC from " + source}
-	default:
-		for i := range s.Cells {
-			for name, f := range s.Cells[i].Figures {
-				if m := s.Metric(name); m != nil && m.Sampled {
-					f.doubt("clock")
-				}
-			}
-		}
-		return Guard{"clock", Failed, "CLOCK_MONOTONIC comes from " + source +
-			", which is slow to read: boot with another"}
-	}
 }
 
 // drift: blocks are random and compared each with its own baseline, so drift of the machine falls out; a

@@ -46,18 +46,26 @@ func TestGuards(t *testing.T) {
 		"too short": {func(s *results.Session) {
 			s.Runs = slices.DeleteFunc(s.Runs, func(r results.Run) bool { return r.Block > 6 })
 		}, "too short", Failed, "no P99 of rtt-udp-64-pingpong in noisy-pinned-bridge", pinned, stats.Inconclusive, "", stats.Inconclusive},
-		"client's limit":      {func(s *results.Session) { check(s, "throughput-tcp-up", pinned, 95) }, "client's CPU", Failed, "throughput-tcp-up in noisy-pinned-bridge: 95.0%", pinned, stats.Inconclusive, "client's CPU", stats.Better},
-		"limit of a better":   {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 95) }, "client's CPU", Failed, lane, lane, stats.Better, "at least: client's CPU", stats.Better},
-		"baseline's limit":    {func(s *results.Session) { check(s, "throughput-tcp-up", base, 95) }, "client's CPU", Failed, base, lane, stats.Inconclusive, "client's CPU", stats.Inconclusive},
-		"within the limit":    {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 80) }, "client's CPU", Kept, "within 90.0%", lane, stats.Better, "", stats.Better},
-		"no frequency":        {nil, "frequency", Unknown, "no cpufreq", pinned, stats.Worse, "", stats.Better},
-		"unsteady frequency":  {func(s *results.Session) { frequencies(s, pinned, 0.1) }, "frequency", Failed, pinned, pinned, stats.Inconclusive, "frequency", stats.Better},
-		"steady frequency":    {func(s *results.Session) { frequencies(s, pinned, 0.001) }, "frequency", Kept, "within 2%", pinned, stats.Worse, "", stats.Better},
-		"a slow clock":        {func(s *results.Session) { s.Environment.Clocksource = "hpet" }, "clock", Failed, "hpet", pinned, stats.Worse, "", stats.Better},
-		"drift":               {nil, "order and drift", Kept, "throughput of the baseline: 1", pinned, stats.Worse, "", stats.Better},
-		"several at once":     {nil, "several things at once", Failed, "noise, placement, path", pinned, stats.Worse, "", stats.Better},
-		"one factor":          {func(s *results.Session) { s.Scenario.Aims.Cell = "noisy-floating-bridge" }, "several things at once", Kept, "one factor", pinned, stats.Worse, "", stats.Better},
-		"looked at too early": {func(s *results.Session) { s.Complete = false }, "looked at before the end", Failed, "66 of 66", lane, stats.Inconclusive, "not complete", stats.Inconclusive},
+		"client's limit":     {func(s *results.Session) { check(s, "throughput-tcp-up", pinned, 95) }, "client's CPU", Failed, "throughput-tcp-up in noisy-pinned-bridge: 95.0%", pinned, stats.Inconclusive, "client's CPU", stats.Better},
+		"limit of a better":  {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 95) }, "client's CPU", Failed, lane, lane, stats.Better, "at least: client's CPU", stats.Better},
+		"baseline's limit":   {func(s *results.Session) { check(s, "throughput-tcp-up", base, 95) }, "client's CPU", Failed, base, lane, stats.Inconclusive, "client's CPU", stats.Inconclusive},
+		"within the limit":   {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 80) }, "client's CPU", Kept, "within 90.0%", lane, stats.Better, "", stats.Better},
+		"no frequency":       {nil, "frequency", Unknown, "no cpufreq", pinned, stats.Worse, "", stats.Better},
+		"unsteady frequency": {func(s *results.Session) { frequencies(s, pinned, 0.1) }, "frequency", Failed, pinned, pinned, stats.Inconclusive, "frequency", stats.Better},
+		"steady frequency":   {func(s *results.Session) { frequencies(s, pinned, 0.001) }, "frequency", Kept, "within 2%", pinned, stats.Worse, "", stats.Better},
+		"a slow clock":       {func(s *results.Session) { s.Environment.Clocksource = "hpet" }, "clock", Failed, "hpet", pinned, stats.Worse, "", stats.Better},
+		"drift":              {nil, "order and drift", Kept, "throughput of the baseline: 1", pinned, stats.Worse, "", stats.Better},
+		"heat": {func(s *results.Session) { session.RunOf(t, *s, pinned, 3).Witness.CPUs[0].Throttled = 1 }, "heat", Failed,
+			pinned + " (1 run)", pinned, stats.Inconclusive, "heat", stats.Better},
+		"settings not known": {nil, "confounded", Unknown, "does not say", pinned, stats.Worse, "", stats.Better},
+		"the same settings":  {found(map[string]string{}), "confounded", Kept, "1 setting", pinned, stats.Worse, "", stats.Better},
+		"another setting": {found(map[string]string{pinned: "powersave"}), "confounded", Failed,
+			"governor in noisy-pinned-bridge is powersave, in quiet-floating-bridge performance (block 3)", pinned, stats.Inconclusive, "confounded", stats.Better},
+		"another setting for all": {found(map[string]string{"": "powersave"}), "confounded", Kept, "changed governor", pinned, stats.Worse, "", stats.Better},
+		"idle states not known":   {nil, "idle states", Unknown, "no run says", pinned, stats.Worse, "", stats.Better},
+		"several at once":         {nil, "several things at once", Failed, "noise, placement, path", pinned, stats.Worse, "", stats.Better},
+		"one factor":              {func(s *results.Session) { s.Scenario.Aims.Cell = "noisy-floating-bridge" }, "several things at once", Kept, "one factor", pinned, stats.Worse, "", stats.Better},
+		"looked at too early":     {func(s *results.Session) { s.Complete = false }, "looked at before the end", Failed, "66 of 66", lane, stats.Inconclusive, "not complete", stats.Inconclusive},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s results.Session
@@ -182,6 +190,50 @@ func TestSurvivors(t *testing.T) {
 		if a.State != Open || !strings.Contains(a.Found, "without what was not carried in 4 runs") {
 			t.Errorf("%+v", a)
 		}
+	}
+}
+
+// found has the runs of block 3 find another setting in the cells named, "" for all.
+func found(in map[string]string) func(*results.Session) {
+	return func(s *results.Session) {
+		s.Environment.Settings = map[string]string{"governor": "performance"}
+		for i, r := range s.Runs {
+			for cell, value := range in {
+				if r.Block == 3 && (cell == "" || cell == r.Cell) {
+					s.Runs[i].Changed = map[string]string{"governor": value}
+				}
+			}
+		}
+	}
+}
+
+// Noise that keeps CPUs awake makes answers faster: that is no gain of the cell. What a lane holds in its quiet cell
+// too is one.
+func TestIdleStates(t *testing.T) {
+	s := session.Made(t, "standard", 10, session.SixCells())
+	sleeps := func(cells ...string) {
+		for i, r := range s.Runs {
+			s.Runs[i].Witness.CPUs[0].IdleExits, s.Runs[i].Witness.CPUs[0].IdleExit = 1000, 1_000_000 // a microsecond each
+			if slices.Contains(cells, r.Cell) {
+				s.Runs[i].Witness.CPUs[0].IdleExit = 85_000_000
+			}
+		}
+	}
+	rtt := func(cell string) (stats.Verdict, string) {
+		sum := summarize(t, s)
+		f := sum.Cell(cell).Figures["rtt-udp-64-pingpong"]
+		return f.Verdict, f.Lowered
+	}
+	sleeps("quiet-floating-bridge", "quiet-pinned-bridge")
+	if v, why := rtt("noisy-floating-bridge"); v != stats.Inconclusive || why != "idle states" {
+		t.Errorf("neighbours keep its CPUs awake: %s (%s)", v, why)
+	}
+	if v, why := rtt("noisy-lane-express"); v != stats.Better || why != "" {
+		t.Errorf("its lane keeps its CPUs awake: %s (%s)", v, why)
+	}
+	sleeps()
+	if v, why := rtt("noisy-floating-bridge"); v != stats.Better || why != "" {
+		t.Errorf("no CPU sleeps deeply: %s (%s)", v, why)
 	}
 }
 

@@ -211,7 +211,7 @@ probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 3800       25  programs at both ends of the wire; several of the application at once, also between clients and server
+prove                 3900       25  programs at both ends of the wire; several of the application at once, also between clients and server; settings of the host that each run found, what ended a session
 prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
 prove/layout           350       10  distances of the application from the client
 prove/scenario        1600       22  rows of published tables, and what they do not answer; several instances
@@ -220,9 +220,9 @@ quantity               250       10  loads as shares of a measured capacity
 report                2250        5  notes of the same reason as one; a file for each chart
 report/answers         400        5  published tables, row by row, beside sessions
 report/chart           750        5  lines that look the same without colour have numbers
-report/compare         700       10  boots are compared where runs are not of one boot; how many a verdict needs
-report/export          750        5  files to export to, out of cmd/isolane
-report/figures        2450       35  a ratio of any two cells, for answers
+report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts
+report/export          800        5  files to export to, out of cmd/isolane; aims that a guard opens
+report/figures        2750       35  a ratio of any two cells, for answers; guards on heat, idle states and settings; aims and objectives heed guards
 report/format          150       10  numbers and units, which figures, page and plots print
 results                950       70  the names of units
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's

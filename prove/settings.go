@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// settingFiles are settings of a host that change what runs on it, as patterns of path.Match. They are read before each
-// run, when nothing of the run is in force: two runs of a block that find other ones are not comparable.
+// settingFiles are settings of a host that change what runs on it, as patterns of path.Match. They are read
+// before each run, when nothing of the run is in force: two runs of a block that find other ones are not
+// comparable.
 func settingFiles() []string {
 	const cpu = "sys/devices/system/cpu/"
 	return []string{
@@ -26,7 +27,8 @@ func settingFiles() []string {
 	}
 }
 
-// settings reads them, by pattern. Of several files it has a value and of how many, in their order: "2× powersave".
+// settings reads them, by pattern. Of several files it has a value and of how many, in their order: "2×
+// powersave".
 func settings(root fs.FS) map[string]string {
 	found := map[string]string{}
 	for _, pattern := range settingFiles() {

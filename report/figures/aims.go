@@ -87,12 +87,13 @@ func (s *Summary) aims() []Aim {
 	return all
 }
 
-// doubted opens an aim that was reached although a guard failed on either side. A higher figure at a limit may be
-// higher still, so it is not what is missing.
+// doubted opens an aim that was reached although a guard failed on either side. A higher figure at a limit
+// may be higher still, so it is not what is missing.
 func (a *Aim) doubted(m Metric, own, base Figure) {
 	bound := m.Margin.Goal == stats.HigherIsBetter && own.Limit != ""
 	for _, guard := range slices.Concat(own.Doubts, base.Doubts) {
-		if !(bound && guard == own.Limit && !slices.Contains(base.Doubts, guard)) && !slices.Contains(a.Doubts, guard) {
+		higher := bound && guard == own.Limit && !slices.Contains(base.Doubts, guard)
+		if !higher && !slices.Contains(a.Doubts, guard) {
 			a.Doubts = append(a.Doubts, guard)
 		}
 	}

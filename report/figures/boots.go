@@ -187,8 +187,8 @@ func (s *Summary) environments() []results.Environment {
 	return s.Session.Boots
 }
 
-// alsoDiffer are the conditions and settings, beside kernel and command line, that are not the same in all boots.
-// Memory is left out: what a kernel takes for itself varies.
+// alsoDiffer are the conditions and settings, beside kernel and command line, that are not the same in all
+// boots. Memory is left out: what a kernel takes for itself varies.
 func (s *Summary) alsoDiffer() []string {
 	conditions := func(e results.Environment) map[string]string {
 		all := Conditions(e)
@@ -238,7 +238,7 @@ func (s *Summary) Unfinished() string {
 	}
 	why := "CUT OFF (it was ended without a word, as by SIGKILL or a reboot, or it runs still)"
 	if stop := s.Session.Stopped; stop != nil {
-		why = fmt.Sprintf("%s (%s)", map[bool]string{true: "INTERRUPTED", false: "FAILED"}[stop.Interrupted], stop.Why)
+		why = map[bool]string{true: "INTERRUPTED", false: "FAILED"}[stop.Interrupted] + " (" + stop.Why + ")"
 	}
 	var waiting []string
 	for _, a := range s.Session.Awaits {

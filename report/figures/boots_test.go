@@ -32,7 +32,8 @@ func TestAnotherBoot(t *testing.T) {
 	if f := sum.Cell("noisy-lane-express").Figures["throughput"]; f.Verdict != stats.Inconclusive || f.Lowered != "few boots" || f.Ratio.N != 1 {
 		t.Errorf("another boot: %s (%s) of %d", f.Verdict, f.Lowered, f.Ratio.N)
 	}
-	// Of the ten figures one boot each is of other boots: 2 of 924 ways to have six above six are at most 0.05/10.
+	// Of the ten figures one boot each is of other boots: 2 of 924 ways to have six above six are at most
+	// 0.05/10.
 	if want := "a verdict needs about 6 boots for 4 figures."; !strings.HasSuffix(sum.Undecided(), want) {
 		t.Errorf("%q, want %q", sum.Undecided(), want)
 	}

@@ -58,8 +58,8 @@ func (f *Figure) doubt(guard string) {
 	f.lower(guard)
 }
 
-// touched are the figures of a metric, and of the means that it is part of, in a cell where a guard has failed.
-// What the baseline has not touches the ratios of all cells.
+// touched are the figures of a metric, and of the means that it is part of, in a cell where a guard has
+// failed. What the baseline has not touches the ratios of all cells.
 func (s *Summary) touched(guard, name string, c *Cell, use func(Metric, *Figure)) {
 	for i := range s.Cells {
 		other := &s.Cells[i]

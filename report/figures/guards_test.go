@@ -11,7 +11,8 @@ import (
 	"isolane.dev/isolane/test/session"
 )
 
-// check adds a metric that checks another, with a value in each run of a cell, "" for all, and less in the others.
+// check adds a metric that checks another, with a value in each run of a cell, "" for all, and less in the
+// others.
 func check(s *results.Session, of, cell string, value float64) {
 	s.Metrics = append(s.Metrics, results.Metric{Name: "check", Quantity: "check", Noun: "client's CPU", Unit: "%", Better: results.Lower,
 		Margin: 0.1, Role: results.Check, Guards: of, Limit: 90})
@@ -103,8 +104,8 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-// An aim is not reached while a guard failed on either side of it; a better figure at a limit still reaches it, and
-// one that does not reach it may do so beyond its limit.
+// An aim is not reached while a guard failed on either side of it; a better figure at a limit still reaches
+// it, and one that does not reach it may do so beyond its limit.
 func TestGuardsOpenAims(t *testing.T) {
 	made, err := json.Marshal(session.Made(t, "standard", 10, session.SixCells()))
 	if err != nil {
@@ -207,8 +208,8 @@ func found(in map[string]string) func(*results.Session) {
 	}
 }
 
-// Noise that keeps CPUs awake makes answers faster: that is no gain of the cell. What a lane holds in its quiet cell
-// too is one.
+// Noise that keeps CPUs awake makes answers faster: that is no gain of the cell. What a lane holds in its
+// quiet cell too is one.
 func TestIdleStates(t *testing.T) {
 	s := session.Made(t, "standard", 10, session.SixCells())
 	sleeps := func(cells ...string) {

@@ -13,7 +13,8 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// What the machine itself may do to figures: its frequency, its heat, its idle states, its clock, its settings.
+// What the machine itself may do to figures: its frequency, its heat, its idle states, its clock, its
+// settings.
 
 // unsteady is how much the frequency of a measured CPU may vary between the runs of a cell: the coefficient
 // of variation.
@@ -108,8 +109,8 @@ func (s *Summary) heat() Guard {
 		": cool the machine, or fix a lower frequency"}
 }
 
-// exit is what leaving an idle state took on average on the CPUs of the application, in nanoseconds, as the driver
-// has it; false where no run says.
+// exit is what leaving an idle state took on average on the CPUs of the application, in nanoseconds, as the
+// driver has it; false where no run says.
 func (s *Summary) exit(c *Cell) (float64, bool) {
 	exits, took, known := uint64(0), results.Nanoseconds(0), false
 	for _, r := range s.Session.Runs {
@@ -122,8 +123,8 @@ func (s *Summary) exit(c *Cell) (float64, bool) {
 	return float64(took) / float64(max(exits, 1)), known
 }
 
-// asleep: neighbours keep CPUs from sleeping deeply, so a disturbed cell may answer sooner than a quiet one for that
-// alone. A lane that keeps them awake does so in its quiet cell as well.
+// asleep: neighbours keep CPUs from sleeping deeply, so a disturbed cell may answer sooner than a quiet one
+// for that alone. A lane that keeps them awake does so in its quiet cell as well.
 func (s *Summary) asleep() Guard {
 	const name = "idle states"
 	base, noise := s.Cell(s.Baseline), s.Disturbance()
@@ -134,8 +135,8 @@ func (s *Summary) asleep() Guard {
 	if !known {
 		return Guard{name, Unknown, "no run says how long the application's CPUs took to leave them"}
 	}
-	g := Guard{name, Kept, fmt.Sprintf("leaving them takes %s in %s, as the driver says; no better latency lies in that",
-		format.UnitOf(results.TimeUnit).Full(slept), base.Name)}
+	g := Guard{name, Kept, fmt.Sprintf("leaving them takes %s in %s, as their driver says", nanoseconds(slept),
+		base.Name)}
 	for i := range s.Cells {
 		c := &s.Cells[i]
 		if noise == nil || c.Levels[noise.Name] == noise.Quiet {
@@ -149,18 +150,16 @@ func (s *Summary) asleep() Guard {
 		without, _ := s.exit(c)
 		for _, m := range s.Ordered() {
 			f := c.Figures[m.Name]
-			if !m.Sampled || m.Metric.Unit != results.TimeUnit || f == nil ||
-				!(with-without > m.Metric.Margin*base.Figure(m).Centre) {
+			if f == nil || !m.Sampled || !(with-without > m.Metric.Margin*base.Figure(m).Centre) {
 				continue
 			}
-			text := fmt.Sprintf("%s: its noise keeps CPUs awake, and leaving idle states takes %s in %s; hold them in all "+
-				"cells to compare %s", c.Name, format.UnitOf(results.TimeUnit).Full(with), quiet.Name, m.Name)
+			text := fmt.Sprintf("%s: noise keeps its CPUs awake, and leaving idle states takes %s in %s: hold them "+
+				"in all cells to compare %s", c.Name, nanoseconds(with), quiet.Name, m.Name)
 			if g.State == Failed {
 				text = g.Text + "; " + text
 			}
 			g.State, g.Text = Failed, text
-			f.Doubts = append(f.Doubts, name)
-			if f.Verdict == stats.Better {
+			if f.Doubts = append(f.Doubts, name); f.Verdict == stats.Better {
 				f.lower(name)
 			}
 		}
@@ -168,8 +167,10 @@ func (s *Summary) asleep() Guard {
 	return g
 }
 
-// confounded: a run must find the host as that of the baseline in its block did, else the ratio of the two holds what
-// else differs. Cells of different boots are compared by what was booted, see ofBoots.
+func nanoseconds(v float64) string { return format.UnitOf(results.TimeUnit).Full(v) }
+
+// confounded: a run must find the host as that of the baseline in its block did, else the ratio of the two
+// holds what else differs. Cells of different boots are compared by what was booted, see ofBoots.
 func (s *Summary) confounded() Guard {
 	const name = "confounded"
 	base := s.Cell(s.Baseline)
@@ -202,16 +203,17 @@ func (s *Summary) confounded() Guard {
 	}
 	switch {
 	case len(found) > 0:
-		return Guard{name, Failed, "beside its factors a cell differs from the baseline: " + strings.Join(found, "; ")}
+		return Guard{name, Failed, "beside its factors differs " + strings.Join(found, "; ")}
 	case len(changed) > 0:
-		return Guard{name, Kept, "in each block all runs found the same settings of the host; within the session changed " +
+		return Guard{name, Kept, "all runs of a block found the same settings; within the session changed " +
 			strings.Join(slices.Sorted(maps.Keys(changed)), ", ")}
 	}
 	return Guard{name, Kept, quantity.Count(len(s.Session.Environment.Settings), "setting") +
 		" of the host are the same before each run"}
 }
 
-// otherSettings says what a run of a cell found other than the run of the baseline in its block, "" for nothing.
+// otherSettings says what a run of a cell found other than the run of the baseline in its block, "" for
+// nothing.
 func (s *Summary) otherSettings(c, base *Cell, at map[int]results.Run) string {
 	for _, r := range s.Session.Runs {
 		other, both := at[r.Block]

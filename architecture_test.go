@@ -133,7 +133,7 @@ audit                 2650       15  network services that manage devices of lan
 boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
 change/netdev         1900       40  queues of any device, and those it had before; devices that go together; checksums as on a wire
-claims                2550       15  all rows of a table, with their lines in the source, for answers
+claims                2600       15  all rows of a table, for answers; figures per core, both ways of a link, several threads
 cmd/isolane           1750        0  what a command does with lanes is a library (history/diary, lanes)
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  650       10  QEMU's options for a tap

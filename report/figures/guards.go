@@ -14,9 +14,9 @@ import (
 
 // Guard is a classic error of measuring, and whether this session is free of it.
 type Guard struct {
-	Name  string
-	State GuardState
-	Text  string // how, or where it is not
+	Name  string     `json:"name"`
+	State GuardState `json:"state"`
+	Text  string     `json:"text"` // how, or where it is not
 }
 
 // GuardState is what is known of a guard.

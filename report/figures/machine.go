@@ -110,17 +110,17 @@ func (s *Summary) heat() Guard {
 }
 
 // exit is what leaving an idle state took on average on the CPUs of the application, in nanoseconds, as the
-// driver has it; false where no run says.
-func (s *Summary) exit(c *Cell) (float64, bool) {
-	exits, took, known := uint64(0), results.Nanoseconds(0), false
+// driver has it; 0 where they never slept.
+func (s *Summary) exit(c *Cell) float64 {
+	exits, took := uint64(0), results.Nanoseconds(0)
 	for _, r := range s.Session.Runs {
 		for _, cpu := range r.Witness.CPUs {
-			if r.Used() && r.Cell == c.Name && c.Application.Contains(cpu.ID) && cpu.IdleExits > 0 {
-				exits, took, known = exits+cpu.IdleExits, took+cpu.IdleExit, true
+			if r.Used() && r.Cell == c.Name && c.Application.Contains(cpu.ID) {
+				exits, took = exits+cpu.IdleExits, took+cpu.IdleExit
 			}
 		}
 	}
-	return float64(took) / float64(max(exits, 1)), known
+	return float64(took) / float64(max(exits, 1))
 }
 
 // asleep: neighbours keep CPUs from sleeping deeply, so a disturbed cell may answer sooner than a quiet one
@@ -131,11 +131,12 @@ func (s *Summary) asleep() Guard {
 	if base == nil {
 		return Guard{}
 	}
-	slept, known := s.exit(base)
-	if !known {
+	if !slices.ContainsFunc(s.Session.Runs, func(r results.Run) bool {
+		return slices.ContainsFunc(r.Witness.CPUs, func(cpu results.CPU) bool { return cpu.IdleExits > 0 })
+	}) {
 		return Guard{name, Unknown, "no run says how long the application's CPUs took to leave them"}
 	}
-	g := Guard{name, Kept, fmt.Sprintf("leaving them takes %s in %s, as their driver says", nanoseconds(slept),
+	g := Guard{name, Kept, fmt.Sprintf("leaving them takes %s in %s, as their driver says", nanoseconds(s.exit(base)),
 		base.Name)}
 	for i := range s.Cells {
 		c := &s.Cells[i]
@@ -146,8 +147,7 @@ func (s *Summary) asleep() Guard {
 		if quiet == nil {
 			quiet = base
 		}
-		with, _ := s.exit(quiet)
-		without, _ := s.exit(c)
+		with, without := s.exit(quiet), s.exit(c)
 		for _, m := range s.Ordered() {
 			f := c.Figures[m.Name]
 			if f == nil || !m.Sampled || !(with-without > m.Metric.Margin*base.Figure(m).Centre) {

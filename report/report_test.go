@@ -225,7 +225,7 @@ func TestHonestEdges(t *testing.T) {
 			s.Complete, s.Runs, s.Stopped = false, s.Runs[:14], &results.Stop{Interrupted: true, Why: "Ctrl-C"}
 		}, []string{"INTERRUPTED (Ctrl-C): 14 of 24 runs were made"}, nil},
 		{"a slow clock", func(s *results.Session) { s.Environment.Clocksource = "hpet" },
-			[]string{"OPEN         RTT P50", "Open, as a guard failed: clock"}, nil},
+			[]string{"OPEN         RTT P50", "Open, for a guard failed: clock"}, nil},
 		{"interrupted early", func(s *results.Session) { s.Complete, s.Runs = false, s.Runs[:8] },
 			[]string{"no run used in 4 cells: ", "CUT OFF (it was ended without a word"}, []string{"express  no run used", "bridge  no run used"}},
 		{"interrupted before the baseline", func(s *results.Session) {

@@ -188,7 +188,7 @@ func aimSentence(a figures.Aim) string {
 		text += "; paper: " + a.Paper
 	}
 	if len(a.Doubts) > 0 {
-		return text + ". Open, as a guard failed: " + strings.Join(a.Doubts, ", ")
+		return text + ". Open, for a guard failed: " + strings.Join(a.Doubts, ", ")
 	}
 	if a.State == figures.Open {
 		text += ". The estimate reaches the aim, the blocks do not show it"

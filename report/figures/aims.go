@@ -101,7 +101,7 @@ func (a *Aim) doubted(m Metric, own, base Figure) {
 	case a.State == Reached && len(a.Doubts) > 0:
 		a.State = Open
 	case a.State == NotReached && bound:
-		a.State, a.Doubts = Open, append(a.Doubts, own.Limit)
+		a.State, a.Doubts = Open, []string{own.Limit}
 	default:
 		a.Doubts = nil
 	}

@@ -136,8 +136,8 @@ func (s *Summary) asleep() Guard {
 	}) {
 		return Guard{name, Unknown, "no run says how long the application's CPUs took to leave them"}
 	}
-	g := Guard{name, Kept, fmt.Sprintf("leaving them takes %s in %s, as their driver says", nanoseconds(s.exit(base)),
-		base.Name)}
+	g := Guard{name, Kept, fmt.Sprintf("leaving them takes %s in %s, as their driver says",
+		nanoseconds(s.exit(base)), base.Name)}
 	for i := range s.Cells {
 		c := &s.Cells[i]
 		if noise == nil || c.Levels[noise.Name] == noise.Quiet {

@@ -61,7 +61,7 @@ func TestGuards(t *testing.T) {
 		"settings not known": {nil, "confounded", Unknown, "does not say", pinned, stats.Worse, "", stats.Better},
 		"the same settings":  {found(map[string]string{}), "confounded", Kept, "1 setting", pinned, stats.Worse, "", stats.Better},
 		"another setting": {found(map[string]string{pinned: "powersave"}), "confounded", Failed,
-			"governor in noisy-pinned-bridge is powersave, in quiet-floating-bridge performance (block 3)", pinned, stats.Inconclusive, "confounded", stats.Better},
+			"governor is powersave in noisy-pinned-bridge and performance in quiet-floating-bridge (block 3)", pinned, stats.Inconclusive, "confounded", stats.Better},
 		"another setting for all": {found(map[string]string{"": "powersave"}), "confounded", Kept, "changed governor", pinned, stats.Worse, "", stats.Better},
 		"idle states not known":   {nil, "idle states", Unknown, "no run says", pinned, stats.Worse, "", stats.Better},
 		"several at once":         {nil, "several things at once", Failed, "noise, placement, path", pinned, stats.Worse, "", stats.Better},

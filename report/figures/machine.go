@@ -203,7 +203,7 @@ func (s *Summary) confounded() Guard {
 	}
 	switch {
 	case len(found) > 0:
-		return Guard{name, Failed, "beside its factors differs " + strings.Join(found, "; ")}
+		return Guard{name, Failed, "two runs of a block found other settings of the host: " + strings.Join(found, "; ")}
 	case len(changed) > 0:
 		return Guard{name, Kept, "all runs of a block found the same settings; within the session changed " +
 			strings.Join(slices.Sorted(maps.Keys(changed)), ", ")}
@@ -224,8 +224,8 @@ func (s *Summary) otherSettings(c, base *Cell, at map[int]results.Run) string {
 		slices.Sort(names)
 		for _, setting := range names {
 			if own, its := s.Session.Setting(r, setting), s.Session.Setting(other, setting); own != its {
-				return fmt.Sprintf("%s in %s is %s, in %s %s (block %d)", setting, c.Name, cmp.Or(own, "not there"),
-					base.Name, cmp.Or(its, "not there"), r.Block)
+				return fmt.Sprintf("%s is %s in %s and %s in %s (block %d)", setting, cmp.Or(own, "not there"), c.Name,
+					cmp.Or(its, "not there"), base.Name, r.Block)
 			}
 		}
 	}

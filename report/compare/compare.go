@@ -220,9 +220,13 @@ func (d *Document) compare(m figures.Metric, a, b figures.Cell, bootsA, bootsB m
 		found: found, doubts: doubts(fa, fb)})
 }
 
-// doubts are the guards that failed in either cell, once each.
+// doubts are the guards that failed in either cell, once each. A run that carried nothing has no ratio.
 func doubts(a, b figures.Figure) (all []string) {
-	for _, guard := range slices.Concat(a.Doubts, b.Doubts) {
+	found := slices.Concat(a.Doubts, b.Doubts)
+	if slices.ContainsFunc(slices.Concat(a.Blocks, b.Blocks), func(b figures.Block) bool { return b.Value == 0 }) {
+		found = append(found, "left out")
+	}
+	for _, guard := range found {
 		if !slices.Contains(all, guard) {
 			all = append(all, guard)
 		}

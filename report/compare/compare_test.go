@@ -105,6 +105,23 @@ func TestGuardsLower(t *testing.T) {
 	}
 }
 
+// Runs that carried nothing are in no ratio, so the others give no verdict.
+func TestZeros(t *testing.T) {
+	const cell = "noisy-lane-express"
+	a, b := session.Made(t, "standard", 10, session.SixCells()), later(t, cell, 2)
+	for block := range 3 {
+		for _, m := range session.RunOf(t, b, cell, 1+block).Measured {
+			for name := range m.Values {
+				m.Values[name] = 0
+			}
+		}
+	}
+	if c := compared(t, a, b, false).of(t, cell, "throughput"); c.Verdict != stats.Inconclusive ||
+		!slices.Equal(c.Lowered, []string{"left out"}) {
+		t.Errorf("%s %v", c.Verdict, c.Lowered)
+	}
+}
+
 func TestNoVerdict(t *testing.T) {
 	a, b := session.Made(t, "quick", 3, session.SixCells()), later(t, "", 1)
 	d := compared(t, a, b, false)

@@ -133,7 +133,7 @@ func (s *Summary) survivors() Guard {
 			}
 			names, most = append(names, m.Name), max(most, over)
 			if !c.Baseline && f.Verdict != stats.Worse {
-				f.lower("left out")
+				f.lower(leftOut)
 			}
 		}
 		if len(names) > 0 {
@@ -141,11 +141,44 @@ func (s *Summary) survivors() Guard {
 				100*leastLost, quantity.Count(most, "run")))
 		}
 	}
-	if len(found) == 0 {
+	var parts []string
+	if len(found) > 0 {
+		parts = append(parts, "not carried, lost or skipped, and in no figure: "+strings.Join(found, "; "))
+	}
+	if zeros := s.zeros(); len(zeros) > 0 {
+		parts = append(parts, "0 has no ratio: "+strings.Join(zeros, "; "))
+	}
+	if len(parts) == 0 {
 		return Guard{}
 	}
-	return Guard{"left out", Failed, "not carried, lost or skipped, and in no figure: " +
-		strings.Join(found, "; ")}
+	return Guard{leftOut, Failed, strings.Join(parts, "; ")}
+}
+
+const leftOut = "left out"
+
+// zeros says where a ratio lacks blocks, as one of the two was 0: what is left is not all that there is to say.
+func (s *Summary) zeros() (found []string) {
+	base := s.Cell(s.Baseline)
+	for i := range s.Cells {
+		c := &s.Cells[i]
+		for _, m := range s.Ordered() {
+			f := c.Figures[m.Name]
+			if f == nil || base == nil || c.Baseline || !f.Ratio.Known() {
+				continue
+			}
+			n := 0
+			for _, b := range f.Blocks {
+				if other, both := base.figure(m.Name).At(b.Block); both && (b.Value == 0 || other.Value == 0) {
+					n++
+				}
+			}
+			if n > 0 {
+				f.doubt(leftOut)
+				found = append(found, fmt.Sprintf("%s in %s of %s", m.Name, quantity.Count(n, "block"), c.Name))
+			}
+		}
+	}
+	return found
 }
 
 // omission: a closed loop waits for each reply, and so misses what a stall would have delayed.

@@ -238,6 +238,27 @@ func TestIdleStates(t *testing.T) {
 	}
 }
 
+// Blocks in which nothing was carried have no ratio; those that are left do not speak for the cell.
+func TestZeros(t *testing.T) {
+	s := session.Made(t, "standard", 10, session.SixCells())
+	for block := range 3 {
+		for _, m := range session.RunOf(t, s, "noisy-lane-express", 1+block).Measured {
+			for name := range m.Values {
+				m.Values[name] = 0
+			}
+		}
+	}
+	sum := summarize(t, s)
+	f := sum.Cell("noisy-lane-express").Figures["throughput"]
+	if f.Ratio.N != 7 || f.Verdict != stats.Inconclusive || f.Lowered != "left out" || sum.Aims[0].State != Open {
+		t.Errorf("%d blocks: %s (%s), aim %s", f.Ratio.N, f.Verdict, f.Lowered, sum.Aims[0].State)
+	}
+	if k := slices.IndexFunc(sum.Guards, func(g Guard) bool { return g.Name == "left out" }); k < 0 ||
+		!strings.Contains(sum.Guards[k].Text, "0 has no ratio: throughput in 3 blocks of noisy-lane-express") {
+		t.Errorf("%+v", sum.Guards)
+	}
+}
+
 // frequencies gives the CPUs of a cell's application a frequency that varies from run to run.
 func frequencies(s *results.Session, cell string, by float64) {
 	for i, r := range s.Runs {

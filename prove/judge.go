@@ -66,7 +66,7 @@ func (r *runner) atLimit(metric string, m results.Measurement, beyond bool) (all
 	metrics, err := r.scenario.Metrics()
 	for _, check := range metrics {
 		if v, ok := m.Values[check.Name]; ok && check.Guards == metric && v > check.Limit &&
-			!(beyond && check.Name == metric+probe.TrendWord) {
+			(!beyond || check.Name != metric+probe.TrendWord) {
 			all = append(all, fmt.Sprintf("%s: %.3g %s, allowed %g", check.Noun, v, check.Unit, check.Limit))
 		}
 	}

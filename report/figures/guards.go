@@ -156,7 +156,7 @@ func (s *Summary) survivors() Guard {
 
 const leftOut = "left out"
 
-// zeros says where a ratio lacks blocks, as one of the two was 0: what is left is not all that there is to say.
+// zeros says where a ratio lacks blocks, as one of the two was 0: what is left does not speak for the cell.
 func (s *Summary) zeros() (found []string) {
 	base := s.Cell(s.Baseline)
 	for i := range s.Cells {

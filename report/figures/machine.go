@@ -203,7 +203,7 @@ func (s *Summary) confounded() Guard {
 	}
 	switch {
 	case len(found) > 0:
-		return Guard{name, Failed, "two runs of a block found other settings of the host: " + strings.Join(found, "; ")}
+		return Guard{name, Failed, "runs of a block found other settings: " + strings.Join(found, "; ")}
 	case len(changed) > 0:
 		return Guard{name, Kept, "all runs of a block found the same settings; within the session changed " +
 			strings.Join(slices.Sorted(maps.Keys(changed)), ", ")}

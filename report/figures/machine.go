@@ -153,8 +153,8 @@ func (s *Summary) asleep() Guard {
 			if f == nil || !m.Sampled || !(with-without > m.Metric.Margin*base.Figure(m).Centre) {
 				continue
 			}
-			text := fmt.Sprintf("%s: noise keeps its CPUs awake, and leaving idle states takes %s in %s: hold them "+
-				"in all cells to compare %s", c.Name, nanoseconds(with), quiet.Name, m.Name)
+			text := fmt.Sprintf("CPUs of %s are kept awake, those of %s take %s to leave idle states: hold them in "+
+				"all cells to compare %s", c.Name, quiet.Name, nanoseconds(with), m.Name)
 			if g.State == Failed {
 				text = g.Text + "; " + text
 			}

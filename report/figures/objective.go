@@ -68,19 +68,14 @@ func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 	return worst
 }
 
-// doubted is a verdict with what the guards say: what is at a limit, or not in the figure, is not shown.
+// doubted is a verdict with what the figure leaves out, or what limits it. Guards on ratios do not touch a
+// bound: what makes samples longer, or differ, is in the figure that it holds.
 func (c Cell) doubted(m Metric, j lane.Judgement) (lane.Verdict, string) {
 	f, absent := c.Figure(m), c.loads[m.Name].absent
-	bound := m.Margin.Goal == stats.HigherIsBetter && f.Limit != ""
-	doubts := slices.DeleteFunc(slices.Clone(f.Doubts), func(guard string) bool {
-		return bound && guard == f.Limit || guard == omitted // of which judgeBound knows more
-	})
 	switch {
 	case j.Verdict == lane.Held && absent > 0:
 		return lane.Unproven, "what was asked was not carried in " + quantity.Count(absent, "run")
-	case j.Verdict == lane.Held && len(doubts) > 0:
-		return lane.Unproven, "a guard failed: " + strings.Join(doubts, ", ")
-	case j.Verdict == lane.Missed && bound:
+	case j.Verdict == lane.Missed && m.Margin.Goal == stats.HigherIsBetter && f.Limit != "":
 		return lane.Unproven, "at least, for something else was at its limit: " + f.Limit
 	}
 	return j.Verdict, j.Reason

@@ -134,13 +134,13 @@ audit                 2650       15  network services that manage devices of lan
 boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
 change/netdev         1900       40  queues of any device, and those it had before; devices that go together; checksums as on a wire
-claims                2550       15  all rows of a table, with their lines in the source, for answers
+claims                2600       15  all rows of a table, for answers; figures per core, both ways of a link, several threads
 cmd/isolane           1750        0  what a command does with lanes is a library (history/diary, lanes)
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
-enforce               2950       55  running containers get the path; whose settings wait for a program, and their end
+enforce               3000       55  interrupts that come with other numbers; running containers get the path; whose settings wait for a program, and their end
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
@@ -195,10 +195,10 @@ netpath/ovs           1750       10  receive queues of cards, and both paths on 
 netpath/sriov         1200        5  a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues
 netpath/vpp            900       10  path vpp, and VPP in a lane
 noise                  100        5
-plan                   500       20  names the file of a refused lane, out of cmd/isolane
+plan                   650       25  which interrupts are a lane's, out of plan/stock; names the file of a refused lane, out of cmd/isolane
 plan/search           1850       20  a refusal says who has the functions
 plan/solver           2000       10  what a lane near to another leaves it
-plan/stock            1250       15  lanes that are still to come; both directions of a queue
+plan/stock            1150       15  lanes that are still to come; both directions of a queue
 probe                  700       30  probes that are run by hand, out of cmd/isolane; measurements of several instances as one
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
@@ -212,7 +212,7 @@ probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 4200       25  application and neighbours as pods; programs at both ends of the wire, several of the application
+prove                 4300       25  application and neighbours as pods; several of the application; settings of the host that each run found
 prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
 prove/layout           350       10  distances of the application from the client
 prove/scenario        1700       23  what of a scenario can be in pods; rows of published tables; several instances
@@ -221,11 +221,11 @@ quantity               250       10  loads as shares of a measured capacity
 report                2250        5  notes of the same reason as one; a file for each chart
 report/answers         400        5  published tables, row by row, beside sessions
 report/chart           750        5  lines that look the same without colour have numbers
-report/compare         700       10  boots are compared where runs are not of one boot; how many a verdict needs
-report/export          750        5  files to export to, out of cmd/isolane
-report/figures        2450       35  a ratio of any two cells, for answers
+report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts
+report/export          800        5  files to export to, out of cmd/isolane; aims that a guard opens
+report/figures        2750       35  a ratio of any two cells, for answers; guards on heat, idle states and settings; aims and objectives heed guards
 report/format          150       10  numbers and units, which figures, page and plots print
-results                950       70  the names of units
+results               1000       75  what ended a session, settings, pods; the names of units
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest          950       15  containers that serve in their caller's network
 runtime/pod            500       10  application and neighbours as pods, by kubectl

@@ -297,6 +297,50 @@ rt,a,wakeup_latency_max,us,40,
 		"only-range": `
 sat,a,saturation_point,Gbps,8,range_low
 sat,a,saturation_point,Gbps,10>8.4,range_high`,
+		"derived/core": `
+web,cores=6,requests_per_s,req/s,48000,
+web,cores=6,requests_per_s_per_core,req/s,6000>8000,
+web,cores=12,requests_per_s,req/s,90000,
+web,cores=12,requests_per_s_per_core,req/s,7500,`,
+		"comparison/rate": `
+kv,baseline,ops_rate,ops/s,120000,
+kv,optimized,ops_rate,ops/s,216000,
+kv,optimized vs baseline,ops_rate_speedup,x,2.5>1.8,claimed`,
+		"comparison/faster": `
+rtt,veth,latency_p50,us,60,
+rtt,express,latency_p50,us,24,
+rtt,express vs veth,latency_p50_times_faster,x,3.5>2.5,`,
+		"comparison/most": `
+web,c=4; on,requests_per_s,req/s,100,
+web,c=4; off,requests_per_s,req/s,90,
+web,c=8; on,requests_per_s,req/s,200,
+web,c=8; off,requests_per_s,req/s,120,
+web,on vs off,requests_per_s_gain_max,percent,95>66.7,`,
+		"product/threads": `
+rt,threads=2,samples,count,90000>120000,
+rt,threads=2,interval,us,1000,
+rt,threads=2,duration,s,60,`,
+		"over-line/both": `
+fwd setup,nic,link_rate,Gbps,10,
+fwd,lane,throughput_bidirectional,Gbps,28.7>18.2,`,
+		"comparison/reduction of a tail": `
+tail,default,latency_p99,ms,12.4,
+tail,pinned,latency_p99,ms,3.1,
+tail,pinned vs default,latency_p99_reduction,percent,400>75,
+tail,pinned vs default,latency_p99_speedup,x,4,`,
+		"order/units": `
+rtt,vm,latency_p50,us,42,
+rtt,vm,latency_p99,ms,0.88>0.68,
+rtt,vm,latency_p99.9,us,710,
+rtt,vm,samples,count,100000,`,
+		"product/decimal": `
+fio,randread,iops,kIOPS,245,
+fio,randread,block_size,KiB,4,
+fio,randread,bandwidth,MB/s,1254>1003,`,
+		"balance/percent": `
+udp,a,packets_sent,count,1000000,
+udp,a,packets_received,count,998000,
+udp,a,packet_loss,percent,0.0200>0.2000,`,
 		"ambiguous-unit": `
 web setup,,object_size,Mb>Mbit,1,`,
 	}
@@ -350,6 +394,82 @@ func TestPlanted(t *testing.T) {
 				t.Errorf("without the error: %q", found(report))
 			}
 		})
+	}
+}
+
+// Tables that look wrong and are right: binary beside decimal units, shares that are rounded, all that a line
+// carries, durations in other units, means beyond a percentile.
+func TestLooksWrong(t *testing.T) {
+	for name, rows := range map[string]string{
+		"GiB and GB": `
+disk,a,throughput,GiB/s,1.00,
+disk,a,bandwidth,GB/s,1.07,
+disk,a,iops,IOPS,262144,
+disk,a,block_size,KiB,4,`,
+		"shares of more than a hundred together": `
+cache,a,hit_rate,percent,66.7,
+cache,a,miss_rate,percent,33.4,
+cache,b,hit_rate,ratio,0.97,
+cache,b,miss_rate,percent,3,`,
+		"a gain that is rounded": `
+web,base,throughput,req/s,310,
+web,new,throughput,req/s,401,
+web,new vs base,throughput_gain,percent,29,`,
+		"a gain and the loss that it is from the other side": `
+kv,old,ops_rate,kops/s,118,
+kv,new,ops_rate,kops/s,210,
+kv,new vs old,ops_rate_speedup,x,1.8,
+kv,old vs new,ops_rate_decrease,percent,44,`,
+		"line rate of the smallest frames": `
+fwd setup,nic,link_rate,Gbps,10,
+fwd,xdp,packet_rate,Mpps,14.88,
+fwd,xdp,frame_size,bytes,64,
+fwd,xdp,throughput,Gbps,7.62,`,
+		"both ways of a line": `
+fwd setup,nic,link_rate,Gbps,10,
+fwd,lane,throughput_bidirectional,Gbps,18.2,
+fwd,lane,throughput_rx,Gbps,9.1,
+fwd,lane,throughput_tx,Gbps,9.1,`,
+		"durations": `
+load,a,requests_per_s,req/s,999.8,
+load,a,duration,s,60.0,
+load,a,requests,count,59988,
+load,b,requests_per_s,req/s,1000,
+load,b,duration,min,1,
+load,b,requests,count,60000,
+load,b,latency_max,s,1.2,`,
+		"a mean above P90": `
+rtt,a,latency_mean,us,95,
+rtt,a,latency_p50,us,20,
+rtt,a,latency_p90,us,60,
+rtt,a,latency_p99,us,900,
+rtt,a,latency_p99.9,us,9000,
+rtt,a,latency_max,us,9000,
+rtt,a,samples,count,100000,`,
+		"samples of two threads": `
+cyc,rt; threads=2,interval,us,1000,
+cyc,rt; threads=2,duration,s,60,
+cyc,rt; threads=2,samples,count,120000,
+cyc,rt; threads=2,wakeup_latency_max,us,41,`,
+		"all connections busy": `
+http,connections=100,requests_per_s,req/s,1000,
+http,connections=100,latency_avg,ms,99.8,
+http,connections=100,latency_p99,ms,140,
+http,connections=100,duration,s,60,`,
+		"a part per million": `
+udp,a,packets_sent,count,1000000,
+udp,a,packets_received,count,999990,
+udp,a,packet_loss,ppm,10,
+udp,a,packet_rate,kpps,16.67,
+udp,a,duration,s,60,`,
+		"less than no gain": `
+v,a,throughput,Gbps,9.0,
+v,b,throughput,Gbps,9.3,
+v,a vs b,throughput_gain,percent,-3.2,`,
+	} {
+		if r := audit(t, head+strings.TrimSpace(rows)+"\n"); len(r.Findings) > 0 {
+			t.Errorf("%s: %q %q", name, found(r), r.Findings[0].Sum)
+		}
 	}
 }
 

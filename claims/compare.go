@@ -27,7 +27,7 @@ var sides = regexp.MustCompile(`^(.+?) (vs\.?|versus|minus|over|against) (.+)$`)
 
 // comparisons are those rows.
 func (t *table) comparisons() []comparison {
-	measures := strings.Fields(changeWords + " claimed ratio over factor")
+	measures := strings.Fields(changeWords + " claimed ratio over factor times faster slower")
 	var all []comparison
 	for _, w := range t.rows {
 		c := comparison{row: w}
@@ -47,11 +47,22 @@ func (t *table) comparisons() []comparison {
 			c.a, c.b = []string{w.words[k-1]}, []string{w.words[k+1]}
 		}
 		c.words = drop(w.words, slices.Concat(measures, wordsOf(strings.Join(append(c.a, c.b...), " "))))
+		if c.stat.kind == "max" || c.stat.kind == "min" { // of the gains, where no figure has that word itself
+			named := func(o *row) bool { return o != w && sameFigure(o.words, c.words) }
+			if !slices.ContainsFunc(t.rows, named) {
+				c.words = drop(c.words, []string{"max", "maximum", "min", "minimum"})
+			}
+		}
 		if c.a != nil && len(c.words) > 0 && len(c.words) < len(w.words) && w.unit.dim != text {
 			all = append(all, c)
 		}
 	}
 	return all
+}
+
+// sameFigure says whether metrics are of one quantity: ops_rate and ops are.
+func sameFigure(a, b []string) bool {
+	return slices.Equal(drop(a, []string{"rate"}), drop(b, []string{"rate"}))
 }
 
 // pairs are the figures that a comparison is about: those of configurations that differ in nothing else, and
@@ -61,7 +72,7 @@ func (t *table) pairs(c comparison) (pairs [][2]*row, loosely bool) {
 	var sideA, sideB []*row
 	var keysA []string
 	for _, w := range t.rows {
-		if !slices.Equal(drop(w.words, []string{"rate"}), c.words) || w == c.row || w.source != c.source ||
+		if !sameFigure(w.words, c.words) || w == c.row || w.source != c.source ||
 			w.unit.dim == text || !w.measured() || !covers(c.fixed, w.parts) {
 			continue
 		}

@@ -36,6 +36,7 @@ func (t *table) instances(l law) []instance {
 		for _, w := range each {
 			i := instance{l, t, names, map[string]*row{}}
 			if i.fill(c, w) {
+				i.other(c)
 				all = append(all, i)
 			}
 		}
@@ -79,6 +80,19 @@ func (i instance) fill(c cell, each *row) bool {
 	}
 }
 
+// other finds what the other right side needs beside the figures of the law; without it there is none.
+func (i *instance) other(c cell) {
+	for _, name := range i.or.names() {
+		if i.rows[name] == nil {
+			i.rows[name] = i.t.find(c, name, func(*row) bool { return true })
+		}
+		if i.rows[name] == nil {
+			i.or = ""
+			return
+		}
+	}
+}
+
 // rest is what a metric has beside the words of its role and the statistic: packet of packets_sent.
 func (i instance) rest(name string, w *row) []string {
 	words := []string{}
@@ -104,6 +118,13 @@ func (i instance) get(name string) span {
 // holds says whether the figures agree within their digits, and with what else the law allows.
 func (i instance) holds() bool {
 	left := i.left.value(i.get)
+	if i.or != "" {
+		either := i
+		either.right, either.or = i.or, ""
+		if either.holds() {
+			return true
+		}
+	}
 	if i.sign == "whole" {
 		return !left.finite() || left.mid >= 1 && left.mid == math.Trunc(left.mid)
 	}
@@ -141,6 +162,9 @@ func (i instance) text(name string) string {
 func (i instance) side(f formula) string {
 	names, s := f.names(), f.text(i.text)
 	value := show(i.in, f.value(i.get).mid)
+	if like := i.rows[string(i.left)]; i.in == text && like != nil {
+		value = i.t.like(like, f.value(i.get).mid)
+	}
 	switch {
 	case len(names) == 1 && string(f) == names[0] && i.rows[names[0]].unit.dim == sizeRate && i.in == bitRate:
 		return s + " × 8 = " + value

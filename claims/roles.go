@@ -6,7 +6,9 @@ const (
 	packetWords  = "packets packet pkt pkts pps kpps mpps frame frames"
 	requestWords = "req reqs request requests rps krps qps responses"
 	movedWords   = "transfer throughput goodput bandwidth traffic"
-	notMoved     = "link nic port interface line memory disk storage cache pcie rel aggregate total offered"
+	notMoved     = "link nic port interface line memory disk storage cache pcie rel aggregate total offered " +
+		bothWays
+	bothWays     = "bidirectional bidir duplex"
 	latencyWords = "latency rtt delay response jitter wakeup ping"
 	changeWords  = "loss gain diff difference delta change offset skew drift increase decrease reduction " +
 		"improvement drop saving savings speedup slowdown overhead"
@@ -24,9 +26,12 @@ func roles() map[string]*role {
 		"iops":         {dims: rates, words: "iops kiops io reads writes", not: failedWords},
 		"object": {dims: sizes, words: "object file response body payload message reply", not: "total",
 			nominal: true},
-		"packet":      {dims: sizes, words: "packet frame", nominal: true},
-		"block":       {dims: sizes, words: "block bs", nominal: true},
-		"moved":       {dims: []dimension{sizeRate, bitRate}, words: movedWords, not: notMoved},
+		"packet": {dims: sizes, words: "packet frame", nominal: true},
+		"block":  {dims: sizes, words: "block bs", nominal: true},
+		"moved":  {dims: []dimension{sizeRate, bitRate}, words: movedWords, not: notMoved},
+		"moved_both": {dims: []dimension{sizeRate, bitRate}, words: bothWays,
+			not: "link nic port interface line rel"},
+		"workers":     {dims: counts, words: "threads", only: "measuring", setting: "threads"},
 		"moved_bytes": {dims: []dimension{sizeRate}, words: movedWords, not: notMoved},
 		"moved_bits":  {dims: []dimension{bitRate}, words: movedWords, not: notMoved},
 		"stated_bits": {dims: []dimension{bitRate}, words: movedWords, not: notMoved, asked: true,
@@ -75,6 +80,7 @@ type law struct {
 	once       bool      // the left side has one value in a configuration
 	same       bool      // the metrics are the same but for the words of their roles
 	more, less formula   // that the right side may be, besides the printed digits
+	or         formula   // another right side, where its figures are there: then either must hold
 	about      float64   // share of the right side that it may be off
 	in         dimension // of the sides, to print them
 	so         string
@@ -101,7 +107,8 @@ func laws() []law {
 		{rule: "product", left: "requests", sign: "=", right: "request_rate × run", about: asked, so: wrong},
 		{rule: "product", left: "packets", sign: "=", right: "packet_rate × run", about: asked, so: wrong},
 		{rule: "product", left: "volume", sign: "=", right: "moved × run", about: asked, so: wrong},
-		{rule: "product", left: "run", sign: "=", right: "loops × interval", about: asked, so: wrong},
+		{rule: "product", left: "run", sign: "=", right: "loops × interval", about: asked,
+			or: "loops × interval ÷ workers", so: wrong},
 		{rule: "balance", left: "lost", sign: "=", right: "sent − received", same: true, so: wrong},
 		{rule: "balance", left: "lost_share", sign: "=", right: "( sent − received ) ÷ sent", same: true,
 			so: wrong},
@@ -138,6 +145,8 @@ func laws() []law {
 		{rule: "too-few-samples", left: "request_rate × run × above", sign: "≥", right: "1",
 			each: "percentile_time", so: few},
 		{rule: "over-line", left: "moved", sign: "≤", right: "link", in: bitRate,
+			so: "The unit or a figure is wrong, or it was several links, or none of those that the table names."},
+		{rule: "over-line", left: "moved_both", sign: "≤", right: "link + link", in: bitRate,
 			so: "The unit or a figure is wrong, or it was several links, or none of those that the table names."},
 		{rule: "over-line", left: "packet_rate", sign: "≤", right: "link ÷ bits ÷ frame", in: rate,
 			so: "The unit or a figure is wrong, or it was several links, or none of those that the table names."},

@@ -110,7 +110,7 @@ func (t *table) whole(rows []*row) *row {
 
 // total is the figure of the same configuration that one per cpu, or rel baseline, is a part of.
 func (t *table) total(w *row) *row {
-	k := max(slices.Index(w.words, "rel"), slices.Index(w.words, "per"))
+	k := max(lastOf(w.words, "rel"), lastOf(w.words, "per"))
 	words := w.words[:k]
 	if w.words[k] == "per" {
 		words = slices.Concat(words, w.words[k+2:])
@@ -131,10 +131,20 @@ func (t *table) number(w *row, of string) *row {
 	return cmp.Or(w.said(of+"s"), w.said(of))
 }
 
-// after is the word behind another one, "" where it has none, or none is before it.
+// after is the word behind the last of another one, "" where it has none, or none is before it.
 func (w *row) after(word string) string {
-	if k := slices.Index(w.words, word); k > 0 && k+1 < len(w.words) {
+	if k := lastOf(w.words, word); k > 0 && k+1 < len(w.words) {
 		return w.words[k+1]
 	}
 	return ""
+}
+
+// lastOf is where a word is last: requests_per_s_per_core is per core. -1: nowhere.
+func lastOf(words []string, word string) int {
+	for k, w := range slices.Backward(words) {
+		if w == word {
+			return k
+		}
+	}
+	return -1
 }

@@ -70,9 +70,9 @@ func hasFunctions(p plan.Placement) bool {
 	return slices.ContainsFunc(p.Lanes, func(l plan.Lane) bool { return functions(host.Host{}, l).Card != "" })
 }
 
-// withDevices is a placement with the addresses of virtual functions and the interrupts that the host has now:
-// a lane's own steps make functions, drivers take interrupts when devices are set up, and others when they are
-// loaded anew or the number of queues changes.
+// withDevices is a placement with the addresses of virtual functions and the interrupts that the host has
+// now: a lane's own steps make functions, drivers take interrupts when devices are set up, and others when
+// they are loaded anew or the number of queues changes.
 func withDevices(h host.Host, p plan.Placement) plan.Placement {
 	p.Lanes = slices.Clone(p.Lanes)
 	for i, l := range p.Lanes {

@@ -97,8 +97,8 @@ func Look(dir string, root fs.FS, d Drivers) (*Lanes, error) {
 // Close lets other processes change the host.
 func (l *Lanes) Close() error { return l.journal.Close() }
 
-// View is the host as it was before any lane. It is read once: what lanes change in it is not in it. From then
-// on the lanes in force have the functions and interrupts that it has now.
+// View is the host as it was before any lane. It is read once: what lanes change in it is not in it. From
+// then on the lanes in force have the functions and interrupts that it has now.
 func (l *Lanes) View() (knob.View, error) {
 	v := knob.Before(l.root, l.ops, l.journal.Pending())
 	if l.before == nil {

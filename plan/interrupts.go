@@ -8,10 +8,10 @@ import (
 	"isolane.dev/isolane/host"
 )
 
-// Interrupts are those that the CPUs of a lane handle on a host as it is: all of its virtual functions, and as
-// many queues of its device as it wants and none of the other lanes has. Those that it has had stay on their
-// CPUs where they are still such: a driver that is loaded anew may give their numbers to others. The rest go
-// to its CPUs evenly, those of one queue to one. A lane without devices keeps what it has.
+// Interrupts are those that the CPUs of a lane handle on a host as it is: all of its virtual functions, and
+// as many queues of its device as it wants and none of the other lanes has. Those that it has had stay on
+// their CPUs where they are still such: a driver that is loaded anew may give their numbers to others. The
+// rest go to its CPUs evenly, those of one queue to one. A lane without devices keeps what it has.
 func Interrupts(h host.Host, l Lane, others []Lane) []Interrupt {
 	if len(l.Devices) == 0 {
 		return l.Interrupts
@@ -89,8 +89,8 @@ func QueuesOf(h host.Host, l Lane) (has int, known bool) {
 	return len(found), known
 }
 
-// source is an interrupt of one of a lane's virtual functions, or of a queue of its device, that can be moved;
-// false for any other.
+// source is an interrupt of one of a lane's virtual functions, or of a queue of its device, that can be
+// moved; false for any other.
 func (l Lane) source(h host.Host, i host.Interrupt) (source, bool) {
 	if i.Device == nil || i.Managed != nil && *i.Managed {
 		return source{}, false

@@ -132,7 +132,7 @@ func (r *runner) capacityOf(ctx context.Context, o Options, p scenario.Probe, ba
 			continue
 		}
 		found.Runs = append(found.Runs, rate)
-		limits, err := r.atLimit(p.Name, m)
+		limits, err := r.atLimit(p.Name, m, true) // a closed loop has no goal to come near to
 		if err != nil {
 			return found, err
 		}

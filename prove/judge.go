@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
@@ -43,7 +44,7 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	late := slices.DeleteFunc(slices.Clone(against), func(v string) bool { return !slices.Contains(m.Late, v) })
 	var limits []string
 	if spec.Goal != nil {
-		limits, err = r.atLimit(spec.Goal.Metric, m)
+		limits, err = r.atLimit(spec.Goal.Metric, m, slices.Contains(held, false))
 	}
 	if err != nil {
 		return fmt.Errorf("search %s: %w", q.Name, err)
@@ -59,11 +60,13 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	return nil
 }
 
-// atLimit are the checks of a metric that say that something else was at its limit.
-func (r *runner) atLimit(metric string, m results.Measurement) (all []string, err error) {
+// atLimit are the checks of a metric that say that something else was at its limit. That a figure which is
+// beyond its goal grew within the trial is no doubt of that.
+func (r *runner) atLimit(metric string, m results.Measurement, beyond bool) (all []string, err error) {
 	metrics, err := r.scenario.Metrics()
 	for _, check := range metrics {
-		if v, ok := m.Values[check.Name]; ok && check.Guards == metric && v > check.Limit {
+		if v, ok := m.Values[check.Name]; ok && check.Guards == metric && v > check.Limit &&
+			(!beyond || check.Name != metric+probe.TrendWord) {
 			all = append(all, fmt.Sprintf("%s: %.3g %s, allowed %g", check.Noun, v, check.Unit, check.Limit))
 		}
 	}

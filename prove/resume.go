@@ -19,6 +19,7 @@ func newSession(o Options, around scenario.Scenario, now results.Environment) (r
 		if err == nil && s.Complete {
 			err = fmt.Errorf("%w: %s: the session is complete", ErrInput, o.Dir)
 		}
+		s.Stopped = nil
 		return s, err
 	}
 	mode, ok := o.Scenario.Spec.Modes[o.Mode]

@@ -51,6 +51,7 @@ type runner struct {
 	unmade   []string           // beside it, and why
 	mode     scenario.Mode
 	boots    boots
+	settings map[string]string        // of the host, as the session found them in this boot
 	layouts  map[string]layout.Layout // by cell that is measured in this boot
 	paths    []Path
 	only     *scenario.Probe                     // runs in place of the cell's probes
@@ -80,7 +81,7 @@ func (m moment) responder() (*os.Process, error) {
 // run measures one cell and leaves the host as it was. The error says that the host could not be
 // brought back, or that the session cannot go on; what went wrong with the run alone makes it void.
 func (r *runner) run(ctx context.Context, c results.Cell) (results.Run, error) {
-	run := results.Run{Cell: c.Name, Started: time.Now()}
+	run := results.Run{Cell: c.Name, Started: time.Now(), Changed: changed(r.settings, settings(r.root))}
 	err := r.measure(ctx, c, &run)
 	uerr := r.undo(context.WithoutCancel(ctx))
 	if ctx.Err() != nil { // what else went wrong then is no news, but for what is left on the host

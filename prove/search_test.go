@@ -188,6 +188,11 @@ func TestJudge(t *testing.T) {
 	failed.Void = []string{"it ended early"}
 	limited := samples(1, 0, 1)
 	limited.Values["up-client-cpu"] = 91
+	growing := func(took int64) results.Measurement {
+		m := samples(1000, 0, took)
+		m.Values["trip-trend"] = 40
+		return m
+	}
 	both := overloaded
 	both.Void = append(slices.Clone(both.Void), "the client was at its limit")
 	for _, c := range []struct {
@@ -199,6 +204,8 @@ func TestJudge(t *testing.T) {
 	}{
 		{"in time", 1, samples(1000, 0, 1e6), "++", ""},
 		{"late", 1, samples(1000, 0, 3e6), "--", ""},
+		{"in time, but it grows", 1, growing(1e6), "", "second half against the first: 40 %, allowed 10"},
+		{"late, and it grows", 1, growing(3e6), "--", ""},
 		{"one in a hundred is lost", 1, samples(990, 10, 1e6), "++", ""},
 		{"P99 is lost", 1, samples(989, 11, 1e6), "--", ""},
 		{"all is lost", 1, samples(0, 1000, 1), "--", ""},

@@ -86,34 +86,47 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 		return results.Session{}, err
 	}
 	defer r.close()
-	todo := r.todo(&s)
-	unknown, err := r.unknown(&s)
+	err = r.all(ctx, o, &s)
+	if _, waits := errors.AsType[*AwaitsError](err); len(s.Runs) > 0 && !s.Complete && !waits {
+		s.Stopped = &results.Stop{Interrupted: ctx.Err() != nil, Why: err.Error()}
+		if s.Stopped.Interrupted {
+			s.Stopped.Why = context.Cause(ctx).Error()
+		}
+		_ = results.Write(o.Dir, s) // a disk that is full has its error already
+	}
+	return s, err
+}
+
+// all makes the runs that are due in this boot, and the trials of the searches.
+func (r *runner) all(ctx context.Context, o Options, s *results.Session) error {
+	todo := r.todo(s)
+	unknown, err := r.unknown(s)
 	if err != nil {
-		return s, err
+		return err
 	}
 	takes := r.estimate() * time.Duration(len(todo))
 	for _, p := range unknown {
 		takes += (1 + capacityRuns) * r.estimateOf([]scenario.Probe{p})
 	}
 	if o.Plan != nil {
-		o.Plan(Estimate{Runs: len(todo), Cells: r.here(s), Blocks: s.Scenario.Blocks,
-			Boots: s.Scenario.Boots, Takes: takes, Searches: len(s.Searches), Most: r.searching(s),
+		o.Plan(Estimate{Runs: len(todo), Cells: r.here(*s), Blocks: s.Scenario.Blocks,
+			Boots: s.Scenario.Boots, Takes: takes, Searches: len(s.Searches), Most: r.searching(*s),
 			Seed: s.Scenario.Seed, Notes: s.Notes, Awaits: s.Awaits})
 	}
-	if err = r.calibrate(ctx, o, &s, unknown); err != nil {
-		return s, err
+	if err = r.calibrate(ctx, o, s, unknown); err != nil {
+		return err
 	}
 	began := time.Now()
-	failures := failing{cells: r.here(s), seen: map[string]bool{}, failed: map[string]int{}}
+	failures := failing{cells: r.here(*s), seen: map[string]bool{}, failed: map[string]int{}}
 	for i := 0; i < len(todo); i++ { // which grows
 		at := todo[i]
 		if o.Progress != nil {
-			o.Progress(progress(s, r, todo, i, time.Since(began)))
+			o.Progress(progress(*s, r, todo, i, time.Since(began)))
 		}
 		cell := s.Cells[slices.IndexFunc(s.Cells, func(c results.Cell) bool { return c.Name == at.cell })]
 		run, err := r.run(ctx, cell)
 		if err != nil {
-			return s, interrupted(ctx, err)
+			return interrupted(ctx, err)
 		}
 		run.Block, run.Boot, run.Again = at.block, r.boots.number, at.again
 		if at.block == 0 {
@@ -121,22 +134,22 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 		}
 		s.Runs = append(s.Runs, run)
 		s.Ended = time.Now()
-		if err = results.Write(o.Dir, s); err != nil {
-			return s, err
+		if err = results.Write(o.Dir, *s); err != nil {
+			return err
 		}
 		probes := r.kept(cell.Name, r.scenario.Spec.Probes)
 		if err = failures.add(run, probes); err != nil {
-			return s, err
+			return err
 		}
 		todo = again(todo, i, run, len(probes))
 	}
-	if err := r.search(ctx, o, &s); err != nil {
-		return s, err
+	if err := r.search(ctx, o, s); err != nil {
+		return err
 	}
 	if len(s.Awaits) > 0 {
-		return s, &AwaitsError{Dir: o.Dir, Cells: len(s.Cells), Awaits: s.Awaits}
+		return &AwaitsError{Dir: o.Dir, Cells: len(s.Cells), Awaits: s.Awaits}
 	}
-	return s, cmp.Or(r.unchanged(ctx, o.Dir, &s), counts(s, r.scenario.Spec.Probes))
+	return cmp.Or(r.unchanged(ctx, o.Dir, s), counts(*s, r.scenario.Spec.Probes))
 }
 
 // counts fails where all runs of a session are void, or all measurements of a probe, but for overload and a
@@ -287,12 +300,14 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		}
 	}
 	now := environment(h, o.Versions)
+	now.Settings = settings(o.Root)
 	if s, err = newSession(o, r.scenario, now); err != nil {
 		return s, nil, err
 	}
 	if err = r.enter(o, &s, now); err != nil {
 		return s, nil, err
 	}
+	r.settings = s.BootOf(results.Run{Boot: r.boots.number}).Settings
 	if o.Lane != "" {
 		if s.Lane, err = r.proved(s.Lane); err != nil {
 			return s, nil, err

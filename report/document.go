@@ -28,6 +28,8 @@ type Document struct {
 	Baseline   string         `json:"baseline,omitempty"` // the cell that the others are compared with
 	Cells      []documentCell `json:"cells"`
 	Aims       []figures.Aim  `json:"aims"`
+	// Guards are the classic errors of measuring, and whether the session is free of them.
+	Guards []figures.Guard `json:"guards"`
 	// Objective is that of the lane that was proved, with the verdict on each of its bounds.
 	Objective []lane.Judgement `json:"objective,omitempty"`
 	// Searches are without their trials, which are in results.json.
@@ -80,6 +82,8 @@ type documentFigure struct {
 	Samples  uint64         `json:"samples,omitempty"`
 	Ratio    *documentRatio `json:"ratio,omitempty"` // to the baseline
 	Verdict  stats.Verdict  `json:"verdict,omitempty"`
+	// Lowered is the guard that lowered the verdict, or "at least: " and what limits the figure.
+	Lowered string `json:"lowered,omitempty"`
 	// Needed is about how many blocks, or boots, a verdict needs that is inconclusive for no other reason.
 	Needed int `json:"needed,omitempty"`
 }
@@ -100,7 +104,8 @@ func newDocument(s *figures.Summary, dir string) Document {
 	d := Document{APIVersion: results.APIVersion, Kind: "Report", Page: filepath.Join(dir, pageName),
 		Scenario: s.Session.Scenario.Name, Mode: s.Session.Scenario.Mode, Complete: s.Session.Complete,
 		Planned: s.Planned, Used: s.Used, Void: s.Void, Baseline: s.Baseline,
-		Cells: []documentCell{}, Aims: append([]figures.Aim{}, s.Aims...), Objective: s.Objective,
+		Cells: []documentCell{}, Aims: append([]figures.Aim{}, s.Aims...),
+		Guards: append([]figures.Guard{}, s.Guards...), Objective: s.Objective,
 		Searches: newSearches(s), summary: *s}
 	for _, c := range s.Cells {
 		cell := documentCell{Name: c.Name, Used: c.Used, Void: c.Void, Figures: []documentFigure{},
@@ -117,7 +122,7 @@ func newDocument(s *figures.Summary, dir string) Document {
 
 func newFigure(m figures.Metric, f figures.Figure, baseline bool) documentFigure {
 	r := documentFigure{Name: m.Name, Quantity: m.Quantity, Unit: m.Metric.Unit, Role: m.Role,
-		Verdict: f.Verdict}
+		Verdict: f.Verdict, Lowered: f.Lowered}
 	if d := f.Merged; d != nil {
 		r.P50, r.P99 = known(d.Quantile(0.5)), known(d.Quantile(0.99))
 		r.P999, r.Max, r.Samples = known(d.Quantile(0.999)), known(d.Max()), d.N()

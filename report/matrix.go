@@ -102,7 +102,7 @@ func around(f figures.Figure) string {
 		text = "(" + text + ")"
 	}
 	text = strings.ReplaceAll(text, ", ", ",\u00a0") // an interval stays on its line
-	return strings.TrimSpace(text + " " + string(f.Verdict))
+	return strings.TrimSpace(text + " " + verdict(f))
 }
 
 // tint prints a figure and, where there is one, its ratio to the baseline.

@@ -42,6 +42,7 @@ func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 	t := template.Must(template.New(pageName).Funcs(template.FuncMap{
 		"lines": firstLines, "sentences": sentences, "caveats": caveats, "runNotes": runNotes, "command": command,
 		"shared": shared, "listed": listed, "capital": capital,
+		"join":       func(all []string) string { return strings.Join(all, ", ") },
 		"percent":    func(ratio float64) string { return fmt.Sprintf("%g%%", 100*ratio) },
 		"samplesFor": func(p float64) string { return format.Count(stats.SamplesFor(p)) },
 		"gibibytes":  func(bytes uint64) string { return format.Digits(float64(bytes)/(1<<30)) + " GiB" },

@@ -24,6 +24,7 @@ import (
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/stats"
 	"isolane.dev/isolane/terminal"
 	"isolane.dev/isolane/test/golden"
 	"isolane.dev/isolane/test/session"
@@ -220,10 +221,13 @@ func TestHonestEdges(t *testing.T) {
 	}{
 		{"no verdict in quick mode", func(*results.Session) {}, []string{"figures, no verdict", "3 blocks: range"},
 			[]string{"better", "worse ", "equivalent", "inconclusive", "95% interval"}},
-		{"interrupted", func(s *results.Session) { s.Complete, s.Runs = false, s.Runs[:14] },
-			[]string{"INTERRUPTED: 14 of 24 runs were made"}, nil},
+		{"interrupted", func(s *results.Session) {
+			s.Complete, s.Runs, s.Stopped = false, s.Runs[:14], &results.Stop{Interrupted: true, Why: "Ctrl-C"}
+		}, []string{"INTERRUPTED (Ctrl-C): 14 of 24 runs were made"}, nil},
+		{"a slow clock", func(s *results.Session) { s.Environment.Clocksource = "hpet" },
+			[]string{"OPEN         RTT P50", "Open, for a guard failed: clock"}, nil},
 		{"interrupted early", func(s *results.Session) { s.Complete, s.Runs = false, s.Runs[:8] },
-			[]string{"no run used in 4 cells: ", "INTERRUPTED: 8 of 24"}, []string{"express  no run used", "bridge  no run used"}},
+			[]string{"no run used in 4 cells: ", "CUT OFF (it was ended without a word"}, []string{"express  no run used", "bridge  no run used"}},
 		{"interrupted before the baseline", func(s *results.Session) {
 			s.Complete = false
 			s.Runs = slices.DeleteFunc(s.Runs, func(r results.Run) bool { return r.Cell == s.Cells[0].Name })
@@ -290,6 +294,7 @@ func TestHonestEdges(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			s := six()
+			s.Environment.Settings = map[string]string{"/proc/sys/vm/<swappiness>": "60"}
 			c.change(&s)
 			text := printed(t, s, 100)
 			for _, want := range c.want {
@@ -403,5 +408,23 @@ func TestPublishedBesideOurs(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
 		}
+	}
+}
+
+// Programs learn which guard failed, and which verdict it lowered.
+func TestGuardsForPrograms(t *testing.T) {
+	s := session.Made(t, "standard", 10, session.SixCells())
+	s.Environment.Clocksource = "hpet"
+	sum, err := figures.Summarize(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDocument(&sum, "dir")
+	failed := slices.ContainsFunc(d.Guards, func(g figures.Guard) bool { return g.Name == "clock" && g.State == figures.Failed })
+	lowered := slices.ContainsFunc(d.Cells[5].Figures, func(f documentFigure) bool {
+		return f.Name == "rtt-udp-64-pingpong" && f.Verdict == stats.Inconclusive && f.Lowered == "clock"
+	})
+	if !failed || !lowered {
+		t.Errorf("guards %+v, figures %+v", d.Guards, d.Cells[5].Figures)
 	}
 }

@@ -20,7 +20,7 @@ func Text(w io.Writer, s figures.Summary, on terminal.Terminal) error {
 	p := printer{on: on}
 	p.fold("", on.Bold(s.Session.Scenario.Name+": "+s.Session.Scenario.Title))
 	if why := s.Unfinished(); why != "" {
-		p.fold("", strings.Replace(why, "Interrupted", "INTERRUPTED", 1))
+		p.fold("", why)
 	}
 	for _, l := range firstLines(&s) {
 		p.fold("", l)
@@ -186,6 +186,9 @@ func aimSentence(a figures.Aim) string {
 	text := fmt.Sprintf("%s: %s; aim: %s", a.Text, a.Found, a.Goal)
 	if a.Paper != "" {
 		text += "; paper: " + a.Paper
+	}
+	if len(a.Doubts) > 0 {
+		return text + ". Open, for a guard failed: " + strings.Join(a.Doubts, ", ")
 	}
 	if a.State == figures.Open {
 		text += ". The estimate reaches the aim, the blocks do not show it"

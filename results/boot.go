@@ -10,6 +10,14 @@ func (s Session) BootOf(r Run) Environment {
 	return s.Environment
 }
 
+// Setting is what a run found as a setting of the host; "" is none.
+func (s Session) Setting(r Run, name string) string {
+	if v, changed := r.Changed[name]; changed {
+		return v
+	}
+	return s.BootOf(r).Settings[name]
+}
+
 // Share is the place of a block among the boots over which the blocks of each cell are spread, from 0.
 func (s Scenario) Share(block int) int {
 	if s.Blocks < 1 || block < 1 {

@@ -35,6 +35,9 @@ type Session struct {
 	Started  time.Time     `json:"started"`
 	Ended    time.Time     `json:"ended"` // of the last run stored
 	Complete bool          `json:"complete"`
+	// Stopped says what ended it before its last run. Nil of one that is complete, waits for a boot, runs still,
+	// or ended without a word, as by SIGKILL.
+	Stopped *Stop `json:"stopped,omitempty"`
 	// Notes say what a reader of the figures must know: what this machine could not give,
 	// what fell back to something else, what was never run on a real kernel.
 	Notes []string `json:"notes"`
@@ -50,6 +53,12 @@ type Session struct {
 	Searches []Search `json:"searches,omitempty"`
 	// Awaits are cells that are measured in another boot, to which the session has not come.
 	Awaits []Await `json:"awaits,omitempty"`
+}
+
+// Stop is what ended a session before its last run.
+type Stop struct {
+	Interrupted bool   `json:"interrupted"` // by a signal, such as that of Ctrl-C; else by an error
+	Why         string `json:"why"`
 }
 
 // Lane is a lane in force that is proved.
@@ -176,6 +185,9 @@ type Environment struct {
 	Clocksource string            `json:"clocksource"`
 	MemoryBytes uint64            `json:"memoryBytes"`
 	Versions    map[string]string `json:"versions"` // isolane, stress-ng, iperf3: program to version
+	// Settings are of the host, as the session found them: by pattern of files, "/proc/sys/vm/swappiness". Those
+	// of several files have a count before each of their values.
+	Settings map[string]string `json:"settings,omitempty"`
 }
 
 // Cell is one combination of conditions.
@@ -238,17 +250,19 @@ func IsStatistic(name string) bool {
 
 // Run is one cell measured once, with fresh processes and sockets.
 type Run struct {
-	Block    int           `json:"block"` // 0 is the warm-up block, which is dropped
-	Cell     string        `json:"cell"`
-	Again    int           `json:"again,omitempty"` // void runs of the cell before it, in this block
-	Boot     int           `json:"boot,omitempty"`  // its place in the session's boots
-	Started  time.Time     `json:"started"`
-	Duration Nanoseconds   `json:"durationNanoseconds"`
-	Dropped  string        `json:"dropped,omitempty"` // why this run is not used although it is valid
-	Void     []string      `json:"void,omitempty"`    // what contradicts the plan; a void run is not used
-	Notes    []string      `json:"notes,omitempty"`
-	Measured []Measurement `json:"measurements"`
-	Witness  Witness       `json:"witness"`
+	Block    int         `json:"block"` // 0 is the warm-up block, which is dropped
+	Cell     string      `json:"cell"`
+	Again    int         `json:"again,omitempty"` // void runs of the cell before it, in this block
+	Boot     int         `json:"boot,omitempty"`  // its place in the session's boots
+	Started  time.Time   `json:"started"`
+	Duration Nanoseconds `json:"durationNanoseconds"`
+	// Changed are the settings that were not as in its boot's environment when the run began; "" is gone.
+	Changed  map[string]string `json:"changedSettings,omitempty"`
+	Dropped  string            `json:"dropped,omitempty"` // why this run is not used although it is valid
+	Void     []string          `json:"void,omitempty"`    // what contradicts the plan; a void run is not used
+	Notes    []string          `json:"notes,omitempty"`
+	Measured []Measurement     `json:"measurements"`
+	Witness  Witness           `json:"witness"`
 }
 
 // Used says whether the figures of the run count.
@@ -317,80 +331,3 @@ type Met struct {
 // Histogram is an HdrHistogram from 1 ns to 60 s with 3 digits, in the V2 compressed base64 form
 // that other HdrHistogram tools read. The empty string is an empty histogram.
 type Histogram string
-
-// Witness is the evidence of what really happened during the measured part of a run.
-type Witness struct {
-	Window  Nanoseconds `json:"windowNanoseconds"`
-	Source  string      `json:"source"` // bpf (sched_switch) or procfs (sampled)
-	Threads []Thread    `json:"threads"`
-	Cpusets []Cpuset    `json:"cpusets"`
-	CPUs    []CPU       `json:"cpus"`
-	// Sources are what took the time of the application's CPUs and of the client's, the costliest first; those
-	// beyond a bound are added up by kind, under the name others. Tasks on a lane's CPU are among them.
-	Sources    []Source   `json:"sources"`
-	Neighbours Neighbours `json:"neighbours"`
-	Warnings   []string   `json:"warnings,omitempty"`
-}
-
-// Thread is one thread of a measured process.
-type Thread struct {
-	Role        string      `json:"role"` // application or client
-	PID         int         `json:"pid"`
-	TID         int         `json:"tid"`
-	Comm        string      `json:"comm"`
-	Planned     cpuset.Set  `json:"plannedCPUs"`
-	Seen        cpuset.Set  `json:"seenCPUs"` // where it really ran
-	Voluntary   uint64      `json:"voluntarySwitches"`
-	Involuntary uint64      `json:"involuntarySwitches"`
-	Ran         Nanoseconds `json:"ranNanoseconds"` // 0 where only procfs was there
-}
-
-// Cpuset is a cpuset that the plan counts on.
-type Cpuset struct {
-	Path    string     `json:"path"`
-	Planned cpuset.Set `json:"plannedCPUs"`
-	InForce cpuset.Set `json:"inForceCPUs"`
-}
-
-// CPU counts what the kernel did on one CPU during the window.
-type CPU struct {
-	ID              int               `json:"id"`
-	Interrupts      uint64            `json:"interrupts"`
-	InterruptSource map[string]uint64 `json:"interruptSources,omitempty"` // by name, those that fired
-	Softirqs        map[string]uint64 `json:"softirqs,omitempty"`
-	ContextSwitches uint64            `json:"contextSwitches,omitempty"` // counted by bpf only
-	Steal           Nanoseconds       `json:"stealNanoseconds"`
-	Idle            Nanoseconds       `json:"idleNanoseconds"`
-	// at its end, as cpufreq says; 0: unknown
-	Frequency uint64 `json:"frequencyKilohertz,omitempty"`
-}
-
-// Source is what takes time from one CPU, added up since the trace began. A time is the source's
-// own: what interrupted it meanwhile has a row of its own, so the times of a CPU do not overlap. It
-// counts whatever the CPU did otherwise, also while it idled. Nil is unknown.
-type Source struct {
-	CPU    int    `json:"cpu"`
-	Kind   string `json:"kind"` // task, kernel thread, interrupt, softirq, ipi, tick or steal
-	Name   string `json:"name"`
-	Work   string `json:"work,omitempty"`   // the kernel's function that a kworker ran
-	Cgroup string `json:"cgroup,omitempty"` // of a task, in the hierarchy with the cpuset controller
-	PID    int    `json:"pid,omitempty"`    // of a task
-	TID    int    `json:"tid,omitempty"`    // of a task or kernel thread; 0: those that found no room, together
-	IRQ    *int   `json:"irq,omitempty"`    // of an interrupt
-	Own    bool   `json:"own,omitempty"`    // it serves a device of the lane's own
-
-	Count *uint64      `json:"count"`
-	Total *Nanoseconds `json:"totalNanoseconds"`
-	// the upper bound of its bucket, an eighth wide at most; of 100 at least
-	P99     *Nanoseconds `json:"p99Nanoseconds"`
-	Longest *Nanoseconds `json:"longestNanoseconds"`
-	Remedy  string       `json:"remedy"`
-}
-
-// Neighbours is what the noise delivered. In quiet cells Alive is false and the rest is empty.
-type Neighbours struct {
-	Alive      bool               `json:"alive"` // at the end of the last probe
-	CPUTime    Nanoseconds        `json:"cpuTimeNanoseconds"`
-	Seen       cpuset.Set         `json:"seenCPUs"`
-	BogoPerSec map[string]float64 `json:"bogoOpsPerSecond,omitempty"` // by stressor, as stress-ng counts
-}

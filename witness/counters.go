@@ -62,6 +62,9 @@ type counters struct {
 	interrupts, softirqs counts
 	times                map[int]host.CPUTime
 	kilohertz            map[int]uint64 // as cpufreq says; none where it does not
+	exits                map[int]uint64 // from idle states
+	exit                 map[int]uint64 // their latencies together, µs
+	throttled            map[int]uint64
 }
 
 func readCounters(root fs.FS) (c counters, err error) {
@@ -74,15 +77,36 @@ func readCounters(root fs.FS) (c counters, err error) {
 	if c.times, err = host.CPUTimes(root); err != nil {
 		return c, err
 	}
-	c.kilohertz = map[int]uint64{}
+	c.kilohertz, c.throttled = map[int]uint64{}, map[int]uint64{}
+	c.exits, c.exit = map[int]uint64{}, map[int]uint64{}
 	for id := range c.times {
-		text, ferr := fs.ReadFile(root, fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", id))
-		if ferr != nil {
-			continue // a virtual machine has none
+		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/", id)
+		c.kilohertz[id] = number(root, dir+"cpufreq/scaling_cur_freq")
+		c.throttled[id] = number(root, dir+"thermal_throttle/core_throttle_count") +
+			number(root, dir+"thermal_throttle/package_throttle_count")
+		states, _ := fs.Glob(root, dir+"cpuidle/state[0-9]*") // the pattern is well formed
+		for _, state := range states {
+			usage := number(root, state+"/usage")
+			c.exits[id] += usage
+			c.exit[id] += usage * number(root, state+"/latency")
 		}
-		c.kilohertz[id], _ = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
 	}
 	return c, nil
+}
+
+// number reads one, 0 where there is none: a virtual machine has few of these files.
+func number(root fs.FS, path string) uint64 {
+	text, _ := fs.ReadFile(root, path)
+	n, _ := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	return n
+}
+
+// more is by how much a count has grown, 0 where it ran backwards, as when its driver was changed.
+func more(now, before uint64) uint64 {
+	if now < before {
+		return 0
+	}
+	return now - before
 }
 
 // since subtracts an earlier reading. The kernel lets idle time and iowait run backwards at times
@@ -98,6 +122,9 @@ func (c counters) since(before counters, on cpuset.Set, switches map[int]uint64)
 			Steal:           ticks(c.times[id].Steal).since(ticks(before.times[id].Steal)),
 			Idle:            ticks(c.times[id].Idle).since(ticks(before.times[id].Idle)),
 			Frequency:       c.kilohertz[id],
+			IdleExits:       more(c.exits[id], before.exits[id]),
+			IdleExit:        results.Nanoseconds(1000 * more(c.exit[id], before.exit[id])),
+			Throttled:       more(c.throttled[id], before.throttled[id]),
 		}
 		for _, n := range cpu.InterruptSource {
 			cpu.Interrupts += n

@@ -117,6 +117,9 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 	case errors.Is(err, prove.ErrInterrupted) && len(session.Runs) > 0:
 		return hint(fmt.Errorf("%w: %d runs are stored in %s", err, len(session.Runs), o.Dir),
 			"go on with: isolane prove --resume "+o.Dir)
+	case err != nil && len(session.Runs) > 0 && !session.Complete:
+		return hint(err, fmt.Sprintf("%d runs are stored; go on with: isolane prove --resume %s",
+			len(session.Runs), o.Dir))
 	case errors.Is(err, layout.ErrTooSmall):
 		return hint(err, lanes.ConflictText(options()))
 	}

@@ -54,9 +54,7 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measure
 	if err != nil {
 		return m, fmt.Errorf("%s %s: %w", p.Protocol, given.Address, err)
 	}
-	if before, after := c.latency.ValueAtQuantile(50), c.later.ValueAtQuantile(50); before > 0 && after > 0 {
-		m.Values = map[string]float64{given.Name + "-trend": 100 * (float64(after)/float64(before) - 1)}
-	}
+	probe.AddTrend(&m, c.latency, c.later)
 	c.latency.Merge(c.later)
 	trips := results.Samples{Wanted: c.sent, Lost: c.lost}
 	if trips.Histogram, err = results.Encode(c.latency); err != nil {

@@ -94,10 +94,7 @@ func (p Probe) Metrics(name string) []results.Metric {
 	if p.Mode == PingPong {
 		m.Loop = results.Closed
 	}
-	trend := results.Metric{Name: name + "-trend", Quantity: "trend", Noun: "second half against the first",
-		Title: "Trend", Unit: "%", Better: results.Lower, Margin: m.Margin, Role: results.Check, Guards: name,
-		Limit: 100 * m.Margin}
-	return []results.Metric{m, trend}
+	return []results.Metric{m, probe.Trend(m)}
 }
 
 // Inside is false: the client measures from outside.

@@ -60,6 +60,7 @@ type client struct {
 	unused      int64         // nanoseconds that polling found nothing
 	usage       [phases]cpuTime
 	last, start *hdrhistogram.Histogram // to the last and to the first byte
+	later       *hdrhistogram.Histogram // as last, of the second half of the window; in the end last has all
 	lag         *hdrhistogram.Histogram
 	longest     probe.Longest // to the last byte
 	count       [phases]counts
@@ -84,7 +85,8 @@ func newClient(p Probe, given probe.Conditions) (*client, error) {
 	to := given.At(p.Port())
 	c := &client{Probe: p, to: to, clock: clock, conns: make([]conn, p.Connections),
 		free: newQueue(p.Connections), in: make([]byte, headRoom),
-		events: make([]unix.EpollEvent, 128), last: probe.NewHistogram(), start: probe.NewHistogram(),
+		events: make([]unix.EpollEvent, 128),
+		last:   probe.NewHistogram(), later: probe.NewHistogram(), start: probe.NewHistogram(),
 		lag: probe.NewHistogram()}
 	c.request = fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", webserver.Path(p.Size), to)
 	if c.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {

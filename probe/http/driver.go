@@ -163,7 +163,8 @@ func (p Probe) Metrics(name string) []results.Metric {
 	if p.Software == webserver.Varnish {
 		all = append(all, webserver.CacheHits(name))
 	}
-	return append(all, webserver.ClientUse(name, "of one CPU, polling for nothing left out"))
+	return append(all, webserver.ClientUse(name, "of one CPU, polling for nothing left out"),
+		probe.Trend(all[0]))
 }
 
 // Of is the probe of one instance's client, of several at the same time: its part of the load, with arrivals
@@ -189,7 +190,7 @@ func (p Probe) Merge(name string, each []results.Measurement) (results.Measureme
 		for _, one := range all {
 			v += one
 		}
-		if metric == name+webserver.HitRate {
+		if metric == name+webserver.HitRate || metric == name+probe.TrendWord {
 			v /= float64(len(all))
 		}
 		return v

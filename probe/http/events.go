@@ -162,7 +162,11 @@ func (c *client) finish(i int32, now int64) {
 	c.count[c.when(now)].done++
 	if k.intended >= c.begin && k.intended < c.end {
 		probe.Record(c.start, k.first-k.intended)
-		probe.Record(c.last, now-k.intended)
+		if c.when(k.intended) == secondHalf {
+			probe.Record(c.later, now-k.intended)
+		} else {
+			probe.Record(c.last, now-k.intended)
+		}
 		c.longest.Add(k.intended, now)
 	}
 	c.busy--

@@ -102,6 +102,8 @@ func (c *client) clientCPU() float64 {
 // report adds the latencies, unless they tell nothing, and what is wrong with the measurement.
 func (c *client) report(m *results.Measurement) error {
 	w := c.window()
+	probe.AddTrend(m, c.last, c.later)
+	c.last.Merge(c.later)
 	if c.queued > 0 {
 		m.Facts["waitedForConnection"] = fmt.Sprintf("%d of %d requests found none of the %d connections free",
 			c.queued, w.due, len(c.conns))
@@ -129,6 +131,7 @@ func (c *client) report(m *results.Measurement) error {
 	}
 	if said := c.overload(m.Window); said != "" {
 		m.NotCarried("overloaded: " + said)
+		delete(m.Values, m.Name+probe.TrendWord) // that they grow is what it is
 		carried := results.Samples{Wanted: w.due, Lost: w.due - min(w.due, w.done)}
 		m.Samples = map[string]results.Samples{m.Name: carried, m.Name + webserver.FirstByte: carried}
 		m.Facts["overloaded"] = said + ": its latencies, which only tell how long it was overloaded, are left out"

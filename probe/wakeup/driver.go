@@ -95,13 +95,13 @@ func (p Probe) Metrics(name string) []results.Metric {
 	if p.Policy == FIFO {
 		about += fmt.Sprintf(" %d", p.Priority)
 	}
-	return []results.Metric{
-		{Name: name, Quantity: "wakeup", Noun: "wake-up latency", Title: "Wake-up latency", About: about,
-			Unit: results.TimeUnit, Better: results.Lower, Margin: 0.10, Sampled: true, Loop: results.Open},
+	m := results.Metric{Name: name, Quantity: "wakeup", Noun: "wake-up latency", Title: "Wake-up latency",
+		About: about, Unit: results.TimeUnit, Better: results.Lower, Margin: 0.10, Sampled: true,
+		Loop: results.Open}
+	return []results.Metric{m,
 		{Name: missed(name), Quantity: "missed", Noun: "missed activations", Title: "Missed activations",
 			About: "due before their thread was done with an earlier one", Unit: "activations",
-			Better: results.Lower, Margin: 0.10, Role: results.Check},
-	}
+			Better: results.Lower, Margin: 0.10, Role: results.Check}, probe.Trend(m)}
 }
 
 func missed(name string) string { return name + "-missed" }

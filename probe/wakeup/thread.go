@@ -18,8 +18,9 @@ import (
 type thread struct {
 	Probe
 	clock   probe.Clock
-	cpu     int // -1: wherever the kernel lets it run
-	latency *hdrhistogram.Histogram
+	cpu     int                     // -1: wherever the kernel lets it run
+	latency *hdrhistogram.Histogram // of the first half of the window
+	later   *hdrhistogram.Histogram // of the second
 	when    timetable
 	longest probe.Longest
 	due     uint64 // activations of the window
@@ -132,7 +133,11 @@ func (t *thread) activated(due, now int64, late bool) {
 	if now < due {
 		t.early++
 	}
-	probe.Record(t.latency, now-due)
+	if 2*due < t.when.begin+t.when.end {
+		probe.Record(t.latency, now-due)
+	} else {
+		probe.Record(t.later, now-due)
+	}
 	t.longest.Add(due, now)
 }
 

@@ -69,7 +69,8 @@ func (p Probe) threads() ([]*thread, error) {
 				continue
 			}
 		}
-		all = append(all, &thread{Probe: p, clock: clock, cpu: cpu, latency: probe.NewHistogram()})
+		all = append(all, &thread{Probe: p, clock: clock, cpu: cpu, latency: probe.NewHistogram(),
+			later: probe.NewHistogram()})
 	}
 	return all, nil
 }
@@ -139,19 +140,22 @@ func measure(ctx context.Context, threads []*thread, given probe.Conditions) (vo
 
 // summarize adds up what the threads found.
 func summarize(m *results.Measurement, threads []*thread) error {
-	all, due, late := results.NewHistogram(), uint64(0), uint64(0)
+	all, later, due, late := results.NewHistogram(), results.NewHistogram(), uint64(0), uint64(0)
 	var longest probe.Longest
 	for _, t := range threads {
 		all.Merge(t.latency)
+		later.Merge(t.later)
 		longest.Merge(&t.longest)
 		due, late = due+t.due, late+t.missed
 	}
 	if due == 0 {
 		return nil // void, and with a reason
 	}
+	m.Values = map[string]float64{missed(m.Name): float64(late)}
+	probe.AddTrend(m, all, later)
+	all.Merge(later)
 	latency, err := results.Encode(all)
 	m.Samples = map[string]results.Samples{m.Name: {Wanted: due, Histogram: latency}}
-	m.Values = map[string]float64{missed(m.Name): float64(late)}
 	m.Worst = longest.Samples()
 	return err
 }

@@ -324,7 +324,7 @@ func TestTimetable(t *testing.T) {
 
 func TestObjections(t *testing.T) {
 	made := func(cut int64, early uint64) string {
-		x := &thread{Probe: usual(), cpu: 1, latency: results.NewHistogram(), early: early}
+		x := &thread{Probe: usual(), cpu: 1, latency: results.NewHistogram(), later: results.NewHistogram(), early: early}
 		x.when = plan(0, 0, time.Millisecond, short())
 		for due := x.when.begin; due < x.when.end-cut; due += int64(time.Millisecond) {
 			x.activated(due, due+1000, false)

@@ -106,6 +106,10 @@ func (c *Comparison) judge(family int) {
 	} else if c.Verdict = stats.Judge(c.found.Comparison, c.metric.Margin); !math.IsNaN(c.found.Adjusted) {
 		c.Adjusted = &c.found.Adjusted
 	}
+	if c.Verdict != stats.Inconclusive && len(c.doubts) > 0 {
+		c.Verdict, c.Lowered = stats.Inconclusive, c.doubts
+		return
+	}
 	if c.Verdict == stats.Inconclusive {
 		c.Needed = max(least, stats.Unpaired.Needed(c.found.Comparison, c.metric.Margin, has, family))
 	}

@@ -71,10 +71,13 @@ type Comparison struct {
 	Over     string            `json:"over"`     // runs, or boots where the runs are not all of one and the same
 	Adjusted *float64          `json:"adjusted"` // for the family, after Holm; null where there is no verdict
 	Verdict  stats.Verdict     `json:"verdict,omitempty"`
+	// Lowered are the guards that failed in either session, for which a verdict is inconclusive.
+	Lowered []string `json:"lowered,omitempty"`
 	// Needed is about how many runs, or boots, each session must have for another verdict than inconclusive.
 	Needed int `json:"needed,omitempty"`
 	metric figures.Metric
 	found  figures.Comparison
+	doubts []string
 }
 
 // Figure is what the used runs of a cell gave.
@@ -214,5 +217,20 @@ func (d *Document) compare(m figures.Metric, a, b figures.Cell, bootsA, bootsB m
 		A:     Figure{fa.Centre, len(fa.Blocks), len(byBoot(fa, bootsA))},
 		B:     Figure{fb.Centre, len(fb.Blocks), len(byBoot(fb, bootsB))},
 		Ratio: Ratio{found.Estimate, low, high, found.Confidence}, P: found.P, Over: over, metric: m,
-		found: found})
+		found: found, doubts: doubts(fa, fb)})
+}
+
+// doubts are the guards that failed in either cell, once each. A run that carried nothing has no ratio.
+func doubts(a, b figures.Figure) (all []string) {
+	found := slices.Concat(a.Doubts, b.Doubts)
+	nothing := func(b figures.Block) bool { return b.Value == 0 }
+	if slices.ContainsFunc(a.Blocks, nothing) || slices.ContainsFunc(b.Blocks, nothing) {
+		found = append(found, "left out")
+	}
+	for _, guard := range found {
+		if !slices.Contains(all, guard) {
+			all = append(all, guard)
+		}
+	}
+	return all
 }

@@ -82,6 +82,46 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// A guard that failed in either session lowers the verdict by its name.
+func TestGuardsLower(t *testing.T) {
+	const cell = "noisy-lane-express"
+	a, b := session.Made(t, "standard", 10, session.SixCells()), later(t, cell, 2)
+	b.Environment.Clocksource = "hpet"
+	d := compared(t, a, b, false)
+	if c := d.of(t, cell, "throughput"); c.Verdict != stats.Better || c.Lowered != nil {
+		t.Errorf("a rate does not need the clock: %+v", c)
+	}
+	for _, s := range []*results.Session{&a, &b} {
+		one := *s
+		one.Complete = false
+		first, second := a, one
+		if s == &a {
+			first, second = one, b
+		}
+		if c := compared(t, first, second, false).of(t, cell, "throughput"); c.Verdict != stats.Inconclusive ||
+			!slices.Equal(c.Lowered, []string{"not complete"}) {
+			t.Errorf("a session that was cut: %+v", c)
+		}
+	}
+}
+
+// Runs that carried nothing are in no ratio, so the others give no verdict.
+func TestZeros(t *testing.T) {
+	const cell = "noisy-lane-express"
+	a, b := session.Made(t, "standard", 10, session.SixCells()), later(t, cell, 2)
+	for block := range 3 {
+		for _, m := range session.RunOf(t, b, cell, 1+block).Measured {
+			for name := range m.Values {
+				m.Values[name] = 0
+			}
+		}
+	}
+	if c := compared(t, a, b, false).of(t, cell, "throughput"); c.Verdict != stats.Inconclusive ||
+		!slices.Equal(c.Lowered, []string{"left out"}) {
+		t.Errorf("%s %v", c.Verdict, c.Lowered)
+	}
+}
+
 func TestNoVerdict(t *testing.T) {
 	a, b := session.Made(t, "quick", 3, session.SixCells()), later(t, "", 1)
 	d := compared(t, a, b, false)

@@ -44,7 +44,7 @@ func notes(a, b *figures.Summary) []string {
 			all = append(all, s.name+" is a quick session: figures, no verdict.")
 		}
 		if !s.of.Session.Complete {
-			all = append(all, s.name+" was interrupted.")
+			all = append(all, s.name+" is not complete: not all of its runs were made.")
 		}
 		if l := s.of.Session.Lane; l != nil && len(l.Drift) > 0 {
 			all = append(all, fmt.Sprintf("%s: lane %s was changed while it was measured: %s", s.name, l.Name,
@@ -74,6 +74,9 @@ func conditions(a, b results.Session, pairs [][2]figures.Cell) []Difference {
 	if x, y := inBoots(a, line)[""], inBoots(b, line)[""]; x != y {
 		all = append(all, Difference{"environment: command line", without(x, y), without(y, x)})
 	}
+	if x, y := inBoots(a, settings), inBoots(b, settings); x != nil && y != nil { // else one of them is older
+		all = append(all, differing("setting: ", x, y)...)
+	}
 	versions := func(e results.Environment) map[string]string { return e.Versions }
 	all = append(all, differing("environment: version of ", inBoots(a, versions), inBoots(b, versions))...)
 	all = append(all, differing("scenario: ", asked(a), asked(b))...)
@@ -85,6 +88,9 @@ func conditions(a, b results.Session, pairs [][2]figures.Cell) []Difference {
 // inBoots are conditions of all boots of a session: different values in the order of the boots.
 func inBoots(s results.Session, conditions func(results.Environment) map[string]string) map[string]string {
 	all := maps.Clone(conditions(s.Environment))
+	if all == nil {
+		return nil
+	}
 	seen := map[string][]string{}
 	for _, e := range s.Boots {
 		for name, value := range conditions(e) {
@@ -96,6 +102,8 @@ func inBoots(s results.Session, conditions func(results.Environment) map[string]
 	}
 	return all
 }
+
+func settings(e results.Environment) map[string]string { return e.Settings }
 
 // asked is what the session was to measure.
 func asked(s results.Session) map[string]string {

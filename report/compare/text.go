@@ -108,6 +108,8 @@ func (c Comparison) verdict(on terminal.Terminal) string {
 		return on.Green(string(c.Verdict))
 	case c.Verdict == stats.Worse:
 		return on.Red(string(c.Verdict))
+	case len(c.Lowered) > 0:
+		return fmt.Sprintf("%s (%s)", c.Verdict, strings.Join(c.Lowered, ", "))
 	case c.Needed >= stats.MostNeeded:
 		return fmt.Sprintf("open: %d %s or more", c.Needed, c.Over)
 	case c.Needed > 0:

@@ -89,6 +89,9 @@ func ofAim(scenario, pair, note string, a figures.Aim) testCase {
 	if a.Firm {
 		c.Output = a.Found
 	}
+	if len(a.Doubts) > 0 {
+		c.Output += "; a guard failed: " + strings.Join(a.Doubts, ", ")
+	}
 	said := &message{fmt.Sprintf("%s: %s; aim: %s", a.State, c.Output, a.Goal)}
 	switch a.State {
 	case figures.Reached:

@@ -19,8 +19,10 @@ type Aim struct {
 	Goal  string `json:"goal"`
 	Found string `json:"found"`
 	State State  `json:"state"`
-	Paper string `json:"-"` // the paper's figure for the same conditions, "" for none
-	Firm  bool   `json:"-"` // a verdict: of a session that gives some, and of enough blocks
+	// Doubts are the guards that failed, for which it is open although the figures alone decide.
+	Doubts []string `json:"doubts,omitempty"`
+	Paper  string   `json:"-"` // the paper's figure for the same conditions, "" for none
+	Firm   bool     `json:"-"` // a verdict: of a session that gives some, and of enough blocks
 }
 
 // verdictBlocks is the least for an interval, and so for a verdict.
@@ -76,12 +78,33 @@ func (s *Summary) aims() []Aim {
 			}
 		}
 		a.Firm = a.Firm && s.Verdicts
+		a.doubted(*m, own.Figure(*m), base.Figure(*m))
 		if s.apart(own, base) && a.State == Reached && !a.Firm {
 			a.State, a.Found = Open, a.Found+", but in another boot"
 		}
 		all = append(all, a)
 	}
 	return all
+}
+
+// doubted opens an aim that was reached although a guard failed on either side. A higher figure at a limit
+// may be higher still, so it is not what is missing.
+func (a *Aim) doubted(m Metric, own, base Figure) {
+	bound := m.Margin.Goal == stats.HigherIsBetter && own.Limit != ""
+	for _, guard := range slices.Concat(own.Doubts, base.Doubts) {
+		higher := bound && guard == own.Limit && !slices.Contains(base.Doubts, guard)
+		if !higher && !slices.Contains(a.Doubts, guard) {
+			a.Doubts = append(a.Doubts, guard)
+		}
+	}
+	switch {
+	case a.State == Reached && len(a.Doubts) > 0:
+		a.State = Open
+	case a.State == NotReached && bound:
+		a.State, a.Doubts = Open, []string{own.Limit}
+	default:
+		a.Doubts = nil
+	}
 }
 
 func (s *Summary) aim(m Metric, g results.Goal, own, base *Cell) Aim {

@@ -187,22 +187,39 @@ func (s *Summary) environments() []results.Environment {
 	return s.Session.Boots
 }
 
-// alsoDiffer are the conditions, beside kernel and command line, that are not the same in all boots. Memory
-// is left out: what a kernel takes for itself varies.
+// alsoDiffer are the conditions and settings, beside kernel and command line, that are not the same in all
+// boots. Memory is left out: what a kernel takes for itself varies.
 func (s *Summary) alsoDiffer() []string {
+	conditions := func(e results.Environment) map[string]string {
+		all := Conditions(e)
+		for _, name := range []string{"kernel", "boot", "memory"} {
+			delete(all, name)
+		}
+		return all
+	}
 	var all []string
-	first := Conditions(s.Session.Environment)
+	first := s.Session.Environment
 	for _, e := range s.environments() {
-		now := Conditions(e)
-		for name := range now {
-			if first[name] != now[name] && !slices.Contains([]string{"kernel", "boot", "memory"}, name) {
-				all = append(all, fmt.Sprintf("%s (%s, then %s)", name, cmp.Or(first[name], "none"),
-					cmp.Or(now[name], "none")))
-			}
+		all = append(all, otherwise(conditions(first), conditions(e))...)
+		if first.Settings != nil && e.Settings != nil {
+			all = append(all, otherwise(first.Settings, e.Settings)...)
 		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// otherwise are the settings that differ, each with both values.
+func otherwise(first, now map[string]string) (all []string) {
+	names := slices.Concat(slices.Collect(maps.Keys(first)), slices.Collect(maps.Keys(now)))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if first[name] != now[name] {
+			all = append(all, fmt.Sprintf("%s (%s, then %s)", name, cmp.Or(first[name], "none"),
+				cmp.Or(now[name], "none")))
+		}
+	}
+	return all
 }
 
 // Conditions are those of an environment, by their names for a reader. The command line and the versions have
@@ -219,12 +236,15 @@ func (s *Summary) Unfinished() string {
 	if s.Session.Complete {
 		return ""
 	}
-	why := "Interrupted"
+	why := "CUT OFF (it was ended without a word, as by SIGKILL or a reboot, or it runs still)"
+	if stop := s.Session.Stopped; stop != nil {
+		why = map[bool]string{true: "INTERRUPTED", false: "FAILED"}[stop.Interrupted] + " (" + stop.Why + ")"
+	}
 	var waiting []string
 	for _, a := range s.Session.Awaits {
 		waiting = append(waiting, fmt.Sprintf("%s for %s", quantity.Count(len(a.Cells), "cell"), a))
 	}
-	if len(waiting) > 0 {
+	if len(waiting) > 0 && s.Session.Stopped == nil {
 		why = "Waits for another boot (" + strings.Join(waiting, "; ") + ")"
 	}
 	return fmt.Sprintf("%s: %d of %d runs were made. What follows is of those.", why,

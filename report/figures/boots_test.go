@@ -32,7 +32,8 @@ func TestAnotherBoot(t *testing.T) {
 	if f := sum.Cell("noisy-lane-express").Figures["throughput"]; f.Verdict != stats.Inconclusive || f.Lowered != "few boots" || f.Ratio.N != 1 {
 		t.Errorf("another boot: %s (%s) of %d", f.Verdict, f.Lowered, f.Ratio.N)
 	}
-	// Of the ten figures one boot each is of other boots: 2 of 924 ways to have six above six are at most 0.05/10.
+	// Of the ten figures one boot each is of other boots: 2 of 924 ways to have six above six are at most
+	// 0.05/10.
 	if want := "a verdict needs about 6 boots for 4 figures."; !strings.HasSuffix(sum.Undecided(), want) {
 		t.Errorf("%q, want %q", sum.Undecided(), want)
 	}
@@ -139,5 +140,26 @@ func TestWaits(t *testing.T) {
 	want := "Waits for another boot (1 cell for isolcpus=1 on the kernel's command line): 66 of 66 runs were made. What follows is of those."
 	if got := sum.Unfinished(); got != want {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A reader learns what ended a session.
+func TestUnfinished(t *testing.T) {
+	s := rebooted(t)
+	s.Complete = false
+	for want, stop := range map[string]*results.Stop{
+		"CUT OFF (it was ended without a word": nil,
+		"INTERRUPTED (a signal): 66 of 66":     {Interrupted: true, Why: "a signal"},
+		"FAILED (no space left): 66 of 66":     {Why: "no space left"},
+	} {
+		s.Stopped, s.Awaits = stop, nil
+		sum := summarize(t, s)
+		if got := sum.Unfinished(); !strings.HasPrefix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	s.Stopped, s.Awaits = &results.Stop{Why: "no space left"}, []results.Await{{Cells: []string{"quiet-lane-express"}, Boot: "another"}}
+	if sum := summarize(t, s); !strings.HasPrefix(sum.Unfinished(), "FAILED") {
+		t.Errorf("it failed before it came to wait: %q", sum.Unfinished())
 	}
 }

@@ -39,7 +39,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Ten blocks are enough for the ten figures of six cells, seven are not: the message says how many are, 2/2^9 ≤ 0.05/10.
+// Ten blocks are enough for the ten figures of six cells, seven are not: the message says how many are, 2/2^9
+// ≤ 0.05/10.
 func TestUndecided(t *testing.T) {
 	sum := summarize(t, session.Made(t, "standard", 10, session.SixCells()))
 	if got := sum.Undecided(); strings.Contains(got, "noisy-lane") {

@@ -122,6 +122,7 @@ type load struct {
 	wanted, lost uint64
 	window       time.Duration
 	over         int // runs that were overloaded
+	absent       int // of them, without a figure
 }
 
 // leastLost is the share of what was asked beyond which a run that did not get it is overloaded.
@@ -139,6 +140,9 @@ func (c *Cell) addLoad(m results.Measurement) {
 		l.wanted, l.lost, l.window = l.wanted+samples.Wanted, l.lost+samples.Lost, l.window+time.Duration(m.Window)
 		if len(m.Void) > 0 || float64(samples.Lost) > leastLost*float64(samples.Wanted) {
 			l.over++
+		}
+		if len(m.Void) > 0 {
+			l.absent++
 		}
 		c.loads[name] = l
 	}

@@ -14,9 +14,9 @@ import (
 
 // Guard is a classic error of measuring, and whether this session is free of it.
 type Guard struct {
-	Name  string
-	State GuardState
-	Text  string // how, or where it is not
+	Name  string     `json:"name"`
+	State GuardState `json:"state"`
+	Text  string     `json:"text"` // how, or where it is not
 }
 
 // GuardState is what is known of a guard.
@@ -40,7 +40,8 @@ func (s *Summary) guard() []Guard {
 			all = s.addCheck(all, check)
 		}
 	}
-	all = append(all, s.survivors(), s.frequency(), s.clock(), s.drift(), s.several(), s.ofBoots(), s.early())
+	all = append(all, s.survivors(), s.frequency(), s.heat(), s.asleep(), s.clock(), s.drift(), s.several(),
+		s.confounded(), s.ofBoots(), s.early())
 	return slices.DeleteFunc(all, func(g Guard) bool { return g.Name == "" })
 }
 
@@ -51,9 +52,15 @@ func (f *Figure) lower(why string) {
 	}
 }
 
-// touched are the figures of a metric, and of the means that it is part of, in a cell. What the baseline has
-// not touches all cells.
-func (s *Summary) touched(name string, c *Cell, use func(Metric, *Figure)) {
+// doubt is of a guard that failed in the cell of the figure itself.
+func (f *Figure) doubt(guard string) {
+	f.Doubts = append(f.Doubts, guard)
+	f.lower(guard)
+}
+
+// touched are the figures of a metric, and of the means that it is part of, in a cell where a guard has
+// failed. What the baseline has not touches the ratios of all cells.
+func (s *Summary) touched(guard, name string, c *Cell, use func(Metric, *Figure)) {
 	for i := range s.Cells {
 		other := &s.Cells[i]
 		if other.Name != c.Name && !c.Baseline {
@@ -61,6 +68,9 @@ func (s *Summary) touched(name string, c *Cell, use func(Metric, *Figure)) {
 		}
 		for _, m := range s.Metrics {
 			if f := other.Figures[m.Name]; f != nil && (m.Name == name || slices.Contains(m.MeanOf, name)) {
+				if other.Name == c.Name {
+					f.Doubts = append(f.Doubts, guard)
+				}
 				use(m, f)
 			}
 		}
@@ -93,7 +103,7 @@ func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
 			text = g.Text + "; " + text
 		}
 		g.State, g.Text = Failed, text
-		s.touched(check.Guards, c, func(m Metric, f *Figure) {
+		s.touched(check.Noun, check.Guards, c, func(m Metric, f *Figure) {
 			higher := m.Margin.Goal == stats.HigherIsBetter
 			if higher && f == c.Figures[m.Name] {
 				f.Limit = check.Noun
@@ -123,7 +133,7 @@ func (s *Summary) survivors() Guard {
 			}
 			names, most = append(names, m.Name), max(most, over)
 			if !c.Baseline && f.Verdict != stats.Worse {
-				f.lower("left out")
+				f.lower(leftOut)
 			}
 		}
 		if len(names) > 0 {
@@ -131,28 +141,76 @@ func (s *Summary) survivors() Guard {
 				100*leastLost, quantity.Count(most, "run")))
 		}
 	}
-	if len(found) == 0 {
+	var parts []string
+	if len(found) > 0 {
+		parts = append(parts, "not carried, lost or skipped, and in no figure: "+strings.Join(found, "; "))
+	}
+	if zeros := s.zeros(); len(zeros) > 0 {
+		parts = append(parts, "0 has no ratio: "+strings.Join(zeros, "; "))
+	}
+	if len(parts) == 0 {
 		return Guard{}
 	}
-	return Guard{"left out", Failed, "not carried, lost or skipped, and in no figure: " +
-		strings.Join(found, "; ")}
+	return Guard{leftOut, Failed, strings.Join(parts, "; ")}
+}
+
+const leftOut = "left out"
+
+// zeros says where a ratio lacks blocks, as one of the two was 0: what is left does not speak for the cell.
+func (s *Summary) zeros() (found []string) {
+	base := s.Cell(s.Baseline)
+	for i := range s.Cells {
+		c := &s.Cells[i]
+		for _, m := range s.Ordered() {
+			f := c.Figures[m.Name]
+			if f == nil || base == nil || c.Baseline || !f.Ratio.Known() {
+				continue
+			}
+			n := 0
+			for _, b := range f.Blocks {
+				if other, both := base.figure(m.Name).At(b.Block); both && (b.Value == 0 || other.Value == 0) {
+					n++
+				}
+			}
+			if n > 0 {
+				f.doubt(leftOut)
+				found = append(found, fmt.Sprintf("%s in %s of %s", m.Name, quantity.Count(n, "block"), c.Name))
+			}
+		}
+	}
+	return found
 }
 
 // omission: a closed loop waits for each reply, and so misses what a stall would have delayed.
 func (s *Summary) omission() Guard {
-	g := Guard{}
+	var closed []Metric
 	for _, m := range s.Metrics {
 		switch {
-		case !m.Sampled:
-		case m.Loop == results.Open:
-			return Guard{"coordinated omission", Kept, m.Name +
-				" counts from the intended time; closed loops are service time"}
-		default:
-			g = Guard{"coordinated omission", Failed, missesStalls + "in an open loop"}
+		case m.Loop == results.Open && s.measured(m):
+			return Guard{omitted, Kept, m.Name + " counts from the intended time; closed loops are service time"}
+		case m.Loop == results.Closed, m.Sampled && m.Loop == "":
+			closed = append(closed, m)
 		}
 	}
-	return g
+	if len(closed) == 0 {
+		return Guard{}
+	}
+	for _, m := range closed {
+		for i := range s.Cells {
+			if f := s.Cells[i].Figures[m.Name]; f != nil {
+				f.doubt(omitted)
+			}
+		}
+	}
+	return Guard{omitted, Failed, missesStalls + "in an open loop"}
 }
+
+// measured says whether some cell has a figure of the metric.
+func (s *Summary) measured(m Metric) bool {
+	return slices.ContainsFunc(s.Cells, func(c Cell) bool { return len(c.Figure(m).Blocks) > 0 })
+}
+
+const omitted = "coordinated omission"
 
 const missesStalls = "each probe waits for its reply before it sends again, and so misses stalls: add one "
 
@@ -174,71 +232,6 @@ func (s *Summary) supported() Guard {
 			strings.Join(short, ", "), format.Count(stats.SamplesFor(0.99)))
 	}
 	return g
-}
-
-// unsteady is how much the frequency of a measured CPU may vary between the runs of a cell: the coefficient
-// of variation.
-const unsteady = 0.02
-
-func (s *Summary) frequency() Guard {
-	g := Guard{"frequency", Unknown, "the kernel does not say (no cpufreq)"}
-	for i := range s.Cells {
-		c := &s.Cells[i]
-		var found []float64
-		for _, r := range s.Session.Runs {
-			for _, cpu := range r.Witness.CPUs {
-				if r.Used() && r.Cell == c.Name && c.Application.Contains(cpu.ID) && cpu.Frequency > 0 {
-					found = append(found, float64(cpu.Frequency))
-				}
-			}
-		}
-		if len(found) == 0 {
-			continue
-		}
-		if g.State == Unknown {
-			g.State, g.Text = Kept, fmt.Sprintf("within %g%% between the runs of each cell", 100*unsteady)
-		}
-		if v := stats.Variation(found); v > unsteady {
-			g.State = Failed
-			g.Text = fmt.Sprintf("it varies by %s between the runs of %s: fix the governor", format.Percent(v), c.Name)
-			for _, m := range s.Metrics {
-				s.touched(m.Name, c, func(_ Metric, f *Figure) { f.lower("frequency") })
-			}
-		}
-	}
-	return g
-}
-
-// quick says whether a clock is read without leaving the processor.
-func quick(source string) bool {
-	return slices.Contains([]string{"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen",
-		"riscv_clocksource", "timebase", "stp", "tod"}, source)
-}
-
-// clock: a clock that is read from a device takes microseconds, and steps.
-func (s *Summary) clock() Guard {
-	source := s.Session.Environment.Clocksource
-	for _, e := range s.environments() {
-		if e.Clocksource != "" && !quick(e.Clocksource) {
-			source = e.Clocksource
-		}
-	}
-	switch {
-	case source == "":
-		return Guard{"clock", Unknown, "the kernel does not say"}
-	case quick(source):
-		return Guard{"clock", Kept, "CLOCK_MONOTONIC from " + source}
-	default:
-		for i := range s.Cells {
-			for name, f := range s.Cells[i].Figures {
-				if m := s.Metric(name); m != nil && m.Sampled {
-					f.lower("clock")
-				}
-			}
-		}
-		return Guard{"clock", Failed, "CLOCK_MONOTONIC comes from " + source +
-			", which is slow to read: boot with another"}
-	}
 }
 
 // drift: blocks are random and compared each with its own baseline, so drift of the machine falls out; a
@@ -290,7 +283,7 @@ func (s *Summary) early() Guard {
 	}
 	for i := range s.Cells {
 		for _, f := range s.Cells[i].Figures {
-			f.lower("not complete")
+			f.doubt("not complete")
 		}
 	}
 	return Guard{"looked at before the end", Failed, fmt.Sprintf("%d of %d runs were made",

@@ -11,13 +11,14 @@ import (
 	"isolane.dev/isolane/test/session"
 )
 
-// check adds a metric that checks another, with a value in each run of a cell and less in the others.
+// check adds a metric that checks another, with a value in each run of a cell, "" for all, and less in the
+// others.
 func check(s *results.Session, of, cell string, value float64) {
 	s.Metrics = append(s.Metrics, results.Metric{Name: "check", Quantity: "check", Noun: "client's CPU", Unit: "%", Better: results.Lower,
 		Margin: 0.1, Role: results.Check, Guards: of, Limit: 90})
 	for i, r := range s.Runs {
 		v := 40.0
-		if r.Cell == cell {
+		if r.Cell == cell || cell == "" {
 			v = value
 		}
 		s.Runs[i].Measured = append(r.Measured, results.Measurement{Name: "check", Values: map[string]float64{"check": v}})
@@ -46,18 +47,26 @@ func TestGuards(t *testing.T) {
 		"too short": {func(s *results.Session) {
 			s.Runs = slices.DeleteFunc(s.Runs, func(r results.Run) bool { return r.Block > 6 })
 		}, "too short", Failed, "no P99 of rtt-udp-64-pingpong in noisy-pinned-bridge", pinned, stats.Inconclusive, "", stats.Inconclusive},
-		"client's limit":      {func(s *results.Session) { check(s, "throughput-tcp-up", pinned, 95) }, "client's CPU", Failed, "throughput-tcp-up in noisy-pinned-bridge: 95.0%", pinned, stats.Inconclusive, "client's CPU", stats.Better},
-		"limit of a better":   {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 95) }, "client's CPU", Failed, lane, lane, stats.Better, "at least: client's CPU", stats.Better},
-		"baseline's limit":    {func(s *results.Session) { check(s, "throughput-tcp-up", base, 95) }, "client's CPU", Failed, base, lane, stats.Inconclusive, "client's CPU", stats.Inconclusive},
-		"within the limit":    {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 80) }, "client's CPU", Kept, "within 90.0%", lane, stats.Better, "", stats.Better},
-		"no frequency":        {nil, "frequency", Unknown, "no cpufreq", pinned, stats.Worse, "", stats.Better},
-		"unsteady frequency":  {func(s *results.Session) { frequencies(s, pinned, 0.1) }, "frequency", Failed, pinned, pinned, stats.Inconclusive, "frequency", stats.Better},
-		"steady frequency":    {func(s *results.Session) { frequencies(s, pinned, 0.001) }, "frequency", Kept, "within 2%", pinned, stats.Worse, "", stats.Better},
-		"a slow clock":        {func(s *results.Session) { s.Environment.Clocksource = "hpet" }, "clock", Failed, "hpet", pinned, stats.Worse, "", stats.Better},
-		"drift":               {nil, "order and drift", Kept, "throughput of the baseline: 1", pinned, stats.Worse, "", stats.Better},
-		"several at once":     {nil, "several things at once", Failed, "noise, placement, path", pinned, stats.Worse, "", stats.Better},
-		"one factor":          {func(s *results.Session) { s.Scenario.Aims.Cell = "noisy-floating-bridge" }, "several things at once", Kept, "one factor", pinned, stats.Worse, "", stats.Better},
-		"looked at too early": {func(s *results.Session) { s.Complete = false }, "looked at before the end", Failed, "66 of 66", lane, stats.Inconclusive, "not complete", stats.Inconclusive},
+		"client's limit":     {func(s *results.Session) { check(s, "throughput-tcp-up", pinned, 95) }, "client's CPU", Failed, "throughput-tcp-up in noisy-pinned-bridge: 95.0%", pinned, stats.Inconclusive, "client's CPU", stats.Better},
+		"limit of a better":  {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 95) }, "client's CPU", Failed, lane, lane, stats.Better, "at least: client's CPU", stats.Better},
+		"baseline's limit":   {func(s *results.Session) { check(s, "throughput-tcp-up", base, 95) }, "client's CPU", Failed, base, lane, stats.Inconclusive, "client's CPU", stats.Inconclusive},
+		"within the limit":   {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 80) }, "client's CPU", Kept, "within 90.0%", lane, stats.Better, "", stats.Better},
+		"no frequency":       {nil, "frequency", Unknown, "no cpufreq", pinned, stats.Worse, "", stats.Better},
+		"unsteady frequency": {func(s *results.Session) { frequencies(s, pinned, 0.1) }, "frequency", Failed, pinned, pinned, stats.Inconclusive, "frequency", stats.Better},
+		"steady frequency":   {func(s *results.Session) { frequencies(s, pinned, 0.001) }, "frequency", Kept, "within 2%", pinned, stats.Worse, "", stats.Better},
+		"a slow clock":       {func(s *results.Session) { s.Environment.Clocksource = "hpet" }, "clock", Failed, "hpet", pinned, stats.Worse, "", stats.Better},
+		"drift":              {nil, "order and drift", Kept, "throughput of the baseline: 1", pinned, stats.Worse, "", stats.Better},
+		"heat": {func(s *results.Session) { session.RunOf(t, *s, pinned, 3).Witness.CPUs[0].Throttled = 1 }, "heat", Failed,
+			pinned + " (1 run)", pinned, stats.Inconclusive, "heat", stats.Better},
+		"settings not known": {nil, "confounded", Unknown, "does not say", pinned, stats.Worse, "", stats.Better},
+		"the same settings":  {found(map[string]string{}), "confounded", Kept, "1 setting", pinned, stats.Worse, "", stats.Better},
+		"another setting": {found(map[string]string{pinned: "powersave"}), "confounded", Failed,
+			"governor is powersave in noisy-pinned-bridge and performance in quiet-floating-bridge (block 3)", pinned, stats.Inconclusive, "confounded", stats.Better},
+		"another setting for all": {found(map[string]string{"": "powersave"}), "confounded", Kept, "changed governor", pinned, stats.Worse, "", stats.Better},
+		"idle states not known":   {nil, "idle states", Unknown, "no run says", pinned, stats.Worse, "", stats.Better},
+		"several at once":         {nil, "several things at once", Failed, "noise, placement, path", pinned, stats.Worse, "", stats.Better},
+		"one factor":              {func(s *results.Session) { s.Scenario.Aims.Cell = "noisy-floating-bridge" }, "several things at once", Kept, "one factor", pinned, stats.Worse, "", stats.Better},
+		"looked at too early":     {func(s *results.Session) { s.Complete = false }, "looked at before the end", Failed, "66 of 66", lane, stats.Inconclusive, "not complete", stats.Inconclusive},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s results.Session
@@ -95,6 +104,74 @@ func TestGuards(t *testing.T) {
 	}
 }
 
+// An aim is not reached while a guard failed on either side of it; a better figure at a limit still reaches
+// it, and one that does not reach it may do so beyond its limit.
+func TestGuardsOpenAims(t *testing.T) {
+	made, err := json.Marshal(session.Made(t, "standard", 10, session.SixCells()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const lane, base = "noisy-lane-express", "quiet-floating-bridge"
+	for name, c := range map[string]struct {
+		change func(*results.Session)
+		want   string // the states of the aims on throughput, RTT and its P99.9
+		doubt  string // of the last one that is open
+	}{
+		"clean":             {func(*results.Session) {}, "reached, reached, reached", ""},
+		"a slow clock":      {func(s *results.Session) { s.Environment.Clocksource = "hpet" }, "reached, open, open", "clock"},
+		"not complete":      {func(s *results.Session) { s.Complete = false }, "open, open, open", "not complete"},
+		"unsteady":          {func(s *results.Session) { frequencies(s, lane, 0.1) }, "open, open, open", "frequency"},
+		"another unsteady":  {func(s *results.Session) { frequencies(s, "noisy-pinned-bridge", 0.1) }, "reached, reached, reached", ""},
+		"baseline's limit":  {func(s *results.Session) { check(s, "throughput-tcp-up", base, 95) }, "open, reached, reached", "client's CPU"},
+		"limit of a better": {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 95) }, "reached, reached, reached", ""},
+		"only closed loops": {func(s *results.Session) { s.Metrics[4].Loop = results.Closed }, "reached, open, open", "coordinated omission"},
+		"too little at its limit": {func(s *results.Session) {
+			check(s, "throughput-tcp-up", lane, 95)
+			s.Scenario.Aims.Goals[0].Percent = 500
+		}, "open, reached, reached", "client's CPU"},
+		"too little": {func(s *results.Session) { s.Scenario.Aims.Goals[0].Percent = 500 }, "not reached, reached, reached", ""},
+		"quick and a slow clock": {func(s *results.Session) {
+			s.Scenario.Mode, s.Environment.Clocksource = "quick", "hpet"
+		}, "reached, open, open", "clock"},
+	} {
+		var s results.Session
+		if err := json.Unmarshal(made, &s); err != nil {
+			t.Fatal(err)
+		}
+		c.change(&s)
+		var states []string
+		doubt := ""
+		for _, a := range summarize(t, s).Aims {
+			if states = append(states, string(a.State)); a.State == Open {
+				doubt = strings.Join(a.Doubts, ", ")
+			}
+		}
+		if got := strings.Join(states, ", "); got != c.want || doubt != c.doubt {
+			t.Errorf("%s: %s (%s), want %s (%s)", name, got, doubt, c.want, c.doubt)
+		}
+	}
+}
+
+// wrk prints percentiles of a closed loop without their samples: they miss stalls as others do.
+func TestClosedLoopWithoutSamples(t *testing.T) {
+	s := session.Made(t, "standard", 10, session.SixCells())
+	p99 := results.Metric{Name: "wrk-p99", Quantity: "wrk-p99", Noun: "P99 of wrk", Unit: results.TimeUnit,
+		Better: results.Lower, Margin: 0.1, Loop: results.Closed}
+	s.Metrics = append(s.Metrics[:3:3], p99)
+	for i, r := range s.Runs {
+		value := map[string]float64{p99.Name: 1e6}
+		if r.Cell == "noisy-lane-express" {
+			value[p99.Name] = 1e5
+		}
+		s.Runs[i].Measured = append(r.Measured[2:4:4], results.Measurement{Name: p99.Name, Values: value})
+	}
+	sum := summarize(t, s)
+	f := sum.Cell("noisy-lane-express").Figures[p99.Name]
+	if g := sum.Guards[0]; g.State != Failed || f.Verdict != stats.Inconclusive || f.Lowered != g.Name {
+		t.Errorf("%+v: %s (%s)", g, f.Verdict, f.Lowered)
+	}
+}
+
 // Runs that were overloaded have no figures; those that are left do not speak for the cell.
 func TestSurvivors(t *testing.T) {
 	s := session.Made(t, "standard", 10, session.SixCells())
@@ -114,6 +191,71 @@ func TestSurvivors(t *testing.T) {
 		if a.State != Open || !strings.Contains(a.Found, "without what was not carried in 4 runs") {
 			t.Errorf("%+v", a)
 		}
+	}
+}
+
+// found has the runs of block 3 find another setting in the cells named, "" for all.
+func found(in map[string]string) func(*results.Session) {
+	return func(s *results.Session) {
+		s.Environment.Settings = map[string]string{"governor": "performance"}
+		for i, r := range s.Runs {
+			for cell, value := range in {
+				if r.Block == 3 && (cell == "" || cell == r.Cell) {
+					s.Runs[i].Changed = map[string]string{"governor": value}
+				}
+			}
+		}
+	}
+}
+
+// Noise that keeps CPUs awake makes answers faster: that is no gain of the cell. What a lane holds in its
+// quiet cell too is one.
+func TestIdleStates(t *testing.T) {
+	s := session.Made(t, "standard", 10, session.SixCells())
+	sleeps := func(cells ...string) {
+		for i, r := range s.Runs {
+			s.Runs[i].Witness.CPUs[0].IdleExits, s.Runs[i].Witness.CPUs[0].IdleExit = 1000, 1_000_000 // a microsecond each
+			if slices.Contains(cells, r.Cell) {
+				s.Runs[i].Witness.CPUs[0].IdleExit = 85_000_000
+			}
+		}
+	}
+	rtt := func(cell string) (stats.Verdict, string) {
+		sum := summarize(t, s)
+		f := sum.Cell(cell).Figures["rtt-udp-64-pingpong"]
+		return f.Verdict, f.Lowered
+	}
+	sleeps("quiet-floating-bridge", "quiet-pinned-bridge")
+	if v, why := rtt("noisy-floating-bridge"); v != stats.Inconclusive || why != "idle states" {
+		t.Errorf("neighbours keep its CPUs awake: %s (%s)", v, why)
+	}
+	if v, why := rtt("noisy-lane-express"); v != stats.Better || why != "" {
+		t.Errorf("its lane keeps its CPUs awake: %s (%s)", v, why)
+	}
+	sleeps()
+	if v, why := rtt("noisy-floating-bridge"); v != stats.Better || why != "" {
+		t.Errorf("no CPU sleeps deeply: %s (%s)", v, why)
+	}
+}
+
+// Blocks in which nothing was carried have no ratio; those that are left do not speak for the cell.
+func TestZeros(t *testing.T) {
+	s := session.Made(t, "standard", 10, session.SixCells())
+	for block := range 3 {
+		for _, m := range session.RunOf(t, s, "noisy-lane-express", 1+block).Measured {
+			for name := range m.Values {
+				m.Values[name] = 0
+			}
+		}
+	}
+	sum := summarize(t, s)
+	f := sum.Cell("noisy-lane-express").Figures["throughput"]
+	if f.Ratio.N != 7 || f.Verdict != stats.Inconclusive || f.Lowered != "left out" || sum.Aims[0].State != Open {
+		t.Errorf("%d blocks: %s (%s), aim %s", f.Ratio.N, f.Verdict, f.Lowered, sum.Aims[0].State)
+	}
+	if k := slices.IndexFunc(sum.Guards, func(g Guard) bool { return g.Name == "left out" }); k < 0 ||
+		!strings.Contains(sum.Guards[k].Text, "0 has no ratio: throughput in 3 blocks of noisy-lane-express") {
+		t.Errorf("%+v", sum.Guards)
 	}
 }
 

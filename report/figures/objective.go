@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -29,7 +30,7 @@ func (s *Summary) judgeLane() []lane.Judgement {
 func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 	switch drift := s.Session.Lane.Drift; {
 	case !s.Session.Complete:
-		return lane.Judgement{Bound: b, Verdict: lane.Unproven, Reason: "the session was interrupted"}
+		return lane.Judgement{Bound: b, Verdict: lane.Unproven, Reason: "the session is not complete"}
 	case len(drift) > 0:
 		return lane.Judgement{Bound: b, Verdict: lane.Void, Reason: "the lane was changed while it was measured: " +
 			strings.Join(drift, "; ")}
@@ -43,6 +44,7 @@ func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 		onTime = onTime || m.Loop != results.Closed
 		for _, c := range s.Cells {
 			j := judgeFigure(b, c.Figure(m))
+			j.Verdict, j.Reason = c.doubted(m, j)
 			if j.Evidence != nil {
 				j.Evidence.Probe, j.Evidence.Cell = m.Name, c.Name
 			} else {
@@ -64,6 +66,19 @@ func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 		worst.Verdict, worst.Reason = lane.Unproven, missesStalls+"of mode open"
 	}
 	return worst
+}
+
+// doubted is a verdict with what the figure leaves out, or what limits it. Guards on ratios do not touch a
+// bound: what makes samples longer, or differ, is in the figure that it holds.
+func (c Cell) doubted(m Metric, j lane.Judgement) (lane.Verdict, string) {
+	f, absent := c.Figure(m), c.loads[m.Name].absent
+	switch {
+	case j.Verdict == lane.Held && absent > 0:
+		return lane.Unproven, "what was asked was not carried in " + quantity.Count(absent, "run")
+	case j.Verdict == lane.Missed && m.Margin.Goal == stats.HigherIsBetter && f.Limit != "":
+		return lane.Unproven, "at least, for something else was at its limit: " + f.Limit
+	}
+	return j.Verdict, j.Reason
 }
 
 // severity orders verdicts from the best to the worst.

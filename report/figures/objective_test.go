@@ -62,8 +62,14 @@ func TestObjective(t *testing.T) {
 		"drifted": {"standard", 10, within("p50", time.Second), func(s *results.Session) {
 			s.Lane.Drift = []string{"/proc/sys/x: expected 0, found 1"}
 		}, lane.Void, "expected 0, found 1"},
+		"overloaded": {"standard", 10, within("p99", time.Second), func(s *results.Session) {
+			s.Runs[5].Measured[1].NotCarried("overloaded: carried half of it")
+		}, lane.Unproven, "not carried in 1 run"},
+		"rate missed at a limit": {"standard", 10, atLeast(40e9), func(s *results.Session) {
+			check(s, "throughput-tcp-up", "", 95)
+		}, lane.Unproven, "client's CPU"},
 		"interrupted": {"standard", 10, within("p50", time.Second), func(s *results.Session) { s.Complete = false },
-			lane.Unproven, "interrupted"},
+			lane.Unproven, "not complete"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := session.Proved(t, c.mode, c.blocks, c.o)

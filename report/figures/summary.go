@@ -84,6 +84,7 @@ type Figure struct {
 	Needed  int           // about how many blocks, or boots, another verdict than inconclusive needs
 	Lowered string        // the guard that lowered the verdict, or "at least: " and what limited the figure
 	Limit   string        // what was at its limit, so that the true figure may be higher
+	Doubts  []string      // the guards that failed in this cell, whether there is a verdict or not
 }
 
 // Block is one run's value, in the unit of its metric: of a distribution the median. The others are NaN where

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
@@ -326,5 +327,27 @@ func TestSnapshotOfSnapshot(t *testing.T) {
 				t.Errorf("%v: got %.2000s\nwant %.2000s", err, got, want)
 			}
 		})
+	}
+}
+
+// A snapshot says of which device an interrupt is that nobody has requested, as those of a card that is down.
+func TestSnapshotOfUnnamedInterrupt(t *testing.T) {
+	const address = "0000:19:00.0"
+	root := hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1}.FS()
+	for name, text := range map[string]string{"sys/bus/pci/devices/" + address + "/class": "0x020000",
+		"sys/bus/pci/devices/" + address + "/msi_irqs/30": "msix", "proc/irq/30/smp_affinity_list": "0-1"} {
+		root[name] = &fstest.MapFile{Data: []byte(text + "\n")}
+	}
+	file := filepath.Join(t.TempDir(), "s.tar")
+	if err := snapshot.Save(root, file); err != nil {
+		t.Fatal(err)
+	}
+	saved, err := snapshot.Open(file, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := read(t, saved).Interrupts
+	if i := slices.IndexFunc(all, func(i host.Interrupt) bool { return i.IRQ == 30 }); i < 0 || all[i].Device == nil || *all[i].Device != address {
+		t.Errorf("interrupts: %+v", all)
 	}
 }

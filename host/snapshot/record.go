@@ -64,15 +64,18 @@ func (r *Recorder) ReadFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// ReadDir lists a directory. Of what it lists the name is kept; a regular file only if it is read.
+// ReadDir lists a directory. Of what it lists the name is kept; a regular file only if it is read, or where
+// names are all that is read: of the interrupts of a PCI device.
 func (r *Recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(r.root, name)
 	if err == nil {
 		r.keep(name, directory, nil)
 	}
 	for _, e := range entries {
-		if !e.Type().IsRegular() {
-			r.keep(path.Join(name, e.Name()), directory, nil)
+		if at := path.Join(name, e.Name()); !e.Type().IsRegular() {
+			r.keep(at, directory, nil)
+		} else if path.Base(name) == "msi_irqs" {
+			r.keep(at, file, nil)
 		}
 	}
 	return entries, err

@@ -163,7 +163,7 @@ host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
 host/hosttest          500       15
 host/mount             100        5
-host/snapshot          550        5  archives apart from the reader of a machine, and where it is read from
+host/snapshot          600        5  names of files that are all that is read
 host/task              300       20
 hub/agent             1750       10  the hub's host: joins, reports, reserves, runs processes in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs
 hub/api                300       40  how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them

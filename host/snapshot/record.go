@@ -64,8 +64,8 @@ func (r *Recorder) ReadFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// ReadDir lists a directory. Of what it lists the name is kept; a regular file only if it is read, or where
-// names are all that is read: of the interrupts of a PCI device.
+// ReadDir lists a directory. Of what it lists the name is kept; a regular file only if it is read, or its
+// name is all that is read, as of the interrupts of a PCI device.
 func (r *Recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(r.root, name)
 	if err == nil {

@@ -45,8 +45,8 @@ func steps() ([]step, error) {
 	const x = "-X k8s.io/component-base/version."
 	plain := []string{"-ldflags", "-s -w"}
 	// Without these kubelet and kubectl call themselves v0.0.0-master.
-	stamped := []string{"-ldflags", fmt.Sprintf("-s -w %[1]sgitVersion=%[2]s %[1]sgitMajor=%[3]s %[1]sgitMinor=%[4]s", x,
-		version[1], version[2], version[3])}
+	stamped := []string{"-ldflags", fmt.Sprintf("-s -w %[1]sgitVersion=%[2]s %[1]sgitMajor=%[3]s "+
+		"%[1]sgitMinor=%[4]s", x, version[1], version[2], version[3])}
 	// The kubelet asks for the default seccomp profile of each sandbox, so runc must have libseccomp.
 	static := []string{"-tags", "seccomp netgo osusergo", "-ldflags", "-s -w -extldflags -static"}
 	below := func(prefix string, names ...string) (packages []string) {

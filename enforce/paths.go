@@ -66,8 +66,17 @@ func (l *Lanes) othersOf(of lane.Lane, wanted []lane.Lane) (names []string) {
 }
 
 // checkSegments refuses a lane whose address somebody else on its segment has. Addresses that lanes have
-// there by now are not asked for: they would answer themselves.
+// there by now are not asked for: they would answer themselves. Nor do answers count of lanes that are on
+// another card of the segment now, and leave it.
 func (l *Lanes) checkSegments(ctx context.Context, p plan.Placement) error {
+	var leaving []string
+	for _, now := range l.Placement.Lanes {
+		next, stays := p.Lane(now.Name)
+		on := netpath.Of(l.root, now.Name, now.Spec.Network)
+		if !stays || netpath.Of(l.root, next.Name, next.Spec.Network).Uplink != on.Uplink {
+			leaving = append(leaving, on.MAC)
+		}
+	}
 	errs := make([]error, len(p.Lanes))
 	var wait sync.WaitGroup
 	for i, placed := range p.Lanes {
@@ -83,7 +92,7 @@ func (l *Lanes) checkSegments(ctx context.Context, p plan.Placement) error {
 			continue
 		}
 		wait.Go(func() {
-			if err := next.CheckSegment(ctx, ask); err != nil {
+			if err := next.CheckSegment(ctx, ask, leaving); err != nil {
 				errs[i] = refused(placed.Name, err)
 			}
 		})

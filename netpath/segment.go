@@ -27,8 +27,8 @@ const (
 // CheckSegment fails where somebody on the lane's segment has one of the addresses: nobody else looks, for
 // the device inside is ready at once (IFA_F_NODAD). Nothing of the lane needs to be there yet. The questions
 // are those of RFC 5227, section 2.1 (ARP) and of RFC 4862, section 5.4 (neighbour discovery), from no
-// address, so that nobody learns one.
-func (l Lane) CheckSegment(ctx context.Context, addresses []lane.Address) error {
+// address, so that nobody learns one. What answers by one of the MAC addresses leaving will be gone by then.
+func (l Lane) CheckSegment(ctx context.Context, addresses []lane.Address, leaving []string) error {
 	if l.Device == "" || len(addresses) == 0 {
 		return nil
 	}
@@ -37,6 +37,7 @@ func (l Lane) CheckSegment(ctx context.Context, addresses []lane.Address) error 
 		return fmt.Errorf("spec.network.device: %s: whether its addresses are in use: %w", l.Device, err)
 	}
 	defer s.Close()
+	s.leaving = leaving
 	end := time.Now().Add(askFor)
 	for _, until := range []time.Time{end.Add(askAgain - askFor), end} {
 		for _, a := range addresses {
@@ -78,6 +79,8 @@ type segment struct {
 	fd   int
 	mac  net.HardwareAddr // of the card
 	tags []byte           // of the lane, as they are in a frame
+
+	leaving []string // MAC addresses that are not there any more when the lane is
 }
 
 func (s segment) Close() { _ = unix.Close(s.fd) }
@@ -101,7 +104,7 @@ func openSegment(l Lane) (s segment, err error) {
 	if err != nil {
 		return s, err
 	}
-	s = segment{fd, d.HardwareAddr, wireTags(l.VLAN)}
+	s = segment{fd: fd, mac: d.HardwareAddr, tags: wireTags(l.VLAN)}
 	toAll := unix.PacketMreq{Ifindex: int32(d.Index), Type: unix.PACKET_MR_MULTICAST, Alen: 6,
 		Address: [8]byte{0x33, 0x33, 5: 1}} // ff02::1, to which neighbours answer
 	err = errors.Join(unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &toAll),
@@ -190,6 +193,9 @@ func (s segment) answer(
 			continue
 		}
 		claimed, mac := s.claim(frame[:n], control[:c])
+		if slices.Contains(s.leaving, mac.String()) {
+			continue
+		}
 		for _, a := range addresses {
 			if a.Addr() == claimed {
 				return claimed, mac, nil

@@ -61,10 +61,19 @@ func TestAddressInUseOnTheSegment(t *testing.T) {
 		{lane.VLAN{Outer: 100}, tagged, false},
 	} {
 		l := netpath.Of(fstest.MapFS{}, "test-app", lane.Network{Path: "bridge", Device: wire.Uplink, VLAN: c.vlan})
-		err := l.CheckSegment(t.Context(), []lane.Address{{Prefix: netip.PrefixFrom(c.addr, c.addr.BitLen())}})
+		err := l.CheckSegment(t.Context(), []lane.Address{{Prefix: netip.PrefixFrom(c.addr, c.addr.BitLen())}}, nil)
 		if c.used != (err != nil) || err != nil && !strings.Contains(err.Error(),
 			c.addr.String()+" is in use on the segment of "+wire.Uplink+", by 02:15:07:00:00:01") {
 			t.Errorf("%s with tags %v: %v", c.addr, c.vlan, err)
+		}
+	}
+	l := netpath.Of(fstest.MapFS{}, "test-app", lane.Network{Path: "bridge", Device: wire.Uplink})
+	for mac, free := range map[string]bool{wire.MAC: true, "02:15:07:00:00:02": false} {
+		for _, a := range wire.Addresses {
+			err = l.CheckSegment(t.Context(), []lane.Address{{Prefix: a}}, []string{mac})
+			if free != (err == nil) {
+				t.Errorf("%s, which %s is to leave: %v", a.Addr(), mac, err)
+			}
 		}
 	}
 }

@@ -61,10 +61,6 @@ func (c counts) since(before counts, cpu int) map[string]uint64 {
 type counters struct {
 	interrupts, softirqs counts
 	times                map[int]host.CPUTime
-	kilohertz            map[int]uint64 // as cpufreq says; none where it does not
-	exits                map[int]uint64 // from idle states
-	exit                 map[int]uint64 // their latencies together, µs
-	throttled            map[int]uint64
 }
 
 func readCounters(root fs.FS) (c counters, err error) {
@@ -74,39 +70,8 @@ func readCounters(root fs.FS) (c counters, err error) {
 	if c.softirqs, err = readAs(root, "proc/softirqs", parseCounts); err != nil {
 		return c, err
 	}
-	if c.times, err = host.CPUTimes(root); err != nil {
-		return c, err
-	}
-	c.kilohertz, c.throttled = map[int]uint64{}, map[int]uint64{}
-	c.exits, c.exit = map[int]uint64{}, map[int]uint64{}
-	for id := range c.times {
-		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/", id)
-		c.kilohertz[id] = number(root, dir+"cpufreq/scaling_cur_freq")
-		c.throttled[id] = number(root, dir+"thermal_throttle/core_throttle_count") +
-			number(root, dir+"thermal_throttle/package_throttle_count")
-		states, _ := fs.Glob(root, dir+"cpuidle/state[0-9]*") // the pattern is well formed
-		for _, state := range states {
-			usage := number(root, state+"/usage")
-			c.exits[id] += usage
-			c.exit[id] += usage * number(root, state+"/latency")
-		}
-	}
-	return c, nil
-}
-
-// number reads one, 0 where there is none: a virtual machine has few of these files.
-func number(root fs.FS, path string) uint64 {
-	text, _ := fs.ReadFile(root, path)
-	n, _ := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
-	return n
-}
-
-// more is by how much a count has grown, 0 where it ran backwards, as when its driver was changed.
-func more(now, before uint64) uint64 {
-	if now < before {
-		return 0
-	}
-	return now - before
+	c.times, err = host.CPUTimes(root)
+	return c, err
 }
 
 // since subtracts an earlier reading. The kernel lets idle time and iowait run backwards at times
@@ -121,10 +86,6 @@ func (c counters) since(before counters, on cpuset.Set, switches map[int]uint64)
 			ContextSwitches: switches[id],
 			Steal:           ticks(c.times[id].Steal).since(ticks(before.times[id].Steal)),
 			Idle:            ticks(c.times[id].Idle).since(ticks(before.times[id].Idle)),
-			Frequency:       c.kilohertz[id],
-			IdleExits:       more(c.exits[id], before.exits[id]),
-			IdleExit:        results.Nanoseconds(1000 * more(c.exit[id], before.exit[id])),
-			Throttled:       more(c.throttled[id], before.throttled[id]),
 		}
 		for _, n := range cpu.InterruptSource {
 			cpu.Interrupts += n
@@ -132,4 +93,46 @@ func (c counters) since(before counters, on cpuset.Set, switches map[int]uint64)
 		all = append(all, cpu)
 	}
 	return all
+}
+
+// power is how a CPU is clocked, how often and from how deep it has woken, and how often its heat has slowed
+// it down. What the kernel does not say is 0: a virtual machine has few of these files.
+type power struct {
+	kilohertz uint64 // as cpufreq says
+	exits     uint64 // from idle states
+	exit      uint64 // their latencies together, µs
+	throttled uint64
+}
+
+// readPower reads it of these CPUs: tens of files for each, so of those that are measured and no others.
+func readPower(root fs.FS, cpus cpuset.Set) map[int]power {
+	all := map[int]power{}
+	for id := range cpus.All() {
+		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/", id)
+		p := power{kilohertz: number(root, dir+"cpufreq/scaling_cur_freq"),
+			throttled: number(root, dir+"thermal_throttle/core_throttle_count") +
+				number(root, dir+"thermal_throttle/package_throttle_count")}
+		states, _ := fs.Glob(root, dir+"cpuidle/state[0-9]*") // the pattern is well formed
+		for _, state := range states {
+			usage := number(root, state+"/usage")
+			p.exits += usage
+			p.exit += usage * number(root, state+"/latency")
+		}
+		all[id] = p
+	}
+	return all
+}
+
+// number reads one, 0 where there is none.
+func number(root fs.FS, path string) uint64 {
+	text, _ := fs.ReadFile(root, path)
+	n, _ := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	return n
+}
+
+// addTo adds to a CPU what has changed since an earlier reading: 0 where a count ran backwards.
+func (p power) addTo(cpu *results.CPU, before power) {
+	cpu.Frequency, cpu.IdleExits = p.kilohertz, p.exits-min(p.exits, before.exits)
+	cpu.IdleExit = results.Nanoseconds(1000 * (p.exit - min(p.exit, before.exit)))
+	cpu.Throttled = p.throttled - min(p.throttled, before.throttled)
 }

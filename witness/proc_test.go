@@ -90,41 +90,61 @@ intr 1 2 3
 `
 
 func TestCountersSince(t *testing.T) {
-	const cpu0 = "sys/devices/system/cpu/cpu0/"
-	root := func(interrupts, stat, count string) fs.FS {
+	root := func(interrupts, stat string) fs.FS {
 		return fstest.MapFS{
-			cpu0 + "cpuidle/state0/latency": {Data: []byte("1\n")}, cpu0 + "cpuidle/state0/usage": {Data: []byte("5\n")},
-			cpu0 + "cpuidle/state1/latency": {Data: []byte("85\n")}, cpu0 + "cpuidle/state1/usage": {Data: []byte(count)},
-			cpu0 + "thermal_throttle/core_throttle_count": {Data: []byte(count)},
 			"proc/interrupts": {Data: []byte(interrupts)},
 			"proc/softirqs":   {Data: []byte("  CPU0 CPU2\n NET_RX: 1 2\n")},
 			"proc/stat":       {Data: []byte(stat)},
 		}
 	}
-	before, err := readCounters(root(interrupts, stat, "2\n"))
+	before, err := readCounters(root(interrupts, stat))
 	if err != nil {
 		t.Fatal(err)
 	}
 	after, err := readCounters(root(strings.ReplaceAll(interrupts, "  4  ", "  9  "),
-		strings.ReplaceAll(stat, "100 20 0 21900 7", "90 25 0 21900 9"), "6\n"))
+		strings.ReplaceAll(stat, "100 20 0 21900 7", "90 25 0 21900 9")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []results.CPU{
 		{ID: 0, Interrupts: 5, InterruptSource: map[string]uint64{"1 i8042": 5},
-			Softirqs: map[string]uint64{}, ContextSwitches: 11, Steal: 2 * tick,
-			IdleExits: 4, IdleExit: 340_000, Throttled: 4},
+			Softirqs: map[string]uint64{}, ContextSwitches: 11, Steal: 2 * tick},
 		{ID: 2, InterruptSource: map[string]uint64{}, Softirqs: map[string]uint64{}},
 	}
 	if diff := cmp.Diff(want, after.since(before, cpuset.Of(0, 2), map[int]uint64{0: 11})); diff != "" {
 		t.Error(diff)
 	}
 	for _, missing := range []string{"proc/interrupts", "proc/softirqs", "proc/stat"} {
-		files := root(interrupts, stat, "2").(fstest.MapFS)
+		files := root(interrupts, stat).(fstest.MapFS)
 		files[missing] = &fstest.MapFile{Data: []byte("?")}
 		if _, err := readCounters(files); err == nil || !strings.Contains(err.Error(), missing) {
 			t.Errorf("%s: %v", missing, err)
 		}
+	}
+}
+
+// Of a CPU in a window there are how often and from how deep it woke, and how often it was slowed down; nothing of
+// one of which the kernel does not say, and no less than 0 where a count ran backwards.
+func TestPower(t *testing.T) {
+	const cpu0 = "sys/devices/system/cpu/cpu0/"
+	root := func(count, other string) fs.FS {
+		return fstest.MapFS{
+			cpu0 + "cpufreq/scaling_cur_freq": {Data: []byte("2400000\n")},
+			cpu0 + "cpuidle/state0/latency":   {Data: []byte("1\n")}, cpu0 + "cpuidle/state0/usage": {Data: []byte("5\n")},
+			cpu0 + "cpuidle/state1/latency": {Data: []byte("85\n")}, cpu0 + "cpuidle/state1/usage": {Data: []byte(count)},
+			cpu0 + "thermal_throttle/core_throttle_count":    {Data: []byte(count)},
+			cpu0 + "thermal_throttle/package_throttle_count": {Data: []byte(other)},
+		}
+	}
+	cpus := cpuset.Of(0, 2)
+	before, after := readPower(root("2\n", "1\n"), cpus), readPower(root("6\n", "1\n"), cpus)
+	found := []results.CPU{{ID: 0}, {ID: 2}, {ID: 0}}
+	after[0].addTo(&found[0], before[0])
+	after[2].addTo(&found[1], before[2])
+	before[0].addTo(&found[2], after[0])
+	want := []results.CPU{{ID: 0, Frequency: 2_400_000, IdleExits: 4, IdleExit: 340_000, Throttled: 4}, {ID: 2}, {ID: 0, Frequency: 2_400_000}}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Error(diff)
 	}
 }
 

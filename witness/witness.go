@@ -74,6 +74,7 @@ type Session struct {
 	began    time.Time
 	online   cpuset.Set
 	cpusets  []results.Cpuset
+	power    map[int]power // of the measured CPUs, when the window began
 
 	mu         sync.Mutex // guards what the sampling looks at
 	subjects   *subjects
@@ -100,7 +101,7 @@ func Begin(ctx context.Context, w Watch) (s *Session, err error) {
 	for _, subject := range w.Subjects {
 		s.subjects.add(subject, true)
 	}
-	s.cpusets = s.readCpusets()
+	s.cpusets, s.power = s.readCpusets(), readPower(s.root, s.watch.CPUs)
 	if err = s.trace.begin(); err != nil {
 		return nil, errors.Join(err, s.trace.Close())
 	}
@@ -194,6 +195,7 @@ func (s *Session) End() (results.Witness, error) {
 	w := results.Witness{Source: s.trace.Evidence(), Window: results.Nanoseconds(time.Since(s.began))}
 	after, err := readCounters(s.root)
 	failed = errors.Join(failed, err)
+	power := readPower(s.root, s.watch.CPUs)
 	stays, switches, err := s.trace.collect()
 	failed = errors.Join(failed, err)
 	s.look()
@@ -205,6 +207,9 @@ func (s *Session) End() (results.Witness, error) {
 	w.Sources = s.sources(stays, after.times)
 	w.Threads, w.Neighbours = s.subjects.found(), s.neighbours.found()
 	w.CPUs = after.since(s.trace.before, s.watch.CPUs, switches)
+	for i, cpu := range w.CPUs {
+		power[cpu.ID].addTo(&w.CPUs[i], s.power[cpu.ID])
+	}
 	w.Cpusets = s.worseCpusets()
 	if online, err := host.Online(s.root); err != nil || online != s.online {
 		s.warnings = append(s.warnings, fmt.Sprintf("the CPUs online changed from %s to %s within the window",

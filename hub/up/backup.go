@@ -5,16 +5,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"filippo.io/age"
@@ -96,25 +92,13 @@ func seal(w io.Writer, all []content, to ...age.Recipient) error {
 
 // snapshot asks the store for its database. What it sends ends with a digest, which is checked and left out.
 func (o Options) snapshot(ctx context.Context, to *os.File) error {
-	client, err := o.storeClient()
+	said, err := o.post(ctx, "maintenance/snapshot", struct{}{})
 	if err != nil {
 		return err
 	}
-	url := fmt.Sprintf("https://127.0.0.1:%d/v3/maintenance/snapshot", o.Port+1)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("{}"))
-	if err != nil {
-		return err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, response.Status)
-	}
+	defer said.Close()
 	sum, tail := sha256.New(), []byte{}
-	for parts := json.NewDecoder(response.Body); ; {
+	for parts := json.NewDecoder(said); ; {
 		var part struct {
 			Result struct{ Blob []byte }
 			Error  json.RawMessage
@@ -139,21 +123,6 @@ func (o Options) snapshot(ctx context.Context, to *os.File) error {
 		return errors.New("what it has sent is not whole")
 	}
 	return nil
-}
-
-func (o Options) storeClient() (*http.Client, error) {
-	cert, err := tls.LoadX509KeyPair(o.file("pki", "store-client.crt"), o.file("pki", "store-client.key"))
-	if err != nil {
-		return nil, err
-	}
-	a, err := LoadAuthority(o.PKI(), "store")
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(a.Cert)
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13,
-		RootCAs: roots, Certificates: []tls.Certificate{cert}}}}, nil
 }
 
 // Restore makes the folder of a hub, which must not be there, of what Backup has written. The revision of its

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"slices"
@@ -119,35 +118,14 @@ func (o Options) peers() ([]string, error) {
 		"--peer-skip-client-san-verification"}, errors.Join(err, perr)
 }
 
-// ask asks the store of this hub, by JSON.
-func (o Options) ask(ctx context.Context, path string, question, answer any) error {
-	client, err := o.storeClient()
+// ask asks the store of this hub of its members.
+func (o Options) ask(ctx context.Context, what string, question, answer any) error {
+	said, err := o.post(ctx, "cluster/member/"+what, question)
 	if err != nil {
 		return err
 	}
-	defer client.CloseIdleConnections()
-	body, err := json.Marshal(question)
-	if err != nil {
-		return err
-	}
-	at := fmt.Sprintf("https://127.0.0.1:%d/v3/cluster/member/%s", o.Port+1, path)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, at, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	said, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the store: %s: %.300s", path, said)
-	}
-	return json.Unmarshal(said, answer)
+	defer said.Close()
+	return json.NewDecoder(said).Decode(answer)
 }
 
 // Members are all hubs, this one too. The second result is the store's own number of this one.

@@ -129,6 +129,9 @@ func hub(ctx context.Context, _ lanes.Options, args []string) error {
 	if _, err = parse(f, args, ""); err != nil {
 		return err
 	}
+	if *life <= 0 {
+		return fmt.Errorf("--certificates: expected a time above 0, found %s", *life)
+	}
 	if *file != "" {
 		return existing(ctx, *file, *site, *life, o.Log, from)
 	}

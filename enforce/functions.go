@@ -96,7 +96,7 @@ func withDevices(h host.Host, p plan.Placement) plan.Placement {
 }
 
 // withInterrupts looks at the host again, where functions are in their lanes by now, and brings their
-// interrupts to the lanes' CPUs.
+// interrupts to the lanes' CPUs. Where functions have come or gone, their card has taken new ones too.
 func (l *Lanes) withInterrupts(
 	ctx context.Context, a *Applied,
 ) (v knob.View, want []journal.Step, refused []journal.Refused, err error) {

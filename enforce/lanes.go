@@ -260,7 +260,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	}
 	refused, left, err := l.journal.Reconcile(ctx, want)
 	l.Left = append(l.Left, left...)
-	if err == nil && hasFunctions(a.Placement) {
+	if err == nil && len(want) > 0 && (hasFunctions(a.Placement) || hasFunctions(l.Placement)) {
 		v, want, refused, err = l.withInterrupts(ctx, a)
 	}
 	a.keepRefused(v)

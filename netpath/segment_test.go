@@ -61,7 +61,7 @@ func TestAddressInUseOnTheSegment(t *testing.T) {
 		{lane.VLAN{Outer: 100}, tagged, false},
 	} {
 		l := netpath.Of(fstest.MapFS{}, "test-app", lane.Network{Path: "bridge", Device: wire.Uplink, VLAN: c.vlan})
-		err := l.CheckSegment(t.Context(), []lane.Address{{Prefix: netip.PrefixFrom(c.addr, c.addr.BitLen())}}, nil)
+		err = l.CheckSegment(t.Context(), []lane.Address{{Prefix: netip.PrefixFrom(c.addr, c.addr.BitLen())}}, nil)
 		if c.used != (err != nil) || err != nil && !strings.Contains(err.Error(),
 			c.addr.String()+" is in use on the segment of "+wire.Uplink+", by 02:15:07:00:00:01") {
 			t.Errorf("%s with tags %v: %v", c.addr, c.vlan, err)

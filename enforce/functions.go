@@ -20,9 +20,9 @@ func device(h host.Host, name string) host.PCIDevice {
 	return host.PCIDevice{}
 }
 
-// freeFunctions is how many of the virtual functions that a card has a lane could have, beside those in force
-// and those chosen.
-func (l *Lanes) freeFunctions(h host.Host, name, card string, chosen []lane.Lane) int {
+// freeFunctions is how many of the virtual functions that a card has a lane could have, beside those that
+// stay and those chosen.
+func freeFunctions(h host.Host, stay plan.Placement, name, card string, chosen []lane.Lane) int {
 	d := device(h, card)
 	if d.SRIOV == nil || d.SRIOV.NumVFs == 0 {
 		return 0
@@ -37,13 +37,13 @@ func (l *Lanes) freeFunctions(h host.Host, name, card string, chosen []lane.Lane
 		}
 		return n
 	}
-	for _, placed := range l.Placement.Lanes {
+	for _, placed := range stay.Lanes {
 		if placed.Name != name {
 			free -= has(placed)
 		}
 	}
 	for _, c := range chosen {
-		placed, _ := l.Placement.Lane(c.Metadata.Name)
+		placed, _ := stay.Lane(c.Metadata.Name)
 		if n := c.Spec.Network; n.VFs > 0 && device(h, n.Device).Address == d.Address {
 			free -= max(0, n.VFs-has(placed))
 		}

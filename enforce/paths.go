@@ -13,17 +13,17 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// choosePaths returns the wanted lanes with the paths that they get, and by their names the reasons: "" for
-// those that did not ask for the best one. The error is a *plan.Refusal for the first lane whose path this
+// choosePaths returns the wanted lanes with the paths that they get beside those that stay, and by their names
+// the reasons: "" for those that did not ask for the best one. The error is a *plan.Refusal for the first lane whose path this
 // host cannot make now, or whose address is that of another lane on the same uplink.
 func (l *Lanes) choosePaths(
-	h host.Host, wanted []lane.Lane,
+	h host.Host, stay plan.Placement, wanted []lane.Lane,
 ) (chosen []lane.Lane, reasons map[string]string, err error) {
 	on := netpath.Networks{Root: l.root, Paths: l.paths, Free: func(name, device string) int {
-		return l.freeFunctions(h, name, device, chosen)
+		return freeFunctions(h, stay, name, device, chosen)
 	}}
 	has := map[string]string{} // paths of the wanted lanes that are in force
-	for _, p := range l.Placement.Lanes {
+	for _, p := range stay.Lanes {
 		if slices.ContainsFunc(wanted, func(w lane.Lane) bool { return w.Metadata.Name == p.Name }) {
 			has[p.Name] = p.Spec.Network.Path
 		} else {
@@ -39,7 +39,7 @@ func (l *Lanes) choosePaths(
 			reasons[name], err = "", on.Possible(name, *n)
 		}
 		if s, serr := netpath.FindSwitch(l.paths, want.Spec); err == nil && s != nil {
-			err = errors.Join(serr, s.PossibleSwitch(l.othersOf(want, wanted)))
+			err = errors.Join(serr, s.PossibleSwitch(othersOf(want, wanted, stay)))
 		}
 		if err != nil {
 			return nil, nil, refused(name, err)
@@ -52,9 +52,9 @@ func (l *Lanes) choosePaths(
 }
 
 // othersOf are the lanes of a lane's switch besides it: those wanted, and those in force that stay.
-func (l *Lanes) othersOf(of lane.Lane, wanted []lane.Lane) (names []string) {
+func othersOf(of lane.Lane, wanted []lane.Lane, stay plan.Placement) (names []string) {
 	all := slices.Clone(wanted)
-	for _, p := range l.Placement.Lanes {
+	for _, p := range stay.Lanes {
 		all = append(all, p.Declaration())
 	}
 	for _, o := range all {

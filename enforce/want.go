@@ -24,15 +24,15 @@ func (l *Lanes) Want(lanes []lane.Lane, prune bool) (plan.Placement, host.Host, 
 	if err != nil {
 		return plan.Placement{}, v.Host, err
 	}
-	lanes, reasons, err := l.choosePaths(v.Host, lanes)
-	if err != nil {
-		return plan.Placement{}, host.Host{}, err
-	}
 	placed := l.Placement
 	if prune {
 		placed = l.without(v, func(p plan.Lane) bool {
 			return !slices.ContainsFunc(lanes, func(want lane.Lane) bool { return want.Metadata.Name == p.Name })
 		})
+	}
+	lanes, reasons, err := l.choosePaths(v.Host, placed, lanes)
+	if err != nil {
+		return plan.Placement{}, host.Host{}, err
 	}
 	placed.Lanes = slices.Clone(placed.Lanes)
 	var fresh []lane.Lane

@@ -77,7 +77,7 @@ func imports() map[string][]string {
 		"probe/*":        {"cpuset", "probe", "probe/timer", "probe/webserver", "quantity", "results"},
 		"probe/router":   {"host", "probe", "probe/http", "probe/webserver", "quantity", "results"},
 		"factor":         {"lane", "noise", "probe", "results", "runtime/guest"},
-		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "results", "runtime/guest"},
+		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "quantity", "results", "runtime/guest"},
 		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "runtime/guest", "sched", "stats"},
 		"prove/search":   {"results"},
 		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
@@ -130,11 +130,11 @@ package              lines exported  why it was raised
 (lines>110)              0
 (nolint)                15  the hub that a token names is checked by its digest
 agent                 1600       30  a method for each request of its client
-audit                 2650       15  network services that manage devices of lanes
+audit                 2600       15  network services that manage devices of lanes
 boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
 change/netdev         1900       40  queues of any device, and those it had before; devices that go together; checksums as on a wire
-claims                2600       15  all rows of a table, for answers; figures per core, both ways of a link, several threads
+claims                2550       15  all rows of a table, for answers; figures per core, both ways of a link, several threads
 cmd/isolane           1750        0  what a command does with lanes is a library (history/diary, lanes)
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  650       10  QEMU's options for a tap
@@ -204,7 +204,7 @@ probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
 probe/frames          1750        5  a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
 probe/http            1050       10  loads as shares of a measured capacity; several instances, and the client of probe router
-probe/iperf3           200        5  figures that cannot be are void
+probe/iperf3           250        5  figures that cannot be are void; halves of a window, what it found
 probe/probetest        100        5  servers of probes' tests, shared
 probe/router           750        5  virtual routers: what an application between clients and server carries
 probe/rtla             550        5  the kernel's own measure of wake-up latency
@@ -222,8 +222,8 @@ report                2250        5  notes of the same reason as one; a file for
 report/answers         400        5  published tables, row by row, beside sessions
 report/chart           750        5  lines that look the same without colour have numbers
 report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts
-report/export          800        5  files to export to, out of cmd/isolane; aims that a guard opens
-report/figures        2750       35  a ratio of any two cells, for answers; guards on heat, idle states and settings; aims and objectives heed guards
+report/export          750        5  files to export to, out of cmd/isolane; aims that a guard opens
+report/figures        2800       35  a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards
 report/format          150       10  numbers and units, which figures, page and plots print
 results               1000       75  what ended a session, settings, pods; the names of units
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's

@@ -77,12 +77,13 @@ func parameterRules() []rule {
 		impact: "memory and cache errors go unseen and corrupt data; the gain is a poll every five minutes",
 		fix:    "without mce=off, 1 in /sys/devices/system/machinecheck/machinecheck0/ignore_ce stops that poll",
 		boot:   "mce=ignore_ce instead; mce=off is wrong on every machine that holds data",
-		source: "Documentation/arch/x86/x86_64/boot-options.rst, mce=", check: mceOff,
+		source: "Documentation/arch/x86/x86_64/boot-options.rst, mce=",
+		check:  asked("machine checks are not handled", "mce=off", "nomce"),
 	}, {
 		id: "audit-parameter", title: "auditing is switched off", classes: Severities{Info, Info, Info},
 		impact: "no security log; it saves some overhead of system calls, which a polling thread does not make",
 		boot:   "audit=0 only where nobody reads the log and lane threads make many system calls",
-		source: parameters + ", audit=", check: auditOff,
+		source: parameters + ", audit=", check: asked("the kernel writes no audit records", "audit=0", "audit=off"),
 	}, {
 		id: "mitigations", title: "mitigations of hardware vulnerabilities are not the default",
 		classes: Severities{Info, Info, Info},
@@ -242,21 +243,17 @@ func repeated(s *subject) []hit {
 	return []hit{h}
 }
 
-func mceOff(s *subject) []hit {
-	for _, parameter := range []string{"mce=off", "nomce"} {
-		name, want, _ := strings.Cut(parameter, "=")
-		if given, ok := s.Kernel.Parameters().Get(name); ok && (want == "" || given == want) {
-			return []hit{{requested: parameter, inForce: "machine checks are not handled"}}
+// asked is the check of the command line for one of these parameters; what it makes is in force.
+func asked(inForce string, parameters ...string) func(*subject) []hit {
+	return func(s *subject) []hit {
+		for _, parameter := range parameters {
+			name, want, _ := strings.Cut(parameter, "=")
+			if given, ok := s.Kernel.Parameters().Get(name); ok && (want == "" || given == want) {
+				return []hit{{requested: parameter, inForce: inForce}}
+			}
 		}
+		return s.noCmdline()
 	}
-	return s.noCmdline()
-}
-
-func auditOff(s *subject) []hit {
-	if v, _ := s.Kernel.Parameters().Get("audit"); v == "0" || v == "off" {
-		return []hit{{requested: s.requested("audit"), inForce: "the kernel writes no audit records"}}
-	}
-	return s.noCmdline()
 }
 
 func mitigations(s *subject) []hit {

@@ -39,7 +39,7 @@ func packetRules() []rule {
 		id: "napi-threads", title: "threads that receive packets may run on lane CPUs", needsLanes: true,
 		impact: "5 to 100 µs a burst, wherever the scheduler puts them",
 		fix:    "taskset -pc CPU PID for each napi/ thread, or echo 0 > /sys/class/net/DEV/threaded",
-		source: "Documentation/networking/napi.rst, threaded NAPI", check: receiveThreads,
+		source: "Documentation/networking/napi.rst, threaded NAPI", check: onLane(receivesPackets),
 	}}
 }
 
@@ -117,9 +117,7 @@ func noBusyPoll(s *subject) []hit {
 	return []hit{{inForce: "busy_read and busy_poll are 0; single sockets may still ask for it"}}
 }
 
-func receiveThreads(s *subject) []hit {
-	return s.tasksOnLane(func(t host.Task) bool { return t.Kernel && strings.HasPrefix(t.Name, "napi/") })
-}
+func receivesPackets(t host.Task) bool { return t.Kernel && strings.HasPrefix(t.Name, "napi/") }
 
 // interfaces are the physical network functions that have an interface or could give virtual ones.
 func (s *subject) interfaces() []host.PCIDevice {

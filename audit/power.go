@@ -143,10 +143,7 @@ func deepStates(s *subject) []hit {
 		h.inForce = fmt.Sprintf("%s, %d µs to leave, may be entered; a device held open on /dev/cpu_dma_latency "+
 			"would not show here", k.name, k.latency)
 	}
-	if len(h.evidence) == 0 {
-		return nil
-	}
-	return []hit{h}
+	return h.shown()
 }
 
 func uselessLimit(s *subject) []hit {
@@ -168,10 +165,11 @@ func uselessLimit(s *subject) []hit {
 }
 
 func idlePoll(s *subject) []hit {
-	if idle, _ := s.Kernel.Parameters().Get("idle"); idle == "poll" {
-		return []hit{{requested: "idle=poll", inForce: "no CPU enters an idle state", cpus: s.Online()}}
+	hits := asked("no CPU enters an idle state", "idle=poll")(s)
+	for i := range hits {
+		hits[i].cpus = s.Online()
 	}
-	return s.noCmdline()
+	return hits
 }
 
 // policies is one hit with the cpufreq policies of lane CPUs of which wrong says something, the CPUs gathered
@@ -193,11 +191,8 @@ func (s *subject) policies(wrong func(dir string) string) []hit {
 	for _, text := range slices.Sorted(maps.Keys(found)) {
 		h.add(found[text], "%s: CPUs %s", text, found[text])
 	}
-	if len(h.evidence) == 0 {
-		return nil
-	}
 	h.inForce = strings.Join(h.evidence, "; ")
-	return []hit{h}
+	return h.shown()
 }
 
 // governor: with HWP, powersave lets the hardware choose, and the energy preference decides.
@@ -268,10 +263,7 @@ func uncore(s *subject) []hit {
 			h.inForce = h.evidence[0]
 		}
 	}
-	if len(h.evidence) == 0 {
-		return nil
-	}
-	return []hit{h}
+	return h.shown()
 }
 
 func slowClock(s *subject) []hit {

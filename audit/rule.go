@@ -61,10 +61,15 @@ func (h *hit) add(cpus cpuset.Set, format string, args ...any) {
 // counted is one hit, none where there is no evidence. The first verb of the format is for the number of
 // entries.
 func (h hit) counted(format string, args ...any) []hit {
+	h.inForce = fmt.Sprintf(format, slices.Concat([]any{len(h.evidence)}, args)...)
+	return h.shown()
+}
+
+// shown is one hit, none where there is no evidence.
+func (h hit) shown() []hit {
 	if len(h.evidence) == 0 {
 		return nil
 	}
-	h.inForce = fmt.Sprintf(format, slices.Concat([]any{len(h.evidence)}, args)...)
 	return []hit{h}
 }
 

@@ -18,24 +18,24 @@ func taskRules() []rule {
 		impact: "a time slice of up to milliseconds, and the lane's caches",
 		fix:    "move them: a cpuset without the lane's CPUs, or taskset -apc {housekeeping} PID",
 		boot:   "systemd.cpu_affinity={housekeeping} for what starts later", source: isolationGuide,
-		check: ranOnLane,
+		check: notPinned(true),
 	}, {
 		id: "stray-allowed", title: "tasks that are not pinned may run on lane CPUs", needsLanes: true,
 		impact: "nothing while the scheduler leaves the lane out of its domains; a time slice otherwise",
 		fix:    "move them: a cpuset without the lane's CPUs, or taskset -apc {housekeeping} PID",
 		boot:   "systemd.cpu_affinity={housekeeping} for what starts later", source: isolationGuide,
-		check: allowedOnLane,
+		check: notPinned(false),
 	}, {
 		id: "kernel-threads", title: "kernel threads that could be elsewhere may run on lane CPUs",
 		needsLanes: true,
 		impact:     "5 to 100 µs each time one is woken there",
 		fix:        "taskset -pc {housekeeping} PID; threads of one CPU only cannot be moved and are not listed",
-		boot:       "isolcpus=domain or nohz_full= keep new ones away", source: perCPU, check: movableThreads,
+		boot:       "isolcpus=domain or nohz_full= keep new ones away", source: perCPU, check: onLane(isMovable),
 	}, {
 		id: "rcu-threads", title: "threads that run RCU callbacks may run on lane CPUs", needsLanes: true,
 		impact: "10 µs to milliseconds after others free memory: rcu_nocbs was meant to prevent that",
 		fix:    "taskset -pc {housekeeping} PID of all rcuo* and rcuog* threads", source: perCPU + ", rcuo",
-		check: rcuThreads,
+		check: onLane(isRCU),
 	}, {
 		id: "quota", title: "a CPU quota throttles a lane", classes: Severities{Fault, Fault, Fault},
 		needsLanes: true,
@@ -44,12 +44,6 @@ func taskRules() []rule {
 		source:     "Documentation/scheduler/sched-bwc.rst", check: quotas,
 	}}
 }
-
-func ranOnLane(s *subject) []hit     { return s.notPinned(true) }
-func allowedOnLane(s *subject) []hit { return s.notPinned(false) }
-
-func movableThreads(s *subject) []hit { return s.tasksOnLane(isMovable) }
-func rcuThreads(s *subject) []hit     { return s.tasksOnLane(isRCU) }
 
 func isRCU(t host.Task) bool { return t.Kernel && strings.HasPrefix(t.Name, "rcuo") }
 
@@ -66,10 +60,17 @@ func (s *subject) isOwn(t host.Task) bool {
 }
 
 // notPinned finds the tasks of others that ran last on a lane CPU, or those that did not.
-func (s *subject) notPinned(ran bool) []hit {
-	return s.tasksOnLane(func(t host.Task) bool {
-		return !t.Kernel && !s.isOwn(t) && s.lane.Contains(t.Processor) == ran
-	})
+func notPinned(ran bool) func(*subject) []hit {
+	return func(s *subject) []hit {
+		return s.tasksOnLane(func(t host.Task) bool {
+			return !t.Kernel && !s.isOwn(t) && s.lane.Contains(t.Processor) == ran
+		})
+	}
+}
+
+// onLane is the check of tasks of a kind, whatever the lanes are.
+func onLane(is func(host.Task) bool) func(*subject) []hit {
+	return func(s *subject) []hit { return s.tasksOnLane(is) }
 }
 
 // tasksOnLane is one hit with the tasks that may run on lane CPUs and that is accepts.

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -38,7 +39,7 @@ func (r Report) Verdict() string {
 // lines of evidence each.
 func (r Report) Write(w io.Writer, on terminal.Terminal) error {
 	b := &printer{on: on}
-	b.WriteString(on.Fold(on.Bold(orUnknown(r.Hostname)+": "), r.Verdict()))
+	b.WriteString(on.Fold(on.Bold(terminal.Clean(cmp.Or(r.Hostname, "unknown host"))+": "), r.Verdict()))
 	b.field("lane CPUs", fmt.Sprintf("%s (%s)", r.CPUs, r.LaneSource))
 	for _, f := range r.Findings {
 		f.write(b)
@@ -71,13 +72,6 @@ func (r Report) writeUnknown(b *printer) {
 	for _, missing := range order {
 		b.field("", fmt.Sprintf("%s: there is no %s", strings.Join(rules[missing], ", "), missing))
 	}
-}
-
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown host"
-	}
-	return terminal.Clean(s)
 }
 
 // printer writes fields in the columns that there are.

@@ -213,18 +213,11 @@ func (r Report) Verdict() string {
 	for _, f := range r.Findings {
 		number[f.Severity]++
 	}
-	verdict := ""
-	switch r.Worst() {
-	case Contradiction:
-		verdict = "the figures do not agree"
-	case Impossible:
-		verdict = "there are impossible figures"
-	case Suspicious:
-		verdict = "there are suspicious figures"
-	default:
-		verdict = "the figures agree"
-	}
-	return verdict + ": " + quantity.Count(number[Contradiction], "contradiction") + ", " +
+	verdict := map[Severity]string{Contradiction: "the figures do not agree",
+		Impossible: "there are impossible figures",
+		Suspicious: "there are suspicious figures"}[r.Worst()]
+	return cmp.Or(verdict, "the figures agree") + ": " +
+		quantity.Count(number[Contradiction], "contradiction") + ", " +
 		quantity.Count(number[Impossible], "impossible finding") + ", " +
 		quantity.Count(number[Suspicious], "suspicious finding") + "; " +
 		quantity.Count(number[Unsaid], "thing") + " that the table does not say"

@@ -1,6 +1,9 @@
 package claims
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"math"
 	"slices"
 	"strconv"
@@ -20,7 +23,7 @@ type constant struct {
 func constants() map[string]constant {
 	return map[string]constant{
 		"year":    {year, "1 year"},
-		"√2":      {math.Sqrt2, "√2"},
+		"root2":   {math.Sqrt2, "√2"},
 		"frame":   {84, "84 bytes"},                        // the smallest on the wire, with preamble and gap
 		"bits":    {1, "8"},                                // all values are in bytes
 		"head":    {1024, "1 KiB"},                         // of a reply, at most
@@ -40,98 +43,65 @@ const (
 // names are those that the caller has to know.
 func (f formula) names() []string {
 	var names []string
-	for _, token := range strings.Fields(string(f)) {
-		_, known := constants()[token]
-		_, isNumber := numberOf(token)
-		if !known && !isNumber && !strings.Contains("+−×÷()", token) && !slices.Contains(names, token) {
-			names = append(names, token)
+	for _, word := range strings.Fields(string(f)) {
+		_, known := constants()[word]
+		_, err := strconv.ParseFloat(word, 64)
+		if !known && err != nil && !strings.Contains("+−×÷()", word) && !slices.Contains(names, word) {
+			names = append(names, word)
 		}
 	}
 	return names
 }
 
-func numberOf(token string) (float64, bool) {
-	digits, isPercent := strings.CutSuffix(token, "%")
-	v, err := strconv.ParseFloat(digits, 64)
-	if isPercent {
-		v /= 100
-	}
-	return v, err == nil
-}
-
 // text is the formula with figures for names.
 func (f formula) text(of func(name string) string) string {
-	tokens := strings.Fields(string(f))
-	names := f.names()
-	for k, token := range tokens {
-		if c, ok := constants()[token]; ok {
-			tokens[k] = c.text
-		} else if slices.Contains(names, token) {
-			tokens[k] = of(token)
+	words, names := strings.Fields(string(f)), f.names()
+	for k, word := range words {
+		if c, ok := constants()[word]; ok {
+			words[k] = c.text
+		} else if slices.Contains(names, word) {
+			words[k] = of(word)
 		}
 	}
-	return strings.NewReplacer("( ", "(", " )", ")").Replace(strings.Join(tokens, " "))
+	return strings.NewReplacer("( ", "(", " )", ")").Replace(strings.Join(words, " "))
 }
 
-// value is what it gives.
+// value is what it gives. It is an expression of Go, but for its signs.
 func (f formula) value(of func(name string) span) span {
-	c := calculation{strings.Fields(string(f)), of}
-	return c.sum()
+	e, err := parser.ParseExpr(strings.NewReplacer("−", "-", "×", "*", "÷", "/").Replace(string(f)))
+	if err != nil {
+		panic(err) // a formula of ours is wrong
+	}
+	return calculated(e, of)
 }
 
-type calculation struct {
-	tokens []string // that are left
-	of     func(name string) span
-}
-
-// take returns the next token, if it is one of those where there are some.
-func (c *calculation) take(these ...string) (token string) {
-	if len(c.tokens) > 0 && (len(these) == 0 || slices.Contains(these, c.tokens[0])) {
-		token, c.tokens = c.tokens[0], c.tokens[1:]
-	}
-	return token
-}
-
-func (c *calculation) sum() span {
-	v := c.product()
-	for {
-		switch c.take("+", "−") {
-		case "+":
-			v = combine(v, c.product(), func(a, b float64) float64 { return a + b })
-		case "−":
-			v = combine(v, c.product(), func(a, b float64) float64 { return a - b })
-		default:
-			return v
-		}
-	}
-}
-
-func (c *calculation) product() span {
-	v := c.factor()
-	for {
-		switch c.take("×", "÷") {
-		case "×":
-			v = combine(v, c.factor(), func(a, b float64) float64 { return a * b })
-		case "÷":
-			v = combine(v, c.factor(), func(a, b float64) float64 { return a / b })
-		default:
-			return v
-		}
-	}
-}
-
-func (c *calculation) factor() span {
-	token := c.take()
-	if token == "(" {
-		v := c.sum()
-		c.take(")")
-		return v
-	}
-	if known, ok := constants()[token]; ok {
-		return exactly(known.value)
-	}
-	if v, ok := numberOf(token); ok {
+func calculated(e ast.Expr, of func(name string) span) span {
+	switch e := e.(type) {
+	case *ast.ParenExpr:
+		return calculated(e.X, of)
+	case *ast.BinaryExpr:
+		return combine(calculated(e.X, of), calculated(e.Y, of), operation(e.Op))
+	case *ast.BasicLit:
+		v, _ := strconv.ParseFloat(e.Value, 64) // it was parsed
 		return exactly(v)
+	default:
+		name := e.(*ast.Ident).Name
+		if known, ok := constants()[name]; ok {
+			return exactly(known.value)
+		}
+		return of(name)
 	}
-	return c.of(token)
+}
+
+func operation(sign token.Token) func(a, b float64) float64 {
+	switch sign {
+	case token.ADD:
+		return func(a, b float64) float64 { return a + b }
+	case token.SUB:
+		return func(a, b float64) float64 { return a - b }
+	case token.MUL:
+		return func(a, b float64) float64 { return a * b }
+	default:
+		return func(a, b float64) float64 { return a / b }
+	}
 }

@@ -129,7 +129,7 @@ func laws() []law {
 			same: true, so: wrong},
 		{rule: "mean", left: "mean", sign: "≤", right: "percentile × below + max × above", each: "percentile",
 			same: true, so: wrong},
-		{rule: "deviation", left: "deviation", sign: "≤", right: "( max − min ) ÷ √2", same: true,
+		{rule: "deviation", left: "deviation", sign: "≤", right: "( max − min ) ÷ root2", same: true,
 			so: "No samples within this range deviate so much."},
 		{rule: "in-flight", left: "latency_mean", sign: "≤", right: "connections ÷ request_rate", about: 0.01,
 			in: duration, so: "So many requests a second cannot each take this long on average (Little's law), " +

@@ -10,6 +10,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/terminal"
 )
 
 // Sizes of the picture, in pixels: narrow and with large type, so that it can be read on a telephone. A
@@ -141,7 +142,7 @@ func SVG(w io.Writer, h host.Host, p plan.Placement) error {
 	machine.width = pictureWidth - 2*margin
 	all := column(machine, element{height: gap}, s.legend(h.Warnings))
 	var out strings.Builder
-	name := html.EscapeString(strings.ReplaceAll(clean(title(h)), "\u00a0", " "))
+	name := html.EscapeString(strings.ReplaceAll(terminal.Clean(title(h)), "\u00a0", " "))
 	fmt.Fprintf(&out, head, pictureWidth, all.height+2*margin, name)
 	all.paint(&out, margin, margin)
 	_, err := io.WriteString(w, out.String()+"</svg>\n")
@@ -189,9 +190,9 @@ func (s picture) box(b box, width int) element {
 		inside, _ = wrap(children, width, (len(children)+rows-1)/rows, gap)
 	}
 	cores, _ := wrap(s.clusters(b.cores, width), width, len(b.cores), coreGap)
-	parts := []element{fold(clean(b.title), titleSize, width, bold), {height: 2}, cores, inside}
+	parts := []element{fold(terminal.Clean(b.title), titleSize, width, bold), {height: 2}, cores, inside}
 	for _, note := range b.notes {
-		parts = append(parts, fold(clean(note), noteSize, width, ""))
+		parts = append(parts, fold(terminal.Clean(note), noteSize, width, ""))
 	}
 	all := column(parts...)
 	all.x, all.y = gap, gap
@@ -273,7 +274,7 @@ func (s picture) cpu(id int) element {
 // name is written below a CPU's number: that of the lane; where several share the CPU and there is no room
 // for all names, how many they are.
 func (s picture) name(m mark) string {
-	names := []string{clean(m.sign)}
+	names := []string{terminal.Clean(m.sign)}
 	if len(m.lanes) > 1 {
 		names = append(names, quantity.Count(len(m.lanes), "lane"))
 	}
@@ -320,9 +321,9 @@ func (s picture) legend(warnings []string) element {
 	}
 	var all []element
 	for _, m := range key {
-		text := fold(clean(m.name), noteSize, pictureWidth-3*margin-s.cpuWidth, "")
+		text := fold(terminal.Clean(m.name), noteSize, pictureWidth-3*margin-s.cpuWidth, "")
 		text.x = margin + s.cpuWidth
-		sign := element{x: s.cpuWidth / 2, y: noteSize, text: clean(m.sign), size: nameSize, style: middle}
+		sign := element{x: s.cpuWidth / 2, y: noteSize, text: terminal.Clean(m.sign), size: nameSize, style: middle}
 		if len(m.lanes) > 0 {
 			sign.style += " " + onLane
 		}
@@ -330,7 +331,7 @@ func (s picture) legend(warnings []string) element {
 		all = append(all, element{height: text.height + 4, inner: []element{color, sign, text}})
 	}
 	for _, warning := range warnings {
-		all = append(all, fold("warning: "+clean(warning), noteSize, pictureWidth-2*margin, ""))
+		all = append(all, fold("warning: "+terminal.Clean(warning), noteSize, pictureWidth-2*margin, ""))
 	}
 	return column(all...)
 }

@@ -19,7 +19,7 @@ func Text(w io.Writer, h host.Host, p plan.Placement, on terminal.Terminal) erro
 	lines := t.box(build(h), on.Columns)
 	var words []string
 	for _, m := range key {
-		switch word := clean(m.name); {
+		switch word := terminal.Clean(m.name); {
 		case len(m.lanes) > 0 && m.sign == p.Lanes[m.lanes[0]].Name:
 			words = append(words, word)
 		case m.sign == "":
@@ -30,13 +30,13 @@ func Text(w io.Writer, h host.Host, p plan.Placement, on terminal.Terminal) erro
 	}
 	text := strings.Join(lines, "\n") + "\n"
 	for _, line := range flow(words, on.Columns, "   ") {
-		if length(line) > on.Columns {
+		if terminal.Width(line) > on.Columns {
 			line = strings.TrimSuffix(on.Fold("", line), "\n")
 		}
 		text += line + "\n"
 	}
 	for _, warning := range h.Warnings {
-		text += on.Fold(on.Yellow("warning: "), clean(warning))
+		text += on.Fold(on.Yellow("warning: "), terminal.Clean(warning))
 	}
 	_, err := io.WriteString(w, text)
 	return err
@@ -49,7 +49,7 @@ type texter struct {
 
 // box draws one within a width, and no wider than it has to be.
 func (t texter) box(b box, width int) []string {
-	title := lines(clean(b.title), width-6)
+	title := lines(terminal.Clean(b.title), width-6)
 	inner := append(title[1:], t.cores(b.cores, width-4)...)
 	var row [][]string // boxes side by side
 	used := 0
@@ -59,15 +59,15 @@ func (t texter) box(b box, width int) []string {
 	}
 	for _, child := range b.children {
 		lines := t.box(child, width-4)
-		if used > 0 && used+1+length(lines[0]) > width-4 {
+		if used > 0 && used+1+terminal.Width(lines[0]) > width-4 {
 			flush()
 		}
 		row = append(row, lines)
-		used += length(lines[0]) + 1
+		used += terminal.Width(lines[0]) + 1
 	}
 	flush()
 	for _, note := range b.notes {
-		inner = append(inner, lines(clean(note), width-4)...)
+		inner = append(inner, lines(terminal.Clean(note), width-4)...)
 	}
 	return frame(title[0], inner)
 }
@@ -94,7 +94,7 @@ func (t texter) cores(cores []core, width int) []string {
 		}
 		cpus[0] = before + cpus[0]
 		cpus[len(cpus)-1] += after
-		if word := strings.Join(cpus, " "); length(word) <= width {
+		if word := strings.Join(cpus, " "); terminal.Width(word) <= width {
 			cpus = []string{word}
 		}
 		words = append(words, cpus...)
@@ -111,7 +111,7 @@ func (t texter) cpu(id int) string {
 	case m.idle:
 		return t.on.Dim(text + ":" + m.sign)
 	case len(m.lanes) > 0:
-		return t.on.Bold(text + ":" + clean(m.sign))
+		return t.on.Bold(text + ":" + terminal.Clean(m.sign))
 	case m.sign == outside:
 		return t.on.Dim(text + m.sign)
 	default:
@@ -127,7 +127,7 @@ func flow(words []string, width int, gap string) []string {
 		switch {
 		case line == "":
 			line = w
-		case length(line)+len(gap)+length(w) > width:
+		case terminal.Width(line)+len(gap)+terminal.Width(w) > width:
 			lines, line = append(lines, line), w
 		default:
 			line += gap + w
@@ -148,7 +148,7 @@ func beside(boxes [][]string) []string {
 	lines := make([]string, height)
 	for n, b := range boxes {
 		for i := range lines {
-			text := strings.Repeat(" ", length(b[0]))
+			text := strings.Repeat(" ", terminal.Width(b[0]))
 			if i < len(b) {
 				text = b[i]
 			}
@@ -162,17 +162,13 @@ func beside(boxes [][]string) []string {
 }
 
 func frame(title string, inner []string) []string {
-	wide := length(title) + 2
+	wide := terminal.Width(title) + 2
 	for _, line := range inner {
-		wide = max(wide, length(line))
+		wide = max(wide, terminal.Width(line))
 	}
-	lines := []string{"┌ " + title + " " + strings.Repeat("─", wide-length(title)) + "┐"}
+	lines := []string{"┌ " + title + " " + strings.Repeat("─", wide-terminal.Width(title)) + "┐"}
 	for _, line := range inner {
-		lines = append(lines, "│ "+line+strings.Repeat(" ", wide-length(line))+" │")
+		lines = append(lines, "│ "+line+strings.Repeat(" ", wide-terminal.Width(line))+" │")
 	}
 	return append(lines, "└"+strings.Repeat("─", wide+2)+"┘")
 }
-
-func length(s string) int { return terminal.Width(s) }
-
-func clean(s string) string { return terminal.Clean(s) }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"isolane.dev/isolane/lane"
@@ -66,6 +67,7 @@ type Conditions struct {
 	Before    [][]string // commands that run before the application starts, and after it has ended
 	After     [][]string
 	Needs     []Need
+	Limit     time.Duration // of each command of these; 0 is usual
 	Ends      Ends
 	Distance  Distance // where the application's CPUs are its own
 }

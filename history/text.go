@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -27,13 +28,9 @@ func (l List) Write(w io.Writer) {
 	hours := "time (" + l.Until.In(zone).Format("UTC-07:00") + ")"
 	table := terminal.Table{Head: []string{hours, "lane", "event", "what"}}
 	for _, e := range l.Events {
-		lane := e.Lane
-		if lane == "" {
-			lane = "–"
-		}
 		itself = itself || e.Lane == l.Lane
 		table.Rows = append(table.Rows, []string{e.At.In(zone).Format(time.DateTime),
-			terminal.Clean(lane), paint(t, e), terminal.Clean(e.text())})
+			terminal.Clean(cmp.Or(e.Lane, "–")), paint(t, e), terminal.Clean(e.text())})
 	}
 	fmt.Fprint(w, t.Table(table))
 	if !itself {
@@ -48,10 +45,7 @@ func (e Event) text() string {
 		text += ", by " + e.By
 	}
 	if who := e.Who; who != nil {
-		login := who.Login
-		if login == "" {
-			login = fmt.Sprintf("user %d", who.UID)
-		}
+		login := cmp.Or(who.Login, fmt.Sprintf("user %d", who.UID))
 		text += "; " + login + ": " + strings.TrimSpace(who.Command)
 	}
 	return text

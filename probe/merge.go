@@ -29,6 +29,7 @@ func Merge(name string, each []results.Measurement, value func(metric string, al
 		for metric, s := range one.Samples {
 			samples[metric] = append(samples[metric], s)
 		}
+		m.Conditions = append(m.Conditions, one.Conditions...)
 		for fact, text := range one.Facts {
 			if each[0].Facts[fact] != text {
 				fact = fmt.Sprintf("%s of instance %d", fact, i+1)
@@ -39,6 +40,8 @@ func Merge(name string, each []results.Measurement, value func(metric string, al
 			longest.Add(int64(s.Begin), int64(s.End))
 		}
 	}
+	slices.Sort(m.Conditions)
+	m.Conditions = slices.Compact(m.Conditions)
 	for metric, all := range values {
 		m.Values[metric] = value(metric, all)
 	}

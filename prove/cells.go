@@ -69,7 +69,8 @@ func (r *runner) needs(ctx context.Context, cells []*results.Cell, impossible ma
 			why = once("path "+given.Path, func() error { return r.lacksPath(given.Path) })
 		}
 		for _, n := range given.Needs {
-			if once(strings.Join(n.Run, "\x00"), func() error { return runAll(ctx, [][]string{n.Run}) }) != nil {
+			try := func() error { return runAll(ctx, given.Limit, [][]string{n.Run}) }
+			if once(strings.Join(n.Run, "\x00"), try) != nil {
 				why = errors.New(n.Else)
 				break
 			}

@@ -19,17 +19,25 @@ func TestCommands(t *testing.T) {
 		{"kill $$", "signal: terminated"},
 	} {
 		argv := []string{"sh", "-c", c.script}
-		err := runAll(t.Context(), [][]string{argv, {"true"}})
+		err := runAll(t.Context(), 0, [][]string{argv, {"true"}})
 		if want := strings.Join(argv, " ") + ": " + c.want; (err == nil) != (c.want == "") || err != nil && err.Error() != want {
 			t.Errorf("%.300v; want %.300s", err, want)
 		}
 	}
 	pid := filepath.Join(t.TempDir(), "pid") // of a server that keeps the output open
-	if err := runAll(t.Context(), [][]string{{"sh", "-c", "sleep 600 & echo $! >" + pid}, {"sh", "-c", "kill $(cat " + pid + ")"}}); err != nil {
+	if err := runAll(t.Context(), 0, [][]string{{"sh", "-c", "sleep 600 & echo $! >" + pid}, {"sh", "-c", "kill $(cat " + pid + ")"}}); err != nil {
 		t.Error(err)
 	}
-	if err := runAll(t.Context(), [][]string{{"/no/such"}}); err == nil || strings.Contains(err.Error(), "\n") {
+	if err := runAll(t.Context(), 0, [][]string{{"/no/such"}}); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Error(err)
+	}
+	done := filepath.Join(t.TempDir(), "done")
+	err := runAll(t.Context(), 50*time.Millisecond, [][]string{{"sh", "-c", "sleep 600; true"}, {"touch", done}})
+	if err == nil || err.Error() != "sh -c sleep 600; true: did not end within 50ms" {
+		t.Errorf("a command that hangs: %v", err)
+	}
+	if _, err = os.Stat(done); err == nil {
+		t.Error("the command behind one that hangs was run")
 	}
 }
 
@@ -38,13 +46,13 @@ func TestAfterInterruption(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	done := filepath.Join(t.TempDir(), "done")
-	if err := runAfter(ctx, time.Minute, [][]string{{"touch", done}}); err != nil {
+	if err := runAfter(ctx, 0, time.Minute, [][]string{{"touch", done}}); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(done); err != nil {
 		t.Error(err)
 	}
-	err := runAfter(ctx, time.Millisecond, [][]string{{"sh", "-c", "sleep 600; true"}})
+	err := runAfter(ctx, 0, time.Millisecond, [][]string{{"sh", "-c", "sleep 600; true"}})
 	left, ok := errors.AsType[*leftError](err)
 	if !ok || !strings.Contains(left.Error(), "did not end within 1ms after the interruption") {
 		t.Error(err)

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"isolane.dev/isolane/lane"
-	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
@@ -61,12 +60,12 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 }
 
 // atLimit are the checks of a metric that say that something else was at its limit. That a figure which is
-// beyond its goal grew within the trial is no doubt of that.
+// beyond its goal grew within the trial is no doubt of that, and a rate is that of the whole trial.
 func (r *runner) atLimit(metric string, m results.Measurement, beyond bool) (all []string, err error) {
 	metrics, err := r.scenario.Metrics()
 	for _, check := range metrics {
 		if v, ok := m.Values[check.Name]; ok && check.Guards == metric && v > check.Limit &&
-			(!beyond || check.Name != metric+probe.TrendWord) {
+			(!check.Trend || !beyond && m.Samples[metric].Wanted > 0) {
 			all = append(all, fmt.Sprintf("%s: %.3g %s, allowed %g", check.Noun, v, check.Unit, check.Limit))
 		}
 	}

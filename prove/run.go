@@ -254,8 +254,8 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 	if err = r.prepare(ctx, h, c, given, run); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, runAfter(ctx, patience, given.After)) }()
-	if err = runAll(ctx, given.Before); err != nil {
+	defer func() { err = errors.Join(err, runAfter(ctx, given.Limit, patience, given.After)) }()
+	if err = runAll(ctx, given.Limit, given.Before); err != nil {
 		return err
 	}
 	probes, err := r.probesOf(c, given)

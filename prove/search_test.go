@@ -188,6 +188,8 @@ func TestJudge(t *testing.T) {
 	failed.Void = []string{"it ended early"}
 	limited := samples(1, 0, 1)
 	limited.Values["up-client-cpu"] = 91
+	uneven := samples(1, 0, 1)
+	uneven.Values["up-trend"] = 40
 	growing := func(took int64) results.Measurement {
 		m := samples(1000, 0, took)
 		m.Values["trip-trend"] = 40
@@ -223,6 +225,7 @@ func TestJudge(t *testing.T) {
 		{"6 of 1000 are lost", 2, samples(994, 6, 1e6), "---", ""},
 		{"nobody counted", 2, results.Measurement{Name: "trip"}, "", "nobody counted what was lost"},
 		{"the share is reached", 0, samples(1, 0, 1), "++", ""},
+		{"the share is reached, by a rate that is that of the whole trial", 0, uneven, "++", ""},
 		{"no figure", 0, results.Measurement{}, "", "no up"},
 	} {
 		trial := results.Trial{}

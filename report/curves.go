@@ -14,7 +14,7 @@ import (
 func curvePictures(s *figures.Summary) (all []picture) {
 	for _, curve := range s.Curves() {
 		for _, m := range s.Ordered() {
-			if whole(s, m) || !has(s, m) {
+			if whole(s, m) || !s.Has(m) {
 				continue
 			}
 			data, hint := curveTable(curve, m, true), "Medians of the runs"

@@ -25,7 +25,7 @@ func threadTable(s *figures.Summary) table {
 	count := func(name string, of func(figures.Cell) int) column {
 		return column{Name: name, of: func(c figures.Cell) string { return format.Count(uint64(of(c))) }}
 	}
-	return newTable("Where the threads ran, of all used runs", withRuns(s).Cells, withoutEvidence,
+	return newTable("Where the threads ran, of all used runs", withRuns(s).Cells, figures.Cell.Unused,
 		count("runs", func(c figures.Cell) int { return c.Evidence.Runs }),
 		column{Name: "witness", Words: true, of: func(c figures.Cell) string { return c.Evidence.Witness }},
 		count("threads", func(c figures.Cell) int { return c.Evidence.Threads }),
@@ -38,20 +38,13 @@ func threadTable(s *figures.Summary) table {
 		}})
 }
 
-// withoutEvidence says why a cell has no evidence, "" where it has some.
-func withoutEvidence(c figures.Cell) string {
-	if c.Used > 0 {
-		return ""
-	}
-	return figures.Metric{}.Missing(c)
-}
-
 // rateTable shows what happened on the application's CPUs.
 func rateTable(s *figures.Summary) table {
 	rate := func(name string, of func(figures.Cell) float64) column {
 		return column{Name: name, optional: true, of: func(c figures.Cell) string { return format.Digits(of(c)) }}
 	}
-	return newTable("What happened on the application's CPUs, per second", withRuns(s).Cells, withoutEvidence,
+	return newTable("What happened on the application's CPUs, per second", withRuns(s).Cells,
+		figures.Cell.Unused,
 		rate("voluntary switches", func(c figures.Cell) float64 { return c.Evidence.Voluntary }),
 		rate("involuntary", func(c figures.Cell) float64 { return c.Evidence.Involuntary }),
 		column{Name: "switches of all tasks", of: func(c figures.Cell) string {

@@ -12,13 +12,13 @@ import (
 // primary figures, the aims, the objective, and what a reader must know.
 func (d Document) Markdown(w io.Writer) error {
 	s := &d.summary
-	var b markdown
-	b.line("### %s: %s", s.Session.Scenario.Name, s.Session.Scenario.Title)
+	var b Markdown
+	b.Line("### %s: %s", s.Session.Scenario.Name, s.Session.Scenario.Title)
 	if why := s.Unfinished(); why != "" {
-		b.line("**%s**", why)
+		b.Line("**%s**", why)
 	}
 	e := s.Session.Environment
-	b.list(append(firstLines(s), fmt.Sprintf("machine: %s, CPUs %s, kernel %s", e.CPUModel, e.Online, e.Kernel)))
+	b.List(append(firstLines(s), fmt.Sprintf("machine: %s, CPUs %s, kernel %s", e.CPUModel, e.Online, e.Kernel)))
 	if s.Used > 0 {
 		for _, m := range s.Primary() {
 			b.table(valueTable(s, m))
@@ -28,83 +28,86 @@ func (d Document) Markdown(w io.Writer) error {
 	}
 	b.table(searchTable(s))
 	if len(s.Aims) > 0 {
-		b.line("**Aims: %s**", s.AimPair()+s.AimNote())
+		b.Line("**Aims: %s**", s.AimPair()+s.AimNote())
 		var aims []string
 		for _, a := range s.Aims {
 			aims = append(aims, strings.ToUpper(string(a.State))+": "+aimSentence(a))
 		}
-		b.list(aims)
+		b.List(aims)
 	}
 	if title, lines := objectiveLines(s); title != "" {
-		b.line("**%s**", title)
-		b.list(lines)
+		b.Line("**%s**", title)
+		b.List(lines)
 	}
 	var care []string
 	for _, n := range s.Session.Notes {
 		care = append(care, "note: "+n)
 	}
-	b.list(append(care, caveats(s)...))
+	b.List(append(care, caveats(s)...))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-type markdown struct{ strings.Builder }
+// Markdown writes GitHub's Markdown.
+type Markdown struct{ strings.Builder }
 
-// line writes a paragraph. The texts in it are not markup.
-func (m *markdown) line(form string, texts ...any) {
+// Line writes a paragraph. The texts in it are not markup.
+func (m *Markdown) Line(form string, texts ...any) {
 	for i, t := range texts {
 		if text, is := t.(string); is {
-			texts[i] = Verbatim(text)
+			texts[i] = verbatim(text)
 		}
 	}
 	fmt.Fprintf(m, form+"\n\n", texts...)
 }
 
-func (m *markdown) list(items []string) {
+// List writes items. They are not markup.
+func (m *Markdown) List(items []string) {
 	for _, i := range items {
-		m.WriteString("- " + Verbatim(i) + "\n")
+		m.WriteString("- " + verbatim(i) + "\n")
 	}
 	m.WriteString("\n")
 }
 
-func (m *markdown) table(t table) {
+// Row writes one of a table, as wide as the table is. Its cells are not markup.
+func (m *Markdown) Row(columns int, cells ...string) {
+	for k := range columns {
+		cell := ""
+		if k < len(cells) {
+			cell = verbatim(cells[k])
+		}
+		m.WriteString("| " + cell + " ")
+	}
+	m.WriteString("|\n")
+}
+
+func (m *Markdown) table(t table) {
 	if len(t.Rows) == 0 {
 		return
 	}
-	m.line("**%s**", t.Title)
-	row := func(cells []string) {
-		for k := range t.Columns {
-			cell := ""
-			if k < len(cells) {
-				cell = Verbatim(cells[k])
-			}
-			m.WriteString("| " + cell + " ")
-		}
-		m.WriteString("|\n")
-	}
+	m.Line("**%s**", t.Title)
 	var names []string
+	rule := "|"
 	for _, c := range t.Columns {
 		names = append(names, c.Name)
+		rule += map[bool]string{true: " --- |", false: " ---: |"}[c.Words]
 	}
-	row(names)
-	for _, c := range t.Columns {
-		m.WriteString(map[bool]string{true: "| --- ", false: "| ---: "}[c.Words])
-	}
-	m.WriteString("|\n")
+	m.Row(len(t.Columns), names...)
+	m.WriteString(rule + "\n")
 	for _, r := range t.Rows {
-		row(r)
+		m.Row(len(t.Columns), r...)
 	}
 	m.WriteString("\n")
 	for _, n := range t.Notes {
 		if n != "" {
-			m.line("%s", n)
+			m.Line("%s", n)
 		}
 	}
 }
 
-// Verbatim keeps text from being markup, and in one line: ASCII punctuation that means something may be
+// verbatim keeps text from being markup, and in one line: ASCII punctuation that means something may be
 // written behind a backslash (CommonMark 0.31, section 2.4), a pipe as an entity also in a table.
-func Verbatim(text string) string {
+func verbatim(text string) string {
 	text = strings.Join(strings.Fields(terminal.Clean(text)), " ")
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "|", "&#124;",
 		`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "#", `\#`, "~", `\~`,

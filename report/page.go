@@ -65,7 +65,7 @@ func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 		}
 	}
 	for _, m := range s.Ordered() {
-		if (m.IsPrimary() || m.Statistic == "") && has(s, m) {
+		if (m.IsPrimary() || m.Statistic == "") && s.Has(m) {
 			p.Blocks = append(p.Blocks, blockTable(s, m))
 		}
 	}
@@ -81,11 +81,6 @@ func runNotes(s *figures.Summary) map[string]int {
 		}
 	}
 	return found
-}
-
-// has says whether any cell has a figure of a metric.
-func has(s *figures.Summary, m figures.Metric) bool {
-	return slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return len(c.Figure(m).Blocks) > 0 })
 }
 
 // sentences say what noise costs where, and what wins it back, in words: of many cells those of the aims; the

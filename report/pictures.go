@@ -40,7 +40,7 @@ func newPictures(s *figures.Summary) []picture {
 			l.Alt = values.words(l.Title, "%", head)
 			add(strings.ToLower(m.Noun), m, data, chart.Bars(withRuns(s), m, l))
 		}
-		if m.Statistic == "" || !has(s, m) {
+		if m.Statistic == "" || !s.Has(m) {
 			continue
 		}
 		labels := func(title, hint string) chart.Labels {

@@ -120,7 +120,7 @@ const many = 3
 func unused(s *figures.Summary) []string {
 	var names []string
 	for _, c := range s.Cells {
-		if (figures.Metric{}).Missing(c) == figures.NoRun {
+		if c.Unused() == figures.NoRun {
 			names = append(names, c.Label())
 		}
 	}

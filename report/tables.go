@@ -193,7 +193,7 @@ func workTable(s *figures.Summary) table {
 func roleTable(s *figures.Summary, role results.Role, title string) table {
 	var columns []column
 	for _, m := range s.Metrics {
-		if m.Role != role || !has(s, m) {
+		if m.Role != role || !s.Has(m) {
 			continue
 		}
 		shown := medianColumn(m, m.Name+", "+m.Unit.Name)
@@ -206,7 +206,7 @@ func roleTable(s *figures.Summary, role results.Role, title string) table {
 	if len(columns) == 0 {
 		return table{}
 	}
-	t := newTable(title+": medians of the runs", withRuns(s).Cells, withoutEvidence, columns...)
+	t := newTable(title+": medians of the runs", withRuns(s).Cells, figures.Cell.Unused, columns...)
 	if len(t.Columns) <= len(t.Rows)+1 {
 		return t
 	}

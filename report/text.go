@@ -64,7 +64,7 @@ func (p *printer) figures(s *figures.Summary) {
 	}
 	for _, curve := range s.Curves() {
 		for _, m := range s.Primary() {
-			if has(s, m) {
+			if s.Has(m) {
 				p.table(curveTable(curve, m, false))
 			}
 		}

@@ -1,6 +1,10 @@
 package results
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // BootOf is the environment in which a run was made.
 func (s Session) BootOf(r Run) Environment {
@@ -16,6 +20,14 @@ func (s Session) Setting(r Run, name string) string {
 		return v
 	}
 	return s.BootOf(r).Settings[name]
+}
+
+// Differing are the conditions that are not the same in two environments, sorted.
+func Differing(a, b map[string]string) []string {
+	both := map[string]string{}
+	maps.Copy(both, a)
+	maps.Copy(both, b)
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(both)), func(k string) bool { return a[k] == b[k] })
 }
 
 // Share is the place of a block among the boots over which the blocks of each cell are spread, from 0.

@@ -70,6 +70,13 @@ type Lane struct {
 	Drift []string `json:"drift,omitempty"`
 }
 
+// Pods says whose pods the application and the neighbours were.
+type Pods struct {
+	Node    string `json:"node"`
+	Kubelet string `json:"kubelet"` // its version
+	Image   string `json:"image"`   // below the host's programs, which the pods ran
+}
+
 // Scenario says what was asked.
 type Scenario struct {
 	Name   string `json:"name"`
@@ -140,8 +147,17 @@ type Metric struct {
 	// either side of 0, the verdict on that metric is lowered.
 	Guards string  `json:"guards,omitempty"`
 	Limit  float64 `json:"limit,omitempty"`
-	Short  string  `json:"short,omitempty"` // its name as a part of a mean: up
+	// Trend is a check that holds the second half of the window against the first: beyond Limit the metric
+	// changed while it was measured, and nothing was at its limit.
+	Trend bool   `json:"trend,omitempty"`
+	Short string `json:"short,omitempty"` // its name as a part of a mean: up
 }
+
+// Units that are printed and read with a prefix that fits.
+const (
+	TimeUnit = "ns"
+	RateUnit = "bit/s"
+)
 
 // Direction says what is better.
 type Direction string
@@ -248,6 +264,20 @@ func IsStatistic(name string) bool {
 	return err == nil || name == "" || name == "min" || name == "mean"
 }
 
+// Aims are what one cell is to reach.
+type Aims struct {
+	Cell  string `json:"cell"`
+	Goals []Goal `json:"goals"`
+}
+
+// Goal is a figure in percent of another cell's: at least that, or at most where less is better.
+type Goal struct {
+	Against   string  `json:"against,omitempty"`   // the other cell; "": the baseline
+	Metric    string  `json:"metric"`              // its name
+	Statistic string  `json:"statistic,omitempty"` // p99 or p99.9, of all runs merged; "": by block
+	Percent   float64 `json:"percent"`
+}
+
 // Run is one cell measured once, with fresh processes and sockets.
 type Run struct {
 	Block    int         `json:"block"` // 0 is the warm-up block, which is dropped
@@ -284,6 +314,8 @@ type Measurement struct {
 	Samples map[string]Samples `json:"samples,omitempty"` // by metric
 	// what the program says of itself: congestionControl, reno
 	Facts map[string]string `json:"facts,omitempty"`
+	// Conditions are those of Facts that must be the same in runs that are compared: version.
+	Conditions []string `json:"conditions,omitempty"`
 	// the longest of the metric named as the probe, at most 64
 	Worst []Sample `json:"worst,omitempty"`
 	Tail  *Tail    `json:"tail,omitempty"` // what they met; nil where nothing recorded it

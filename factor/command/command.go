@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/quantity"
 )
 
 // Driver is the factor "command".
@@ -37,7 +39,9 @@ type level struct {
 	Before []string      `json:"before"`
 	After  []string      `json:"after"`
 	Needs  []factor.Need `json:"needs"`
-	Ends   *ends         `json:"ends"`
+	// Limit is how long each command of these may take; 0 is usual.
+	Limit quantity.Duration `json:"limit"`
+	Ends  *ends             `json:"ends"`
 }
 
 // ends are the programs of a level. MTU is that of the device that they make, which they have in their
@@ -53,6 +57,9 @@ type ends struct {
 func (l level) validate() error {
 	if (len(l.Before) > 0) != (len(l.After) > 0) {
 		return errors.New("before, after: expected both, or none: what one changes, the other has to take back")
+	}
+	if most := 24 * time.Hour; l.Limit.Duration() > most {
+		return fmt.Errorf("limit: %s: expected at most %s", l.Limit, most)
 	}
 	for i, n := range l.Needs {
 		if len(n.Run) == 0 || n.Else == "" {
@@ -110,6 +117,7 @@ func (c commands) Set(to *factor.Conditions, name string) {
 		to.After = append([][]string{own.After}, to.After...)
 	}
 	to.Needs = append(to.Needs, own.Needs...)
+	to.Limit = max(to.Limit, own.Limit.Duration())
 	if e := own.Ends; e != nil {
 		to.Ends = factor.Ends{Client: e.program(e.Client), Application: e.program(e.Application),
 			Address: e.Address}

@@ -3,12 +3,13 @@ package command
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"isolane.dev/isolane/factor"
 )
 
 func TestLevels(t *testing.T) {
-	f, err := Driver{}.Read([]byte(`levels: [none, {name: some, before: [a], after: [b], needs: [{run: [c], else: no c}],
+	f, err := Driver{}.Read([]byte(`levels: [none, {name: some, before: [a], after: [b], needs: [{run: [c], else: no c}], limit: 90s,
 		ends: {client: [d, e], application: [f], address: 198.19.0.2, mtu: 1420, overhead: 60}}]`))
 	if err != nil {
 		t.Fatal(err)
@@ -20,7 +21,7 @@ func TestLevels(t *testing.T) {
 		t.Error(none)
 	}
 	if got := strings.Join(some.Ends.Client, " "); got != "env MTU=1420 d e" || some.Ends.Address.String() != "198.19.0.2" ||
-		some.Needs[0].Else != "no c" || some.After[0][0] != "b" || some.After[1][0] != "z" {
+		some.Limit != 90*time.Second || some.Needs[0].Else != "no c" || some.After[0][0] != "b" || some.After[1][0] != "z" {
 		t.Error(got, some)
 	}
 }
@@ -29,6 +30,7 @@ func TestLevels(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for _, c := range []struct{ level, want string }{
 		{"before: [a]", "expected both, or none"},
+		{"limit: 25h", "limit: 25h0m0s: expected at most 24h0m0s"},
 		{"needs: [{run: [a]}]", "needs[0]: expected run, a command, and else"},
 		{"ends: {client: [a]}", "ends: expected client and application"},
 		{"ends: {client: [a], application: [b], address: here}", "here"},

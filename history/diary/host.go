@@ -39,18 +39,23 @@ func (e *LeftOutError) Error() string {
 	return fmt.Sprintf("lanes of %d of %d files are not in force", e.Files, e.All)
 }
 
-// open takes the lanes in force to change them, and waits half a minute for others that do; lanes that an
-// isolane run left behind are released.
-func (h *Host) open(ctx context.Context, command string) (*lanes.Lanes, error) {
+// change does something with the lanes in force, and records it. It waits half a minute for others that do;
+// lanes that an isolane run left behind are released.
+func (h *Host) change(ctx context.Context, command string, do func(*lanes.Lanes) error) error {
+	defer h.Keep()
 	if err := lanes.Need(command); err != nil {
-		return nil, err
+		return err
 	}
 	o := h.Options
 	o.Wait = func(by journal.Holder) { fmt.Fprintf(h.Out, "waiting for %s, which changes this host\n", by) }
 	l, names, err := lanes.OpenPatiently(ctx, o)
 	lanes.WriteExpired(h.Out, names)
 	h.Released(names, expired)
-	return l, err
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	return do(l)
 }
 
 // Keep writes what was done: lanes come first, and what cannot be recorded fails nothing.
@@ -77,73 +82,61 @@ func (h *Host) applied(a lanes.Applied, err error) error {
 // Apply puts the lanes of files in force, or none of them; see lanes.WantFiles.
 func (h *Host) Apply(ctx context.Context, files []string, stdin io.Reader, prune bool) (a lanes.Applied,
 	err error) {
-	defer h.Keep()
-	l, err := h.open(ctx, "apply")
-	if err != nil {
-		return a, err
-	}
-	defer l.Close()
-	p, err := l.WantFiles(files, stdin, prune)
-	if err == nil {
-		a, err = l.Put(ctx, p)
-		err = h.applied(a, err)
-	}
+	err = h.change(ctx, "apply", func(l *lanes.Lanes) (err error) {
+		p, err := l.WantFiles(files, stdin, prune)
+		if err == nil {
+			a, err = l.Put(ctx, p)
+			err = h.applied(a, err)
+		}
+		return err
+	})
 	return a, err
 }
 
 // ApplyEach puts the lanes of those files in force that can be, and says why the others are not. The error is
 // a *LeftOutError where there are some.
 func (h *Host) ApplyEach(ctx context.Context, files []string, stdin io.Reader) (a lanes.Applied, err error) {
-	defer h.Keep()
-	l, err := h.open(ctx, "apply")
-	if err != nil {
-		return a, err
-	}
-	defer l.Close()
-	if err = l.Recorded(); err != nil {
-		return a, err
-	}
-	read, wrong := lane.ReadEach(files, stdin)
-	all := len(read) + len(wrong)
-	a, left := l.PutEach(ctx, read, func(a lanes.Applied, err error) { _ = h.applied(a, err) }) // left has it
-	left = append(wrong, left...)
-	for _, why := range left {
-		fmt.Fprintf(h.Out, "isolane: left out: %v\n", why)
-	}
-	if len(left) > 0 {
-		err = &LeftOutError{len(left), all}
-	}
+	err = h.change(ctx, "apply", func(l *lanes.Lanes) (err error) {
+		if err = l.Recorded(); err != nil {
+			return err
+		}
+		read, left := lane.ReadEach(files, stdin)
+		all := len(read) + len(left)
+		applied, refused := l.PutEach(ctx, read, func(a lanes.Applied, err error) { _ = h.applied(a, err) })
+		a, left = applied, append(left, refused...)
+		for _, why := range left {
+			fmt.Fprintf(h.Out, "isolane: left out: %v\n", why)
+		}
+		if len(left) > 0 {
+			return &LeftOutError{len(left), all}
+		}
+		return nil
+	})
 	return a, err
 }
 
 // Release takes back the lanes of these names, or all.
 func (h *Host) Release(ctx context.Context, names []string, all bool) (r lanes.Released, err error) {
-	defer h.Keep()
-	l, err := h.open(ctx, "release")
-	if err != nil {
-		return r, err
-	}
-	defer l.Close()
-	if all {
-		names = l.Names()
-	}
-	if r, err = l.Release(ctx, names...); err == nil {
-		h.Released(names, "taken back")
-	}
+	err = h.change(ctx, "release", func(l *lanes.Lanes) (err error) {
+		if all {
+			names = l.Names()
+		}
+		if r, err = l.Release(ctx, names...); err == nil {
+			h.Released(names, "taken back")
+		}
+		return err
+	})
 	return r, err
 }
 
 // Attach brings a workload that runs already into its lane.
 func (h *Host) Attach(ctx context.Context, at enforce.Attachment) (a lanes.Attached, err error) {
-	defer h.Keep()
-	l, err := h.open(ctx, "attach")
-	if err != nil {
-		return a, err
-	}
-	defer l.Close()
-	if a, err = l.Attach(ctx, at); err == nil {
-		h.Add(history.Event{Kind: history.Attached, Lane: at.Lane, What: quantity.Count(a.Threads, "thread")})
-	}
+	err = h.change(ctx, "attach", func(l *lanes.Lanes) (err error) {
+		if a, err = l.Attach(ctx, at); err == nil {
+			h.Add(history.Event{Kind: history.Attached, Lane: at.Lane, What: quantity.Count(a.Threads, "thread")})
+		}
+		return err
+	})
 	return a, err
 }
 

@@ -77,7 +77,7 @@ func (p Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, er
 	}
 	m.Samples = map[string]results.Samples{c.Name: samples}
 	m.Values = map[string]float64{timer.Skipped(c.Name, Program).Name: float64(samples.Lost)}
-	m.Facts = map[string]string{"version": r.Version}
+	m.Facts, m.Conditions = map[string]string{"version": r.Version}, []string{"version"}
 	return m, nil
 }
 

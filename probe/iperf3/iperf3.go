@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -76,7 +78,7 @@ func (p Probe) Metrics(name string) []results.Metric {
 	client := check("client-cpu", "client's CPU", "%")
 	client.Guards, client.Limit = name, 90 // beyond it the client may be what limits the rate
 	return []results.Metric{rate, check("retransmits", "segments sent again", "segments"), client,
-		check("server-cpu", "server's CPU", "%")}
+		check("server-cpu", "server's CPU", "%"), probe.Trend(rate)}
 }
 
 // Inside is false: the client measures from outside.
@@ -94,7 +96,8 @@ func (Probe) Ready() string { return "Server listening" }
 // Client is the command line of the client. iperf3 takes whole seconds.
 func (p Probe) Client(_ string, c probe.Conditions) []string {
 	argv := []string{Program, "--client", c.Address.Addr().String(), "--port", portOf(c), "--json",
-		"--time", seconds(c.Window), "--length", strconv.FormatUint(uint64(p.Write), 10)}
+		"--time", seconds(c.Window), "--interval", interval,
+		"--length", strconv.FormatUint(uint64(p.Write), 10)}
 	if c.Warmup > 0 {
 		argv = append(argv, "--omit", seconds(c.Warmup))
 	}
@@ -110,6 +113,27 @@ func (p Probe) Client(_ string, c probe.Conditions) []string {
 func portOf(c probe.Conditions) string { return strconv.Itoa(int(c.At(port).Port())) }
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
+
+// interval is the time in seconds that a part of the report is about: a whole second has two, so that each
+// window has halves. Where iperf3 is kept off its CPU it takes longer.
+const interval = "0.5"
+
+type part struct {
+	Sum struct {
+		sum
+		// End is the end in seconds of the window, which begins anew behind what is omitted; Seconds of the first
+		// part are also of the warm-up then.
+		End     float64 `json:"end"`
+		Omitted bool    `json:"omitted"` // of the warm-up
+	} `json:"sum"`
+}
+
+// start is the part of the report about what iperf3 found. Buffers are 0 where it does not say.
+type start struct {
+	Version string         `json:"version"`
+	Send    quantity.Bytes `json:"sndbuf_actual"`
+	Receive quantity.Bytes `json:"rcvbuf_actual"`
+}
 
 // sum is what the report says of all that was sent, or received. What iperf3 cannot compute is null: 0 here.
 type sum struct {
@@ -134,8 +158,10 @@ type end struct {
 func (p Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, error) {
 	m := results.Measurement{Name: c.Name, Window: results.Nanoseconds(c.Window)}
 	var r struct {
-		Error string `json:"error"`
-		End   *end   `json:"end"`
+		Error     string `json:"error"`
+		Start     start  `json:"start"`
+		Intervals []part `json:"intervals"`
+		End       *end   `json:"end"`
 	}
 	err := json.Unmarshal(output, &r)
 	if odd, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -150,14 +176,38 @@ func (p Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, er
 		return m, fmt.Errorf("%s report: expected end.sum_received", Program)
 	}
 	r.End.figures(&m, c)
-	if r.End.Congestion != "" {
-		m.Facts = map[string]string{"congestionControl": r.End.Congestion}
-	}
+	first, second := halves(r.Intervals)
+	probe.AddTrendOf(&m, first, second)
+	m.Facts = r.Start.facts(r.End.Congestion)
+	m.Conditions = slices.Sorted(maps.Keys(m.Facts))
 	if c.CongestionControl != "" && r.End.Congestion != c.CongestionControl {
 		m.Void = append(m.Void, fmt.Sprintf("congestion control %s, asked for %s", r.End.Congestion,
 			c.CongestionControl))
 	}
 	return m, nil
+}
+
+// halves are the rates of both halves of the window; NaN where no part is within one.
+func halves(parts []part) (first, second float64) {
+	parts = slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.Sum.Omitted })
+	begin := 0.0
+	var bytes, seconds [2]float64
+	for _, p := range parts {
+		half := 0
+		if begin+p.Sum.End >= parts[len(parts)-1].Sum.End { // its middle is behind that of the window
+			half = 1
+		}
+		bytes[half], seconds[half], begin = bytes[half]+p.Sum.Bytes, seconds[half]+p.Sum.End-begin, p.Sum.End
+	}
+	return bytes[0] / seconds[0], bytes[1] / seconds[1]
+}
+
+// facts are what iperf3 says of what it found.
+func (s start) facts(congestion string) map[string]string {
+	said := map[string]string{"version": s.Version, "sendBuffer": s.Send.String(),
+		"receiveBuffer": s.Receive.String(), "congestionControl": congestion}
+	maps.DeleteFunc(said, func(_, value string) bool { return value == "" || value == "0" })
+	return said
 }
 
 // What is possible at most.

@@ -2,6 +2,7 @@ package iperf3
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"strings"
@@ -33,6 +34,10 @@ func TestParse(t *testing.T) {
 	if err != nil || m.Values["up"] < 1e6 || m.Values["up-client-cpu"] <= 0 || len(m.Void) > 0 {
 		t.Fatalf("%+v, %v", m, err)
 	}
+	if len(m.Values) != 4 || strings.Join(m.Conditions, " ") != "congestionControl receiveBuffer sendBuffer version" ||
+		m.Facts["version"] != "iperf 3.12" || m.Facts["sendBuffer"] != "16Ki" {
+		t.Errorf("%+v: one interval has no halves", m)
+	}
 	other := second()
 	other.CongestionControl = "vegas"
 	if m, err = p.Parse(data, other); err != nil || len(m.Void) != 1 {
@@ -43,6 +48,32 @@ func TestParse(t *testing.T) {
 	}
 	if _, err = p.Parse(data, second()); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("a refused connection: %v", err)
+	}
+}
+
+// A report of a busy machine: intervals of half a second, of which one took longer. The first counted one says
+// that it took a second, half of which was of the warm-up.
+func TestTrend(t *testing.T) {
+	p, c := up(t, "{direction: up}"), second()
+	c.Warmup, c.Window = time.Second, 2*time.Second
+	data, err := os.ReadFile("testdata/halves.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := p.Parse(data, c)
+	if err != nil || len(m.Void) > 0 || math.Abs(m.Values["up-trend"]-22.5) > 0.5 { // 3.53 Gbit/s after 2.88
+		t.Fatalf("%+v, %v", m, err)
+	}
+	rates := regexp.MustCompile(`("sum":\s*\{[^}]*"bytes":\s*)\d+`)
+	n := 0
+	slower := rates.ReplaceAllFunc(data, func(text []byte) []byte {
+		n++ // in bytes: those of the warm-up do not count; then 1000 a second in the first half, 800 in the second
+		return append(rates.FindSubmatch(text)[1], []string{"", "7", "500", "502", "472", "330"}[n]...)
+	})
+	m, err = p.Parse(slower, c)
+	check := probe.Trend(p.Metrics("up")[0])
+	if v := m.Values[check.Name]; err != nil || n != 5 || math.Abs(v+20) > 0.5 || -v < check.Limit {
+		t.Errorf("%d intervals: %g%%, %v, want -20%%", n, v, err)
 	}
 }
 
@@ -80,7 +111,7 @@ func TestCommandLine(t *testing.T) {
 	c := second()
 	c.Warmup, c.CongestionControl = time.Second, "reno"
 	got := strings.Join(up(t, "{direction: down}").Client("", c), " ")
-	if !strings.Contains(got, "--time 1 ") || !strings.HasSuffix(got, "--length 131072 --omit 1 --reverse --congestion reno") {
+	if !strings.Contains(got, "--time 1 --interval 0.5 ") || !strings.HasSuffix(got, "--length 131072 --omit 1 --reverse --congestion reno") {
 		t.Error(got)
 	}
 }

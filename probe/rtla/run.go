@@ -108,7 +108,7 @@ func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement
 		return m, fmt.Errorf("rtla: %w: %s", err, strings.Join(strings.Fields(said.String()), " "))
 	}
 	m, err = p.parse(out.Bytes(), cpus, c)
-	m.Facts = map[string]string{"version": version}
+	m.Facts, m.Conditions = map[string]string{"version": version}, []string{"version"}
 	return m, err
 }
 

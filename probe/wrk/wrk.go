@@ -8,6 +8,7 @@
 package wrk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -69,10 +70,7 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 	if err := probe.Decode(settings, &p); err != nil {
 		return nil, err
 	}
-	if err := p.Settings.Validate(); err != nil {
-		return nil, err
-	}
-	if err := webserver.ValidateSize(p.Size); err != nil {
+	if err := cmp.Or(p.Settings.Validate(), webserver.ValidateSize(p.Size)); err != nil {
 		return nil, err
 	}
 	switch {
@@ -114,8 +112,7 @@ func (p Probe) Metrics(name string) []results.Metric {
 	for _, q := range percentiles() {
 		all = append(all, results.Metric{Name: name + "-p" + q, Quantity: "wrk-p" + q, Noun: "P" + q + " of wrk",
 			Title: "P" + q + " of wrk", About: "closed loop, with samples that wrk itself adds",
-			Unit:   results.TimeUnit,
-			Better: results.Lower, Margin: 0.10, Loop: results.Closed})
+			Unit: results.TimeUnit, Better: results.Lower, Margin: 0.10, Loop: results.Closed})
 	}
 	timedOut := carried[2]
 	timedOut.Name, timedOut.Quantity, timedOut.Noun, timedOut.Title = name+timeouts, "http-timeouts",
@@ -151,6 +148,7 @@ func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement
 		return m, err
 	}
 	p.fill(&m, r, used)
+	m.Facts["version"], m.Conditions = version(ctx), []string{"version"}
 	if p.ClientCPUs > 0 {
 		m.Facts["scale"] = fmt.Sprintf("%d of %s: -t %d -c %d for -t %d -c %d", runtime.NumCPU(),
 			quantity.Count(p.ClientCPUs, "CPU"), p.Threads, p.Connections, published.Threads, published.Connections)
@@ -160,6 +158,13 @@ func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement
 		m.Values[c.Name+webserver.HitRate] = percent
 	}
 	return m, err
+}
+
+// version is what wrk says of itself before its copyright; how it exits then says nothing.
+func version(ctx context.Context) string {
+	said, _ := exec.CommandContext(ctx, Program, "--version").Output()
+	text, _, _ := strings.Cut(string(said), " Copyright")
+	return text[:min(len(text), 80)]
 }
 
 // wrk runs it for a time, and returns its report and the CPU time that it used.

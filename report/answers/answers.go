@@ -102,14 +102,14 @@ func compared(s scenario.Scenario, sum *figures.Summary, f scenario.PublishedFig
 		return format.None, "not asked here: no session of " + s.Metadata.Name
 	}
 	own, base := sum.Cell(f.Cell), sum.Cell(cmp.Or(f.Against, sum.Baseline))
-	k := slices.IndexFunc(sum.Metrics, func(m figures.Metric) bool { return m.Name == f.Metric })
+	asked := sum.Metric(f.Metric)
 	switch {
 	case own == nil || base == nil:
 		return format.None, absent(sum, f)
-	case k < 0:
+	case asked == nil:
 		return format.None, "not asked here: the session has no " + f.Metric
 	}
-	m := sum.Metrics[k]
+	m := *asked
 	if why := cmp.Or(m.Missing(*own), m.Missing(*base)); why != "" {
 		return format.None, "no figure: " + why
 	}

@@ -14,12 +14,12 @@ import (
 // Write writes the page as GitHub's Markdown.
 func (p Page) Write(w io.Writer) error {
 	b := &page{Page: p, said: map[int]bool{}}
-	b.line("# Published figures, answered")
-	b.line("Made by `isolane report --answers TABLE.csv SESSION...` from stored results. Each row of a " +
+	b.Line("# Published figures, answered")
+	b.Line("Made by `isolane report --answers TABLE.csv SESSION...` from stored results. Each row of a " +
 		"published table that a scenario asks has our figure beside it, and what `isolane audit-claims` " +
 		"finds in the row. What differs in the conditions comes first: read it before the verdicts.")
-	b.line("A ratio is of cells of one session, block by block, with the interval of its median. **held**: " +
-		"the interval has the published figure in it (5% around one that is about). **better**, **not " +
+	b.Line("A ratio is of cells of one session, block by block, with the interval of its median. **held**: " +
+		"the interval has the published figure in it (5%% around one that is about). **better**, **not " +
 		"held**: all of it lies on one side. **absolute**: figures of two machines; it says what this one " +
 		"does, not that the published figure is wrong, and has the range of the blocks in place of an " +
 		"interval. **open**: our session does not decide it.")
@@ -34,18 +34,9 @@ func (p Page) Write(w io.Writer) error {
 }
 
 type page struct {
-	strings.Builder
+	report.Markdown
 	Page
 	said map[int]bool // lines of the table that have an answer
-}
-
-func (b *page) line(text string) { b.WriteString(text + "\n\n") }
-
-func (b *page) list(items []string) {
-	for _, i := range items {
-		b.WriteString("- " + report.Verbatim(i) + "\n")
-	}
-	b.WriteString("\n")
 }
 
 // source writes what a scenario answers of one source.
@@ -54,9 +45,9 @@ func (b *page) source(s scenario.Scenario, from scenario.PublishedSource) {
 	if len(all) == 0 {
 		return
 	}
-	b.line("## " + report.Verbatim(from.Source))
-	b.line("**What differs**")
-	b.list(append(slices.Clone(from.Differs), b.ours(s)))
+	b.Line("## %s", from.Source)
+	b.Line("**What differs**")
+	b.List(append(slices.Clone(from.Differs), b.ours(s)))
 	b.WriteString("| line | published | ours | verdict | audit-claims |\n| --- | --- | --- | --- | --- |\n")
 	for _, a := range all {
 		var rules []string
@@ -68,17 +59,13 @@ func (b *page) source(s scenario.Scenario, from scenario.PublishedSource) {
 				}
 			}
 		}
-		cells := []string{a.rows[0].At, a.published, a.ours, a.verdict, strings.Join(rules, ", ")}
-		for _, c := range cells {
-			b.WriteString("| " + report.Verbatim(c) + " ")
-		}
-		b.WriteString("|\n")
+		b.Row(5, a.rows[0].At, a.published, a.ours, a.verdict, strings.Join(rules, ", "))
 	}
 	b.WriteString("\n")
 	b.found(all)
 	if len(from.Doubts) > 0 {
-		b.line("**What does not hold in these figures**")
-		b.list(from.Doubts)
+		b.Line("**What does not hold in these figures**")
+		b.List(from.Doubts)
 	}
 }
 
@@ -124,8 +111,8 @@ func (b *page) found(all []answer) {
 		}
 	}
 	if len(items) > 0 {
-		b.line("**What audit-claims finds**")
-		b.list(items)
+		b.Line("**What audit-claims finds**")
+		b.List(items)
 	}
 }
 
@@ -142,8 +129,8 @@ func (b *page) rest() {
 			items = append(items, fmt.Sprintf("%s, line %s: %s", f.Scenario, f.At, printed([]claims.Figure{f})))
 		}
 	}
-	b.line("## Rows that no scenario asks")
-	b.line(fmt.Sprintf("Of %d rows %d have an answer above, %d describe conditions, and these are left:",
-		b.Table.Rows, len(b.said), setup))
-	b.list(items)
+	b.Line("## Rows that no scenario asks")
+	b.Line("Of %d rows %d have an answer above, %d describe conditions, and these are left:",
+		b.Table.Rows, len(b.said), setup)
+	b.List(items)
 }

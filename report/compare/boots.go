@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -14,11 +15,8 @@ import (
 func bootsOf(s *figures.Summary, cell string) map[int]string {
 	boots := map[int]string{}
 	for _, r := range s.Session.Runs {
-		if r.Cell != cell || len(r.Void) > 0 || r.Dropped != "" {
-			continue
-		}
-		if boots[r.Block] = s.Session.BootOf(r).BootID; boots[r.Block] == "" {
-			boots[r.Block] = fmt.Sprint(r.Boot) // unknown, but told from the others of its session
+		if r.Cell == cell && r.Used() { // an unknown one is told from the others of its session
+			boots[r.Block] = cmp.Or(s.Session.BootOf(r).BootID, fmt.Sprint(r.Boot))
 		}
 	}
 	return boots

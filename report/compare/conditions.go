@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -135,27 +136,14 @@ func laneOf(l *results.Lane) map[string]string {
 }
 
 // differing are the keys whose values differ, sorted; what one side lacks is told so.
-func differing(of string, a, b map[string]string) []Difference {
-	keys := maps.Clone(a)
-	if keys == nil {
-		keys = map[string]string{}
-	}
-	maps.Copy(keys, b)
-	var all []Difference
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if a[key] != b[key] {
-			all = append(all, Difference{of + key, orNone(a[key]), orNone(b[key])})
-		}
+func differing(of string, a, b map[string]string) (all []Difference) {
+	for _, key := range results.Differing(a, b) {
+		all = append(all, Difference{of + key, orNone(a[key]), orNone(b[key])})
 	}
 	return all
 }
 
-func orNone(text string) string {
-	if text == "" {
-		return "none"
-	}
-	return text
-}
+func orNone(text string) string { return cmp.Or(text, "none") }
 
 // without are the words of a kernel command line that another lacks.
 func without(line, other string) string {
@@ -243,10 +231,7 @@ func ofCells(pairs [][2]figures.Cell) []Difference {
 }
 
 func inForce(c figures.Cell, factor string) string {
-	if other := c.InForce[factor]; other != "" {
-		return other
-	}
-	return c.Levels[factor]
+	return cmp.Or(c.InForce[factor], c.Levels[factor])
 }
 
 func planned(c figures.Cell) string {

@@ -36,9 +36,8 @@ func benchstat(w io.Writer, d report.Document) error {
 		}
 	}
 	cells := slices.Clone(s.Cells)
-	slices.SortStableFunc(cells, func(a, b figures.Cell) int {
-		return map[bool]int{true: 0, false: 1}[a.Baseline] - map[bool]int{true: 0, false: 1}[b.Baseline]
-	})
+	rank := map[bool]int{true: -1}
+	slices.SortStableFunc(cells, func(a, b figures.Cell) int { return rank[a.Baseline] - rank[b.Baseline] })
 	taken := map[string]bool{}
 	for _, m := range s.Metrics {
 		name := benchmark(m)
@@ -48,7 +47,7 @@ func benchstat(w io.Writer, d report.Document) error {
 		taken[name] = true
 		for _, c := range cells {
 			for _, b := range c.Figure(m).Blocks {
-				fmt.Fprintf(out, "%s 1 %s %s\n", named(name, levels(s, c)), number(b.Value), unit(m))
+				fmt.Fprintf(out, "%s 1 %s %s\n", named(name, s, c), number(b.Value), unit(m))
 			}
 		}
 	}
@@ -66,9 +65,11 @@ func benchmark(m figures.Metric) string {
 }
 
 // named puts the levels behind a name. A number behind a dash at the end would be taken for GOMAXPROCS.
-func named(name string, all []level) string {
-	for _, l := range all {
-		name += "/" + word(l.Factor, "/=") + "=" + word(l.Name, "/")
+func named(name string, s *figures.Summary, c figures.Cell) string {
+	for _, f := range s.Session.Factors {
+		if l := level(c, f.Name); l != "" {
+			name += "/" + word(f.Name, "/=") + "=" + word(l, "/")
+		}
 	}
 	return regexp.MustCompile(`-([0-9]+)$`).ReplaceAllString(name, "%2D$1")
 }

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"encoding/csv"
 	"io"
 	"strconv"
@@ -23,12 +24,8 @@ func table(w io.Writer, d report.Document) error {
 	_ = out.Write(append(head, "metric", "unit", "statistic", "block", "value", "samples")) // see out.Error
 	for _, c := range s.Cells {
 		conditions := []string{c.Name}
-		at := map[string]string{}
-		for _, l := range levels(s, c) {
-			at[l.Factor] = l.Name
-		}
 		for _, f := range s.Session.Factors {
-			conditions = append(conditions, at[f.Name])
+			conditions = append(conditions, level(c, f.Name))
 		}
 		for _, m := range s.Metrics {
 			for _, row := range rows(m, c.Figure(m)) {
@@ -74,10 +71,7 @@ func searches(s *figures.Summary) (all [][]string) {
 
 // rows are those of a cell's figure, without its conditions.
 func rows(m figures.Metric, f figures.Figure) [][]string {
-	statistic := m.Statistic
-	if statistic == "" {
-		statistic = "value"
-	}
+	statistic := cmp.Or(m.Statistic, "value")
 	var all [][]string
 	for _, b := range f.Blocks {
 		all = append(all, []string{m.Name, m.Metric.Unit, statistic, strconv.Itoa(b.Block), number(b.Value), ""})

@@ -6,6 +6,7 @@ package export
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -50,33 +51,17 @@ func Find(name string) (Format, error) {
 		strings.Join(names[:last], ", "), names[last])
 }
 
-// level is what a cell has of a factor.
-type level struct{ Factor, Name string }
-
-// levels are those of a cell in the order of the factors, with an asterisk where another was in force.
-func levels(s *figures.Summary, c figures.Cell) []level {
-	var all []level
-	for _, f := range s.Session.Factors {
-		name := c.Levels[f.Name]
-		if _, other := c.InForce[f.Name]; other {
-			name += "*"
-		}
-		if name != "" {
-			all = append(all, level{f.Name, name})
-		}
+// level is that of a factor in a cell, with an asterisk where another was in force; "" for none.
+func level(c figures.Cell, factor string) string {
+	if _, other := c.InForce[factor]; other {
+		return c.Levels[factor] + "*"
 	}
-	return all
+	return c.Levels[factor]
 }
 
 // quantiles are those of a distribution that its sample supports, of the usual ones.
 func quantiles(d *figures.Distribution) []float64 {
-	var all []float64
-	for _, p := range figures.Quantiles() {
-		if d != nil && p <= d.Supported {
-			all = append(all, p)
-		}
-	}
-	return all
+	return slices.DeleteFunc(figures.Quantiles(), func(p float64) bool { return d == nil || p > d.Supported })
 }
 
 // number prints a value with all its digits, and no exponent.

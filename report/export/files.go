@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"isolane.dev/isolane/report"
@@ -61,12 +62,7 @@ func About() string {
 
 // Printed says whether one goes to standard output.
 func (e Exports) Printed() bool {
-	for _, one := range e {
-		if one.file == "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(e, func(one exported) bool { return one.file == "" })
 }
 
 // RefuseOverwrite refuses to overwrite a file, which exists.

@@ -110,10 +110,8 @@ func labels(s *figures.Summary, c figures.Cell, metric string, more ...string) s
 			name += "_"
 		}
 		taken[name] = true
-		for _, l := range levels(s, c) {
-			if l.Factor == f.Name {
-				all = append(all, name, l.Name)
-			}
+		if l := level(c, f.Name); l != "" {
+			all = append(all, name, l)
 		}
 	}
 	all = append(all, more...)

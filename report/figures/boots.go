@@ -198,28 +198,22 @@ func (s *Summary) alsoDiffer() []string {
 		return all
 	}
 	var all []string
-	first := s.Session.Environment
-	for _, e := range s.environments() {
-		all = append(all, otherwise(conditions(first), conditions(e))...)
-		if first.Settings != nil && e.Settings != nil {
-			all = append(all, otherwise(first.Settings, e.Settings)...)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// otherwise are the settings that differ, each with both values.
-func otherwise(first, now map[string]string) (all []string) {
-	names := slices.Concat(slices.Collect(maps.Keys(first)), slices.Collect(maps.Keys(now)))
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		if first[name] != now[name] {
+	add := func(first, now map[string]string) {
+		for _, name := range results.Differing(first, now) {
 			all = append(all, fmt.Sprintf("%s (%s, then %s)", name, cmp.Or(first[name], "none"),
 				cmp.Or(now[name], "none")))
 		}
 	}
-	return all
+	first := s.Session.Environment
+	for _, e := range s.environments() {
+		add(conditions(first), conditions(e))
+		add(first.Versions, e.Versions)
+		if first.Settings != nil && e.Settings != nil {
+			add(first.Settings, e.Settings)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Conditions are those of an environment, by their names for a reader. The command line and the versions have

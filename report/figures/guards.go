@@ -45,6 +45,14 @@ func (s *Summary) guard() []Guard {
 	return slices.DeleteFunc(all, func(g Guard) bool { return g.Name == "" })
 }
 
+// fail says where it does not hold, behind what was said before.
+func (g *Guard) fail(text string) {
+	if g.State == Failed {
+		text = g.Text + "; " + text
+	}
+	g.State, g.Text = Failed, text
+}
+
 // lower makes a verdict inconclusive, and says why.
 func (f *Figure) lower(why string) {
 	if f.Verdict != "" && f.Verdict != stats.Inconclusive {
@@ -58,8 +66,8 @@ func (f *Figure) doubt(guard string) {
 	f.lower(guard)
 }
 
-// touched are the figures of a metric, and of the means that it is part of, in a cell where a guard has
-// failed. What the baseline has not touches the ratios of all cells.
+// touched are the figures of a metric, and of the means that it is part of, or of "" all, in a cell where a
+// guard has failed. What the baseline has not touches the ratios of all cells.
 func (s *Summary) touched(guard, name string, c *Cell, use func(Metric, *Figure)) {
 	for i := range s.Cells {
 		other := &s.Cells[i]
@@ -67,7 +75,8 @@ func (s *Summary) touched(guard, name string, c *Cell, use func(Metric, *Figure)
 			continue
 		}
 		for _, m := range s.Metrics {
-			if f := other.Figures[m.Name]; f != nil && (m.Name == name || slices.Contains(m.MeanOf, name)) {
+			of := name == "" || m.Name == name || slices.Contains(m.MeanOf, name)
+			if f := other.Figures[m.Name]; f != nil && of {
 				if other.Name == c.Name {
 					f.Doubts = append(f.Doubts, guard)
 				}
@@ -82,29 +91,31 @@ func (s *Summary) touched(guard, name string, c *Cell, use func(Metric, *Figure)
 func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
 	k := slices.IndexFunc(all, func(g Guard) bool { return g.Name == check.Noun })
 	if k < 0 {
-		k, all = len(all), append(all, Guard{Name: check.Noun, State: Unknown, Text: "no run says"})
+		k, all = len(all), append(all, Guard{Name: check.Noun, State: Unknown, Text: "no run says, or too few"})
 	}
+	// Rates of two halves differ by chance, more than medians do: all of the 95% interval of their trend has to
+	// be on one side of 0.
+	of := s.Metric(check.Guards)
+	byChance := check.Trend && of != nil && !of.Sampled
 	g := &all[k]
 	for i := range s.Cells {
 		c := &s.Cells[i]
 		f := c.Figure(check)
-		if len(f.Blocks) == 0 {
+		lo, hi, interval := f.runs(blockValue, true)
+		if len(f.Blocks) == 0 || byChance && !interval {
 			continue
 		}
 		if g.State == Unknown {
 			g.State, g.Text = Kept, fmt.Sprintf("within %s in each cell", check.Unit.Full(check.Limit))
 		}
-		if math.Abs(f.Centre) <= check.Limit {
+		if math.Abs(f.Centre) <= check.Limit || byChance && lo <= 0 && hi >= 0 {
 			continue
 		}
 		text := fmt.Sprintf("%s in %s: %s, allowed %s", check.Guards, c.Name, check.Unit.Full(f.Centre),
 			check.Unit.Full(check.Limit))
-		if g.State == Failed {
-			text = g.Text + "; " + text
-		}
-		g.State, g.Text = Failed, text
+		g.fail(text)
 		s.touched(check.Noun, check.Guards, c, func(m Metric, f *Figure) {
-			higher := m.Margin.Goal == stats.HigherIsBetter
+			higher := m.Margin.Goal == stats.HigherIsBetter && !check.Trend
 			if higher && f == c.Figures[m.Name] {
 				f.Limit = check.Noun
 			}
@@ -186,7 +197,7 @@ func (s *Summary) omission() Guard {
 	var closed []Metric
 	for _, m := range s.Metrics {
 		switch {
-		case m.Loop == results.Open && s.measured(m):
+		case m.Loop == results.Open && s.Has(m):
 			return Guard{omitted, Kept, m.Name + " counts from the intended time; closed loops are service time"}
 		case m.Loop == results.Closed, m.Sampled && m.Loop == "":
 			closed = append(closed, m)
@@ -205,8 +216,8 @@ func (s *Summary) omission() Guard {
 	return Guard{omitted, Failed, missesStalls + "in an open loop"}
 }
 
-// measured says whether some cell has a figure of the metric.
-func (s *Summary) measured(m Metric) bool {
+// Has says whether some cell has a figure of the metric.
+func (s *Summary) Has(m Metric) bool {
 	return slices.ContainsFunc(s.Cells, func(c Cell) bool { return len(c.Figure(m).Blocks) > 0 })
 }
 

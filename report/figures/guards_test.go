@@ -25,6 +25,39 @@ func check(s *results.Session, of, cell string, value float64) {
 	}
 }
 
+// versions gives all runs a probe whose program is another one in a cell in block 3, and in "" the same.
+func versions(tb testing.TB, s *results.Session, cell, probe string) {
+	tb.Helper()
+	for i, r := range s.Runs {
+		k := slices.IndexFunc(r.Measured, func(m results.Measurement) bool { return m.Name == probe })
+		if k < 0 {
+			tb.Fatal(probe)
+		}
+		m := &s.Runs[i].Measured[k]
+		m.Facts, m.Conditions = map[string]string{"version": "1"}, []string{"version"}
+		if r.Cell == cell && r.Block == 3 {
+			m.Facts["version"] = "2"
+		}
+	}
+}
+
+// trend gives all runs a check that holds halves against each other: value in a cell, else about 0; where it
+// is scattered, one run in four is on the other side.
+func trend(s *results.Session, of, cell string, value float64, scattered bool) {
+	s.Metrics = append(s.Metrics, results.Metric{Name: "trend", Quantity: "trend", Noun: "second half", Unit: "%", Better: results.Lower,
+		Margin: 0.05, Role: results.Check, Guards: of, Limit: 5, Trend: true})
+	for i, r := range s.Runs {
+		v := 0.1 * float64(i%3-1)
+		if r.Cell == cell {
+			v = value
+			if scattered && r.Block%4 == 0 {
+				v = -v
+			}
+		}
+		s.Runs[i].Measured = append(r.Measured, results.Measurement{Name: "trend", Values: map[string]float64{"trend": v}})
+	}
+}
+
 // Each guard is provoked, says so by name, and lowers the verdicts that it touches and no other.
 func TestGuards(t *testing.T) {
 	made, err := json.Marshal(session.Made(t, "standard", 10, session.SixCells()))
@@ -63,10 +96,22 @@ func TestGuards(t *testing.T) {
 		"another setting": {found(map[string]string{pinned: "powersave"}), "confounded", Failed,
 			"governor is powersave in noisy-pinned-bridge and performance in quiet-floating-bridge (block 3)", pinned, stats.Inconclusive, "confounded", stats.Better},
 		"another setting for all": {found(map[string]string{"": "powersave"}), "confounded", Kept, "changed governor", pinned, stats.Worse, "", stats.Better},
-		"idle states not known":   {nil, "idle states", Unknown, "no run says", pinned, stats.Worse, "", stats.Better},
-		"several at once":         {nil, "several things at once", Failed, "noise, placement, path", pinned, stats.Worse, "", stats.Better},
-		"one factor":              {func(s *results.Session) { s.Scenario.Aims.Cell = "noisy-floating-bridge" }, "several things at once", Kept, "one factor", pinned, stats.Worse, "", stats.Better},
-		"looked at too early":     {func(s *results.Session) { s.Complete = false }, "looked at before the end", Failed, "66 of 66", lane, stats.Inconclusive, "not complete", stats.Inconclusive},
+		"another version": {func(s *results.Session) { versions(t, s, pinned, "throughput-tcp-up") }, "confounded", Failed,
+			"version of throughput-tcp-up is 2 in noisy-pinned-bridge and 1 in quiet-floating-bridge (block 3)", pinned, stats.Inconclusive, "confounded", stats.Better},
+		"another version of another probe": {func(s *results.Session) { versions(t, s, pinned, "rtt-udp-64-open") }, "confounded", Failed,
+			"version of rtt-udp-64-open is 2 in noisy-pinned-bridge", pinned, stats.Worse, "", stats.Better},
+		"the same version":   {func(s *results.Session) { versions(t, s, "", "throughput-tcp-up") }, "confounded", Unknown, "does not say", pinned, stats.Worse, "", stats.Better},
+		"a rate that falls":  {func(s *results.Session) { trend(s, "throughput-tcp-up", lane, -8, false) }, "second half", Failed, lane + ": -8.00%, allowed 5.00%", lane, stats.Inconclusive, "second half", stats.Inconclusive},
+		"a rate that varies": {func(s *results.Session) { trend(s, "throughput-tcp-up", lane, -8, true) }, "second half", Kept, "within 5.00%", lane, stats.Better, "", stats.Better},
+		"too few to tell": {func(s *results.Session) {
+			trend(s, "throughput-tcp-up", lane, -8, false)
+			s.Runs = slices.DeleteFunc(s.Runs, func(r results.Run) bool { return r.Block > 5 })
+		}, "second half", Unknown, "too few", lane, stats.Inconclusive, "", stats.Inconclusive},
+		"a steady rate":         {func(s *results.Session) { trend(s, "throughput-tcp-up", lane, 3, false) }, "second half", Kept, "within 5.00%", lane, stats.Better, "", stats.Better},
+		"idle states not known": {nil, "idle states", Unknown, "no run says", pinned, stats.Worse, "", stats.Better},
+		"several at once":       {nil, "several things at once", Failed, "noise, placement, path", pinned, stats.Worse, "", stats.Better},
+		"one factor":            {func(s *results.Session) { s.Scenario.Aims.Cell = "noisy-floating-bridge" }, "several things at once", Kept, "one factor", pinned, stats.Worse, "", stats.Better},
+		"looked at too early":   {func(s *results.Session) { s.Complete = false }, "looked at before the end", Failed, "66 of 66", lane, stats.Inconclusive, "not complete", stats.Inconclusive},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s results.Session

@@ -1,9 +1,7 @@
 package figures
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -25,9 +23,9 @@ func (s *Summary) frequency() Guard {
 	for i := range s.Cells {
 		c := &s.Cells[i]
 		var found []float64
-		for _, r := range s.Session.Runs {
+		for _, r := range c.used {
 			for _, cpu := range r.Witness.CPUs {
-				if r.Used() && r.Cell == c.Name && c.Application.Contains(cpu.ID) && cpu.Frequency > 0 {
+				if c.Application.Contains(cpu.ID) && cpu.Frequency > 0 {
 					found = append(found, float64(cpu.Frequency))
 				}
 			}
@@ -39,11 +37,9 @@ func (s *Summary) frequency() Guard {
 			g.State, g.Text = Kept, fmt.Sprintf("within %g%% between the runs of each cell", 100*unsteady)
 		}
 		if v := stats.Variation(found); v > unsteady {
-			g.State = Failed
-			g.Text = fmt.Sprintf("it varies by %s between the runs of %s: fix the governor", format.Percent(v), c.Name)
-			for _, m := range s.Metrics {
-				s.touched("frequency", m.Name, c, func(_ Metric, f *Figure) { f.lower("frequency") })
-			}
+			g.fail(fmt.Sprintf("it varies by %s between the runs of %s: fix the governor", format.Percent(v),
+				c.Name))
+			s.touched("frequency", "", c, func(_ Metric, f *Figure) { f.lower("frequency") })
 		}
 	}
 	return g
@@ -87,8 +83,8 @@ func (s *Summary) heat() Guard {
 	for i := range s.Cells {
 		c := &s.Cells[i]
 		runs := 0
-		for _, r := range s.Session.Runs {
-			if r.Used() && r.Cell == c.Name && slices.ContainsFunc(r.Witness.CPUs, func(cpu results.CPU) bool {
+		for _, r := range c.used {
+			if slices.ContainsFunc(r.Witness.CPUs, func(cpu results.CPU) bool {
 				return cpu.Throttled > 0 && c.Application.Union(c.Client).Contains(cpu.ID)
 			}) {
 				runs++
@@ -98,9 +94,7 @@ func (s *Summary) heat() Guard {
 			continue
 		}
 		found = append(found, fmt.Sprintf("%s (%s)", c.Name, quantity.Count(runs, "run")))
-		for _, m := range s.Metrics {
-			s.touched("heat", m.Name, c, func(_ Metric, f *Figure) { f.lower("heat") })
-		}
+		s.touched("heat", "", c, func(_ Metric, f *Figure) { f.lower("heat") })
 	}
 	if len(found) == 0 {
 		return Guard{}
@@ -111,11 +105,11 @@ func (s *Summary) heat() Guard {
 
 // exit is what leaving an idle state took on average on the CPUs of the application, in nanoseconds, as the
 // driver has it; 0 where they never slept.
-func (s *Summary) exit(c *Cell) float64 {
+func (c *Cell) exit() float64 {
 	exits, took := uint64(0), results.Nanoseconds(0)
-	for _, r := range s.Session.Runs {
+	for _, r := range c.used {
 		for _, cpu := range r.Witness.CPUs {
-			if r.Used() && r.Cell == c.Name && c.Application.Contains(cpu.ID) {
+			if c.Application.Contains(cpu.ID) {
 				exits, took = exits+cpu.IdleExits, took+cpu.IdleExit
 			}
 		}
@@ -137,7 +131,7 @@ func (s *Summary) asleep() Guard {
 		return Guard{name, Unknown, "no run says how long the application's CPUs took to leave them"}
 	}
 	g := Guard{name, Kept, fmt.Sprintf("leaving them takes %s in %s, as their driver says",
-		nanoseconds(s.exit(base)), base.Name)}
+		nanoseconds(base.exit()), base.Name)}
 	for i := range s.Cells {
 		c := &s.Cells[i]
 		if noise == nil || c.Levels[noise.Name] == noise.Quiet {
@@ -147,18 +141,14 @@ func (s *Summary) asleep() Guard {
 		if quiet == nil {
 			quiet = base
 		}
-		with, without := s.exit(quiet), s.exit(c)
+		with, without := quiet.exit(), c.exit()
 		for _, m := range s.Ordered() {
 			f := c.Figures[m.Name]
 			if f == nil || !m.Sampled || !(with-without > m.Metric.Margin*base.Figure(m).Centre) {
 				continue
 			}
-			text := fmt.Sprintf("CPUs of %s are kept awake, those of %s take %s to leave idle states: hold them in "+
-				"all cells to compare %s", c.Name, quiet.Name, nanoseconds(with), m.Name)
-			if g.State == Failed {
-				text = g.Text + "; " + text
-			}
-			g.State, g.Text = Failed, text
+			g.fail(fmt.Sprintf("CPUs of %s are kept awake, those of %s take %s to leave idle states: hold them in "+
+				"all cells to compare %s", c.Name, quiet.Name, nanoseconds(with), m.Name))
 			if f.Doubts = append(f.Doubts, name); f.Verdict == stats.Better {
 				f.lower(name)
 			}
@@ -168,66 +158,3 @@ func (s *Summary) asleep() Guard {
 }
 
 func nanoseconds(v float64) string { return format.UnitOf(results.TimeUnit).Full(v) }
-
-// confounded: a run must find the host as that of the baseline in its block did, else the ratio of the two
-// holds what else differs. Cells of different boots are compared by what was booted, see ofBoots.
-func (s *Summary) confounded() Guard {
-	const name = "confounded"
-	base := s.Cell(s.Baseline)
-	if base == nil || s.Session.Environment.Settings == nil {
-		return Guard{name, Unknown, "the session does not say what each run found on the host"}
-	}
-	at := map[int]results.Run{} // of the baseline, by block
-	changed := map[string]bool{}
-	for _, r := range s.Session.Runs {
-		if r.Used() && r.Cell == base.Name {
-			at[r.Block] = r
-		}
-		if r.Used() {
-			for setting := range r.Changed {
-				changed[setting] = true
-			}
-		}
-	}
-	var found []string
-	for i := range s.Cells {
-		c := &s.Cells[i]
-		text := s.otherSettings(c, base, at)
-		if c.Baseline || text == "" || s.apart(c, base) {
-			continue
-		}
-		found = append(found, text)
-		for _, m := range s.Metrics {
-			s.touched(name, m.Name, c, func(_ Metric, f *Figure) { f.lower(name) })
-		}
-	}
-	switch {
-	case len(found) > 0:
-		return Guard{name, Failed, "runs of a block found other settings: " + strings.Join(found, "; ")}
-	case len(changed) > 0:
-		return Guard{name, Kept, "all runs of a block found the same settings; within the session changed " +
-			strings.Join(slices.Sorted(maps.Keys(changed)), ", ")}
-	}
-	return Guard{name, Kept, quantity.Count(len(s.Session.Environment.Settings), "setting") +
-		" of the host are the same before each run"}
-}
-
-// otherSettings says what a run of a cell found other than the run of the baseline in its block, "" for
-// nothing.
-func (s *Summary) otherSettings(c, base *Cell, at map[int]results.Run) string {
-	for _, r := range s.Session.Runs {
-		other, both := at[r.Block]
-		if !both || !r.Used() || r.Cell != c.Name {
-			continue
-		}
-		names := slices.Concat(slices.Collect(maps.Keys(r.Changed)), slices.Collect(maps.Keys(other.Changed)))
-		slices.Sort(names)
-		for _, setting := range names {
-			if own, its := s.Session.Setting(r, setting), s.Session.Setting(other, setting); own != its {
-				return fmt.Sprintf("%s is %s in %s and %s in %s (block %d)", setting, cmp.Or(own, "not there"), c.Name,
-					cmp.Or(its, "not there"), base.Name, r.Block)
-			}
-		}
-	}
-	return ""
-}

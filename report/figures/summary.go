@@ -46,6 +46,7 @@ type Cell struct {
 	Look
 	Published  []results.Published
 	Used, Void int                // runs
+	used       []results.Run      // by block
 	Boots      []int              // in which those used were made, of the session's
 	Figures    map[string]*Figure // by metric
 	loads      map[string]load    // of what is sampled, by metric
@@ -195,7 +196,6 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 			cell.Published = append(cell.Published, p)
 		}
 	}
-	var used []results.Run
 	for _, r := range s.Session.Runs {
 		if r.Cell == c.Name && r.Again > 0 {
 			s.Again++
@@ -207,11 +207,11 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 		case r.Dropped != "":
 			s.Dropped[r.Dropped]++
 		default:
-			used = append(used, r)
+			cell.used = append(cell.used, r)
 		}
 	}
-	slices.SortStableFunc(used, func(a, b results.Run) int { return cmp.Compare(a.Block, b.Block) })
-	for _, r := range used {
+	slices.SortStableFunc(cell.used, func(a, b results.Run) int { return cmp.Compare(a.Block, b.Block) })
+	for _, r := range cell.used {
 		for _, m := range r.Measured {
 			s.Values++
 			cell.addLoad(m)
@@ -231,10 +231,10 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 			f.Centre = median(f.Blocks)
 		}
 	}
-	cell.Used, cell.Boots = len(used), bootsOf(used)
+	cell.Used, cell.Boots = len(cell.used), bootsOf(cell.used)
 	s.Used, s.Void = s.Used+cell.Used, s.Void+cell.Void
-	cell.Evidence = newEvidence(c, used)
-	cell.Tail = newTail(s.PrimaryDistribution().Name, c, used)
+	cell.Evidence = newEvidence(c, cell.used)
+	cell.Tail = newTail(s.PrimaryDistribution().Name, c, cell.used)
 	return cell, nil
 }
 
@@ -345,15 +345,22 @@ func (s *Summary) Sampled(m Metric) []Cell {
 // NoRun is why a cell has no figure where the session has not come to it.
 const NoRun = "no run used"
 
+// Unused says why no run of a cell is used, "" where some is.
+func (c Cell) Unused() string {
+	switch {
+	case c.Used > 0:
+		return ""
+	case c.Void > 0:
+		return "all runs void"
+	}
+	return NoRun
+}
+
 // Missing says why a cell has no figure of the metric, "" where it has one.
 func (m Metric) Missing(c Cell) string {
 	switch {
-	case len(c.Figure(m).Blocks) > 0:
-		return ""
-	case c.Used == 0 && c.Void > 0:
-		return "all runs void"
-	case c.Used == 0:
-		return NoRun
+	case len(c.Figure(m).Blocks) > 0 || c.Used == 0:
+		return c.Unused()
 	case m.Loop == results.Open && c.loads[m.Name].over > 0:
 		return c.loads[m.Name].state()
 	case len(m.MeanOf) > 0:

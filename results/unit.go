@@ -1,7 +1,0 @@
-package results
-
-// Units that are printed and read with a prefix that fits.
-const (
-	TimeUnit = "ns"
-	RateUnit = "bit/s"
-)

@@ -82,6 +82,13 @@ func refuse(c *resourceapi.ResourceClaim, err error) error {
 		Blocking: []string{fmt.Sprintf("claim %s: %s", c.Name, err)}}
 }
 
+// NotOf is the refusal of a claim that is reserved for a pod which has not asked for it by a claim: the
+// scheduler makes one for a pod that asks for a class as for an extended resource, which names no amounts.
+func NotOf(pod *corev1.Pod, c *resourceapi.ResourceClaim) error {
+	return refuse(c, fmt.Errorf("expected it in spec.resourceClaims of pod %s: ask for a lane by a "+
+		"ResourceClaimTemplate, not by resources.limits of a container", pod.Name))
+}
+
 // onePod refuses claims that are not this pod's alone.
 func onePod(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) error {
 	for _, c := range claims {
@@ -95,11 +102,16 @@ func onePod(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) error {
 	return nil
 }
 
-// oneClaim refuses containers that use several of these claims: a container is in one lane.
+// oneClaim refuses claims of several lanes, and containers that use several of these claims: a container is in
+// one lane.
 func oneClaim(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string) error {
 	used := map[string]int{}
 	for _, c := range claims {
-		for _, r := range offer.Results(c, pool) {
+		devices := offer.Results(c, pool)
+		if len(devices) > 1 {
+			return refuse(c, fmt.Errorf("%d lanes: expected one for each claim", len(devices)))
+		}
+		for _, r := range devices {
 			first, together := users(pod, claimNames(pod, c), r.Request)
 			for _, container := range slices.Concat(first, together) {
 				if used[container.Name]++; used[container.Name] > 1 {
@@ -117,12 +129,10 @@ func oneClaim(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string)
 func fitsPod(h host.Host, pod *corev1.Pod, c *resourceapi.ResourceClaim, pool string,
 	p plan.Placement) error {
 	names := claimNames(pod, c)
-	lanes := 0
 	for i, r := range c.Status.Allocation.Devices.Results {
 		if r.Driver != offer.Driver || r.Pool != pool {
 			continue
 		}
-		lanes++
 		placed, _ := p.Lane(Name(string(c.UID), i))
 		parts, err := split(h, pod, names, r.Request, placed)
 		if err != nil {
@@ -135,9 +145,6 @@ func fitsPod(h host.Host, pod *corev1.Pod, c *resourceapi.ResourceClaim, pool st
 				}
 			}
 		}
-	}
-	if lanes > 1 {
-		return refuse(c, fmt.Errorf("%d lanes: expected one for each claim", lanes))
 	}
 	return nil
 }

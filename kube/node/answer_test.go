@@ -48,11 +48,17 @@ func waiting(name, device string, cpus resource.Quantity) (*corev1.Pod, *resourc
 	c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "lane", Exactly: &resourceapi.ExactDeviceRequest{
 		Capacity: &resourceapi.CapacityRequirements{Requests: amounts}}}}
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: p.UID}}
-	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+	c.Status.Allocation = &resourceapi.AllocationResult{NodeSelector: only("n0"), Devices: resourceapi.DeviceAllocationResult{
 		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "lane", Driver: offer.Driver, Pool: "n0", Device: device,
 			ShareID: new(types.UID(name)), ConsumedCapacity: amounts, BindingConditions: []string{offer.Placed},
 			BindingFailureConditions: []string{offer.Refused}}}}}
 	return p, c
+}
+
+// only is what the scheduler writes into an allocation of devices of a node.
+func only(node string) *corev1.NodeSelector {
+	return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+		{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}}
 }
 
 // testNode is a Node of a cluster that has these claims, whose lanes are in a folder of the test.

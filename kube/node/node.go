@@ -74,8 +74,8 @@ func Run(ctx context.Context, c Config) error {
 	}
 	factory := informers.NewSharedInformerFactory(n.Client, 0)
 	claims := factory.Resource().V1().ResourceClaims().Informer()
-	_, err := claims.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { n.kick() },
-		UpdateFunc: func(any, any) { n.kick() }, DeleteFunc: func(any) { n.kick() }})
+	_, err := claims.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: n.kickFor,
+		UpdateFunc: func(was, is any) { n.kickFor(was); n.kickFor(is) }, DeleteFunc: n.kickFor})
 	if err != nil {
 		return err
 	}
@@ -111,6 +111,23 @@ func (n *Node) kick() {
 	select {
 	case n.changed <- struct{}{}:
 	default:
+	}
+}
+
+// kickFor does so for a claim that may concern this node: most of a large cluster do not. One that other drivers
+// have may be of a pod whose lane waits for it.
+func (n *Node) kickFor(claim any) {
+	if gone, is := claim.(cache.DeletedFinalStateUnknown); is {
+		claim = gone.Obj
+	}
+	c, is := claim.(*resourceapi.ResourceClaim)
+	if !is || c.Status.Allocation == nil {
+		return
+	}
+	ours := slices.ContainsFunc(c.Status.Allocation.Devices.Results,
+		func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == offer.Driver })
+	if !ours || here(c, n.Name) {
+		n.kick()
 	}
 }
 
@@ -212,7 +229,7 @@ func (n *Node) mine() []*resourceapi.ResourceClaim {
 	var all []*resourceapi.ResourceClaim
 	for _, key := range n.known.ListKeys() {
 		o, is, err := n.claims.GetByKey(key)
-		if c, ok := o.(*resourceapi.ResourceClaim); err == nil && is && ok && len(offer.Results(c, n.Name)) > 0 {
+		if c, ok := o.(*resourceapi.ResourceClaim); err == nil && is && ok && here(c, n.Name) {
 			all = append(all, c)
 		}
 	}
@@ -220,4 +237,21 @@ func (n *Node) mine() []*resourceapi.ResourceClaim {
 		return strings.Compare(string(a.UID), string(b.UID))
 	})
 	return all
+}
+
+// here says whether a claim has devices of this node, and the scheduler has allocated it for this node: a slice
+// that somebody else publishes can have this node's pool, or its name, but not both.
+func here(c *resourceapi.ResourceClaim, node string) bool {
+	if len(offer.Results(c, node)) == 0 || c.Status.Allocation.NodeSelector == nil {
+		return false
+	}
+	for _, term := range c.Status.Allocation.NodeSelector.NodeSelectorTerms {
+		if !slices.ContainsFunc(term.MatchFields, func(r corev1.NodeSelectorRequirement) bool {
+			return r.Key == metav1.ObjectNameField && r.Operator == corev1.NodeSelectorOpIn &&
+				slices.Equal(r.Values, []string{node})
+		}) {
+			return false
+		}
+	}
+	return len(c.Status.Allocation.NodeSelector.NodeSelectorTerms) > 0
 }

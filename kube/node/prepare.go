@@ -107,6 +107,10 @@ func (n *Node) describe(l *lanes.Lanes, c *resourceapi.ResourceClaim) ([]kubelet
 // wanted are the lanes that a claim is to have: those that it was promised, or where nobody has been asked
 // those that fit now. Several containers of its pod that share a lane have one each.
 func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane.Lane, error) {
+	if !here(c, n.Name) { // else its pod would begin without a lane
+		return nil, fmt.Errorf("claim %s: expected devices of pool %s that are allocated for this node", c.Name,
+			n.Name)
+	}
 	a, err := n.account([]*resourceapi.ResourceClaim{c})
 	if err != nil {
 		return nil, err
@@ -137,6 +141,10 @@ func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane
 	pod, err := n.Client.CoreV1().Pods(c.Namespace).Get(ctx, c.Status.ReservedFor[0].Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
+	}
+	if by := c.Status.ReservedFor[0]; pod.UID != by.UID {
+		return nil, fmt.Errorf("claim %s: reserved for a pod %s that has gone: expected its uid %s, found %s",
+			c.Name, by.Name, by.UID, pod.UID)
 	}
 	p := a.placed
 	p.Lanes = slices.DeleteFunc(slices.Clone(p.Lanes), func(l plan.Lane) bool {

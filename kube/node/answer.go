@@ -17,12 +17,13 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/kube/offer"
+	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
 )
 
 // answer solves what each pod asks for that waits for it, and writes into its claims what came of it. Where
 // nothing is offered all are refused, by the reason for that.
-func (n *Node) answer(ctx context.Context, why string) error {
+func (n *Node) answer(ctx context.Context, l *lanes.Lanes, why string) error {
 	var failed error
 	asked := map[types.UID]bool{}
 	for _, c := range n.mine() {
@@ -36,7 +37,7 @@ func (n *Node) answer(ctx context.Context, why string) error {
 		asked[by.UID] = true
 		pod, err := n.Client.CoreV1().Pods(c.Namespace).Get(ctx, by.Name, metav1.GetOptions{})
 		if err == nil && pod.UID == by.UID { // else it has gone, and its claim goes too
-			err = n.answerPod(ctx, pod, c, why)
+			err = n.answerPod(ctx, l, pod, c, why)
 		}
 		// What has gone or changed meanwhile the next look sees as it is then.
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -69,8 +70,8 @@ func answered(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocatio
 
 // answerPod answers all claims of a pod at once. While one of them has no devices yet it waits for the next
 // look. A claim that waits for the pod and is none of its own is refused by itself.
-func (n *Node) answerPod(ctx context.Context, pod *corev1.Pod, waits *resourceapi.ResourceClaim,
-	why string) error {
+func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
+	waits *resourceapi.ResourceClaim, why string) error {
 	began := time.Now()
 	claims, refused := []*resourceapi.ResourceClaim{waits}, ask.NotOf(pod, waits)
 	var p plan.Placement
@@ -86,7 +87,7 @@ func (n *Node) answerPod(ctx context.Context, pod *corev1.Pod, waits *resourceap
 				claims = append(claims, c)
 			}
 		}
-		a, err := n.account(claims)
+		a, err := n.account(l, claims)
 		if err != nil {
 			return err
 		}

@@ -80,12 +80,21 @@ func testNode(t *testing.T, client kubernetes.Interface, dir string, claims ...*
 	return n
 }
 
+func inForce(t *testing.T, dir string) *lanes.Lanes {
+	t.Helper()
+	l, err := lanes.Look(lanes.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // Of two pods that want the same CPUs the first one gets them, though its lane is in force nowhere yet: what
 // is promised stands in its claim alone, and a node part that was started again reads it there.
 func TestAnswer(t *testing.T) {
 	hosttest.Need(t, hosttest.CPUs(2))
 	dir := filepath.Join(t.TempDir(), "isolane")
-	a, err := testNode(t, nil, dir).account(nil)
+	a, err := testNode(t, nil, dir).account(inForce(t, dir), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +118,7 @@ func TestAnswer(t *testing.T) {
 		return c
 	}
 	answer := func(why string, claims ...*resourceapi.ResourceClaim) {
-		if aerr := testNode(t, client, dir, claims...).answer(t.Context(), why); aerr != nil {
+		if aerr := testNode(t, client, dir, claims...).answer(t.Context(), inForce(t, dir), why); aerr != nil {
 			t.Fatal(aerr)
 		}
 	}

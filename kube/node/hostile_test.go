@@ -74,7 +74,7 @@ func TestNotOf(t *testing.T) {
 	pod.Spec.ResourceClaims, pod.Spec.Containers[0].Resources.Claims = nil, nil
 	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: claim.Name}
 	client := fake.NewClientset(pod, claim)
-	if err := testNode(t, client, dir, claim).answer(t.Context(), ""); err != nil {
+	if err := testNode(t, client, dir, claim).answer(t.Context(), inForce(t, dir), ""); err != nil {
 		t.Fatal(err)
 	}
 	got, err := client.ResourceV1().ResourceClaims("default").Get(t.Context(), claim.Name, metav1.GetOptions{})

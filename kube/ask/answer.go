@@ -27,6 +27,9 @@ import (
 // are the reason.
 func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
 	claims []*resourceapi.ResourceClaim) (plan.Placement, error) {
+	if err := onePod(pod, claims); err != nil {
+		return plan.Placement{}, err
+	}
 	var lanes []lane.Lane
 	for _, c := range claims {
 		of, err := Pinned(h, c, pool)
@@ -38,9 +41,6 @@ func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
 				lanes = append(lanes, l)
 			}
 		}
-	}
-	if err := onePod(pod, claims); err != nil {
-		return plan.Placement{}, err
 	}
 	if err := oneClaim(pod, claims, pool); err != nil {
 		return plan.Placement{}, err
@@ -82,16 +82,14 @@ func refuse(c *resourceapi.ResourceClaim, err error) error {
 		Blocking: []string{fmt.Sprintf("claim %s: %s", c.Name, err)}}
 }
 
-// NotOf is the refusal of a claim that is reserved for a pod which has not asked for it by a claim: the
-// scheduler makes one for a pod that asks for a class as for an extended resource, which names no amounts.
-func NotOf(pod *corev1.Pod, c *resourceapi.ResourceClaim) error {
-	return refuse(c, fmt.Errorf("expected it in spec.resourceClaims of pod %s: ask for a lane by a "+
-		"ResourceClaimTemplate, not by resources.limits of a container", pod.Name))
-}
-
-// onePod refuses claims that are not this pod's alone.
+// onePod refuses claims that are not this pod's alone, or not its own: the scheduler makes one for a pod that
+// asks for a class as for an extended resource, which has no amounts.
 func onePod(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) error {
 	for _, c := range claims {
+		if len(claimNames(pod, c)) == 0 {
+			return refuse(c, fmt.Errorf("expected it in spec.resourceClaims of pod %s: ask for a lane by a "+
+				"ResourceClaimTemplate, not by resources.limits of a container", pod.Name))
+		}
 		for _, by := range c.Status.ReservedFor {
 			if by.UID != pod.UID {
 				return refuse(c, fmt.Errorf("reserved for %s too: a lane is one pod's: give each pod a claim of "+
@@ -102,8 +100,8 @@ func onePod(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) error {
 	return nil
 }
 
-// oneClaim refuses claims of several lanes, and containers that use several of these claims: a container is in
-// one lane.
+// oneClaim refuses claims of several lanes, and containers that use several of these claims: a container is
+// in one lane.
 func oneClaim(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string) error {
 	used := map[string]int{}
 	for _, c := range claims {

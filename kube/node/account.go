@@ -21,8 +21,8 @@ type account struct {
 	claims []*resourceapi.ResourceClaim // whose lanes are among the placed
 }
 
-// account adds to the lanes in force those that claims have been promised, but for the claims of skip. A claim
-// whose status promises what another has counts for nothing.
+// account adds to the lanes in force those that claims have been promised, but for the claims of skip. A
+// claim whose status promises what another has counts for nothing.
 func (n *Node) account(l *lanes.Lanes, skip []*resourceapi.ResourceClaim) (account, error) {
 	v, err := l.View()
 	if err != nil {

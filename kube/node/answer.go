@@ -69,12 +69,11 @@ func answered(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocatio
 }
 
 // answerPod answers all claims of a pod at once. While one of them has no devices yet it waits for the next
-// look. A claim that waits for the pod and is none of its own is refused by itself.
+// look. One that waits for the pod and is none of its own is refused by itself.
 func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	waits *resourceapi.ResourceClaim, why string) error {
 	began := time.Now()
-	claims, refused := []*resourceapi.ResourceClaim{waits}, ask.NotOf(pod, waits)
-	var p plan.Placement
+	claims := []*resourceapi.ResourceClaim{waits}
 	if names := claimsOf(pod); slices.Contains(names, waits.Name) {
 		claims = nil
 		for _, name := range names {
@@ -87,19 +86,20 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 				claims = append(claims, c)
 			}
 		}
-		a, err := n.account(l, claims)
-		if err != nil {
-			return err
-		}
-		if p, refused = ask.Solve(a.host, a.placed, n.Name, pod, claims); refused == nil {
-			refused = realTime(host.Live(), p, claims...)
-		}
+	}
+	a, err := n.account(l, claims)
+	if err != nil {
+		return err
+	}
+	p, refused := ask.Solve(a.host, a.placed, n.Name, pod, claims)
+	if refused == nil {
+		refused = realTime(host.Live(), p, claims...)
 	}
 	if why != "" {
 		refused = errors.New(why)
 	}
 	for _, c := range claims {
-		if err := n.write(ctx, c, p, refused); err != nil {
+		if err = n.write(ctx, c, p, refused); err != nil {
 			return err
 		}
 		n.Log.InfoContext(ctx, "answered", "pod", pod.Namespace+"/"+pod.Name, "claim", c.Name,
@@ -115,7 +115,8 @@ func (n *Node) write(ctx context.Context, c *resourceapi.ResourceClaim, p plan.P
 	if next.Status.Devices, err = ask.Status(c, n.Name, p, refused, metav1.Now()); err != nil {
 		return err
 	}
-	done, err := n.Client.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	api := n.Client.ResourceV1().ResourceClaims(c.Namespace)
+	done, err := api.UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	if err == nil {
 		n.claims.Mutation(done)
 	}

@@ -128,8 +128,8 @@ func (n *Node) kick() {
 	}
 }
 
-// kickFor does so for a claim that may concern this node: most of a large cluster do not. One that other drivers
-// have may be of a pod whose lane waits for it.
+// kickFor does so for a claim that may concern this node: most of a large cluster do not. One that other
+// drivers have may be of a pod whose lane waits for it.
 func (n *Node) kickFor(claim any) {
 	if gone, is := claim.(cache.DeletedFinalStateUnknown); is {
 		claim = gone.Obj
@@ -259,13 +259,14 @@ func (n *Node) mine() []*resourceapi.ResourceClaim {
 	return all
 }
 
-// here says whether a claim has devices of this node, and the scheduler has allocated it for this node: a slice
-// that somebody else publishes can have this node's pool, or its name, but not both.
+// here says whether a claim has devices of this node's pool, and the scheduler has allocated it for this
+// node: another node can publish slices of the same pool.
 func here(c *resourceapi.ResourceClaim, node string) bool {
 	if len(offer.Results(c, node)) == 0 || c.Status.Allocation.NodeSelector == nil {
 		return false
 	}
-	for _, term := range c.Status.Allocation.NodeSelector.NodeSelectorTerms {
+	terms := c.Status.Allocation.NodeSelector.NodeSelectorTerms
+	for _, term := range terms {
 		if !slices.ContainsFunc(term.MatchFields, func(r corev1.NodeSelectorRequirement) bool {
 			return r.Key == metav1.ObjectNameField && r.Operator == corev1.NodeSelectorOpIn &&
 				slices.Equal(r.Values, []string{node})
@@ -273,5 +274,5 @@ func here(c *resourceapi.ResourceClaim, node string) bool {
 			return false
 		}
 	}
-	return len(c.Status.Allocation.NodeSelector.NodeSelectorTerms) > 0
+	return len(terms) > 0
 }

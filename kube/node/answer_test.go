@@ -62,7 +62,7 @@ func only(node string) *corev1.NodeSelector {
 }
 
 // testNode is a Node of a cluster that has these claims, whose lanes are in a folder of the test.
-func testNode(t *testing.T, client kubernetes.Interface, dir string, claims ...*resourceapi.ResourceClaim) *Node {
+func testNode(t testing.TB, client kubernetes.Interface, dir string, claims ...*resourceapi.ResourceClaim) *Node {
 	t.Helper()
 	h, err := host.Read(host.Live())
 	if err != nil {
@@ -144,21 +144,15 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// A container gets the lane of its own pod's claim, and no other by naming it.
-func TestLaneOf(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "isolane")
-	_, mine := waiting("mine", "numa0", resource.MustParse("1"))
-	shared := mine.DeepCopy()
-	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{UID: "pod-second"})
+// record writes down in a folder of the test that lanes are in force.
+func record(tb testing.TB, dir string, placed ...plan.Lane) {
+	tb.Helper()
 	boot, err := journal.BootID()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	placed := plan.Lane{Name: "kube-mine-0", CPUs: cpuset.Of(1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}}
-	part := plan.Lane{Name: "kube-mine-0.1", CPUs: cpuset.Of(2), Roles: map[string]cpuset.Set{"worker": cpuset.Of(2)},
-		Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}, Roles: map[string]int{"worker": 1}}, Reasons: []string{}}
 	state, err := json.Marshal(enforce.Applied{APIVersion: plan.APIVersion, Kind: "AppliedLanes", BootID: boot,
-		Placement: plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Lanes: []plan.Lane{placed, part}}})
+		Placement: plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Lanes: placed}})
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}
@@ -166,8 +160,39 @@ func TestLaneOf(t *testing.T) {
 		err = os.WriteFile(filepath.Join(dir, "lanes.json"), state, 0o600)
 	}
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
+}
+
+// BenchmarkCreateContainer is of a container without a lane, beside eight.
+func BenchmarkCreateContainer(b *testing.B) {
+	dir := filepath.Join(b.TempDir(), "isolane")
+	var placed []plan.Lane
+	for i := range 8 {
+		placed = append(placed, plan.Lane{Name: ask.Name(fmt.Sprint(i), 0), CPUs: cpuset.Of(i + 1),
+			Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}})
+	}
+	record(b, dir, placed...)
+	r := &runtime{Node: testNode(b, nil, dir)}
+	r.partition = byCpusets
+	for b.Loop() {
+		a, _, err := r.CreateContainer(b.Context(), &api.PodSandbox{}, &api.Container{})
+		if err != nil || a.GetLinux().GetResources().GetCpu() == nil {
+			b.Fatal(a, err)
+		}
+	}
+}
+
+// A container gets the lane of its own pod's claim, and no other by naming it.
+func TestLaneOf(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "isolane")
+	_, mine := waiting("mine", "numa0", resource.MustParse("1"))
+	shared := mine.DeepCopy()
+	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{UID: "pod-second"})
+	placed := plan.Lane{Name: "kube-mine-0", CPUs: cpuset.Of(1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}}
+	part := plan.Lane{Name: "kube-mine-0.1", CPUs: cpuset.Of(2), Roles: map[string]cpuset.Set{"worker": cpuset.Of(2)},
+		Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}, Roles: map[string]int{"worker": 1}}, Reasons: []string{}}
+	record(t, dir, placed, part)
 	for name, c := range map[string]struct {
 		claim   *resourceapi.ResourceClaim
 		pod     string

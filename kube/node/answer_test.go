@@ -62,16 +62,16 @@ func only(node string) *corev1.NodeSelector {
 }
 
 // testNode is a Node of a cluster that has these claims, whose lanes are in a folder of the test.
-func testNode(t testing.TB, client kubernetes.Interface, dir string, claims ...*resourceapi.ResourceClaim) *Node {
-	t.Helper()
+func testNode(tb testing.TB, client kubernetes.Interface, dir string, claims ...*resourceapi.ResourceClaim) *Node {
+	tb.Helper()
 	h, err := host.Read(host.Live())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	known := cache.NewStore(cache.MetaNamespaceKeyFunc)
 	for _, c := range claims {
 		if err = known.Add(c); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	n := &Node{known: known, Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),

@@ -179,7 +179,7 @@ knob                  1750       35  cgroups of pods that were made while lanes 
 kube/ask               800       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers
 kube/cmd/isolane-kube   150        0  pods get lanes
 kube/cmd/isolane-kube-hook   100        0  pods get lanes: fail-closed
-kube/node             1250        5  the driver of a node, the plugin of its container runtime; quotas and real-time that pods cannot have
+kube/node             1400        5  the driver of a node, the plugin of its container runtime; what pods cannot have; claims of other nodes; what a kill leaves of files
 kube/offer             250       15  pods get lanes: what a node offers
 lab                   1550       20  models of network cards
 lab/cmd/isolane-lab    400        0

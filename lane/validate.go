@@ -39,9 +39,16 @@ func (s Spec) Validate() error {
 	return s.validateRules()
 }
 
-func isName(s string) bool {
-	return regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`).MatchString(s)
-}
+// What texts look like. Compiled once: the record of the lanes in force is checked each time that it is read.
+var (
+	laneName   = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
+	device     = regexp.MustCompile(`^[!-.0-~]{1,127}$`) // alternative names of links have no more
+	group      = regexp.MustCompile(`^/?[^/[:cntrl:]]+(/[^/[:cntrl:]]+)*$`)
+	roleName   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,31}$`)
+	percentile = regexp.MustCompile(`^(p[0-9]{1,2}(\.[0-9]{1,4})?|max)$`)
+)
+
+func isName(s string) bool { return laneName.MatchString(s) }
 
 // inTable holds words and numbers against the table of fields.
 func inTable(table []Field, v reflect.Value, path string) error {
@@ -111,7 +118,6 @@ func (s Spec) validateRules() error {
 
 // validateNames is what names of other things look like, so that nothing else is looked for.
 func (s Spec) validateNames() error {
-	device := regexp.MustCompile(`^[!-.0-~]{1,127}$`) // alternative names of links have no more
 	for _, f := range []struct{ path, name string }{
 		{"spec.near.device", s.Near.Device}, {"spec.network.device", s.Network.Device},
 	} {
@@ -119,7 +125,6 @@ func (s Spec) validateNames() error {
 			return wrong(f.path, "expected a network device or a PCI address, found %s", quoted(f.name))
 		}
 	}
-	group := regexp.MustCompile(`^/?[^/[:cntrl:]]+(/[^/[:cntrl:]]+)*$`)
 	if p := s.Cgroup.Path; p != "" && (!group.MatchString(p) || slices.Contains(strings.Split(p, "/"), "..")) {
 		return wrong("spec.cgroup.path", "expected a cgroup such as system.slice/web.service, found %s", quoted(p))
 	}
@@ -189,9 +194,9 @@ func (s Spec) validateWishes() error {
 }
 
 func (s Spec) validateRoles() error {
-	name, total := regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,31}$`), 0
+	total := 0
 	for _, role := range slices.Sorted(maps.Keys(s.Roles)) {
-		if !name.MatchString(role) {
+		if !roleName.MatchString(role) {
 			return wrong("spec.roles."+role, "expected 1-32 letters, digits, '-' and '_', found %s", quoted(role))
 		}
 		total += s.Roles[role]
@@ -225,7 +230,6 @@ func (s Spec) validateMemory() error {
 }
 
 func (s Spec) validateObjective() error {
-	percentile := regexp.MustCompile(`^(p[0-9]{1,2}(\.[0-9]{1,4})?|max)$`)
 	for _, p := range slices.Sorted(maps.Keys(s.Objective.RTT)) {
 		if !percentile.MatchString(p) {
 			return wrong("spec.objective.rtt."+p, "expected a percentile such as p99.9, or max, found %s", quoted(p))

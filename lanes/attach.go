@@ -65,10 +65,11 @@ func (l *Lanes) attach(ctx context.Context, at enforce.Attachment) (Attached, er
 		return a, err
 	}
 	root := l.o.root
-	h, err := host.Read(root)
+	v, err := l.View() // which putting the lane in force needs too
 	if err != nil {
 		return a, err
 	}
+	h := v.Host
 	if at, err = workload(h, root, placed.Spec, at); err != nil {
 		return a, &TargetError{err}
 	}
@@ -129,12 +130,16 @@ func workload(h host.Host, root fs.FS, spec lane.Spec, at enforce.Attachment) (e
 
 // declaredGroups says what is wrong with the cgroups that lanes name which are not in force yet as they are.
 func (l *Lanes) declaredGroups(p plan.Placement) error {
-	h, err := host.Read(l.o.root)
+	all := enforce.Declared(p)
+	if len(all) == 0 {
+		return nil
+	}
+	v, err := l.View()
 	if err != nil {
 		return err
 	}
-	named := map[string]string{}
-	for _, at := range enforce.Declared(p) {
+	h, named := v.Host, map[string]string{}
+	for _, at := range all {
 		group, _ := running.Resolve(h, l.o.root, at.Group) // "" where it is gone
 		if o := named[group]; o != "" {
 			return &TargetError{fmt.Errorf("lane %s: spec.cgroup.path: lane %s names %s too", at.Lane, o, at.Group)}

@@ -27,6 +27,9 @@ import (
 // are the reason.
 func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
 	claims []*resourceapi.ResourceClaim) (plan.Placement, error) {
+	if err := onePod(pod, claims); err != nil {
+		return plan.Placement{}, err
+	}
 	var lanes []lane.Lane
 	for _, c := range claims {
 		of, err := Pinned(h, c, pool)
@@ -38,9 +41,6 @@ func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
 				lanes = append(lanes, l)
 			}
 		}
-	}
-	if err := onePod(pod, claims); err != nil {
-		return plan.Placement{}, err
 	}
 	if err := oneClaim(pod, claims, pool); err != nil {
 		return plan.Placement{}, err
@@ -82,9 +82,14 @@ func refuse(c *resourceapi.ResourceClaim, err error) error {
 		Blocking: []string{fmt.Sprintf("claim %s: %s", c.Name, err)}}
 }
 
-// onePod refuses claims that are not this pod's alone.
+// onePod refuses claims that are not this pod's alone, or not its own: the scheduler makes one for a pod that
+// asks for a class as for an extended resource, which has no amounts.
 func onePod(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) error {
 	for _, c := range claims {
+		if len(claimNames(pod, c)) == 0 {
+			return refuse(c, fmt.Errorf("expected it in spec.resourceClaims of pod %s: ask for a lane by a "+
+				"ResourceClaimTemplate, not by resources.limits of a container", pod.Name))
+		}
 		for _, by := range c.Status.ReservedFor {
 			if by.UID != pod.UID {
 				return refuse(c, fmt.Errorf("reserved for %s too: a lane is one pod's: give each pod a claim of "+
@@ -95,11 +100,16 @@ func onePod(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) error {
 	return nil
 }
 
-// oneClaim refuses containers that use several of these claims: a container is in one lane.
+// oneClaim refuses claims of several lanes, and containers that use several of these claims: a container is
+// in one lane.
 func oneClaim(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string) error {
 	used := map[string]int{}
 	for _, c := range claims {
-		for _, r := range offer.Results(c, pool) {
+		devices := offer.Results(c, pool)
+		if len(devices) > 1 {
+			return refuse(c, fmt.Errorf("%d lanes: expected one for each claim", len(devices)))
+		}
+		for _, r := range devices {
 			first, together := users(pod, claimNames(pod, c), r.Request)
 			for _, container := range slices.Concat(first, together) {
 				if used[container.Name]++; used[container.Name] > 1 {
@@ -117,12 +127,10 @@ func oneClaim(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string)
 func fitsPod(h host.Host, pod *corev1.Pod, c *resourceapi.ResourceClaim, pool string,
 	p plan.Placement) error {
 	names := claimNames(pod, c)
-	lanes := 0
 	for i, r := range c.Status.Allocation.Devices.Results {
 		if r.Driver != offer.Driver || r.Pool != pool {
 			continue
 		}
-		lanes++
 		placed, _ := p.Lane(Name(string(c.UID), i))
 		parts, err := split(h, pod, names, r.Request, placed)
 		if err != nil {
@@ -135,9 +143,6 @@ func fitsPod(h host.Host, pod *corev1.Pod, c *resourceapi.ResourceClaim, pool st
 				}
 			}
 		}
-	}
-	if lanes > 1 {
-		return refuse(c, fmt.Errorf("%d lanes: expected one for each claim", lanes))
 	}
 	return nil
 }

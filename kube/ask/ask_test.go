@@ -228,6 +228,17 @@ func TestPodContradicts(t *testing.T) {
 			}
 		})
 	}
+	twice := isolate.claim()
+	twice.Status.Allocation.Devices.Results = append(twice.Status.Allocation.Devices.Results, twice.Status.Allocation.Devices.Results[0])
+	admin := isolate.claim()
+	admin.Status.Allocation.Devices.Results[0].AdminAccess = new(true)
+	for says, claim := range map[string]*resourceapi.ResourceClaim{"2 lanes: expected one for each claim": twice,
+		"adminAccess: expected none": admin} {
+		_, err := ask.Solve(on(t), plan.Placement{}, "n0", pod("8"), []*resourceapi.ResourceClaim{claim})
+		if _, is := errors.AsType[*plan.Refusal](err); !is || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v: expected %q", err, says)
+		}
+	}
 	shared := isolate.claim()
 	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Name: "q", UID: "other"})
 	_, err := ask.Solve(on(t), plan.Placement{}, "n0", pod("4"), []*resourceapi.ResourceClaim{shared})
@@ -320,5 +331,57 @@ func BenchmarkSolve(b *testing.B) {
 		if _, err := ask.Solve(h, placed, "n0", pod("8"), []*resourceapi.ResourceClaim{r.claim()}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// What somebody else has written into the status of a claim gives it no CPUs that it could not have.
+func TestForgedStatus(t *testing.T) {
+	isolate := request{capacity: map[string]string{"cpus": "2"}, parameters: spec(`{"cpus":{"smt":"isolate"}}`)}
+	c := isolate.claim()
+	p, err := solve(t, isolate, pod("4"))
+	if err == nil {
+		c.Status.Devices, err = ask.Status(c, "n0", p, nil, now())
+	}
+	if err != nil || p.Lanes[0].CPUs.String() != "1-2" {
+		t.Fatal(p, err)
+	}
+	written := string(c.Status.Devices[0].Data.Raw)
+	for name, f := range map[string]struct{ cpus, gets, says string }{
+		"as it was":           {"1-2", "1-2", ""},
+		"others that fit":     {"2-3", "2-3", ""},
+		"more":                {"1-3", "", "expected 2 CPUs, as spec.cpus.count says"},
+		"more, and the count": {"1-3\",\"forged", "1-2", ""},
+		"fewer":               {"1", "", "expected 2 CPUs, as spec.cpus.count says"},
+		"siblings":            {"1,9", "", "idle: 9 are among its cpus"},
+		"the boot core":       {"0-1", "", "0 are of the boot core"},
+		"another node":        {"4-5", "", "spec.near: node 0"},
+		"two nodes":           {"3-4", "", "spec.cpus.numa: all on one node"},
+		"not there":           {"98-99", "", "98-99 are offline or not allowed"},
+		"none":                {"", "", "expected 2 CPUs, as spec.cpus.count says"},
+		"no list":             {"one", "", "is not a CPU number"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forged := c.DeepCopy()
+			cpus, _, count := strings.Cut(f.cpus, `"`)
+			text := strings.Replace(written, `"cpus":"1-2"`, `"cpus":"`+cpus+`"`, 1)
+			if count {
+				text = strings.Replace(text, `"count":2`, `"count":3`, 1)
+				text = strings.Replace(text, `"idle":"9-10"`, `"idle":"9-11"`, 1)
+			}
+			if text == written && f.cpus != "1-2" {
+				t.Fatal(written)
+			}
+			forged.Status.Devices[0].Data.Raw = []byte(text)
+			got, err := ask.Solve(on(t), plan.Placement{}, "n0", pod("4"), []*resourceapi.ResourceClaim{forged})
+			if f.says != "" {
+				if err == nil || !strings.Contains(err.Error(), f.says) {
+					t.Errorf("%v %v: expected %q", got.Lanes, err, f.says)
+				}
+				return
+			}
+			if err != nil || got.Lanes[0].CPUs.String() != f.gets || got.Lanes[0].Idle.Len() != 2 {
+				t.Errorf("%v %v", got.Lanes, err)
+			}
+		})
 	}
 }

@@ -71,6 +71,9 @@ type request struct {
 // else in the parameters.
 func (r request) lane(name string) (lane.Lane, error) {
 	named := lane.Lane{Metadata: lane.Metadata{Name: name}}
+	if admin := r.result.AdminAccess; admin != nil && *admin {
+		return named, errors.New("adminAccess: expected none: the scheduler counts nothing for it")
+	}
 	node, err := offer.NUMANode(r.result.Device)
 	if err != nil {
 		return named, err

@@ -16,24 +16,19 @@ import (
 
 // account is who has what: the host as it was before the lanes, and what is placed on it.
 type account struct {
-	host      host.Host
-	placed    plan.Placement               // the lanes in force, and those that are answered and wait for it
-	claims    []*resourceapi.ResourceClaim // whose lanes are among the placed
-	partition string                       // the kind that this kernel makes of a container's cgroup
+	host   host.Host
+	placed plan.Placement               // the lanes in force, and those that are answered and wait for it
+	claims []*resourceapi.ResourceClaim // whose lanes are among the placed
 }
 
-// account reads the lanes in force and adds those that claims have been promised, but for the claims of skip.
-// A claim whose status promises what another has counts for nothing.
-func (n *Node) account(skip []*resourceapi.ResourceClaim) (account, error) {
-	l, err := lanes.Look(n.Lanes)
-	if err != nil {
-		return account{}, err
-	}
+// account adds to the lanes in force those that claims have been promised, but for the claims of skip. A
+// claim whose status promises what another has counts for nothing.
+func (n *Node) account(l *lanes.Lanes, skip []*resourceapi.ResourceClaim) (account, error) {
 	v, err := l.View()
 	if err != nil {
 		return account{}, err
 	}
-	a := account{host: v.Host, placed: l.Placement, partition: partition(v.Host)}
+	a := account{host: v.Host, placed: l.Placement}
 	for _, c := range n.mine() {
 		if slices.ContainsFunc(skip, func(s *resourceapi.ResourceClaim) bool { return s.UID == c.UID }) {
 			continue
@@ -69,11 +64,14 @@ func lanesOf(l *lanes.Lanes, uid string) (names []string) {
 	return names
 }
 
+// byCpusets is the kind of cgroup v1: the node part keeps others off.
+const byCpusets = "cpuset"
+
 // partition is the kind of partition that a lane gets in a container's own cgroup.
 func partition(h host.Host) string {
 	switch _, v2 := h.Kernel.Cgroup.Cpuset(); {
 	case !v2:
-		return "cpuset" // cgroup v1: the node part keeps others off
+		return byCpusets
 	case h.Kernel.AtLeast(6, 7):
 		return "remote"
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,11 +17,13 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/kube/offer"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
 )
 
 // answer solves what each pod asks for that waits for it, and writes into its claims what came of it. Where
 // nothing is offered all are refused, by the reason for that.
-func (n *Node) answer(ctx context.Context, why string) error {
+func (n *Node) answer(ctx context.Context, l *lanes.Lanes, why string) error {
 	var failed error
 	asked := map[types.UID]bool{}
 	for _, c := range n.mine() {
@@ -33,13 +36,11 @@ func (n *Node) answer(ctx context.Context, why string) error {
 		}
 		asked[by.UID] = true
 		pod, err := n.Client.CoreV1().Pods(c.Namespace).Get(ctx, by.Name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err) || err == nil && pod.UID != by.UID:
-			continue // it has gone meanwhile, and its claim goes too
-		case err == nil:
-			err = n.answerPod(ctx, pod, why)
+		if err == nil && pod.UID == by.UID { // else it has gone, and its claim goes too
+			err = n.answerPod(ctx, l, pod, c, why)
 		}
-		if err != nil {
+		// What has gone or changed meanwhile the next look sees as it is then.
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			failed = errors.Join(failed, fmt.Errorf("pod %s/%s: %w", c.Namespace, by.Name, err))
 		}
 	}
@@ -68,21 +69,25 @@ func answered(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocatio
 }
 
 // answerPod answers all claims of a pod at once. While one of them has no devices yet it waits for the next
-// look.
-func (n *Node) answerPod(ctx context.Context, pod *corev1.Pod, why string) error {
+// look. One that waits for the pod and is none of its own is refused by itself.
+func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
+	waits *resourceapi.ResourceClaim, why string) error {
 	began := time.Now()
-	var claims []*resourceapi.ResourceClaim
-	for _, name := range claimsOf(pod) {
-		o, is, err := n.claims.GetByKey(pod.Namespace + "/" + name)
-		c, ok := o.(*resourceapi.ResourceClaim)
-		if err != nil || !is || !ok || c.Status.Allocation == nil {
-			return err
-		}
-		if n.waits(c) {
-			claims = append(claims, c)
+	claims := []*resourceapi.ResourceClaim{waits}
+	if names := claimsOf(pod); slices.Contains(names, waits.Name) {
+		claims = nil
+		for _, name := range names {
+			o, is, err := n.claims.GetByKey(pod.Namespace + "/" + name)
+			c, ok := o.(*resourceapi.ResourceClaim)
+			if err != nil || !is || !ok || c.Status.Allocation == nil {
+				return err
+			}
+			if here(c, n.Name) && n.waits(c) {
+				claims = append(claims, c)
+			}
 		}
 	}
-	a, err := n.account(claims)
+	a, err := n.account(l, claims)
 	if err != nil {
 		return err
 	}
@@ -94,23 +99,28 @@ func (n *Node) answerPod(ctx context.Context, pod *corev1.Pod, why string) error
 		refused = errors.New(why)
 	}
 	for _, c := range claims {
-		next := c.DeepCopy()
-		if next.Status.Devices, err = ask.Status(c, n.Name, p, refused, metav1.Now()); err != nil {
+		if err = n.write(ctx, c, p, refused); err != nil {
 			return err
 		}
-		api := n.Client.ResourceV1().ResourceClaims(c.Namespace)
-		done, err := api.UpdateStatus(ctx, next, metav1.UpdateOptions{})
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return nil // it has changed meanwhile: the next look sees how
-		}
-		if err != nil {
-			return err
-		}
-		n.claims.Mutation(done)
 		n.Log.InfoContext(ctx, "answered", "pod", pod.Namespace+"/"+pod.Name, "claim", c.Name,
 			"milliseconds", time.Since(began).Milliseconds(), "refused", refused)
 	}
 	return nil
+}
+
+// write writes what came of a claim into its status.
+func (n *Node) write(ctx context.Context, c *resourceapi.ResourceClaim, p plan.Placement, refused error) (
+	err error) {
+	next := c.DeepCopy()
+	if next.Status.Devices, err = ask.Status(c, n.Name, p, refused, metav1.Now()); err != nil {
+		return err
+	}
+	api := n.Client.ResourceV1().ResourceClaims(c.Namespace)
+	done, err := api.UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err == nil {
+		n.claims.Mutation(done)
+	}
+	return err
 }
 
 // claimsOf are the names of the claims of a pod.

@@ -48,24 +48,30 @@ func waiting(name, device string, cpus resource.Quantity) (*corev1.Pod, *resourc
 	c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "lane", Exactly: &resourceapi.ExactDeviceRequest{
 		Capacity: &resourceapi.CapacityRequirements{Requests: amounts}}}}
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: p.UID}}
-	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+	c.Status.Allocation = &resourceapi.AllocationResult{NodeSelector: only("n0"), Devices: resourceapi.DeviceAllocationResult{
 		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "lane", Driver: offer.Driver, Pool: "n0", Device: device,
 			ShareID: new(types.UID(name)), ConsumedCapacity: amounts, BindingConditions: []string{offer.Placed},
 			BindingFailureConditions: []string{offer.Refused}}}}}
 	return p, c
 }
 
+// only is what the scheduler writes into an allocation of devices of a node.
+func only(node string) *corev1.NodeSelector {
+	return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+		{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}}
+}
+
 // testNode is a Node of a cluster that has these claims, whose lanes are in a folder of the test.
-func testNode(t *testing.T, client kubernetes.Interface, dir string, claims ...*resourceapi.ResourceClaim) *Node {
-	t.Helper()
+func testNode(tb testing.TB, client kubernetes.Interface, dir string, claims ...*resourceapi.ResourceClaim) *Node {
+	tb.Helper()
 	h, err := host.Read(host.Live())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	known := cache.NewStore(cache.MetaNamespaceKeyFunc)
 	for _, c := range claims {
 		if err = known.Add(c); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	n := &Node{known: known, Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),
@@ -74,12 +80,21 @@ func testNode(t *testing.T, client kubernetes.Interface, dir string, claims ...*
 	return n
 }
 
+func inForce(t *testing.T, dir string) *lanes.Lanes {
+	t.Helper()
+	l, err := lanes.Look(lanes.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // Of two pods that want the same CPUs the first one gets them, though its lane is in force nowhere yet: what
 // is promised stands in its claim alone, and a node part that was started again reads it there.
 func TestAnswer(t *testing.T) {
 	hosttest.Need(t, hosttest.CPUs(2))
 	dir := filepath.Join(t.TempDir(), "isolane")
-	a, err := testNode(t, nil, dir).account(nil)
+	a, err := testNode(t, nil, dir).account(inForce(t, dir), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +118,7 @@ func TestAnswer(t *testing.T) {
 		return c
 	}
 	answer := func(why string, claims ...*resourceapi.ResourceClaim) {
-		if aerr := testNode(t, client, dir, claims...).answer(t.Context(), why); aerr != nil {
+		if aerr := testNode(t, client, dir, claims...).answer(t.Context(), inForce(t, dir), why); aerr != nil {
 			t.Fatal(aerr)
 		}
 	}
@@ -129,21 +144,15 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// A container gets the lane of its own pod's claim, and no other by naming it.
-func TestLaneOf(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "isolane")
-	_, mine := waiting("mine", "numa0", resource.MustParse("1"))
-	shared := mine.DeepCopy()
-	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{UID: "pod-second"})
+// record writes down in a folder of the test that lanes are in force.
+func record(tb testing.TB, dir string, placed ...plan.Lane) {
+	tb.Helper()
 	boot, err := journal.BootID()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	placed := plan.Lane{Name: "kube-mine-0", CPUs: cpuset.Of(1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}}
-	part := plan.Lane{Name: "kube-mine-0.1", CPUs: cpuset.Of(2), Roles: map[string]cpuset.Set{"worker": cpuset.Of(2)},
-		Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}, Roles: map[string]int{"worker": 1}}, Reasons: []string{}}
 	state, err := json.Marshal(enforce.Applied{APIVersion: plan.APIVersion, Kind: "AppliedLanes", BootID: boot,
-		Placement: plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Lanes: []plan.Lane{placed, part}}})
+		Placement: plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Lanes: placed}})
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}
@@ -151,8 +160,39 @@ func TestLaneOf(t *testing.T) {
 		err = os.WriteFile(filepath.Join(dir, "lanes.json"), state, 0o600)
 	}
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
+}
+
+// BenchmarkCreateContainer is of a container without a lane, beside eight.
+func BenchmarkCreateContainer(b *testing.B) {
+	dir := filepath.Join(b.TempDir(), "isolane")
+	var placed []plan.Lane
+	for i := range 8 {
+		placed = append(placed, plan.Lane{Name: ask.Name(fmt.Sprint(i), 0), CPUs: cpuset.Of(i + 1),
+			Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}})
+	}
+	record(b, dir, placed...)
+	r := &runtime{Node: testNode(b, nil, dir)}
+	r.partition = byCpusets
+	for b.Loop() {
+		a, _, err := r.CreateContainer(b.Context(), &api.PodSandbox{}, &api.Container{})
+		if err != nil || a.GetLinux().GetResources().GetCpu() == nil {
+			b.Fatal(a, err)
+		}
+	}
+}
+
+// A container gets the lane of its own pod's claim, and no other by naming it.
+func TestLaneOf(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "isolane")
+	_, mine := waiting("mine", "numa0", resource.MustParse("1"))
+	shared := mine.DeepCopy()
+	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{UID: "pod-second"})
+	placed := plan.Lane{Name: "kube-mine-0", CPUs: cpuset.Of(1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}}
+	part := plan.Lane{Name: "kube-mine-0.1", CPUs: cpuset.Of(2), Roles: map[string]cpuset.Set{"worker": cpuset.Of(2)},
+		Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}, Roles: map[string]int{"worker": 1}}, Reasons: []string{}}
+	record(t, dir, placed, part)
 	for name, c := range map[string]struct {
 		claim   *resourceapi.ResourceClaim
 		pod     string

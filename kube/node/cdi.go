@@ -6,12 +6,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	resourceapi "k8s.io/api/resource/v1"
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
 	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/kube/offer"
+	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
 )
 
@@ -19,6 +22,8 @@ const (
 	cdiKind = offer.Driver + "/lane"
 	// hookInside is where containers with a lane have the hook.
 	hookInside = "/.isolane-hook"
+	// hidden begins the names of files that are half written.
+	hidden = ".isolane-"
 )
 
 // edit is what the containers of a claim's device get.
@@ -80,6 +85,28 @@ func (n *Node) removeCDI(uid string) error {
 	return err
 }
 
+// tidy removes what a kill has left of the files of claims: those half written, and those of claims that are
+// gone and have no lane. The kubelet asks no more for what it does not know.
+func (n *Node) tidy(l *lanes.Lanes) error {
+	half, err := filepath.Glob(filepath.Join(n.CDI, hidden+"*"))
+	hooks, herr := filepath.Glob(filepath.Join(filepath.Dir(n.hook()), hidden+"*"))
+	whole, werr := filepath.Glob(n.cdiFile("*"))
+	before, after, _ := strings.Cut(n.cdiFile("*"), "*")
+	mine := n.mine()
+	for _, name := range whole {
+		uid := strings.TrimSuffix(strings.TrimPrefix(name, before), after)
+		has := slices.ContainsFunc(mine, func(c *resourceapi.ResourceClaim) bool { return string(c.UID) == uid })
+		if !has && len(lanesOf(l, uid)) == 0 {
+			half = append(half, name)
+		}
+	}
+	err = errors.Join(err, herr, werr)
+	for _, name := range slices.Concat(half, hooks) {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
+}
+
 // hook is where containers get the hook from: it stays when this program's own files go.
 func (n *Node) hook() string { return filepath.Join(n.Kubelet, "plugins", offer.Driver, "hook") }
 
@@ -98,7 +125,7 @@ func (n *Node) installHook() error {
 // writeFile writes a file as a whole: who reads it sees all of it or what was there before. Its first name is
 // hidden from those who follow the directory.
 func writeFile(name string, data []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(name), ".isolane-*")
+	f, err := os.CreateTemp(filepath.Dir(name), hidden+"*")
 	if err != nil {
 		return err
 	}

@@ -236,12 +236,8 @@ func (r *runtime) update(l *lanes.Lanes, placed plan.Lane, has bool, c *api.Cont
 // others are the CPUs that containers without a lane may have; keep is false where the kernel keeps them off,
 // or there are no lanes.
 func (r *runtime) others(l *lanes.Lanes, c *api.Container) (cpus cpuset.Set, keep bool, err error) {
-	if len(l.Placement.Lanes) == 0 {
+	if len(l.Placement.Lanes) == 0 || r.partition != byCpusets {
 		return cpus, false, nil
-	}
-	v, err := l.View()
-	if err != nil || partition(v.Host) != "cpuset" {
-		return cpus, false, err
 	}
 	has, err := cpuset.Parse(c.GetLinux().GetResources().GetCpu().GetCpus())
 	if err != nil || has.IsEmpty() {
@@ -314,12 +310,12 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 
 // takeOff takes cgroups off the lanes' CPUs that were made since the last change, where the kernel does not.
 func (r *runtime) takeOff(ctx context.Context) error {
+	if r.partition != byCpusets {
+		return nil
+	}
 	l, err := lanes.Look(r.Lanes)
 	if err != nil || len(l.Placement.Lanes) == 0 {
 		return err
-	}
-	if v, verr := l.View(); verr != nil || partition(v.Host) != "cpuset" {
-		return verr
 	}
 	r.change.Lock()
 	defer r.change.Unlock()

@@ -27,6 +27,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/lanes"
@@ -51,6 +52,8 @@ type Node struct {
 	claims  cache.MutationCache // also what this program has written and has not seen yet
 	known   cache.Store         // of claims, as the API server sends them
 	kubelet *kubeletplugin.Helper
+	// partition is the kind that this kernel makes of a container's cgroup.
+	partition string
 
 	change   sync.Mutex // one at a time changes the host
 	mu       sync.Mutex
@@ -65,17 +68,21 @@ type Node struct {
 
 // Run serves the kubelet, the scheduler and the container runtime until ctx ends. Lanes in force stay.
 func Run(ctx context.Context, c Config) error {
-	n := &Node{Config: c, prepared: map[string]bool{}, changed: make(chan struct{}, 1)}
-	if err := n.recover(ctx); err != nil {
+	h, err := host.Read(host.Live())
+	if err != nil {
 		return err
 	}
-	if err := n.installHook(); err != nil {
+	n := &Node{Config: c, partition: partition(h), prepared: map[string]bool{}, changed: make(chan struct{}, 1)}
+	if err = n.recover(ctx); err != nil {
+		return err
+	}
+	if err = n.installHook(); err != nil {
 		return err
 	}
 	factory := informers.NewSharedInformerFactory(n.Client, 0)
 	claims := factory.Resource().V1().ResourceClaims().Informer()
-	_, err := claims.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { n.kick() },
-		UpdateFunc: func(any, any) { n.kick() }, DeleteFunc: func(any) { n.kick() }})
+	_, err = claims.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: n.kickFor,
+		UpdateFunc: func(was, is any) { n.kickFor(was); n.kickFor(is) }, DeleteFunc: n.kickFor})
 	if err != nil {
 		return err
 	}
@@ -86,6 +93,13 @@ func Run(ctx context.Context, c Config) error {
 	defer factory.Shutdown()
 	if !cache.WaitForCacheSync(ctx.Done(), claims.HasSynced) {
 		return fmt.Errorf("resourceclaims: no list from the API server: %w", ctx.Err())
+	}
+	l, err := lanes.Look(n.Lanes)
+	if err == nil {
+		err = n.tidy(l) // before anybody asks for a claim
+	}
+	if err != nil {
+		return err
 	}
 	plugins := filepath.Join(n.Kubelet, "plugins", offer.Driver)
 	n.kubelet, err = kubeletplugin.Start(ctx, n, kubeletplugin.DriverName(offer.Driver),
@@ -114,6 +128,23 @@ func (n *Node) kick() {
 	}
 }
 
+// kickFor does so for a claim that may concern this node: most of a large cluster do not. One that other
+// drivers have may be of a pod whose lane waits for it.
+func (n *Node) kickFor(claim any) {
+	if gone, is := claim.(cache.DeletedFinalStateUnknown); is {
+		claim = gone.Obj
+	}
+	c, is := claim.(*resourceapi.ResourceClaim)
+	if !is || c.Status.Allocation == nil {
+		return
+	}
+	ours := slices.ContainsFunc(c.Status.Allocation.Devices.Results,
+		func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == offer.Driver })
+	if !ours || here(c, n.Name) {
+		n.kick()
+	}
+}
+
 // recover ends what a kill of this program has left half done.
 func (n *Node) recover(ctx context.Context) error {
 	o := n.Lanes
@@ -137,10 +168,11 @@ func (n *Node) watch(ctx context.Context) {
 	tick := time.NewTicker(5 * time.Second)
 	defer tick.Stop()
 	state := ""
+	var failed error // of the last look: nothing else may change, and it is still to be done
 	for changed := true; ; {
 		if changed {
-			if err := n.look(ctx); err != nil && ctx.Err() == nil {
-				n.Log.ErrorContext(ctx, "look", "err", err)
+			if failed = n.look(ctx); failed != nil && ctx.Err() == nil {
+				n.Log.ErrorContext(ctx, "look", "err", failed)
 			}
 		}
 		select {
@@ -151,7 +183,7 @@ func (n *Node) watch(ctx context.Context) {
 		case <-tick.C:
 			now, err := enforce.State(n.Lanes.Complete().Dir)
 			why := n.notOffered()
-			changed = err != nil || now != state || why != n.without
+			changed = failed != nil || err != nil || now != state || why != n.without
 			state = now
 		}
 	}
@@ -161,19 +193,24 @@ func (n *Node) watch(ctx context.Context) {
 // left.
 func (n *Node) look(ctx context.Context) error {
 	why := n.notOffered()
-	return errors.Join(n.releaseOrphans(ctx), n.answer(ctx, why), n.publish(ctx, why))
+	failed := n.releaseOrphans(ctx)
+	l, err := lanes.Look(n.Lanes) // once: who plans with it reads the whole machine
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	return errors.Join(failed, n.answer(ctx, l, why), n.publish(ctx, l, why))
 }
 
 // publish offers what is free, or nothing where there is a reason for that.
-func (n *Node) publish(ctx context.Context, why string) error {
+func (n *Node) publish(ctx context.Context, l *lanes.Lanes, why string) error {
 	var devices []resourceapi.Device
 	if why == "" {
-		a, err := n.account(nil)
+		a, err := n.account(l, nil)
 		if err != nil {
 			return err
 		}
 		devices, err = offer.Node{Host: a.host, Placed: a.placed, Claims: a.claims, Pool: n.Name,
-			Partition: a.partition, Answers: n.Answers}.Devices()
+			Partition: n.partition, Answers: n.Answers}.Devices()
 		if err != nil {
 			return err
 		}
@@ -212,7 +249,7 @@ func (n *Node) mine() []*resourceapi.ResourceClaim {
 	var all []*resourceapi.ResourceClaim
 	for _, key := range n.known.ListKeys() {
 		o, is, err := n.claims.GetByKey(key)
-		if c, ok := o.(*resourceapi.ResourceClaim); err == nil && is && ok && len(offer.Results(c, n.Name)) > 0 {
+		if c, ok := o.(*resourceapi.ResourceClaim); err == nil && is && ok && here(c, n.Name) {
 			all = append(all, c)
 		}
 	}
@@ -220,4 +257,22 @@ func (n *Node) mine() []*resourceapi.ResourceClaim {
 		return strings.Compare(string(a.UID), string(b.UID))
 	})
 	return all
+}
+
+// here says whether a claim has devices of this node's pool, and the scheduler has allocated it for this
+// node: another node can publish slices of the same pool.
+func here(c *resourceapi.ResourceClaim, node string) bool {
+	if len(offer.Results(c, node)) == 0 || c.Status.Allocation.NodeSelector == nil {
+		return false
+	}
+	terms := c.Status.Allocation.NodeSelector.NodeSelectorTerms
+	for _, term := range terms {
+		if !slices.ContainsFunc(term.MatchFields, func(r corev1.NodeSelectorRequirement) bool {
+			return r.Key == metav1.ObjectNameField && r.Operator == corev1.NodeSelectorOpIn &&
+				slices.Equal(r.Values, []string{node})
+		}) {
+			return false
+		}
+	}
+	return len(terms) > 0
 }

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
+	"k8s.io/apimachinery/pkg/api/resource"
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
 	"isolane.dev/isolane/cpuset"
@@ -91,6 +93,46 @@ func TestCDI(t *testing.T) {
 	}
 	if err = n.removeCDI("../../etc/passwd"); err != nil || !strings.HasPrefix(n.cdiFile("../../x"), n.CDI) {
 		t.Error(n.cdiFile("../../x"), err)
+	}
+}
+
+// What a kill has left of files goes at the next start, and no other file does.
+func TestTidy(t *testing.T) {
+	_, mine := waiting("mine", "numa0", resource.MustParse("1"))
+	dir := filepath.Join(t.TempDir(), "isolane")
+	n := testNode(t, nil, dir, mine)
+	n.CDI, n.Kubelet = t.TempDir(), t.TempDir()
+	hooks := filepath.Dir(n.hook())
+	if err := os.MkdirAll(hooks, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	stay := []string{n.cdiFile("mine"), n.cdiFile("in-force"), filepath.Join(n.CDI, "nvidia.com-gpu-1.json"), n.hook()}
+	for _, name := range append([]string{n.cdiFile("gone"), filepath.Join(n.CDI, ".isolane-12"), filepath.Join(hooks, ".isolane-3")}, stay...) {
+		if err := os.WriteFile(name, []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := inForce(t, dir)
+	l.Placement.Lanes = []plan.Lane{{Name: "kube-in-force-0"}}
+	for range 2 {
+		if err := n.tidy(l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var left []string
+	for _, dir := range []string{n.CDI, hooks} {
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			left = append(left, filepath.Join(dir, f.Name()))
+		}
+	}
+	slices.Sort(left)
+	slices.Sort(stay)
+	if !slices.Equal(left, stay) {
+		t.Errorf("%v, expected %v", left, stay)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -107,7 +108,15 @@ func (n *Node) describe(l *lanes.Lanes, c *resourceapi.ResourceClaim) ([]kubelet
 // wanted are the lanes that a claim is to have: those that it was promised, or where nobody has been asked
 // those that fit now. Several containers of its pod that share a lane have one each.
 func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane.Lane, error) {
-	a, err := n.account([]*resourceapi.ResourceClaim{c})
+	if !here(c, n.Name) { // else its pod would begin without a lane
+		return nil, fmt.Errorf("claim %s: expected devices of pool %s that are allocated for this node", c.Name,
+			n.Name)
+	}
+	l, err := lanes.Look(n.Lanes)
+	if err != nil {
+		return nil, err
+	}
+	a, err := n.account(l, []*resourceapi.ResourceClaim{c})
 	if err != nil {
 		return nil, err
 	}
@@ -116,16 +125,16 @@ func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane
 		return nil, err
 	}
 	promised, roles := true, false
-	for i, l := range want {
+	for i, w := range want {
 		var has cpuset.Set // in force
-		for _, part := range partsOf(a.placed, l.Metadata.Name) {
+		for _, part := range partsOf(a.placed, w.Metadata.Name) {
 			has = has.Union(part.CPUs)
 		}
 		if !has.IsEmpty() {
 			want[i].Spec.CPUs.List = has
 		}
 		promised = promised && !want[i].Spec.CPUs.List.IsEmpty()
-		roles = roles || len(l.Spec.Roles) > 0
+		roles = roles || len(w.Spec.Roles) > 0
 	}
 	if promised && !roles {
 		return want, nil
@@ -134,7 +143,7 @@ func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane
 		return nil, fmt.Errorf("claim %s: expected to be reserved for one pod, found %d", c.Name,
 			len(c.Status.ReservedFor))
 	}
-	pod, err := n.Client.CoreV1().Pods(c.Namespace).Get(ctx, c.Status.ReservedFor[0].Name, metav1.GetOptions{})
+	pod, err := n.podOf(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -154,6 +163,17 @@ func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane
 		return nil, err
 	}
 	return ask.Parts(a.host, pod, c, n.Name, p)
+}
+
+// podOf is the first pod that a claim is reserved for, which keeps the lane, and not another of its name.
+func (n *Node) podOf(ctx context.Context, c *resourceapi.ResourceClaim) (*corev1.Pod, error) {
+	by := c.Status.ReservedFor[0]
+	pod, err := n.Client.CoreV1().Pods(c.Namespace).Get(ctx, by.Name, metav1.GetOptions{})
+	if err == nil && pod.UID != by.UID {
+		err = fmt.Errorf("claim %s: reserved for a pod %s that has gone: expected its uid %s, found %s", c.Name,
+			by.Name, by.UID, pod.UID)
+	}
+	return pod, err
 }
 
 // partsOf are the lanes of a claim's device: one, or those of several containers.

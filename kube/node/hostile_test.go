@@ -1,0 +1,100 @@
+package node
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+
+	"isolane.dev/isolane/kube/offer"
+)
+
+// A claim is this node's where the scheduler has allocated this node's pool for this node. A slice of another node
+// can say that it has this pool.
+func TestHere(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*resourceapi.AllocationResult)
+		here   bool
+		wakes  bool // it may concern this node
+	}{
+		"of this node":         {func(*resourceapi.AllocationResult) {}, true, true},
+		"another pool":         {func(a *resourceapi.AllocationResult) { a.Devices.Results[0].Pool = "n1" }, false, false},
+		"another driver":       {func(a *resourceapi.AllocationResult) { a.Devices.Results[0].Driver = "gpu.example.com" }, false, true},
+		"for another node":     {func(a *resourceapi.AllocationResult) { a.NodeSelector = only("n1") }, false, false},
+		"for several":          {func(a *resourceapi.AllocationResult) { match(a).Values = []string{"n0", "n1"} }, false, false},
+		"for all but this one": {func(a *resourceapi.AllocationResult) { match(a).Operator = corev1.NodeSelectorOpNotIn }, false, false},
+		"for all":              {func(a *resourceapi.AllocationResult) { a.NodeSelector = nil }, false, false},
+		"for nobody":           {func(a *resourceapi.AllocationResult) { a.NodeSelector.NodeSelectorTerms = nil }, false, false},
+		"for this one or another": {func(a *resourceapi.AllocationResult) {
+			a.NodeSelector.NodeSelectorTerms = append(a.NodeSelector.NodeSelectorTerms, corev1.NodeSelectorTerm{})
+		}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, claim := waiting("claim", "numa0", resource.MustParse("1"))
+			c.change(claim.Status.Allocation)
+			n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"), claim)
+			n.changed = make(chan struct{}, 1)
+			if got := here(claim, n.Name); got != c.here {
+				t.Errorf("here: %t", got)
+			}
+			if got := len(n.mine()) == 1; got != c.here {
+				t.Errorf("mine: %t", got)
+			}
+			n.kickFor(cache.DeletedFinalStateUnknown{Obj: claim})
+			if got := len(n.changed) == 1; got != c.wakes {
+				t.Errorf("wakes: %t", got)
+			}
+			if c.here {
+				return
+			}
+			want, err := n.wanted(t.Context(), claim)
+			if err == nil || !strings.Contains(err.Error(), "expected devices of pool n0 that are allocated for this node") {
+				t.Errorf("wanted: %v %v", want, err)
+			}
+		})
+	}
+}
+
+func match(a *resourceapi.AllocationResult) *corev1.NodeSelectorRequirement {
+	return &a.NodeSelector.NodeSelectorTerms[0].MatchFields[0]
+}
+
+// A claim that is reserved for a pod which does not name it is refused and does not wait for ever: the scheduler makes
+// one for an extended resource, and others can write such a status.
+func TestNotOf(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "isolane")
+	pod, claim := waiting("edge", "numa0", resource.MustParse("1"))
+	pod.Spec.ResourceClaims, pod.Spec.Containers[0].Resources.Claims = nil, nil
+	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: claim.Name}
+	client := fake.NewClientset(pod, claim)
+	if err := testNode(t, client, dir, claim).answer(t.Context(), inForce(t, dir), ""); err != nil {
+		t.Fatal(err)
+	}
+	got, err := client.ResourceV1().ResourceClaims("default").Get(t.Context(), claim.Name, metav1.GetOptions{})
+	if err != nil || len(got.Status.Devices) != 1 {
+		t.Fatal(got, err)
+	}
+	c := meta.FindStatusCondition(got.Status.Devices[0].Conditions, offer.Refused)
+	if c == nil || c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "expected it in spec.resourceClaims of pod edge: ask for a "+
+		"lane by a ResourceClaimTemplate") {
+		t.Errorf("%+v", c)
+	}
+}
+
+// A pod that has the name of the one that a claim is reserved for, and is another one, gets nothing.
+func TestPodOfTheName(t *testing.T) {
+	pod, claim := waiting("edge", "numa0", resource.MustParse("1"))
+	pod.UID = "another"
+	n := testNode(t, fake.NewClientset(pod, claim), filepath.Join(t.TempDir(), "isolane"), claim)
+	want, err := n.wanted(t.Context(), claim)
+	if err == nil || !strings.Contains(err.Error(), "reserved for a pod edge that has gone: expected its uid pod-edge, found another") {
+		t.Error(want, err)
+	}
+}

@@ -1,0 +1,69 @@
+package lanes_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"isolane.dev/isolane/test/kube/bed"
+)
+
+// What somebody writes who wants a lane that is not his own, or has misunderstood, is refused with the reason.
+func TestForged(t *testing.T) {
+	c := start(t, bed.Options{})
+	c.run(t)
+
+	// The node part of one node writes no slices of another, whatever its program is made to do.
+	slice := `apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: forged}
+spec: {driver: isolane.dev, nodeName: %s, pool: {name: %s, generation: 1, resourceSliceCount: 1}, devices: [{name: numa0}]}
+`
+	out, err := c.tryKubectl(t, fmt.Sprintf(slice, "another", c.node.Name), "--kubeconfig="+c.kubeconfig, "create", "-f", "-")
+	if err == nil || !strings.Contains(err.Error(), "slices of node another are not those of node "+c.node.Name) {
+		t.Errorf("%s %v", out, err)
+	}
+
+	// As an extended resource, which has no amounts.
+	c.kubectl(t, fmt.Sprintf(podTemplate, "extended", "", `limits: {deviceclass.resource.kubernetes.io/lane.isolane.dev: 1}`, "1"), "apply", "-f", "-")
+	c.says(t, "extended", "reason=Refused", "ask for a lane by a ResourceClaimTemplate")
+	c.kubectl(t, "", "delete", "pod", "extended", "--wait")
+
+	// A claim of two pods is the first one's.
+	c.kubectl(t, "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: shared}\nspec: {devices: "+
+		request(`{cpus: "1"}`, "{}")+"}\n", "apply", "-f", "-")
+	c.shares(t, "first", "1")
+	c.ready(t, "first")
+	cpus := c.cpusOf(t, "first")
+	c.shares(t, "second", "10m")
+	c.says(t, "second", "expected the claim of this pod alone: a lane is one pod's")
+	c.apart(t, cpus, "first")
+
+	// Somebody else writes other CPUs into the status: the lane stays as it is, also when its container starts anew.
+	patch := `[{"op": "replace", "path": "/status/devices/0/data/lanes/0/cpus", "value": "0"}]`
+	c.kubectl(t, "", "patch", "resourceclaim", "shared", "--subresource=status", "--type=json", "--patch", patch)
+	c.kill(t)
+	c.run(t)
+	c.restart(t, "first")
+	if now := c.cpusOf(t, "first"); now != cpus {
+		t.Errorf("CPUs %s, before the status was written %s", now, cpus)
+	}
+	c.apart(t, cpus, "first")
+	c.until(t, "second has no process in the lane", func() error {
+		if pids := c.processesNow("second"); len(pids) > 0 {
+			return errors.New(fmt.Sprint(pids))
+		}
+		return nil
+	})
+	c.kubectl(t, "", "delete", "pod", "first", "second", "--wait")
+	c.kubectl(t, "", "delete", "resourceclaim", "shared", "--wait")
+	c.until(t, "the lane is released", c.noLanes)
+}
+
+// shares applies a pod with the claim shared.
+func (c *cluster) shares(t *testing.T, pod, cpu string) {
+	t.Helper()
+	c.kubectl(t, fmt.Sprintf(podTemplate, pod, "resourceClaims: [{name: lane, resourceClaimName: shared}]",
+		fmt.Sprintf(`claims: [{name: lane}], requests: {cpu: "%s"}`, cpu), "1"), "apply", "-f", "-")
+}

@@ -133,7 +133,7 @@ agent                 1600       30  a method for each request of its client
 audit                 2600       15  network services that manage devices of lanes
 boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
-change/netdev         1900       40  queues of any device, and those it had before; devices that go together; checksums as on a wire
+change/netdev         1950       40  queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables
 claims                2550       15  all rows of a table, for answers; figures per core, both ways of a link, several threads
 cmd/isolane           1750        0  what a command does with lanes is a library (history/diary, lanes)
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
@@ -186,7 +186,7 @@ lab/cmd/isolane-lab    400        0
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
 lanes                 1900       35  files with lanes, what waits is told, a status that no change is half done in, plans for other hosts, what applications are told, out of cmd/isolane
-netpath               1200       40  uplinks and ports are checked in one place
+netpath               1200       45  uplinks and ports are checked in one place; whether a kernel has tags, for measurements
 netpath/bridge         100        5  the wire to the outside client
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
@@ -212,7 +212,7 @@ probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 4300       25  application and neighbours as pods; several of the application; settings of the host that each run found
+prove                 4350       25  application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers
 prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
 prove/layout           350       10  distances of the application from the client
 prove/scenario        1700       23  what of a scenario can be in pods; rows of published tables; several instances

@@ -39,7 +39,9 @@ type floor struct {
 	Max  int64 `json:"max"`
 }
 
-func TestMain(m *testing.M) { hosttest.Main(m, probeEcho, probeWakeup, probeHTTP, readEpoll) }
+func TestMain(m *testing.M) {
+	hosttest.Main(m, probeEcho, probeWakeup, probeHTTP, readEpoll, probeFrames)
+}
 
 // probeEcho makes this binary the Go side: the same code as `isolane probe echo`.
 func probeEcho() (bool, error) {

@@ -29,7 +29,8 @@ func guestPackages() []string {
 		"mount", "hostname", "kmod", "procps", "numactl", "rt-tests", "rtla", "stress-ng", "nftables", "hwloc-nox",
 		"systemd", "dbus", "runc", "crun", "docker.io", "docker-cli", "podman", "lxc", "libvirt-daemon",
 		"libvirt-daemon-driver-qemu", "libvirt-clients", "qemu-system-x86", "systemd-container", "nginx",
-		"memcached", "python3-minimal", "openvswitch-switch", "irqbalance", "tuned", "udev", "network-manager"}
+		"memcached", "python3-minimal", "openvswitch-switch", "irqbalance", "tuned", "udev", "network-manager",
+		"dnsmasq-base", "wireguard-tools", "tcpdump"}
 }
 
 // qemuPackages are QEMU and the C library that it runs with.
@@ -54,7 +55,8 @@ func moduleFolders() []string {
 	return []string{"net", "lib", "crypto", "kernel", "mm", "arch", "block", "virt",
 		"fs/9p", "fs/fscache", "fs/ext4", "fs/jbd2", "fs/overlayfs", "fs/netfs", "fs/nls", "fs/fuse",
 		"drivers/net/ethernet/intel", "drivers/net/phy", "drivers/net/mdio", "drivers/net/ipvlan",
-		"drivers/net/vxlan", "drivers/vfio", "drivers/iommu", "drivers/virtio", "drivers/block", "drivers/nvme",
+		"drivers/net/vxlan", "drivers/net/wireguard", "drivers/vfio", "drivers/iommu", "drivers/virtio",
+		"drivers/block", "drivers/nvme",
 		"drivers/char", "drivers/vhost", "drivers/ptp", "drivers/pps",
 		"drivers/dca", "drivers/i2c", "drivers/pci", "drivers/acpi", "drivers/cpufreq"}
 }

@@ -61,6 +61,7 @@ func together(t *testing.T, machine string, scripts []string) {
 	var vm *VM
 	share, err := t.TempDir(), errors.New("not booted")
 	bin, berr := filepath.Abs("../bin")
+	scenarios, serr := filepath.Abs("../scenarios")
 	cache, cerr := Cache()
 	if os.Getenv("ISOLANE_LAB") != "" {
 		began := time.Now()
@@ -74,8 +75,8 @@ func together(t *testing.T, machine string, scripts []string) {
 			switch {
 			case os.Getenv("ISOLANE_LAB") == "":
 				t.Skip("skipped: runs in virtual machines, several minutes: make test-lab")
-			case errors.Join(err, berr, cerr) != nil:
-				t.Fatal("not run: ", errors.Join(err, berr, cerr))
+			case errors.Join(err, berr, serr, cerr) != nil:
+				t.Fatal("not run: ", errors.Join(err, berr, serr, cerr))
 			case ctx.Err() != nil:
 				t.Fatal("not run: those before it took all the time there was")
 			}
@@ -91,6 +92,7 @@ func together(t *testing.T, machine string, scripts []string) {
 				Setup: func(e *testscript.Env) error {
 					e.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 					e.Setenv("SHARE", share)
+					e.Setenv("SCENARIOS", scenarios)
 					e.Setenv("ISOLANE_LAB_CACHE", cache) // for scripts that boot another machine
 					return nil
 				}})

@@ -219,6 +219,15 @@ func PossibleTags(root fs.FS, p Path, l Lane) error {
 	if ownTags(p) || len(l.tags()) == 0 {
 		return nil
 	}
+	if err := LacksTags(root); err != nil {
+		return fmt.Errorf("spec.network.vlan: %w", err)
+	}
+	return nil
+}
+
+// LacksTags says why the machine that root shows can have no VLAN devices, or nil. Those of 802.1ad are of
+// the same module as those of 802.1Q.
+func LacksTags(root fs.FS) error {
 	if _, err := fs.Stat(root, "proc/net/vlan"); err == nil {
 		return nil
 	}
@@ -233,5 +242,5 @@ func PossibleTags(root fs.FS, p Path, l Lane) error {
 			return nil
 		}
 	}
-	return errors.New("spec.network.vlan: this kernel has no VLAN devices: module 8021q is missing")
+	return errors.New("this kernel has no VLAN devices: module 8021q is missing")
 }

@@ -334,6 +334,9 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 			"one is %g%%.", b, scenario.UsualStealBudget))
 	}
 	notes = append(notes, excludedNotes(s.Scenario.Excluded)...)
+	if n := r.behindNote(); n != "" {
+		notes = append(notes, n)
+	}
 	if slices.Contains(strings.Fields(h.Kernel.Cmdline), emulated) {
 		notes = append(notes, "Made in the lab: the processor is emulated in software, so the figures mean "+
 			"nothing.")

@@ -2,21 +2,15 @@ package prove
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
-	"isolane.dev/isolane/change/netdev"
-	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
-	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove/layout"
-	"isolane.dev/isolane/prove/scenario"
-	"isolane.dev/isolane/results"
 )
 
 // Path is a path of lanes that scenarios can name: it needs no more than a wire.
@@ -124,69 +118,4 @@ func (r *runner) pathSteps(networks []lane.Network) ([]journal.Step, error) {
 		all = append(all, netpath.Of(r.root, layout.Instance(i), n))
 	}
 	return path.Steps(all)
-}
-
-// between is a probe whose application stands between its clients and what they ask, as a router does. Each
-// instance has a client behind it, in a network of its own, and what they ask is outside.
-type between interface {
-	Outside(self string, c probe.Conditions) []string // the command line of what they ask
-}
-
-// standsBetween says whether some probe's application does.
-func (r *runner) standsBetween() bool {
-	return slices.ContainsFunc(r.scenario.Spec.Probes, func(p scenario.Probe) bool {
-		_, is := p.Probe.(between)
-		return is
-	})
-}
-
-// behindNetns is where the client of an instance is that stands between.
-func behindNetns(instance int) string { return fmt.Sprintf("isolane-prove-behind-%d", instance+1) }
-
-// beyond are the steps that the networks of all instances need beside their paths: TCP's algorithm at both
-// ends, and where they stand between, what is behind each.
-func (r *runner) beyond(c results.Cell, given factor.Conditions, instances int) (steps []journal.Step,
-	err error) {
-	ends := []string{wire().Netns}
-	between := instances > 0 && r.standsBetween()
-	if between { // so that each side's work is on its own CPUs, as interrupts of a card are
-		steps = append(steps, netdev.ReceiversStep("", wire().Uplink, c.Application),
-			netdev.ReceiversStep(wire().Netns, netpath.Device, c.Client))
-	}
-	for i := range instances {
-		ends = append(ends, applicationNetns(i))
-		if between {
-			more, berr := behind(i, r.cpusOf(c, given, i), c.Client)
-			steps, err = append(steps, more...), errors.Join(err, berr)
-			ends = append(ends, behindNetns(i))
-		}
-	}
-	if cc := r.scenario.Spec.CongestionControl; instances > 0 && cc != "" {
-		steps = append(steps, netpath.CongestionControl(cc, ends...)...)
-	}
-	return steps, err
-}
-
-// behind are the steps of the network behind an instance: the namespace of its client, and a bridge between
-// the two. No frame is longer than a wire carries, and the ends join frames, as network cards do.
-func behind(instance int, application, client cpuset.Set) ([]journal.Step, error) {
-	n := instance + 1
-	master := fmt.Sprintf("islp-lan%d", n)
-	bridge, err := netdev.LinkStep(master, netdev.Link{Type: netdev.Bridge})
-	steps := []journal.Step{bridge,
-		{Kind: netdev.KindNamespace, Target: behindNetns(instance), After: netdev.Present}}
-	for _, end := range []struct {
-		port, mac, netns, device string
-		cpus                     cpuset.Set
-	}{
-		{"islp-in%d", "02:15:01:a0:01:%02x", applicationNetns(instance), probe.Behind, application},
-		{"islp-out%d", "02:15:01:a0:02:%02x", behindNetns(instance), netpath.Device, client},
-	} {
-		link, lerr := netdev.LinkStep(fmt.Sprintf(end.port, n), netdev.Link{Type: netdev.Veth, Master: master,
-			Peer: &netdev.Peer{Netns: end.netns, Name: end.device, MAC: fmt.Sprintf(end.mac, n), GRO: true,
-				WireFrames: true}})
-		err = errors.Join(err, lerr)
-		steps = append(steps, link, netdev.ReceiversStep(end.netns, end.device, end.cpus))
-	}
-	return steps, err
 }

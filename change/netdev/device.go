@@ -1,6 +1,7 @@
 package netdev
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -18,7 +18,7 @@ import (
 // own returns the device that a Link of this target makes: the host's end, or that in the namespace where it
 // has no end on the host. It is nil where there is none.
 func own(target string, spec Link) (*netlink.Handle, netlink.Link, error) {
-	if spec.Type != Macvlan {
+	if !spec.inside() {
 		return Find("", target)
 	}
 	h, l, err := Find(spec.Peer.Netns, spec.Peer.Name)
@@ -79,38 +79,54 @@ func (l Link) add(target string, group uint32) error {
 		}
 		attrs.ParentIndex = parent.Attrs().Index
 	}
-	if l.Type == VLAN {
-		err = h.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: l.Tag, VlanProtocol: l.protocol()})
-		if errors.Is(err, unix.EOPNOTSUPP) {
-			err = fmt.Errorf("this kernel has no VLAN devices (8021q): %w", err)
-		}
-		return err
+	if l.Peer == nil {
+		return l.addVLAN(h, attrs)
 	}
+	return l.addPeer(h, attrs)
+}
+
+func (l Link) addVLAN(h *netlink.Handle, attrs netlink.LinkAttrs) error {
+	err := h.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: l.Tag, VlanProtocol: l.protocol()})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = fmt.Errorf("this kernel has no VLAN devices (8021q): %w", err)
+	}
+	return err
+}
+
+// addPeer makes a device inside a namespace, or a pair with one. Without an end on the host it is made under
+// the name of the step, and gets its own in the namespace: kernels such as 6.12 refuse a name that a device
+// of the host has.
+func (l Link) addPeer(h *netlink.Handle, attrs netlink.LinkAttrs) error {
 	p := l.Peer
 	mac, err := net.ParseMAC(p.MAC)
 	if err != nil {
 		return err
+	}
+	attrs.MTU = p.MTU
+	pair := &netlink.Veth{LinkAttrs: attrs, PeerName: p.Name, PeerHardwareAddr: mac}
+	if p.Netns == "" {
+		return h.LinkAdd(pair)
 	}
 	ns, err := openNamespace(p.Netns)
 	if err != nil {
 		return fmt.Errorf("network namespace %s: %w", p.Netns, err)
 	}
 	defer ns.Close()
-	if l.Type == Macvlan {
-		// It is made under the name of the step, and gets its own in the namespace: kernels such as 6.12 refuse a
-		// name that a device of the host has.
-		attrs.Namespace, attrs.HardwareAddr, attrs.MTU = netlink.NsFd(ns), mac, p.MTU
-		return h.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
+	if !l.inside() {
+		pair.PeerNamespace = netlink.NsFd(ns)
+		return h.LinkAdd(pair)
 	}
-	attrs.MTU = p.MTU
-	return h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: p.Name, PeerHardwareAddr: mac,
-		PeerNamespace: netlink.NsFd(ns)})
+	attrs.Namespace, attrs.HardwareAddr = netlink.NsFd(ns), mac
+	if l.Type == VLAN {
+		return l.addVLAN(h, attrs)
+	}
+	return h.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
 }
 
 // configure sets what there is as it is wanted; what is so already stays.
 func (l Link) configure(target string) error {
 	set := l.configurePort
-	if l.Type == Macvlan {
+	if l.inside() {
 		set = l.rename
 	}
 	if err := set(target); err != nil {
@@ -198,7 +214,10 @@ func (p Peer) Configure() error {
 		return errors.Join(err, fs.ErrNotExist)
 	}
 	defer h.Close()
-	if err = offloads(p.Netns, p.Name, p.GRO, p.WireFrames); err != nil {
+	if p.Netns == "" {
+		err = silence(p.Name)
+	}
+	if err = cmp.Or(err, offloads(p.Netns, p.Name, p.GRO, p.WireFrames)); err != nil {
 		return err
 	}
 	if p.Checksums {
@@ -240,7 +259,7 @@ func (p Peer) Configure() error {
 // differs says what of a device that is ours is not as it was made; "" where all is.
 func (l Link) differs(target string) (string, error) {
 	var what []string
-	if l.Type != Macvlan {
+	if !l.inside() {
 		h, port, err := Find("", target)
 		if err != nil || port == nil {
 			return "none", err
@@ -340,56 +359,4 @@ func MoveTo(h *netlink.Handle, l netlink.Link, netns string) error {
 	}
 	defer unix.Close(ns)
 	return h.LinkSetNsFd(l, ns)
-}
-
-// offloads sets what a new device does for the stack: gro has it join frames, and with wireFrames the kernel
-// cuts segments before it hands them over.
-func offloads(netns, device string, gro, wireFrames bool) error {
-	if gro {
-		if _, err := Offload(netns, device, unix.ETHTOOL_SGRO, 1); err != nil {
-			return fmt.Errorf("generic receive offload: %w", err)
-		}
-	}
-	if wireFrames {
-		if _, err := Offload(netns, device, unix.ETHTOOL_STSO, 0); err != nil {
-			return fmt.Errorf("segmentation offload: %w", err)
-		}
-	}
-	return nil
-}
-
-// Offload sets or reads what a device does for the stack, as ethtool(8) does, and returns the value: command
-// is ETHTOOL_SGRO, ETHTOOL_GTXCSUM or another of include/uapi/linux/ethtool.h that takes a number. The device
-// is in a namespace, with "" in the host's.
-func Offload(netns, device string, command, number uint32) (uint32, error) {
-	value := struct{ command, data uint32 }{command, number}
-	err := ethtool(netns, device, unsafe.Pointer(&value))
-	return value.data, err
-}
-
-// ethtool does a request of include/uapi/linux/ethtool.h, which begins with its command.
-func ethtool(netns, device string, data unsafe.Pointer) error {
-	do := func() error {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		request := struct {
-			name [unix.IFNAMSIZ]byte
-			data unsafe.Pointer
-			_    [16]byte
-		}{data: data}
-		copy(request.name[:unix.IFNAMSIZ-1], device)
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
-			uintptr(unsafe.Pointer(&request)))
-		if errno != 0 {
-			return errno
-		}
-		return nil
-	}
-	if netns == "" {
-		return do()
-	}
-	return In(netns, do)
 }

@@ -18,15 +18,15 @@ import (
 
 // KindLink is a network device: the values are a Link as JSON. A device of that name that already exists and
 // is not exactly ours is an error, never taken over. Of a device with a peer the target is the host's end;
-// that of a macvlan, which has none, is a name for the step only.
+// that of a macvlan, or of a vlan with a peer, which have none, is a name for the step only.
 const KindLink = "link"
 
 // The types of a Link, as ip-link(8) calls them.
 const (
 	Bridge  = "bridge"
-	Veth    = "veth"    // a pair: one end is the host's, the peer is in a namespace
+	Veth    = "veth"    // a pair: one end is the host's, the peer is in a namespace or the host's too
 	Macvlan = "macvlan" // the peer alone, with a MAC address of its own on the parent
-	VLAN    = "vlan"    // the frames of the parent that have a tag, without it
+	VLAN    = "vlan"    // the frames of the parent that have a tag, without it; on the host, or the peer alone
 )
 
 // Link is a network device of the host, and of a veth its other end. It is the value of a step of
@@ -38,7 +38,7 @@ type Link struct {
 	Tag    int    `json:"tag,omitempty"`    // of a vlan
 	// Service says that the tag is an outer one (IEEE 802.1ad); else it is one of 802.1Q.
 	Service bool  `json:"service,omitempty"`
-	Peer    *Peer `json:"peer,omitempty"` // of veth and macvlan
+	Peer    *Peer `json:"peer,omitempty"` // of veth, macvlan and vlan
 	// GRO joins the frames that come out of the device before the host handles them (generic receive
 	// offload), as drivers of network cards do. A veth has none unless it is asked for.
 	GRO bool `json:"gro,omitempty"`
@@ -49,7 +49,7 @@ type Link struct {
 
 // Peer is the device inside a namespace.
 type Peer struct {
-	Netns      string         `json:"netns"`
+	Netns      string         `json:"netns"` // "" is the host's, of veth only
 	Name       string         `json:"name"`
 	MAC        string         `json:"mac"`
 	Addresses  []netip.Prefix `json:"addresses"`
@@ -75,6 +75,9 @@ func parseLink(s journal.Step) (Link, error) {
 	return l, nil
 }
 
+// inside says that the device has no end on the host.
+func (l Link) inside() bool { return l.Type == Macvlan || l.Type == VLAN && l.Peer != nil }
+
 type link struct{}
 
 // deviceNameSize is the most that a device's name can have (IFNAMSIZ, include/uapi/linux/if.h).
@@ -96,7 +99,13 @@ func (link) Check(s journal.Step) error {
 	err = CheckDevice(s.Target)
 	switch p := l.Peer; {
 	case p != nil:
-		err = errors.Join(err, CheckName(p.Netns), CheckDevice(p.Name))
+		err = errors.Join(err, CheckDevice(p.Name))
+		if p.Netns != "" || l.inside() {
+			err = errors.Join(err, CheckName(p.Netns))
+		}
+		if l.inside() {
+			err = errors.Join(err, CheckDevice(l.Parent))
+		}
 	case l.Type == VLAN:
 		err = errors.Join(err, CheckDevice(l.Parent))
 	case l.Type != Bridge:
@@ -244,7 +253,7 @@ const (
 // for many, until no CPU uses them any more.
 func (link) Gathers(s journal.Step) bool {
 	spec, err := parseLink(s)
-	return err == nil && spec.Type != Macvlan && s.Before == ""
+	return err == nil && !spec.inside() && s.Before == ""
 }
 
 // UndoTogether has the kernel take devices away at once, by their group.
@@ -287,7 +296,7 @@ func (o link) Write(ctx context.Context, s journal.Step, value string) error {
 		return err
 	}
 	if now != value && (now == s.After || now == s.Replaced || now == leaves) && now != "" { // ours
-		var was Link // without a type where it leaves: no macvlan does
+		var was Link // without a type where it leaves: none that is inside a namespace does
 		if now != leaves {
 			if was, err = parseLink(journal.Step{Target: s.Target, After: now}); err != nil {
 				return err
@@ -323,20 +332,27 @@ func (link) Shell(s journal.Step) string {
 	switch p := l.Peer; {
 	case s.After == "" || err != nil:
 		return "ip link del " + s.Target
-	case l.Type == Macvlan:
-		return fmt.Sprintf("ip link add %s link %s address %s netns %s type macvlan mode bridge",
-			p.Name, l.Parent, p.MAC, p.Netns)
+	case l.inside():
+		kind := "macvlan mode bridge"
+		if l.Type == VLAN {
+			kind = fmt.Sprintf("vlan protocol %s id %d", l.protocol(), l.Tag)
+		}
+		return fmt.Sprintf("ip link add %s link %s address %s netns %s type %s", p.Name, l.Parent, p.MAC, p.Netns,
+			kind)
 	case l.Type == VLAN:
 		return fmt.Sprintf("ip link add %s link %s type vlan protocol %s id %d && ip link set %[1]s up", s.Target,
 			l.Parent, l.protocol(), l.Tag)
 	case p == nil:
 		return fmt.Sprintf("ip link add %s type bridge mcast_snooping 0 && ip link set %[1]s up", s.Target)
 	default:
-		gro := ""
+		netns, gro := "", ""
+		if p.Netns != "" {
+			netns = " netns " + p.Netns
+		}
 		if l.GRO {
 			gro = fmt.Sprintf(" && ethtool -K %s gro on", s.Target)
 		}
-		return fmt.Sprintf("ip link add %s type veth peer name %s address %s netns %s%s && ip link set %[1]s up",
-			s.Target, p.Name, p.MAC, p.Netns, gro)
+		return fmt.Sprintf("ip link add %s type veth peer name %s address %s%s%s && ip link set %[1]s up",
+			s.Target, p.Name, p.MAC, netns, gro)
 	}
 }

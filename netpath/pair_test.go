@@ -1,0 +1,69 @@
+package netpath_test
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+
+	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
+)
+
+// A pair may have both ends on the host, which say nothing themselves; on one end lies a device with two tags inside a
+// namespace. All is gone after undo.
+func TestPair(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	const one, other, outer, inner, netns = "isl-test-p", "isl-test-q", "isl-test-q.s", "isl-test-t", "isolane-test-tags"
+	var steps []journal.Step
+	add := func(name string, l netdev.Link) {
+		s, err := netdev.LinkStep(name, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, s)
+	}
+	add(one, netdev.Link{Type: netdev.Veth, Peer: &netdev.Peer{Name: other, MAC: "02:15:07:00:02:01", MTU: 1508}})
+	lacks := netpath.LacksTags(host.Live())
+	if lacks == nil {
+		add(outer, netdev.Link{Type: netdev.VLAN, Parent: other, Tag: 100, Service: true})
+		steps = append(steps, journal.Step{Kind: netdev.KindNamespace, Target: netns, After: netdev.Present})
+		add(inner, netdev.Link{Type: netdev.VLAN, Parent: outer, Tag: 7,
+			Peer: &netdev.Peer{Netns: netns, Name: "eth0", MAC: "02:15:07:00:02:02", MTU: 1500}})
+	}
+	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", ops())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = j.Apply(t.Context(), steps); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{one, other} {
+		d, derr := net.InterfaceByName(name)
+		if derr != nil {
+			t.Fatal(derr)
+		}
+		addresses, aerr := d.Addrs()
+		if aerr != nil || len(addresses) > 0 || d.MTU != 1508 || d.Flags&net.FlagUp == 0 {
+			t.Errorf("%s: %v, addresses %v, MTU %d, %s", name, aerr, addresses, d.MTU, d.Flags)
+		}
+	}
+	for _, s := range steps {
+		if now, rerr := ops()[s.Kind].Read(t.Context(), s); rerr != nil || now != s.After {
+			t.Errorf("%s: %q, %v", s, now, rerr)
+		}
+	}
+	if err = j.Undo(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{one, other, outer, netns} {
+		if present(name) {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	if lacks != nil {
+		t.Skip("skipped: without tags: ", lacks)
+	}
+}

@@ -133,7 +133,7 @@ agent                 1600       30  a method for each request of its client
 audit                 2600       15  network services that manage devices of lanes
 boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
-change/netdev         1950       40  queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables
+change/netdev         2100       45  queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables
 claims                2550       15  all rows of a table, for answers; figures per core, both ways of a link, several threads
 cmd/isolane           1750        0  what a command does with lanes is a library (history/diary, lanes)
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
@@ -212,7 +212,7 @@ probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        550       20  the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 4350       25  application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers
+prove                 4400       25  a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers
 prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
 prove/layout           350       10  distances of the application from the client
 prove/scenario        1700       23  what of a scenario can be in pods; rows of published tables; several instances

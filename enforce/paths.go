@@ -13,9 +13,9 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// choosePaths returns the wanted lanes with the paths that they get beside those that stay, and by their names
-// the reasons: "" for those that did not ask for the best one. The error is a *plan.Refusal for the first lane whose path this
-// host cannot make now, or whose address is that of another lane on the same uplink.
+// choosePaths returns the wanted lanes with the paths that they get beside those that stay, and by their
+// names the reasons: "" for those that did not ask for the best one. The error is a *plan.Refusal for the
+// first lane whose path this host cannot make now, or whose address another lane on the same uplink has.
 func (l *Lanes) choosePaths(
 	h host.Host, stay plan.Placement, wanted []lane.Lane,
 ) (chosen []lane.Lane, reasons map[string]string, err error) {

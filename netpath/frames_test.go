@@ -109,9 +109,9 @@ func crafted(mac map[string]string) []frame {
 		{"from outside, a runt", "wire", a, "", "88b5", 0, "a", "a", "a", either},
 		{"a storm from outside", "wire", all, "", arp(mac["wire"], wire4), 2000, "a b host", "a b", "a b host", "a b host"},
 
-		// A bridge learns from whoever sends.
+		// Who sends as another lane does not get its frames.
 		{"as the other lane", "a", mac["wire"], "b", ipv4(own4, "0000", 0), 0, "wire", "wire", "", "wire"},
-		{"then to the other lane", "wire", mac["b"], "", ipv4(wire4, "0000", 0), 0, "a", "b", "b", "b"},
+		{"then to the other lane", "wire", mac["b"], "", ipv4(wire4, "0000", 0), 0, "b", "b", "b", "b"},
 	}
 }
 

@@ -1,6 +1,7 @@
 package netpath_test
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -27,56 +28,105 @@ func TestBridgeIsSilent(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for _, p := range []measured{bridge.Path{}, express.Path{}} {
 		t.Run(p.Name(), func(t *testing.T) {
-			if p.Name() == "express" {
-				hosttest.Need(t, hosttest.BPF)
-			}
 			router(t)
-			j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", ops())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err = errors.Join(j.Undo(t.Context()), j.Close()); err != nil {
-					t.Error(err)
-				}
-			}()
-			wire := testWire()
-			network := lane.Network{Path: p.Name(), Device: wire.Uplink}
-			for _, a := range prefixes(addressesOf(2)) {
-				network.Addresses = append(network.Addresses, lane.Address{Prefix: a})
-			}
-			l := netpath.Of(fstest.MapFS{}, "test-app", network)
-			steps, err := wire.Steps(p.WireGRO())
-			if err != nil {
-				t.Fatal(err)
-			}
-			more, err := p.Steps([]netpath.Lane{l})
-			if err != nil {
-				t.Fatal(err)
-			}
-			named := []journal.Step{{Kind: netdev.KindNamespace, Target: wire.Netns, After: netdev.Present},
-				{Kind: netdev.KindNamespace, Target: l.Netns(), After: netdev.Present}}
-			if _, err = j.Apply(t.Context(), named); err != nil {
-				t.Fatal(err)
-			}
-			ends := map[string]int{wire.Netns: everything(t, wire.Netns), l.Netns(): everything(t, l.Netns())}
-			if _, err = j.Apply(t.Context(), append(steps, more...)); err != nil {
-				t.Fatal(err)
-			}
+			l, ends := segment(t, p)
 			until := time.Now().Add(4 * time.Second) // what is said at first is said again within two
 			for netns, fd := range ends {
 				from := senders(t, fd, until)
-				if from[l.MAC] == 0 || from[wire.MAC] == 0 {
+				if from[l.MAC] == 0 || from[testWire().MAC] == 0 {
 					t.Errorf("%s has not seen the lane or the client: %v", netns, from)
 				}
 				delete(from, l.MAC)
-				delete(from, wire.MAC)
+				delete(from, testWire().MAC)
 				if len(from) > 0 {
 					t.Errorf("%s has frames of %v", netns, from)
 				}
 			}
 		})
 	}
+}
+
+// Somebody outside sends from a lane's MAC address, or a card hands the lane's own broadcast back: what comes
+// for the lane still comes to it.
+func TestAddressStaysAtItsPort(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	for _, p := range []measured{bridge.Path{}, bridge.Path{GRO: true}, express.Path{}} {
+		t.Run(p.Name(), func(t *testing.T) {
+			router(t)
+			l, ends := segment(t, p)
+			var index int
+			in(t, testWire().Netns, func() error {
+				d, err := net.InterfaceByName(netpath.Device)
+				index = d.Index
+				return err
+			})
+			send := func(from, to string) {
+				var frame []byte
+				for _, text := range []string{to, from} {
+					mac, err := net.ParseMAC(text)
+					if err != nil {
+						t.Fatal(err)
+					}
+					frame = append(frame, mac...)
+				}
+				frame = append(frame, 0x88, 0xb5) // for experiments (IEEE 802): nobody answers
+				err := unix.Sendto(ends[testWire().Netns], append(frame, make([]byte, 46)...), 0,
+					&unix.SockaddrLinklayer{Ifindex: index})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			const client = "02:15:07:00:00:09"
+			senders(t, ends[l.Netns()], time.Now().Add(2*time.Second)) // what the lane says at first is over
+			send(l.MAC, "ff:ff:ff:ff:ff:ff")
+			send(client, l.MAC)
+			if from := senders(t, ends[l.Netns()], time.Now().Add(500*time.Millisecond)); from[client] != 1 {
+				t.Errorf("1 frame for the lane, came: %v", from)
+			}
+		})
+	}
+}
+
+// segment puts a lane in force on the wire of tests, until the test ends, and opens sockets that have all
+// frames of both ends from the beginning, by namespace.
+func segment(t *testing.T, p measured) (l netpath.Lane, ends map[string]int) {
+	t.Helper()
+	if p.Name() == "express" {
+		hosttest.Need(t, hosttest.BPF)
+	}
+	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", ops())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(j.Undo(context.Background()), j.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	wire := testWire()
+	network := lane.Network{Path: p.Name(), Device: wire.Uplink}
+	for _, a := range prefixes(addressesOf(2)) {
+		network.Addresses = append(network.Addresses, lane.Address{Prefix: a})
+	}
+	l = netpath.Of(fstest.MapFS{}, "test-app", network)
+	steps, err := wire.Steps(p.WireGRO())
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := p.Steps([]netpath.Lane{l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := []journal.Step{{Kind: netdev.KindNamespace, Target: wire.Netns, After: netdev.Present},
+		{Kind: netdev.KindNamespace, Target: l.Netns(), After: netdev.Present}}
+	if _, err = j.Apply(t.Context(), named); err != nil {
+		t.Fatal(err)
+	}
+	ends = map[string]int{wire.Netns: everything(t, wire.Netns), l.Netns(): everything(t, l.Netns())}
+	if _, err = j.Apply(t.Context(), append(steps, more...)); err != nil {
+		t.Fatal(err)
+	}
+	return l, ends
 }
 
 // router has the test run in a network namespace whose devices forward, as those of a router do.

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -190,6 +192,21 @@ func Beside(paths []Path, l Lane, others []Lane) error {
 		}
 	}
 	return nil
+}
+
+// UnicastSteps tell the lane's MAC address to each card below it that can have virtual functions. Without
+// that such a card sends what one of these sends to the lane by the wire only, and some drop what comes to it
+// from there, although the host's device is promiscuous.
+func (l Lane) UnicastSteps() (steps []journal.Step) {
+	const devices = "/sys/class/net/"
+	ports, _ := filepath.Glob(devices + l.Device + "/brif/*") // of a bridge; only a bad pattern is an error
+	for _, device := range append(ports, l.Device) {
+		device = filepath.Base(device)
+		if _, err := os.Stat(devices + device + "/device/sriov_totalvfs"); err == nil {
+			steps = append(steps, netdev.UnicastStep(device, l.MAC))
+		}
+	}
+	return steps
 }
 
 // Tags are the steps that make the uplinks of lanes with tags; they come before those of the paths.

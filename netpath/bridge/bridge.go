@@ -83,7 +83,8 @@ func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 		if err != nil {
 			return nil, err
 		}
-		steps = append(steps, more...)
+		steps = append(append(steps, more...), netdev.StationStep(netpath.Port(l.Name), l.MAC))
+		steps = append(steps, l.UnicastSteps()...)
 	}
 	return steps, nil
 }

@@ -201,6 +201,7 @@ func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 			}
 		}
 		steps = append(append(steps, more...), step(KindPort, netpath.Port(l.Name), o))
+		steps = append(steps, l.UnicastSteps()...)
 	}
 	return steps, nil
 }

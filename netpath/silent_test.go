@@ -99,8 +99,8 @@ func segment(t *testing.T, p measured) (l netpath.Lane, ends map[string]int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(j.Undo(context.Background()), j.Close()); err != nil {
-			t.Error(err)
+		if uerr := errors.Join(j.Undo(context.Background()), j.Close()); uerr != nil {
+			t.Error(uerr)
 		}
 	})
 	wire := testWire()

@@ -230,7 +230,20 @@ func TestOpenWait(t *testing.T) {
 	if len(holders) != 1 || holders[0].PID != os.Getpid() || !strings.HasPrefix(holders[0].Command, os.Args[0]) {
 		t.Errorf("waited for %v", holders)
 	}
-	if err := next.Close(); err != nil {
+	waited := false
+	err = Await(t.Context(), dir, func(*BusyError) {
+		waited = true
+		if cerr := next.Close(); cerr != nil {
+			t.Error(cerr)
+		}
+	})
+	if err != nil || !waited {
+		t.Errorf("Await: %v, waited: %v", err, waited)
+	}
+	if j, err = Open(dir, "test", h.ops()); err != nil {
+		t.Fatal("Await keeps the lock: ", err)
+	}
+	if err = errors.Join(j.Close(), Await(t.Context(), filepath.Join(dir, "none"), nil)); err != nil {
 		t.Error(err)
 	}
 }

@@ -64,15 +64,40 @@ func Open(dir, name string, ops map[string]Op) (*Journal, error) {
 // be nil, with each process that it waits for. When ctx ends it fails with the *BusyError.
 func OpenWait(
 	ctx context.Context, dir, name string, ops map[string]Op, waiting func(*BusyError),
-) (*Journal, error) {
+) (j *Journal, err error) {
+	err = whileBusy(ctx, waiting, func() (err error) {
+		j, err = Open(dir, name, ops)
+		return err
+	})
+	return j, err
+}
+
+// Await waits while another process has a journal open in dir, as OpenWait does, and leaves it to the next.
+// One that was killed has it until the kernel has ended what it was doing there.
+func Await(ctx context.Context, dir string, waiting func(*BusyError)) error {
+	err := whileBusy(ctx, waiting, func() error {
+		l, err := takeLock(dir)
+		if err == nil {
+			err = l.Close()
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// whileBusy tries something until another process no longer keeps it from that.
+func whileBusy(ctx context.Context, waiting func(*BusyError), try func() error) error {
 	retry := time.NewTicker(20 * time.Millisecond)
 	defer retry.Stop()
 	var last Holder
 	for {
-		j, err := Open(dir, name, ops)
+		err := try()
 		var busy *BusyError
 		if !errors.As(err, &busy) {
-			return j, err
+			return err
 		}
 		if waiting != nil && busy.Holder != last {
 			waiting(busy)
@@ -80,7 +105,7 @@ func OpenWait(
 		last = busy.Holder
 		select {
 		case <-ctx.Done():
-			return nil, err
+			return err
 		case <-retry.C:
 		}
 	}

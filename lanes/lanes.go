@@ -109,12 +109,20 @@ func open(ctx context.Context, o Options) (*enforce.Lanes, error) {
 	if o.Wait == nil {
 		return enforce.Open(o.Dir, o.root, o.Drivers())
 	}
-	return enforce.OpenWait(ctx, o.Dir, o.root, o.Drivers(), func(b *journal.BusyError) { o.Wait(b.Holder) })
+	return enforce.OpenWait(ctx, o.Dir, o.root, o.Drivers(), o.waiting)
 }
+
+func (o Options) waiting(by *journal.BusyError) {
+	if o.Wait != nil {
+		o.Wait(by.Holder)
+	}
+}
+
+const patience = 30 * time.Second
 
 // OpenPatiently is Open that waits half a minute for other processes.
 func OpenPatiently(ctx context.Context, o Options) (*Lanes, []string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if o.Wait == nil {
 		o.Wait = func(journal.Holder) {}

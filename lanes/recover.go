@@ -23,13 +23,17 @@ type Recovered struct {
 }
 
 // Recover ends what a crash has left half done: the lanes that were in force are so again, all else is
-// undone. With adopt, lanes without a record are removed, and what lanes change gets the kernel's defaults.
+// undone. It waits half a minute for other processes, such as one that was killed and has not quite ended.
+// With adopt, lanes without a record are removed, and what lanes change gets the kernel's defaults.
 // The error is an *enforce.NoRecordError where such lanes are left.
 func Recover(ctx context.Context, o Options, adopt bool) (Recovered, error) {
 	r := Recovered{APIVersion: plan.APIVersion, Kind: "Recovered", Released: []string{}, Undone: []string{},
 		PutBack: []enforce.Drift{}, Left: []Left{}, Waiting: []enforce.Waiting{},
 		Adopted: []enforce.Adopted{}, Unrecorded: []string{}}
 	seen, err := Look(o)
+	if err == nil {
+		err = seen.await(ctx)
+	}
 	if err != nil {
 		return r, err
 	}
@@ -39,7 +43,7 @@ func Recover(ctx context.Context, o Options, adopt bool) (Recovered, error) {
 	if err != nil {
 		return r, err
 	}
-	l, expired, err := Open(ctx, o)
+	l, expired, err := OpenPatiently(ctx, o)
 	r.Released = append(r.Released, expired...)
 	if err != nil {
 		return r, err
@@ -52,9 +56,16 @@ func Recover(ctx context.Context, o Options, adopt bool) (Recovered, error) {
 	return r, r.adopt(ctx, o, adopt)
 }
 
+// await waits until nobody changes the host. An undo that has begun then takes what time it needs.
+func (l *Lanes) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return journal.Await(ctx, l.o.Dir, l.o.waiting)
+}
+
 // adopt comes last: journals that were cut off know cgroups too.
 func (r *Recovered) adopt(ctx context.Context, o Options, really bool) error {
-	l, _, err := Open(ctx, o)
+	l, _, err := OpenPatiently(ctx, o)
 	if err != nil {
 		return err
 	}

@@ -208,7 +208,7 @@ func recoverCommand() *cobra.Command {
 			"defaults.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := thisHost(cmd).Recover(cmd.Context(), adopt)
-			if is[*process.CapabilityError](err) {
+			if is[*process.CapabilityError](err) || errors.Is(err, journal.ErrBusy) {
 				return err
 			}
 			return errors.Join(err, out.print(cmd, r, nil))

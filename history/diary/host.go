@@ -46,9 +46,7 @@ func (h *Host) change(ctx context.Context, command string, do func(*lanes.Lanes)
 	if err := lanes.Need(command); err != nil {
 		return err
 	}
-	o := h.Options
-	o.Wait = func(by journal.Holder) { fmt.Fprintf(h.Out, "waiting for %s, which changes this host\n", by) }
-	l, names, err := lanes.OpenPatiently(ctx, o)
+	l, names, err := lanes.OpenPatiently(ctx, h.waiting())
 	lanes.WriteExpired(h.Out, names)
 	h.Released(names, expired)
 	if err != nil {
@@ -56,6 +54,13 @@ func (h *Host) change(ctx context.Context, command string, do func(*lanes.Lanes)
 	}
 	defer l.Close()
 	return do(l)
+}
+
+// waiting are the options of a command that says for whom it waits.
+func (h *Host) waiting() lanes.Options {
+	o := h.Options
+	o.Wait = func(by journal.Holder) { fmt.Fprintf(h.Out, "waiting for %s, which changes this host\n", by) }
+	return o
 }
 
 // Keep writes what was done: lanes come first, and what cannot be recorded fails nothing.
@@ -146,7 +151,7 @@ func (h *Host) Recover(ctx context.Context, adopt bool) (r lanes.Recovered, err 
 		return r, err
 	}
 	defer h.Keep()
-	r, err = lanes.Recover(context.WithoutCancel(ctx), h.Options, adopt)
+	r, err = lanes.Recover(context.WithoutCancel(ctx), h.waiting(), adopt)
 	h.Recovered(r)
 	return r, err
 }

@@ -118,6 +118,13 @@ func (o Options) waiting(by *journal.BusyError) {
 	}
 }
 
+// await waits until nobody changes the host.
+func (o Options) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return journal.Await(ctx, o.Complete().Dir, o.waiting)
+}
+
 const patience = 30 * time.Second
 
 // OpenPatiently is Open that waits half a minute for other processes.

@@ -30,10 +30,11 @@ func Recover(ctx context.Context, o Options, adopt bool) (Recovered, error) {
 	r := Recovered{APIVersion: plan.APIVersion, Kind: "Recovered", Released: []string{}, Undone: []string{},
 		PutBack: []enforce.Drift{}, Left: []Left{}, Waiting: []enforce.Waiting{},
 		Adopted: []enforce.Adopted{}, Unrecorded: []string{}}
-	seen, err := Look(o)
-	if err == nil {
-		err = seen.await(ctx)
+	if err := o.await(ctx); err != nil {
+		return r, err
 	}
+	ctx = context.WithoutCancel(ctx) // an undo that has begun is finished, whatever a user presses
+	seen, err := Look(o)
 	if err != nil {
 		return r, err
 	}
@@ -54,13 +55,6 @@ func Recover(ctx context.Context, o Options, adopt bool) (Recovered, error) {
 		return r, err
 	}
 	return r, r.adopt(ctx, o, adopt)
-}
-
-// await waits until nobody changes the host. An undo that has begun then takes what time it needs.
-func (l *Lanes) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return journal.Await(ctx, l.o.Dir, l.o.waiting)
 }
 
 // adopt comes last: journals that were cut off know cgroups too.

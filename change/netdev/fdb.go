@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/journal"
@@ -83,9 +84,9 @@ func (f fdb) Read(_ context.Context, s journal.Step) (string, error) {
 	if h == nil || err != nil {
 		return "", err
 	}
-	defer h.Close()
-	has, err := h.NeighList(n.LinkIndex, n.Family)
-	if err != nil || !slices.ContainsFunc(has, func(other netlink.Neigh) bool {
+	h.Close()
+	has, err := entries(n.LinkIndex)
+	if err != nil || !slices.ContainsFunc(has, func(other *netlink.Neigh) bool {
 		const compared = netlink.NTF_SELF | netlink.NTF_STICKY
 		return other.State == n.State && other.Flags&compared == n.Flags&compared &&
 			bytes.Equal(other.HardwareAddr, n.HardwareAddr)
@@ -93,6 +94,25 @@ func (f fdb) Read(_ context.Context, s journal.Step) (string, error) {
 		return "", err
 	}
 	return Present, nil
+}
+
+// entries are those of a device and of its port only: the header of a request for links has the kernel leave
+// out those of all others (valid_fdb_dump_legacy, net/core/rtnetlink.c), of which a bridge of many lanes has
+// many.
+func entries(index int) (all []*netlink.Neigh, err error) {
+	request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
+	of := nl.NewIfInfomsg(unix.AF_BRIDGE)
+	of.Index = int32(index)
+	request.AddData(of)
+	found, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
+	for _, message := range found {
+		n, nerr := netlink.NeighDeserialize(message)
+		if nerr != nil {
+			return nil, nerr
+		}
+		all = append(all, n)
+	}
+	return all, err
 }
 
 func (f fdb) Write(_ context.Context, s journal.Step, value string) error {

@@ -145,13 +145,13 @@ func (h *Host) Attach(ctx context.Context, at enforce.Attachment) (a lanes.Attac
 	return a, err
 }
 
-// Recover ends what a crash has left half done. An undo that has begun is finished, whatever a user presses.
+// Recover ends what a crash has left half done.
 func (h *Host) Recover(ctx context.Context, adopt bool) (r lanes.Recovered, err error) {
 	if err = lanes.Need("recover"); err != nil {
 		return r, err
 	}
 	defer h.Keep()
-	r, err = lanes.Recover(context.WithoutCancel(ctx), h.waiting(), adopt)
+	r, err = lanes.Recover(ctx, h.waiting(), adopt)
 	h.Recovered(r)
 	return r, err
 }

@@ -151,9 +151,7 @@ func (n *Node) recover(ctx context.Context) error {
 	o.Wait = func(h journal.Holder) {
 		n.Log.InfoContext(ctx, "waiting for another program", "holder", h.String())
 	}
-	patient, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	r, err := lanes.Recover(patient, o, false)
+	r, err := lanes.Recover(ctx, o, false)
 	if len(r.PutBack)+len(r.Undone) > 0 {
 		n.Log.InfoContext(ctx, "recovered", "putBack", len(r.PutBack), "undone", len(r.Undone))
 	}

@@ -47,11 +47,11 @@ test-lab: lab build
 
 # Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
 # services, containers and machines in lanes beside systemd, and started again a hundred times; virtual functions of
-# cards; lanes at random; irqbalance, tuned, networkd and NetworkManager; the commands of docs/start.md. Two hours, and only
+# cards; irqbalance, tuned, networkd and NetworkManager; the commands of docs/start.md. An hour and a half, and only
 # where nothing else runs.
 test-workloads: lab build test-tools
 	packaging/build bin/packages amd64
-	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 120m . -run 'TestLab/($(long))' | $(GO) run ./test/summary
+	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 90m . -run 'TestLab/($(long))' | $(GO) run ./test/summary
 
 # isolane and isolane-lab as .deb and .rpm, with their bills of materials, in bin/packages; the version is that of
 # the commit, or VERSION=1.2.3.
@@ -100,7 +100,7 @@ test-tools: tools
 	for p in *.deb; do dpkg -x $$p . || exit 1; done && rm -r *.deb usr/share/doc; } # some have Go sources
 
 # Scripts of the lab that take long.
-long = programs|restarts|services|functions|irqbalance|tuned|networkd|start|random
+long = programs|restarts|services|functions|irqbalance|tuned|networkd|start
 
 # The version that the lab upgrades to: it wants another value of a setting.
 next = sed 's|"n/a"|"1"|' knob/power.go > bin/next.txt && \

@@ -12,8 +12,8 @@ import (
 	"isolane.dev/isolane/netpath"
 )
 
-// A pair may have both ends on the host, which say nothing themselves; on one end lies a device with two tags inside a
-// namespace. All is gone after undo.
+// A pair may have both ends on the host, which say nothing themselves; one takes frames for one more address, on the
+// other lies a device with two tags inside a namespace. All is gone after undo.
 func TestPair(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	const one, other, outer, inner, netns = "isl-test-p", "isl-test-q", "isl-test-q.s", "isl-test-t", "isolane-test-tags"
@@ -33,6 +33,8 @@ func TestPair(t *testing.T) {
 		add(inner, netdev.Link{Type: netdev.VLAN, Parent: outer, Tag: 7,
 			Peer: &netdev.Peer{Netns: netns, Name: "eth0", MAC: "02:15:07:00:02:02", MTU: 1500}})
 	}
+	told := netdev.UnicastStep(one, "02:15:07:00:02:03") // as a card is of a lane beside its functions
+	steps = append(steps, told)
 	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", ops())
 	if err != nil {
 		t.Fatal(err)
@@ -54,6 +56,10 @@ func TestPair(t *testing.T) {
 		if now, rerr := ops()[s.Kind].Read(t.Context(), s); rerr != nil || now != s.After {
 			t.Errorf("%s: %q, %v", s, now, rerr)
 		}
+	}
+	_, err = j.UndoWhere(t.Context(), func(s journal.Step) bool { return s.Kind == told.Kind })
+	if now, rerr := ops()[told.Kind].Read(t.Context(), told); err != nil || rerr != nil || now != "" || !present(one) {
+		t.Errorf("taken back alone: %q, %v, %v", now, err, rerr)
 	}
 	if err = j.Undo(t.Context()); err != nil {
 		t.Error(err)

@@ -25,6 +25,8 @@ type Applied struct {
 	Refused  []RefusedStep     `json:"refused,omitempty"`
 	Attached []Attachment      `json:"attached,omitempty"`
 	Runs     map[string]Run    `json:"runs,omitempty"` // by lane: who made it for a command of its own
+	// Interrupts are those that were there before the lanes; others have come since.
+	Interrupts []int `json:"interrupts,omitempty"`
 }
 
 // State is the record of what is in force by the state in dir as it is written: it differs where that has

@@ -101,7 +101,7 @@ func (l *Lanes) withInterrupts(
 	ctx context.Context, a *Applied,
 ) (v knob.View, want []journal.Step, refused []journal.Refused, err error) {
 	l.before = nil
-	if v, err = l.View(); err != nil {
+	if v, err = l.adoptInterrupts(ctx, a); err != nil {
 		return v, nil, nil, err
 	}
 	a.fill(&v)

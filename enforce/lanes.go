@@ -137,7 +137,7 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 		return err
 	}
 	next := Applied{APIVersion: plan.APIVersion, Kind: appliedKind, BootID: l.BootID, Placement: p,
-		Runs: l.runsOf(p)}
+		Runs: l.runsOf(p), Interrupts: l.Interrupts}
 	for _, at := range l.Attached {
 		if _, stays := p.Lane(at.Lane); !stays {
 			if err := l.Detach(ctx, at); err != nil { // stored: whatever comes, it is out
@@ -238,7 +238,7 @@ func (l *Lanes) Recover(ctx context.Context) ([]Drift, error) {
 //  4. where anything has changed, set again what the kernel has changed meanwhile
 //  5. bring attached workloads back that somebody has taken out of their lanes
 func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
-	v, err := l.View()
+	v, err := l.adoptInterrupts(ctx, a)
 	if err != nil {
 		return err
 	}

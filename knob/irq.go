@@ -42,7 +42,7 @@ func interrupts(v View, p plan.Placement) ([]journal.Step, error) {
 		case to.IsEmpty():
 			to = others
 		}
-		steps = append(steps, optional(file("/proc/irq/"+strconv.Itoa(irq.IRQ)+"/smp_affinity_list", to.String())))
+		steps = append(steps, affinity(irq.IRQ, to))
 	}
 	return append(steps, maskStep(v.Root, defaultAffinity, cpus, others)...), nil
 }
@@ -77,6 +77,58 @@ func balancerDefaults(u *Unrecorded) error {
 // ForNewInterrupts says whether a step sets the CPUs that new interrupts get.
 func ForNewInterrupts(s journal.Step) bool {
 	return s.Kind == change.KindFile && s.Target == "/"+defaultAffinity
+}
+
+// CameLater are the interrupts that have come since a step set the CPUs of new ones, as steps that have set
+// theirs: taken back they have what the kernel gives without lanes (kernel/irq/manage.c, irq_setup_affinity).
+// Known are those that were there before. One that somebody has moved meanwhile is not among them.
+func CameLater(v View, forNew journal.Step, known []int) ([]journal.Step, error) {
+	before, err := cpuset.ParseMask(forNew.Before)
+	if err != nil {
+		return nil, err
+	}
+	after, err := cpuset.ParseMask(forNew.After)
+	if err != nil {
+		return nil, err
+	}
+	online := v.Host.Online()
+	var steps []journal.Step
+	for _, irq := range v.Host.Interrupts {
+		s := affinity(irq.IRQ, cpuset.Set{})
+		if _, has := v.was[[2]string{s.Kind, s.Target}]; has || irq.Affinity == nil || slices.Contains(known, irq.IRQ) {
+			continue
+		}
+		near := v.near(irq.IRQ)
+		given := func(set cpuset.Set) string {
+			if set = set.Intersection(online); set.Intersects(near) {
+				set = set.Intersection(near)
+			}
+			return set.String()
+		}
+		if s.Before, s.After = given(before), given(after); s.After == irq.Affinity.String() && s.Before != s.After {
+			steps = append(steps, s)
+		}
+	}
+	return steps, nil
+}
+
+// near are the CPUs of the NUMA node that an interrupt's device is on; none where that is not known.
+func (v View) near(irq int) cpuset.Set {
+	text, err := fs.ReadFile(v.Root, "proc/irq/"+strconv.Itoa(irq)+"/node")
+	if err != nil {
+		return cpuset.Set{}
+	}
+	for _, n := range v.Host.NUMANodes {
+		if strconv.Itoa(n.ID) == strings.TrimSpace(string(text)) {
+			return n.CPUs
+		}
+	}
+	return cpuset.Set{}
+}
+
+// affinity sets the CPUs of an interrupt, which the kernel may refuse.
+func affinity(irq int, cpus cpuset.Set) journal.Step {
+	return optional(file("/proc/irq/"+strconv.Itoa(irq)+"/smp_affinity_list", cpus.String()))
 }
 
 const defaultAffinity = "proc/irq/default_smp_affinity"

@@ -119,9 +119,11 @@ func boot(ctx context.Context, t *testing.T, machine, bin, cache, share string) 
 	}
 	for _, args := range [][]string{
 		{"build", "-trimpath", "-o", share + "/programs", "./test/programs"},
-		{"test", "-c", "-o", share + "/netpath.test", "./netpath"}, // which a script runs on the machine's kernel and cards
+		{"test", "-c", "-o", share + "/netpath.test", "./netpath"}, // which scripts run on the machine's kernel and cards
+		{"-C", "hub", "test", "-c", "-o", share + "/agent.test", "./agent"},
 	} {
-		build := exec.CommandContext(ctx, "go", append([]string{"-C", ".."}, args...)...)
+		build := exec.CommandContext(ctx, "go", args...)
+		build.Dir = ".."
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, berr := build.CombinedOutput(); berr != nil {
 			return nil, fmt.Errorf("%w: %s", berr, out)

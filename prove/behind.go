@@ -3,7 +3,9 @@ package prove
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
+	"strings"
 
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/cpuset"
@@ -98,6 +100,20 @@ func (r *runner) behindNote() string {
 	}
 	return fmt.Sprintf("The networks behind the instances share one wire, on which each has two VLAN tags of "+
 		"its own (QinQ): %d by 802.1ad, in it the number of the instance by 802.1Q.", outerTag)
+}
+
+// congestionNote says that TCP's algorithm is the host's, where that is one which paces: how long it holds
+// packets back depends on how a path joins acknowledgements, so that paths differ by it; "" where it is not.
+func (r *runner) congestionNote() string {
+	if !r.scenario.Networked() || r.pods != nil || r.scenario.Spec.CongestionControl != "" {
+		return ""
+	}
+	text, err := fs.ReadFile(r.root, "proc/sys/net/ipv4/tcp_congestion_control")
+	if name := strings.TrimSpace(string(text)); err == nil && strings.HasPrefix(name, "bbr") {
+		return fmt.Sprintf("TCP's algorithm is this host's, %s, which paces: what it holds back differs between "+
+			"paths. congestionControl: reno in the scenario is the same everywhere.", name)
+	}
+	return ""
 }
 
 // behind are the steps of the network behind an instance: the namespace of its client, and what connects the

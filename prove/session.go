@@ -334,8 +334,10 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 			"one is %g%%.", b, scenario.UsualStealBudget))
 	}
 	notes = append(notes, excludedNotes(s.Scenario.Excluded)...)
-	if n := r.behindNote(); n != "" {
-		notes = append(notes, n)
+	for _, n := range []string{r.behindNote(), r.congestionNote()} {
+		if n != "" {
+			notes = append(notes, n)
+		}
 	}
 	if slices.Contains(strings.Fields(h.Kernel.Cmdline), emulated) {
 		notes = append(notes, "Made in the lab: the processor is emulated in software, so the figures mean "+

@@ -33,36 +33,49 @@ func Write(ctx context.Context, name, service string, paths []netpath.Path) (w W
 	if err != nil {
 		return w, &InputError{err}
 	}
-	var group string
-	w.Service, group, err = serviceOf(ctx, service)
+	s, err := Find(ctx, service)
 	if err != nil {
-		return w, &InputError{err}
+		return w, err
 	}
-	w.File = filepath.Join("/etc/systemd/system", w.Service+".d", "isolane.conf")
-	if err = os.MkdirAll(filepath.Dir(w.File), 0o755); err == nil {
-		err = os.WriteFile(w.File, []byte(dropIn(l, w.Service, group, paths)), 0o644)
+	w.File, w.Service = filepath.Join("/etc/systemd/system", s.Name+".d", "isolane.conf"), s.Name
+	text := fmt.Sprintf("# Written by isolane unit: %s starts in lane %s.\n[Unit]\nAfter=isolane.service\n\n%s",
+		s.Name, name, s.InLane(l, "-", "/usr/bin/isolane attach --lane "+name+" --cgroup", paths))
+	return w, Drop(ctx, w.File, text)
+}
+
+// Drop writes a drop-in, or removes it where text is "", and has systemd read its files anew.
+func Drop(ctx context.Context, file, text string) error {
+	err := os.MkdirAll(filepath.Dir(file), 0o755)
+	switch {
+	case text == "":
+		if err = os.RemoveAll(file); err == nil {
+			_ = os.Remove(filepath.Dir(file)) // others may have drop-ins there
+		}
+	case err == nil:
+		err = os.WriteFile(file, []byte(text), 0o644)
 	}
 	if err == nil {
 		_, err = systemctl(ctx, "daemon-reload")
 	}
-	return w, err
+	return err
 }
 
-// dropIn is what brings a lane to a service, in its cgroup, before its program begins.
-func dropIn(l lane.Lane, service, group string, paths []netpath.Path) string {
+// InLane is the part [Service] of a drop-in that brings a lane to a service, in its cgroup, before its program
+// begins: by a command to which the cgroup is added. Otherwise is "-" where the service is to start without the
+// lane when that fails.
+func (s Service) InLane(l lane.Lane, otherwise, command string, paths []netpath.Path) string {
 	name := l.Metadata.Name
-	escaped := strings.NewReplacer(`\`, `\\`, "%", "%%", "$", "$$").Replace(group)
-	attach, more := "", ""
+	escape := strings.NewReplacer(`\`, `\\`, "%", "%%", "$", "$$")
+	enter, more := "", ""
 	if netpath.Namespaced(paths, l.Spec.Network) {
-		attach = "/usr/bin/nsenter --net=/proc/1/ns/net " // where the host's devices are
+		enter = "/usr/bin/nsenter --net=/proc/1/ns/net " // where the host's devices are
 		more = "NetworkNamespacePath=" + filepath.Join(netdev.Dir, netpath.Lane{Name: name}.Netns()) + "\n"
 	}
-	if s := l.Spec.Scheduling; s.Policy != "" {
-		more += fmt.Sprintf("CPUSchedulingPolicy=%s\nCPUSchedulingPriority=%d\n", s.Policy, s.Priority)
+	if has := l.Spec.Scheduling; has.Policy != "" {
+		more += fmt.Sprintf("CPUSchedulingPolicy=%s\nCPUSchedulingPriority=%d\n", has.Policy, has.Priority)
 	}
-	return fmt.Sprintf("# Written by isolane unit: %s starts in lane %s.\n[Unit]\nAfter=isolane.service\n\n"+
-		"[Service]\nExecStartPre=-+%s/usr/bin/isolane attach --lane %[2]s --cgroup %[4]s\n%[5]s",
-		service, name, attach, escaped, more)
+	return fmt.Sprintf("[Service]\nExecStartPre=%s+%s%s %s\n%s", otherwise, enter, command, escape.Replace(s.Group),
+		more)
 }
 
 // laneOfFile is a lane of LanesDir.
@@ -76,27 +89,49 @@ func laneOfFile(name string) (lane.Lane, error) {
 	return lane.Lane{}, fmt.Errorf("lane %s: expected a lane of a file in %s", name, LanesDir)
 }
 
-// serviceOf returns the name of a service that systemd knows, and its cgroup.
-func serviceOf(ctx context.Context, name string) (service, group string, err error) {
-	text, err := systemctl(ctx, "show", "--property=Id,LoadState,Slice", "--", name)
+// Service is one that systemd knows.
+type Service struct {
+	Name  string // "web.service"
+	Group string // its cgroup, "system.slice/web.service"
+	State string // active, activating, inactive, failed: systemctl(1)
+}
+
+// Find returns a service by its name, or an *InputError where systemd does not know it.
+func Find(ctx context.Context, name string) (s Service, err error) {
+	text, err := systemctl(ctx, "show", "--property=Id,LoadState,ActiveState,Slice", "--", name)
 	if err != nil {
-		return "", "", err
+		return s, err
 	}
 	properties := map[string]string{}
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		properties[key] = value
 	}
-	service, slice := properties["Id"], strings.TrimSuffix(properties["Slice"], ".slice")
-	if properties["LoadState"] != "loaded" || filepath.Ext(service) != ".service" || slice == "" {
-		return "", "", fmt.Errorf("%s: expected a service that systemd knows (systemctl list-unit-files)", name)
+	s.Name, s.State = properties["Id"], properties["ActiveState"]
+	slice := strings.TrimSuffix(properties["Slice"], ".slice")
+	if properties["LoadState"] != "loaded" || filepath.Ext(s.Name) != ".service" || slice == "" {
+		return s, &InputError{fmt.Errorf("%s: expected a service that systemd knows (systemctl list-unit-files)",
+			name)}
 	}
 	for at, c := range slice + "-" { // a-b.slice is in a.slice, -.slice is the root: systemd.slice(5)
 		if c == '-' && at > 0 && slice != "-" {
-			group += slice[:at] + ".slice/"
+			s.Group += slice[:at] + ".slice/"
 		}
 	}
-	return service, group + service, nil
+	s.Group += s.Name
+	return s, nil
+}
+
+// Start has systemd start a service, or start it anew, and does not wait for it.
+func (s Service) Start(ctx context.Context) error {
+	_, err := systemctl(ctx, "restart", "--no-block", "--", s.Name)
+	return err
+}
+
+// Stop ends a service.
+func (s Service) Stop(ctx context.Context) error {
+	_, err := systemctl(ctx, "stop", "--", s.Name)
+	return err
 }
 
 func systemctl(ctx context.Context, args ...string) (string, error) {

@@ -1,7 +1,6 @@
 package unit
 
 import (
-	"strings"
 	"testing"
 
 	"isolane.dev/isolane/lane"
@@ -17,7 +16,8 @@ ExecStartPre=-+/usr/bin/isolane attach --lane web --cgroup system.slice/a$$b%%c.
 CPUSchedulingPolicy=fifo
 CPUSchedulingPriority=10
 `
-	if text := dropIn(l, "a$b%c.service", "system.slice/a$b%c.service", nil); !strings.HasSuffix(text, want) {
-		t.Errorf("found\n%s\nexpected at its end\n%s", text, want)
+	s := Service{Name: "a$b%c.service", Group: "system.slice/a$b%c.service"}
+	if text := s.InLane(l, "-", "/usr/bin/isolane attach --lane web --cgroup", nil); text != want {
+		t.Errorf("found\n%s\nexpected\n%s", text, want)
 	}
 }

@@ -100,6 +100,14 @@ func CPUs(n int) Feature {
 	}
 }
 
+// Systemd is a machine that it has started (sd_booted(3)).
+func Systemd() string {
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		return "needs systemd as the first process, as in the lab"
+	}
+	return ""
+}
+
 // Program is a program on the PATH.
 func Program(name string) Feature {
 	return func() string {

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -25,6 +26,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
 
+	"isolane.dev/isolane/history"
+	"isolane.dev/isolane/history/diary"
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/lanes"
@@ -39,6 +42,9 @@ type Options struct {
 }
 
 func (o Options) file(name string) string { return filepath.Join(o.Dir, name) }
+
+// history is where the events of this host are.
+func (o Options) history() string { return cmp.Or(os.Getenv("ISOLANE_HISTORY"), history.Dir) }
 
 func (o Options) hub(name string) string { return filepath.Join(o.Dir, "hub", name) }
 
@@ -109,6 +115,7 @@ func Run(ctx context.Context, o Options) error {
 		if !maps.Equal(was, a.processes.problem) {
 			a.hear() // to say so
 		}
+		a.try(ctx, "history", func(context.Context) error { return a.processes.diary.Flush() })
 		timer := time.NewTimer(look)
 		select {
 		case <-ctx.Done():
@@ -152,6 +159,7 @@ func (a *Agent) talk(ctx context.Context) {
 func begin(o Options) (*Agent, error) {
 	a := &Agent{o: o, news: make(chan struct{}, 1), unwatch: func() {}}
 	a.processes = &processes{lanes: o.Lanes, users: o.Users, dir: o.file("running"),
+		diary: diary.Diary{Dir: o.history(), Who: history.Caller("isolane-hub agent")},
 		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]string{}}
 	err := os.MkdirAll(a.processes.dir, 0o700)
 	if err != nil {

@@ -4,17 +4,20 @@ import (
 	"context"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"isolane.dev/isolane/audit"
+	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
 )
 
 // beat says that this host is there.
@@ -108,6 +111,9 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	now.Status.CPUs, now.Status.Free = live.Online().Len(), room.CPUs.String()
 	a.free = now.Status.Free
 	now.Status.Kernel, now.Status.Root = live.Kernel.Release, a.o.Users.Root
+	if now.Status.Proofs, err = proofs(ctx, l); err != nil {
+		return err
+	}
 	follows := metav1.Condition{Type: "Follows", Status: metav1.ConditionTrue, Reason: "Follows",
 		LastTransitionTime: metav1.Now()}
 	if f.Regressed != "" {
@@ -120,11 +126,14 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 		follows.LastTransitionTime = known.Status.Conditions[0].LastTransitionTime
 	}
 	now.Status.Conditions = []metav1.Condition{follows}
-	brief := func(s api.HostStatus) api.HostStatus { s.Machine, s.Findings = nil, nil; return s }
+	brief := func(s api.HostStatus) api.HostStatus { s.Machine, s.Findings, s.Changes = nil, nil, nil; return s }
 	if reflect.DeepEqual(brief(known.Status), brief(now.Status)) && time.Since(a.told) < inventory {
 		return nil // counters in the machine's details change all the time
 	}
 	now.Status.Findings = findings(live, l)
+	if now.Status.Changes, err = changes(a.o.history()); err != nil {
+		a.o.Log.WarnContext(ctx, "history", "error", err) // the rest is told
+	}
 	if now.Status.Machine, err = json.Marshal(m); err != nil {
 		return err
 	}
@@ -142,6 +151,40 @@ func findings(h host.Host, l *lanes.Lanes) (all []api.Finding) {
 			CPUs: f.CPUs.String()})
 	}
 	return all
+}
+
+// proofs are what measurements beside the lanes in force say of their objectives.
+func proofs(ctx context.Context, l *lanes.Lanes) (all []api.Proof, err error) {
+	if !slices.ContainsFunc(l.Placement.Lanes, func(p plan.Lane) bool {
+		return len(p.Spec.Objective.Bounds()) > 0
+	}) {
+		return nil, nil // Status reads much
+	}
+	s, err := l.Status(ctx)
+	for _, in := range s.Lanes {
+		for _, o := range in.Objectives {
+			all = append(all, api.Proof{Lane: in.Name, Metric: o.Metric, Percentile: o.Percentile,
+				Bound: o.Bound.String(), Verdict: o.Verdict, Reason: o.Reason})
+		}
+	}
+	return all, err
+}
+
+// told is how many of the last events of a host the hub is told.
+const told = 20
+
+// changes are those of what has happened on the host that are of its lanes and settings: time that something
+// took from a lane's CPU is told by `isolane history` there.
+func changes(dir string) ([]api.Change, error) {
+	events, err := history.Read(dir, history.Query{})
+	var all []api.Change
+	for _, e := range events {
+		if e.Kind != history.Intrusion {
+			all = append(all, api.Change{At: metav1.NewTime(e.At), Kind: string(e.Kind), Lane: e.Lane,
+				What: e.What, By: e.By})
+		}
+	}
+	return all[max(0, len(all)-told):], err
 }
 
 // inventory is how often the details of a machine are told at most, where nothing else changes.

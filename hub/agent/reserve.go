@@ -63,13 +63,13 @@ func (p *processes) reserve(ctx context.Context, uid string, i desired.Instance)
 			Blocking: []string{"a lane of that name is in force already"}}
 	}
 	if err == nil {
-		err = p.admits(i)
+		err = p.admits(ctx, i)
 	}
 	if err == nil { // the mark first: what has a record and none is an Instance
 		err = os.WriteFile(p.mark(i.Name), []byte(uid), 0o600)
 	}
 	if err == nil {
-		_, err = p.place(context.WithoutCancel(ctx), l, i)
+		err = p.place(context.WithoutCancel(ctx), l, i)
 		if now = l.Placement; err != nil {
 			err = errors.Join(err, os.Remove(p.mark(i.Name)), os.RemoveAll(p.record(i.Name)))
 		}
@@ -77,14 +77,18 @@ func (p *processes) reserve(ctx context.Context, uid string, i desired.Instance)
 	return now, errors.Join(err, l.Close())
 }
 
-// admits says whether the command of an Instance may be who it asks to be; the error is a *plan.Refusal where
-// it may not.
-func (p *processes) admits(i desired.Instance) error {
+// admits says whether this host has what an Instance runs, and lets it be who it asks to be; the error is a
+// *plan.Refusal where not.
+func (p *processes) admits(ctx context.Context, i desired.Instance) error {
 	var spec api.InstanceSpec
-	if err := json.Unmarshal(i.Spec, &spec); err != nil {
+	err := json.Unmarshal(i.Spec, &spec)
+	if err != nil {
 		return err
 	}
-	if err := p.users.may(spec); err != nil {
+	if err = p.users.may(spec); err == nil {
+		err = p.workload(i.Name, spec).possible(ctx, false)
+	}
+	if err != nil {
 		return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: i.Name,
 			Blocking: []string{err.Error()}}
 	}

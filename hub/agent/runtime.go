@@ -8,13 +8,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/history/diary"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/hub/api"
@@ -27,6 +26,7 @@ import (
 // their cgroups.
 type processes struct {
 	lanes   lanes.Options
+	diary   diary.Diary
 	users   Users
 	dir     string               // of what was started, and what it has printed
 	ended   chan struct{}        // gets something when a process has ended
@@ -49,36 +49,53 @@ func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) 
 			p.problem[uid] = err.Error()
 		}
 	}()
-	started, err := os.ReadFile(p.record(i.Name))
+	started, was, err := p.started(i.Name)
 	ours := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	var spec api.InstanceSpec
+	if err = json.Unmarshal(i.Spec, &spec); err != nil {
+		return err
+	}
+	w, same := p.workload(i.Name, spec), bytes.Equal(started, i.Spec)
 	_, pids, err := p.group(i.Name)
-	noLane := isNoLane(err)
 	switch {
-	case err != nil && !noLane:
+	case err != nil && !isNoLane(err):
 		return err
 	case err == nil && !ours:
 		return fmt.Errorf("a lane %s is in force that the hub has not asked for: expected isolane release "+
 			"%[1]s, or another name", i.Name)
-	case len(pids) > 0 && bytes.Equal(started, i.Spec):
-		return trim(p.log(i.Name))
+	case err == nil && same:
+		if runs, rerr := w.runs(ctx, pids); runs || rerr != nil {
+			return errors.Join(rerr, trim(p.log(i.Name)))
+		}
 	}
-	var spec api.InstanceSpec
-	if err = json.Unmarshal(i.Spec, &spec); err == nil {
-		err = p.users.may(spec) // before what runs is ended
+	begun := ours && !was.Reserve
+	if err = p.users.may(spec); err == nil { // before what runs is ended
+		err = w.possible(ctx, begun && was.Service == spec.Service)
 	}
 	if err != nil {
 		return err
 	}
-	if bytes.Equal(started, i.Spec) && time.Since(p.began[i.Name]) < pause {
-		return fmt.Errorf("it has ended less than %s after it began: see %s", pause, p.log(i.Name))
+	if same && time.Since(p.began[i.Name]) < pause {
+		return fmt.Errorf("it has ended less than %s after it began: see %s", pause, w.said())
 	}
-	if err = p.kill(ctx, pids); err != nil {
-		return err
+	if begun {
+		if err = p.workload(i.Name, was).end(ctx, pids); err != nil {
+			return err
+		}
 	}
-	return p.start(ctx, i)
+	return p.start(ctx, i, w)
+}
+
+// started is what was reserved or started last by a name.
+func (p *processes) started(name string) (text []byte, spec api.InstanceSpec, err error) {
+	text, err = os.ReadFile(p.record(name))
+	if json.Unmarshal(text, &spec) != nil {
+		spec = api.InstanceSpec{} // cut short by a loss of power: as of a command
+	}
+	return text, spec, err
 }
 
 func isNoLane(err error) bool {
@@ -86,91 +103,92 @@ func isNoLane(err error) bool {
 	return is
 }
 
-// start brings the lane in force, and a process into it.
-func (p *processes) start(ctx context.Context, i desired.Instance) error {
+// start brings the lane in force, and a workload into it.
+func (p *processes) start(ctx context.Context, i desired.Instance, w workload) error {
 	l, _, err := lanes.OpenPatiently(ctx, p.lanes)
 	if err != nil {
 		return err
 	}
-	spec, err := p.place(ctx, l, i)
-	if err == nil {
-		err = p.launch(l, i.Name, spec)
+	err = errors.Join(p.place(ctx, l, i), l.Close()) // before it begins: a service has its lane attached
+	if err != nil {
+		return err
 	}
-	return errors.Join(err, l.Close())
+	if l, err = lanes.Look(p.lanes); err != nil {
+		return err
+	}
+	if err = w.begin(ctx, l); err == nil {
+		p.began[i.Name] = time.Now()
+	}
+	return err
 }
 
-// place brings the lane of an Instance in force, and returns what is to run in it.
-func (p *processes) place(ctx context.Context, l *lanes.Lanes, i desired.Instance) (
-	spec api.InstanceSpec, err error) {
-	if err = json.Unmarshal(i.Spec, &spec); err != nil {
-		return spec, err
+// place brings the lane of an Instance in force.
+func (p *processes) place(ctx context.Context, l *lanes.Lanes, i desired.Instance) error {
+	var spec api.InstanceSpec
+	if err := json.Unmarshal(i.Spec, &spec); err != nil {
+		return err
 	}
 	want, err := api.Lane(i.Name, spec.Lane)
 	if err != nil {
-		return spec, err
+		return err
 	}
 	placed, _, err := l.Want([]lane.Lane{want}, false)
 	if err == nil { // the record first: what is in force and has none is somebody else's
 		err = os.WriteFile(p.record(i.Name), i.Spec, 0o600)
 	}
+	if err != nil {
+		return err
+	}
+	a, err := l.Put(ctx, placed)
 	if err == nil {
-		_, err = l.Put(ctx, placed)
+		p.diary.Applied(a)
 	}
-	return spec, err
-}
-
-// launch starts a program in a lane: it is there from its first instruction on.
-func (p *processes) launch(l *lanes.Lanes, name string, spec api.InstanceSpec) error {
-	with, err := p.as(name, spec)
-	if err != nil {
-		return err
-	}
-	out, err := os.OpenFile(p.log(name), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	cmd, err := l.StartDetached(name, with, spec.Command, func(cmd *exec.Cmd) {
-		cmd.Stdout, cmd.Stderr = out, out
-	})
-	if err != nil {
-		return err
-	}
-	p.began[name] = time.Now()
-	go func() {
-		_ = cmd.Wait() // it is started again, however it ended
-		select {
-		case p.ended <- struct{}{}:
-		default:
-		}
-	}()
-	return nil
+	return err
 }
 
 // End ends all that is in the lane, and releases it.
 func (p *processes) End(ctx context.Context, uid string, i desired.Instance) error {
 	delete(p.problem, uid)
-	if _, err := os.Stat(p.record(i.Name)); errors.Is(err, fs.ErrNotExist) {
+	_, was, err := p.started(i.Name)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it has never begun; a lane of its name is somebody else's
 	}
-	_, pids, err := p.group(i.Name)
-	if err == nil {
-		if err = p.kill(ctx, pids); err != nil {
-			return err
-		}
-		var l *lanes.Lanes
-		if l, _, err = lanes.OpenPatiently(ctx, p.lanes); err != nil {
-			return err
-		}
-		_, err = l.Release(ctx, i.Name)
-		err = errors.Join(err, l.Close())
+	if err != nil {
+		return err
 	}
+	_, pids, err := p.group(i.Name)
+	inForce := err == nil
 	if err != nil && !isNoLane(err) {
 		return err
+	}
+	if !was.Reserve {
+		if err = p.workload(i.Name, was).end(ctx, pids); err != nil {
+			return err
+		}
+	}
+	if inForce {
+		if err = p.release(ctx, i.Name); err != nil {
+			return err
+		}
 	}
 	delete(p.began, i.Name)
 	return errors.Join(os.RemoveAll(p.private(i.Name)), os.Remove(p.record(i.Name)),
 		os.RemoveAll(p.log(i.Name)), os.RemoveAll(before(p.log(i.Name))))
+}
+
+// release takes a lane back; one that has gone meanwhile too.
+func (p *processes) release(ctx context.Context, name string) error {
+	l, _, err := lanes.OpenPatiently(ctx, p.lanes)
+	if err != nil {
+		return err
+	}
+	switch _, err = l.Release(ctx, name); {
+	case err == nil:
+		p.diary.Released([]string{name}, "the hub wants it no longer")
+	case isNoLane(err):
+		err = nil
+	}
+	return errors.Join(err, l.Close())
 }
 
 // group is the cgroup of a lane in force, and what is in it; the error is an *enforce.NoLaneError where
@@ -190,35 +208,4 @@ func (p *processes) group(name string) (enforce.LaneGroup, []int, error) {
 	g := groups[slices.IndexFunc(groups, func(g enforce.LaneGroup) bool { return g.Lane.Name == name })]
 	pids, err := cgroup.Processes(host.Live(), g.Dir)
 	return g, pids, err
-}
-
-// kill asks processes to end, and ends those that have not after five seconds.
-func (p *processes) kill(ctx context.Context, pids []int) error {
-	for n := 0; len(pids) > 0; n++ {
-		signal := syscall.SIGTERM
-		if n >= 50 {
-			signal = syscall.SIGKILL
-		}
-		if n == 100 {
-			return fmt.Errorf("processes %v do not end", pids)
-		}
-		left := pids[:0]
-		for _, pid := range pids {
-			if n == 0 || n >= 50 {
-				_ = syscall.Kill(pid, signal) // it may have ended
-			}
-			if syscall.Kill(pid, 0) == nil {
-				left = append(left, pid)
-			}
-		}
-		if pids = left; len(pids) == 0 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-	return nil
 }

@@ -25,6 +25,9 @@ import (
 
 func TestMain(m *testing.M) {
 	hosttest.Main(m, func() (bool, error) {
+		if len(os.Args) > 1 && os.Args[1] == "attach" { // as the drop-in of a service says
+			return true, Attach(context.Background(), lanes.Options{}, os.Args[2:])
+		}
 		return lanes.Entry(context.Background(), lanes.Options{}, os.Args)
 	})
 }
@@ -201,10 +204,10 @@ func TestUsers(t *testing.T) {
 		t.Errorf("a third tenant of two users: %v", err)
 	}
 	p.users.Root = []string{"acme"}
-	if with, err := p.as("router", api.InstanceSpec{Tenant: "acme", Root: true}); err != nil || with.User != 0 || with.Private != "" {
+	if with, err := p.as("router", api.InstanceSpec{Tenant: "acme", Workload: api.Workload{Root: true}}); err != nil || with.User != 0 || with.Private != "" {
 		t.Errorf("what may be root is %+v, %v", with, err)
 	}
-	_, err := p.as("router", api.InstanceSpec{Tenant: "other", Root: true})
+	_, err := p.as("router", api.InstanceSpec{Tenant: "other", Workload: api.Workload{Root: true}})
 	if err == nil || !strings.Contains(err.Error(), "spec.root: this host lets no commands of other be root: expected") {
 		t.Errorf("what may not be root: %v", err)
 	}

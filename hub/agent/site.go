@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
 )
 
@@ -145,7 +146,7 @@ func (a *Agent) note(text string) {
 }
 
 // Status says what this host is to run, and of which hub. It asks no hub, and needs no agent.
-func Status(o Options, w io.Writer) error {
+func Status(ctx context.Context, o Options, w io.Writer) error {
 	j, err := o.read()
 	if err != nil {
 		return err
@@ -170,10 +171,15 @@ func Status(o Options, w io.Writer) error {
 	}
 	p := &processes{lanes: o.Lanes, dir: o.file("running")}
 	for _, uid := range slices.Sorted(maps.Keys(s.Instances)) {
-		i := s.Instances[uid]
-		state := "does not run"
-		if g, pids, err := p.group(i.Name); err == nil && len(pids) > 0 {
-			state = fmt.Sprintf("runs on CPUs %s, processes %v", g.Lane.CPUs, pids)
+		i, state := s.Instances[uid], "does not run"
+		var spec api.InstanceSpec
+		if err = json.Unmarshal(i.Spec, &spec); err != nil {
+			return err
+		}
+		if g, pids, gerr := p.group(i.Name); gerr == nil {
+			if runs, _ := p.workload(i.Name, spec).runs(ctx, pids); runs {
+				state = fmt.Sprintf("runs on CPUs %s, processes %v", g.Lane.CPUs, pids)
+			}
 		}
 		if i.Ending {
 			state += ", and is to end"

@@ -78,6 +78,8 @@ type HostStatus struct {
 	Root       []string           `json:"root,omitempty"`    // tenants whose commands may be root there
 	Machine    json.RawMessage    `json:"machine,omitempty"` // as isolane host -o json
 	Findings   []Finding          `json:"findings,omitempty"`
+	Proofs     []Proof            `json:"proofs,omitempty"`
+	Changes    []Change           `json:"changes,omitempty"` // the last ones of isolane history, the newest last
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
@@ -87,6 +89,44 @@ type Finding struct {
 	Severity string `json:"severity"`
 	Title    string `json:"title"`
 	CPUs     string `json:"cpus,omitempty"` // a cpulist; "": the whole machine
+}
+
+// Change is what has happened to a host's lanes and settings.
+type Change struct {
+	At   metav1.Time `json:"at"`
+	Kind string      `json:"kind"` // applied, released, drift, put back, proof, boot and others of isolane history
+	Lane string      `json:"lane,omitempty"`
+	What string      `json:"what"`
+	By   string      `json:"by,omitempty"` // what did it, where that is known and no command of Isolane
+}
+
+// Proof says whether a lane of a host keeps a bound of its objective, by the last measurement beside it.
+type Proof struct {
+	Lane       string       `json:"lane"`
+	Metric     string       `json:"metric"` // rtt or throughput
+	Percentile string       `json:"percentile,omitempty"`
+	Bound      string       `json:"bound"` // "rtt p99.9 at most 50us"
+	Verdict    lane.Verdict `json:"verdict"`
+	Reason     string       `json:"reason,omitempty"` // of a verdict other than held
+}
+
+// Proved begins the labels that the hub gives its copy of a host by what was proved there: of rtt-p99.9,
+// "held" where a lane keeps such a bound and none misses one, "missed" where one does.
+const Proved = "proved.isolane.dev/"
+
+// ProvedLabels are these.
+func (s HostStatus) ProvedLabels() map[string]string {
+	labels := map[string]string{}
+	for _, p := range s.Proofs {
+		key := Proved + p.Metric
+		if p.Percentile != "" {
+			key += "-" + p.Percentile
+		}
+		if p.Verdict == lane.Missed || p.Verdict == lane.Held && labels[key] == "" {
+			labels[key] = string(p.Verdict)
+		}
+	}
+	return labels
 }
 
 // Instance is what runs on one host in a lane.
@@ -99,12 +139,19 @@ type Instance struct {
 
 // InstanceSpec is what is to run.
 type InstanceSpec struct {
-	Lane    json.RawMessage `json:"lane"`             // the spec of a lane
-	Command []string        `json:"command"`          // a program of the host, and its arguments
-	Tenant  string          `json:"tenant,omitempty"` // the namespace whose user it is on the host; "": its own
-	Root    bool            `json:"root,omitempty"`   // it is to be root there
-	Adopts  string          `json:"adopts,omitempty"`
-	Reserve bool            `json:"reserve,omitempty"` // only the lane, and not for long: nothing runs yet
+	Lane     json.RawMessage `json:"lane"` // the spec of a lane
+	Workload `json:",inline"`
+	Tenant   string `json:"tenant,omitempty"` // the namespace whose user it is on the host; "": its own
+	Adopts   string `json:"adopts,omitempty"`
+	Reserve  bool   `json:"reserve,omitempty"` // only the lane, and not for long: nothing runs yet
+}
+
+// Workload is what runs in a lane: a command, a service, or a container with its image's command or another.
+type Workload struct {
+	Command []string `json:"command,omitempty"` // a program and its arguments, of the host or of the image
+	Service string   `json:"service,omitempty"` // a unit of systemd that the host has, "router.service"
+	Image   string   `json:"image,omitempty"`   // of a container, which Podman has on the host already
+	Root    bool     `json:"root,omitempty"`    // it is to be root there; a service is, whatever user it has
 }
 
 // InstanceStatus is what the host says of it.
@@ -127,11 +174,10 @@ type App struct {
 
 // AppSpec is what is to run, and where.
 type AppSpec struct {
-	Lane     json.RawMessage `json:"lane"`    // the spec of a lane; lanes that it names are of its namespace
-	Command  []string        `json:"command"` // a program of the hosts, and its arguments
-	Root     bool            `json:"root,omitempty"`
-	Where    Where           `json:"where,omitzero"`
-	Replicas int             `json:"replicas"` // each on another host
+	Lane     json.RawMessage `json:"lane"` // the spec of a lane; lanes that it names are of its namespace
+	Workload `json:",inline"`
+	Where    Where `json:"where,omitzero"`
+	Replicas int   `json:"replicas"` // each on another host
 }
 
 // Where says which hosts may be chosen. What is empty leaves all.

@@ -222,6 +222,7 @@ func pack(object any) (any, error) {
 		return u, nil
 	}
 	delete(status, "findings")
+	delete(status, "changes")
 	machine, is := status["machine"].(map[string]any)
 	if !is {
 		return u, nil
@@ -240,7 +241,12 @@ func (c *Controller) copyOf(u *unstructured.Unstructured) (place.Host, error) {
 	if len(h.Status.Machine) == 0 {
 		return place.Host{}, errSilent
 	}
-	copied := place.Host{Name: h.Name, Site: h.Spec.Site, Labels: h.Labels, Root: h.Status.Root}
+	copied := place.Host{Name: h.Name, Site: h.Spec.Site, Labels: h.Status.ProvedLabels(), Root: h.Status.Root}
+	for key, value := range h.Labels {
+		if !strings.HasPrefix(key, api.Proved) { // nobody says that by hand
+			copied.Labels[key] = value
+		}
+	}
 	var lanes struct{ Lanes []plan.Lane }
 	var machine string
 	if err = json.Unmarshal(h.Status.Machine, &machine); err == nil {

@@ -187,13 +187,13 @@ func (c *Controller) keep(ctx context.Context, app api.App, has []api.Instance) 
 // declared is what an App is on each host: an Instance, and its lane by the name that it has there.
 func declared(app api.App) (api.InstanceSpec, lane.Lane, error) {
 	name := app.Namespace + "." + app.Name
-	spec := api.InstanceSpec{Command: app.Spec.Command, Tenant: app.Namespace, Root: app.Spec.Root}
+	spec := api.InstanceSpec{Workload: app.Spec.Workload, Tenant: app.Namespace}
 	l, err := api.Lane(name, app.Spec.Lane)
 	if err != nil {
 		return spec, l, err
 	}
 	if l.Spec.Cgroup.Path != "" {
-		return spec, l, errors.New("spec.lane.cgroup.path: expected none: what an App runs is its command")
+		return spec, l, errors.New("spec.lane.cgroup.path: expected none: what an App runs has one of its own")
 	}
 	if l.Spec.Near.Lane != "" { // of the same tenant: nobody learns what others have by naming it
 		l.Spec.Near.Lane = app.Namespace + "." + l.Spec.Near.Lane
@@ -209,12 +209,12 @@ func declared(app api.App) (api.InstanceSpec, lane.Lane, error) {
 func (c *Controller) change(ctx context.Context, i api.Instance, spec api.InstanceSpec) error {
 	if is, err := api.Lane(i.Name, i.Spec.Lane); err == nil {
 		want, werr := api.Lane(i.Name, spec.Lane)
-		if werr == nil && reflect.DeepEqual(is.Spec, want.Spec) && slices.Equal(i.Spec.Command, spec.Command) &&
-			i.Spec.Root == spec.Root && i.Spec.Tenant == spec.Tenant {
+		if werr == nil && reflect.DeepEqual(is.Spec, want.Spec) && i.Spec.Tenant == spec.Tenant &&
+			reflect.DeepEqual(i.Spec.Workload, spec.Workload) {
 			return nil
 		}
 	}
-	i.Spec.Lane, i.Spec.Command, i.Spec.Root, i.Spec.Tenant = spec.Lane, spec.Command, spec.Root, spec.Tenant
+	i.Spec.Lane, i.Spec.Workload, i.Spec.Tenant = spec.Lane, spec.Workload, spec.Tenant
 	u, err := api.To(i)
 	if err == nil {
 		_, err = c.instances(hostOf(i)).Update(ctx, u, metav1.UpdateOptions{})

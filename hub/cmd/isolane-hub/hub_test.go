@@ -42,6 +42,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := withoutHost(t)
+	t.Setenv("ISOLANE_HISTORY", b.file("history"))
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -329,6 +330,27 @@ func TestHub(t *testing.T) {
 	if l, err := lanes.Look(lanes.Options{}); err != nil || len(l.Placement.Lanes) > 0 {
 		t.Errorf("lanes are left, %v", err)
 	}
+	client, err := dynamic.NewForConfig(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the hub knows what has happened to the lane", func() error {
+		u, gerr := client.Resource(api.Resource("hosts")).Namespace(api.Namespace("one")).Get(t.Context(), "one", metav1.GetOptions{})
+		if gerr != nil {
+			return gerr
+		}
+		h, gerr := api.From[api.Host](u)
+		var kinds []string
+		for _, c := range h.Status.Changes {
+			if c.Lane == name {
+				kinds = append(kinds, c.Kind)
+			}
+		}
+		if gerr == nil && !slices.Equal(kinds, []string{"applied", "released"}) {
+			gerr = fmt.Errorf("changes %v", h.Status.Changes)
+		}
+		return gerr
+	})
 }
 
 // mayOnly checks what the certificate of the host is good for: its own Instances, and not what they are to run.

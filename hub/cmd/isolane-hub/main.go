@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"isolane.dev/isolane/hub/agent"
 	"isolane.dev/isolane/hub/apps"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/hub/up"
@@ -76,7 +77,9 @@ func run(ctx context.Context, o lanes.Options, args []string) error {
 		"up": hub, "token": token, "why": why, "findings": findings,
 		"backup": backup, "restore": restore, "simulate": simulateHosts,
 		"invite": invite, "accept": accept, "members": list,
-		"join": join, "agent": follow, "status": status, "hold": hold, "rehome": rehome}[args[0]]
+		"join": join, "agent": follow, "status": status, "hold": hold, "rehome": rehome,
+		"attach": agent.Attach, // of the drop-ins of services
+	}[args[0]]
 	if !is {
 		return fmt.Errorf("%s: expected a command:\n%s", args[0], usage)
 	}

@@ -85,12 +85,12 @@ func follow(ctx context.Context, lo lanes.Options, args []string) error {
 	return agent.Run(ctx, *o)
 }
 
-func status(_ context.Context, lo lanes.Options, args []string) error {
+func status(ctx context.Context, lo lanes.Options, args []string) error {
 	f, o := agentFlags("status", lo)
 	if _, err := parse(f, args, ""); err != nil {
 		return err
 	}
-	return agent.Status(*o, os.Stdout)
+	return agent.Status(ctx, *o, os.Stdout)
 }
 
 func hold(ctx context.Context, lo lanes.Options, args []string) error {

@@ -1,0 +1,45 @@
+package enforce
+
+import (
+	"context"
+	"slices"
+
+	"isolane.dev/isolane/knob"
+)
+
+// adoptInterrupts records what interrupts would have without lanes that have come while lanes are in force, as
+// those of a driver that is loaded anew: the kernel gives them what lanes leave of default_smp_affinity. So they
+// get the others when the last lane goes. With no lane in force it notes in a which interrupts there are. It
+// returns the host as it would be before the lanes, with these.
+func (l *Lanes) adoptInterrupts(ctx context.Context, a *Applied) (knob.View, error) {
+	v, err := l.View()
+	if err != nil {
+		return v, err
+	}
+	done := l.journal.Pending()
+	at := slices.IndexFunc(done, knob.ForNewInterrupts)
+	if at < 0 {
+		a.Interrupts = []int{}
+		for _, irq := range v.Host.Interrupts {
+			a.Interrupts = append(a.Interrupts, irq.IRQ)
+		}
+		return v, nil
+	}
+	if a.Interrupts == nil { // lanes of a version that did not note them
+		return v, nil
+	}
+	later, err := knob.CameLater(v, done[at], a.Interrupts)
+	for _, s := range later {
+		if l.ops[s.Kind].Write(ctx, s, s.After) != nil {
+			continue // the kernel does not let it be moved: so that it is not tried when the lanes go
+		}
+		if err = l.journal.Adopt(s); err != nil {
+			return v, err
+		}
+		l.before = nil
+	}
+	if err != nil || l.before != nil {
+		return v, err
+	}
+	return l.View()
+}

@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/unit"
+)
+
+// service is a unit of systemd. By a drop-in for this boot its lane comes to its cgroup each time before its
+// program begins, or it does not begin.
+type service struct{ command }
+
+func (s service) possible(ctx context.Context, ours bool) error {
+	if !s.spec.Root {
+		return errors.New("spec.root: expected true: a service is root's to start and to end")
+	}
+	found, err := unit.Find(ctx, s.spec.Service)
+	if err != nil {
+		return fmt.Errorf("spec.service: %w", err)
+	}
+	if !ours && found.State != "inactive" && found.State != "failed" {
+		return fmt.Errorf("spec.service: %s is %s and not the hub's: expected systemctl disable --now %[1]s",
+			found.Name, found.State)
+	}
+	return nil
+}
+
+func (s service) runs(ctx context.Context, _ []int) (bool, error) {
+	found, err := unit.Find(ctx, s.spec.Service)
+	if _, missing := os.Stat(dropIn(found)); err != nil || missing != nil {
+		return false, err
+	}
+	return found.State != "inactive" && found.State != "failed", nil
+}
+
+func (s service) begin(ctx context.Context, _ *lanes.Lanes) error {
+	found, err := unit.Find(ctx, s.spec.Service)
+	if err != nil {
+		return err
+	}
+	want, err := api.Lane(s.name, s.spec.Lane)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	command := strconv.Quote(self) + " attach --lane " + s.name + " --cgroup"
+	text := fmt.Sprintf("# Written by isolane-hub agent: %s starts in lane %s.\n%s", found.Name, s.name,
+		found.InLane(want, "", command, s.lanes.Paths))
+	if err = unit.Drop(ctx, dropIn(found), text); err != nil {
+		return err
+	}
+	return found.Start(ctx)
+}
+
+func (s service) end(ctx context.Context, _ []int) error {
+	found, err := unit.Find(ctx, s.spec.Service)
+	if _, unknown := errors.AsType[*unit.InputError](err); unknown { // by now
+		return unit.Drop(ctx, dropIn(unit.Service{Name: s.spec.Service}), "")
+	}
+	if err != nil {
+		return err
+	}
+	if _, missing := os.Stat(dropIn(found)); errors.Is(missing, fs.ErrNotExist) {
+		return nil // it was not begun in this boot: what runs is not the hub's
+	}
+	if err = found.Stop(ctx); err != nil {
+		return err
+	}
+	return unit.Drop(ctx, dropIn(found), "")
+}
+
+func (s service) said() string { return "journalctl -u " + s.spec.Service }
+
+// Attach is what a drop-in runs: --lane NAME --cgroup GROUP.
+func Attach(ctx context.Context, o lanes.Options, args []string) error {
+	var at enforce.Attachment
+	f := flag.NewFlagSet("attach", flag.ContinueOnError)
+	f.StringVar(&at.Lane, "lane", "", "lane that is in force")
+	f.StringVar(&at.Group, "cgroup", "", "of a service")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	l, _, err := lanes.OpenPatiently(ctx, o)
+	if err != nil {
+		return err
+	}
+	at.Own = true
+	a, err := l.Attach(ctx, at)
+	if err == nil {
+		a.Write(os.Stdout, at.Lane)
+	}
+	return errors.Join(err, l.Close())
+}
+
+// dropIn is gone with a reboot, as lanes are.
+func dropIn(s unit.Service) string {
+	return filepath.Join("/run/systemd/system", s.Name+".d", "isolane-hub.conf")
+}

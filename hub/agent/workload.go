@@ -1,0 +1,172 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/lanes"
+)
+
+// workload is how an Instance runs in its lane.
+type workload interface {
+	// possible says why this host cannot run it. Ours says whether this agent has begun it.
+	possible(ctx context.Context, ours bool) error
+	// runs says whether it does, with these processes in its lane.
+	runs(ctx context.Context, pids []int) (bool, error)
+	// begin starts it in its lane, which is in force.
+	begin(ctx context.Context, l *lanes.Lanes) error
+	// end ends it, and these processes of its lane.
+	end(ctx context.Context, pids []int) error
+	// said is where to look for what it has said.
+	said() string
+}
+
+func (p *processes) workload(name string, spec api.InstanceSpec) workload {
+	c := command{p, name, spec}
+	switch {
+	case spec.Service != "":
+		return service{c}
+	case spec.Image != "":
+		return container{c}
+	}
+	return c
+}
+
+// command is a program of the host.
+type command struct {
+	*processes
+	name string
+	spec api.InstanceSpec
+}
+
+func (command) possible(context.Context, bool) error { return nil }
+
+func (command) runs(_ context.Context, pids []int) (bool, error) { return len(pids) > 0, nil }
+
+func (c command) begin(_ context.Context, l *lanes.Lanes) error {
+	with, err := c.as(c.name, c.spec)
+	if err != nil {
+		return err
+	}
+	return c.launch(l, with, c.spec.Command)
+}
+
+func (command) end(ctx context.Context, pids []int) error { return kill(ctx, pids) }
+
+func (c command) said() string { return c.log(c.name) }
+
+// launch starts a program in a lane: it is there from its first instruction on.
+func (c command) launch(l *lanes.Lanes, with lanes.With, argv []string) error {
+	out, err := os.OpenFile(c.log(c.name), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd, err := l.StartDetached(c.name, with, argv, func(cmd *exec.Cmd) { cmd.Stdout, cmd.Stderr = out, out })
+	if err != nil {
+		return err
+	}
+	go func() {
+		_ = cmd.Wait() // it is started again, however it ended
+		select {
+		case c.ended <- struct{}{}:
+		default:
+		}
+	}()
+	return nil
+}
+
+// container is run by Podman, which needs no daemon, and leaves a container in the cgroup of who starts it: the
+// lane's. It has the network of the lane.
+type container struct{ command }
+
+const podman = "podman"
+
+func (c container) possible(ctx context.Context, _ bool) error {
+	out, err := exec.CommandContext(ctx, podman, "image", "exists", "--", c.spec.Image).CombinedOutput()
+	exit, ended := errors.AsType[*exec.ExitError](err)
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return errors.New("spec.image: this host has no Podman: expected its package podman, and crun")
+	case ended && exit.ExitCode() == 1:
+		return fmt.Errorf("spec.image: %s is not on this host: expected podman pull %[1]s there", c.spec.Image)
+	case err != nil:
+		return fmt.Errorf("spec.image: podman image exists %s: %w: %s", c.spec.Image, err, out)
+	}
+	return nil
+}
+
+// Podman's own part takes more than programs usually need; the container gets what Podman gives one by default,
+// or nothing.
+func (c container) begin(_ context.Context, l *lanes.Lanes) error {
+	argv := []string{podman, "run", "--rm", "--replace", "--name=" + c.container(), "--pull=never",
+		"--cgroups=disabled", "--runtime=crun", "--network=host", "--log-driver=none", "--env=ISOLANE_*"}
+	if !c.spec.Root {
+		user, err := c.users.of(c.dir, c.spec.Tenant)
+		if err != nil {
+			return err
+		}
+		argv = append(argv, fmt.Sprintf("--user=%d:%[1]d", user), "--cap-drop=all",
+			"--security-opt=no-new-privileges")
+	}
+	argv = append(append(argv, "--", c.spec.Image), c.spec.Command...)
+	with := lanes.With{Capabilities: []string{"SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "SYS_RESOURCE",
+		"DAC_READ_SEARCH"}}
+	return c.launch(l, with, argv)
+}
+
+// end also removes what a container leaves that was killed.
+func (c container) end(ctx context.Context, pids []int) error {
+	err := kill(ctx, pids)
+	if err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(ctx, podman, "rm", "--force", "--ignore", "--", c.container()).CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("podman rm %s: %w: %s", c.container(), err, out)
+	}
+	return nil
+}
+
+// container is its name.
+func (c container) container() string { return "isolane-" + c.name }
+
+// kill asks processes to end, and ends those that have not after five seconds.
+func kill(ctx context.Context, pids []int) error {
+	for n := 0; len(pids) > 0; n++ {
+		signal := syscall.SIGTERM
+		if n >= 50 {
+			signal = syscall.SIGKILL
+		}
+		if n == 100 {
+			return fmt.Errorf("processes %v do not end", pids)
+		}
+		left := pids[:0]
+		for _, pid := range pids {
+			if n == 0 || n >= 50 {
+				_ = syscall.Kill(pid, signal) // it may have ended
+			}
+			if syscall.Kill(pid, 0) == nil {
+				left = append(left, pid)
+			}
+		}
+		if pids = left; len(pids) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host/task"
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/lanes"
+)
+
+// running are the processes whose command line ends so, once so many of them may use the lane's CPUs only.
+func running(t *testing.T, p *processes, i desired.Instance, program string, want int) (pids []int, users []string) {
+	t.Helper()
+	var seen string
+	ends := strings.ReplaceAll(program, " ", "\x00") + "\x00"
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
+		if err := p.Ensure(t.Context(), "u", i); err != nil {
+			t.Fatal(err)
+		}
+		l, err := lanes.Look(p.lanes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		placed, err := l.Lane(i.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids, users, seen = nil, nil, ""
+		all, err := task.Processes(host.Live())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pid := range all {
+			argv, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may have ended
+			if !strings.HasSuffix(string(argv), ends) {
+				continue
+			}
+			may, aerr := task.Affinity(pid)
+			status, serr := task.ReadStatus(host.Live(), task.Dir(pid))
+			if errors.Join(aerr, serr) != nil {
+				continue
+			}
+			user, _ := status.Value("Uid")
+			seen += fmt.Sprintf("process %d of %s on %s; ", pid, user, may)
+			if may == placed.CPUs {
+				pids, users = append(pids, pid), append(users, strings.Fields(user)[0])
+			}
+		}
+		if len(pids) == want {
+			return pids, users
+		}
+		select {
+		case <-t.Context().Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	t.Fatalf("expected %d processes %s in the lane, found %s", want, program, seen)
+	return nil, nil
+}
+
+func instance(t *testing.T, spec api.InstanceSpec) desired.Instance {
+	t.Helper()
+	spec.Lane = json.RawMessage(`{"cpus":{"count":1}}`)
+	text, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return desired.Instance{Name: "acme.hub-test", Generation: 1, Spec: text}
+}
+
+// ownPodman has Podman keep all that it has in a folder of this test, with an image that has only busybox.
+func ownPodman(t *testing.T) (image string) {
+	t.Helper()
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2), hosttest.Program("podman"), hosttest.Program("crun"),
+		hosttest.Program("busybox"))
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	storage := fmt.Sprintf("[storage]\ndriver = \"vfs\"\ngraphroot = %q\nrunroot = %q\n", dir+"/graph", dir+"/run")
+	t.Setenv("CONTAINERS_STORAGE_CONF", write("storage.conf", storage))
+	t.Setenv("CONTAINERS_CONF", write("containers.conf", fmt.Sprintf("[engine]\nlock_type = \"file\"\nstatic_dir = %q\n"+
+		"tmp_dir = %q\nvolume_path = %q\nevents_logger = \"none\"\ncgroup_manager = \"cgroupfs\"\n", dir+"/static", dir+"/tmp", dir+"/volumes")))
+	image = "localhost/isolane-test:1"
+	script := fmt.Sprintf("mkdir -p %[1]s/root/bin %[1]s/root/tmp && cp $(command -v busybox) %[1]s/root/bin/busybox && "+
+		"tar -C %[1]s/root -c . | podman import -q -c 'CMD [\"/bin/busybox\",\"sleep\",\"98765\"]' - %[2]s", dir, image)
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", script).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return image
+}
+
+// A container of an image that the host has runs in its lane with all its processes, as its tenant's user, is
+// started anew when it ends, and nothing of it is left.
+func TestContainer(t *testing.T) {
+	image := ownPodman(t)
+	p := newProcesses(t.TempDir())
+	missing := instance(t, api.InstanceSpec{Workload: api.Workload{Image: "localhost/none:1"}, Tenant: "acme"})
+	if err := p.Ensure(t.Context(), "u", missing); err == nil || !strings.Contains(err.Error(), "localhost/none:1 is not on this host: expected podman pull") {
+		t.Errorf("an image that is not there: %v", err)
+	}
+	const two = "/bin/busybox yes for-the-test > /dev/null & echo $ISOLANE_CPUS; exec /bin/busybox yes for-the-test > /dev/null"
+	i := instance(t, api.InstanceSpec{Workload: api.Workload{Image: image, Command: []string{"/bin/busybox", "sh", "-c", two}}, Tenant: "acme"})
+	t.Cleanup(func() {
+		if err := p.End(context.Background(), "u", i); err != nil {
+			t.Error(err)
+		}
+	})
+	pids, users := running(t, p, i, "yes for-the-test", 2)
+	if slices.Max(users) != "1879048300" || slices.Min(users) != "1879048300" {
+		t.Errorf("users of the container: %v", users)
+	}
+	l, err := lanes.Look(p.lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed, err := l.Lane(i.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, rerr := os.ReadFile(p.log(i.Name)); rerr != nil || strings.TrimSpace(string(said)) != placed.CPUs.String() {
+		t.Errorf("it printed %q, expected its CPUs %s, %v", said, placed.CPUs, rerr)
+	}
+	_, in, err := p.group(i.Name)
+	if err != nil || !slices.Contains(in, pids[0]) || !slices.Contains(in, pids[1]) {
+		t.Errorf("processes %v are not among those of the lane, %v, %v", pids, in, err)
+	}
+	p.began = map[string]time.Time{} // long ago
+	if err = syscall.Kill(pids[0], syscall.SIGKILL); err == nil {
+		err = syscall.Kill(pids[1], syscall.SIGKILL)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := running(t, p, i, "yes for-the-test", 2); slices.Contains(again, pids[0]) || slices.Contains(again, pids[1]) {
+		t.Errorf("processes %v, expected others than %v", again, pids)
+	}
+	i = instance(t, api.InstanceSpec{Workload: api.Workload{Image: image}, Tenant: "acme"})
+	running(t, p, i, "sleep 98765", 1)
+	if err = p.End(t.Context(), "u", i); err != nil {
+		t.Fatal(err)
+	}
+	left, err := exec.CommandContext(t.Context(), "podman", "ps", "--all", "--quiet").CombinedOutput()
+	if err != nil || len(left) > 0 {
+		t.Errorf("containers are left: %s, %v", left, err)
+	}
+	if _, _, err = p.group(i.Name); !isNoLane(err) {
+		t.Errorf("the lane is still in force: %v", err)
+	}
+}
+
+// A service runs in its lane from its first instruction on, each time it is started, and ends with its Instance;
+// one that others have started is left alone.
+func TestService(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2), hosttest.Systemd)
+	const name, file = "isolane-hub-test.service", "/run/systemd/system/isolane-hub-test.service"
+	systemctl := func(args ...string) string {
+		t.Helper()
+		out, err := exec.CommandContext(context.Background(), "systemctl", args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("systemctl %v: %v: %s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	// What it may use when it begins stands in a file.
+	first := filepath.Join(t.TempDir(), "first")
+	script := fmt.Sprintf("grep ^Cpus_allowed_list /proc/self/status >> %s; yes for-the-test > /dev/null & exec yes for-the-test > /dev/null", first)
+	if err := os.WriteFile(file, fmt.Appendf(nil, "[Service]\nExecStart=/bin/sh -c %q\n", script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	systemctl("daemon-reload")
+	t.Cleanup(func() {
+		systemctl("stop", name)
+		if err := os.Remove(file); err != nil {
+			t.Error(err)
+		}
+		systemctl("daemon-reload")
+	})
+	p := newProcesses(t.TempDir())
+	p.lanes = lanes.Options{} // as the drop-in has it
+	p.users.Root = []string{"acme"}
+	i := instance(t, api.InstanceSpec{Workload: api.Workload{Service: name, Root: true}, Tenant: "acme"})
+	systemctl("start", name)
+	if err := p.Ensure(t.Context(), "u", i); err == nil || !strings.Contains(err.Error(), name+" is active and not the hub's: expected systemctl disable") {
+		t.Errorf("a service that others have started: %v", err)
+	}
+	systemctl("stop", name)
+	if err := os.Remove(first); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.End(context.Background(), "u", i); err != nil {
+			t.Error(err)
+		}
+	})
+	running(t, p, i, "yes for-the-test", 2)
+	l, err := lanes.Look(p.lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed, err := l.Lane(i.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	systemctl("kill", "--signal=KILL", name) // it ends, and the agent starts it
+	p.began = map[string]time.Time{}
+	running(t, p, i, "yes for-the-test", 2)
+	systemctl("restart", name) // by a person
+	running(t, p, i, "yes for-the-test", 2)
+	text, err := os.ReadFile(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := strings.Fields(string(text))
+	for at := 1; at < len(began); at += 2 {
+		if set, perr := cpuset.Parse(began[at]); perr != nil || set != placed.CPUs {
+			t.Errorf("it began with CPUs %s, expected %s, %v", began[at], placed.CPUs, perr)
+		}
+	}
+	if len(began) != 6 {
+		t.Errorf("it began %d times, expected 3", len(began)/2)
+	}
+	if err = p.End(t.Context(), "u", i); err != nil {
+		t.Fatal(err)
+	}
+	if state := systemctl("show", "-P", "ActiveState", name); state != "inactive" {
+		t.Errorf("it is %s", state)
+	}
+	if _, err = os.Stat("/run/systemd/system/" + name + ".d"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the drop-in is left, %v", err)
+	}
+	if _, _, err = p.group(i.Name); !isNoLane(err) {
+		t.Errorf("the lane is still in force: %v", err)
+	}
+}

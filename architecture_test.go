@@ -108,7 +108,7 @@ func imports() map[string][]string {
 		"hub/api": {"lane"}, "hub/sites": {"hub/api"}, "hub/up": {"host", "host/task", "journal"},
 		"hub/simulate":        {"host", "hub/api", "hub/sites", "lane", "lanes", "plan", "plan/solver"},
 		"hub/apps":            {"hub/api", "hub/place", "lane", "plan", "quantity"},
-		"hub/agent":           {"audit", "enforce", "host", "host/cgroup", "hub/api", "hub/desired", "hub/sites", "hub/up", "lane", "lanes", "plan"},
+		"hub/agent":           {"audit", "enforce", "history", "history/diary", "host", "host/cgroup", "hub/api", "hub/desired", "hub/sites", "hub/up", "lane", "lanes", "plan", "unit"},
 		"hub/cmd/isolane-hub": {"*"},
 		// The module of the virtual machines, which knows Isolane as a program only.
 		"lab": {}, "lab/cmd/isolane-lab": {"lab"},
@@ -140,7 +140,7 @@ cmd/isolane/cli        100        5  cobra's errors in our words, help that fits
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
-enforce               3000       55  interrupts that come with other numbers; running containers get the path; whose settings wait for a program, and their end
+enforce               3050       55  interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
 enforce/guard          550        5  drift and repair, out of enforce
 examples                50        5
 examples/embed         100        0
@@ -161,13 +161,13 @@ history/diary          350        5  out of cmd/isolane: programs that use the l
 host                  2500       35  the choice in brackets of a file, for knobs and the audit
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
-host/hosttest          500       15
+host/hosttest          500       20  tests that need systemd
 host/mount             100        5
 host/snapshot          600        5  names of files that are all that is read
 host/task              300       20
-hub/agent             1750       10  the hub's host: joins, reports, reserves, runs processes in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs
-hub/api                300       40  how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them
-hub/apps              1050       10  Apps get hosts that reserve their lanes; quotas, which tenants read; why
+hub/agent             2100       10  the hub's host: joins, reports, reserves, runs processes, services and containers in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs
+hub/api                350       45  what is proved and has changed on a host; how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them
+hub/apps              1100       10  labels by what is proved; Apps get hosts that reserve their lanes; quotas, which tenants read; why
 hub/cmd/isolane-hub   1050        0  the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
 hub/desired            450       15  the hub's first part: what it may change of what a host runs
 hub/place              450       20  the hub's first part: which host a lane gets; what its owner may read of that; the tightest fit
@@ -175,7 +175,7 @@ hub/simulate           300        5  many hosts of a hub on one machine, for its
 hub/sites              750       15  tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there; what has run out
 hub/up                1150       10  a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore; members of three
 journal               1050       25  what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy
-knob                  1750       35  cgroups of pods that were made while lanes were in force
+knob                  1800       35  interrupts that come later; cgroups of pods that were made while lanes were in force
 kube/ask               800       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers
 kube/cmd/isolane-kube   150        0  pods get lanes
 kube/cmd/isolane-kube-hook   100        0  pods get lanes: fail-closed
@@ -251,7 +251,7 @@ test/programs          800        0
 test/session           400       10  what a lane wins back, curves over a factor
 test/summary           100        0
 top                    750        5  lanes live in a terminal
-unit                   150        5  out of cmd/isolane
+unit                   150       10  services of a hub too; out of cmd/isolane
 version                100        5
 watch                  650       15  follows the lanes in force, for the agent; its words, for top
 witness               2600       25  the real-time and the web case study, exports, compare

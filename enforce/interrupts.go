@@ -7,10 +7,10 @@ import (
 	"isolane.dev/isolane/knob"
 )
 
-// adoptInterrupts records what interrupts would have without lanes that have come while lanes are in force, as
-// those of a driver that is loaded anew: the kernel gives them what lanes leave of default_smp_affinity. So they
-// get the others when the last lane goes. With no lane in force it notes in a which interrupts there are. It
-// returns the host as it would be before the lanes, with these.
+// adoptInterrupts records what interrupts would have without lanes that have come while lanes are in force,
+// as those of a driver that is loaded anew: the kernel gives them what lanes leave of default_smp_affinity.
+// So they get the others when the last lane goes. With no lane in force it notes in a which interrupts there
+// are. It returns the host as it would be before the lanes, with these.
 func (l *Lanes) adoptInterrupts(ctx context.Context, a *Applied) (knob.View, error) {
 	v, err := l.View()
 	if err != nil {

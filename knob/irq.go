@@ -95,7 +95,8 @@ func CameLater(v View, forNew journal.Step, known []int) ([]journal.Step, error)
 	var steps []journal.Step
 	for _, irq := range v.Host.Interrupts {
 		s := affinity(irq.IRQ, cpuset.Set{})
-		if _, has := v.was[[2]string{s.Kind, s.Target}]; has || irq.Affinity == nil || slices.Contains(known, irq.IRQ) {
+		_, has := v.was[[2]string{s.Kind, s.Target}]
+		if has || irq.Affinity == nil || slices.Contains(known, irq.IRQ) {
 			continue
 		}
 		near := v.near(irq.IRQ)
@@ -105,7 +106,8 @@ func CameLater(v View, forNew journal.Step, known []int) ([]journal.Step, error)
 			}
 			return set.String()
 		}
-		if s.Before, s.After = given(before), given(after); s.After == irq.Affinity.String() && s.Before != s.After {
+		s.Before, s.After = given(before), given(after)
+		if s.After == irq.Affinity.String() && s.Before != s.After {
 			steps = append(steps, s)
 		}
 	}

@@ -60,9 +60,9 @@ func Drop(ctx context.Context, file, text string) error {
 	return err
 }
 
-// InLane is the part [Service] of a drop-in that brings a lane to a service, in its cgroup, before its program
-// begins: by a command to which the cgroup is added. Otherwise is "-" where the service is to start without the
-// lane when that fails.
+// InLane is the part [Service] of a drop-in that brings a lane to a service, in its cgroup, before its
+// program begins: by a command to which the cgroup is added. Otherwise is "-" where the service is to start
+// without the lane when that fails.
 func (s Service) InLane(l lane.Lane, otherwise, command string, paths []netpath.Path) string {
 	name := l.Metadata.Name
 	escape := strings.NewReplacer(`\`, `\\`, "%", "%%", "$", "$$")
@@ -74,8 +74,8 @@ func (s Service) InLane(l lane.Lane, otherwise, command string, paths []netpath.
 	if has := l.Spec.Scheduling; has.Policy != "" {
 		more += fmt.Sprintf("CPUSchedulingPolicy=%s\nCPUSchedulingPriority=%d\n", has.Policy, has.Priority)
 	}
-	return fmt.Sprintf("[Service]\nExecStartPre=%s+%s%s %s\n%s", otherwise, enter, command, escape.Replace(s.Group),
-		more)
+	return fmt.Sprintf("[Service]\nExecStartPre=%s+%s%s %s\n%s", otherwise, enter, command,
+		escape.Replace(s.Group), more)
 }
 
 // laneOfFile is a lane of LanesDir.

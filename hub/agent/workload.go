@@ -82,8 +82,8 @@ func (c command) launch(l *lanes.Lanes, with lanes.With, argv []string) error {
 	return nil
 }
 
-// container is run by Podman, which needs no daemon, and leaves a container in the cgroup of who starts it: the
-// lane's. It has the network of the lane.
+// container is run by Podman, which needs no daemon, and leaves a container in the cgroup of who starts it:
+// the lane's. It has the network of the lane.
 type container struct{ command }
 
 const podman = "podman"
@@ -102,8 +102,8 @@ func (c container) possible(ctx context.Context, _ bool) error {
 	return nil
 }
 
-// Podman's own part takes more than programs usually need; the container gets what Podman gives one by default,
-// or nothing.
+// Podman's own part takes more than programs usually need; the container gets what Podman gives one by
+// default, or nothing.
 func (c container) begin(_ context.Context, l *lanes.Lanes) error {
 	argv := []string{podman, "run", "--rm", "--replace", "--name=" + c.container(), "--pull=never",
 		"--cgroups=disabled", "--runtime=crun", "--network=host", "--log-driver=none", "--env=ISOLANE_*"}
@@ -127,7 +127,8 @@ func (c container) end(ctx context.Context, pids []int) error {
 	if err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(ctx, podman, "rm", "--force", "--ignore", "--", c.container()).CombinedOutput()
+	rm := exec.CommandContext(ctx, podman, "rm", "--force", "--ignore", "--", c.container())
+	out, err := rm.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
 		return nil
 	}

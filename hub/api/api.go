@@ -94,7 +94,7 @@ type Finding struct {
 // Change is what has happened to a host's lanes and settings.
 type Change struct {
 	At   metav1.Time `json:"at"`
-	Kind string      `json:"kind"` // applied, released, drift, put back, proof, boot and others of isolane history
+	Kind string      `json:"kind"` // of isolane history: applied, released, drift, put back, proof, boot
 	Lane string      `json:"lane,omitempty"`
 	What string      `json:"what"`
 	By   string      `json:"by,omitempty"` // what did it, where that is known and no command of Isolane

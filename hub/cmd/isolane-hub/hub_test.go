@@ -327,8 +327,8 @@ func TestHub(t *testing.T) {
 		}
 		return nil
 	})
-	if l, err := lanes.Look(lanes.Options{}); err != nil || len(l.Placement.Lanes) > 0 {
-		t.Errorf("lanes are left, %v", err)
+	if l, lerr := lanes.Look(lanes.Options{}); lerr != nil || len(l.Placement.Lanes) > 0 {
+		t.Errorf("lanes are left, %v", lerr)
 	}
 	client, err := dynamic.NewForConfig(admin)
 	if err != nil {

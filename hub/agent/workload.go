@@ -121,16 +121,22 @@ func (c container) begin(_ context.Context, l *lanes.Lanes) error {
 	return c.launch(l, with, argv)
 }
 
-// end also removes what a container leaves that was killed.
+// end has Podman end the container. What is left then, as without the process that Podman has beside each, is
+// ended and removed without it.
 func (c container) end(ctx context.Context, pids []int) error {
+	failed := c.remove(ctx)
 	err := kill(ctx, pids)
-	if err != nil {
-		return err
+	if err == nil && failed != nil {
+		err = c.remove(ctx)
 	}
-	rm := exec.CommandContext(ctx, podman, "rm", "--force", "--ignore", "--", c.container())
+	return err
+}
+
+func (c container) remove(ctx context.Context) error {
+	rm := exec.CommandContext(ctx, podman, "rm", "--force", "--time=5", "--ignore", "--", c.container())
 	out, err := rm.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
-		return nil
+		return nil // nothing can be there
 	}
 	if err != nil {
 		return fmt.Errorf("podman rm %s: %w: %s", c.container(), err, out)

@@ -245,6 +245,7 @@ func TestApps(t *testing.T) {
 	f.make(t, "apps", "App", "default", "elsewhere", spec(1, map[string]any{"where": map[string]any{"zones": []any{"north"}}}))
 	f.app(t, "default", "elsewhere", "Pending", "2 excluded")
 	f.privileges(t)
+	f.workloads(t)
 	f.quota(t)
 	f.deleteApp(t, "web")
 
@@ -309,6 +310,37 @@ func (f *fleet) privileges(t *testing.T) {
 	f.make(t, "instances", "Instance", api.Namespace("one"), "asked", spec(1, map[string]any{"root": true, "reserve": true}))
 	f.reservation(t, api.Refused, "spec.root: this host lets no commands of host-one be root")
 	if err := f.resource("instances", api.Namespace("one")).Delete(t.Context(), "asked", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// workloads: an App has one of a command, a service and an image; a host refuses an image that it does not have.
+func (f *fleet) workloads(t *testing.T) {
+	t.Helper()
+	one := map[string]any{"cpus": map[string]any{"count": 1}}
+	for says, spec := range map[string]map[string]any{
+		"expected one of command, service and image":     {"lane": one, "service": "a.service", "root": true, "command": []any{"true"}},
+		"expected one of command, service and image; an": {"lane": one},
+		"a service is root's to start and to end":        {"lane": one, "service": "a.service"},
+		"spec.service in body should match":              {"lane": one, "service": "--now", "root": true},
+		"spec.image in body should match":                {"lane": one, "image": "--privileged"},
+	} {
+		u, err := api.To(map[string]any{"apiVersion": api.Group + "/" + api.Version, "kind": "App",
+			"metadata": map[string]any{"name": "wrong"}, "spec": spec})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.resource("apps", "default").Create(t.Context(), u, metav1.CreateOptions{})
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v: %v; expected %s", spec, err, says)
+		}
+	}
+	f.make(t, "apps", "App", "default", "contained", map[string]any{"lane": one, "image": "localhost/isolane-none:1"})
+	f.app(t, "default", "contained", "Pending", "refused")
+	if why := f.run(t, "why", "--dir", f.file("hub"), "default/contained"); !strings.Contains(why, "spec.image: ") {
+		t.Errorf("why: %s", why)
+	}
+	if err := f.resource("apps", "default").Delete(t.Context(), "contained", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

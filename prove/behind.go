@@ -42,7 +42,8 @@ func (r *runner) beyond(c results.Cell, given factor.Conditions, instances int) 
 	between, tagged := instances > 0 && r.standsBetween(), netpath.LacksTags(r.root) == nil
 	if between { // so that each side's work is on its own CPUs, as interrupts of a card are
 		steps = append(steps, netdev.ReceiversStep("", wire().Uplink, c.Application),
-			netdev.ReceiversStep(wire().Netns, netpath.Device, c.Client))
+			netdev.ReceiversStep(wire().Netns, netpath.Device, c.Client),
+			netdev.RateStep(wire().Netns, netpath.Device, cardRate))
 	}
 	if between && tagged {
 		more, terr := trunk(c.Application, c.Client)
@@ -61,6 +62,10 @@ func (r *runner) beyond(c results.Cell, given factor.Conditions, instances int) 
 	}
 	return steps, err
 }
+
+// cardRate is that of the card of what they ask. By it the card has a queue: where the veth is full, which has
+// room for 256 frames, they wait there (since Linux 6.16) and are not lost.
+const cardRate = 25_000_000_000
 
 // The trunk is one wire for all networks behind, on which each has two tags of its own: the outer one, which
 // all have, and in it the number of the instance.

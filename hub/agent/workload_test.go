@@ -109,6 +109,9 @@ func ownPodman(t *testing.T) (image string) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	if _, err = os.Stat("/run/crun"); errors.Is(err, os.ErrNotExist) { // crun keeps it, empty
+		t.Cleanup(func() { _ = os.Remove("/run/crun") })
+	}
 	t.Cleanup(func() { // what Podman has told to clean up behind it may still be at work in the folder
 		if rmOut, rmErr := exec.CommandContext(context.Background(), "podman", "rm", "--all", "--force").CombinedOutput(); rmErr != nil {
 			t.Errorf("%v: %s", rmErr, rmOut)

@@ -225,6 +225,7 @@ func TestApps(t *testing.T) {
 	f.run(t, append(slices.Clone(f.join), "--dir", f.file("agent"), "--name", "one")...)
 	agent := f.agent(t)
 	f.refuser(t, "alpha", "one")
+	f.workloads(t)
 
 	f.make(t, "apps", "App", "default", "web", spec(1, nil))
 	if s := f.app(t, "default", "web", "Running"); !slices.Equal(s.Hosts, []string{"one"}) || s.Running != 1 {
@@ -245,7 +246,6 @@ func TestApps(t *testing.T) {
 	f.make(t, "apps", "App", "default", "elsewhere", spec(1, map[string]any{"where": map[string]any{"zones": []any{"north"}}}))
 	f.app(t, "default", "elsewhere", "Pending", "2 excluded")
 	f.privileges(t)
-	f.workloads(t)
 	f.quota(t)
 	f.deleteApp(t, "web")
 

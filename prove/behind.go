@@ -63,8 +63,8 @@ func (r *runner) beyond(c results.Cell, given factor.Conditions, instances int) 
 	return steps, err
 }
 
-// cardRate is that of the card of what they ask. By it the card has a queue: where the veth is full, which has
-// room for 256 frames, they wait there (since Linux 6.16) and are not lost.
+// cardRate is that of the card of what they ask. By it the card has a queue: where the veth is full, which
+// has room for 256 frames, they wait there (since Linux 6.16) and are not lost.
 const cardRate = 25_000_000_000
 
 // The trunk is one wire for all networks behind, on which each has two tags of its own: the outer one, which

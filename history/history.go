@@ -9,6 +9,7 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -22,6 +23,9 @@ import (
 
 // Dir is where the store of a host is. It is root's alone, since commands and cgroups of all users are named.
 const Dir = "/var/lib/isolane"
+
+// Place is Dir, or where ISOLANE_HISTORY says.
+func Place() string { return cmp.Or(os.Getenv("ISOLANE_HISTORY"), Dir) }
 
 // Kind is what has happened.
 type Kind string

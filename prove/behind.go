@@ -3,9 +3,7 @@ package prove
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
-	"strings"
 
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/cpuset"
@@ -42,8 +40,10 @@ func (r *runner) beyond(c results.Cell, given factor.Conditions, instances int) 
 	between, tagged := instances > 0 && r.standsBetween(), netpath.LacksTags(r.root) == nil
 	if between { // so that each side's work is on its own CPUs, as interrupts of a card are
 		steps = append(steps, netdev.ReceiversStep("", wire().Uplink, c.Application),
-			netdev.ReceiversStep(wire().Netns, netpath.Device, c.Client),
-			netdev.RateStep(wire().Netns, netpath.Device, cardRate))
+			netdev.ReceiversStep(wire().Netns, netpath.Device, c.Client))
+		if netdev.CanShape() == nil { // else behindNote says so
+			steps = append(steps, netdev.RateStep(wire().Netns, netpath.Device, cardRate))
+		}
 	}
 	if between && tagged {
 		more, terr := trunk(c.Application, c.Client)
@@ -100,25 +100,16 @@ func (r *runner) behindNote() string {
 	if r.pods != nil || !r.standsBetween() {
 		return ""
 	}
+	queue := ""
+	if why := netdev.CanShape(); why != nil {
+		queue = fmt.Sprintf(" The server's card has no queue beyond the 256 frames of its veth: %v.", why)
+	}
 	if why := netpath.LacksTags(r.root); why != nil {
-		return fmt.Sprintf("Behind each instance is a bridge of its own, without VLAN tags (QinQ): %v.", why)
+		return fmt.Sprintf("Behind each instance is a bridge of its own, without VLAN tags (QinQ): %v.%s", why,
+			queue)
 	}
 	return fmt.Sprintf("The networks behind the instances share one wire, on which each has two VLAN tags of "+
-		"its own (QinQ): %d by 802.1ad, in it the number of the instance by 802.1Q.", outerTag)
-}
-
-// congestionNote says that TCP's algorithm is the host's, where that is one which paces: how long it holds
-// packets back depends on how a path joins acknowledgements, so that paths differ by it; "" where it is not.
-func (r *runner) congestionNote() string {
-	if !r.scenario.Networked() || r.pods != nil || r.scenario.Spec.CongestionControl != "" {
-		return ""
-	}
-	text, err := fs.ReadFile(r.root, "proc/sys/net/ipv4/tcp_congestion_control")
-	if name := strings.TrimSpace(string(text)); err == nil && strings.HasPrefix(name, "bbr") {
-		return fmt.Sprintf("TCP's algorithm is this host's, %s, which paces: what it holds back differs between "+
-			"paths. congestionControl: reno in the scenario is the same everywhere.", name)
-	}
-	return ""
+		"its own (QinQ): %d by 802.1ad, in it the number of the instance by 802.1Q.%s", outerTag, queue)
 }
 
 // behind are the steps of the network behind an instance: the namespace of its client, and what connects the

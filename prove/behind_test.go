@@ -66,19 +66,3 @@ func TestBehind(t *testing.T) {
 		}
 	}
 }
-
-// A session says that a host's own algorithm of TCP paces, unless its scenario has another one.
-func TestCongestionNote(t *testing.T) {
-	for _, c := range []struct {
-		host, scenario string
-		says           bool
-	}{{"bbr", "", true}, {"cubic", "", false}, {"bbr", "reno", false}} {
-		var sc scenario.Scenario
-		sc.Spec.Probes = []scenario.Probe{{Name: "get", Probe: router.Probe{}}}
-		sc.Spec.CongestionControl = c.scenario
-		r := runner{scenario: sc, root: fstest.MapFS{"proc/sys/net/ipv4/tcp_congestion_control": {Data: []byte(c.host + "\n")}}}
-		if note := r.congestionNote(); strings.Contains(note, "host's, bbr, which paces") != c.says {
-			t.Errorf("%s, and in the scenario %q: %q", c.host, c.scenario, note)
-		}
-	}
-}

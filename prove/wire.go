@@ -3,8 +3,10 @@ package prove
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/journal"
@@ -105,6 +107,20 @@ func (r *runner) connect(ctx context.Context, given factor.Conditions) (
 		return nil, fmt.Errorf("the wire to the outside client: %w", err)
 	}
 	return all, nil
+}
+
+// congestionNote says that TCP's algorithm is the host's, where that is one which paces: how long it holds
+// packets back depends on how a path joins acknowledgements, so that paths differ by it; "" where it is not.
+func (r *runner) congestionNote() string {
+	if !r.scenario.Networked() || r.pods != nil || r.scenario.Spec.CongestionControl != "" {
+		return ""
+	}
+	text, err := fs.ReadFile(r.root, "proc/sys/net/ipv4/tcp_congestion_control")
+	if name := strings.TrimSpace(string(text)); err == nil && strings.HasPrefix(name, "bbr") {
+		return fmt.Sprintf("TCP's algorithm is this host's, %s, which paces: what it holds back differs between "+
+			"paths. congestionControl: reno in the scenario is the same everywhere.", name)
+	}
+	return ""
 }
 
 // pathSteps make the paths of instances that have no lanes of their own.

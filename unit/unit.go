@@ -2,6 +2,7 @@
 package unit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -40,23 +41,26 @@ func Write(ctx context.Context, name, service string, paths []netpath.Path) (w W
 	w.File, w.Service = filepath.Join("/etc/systemd/system", s.Name+".d", "isolane.conf"), s.Name
 	text := fmt.Sprintf("# Written by isolane unit: %s starts in lane %s.\n[Unit]\nAfter=isolane.service\n\n%s",
 		s.Name, name, s.InLane(l, "-", "/usr/bin/isolane attach --lane "+name+" --cgroup", paths))
-	return w, Drop(ctx, w.File, text)
+	return w, AddDropIn(ctx, w.File, text)
 }
 
-// Drop writes a drop-in, or removes it where text is "", and has systemd read its files anew.
-func Drop(ctx context.Context, file, text string) error {
+// AddDropIn writes a drop-in, and has systemd read it.
+func AddDropIn(ctx context.Context, file, text string) error {
 	err := os.MkdirAll(filepath.Dir(file), 0o755)
-	switch {
-	case text == "":
-		if err = os.RemoveAll(file); err == nil {
-			_ = os.Remove(filepath.Dir(file)) // others may have drop-ins there
-		}
-	case err == nil:
-		err = os.WriteFile(file, []byte(text), 0o644)
+	if err = cmp.Or(err, os.WriteFile(file, []byte(text), 0o644)); err != nil {
+		return err
 	}
-	if err == nil {
-		_, err = systemctl(ctx, "daemon-reload")
+	_, err = systemctl(ctx, "daemon-reload")
+	return err
+}
+
+// RemoveDropIn removes a drop-in, where there is one, and has systemd forget it.
+func RemoveDropIn(ctx context.Context, file string) error {
+	if err := os.RemoveAll(file); err != nil {
+		return err
 	}
+	_ = os.Remove(filepath.Dir(file)) // others may have drop-ins there
+	_, err := systemctl(ctx, "daemon-reload")
 	return err
 }
 
@@ -121,6 +125,9 @@ func Find(ctx context.Context, name string) (s Service, err error) {
 	s.Group += s.Name
 	return s, nil
 }
+
+// Runs says whether it does, or is about to, or is about to end.
+func (s Service) Runs() bool { return s.State != "inactive" && s.State != "failed" }
 
 // Start has systemd start a service, or start it anew, and does not wait for it.
 func (s Service) Start(ctx context.Context) error {

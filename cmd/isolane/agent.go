@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/agent"
+	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/version"
 )
@@ -35,7 +36,7 @@ func agentCommand() *cobra.Command {
 			debug.SetMemoryLimit(agentMemory)
 			o.Repair = !noRepair
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-			o.History = historyDir()
+			o.History = history.Place()
 			return agent.Run(cmd.Context(), o)
 		},
 	}

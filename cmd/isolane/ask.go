@@ -26,10 +26,8 @@ func options() lanes.Options {
 // thisHost is for what a command does to the lanes of this host, which isolane history shows.
 func thisHost(cmd *cobra.Command) *diary.Host {
 	return &diary.Host{Options: options(), Out: cmd.ErrOrStderr(),
-		Diary: diary.Diary{Dir: historyDir(), Who: history.Caller(typed())}}
+		Diary: diary.Diary{Dir: history.Place(), Who: history.Caller(typed())}}
 }
-
-func historyDir() string { return cmp.Or(os.Getenv("ISOLANE_HISTORY"), history.Dir) }
 
 // agentSocket is where the agent of this host serves its API.
 func agentSocket() string { return cmp.Or(os.Getenv("ISOLANE_SOCKET"), "/run/isolane.sock") }

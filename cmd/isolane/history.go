@@ -43,7 +43,7 @@ func historyCommand() *cobra.Command {
 			if l.Until.Before(l.Since) {
 				return usage(errors.New("--until: expected a time after --since"))
 			}
-			if l.Events, err = history.Read(historyDir(), q); errors.Is(err, fs.ErrPermission) {
+			if l.Events, err = history.Read(history.Place(), q); errors.Is(err, fs.ErrPermission) {
 				return hint(errors.New("needs root to see what has happened"), sudo())
 			}
 			return out.print(cmd, l, err)

@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -42,9 +41,6 @@ type Options struct {
 }
 
 func (o Options) file(name string) string { return filepath.Join(o.Dir, name) }
-
-// history is where the events of this host are.
-func (o Options) history() string { return cmp.Or(os.Getenv("ISOLANE_HISTORY"), history.Dir) }
 
 func (o Options) hub(name string) string { return filepath.Join(o.Dir, "hub", name) }
 
@@ -159,7 +155,7 @@ func (a *Agent) talk(ctx context.Context) {
 func begin(o Options) (*Agent, error) {
 	a := &Agent{o: o, news: make(chan struct{}, 1), unwatch: func() {}}
 	a.processes = &processes{lanes: o.Lanes, users: o.Users, dir: o.file("running"),
-		diary: diary.Diary{Dir: o.history(), Who: history.Caller("isolane-hub agent")},
+		diary: diary.Diary{Dir: history.Place(), Who: history.Caller("isolane-hub agent")},
 		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]string{}}
 	err := os.MkdirAll(a.processes.dir, 0o700)
 	if err != nil {

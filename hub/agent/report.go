@@ -112,7 +112,7 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	a.free = now.Status.Free
 	now.Status.Kernel, now.Status.Root = live.Kernel.Release, a.o.Users.Root
 	if now.Status.Proofs, err = proofs(ctx, l); err != nil {
-		return err
+		a.o.Log.WarnContext(ctx, "proofs", "error", err) // the rest is told
 	}
 	follows := metav1.Condition{Type: "Follows", Status: metav1.ConditionTrue, Reason: "Follows",
 		LastTransitionTime: metav1.Now()}
@@ -131,7 +131,7 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 		return nil // counters in the machine's details change all the time
 	}
 	now.Status.Findings = findings(live, l)
-	if now.Status.Changes, err = changes(a.o.history()); err != nil {
+	if now.Status.Changes, err = changes(history.Place()); err != nil {
 		a.o.Log.WarnContext(ctx, "history", "error", err) // the rest is told
 	}
 	if now.Status.Machine, err = json.Marshal(m); err != nil {
@@ -170,8 +170,8 @@ func proofs(ctx context.Context, l *lanes.Lanes) (all []api.Proof, err error) {
 	return all, err
 }
 
-// told is how many of the last events of a host the hub is told.
-const told = 20
+// lastChanges is how many of the last events of a host the hub is told.
+const lastChanges = 20
 
 // changes are those of what has happened on the host that are of its lanes and settings: time that something
 // took from a lane's CPU is told by `isolane history` there.
@@ -184,7 +184,7 @@ func changes(dir string) ([]api.Change, error) {
 				What: e.What, By: e.By})
 		}
 	}
-	return all[max(0, len(all)-told):], err
+	return all[max(0, len(all)-lastChanges):], err
 }
 
 // inventory is how often the details of a machine are told at most, where nothing else changes.

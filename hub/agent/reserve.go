@@ -53,6 +53,7 @@ func (p *processes) reservations() (map[string]reservation, error) {
 func (p *processes) reserve(ctx context.Context, uid string, i desired.Instance) (plan.Placement, error) {
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()
+	refused := p.admits(ctx, i) // before the lanes are held: it may ask other programs
 	l, _, err := lanes.OpenPatiently(ctx, p.lanes)
 	if err != nil {
 		return plan.Placement{}, err
@@ -63,7 +64,7 @@ func (p *processes) reserve(ctx context.Context, uid string, i desired.Instance)
 			Blocking: []string{"a lane of that name is in force already"}}
 	}
 	if err == nil {
-		err = p.admits(ctx, i)
+		err = refused
 	}
 	if err == nil { // the mark first: what has a record and none is an Instance
 		err = os.WriteFile(p.mark(i.Name), []byte(uid), 0o600)
@@ -87,6 +88,9 @@ func (p *processes) admits(ctx context.Context, i desired.Instance) error {
 	}
 	if err = p.users.may(spec); err == nil {
 		err = p.workload(i.Name, spec).possible(ctx, false)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err() // a program did not answer in time, which refuses nothing
 	}
 	if err != nil {
 		return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: i.Name,

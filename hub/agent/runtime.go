@@ -22,8 +22,8 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// processes runs Instances as processes in their lanes. They outlive the agent: the next one finds them in
-// their cgroups.
+// processes runs Instances in their lanes, as their workloads say. They outlive the agent: the next one finds
+// them in their cgroups.
 type processes struct {
 	lanes   lanes.Options
 	diary   diary.Diary

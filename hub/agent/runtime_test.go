@@ -20,6 +20,7 @@ import (
 	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 )
 
@@ -275,4 +276,56 @@ func TestRuns(t *testing.T) {
 	}
 	close(stop)
 	<-asked
+}
+
+// What a measurement has found beside a lane is told with the bound that it is of, and no longer as held when another
+// lane has come.
+func TestProofs(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
+	o := lanes.Options{Dir: filepath.Join(t.TempDir(), "lanes")}
+	want, err := api.Lane("proved", json.RawMessage(`{"cpus":{"count":1,"share":2},"objective":{"rtt":{"p99.9":"50us"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _, err := lanes.OpenPatiently(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if _, err = l.Release(context.Background(), l.Names()...); errors.Join(err, l.Close()) != nil {
+			t.Error(err)
+		}
+	}()
+	put := func(want lane.Lane) {
+		t.Helper()
+		placed, _, perr := l.Want([]lane.Lane{want}, false)
+		if perr == nil {
+			_, perr = l.Put(t.Context(), placed)
+		}
+		if perr != nil {
+			t.Fatal(perr)
+		}
+	}
+	told := func(verdict lane.Verdict) {
+		t.Helper()
+		all, perr := proofs(t.Context(), l)
+		if perr != nil || len(all) != 1 || all[0].Lane != "proved" || all[0].Bound != "rtt p99.9 at most 50us" || all[0].Verdict != verdict {
+			t.Errorf("found %+v, %v; expected one that is %s", all, perr, verdict)
+		}
+	}
+	put(want)
+	told(lane.Unproven)
+	conditions, err := l.Conditions("proved")
+	if err == nil {
+		err = l.Proved("proved", lane.Proof{Conditions: conditions,
+			Judgements: []lane.Judgement{{Bound: want.Spec.Objective.Bounds()[0], Verdict: lane.Held}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	told(lane.Held)
+	other := want
+	other.Metadata.Name, other.Spec.Objective = "other", lane.Objective{}
+	put(other)
+	told(lane.Unproven)
 }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/history"
+	"isolane.dev/isolane/history/diary"
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/unit"
@@ -28,7 +30,7 @@ func (s service) possible(ctx context.Context, ours bool) error {
 	if err != nil {
 		return fmt.Errorf("spec.service: %w", err)
 	}
-	if !ours && found.State != "inactive" && found.State != "failed" {
+	if !ours && found.Runs() {
 		return fmt.Errorf("spec.service: %s is %s and not the hub's: expected systemctl disable --now %[1]s",
 			found.Name, found.State)
 	}
@@ -37,10 +39,11 @@ func (s service) possible(ctx context.Context, ours bool) error {
 
 func (s service) runs(ctx context.Context, _ []int) (bool, error) {
 	found, err := unit.Find(ctx, s.spec.Service)
-	if _, missing := os.Stat(dropIn(found)); err != nil || missing != nil {
+	if err != nil {
 		return false, err
 	}
-	return found.State != "inactive" && found.State != "failed", nil
+	_, missing := os.Stat(dropIn(found))
+	return missing == nil && found.Runs(), nil
 }
 
 func (s service) begin(ctx context.Context, _ *lanes.Lanes) error {
@@ -59,7 +62,7 @@ func (s service) begin(ctx context.Context, _ *lanes.Lanes) error {
 	command := strconv.Quote(self) + " attach --lane " + s.name + " --cgroup"
 	text := fmt.Sprintf("# Written by isolane-hub agent: %s starts in lane %s.\n%s", found.Name, s.name,
 		found.InLane(want, "", command, s.lanes.Paths))
-	if err = unit.Drop(ctx, dropIn(found), text); err != nil {
+	if err = unit.AddDropIn(ctx, dropIn(found), text); err != nil {
 		return err
 	}
 	return found.Start(ctx)
@@ -68,7 +71,7 @@ func (s service) begin(ctx context.Context, _ *lanes.Lanes) error {
 func (s service) end(ctx context.Context, _ []int) error {
 	found, err := unit.Find(ctx, s.spec.Service)
 	if _, unknown := errors.AsType[*unit.InputError](err); unknown { // by now
-		return unit.Drop(ctx, dropIn(unit.Service{Name: s.spec.Service}), "")
+		return unit.RemoveDropIn(ctx, dropIn(unit.Service{Name: s.spec.Service}))
 	}
 	if err != nil {
 		return err
@@ -79,7 +82,7 @@ func (s service) end(ctx context.Context, _ []int) error {
 	if err = found.Stop(ctx); err != nil {
 		return err
 	}
-	return unit.Drop(ctx, dropIn(found), "")
+	return unit.RemoveDropIn(ctx, dropIn(found))
 }
 
 func (s service) said() string { return "journalctl -u " + s.spec.Service }
@@ -93,16 +96,14 @@ func Attach(ctx context.Context, o lanes.Options, args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	l, _, err := lanes.OpenPatiently(ctx, o)
-	if err != nil {
-		return err
-	}
 	at.Own = true
-	a, err := l.Attach(ctx, at)
+	h := &diary.Host{Options: o, Out: os.Stderr,
+		Diary: diary.Diary{Dir: history.Place(), Who: history.Caller("isolane-hub attach")}}
+	a, err := h.Attach(ctx, at)
 	if err == nil {
 		a.Write(os.Stdout, at.Lane)
 	}
-	return errors.Join(err, l.Close())
+	return err
 }
 
 // dropIn is gone with a reboot, as lanes are.

@@ -33,14 +33,7 @@ func running(t *testing.T, p *processes, i desired.Instance, program string, wan
 			said, _ := os.ReadFile(p.log(i.Name)) // a service has none
 			t.Fatalf("%v: %s", err, said)
 		}
-		l, err := lanes.Look(p.lanes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		placed, err := l.Lane(i.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		cpus := cpusOf(t, p, i)
 		pids, users, seen = nil, nil, ""
 		all, err := task.Processes(host.Live())
 		if err != nil {
@@ -58,7 +51,7 @@ func running(t *testing.T, p *processes, i desired.Instance, program string, wan
 			}
 			user, _ := status.Value("Uid")
 			seen += fmt.Sprintf("process %d of %s on %s; ", pid, user, may)
-			if may == placed.CPUs {
+			if may == cpus {
 				pids, users = append(pids, pid), append(users, strings.Fields(user)[0])
 			}
 		}
@@ -72,6 +65,20 @@ func running(t *testing.T, p *processes, i desired.Instance, program string, wan
 	}
 	t.Fatalf("expected %d processes %s in the lane, found %s", want, program, seen)
 	return nil, nil
+}
+
+// cpusOf are those of the lane of an Instance.
+func cpusOf(t *testing.T, p *processes, i desired.Instance) cpuset.Set {
+	t.Helper()
+	l, err := lanes.Look(p.lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed, err := l.Lane(i.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return placed.CPUs
 }
 
 func instance(t *testing.T, spec api.InstanceSpec) desired.Instance {
@@ -160,16 +167,9 @@ func TestContainer(t *testing.T) {
 	if slices.Max(users) != "1879048300" || slices.Min(users) != "1879048300" {
 		t.Errorf("users of the container: %v", users)
 	}
-	l, err := lanes.Look(p.lanes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	placed, err := l.Lane(i.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if said, rerr := os.ReadFile(p.log(i.Name)); rerr != nil || strings.TrimSpace(string(said)) != placed.CPUs.String() {
-		t.Errorf("it printed %q, expected its CPUs %s, %v", said, placed.CPUs, rerr)
+	cpus := cpusOf(t, p, i)
+	if said, rerr := os.ReadFile(p.log(i.Name)); rerr != nil || strings.TrimSpace(string(said)) != cpus.String() {
+		t.Errorf("it printed %q, expected its CPUs %s, %v", said, cpus, rerr)
 	}
 	_, in, err := p.group(i.Name)
 	if err != nil || !slices.Contains(in, pids[0]) || !slices.Contains(in, pids[1]) {
@@ -244,14 +244,7 @@ func TestService(t *testing.T) {
 		}
 	})
 	running(t, p, i, "yes for-the-test", 2)
-	l, err := lanes.Look(p.lanes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	placed, err := l.Lane(i.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cpus := cpusOf(t, p, i)
 	systemctl("kill", "--signal=KILL", name) // it ends, and the agent starts it
 	p.began = map[string]time.Time{}
 	running(t, p, i, "yes for-the-test", 2)
@@ -263,8 +256,8 @@ func TestService(t *testing.T) {
 	}
 	began := strings.Fields(string(text))
 	for at := 1; at < len(began); at += 2 {
-		if set, perr := cpuset.Parse(began[at]); perr != nil || set != placed.CPUs {
-			t.Errorf("it began with CPUs %s, expected %s, %v", began[at], placed.CPUs, perr)
+		if set, perr := cpuset.Parse(began[at]); perr != nil || set != cpus {
+			t.Errorf("it began with CPUs %s, expected %s, %v", began[at], cpus, perr)
 		}
 	}
 	if len(began) != 6 {

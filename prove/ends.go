@@ -24,7 +24,7 @@ func (r *runner) startEnds(ctx context.Context, at place) (client, application *
 		return nil, nil, err
 	}
 	if client, err = startAwaiting(ctx, r.self, "program at the client's end", outside, nil, ends.Client,
-		factor.Ready); err != nil {
+		awaited{text: factor.Ready}); err != nil {
 		return nil, nil, fmt.Errorf("program at the client's end: %w", err)
 	}
 	inside, env, err := r.inside(at, 0, atEnds()...)
@@ -36,7 +36,7 @@ func (r *runner) startEnds(ctx context.Context, at place) (client, application *
 		return client, nil, err
 	}
 	if application, err = startAwaiting(ctx, r.self, "program at the application's end", inside, env, argv,
-		factor.Ready); err != nil {
+		awaited{text: factor.Ready}); err != nil {
 		return client, nil, fmt.Errorf("program at the application's end: %w", err)
 	}
 	return client, application, nil

@@ -16,6 +16,7 @@ import (
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/guest"
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/witness"
 )
@@ -63,33 +64,80 @@ func (r *runner) startServers(ctx context.Context, at place) ([]*proc, error) {
 	return slices.Concat(servers...), errors.Join(errs...)
 }
 
-// startServersOf starts those of one instance, each once.
-func (r *runner) startServersOf(ctx context.Context, at place, instance int) (servers []*proc, err error) {
-	var started [][]string
+// server is a program of the application that serves.
+type server struct {
+	spec scenario.Probe
+	argv []string
+	dir  string // of its files
+}
+
+// serversOf are those of an instance, each once.
+func (r *runner) serversOf(at place, instance int) (all []server, err error) {
 	for _, spec := range at.probes {
 		given, err := r.conditions(spec, at, instance)
 		if err != nil {
-			return servers, err
+			return all, err
 		}
 		argv := spec.Server(r.self, given)
-		if len(argv) == 0 || slices.ContainsFunc(started, func(o []string) bool { return slices.Equal(o, argv) }) {
-			continue
+		if len(argv) > 0 && !slices.ContainsFunc(all, func(o server) bool { return slices.Equal(o.argv, argv) }) {
+			all = append(all, server{spec, argv, given.Dir})
 		}
-		started = append(started, argv)
-		confines, env, err := r.inside(at, instance, capabilities(spec)...)
+	}
+	return all, nil
+}
+
+// startServersOf starts those of one instance.
+func (r *runner) startServersOf(ctx context.Context, at place, instance int) (servers []*proc, err error) {
+	all, err := r.serversOf(at, instance)
+	if err == nil && len(all) > 0 && at.given.Guest.Runtime == guest.VM {
+		machine, merr := r.startMachine(ctx, at, instance, all)
+		if merr != nil {
+			return nil, merr
+		}
+		return []*proc{machine}, nil
+	}
+	for _, s := range all {
+		confines, env, err := r.inside(at, instance, capabilities(s.spec)...)
 		if err == nil {
-			argv, err = r.serving(at, &confines, argv, capabilities(spec), given.Dir)
+			s.argv, err = r.serving(at, &confines, s.argv, capabilities(s.spec), s.dir)
 		}
 		if err != nil {
 			return servers, err
 		}
-		p, err := startAwaiting(ctx, r.self, spec.Kind+" server", confines, env, argv, spec.Ready())
+		p, err := startAwaiting(ctx, r.self, s.spec.Kind+" server", confines, env, s.argv,
+			awaited{text: s.spec.Ready()})
 		if err != nil {
-			return servers, fmt.Errorf("%s server: %w", spec.Kind, err)
+			return servers, fmt.Errorf("%s server: %w", s.spec.Kind, err)
 		}
 		servers = append(servers, p)
 	}
-	return servers, nil
+	return servers, err
+}
+
+// startMachine starts the virtual machine of an instance, with all its servers.
+func (r *runner) startMachine(ctx context.Context, at place, instance int, all []server) (*proc, error) {
+	g := at.given.Guest
+	g.Serve = &guest.Serve{}
+	for _, s := range all {
+		g.Serve.Programs = append(g.Serve.Programs, guest.Program{Argv: s.argv, Ready: s.spec.Ready(), Folder: s.dir})
+		programs, modules, _ := s.spec.InMachine()
+		g.Serve.Also, g.Serve.Modules = append(g.Serve.Also, programs...), append(g.Serve.Modules, modules...)
+	}
+	confines, env, err := r.inside(at, instance)
+	if err != nil {
+		return nil, err
+	}
+	argv, err := r.inGuest(at, &g, &confines, nil)
+	if err != nil {
+		return nil, err
+	}
+	p, err := startAwaiting(ctx, r.self, "virtual machine", confines, env, argv,
+		awaited{text: guest.Ready, more: g.Overhead()})
+	if err != nil {
+		return nil, fmt.Errorf("virtual machine: %w", err)
+	}
+	p.guest = g
+	return p, nil
 }
 
 // startOutside starts what clients behind the application ask, where the outside client is else. On the CPUs
@@ -116,7 +164,8 @@ func (r *runner) startOutside(ctx context.Context, at place) (servers []*proc, e
 			return servers, err
 		}
 		confines.Priority = max(min(confines.Priority, 1), confines.Priority-1)
-		p, err := startAwaiting(ctx, r.self, spec.Kind+" server outside", confines, nil, argv, spec.Ready())
+		p, err := startAwaiting(ctx, r.self, spec.Kind+" server outside", confines, nil, argv,
+			awaited{text: spec.Ready()})
 		if err != nil {
 			return servers, fmt.Errorf("%s server outside: %w", spec.Kind, err)
 		}

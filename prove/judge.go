@@ -13,8 +13,9 @@ import (
 )
 
 // judge says of a trial what was found, and which goals hold. What a probe says against itself makes a trial
-// doubtful, unless it is that its client was late and all goals hold all the same: latencies count from when
-// a message was due, so a late client makes them longer.
+// doubtful, unless it is that its client was late and that does not matter: latencies count from when a message
+// was due, so a late client makes them longer. Goals that hold hold all the same, and those that are missed
+// by more than the client can have added are missed.
 func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	m results.Measurement) error {
 	m.Worst, m.Tail = nil, nil
@@ -48,15 +49,49 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	if err != nil {
 		return fmt.Errorf("search %s: %w", q.Name, err)
 	}
+	matters := false
+	if len(late) > 0 && slices.Contains(held, false) {
+		if matters, err = r.lateMatters(spec, m); err != nil {
+			return fmt.Errorf("search %s: %w", q.Name, err)
+		}
+	}
 	switch against = append(against, limits...); {
 	case why != "":
 		t.Void = append(t.Void, why)
-	case len(against) > len(late), len(late) > 0 && (slices.Contains(held, false) || !inTime):
+	case len(against) > len(late), len(late) > 0 && (matters || !inTime):
 		t.Doubts = against
 	default:
 		t.Held = held
 	}
 	return nil
+}
+
+// lateMatters says whether a goal that is missed may be so by the client alone. It is late by its lag when it
+// sends, and may be as late when it receives: so it is missed for sure where it is by more than twice the lag
+// that all but a thousandth of the messages had, also without as many of the worst samples.
+func (r *runner) lateMatters(spec scenario.Search, m results.Measurement) (bool, error) {
+	if spec.Goal == nil || spec.Goal.Statistic == "" {
+		return true, nil
+	}
+	metric, _ := r.scenario.MetricOf(spec) // it was read
+	bound, least, err := spec.Goal.Bound(metric)
+	if err != nil || least {
+		return true, err
+	}
+	samples := m.Samples[spec.Goal.Metric]
+	all, err := samples.Histogram.Decode()
+	if err != nil {
+		return true, err
+	}
+	lag, err := samples.Lag.Decode()
+	if err != nil || lag.TotalCount() == 0 {
+		return true, err
+	}
+	p, err := lane.Quantile(spec.Goal.Statistic)
+	if p -= 0.002; err != nil || p <= 0 {
+		return true, err
+	}
+	return results.Percentile(all, p, samples.Lost)-2*float64(lag.ValueAtQuantile(99.9)) <= bound, nil
 }
 
 // atLimit are the checks of a metric that say that something else was at its limit. That a figure which is

@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,10 +91,6 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 		return m, err
 	}
 	m.guest, m.subject.Tree = at.given.Guest, true
-	m.guest.Bind = at.given.Place == factor.InLane
-	if m.guest.CPUs == 0 {
-		m.guest.CPUs = r.layouts[at.cell.Name].Lane.Len() // as many in each placement
-	}
 	m.argv, err = r.inGuest(at, &m.guest, &m.confines, m.argv)
 	return m, err
 }
@@ -101,12 +98,16 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 // inGuest is the command line that runs argv in a guest, which gets a directory for its files.
 func (r *runner) inGuest(at place, g *guest.Guest, confines *process.Lane, argv []string) (_ []string,
 	err error) {
+	g.Bind = at.given.Place == factor.InLane
+	if g.CPUs == 0 {
+		g.CPUs = r.layouts[at.cell.Name].Lane.Len() // as many in each placement
+	}
 	g.Dir, err = os.MkdirTemp(at.scratch, "guest-")
 	confines.Capabilities = nil // it takes more to make a guest, and the guest has no more than it needs
 	return guest.Command(r.self, *g, argv), err
 }
 
-// serving is the command line of a program of the application that serves, in the runtime of its cell.
+// serving is the command line of a program of the application that serves, on the host or in a container.
 func (r *runner) serving(at place, confines *process.Lane, argv, need []string, dir string) ([]string,
 	error) {
 	g := at.given.Guest
@@ -121,7 +122,7 @@ func (r *runner) serving(at place, confines *process.Lane, argv, need []string, 
 func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *witness.Session,
 	m moment) (results.Measurement, error) {
 	// else there is nothing to explain, or nobody knows when it was
-	sampled := spec.Metrics(spec.Name)[0].Sampled && !at.given.Guest.OwnClock() && r.only == nil
+	sampled := spec.Metrics(spec.Name)[0].Sampled && r.only == nil && (!spec.Inside() || !at.given.Guest.OwnClock())
 	began := time.Now()
 	limit := limitOf(spec, at.given.Guest, r.mode.Conditions(spec))
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errStarved)
@@ -146,6 +147,9 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 		return results.Measurement{}, starved(err)
 	}
 	measured, err := merged(clients, spec, at.given, began, w)
+	for _, p := range m.application {
+		err = cmp.Or(err, addFacts(&measured, p.guest))
+	}
 	if err != nil || !sampled {
 		return measured, starved(err)
 	}
@@ -169,9 +173,9 @@ func limitOf(spec scenario.Probe, in guest.Guest, given probe.Conditions) time.D
 func startClient(ctx context.Context, self string, spec scenario.Probe, by measurer) (*proc, error) {
 	asked, ok := spec.Probe.(restorer)
 	if !ok {
-		return startAwaiting(ctx, self, spec.Name, by.confines, by.env, by.argv, "")
+		return startAwaiting(ctx, self, spec.Name, by.confines, by.env, by.argv, awaited{})
 	}
-	p, err := startAwaiting(context.WithoutCancel(ctx), self, spec.Name, by.confines, by.env, by.argv, "")
+	p, err := startAwaiting(context.WithoutCancel(ctx), self, spec.Name, by.confines, by.env, by.argv, awaited{})
 	if err == nil {
 		// who waits for it hears how it ended
 		context.AfterFunc(ctx, func() { _ = p.stop(syscall.SIGTERM, asked.Restores()) })
@@ -192,14 +196,22 @@ func complete(m *results.Measurement, g guest.Guest) error {
 	if g.Runtime == "" {
 		return nil
 	}
+	if g.OwnClock() {
+		m.Worst = nil
+	}
+	return addFacts(m, g)
+}
+
+// addFacts adds what a guest has found out about itself.
+func addFacts(m *results.Measurement, g guest.Guest) error {
+	if g.Dir == "" {
+		return nil
+	}
 	facts, err := guest.Facts(g.Dir)
 	if m.Facts == nil {
 		m.Facts = facts
 	}
 	maps.Copy(m.Facts, facts)
-	if g.OwnClock() {
-		m.Worst = nil
-	}
 	return err
 }
 

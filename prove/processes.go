@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/runtime/guest"
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/terminal"
 )
@@ -24,6 +25,7 @@ type proc struct {
 	cmd    *exec.Cmd
 	stdout *output
 	stderr *output
+	guest  guest.Guest   // that it is
 	ended  chan struct{} // closed when the process has ended and err is set
 	err    error
 }
@@ -61,31 +63,38 @@ func (o *output) bytes() []byte {
 // readiness is how long a server may take to say that it listens; the web servers give up after 30 s.
 const readiness = 40 * time.Second
 
+// awaited is a text that a process prints when it can be used, "" for none, and how much longer than usual
+// that may take.
+type awaited struct {
+	text string
+	more time.Duration
+}
+
 // held is how long the output of a process may be held open by its children after its end.
 const held = time.Second
 
 // start starts argv in its confines.
 func start(ctx context.Context, self, name string, c process.Lane, argv []string) (*proc, error) {
-	p, err := startAwaiting(ctx, self, name, c, nil, argv, "")
+	p, err := startAwaiting(ctx, self, name, c, nil, argv, awaited{})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return p, nil
 }
 
-// startAwaiting starts argv, with more in its environment, and waits until it has printed the text ready.
+// startAwaiting starts argv, with more in its environment, and waits until it is ready.
 func startAwaiting(ctx context.Context, self, name string, c process.Lane, env, argv []string,
-	ready string) (*proc, error) {
+	ready awaited) (*proc, error) {
 	p := &proc{name: name, cmd: process.Command(ctx, lanes.Self(self), c, argv...), stdout: &output{},
 		stderr: &output{},
 		ended:  make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = p.stdout, p.stderr, append(os.Environ(), env...)
 	p.cmd.WaitDelay = held
 	seen := make(chan struct{})
-	if ready == "" {
+	if ready.text == "" {
 		close(seen)
 	} else {
-		p.stdout.await, p.stdout.seen = ready, seen
+		p.stdout.await, p.stdout.seen = ready.text, seen
 	}
 	if err := process.Start(p.cmd, c.Cgroup); err != nil {
 		return nil, err
@@ -94,7 +103,8 @@ func startAwaiting(ctx context.Context, self, name string, c process.Lane, env, 
 		p.err = p.cmd.Wait()
 		close(p.ended)
 	}()
-	timeout := time.NewTimer(readiness)
+	limit := readiness + ready.more
+	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	select {
 	case <-seen:
@@ -103,9 +113,9 @@ func startAwaiting(ctx context.Context, self, name string, c process.Lane, env, 
 		if err := p.failure(); err != nil {
 			return nil, fmt.Errorf("ended before it was ready: %w", err)
 		}
-		return nil, fmt.Errorf("ended before it was ready: expected %q on standard output", ready)
+		return nil, fmt.Errorf("ended before it was ready: expected %q on standard output", ready.text)
 	case <-timeout.C:
-		return nil, errors.Join(fmt.Errorf("not ready after %s", readiness), p.stop(syscall.SIGKILL, time.Second))
+		return nil, errors.Join(fmt.Errorf("not ready after %s", limit), p.stop(syscall.SIGKILL, time.Second))
 	}
 }
 

@@ -215,6 +215,7 @@ func TestJudge(t *testing.T) {
 		{"overloaded", 1, overloaded, "--", ""},
 		{"overloaded, and the client too", 1, both, "", "the client was at its limit"},
 		{"late with a client that is late", 1, late(3e6, 1e6), "", "the client could not keep up"},
+		{"later than such a client can make it", 1, late(5e6, 1e6), "--", ""},
 		{"in time with a client that is late", 1, late(1.9e6, 1e6), "++", ""},
 		{"in time, of a probe that failed", 1, failed, "", "it ended early"},
 		{"the share is reached, by a client at its limit", 0, limited, "", "client's CPU: 91 %, allowed 90"},

@@ -37,7 +37,9 @@ type Options struct {
 	Dir   string // its key, certificate and state
 	Lanes lanes.Options
 	Users Users
-	Log   *slog.Logger
+	// Cluster is that of which this host is a node; nil: Instances are processes of the host.
+	Cluster *Cluster
+	Log     *slog.Logger
 }
 
 func (o Options) file(name string) string { return filepath.Join(o.Dir, name) }
@@ -154,7 +156,7 @@ func (a *Agent) talk(ctx context.Context) {
 // begin is an agent that has done nothing yet.
 func begin(o Options) (*Agent, error) {
 	a := &Agent{o: o, news: make(chan struct{}, 1), unwatch: func() {}}
-	a.processes = &processes{lanes: o.Lanes, users: o.Users, dir: o.file("running"),
+	a.processes = &processes{lanes: o.Lanes, users: o.Users, cluster: o.Cluster, claims: map[string]string{}, dir: o.file("running"),
 		diary: diary.Diary{Dir: history.Place(), Who: history.Caller("isolane-hub agent")},
 		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]string{}}
 	err := os.MkdirAll(a.processes.dir, 0o700)

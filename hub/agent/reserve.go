@@ -54,6 +54,9 @@ func (p *processes) reserve(ctx context.Context, uid string, i desired.Instance)
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()
 	refused := p.admits(ctx, i) // before the lanes are held: it may ask other programs
+	if p.cluster != nil {
+		return p.reserveThere(ctx, uid, i, refused)
+	}
 	l, _, err := lanes.OpenPatiently(ctx, p.lanes)
 	if err != nil {
 		return plan.Placement{}, err
@@ -72,10 +75,15 @@ func (p *processes) reserve(ctx context.Context, uid string, i desired.Instance)
 	if err == nil {
 		err = p.place(context.WithoutCancel(ctx), l, i)
 		if now = l.Placement; err != nil {
-			err = errors.Join(err, os.Remove(p.mark(i.Name)), os.RemoveAll(p.record(i.Name)))
+			err = errors.Join(err, p.forget(i.Name))
 		}
 	}
 	return now, errors.Join(err, l.Close())
+}
+
+// forget takes back that an Instance is reserved.
+func (p *processes) forget(name string) error {
+	return errors.Join(os.Remove(p.mark(name)), os.RemoveAll(p.record(name)))
 }
 
 // admits says whether this host has what an Instance runs, and lets it be who it asks to be; the error is a

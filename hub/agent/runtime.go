@@ -28,6 +28,8 @@ type processes struct {
 	lanes   lanes.Options
 	diary   diary.Diary
 	users   Users
+	cluster *Cluster             // nil: this host is no node of one
+	claims  map[string]string    // UIDs of the claims of Instances there, by name
 	dir     string               // of what was started, and what it has printed
 	ended   chan struct{}        // gets something when a process has ended
 	began   map[string]time.Time // when this agent has started what, by name
@@ -66,7 +68,7 @@ func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) 
 	case err == nil && !ours:
 		return fmt.Errorf("a lane %s is in force that the hub has not asked for: expected isolane release "+
 			"%[1]s, or another name", i.Name)
-	case err == nil && same:
+	case same && (err == nil || p.cluster != nil):
 		if runs, rerr := w.runs(ctx, pids); runs || rerr != nil {
 			return errors.Join(rerr, trim(p.log(i.Name)))
 		}
@@ -81,7 +83,7 @@ func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) 
 	if same && time.Since(p.began[i.Name]) < pause {
 		return fmt.Errorf("it has ended less than %s after it began: see %s", pause, w.said())
 	}
-	if begun {
+	if begun && (p.cluster == nil || !same) { // a pod may be there that waits to be bound
 		if err = p.workload(i.Name, was).end(ctx, pids); err != nil {
 			return err
 		}
@@ -105,6 +107,14 @@ func isNoLane(err error) bool {
 
 // start brings the lane in force, and a workload into it.
 func (p *processes) start(ctx context.Context, i desired.Instance, w workload) error {
+	if p.cluster != nil { // the claim has its lane in force
+		err := os.WriteFile(p.record(i.Name), i.Spec, 0o600)
+		if err == nil {
+			err = w.begin(ctx, nil)
+		}
+		p.began[i.Name] = time.Now()
+		return err
+	}
 	l, _, err := lanes.OpenPatiently(ctx, p.lanes)
 	if err != nil {
 		return err

@@ -30,6 +30,8 @@ type workload interface {
 func (p *processes) workload(name string, spec api.InstanceSpec) workload {
 	c := command{p, name, spec}
 	switch {
+	case p.cluster != nil:
+		return pod{c}
 	case spec.Service != "":
 		return service{c}
 	case spec.Image != "":

@@ -104,7 +104,7 @@ func traffic(ports, flows string) *netpath.Traffic {
 		}
 		t.Dropped += number(m[3]) + number(m[4])
 	}
-	for _, m := range regexp.MustCompile(`n_packets=(\d+),.* actions=drop`).FindAllStringSubmatch(flows, -1) {
+	for _, m := range regexp.MustCompile(`n_packets=(\d+),.*in_port=.* actions=drop`).FindAllStringSubmatch(flows, -1) { // of its own
 		t.Refused += number(m[1])
 	}
 	return t

@@ -113,6 +113,9 @@ func (p Probe) Client(self string, c probe.Conditions) []string {
 	return probe.OwnClient(self, "echo", p, c)
 }
 
+// InMachine says that it can be in a virtual machine, and needs nothing there.
+func (Probe) InMachine() (programs, modules []string) { return nil, nil }
+
 // Serve answers as the application.
 func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) error {
 	return Serve(ctx, c.At(port), p.Wait, stdout)

@@ -24,8 +24,9 @@ const (
 
 // The values of Probe.Wait.
 const (
-	spin  = "spin"
-	block = "block"
+	spin     = "spin"
+	block    = "block"
+	adaptive = "adaptive" // it polls for as long as frames come, and sleeps after awake without one
 )
 
 // service is the forwarder's port, that of the discard protocol (RFC 863) out of the reserved range.
@@ -115,8 +116,8 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 		return nil, fmt.Errorf("forwarder: %q: expected isolane or testpmd", p.Forwarder)
 	case !slices.Contains([]string{auto, xdp, packets}, p.Socket):
 		return nil, fmt.Errorf("socket: %q: expected auto, xdp or packet", p.Socket)
-	case !slices.Contains([]string{spin, block}, p.Wait):
-		return nil, fmt.Errorf("wait: %q: expected spin or block", p.Wait)
+	case !slices.Contains([]string{spin, block, adaptive}, p.Wait):
+		return nil, fmt.Errorf("wait: %q: expected spin, block or adaptive", p.Wait)
 	}
 	return p, p.Rate.AtMost(maxRate, "frames")
 }

@@ -44,6 +44,9 @@ func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) 
 		return become(l, p.Socket)
 	}
 	f := &forwarder{local: l}
+	if f.clock, err = probe.NewClock(); err != nil {
+		return err
+	}
 	if f.port, err = open(l, p.Socket); err != nil {
 		return err
 	}
@@ -69,15 +72,21 @@ type counts struct {
 type forwarder struct {
 	local
 	port    *opened
+	clock   probe.Clock
 	in, out uint64 // of the device, at the begin
 	counts
 }
 
-// idle is how often a forwarder that may sleep looks for frames in vain before it does.
-const idle = 64
+// idle is how often a forwarder that may sleep looks for frames in vain before it does, and awake how long, in
+// nanoseconds, where it is adaptive.
+const (
+	idle  = 64
+	awake = 1_000_000
+)
 
 func (f *forwarder) run(ctx context.Context, wait string) error {
 	watched := []unix.PollFd{{Events: unix.POLLIN}}
+	last := int64(0) // when a frame came
 	for round, vain := 0, 0; ; round++ {
 		n, err := f.port.pull(f.take)
 		if err == nil {
@@ -89,7 +98,14 @@ func (f *forwarder) run(ctx context.Context, wait string) error {
 		if vain++; n > 0 {
 			vain = 0
 		}
-		if vain >= idle && wait == block {
+		if wait == adaptive {
+			if now := f.clock.Now(); n > 0 {
+				last = now
+			} else if now-last < awake {
+				vain = 0
+			}
+		}
+		if vain >= idle && wait != spin {
 			watched[0].Fd = int32(f.port.descriptor()) // which may have become another
 			if _, err = unix.Poll(watched, 100); err != nil && !errors.Is(err, unix.EINTR) {
 				return err

@@ -65,7 +65,7 @@ func value(m results.Measurement, word string) int { return int(m.Values["f"+wor
 // Our forwarder sends all sizes back, by both sockets, asleep and awake.
 func TestForward(t *testing.T) {
 	for socket, how := range map[string]string{xdp: "AF_XDP", packets: "AF_PACKET"} {
-		for _, wait := range []string{spin, block} {
+		for _, wait := range []string{spin, block, adaptive} {
 			t.Run(socket+"-"+wait, func(t *testing.T) {
 				network(t)
 				p := Probe{Size: Mix, Rate: 1000, Forwarder: ours, Socket: socket, Wait: wait}

@@ -17,7 +17,7 @@ func TestRead(t *testing.T) {
 		"{rate: fast}":         `rate: "fast": expected`,
 		"{forwarder: vpp}":     `forwarder: "vpp": expected isolane or testpmd`,
 		"{socket: raw}":        `socket: "raw": expected auto, xdp or packet`,
-		"{wait: sleep}":        `wait: "sleep": expected spin or block`,
+		"{wait: sleep}":        `wait: "sleep": expected spin, block or adaptive`,
 		"{sizes: 64}":          "sizes",
 		"{}":                   "",
 		"{size: 64}":           "",

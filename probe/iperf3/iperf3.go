@@ -93,6 +93,9 @@ func (Probe) Server(_ string, c probe.Conditions) []string {
 // Ready is what the server prints when it listens.
 func (Probe) Ready() string { return "Server listening" }
 
+// InMachine says that the server can be in a virtual machine, and needs nothing there.
+func (Probe) InMachine() (programs, modules []string) { return nil, nil }
+
 // Client is the command line of the client. iperf3 takes whole seconds.
 func (p Probe) Client(_ string, c probe.Conditions) []string {
 	argv := []string{Program, "--client", c.Address.Addr().String(), "--port", portOf(c), "--json",

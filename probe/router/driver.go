@@ -89,6 +89,11 @@ func (p Probe) Saturating() probe.Probe {
 // Capabilities are those that a router needs to set up its devices, and dnsmasq to look after them.
 func (Probe) Capabilities() []string { return []string{"NET_ADMIN"} }
 
+// InMachine is what a router needs in a virtual machine.
+func (Probe) InMachine() (programs, modules []string) {
+	return []string{nft, dnsmasq}, []string{"nf_tables", "nft_ct", "nft_masq", "nft_chain_nat", "sch_htb"}
+}
+
 // The words behind the name of a probe in those of its metrics.
 const (
 	fairness = "-fairness"

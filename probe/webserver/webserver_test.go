@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -39,9 +40,16 @@ func TestServe(t *testing.T) {
 			if got, err := readCache(t.Context(), dir); (err == nil) != (server == Varnish) || err == nil && got.Misses != uint64(len(Sizes())) {
 				t.Errorf("%+v, %v", got, err)
 			}
+			said := map[string]string{Nginx: `^nginx/[0-9.]+$`, Varnish: `^Varnish/[0-9.]+$`}[server]
+			if v := Version(t.Context(), addr); !regexp.MustCompile(said).MatchString(v) {
+				t.Errorf("its version is %q", v)
+			}
 			cancel()
 			if err := <-done; err != nil {
 				t.Error(err)
+			}
+			if v := Version(t.Context(), addr); v != "" {
+				t.Errorf("the version of nobody: %q", v)
 			}
 			if c, err := net.DialTimeout("tcp", addr.String(), time.Second); err == nil {
 				t.Error("it still listens")

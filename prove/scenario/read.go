@@ -128,10 +128,31 @@ func (p Probe) Cannot(c factor.Conditions) string {
 	if h, ok := p.Probe.(onHost); ok && c.Guest.Runtime != "" {
 		return h.OnHost()
 	}
-	if c.Guest.Runtime == guest.VM && !p.Inside() {
-		return fmt.Sprintf("kind %s is reached by a network, and the virtual machine has none", p.Kind)
+	if c.Guest.Runtime != guest.VM || p.Inside() {
+		return ""
+	}
+	if _, _, can := p.InMachine(); !can {
+		return fmt.Sprintf("kind %s has an application that cannot run in a virtual machine", p.Kind)
+	}
+	if len(c.Ends.Application) > 0 {
+		return "what is at the application's end of the wire cannot run in a virtual machine"
 	}
 	return ""
+}
+
+// inMachine is a probe whose application can run in a virtual machine of the host's programs.
+type inMachine interface {
+	// InMachine are programs that it runs there, and modules of the kernel that it needs.
+	InMachine() (programs, modules []string)
+}
+
+// InMachine says whether the application can run in a virtual machine, and what it needs there beside itself.
+func (p Probe) InMachine() (programs, modules []string, can bool) {
+	m, can := p.Probe.(inMachine)
+	if can {
+		programs, modules = m.InMachine()
+	}
+	return programs, modules, can
 }
 
 // ProbesOf are the probes of a cell, with what its levels set in them.

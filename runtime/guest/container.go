@@ -145,11 +145,14 @@ func usual() []string {
 		"CAP_SETGID", "CAP_SETUID"}
 }
 
+// usersFiles have the names of users, which programs that serve ask for.
+func usersFiles() []string { return []string{"/etc/passwd", "/etc/group"} }
+
 // mounts are what a program that serves finds: users' names, its folder, and the device that tunnels are made
 // of, where the host has one.
 func (s Serve) mounts() []mount {
 	all := []mount{{"/run", "tmpfs", "tmpfs", []string{"nosuid", "nodev", "mode=755"}}}
-	for _, file := range []string{"/etc/passwd", "/etc/group"} {
+	for _, file := range usersFiles() {
 		all = append(all, mount{file, "bind", file, []string{"bind", "ro", "nosuid"}})
 	}
 	const tunnels = "/dev/net/tun"

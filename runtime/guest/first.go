@@ -13,8 +13,18 @@ import (
 // firstProgram is the argument that the kernel gives its first program.
 const firstProgram = "isolane-first"
 
-// report is what the first program sends when the command has ended: one line on the second serial port.
+// command is what the first program is to do: run one, or have programs serve.
+type command struct {
+	Argv     []string  `json:"argv,omitempty"`
+	Programs []Program `json:"programs,omitempty"`
+	Modules  []string  `json:"modules,omitempty"`
+	Network  network   `json:"network,omitzero"`
+}
+
+// report is what the first program sends when the command has ended: one line on the second serial port. One
+// that has programs serve sends it when they are ready, and when one has ended.
 type report struct {
+	Ready  bool   `json:"ready,omitempty"`
 	Stdout []byte `json:"stdout"`
 	Stderr []byte `json:"stderr"`
 	Code   int    `json:"code"`
@@ -41,24 +51,31 @@ func boot() error {
 	if err != nil {
 		return err
 	}
-	fd := int(port.Fd())
-	if err = send(port, fd, runCommand()); err != nil {
+	tell := func(r report) error { return send(port, int(port.Fd()), r) }
+	if err = tell(runCommand(tell)); err != nil {
 		return err
 	}
 	unix.Sync()
 	return unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART) // QEMU ends where the machine would start again
 }
 
-// runCommand runs what commandFile says.
-func runCommand() (r report) {
-	var argv []string
+// environment is that of the machine's programs.
+func environment() []string { return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/"} }
+
+// runCommand does what commandFile says.
+func runCommand(tell func(report) error) (r report) {
+	var c command
 	data, err := os.ReadFile(commandFile)
 	if err == nil {
-		err = json.Unmarshal(data, &argv)
+		err = json.Unmarshal(data, &c)
 	}
-	if err == nil {
-		cmd := exec.Command(argv[0], argv[1:]...)
-		cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/"}
+	switch {
+	case err != nil:
+	case len(c.Programs) > 0:
+		err = c.serve(func() error { return tell(report{Ready: true}) })
+	default:
+		cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
+		cmd.Env = environment()
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		r.Code, err = exitCode(cmd.Run())

@@ -3,8 +3,8 @@
 // Both stay in the cgroup of their caller, with all processes and threads, so that they run where a plain
 // process of the caller would. Standard output, standard error and the exit code are the command's. The
 // container's root are the host's own programs and libraries, read-only; the virtual machine boots a kernel
-// of the host with the command, its libraries and this program in its memory. Neither has a network, but a
-// container that serves, which has its caller's.
+// of the host with the command, its libraries and this program in its memory. Neither has a network, but what
+// serves others, which has its caller's.
 package guest
 
 import (
@@ -37,20 +37,14 @@ type Guest struct {
 	// the emulator's other threads the rest, where there are any.
 	Bind bool   `json:"bind,omitempty"`
 	Dir  string `json:"dir,omitempty"` // for its files, which are the caller's to take away
-	// Serve is of a container whose program others reach: nil gives it a network of its own, which is empty.
+	// Serve is of a guest whose programs others reach. Else its network is one of its own, which is empty.
 	Serve *Serve `json:"serve,omitempty"`
-}
-
-// Serve lets a container have its caller's network, and what programs that serve there need beside it.
-type Serve struct {
-	Capabilities []string `json:"capabilities,omitempty"` // beside those that containers have anywhere
-	Folder       string   `json:"folder,omitempty"`       // of the host, where it may write
 }
 
 // entry is the first argument of this program where it is to run a guest.
 const entry = "isolane-guest"
 
-// Command is the command line that runs argv in the guest; self is the path of a program that calls Entry.
+// Command is the command line that runs argv in the guest, none where it serves with programs; self is the path of a program that calls Entry.
 func Command(self string, g Guest, argv []string) []string {
 	settings, err := json.Marshal(g)
 	if err != nil {
@@ -67,8 +61,8 @@ func Entry(ctx context.Context, args []string) (did bool, code int, err error) {
 		return true, 0, boot() // ends the machine
 	case len(args) < 2 || args[1] != entry:
 		return false, 0, nil
-	case len(args) < 4:
-		return true, 1, fmt.Errorf("%s: expected what to run in, and a command", entry)
+	case len(args) < 3:
+		return true, 1, fmt.Errorf("%s: expected what to run in", entry)
 	}
 	var g Guest
 	d := json.NewDecoder(bytes.NewReader([]byte(args[2])))
@@ -76,7 +70,7 @@ func Entry(ctx context.Context, args []string) (did bool, code int, err error) {
 	if err = d.Decode(&g); err != nil {
 		return true, 1, fmt.Errorf("%s: %w", entry, err)
 	}
-	code, err = g.run(ctx, args[3], args[4:])
+	code, err = g.run(ctx, args[3:])
 	return true, code, err
 }
 
@@ -111,15 +105,15 @@ func Facts(dir string) (map[string]string, error) {
 
 const factsFile = "facts.json"
 
-func (g Guest) run(ctx context.Context, program string, args []string) (int, error) {
-	program, err := exec.LookPath(program)
-	if err == nil {
-		program, err = filepath.Abs(program)
+func (g Guest) run(ctx context.Context, argv []string) (code int, err error) {
+	if !g.serves() {
+		if len(argv) == 0 {
+			return 1, errors.New("expected a command")
+		}
+		if argv, err = found(argv); err != nil {
+			return 1, err
+		}
 	}
-	if err != nil {
-		return 1, err
-	}
-	argv := append([]string{program}, args...)
 	switch g.Runtime {
 	case Container:
 		return g.contain(ctx, argv)

@@ -1,10 +1,13 @@
 package guest
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,13 +15,17 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host/task"
 )
 
-func TestMain(m *testing.M) { hosttest.Main(m, guestItself, application) }
+func TestMain(m *testing.M) { hosttest.Main(m, guestItself, application, answers) }
 
 // guestItself makes this binary the program that runs a guest, and the first one in a virtual machine.
 func guestItself() (bool, error) {
@@ -152,6 +159,124 @@ func TestVM(t *testing.T) {
 	t.Log(facts)
 }
 
+// answers is a program that serves: it says what it sees of its machine to whom connects.
+func answers() (bool, error) {
+	if len(os.Args) != 3 || os.Args[1] != "answer-at" {
+		return false, nil
+	}
+	l, err := net.Listen("tcp", os.Args[2])
+	if err != nil {
+		return true, err
+	}
+	fmt.Fprintln(os.Stdout, "listens")
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return true, err
+		}
+		first, err := task.ReadStat(os.DirFS("/"), task.Dir(1))
+		device, derr := net.InterfaceByName("eth0")
+		if err = errors.Join(err, derr); err == nil {
+			fmt.Fprintf(c, "pid 1 is %s, %s has MTU %d", first.Comm, device.HardwareAddr, device.MTU)
+		}
+		if err = errors.Join(err, c.Close()); err != nil {
+			return true, err
+		}
+	}
+}
+
+// A virtual machine that serves takes over the network of its caller: who asks at that address hears of the
+// machine, at the same MAC address. When one of its programs ends, that is told.
+func TestServeInVM(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, installed(QEMU, QEMUPackage))
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernel := kernelForTests(t)
+	if release := strings.TrimPrefix(filepath.Base(kernel), "vmlinuz-"); !exists("/lib/modules/" + release) {
+		t.Skip("skipped: needs the modules of kernel " + release)
+	}
+	runtime.LockOSThread() // it ends with the test, and the namespaces with it
+	outside, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac := net.HardwareAddr{2, 0x15, 1, 0xa0, 9, 2}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr, attrs.MTU = "eth0", mac, 1400
+	pair := &netlink.Veth{LinkAttrs: attrs, PeerName: "out", PeerNamespace: netlink.NsFd(outside)}
+	if err = netlink.LinkAdd(pair); err != nil {
+		t.Fatal(err)
+	}
+	up(t, "eth0", "198.18.9.2/24")
+	serve := func(programs ...Program) (*exec.Cmd, *bufio.Reader, *bytes.Buffer) {
+		g := Guest{Runtime: VM, Kernel: kernel, CPUs: 1, Dir: t.TempDir(), Serve: &Serve{Programs: programs}}
+		argv := Command(self, g, nil)
+		cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		out, perr := cmd.StdoutPipe()
+		if perr = errors.Join(perr, cmd.Start()); perr != nil {
+			t.Fatal(perr)
+		}
+		return cmd, bufio.NewReader(out), &said
+	}
+	answer := Program{Argv: []string{self, "answer-at", "198.18.9.2:7"}, Ready: "listens", Folder: "/srv/a"}
+	cmd, out, said := serve(answer)
+	if line, rerr := out.ReadString('\n'); rerr != nil || line != Ready+"\n" {
+		t.Fatalf("%q, %v, %v: %s", line, rerr, cmd.Wait(), said)
+	}
+	if err = netns.Set(outside); err != nil {
+		t.Fatal(err)
+	}
+	up(t, "out", "198.18.9.1/24")
+	c, err := net.DialTimeout("tcp", "198.18.9.2:7", 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(c)
+	if want := "pid 1 is init, 02:15:01:a0:09:02 has MTU 1400"; err != nil || string(got) != want {
+		t.Errorf("%q (%v), expected %q", got, err, want)
+	}
+	if err = errors.Join(cmd.Process.Kill(), netns.Set(here)); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+
+	if _, err = netns.New(); err != nil {
+		t.Fatal(err)
+	}
+	cmd, _, said = serve(Program{Argv: []string{self, "be-the-application", "x"}, Ready: "listens"})
+	err = cmd.Wait()
+	if want := self + " ended before it was ready: exit status 7: and an error"; err == nil ||
+		!strings.Contains(said.String(), want) {
+		t.Errorf("%v: %q, expected %q", err, said, want)
+	}
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// up gives a device an address, and sets it up.
+func up(t *testing.T, name, address string) {
+	t.Helper()
+	a, err := netlink.ParseAddr(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := netlink.LinkByName(name)
+	if err = errors.Join(err, netlink.AddrAdd(l, a), netlink.LinkSetUp(l)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestFindKernel(t *testing.T) {
 	root := fstest.MapFS{}
 	if _, err := FindKernel(root); !errors.Is(err, ErrNoKernel) || strings.Contains(err.Error(), "\n") {
@@ -207,7 +332,8 @@ func TestInitramfs(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "initrd")
-	if err = initramfs(t.Context(), file, []string{"/bin/sh", "a b", "ü"}); err != nil {
+	if err = initramfs(t.Context(), file, command{Argv: []string{"/bin/sh", "a b", "ü"}}, []string{"/bin/sh"},
+		map[string]string{"/lib/a": "/bin/sh"}); err != nil {
 		t.Fatal(err)
 	}
 	into := t.TempDir()
@@ -217,7 +343,7 @@ func TestInitramfs(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for name, from := range map[string]string{"init": self, "bin/sh": "/bin/sh"} {
+	for name, from := range map[string]string{"init": self, "bin/sh": "/bin/sh", "lib/a": "/bin/sh"} {
 		got, gerr := os.ReadFile(filepath.Join(into, name))
 		want, werr := os.ReadFile(from)
 		if gerr != nil || werr != nil || !bytes.Equal(got, want) {
@@ -225,7 +351,7 @@ func TestInitramfs(t *testing.T) {
 		}
 	}
 	got, err := os.ReadFile(filepath.Join(into, commandFile))
-	if want := `["/bin/sh","a b","ü"]`; err != nil || string(got) != want {
+	if want := `{"argv":["/bin/sh","a b","ü"]}`; err != nil || string(got) != want {
 		t.Errorf("%s %v", got, err)
 	}
 	// The shell starts with the libraries of the archive alone.

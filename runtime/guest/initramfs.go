@@ -20,15 +20,23 @@ const (
 	commandFile = "/command.json"
 )
 
-// initramfs writes what the kernel unpacks into its memory: this program as the first one, the command's with
-// its libraries, and the command.
-func initramfs(ctx context.Context, to string, argv []string) (err error) {
+// initramfs writes what the kernel unpacks into its memory: this program as the first one, programs with their
+// libraries, the command, and other files by their names there.
+func initramfs(ctx context.Context, to string, c command, programs []string, other map[string]string) (
+	err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	files := map[string]string{initPath: self, argv[0]: argv[0]}
-	for _, program := range []string{self, argv[0]} {
+	files := map[string]string{initPath: self}
+	for _, program := range programs {
+		files[program] = program
+	}
+	maps.Copy(files, other)
+	for _, program := range append(programs, self, other[modprobe]) {
+		if program == "" {
+			continue
+		}
 		libraries, lerr := librariesOf(ctx, program)
 		if lerr != nil {
 			return lerr
@@ -37,7 +45,7 @@ func initramfs(ctx context.Context, to string, argv []string) (err error) {
 			files[l] = l
 		}
 	}
-	command, err := json.Marshal(argv)
+	command, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
@@ -48,6 +56,11 @@ func initramfs(ctx context.Context, to string, argv []string) (err error) {
 	a := &archive{w: bufio.NewWriter(f), made: map[string]bool{"/": true}}
 	for _, dir := range []string{"/dev", "/proc", "/sys", "/tmp"} {
 		a.directory(dir)
+	}
+	for _, p := range c.Programs {
+		if p.Folder != "" {
+			a.directory(p.Folder)
+		}
 	}
 	a.file(commandFile, 0o644, int64(len(command)), strings.NewReader(string(command)))
 	for _, at := range slices.Sorted(maps.Keys(files)) {

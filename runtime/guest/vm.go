@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,7 +38,7 @@ const (
 	reportFile  = "report"
 )
 
-// emulate runs argv in a virtual machine.
+// emulate runs argv in a virtual machine, or has its programs serve there until ctx ends.
 func (g Guest) emulate(ctx context.Context, argv []string) (int, error) {
 	kernel, err := g.FileOfKernel(host.Live())
 	if err != nil {
@@ -50,7 +51,8 @@ func (g Guest) emulate(ctx context.Context, argv []string) (int, error) {
 		}
 		g.CPUs = may.Len()
 	}
-	if err = initramfs(ctx, filepath.Join(g.Dir, initrdFile), argv); err != nil {
+	c, err := g.unpacked(ctx, kernel, argv)
+	if err != nil {
 		return 1, err
 	}
 	var facts map[string]string
@@ -62,8 +64,12 @@ func (g Guest) emulate(ctx context.Context, argv []string) (int, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var said bytes.Buffer
-	cmd := child(ctx, QEMU, g.args(kernel, noKVM == nil)...)
+	cmd := child(ctx, QEMU, append(g.args(kernel, noKVM == nil), c.Network.args()...)...)
 	cmd.Stdout, cmd.Stderr = &said, &said
+	why := func() error { return nil }
+	if g.serves() {
+		cmd.Stdout, why = follow()
+	}
 	if err = cmd.Start(); err != nil {
 		return 1, err
 	}
@@ -80,7 +86,42 @@ func (g Guest) emulate(ctx context.Context, argv []string) (int, error) {
 	if werr != nil {
 		return 1, fmt.Errorf("%s (%s): %w: %s", QEMU, facts[Accelerator], werr, lastLine(said.Bytes()))
 	}
+	if g.serves() {
+		return 1, g.last(why())
+	}
 	return g.deliver()
+}
+
+// unpacked writes the file that the machine's kernel unpacks, and lets its network have the namespace's.
+func (g Guest) unpacked(ctx context.Context, kernel string, argv []string) (c command, err error) {
+	c, programs := command{Argv: argv}, slices.Clone(argv[:min(len(argv), 1)])
+	var other map[string]string
+	if g.serves() {
+		if c, programs, err = g.served(kernel); err != nil {
+			return c, err
+		}
+		if other, err = modules(ctx, kernel, c.Modules); err != nil {
+			return c, err
+		}
+		for _, file := range usersFiles() {
+			other[file] = file
+		}
+	}
+	for i, d := range c.Network.Devices {
+		if err = d.handOver(i); err != nil {
+			return c, err
+		}
+	}
+	return c, initramfs(ctx, filepath.Join(g.Dir, initrdFile), c, programs, other)
+}
+
+// last is an error with what the machine's kernel said last, where the machine itself did not say why.
+func (g Guest) last(err error) error {
+	if !errors.Is(err, errSilent) {
+		return err
+	}
+	console, _ := os.ReadFile(filepath.Join(g.Dir, consoleFile))
+	return fmt.Errorf("%w: its kernel's last message: %s", err, lastLine(console))
 }
 
 // deliver hands on what the command printed in the machine, and its exit code.
@@ -91,8 +132,7 @@ func (g Guest) deliver() (int, error) {
 	}
 	var r report
 	if err = json.Unmarshal(data, &r); err != nil {
-		console, _ := os.ReadFile(filepath.Join(g.Dir, consoleFile))
-		return 1, fmt.Errorf("the virtual machine ended without a report, its last message: %s", lastLine(console))
+		return 1, g.last(errSilent)
 	}
 	_, err = os.Stdout.Write(r.Stdout)
 	_, eerr := os.Stderr.Write(r.Stderr)
@@ -177,9 +217,13 @@ func (g Guest) args(kernel string, kvm bool) []string {
 	if !kvm {
 		line += " no_timer_check tsc=reliable" // the emulated clock is late, and the kernel would distrust it
 	}
+	report := "file,id=report,path=" + path(reportFile)
+	if g.serves() {
+		report = "stdio,id=report,signal=off"
+	}
 	return append(machine(kvm), "-name", "isolane,debug-threads=on", "-smp", strconv.Itoa(g.CPUs),
 		"-m", strconv.Itoa(cmp.Or(g.Memory, usualMemory)),
 		"-chardev", "file,id=console,path="+path(consoleFile), "-serial", "chardev:console",
-		"-chardev", "file,id=report,path="+path(reportFile), "-serial", "chardev:report",
+		"-chardev", report, "-serial", "chardev:report",
 		"-kernel", kernel, "-initrd", filepath.Join(g.Dir, initrdFile), "-append", line+" -- "+firstProgram)
 }

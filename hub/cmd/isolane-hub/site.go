@@ -3,11 +3,15 @@ package main
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"os"
 	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"isolane.dev/isolane/hub/agent"
 	"isolane.dev/isolane/hub/sites"
@@ -79,8 +83,26 @@ func follow(ctx context.Context, lo lanes.Options, args []string) error {
 			o.Users.Root = append(o.Users.Root, tenant)
 			return nil
 		})
+	var c agent.Cluster
+	f.StringVar(&c.Node, "node", "", "this host is that node of a Kubernetes cluster: Instances are pods there, "+
+		"with claims that isolane-kube answers")
+	f.StringVar(&c.Namespace, "namespace", "isolane-hub", "of the cluster, where nobody else has pods")
+	file := f.String("kubeconfig", "", "of the cluster; a pod of it needs none")
 	if _, err := parse(f, args, ""); err != nil {
 		return err
+	}
+	if c.Node == "" && *file != "" {
+		return errors.New("--node: expected the name of this host in the cluster")
+	}
+	if c.Node != "" {
+		config, err := clientcmd.BuildConfigFromFlags("", *file)
+		if err != nil {
+			return fmt.Errorf("--kubeconfig %s: %w", *file, err)
+		}
+		if c.Client, err = kubernetes.NewForConfig(config); err != nil {
+			return err
+		}
+		o.Cluster = &c
 	}
 	return agent.Run(ctx, *o)
 }

@@ -62,7 +62,7 @@ func start(t *testing.T, o bed.Options) *cluster {
 		t.Fatal(err)
 	}
 	c.kubectl(t, "", "apply", "-f", root+"/deploy/kube/rbac.yaml", "-f", root+"/deploy/kube/deviceclass.yaml")
-	c.kubeconfig = c.credentials(t, c.node)
+	c.kubeconfig = c.credentials(t, c.node, "isolane", "isolane-kube")
 	return c
 }
 
@@ -104,10 +104,10 @@ func (c *cluster) sameHost(t *testing.T) {
 }
 
 // credentials are a file with those that a pod of the DaemonSet would have: the service account's, bound to the node.
-func (c *cluster) credentials(t *testing.T, n *bed.Node) string {
+func (c *cluster) credentials(t *testing.T, n *bed.Node, namespace, account string) string {
 	t.Helper()
 	uid := c.kubectl(t, "", "get", "node", n.Name, "-o", "jsonpath={.metadata.uid}")
-	token := c.kubectl(t, "", "create", "token", "isolane-kube", "-n", "isolane", "--duration=1h",
+	token := c.kubectl(t, "", "create", "token", account, "-n", namespace, "--duration=1h",
 		"--bound-object-kind=Node", "--bound-object-name="+n.Name, "--bound-object-uid="+uid)
 	config := c.kubectl(t, "", "config", "view", "--raw", "--flatten")
 	for _, field := range []string{"client-certificate-data", "client-key-data"} {

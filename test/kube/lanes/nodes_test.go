@@ -93,7 +93,7 @@ func (c *cluster) runBeside(t *testing.T, n *bed.Node) {
 	const own = `mount --make-rprivate / && mount -t tmpfs -o mode=700 own /run/isolane && echo '{"policyName":"none"}' > /run/isolane/none &&
 		mount --bind /run/isolane/none /var/lib/kubelet/cpu_manager_state && exec "$0" "$@"`
 	part := n.Command(context.WithoutCancel(t.Context()), "sh", "-c", own, c.programs+"/isolane-kube", "node", "--node", n.Name,
-		"--kubeconfig", c.credentials(t, n))
+		"--kubeconfig", c.credentials(t, n, "isolane", "isolane-kube"))
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err == nil {
 		part.Stderr = log

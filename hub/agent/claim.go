@@ -1,0 +1,259 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	typedresource "k8s.io/client-go/kubernetes/typed/resource/v1"
+
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
+)
+
+// What the module of Kubernetes has by these names: its driver, its class, and what it says of a claim.
+const (
+	driver  = "isolane.dev"
+	class   = "lane.isolane.dev"
+	placed  = "Placed"
+	refused = "Refused"
+	request = "lane" // of the claim, and its name in the pod
+)
+
+func (p pod) claimsOf() typedresource.ResourceClaimInterface {
+	return p.cluster.Client.ResourceV1().ResourceClaims(p.cluster.Namespace)
+}
+
+// reserve has the lane placed: it makes the pod and the claim, gives the claim a device of this node, and
+// waits for what isolane-kube says of it. The error is a *plan.Refusal where that is no; nothing is left then.
+func (p pod) reserve(ctx context.Context) (plan.Lane, error) {
+	l, err := p.ask(ctx)
+	if err != nil {
+		err = errors.Join(err, p.end(context.WithoutCancel(ctx), nil))
+	}
+	return l, err
+}
+
+func (p pod) ask(ctx context.Context) (plan.Lane, error) {
+	want, err := api.Lane(p.name, p.spec.Lane)
+	if err != nil {
+		return plan.Lane{}, err
+	}
+	now, err := lanes.Look(p.lanes)
+	if err != nil {
+		return plan.Lane{}, err
+	}
+	would, _, err := now.Want([]lane.Lane{want}, false)
+	if err != nil {
+		return plan.Lane{}, err
+	}
+	l, _ := would.Lane(p.name)
+	given, err := p.device(ctx, l)
+	if err != nil {
+		return plan.Lane{}, err
+	}
+	manifest, err := p.manifest(l.Owned().Len())
+	if err != nil {
+		return plan.Lane{}, err
+	}
+	made, err := p.pods().Create(ctx, manifest, metav1.CreateOptions{})
+	if err != nil {
+		return plan.Lane{}, err
+	}
+	claim, err := p.claim(want)
+	if err != nil {
+		return plan.Lane{}, err
+	}
+	if claim, err = p.claimsOf().Create(ctx, claim, metav1.CreateOptions{}); err != nil {
+		return plan.Lane{}, err
+	}
+	p.claims[p.name] = string(claim.UID)
+	given.Request = request
+	given.ConsumedCapacity = claim.Spec.Devices.Requests[0].Exactly.Capacity.Requests
+	p.allocate(claim, given, made)
+	if _, err = p.claimsOf().UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
+		return plan.Lane{}, err
+	}
+	return p.answer(ctx)
+}
+
+// device is the one of this node of which a lane like this has a part: that of its NUMA node.
+func (p pod) device(ctx context.Context, l plan.Lane) (r resourceapi.DeviceRequestAllocationResult, err error) {
+	slicesOf, err := p.cluster.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector:
+		resourceapi.ResourceSliceSelectorNodeName + "=" + p.cluster.Node + "," +
+			resourceapi.ResourceSliceSelectorDriver + "=" + driver})
+	if err != nil {
+		return r, err
+	}
+	name := "numa"
+	if l.MemoryNodes.Len() == 1 {
+		name = fmt.Sprintf("numa%d", l.MemoryNodes.First())
+	}
+	for _, s := range slicesOf.Items {
+		k := slices.IndexFunc(s.Spec.Devices, func(d resourceapi.Device) bool { return d.Name == name })
+		if k < 0 {
+			continue
+		}
+		d := s.Spec.Devices[k]
+		if len(d.BindingConditions) == 0 {
+			return r, fmt.Errorf("isolane-kube of node %s answers no claims: expected it without --answer=false",
+				p.cluster.Node)
+		}
+		return resourceapi.DeviceRequestAllocationResult{Driver: driver, Pool: s.Spec.Pool.Name, Device: d.Name,
+			ShareID: new(uuid.NewUUID()), BindingConditions: d.BindingConditions,
+			BindingFailureConditions: d.BindingFailureConditions}, nil
+	}
+	return r, fmt.Errorf("node %s offers no lanes of device %s: expected isolane-kube there", p.cluster.Node, name)
+}
+
+// claim is that of the Instance: what is counted stands in the capacity, and all of the lane in the
+// parameters.
+func (p pod) claim(want lane.Lane) (*resourceapi.ResourceClaim, error) {
+	parameters, err := json.Marshal(map[string]any{"apiVersion": lane.APIVersion, "kind": lane.Kind,
+		"spec": p.spec.Lane})
+	if err != nil {
+		return nil, err
+	}
+	amounts := map[resourceapi.QualifiedName]resource.Quantity{
+		"cpus": *resource.NewQuantity(int64(want.Spec.CPUs.Count), resource.DecimalSI)}
+	if size := want.Spec.Memory.Size; size > 0 {
+		amounts["memory"] = *resource.NewQuantity(int64(size), resource.BinarySI)
+	}
+	for page, size := range want.Spec.Memory.Hugepages {
+		amounts[resourceapi.QualifiedName("hugepages"+page)] = *resource.NewQuantity(int64(size), resource.BinarySI)
+	}
+	return &resourceapi.ResourceClaim{ObjectMeta: p.metadata(), Spec: resourceapi.ResourceClaimSpec{
+		Devices: resourceapi.DeviceClaim{
+			Requests: []resourceapi.DeviceRequest{{Name: request, Exactly: &resourceapi.ExactDeviceRequest{
+				DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+				Capacity: &resourceapi.CapacityRequirements{Requests: amounts}}}},
+			Config: []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
+				Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver,
+					Parameters: runtime.RawExtension{Raw: parameters}}}}},
+		}}}, nil
+}
+
+// allocate gives a claim a device and reserves it for a pod, as a scheduler does.
+func (p pod) allocate(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult,
+	of *corev1.Pod) {
+	c.Status.Allocation = &resourceapi.AllocationResult{
+		Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{r},
+			Config: []resourceapi.DeviceAllocationConfiguration{{Source: resourceapi.AllocationConfigSourceClaim,
+				DeviceConfiguration: c.Spec.Devices.Config[0].DeviceConfiguration}}},
+		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField,
+				Operator: corev1.NodeSelectorOpIn, Values: []string{p.cluster.Node}}}}}},
+		AllocationTimestamp: new(metav1.Now())}
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: of.Name,
+		UID: of.UID}}
+}
+
+// answer waits for what isolane-kube says of the claim.
+func (p pod) answer(ctx context.Context) (plan.Lane, error) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		c, err := p.claimsOf().Get(ctx, p.object(), metav1.GetOptions{})
+		if err != nil {
+			return plan.Lane{}, err
+		}
+		for _, s := range c.Status.Devices {
+			switch {
+			case s.Driver != driver || s.Data == nil:
+			case meta.IsStatusConditionTrue(s.Conditions, placed):
+				return p.placedBy(s.Data.Raw)
+			case meta.IsStatusConditionTrue(s.Conditions, refused):
+				no := &plan.Refusal{}
+				if err = json.Unmarshal(s.Data.Raw, no); err != nil {
+					return plan.Lane{}, fmt.Errorf("status.devices of claim %s: %w", c.Name, err)
+				}
+				no.Lane = p.name
+				return plan.Lane{}, no
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return plan.Lane{}, fmt.Errorf("isolane-kube of node %s has not answered: %w", p.cluster.Node, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+// placedBy is the lane of an answer, by the name of the Instance.
+func (p pod) placedBy(data []byte) (plan.Lane, error) {
+	said, err := plan.Read("status.devices", bytes.NewReader(data))
+	if err != nil {
+		return plan.Lane{}, err
+	}
+	if len(said.Lanes) != 1 {
+		return plan.Lane{}, fmt.Errorf("status.devices: expected one lane, found %d", len(said.Lanes))
+	}
+	l := said.Lanes[0]
+	l.Name = p.name
+	return l, nil
+}
+
+// learn knows the claim of a pod that another agent has made.
+func (p pod) learn(ctx context.Context) error {
+	if p.claims[p.name] != "" {
+		return nil
+	}
+	c, err := p.claimsOf().Get(ctx, p.object(), metav1.GetOptions{})
+	if err == nil {
+		p.claims[p.name] = string(c.UID)
+	}
+	return err
+}
+
+// laneOf is the name of an Instance's lane on this host: that of a pod is called after its claim.
+func (p *processes) laneOf(name string) string {
+	if uid := p.claims[name]; uid != "" {
+		return "kube-" + uid + "-0"
+	}
+	return name
+}
+
+// reserveThere is reserve where this host is a node of a cluster.
+func (p *processes) reserveThere(ctx context.Context, uid string, i desired.Instance, refused error) (
+	plan.Placement, error) {
+	now, err := lanes.Look(p.lanes)
+	if err != nil {
+		return plan.Placement{}, err
+	}
+	then := now.Placement
+	if refused != nil {
+		return then, refused
+	}
+	var spec api.InstanceSpec
+	if err = json.Unmarshal(i.Spec, &spec); err != nil {
+		return then, err
+	}
+	err = os.WriteFile(p.mark(i.Name), []byte(uid), 0o600)
+	if err == nil {
+		err = os.WriteFile(p.record(i.Name), i.Spec, 0o600)
+	}
+	var l plan.Lane
+	if err == nil {
+		l, err = pod{command{p, i.Name, spec}}.reserve(ctx)
+	}
+	if err != nil {
+		return then, errors.Join(err, p.forget(i.Name))
+	}
+	then.Lanes = append(slices.Clone(then.Lanes), l)
+	return then, nil
+}

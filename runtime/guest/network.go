@@ -1,0 +1,197 @@
+package guest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// network is what a virtual machine that serves takes over from the namespace of its caller.
+type network struct {
+	Devices []device `json:"devices"`
+	// CongestionControl is TCP's algorithm there.
+	CongestionControl string `json:"congestionControl"`
+}
+
+// device is one that the machine has in place of the namespace, with the same MAC and IP addresses.
+type device struct {
+	Name       string           `json:"name"`
+	MAC        net.HardwareAddr `json:"mac"`
+	MTU        int              `json:"mtu"`
+	Addresses  []*net.IPNet     `json:"addresses,omitempty"`
+	Routes     []route          `json:"routes,omitempty"`
+	Neighbours []neighbour      `json:"neighbours,omitempty"`
+
+	index int // in the namespace
+}
+
+type route struct {
+	To  *net.IPNet `json:"to,omitempty"` // nil: anywhere
+	Via net.IP     `json:"via"`
+}
+
+// neighbour is an entry that a person, or a path, has made.
+type neighbour struct {
+	IP  net.IP           `json:"ip"`
+	MAC net.HardwareAddr `json:"mac"`
+}
+
+const congestionControl = "/proc/sys/net/ipv4/tcp_congestion_control"
+
+// here reads the network of this process's namespace: its devices that are up, in the order of their names.
+func here() (n network, err error) {
+	text, err := os.ReadFile(congestionControl)
+	if err != nil {
+		return n, err
+	}
+	n.CongestionControl = strings.TrimSpace(string(text))
+	links, err := netlink.LinkList()
+	if err != nil {
+		return n, fmt.Errorf("network devices: %w", err)
+	}
+	slices.SortFunc(links, func(a, b netlink.Link) int { return strings.Compare(a.Attrs().Name, b.Attrs().Name) })
+	for _, l := range links {
+		if a := l.Attrs(); a.Flags&net.FlagUp != 0 && a.Flags&net.FlagLoopback == 0 {
+			d, derr := read(l)
+			n.Devices, err = append(n.Devices, d), errors.Join(err, derr)
+		}
+	}
+	return n, err
+}
+
+// read is a device of the namespace.
+func read(l netlink.Link) (device, error) {
+	a := l.Attrs()
+	d := device{Name: a.Name, MAC: a.HardwareAddr, MTU: a.MTU, index: a.Index}
+	addresses, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	for _, at := range addresses {
+		if at.Scope == int(netlink.SCOPE_UNIVERSE) {
+			d.Addresses = append(d.Addresses, at.IPNet)
+		}
+	}
+	routes, rerr := netlink.RouteList(l, netlink.FAMILY_ALL)
+	for _, r := range routes {
+		if r.Gw != nil {
+			d.Routes = append(d.Routes, route{r.Dst, r.Gw})
+		}
+	}
+	known, nerr := netlink.NeighList(a.Index, netlink.FAMILY_ALL)
+	for _, n := range known {
+		if n.State == netlink.NUD_PERMANENT && n.HardwareAddr != nil {
+			d.Neighbours = append(d.Neighbours, neighbour{n.IP, n.HardwareAddr})
+		}
+	}
+	if err = errors.Join(err, rerr, nerr); err != nil {
+		return d, fmt.Errorf("%s: %w", a.Name, err)
+	}
+	return d, nil
+}
+
+// tap is the name of the device that QEMU has for one of the namespace.
+func tap(i int) string { return fmt.Sprintf("isl-vm%d", i) }
+
+// handOver gives the frames of a device to a tap, and the tap's to the device, as Kata Containers does: all
+// that comes in by one leaves by the other (tc-mirred(8)), before the namespace looks at it. Nothing takes it
+// back: devices and taps are gone with the namespace.
+func (d device) handOver(i int) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = tap(i), d.MTU
+	t := &netlink.Tuntap{LinkAttrs: attrs, Mode: netlink.TUNTAP_MODE_TAP,
+		Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR}
+	err := netlink.LinkAdd(t)
+	if err == nil {
+		err = netlink.LinkSetMTU(t, d.MTU)
+	}
+	if err == nil {
+		err = netlink.LinkSetUp(t)
+	}
+	if err != nil {
+		return fmt.Errorf("%s, a tap in place of %s: %w", tap(i), d.Name, err)
+	}
+	l, err := netlink.LinkByName(tap(i))
+	if err != nil {
+		return err
+	}
+	other := l.Attrs().Index
+	err = errors.Join(redirect(d.index, other), redirect(other, d.index))
+	if err != nil {
+		return fmt.Errorf("frames of %s to %s: %w", d.Name, tap(i), err)
+	}
+	return nil
+}
+
+// redirect sends what comes in by a device out of another one.
+func redirect(from, to int) error {
+	in := &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: from, Parent: netlink.HANDLE_INGRESS,
+		Handle: netlink.MakeHandle(0xffff, 0)}}
+	if err := netlink.QdiscAdd(in); err != nil {
+		return err
+	}
+	return netlink.FilterAdd(&netlink.U32{FilterAttrs: netlink.FilterAttrs{LinkIndex: from,
+		Parent: netlink.MakeHandle(0xffff, 0), Priority: 1, Protocol: unix.ETH_P_ALL},
+		Actions: []netlink.Action{netlink.NewMirredAction(to)}})
+}
+
+// args are QEMU's options for the devices.
+func (n network) args() (args []string) {
+	for i, d := range n.Devices {
+		args = append(args, "-netdev", fmt.Sprintf("tap,id=net%d,ifname=%s,script=no,downscript=no", i, tap(i)),
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=net%d,mac=%s,romfile=", i, d.MAC))
+	}
+	return args
+}
+
+// setUp makes the network of this machine, whose devices are known by their MAC addresses.
+func (n network) setUp() error {
+	if err := os.WriteFile(congestionControl, []byte(n.CongestionControl), 0); err != nil {
+		return fmt.Errorf("%s: %q: %w: expected an algorithm that the machine's kernel has", congestionControl,
+			n.CongestionControl, err)
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		if l.Attrs().Flags&net.FlagLoopback != 0 {
+			err = errors.Join(err, netlink.LinkSetUp(l))
+		}
+	}
+	for _, d := range n.Devices {
+		k := slices.IndexFunc(links, func(l netlink.Link) bool { return bytes.Equal(l.Attrs().HardwareAddr, d.MAC) })
+		if k < 0 {
+			return errors.Join(err, fmt.Errorf("%s: the machine has no device with its MAC address %s", d.Name, d.MAC))
+		}
+		if serr := d.setUp(links[k]); serr != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", d.Name, serr))
+		}
+	}
+	return err
+}
+
+func (d device) setUp(l netlink.Link) error {
+	if l.Attrs().Name != d.Name {
+		if err := netlink.LinkSetName(l, d.Name); err != nil {
+			return err
+		}
+	}
+	err := errors.Join(netlink.LinkSetMTU(l, d.MTU), netlink.LinkSetUp(l))
+	for _, a := range d.Addresses {
+		// its duplicate in the namespace hears of nothing
+		err = errors.Join(err, netlink.AddrAdd(l, &netlink.Addr{IPNet: a, Flags: unix.IFA_F_NODAD}))
+	}
+	for _, r := range d.Routes {
+		err = errors.Join(err, netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: r.To, Gw: r.Via}))
+	}
+	for _, n := range d.Neighbours {
+		err = errors.Join(err, netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, IP: n.IP,
+			HardwareAddr: n.MAC, State: netlink.NUD_PERMANENT}))
+	}
+	return err
+}

@@ -1,0 +1,195 @@
+package guest
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Serve is of a guest whose programs others reach by the network of its caller. A container has that network;
+// a virtual machine takes over its devices, with their addresses.
+type Serve struct {
+	Capabilities []string `json:"capabilities,omitempty"` // of a container, beside those that they have anywhere
+	Folder       string   `json:"folder,omitempty"`       // where a container may write on the host
+	// Programs are those of a virtual machine, in place of one command. They run Also, programs of the host, and
+	// need Modules of the kernel.
+	Programs []Program `json:"programs,omitempty"`
+	Also     []string  `json:"also,omitempty"`
+	Modules  []string  `json:"modules,omitempty"`
+}
+
+// Program serves in a virtual machine until that is ended.
+type Program struct {
+	Argv   []string `json:"argv"`
+	Ready  string   `json:"ready,omitempty"`  // what it prints when it can be used
+	Folder string   `json:"folder,omitempty"` // where it writes, in the machine's memory
+}
+
+// Ready is what a virtual machine prints when all its programs can be used.
+const Ready = "the virtual machine's programs are ready"
+
+// serves says that this is a virtual machine with programs that others reach.
+func (g Guest) serves() bool { return g.Runtime == VM && g.Serve != nil && len(g.Serve.Programs) > 0 }
+
+// served is a machine's command where it serves, and the programs that it needs.
+func (g Guest) served(kernel string) (c command, programs []string, err error) {
+	if c.Network, err = here(); err != nil {
+		return c, nil, err
+	}
+	for _, p := range g.Serve.Programs {
+		if len(p.Argv) == 0 {
+			return c, nil, errors.New("a program of the virtual machine: expected its command line")
+		}
+		if p.Argv, err = found(p.Argv); err != nil {
+			return c, nil, err
+		}
+		c.Programs = append(c.Programs, p)
+		programs = append(programs, p.Argv[0])
+	}
+	for _, name := range g.Serve.Also {
+		argv, err := found([]string{name})
+		if err != nil {
+			return c, nil, err
+		}
+		programs = append(programs, argv[0])
+	}
+	c.Modules = append([]string{"virtio_net"}, g.Serve.Modules...)
+	if cc := c.Network.CongestionControl; cc != "reno" && cc != "cubic" { // which are built in
+		c.Modules = append(c.Modules, "tcp_"+cc)
+	}
+	return c, programs, nil
+}
+
+// found has the absolute path of the program of a command line.
+func found(argv []string) ([]string, error) {
+	program, err := exec.LookPath(argv[0])
+	if err == nil {
+		program, err = filepath.Abs(program)
+	}
+	return append([]string{program}, argv[1:]...), err
+}
+
+// modprobe is where kernels look for it (/proc/sys/kernel/modprobe).
+const modprobe = "/sbin/modprobe"
+
+// modules are the files of a kernel's modules, those that they depend on, and what modprobe reads, by their
+// names in the machine.
+func modules(ctx context.Context, kernel string, names []string) (map[string]string, error) {
+	release := strings.TrimPrefix(filepath.Base(kernel), "vmlinuz-")
+	program, err := exec.LookPath("modprobe")
+	if err == nil {
+		program, err = filepath.EvalSymlinks(program)
+	}
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{modprobe: program}
+	for _, name := range names {
+		// "insmod FILE", or "builtin NAME" (modprobe(8))
+		out, err := child(ctx, modprobe, "--show-depends", "--set-version", release, name).Output()
+		if err != nil {
+			return nil, fmt.Errorf("module %s: %w: expected the modules of kernel %s in /lib/modules", name, err,
+				release)
+		}
+		for _, file := range listed(string(out)) {
+			files[file] = file
+		}
+	}
+	lists, err := filepath.Glob(filepath.Join("/lib/modules", release, "modules.*"))
+	for _, file := range lists {
+		files[file] = file
+	}
+	return files, err
+}
+
+// follow reads the machine's reports as QEMU writes them, and why returns then what ended the programs.
+func follow() (to io.Writer, why func() error) {
+	reports, w := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- until(reports)
+		_, _ = io.Copy(io.Discard, reports) // until it is closed
+	}()
+	return w, func() error {
+		_ = w.Close() // of a pipe in memory
+		return <-ended
+	}
+}
+
+// errSilent says that a machine ended and did not say why.
+var errSilent = errors.New("the virtual machine ended without a report")
+
+// until follows the machine's reports: it tells the caller when the programs can be used, and returns why
+// they ended.
+func until(reports io.Reader) error {
+	for d := json.NewDecoder(reports); ; {
+		var r report
+		if err := d.Decode(&r); err != nil {
+			return errSilent
+		}
+		if !r.Ready {
+			return errors.New(strings.TrimSpace(string(r.Stderr)))
+		}
+		fmt.Fprintln(os.Stdout, Ready)
+	}
+}
+
+// serve is the machine's side: it starts the programs, one after the other, and returns why the first of them
+// ended.
+func (c command) serve(ready func() error) error {
+	if text, err := exec.Command(modprobe, append([]string{"-a"}, c.Modules...)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("modules: %w: %s", err, lastLine(text))
+	}
+	if err := c.Network.setUp(); err != nil {
+		return fmt.Errorf("network: %w", err)
+	}
+	ended := make(chan error, len(c.Programs))
+	for _, p := range c.Programs {
+		if err := p.begin(ended); err != nil {
+			return err
+		}
+	}
+	if err := ready(); err != nil {
+		return err
+	}
+	return <-ended
+}
+
+// begin starts a program, and returns when it can be used.
+func (p Program) begin(ended chan<- error) error {
+	var said bytes.Buffer
+	cmd := exec.Command(p.Argv[0], p.Argv[1:]...)
+	cmd.Env, cmd.Stderr = environment(), &said
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return err
+	}
+	ready := p.Ready == ""
+	for lines := bufio.NewScanner(out); !ready && lines.Scan(); {
+		ready = strings.Contains(lines.Text(), p.Ready)
+	}
+	end := func(when string) error {
+		_, _ = io.Copy(io.Discard, out) // until it ends
+		return fmt.Errorf("%s ended%s: %w: %s", p.Argv[0], when, cmp.Or(cmd.Wait(), errEnded), lastLine(said.Bytes()))
+	}
+	if !ready {
+		return end(" before it was ready")
+	}
+	go func() { ended <- end("") }()
+	return nil
+}
+
+// errEnded is how a program that should serve ended as if all were well.
+var errEnded = errors.New("exit status 0")

@@ -1,0 +1,194 @@
+package lanes_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"isolane.dev/isolane/test/kube"
+	"isolane.dev/isolane/test/kube/bed"
+)
+
+// hub is one on this machine, which the node of a cluster has joined.
+type hub struct {
+	*cluster
+	binary, dir string
+	of          string // kubeconfig of the agent's service account
+	up, agent   *exec.Cmd
+}
+
+// start starts a command of isolane-hub, whose output goes to a file.
+func (h *hub) start(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	out, err := os.OpenFile(filepath.Join(h.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd := exec.Command(h.binary, args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env = append(os.Environ(), "ISOLANE_HISTORY="+filepath.Join(h.dir, "history"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err = cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		h.end(cmd, syscall.SIGTERM)
+		if said, rerr := os.ReadFile(out.Name()); t.Failed() {
+			t.Logf("%s: %v\n%s", name, rerr, said)
+		}
+	})
+	return cmd
+}
+
+// end ends a command, if it has not ended.
+func (h *hub) end(cmd *exec.Cmd, with syscall.Signal) {
+	if cmd.ProcessState == nil {
+		_ = cmd.Process.Signal(with)
+		_ = cmd.Wait() // by the signal
+	}
+}
+
+// startHub starts a hub, and joins the node.
+func startHub(t *testing.T, c *cluster) *hub {
+	t.Helper()
+	h := &hub{cluster: c, dir: t.TempDir(), binary: filepath.Join(c.programs, "isolane-hub")}
+	build := exec.Command("go", "build", "-trimpath", "-o", c.programs+"/", "./cmd/isolane-hub")
+	build.Dir, build.Env = root+"/hub", append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build isolane-hub: %v: %s", err, out)
+	}
+	programs, err := kube.Programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.up = h.start(t, "up", "up", "--dir", h.file("hub"), "--programs", programs, "--address", "127.0.0.1", "--port",
+		fmt.Sprint(20000+3*rand.IntN(4000)))
+	var join []string
+	h.until(t, "the hub is ready", func() error {
+		said, rerr := os.ReadFile(h.file("up.log"))
+		for line := range strings.Lines(string(said)) {
+			if strings.HasPrefix(line, "isolane-hub join ") {
+				join = strings.Fields(line)[1:]
+				return nil
+			}
+		}
+		return errors.Join(errors.New("no command to join"), rerr)
+	})
+	join = append(join, "--dir", h.file("agent"), "--name", "node")
+	if out, jerr := exec.Command(h.binary, join...).CombinedOutput(); jerr != nil {
+		t.Fatalf("join: %v: %s", jerr, out)
+	}
+	// Its own rights, and no pods of its own: they need an image. The node's name stands for its pod.
+	h.kubectl(t, "", "apply", "-f", root+"/deploy/kube/hub-agent.yaml")
+	h.kubectl(t, "", "delete", "daemonset", "isolane-hub", "-n", "isolane-hub")
+	h.of = h.credentials(t, h.node, "isolane-hub", "isolane-hub")
+	h.kubectl(t, "", "config", "set-context", "--current", "--namespace=isolane-hub") // that of the pods
+	h.follow(t)
+	return h
+}
+
+// follow starts the agent.
+func (h *hub) follow(t *testing.T) {
+	t.Helper()
+	h.agent = h.start(t, "agent", "agent", "--dir", h.file("agent"), "--node", h.node.Name, "--kubeconfig",
+		h.of)
+}
+
+func (h *hub) file(name string) string { return filepath.Join(h.dir, name) }
+
+// ask is kubectl at the hub.
+func (h *hub) ask(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	return h.kubectl(t, stdin, append(args, "--kubeconfig", filepath.Join(h.file("hub"), "admin.kubeconfig"))...)
+}
+
+const app = `apiVersion: isolane.dev/v1alpha1
+kind: App
+metadata: {name: %s}
+spec: {lane: %s, image: "kubebed.test/%s:1", command: ["%d"], replicas: 1}
+`
+
+func (h *hub) apply(t *testing.T, name, lane, image string, threads int) {
+	t.Helper()
+	h.ask(t, fmt.Sprintf(app, name, lane, image, threads), "apply", "-f", "-")
+}
+
+// is waits until an App is so, with a message that says something.
+func (h *hub) is(t *testing.T, name, phase, says string) {
+	t.Helper()
+	h.until(t, name+" is "+phase, func() error {
+		found := h.ask(t, "", "get", "app", name, "-o", "jsonpath={.status.phase}: {.status.message}")
+		if !strings.HasPrefix(found, phase+":") || !strings.Contains(found, says) {
+			return fmt.Errorf("expected %q, found %s", says, found)
+		}
+		return nil
+	})
+}
+
+// A cluster's node is a host of a hub: an App is a pod there with a claim, whose lane the node's planner has placed
+// before the hub confirms it. It goes on without hub and agent, comes again when somebody deletes it, and ends with
+// its App. What has no room is refused with the planner's reason, and leaves nothing.
+func TestHub(t *testing.T) {
+	c := start(t, bed.Options{})
+	c.run(t)
+	h := startHub(t, c)
+	h.apply(t, "web", "{cpus: {count: 1}}", "spin", 3)
+	h.is(t, "web", "Running", "")
+	pod := "default.web." + c.node.Name
+	c.ready(t, pod)
+	cpus := strings.TrimSpace(h.ask(t, "", "get", "instance", "default.web", "-n", "host-node", "-o", "jsonpath={.status.cpus}"))
+	c.apart(t, cpus, pod)
+	h.ask(t, "", "delete", "app", "web", "--wait", "--timeout=100s")
+	c.until(t, "nothing is left", func() error {
+		left, err := c.tryKubectl(t, "", "get", "pods,resourceclaims", "-o", "name")
+		if err == nil && left != "" {
+			err = errors.New(left)
+		}
+		return err
+	})
+	for name, of := range map[string][]string{ // what the host says, or its planner
+		"absent":  {"{cpus: {count: 1}}", "absent"},
+		"network": {"{cpus: {count: 1}, network: {path: bridge, addresses: [192.0.2.9/24]}}", "spin"},
+	} {
+		h.apply(t, name, of[0], of[1], 1)
+		h.is(t, name, "Pending", "refused")
+		t.Log(h.ask(t, "", "get", "app", name, "-o", "jsonpath={.status.message}"))
+		h.ask(t, "", "delete", "app", name, "--wait", "--timeout=100s")
+	}
+	h.apply(t, "web", "{cpus: {count: 1}}", "spin", 3)
+	h.is(t, "web", "Running", "")
+	c.ready(t, pod)
+
+	h.end(h.agent, syscall.SIGKILL)
+	h.end(h.up, syscall.SIGKILL)
+	was := c.processes(t, pod)
+	h.follow(t) // without a hub
+	c.kubectl(t, "", "delete", "pod", pod)
+	h.until(t, "another pod runs", func() error {
+		if now := c.processesNow(pod); len(now) == 0 || now[0] == was[0] {
+			return fmt.Errorf("processes %v", now)
+		}
+		return nil
+	})
+	c.ready(t, pod)
+
+	h.up = h.start(t, "up", h.up.Args[1:]...)
+	began := time.Now()
+	h.until(t, "the hub answers", func() error {
+		_, err := h.tryKubectl(t, "", "get", "apps", "--kubeconfig", filepath.Join(h.file("hub"), "admin.kubeconfig"))
+		return err
+	})
+	t.Logf("the hub answered after %v", time.Since(began))
+	h.ask(t, "", "delete", "app", "web", "--wait", "--timeout=100s")
+	if left := c.kubectl(t, "", "get", "pods,resourceclaims", "-o", "name"); left != "" {
+		t.Errorf("left: %s", left)
+	}
+}

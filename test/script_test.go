@@ -108,8 +108,14 @@ func needs(ts *testscript.TestScript, neg bool, args []string) {
 			hosttest.Need(tb, hosttest.Even)
 		case name == "bpf":
 			hosttest.Need(tb, hosttest.BPF)
+		case name == "kernel": // for virtual machines, as make test says it
+			kernel := os.Getenv("ISOLANE_GUEST_KERNEL")
+			if kernel == "" {
+				tb.Skip("skipped: needs a kernel for virtual machines: make test")
+			}
+			ts.Setenv("KERNEL", kernel)
 		default:
-			ts.Fatalf("needs %s: expected cgroup1, even, bpf or program:NAME", name)
+			ts.Fatalf("needs %s: expected cgroup1, even, bpf, kernel or program:NAME", name)
 		}
 	}
 }

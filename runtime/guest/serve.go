@@ -62,7 +62,7 @@ func (g Guest) served(kernel string) (c command, programs []string, err error) {
 		}
 		programs = append(programs, argv[0])
 	}
-	c.Modules = append([]string{"virtio_net"}, g.Serve.Modules...)
+	c.Modules = append([]string{"virtio_pci", "virtio_net"}, g.Serve.Modules...)
 	if cc := c.Network.CongestionControl; cc != "reno" && cc != "cubic" { // which are built in
 		c.Modules = append(c.Modules, "tcp_"+cc)
 	}
@@ -82,9 +82,9 @@ func found(argv []string) ([]string, error) {
 const modprobe = "/sbin/modprobe"
 
 // modules are the files of a kernel's modules, those that they depend on, and what modprobe reads, by their
-// names in the machine.
+// names in the machine. Of a kernel below boot they are in lib/modules beside that.
 func modules(ctx context.Context, kernel string, names []string) (map[string]string, error) {
-	release := strings.TrimPrefix(filepath.Base(kernel), "vmlinuz-")
+	release, root := strings.TrimPrefix(filepath.Base(kernel), "vmlinuz-"), filepath.Dir(filepath.Dir(kernel))
 	program, err := exec.LookPath("modprobe")
 	if err == nil {
 		program, err = filepath.EvalSymlinks(program)
@@ -95,20 +95,25 @@ func modules(ctx context.Context, kernel string, names []string) (map[string]str
 	files := map[string]string{modprobe: program}
 	for _, name := range names {
 		// "insmod FILE", or "builtin NAME" (modprobe(8))
-		out, err := child(ctx, modprobe, "--show-depends", "--set-version", release, name).Output()
+		out, err := child(ctx, modprobe, "--show-depends", "--dirname", root, "--set-version", release, name).Output()
 		if err != nil {
-			return nil, fmt.Errorf("module %s: %w: expected the modules of kernel %s in /lib/modules", name, err,
-				release)
+			return nil, fmt.Errorf("module %s: %w: expected those of the kernel in %s", name, err,
+				filepath.Join(root, "lib/modules", release))
 		}
 		for _, file := range listed(string(out)) {
-			files[file] = file
+			files[within(root, file)] = file
 		}
 	}
-	lists, err := filepath.Glob(filepath.Join("/lib/modules", release, "modules.*"))
+	lists, err := filepath.Glob(filepath.Join(root, "lib/modules", release, "modules.*"))
 	for _, file := range lists {
-		files[file] = file
+		files[within(root, file)] = file
 	}
 	return files, err
+}
+
+// within is a file's path below a folder, as if that were the root.
+func within(root, file string) string {
+	return "/" + strings.Trim(strings.TrimPrefix(filepath.Clean(file), root), "/")
 }
 
 // follow reads the machine's reports as QEMU writes them, and why returns then what ended the programs.

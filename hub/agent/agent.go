@@ -30,6 +30,7 @@ import (
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
 )
 
 // Options say what an agent does.
@@ -156,7 +157,7 @@ func (a *Agent) talk(ctx context.Context) {
 // begin is an agent that has done nothing yet.
 func begin(o Options) (*Agent, error) {
 	a := &Agent{o: o, news: make(chan struct{}, 1), unwatch: func() {}}
-	a.processes = &processes{lanes: o.Lanes, users: o.Users, cluster: o.Cluster, claims: map[string]string{}, dir: o.file("running"),
+	a.processes = &processes{lanes: o.Lanes, users: o.Users, cluster: o.Cluster, promised: map[string]plan.Lane{}, dir: o.file("running"),
 		diary: diary.Diary{Dir: history.Place(), Who: history.Caller("isolane-hub agent")},
 		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]string{}}
 	err := os.MkdirAll(a.processes.dir, 0o700)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -82,21 +83,22 @@ func (p pod) ask(ctx context.Context) (plan.Lane, error) {
 	if claim, err = p.claimsOf().Create(ctx, claim, metav1.CreateOptions{}); err != nil {
 		return plan.Lane{}, err
 	}
-	p.claims[p.name] = string(claim.UID)
 	given.Request = request
 	given.ConsumedCapacity = claim.Spec.Devices.Requests[0].Exactly.Capacity.Requests
 	p.allocate(claim, given, made)
 	if _, err = p.claimsOf().UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
 		return plan.Lane{}, err
 	}
-	return p.answer(ctx)
+	if l, err = p.answer(ctx); err == nil {
+		p.promised[p.name] = l
+	}
+	return l, err
 }
 
 // device is the one of this node of which a lane like this has a part: that of its NUMA node.
 func (p pod) device(ctx context.Context, l plan.Lane) (r resourceapi.DeviceRequestAllocationResult, err error) {
-	slicesOf, err := p.cluster.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector:
-		resourceapi.ResourceSliceSelectorNodeName + "=" + p.cluster.Node + "," +
-			resourceapi.ResourceSliceSelectorDriver + "=" + driver})
+	slicesOf, err := p.cluster.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + p.cluster.Node + "," +
+		resourceapi.ResourceSliceSelectorDriver + "=" + driver})
 	if err != nil {
 		return r, err
 	}
@@ -208,52 +210,46 @@ func (p pod) placedBy(data []byte) (plan.Lane, error) {
 	return l, nil
 }
 
-// learn knows the claim of a pod that another agent has made.
+// learn knows what was promised to a pod that another agent has made.
 func (p pod) learn(ctx context.Context) error {
-	if p.claims[p.name] != "" {
+	if _, known := p.promised[p.name]; known {
 		return nil
 	}
-	c, err := p.claimsOf().Get(ctx, p.object(), metav1.GetOptions{})
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	l, err := p.answer(ctx)
 	if err == nil {
-		p.claims[p.name] = string(c.UID)
+		p.promised[p.name] = l
 	}
 	return err
-}
-
-// laneOf is the name of an Instance's lane on this host: that of a pod is called after its claim.
-func (p *processes) laneOf(name string) string {
-	if uid := p.claims[name]; uid != "" {
-		return "kube-" + uid + "-0"
-	}
-	return name
 }
 
 // reserveThere is reserve where this host is a node of a cluster.
 func (p *processes) reserveThere(ctx context.Context, uid string, i desired.Instance, refused error) (
 	plan.Placement, error) {
-	now, err := lanes.Look(p.lanes)
+	l, err := lanes.Look(p.lanes)
 	if err != nil {
 		return plan.Placement{}, err
 	}
-	then := now.Placement
-	if refused != nil {
-		return then, refused
+	now, err := inForce(l)
+	if err = cmp.Or(err, refused); err != nil {
+		return now, err
 	}
 	var spec api.InstanceSpec
 	if err = json.Unmarshal(i.Spec, &spec); err != nil {
-		return then, err
+		return now, err
 	}
 	err = os.WriteFile(p.mark(i.Name), []byte(uid), 0o600)
 	if err == nil {
 		err = os.WriteFile(p.record(i.Name), i.Spec, 0o600)
 	}
-	var l plan.Lane
+	var more plan.Lane
 	if err == nil {
-		l, err = pod{command{p, i.Name, spec}}.reserve(ctx)
+		more, err = pod{command{p, i.Name, spec}}.reserve(ctx)
 	}
 	if err != nil {
-		return then, errors.Join(err, p.forget(i.Name))
+		return now, errors.Join(err, p.forget(i.Name))
 	}
-	then.Lanes = append(slices.Clone(then.Lanes), l)
-	return then, nil
+	now.Lanes = append(slices.Clone(now.Lanes), more)
+	return now, nil
 }

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -29,7 +30,6 @@ type Cluster struct {
 
 // scheduler is the name by which no other one takes the pods.
 const scheduler = "isolane-hub"
-
 
 // pod is a workload in a cluster: one container of the image, and its claim.
 type pod struct{ command }
@@ -118,7 +118,7 @@ func (p pod) end(ctx context.Context, _ []int) error {
 	if err := p.pods().end(ctx, p.object()); err != nil {
 		return err
 	}
-	delete(p.claims, p.name)
+	delete(p.promised, p.name)
 	err := p.claimsOf().Delete(ctx, p.object(), metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -141,7 +141,7 @@ func (p pod) manifest(owned int) (*corev1.Pod, error) {
 			AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
 	}
 	return &corev1.Pod{ObjectMeta: p.metadata(), Spec: corev1.PodSpec{
-		SchedulerName: scheduler, TerminationGracePeriodSeconds: new(int64(grace)),
+		SchedulerName: scheduler, Hostname: hostname(p.name), TerminationGracePeriodSeconds: new(int64(grace)),
 		AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
 		ResourceClaims: []corev1.PodResourceClaim{{Name: request, ResourceClaimName: new(p.object())}},
 		Containers: []corev1.Container{{Name: "main", Image: p.spec.Image, Args: p.spec.Command,
@@ -150,6 +150,13 @@ func (p pod) manifest(owned int) (*corev1.Pod, error) {
 				Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(owned),
 					resource.DecimalSI)}}}},
 	}}, nil
+}
+
+// hostname is that of a pod whose name has dots, which a host's may not have, and is longer than that may be.
+func hostname(name string) string {
+	const most = 63 // RFC 1123
+	name = strings.ReplaceAll(name, ".", "-")
+	return strings.TrimRight(name[:min(len(name), most)], "-")
 }
 
 func (p pod) metadata() metav1.ObjectMeta {

@@ -83,7 +83,11 @@ func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.F
 	case known:
 		s.Phase = "Starting"
 	}
-	if placed, err := l.Lane(a.processes.laneOf(i.Name)); err == nil && known {
+	placed, err := l.Lane(i.Name)
+	if there, promised := a.processes.promised[i.Name]; promised {
+		placed, err = there, nil
+	}
+	if err == nil && known {
 		s.CPUs = placed.CPUs.String()
 	}
 	return s

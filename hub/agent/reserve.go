@@ -61,8 +61,8 @@ func (p *processes) reserve(ctx context.Context, uid string, i desired.Instance)
 	if err != nil {
 		return plan.Placement{}, err
 	}
-	now := l.Placement
-	if _, there := now.Lane(i.Name); there {
+	now, err := inForce(l)
+	if _, there := now.Lane(i.Name); err == nil && there {
 		err = &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: i.Name,
 			Blocking: []string{"a lane of that name is in force already"}}
 	}
@@ -74,11 +74,24 @@ func (p *processes) reserve(ctx context.Context, uid string, i desired.Instance)
 	}
 	if err == nil {
 		err = p.place(context.WithoutCancel(ctx), l, i)
-		if now = l.Placement; err != nil {
+		if err != nil {
 			err = errors.Join(err, p.forget(i.Name))
+		} else {
+			now = l.Placement
 		}
 	}
 	return now, errors.Join(err, l.Close())
+}
+
+// inForce is what is placed, on this host also where that is nothing.
+func inForce(l *lanes.Lanes) (plan.Placement, error) {
+	now := l.Placement
+	if now.Host.Hostname != "" {
+		return now, nil
+	}
+	v, err := l.View()
+	now.APIVersion, now.Kind, now.Host = plan.APIVersion, plan.Kind, plan.MachineOf(v.Host)
+	return now, err
 }
 
 // forget takes back that an Instance is reserved.
@@ -142,6 +155,7 @@ func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.Ins
 	}
 	placed, tried := a.processes.reserve(ctx, uid, desired.Instance{Name: i.Name, Spec: o.Spec})
 	said, err := answerOf(i, placed, tried)
+	a.o.Log.InfoContext(ctx, "answered the hub", "instance", i.Name, "phase", said.Phase, "why", tried)
 	if tried == nil {
 		a.reserved[uid] = reservation{i.Name, time.Now(), said}
 	}

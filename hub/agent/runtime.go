@@ -20,6 +20,7 @@ import (
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
 )
 
 // processes runs Instances in their lanes, as their workloads say. They outlive the agent: the next one finds
@@ -28,12 +29,13 @@ type processes struct {
 	lanes   lanes.Options
 	diary   diary.Diary
 	users   Users
-	cluster *Cluster             // nil: this host is no node of one
-	claims  map[string]string    // UIDs of the claims of Instances there, by name
 	dir     string               // of what was started, and what it has printed
 	ended   chan struct{}        // gets something when a process has ended
 	began   map[string]time.Time // when this agent has started what, by name
 	problem map[string]string    // why an Instance does not run, by its UID; "": it does
+
+	cluster  *Cluster             // nil: this host is no node of one
+	promised map[string]plan.Lane // to the claims of Instances there, by name
 }
 
 // pause is how long a process that ends at once is left alone.

@@ -47,6 +47,7 @@ type Controller struct {
 // no is that a host does not take an App. It is not asked again until it has something new to say, or for a
 // while.
 type no struct {
+	kind       place.Kind
 	why        string
 	generation int64  // of the App
 	version    string // of the Host

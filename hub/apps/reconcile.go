@@ -228,29 +228,26 @@ func (c *Controller) placeOne(ctx context.Context, r *asking, l lane.Lane, excep
 	place.Decision, error) {
 	name := l.Metadata.Name
 	w := place.Where{Sites: r.app.Spec.Where.Sites, Zones: r.app.Spec.Where.Zones, Hosts: r.app.Spec.Where.Hosts,
-		Labels: r.app.Spec.Where.Labels, Except: map[string]string{}}
+		Labels: r.app.Spec.Where.Labels, Except: except, Said: map[string]place.Verdict{}}
 	if r.app.Spec.Root {
 		w.Root = r.app.Namespace
 	}
 	for host, was := range c.noes[name] {
 		if time.Now().Before(was.until) && was.generation == r.app.Generation && was.version == c.version(host) {
-			w.Except[host] = was.why
+			w.Said[host] = place.Verdict{Kind: was.kind, Why: was.why}
 		} else {
 			delete(c.noes[name], host)
 		}
 	}
-	for host, why := range except {
-		w.Except[host] = why
-	}
 	d, err := c.index.Place(ctx, l, w, r)
 	for _, v := range d.Verdicts {
-		if v.Kind == place.Refused || v.Kind == place.Silent {
+		if !v.Before && (v.Kind == place.Refused || v.Kind == place.Silent) {
 			if c.noes[name] == nil {
 				c.noes[name] = map[string]no{}
 			}
-			why := fmt.Sprintf("%s at %s: %s", v.Kind, time.Now().UTC().Format(time.TimeOnly), v.Why)
+			why := fmt.Sprintf("at %s: %s", time.Now().UTC().Format(time.TimeOnly), v.Why)
 			pause := map[place.Kind]time.Duration{place.Refused: rest, place.Silent: quiet}[v.Kind]
-			c.noes[name][v.Host] = no{why, r.app.Generation, c.version(v.Host), time.Now().Add(pause)}
+			c.noes[name][v.Host] = no{v.Kind, why, r.app.Generation, c.version(v.Host), time.Now().Add(pause)}
 		}
 	}
 	return d, err
@@ -277,7 +274,9 @@ func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Insta
 	if slices.ContainsFunc(d.Verdicts, func(v place.Verdict) bool { return v.Kind == place.Later }) {
 		return soon, errors.Join(c.say(ctx, app, s), c.keepWhy(ctx, l.Metadata.Name, pending, d.Why()))
 	}
-	asked := slices.ContainsFunc(d.Verdicts, func(v place.Verdict) bool { return v.Kind == place.Refused })
+	asked := slices.ContainsFunc(d.Verdicts, func(v place.Verdict) bool {
+		return v.Kind == place.Refused && !v.Before
+	})
 	if was := c.told[l.Metadata.Name]; was == s.Message && !asked && app.Status.Phase == Pending {
 		s.Message = app.Status.Message // it was explained then
 		return retry, c.say(ctx, app, s)

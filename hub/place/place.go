@@ -29,12 +29,13 @@ type Host struct {
 
 // Where says which hosts may be chosen. What is empty leaves all.
 type Where struct {
-	Sites  []string          // one of these
-	Zones  []string          // one of these
-	Hosts  []string          // one of these
-	Labels map[string]string // all of these
-	Except map[string]string // not these hosts, and why
-	Root   string            // one that lets this tenant's commands be root
+	Sites  []string           // one of these
+	Zones  []string           // one of these
+	Hosts  []string           // one of these
+	Labels map[string]string  // all of these
+	Except map[string]string  // not these hosts, and why
+	Said   map[string]Verdict // these are not asked again yet, by what they have said
+	Root   string             // one that lets this tenant's commands be root
 }
 
 // Asker asks hosts.
@@ -72,6 +73,7 @@ type Verdict struct {
 	Why        string // in words
 	Change     string // the cheapest that would admit the lane there; "": none is known
 	Own        bool   // the change is one of the lane itself
+	Before     bool   // it said so before, and was not asked again
 }
 
 // Kind is what a verdict is, in a word that says nothing of what else is on a host.
@@ -196,6 +198,11 @@ func (x *Index) narrow(l lane.Lane, w Where, d *Decision) (fitting, full []*entr
 		e := x.hosts[name]
 		if why := w.excludes(e.Host); why != "" {
 			d.against(e, Excluded, why)
+			continue
+		}
+		if said, is := w.Said[name]; is {
+			d.Verdicts = append(d.Verdicts, Verdict{Host: e.Name, Site: e.Site, Kind: said.Kind, Why: said.Why,
+				Before: true})
 			continue
 		}
 		if w.Root != "" && !slices.Contains(e.Root, w.Root) {

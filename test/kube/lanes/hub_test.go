@@ -139,6 +139,13 @@ func (h *hub) is(t *testing.T, name, phase, says string) {
 func TestHub(t *testing.T) {
 	c := start(t, bed.Options{})
 	c.run(t)
+	c.until(t, "the node says that it has the image", func() error {
+		images, err := c.tryKubectl(t, "", "get", "node", c.node.Name, "-o", "jsonpath={.status.images[*].names}")
+		if err == nil && !strings.Contains(images, "kubebed.test/spin:1") {
+			err = errors.New(images)
+		}
+		return err
+	})
 	h := startHub(t, c)
 	h.apply(t, "web", "{cpus: {count: 1}}", "spin", 3)
 	h.is(t, "web", "Running", "")
@@ -155,12 +162,15 @@ func TestHub(t *testing.T) {
 		return err
 	})
 	for name, of := range map[string][]string{ // what the host says, or its planner
-		"absent":  {"{cpus: {count: 1}}", "absent"},
-		"network": {"{cpus: {count: 1}, network: {path: bridge, addresses: [192.0.2.9/24]}}", "spin"},
+		"absent":  {"{cpus: {count: 1}}", "absent", "spec.image: kubebed.test/absent:1 is not on node n0"},
+		"network": {"{cpus: {count: 1}, network: {path: bridge, addresses: [192.0.2.9/24]}}", "spin", "parameters: spec.network: expected none: a pod's network is that of its cluster"},
 	} {
 		h.apply(t, name, of[0], of[1], 1)
-		h.is(t, name, "Pending", "refused")
-		t.Log(h.ask(t, "", "get", "app", name, "-o", "jsonpath={.status.message}"))
+		h.is(t, name, "Pending", "1 refused")
+		why, err := exec.Command(h.binary, "why", "--dir", h.file("hub"), "default/"+name).CombinedOutput()
+		if err != nil || !strings.Contains(string(why), of[2]) {
+			t.Errorf("why: %s%v", why, err)
+		}
 		h.ask(t, "", "delete", "app", name, "--wait", "--timeout=100s")
 	}
 	h.apply(t, "web", "{cpus: {count: 1}}", "spin", 3)

@@ -108,7 +108,8 @@ func imports() map[string][]string {
 		"hub/api": {"lane"}, "hub/sites": {"hub/api"}, "hub/up": {"host", "host/task", "journal"},
 		"hub/simulate":        {"host", "hub/api", "hub/sites", "lane", "lanes", "plan", "plan/solver"},
 		"hub/apps":            {"hub/api", "hub/place", "lane", "plan", "quantity"},
-		"hub/agent":           {"audit", "enforce", "history", "history/diary", "host", "host/cgroup", "hub/api", "hub/desired", "hub/sites", "hub/up", "lane", "lanes", "plan", "unit"},
+		"hub/agent":           {"audit", "enforce", "history", "history/diary", "host", "host/cgroup", "hub/api", "hub/desired", "hub/pods", "hub/sites", "hub/up", "lane", "lanes", "plan", "unit"},
+		"hub/pods":            {"hub/api", "lane", "lanes", "plan"},
 		"hub/cmd/isolane-hub": {"*"},
 		// The module of the virtual machines, which knows Isolane as a program only.
 		"lab": {}, "lab/cmd/isolane-lab": {"lab"},
@@ -165,12 +166,13 @@ host/hosttest          500       20  tests that need systemd
 host/mount             100        5
 host/snapshot          600        5  names of files that are all that is read
 host/task              300       20
-hub/agent             2100       10  the hub's host: joins, reports, reserves, runs processes, services and containers in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs
+hub/agent              2250       10  hosts that are nodes of a cluster; the hub's host: joins, reports, reserves, runs processes, services and containers in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs
 hub/api                350       45  what is proved and has changed on a host; how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them
 hub/apps              1100       10  labels by what is proved; Apps get hosts that reserve their lanes; quotas, which tenants read; why
 hub/cmd/isolane-hub   1050        0  the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
 hub/desired            450       15  the hub's first part: what it may change of what a host runs
 hub/place              450       20  the hub's first part: which host a lane gets; what its owner may read of that; the tightest fit
+hub/pods               450        2  the nodes of a Kubernetes as hosts
 hub/simulate           300        5  many hosts of a hub on one machine, for its figures; whether they hear a hub that was killed
 hub/sites              750       15  tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there; what has run out
 hub/up                1150       10  a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore; members of three
@@ -203,16 +205,16 @@ probe                  700       30  probes that are run by hand, out of cmd/iso
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
 probe/frames          1750        5  a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
-probe/http            1050       10  loads as shares of a measured capacity; several instances, and the client of probe router
+probe/http             1060       10  which server it was; loads as shares of a measured capacity; several instances, and the client of probe router
 probe/iperf3           250        5  figures that cannot be are void; halves of a window, what it found
 probe/probetest        100        5  servers of probes' tests, shared
 probe/router           750        5  virtual routers: what an application between clients and server carries
 probe/rtla             550        5  the kernel's own measure of wake-up latency
 probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
-probe/webserver        550       20  the real-time and the web case study, exports, compare
+probe/webserver         580       20  which server it was; the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 4400       25  a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers
+prove                  4500       25  servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers
 prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
 prove/layout           350       10  distances of the application from the client
 prove/scenario        1700       23  what of a scenario can be in pods; rows of published tables; several instances
@@ -227,7 +229,7 @@ report/figures        2800       35  a ratio of any two cells, for answers; guar
 report/format          150       10  numbers and units, which figures, page and plots print
 results               1000       75  what ended a session, settings, pods; the names of units
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
-runtime/guest          950       15  containers that serve in their caller's network
+runtime/guest          1400       16  machines that serve: the devices of their path, modules of their kernel; containers that serve in their caller's network
 runtime/pod            500       10  application and neighbours as pods, by kubectl
 runtime/process        650       15  a command in the foreground, what needs capabilities; a user without privileges
 runtime/running       1000       10

@@ -97,17 +97,17 @@ func (r *runner) startServersOf(ctx context.Context, at place, instance int) (se
 		return []*proc{machine}, nil
 	}
 	for _, s := range all {
-		confines, env, err := r.inside(at, instance, capabilities(s.spec)...)
-		if err == nil {
-			s.argv, err = r.serving(at, &confines, s.argv, capabilities(s.spec), s.dir)
+		confines, env, ierr := r.inside(at, instance, capabilities(s.spec)...)
+		if ierr == nil {
+			s.argv, ierr = r.serving(at, &confines, s.argv, capabilities(s.spec), s.dir)
 		}
-		if err != nil {
-			return servers, err
+		if ierr != nil {
+			return servers, ierr
 		}
-		p, err := startAwaiting(ctx, r.self, s.spec.Kind+" server", confines, env, s.argv,
+		p, serr := startAwaiting(ctx, r.self, s.spec.Kind+" server", confines, env, s.argv,
 			awaited{text: s.spec.Ready()})
-		if err != nil {
-			return servers, fmt.Errorf("%s server: %w", s.spec.Kind, err)
+		if serr != nil {
+			return servers, fmt.Errorf("%s server: %w", s.spec.Kind, serr)
 		}
 		servers = append(servers, p)
 	}
@@ -119,7 +119,8 @@ func (r *runner) startMachine(ctx context.Context, at place, instance int, all [
 	g := at.given.Guest
 	g.Serve = &guest.Serve{}
 	for _, s := range all {
-		g.Serve.Programs = append(g.Serve.Programs, guest.Program{Argv: s.argv, Ready: s.spec.Ready(), Folder: s.dir})
+		g.Serve.Programs = append(g.Serve.Programs, guest.Program{Argv: s.argv,
+			Ready: s.spec.Ready(), Folder: s.dir})
 		programs, modules, _ := s.spec.InMachine()
 		g.Serve.Also, g.Serve.Modules = append(g.Serve.Also, programs...), append(g.Serve.Modules, modules...)
 	}

@@ -13,9 +13,9 @@ import (
 )
 
 // judge says of a trial what was found, and which goals hold. What a probe says against itself makes a trial
-// doubtful, unless it is that its client was late and that does not matter: latencies count from when a message
-// was due, so a late client makes them longer. Goals that hold hold all the same, and those that are missed
-// by more than the client can have added are missed.
+// doubtful, unless it is that its client was late and that does not matter: latencies count from when a
+// message was due, so a late client makes them longer. Goals that hold hold all the same, and those that are
+// missed by more than the client can have added are missed.
 func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	m results.Measurement) error {
 	m.Worst, m.Tail = nil, nil

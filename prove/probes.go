@@ -122,7 +122,8 @@ func (r *runner) serving(at place, confines *process.Lane, argv, need []string, 
 func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *witness.Session,
 	m moment) (results.Measurement, error) {
 	// else there is nothing to explain, or nobody knows when it was
-	sampled := spec.Metrics(spec.Name)[0].Sampled && r.only == nil && (!spec.Inside() || !at.given.Guest.OwnClock())
+	known := !spec.Inside() || !at.given.Guest.OwnClock()
+	sampled := spec.Metrics(spec.Name)[0].Sampled && known && r.only == nil
 	began := time.Now()
 	limit := limitOf(spec, at.given.Guest, r.mode.Conditions(spec))
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errStarved)

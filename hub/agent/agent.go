@@ -28,6 +28,7 @@ import (
 	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/history/diary"
 	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/hub/pods"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
@@ -39,7 +40,7 @@ type Options struct {
 	Lanes lanes.Options
 	Users Users
 	// Cluster is that of which this host is a node; nil: Instances are processes of the host.
-	Cluster *Cluster
+	Cluster *pods.Cluster
 	Log     *slog.Logger
 }
 
@@ -157,7 +158,8 @@ func (a *Agent) talk(ctx context.Context) {
 // begin is an agent that has done nothing yet.
 func begin(o Options) (*Agent, error) {
 	a := &Agent{o: o, news: make(chan struct{}, 1), unwatch: func() {}}
-	a.processes = &processes{lanes: o.Lanes, users: o.Users, cluster: o.Cluster, promised: map[string]plan.Lane{}, dir: o.file("running"),
+	a.processes = &processes{lanes: o.Lanes, users: o.Users, dir: o.file("running"),
+		cluster: o.Cluster, promised: map[string]plan.Lane{},
 		diary: diary.Diary{Dir: history.Place(), Who: history.Caller("isolane-hub agent")},
 		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]string{}}
 	err := os.MkdirAll(a.processes.dir, 0o700)

@@ -1,200 +1,96 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
+	"os"
 	"slices"
-	"strings"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/hub/pods"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
 )
 
-// Cluster is the Kubernetes of which this host is a node. There Instances are pods, and their lanes those of
-// claims, which isolane-kube places and puts in force. The agent is the scheduler of these pods: it gives a
-// claim a device of its own node when the hub asks, and binds the pod when the hub has confirmed it.
-type Cluster struct {
-	Client    kubernetes.Interface
-	Node      string // this host's name there
-	Namespace string // of the pods and claims: nobody else has any there
-}
-
-// scheduler is the name by which no other one takes the pods.
-const scheduler = "isolane-hub"
-
-// pod is a workload in a cluster: one container of the image, and its claim.
+// pod is a workload where this host is a node of a Kubernetes cluster.
 type pod struct{ command }
 
-// object is the name of pod and claim: other nodes may have an Instance of the same name.
-func (p pod) object() string { return p.name + "." + p.cluster.Node }
-
-func (p pod) said() string {
-	return fmt.Sprintf("kubectl logs --namespace %s %s", p.cluster.Namespace, p.object())
+// there is the pod in the cluster. Its user is known where it is made.
+func (p pod) there() pods.Pod {
+	return pods.Pod{Cluster: *p.cluster, Name: p.name, Spec: p.spec, Lanes: p.lanes}
 }
 
-func (p pod) possible(ctx context.Context, _ bool) error {
-	if p.spec.Image == "" {
-		return errors.New("spec.image: expected one: this host is a node of a Kubernetes cluster, where what runs " +
-			"are pods")
-	}
-	want, err := api.Lane(p.name, p.spec.Lane)
-	if err != nil {
-		return err
-	}
-	if len(want.Spec.Apart.Lanes) > 0 {
-		return errors.New("spec.lane.apart: expected none: lanes of pods have names of their own")
-	}
-	node, err := p.cluster.Client.CoreV1().Nodes().Get(ctx, p.cluster.Node, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("node %s: %w", p.cluster.Node, err)
-	}
-	// A kubelet lists no more than 50 images, where it is not told otherwise (nodeStatusMaxImages).
-	const most = 50
-	there := slices.ContainsFunc(node.Status.Images, func(i corev1.ContainerImage) bool {
-		return slices.Contains(i.Names, p.spec.Image)
-	})
-	if !there && len(node.Status.Images) < most {
-		return fmt.Errorf("spec.image: %s is not on node %s: expected it there already, by its whole name",
-			p.spec.Image, p.cluster.Node)
-	}
-	return nil
-}
+func (p pod) possible(ctx context.Context, _ bool) error { return p.there().Possible(ctx) }
 
-func (p pod) pods() podsOf { return podsOf{p.cluster.Client.CoreV1().Pods(p.cluster.Namespace)} }
+func (p pod) said() string { return p.there().Said() }
 
-// runs says whether the pod is bound and has not ended. That its container does not come up is the error.
+// runs also knows what was promised to a pod that another agent has made.
 func (p pod) runs(ctx context.Context, _ []int) (bool, error) {
-	is, err := p.pods().find(ctx, p.object())
-	if is == nil || err != nil || is.Spec.NodeName == "" {
-		return false, err
-	}
-	if is.DeletionTimestamp != nil {
-		return true, fmt.Errorf("pod %s is being deleted", p.object())
-	}
-	if is.Status.Phase == corev1.PodFailed || is.Status.Phase == corev1.PodSucceeded {
-		return false, nil
-	}
-	for _, c := range is.Status.ContainerStatuses {
-		if w := c.State.Waiting; w != nil && w.Message != "" {
-			return true, fmt.Errorf("pod %s: %s: %s", p.object(), w.Reason, w.Message)
-		}
-	}
-	return true, p.learn(ctx)
-}
-
-// begin binds the pod, which the reservation has made. One that was lost since, or has ended, is made anew.
-func (p pod) begin(ctx context.Context, _ *lanes.Lanes) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	is, err := p.pods().find(ctx, p.object())
-	if err != nil {
-		return err
-	}
-	if is == nil || is.Spec.NodeName != "" {
-		if err = p.end(ctx, nil); err == nil { // also what is left of the claim
-			_, err = p.reserve(ctx)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return p.pods().Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.object()},
-		Target: corev1.ObjectReference{Kind: "Node", Name: p.cluster.Node}}, metav1.CreateOptions{})
-}
-
-// end deletes the pod, and its claim when nothing of the pod is left.
-func (p pod) end(ctx context.Context, _ []int) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if err := p.pods().end(ctx, p.object()); err != nil {
-		return err
-	}
-	delete(p.promised, p.name)
-	err := p.claimsOf().Delete(ctx, p.object(), metav1.DeleteOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
-}
-
-// grace is how long a pod may take to end, in seconds, before it is killed.
-const grace = 5
-
-// manifest is the pod. The scheduler counts the CPUs that the lane owns as its container's.
-func (p pod) manifest(owned int) (*corev1.Pod, error) {
-	security := &corev1.SecurityContext{}
-	if !p.spec.Root {
-		user, err := p.users.of(p.dir, p.spec.Tenant)
-		if err != nil {
-			return nil, err
-		}
-		security = &corev1.SecurityContext{RunAsUser: new(int64(user)), RunAsGroup: new(int64(user)),
-			AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
-	}
-	return &corev1.Pod{ObjectMeta: p.metadata(), Spec: corev1.PodSpec{
-		SchedulerName: scheduler, Hostname: hostname(p.name), TerminationGracePeriodSeconds: new(int64(grace)),
-		AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
-		ResourceClaims: []corev1.PodResourceClaim{{Name: request, ResourceClaimName: new(p.object())}},
-		Containers: []corev1.Container{{Name: "main", Image: p.spec.Image, Args: p.spec.Command,
-			ImagePullPolicy: corev1.PullNever, SecurityContext: security,
-			Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: request}},
-				Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(owned),
-					resource.DecimalSI)}}}},
-	}}, nil
-}
-
-// hostname is that of a pod whose name has dots, which a host's may not have, and is longer than that may be.
-func hostname(name string) string {
-	const most = 63 // RFC 1123
-	name = strings.ReplaceAll(name, ".", "-")
-	return strings.TrimRight(name[:min(len(name), most)], "-")
-}
-
-func (p pod) metadata() metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: p.object(), Labels: map[string]string{api.TenantOf: p.spec.Tenant}}
-}
-
-// podsOf are pods of the namespace.
-type podsOf struct{ typedcore.PodInterface }
-
-// find is a pod, nil where there is none.
-func (p podsOf) find(ctx context.Context, name string) (*corev1.Pod, error) {
-	is, err := p.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
+	is, err := p.there().Runs(ctx)
+	if _, known := p.promised[p.name]; is && err == nil && !known {
+		brief, cancel := context.WithTimeout(ctx, answer)
+		defer cancel()
+		p.promised[p.name], err = p.there().Promised(brief)
 	}
 	return is, err
 }
 
-// end deletes a pod and waits until it is gone.
-func (p podsOf) end(ctx context.Context, name string) error {
-	for tick := time.NewTicker(100 * time.Millisecond); ; {
-		is, err := p.find(ctx, name)
-		if is == nil && err == nil {
-			tick.Stop()
-			return nil
-		}
-		if err == nil && is.DeletionTimestamp == nil {
-			if err = p.Delete(ctx, name, metav1.DeleteOptions{}); apierrors.IsNotFound(err) {
-				err = nil
-			}
-		}
-		if err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("pod %s has not ended: %w", name, ctx.Err())
-		case <-tick.C:
-		}
+func (p pod) begin(ctx context.Context, _ *lanes.Lanes) error {
+	at, err := p.asUser()
+	if err == nil {
+		err = at.Begin(ctx)
 	}
+	return err
+}
+
+func (p pod) end(ctx context.Context, _ []int) error {
+	delete(p.promised, p.name)
+	return p.there().End(ctx)
+}
+
+// asUser is the pod with the user of its tenant.
+func (p pod) asUser() (pods.Pod, error) {
+	at := p.there()
+	if p.spec.Root {
+		return at, nil
+	}
+	user, err := p.users.of(p.dir, p.spec.Tenant)
+	at.User = new(int64(user))
+	return at, err
+}
+
+// reserveThere is reserve where this host is a node of a cluster.
+func (p *processes) reserveThere(ctx context.Context, uid string, i desired.Instance, refused error) (
+	plan.Placement, error) {
+	l, err := lanes.Look(p.lanes)
+	if err != nil {
+		return plan.Placement{}, err
+	}
+	now, err := inForce(l)
+	if err = cmp.Or(err, refused); err != nil {
+		return now, err
+	}
+	var spec api.InstanceSpec
+	if err = json.Unmarshal(i.Spec, &spec); err != nil {
+		return now, err
+	}
+	at, err := pod{command{p, i.Name, spec}}.asUser()
+	if err != nil {
+		return now, err
+	}
+	err = errors.Join(os.WriteFile(p.mark(i.Name), []byte(uid), 0o600),
+		os.WriteFile(p.record(i.Name), i.Spec, 0o600))
+	var more plan.Lane
+	if err == nil {
+		more, err = at.Reserve(ctx)
+	}
+	if err != nil {
+		return now, errors.Join(err, p.forget(i.Name))
+	}
+	p.promised[i.Name] = more
+	now.Lanes = append(slices.Clone(now.Lanes), more)
+	return now, nil
 }

@@ -18,6 +18,7 @@ import (
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/hub/pods"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
@@ -34,7 +35,7 @@ type processes struct {
 	began   map[string]time.Time // when this agent has started what, by name
 	problem map[string]string    // why an Instance does not run, by its UID; "": it does
 
-	cluster  *Cluster             // nil: this host is no node of one
+	cluster  *pods.Cluster        // nil: this host is no node of one
 	promised map[string]plan.Lane // to the claims of Instances there, by name
 }
 

@@ -104,7 +104,8 @@ func traffic(ports, flows string) *netpath.Traffic {
 		}
 		t.Dropped += number(m[3]) + number(m[4])
 	}
-	for _, m := range regexp.MustCompile(`n_packets=(\d+),.*in_port=.* actions=drop`).FindAllStringSubmatch(flows, -1) { // of its own
+	own := regexp.MustCompile(`n_packets=(\d+),.*in_port=.* actions=drop`) // not of who sends as the lane
+	for _, m := range own.FindAllStringSubmatch(flows, -1) {
 		t.Refused += number(m[1])
 	}
 	return t

@@ -77,8 +77,8 @@ type forwarder struct {
 	counts
 }
 
-// idle is how often a forwarder that may sleep looks for frames in vain before it does, and awake how long, in
-// nanoseconds, where it is adaptive.
+// idle is how often a forwarder that may sleep looks for frames in vain before it does, and awake how long,
+// in nanoseconds, where it is adaptive.
 const (
 	idle  = 64
 	awake = 1_000_000

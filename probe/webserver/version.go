@@ -24,7 +24,8 @@ func Version(ctx context.Context, at netip.AddrPort) string {
 	}
 	_ = response.Body.Close()
 	// A cache names itself there, and what it has asked as the server (RFC 9110, 7.6.3).
-	if cache := regexp.MustCompile(`\((.{1,80})\)`).FindStringSubmatch(response.Header.Get("Via")); cache != nil {
+	name := regexp.MustCompile(`\((.{1,80})\)`)
+	if cache := name.FindStringSubmatch(response.Header.Get("Via")); cache != nil {
 		return cache[1]
 	}
 	said := response.Header.Get("Server")

@@ -44,7 +44,8 @@ type Guest struct {
 // entry is the first argument of this program where it is to run a guest.
 const entry = "isolane-guest"
 
-// Command is the command line that runs argv in the guest, none where it serves with programs; self is the path of a program that calls Entry.
+// Command is the command line that runs argv in the guest, none where that serves with programs; self is the
+// path of a program that calls Entry.
 func Command(self string, g Guest, argv []string) []string {
 	settings, err := json.Marshal(g)
 	if err != nil {

@@ -20,8 +20,8 @@ const (
 	commandFile = "/command.json"
 )
 
-// initramfs writes what the kernel unpacks into its memory: this program as the first one, programs with their
-// libraries, the command, and other files by their names there.
+// initramfs writes what the kernel unpacks into its memory: this program as the first one, programs with
+// their libraries, the command, and other files by their names there.
 func initramfs(ctx context.Context, to string, c command, programs []string, other map[string]string) (
 	err error) {
 	self, err := os.Executable()

@@ -56,7 +56,9 @@ func here() (n network, err error) {
 	if err != nil {
 		return n, fmt.Errorf("network devices: %w", err)
 	}
-	slices.SortFunc(links, func(a, b netlink.Link) int { return strings.Compare(a.Attrs().Name, b.Attrs().Name) })
+	slices.SortFunc(links, func(a, b netlink.Link) int {
+		return strings.Compare(a.Attrs().Name, b.Attrs().Name)
+	})
 	for _, l := range links {
 		if a := l.Attrs(); a.Flags&net.FlagUp != 0 && a.Flags&net.FlagLoopback == 0 {
 			d, derr := read(l)
@@ -164,7 +166,9 @@ func (n network) setUp() error {
 		}
 	}
 	for _, d := range n.Devices {
-		k := slices.IndexFunc(links, func(l netlink.Link) bool { return bytes.Equal(l.Attrs().HardwareAddr, d.MAC) })
+		k := slices.IndexFunc(links, func(l netlink.Link) bool {
+			return bytes.Equal(l.Attrs().HardwareAddr, d.MAC)
+		})
 		if k < 0 {
 			return errors.Join(err, fmt.Errorf("%s: the machine has no device with its MAC address %s", d.Name, d.MAC))
 		}

@@ -95,9 +95,10 @@ func modules(ctx context.Context, kernel string, names []string) (map[string]str
 	files := map[string]string{modprobe: program}
 	for _, name := range names {
 		// "insmod FILE", or "builtin NAME" (modprobe(8))
-		out, err := child(ctx, modprobe, "--show-depends", "--dirname", root, "--set-version", release, name).Output()
-		if err != nil {
-			return nil, fmt.Errorf("module %s: %w: expected those of the kernel in %s", name, err,
+		out, perr := child(ctx, modprobe, "--show-depends", "--dirname", root, "--set-version", release,
+			name).Output()
+		if perr != nil {
+			return nil, fmt.Errorf("module %s: %w: expected those of the kernel in %s", name, perr,
 				filepath.Join(root, "lib/modules", release))
 		}
 		for _, file := range listed(string(out)) {
@@ -151,19 +152,20 @@ func until(reports io.Reader) error {
 // serve is the machine's side: it starts the programs, one after the other, and returns why the first of them
 // ended.
 func (c command) serve(ready func() error) error {
-	if text, err := exec.Command(modprobe, append([]string{"-a"}, c.Modules...)...).CombinedOutput(); err != nil {
+	text, err := exec.Command(modprobe, append([]string{"-a"}, c.Modules...)...).CombinedOutput()
+	if err != nil {
 		return fmt.Errorf("modules: %w: %s", err, lastLine(text))
 	}
-	if err := c.Network.setUp(); err != nil {
+	if err = c.Network.setUp(); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}
 	ended := make(chan error, len(c.Programs))
 	for _, p := range c.Programs {
-		if err := p.begin(ended); err != nil {
+		if err = p.begin(ended); err != nil {
 			return err
 		}
 	}
-	if err := ready(); err != nil {
+	if err = ready(); err != nil {
 		return err
 	}
 	return <-ended
@@ -187,7 +189,8 @@ func (p Program) begin(ended chan<- error) error {
 	}
 	end := func(when string) error {
 		_, _ = io.Copy(io.Discard, out) // until it ends
-		return fmt.Errorf("%s ended%s: %w: %s", p.Argv[0], when, cmp.Or(cmd.Wait(), errEnded), lastLine(said.Bytes()))
+		why := cmp.Or(cmd.Wait(), errEnded)
+		return fmt.Errorf("%s ended%s: %w: %s", p.Argv[0], when, why, lastLine(said.Bytes()))
 	}
 	if !ready {
 		return end(" before it was ready")

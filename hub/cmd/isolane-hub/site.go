@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"isolane.dev/isolane/hub/agent"
+	"isolane.dev/isolane/hub/pods"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/lanes"
 )
@@ -83,9 +84,9 @@ func follow(ctx context.Context, lo lanes.Options, args []string) error {
 			o.Users.Root = append(o.Users.Root, tenant)
 			return nil
 		})
-	var c agent.Cluster
-	f.StringVar(&c.Node, "node", "", "this host is that node of a Kubernetes cluster: Instances are pods there, "+
-		"with claims that isolane-kube answers")
+	var c pods.Cluster
+	f.StringVar(&c.Node, "node", "", "this host is that node of a Kubernetes cluster: Instances are pods "+
+		"there, with claims that isolane-kube answers")
 	f.StringVar(&c.Namespace, "namespace", "isolane-hub", "of the cluster, where nobody else has pods")
 	file := f.String("kubeconfig", "", "of the cluster; a pod of it needs none")
 	if _, err := parse(f, args, ""); err != nil {

@@ -1,13 +1,11 @@
-package agent
+package pods
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -21,7 +19,6 @@ import (
 	typedresource "k8s.io/client-go/kubernetes/typed/resource/v1"
 
 	"isolane.dev/isolane/hub/api"
-	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
@@ -36,26 +33,26 @@ const (
 	request = "lane" // of the claim, and its name in the pod
 )
 
-func (p pod) claimsOf() typedresource.ResourceClaimInterface {
-	return p.cluster.Client.ResourceV1().ResourceClaims(p.cluster.Namespace)
+func (p Pod) claimsOf() typedresource.ResourceClaimInterface {
+	return p.Client.ResourceV1().ResourceClaims(p.Namespace)
 }
 
-// reserve has the lane placed: it makes the pod and the claim, gives the claim a device of this node, and
-// waits for what isolane-kube says of it. The error is a *plan.Refusal where that is no; nothing is left then.
-func (p pod) reserve(ctx context.Context) (plan.Lane, error) {
+// Reserve has the lane placed: it makes the pod and the claim, gives the claim a device of this node, and
+// waits for what isolane-kube says of it. The error is a *plan.Refusal where that is no: nothing is left.
+func (p Pod) Reserve(ctx context.Context) (plan.Lane, error) {
 	l, err := p.ask(ctx)
 	if err != nil {
-		err = errors.Join(err, p.end(context.WithoutCancel(ctx), nil))
+		err = errors.Join(err, p.End(context.WithoutCancel(ctx)))
 	}
 	return l, err
 }
 
-func (p pod) ask(ctx context.Context) (plan.Lane, error) {
-	want, err := api.Lane(p.name, p.spec.Lane)
+func (p Pod) ask(ctx context.Context) (plan.Lane, error) {
+	want, err := api.Lane(p.Name, p.Spec.Lane)
 	if err != nil {
 		return plan.Lane{}, err
 	}
-	now, err := lanes.Look(p.lanes)
+	now, err := lanes.Look(p.Lanes)
 	if err != nil {
 		return plan.Lane{}, err
 	}
@@ -63,16 +60,12 @@ func (p pod) ask(ctx context.Context) (plan.Lane, error) {
 	if err != nil {
 		return plan.Lane{}, err
 	}
-	l, _ := would.Lane(p.name)
+	l, _ := would.Lane(p.Name)
 	given, err := p.device(ctx, l)
 	if err != nil {
 		return plan.Lane{}, err
 	}
-	manifest, err := p.manifest(l.Owned().Len())
-	if err != nil {
-		return plan.Lane{}, err
-	}
-	made, err := p.pods().Create(ctx, manifest, metav1.CreateOptions{})
+	made, err := p.pods().Create(ctx, p.manifest(l.Owned().Len()), metav1.CreateOptions{})
 	if err != nil {
 		return plan.Lane{}, err
 	}
@@ -89,16 +82,15 @@ func (p pod) ask(ctx context.Context) (plan.Lane, error) {
 	if _, err = p.claimsOf().UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
 		return plan.Lane{}, err
 	}
-	if l, err = p.answer(ctx); err == nil {
-		p.promised[p.name] = l
-	}
-	return l, err
+	return p.Promised(ctx)
 }
 
 // device is the one of this node of which a lane like this has a part: that of its NUMA node.
-func (p pod) device(ctx context.Context, l plan.Lane) (r resourceapi.DeviceRequestAllocationResult, err error) {
-	slicesOf, err := p.cluster.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + p.cluster.Node + "," +
-		resourceapi.ResourceSliceSelectorDriver + "=" + driver})
+func (p Pod) device(ctx context.Context, l plan.Lane) (r resourceapi.DeviceRequestAllocationResult,
+	err error) {
+	slicesOf, err := p.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
+		FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + p.Node + "," +
+			resourceapi.ResourceSliceSelectorDriver + "=" + driver})
 	if err != nil {
 		return r, err
 	}
@@ -114,20 +106,20 @@ func (p pod) device(ctx context.Context, l plan.Lane) (r resourceapi.DeviceReque
 		d := s.Spec.Devices[k]
 		if len(d.BindingConditions) == 0 {
 			return r, fmt.Errorf("isolane-kube of node %s answers no claims: expected it without --answer=false",
-				p.cluster.Node)
+				p.Node)
 		}
 		return resourceapi.DeviceRequestAllocationResult{Driver: driver, Pool: s.Spec.Pool.Name, Device: d.Name,
 			ShareID: new(uuid.NewUUID()), BindingConditions: d.BindingConditions,
 			BindingFailureConditions: d.BindingFailureConditions}, nil
 	}
-	return r, fmt.Errorf("node %s offers no lanes of device %s: expected isolane-kube there", p.cluster.Node, name)
+	return r, fmt.Errorf("node %s offers no lanes of device %s: expected isolane-kube there", p.Node, name)
 }
 
 // claim is that of the Instance: what is counted stands in the capacity, and all of the lane in the
 // parameters.
-func (p pod) claim(want lane.Lane) (*resourceapi.ResourceClaim, error) {
+func (p Pod) claim(want lane.Lane) (*resourceapi.ResourceClaim, error) {
 	parameters, err := json.Marshal(map[string]any{"apiVersion": lane.APIVersion, "kind": lane.Kind,
-		"spec": p.spec.Lane})
+		"spec": p.Spec.Lane})
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +143,7 @@ func (p pod) claim(want lane.Lane) (*resourceapi.ResourceClaim, error) {
 }
 
 // allocate gives a claim a device and reserves it for a pod, as a scheduler does.
-func (p pod) allocate(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult,
+func (p Pod) allocate(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult,
 	of *corev1.Pod) {
 	c.Status.Allocation = &resourceapi.AllocationResult{
 		Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{r},
@@ -159,14 +151,14 @@ func (p pod) allocate(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestA
 				DeviceConfiguration: c.Spec.Devices.Config[0].DeviceConfiguration}}},
 		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField,
-				Operator: corev1.NodeSelectorOpIn, Values: []string{p.cluster.Node}}}}}},
+				Operator: corev1.NodeSelectorOpIn, Values: []string{p.Node}}}}}},
 		AllocationTimestamp: new(metav1.Now())}
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: of.Name,
 		UID: of.UID}}
 }
 
-// answer waits for what isolane-kube says of the claim.
-func (p pod) answer(ctx context.Context) (plan.Lane, error) {
+// Promised is the lane that isolane-kube has answered with, or a *plan.Refusal; it waits for the answer.
+func (p Pod) Promised(ctx context.Context) (plan.Lane, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -184,20 +176,20 @@ func (p pod) answer(ctx context.Context) (plan.Lane, error) {
 				if err = json.Unmarshal(s.Data.Raw, no); err != nil {
 					return plan.Lane{}, fmt.Errorf("status.devices of claim %s: %w", c.Name, err)
 				}
-				no.Lane = p.name
+				no.Lane = p.Name
 				return plan.Lane{}, no
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return plan.Lane{}, fmt.Errorf("isolane-kube of node %s has not answered: %w", p.cluster.Node, ctx.Err())
+			return plan.Lane{}, fmt.Errorf("isolane-kube of node %s has not answered: %w", p.Node, ctx.Err())
 		case <-tick.C:
 		}
 	}
 }
 
 // placedBy is the lane of an answer, by the name of the Instance.
-func (p pod) placedBy(data []byte) (plan.Lane, error) {
+func (p Pod) placedBy(data []byte) (plan.Lane, error) {
 	said, err := plan.Read("status.devices", bytes.NewReader(data))
 	if err != nil {
 		return plan.Lane{}, err
@@ -206,50 +198,6 @@ func (p pod) placedBy(data []byte) (plan.Lane, error) {
 		return plan.Lane{}, fmt.Errorf("status.devices: expected one lane, found %d", len(said.Lanes))
 	}
 	l := said.Lanes[0]
-	l.Name = p.name
+	l.Name = p.Name
 	return l, nil
-}
-
-// learn knows what was promised to a pod that another agent has made.
-func (p pod) learn(ctx context.Context) error {
-	if _, known := p.promised[p.name]; known {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, answer)
-	defer cancel()
-	l, err := p.answer(ctx)
-	if err == nil {
-		p.promised[p.name] = l
-	}
-	return err
-}
-
-// reserveThere is reserve where this host is a node of a cluster.
-func (p *processes) reserveThere(ctx context.Context, uid string, i desired.Instance, refused error) (
-	plan.Placement, error) {
-	l, err := lanes.Look(p.lanes)
-	if err != nil {
-		return plan.Placement{}, err
-	}
-	now, err := inForce(l)
-	if err = cmp.Or(err, refused); err != nil {
-		return now, err
-	}
-	var spec api.InstanceSpec
-	if err = json.Unmarshal(i.Spec, &spec); err != nil {
-		return now, err
-	}
-	err = os.WriteFile(p.mark(i.Name), []byte(uid), 0o600)
-	if err == nil {
-		err = os.WriteFile(p.record(i.Name), i.Spec, 0o600)
-	}
-	var more plan.Lane
-	if err == nil {
-		more, err = pod{command{p, i.Name, spec}}.reserve(ctx)
-	}
-	if err != nil {
-		return now, errors.Join(err, p.forget(i.Name))
-	}
-	now.Lanes = append(slices.Clone(now.Lanes), more)
-	return now, nil
 }

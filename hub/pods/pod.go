@@ -1,0 +1,208 @@
+// Package pods runs Instances as pods of the Kubernetes of which their host is a node. Their lanes are those
+// of claims, which isolane-kube places and puts in force. It is the scheduler of these pods: it gives a claim
+// a device of its own node when the hub asks, and binds the pod when the hub has confirmed it.
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/lanes"
+)
+
+// Cluster is the Kubernetes of which this host is a node.
+type Cluster struct {
+	Client    kubernetes.Interface
+	Node      string // this host's name there
+	Namespace string // of the pods and claims: nobody else has any there
+}
+
+// Pod is an Instance there: one container of an image, and its claim.
+type Pod struct {
+	Cluster
+	Name  string // of the Instance
+	Spec  api.InstanceSpec
+	User  *int64 // of its programs, without capabilities; nil: root, as containers usually are
+	Lanes lanes.Options
+}
+
+// scheduler is the name by which no other one takes the pods.
+const scheduler = "isolane-hub"
+
+// object is the name of pod and claim: other nodes may have an Instance of the same name.
+func (p Pod) object() string { return p.Name + "." + p.Node }
+
+// Said is how to look for what it has said.
+func (p Pod) Said() string {
+	return fmt.Sprintf("kubectl logs --namespace %s %s", p.Namespace, p.object())
+}
+
+// Possible says why this node cannot run it.
+func (p Pod) Possible(ctx context.Context) error {
+	if p.Spec.Image == "" {
+		return errors.New("spec.image: expected one: this host is a node of a Kubernetes cluster, where what " +
+			"runs are pods")
+	}
+	want, err := api.Lane(p.Name, p.Spec.Lane)
+	if err != nil {
+		return err
+	}
+	if len(want.Spec.Apart.Lanes) > 0 {
+		return errors.New("spec.lane.apart: expected none: lanes of pods have names of their own")
+	}
+	node, err := p.Client.CoreV1().Nodes().Get(ctx, p.Node, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("node %s: %w", p.Node, err)
+	}
+	// A kubelet lists no more than 50 images, where it is not told otherwise (nodeStatusMaxImages).
+	const most = 50
+	there := slices.ContainsFunc(node.Status.Images, func(i corev1.ContainerImage) bool {
+		return slices.Contains(i.Names, p.Spec.Image)
+	})
+	if !there && len(node.Status.Images) < most {
+		return fmt.Errorf("spec.image: %s is not on node %s: expected it there already, by its whole name",
+			p.Spec.Image, p.Node)
+	}
+	return nil
+}
+
+func (p Pod) pods() podsOf { return podsOf{p.Client.CoreV1().Pods(p.Namespace)} }
+
+// Runs says whether the pod is bound and has not ended. That its container does not come up is the error.
+func (p Pod) Runs(ctx context.Context) (bool, error) {
+	is, err := p.pods().find(ctx, p.object())
+	if is == nil || err != nil || is.Spec.NodeName == "" {
+		return false, err
+	}
+	if is.DeletionTimestamp != nil {
+		return true, fmt.Errorf("pod %s is being deleted", p.object())
+	}
+	if is.Status.Phase == corev1.PodFailed || is.Status.Phase == corev1.PodSucceeded {
+		return false, nil
+	}
+	for _, c := range is.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil && w.Message != "" {
+			return true, fmt.Errorf("pod %s: %s: %s", p.object(), w.Reason, w.Message)
+		}
+	}
+	return true, nil
+}
+
+// Begin binds the pod, which the reservation has made. One that was lost since, or has ended, is made anew.
+func (p Pod) Begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	is, err := p.pods().find(ctx, p.object())
+	if err != nil {
+		return err
+	}
+	if is == nil || is.Spec.NodeName != "" {
+		if err = p.End(ctx); err == nil { // also what is left of the claim
+			_, err = p.Reserve(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return p.pods().Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.object()},
+		Target: corev1.ObjectReference{Kind: "Node", Name: p.Node}}, metav1.CreateOptions{})
+}
+
+// limit is how long an attempt may take.
+const limit = 10 * time.Second
+
+// End deletes the pod, and its claim when nothing of the pod is left.
+func (p Pod) End(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := p.pods().end(ctx, p.object()); err != nil {
+		return err
+	}
+	err := p.claimsOf().Delete(ctx, p.object(), metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// grace is how long a pod may take to end, in seconds, before it is killed.
+const grace = 5
+
+// manifest is the pod. The scheduler counts the CPUs that the lane owns as its container's.
+func (p Pod) manifest(owned int) *corev1.Pod {
+	security := &corev1.SecurityContext{}
+	if p.User != nil {
+		security = &corev1.SecurityContext{RunAsUser: p.User, RunAsGroup: p.User,
+			AllowPrivilegeEscalation: new(false),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
+	}
+	return &corev1.Pod{ObjectMeta: p.metadata(), Spec: corev1.PodSpec{
+		SchedulerName: scheduler, Hostname: hostname(p.Name), TerminationGracePeriodSeconds: new(int64(grace)),
+		AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+		ResourceClaims: []corev1.PodResourceClaim{{Name: request, ResourceClaimName: new(p.object())}},
+		Containers: []corev1.Container{{Name: "main", Image: p.Spec.Image, Args: p.Spec.Command,
+			ImagePullPolicy: corev1.PullNever, SecurityContext: security,
+			Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: request}},
+				Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(owned),
+					resource.DecimalSI)}}}},
+	}}
+}
+
+// hostname is that of a pod whose name has dots, which a host's may not have, and is longer than that may be.
+func hostname(name string) string {
+	const most = 63 // RFC 1123
+	name = strings.ReplaceAll(name, ".", "-")
+	return strings.TrimRight(name[:min(len(name), most)], "-")
+}
+
+func (p Pod) metadata() metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: p.object(), Labels: map[string]string{api.TenantOf: p.Spec.Tenant}}
+}
+
+// podsOf are pods of the namespace.
+type podsOf struct{ typedcore.PodInterface }
+
+// find is a pod, nil where there is none.
+func (p podsOf) find(ctx context.Context, name string) (*corev1.Pod, error) {
+	is, err := p.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return is, err
+}
+
+// end deletes a pod and waits until it is gone.
+func (p podsOf) end(ctx context.Context, name string) error {
+	for tick := time.NewTicker(100 * time.Millisecond); ; {
+		is, err := p.find(ctx, name)
+		if is == nil && err == nil {
+			tick.Stop()
+			return nil
+		}
+		if err == nil && is.DeletionTimestamp == nil {
+			if err = p.Delete(ctx, name, metav1.DeleteOptions{}); apierrors.IsNotFound(err) {
+				err = nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("pod %s has not ended: %w", name, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}

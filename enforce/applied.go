@@ -27,6 +27,8 @@ type Applied struct {
 	Runs     map[string]Run    `json:"runs,omitempty"` // by lane: who made it for a command of its own
 	// Interrupts are those that were there before the lanes; others have come since.
 	Interrupts []int `json:"interrupts,omitempty"`
+	// NewInterrupts are the masks of CPUs that others have got when they came.
+	NewInterrupts []string `json:"newInterrupts,omitempty"`
 }
 
 // State is the record of what is in force by the state in dir as it is written: it differs where that has

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/knob"
 )
 
@@ -19,7 +20,7 @@ func (l *Lanes) adoptInterrupts(ctx context.Context, a *Applied) (knob.View, err
 	done := l.journal.Pending()
 	at := slices.IndexFunc(done, knob.ForNewInterrupts)
 	if at < 0 {
-		a.Interrupts = []int{}
+		a.Interrupts, a.NewInterrupts = []int{}, nil
 		for _, irq := range v.Host.Interrupts {
 			a.Interrupts = append(a.Interrupts, irq.IRQ)
 		}
@@ -28,7 +29,14 @@ func (l *Lanes) adoptInterrupts(ctx context.Context, a *Applied) (knob.View, err
 	if a.Interrupts == nil { // lanes of a version that did not note them
 		return v, nil
 	}
-	later, err := knob.CameLater(v, done[at], a.Interrupts)
+	// One that has gone may come again by its number.
+	a.Interrupts = slices.DeleteFunc(slices.Clone(a.Interrupts), func(irq int) bool {
+		return !slices.ContainsFunc(v.Host.Interrupts, func(is host.Interrupt) bool { return is.IRQ == irq })
+	})
+	if !slices.Contains(a.NewInterrupts, done[at].After) {
+		a.NewInterrupts = append(slices.Clone(a.NewInterrupts), done[at].After)
+	}
+	later, err := knob.CameLater(v, done[at].Before, a.NewInterrupts, a.Interrupts)
 	for _, s := range later {
 		if l.ops[s.Kind].Write(ctx, s, s.After) != nil {
 			continue // the kernel does not let it be moved: so that it is not tried when the lanes go

@@ -52,7 +52,8 @@ func TestInterruptsThatComeLater(t *testing.T) {
 		case other.Housekeeping:
 			expect("with another lane", "0-1", "0-2", "1")
 			come(43, "0-2")
+			come(44, "0-1") // while one lane made place for the other
 		}
 	}
-	expect("without lanes", "0-1", "0-3", "1", "0-3")
+	expect("without lanes", "0-1", "0-3", "1", "0-3", "0-3")
 }

@@ -1,6 +1,7 @@
 package knob
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -79,15 +80,17 @@ func ForNewInterrupts(s journal.Step) bool {
 	return s.Kind == change.KindFile && s.Target == "/"+defaultAffinity
 }
 
-// CameLater are the interrupts that have come since a step set the CPUs of new ones, as steps that have set
-// theirs: taken back they have what the kernel gives without lanes (kernel/irq/manage.c, irq_setup_affinity).
-// Known are those that were there before. One that somebody has moved meanwhile is not among them.
-func CameLater(v View, forNew journal.Step, known []int) ([]journal.Step, error) {
-	before, err := cpuset.ParseMask(forNew.Before)
-	if err != nil {
-		return nil, err
+// CameLater are the interrupts that have come while new ones got the CPUs of one of these masks, as steps that
+// have set theirs: taken back they have what the kernel gives by the mask from before the lanes
+// (kernel/irq/manage.c, irq_setup_affinity). Known are those that were there before. One that somebody has
+// moved meanwhile is not among them.
+func CameLater(v View, mask string, masks []string, known []int) ([]journal.Step, error) {
+	before, err := cpuset.ParseMask(mask)
+	var afters []cpuset.Set
+	for _, m := range masks {
+		after, perr := cpuset.ParseMask(m)
+		afters, err = append(afters, after), errors.Join(err, perr)
 	}
-	after, err := cpuset.ParseMask(forNew.After)
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +109,10 @@ func CameLater(v View, forNew journal.Step, known []int) ([]journal.Step, error)
 			}
 			return set.String()
 		}
-		s.Before, s.After = given(before), given(after)
-		if s.After == irq.Affinity.String() && s.Before != s.After {
+		s.Before, s.After = given(before), irq.Affinity.String()
+		if s.Before != s.After && slices.ContainsFunc(afters, func(after cpuset.Set) bool {
+			return given(after) == s.After
+		}) {
 			steps = append(steps, s)
 		}
 	}

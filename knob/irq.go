@@ -80,8 +80,8 @@ func ForNewInterrupts(s journal.Step) bool {
 	return s.Kind == change.KindFile && s.Target == "/"+defaultAffinity
 }
 
-// CameLater are the interrupts that have come while new ones got the CPUs of one of these masks, as steps that
-// have set theirs: taken back they have what the kernel gives by the mask from before the lanes
+// CameLater are the interrupts that have come while new ones got the CPUs of one of these masks, as steps
+// that have set theirs: taken back they have what the kernel gives by the mask from before the lanes
 // (kernel/irq/manage.c, irq_setup_affinity). Known are those that were there before. One that somebody has
 // moved meanwhile is not among them.
 func CameLater(v View, mask string, masks []string, known []int) ([]journal.Step, error) {

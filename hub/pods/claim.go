@@ -38,34 +38,43 @@ func (p Pod) claimsOf() typedresource.ResourceClaimInterface {
 }
 
 // Reserve has the lane placed: it makes the pod and the claim, gives the claim a device of this node, and
-// waits for what isolane-kube says of it. The error is a *plan.Refusal where that is no: nothing is left.
-func (p Pod) Reserve(ctx context.Context) (plan.Lane, error) {
-	l, err := p.ask(ctx)
+// waits for what isolane-kube says of it: first that of the NUMA node where the planner would have the lane
+// now, then the others, as lanes that were promised and are not in force may have that one. The error is a
+// *plan.Refusal where the answer is no each time, and nothing is left.
+func (p Pod) Reserve(ctx context.Context) (l plan.Lane, err error) {
+	want, err := api.Lane(p.Name, p.Spec.Lane)
 	if err != nil {
-		err = errors.Join(err, p.End(context.WithoutCancel(ctx)))
+		return l, err
+	}
+	now, err := lanes.Look(p.Lanes)
+	if err != nil {
+		return l, err
+	}
+	would, _, err := now.Want([]lane.Lane{want}, false)
+	if err != nil {
+		return l, err
+	}
+	planned, _ := would.Lane(p.Name)
+	devices, err := p.devices(ctx, planned)
+	for i := 0; err == nil && i < len(devices); i++ {
+		var no error
+		if l, no = p.ask(ctx, want, planned.Owned().Len(), devices[i]); no == nil {
+			return l, nil
+		}
+		if err = p.End(context.WithoutCancel(ctx)); err != nil {
+			return l, errors.Join(no, err)
+		}
+		if _, refused := errors.AsType[*plan.Refusal](no); !refused || i == len(devices)-1 {
+			err = no
+		}
 	}
 	return l, err
 }
 
-func (p Pod) ask(ctx context.Context) (plan.Lane, error) {
-	want, err := api.Lane(p.Name, p.Spec.Lane)
-	if err != nil {
-		return plan.Lane{}, err
-	}
-	now, err := lanes.Look(p.Lanes)
-	if err != nil {
-		return plan.Lane{}, err
-	}
-	would, _, err := now.Want([]lane.Lane{want}, false)
-	if err != nil {
-		return plan.Lane{}, err
-	}
-	l, _ := would.Lane(p.Name)
-	given, err := p.device(ctx, l)
-	if err != nil {
-		return plan.Lane{}, err
-	}
-	made, err := p.pods().Create(ctx, p.manifest(l.Owned().Len()), metav1.CreateOptions{})
+// ask is Reserve with one of the devices, without what a no leaves.
+func (p Pod) ask(ctx context.Context, want lane.Lane, owned int,
+	given resourceapi.DeviceRequestAllocationResult) (plan.Lane, error) {
+	made, err := p.pods().Create(ctx, p.manifest(owned), metav1.CreateOptions{})
 	if err != nil {
 		return plan.Lane{}, err
 	}
@@ -85,34 +94,34 @@ func (p Pod) ask(ctx context.Context) (plan.Lane, error) {
 	return p.Promised(ctx)
 }
 
-// device is the one of this node of which a lane like this has a part: that of its NUMA node.
-func (p Pod) device(ctx context.Context, l plan.Lane) (r resourceapi.DeviceRequestAllocationResult,
+// devices are those of this node of which a lane may have a part, that of its NUMA node first.
+func (p Pod) devices(ctx context.Context, l plan.Lane) (all []resourceapi.DeviceRequestAllocationResult,
 	err error) {
-	slicesOf, err := p.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
+	offers, err := p.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
 		FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + p.Node + "," +
 			resourceapi.ResourceSliceSelectorDriver + "=" + driver})
 	if err != nil {
-		return r, err
+		return nil, err
 	}
-	name := "numa"
-	if l.MemoryNodes.Len() == 1 {
-		name = fmt.Sprintf("numa%d", l.MemoryNodes.First())
-	}
-	for _, s := range slicesOf.Items {
-		k := slices.IndexFunc(s.Spec.Devices, func(d resourceapi.Device) bool { return d.Name == name })
-		if k < 0 {
-			continue
+	first := fmt.Sprintf("numa%d", l.MemoryNodes.First())
+	for _, s := range offers.Items {
+		for _, d := range s.Spec.Devices {
+			if len(d.BindingConditions) == 0 {
+				return nil, fmt.Errorf("isolane-kube of node %s answers no claims: expected it without "+
+					"--answer=false", p.Node)
+			}
+			all = append(all, resourceapi.DeviceRequestAllocationResult{Driver: driver, Pool: s.Spec.Pool.Name,
+				Device: d.Name, ShareID: new(uuid.NewUUID()), BindingConditions: d.BindingConditions,
+				BindingFailureConditions: d.BindingFailureConditions})
 		}
-		d := s.Spec.Devices[k]
-		if len(d.BindingConditions) == 0 {
-			return r, fmt.Errorf("isolane-kube of node %s answers no claims: expected it without --answer=false",
-				p.Node)
-		}
-		return resourceapi.DeviceRequestAllocationResult{Driver: driver, Pool: s.Spec.Pool.Name, Device: d.Name,
-			ShareID: new(uuid.NewUUID()), BindingConditions: d.BindingConditions,
-			BindingFailureConditions: d.BindingFailureConditions}, nil
 	}
-	return r, fmt.Errorf("node %s offers no lanes of device %s: expected isolane-kube there", p.Node, name)
+	if len(all) == 0 {
+		return nil, fmt.Errorf("node %s offers no lanes: expected isolane-kube there", p.Node)
+	}
+	slices.SortStableFunc(all, func(a, b resourceapi.DeviceRequestAllocationResult) int {
+		return map[bool]int{true: -1}[a.Device == first] - map[bool]int{true: -1}[b.Device == first]
+	})
+	return all, nil
 }
 
 // claim is that of the Instance: what is counted stands in the capacity, and all of the lane in the

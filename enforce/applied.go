@@ -27,7 +27,7 @@ type Applied struct {
 	Runs     map[string]Run    `json:"runs,omitempty"` // by lane: who made it for a command of its own
 	// Interrupts are those that were there before the lanes; others have come since.
 	Interrupts []int `json:"interrupts,omitempty"`
-	// NewInterrupts are the masks of CPUs that others have got when they came.
+	// NewInterrupts are the masks of CPUs that new ones have got before, beside the one that is in force.
 	NewInterrupts []string `json:"newInterrupts,omitempty"`
 }
 
@@ -91,6 +91,7 @@ func (l *Lanes) store(a Applied) error {
 		}
 		return nil
 	}
+	a.NewInterrupts = l.earlier(a.NewInterrupts)
 	data, err := json.MarshalIndent(a, "", " ")
 	if err != nil {
 		return err

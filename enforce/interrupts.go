@@ -51,3 +51,10 @@ func (l *Lanes) adoptInterrupts(ctx context.Context, a *Applied) (knob.View, err
 	}
 	return l.View()
 }
+
+// earlier are masks for new interrupts without the one in force, which the journal has.
+func (l *Lanes) earlier(masks []string) []string {
+	done := l.journal.Pending()
+	at := slices.IndexFunc(done, knob.ForNewInterrupts)
+	return slices.DeleteFunc(slices.Clone(masks), func(m string) bool { return at >= 0 && m == done[at].After })
+}

@@ -166,7 +166,7 @@ host/hosttest          500       20  tests that need systemd
 host/mount             100        5
 host/snapshot          600        5  names of files that are all that is read
 host/task              300       20
-hub/agent              2250       10  hosts that are nodes of a cluster; the hub's host: joins, reports, reserves, runs processes, services and containers in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs
+hub/agent             2250       10  hosts that are nodes of a cluster; the hub's host: joins, reports, reserves, runs processes, services and containers in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs
 hub/api                350       45  what is proved and has changed on a host; how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them
 hub/apps              1100       10  labels by what is proved; Apps get hosts that reserve their lanes; quotas, which tenants read; why
 hub/cmd/isolane-hub   1050        0  the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
@@ -205,16 +205,16 @@ probe                  700       30  probes that are run by hand, out of cmd/iso
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
 probe/frames          1750        5  a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
-probe/http             1060       10  which server it was; loads as shares of a measured capacity; several instances, and the client of probe router
+probe/http            1060       10  which server it was; loads as shares of a measured capacity; several instances, and the client of probe router
 probe/iperf3           250        5  figures that cannot be are void; halves of a window, what it found
 probe/probetest        100        5  servers of probes' tests, shared
 probe/router           750        5  virtual routers: what an application between clients and server carries
 probe/rtla             550        5  the kernel's own measure of wake-up latency
 probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
-probe/webserver         580       20  which server it was; the real-time and the web case study, exports, compare
+probe/webserver        580       20  which server it was; the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                  4500       25  servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers
+prove                 4500       25  servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers
 prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
 prove/layout           350       10  distances of the application from the client
 prove/scenario        1700       23  what of a scenario can be in pods; rows of published tables; several instances
@@ -229,7 +229,7 @@ report/figures        2800       35  a ratio of any two cells, for answers; guar
 report/format          150       10  numbers and units, which figures, page and plots print
 results               1000       75  what ended a session, settings, pods; the names of units
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
-runtime/guest          1400       16  machines that serve: the devices of their path, modules of their kernel; containers that serve in their caller's network
+runtime/guest         1350       15  machines that serve: the devices of their path, modules of their kernel; containers that serve in their caller's network
 runtime/pod            500       10  application and neighbours as pods, by kubectl
 runtime/process        650       15  a command in the foreground, what needs capabilities; a user without privileges
 runtime/running       1000       10

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 )
 
@@ -17,9 +18,8 @@ func (l *Lanes) adoptInterrupts(ctx context.Context, a *Applied) (knob.View, err
 	if err != nil {
 		return v, err
 	}
-	done := l.journal.Pending()
-	at := slices.IndexFunc(done, knob.ForNewInterrupts)
-	if at < 0 {
+	forNew, is := l.forNewInterrupts()
+	if !is {
 		a.Interrupts, a.NewInterrupts = []int{}, nil
 		for _, irq := range v.Host.Interrupts {
 			a.Interrupts = append(a.Interrupts, irq.IRQ)
@@ -33,10 +33,10 @@ func (l *Lanes) adoptInterrupts(ctx context.Context, a *Applied) (knob.View, err
 	a.Interrupts = slices.DeleteFunc(slices.Clone(a.Interrupts), func(irq int) bool {
 		return !slices.ContainsFunc(v.Host.Interrupts, func(is host.Interrupt) bool { return is.IRQ == irq })
 	})
-	if !slices.Contains(a.NewInterrupts, done[at].After) {
-		a.NewInterrupts = append(slices.Clone(a.NewInterrupts), done[at].After)
+	if !slices.Contains(a.NewInterrupts, forNew.After) {
+		a.NewInterrupts = append(slices.Clone(a.NewInterrupts), forNew.After)
 	}
-	later, err := knob.CameLater(v, done[at].Before, a.NewInterrupts, a.Interrupts)
+	later, err := knob.CameLater(v, forNew.Before, a.NewInterrupts, a.Interrupts)
 	for _, s := range later {
 		if l.ops[s.Kind].Write(ctx, s, s.After) != nil {
 			continue // the kernel does not let it be moved: so that it is not tried when the lanes go
@@ -52,9 +52,18 @@ func (l *Lanes) adoptInterrupts(ctx context.Context, a *Applied) (knob.View, err
 	return l.View()
 }
 
-// earlier are masks for new interrupts without the one in force, which the journal has.
-func (l *Lanes) earlier(masks []string) []string {
+// forNewInterrupts is the step that has set the CPUs of new ones, if lanes are in force.
+func (l *Lanes) forNewInterrupts() (s journal.Step, is bool) {
 	done := l.journal.Pending()
 	at := slices.IndexFunc(done, knob.ForNewInterrupts)
-	return slices.DeleteFunc(slices.Clone(masks), func(m string) bool { return at >= 0 && m == done[at].After })
+	if at < 0 {
+		return s, false
+	}
+	return done[at], true
+}
+
+// earlier are masks for new interrupts without the one in force, which the journal has.
+func (l *Lanes) earlier(masks []string) []string {
+	forNew, _ := l.forNewInterrupts()
+	return slices.DeleteFunc(slices.Clone(masks), func(m string) bool { return m == forNew.After })
 }

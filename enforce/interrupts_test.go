@@ -1,9 +1,11 @@
 package enforce
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,7 +38,20 @@ func TestInterruptsThatComeLater(t *testing.T) {
 			}
 		}
 	}
+	goes := func(irq int) {
+		file := filepath.Join(b.root, "proc/interrupts")
+		text, err := os.ReadFile(file)
+		lines := slices.DeleteFunc(slices.Collect(strings.Lines(string(text))), func(line string) bool {
+			return strings.HasPrefix(line, fmt.Sprintf(" %d:", irq))
+		})
+		err = errors.Join(err, os.WriteFile(file, []byte(strings.Join(lines, "")), 0o600),
+			os.RemoveAll(filepath.Join(b.root, fmt.Sprintf("proc/irq/%d", irq))))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	come(40, "0-1")
+	come(45, "0-3")
 	one := placement() // it has CPUs 2 and 3
 	other := one
 	other.Lanes = []plan.Lane{{Name: "b", CPUs: cpuset.Of(3), MemoryNodes: cpuset.Of(0), Spec: one.Lanes[0].Spec}}
@@ -49,11 +64,13 @@ func TestInterruptsThatComeLater(t *testing.T) {
 		case one.Housekeeping:
 			come(41, "0-1")
 			come(42, "1")
+			goes(45)
 		case other.Housekeeping:
 			expect("with another lane", "0-1", "0-2", "1")
 			come(43, "0-2")
 			come(44, "0-1") // while one lane made place for the other
+			come(45, "0-2") // again, by the number that it had
 		}
 	}
-	expect("without lanes", "0-1", "0-3", "1", "0-3", "0-3")
+	expect("without lanes", "0-1", "0-3", "1", "0-3", "0-3", "0-3")
 }

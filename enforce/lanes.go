@@ -137,8 +137,7 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 		return err
 	}
 	next := Applied{APIVersion: plan.APIVersion, Kind: appliedKind, BootID: l.BootID, Placement: p,
-		Runs: l.runsOf(p), Interrupts: l.Interrupts,
-		NewInterrupts: l.NewInterrupts}
+		Runs: l.runsOf(p), Interrupts: l.Interrupts, NewInterrupts: l.NewInterrupts}
 	for _, at := range l.Attached {
 		if _, stays := p.Lane(at.Lane); !stays {
 			if err := l.Detach(ctx, at); err != nil { // stored: whatever comes, it is out

@@ -79,7 +79,7 @@ func (l *Lanes) network(ctx context.Context, placed plan.Lane) (*NetworkStatus, 
 	} else if netpath.Namespaced(l.paths, placed.Spec.Network) {
 		s.Namespace, s.Interface = l.On(placed).Netns(), netpath.Device
 		if placed.Spec.Network.HasTap() {
-			s.Interface = netdev.Tap
+			s.Interface = netdev.TapOf(netpath.Device)
 		}
 	} else {
 		s.PCI = placed.OwnFunctions()

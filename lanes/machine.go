@@ -59,7 +59,8 @@ func CoresOf(o Options, h host.Host, root fs.FS, p plan.Placement, l plan.Lane,
 	}
 	if l.Spec.Network.HasTap() {
 		_, missing := fs.Stat(root, "dev/vhost-net")
-		r.Tap = &cores.Tap{Device: netdev.Tap, MAC: n.MAC, MTU: l.Spec.Network.MTU, Vhost: missing == nil}
+		r.Tap = &cores.Tap{Device: netdev.TapOf(netpath.Device), MAC: n.MAC, MTU: l.Spec.Network.MTU,
+			Vhost: missing == nil}
 	}
 	return r
 }

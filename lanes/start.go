@@ -127,7 +127,8 @@ func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []stri
 		env = append(env, "ISOLANE_VHOST_SOCKET="+v.Socket, "ISOLANE_MAC="+v.MAC, fmt.Sprint("ISOLANE_MTU=", v.MTU))
 	}
 	if n := lane.Spec.Network; n.HasTap() {
-		env = append(env, "ISOLANE_TAP="+netdev.Tap, "ISOLANE_MAC="+netpath.Of(l.o.root, name, n).MAC)
+		env = append(env, "ISOLANE_TAP="+netdev.TapOf(netpath.Device),
+			"ISOLANE_MAC="+netpath.Of(l.o.root, name, n).MAC)
 	}
 	if addresses := lane.OwnFunctions(); len(addresses) > 0 {
 		var groups, macs []string

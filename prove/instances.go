@@ -90,11 +90,7 @@ func (r *runner) serversOf(at place, instance int) (all []server, err error) {
 func (r *runner) startServersOf(ctx context.Context, at place, instance int) (servers []*proc, err error) {
 	all, err := r.serversOf(at, instance)
 	if err == nil && len(all) > 0 && at.given.Guest.Runtime == guest.VM {
-		machine, merr := r.startMachine(ctx, at, instance, all)
-		if merr != nil {
-			return nil, merr
-		}
-		return []*proc{machine}, nil
+		return r.startMachine(ctx, at, instance, all)
 	}
 	for _, s := range all {
 		confines, env, ierr := r.inside(at, instance, capabilities(s.spec)...)
@@ -112,33 +108,6 @@ func (r *runner) startServersOf(ctx context.Context, at place, instance int) (se
 		servers = append(servers, p)
 	}
 	return servers, err
-}
-
-// startMachine starts the virtual machine of an instance, with all its servers.
-func (r *runner) startMachine(ctx context.Context, at place, instance int, all []server) (*proc, error) {
-	g := at.given.Guest
-	g.Serve = &guest.Serve{}
-	for _, s := range all {
-		g.Serve.Programs = append(g.Serve.Programs, guest.Program{Argv: s.argv,
-			Ready: s.spec.Ready(), Folder: s.dir})
-		programs, modules, _ := s.spec.InMachine()
-		g.Serve.Also, g.Serve.Modules = append(g.Serve.Also, programs...), append(g.Serve.Modules, modules...)
-	}
-	confines, env, err := r.inside(at, instance)
-	if err != nil {
-		return nil, err
-	}
-	argv, err := r.inGuest(at, &g, &confines, nil)
-	if err != nil {
-		return nil, err
-	}
-	p, err := startAwaiting(ctx, r.self, "virtual machine", confines, env, argv,
-		awaited{text: guest.Ready, more: g.Overhead()})
-	if err != nil {
-		return nil, fmt.Errorf("virtual machine: %w", err)
-	}
-	p.guest = g
-	return p, nil
 }
 
 // startOutside starts what clients behind the application ask, where the outside client is else. On the CPUs

@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -8,6 +9,7 @@ import (
 
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/search"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -42,18 +44,16 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 		return slices.Contains(m.Overloaded, v)
 	})
 	late := slices.DeleteFunc(slices.Clone(against), func(v string) bool { return !slices.Contains(m.Late, v) })
+	matters := slices.Contains(held, false)
+	if matters && len(late) > 0 {
+		matters, err = r.lateMatters(spec, m)
+	}
 	var limits []string
-	if spec.Goal != nil {
+	if err == nil && spec.Goal != nil {
 		limits, err = r.atLimit(spec.Goal.Metric, m, slices.Contains(held, false))
 	}
 	if err != nil {
 		return fmt.Errorf("search %s: %w", q.Name, err)
-	}
-	matters := false
-	if len(late) > 0 && slices.Contains(held, false) {
-		if matters, err = r.lateMatters(spec, m); err != nil {
-			return fmt.Errorf("search %s: %w", q.Name, err)
-		}
 	}
 	switch against = append(against, limits...); {
 	case why != "":
@@ -66,32 +66,19 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	return nil
 }
 
-// lateMatters says whether a goal that is missed may be so by the client alone. It is late by its lag when it
-// sends, and may be as late when it receives: so it is missed for sure where it is by more than twice the lag
-// that all but a thousandth of the messages had, also without as many of the worst samples.
+// lateMatters says whether a goal that is missed may be so by a late client alone.
 func (r *runner) lateMatters(spec scenario.Search, m results.Measurement) (bool, error) {
 	if spec.Goal == nil || spec.Goal.Statistic == "" {
 		return true, nil
 	}
 	metric, _ := r.scenario.MetricOf(spec) // it was read
 	bound, least, err := spec.Goal.Bound(metric)
-	if err != nil || least {
+	p, perr := lane.Quantile(spec.Goal.Statistic)
+	if err = cmp.Or(err, perr); err != nil || least {
 		return true, err
 	}
-	samples := m.Samples[spec.Goal.Metric]
-	all, err := samples.Histogram.Decode()
-	if err != nil {
-		return true, err
-	}
-	lag, err := samples.Lag.Decode()
-	if err != nil || lag.TotalCount() == 0 {
-		return true, err
-	}
-	p, err := lane.Quantile(spec.Goal.Statistic)
-	if p -= 0.002; err != nil || p <= 0 {
-		return true, err
-	}
-	return results.Percentile(all, p, samples.Lost)-2*float64(lag.ValueAtQuantile(99.9)) <= bound, nil
+	beyond, err := search.BeyondClient(m.Samples[spec.Goal.Metric], p, bound)
+	return !beyond, err
 }
 
 // atLimit are the checks of a metric that say that something else was at its limit. That a figure which is

@@ -149,7 +149,7 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 	}
 	measured, err := merged(clients, spec, at.given, began, w)
 	for _, p := range m.application {
-		err = cmp.Or(err, addFacts(&measured, p.guest))
+		err = cmp.Or(err, complete(&measured, guest.Guest{Dir: p.dir}))
 	}
 	if err != nil || !sampled {
 		return measured, starved(err)
@@ -194,17 +194,6 @@ func early(m *results.Measurement, took, window time.Duration) {
 
 // complete adds what the guest says of itself. Moments on its own clock say nothing here.
 func complete(m *results.Measurement, g guest.Guest) error {
-	if g.Runtime == "" {
-		return nil
-	}
-	if g.OwnClock() {
-		m.Worst = nil
-	}
-	return addFacts(m, g)
-}
-
-// addFacts adds what a guest has found out about itself.
-func addFacts(m *results.Measurement, g guest.Guest) error {
 	if g.Dir == "" {
 		return nil
 	}
@@ -213,6 +202,9 @@ func addFacts(m *results.Measurement, g guest.Guest) error {
 		m.Facts = facts
 	}
 	maps.Copy(m.Facts, facts)
+	if g.OwnClock() {
+		m.Worst = nil
+	}
 	return err
 }
 

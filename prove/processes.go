@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"isolane.dev/isolane/lanes"
-	"isolane.dev/isolane/runtime/guest"
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/terminal"
 )
@@ -25,7 +24,7 @@ type proc struct {
 	cmd    *exec.Cmd
 	stdout *output
 	stderr *output
-	guest  guest.Guest   // that it is
+	dir    string        // of the virtual machine that it is; "": it is none
 	ended  chan struct{} // closed when the process has ended and err is set
 	err    error
 }
@@ -63,8 +62,7 @@ func (o *output) bytes() []byte {
 // readiness is how long a server may take to say that it listens; the web servers give up after 30 s.
 const readiness = 40 * time.Second
 
-// awaited is a text that a process prints when it can be used, "" for none, and how much longer than usual
-// that may take.
+// awaited is what a process prints when it can be used, and how much longer than usual that may take.
 type awaited struct {
 	text string
 	more time.Duration

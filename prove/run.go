@@ -26,6 +26,7 @@ import (
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/guest"
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/witness"
 )
@@ -173,6 +174,9 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 	}
 	for i := 0; err == nil && i < len(networks); i++ {
 		err = wire().Reach(ctx, applicationAddresses(i)[0].Addr())
+	}
+	if err == nil && given.Guest.Runtime == guest.VM { // from now on only a machine has what comes
+		_, err = r.journal.Apply(ctx, r.taps(len(networks)))
 	}
 	if err != nil {
 		return err

@@ -21,12 +21,14 @@ import (
 // values are the tap's name, or "" for none.
 const KindTap = "tap"
 
-// Tap is the name of the tap device in a namespace.
-const Tap = "tap0"
+// TapOf is the name of the tap of a device in its namespace: tap0 of eth0.
+func TapOf(device string) string {
+	return "tap" + strings.TrimLeftFunc(device, func(r rune) bool { return r < '0' || r > '9' })
+}
 
 // TapStep is the step that gives a device in a namespace its tap. It has the MTU of the device.
 func TapStep(netns, device string) journal.Step {
-	return journal.Step{Kind: KindTap, Target: netns + ":" + device, After: Tap}
+	return journal.Step{Kind: KindTap, Target: netns + ":" + device, After: TapOf(device)}
 }
 
 type tap struct{}
@@ -38,8 +40,8 @@ func (tap) Check(s journal.Step) error {
 	netns, device, _ := strings.Cut(s.Target, ":")
 	err := errors.Join(CheckName(netns), CheckDevice(device))
 	for _, value := range []string{s.Before, s.After} {
-		if value != "" && value != Tap && value != unmarked {
-			err = errors.Join(err, fmt.Errorf("tap %s: %q: expected %s", s.Target, value, Tap))
+		if value != "" && value != TapOf(device) && value != unmarked {
+			err = errors.Join(err, fmt.Errorf("tap %s: %q: expected %s", s.Target, value, TapOf(device)))
 		}
 	}
 	return err
@@ -62,7 +64,7 @@ func (tap) open(target string) (*ends, error) {
 		return nil, err
 	}
 	e := &ends{Handle: h}
-	for name, l := range map[string]*netlink.Link{Tap: &e.tap, device: &e.device} {
+	for name, l := range map[string]*netlink.Link{TapOf(device): &e.tap, device: &e.device} {
 		*l, err = h.LinkByName(name)
 		if errors.As(err, &netlink.LinkNotFoundError{}) {
 			*l, err = nil, nil
@@ -87,7 +89,7 @@ func (o tap) Read(_ context.Context, s journal.Step) (string, error) {
 	case e.tap.Attrs().Group != mark(s.Target):
 		return unmarked, nil
 	}
-	return Tap, nil
+	return e.tap.Attrs().Name, nil
 }
 
 // MayOverwrite says that what a crash has left is ours: Write makes none where there is one.
@@ -118,7 +120,7 @@ func (e *ends) differs() (string, error) {
 		what = append(what, fmt.Sprint("mtu ", mtu))
 	}
 	if e.tap.Attrs().Flags&net.FlagUp == 0 {
-		what = append(what, Tap+" is down")
+		what = append(what, e.tap.Attrs().Name+" is down")
 	}
 	for _, way := range [][2]netlink.Link{{e.device, e.tap}, {e.tap, e.device}} {
 		handed, err := e.handed(way[0], way[1])
@@ -203,10 +205,10 @@ func (o tap) Write(_ context.Context, s journal.Step, value string) error {
 // makeTap makes the tap, which stays while nobody has it open (tun(4)). A machine in the namespace may open
 // it, whoever it runs as.
 func (e *ends) makeTap(target string) (netlink.Link, error) {
-	netns, _, _ := strings.Cut(target, ":")
+	netns, device, _ := strings.Cut(target, ":")
 	err := In(netns, func() error {
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name = Tap
+		attrs.Name = TapOf(device)
 		return netlink.LinkAdd(&netlink.Tuntap{LinkAttrs: attrs, Mode: netlink.TUNTAP_MODE_TAP,
 			Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR})
 	})
@@ -216,7 +218,7 @@ func (e *ends) makeTap(target string) (netlink.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := e.LinkByName(Tap)
+	l, err := e.LinkByName(TapOf(device))
 	if err == nil {
 		err = e.LinkSetIP6AddrGenMode(l, noIPv6Address)
 	}
@@ -228,15 +230,15 @@ func (e *ends) makeTap(target string) (netlink.Link, error) {
 
 // Name says what it is.
 func (tap) Name(s journal.Step) string {
-	netns, _, _ := strings.Cut(s.Target, ":")
-	return "device " + Tap + " in " + netns
+	netns, device, _ := strings.Cut(s.Target, ":")
+	return "device " + TapOf(device) + " in " + netns
 }
 
 // Describe says whose frames it has.
 func (o tap) Describe(s journal.Step) (name, from, to string) {
 	_, device, _ := strings.Cut(s.Target, ":")
 	text := func(value string) string {
-		if value == Tap {
+		if value == TapOf(device) {
 			return "tap, with the frames of " + device
 		}
 		return value
@@ -258,9 +260,9 @@ func (o tap) DescribeDrift(s journal.Step) (expected, found string) {
 func (tap) Shell(s journal.Step) string {
 	netns, device, _ := strings.Cut(s.Target, ":")
 	if s.After == "" {
-		return fmt.Sprintf("ip -n %s link del %s", netns, Tap)
+		return fmt.Sprintf("ip -n %s link del %s", netns, TapOf(device))
 	}
 	return fmt.Sprintf("ip netns exec %s ip tuntap add %s mode tap vnet_hdr && ip -n %[1]s link set %[2]s up "+
 		"# and by clsact of each bpf_redirect(): what enters %[2]s leaves by %[3]s, and what enters %[3]s by %[2]s",
-		netns, Tap, device)
+		netns, TapOf(device), device)
 }

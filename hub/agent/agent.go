@@ -31,7 +31,6 @@ import (
 	"isolane.dev/isolane/hub/pods"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/lanes"
-	"isolane.dev/isolane/plan"
 )
 
 // Options say what an agent does.
@@ -159,7 +158,7 @@ func (a *Agent) talk(ctx context.Context) {
 func begin(o Options) (*Agent, error) {
 	a := &Agent{o: o, news: make(chan struct{}, 1), unwatch: func() {}}
 	a.processes = &processes{lanes: o.Lanes, users: o.Users, dir: o.file("running"),
-		cluster: o.Cluster, promised: map[string]plan.Lane{},
+		cluster: o.Cluster, seen: map[string]pledged{},
 		diary: diary.Diary{Dir: history.Place(), Who: history.Caller("isolane-hub agent")},
 		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]string{}}
 	err := os.MkdirAll(a.processes.dir, 0o700)

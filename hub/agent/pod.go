@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"time"
 
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
@@ -14,6 +15,12 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
 )
+
+// pledged is the lane that isolane-kube has promised to a claim, and when its pod was seen to run.
+type pledged struct {
+	lane plan.Lane
+	at   time.Time
+}
 
 // pod is a workload where this host is a node of a Kubernetes cluster.
 type pod struct{ command }
@@ -27,15 +34,27 @@ func (p pod) possible(ctx context.Context, _ bool) error { return p.there().Poss
 
 func (p pod) said() string { return p.there().Said() }
 
-// runs also knows what was promised to a pod that another agent has made.
+// runs asks the cluster less often than this agent looks: the kubelet restarts what ends. It also knows what
+// was promised to a pod that another agent has made.
 func (p pod) runs(ctx context.Context, _ []int) (bool, error) {
+	s, known := p.seen[p.name]
+	if known && time.Since(s.at) < call {
+		return true, nil
+	}
 	is, err := p.there().Runs(ctx)
-	if _, known := p.promised[p.name]; is && err == nil && !known {
+	if !is || err != nil {
+		return is, err
+	}
+	if !known {
 		brief, cancel := context.WithTimeout(ctx, answer)
 		defer cancel()
-		p.promised[p.name], err = p.there().Promised(brief)
+		if s.lane, err = p.there().Promised(brief); err != nil {
+			return true, err
+		}
 	}
-	return is, err
+	s.at = time.Now()
+	p.seen[p.name] = s
+	return true, nil
 }
 
 func (p pod) begin(ctx context.Context, _ *lanes.Lanes) error {
@@ -47,7 +66,7 @@ func (p pod) begin(ctx context.Context, _ *lanes.Lanes) error {
 }
 
 func (p pod) end(ctx context.Context, _ []int) error {
-	delete(p.promised, p.name)
+	delete(p.seen, p.name)
 	return p.there().End(ctx)
 }
 
@@ -90,7 +109,7 @@ func (p *processes) reserveThere(ctx context.Context, uid string, i desired.Inst
 	if err != nil {
 		return now, errors.Join(err, p.forget(i.Name))
 	}
-	p.promised[i.Name] = more
+	p.seen[i.Name] = pledged{lane: more}
 	now.Lanes = append(slices.Clone(now.Lanes), more)
 	return now, nil
 }

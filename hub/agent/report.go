@@ -84,8 +84,8 @@ func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.F
 		s.Phase = "Starting"
 	}
 	placed, err := l.Lane(i.Name)
-	if there, promised := a.processes.promised[i.Name]; promised {
-		placed, err = there, nil
+	if there, seen := a.processes.seen[i.Name]; seen {
+		placed, err = there.lane, nil
 	}
 	if err == nil && known {
 		s.CPUs = placed.CPUs.String()

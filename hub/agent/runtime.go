@@ -21,7 +21,6 @@ import (
 	"isolane.dev/isolane/hub/pods"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
-	"isolane.dev/isolane/plan"
 )
 
 // processes runs Instances in their lanes, as their workloads say. They outlive the agent: the next one finds
@@ -35,8 +34,8 @@ type processes struct {
 	began   map[string]time.Time // when this agent has started what, by name
 	problem map[string]string    // why an Instance does not run, by its UID; "": it does
 
-	cluster  *pods.Cluster        // nil: this host is no node of one
-	promised map[string]plan.Lane // to the claims of Instances there, by name
+	cluster *pods.Cluster      // nil: this host is no node of one
+	seen    map[string]pledged // of Instances there, by name
 }
 
 // pause is how long a process that ends at once is left alone.

@@ -244,7 +244,8 @@ func (p port) flows(name string, number int) (string, error) {
 		add(2, ",icmp6,icmp_type=136", "drop")
 	}
 	add(2, ",arp", "drop")
-	// Who else sends from its address, were it the card that hands its broadcasts back, does not get its frames.
+	// Frames from elsewhere with its MAC address, also its own broadcasts where a card hands them back, would
+	// teach the bridge that the address is there.
 	lines = append(lines, fmt.Sprintf("add %s,priority=%d,%s%s,actions=drop", cookie(name), 65000-1, unmarked,
 		from))
 	return strings.Join(lines, "\n") + "\n", nil

@@ -104,7 +104,7 @@ func traffic(ports, flows string) *netpath.Traffic {
 		}
 		t.Dropped += number(m[3]) + number(m[4])
 	}
-	own := regexp.MustCompile(`n_packets=(\d+),.*in_port=.* actions=drop`) // not of who sends as the lane
+	own := regexp.MustCompile(`n_packets=(\d+),.*in_port=.* actions=drop`) // not the flow for others' frames
 	for _, m := range own.FindAllStringSubmatch(flows, -1) {
 		t.Refused += number(m[1])
 	}

@@ -25,9 +25,7 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measure
 	if p.Share != 0 {
 		return m, fmt.Errorf("share: %s: expected a rate: of what it is a share only a scenario measures", p.Share)
 	}
-	if v := webserver.Version(ctx, given.At(p.Port())); v != "" {
-		m.Facts["server"], m.Conditions = v, []string{"server"}
-	}
+	webserver.AddVersion(ctx, given.At(p.Port()), &m)
 	c, err := newClient(p, given)
 	if err != nil {
 		return m, err

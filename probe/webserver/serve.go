@@ -119,9 +119,8 @@ func await(ctx context.Context, addr netip.AddrPort, ended chan error) error {
 	defer cancel()
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true}}
 	for {
-		err := get(ctx, client, addr)
+		err := get(ctx, addr)
 		if err == nil {
 			return nil
 		}
@@ -137,22 +136,28 @@ func await(ctx context.Context, addr netip.AddrPort, ended chan error) error {
 }
 
 // get asks for each object.
-func get(ctx context.Context, client *http.Client, addr netip.AddrPort) error {
+func get(ctx context.Context, addr netip.AddrPort) error {
 	for _, size := range Sizes() {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr.String()+Path(size), nil)
-		if err != nil {
-			return err
-		}
-		if err := whole(client, r, size); err != nil {
+		if err := whole(ctx, addr, size); err != nil {
 			return fmt.Errorf("GET %s: %w", Path(size), err)
 		}
 	}
 	return nil
 }
 
+// ask asks for an object on a connection of its own, and by no proxy.
+func ask(ctx context.Context, addr netip.AddrPort, size quantity.Bytes) (*http.Response, error) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr.String()+Path(size), nil)
+	if err != nil {
+		return nil, err
+	}
+	return client.Do(r)
+}
+
 // whole makes sure that the answer is an object of that size.
-func whole(client *http.Client, r *http.Request, size quantity.Bytes) error {
-	response, err := client.Do(r)
+func whole(ctx context.Context, addr netip.AddrPort, size quantity.Bytes) error {
+	response, err := ask(ctx, addr, size)
 	if err != nil {
 		return err
 	}

@@ -1,33 +1,28 @@
 package webserver
 
 import (
+	"cmp"
 	"context"
-	"net/http"
 	"net/netip"
-	"regexp"
+	"strings"
 	"time"
+
+	"isolane.dev/isolane/results"
 )
 
-// Version is what a server at an address says of itself, such as "nginx/1.22.1" or "Varnish/7.1"; "" where it
-// says nothing, or does not answer within a second.
-func Version(ctx context.Context, at netip.AddrPort) string {
+// AddVersion adds what a server at an address says of itself within a second, as "nginx/1.22.1" or
+// "Varnish/7.1", to what a measurement has found: it must be the same in what is compared.
+func AddVersion(ctx context.Context, at netip.AddrPort, m *results.Measurement) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at.String()+Path(Sizes()[0]), nil)
+	response, err := ask(ctx, at, Sizes()[0])
 	if err != nil {
-		return ""
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(r)
-	if err != nil {
-		return ""
+		return
 	}
 	_ = response.Body.Close()
 	// A cache names itself there, and what it has asked as the server (RFC 9110, 7.6.3).
-	name := regexp.MustCompile(`\((.{1,80})\)`)
-	if cache := name.FindStringSubmatch(response.Header.Get("Via")); cache != nil {
-		return cache[1]
+	_, cache, _ := strings.Cut(strings.TrimSuffix(response.Header.Get("Via"), ")"), "(")
+	if said := cmp.Or(cache, response.Header.Get("Server")); said != "" {
+		m.Facts["server"], m.Conditions = said[:min(len(said), 80)], append(m.Conditions, "server")
 	}
-	said := response.Header.Get("Server")
-	return said[:min(len(said), 80)]
 }

@@ -14,6 +14,7 @@ import (
 
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/probe/probetest"
+	"isolane.dev/isolane/results"
 )
 
 // Each server answers when it says so, in a directory with blanks and quotes, and is gone when it should be.
@@ -41,15 +42,17 @@ func TestServe(t *testing.T) {
 				t.Errorf("%+v, %v", got, err)
 			}
 			said := map[string]string{Nginx: `^nginx/[0-9.]+$`, Varnish: `^Varnish/[0-9.]+$`}[server]
-			if v := Version(t.Context(), addr); !regexp.MustCompile(said).MatchString(v) {
-				t.Errorf("its version is %q", v)
+			found := results.Measurement{Facts: map[string]string{}}
+			if AddVersion(t.Context(), addr, &found); !regexp.MustCompile(said).MatchString(found.Facts["server"]) || len(found.Conditions) != 1 {
+				t.Errorf("its version is %q", found.Facts)
 			}
 			cancel()
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
-			if v := Version(t.Context(), addr); v != "" {
-				t.Errorf("the version of nobody: %q", v)
+			nobody := results.Measurement{Facts: map[string]string{}}
+			if AddVersion(t.Context(), addr, &nobody); len(nobody.Facts)+len(nobody.Conditions) > 0 {
+				t.Errorf("the version of nobody: %q", nobody.Facts)
 			}
 			if c, err := net.DialTimeout("tcp", addr.String(), time.Second); err == nil {
 				t.Error("it still listens")

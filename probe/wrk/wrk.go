@@ -139,7 +139,6 @@ func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement
 			return m, err
 		}
 	}
-	server := webserver.Version(ctx, c.At(p.Port()))
 	hits, err := p.WatchCache(ctx, c.Dir)
 	if err != nil {
 		return m, err
@@ -149,7 +148,8 @@ func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement
 		return m, err
 	}
 	p.fill(&m, r, used)
-	m.Facts["version"], m.Facts["server"], m.Conditions = version(ctx), server, []string{"version", "server"}
+	m.Facts["version"], m.Conditions = version(ctx), []string{"version"}
+	webserver.AddVersion(ctx, c.At(p.Port()), &m)
 	if p.ClientCPUs > 0 {
 		m.Facts["scale"] = fmt.Sprintf("%d of %s: -t %d -c %d for -t %d -c %d", runtime.NumCPU(),
 			quantity.Count(p.ClientCPUs, "CPU"), p.Threads, p.Connections, published.Threads, published.Connections)

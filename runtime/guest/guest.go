@@ -29,7 +29,7 @@ const (
 // Guest is what a command runs in. The zero value is the host.
 type Guest struct {
 	Runtime string `json:"runtime,omitempty"`
-	Kernel  string `json:"kernel,omitempty"` // of the virtual machine, a file; "": see FindKernel
+	Kernel  string `json:"kernel,omitempty"` // of the virtual machine, a file; "": see findKernel
 	Memory  int    `json:"memory,omitempty"` // of the virtual machine, in MiB; 0: 512
 	// CPUs of the virtual machine. 0: as many as this process may use.
 	CPUs int `json:"cpus,omitempty"`
@@ -37,14 +37,22 @@ type Guest struct {
 	// the emulator's other threads the rest, where there are any.
 	Bind bool   `json:"bind,omitempty"`
 	Dir  string `json:"dir,omitempty"` // for its files, which are the caller's to take away
-	// Serve is of a guest whose programs others reach. Else its network is one of its own, which is empty.
-	Serve *Serve `json:"serve,omitempty"`
+	// Serve is of a container, and Machine of a virtual machine, whose programs others reach; nil gives it a
+	// network of its own, which is empty.
+	Serve   *Serve   `json:"serve,omitempty"`
+	Machine *Machine `json:"machine,omitempty"`
+}
+
+// Serve lets a container have its caller's network, and what programs that serve there need beside it.
+type Serve struct {
+	Capabilities []string `json:"capabilities,omitempty"` // beside those that containers have anywhere
+	Folder       string   `json:"folder,omitempty"`       // of the host, where it may write
 }
 
 // entry is the first argument of this program where it is to run a guest.
 const entry = "isolane-guest"
 
-// Command is the command line that runs argv in the guest, none where that serves with programs; self is the
+// Command is the command line that runs argv in the guest, which is nil where that is a Machine; self is the
 // path of a program that calls Entry.
 func Command(self string, g Guest, argv []string) []string {
 	settings, err := json.Marshal(g)
@@ -107,7 +115,7 @@ func Facts(dir string) (map[string]string, error) {
 const factsFile = "facts.json"
 
 func (g Guest) run(ctx context.Context, argv []string) (code int, err error) {
-	if !g.serves() {
+	if g.Machine == nil {
 		if len(argv) == 0 {
 			return 1, errors.New("expected a command")
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/host/task"
 )
@@ -138,7 +139,7 @@ func kernelForTests(t *testing.T) string {
 	if name := os.Getenv("ISOLANE_GUEST_KERNEL"); name != "" {
 		return name
 	}
-	name, err := FindKernel(os.DirFS("/"))
+	name, err := findKernel(os.DirFS("/"))
 	if err != nil {
 		t.Skip("skipped: " + err.Error() + ": apt-get install " + KernelPackage)
 	}
@@ -153,7 +154,7 @@ func TestVM(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 	facts, err := Facts(dir)
-	if err != nil || facts["virtualCPUs"] != "1" || facts[Accelerator] == "" || facts["guestKernel"] == "" {
+	if err != nil || facts["virtualCPUs"] != "1" || facts[accelerator] == "" || facts["guestKernel"] == "" {
 		t.Error(facts, err)
 	}
 	t.Log(facts)
@@ -198,15 +199,21 @@ func TestServeInVM(t *testing.T) {
 	if dep := filepath.Join(filepath.Dir(kernel), "../lib/modules", release, "modules.dep"); !exists(dep) {
 		t.Skip("skipped: needs " + dep)
 	}
-	runtime.LockOSThread() // it ends with the test, and the namespaces with it
+	runtime.LockOSThread() // it ends with the test
 	outside, err := netns.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	here, err := netns.New()
+	const inside = "isolane-islt-machine"
+	here, err := netns.NewNamed(inside)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if derr := netns.DeleteNamed(inside); derr != nil {
+			t.Error(derr)
+		}
+	})
 	mac := net.HardwareAddr{2, 0x15, 1, 0xa0, 9, 2}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.HardwareAddr, attrs.MTU = "eth0", mac, 1400
@@ -215,8 +222,13 @@ func TestServeInVM(t *testing.T) {
 		t.Fatal(err)
 	}
 	up(t, "eth0", "198.18.9.2/24")
+	tap := netdev.TapStep(inside, "eth0")
+	if err = netdev.Ops()[tap.Kind].Write(t.Context(), tap, tap.After); err != nil {
+		t.Fatal(err)
+	}
 	serve := func(programs ...Program) (*exec.Cmd, *bufio.Reader, *bytes.Buffer) {
-		g := Guest{Runtime: VM, Kernel: kernel, CPUs: 1, Dir: t.TempDir(), Serve: &Serve{Programs: programs}}
+		g := Guest{Runtime: VM, Kernel: kernel, CPUs: 1, Dir: t.TempDir(),
+			Machine: &Machine{Programs: programs, Taps: map[string]string{"eth0": tap.After}}}
 		argv := Command(self, g, nil)
 		cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 		var said bytes.Buffer
@@ -248,10 +260,6 @@ func TestServeInVM(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // killed
-
-	if _, err = netns.New(); err != nil {
-		t.Fatal(err)
-	}
 	cmd, _, said = serve(Program{Argv: []string{self, "be-the-application", "x"}, Ready: "listens"})
 	err = cmd.Wait()
 	if want := self + " ended before it was ready: exit status 7: and an error"; err == nil ||
@@ -280,13 +288,13 @@ func up(t *testing.T, name, address string) {
 
 func TestFindKernel(t *testing.T) {
 	root := fstest.MapFS{}
-	if _, err := FindKernel(root); !errors.Is(err, ErrNoKernel) || strings.Contains(err.Error(), "\n") {
+	if _, err := findKernel(root); !errors.Is(err, errNoKernel) || strings.Contains(err.Error(), "\n") {
 		t.Error(err)
 	}
 	for _, version := range []string{"6.1.0-9-cloud-amd64", "6.1.0-56-cloud-amd64", "5.10.0-99-amd64"} {
 		root["boot/vmlinuz-"+version] = &fstest.MapFile{}
 	}
-	if got, err := FindKernel(root); err != nil || got != "boot/vmlinuz-6.1.0-56-cloud-amd64" {
+	if got, err := findKernel(root); err != nil || got != "boot/vmlinuz-6.1.0-56-cloud-amd64" {
 		t.Error(got, err)
 	}
 }

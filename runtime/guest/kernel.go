@@ -13,15 +13,15 @@ import (
 // KernelPackage is the Debian package with the kernel that suits a virtual machine.
 const KernelPackage = "linux-image-cloud-amd64"
 
-// ErrNoKernel says that there is no kernel to boot.
-var ErrNoKernel = errors.New("/boot/vmlinuz-*: expected a kernel for a virtual machine to boot, or the " +
+// errNoKernel says that there is no kernel to boot.
+var errNoKernel = errors.New("/boot/vmlinuz-*: expected a kernel for a virtual machine to boot, or the " +
 	"path of another (kernel)")
 
-// FindKernel returns the newest kernel in /boot of root, by version: its path below it.
-func FindKernel(root fs.FS) (string, error) {
+// findKernel returns the newest kernel in /boot of root, by version: its path below it.
+func findKernel(root fs.FS) (string, error) {
 	all, err := fs.Glob(root, "boot/vmlinuz-*")
 	if err != nil || len(all) == 0 {
-		return "", errors.Join(err, ErrNoKernel)
+		return "", errors.Join(err, errNoKernel)
 	}
 	return slices.MaxFunc(all, compareVersions), nil
 }
@@ -41,7 +41,7 @@ func compareVersions(a, b string) int {
 // FileOfKernel is the file to boot of the host with that root.
 func (g Guest) FileOfKernel(root fs.FS) (string, error) {
 	if g.Kernel == "" {
-		found, err := FindKernel(root)
+		found, err := findKernel(root)
 		return "/" + found, err
 	}
 	if _, err := fs.Stat(root, g.Kernel[1:]); err != nil {

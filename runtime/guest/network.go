@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -29,7 +30,7 @@ type device struct {
 	Routes     []route          `json:"routes,omitempty"`
 	Neighbours []neighbour      `json:"neighbours,omitempty"`
 
-	index int // in the namespace
+	tap string // that has its frames in the namespace
 }
 
 type route struct {
@@ -45,25 +46,21 @@ type neighbour struct {
 
 const congestionControl = "/proc/sys/net/ipv4/tcp_congestion_control"
 
-// here reads the network of this process's namespace: its devices that are up, in the order of their names.
-func here() (n network, err error) {
+// networkOf reads what the namespace of this process has of devices with taps, in the order of their names.
+func networkOf(taps map[string]string) (n network, err error) {
 	text, err := os.ReadFile(congestionControl)
 	if err != nil {
 		return n, err
 	}
 	n.CongestionControl = strings.TrimSpace(string(text))
-	links, err := netlink.LinkList()
-	if err != nil {
-		return n, fmt.Errorf("network devices: %w", err)
-	}
-	slices.SortFunc(links, func(a, b netlink.Link) int {
-		return strings.Compare(a.Attrs().Name, b.Attrs().Name)
-	})
-	for _, l := range links {
-		if a := l.Attrs(); a.Flags&net.FlagUp != 0 && a.Flags&net.FlagLoopback == 0 {
-			d, derr := read(l)
-			n.Devices, err = append(n.Devices, d), errors.Join(err, derr)
+	for _, name := range slices.Sorted(maps.Keys(taps)) {
+		l, lerr := netlink.LinkByName(name)
+		if lerr != nil {
+			return n, fmt.Errorf("device %s: %w", name, lerr)
 		}
+		d, derr := read(l)
+		d.tap = taps[name]
+		n.Devices, err = append(n.Devices, d), errors.Join(err, derr)
 	}
 	return n, err
 }
@@ -71,7 +68,7 @@ func here() (n network, err error) {
 // read is a device of the namespace.
 func read(l netlink.Link) (device, error) {
 	a := l.Attrs()
-	d := device{Name: a.Name, MAC: a.HardwareAddr, MTU: a.MTU, index: a.Index}
+	d := device{Name: a.Name, MAC: a.HardwareAddr, MTU: a.MTU}
 	addresses, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 	for _, at := range addresses {
 		if at.Scope == int(netlink.SCOPE_UNIVERSE) {
@@ -96,55 +93,10 @@ func read(l netlink.Link) (device, error) {
 	return d, nil
 }
 
-// tap is the name of the device that QEMU has for one of the namespace.
-func tap(i int) string { return fmt.Sprintf("isl-vm%d", i) }
-
-// handOver gives the frames of a device to a tap, and the tap's to the device, as Kata Containers does: all
-// that comes in by one leaves by the other (tc-mirred(8)), before the namespace looks at it. Nothing takes it
-// back: devices and taps are gone with the namespace.
-func (d device) handOver(i int) error {
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = tap(i), d.MTU
-	t := &netlink.Tuntap{LinkAttrs: attrs, Mode: netlink.TUNTAP_MODE_TAP,
-		Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR}
-	err := netlink.LinkAdd(t)
-	if err == nil {
-		err = netlink.LinkSetMTU(t, d.MTU)
-	}
-	if err == nil {
-		err = netlink.LinkSetUp(t)
-	}
-	if err != nil {
-		return fmt.Errorf("%s, a tap in place of %s: %w", tap(i), d.Name, err)
-	}
-	l, err := netlink.LinkByName(tap(i))
-	if err != nil {
-		return err
-	}
-	other := l.Attrs().Index
-	err = errors.Join(redirect(d.index, other), redirect(other, d.index))
-	if err != nil {
-		return fmt.Errorf("frames of %s to %s: %w", d.Name, tap(i), err)
-	}
-	return nil
-}
-
-// redirect sends what comes in by a device out of another one.
-func redirect(from, to int) error {
-	in := &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: from, Parent: netlink.HANDLE_INGRESS,
-		Handle: netlink.MakeHandle(0xffff, 0)}}
-	if err := netlink.QdiscAdd(in); err != nil {
-		return err
-	}
-	return netlink.FilterAdd(&netlink.U32{FilterAttrs: netlink.FilterAttrs{LinkIndex: from,
-		Parent: netlink.MakeHandle(0xffff, 0), Priority: 1, Protocol: unix.ETH_P_ALL},
-		Actions: []netlink.Action{netlink.NewMirredAction(to)}})
-}
-
 // args are QEMU's options for the devices.
 func (n network) args() (args []string) {
 	for i, d := range n.Devices {
-		args = append(args, "-netdev", fmt.Sprintf("tap,id=net%d,ifname=%s,script=no,downscript=no", i, tap(i)),
+		args = append(args, "-netdev", fmt.Sprintf("tap,id=net%d,ifname=%s,script=no,downscript=no", i, d.tap),
 			"-device", fmt.Sprintf("virtio-net-pci,netdev=net%d,mac=%s,romfile=", i, d.MAC))
 	}
 	return args

@@ -15,16 +15,13 @@ import (
 	"strings"
 )
 
-// Serve is of a guest whose programs others reach by the network of its caller. A container has that network;
-// a virtual machine takes over its devices, with their addresses.
-type Serve struct {
-	Capabilities []string `json:"capabilities,omitempty"` // of a container, beside those that they have anywhere
-	Folder       string   `json:"folder,omitempty"`       // where a container may write on the host
-	// Programs are those of a virtual machine, in place of one command. They run Also, programs of the host, and
-	// need Modules of the kernel.
-	Programs []Program `json:"programs,omitempty"`
-	Also     []string  `json:"also,omitempty"`
-	Modules  []string  `json:"modules,omitempty"`
+// Machine is a virtual machine that serves. It takes the place of devices in the network of its caller, with
+// their MAC and IP addresses.
+type Machine struct {
+	Programs []Program         `json:"programs"`
+	Also     []string          `json:"also,omitempty"`    // programs of the host that they run
+	Modules  []string          `json:"modules,omitempty"` // of the machine's kernel that they need
+	Taps     map[string]string `json:"taps"`              // by device: the tap that has its frames
 }
 
 // Program serves in a virtual machine until that is ended.
@@ -37,32 +34,28 @@ type Program struct {
 // Ready is what a virtual machine prints when all its programs can be used.
 const Ready = "the virtual machine's programs are ready"
 
-// serves says that this is a virtual machine with programs that others reach.
-func (g Guest) serves() bool { return g.Runtime == VM && g.Serve != nil && len(g.Serve.Programs) > 0 }
-
-// served is a machine's command where it serves, and the programs that it needs.
-func (g Guest) served(kernel string) (c command, programs []string, err error) {
-	if c.Network, err = here(); err != nil {
+// command is what the machine is to do, and the programs that it needs.
+func (m Machine) command() (c command, programs []string, err error) {
+	if c.Network, err = networkOf(m.Taps); err != nil {
 		return c, nil, err
 	}
-	for _, p := range g.Serve.Programs {
+	for _, p := range m.Programs {
 		if len(p.Argv) == 0 {
 			return c, nil, errors.New("a program of the virtual machine: expected its command line")
 		}
 		if p.Argv, err = found(p.Argv); err != nil {
 			return c, nil, err
 		}
-		c.Programs = append(c.Programs, p)
-		programs = append(programs, p.Argv[0])
+		c.Programs, programs = append(c.Programs, p), append(programs, p.Argv[0])
 	}
-	for _, name := range g.Serve.Also {
-		argv, err := found([]string{name})
-		if err != nil {
-			return c, nil, err
+	for _, name := range m.Also {
+		argv, ferr := found([]string{name})
+		if ferr != nil {
+			return c, nil, ferr
 		}
 		programs = append(programs, argv[0])
 	}
-	c.Modules = append([]string{"virtio_pci", "virtio_net"}, g.Serve.Modules...)
+	c.Modules = append([]string{"virtio_pci", "virtio_net"}, m.Modules...)
 	if cc := c.Network.CongestionControl; cc != "reno" && cc != "cubic" { // which are built in
 		c.Modules = append(c.Modules, "tcp_"+cc)
 	}
@@ -85,10 +78,7 @@ const modprobe = "/sbin/modprobe"
 // names in the machine. Of a kernel below boot they are in lib/modules beside that.
 func modules(ctx context.Context, kernel string, names []string) (map[string]string, error) {
 	release, root := strings.TrimPrefix(filepath.Base(kernel), "vmlinuz-"), filepath.Dir(filepath.Dir(kernel))
-	program, err := exec.LookPath("modprobe")
-	if err == nil {
-		program, err = filepath.EvalSymlinks(program)
-	}
+	program, err := filepath.EvalSymlinks(modprobe)
 	if err != nil {
 		return nil, err
 	}

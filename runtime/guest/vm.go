@@ -67,7 +67,7 @@ func (g Guest) emulate(ctx context.Context, argv []string) (int, error) {
 	cmd := child(ctx, QEMU, append(g.args(kernel, noKVM == nil), c.Network.args()...)...)
 	cmd.Stdout, cmd.Stderr = &said, &said
 	why := func() error { return nil }
-	if g.serves() {
+	if g.Machine != nil {
 		cmd.Stdout, why = follow()
 	}
 	if err = cmd.Start(); err != nil {
@@ -84,20 +84,20 @@ func (g Guest) emulate(ctx context.Context, argv []string) (int, error) {
 		return 1, err
 	}
 	if werr != nil {
-		return 1, fmt.Errorf("%s (%s): %w: %s", QEMU, facts[Accelerator], werr, lastLine(said.Bytes()))
+		return 1, fmt.Errorf("%s (%s): %w: %s", QEMU, facts[accelerator], werr, lastLine(said.Bytes()))
 	}
-	if g.serves() {
+	if g.Machine != nil {
 		return 1, g.last(why())
 	}
 	return g.deliver()
 }
 
-// unpacked writes the file that the machine's kernel unpacks, and lets its network have the namespace's.
+// unpacked writes the file that the machine's kernel unpacks.
 func (g Guest) unpacked(ctx context.Context, kernel string, argv []string) (c command, err error) {
 	c, programs := command{Argv: argv}, slices.Clone(argv[:min(len(argv), 1)])
 	var other map[string]string
-	if g.serves() {
-		if c, programs, err = g.served(kernel); err != nil {
+	if g.Machine != nil {
+		if c, programs, err = g.Machine.command(); err != nil {
 			return c, err
 		}
 		if other, err = modules(ctx, kernel, c.Modules); err != nil {
@@ -105,11 +105,6 @@ func (g Guest) unpacked(ctx context.Context, kernel string, argv []string) (c co
 		}
 		for _, file := range usersFiles() {
 			other[file] = file
-		}
-	}
-	for i, d := range c.Network.Devices {
-		if err = d.handOver(i); err != nil {
-			return c, err
 		}
 	}
 	return c, initramfs(ctx, filepath.Join(g.Dir, initrdFile), c, programs, other)
@@ -139,15 +134,15 @@ func (g Guest) deliver() (int, error) {
 	return r.Code, errors.Join(err, eerr)
 }
 
-// Accelerator is the fact that says how the virtual CPUs are run.
-const Accelerator = "accelerator"
+// accelerator is the fact that says how the virtual CPUs are run.
+const accelerator = "accelerator"
 
 // note writes the facts.
 func (g Guest) note(kernel string, noKVM error) (map[string]string, error) {
-	facts := map[string]string{Accelerator: "kvm", "virtualCPUs": strconv.Itoa(g.CPUs),
+	facts := map[string]string{accelerator: "kvm", "virtualCPUs": strconv.Itoa(g.CPUs),
 		"guestKernel": strings.TrimPrefix(filepath.Base(kernel), "vmlinuz-")}
 	if noKVM != nil {
-		facts[Accelerator] = "tcg: software emulation, figures only comparable within this runtime"
+		facts[accelerator] = "tcg: software emulation, figures only comparable within this runtime"
 		facts["noKVM"] = noKVM.Error()
 	}
 	data, err := json.Marshal(facts)
@@ -218,7 +213,7 @@ func (g Guest) args(kernel string, kvm bool) []string {
 		line += " no_timer_check tsc=reliable" // the emulated clock is late, and the kernel would distrust it
 	}
 	report := "file,id=report,path=" + path(reportFile)
-	if g.serves() {
+	if g.Machine != nil {
 		report = "stdio,id=report,signal=off"
 	}
 	return append(machine(kvm), "-name", "isolane,debug-threads=on", "-smp", strconv.Itoa(g.CPUs),

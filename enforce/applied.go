@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -86,10 +85,7 @@ func readApplied(dir string) (Applied, error) {
 
 func (l *Lanes) store(a Applied) error {
 	if len(a.Placement.Lanes) == 0 {
-		if err := os.Remove(filepath.Join(l.dir, stateFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+		return journal.RemoveState(l.dir, stateFile)
 	}
 	a.NewInterrupts = l.earlier(a.NewInterrupts)
 	data, err := json.MarshalIndent(a, "", " ")

@@ -226,6 +226,9 @@ func (l *Lanes) Recover(ctx context.Context) ([]Drift, error) {
 	}
 	err = l.back(ctx)
 	l.markRepaired(ctx, drift)
+	if err == nil && len(l.Placement.Lanes) == 0 { // what somebody was killed over who wrote it
+		err = journal.RemoveState(l.dir, stateFile)
+	}
 	return drift, err
 }
 

@@ -300,6 +300,25 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// What a caller has left who was killed while it wrote a file goes with that file.
+func TestRemoveState(t *testing.T) {
+	dir := t.TempDir()
+	if err := WriteState(dir, "state.json", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(fresh(dir, "state.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // none is no error
+		if err := RemoveState(dir, "state.json"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
+
 // A record cut in the middle was written before its step was done: it does not count.
 func TestTornLog(t *testing.T) {
 	const whole = `{"boot":"b"}` + "\n" + `{"done":{"kind":"fake","target":"a","before":"","after":"x"}}` + "\n"

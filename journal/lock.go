@@ -169,9 +169,22 @@ func ReadState(dir, name string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
+// RemoveState removes such a file, and what of a new one a caller has left who was killed. None is no error.
+func RemoveState(dir, name string) error {
+	for _, path := range []string{filepath.Join(dir, name), fresh(dir, name)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// fresh is where a file is written before it is one.
+func fresh(dir, name string) string { return filepath.Join(dir, "."+name) }
+
 // WriteState replaces such a file as a whole, or leaves what was there. The caller has a journal open in dir.
 func WriteState(dir, name string, data []byte) error {
-	fresh := filepath.Join(dir, "."+name)
+	fresh := fresh(dir, name)
 	f, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"isolane.dev/isolane/enforce"
@@ -73,9 +72,7 @@ func proofFile(name string) string { return "proof-" + name + ".json" }
 func (l *Lanes) forget(names []string) error {
 	var err error
 	for _, name := range names {
-		if rerr := os.Remove(filepath.Join(l.o.Dir, proofFile(name))); !errors.Is(rerr, fs.ErrNotExist) {
-			err = errors.Join(err, rerr)
-		}
+		err = errors.Join(err, journal.RemoveState(l.o.Dir, proofFile(name)))
 	}
 	return err
 }

@@ -49,7 +49,12 @@ func (r *runner) beyond(c results.Cell, given factor.Conditions, instances int) 
 		more, terr := trunk(c.Application, c.Client)
 		steps, err = append(steps, more...), terr
 	}
+	path, perr := r.path(given.Path)
 	for i := range instances {
+		if perr == nil && speaks(path) { // nothing else makes it
+			steps = append(steps, journal.Step{Kind: netdev.KindNamespace, Target: applicationNetns(i),
+				After: netdev.Present})
+		}
 		ends = append(ends, applicationNetns(i))
 		if between {
 			more, berr := behind(i, tagged, r.cpusOf(c, given, i), c.Client)
@@ -60,7 +65,7 @@ func (r *runner) beyond(c results.Cell, given factor.Conditions, instances int) 
 	if cc := r.scenario.Spec.CongestionControl; instances > 0 && cc != "" {
 		steps = append(steps, netpath.CongestionControl(cc, ends...)...)
 	}
-	return steps, err
+	return steps, errors.Join(err, perr)
 }
 
 // cardRate is that of the card of what they ask. By it the card has a queue: where the veth is full, which

@@ -10,6 +10,7 @@ import (
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/router"
 	"isolane.dev/isolane/prove/scenario"
@@ -25,7 +26,7 @@ func TestBehind(t *testing.T) {
 	without := fstest.MapFS{"proc/sys/kernel/osrelease": {Data: []byte("6.1\n")}}
 	cell := results.Cell{Application: cpuset.Of(2), Client: cpuset.Of(1)}
 	for want, root := range map[string]fstest.MapFS{"100 by 802.1ad": with, "without VLAN tags (QinQ)": without} {
-		r := runner{scenario: sc, root: root}
+		r := runner{scenario: sc, root: root, paths: []Path{bridge.Path{}}}
 		if note := r.behindNote(); !strings.Contains(note, want) {
 			t.Errorf("%q, want %q", note, want)
 		}

@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,7 +67,8 @@ func (r *runner) needs(ctx context.Context, cells []*results.Cell, impossible ma
 		given := r.scenario.Conditions(*c)
 		var why error
 		if r.scenario.Networked() {
-			why = once("path "+given.Path, func() error { return r.lacksPath(given.Path) })
+			why = cmp.Or(once("path "+given.Path, func() error { return r.lacksPath(given.Path) }),
+				r.lacksMachine(given))
 		}
 		for _, n := range given.Needs {
 			try := func() error { return runAll(ctx, given.Limit, [][]string{n.Run}) }

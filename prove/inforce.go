@@ -96,7 +96,7 @@ func (r *runner) ownPath() string {
 		return ""
 	}
 	path := r.inForce.Lane.Spec.Network.Path
-	if path != "" && slices.ContainsFunc(r.paths, func(p Path) bool { return p.Name() == path }) {
+	if path != "" && slices.ContainsFunc(r.paths, func(p Path) bool { return p.Name() == path && !speaks(p) }) {
 		return path
 	}
 	return ""

@@ -5,28 +5,52 @@ import (
 	"fmt"
 
 	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/runtime/guest"
 )
 
 // devices are those that an instance of the application has in its namespace.
-func (r *runner) devices() []string {
-	if r.standsBetween() {
-		return []string{netpath.Device, probe.Behind}
+func (r *runner) devices(path Path) (all []string) {
+	if !speaks(path) {
+		all = append(all, netpath.Device)
 	}
-	return []string{netpath.Device}
+	if r.standsBetween() {
+		all = append(all, probe.Behind)
+	}
+	return all
 }
 
 // taps are the steps by which virtual machines have the frames of these devices, in place of the namespaces.
-func (r *runner) taps(instances int) (steps []journal.Step) {
+func (r *runner) taps(path Path, instances int) (steps []journal.Step) {
 	for i := range instances {
-		for _, device := range r.devices() {
+		for _, device := range r.devices(path) {
 			steps = append(steps, netdev.TapStep(applicationNetns(i), device))
 		}
 	}
 	return steps
+}
+
+// lacksMachine says why a cell cannot have its path without a virtual machine, or nil.
+func (r *runner) lacksMachine(given factor.Conditions) error {
+	path, err := r.path(given.Path)
+	if err != nil || !speaks(path) || given.Guest.Runtime == guest.VM {
+		return err
+	}
+	return fmt.Errorf("path %s gives a socket and no network device: expected a factor of kind runtime with %s",
+		path.Name(), guest.VM)
+}
+
+// vhostUser is the device of a machine whose path gives it a socket.
+func (r *runner) vhostUser(path Path, instance int) *guest.VhostUser {
+	of := netpath.Of(r.root, layout.Instance(instance), lane.Network{Path: path.Name()})
+	v, _ := path.(netpath.UserSpace).VhostUser(of)
+	return &guest.VhostUser{Device: netpath.Device, Socket: v.Socket, MAC: v.MAC, MTU: v.MTU,
+		Addresses: applicationAddresses(instance)}
 }
 
 // startMachine starts the virtual machine of an instance, with all its servers.
@@ -37,8 +61,15 @@ func (r *runner) startMachine(ctx context.Context, at place, instance int, all [
 		m.Programs = append(m.Programs, guest.Program{Argv: s.argv, Ready: s.spec.Ready(), Folder: s.dir})
 		m.Also, m.Modules = append(m.Also, programs...), append(m.Modules, modules...)
 	}
-	for _, device := range r.devices() {
+	path, err := r.path(at.given.Path)
+	if err != nil {
+		return nil, err
+	}
+	for _, device := range r.devices(path) {
 		m.Taps[device] = netdev.TapOf(device)
+	}
+	if speaks(path) {
+		m.VhostUser = r.vhostUser(path, instance)
 	}
 	g.Machine = m
 	confines, env, err := r.inside(at, instance)

@@ -102,9 +102,25 @@ func (r *runner) inGuest(at place, g *guest.Guest, confines *process.Lane, argv 
 	if g.CPUs == 0 {
 		g.CPUs = r.layouts[at.cell.Name].Lane.Len() // as many in each placement
 	}
+	if at.given.Place == factor.InLane {
+		if g.PageBytes, err = r.pages(g.MemoryMiB()); err != nil {
+			return nil, err
+		}
+	}
 	g.Dir, err = os.MkdirTemp(at.scratch, "guest-")
 	confines.Capabilities = nil // it takes more to make a guest, and the guest has no more than it needs
 	return guest.Command(r.self, *g, argv), err
+}
+
+// pages is the size of the huge pages of the application's lane which have room for so much; 0: it has none.
+func (r *runner) pages(mebibytes int) (bytes uint64, err error) {
+	l, err := r.lanes.Lane(r.laneName(0))
+	for _, p := range l.Hugepages {
+		if p.Pages*p.PageBytes >= uint64(mebibytes)<<20 {
+			bytes = p.PageBytes
+		}
+	}
+	return bytes, err
 }
 
 // serving is the command line of a program of the application that serves, on the host or in a container.

@@ -30,7 +30,7 @@ func edge(t *testing.T) scenario.Scenario {
 }
 
 func kinds() scenario.Drivers {
-	names := map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": "", "ovs": ""}
+	names := map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": "", "ovs": "", "ovs-dpdk": ""}
 	return scenario.Drivers{Factors: []factor.Driver{placement.Driver{}, factornoise.Driver{}, path.Driver{Names: names}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}}}
 }

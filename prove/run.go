@@ -26,7 +26,6 @@ import (
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
-	"isolane.dev/isolane/runtime/guest"
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/witness"
 )
@@ -172,11 +171,8 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 	for _, f := range refused {
 		run.Notes = append(run.Notes, "refused: "+f.Err.Error())
 	}
-	for i := 0; err == nil && i < len(networks); i++ {
-		err = wire().Reach(ctx, applicationAddresses(i)[0].Addr())
-	}
-	if err == nil && given.Guest.Runtime == guest.VM { // from now on only a machine has what comes
-		_, err = r.journal.Apply(ctx, r.taps(len(networks)))
+	if err == nil && len(networks) > 0 {
+		err = r.meet(ctx, given, len(networks))
 	}
 	if err != nil {
 		return err

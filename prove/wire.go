@@ -13,6 +13,7 @@ import (
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/runtime/guest"
 )
 
 // Path is a path of lanes that scenarios can name: it needs no more than a wire.
@@ -31,6 +32,16 @@ func Paths(all []netpath.Path) []Path {
 		}
 	}
 	return able
+}
+
+// speaks says whether what a path leads to has no network device, and speaks with a switch itself: a virtual
+// machine.
+func speaks(p Path) bool {
+	u, can := p.(netpath.UserSpace)
+	if can {
+		_, can = u.VhostUser(netpath.Lane{})
+	}
+	return can
 }
 
 // checksummed is a path that may need the checksums of frames.
@@ -107,6 +118,22 @@ func (r *runner) connect(ctx context.Context, given factor.Conditions) (
 		return nil, fmt.Errorf("the wire to the outside client: %w", err)
 	}
 	return all, nil
+}
+
+// meet lets the client and each instance know each other's addresses. From then on only a virtual machine, where
+// it is one, has what comes to the devices of its path.
+func (r *runner) meet(ctx context.Context, given factor.Conditions, instances int) error {
+	path, err := r.path(given.Path)
+	if err != nil {
+		return err
+	}
+	for i := 0; err == nil && i < instances && !speaks(path); i++ { // else nobody is there yet
+		err = wire().Reach(ctx, applicationAddresses(i)[0].Addr())
+	}
+	if err == nil && given.Guest.Runtime == guest.VM {
+		_, err = r.journal.Apply(ctx, r.taps(path, instances))
+	}
+	return err
 }
 
 // congestionNote says that TCP's algorithm is the host's, where that is one which paces: how long it holds

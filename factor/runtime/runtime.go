@@ -13,6 +13,7 @@ import (
 
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/runtime/guest"
 )
 
@@ -27,6 +28,8 @@ type settings struct {
 	Kernel string `json:"kernel,omitempty"` // a file; the newest of /boot when absent
 	Memory int    `json:"memoryMiB,omitempty"`
 	CPUs   int    `json:"virtualCPUs,omitempty"` // as many as the lane has when absent
+	// Hugepages is the size of the lane's that have the memory, as in spec.memory.hugepages; "": ordinary pages.
+	Hugepages string `json:"hugepages,omitempty"`
 }
 
 const host = "host"
@@ -66,7 +69,7 @@ const (
 func (f runtimes) validate() error {
 	switch {
 	case f.settings != settings{} && !f.has(guest.VM):
-		return errors.New("kernel, memoryMiB, virtualCPUs: expected none without the level vm")
+		return errors.New("kernel, memoryMiB, virtualCPUs, hugepages: expected none without the level vm")
 	case f.Kernel != "" && (!path.IsAbs(f.Kernel) || path.Clean(f.Kernel) != f.Kernel):
 		return fmt.Errorf("kernel: %q: expected the absolute path of a kernel image", f.Kernel)
 	case f.Memory != 0 && (f.Memory < minMemory || f.Memory > maxMemory):
@@ -127,5 +130,9 @@ func (f runtimes) Set(c *factor.Conditions, level string) {
 	}
 	if level == guest.VM {
 		c.Guest.Kernel, c.Guest.Memory, c.Guest.CPUs = f.Kernel, f.Memory, f.CPUs
+		if f.Hugepages != "" {
+			c.Lane.Memory.Hugepages = map[string]quantity.Bytes{
+				f.Hugepages: quantity.Bytes(c.Guest.MemoryMiB()) << 20}
+		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func TestLevels(t *testing.T) {
-	f, err := Driver{}.Read([]byte("{kernel: /boot/k, memoryMiB: 256, virtualCPUs: 2, " +
+	f, err := Driver{}.Read([]byte("{kernel: /boot/k, memoryMiB: 256, virtualCPUs: 2, hugepages: 2Mi, " +
 		"levels: [host, {name: vm, words: KVM}, container]}"))
 	if err != nil {
 		t.Fatal(err)
@@ -27,6 +27,9 @@ func TestLevels(t *testing.T) {
 		f.Set(&c, level)
 		if diff := cmp.Diff(want, c.Guest); diff != "" {
 			t.Errorf("%s: %s", level, diff)
+		}
+		if got := c.Lane.Memory.Hugepages["2Mi"]; level == guest.VM && got != 256<<20 || level != guest.VM && got > 0 {
+			t.Errorf("%s: a lane with huge pages of %s", level, got)
 		}
 	}
 	for level, program := range map[string]string{"host": "", "container": "crun", "vm": "qemu-system-x86_64"} {
@@ -74,6 +77,7 @@ func TestBadSettings(t *testing.T) {
 		"{levels: [vm, vm]}":                "levels[1]",
 		"{levels: [{name: vm, memory: 1}]}": "levels[0]",
 		"{levels: [host, container], kernel: /k}": "kernel",
+		"{levels: [host], hugepages: 2Mi}":        "hugepages",
 		"{levels: [vm], kernel: boot/k}":          "kernel",
 		"{levels: [vm], kernel: /boot/../k}":      "kernel",
 		"{levels: [vm], memoryMiB: 127}":          "memoryMiB",

@@ -30,10 +30,10 @@ func (p Path) Name() string {
 	return "ovs"
 }
 
-// About says what it is; "" with DPDK, whose lanes have no network device.
+// About says what it is.
 func (p Path) About() string {
 	if p.DPDK {
-		return ""
+		return "uplink, Open vSwitch with DPDK as it runs on this host, vhost-user to a virtual machine"
 	}
 	return "uplink, Open vSwitch as it runs on this host, veth"
 }
@@ -47,10 +47,13 @@ func (p Path) WireGRO() bool { return !p.WireChecksums() }
 func (p Path) WireChecksums() bool { return datapath(p.DPDK) == userSpace }
 
 // Supported says why this host cannot do it, or nil.
-func (Path) Supported() error {
-	_, err := read(context.Background())
+func (p Path) Supported() error {
+	db, err := read(context.Background())
 	if err == nil {
 		_, _, err = version(context.Background())
+	}
+	if err == nil && p.DPDK && !db.dpdk {
+		err = errNoDPDK
 	}
 	return err
 }

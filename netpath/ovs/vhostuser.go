@@ -49,13 +49,11 @@ func declaredDPDK(n lane.Network) error {
 	return nil
 }
 
-// possibleDPDK says why Open vSwitch as it runs has no ports for vhost-user on the lane's device.
+var errNoDPDK = errors.New("Open vSwitch runs without DPDK: expected ovs-vsctl set Open_vSwitch . " +
+	"other_config:dpdk-init=true, and ovs-vswitchd with DPDK (package openvswitch-switch-dpdk) started anew")
+
+// possibleDPDK says why Open vSwitch, which runs with DPDK, has no ports for vhost-user on the lane's device.
 func (db database) possibleDPDK(l netpath.Lane) error {
-	if !db.dpdk {
-		return errors.New("spec.network.path: Open vSwitch runs without DPDK: expected ovs-vsctl set " +
-			"Open_vSwitch . other_config:dpdk-init=true, and ovs-vswitchd with DPDK " +
-			"(package openvswitch-switch-dpdk) started anew")
-	}
 	if b := db.bridges[l.Device]; b != nil && b.datapath != userSpace {
 		return fmt.Errorf("spec.network.device: the bridge %s is in the kernel's data path, which has no ports of "+
 			"DPDK: expected one with datapath_type=netdev", l.Device)

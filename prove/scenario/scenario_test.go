@@ -41,7 +41,7 @@ import (
 
 func kinds() Drivers {
 	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, ownlane.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{}, boot.Driver{}, instances.Driver{}, distance.Driver{},
-		path.Driver{Names: map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": "", "ovs": ""}}},
+		path.Driver{Names: map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": "", "ovs": "", "ovs-dpdk": ""}}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}, rtla.Driver{}, http.Driver{}, wrk.Driver{},
 			frames.Driver{}, router.Driver{}}}
 }

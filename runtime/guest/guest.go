@@ -33,6 +33,8 @@ type Guest struct {
 	Memory  int    `json:"memory,omitempty"` // of the virtual machine, in MiB; 0: 512
 	// CPUs of the virtual machine. 0: as many as this process may use.
 	CPUs int `json:"cpus,omitempty"`
+	// PageBytes is the size of the huge pages that have the virtual machine's memory; 0: ordinary pages.
+	PageBytes uint64 `json:"pageBytes,omitempty"`
 	// Bind gives each virtual CPU a CPU of its own among those that this process may use, in their order, and
 	// the emulator's other threads the rest, where there are any.
 	Bind bool   `json:"bind,omitempty"`

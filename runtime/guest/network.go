@@ -2,6 +2,7 @@ package guest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -30,7 +31,8 @@ type device struct {
 	Routes     []route          `json:"routes,omitempty"`
 	Neighbours []neighbour      `json:"neighbours,omitempty"`
 
-	tap string // that has its frames in the namespace
+	tap    string // that has its frames in the namespace
+	socket string // by which a switch has them
 }
 
 type route struct {
@@ -65,6 +67,22 @@ func networkOf(taps map[string]string) (n network, err error) {
 	return n, err
 }
 
+// add has a device that speaks with a switch itself.
+func (n *network) add(v VhostUser) error {
+	mac, err := net.ParseMAC(v.MAC)
+	if err != nil {
+		return fmt.Errorf("device %s: %w", v.Device, err)
+	}
+	d := device{Name: v.Device, MAC: mac, MTU: v.MTU, socket: v.Socket}
+	for _, a := range v.Addresses {
+		d.Addresses = append(d.Addresses, &net.IPNet{IP: a.Addr().AsSlice(),
+			Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())})
+	}
+	n.Devices = append(n.Devices, d)
+	slices.SortFunc(n.Devices, func(a, b device) int { return cmp.Compare(a.Name, b.Name) })
+	return nil
+}
+
 // read is a device of the namespace.
 func read(l netlink.Link) (device, error) {
 	a := l.Attrs()
@@ -93,11 +111,19 @@ func read(l netlink.Link) (device, error) {
 	return d, nil
 }
 
-// args are QEMU's options for the devices.
-func (n network) args() (args []string) {
+// args are QEMU's options for the devices, in the order of their names, as the machine's kernel names them.
+func (n network) args(kvm bool) (args []string) {
 	for i, d := range n.Devices {
-		args = append(args, "-netdev", fmt.Sprintf("tap,id=net%d,ifname=%s,script=no,downscript=no", i, d.tap),
-			"-device", fmt.Sprintf("virtio-net-pci,netdev=net%d,mac=%s,romfile=", i, d.MAC))
+		backend, more := fmt.Sprintf("tap,id=net%d,ifname=%s,script=no,downscript=no", i, d.tap), ""
+		if d.socket != "" { // QEMU waits for the switch before the machine begins
+			args = append(args, "-chardev", fmt.Sprintf("socket,id=switch%d,path=%s,server=on", i, d.socket))
+			backend = fmt.Sprintf("vhost-user,id=net%d,chardev=switch%d", i, i)
+			if !kvm { // QEMU 7.2 ends by a fault of its own where it emulates the interrupts of such a device
+				more = ",vectors=0"
+			}
+		}
+		args = append(args, "-netdev", backend,
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=net%d,mac=%s,romfile=%s", i, d.MAC, more))
 	}
 	return args
 }

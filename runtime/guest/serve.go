@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,18 @@ type Machine struct {
 	Also     []string          `json:"also,omitempty"`    // programs of the host that they run
 	Modules  []string          `json:"modules,omitempty"` // of the machine's kernel that they need
 	Taps     map[string]string `json:"taps"`              // by device: the tap that has its frames
+	// VhostUser is a device that the network of the caller does not have; nil: none.
+	VhostUser *VhostUser `json:"vhostUser,omitempty"`
+}
+
+// VhostUser is a device of a virtual machine that speaks with a switch itself (QEMU, Vhost-user Protocol). The
+// switch reads and writes the machine's memory.
+type VhostUser struct {
+	Device    string         `json:"device"`
+	Socket    string         `json:"socket"` // the file that the machine makes
+	MAC       string         `json:"mac"`
+	MTU       int            `json:"mtu"`
+	Addresses []netip.Prefix `json:"addresses"`
 }
 
 // Program serves in a virtual machine until that is ended.
@@ -36,7 +49,10 @@ const Ready = "the virtual machine's programs are ready"
 
 // command is what the machine is to do, and the programs that it needs.
 func (m Machine) command() (c command, programs []string, err error) {
-	if c.Network, err = networkOf(m.Taps); err != nil {
+	if c.Network, err = networkOf(m.Taps); err == nil && m.VhostUser != nil {
+		err = c.Network.add(*m.VhostUser)
+	}
+	if err != nil {
 		return c, nil, err
 	}
 	for _, p := range m.Programs {

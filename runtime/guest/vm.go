@@ -64,7 +64,7 @@ func (g Guest) emulate(ctx context.Context, argv []string) (int, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var said bytes.Buffer
-	cmd := child(ctx, QEMU, append(g.args(kernel, noKVM == nil), c.Network.args()...)...)
+	cmd := child(ctx, QEMU, append(g.args(kernel, noKVM == nil), c.Network.args(noKVM == nil)...)...)
 	cmd.Stdout, cmd.Stderr = &said, &said
 	why := func() error { return nil }
 	if g.Machine != nil {
@@ -141,6 +141,9 @@ const accelerator = "accelerator"
 func (g Guest) note(kernel string, noKVM error) (map[string]string, error) {
 	facts := map[string]string{accelerator: "kvm", "virtualCPUs": strconv.Itoa(g.CPUs),
 		"guestKernel": strings.TrimPrefix(filepath.Base(kernel), "vmlinuz-")}
+	if g.PageBytes > 0 {
+		facts["hugePages"] = fmt.Sprintf("%d KiB", g.PageBytes>>10)
+	}
 	if noKVM != nil {
 		facts[accelerator] = "tcg: software emulation, figures only comparable within this runtime"
 		facts["noKVM"] = noKVM.Error()
@@ -203,6 +206,22 @@ func machine(kvm bool) []string {
 	return append(args, "-accel", "tcg,thread=multi", "-cpu", "max")
 }
 
+// memory are QEMU's options: of huge pages, or such that a switch can read and write it, where that is so.
+func (g Guest) memory() []string {
+	args := []string{"-m", strconv.Itoa(g.MemoryMiB())}
+	if g.PageBytes == 0 && (g.Machine == nil || g.Machine.VhostUser == nil) {
+		return args
+	}
+	backend := fmt.Sprintf("memory-backend-memfd,id=memory,size=%dM,share=on", g.MemoryMiB())
+	if g.PageBytes > 0 {
+		backend += fmt.Sprint(",prealloc=on,hugetlb=on,hugetlbsize=", g.PageBytes)
+	}
+	return append(args, "-object", backend, "-machine", "memory-backend=memory")
+}
+
+// MemoryMiB is how much a virtual machine has.
+func (g Guest) MemoryMiB() int { return cmp.Or(g.Memory, usualMemory) }
+
 // args are QEMU's. Its threads have names, so that isolane attach and the witness know them.
 func (g Guest) args(kernel string, kvm bool) []string {
 	path := func(name string) string {
@@ -216,8 +235,8 @@ func (g Guest) args(kernel string, kvm bool) []string {
 	if g.Machine != nil {
 		report = "stdio,id=report,signal=off"
 	}
-	return append(machine(kvm), "-name", "isolane,debug-threads=on", "-smp", strconv.Itoa(g.CPUs),
-		"-m", strconv.Itoa(cmp.Or(g.Memory, usualMemory)),
+	return append(append(machine(kvm), g.memory()...), "-name", "isolane,debug-threads=on", "-smp",
+		strconv.Itoa(g.CPUs),
 		"-chardev", "file,id=console,path="+path(consoleFile), "-serial", "chardev:console",
 		"-chardev", report, "-serial", "chardev:report",
 		"-kernel", kernel, "-initrd", filepath.Join(g.Dir, initrdFile), "-append", line+" -- "+firstProgram)

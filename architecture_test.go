@@ -80,9 +80,10 @@ func imports() map[string][]string {
 		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "quantity", "results", "runtime/guest"},
 		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "runtime/guest", "sched", "stats"},
 		"prove/search":   {"results"},
+		"prove/settings": {},
 		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
 		"prove": {"change", "change/netdev", "cpuset", "enforce", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan",
-			"probe", "prove/layout", "prove/scenario", "prove/search", "quantity", "results", "runtime/guest", "runtime/pod", "runtime/process", "scenarios", "stats", "terminal", "witness"},
+			"probe", "prove/layout", "prove/scenario", "prove/search", "prove/settings", "quantity", "results", "runtime/guest", "runtime/pod", "runtime/process", "scenarios", "stats", "terminal", "witness"},
 		"prove/drivers": {"factor", "factor/*", "netpath/drivers", "probe", "probe/*", "prove", "prove/scenario"},
 		"report": {"lane", "quantity", "report/chart", "report/figures", "report/format", "results", "stats",
 			"terminal"},
@@ -214,11 +215,12 @@ probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        580       20  which server it was; the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 4500       25  servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers
+prove                 4501       25  machines that speak vhost-user; servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers
 prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
 prove/layout           350       10  distances of the application from the client
 prove/scenario        1700       23  what of a scenario can be in pods; rows of published tables; several instances
 prove/search           400       10  searches beside the cells
+prove/settings         100        2  was in prove
 quantity               250       10  loads as shares of a measured capacity
 report                2250        5  notes of the same reason as one; a file for each chart
 report/answers         400        5  published tables, row by row, beside sessions
@@ -229,7 +231,7 @@ report/figures        2800       35  a ratio of any two cells, for answers; guar
 report/format          150       10  numbers and units, which figures, page and plots print
 results               1000       75  what ended a session, settings, pods; the names of units
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
-runtime/guest         1350       15  machines that serve: the devices of their path, modules of their kernel; containers that serve in their caller's network
+runtime/guest         1420       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network
 runtime/pod            500       10  application and neighbours as pods, by kubectl
 runtime/process        650       15  a command in the foreground, what needs capabilities; a user without privileges
 runtime/running       1000       10

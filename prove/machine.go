@@ -65,11 +65,11 @@ func (r *runner) startMachine(ctx context.Context, at place, instance int, all [
 	if err != nil {
 		return nil, err
 	}
-	for _, device := range r.devices(path) {
-		m.Taps[device] = netdev.TapOf(device)
-	}
 	if speaks(path) {
 		m.VhostUser = r.vhostUser(path, instance)
+	}
+	for _, device := range r.devices(path) {
+		m.Taps[device] = netdev.TapOf(device)
 	}
 	g.Machine = m
 	confines, env, err := r.inside(at, instance)

@@ -25,6 +25,7 @@ import (
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/settings"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/witness"
@@ -81,7 +82,8 @@ func (m moment) responder() (*os.Process, error) {
 // run measures one cell and leaves the host as it was. The error says that the host could not be
 // brought back, or that the session cannot go on; what went wrong with the run alone makes it void.
 func (r *runner) run(ctx context.Context, c results.Cell) (results.Run, error) {
-	run := results.Run{Cell: c.Name, Started: time.Now(), Changed: changed(r.settings, settings(r.root))}
+	run := results.Run{Cell: c.Name, Started: time.Now(),
+		Changed: settings.Changed(r.settings, settings.Read(r.root))}
 	err := r.measure(ctx, c, &run)
 	uerr := r.undo(context.WithoutCancel(ctx))
 	if ctx.Err() != nil { // what else went wrong then is no news, but for what is left on the host

@@ -18,6 +18,7 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/settings"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/witness"
 )
@@ -300,7 +301,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		}
 	}
 	now := environment(h, o.Versions)
-	now.Settings = settings(o.Root)
+	now.Settings = settings.Read(o.Root)
 	if s, err = newSession(o, r.scenario, now); err != nil {
 		return s, nil, err
 	}

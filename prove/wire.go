@@ -120,8 +120,8 @@ func (r *runner) connect(ctx context.Context, given factor.Conditions) (
 	return all, nil
 }
 
-// meet lets the client and each instance know each other's addresses. From then on only a virtual machine, where
-// it is one, has what comes to the devices of its path.
+// meet lets the client and each instance know each other's addresses. From then on only a virtual machine,
+// where it is one, has what comes to the devices of its path.
 func (r *runner) meet(ctx context.Context, given factor.Conditions, instances int) error {
 	path, err := r.path(given.Path)
 	if err != nil {

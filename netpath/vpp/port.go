@@ -140,7 +140,8 @@ func (p port) commands(there, stale bool) (all []string) {
 	}
 	switch anew := !there || stale; {
 	case anew && p.Device != "":
-		all = append(all, "create host-interface name "+p.Device,
+		// v2 is TPACKET_V2: the third hands frames on by blocks, up to a millisecond late.
+		all = append(all, "create host-interface v2 name "+p.Device,
 			"set interface tag "+p.Name+" "+p.mark())
 	case anew && p.Parent != "":
 		all = append(all, fmt.Sprintf("create sub-interfaces %s %s %s", p.Parent,

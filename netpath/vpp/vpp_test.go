@@ -94,7 +94,7 @@ func (v standIn) answer(command string) string {
 			v.Faces[name] = &standInFace{Pop: "none"}
 			return name
 		},
-		`create host-interface name (\S+)`: func(m []string) string {
+		`create host-interface v2 name (\S+)`: func(m []string) string {
 			v.Faces["host-"+m[1]] = &standInFace{Pop: "none"}
 			return "host-" + m[1]
 		},

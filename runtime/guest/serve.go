@@ -27,8 +27,8 @@ type Machine struct {
 	VhostUser *VhostUser `json:"vhostUser,omitempty"`
 }
 
-// VhostUser is a device of a virtual machine that speaks with a switch itself (QEMU, Vhost-user Protocol). The
-// switch reads and writes the machine's memory.
+// VhostUser is a device of a virtual machine that speaks with a switch itself (QEMU, Vhost-user Protocol).
+// The switch reads and writes the machine's memory.
 type VhostUser struct {
 	Device    string         `json:"device"`
 	Socket    string         `json:"socket"` // the file that the machine makes

@@ -1,4 +1,6 @@
-package prove
+// Package settings reads the settings of a host that change what runs on it: two runs of a block that find
+// other ones are not comparable.
+package settings
 
 import (
 	"fmt"
@@ -6,10 +8,8 @@ import (
 	"strings"
 )
 
-// settingFiles are settings of a host that change what runs on it, as patterns of path.Match. They are read
-// before each run, when nothing of the run is in force: two runs of a block that find other ones are not
-// comparable.
-func settingFiles() []string {
+// files are patterns of path.Match. They are read before each run, when nothing of the run is in force.
+func files() []string {
 	const cpu = "sys/devices/system/cpu/"
 	return []string{
 		cpu + "online", cpu + "smt/control", cpu + "cpufreq/boost", cpu + "intel_pstate/no_turbo",
@@ -27,11 +27,11 @@ func settingFiles() []string {
 	}
 }
 
-// settings reads them, by pattern. Of several files it has a value and of how many, in their order: "2×
-// powersave".
-func settings(root fs.FS) map[string]string {
+// Read returns the settings of a host, by pattern. Of several files it has a value and of how many, in their
+// order: "2× powersave".
+func Read(root fs.FS) map[string]string {
 	found := map[string]string{}
-	for _, pattern := range settingFiles() {
+	for _, pattern := range files() {
 		files, _ := fs.Glob(root, pattern) // the patterns are well formed
 		var values []string
 		var counts []int
@@ -59,8 +59,8 @@ func settings(root fs.FS) map[string]string {
 	return found
 }
 
-// changed are the settings that are not as before; "" is gone.
-func changed(before, now map[string]string) map[string]string {
+// Changed are the settings that are not as before; "" is gone.
+func Changed(before, now map[string]string) map[string]string {
 	if before == nil {
 		return nil // a session of before they were recorded
 	}

@@ -1,4 +1,4 @@
-package prove
+package settings
 
 import (
 	"testing"
@@ -13,22 +13,22 @@ func TestSettings(t *testing.T) {
 	for i, value := range []string{"performance", "performance", "powersave", "performance"} {
 		root[governor+string(rune('0'+i))+"/scaling_governor"] = &fstest.MapFile{Data: []byte(value + "\n")}
 	}
-	before := settings(root)
+	before := Read(root)
 	want := map[string]string{"/proc/sys/vm/swappiness": "60",
 		"/" + governor + "*/scaling_governor": "2× performance, 1× powersave, 1× performance"}
 	if diff := cmp.Diff(want, before); diff != "" {
 		t.Error(diff)
 	}
-	if got := changed(before, settings(root)); len(got) > 0 {
+	if got := Changed(before, Read(root)); len(got) > 0 {
 		t.Errorf("nothing was changed: %v", got)
 	}
 	delete(root, "proc/sys/vm/swappiness")
 	root["proc/sys/vm/stat_interval"] = &fstest.MapFile{Data: []byte("1\n")}
 	want = map[string]string{"/proc/sys/vm/swappiness": "", "/proc/sys/vm/stat_interval": "1"}
-	if diff := cmp.Diff(want, changed(before, settings(root))); diff != "" {
+	if diff := cmp.Diff(want, Changed(before, Read(root))); diff != "" {
 		t.Error(diff)
 	}
-	if got := changed(nil, before); got != nil {
+	if got := Changed(nil, before); got != nil {
 		t.Errorf("a session that did not record them: %v", got)
 	}
 }

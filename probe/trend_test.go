@@ -27,6 +27,18 @@ func TestTrend(t *testing.T) {
 			t.Errorf("%d ns: %g%% of %+v, want %g%%", c.second, got, check, c.want)
 		}
 	}
+	// Of 100 samples the median alone says little: a quarter more may be chance, half more is not.
+	for more, grown := range map[int64]bool{12: false, 25: true} {
+		first, second := NewHistogram(), NewHistogram()
+		for i := range int64(100) {
+			Record(first, 1000*(i+1))
+			Record(second, 1000*(i+1+more))
+		}
+		m := results.Measurement{Name: "trip"}
+		if AddTrend(&m, first, second); (m.Values[check.Name] > 0) != grown {
+			t.Errorf("medians of 50 and %d µs: %g%%", 50+more, m.Values[check.Name])
+		}
+	}
 	m := results.Measurement{Name: "trip"}
 	if AddTrend(&m, NewHistogram(), NewHistogram()); len(m.Values) > 0 {
 		t.Errorf("nothing has no trend: %v", m.Values)

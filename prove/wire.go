@@ -16,10 +16,10 @@ import (
 	"isolane.dev/isolane/runtime/guest"
 )
 
-// Path is a path of lanes that scenarios can name: it needs no more than a wire.
+// Path is a path of lanes that scenarios can name: it needs no more than a wire, or a virtual machine too.
 type Path interface {
 	netpath.Path
-	About() string // what it is; "" of one that needs more
+	About() string // what it is
 	WireGRO() bool // the wire has GRO (see netpath.Wire)
 }
 
@@ -27,7 +27,7 @@ type Path interface {
 func Paths(all []netpath.Path) []Path {
 	var able []Path
 	for _, p := range all {
-		if a, ok := p.(Path); ok && a.About() != "" {
+		if a, ok := p.(Path); ok {
 			able = append(able, a)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 const TrendWord = "-trend"
 
 // Trend is the check of a metric: by how much its median in the second half of the window is longer at least,
-// by the 95% intervals of both medians, or the rate higher. Where that matters, the machine was not warm yet, or something changed while it was measured.
+// by the 95% intervals of both medians, or the rate higher. Where that matters, the machine was not warm yet,
+// or something changed while it was measured.
 func Trend(of results.Metric) results.Metric {
 	return results.Metric{Name: of.Name + TrendWord, Quantity: "trend", Noun: "second half against the first",
 		Title: "Trend", Unit: "%", Better: results.Lower, Margin: of.Margin, Role: results.Check, Guards: of.Name,

@@ -226,7 +226,7 @@ func (l *Lanes) Recover(ctx context.Context) ([]Drift, error) {
 	}
 	err = l.back(ctx)
 	l.markRepaired(ctx, drift)
-	if err == nil && len(l.Placement.Lanes) == 0 { // what somebody was killed over who wrote it
+	if err == nil && len(l.Placement.Lanes) == 0 { // what a command that was killed had begun to write
 		err = journal.RemoveState(l.dir, stateFile)
 	}
 	return drift, err

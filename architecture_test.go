@@ -215,7 +215,7 @@ probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        580       20  which server it was; the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 4501       25  machines that speak vhost-user; servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers
+prove                 4500       25  servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers
 prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
 prove/layout           350       10  distances of the application from the client
 prove/scenario        1700       23  what of a scenario can be in pods; rows of published tables; several instances

@@ -11,34 +11,30 @@ import (
 // TrendWord ends the name of the check that Trend describes.
 const TrendWord = "-trend"
 
-// Trend is the check of a metric: by how much its median in the second half of the window is longer at least,
-// by the 95% intervals of both medians, or the rate higher. Where that matters, the machine was not warm yet,
-// or something changed while it was measured.
+// Trend is the check of a metric: by how much its median in the second half of the window is longer, or the
+// rate higher. Where that matters, the machine was not warm yet, or something changed while it was measured.
 func Trend(of results.Metric) results.Metric {
 	return results.Metric{Name: of.Name + TrendWord, Quantity: "trend", Noun: "second half against the first",
 		Title: "Trend", Unit: "%", Better: results.Lower, Margin: of.Margin, Role: results.Check, Guards: of.Name,
 		Limit: 100 * of.Margin, Trend: true}
 }
 
-// AddTrend adds that check to what was measured. Of an empty half there is none.
+// AddTrend adds that check to what was measured: 0 where the 95% intervals of both medians overlap, as the
+// difference may be chance then. Of an empty half there is none.
 func AddTrend(m *results.Measurement, first, second *hdrhistogram.Histogram) {
-	least, most := median(first)
-	from, to := median(second)
-	switch {
-	case from > most:
-		AddTrendOf(m, most, from)
-	case to < least:
-		AddTrendOf(m, least, to)
-	default:
-		AddTrendOf(m, least, least) // what differs may be chance
+	before, after := float64(first.ValueAtQuantile(50)), float64(second.ValueAtQuantile(50))
+	least, most := medianInterval(first)
+	if from, to := medianInterval(second); from <= most && to >= least {
+		after = before
 	}
+	AddTrendOf(m, before, after)
 }
 
-// median is the 95% interval of a median by the ranks of the sign test, which are binomial and so nearly
-// normal (Conover, Practical Nonparametric Statistics, 3.2).
-func median(h *hdrhistogram.Histogram) (least, most float64) {
-	beside := min(50, 98/math.Sqrt(float64(h.TotalCount()))) // half of 1.96 standard deviations, in percent
-	return float64(h.ValueAtQuantile(50 - beside)), float64(h.ValueAtQuantile(50 + beside))
+// medianInterval is the 95% interval of a median by the ranks of the sign test, which are binomial and so
+// nearly normal (Conover, Practical Nonparametric Statistics, 3.2).
+func medianInterval(h *hdrhistogram.Histogram) (least, most int64) {
+	beside := min(50, 98/math.Sqrt(float64(h.TotalCount()))) // 1.96 standard deviations of the rank, in percent
+	return h.ValueAtQuantile(50 - beside), h.ValueAtQuantile(50 + beside)
 }
 
 // AddTrendOf is AddTrend of a figure of each half. Of NaN there is none.

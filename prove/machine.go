@@ -45,10 +45,10 @@ func (r *runner) lacksMachine(given factor.Conditions) error {
 		path.Name(), guest.VM)
 }
 
-// vhostUser is the device of a machine whose path gives it a socket.
+// vhostUser is the device of a machine on a path that speaks.
 func (r *runner) vhostUser(path Path, instance int) *guest.VhostUser {
-	of := netpath.Of(r.root, layout.Instance(instance), lane.Network{Path: path.Name()})
-	v, _ := path.(netpath.UserSpace).VhostUser(of)
+	v, _ := netpath.VhostUserOf([]netpath.Path{path},
+		netpath.Of(r.root, layout.Instance(instance), lane.Network{Path: path.Name()}))
 	return &guest.VhostUser{Device: netpath.Device, Socket: v.Socket, MAC: v.MAC, MTU: v.MTU,
 		Addresses: applicationAddresses(instance)}
 }

@@ -34,14 +34,9 @@ func Paths(all []netpath.Path) []Path {
 	return able
 }
 
-// speaks says whether what a path leads to has no network device, and speaks with a switch itself: a virtual
-// machine.
+// speaks says whether the application has a vhost-user socket in place of a network device.
 func speaks(p Path) bool {
-	u, can := p.(netpath.UserSpace)
-	if can {
-		_, can = u.VhostUser(netpath.Lane{})
-	}
-	return can
+	return !netpath.Namespaced([]netpath.Path{p}, lane.Network{Path: p.Name()})
 }
 
 // checksummed is a path that may need the checksums of frames.

@@ -50,7 +50,7 @@ func declaredDPDK(n lane.Network) error {
 }
 
 var errNoDPDK = errors.New("ovs-vswitchd runs without DPDK: expected ovs-vsctl set Open_vSwitch . " +
-	"other_config:dpdk-init=true, and that of package openvswitch-switch-dpdk started anew")
+	"other_config:dpdk-init=true, and ovs-vswitchd of package openvswitch-switch-dpdk started anew")
 
 // possibleDPDK says why Open vSwitch, which runs with DPDK, has no ports for vhost-user on the lane's device.
 func (db database) possibleDPDK(l netpath.Lane) error {

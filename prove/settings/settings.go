@@ -32,10 +32,10 @@ func files() []string {
 func Read(root fs.FS) map[string]string {
 	found := map[string]string{}
 	for _, pattern := range files() {
-		files, _ := fs.Glob(root, pattern) // the patterns are well formed
+		matched, _ := fs.Glob(root, pattern) // the patterns are well formed
 		var values []string
 		var counts []int
-		for _, f := range files {
+		for _, f := range matched {
 			text, err := fs.ReadFile(root, f)
 			if err != nil {
 				continue // a host without it

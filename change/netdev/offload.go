@@ -32,6 +32,13 @@ func Offload(netns, device string, command, number uint32) (uint32, error) {
 	return value.data, err
 }
 
+// RestartLink has a device begin its link anew, as ethtool(8) with -r does. It is unix.EOPNOTSUPP where its
+// driver does not.
+func RestartLink(netns, device string) error {
+	command := uint32(unix.ETHTOOL_NWAY_RST)
+	return ethtool(netns, device, unsafe.Pointer(&command))
+}
+
 // ethtool does a request of include/uapi/linux/ethtool.h, which begins with its command.
 func ethtool(netns, device string, data unsafe.Pointer) error {
 	do := func() error {

@@ -20,9 +20,10 @@ import (
 type at struct {
 	target
 	function
-	h      *netlink.Handle // of the card's namespace
-	pf     netlink.Link
-	inLane bool // its device is in the lane's namespace
+	address string          // of the function
+	h       *netlink.Handle // of the card's namespace
+	pf      netlink.Link
+	inLane  bool // its device is in the lane's namespace
 }
 
 // find opens what a step is of: fs.ErrNotExist where there is no such function. The caller closes the handle.
@@ -53,15 +54,16 @@ func find(text string) (a at, err error) {
 			}
 		}
 	}
-	if err = a.findDevice(all[a.number]); err != nil {
+	a.address = all[a.number]
+	if err = a.findDevice(); err != nil {
 		a.h.Close()
 	}
 	return a, err
 }
 
 // findDevice looks for the function's device in the lane and on the host; one that is elsewhere has no name.
-func (a *at) findDevice(address string) error {
-	look := func() (err error) { a.Name, err = netdev.OfPCI(address); return err }
+func (a *at) findDevice() error {
+	look := func() (err error) { a.Name, err = netdev.OfPCI(a.address); return err }
 	err := netdev.In(a.netns, look)
 	if a.inLane = a.Name != ""; a.inLane || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

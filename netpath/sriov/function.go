@@ -165,11 +165,15 @@ func differs(s journal.Step) (string, error) {
 	if !a.inLane || a.Name != f.Lane.Name {
 		return strings.Join(append(what, "no "+f.Lane.Name+" in "+a.netns), ", "), nil
 	}
-	more, err := f.Lane.Differs()
-	return strings.Join(append(what, more...), ", "), err
+	reset, err := wasReset(a.address)
+	if reset {
+		what = append(what, "its card was reset, no frames pass")
+	}
+	more, derr := f.Lane.Differs()
+	return strings.Join(append(what, more...), ", "), errors.Join(err, derr)
 }
 
-// Write gives the function to the lane, or puts it back as it was found.
+// Write gives the function to the lane, or puts it back as it was found, one whose card was reset too.
 func (functionOp) Write(ctx context.Context, s journal.Step, value string) error {
 	f, err := parse(value)
 	if err != nil {
@@ -180,6 +184,9 @@ func (functionOp) Write(ctx context.Context, s journal.Step, value string) error
 		return err
 	}
 	defer a.h.Close()
+	if err = a.revive(ctx); err != nil {
+		return err
+	}
 	if f.Lane == nil {
 		return a.putBack(f)
 	}

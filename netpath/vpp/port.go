@@ -57,7 +57,7 @@ func (p port) drops() bool { return p.Parent != "" && p.Domain == 0 }
 
 // String says what it is.
 func (p port) String() string {
-	text := "VPP's own (untested)"
+	text := "VPP's own (tried with tunnels only)"
 	switch tags, _ := p.tags(); {
 	case p.drops():
 		return "drops other tags of " + p.Parent

@@ -136,7 +136,7 @@ audit                 2600       15  network services that manage devices of lan
 boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
 change/netdev         2100       45  queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables
-claims                2550       15  all rows of a table, for answers; figures per core, both ways of a link, several threads
+claims                2575       15  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
 cmd/isolane           1750        0  what a command does with lanes is a library (history/diary, lanes)
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  650       10  QEMU's options for a tap
@@ -222,9 +222,9 @@ prove/scenario        1700       23  what of a scenario can be in pods; rows of 
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
 quantity               250       10  loads as shares of a measured capacity
-report                2250        5  notes of the same reason as one; a file for each chart
+report                2345        5  what was found stands first, also without aims; a file for each chart
 report/answers         400        5  published tables, row by row, beside sessions
-report/chart           750        5  lines that look the same without colour have numbers
+report/chart           760        5  texts hide the lines below them; each axis has a scale
 report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts
 report/export          750        5  files to export to, out of cmd/isolane; aims that a guard opens
 report/figures        2800       35  a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards

@@ -341,6 +341,28 @@ fio,randread,bandwidth,MB/s,1254>1003,`,
 udp,a,packets_sent,count,1000000,
 udp,a,packets_received,count,998000,
 udp,a,packet_loss,percent,0.0200>0.2000,`,
+		"balance/rates": `
+fwd,a,tx_rate,Mpps,10.00,
+fwd,a,rx_rate,Mpps,9.50,
+fwd,a,packet_loss,percent,0.50>5.00,`,
+		"balance/errors": `
+web,a,requests,count,10000,
+web,a,errors,count,300,
+web,a,error_rate,percent,0.30>2.91,`,
+		"balance/hits": `
+cache,a,requests,count,10000,
+cache,a,hits,count,9000,
+cache,a,hit_rate,percent,97.0>90.0,`,
+		"whole/lost": `
+udp,a,packets_sent,count,1000,
+udp,a,packets_lost,count,1200>12,`,
+		"whole/cpu": `
+web,cpus=4,cpu_usage,percent,450>400,
+web,cpus=4,throughput,Gbps,8.0,`,
+		"over-line/frames": `
+fwd setup,nic,link_rate,Gbps,10,
+fwd,a,packet_rate,Mpps,0.90>0.81,
+fwd,a,frame_size,bytes,1518,`,
 		"ambiguous-unit": `
 web setup,,object_size,Mb>Mbit,1,`,
 	}
@@ -462,6 +484,19 @@ udp,a,packets_received,count,999990,
 udp,a,packet_loss,ppm,10,
 udp,a,packet_rate,kpps,16.67,
 udp,a,duration,s,60,`,
+		"errors beside what succeeded": `
+web,overload,requests,count,100,
+web,overload,errors,count,900,
+web,overload,error_rate,percent,90.0,`,
+		"hits of some requests": `
+cache,a,requests,count,12000,
+cache,a,hits,count,9700,
+cache,a,misses,count,300,
+cache,a,hit_rate,percent,97.0,`,
+		"the client's CPUs": `
+web,cpus=4,client_cpu_usage,percent,700,
+web,cpus=4,cpu_usage,percent,400,
+web,cpus=4,throughput,Gbps,8.0,`,
 		"less than no gain": `
 v,a,throughput,Gbps,9.0,
 v,b,throughput,Gbps,9.3,

@@ -1,5 +1,7 @@
 package claims
 
+import "maps"
+
 // Words of metrics.
 const (
 	failedWords  = "error errors failed timeout timeouts lost dropped missed offered target"
@@ -18,9 +20,8 @@ const (
 func roles() map[string]*role {
 	counts, durations, shares := []dimension{count}, []dimension{duration}, []dimension{share}
 	rates, sizes := []dimension{rate}, []dimension{size}
-	amounts := []dimension{count, duration, rate, size, bits, sizeRate, bitRate}
 	const loops = "samples loops iterations cycles activations"
-	return map[string]*role{
+	all := map[string]*role{
 		"request_rate": {dims: rates, words: requestWords, not: failedWords},
 		"packet_rate":  {dims: rates, words: packetWords, not: failedWords},
 		"iops":         {dims: rates, words: "iops kiops io reads writes", not: failedWords},
@@ -41,22 +42,42 @@ func roles() map[string]*role {
 		"run":    {dims: durations, words: "duration runtime elapsed"},
 		"interval": {dims: durations, words: "interval period", not: "kill stop restart report reporting log",
 			nominal: true},
-		"loops":       {dims: counts, words: loops, not: failedWords, nominal: true},
-		"samples":     {dims: counts, words: loops + " requests measurements", not: failedWords},
-		"requests":    {dims: counts, words: "requests responses", not: failedWords},
-		"packets":     {dims: counts, words: packetWords, not: failedWords},
-		"sent":        {dims: counts, words: "sent transmitted"},
-		"received":    {dims: counts, words: "received delivered"},
-		"lost":        {dims: counts, words: "lost loss dropped"},
-		"lost_share":  {dims: shares, words: "lost loss dropped", not: movedWords + " rel"},
-		"part":        {dims: shares, words: "hit miss success failure availability coverage", not: "rel over"},
-		"hit":         {dims: shares, words: "hit success", not: "rel over ratio"},
-		"miss":        {dims: shares, words: "miss failure", not: "rel over ratio"},
+		"loops":         {dims: counts, words: loops, not: failedWords, nominal: true},
+		"samples":       {dims: counts, words: loops + " requests measurements", not: failedWords},
+		"requests":      {dims: counts, words: "requests responses", not: failedWords},
+		"packets":       {dims: counts, words: packetWords, not: failedWords},
+		"sent":          {dims: counts, words: "sent transmitted"},
+		"received":      {dims: counts, words: "received delivered"},
+		"lost":          {dims: counts, words: "lost loss dropped"},
+		"lost_share":    {dims: shares, words: "lost loss dropped", not: movedWords + " rel"},
+		"part":          {dims: shares, words: "hit miss success failure availability coverage", not: "rel over"},
+		"hit":           {dims: shares, words: "hit success", not: "rel over ratio"},
+		"miss":          {dims: shares, words: "miss failure", not: "rel over ratio"},
+		"failed":        {dims: counts, words: "error errors failed failures"},
+		"failed_share":  {dims: shares, words: "error errors failed failures", not: "rel over"},
+		"hits":          {dims: counts, words: "hits"},
+		"misses":        {dims: counts, words: "misses"},
+		"hit_rate":      {dims: shares, words: "hit", not: "rel over"},
+		"sent_rate":     {dims: rates, words: "tx sent transmitted offered"},
+		"received_rate": {dims: rates, words: "rx received delivered forwarded"},
+		"cpu_use": {dims: shares, words: "cpu cpus", not: "rel over per client host total system steal " +
+			changeWords},
+		"cpus":        {dims: counts, words: "cpus", only: "as written per cpu socket", setting: "cpus"},
 		"connections": {dims: counts, words: "connections concurrency", setting: "connections"},
 		"cores":       {dims: counts, words: "cores", only: "as written per cpu socket"},
 		"threads":     {dims: counts, words: "threads", only: "as written per cpu socket"},
 		"link": {dims: []dimension{bitRate}, words: "link nic port interface line", not: movedWords, asked: true,
 			nominal: true, fastest: true},
+	}
+	maps.Copy(all, statistics())
+	return all
+}
+
+// statistics are the names of times and of their statistics.
+func statistics() map[string]*role {
+	durations := []dimension{duration}
+	amounts := []dimension{count, duration, rate, size, bits, sizeRate, bitRate}
+	return map[string]*role{
 		"latency_mean": {dims: durations, words: latencyWords, stats: []string{"mean"}},
 		"latency": {dims: durations, words: latencyWords, not: "first ttfb connect",
 			stats: []string{"min", "mean", "percentile", "max"}},
@@ -96,7 +117,7 @@ const (
 // laws are in base units: seconds, bytes, and per second of them.
 func laws() []law {
 	const asked = 0.02 // a run is seldom as long as asked for
-	return []law{
+	return append([]law{
 		{rule: "product", left: "moved_bytes", sign: "=", right: "request_rate × object",
 			more: "request_rate × head", so: wrong},
 		{rule: "product", left: "moved_bits", sign: "=", right: "request_rate × object × bits",
@@ -112,6 +133,15 @@ func laws() []law {
 		{rule: "balance", left: "lost", sign: "=", right: "sent − received", same: true, so: wrong},
 		{rule: "balance", left: "lost_share", sign: "=", right: "( sent − received ) ÷ sent", same: true,
 			so: wrong},
+		{rule: "balance", left: "lost_share", sign: "=", right: "( sent_rate − received_rate ) ÷ sent_rate",
+			so: wrong},
+		{rule: "balance", left: "failed_share", sign: "=", right: "failed ÷ requests",
+			or: "failed ÷ ( requests + failed )", so: wrong},
+		{rule: "balance", left: "hit_rate", sign: "=", right: "hits ÷ requests",
+			or: "hits ÷ ( hits + misses )", so: wrong},
+		{rule: "whole", left: "lost", sign: "≤", right: "sent", same: true, in: count, so: whole},
+		{rule: "whole", left: "cpu_use", sign: "≤", right: "cpus", in: share,
+			so: "A CPU is busy 100% of the time at most."},
 		{rule: "whole", left: "miss", sign: "≤", right: "1 − hit", same: true, in: share,
 			so: "The two are parts of one whole."},
 		{rule: "whole", left: "part", sign: "≤", right: "1", in: share, so: whole},
@@ -134,6 +164,12 @@ func laws() []law {
 		{rule: "in-flight", left: "latency_mean", sign: "≤", right: "connections ÷ request_rate", about: 0.01,
 			in: duration, so: "So many requests a second cannot each take this long on average (Little's law), " +
 				"unless a connection carries several at once, or the time before a request could be sent is counted."},
+	}, limits()...)
+}
+
+// limits are the laws of time, of samples and of links.
+func limits() []law {
+	return []law{
 		{rule: "too-long", left: "run", sign: "≤", right: "year", in: duration,
 			so: "The unit or the figure is wrong."},
 		{rule: "too-long", left: "loops × interval", sign: "≤", right: "year", in: duration,
@@ -145,6 +181,8 @@ func laws() []law {
 		{rule: "too-few-samples", left: "request_rate × run × above", sign: "≥", right: "1",
 			each: "percentile_time", so: few},
 		{rule: "over-line", left: "moved", sign: "≤", right: "link", in: bitRate,
+			so: "The unit or a figure is wrong, or it was several links, or none of those that the table names."},
+		{rule: "over-line", left: "packet_rate × packet", sign: "≤", right: "link", in: bitRate,
 			so: "The unit or a figure is wrong, or it was several links, or none of those that the table names."},
 		{rule: "over-line", left: "moved_both", sign: "≤", right: "link + link", in: bitRate,
 			so: "The unit or a figure is wrong, or it was several links, or none of those that the table names."},

@@ -123,7 +123,7 @@ type Level struct {
 	Settings json.RawMessage // what the map has beside these, as JSON; nil for none
 }
 
-// Name is that of a level, which in YAML may be a number.
+// Name is that of a level, factor or probe, which in YAML may be a number.
 type Name string
 
 // UnmarshalJSON takes a string or a number.
@@ -134,6 +134,10 @@ func (n *Name) UnmarshalJSON(data []byte) error {
 		return nil
 	}
 	if json.Unmarshal(data, (*string)(n)) != nil {
+		if json.Unmarshal(data, new(bool)) == nil {
+			return fmt.Errorf("expected a name or a number, found %s, which is how YAML reads y, n, yes, no, on "+
+				"and off without quotes", data)
+		}
 		return fmt.Errorf("expected a name or a number, found %s", data)
 	}
 	return nil

@@ -15,6 +15,7 @@ func TestCommands(t *testing.T) {
 	for _, c := range []struct{ script, want string }{
 		{"echo out; echo first >&2; echo no luck; exit 3", "exit status 3: no luck"},
 		{`printf 'a\033[2Jb\377 c\n'; exit 3`, "exit status 3: a [2Jb c"},
+		{"head -c 1000 /dev/zero; exit 3", "exit status 3"},
 		{"head -c 1000000 /dev/zero | tr '\\0' x; exit 3", "exit status 3: " + strings.Repeat("x", mostShown)},
 		{"kill $$", "signal: terminated"},
 	} {

@@ -88,7 +88,11 @@ func (r *runner) atLimit(metric string, m results.Measurement, beyond bool) (all
 	for _, check := range metrics {
 		if v, ok := m.Values[check.Name]; ok && check.Guards == metric && v > check.Limit &&
 			(!check.Trend || !beyond && m.Samples[metric].Wanted > 0) {
-			all = append(all, fmt.Sprintf("%s: %.3g %s, allowed %g", check.Noun, v, check.Unit, check.Limit))
+			unit := " " + check.Unit
+			if check.Unit == "%" {
+				unit = check.Unit
+			}
+			all = append(all, fmt.Sprintf("%s: %.3g%[3]s, allowed %[4]g%[3]s", check.Noun, v, unit, check.Limit))
 		}
 	}
 	return all, err

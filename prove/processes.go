@@ -139,8 +139,8 @@ func reason(err error, said *output) error {
 		return nil
 	}
 	text := bytes.TrimSpace(said.bytes())
-	if last := text[bytes.LastIndexByte(text, '\n')+1:]; len(last) > 0 {
-		return fmt.Errorf("%w: %s", err, printable(last))
+	if last := printable(text[bytes.LastIndexByte(text, '\n')+1:]); last != "" {
+		return fmt.Errorf("%w: %s", err, last)
 	}
 	return err
 }

@@ -206,7 +206,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{"in time", 1, samples(1000, 0, 1e6), "++", ""},
 		{"late", 1, samples(1000, 0, 3e6), "--", ""},
-		{"in time, but it grows", 1, growing(1e6), "", "second half against the first: 40 %, allowed 10"},
+		{"in time, but it grows", 1, growing(1e6), "", "second half against the first: 40%, allowed 10%"},
 		{"late, and it grows", 1, growing(3e6), "--", ""},
 		{"one in a hundred is lost", 1, samples(990, 10, 1e6), "++", ""},
 		{"P99 is lost", 1, samples(989, 11, 1e6), "--", ""},
@@ -218,7 +218,7 @@ func TestJudge(t *testing.T) {
 		{"later than such a client can make it", 1, late(5e6, 1e6), "--", ""},
 		{"in time with a client that is late", 1, late(1.9e6, 1e6), "++", ""},
 		{"in time, of a probe that failed", 1, failed, "", "it ended early"},
-		{"the share is reached, by a client at its limit", 0, limited, "", "client's CPU: 91 %, allowed 90"},
+		{"the share is reached, by a client at its limit", 0, limited, "", "client's CPU: 91%, allowed 90%"},
 		{"a client so late that it was not the load", 2, late(1e6, 11e6), "", "the client could not keep up"},
 		{"a client that is late a little", 2, late(1e6, 9e6), "+++", ""},
 		{"nothing is lost", 2, samples(1000, 0, 3e9), "+++", ""},

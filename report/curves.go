@@ -14,7 +14,7 @@ import (
 func curvePictures(s *figures.Summary) (all []picture) {
 	for _, curve := range s.Curves() {
 		for _, m := range s.Ordered() {
-			if whole(s, m) || !s.Has(m) {
+			if whole(s, m) || !s.Has(m) || !curve.Track(m).Drawn() {
 				continue
 			}
 			data, hint := curveTable(curve, m, true), "Medians of the runs"

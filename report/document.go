@@ -132,7 +132,7 @@ func newFigure(m figures.Metric, f figures.Figure, baseline bool) documentFigure
 	if f.Undecided() {
 		r.Needed = f.Needed
 	}
-	if !baseline {
+	if !baseline && m.IsFigure() {
 		r.Ratio = newRatio(f.Ratio)
 	}
 	return r

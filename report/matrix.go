@@ -29,14 +29,8 @@ type tinted struct{ Main, Sub, Class string }
 
 func newMatrix(s *figures.Summary) matrix {
 	var t matrix
-	nouns := map[string]int{}
 	for _, m := range s.Primary() {
-		nouns[m.Noun]++
-	}
-	for _, m := range s.Primary() {
-		if nouns[m.Noun] > 1 {
-			m.Noun = m.Name
-		}
+		m = s.Distinct(m)
 		t.Head = append(t.Head, m.Value())
 		if m.Statistic != "" {
 			t.Head = append(t.Head, m.Noun+" P99", m.Noun+" P99.9", m.Noun+" max")

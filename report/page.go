@@ -40,8 +40,8 @@ type page struct {
 // writePage writes the page: one file that needs no network and no JavaScript, with the whole session in it.
 func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 	t := template.Must(template.New(pageName).Funcs(template.FuncMap{
-		"lines": firstLines, "sentences": sentences, "caveats": caveats, "runNotes": runNotes, "command": command,
-		"shared": shared, "listed": listed, "capital": capital,
+		"lines": firstLines, "found": found, "sentences": sentences, "caveats": caveats, "runNotes": runNotes,
+		"command": command, "shared": shared, "listed": listed, "capital": capital,
 		"join":       func(all []string) string { return strings.Join(all, ", ") },
 		"percent":    func(ratio float64) string { return fmt.Sprintf("%g%%", 100*ratio) },
 		"samplesFor": func(p float64) string { return format.Count(stats.SamplesFor(p)) },
@@ -87,7 +87,10 @@ func runNotes(s *figures.Summary) map[string]int {
 // tables have the others.
 func sentences(s *figures.Summary) []string {
 	var all []string
-	noise, aim, few := s.Disturbance(), "", len(s.Isolation) <= 3
+	noise, aim := s.Disturbance(), ""
+	few := len(slices.DeleteFunc(slices.Clone(s.Isolation), func(i figures.Isolation) bool {
+		return i.Quiet == nil
+	})) <= 3
 	if aims := s.Session.Scenario.Aims; aims != nil {
 		aim = aims.Cell
 	}
@@ -108,8 +111,11 @@ func sentences(s *figures.Summary) []string {
 		for _, i := range s.Isolation {
 			if back := i.Aspects[k].Back; back.Known() && (few || i.Cell.Name == aim) {
 				from = cmp.Or(from, i.From)
-				parts = append(parts, fmt.Sprintf("%s wins back %s %s", i.Name, format.Percent(back.Estimate),
-					back.SpreadWords()))
+				text := fmt.Sprintf("%s %s", format.Percent(back.Estimate), back.SpreadWords())
+				if lo, _, _ := back.Spread(); lo > 1 {
+					text = "all of it and more"
+				}
+				parts = append(parts, fmt.Sprintf("%s wins back %s", i.Name, text))
 			}
 		}
 		if len(parts) > 0 {
@@ -129,8 +135,8 @@ func costWords(noise *results.Factor, c figures.Isolation, a figures.Isolated) s
 	name, from, to := a.Name, a.Shown(*c.Quiet), a.Shown(c.Cell)
 	switch {
 	case a.Margin.Goal == stats.HigherIsBetter && a.Cost.Known():
-		return fmt.Sprintf("%s %s of its %s %s", format.Percent(a.Cost.Estimate), a.Cost.SpreadWords(), noise.Quiet,
-			name)
+		return fmt.Sprintf("%s %s of its %s %s (%s instead of %s)", format.Percent(a.Cost.Estimate),
+			a.Cost.SpreadWords(), noise.Quiet, name, to, from)
 	case a.Sampled && !a.Tail:
 		return ""
 	case a.Tail && (from == format.None || to == format.None):

@@ -99,6 +99,9 @@ func tailCells(s *figures.Summary) []figures.Cell {
 }
 
 func tailTable(s *figures.Summary) table {
+	if len(tailCells(s)) == 0 {
+		return table{}
+	}
 	steal := func(c figures.Cell) string { return format.Digits(c.Tail.Steal.Seconds() * 1e3) }
 	t := newTable("What the worst samples met ("+s.PrimaryDistribution().Name+")", tailCells(s), nil,
 		column{Name: "from", Words: true, of: func(c figures.Cell) string { return tailName(c.Tail) }},

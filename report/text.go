@@ -140,7 +140,8 @@ func voidRuns(s *figures.Summary) string {
 	var parts []string
 	for k, why := range reasons {
 		if k == 3 {
-			parts = append(parts, fmt.Sprintf("%d other reasons: see the void ledger in report.html", len(reasons)-k))
+			parts = append(parts, quantity.Count(len(reasons)-k, "other reason")+
+				": see the void ledger in report.html")
 			break
 		}
 		parts = append(parts, fmt.Sprintf("%d× %s", found[why], why))
@@ -154,12 +155,23 @@ func voidValues(s *figures.Summary) map[string]int {
 	for _, r := range s.Session.Runs {
 		for _, m := range r.Measured {
 			if r.Used() && len(m.Void) > 0 {
-				why, _, _ := strings.Cut(m.Void[0], ":")
-				found[m.Name+": "+why]++
+				found[m.Name+": "+withoutFigures(m.Void[0])]++
 			}
 		}
 	}
 	return found
+}
+
+// withoutFigures is what a reason says before its figures, and without the instance that it is about.
+func withoutFigures(why string) string {
+	first, rest, _ := strings.Cut(why, ": ")
+	if strings.HasPrefix(first, "instance ") && rest != "" {
+		first, rest, _ = strings.Cut(rest, ": ")
+	}
+	if strings.HasPrefix(rest, "expected ") {
+		first += ": not as expected"
+	}
+	return first
 }
 
 // objectiveLines say of each bound what was found; the title is empty where no lane was proved.

@@ -93,20 +93,20 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, data := range map[string][]byte{
-		"it is cut off":             overflow,
-		"1 of 4 samples":            document(`"histogram": {"3": 2, "4": 1}, "cycles": 4, "max": 4`),
-		"more samples than cycles":  document(`"histogram": {"3": 2}, "cycles": 1, "max": 4`),
-		`bin "5"`:                   document(`"histogram": {"5": 1}, "cycles": 1, "max": 4`),
-		`bin "-3"`:                  document(`"histogram": {"-3": 1}, "cycles": 1, "max": 4`),
-		`bin "100000"`:              document(`"histogram": {"100000": 1}, "cycles": 1, "max": 100000`),
-		"at most 1728000000":        document(`"histogram": {}, "cycles": 1728000001, "max": 4`),
-		"and 24h0m0s":               document(`"histogram": {}, "cycles": 1, "max": 86400000001`),
-		"unexpected end":            nil,
-		"expected 1 and 0":          []byte(`{"file_version": 1, "resolution_in_ns": 1}`),
-		"return_code: 1":            []byte(`{"file_version": 1, "return_code": 1}`),
-		"0 of num_threads 0":        []byte(`{"file_version": 1}`),
-		"invalid character 'U'":     []byte("Unable to change scheduling policy!\n"),
-		"cannot unmarshal number -": document(`"histogram": {}, "cycles": -1, "max": 4`),
+		"it is cut off":            overflow,
+		"1 of 4 samples":           document(`"histogram": {"3": 2, "4": 1}, "cycles": 4, "max": 4`),
+		"more samples than cycles": document(`"histogram": {"3": 2}, "cycles": 1, "max": 4`),
+		`bin "5"`:                  document(`"histogram": {"5": 1}, "cycles": 1, "max": 4`),
+		`bin "-3"`:                 document(`"histogram": {"-3": 1}, "cycles": 1, "max": 4`),
+		`bin "100000"`:             document(`"histogram": {"100000": 1}, "cycles": 1, "max": 100000`),
+		"at most 1728000000":       document(`"histogram": {}, "cycles": 1728000001, "max": 4`),
+		"and 24h0m0s":              document(`"histogram": {}, "cycles": 1, "max": 86400000001`),
+		"nothing was printed":      nil,
+		"expected 1 and 0":         []byte(`{"file_version": 1, "resolution_in_ns": 1}`),
+		"return_code: 1":           []byte(`{"file_version": 1, "return_code": 1}`),
+		"0 of num_threads 0":       []byte(`{"file_version": 1}`),
+		"invalid character 'U'":    []byte("Unable to change scheduling policy!\n"),
+		"another value than -1":    document(`"histogram": {}, "cycles": -1, "max": 4`),
 	} {
 		if _, err := settle(t, "{}").Parse(data, second()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

@@ -3,6 +3,7 @@ package cyclictest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -91,7 +92,14 @@ func read(output []byte) (r report, holds bool, err error) {
 		}
 		document = append(document, line...)
 	}
-	return r, holds, json.Unmarshal(document, &r)
+	if len(bytes.TrimSpace(document)) == 0 {
+		return r, holds, errors.New("nothing was printed")
+	}
+	err = json.Unmarshal(document, &r)
+	if odd, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		err = fmt.Errorf("%s: expected another value than %s", odd.Field, strings.TrimPrefix(odd.Value, "number "))
+	}
+	return r, holds, err
 }
 
 func (r report) validate(threads int) error {

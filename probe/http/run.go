@@ -128,7 +128,7 @@ func (c *client) report(m *results.Measurement) error {
 	late, p99 := c.lag.ValueAtQuantile(99.9), c.last.ValueAtQuantile(99)
 	if c.Rate != probe.Max && p99 > 0 && late*10 > p99 {
 		object(fmt.Sprintf("the client could not keep up: send lag P99.9 %s, latency P99 %s",
-			time.Duration(late), time.Duration(p99)))
+			time.Duration(late).Round(time.Microsecond), time.Duration(p99).Round(time.Microsecond)))
 	}
 	if said := c.overload(m.Window); said != "" {
 		m.NotCarried("overloaded: " + said)

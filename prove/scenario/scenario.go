@@ -198,7 +198,7 @@ func with(settings any, fields map[string]any) ([]byte, error) {
 
 // UnmarshalJSON leaves the settings to the driver, which Parse knows.
 func (p *Probe) UnmarshalJSON(data []byte) (err error) {
-	p.settings, err = beside(data, map[string]any{"name": &p.Name, "kind": &p.Kind,
+	p.settings, err = beside(data, map[string]any{"name": (*factor.Name)(&p.Name), "kind": &p.Kind,
 		"optional": &p.Optional})
 	return err
 }
@@ -214,7 +214,8 @@ func (p Probe) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON leaves the settings to the driver, which Parse knows.
 func (f *Factor) UnmarshalJSON(data []byte) (err error) {
-	f.settings, err = beside(data, map[string]any{"name": &f.Name, "kind": &f.Kind, "where": &f.Where})
+	f.settings, err = beside(data, map[string]any{"name": (*factor.Name)(&f.Name), "kind": &f.Kind,
+		"where": &f.Where})
 	return err
 }
 

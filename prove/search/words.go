@@ -34,8 +34,8 @@ func LossGoals(window, sum, long time.Duration) []results.SearchGoal {
 
 func goal(name, what string, loss, exceed float64, window, sum time.Duration) results.SearchGoal {
 	return results.SearchGoal{Name: name, Loss: loss, Exceed: exceed, Sum: results.Nanoseconds(sum),
-		Definition: fmt.Sprintf("%s in at least %g%% of the trial time; %s of trials of %s decide about a point",
-			what, 100*(1-exceed), sum, window)}
+		Definition: fmt.Sprintf("%s in at least %g%% of the trial time; a point is settled after %gs of trials "+
+			"of %gs", what, 100*(1-exceed), sum.Seconds(), window.Seconds())}
 }
 
 // notes say what a bracket does not.

@@ -76,6 +76,16 @@ func (c *chart) text(class string, x, y float64, text string) {
 	c.mark(`<text class="%s" x="%g" y="%g">%s</text>`, class, x, y, html.EscapeString(text))
 }
 
+// grounded is a text that hides the lines below it, as far as the widest font goes.
+func (c *chart) grounded(class string, x, y float64, text string) {
+	x1 := x + 6.2*float64(terminal.Width(text))
+	if strings.HasSuffix(class, " end") {
+		x1 = 2*x - x1
+	}
+	c.box("ground", x, x1, y-4, 12)
+	c.text(class, x, y, text)
+}
+
 // box is around y. What is pale would show what is below it.
 func (c *chart) box(class string, x0, x1, y, high float64) {
 	if strings.HasSuffix(class, " pale") {
@@ -140,16 +150,24 @@ type tick struct {
 	label string
 }
 
-// logTicks have labels at 1, 2 and 5 of each decade; over many decades there is room for the ones only.
+// logTicks have labels at 1, 2 and 5 of each decade, over many decades at the ones only: there is no room for
+// more. Where these would be less than two, which show no scale, more have one.
 func logTicks(lo, hi float64, format func(float64) string) (ticks []tick) {
-	many := math.Log10(hi/lo) > 1.5
-	for e := math.Floor(math.Log10(lo)); e <= math.Log10(hi); e++ {
-		for digit := range 9 {
-			t := tick{value: float64(digit+1) * math.Pow(10, e)}
-			if digit == 0 || !many && (digit == 1 || digit == 4) {
-				t.label = format(t.value)
-			}
-			if t.value >= lo*0.999 && t.value <= hi*1.001 {
+	labels := []string{"1", "125", "123456789"}
+	if math.Log10(hi/lo) <= 1.5 {
+		labels = labels[1:]
+	}
+	for labelled := 0; labelled < 2 && len(labels) > 0; labels = labels[1:] {
+		ticks, labelled = nil, 0
+		for e := math.Floor(math.Log10(lo)); e <= math.Log10(hi); e++ {
+			for digit := 1; digit <= 9; digit++ {
+				t := tick{value: float64(digit) * math.Pow(10, e)}
+				if t.value < lo*0.999 || t.value > hi*1.001 {
+					continue
+				}
+				if strings.ContainsRune(labels[0], rune('0'+digit)) {
+					t.label, labelled = format(t.value), labelled+1
+				}
 				ticks = append(ticks, t)
 			}
 		}

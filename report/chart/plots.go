@@ -74,8 +74,8 @@ func (c *chart) barRow(s *figures.Summary, cell figures.Cell, m figures.Metric, 
 		class, remark = "figure end", s.Estimate(cell, m)+", "+m.Shown(f)
 		c.box(cellClass(cell.Look), foot, c.x.at(f.Ratio.Estimate), y, rowBar-2)
 	}
-	c.text("name", c.left, c.height+rowName-4, cell.Label())
-	c.text(class, c.right, c.height+rowName-4, remark)
+	c.grounded("name", c.left, c.height+rowName-4, cell.Label())
+	c.grounded(class, c.right, c.height+rowName-4, remark)
 	if lo, hi, _ := f.Ratio.Spread(); !cell.Baseline && lo > 0 && !math.IsInf(hi, 0) && len(f.Ratio.Blocks) > 1 {
 		c.whisker("ground", c.x.at(lo), c.x.at(hi), y, 8)
 		c.whisker("whisker", c.x.at(lo), c.x.at(hi), y, 8)

@@ -53,3 +53,21 @@ func TestLinesThatLookTheSameAreNumbered(t *testing.T) {
 		t.Error("numbers, though no two lines look the same")
 	}
 }
+
+// An axis has two labels at least, however narrow its range.
+func TestLogTicks(t *testing.T) {
+	for _, c := range []struct {
+		lo, hi float64
+		want   string
+	}{{20, 40, "20 30 40"}, {30, 400, "50 100 200"}, {20, 700, "20 50 100 200 500"}, {1, 1000, "1 10 100 1000"}} {
+		var got []string
+		for _, tick := range logTicks(c.lo, c.hi, func(v float64) string { return fmt.Sprint(v) }) {
+			if tick.label != "" {
+				got = append(got, tick.label)
+			}
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%g to %g: %q, want %s", c.lo, c.hi, got, c.want)
+		}
+	}
+}

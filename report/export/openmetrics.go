@@ -85,7 +85,7 @@ func (o *exposition) add(m figures.Metric, f figures.Figure, own string, at func
 			"The longest of all used runs. It has no interval, and grows with the sample.").
 			sample("", d.Max()/per, own)
 	}
-	if c := f.Ratio; c.Known() {
+	if c := f.Ratio; c.Known() && m.IsFigure() {
 		ratio := func(end string, v float64, help string) {
 			o.family("isolane_to_baseline"+end+"_ratio", "ratio", "gauge", help).sample("", v, own)
 		}

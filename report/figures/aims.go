@@ -132,7 +132,8 @@ func (s *Summary) judgeGoal(m Metric, ratio float64, own, base *Cell) Aim {
 		a.Found = fmt.Sprintf("no %s in which both count", found.Of())
 		return a
 	}
-	a.Found = Bound(format.Percent(found.Estimate), own.Figure(m), base.Figure(m)) + " " + found.SpreadWords()
+	a.Found = fmt.Sprintf("%s %s: %s against %s", Bound(format.Percent(found.Estimate), own.Figure(m),
+		base.Figure(m)), found.SpreadWords(), m.Shown(own.Figure(m)), m.Shown(base.Figure(m)))
 	lo, hi, interval := found.Spread()
 	a.Firm = interval
 	switch {
@@ -167,7 +168,7 @@ func (s *Summary) tailAim(m Metric, g results.Goal, ownCell, baseCell *Cell) Aim
 			format.Count(base.Merged.N()), format.Count(stats.SamplesFor(p)))
 		return a
 	}
-	a.Found = fmt.Sprintf("%s against %s", m.Unit.Full(o), m.Unit.Full(b))
+	a.Found = fmt.Sprintf("%s: %s against %s", format.Percent(o/b), m.Unit.Full(o), m.Unit.Full(b))
 	below := 0
 	found := s.relate(ownCell, baseCell, m.Name, of)
 	for _, r := range found.Blocks {

@@ -126,7 +126,7 @@ func (s *Summary) Undecided() string {
 			if f.Undecided() {
 				more := map[bool]string{true: " or more"}[f.Needed >= stats.MostNeeded]
 				need := fmt.Sprintf("%5d %ss%s", f.Needed, f.Ratio.Of(), more)
-				needs[need] = append(needs[need], m.Value()+" of "+c.Name)
+				needs[need] = append(needs[need], s.Distinct(m).Value()+" of "+c.Name)
 			}
 		}
 	}

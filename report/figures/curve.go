@@ -220,6 +220,15 @@ func (c Curve) Track(m Metric) Track {
 	return t
 }
 
+// Drawn says whether some line has two points, so that it shows a course.
+func (t Track) Drawn() bool {
+	return slices.ContainsFunc(t.Lines, func(line []Reading) bool {
+		return len(slices.DeleteFunc(slices.Clone(line), func(r Reading) bool {
+			return math.IsNaN(r.X) || r.State != "" && !r.Over
+		})) > 1
+	})
+}
+
 func (t *Track) read(c Cell, m Metric, level float64, spreads map[bool]bool) Reading {
 	f, asked := c.Figure(m), c.loads[m.Name]
 	r := Reading{X: level, State: m.Missing(c)}

@@ -258,7 +258,7 @@ func (s *Summary) drift() Guard {
 		f := base.Figure(m)
 		if n := len(f.Blocks); n >= verdictBlocks {
 			early, late := median(f.Blocks[:n/2]), median(f.Blocks[n-n/2:])
-			g.Text += fmt.Sprintf("; %s of the baseline: %s of its first half in the second", m.Value(),
+			g.Text += fmt.Sprintf("; %s of the baseline: %s of its first half in the second", s.Distinct(m).Value(),
 				format.Percent(late/early))
 		}
 	}

@@ -54,6 +54,16 @@ func (m Metric) IsFigure() bool { return m.Role == results.Primary || m.Role == 
 // Value is the name of what is compared: "throughput", "RTT P50".
 func (m Metric) Value() string { return strings.TrimSpace(m.Noun + " " + m.Statistic) }
 
+// Distinct is the metric with its own name for a noun where another primary metric has the same noun.
+func (s *Summary) Distinct(m Metric) Metric {
+	if slices.ContainsFunc(s.Metrics, func(o Metric) bool {
+		return o.IsPrimary() && o.Noun == m.Noun && o.Name != m.Name
+	}) {
+		m.Noun = m.Name
+	}
+	return m
+}
+
 // Axis names an axis of it.
 func (m Metric) Axis() string {
 	return strings.TrimSuffix(strings.ToLower(m.Title)+", "+m.Unit.Axis, ", ")

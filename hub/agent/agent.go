@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -69,21 +70,25 @@ type Agent struct {
 	unwatch   context.CancelFunc
 	next      time.Time        // of a talk with the hub
 	pulse     time.Time        // of a sign of life
+	glance    time.Time        // at what has changed here
 	links     map[string]*link // by URL of the hub
-	due       time.Time        // when this host's certificate is to be renewed
-	renewed   time.Time        // when one was asked for
-	free      string           // cpulist that the hub was told
-	at        string           // what the link to the hub's folder says
-	said      string           // of the hub, last
+	clock     clock
+	ahead     time.Duration // of the hub's clock this host's is, as was told
+	due       time.Time     // when this host's certificate is to be renewed, by the hub's clock
+	renewed   time.Time     // when one was asked for
+	free      string        // cpulist that the hub was told
+	at        string        // what the link to the hub's folder says
+	said      string        // of the hub, last
 }
 
-// Intervals: of a look at the processes; of a talk with a hub that is not watched, and with one that says
-// what changes; and how long a talk may take.
+// Intervals: of a look at the processes, and at what others put in force; of a talk with a hub that is not
+// watched, and with one that says what changes; and how long a talk may take.
 const (
-	look  = 2 * time.Second
-	call  = 10 * time.Second
-	calm  = 10 * time.Minute
-	limit = 10 * time.Second
+	look   = 2 * time.Second
+	glance = time.Minute
+	call   = 10 * time.Second
+	calm   = 10 * time.Minute
+	limit  = 10 * time.Second
 )
 
 // Run looks after what is to run until the context ends; it stays then as it is.
@@ -143,13 +148,17 @@ func (a *Agent) talk(ctx context.Context) {
 			heard = err == nil
 			return err
 		})
-		a.next, a.pulse = now.Add(call), now.Add(sites.Pulse)
+		a.next, a.pulse, a.glance = now.Add(call), now.Add(sites.Pulse), now.Add(glance)
 		if a.watch(ctx); heard && a.watching.Load() {
-			a.next = now.Add(max(call, min(calm, time.Until(a.due))))
+			a.next = now.Add(max(call, min(calm, a.due.Sub(a.clock.hub()))))
 		}
 	case !now.Before(a.pulse):
-		if a.pulse = now.Add(sites.Pulse); a.beat(brief) != nil || a.moved() {
+		if a.pulse = now.Add(sites.Pulse); a.beat(brief) != nil || a.compare() {
 			a.next = now // the talk says why, or what is new
+		}
+	case !now.Before(a.glance):
+		if a.glance = now.Add(glance); a.moved() {
+			a.next = now
 		}
 	}
 }
@@ -223,14 +232,16 @@ func (a *Agent) dial() error {
 			KeepAlive: limit}).DialContext)}
 		c := a.config(own())
 		c.Dial = l.dialer.DialContext
+		c.Wrap(a.clock.listen)
 		client, err := rest.HTTPClientFor(c) // one connection
 		if err != nil {
 			return err
 		}
-		if l.core, err = kubernetes.NewForConfigAndClient(c, client); err != nil {
+		if l.client, err = dynamic.NewForConfigAndClient(c, client); err != nil {
 			return err
 		}
-		if l.client, err = dynamic.NewForConfigAndClient(c, client); err != nil {
+		c.ContentType = runtime.ContentTypeProtobuf // the hub reads it in less time
+		if l.core, err = kubernetes.NewForConfigAndClient(c, client); err != nil {
 			return err
 		}
 		a.links[a.joined.URL] = l
@@ -257,8 +268,8 @@ func (a *Agent) reach(ctx context.Context) error {
 			err = a.sync(ctx)
 		}
 	}
-	if _, is := errors.AsType[unreached](err); is {
-		a.note("does not reach the hub")
+	if u, is := errors.AsType[unreached](err); is {
+		a.note("does not reach the hub", untimely(u.error))
 	}
 	return err
 }
@@ -298,7 +309,9 @@ func (a *Agent) sync(ctx context.Context) error {
 	if err != nil {
 		return unreached{err}
 	}
-	a.note(map[bool]string{true: "follows the hub", false: "HubRegressed: " + f.Regressed}[f.Regressed == ""])
+	a.compare()
+	a.note(map[bool]string{true: "follows the hub", false: "HubRegressed: " + f.Regressed}[f.Regressed == ""],
+		a.differ())
 	if f.Regressed == "" {
 		more, err := a.server.claim(ctx)
 		if err == nil && more {

@@ -109,13 +109,13 @@ func (a *Agent) renew(ctx context.Context) error {
 	if err = errors.Join(err, oerr); err != nil {
 		return err
 	}
-	if a.due = at; time.Now().Before(at) && !other.IsZero() || a.lately(life) {
+	if a.due = at; a.clock.hub().Before(at) && !other.IsZero() || a.lately(life) {
 		return nil
 	}
 	return a.replace(ctx, a.server.core, renewal(), own())
 }
 
-// lately says whether the hub has answered not long ago: where a clock is wrong each certificate may be due.
+// lately says whether the hub has answered not long ago: where its clock jumps each certificate may be due.
 func (a *Agent) lately(life time.Duration) bool {
 	return !a.renewed.IsZero() && time.Since(a.renewed) < min(time.Hour, life/10)
 }
@@ -131,7 +131,7 @@ func (a *Agent) readmit(ctx context.Context) error {
 		return err
 	}
 	if err = a.replace(ctx, core, own(), renewal()); err != nil {
-		a.note("is not let in: " + err.Error())
+		a.note("is not let in", err.Error())
 	}
 	return err
 }

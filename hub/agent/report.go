@@ -125,6 +125,8 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	}
 	if len(f.Unknown) > 0 && f.Regressed == "" {
 		follows.Message = "runs what this hub does not have: " + a.names(f.Unknown)
+	} else if f.Regressed == "" {
+		follows.Message = a.differ()
 	}
 	if len(known.Status.Conditions) == 1 && known.Status.Conditions[0].Status == follows.Status {
 		follows.LastTransitionTime = known.Status.Conditions[0].LastTransitionTime

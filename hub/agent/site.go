@@ -133,8 +133,11 @@ func (a *Agent) wish(context.Context) error {
 	return os.Remove(a.o.file(wishFile))
 }
 
-// note keeps what there is to say of the hub, where it has changed.
-func (a *Agent) note(text string) {
+// note keeps what there is to say of the hub, and why ("": nothing), where that has changed.
+func (a *Agent) note(text, why string) {
+	if why != "" {
+		text += ": " + why
+	}
 	if text == a.said {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -69,14 +70,24 @@ func (r *asking) Reserve(ctx context.Context, host string, l lane.Lane) (plan.Pl
 // present says whether a host is there: it need not be asked where its Lease has run out.
 func (c *Controller) present(ctx context.Context, host string) error {
 	lease, err := c.Core.CoordinationV1().Leases(api.Namespace(host)).Get(ctx, host, metav1.GetOptions{})
-	if err != nil || lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil {
+	if err != nil || lease.Spec.LeaseDurationSeconds == nil {
 		return errors.Join(errors.New("it was never there"), err)
 	}
 	life := time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second
-	if since := time.Since(lease.Spec.RenewTime.Time); since > life {
-		return fmt.Errorf("it was last there at %s", lease.Spec.RenewTime.UTC().Format(time.RFC3339))
+	if at := renewed(lease); time.Since(at) > life {
+		return fmt.Errorf("it was last there at %s", at.UTC().Format(time.RFC3339))
 	}
 	return nil
+}
+
+// renewed is when a Lease was, by the clock of the API server: what a host says of the time may be wrong.
+func renewed(lease *coordinationv1.Lease) (at time.Time) {
+	for _, by := range lease.ManagedFields {
+		if by.Time != nil && by.Time.After(at) {
+			at = by.Time.Time
+		}
+	}
+	return at
 }
 
 // wait waits until a host has said something of an Instance.

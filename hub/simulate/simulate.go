@@ -22,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -62,7 +63,7 @@ func Join(ctx context.Context, s *sites.Signer, hub *rest.Config, name, site str
 		return nil, err
 	}
 	cert, err := s.Sign(pkix.Name{CommonName: api.User(name), Organization: []string{api.Hosts}}, &key.PublicKey,
-		sites.Certificates)
+		time.Hour, sites.Certificates)
 	if err == nil {
 		err = s.Make(ctx, name, site, "simulated")
 	}
@@ -73,8 +74,9 @@ func Join(ctx context.Context, s *sites.Signer, hub *rest.Config, name, site str
 	c.CertData, c.KeyData = cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 	h := &Host{Name: name, machine: machine, mine: map[string]bool{}}
 	h.machine.Hostname = name
-	if h.core, err = kubernetes.NewForConfig(c); err == nil {
-		h.client, err = dynamic.NewForConfig(c)
+	if h.client, err = dynamic.NewForConfig(c); err == nil {
+		c.ContentType = runtime.ContentTypeProtobuf
+		h.core, err = kubernetes.NewForConfig(c)
 	}
 	return h, err
 }
@@ -131,7 +133,7 @@ func (h *Host) listen(ctx context.Context) error {
 	for beats := 1; ; {
 		select {
 		case <-ticker.C:
-			if beats++; beats%10 == 0 { // as often as the agent
+			if beats++; beats%5 == 0 { // as often as the agent
 				err = h.read(ctx)
 			}
 			err = errors.Join(err, h.beat(ctx))

@@ -16,8 +16,8 @@ import (
 
 // Pulse is how often a host says that it is there, and life how long the hub believes it.
 const (
-	Pulse = time.Minute
-	life  = 3 * Pulse
+	Pulse = 2 * time.Minute
+	life  = 5 * time.Minute
 )
 
 // Beat renews the Lease by which the hub sees that a host is there, for that host. last is what it returned

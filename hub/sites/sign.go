@@ -34,13 +34,18 @@ const (
 	Grace        = 90 * 24 * time.Hour
 )
 
+// ever is for how long before now a certificate is valid by which hosts get others: where the clock of the
+// hub was ahead when it was signed, and is right again, it must not lock them out.
+const ever = 10 * 365 * 24 * time.Hour
+
 // Signer gives hosts their certificates.
 type Signer struct {
 	Core   kubernetes.Interface
 	Client dynamic.Interface
-	Sign   func(subject pkix.Name, public any, life time.Duration) ([]byte, error) // nil: the cluster signs
-	Life   time.Duration                                                           // of a host's certificate
-	Log    *slog.Logger
+	// Sign signs a certificate for life from now on, and for so long before; nil: the cluster signs.
+	Sign func(subject pkix.Name, public any, before, life time.Duration) ([]byte, error)
+	Life time.Duration // of a host's certificate
+	Log  *slog.Logger
 }
 
 // Run answers requests until the context ends.
@@ -129,10 +134,11 @@ func (s *Signer) admit(ctx context.Context, r *certificatesv1.CertificateSigning
 	}
 	key, subject, life := keyDigest(request), pkix.Name{CommonName: request.Subject.CommonName,
 		Organization: []string{api.Hosts}}, s.Life
+	before := min(time.Hour, life/3) // clocks differ
 	token, joins := strings.CutPrefix(r.Spec.Username, "system:bootstrap:")
 	if renewer := subject.CommonName == api.Renewer(name); renewer {
 		subject.Organization, life = []string{api.Renewing}, s.Life+Grace
-		joins = false
+		before, joins = ever, false
 	}
 	switch {
 	case joins:
@@ -149,7 +155,7 @@ func (s *Signer) admit(ctx context.Context, r *certificatesv1.CertificateSigning
 	if s.Sign == nil {
 		cert, err = s.ask(ctx, r, request, subject, life)
 	} else {
-		cert, err = s.Sign(subject, request.PublicKey, life)
+		cert, err = s.Sign(subject, request.PublicKey, before, life)
 	}
 	if err != nil {
 		return err

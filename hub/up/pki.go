@@ -57,7 +57,7 @@ func ensureAuthority(dir, name string) (*Authority, error) {
 	}
 	cert := &x509.Certificate{Subject: pkix.Name{CommonName: "isolane-hub " + name}, IsCA: true,
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(10, 0, 0)}
+		NotBefore: time.Now().AddDate(-10, 0, 0), NotAfter: time.Now().AddDate(10, 0, 0)} // for clocks that lag
 	a = &Authority{cert, key}
 	der, err := a.sign(cert, &key.PublicKey)
 	if err != nil {
@@ -80,18 +80,21 @@ func (a *Authority) sign(cert *x509.Certificate, public any) ([]byte, error) {
 	return x509.CreateCertificate(rand.Reader, cert, a.Cert, public, a.key)
 }
 
-// SignClient returns the certificate of a client as PEM, from an hour ago on, or from a third of its life:
-// clocks differ.
-func (a *Authority) SignClient(subject pkix.Name, public any, life time.Duration) ([]byte, error) {
+// SignClient returns the certificate of a client as PEM, for some time from now on, and for so long before.
+func (a *Authority) SignClient(subject pkix.Name, public any, before, life time.Duration) ([]byte, error) {
+	from := time.Now().Add(-before)
+	if from.Before(a.Cert.NotBefore) {
+		from = a.Cert.NotBefore
+	}
 	der, err := a.sign(&x509.Certificate{Subject: subject, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		NotBefore:   time.Now().Add(-min(time.Hour, life/3)), NotAfter: time.Now().Add(life)}, public)
+		NotBefore:   from, NotAfter: time.Now().Add(life)}, public)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
 }
 
 // issue makes a key and a certificate for a server or a client of this machine, for a year: each start of
-// the hub makes it anew. The authority's own certificate follows it in the file, so that who knows only a
-// digest of that can check it.
+// the hub makes it anew. A clock that lags takes it where it takes the authority's, which follows it in the
+// file, so that who knows only a digest of that can check it.
 func (a *Authority) issue(dir, name string, subject pkix.Name, at ...string) (pair, error) {
 	p := pair{filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -100,7 +103,7 @@ func (a *Authority) issue(dir, name string, subject pkix.Name, at ...string) (pa
 	}
 	cert := &x509.Certificate{Subject: subject, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0)}
+		NotBefore:   a.Cert.NotBefore, NotAfter: time.Now().AddDate(1, 0, 0)}
 	for _, where := range at {
 		if ip := net.ParseIP(where); ip != nil {
 			cert.IPAddresses = append(cert.IPAddresses, ip)

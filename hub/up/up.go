@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -149,6 +150,8 @@ func (h *Hub) startStore() error {
 	url, ca := fmt.Sprintf("https://127.0.0.1:%d", h.o.Port+1), h.o.file("pki", "store.crt")
 	return h.children.keep(h.o.file("log", "etcd.log"), filepath.Join(h.o.Programs, "etcd"), append(peers,
 		"--data-dir="+h.o.file("store"), "--log-level=warn",
+		"--snapshot-count=1000", "--snapshot-catchup-entries=500", // entries, which are as large as reports
+		"--backend-batch-interval=1s", // what was written is in the log before
 		"--listen-client-urls="+url, "--advertise-client-urls="+url,
 		"--cert-file="+server.cert, "--key-file="+server.key, "--client-cert-auth", "--trusted-ca-file="+ca,
 		"--peer-cert-file="+server.cert, "--peer-key-file="+server.key, "--peer-client-cert-auth",
@@ -188,19 +191,31 @@ func (h *Hub) startAPI() error {
 		return err
 	}
 	program := filepath.Join(h.o.Programs, "kube-apiserver")
-	return h.children.keep(h.o.file("log", "kube-apiserver.log"), program, append(h.access(),
+	log := h.o.file("log", "kube-apiserver.log")
+	return h.children.keep(log, program, slices.Concat(h.access(), withoutPods(), []string{
 		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", h.o.Port+1),
-		"--etcd-cafile="+h.o.file("pki", "store.crt"),
-		"--etcd-certfile="+client.cert, "--etcd-keyfile="+client.key,
-		fmt.Sprintf("--secure-port=%d", h.o.Port), "--bind-address="+h.o.everywhere(),
-		"--tls-cert-file="+server.cert, "--tls-private-key-file="+server.key,
-		"--client-ca-file="+h.o.file("pki", "hub.crt"),
-		"--cert-dir="+h.o.file("pki"), "--authorization-mode=RBAC", "--anonymous-auth=false",
-		"--enable-bootstrap-token-auth", "--service-account-issuer="+h.o.URL(),
-		"--service-account-key-file="+h.o.file("pki", "accounts.crt"),
-		"--service-account-signing-key-file="+h.o.file("pki", "accounts.key"),
-		"--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none", "--profiling=false",
-		"--disable-admission-plugins=ServiceAccount")...) // there are no pods
+		"--etcd-cafile=" + h.o.file("pki", "store.crt"),
+		"--etcd-certfile=" + client.cert, "--etcd-keyfile=" + client.key,
+		fmt.Sprintf("--secure-port=%d", h.o.Port), "--bind-address=" + h.o.everywhere(),
+		"--tls-cert-file=" + server.cert, "--tls-private-key-file=" + server.key,
+		"--client-ca-file=" + h.o.file("pki", "hub.crt"),
+		"--cert-dir=" + h.o.file("pki"), "--authorization-mode=RBAC", "--anonymous-auth=false",
+		"--enable-bootstrap-token-auth", "--service-account-issuer=" + h.o.URL(),
+		"--service-account-key-file=" + h.o.file("pki", "accounts.crt"),
+		"--service-account-signing-key-file=" + h.o.file("pki", "accounts.key"),
+		"--service-cluster-ip-range=10.0.0.0/24", "--profiling=false"})...)
+}
+
+// withoutPods are flags of an API server that has none and neither has what they need: each kind has a cache
+// of its own. Its address for them, which nobody is told, would want a default route.
+func withoutPods() []string {
+	const unused = "apps/v1=false,autoscaling/v1=false,autoscaling/v2=false,batch/v1=false," +
+		"node.k8s.io/v1=false,policy/v1=false,resource.k8s.io/v1=false,scheduling.k8s.io/v1=false," +
+		"storage.k8s.io/v1=false,storagemigration.k8s.io/v1=false"
+	return []string{"--runtime-config=" + unused, "--disable-admission-plugins=ServiceAccount,Priority," +
+		"RuntimeClass,DefaultStorageClass,DefaultIngressClass,PersistentVolumeClaimResize,PodSecurity,LimitRanger",
+		"--endpoint-reconciler-type=none", "--advertise-address=10.0.0.1",
+		"--etcd-count-metric-poll-period=0", "--etcd-db-metric-poll-interval=0"}
 }
 
 // everywhere are all addresses of this machine, of the kind that the hub's is.
@@ -239,7 +254,7 @@ func (h *Hub) writeKubeconfig(admin pair) error {
 	return clientcmd.WriteToFile(*c, h.Kubeconfig)
 }
 
-// ready waits until the API answers, a minute at most; where there are others, until enough of them run.
+// ready waits until the API answers, three minutes at most; where there are others, until enough of them run.
 func (h *Hub) ready(ctx context.Context) error {
 	config, err := clientcmd.BuildConfigFromFlags("", h.Kubeconfig)
 	if err != nil {
@@ -257,7 +272,7 @@ func (h *Hub) ready(ctx context.Context) error {
 	}
 	if m == nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Minute)
+		ctx, cancel = context.WithTimeout(ctx, 3*time.Minute)
 		defer cancel()
 	}
 	for {

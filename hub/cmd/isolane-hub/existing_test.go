@@ -94,7 +94,7 @@ func kubeconfigOf(t *testing.T, h *up.Hub, file string, who pkix.Name) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := h.Authority.SignClient(who, &key.PublicKey, time.Hour)
+	cert, err := h.Authority.SignClient(who, &key.PublicKey, time.Hour, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-var everyKill = flag.Bool("every-kill", false, "kill each program at each step, and not one of them at each")
+var everyKill = flag.String("every-kill", "", "kill these programs at each step, by commas; \"\": one of all at each")
 
 // way is how far an Instance is, as the hub and its host show it.
 type way struct {
@@ -265,9 +265,9 @@ func TestKills(t *testing.T) {
 	}
 	turn := rand.IntN(len(victims()))
 	for n, at := range append(steps(), ends()...) {
-		all := victims()
-		if !*everyKill {
-			all = all[(turn+n)%len(all):][:1]
+		all := victims()[(turn+n)%len(victims()):][:1]
+		if *everyKill != "" {
+			all = strings.Split(*everyKill, ",")
 		}
 		for _, victim := range all {
 			from := time.Now()

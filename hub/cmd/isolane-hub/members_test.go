@@ -266,6 +266,67 @@ func TestThreeHubs(t *testing.T) {
 	h.deleteApp(t, "web")
 }
 
+// Three hubs of an older program become three of this one under writes, one after another, also while one is away; a
+// host whose agent is as old follows all the time, and then is a newer one too.
+func TestUpgrade(t *testing.T) {
+	old := os.Getenv("ISOLANE_HUB_BEFORE")
+	if old == "" {
+		t.Skip("skipped: needs an isolane-hub of an older version: ISOLANE_HUB_BEFORE=FILE")
+	}
+	b := newBench(t)
+	now := b.binary
+	b.binary = old
+	h := newThree(t, b)
+	h.run(t, append(slices.Clone(h.join), "--dir", h.file("agent"), "--name", "one")...)
+	agent := h.agent(t)
+	h.make(t, "apps", "App", "default", "web", spec(1, nil))
+	h.app(t, "default", "web", "Running")
+	first := running(t, "default.web")
+	w := h.writer(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	said, done := make(chan time.Time, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		w.write(ctx, said)
+	}()
+
+	b.binary = now
+	h.end(t, h.hubs[folder(0)], syscall.SIGTERM)
+	<-said // of before
+	<-said
+	h.begin(t, 0)
+	h.end(t, h.hubs[folder(2)], syscall.SIGTERM) // it is away while another one is replaced
+	h.end(t, h.hubs[folder(1)], syscall.SIGTERM)
+	h.begin(t, 1)
+	<-said
+	<-said
+	h.begin(t, 2)
+	stop()
+	<-done
+	for n, hub := range w.hubs {
+		if lost := w.lost(t, hub); len(lost) > 0 {
+			t.Errorf("hub %d has lost %v", n, lost)
+		}
+	}
+	t.Logf("%d writes", len(w.written))
+	h.says(t, "follows the hub")
+	if is := running(t, "default.web"); !slices.Equal(is, first) {
+		t.Errorf("processes %v of newer hubs, expected still %v", is, first)
+	}
+	h.deleteApp(t, "web")
+	h.make(t, "apps", "App", "default", "next", spec(1, nil))
+	h.app(t, "default", "next", "Running")
+	second := running(t, "default.next")
+	h.end(t, agent, syscall.SIGTERM)
+	h.agent(t)
+	h.says(t, "follows the hub")
+	if is := running(t, "default.next"); !slices.Equal(is, second) {
+		t.Errorf("processes %v of a newer agent, expected still %v", is, second)
+	}
+	h.deleteApp(t, "next")
+}
+
 // says waits until the agent says something of its hub.
 func (f *fleet) says(t *testing.T, text string) {
 	t.Helper()

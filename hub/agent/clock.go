@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// clock is how this host's clock differs from that of its hub, by which certificates are valid: each answer
+// of the hub has the time. Until there was one they are the same.
+type clock struct {
+	ahead atomic.Int64 // nanoseconds; negative where this host's is behind
+}
+
+// hub is the time at the hub.
+func (c *clock) hub() time.Time { return time.Now().Add(-time.Duration(c.ahead.Load())) }
+
+// listen has the answers that come by a transport heard.
+func (c *clock) listen(by http.RoundTripper) http.RoundTripper { return listener{by, c} }
+
+type listener struct {
+	http.RoundTripper
+	*clock
+}
+
+// RoundTrip is that of an http.RoundTripper.
+func (l listener) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := l.RoundTripper.RoundTrip(r)
+	if err == nil {
+		if at, perr := http.ParseTime(answer.Header.Get("Date")); perr == nil {
+			l.ahead.Store(int64(time.Since(at)))
+		}
+	}
+	return answer, err
+}
+
+// apart is from which difference on it is told.
+const apart = time.Minute
+
+// compare looks how the clocks differ, and says whether that is much else than before.
+func (a *Agent) compare() bool {
+	was, ahead := a.ahead, time.Duration(a.clock.ahead.Load())
+	switch {
+	case ahead.Abs() < apart/2:
+		a.ahead = 0
+	case (ahead - was).Abs() >= apart:
+		a.ahead = ahead.Round(apart)
+	}
+	return a.ahead != was
+}
+
+// differ says how the clocks differ, "" where they do not.
+func (a *Agent) differ() string {
+	switch {
+	case a.ahead >= apart:
+		return fmt.Sprintf("the clock of this host is %s ahead of the hub's", a.ahead)
+	case a.ahead <= -apart:
+		return fmt.Sprintf("the clock of this host is %s behind the hub's", -a.ahead)
+	}
+	return ""
+}
+
+// untimely says of an error that the clock of this host may be why: the certificate of a server is valid at
+// other times.
+func untimely(err error) string {
+	if invalid, is := errors.AsType[x509.CertificateInvalidError](err); is && invalid.Reason == x509.Expired {
+		return fmt.Sprintf("its certificate is valid from %s to %s: expected the clock of this host to be right, "+
+			"found %s", invalid.Cert.NotBefore.Format(time.DateOnly), invalid.Cert.NotAfter.Format(time.DateOnly),
+			time.Now().UTC().Format(time.DateOnly))
+	}
+	return ""
+}

@@ -1,0 +1,130 @@
+package agent
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"isolane.dev/isolane/hub/sites"
+	"isolane.dev/isolane/hub/up"
+)
+
+// A host's clock is held against what the hub's answers say: by months ahead or behind is told, some seconds are
+// not, and what was told stays the same while it is about as much.
+func TestClock(t *testing.T) {
+	a := &Agent{}
+	var behind time.Duration // of the hub's clock
+	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Date", time.Now().Add(-behind).UTC().Format(http.TimeFormat))
+	}))
+	defer hub.Close()
+	client := &http.Client{Transport: a.clock.listen(http.DefaultTransport)}
+	const month = 30 * 24 * time.Hour
+	for _, c := range []struct {
+		behind  time.Duration
+		changes bool
+		says    string
+	}{
+		{0, false, ""},
+		{20 * time.Second, false, ""},
+		{2 * month, true, "the clock of this host is 1440h0m0s ahead of the hub's"},
+		{2*month + 20*time.Second, false, "the clock of this host is 1440h0m0s ahead of the hub's"},
+		{-2 * month, true, "the clock of this host is 1440h0m0s behind the hub's"},
+		{45 * time.Second, true, "the clock of this host is 1m0s ahead of the hub's"},
+		{20 * time.Second, true, ""},
+	} {
+		behind = c.behind
+		answer, err := client.Get(hub.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = answer.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if is := a.compare(); is != c.changes || a.differ() != c.says {
+			t.Errorf("%s: changes %t, says %q; expected %t, %q", c.behind, is, a.differ(), c.changes, c.says)
+		}
+		if off := time.Since(a.clock.hub()) - c.behind; off.Abs() > 10*time.Second {
+			t.Errorf("%s: the hub's time is off by %s", c.behind, off)
+		}
+	}
+}
+
+// signed is a certificate that has signed itself, for 127.0.0.1.
+func signed(t *testing.T, from time.Time, life time.Duration) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: from, NotAfter: from.Add(life), IsCA: true,
+		BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
+	if err == nil {
+		c, err = x509.ParseCertificate(der)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: c}
+}
+
+// When a certificate is due says the hub's clock: a host whose own is two months ahead asks for none.
+func TestDue(t *testing.T) {
+	hub := httptest.NewServer(http.NotFoundHandler())
+	hub.Close() // who asks it gets an error
+	a := &Agent{o: Options{Dir: t.TempDir()},
+		server: &server{core: kubernetes.NewForConfigOrDie(&rest.Config{Host: hub.URL})}}
+	if err := os.Mkdir(a.o.hub(""), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const day = 24 * time.Hour
+	c := signed(t, time.Now().Add(-61*day), 7*day)
+	for _, of := range []certificate{own(), renewal()} {
+		data := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Leaf.Raw})
+		if err := os.WriteFile(a.o.hub(of.file), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for ahead, asks := range map[time.Duration]bool{60 * day: false, 0: true, 55 * day: true} {
+		a.clock.ahead.Store(int64(ahead))
+		if err := a.renew(t.Context()); (err != nil) != asks {
+			t.Errorf("%s ahead: %v; expected that it asks: %t", ahead, err, asks)
+		}
+	}
+}
+
+// A hub whose certificate is not valid at this host's time: the host is told to look at its clock.
+func TestUntimely(t *testing.T) {
+	for from, ok := range map[time.Duration]bool{-time.Hour: true, -3 * time.Hour: false, time.Hour: false} {
+		hub := httptest.NewUnstartedServer(http.NotFoundHandler())
+		hub.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+		c := signed(t, time.Now().Add(from), 2*time.Hour)
+		hub.TLS = &tls.Config{Certificates: []tls.Certificate{c}, MinVersion: tls.VersionTLS13}
+		hub.StartTLS()
+		defer hub.Close()
+		_, err := Hub{URL: hub.URL, Token: sites.Token{Authority: up.Digest(c.Leaf)}}.recognize(t.Context())
+		if ok != (err == nil) {
+			t.Errorf("valid from %s: %v", from, err)
+		}
+		if want := "expected the clock of this host to be right, found 20"; !ok && !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("valid from %s: %v; expected %s", from, err, want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -101,6 +102,40 @@ func TestCertificates(t *testing.T) {
 	f.keyed(t, key) // somebody lets it in again
 	f.says(t, "follows the hub")
 	f.deleteApp(t, "web")
+	f.end(t, agent, syscall.SIGTERM)
+}
+
+// A hub begins anew by itself, with certificates of its own that are new, and as the same process; the host follows it.
+func TestAnew(t *testing.T) {
+	f := unstarted(t)
+	f.more = []string{"--anew", "30s"}
+	f.up, f.join = f.hub(t, "hub")
+	f.run(t, append(slices.Clone(f.join), "--dir", f.file("agent"), "--name", "one")...)
+	agent := f.agent(t)
+	f.says(t, "follows the hub")
+	f.administer(t, filepath.Join(f.file("hub"), "admin.kubeconfig"))
+	trust, err := rest.TLSConfigFor(f.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := func() []byte {
+		c, err := tls.Dial("tcp", fmt.Sprint("127.0.0.1:", f.port), trust)
+		if err != nil {
+			t.Log(err)
+			return nil
+		}
+		defer c.Close()
+		return c.ConnectionState().PeerCertificates[0].Raw
+	}
+	first := server()
+	until(t, "the hub has another certificate", func() error {
+		if now := server(); now == nil || slices.Equal(now, first) {
+			return errors.New("it has none, or that")
+		}
+		return nil
+	})
+	f.says(t, "follows the hub, since ")
+	f.end(t, f.up, syscall.SIGTERM) // it is that process yet
 	f.end(t, agent, syscall.SIGTERM)
 }
 

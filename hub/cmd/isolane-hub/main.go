@@ -126,27 +126,41 @@ func hub(ctx context.Context, _ lanes.Options, args []string) error {
 	f.StringVar(&o.Audit, "audit", "", "file of kind Policy (audit.k8s.io); what is done goes to log/audit.log")
 	f.BoolVar(&o.Shared, "shared", false, "other machines may be hubs too: the second port after it is for them")
 	life := f.Duration("certificates", sites.Certificates, "how long the certificate of a host is valid")
+	anew := f.Duration("anew", 180*24*time.Hour, "after which time it begins anew, for certificates of its own: "+
+		"they are for a year")
 	site := f.String("site", "default", "a site, for the command that is printed")
 	file := f.String("kubeconfig", "", "of a Kubernetes that is there, on which the hub is then: nothing is "+
 		"started")
 	if _, err = parse(f, args, ""); err != nil {
 		return err
 	}
-	if *life <= 0 {
-		return fmt.Errorf("--certificates: expected a time above 0, found %s", *life)
+	for name, d := range map[string]time.Duration{"certificates": *life, "anew": *anew} {
+		if d <= 0 {
+			return fmt.Errorf("--%s: expected a time above 0, found %s", name, d)
+		}
 	}
 	if *file != "" {
 		return existing(ctx, *file, *site, *life, o.Log, from)
 	}
+	until, cancel := context.WithTimeout(ctx, *anew)
+	defer cancel()
+	if err = serve(until, o, *site, *life, from); err != nil || ctx.Err() != nil {
+		return err
+	}
+	return syscall.Exec(own, os.Args, os.Environ())
+}
+
+// serve is a hub on this machine until the context ends.
+func serve(ctx context.Context, o up.Options, site string, life time.Duration, from time.Time) error {
 	h, err := up.Start(ctx, o)
 	if err != nil {
 		return err
 	}
 	controllers, err := control(ctx, h.Admin, net.JoinHostPort(o.Host, strconv.Itoa(o.Port)),
-		sites.Signer{Sign: h.Authority.SignClient, Life: *life, Log: o.Log})
+		sites.Signer{Sign: h.Authority.SignClient, Life: life, Log: o.Log})
 	if err == nil {
 		fmt.Printf("ready after %.1f s\nexport KUBECONFIG=%s\n", time.Since(from).Seconds(), h.Kubeconfig)
-		err = printJoin(ctx, h.Admin, *site, false)
+		err = printJoin(ctx, h.Admin, site, false)
 	}
 	if err == nil {
 		err = controllers(func(leading context.Context, core kubernetes.Interface, client dynamic.Interface) {

@@ -163,7 +163,7 @@ history/diary          350        5  out of cmd/isolane: programs that use the l
 host                  2500       35  the choice in brackets of a file, for knobs and the audit
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
-host/hosttest          500       20  tests that need systemd
+host/hosttest          550       20  tests that need systemd; threads of interrupts, whose CPU the kernel chooses
 host/mount             100        5
 host/snapshot          600        5  names of files that are all that is read
 host/task              300       20
@@ -185,7 +185,7 @@ kube/cmd/isolane-kube-hook   100        0  pods get lanes: fail-closed
 kube/node             1400        5  the driver of a node, the plugin of its container runtime; what pods cannot have; claims of other nodes; what a kill leaves of files
 kube/offer             250       15  pods get lanes: what a node offers
 lab                   1550       20  models of network cards
-lab/cmd/isolane-lab    400        0
+lab/cmd/isolane-lab    450        0  a machine whose cards are on a device of its host
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
 lanes                 1900       35  files with lanes, what waits is told, a status that no change is half done in, plans for other hosts, what applications are told, out of cmd/isolane
@@ -243,9 +243,9 @@ terminal               450       15  strange programs and names end in one line
 test/fingerprint        50        0
 test/golden             50        5
 test/kube              250        5  a Kubernetes for tests, a module of its own
-test/kube/bed         1650       10  a Kubernetes for tests, a module of its own
+test/kube/bed         1950       10  a Kubernetes for tests, a module of its own; nodes in a machine of the lab join it
 test/kube/bed/bedtest   100        5  a Kubernetes for tests, a module of its own
-test/kube/cmd/kubebed   250        0  a Kubernetes for tests, a module of its own
+test/kube/cmd/kubebed   300        0  a Kubernetes for tests, a module of its own
 test/kube/fold         200        5  a Kubernetes for tests, a module of its own
 test/kube/image        150        5  a Kubernetes for tests, a module of its own
 test/kube/inside       350        5  a Kubernetes for tests, a module of its own

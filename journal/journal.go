@@ -122,7 +122,7 @@ func (j *Journal) Apply(ctx context.Context, steps []Step) ([]Refused, error) {
 		case s.Optional && ctx.Err() == nil:
 			refused = append(refused, Refused{s, err})
 		default:
-			return refused, err
+			return refused, errors.Join(err, ctx.Err()) // a refusal alone would not say that the time was up
 		}
 	}
 	return refused, j.Finish(ctx, steps)

@@ -158,6 +158,11 @@ func TestRefusedStep(t *testing.T) {
 	if err != nil || len(refused) != 1 || h.values["knob2"] != "new" {
 		t.Errorf("refused %v, %v, host %v", refused, err, h.values)
 	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err = j.Apply(ended, list); !errors.Is(err, context.Canceled) {
+		t.Errorf("a refusal after the end of the context: %v", err)
+	}
 	if err := errors.Join(j.Undo(t.Context()), j.Close()); err != nil {
 		t.Error(err)
 	}

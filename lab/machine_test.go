@@ -20,11 +20,13 @@ func TestArgs(t *testing.T) {
 		{MemoryMiB: 512, Distances: []int{10, 30}}, {MemoryMiB: 256, Distances: []int{30, 10}, NICs: 2, Cards: "virtio-net", NVMes: 1}}}
 	wired := f
 	wired.wire = Wire{Socket: "WIRE", End: 1}
+	tapped := f
+	tapped.wire = Wire{Tap: "a,tap"}
 	for _, c := range []struct {
 		name string
 		m    Machine
 		f    files
-	}{{"default", Default(), f}, {"small-wired", small, wired}} {
+	}{{"default", Default(), f}, {"small-wired", small, wired}, {"small-tapped", small, tapped}} {
 		t.Run(c.name, func(t *testing.T) {
 			if err := c.m.Validate(); err != nil {
 				t.Fatal(err)

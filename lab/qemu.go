@@ -78,7 +78,7 @@ func (c *command) add(option, format string, values ...any) {
 func (m Machine) args(f files) []string {
 	kernel, initrd := f.kernel, f.initrd
 	for _, path := range []*string{&f.root, &f.nvme, &f.control, &f.console, &f.runner, &f.share, &f.power,
-		&f.wire.Socket} {
+		&f.wire.Socket, &f.wire.Tap} {
 		*path = strings.ReplaceAll(*path, ",", ",,") // as QEMU's options want it
 	}
 	c := command{"-machine", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi,tb-size=256",
@@ -156,14 +156,21 @@ func (m Machine) devices(c *command, f files) {
 	}
 }
 
-// Wire joins the network cards of two machines in one Ethernet segment. The cards of one machine are
-// joined anyway; the zero Wire ends there.
+// Wire joins the network cards of two machines, or of one and its host, in one Ethernet segment. The cards of
+// one machine are joined anyway; the zero Wire ends there.
 type Wire struct {
 	Socket string // file, made by end 0
 	End    int    // 0 or 1, and in the cards' MAC addresses 52:54:00:END:NODE:CARD
+
+	Tap string // a tap device of the host, instead of another machine
 }
 
 func (w Wire) args(c *command) {
+	if w.Tap != "" {
+		c.add("-netdev", "tap,id=wire,ifname=%s,script=no,downscript=no,vnet_hdr=off", w.Tap)
+		c.add("-netdev", "hubport,id=n-wire,hubid=1,netdev=wire")
+		return
+	}
 	if w.Socket == "" {
 		return
 	}

@@ -113,7 +113,7 @@ func (s State) tasks() error {
 		switch {
 		case t.Kernel:
 			if cpus, err := task.ReadAllowed(root, task.Dir(pid)); err == nil {
-				s[fmt.Sprintf("%s%d %s", kernelThread, t.ID, name)] = cpus.String()
+				s[fmt.Sprintf("%s%d %s", kernelThread, t.ID, name)] = threadCPUs(root, name, cpus.String())
 			}
 		case slices.Contains([]string{"isolane", "iperf3", "floor", "nginx", "varnishd", "cache-main", "wrk",
 			"cyclictest", "rtla"}, t.Comm),
@@ -122,6 +122,18 @@ func (s State) tasks() error {
 		}
 	}
 	return nil
+}
+
+// threadCPUs are the CPUs of a kernel thread. That of an interrupt follows it to the one CPU that the kernel
+// chooses of those in the state (irq_thread_check_affinity in kernel/irq/manage.c): an interrupt that was
+// kept off a CPU does not come back there when it may.
+func threadCPUs(root fs.FS, name, cpus string) string {
+	number, _, _ := strings.Cut(strings.TrimPrefix(name, "irq/"), "-")
+	text, err := fs.ReadFile(root, "proc/irq/"+number+"/effective_affinity_list")
+	if err == nil && strings.TrimSpace(string(text)) == cpus {
+		return "those of its interrupt"
+	}
+	return cpus
 }
 
 // WithoutWorkers leaves out the kernel's workers, which come and go.

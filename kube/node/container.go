@@ -51,7 +51,8 @@ type runtime struct {
 	stub stub.Stub
 }
 
-// attaching is how long a container waits for its lane, below what the runtime waits. Old ones do not say it.
+// attaching is how long a container waits for the lanes' lock, below what the runtime waits. Old ones do not
+// say that.
 func (r *runtime) attaching() time.Duration {
 	return cmp.Or(r.stub.RequestTimeout(), stub.DefaultRequestTimeout) * 9 / 10
 }
@@ -287,9 +288,9 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 	began := time.Now()
 	r.change.Lock()
 	defer r.change.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, r.attaching())
+	patient, cancel := context.WithTimeout(ctx, r.attaching())
 	defer cancel()
-	l, _, err := lanes.OpenPatiently(ctx, r.Lanes)
+	l, _, err := lanes.OpenPatiently(patient, r.Lanes)
 	if err != nil {
 		return err
 	}
@@ -299,7 +300,10 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 	}) {
 		return nil
 	}
-	a, err := l.Attach(ctx, enforce.Attachment{Lane: placed.Name, Group: group, Own: true})
+	// To its end, however long that takes: the runtime goes on without an answer, and the hook may have seen the
+	// lane in force. Were it undone after that, the container would run outside of it.
+	whole := context.WithoutCancel(ctx)
+	a, err := l.Attach(whole, enforce.Attachment{Lane: placed.Name, Group: group, Own: true})
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // machine is the flags that describe one.
-type machine struct{ file, kernel, cmdline, share string }
+type machine struct{ file, kernel, cmdline, share, tap string }
 
 func (m *machine) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&m.file, "machine", "m", "",
@@ -24,6 +24,12 @@ func (m *machine) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&m.kernel, "kernel", "", strings.Join(lab.KernelNames(), ", "))
 	cmd.Flags().StringVar(&m.cmdline, "cmdline", "", "added to the kernel's command line")
 	cmd.Flags().StringVar(&m.share, "share", "", "folder that the guest has as /host, and may write to")
+}
+
+// alone is for a machine that is not one of a pair.
+func (m *machine) alone(cmd *cobra.Command) {
+	m.flags(cmd)
+	cmd.Flags().StringVar(&m.tap, "tap", "", "tap device of this host, for the machine's network cards")
 }
 
 // describe reads the machine that the flags describe.
@@ -101,7 +107,7 @@ func runCommand() *cobra.Command {
 				return fail(err)
 			}
 			defer os.RemoveAll(dir)
-			vm, err := m.start(cmd, lab.Options{Dir: dir})
+			vm, err := m.start(cmd, lab.Options{Dir: dir, Wire: lab.Wire{Tap: m.tap}})
 			if err != nil {
 				return err
 			}
@@ -109,7 +115,7 @@ func runCommand() *cobra.Command {
 			return guestRun(cmd, vm, args, limit)
 		},
 	}
-	m.flags(cmd)
+	m.alone(cmd)
 	timeout(cmd, &limit)
 	return cmd
 }
@@ -120,9 +126,9 @@ func upCommand() *cobra.Command {
 		Use:   "up NAME",
 		Short: "Boot a machine that keeps running, until nobody has used it for an hour",
 		Args:  cobra.ExactArgs(1),
-		RunE:  func(cmd *cobra.Command, args []string) error { return m.up(cmd, args[0], lab.Wire{}) },
+		RunE:  func(cmd *cobra.Command, args []string) error { return m.up(cmd, args[0], lab.Wire{Tap: m.tap}) },
 	}
-	m.flags(cmd)
+	m.alone(cmd)
 	return cmd
 }
 

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/vishvananda/netns"
@@ -36,6 +37,12 @@ type Options struct {
 	Log      io.Writer       // nil: nothing is told
 
 	Detached bool // it is to outlive who asked for it: Down ends it
+
+	// Machine is for a cluster whose nodes are in a virtual machine: no nodes, but the device Tap in the network
+	// of the control plane, which the machine's card is to be connected to.
+	Machine bool
+	// Join is, in that machine, a copy of the folder pki of such a bed: the nodes here are of its cluster.
+	Join string
 }
 
 // Bed is a cluster that runs. It ends with the process that started it.
@@ -54,6 +61,7 @@ type Bed struct {
 	authority *authority
 	control   []*process
 	client    *http.Client
+	kubectls  net.Listener // for a machine that joins; nil where none can
 	record    record
 }
 
@@ -75,7 +83,7 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a bed needs root: it makes namespaces and cgroups")
 	}
-	if len(o.Nodes) == 0 {
+	if len(o.Nodes) == 0 && !o.Machine {
 		o.Nodes = make([]NodeOptions, 1)
 	}
 	if len(o.Nodes) > mostNodes {
@@ -108,25 +116,59 @@ func (b *Bed) say(format string, args ...any) {
 }
 
 func (b *Bed) start(ctx context.Context) error {
-	for _, step := range []func() error{
-		b.prepare,
-		b.credentials,
-		b.startControl,
-		b.startNodes,
-		func() error { return b.waitControl(ctx) },
-		b.startControllers,
-		func() error { return b.waitNodes(ctx) },
+	for _, step := range []struct {
+		do      func() error
+		control bool // of the control plane, which another machine may have
+	}{
+		{b.prepare, false},
+		{b.credentials, false},
+		{b.startControl, true},
+		{b.startNodes, false},
+		{func() error { return b.waitControl(ctx) }, false},
+		{b.startControllers, true},
+		{func() error { return b.waitNodes(ctx) }, false},
 	} {
-		if err := step(); err != nil {
+		if step.control && b.options.Join != "" {
+			continue
+		}
+		if err := step.do(); err != nil {
 			return err
 		}
 	}
 	b.say("pods can run")
+	if b.options.Machine {
+		return b.serveKubectl()
+	}
 	return nil
 }
 
 // prepare makes what is of the host: cgroups, and a network namespace with a link into it.
 func (b *Bed) prepare() error {
+	if !b.options.Machine {
+		if err := b.prepareNodes(); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(b.logs(), 0o755); err != nil {
+		return err
+	}
+	b.starter = newStarter()
+	if err := b.starter.unshare(); err != nil {
+		return fmt.Errorf("a network namespace: %w", err)
+	}
+	var ns netns.NsHandle
+	err := b.starter.do(func() (err error) { ns, err = netns.Get(); return err })
+	if err == nil {
+		b.network, err = newNetwork(b.number, ns, b.options.Join != "")
+	}
+	if err == nil && b.options.Machine {
+		err = b.starter.do(b.network.addTap)
+	}
+	return err
+}
+
+// prepareNodes makes the cgroups of nodes.
+func (b *Bed) prepareNodes() error {
 	var names []string
 	for i := range b.options.Nodes {
 		names = append(names, nodeName(i))
@@ -143,21 +185,8 @@ func (b *Bed) prepare() error {
 	if err = b.record.write(b.Dir); err != nil {
 		return err
 	}
-	err = errors.Join(os.MkdirAll(journals, 0o700), os.MkdirAll(b.logs(), 0o755),
-		pass("+", cgroups, b.record.Enabled), makeCgroups(cgroups, names))
-	if err != nil {
-		return err
-	}
-	b.starter = newStarter()
-	if err = b.starter.unshare(); err != nil {
-		return fmt.Errorf("a network namespace: %w", err)
-	}
-	var ns netns.NsHandle
-	err = b.starter.do(func() (err error) { ns, err = netns.Get(); return err })
-	if err == nil {
-		b.network, err = newNetwork(b.number, ns)
-	}
-	return err
+	return errors.Join(os.MkdirAll(journals, 0o700), pass("+", cgroups, b.record.Enabled),
+		makeCgroups(cgroups, names))
 }
 
 func (b *Bed) logs() string            { return filepath.Join(b.Dir, "log") }
@@ -170,7 +199,13 @@ func (b *Bed) credentials() error {
 	if err := os.MkdirAll(b.file("pki"), 0o700); err != nil {
 		return err
 	}
-	a, err := newAuthority(b.file("pki"))
+	a, err := readAuthority(b.options.Join, b.file("pki"))
+	if b.options.Join == "" {
+		a, err = newAuthority(b.file("pki"))
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(b.file("pki"), numberFile), []byte(strconv.Itoa(b.number)), 0o644)
+	}
 	if err != nil {
 		return err
 	}
@@ -218,6 +253,9 @@ func (b *Bed) Kubectl(ctx context.Context, stdin string, args ...string) (string
 }
 
 func (b *Bed) kubectl(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
+	if b.options.Join != "" {
+		return b.askKubectl(ctx, stdin, args)
+	}
 	cmd := exec.CommandContext(ctx, filepath.Join(b.programs, "kubectl"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+b.Kubeconfig)
 	cmd.Stdin = stdin
@@ -252,13 +290,37 @@ func (b *Bed) KeepLogs() string {
 	return dir
 }
 
+// Run runs a command in the network of the control plane, and returns when it has ended. It is killed when
+// this process ends.
+func (b *Bed) Run(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := b.starter.do(cmd.Start); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}
+
+// leave takes what the nodes had out of the cluster of another machine, for the next bed that joins it.
+func (b *Bed) leave(ctx context.Context) error {
+	_, err := b.Kubectl(ctx, "", "delete", "pods,resourceclaims,resourceclaimtemplates", "--all", "--force",
+		"--grace-period=0", "--wait=false")
+	_, nerr := b.Kubectl(ctx, "", "delete", "nodes", "--all", "--wait=false")
+	return errors.Join(err, nerr)
+}
+
 // Close ends all of a bed, and leaves the host as it was before.
 func (b *Bed) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), Patient(time.Minute))
 	defer cancel()
 	var err error
+	if b.options.Join != "" {
+		err = b.leave(ctx)
+	}
 	for _, n := range b.Nodes {
 		err = errors.Join(err, n.stop())
+	}
+	if b.kubectls != nil {
+		err = errors.Join(err, b.kubectls.Close())
 	}
 	for i := len(b.control) - 1; i >= 0; i-- {
 		err = errors.Join(err, b.control[i].kill())

@@ -19,7 +19,14 @@ const (
 	apiPort     = 443              // also of that service, as no kube-proxy translates it
 	hostNumber  = 254
 	firstNumber = 11
+
+	// In a machine whose nodes join the control plane of another: its bridge and its host.
+	joinedBridge = 252
+	joinedHost   = 253
 )
+
+// Tap is the device that the card of a virtual machine is to be connected to.
+const Tap = "machine0"
 
 // network is a namespace with the control plane and a bridge, which each node and the host are connected to.
 // It goes with the processes in it, and all links with it.
@@ -28,6 +35,7 @@ type network struct {
 	ns     netns.NsHandle
 	in     *netlink.Handle // in the namespace
 	bridge netlink.Link
+	card   netlink.Link // of this machine, on the bridge while the control plane is another's; else nil
 }
 
 // address is that of a member of the bed's network: 1 the control plane.
@@ -43,14 +51,19 @@ func pods(bed, node int) *net.IPNet {
 // link is the name of a bed's link on the host.
 func link(bed int) string { return fmt.Sprintf("kube-bed%d", bed) }
 
-// newNetwork connects a new network namespace with the host.
-func newNetwork(number int, ns netns.NsHandle) (*network, error) {
+// newNetwork connects a new network namespace with the host, and by the host's card with a control plane that
+// it has joined.
+func newNetwork(number int, ns netns.NsHandle, joined bool) (*network, error) {
 	in, err := netlink.NewHandleAt(ns)
 	if err != nil {
 		return nil, err
 	}
 	n := &network{number: number, ns: ns, in: in}
-	if n.bridge, err = n.makeBridge(); err != nil {
+	own, ofHost := 1, hostNumber
+	if joined {
+		own, ofHost = joinedBridge, joinedHost
+	}
+	if n.bridge, err = n.makeBridge(own); err != nil {
 		return nil, fmt.Errorf("network of bed %d: %w", number, err)
 	}
 	name := link(number)
@@ -59,10 +72,53 @@ func newNetwork(number int, ns netns.NsHandle) (*network, error) {
 	if err = host.LinkAdd(veth); err != nil {
 		return nil, fmt.Errorf("link %s: %w", name, err)
 	}
-	if err = errors.Join(n.plug("host"), n.configure(host, name, hostNumber)); err != nil {
+	if err = errors.Join(n.plug("host"), n.configure(host, name, ofHost)); err != nil {
 		return nil, fmt.Errorf("link %s: %w", name, err)
 	}
-	return n, nil
+	if joined {
+		err = n.takeCard()
+	}
+	return n, err
+}
+
+// takeCard moves the first card of this machine to the bridge.
+func (n *network) takeCard() error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		if l.Type() != "device" || l.Attrs().EncapType == "loopback" {
+			continue
+		}
+		if err = netlink.LinkSetNsFd(l, int(n.ns)); err != nil {
+			return fmt.Errorf("card %s: %w", l.Attrs().Name, err)
+		}
+		if n.card, err = n.in.LinkByName(l.Attrs().Name); err != nil { // it may have another number there
+			return err
+		}
+		return n.plug(l.Attrs().Name)
+	}
+	return errors.New("expected a network card, by which the control plane is reached")
+}
+
+// addTap makes the device for the card of a virtual machine, whose pods are reached by its nodes. It must be
+// called on a thread that is in the namespace.
+func (n *network) addTap() error {
+	attrs := named(Tap)
+	err := netlink.LinkAdd(&netlink.Tuntap{LinkAttrs: attrs, Mode: netlink.TUNTAP_MODE_TAP})
+	if err == nil {
+		err = n.plug(Tap)
+	}
+	for node := range mostNodes {
+		if err == nil {
+			err = route(n.in, "nodes", pods(n.number, node), nodeAddress(n.number, node))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("device %s: %w", Tap, err)
+	}
+	return nil
 }
 
 func named(name string) netlink.LinkAttrs {
@@ -71,14 +127,15 @@ func named(name string) netlink.LinkAttrs {
 	return attrs
 }
 
-func (n *network) makeBridge() (netlink.Link, error) {
+// makeBridge makes the bridge, which has the address of a member.
+func (n *network) makeBridge(member int) (netlink.Link, error) {
 	if err := up(n.in, "lo"); err != nil {
 		return nil, err
 	}
 	const name = "nodes"
 	attrs := named(name)
 	// Else it changes with the links of the bridge, and neighbours send to the old one for half a minute.
-	attrs.HardwareAddr = card(address(n.number, 1))
+	attrs.HardwareAddr = card(address(n.number, member))
 	if err := n.in.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
 		return nil, err
 	}
@@ -86,8 +143,11 @@ func (n *network) makeBridge() (netlink.Link, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err = n.configure(n.in, name, member); err != nil || member != 1 {
+		return bridge, err
+	}
 	service := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(apiService).To4(), Mask: net.CIDRMask(32, 32)}}
-	return bridge, errors.Join(n.configure(n.in, name, 1), n.in.AddrAdd(bridge, service))
+	return bridge, n.in.AddrAdd(bridge, service)
 }
 
 // card is the hardware address of who has an address.
@@ -176,10 +236,25 @@ func route(h *netlink.Handle, device string, to *net.IPNet, gateway net.IP) erro
 	return nil
 }
 
-// close lets go of the namespace, and takes the link off the host at once: the kernel takes its time.
+// close lets go of the namespace, gives the machine's card back, and takes the link off the host at once: the
+// kernel takes its time.
 func (n *network) close() error {
+	var err error
+	if n.card != nil {
+		err = n.giveCardBack()
+	}
 	n.in.Close()
-	return errors.Join(n.ns.Close(), removeLink(n.number))
+	return errors.Join(err, n.ns.Close(), removeLink(n.number))
+}
+
+func (n *network) giveCardBack() error {
+	host, err := netns.Get()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	return errors.Join(n.in.LinkSetDown(n.card), n.in.LinkSetNoMaster(n.card),
+		n.in.LinkSetNsFd(n.card, int(host)))
 }
 
 // removeLink removes a bed's link from the host, if it is there.

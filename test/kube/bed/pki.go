@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -43,6 +44,32 @@ func newAuthority(dir string) (*authority, error) {
 	}
 	a.pem = made.cert
 	return a, a.write("ca", made)
+}
+
+// numberFile has the number of the bed, beside its certificates: addresses are by that number.
+const numberFile = "number"
+
+// readAuthority reads the authority of another bed from a copy of its folder, and writes its certificate to
+// dir.
+func readAuthority(from, dir string) (*authority, error) {
+	cert, err := os.ReadFile(filepath.Join(from, "ca.crt"))
+	if err != nil {
+		return nil, err
+	}
+	key, err := os.ReadFile(filepath.Join(from, "ca.key"))
+	if err != nil {
+		return nil, err
+	}
+	p, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", from, err)
+	}
+	private, ok := p.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("%s/ca.key: expected an ECDSA key", from)
+	}
+	a := &authority{dir: dir, key: private, cert: p.Leaf, pem: cert}
+	return a, a.write("ca", pair{cert, key})
 }
 
 // issue makes a certificate for servers and clients; the files are dir/name.crt and dir/name.key.

@@ -114,6 +114,10 @@ func (b *Bed) claim(ctx context.Context) error {
 
 // take locks the first bed that nobody has, and clears what is left of all such.
 func (b *Bed) take(ctx context.Context) error {
+	wanted, err := b.wanted()
+	if err != nil {
+		return err
+	}
 	for number := range beds {
 		if _, err := os.Stat(folder(number)); err != nil && b.lock != nil {
 			continue
@@ -126,7 +130,7 @@ func (b *Bed) take(ctx context.Context) error {
 			continue
 		}
 		err = clearLeft(ctx, number)
-		if err == nil && b.lock == nil {
+		if err == nil && b.lock == nil && (wanted < 0 || wanted == number) {
 			b.lock, b.number, b.Dir = lock, number, folder(number)
 			continue
 		}
@@ -138,6 +142,18 @@ func (b *Bed) take(ctx context.Context) error {
 		return fmt.Errorf("%d beds are in use: kubebed down ends those that kubebed up started", beds)
 	}
 	return nil
+}
+
+// wanted is the number that the bed must have, that of the bed which it joins; -1 is any.
+func (b *Bed) wanted() (int, error) {
+	if b.options.Join == "" {
+		return -1, nil
+	}
+	text, err := os.ReadFile(filepath.Join(b.options.Join, numberFile))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
 func folder(number int) string { return filepath.Join(root, strconv.Itoa(number)) }

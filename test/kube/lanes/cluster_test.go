@@ -57,11 +57,23 @@ func start(t *testing.T, o bed.Options) *cluster {
 			t.Logf("isolane release --all: %v: %s", err, out)
 		}
 	})
+	entry := []string{"/spin"}
+	if rest := bed.Patient(50*time.Millisecond) - 50*time.Millisecond; rest > 0 { // else an emulated node starves
+		entry = append(entry, "--rest="+rest.String())
+	}
 	if err := c.Load(t.Context(), image.Image{Name: "kubebed.test/spin:1", Programs: []string{c.programs + "/spin"},
-		Entrypoint: []string{"/spin"}}); err != nil {
+		Entrypoint: entry}); err != nil {
 		t.Fatal(err)
 	}
-	c.kubectl(t, "", "apply", "-f", root+"/deploy/kube/rbac.yaml", "-f", root+"/deploy/kube/deviceclass.yaml")
+	var manifests strings.Builder
+	for _, name := range []string{"rbac", "deviceclass"} {
+		data, err := os.ReadFile(root + "/deploy/kube/" + name + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifests.WriteString(string(data) + "\n---\n")
+	}
+	c.kubectl(t, manifests.String(), "apply", "-f", "-")
 	c.kubeconfig = c.credentials(t, c.node, "isolane", "isolane-kube")
 	return c
 }
@@ -267,7 +279,7 @@ func (c *cluster) tryKubectl(t *testing.T, stdin string, args ...string) (string
 func (c *cluster) until(t *testing.T, what string, is func() error) {
 	t.Helper()
 	var err error
-	for end := time.Now().Add(bed.Patient(time.Minute)); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(bed.Patient(time.Minute)); time.Now().Before(end); time.Sleep(bed.Patient(100 * time.Millisecond)) {
 		if err = is(); err == nil {
 			return
 		}

@@ -113,7 +113,7 @@ func TestContainers(t *testing.T) {
 	c.until(t, "the lanes are released", c.noLanes)
 
 	p.name, p.all[1].name = "unnamed", "other"
-	p.all = append(p.all, container{name: "third", claim: "lane", cpus: "1", args: `"1"`})
+	p.all[2] = container{name: "third", claim: "lane", cpus: "1", args: `"1"`} // no sidecar: there are four CPUs
 	c.applyPod(t, p)
 	c.says(t, "unnamed", "reason=Refused", "containers other, third: expected all but one to be named like a role")
 	c.deletePod(t, p)

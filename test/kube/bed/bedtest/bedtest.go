@@ -30,6 +30,7 @@ func Start(tb testing.TB, o bed.Options) *bed.Bed {
 		o.Program = Program(tb)
 	}
 	o.Log = tb.Output()
+	o.Join = os.Getenv("ISOLANE_KUBE_JOIN") // in a machine of the lab
 	b, err := bed.Start(tb.Context(), o)
 	if err != nil {
 		tb.Fatal(err)

@@ -42,7 +42,7 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(buildCommand(), upCommand(), downCommand(), execCommand(),
+	root.AddCommand(buildCommand(), upCommand(), downCommand(), aroundCommand(), execCommand(),
 		nodeCommand(), enterCommand(), reportCommand())
 	return root
 }
@@ -123,6 +123,33 @@ func detach(cmd *cobra.Command, nodes int) error {
 		fmt.Fprintln(cmd.ErrOrStderr(), lines.Text())
 	}
 	return errors.Join(lines.Err(), fmt.Errorf("no cluster: %w", other.Wait()))
+}
+
+// aroundCommand has a cluster whose nodes are in a virtual machine that the command runs.
+func aroundCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "around DIRECTORY COMMAND...",
+		Short: "Start a control plane, run a command in its network, and end it (root)",
+		Long: `Starts a control plane without nodes, copies what nodes need to join it to a new directory, runs a
+command in its network, where the device ` + bed.Tap + ` leads to it, and ends it all.`,
+		Args:               cobra.MinimumNArgs(2),
+		DisableFlagParsing: true, // they are the command's
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			b, err := bed.Start(cmd.Context(), bed.Options{Machine: true, Log: cmd.ErrOrStderr()})
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, b.Close()) }()
+			if err = os.CopyFS(args[0], os.DirFS(filepath.Join(b.Dir, "pki"))); err != nil {
+				return err
+			}
+			defer os.RemoveAll(args[0])
+			fmt.Fprintln(cmd.ErrOrStderr(), b.Kubeconfig)
+			inner := exec.CommandContext(cmd.Context(), args[1], args[2:]...)
+			inner.Stdin, inner.Stdout, inner.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return b.Run(inner)
+		},
+	}
 }
 
 func downCommand() *cobra.Command {

@@ -1,5 +1,5 @@
 // Command spin is what pods of tests run: it prints what its environment says of a lane, takes hugepages
-// where it is to, and keeps so many threads busy until it is ended.
+// where it is to, and keeps so many threads busy, all the time or with rests, until it is ended.
 package main
 
 import (
@@ -12,11 +12,13 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 func main() {
 	hugepages := flag.Int("hugepages", 0, "how many of 2 MiB to take")
 	end := flag.Bool("end", false, "end at once")
+	rest := flag.Duration("rest", 0, "how long a thread sleeps after each million of steps; 0: never")
 	flag.Parse()
 	n, err := strconv.Atoi(flag.Arg(0))
 	if err != nil || n < 1 {
@@ -38,8 +40,10 @@ func main() {
 	for range n {
 		go func() {
 			runtime.LockOSThread()
-			for x := 1; ; x *= 3 {
-				_ = x
+			for x := 1; ; x++ {
+				if *rest > 0 && x%1_000_000 == 0 {
+					time.Sleep(*rest)
+				}
 			}
 		}()
 	}

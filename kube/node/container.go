@@ -160,6 +160,9 @@ func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	if err == nil && has {
 		err = r.attach(ctx, placed, c)
 	}
+	if u, is := errors.AsType[undone](err); is { // the runtime may have gone on, and the hook have seen the lane
+		err = errors.Join(err, end(u.group))
+	}
 	if err != nil {
 		r.Log.WarnContext(ctx, "start", "pod", podName(pod), "container", c.Name, "err", err)
 	}
@@ -305,7 +308,7 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 	whole := context.WithoutCancel(ctx)
 	a, err := l.Attach(whole, enforce.Attachment{Lane: placed.Name, Group: group, Own: true})
 	if err != nil {
-		return err
+		return undone{err, group}
 	}
 	r.Log.InfoContext(ctx, "attached", "lane", placed.Name, "cpus", placed.CPUs.String(), "threads", a.Threads,
 		"milliseconds", time.Since(began).Milliseconds(), "warnings", a.Warnings)

@@ -126,8 +126,8 @@ func hub(ctx context.Context, _ lanes.Options, args []string) error {
 	f.StringVar(&o.Audit, "audit", "", "file of kind Policy (audit.k8s.io); what is done goes to log/audit.log")
 	f.BoolVar(&o.Shared, "shared", false, "other machines may be hubs too: the second port after it is for them")
 	life := f.Duration("certificates", sites.Certificates, "how long the certificate of a host is valid")
-	anew := f.Duration("anew", 180*24*time.Hour, "after which time it begins anew, for certificates of its own: "+
-		"they are for a year")
+	anew := f.Duration("anew", 180*24*time.Hour, "how long until it begins anew, for certificates of its own, "+
+		"which are for a year")
 	site := f.String("site", "default", "a site, for the command that is printed")
 	file := f.String("kubeconfig", "", "of a Kubernetes that is there, on which the hub is then: nothing is "+
 		"started")

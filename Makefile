@@ -76,7 +76,7 @@ test-kube: kube-bin
 
 # Some of it in a machine of the lab: cgroup v2, four CPUs. The node is emulated, the control plane is not.
 # KUBE_TESTS names others.
-KUBE_TESTS = TestPartition
+KUBE_TESTS = TestPartition|TestContainers|TestClaims|TestHugepages
 test-kube-lab: kube-bin lab
 	test/kube/guest/share bin/kube-guest
 	bin/kubebed around bin/kube-guest/cluster bin/isolane-lab run --tap machine0 \

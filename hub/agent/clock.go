@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -56,11 +57,20 @@ func (a *Agent) compare() bool {
 func (a *Agent) differ() string {
 	switch {
 	case a.ahead >= apart:
-		return fmt.Sprintf("the clock of this host is %s ahead of the hub's", a.ahead)
+		return fmt.Sprintf("the clock of this host is %s ahead of the hub's", span(a.ahead))
 	case a.ahead <= -apart:
-		return fmt.Sprintf("the clock of this host is %s behind the hub's", -a.ahead)
+		return fmt.Sprintf("the clock of this host is %s behind the hub's", span(-a.ahead))
 	}
 	return ""
+}
+
+// span is a time for people, in days where it is long.
+func span(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d >= 2*day {
+		return fmt.Sprintf("%d days", d.Round(day)/day)
+	}
+	return strings.TrimSuffix(d.String(), "0s")
 }
 
 // untimely says of an error that the clock of this host may be why: the certificate of a server is valid at

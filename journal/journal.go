@@ -121,8 +121,10 @@ func (j *Journal) Apply(ctx context.Context, steps []Step) ([]Refused, error) {
 		case err == nil:
 		case s.Optional && ctx.Err() == nil:
 			refused = append(refused, Refused{s, err})
+		case ctx.Err() != nil && !errors.Is(err, ctx.Err()): // a refusal alone would not say that the time was up
+			return refused, fmt.Errorf("%w: %w", ctx.Err(), err)
 		default:
-			return refused, errors.Join(err, ctx.Err()) // a refusal alone would not say that the time was up
+			return refused, err
 		}
 	}
 	return refused, j.Finish(ctx, steps)

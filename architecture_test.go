@@ -177,7 +177,7 @@ hub/pods               450        2  the nodes of a Kubernetes as hosts
 hub/simulate           300        5  many hosts of a hub on one machine, for its figures; whether they hear a hub that was killed
 hub/sites              750       15  tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there; what has run out
 hub/up                1200       10  an API server without what is for pods; a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore; members of three
-journal               1050       25  what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy
+journal               1060       25  what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy; says of what ends that its time was up
 knob                  1800       35  interrupts that come later; cgroups of pods that were made while lanes were in force
 kube/ask               800       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers
 kube/cmd/isolane-kube   150        0  pods get lanes

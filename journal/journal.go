@@ -116,15 +116,15 @@ func (j *Journal) Made() int { return j.made }
 func (j *Journal) Apply(ctx context.Context, steps []Step) ([]Refused, error) {
 	var refused []Refused
 	for _, s := range steps {
-		err := j.do(ctx, s)
+		err, ended := j.do(ctx, s), ctx.Err()
 		switch {
 		case err == nil:
-		case s.Optional && ctx.Err() == nil:
-			refused = append(refused, Refused{s, err})
-		case ctx.Err() != nil && !errors.Is(err, ctx.Err()): // a refusal alone would not say that the time was up
-			return refused, fmt.Errorf("%w: %w", ctx.Err(), err)
-		default:
+		case ended != nil && !errors.Is(err, ended): // a refusal alone would not say that the time was up
+			return refused, fmt.Errorf("%w: %w", ended, err)
+		case !s.Optional || ended != nil:
 			return refused, err
+		default:
+			refused = append(refused, Refused{s, err})
 		}
 	}
 	return refused, j.Finish(ctx, steps)

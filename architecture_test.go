@@ -243,7 +243,7 @@ terminal               450       15  strange programs and names end in one line
 test/fingerprint        50        0
 test/golden             50        5
 test/kube              250        5  a Kubernetes for tests, a module of its own
-test/kube/bed         1950       10  a Kubernetes for tests, a module of its own; nodes in a machine of the lab join it
+test/kube/bed         2100       10  a Kubernetes for tests, a module of its own; nodes in a machine of the lab join it; systemd as cgroup driver
 test/kube/bed/bedtest   100        5  a Kubernetes for tests, a module of its own
 test/kube/cmd/kubebed   300        0  a Kubernetes for tests, a module of its own
 test/kube/fold         200        5  a Kubernetes for tests, a module of its own

@@ -151,8 +151,13 @@ func (u unit) widen(file string) error {
 
 // systemctl speaks to systemd by its own program: what it sets is also set after a daemon-reload.
 func systemctl(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "/bin/systemctl", args...) // also where /bin is a link to /usr/bin
-	cmd.Env = []string{"LC_ALL=C"}
+	root, err := rootOf("", "/proc/1/root")
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env, cmd.Dir = []string{"LC_ALL=C"}, "/"
+	cmd.SysProcAttr = &unix.SysProcAttr{Chroot: root}
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()
@@ -161,6 +166,20 @@ func systemctl(ctx context.Context, args ...string) (string, error) {
 			strings.TrimSpace(said.String()))
 	}
 	return strings.TrimSpace(string(out)), nil
+}
+
+// program is also there where /bin is a link to /usr/bin.
+const program = "/bin/systemctl"
+
+// rootOf is the root with the program: this process's own, or where this one is in a container, as
+// isolane-kube is, the first process's, which is the machine's.
+func rootOf(own, first string) (string, error) {
+	for _, root := range []string{own, first} {
+		if _, err := os.Stat(root + program); err == nil {
+			return root, nil
+		}
+	}
+	return "", fmt.Errorf("%s: expected here or in %s: a unit of systemd is to be set", program, first)
 }
 
 // Shell is systemctl(1).

@@ -41,6 +41,9 @@ type Options struct {
 	// Machine is for a cluster whose nodes are in a virtual machine: no nodes, but the device Tap in the network
 	// of the control plane, which the machine's card is to be connected to.
 	Machine bool
+	// Systemd has the cgroups of pods made by the systemd of this machine, which has cgroup v2: the bed has one
+	// node, in the machine's own PID namespace, because systemd is told processes by their numbers.
+	Systemd bool
 	// Join is, in that machine, a copy of the folder pki of such a bed: the nodes here are of its cluster.
 	Join string
 }
@@ -178,7 +181,11 @@ func (b *Bed) prepareNodes() error {
 		return err
 	}
 	_, missing := os.Stat(journals)
-	b.record.Journals, b.record.Cgroups = missing != nil, cgroups
+	b.record.Journals = missing != nil
+	if b.options.Systemd {
+		return errors.Join(b.prepareSystemd(len(cgroups)), os.MkdirAll(journals, 0o700))
+	}
+	b.record.Cgroups = cgroups
 	if b.record.Enabled, err = disabled(cgroups); err != nil {
 		return err
 	}

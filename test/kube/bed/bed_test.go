@@ -110,11 +110,11 @@ func TestBed(t *testing.T) {
 		ids := strings.Fields(kubectl(t, b, "", "get", "pod", "on-"+n.Name, "-o",
 			"jsonpath={.metadata.uid} {.status.containerStatuses[0].containerID}"))
 		id := strings.TrimPrefix(ids[1], "containerd://")
-		dir, err := n.CgroupDir("cpuset")
+		group, err := n.ContainerCgroup(ids[0], id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		procs := filepath.Join(dir, "kubepods/besteffort/pod"+ids[0], id, "cgroup.procs")
+		procs := filepath.Join(group, "cgroup.procs")
 		if read(t, procs) == "" {
 			t.Errorf("%s has no processes", procs)
 		}

@@ -47,6 +47,24 @@ func (n *Node) CgroupDir(controller string) (string, error) {
 	return "", fmt.Errorf("/proc/self/mounts: expected a cgroup hierarchy with the controller %s", controller)
 }
 
+// ContainerCgroup is the cgroup of a container, by the UID of its pod and its own number.
+func (n *Node) ContainerCgroup(uid, id string) (string, error) {
+	dir, err := n.CgroupDir("cpuset")
+	if err != nil {
+		return "", err
+	}
+	for _, class := range []string{"", "burstable", "besteffort"} {
+		group := filepath.Join(dir, "kubepods", class, "pod"+uid, id)
+		if n.bed.options.Systemd {
+			group = filepath.Join(dir, scopeOf(class, uid, id))
+		}
+		if _, err = os.Stat(group); err == nil {
+			return group, nil
+		}
+	}
+	return "", fmt.Errorf("%s: expected a cgroup of container %s", dir, id)
+}
+
 // cgroupsOf are the cgroups of a bed, one in each hierarchy.
 func cgroupsOf(bed string) (dirs []string, err error) {
 	all, err := hierarchies()

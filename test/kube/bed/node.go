@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509/pkix"
 	"encoding/json"
@@ -58,7 +59,7 @@ func (b *Bed) startNodes() error {
 	for i, o := range b.options.Nodes {
 		name := nodeName(i)
 		n := &Node{Name: name, Address: nodeAddress(b.number, i).String(), Kubeconfig: b.file(name + ".kubeconfig"),
-			Cgroup: "/" + filepath.Join(link(b.number), name), State: b.file(name), bed: b, number: i, options: o}
+			Cgroup: b.cgroup(name), State: b.file(name), bed: b, number: i, options: o}
 		if err := n.configure(); err != nil {
 			return err
 		}
@@ -95,7 +96,7 @@ func (n *Node) configure() error {
 	for name, content := range map[string][]byte{
 		"var/lib/kubelet/config.json":    kubelet,
 		"etc/cni/net.d/10-bed.conflist":  network,
-		"etc/containerd/config.toml":     []byte(containerd(n.bed.programs, runc)),
+		"etc/containerd/config.toml":     []byte(containerd(n.bed.programs, runc, n.bed.options.Systemd)),
 		"var/lib/kubelet/README.kubebed": []byte("A node of a test bed: kubebed down removes it.\n"),
 	} {
 		file := filepath.Join(n.State, "disk", name)
@@ -115,8 +116,8 @@ func (n *Node) kubelet() map[string]any {
 	c := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"failCgroupV1":             false,
-		"cgroupDriver":             "cgroupfs",
-		"cgroupRoot":               n.Cgroup, // two nodes of a machine do not meet
+		"cgroupDriver":             n.bed.driver(),
+		"cgroupRoot":               cmp.Or(n.Cgroup, "/"), // two nodes of a machine do not meet
 		"containerRuntimeEndpoint": "unix://" + socket,
 		"failSwapOn":               false,
 		"oomScoreAdj":              0, // less than its own needs CAP_SYS_RESOURCE, which not each root has
@@ -157,7 +158,7 @@ const (
 )
 
 // containerd is its configuration, with NRI and CDI in their usual places.
-func containerd(programs, runc string) string {
+func containerd(programs, runc string, systemd bool) string {
 	return fmt.Sprintf(`version = 3
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = 'overlayfs'
@@ -170,6 +171,7 @@ func containerd(programs, runc string) string {
     runtime_type = 'io.containerd.runc.v2'
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
       BinaryName = '%[3]s'
+      SystemdCgroup = %[6]t
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ['%[1]s/cni']
     conf_dir = '/etc/cni/net.d'
@@ -178,7 +180,7 @@ func containerd(programs, runc string) string {
   socket_path = '/var/run/nri/nri.sock'
   plugin_registration_timeout = '%[4]s'
   plugin_request_timeout = '%[5]s'
-`, programs, Image, runc, Patient(registering), Patient(answering))
+`, programs, Image, runc, Patient(registering), Patient(answering), systemd)
 }
 
 // runc is what containerd starts containers with.
@@ -206,9 +208,13 @@ func (n *Node) Asked() (requests []fold.Request, err error) {
 
 // start starts the node's first process, and tells it the rest when it has a network.
 func (n *Node) start() error {
+	const own = unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNET
 	cmd := exec.Command(n.bed.options.Program, "node")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
-		unix.CLONE_NEWPID | unix.CLONE_NEWNET}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: own | unix.CLONE_NEWPID}
+	if n.bed.options.Systemd {
+		cmd = inScope(n.bed.options.Program, "node")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: own}
+	}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -224,7 +230,7 @@ func (n *Node) start() error {
 	}
 	programs := n.bed.programs
 	err = json.NewEncoder(in).Encode(inside.Config{
-		Hostname: n.Name, State: n.State, Topology: n.options.Topology,
+		Hostname: n.Name, State: n.State, Topology: n.options.Topology, Systemd: n.bed.options.Systemd,
 		Env: append(os.Environ(), "PATH="+programs+":/usr/sbin:/usr/bin:/sbin:/bin"),
 		Daemons: []inside.Daemon{
 			{Args: []string{programs + "/containerd", "--config=/etc/containerd/config.toml"},
@@ -237,7 +243,12 @@ func (n *Node) start() error {
 }
 
 // stop ends all of a node, as a power cut would.
-func (n *Node) stop() error { return n.init.kill() }
+func (n *Node) stop() error {
+	if n.bed.options.Systemd { // its processes do not end with the first
+		return errors.Join(endUnits(), n.init.kill())
+	}
+	return n.init.kill()
+}
 
 // PID is the node's first process; its namespaces are those of the node.
 func (n *Node) PID() int { return n.init.cmd.Process.Pid }

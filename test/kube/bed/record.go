@@ -26,6 +26,7 @@ type record struct {
 	Detached   bool
 	Kubeconfig string
 	Journals   bool // the folder of journals was not there
+	Systemd    bool // the units of a node
 	Cgroups    []string
 	Enabled    []string // controllers for all below the root of cgroup v2
 	Processes  []processID
@@ -207,7 +208,7 @@ func clearLeft(ctx context.Context, number int) error {
 	}
 	id, err := boot()
 	if err == nil && id != r.Boot {
-		r.Processes, r.Cgroups, r.Enabled = nil, nil, nil // they went with the boot
+		r.Processes, r.Cgroups, r.Enabled, r.Systemd = nil, nil, nil, false // they went with the boot
 	}
 	return errors.Join(err, r.clear(ctx, number))
 }
@@ -217,6 +218,9 @@ func (r *record) clear(ctx context.Context, number int) error {
 	var err error
 	for _, p := range r.Processes {
 		err = errors.Join(err, p.end(ctx))
+	}
+	if r.Systemd {
+		err = errors.Join(err, endUnits())
 	}
 	err = errors.Join(err, removeLink(number))
 	for _, top := range r.Cgroups {

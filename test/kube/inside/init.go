@@ -20,8 +20,10 @@ type Config struct {
 	State string
 	// Topology has the folders cpu and node that are the node's /sys/devices/system; "" for those of the host.
 	Topology string
-	Env      []string
-	Daemons  []Daemon // in the order of their start
+	// Systemd has the host's make the cgroups of pods: the node has its bus, and no PID namespace.
+	Systemd bool
+	Env     []string
+	Daemons []Daemon // in the order of their start
 }
 
 // Daemon is a program that is started again whenever it ends.
@@ -42,7 +44,12 @@ func Init(in io.Reader) error {
 	if err := json.NewDecoder(in).Decode(&c); err != nil {
 		return fmt.Errorf("standard input: %w", err)
 	}
-	if os.Getpid() != 1 {
+	switch {
+	case c.Systemd: // the children of daemons that end come to this process all the same
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("subreaper: %w", err)
+		}
+	case os.Getpid() != 1:
 		return errors.New("expected to be the first process of a PID namespace: kubebed up starts it")
 	}
 	if err := unix.Sethostname([]byte(c.Hostname)); err != nil {

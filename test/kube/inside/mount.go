@@ -111,6 +111,14 @@ func (c Config) mount() error {
 	run := filepath.Join(memory, "run")
 	m.mkdir(filepath.Join(memory, Journals), filepath.Join(run, "lock"))
 	m.bind(Journals, filepath.Join(memory, Journals))
+	if c.Systemd {
+		for _, dir := range []string{"systemd", "dbus"} { // its sockets, and that it is process 1
+			if _, err := os.Stat("/run/" + dir); err == nil {
+				m.mkdir(filepath.Join(run, dir))
+				m.bind("/run/"+dir, filepath.Join(run, dir))
+			}
+		}
+	}
 	m.bind(run, "/run")
 	for _, name := range sysctls() {
 		m.copied("/proc/sys/"+name, filepath.Join(c.State, "sysctl", strings.ReplaceAll(name, "/", ".")))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"isolane.dev/isolane/test/kube/bed"
+	"isolane.dev/isolane/test/kube/bed/bedtest"
 )
 
 // needCPUs skips a test of lanes that need more CPUs than this machine has: housekeeping keeps one.
@@ -234,6 +236,9 @@ func TestPartition(t *testing.T) {
 		}
 	}
 	look("in force")
+	if bedtest.Systemd() {
+		c.disturb(t, "edge", look)
+	}
 	c.kill(t)
 	look("without the node part")
 	c.spin(t, "late", "", "3") // began while nobody of ours was there
@@ -251,6 +256,26 @@ func TestPartition(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// disturb has systemd read its units again, and write the settings of a container's scope.
+func (c *cluster) disturb(t *testing.T, pod string, look func(string)) {
+	t.Helper()
+	group, err := c.cgroupOf(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	systemctl := func(args ...string) {
+		if out, err := exec.Command("systemctl", args...).CombinedOutput(); err != nil {
+			t.Fatalf("systemctl %s: %v: %s", strings.Join(args, " "), err, out)
+		}
+	}
+	systemctl("daemon-reload")
+	look("after a daemon-reload")
+	systemctl("daemon-reexec")
+	// The second has it write cpuset.cpus too.
+	systemctl("set-property", "--runtime", filepath.Base(group), "CPUWeight=150", "AllowedMemoryNodes=0")
+	look("after a daemon-reexec and set-property")
 }
 
 // cgroups are all of cgroup v2, with what their files say of cpusets.

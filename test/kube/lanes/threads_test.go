@@ -51,22 +51,15 @@ func (c *cluster) cgroupOf(container string) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	id, err := c.Kubectl(ctx, "", "get", "pod", pod, "-o", "jsonpath={.metadata.uid} {"+of+".containerID}")
+	ids, err := c.Kubectl(ctx, "", "get", "pod", pod, "-o", "jsonpath={.metadata.uid} {"+of+".containerID}")
 	if err != nil {
 		return "", err
 	}
-	dir, err := c.node.CgroupDir("cpuset")
-	if err != nil {
-		return "", err
+	uid, id, ok := strings.Cut(strings.TrimSpace(ids), " containerd://")
+	if !ok {
+		return "", errors.New("no container of " + container)
 	}
-	uid, of, ok := strings.Cut(strings.TrimSpace(id), " containerd://")
-	for _, class := range []string{"", "burstable", "besteffort"} {
-		group := filepath.Join(dir, "kubepods", class, "pod"+uid, of)
-		if _, err = os.Stat(group); ok && err == nil {
-			return group, nil
-		}
-	}
-	return "", errors.New("no cgroup of " + container)
+	return c.node.ContainerCgroup(uid, id)
 }
 
 // apart looks for two seconds at each thread of the lane's container and of others: what it may use, and where it ran

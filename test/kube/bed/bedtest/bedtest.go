@@ -31,6 +31,7 @@ func Start(tb testing.TB, o bed.Options) *bed.Bed {
 	}
 	o.Log = tb.Output()
 	o.Join = os.Getenv("ISOLANE_KUBE_JOIN") // in a machine of the lab
+	o.Systemd = Systemd()
 	b, err := bed.Start(tb.Context(), o)
 	if err != nil {
 		tb.Fatal(err)
@@ -45,6 +46,9 @@ func Start(tb testing.TB, o bed.Options) *bed.Bed {
 	})
 	return b
 }
+
+// Systemd says whether nodes have systemd as cgroup driver: where $ISOLANE_KUBE_SYSTEMD is set.
+func Systemd() bool { return os.Getenv("ISOLANE_KUBE_SYSTEMD") != "" }
 
 // Program builds kubebed, or takes it from the folder $ISOLANE_KUBE_PROGRAMS in a machine without Go.
 func Program(tb testing.TB) string {

@@ -130,7 +130,7 @@ package              lines exported  why it was raised
 (files>400)              0
 (functions>60)           2
 (lines>110)              0
-(nolint)                15  the hub that a token names is checked by its digest
+(nolint)                14  the hub that a token names is checked by its digest
 agent                 1600       30  a method for each request of its client
 audit                 2600       15  network services that manage devices of lanes
 boot                   300       10

@@ -136,7 +136,7 @@ func (g Guest) run(ctx context.Context, argv []string) (code int, err error) {
 
 // child is a command that ends with this process.
 func child(ctx context.Context, program string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // G702: what a scenario asks to be run
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }

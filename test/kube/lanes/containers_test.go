@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -278,18 +279,27 @@ func (c *cluster) disturb(t *testing.T, pod string, look func(string)) {
 	look("after a daemon-reexec and set-property")
 }
 
-// cgroups are all of cgroup v2, with what their files say of cpusets.
+// cgroups are all of cgroup v2, with what their files say of cpusets. All CPUs are none: the kernel empties no list of
+// a cgroup with processes. The empty cgroups of two slices, which systemd makes when their CPUs are set, it leaves.
 func (c *cluster) cgroups(t *testing.T) string {
 	t.Helper()
 	var text strings.Builder
-	err := filepath.WalkDir("/sys/fs/cgroup", func(dir string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
+	possible, err := os.ReadFile("/sys/devices/system/cpu/possible")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir("/sys/fs/cgroup", func(dir string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() || bedtest.Systemd() && slices.Contains([]string{"machine.slice", "user.slice"}, d.Name()) {
 			return err
 		}
 		text.WriteString(dir)
 		for _, name := range []string{"cpuset.cpus", "cpuset.cpus.exclusive", "cpuset.cpus.effective", "cpuset.cpus.partition", "cgroup.subtree_control"} {
 			if data, err := os.ReadFile(filepath.Join(dir, name)); err == nil { // the root has no cpuset.cpus
-				text.WriteString(" " + name + "=" + strings.TrimSpace(string(data)))
+				value := strings.TrimSpace(string(data))
+				if name == "cpuset.cpus" && value == strings.TrimSpace(string(possible)) {
+					value = ""
+				}
+				text.WriteString(" " + name + "=" + value)
 			}
 		}
 		text.WriteByte('\n')

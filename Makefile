@@ -75,13 +75,13 @@ test-kube: kube-bin
 	$(GO) -C test/kube test -json -count=1 -p 1 ./... | $(GO) run ./test/summary
 
 # Some of it in a machine of the lab: cgroup v2, four CPUs. The node is emulated, the control plane is not.
-# KUBE_TESTS names others; in KUBE_MACHINE = test/kube/guest/systemd.yaml systemd is the cgroup driver.
+# KUBE_TESTS names others, and KUBE_ENV sets variables for them; in KUBE_MACHINE = test/kube/guest/systemd.yaml systemd is the cgroup driver.
 KUBE_TESTS = TestPartition|TestContainers|TestClaims|TestHugepages
 KUBE_MACHINE = test/kube/guest/machine.yaml
 test-kube-lab: kube-bin lab
 	test/kube/guest/share bin/kube-guest
 	bin/kubebed around bin/kube-guest/cluster bin/isolane-lab run --tap machine0 \
-	-m $(KUBE_MACHINE) --share bin/kube-guest --timeout 60m -- /host/run '$(KUBE_TESTS)'
+	-m $(KUBE_MACHINE) --share bin/kube-guest --timeout 60m -- env $(KUBE_ENV) /host/run '$(KUBE_TESTS)'
 
 # A hub with the API server and the store of that Kubernetes, and a host that follows it (root).
 test-hub: kube-bin

@@ -100,7 +100,7 @@ func imports() map[string][]string {
 		// The module of the node's part for Kubernetes. What it says and reads is pure.
 		"kube/offer": {"host", "plan", "plan/solver", "quantity"},
 		"kube/ask":   {"cpuset", "host", "kube/offer", "lane", "plan", "plan/solver", "quantity"},
-		"kube/node": {"cpuset", "enforce", "host", "host/cgroup", "journal", "kube/ask", "kube/offer", "lane", "lanes", "plan",
+		"kube/node": {"change", "cpuset", "enforce", "host", "host/cgroup", "journal", "kube/ask", "kube/offer", "lane", "lanes", "plan",
 			"plan/solver"},
 		"kube/cmd/isolane-kube":      {"*"},
 		"kube/cmd/isolane-kube-hook": {"cpuset"},
@@ -182,7 +182,7 @@ knob                  1800       35  interrupts that come later; cgroups of pods
 kube/ask               800       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers
 kube/cmd/isolane-kube   150        0  pods get lanes
 kube/cmd/isolane-kube-hook   100        0  pods get lanes: fail-closed
-kube/node             1450        5  the driver of a node, the plugin of its container runtime; what pods cannot have; claims of other nodes; what a kill leaves of files; ends a container whose lane was taken back
+kube/node             1400        5  the driver of a node, the plugin of its container runtime; what pods cannot have; claims of other nodes; what a kill leaves of files; ends a container whose lane was taken back
 kube/offer             250       15  pods get lanes: what a node offers
 lab                   1550       20  models of network cards
 lab/cmd/isolane-lab    450        0  a machine whose cards are on a device of its host

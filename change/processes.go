@@ -33,9 +33,16 @@ func (p processes) Write(ctx context.Context, s journal.Step, value string) erro
 	if value != "" {
 		return errors.New("processes are started by their runtime, not by the journal")
 	}
+	return p.end(ctx, s.Target)
+}
+
+// EndProcesses kills the processes of a cgroup of this host, until there are none.
+func EndProcesses(ctx context.Context, group string) error { return kernel{"/"}.end(ctx, group) }
+
+func (k kernel) end(ctx context.Context, group string) error {
 	errAlive := errors.New("processes still there after SIGKILL")
 	return retry(ctx, 5*time.Second, errAlive, func() error {
-		pids, err := p.members(s.Target)
+		pids, err := k.members(group)
 		if err != nil || len(pids) == 0 {
 			return err
 		}

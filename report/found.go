@@ -38,8 +38,9 @@ func found(s *figures.Summary) (all []string) {
 	return all
 }
 
-// extremes names the best and the worst cell of a metric, or the only one: "" for none with a figure. Of
-// samples it is by P99, where all cells support it: the median flatters what noise disturbs now and then.
+// extremes names the best and the worst cell of a metric, or the only one: "" for none with a figure. Cells
+// that were asked for another load than the baseline do not compete. Of samples it is by P99, where all cells
+// support it: the median flatters what noise disturbs now and then.
 func extremes(s *figures.Summary, m figures.Metric) string {
 	statistic := ""
 	if m.Sampled && !slices.ContainsFunc(s.Sampled(m), func(c figures.Cell) bool {
@@ -48,9 +49,10 @@ func extremes(s *figures.Summary, m figures.Metric) string {
 	}) {
 		statistic, m.Statistic = "p99", "P99"
 	}
+	base := s.Cell(s.Baseline)
 	cells := slices.DeleteFunc(slices.Clone(s.Cells), func(c figures.Cell) bool {
 		_, ok := c.Statistic(m, statistic)
-		return !ok
+		return !ok || base != nil && !c.SameLoad(*base)
 	})
 	if len(cells) == 0 {
 		return ""

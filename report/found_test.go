@@ -66,3 +66,27 @@ func TestWithoutFigures(t *testing.T) {
 		}
 	}
 }
+
+// A cell of which twice as much was asked does not compete with the others.
+func TestFoundAtTheSameLoad(t *testing.T) {
+	s := session.Made(t, "standard", 10, session.SixCells())
+	s.Scenario.Aims = nil
+	for i, r := range s.Runs {
+		for j := range r.Measured {
+			for name, samples := range r.Measured[j].Samples {
+				samples.Wanted = 1000
+				if r.Cell == "noisy-floating-bridge" {
+					samples.Wanted = 2000
+				}
+				s.Runs[i].Measured[j].Samples[name] = samples
+			}
+		}
+	}
+	sum, err := figures.Summarize(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := found(&sum); len(got) != 2 || strings.Contains(strings.Join(got, " "), "noisy-floating-bridge") {
+		t.Errorf("%q", got)
+	}
+}

@@ -19,7 +19,7 @@ type clock struct {
 // hub is the time at the hub.
 func (c *clock) hub() time.Time { return time.Now().Add(-time.Duration(c.ahead.Load())) }
 
-// listen has the answers that come by a transport heard.
+// listen returns a transport that reads the time in each answer.
 func (c *clock) listen(by http.RoundTripper) http.RoundTripper { return listener{by, c} }
 
 type listener struct {

@@ -161,7 +161,7 @@ func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		err = r.attach(ctx, placed, c)
 	}
 	if u, is := errors.AsType[undone](err); is { // the runtime may have gone on, and the hook have seen the lane
-		err = errors.Join(err, end(u.group))
+		err = errors.Join(err, end(ctx, u.group))
 	}
 	if err != nil {
 		r.Log.WarnContext(ctx, "start", "pod", podName(pod), "container", c.Name, "err", err)

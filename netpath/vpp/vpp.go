@@ -147,7 +147,10 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 				add(below(uplink.Name, l.VLAN, id))
 			}
 		}
-		more, err := l.Steps(netpath.Port(l.Name), netdev.Link{Type: netdev.Veth, Peer: l.Inside()})
+		inside := l.Inside()
+		// What VPP encrypts it must not change any more, and it leaves checksums to the device at the end.
+		inside.Checksums = l.Device != "" && !onHost(l.Device)
+		more, err := l.Steps(netpath.Port(l.Name), netdev.Link{Type: netdev.Veth, Peer: inside})
 		if err != nil {
 			return nil, err
 		}

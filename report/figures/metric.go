@@ -64,6 +64,17 @@ func (s *Summary) Distinct(m Metric) Metric {
 	return m
 }
 
+// SameLoad says whether open loops asked as much a second of a cell as of another one, to a twentieth.
+func (c Cell) SameLoad(as Cell) bool {
+	for name, l := range as.loads {
+		asked := c.loads[name]
+		if more := asked.perSecond(asked.wanted) / l.perSecond(l.wanted); more < 1/1.05 || more > 1.05 {
+			return false
+		}
+	}
+	return true
+}
+
 // Axis names an axis of it.
 func (m Metric) Axis() string {
 	return strings.TrimSuffix(strings.ToLower(m.Title)+", "+m.Unit.Axis, ", ")

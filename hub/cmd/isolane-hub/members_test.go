@@ -161,14 +161,7 @@ func (w *writer) lost(t *testing.T, hub kubernetes.Interface) (lost []string) {
 // Each of three hubs is killed while there are writes: none that was acknowledged is lost at any of them.
 func TestWrites(t *testing.T) {
 	h := newThree(t, withoutHost(t))
-	w := h.writer(t)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	said, done := make(chan time.Time, 1), make(chan struct{})
-	go func() {
-		defer close(done)
-		w.write(ctx, said)
-	}()
+	w, said, stop := h.writing(t)
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var gaps []time.Duration
@@ -190,7 +183,6 @@ func TestWrites(t *testing.T) {
 		h.begin(t, n)
 	}
 	stop()
-	<-done
 	slices.Sort(gaps)
 	t.Logf("seed %d: %d kills, %d writes; the next one was acknowledged after %s (median), %s at most", seed, len(gaps),
 		len(w.written), gaps[len(gaps)/2], gaps[len(gaps)-1])
@@ -204,6 +196,21 @@ func TestWrites(t *testing.T) {
 func (h *three) writer(t *testing.T) *writer {
 	t.Helper()
 	return &writer{hubs: []kubernetes.Interface{h.of(t, 0), h.of(t, 1), h.of(t, 2)}}
+}
+
+// writing is a writer that writes until it is stopped; said is when a write was acknowledged.
+func (h *three) writing(t *testing.T) (w *writer, said <-chan time.Time, stop func()) {
+	t.Helper()
+	w = h.writer(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	acknowledged, done := make(chan time.Time, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		w.write(ctx, acknowledged)
+	}()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return w, acknowledged, stop
 }
 
 // Three hubs are one: one is replaced, and two are lost. What runs at the site goes on, and the
@@ -282,14 +289,7 @@ func TestUpgrade(t *testing.T) {
 	h.make(t, "apps", "App", "default", "web", spec(1, nil))
 	h.app(t, "default", "web", "Running")
 	first := running(t, "default.web")
-	w := h.writer(t)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	said, done := make(chan time.Time, 1), make(chan struct{})
-	go func() {
-		defer close(done)
-		w.write(ctx, said)
-	}()
+	w, said, stop := h.writing(t)
 
 	b.binary = now
 	h.end(t, h.hubs[folder(0)], syscall.SIGTERM)
@@ -303,7 +303,6 @@ func TestUpgrade(t *testing.T) {
 	<-said
 	h.begin(t, 2)
 	stop()
-	<-done
 	for n, hub := range w.hubs {
 		if lost := w.lost(t, hub); len(lost) > 0 {
 			t.Errorf("hub %d has lost %v", n, lost)

@@ -98,6 +98,11 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	if why != "" {
 		refused = errors.New(why)
 	}
+	if refused != nil {
+		if err = n.withhold(ctx, claims); err != nil {
+			return err
+		}
+	}
 	for _, c := range claims {
 		if err = n.write(ctx, c, p, refused); err != nil {
 			return err

@@ -62,6 +62,8 @@ type Node struct {
 	// Of watch alone: what was offered last, and why nothing was.
 	published []resourceapi.Device
 	without   string
+	withheld  map[string]withheld // by device
+	limited   int                 // how many devices have been published with limits
 
 	changed chan struct{} // claims or lanes have
 }
@@ -72,7 +74,8 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	n := &Node{Config: c, partition: partition(h), prepared: map[string]bool{}, changed: make(chan struct{}, 1)}
+	n := &Node{Config: c, partition: partition(h), prepared: map[string]bool{}, withheld: map[string]withheld{},
+		changed: make(chan struct{}, 1)}
 	if err = n.recover(ctx); err != nil {
 		return err
 	}
@@ -181,7 +184,7 @@ func (n *Node) watch(ctx context.Context) {
 		case <-tick.C:
 			now, err := enforce.State(n.Lanes.Complete().Dir)
 			why := n.notOffered()
-			changed = failed != nil || err != nil || now != state || why != n.without
+			changed = failed != nil || err != nil || now != state || why != n.without || len(n.limits()) != n.limited
 			state = now
 		}
 	}
@@ -202,17 +205,19 @@ func (n *Node) look(ctx context.Context) error {
 // publish offers what is free, or nothing where there is a reason for that.
 func (n *Node) publish(ctx context.Context, l *lanes.Lanes, why string) error {
 	var devices []resourceapi.Device
+	limits := n.limits()
 	if why == "" {
 		a, err := n.account(l, nil)
 		if err != nil {
 			return err
 		}
 		devices, err = offer.Node{Host: a.host, Placed: a.placed, Claims: a.claims, Pool: n.Name,
-			Partition: n.partition, Answers: n.Answers}.Devices()
+			Partition: n.partition, Answers: n.Answers, Limits: limits}.Devices()
 		if err != nil {
 			return err
 		}
 	}
+	n.limited = len(limits)
 	if n.published != nil && equality.Semantic.DeepEqual(devices, n.published) && why == n.without {
 		return nil
 	}

@@ -48,6 +48,8 @@ type Node struct {
 	Pool      string // of the devices: the name of the node
 	Partition string // the kind that this kernel makes of a container's cgroup
 	Answers   bool   // each claim is answered before its pod is bound
+	// Limits are the most that a request may ask for, by device; a device that is not there has none.
+	Limits map[string]map[resourceapi.QualifiedName]resource.Quantity
 }
 
 // DeviceName is that of the device of a NUMA node; -1: the machine does not say which.
@@ -92,8 +94,11 @@ func (n Node) Devices() ([]resourceapi.Device, error) {
 		for name, free := range n.free(at) {
 			free.Add(used[name])
 			// Without a default, a request that does not name the capacity takes all of it.
-			d.Capacity[name] = resourceapi.DeviceCapacity{Value: free,
-				RequestPolicy: &resourceapi.CapacityRequestPolicy{Default: resource.NewQuantity(0, free.Format)}}
+			policy := &resourceapi.CapacityRequestPolicy{Default: resource.NewQuantity(0, free.Format)}
+			if most, limited := n.Limits[d.Name][name]; limited && most.Cmp(free) < 0 {
+				policy.ValidRange = &resourceapi.CapacityRequestPolicyRange{Min: policy.Default, Max: &most}
+			}
+			d.Capacity[name] = resourceapi.DeviceCapacity{Value: free, RequestPolicy: policy}
 		}
 		if cpus := d.Capacity[CPUs].Value; !cpus.IsZero() {
 			devices = append(devices, d)

@@ -30,6 +30,7 @@ type pod struct {
 	claims map[string]string // by their names in the pod: the devices of a ResourceClaimTemplate as JSON
 	inits  []container
 	all    []container
+	likes  string // the node that the scheduler prefers for it; "" for none
 }
 
 type container struct {
@@ -53,6 +54,10 @@ func (p pod) manifest() string {
 		fmt.Fprintf(&claims, "  - {name: %s, resourceClaimTemplateName: %s-%[1]s}\n", name, p.name)
 	}
 	fmt.Fprintf(&text, "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 1\n", p.name)
+	if p.likes != "" {
+		fmt.Fprintf(&text, `  affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 100, preference:
+    {matchFields: [{key: metadata.name, operator: In, values: [%s]}]}}]}}`+"\n", p.likes)
+	}
 	if claims.Len() > 0 {
 		text.WriteString("  resourceClaims:\n" + claims.String())
 	}

@@ -56,8 +56,8 @@ func TestReboot(t *testing.T) {
 	c.until(t, "the lane is released", c.noLanes)
 }
 
-// A pod that one node refuses comes to another, where the scheduler likes that one as much: the first has threads of which
-// the lane owns two, for which the pod does not ask.
+// A pod that the node refuses which the scheduler likes best comes to another: the first has threads of which the lane owns
+// two, for which the pod does not ask.
 func TestAnotherNode(t *testing.T) {
 	threads := t.TempDir()
 	err := topology.Write(threads, topology.Machine{NUMANodes: 1, CoresPerNode: runtime.NumCPU(), ThreadsPerCore: 2, MemoryPerNode: 8 << 30})
@@ -69,12 +69,10 @@ func TestAnotherNode(t *testing.T) {
 	c := start(t, bed.Options{Nodes: []bed.NodeOptions{{}, {Topology: threads, Kubelet: static}}})
 	c.run(t)
 	c.runBeside(t, c.Nodes[1])
-	c.kubectl(t, "", "cordon", c.node.Name)
-	p := pod{name: "edge", claims: map[string]string{"lane": request(`{cores: "1"}`, `{cpus: {smt: isolate}}`)},
+	p := pod{name: "edge", likes: c.Nodes[1].Name, claims: map[string]string{"lane": request(`{cores: "1"}`, `{cpus: {smt: isolate}}`)},
 		all: []container{{name: "main", claim: "lane", cpus: "1", args: `"1"`}}}
 	c.applyPod(t, p)
 	c.says(t, "edge", "reason=Refused", "resources.requests.cpu: expected 2 or more, the CPUs that the lane owns")
-	c.kubectl(t, "", "uncordon", c.node.Name)
 	c.ready(t, "edge")
 	if on := c.kubectl(t, "", "get", "pod", "edge", "-o", "jsonpath={.spec.nodeName}"); on != c.node.Name {
 		t.Errorf("the pod is on %s, expected %s", on, c.node.Name)

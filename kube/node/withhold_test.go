@@ -1,0 +1,66 @@
+package node
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"isolane.dev/isolane/kube/offer"
+)
+
+func slice(name string, devices ...string) apiruntime.Object {
+	s := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: resourceapi.ResourceSliceSpec{Driver: offer.Driver, NodeName: &name}}
+	for _, d := range devices {
+		s.Spec.Devices = append(s.Spec.Devices, resourceapi.Device{Name: d})
+	}
+	return s
+}
+
+// A device on which a pod was refused offers less than that while the others are tried, and then all for as long.
+func TestWithhold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := testNode(t, fake.NewClientset(slice("n0", "numa0", "numa1"), slice("n1", "numa0")), t.TempDir())
+		_, small := waiting("small", "numa0", resource.MustParse("2"))
+		_, large := waiting("large", "numa0", resource.MustParse("4"))
+		refuse := func(claims ...*resourceapi.ResourceClaim) {
+			if err := n.withhold(t.Context(), claims); err != nil {
+				t.Fatal(err)
+			}
+		}
+		offers := func(want int64) {
+			t.Helper()
+			limits := n.limits()
+			most, limited := limits["numa0"][offer.CPUs]
+			if limited != (want >= 0) || limited && most.Value() != want || len(limits) > 1 {
+				t.Errorf("limits %v, expected of numa0 %d", limits, want)
+			}
+		}
+		refuse(small, large) // of one pod: it is kept away by the larger
+		offers(3)
+		refuse(small)
+		offers(3)
+		time.Sleep(2 * oneTry) // two other devices
+		offers(-1)
+		refuse(small)
+		offers(-1)
+		time.Sleep(2*oneTry + time.Second)
+		refuse(small)
+		offers(1)
+	})
+}
+
+// Where no other device is, none is withheld.
+func TestWithholdAlone(t *testing.T) {
+	n := testNode(t, fake.NewClientset(slice("n0", "numa0")), t.TempDir())
+	_, c := waiting("small", "numa0", resource.MustParse("1"))
+	if err := n.withhold(t.Context(), []*resourceapi.ResourceClaim{c}); err != nil || len(n.limits()) > 0 {
+		t.Error(err, n.limits())
+	}
+}

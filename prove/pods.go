@@ -15,6 +15,7 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
@@ -34,6 +35,7 @@ const Pod = "pod"
 // puts the application's in force.
 type pods struct {
 	cluster pod.Cluster
+	static  *pod.Cluster // the node of cells with a cpuset and nothing else, which its kubelet gives; nil: none
 	lanes   lanes.Options
 	address netip.Addr // of the application; where it does not run yet, all of its own
 	lane    string     // of the application, where it has one
@@ -62,13 +64,16 @@ func findPods(ctx context.Context, o Options) (*pods, error) {
 	if !o.Pods {
 		return nil, nil
 	}
-	c, err := pod.Find(ctx)
-	return &pods{cluster: c, lanes: o.Lanes, address: netip.IPv4Unspecified()}, err
+	c, static, err := pod.Find(ctx, o.Static)
+	return &pods{cluster: c, static: static, lanes: o.Lanes, address: netip.IPv4Unspecified()}, err
 }
 
 // described is for the record. A session that goes on does so on the same node.
 func (p *pods) described(before *results.Pods) (*results.Pods, error) {
 	now := results.Pods{Node: p.cluster.Node, Kubelet: p.cluster.Version, Image: p.cluster.Image}
+	if p.static != nil {
+		now.Static = p.static.Node
+	}
 	if before != nil && *before != now {
 		return nil, fmt.Errorf("%w: the session began with pods of %v, here are %v", ErrInput, *before, now)
 	}
@@ -77,10 +82,24 @@ func (p *pods) described(before *results.Pods) (*results.Pods, error) {
 
 // notes say what a reader must know of pods.
 func (p *pods) notes() []string {
-	return []string{fmt.Sprintf("Application and neighbours are pods of node %s (kubelet %s): programs of this "+
-		"host, over the image %s. Floating ones are BestEffort. Their packets take the cluster's network.",
+	notes := []string{fmt.Sprintf("Application and neighbours are pods of node %s (kubelet %s): programs of "+
+		"this host, over the image %s. Floating ones are BestEffort. Their packets take the cluster's network.",
 		p.cluster.Node, p.cluster.Version, p.cluster.Image),
 		"Pods may use the outside client's CPU too, below its real-time priority."}
+	if p.static != nil {
+		notes = append(notes, fmt.Sprintf("The pinned ones are Guaranteed pods of node %s (kubelet %s), which "+
+			"gives them CPUs by its CPU manager, policy static; their neighbours are pods of that node. The "+
+			"client is outside of both.", p.static.Node, p.static.Version))
+	}
+	return notes
+}
+
+// on is the node of a cell's pods.
+func (p *pods) on(given factor.Conditions) pod.Cluster {
+	if given.Place == factor.InCpuset {
+		return *p.static
+	}
+	return p.cluster
 }
 
 // measurePods measures a cell whose application and neighbours are pods. What it starts, undo ends.
@@ -127,7 +146,7 @@ func (r *runner) startPod(ctx context.Context, at place, w pod.Workload) (pod.Po
 	w.Folders, w.Files = []string{at.scratch}, []string{self}
 	w.Until = time.Now().Add(10*time.Minute + 2*r.estimate())
 	r.pods.started = append(r.pods.started, pod.Pod{Name: w.Name}) // also where it does not become ready
-	return r.pods.cluster.Start(ctx, r.root, w)
+	return r.pods.on(at.given).Start(ctx, r.root, w)
 }
 
 // startApplication starts what serves, all in one container: with a lane where the cell has one, which has to
@@ -149,15 +168,23 @@ func (r *runner) startApplication(ctx context.Context, at place) (p pod.Pod, err
 		own := r.layouts[at.cell.Name].Placement.Lanes
 		w.Lane = &pod.Lane{Spec: at.given.Lane, Owns: own[len(own)-1].CPUs.Union(own[len(own)-1].Idle).Len()}
 	}
+	if at.given.Place == factor.InCpuset {
+		w.CPUs = at.cell.Application.Len()
+	}
 	if p, err = r.startPod(ctx, at, w); err != nil {
 		return p, err
 	}
-	if r.pods.address = p.Address; w.Lane == nil {
+	var cpus cpuset.Set
+	switch r.pods.address = p.Address; {
+	case w.Lane != nil:
+		cpus, err = r.pods.laneOf(p)
+	case w.CPUs > 0:
+		cpus, err = cgroup.CPUs(r.root, p.Group)
+	default:
 		return p, nil
 	}
-	cpus, err := r.pods.laneOf(p)
 	if err == nil && cpus != at.cell.Application {
-		err = fmt.Errorf("pod %s: its lane has CPUs %s, planned %s: what else is on the node may have changed",
+		err = fmt.Errorf("pod %s: it has CPUs %s, planned %s: what else is on the node may have changed",
 			p.Name, cpus, at.cell.Application)
 	}
 	return p, err

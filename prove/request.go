@@ -28,6 +28,7 @@ type Request struct {
 	Seed     uint64
 	Lane     string
 	Runtime  string           // of application and neighbours: pod, or "" for processes
+	Static   string           // of pods: a second node of this machine, whose kubelet gives CPUs; "": none
 	Dir      string           // of the results; "" is a new one, named by scenario and time
 	Kinds    scenario.Drivers // that a scenario may name
 	Resume   string           // of the session to go on with, which has its own scenario and mode; "": a new one
@@ -52,14 +53,17 @@ func (r Request) Options() (Options, error) {
 	}
 	switch r.Runtime {
 	case "":
+		if r.Static != "" {
+			return o, errors.New("--static-node: expected --runtime " + Pod)
+		}
 	case Pod:
-		if o.Scenario, err = o.Scenario.InPods(); err == nil {
+		if o.Scenario, err = o.Scenario.InPods(r.Static != ""); err == nil {
 			err = podsCan(o.Scenario)
 		}
 		if err != nil {
 			return o, fmt.Errorf("--runtime: %w", err)
 		}
-		o.Pods = true
+		o.Pods, o.Static = true, r.Static
 	default:
 		return o, fmt.Errorf("--runtime: %q: expected %s", r.Runtime, Pod)
 	}
@@ -84,7 +88,9 @@ func (r Request) resumed() (Options, error) {
 	if s.Lane != nil {
 		o.Lane = s.Lane.Name
 	}
-	o.Pods = s.Pods != nil
+	if s.Pods != nil {
+		o.Pods, o.Static = true, s.Pods.Static
+	}
 	o.Mode = s.Scenario.Mode
 	for _, c := range everyCell(&s) {
 		o.stored = append(o.stored, *c)

@@ -38,6 +38,7 @@ type Options struct {
 	Kinds    scenario.Drivers
 	Lane     string         // in force on this host, beside which the probes run; "": that of the scenario
 	Pods     bool           // the application and its neighbours are pods of this node
+	Static   string         // the node of the pods whose CPUs a kubelet gives; "": none
 	Mode     string         // quick, standard or proof
 	Cells    []string       // names; none: those of the scenario; "all": all combinations
 	stored   []results.Cell // of a session that goes on, with those of its searches

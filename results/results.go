@@ -73,8 +73,9 @@ type Lane struct {
 // Pods says whose pods the application and the neighbours were.
 type Pods struct {
 	Node    string `json:"node"`
-	Kubelet string `json:"kubelet"` // its version
-	Image   string `json:"image"`   // below the host's programs, which the pods ran
+	Kubelet string `json:"kubelet"`          // its version
+	Image   string `json:"image"`            // below the host's programs, which the pods ran
+	Static  string `json:"static,omitempty"` // the node where a kubelet gave the CPUs of a cell
 }
 
 // Scenario says what was asked.

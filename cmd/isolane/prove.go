@@ -62,12 +62,14 @@ func proveCommand() *cobra.Command {
 	cmd.Flags().StringVar(&r.Lane, "lane", "", "a lane in force: measure in it, and judge its objective")
 	cmd.Flags().StringVar(&r.Runtime, "runtime", "",
 		"of application and neighbours: `pod` of this node, by kubectl; default: processes")
+	cmd.Flags().StringVar(&r.Static, "static-node", "",
+		"with pods: a second node of this machine, whose kubelet gives the CPUs of *pinned* (policy static)")
 	cmd.Flags().BoolVar(&selfTest, "self-test", false,
 		"break three things on purpose and see whether they are caught")
 	cmd.MarkFlagsMutuallyExclusive("quick", "standard", "proof")
 	for _, pair := range [][]string{{"resume", "out"}, {"resume", "seed"}, {"resume", "cells"},
 		{"resume", "self-test"}, {"lane", "resume"}, {"lane", "cells"}, {"lane", "self-test"}, {"runtime", "lane"},
-		{"runtime", "resume"}} {
+		{"runtime", "resume"}, {"static-node", "resume"}} {
 		cmd.MarkFlagsMutuallyExclusive(pair...)
 	}
 	return cmd

@@ -13,8 +13,8 @@ import (
 // InPods is the scenario with its application and its neighbours in pods. Their packets take the network of
 // the cluster: what varies the path alone is left out, with what the scenario says of such cells, aims and
 // published figures. A cpuset and nothing else is the kubelet's to give, on a node without lanes: these
-// cells are excluded. The error names what cannot be in pods.
-func (s Scenario) InPods() (Scenario, error) {
+// cells are excluded where there is no static node. The error names what cannot be in pods.
+func (s Scenario) InPods(static bool) (Scenario, error) {
 	in := s
 	in.Spec.Factors, in.Spec.Exclude, in.Spec.Aims, in.Spec.Published = nil, nil, nil, nil
 	for _, p := range s.Spec.Probes {
@@ -34,7 +34,9 @@ func (s Scenario) InPods() (Scenario, error) {
 		}
 		if left[f.Name] = paths; !paths {
 			in.Spec.Factors = append(in.Spec.Factors, f)
-			in.Spec.Exclude = append(in.Spec.Exclude, f.confined()...)
+			if !static {
+				in.Spec.Exclude = append(in.Spec.Exclude, f.confined()...)
+			}
 		}
 	}
 	for _, e := range s.Spec.Exclude {
@@ -80,7 +82,7 @@ func (f Factor) confined() (all []Exclusion) {
 		var sets factor.Conditions
 		if f.Set(&sets, l.Name); sets.Place == factor.InCpuset {
 			all = append(all, Exclusion{Where{f.Name: {factor.Name(l.Name)}}, "a cpuset of its own is what the " +
-				"kubelet's CPU manager gives (policy static), on a node that offers no lanes: not measured yet"})
+				"kubelet's CPU manager gives (policy static), on a node that offers no lanes: see --static-node"})
 		}
 	}
 	return all

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +16,7 @@ import (
 // In pods the scenario edge has no paths, and its cpuset alone is excluded; what comes of it can be read again.
 func TestInPods(t *testing.T) {
 	_, s := edge(t)
-	in, err := s.InPods()
+	in, err := s.InPods(false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,6 +34,10 @@ func TestInPods(t *testing.T) {
 	}
 	if len(s.AllCells()) != 30 {
 		t.Errorf("the scenario itself has %d cells now", len(s.AllCells()))
+	}
+	with, err := s.InPods(true)
+	if err != nil || len(with.Excluded()) > 0 || !slices.Contains(with.Spec.Cells, "noisy-pinned") {
+		t.Errorf("with a static node: %v: excluded %v, cells %v", err, with.Excluded(), with.Spec.Cells)
 	}
 	written, err := yaml.Marshal(in) // as results keep it
 	if err != nil {
@@ -53,18 +58,18 @@ func TestNotInPods(t *testing.T) {
 		"[{name: path, levels: [bridge]}, {name: noise, where: {path: [bridge]}, levels: [quiet]}]": "factor noise: its where names a path",
 	} {
 		first := regexp.MustCompile(`levels: \[(\w+)`).FindAllStringSubmatch(factors, -1)
-		_, err := parse(t, factors, "", first[0][1]+"-"+first[1][1]).InPods()
+		_, err := parse(t, factors, "", first[0][1]+"-"+first[1][1]).InPods(false)
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v; want %s", factors, err, want)
 		}
 	}
 	s := parse(t, places+"{name: noise, levels: [quiet]}]", "", "floating-quiet")
 	s.Spec.Searches = []Search{{Name: "most"}}
-	if _, err := s.InPods(); err == nil || err.Error() != "search most: in pods none are made" {
+	if _, err := s.InPods(false); err == nil || err.Error() != "search most: in pods none are made" {
 		t.Error(err)
 	}
 	s.Spec.Probes = append(s.Spec.Probes, Probe{Name: "w", Kind: "wakeup", Probe: wakeup.Probe{}})
-	if _, err := s.InPods(); err == nil || !strings.Contains(err.Error(), "probe w measures within the application") {
+	if _, err := s.InPods(false); err == nil || !strings.Contains(err.Error(), "probe w measures within the application") {
 		t.Error(err)
 	}
 }

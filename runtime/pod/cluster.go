@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -36,8 +37,9 @@ type Cluster struct {
 type node struct {
 	Metadata struct{ Name string }
 	Status   struct {
-		NodeInfo struct{ BootID, KubeletVersion string }
-		Images   []image
+		NodeInfo  struct{ BootID, KubeletVersion string }
+		Images    []image
+		Addresses []struct{ Address string }
 	}
 }
 
@@ -47,24 +49,85 @@ type image struct {
 }
 
 // Find finds the node by what its kubelet says of the kernel that it runs on, and takes away pods that a
-// caller has left there which was killed.
-func Find(ctx context.Context) (c Cluster, err error) {
+// caller has left there which was killed. With the name of a static node it finds that too: another node of
+// this kernel, as with nodes that are containers, whose kubelet gives CPUs away by itself (policy static).
+func Find(ctx context.Context, static string) (c Cluster, of *Cluster, err error) {
 	var all struct{ Items []node }
 	if err = get(ctx, &all, "nodes"); err != nil {
-		return c, err
+		return c, nil, err
 	}
 	boot, err := journal.BootID()
 	if err != nil {
-		return c, err
+		return c, nil, err
+	}
+	if static != "" {
+		if of, err = findStatic(ctx, &all.Items, static, boot); err != nil {
+			return c, nil, fmt.Errorf("node %s: %w", static, err)
+		}
 	}
 	name, err := os.Hostname()
 	if err != nil {
-		return c, err
+		return c, nil, err
 	}
 	n, err := here(all.Items, boot, strings.ToLower(name))
-	if err != nil {
-		return c, err
+	if err == nil && static != "" {
+		err = n.outside()
 	}
+	if err == nil {
+		c, err = n.take(ctx)
+	}
+	return c, of, err
+}
+
+// findStatic takes the static node from all.
+func findStatic(ctx context.Context, all *[]node, name, boot string) (*Cluster, error) {
+	i := slices.IndexFunc(*all, func(n node) bool {
+		return n.Metadata.Name == name && n.Status.NodeInfo.BootID == boot
+	})
+	if i < 0 {
+		return nil, errors.New("expected a second node of this machine, with its boot_id")
+	}
+	var z struct {
+		KubeletConfig struct{ CPUManagerPolicy string }
+	}
+	out, err := kubectl(ctx, nil, "get", "--raw=/api/v1/nodes/"+name+"/proxy/configz")
+	if err == nil {
+		err = json.Unmarshal(out, &z)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if policy := z.KubeletConfig.CPUManagerPolicy; policy != "static" {
+		return nil, fmt.Errorf("its kubelet has the CPU manager policy %q: expected static", policy)
+	}
+	n := (*all)[i]
+	*all = slices.Delete(*all, i, i+1)
+	if err = n.outside(); err != nil {
+		return nil, err
+	}
+	c, err := n.take(ctx)
+	return &c, err
+}
+
+// outside refuses to be in the node's network, which has a shorter way to its pods than to another's.
+func (n node) outside() error {
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return err
+	}
+	for _, a := range own {
+		for _, b := range n.Status.Addresses {
+			if text, _, _ := strings.Cut(a.String(), "/"); text == b.Address {
+				return fmt.Errorf("node %s: its address %s is here: expected to be outside of both nodes' networks, so "+
+					"that the way to their pods is alike", n.Metadata.Name, text)
+			}
+		}
+	}
+	return nil
+}
+
+// take makes the node ready for pods.
+func (n node) take(ctx context.Context) (c Cluster, err error) {
 	c = Cluster{Node: n.Metadata.Name, Version: n.Status.NodeInfo.KubeletVersion, Image: n.smallest()}
 	if c.Image == "" {
 		return c, fmt.Errorf("node %s: its status names no image: expected one that it has", c.Node)

@@ -23,7 +23,8 @@ type Workload struct {
 	Ready    []string  // what the programs print when they can be used
 	Folders  []string  // of the host, where they may write
 	Files    []string  // of the host, that they may read, beside its programs and libraries
-	Lane     *Lane     // nil: a BestEffort pod
+	Lane     *Lane     // nil: none
+	CPUs     int       // whole ones that the kubelet is to give to it alone; with neither it is BestEffort
 	Until    time.Time // when the kubelet ends the pod, should nobody else
 }
 
@@ -62,6 +63,9 @@ func (c Cluster) manifest(w Workload, now time.Time) ([]byte, error) {
 		spec["resourceClaims"] = []object{{"name": "lane", "resourceClaimTemplateName": w.Name}}
 		container["resources"] = object{"claims": []object{{"name": "lane"}},
 			"requests": object{"cpu": strconv.Itoa(w.Lane.Owns)}}
+	}
+	if w.CPUs > 0 { // the service class Guaranteed
+		container["resources"] = object{"limits": object{"cpu": strconv.Itoa(w.CPUs), "memory": "1Gi"}}
 	}
 	items = append(items, object{"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
 	return json.Marshal(object{"apiVersion": "v1", "kind": "List", "items": items})

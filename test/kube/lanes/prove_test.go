@@ -43,19 +43,22 @@ func TestProve(t *testing.T) {
 			t.Skip("skipped: ", err)
 		}
 	}
-	c := start(t, bed.Options{})
+	static := map[string]any{"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+	c := start(t, bed.Options{Nodes: []bed.NodeOptions{{}, {Kubelet: static}}})
 	c.run(t)
 	scenario, dir := filepath.Join(t.TempDir(), "short.yaml"), filepath.Join(t.TempDir(), "results")
 	if err := os.WriteFile(scenario, []byte(shortProof), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.until(t, "the node says which images it has", func() error {
-		images, err := c.tryKubectl(t, "", "get", "node", c.node.Name, "-o", "jsonpath={.status.images[*].names}")
-		if err == nil && images == "" {
-			err = errors.New("none")
-		}
-		return err
-	})
+	for _, n := range c.Nodes {
+		c.until(t, n.Name+" says which images it has", func() error {
+			images, err := c.tryKubectl(t, "", "get", "node", n.Name, "-o", "jsonpath={.status.images[*].names}")
+			if err == nil && images == "" {
+				err = errors.New("none")
+			}
+			return err
+		})
+	}
 	t.Run("killed", func(t *testing.T) {
 		var said bytes.Buffer
 		prove := c.command(t, "prove", scenario, "--runtime=pod", "--cells=quiet-floating,noisy-lane", "--out="+dir+"-killed")
@@ -86,7 +89,22 @@ func TestProve(t *testing.T) {
 				t.Errorf("expected %q", want)
 			}
 		}
-		c.counted(t, dir)
+		c.counted(t, dir, 4)
+	})
+	t.Run("static node", func(t *testing.T) {
+		flags := []string{"prove", scenario, "--runtime=pod", "--static-node=" + c.Nodes[1].Name, "--seed=1", "--out=" + dir + "-static"}
+		inside := c.command(t, flags...)
+		if out, err := inside.CombinedOutput(); err == nil || !strings.Contains(string(out), "outside of both nodes' networks") {
+			t.Errorf("in the network of a node: %v: %s", err, out)
+		}
+		outside := exec.CommandContext(t.Context(), c.programs+"/isolane", flags...)
+		outside.Env = inside.Env
+		out, err := outside.CombinedOutput()
+		t.Logf("isolane %s:\n%s", strings.Join(flags, " "), out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.counted(t, dir+"-static", 6)
 	})
 	t.Run("self-test", func(t *testing.T) {
 		if out := c.isolane(t, "prove", scenario, "--runtime=pod", "--self-test"); strings.Count(out, "caught: ") != 3 ||
@@ -100,8 +118,8 @@ func TestProve(t *testing.T) {
 	c.until(t, "the lane is released", c.noLanes)
 }
 
-// counted looks at the runs of a session: all cells have one that counts, and the lane's CPUs are its alone.
-func (c *cluster) counted(t *testing.T, dir string) {
+// counted looks at the runs of a session: all cells have one that counts, and the application keeps to its CPU where it has one.
+func (c *cluster) counted(t *testing.T, dir string, cells int) {
 	t.Helper()
 	var s struct {
 		Pods struct{ Node string }
@@ -128,12 +146,12 @@ func (c *cluster) counted(t *testing.T, dir string) {
 			used[r.Cell] = true
 		}
 		for _, th := range r.Witness.Threads {
-			if strings.HasSuffix(r.Cell, "-lane") && th.Role == "application" && th.Seen != "" && th.Seen != "1" {
+			if !strings.HasSuffix(r.Cell, "-floating") && th.Role == "application" && th.Seen != "" && th.Seen != "1" {
 				t.Errorf("%s: a thread of the application ran on CPUs %s", r.Cell, th.Seen)
 			}
 		}
 	}
-	if len(used) != 4 {
+	if len(used) != cells {
 		t.Errorf("of these cells runs count: %v", used)
 	}
 }

@@ -48,8 +48,10 @@ func roles() map[string]*role {
 		"packets":       {dims: counts, words: packetWords, not: failedWords},
 		"sent":          {dims: counts, words: "sent transmitted"},
 		"received":      {dims: counts, words: "received delivered"},
-		"lost":          {dims: counts, words: "lost loss dropped"},
-		"lost_share":    {dims: shares, words: "lost loss dropped", not: movedWords + " rel"},
+		"lost":          {dims: counts, words: "lost loss dropped", change: true},
+		"lost_share":    {dims: shares, words: "lost loss dropped", not: movedWords + " rel", change: true},
+		"reduced": {dims: shares, words: "reduction decrease saving savings", asked: true, change: true,
+			stats: []string{"", "min", "mean", "percentile", "max"}},
 		"part":          {dims: shares, words: "hit miss success failure availability coverage", not: "rel over"},
 		"hit":           {dims: shares, words: "hit success", not: "rel over ratio"},
 		"miss":          {dims: shares, words: "miss failure", not: "rel over ratio"},
@@ -70,6 +72,7 @@ func roles() map[string]*role {
 			nominal: true, fastest: true},
 	}
 	maps.Copy(all, statistics())
+	maps.Copy(all, parts())
 	return all
 }
 
@@ -87,6 +90,25 @@ func statistics() map[string]*role {
 		"mean":            {dims: amounts, stats: []string{"mean"}},
 		"deviation":       {dims: amounts, stats: []string{"deviation"}},
 		"percentile":      {dims: amounts, stats: []string{"percentile"}},
+	}
+}
+
+// parts are the names of parts that add up, and of their wholes.
+func parts() map[string]*role {
+	shares, rates := []dimension{share}, []dimension{sizeRate, bitRate}
+	amounts := []dimension{count, rate, size, sizeRate, bitRate}
+	return map[string]*role{
+		"goodput":    {dims: rates, words: "goodput"},
+		"throughput": {dims: rates, words: "throughput bandwidth", not: notMoved},
+		"upward":     {dims: amounts, words: "up upload uplink upstream tx"},
+		"downward":   {dims: amounts, words: "down download downlink downstream rx"},
+		"all_ways":   {dims: amounts, words: "total aggregate sum combined " + bothWays},
+		"user":       {dims: shares, words: "user usr", not: "rel over"},
+		"system":     {dims: shares, words: "system sys", not: "rel over"},
+		"idle":       {dims: shares, words: "idle", not: "rel over"},
+		"busy":       {dims: shares, words: "busy used utilization utilisation usage", not: "rel over"},
+		"link_use": {dims: shares, words: "utilization utilisation usage",
+			only: "link nic port interface line rate"},
 	}
 }
 
@@ -144,6 +166,14 @@ func laws() []law {
 			so: "A CPU is busy 100% of the time at most."},
 		{rule: "whole", left: "miss", sign: "≤", right: "1 − hit", same: true, in: share,
 			so: "The two are parts of one whole."},
+		{rule: "whole", left: "user + system + idle", sign: "≤", right: "1", or: "cpus", same: true, in: share,
+			so: "The three are parts of one whole."},
+		{rule: "whole", left: "busy + idle", sign: "≤", right: "1", or: "cpus", same: true, in: share,
+			so: "The two are parts of one whole."},
+		{rule: "whole", left: "reduced", sign: "≤", right: "1", in: share,
+			so: "What is never negative cannot become less by more than all of it."},
+		{rule: "whole", left: "goodput", sign: "≤", right: "throughput", same: true, in: bitRate, so: whole},
+		{rule: "total", left: "all_ways", sign: "=", right: "upward + downward", same: true, so: wrong},
 		{rule: "whole", left: "part", sign: "≤", right: "1", in: share, so: whole},
 		{rule: "whole", left: "lost_share", sign: "≤", right: "1", in: share, so: whole},
 		{rule: "same-quantity", left: "stated_bits", sign: "≤", right: "moved_bytes × bits ÷ tcp", in: bitRate,
@@ -186,6 +216,8 @@ func limits() []law {
 			so: "The unit or a figure is wrong, or it was several links, or none of those that the table names."},
 		{rule: "over-line", left: "moved_both", sign: "≤", right: "link + link", in: bitRate,
 			so: "The unit or a figure is wrong, or it was several links, or none of those that the table names."},
+		{rule: "over-line", left: "moved", sign: "≤", right: "link_use × link", in: bitRate,
+			so: "The use of the link, its rate or what it carried is wrong, or they are of different times."},
 		{rule: "over-line", left: "packet_rate", sign: "≤", right: "link ÷ bits ÷ frame", in: rate,
 			so: "The unit or a figure is wrong, or it was several links, or none of those that the table names."},
 		{rule: "threads", left: "threads ÷ cores", sign: "whole", so: "Cores of one kind have the same number of " +

@@ -327,7 +327,7 @@ fwd,lane,throughput_bidirectional,Gbps,28.7>18.2,`,
 		"comparison/reduction of a tail": `
 tail,default,latency_p99,ms,12.4,
 tail,pinned,latency_p99,ms,3.1,
-tail,pinned vs default,latency_p99_reduction,percent,400>75,
+tail,pinned vs default,latency_p99_reduction,percent,96>75,
 tail,pinned vs default,latency_p99_speedup,x,4,`,
 		"order/units": `
 rtt,vm,latency_p50,us,42,
@@ -364,6 +364,30 @@ web,cpus=4,throughput,Gbps,8.0,`,
 fwd setup,nic,link_rate,Gbps,10,
 fwd,a,packet_rate,Mpps,0.90>0.81,
 fwd,a,frame_size,bytes,1518,`,
+		"whole/reduction": `
+tail,pinned vs default,latency_p99_reduction,percent,150>75,`,
+		"whole/goodput": `
+tcp,a,goodput,Gbps,9.60>8.90,
+tcp,a,throughput,Gbps,9.20,`,
+		"whole/times": `
+host,noisy,cpu_user,percent,62.0,
+host,noisy,cpu_system,percent,31.0,
+host,noisy,cpu_idle,percent,27.0>7.0,`,
+		"whole/idle": `
+host,noisy,cpu_used,percent,81>61,
+host,noisy,cpu_idle,percent,39,`,
+		"total": `
+tcp,a,throughput_up,Gbps,4.10,
+tcp,a,throughput_down,Gbps,5.30,
+tcp,a,throughput_total,Gbps,10.40>9.40,`,
+		"total/packets": `
+fwd,a,rx_packets,count,1000,
+fwd,a,tx_packets,count,998,
+fwd,a,total_packets,count,2198>1998,`,
+		"over-line/use": `
+tcp,nic,link_rate,Gbps,10,
+tcp,a,throughput,Gbps,8.20>7.10,
+tcp,a,link_utilization,percent,75,`,
 		"ambiguous-unit": `
 web setup,,object_size,Mb>Mbit,1,`,
 	}
@@ -434,6 +458,29 @@ cache,a,hit_rate,percent,66.7,
 cache,a,miss_rate,percent,33.4,
 cache,b,hit_rate,ratio,0.97,
 cache,b,miss_rate,percent,3,`,
+		"parts of several CPUs": `
+host,a,cpus,count,4,
+host,a,cpu_user,percent,150,
+host,a,cpu_system,percent,90,
+host,a,cpu_idle,percent,160,`,
+		"a total that is rounded": `
+tcp,a,throughput_up,Gbps,4.14,
+tcp,a,throughput_down,Gbps,5.33,
+tcp,a,throughput_total,Gbps,9.5,`,
+		"a total of peaks": `
+tcp,a,throughput_up_max,Gbps,4.9,
+tcp,a,throughput_down_max,Gbps,5.9,
+tcp,a,throughput_total_max,Gbps,9.4,
+tcp,a,samples,count,100,`,
+		"two directions of different tests": `
+tcp,one way,throughput_up,Gbps,9.1,
+tcp,one way,throughput_down,Gbps,9.3,
+tcp,both ways,throughput_total,Gbps,12.1,`,
+		"goodput of one path, throughput of another": `
+tcp,express,goodput,Gbps,9.6,
+tcp,bridge,throughput,Gbps,9.2,`,
+		"a reduction of all": `
+tail,pinned vs default,drops_reduction,percent,100,`,
 		"a gain that is rounded": `
 web,base,throughput,req/s,310,
 web,new,throughput,req/s,401,

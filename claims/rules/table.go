@@ -110,6 +110,7 @@ type role struct {
 	nominal          bool              // exact, however it is printed
 	asked            bool              // also what is claimed, a limit or a bound
 	fastest          bool              // of the source, however many there are
+	change           bool              // also a difference between two figures
 	own              map[*row][]*row   // by the first row of a cell
 	setup            map[string][]*row // that hold for other cells too, by group or source
 }
@@ -128,7 +129,7 @@ func (r *role) fits(w *row) bool {
 	return slices.Contains(stats, w.stat.kind) &&
 		(r.asked || w.measured()) && (len(words) == 0 || w.has(words...) || slices.Contains(words, event)) &&
 		!w.has(strings.Fields(r.not)...) && (r.only == "" || len(drop(w.words, append(words,
-		strings.Fields(r.only)...))) == 0) && (!w.isChange() || strings.Contains(r.words, "loss"))
+		strings.Fields(r.only)...))) == 0) && (!w.isChange() || r.change)
 }
 
 // find is the figure of a role for a cell: its own, else that of its scenario without

@@ -15,6 +15,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -170,6 +171,9 @@ func get(ctx context.Context, into any, what ...string) error {
 	return err
 }
 
+// logged are lines that kubectl's libraries log, beside what it says itself.
+var logged = regexp.MustCompile(`(?m)^[IWEF]\d{4} .*\n`)
+
 // kubectl runs it, and ends it with this process.
 func kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, Kubectl, args...)
@@ -180,7 +184,7 @@ func kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) 
 		return nil, context.Cause(ctx)
 	}
 	if exit, is := errors.AsType[*exec.ExitError](err); is {
-		err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
+		err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(logged.ReplaceAll(exit.Stderr, nil)))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", Kubectl, strings.Join(args, " "), err)

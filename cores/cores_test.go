@@ -55,7 +55,7 @@ func TestWrite(t *testing.T) {
 	for _, r := range []Request{
 		request(t, vector, "router", "{cpus: {count: 4, smt: pack}, memory: {size: 1Gi, hugepages: {2Mi: 512Mi}}, roles: {main: 1, worker: 3}, "+
 			"network: {path: express, device: enp96s0f0, queues: 4}, scheduling: {policy: fifo, priority: 50}}"),
-		request(t, vector, "single", "{cpus: {count: 2, smt: isolate}, network: {device: enp96s0f0}}"),
+		request(t, vector, "single", "{cpus: {count: 2, smt: isolate}, network: {device: enp96s0f0, queues: 2}}"),
 		request(t, large, "high", "{cpus: {count: 4, smt: pack}, near: {numaNode: 1}}"),
 	} {
 		if r.Lane.Name == "router" {

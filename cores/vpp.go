@@ -81,19 +81,24 @@ func (r Request) foreignBuffers() string {
 	return text + "}\n"
 }
 
-// cards are those of a lane that has them itself, without a path: VPP takes only these.
+// cards are those of a lane that has them itself, without a path, and their queues, which VPP divides among
+// its workers: it takes only these.
 func (r Request) cards() string {
 	if len(r.Lane.Devices) == 0 || r.Lane.Spec.Network.Path != "" {
 		return ""
 	}
 	text := "\n# VPP takes a card from the kernel when it starts, unless its network device is up.\ndpdk {\n"
+	queues := ""
+	if n := r.Lane.Spec.Network.Queues; n > 0 {
+		queues = fmt.Sprintf(" { num-rx-queues %d }", n)
+	}
 	for _, d := range r.Lane.Devices {
 		addresses := d.Virtual
 		if len(addresses) == 0 {
 			addresses = []string{d.Address}
 		}
 		for _, a := range addresses {
-			text += "  dev " + a + "\n"
+			text += "  dev " + a + queues + "\n"
 		}
 	}
 	return text + "}\n"

@@ -100,6 +100,19 @@ func (r *reader) netdevs(dir string) []string {
 	return names
 }
 
+// NetworkDevice is the name of the first network device of the PCI function with this address; "" where it
+// has none, or it is no such address.
+func NetworkDevice(root fs.FS, address string) string {
+	if !isPCIAddress(address) {
+		return ""
+	}
+	names := (&reader{root: root}).netdevs(path.Join(pciDir, address))
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0]
+}
+
 // pciKind names the base class, and the co-processors among the processors (PCI Code and ID
 // Assignment Specification).
 func pciKind(class string) string {

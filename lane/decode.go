@@ -66,6 +66,9 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, path string) error {
 		if n.Kind != yaml.ScalarNode || n.ShortTag() != tagInt || err != nil || strconv.Itoa(number) != n.Value {
 			return d.unexpected(n, path)
 		}
+		if f, _ := field(d.table, path); number == 0 && f.Min > 0 { // which else would mean that it is not there
+			return wrong(path, "expected %s, found 0", expected(f))
+		}
 		v.SetInt(int64(number))
 	case reflect.Bool:
 		if n.Kind != yaml.ScalarNode || n.ShortTag() != tagBool {

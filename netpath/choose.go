@@ -35,7 +35,7 @@ func (n *Networks) Possible(name string, network lane.Network) error {
 		return nil
 	}
 	on := Of(n.Root, name, network)
-	err := cmp.Or(PossibleTags(n.Root, path, on), PossibleRate(on))
+	err := cmp.Or(PossibleTags(n.Root, path, on), FreeTags(path, on), PossibleRate(on))
 	if err == nil {
 		err = path.Possible(on)
 	}
@@ -46,6 +46,10 @@ func (n *Networks) Possible(name string, network lane.Network) error {
 		return err
 	}
 	for _, other := range n.lanes {
+		if other.MAC == on.MAC || Port(other.Name) == Port(on.Name) { // by a digest of their names
+			return fmt.Errorf("metadata.name: %s and lane %s would have one MAC address or device: expected another "+
+				"name", name, other.Name)
+		}
 		for _, a := range on.Addresses {
 			if other.Uplink == on.Uplink && slices.ContainsFunc(other.Addresses,
 				func(b lane.Address) bool { return a.Addr() == b.Addr() }) {
@@ -54,6 +58,13 @@ func (n *Networks) Possible(name string, network lane.Network) error {
 		}
 	}
 	return nil
+}
+
+func names(paths []Path) (all []string) {
+	for _, p := range paths {
+		all = append(all, p.Name())
+	}
+	return all
 }
 
 const reasonPrefix = "path by auto: "
@@ -69,7 +80,7 @@ func (n *Networks) Best(name string, spec lane.Spec, has string) (path, reason s
 		paths = slices.Insert(slices.Delete(paths, i, i+1), 0, n.Paths[i])
 	}
 	var not []string
-	for _, p := range paths {
+	for i, p := range paths {
 		spec.Network.Path = p.Name()
 		if !Namespaced(n.Paths, spec.Network) {
 			not = append(not, "not "+p.Name()+": only for workloads that speak vhost-user")
@@ -85,6 +96,11 @@ func (n *Networks) Best(name string, spec lane.Spec, has string) (path, reason s
 				spec.Network.Device)
 		}
 		if err == nil {
+			if behind := names(paths[i+1:]); p.Name() == has {
+				not = append(not, "the lane has it already")
+			} else if len(behind) > 0 {
+				not = append(not, "not "+strings.Join(behind, ", ")+": behind it by docs/paths.md")
+			}
 			return p.Name(), strings.Join(append([]string{reasonPrefix + p.Name()}, not...), "; "), nil
 		}
 		not = append(not, "not "+p.Name()+": "+err.Error())

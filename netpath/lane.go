@@ -16,6 +16,7 @@ import (
 
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 )
@@ -47,6 +48,9 @@ type PlacedFunctions struct {
 
 // Of returns what a path is to bring to a lane of the machine that root shows.
 func Of(root fs.FS, name string, n lane.Network) Lane {
+	if device := host.NetworkDevice(root, n.Device); device != "" { // it is named by its PCI address
+		n.Device = device
+	}
 	l := Lane{Name: name, MAC: mac(root, name), Uplink: n.Device, Network: n}
 	if tags := l.tags(); len(tags) > 0 {
 		l.Uplink = tags[len(tags)-1].device

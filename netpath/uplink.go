@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/change/netdev"
@@ -27,6 +28,8 @@ type Uplink struct {
 	MTU       int
 	Ethernet  bool
 	Addresses []netip.Prefix // without those of one link only
+	Route     string         // one of the host's by it, the default one first; "" where there is none
+	Default   bool           // the host has its default route by it
 }
 
 // FindUplink reads what brings frames to the lane from outside. Of a lane with tags that is the device below
@@ -34,7 +37,7 @@ type Uplink struct {
 func (l Lane) FindUplink() (Uplink, error) {
 	u, err := findUplink(l.Device)
 	if l.Uplink != l.Device {
-		u.Bridge, u.Master, u.Addresses = false, "", nil
+		u.Bridge, u.Master, u.Addresses, u.Route, u.Default = false, "", nil, "", false
 	}
 	return u, err
 }
@@ -67,7 +70,32 @@ func findUplink(name string) (Uplink, error) {
 			u.Addresses = append(u.Addresses, netip.PrefixFrom(addr.Unmap(), ones))
 		}
 	}
+	if err == nil {
+		err = u.findRoute(h, l)
+	}
 	return u, err
+}
+
+// findRoute looks for a route that is not of each device that is up.
+func (u *Uplink) findRoute(h *netlink.Handle, l netlink.Link) error {
+	routes, err := h.RouteList(l, unix.AF_UNSPEC)
+	for _, r := range routes {
+		to, text := netip.Addr{}, "default"
+		if r.Dst != nil {
+			to, _ = netip.AddrFromSlice(r.Dst.IP)
+			if ones, _ := r.Dst.Mask.Size(); ones > 0 {
+				text = r.Dst.String()
+			}
+		}
+		if r.Gw != nil {
+			text += " via " + r.Gw.String()
+		}
+		isDefault := strings.HasPrefix(text, "default")
+		if isDefault && !u.Default || u.Route == "" && !to.IsLinkLocalUnicast() && !to.IsMulticast() {
+			u.Route, u.Default = text, isDefault
+		}
+	}
+	return err
 }
 
 // CheckedUplink is FindUplink, which fails where the device can be no uplink of the lane.
@@ -101,6 +129,9 @@ func (u Uplink) CheckPort(bridge, instead string) error {
 	case len(u.Addresses) > 0:
 		return fmt.Errorf("spec.network.device: %s has the address %s, which a port of a bridge cannot use: "+
 			"expected a device without one%s", u.Name, u.Addresses[0], instead)
+	case u.Route != "":
+		return fmt.Errorf("spec.network.device: %s carries the host's route %q, which ends when it is a port of a "+
+			"bridge: expected a device without one%s", u.Name, u.Route, instead)
 	}
 	return nil
 }
@@ -238,6 +269,43 @@ func PossibleTags(root fs.FS, p Path, l Lane) error {
 	}
 	if err := LacksTags(root); err != nil {
 		return fmt.Errorf("spec.network.vlan: %w", err)
+	}
+	return nil
+}
+
+// FreeTags says which device of the host has a tag of the lane's on the same device. The kernel makes no
+// second one (vlan_check_real_dev).
+func FreeTags(p Path, l Lane) error {
+	tags := l.tags()
+	if ownTags(p) || len(tags) == 0 {
+		return nil
+	}
+	h, err := netdev.Open("")
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	links, err := h.LinkList()
+	if err != nil {
+		return err
+	}
+	index := map[string]int{}
+	for _, other := range links {
+		index[other.Attrs().Name] = other.Attrs().Index
+	}
+	for _, t := range tags {
+		protocol := netlink.VLAN_PROTOCOL_8021Q
+		if t.link.Service {
+			protocol = netlink.VLAN_PROTOCOL_8021AD
+		}
+		for _, other := range links {
+			v, is := other.(*netlink.Vlan)
+			if is && v.Name != t.device && v.ParentIndex == index[t.link.Parent] && v.VlanId == t.link.Tag &&
+				v.VlanProtocol == protocol {
+				return fmt.Errorf("spec.network.vlan: %s is that of %d on %s already: expected it as "+
+					"spec.network.device without that tag, or another tag", v.Name, t.link.Tag, t.link.Parent)
+			}
+		}
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (Path) Possible(l netpath.Lane) error {
 			"path bridge: %w", l.Device, err)
 	}
 	l.Device = c.device
-	_, err = l.CheckedUplink()
+	u, err := l.CheckedUplink()
 	total, terr := c.number("sriov_totalvfs")
 	num, nerr := c.number("sriov_numvfs")
 	switch {
@@ -85,6 +85,11 @@ func (Path) Possible(l netpath.Lane) error {
 	}
 	if err = c.possibleQueues(l); err != nil || num > 0 {
 		return err
+	}
+	if u.Default {
+		return fmt.Errorf("spec.network.device: %s carries the host's route %q and has no virtual functions yet; "+
+			"its link may go down while it gets them: make them first (echo N > %s)", l.Device, u.Route,
+			c.file("sriov_numvfs"))
 	}
 	if auto, aerr := c.number("sriov_drivers_autoprobe"); aerr == nil && auto == 0 {
 		return fmt.Errorf("spec.network.device: virtual functions of %s get no driver: echo 1 > %s", l.Device,

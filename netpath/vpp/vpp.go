@@ -85,6 +85,9 @@ func possibleDevice(ctx context.Context, l netpath.Lane, all map[string]face) er
 	case len(u.Addresses) > 0:
 		return fmt.Errorf("spec.network.device: %s has the address %s of the host, whose frames VPP would get "+
 			"too: expected a device without one", u.Name, u.Addresses[0])
+	case u.Route != "":
+		return fmt.Errorf("spec.network.device: %s carries the host's route %q, whose frames VPP would get too: "+
+			"expected a device without one", u.Name, u.Route)
 	}
 	return nil
 }

@@ -171,7 +171,7 @@ func perDevice(m *stock.Machine, a demand, all bool) ([]demand, error) {
 	case at < 0:
 		return nil, fmt.Errorf("spec.network.device: %q: the machine has %s", Shorten(net.Device), deviceNames(m))
 	case a.vfs > m.FreeVFs(at, a.name):
-		return nil, fmt.Errorf("spec.network: %s has %d free virtual functions, the lane wants %d%s",
+		return nil, fmt.Errorf("spec.network.vfs: %s has %d free virtual functions, the lane wants %d%s",
 			Shorten(net.Device), m.FreeVFs(at, a.name), a.vfs, inUse(m, at))
 	default:
 		if has, known := m.Queues(at); known && a.vfs == 0 && net.Queues > has {

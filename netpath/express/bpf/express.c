@@ -178,6 +178,8 @@ int express(struct __sk_buff *skb) {
 		port = bpf_map_lookup_elem(&table, &others);
 		return port ? bpf_redirect(*port, 0) : TC_ACT_OK;
 	}
+	if (skb->vlan_present) // a lane's own was dropped above: it is another network's
+		return TC_ACT_SHOT;
 	// The kernel marked the frame as somebody else's, since it is not for the host; the stack inside the
 	// namespace would drop it.
 	if (skb->pkt_type == PACKET_OTHERHOST)

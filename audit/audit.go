@@ -14,6 +14,7 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/settings"
 )
 
 // APIVersion and Kind head the JSON document.
@@ -100,23 +101,22 @@ type Unknown struct {
 	Missing string `json:"missing"` // the file that it needs
 }
 
-// Worst is the severity of the worst finding.
+// Worst is the severity of the worst finding, which is the first.
 func (r Report) Worst() Severity {
-	worst := None
-	for _, f := range r.Findings {
-		worst = max(worst, f.Severity)
+	if len(r.Findings) == 0 {
+		return None
 	}
-	return worst
+	return r.Findings[0].Severity
 }
 
 // Run audits a machine. The lanes have the CPUs lane, as source says. Where lane is empty, the CPUs that the
 // machine itself isolates are audited; where it isolates none, the audit is one of readiness: of the CPUs
 // that could be used for lanes, and with no severity above warn.
-func Run(h host.Host, s host.Settings, lane cpuset.Set, source string) Report {
+func Run(h host.Host, s settings.Settings, lane cpuset.Set, source string) Report {
 	r := Report{APIVersion: APIVersion, Kind: Kind, Hostname: h.Hostname, CPUs: lane, LaneSource: source,
 		Findings: []Finding{}, Passed: []string{}, NeedLanes: []string{}, Unknown: []Unknown{},
 		Warnings: h.Warnings}
-	sub := &subject{Host: h, files: s.Files, tasks: s.Tasks}
+	sub := &subject{Host: h, Settings: s}
 	if lane.IsEmpty() {
 		r.CPUs, r.LaneSource, r.Readiness = sub.own()
 	}
@@ -126,12 +126,12 @@ func Run(h host.Host, s host.Settings, lane cpuset.Set, source string) Report {
 			r.NeedLanes = append(r.NeedLanes, rule.id)
 			continue
 		}
-		sub.missing = ""
+		sub.Missing = ""
 		hits := rule.check(sub)
 		switch {
 		case len(hits) > 0:
-		case sub.missing != "":
-			r.Unknown = append(r.Unknown, Unknown{rule.id, sub.missing})
+		case sub.Missing != "":
+			r.Unknown = append(r.Unknown, Unknown{rule.id, sub.Missing})
 		default:
 			r.Passed = append(r.Passed, rule.id)
 		}

@@ -13,6 +13,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host/settings"
 	"isolane.dev/isolane/terminal"
 )
 
@@ -41,7 +42,7 @@ func run(t *testing.T, files fstest.MapFS, lane string) Report {
 	if err != nil || len(h.Warnings) > 0 {
 		t.Fatal(err, h.Warnings)
 	}
-	return Run(h, host.ReadSettings(files), cpuset.MustParse(lane), "test")
+	return Run(h, settings.Read(files), cpuset.MustParse(lane), "test")
 }
 
 func found(r Report) map[string]Finding {
@@ -288,7 +289,7 @@ func FuzzRun(f *testing.F) {
 		if err != nil {
 			return // no CPUs
 		}
-		r := Run(h, host.ReadSettings(changed), cpus, "fuzz")
+		r := Run(h, settings.Read(changed), cpus, "fuzz")
 		said := map[string]bool{}
 		for _, id := range slices.Concat(r.Passed, r.NeedLanes) {
 			said[id] = true

@@ -192,12 +192,12 @@ func rcuCallbacks(s *subject) []hit {
 
 func systemdAffinity(s *subject) []hit {
 	requested := s.requested("systemd.cpu_affinity")
-	for _, t := range s.tasks {
+	for _, t := range s.Tasks {
 		if on := t.Allowed.Intersection(s.lane); t.ID == 1 && !on.IsEmpty() {
 			return onCPUs(on, requested, "/proc/1/status: process 1 (%s) may run on CPUs %s", t.Name, t.Allowed)
 		}
 	}
-	if s.tasks != nil {
+	if s.Tasks != nil {
 		return nil
 	}
 	if cpus, ok := s.requestedCPUs("systemd.cpu_affinity"); ok && cpus.Intersects(s.lane) {

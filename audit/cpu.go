@@ -90,7 +90,7 @@ func splitCores(s *subject) []hit {
 	for id := range s.lane.All() {
 		siblings := s.Siblings(id)
 		if c, _ := s.CPU(id); c.Core == nil {
-			s.lacks(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", id))
+			s.Lacks(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", id))
 		}
 		outside := siblings.Difference(s.lane)
 		if outside.IsEmpty() || others.Intersects(outside) {
@@ -130,7 +130,7 @@ func mixedKinds(s *subject) []hit {
 // of them by isolcpus=domain, by a valid partition of lane CPUs alone, which may balance over these, or (v1)
 // when no cpuset that balances has it together with others.
 func balanced(s *subject) []hit {
-	partitions, hasPartitions := cpuset.Parse(s.files["/sys/fs/cgroup/cpuset.cpus.isolated"])
+	partitions, hasPartitions := cpuset.Parse(s.Files["/sys/fs/cgroup/cpuset.cpus.isolated"])
 	if s.Kernel.Isolated == nil && hasPartitions != nil {
 		return s.noHit(false, "/sys/devices/system/cpu/isolated")
 	}
@@ -148,9 +148,9 @@ func balanced(s *subject) []hit {
 // ownDomains are the CPUs of valid partitions that have lane CPUs and no others.
 func (s *subject) ownDomains() cpuset.Set {
 	var own cpuset.Set
-	for _, p := range s.cgroups("/sys/fs/cgroup", "cpuset.cpus.partition") {
-		cpus, err := cpuset.Parse(s.files[path.Dir(p)+"/cpuset.cpus.effective"])
-		if (s.files[p] == "root" || s.files[p] == "isolated") && err == nil && cpus.IsSubsetOf(s.lane) {
+	for _, p := range s.Cgroups("/sys/fs/cgroup", "cpuset.cpus.partition") {
+		cpus, err := cpuset.Parse(s.Files[path.Dir(p)+"/cpuset.cpus.effective"])
+		if (s.Files[p] == "root" || s.Files[p] == "isolated") && err == nil && cpus.IsSubsetOf(s.lane) {
 			own = own.Union(cpus)
 		}
 	}
@@ -161,15 +161,15 @@ func (s *subject) ownDomains() cpuset.Set {
 // the hierarchy.
 func (s *subject) balancedV1() (cpus cpuset.Set, known bool) {
 	const root, file = "/sys/fs/cgroup/cpuset", "cpuset.sched_load_balance"
-	switch s.files[root+"/"+file] {
+	switch s.Files[root+"/"+file] {
 	case "":
 		return cpuset.Set{}, false
 	case "1":
 		return s.Online(), true // whatever the groups below it say
 	}
-	for _, p := range s.cgroups(root, file) {
-		group, err := cpuset.Parse(s.files[path.Dir(p)+"/cpuset.effective_cpus"])
-		if s.files[p] == "1" && err == nil && group.Len() > 1 && !group.IsSubsetOf(s.lane) {
+	for _, p := range s.Cgroups(root, file) {
+		group, err := cpuset.Parse(s.Files[path.Dir(p)+"/cpuset.effective_cpus"])
+		if s.Files[p] == "1" && err == nil && group.Len() > 1 && !group.IsSubsetOf(s.lane) {
 			cpus = cpus.Union(group)
 		}
 	}
@@ -178,10 +178,10 @@ func (s *subject) balancedV1() (cpus cpuset.Set, known bool) {
 
 func invalidPartitions(s *subject) []hit {
 	var h hit
-	for _, p := range s.cgroups("/sys/fs/cgroup", "cpuset.cpus.partition") {
-		if strings.Contains(s.files[p], "invalid") {
-			effective, _ := cpuset.Parse(s.files[path.Dir(p)+"/cpuset.cpus.effective"])
-			h.add(effective, "%s: %s", p, s.files[p])
+	for _, p := range s.Cgroups("/sys/fs/cgroup", "cpuset.cpus.partition") {
+		if strings.Contains(s.Files[p], "invalid") {
+			effective, _ := cpuset.Parse(s.Files[path.Dir(p)+"/cpuset.cpus.effective"])
+			h.add(effective, "%s: %s", p, s.Files[p])
 		}
 	}
 	return h.counted("%d partitions are invalid")
@@ -194,13 +194,13 @@ func sharedCacheWays(s *subject) []hit {
 	if shared.IsEmpty() {
 		return nil
 	}
-	if _, mounted := s.files[file]; !mounted && slices.Contains(s.Kernel.Flags, "cat_l3") {
+	if _, mounted := s.Files[file]; !mounted && slices.Contains(s.Kernel.Flags, "cat_l3") {
 		return []hit{{cpus: shared,
 			inForce: "the CPU can divide its L3 (cat_l3), and /sys/fs/resctrl is not mounted",
 			fix:     "mount -t resctrl resctrl /sys/fs/resctrl, then a group with cpus_list {lane}"}}
 	}
-	return s.overlaps(s.optional(file), func(file string) (cpuset.Set, bool) {
-		cpus, ok := s.list(file)
+	return s.overlaps(s.Optional(file), func(file string) (cpuset.Set, bool) {
+		cpus, ok := s.List(file)
 		return cpus.Intersection(shared), ok
 	})
 }

@@ -8,6 +8,8 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/settings"
+	"isolane.dev/isolane/host/task"
 )
 
 const irqGuide = "Documentation/core-api/irq/irq-affinity.rst"
@@ -48,7 +50,7 @@ func interruptRules() []rule {
 		id: "irq-default", title: "new interrupts go to all CPUs",
 		impact: "the next device that comes up may interrupt a lane",
 		fix:    "echo {housekeeping-mask} > /proc/irq/default_smp_affinity", boot: "irqaffinity={housekeeping}",
-		source: irqGuide, check: overlap("/proc/irq/default_smp_affinity"),
+		source: irqGuide, check: defaultInterrupts,
 	}, {
 		id: "irqbalance", title: "irqbalance may move interrupts to lane CPUs",
 		impact: "every 10 s it moves interrupts that were pinned by hand",
@@ -112,7 +114,7 @@ func (s *subject) interrupts(where func(host.Interrupt) cpuset.Set, is func(host
 		found = append(found, i)
 	}
 	if !known {
-		s.lacks("/proc/irq/*/smp_affinity")
+		s.Lacks("/proc/irq/*/smp_affinity")
 	}
 	kinds := map[string]string{} // of the devices on PCI, by address
 	for _, d := range s.PCIDevices {
@@ -148,12 +150,16 @@ func rank(i host.Interrupt, kinds map[string]string) int {
 	return 2
 }
 
+func defaultInterrupts(s *subject) []hit {
+	return s.overlaps([]string{"/proc/irq/default_smp_affinity"}, s.Mask)
+}
+
 func pendingInterrupts(s *subject) []hit { return s.interrupts(effective, s.isPending) }
 
 func firedInterrupts(s *subject) []hit {
 	known := slices.ContainsFunc(s.Interrupts, func(i host.Interrupt) bool { return i.Fired != nil })
 	if !known {
-		s.lacks("/proc/interrupts")
+		s.Lacks("/proc/interrupts")
 	}
 	return s.directed(true)
 }
@@ -171,7 +177,7 @@ func (s *subject) directed(hasFired bool) []hit {
 
 func managedInterrupts(s *subject) []hit {
 	if !slices.ContainsFunc(s.Interrupts, func(i host.Interrupt) bool { return i.Managed != nil }) {
-		s.lacks("/sys/kernel/debug/irq/irqs")
+		s.Lacks("/sys/kernel/debug/irq/irqs")
 	}
 	return s.interrupts(effective, func(i host.Interrupt) bool { return isTrue(i.Managed) && !s.isPending(i) })
 }
@@ -185,12 +191,12 @@ func allowedInterrupts(s *subject) []hit {
 // they are when it starts. An empty list bans nothing (since a change of March 2026; before, it counted as
 // no list).
 func irqbalance(s *subject) []hit {
-	running := slices.ContainsFunc(s.tasks, func(t host.Task) bool { return t.Name == "irqbalance" })
+	running := s.Runs("irqbalance")
 	banned, configured := orEmpty(s.Kernel.Isolated).Union(orEmpty(s.Kernel.NohzFull)), false
 	h := hit{inForce: fmt.Sprintf("it bans what is isolated or nohz_full: CPUs %s", orNone(banned, "none"))}
 	for _, file := range []string{"/etc/default/irqbalance", "/etc/sysconfig/irqbalance",
 		"/run/systemd/system/irqbalance.service.d/50-isolane.conf"} { // of lanes in force
-		for line := range strings.Lines(s.files[file]) {
+		for line := range strings.Lines(s.Files[file]) {
 			line = strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(line), "export "), "Environment=")
 			key, list, _ := strings.Cut(line, "=")
 			parse, ok := map[string]func(string) (cpuset.Set, error){"ISOLANE_CPUS": cpuset.Parse,
@@ -206,11 +212,11 @@ func irqbalance(s *subject) []hit {
 			}
 		}
 	}
-	if s.tasks == nil {
-		s.lacks("/proc/*/status (does irqbalance run?)")
+	if s.Tasks == nil {
+		s.Lacks("/proc/*/status (does irqbalance run?)")
 	}
 	h.cpus = s.lane.Difference(banned)
-	if h.cpus.IsEmpty() || !running && (s.tasks != nil || !configured) {
+	if h.cpus.IsEmpty() || !running && (s.Tasks != nil || !configured) {
 		return nil
 	}
 	if !running {
@@ -222,12 +228,12 @@ func irqbalance(s *subject) []hit {
 
 // tuned knows the profiles that have a file of variables.
 func tuned(s *subject) []hit {
-	profile := strings.TrimSpace(s.files["/etc/tuned/active_profile"])
+	profile := strings.TrimSpace(s.Files["/etc/tuned/active_profile"])
 	file := "/etc/tuned/" + profile + "-variables.conf"
-	if !slices.ContainsFunc(s.tasks, func(t host.Task) bool { return t.Name == "tuned" }) {
-		return s.noHit(s.tasks != nil, "/proc/*/status (does tuned run?)")
+	if !s.Runs("tuned") {
+		return s.noHit(s.Tasks != nil, "/proc/*/status (does tuned run?)")
 	}
-	for line := range strings.Lines(s.files[file]) {
+	for line := range strings.Lines(s.Files[file]) {
 		key, list, _ := strings.Cut(strings.TrimSpace(line), "=")
 		cpus, err := cpuset.Parse(strings.TrimSpace(list))
 		if strings.TrimSpace(key) == "isolated_cores" && err == nil && cpus != s.lane {
@@ -242,25 +248,12 @@ func tuned(s *subject) []hit {
 // interruptThreads leaves out those that move with the next interrupt (irq_thread_check_affinity in
 // kernel/irq/manage.c).
 func interruptThreads(s *subject) []hit {
-	pending := map[string]bool{}
+	pending := map[int]bool{}
 	for _, i := range s.Interrupts {
-		pending[strconv.Itoa(i.IRQ)] = s.isPending(i)
+		pending[i.IRQ] = s.isPending(i)
 	}
-	return s.tasksOnLane(func(t host.Task) bool {
-		name, ok := strings.CutPrefix(t.Name, "irq/")
-		number, _, _ := strings.Cut(name, "-")
-		return t.Kernel && ok && !pending[number]
+	return s.tasksOnLane(func(t settings.Task) bool {
+		irq, is := task.Interrupt(t.Name)
+		return t.Kernel && is && !pending[irq]
 	})
-}
-
-// cpuOf is the number in a path's part such as cpu7 or machinecheck7; -1 without one.
-func cpuOf(file, prefix string) int {
-	for part := range strings.SplitSeq(file, "/") {
-		if n, ok := strings.CutPrefix(part, prefix); ok {
-			if id, err := strconv.Atoi(n); err == nil {
-				return id
-			}
-		}
-	}
-	return -1
 }

@@ -2,10 +2,9 @@ package audit
 
 import (
 	"fmt"
-	"slices"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/settings"
 )
 
 const sysctlKernel = "Documentation/admin-guide/sysctl/kernel.rst"
@@ -106,18 +105,18 @@ func preempt(s *subject) []hit {
 
 func workqueues(s *subject) []hit {
 	const dir = "/sys/devices/virtual/workqueue/"
-	return s.overlaps(append(s.matching(dir+"cpumask"), s.optional(dir+"*/cpumask")...), s.mask)
+	return s.overlaps(append(s.Matching(dir+"cpumask"), s.Optional(dir+"*/cpumask")...), s.Mask)
 }
 
 // watchdog is the check of a lockup detector. It never runs on nohz_full CPUs unless they are put
 // into its mask by hand.
 func watchdog(detector string) func(*subject) []hit {
 	return func(s *subject) []hit {
-		on, ok := s.number("/proc/sys/kernel/" + detector)
+		on, ok := s.Number("/proc/sys/kernel/" + detector)
 		if !ok || on == 0 {
 			return nil
 		}
-		return s.overlaps([]string{"/proc/sys/kernel/watchdog_cpumask"}, s.list)
+		return s.overlaps([]string{"/proc/sys/kernel/watchdog_cpumask"}, s.List)
 	}
 }
 
@@ -126,7 +125,7 @@ func watchdog(detector string) func(*subject) []hit {
 // whoever ran there before must leave, which needs 1.
 func timerMigration(s *subject) []hit {
 	const file = "/proc/sys/kernel/timer_migration"
-	n, ok := s.number(file)
+	n, ok := s.Number(file)
 	h := hit{cpus: s.lane}
 	switch static := s.lane.IsSubsetOf(orEmpty(s.Kernel.NohzFull)); {
 	case ok && n == 1 && static:
@@ -146,8 +145,8 @@ func timerMigration(s *subject) []hit {
 // throttling: since 6.12 it is the fair server that keeps a share for ordinary tasks, and these
 // two numbers only bound what groups may ask for.
 func throttling(s *subject) []hit {
-	runtime, ok := s.number("/proc/sys/kernel/sched_rt_runtime_us")
-	period, also := s.number("/proc/sys/kernel/sched_rt_period_us")
+	runtime, ok := s.Number("/proc/sys/kernel/sched_rt_runtime_us")
+	period, also := s.Number("/proc/sys/kernel/sched_rt_period_us")
 	if !ok || !also || runtime < 0 || runtime >= period || s.Kernel.AtLeast(6, 12) {
 		return nil
 	}
@@ -155,8 +154,8 @@ func throttling(s *subject) []hit {
 }
 
 func unthrottled(s *subject) []hit {
-	runtime, ok := s.number("/proc/sys/kernel/sched_rt_runtime_us")
-	watched := slices.ContainsFunc(s.tasks, func(t host.Task) bool { return t.Name == "stalld" })
+	runtime, ok := s.Number("/proc/sys/kernel/sched_rt_runtime_us")
+	watched := s.Runs("stalld")
 	if !ok || runtime >= 0 || watched || s.Kernel.AtLeast(6, 12) {
 		return nil
 	}
@@ -168,8 +167,8 @@ func fairServer(s *subject) []hit {
 		return s.noHit(s.Kernel.Release != "", "/proc/sys/kernel/osrelease")
 	}
 	var on []int
-	for _, p := range s.matching("/sys/kernel/debug/sched/fair_server/cpu*/runtime") {
-		if id := cpuOf(p, "cpu"); s.lane.Contains(id) && s.files[p] != "0" {
+	for _, p := range s.Matching("/sys/kernel/debug/sched/fair_server/cpu*/runtime") {
+		if id := settings.CPUOf(p, "cpu"); s.lane.Contains(id) && s.Files[p] != "0" {
 			on = append(on, id)
 		}
 	}
@@ -178,7 +177,7 @@ func fairServer(s *subject) []hit {
 
 // rcuExpedited: expedited grace periods interrupt no CPU that is in user mode and nohz_full.
 func rcuExpedited(s *subject) []hit {
-	normal, ok := s.number("/sys/kernel/rcu_normal")
+	normal, ok := s.Number("/sys/kernel/rcu_normal")
 	if !ok || normal == 1 || s.lane.IsSubsetOf(orEmpty(s.Kernel.NohzFull)) {
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/settings"
 )
 
 const (
@@ -94,15 +94,15 @@ func pageRules() []rule {
 
 func hugepagesForAll(s *subject) []hit {
 	const file = "/sys/kernel/mm/transparent_hugepage/enabled"
-	if choice, ok := s.chosen(file); ok && choice == "always" {
+	if choice, ok := s.Chosen(file); ok && choice == "always" {
 		return []hit{{inForce: file + " is always"}}
 	}
 	return nil
 }
 
 func khugepaged(s *subject) []hit {
-	enabled, ok := s.chosen("/sys/kernel/mm/transparent_hugepage/enabled")
-	defrag, also := s.number("/sys/kernel/mm/transparent_hugepage/khugepaged/defrag")
+	enabled, ok := s.Chosen("/sys/kernel/mm/transparent_hugepage/enabled")
+	defrag, also := s.Number("/sys/kernel/mm/transparent_hugepage/khugepaged/defrag")
 	if !ok || !also || enabled == "never" || defrag == 0 {
 		return nil
 	}
@@ -147,9 +147,9 @@ func farHugepages(s *subject) []hit {
 
 func surplus(s *subject) []hit {
 	var h hit
-	for _, p := range s.optional("/sys/devices/system/node/node*/hugepages/hugepages-*/surplus_hugepages") {
-		if s.files[p] != "0" {
-			h.add(cpuset.Set{}, "%s: %s", p, s.files[p])
+	for _, p := range s.Optional("/sys/devices/system/node/node*/hugepages/hugepages-*/surplus_hugepages") {
+		if s.Files[p] != "0" {
+			h.add(cpuset.Set{}, "%s: %s", p, s.Files[p])
 		}
 	}
 	return h.counted("surplus pages in %d pools")
@@ -157,11 +157,11 @@ func surplus(s *subject) []hit {
 
 // swap: /proc/swaps has a line for the header and one for each device.
 func swap(s *subject) []hit {
-	swaps, ok := s.files["/proc/swaps"]
+	swaps, ok := s.Files["/proc/swaps"]
 	if !ok {
 		return s.noHit(false, "/proc/swaps")
 	}
-	swappiness, ok := s.number("/proc/sys/vm/swappiness")
+	swappiness, ok := s.Number("/proc/sys/vm/swappiness")
 	if !ok || strings.Count(swaps, "\n") == 0 || swappiness <= 10 {
 		return nil
 	}
@@ -171,7 +171,7 @@ func swap(s *subject) []hit {
 // laneMemory looks at the tasks that are taken for the lane's.
 func laneMemory(s *subject) []hit {
 	var h hit
-	for _, t := range s.allTasks() {
+	for _, t := range s.AllTasks() {
 		if !s.isOwn(t) {
 			continue
 		}
@@ -182,7 +182,7 @@ func laneMemory(s *subject) []hit {
 	return h.counted("%d threads")
 }
 
-func (s *subject) wrongMemory(t host.Task) []string {
+func (s *subject) wrongMemory(t settings.Task) []string {
 	var wrong []string
 	local := s.nodes(t.Allowed)
 	if t.Swapped > 0 {
@@ -204,8 +204,8 @@ func (s *subject) wrongMemory(t host.Task) []string {
 
 // dirty: the limits in bytes, where they are set, replace those in percent, which then read 0.
 func dirty(s *subject) []hit {
-	ratio, ok := s.number("/proc/sys/vm/dirty_ratio")
-	background, also := s.number("/proc/sys/vm/dirty_background_ratio")
+	ratio, ok := s.Number("/proc/sys/vm/dirty_ratio")
+	background, also := s.Number("/proc/sys/vm/dirty_background_ratio")
 	if !ok || !also || ratio <= 10 && background <= 3 {
 		return nil
 	}

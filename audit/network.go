@@ -8,6 +8,7 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/settings"
 )
 
 const scalingGuide = "Documentation/networking/scaling.rst"
@@ -90,17 +91,17 @@ func deviceRules() []rule {
 }
 
 func steering(s *subject) []hit {
-	return s.overlaps(s.matching("/sys/class/net/*/queues/rx-*/rps_cpus"), s.mask)
+	return s.overlaps(s.Matching("/sys/class/net/*/queues/rx-*/rps_cpus"), s.Mask)
 }
 
 func defaultSteering(s *subject) []hit { // since Linux 6.3, where the kernel has RPS
-	return s.overlaps(s.optional("/proc/sys/net/core/rps_default_mask"), s.mask)
+	return s.overlaps(s.Optional("/proc/sys/net/core/rps_default_mask"), s.Mask)
 }
 
 func sharedTransmit(s *subject) []hit {
 	var h hit
-	for _, p := range s.optional("/sys/class/net/*/queues/tx-*/xps_cpus") {
-		cpus, ok := s.mask(p)
+	for _, p := range s.Optional("/sys/class/net/*/queues/tx-*/xps_cpus") {
+		cpus, ok := s.Mask(p)
 		if on := cpus.Intersection(s.lane); ok && !on.IsEmpty() && !cpus.IsSubsetOf(s.lane) {
 			h.add(on, "%s: CPUs %s", p, cpus)
 		}
@@ -109,15 +110,15 @@ func sharedTransmit(s *subject) []hit {
 }
 
 func noBusyPoll(s *subject) []hit {
-	read, ok := s.number("/proc/sys/net/core/busy_read")
-	poll, also := s.number("/proc/sys/net/core/busy_poll")
+	read, ok := s.Number("/proc/sys/net/core/busy_read")
+	poll, also := s.Number("/proc/sys/net/core/busy_poll")
 	if !ok || !also || read > 0 || poll > 0 {
 		return nil
 	}
 	return []hit{{inForce: "busy_read and busy_poll are 0; single sockets may still ask for it"}}
 }
 
-func receivesPackets(t host.Task) bool { return t.Kernel && strings.HasPrefix(t.Name, "napi/") }
+func receivesPackets(t settings.Task) bool { return t.Kernel && strings.HasPrefix(t.Name, "napi/") }
 
 // interfaces are the physical network functions that have an interface or could give virtual ones.
 func (s *subject) interfaces() []host.PCIDevice {
@@ -164,17 +165,14 @@ func networkVectors(s *subject) []hit {
 		}
 	}
 	if sum.total == 0 && len(s.interfaces()) > 0 {
-		s.lacks("/proc/interrupts that names devices, or msi_irqs of network cards")
+		s.Lacks("/proc/interrupts that names devices, or msi_irqs of network cards")
 	}
 	slices.SortStableFunc(cards, func(a, b card) int { return b.on - a.on })
 	for _, c := range cards {
 		h.add(cpuset.Set{}, "%s: %d of %d vectors", c.text, c.on, c.total)
 	}
-	if sum.on == 0 {
-		return nil
-	}
 	h.inForce = fmt.Sprintf("%d of %d vectors of network cards go to lane CPUs", sum.on, sum.total)
-	return []hit{h}
+	return h.shown()
 }
 
 // farDevices is of concern only where no device is near.
@@ -205,10 +203,10 @@ func unplacedDevices(s *subject) []hit {
 
 func linkPower(s *subject) []hit {
 	const file = "/sys/module/pcie_aspm/parameters/policy"
-	if _, ok := s.files[file]; !ok && len(s.PCIDevices) == 0 {
+	if _, ok := s.Files[file]; !ok && len(s.PCIDevices) == 0 {
 		return nil
 	}
-	policy, ok := s.chosen(file)
+	policy, ok := s.Chosen(file)
 	if !ok || policy == "performance" {
 		return nil
 	}
@@ -222,9 +220,9 @@ func linkPower(s *subject) []hit {
 
 func translated(s *subject) []hit {
 	types := map[string]int{}
-	groups := s.optional("/sys/kernel/iommu_groups/*/type")
+	groups := s.Optional("/sys/kernel/iommu_groups/*/type")
 	for _, p := range groups {
-		types[s.files[p]]++
+		types[s.Files[p]]++
 	}
 	lazy, strict := types["DMA-FQ"], types["DMA"]
 	if lazy+strict == 0 {
@@ -236,7 +234,7 @@ func translated(s *subject) []hit {
 
 // coalescing: only ethtool's netlink interface says it, which a snapshot does not have.
 func coalescing(s *subject) []hit {
-	none := len(s.optional("/sys/class/net/*/queues/rx-*/rps_cpus")) == 0
+	none := len(s.Optional("/sys/class/net/*/queues/rx-*/rps_cpus")) == 0
 	return s.noHit(none, "file with what ethtool -c, -g and -n say")
 }
 
@@ -245,15 +243,15 @@ func coalescing(s *subject) []hit {
 func managed(s *subject) []hit {
 	const ours = "isl"
 	names := map[string]string{}
-	numbers := s.optional("/sys/class/net/*/ifindex")
+	numbers := s.Optional("/sys/class/net/*/ifindex")
 	for _, p := range numbers {
-		names[s.files[p]] = path.Base(path.Dir(p))
+		names[s.Files[p]] = path.Base(path.Dir(p))
 	}
-	master := func(device string) string { return names[s.files["/sys/class/net/"+device+"/master/ifindex"]] }
+	master := func(device string) string { return names[s.Files["/sys/class/net/"+device+"/master/ifindex"]] }
 	var hits []hit
-	states := s.optional("/run/systemd/netif/links/*")
+	states := s.Optional("/run/systemd/netif/links/*")
 	for _, p := range states {
-		state := assignments(s.files[p])
+		state := assignments(s.Files[p])
 		device, file := names[path.Base(p)], state["NETWORK_FILE"]
 		h := hit{requested: file, inForce: "systemd-networkd manages " + device}
 		bridge := master(device)
@@ -271,14 +269,14 @@ func managed(s *subject) []hit {
 		}
 		hits = append(hits, h)
 	}
-	devices := s.optional("/run/NetworkManager/devices/*")
+	devices := s.Optional("/run/NetworkManager/devices/*")
 	for _, p := range devices {
 		device := names[path.Base(p)]
 		h := hit{inForce: "NetworkManager manages " + device}
 		keep, name := ours+"*", "isolane"
 		bridge := master(device)
 		switch {
-		case assignments(s.files[p])["managed"] != "true":
+		case assignments(s.Files[p])["managed"] != "true":
 			continue
 		case strings.HasPrefix(device, ours):
 		case strings.HasPrefix(bridge, ours):
@@ -292,7 +290,7 @@ func managed(s *subject) []hit {
 		hits = append(hits, h)
 	}
 	if len(numbers) == 0 && len(states)+len(devices) > 0 {
-		s.lacks("/sys/class/net/*/ifindex")
+		s.Lacks("/sys/class/net/*/ifindex")
 	}
 	return hits
 }
@@ -300,8 +298,8 @@ func managed(s *subject) []hit {
 // keepsMaster says whether a file of systemd-networkd, or what is added to it, leaves a device in its bridge.
 func (s *subject) keepsMaster(file string) bool {
 	keeps := false
-	for _, p := range append([]string{file}, s.optional("/*/systemd/network/"+path.Base(file)+".d/*.conf")...) {
-		if v, is := assignments(s.files[p])["KeepMaster"]; is {
+	for _, p := range append([]string{file}, s.Optional("/*/systemd/network/"+path.Base(file)+".d/*.conf")...) {
+		if v, is := assignments(s.Files[p])["KeepMaster"]; is {
 			keeps = slices.Contains([]string{"1", "yes", "y", "true", "t", "on"}, strings.ToLower(v))
 		}
 	}

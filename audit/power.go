@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/settings"
 )
 
 const (
@@ -123,15 +124,15 @@ func deepStates(s *subject) []hit {
 		latency int64 // microseconds to leave it
 	}
 	deep := map[state]cpuset.Set{}
-	for _, p := range s.matching("/sys/devices/system/cpu/cpu*/cpuidle/state*/latency") {
-		id := cpuOf(p, "cpu")
-		latency, ok := s.number(p)
-		limit, bound := s.files[fmt.Sprintf("/sys/devices/system/cpu/cpu%d/power/pm_qos_resume_latency_us", id)]
+	for _, p := range s.Matching("/sys/devices/system/cpu/cpu*/cpuidle/state*/latency") {
+		id := settings.CPUOf(p, "cpu")
+		latency, ok := s.Number(p)
+		limit, bound := s.Files[fmt.Sprintf("/sys/devices/system/cpu/cpu%d/power/pm_qos_resume_latency_us", id)]
 		allowed, err := strconv.ParseInt(limit, 10, 64)
 		held := bound && (limit == "n/a" || err == nil && allowed > 0 && latency > allowed)
-		held = held || s.files[path.Dir(p)+"/disable"] == "1"
+		held = held || s.Files[path.Dir(p)+"/disable"] == "1"
 		if ok && s.lane.Contains(id) && latency > budgetMicroseconds && !held {
-			k := state{s.files[path.Dir(p)+"/name"], latency}
+			k := state{s.Files[path.Dir(p)+"/name"], latency}
 			deep[k] = deep[k].Union(cpuset.Of(id))
 		}
 	}
@@ -175,13 +176,13 @@ func idlePoll(s *subject) []hit {
 // policies is one hit with the cpufreq policies of lane CPUs of which wrong says something, the CPUs gathered
 // by what it says.
 func (s *subject) policies(wrong func(dir string) string) []hit {
-	files := s.optional("/sys/devices/system/cpu/cpufreq/policy*/affected_cpus")
+	files := s.Optional("/sys/devices/system/cpu/cpufreq/policy*/affected_cpus")
 	if len(files) == 0 && !isTrue(s.Kernel.Hypervisor) { // guests have none
-		s.lacks("/sys/devices/system/cpu/cpufreq/policy*")
+		s.Lacks("/sys/devices/system/cpu/cpufreq/policy*")
 	}
 	found := map[string]cpuset.Set{}
 	for _, p := range files {
-		cpus, err := cpuset.Parse(strings.ReplaceAll(s.files[p], " ", ","))
+		cpus, err := cpuset.Parse(strings.ReplaceAll(s.Files[p], " ", ","))
 		on, text := cpus.Intersection(s.lane), wrong(path.Dir(p))
 		if err == nil && !on.IsEmpty() && text != "" {
 			found[text] = found[text].Union(on)
@@ -198,7 +199,7 @@ func (s *subject) policies(wrong func(dir string) string) []hit {
 // governor: with HWP, powersave lets the hardware choose, and the energy preference decides.
 func governor(s *subject) []hit {
 	return s.policies(func(dir string) string {
-		g, active := s.files[dir+"/scaling_governor"], s.files[dir+"/energy_performance_preference"] != ""
+		g, active := s.Files[dir+"/scaling_governor"], s.Files[dir+"/energy_performance_preference"] != ""
 		if g == "" || g == "performance" || g == "powersave" && active {
 			return ""
 		}
@@ -208,7 +209,7 @@ func governor(s *subject) []hit {
 
 func frequencyRange(s *subject) []hit {
 	return s.policies(func(dir string) string {
-		lo, hi := s.files[dir+"/scaling_min_freq"], s.files[dir+"/scaling_max_freq"]
+		lo, hi := s.Files[dir+"/scaling_min_freq"], s.Files[dir+"/scaling_max_freq"]
 		if lo == hi {
 			return ""
 		}
@@ -218,7 +219,7 @@ func frequencyRange(s *subject) []hit {
 
 func energyPreference(s *subject) []hit {
 	return s.policies(func(dir string) string {
-		p := s.files[dir+"/energy_performance_preference"]
+		p := s.Files[dir+"/energy_performance_preference"]
 		if p == "" || p == "performance" || p == "0" {
 			return ""
 		}
@@ -248,7 +249,7 @@ func (s *subject) contradicted(parameter, bad, inForce string, wrong func() bool
 func turbo(s *subject) []hit {
 	for _, on := range []string{"intel_pstate/no_turbo is 0", "cpufreq/boost is 1"} {
 		file, value, _ := strings.Cut("/sys/devices/system/cpu/"+on, " is ")
-		if s.files[file] == value {
+		if s.Files[file] == value {
 			return []hit{{cpus: s.lane, inForce: file + " is " + value}}
 		}
 	}
@@ -257,9 +258,9 @@ func turbo(s *subject) []hit {
 
 func uncore(s *subject) []hit {
 	var h hit
-	for _, p := range s.optional("/sys/devices/system/cpu/intel_uncore_frequency/*/min_freq_khz") {
-		if most := s.files[path.Dir(p)+"/max_freq_khz"]; s.files[p] != most {
-			h.add(cpuset.Set{}, "%s: %s to %s kHz", path.Dir(p), s.files[p], most)
+	for _, p := range s.Optional("/sys/devices/system/cpu/intel_uncore_frequency/*/min_freq_khz") {
+		if most := s.Files[path.Dir(p)+"/max_freq_khz"]; s.Files[p] != most {
+			h.add(cpuset.Set{}, "%s: %s to %s kHz", path.Dir(p), s.Files[p], most)
 			h.inForce = h.evidence[0]
 		}
 	}
@@ -269,7 +270,7 @@ func uncore(s *subject) []hit {
 func slowClock(s *subject) []hit {
 	switch s.Kernel.Clocksource {
 	case "":
-		s.lacks("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+		s.Lacks("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 	case "hpet", "acpi_pm", "jiffies", "refined-jiffies", "xen", "pit":
 		return []hit{{inForce: "clocksource " + s.Kernel.Clocksource}}
 	}
@@ -284,9 +285,9 @@ func tscReliable(s *subject) []hit {
 
 func machineCheckPoll(s *subject) []hit {
 	var on []int
-	for _, p := range s.optional("/sys/devices/system/machinecheck/machinecheck*/ignore_ce") {
-		id := cpuOf(p, "machinecheck")
-		if s.lane.Contains(id) && s.files[p] == "0" && s.files[path.Dir(p)+"/check_interval"] != "0" {
+	for _, p := range s.Optional("/sys/devices/system/machinecheck/machinecheck*/ignore_ce") {
+		id := settings.CPUOf(p, "machinecheck")
+		if s.lane.Contains(id) && s.Files[p] == "0" && s.Files[path.Dir(p)+"/check_interval"] != "0" {
 			on = append(on, id)
 		}
 	}

@@ -3,13 +3,12 @@ package audit
 import (
 	"cmp"
 	"fmt"
-	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/settings"
 )
 
 // rule is one row of a table. In its fixes, {lane} and {housekeeping} stand for these CPUs as a
@@ -94,23 +93,19 @@ func (s *subject) fill(fix string) string {
 		"{housekeeping-mask}", housekeeping.Mask()).Replace(fix)
 }
 
-// subject is what the rules look at. What a rule needs and the source does not have is kept in missing: a
+// subject is what the rules look at. What a rule needs and the source does not have is kept in Missing: a
 // rule without a hit is then unknown and not passed.
 type subject struct {
 	host.Host
-	files   map[string]string
-	tasks   []host.Task
-	named   cpuset.Set // the lanes' CPUs as the caller named them
-	lane    cpuset.Set // those of them that are online
-	missing string
+	settings.Settings
+	named cpuset.Set // the lanes' CPUs as the caller named them
+	lane  cpuset.Set // those of them that are online
 }
-
-func (s *subject) lacks(file string) { s.missing = cmp.Or(s.missing, file) }
 
 // noHit notes that a file is missing, if it is, and finds nothing.
 func (s *subject) noHit(known bool, file string) []hit {
 	if !known {
-		s.lacks(file)
+		s.Lacks(file)
 	}
 	return nil
 }
@@ -118,89 +113,12 @@ func (s *subject) noHit(known bool, file string) []hit {
 // noCmdline is noHit for the command line: a parameter that is not on it is no fault.
 func (s *subject) noCmdline() []hit { return s.noHit(s.Kernel.Cmdline != "", "/proc/cmdline") }
 
-// value is the content of a file; false where there is none or parse refuses it.
-func value[T any](s *subject, file, as string, parse func(string) (T, error)) (v T, ok bool) {
-	text, ok := s.files[file]
-	if !ok {
-		s.lacks(file)
-		return v, false
-	}
-	v, err := parse(text)
-	if err != nil {
-		s.lacks(file + " as a " + as)
-	}
-	return v, err == nil
-}
-
-func (s *subject) number(file string) (int64, bool) {
-	return value(s, file, "number", func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
-}
-
-func (s *subject) mask(file string) (cpuset.Set, bool) {
-	return value(s, file, "cpumask", cpuset.ParseMask)
-}
-
-func (s *subject) list(file string) (cpuset.Set, bool) {
-	return value(s, file, "cpulist", cpuset.Parse)
-}
-
-// chosen is the choice in brackets: "always [madvise] never".
-func (s *subject) chosen(file string) (string, bool) {
-	return value(s, file, "choice in brackets", func(text string) (string, error) {
-		choice := host.Chosen(text)
-		if choice == text {
-			return "", strconv.ErrSyntax
-		}
-		return choice, nil
-	})
-}
-
-// allTasks returns the threads of the machine.
-func (s *subject) allTasks() []host.Task {
-	if s.tasks == nil {
-		s.lacks("/proc/*/task/*/status")
-	}
-	return s.tasks
-}
-
-// matching returns the paths that a pattern of path.Match fits, in natural order; there must be one.
-func (s *subject) matching(pattern string) []string {
-	paths := s.optional(pattern)
-	if len(paths) == 0 {
-		s.lacks(pattern)
-	}
-	return paths
-}
-
-// optional is matching for what a machine may well not have.
-func (s *subject) optional(pattern string) []string {
-	var paths []string
-	for p := range s.files {
-		if ok, _ := path.Match(pattern, p); ok { // the patterns are well formed
-			paths = append(paths, p)
-		}
-	}
-	slices.SortFunc(paths, func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) // cpu9 before cpu10
-	})
-	return paths
-}
-
-// cgroups returns the paths of a file in the cgroups below a directory.
-func (s *subject) cgroups(dir, file string) []string {
-	var paths []string
-	for depth := range host.CgroupDepth {
-		paths = append(paths, s.optional(dir+strings.Repeat("/*", depth+1)+"/"+file)...)
-	}
-	return paths
-}
-
 // own returns the CPUs that the machine isolates itself, and what says so.
 func (s *subject) own() (cpus cpuset.Set, source string, readiness bool) {
 	online := s.Online()
 	isolcpus, _ := s.Kernel.Parameters().Isolcpus()
 	isolated, _ := isolcpus.CPUs(s.Possible()) // none where it is wrong
-	partitions, _ := cpuset.Parse(s.files["/sys/fs/cgroup/cpuset.cpus.isolated"])
+	partitions, _ := cpuset.Parse(s.Files["/sys/fs/cgroup/cpuset.cpus.isolated"])
 	for _, set := range []struct {
 		cpus cpuset.Set
 		name string
@@ -254,7 +172,7 @@ func (s *subject) requestedCPUs(name string) (cpuset.Set, bool) {
 // unless is the check of a file with one number; it hits where ok does not hold.
 func unless(file string, ok func(n int64) bool) func(*subject) []hit {
 	return func(s *subject) []hit {
-		n, known := s.number(file)
+		n, known := s.Number(file)
 		if !known || ok(n) {
 			return nil
 		}
@@ -264,11 +182,6 @@ func unless(file string, ok func(n int64) bool) func(*subject) []hit {
 
 func is(want int64) func(int64) bool       { return func(n int64) bool { return n == want } }
 func atLeast(least int64) func(int64) bool { return func(n int64) bool { return n >= least } }
-
-// overlap is the check of a cpumask that must not hold lane CPUs.
-func overlap(file string) func(*subject) []hit {
-	return func(s *subject) []hit { return s.overlaps([]string{file}, s.mask) }
-}
 
 // overlaps is one hit with all the files whose CPUs intersect the lane's.
 func (s *subject) overlaps(paths []string, read func(string) (cpuset.Set, bool)) []hit {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/settings"
 )
 
 // taskRules check who else may run on lane CPUs. A task that may run on lane CPUs and nowhere else is
@@ -45,46 +45,46 @@ func taskRules() []rule {
 	}}
 }
 
-func isRCU(t host.Task) bool { return t.Kernel && strings.HasPrefix(t.Name, "rcuo") }
+func isRCU(t settings.Task) bool { return t.Kernel && strings.HasPrefix(t.Name, "rcuo") }
 
 // isMovable says whether a kernel thread could run elsewhere. Unbound kworkers follow the mask of
 // their queue, and interrupt threads that of their interrupt.
-func isMovable(t host.Task) bool {
+func isMovable(t settings.Task) bool {
 	return t.Kernel && t.Allowed.Len() > 1 && !isRCU(t) &&
 		!strings.HasPrefix(t.Name, "kworker/") && !strings.HasPrefix(t.Name, "irq/")
 }
 
 // isOwn says whether a task is taken for one of the lane's.
-func (s *subject) isOwn(t host.Task) bool {
+func (s *subject) isOwn(t settings.Task) bool {
 	return !t.Kernel && !t.Allowed.IsEmpty() && t.Allowed.IsSubsetOf(s.lane)
 }
 
 // notPinned finds the tasks of others that ran last on a lane CPU, or those that did not.
 func notPinned(ran bool) func(*subject) []hit {
 	return func(s *subject) []hit {
-		return s.tasksOnLane(func(t host.Task) bool {
+		return s.tasksOnLane(func(t settings.Task) bool {
 			return !t.Kernel && !s.isOwn(t) && s.lane.Contains(t.Processor) == ran
 		})
 	}
 }
 
 // onLane is the check of tasks of a kind, whatever the lanes are.
-func onLane(is func(host.Task) bool) func(*subject) []hit {
+func onLane(is func(settings.Task) bool) func(*subject) []hit {
 	return func(s *subject) []hit { return s.tasksOnLane(is) }
 }
 
 // tasksOnLane is one hit with the tasks that may run on lane CPUs and that is accepts.
-func (s *subject) tasksOnLane(is func(host.Task) bool) []hit {
+func (s *subject) tasksOnLane(is func(settings.Task) bool) []hit {
 	var h hit
-	for _, t := range s.allTasks() {
+	for _, t := range s.AllTasks() {
 		if on := t.Allowed.Intersection(s.lane); !on.IsEmpty() && is(t) {
 			h.add(on, "%d %s: CPUs %s, last on %d, %s", t.ID, t.Name, t.Allowed, t.Processor, class(t))
 		}
 	}
-	return h.counted("%d of %d threads", len(s.tasks))
+	return h.counted("%d of %d threads", len(s.Tasks))
 }
 
-func class(t host.Task) string {
+func class(t settings.Task) string {
 	if t.Priority > 0 {
 		return fmt.Sprintf("%s %d", t.Policy, t.Priority)
 	}
@@ -96,21 +96,21 @@ func quotas(s *subject) []hit {
 	const root = "/sys/fs/cgroup"
 	var h hit
 	add := func(file, cpusFile, unlimited string) {
-		cpus, err := cpuset.Parse(s.files[cpusFile])
-		throttles := !strings.HasPrefix(s.files[file], unlimited)
+		cpus, err := cpuset.Parse(s.Files[cpusFile])
+		throttles := !strings.HasPrefix(s.Files[file], unlimited)
 		if err == nil && throttles && !cpus.IsEmpty() && cpus.IsSubsetOf(s.lane) {
-			h.add(cpus, "%s: %s (CPUs %s)", file, s.files[file], cpus)
+			h.add(cpus, "%s: %s (CPUs %s)", file, s.Files[file], cpus)
 		}
 	}
-	for _, p := range s.cgroups(root, "cpu.max") {
+	for _, p := range s.Cgroups(root, "cpu.max") {
 		add(p, path.Dir(p)+"/cpuset.cpus.effective", "max")
 	}
-	for _, p := range s.cgroups(root+"/cpu", "cpu.cfs_quota_us") {
+	for _, p := range s.Cgroups(root+"/cpu", "cpu.cfs_quota_us") {
 		group := strings.TrimPrefix(path.Dir(p), root+"/cpu/")
 		add(p, root+"/cpuset/"+group+"/cpuset.effective_cpus", "-")
 	}
 	if s.Kernel.Cgroup.Version == "" {
-		s.lacks("/proc/self/mounts")
+		s.Lacks("/proc/self/mounts")
 	}
 	return h.counted("%d cgroups on lane CPUs have a quota")
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/settings"
 	"isolane.dev/isolane/host/task"
 )
 
@@ -51,13 +51,13 @@ func virtualRules() []rule {
 }
 
 // isVCPU says whether a thread runs a virtual CPU on a real one, and does not emulate it.
-func isVCPU(t host.Task) bool {
+func isVCPU(t settings.Task) bool {
 	_, is := task.VirtualCPU(t.Name)
 	return is && !strings.HasSuffix(t.Name, "/TCG")
 }
 
-func (s *subject) vcpus() []host.Task {
-	return slices.DeleteFunc(slices.Clone(s.allTasks()), func(t host.Task) bool { return !isVCPU(t) })
+func (s *subject) vcpus() []settings.Task {
+	return slices.DeleteFunc(slices.Clone(s.AllTasks()), func(t settings.Task) bool { return !isVCPU(t) })
 }
 
 func vcpuPinning(s *subject) []hit {
@@ -85,7 +85,7 @@ func emulatorThreads(s *subject) []hit {
 	for _, t := range s.vcpus() {
 		machines[t.Process] = machines[t.Process].Union(t.Allowed.Intersection(s.lane))
 	}
-	return s.tasksOnLane(func(t host.Task) bool {
+	return s.tasksOnLane(func(t settings.Task) bool {
 		return t.Allowed.Intersects(machines[t.Process]) && !isVCPU(t)
 	})
 }
@@ -97,7 +97,7 @@ func kvmParameters(s *subject) []hit {
 	var h hit
 	for _, p := range []string{"kvm/parameters/kvmclock_periodic_sync", "kvm_intel/parameters/ple_gap",
 		"kvm/parameters/nx_huge_pages", "kvm/parameters/halt_poll_ns"} {
-		if v, ok := s.files["/sys/module/"+p]; ok && v != "N" && v != "0" {
+		if v, ok := s.Files["/sys/module/"+p]; ok && v != "N" && v != "0" {
 			h.add(cpuset.Set{}, "/sys/module/%s: %s", p, v)
 		}
 	}
@@ -108,8 +108,7 @@ func steal(s *subject) []hit {
 	if s.Kernel.Steal == nil || *s.Kernel.Steal == 0 {
 		return s.noHit(s.Kernel.Steal != nil, "/proc/stat")
 	}
-	taken := time.Duration(*s.Kernel.Steal)
-	return []hit{{inForce: fmt.Sprintf("%v since boot, all CPUs together", taken)}}
+	return []hit{{inForce: fmt.Sprintf("%v since boot, all CPUs together", time.Duration(*s.Kernel.Steal))}}
 }
 
 func guestIdle(s *subject) []hit {

@@ -84,13 +84,12 @@ type Report struct {
 	Table      []Figure  `json:"-"`        // all rows
 }
 
-// Worst is the severity of the worst finding.
+// Worst is the severity of the worst finding, which is the first.
 func (r Report) Worst() Severity {
-	worst := None
-	for _, f := range r.Findings {
-		worst = max(worst, f.Severity)
+	if len(r.Findings) == 0 {
+		return None
 	}
-	return worst
+	return r.Findings[0].Severity
 }
 
 // rule is one kind of finding. One without check has its laws in laws(), or what figures need in lacks().

@@ -10,6 +10,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host/settings"
 )
 
 // A machine of which two files hold anything, or are gone, is read: no panic, one document, and only CPUs of its own
@@ -41,7 +42,7 @@ func FuzzMachine(f *testing.F) {
 		if err != nil {
 			return // no CPUs
 		}
-		host.ReadSettings(changed)
+		settings.Read(changed)
 		if _, err = json.Marshal(h); err != nil {
 			t.Error(err)
 		}

@@ -76,6 +76,9 @@ func (r *reader) read(path string) (string, bool) {
 	return strings.TrimRight(string(data), "\x00"), true // some archives of sysfs have padding
 }
 
+// Text reads one file as Read does, false where there is none: a regular one, of at most 1 MiB.
+func Text(root fs.FS, path string) (string, bool) { return (&reader{root: root}).read(path) }
+
 // bytes reads a file, by the short way where the root has one.
 func (r *reader) bytes(path string) ([]byte, error) {
 	if whole, ok := r.root.(fs.ReadFileFS); ok {
@@ -284,4 +287,14 @@ func (r *reader) ids(dir, prefix string) cpuset.Set {
 		ids = append(ids, int(n))
 	}
 	return cpuset.Of(ids...)
+}
+
+// Chosen is the choice in the text of a file that has it in brackets, as madvise in "always [madvise] never"
+// (Documentation/admin-guide/mm/transhuge.rst); any other text is returned as it is.
+func Chosen(text string) string {
+	_, rest, _ := strings.Cut(text, "[")
+	if choice, _, closed := strings.Cut(rest, "]"); closed {
+		return choice
+	}
+	return text
 }

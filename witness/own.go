@@ -1,8 +1,9 @@
 package witness
 
 import (
-	"strconv"
 	"strings"
+
+	"isolane.dev/isolane/host/task"
 )
 
 // Owned is what belongs on the watched CPUs.
@@ -34,7 +35,7 @@ func (o Owned) mark(all []Source) {
 				foreign[s.CPU] = true
 			}
 		case KernelThread:
-			if irq, ok := threadOf(s.Name); ok && o.has(irq, s.CPU) {
+			if irq, ok := task.Interrupt(s.Name); ok && o.has(irq, s.CPU) {
 				all[i].Own = true
 			}
 		}
@@ -49,12 +50,4 @@ func (o Owned) mark(all []Source) {
 func (o Owned) has(irq, cpu int) bool {
 	on, ok := o.Interrupts[irq]
 	return ok && on == cpu
-}
-
-// threadOf returns the interrupt that a kernel thread of that name handles: "irq/44-eth0".
-func threadOf(name string) (irq int, ok bool) {
-	number, ok := strings.CutPrefix(name, "irq/")
-	number, _, _ = strings.Cut(number, "-")
-	irq, err := strconv.Atoi(number)
-	return irq, ok && err == nil
 }

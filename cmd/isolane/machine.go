@@ -9,7 +9,7 @@ import (
 
 	"isolane.dev/isolane/audit"
 	"isolane.dev/isolane/draw"
-	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/settings"
 	"isolane.dev/isolane/host/snapshot"
 	"isolane.dev/isolane/terminal"
 )
@@ -96,7 +96,7 @@ func auditCommand() *cobra.Command {
 				}
 				lane, named = l.Placement.CPUs(), "of the lanes in force"
 			}
-			r := audit.Run(h, host.ReadSettings(root), lane, named)
+			r := audit.Run(h, settings.Read(root), lane, named)
 			// What cannot be written ends the command, see terminal.Checked.
 			err = out.printAs(cmd, r, func(w io.Writer) { _ = r.Write(w, terminal.Of(w)) })
 			if err == nil && failOn > audit.None && r.Worst() >= failOn {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/settings"
 )
 
 // Source is where a machine is read from. The zero value is this machine.
@@ -50,6 +51,6 @@ func Save(root fs.FS, file string) error {
 	if _, err := host.Read(rec); err != nil {
 		return err
 	}
-	host.ReadSettings(rec) // so that the snapshot can be audited
+	settings.Read(rec) // so that the snapshot can be audited
 	return rec.Save(file)
 }

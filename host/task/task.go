@@ -88,6 +88,15 @@ func VirtualCPU(name string) (number int, is bool) {
 	return 0, false
 }
 
+// Interrupt is the number of the interrupt that a kernel thread of this name handles: irq/44-eth0. False: it
+// handles none.
+func Interrupt(name string) (number int, is bool) {
+	text, is := strings.CutPrefix(name, "irq/")
+	text, _, _ = strings.Cut(text, "-")
+	n, err := strconv.ParseUint(text, 10, 31)
+	return int(n), is && err == nil
+}
+
 // StartTime reads when a task started, in clock ticks after boot. With it ids are unique.
 func StartTime(root fs.FS, id int) (uint64, error) {
 	s, err := ReadStat(root, Dir(id))

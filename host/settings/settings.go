@@ -1,4 +1,6 @@
-package host
+// Package settings reads what of a machine only an audit needs, which are many files: its settings, and its
+// tasks. What is asked of them afterwards, and is not there, is noted.
+package settings
 
 import (
 	"io/fs"
@@ -6,15 +8,17 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/sched"
 )
 
-// Settings are the settings of a machine at one moment, and its tasks. They are apart from Host because they
-// are many files that only an audit needs.
+// Settings are the settings of a machine at one moment, and its tasks.
 type Settings struct {
 	Files map[string]string // content by path, "/proc/sys/vm/swappiness": "60", without white space around it
 	Tasks []Task            // by id; nil: the source does not say
+	// Missing is what was first asked for and is not there; the caller sets it back to "".
+	Missing string
 }
 
 // Task is a thread (proc_pid_status(5), proc_pid_stat(5)).
@@ -33,12 +37,14 @@ type Task struct {
 	Pages     map[int]uint64 // bytes by NUMA node, only of pinned processes (proc_pid_numa_maps(5))
 }
 
-// CgroupDepth is how many levels of cgroups below a hierarchy's root are read:
+// cgroupDepth is how many levels of cgroups below a hierarchy's root are read:
 // kubepods.slice/kubepods-pod….slice/cri-….scope has three.
-const CgroupDepth = 4
+const cgroupDepth = 4
 
-// settingFiles are what ReadSettings reads, as patterns of path.Match.
-func settingFiles() []string {
+const cpuDir = "sys/devices/system/cpu"
+
+// patterns are those of path.Match whose files Read reads.
+func patterns() []string {
 	all := []string{
 		"etc/default/irqbalance", "etc/sysconfig/irqbalance",
 		"run/systemd/system/irqbalance.service.d/50-isolane.conf",
@@ -71,7 +77,7 @@ func settingFiles() []string {
 		"sys/fs/cgroup/cpuset.cpus.isolated", "sys/fs/cgroup/cpuset/cpuset.sched_load_balance",
 		"sys/fs/resctrl/cpus_list", "sys/fs/resctrl/*/cpus_list",
 	}
-	for depth := range CgroupDepth {
+	for depth := range cgroupDepth {
 		group := strings.Repeat("/*", depth+1)
 		for _, file := range []string{
 			group + "/cpuset.cpus.partition", group + "/cpuset.cpus.effective", group + "/cpu.max",
@@ -83,34 +89,37 @@ func settingFiles() []string {
 	return all
 }
 
-// ReadSettings reads the settings and tasks of the machine under root. What is not there is left out.
-func ReadSettings(root fs.FS) Settings {
-	r := &reader{root: root}
+// Read reads the settings and tasks of the machine under root. What is not there is left out.
+func Read(root fs.FS) Settings {
 	s := Settings{Files: map[string]string{}}
-	for _, pattern := range settingFiles() {
+	for _, pattern := range patterns() {
 		paths := []string{pattern}
 		if strings.ContainsAny(pattern, "*[") {
 			paths, _ = fs.Glob(root, pattern) // the patterns are well formed
 		}
 		for _, path := range paths {
-			if text, ok := r.read(path); ok {
+			if text, ok := host.Text(root, path); ok {
 				s.Files["/"+path] = strings.TrimSpace(text)
 			}
 		}
 	}
-	s.Tasks = r.tasks()
+	s.Tasks = tasks(root)
 	return s
 }
 
 // tasks reads all threads, some of which end while it does.
-func (r *reader) tasks() []Task {
+func tasks(root fs.FS) []Task {
+	text := func(path string) string {
+		content, _ := host.Text(root, path)
+		return strings.TrimSpace(content)
+	}
 	var tasks []Task
 	var everywhere cpuset.Set
-	pids, _ := task.Processes(r.root)
+	pids, _ := task.Processes(root)
 	for _, pid := range pids {
-		for _, tid := range task.Threads(r.root, pid) {
+		for _, tid := range task.Threads(root, pid) {
 			dir := task.ThreadDir(pid, tid)
-			t, ok := parseTask(task.Status(r.text(dir+"/status")), r.text(dir+"/stat"))
+			t, ok := parseTask(task.Status(text(dir+"/status")), text(dir+"/stat"))
 			if ok {
 				t.ID, t.Process = tid, pid
 				tasks = append(tasks, t)
@@ -120,8 +129,8 @@ func (r *reader) tasks() []Task {
 	}
 	for i, t := range tasks {
 		if !t.Kernel && t.ID == t.Process && t.Allowed != everywhere {
-			if text, ok := r.read(task.Dir(t.ID) + "/numa_maps"); ok && text != "" {
-				tasks[i].Pages = parsePages(text)
+			if maps, ok := host.Text(root, task.Dir(t.ID)+"/numa_maps"); ok && maps != "" {
+				tasks[i].Pages = parsePages(maps)
 			}
 		}
 	}
@@ -163,9 +172,9 @@ func parsePages(text string) map[int]uint64 {
 			}
 			if key == "kernelpagesize_kB" {
 				size = n
-			} else if node, isNode := strings.CutPrefix(key, "N"); isNode && isDigits(node) {
-				if id, err := strconv.Atoi(node); err == nil {
-					here[id] += n
+			} else if node, isNode := strings.CutPrefix(key, "N"); isNode {
+				if id, err := strconv.ParseUint(node, 10, 31); err == nil {
+					here[int(id)] += n
 				}
 			}
 		}
@@ -174,14 +183,4 @@ func parsePages(text string) map[int]uint64 {
 		}
 	}
 	return pages
-}
-
-// Chosen is the choice in the text of a file that has it in brackets, as madvise in "always [madvise] never"
-// (Documentation/admin-guide/mm/transhuge.rst); any other text is returned as it is.
-func Chosen(text string) string {
-	_, rest, _ := strings.Cut(text, "[")
-	if choice, _, closed := strings.Cut(rest, "]"); closed {
-		return choice
-	}
-	return text
 }

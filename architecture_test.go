@@ -41,6 +41,7 @@ func imports() map[string][]string {
 		"boot":          {"cpuset", "host", "plan"},
 		"audit":         {"cpuset", "host", "host/settings", "host/task", "quantity", "terminal"},
 		"claims":        {"quantity", "terminal"},
+		"claims/rules":  {"claims", "quantity"},
 		"plan":          {"cpuset", "host", "lane", "quantity"},
 		"plan/stock":    {"cpuset", "host", "lane", "plan"}, // only for the two below
 		"plan/search":   {"cpuset", "host", "lane", "plan", "plan/stock", "quantity"},
@@ -137,7 +138,8 @@ audit                 2500       15  network services that manage devices of lan
 boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
 change/netdev         2100       45  queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables
-claims                2575       15  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
+claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
+claims/rules          2450        5  out of claims, whose findings others read too
 cmd/isolane           1750        0  what a command does with lanes is a library (history/diary, lanes)
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  650       10  QEMU's options for a tap

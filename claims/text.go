@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -8,6 +9,22 @@ import (
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/terminal"
 )
+
+// Verdict is the report in one line.
+func (r Report) Verdict() string {
+	number := map[Severity]int{}
+	for _, f := range r.Findings {
+		number[f.Severity]++
+	}
+	verdict := map[Severity]string{Contradiction: "the figures do not agree",
+		Impossible: "there are impossible figures",
+		Suspicious: "there are suspicious figures"}[r.Worst()]
+	return cmp.Or(verdict, "the figures agree") + ": " +
+		quantity.Count(number[Contradiction], "contradiction") + ", " +
+		quantity.Count(number[Impossible], "impossible finding") + ", " +
+		quantity.Count(number[Suspicious], "suspicious finding") + "; " +
+		quantity.Count(number[Unsaid], "thing") + " that the table does not say"
+}
 
 const mostFigures = 4 // of a finding; JSON has all
 

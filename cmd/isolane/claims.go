@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/claims/rules"
 	"isolane.dev/isolane/terminal"
 )
 
@@ -18,7 +19,7 @@ func claimsCommand() *cobra.Command {
 		Short: "Do the arithmetic over published figures: what does not add up, and what is not said",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := claims.AuditFile(cmd.Context(), args[0])
+			r, err := rules.AuditFile(cmd.Context(), args[0])
 			if ctxErr := cmd.Context().Err(); ctxErr != nil {
 				return ctxErr
 			}

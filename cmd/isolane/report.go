@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/claims/rules"
 	"isolane.dev/isolane/prove"
 	"isolane.dev/isolane/prove/drivers"
 	"isolane.dev/isolane/report"
@@ -69,7 +69,7 @@ func reportCommand() *cobra.Command {
 func answer(cmd *cobra.Command, table string, dirs []string) error {
 	page := answers.Page{}
 	var err error
-	if page.Table, err = claims.AuditFile(cmd.Context(), table); err != nil {
+	if page.Table, err = rules.AuditFile(cmd.Context(), table); err != nil {
 		return usage(err)
 	}
 	if page.Scenarios, err = prove.Own(drivers.Kinds()); err != nil {

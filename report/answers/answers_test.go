@@ -8,7 +8,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/claims/rules"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/results"
@@ -32,7 +32,7 @@ extremes,quiet,rtt_max,us,100000,exact,10
 
 func made(t *testing.T, mode string) Page {
 	t.Helper()
-	report, err := claims.Audit(t.Context(), strings.NewReader(table))
+	report, err := rules.Audit(t.Context(), strings.NewReader(table))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestPage(t *testing.T) {
 
 // The rows that scenarios name are in the published tables, with the figures that they have.
 func TestRows(t *testing.T) {
-	report, err := claims.AuditFile(t.Context(), "../../claims/testdata/published.csv")
+	report, err := rules.AuditFile(t.Context(), "../../claims/testdata/published.csv")
 	if err != nil {
 		t.Fatal(err)
 	}

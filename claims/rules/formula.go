@@ -1,4 +1,4 @@
-package claims
+package rules
 
 import (
 	"go/ast"

@@ -1,8 +1,10 @@
-package claims
+package rules
 
 import (
 	"slices"
 	"strings"
+
+	"isolane.dev/isolane/claims"
 )
 
 // cell is a configuration and its figures.
@@ -188,9 +190,9 @@ func (w *row) isSetup() bool {
 }
 
 // asFigure is what a finding shows of a row.
-func (w *row) asFigure() Figure {
-	return Figure{w.line, w.at, w.source, w.scenario, w.config, w.metric, w.text, w.unitText, w.qualifier,
-		w.isSetup()}
+func (w *row) asFigure() claims.Figure {
+	return claims.Figure{Line: w.line, At: w.at, Source: w.source, Scenario: w.scenario, Config: w.config,
+		Metric: w.metric, Value: w.text, Unit: w.unitText, Qualifier: w.qualifier, Setup: w.isSetup()}
 }
 
 // isResult is for rows with a figure of a measurement.

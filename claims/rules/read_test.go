@@ -1,4 +1,4 @@
-package claims
+package rules
 
 import (
 	"os"
@@ -62,7 +62,7 @@ func TestGoodInput(t *testing.T) {
 }
 
 func FuzzAudit(f *testing.F) {
-	data, err := os.ReadFile("testdata/published.csv")
+	data, err := os.ReadFile("../testdata/published.csv")
 	if err != nil {
 		f.Fatal(err)
 	}

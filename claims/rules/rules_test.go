@@ -1,0 +1,652 @@
+package rules
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/terminal"
+	"isolane.dev/isolane/test/golden"
+)
+
+func audit(tb testing.TB, table string) claims.Report {
+	tb.Helper()
+	r, err := Audit(tb.Context(), strings.NewReader(table))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+// found are the rules that find something, with the lines.
+func found(r claims.Report) []string {
+	var names []string
+	for _, f := range r.Findings {
+		var lines []string
+		for _, w := range f.Figures {
+			lines = append(lines, strconv.Itoa(w.Line))
+		}
+		names = append(names, f.Rule+" "+strings.Join(lines, ","))
+	}
+	return names
+}
+
+// Five published articles: what there is to find in them was worked out by hand before this package existed.
+func TestPublished(t *testing.T) {
+	data, err := os.ReadFile("../testdata/published.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := audit(t, string(data))
+	r.File = "published.csv"
+	var b bytes.Buffer
+	if err = r.Write(&b, terminal.Terminal{Columns: 100}); err != nil {
+		t.Fatal(err)
+	}
+	golden.Check(t, "../testdata/published.want.txt", b.Bytes())
+	for _, want := range []string{ // the sums that were worked out by hand
+		"= 29.4%", "= 52.6%", "= 74.6%", "= 125.1%", "= 300.6%", "= 223.2%", // not "up to 30%"
+		"× 0.26 to × 0.63",                               // P99 of the same
+		"10.24 GiB/s × 8 = 88.0 Gbit/s",                  //
+		"10.94 GiB/s × 8 = 94.0 Gbit/s",                  //
+		"99.8%", "93.4 Gbit/s", "2,239", "1,311", "1.71", // of line rate; requests a CPU
+		"4,692.99 req/s × 1 MiB = 4.58 GiB/s, printed 4.69",
+		"18 ÷ 16", "31.7 years", "1=CLOCK_REALTIME", "CPU 0 is not in 2-3", "period 5 s",
+		"at least 118 percent", "names ovs_dpdk", "5 minutes", "125,000 bytes",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("expected %q", want)
+		}
+	}
+}
+
+// Where the two misprints and the claim are corrected, what they gave is gone, and nothing else appears.
+func TestPublishedCorrected(t *testing.T) {
+	data, err := os.ReadFile("../testdata/published.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := found(audit(t, string(data)))
+	corrected := strings.NewReplacer(`GB/s (as written),4.69`, `GB/s (as written),4.58`, `threads_as_written,count,18`,
+		`threads_as_written,count,32`, `transfer_gain_claimed,percent,30`, `transfer_gain_claimed,percent,301`,
+		`loops,count,1000000000000`, `loops,count,1000000`).Replace(string(data))
+	is := found(audit(t, corrected))
+	for _, gone := range []string{"product 120,121,189", "threads 194,195", "too-long 79,80"} {
+		if !slices.Contains(was, gone) || slices.Contains(is, gone) {
+			t.Errorf("%s: expected with the misprint only: %v", gone, is)
+		}
+	}
+	if slices.ContainsFunc(is, func(s string) bool {
+		return strings.HasPrefix(s, "comparison") || strings.HasPrefix(s, "bare-maximum")
+	}) {
+		t.Errorf("%v", is)
+	}
+	if len(is) != len(was)-5 {
+		t.Errorf("%d findings, then %d:\n%s", len(was), len(is), cmp.Diff(was, is))
+	}
+}
+
+const head = "scenario,config,metric,unit,value,qualifier\n"
+
+// planted has tables with an error for each rule, which their names begin with, and the same table with that put right: "bad>good" in a
+// field, "-bad row" and "+good row".
+func planted() map[string]string {
+	return map[string]string{
+		"binary-units": `
+web,a,requests_per_s,req/s,1000.0,
+web,a,transfer,MB/s,976.6>1000.0,
+web,b,requests_per_s,req/s,2000.0,
+web,b,transfer,MB/s,1953.1>2000.0,
+web setup,,object_size,kB,1000,`,
+		"product": `
+udp,a,packet_rate,pps,1000000,
+udp,a,packet_size,bytes,1000,
+udp,a,throughput,Gbps,9.00>8.00,
+udp,b,packet_rate,pps,500000,
+udp,b,packet_size,bytes,1000,
+udp,b,throughput,Gbps,4.00,`,
+		"in-flight": `
+web,connections=20,requests_per_s,req/s,5000,
+web,connections=20,latency_mean,ms,40.0>3.9,
+web,connections=20,latency_p99,ms,60.0,`,
+		"repeat": `
+rtt,a,rtt_p50,us,20.0,
+rtt,a,rtt_p50,us,25.0>20.1,`,
+		"same-quantity": `
+web,a,throughput,Gbps,9.40,
+web,a,transfer,GB/s,1.05>1.15,`,
+		"order": `
+rtt,a,rtt_p99,us,95>45,
+rtt,a,rtt_p99.9,ms,0.060,
+rtt,a,samples,count,100000,`,
+		"mean/max": `
+net,a,throughput_mean,Gbps,9.2>8.1,
+net,a,throughput_max,Gbps,8.9,
+net,a,samples,count,100,`,
+		"mean/percentile": `
+rtt,a,rtt_avg,us,9.0>25.0,
+rtt,a,rtt_p50,us,20.0,
+rtt,a,samples,count,100000,`,
+		"mean": `
+rtt,a,rtt_min,us,10,
+rtt,a,rtt_avg,us,7>25,
+rtt,a,rtt_p90,us,50,
+rtt,a,rtt_max,us,100,
+rtt,a,samples,count,100000,`,
+		"deviation": `
+rtt,a,rtt_min,us,10.0,
+rtt,a,rtt_max,us,20.0,
+rtt,a,rtt_stddev,us,9.0>4.0,
+rtt,a,samples,count,100000,`,
+		"order/ids": `
+host,isolcpus,cpu_first,cpu_id,5>2,
+host,isolcpus,cpu_last,cpu_id,3,`,
+		"order/range": `
+sat,a,goodput,Gbps,7.9,range_low
+sat,a,goodput,Gbps,8.1,range_high
+sat,a,goodput,Gbps,9.0>8.0,`,
+		"whole/more": `
+web,a,hit_rate,percent,101.5>99.5,`,
+		"whole": `
+web,a,hit_rate,percent,97.0,
+web,a,miss_rate,percent,5.0>3.0,`,
+		"derived/cpu": `
+web,cpus=4,throughput,Gbps,8.0,
+web,cpus=4,throughput_per_cpu,Gbps,3.0>2.0,`,
+		"balance": `
+udp,a,packets_sent,count,1000,
+udp,a,packets_received,count,990,
+udp,a,packet_loss,percent,2.0>1.0,`,
+		"threads": `
+host setup,node,cores,count,16,
+host setup,node,threads,count,18>32,`,
+		"over-line": `
+udp,nic,link_rate,Gbps,10,
+udp,a,throughput,GB/s,1.5>0.5,`,
+		"at-limit": `
+tcp,nic,link_rate,Gbps,10,
+tcp,a,throughput,Gbps,9.40>8.50,`,
+		"too-long/run": `
+rt setup,,test_duration,h,50000>50,`,
+		"same-goal": `
+web,pinned=no,cpus_for_10G,count,8,
+web,pinned=yes,cpus_for_10G,count,5,
+web,pinned=no; cpus=8,throughput,Gbps,8.70>9.90,
+web,pinned=yes; cpus=5,throughput,Gbps,9.95,`,
+		"too-long": `
+rt setup,cyclictest,interval,us,200,
+rt setup,cyclictest,loops,count,1000000000000>1000000,`,
+		"longer-than-run": `
+rt,a,latency_max,ms,90000>90,
+rt setup,,test_duration,s,60,`,
+		"too-few-samples": `
+rt,a,rtt_p99.99,us,80,
+rt,a,samples,count,5000>500000,`,
+		"wall-clock": `
+rt setup,cyclictest,clock_id(1=CLOCK_REALTIME),id,1>0,`,
+		"not-isolated": `
+rt setup,cyclictest,affinity_cpu,cpu_id,0>2,
+rt setup,host isolcpus,cpu_first,cpu_id,2,
+rt setup,host isolcpus,cpu_last,cpu_id,3,`,
+		"noise-rate": `
+rt setup,noise,stress_period,s,5,
++rt setup,noise,stress_load,percent,80,`,
+		"no-result": `
+rtt,cores=4,rtt_p99,us,40,
+rtt,worst case: one core,instances,count,2,
++rtt,worst case: one core,rtt_p99,us,90,`,
+		"no-variant": `
+net setup,software,ovs_dpdk,version,2.13.0,
+net,kernel OVS,throughput,Gbps,8,
++net,OVS-DPDK,throughput,Gbps,9,`,
+		"same-quantity/less": `
+udp,a,throughput,Gbps,6.40>9.40,
+udp,a,transfer,GB/s,1.150,`,
+		"comparison": `
+web,cpus=4; path=bridge,throughput,Gbps,5.0,
+web,cpus=4; path=vf,throughput,Gbps,8.0,
+web,vf vs bridge,throughput_gain,percent,30>60,claimed`,
+		"derived": `
+rtt,quiet; floating,rtt_mean,us,40.0,
+rtt,noisy; floating,rtt_mean,us,64.0,
+rtt,quiet; floating,rtt_mean_rel_quiet,percent,100,
+rtt,noisy; floating,rtt_mean_rel_quiet,percent,140>160,
+rtt,quiet; floating,rtt_p99,us,60.0,
+rtt,noisy; floating,rtt_p99,us,90.0,`,
+		"product/iops": `
+fio,ssd,iops,kIOPS,98.0,
+fio,ssd,block_size,KiB,4,
+fio,ssd,bandwidth,MiB/s,483.0>382.9,`,
+		"product/time": `
+web,a,requests_per_s,req/s,1000,
+web,a,duration,s,60,
+web,a,requests,count,600000>60000,`,
+		"product/loops": `
+rt,a,loops,count,600000>60000,
+rt,a,interval,ms,1,
+rt,a,duration,s,60,`,
+		"derived/socket": `
+host setup,host,sockets,count,2,
+host setup,host,cores_per_socket,count,24>20,
+host setup,host,cores_total,count,40,`,
+		"same-quantity/units": `
+udp,a,throughput,Mbps,800,
+udp,a,throughput,MB/s,800>100,`,
+		"comparison/minus": `
+vpp,vm; one hop,throughput,Gbps,7.0,
+vpp,bare metal; one hop,throughput,Gbps,10.0,
+vpp,vm minus bare metal,throughput_loss,Gbps,1.0>3.0,`,
+		"comparison/reduction": `
+rtt,floating,rtt_p99,us,80,
+rtt,pinned,rtt_p99,us,40,
+rtt,pinned vs floating,rtt_p99_reduction,percent,100>50,`,
+		"comparison/over": `
+web,quiet; pinned,throughput,Gbps,5.0,
+web,noisy; pinned,throughput,Gbps,4.0,
+web,pinned; quiet vs noisy,throughput_noisy_over_quiet,ratio,0.50>0.80,`,
+		"over-line/packets": `
+udp,nic,link_rate,Gbps,10,
+udp,a,packet_rate,Mpps,16.1>11.0,`,
+		"at-limit/named": `
+net,quiet,throughput_rel_quiet,percent,100,
+net,vf,throughput_rel_quiet,percent,118,
+-net,link (the limiter of the 118% result),rate,Gbps,10,limit
+net,quiet,throughput,Gbps,8.00,`,
+		"too-few-samples/rate": `
+web,a,requests_per_s,req/s,10.0>9000.0,
+web,a,latency_p99.9,ms,20,
+web setup,run,duration,s,10,`,
+		"changes-together": `
+web,threads=4; connections=20,requests_per_s,req/s,100,
+web,threads=8; connections=40,requests_per_s,req/s,110,
+web,threads=16; connections=60,requests_per_s,req/s,120,
++web,threads=16; connections=20,requests_per_s,req/s,120,`,
+		"confounded": `
+vpp,container minus bare metal,throughput_loss,Gbps,1.0,
+vpp,container>container; one hop,throughput,Gbps,9.0,
+-vpp,bare metal; two instances,throughput,Gbps,10.0,
++vpp,bare metal; one hop,throughput,Gbps,10.0,`,
+		"no-quiet": `
+rtt,quiet; floating,rtt_p99,us,40,
+rtt,noisy; floating,rtt_p99,us,90,
+rtt,noisy; pinned,rtt_p99,us,60,
++rtt,quiet; pinned,rtt_p99,us,42,`,
+		"no-absolute": `
+net,quiet,throughput_rel_quiet,percent,100,
+net,pinned,throughput_rel_quiet,percent,80,
++net,quiet,throughput,Gbps,5.00,`,
+		"mean-only": `
+rtt,a,rtt_mean,us,40,
++rtt,a,rtt_p99,us,90,`,
+		"bare-maximum": `
+rt,a,wakeup_latency_max,us,40,
++rt setup,,test_duration,h,12,`,
+		"only-range": `
+sat,a,saturation_point,Gbps,8,range_low
+sat,a,saturation_point,Gbps,10>8.4,range_high`,
+		"derived/core": `
+web,cores=6,requests_per_s,req/s,48000,
+web,cores=6,requests_per_s_per_core,req/s,6000>8000,
+web,cores=12,requests_per_s,req/s,90000,
+web,cores=12,requests_per_s_per_core,req/s,7500,`,
+		"comparison/rate": `
+kv,baseline,ops_rate,ops/s,120000,
+kv,optimized,ops_rate,ops/s,216000,
+kv,optimized vs baseline,ops_rate_speedup,x,2.5>1.8,claimed`,
+		"comparison/faster": `
+rtt,veth,latency_p50,us,60,
+rtt,express,latency_p50,us,24,
+rtt,express vs veth,latency_p50_times_faster,x,3.5>2.5,`,
+		"comparison/most": `
+web,c=4; on,requests_per_s,req/s,100,
+web,c=4; off,requests_per_s,req/s,90,
+web,c=8; on,requests_per_s,req/s,200,
+web,c=8; off,requests_per_s,req/s,120,
+web,on vs off,requests_per_s_gain_max,percent,95>66.7,`,
+		"product/threads": `
+rt,threads=2,samples,count,90000>120000,
+rt,threads=2,interval,us,1000,
+rt,threads=2,duration,s,60,`,
+		"over-line/both": `
+fwd setup,nic,link_rate,Gbps,10,
+fwd,lane,throughput_bidirectional,Gbps,28.7>18.2,`,
+		"comparison/reduction of a tail": `
+tail,default,latency_p99,ms,12.4,
+tail,pinned,latency_p99,ms,3.1,
+tail,pinned vs default,latency_p99_reduction,percent,400>75,
+tail,pinned vs default,latency_p99_speedup,x,4,`,
+		"order/units": `
+rtt,vm,latency_p50,us,42,
+rtt,vm,latency_p99,ms,0.88>0.68,
+rtt,vm,latency_p99.9,us,710,
+rtt,vm,samples,count,100000,`,
+		"product/decimal": `
+fio,randread,iops,kIOPS,245,
+fio,randread,block_size,KiB,4,
+fio,randread,bandwidth,MB/s,1254>1003,`,
+		"balance/percent": `
+udp,a,packets_sent,count,1000000,
+udp,a,packets_received,count,998000,
+udp,a,packet_loss,percent,0.0200>0.2000,`,
+		"balance/rates": `
+fwd,a,tx_rate,Mpps,10.00,
+fwd,a,rx_rate,Mpps,9.50,
+fwd,a,packet_loss,percent,0.50>5.00,`,
+		"balance/errors": `
+web,a,requests,count,10000,
+web,a,errors,count,300,
+web,a,error_rate,percent,0.30>2.91,`,
+		"balance/hits": `
+cache,a,requests,count,10000,
+cache,a,hits,count,9000,
+cache,a,hit_rate,percent,97.0>90.0,`,
+		"whole/lost": `
+udp,a,packets_sent,count,1000,
+udp,a,packets_lost,count,1200>12,`,
+		"whole/cpu": `
+web,cpus=4,cpu_usage,percent,450>400,
+web,cpus=4,throughput,Gbps,8.0,`,
+		"over-line/frames": `
+fwd setup,nic,link_rate,Gbps,10,
+fwd,a,packet_rate,Mpps,0.90>0.81,
+fwd,a,frame_size,bytes,1518,`,
+		"ambiguous-unit": `
+web setup,,object_size,Mb>Mbit,1,`,
+	}
+}
+
+// variants are the tables with the error and without.
+func variants(rows string) (bad, good string) {
+	for line := range strings.Lines(strings.TrimSpace(rows) + "\n") {
+		if rest, ok := strings.CutPrefix(line, "-"); ok {
+			bad += rest
+			continue
+		}
+		if rest, ok := strings.CutPrefix(line, "+"); ok {
+			good += rest
+			continue
+		}
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), ",")
+		right := slices.Clone(fields)
+		for k, f := range fields {
+			if b, g, ok := strings.Cut(f, ">"); ok {
+				fields[k], right[k] = b, g
+			}
+		}
+		bad += strings.Join(fields, ",") + "\n"
+		good += strings.Join(right, ",") + "\n"
+	}
+	return head + bad, head + good
+}
+
+func TestPlanted(t *testing.T) {
+	tables := planted()
+	for _, r := range rules() {
+		if tables[r.id] == "" {
+			t.Errorf("no table for %s: each rule needs one with its error", r.id)
+		}
+	}
+	for name, rows := range tables {
+		t.Run(name, func(t *testing.T) {
+			bad, good := variants(rows)
+			id, _, _ := strings.Cut(name, "/")
+			report := audit(t, bad)
+			if len(report.Findings) != 1 || report.Findings[0].Rule != id {
+				t.Errorf("with the error: %q", found(report))
+			}
+			for _, f := range report.Findings {
+				if len(f.Sum) == 0 || f.Conclusion == "" || f.Title == "" || f.Severity == claims.None {
+					t.Errorf("%+v", f)
+				}
+			}
+			if report = audit(t, good); len(report.Findings) > 0 {
+				t.Errorf("without the error: %q", found(report))
+			}
+		})
+	}
+}
+
+// Tables that look wrong and are right: binary beside decimal units, shares that are rounded, all that a line
+// carries, durations in other units, means beyond a percentile.
+func TestLooksWrong(t *testing.T) {
+	for name, rows := range map[string]string{
+		"GiB and GB": `
+disk,a,throughput,GiB/s,1.00,
+disk,a,bandwidth,GB/s,1.07,
+disk,a,iops,IOPS,262144,
+disk,a,block_size,KiB,4,`,
+		"shares of more than a hundred together": `
+cache,a,hit_rate,percent,66.7,
+cache,a,miss_rate,percent,33.4,
+cache,b,hit_rate,ratio,0.97,
+cache,b,miss_rate,percent,3,`,
+		"a gain that is rounded": `
+web,base,throughput,req/s,310,
+web,new,throughput,req/s,401,
+web,new vs base,throughput_gain,percent,29,`,
+		"a gain and the loss that it is from the other side": `
+kv,old,ops_rate,kops/s,118,
+kv,new,ops_rate,kops/s,210,
+kv,new vs old,ops_rate_speedup,x,1.8,
+kv,old vs new,ops_rate_decrease,percent,44,`,
+		"line rate of the smallest frames": `
+fwd setup,nic,link_rate,Gbps,10,
+fwd,xdp,packet_rate,Mpps,14.88,
+fwd,xdp,frame_size,bytes,64,
+fwd,xdp,throughput,Gbps,7.62,`,
+		"both ways of a line": `
+fwd setup,nic,link_rate,Gbps,10,
+fwd,lane,throughput_bidirectional,Gbps,18.2,
+fwd,lane,throughput_rx,Gbps,9.1,
+fwd,lane,throughput_tx,Gbps,9.1,`,
+		"durations": `
+load,a,requests_per_s,req/s,999.8,
+load,a,duration,s,60.0,
+load,a,requests,count,59988,
+load,b,requests_per_s,req/s,1000,
+load,b,duration,min,1,
+load,b,requests,count,60000,
+load,b,latency_max,s,1.2,`,
+		"a mean above P90": `
+rtt,a,latency_mean,us,95,
+rtt,a,latency_p50,us,20,
+rtt,a,latency_p90,us,60,
+rtt,a,latency_p99,us,900,
+rtt,a,latency_p99.9,us,9000,
+rtt,a,latency_max,us,9000,
+rtt,a,samples,count,100000,`,
+		"samples of two threads": `
+cyc,rt; threads=2,interval,us,1000,
+cyc,rt; threads=2,duration,s,60,
+cyc,rt; threads=2,samples,count,120000,
+cyc,rt; threads=2,wakeup_latency_max,us,41,`,
+		"all connections busy": `
+http,connections=100,requests_per_s,req/s,1000,
+http,connections=100,latency_avg,ms,99.8,
+http,connections=100,latency_p99,ms,140,
+http,connections=100,duration,s,60,`,
+		"a part per million": `
+udp,a,packets_sent,count,1000000,
+udp,a,packets_received,count,999990,
+udp,a,packet_loss,ppm,10,
+udp,a,packet_rate,kpps,16.67,
+udp,a,duration,s,60,`,
+		"errors beside what succeeded": `
+web,overload,requests,count,100,
+web,overload,errors,count,900,
+web,overload,error_rate,percent,90.0,`,
+		"hits of some requests": `
+cache,a,requests,count,12000,
+cache,a,hits,count,9700,
+cache,a,misses,count,300,
+cache,a,hit_rate,percent,97.0,`,
+		"the client's CPUs": `
+web,cpus=4,client_cpu_usage,percent,700,
+web,cpus=4,cpu_usage,percent,400,
+web,cpus=4,throughput,Gbps,8.0,`,
+		"less than no gain": `
+v,a,throughput,Gbps,9.0,
+v,b,throughput,Gbps,9.3,
+v,a vs b,throughput_gain,percent,-3.2,`,
+	} {
+		if r := audit(t, head+strings.TrimSpace(rows)+"\n"); len(r.Findings) > 0 {
+			t.Errorf("%s: %q %q", name, found(r), r.Findings[0].Sum)
+		}
+	}
+}
+
+// Tables that agree, made up at random and rounded to random digits, have nothing to find.
+func TestConsistent(t *testing.T) {
+	for seed := range uint64(300) {
+		table := consistent(rand.New(rand.NewPCG(seed, 14)), 1)
+		if r := audit(t, table); len(r.Findings) > 0 {
+			t.Fatalf("seed %d: %q\n%+v\n%s", seed, found(r), r.Findings[0].Sum, table)
+		}
+	}
+}
+
+// Several measurements of each configuration differ, which is said, and contradict nothing.
+func TestRepeated(t *testing.T) {
+	for seed := range uint64(100) {
+		table := consistent(rand.New(rand.NewPCG(seed, 15)), 3)
+		r := audit(t, table)
+		for _, f := range r.Findings {
+			if f.Rule != "repeat" || f.Severity != claims.Suspicious {
+				t.Fatalf("seed %d: %q\n%+v\n%s", seed, found(r), f, table)
+			}
+		}
+		if len(r.Findings) == 0 || !strings.HasPrefix(r.Verdict(), "there are suspicious figures") {
+			t.Fatal(r.Verdict())
+		}
+	}
+}
+
+// Whoever has had enough gets no report, also where the file does not end.
+func TestCancel(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	name := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	done := make(chan error)
+	go func() {
+		_, readErr := AuditFile(ctx, name)
+		done <- readErr
+	}()
+	cancel()
+	if err = <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if _, err = Audit(ctx, strings.NewReader(head+"a,b,rtt_p50,us,3,\n")); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// consistent simulates loads over a link and prints what is measured, in some runs of each configuration.
+func consistent(r *rand.Rand, runs int) string {
+	var b bytes.Buffer
+	w := csv.NewWriter(&b)
+	digits := r.IntN(4)
+	add := func(scenario, config, metric, unit string, v float64, qualifier string) {
+		_ = w.Write([]string{scenario, config, metric, unit, strconv.FormatFloat(v, 'f', digits, 64), qualifier})
+	}
+	_ = w.Write(strings.Split(strings.TrimSpace(head), ","))
+	kilo := float64(10 * (1 + r.IntN(100)))
+	binary := r.IntN(2) == 0
+	prefix, unit := 1e3, "kB"
+	if binary {
+		prefix, unit = 1024, "KiB"
+	}
+	run := float64(30 * (1 + r.IntN(20)))
+	add("setup", "workload", "object_size", unit, kilo, "")
+	add("setup", "nic", "link_rate", "Gbps", 100, "")
+	add("setup", "load", "test_duration", "s", run, "")
+	base, quiet := 0., 0.
+	for _, path := range slices.Repeat([]string{"bridge", "vf"}, runs) {
+		for _, noise := range []string{"quiet", "noisy"} {
+			config := fmt.Sprintf("path=%s; %s; connections=1000", path, noise)
+			rate := 1000 * (1 + 9*r.Float64())
+			latencies := make([]float64, 1000)
+			for k := range latencies {
+				latencies[k] = kilo*prefix*8/100e9*1e3 + 8*r.ExpFloat64()*r.Float64() // ms, less than 1000 in flight
+			}
+			latencies = append(latencies, 9)
+			slices.Sort(latencies)
+			mean := 0.
+			for _, l := range latencies {
+				mean += l / float64(len(latencies))
+			}
+			bytesPerSecond := rate * kilo * prefix
+			add("web", config, "requests_per_s", "req/s", rate, "")
+			add("web", config, "requests", "count", float64(int(rate*run)), "")
+			add("web", config, "transfer", mega(binary), bytesPerSecond/prefix/prefix, "")
+			add("web", config, "latency_min", "ms", latencies[0], "")
+			add("web", config, "latency_p50", "us", 1000*latencies[500], "")
+			add("web", config, "latency_p99", "ms", latencies[990], "")
+			add("web", config, "latency_max", "ms", latencies[1000], "")
+			add("web", config, "latency_mean", "ms", mean, "")
+			hits := 100 * r.Float64()
+			add("web", config, "hit_rate", "percent", hits, "")
+			add("web", config, "miss_rate", "percent", 100-hits, "")
+			if base == 0 {
+				base = rate
+			}
+			if runs == 1 {
+				add("web", config, "requests_per_s_rel_first", "percent", 100*rate/base, "")
+			}
+			if noise == "noisy" && runs == 1 {
+				sign := map[bool]string{true: "gain", false: "loss"}[rate > quiet]
+				config = fmt.Sprintf("path=%s; connections=1000; noisy vs quiet", path)
+				add("web", config, "requests_per_s_"+sign, "percent", 100*math.Abs(rate/quiet-1), "")
+			}
+			quiet = rate
+		}
+	}
+	w.Flush()
+	return b.String()
+}
+
+func mega(binary bool) string {
+	if binary {
+		return "MiB/s"
+	}
+	return "MB/s"
+}
+
+// docs/claims.md has a row for each rule, and an example as it is printed.
+func TestDocs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/claims.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules() {
+		if !strings.Contains(string(text), "| `"+r.id+"` | "+r.severity.String()+" |") {
+			t.Errorf("docs/claims.md: no row for %s", r.id)
+		}
+	}
+	printed, err := os.ReadFile("../testdata/published.want.txt")
+	_, example, found := strings.Cut(string(text), "```\n")
+	example, _, closed := strings.Cut(example, "```")
+	if err != nil || !found || !closed || !strings.Contains(string(printed), example) {
+		t.Errorf("docs/claims.md: the example is not what is printed: %v", err)
+	}
+}

@@ -74,7 +74,9 @@ func imports() map[string][]string {
 		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "netpath", "plan", "quantity", "results",
 			"runtime/process", "terminal", "witness"},
 		"agent":          {"cpuset", "enforce", "history", "journal", "lane", "lanes", "netpath", "plan", "results", "watch", "witness"},
-		"witness":        {"cpuset", "host", "host/cgroup", "host/task", "results"},
+		"witness":        {"cpuset", "host", "host/cgroup", "host/task", "results", "witness/tail"},
+		"witness/judge":  {"cpuset", "results"},
+		"witness/tail":   {"results", "stats"},
 		"probe":          {"results"},
 		"probe/*":        {"cpuset", "probe", "probe/timer", "probe/webserver", "quantity", "results"},
 		"probe/router":   {"host", "probe", "probe/http", "probe/webserver", "quantity", "results"},
@@ -85,7 +87,7 @@ func imports() map[string][]string {
 		"prove/settings": {},
 		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
 		"prove": {"change", "change/netdev", "cpuset", "enforce", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan",
-			"probe", "prove/layout", "prove/scenario", "prove/search", "prove/settings", "quantity", "results", "runtime/guest", "runtime/pod", "runtime/process", "scenarios", "stats", "terminal", "witness"},
+			"probe", "prove/layout", "prove/scenario", "prove/search", "prove/settings", "quantity", "results", "runtime/guest", "runtime/pod", "runtime/process", "scenarios", "stats", "terminal", "witness", "witness/judge", "witness/tail"},
 		"prove/drivers": {"factor", "factor/*", "netpath/drivers", "probe", "probe/*", "prove", "prove/scenario"},
 		"report": {"lane", "quantity", "report/chart", "report/figures", "report/format", "results", "stats",
 			"terminal"},
@@ -233,7 +235,7 @@ report/compare         750       10  boots are compared where runs are not of on
 report/export          750        5  files to export to, out of cmd/isolane; aims that a guard opens
 report/figures        2800       35  a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards
 report/format          150       10  numbers and units, which figures, page and plots print
-results               1000       75  what ended a session, settings, pods; the names of units
+results               1000       85  kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest         1420       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network
 runtime/pod            500       10  application and neighbours as pods, by kubectl
@@ -262,7 +264,9 @@ top                    750        5  lanes live in a terminal
 unit                   150       10  services of a hub too; out of cmd/isolane
 version                100        5
 watch                  650       15  follows the lanes in force, for the agent; its words, for top
-witness               2600       25  the real-time and the web case study, exports, compare
+witness               2250       10  the real-time and the web case study, exports, compare
+witness/judge          150        5  out of witness: the evidence against the plan
+witness/tail           300        5  out of witness and prove: what explains the worst samples
 `
 }
 
@@ -416,7 +420,7 @@ func TestEngineNamesNoLevel(t *testing.T) {
 		t.Fatalf("only %d words were found: %v", len(words), words)
 	}
 	for _, folder := range []string{"factor", "noise", "probe", "prove", "prove/scenario", "prove/search", "report", "report/chart", "report/compare", "report/export", "report/figures", "report/format",
-		"results", "stats", "witness"} {
+		"results", "stats", "witness", "witness/judge", "witness/tail"} {
 		sources, err := filepath.Glob(folder + "/*.go")
 		if err != nil || len(sources) == 0 {
 			t.Fatal(folder, err)

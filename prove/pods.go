@@ -210,7 +210,7 @@ func (r *runner) watchPods(h host.Host, c results.Cell, of *podsOfRun, w witness
 	if err != nil {
 		return w, err
 	}
-	w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Application, PID: of.application.PID,
+	w.Subjects = append(w.Subjects, witness.Subject{Role: results.Application, PID: of.application.PID,
 		Planned: c.Application, Tree: true})
 	w.Cpusets[of.application.Group], w.Cpusets[client] = c.Application, c.Client
 	w.Own = append(w.Own, of.application.Group, client)

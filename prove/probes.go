@@ -25,6 +25,7 @@ import (
 	"isolane.dev/isolane/runtime/guest"
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/witness"
+	"isolane.dev/isolane/witness/tail"
 )
 
 // privileged is a probe that needs capabilities which a lane takes from root's programs.
@@ -75,7 +76,7 @@ func (r *runner) outside(at place) (process.Lane, error) {
 func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions) (m measurer, err error) {
 	m.argv = spec.Client(r.self, given)
 	if !spec.Inside() {
-		m.subject = witness.Subject{Role: witness.Client, Planned: at.cell.Client}
+		m.subject = witness.Subject{Role: results.Client, Planned: at.cell.Client}
 		if m.confines, err = r.outside(at); err != nil {
 			return m, err
 		}
@@ -84,7 +85,7 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 		}
 		return m, err
 	}
-	m.subject = witness.Subject{Role: witness.Application, Planned: at.cell.Application}
+	m.subject = witness.Subject{Role: results.Application, Planned: at.cell.Application}
 	_, m.subject.Tree = spec.Probe.(restorer)
 	m.confines, m.env, err = r.inside(at, given.Instance, capabilities(spec)...)
 	if err != nil || at.given.Guest.Runtime == "" {
@@ -171,7 +172,7 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 		return measured, starved(err)
 	}
 	if all, lost, ok := w.Recorded(); ok {
-		measured.Tail, err = tail(measured, all, lost)
+		measured.Tail, err = tail.Of(measured, all, lost)
 	}
 	return measured, err
 }
@@ -302,11 +303,11 @@ func (r *runner) observe(ctx context.Context, at place, m moment, run *results.R
 func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, error) {
 	w := witness.Watch{CPUs: h.Online(), Cpusets: map[string]cpuset.Set{}}
 	for _, p := range m.application {
-		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Application, PID: p.pid(),
+		w.Subjects = append(w.Subjects, witness.Subject{Role: results.Application, PID: p.pid(),
 			Planned: c.Application, Tree: true})
 	}
 	for _, p := range m.outside {
-		w.Subjects = append(w.Subjects, witness.Subject{Role: witness.Client, PID: p.pid(), Planned: c.Client,
+		w.Subjects = append(w.Subjects, witness.Subject{Role: results.Client, PID: p.pid(), Planned: c.Client,
 			Tree: true})
 	}
 	given := r.scenario.Conditions(c)

@@ -28,7 +28,7 @@ import (
 	"isolane.dev/isolane/prove/settings"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/process"
-	"isolane.dev/isolane/witness"
+	"isolane.dev/isolane/witness/judge"
 )
 
 // settle is the time between the start of application and neighbours and the first probe.
@@ -306,7 +306,7 @@ func (r *runner) contradict(at place, run *results.Run) {
 		return
 	}
 	inside := slices.ContainsFunc(at.probes, func(p scenario.Probe) bool { return p.Inside() })
-	run.Void = append(run.Void, witness.Contradictions(run.Witness, r.expectations(at.cell, at.given, inside,
+	run.Void = append(run.Void, judge.Contradictions(run.Witness, r.expectations(at.cell, at.given, inside,
 		run.Witness))...)
 }
 

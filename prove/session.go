@@ -20,7 +20,7 @@ import (
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/prove/settings"
 	"isolane.dev/isolane/results"
-	"isolane.dev/isolane/witness"
+	"isolane.dev/isolane/witness/judge"
 )
 
 // ErrInput says that what was asked cannot be, on any day: the user has to ask for something else.
@@ -366,8 +366,8 @@ const emulated = "isolane.lab=emulated"
 
 // expectations are what the witness of a cell must show.
 func (r *runner) expectations(c results.Cell, given factor.Conditions, inside bool,
-	w results.Witness) witness.Expect {
-	e := witness.Expect{Noisy: len(given.Neighbours) > 0, Neighbours: c.Neighbours,
+	w results.Witness) judge.Expect {
+	e := judge.Expect{Noisy: len(given.Neighbours) > 0, Neighbours: c.Neighbours,
 		Measured:     c.Application.Union(c.Client),
 		StealPercent: r.scenario.StealPercent(), Window: w.Window}
 	if inside {

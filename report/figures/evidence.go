@@ -76,7 +76,7 @@ func (e *evidence) addThreads(threads []results.Thread) {
 		}
 		e.Threads++
 		side := &e.Client
-		if t.Role == "application" {
+		if t.Role == results.Application {
 			side = &e.Application
 			e.Voluntary += float64(t.Voluntary)
 			e.Involuntary += float64(t.Involuntary)

@@ -1,4 +1,4 @@
-package witness
+package tail
 
 import (
 	"cmp"
@@ -7,9 +7,25 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// WakeUp is the kind of what a subject waits, once it is woken, until it runs: the interrupt that tells its
+// Own is the kind of a run of a subject's thread.
+const Own = "own"
+
+// Intrusion is one stay of a source on a CPU, of 2 µs or more, with what interrupted it; or a run of a
+// subject's thread, whatever its length. Begin and End are of CLOCK_MONOTONIC.
+type Intrusion struct {
+	CPU        int
+	Kind, Name string // of an own run the name is the role
+	Begin, End results.Nanoseconds
+	// Of own runs, and those of the lane's workload.
+	TID    int
+	Woken  results.Nanoseconds // when somebody began to wake the thread; 0: it did not sleep before
+	Stolen results.Nanoseconds // by the hypervisor within the run
+	Late   results.Nanoseconds // the same before it, while the CPU was idle
+}
+
+// wakeUp is the kind of what a subject waits, once it is woken, until it runs: the interrupt that tells its
 // CPU, the CPU's way out of its idle state, the scheduler.
-const WakeUp = "wake-up"
+const wakeUp = "wake-up"
 
 // maxMet bounds the sources that a tail names; the cheapest of them are added up.
 const maxMet = 16
@@ -50,7 +66,7 @@ func Explain(samples []results.Sample, median results.Nanoseconds, intrusions []
 	})
 	for len(tail.Met) > maxMet {
 		last := len(tail.Met) - 1
-		tail.Met[last-1] = results.Met{Name: others, Took: tail.Met[last-1].Took + tail.Met[last].Took}
+		tail.Met[last-1] = results.Met{Name: results.Others, Took: tail.Met[last-1].Took + tail.Met[last].Took}
 		tail.Met = tail.Met[:last]
 	}
 	return tail
@@ -118,14 +134,14 @@ func explainOne(sample results.Sample, all []Intrusion, runs map[string][]Intrus
 	for i, took := range cover(spans) {
 		s := spans[i]
 		free -= took
-		if s.Kind == WakeUp {
+		if s.Kind == wakeUp {
 			late := min(s.Late, took)
 			stolen, took = stolen+late, took-late-usual[s.Name]
 			free += late
 		}
 		met = addMet(met, results.Met{Kind: s.Kind, Name: s.Name, Side: s.side(), Took: took})
 	}
-	return addMet(met, results.Met{Kind: Steal, Name: hypervisor, Took: min(stolen, free)})
+	return addMet(met, results.Met{Kind: results.Steal, Name: results.Hypervisor, Took: min(stolen, free)})
 }
 
 // spansOf returns what overlaps with the sample on the CPUs of the application and the client, clipped to it,
@@ -138,8 +154,8 @@ func spansOf(sample results.Sample, all []Intrusion, runs map[string][]Intrusion
 			spans = append(spans, span{in, rank})
 		}
 	}
-	at := map[string]int{Application: unknown, Client: unknown} // the CPU
-	for role, wait := range map[string]int{Application: applicationWaits, Client: clientWaits} {
+	at := map[string]int{results.Application: unknown, results.Client: unknown} // the CPU
+	for role, wait := range map[string]int{results.Application: applicationWaits, results.Client: clientWaits} {
 		for _, in := range runs[role] {
 			if in.Begin >= sample.End {
 				break
@@ -150,17 +166,18 @@ func spansOf(sample results.Sample, all []Intrusion, runs map[string][]Intrusion
 				stolen += results.Nanoseconds(float64(in.Stolen) * float64(within) / float64(in.End-in.Begin))
 			}
 			if in.Woken > 0 {
-				in.Kind, in.Begin, in.End = WakeUp, in.Woken, in.Begin
+				in.Kind, in.Begin, in.End = wakeUp, in.Woken, in.Begin
 				add(in, wait)
 			}
 		}
 	}
+	server, client := at[results.Application], at[results.Client]
 	for _, in := range all {
 		switch {
 		case in.Kind == Own:
-		case in.CPU == at[Application] || at[Application] == unknown && in.CPU != at[Client]:
+		case in.CPU == server || server == unknown && in.CPU != client:
 			add(in, onApplication)
-		case in.CPU == at[Client]:
+		case in.CPU == client:
 			add(in, onClient)
 		}
 	}
@@ -204,7 +221,7 @@ func cover(spans []span) []results.Nanoseconds {
 // side is that of an intrusion; a wake-up has the name of whose it is.
 func (s span) side() string {
 	if s.rank == onClient {
-		return Client
+		return results.Client
 	}
 	return ""
 }

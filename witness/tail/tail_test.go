@@ -1,10 +1,9 @@
-package prove
+package tail
 
 import (
 	"testing"
 
 	"isolane.dev/isolane/results"
-	"isolane.dev/isolane/witness"
 )
 
 // The samples are those from the highest percentile on that so many support, P99.9 at most, as far as they
@@ -29,7 +28,7 @@ func TestTail(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.Samples = map[string]results.Samples{"rtt": trips}
-		got, err := tail(m, []witness.Intrusion{{Kind: witness.Task, Name: "a", Begin: 5000, End: 6000}}, 3)
+		got, err := Of(m, []Intrusion{{Kind: results.Task, Name: "a", Begin: 5000, End: 6000}}, 3)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +37,7 @@ func TestTail(t *testing.T) {
 			t.Errorf("of %d: %+v", c.n, got)
 		}
 	}
-	if got, err := tail(results.Measurement{Name: "rtt"}, nil, 0); got != nil || err != nil {
+	if got, err := Of(results.Measurement{Name: "rtt"}, nil, 0); got != nil || err != nil {
 		t.Errorf("of nothing: %+v, %v", got, err)
 	}
 }

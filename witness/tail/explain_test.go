@@ -1,4 +1,4 @@
-package witness
+package tail
 
 import (
 	"testing"
@@ -18,10 +18,10 @@ func TestExplain(t *testing.T) {
 		return results.Met{Kind: kind, Name: name, Took: ns * µs}
 	}
 	onClients := func(kind, name string, ns results.Nanoseconds) results.Met {
-		return results.Met{Kind: kind, Name: name, Side: Client, Took: ns * µs}
+		return results.Met{Kind: kind, Name: name, Side: results.Client, Took: ns * µs}
 	}
 	woken := func(at, from, to results.Nanoseconds) Intrusion {
-		in := on(1, Own, Application, from, to)
+		in := on(1, Own, results.Application, from, to)
 		in.Woken = at * µs
 		return in
 	}
@@ -42,53 +42,53 @@ func TestExplain(t *testing.T) {
 		met         []results.Met
 		unexplained results.Nanoseconds // µs
 	}{
-		{"nothing measured", nil, []Intrusion{on(1, Task, "a", 0, 500)}, 0, []results.Met{}, 0},
+		{"nothing measured", nil, []Intrusion{on(1, results.Task, "a", 0, 500)}, 0, []results.Met{}, 0},
 		{"nothing met", one, nil, 100, []results.Met{}, 100},
 		{"a sample below the median", []results.Sample{{Begin: 100 * µs, End: 105 * µs}},
-			[]Intrusion{on(1, Task, "a", 100, 105)}, 0, []results.Met{}, 0},
+			[]Intrusion{on(1, results.Task, "a", 100, 105)}, 0, []results.Met{}, 0},
 		{"before, behind, and at the edges", one,
-			[]Intrusion{on(1, Task, "a", 0, 100), on(1, Task, "b", 210, 300), on(1, Task, "c", 90, 120), on(1, Task, "d", 200, 220)},
-			100, []results.Met{took(Task, "c", 20), took(Task, "d", 10)}, 70},
-		{"twice the same", one, []Intrusion{on(1, Task, "a", 110, 120), on(1, Task, "a", 130, 140)},
-			100, []results.Met{took(Task, "a", 20)}, 80},
+			[]Intrusion{on(1, results.Task, "a", 0, 100), on(1, results.Task, "b", 210, 300), on(1, results.Task, "c", 90, 120), on(1, results.Task, "d", 200, 220)},
+			100, []results.Met{took(results.Task, "c", 20), took(results.Task, "d", 10)}, 70},
+		{"twice the same", one, []Intrusion{on(1, results.Task, "a", 110, 120), on(1, results.Task, "a", 130, 140)},
+			100, []results.Met{took(results.Task, "a", 20)}, 80},
 		{"an interrupt in a softirq in a task", one,
-			[]Intrusion{on(1, Tick, "t", 130, 135), on(1, Softirq, "s", 120, 140), on(1, Task, "a", 110, 160)},
-			100, []results.Met{took(Task, "a", 30), took(Softirq, "s", 15), took(Tick, "t", 5)}, 50},
+			[]Intrusion{on(1, results.Tick, "t", 130, 135), on(1, results.Softirq, "s", 120, 140), on(1, results.Task, "a", 110, 160)},
+			100, []results.Met{took(results.Task, "a", 30), took(results.Softirq, "s", 15), took(results.Tick, "t", 5)}, 50},
 		{"begun together, one within the other", one,
-			[]Intrusion{on(1, Task, "a", 50, 150), on(1, Softirq, "s", 50, 120)},
-			100, []results.Met{took(Task, "a", 30), took(Softirq, "s", 20)}, 50},
+			[]Intrusion{on(1, results.Task, "a", 50, 150), on(1, results.Softirq, "s", 50, 120)},
+			100, []results.Met{took(results.Task, "a", 30), took(results.Softirq, "s", 20)}, 50},
 		{"no more than the excess", one,
-			[]Intrusion{on(1, Task, "a", 0, 155), on(1, Softirq, "s", 155, 300)},
-			100, []results.Met{took(Softirq, "s", 50), took(Task, "a", 50)}, 0},
+			[]Intrusion{on(1, results.Task, "a", 0, 155), on(1, results.Softirq, "s", 155, 300)},
+			100, []results.Met{took(results.Softirq, "s", 50), took(results.Task, "a", 50)}, 0},
 		{"the CPU that the application ran on last", one,
-			[]Intrusion{on(2, Own, Application, 20, 30), on(1, Own, Application, 200, 215), on(2, Own, Application, 220, 230),
-				on(1, Task, "a", 150, 200), on(2, Task, "b", 100, 210)},
-			100, []results.Met{took(Task, "a", 50)}, 50},
+			[]Intrusion{on(2, Own, results.Application, 20, 30), on(1, Own, results.Application, 200, 215), on(2, Own, results.Application, 220, 230),
+				on(1, results.Task, "a", 150, 200), on(2, results.Task, "b", 100, 210)},
+			100, []results.Met{took(results.Task, "a", 50)}, 50},
 		{"on the client's CPU, where the application's does not explain it", one,
-			[]Intrusion{on(1, Own, Application, 205, 209), on(0, Own, Client, 95, 212), on(1, Task, "a", 150, 200),
-				on(0, Tick, "t", 190, 205), on(3, Task, "b", 100, 200)},
-			100, []results.Met{took(Task, "a", 50), onClients(Tick, "t", 5)}, 45},
+			[]Intrusion{on(1, Own, results.Application, 205, 209), on(0, Own, results.Client, 95, 212), on(1, results.Task, "a", 150, 200),
+				on(0, results.Tick, "t", 190, 205), on(3, results.Task, "b", 100, 200)},
+			100, []results.Met{took(results.Task, "a", 50), onClients(results.Tick, "t", 5)}, 45},
 		{"both on one CPU", one,
-			[]Intrusion{on(1, Own, Application, 205, 209), on(1, Own, Client, 95, 212), on(1, Task, "a", 150, 200)},
-			100, []results.Met{took(Task, "a", 50)}, 50},
+			[]Intrusion{on(1, Own, results.Application, 205, 209), on(1, Own, results.Client, 95, 212), on(1, results.Task, "a", 150, 200)},
+			100, []results.Met{took(results.Task, "a", 50)}, 50},
 		{"a wake-up, beyond the usual", one,
-			[]Intrusion{woken(1, 3, 5), woken(20, 23, 25), woken(110, 160, 170), on(1, Task, "a", 130, 140)},
-			100, []results.Met{took(WakeUp, Application, 37), took(Task, "a", 10)}, 53},
+			[]Intrusion{woken(1, 3, 5), woken(20, 23, 25), woken(110, 160, 170), on(1, results.Task, "a", 130, 140)},
+			100, []results.Met{took(wakeUp, results.Application, 37), took(results.Task, "a", 10)}, 53},
 		{"a wake-up of before the sample", one, []Intrusion{woken(1, 3, 5), woken(20, 23, 300)}, 100, []results.Met{}, 100},
 		{"steal before and within a run", one,
 			[]Intrusion{stolen(woken(110, 160, 180), 30, 10), stolen(woken(1, 3, 5), 1, 1)},
-			100, []results.Met{took(Steal, hypervisor, 40), took(WakeUp, Application, 18)}, 42},
+			100, []results.Met{took(results.Steal, results.Hypervisor, 40), took(wakeUp, results.Application, 18)}, 42},
 		{"of a run that is longer than the sample, steal in proportion", one,
-			[]Intrusion{stolen(on(0, Own, Client, 0, 220), 0, 100)},
-			100, []results.Met{took(Steal, hypervisor, 50)}, 50},
+			[]Intrusion{stolen(on(0, Own, results.Client, 0, 220), 0, 100)},
+			100, []results.Met{took(results.Steal, results.Hypervisor, 50)}, 50},
 		{"another thread of the application wakes up", one,
-			[]Intrusion{woken(1, 3, 5), beside(woken(110, 160, 161)), on(1, Own, Application, 205, 300)}, 100, []results.Met{}, 100},
+			[]Intrusion{woken(1, 3, 5), beside(woken(110, 160, 161)), on(1, Own, results.Application, 205, 300)}, 100, []results.Met{}, 100},
 		{"no more steal than is free", one,
-			[]Intrusion{stolen(on(1, Own, Application, 90, 220), 0, 130), on(1, Task, "a", 122, 210)},
-			100, []results.Met{took(Task, "a", 80), took(Steal, hypervisor, 20)}, 0},
+			[]Intrusion{stolen(on(1, Own, results.Application, 90, 220), 0, 130), on(1, results.Task, "a", 122, 210)},
+			100, []results.Met{took(results.Task, "a", 80), took(results.Steal, results.Hypervisor, 20)}, 0},
 		{"two samples", []results.Sample{one[0], {Begin: 300 * µs, End: 360 * µs}},
-			[]Intrusion{on(1, Task, "a", 110, 120), on(1, Task, "b", 310, 340)},
-			150, []results.Met{took(Task, "b", 30), took(Task, "a", 10)}, 110},
+			[]Intrusion{on(1, results.Task, "a", 110, 120), on(1, results.Task, "b", 310, 340)},
+			150, []results.Met{took(results.Task, "b", 30), took(results.Task, "a", 10)}, 110},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			want := results.Tail{Samples: len(c.samples), Excess: c.excess * µs, Met: c.met, Unexplained: c.unexplained * µs}
@@ -104,14 +104,14 @@ func TestExplainBoundsSources(t *testing.T) {
 	sample := results.Sample{End: 1000}
 	var all []Intrusion
 	for i := range results.Nanoseconds(20) {
-		all = append(all, Intrusion{Kind: Task, Name: string(rune('a' + i)), Begin: 20 * i, End: 21*i + 1})
+		all = append(all, Intrusion{Kind: results.Task, Name: string(rune('a' + i)), Begin: 20 * i, End: 21*i + 1})
 	}
 	tail := Explain([]results.Sample{sample}, 0, all)
 	sum := tail.Unexplained
 	for _, m := range tail.Met {
 		sum += m.Took
 	}
-	if len(tail.Met) != maxMet || tail.Met[maxMet-1].Name != others || sum != tail.Excess {
+	if len(tail.Met) != maxMet || tail.Met[maxMet-1].Name != results.Others || sum != tail.Excess {
 		t.Errorf("%d sources, sum %d: %+v", len(tail.Met), sum, tail)
 	}
 }

@@ -1,4 +1,5 @@
-package witness
+// Package judge holds the evidence of a run against its plan.
+package judge
 
 import (
 	"cmp"
@@ -45,13 +46,13 @@ func Contradictions(w results.Witness, e Expect) []string {
 	for _, t := range w.Threads {
 		if wrong := t.Seen.Difference(t.Planned); !wrong.IsEmpty() {
 			why = append(why, fmt.Sprintf("%s thread %d (%s) ran on CPU %s, planned %s",
-				t.Role, t.TID, t.Comm, wrong, named(t.Planned)))
+				t.Role, t.TID, t.Comm, wrong, orNone(t.Planned)))
 		}
 	}
 	for _, c := range w.Cpusets {
 		if c.InForce != c.Planned {
 			why = append(why, fmt.Sprintf("cpuset %s is %s in force, planned %s",
-				c.Path, named(c.InForce), named(c.Planned)))
+				c.Path, orNone(c.InForce), orNone(c.Planned)))
 		}
 	}
 	return slices.Concat(why, noise(w.Neighbours, e), steal(w.CPUs, e), intruders(w.Sources, e))
@@ -76,7 +77,7 @@ func noise(n results.Neighbours, e Expect) []string {
 			percent, least))
 	}
 	if wrong := n.Seen.Difference(e.Neighbours); !wrong.IsEmpty() {
-		why = append(why, fmt.Sprintf("the neighbours ran on CPU %s, planned %s", wrong, named(e.Neighbours)))
+		why = append(why, fmt.Sprintf("the neighbours ran on CPU %s, planned %s", wrong, orNone(e.Neighbours)))
 	}
 	return why
 }
@@ -91,12 +92,14 @@ func idle(bogoPerSec map[string]float64) bool {
 	return bogoPerSec != nil
 }
 
-// steal allows for the unit in which the kernel shows these times: what is seen may be one more
-// than what was taken.
+// shown is the unit in which the kernel shows steal: 1/USER_HZ, 1/100 s for all programs (proc_stat(5)).
+const shown = results.Nanoseconds(1e9 / 100)
+
+// steal allows for that unit: what is seen may be one more than what was taken.
 func steal(cpus []results.CPU, e Expect) []string {
 	var why []string
 	for _, c := range cpus {
-		if e.Measured.Contains(c.ID) && e.percent(c.Steal-tick) > e.StealPercent {
+		if e.Measured.Contains(c.ID) && e.percent(c.Steal-shown) > e.StealPercent {
 			why = append(why, fmt.Sprintf("steal %.1f%% on CPU %d, budget %g%%",
 				e.percent(c.Steal), c.ID, e.StealPercent))
 		}
@@ -109,13 +112,13 @@ func intruders(all []results.Source, e Expect) []string {
 	var sum results.Nanoseconds
 	var named []string
 	for _, s := range all {
-		if s.Kind != Task || !e.Lane.Contains(s.CPU) || e.Starter > 0 && s.PID == e.Starter {
+		if s.Kind != results.Task || !e.Lane.Contains(s.CPU) || e.Starter > 0 && s.PID == e.Starter {
 			continue
 		}
-		sum += value(s.Total)
+		sum += valueOf(s.Total)
 		if len(named) < 3 {
 			named = append(named, fmt.Sprintf("%s (%d) %s on CPU %d in %d runs, the longest %s", s.Name, s.TID,
-				time.Duration(value(s.Total)), s.CPU, value(s.Count), time.Duration(value(s.Longest))))
+				time.Duration(valueOf(s.Total)), s.CPU, valueOf(s.Count), time.Duration(valueOf(s.Longest))))
 		}
 	}
 	if sum <= e.intrusion() {
@@ -123,4 +126,15 @@ func intruders(all []results.Source, e Expect) []string {
 	}
 	return []string{fmt.Sprintf("intruders ran %s on the lane's CPUs, at most %s expected: %s",
 		time.Duration(sum), time.Duration(e.intrusion()), strings.Join(named, "; "))}
+}
+
+// orNone prints a set for a sentence.
+func orNone(s cpuset.Set) string { return cmp.Or(s.String(), "none") }
+
+// valueOf is 0 where it is not known.
+func valueOf[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }

@@ -89,16 +89,18 @@ func imports() map[string][]string {
 		"prove": {"change", "change/netdev", "cpuset", "enforce", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan",
 			"probe", "prove/layout", "prove/scenario", "prove/search", "prove/settings", "quantity", "results", "runtime/guest", "runtime/pod", "runtime/process", "scenarios", "stats", "terminal", "witness", "witness/judge", "witness/tail"},
 		"prove/drivers": {"factor", "factor/*", "netpath/drivers", "probe", "probe/*", "prove", "prove/scenario"},
-		"report": {"lane", "quantity", "report/chart", "report/figures", "report/format", "results", "stats",
+		"report": {"lane", "quantity", "report/chart", "report/curves", "report/evidence", "report/figures", "report/format", "results", "stats",
 			"terminal"},
-		"report/export":  {"lane", "report", "report/figures", "report/format", "results", "terminal"},
-		"report/answers": {"claims", "prove/scenario", "report", "report/figures", "report/format", "results", "stats"},
-		"report/compare": {"quantity", "report/figures", "report/format", "results", "stats", "terminal"},
-		"report/figures": {"cpuset", "lane", "quantity", "report/format", "results", "stats"},
-		"report/chart":   {"report/figures", "report/format", "terminal"},
-		"report/format":  {"results"},
-		"examples/embed": {"cpuset", "journal", "lane", "lanes", "netpath/drivers"}, // a module of its own
-		"cmd/isolane":    {"*"}, "cmd/isolane/cli": {"terminal"},
+		"report/export":   {"lane", "report", "report/figures", "report/format", "results", "terminal"},
+		"report/answers":  {"claims", "prove/scenario", "report", "report/figures", "report/format", "results", "stats"},
+		"report/compare":  {"quantity", "report/figures", "report/format", "results", "stats", "terminal"},
+		"report/figures":  {"lane", "quantity", "report/evidence", "report/format", "results", "stats"},
+		"report/curves":   {"quantity", "report/figures", "report/format", "results"},
+		"report/evidence": {"cpuset", "results"},
+		"report/chart":    {"report/curves", "report/figures", "report/format", "terminal"},
+		"report/format":   {"results"},
+		"examples/embed":  {"cpuset", "journal", "lane", "lanes", "netpath/drivers"}, // a module of its own
+		"cmd/isolane":     {"*"}, "cmd/isolane/cli": {"terminal"},
 		"test/*": {"cpuset", "host/hosttest", "lane", "results"},
 		"bench":  {"netpath", "netpath/*", "journal", "probe", "probe/*", "results"},
 		// The module of the node's part for Kubernetes. What it says and reads is pure.
@@ -232,8 +234,10 @@ report                2345        5  what was found stands first, also without a
 report/answers         400        5  published tables, row by row, beside sessions
 report/chart           760        5  texts hide the lines below them; each axis has a scale
 report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts
+report/curves          250        5  out of report/figures
+report/evidence        250        5  out of report/figures
 report/export          750        5  files to export to, out of cmd/isolane; aims that a guard opens
-report/figures        2800       35  a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards
+report/figures        2400       30  a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards
 report/format          150       10  numbers and units, which figures, page and plots print
 results               1000       85  kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
@@ -419,7 +423,7 @@ func TestEngineNamesNoLevel(t *testing.T) {
 	if len(words) < 15 {
 		t.Fatalf("only %d words were found: %v", len(words), words)
 	}
-	for _, folder := range []string{"factor", "noise", "probe", "prove", "prove/scenario", "prove/search", "report", "report/chart", "report/compare", "report/export", "report/figures", "report/format",
+	for _, folder := range []string{"factor", "noise", "probe", "prove", "prove/scenario", "prove/search", "report", "report/chart", "report/compare", "report/curves", "report/evidence", "report/export", "report/figures", "report/format",
 		"results", "stats", "witness", "witness/judge", "witness/tail"} {
 		sources, err := filepath.Glob(folder + "/*.go")
 		if err != nil || len(sources) == 0 {

@@ -1,4 +1,4 @@
-package figures
+package curves
 
 import (
 	"fmt"
@@ -7,13 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/test/session"
 )
 
 func TestCurves(t *testing.T) {
 	sum := summarize(t, session.Sweep(t, "standard", 6))
-	curves := sum.Curves()
+	curves := Of(&sum)
 	if len(curves) != 1 || curves[0].Factor != "load" || curves[0].Where != "" || len(curves[0].Lines) != 4 ||
 		curves[0].By != "placement-noise" || strings.Join(curves[0].Levels, " ") != "250 500 1000 2000 4000" {
 		t.Fatalf("found %+v", curves)
@@ -53,7 +54,7 @@ func TestLost(t *testing.T) {
 		trips.Lost = lost
 		m.Samples["reply"] = trips
 		sum := summarize(t, s)
-		r := sum.Curves()[0].Track(sum.Metrics[0]).Lines[2][1]
+		r := Of(&sum)[0].Track(sum.Metrics[0]).Lines[2][1]
 		if r.State != state || !r.Over {
 			t.Errorf("%d lost: %+v, want %s", lost, r, state)
 		}
@@ -61,7 +62,7 @@ func TestLost(t *testing.T) {
 	m.Void = []string{"the client could not keep up"}
 	session.RunOf(t, s, "500-lane-quiet", 2).Measured[0] = m
 	sum := summarize(t, s)
-	if r := sum.Curves()[0].Track(sum.Metrics[0]).Lines[2][1]; r.Over || r.State != "" {
+	if r := Of(&sum)[0].Track(sum.Metrics[0]).Lines[2][1]; r.Over || r.State != "" {
 		t.Errorf("what the client lost is no overload: %+v", r)
 	}
 }
@@ -88,7 +89,7 @@ func TestCurveFactors(t *testing.T) {
 		s.Factors[0].Levels = []results.Level{{Name: "a"}}
 		sum := summarize(t, s)
 		found := ""
-		for _, c := range sum.Curves() {
+		for _, c := range Of(&sum) {
 			found += strings.Join(c.Levels, " ")
 			if i := slices.IndexFunc(c.Lines, func(l Line) bool { return len(l.cells) != len(strings.Fields(levels)) || slices.Contains(l.cells, nil) }); i >= 0 {
 				t.Errorf("%s: a line of %d points", levels, len(c.Lines[i].cells))
@@ -98,4 +99,13 @@ func TestCurveFactors(t *testing.T) {
 			t.Errorf("%q: found a curve over %q, want %q", levels, found, want)
 		}
 	}
+}
+
+func summarize(t *testing.T, s results.Session) figures.Summary {
+	t.Helper()
+	sum, err := figures.Summarize(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
 }

@@ -1,4 +1,6 @@
-package figures
+// Package evidence sums up over the runs of a cell what the witness saw: where the measured threads were,
+// what else their CPUs did, and what the longest samples met.
+package evidence
 
 import (
 	"cmp"
@@ -12,9 +14,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// evidence is the witness's evidence over the used runs of a cell: where the measured threads were,
-// and what else their CPUs did.
-type evidence struct {
+// Evidence is where the measured threads were in the used runs of a cell, and what else their CPUs did.
+type Evidence struct {
 	Runs      int
 	Witness   string // bpf or procfs, or both
 	Threads   int    // of all runs, those that ran
@@ -39,8 +40,9 @@ type Source struct {
 	Remedy              string
 }
 
-func newEvidence(c results.Cell, used []results.Run) evidence {
-	e := evidence{Runs: len(used)}
+// Of sums up the used runs of a cell.
+func Of(c results.Cell, used []results.Run) Evidence {
+	e := Evidence{Runs: len(used)}
 	var window time.Duration
 	var sources []string
 	for _, r := range used {
@@ -69,7 +71,7 @@ func newEvidence(c results.Cell, used []results.Run) evidence {
 	return e
 }
 
-func (e *evidence) addThreads(threads []results.Thread) {
+func (e *Evidence) addThreads(threads []results.Thread) {
 	for _, t := range threads {
 		if t.Seen.IsEmpty() {
 			continue // it slept all the time
@@ -88,7 +90,7 @@ func (e *evidence) addThreads(threads []results.Thread) {
 	}
 }
 
-func (e *evidence) addCpusets(sets []results.Cpuset) {
+func (e *Evidence) addCpusets(sets []results.Cpuset) {
 	for _, c := range sets {
 		text := fmt.Sprintf("%s %s", path.Base(c.Path), c.InForce)
 		if c.InForce != c.Planned {
@@ -100,7 +102,7 @@ func (e *evidence) addCpusets(sets []results.Cpuset) {
 	}
 }
 
-func (e *evidence) addCPUs(cpus []results.CPU, application cpuset.Set) {
+func (e *Evidence) addCPUs(cpus []results.CPU, application cpuset.Set) {
 	for _, c := range cpus {
 		if !application.Contains(c.ID) {
 			continue
@@ -113,16 +115,16 @@ func (e *evidence) addCPUs(cpus []results.CPU, application cpuset.Set) {
 }
 
 // addSources sums by kind and name, without the part of it that says which of several.
-func (e *evidence) addSources(all []results.Source, application cpuset.Set) {
+func (e *Evidence) addSources(all []results.Source, application cpuset.Set) {
 	for _, i := range all {
 		if !application.Contains(i.CPU) {
 			continue
 		}
-		o := first(e.Sources, func(o Source) bool { return o.Kind == i.Kind && o.Name == i.Name })
-		if o == nil {
-			e.Sources = append(e.Sources, Source{Kind: i.Kind, Name: i.Name, Remedy: i.Remedy})
-			o = &e.Sources[len(e.Sources)-1]
+		k := slices.IndexFunc(e.Sources, func(o Source) bool { return o.Kind == i.Kind && o.Name == i.Name })
+		if k < 0 {
+			k, e.Sources = len(e.Sources), append(e.Sources, Source{Kind: i.Kind, Name: i.Name, Remedy: i.Remedy})
 		}
+		o := &e.Sources[k]
 		o.Count += known(i.Count)
 		o.Total += time.Duration(known(i.Total))
 		o.P99 = max(o.P99, time.Duration(known(i.P99)))

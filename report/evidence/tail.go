@@ -1,4 +1,4 @@
-package figures
+package evidence
 
 import (
 	"cmp"
@@ -20,7 +20,8 @@ type Tail struct {
 	Steal               time.Duration // of the application's CPUs in the whole windows
 }
 
-func newTail(name string, c results.Cell, used []results.Run) Tail {
+// TailOf sums up what the longest samples of a metric met.
+func TailOf(name string, c results.Cell, used []results.Run) Tail {
 	var t Tail
 	for _, r := range used {
 		k := slices.IndexFunc(r.Measured, func(m results.Measurement) bool {

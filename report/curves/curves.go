@@ -1,4 +1,5 @@
-package figures
+// Package curves is what a session shows over factors whose levels are numbers.
+package curves
 
 import (
 	"cmp"
@@ -6,12 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/results"
-	"isolane.dev/isolane/stats"
 )
 
 // Curve is what a session shows over a factor whose levels are numbers.
@@ -26,8 +26,8 @@ type Curve struct {
 // Line is one combination of the factors that lines show.
 type Line struct {
 	Name  string
-	Look  Look
-	cells []*Cell // by level; nil: there is none
+	Look  figures.Look
+	cells []*figures.Cell // by level; nil: there is none
 }
 
 // number reads a level that is one, with or without a unit: 100, 64Ki, 200us, 50%.
@@ -47,13 +47,13 @@ func number(level string) float64 {
 	return math.NaN()
 }
 
-// Curves are those over each factor of numbers: one for each combination of what its lines do not show. Lines
+// Of are those over each factor of numbers: one for each combination of what its lines do not show. Lines
 // differ in hue by another factor, and are pale where nothing disturbs.
-func (s *Summary) Curves() (all []Curve) {
+func Of(s *figures.Summary) (all []Curve) {
 	for _, f := range s.Session.Factors {
 		var levels []string
 		for _, l := range f.Levels {
-			if slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Levels[f.Name] == l.Name }) {
+			if slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Levels[f.Name] == l.Name }) {
 				levels = append(levels, l.Name)
 			}
 		}
@@ -67,7 +67,7 @@ func (s *Summary) Curves() (all []Curve) {
 			if at < 0 || c.Used == 0 {
 				continue
 			}
-			own, line := s.combination(c, f.Name)
+			own, line := combination(s, c, f.Name)
 			k := slices.IndexFunc(curves, func(o Curve) bool { return o.Where == own.Where })
 			if k < 0 {
 				own.Levels = levels
@@ -76,7 +76,7 @@ func (s *Summary) Curves() (all []Curve) {
 			lines := &curves[k].Lines
 			n := slices.IndexFunc(*lines, func(o Line) bool { return o.Name == line.Name })
 			if n < 0 {
-				line.cells = make([]*Cell, len(levels))
+				line.cells = make([]*figures.Cell, len(levels))
 				n, *lines = len(*lines), append(*lines, line)
 			}
 			(*lines)[n].cells[at] = &s.Cells[i]
@@ -89,14 +89,14 @@ func (s *Summary) Curves() (all []Curve) {
 // single says that no line has two points.
 func single(c Curve) bool {
 	return !slices.ContainsFunc(c.Lines, func(l Line) bool {
-		return len(slices.DeleteFunc(slices.Clone(l.cells), func(c *Cell) bool { return c == nil })) > 1
+		return len(slices.DeleteFunc(slices.Clone(l.cells), func(c *figures.Cell) bool { return c == nil })) > 1
 	})
 }
 
 // combination tells where a cell belongs among the curves over a factor, and to which line.
-func (s *Summary) combination(c Cell, over string) (Curve, Line) {
-	line := Line{Look: Look{Hue: -1, Pale: c.Pale}}
-	hue := s.mainBut(over)
+func combination(s *figures.Summary, c figures.Cell, over string) (Curve, Line) {
+	line := Line{Look: figures.Look{Hue: -1, Pale: c.Pale}}
+	hue := s.MainBut(over)
 	var by, name, where []string
 	for _, f := range s.Session.Factors {
 		level := c.Levels[f.Name]
@@ -106,7 +106,7 @@ func (s *Summary) combination(c Cell, over string) (Curve, Line) {
 		case hue != nil && f.Name == hue.Name:
 			line.Look.Hue = slices.IndexFunc(f.Levels, func(l results.Level) bool { return l.Name == level })
 		case f.Quiet != "":
-			line.Look.Dashed = level != f.Quiet && level != strings.Split(Disturbed(&f), ", ")[0]
+			line.Look.Dashed = level != f.Quiet && level != strings.Split(figures.Disturbed(&f), ", ")[0]
 		default:
 			where = append(where, level)
 			continue
@@ -115,52 +115,6 @@ func (s *Summary) combination(c Cell, over string) (Curve, Line) {
 	}
 	line.Name = cmp.Or(strings.Join(name, "-"), "all cells")
 	return Curve{Factor: over, By: strings.Join(by, "-"), Where: strings.Join(where, "-")}, line
-}
-
-// load is what an open loop asked of the used runs of a cell, and what it got.
-type load struct {
-	wanted, lost uint64
-	window       time.Duration
-	over         int // runs that were overloaded
-	absent       int // of them, without a figure
-}
-
-// leastLost is the share of what was asked beyond which a run that did not get it is overloaded.
-const leastLost = 0.01
-
-// addLoad takes in what was asked, also of measurements whose latencies say nothing as they were overloaded.
-func (c *Cell) addLoad(m results.Measurement) {
-	for _, why := range m.Void {
-		if !slices.Contains(m.Overloaded, why) {
-			return
-		}
-	}
-	for name, samples := range m.Samples {
-		l := c.loads[name]
-		l.wanted, l.lost, l.window = l.wanted+samples.Wanted, l.lost+samples.Lost, l.window+time.Duration(m.Window)
-		if len(m.Void) > 0 || float64(samples.Lost) > leastLost*float64(samples.Wanted) {
-			l.over++
-		}
-		if len(m.Void) > 0 {
-			l.absent++
-		}
-		c.loads[name] = l
-	}
-}
-
-func (l load) perSecond(n uint64) float64 { return float64(n) / l.window.Seconds() }
-
-// state says why percentiles of what was carried would tell too little: "" where they do not.
-func (l load) state() string {
-	switch {
-	case l.lost > 0 && l.lost == l.wanted:
-		return "all lost"
-	case l.over > 0:
-		return "overloaded"
-	case l.lost > 0:
-		return "lost " + format.Count(l.lost)
-	}
-	return ""
 }
 
 // Track is what a curve shows of a metric.
@@ -184,21 +138,21 @@ type Reading struct {
 type statistic struct {
 	name     string
 	quantile float64
-	of       func(Block) float64 // of a run
+	of       string // of a run, as Block.Of has it
 }
 
-func (m Metric) statistics() []statistic {
+func statistics(m figures.Metric) []statistic {
 	if m.Sampled {
-		return []statistic{{"P50", 0.5, blockValue}, {"P99", 0.99, blockP99}, {"P99.9", 0.999, blockP999}}
+		return []statistic{{"P50", 0.5, ""}, {"P99", 0.99, "p99"}, {"P99.9", 0.999, "p99.9"}}
 	}
-	return []statistic{{of: blockValue}}
+	return []statistic{{}}
 }
 
 // Track reads a metric along the curve.
-func (c Curve) Track(m Metric) Track {
+func (c Curve) Track(m figures.Metric) Track {
 	t := Track{Load: m.Loop == results.Open && c.overLoad(m), Spread: "least to greatest run"}
 	spreads := map[bool]bool{} // whether they are intervals
-	for _, s := range m.statistics() {
+	for _, s := range statistics(m) {
 		t.Statistics = append(t.Statistics, s.name)
 	}
 	for _, l := range c.Lines {
@@ -229,19 +183,19 @@ func (t Track) Drawn() bool {
 	})
 }
 
-func (t *Track) read(c Cell, m Metric, level float64, spreads map[bool]bool) Reading {
-	f, asked := c.Figure(m), c.loads[m.Name]
+func (t *Track) read(c figures.Cell, m figures.Metric, level float64, spreads map[bool]bool) Reading {
+	f, asked := c.Figure(m), c.Load(m)
 	r := Reading{X: level, State: m.Missing(c)}
 	if t.Load {
-		r.X, r.Offered = asked.perSecond(asked.wanted-asked.lost), asked.perSecond(asked.wanted)
-		r.Over, r.State = asked.lost > 0, cmp.Or(asked.state(), r.State)
+		r.X, r.Offered = asked.PerSecond(asked.Wanted-asked.Lost), asked.PerSecond(asked.Wanted)
+		r.Over, r.State = asked.Lost > 0, cmp.Or(asked.State(), r.State)
 	}
-	for _, s := range m.statistics() {
+	for _, s := range statistics(m) {
 		value := f.Centre
 		if m.Sampled {
 			value = f.Merged.Quantile(s.quantile)
 		}
-		lo, hi, interval := f.runs(s.of, !m.Sampled)
+		lo, hi, interval := f.Runs(func(b figures.Block) float64 { return b.Of(s.of) }, !m.Sampled)
 		if !math.IsNaN(lo) {
 			spreads[interval] = true
 		}
@@ -250,33 +204,18 @@ func (t *Track) read(c Cell, m Metric, level float64, spreads map[bool]bool) Rea
 	return r
 }
 
-// runs are the least and the greatest value of a run, NaN for less than two, or the ends of the 95% interval
-// of their median by order statistics where there are enough for one.
-func (f Figure) runs(of func(Block) float64, interval bool) (lo, hi float64, is bool) {
-	values := f.Values(of)
-	if len(values) < 2 {
-		return math.NaN(), math.NaN(), false
-	}
-	slices.Sort(values)
-	low, high := stats.QuantileRanks(uint64(len(values)), 0.5)
-	if interval && low > 0 && high > 0 {
-		return values[low-1], values[high-1], true
-	}
-	return values[0], values[len(values)-1], false
-}
-
 // overLoad says whether the factor is the load that a metric offers: then it grows, or falls, by a twentieth
 // at least from point to point.
-func (c Curve) overLoad(m Metric) bool {
+func (c Curve) overLoad(m figures.Metric) bool {
 	steps, up, down := 0, 0, 0
 	for _, l := range c.Lines {
 		last := math.NaN()
 		for _, cell := range l.cells {
-			if cell == nil || cell.loads[m.Name].wanted == 0 {
+			if cell == nil || cell.Load(m).Wanted == 0 {
 				continue
 			}
-			asked := cell.loads[m.Name]
-			offered := asked.perSecond(asked.wanted)
+			asked := cell.Load(m)
+			offered := asked.PerSecond(asked.Wanted)
 			switch {
 			case math.IsNaN(last):
 				steps--

@@ -86,9 +86,11 @@ func imports() map[string][]string {
 		"prove/search":   {"results"},
 		"prove/settings": {},
 		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
-		"prove": {"change", "change/netdev", "cpuset", "enforce", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan",
-			"probe", "prove/layout", "prove/scenario", "prove/search", "prove/settings", "quantity", "results", "runtime/guest", "runtime/pod", "runtime/process", "scenarios", "stats", "terminal", "witness", "witness/judge", "witness/tail"},
-		"prove/drivers": {"factor", "factor/*", "netpath/drivers", "probe", "probe/*", "prove", "prove/scenario"},
+		"prove": {"enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "plan", "probe",
+			"prove/layout", "prove/scenario", "prove/search", "prove/settings", "prove/testbed", "quantity", "results", "runtime/pod", "scenarios", "stats", "terminal"},
+		"prove/testbed": {"change", "change/netdev", "cpuset", "enforce", "factor", "host", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe",
+			"prove/layout", "prove/scenario", "prove/settings", "results", "runtime/guest", "runtime/pod", "runtime/process", "terminal", "witness", "witness/judge", "witness/tail"},
+		"prove/drivers": {"factor", "factor/*", "netpath/drivers", "probe", "probe/*", "prove/scenario", "prove/testbed"},
 		"report": {"lane", "quantity", "report/chart", "report/curves", "report/evidence", "report/figures", "report/format", "results", "stats",
 			"terminal"},
 		"report/export":   {"lane", "report", "report/figures", "report/format", "results", "terminal"},
@@ -223,12 +225,13 @@ probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        580       20  which server it was; the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 4500       25  servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers
+prove                 2250       25  servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers
 prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
 prove/layout           350       10  distances of the application from the client
 prove/scenario        1700       23  what of a scenario can be in pods; rows of published tables; several instances
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
+prove/testbed         2300       15  out of prove: how one run is made
 quantity               250       10  loads as shares of a measured capacity
 report                2345        5  what was found stands first, also without aims; a file for each chart
 report/answers         400        5  published tables, row by row, beside sessions
@@ -423,7 +426,7 @@ func TestEngineNamesNoLevel(t *testing.T) {
 	if len(words) < 15 {
 		t.Fatalf("only %d words were found: %v", len(words), words)
 	}
-	for _, folder := range []string{"factor", "noise", "probe", "prove", "prove/scenario", "prove/search", "report", "report/chart", "report/compare", "report/curves", "report/evidence", "report/export", "report/figures", "report/format",
+	for _, folder := range []string{"factor", "noise", "probe", "prove", "prove/scenario", "prove/search", "prove/testbed", "report", "report/chart", "report/compare", "report/curves", "report/evidence", "report/export", "report/figures", "report/format",
 		"results", "stats", "witness", "witness/judge", "witness/tail"} {
 		sources, err := filepath.Glob(folder + "/*.go")
 		if err != nil || len(sources) == 0 {

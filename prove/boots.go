@@ -187,13 +187,13 @@ func sameLine(a, b string) bool {
 // enter has the session begin or go on in this boot.
 func (r *runner) enter(o Options, s *results.Session, now results.Environment) error {
 	var err error
-	if r.boots, err = newBoots(r.scenario, s.Environment, now); err != nil {
+	if r.boots, err = newBoots(r.Scenario, s.Environment, now); err != nil {
 		return err
 	}
 	if o.Resume && now.CPUModel != s.Environment.CPUModel {
 		return fmt.Errorf("%s: measured on another machine (%s)", o.Dir, s.Environment.CPUModel)
 	}
-	r.leftOut = s.LeftOut
+	r.LeftOut = s.LeftOut
 	r.dropCutBlock(s)
 	r.boots.number = placeOf(s, now)
 	due, later := remaining(*s, r.boots)

@@ -19,6 +19,7 @@ import (
 	"isolane.dev/isolane/probe/wakeup"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
 )
 
@@ -51,14 +52,14 @@ func perBoot(t *testing.T, factors, baseline string) scenario.Scenario {
 // begin enters a session in a boot, and returns what is to be measured in it.
 func begin(t *testing.T, sc scenario.Scenario, s *results.Session, now results.Environment, resume bool) ([]slot, error) {
 	t.Helper()
-	r := runner{scenario: sc}
+	r := runner{Bed: testbed.Bed{Scenario: sc}}
 	if err := r.enter(Options{Dir: "d", Resume: resume}, s, now); err != nil {
 		return nil, err
 	}
-	r.layouts = map[string]layout.Layout{}
+	r.Layouts = map[string]layout.Layout{}
 	for _, c := range s.Cells {
 		if r.boots.here(c) {
-			r.layouts[c.Name] = layout.Layout{}
+			r.Layouts[c.Name] = layout.Layout{}
 		}
 	}
 	todo := r.todo(s)

@@ -1,6 +1,8 @@
 package prove
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -81,5 +83,21 @@ func TestFailing(t *testing.T) {
 		if text := fmt.Sprint(err); c.want == "" && err != nil || !strings.Contains(text, c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
+	}
+}
+
+// What went wrong beside an interruption is said, but for that it was one.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	left := errors.New("left on the host")
+	if err := interrupted(ctx, left); errors.Is(err, ErrInterrupted) || !errors.Is(err, left) {
+		t.Error(err)
+	}
+	cancel()
+	if err := interrupted(ctx, left); !errors.Is(err, ErrInterrupted) || !errors.Is(err, left) {
+		t.Error(err)
+	}
+	if err := interrupted(ctx, ctx.Err()); err.Error() != ErrInterrupted.Error() {
+		t.Error(err)
 	}
 }

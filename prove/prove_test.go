@@ -7,6 +7,7 @@ import (
 	"isolane.dev/isolane/factor/placement"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/testbed"
 
 	"errors"
 	"testing"
@@ -37,8 +38,8 @@ func kinds() scenario.Drivers {
 
 func TestEstimate(t *testing.T) {
 	s := edge(t)
-	r := runner{scenario: s, mode: s.Spec.Modes["quick"]}
-	if total := 24 * r.estimate(); total > 200*time.Second {
+	r := runner{Bed: testbed.Bed{Scenario: s, Mode: s.Spec.Modes["quick"]}}
+	if total := 24 * r.Estimate(); total > 200*time.Second {
 		t.Errorf("--quick is estimated to take %s: more than three minutes and a bit", total)
 	}
 }
@@ -59,11 +60,11 @@ func (possiblePath) Supported() error { return nil }
 func TestNeeds(t *testing.T) {
 	sc := edge(t)
 	s := results.Session{Cells: sc.AllCells()}
-	r := runner{scenario: sc, paths: []Path{bridge.Path{}, bridge.Path{GRO: true}, macvlan.Path{},
+	r := runner{Bed: testbed.Bed{Scenario: sc, Paths: []testbed.Path{bridge.Path{}, bridge.Path{GRO: true}, macvlan.Path{},
 		impossiblePath{}, possiblePath{}},
-		layouts: map[string]layout.Layout{}}
+		Layouts: map[string]layout.Layout{}}}
 	for _, c := range s.Cells[1:] { // the first is of another boot
-		r.layouts[c.Name] = layout.Layout{}
+		r.Layouts[c.Name] = layout.Layout{}
 	}
 	impossible := map[string]error{}
 	if err := r.needs(t.Context(), everyCell(&s), impossible); err != nil {
@@ -71,7 +72,7 @@ func TestNeeds(t *testing.T) {
 	}
 	for _, c := range s.Cells[1:] {
 		why, out := impossible[c.Name]
-		if _, planned := r.layouts[c.Name]; out != (c.Levels["path"] == "express") || planned == out ||
+		if _, planned := r.Layouts[c.Name]; out != (c.Levels["path"] == "express") || planned == out ||
 			out && why.Error() != "express needs Linux 5.10" {
 			t.Errorf("%s: %v, planned: %v", c.Name, why, planned)
 		}
@@ -106,7 +107,7 @@ func TestRemainingAgain(t *testing.T) {
 	s := results.Session{Scenario: results.Scenario{Blocks: 1, Seed: 5}, Cells: []results.Cell{{Name: "a"}, {Name: "b"}}}
 	var sc scenario.Scenario
 	sc.Spec.Probes = make([]scenario.Probe, 1)
-	r := runner{scenario: sc}
+	r := runner{Bed: testbed.Bed{Scenario: sc}}
 	measured := make([]results.Measurement, 1)
 	for i, c := range []struct {
 		again    []results.Run // of cell a in block 1, beside the first void one

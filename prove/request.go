@@ -1,7 +1,6 @@
 package prove
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,14 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/pod"
-	"isolane.dev/isolane/runtime/process"
 )
 
 // Request is a session as its user asks for it.
@@ -52,16 +50,16 @@ func (r Request) Options() (Options, error) {
 	}
 	switch r.Runtime {
 	case "":
-	case Pod:
+	case testbed.Pod:
 		if o.Scenario, err = o.Scenario.InPods(); err == nil {
-			err = podsCan(o.Scenario)
+			err = testbed.PodsCan(o.Scenario)
 		}
 		if err != nil {
 			return o, fmt.Errorf("--runtime: %w", err)
 		}
 		o.Pods = true
 	default:
-		return o, fmt.Errorf("--runtime: %q: expected %s", r.Runtime, Pod)
+		return o, fmt.Errorf("--runtime: %q: expected %s", r.Runtime, testbed.Pod)
 	}
 	if o.Dir == "" {
 		o.Dir = filepath.Join("isolane-results", o.Scenario.Metadata.Name+"-"+time.Now().Format("20060102-150405"))
@@ -179,26 +177,9 @@ func (o Options) VersionsOf(ctx context.Context, isolane string) map[string]stri
 		}
 	}
 	for _, program := range programs {
-		if version := versionOf(ctx, program.Name, "XDG_RUNTIME_DIR="+state); version != "" {
+		if version := testbed.Version(ctx, program.Name, "XDG_RUNTIME_DIR="+state); version != "" {
 			found[program.Name] = version
 		}
 	}
 	return found
-}
-
-// versionOf is what the program says of itself, "" where it says nothing in time: it is for the record, and
-// no reason to wait.
-func versionOf(ctx context.Context, program, env string) string {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	said := &output{}
-	cmd := exec.CommandContext(ctx, program, "--version")
-	cmd.Env, cmd.Stdout, cmd.WaitDelay = append(os.Environ(), env), said, held
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return process.Kill(cmd) }
-	if cmd.Run() != nil {
-		return ""
-	}
-	line, _, _ := bytes.Cut(said.bytes(), []byte("\n"))
-	return printable(line[:min(len(line), mostShown)])
 }

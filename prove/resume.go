@@ -71,7 +71,7 @@ func (r *runner) dropCutBlock(s *results.Session) {
 	}
 	made := map[block]int{}
 	for _, run := range last {
-		if !owed(run, len(r.kept(run.Cell, r.scenario.Spec.Probes))) {
+		if !owed(run, len(r.Kept(run.Cell, r.Scenario.Spec.Probes))) {
 			made[in(run)]++
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/prove/search"
+	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
 )
 
@@ -207,10 +208,10 @@ func (r *runner) searching(s results.Session) (left time.Duration) {
 			if !more || !r.boots.here(d.Cells[0]) {
 				continue
 			}
-			each := around + time.Duration(q.Window)
+			each := testbed.Around + time.Duration(q.Window)
 			if spec, err := r.specOf(q); err == nil {
-				if p, err := r.scenario.Trial(spec, d.Cells[0], point, r.kinds); err == nil {
-					each += r.mode.Conditions(p).Warmup
+				if p, err := r.Scenario.Trial(spec, d.Cells[0], point, r.Kinds); err == nil {
+					each += r.Mode.Conditions(p).Warmup
 				}
 			}
 			left += time.Duration(q.Limit-len(d.Trials)) * each
@@ -221,7 +222,7 @@ func (r *runner) searching(s results.Session) (left time.Duration) {
 
 // specOf is the search as the scenario has it.
 func (r *runner) specOf(q results.Search) (scenario.Search, error) {
-	all := r.scenario.Spec.Searches
+	all := r.Scenario.Spec.Searches
 	k := slices.IndexFunc(all, func(o scenario.Search) bool { return o.Name == q.Name })
 	if k < 0 {
 		return scenario.Search{}, fmt.Errorf("%w: the scenario has no search %q", ErrInput, q.Name)
@@ -238,14 +239,14 @@ func (r *runner) try(ctx context.Context, q results.Search, d results.Searched, 
 		return results.Trial{}, errors.Join(err, fmt.Errorf("search %s: no trial at %g in %s", q.Name, point,
 			d.Name))
 	}
-	p, err := r.scenario.Trial(spec, c, point, r.kinds)
+	p, err := r.Scenario.Trial(spec, c, point, r.Kinds)
 	if err != nil {
 		return results.Trial{}, err
 	}
-	p = r.loaded(p)
+	p = r.Loaded(p)
 	one := *r
-	one.mode, one.only = r.mode.Try(), &p
-	run, err := one.run(ctx, c)
+	one.Mode, one.Only = r.Mode.Try(), &p
+	run, err := one.Run(ctx, c)
 	t := results.Trial{Cell: c.Name, Point: point, Started: run.Started, Duration: run.Duration,
 		Boot: r.boots.number, Void: run.Void}
 	if err == nil && len(run.Measured) > 0 {

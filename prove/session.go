@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
@@ -19,8 +18,8 @@ import (
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/prove/settings"
+	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
-	"isolane.dev/isolane/witness/judge"
 )
 
 // ErrInput says that what was asked cannot be, on any day: the user has to ask for something else.
@@ -51,6 +50,13 @@ type Options struct {
 	// Plan is called once before the first run, Progress before each run. Either may be nil.
 	Plan     func(Estimate)
 	Progress func(Progress)
+}
+
+// runner makes a session.
+type runner struct {
+	testbed.Bed
+	boots  boots
+	unmade []string // beside a lane in force, and why
 }
 
 // Estimate is what lies ahead, told before the session starts.
@@ -105,9 +111,9 @@ func (r *runner) all(ctx context.Context, o Options, s *results.Session) error {
 	if err != nil {
 		return err
 	}
-	takes := r.estimate() * time.Duration(len(todo))
+	takes := r.Estimate() * time.Duration(len(todo))
 	for _, p := range unknown {
-		takes += (1 + capacityRuns) * r.estimateOf([]scenario.Probe{p})
+		takes += (1 + capacityRuns) * r.EstimateOf([]scenario.Probe{p})
 	}
 	if o.Plan != nil {
 		o.Plan(Estimate{Runs: len(todo), Cells: r.here(*s), Blocks: s.Scenario.Blocks,
@@ -125,7 +131,7 @@ func (r *runner) all(ctx context.Context, o Options, s *results.Session) error {
 			o.Progress(progress(*s, r, todo, i, time.Since(began)))
 		}
 		cell := s.Cells[slices.IndexFunc(s.Cells, func(c results.Cell) bool { return c.Name == at.cell })]
-		run, err := r.run(ctx, cell)
+		run, err := r.Run(ctx, cell)
 		if err != nil {
 			return interrupted(ctx, err)
 		}
@@ -138,7 +144,7 @@ func (r *runner) all(ctx context.Context, o Options, s *results.Session) error {
 		if err = results.Write(o.Dir, *s); err != nil {
 			return err
 		}
-		probes := r.kept(cell.Name, r.scenario.Spec.Probes)
+		probes := r.Kept(cell.Name, r.Scenario.Spec.Probes)
 		if err = failures.add(run, probes); err != nil {
 			return err
 		}
@@ -150,7 +156,7 @@ func (r *runner) all(ctx context.Context, o Options, s *results.Session) error {
 	if len(s.Awaits) > 0 {
 		return &AwaitsError{Dir: o.Dir, Cells: len(s.Cells), Awaits: s.Awaits}
 	}
-	return cmp.Or(r.unchanged(ctx, o.Dir, s), counts(*s, r.scenario.Spec.Probes))
+	return cmp.Or(r.unchanged(ctx, o.Dir, s), counts(*s, r.Scenario.Spec.Probes))
 }
 
 // counts fails where all runs of a session are void, or all measurements of a probe, but for overload and a
@@ -209,7 +215,7 @@ func interrupted(ctx context.Context, err error) error {
 
 func progress(s results.Session, r *runner, todo []slot, i int, spent time.Duration) Progress {
 	p := Progress{Done: i, Runs: len(todo), Block: todo[i].block, Blocks: s.Scenario.Blocks, Cell: todo[i].cell}
-	each := r.estimate()
+	each := r.Estimate()
 	if i > 0 {
 		each = spent / time.Duration(i)
 	}
@@ -222,30 +228,6 @@ func progress(s results.Session, r *runner, todo []slot, i int, spent time.Durat
 	return p
 }
 
-// estimate is how long one run takes at most.
-func (r *runner) estimate() (most time.Duration) {
-	for name := range r.layouts {
-		most = max(most, r.estimateOf(r.kept(name, r.scenario.Spec.Probes)))
-	}
-	return most
-}
-
-// estimateOf adds up the windows, and what this code was seen to need around them.
-func (r *runner) estimateOf(probes []scenario.Probe) time.Duration {
-	total := around
-	for i, p := range probes {
-		c := r.mode.Conditions(p)
-		total += c.Warmup + c.Window
-		if i > 0 {
-			total += 100 * time.Millisecond
-		}
-	}
-	return total
-}
-
-// around is the time of a run with one probe beside that which it measures.
-const around = settle + 800*time.Millisecond
-
 // open checks everything that can be checked before the host is touched.
 func open(ctx context.Context, o Options) (s results.Session, _ *runner, err error) {
 	if o.Self == "" {
@@ -254,16 +236,18 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		}
 	}
 	o.Lanes = o.Lanes.Complete()
-	pods, err := findPods(ctx, o) // whose leftovers are taken away by the node's part, as long as it may
-	if err != nil {
-		return s, nil, err
+	var pods *testbed.Pods
+	if o.Pods { // whose leftovers are taken away by the node's part, as long as it may
+		if pods, err = testbed.FindPods(ctx, o.Lanes); err != nil {
+			return s, nil, err
+		}
 	}
 	l, _, err := lanes.Open(ctx, o.Lanes) // waits for a session that runs
 	if err != nil {
 		return s, nil, err
 	}
-	r := &runner{lanes: l, journal: journal.None(nil), self: o.Self, root: o.Root, kinds: o.Kinds,
-		scenario: o.Scenario, paths: Paths(o.Lanes.Paths), pods: pods}
+	r := &runner{Bed: testbed.Bed{Lanes: l, Journal: journal.None(nil), Self: o.Self, Root: o.Root,
+		Kinds: o.Kinds, Scenario: o.Scenario, Paths: testbed.Paths(o.Lanes.Paths), Pods: pods}}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -280,7 +264,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	if err != nil {
 		return s, nil, err
 	}
-	r.journal = j
+	r.Journal = j
 	v, err := l.View()
 	if err != nil {
 		return s, nil, err
@@ -291,7 +275,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 			return s, nil, err
 		}
 	}
-	for _, name := range r.ownGroups() {
+	for _, name := range r.OwnGroups() {
 		dir, derr := knob.GroupDir(h, name)
 		if derr != nil {
 			return s, nil, derr
@@ -302,26 +286,26 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	}
 	now := environment(h, o.Versions)
 	now.Settings = settings.Read(o.Root)
-	if s, err = newSession(o, r.scenario, now); err != nil {
+	if s, err = newSession(o, r.Scenario, now); err != nil {
 		return s, nil, err
 	}
 	if err = r.enter(o, &s, now); err != nil {
 		return s, nil, err
 	}
-	r.settings = s.BootOf(results.Run{Boot: r.boots.number}).Settings
+	r.Settings = s.BootOf(results.Run{Boot: r.boots.number}).Settings
 	if o.Lane != "" {
 		if s.Lane, err = r.proved(s.Lane); err != nil {
 			return s, nil, err
 		}
 	}
-	if r.pods != nil {
-		if s.Pods, err = r.pods.described(s.Pods); err != nil {
-			return s, nil, err
+	if r.Pods != nil {
+		if s.Pods, err = r.Pods.Described(s.Pods); err != nil {
+			return s, nil, fmt.Errorf("%w: %w", ErrInput, err)
 		}
 	}
-	r.mode, r.capacity = o.Scenario.Spec.Modes[s.Scenario.Mode], map[string]float64{}
+	r.Mode, r.Capacity = o.Scenario.Spec.Modes[s.Scenario.Mode], map[string]float64{}
 	for _, c := range s.Capacities {
-		r.capacity[c.Probe] = c.Rate
+		r.Capacity[c.Probe] = c.Rate
 	}
 	if err = r.layOut(ctx, h, l.Placement, &s, byName(o.Cells)); err != nil {
 		return s, nil, err
@@ -329,13 +313,13 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	if err = r.leaveOut(ctx, o, &s); err != nil {
 		return s, nil, err
 	}
-	notes := append(layout.Notes(r.layouts, s.Cells), r.notes()...)
-	if b := r.scenario.StealPercent(); b != scenario.UsualStealBudget {
+	notes := append(layout.Notes(r.Layouts, s.Cells), r.notes()...)
+	if b := r.Scenario.StealPercent(); b != scenario.UsualStealBudget {
 		notes = append(notes, fmt.Sprintf("A run is void beyond a steal of %g%%, the scenario's budget; the usual "+
 			"one is %g%%.", b, scenario.UsualStealBudget))
 	}
 	notes = append(notes, excludedNotes(s.Scenario.Excluded)...)
-	for _, n := range []string{r.behindNote(), r.congestionNote()} {
+	for _, n := range []string{r.BehindNote(), r.CongestionNote()} {
 		if n != "" {
 			notes = append(notes, n)
 		}
@@ -357,27 +341,12 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 
 // close lets other processes change the host. An undo that did not end was reported by its run.
 func (r *runner) close() {
-	_ = r.journal.Close()
-	_ = r.lanes.Close()
+	_ = r.Journal.Close()
+	_ = r.Lanes.Close()
 }
 
 // emulated is on the command line of the kernels in the lab (docs/lab.md).
 const emulated = "isolane.lab=emulated"
-
-// expectations are what the witness of a cell must show.
-func (r *runner) expectations(c results.Cell, given factor.Conditions, inside bool,
-	w results.Witness) judge.Expect {
-	e := judge.Expect{Noisy: len(given.Neighbours) > 0, Neighbours: c.Neighbours,
-		Measured:     c.Application.Union(c.Client),
-		StealPercent: r.scenario.StealPercent(), Window: w.Window}
-	if inside {
-		e.Starter = os.Getpid()
-	}
-	if given.Place == factor.InLane {
-		e.Lane = c.Application
-	}
-	return e
-}
 
 func environment(h host.Host, versions map[string]string) results.Environment {
 	return results.Environment{Hostname: h.Hostname, Kernel: h.Kernel.Release + " " + h.Kernel.Version,

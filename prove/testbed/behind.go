@@ -1,4 +1,4 @@
-package prove
+package testbed
 
 import (
 	"errors"
@@ -22,8 +22,8 @@ type between interface {
 }
 
 // standsBetween says whether some probe's application does.
-func (r *runner) standsBetween() bool {
-	return slices.ContainsFunc(r.scenario.Spec.Probes, func(p scenario.Probe) bool {
+func (r *Bed) standsBetween() bool {
+	return slices.ContainsFunc(r.Scenario.Spec.Probes, func(p scenario.Probe) bool {
 		_, is := p.Probe.(between)
 		return is
 	})
@@ -34,10 +34,10 @@ func behindNetns(instance int) string { return fmt.Sprintf("isolane-prove-behind
 
 // beyond are the steps that the networks of all instances need beside their paths: TCP's algorithm at both
 // ends, and where they stand between, what is behind each.
-func (r *runner) beyond(c results.Cell, given factor.Conditions, instances int) (steps []journal.Step,
+func (r *Bed) beyond(c results.Cell, given factor.Conditions, instances int) (steps []journal.Step,
 	err error) {
 	ends := []string{wire().Netns}
-	between, tagged := instances > 0 && r.standsBetween(), netpath.LacksTags(r.root) == nil
+	between, tagged := instances > 0 && r.standsBetween(), netpath.LacksTags(r.Root) == nil
 	if between { // so that each side's work is on its own CPUs, as interrupts of a card are
 		steps = append(steps, netdev.ReceiversStep("", wire().Uplink, c.Application),
 			netdev.ReceiversStep(wire().Netns, netpath.Device, c.Client))
@@ -62,7 +62,7 @@ func (r *runner) beyond(c results.Cell, given factor.Conditions, instances int) 
 			ends = append(ends, behindNetns(i))
 		}
 	}
-	if cc := r.scenario.Spec.CongestionControl; instances > 0 && cc != "" {
+	if cc := r.Scenario.Spec.CongestionControl; instances > 0 && cc != "" {
 		steps = append(steps, netpath.CongestionControl(cc, ends...)...)
 	}
 	return steps, errors.Join(err, perr)
@@ -100,16 +100,16 @@ func trunk(application, client cpuset.Set) (steps []journal.Step, err error) {
 		netdev.ReceiversStep("", trunkOutside, client)), err
 }
 
-// behindNote says what networks behind the instances are made of; "" where there are none.
-func (r *runner) behindNote() string {
-	if r.pods != nil || !r.standsBetween() {
+// BehindNote says what networks behind the instances are made of; "" where there are none.
+func (r *Bed) BehindNote() string {
+	if r.Pods != nil || !r.standsBetween() {
 		return ""
 	}
 	queue := ""
 	if why := netdev.CanShape(); why != nil {
 		queue = fmt.Sprintf(" The server's card has no queue beyond the 256 frames of its veth: %v.", why)
 	}
-	if why := netpath.LacksTags(r.root); why != nil {
+	if why := netpath.LacksTags(r.Root); why != nil {
 		return fmt.Sprintf("Behind each instance is a bridge of its own, without VLAN tags (QinQ): %v.%s", why,
 			queue)
 	}

@@ -1,4 +1,4 @@
-package prove
+package testbed
 
 import (
 	"context"
@@ -30,9 +30,9 @@ import (
 // Pod is the runtime of application and neighbours that are pods.
 const Pod = "pod"
 
-// pods make those of a session. While they are there the lanes of the host are the node part's to change: it
+// Pods make those of a session. While they are there the lanes of the host are the node part's to change: it
 // puts the application's in force.
-type pods struct {
+type Pods struct {
 	cluster pod.Cluster
 	lanes   lanes.Options
 	address netip.Addr // of the application; where it does not run yet, all of its own
@@ -47,8 +47,8 @@ type podsOfRun struct {
 	neighbours  *pod.Pod // nil: none
 }
 
-// podsCan refuses probes whose application needs more than a pod has.
-func podsCan(s scenario.Scenario) error {
+// PodsCan refuses probes whose application needs more than a pod has.
+func PodsCan(s scenario.Scenario) error {
 	for _, p := range s.Spec.Probes {
 		if _, is := p.Probe.(between); is || len(capabilities(p)) > 0 {
 			return fmt.Errorf("probe %s: its application cannot be in a pod", p.Name)
@@ -57,26 +57,23 @@ func podsCan(s scenario.Scenario) error {
 	return nil
 }
 
-// findPods finds the cluster of a session that has pods.
-func findPods(ctx context.Context, o Options) (*pods, error) {
-	if !o.Pods {
-		return nil, nil
-	}
+// FindPods finds the cluster of a session that has pods.
+func FindPods(ctx context.Context, o lanes.Options) (*Pods, error) {
 	c, err := pod.Find(ctx)
-	return &pods{cluster: c, lanes: o.Lanes, address: netip.IPv4Unspecified()}, err
+	return &Pods{cluster: c, lanes: o, address: netip.IPv4Unspecified()}, err
 }
 
-// described is for the record. A session that goes on does so on the same node.
-func (p *pods) described(before *results.Pods) (*results.Pods, error) {
+// Described is for the record. A session that goes on does so on the same node.
+func (p *Pods) Described(before *results.Pods) (*results.Pods, error) {
 	now := results.Pods{Node: p.cluster.Node, Kubelet: p.cluster.Version, Image: p.cluster.Image}
 	if before != nil && *before != now {
-		return nil, fmt.Errorf("%w: the session began with pods of %v, here are %v", ErrInput, *before, now)
+		return nil, fmt.Errorf("the session began with pods of %v, here are %v", *before, now)
 	}
 	return &now, nil
 }
 
-// notes say what a reader must know of pods.
-func (p *pods) notes() []string {
+// Notes say what a reader must know of pods.
+func (p *Pods) Notes() []string {
 	return []string{fmt.Sprintf("Application and neighbours are pods of node %s (kubelet %s): programs of this "+
 		"host, over the image %s. Floating ones are BestEffort. Their packets take the cluster's network.",
 		p.cluster.Node, p.cluster.Version, p.cluster.Image),
@@ -84,11 +81,11 @@ func (p *pods) notes() []string {
 }
 
 // measurePods measures a cell whose application and neighbours are pods. What it starts, undo ends.
-func (r *runner) measurePods(ctx context.Context, at place, run *results.Run) error {
-	if err := errors.Join(r.journal.Close(), r.lanes.Close()); err != nil {
+func (r *Bed) measurePods(ctx context.Context, at place, run *results.Run) error {
+	if err := errors.Join(r.Journal.Close(), r.Lanes.Close()); err != nil {
 		return err
 	}
-	r.journal, r.lanes, r.pods.away = journal.None(nil), lanes.None(r.pods.lanes), true
+	r.Journal, r.Lanes, r.Pods.away = journal.None(nil), lanes.None(r.Pods.lanes), true
 	m := moment{pods: &podsOfRun{}}
 	var err error
 	if m.pods.application, err = r.startApplication(ctx, at); err != nil {
@@ -110,7 +107,7 @@ func (r *runner) measurePods(ctx context.Context, at place, run *results.Run) er
 }
 
 // startPod starts a pod with what all have.
-func (r *runner) startPod(ctx context.Context, at place, w pod.Workload) (pod.Pod, error) {
+func (r *Bed) startPod(ctx context.Context, at place, w pod.Workload) (pod.Pod, error) {
 	for _, argv := range w.Programs {
 		program, err := exec.LookPath(argv[0])
 		if err == nil {
@@ -120,42 +117,42 @@ func (r *runner) startPod(ctx context.Context, at place, w pod.Workload) (pod.Po
 			return pod.Pod{}, err
 		}
 	}
-	self, err := filepath.Abs(r.self)
+	self, err := filepath.Abs(r.Self)
 	if err != nil {
 		return pod.Pod{}, err
 	}
 	w.Folders, w.Files = []string{at.scratch}, []string{self}
-	w.Until = time.Now().Add(10*time.Minute + 2*r.estimate())
-	r.pods.started = append(r.pods.started, pod.Pod{Name: w.Name}) // also where it does not become ready
-	return r.pods.cluster.Start(ctx, r.root, w)
+	w.Until = time.Now().Add(10*time.Minute + 2*r.Estimate())
+	r.Pods.started = append(r.Pods.started, pod.Pod{Name: w.Name}) // also where it does not become ready
+	return r.Pods.cluster.Start(ctx, r.Root, w)
 }
 
 // startApplication starts what serves, all in one container: with a lane where the cell has one, which has to
 // have the CPUs that the cell was planned with.
-func (r *runner) startApplication(ctx context.Context, at place) (p pod.Pod, err error) {
+func (r *Bed) startApplication(ctx context.Context, at place) (p pod.Pod, err error) {
 	w := pod.Workload{Name: layout.Application}
 	for _, spec := range at.probes {
 		given, cerr := r.conditions(spec, at, 0)
 		if cerr != nil {
 			return p, cerr
 		}
-		argv := spec.Server(r.self, given)
+		argv := spec.Server(r.Self, given)
 		same := func(other []string) bool { return slices.Equal(other, argv) }
 		if len(argv) > 0 && !slices.ContainsFunc(w.Programs, same) {
 			w.Programs, w.Ready = append(w.Programs, argv), append(w.Ready, spec.Ready())
 		}
 	}
 	if at.given.Place == factor.InLane {
-		own := r.layouts[at.cell.Name].Placement.Lanes
+		own := r.Layouts[at.cell.Name].Placement.Lanes
 		w.Lane = &pod.Lane{Spec: at.given.Lane, Owns: own[len(own)-1].CPUs.Union(own[len(own)-1].Idle).Len()}
 	}
 	if p, err = r.startPod(ctx, at, w); err != nil {
 		return p, err
 	}
-	if r.pods.address = p.Address; w.Lane == nil {
+	if r.Pods.address = p.Address; w.Lane == nil {
 		return p, nil
 	}
-	cpus, err := r.pods.laneOf(p)
+	cpus, err := r.Pods.laneOf(p)
 	if err == nil && cpus != at.cell.Application {
 		err = fmt.Errorf("pod %s: its lane has CPUs %s, planned %s: what else is on the node may have changed",
 			p.Name, cpus, at.cell.Application)
@@ -164,7 +161,7 @@ func (r *runner) startApplication(ctx context.Context, at place) (p pod.Pod, err
 }
 
 // laneOf are the CPUs of the lane that has come to a pod's container.
-func (p *pods) laneOf(of pod.Pod) (cpuset.Set, error) {
+func (p *Pods) laneOf(of pod.Pod) (cpuset.Set, error) {
 	l, err := lanes.Look(p.lanes)
 	if err != nil {
 		return cpuset.Set{}, err
@@ -179,7 +176,7 @@ func (p *pods) laneOf(of pod.Pod) (cpuset.Set, error) {
 	return own.CPUs, err
 }
 
-func (r *runner) startNeighbourPod(ctx context.Context, at place) (*pod.Pod, error) {
+func (r *Bed) startNeighbourPod(ctx context.Context, at place) (*pod.Pod, error) {
 	argv := noise.Argv(at.given.Neighbours, at.cell.Neighbours.Len(), filepath.Join(at.scratch, noiseReport))
 	p, err := r.startPod(ctx, at, pod.Workload{Name: neighboursGroup,
 		Programs: [][]string{append(argv, "--temp-path", at.scratch)}})
@@ -187,13 +184,13 @@ func (r *runner) startNeighbourPod(ctx context.Context, at place) (*pod.Pod, err
 }
 
 // stopNeighbourPod ends the noise and notes what it delivered.
-func stopNeighbourPod(ctx context.Context, p pod.Pod, r *runner, at place, run *results.Run) error {
+func stopNeighbourPod(ctx context.Context, p pod.Pod, r *Bed, at place, run *results.Run) error {
 	err := syscall.Kill(p.PID, syscall.SIGINT)
 	if err != nil && !errors.Is(err, syscall.ESRCH) { // it has ended before, as the evidence says
 		return fmt.Errorf("pod %s: %w", p.Name, err)
 	}
 	for end := time.Now().Add(patience); time.Now().Before(end); {
-		if st, serr := task.ReadStat(r.root, task.Dir(p.PID)); serr != nil || st.Dead() {
+		if st, serr := task.ReadStat(r.Root, task.Dir(p.PID)); serr != nil || st.Dead() {
 			return delivered(at.scratch, run)
 		}
 		if err = pause(ctx, 50*time.Millisecond); err != nil {
@@ -204,7 +201,7 @@ func stopNeighbourPod(ctx context.Context, p pod.Pod, r *runner, at place, run *
 }
 
 // watchPods has the witness look at the pods' containers.
-func (r *runner) watchPods(h host.Host, c results.Cell, of *podsOfRun, w witness.Watch) (witness.Watch,
+func (r *Bed) watchPods(h host.Host, c results.Cell, of *podsOfRun, w witness.Watch) (witness.Watch,
 	error) {
 	client, err := knob.GroupDir(h, layout.Client)
 	if err != nil {
@@ -223,32 +220,32 @@ func (r *runner) watchPods(h host.Host, c results.Cell, of *podsOfRun, w witness
 
 // endPods takes the pods of a run away, waits until the node's part has released the lane of the application,
 // and takes the lanes of the host again.
-func (r *runner) endPods(ctx context.Context) error {
-	if r.pods == nil {
+func (r *Bed) endPods(ctx context.Context) error {
+	if r.Pods == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	var err error
-	for _, p := range r.pods.started {
+	for _, p := range r.Pods.started {
 		err = errors.Join(err, p.End(ctx))
 	}
-	r.pods.started, r.pods.address = nil, netip.IPv4Unspecified()
+	r.Pods.started, r.Pods.address = nil, netip.IPv4Unspecified()
 	if err != nil {
 		return err
 	}
-	if !r.pods.away {
+	if !r.Pods.away {
 		return nil
 	}
 	for released := false; !released; {
 		if err = pause(ctx, 50*time.Millisecond); err == nil {
-			released, err = r.pods.released()
+			released, err = r.Pods.released()
 		}
 		if err != nil {
-			return fmt.Errorf("lane %s of a pod that has ended: %w", r.pods.lane, err)
+			return fmt.Errorf("lane %s of a pod that has ended: %w", r.Pods.lane, err)
 		}
 	}
-	l, _, err := lanes.OpenPatiently(ctx, r.pods.lanes)
+	l, _, err := lanes.OpenPatiently(ctx, r.Pods.lanes)
 	if err != nil {
 		return err
 	}
@@ -256,12 +253,12 @@ func (r *runner) endPods(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	r.lanes, r.journal, r.pods.away = l, j, false
+	r.Lanes, r.Journal, r.Pods.away = l, j, false
 	return nil
 }
 
 // released says whether the lane of the last application is no longer in force.
-func (p *pods) released() (bool, error) {
+func (p *Pods) released() (bool, error) {
 	if p.lane == "" {
 		return true, nil
 	}

@@ -1,4 +1,4 @@
-package prove
+package testbed
 
 import (
 	"encoding/json"
@@ -26,8 +26,8 @@ func TestBehind(t *testing.T) {
 	without := fstest.MapFS{"proc/sys/kernel/osrelease": {Data: []byte("6.1\n")}}
 	cell := results.Cell{Application: cpuset.Of(2), Client: cpuset.Of(1)}
 	for want, root := range map[string]fstest.MapFS{"100 by 802.1ad": with, "without VLAN tags (QinQ)": without} {
-		r := runner{scenario: sc, root: root, paths: []Path{bridge.Path{}}}
-		if note := r.behindNote(); !strings.Contains(note, want) {
+		r := Bed{Scenario: sc, Root: root, Paths: []Path{bridge.Path{}}}
+		if note := r.BehindNote(); !strings.Contains(note, want) {
 			t.Errorf("%q, want %q", note, want)
 		}
 		steps, err := r.beyond(cell, factor.Conditions{Place: factor.Anywhere, Instances: 3}, 3)

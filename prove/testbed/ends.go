@@ -1,4 +1,4 @@
-package prove
+package testbed
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 func atEnds() []string { return []string{"NET_ADMIN"} }
 
 // startEnds starts the programs at both ends of the wire; nil is none.
-func (r *runner) startEnds(ctx context.Context, at place) (client, application *proc, err error) {
+func (r *Bed) startEnds(ctx context.Context, at place) (client, application *proc, err error) {
 	ends := at.given.Ends
 	if len(ends.Client) == 0 {
 		return nil, nil, nil
@@ -23,7 +23,7 @@ func (r *runner) startEnds(ctx context.Context, at place) (client, application *
 	if err != nil {
 		return nil, nil, err
 	}
-	if client, err = startAwaiting(ctx, r.self, "program at the client's end", outside, nil, ends.Client,
+	if client, err = startAwaiting(ctx, r.Self, "program at the client's end", outside, nil, ends.Client,
 		awaited{text: factor.Ready}); err != nil {
 		return nil, nil, fmt.Errorf("program at the client's end: %w", err)
 	}
@@ -35,7 +35,7 @@ func (r *runner) startEnds(ctx context.Context, at place) (client, application *
 	if err != nil {
 		return client, nil, err
 	}
-	if application, err = startAwaiting(ctx, r.self, "program at the application's end", inside, env, argv,
+	if application, err = startAwaiting(ctx, r.Self, "program at the application's end", inside, env, argv,
 		awaited{text: factor.Ready}); err != nil {
 		return client, nil, fmt.Errorf("program at the application's end: %w", err)
 	}

@@ -1,4 +1,4 @@
-package prove
+package testbed
 
 import (
 	"cmp"
@@ -59,22 +59,22 @@ type measurer struct {
 
 // outside are the confines of the client. Real-time priority would keep the application off a CPU that it has
 // too.
-func (r *runner) outside(at place) (process.Lane, error) {
+func (r *Bed) outside(at place) (process.Lane, error) {
 	dir, err := knob.GroupDir(at.host, layout.Client)
-	client := r.scenario.Spec.Client
+	client := r.Scenario.Spec.Client
 	if at.given.Distance == factor.SameCPU {
 		client = scenario.Client{}
 	}
 	netns := wire().Netns
-	if r.pods != nil { // the node reaches its pods
+	if r.Pods != nil { // the node reaches its pods
 		netns = ""
 	}
 	return process.Lane{Netns: netns, Cgroup: dir, Policy: client.Policy, Priority: client.Priority}, err
 }
 
 // measures says where what measures runs, and what its threads are to the witness.
-func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions) (m measurer, err error) {
-	m.argv = spec.Client(r.self, given)
+func (r *Bed) measures(at place, spec scenario.Probe, given probe.Conditions) (m measurer, err error) {
+	m.argv = spec.Client(r.Self, given)
 	if !spec.Inside() {
 		m.subject = witness.Subject{Role: results.Client, Planned: at.cell.Client}
 		if m.confines, err = r.outside(at); err != nil {
@@ -97,11 +97,11 @@ func (r *runner) measures(at place, spec scenario.Probe, given probe.Conditions)
 }
 
 // inGuest is the command line that runs argv in a guest, which gets a directory for its files.
-func (r *runner) inGuest(at place, g *guest.Guest, confines *process.Lane, argv []string) (_ []string,
+func (r *Bed) inGuest(at place, g *guest.Guest, confines *process.Lane, argv []string) (_ []string,
 	err error) {
 	g.Bind = at.given.Place == factor.InLane
 	if g.CPUs == 0 {
-		g.CPUs = r.layouts[at.cell.Name].Lane.Len() // as many in each placement
+		g.CPUs = r.Layouts[at.cell.Name].Lane.Len() // as many in each placement
 	}
 	if at.given.Place == factor.InLane {
 		if g.PageBytes, err = r.pages(g.MemoryMiB()); err != nil {
@@ -110,12 +110,12 @@ func (r *runner) inGuest(at place, g *guest.Guest, confines *process.Lane, argv 
 	}
 	g.Dir, err = os.MkdirTemp(at.scratch, "guest-")
 	confines.Capabilities = nil // it takes more to make a guest, and the guest has no more than it needs
-	return guest.Command(r.self, *g, argv), err
+	return guest.Command(r.Self, *g, argv), err
 }
 
 // pages is the size of the huge pages of the application's lane which have room for so much; 0: it has none.
-func (r *runner) pages(mebibytes int) (bytes uint64, err error) {
-	l, err := r.lanes.Lane(r.laneName(0))
+func (r *Bed) pages(mebibytes int) (bytes uint64, err error) {
+	l, err := r.Lanes.Lane(r.laneName(0))
 	for _, p := range l.Hugepages {
 		if p.Pages*p.PageBytes >= uint64(mebibytes)<<20 {
 			bytes = p.PageBytes
@@ -125,7 +125,7 @@ func (r *runner) pages(mebibytes int) (bytes uint64, err error) {
 }
 
 // serving is the command line of a program of the application that serves, on the host or in a container.
-func (r *runner) serving(at place, confines *process.Lane, argv, need []string, dir string) ([]string,
+func (r *Bed) serving(at place, confines *process.Lane, argv, need []string, dir string) ([]string,
 	error) {
 	g := at.given.Guest
 	if g.Runtime == "" {
@@ -136,13 +136,13 @@ func (r *runner) serving(at place, confines *process.Lane, argv, need []string, 
 }
 
 // probe makes one measurement with fresh processes, one an instance of the application.
-func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *witness.Session,
+func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witness.Session,
 	m moment) (results.Measurement, error) {
 	// else there is nothing to explain, or nobody knows when it was
 	known := !spec.Inside() || !at.given.Guest.OwnClock()
-	sampled := spec.Metrics(spec.Name)[0].Sampled && known && r.only == nil
+	sampled := spec.Metrics(spec.Name)[0].Sampled && known && r.Only == nil
 	began := time.Now()
-	limit := limitOf(spec, at.given.Guest, r.mode.Conditions(spec))
+	limit := limitOf(spec, at.given.Guest, r.Mode.Conditions(spec))
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errStarved)
 	defer cancel()
 	if sampled {
@@ -155,8 +155,8 @@ func (r *runner) probe(ctx context.Context, at place, spec scenario.Probe, w *wi
 		return err
 	}
 	clients, err := r.startClients(ctx, at, spec, w)
-	if m.probe = spec.Name; err == nil && r.fault != nil {
-		err = r.fault(ctx, m)
+	if m.probe = spec.Name; err == nil && r.Fault != nil {
+		err = r.Fault(ctx, m)
 	}
 	if err != nil {
 		for _, c := range clients {
@@ -249,8 +249,8 @@ func described(m results.Measurement, spec scenario.Probe) error {
 
 // conditions are those of a probe at an instance of the application, with the address that clients ask, and
 // where there are several instances with a directory of its own.
-func (r *runner) conditions(spec scenario.Probe, at place, instance int) (probe.Conditions, error) {
-	c := r.mode.Conditions(spec)
+func (r *Bed) conditions(spec scenario.Probe, at place, instance int) (probe.Conditions, error) {
+	c := r.Mode.Conditions(spec)
 	c.Dir, c.CPUs = at.scratch, at.host.Online().Len()
 	c.Instance, c.Instances = instance, at.given.Instances
 	address := applicationAddresses(instance)[0].Addr()
@@ -260,11 +260,11 @@ func (r *runner) conditions(spec scenario.Probe, at place, instance int) (probe.
 	if other := at.given.Ends.Address; other.IsValid() {
 		address = other
 	}
-	if r.pods != nil {
-		address = r.pods.address
+	if r.Pods != nil {
+		address = r.Pods.address
 	}
 	c.Address = netip.AddrPortFrom(address, 0)
-	c.CongestionControl = r.scenario.Spec.CongestionControl
+	c.CongestionControl = r.Scenario.Spec.CongestionControl
 	if c.Instances < 2 {
 		return c, nil
 	}
@@ -273,13 +273,13 @@ func (r *runner) conditions(spec scenario.Probe, at place, instance int) (probe.
 }
 
 // observe runs the probes under the eyes of the witness.
-func (r *runner) observe(ctx context.Context, at place, m moment, run *results.Run) error {
+func (r *Bed) observe(ctx context.Context, at place, m moment, run *results.Run) error {
 	watch, err := r.watch(at.host, at.cell, m)
 	if err != nil {
 		return err
 	}
-	if r.fault != nil {
-		if err = r.fault(ctx, m); err != nil {
+	if r.Fault != nil {
+		if err = r.Fault(ctx, m); err != nil {
 			return err
 		}
 	}
@@ -300,7 +300,7 @@ func (r *runner) observe(ctx context.Context, at place, m moment, run *results.R
 	return errors.Join(failed, err)
 }
 
-func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, error) {
+func (r *Bed) watch(h host.Host, c results.Cell, m moment) (witness.Watch, error) {
 	w := witness.Watch{CPUs: h.Online(), Cpusets: map[string]cpuset.Set{}}
 	for _, p := range m.application {
 		w.Subjects = append(w.Subjects, witness.Subject{Role: results.Application, PID: p.pid(),
@@ -310,7 +310,7 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 		w.Subjects = append(w.Subjects, witness.Subject{Role: results.Client, PID: p.pid(), Planned: c.Client,
 			Tree: true})
 	}
-	given := r.scenario.Conditions(c)
+	given := r.Scenario.Conditions(c)
 	w.Measured, w.Client = c.Application, c.Client
 	if m.pods != nil {
 		return r.watchPods(h, c, m.pods, w)
@@ -322,8 +322,8 @@ func (r *runner) watch(h host.Host, c results.Cell, m moment) (witness.Watch, er
 	for i, dir := range dirs {
 		w.Cpusets[dir] = r.cpusOf(c, given, i)
 	}
-	w.Own, w.Workload = append(r.attached(), dirs...), r.inForce != nil
-	if r.scenario.Networked() {
+	w.Own, w.Workload = append(r.attached(), dirs...), r.InForce != nil
+	if r.Scenario.Networked() {
 		client, err := knob.GroupDir(h, layout.Client)
 		if err != nil {
 			return w, err

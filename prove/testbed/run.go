@@ -1,4 +1,4 @@
-package prove
+package testbed
 
 import (
 	"cmp"
@@ -40,26 +40,24 @@ const patience = 20 * time.Second
 var errStarved = fmt.Errorf("the probe did not end within %s after its window: it hangs, or something else "+
 	"keeps it off its CPU", patience)
 
-// runner makes the runs of a session, one at a time.
-type runner struct {
-	self     string // the isolane binary
-	root     fs.FS  // of the host
-	lanes    *lanes.Lanes
-	journal  *journal.Journal  // of what is not the lane's: paths, groups of neighbours and client
-	scenario scenario.Scenario // around the lane in force, if there is one
-	kinds    scenario.Drivers
-	inForce  *enforce.LaneGroup // the lane that is proved; nil: a lane is made in each run
-	unmade   []string           // beside it, and why
-	mode     scenario.Mode
-	boots    boots
-	settings map[string]string        // of the host, as the session found them in this boot
-	layouts  map[string]layout.Layout // by cell that is measured in this boot
-	paths    []Path
-	only     *scenario.Probe                     // runs in place of the cell's probes
-	capacity map[string]float64                  // by probe whose load is a share of it
-	leftOut  []results.LeftOut                   // of this boot's cells and others
-	pods     *pods                               // nil: application and neighbours are processes
-	fault    func(context.Context, moment) error // the self-test's; nil otherwise
+// Bed is a host on which the runs of a session are made, one at a time.
+type Bed struct {
+	Self     string // the isolane binary
+	Root     fs.FS  // of the host
+	Lanes    *lanes.Lanes
+	Journal  *journal.Journal  // of what is not the lane's: paths, groups of neighbours and client
+	Scenario scenario.Scenario // around the lane in force, if there is one
+	Kinds    scenario.Drivers
+	InForce  *enforce.LaneGroup // the lane that is proved; nil: a lane is made in each run
+	Mode     scenario.Mode
+	Settings map[string]string        // of the host, as the session found them in this boot
+	Layouts  map[string]layout.Layout // by cell that is measured in this boot
+	Paths    []Path
+	Only     *scenario.Probe                     // runs in place of the cell's probes
+	Capacity map[string]float64                  // by probe whose load is a share of it
+	LeftOut  []results.LeftOut                   // of this boot's cells and others
+	Pods     *Pods                               // nil: application and neighbours are processes
+	Fault    func(context.Context, moment) error // the self-test's; nil otherwise
 }
 
 // moment is a point of a run at which the self-test breaks something.
@@ -79,11 +77,11 @@ func (m moment) responder() (*os.Process, error) {
 	return m.application[0].cmd.Process, nil
 }
 
-// run measures one cell and leaves the host as it was. The error says that the host could not be
+// Run measures one cell and leaves the host as it was. The error says that the host could not be
 // brought back, or that the session cannot go on; what went wrong with the run alone makes it void.
-func (r *runner) run(ctx context.Context, c results.Cell) (results.Run, error) {
+func (r *Bed) Run(ctx context.Context, c results.Cell) (results.Run, error) {
 	run := results.Run{Cell: c.Name, Started: time.Now(),
-		Changed: settings.Changed(r.settings, settings.Read(r.root))}
+		Changed: settings.Changed(r.Settings, settings.Read(r.Root))}
 	err := r.measure(ctx, c, &run)
 	uerr := r.undo(context.WithoutCancel(ctx))
 	if ctx.Err() != nil { // what else went wrong then is no news, but for what is left on the host
@@ -103,23 +101,23 @@ func (r *runner) run(ctx context.Context, c results.Cell) (results.Run, error) {
 }
 
 // undo takes back what a run has changed, in reverse order.
-func (r *runner) undo(ctx context.Context) error {
+func (r *Bed) undo(ctx context.Context) error {
 	if err := r.endPods(ctx); err != nil {
 		return err
 	}
-	err := r.journal.Undo(ctx)
-	if r.inForce != nil {
+	err := r.Journal.Undo(ctx)
+	if r.InForce != nil {
 		return err
 	}
 	var own []string
 	for i := 0; ; i++ {
-		if _, none := r.lanes.Lane(layout.Instance(i)); none != nil {
+		if _, none := r.Lanes.Lane(layout.Instance(i)); none != nil {
 			break
 		}
 		own = append(own, layout.Instance(i))
 	}
 	if len(own) > 0 {
-		_, rerr := r.lanes.Release(ctx, own...)
+		_, rerr := r.Lanes.Release(ctx, own...)
 		err = errors.Join(err, rerr)
 	}
 	return err
@@ -129,24 +127,24 @@ func (r *runner) undo(ctx context.Context) error {
 const neighboursGroup = "prove-neighbours"
 
 // prepare brings the host into the cell's conditions.
-func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given factor.Conditions,
+func (r *Bed) prepare(ctx context.Context, h host.Host, c results.Cell, given factor.Conditions,
 	run *results.Run) error {
 	var groups []knob.Group
 	var networks []lane.Network
 	var steps []journal.Step
 	var err error
-	if r.scenario.Networked() {
+	if r.Scenario.Networked() {
 		groups = append(groups, knob.Group{Name: layout.Client, CPUs: c.Client})
 		if networks, err = r.connect(ctx, given); err != nil {
 			return err
 		}
 	}
-	inLane := r.inForce == nil && r.pods == nil && given.Place == factor.InLane
-	if r.inForce == nil && r.pods == nil && !inLane {
+	inLane := r.InForce == nil && r.Pods == nil && given.Place == factor.InLane
+	if r.InForce == nil && r.Pods == nil && !inLane {
 		groups = append(groups, knob.Group{Name: layout.Application, CPUs: c.Application})
 	}
 	if inLane {
-		err = r.putLanes(ctx, r.layouts[c.Name].Placement, len(layout.Instances(given)), networks, run)
+		err = r.putLanes(ctx, r.Layouts[c.Name].Placement, len(layout.Instances(given)), networks, run)
 	} else if len(networks) > 0 {
 		steps, err = r.pathSteps(networks)
 	}
@@ -158,18 +156,18 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 		return err
 	}
 	steps = append(steps, beyond...)
-	if len(given.Neighbours) > 0 && r.pods == nil {
+	if len(given.Neighbours) > 0 && r.Pods == nil {
 		groups = append(groups, knob.Group{Name: neighboursGroup, CPUs: c.Neighbours})
 	}
 	own, err := knob.Groups(h, groups...)
 	if err != nil {
 		return err
 	}
-	awake, err := knob.Awake(knob.View{Root: r.root, Host: h}, c.Client)
+	awake, err := knob.Awake(knob.View{Root: r.Root, Host: h}, c.Client)
 	if err != nil {
 		return err
 	}
-	refused, err := r.journal.Apply(ctx, slices.Concat(steps, own, awake))
+	refused, err := r.Journal.Apply(ctx, slices.Concat(steps, own, awake))
 	for _, f := range refused {
 		run.Notes = append(run.Notes, "refused: "+f.Err.Error())
 	}
@@ -184,19 +182,19 @@ func (r *runner) prepare(ctx context.Context, h host.Host, c results.Cell, given
 
 // putLanes puts the lanes of the application in force, with their paths, as isolane apply does. When this
 // process dies, they do not last. Without a network there is none in a lane.
-func (r *runner) putLanes(ctx context.Context, placement plan.Placement, count int, networks []lane.Network,
+func (r *Bed) putLanes(ctx context.Context, placement plan.Placement, count int, networks []lane.Network,
 	run *results.Run) error {
 	placement.Lanes = slices.Clone(placement.Lanes)
 	own := placement.Lanes[len(placement.Lanes)-count:] // behind those in force
 	for i := range own {
-		if err := r.lanes.SetOwner(own[i].Name, os.Getpid()); err != nil {
+		if err := r.Lanes.SetOwner(own[i].Name, os.Getpid()); err != nil {
 			return err
 		}
 		if len(networks) > 0 {
 			own[i].Spec.Network = networks[i]
 		}
 	}
-	a, err := r.lanes.Put(ctx, placement)
+	a, err := r.Lanes.Put(ctx, placement)
 	for _, f := range a.Refused {
 		run.Notes = append(run.Notes, "refused: "+f.Reason)
 	}
@@ -204,15 +202,15 @@ func (r *runner) putLanes(ctx context.Context, placement plan.Placement, count i
 }
 
 // adopt puts the processes that will run in the cell's groups into the journal.
-func (r *runner) adopt(h host.Host, given factor.Conditions) error {
+func (r *Bed) adopt(h host.Host, given factor.Conditions) error {
 	var dirs []string
 	var err error
-	if r.inForce == nil && r.pods == nil {
+	if r.InForce == nil && r.Pods == nil {
 		if dirs, err = r.applicationDirs(h, given); err != nil {
 			return err
 		}
 	}
-	for _, name := range r.ownGroups() {
+	for _, name := range r.OwnGroups() {
 		if name == layout.Application || name == neighboursGroup && len(given.Neighbours) == 0 {
 			continue
 		}
@@ -223,7 +221,7 @@ func (r *runner) adopt(h host.Host, given factor.Conditions) error {
 		dirs = append(dirs, dir)
 	}
 	for _, dir := range dirs {
-		if err = r.journal.Adopt(journal.Step{Kind: change.KindProcesses, Target: dir,
+		if err = r.Journal.Adopt(journal.Step{Kind: change.KindProcesses, Target: dir,
 			After: change.Running}); err != nil {
 			return err
 		}
@@ -233,22 +231,22 @@ func (r *runner) adopt(h host.Host, given factor.Conditions) error {
 
 // scratch makes a directory for the files of a run. It comes first, so that what writes there has ended when
 // it is undone.
-func (r *runner) scratch(ctx context.Context) (string, error) {
+func (r *Bed) scratch(ctx context.Context) (string, error) {
 	s, err := change.ScratchStep()
 	if err == nil {
-		_, err = r.journal.Apply(ctx, []journal.Step{s})
+		_, err = r.Journal.Apply(ctx, []journal.Step{s})
 	}
 	return s.Target, err
 }
 
-func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) (err error) {
+func (r *Bed) measure(ctx context.Context, c results.Cell, run *results.Run) (err error) {
 	ctx, cancel := context.WithCancel(ctx) // ends every process of this run
 	defer cancel()
-	h, err := host.Read(r.root)
+	h, err := host.Read(r.Root)
 	if err != nil {
 		return err
 	}
-	given := r.scenario.Conditions(c)
+	given := r.Scenario.Conditions(c)
 	scratch, err := r.scratch(ctx)
 	if err != nil {
 		return err
@@ -257,15 +255,15 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 		return err
 	}
 	defer func() { err = errors.Join(err, runAfter(ctx, given.Limit, patience, given.After)) }()
-	if err = runAll(ctx, given.Limit, given.Before); err != nil {
+	if err = RunAll(ctx, given.Limit, given.Before); err != nil {
 		return err
 	}
-	probes, err := r.probesOf(c, given)
+	probes, err := r.ProbesOf(c, given)
 	if err != nil {
 		return err
 	}
 	at := place{h, c, given, probes, scratch}
-	if r.pods != nil {
+	if r.Pods != nil {
 		return r.measurePods(ctx, at, run)
 	}
 	var m moment
@@ -301,13 +299,28 @@ func (r *runner) measure(ctx context.Context, c results.Cell, run *results.Run) 
 
 // contradict makes a run void whose evidence contradicts its plan. The neighbours' own count of their work is
 // part of the evidence.
-func (r *runner) contradict(at place, run *results.Run) {
+func (r *Bed) contradict(at place, run *results.Run) {
 	if run.Witness.Source == "" {
 		return
 	}
 	inside := slices.ContainsFunc(at.probes, func(p scenario.Probe) bool { return p.Inside() })
 	run.Void = append(run.Void, judge.Contradictions(run.Witness, r.expectations(at.cell, at.given, inside,
 		run.Witness))...)
+}
+
+// expectations are what the witness of a cell must show.
+func (r *Bed) expectations(c results.Cell, given factor.Conditions, inside bool,
+	w results.Witness) judge.Expect {
+	e := judge.Expect{Noisy: len(given.Neighbours) > 0, Neighbours: c.Neighbours,
+		Measured:     c.Application.Union(c.Client),
+		StealPercent: r.Scenario.StealPercent(), Window: w.Window}
+	if inside {
+		e.Starter = os.Getpid()
+	}
+	if given.Place == factor.InLane {
+		e.Lane = c.Application
+	}
+	return e
 }
 
 // pause waits for d or the end of ctx.
@@ -331,18 +344,18 @@ type place struct {
 	scratch string // directory of files that are taken away after the run
 }
 
-func (r *runner) startNeighbours(ctx context.Context, at place) (*proc, error) {
+func (r *Bed) startNeighbours(ctx context.Context, at place) (*proc, error) {
 	dir, err := knob.GroupDir(at.host, neighboursGroup)
 	if err != nil {
 		return nil, err
 	}
 	argv := noise.Argv(at.given.Neighbours, at.cell.Neighbours.Len(), filepath.Join(at.scratch, noiseReport))
 	argv = append(argv, "--temp-path", at.scratch)
-	return start(ctx, r.self, "neighbours", process.Lane{Cgroup: dir}, argv)
+	return start(ctx, r.Self, "neighbours", process.Lane{Cgroup: dir}, argv)
 }
 
 // stopNeighbours ends the noise and notes what it delivered.
-func (r *runner) stopNeighbours(p *proc, scratch string, run *results.Run) error {
+func (r *Bed) stopNeighbours(p *proc, scratch string, run *results.Run) error {
 	if err := p.stop(syscall.SIGINT, patience); err != nil {
 		return err
 	}

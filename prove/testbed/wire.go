@@ -1,4 +1,4 @@
-package prove
+package testbed
 
 import (
 	"context"
@@ -46,15 +46,24 @@ type checksummed interface{ WireChecksums() bool }
 type supporter interface{ Supported() error }
 
 // path is the driver of that name; "" is the last, the plainest.
-func (r *runner) path(name string) (Path, error) {
-	if name == "" && len(r.paths) > 0 {
-		return r.paths[len(r.paths)-1], nil
+func (r *Bed) path(name string) (Path, error) {
+	if name == "" && len(r.Paths) > 0 {
+		return r.Paths[len(r.Paths)-1], nil
 	}
-	k := slices.IndexFunc(r.paths, func(p Path) bool { return p.Name() == name })
+	k := slices.IndexFunc(r.Paths, func(p Path) bool { return p.Name() == name })
 	if k < 0 {
 		return nil, fmt.Errorf("path %q is unknown", name)
 	}
-	return r.paths[k], nil
+	return r.Paths[k], nil
+}
+
+// LacksPath says why this host cannot have a path, or nil.
+func (r *Bed) LacksPath(name string) error {
+	path, err := r.path(name)
+	if s, is := path.(supporter); is && err == nil {
+		err = s.Supported()
+	}
+	return err
 }
 
 // addresses are those of one end, from the ranges for benchmarks (RFC 2544, 198.18.0.0/15) and for private
@@ -80,10 +89,10 @@ func wire() netpath.Wire {
 }
 
 // connect makes the wire, and returns the networks that the instances of an application at it declare.
-func (r *runner) connect(ctx context.Context, given factor.Conditions) (
+func (r *Bed) connect(ctx context.Context, given factor.Conditions) (
 	all []lane.Network, err error,
 ) {
-	if r.pods != nil { // they have the cluster's
+	if r.Pods != nil { // they have the cluster's
 		return nil, nil
 	}
 	path, err := r.path(given.Path)
@@ -99,8 +108,8 @@ func (r *runner) connect(ctx context.Context, given factor.Conditions) (
 		return nil, err
 	}
 	n := lane.Network{Path: path.Name(), Device: outside.Uplink}
-	if r.ownPath() != "" {
-		n.Rate = r.inForce.Lane.Spec.Network.Rate
+	if r.OwnPath() != "" {
+		n.Rate = r.InForce.Lane.Spec.Network.Rate
 	}
 	for i := range layout.Instances(given) {
 		n.Addresses = nil
@@ -109,7 +118,7 @@ func (r *runner) connect(ctx context.Context, given factor.Conditions) (
 		}
 		all = append(all, n)
 	}
-	if _, err = r.journal.Apply(ctx, steps); err != nil {
+	if _, err = r.Journal.Apply(ctx, steps); err != nil {
 		return nil, fmt.Errorf("the wire to the outside client: %w", err)
 	}
 	return all, nil
@@ -117,7 +126,7 @@ func (r *runner) connect(ctx context.Context, given factor.Conditions) (
 
 // meet lets the client and each instance know each other's addresses. From then on only a virtual machine,
 // where it is one, has what comes to the devices of its path.
-func (r *runner) meet(ctx context.Context, given factor.Conditions, instances int) error {
+func (r *Bed) meet(ctx context.Context, given factor.Conditions, instances int) error {
 	path, err := r.path(given.Path)
 	if err != nil {
 		return err
@@ -126,18 +135,18 @@ func (r *runner) meet(ctx context.Context, given factor.Conditions, instances in
 		err = wire().Reach(ctx, applicationAddresses(i)[0].Addr())
 	}
 	if err == nil && given.Guest.Runtime == guest.VM {
-		_, err = r.journal.Apply(ctx, r.taps(path, instances))
+		_, err = r.Journal.Apply(ctx, r.taps(path, instances))
 	}
 	return err
 }
 
-// congestionNote says that TCP's algorithm is the host's, where that is one which paces: how long it holds
+// CongestionNote says that TCP's algorithm is the host's, where that is one which paces: how long it holds
 // packets back depends on how a path joins acknowledgements, so that paths differ by it; "" where it is not.
-func (r *runner) congestionNote() string {
-	if !r.scenario.Networked() || r.pods != nil || r.scenario.Spec.CongestionControl != "" {
+func (r *Bed) CongestionNote() string {
+	if !r.Scenario.Networked() || r.Pods != nil || r.Scenario.Spec.CongestionControl != "" {
 		return ""
 	}
-	text, err := fs.ReadFile(r.root, "proc/sys/net/ipv4/tcp_congestion_control")
+	text, err := fs.ReadFile(r.Root, "proc/sys/net/ipv4/tcp_congestion_control")
 	if name := strings.TrimSpace(string(text)); err == nil && strings.HasPrefix(name, "bbr") {
 		return fmt.Sprintf("TCP's algorithm is this host's, %s, which paces: what it holds back differs between "+
 			"paths. congestionControl: reno in the scenario is the same everywhere.", name)
@@ -146,14 +155,14 @@ func (r *runner) congestionNote() string {
 }
 
 // pathSteps make the paths of instances that have no lanes of their own.
-func (r *runner) pathSteps(networks []lane.Network) ([]journal.Step, error) {
+func (r *Bed) pathSteps(networks []lane.Network) ([]journal.Step, error) {
 	path, err := r.path(networks[0].Path)
 	if err != nil {
 		return nil, err
 	}
 	var all []netpath.Lane
 	for i, n := range networks {
-		all = append(all, netpath.Of(r.root, layout.Instance(i), n))
+		all = append(all, netpath.Of(r.Root, layout.Instance(i), n))
 	}
 	return path.Steps(all)
 }

@@ -1,4 +1,4 @@
-package prove
+package testbed
 
 import (
 	"cmp"
@@ -23,20 +23,20 @@ import (
 
 // inside are the confines of an instance of the application, which needs capabilities beside those that a
 // lane leaves.
-func (r *runner) inside(at place, instance int, need ...string) (process.Lane, []string, error) {
+func (r *Bed) inside(at place, instance int, need ...string) (process.Lane, []string, error) {
 	dirs, err := r.applicationDirs(at.host, at.given)
 	if err != nil {
 		return process.Lane{}, nil, err
 	}
 	confines := process.Lane{Cgroup: dirs[instance]}
-	if r.scenario.Networked() {
+	if r.Scenario.Networked() {
 		confines.Netns = applicationNetns(instance)
 	}
 	if at.given.Place != factor.InLane {
 		return confines, nil, nil
 	}
 	// all that isolane run gives
-	return r.lanes.Inside(r.laneName(instance), lanes.With{Netns: confines.Netns, Workload: true,
+	return r.Lanes.Inside(r.laneName(instance), lanes.With{Netns: confines.Netns, Workload: true,
 		Capabilities: need})
 }
 
@@ -49,7 +49,7 @@ func named(err error, given factor.Conditions, instance int) error {
 }
 
 // startServers starts what serves in each instance, in all instances at the same time.
-func (r *runner) startServers(ctx context.Context, at place) ([]*proc, error) {
+func (r *Bed) startServers(ctx context.Context, at place) ([]*proc, error) {
 	n := len(layout.Instances(at.given))
 	servers, errs := make([][]*proc, n), make([]error, n)
 	var all sync.WaitGroup
@@ -72,13 +72,13 @@ type server struct {
 }
 
 // serversOf are those of an instance, each once.
-func (r *runner) serversOf(at place, instance int) (all []server, err error) {
+func (r *Bed) serversOf(at place, instance int) (all []server, err error) {
 	for _, spec := range at.probes {
 		given, err := r.conditions(spec, at, instance)
 		if err != nil {
 			return all, err
 		}
-		argv := spec.Server(r.self, given)
+		argv := spec.Server(r.Self, given)
 		if len(argv) > 0 && !slices.ContainsFunc(all, func(o server) bool { return slices.Equal(o.argv, argv) }) {
 			all = append(all, server{spec, argv, given.Dir})
 		}
@@ -87,7 +87,7 @@ func (r *runner) serversOf(at place, instance int) (all []server, err error) {
 }
 
 // startServersOf starts those of one instance.
-func (r *runner) startServersOf(ctx context.Context, at place, instance int) (servers []*proc, err error) {
+func (r *Bed) startServersOf(ctx context.Context, at place, instance int) (servers []*proc, err error) {
 	all, err := r.serversOf(at, instance)
 	if err == nil && len(all) > 0 && at.given.Guest.Runtime == guest.VM {
 		return r.startMachine(ctx, at, instance, all)
@@ -100,7 +100,7 @@ func (r *runner) startServersOf(ctx context.Context, at place, instance int) (se
 		if ierr != nil {
 			return servers, ierr
 		}
-		p, serr := startAwaiting(ctx, r.self, s.spec.Kind+" server", confines, env, s.argv,
+		p, serr := startAwaiting(ctx, r.Self, s.spec.Kind+" server", confines, env, s.argv,
 			awaited{text: s.spec.Ready()})
 		if serr != nil {
 			return servers, fmt.Errorf("%s server: %w", s.spec.Kind, serr)
@@ -112,7 +112,7 @@ func (r *runner) startServersOf(ctx context.Context, at place, instance int) (se
 
 // startOutside starts what clients behind the application ask, where the outside client is else. On the CPUs
 // that they share, a real-time client goes first: it is to be in time with what it asks.
-func (r *runner) startOutside(ctx context.Context, at place) (servers []*proc, err error) {
+func (r *Bed) startOutside(ctx context.Context, at place) (servers []*proc, err error) {
 	var started [][]string
 	for _, spec := range at.probes {
 		b, is := spec.Probe.(between)
@@ -124,7 +124,7 @@ func (r *runner) startOutside(ctx context.Context, at place) (servers []*proc, e
 			return servers, err
 		}
 		given.Dir = at.scratch
-		argv := b.Outside(r.self, given)
+		argv := b.Outside(r.Self, given)
 		if slices.ContainsFunc(started, func(o []string) bool { return slices.Equal(o, argv) }) {
 			continue
 		}
@@ -134,7 +134,7 @@ func (r *runner) startOutside(ctx context.Context, at place) (servers []*proc, e
 			return servers, err
 		}
 		confines.Priority = max(min(confines.Priority, 1), confines.Priority-1)
-		p, err := startAwaiting(ctx, r.self, spec.Kind+" server outside", confines, nil, argv,
+		p, err := startAwaiting(ctx, r.Self, spec.Kind+" server outside", confines, nil, argv,
 			awaited{text: spec.Ready()})
 		if err != nil {
 			return servers, fmt.Errorf("%s server outside: %w", spec.Kind, err)
@@ -160,7 +160,7 @@ type client struct {
 }
 
 // startClients starts the clients of a probe, one an instance. Where one does not start, the others end.
-func (r *runner) startClients(ctx context.Context, at place, spec scenario.Probe, w *witness.Session) (
+func (r *Bed) startClients(ctx context.Context, at place, spec scenario.Probe, w *witness.Session) (
 	all []client, err error) {
 	for i := range layout.Instances(at.given) {
 		given, err := r.conditions(spec, at, i)
@@ -171,7 +171,7 @@ func (r *runner) startClients(ctx context.Context, at place, spec scenario.Probe
 		if err != nil {
 			return all, named(err, at.given, i)
 		}
-		p, err := startClient(ctx, r.self, spec, by)
+		p, err := startClient(ctx, r.Self, spec, by)
 		if err != nil {
 			return all, named(err, at.given, i)
 		}

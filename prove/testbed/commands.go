@@ -1,10 +1,12 @@
-package prove
+package testbed
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -16,9 +18,9 @@ import (
 // usualLimit is how long a command of a factor may take, where its level does not say.
 const usualLimit = 5 * time.Minute
 
-// runAll runs commands, one after the other, each for at most a limit. What they leave running, such as a
+// RunAll runs commands, one after the other, each for at most a limit. What they leave running, such as a
 // server, goes on.
-func runAll(ctx context.Context, limit time.Duration, commands [][]string) error {
+func RunAll(ctx context.Context, limit time.Duration, commands [][]string) error {
 	for _, argv := range commands {
 		if err := runOne(ctx, cmp.Or(limit, usualLimit), argv); err != nil {
 			return fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
@@ -66,8 +68,25 @@ func runAfter(ctx context.Context, limit, patience time.Duration, commands [][]s
 		}
 	})
 	defer stop()
-	if err := runAll(lasting, limit, commands); err != nil {
+	if err := RunAll(lasting, limit, commands); err != nil {
 		return &leftError{err}
 	}
 	return nil
+}
+
+// Version is what the program says of itself, "" where it says nothing in time: it is for the record, and
+// no reason to wait.
+func Version(ctx context.Context, program, env string) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	said := &output{}
+	cmd := exec.CommandContext(ctx, program, "--version")
+	cmd.Env, cmd.Stdout, cmd.WaitDelay = append(os.Environ(), env), said, held
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return process.Kill(cmd) }
+	if cmd.Run() != nil {
+		return ""
+	}
+	line, _, _ := bytes.Cut(said.bytes(), []byte("\n"))
+	return printable(line[:min(len(line), mostShown)])
 }

@@ -1,4 +1,4 @@
-package prove
+package testbed
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package prove
+package testbed
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 )
 
 // devices are those that an instance of the application has in its namespace.
-func (r *runner) devices(path Path) (all []string) {
+func (r *Bed) devices(path Path) (all []string) {
 	if !speaks(path) {
 		all = append(all, netpath.Device)
 	}
@@ -26,7 +26,7 @@ func (r *runner) devices(path Path) (all []string) {
 }
 
 // taps are the steps by which virtual machines have the frames of these devices, in place of the namespaces.
-func (r *runner) taps(path Path, instances int) (steps []journal.Step) {
+func (r *Bed) taps(path Path, instances int) (steps []journal.Step) {
 	for i := range instances {
 		for _, device := range r.devices(path) {
 			steps = append(steps, netdev.TapStep(applicationNetns(i), device))
@@ -35,8 +35,8 @@ func (r *runner) taps(path Path, instances int) (steps []journal.Step) {
 	return steps
 }
 
-// lacksMachine says why a cell cannot have its path without a virtual machine, or nil.
-func (r *runner) lacksMachine(given factor.Conditions) error {
+// LacksMachine says why a cell cannot have its path without a virtual machine, or nil.
+func (r *Bed) LacksMachine(given factor.Conditions) error {
 	path, err := r.path(given.Path)
 	if err != nil || !speaks(path) || given.Guest.Runtime == guest.VM {
 		return err
@@ -46,15 +46,15 @@ func (r *runner) lacksMachine(given factor.Conditions) error {
 }
 
 // vhostUser is the device of a machine on a path that speaks.
-func (r *runner) vhostUser(path Path, instance int) *guest.VhostUser {
+func (r *Bed) vhostUser(path Path, instance int) *guest.VhostUser {
 	v, _ := netpath.VhostUserOf([]netpath.Path{path},
-		netpath.Of(r.root, layout.Instance(instance), lane.Network{Path: path.Name()}))
+		netpath.Of(r.Root, layout.Instance(instance), lane.Network{Path: path.Name()}))
 	return &guest.VhostUser{Device: netpath.Device, Socket: v.Socket, MAC: v.MAC, MTU: v.MTU,
 		Addresses: applicationAddresses(instance)}
 }
 
 // startMachine starts the virtual machine of an instance, with all its servers.
-func (r *runner) startMachine(ctx context.Context, at place, instance int, all []server) ([]*proc, error) {
+func (r *Bed) startMachine(ctx context.Context, at place, instance int, all []server) ([]*proc, error) {
 	g, m := at.given.Guest, &guest.Machine{Taps: map[string]string{}}
 	for _, s := range all {
 		programs, modules, _ := s.spec.InMachine()
@@ -80,7 +80,7 @@ func (r *runner) startMachine(ctx context.Context, at place, instance int, all [
 	if err != nil {
 		return nil, err
 	}
-	p, err := startAwaiting(ctx, r.self, "virtual machine", confines, env, argv,
+	p, err := startAwaiting(ctx, r.Self, "virtual machine", confines, env, argv,
 		awaited{guest.Ready, g.Overhead()})
 	if err != nil {
 		return nil, fmt.Errorf("virtual machine: %w", err)

@@ -1,4 +1,4 @@
-package prove
+package testbed
 
 import (
 	"strings"
@@ -18,8 +18,8 @@ func TestCongestionNote(t *testing.T) {
 		var sc scenario.Scenario
 		sc.Spec.Probes = []scenario.Probe{{Name: "get", Probe: router.Probe{}}}
 		sc.Spec.CongestionControl = c.scenario
-		r := runner{scenario: sc, root: fstest.MapFS{"proc/sys/net/ipv4/tcp_congestion_control": {Data: []byte(c.host + "\n")}}}
-		if note := r.congestionNote(); strings.Contains(note, "host's, bbr, which paces") != c.says {
+		r := Bed{Scenario: sc, Root: fstest.MapFS{"proc/sys/net/ipv4/tcp_congestion_control": {Data: []byte(c.host + "\n")}}}
+		if note := r.CongestionNote(); strings.Contains(note, "host's, bbr, which paces") != c.says {
 			t.Errorf("%s, and in the scenario %q: %q", c.host, c.scenario, note)
 		}
 	}

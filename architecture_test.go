@@ -84,10 +84,11 @@ func imports() map[string][]string {
 		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "quantity", "results", "runtime/guest"},
 		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "runtime/guest", "sched", "stats"},
 		"prove/search":   {"results"},
+		"prove/schedule": {"factor", "prove/scenario", "results"},
 		"prove/settings": {},
 		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
 		"prove": {"enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "plan", "probe",
-			"prove/layout", "prove/scenario", "prove/search", "prove/settings", "prove/testbed", "quantity", "results", "runtime/pod", "scenarios", "stats", "terminal"},
+			"prove/layout", "prove/scenario", "prove/schedule", "prove/search", "prove/settings", "prove/testbed", "quantity", "results", "runtime/pod", "scenarios", "stats", "terminal"},
 		"prove/testbed": {"change", "change/netdev", "cpuset", "enforce", "factor", "host", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe",
 			"prove/layout", "prove/scenario", "prove/settings", "results", "runtime/guest", "runtime/pod", "runtime/process", "terminal", "witness", "witness/judge", "witness/tail"},
 		"prove/drivers": {"factor", "factor/*", "netpath/drivers", "probe", "probe/*", "prove/scenario", "prove/testbed"},
@@ -225,10 +226,11 @@ probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        580       20  which server it was; the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 2250       25  servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers
+prove                 1800       20  servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers
 prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
 prove/layout           350       10  distances of the application from the client
 prove/scenario        1700       23  what of a scenario can be in pods; rows of published tables; several instances
+prove/schedule         450       15  out of prove: which runs come when
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
 prove/testbed         2300       15  out of prove: how one run is made
@@ -242,7 +244,7 @@ report/evidence        250        5  out of report/figures
 report/export          750        5  files to export to, out of cmd/isolane; aims that a guard opens
 report/figures        2400       30  a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards
 report/format          150       10  numbers and units, which figures, page and plots print
-results               1000       85  kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units
+results               1050       85  all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest         1420       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network
 runtime/pod            500       10  application and neighbours as pods, by kubectl
@@ -426,7 +428,7 @@ func TestEngineNamesNoLevel(t *testing.T) {
 	if len(words) < 15 {
 		t.Fatalf("only %d words were found: %v", len(words), words)
 	}
-	for _, folder := range []string{"factor", "noise", "probe", "prove", "prove/scenario", "prove/search", "prove/testbed", "report", "report/chart", "report/compare", "report/curves", "report/evidence", "report/export", "report/figures", "report/format",
+	for _, folder := range []string{"factor", "noise", "probe", "prove", "prove/scenario", "prove/schedule", "prove/search", "prove/testbed", "report", "report/chart", "report/compare", "report/curves", "report/evidence", "report/export", "report/figures", "report/format",
 		"results", "stats", "witness", "witness/judge", "witness/tail"} {
 		sources, err := filepath.Glob(folder + "/*.go")
 		if err != nil || len(sources) == 0 {

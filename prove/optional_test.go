@@ -74,7 +74,7 @@ func TestLeaveOut(t *testing.T) {
 			return "", rerr
 		}
 		for _, c := range s.Cells {
-			if r.boots.here(c) {
+			if r.boots.Here(c) {
 				r.Layouts[c.Name] = layout.Layout{}
 			}
 		}
@@ -95,7 +95,7 @@ func TestLeaveOut(t *testing.T) {
 				all = append(all, p.Name)
 			}
 		}
-		s.Runs = append(s.Runs, results.Run{Block: 0, Cell: all[0], Boot: r.boots.number})
+		s.Runs = append(s.Runs, results.Run{Block: 0, Cell: all[0], Boot: r.boots.Number})
 		return strings.Join(all, " "), nil
 	}
 	const neither, both = "host-as-booted w container-as-booted w", "host-rt w t container-rt w"

@@ -1,6 +1,8 @@
 package prove
 
 import (
+	"context"
+
 	"isolane.dev/isolane/factor"
 	factornoise "isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/path"
@@ -67,7 +69,7 @@ func TestNeeds(t *testing.T) {
 		r.Layouts[c.Name] = layout.Layout{}
 	}
 	impossible := map[string]error{}
-	if err := r.needs(t.Context(), everyCell(&s), impossible); err != nil {
+	if err := r.needs(t.Context(), s.EveryCell(), impossible); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range s.Cells[1:] {
@@ -82,57 +84,18 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// An interrupted block is measured again as a whole, and nothing else is.
-func TestRemaining(t *testing.T) {
-	s := results.Session{Scenario: results.Scenario{Blocks: 2, Seed: 5}, Cells: []results.Cell{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
-	all, _ := remaining(s, boots{})
-	if len(all) != 9 {
-		t.Fatalf("%d runs, want 9", len(all))
+// What went wrong beside an interruption is said, but for that it was one.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	left := errors.New("left on the host")
+	if err := interrupted(ctx, left); errors.Is(err, ErrInterrupted) || !errors.Is(err, left) {
+		t.Error(err)
 	}
-	for _, k := range all[:4] {
-		s.Runs = append(s.Runs, results.Run{Block: k.block, Cell: k.cell})
+	cancel()
+	if err := interrupted(ctx, left); !errors.Is(err, ErrInterrupted) || !errors.Is(err, left) {
+		t.Error(err)
 	}
-	// two more runs of a cell are not those of the other two
-	s.Runs = append(s.Runs, results.Run{Block: all[3].block, Cell: all[3].cell}, results.Run{Block: all[3].block, Cell: all[3].cell})
-	r := runner{}
-	r.dropCutBlock(&s)
-	rest, _ := remaining(s, boots{})
-	if len(rest) != 6 || rest[0] != all[3] || s.Runs[3].Dropped != cut || s.Runs[2].Dropped != "" {
-		t.Errorf("left are %v, runs %+v", rest, s.Runs)
-	}
-}
-
-// So is the last block where a void run was still to be made again, and not where it was twice, or would not be.
-func TestRemainingAgain(t *testing.T) {
-	s := results.Session{Scenario: results.Scenario{Blocks: 1, Seed: 5}, Cells: []results.Cell{{Name: "a"}, {Name: "b"}}}
-	var sc scenario.Scenario
-	sc.Spec.Probes = make([]scenario.Probe, 1)
-	r := runner{Bed: testbed.Bed{Scenario: sc}}
-	measured := make([]results.Measurement, 1)
-	for i, c := range []struct {
-		again    []results.Run // of cell a in block 1, beside the first void one
-		measured []results.Measurement
-		left     int
-	}{
-		{nil, measured, 2},
-		{[]results.Run{{Again: 1, Void: []string{"steal"}}}, measured, 2},
-		{[]results.Run{{Again: 1}}, measured, 0},
-		{[]results.Run{{Again: 1, Void: []string{"steal"}}, {Again: 2, Void: []string{"steal"}}}, measured, 0},
-		{nil, nil, 0}, // its probe failed
-	} {
-		s.Runs = nil
-		for _, cell := range []string{"a", "b"} {
-			s.Runs = append(s.Runs, results.Run{Cell: cell, Void: []string{"steal"}, Measured: measured})
-		}
-		s.Runs = append(s.Runs, results.Run{Block: 1, Cell: "a", Void: []string{"steal"}, Measured: c.measured},
-			results.Run{Block: 1, Cell: "b", Measured: measured})
-		for _, run := range c.again {
-			run.Block, run.Cell, run.Measured = 1, "a", c.measured
-			s.Runs = append(s.Runs, run)
-		}
-		r.dropCutBlock(&s)
-		if left, _ := remaining(s, boots{}); len(left) != c.left || c.left > 0 != (s.Runs[3].Dropped == cut) || s.Runs[0].Dropped != "" {
-			t.Errorf("case %d: left are %v, runs %+v", i, left, s.Runs)
-		}
+	if err := interrupted(ctx, ctx.Err()); err.Error() != ErrInterrupted.Error() {
+		t.Error(err)
 	}
 }

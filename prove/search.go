@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/schedule"
 	"isolane.dev/isolane/prove/search"
 	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
@@ -71,35 +72,6 @@ func levelsOf(s scenario.Scenario, name string) (points []float64) {
 	return slices.Compact(points)
 }
 
-// everyCell are the session's and those of its searches.
-func everyCell(s *results.Session) []*results.Cell {
-	var all []*results.Cell
-	for i := range s.Cells {
-		all = append(all, &s.Cells[i])
-	}
-	for i := range s.Searches {
-		for k := range s.Searches[i].Cells {
-			for n := range s.Searches[i].Cells[k].Cells {
-				all = append(all, &s.Searches[i].Cells[k].Cells[n])
-			}
-		}
-	}
-	return all
-}
-
-// everyRun are the session's runs, and of the trials of its searches where and when they were made.
-func everyRun(s results.Session) []results.Run {
-	all := slices.Clone(s.Runs)
-	for _, q := range s.Searches {
-		for _, d := range q.Cells {
-			for _, t := range d.Trials {
-				all = append(all, results.Run{Cell: t.Cell, Boot: t.Boot})
-			}
-		}
-	}
-	return all
-}
-
 // dropCells takes the cells out of the searches that this machine cannot have.
 func dropCells(s *results.Session, impossible map[string]error) {
 	for i := range s.Searches {
@@ -144,7 +116,7 @@ func cellAt(q results.Search, d results.Searched, point float64) (results.Cell, 
 
 // turn is the cell whose trial is next: of those that are not settled one with the fewest, so that what
 // drifts meets all alike. Each round begins with another cell.
-func turn(q results.Search, b boots) (cell int, point float64, more bool) {
+func turn(q results.Search, b schedule.Boots) (cell int, point float64, more bool) {
 	made, least := 0, -1
 	for _, d := range q.Cells {
 		made += len(d.Trials)
@@ -154,7 +126,7 @@ func turn(q results.Search, b boots) (cell int, point float64, more bool) {
 		k := (made/n + i) % n
 		d := q.Cells[k]
 		p, open := search.Next(within(q, d), d.Trials)
-		if open && b.here(d.Cells[0]) && (least < 0 || len(d.Trials) < len(q.Cells[least].Trials)) {
+		if open && b.Here(d.Cells[0]) && (least < 0 || len(d.Trials) < len(q.Cells[least].Trials)) {
 			least, point = k, p
 		}
 	}
@@ -205,7 +177,7 @@ func (r *runner) searching(s results.Session) (left time.Duration) {
 		for _, d := range all.Cells {
 			q := within(all, d)
 			point, more := search.Next(q, d.Trials)
-			if !more || !r.boots.here(d.Cells[0]) {
+			if !more || !r.boots.Here(d.Cells[0]) {
 				continue
 			}
 			each := testbed.Around + time.Duration(q.Window)
@@ -248,7 +220,7 @@ func (r *runner) try(ctx context.Context, q results.Search, d results.Searched, 
 	one.Mode, one.Only = r.Mode.Try(), &p
 	run, err := one.Run(ctx, c)
 	t := results.Trial{Cell: c.Name, Point: point, Started: run.Started, Duration: run.Duration,
-		Boot: r.boots.number, Void: run.Void}
+		Boot: r.boots.Number, Void: run.Void}
 	if err == nil && len(run.Measured) > 0 {
 		err = r.judge(&t, q, spec, run.Measured[0])
 	}

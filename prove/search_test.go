@@ -14,6 +14,7 @@ import (
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/schedule"
 	"isolane.dev/isolane/prove/search"
 	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
@@ -81,7 +82,7 @@ func TestCellsOfSearches(t *testing.T) {
 		t.Error(d)
 	}
 	client := s.Cells[0].Client
-	for _, c := range everyCell(&s) {
+	for _, c := range s.EveryCell() {
 		if c.Client != client || c.Client.IsEmpty() || c.Application.IsEmpty() {
 			t.Errorf("%s: %+v", c.Name, c)
 		}
@@ -122,7 +123,7 @@ func TestTurns(t *testing.T) {
 	}
 	made := 0
 	for {
-		k, point, more := turn(*q, boots{})
+		k, point, more := turn(*q, schedule.Boots{})
 		if !more {
 			break
 		}

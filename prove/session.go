@@ -17,6 +17,7 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/schedule"
 	"isolane.dev/isolane/prove/settings"
 	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
@@ -55,7 +56,7 @@ type Options struct {
 // runner makes a session.
 type runner struct {
 	testbed.Bed
-	boots  boots
+	boots  schedule.Boots
 	unmade []string // beside a lane in force, and why
 }
 
@@ -94,7 +95,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 	}
 	defer r.close()
 	err = r.all(ctx, o, &s)
-	if _, waits := errors.AsType[*AwaitsError](err); len(s.Runs) > 0 && !s.Complete && !waits {
+	if _, waits := errors.AsType[*schedule.AwaitsError](err); len(s.Runs) > 0 && !s.Complete && !waits {
 		s.Stopped = &results.Stop{Interrupted: ctx.Err() != nil, Why: err.Error()}
 		if s.Stopped.Interrupted {
 			s.Stopped.Why = context.Cause(ctx).Error()
@@ -124,19 +125,19 @@ func (r *runner) all(ctx context.Context, o Options, s *results.Session) error {
 		return err
 	}
 	began := time.Now()
-	failures := failing{cells: r.here(*s), seen: map[string]bool{}, failed: map[string]int{}}
+	failures := schedule.NewFailing(r.here(*s))
 	for i := 0; i < len(todo); i++ { // which grows
 		at := todo[i]
 		if o.Progress != nil {
 			o.Progress(progress(*s, r, todo, i, time.Since(began)))
 		}
-		cell := s.Cells[slices.IndexFunc(s.Cells, func(c results.Cell) bool { return c.Name == at.cell })]
+		cell := s.Cells[slices.IndexFunc(s.Cells, func(c results.Cell) bool { return c.Name == at.Cell })]
 		run, err := r.Run(ctx, cell)
 		if err != nil {
 			return interrupted(ctx, err)
 		}
-		run.Block, run.Boot, run.Again = at.block, r.boots.number, at.again
-		if at.block == 0 {
+		run.Block, run.Boot, run.Again = at.Block, r.boots.Number, at.Again
+		if at.Block == 0 {
 			run.Dropped = "warm-up block"
 		}
 		s.Runs = append(s.Runs, run)
@@ -145,51 +146,24 @@ func (r *runner) all(ctx context.Context, o Options, s *results.Session) error {
 			return err
 		}
 		probes := r.Kept(cell.Name, r.Scenario.Spec.Probes)
-		if err = failures.add(run, probes); err != nil {
+		if err = failures.Add(run, probes); err != nil {
 			return err
 		}
-		todo = again(todo, i, run, len(probes))
+		todo = schedule.Again(todo, i, run, len(probes))
 	}
 	if err := r.search(ctx, o, s); err != nil {
 		return err
 	}
 	if len(s.Awaits) > 0 {
-		return &AwaitsError{Dir: o.Dir, Cells: len(s.Cells), Awaits: s.Awaits}
+		return &schedule.AwaitsError{Dir: o.Dir, Cells: len(s.Cells), Awaits: s.Awaits}
 	}
-	return cmp.Or(r.unchanged(ctx, o.Dir, s), counts(*s, r.Scenario.Spec.Probes))
-}
-
-// counts fails where all runs of a session are void, or all measurements of a probe, but for overload and a
-// late client, which say something of the machine: the session has not what it was made for. Of a lane in
-// force that is recorded.
-func counts(s results.Session, probes []scenario.Probe) error {
-	if s.Lane != nil || len(s.Runs) == 0 {
-		return nil
-	}
-	if !slices.ContainsFunc(s.Runs, results.Run.Used) {
-		return fmt.Errorf("no run counts; the last is void: %s", strings.Join(s.Runs[len(s.Runs)-1].Void, "; "))
-	}
-	for _, p := range probes {
-		void, found := "", p.Optional
-		for _, r := range s.Runs {
-			for _, m := range r.Measured {
-				if m.Name == p.Name && r.Used() {
-					void = strings.Join(m.Void, "; ")
-					found = found || len(m.Void) == len(m.Overloaded)+len(m.Late)
-				}
-			}
-		}
-		if void != "" && !found {
-			return fmt.Errorf("no measurement of %s counts; the last is void: %s", p.Name, void)
-		}
-	}
-	return nil
+	return cmp.Or(r.unchanged(ctx, o.Dir, s), schedule.Counts(*s, r.Scenario.Spec.Probes))
 }
 
 // here is how many cells are measured in this boot.
 func (r *runner) here(s results.Session) (n int) {
 	for _, c := range s.Cells {
-		if r.boots.here(c) {
+		if r.boots.Here(c) {
 			n++
 		}
 	}
@@ -197,9 +171,9 @@ func (r *runner) here(s results.Session) (n int) {
 }
 
 // todo are the runs that are left to be made in this boot; the cells of the others wait.
-func (r *runner) todo(s *results.Session) []slot {
-	now, later := remaining(*s, r.boots)
-	s.Awaits = r.boots.awaits(*s, later)
+func (r *runner) todo(s *results.Session) []schedule.Slot {
+	now, later := schedule.Remaining(*s, r.boots)
+	s.Awaits = r.boots.Awaits(*s, later)
 	return now
 }
 
@@ -213,8 +187,8 @@ func interrupted(ctx context.Context, err error) error {
 	return errors.Join(ErrInterrupted, err)
 }
 
-func progress(s results.Session, r *runner, todo []slot, i int, spent time.Duration) Progress {
-	p := Progress{Done: i, Runs: len(todo), Block: todo[i].block, Blocks: s.Scenario.Blocks, Cell: todo[i].cell}
+func progress(s results.Session, r *runner, todo []schedule.Slot, i int, spent time.Duration) Progress {
+	p := Progress{Done: i, Runs: len(todo), Block: todo[i].Block, Blocks: s.Scenario.Blocks, Cell: todo[i].Cell}
 	each := r.Estimate()
 	if i > 0 {
 		each = spent / time.Duration(i)
@@ -292,7 +266,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	if err = r.enter(o, &s, now); err != nil {
 		return s, nil, err
 	}
-	r.Settings = s.BootOf(results.Run{Boot: r.boots.number}).Settings
+	r.Settings = s.BootOf(results.Run{Boot: r.boots.Number}).Settings
 	if o.Lane != "" {
 		if s.Lane, err = r.proved(s.Lane); err != nil {
 			return s, nil, err

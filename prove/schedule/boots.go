@@ -1,4 +1,4 @@
-package prove
+package schedule
 
 import (
 	"fmt"
@@ -27,11 +27,11 @@ func (e *AwaitsError) Error() string {
 	return fmt.Sprintf("%d of %d cells wait for another boot: %s", waiting, e.Cells, strings.Join(parts, "; "))
 }
 
-// boots are a scenario's factors that only a boot changes, and what is booted now. Cells for which the same
+// Boots are a scenario's factors that only a boot changes, and what is booted now. Cells for which the same
 // has to be booted are a group.
-type boots struct {
+type Boots struct {
 	first   results.Environment // in which the session began
-	number  int                 // of this boot, among the session's
+	Number  int                 // of this boot, among the session's
 	factors []bootFactor
 }
 
@@ -41,8 +41,9 @@ type bootFactor struct {
 	began, now string // the levels that were booted when the session began, and are now
 }
 
-func newBoots(s scenario.Scenario, first, now results.Environment) (boots, error) {
-	b := boots{first: first}
+// NewBoots are those of a session that began in one environment, in another or the same one.
+func NewBoots(s scenario.Scenario, first, now results.Environment) (Boots, error) {
+	b := Boots{first: first}
 	for _, f := range s.Spec.Factors {
 		p, ok := f.Factor.(factor.PerBoot)
 		if !ok {
@@ -56,7 +57,7 @@ func newBoots(s scenario.Scenario, first, now results.Environment) (boots, error
 				continue
 			}
 		}
-		return b, fmt.Errorf("%w: factor %s: %w", ErrInput, f.Name, err)
+		return b, fmt.Errorf("factor %s: %w", f.Name, err)
 	}
 	return b, nil
 }
@@ -70,13 +71,13 @@ func (f bootFactor) wants(c results.Cell) string {
 	return f.began
 }
 
-// here says whether a cell can be measured in this boot.
-func (b boots) here(c results.Cell) bool {
+// Here says whether a cell can be measured in this boot.
+func (b Boots) Here(c results.Cell) bool {
 	return !slices.ContainsFunc(b.factors, func(f bootFactor) bool { return f.wants(c) != f.now })
 }
 
 // booted names the group of what is booted now.
-func (b boots) booted() string {
+func (b Boots) booted() string {
 	var levels []string
 	for _, f := range b.factors {
 		levels = append(levels, f.now)
@@ -85,7 +86,7 @@ func (b boots) booted() string {
 }
 
 // group names what has to be booted for a cell.
-func (b boots) group(c results.Cell) string {
+func (b Boots) group(c results.Cell) string {
 	var levels []string
 	for _, f := range b.factors {
 		levels = append(levels, f.wants(c))
@@ -94,7 +95,7 @@ func (b boots) group(c results.Cell) string {
 }
 
 // want says what to boot for a cell.
-func (b boots) want(c results.Cell) string {
+func (b Boots) want(c results.Cell) string {
 	var asked, as []string
 	for _, f := range b.factors {
 		if level := f.wants(c); level != "" && level != f.First() {
@@ -110,32 +111,32 @@ func (b boots) want(c results.Cell) string {
 	return strings.Join(append(asked, as...), ", ")
 }
 
-// awaits are the cells of the slots, and of searches, that wait for another boot, by what to boot: first what
+// Awaits are the cells of the slots, and of searches, that wait for another boot, by what to boot: first what
 // is to be booted most often, as its turn comes first.
-func (b boots) awaits(s results.Session, later []slot) []results.Await {
+func (b Boots) Awaits(s results.Session, later []Slot) []results.Await {
 	var all []results.Await
 	for _, q := range s.Searches {
 		for _, d := range q.Cells {
-			if !d.Settled && !b.here(d.Cells[0]) {
-				later = append(later, slot{cell: d.Cells[0].Name})
+			if !d.Settled && !b.Here(d.Cells[0]) {
+				later = append(later, Slot{Cell: d.Cells[0].Name})
 			}
 		}
 	}
 	shares := map[string]map[int]bool{} // by cell
 	for _, k := range later {
-		if shares[k.cell] == nil {
-			shares[k.cell] = map[int]bool{}
+		if shares[k.Cell] == nil {
+			shares[k.Cell] = map[int]bool{}
 		}
-		shares[k.cell][k.share] = true
+		shares[k.Cell][k.share] = true
 	}
-	for _, c := range everyCell(&s) {
+	for _, c := range s.EveryCell() {
 		boots := len(shares[c.Name])
 		if boots == 0 {
 			continue
 		}
 		delete(shares, c.Name) // a search may have it too
 		want := "the same again"
-		if !b.here(*c) {
+		if !b.Here(*c) {
 			want = b.want(*c)
 		}
 		k := slices.IndexFunc(all, func(a results.Await) bool { return a.Boot == want })
@@ -149,19 +150,19 @@ func (b boots) awaits(s results.Session, later []slot) []results.Await {
 	return all
 }
 
-// takeUp has a stored session go on in this boot: what it has of the cells that come now must have been
+// TakeUp has a stored session go on in this boot: what it has of the cells that come now must have been
 // measured with the same kernel and command line.
-func (b boots) takeUp(dir string, s *results.Session, now results.Environment) error {
+func (b Boots) TakeUp(dir string, s *results.Session, now results.Environment) error {
 	rebooted := false
-	cells := everyCell(s)
-	for _, r := range everyRun(*s) {
+	cells := s.EveryCell()
+	for _, r := range s.EveryRun() {
 		k := slices.IndexFunc(cells, func(c *results.Cell) bool { return c.Name == r.Cell })
-		if k < 0 || !b.here(*cells[k]) {
+		if k < 0 || !b.Here(*cells[k]) {
 			continue
 		}
 		was := s.BootOf(r)
 		rebooted = rebooted || was.BootID != now.BootID
-		if r.Dropped != cut && (was.Kernel != now.Kernel || was.Online != now.Online ||
+		if r.Dropped != Cut && (was.Kernel != now.Kernel || was.Online != now.Online ||
 			!sameLine(was.Cmdline, now.Cmdline)) {
 			return fmt.Errorf("%s: %s was measured with another kernel, command line or CPUs: boot kernel %s with %q "+
 				"and CPUs %s to go on", dir, r.Cell, was.Kernel, was.Cmdline, was.Online)
@@ -184,42 +185,8 @@ func sameLine(a, b string) bool {
 	return slices.Equal(words(a), words(b))
 }
 
-// enter has the session begin or go on in this boot.
-func (r *runner) enter(o Options, s *results.Session, now results.Environment) error {
-	var err error
-	if r.boots, err = newBoots(r.Scenario, s.Environment, now); err != nil {
-		return err
-	}
-	if o.Resume && now.CPUModel != s.Environment.CPUModel {
-		return fmt.Errorf("%s: measured on another machine (%s)", o.Dir, s.Environment.CPUModel)
-	}
-	r.LeftOut = s.LeftOut
-	r.dropCutBlock(s)
-	r.boots.number = placeOf(s, now)
-	due, later := remaining(*s, r.boots)
-	searches := slices.ContainsFunc(s.Searches, func(q results.Search) bool {
-		return slices.ContainsFunc(q.Cells, func(d results.Searched) bool {
-			return !d.Settled && r.boots.here(d.Cells[0])
-		})
-	})
-	if awaits := r.boots.awaits(*s, later); len(awaits) > 0 && !searches && len(due) == 0 {
-		e := &AwaitsError{Cells: len(s.Cells), Awaits: awaits}
-		if o.Resume {
-			e.Dir = o.Dir
-		}
-		return e
-	}
-	if o.Resume {
-		if err = r.boots.takeUp(o.Dir, s, now); err != nil {
-			return err
-		}
-	}
-	s.Notes = append(s.Notes, r.boots.alike(s.Notes)...)
-	return nil
-}
-
-// alike are the notes, beside those that there are, on levels that are the same in this session.
-func (b boots) alike(there []string) []string {
+// Alike are the notes, beside those that there are, on levels that are the same in this session.
+func (b Boots) Alike(there []string) []string {
 	var all []string
 	for _, f := range b.factors {
 		note := fmt.Sprintf("%s: the session began with %s, so %s is the same here.", f.name, f.began, f.First())
@@ -230,8 +197,8 @@ func (b boots) alike(there []string) []string {
 	return all
 }
 
-// placeOf is that of this boot among those of the session.
-func placeOf(s *results.Session, now results.Environment) int {
+// PlaceOf is that of this boot among those of the session.
+func PlaceOf(s *results.Session, now results.Environment) int {
 	if now.BootID == s.Environment.BootID {
 		return 0
 	}

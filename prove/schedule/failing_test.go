@@ -1,8 +1,6 @@
-package prove
+package schedule
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -33,11 +31,11 @@ func TestCounts(t *testing.T) {
 			s.Runs = append(s.Runs, results.Run{Measured: []results.Measurement{{Name: "good"}, m}})
 		}
 		probes := []scenario.Probe{{Name: "good"}, {Name: "late", Optional: c.optional}}
-		if text := fmt.Sprint(counts(s, probes)); c.want == "" && text != "<nil>" || !strings.Contains(text, c.want) {
+		if text := fmt.Sprint(Counts(s, probes)); c.want == "" && text != "<nil>" || !strings.Contains(text, c.want) {
 			t.Errorf("%+v: %s, want %q", c.second, text, c.want)
 		}
 		s.Runs[0].Void, s.Runs[1].Void = []string{"steal"}, []string{"steal"}
-		if err := counts(s, probes); err == nil {
+		if err := Counts(s, probes); err == nil {
 			t.Error("no run counts")
 		}
 	}
@@ -78,26 +76,10 @@ func TestFailing(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: run %d after %v", c.name, i, err)
 			}
-			err = f.add(run, probes)
+			err = f.Add(run, probes)
 		}
 		if text := fmt.Sprint(err); c.want == "" && err != nil || !strings.Contains(text, c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
-	}
-}
-
-// What went wrong beside an interruption is said, but for that it was one.
-func TestInterrupted(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	left := errors.New("left on the host")
-	if err := interrupted(ctx, left); errors.Is(err, ErrInterrupted) || !errors.Is(err, left) {
-		t.Error(err)
-	}
-	cancel()
-	if err := interrupted(ctx, left); !errors.Is(err, ErrInterrupted) || !errors.Is(err, left) {
-		t.Error(err)
-	}
-	if err := interrupted(ctx, ctx.Err()); err.Error() != ErrInterrupted.Error() {
-		t.Error(err)
 	}
 }

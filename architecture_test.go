@@ -49,8 +49,9 @@ func imports() map[string][]string {
 		"cores":         {"cpuset", "lane", "plan"},
 		"draw":          {"cpuset", "host", "plan", "quantity", "terminal"},
 		"knob":          {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan"},
-		"enforce": {"change", "change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
-			"netpath", "plan", "plan/solver"},
+		"enforce": {"change", "change/netdev", "cpuset", "enforce/merge", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
+			"netpath", "plan"},
+		"enforce/merge":   {"host", "lane", "netpath", "plan", "plan/solver"},
 		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
 		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"change/netdev":   {"cpuset", "host/task", "journal", "quantity"},
@@ -64,7 +65,7 @@ func imports() map[string][]string {
 		"runtime/pod":      {"host/cgroup", "host/task", "journal", "lane"},
 		"runtime/busypoll": {"host/task"},
 		"runtime/spread":   {"cpuset", "host/cgroup", "host/task"},
-		"lanes": {"change", "change/netdev", "cores", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
+		"lanes": {"change", "change/netdev", "cores", "cpuset", "enforce", "enforce/merge", "host", "host/cgroup", "host/mount", "host/task", "journal",
 			"knob", "lane", "netpath", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running",
 			"runtime/busypoll", "runtime/spread"},
 		"history":       {"journal", "terminal"},
@@ -82,7 +83,7 @@ func imports() map[string][]string {
 		"probe/router":   {"host", "probe", "probe/http", "probe/webserver", "quantity", "results"},
 		"factor":         {"lane", "noise", "probe", "results", "runtime/guest"},
 		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "quantity", "results", "runtime/guest"},
-		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "runtime/guest", "sched", "stats"},
+		"prove/scenario": {"enforce/merge", "factor", "lane", "probe", "quantity", "results", "runtime/guest", "sched", "stats"},
 		"prove/search":   {"results"},
 		"prove/schedule": {"factor", "prove/scenario", "results"},
 		"prove/settings": {},
@@ -152,8 +153,9 @@ cmd/isolane/cli        100        5  cobra's errors in our words, help that fits
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
-enforce               3050       55  interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
+enforce               2850       50  interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
 enforce/guard          550        5  drift and repair, out of enforce
+enforce/merge          300        5  out of enforce: wanted lanes beside those in force
 examples                50        5
 examples/embed         100        0
 factor                 300       25  programs at both ends of the wire, what a cell needs, distances

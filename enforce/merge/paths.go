@@ -1,10 +1,12 @@
-package enforce
+package merge
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"slices"
+	"strings"
 	"sync"
 
 	"isolane.dev/isolane/host"
@@ -13,14 +15,40 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
+// Refuse returns a *plan.Refusal for the first lane that declares what none of the paths can put in force.
+// All other fields of a lane are enforced, or are an objective (see Objectives).
+func Refuse(paths []netpath.Path, lanes []lane.Lane) error {
+	for _, l := range lanes {
+		leave, err := netpath.Refuse(paths, l.Spec)
+		if err == nil {
+			continue
+		}
+		if unknown, is := errors.AsType[*netpath.NameError](err); is {
+			return &lane.FieldError{File: l.At, Field: unknown.Field, Text: unknown.Text()}
+		}
+		r := refused(l.Metadata.Name, err)
+		if len(leave) > 0 {
+			r.Cheapest = &plan.Change{Lane: r.Lane, Change: "leave out " + strings.Join(leave, ", ")}
+		}
+		return r
+	}
+	return nil
+}
+
+// refused is the refusal of a lane for one reason, which begins with the name of a field.
+func refused(name string, err error) *plan.Refusal {
+	return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: name,
+		Blocking: []string{err.Error()}}
+}
+
 // choosePaths returns the wanted lanes with the paths that they get beside those that stay, and by their
 // names the reasons: "" for those that did not ask for the best one. The error is a *plan.Refusal for the
 // first lane whose path this host cannot make now, or whose address another lane on the same uplink has.
-func (l *Lanes) choosePaths(
-	h host.Host, stay plan.Placement, wanted []lane.Lane,
+func (l InForce) choosePaths(
+	stay plan.Placement, wanted []lane.Lane,
 ) (chosen []lane.Lane, reasons map[string]string, err error) {
-	on := netpath.Networks{Root: l.root, Paths: l.paths, Free: func(name, device string) int {
-		return freeFunctions(h, stay, name, device, chosen)
+	on := netpath.Networks{Root: l.Root, Paths: l.Paths, Free: func(name, device string) int {
+		return freeFunctions(l.Host, stay, name, device, chosen)
 	}}
 	has := map[string]string{} // paths of the wanted lanes that are in force
 	for _, p := range stay.Lanes {
@@ -38,13 +66,13 @@ func (l *Lanes) choosePaths(
 		} else {
 			reasons[name], err = "", on.Possible(name, *n)
 		}
-		if s, serr := netpath.FindSwitch(l.paths, want.Spec); err == nil && s != nil {
+		if s, serr := netpath.FindSwitch(l.Paths, want.Spec); err == nil && s != nil {
 			err = errors.Join(serr, s.PossibleSwitch(othersOf(want, wanted, stay)))
 		}
 		if err != nil {
 			return nil, nil, refused(name, err)
 		}
-		n.VFs = max(n.VFs, netpath.Functions(l.paths, *n)) // which the planner places
+		n.VFs = max(n.VFs, netpath.Functions(l.Paths, *n)) // which the planner places
 		on.Add(name, *n)
 		chosen = append(chosen, want)
 	}
@@ -65,25 +93,25 @@ func othersOf(of lane.Lane, wanted []lane.Lane, stay plan.Placement) (names []st
 	return names
 }
 
-// checkSegments refuses a lane whose address somebody else on its segment has. Addresses that lanes have
+// CheckSegments refuses a lane whose address somebody else on its segment has. Addresses that lanes have
 // there by now are not asked for: they would answer themselves. Nor do answers count of lanes that are on
 // another card of the segment now, and leave it.
-func (l *Lanes) checkSegments(ctx context.Context, p plan.Placement) error {
+func CheckSegments(ctx context.Context, root fs.FS, inForce, p plan.Placement) error {
 	var leaving []string
-	for _, now := range l.Placement.Lanes {
+	for _, now := range inForce.Lanes {
 		next, stays := p.Lane(now.Name)
-		on := netpath.Of(l.root, now.Name, now.Spec.Network)
-		if !stays || netpath.Of(l.root, next.Name, next.Spec.Network).Uplink != on.Uplink {
+		on := netpath.Of(root, now.Name, now.Spec.Network)
+		if !stays || netpath.Of(root, next.Name, next.Spec.Network).Uplink != on.Uplink {
 			leaving = append(leaving, on.MAC)
 		}
 	}
 	errs := make([]error, len(p.Lanes))
 	var wait sync.WaitGroup
 	for i, placed := range p.Lanes {
-		next := netpath.Of(l.root, placed.Name, placed.Spec.Network)
+		next := netpath.Of(root, placed.Name, placed.Spec.Network)
 		ask := slices.DeleteFunc(slices.Clone(next.Addresses), func(a lane.Address) bool {
-			return slices.ContainsFunc(l.Placement.Lanes, func(now plan.Lane) bool {
-				on := netpath.Of(l.root, now.Name, now.Spec.Network)
+			return slices.ContainsFunc(inForce.Lanes, func(now plan.Lane) bool {
+				on := netpath.Of(root, now.Name, now.Spec.Network)
 				return on.Uplink == next.Uplink && slices.ContainsFunc(on.Addresses,
 					func(b lane.Address) bool { return a.Addr() == b.Addr() })
 			})
@@ -117,4 +145,35 @@ func ForOtherHost(paths []netpath.Path, lanes []lane.Lane) ([]lane.Lane, error) 
 		}
 	}
 	return lanes, nil
+}
+
+// freeFunctions is how many of the virtual functions that a card has a lane could have, beside those that
+// stay and those chosen.
+func freeFunctions(h host.Host, stay plan.Placement, name, card string, chosen []lane.Lane) int {
+	d := h.Device(card)
+	if d.SRIOV == nil || d.SRIOV.NumVFs == 0 {
+		return 0
+	}
+	free := len(h.FreeFunctions(d))
+	has := func(placed plan.Lane) int {
+		n := 0
+		for _, of := range placed.Devices {
+			if of.Address == d.Address {
+				n += len(of.VFs)
+			}
+		}
+		return n
+	}
+	for _, placed := range stay.Lanes {
+		if placed.Name != name {
+			free -= has(placed)
+		}
+	}
+	for _, c := range chosen {
+		placed, _ := stay.Lane(c.Metadata.Name)
+		if n := c.Spec.Network; n.VFs > 0 && h.Device(n.Device).Address == d.Address {
+			free -= max(0, n.VFs-has(placed))
+		}
+	}
+	return free
 }
